@@ -1,0 +1,94 @@
+package model
+
+import (
+	"net/netip"
+)
+
+// Generation is a version of the desired state: the store's revision that it was read at.
+// Generations only grow; 0 means none.
+type Generation uint64
+
+// Slot is a backend's number within its endpoint, 1 to 8191; 0 is invalid. A backend keeps its
+// slot for life.
+type Slot uint16
+
+// MuxEndpoint is an endpoint as a mux runs it.
+type MuxEndpoint struct {
+	Key      EndpointKey
+	Tenant   string
+	Buckets  []Slot // a power of two of them; empty: no backend, drop
+	Backends []MuxBackend
+}
+
+// MuxBackend is a row of an endpoint's slots.
+type MuxBackend struct {
+	Slot    Slot
+	Tunnel  netip.Addr     // destination of the outer header
+	Backend netip.AddrPort // the DIP and its port, for people and for explain
+	// Down: flows that a mux remembers for this backend are chosen anew. A backend that drains
+	// is not down: it is merely in no bucket.
+	Down bool
+}
+
+// HostBackend is a backend as its host's agent runs it: what to rewrite and what to check.
+type HostBackend struct {
+	Endpoint    EndpointKey
+	Tunnel      netip.Addr     // outer destination that its packets arrive with
+	Backend     netip.AddrPort // what VIP:port is rewritten to
+	HealthCheck *HealthCheck   // nil: always healthy
+}
+
+// HostBackendKey identifies a HostBackend on its host.
+type HostBackendKey struct {
+	Endpoint EndpointKey
+	Tunnel   netip.Addr
+}
+
+// Key identifies b on its host.
+func (b HostBackend) Key() HostBackendKey {
+	return HostBackendKey{Endpoint: b.Endpoint, Tunnel: b.Tunnel}
+}
+
+// Role is what a node does.
+type Role string
+
+// The roles of nodes.
+const (
+	RoleMux  Role = "mux"
+	RoleHost Role = "host"
+)
+
+// Node is a registered mux or host.
+type Node struct {
+	Name      string // unique; a DNS label
+	Role      Role
+	Addresses []netip.Addr // a mux's outer source addresses; a host's own addresses
+	Version   string       // of the program that runs on it
+}
+
+// Health is what the agents say of a backend.
+type Health string
+
+// The states of a backend's health.
+const (
+	HealthUnknown   Health = "unknown" // checked, but not yet long enough to tell
+	HealthHealthy   Health = "healthy"
+	HealthUnhealthy Health = "unhealthy"
+	HealthUnchecked Health = "unchecked" // its endpoint has no check
+)
+
+// Counter counts packets and their bytes (of the whole frame on the way in).
+type Counter struct {
+	Packets uint64
+	Bytes   uint64
+}
+
+// NextHop is the Ethernet addresses that a mux sends a frame with. The zero value means
+// unresolved.
+type NextHop struct {
+	Source      [6]byte
+	Destination [6]byte
+}
+
+// Resolved says whether the hop can be used.
+func (h NextHop) Resolved() bool { return h != NextHop{} }

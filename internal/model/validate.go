@@ -1,0 +1,181 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strings"
+)
+
+// FieldError is one reason to refuse a resource: the field's path and what is wrong with it.
+type FieldError struct {
+	Field  string // "endpoints[0].backends[2].weight"
+	Reason string // "must be at most 1000000, is 2000000"
+}
+
+func (e *FieldError) Error() string { return e.Field + ": " + e.Reason }
+
+// FieldErrors returns the FieldErrors that err joins, in order.
+func FieldErrors(err error) []*FieldError {
+	if err == nil {
+		return nil
+	}
+	var field *FieldError
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []*FieldError
+		for _, e := range joined.Unwrap() {
+			all = append(all, FieldErrors(e)...)
+		}
+		return all
+	}
+	if errors.As(err, &field) {
+		return []*FieldError{field}
+	}
+	return nil
+}
+
+var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+// ValidName says whether s is a DNS label, as names of VIPs, tenants and nodes must be.
+func ValidName(s string) bool { return dnsLabel.MatchString(s) }
+
+// validator collects every reason, so that a user mends a manifest in one go.
+type validator struct{ errs []error }
+
+func (v *validator) refuse(field, format string, args ...any) {
+	v.errs = append(v.errs, &FieldError{Field: field, Reason: fmt.Sprintf(format, args...)})
+}
+
+func (v *validator) name(field, s string) {
+	if !ValidName(s) {
+		v.refuse(field, "must be a DNS label (lower-case letters, digits and -, at most 63), is %q", s)
+	}
+}
+
+func (v *validator) address(field string, a netip.Addr) {
+	switch {
+	case !a.IsValid():
+		v.refuse(field, "must be an IP address")
+	case a.Is4In6():
+		v.refuse(field, "must be written as IPv4, is %s", a)
+	case a.Zone() != "":
+		v.refuse(field, "must have no zone, is %s", a)
+	case a.IsUnspecified(), a.IsMulticast(), a.IsLoopback(), a.IsLinkLocalUnicast():
+		v.refuse(field, "must be a routable unicast address, is %s", a)
+	}
+}
+
+// Validate says everything that is wrong with the VIP taken alone, as joined FieldErrors.
+func (vip VIP) Validate() error {
+	var v validator
+	v.name("name", vip.Name)
+	v.name("tenant", vip.Tenant)
+	v.address("address", vip.Address)
+	if len(vip.Endpoints) == 0 {
+		v.refuse("endpoints", "must have at least one")
+	}
+	first := make(map[EndpointKey]int, len(vip.Endpoints))
+	for i, e := range vip.Endpoints {
+		path := fmt.Sprintf("endpoints[%d]", i)
+		key := EndpointKey{VIP: vip.Address, Protocol: e.Protocol, Port: e.Port}
+		if j, taken := first[key]; taken {
+			v.refuse(path, "is %s %d again, as endpoints[%d]", e.Protocol, e.Port, j)
+		} else {
+			first[key] = i
+		}
+		v.endpoint(path, vip.Address, e)
+	}
+	return errors.Join(v.errs...)
+}
+
+func (v *validator) endpoint(path string, vip netip.Addr, e Endpoint) {
+	if e.Protocol != TCP && e.Protocol != UDP {
+		v.refuse(path+".protocol", "must be TCP or UDP")
+	}
+	if e.Port == 0 {
+		v.refuse(path+".port", "must be 1 to 65535")
+	}
+	switch e.AllUnhealthy {
+	case "", KeepAll, Refuse:
+	default:
+		v.refuse(path+".allUnhealthy", "must be keep or refuse, is %q", string(e.AllUnhealthy))
+	}
+	if e.HealthCheck != nil {
+		v.healthCheck(path+".healthCheck", *e.HealthCheck)
+	}
+	if len(e.Backends) > MaxBackends {
+		v.refuse(path+".backends", "must be at most %d, are %d", MaxBackends, len(e.Backends))
+	}
+	identity := make(map[netip.AddrPort]int, len(e.Backends))
+	tunnel := make(map[netip.Addr]int, len(e.Backends))
+	for i, b := range e.Backends {
+		at := fmt.Sprintf("%s.backends[%d]", path, i)
+		v.backend(at, vip, b)
+		if j, taken := identity[b.AddrPort()]; taken {
+			v.refuse(at, "is %s again, as backends[%d]", b.AddrPort(), j)
+			continue
+		}
+		identity[b.AddrPort()] = i
+		// An agent tells backends of one endpoint apart by the outer destination alone.
+		if j, taken := tunnel[b.TunnelAddress()]; taken {
+			v.refuse(at+".tunnel", "%s is that of backends[%d] too: give each its own", b.TunnelAddress(), j)
+			continue
+		}
+		tunnel[b.TunnelAddress()] = i
+	}
+}
+
+func (v *validator) backend(path string, vip netip.Addr, b Backend) {
+	v.address(path+".address", b.Address)
+	if b.Address.IsValid() && vip.IsValid() && b.Address.Is4() != vip.Is4() {
+		v.refuse(path+".address", "must be of the VIP's family (%s), is %s", family(vip), b.Address)
+	}
+	if b.Address == vip && vip.IsValid() {
+		v.refuse(path+".address", "must not be the VIP itself")
+	}
+	if b.Tunnel.IsValid() {
+		v.address(path+".tunnel", b.Tunnel)
+	}
+	if b.Port == 0 {
+		v.refuse(path+".port", "must be 1 to 65535")
+	}
+	v.name(path+".host", b.Host)
+	if b.Weight > MaxWeight {
+		v.refuse(path+".weight", "must be at most %d, is %d", MaxWeight, b.Weight)
+	}
+}
+
+func (v *validator) healthCheck(path string, c HealthCheck) {
+	switch c.Type {
+	case CheckTCP:
+		if c.Path != "" || c.Host != "" {
+			v.refuse(path, "path and host are for http checks only")
+		}
+	case CheckHTTP:
+		if !strings.HasPrefix(c.Path, "/") {
+			v.refuse(path+".path", "must begin with /, is %q", c.Path)
+		}
+	default:
+		v.refuse(path+".type", "must be tcp or http, is %q", string(c.Type))
+	}
+	if c.Interval <= 0 {
+		v.refuse(path+".interval", "must be positive, is %s", c.Interval)
+	}
+	if c.Timeout <= 0 || c.Timeout > c.Interval {
+		v.refuse(path+".timeout", "must be positive and at most the interval (%s), is %s", c.Interval, c.Timeout)
+	}
+	if c.Rise == 0 {
+		v.refuse(path+".rise", "must be at least 1")
+	}
+	if c.Fall == 0 {
+		v.refuse(path+".fall", "must be at least 1")
+	}
+}
+
+func family(a netip.Addr) string {
+	if a.Is4() {
+		return "IPv4"
+	}
+	return "IPv6"
+}

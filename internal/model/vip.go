@@ -1,0 +1,90 @@
+package model
+
+import (
+	"net/netip"
+	"time"
+)
+
+// VIP is a virtual address that clients use, as its owner wrote it.
+type VIP struct {
+	Name      string // unique; a DNS label
+	Tenant    string // owner; a DNS label
+	Labels    map[string]string
+	Address   netip.Addr
+	Endpoints []Endpoint // at least one; (protocol, port) unique
+}
+
+// Endpoint is one balanced (protocol, port) of a VIP.
+type Endpoint struct {
+	Protocol     Protocol
+	Port         uint16
+	Backends     []Backend // (address, port) unique
+	HealthCheck  *HealthCheck
+	AllUnhealthy AllUnhealthy
+}
+
+// AllUnhealthy says what an endpoint does when no backend of it is healthy.
+type AllUnhealthy string
+
+// The policies. The empty string means KeepAll.
+const (
+	KeepAll AllUnhealthy = "keep"   // send to all of them: the check may be what is broken
+	Refuse  AllUnhealthy = "refuse" // drop
+)
+
+// Backend is one (address, port) that serves an endpoint.
+type Backend struct {
+	Address netip.Addr // the DIP, of the VIP's family
+	Port    uint16
+	Host    string // name of the node that the backend lives on
+	Weight  uint32 // share of new connections; 0 drains
+	// Tunnel is where the encapsulated packets go, when that is not Address: an address that
+	// routes to the host, of either family. Unique among the backends of the endpoint.
+	Tunnel netip.Addr
+}
+
+// AddrPort is the backend's identity within its endpoint.
+func (b Backend) AddrPort() netip.AddrPort { return netip.AddrPortFrom(b.Address, b.Port) }
+
+// TunnelAddress is Tunnel, or Address when no other was given.
+func (b Backend) TunnelAddress() netip.Addr {
+	if b.Tunnel.IsValid() {
+		return b.Tunnel
+	}
+	return b.Address
+}
+
+// HealthCheck says how the agent decides whether a backend is healthy.
+type HealthCheck struct {
+	Type     CheckType
+	Port     uint16        // 0: the backend's port
+	Path     string        // HTTP only: the request's path; 2xx and 3xx are healthy
+	Host     string        // HTTP only: the request's Host header; empty: the VIP's address
+	Interval time.Duration // between the starts of two checks
+	Timeout  time.Duration // of one check; at most Interval
+	Rise     uint32        // successes in a row until healthy
+	Fall     uint32        // failures in a row until unhealthy
+}
+
+// CheckType is the protocol of a health check.
+type CheckType string
+
+// The kinds of health check.
+const (
+	CheckTCP  CheckType = "tcp"  // the connection opens
+	CheckHTTP CheckType = "http" // GET answers 2xx or 3xx
+)
+
+// Defaults of a health check's fields that were left out.
+const (
+	DefaultCheckInterval = 2 * time.Second
+	DefaultCheckTimeout  = time.Second
+	DefaultCheckRise     = 2
+	DefaultCheckFall     = 3
+)
+
+// MaxWeight bounds Backend.Weight; MaxBackends the backends of an endpoint (slots 1 to 8191).
+const (
+	MaxWeight   = 1_000_000
+	MaxBackends = 8191
+)
