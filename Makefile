@@ -1,0 +1,61 @@
+# Weir's make targets; `make help` lists them. Everything is built from here, nothing by hand.
+
+GO       ?= go
+BIN      := bin
+VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS  := -s -w -X github.com/weirlb/weir/internal/daemon.Version=$(VERSION)
+PROGRAMS := weir weir-manager weir-mux weir-agent
+BUF      := $(GO) tool -modfile=tools/buf/go.mod buf
+LINT     := $(GO) tool -modfile=tools/golangci/go.mod golangci-lint
+BPF_C    := $(shell find bpf test -name '*.c' -o -name '*.h' | grep -v '^bpf/include/')
+
+.DEFAULT_GOAL := help
+.PHONY: help setup bpf build generate test unit e2e demo bench-mux fuzz lint fmt clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Install missing packages (root; Debian 12 and later)
+	@scripts/setup.sh
+
+bpf: setup ## Compile the eBPF programs
+	@$(GO) generate ./internal/datapath/... ./test/bench/...
+
+build: bpf ## Build the four programs into bin/
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ $(addprefix ./cmd/,$(PROGRAMS))
+
+generate: bpf ## Regenerate everything that is generated and committed
+	@$(BUF) generate
+
+test: build unit e2e ## Run every test: units, packet tables, namespaces, lab
+
+unit: build ## Run all tests but the lab's
+	$(GO) test -count=1 -timeout 15m $$($(GO) list ./... | grep -v /test/e2e)
+
+e2e: build ## Run the end-to-end tests in the lab
+	WEIR_BIN=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 20m ./test/e2e
+
+demo: build ## Raise a lab, balance real traffic, cut a mux's power, clean up
+	@$(BIN)/weir lab demo
+
+bench-mux: build ## Time the mux's program against the floor; writes out/bench/mux.json
+	@$(GO) run ./test/bench/mux -out out/bench/mux.json
+
+fuzz: bpf ## Fuzz each parser for a minute
+	@scripts/fuzz.sh 60s
+
+lint: bpf ## Run all linters and check that generated files are current
+	$(LINT) run ./...
+	$(BUF) lint
+	clang-format-19 --dry-run --Werror $(BPF_C)
+	$(MAKE) --no-print-directory generate
+	git diff --exit-code -- api internal '*.go'
+
+fmt: ## Format Go, C and protobuf
+	$(LINT) fmt ./...
+	clang-format-19 -i $(BPF_C)
+	$(BUF) format -w
+
+clean: ## Remove what was built
+	rm -rf $(BIN) out
+	find internal test -name '*_bpfel.o' -delete

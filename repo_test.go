@@ -1,0 +1,274 @@
+// Package weir holds nothing but the laws of the house, as tests.
+package weir
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/weirlb/weir/"
+
+// Bounds of a file and of a function, in lines.
+const (
+	goFileLines     = 500
+	goFunctionLines = 60
+	cHeaderLines    = 400
+)
+
+// exceptions to the bounds, each with its reason.
+var exceptions = map[string]string{}
+
+// files lists the repository's files that are ours: not generated, vendored or built.
+func files(t *testing.T, ends ...string) []string {
+	t.Helper()
+	var found []string
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if slices.Contains([]string{".git", "bin", "out", "third_party", "bpf/include"}, path) {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if generated.MatchString(path) {
+			return nil
+		}
+		for _, end := range ends {
+			if strings.HasSuffix(path, end) {
+				found = append(found, path)
+				break
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) == 0 {
+		t.Fatalf("found no files that end in %v", ends)
+	}
+	return found
+}
+
+var generated = regexp.MustCompile(`(_bpfel|\.pb|\.pb\.gw|_grpc\.pb|\.connect)\.go$`)
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestFilesAreShort(t *testing.T) {
+	check := func(path string, bound int) {
+		lines := strings.Count(read(t, path), "\n")
+		if lines > bound && exceptions[path] == "" {
+			t.Errorf("%s has %d lines, more than %d: split it by concern", path, lines, bound)
+		}
+	}
+	for _, path := range files(t, ".go") {
+		check(path, goFileLines)
+	}
+	for _, path := range files(t, ".h") {
+		check(path, cHeaderLines)
+	}
+}
+
+func TestFunctionsAreShort(t *testing.T) {
+	for _, path := range files(t, ".go") {
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, decl := range file.Decls {
+			fn, ok := decl.(*ast.FuncDecl)
+			if !ok || fn.Body == nil {
+				continue
+			}
+			lines := set.Position(fn.End()).Line - set.Position(fn.Pos()).Line + 1
+			name := path + ":" + fn.Name.Name
+			if lines > goFunctionLines && exceptions[name] == "" {
+				t.Errorf("%s has %d lines, more than %d", name, lines, goFunctionLines)
+			}
+		}
+	}
+}
+
+func TestPackagesHaveNamesOfTheDomain(t *testing.T) {
+	for _, path := range files(t, ".go") {
+		name := filepath.Base(filepath.Dir(path))
+		if slices.Contains([]string{"util", "utils", "common", "helpers", "types", "base", "misc"}, name) {
+			t.Errorf("%s: a package called %s says nothing: name its noun", path, name)
+		}
+	}
+}
+
+func TestPackagesAreDocumented(t *testing.T) {
+	documented := map[string]bool{}
+	for _, path := range files(t, ".go") {
+		if strings.HasSuffix(path, "_test.go") && filepath.Dir(path) != "." {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.PackageClauseOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Dir(path)
+		documented[dir] = documented[dir] || file.Doc != nil
+	}
+	for dir, ok := range documented {
+		if !ok && !strings.HasPrefix(dir, "api/v1") {
+			t.Errorf("package %s has no package comment", dir)
+		}
+	}
+}
+
+func TestMainsAreWiringOnly(t *testing.T) {
+	for _, path := range files(t, "/main.go") {
+		if strings.HasPrefix(path, "cmd/") {
+			if lines := strings.Count(read(t, path), "\n"); lines > 60 {
+				t.Errorf("%s has %d lines: move what is not flags and wiring into internal/", path, lines)
+			}
+		}
+	}
+}
+
+func TestBPFFilesNameTheirLicence(t *testing.T) {
+	const licence = "SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause"
+	for _, path := range files(t, ".h", ".c") {
+		if first, _, _ := strings.Cut(read(t, path), "\n"); !strings.Contains(first, licence) {
+			t.Errorf("%s: the first line must hold %q", path, licence)
+		}
+	}
+}
+
+// unfinished is spelled apart so that this file does not find itself.
+var unfinished = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X|HA` + `CK)\b`)
+
+func TestNothingIsMarkedUnfinished(t *testing.T) {
+	for _, path := range files(t, ".go", ".c", ".h", ".md", ".proto", ".sh", ".yaml", "Makefile") {
+		if mark := unfinished.FindString(read(t, path)); mark != "" {
+			t.Errorf("%s: %s: finish it, or open an issue", path, mark)
+		}
+	}
+}
+
+func TestNoInitFunctions(t *testing.T) {
+	for _, path := range files(t, ".go") {
+		if strings.Contains(read(t, path), "\nfunc init()") {
+			t.Errorf("%s: an init runs unseen: do it where it is needed", path)
+		}
+	}
+}
+
+// A layer may import only what stands in it or in those before it.
+var layers = []struct {
+	name     string
+	packages []string
+}{
+	{"model (L0)", []string{"model"}},
+	{"pure (L1)", []string{"bucket", "flowhash", "health", "manifest", "desired"}},
+	{"adapters (L3)", []string{"store", "bgp", "datapath", "netlink", "probe"}},
+	{"daemons (L4)", []string{"daemon", "rpc", "manager", "muxd", "agentd", "ctl", "lab"}},
+}
+
+// dependencies returns what the packages import, themselves included, tests left out.
+func dependencies(t *testing.T, packages ...string) []string {
+	t.Helper()
+	out, err := exec.Command("go", append([]string{"list", "-deps"}, packages...)...).Output()
+	if err != nil {
+		t.Fatalf("go list -deps %v: %v", packages, err)
+	}
+	return strings.Fields(string(out))
+}
+
+func TestImportsGoDownTheLayers(t *testing.T) {
+	for i, layer := range layers {
+		for _, name := range layer.packages {
+			if _, err := os.Stat("internal/" + name); err != nil {
+				t.Errorf("layer %s names internal/%s, which is not there", layer.name, name)
+				continue
+			}
+			for _, dep := range dependencies(t, "./internal/"+name+"/...") {
+				for _, above := range layers[i+1:] {
+					for _, forbidden := range above.packages {
+						if dep == module+"internal/"+forbidden || strings.HasPrefix(dep, module+"internal/"+forbidden+"/") {
+							t.Errorf("internal/%s, in layer %s, imports %s of layer %s", name, layer.name, dep, above.name)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestForbiddenImports(t *testing.T) {
+	rules := []struct{ packages, forbidden, reason string }{
+		{"./cmd/weir-mux", "go.etcd.io/", "a mux holds a stream, not a store"},
+		{"./cmd/weir-agent", "go.etcd.io/", "an agent holds a stream, not a store"},
+		{"./cmd/weir-agent", "github.com/osrg/gobgp", "hosts speak no BGP"},
+		{"./cmd/weir-manager", "github.com/cilium/ebpf", "a manager has no data plane"},
+		{"./cmd/weir-manager", "github.com/osrg/gobgp", "a manager speaks no BGP"},
+		{"./cmd/weir-manager", module + "internal/testkit", "the lab is not for production"},
+		{"./cmd/weir-mux", module + "internal/testkit", "the lab is not for production"},
+		{"./cmd/weir-agent", module + "internal/testkit", "the lab is not for production"},
+		{"./internal/model", module + "api", "the wire contract may change, the nouns stay"},
+		{"./internal/desired", "google.golang.org/protobuf", "pure: tables are computed from the model"},
+		{"./internal/bucket", "time", "pure: no clock"},
+		{"./internal/health", "net", "pure: no I/O"},
+	}
+	for _, rule := range rules {
+		for _, dep := range dependencies(t, rule.packages) {
+			exact := dep == rule.forbidden
+			below := strings.HasSuffix(rule.forbidden, "/") && strings.HasPrefix(dep, rule.forbidden) ||
+				strings.Contains(rule.forbidden, ".") && strings.HasPrefix(dep, rule.forbidden+"/")
+			if exact || below {
+				t.Errorf("%s imports %s: %s", rule.packages, dep, rule.reason)
+			}
+		}
+	}
+}
+
+// The read-me's commands are what CI runs.
+func TestCIRunsTheReadme(t *testing.T) {
+	ci := read(t, ".ci/run")
+	readme := read(t, "README.md")
+	for _, command := range []string{"make demo", "make test"} {
+		if !strings.Contains(readme, command) {
+			t.Errorf("README.md does not name %q", command)
+		}
+		if !strings.Contains(ci, command) {
+			t.Errorf(".ci/run does not run %q", command)
+		}
+	}
+}
+
+var (
+	markdownLink = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	codeFence    = regexp.MustCompile("(?s)```.*?```")
+)
+
+func TestLinksInDocumentsLead(t *testing.T) {
+	for _, path := range files(t, ".md") {
+		for _, link := range markdownLink.FindAllStringSubmatch(codeFence.ReplaceAllString(read(t, path), ""), -1) {
+			target := filepath.Join(filepath.Dir(path), link[1])
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s, which is not there", path, link[1])
+			}
+		}
+	}
+}
