@@ -1,0 +1,114 @@
+package model
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+func validVIP() VIP {
+	return VIP{
+		Name: "shop", Tenant: "acme", Address: netip.MustParseAddr("203.0.113.10"),
+		Endpoints: []Endpoint{{
+			Protocol: TCP, Port: 80,
+			Backends: []Backend{
+				{Address: netip.MustParseAddr("10.3.1.11"), Port: 8080, Host: "host1", Weight: 1},
+				{Address: netip.MustParseAddr("10.3.2.11"), Port: 8080, Host: "host2", Weight: 0},
+			},
+			HealthCheck: &HealthCheck{
+				Type: CheckHTTP, Path: "/healthz", Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3,
+			},
+		}},
+	}
+}
+
+func TestValidVIP(t *testing.T) {
+	if err := validVIP().Validate(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Each case spoils one thing of a valid VIP.
+func TestInvalidVIP(t *testing.T) {
+	backend := func(v *VIP) *Backend { return &v.Endpoints[0].Backends[0] }
+	check := func(v *VIP) *HealthCheck { return v.Endpoints[0].HealthCheck }
+	cases := []struct {
+		name  string
+		spoil func(*VIP)
+		want  string // "field: part of the reason"
+	}{
+		{"name", func(v *VIP) { v.Name = "Shop" }, `name: must be a DNS label`},
+		{"name too long", func(v *VIP) { v.Name = strings.Repeat("a", 64) }, "name: must be a DNS label"},
+		{"no tenant", func(v *VIP) { v.Tenant = "" }, "tenant: must be a DNS label"},
+		{"no address", func(v *VIP) { v.Address = netip.Addr{} }, "address: must be an IP address"},
+		{"mapped", func(v *VIP) { v.Address = netip.MustParseAddr("::ffff:1.2.3.4") }, "address: must be written as IPv4"},
+		{"zone", func(v *VIP) { v.Address = netip.MustParseAddr("2001:db8::1%eth0") }, "address: must have no zone"},
+		{"multicast", func(v *VIP) { v.Address = netip.MustParseAddr("224.0.0.1") }, "address: must be a routable unicast address"},
+		{"loopback", func(v *VIP) { v.Address = netip.MustParseAddr("127.0.0.1") }, "address: must be a routable unicast address"},
+		{"no endpoints", func(v *VIP) { v.Endpoints = nil }, "endpoints: must have at least one"},
+		{"endpoint twice", func(v *VIP) { v.Endpoints = append(v.Endpoints, v.Endpoints[0]) }, "endpoints[1]: is TCP 80 again, as endpoints[0]"},
+		{"protocol", func(v *VIP) { v.Endpoints[0].Protocol = 1 }, "endpoints[0].protocol: must be TCP or UDP"},
+		{"port 0", func(v *VIP) { v.Endpoints[0].Port = 0 }, "endpoints[0].port: must be 1 to 65535"},
+		{"policy", func(v *VIP) { v.Endpoints[0].AllUnhealthy = "panic" }, `endpoints[0].allUnhealthy: must be keep or refuse, is "panic"`},
+		{"family", func(v *VIP) { backend(v).Address = netip.MustParseAddr("2001:db8::1") }, "endpoints[0].backends[0].address: must be of the VIP's family (IPv4)"},
+		{"itself", func(v *VIP) { backend(v).Address = v.Address }, "endpoints[0].backends[0].address: must not be the VIP itself"},
+		{"backend port", func(v *VIP) { backend(v).Port = 0 }, "endpoints[0].backends[0].port: must be 1 to 65535"},
+		{"host", func(v *VIP) { backend(v).Host = "" }, "endpoints[0].backends[0].host: must be a DNS label"},
+		{"weight", func(v *VIP) { backend(v).Weight = MaxWeight + 1 }, "endpoints[0].backends[0].weight: must be at most 1000000"},
+		{"tunnel", func(v *VIP) { backend(v).Tunnel = netip.MustParseAddr("ff02::1") }, "endpoints[0].backends[0].tunnel: must be a routable"},
+		{"same backend", func(v *VIP) { v.Endpoints[0].Backends[1] = *backend(v) }, "endpoints[0].backends[1]: is 10.3.1.11:8080 again, as backends[0]"},
+		{"same tunnel", func(v *VIP) { v.Endpoints[0].Backends[1].Tunnel = backend(v).Address }, "endpoints[0].backends[1].tunnel: 10.3.1.11 is that of backends[0] too"},
+		{"check type", func(v *VIP) { check(v).Type = "ping" }, "endpoints[0].healthCheck.type: must be tcp or http"},
+		{"check path", func(v *VIP) { check(v).Path = "healthz" }, "endpoints[0].healthCheck.path: must begin with /"},
+		{"tcp path", func(v *VIP) { check(v).Type = CheckTCP }, "endpoints[0].healthCheck: path and host are for http checks only"},
+		{"interval", func(v *VIP) { check(v).Interval = -1 }, "endpoints[0].healthCheck.interval: must be positive"},
+		{"timeout", func(v *VIP) { check(v).Timeout = time.Minute }, "endpoints[0].healthCheck.timeout: must be positive and at most the interval"},
+		{"rise", func(v *VIP) { check(v).Rise = 0 }, "endpoints[0].healthCheck.rise: must be at least 1"},
+		{"fall", func(v *VIP) { check(v).Fall = 0 }, "endpoints[0].healthCheck.fall: must be at least 1"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			vip := validVIP()
+			c.spoil(&vip)
+			for _, e := range FieldErrors(vip.Validate()) {
+				if strings.HasPrefix(e.Error(), c.want) {
+					return
+				}
+			}
+			t.Errorf("got %v, want an error that begins with %q", vip.Validate(), c.want)
+		})
+	}
+}
+
+func TestValidateTellsEverythingAtOnce(t *testing.T) {
+	vip := validVIP()
+	vip.Name = ""
+	vip.Endpoints[0].Port = 0
+	vip.Endpoints[0].Backends[1].Port = 0
+	if got := FieldErrors(vip.Validate()); len(got) != 3 {
+		t.Errorf("got %d field errors, want 3: %v", len(got), got)
+	}
+}
+
+func TestWhatMustBeAllowed(t *testing.T) {
+	vip := validVIP()
+	vip.Endpoints[0].Backends = nil // an endpoint may wait for its backends
+	vip.Endpoints = append(vip.Endpoints, Endpoint{Protocol: UDP, Port: 80})
+	if err := vip.Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProtocolText(t *testing.T) {
+	for _, p := range []Protocol{TCP, UDP} {
+		var back Protocol
+		text, _ := p.MarshalText()
+		if err := back.UnmarshalText(text); err != nil || back != p {
+			t.Errorf("%s came back as %s, %v", p, back, err)
+		}
+	}
+	if _, err := ParseProtocol("icmp"); err == nil {
+		t.Error("icmp was accepted")
+	}
+}
