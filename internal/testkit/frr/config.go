@@ -1,0 +1,85 @@
+package frr
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// Config describes a router whose neighbours dial in.
+type Config struct {
+	// Dir holds the router's files. Empty: a new one below the system's temporary folder.
+	// It must be short (Unix sockets lie in it) and reachable by the user frr.
+	Dir      string
+	AS       uint32
+	RouterID netip.Addr // IPv4
+
+	PeerAS    uint32         // of every neighbour
+	Ranges    []netip.Prefix // neighbours are accepted from these
+	Neighbors []netip.Addr   // and these are configured one by one
+	Password  string         // TCP MD5 of every neighbour; empty: none
+
+	HoldTime        time.Duration // 0: 3 s
+	GracefulRestart bool          // keep a restarting neighbour's routes
+	BFD             time.Duration // interval, three lost detect; 0: no bfdd
+}
+
+const group = "WEIR"
+
+func (c Config) bgpd() string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	hold := c.HoldTime
+	if hold == 0 {
+		hold = 3 * time.Second
+	}
+
+	b.WriteString(c.common("bgpd"))
+	line("router bgp %d", c.AS)
+	line(" bgp router-id %s", c.RouterID)
+	line(" no bgp ebgp-requires-policy") // else nothing is accepted
+	line(" no bgp default ipv4-unicast")
+	line(" bgp bestpath as-path multipath-relax")
+	line(" timers bgp %d %d", max(1, int(hold.Seconds())/3), int(hold.Seconds()))
+	if c.GracefulRestart {
+		line(" bgp graceful-restart")
+		line(" bgp graceful-restart preserve-fw-state")
+	}
+	line(" neighbor %s peer-group", group)
+	line(" neighbor %s remote-as %d", group, c.PeerAS)
+	if c.Password != "" {
+		line(" neighbor %s password %s", group, c.Password)
+	}
+	line(" neighbor %s passive", group)
+	if c.BFD > 0 {
+		line(" neighbor %s bfd", group)
+		line(" neighbor %s bfd profile weir", group)
+	}
+	for _, n := range c.Neighbors {
+		line(" neighbor %s peer-group %s", n, group)
+	}
+	for _, r := range c.Ranges {
+		line(" bgp listen range %s peer-group %s", r, group)
+	}
+	line(" neighbor %s capability extended-nexthop", group)
+	for _, family := range []string{"ipv4", "ipv6"} {
+		line(" address-family %s unicast", family)
+		line("  neighbor %s activate", group)
+		line("  neighbor %s soft-reconfiguration inbound", group)
+		line("  maximum-paths 64")
+		line(" exit-address-family")
+	}
+	line("exit")
+	return b.String()
+}
+
+func (c Config) bfdd() string {
+	ms := c.BFD.Milliseconds()
+	return c.common("bfdd") + fmt.Sprintf(
+		"bfd\n profile weir\n  detect-multiplier 3\n  receive-interval %d\n  transmit-interval %d\n exit\nexit\n", ms, ms)
+}
+
+func (c Config) common(daemon string) string {
+	return fmt.Sprintf("hostname router\nlog file %s/%s.log\n", c.Dir, daemon)
+}

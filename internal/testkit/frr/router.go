@@ -1,0 +1,186 @@
+package frr
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const programs = "/usr/lib/frr"
+
+// Namespace runs commands where the router lives.
+type Namespace interface {
+	Run(name string, args ...string) (output string, err error)
+}
+
+// Router is a running FRR.
+type Router struct{ dir string }
+
+// sysctls make the namespace a router that spreads flows by ports, not by addresses alone.
+var sysctls = []string{
+	"net.ipv4.ip_forward=1",
+	"net.ipv6.conf.all.forwarding=1",
+	"net.ipv4.fib_multipath_hash_policy=1",
+	"net.ipv6.fib_multipath_hash_policy=1",
+}
+
+// Start starts a router in ns. What was started is ended again if a later step fails.
+func Start(ns Namespace, config Config) (*Router, error) {
+	if _, err := os.Stat(filepath.Join(programs, "bgpd")); err != nil {
+		return nil, fmt.Errorf("start frr: %w: install the package frr", err)
+	}
+	if config.AS == 0 || config.PeerAS == 0 || !config.RouterID.Is4() {
+		return nil, fmt.Errorf("start frr: AS %d, peers' AS %d and router id %s: the first two must not be 0, the last must be IPv4",
+			config.AS, config.PeerAS, config.RouterID)
+	}
+	if config.Dir == "" {
+		dir, err := os.MkdirTemp("", "frr-")
+		if err != nil {
+			return nil, fmt.Errorf("start frr: %w", err)
+		}
+		config.Dir = dir
+	}
+	r := &Router{dir: config.Dir}
+	if err := r.start(ns, config); err != nil {
+		return nil, fmt.Errorf("start frr: %w", errors.Join(err, r.Stop()))
+	}
+	return r, nil
+}
+
+func (r *Router) start(ns Namespace, config Config) error {
+	if err := r.makeDir(); err != nil {
+		return err
+	}
+	for _, s := range sysctls {
+		if out, err := ns.Run("sysctl", "-qw", s); err != nil {
+			return fmt.Errorf("set %s: %w: %s", s, err, out)
+		}
+	}
+	daemons := []struct {
+		name, config string
+		args         []string
+	}{
+		{"zebra", config.common("zebra"), []string{"-s", "90000000"}},
+		{"bfdd", config.bfdd(), []string{"--bfdctl", filepath.Join(r.dir, "bfdd.sock")}},
+		// Never -l: it implies -n, no routes in the kernel.
+		{"bgpd", config.bgpd(), []string{"-p", "179"}},
+	}
+	for _, d := range daemons {
+		if d.name == "bfdd" && config.BFD == 0 {
+			continue
+		}
+		if err := r.daemon(ns, d.name, d.config, d.args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeDir hands the folder to the user that the daemons drop to: they must own it.
+func (r *Router) makeDir() error {
+	if err := os.MkdirAll(r.dir, 0o755); err != nil {
+		return err
+	}
+	frr, err := user.Lookup("frr")
+	if err != nil {
+		return fmt.Errorf("%w: install the package frr", err)
+	}
+	uid, err := strconv.Atoi(frr.Uid)
+	if err != nil {
+		return fmt.Errorf("read the id of user frr: %w", err)
+	}
+	gid, err := strconv.Atoi(frr.Gid)
+	if err != nil {
+		return fmt.Errorf("read the group of user frr: %w", err)
+	}
+	if err := os.Chown(r.dir, uid, gid); err != nil {
+		return err
+	}
+	return os.Chmod(r.dir, 0o755)
+}
+
+// daemon starts one daemon; it returns once the daemon has read its configuration and runs.
+func (r *Router) daemon(ns Namespace, name, config string, args ...string) error {
+	file := filepath.Join(r.dir, name+".conf")
+	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
+		return err
+	}
+	args = append([]string{
+		"-d", "-u", "frr", "-g", "frr", "-P", "0",
+		"-z", filepath.Join(r.dir, "zserv.api"), "--vty_socket", r.dir, "-i", r.pidFile(name), "-f", file,
+	}, args...)
+	if out, err := ns.Run(filepath.Join(programs, name), args...); err != nil {
+		return fmt.Errorf("start %s: %w: %s", name, err, out)
+	}
+	return nil
+}
+
+func (r *Router) pidFile(daemon string) string { return filepath.Join(r.dir, daemon+".pid") }
+
+// Open names a router that was started before, perhaps by another process.
+func Open(dir string) *Router { return &Router{dir: dir} }
+
+// Dir is where the router's files are.
+func (r *Router) Dir() string { return r.dir }
+
+// Vtysh runs a command of FRR's shell.
+func (r *Router) Vtysh(command string) (string, error) {
+	out, err := exec.Command("vtysh", "--vty_socket", r.dir, "-c", command).CombinedOutput()
+	if err != nil {
+		return string(out), fmt.Errorf("vtysh %q: %w: %s", command, err, strings.TrimSpace(string(out)))
+	}
+	return string(out), nil
+}
+
+// Stop ends the router's daemons and removes its files. It is no error if nothing runs.
+func (r *Router) Stop() error {
+	var errs []error
+	for _, name := range []string{"bgpd", "bfdd", "zebra"} {
+		if err := r.end(name); err != nil {
+			errs = append(errs, fmt.Errorf("stop %s: %w", name, err))
+		}
+	}
+	errs = append(errs, os.RemoveAll(r.dir))
+	return errors.Join(errs...)
+}
+
+// Grace before a daemon that does not end is killed.
+const grace = 5 * time.Second
+
+func (r *Router) end(name string) error {
+	text, err := os.ReadFile(r.pidFile(name))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return fmt.Errorf("read %s: %w", r.pidFile(name), err)
+	}
+	if !runs(pid, name) {
+		return nil // died; its id may be another's by now
+	}
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+		return err
+	}
+	for end := time.Now().Add(grace); runs(pid, name); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			return syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	return nil
+}
+
+func runs(pid int, program string) bool {
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	return err == nil && filepath.Base(strings.TrimSuffix(exe, " (deleted)")) == program
+}

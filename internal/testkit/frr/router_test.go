@@ -1,0 +1,70 @@
+package frr_test
+
+import (
+	"encoding/json"
+	"net/netip"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/weirlb/weir/internal/testkit/frr"
+)
+
+// namespace is a network namespace known to ip(8).
+type namespace string
+
+func (ns namespace) Run(name string, args ...string) (string, error) {
+	out, err := exec.Command("ip", append([]string{"netns", "exec", string(ns), name}, args...)...).CombinedOutput()
+	return string(out), err
+}
+
+func newNamespace(t *testing.T, name string) namespace {
+	t.Helper()
+	if out, err := exec.Command("ip", "netns", "add", name).CombinedOutput(); err != nil {
+		t.Fatalf("add namespace %s (needs root): %v: %s", name, err, out)
+	}
+	t.Cleanup(func() { exec.Command("ip", "netns", "del", name).Run() })
+	return namespace(name)
+}
+
+func TestRouterRunsAndLeavesNothing(t *testing.T) {
+	ns := newNamespace(t, "frr-test")
+	r, err := frr.Start(ns, frr.Config{
+		AS: 65000, RouterID: netip.MustParseAddr("10.255.0.1"), PeerAS: 65010, Password: "s3cret",
+		Ranges:    []netip.Prefix{netip.MustParsePrefix("10.8.0.0/16"), netip.MustParsePrefix("fd00:8::/32")},
+		Neighbors: []netip.Addr{netip.MustParseAddr("10.9.0.2")},
+		BFD:       100 * time.Millisecond, GracefulRestart: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := r.Vtysh("show bgp neighbors json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var neighbors map[string]any
+	if err := json.Unmarshal([]byte(out), &neighbors); err != nil || neighbors["10.9.0.2"] == nil {
+		t.Errorf("neighbours: %v: %s", err, out)
+	}
+	if policy, err := ns.Run("sysctl", "-n", "net.ipv4.fib_multipath_hash_policy"); err != nil || policy != "1\n" {
+		t.Errorf("ECMP hash policy: %q, %v", policy, err)
+	}
+	if err := frr.Open(r.Dir()).Stop(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(r.Dir()); !os.IsNotExist(err) {
+		t.Errorf("stop left %s", r.Dir())
+	}
+	if err := r.Stop(); err != nil {
+		t.Errorf("a second stop: %v", err)
+	}
+}
+
+func TestRouterRefusesBadConfiguration(t *testing.T) {
+	ns := newNamespace(t, "frr-bad")
+	if r, err := frr.Start(ns, frr.Config{AS: 65000, PeerAS: 65010, RouterID: netip.MustParseAddr("fd00::1")}); err == nil {
+		r.Stop()
+		t.Error("a router with an IPv6 router id started")
+	}
+}
