@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The parser: fills a struct packet once; nothing after it derives an offset again.
- * It reads through (data, end) only, so XDP and TC programs share it.
+ * It reads through (data, end) only, so XDP and TC programs share it. Lengths are held against
+ * packet.limit, not end: a socket buffer's payload need not lie behind its headers.
  */
 #pragma once
 
@@ -32,7 +33,8 @@ struct packet {
 	struct address destination;
 	__u16 l3; /* offset of the IP header from the frame's first byte */
 	__u16 l4; /* offset of the transport header */
-	__u16 l3_length; /* bytes, IP header included, as the IP header says */
+	__u32 l3_length; /* bytes, IP header included, as the IP header says */
+	__u32 limit; /* offset that no packet may reach beyond: the frame's length */
 	__be16 source_port; /* as on the wire */
 	__be16 destination_port;
 	__be16 ethertype; /* of the IP header: ETH_P_IP or ETH_P_IPV6 */
@@ -64,13 +66,14 @@ static __always_inline bool ethertype_is_vlan(__be16 ethertype)
 	return ethertype == bpf_htons(ETH_P_8021Q) || ethertype == bpf_htons(ETH_P_8021AD);
 }
 
-/* Skips Ethernet and up to two VLAN tags: sets l3 and ethertype. */
+/* Skips Ethernet and up to two VLAN tags: sets l3, ethertype, and limit to the bytes at hand. */
 static __always_inline enum parsed parse_ethernet(void *data, void *end, struct packet *p)
 {
 	struct ethhdr *eth = data;
 	__be16 ethertype;
 	__u16 l3 = sizeof(*eth);
 
+	p->limit = end - data;
 	if ((void *)(eth + 1) > end)
 		return PARSED_MALFORMED;
 	ethertype = eth->h_proto;
@@ -101,7 +104,7 @@ static __always_inline enum parsed parse_ipv4(void *data, void *end, struct pack
 	p->l3_length = bpf_ntohs(ip->tot_len);
 	if (ip->version != 4 || header < sizeof(*ip) || p->l3_length < header)
 		return PARSED_MALFORMED;
-	if (data + p->l3 + p->l3_length > end)
+	if (p->l3 + p->l3_length > p->limit)
 		return PARSED_MALFORMED;
 	address_from_v4(&p->source, ip->saddr);
 	address_from_v4(&p->destination, ip->daddr);
@@ -124,7 +127,7 @@ static __always_inline enum parsed parse_ipv6(void *data, void *end, struct pack
 	p->l3_length = bpf_ntohs(ip->payload_len) + sizeof(*ip);
 	if (first >> 12 != 6)
 		return PARSED_MALFORMED;
-	if (data + p->l3 + p->l3_length > end)
+	if (p->l3 + p->l3_length > p->limit)
 		return PARSED_MALFORMED;
 	__builtin_memcpy(&p->source, &ip->saddr, sizeof(p->source));
 	__builtin_memcpy(&p->destination, &ip->daddr, sizeof(p->destination));
