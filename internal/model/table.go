@@ -77,6 +77,14 @@ const (
 	HealthUnchecked Health = "unchecked" // its endpoint has no check
 )
 
+// BackendHealth is what an agent found of one backend.
+type BackendHealth struct {
+	Endpoint EndpointKey
+	Backend  netip.AddrPort
+	Health   Health // healthy or unhealthy
+	Reason   string // why the last check failed, or empty
+}
+
 // Counter counts packets and their bytes (of the whole frame on the way in).
 type Counter struct {
 	Packets uint64

@@ -140,10 +140,24 @@ func (v *validator) backend(path string, vip netip.Addr, b Backend) {
 	if b.Port == 0 {
 		v.refuse(path+".port", "must be 1 to 65535")
 	}
-	v.name(path+".host", b.Host)
+	v.host(path+".host", b.Host)
 	if b.Weight > MaxWeight {
 		v.refuse(path+".weight", "must be at most %d, is %d", MaxWeight, b.Weight)
 	}
+}
+
+// host holds that s is the name of a node or one of its addresses, as in Ananta's Figure 6.
+func (v *validator) host(field, s string) {
+	if _, err := netip.ParseAddr(s); err != nil {
+		v.name(field, s)
+	}
+}
+
+// Validate says everything that is wrong with the check, as joined FieldErrors below path.
+func (c HealthCheck) Validate(path string) error {
+	var v validator
+	v.healthCheck(path, c)
+	return errors.Join(v.errs...)
 }
 
 func (v *validator) healthCheck(path string, c HealthCheck) {

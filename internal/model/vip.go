@@ -36,7 +36,7 @@ const (
 type Backend struct {
 	Address netip.Addr // the DIP, of the VIP's family
 	Port    uint16
-	Host    string // name of the node that the backend lives on
+	Host    string // name of the node that the backend lives on, or an address of that node
 	Weight  uint32 // share of new connections; 0 drains
 	// Tunnel is where the encapsulated packets go, when that is not Address: an address that
 	// routes to the host, of either family. Unique among the backends of the endpoint.

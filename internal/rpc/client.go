@@ -1,0 +1,115 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirlb/weir/api/v1/weirv1connect"
+)
+
+// DefaultPort is where a manager listens when its URL names no port.
+const DefaultPort = "7400"
+
+const (
+	dialTimeout = 3 * time.Second
+	// A connection without traffic is probed, so that a stream notices that a manager's machine died.
+	pingAfter   = 5 * time.Second
+	pingTimeout = 5 * time.Second
+)
+
+// Client calls a manager. Errors of unary calls are *Error or *UnreachableError.
+type Client struct {
+	weirv1connect.WeirServiceClient
+	weirv1connect.SyncServiceClient
+
+	transport *http.Transport
+}
+
+// NewClient makes a client of the managers named: "http://host:7400" or "host", several separated
+// by commas. One manager is used at a time; when it can't be reached, the next one is tried.
+func NewClient(managers string) (*Client, error) {
+	addresses, err := parseManagers(managers)
+	if err != nil {
+		return nil, err
+	}
+	d := &dialer{addresses: addresses}
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{
+		DialContext: d.dial,
+		Protocols:   &protocols,
+		HTTP2:       &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+	}
+	// The transport knows one host; the dialer decides which manager that is.
+	base, httpClient := "http://"+addresses[0], &http.Client{Transport: transport}
+	translating := connect.WithInterceptors(connect.UnaryInterceptorFunc(translateUnary))
+	return &Client{
+		WeirServiceClient: weirv1connect.NewWeirServiceClient(httpClient, base, translating),
+		SyncServiceClient: weirv1connect.NewSyncServiceClient(httpClient, base, translating),
+		transport:         transport,
+	}, nil
+}
+
+// Close closes idle connections.
+func (c *Client) Close() { c.transport.CloseIdleConnections() }
+
+func translateUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
+		response, err := next(ctx, request)
+		return response, translate(err)
+	}
+}
+
+// parseManagers returns the managers' addresses as host:port.
+func parseManagers(managers string) ([]string, error) {
+	var addresses []string
+	for _, m := range strings.Split(managers, ",") {
+		m = strings.TrimSpace(m)
+		if !strings.Contains(m, "://") {
+			m = "http://" + m
+		}
+		u, err := url.Parse(m)
+		switch {
+		case err != nil || u.Hostname() == "" || strings.Trim(u.Path, "/") != "":
+			return nil, fmt.Errorf("read the manager's address: must be http://host:port, is %q", m)
+		case u.Scheme != "http":
+			return nil, fmt.Errorf("read the manager's address %q: %s is not supported, use http", m, u.Scheme)
+		case u.Port() == "":
+			u.Host = net.JoinHostPort(u.Hostname(), DefaultPort)
+		}
+		addresses = append(addresses, u.Host)
+	}
+	return addresses, nil
+}
+
+// dialer connects to the first manager that answers, beginning with the one that did last.
+type dialer struct {
+	addresses []string
+	last      atomic.Int64 // index of the manager that answered last
+}
+
+func (d *dialer) dial(ctx context.Context, network, _ string) (net.Conn, error) {
+	unreachable := &UnreachableError{}
+	first := int(d.last.Load())
+	for i := range d.addresses {
+		at := (first + i) % len(d.addresses)
+		conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, d.addresses[at])
+		if err == nil {
+			d.last.Store(int64(at))
+			return conn, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		unreachable.add(d.addresses[at], err)
+	}
+	return nil, unreachable
+}

@@ -1,0 +1,7 @@
+// Package rpc is what the programs share of the wire: the client of a manager, the stream that a
+// mux or host follows, and the converters between the wire contract and the model.
+//
+// Converters are total: any message, however wrong, becomes either a valid value of the model or an
+// error that joins a model.FieldError for each wrong field. Errors keep their fields on the wire,
+// as google.rpc.BadRequest details, and come out of a Client as *Error.
+package rpc

@@ -1,0 +1,110 @@
+package rpc
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// fields reads fields of a message and collects what is wrong with them, so that a user sees all of
+// it at once. Paths are those of the JSON that users write.
+type fields struct{ errs []error }
+
+func (f *fields) refuse(path, format string, args ...any) {
+	f.errs = append(f.errs, &model.FieldError{Field: path, Reason: fmt.Sprintf(format, args...)})
+}
+
+func (f *fields) err() error { return errors.Join(f.errs...) }
+
+// refused says whether a reason to refuse path was found already.
+func (f *fields) refused(path string) bool {
+	for _, err := range model.FieldErrors(f.err()) {
+		if err.Field == path {
+			return true
+		}
+	}
+	return false
+}
+
+// add takes over the field errors of a check of the whole value, except where reading the field
+// failed already.
+func (f *fields) add(err error) {
+	for _, e := range model.FieldErrors(err) {
+		if !f.refused(e.Field) {
+			f.errs = append(f.errs, e)
+		}
+	}
+}
+
+func (f *fields) address(path, s string) netip.Addr {
+	a, err := netip.ParseAddr(s)
+	switch {
+	case err != nil:
+		f.refuse(path, "must be an IP address, is %q", s)
+	case a.Is4In6():
+		f.refuse(path, "must be written as IPv4, is %s", s)
+	case a.Zone() != "":
+		f.refuse(path, "must have no zone, is %s", s)
+	default:
+		return a
+	}
+	return netip.Addr{}
+}
+
+func (f *fields) addresses(path string, list []string) []netip.Addr {
+	all := make([]netip.Addr, 0, len(list))
+	for i, s := range list {
+		all = append(all, f.address(fmt.Sprintf("%s[%d]", path, i), s))
+	}
+	return all
+}
+
+func (f *fields) port(path string, n uint32) uint16 {
+	if n == 0 || n > 65535 {
+		f.refuse(path, "must be 1 to 65535, is %d", n)
+		return 0
+	}
+	return uint16(n)
+}
+
+func (f *fields) protocol(path, s string) model.Protocol {
+	p, err := model.ParseProtocol(s)
+	if err != nil {
+		f.refuse(path, "%v", err)
+	}
+	return p
+}
+
+func (f *fields) slot(path string, n uint32) model.Slot {
+	if n == 0 || n > model.MaxBackends {
+		f.refuse(path, "must be 1 to %d, is %d", model.MaxBackends, n)
+		return 0
+	}
+	return model.Slot(n)
+}
+
+// name reads the name of a node or VIP.
+func (f *fields) name(path, s string) string {
+	if !model.ValidName(s) {
+		f.refuse(path, "must be a DNS label (lower-case letters, digits and -, at most 63), is %q", s)
+	}
+	return s
+}
+
+func addressStrings(list []netip.Addr) []string {
+	all := make([]string, 0, len(list))
+	for _, a := range list {
+		all = append(all, a.String())
+	}
+	return all
+}
+
+// optional writes an address that may be left out.
+func optional(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}

@@ -1,0 +1,33 @@
+package rpc
+
+import (
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// NodeToProto writes n without its status.
+func NodeToProto(n model.Node) *weirv1.Node {
+	return &weirv1.Node{
+		Name: n.Name, Role: string(n.Role), Addresses: addressStrings(n.Addresses), Version: n.Version,
+	}
+}
+
+// MuxFromProto reads the node that a mux registers as.
+func MuxFromProto(p *weirv1.SyncMuxRequest) (model.Node, error) {
+	return nodeFromProto(model.RoleMux, p.GetName(), p.GetVersion(), p.GetAddresses())
+}
+
+// HostFromProto reads the node that a host registers as.
+func HostFromProto(p *weirv1.SyncHostRequest) (model.Node, error) {
+	return nodeFromProto(model.RoleHost, p.GetName(), p.GetVersion(), p.GetAddresses())
+}
+
+func nodeFromProto(role model.Role, name, version string, addresses []string) (model.Node, error) {
+	var f fields
+	n := model.Node{Name: f.name("name", name), Role: role, Version: version}
+	if len(addresses) == 0 {
+		f.refuse("addresses", "must have at least one")
+	}
+	n.Addresses = f.addresses("addresses", addresses)
+	return n, f.err()
+}

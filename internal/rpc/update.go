@@ -1,0 +1,110 @@
+package rpc
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/flowhash"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// MuxUpdate is one step of a mux's tables.
+type MuxUpdate struct {
+	Generation model.Generation // that the step leads to
+	Snapshot   bool             // these are all endpoints
+	Endpoints  []model.MuxEndpoint
+	Removed    []model.EndpointKey
+	HashKey    flowhash.Key // only in a snapshot
+}
+
+// HostUpdate is one step of a host's tables.
+type HostUpdate struct {
+	Generation model.Generation // that the step leads to
+	Snapshot   bool             // these are all backends
+	Backends   []model.HostBackend
+	Removed    []model.HostBackendKey
+	Muxes      []netip.Addr // outer sources to accept: all of them, every time
+}
+
+// MuxUpdateToProto writes u.
+func MuxUpdateToProto(u MuxUpdate) *weirv1.SyncMuxResponse {
+	p := &weirv1.SyncMuxResponse{Generation: uint64(u.Generation), Snapshot: u.Snapshot}
+	if u.Snapshot {
+		p.HashKey = u.HashKey[:]
+	}
+	for _, e := range u.Endpoints {
+		p.Endpoints = append(p.Endpoints, MuxEndpointToProto(e))
+	}
+	for _, k := range u.Removed {
+		p.Removed = append(p.Removed, EndpointKeyToProto(k))
+	}
+	return p
+}
+
+// MuxUpdateFromProto reads what MuxUpdateToProto wrote.
+func MuxUpdateFromProto(p *weirv1.SyncMuxResponse) (MuxUpdate, error) {
+	u := MuxUpdate{Generation: model.Generation(p.GetGeneration()), Snapshot: p.GetSnapshot()}
+	var errs []error
+	if u.Snapshot {
+		key, err := flowhash.NewKey(p.GetHashKey())
+		u.HashKey = key
+		errs = append(errs, err)
+	}
+	for i, e := range p.GetEndpoints() {
+		endpoint, err := MuxEndpointFromProto(e)
+		u.Endpoints = append(u.Endpoints, endpoint)
+		errs = append(errs, below(fmt.Sprintf("endpoints[%d]", i), err))
+	}
+	for i, k := range p.GetRemoved() {
+		key, err := EndpointKeyFromProto(k)
+		u.Removed = append(u.Removed, key)
+		errs = append(errs, below(fmt.Sprintf("removed[%d]", i), err))
+	}
+	return u, errors.Join(errs...)
+}
+
+// HostUpdateToProto writes u.
+func HostUpdateToProto(u HostUpdate) *weirv1.SyncHostResponse {
+	p := &weirv1.SyncHostResponse{
+		Generation: uint64(u.Generation), Snapshot: u.Snapshot, Muxes: addressStrings(u.Muxes),
+	}
+	for _, b := range u.Backends {
+		p.Backends = append(p.Backends, HostBackendToProto(b))
+	}
+	for _, k := range u.Removed {
+		p.Removed = append(p.Removed, HostBackendKeyToProto(k))
+	}
+	return p
+}
+
+// HostUpdateFromProto reads what HostUpdateToProto wrote.
+func HostUpdateFromProto(p *weirv1.SyncHostResponse) (HostUpdate, error) {
+	var f fields
+	u := HostUpdate{
+		Generation: model.Generation(p.GetGeneration()), Snapshot: p.GetSnapshot(),
+		Muxes: f.addresses("muxes", p.GetMuxes()),
+	}
+	errs := []error{f.err()}
+	for i, b := range p.GetBackends() {
+		backend, err := HostBackendFromProto(b)
+		u.Backends = append(u.Backends, backend)
+		errs = append(errs, below(fmt.Sprintf("backends[%d]", i), err))
+	}
+	for i, k := range p.GetRemoved() {
+		key, err := HostBackendKeyFromProto(k)
+		u.Removed = append(u.Removed, key)
+		errs = append(errs, below(fmt.Sprintf("removed[%d]", i), err))
+	}
+	return u, errors.Join(errs...)
+}
+
+// below returns err with its fields' paths put below path.
+func below(path string, err error) error {
+	var errs []error
+	for _, e := range model.FieldErrors(err) {
+		errs = append(errs, &model.FieldError{Field: path + "." + e.Field, Reason: e.Reason})
+	}
+	return errors.Join(errs...)
+}

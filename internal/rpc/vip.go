@@ -1,0 +1,136 @@
+package rpc
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// DefaultTenant owns VIPs whose tenant was left out.
+const DefaultTenant = "default"
+
+// VIPToProto writes vip without the fields that are output only.
+func VIPToProto(vip model.VIP) *weirv1.VIP {
+	p := &weirv1.VIP{
+		Name: vip.Name, Tenant: vip.Tenant, Labels: vip.Labels, Address: optional(vip.Address),
+		Endpoints: make([]*weirv1.Endpoint, 0, len(vip.Endpoints)),
+	}
+	for _, e := range vip.Endpoints {
+		endpoint := &weirv1.Endpoint{
+			Protocol: e.Protocol.String(), Port: uint32(e.Port), AllUnhealthy: string(e.AllUnhealthy),
+			HealthCheck: HealthCheckToProto(e.HealthCheck),
+			Backends:    make([]*weirv1.Backend, 0, len(e.Backends)),
+		}
+		for _, b := range e.Backends {
+			endpoint.Backends = append(endpoint.Backends, BackendToProto(b))
+		}
+		p.Endpoints = append(p.Endpoints, endpoint)
+	}
+	return p
+}
+
+// BackendToProto writes b without the fields that are output only.
+func BackendToProto(b model.Backend) *weirv1.Backend {
+	weight := b.Weight
+	return &weirv1.Backend{
+		Address: optional(b.Address), Port: uint32(b.Port), Host: b.Host, Weight: &weight, Tunnel: optional(b.Tunnel),
+	}
+}
+
+// HealthCheckToProto writes c; nil stays nil.
+func HealthCheckToProto(c *model.HealthCheck) *weirv1.HealthCheck {
+	if c == nil {
+		return nil
+	}
+	return &weirv1.HealthCheck{
+		Type: string(c.Type), Port: uint32(c.Port), Path: c.Path, Host: c.Host,
+		Interval: durationpb.New(c.Interval), Timeout: durationpb.New(c.Timeout), Rise: c.Rise, Fall: c.Fall,
+	}
+}
+
+// VIPFromProto reads, completes with defaults and validates what a user wrote. Fields that are
+// output only are left aside, so that what was read from a manager can be applied again.
+func VIPFromProto(p *weirv1.VIP) (model.VIP, error) {
+	var f fields
+	vip := model.VIP{
+		Name: p.GetName(), Tenant: p.GetTenant(), Labels: p.GetLabels(),
+		Address: f.address("address", p.GetAddress()),
+	}
+	if vip.Tenant == "" {
+		vip.Tenant = DefaultTenant
+	}
+	for i, e := range p.GetEndpoints() {
+		vip.Endpoints = append(vip.Endpoints, f.endpoint(fmt.Sprintf("endpoints[%d]", i), e))
+	}
+	f.add(vip.Validate())
+	return vip, f.err()
+}
+
+func (f *fields) endpoint(path string, p *weirv1.Endpoint) model.Endpoint {
+	e := model.Endpoint{
+		Protocol:     f.protocol(path+".protocol", p.GetProtocol()),
+		Port:         f.port(path+".port", p.GetPort()),
+		HealthCheck:  f.healthCheck(path+".healthCheck", p.GetHealthCheck()),
+		AllUnhealthy: model.AllUnhealthy(p.GetAllUnhealthy()),
+	}
+	for i, b := range p.GetBackends() {
+		e.Backends = append(e.Backends, f.backend(fmt.Sprintf("%s.backends[%d]", path, i), b))
+	}
+	return e
+}
+
+func (f *fields) backend(path string, p *weirv1.Backend) model.Backend {
+	b := model.Backend{
+		Address: f.address(path+".address", p.GetAddress()),
+		Port:    f.port(path+".port", p.GetPort()),
+		Host:    p.GetHost(),
+		Weight:  1,
+	}
+	if p.Weight != nil {
+		b.Weight = p.GetWeight()
+	}
+	if p.GetTunnel() != "" {
+		b.Tunnel = f.address(path+".tunnel", p.GetTunnel())
+	}
+	return b
+}
+
+func (f *fields) healthCheck(path string, p *weirv1.HealthCheck) *model.HealthCheck {
+	if p == nil {
+		return nil
+	}
+	c := &model.HealthCheck{
+		Type: model.CheckType(p.GetType()), Path: p.GetPath(), Host: p.GetHost(),
+		Interval: f.duration(path+".interval", p.GetInterval(), model.DefaultCheckInterval),
+		Timeout:  f.duration(path+".timeout", p.GetTimeout(), model.DefaultCheckTimeout),
+		Rise:     p.GetRise(), Fall: p.GetFall(),
+	}
+	if p.GetPort() != 0 {
+		c.Port = f.port(path+".port", p.GetPort())
+	}
+	if c.Rise == 0 {
+		c.Rise = model.DefaultCheckRise
+	}
+	if c.Fall == 0 {
+		c.Fall = model.DefaultCheckFall
+	}
+	if p.GetTimeout() == nil && c.Interval > 0 {
+		c.Timeout = min(c.Timeout, c.Interval)
+	}
+	return c
+}
+
+func (f *fields) duration(path string, p *durationpb.Duration, byDefault time.Duration) time.Duration {
+	if p == nil {
+		return byDefault
+	}
+	if err := p.CheckValid(); err != nil {
+		f.refuse(path, "must be a duration, is %v", p)
+		return byDefault
+	}
+	return p.AsDuration()
+}
