@@ -1,0 +1,8 @@
+// Package probe runs one health check of one backend, from the host to the backend itself: never
+// through the VIP, never through the data plane.
+//
+// A TCP check succeeds when the connection opens. An HTTP check sends one GET over a connection of
+// its own and succeeds when the answer's status is 2xx or 3xx and its body, up to a limit, arrives
+// whole and in time; redirects are not followed. What failed is told in one short line that begins
+// with the step: "connect 10.3.1.11:8080: connection refused", "GET /healthz: status 503".
+package probe

@@ -1,0 +1,88 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// Run checks the backend once and returns why it failed, or nil. It takes at most the check's
+// timeout. A backend without a check succeeds.
+func Run(ctx context.Context, backend model.HostBackend) error {
+	check := backend.HealthCheck
+	if check == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, check.Timeout)
+	defer cancel()
+	target := target(backend)
+	conn, err := connect(ctx, target)
+	if err != nil {
+		return fmt.Errorf("connect %s: %w", target, reason(err, check.Timeout))
+	}
+	defer conn.Close()
+	if check.Type == model.CheckTCP {
+		return nil
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if err := get(conn, target, check.Path, hostHeader(backend)); err != nil {
+		return fmt.Errorf("GET %s: %w", check.Path, reason(err, check.Timeout))
+	}
+	return nil
+}
+
+// target is the address that is connected to.
+func target(backend model.HostBackend) netip.AddrPort {
+	if port := backend.HealthCheck.Port; port != 0 {
+		return netip.AddrPortFrom(backend.Backend.Addr(), port)
+	}
+	return backend.Backend
+}
+
+// hostHeader is the check's own, or the VIP's address as a URL writes it.
+func hostHeader(backend model.HostBackend) string {
+	if host := backend.HealthCheck.Host; host != "" {
+		return host
+	}
+	vip := backend.Endpoint.VIP
+	if vip.Is6() {
+		return "[" + vip.String() + "]"
+	}
+	return vip.String()
+}
+
+func connect(ctx context.Context, target netip.AddrPort) (net.Conn, error) {
+	dialer := net.Dialer{KeepAlive: -1}
+	return dialer.DialContext(ctx, "tcp", target.String())
+}
+
+// reason strips from an error of net what its reader knows already.
+func reason(err error, timeout time.Duration) error {
+	var errno syscall.Errno
+	switch {
+	case errors.Is(err, context.Canceled):
+		return context.Canceled
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), isTimeout(err):
+		return fmt.Errorf("timed out after %s", timeout)
+	case errors.As(err, &errno):
+		return errno
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("connection closed before the answer was whole")
+	}
+	return err
+}
+
+// isTimeout covers the connect that the kernel or the dialer's own deadline gave up.
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
