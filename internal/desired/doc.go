@@ -1,0 +1,13 @@
+// Package desired computes the tables that muxes and hosts shall run from what users wrote, which
+// nodes there are, and what agents say of the backends' health. Pure: no I/O, no clock.
+//
+//	VIPs, nodes ──▶ Admit ──▶ VIPs that fit together, hosts resolved to nodes
+//	VIP, health, old table ──▶ Compute ──▶ Table: slots and buckets, kept in the store
+//	Table, VIP, health ──▶ MuxEndpoint (every mux)   HostBackends (each host its own)
+//
+// Invariants:
+//   - a backend, known by its address and port, keeps its slot for life;
+//   - a freed slot names no other backend for RetireTime, unless no slot is left;
+//   - a table depends on its predecessor: it is stored, never made anew from the VIP alone;
+//   - one tunnel address leads to one host, and no VIP's address is a backend's or a node's.
+package desired

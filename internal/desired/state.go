@@ -1,0 +1,100 @@
+package desired
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// RetireTime is how long a freed slot names no other backend: longer than muxes remember flows.
+const RetireTime = time.Hour
+
+// State is all that tables are computed from. It is read only.
+type State struct {
+	VIPs   map[string]model.VIP
+	Tables map[model.EndpointKey]Table
+	Nodes  map[string]model.Node
+	Health map[string]HostHealth // by host
+}
+
+// HostHealth is what one host's agent said last of each backend.
+type HostHealth map[HealthKey]model.BackendHealth
+
+// HealthKey names a backend of an endpoint.
+type HealthKey struct {
+	Endpoint model.EndpointKey
+	Backend  netip.AddrPort
+}
+
+// Table is an endpoint's table with its history.
+type Table struct {
+	Rows    []Row        // by slot; those in use and those retired
+	Buckets []model.Slot // a power of two of them, or none
+}
+
+// Row is a slot's backend.
+type Row struct {
+	Slot    model.Slot
+	Backend netip.AddrPort
+	Tunnel  netip.Addr
+	Freed   time.Time // when the backend was removed; zero: in use
+}
+
+// Retired says whether the row's backend was removed.
+func (r Row) Retired() bool { return !r.Freed.IsZero() }
+
+// Equal says whether both are the same table.
+func (t Table) Equal(other Table) bool {
+	return slices.Equal(t.Buckets, other.Buckets) && slices.EqualFunc(t.Rows, other.Rows, func(a, b Row) bool {
+		return a.Slot == b.Slot && a.Backend == b.Backend && a.Tunnel == b.Tunnel && a.Freed.Equal(b.Freed)
+	})
+}
+
+// Row returns the row of slot.
+func (t Table) Row(slot model.Slot) (Row, bool) {
+	i, found := slices.BinarySearchFunc(t.Rows, slot, func(r Row, s model.Slot) int { return int(r.Slot) - int(s) })
+	if !found {
+		return Row{}, false
+	}
+	return t.Rows[i], true
+}
+
+// Slot returns the slot of a backend in use; 0 if it has none.
+func (t Table) Slot(backend netip.AddrPort) model.Slot {
+	for _, r := range t.Rows {
+		if r.Backend == backend && !r.Retired() {
+			return r.Slot
+		}
+	}
+	return 0
+}
+
+// Share counts the buckets that name slot.
+func (t Table) Share(slot model.Slot) int {
+	n := 0
+	for _, s := range t.Buckets {
+		if s == slot {
+			n++
+		}
+	}
+	return n
+}
+
+// Key is the key of endpoint e of vip.
+func Key(vip model.VIP, e model.Endpoint) model.EndpointKey {
+	return model.EndpointKey{VIP: vip.Address, Protocol: e.Protocol, Port: e.Port}
+}
+
+// BackendHealth is the health of backend b of endpoint e, and why.
+func (s State) BackendHealth(vip model.VIP, e model.Endpoint, b model.Backend) (model.Health, string) {
+	if e.HealthCheck == nil {
+		return model.HealthUnchecked, ""
+	}
+	reported, ok := s.Health[b.Host][HealthKey{Endpoint: Key(vip, e), Backend: b.AddrPort()}]
+	if !ok {
+		return model.HealthUnknown, ""
+	}
+	return reported.Health, reported.Reason
+}

@@ -1,0 +1,136 @@
+package desired
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/weirlb/weir/internal/bucket"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// Changed computes vip's tables and returns those that differ from the ones in s.
+func (s State) Changed(vip model.VIP, now time.Time) map[model.EndpointKey]Table {
+	changed := map[model.EndpointKey]Table{}
+	for _, e := range vip.Endpoints {
+		old, had := s.Tables[Key(vip, e)]
+		table := s.compute(vip, e, old, now)
+		if !had || !table.Equal(old) {
+			changed[Key(vip, e)] = table
+		}
+	}
+	return changed
+}
+
+// Gone returns the endpoints of old that are not in vip.
+func Gone(old, vip model.VIP) []model.EndpointKey {
+	var gone []model.EndpointKey
+	for _, e := range old.Endpoints {
+		key := Key(old, e)
+		if !slices.ContainsFunc(vip.Endpoints, func(kept model.Endpoint) bool { return Key(vip, kept) == key }) {
+			gone = append(gone, key)
+		}
+	}
+	return gone
+}
+
+// compute returns the table of e that follows old.
+func (s State) compute(vip model.VIP, e model.Endpoint, old Table, now time.Time) Table {
+	rows := slots(old.Rows, e.Backends, now)
+	table := Table{Rows: rows}
+	var members []bucket.Member
+	for _, b := range s.effective(vip, e).members {
+		members = append(members, bucket.Member{Slot: table.Slot(b.AddrPort()), Weight: b.Weight})
+	}
+	if len(members) == 0 {
+		return table
+	}
+	table.Buckets, _ = bucket.Assign(old.Buckets, members, bucket.Size(len(old.Buckets), len(members)))
+	return table
+}
+
+// effect is which backends of an endpoint take new flows.
+type effect struct {
+	members []model.Backend
+	kept    bool // none is healthy, and the policy is to send to all of them
+}
+
+// effective chooses the backends with a weight that are healthy or have no check. If there is none,
+// the endpoint's policy decides: all with a weight, or none.
+func (s State) effective(vip model.VIP, e model.Endpoint) effect {
+	var healthy, weighted []model.Backend
+	for _, b := range e.Backends {
+		if b.Weight == 0 {
+			continue
+		}
+		weighted = append(weighted, b)
+		if health, _ := s.BackendHealth(vip, e, b); health == model.HealthHealthy || health == model.HealthUnchecked {
+			healthy = append(healthy, b)
+		}
+	}
+	if len(healthy) > 0 || e.AllUnhealthy == model.Refuse {
+		return effect{members: healthy}
+	}
+	return effect{members: weighted, kept: len(weighted) > 0}
+}
+
+// slots gives each backend a row: its old one if it has any, even a retired one, else a free slot.
+// Rows without a backend retire, and are forgotten after RetireTime.
+func slots(old []Row, backends []model.Backend, now time.Time) []Row {
+	wanted := make(map[netip.AddrPort]model.Backend, len(backends))
+	for _, b := range backends {
+		wanted[b.AddrPort()] = b
+	}
+	var rows []Row
+	for _, r := range old {
+		b, kept := wanted[r.Backend]
+		switch {
+		case kept:
+			rows = append(rows, Row{Slot: r.Slot, Backend: r.Backend, Tunnel: b.TunnelAddress()})
+			delete(wanted, r.Backend)
+		case !r.Retired():
+			r.Freed = now
+			rows = append(rows, r)
+		case now.Sub(r.Freed) < RetireTime:
+			rows = append(rows, r)
+		}
+	}
+	var fresh []model.Backend
+	for _, b := range backends {
+		if _, without := wanted[b.AddrPort()]; without {
+			fresh = append(fresh, b)
+		}
+	}
+	rows, free := vacate(rows, len(fresh))
+	for i, b := range fresh {
+		rows = append(rows, Row{Slot: free[i], Backend: b.AddrPort(), Tunnel: b.TunnelAddress()})
+	}
+	slices.SortFunc(rows, func(a, b Row) int { return cmp.Compare(a.Slot, b.Slot) })
+	return rows
+}
+
+// vacate returns n slots that no row has, the lowest first. If too few are free, the rows that
+// retired first give up theirs.
+func vacate(rows []Row, n int) ([]Row, []model.Slot) {
+	for excess := len(rows) + n - model.MaxBackends; excess > 0; excess-- {
+		oldest := -1
+		for i, r := range rows {
+			if r.Retired() && (oldest < 0 || r.Freed.Before(rows[oldest].Freed)) {
+				oldest = i
+			}
+		}
+		rows = slices.Delete(rows, oldest, oldest+1)
+	}
+	taken := make([]bool, model.MaxBackends+1)
+	for _, r := range rows {
+		taken[r.Slot] = true
+	}
+	free := make([]model.Slot, 0, n)
+	for slot := model.Slot(1); len(free) < n; slot++ {
+		if !taken[slot] {
+			free = append(free, slot)
+		}
+	}
+	return rows, free
+}
