@@ -1,0 +1,225 @@
+package bgp
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v4/pkg/server"
+)
+
+// PeerState is what is known of a peer.
+type PeerState struct {
+	Address   netip.Addr
+	AS        uint32
+	State     string // of the BGP state machine: "idle", "active", "established", ...
+	BFD       string // "up", "down" or "off"
+	Since     time.Time
+	Routes    int    // announced to the peer; 0 unless established
+	LastError string // why there is no session; empty while there is one
+}
+
+// Established says whether the peer has the routes.
+func (p PeerState) Established() bool { return p.State == established }
+
+const established = "established"
+
+// peer is a Peer and what happened to it.
+type peer struct {
+	Peer
+	password string
+	bfdDue   time.Time // when BFD starts; zero: not soon. Used by follow only
+
+	mu    sync.Mutex
+	state string
+	since time.Time // of the last change between established and not
+	error string
+	told  bool // that there is no session
+}
+
+func newPeer(config Peer, password string, now time.Time) *peer {
+	return &peer{Peer: config, password: password, state: "idle", since: now}
+}
+
+// event is a change of a peer's state.
+type event struct {
+	address netip.Addr
+	state   string
+	reason  string
+}
+
+// watch sends every change of a peer's state to events until ctx is done.
+func watch(ctx context.Context, gobgp *server.BgpServer, events chan<- event) error {
+	return gobgp.WatchEvent(ctx, server.WatchEventMessageCallbacks{
+		OnPeerUpdate: func(e *apiutil.WatchEventMessage_PeerEvent, _ time.Time) {
+			if e.Type != apiutil.PEER_EVENT_STATE {
+				return
+			}
+			change := event{
+				address: e.Peer.State.NeighborAddress,
+				state:   stateName(e.Peer.State.SessionState),
+				reason:  e.Peer.State.DisconnectMessage,
+			}
+			select {
+			case events <- change:
+			case <-ctx.Done():
+			}
+		},
+	}, server.WatchPeer())
+}
+
+// stateName turns BGP_FSM_OPENSENT into "opensent".
+func stateName(s bgp.FSMState) string {
+	return strings.ToLower(strings.TrimPrefix(s.String(), "BGP_FSM_"))
+}
+
+// lookEvery is how often follow looks at what is due.
+const lookEvery = 250 * time.Millisecond
+
+// follow keeps the peers' states and their BFD until ctx is done.
+func (s *Speaker) follow(ctx context.Context, gobgp *server.BgpServer, events <-chan event) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-events:
+			s.changed(ctx, gobgp, e)
+		case now := <-tick.C:
+			s.startDueBFD(ctx, gobgp, now)
+			s.diagnose(ctx, gobgp)
+		}
+	}
+}
+
+func (s *Speaker) changed(ctx context.Context, gobgp *server.BgpServer, e event) {
+	for _, p := range s.peers {
+		if p.Address != e.address {
+			continue
+		}
+		switch p.change(e, time.Now()) {
+		case cameUp:
+			s.config.Log.Info("bgp session is up", "peer", p.Address.String(), "as", p.AS)
+			p.bfdDue = time.Now().Add(bfdDelay)
+		case wentDown:
+			s.config.Log.Warn("bgp session is down", "peer", p.Address.String(), "err", e.reason)
+			p.bfdDue = time.Time{}
+			s.setBFD(ctx, gobgp, p, false)
+		case unchanged:
+		}
+	}
+}
+
+type transition int
+
+const (
+	unchanged transition = iota
+	cameUp
+	wentDown
+)
+
+func (p *peer) change(e event, now time.Time) transition {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was := p.state == established
+	p.state = e.state
+	is := p.state == established
+	switch {
+	case is && !was:
+		p.since, p.error, p.told = now, "", false
+		return cameUp
+	case was && !is:
+		p.since, p.error, p.told = now, "session lost: "+e.reason, false
+		return wentDown
+	}
+	return unchanged
+}
+
+// patience is how long a peer may be without a session before it is told why.
+const patience = 10 * time.Second
+
+// diagnose finds out why peers have no session, and logs it once for each loss. GoBGP reports no
+// reason for a session that never opens, so the messages that went to and fro must tell.
+func (s *Speaker) diagnose(ctx context.Context, gobgp *server.BgpServer) {
+	for _, p := range s.peers {
+		p.mu.Lock()
+		due := p.state != established && !p.told && time.Since(p.since) >= patience
+		p.mu.Unlock()
+		if !due {
+			continue
+		}
+		why := "has no session"
+		err := gobgp.ListPeer(ctx, &api.ListPeerRequest{Address: p.Address.String()}, func(n *api.Peer) {
+			why = s.reason(p, n.GetState().GetMessages())
+		})
+		if err != nil {
+			continue
+		}
+		p.mu.Lock()
+		p.error, p.told = why, true
+		p.mu.Unlock()
+		s.config.Log.Warn("bgp session does not open", "peer", p.Address.String(), "err", why)
+	}
+}
+
+func (s *Speaker) reason(p *peer, m *api.Messages) string {
+	sent, received := m.GetSent(), m.GetReceived()
+	switch {
+	case sent.GetOpen() == 0:
+		password := ""
+		if p.password != "" {
+			password = " and the password the same on both sides"
+		} else {
+			password = " and does it want a password"
+		}
+		return fmt.Sprintf("peer %s: no answer for %s: is the address reachable, does it listen for AS %d%s?",
+			p.Address, patience, s.config.AS, password)
+	case received.GetNotification() > 0:
+		return fmt.Sprintf("peer %s refuses us by a NOTIFICATION: does it expect AS %d and router id %s?",
+			p.Address, s.config.AS, s.config.RouterID)
+	case received.GetOpen() > 0 && sent.GetNotification() > 0:
+		return fmt.Sprintf("peer %s was refused by a NOTIFICATION: is its AS %d?", p.Address, p.AS)
+	default:
+		return fmt.Sprintf("peer %s closes the connection: does it expect us, in AS %d?", p.Address, s.config.AS)
+	}
+}
+
+// Peers returns the state of every peer, in the order of the configuration.
+func (s *Speaker) Peers() []PeerState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	up := map[string]bool{}
+	if s.server != nil {
+		s.server.ListBfdPeer(context.Background(), func(address string, state *api.BfdPeerState) {
+			up[address] = state.GetSessionState() == api.BfdSessionState_BFD_SESSION_STATE_UP
+		})
+	}
+	states := make([]PeerState, 0, len(s.peers))
+	for _, p := range s.peers {
+		state := p.current()
+		if state.Established() {
+			state.Routes = len(s.announced)
+		}
+		if p.BFD > 0 {
+			state.BFD = "down"
+			if up[p.Address.String()] {
+				state.BFD = "up"
+			}
+		}
+		states = append(states, state)
+	}
+	return states
+}
+
+func (p *peer) current() PeerState {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return PeerState{Address: p.Address, AS: p.AS, State: p.state, BFD: "off", Since: p.since, LastError: p.error}
+}

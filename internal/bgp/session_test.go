@@ -1,0 +1,172 @@
+package bgp
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirlb/weir/internal/testkit/frr"
+)
+
+func TestRoutesOfTwoSpeakersAreSpread(t *testing.T) {
+	n := newNetwork(t, nil)
+	one, two := n.startSpeaker(1, n.config(1), vip4, vip6), n.startSpeaker(2, n.config(2), vip4, vip6)
+	n.wantNextHops(vip4, "10.8.1.2 10.8.2.2")
+	n.wantNextHops(vip6, "fd00:8:1::2 fd00:8:2::2")
+	state := one.want("established", PeerState.Established)
+	if state.Routes != 2 || state.LastError != "" || state.BFD != "off" || state.AS != routerAS {
+		t.Errorf("state %+v", state)
+	}
+
+	// Only the difference is told: what stays, stays.
+	other := netip.MustParsePrefix("203.0.113.11/32")
+	events := n.routeEvents(vip4)
+	one.say("announce " + vip4.String() + " " + other.String())
+	n.wantNextHops(other, "10.8.1.2")
+	n.wantNextHops(vip6, "fd00:8:2::2")
+	if lines := events(); len(lines) > 0 {
+		t.Errorf("a route that did not change had events: %q", lines)
+	}
+
+	two.say("announce")
+	n.wantNextHops(vip4, "10.8.1.2")
+	n.wantNextHops(vip6, "")
+}
+
+func TestAggregateOverIPv6Session(t *testing.T) {
+	n := newNetwork(t, nil)
+	config := n.config(1)
+	config.Peers[0].Address = netip.MustParseAddr("fd00:8:1::1")
+	v4, v6 := netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8:a::/48")
+	n.startSpeaker(1, config, v4, v6)
+	eventually(t, func() bool {
+		routes := n.router.must(t, "ip route show 203.0.113.0/24") + n.router.must(t, "ip -6 route show 2001:db8:a::/48")
+		return strings.Contains(routes, "via 10.8.1.2") && strings.Contains(routes, "via fd00:8:1::2")
+	}, func() string { return "the aggregates never arrived:\n" + n.router.must(t, "ip route") })
+}
+
+func TestPassword(t *testing.T) {
+	n := newNetwork(t, func(c *frr.Config) { c.Password = "s3cret" })
+	right, wrong := n.config(1), n.config(2)
+	right.Peers[0].PasswordFile = password(t, "s3cret")
+	wrong.Peers[0].PasswordFile = password(t, "secret")
+	n.startSpeaker(1, right, vip4)
+	refused := n.startSpeaker(2, wrong, vip4)
+	n.wantNextHops(vip4, "10.8.1.2")
+
+	state := refused.want("an error", func(p PeerState) bool { return p.LastError != "" })
+	want := "peer 10.8.2.1: no answer for 10s: is the address reachable, does it listen for AS 65010 and the password the same on both sides?"
+	if state.LastError != want || state.Established() || state.Routes != 0 {
+		t.Errorf("state %+v, want the error %q", state, want)
+	}
+	if n := strings.Count(refused.log.String(), "no answer"); n != 1 {
+		t.Errorf("logged %d times, want once:\n%s", n, refused.log)
+	}
+	n.wantNextHops(vip4, "10.8.1.2")
+}
+
+func TestWrongASIsNamed(t *testing.T) {
+	n := newNetwork(t, nil)
+	ours, theirs := n.config(1), n.config(2)
+	ours.AS = 65011
+	theirs.Peers[0].AS = 65001
+	cases := []struct {
+		speaker *speaker
+		want    string
+	}{
+		{n.startSpeaker(1, ours, vip4), "peer 10.8.1.1 refuses us by a NOTIFICATION: does it expect AS 65011"},
+		{n.startSpeaker(2, theirs, vip4), "peer 10.8.2.1 was refused by a NOTIFICATION: is its AS 65001?"},
+	}
+	for _, c := range cases {
+		state := c.speaker.want("an error", func(p PeerState) bool { return p.LastError != "" })
+		if !strings.HasPrefix(state.LastError, c.want) {
+			t.Errorf("error %q, want %q", state.LastError, c.want)
+		}
+	}
+}
+
+func TestCleanStopWithdraws(t *testing.T) {
+	n := newNetwork(t, func(c *frr.Config) { c.GracefulRestart = true })
+	config := n.config(1)
+	config.GracefulRestart = time.Minute
+	s := n.startSpeaker(1, config, vip4, vip6)
+	n.wantNextHops(vip4, "10.8.1.2")
+	n.wantNextHops(vip6, "fd00:8:1::2")
+
+	// The routes of a session that merely breaks would outlive it by a minute.
+	s.end("stop")
+	n.wantNextHops(vip4, "")
+	n.wantNextHops(vip6, "")
+}
+
+func TestRestartNeverWithdraws(t *testing.T) {
+	for _, how := range []string{"kill", "handover"} {
+		for name, interval := range map[string]time.Duration{"without bfd": 0, "with bfd": 100 * time.Millisecond} {
+			t.Run(how+" "+name, func(t *testing.T) {
+				n := newNetwork(t, func(c *frr.Config) { c.GracefulRestart = true; c.BFD = interval })
+				config := n.config(1)
+				config.GracefulRestart = 30 * time.Second
+				config.Peers[0].BFD = interval
+				first := n.startSpeaker(1, config, vip4, vip6)
+				n.wantNextHops(vip4, "10.8.1.2")
+				n.wantNextHops(vip6, "fd00:8:1::2")
+				up := func(p PeerState) bool { return p.Established() && (interval == 0 || p.BFD == "up") }
+				first.want("up", up)
+
+				events := n.routeEvents(vip4, vip6)
+				if how == "kill" {
+					first.kill()
+				} else {
+					first.end(how)
+				}
+				config.Restarting = true
+				second := n.startSpeaker(1, config, vip4, vip6)
+				second.want("up again", up)
+				// What follows proves that the router is done with the restart: a new route arrives.
+				second.say("announce " + vip4.String() + " " + vip6.String() + " 203.0.113.11/32")
+				n.wantNextHops(netip.MustParsePrefix("203.0.113.11/32"), "10.8.1.2")
+				if lines := events(); len(lines) > 0 {
+					t.Errorf("the routes had events: %q", lines)
+				}
+			})
+		}
+	}
+}
+
+// A restarted speaker whose second peer is away must not wait for it with its routes.
+func TestRestartWithOnePeerAway(t *testing.T) {
+	n := newNetwork(t, func(c *frr.Config) { c.GracefulRestart = true })
+	config := n.config(1)
+	config.GracefulRestart = 30 * time.Second
+	config.Restarting = true
+	config.Peers = append(config.Peers, Peer{Address: netip.MustParseAddr("10.8.1.77"), AS: routerAS})
+	n.startSpeaker(1, config, vip4)
+	n.wantNextHops(vip4, "10.8.1.2")
+}
+
+func TestBFDFindsASilentPeer(t *testing.T) {
+	n := newNetwork(t, func(c *frr.Config) { c.BFD = 100 * time.Millisecond; c.HoldTime = 90 * time.Second })
+	config := n.config(1)
+	config.HoldTime = 90 * time.Second
+	config.Peers[0].BFD = 100 * time.Millisecond
+	s := n.startSpeaker(1, config, vip4, vip6)
+	s.want("bfd up", func(p PeerState) bool { return p.BFD == "up" })
+	n.wantNextHops(vip4, "10.8.1.2")
+
+	// Nothing passes any more, and no end sees its link go down: only BFD can notice before the
+	// hold time of 90 s is over.
+	n.router.must(t, "nft add table inet silence")
+	n.router.must(t, "nft add chain inet silence in { type filter hook input priority 0 ; policy drop ; }")
+	n.router.must(t, "nft add chain inet silence out { type filter hook output priority 0 ; policy drop ; }")
+	n.wantNextHops(vip4, "")
+	n.wantNextHops(vip6, "")
+	state := s.want("down", func(p PeerState) bool { return !p.Established() })
+	if !strings.Contains(state.LastError, "session lost") {
+		t.Errorf("state %+v", state)
+	}
+
+	n.router.must(t, "nft delete table inet silence")
+	n.wantNextHops(vip4, "10.8.1.2")
+	s.want("bfd up again", func(p PeerState) bool { return p.BFD == "up" })
+}
