@@ -22,10 +22,13 @@ typedef _Bool bool;
 
 enum { false = 0, true = 1 };
 
+#define NULL ((void *)0)
+
 #define ETH_P_IP	0x0800
 #define ETH_P_IPV6	0x86dd
 #define ETH_P_8021Q	0x8100
 #define ETH_P_8021AD	0x88a8
+#define ETH_ALEN	6
 #define AF_INET		2
 #define AF_INET6	10
 
@@ -84,6 +87,7 @@ enum {
 	BPF_F_NO_PREALLOC = 1,
 	BPF_F_NO_COMMON_LRU = 2,
 	BPF_F_RDONLY_PROG = 128,
+	BPF_F_MMAPABLE = 1024,
 	BPF_F_RECOMPUTE_CSUM = 1,
 	BPF_F_PSEUDO_HDR = 16,
 	BPF_F_MARK_MANGLED_0 = 32,

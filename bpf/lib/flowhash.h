@@ -16,7 +16,8 @@ static __always_inline __u64 nh_term(__u32 a, __u32 b, const __u32 *key)
 	return (__u64)(__u32)(a + key[0]) * (__u32)(b + key[1]);
 }
 
-static __always_inline __u32 flowhash(const struct packet *p, const struct flowhash_key *key)
+/* The low 32 bits choose the bucket; all 64 tell flows apart. */
+static __always_inline __u64 flowhash(const struct packet *p, const struct flowhash_key *key)
 {
 	const __u32 *s = p->source.words, *d = p->destination.words;
 	const __u32 *k = key->words;

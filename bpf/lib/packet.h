@@ -6,11 +6,11 @@
  */
 #pragma once
 
+#include "kernel.h"
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 #include "abi/address.h"
-#include "kernel.h"
 
 #define V4_MAPPED_PREFIX bpf_htonl(0x0000ffff)
 
@@ -59,6 +59,11 @@ static __always_inline void address_from_v4(struct address *to, __be32 v4)
 static __always_inline bool address_is_v4(const struct address *a)
 {
 	return a->words[0] == 0 && a->words[1] == 0 && a->words[2] == V4_MAPPED_PREFIX;
+}
+
+static __always_inline bool address_is_set(const struct address *a)
+{
+	return a->words[0] | a->words[1] | a->words[2] | a->words[3];
 }
 
 static __always_inline bool ethertype_is_vlan(__be16 ethertype)
@@ -131,6 +136,8 @@ static __always_inline enum parsed parse_ipv6(void *data, void *end, struct pack
 		return PARSED_MALFORMED;
 	__builtin_memcpy(&p->source, &ip->saddr, sizeof(p->source));
 	__builtin_memcpy(&p->destination, &ip->daddr, sizeof(p->destination));
+	if (address_is_v4(&p->source) || address_is_v4(&p->destination))
+		return PARSED_MALFORMED; /* not on a wire: here it would pass for IPv4 */
 	p->protocol = ip->nexthdr;
 	p->tos = first >> 4;
 	p->l4 = p->l3 + sizeof(*ip);
@@ -148,32 +155,38 @@ static __always_inline enum parsed parse_ip(void *data, void *end, struct packet
 	return PARSED_OTHER;
 }
 
+/* What TCP and UDP begin with. */
+struct ports {
+	__be16 source;
+	__be16 destination;
+	__u32 rest;
+};
+
 /* The TCP or UDP header at l4, once parse_ip has said PARSED_OK. */
 static __always_inline enum parsed parse_transport(void *data, void *end, struct packet *p)
 {
+	struct ports *ports = data + p->l4;
+	__u32 header = sizeof(struct udphdr);
+
+	barrier_var(ports); /* else it is derived again, and the verifier loses its bounds */
 	p->tcp_flags = 0;
+	if (p->protocol != IPPROTO_TCP && p->protocol != IPPROTO_UDP)
+		return PARSED_OTHER;
+	if ((void *)(ports + 1) > end)
+		return PARSED_MALFORMED;
+	p->source_port = ports->source;
+	p->destination_port = ports->destination;
 	if (p->protocol == IPPROTO_TCP) {
-		struct tcphdr *tcp = data + p->l4;
+		struct tcphdr *tcp = (void *)ports;
 
 		if ((void *)(tcp + 1) > end)
 			return PARSED_MALFORMED;
-		if (p->l4 + sizeof(*tcp) > p->l3 + p->l3_length || tcp->doff < 5)
+		header = tcp->doff * 4;
+		if (header < sizeof(*tcp))
 			return PARSED_MALFORMED;
-		p->source_port = tcp->source;
-		p->destination_port = tcp->dest;
 		p->tcp_flags = ((__u8 *)tcp)[13];
-		return PARSED_OK;
 	}
-	if (p->protocol == IPPROTO_UDP) {
-		struct udphdr *udp = data + p->l4;
-
-		if ((void *)(udp + 1) > end)
-			return PARSED_MALFORMED;
-		if (p->l4 + sizeof(*udp) > p->l3 + p->l3_length)
-			return PARSED_MALFORMED;
-		p->source_port = udp->source;
-		p->destination_port = udp->dest;
-		return PARSED_OK;
-	}
-	return PARSED_OTHER;
+	if (p->l4 + header > p->l3 + p->l3_length)
+		return PARSED_MALFORMED;
+	return PARSED_OK;
 }

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#pragma once
+
+#include "abi/address.h"
+
+struct endpoint_key {
+	struct address vip;
+	__be16 port;
+	__u8 protocol;
+	__u8 pad;
+};
+
+_Static_assert(sizeof(struct endpoint_key) == 20, "endpoint_key");
+
+/*
+ * An endpoint's row. Its slices are packed into one word, which a packet loads once: the
+ * kernel may reuse a replaced row's memory while a packet still reads it, so two words could
+ * be of two versions. From the lowest bit:
+ *
+ *   27  first row of its slice of `buckets`
+ *    5  bucket bits: it has 1 << bits buckets; 31: it has none, drop
+ *   28  first row of its slice of `backends`
+ *    4  slot bits: the slice has 1 << bits rows
+ */
+struct endpoint {
+	__u64 slices;
+	__u64 salt; /* drawn when the endpoint is made: flows of an earlier one are not its own */
+	__u32 id; /* index of endpoint_counters; 0 is invalid */
+	__u32 pad;
+};
+
+_Static_assert(sizeof(struct endpoint) == 24, "endpoint");
+
+enum {
+	ENDPOINT_BUCKET_BITS_SHIFT = 27,
+	ENDPOINT_FIRST_BACKEND_SHIFT = 32,
+	ENDPOINT_SLOT_BITS_SHIFT = 60,
+	ENDPOINT_NO_BUCKETS = 31,
+};

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The mux's tables. User space writes them and sets their sizes at load; a packet writes only
+ * the counters and the flow table.
+ */
+#pragma once
+
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+
+#include "abi/counter.h"
+#include "abi/mux_backend.h"
+#include "abi/mux_bucket.h"
+#include "abi/mux_endpoint.h"
+#include "abi/mux_flow.h"
+#include "abi/mux_next_hop.h"
+#include "abi/mux_pool.h"
+#include "abi/mux_verdict.h"
+
+/* (VIP, port, protocol) to the endpoint's row. A row is replaced as a whole. Never evicts. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct endpoint_key);
+	__type(value, struct endpoint);
+} endpoints SEC(".maps");
+
+/* Bucket tables, a slice for each endpoint. A slice that a row names is never written. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 262144);
+	__type(key, __u32);
+	__type(value, struct bucket_row);
+} buckets SEC(".maps");
+
+/*
+ * Backends, a slice for each endpoint, indexed by slot within it. Of a slice that a row names
+ * only next_hop is ever written.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 262144);
+	__type(key, __u32);
+	__type(value, struct backend);
+} backends SEC(".maps");
+
+/* Ethernet addresses on the way to the backends' hosts; row 0 is not used. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct next_hop);
+} next_hops SEC(".maps");
+
+/*
+ * Which slot a flow was sent to: written by packets. Full means that a flow not seen again, or
+ * else any flow of the same set, is forgotten; it then goes where its bucket says.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 262144);
+	__uint(map_flags, BPF_F_MMAPABLE); /* for the alignment to pages, so of sets to lines */
+	__type(key, __u32);
+	__type(value, struct flow_set);
+} flows SEC(".maps");
+
+/* Packets by what became of them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, VERDICT_COUNT);
+	__type(key, enum verdict);
+	__type(value, struct counter);
+} verdicts SEC(".maps");
+
+/* Packets forwarded for an endpoint, by its id. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 16385);
+	__type(key, __u32);
+	__type(value, struct counter);
+} endpoint_counters SEC(".maps");
+
+/* What all endpoints share; a map of one row that needs no lookup. */
+struct pool pool SEC(".data.pool");
