@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#pragma once
+
+/*
+ * What the agent's programs say of a packet: one name for each reason. Counters are keyed by
+ * it, so the names reach Go, the status output and the logs through BTF.
+ */
+enum verdict {
+	VERDICT_NONE = 0, /* go on to the next step; never the last word */
+
+	/* Left untouched: the host's stack, or the wire, gets the packet as it is. */
+	VERDICT_PASS_TAGGED, /* belongs to a VLAN interface above this one */
+	VERDICT_PASS_OTHER, /* not IP; or from a workload, neither TCP nor UDP */
+	VERDICT_PASS_MALFORMED,
+	VERDICT_PASS_FRAGMENT,
+	VERDICT_PASS_NOT_TUNNEL, /* from the network, but not IP-in-IP */
+	VERDICT_PASS_NOT_OUR_TUNNEL, /* IP-in-IP to an address that no rule names */
+	VERDICT_PASS_NO_SESSION, /* from a workload, but not a reply for a VIP */
+
+	/* Towards a workload: decapsulated, VIP rewritten to DIP. */
+	VERDICT_DELIVER_NATIVE,
+	VERDICT_DELIVER_INTERFACE,
+
+	/* Towards a client: DIP rewritten to VIP. */
+	VERDICT_REPLY_NATIVE, /* by a native workload, already on its way out */
+	VERDICT_REPLY_UPLINK, /* by a workload behind an interface */
+	VERDICT_REPLY_INTERFACE, /* to a client that is a workload behind another interface here */
+	VERDICT_REPLY_HOST, /* to a client on this host itself */
+
+	/* Refused. */
+	VERDICT_DROP_NOT_A_MUX, /* IP-in-IP for us from an address that is no mux's */
+	VERDICT_DROP_INNER_MALFORMED,
+	VERDICT_DROP_INNER_FRAGMENT,
+	VERDICT_DROP_INNER_OTHER, /* neither TCP nor UDP inside */
+	VERDICT_DROP_NO_RULE, /* no backend of that VIP and port behind that tunnel address */
+	VERDICT_DROP_NO_WORKLOAD, /* the rule's DIP has no interface, e.g. while a VM is down */
+	VERDICT_DROP_ECN, /* congestion met on the way by a packet that can't tell it (RFC 6040) */
+	VERDICT_DROP_SESSION_TAKEN, /* same client and DIP in a live session with another VIP */
+	VERDICT_DROP_SESSION_FULL, /* no room for a new session */
+	VERDICT_DROP_DECAPSULATE, /* the kernel refused to remove the outer header */
+	VERDICT_DROP_REWRITE, /* the kernel refused to rewrite */
+
+	VERDICT_COUNT,
+};

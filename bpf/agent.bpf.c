@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * The agent's programs, on TCX.
+ *
+ *               from_uplink                          (interface)
+ *   mux ──────▶ decapsulate, VIP to DIP ──────┬────▶ workload ───▶ from_workload ──▶ client
+ *                                             └────▶ native                DIP to VIP
+ *                                                    workload ───▶ to_uplink ──────▶ client
+ *
+ * Each program parses, decides, rewrites; finish() alone turns the verdict into an action and
+ * counts it. Until a packet is touched, whatever is not ours passes; from then on errors drop.
+ */
+#include "lib/agent_inbound.h"
+#include "lib/agent_reply.h"
+
+/* What finish() must know of a packet besides the verdict, taken before it is changed. */
+struct passage {
+	__u32 packets; /* of the wire: GRO makes one buffer of many */
+	__u32 bytes;
+	__u32 ifindex; /* where to, for the verdicts that redirect */
+};
+
+static __always_inline struct passage passage(struct __sk_buff *skb)
+{
+	struct passage passage = { .packets = skb->gso_segs ?: 1, .bytes = skb->len };
+
+	return passage;
+}
+
+static __always_inline int finish(enum verdict verdict, const struct passage *passage)
+{
+	struct counter *counter = bpf_map_lookup_elem(&verdicts, &verdict);
+
+	if (counter) {
+		counter->packets += passage->packets;
+		counter->bytes += passage->bytes;
+	}
+	switch (verdict) {
+	case VERDICT_PASS_TAGGED:
+	case VERDICT_PASS_OTHER:
+	case VERDICT_PASS_MALFORMED:
+	case VERDICT_PASS_FRAGMENT:
+	case VERDICT_PASS_NOT_TUNNEL:
+	case VERDICT_PASS_NOT_OUR_TUNNEL:
+	case VERDICT_PASS_NO_SESSION:
+	case VERDICT_DELIVER_NATIVE:
+	case VERDICT_REPLY_NATIVE:
+	case VERDICT_REPLY_HOST:
+		return TCX_NEXT;
+	case VERDICT_DELIVER_INTERFACE:
+	case VERDICT_REPLY_UPLINK:
+	case VERDICT_REPLY_INTERFACE:
+		return bpf_redirect_neigh(passage->ifindex, NULL, 0, 0);
+	case VERDICT_NONE:
+	case VERDICT_DROP_NOT_A_MUX:
+	case VERDICT_DROP_INNER_MALFORMED:
+	case VERDICT_DROP_INNER_FRAGMENT:
+	case VERDICT_DROP_INNER_OTHER:
+	case VERDICT_DROP_NO_RULE:
+	case VERDICT_DROP_NO_WORKLOAD:
+	case VERDICT_DROP_ECN:
+	case VERDICT_DROP_SESSION_TAKEN:
+	case VERDICT_DROP_SESSION_FULL:
+	case VERDICT_DROP_DECAPSULATE:
+	case VERDICT_DROP_REWRITE:
+	case VERDICT_COUNT:
+		return TCX_DROP;
+	}
+	return TCX_DROP;
+}
+
+/* Ingress of the uplink: encapsulated packets from the muxes. */
+SEC("tcx/ingress")
+int from_uplink(struct __sk_buff *skb)
+{
+	struct passage how = passage(skb);
+
+	return finish(inbound(skb, &how.ifindex), &how);
+}
+
+/* Egress of the uplink: replies of native workloads, among all that the host sends. */
+SEC("tcx/egress")
+int to_uplink(struct __sk_buff *skb)
+{
+	struct passage how = passage(skb);
+	struct packet p;
+	enum verdict verdict = reply(skb, &p);
+
+	return finish(verdict ?: VERDICT_REPLY_NATIVE, &how);
+}
+
+/* Ingress of a workload's host-side interface: what the workload sends. */
+SEC("tcx/ingress")
+int from_workload(struct __sk_buff *skb)
+{
+	struct passage how = passage(skb);
+	struct packet p;
+	enum verdict verdict = reply(skb, &p);
+
+	return finish(verdict ?: reply_route(&p, &how.ifindex), &how);
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

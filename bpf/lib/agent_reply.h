@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* From a workload straight to its client (Ananta 3.4.1): direct server return. */
+#pragma once
+
+#include "agent_tables.h"
+#include "frame.h"
+#include "mss.h"
+#include "session.h"
+
+static __always_inline enum verdict reply_parse(struct __sk_buff *skb, struct packet *p)
+{
+	enum parsed parsed;
+
+	if (frame_is_tagged(skb))
+		return VERDICT_PASS_TAGGED;
+	parsed = frame_parse(skb, p);
+	if (parsed == PARSED_OK)
+		parsed = parse_transport(frame_data(skb), frame_end(skb), p);
+	switch (parsed) {
+	case PARSED_OK:
+		break;
+	case PARSED_OTHER:
+		return VERDICT_PASS_OTHER;
+	case PARSED_FRAGMENT:
+		return VERDICT_PASS_FRAGMENT;
+	case PARSED_MALFORMED:
+		return VERDICT_PASS_MALFORMED;
+	}
+	return VERDICT_NONE;
+}
+
+/* Rewrites DIP to VIP if the packet replies in a session. */
+static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *p)
+{
+	const struct session *session;
+	enum verdict verdict;
+
+	verdict = reply_parse(skb, p);
+	if (verdict)
+		return verdict;
+	session = session_find(p);
+	if (!session)
+		return VERDICT_PASS_NO_SESSION;
+
+	/* From here on the packet is touched: fail closed. */
+	if (rewrite(skb, p, SOURCE, &session->vip, session->vip_port))
+		return VERDICT_DROP_REWRITE;
+	if (mss_clamp(skb, p, settings.mtu))
+		return VERDICT_DROP_REWRITE;
+	return VERDICT_NONE;
+}
+
+/*
+ * Where a rewritten reply goes. A client on this host must be met here: the network would not
+ * bring the packet back.
+ */
+static __always_inline enum verdict reply_route(const struct packet *p, __u32 *ifindex)
+{
+	const __u32 *local = bpf_map_lookup_elem(&workloads, &p->destination);
+
+	if (local && *local == 0)
+		return VERDICT_REPLY_HOST;
+	if (local) {
+		*ifindex = *local;
+		return VERDICT_REPLY_INTERFACE;
+	}
+	*ifindex = settings.uplink;
+	return VERDICT_REPLY_UPLINK;
+}

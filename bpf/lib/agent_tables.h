@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The agent's maps. User space writes all but sessions and verdicts; sizes are set at load. */
+#pragma once
+
+#include "kernel.h"
+
+#include <bpf/bpf_helpers.h>
+
+#include "abi/address.h"
+#include "abi/agent_settings.h"
+#include "abi/agent_verdict.h"
+#include "abi/counter.h"
+#include "abi/nat_rule.h"
+#include "abi/session.h"
+
+/* Addresses that encapsulated packets may come from. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct address);
+	__type(value, __u8);
+} muxes SEC(".maps");
+
+/* Outer destinations that nat_rules names: what is ours to decapsulate. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct address);
+	__type(value, __u8);
+} tunnels SEC(".maps");
+
+/* What VIP and port behind which tunnel address become. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct nat_rule_key);
+	__type(value, struct nat_rule);
+} nat_rules SEC(".maps");
+
+/* DIP to the ifindex of the workload's host-side interface; 0: native, on the host itself. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct address);
+	__type(value, __u32);
+} workloads SEC(".maps");
+
+/*
+ * Live connections. The programs write and read; user space deletes what has been idle for too
+ * long. Full: the least recently used one is evicted.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 262144);
+	__type(key, struct session_key);
+	__type(value, struct session);
+} sessions SEC(".maps");
+
+/* What user space tells the programs besides the tables; a map of one row that needs no lookup. */
+struct agent_settings settings SEC(".data.settings");
+
+/* Packets and bytes by verdict; the programs write, user space reads. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, VERDICT_COUNT);
+	__type(key, enum verdict);
+	__type(value, struct counter);
+} verdicts SEC(".maps");

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Sessions: which VIP a workload's connection came through, and how far its TCP has got.
+ * The programs only note what they see; how long a session may idle is user space's to say.
+ */
+#pragma once
+
+#include "agent_tables.h"
+#include "packet.h"
+
+/* last_seen is written at most once in so many ns, to leave the cache line shared. */
+#define SESSION_SEEN_STEP (1ULL << 27)
+
+static __always_inline bool address_equal(const struct address *a, const struct address *b)
+{
+	return a->words[0] == b->words[0] && a->words[1] == b->words[1] &&
+	       a->words[2] == b->words[2] && a->words[3] == b->words[3];
+}
+
+static __always_inline bool session_is_over(const struct session *session)
+{
+	const __u32 fins = SESSION_CLIENT_FIN | SESSION_WORKLOAD_FIN;
+
+	return session->events & SESSION_RESET || (session->events & fins) == fins;
+}
+
+static __always_inline __u32 client_events(const struct packet *p)
+{
+	__u32 events = 0;
+
+	if (p->protocol != IPPROTO_TCP)
+		return 0;
+	if (p->tcp_flags & TCP_FLAG_RST)
+		return SESSION_RESET;
+	if (!(p->tcp_flags & TCP_FLAG_SYN))
+		events |= SESSION_CLIENT_ACK;
+	if (p->tcp_flags & TCP_FLAG_FIN)
+		events |= SESSION_CLIENT_FIN;
+	return events;
+}
+
+static __always_inline __u32 workload_events(const struct packet *p)
+{
+	__u32 events = SESSION_WORKLOAD_ANSWER;
+
+	if (p->protocol != IPPROTO_TCP)
+		return 0;
+	if (p->tcp_flags & TCP_FLAG_RST)
+		return SESSION_RESET;
+	if (p->tcp_flags & TCP_FLAG_FIN)
+		events |= SESSION_WORKLOAD_FIN;
+	return events;
+}
+
+/* Writes only what changes: every packet of a connection passes here, on any CPU. */
+static __always_inline void session_note(struct session *session, __u32 events)
+{
+	__u64 now = bpf_ktime_get_coarse_ns();
+
+	if (now - session->last_seen >= SESSION_SEEN_STEP)
+		session->last_seen = now;
+	if (events & ~session->events)
+		__sync_fetch_and_or(&session->events, events);
+}
+
+/*
+ * The session of a client's packet that rule rewrites, made if there is none. One that is over
+ * makes room for a new SYN, and for another VIP; a live one never does, for the replies to both
+ * would look the same. A packet in the middle of an unknown connection gets a session too: the
+ * workload's reset must find its way back.
+ */
+static __always_inline enum verdict session_open(const struct packet *p,
+						 const struct nat_rule *rule)
+{
+	struct session_key key = {
+		.client = p->source,
+		.dip = rule->dip,
+		.client_port = p->source_port,
+		.dip_port = rule->port,
+		.protocol = p->protocol,
+	};
+	struct session fresh = {
+		.vip = p->destination,
+		.vip_port = p->destination_port,
+		.events = client_events(p),
+		.last_seen = bpf_ktime_get_coarse_ns(),
+	};
+	struct session *live = bpf_map_lookup_elem(&sessions, &key);
+
+	if (live) {
+		bool same =
+			live->vip_port == fresh.vip_port && address_equal(&live->vip, &fresh.vip);
+		bool over = session_is_over(live);
+
+		if (!same && !over)
+			return VERDICT_DROP_SESSION_TAKEN;
+		if (same && !(over && p->tcp_flags & TCP_FLAG_SYN)) {
+			session_note(live, fresh.events);
+			return VERDICT_NONE;
+		}
+	}
+	if (bpf_map_update_elem(&sessions, &key, &fresh, BPF_ANY))
+		return VERDICT_DROP_SESSION_FULL;
+	return VERDICT_NONE;
+}
+
+/* The session that a workload's packet replies in, or NULL. */
+static __always_inline struct session *session_find(const struct packet *p)
+{
+	struct session_key key = {
+		.client = p->destination,
+		.dip = p->source,
+		.client_port = p->destination_port,
+		.dip_port = p->source_port,
+		.protocol = p->protocol,
+	};
+	struct session *session = bpf_map_lookup_elem(&sessions, &key);
+	__u32 events = workload_events(p);
+
+	if (!session)
+		return NULL;
+	/* The workload goes on: the reset was a forged one, which TCP ignored (RFC 5961). */
+	if (events & SESSION_WORKLOAD_ANSWER && session->events & SESSION_RESET)
+		__sync_fetch_and_and(&session->events, ~SESSION_RESET);
+	session_note(session, events);
+	return session;
+}

@@ -1,0 +1,98 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+
+	"github.com/weirlb/weir/internal/datapath/pin"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// Sizes of tables that Config leaves 0.
+const (
+	DefaultMaxSessions = 1 << 18
+	DefaultMaxRules    = 1 << 14
+)
+
+// Config says where the data plane runs and how large it is.
+type Config struct {
+	Uplink      string // interface that the muxes' packets arrive on; Ethernet
+	PinPath     string // folder on a bpffs
+	MaxSessions int    // 0: DefaultMaxSessions
+	MaxRules    int    // 0: DefaultMaxRules; bounds workloads too
+	Log         *slog.Logger
+}
+
+// Datapath is the running data plane. Its methods may be called from any goroutine.
+type Datapath struct {
+	config  Config
+	folder  *pin.Folder
+	objects agentObjects
+
+	mu    sync.Mutex
+	rules map[model.HostBackendKey]netip.AddrPort // as in nat_rules
+}
+
+// Open loads and attaches the data plane, or adopts the one that runs: its tables and sessions
+// stay, its programs are replaced in place. It must be called in the uplink's network namespace,
+// as must Refresh and SetWorkloads.
+func Open(config Config) (*Datapath, error) {
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
+	}
+	if config.MaxSessions == 0 {
+		config.MaxSessions = DefaultMaxSessions
+	}
+	if config.MaxRules == 0 {
+		config.MaxRules = DefaultMaxRules
+	}
+	folder, err := pin.Open(config.PinPath)
+	if err != nil {
+		return nil, err
+	}
+	d := &Datapath{config: config, folder: folder}
+	if err := d.start(); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+func (d *Datapath) start() error {
+	uplink, err := findUplink(d.config.Uplink)
+	if err != nil {
+		return err
+	}
+	if err := d.load(); err != nil {
+		return err
+	}
+	if err := d.readRules(); err != nil {
+		return err
+	}
+	if err := d.useUplink(uplink); err != nil {
+		return err
+	}
+	return d.updateWorkloadLinks()
+}
+
+// Close lets go of the data plane, which goes on running.
+func (d *Datapath) Close() error {
+	return errors.Join(d.objects.Close(), d.folder.Close())
+}
+
+// Unload stops the data plane, removes it, and closes d.
+func (d *Datapath) Unload() error {
+	return errors.Join(d.folder.Remove(), d.Close())
+}
+
+// Unload stops and removes the data plane that is pinned at pinPath, if there is one. It refuses
+// while an agent runs it.
+func Unload(pinPath string) error {
+	folder, err := pin.Open(pinPath)
+	if err != nil {
+		return fmt.Errorf("unload agent's data plane: %w", err)
+	}
+	return errors.Join(folder.Remove(), folder.Close())
+}

@@ -1,0 +1,10 @@
+// Package agent owns the host's data plane: the TCX programs of bpf/agent.bpf.c, their tables,
+// and their life on the bpffs.
+//
+// A Datapath is opened by one process at a time. Closing it leaves everything running: the next
+// Open adopts the live tables and sessions and replaces the programs in place, so a restart
+// disturbs no connection. The live tables are the truth; what Go keeps of them is read back on
+// Open.
+//
+// docs/design/agent.md tells a packet's way; docs/adr/0020 and those after it the decisions.
+package agent

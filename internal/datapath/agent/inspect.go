@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirlb/weir/internal/datapath/pin"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// Status is what runs, as the pinned tables tell it.
+type Status struct {
+	Generation model.Generation
+	Uplink     int // ifindex
+	MTU        int
+	Muxes      []netip.Addr
+	Rules      map[model.HostBackendKey]netip.AddrPort
+	Workloads  map[netip.Addr]int // DIP to ifindex; 0: native
+	Sessions   map[State]int
+	Verdicts   map[string]model.Counter
+}
+
+// ErrNotLoaded means that no data plane is pinned.
+var ErrNotLoaded = errors.New("no agent's data plane is loaded")
+
+// Inspect reads the data plane that is pinned at pinPath, without taking it from the agent that
+// runs it.
+func Inspect(pinPath string) (Status, error) {
+	maps := make(map[string]*ebpf.Map)
+	defer closeMaps(maps)
+	for _, name := range []string{"settings", "muxes", "nat_rules", "workloads", "sessions", "verdicts"} {
+		m, err := ebpf.LoadPinnedMap(pin.Live(pinPath, name), &ebpf.LoadPinOptions{ReadOnly: true})
+		if errors.Is(err, fs.ErrNotExist) {
+			return Status{}, fmt.Errorf("inspect %s: %w", pinPath, ErrNotLoaded)
+		}
+		if err != nil {
+			return Status{}, fmt.Errorf("inspect table %s: %w", name, err)
+		}
+		maps[name] = m
+	}
+	status, err := readStatus(maps)
+	if err != nil {
+		return Status{}, fmt.Errorf("inspect %s: %w", pinPath, err)
+	}
+	return status, nil
+}
+
+func readStatus(maps map[string]*ebpf.Map) (Status, error) {
+	var settings agentAgentSettings
+	failed := []error{maps["settings"].Lookup(uint32(0), &settings)}
+	status := Status{
+		Generation: model.Generation(settings.Generation),
+		Uplink:     int(settings.Uplink),
+		MTU:        int(settings.Mtu),
+		Workloads:  make(map[netip.Addr]int),
+		Sessions:   make(map[State]int),
+	}
+
+	muxes, err := readTable[agentAddress, uint8](maps["muxes"])
+	failed = append(failed, err)
+	for a := range muxes {
+		status.Muxes = append(status.Muxes, fromAddress(a))
+	}
+	slices.SortFunc(status.Muxes, netip.Addr.Compare)
+
+	rules, err := readTable[agentNatRuleKey, agentNatRule](maps["nat_rules"])
+	failed = append(failed, err)
+	status.Rules = fromRules(rules)
+
+	workloads, err := readTable[agentAddress, uint32](maps["workloads"])
+	failed = append(failed, err)
+	for a, ifindex := range workloads {
+		status.Workloads[fromAddress(a)] = int(ifindex)
+	}
+
+	err = eachSession(maps["sessions"], func(key agentSessionKey, row agentSession) error {
+		status.Sessions[stateOf(key.Protocol, row.Events)]++
+		return nil
+	})
+	failed = append(failed, err)
+	status.Verdicts, err = readVerdicts(maps["verdicts"])
+	return status, errors.Join(append(failed, err)...)
+}

@@ -1,0 +1,178 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// State is how far a session has got.
+type State string
+
+// The states. Those of TCP follow its handshake and its end.
+const (
+	StateSYN         State = "syn"         // not yet answered, or not yet acknowledged
+	StateEstablished State = "established" // also while only one side has finished
+	StateClosing     State = "closing"     // both sides have sent FIN
+	StateReset       State = "reset"
+	StateUDP         State = "udp"
+)
+
+// Session is a client's connection to a workload through a VIP.
+type Session struct {
+	Protocol model.Protocol
+	Client   netip.AddrPort
+	VIP      netip.AddrPort
+	Backend  netip.AddrPort
+	State    State
+	LastSeen time.Duration // on the clock of Now; may lag by 134 ms
+}
+
+// String is "TCP 198.51.100.7:40000 → 203.0.113.10:80 → 10.1.0.5:8080 established".
+func (s Session) String() string {
+	return fmt.Sprintf("%s %s → %s → %s %s", s.Protocol, s.Client, s.VIP, s.Backend, s.State)
+}
+
+// Timeouts say how long a session may be idle in each state.
+type Timeouts struct {
+	SYN, Established, Closing, Reset, UDP time.Duration
+}
+
+// DefaultTimeouts are those of RFC 5382 and RFC 4787, where they speak of them.
+func DefaultTimeouts() Timeouts {
+	return Timeouts{
+		SYN:         30 * time.Second,
+		Established: 2*time.Hour + 4*time.Minute,
+		Closing:     2 * time.Minute,
+		Reset:       10 * time.Second,
+		UDP:         2 * time.Minute,
+	}
+}
+
+func (t Timeouts) of(s State) time.Duration {
+	switch s {
+	case StateSYN:
+		return t.SYN
+	case StateEstablished:
+		return t.Established
+	case StateClosing:
+		return t.Closing
+	case StateReset:
+		return t.Reset
+	case StateUDP:
+		return t.UDP
+	}
+	return 0
+}
+
+// Now is the clock that sessions are timed by: monotonic since boot, without suspends.
+func Now() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // can't fail for this clock
+	return time.Duration(ts.Nano())
+}
+
+// Sweep ends the sessions that have been idle for longer than their state allows at the time now.
+// It returns how many live on and how many it ended.
+func (d *Datapath) Sweep(now time.Duration, t Timeouts) (live, ended int, err error) {
+	err = eachSession(d.objects.Sessions, func(key agentSessionKey, row agentSession) error {
+		if !expired(key, row, now, t) {
+			live++
+			return nil
+		}
+		// It may have lived again since the batch was read.
+		err := d.objects.Sessions.Lookup(&key, &row)
+		if err == nil && !expired(key, row, now, t) {
+			live++
+			return nil
+		}
+		if err == nil {
+			err = d.objects.Sessions.Delete(&key)
+		}
+		ended++
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return live, ended, fmt.Errorf("sweep sessions: %w", err)
+	}
+	return live, ended, nil
+}
+
+// Sessions lists what is live.
+func (d *Datapath) Sessions() ([]Session, error) {
+	var all []Session
+	err := eachSession(d.objects.Sessions, func(key agentSessionKey, row agentSession) error {
+		all = append(all, fromSession(key, row))
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list sessions: %w", err)
+	}
+	return all, nil
+}
+
+func expired(key agentSessionKey, row agentSession, now time.Duration, t Timeouts) bool {
+	idle := now - time.Duration(row.LastSeen)
+	return idle > t.of(stateOf(key.Protocol, row.Events))
+}
+
+func fromSession(key agentSessionKey, row agentSession) Session {
+	return Session{
+		Protocol: model.Protocol(key.Protocol),
+		Client:   fromAddrPort(key.Client, key.ClientPort),
+		VIP:      fromAddrPort(row.Vip, row.VipPort),
+		Backend:  fromAddrPort(key.Dip, key.DipPort),
+		State:    stateOf(key.Protocol, row.Events),
+		LastSeen: time.Duration(row.LastSeen),
+	}
+}
+
+func stateOf(protocol uint8, events agentSessionEvent) State {
+	const (
+		finished = agentSessionEventSESSION_CLIENT_FIN | agentSessionEventSESSION_WORKLOAD_FIN
+		open     = agentSessionEventSESSION_CLIENT_ACK | agentSessionEventSESSION_WORKLOAD_ANSWER
+	)
+	switch {
+	case model.Protocol(protocol) == model.UDP:
+		return StateUDP
+	case events&agentSessionEventSESSION_RESET != 0:
+		return StateReset
+	case events&finished == finished:
+		return StateClosing
+	case events&open == open:
+		return StateEstablished
+	}
+	return StateSYN
+}
+
+// eachSession reads in batches, which costs a fraction of reading one by one. A session that is
+// made or ends meanwhile may be missed or seen twice.
+func eachSession(table *ebpf.Map, visit func(agentSessionKey, agentSession) error) error {
+	const batch = 4096
+	keys, rows := make([]agentSessionKey, batch), make([]agentSession, batch)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := table.BatchLookup(&cursor, keys, rows, nil)
+		last := errors.Is(err, ebpf.ErrKeyNotExist)
+		if err != nil && !last {
+			return err
+		}
+		for i := range n {
+			if err := visit(keys[i], rows[i]); err != nil {
+				return err
+			}
+		}
+		if last {
+			return nil
+		}
+	}
+}

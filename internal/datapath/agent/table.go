@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+)
+
+// readTable returns all rows of a hash.
+func readTable[K comparable, V any](table *ebpf.Map) (map[K]V, error) {
+	rows := make(map[K]V)
+	var key K
+	var value V
+	iterator := table.Iterate()
+	for iterator.Next(&key, &value) {
+		rows[key] = value
+	}
+	if err := iterator.Err(); err != nil {
+		return nil, fmt.Errorf("read table: %w", err)
+	}
+	return rows, nil
+}
+
+// writeTable makes the table hold exactly rows: adds and changes first, then removes, so that
+// what is in both is never missing.
+func writeTable[K, V comparable](table *ebpf.Map, rows map[K]V) error {
+	live, err := readTable[K, V](table)
+	if err != nil {
+		return err
+	}
+	if room := int(table.MaxEntries()); len(rows) > room {
+		return fmt.Errorf("write table: needs %d rows, has room for %d", len(rows), room)
+	}
+	// Removing comes first only if both would not fit together.
+	if union(live, rows) > int(table.MaxEntries()) {
+		if err := removeRows(table, live, rows); err != nil {
+			return err
+		}
+	}
+	for key, value := range rows {
+		if old, ok := live[key]; ok && old == value {
+			continue
+		}
+		if err := table.Put(key, value); err != nil {
+			return fmt.Errorf("write table: %w", err)
+		}
+	}
+	return removeRows(table, live, rows)
+}
+
+func union[K comparable, V any](a, b map[K]V) int {
+	n := len(b)
+	for key := range a {
+		if _, both := b[key]; !both {
+			n++
+		}
+	}
+	return n
+}
+
+func removeRows[K comparable, V any](table *ebpf.Map, live, keep map[K]V) error {
+	for key := range live {
+		if _, kept := keep[key]; kept {
+			continue
+		}
+		if err := table.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("remove from table: %w", err)
+		}
+	}
+	return nil
+}
