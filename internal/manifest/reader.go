@@ -1,0 +1,194 @@
+package manifest
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Bounds of a document, so that a small file can't ask for more memory than there is: its values,
+// with aliases written out, and the problems after which reading stops.
+const (
+	maxValues   = 1 << 18
+	maxProblems = 1000
+)
+
+// reader walks one document and collects what is wrong with it.
+type reader struct {
+	source   *source
+	places   places
+	problems Problems
+	refused  map[string]bool // paths of problems
+	touched  map[string]bool // those, and all paths around them
+	warnings Problems
+	values   int
+}
+
+// value is a field of a document: where it is and what stands there.
+type value struct {
+	r    *reader
+	path string
+	node *yaml.Node // nil: left out
+	line int        // of the node, or of what should hold it
+}
+
+func (r *reader) value(path string, node *yaml.Node, line int) value {
+	for node != nil && node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	if r.values++; r.values == maxValues {
+		r.refuse(line, path, fmt.Sprintf("is too large: a document holds at most %d values, with aliases written out", maxValues))
+	}
+	if r.stopped() || node != nil && node.Tag == "!!null" {
+		node = nil
+	}
+	if node != nil && path != "" {
+		r.places.at[path] = line
+	}
+	return value{r: r, path: path, node: node, line: line}
+}
+
+func (v value) refuse(format string, args ...any) {
+	v.r.refuse(v.line, v.path, fmt.Sprintf(format, args...))
+}
+
+func (v value) warn(reason string) {
+	v.r.warnings = append(v.r.warnings, v.r.source.problem(v.line, v.path, reason))
+}
+
+// stopped says whether the document is not worth reading on.
+func (r *reader) stopped() bool { return r.values >= maxValues || len(r.problems) >= maxProblems }
+
+// refuse adds a problem.
+func (r *reader) refuse(line int, path, reason string) {
+	if r.values > maxValues || len(r.problems) >= maxProblems {
+		return // what follows from having stopped
+	}
+	r.problems = append(r.problems, r.source.problem(line, path, reason))
+	r.refused[path] = true
+	for ; path != ""; path = around(path) {
+		r.touched[path] = true
+	}
+}
+
+// told says whether a problem of path follows from one that was found already: of the field, of one
+// around it, or of one inside it.
+func (r *reader) told(path string) bool {
+	if r.touched[path] {
+		return true
+	}
+	for ; path != ""; path = around(path) {
+		if r.refused[path] {
+			return true
+		}
+	}
+	return false
+}
+
+// required refuses v if it was left out.
+func (v value) required() value {
+	if v.node == nil {
+		v.refuse("is required")
+	}
+	return v
+}
+
+// scalar returns the text of v as it stands in the file, or "" and false if there is none.
+func (v value) scalar(what string) (string, bool) {
+	if v.node == nil {
+		return "", false
+	}
+	if v.node.Kind != yaml.ScalarNode {
+		v.refuse("must be %s, is %s", what, describe(v.node))
+		return "", false
+	}
+	return v.node.Value, true
+}
+
+func (v value) text(byDefault string) string {
+	if s, ok := v.scalar("text"); ok {
+		return s
+	}
+	return byDefault
+}
+
+// number reads a whole number from low to high.
+func (v value) number(low, high, byDefault uint64) uint64 {
+	s, ok := v.scalar("a number")
+	if !ok {
+		return byDefault
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil || n < low || n > high {
+		v.refuse("must be a whole number from %d to %d, is %s", low, high, quote(s))
+		return byDefault
+	}
+	return n
+}
+
+func (v value) port(byDefault uint16) uint16 {
+	return uint16(v.number(1, 65535, uint64(byDefault)))
+}
+
+func (v value) duration(byDefault time.Duration) time.Duration {
+	s, ok := v.scalar("a duration")
+	if !ok {
+		return byDefault
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 {
+		v.refuse(`must be a positive duration such as "2s" or "500ms", is %s`, quote(s))
+		return byDefault
+	}
+	return d
+}
+
+func (v value) address() netip.Addr {
+	s, ok := v.scalar("an IP address")
+	if !ok {
+		return netip.Addr{}
+	}
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		v.refuse("must be an IP address, is %s", quote(s))
+	}
+	return a
+}
+
+// list returns the elements of v.
+func (v value) list() []value {
+	if v.node == nil {
+		return nil
+	}
+	if v.node.Kind != yaml.SequenceNode {
+		v.refuse("must be a list, is %s", describe(v.node))
+		return nil
+	}
+	elements := make([]value, 0, len(v.node.Content))
+	for i, node := range v.node.Content {
+		elements = append(elements, v.r.value(fmt.Sprintf("%s[%d]", v.path, i), node, node.Line))
+	}
+	return elements
+}
+
+func describe(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "an object"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	return quote(n.Value)
+}
+
+// quote shortens what a user wrote to what fits in a line.
+func quote(s string) string {
+	const most = 60
+	if runes := []rune(s); len(runes) > most {
+		s = string(runes[:most]) + "..."
+	}
+	return strconv.Quote(s)
+}

@@ -1,0 +1,140 @@
+package manifest
+
+import (
+	"strings"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// spelling turns a path of model.VIP into that of a document of kind VIP.
+func spelling(path string) string {
+	top, _, _ := strings.Cut(path, ".")
+	switch top {
+	case "name", "tenant", "labels":
+		return "metadata." + path
+	}
+	path = "spec." + path
+	for check, kind := range map[string]string{".path": "http", ".host": "http", ".type": ""} {
+		if parent, ok := strings.CutSuffix(path, ".healthCheck"+check); ok {
+			path = strings.TrimSuffix(parent+".healthCheck."+kind, ".")
+			if kind != "" {
+				path += check
+			}
+			return path
+		}
+	}
+	return path
+}
+
+// vip reads a document of kind VIP.
+func (r *reader) vip(doc *object) model.VIP {
+	doc.ignore("apiVersion", "kind", "status")
+	metadata, spec := doc.get("metadata").required().object(), doc.get("spec").required().object()
+	doc.end()
+
+	vip := model.VIP{Tenant: DefaultTenant}
+	if metadata.fields != nil {
+		vip.Name = metadata.get("name").required().text("")
+		vip.Tenant = metadata.get("tenant").text(DefaultTenant)
+		vip.Labels = labels(metadata.get("labels").object())
+		metadata.ignore("resourceVersion")
+		metadata.end()
+	}
+	if spec.fields != nil {
+		vip.Address = spec.get("address").required().address()
+		for _, e := range spec.get("endpoints").required().list() {
+			vip.Endpoints = append(vip.Endpoints, endpoint(e.object()))
+		}
+		spec.end()
+	}
+	return vip
+}
+
+// isVIP says whether the head of a document names what vip reads, and refuses any other.
+func isVIP(doc *object) bool {
+	version, kind := doc.get("apiVersion").required(), doc.get("kind").required()
+	if s := version.text(Version); s != Version {
+		version.refuse("must be %s, is %s", Version, quote(s))
+	}
+	if s := kind.text(Kind); s != Kind {
+		kind.refuse("must be %s, is %s", Kind, quote(s))
+	}
+	return len(doc.r.problems) == 0
+}
+
+func labels(o *object) map[string]string {
+	if len(o.order) == 0 {
+		return nil
+	}
+	all := make(map[string]string, len(o.order))
+	for _, name := range o.order {
+		all[name] = o.get(name).text("")
+	}
+	return all
+}
+
+func endpoint(o *object) model.Endpoint {
+	e := model.Endpoint{Protocol: protocol(o.get("protocol")), Port: o.get("port").required().port(0)}
+	for _, b := range o.get("backends").list() {
+		// A wrong port of the endpoint is told once, not for each backend again.
+		e.Backends = append(e.Backends, backend(b.object(), max(e.Port, 1)))
+	}
+	e.HealthCheck = healthCheck(o.get("healthCheck").object())
+	e.AllUnhealthy = model.AllUnhealthy(o.get("allUnhealthy").text(""))
+	o.end()
+	return e
+}
+
+func protocol(v value) model.Protocol {
+	p, err := model.ParseProtocol(v.text(model.TCP.String()))
+	if err != nil {
+		v.refuse("%v", err)
+	}
+	return p
+}
+
+func backend(o *object, port uint16) model.Backend {
+	b := model.Backend{
+		Address: o.get("address").required().address(),
+		Port:    o.get("port").port(port),
+		Host:    o.get("host").required().text(""),
+		Weight:  uint32(o.get("weight").number(0, model.MaxWeight, 1)),
+		Tunnel:  o.get("tunnel").address(),
+	}
+	o.end()
+	return b
+}
+
+func healthCheck(o *object) *model.HealthCheck {
+	if o.fields == nil {
+		return nil
+	}
+	c := &model.HealthCheck{
+		Port:     o.get("port").port(0),
+		Interval: o.get("interval").duration(model.DefaultCheckInterval),
+		Rise:     uint32(o.get("rise").number(1, maxCount, model.DefaultCheckRise)),
+		Fall:     uint32(o.get("fall").number(1, maxCount, model.DefaultCheckFall)),
+	}
+	c.Timeout = o.get("timeout").duration(min(model.DefaultCheckTimeout, c.Interval))
+	tcp, http := o.get("tcp"), o.get("http")
+	switch {
+	case o.has("tcp") && o.has("http"):
+		o.refuse("must be either tcp or http, is both")
+	case o.has("tcp"):
+		c.Type = model.CheckTCP
+		tcp.object().end()
+	case o.has("http"):
+		c.Type = model.CheckHTTP
+		fields := http.object()
+		c.Path = fields.get("path").text("/")
+		c.Host = fields.get("host").text("")
+		fields.end()
+	default:
+		o.refuse("must say how: tcp or http")
+	}
+	o.end()
+	return c
+}
+
+// maxCount bounds rise and fall.
+const maxCount = 1000
