@@ -1,0 +1,88 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// Keys. Those that end in a slash are prefixes.
+const (
+	root          = "/weir/v1/"
+	keyGeneration = root + "generation"
+	keyHosts      = root + "hosts"
+	keyHash       = root + "hash-key"
+	prefixVIPs    = root + "vips/"
+	prefixTables  = root + "tables/"
+	prefixNodes   = root + "nodes/"
+	prefixStatus  = root + "status/"
+	prefixHealth  = root + "health/"
+	prefixStreams = root + "streams/"
+)
+
+// tableKey is where the table of an endpoint lies: tables/203.0.113.10/TCP/80.
+func tableKey(k model.EndpointKey) string {
+	return fmt.Sprintf("%s%s/%s/%d", prefixTables, k.VIP, k.Protocol, k.Port)
+}
+
+// parseTableKey reads what tableKey wrote.
+func parseTableKey(key string) (model.EndpointKey, error) {
+	parts := strings.Split(strings.TrimPrefix(key, prefixTables), "/")
+	if len(parts) != 3 {
+		return model.EndpointKey{}, fmt.Errorf("read key %s of the store: it names no endpoint", key)
+	}
+	vip, err1 := netip.ParseAddr(parts[0])
+	protocol, err2 := model.ParseProtocol(parts[1])
+	port, err3 := strconv.ParseUint(parts[2], 10, 16)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return model.EndpointKey{}, fmt.Errorf("read key %s of the store: %w", key, err)
+	}
+	return model.EndpointKey{VIP: vip, Protocol: protocol, Port: uint16(port)}, nil
+}
+
+// schema is the version of the documents of this package.
+const schema = 1
+
+// document is the frame of every value.
+type document[T any] struct {
+	Schema int `json:"schema"`
+	Value  T   `json:"value"`
+}
+
+func encode[T any](value T) (string, error) {
+	data, err := json.Marshal(document[T]{Schema: schema, Value: value})
+	return string(data), err
+}
+
+func decode[T any](key string, data []byte) (T, error) {
+	var head struct {
+		Schema int `json:"schema"`
+	}
+	var d document[T]
+	if err := json.Unmarshal(data, &head); err != nil {
+		return d.Value, fmt.Errorf("read %s of the store: %w", key, err)
+	}
+	if head.Schema != schema {
+		return d.Value, fmt.Errorf("read %s of the store: its schema is %d, this weir-manager knows %d: run a newer one",
+			key, head.Schema, schema)
+	}
+	if err := json.Unmarshal(data, &d); err != nil {
+		return d.Value, fmt.Errorf("read %s of the store: %w", key, err)
+	}
+	return d.Value, nil
+}
+
+// NodeStatus is what a node said last.
+type NodeStatus struct {
+	Seen       time.Time        `json:"seen"`
+	Generation model.Generation `json:"generation"` // that it runs
+	Rejected   model.Generation `json:"rejected,omitempty"`
+	Reason     string           `json:"reason,omitempty"` // why it rejected that generation
+	Detail     json.RawMessage  `json:"detail,omitempty"` // written and read by the store's user
+}

@@ -1,0 +1,143 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// The documents of the desired state: the model's nouns with the names that their fields have on disk.
+type (
+	vipDocument struct {
+		Name      string             `json:"name"`
+		Tenant    string             `json:"tenant"`
+		Labels    map[string]string  `json:"labels,omitempty"`
+		Address   netip.Addr         `json:"address"`
+		Endpoints []endpointDocument `json:"endpoints"`
+	}
+	endpointDocument struct {
+		Protocol     model.Protocol     `json:"protocol"`
+		Port         uint16             `json:"port"`
+		Backends     []backendDocument  `json:"backends"`
+		HealthCheck  *checkDocument     `json:"healthCheck,omitempty"`
+		AllUnhealthy model.AllUnhealthy `json:"allUnhealthy,omitempty"`
+	}
+	backendDocument struct {
+		Address netip.Addr `json:"address"`
+		Port    uint16     `json:"port"`
+		Host    string     `json:"host"`
+		Weight  uint32     `json:"weight"`
+		Tunnel  netip.Addr `json:"tunnel,omitzero"`
+	}
+	checkDocument struct {
+		Type     model.CheckType `json:"type"`
+		Port     uint16          `json:"port,omitempty"`
+		Path     string          `json:"path,omitempty"`
+		Host     string          `json:"host,omitempty"`
+		Interval time.Duration   `json:"interval"` // in nanoseconds
+		Timeout  time.Duration   `json:"timeout"`  // in nanoseconds
+		Rise     uint32          `json:"rise"`
+		Fall     uint32          `json:"fall"`
+	}
+	nodeDocument struct {
+		Name      string       `json:"name"`
+		Role      model.Role   `json:"role"`
+		Addresses []netip.Addr `json:"addresses"`
+		Version   string       `json:"version"`
+	}
+	tableDocument struct {
+		Rows    []rowDocument `json:"rows"`
+		Buckets []byte        `json:"buckets"` // slots, two bytes each, big-endian
+	}
+	rowDocument struct {
+		Slot    model.Slot     `json:"slot"`
+		Backend netip.AddrPort `json:"backend"`
+		Tunnel  netip.Addr     `json:"tunnel"`
+		Freed   time.Time      `json:"freed,omitzero"`
+	}
+	healthDocument struct {
+		Endpoint keyDocument    `json:"endpoint"`
+		Backend  netip.AddrPort `json:"backend"`
+		Health   model.Health   `json:"health"`
+		Reason   string         `json:"reason,omitempty"`
+	}
+	keyDocument struct {
+		VIP      netip.Addr     `json:"vip"`
+		Protocol model.Protocol `json:"protocol"`
+		Port     uint16         `json:"port"`
+	}
+)
+
+func vipToDocument(vip model.VIP) vipDocument {
+	d := vipDocument{Name: vip.Name, Tenant: vip.Tenant, Labels: vip.Labels, Address: vip.Address}
+	for _, e := range vip.Endpoints {
+		endpoint := endpointDocument{
+			Protocol: e.Protocol, Port: e.Port, AllUnhealthy: e.AllUnhealthy, HealthCheck: (*checkDocument)(e.HealthCheck),
+		}
+		for _, b := range e.Backends {
+			endpoint.Backends = append(endpoint.Backends, backendDocument(b))
+		}
+		d.Endpoints = append(d.Endpoints, endpoint)
+	}
+	return d
+}
+
+func vipFromDocument(d vipDocument) model.VIP {
+	vip := model.VIP{Name: d.Name, Tenant: d.Tenant, Labels: d.Labels, Address: d.Address}
+	for _, e := range d.Endpoints {
+		endpoint := model.Endpoint{
+			Protocol: e.Protocol, Port: e.Port, AllUnhealthy: e.AllUnhealthy, HealthCheck: (*model.HealthCheck)(e.HealthCheck),
+		}
+		for _, b := range e.Backends {
+			endpoint.Backends = append(endpoint.Backends, model.Backend(b))
+		}
+		vip.Endpoints = append(vip.Endpoints, endpoint)
+	}
+	return vip
+}
+
+func tableToDocument(t desired.Table) tableDocument {
+	d := tableDocument{Rows: make([]rowDocument, 0, len(t.Rows))}
+	for _, r := range t.Rows {
+		d.Rows = append(d.Rows, rowDocument(r))
+	}
+	for _, slot := range t.Buckets {
+		d.Buckets = binary.BigEndian.AppendUint16(d.Buckets, uint16(slot))
+	}
+	return d
+}
+
+func tableFromDocument(d tableDocument) (desired.Table, error) {
+	var t desired.Table
+	for _, r := range d.Rows {
+		t.Rows = append(t.Rows, desired.Row(r))
+	}
+	if len(d.Buckets)%2 != 0 {
+		return t, errors.New("the buckets have an odd number of bytes")
+	}
+	for at := 0; at < len(d.Buckets); at += 2 {
+		t.Buckets = append(t.Buckets, model.Slot(binary.BigEndian.Uint16(d.Buckets[at:])))
+	}
+	return t, nil
+}
+
+func healthToDocument(all desired.HostHealth) []healthDocument {
+	list := make([]healthDocument, 0, len(all))
+	for _, h := range all {
+		list = append(list, healthDocument{keyDocument(h.Endpoint), h.Backend, h.Health, h.Reason})
+	}
+	return list
+}
+
+func healthFromDocument(list []healthDocument) desired.HostHealth {
+	all := make(desired.HostHealth, len(list))
+	for _, d := range list {
+		h := model.BackendHealth{Endpoint: model.EndpointKey(d.Endpoint), Backend: d.Backend, Health: d.Health, Reason: d.Reason}
+		all[desired.HealthKey{Endpoint: h.Endpoint, Backend: h.Backend}] = h
+	}
+	return all
+}

@@ -1,0 +1,219 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirlb/weir/internal/flowhash"
+)
+
+// Config says where the store is: in DataDir, or in the etcd at Endpoints if there are any.
+type Config struct {
+	DataDir   string
+	Endpoints []string
+	Log       *slog.Logger
+}
+
+// Store is a connection to etcd and the State it holds.
+type Store struct {
+	client  *clientv3.Client
+	member  *member // nil: external
+	where   string
+	log     *slog.Logger
+	streams streams
+
+	mu      sync.Mutex
+	state   *State
+	changed chan struct{} // closed when state is replaced
+}
+
+// Open connects to etcd, or starts it, and reads the State. The State follows changes, and writes
+// return, only while Run runs.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	s := &Store{log: cfg.Log, changed: make(chan struct{}), streams: newStreams()}
+	if len(cfg.Endpoints) > 0 {
+		client, err := dialExternal(ctx, cfg.Endpoints, cfg.Log)
+		if err != nil {
+			return nil, err
+		}
+		s.client, s.where = client, "external: "+strings.Join(cfg.Endpoints, ", ")
+	} else {
+		m, err := startMember(ctx, cfg.DataDir, cfg.Log)
+		if err != nil {
+			return nil, err
+		}
+		s.member, s.client, s.where = m, m.client(), "embedded: 1 member"
+	}
+	err := s.found(ctx)
+	if err == nil {
+		err = s.load(ctx)
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// String is "embedded: 1 member" or "external: http://10.0.0.1:2379".
+func (s *Store) String() string { return s.where }
+
+// Close ends the connection, and the embedded etcd.
+func (s *Store) Close() {
+	s.client.Close()
+	if s.member != nil {
+		s.member.close()
+	}
+}
+
+// Run follows the store until ctx ends. It fails if the store holds something that it can't read.
+func (s *Store) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.follow(ctx) })
+	group.Go(func() error { return s.holdStreams(ctx) })
+	return group.Wait()
+}
+
+// State returns the newest State.
+func (s *Store) State() *State {
+	state, _ := s.Watch()
+	return state
+}
+
+// Watch returns the newest State and a channel that is closed when there is a newer one.
+func (s *Store) Watch() (*State, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state, s.changed
+}
+
+func (s *Store) set(state *State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state = state
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// await returns when the State fulfils reached.
+func (s *Store) await(ctx context.Context, reached func(*State) bool) error {
+	for {
+		state, changed := s.Watch()
+		if reached(state) {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the store's own write: %w", ctx.Err())
+		}
+	}
+}
+
+// found makes what every pool has once: the secret of its hash, and a first generation.
+func (s *Store) found(ctx context.Context) error {
+	secret := make([]byte, flowhash.KeySize)
+	if _, err := rand.Read(secret); err != nil {
+		return fmt.Errorf("make the pool's hash key: %w", err)
+	}
+	value, err := encode(secret)
+	if err != nil {
+		return fmt.Errorf("make the pool's hash key: %w", err)
+	}
+	none, err := encode(struct{}{})
+	if err != nil {
+		return fmt.Errorf("make the first generation: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err = s.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(keyHash), "=", 0)).
+		Then(clientv3.OpPut(keyHash, value), clientv3.OpPut(keyGeneration, none), clientv3.OpPut(keyHosts, none)).
+		Commit()
+	return explain("found the store", err)
+}
+
+// load reads the whole State.
+func (s *Store) load(ctx context.Context) error {
+	response, err := s.client.Get(ctx, root, clientv3.WithPrefix())
+	if err != nil {
+		return explain("read the store", err)
+	}
+	b := follow(emptyState())
+	for _, kv := range response.Kvs {
+		if err := b.put(kv); err != nil {
+			return err
+		}
+	}
+	b.next.revision = response.Header.Revision
+	s.set(&b.next)
+	return nil
+}
+
+// retryWait is the pause before a broken watch is opened again.
+const retryWait = 200 * time.Millisecond
+
+// follow keeps the State current.
+func (s *Store) follow(ctx context.Context) error {
+	for {
+		err := s.watch(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, rpctypes.ErrCompacted):
+			if err := s.load(ctx); err != nil && ctx.Err() == nil {
+				return err
+			}
+			continue
+		case errors.As(err, new(*unreadableError)):
+			return err
+		}
+		s.log.Warn("lost the watch of the store, opening it again", "err", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(retryWait):
+		}
+	}
+}
+
+// unreadableError is about a value in the store, not about reaching it.
+type unreadableError struct{ error }
+
+// watch takes over changes until the watch breaks.
+func (s *Store) watch(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	from := s.State().revision + 1
+	for response := range s.client.Watch(ctx, root, clientv3.WithPrefix(), clientv3.WithRev(from)) {
+		if err := response.Err(); err != nil {
+			return err
+		}
+		// Without fragments, a response holds all events of each of its revisions.
+		b := follow(s.State())
+		for _, event := range response.Events {
+			var err error
+			if event.Type == clientv3.EventTypeDelete {
+				err = b.remove(string(event.Kv.Key))
+			} else {
+				err = b.put(event.Kv)
+			}
+			if err != nil {
+				return &unreadableError{err}
+			}
+			b.next.revision = max(b.next.revision, event.Kv.ModRevision)
+		}
+		s.set(&b.next)
+	}
+	return errors.New("the watch ended")
+}

@@ -1,0 +1,206 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// callTimeout bounds one write.
+const callTimeout = 10 * time.Second
+
+// Change is one step of the desired state.
+type Change struct {
+	VIPs         []model.VIP
+	DeleteVIPs   []string
+	Tables       map[model.EndpointKey]desired.Table
+	DeleteTables []model.EndpointKey
+	Nodes        []model.Node
+	DeleteNodes  []string // with their status and health
+	// Hosts: something is added to what hosts run, which they must have before muxes use it.
+	Hosts bool
+}
+
+func (c Change) empty() bool {
+	return len(c.VIPs)+len(c.DeleteVIPs)+len(c.Tables)+len(c.DeleteTables)+len(c.Nodes)+len(c.DeleteNodes) == 0
+}
+
+// Update changes the desired state by what decide makes of the newest State, all of it or nothing,
+// and returns the generation that holds it. If another manager is faster, decide is called again. An
+// empty change writes nothing.
+func (s *Store) Update(ctx context.Context, decide func(*State) (Change, error)) (model.Generation, error) {
+	for {
+		state := s.State()
+		change, err := decide(state)
+		if err != nil {
+			return 0, err
+		}
+		if change.empty() {
+			return state.Generation, nil
+		}
+		revision, won, err := s.commit(ctx, state, change)
+		if err != nil {
+			return 0, err
+		}
+		if err := s.await(ctx, func(s *State) bool { return s.Generation >= revision }); err != nil {
+			return 0, err
+		}
+		if won {
+			return revision, nil
+		}
+	}
+}
+
+// commit writes change if the desired state is still that of state. If not, it returns the
+// generation that there is.
+func (s *Store) commit(ctx context.Context, state *State, change Change) (model.Generation, bool, error) {
+	ops, err := change.operations()
+	if err != nil {
+		return 0, false, err
+	}
+	if len(ops) > MaxOperations {
+		return 0, false, fmt.Errorf("write to the store: %d VIPs, tables and nodes change at once, at most %d can: apply fewer VIPs at a time",
+			len(ops), MaxOperations)
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	response, err := s.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(keyGeneration), "=", int64(state.Generation))).
+		Then(ops...).
+		Else(clientv3.OpGet(keyGeneration)).
+		Commit()
+	switch {
+	case err != nil:
+		return 0, false, explain("write to the store", err)
+	case response.Succeeded:
+		return model.Generation(response.Header.Revision), true, nil
+	}
+	found := response.Responses[0].GetResponseRange().GetKvs()
+	if len(found) != 1 {
+		return 0, false, fmt.Errorf("write to the store: %s is missing: restore the store from a backup", keyGeneration)
+	}
+	return model.Generation(found[0].ModRevision), false, nil
+}
+
+// operations are the writes of the change.
+func (c Change) operations() ([]clientv3.Op, error) {
+	var ops []clientv3.Op
+	var errs []error
+	put := func(key string, value string, err error) {
+		ops, errs = append(ops, clientv3.OpPut(key, value)), append(errs, err)
+	}
+	for _, vip := range c.VIPs {
+		value, err := encode(vipToDocument(vip))
+		put(prefixVIPs+vip.Name, value, err)
+	}
+	for _, name := range c.DeleteVIPs {
+		ops = append(ops, clientv3.OpDelete(prefixVIPs+name))
+	}
+	for key, table := range c.Tables {
+		value, err := encode(tableToDocument(table))
+		put(tableKey(key), value, err)
+	}
+	for _, key := range c.DeleteTables {
+		ops = append(ops, clientv3.OpDelete(tableKey(key)))
+	}
+	for _, node := range c.Nodes {
+		value, err := encode(nodeDocument(node))
+		put(prefixNodes+node.Name, value, err)
+	}
+	for _, name := range c.DeleteNodes {
+		ops = append(ops, clientv3.OpDelete(prefixNodes+name),
+			clientv3.OpDelete(prefixStatus+name), clientv3.OpDelete(prefixHealth+name))
+	}
+	value, err := encode(struct{}{})
+	put(keyGeneration, value, err)
+	if c.Hosts {
+		put(keyHosts, value, err)
+	}
+	return ops, errors.Join(errs...)
+}
+
+// UpdateHealth changes what host said of its backends to what decide makes of the newest State, which
+// may be what it was: then nothing is written. It does not touch the tables.
+func (s *Store) UpdateHealth(ctx context.Context, host string, decide func(*State) desired.HostHealth) error {
+	for {
+		state := s.State()
+		health := decide(state)
+		if maps.Equal(health, state.Health[host]) {
+			return nil
+		}
+		value, err := encode(healthToDocument(health))
+		if err != nil {
+			return fmt.Errorf("write the health of %s: %w", host, err)
+		}
+		revision, won, err := s.putIf(ctx, prefixHealth+host, value,
+			clientv3.Compare(clientv3.ModRevision(prefixHealth+host), "=", state.health[host]),
+			clientv3.Compare(clientv3.CreateRevision(prefixNodes+host), ">", 0))
+		if err != nil {
+			return explain("write the health of "+host, err)
+		}
+		if !won {
+			if _, registered := s.State().Nodes[host]; !registered {
+				return nil
+			}
+		}
+		if err := s.await(ctx, func(s *State) bool { return s.revision >= revision }); err != nil || won {
+			return err
+		}
+	}
+}
+
+// PutStatus writes what a node said. A node that was deleted meanwhile stays so.
+func (s *Store) PutStatus(ctx context.Context, node string, status NodeStatus) error {
+	value, err := encode(status)
+	if err != nil {
+		return fmt.Errorf("write the status of %s: %w", node, err)
+	}
+	revision, won, err := s.putIf(ctx, prefixStatus+node, value,
+		clientv3.Compare(clientv3.CreateRevision(prefixNodes+node), ">", 0))
+	if err != nil || !won {
+		return explain("write the status of "+node, err)
+	}
+	return s.await(ctx, func(s *State) bool { return s.revision >= revision })
+}
+
+// putIf writes one key if all conditions hold. It returns the revision of the write, or else one
+// that holds what the conditions found.
+func (s *Store) putIf(ctx context.Context, key, value string, conditions ...clientv3.Cmp) (int64, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	response, err := s.client.Txn(ctx).If(conditions...).Then(clientv3.OpPut(key, value)).
+		Else(clientv3.OpGet(key)).Commit()
+	if err != nil {
+		return 0, false, err
+	}
+	if response.Succeeded {
+		return response.Header.Revision, true, nil
+	}
+	for _, kv := range response.Responses[0].GetResponseRange().GetKvs() {
+		return kv.ModRevision, false, nil
+	}
+	return 0, false, nil
+}
+
+// explain says what an operator can do about an error of etcd.
+func explain(what string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return fmt.Errorf("%s: etcd is full and read-only: free space, defragment, and disarm its NOSPACE alarm", what)
+	case errors.Is(err, rpctypes.ErrTooManyOps), errors.Is(err, rpctypes.ErrRequestTooLarge):
+		return fmt.Errorf("%s: %w: apply fewer VIPs at a time, or raise etcd's --max-txn-ops and --max-request-bytes", what, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%s: etcd does not answer", what)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
