@@ -112,6 +112,9 @@ func (v *validator) endpoint(path string, vip netip.Addr, e Endpoint) {
 	for i, b := range e.Backends {
 		at := fmt.Sprintf("%s.backends[%d]", path, i)
 		v.backend(at, vip, b)
+		if !b.Address.IsValid() {
+			continue
+		}
 		if j, taken := identity[b.AddrPort()]; taken {
 			v.refuse(at, "is %s again, as backends[%d]", b.AddrPort(), j)
 			continue
