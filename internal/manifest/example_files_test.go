@@ -89,8 +89,8 @@ func TestFigure6AsPrinted(t *testing.T) {
 		t.Errorf("got %+v, want %+v", resources[0].VIP, clean[0].VIP)
 	}
 	vip := resources[0].VIP
-	if vip.Name != "vip-1-2-3-4" || vip.Endpoints[0].Backends[0].Host != "host-1-1-1-0" {
-		t.Errorf("names were made as %s and %s", vip.Name, vip.Endpoints[0].Backends[0].Host)
+	if vip.Name != "vip-1-2-3-4" || vip.Endpoints[0].Backends[0].Host != "1.1.1.0" {
+		t.Errorf("the VIP is named %s, the host %s", vip.Name, vip.Endpoints[0].Backends[0].Host)
 	}
 	want := "figure6:9: SNAT: has no effect: source NAT is not there yet"
 	if w := resources[0].Warnings; len(w) != 1 || w[0].Error() != want {

@@ -28,7 +28,7 @@ func figure6Spelling(path string) string {
 }
 
 // figure6 reads a document in the form of Figure 6. It has no names: the VIP is named after its
-// address, and so is a host that the document calls by an address.
+// address, and hosts are mostly known by one of theirs, which the manager resolves.
 func (r *reader) figure6(doc *object) model.VIP {
 	vip := model.VIP{Tenant: DefaultTenant, Address: doc.get("VIP").required().address()}
 	if vip.Address.IsValid() {
@@ -58,20 +58,13 @@ func figure6Endpoint(o *object) model.Endpoint {
 		e.Backends = append(e.Backends, model.Backend{
 			Address: d.get("IP").required().address(),
 			Port:    d.get("port").port(max(e.Port, 1)),
-			Host:    figure6Host(d.get("Host").required().text("")),
+			Host:    d.get("Host").required().text(""),
 			Weight:  1,
 		})
 		d.end()
 	}
 	o.end()
 	return e
-}
-
-func figure6Host(host string) string {
-	if a, err := netip.ParseAddr(host); err == nil {
-		return "host-" + label(a)
-	}
-	return host
 }
 
 // label spells an address as the end of a DNS label: 1-2-3-4.
