@@ -1,0 +1,147 @@
+package agentd
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+const (
+	statusInterval = 2 * time.Second
+	sweepInterval  = 5 * time.Second
+	// maxRunning bounds the checks that run at once, each of which holds a socket.
+	maxRunning = 1024
+)
+
+// Datapath is what the daemon asks of the data plane. Changes come one at a time; Verdicts may be
+// asked for meanwhile.
+type Datapath interface {
+	// Refresh reads the uplink again, which may have changed or been made anew.
+	Refresh() error
+	Apply(upserts []model.HostBackend, removed []model.HostBackendKey) error
+	Replace(all []model.HostBackend) error
+	SetMuxes(muxes []netip.Addr) error
+	SetWorkloads(interfaces map[netip.Addr]int) error
+	SetGeneration(generation model.Generation) error
+	Generation() (model.Generation, error)
+	Verdicts() (map[string]model.Counter, error)
+}
+
+// Workloads finds on which interface an address lives, and says when that may have changed.
+type Workloads interface {
+	Locate(addresses []netip.Addr) (interfaces map[netip.Addr]int, missing map[netip.Addr]string, err error)
+	Watch(ctx context.Context, changed func()) error
+}
+
+// Manager is what the daemon calls.
+type Manager interface {
+	SyncHost(ctx context.Context, request *weirv1.SyncHostRequest) (*connect.ServerStreamForClient[weirv1.SyncHostResponse], error)
+	ReportHost(ctx context.Context, request *weirv1.ReportHostRequest) (*weirv1.ReportHostResponse, error)
+}
+
+// Config is what an Agent works with.
+type Config struct {
+	Name      string       // of the node; a DNS label
+	Addresses []netip.Addr // the host's own
+	Version   string
+	Uplink    string // for the status only
+	// Live are the rules that the data plane holds from before a restart.
+	Live map[model.HostBackendKey]netip.AddrPort
+
+	Datapath Datapath
+	// Sweep ends the data plane's idle sessions, beside its changes, and says how many live on.
+	Sweep     func() (live, ended int, err error)
+	Workloads Workloads
+	Manager   Manager
+	Probe     Probe
+	Log       *slog.Logger
+}
+
+// Agent is the daemon of one host.
+type Agent struct {
+	config  Config
+	tables  *tables
+	checks  *checks
+	reports *reports
+}
+
+// New takes over what the data plane holds. It changes nothing.
+func New(config Config) (*Agent, error) {
+	t, err := newTables(config)
+	if err != nil {
+		return nil, err
+	}
+	r := newReports(config, t)
+	c := newChecks(config.Log, config.Probe, rand.Float64, maxRunning, r.soon)
+	r.findings = c.findings
+	return &Agent{config: config, tables: t, checks: c, reports: r}, nil
+}
+
+// Run serves until ctx ends or something fails that a restart may mend. It leaves the data plane
+// as it is.
+func (a *Agent) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return a.config.Workloads.Watch(ctx, a.tables.locate) })
+	group.Go(func() error { return a.checks.run(ctx) })
+	group.Go(func() error { return a.reports.run(ctx) })
+	group.Go(func() error { return a.sweep(ctx) })
+	group.Go(func() error {
+		return rpc.Follow(ctx, a.config.Log, "host", a.open, a.apply)
+	})
+	a.tables.locate()
+	return group.Wait()
+}
+
+// open begins a stream, by which the manager learns of the host.
+func (a *Agent) open(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncHostResponse], error) {
+	request := &weirv1.SyncHostRequest{Name: a.config.Name, Version: a.config.Version}
+	for _, address := range a.config.Addresses {
+		request.Addresses = append(request.Addresses, address.String())
+	}
+	return a.config.Manager.SyncHost(ctx, request)
+}
+
+// apply takes one message of the stream. An error means that the message makes no sense, and
+// that a new snapshot is needed.
+func (a *Agent) apply(message *weirv1.SyncHostResponse) error {
+	update, err := rpc.HostUpdateFromProto(message)
+	if err != nil {
+		a.tables.reject(model.Generation(message.GetGeneration()), err)
+		a.reports.soon()
+		return fmt.Errorf("read generation %d: %w", message.GetGeneration(), err)
+	}
+	if update.Snapshot {
+		a.reports.restart()
+	}
+	backends := a.tables.apply(update)
+	a.checks.set(backends, time.Now())
+	a.reports.repeat(update.Backends)
+	a.reports.soon()
+	return nil
+}
+
+// sweep ends idle sessions.
+func (a *Agent) sweep(ctx context.Context) error {
+	ticker := time.NewTicker(sweepInterval)
+	defer ticker.Stop()
+	for {
+		live, ended, err := a.config.Sweep()
+		a.reports.sessions(live, err)
+		a.config.Log.Debug("swept sessions", "live", live, "ended", ended)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package agentd
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+const reportTimeout = 5 * time.Second
+
+// reports tells the manager what the host runs and how its backends are: at once when that
+// changed, and every statusInterval. A report that was not answered is made up for by the next.
+type reports struct {
+	config   Config
+	tables   *tables
+	findings func() []finding
+	wake     chan struct{} // holds at most one
+
+	mu      sync.Mutex
+	stream  int                         // number of the stream, counted by its snapshots
+	told    map[int]model.BackendHealth // by check: what the manager knows from this stream
+	live    int                         // sessions
+	trouble string                      // of the sweep
+	failure string                      // of the last report
+}
+
+func newReports(config Config, tables *tables) *reports {
+	return &reports{config: config, tables: tables, wake: make(chan struct{}, 1), told: map[int]model.BackendHealth{}}
+}
+
+// soon has a report sent without waiting for the next one's time.
+func (r *reports) soon() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// restart forgets what the manager was told: it may be another manager.
+func (r *reports) restart() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stream++
+	clear(r.told)
+}
+
+// repeat has the health of the backends told again: the manager may have forgotten it between
+// removing a backend and adding it anew.
+func (r *reports) repeat(backends []model.HostBackend) {
+	changed := make(map[checkKey]bool, len(backends))
+	for _, b := range backends {
+		changed[checkKey{b.Endpoint, b.Backend}] = true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.told, func(_ int, h model.BackendHealth) bool { return changed[checkKey{h.Endpoint, h.Backend}] })
+}
+
+// sessions notes the result of a sweep.
+func (r *reports) sessions(live int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.live, r.trouble = live, ""
+	if err != nil {
+		r.trouble = err.Error()
+	}
+}
+
+func (r *reports) run(ctx context.Context) error {
+	ticker := time.NewTicker(statusInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.wake:
+		case <-ticker.C:
+			r.tables.retry()
+		}
+		r.send(ctx)
+	}
+}
+
+// send makes one report. Before the first stream there is nobody to tell.
+func (r *reports) send(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	request, news, stream := r.request()
+	if stream == 0 {
+		return
+	}
+	_, err := r.config.Manager.ReportHost(ctx, request)
+	r.note(news, stream, err)
+}
+
+// request is the report that is due, the news in it, and the stream that they are news to.
+func (r *reports) request() (request *weirv1.ReportHostRequest, news []finding, stream int) {
+	now := r.tables.standing()
+	findings := r.findings()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	request = &weirv1.ReportHostRequest{
+		Name: r.config.Name, Generation: uint64(now.running), Rejection: now.rejection, Status: r.status(now),
+	}
+	news = r.news(findings)
+	for _, f := range news {
+		request.Health = append(request.Health, rpc.BackendHealthToProto(f.health))
+	}
+	return request, news, r.stream
+}
+
+// news are the findings that the manager was not told. Checks that ended are forgotten.
+func (r *reports) news(findings []finding) []finding {
+	var news []finding
+	alive := make(map[int]bool, len(findings))
+	for _, f := range findings {
+		alive[f.check] = true
+		if r.told[f.check] != f.health {
+			news = append(news, f)
+		}
+	}
+	maps.DeleteFunc(r.told, func(check int, _ model.BackendHealth) bool { return !alive[check] })
+	return news
+}
+
+func (r *reports) status(now standing) *weirv1.HostStatus {
+	status := &weirv1.HostStatus{Uplink: r.config.Uplink, Sessions: uint64(r.live), Warnings: now.warnings}
+	if r.trouble != "" {
+		status.Warnings = append(status.Warnings, r.trouble)
+	}
+	verdicts, err := r.config.Datapath.Verdicts()
+	if err != nil {
+		status.Warnings = append(status.Warnings, err.Error())
+	}
+	for _, name := range slices.Sorted(maps.Keys(verdicts)) {
+		counter := verdicts[name]
+		status.Verdicts = append(status.Verdicts, &weirv1.NamedCounter{Name: name, Packets: counter.Packets, Bytes: counter.Bytes})
+	}
+	return status
+}
+
+// note keeps what an answered report told. A refusal is logged once; that the manager is away is
+// what the stream logs.
+func (r *reports) note(news []finding, stream int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		var refusal *rpc.Error
+		level := slog.LevelDebug
+		if errors.As(err, &refusal) && r.failure != err.Error() {
+			level = slog.LevelWarn
+		}
+		r.failure = err.Error()
+		r.config.Log.Log(context.Background(), level, "report not taken", "err", err)
+		return
+	}
+	r.failure = ""
+	if stream != r.stream {
+		return
+	}
+	for _, f := range news {
+		r.told[f.check] = f.health
+	}
+}

@@ -1,0 +1,194 @@
+package agentd
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+// tables is what the manager wants of this host, and how far the data plane follows.
+type tables struct {
+	log       *slog.Logger
+	datapath  Datapath
+	workloads Workloads
+
+	mu       sync.Mutex
+	backends map[model.HostBackendKey]model.HostBackend // wanted
+	muxes    []netip.Addr                               // wanted; nil before the first message
+	wanted   model.Generation                           // newest that arrived; 0 before the first message
+	running  model.Generation                           // newest that the data plane holds whole
+	stale    bool                                       // it may hold something else than backends
+	rejected *weirv1.Rejection                          // newest that was refused; nil: none since running
+	missing  []string                                   // backends that are not on this host, a line each
+	lost     string                                     // why workloads can't be found or reached
+}
+
+// standing is how the tables stand, for a report.
+type standing struct {
+	running   model.Generation
+	rejection *weirv1.Rejection
+	warnings  []string
+}
+
+// newTables begins with what the data plane holds from before a restart.
+func newTables(config Config) (*tables, error) {
+	running, err := config.Datapath.Generation()
+	if err != nil {
+		return nil, err
+	}
+	t := &tables{
+		log: config.Log, datapath: config.Datapath, workloads: config.Workloads, running: running,
+		backends: make(map[model.HostBackendKey]model.HostBackend, len(config.Live)),
+	}
+	for key, backend := range config.Live {
+		t.backends[key] = model.HostBackend{Endpoint: key.Endpoint, Tunnel: key.Tunnel, Backend: backend}
+	}
+	return t, nil
+}
+
+// apply takes one step of the manager and returns all backends that are wanted after it.
+func (t *tables) apply(update rpc.HostUpdate) []model.HostBackend {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	whole := update.Snapshot || t.stale
+	if update.Snapshot {
+		clear(t.backends)
+	}
+	for _, b := range update.Backends {
+		t.backends[b.Key()] = b
+	}
+	for _, key := range update.Removed {
+		delete(t.backends, key)
+	}
+	t.muxes, t.wanted = update.Muxes, update.Generation
+	if whole {
+		t.settle(t.replace())
+	} else {
+		t.settle(t.change(update))
+	}
+	return slices.Collect(maps.Values(t.backends))
+}
+
+// retry brings the data plane to what is wanted, if it refused before.
+func (t *tables) retry() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.lost != "" {
+		t.refresh()
+	}
+	if t.stale {
+		t.settle(t.replace())
+	}
+}
+
+// reject notes that a generation can't even be read.
+func (t *tables) reject(generation model.Generation, reason error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.rejected = &weirv1.Rejection{Generation: uint64(generation), Reason: reason.Error()}
+}
+
+// locate looks anew where the uplink and the workloads are.
+func (t *tables) locate() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.refresh()
+}
+
+func (t *tables) standing() standing {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	warnings := slices.Clone(t.missing)
+	if t.lost != "" {
+		warnings = append(warnings, t.lost)
+	}
+	return standing{running: t.running, rejection: t.rejected, warnings: warnings}
+}
+
+// replace makes the data plane hold what is wanted and nothing else.
+func (t *tables) replace() error {
+	return t.program(func() error { return t.datapath.Replace(slices.Collect(maps.Values(t.backends))) })
+}
+
+func (t *tables) change(update rpc.HostUpdate) error {
+	return t.program(func() error { return t.datapath.Apply(update.Backends, update.Removed) })
+}
+
+// program changes the data plane in the order that lets no packet of a new backend be lost:
+// who may send, where the workloads are, then the rules.
+func (t *tables) program(rules func() error) error {
+	if err := t.datapath.SetMuxes(t.muxes); err != nil {
+		return err
+	}
+	t.follow(t.find())
+	if err := rules(); err != nil {
+		return err
+	}
+	return t.datapath.SetGeneration(t.wanted)
+}
+
+// settle notes how bringing the data plane to the wanted generation ended.
+func (t *tables) settle(err error) {
+	if err != nil {
+		if t.rejected.GetReason() != err.Error() {
+			t.log.Error("generation refused", "generation", t.wanted, "err", err)
+		}
+		t.stale, t.rejected = true, &weirv1.Rejection{Generation: uint64(t.wanted), Reason: err.Error()}
+		return
+	}
+	if t.stale || t.running != t.wanted {
+		t.log.Info("generation runs", "generation", t.wanted, "backends", len(t.backends), "muxes", len(t.muxes))
+	}
+	t.running, t.stale, t.rejected = t.wanted, false, nil
+}
+
+// refresh follows a change of the host's links, addresses or routes.
+func (t *tables) refresh() {
+	err := t.datapath.Refresh()
+	if err == nil {
+		err = t.find()
+	}
+	t.follow(err)
+}
+
+// find tells the data plane where the workloads of all wanted backends live. What it can't find
+// is a warning, not a refusal: a container that is down must not hold up the others.
+func (t *tables) find() error {
+	addresses := make(map[netip.Addr]bool, len(t.backends))
+	for _, b := range t.backends {
+		addresses[b.Backend.Addr()] = true
+	}
+	interfaces, missing, err := t.workloads.Locate(slices.SortedFunc(maps.Keys(addresses), netip.Addr.Compare))
+	if err != nil {
+		return err
+	}
+	t.missing = lines(missing)
+	return t.datapath.SetWorkloads(interfaces)
+}
+
+// follow notes whether the host's uplink and workloads could be followed; if not, retry tries again.
+func (t *tables) follow(err error) {
+	lost := ""
+	if err != nil {
+		lost = fmt.Sprintf("can't follow the host's interfaces, retrying: %v", err)
+	}
+	if lost != t.lost && lost != "" {
+		t.log.Warn("can't follow the host's interfaces, retrying", "err", err)
+	}
+	t.lost = lost
+}
+
+func lines(missing map[netip.Addr]string) []string {
+	sorted := make([]string, 0, len(missing))
+	for _, address := range slices.SortedFunc(maps.Keys(missing), netip.Addr.Compare) {
+		sorted = append(sorted, missing[address])
+	}
+	return sorted
+}
