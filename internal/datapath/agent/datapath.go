@@ -32,6 +32,8 @@ type Datapath struct {
 	folder  *pin.Folder
 	objects agentObjects
 
+	verdictNames map[agentVerdict]string
+
 	mu    sync.Mutex
 	rules map[model.HostBackendKey]netip.AddrPort // as in nat_rules
 }

@@ -31,6 +31,14 @@ var ErrNotLoaded = errors.New("no agent's data plane is loaded")
 // Inspect reads the data plane that is pinned at pinPath, without taking it from the agent that
 // runs it.
 func Inspect(pinPath string) (Status, error) {
+	spec, err := loadAgent()
+	if err != nil {
+		return Status{}, fmt.Errorf("read agent's programs: %w", err)
+	}
+	names, err := verdictNames(spec)
+	if err != nil {
+		return Status{}, err
+	}
 	maps := make(map[string]*ebpf.Map)
 	defer closeMaps(maps)
 	for _, name := range []string{"settings", "muxes", "nat_rules", "workloads", "sessions", "verdicts"} {
@@ -43,14 +51,14 @@ func Inspect(pinPath string) (Status, error) {
 		}
 		maps[name] = m
 	}
-	status, err := readStatus(maps)
+	status, err := readStatus(maps, names)
 	if err != nil {
 		return Status{}, fmt.Errorf("inspect %s: %w", pinPath, err)
 	}
 	return status, nil
 }
 
-func readStatus(maps map[string]*ebpf.Map) (Status, error) {
+func readStatus(maps map[string]*ebpf.Map, names map[agentVerdict]string) (Status, error) {
 	var settings agentAgentSettings
 	failed := []error{maps["settings"].Lookup(uint32(0), &settings)}
 	status := Status{
@@ -83,6 +91,7 @@ func readStatus(maps map[string]*ebpf.Map) (Status, error) {
 		return nil
 	})
 	failed = append(failed, err)
-	status.Verdicts, err = readVerdicts(maps["verdicts"])
+
+	status.Verdicts, err = readVerdicts(maps["verdicts"], names)
 	return status, errors.Join(append(failed, err)...)
 }

@@ -16,6 +16,9 @@ func (d *Datapath) load() error {
 	if err != nil {
 		return fmt.Errorf("read agent's programs: %w", err)
 	}
+	if d.verdictNames, err = verdictNames(spec); err != nil {
+		return err
+	}
 	d.size(spec)
 	adopting := d.folder.HasLive()
 	var options ebpf.CollectionOptions

@@ -13,14 +13,10 @@ import (
 // Verdicts returns how many packets met which end, by the verdict's name: "deliver_native",
 // "drop_no_rule". All names are there, also those that no packet has met.
 func (d *Datapath) Verdicts() (map[string]model.Counter, error) {
-	return readVerdicts(d.objects.Verdicts)
+	return readVerdicts(d.objects.Verdicts, d.verdictNames)
 }
 
-func readVerdicts(table *ebpf.Map) (map[string]model.Counter, error) {
-	names, err := verdictNames()
-	if err != nil {
-		return nil, err
-	}
+func readVerdicts(table *ebpf.Map, names map[agentVerdict]string) (map[string]model.Counter, error) {
 	counters := make(map[string]model.Counter, len(names))
 	for verdict, name := range names {
 		var perCPU []agentCounter
@@ -38,11 +34,7 @@ func readVerdicts(table *ebpf.Map) (map[string]model.Counter, error) {
 }
 
 // verdictNames reads the names off the type of the counter map's key.
-func verdictNames() (map[agentVerdict]string, error) {
-	spec, err := loadAgent()
-	if err != nil {
-		return nil, fmt.Errorf("read agent's programs: %w", err)
-	}
+func verdictNames(spec *ebpf.CollectionSpec) (map[agentVerdict]string, error) {
 	enum, ok := spec.Maps["verdicts"].Key.(*btf.Enum)
 	if !ok {
 		return nil, fmt.Errorf("read verdicts' names: key is %T, not an enum", spec.Maps["verdicts"].Key)

@@ -1,0 +1,222 @@
+package agent
+
+import (
+	"encoding/binary"
+	"errors"
+	"maps"
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/testkit/pkt"
+)
+
+// The world of the packet tests: two muxes, two workloads of two families, three VIPs.
+const (
+	client4, client6 = "198.51.100.7:40000", "[2001:db8::7]:40000"
+	vip4, vip6       = "203.0.113.10:80", "[2001:db8:1::10]:80"
+	otherVIP4        = "203.0.113.11:80"
+
+	native4, native6       = "10.1.0.5", "fd01::5"
+	interface4, interface6 = "10.1.0.6", "fd01::6"
+	down4                  = "10.1.0.7" // has a rule, but no interface
+	backendPort            = 8080
+
+	mux4, mux6      = "10.0.0.1", "fd00::1"
+	uplinkIndex     = 7
+	interfaceIndex  = 9
+	uplinkMTU       = 1500
+	clamped4        = uplinkMTU - 40 - 20 - 20
+	clamped6        = uplinkMTU - 40 - 40 - 20
+	tcxNext         = ^uint32(0)
+	tcxDrop         = uint32(2)
+	tcxRedirect     = uint32(7)
+	sizeOfSKB       = 192 // struct __sk_buff
+	offsetOfGSOSegs = 164
+	offsetOfGSOSize = 176
+)
+
+// rig is the programs and tables of the data plane, attached to nothing.
+type rig struct {
+	t testing.TB
+	*Datapath
+}
+
+// newRig loads the programs, after change has changed the spec, and fills the tables.
+func newRig(t testing.TB, changes ...func(*ebpf.CollectionSpec)) *rig {
+	t.Helper()
+	spec, err := loadAgent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range changes {
+		change(spec)
+	}
+	r := &rig{t: t, Datapath: &Datapath{config: Config{MaxRules: DefaultMaxRules}}}
+	if r.verdictNames, err = verdictNames(spec); err != nil {
+		t.Fatal(err)
+	}
+	if err := spec.LoadAndAssign(&r.objects, nil); err != nil {
+		t.Fatalf("%+v (these tests need root)", err)
+	}
+	t.Cleanup(func() { r.objects.Close() })
+	r.fill()
+	return r
+}
+
+func (r *rig) fill() {
+	r.t.Helper()
+	var all []model.HostBackend
+	for _, vip := range []string{vip4, vip6, otherVIP4} {
+		for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
+			all = append(all,
+				rule(protocol, vip, native4, native4, native6), rule(protocol, vip, native6, native4, native6),
+				rule(protocol, vip, interface4, interface4, interface6),
+				rule(protocol, vip, interface6, interface4, interface6),
+				rule(protocol, vip, down4, down4, "fd01::7"))
+		}
+	}
+	workloads := map[agentAddress]uint32{
+		toAddress(netip.MustParseAddr(native4)): 0, toAddress(netip.MustParseAddr(native6)): 0,
+		toAddress(netip.MustParseAddr(interface4)): interfaceIndex,
+		toAddress(netip.MustParseAddr(interface6)): interfaceIndex,
+	}
+	err := errors.Join(
+		r.Replace(all),
+		r.SetMuxes([]netip.Addr{netip.MustParseAddr(mux4), netip.MustParseAddr(mux6)}),
+		writeTable(r.objects.Workloads, workloads),
+		r.changeSettings(func(s *agentAgentSettings) { s.Uplink, s.Mtu = uplinkIndex, uplinkMTU }))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// rule sends a VIP's packets behind a tunnel address to the DIP of the VIP's family.
+func rule(protocol model.Protocol, vip, tunnel, dip4, dip6 string) model.HostBackend {
+	endpoint := netip.MustParseAddrPort(vip)
+	dip := dip4
+	if endpoint.Addr().Is6() {
+		dip = dip6
+	}
+	return model.HostBackend{
+		Endpoint: model.EndpointKey{VIP: endpoint.Addr(), Protocol: protocol, Port: endpoint.Port()},
+		Tunnel:   netip.MustParseAddr(tunnel),
+		Backend:  netip.AddrPortFrom(netip.MustParseAddr(dip), backendPort),
+	}
+}
+
+func (r *rig) program(name string) *ebpf.Program {
+	switch name {
+	case "from_uplink":
+		return r.objects.FromUplink
+	case "to_uplink":
+		return r.objects.ToUplink
+	case "from_workload":
+		return r.objects.FromWorkload
+	}
+	r.t.Fatalf("no program %q", name)
+	return nil
+}
+
+// outcome is what a program made of a frame.
+type outcome struct {
+	verdict string
+	counter model.Counter
+	action  uint32
+	frame   []byte
+}
+
+// run gives the frame to the program. It fails if not exactly one counter moved.
+func (r *rig) run(program string, frame []byte, skb []byte) outcome {
+	r.t.Helper()
+	before := r.verdicts()
+	options := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256)}
+	if skb != nil {
+		options.Context = skb
+	}
+	action, err := r.program(program).Run(options)
+	if err != nil {
+		r.t.Fatalf("run %s: %v", program, err)
+	}
+	result := outcome{action: action, frame: options.DataOut}
+	for name, after := range r.verdicts() {
+		moved := model.Counter{
+			Packets: after.Packets - before[name].Packets, Bytes: after.Bytes - before[name].Bytes,
+		}
+		if moved == (model.Counter{}) {
+			continue
+		}
+		if result.verdict != "" {
+			r.t.Errorf("%s and %s both counted", result.verdict, name)
+		}
+		result.verdict, result.counter = name, moved
+	}
+	return result
+}
+
+func (r *rig) verdicts() map[string]model.Counter {
+	r.t.Helper()
+	counters, err := r.Verdicts()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return maps.Clone(counters)
+}
+
+// sessions lists the live sessions.
+func (r *rig) sessions() []Session {
+	r.t.Helper()
+	all, err := r.Sessions()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return all
+}
+
+// gso is the context of a buffer that holds segments.
+func gso(segments, size uint32) []byte {
+	skb := make([]byte, sizeOfSKB)
+	binary.NativeEndian.PutUint32(skb[offsetOfGSOSegs:], segments)
+	binary.NativeEndian.PutUint32(skb[offsetOfGSOSize:], size)
+	return skb
+}
+
+// outer is the header that a mux puts before a packet to a tunnel address.
+func outer(tunnel string) pkt.IP {
+	to := netip.MustParseAddr(tunnel)
+	from := mux4
+	if to.Is6() {
+		from = mux6
+	}
+	return pkt.IP{
+		Source: netip.MustParseAddr(from), Destination: to, TTL: 64, DontFragment: to.Is4(),
+	}
+}
+
+// delivered is what a workload must get of an encapsulated packet.
+func delivered(in pkt.Packet, dip string, changes ...func(*pkt.Packet)) pkt.Packet {
+	out := in.With(func(p *pkt.Packet) {
+		p.Outer = nil
+		p.IP.Destination = netip.MustParseAddr(dip)
+		p.DestinationPort = backendPort
+	})
+	return out.With(changes...)
+}
+
+// reply is what a workload answers to what was delivered.
+func replyTo(in pkt.Packet, flags pkt.Flags, changes ...func(*pkt.Packet)) pkt.Packet {
+	out := in.With(func(p *pkt.Packet) {
+		p.IP.Source, p.IP.Destination = p.IP.Destination, p.IP.Source
+		p.SourcePort, p.DestinationPort = p.DestinationPort, p.SourcePort
+		p.Flags, p.Options, p.Padding = flags, nil, 0
+	})
+	return out.With(changes...)
+}
+
+// from makes a packet come from another address and port.
+func from(addrPort string) func(*pkt.Packet) {
+	source := netip.MustParseAddrPort(addrPort)
+	return func(p *pkt.Packet) { p.IP.Source, p.SourcePort = source.Addr(), source.Port() }
+}
