@@ -1,0 +1,52 @@
+// Command weir-agent serves a host: it delivers what the muxes send to the host's workloads, sends
+// their replies straight to the clients, and checks their health.
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirlb/weir/internal/agentd"
+	"github.com/weirlb/weir/internal/daemon"
+)
+
+func main() { os.Exit(daemon.Run(command())) }
+
+func command() *cobra.Command {
+	var options agentd.Options
+	var logging daemon.Logging
+	cmd := &cobra.Command{
+		Use:   "weir-agent",
+		Short: "Deliver packets of VIPs to this host's workloads and check their health",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := logging.Logger()
+			if err != nil {
+				return err
+			}
+			return agentd.Serve(cmd.Context(), options, log)
+		},
+	}
+	options.Flags(cmd)
+	logging.Flags(cmd)
+
+	format := "table"
+	status := &cobra.Command{
+		Use: "status", Short: "Print what the data plane runs; works without the daemon", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			status, err := agentd.ReadStatus(options.PinPath)
+			if err != nil {
+				return err
+			}
+			return status.Write(cmd.OutOrStdout(), format)
+		},
+	}
+	status.Flags().StringVarP(&format, "output", "o", format, "table or json")
+	unload := &cobra.Command{
+		Use: "unload", Short: "Stop and remove the data plane: connections of VIPs to this host end", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return agentd.Unload(options.PinPath) },
+	}
+	cmd.AddCommand(status, unload)
+	return cmd
+}

@@ -1,0 +1,170 @@
+package agentd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirlb/weir/internal/daemon"
+	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/datapath/pin"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/netlink"
+	"github.com/weirlb/weir/internal/probe"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+// DefaultPinPath is where the data plane is pinned unless a flag says otherwise.
+const DefaultPinPath = "/sys/fs/bpf/weir-agent"
+
+// Options are the flags of weir-agent.
+type Options struct {
+	Name        string
+	Manager     string
+	Uplink      string
+	PinPath     string
+	MaxSessions int
+	MaxRules    int
+	Timeouts    agent.Timeouts
+}
+
+// Flags adds the flags to cmd; the pin path also to its subcommands.
+func (o *Options) Flags(cmd *cobra.Command) {
+	name, _, _ := strings.Cut(hostname(), ".")
+	manager := os.Getenv("WEIR_MANAGER")
+	if manager == "" {
+		manager = "http://127.0.0.1:" + rpc.DefaultPort
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.Name, "name", name, "name of this node, as backends name their host")
+	flags.StringVar(&o.Manager, "manager", manager, "URL of the manager, several separated by commas [$WEIR_MANAGER]")
+	flags.StringVar(&o.Uplink, "uplink", "", "interface towards the network, where the muxes' packets arrive (required)")
+	flags.IntVar(&o.MaxSessions, "max-sessions", agent.DefaultMaxSessions, "room for sessions; the longest idle ones make way")
+	flags.IntVar(&o.MaxRules, "max-rules", agent.DefaultMaxRules, "room for backends of this host")
+	o.Timeouts = agent.DefaultTimeouts()
+	flags.DurationVar(&o.Timeouts.SYN, "tcp-syn-timeout", o.Timeouts.SYN, "idle time that ends a TCP session before its handshake is done")
+	flags.DurationVar(&o.Timeouts.Established, "tcp-established-timeout", o.Timeouts.Established, "idle time that ends an established TCP session")
+	flags.DurationVar(&o.Timeouts.Closing, "tcp-closing-timeout", o.Timeouts.Closing, "idle time that ends a TCP session that both sides have finished")
+	flags.DurationVar(&o.Timeouts.Reset, "tcp-reset-timeout", o.Timeouts.Reset, "idle time that ends a TCP session that was reset")
+	flags.DurationVar(&o.Timeouts.UDP, "udp-timeout", o.Timeouts.UDP, "idle time that ends a UDP session")
+	cmd.PersistentFlags().StringVar(&o.PinPath, "pin-path", DefaultPinPath, "folder on a bpffs that keeps the data plane alive")
+}
+
+// hostname is the kernel's name of this machine, or empty.
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return strings.ToLower(name)
+}
+
+// check says what is wrong with the options, and what to do.
+func (o *Options) check() error {
+	if !model.ValidName(o.Name) {
+		return fmt.Errorf("read --name: must be a DNS label (lower-case letters, digits and -), is %q", o.Name)
+	}
+	if o.Uplink == "" {
+		return errors.New("read --uplink: is missing: name the interface that the muxes' packets arrive on")
+	}
+	if o.MaxSessions <= 0 || o.MaxRules <= 0 {
+		return errors.New("read --max-sessions and --max-rules: must be positive")
+	}
+	t := o.Timeouts
+	if min(t.SYN, t.Established, t.Closing, t.Reset, t.UDP) <= 0 {
+		return errors.New("read the timeouts: must be positive")
+	}
+	return nil
+}
+
+// checkRoot says what to do when the process may not touch the data plane.
+func checkRoot() error {
+	if os.Geteuid() != 0 {
+		return errors.New("must run as root, to load and read eBPF programs: use sudo")
+	}
+	return nil
+}
+
+// Serve opens the data plane and runs the agent on it until ctx ends. The data plane stays.
+func Serve(ctx context.Context, o Options, log *slog.Logger) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	if err := checkRoot(); err != nil {
+		return err
+	}
+	addresses, err := uplinkAddresses(o.Uplink)
+	if err != nil {
+		return err
+	}
+	client, err := rpc.NewClient(o.Manager)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	workloads, err := netlink.NewWorkloads(o.Uplink)
+	if err != nil {
+		return err
+	}
+	defer workloads.Close()
+	datapath, err := agent.Open(agent.Config{
+		Uplink: o.Uplink, PinPath: o.PinPath, MaxSessions: o.MaxSessions, MaxRules: o.MaxRules, Log: log,
+	})
+	if errors.Is(err, pin.ErrLocked) {
+		return fmt.Errorf("%w: stop the other weir-agent, or give this one another --pin-path", err)
+	}
+	if err != nil {
+		return err
+	}
+	defer datapath.Close()
+	live, err := agent.Inspect(o.PinPath)
+	if err != nil {
+		return err
+	}
+	a, err := New(Config{
+		Name: o.Name, Addresses: addresses, Version: daemon.Version, Uplink: o.Uplink, Live: live.Rules,
+		Datapath: datapath, Workloads: workloads, Manager: client, Probe: probe.Run, Log: log,
+		Sweep: func() (int, int, error) { return datapath.Sweep(agent.Now(), o.Timeouts) },
+	})
+	if err != nil {
+		return err
+	}
+	log.Info("agent started", "name", o.Name, "uplink", o.Uplink, "manager", o.Manager, "generation", live.Generation)
+	return a.Run(ctx)
+}
+
+// Unload removes the data plane that is pinned at pinPath.
+func Unload(pinPath string) error {
+	if err := checkRoot(); err != nil {
+		return err
+	}
+	err := agent.Unload(pinPath)
+	if errors.Is(err, pin.ErrLocked) {
+		return fmt.Errorf("%w: stop weir-agent first", err)
+	}
+	return err
+}
+
+// uplinkAddresses are those that the manager learns the host by.
+func uplinkAddresses(uplink string) ([]netip.Addr, error) {
+	found, err := netlink.FindInterface(uplink)
+	if err != nil {
+		return nil, fmt.Errorf("read --uplink: %w", err)
+	}
+	var addresses []netip.Addr
+	for _, a := range found.Addresses {
+		if a.IsGlobalUnicast() {
+			addresses = append(addresses, a)
+		}
+	}
+	if len(addresses) == 0 {
+		return nil, fmt.Errorf("read --uplink: %s has no routable address: give it one", uplink)
+	}
+	return addresses, nil
+}

@@ -1,0 +1,134 @@
+package agentd
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// Status is what a host's data plane does, as its tables say it, whether a daemon runs or not.
+type Status struct {
+	Generation model.Generation         `json:"generation"`
+	Uplink     string                   `json:"uplink"`
+	MTU        int                      `json:"mtu"`
+	Muxes      []netip.Addr             `json:"muxes"`
+	Backends   []StatusBackend          `json:"backends"`
+	Sessions   map[agent.State]int      `json:"sessions"`
+	Verdicts   map[string]StatusCounter `json:"verdicts"`
+}
+
+// StatusBackend is one rule and where its workload lives.
+type StatusBackend struct {
+	Endpoint string         `json:"endpoint"`
+	Tunnel   netip.Addr     `json:"tunnel"`
+	Backend  netip.AddrPort `json:"backend"`
+	Workload string         `json:"workload"` // an interface, "native", or "missing"
+}
+
+// StatusCounter counts the packets that met one verdict.
+type StatusCounter struct {
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+// ReadStatus reads the data plane that is pinned at pinPath.
+func ReadStatus(pinPath string) (Status, error) {
+	if err := checkRoot(); err != nil {
+		return Status{}, err
+	}
+	live, err := agent.Inspect(pinPath)
+	if err != nil {
+		return Status{}, err
+	}
+	return newStatus(live, interfaceName), nil
+}
+
+func newStatus(live agent.Status, name func(ifindex int) string) Status {
+	s := Status{
+		Generation: live.Generation, Uplink: name(live.Uplink), MTU: live.MTU, Muxes: live.Muxes,
+		Sessions: live.Sessions, Verdicts: make(map[string]StatusCounter, len(live.Verdicts)),
+	}
+	keys := slices.SortedFunc(maps.Keys(live.Rules), func(a, b model.HostBackendKey) int {
+		if order := a.Endpoint.Compare(b.Endpoint); order != 0 {
+			return order
+		}
+		return a.Tunnel.Compare(b.Tunnel)
+	})
+	for _, key := range keys {
+		backend := live.Rules[key]
+		row := StatusBackend{Endpoint: key.Endpoint.String(), Tunnel: key.Tunnel, Backend: backend, Workload: "missing"}
+		if ifindex, found := live.Workloads[backend.Addr()]; found {
+			row.Workload = "native"
+			if ifindex != 0 {
+				row.Workload = name(ifindex)
+			}
+		}
+		s.Backends = append(s.Backends, row)
+	}
+	for name, counter := range live.Verdicts {
+		s.Verdicts[name] = StatusCounter(counter)
+	}
+	return s
+}
+
+func interfaceName(ifindex int) string {
+	found, err := net.InterfaceByIndex(ifindex)
+	if err != nil {
+		return "interface " + strconv.Itoa(ifindex) + ", which is gone"
+	}
+	return found.Name
+}
+
+// Write prints the status in format: "table" or "json".
+func (s Status) Write(to io.Writer, format string) error {
+	switch format {
+	case "json":
+		encoder := json.NewEncoder(to)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(s)
+	case "table":
+		return s.table(to)
+	}
+	return fmt.Errorf("read -o: must be table or json, is %q", format)
+}
+
+func (s Status) table(to io.Writer) error {
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "generation\t%d\n", s.Generation)
+	fmt.Fprintf(w, "uplink\t%s, MTU %d\n", s.Uplink, s.MTU)
+	fmt.Fprintf(w, "muxes\t%s\n", orNone(s.Muxes))
+	for _, state := range slices.Sorted(maps.Keys(s.Sessions)) {
+		fmt.Fprintf(w, "sessions %s\t%d\n", state, s.Sessions[state])
+	}
+	fmt.Fprintln(w, "\nENDPOINT\tTUNNEL\tBACKEND\tWORKLOAD")
+	for _, b := range s.Backends {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", b.Endpoint, b.Tunnel, b.Backend, b.Workload)
+	}
+	fmt.Fprintln(w, "\nVERDICT\tPACKETS\tBYTES")
+	for _, name := range slices.Sorted(maps.Keys(s.Verdicts)) {
+		if c := s.Verdicts[name]; c.Packets > 0 {
+			fmt.Fprintf(w, "%s\t%d\t%d\n", name, c.Packets, c.Bytes)
+		}
+	}
+	return w.Flush()
+}
+
+func orNone(addresses []netip.Addr) string {
+	if len(addresses) == 0 {
+		return "none"
+	}
+	text := addresses[0].String()
+	for _, a := range addresses[1:] {
+		text += ", " + a.String()
+	}
+	return text
+}
