@@ -1,0 +1,61 @@
+// Package relay stands for a mux in the agent's tests: it encapsulates what is for a VIP, and
+// leaves offloads as they are, which XDP can't. For tests only.
+package relay
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -go-package relay relay ../../../../test/relay/relay.bpf.c -- -O2 -g -mcpu=v3 -Wall -Werror -I../../../../bpf -I../../../../bpf/include
+
+// Relay runs at the ingress of one interface.
+type Relay struct {
+	objects relayObjects
+	link    link.Link
+	ifindex int
+}
+
+// Attach starts a relay at the interface, in the calling thread's network namespace.
+func Attach(ifindex int) (*Relay, error) {
+	r := &Relay{ifindex: ifindex}
+	if err := loadRelayObjects(&r.objects, nil); err != nil {
+		return nil, fmt.Errorf("load relay: %w", err)
+	}
+	attached, err := link.AttachTCX(link.TCXOptions{
+		Interface: ifindex, Program: r.objects.Relay, Attach: ebpf.AttachTCXIngress,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("attach relay: %w", err), r.objects.Close())
+	}
+	r.link = attached
+	return r, nil
+}
+
+// Send has packets for vip encapsulated from source to tunnel, out of the same interface.
+func (r *Relay) Send(vip, source, tunnel netip.Addr) error {
+	way := relayWay{
+		Source: toAddress(source), Tunnel: toAddress(tunnel), Interface: uint32(r.ifindex),
+	}
+	if err := r.objects.Ways.Put(toAddress(vip), way); err != nil {
+		return fmt.Errorf("set way of %s: %w", vip, err)
+	}
+	return nil
+}
+
+// Close stops the relay.
+func (r *Relay) Close() error { return errors.Join(r.link.Close(), r.objects.Close()) }
+
+func toAddress(a netip.Addr) relayAddress {
+	wire := a.As16()
+	var to relayAddress
+	for i := range to.Words {
+		to.Words[i] = binary.NativeEndian.Uint32(wire[4*i:])
+	}
+	return to
+}
