@@ -49,13 +49,6 @@ static __always_inline __u32 flow_recall(struct flow_set *set, __u64 tag)
 	return 0;
 }
 
-static __always_inline void flow_forget(struct flow_set *set, __u64 tag)
-{
-	for (int i = 0; i < FLOW_CELLS; i++)
-		if (flow_matches(set->cells[i], tag))
-			set->cells[i] = 0;
-}
-
 /* How willingly a cell is given to the flow of the tag. */
 static __always_inline int flow_rank(__u64 cell, __u64 tag)
 {
@@ -66,11 +59,18 @@ static __always_inline int flow_rank(__u64 cell, __u64 tag)
 	return !(cell & FLOW_SEEN_AGAIN);
 }
 
-static __always_inline void flow_remember(struct flow_set *set, __u64 tag, __u32 slot)
+/*
+ * The two that write are functions of their own, which the verifier walks once, not once for
+ * every way that leads to them. Their 0 means nothing; the kernel wants one.
+ */
+
+__noinline int flow_remember(struct flow_set *set, __u64 tag, __u32 slot)
 {
 	__u32 best = tag >> 61; /* when all were seen again, any of them */
 	int rank = 0;
 
+	if (!set)
+		return 0;
 	for (int i = 0; i < FLOW_CELLS; i++) {
 		int r = flow_rank(set->cells[i], tag);
 
@@ -83,4 +83,15 @@ static __always_inline void flow_remember(struct flow_set *set, __u64 tag, __u32
 		for (int i = 0; i < FLOW_CELLS; i++)
 			set->cells[i] &= ~(__u64)FLOW_SEEN_AGAIN;
 	set->cells[best % FLOW_CELLS] = tag | slot;
+	return 0;
+}
+
+__noinline int flow_forget(struct flow_set *set, __u64 tag)
+{
+	if (!set)
+		return 0;
+	for (int i = 0; i < FLOW_CELLS; i++)
+		if (flow_matches(set->cells[i], tag))
+			set->cells[i] = 0;
+	return 0;
 }

@@ -1,0 +1,327 @@
+package mux
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// liveEndpoint is an endpoint as the tables have it. Buckets and backends are kept in the form
+// that a read of the tables gives.
+type liveEndpoint struct {
+	row      muxEndpoint
+	buckets  []model.Slot
+	backends []model.MuxBackend // by slot; Backend is not in the tables and zero
+}
+
+// change is one endpoint's way from old to next; either may be nil. Slices that next does not
+// share with old are reserved for it.
+type change struct {
+	key       model.EndpointKey
+	old, next *liveEndpoint
+
+	buckets, backends span
+	newBuckets        bool // next has buckets of its own, to be written
+	newBackends       bool
+}
+
+// Apply brings the endpoints given to what they say, and removes others. Packets see each
+// endpoint as it was or as it will be. When the tables lack room for all of them nothing is
+// changed. An endpoint that is so already is not touched.
+func (d *Datapath) Apply(upserts []model.MuxEndpoint, removed []model.EndpointKey) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.apply(upserts, removed)
+}
+
+// Replace is Apply of a snapshot: it removes every endpoint that all does not have.
+func (d *Datapath) Replace(all []model.MuxEndpoint) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	kept := map[model.EndpointKey]bool{}
+	for _, endpoint := range all {
+		kept[endpoint.Key] = true
+	}
+	var removed []model.EndpointKey
+	for key := range d.live {
+		if !kept[key] {
+			removed = append(removed, key)
+		}
+	}
+	return d.apply(all, removed)
+}
+
+func (d *Datapath) apply(upserts []model.MuxEndpoint, removed []model.EndpointKey) error {
+	changes, err := d.plan(upserts, removed)
+	if err != nil {
+		return err
+	}
+	if err := d.reserve(changes); err != nil {
+		return err
+	}
+	for i := range changes {
+		if err := d.carryOut(&changes[i]); err != nil {
+			d.release(changes[i+1:])
+			return fmt.Errorf("change endpoint %s: %w", changes[i].key, err)
+		}
+	}
+	return nil
+}
+
+// plan finds what differs from the live tables.
+func (d *Datapath) plan(upserts []model.MuxEndpoint, removed []model.EndpointKey) ([]change, error) {
+	var changes []change
+	seen := map[model.EndpointKey]bool{}
+	for _, endpoint := range upserts {
+		if seen[endpoint.Key] {
+			return nil, fmt.Errorf("endpoint %s is given twice", endpoint.Key)
+		}
+		seen[endpoint.Key] = true
+		if err := check(endpoint); err != nil {
+			return nil, fmt.Errorf("check endpoint %s: %w", endpoint.Key, err)
+		}
+		old, next := d.live[endpoint.Key], newLiveEndpoint(endpoint)
+		c := change{key: endpoint.Key, old: old, next: next}
+		c.newBuckets = old == nil || !slices.Equal(old.buckets, next.buckets)
+		c.newBackends = old == nil || !slices.Equal(old.backends, next.backends)
+		if c.newBuckets || c.newBackends {
+			changes = append(changes, c)
+		}
+	}
+	for _, key := range removed {
+		if old := d.live[key]; old != nil && !seen[key] {
+			seen[key] = true
+			changes = append(changes, change{key: key, old: old})
+		}
+	}
+	return changes, nil
+}
+
+// newLiveEndpoint is the endpoint in the form that reading the tables gives.
+func newLiveEndpoint(e model.MuxEndpoint) *liveEndpoint {
+	next := &liveEndpoint{buckets: slices.Clone(e.Buckets), backends: slices.Clone(e.Backends)}
+	for i := range next.backends {
+		next.backends[i].Backend = model.MuxBackend{}.Backend
+	}
+	slices.SortFunc(next.backends, func(a, b model.MuxBackend) int { return int(a.Slot) - int(b.Slot) })
+	return next
+}
+
+const maxBucketBits = 16 // the flow hash has more, but no table needs them
+
+func check(e model.MuxEndpoint) error {
+	n := len(e.Buckets)
+	if n&(n-1) != 0 || n > 1<<maxBucketBits {
+		return fmt.Errorf("has %d buckets, must be a power of two up to %d", n, 1<<maxBucketBits)
+	}
+	known := map[model.Slot]bool{}
+	for _, b := range e.Backends {
+		switch {
+		case b.Slot == 0 || b.Slot > model.MaxBackends:
+			return fmt.Errorf("slot %d is not between 1 and %d", b.Slot, model.MaxBackends)
+		case known[b.Slot]:
+			return fmt.Errorf("slot %d is given twice", b.Slot)
+		case !b.Tunnel.IsValid() || b.Tunnel.Is4In6() || b.Tunnel.Zone() != "":
+			return fmt.Errorf("slot %d has no usable tunnel address: %q", b.Slot, b.Tunnel)
+		}
+		known[b.Slot] = true
+	}
+	for i, slot := range e.Buckets {
+		if !known[slot] {
+			return fmt.Errorf("bucket %d names slot %d, which has no backend", i, slot)
+		}
+	}
+	return nil
+}
+
+// reserve finds room for everything that changes write, or for nothing. Room that was given
+// back is reused only once no packet can read it any more.
+func (d *Datapath) reserve(changes []change) error {
+	if err := d.tryReserve(changes); err == nil {
+		return nil
+	}
+	if err := quiesce(); err != nil {
+		return err
+	}
+	d.bucketSlices.reclaim()
+	d.backendSlices.reclaim()
+	return d.tryReserve(changes)
+}
+
+func (d *Datapath) tryReserve(changes []change) error {
+	fresh, gone := 0, 0
+	for i := range changes {
+		c := &changes[i]
+		switch {
+		case c.next == nil:
+			gone++
+			continue
+		case c.old == nil:
+			fresh++
+		}
+		if err := d.reserveSlices(c); err != nil {
+			d.release(changes[:i])
+			return err
+		}
+	}
+	if room := len(d.ids.free); fresh > room {
+		d.release(changes)
+		return fmt.Errorf("no room in table endpoints: %d new ones, %d rows free, %d to be removed",
+			fresh, room, gone)
+	}
+	return nil
+}
+
+func (d *Datapath) reserveSlices(c *change) error {
+	var ok bool
+	if c.newBuckets && len(c.next.buckets) > 0 {
+		want := max(0, bits.Len(uint(len(c.next.buckets)))-1-bits.Len(uint(rowBuckets-1)))
+		if c.buckets, ok = d.bucketSlices.take(want); !ok {
+			return noRoom(d.bucketSlices, c.key, want)
+		}
+	}
+	if c.newBackends {
+		want := c.next.slotBits()
+		if c.backends, ok = d.backendSlices.take(want); !ok {
+			d.releaseBuckets(c)
+			return noRoom(d.backendSlices, c.key, want)
+		}
+	}
+	return nil
+}
+
+func noRoom(s *rowSlices, key model.EndpointKey, bits int) error {
+	return fmt.Errorf("no room in table %s: endpoint %s needs %d rows in a row, %d are free in pieces",
+		s.table, key, 1<<bits, s.room())
+}
+
+// slotBits is the size of the slice of backends: room for its highest slot.
+func (e *liveEndpoint) slotBits() int {
+	if len(e.backends) == 0 {
+		return 0
+	}
+	return bits.Len(uint(e.backends[len(e.backends)-1].Slot))
+}
+
+// release gives back what changes reserved and did not come to use.
+func (d *Datapath) release(changes []change) {
+	for i := range changes {
+		c := &changes[i]
+		if c.next == nil {
+			continue
+		}
+		d.releaseBuckets(c)
+		if c.newBackends {
+			d.backendSlices.put(c.backends)
+		}
+	}
+}
+
+func (d *Datapath) releaseBuckets(c *change) {
+	if c.newBuckets && len(c.next.buckets) > 0 {
+		d.bucketSlices.put(c.buckets)
+	}
+}
+
+// carryOut writes what is new, then switches the endpoint's row over, then retires the old.
+func (d *Datapath) carryOut(c *change) error {
+	if c.next == nil {
+		return d.removeEndpoint(c)
+	}
+	var pair slicePair
+	if c.old != nil {
+		c.next.row = c.old.row
+		pair = unpackSlices(c.old.row.Slices)
+	} else if err := d.initialise(c); err != nil {
+		return err
+	}
+	if c.newBuckets {
+		pair.firstBucketRow, pair.bucketBits = c.buckets.first, noBuckets
+		if n := len(c.next.buckets); n > 0 {
+			pair.bucketBits = bits.Len(uint(n)) - 1
+		}
+		if err := d.writeBuckets(c.buckets, c.next.buckets); err != nil {
+			return err
+		}
+	}
+	if c.newBackends {
+		pair.backends = c.backends
+		if err := d.writeBackends(c.backends, c.next.backends); err != nil {
+			return err
+		}
+	}
+	c.next.row.Slices = pair.pack()
+	if err := d.tables.Endpoints.Put(toKey(c.key), c.next.row); err != nil {
+		return fmt.Errorf("write row of endpoints: %w", err)
+	}
+	d.live[c.key] = c.next
+	d.retire(c)
+	return nil
+}
+
+// initialise gives a new endpoint its id, with counters at zero, and its salt.
+func (d *Datapath) initialise(c *change) error {
+	id, err := d.ids.take()
+	if err != nil {
+		return err
+	}
+	zero := make([]muxCounter, ebpf.MustPossibleCPU())
+	if err := d.tables.EndpointCounters.Put(id, zero); err != nil {
+		d.ids.put(id)
+		return fmt.Errorf("clear row of endpoint_counters: %w", err)
+	}
+	var salt [8]byte
+	_, _ = rand.Read(salt[:]) // never fails
+	c.next.row.Id, c.next.row.Salt = id, binary.LittleEndian.Uint64(salt[:])
+	return nil
+}
+
+func (d *Datapath) removeEndpoint(c *change) error {
+	if err := d.tables.Endpoints.Delete(toKey(c.key)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("delete row of endpoints: %w", err)
+	}
+	delete(d.live, c.key)
+	d.ids.put(c.old.row.Id)
+	c.newBuckets, c.newBackends = true, true
+	d.retire(c)
+	return nil
+}
+
+// retire gives back the old slices that c replaced.
+func (d *Datapath) retire(c *change) {
+	if c.old == nil {
+		return
+	}
+	pair := unpackSlices(c.old.row.Slices)
+	if rows, ok := pair.bucketSpan(); ok && c.newBuckets {
+		d.bucketSlices.retire(rows)
+	}
+	if c.newBackends {
+		d.backendSlices.retire(pair.backends)
+	}
+}
+
+const membarrierGlobal = 1 // MEMBARRIER_CMD_GLOBAL
+
+// quiesce returns once every packet that is being handled now is done: the kernel's
+// MEMBARRIER_CMD_GLOBAL waits for an RCU grace period, and XDP programs run inside RCU.
+func quiesce() error {
+	_, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0)
+	if errno == unix.EINVAL { // not with nohz_full; no packet takes nearly as long
+		time.Sleep(time.Second)
+		return nil
+	}
+	if errno != 0 {
+		return fmt.Errorf("wait for packets in flight: %w", errno)
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package mux
+
+import (
+	"fmt"
+	"log/slog"
+	"math/bits"
+
+	"github.com/cilium/ebpf"
+)
+
+// Mode is how the program is attached to the interface.
+type Mode string
+
+// The modes of XDP.
+const (
+	Auto    Mode = "auto"    // native if the driver has it, else generic
+	Native  Mode = "native"  // in the driver
+	Generic Mode = "generic" // in the kernel's stack: slow, for drivers without XDP
+)
+
+// Config says how to open a data plane. Sizes are rounded up to powers of two where the tables
+// need it; 0 means the default.
+type Config struct {
+	Interface    string
+	PinPath      string // folder on a bpffs, this data plane's alone
+	Mode         Mode   // "" is Auto
+	MaxEndpoints int    // default 16 384
+	MaxBuckets   int    // of all endpoints together, twice over while one is replaced; default 8 388 608
+	MaxBackends  int    // likewise; an endpoint takes its highest slot, rounded up; default 262 144
+	MaxFlows     int    // flows that are remembered without much loss; default 1 048 576
+	Log          *slog.Logger
+}
+
+const (
+	defaultEndpoints = 16384
+	defaultBuckets   = 8 << 20
+	defaultBackends  = 256 << 10
+	defaultFlows     = 1 << 20
+)
+
+// dimensions are the tables' sizes in rows.
+type dimensions struct {
+	endpoints, bucketRows, backends, flowSets uint32
+}
+
+func (c Config) dimensions() (dimensions, error) {
+	d := dimensions{
+		endpoints:  uint32(orDefault(c.MaxEndpoints, defaultEndpoints)),
+		bucketRows: powerOfTwo(orDefault(c.MaxBuckets, defaultBuckets) / rowBuckets),
+		backends:   powerOfTwo(orDefault(c.MaxBackends, defaultBackends)),
+		// Twice the cells: then only 2 % of the flows find their set full.
+		flowSets: powerOfTwo(2 * orDefault(c.MaxFlows, defaultFlows) / len(muxFlowSet{}.Cells)),
+	}
+	if d.bucketRows > 1<<bucketBitsShift || d.backends > 1<<(slotBitsShift-firstBackendShift) {
+		return d, fmt.Errorf("tables of %d buckets and %d backends are too large",
+			c.MaxBuckets, c.MaxBackends)
+	}
+	return d, nil
+}
+
+func orDefault(n, fallback int) int {
+	if n <= 0 {
+		return fallback
+	}
+	return n
+}
+
+// powerOfTwo is the smallest that is not below n, and at least 1.
+func powerOfTwo(n int) uint32 {
+	if n <= 1 {
+		return 1
+	}
+	return 1 << bits.Len(uint(n-1))
+}
+
+// spec is the program and its tables with their sizes and knobs set.
+func (d dimensions) spec() (*ebpf.CollectionSpec, error) {
+	spec, err := loadMux()
+	if err != nil {
+		return nil, fmt.Errorf("read mux program: %w", err)
+	}
+	for table, rows := range map[string]uint32{
+		muxMapEndpoints:        d.endpoints,
+		muxMapEndpointCounters: d.endpoints + 1,
+		muxMapBuckets:          d.bucketRows,
+		muxMapBackends:         d.backends,
+		muxMapFlows:            d.flowSets,
+	} {
+		spec.Maps[table].MaxEntries = rows
+	}
+	if err := spec.Variables[muxVarCfgFlowSetMask].Set(d.flowSets - 1); err != nil {
+		return nil, fmt.Errorf("set %s: %w", muxVarCfgFlowSetMask, err)
+	}
+	return spec, nil
+}

@@ -1,0 +1,121 @@
+package mux
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/weirlb/weir/internal/flowhash"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// The layout of endpoint.slices, as bpf/abi/mux_endpoint.h tells it.
+const (
+	bucketBitsShift   = 27
+	firstBackendShift = 32
+	slotBitsShift     = 60
+	noBuckets         = 31
+)
+
+const rowBuckets = len(muxBucketRow{}.Slots)
+
+func toAddress(a netip.Addr) (out muxAddress) {
+	if !a.IsValid() {
+		return out
+	}
+	bytes := a.As16()
+	for i := range out.Words {
+		out.Words[i] = binary.LittleEndian.Uint32(bytes[4*i:])
+	}
+	return out
+}
+
+// fromAddress returns the zero Addr for the address that is not set.
+func fromAddress(a muxAddress) netip.Addr {
+	if a == (muxAddress{}) {
+		return netip.Addr{}
+	}
+	var bytes [16]byte
+	for i, word := range a.Words {
+		binary.LittleEndian.PutUint32(bytes[4*i:], word)
+	}
+	return netip.AddrFrom16(bytes).Unmap()
+}
+
+// swap16 turns a port into network byte order and back: the program runs little-endian.
+func swap16(port uint16) uint16 { return port<<8 | port>>8 }
+
+func toKey(k model.EndpointKey) muxEndpointKey {
+	return muxEndpointKey{Vip: toAddress(k.VIP), Port: swap16(k.Port), Protocol: uint8(k.Protocol)}
+}
+
+func fromKey(k muxEndpointKey) model.EndpointKey {
+	return model.EndpointKey{
+		VIP: fromAddress(k.Vip), Port: swap16(k.Port), Protocol: model.Protocol(k.Protocol),
+	}
+}
+
+// slicePair is what endpoint.slices packs. bucketBits is noBuckets for an endpoint that drops.
+type slicePair struct {
+	firstBucketRow uint32
+	bucketBits     int
+	backends       span
+}
+
+func (p slicePair) pack() uint64 {
+	return uint64(p.firstBucketRow) | uint64(p.bucketBits)<<bucketBitsShift |
+		uint64(p.backends.first)<<firstBackendShift | uint64(p.backends.bits)<<slotBitsShift
+}
+
+func unpackSlices(word uint64) slicePair {
+	return slicePair{
+		firstBucketRow: uint32(word & (1<<bucketBitsShift - 1)),
+		bucketBits:     int(word >> bucketBitsShift & 31),
+		backends: span{
+			first: uint32(word >> firstBackendShift & (1<<(slotBitsShift-firstBackendShift) - 1)),
+			bits:  int(word >> slotBitsShift),
+		},
+	}
+}
+
+// bucketSpan is the rows that hold the buckets; false when there are none.
+func (p slicePair) bucketSpan() (span, bool) {
+	if p.bucketBits == noBuckets {
+		return span{}, false
+	}
+	return span{p.firstBucketRow, max(0, p.bucketBits-5)}, true
+}
+
+func toNextHop(h model.NextHop) muxNextHop {
+	var bytes [12]byte
+	copy(bytes[0:], h.Destination[:])
+	copy(bytes[6:], h.Source[:])
+	var out muxNextHop
+	for i := range out.Macs {
+		out.Macs[i] = binary.LittleEndian.Uint32(bytes[4*i:])
+	}
+	return out
+}
+
+func fromNextHop(h muxNextHop) (out model.NextHop) {
+	var bytes [12]byte
+	for i, word := range h.Macs {
+		binary.LittleEndian.PutUint32(bytes[4*i:], word)
+	}
+	copy(out.Destination[:], bytes[0:])
+	copy(out.Source[:], bytes[6:])
+	return out
+}
+
+func toHashKey(key flowhash.Key) (out muxFlowhashKey) {
+	for i := range out.Words {
+		out.Words[i] = binary.LittleEndian.Uint32(key[4*i:])
+	}
+	return out
+}
+
+func fromHashKey(key muxFlowhashKey) (out flowhash.Key) {
+	for i, word := range key.Words {
+		binary.LittleEndian.PutUint32(out[4*i:], word)
+	}
+	return out
+}

@@ -1,0 +1,97 @@
+package mux
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// Datapath is an open data plane. Its methods may be called from several goroutines.
+type Datapath struct {
+	log     *slog.Logger
+	tables  tables
+	program *ebpf.Program
+	link    link.Link
+	lock    *os.File
+	pinPath string
+	mode    Mode
+
+	mu            sync.Mutex // guards the below, and every write to a table
+	live          map[model.EndpointKey]*liveEndpoint
+	bucketSlices  *rowSlices
+	backendSlices *rowSlices
+	ids           *ids // of endpoint_counters
+	hops          *hops
+}
+
+func newDatapath(d dimensions, log *slog.Logger) *Datapath {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Datapath{
+		log:           log,
+		live:          map[model.EndpointKey]*liveEndpoint{},
+		bucketSlices:  newRowSlices("buckets", d.bucketRows),
+		backendSlices: newRowSlices("backends", d.backends),
+		ids:           newIDs("endpoints", d.endpoints),
+		hops:          newHops(),
+	}
+}
+
+// Mode tells how the program is attached: "native" or "generic".
+func (d *Datapath) Mode() string { return string(d.mode) }
+
+// Close lets go of the data plane, which goes on forwarding.
+func (d *Datapath) Close() error {
+	var errs []error
+	errs = append(errs, d.tables.Close(), d.program.Close())
+	if d.link != nil {
+		errs = append(errs, d.link.Close())
+	}
+	if d.lock != nil {
+		errs = append(errs, d.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Unload detaches the program and removes the tables: forwarding stops. It ends with Close.
+func (d *Datapath) Unload() error {
+	return errors.Join(remove(d.pinPath), d.Close())
+}
+
+// Unload removes the data plane that is pinned at pinPath; none there is no error.
+func Unload(pinPath string) error {
+	if _, err := os.Stat(pinPath); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	lock, err := lockPinPath(pinPath)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	return remove(pinPath)
+}
+
+// remove detaches first: a program without its tables' pins would forward on.
+func remove(pinPath string) error {
+	path := filepath.Join(pinPath, liveDir, linkPin)
+	if attached, err := link.LoadPinnedLink(path, nil); err == nil {
+		if err := attached.Detach(); err != nil && !errors.Is(err, link.ErrNotSupported) {
+			_ = attached.Close()
+			return fmt.Errorf("detach xdp: %w", err)
+		}
+		_ = attached.Close()
+	}
+	if err := os.RemoveAll(pinPath); err != nil {
+		return fmt.Errorf("remove pinned data plane: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+package mux
+
+import (
+	"encoding/binary"
+	"log/slog"
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirlb/weir/internal/flowhash"
+	"github.com/weirlb/weir/internal/model"
+)
+
+const testMTU = 1500
+
+var (
+	// Small tables: a test that leaks rows runs out of them.
+	testSizes = dimensions{endpoints: 64, bucketRows: 256, backends: 1024, flowSets: 1024}
+
+	source4, source6 = netip.MustParseAddr("10.255.0.1"), netip.MustParseAddr("fd00:ff::1")
+
+	testHop = model.NextHop{
+		Source:      [6]byte{2, 0xaa, 0, 0, 0, 1},
+		Destination: [6]byte{2, 0xbb, 0, 0, 0, 2},
+	}
+)
+
+// newUnattached is a data plane whose program runs only by the kernel's test run.
+func newUnattached(t testing.TB, sizes dimensions) *Datapath {
+	t.Helper()
+	spec, err := sizes.spec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := load(spec, nil)
+	if err != nil {
+		t.Fatalf("%v (the packet tests need root)", err)
+	}
+	d := newDatapath(sizes, slog.New(slog.DiscardHandler))
+	d.tables, d.program = o.tables, o.Program
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+func testPool() Pool {
+	key := flowhash.Key{}
+	for i := range key {
+		key[i] = byte(7*i + 3)
+	}
+	return Pool{HashKey: key, Source4: source4, Source6: source6, MTU: testMTU}
+}
+
+// newFilled has a pool, the endpoints given, and a resolved hop for every tunnel.
+func newFilled(t testing.TB, endpoints ...model.MuxEndpoint) *Datapath {
+	t.Helper()
+	d := newUnattached(t, testSizes)
+	if err := d.SetPool(testPool()); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Replace(endpoints); err != nil {
+		t.Fatal(err)
+	}
+	resolve(t, d)
+	return d
+}
+
+func resolve(t testing.TB, d *Datapath) {
+	t.Helper()
+	hops := map[netip.Addr]model.NextHop{}
+	for _, tunnel := range d.Tunnels() {
+		hops[tunnel] = testHop
+	}
+	if err := d.SetNextHops(hops); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// endpoint spreads buckets evenly over the tunnels, whose slots are 1, 2, 3, ...
+func endpoint(key string, protocol model.Protocol, tunnels ...string) model.MuxEndpoint {
+	addr := netip.MustParseAddrPort(key)
+	e := model.MuxEndpoint{
+		Key: model.EndpointKey{VIP: addr.Addr(), Protocol: protocol, Port: addr.Port()},
+	}
+	for i, tunnel := range tunnels {
+		e.Backends = append(e.Backends, model.MuxBackend{
+			Slot: model.Slot(i + 1), Tunnel: netip.MustParseAddr(tunnel),
+		})
+	}
+	for i := 0; len(tunnels) > 0 && i < 256; i++ {
+		e.Buckets = append(e.Buckets, model.Slot(i%len(tunnels)+1))
+	}
+	return e
+}
+
+// XDP's actions, as the program returns them.
+const (
+	xdpDrop = 1
+	xdpPass = 2
+	xdpTX   = 3
+)
+
+// run gives the frame to the program and returns the action and the frame after it.
+func run(t testing.TB, d *Datapath, frame []byte) (action uint32, out []byte) {
+	t.Helper()
+	return runWithMeta(t, d, frame, 0)
+}
+
+// xdpMD is the context of a test run: struct xdp_md.
+type xdpMD struct {
+	Data, DataEnd, DataMeta, Ingress, RxQueue, Egress uint32
+}
+
+// runWithMeta puts meta bytes of driver's metadata before the frame, which use up headroom.
+func runWithMeta(t testing.TB, d *Datapath, frame []byte, meta int) (action uint32, out []byte) {
+	t.Helper()
+	options := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+meta+256)}
+	if meta > 0 {
+		options.Data = append(make([]byte, meta), frame...)
+		options.Context = xdpMD{Data: uint32(meta), DataEnd: uint32(meta + len(frame))}
+	}
+	action, err := d.program.Run(options)
+	if err != nil {
+		t.Fatalf("run program on %d bytes: %v", len(frame), err)
+	}
+	return action, options.DataOut
+}
+
+// verdicts reads the packet counters that are not zero.
+func verdicts(t testing.TB, d *Datapath) map[string]uint64 {
+	t.Helper()
+	all, err := d.Verdicts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := map[string]uint64{}
+	for name, counter := range all {
+		if counter.Packets != 0 {
+			moved[name] = counter.Packets
+		}
+	}
+	return moved
+}
+
+// difference is what of after is more than in before.
+func difference(before, after map[string]uint64) map[string]uint64 {
+	more := map[string]uint64{}
+	for name, n := range after {
+		if n != before[name] {
+			more[name] = n - before[name]
+		}
+	}
+	return more
+}
+
+func randomTuple(seed uint32, i int) netip.AddrPort {
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], seed+uint32(i)*2654435761)
+	return netip.AddrPortFrom(netip.AddrFrom4(b), uint16(1024+i))
+}

@@ -1,0 +1,120 @@
+package mux
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// ErrNotLoaded is told by Inspect when nothing is pinned.
+var ErrNotLoaded = errors.New("no data plane is loaded")
+
+// Status is what the pinned tables hold.
+type Status struct {
+	Interface  string
+	Mode       Mode
+	Pool       Pool
+	Generation model.Generation
+	Endpoints  []EndpointStatus // in order
+	Verdicts   map[string]model.Counter
+}
+
+// EndpointStatus is one live endpoint.
+type EndpointStatus struct {
+	Key      model.EndpointKey
+	Counter  model.Counter
+	Buckets  int
+	Backends []BackendStatus // by slot
+}
+
+// BackendStatus is one live backend.
+type BackendStatus struct {
+	Slot    model.Slot
+	Tunnel  netip.Addr
+	Down    bool
+	Buckets int           // how many name it; 0 drains
+	NextHop model.NextHop // zero: not resolved
+}
+
+// Inspect reads the tables pinned at pinPath beside the process that runs them.
+func Inspect(pinPath string) (*Status, error) {
+	live := filepath.Join(pinPath, liveDir)
+	if _, err := os.Stat(live); errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("inspect %s: %w", pinPath, ErrNotLoaded)
+	}
+	t, err := openTables(live, nil, ebpf.LoadPinOptions{ReadOnly: true})
+	if err != nil {
+		return nil, fmt.Errorf("inspect %s: %w", pinPath, err)
+	}
+	defer t.Close()
+	s, err := t.status()
+	if err != nil {
+		return nil, fmt.Errorf("inspect %s: %w", pinPath, err)
+	}
+	attached, err := link.LoadPinnedLink(filepath.Join(live, linkPin), &ebpf.LoadPinOptions{ReadOnly: true})
+	if err != nil {
+		return nil, fmt.Errorf("inspect %s: open attachment: %w", pinPath, err)
+	}
+	defer attached.Close()
+	s.Interface, s.Mode, err = attachment(attached)
+	return s, err
+}
+
+func (t *tables) status() (*Status, error) {
+	pool, err := t.readPool()
+	if err != nil {
+		return nil, err
+	}
+	s := &Status{Pool: fromPool(pool), Generation: model.Generation(pool.Generation)}
+	if s.Verdicts, err = t.readVerdicts(); err != nil {
+		return nil, err
+	}
+	err = t.eachEndpoint(func(key model.EndpointKey, row muxEndpoint) error {
+		e, err := t.endpointStatus(key, row)
+		s.Endpoints = append(s.Endpoints, e)
+		return err
+	})
+	slices.SortFunc(s.Endpoints, func(a, b EndpointStatus) int { return a.Key.Compare(b.Key) })
+	return s, err
+}
+
+func (t *tables) endpointStatus(key model.EndpointKey, row muxEndpoint) (e EndpointStatus, err error) {
+	pair := unpackSlices(row.Slices)
+	e.Key = key
+	if e.Counter, err = readCounter(t.EndpointCounters, row.Id); err != nil {
+		return e, fmt.Errorf("read counter of endpoint %s: %w", key, err)
+	}
+	buckets, err := t.readBuckets(pair)
+	if err != nil {
+		return e, err
+	}
+	e.Buckets = len(buckets)
+	shares := map[model.Slot]int{}
+	for _, slot := range buckets {
+		shares[slot]++
+	}
+	rows, err := t.readBackends(pair.backends)
+	if err != nil {
+		return e, err
+	}
+	for slot, row := range rows {
+		var hop muxNextHop
+		if err := t.NextHops.Lookup(row.NextHop, &hop); err != nil {
+			return e, fmt.Errorf("read row %d of next_hops: %w", row.NextHop, err)
+		}
+		b := fromBackend(slot, row)
+		e.Backends = append(e.Backends, BackendStatus{
+			Slot: slot, Tunnel: b.Tunnel, Down: b.Down, Buckets: shares[slot], NextHop: fromNextHop(hop),
+		})
+	}
+	slices.SortFunc(e.Backends, func(a, b BackendStatus) int { return int(a.Slot) - int(b.Slot) })
+	return e, nil
+}

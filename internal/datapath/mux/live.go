@@ -1,0 +1,102 @@
+package mux
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// readLive restores what this process must know of adopted tables: which rows are in use and by
+// whom.
+func (d *Datapath) readLive() error {
+	used := map[uint32]bool{}
+	err := d.tables.eachEndpoint(func(key model.EndpointKey, row muxEndpoint) error {
+		live, err := d.readEndpoint(row)
+		if err != nil {
+			return fmt.Errorf("adopt endpoint %s: %w", key, err)
+		}
+		used[row.Id] = true
+		d.live[key] = live
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	d.ids.claim(used)
+	return d.readHops()
+}
+
+func (d *Datapath) readEndpoint(row muxEndpoint) (*liveEndpoint, error) {
+	pair := unpackSlices(row.Slices)
+	if rows, ok := pair.bucketSpan(); ok {
+		if err := d.bucketSlices.claim(rows); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.backendSlices.claim(pair.backends); err != nil {
+		return nil, err
+	}
+	buckets, err := d.tables.readBuckets(pair)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := d.tables.readBackends(pair.backends)
+	if err != nil {
+		return nil, err
+	}
+	live := &liveEndpoint{row: row, buckets: buckets}
+	for slot, backend := range rows {
+		live.backends = append(live.backends, fromBackend(slot, backend))
+		d.hops.adopt(fromAddress(backend.Tunnel), backend.NextHop)
+	}
+	slices.SortFunc(live.backends, func(a, b model.MuxBackend) int { return int(a.Slot) - int(b.Slot) })
+	return live, nil
+}
+
+// eachEndpoint calls do for every row of endpoints.
+func (t *tables) eachEndpoint(do func(model.EndpointKey, muxEndpoint) error) error {
+	var key muxEndpointKey
+	var row muxEndpoint
+	entries := t.Endpoints.Iterate()
+	for entries.Next(&key, &row) {
+		if err := do(fromKey(key), row); err != nil {
+			return err
+		}
+	}
+	if err := entries.Err(); err != nil {
+		return fmt.Errorf("read endpoints: %w", err)
+	}
+	return nil
+}
+
+// Endpoints lists the live endpoints, in order.
+func (d *Datapath) Endpoints() ([]model.EndpointKey, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	keys := make([]model.EndpointKey, 0, len(d.live))
+	for key := range d.live {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, model.EndpointKey.Compare)
+	return keys, nil
+}
+
+// Tunnels lists the outer destinations of all live backends, in order.
+func (d *Datapath) Tunnels() []netip.Addr {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	distinct := map[netip.Addr]bool{}
+	for _, endpoint := range d.live {
+		for _, b := range endpoint.backends {
+			distinct[b.Tunnel] = true
+		}
+	}
+	tunnels := make([]netip.Addr, 0, len(distinct))
+	for tunnel := range distinct {
+		tunnels = append(tunnels, tunnel)
+	}
+	slices.SortFunc(tunnels, netip.Addr.Compare)
+	return tunnels
+}

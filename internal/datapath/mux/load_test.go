@@ -1,0 +1,21 @@
+package mux
+
+import "testing"
+
+// TestVerifier records how much of its budget of a million instructions the verifier walked,
+// and fails long before it is used up.
+func TestVerifier(t *testing.T) {
+	const budget = 200_000
+	info, err := newUnattached(t, testSizes).program.Info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	walked, ok := info.VerifiedInstructions()
+	if !ok {
+		t.Fatal("the kernel does not tell how many instructions the verifier walked")
+	}
+	t.Logf("the verifier walked %d instructions", walked)
+	if walked > budget {
+		t.Errorf("the verifier walked %d instructions, want at most %d", walked, budget)
+	}
+}

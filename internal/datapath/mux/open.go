@@ -1,0 +1,259 @@
+package mux
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// errLayout is told for pinned tables of another version or other sizes.
+var errLayout = errors.New("has another layout or size; run `weir-mux unload`, which stops forwarding, and start again")
+
+const (
+	liveDir    = "live"
+	nextDir    = "next" // becomes live by a rename
+	programPin = "program"
+	linkPin    = "link"
+)
+
+// Open loads the data plane and attaches it to the interface, or adopts what is pinned. It
+// fails when another process has it open, when the pinned tables have another layout, and when
+// what is pinned is attached to another interface.
+func Open(c Config) (_ *Datapath, err error) {
+	iface, err := net.InterfaceByName(c.Interface)
+	if err != nil {
+		return nil, fmt.Errorf("find interface %q: %w", c.Interface, err)
+	}
+	sizes, err := c.dimensions()
+	if err != nil {
+		return nil, err
+	}
+	spec, err := sizes.spec()
+	if err != nil {
+		return nil, err
+	}
+	lock, err := lockPinPath(c.PinPath)
+	if err != nil {
+		return nil, err
+	}
+	d := newDatapath(sizes, c.Log)
+	d.lock, d.pinPath = lock, c.PinPath
+	defer func() {
+		if err != nil {
+			_ = d.Close()
+		}
+	}()
+	// What a process that died on the way left half-made was never live.
+	if err = os.RemoveAll(filepath.Join(c.PinPath, nextDir)); err != nil {
+		return nil, fmt.Errorf("remove unfinished data plane: %w", err)
+	}
+	if _, err = os.Stat(filepath.Join(c.PinPath, liveDir)); errors.Is(err, os.ErrNotExist) {
+		err = d.create(spec, iface, c.Mode)
+	} else {
+		err = d.adopt(spec, iface, c.Mode)
+	}
+	if err != nil {
+		return nil, err
+	}
+	_, d.mode, err = attachment(d.link)
+	return d, err
+}
+
+// create makes a new data plane in the next folder and turns that into the live one.
+func (d *Datapath) create(spec *ebpf.CollectionSpec, iface *net.Interface, mode Mode) error {
+	o, err := load(spec, nil)
+	if err != nil {
+		return err
+	}
+	d.tables, d.program = o.tables, o.Program
+	next := filepath.Join(d.pinPath, nextDir)
+	if err := os.Mkdir(next, 0o700); err != nil {
+		return fmt.Errorf("make pin folder: %w", err)
+	}
+	if err := d.tables.pin(next); err != nil {
+		return err
+	}
+	if err := d.program.Pin(filepath.Join(next, programPin)); err != nil {
+		return fmt.Errorf("pin program: %w", err)
+	}
+	if d.link, err = attach(d.program, iface, mode, d.log); err != nil {
+		return err
+	}
+	if err := d.link.Pin(filepath.Join(next, linkPin)); err != nil {
+		return fmt.Errorf("pin attachment: %w", err)
+	}
+	// The one step: before it the data plane goes when this process ends, after it it stays.
+	if err := os.Rename(next, filepath.Join(d.pinPath, liveDir)); err != nil {
+		return fmt.Errorf("make pinned data plane live: %w", err)
+	}
+	return nil
+}
+
+// adopt goes on with the pinned data plane, whose program it replaces when ours is another.
+func (d *Datapath) adopt(spec *ebpf.CollectionSpec, iface *net.Interface, mode Mode) error {
+	live := filepath.Join(d.pinPath, liveDir)
+	pinned, err := openTables(live, spec, ebpf.LoadPinOptions{})
+	if err != nil {
+		return fmt.Errorf("adopt data plane of %s: %w", d.pinPath, err)
+	}
+	ours, err := load(spec, &pinned)
+	_ = pinned.Close() // loading made handles of its own
+	if err != nil {
+		return err
+	}
+	d.tables, d.program = ours.tables, ours.Program
+	if err := d.adoptLink(live, iface, mode); err != nil {
+		return err
+	}
+	if err := d.adoptProgram(live); err != nil {
+		return err
+	}
+	return d.readLive()
+}
+
+func (d *Datapath) adoptLink(live string, iface *net.Interface, mode Mode) (err error) {
+	path := filepath.Join(live, linkPin)
+	if d.link, err = link.LoadPinnedLink(path, nil); err != nil {
+		return fmt.Errorf("open pinned attachment: %w", err)
+	}
+	info, err := d.link.Info()
+	if err != nil {
+		return fmt.Errorf("read pinned attachment: %w", err)
+	}
+	switch index := int(info.XDP().Ifindex); index {
+	case iface.Index:
+		return nil
+	case 0: // the interface that it was attached to is gone
+		d.log.Warn("interface was replaced, attaching anew", "interface", iface.Name)
+		return d.reattach(path, iface, mode)
+	default:
+		return fmt.Errorf("adopt data plane of %s: it is attached to interface %d, not to %s; "+
+			"run `weir-mux unload` first", d.pinPath, index, iface.Name)
+	}
+}
+
+func (d *Datapath) reattach(path string, iface *net.Interface, mode Mode) error {
+	fresh, err := attach(d.program, iface, mode, d.log)
+	if err != nil {
+		return err
+	}
+	_ = d.link.Close()
+	d.link = fresh
+	return repin(fresh, path)
+}
+
+// adoptProgram keeps the pinned program when it is ours, instruction for instruction.
+func (d *Datapath) adoptProgram(live string) error {
+	path := filepath.Join(live, programPin)
+	pinned, err := ebpf.LoadPinnedProgram(path, nil)
+	if err != nil {
+		return fmt.Errorf("open pinned program: %w", err)
+	}
+	theirs, err := pinned.Info()
+	if err != nil {
+		_ = pinned.Close()
+		return fmt.Errorf("read pinned program: %w", err)
+	}
+	ours, err := d.program.Info()
+	if err != nil {
+		_ = pinned.Close()
+		return fmt.Errorf("read program: %w", err)
+	}
+	if theirs.Tag == ours.Tag {
+		_ = d.program.Close()
+		d.program = pinned
+		return nil
+	}
+	_ = pinned.Close()
+	d.log.Info("replacing the pinned program", "old", theirs.Tag, "new", ours.Tag)
+	if err := d.link.Update(d.program); err != nil {
+		return fmt.Errorf("replace pinned program: %w", err)
+	}
+	return repin(d.program, path)
+}
+
+// repin pins p at path in place of what is there.
+func repin(p interface{ Pin(string) error }, path string) error {
+	temporary := path + ".next"
+	_ = os.Remove(temporary)
+	if err := p.Pin(temporary); err != nil {
+		return fmt.Errorf("pin %s: %w", filepath.Base(path), err)
+	}
+	if err := os.Rename(temporary, path); err != nil {
+		return fmt.Errorf("replace pinned %s: %w", filepath.Base(path), err)
+	}
+	return nil
+}
+
+func attach(p *ebpf.Program, iface *net.Interface, mode Mode, log *slog.Logger) (link.Link, error) {
+	options := link.XDPOptions{Program: p, Interface: iface.Index, Flags: link.XDPDriverMode}
+	if mode == Generic {
+		options.Flags = link.XDPGenericMode
+	}
+	attached, err := link.AttachXDP(options)
+	if err != nil && (mode == Auto || mode == "") && !errors.Is(err, unix.EBUSY) {
+		log.Warn("driver has no native XDP, falling back to generic: expect a fraction of the speed",
+			"interface", iface.Name, "error", err)
+		options.Flags = link.XDPGenericMode
+		attached, err = link.AttachXDP(options)
+	}
+	if errors.Is(err, unix.EBUSY) {
+		return nil, fmt.Errorf("attach xdp to %s: another program is attached; remove it first: %w", iface.Name, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("attach xdp to %s in mode %s: %w", iface.Name, mode, err)
+	}
+	return attached, nil
+}
+
+// attachment tells the interface and mode of an attached program.
+func attachment(l link.Link) (iface string, mode Mode, err error) {
+	info, err := l.Info()
+	if err != nil {
+		return "", "", fmt.Errorf("read attachment: %w", err)
+	}
+	device, err := netlink.LinkByIndex(int(info.XDP().Ifindex))
+	if err != nil {
+		return "", "", fmt.Errorf("find interface %d: %w", info.XDP().Ifindex, err)
+	}
+	attributes := device.Attrs()
+	if attributes.Xdp != nil && attributes.Xdp.AttachMode == nl.XDP_ATTACHED_SKB {
+		return attributes.Name, Generic, nil
+	}
+	return attributes.Name, Native, nil
+}
+
+// lockPinPath makes the folder and keeps every other process out of it until the file is closed.
+func lockPinPath(path string) (*os.File, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("make pin path: %w", err)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err != nil {
+		return nil, fmt.Errorf("look at pin path %s: %w", path, err)
+	}
+	if uint32(fs.Type) != unix.BPF_FS_MAGIC {
+		return nil, fmt.Errorf("pin path %s is on no bpffs; mount one: mount -t bpf bpf /sys/fs/bpf", path)
+	}
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open pin path: %w", err)
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = dir.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("lock pin path %s: another weir-mux runs on it", path)
+		}
+		return nil, fmt.Errorf("lock pin path %s: %w", path, err)
+	}
+	return dir, nil
+}

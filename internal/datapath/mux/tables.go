@@ -1,0 +1,107 @@
+package mux
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+)
+
+// tables are the maps of the data plane.
+type tables struct {
+	Endpoints        *ebpf.Map `ebpf:"endpoints"`
+	Buckets          *ebpf.Map `ebpf:"buckets"`
+	Backends         *ebpf.Map `ebpf:"backends"`
+	NextHops         *ebpf.Map `ebpf:"next_hops"`
+	Flows            *ebpf.Map `ebpf:"flows"`
+	Verdicts         *ebpf.Map `ebpf:"verdicts"`
+	EndpointCounters *ebpf.Map `ebpf:"endpoint_counters"`
+	Pool             *ebpf.Map `ebpf:".data.pool"`
+}
+
+// objects is what loading gives.
+type objects struct {
+	tables
+	Program *ebpf.Program `ebpf:"mux"`
+}
+
+// pinned lists the tables with the names of their pins and in the program's object.
+func (t *tables) pinned() []pinnedTable {
+	return []pinnedTable{
+		{"endpoints", muxMapEndpoints, &t.Endpoints},
+		{"buckets", muxMapBuckets, &t.Buckets},
+		{"backends", muxMapBackends, &t.Backends},
+		{"next_hops", muxMapNextHops, &t.NextHops},
+		{"flows", muxMapFlows, &t.Flows},
+		{"verdicts", muxMapVerdicts, &t.Verdicts},
+		{"endpoint_counters", muxMapEndpointCounters, &t.EndpointCounters},
+		{"pool", ".data.pool", &t.Pool},
+	}
+}
+
+type pinnedTable struct {
+	pin, object string
+	handle      **ebpf.Map
+}
+
+func (t *tables) Close() error {
+	var errs []error
+	for _, table := range t.pinned() {
+		errs = append(errs, (*table.handle).Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (t *tables) pin(dir string) error {
+	for _, table := range t.pinned() {
+		if err := (*table.handle).Pin(filepath.Join(dir, table.pin)); err != nil {
+			return fmt.Errorf("pin table %s: %w", table.pin, err)
+		}
+	}
+	return nil
+}
+
+// openTables opens the pinned tables of dir and, when spec is given, refuses those of another
+// layout or size than spec has.
+func openTables(dir string, spec *ebpf.CollectionSpec, options ebpf.LoadPinOptions) (t tables, err error) {
+	defer func() {
+		if err != nil {
+			_ = t.Close()
+		}
+	}()
+	for _, table := range t.pinned() {
+		m, err := ebpf.LoadPinnedMap(filepath.Join(dir, table.pin), &options)
+		if errors.Is(err, os.ErrNotExist) {
+			return t, fmt.Errorf("open table %s: %w: %w", table.pin, errLayout, err)
+		}
+		if err != nil {
+			return t, fmt.Errorf("open table %s: %w", table.pin, err)
+		}
+		*table.handle = m
+		if spec == nil {
+			continue
+		}
+		if err := spec.Maps[table.object].Compatible(m); err != nil {
+			return t, fmt.Errorf("open table %s: %w: %w", table.pin, errLayout, err)
+		}
+	}
+	return t, nil
+}
+
+// load makes the program, with new tables or those given.
+func load(spec *ebpf.CollectionSpec, reuse *tables) (*objects, error) {
+	options := ebpf.CollectionOptions{}
+	if reuse != nil {
+		options.MapReplacements = map[string]*ebpf.Map{}
+		for _, table := range reuse.pinned() {
+			options.MapReplacements[table.object] = *table.handle
+		}
+	}
+	var o objects
+	if err := spec.LoadAndAssign(&o, &options); err != nil {
+		return nil, fmt.Errorf("load mux program: %w", err)
+	}
+	return &o, nil
+}
