@@ -8,53 +8,54 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// MuxEndpoint is endpoint e of vip as muxes run it.
-func (s State) MuxEndpoint(vip model.VIP, e model.Endpoint) model.MuxEndpoint {
-	table := s.Tables[Key(vip, e)]
-	health := make(map[netip.AddrPort]model.Health, len(e.Backends))
-	for _, b := range e.Backends {
-		health[b.AddrPort()], _ = s.BackendHealth(vip, e, b)
+// MuxEndpoint is an endpoint as muxes run it, by its table.
+func MuxEndpoint(key model.EndpointKey, tenant string, table Table) model.MuxEndpoint {
+	endpoint := model.MuxEndpoint{
+		Key: key, Tenant: tenant, Buckets: table.Buckets, Backends: make([]model.MuxBackend, 0, len(table.Rows)),
 	}
-	// When the policy keeps all, the check may be what is broken: no flow is chosen anew for it.
-	kept := s.effective(vip, e).kept
-	endpoint := model.MuxEndpoint{Key: Key(vip, e), Tenant: vip.Tenant, Buckets: table.Buckets}
 	for _, r := range table.Rows {
-		endpoint.Backends = append(endpoint.Backends, model.MuxBackend{
-			Slot: r.Slot, Tunnel: r.Tunnel, Backend: r.Backend,
-			Down: r.Retired() || !kept && health[r.Backend] == model.HealthUnhealthy,
-		})
+		endpoint.Backends = append(endpoint.Backends,
+			model.MuxBackend{Slot: r.Slot, Tunnel: r.Tunnel, Backend: r.Backend, Down: r.Down})
 	}
 	return endpoint
 }
 
-// MuxEndpoints are all endpoints as muxes run them.
-func (s State) MuxEndpoints() map[model.EndpointKey]model.MuxEndpoint {
-	all := make(map[model.EndpointKey]model.MuxEndpoint, len(s.Tables))
+// HostBackends are a host's backends as its agent runs them.
+type HostBackends map[model.HostBackendKey]model.HostBackend
+
+// BackendsByHost are the backends of each host that has any.
+func (s State) BackendsByHost() map[string]HostBackends {
+	hosts := map[string]HostBackends{}
 	for _, vip := range s.VIPs {
-		for _, e := range vip.Endpoints {
-			all[Key(vip, e)] = s.MuxEndpoint(vip, e)
-		}
+		eachBackend(vip, func(host string, b model.HostBackend) {
+			if hosts[host] == nil {
+				hosts[host] = HostBackends{}
+			}
+			hosts[host][b.Key()] = b
+		})
 	}
-	return all
+	return hosts
 }
 
-// HostBackends are the backends that live on host, as its agent runs them.
-func (s State) HostBackends(host string) map[model.HostBackendKey]model.HostBackend {
-	all := map[model.HostBackendKey]model.HostBackend{}
-	for _, vip := range s.VIPs {
-		for _, e := range vip.Endpoints {
-			for _, b := range e.Backends {
-				if b.Host != host {
-					continue
-				}
-				backend := model.HostBackend{
-					Endpoint: Key(vip, e), Tunnel: b.TunnelAddress(), Backend: b.AddrPort(), HealthCheck: e.HealthCheck,
-				}
-				all[backend.Key()] = backend
-			}
+// AddsToHosts says whether vip gives some host something that old does not.
+func AddsToHosts(old, vip model.VIP) bool {
+	before := State{VIPs: map[string]model.VIP{old.Name: old}}.BackendsByHost()
+	adds := false
+	eachBackend(vip, func(host string, b model.HostBackend) {
+		was, had := before[host][b.Key()]
+		adds = adds || !had || was.Backend != b.Backend
+	})
+	return adds
+}
+
+func eachBackend(vip model.VIP, do func(host string, b model.HostBackend)) {
+	for _, e := range vip.Endpoints {
+		for _, b := range e.Backends {
+			do(b.Host, model.HostBackend{
+				Endpoint: Key(vip, e), Tunnel: b.TunnelAddress(), Backend: b.AddrPort(), HealthCheck: e.HealthCheck,
+			})
 		}
 	}
-	return all
 }
 
 // Muxes are the outer sources that hosts accept, in order.

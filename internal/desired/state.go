@@ -40,6 +40,7 @@ type Row struct {
 	Backend netip.AddrPort
 	Tunnel  netip.Addr
 	Freed   time.Time // when the backend was removed; zero: in use
+	Down    bool      // its flows are chosen anew: it was removed, or is unhealthy
 }
 
 // Retired says whether the row's backend was removed.
@@ -48,7 +49,7 @@ func (r Row) Retired() bool { return !r.Freed.IsZero() }
 // Equal says whether both are the same table.
 func (t Table) Equal(other Table) bool {
 	return slices.Equal(t.Buckets, other.Buckets) && slices.EqualFunc(t.Rows, other.Rows, func(a, b Row) bool {
-		return a.Slot == b.Slot && a.Backend == b.Backend && a.Tunnel == b.Tunnel && a.Freed.Equal(b.Freed)
+		return a.Slot == b.Slot && a.Backend == b.Backend && a.Tunnel == b.Tunnel && a.Down == b.Down && a.Freed.Equal(b.Freed)
 	})
 }
 

@@ -37,10 +37,11 @@ func Gone(old, vip model.VIP) []model.EndpointKey {
 
 // compute returns the table of e that follows old.
 func (s State) compute(vip model.VIP, e model.Endpoint, old Table, now time.Time) Table {
-	rows := slots(old.Rows, e.Backends, now)
-	table := Table{Rows: rows}
+	table := Table{Rows: slots(old.Rows, e.Backends, now)}
+	effective := s.effective(vip, e)
+	s.mark(table.Rows, vip, e, effective.kept)
 	var members []bucket.Member
-	for _, b := range s.effective(vip, e).members {
+	for _, b := range effective.members {
 		members = append(members, bucket.Member{Slot: table.Slot(b.AddrPort()), Weight: b.Weight})
 	}
 	if len(members) == 0 {
@@ -48,6 +49,19 @@ func (s State) compute(vip model.VIP, e model.Endpoint, old Table, now time.Time
 	}
 	table.Buckets, _ = bucket.Assign(old.Buckets, members, bucket.Size(len(old.Buckets), len(members)))
 	return table
+}
+
+// mark says which rows are down. When the policy keeps all, the check may be what is broken: then no
+// flow is chosen anew for it.
+func (s State) mark(rows []Row, vip model.VIP, e model.Endpoint, kept bool) {
+	unhealthy := map[netip.AddrPort]bool{}
+	for _, b := range e.Backends {
+		health, _ := s.BackendHealth(vip, e, b)
+		unhealthy[b.AddrPort()] = health == model.HealthUnhealthy
+	}
+	for i := range rows {
+		rows[i].Down = rows[i].Retired() || !kept && unhealthy[rows[i].Backend]
+	}
 }
 
 // effect is which backends of an endpoint take new flows.

@@ -144,3 +144,19 @@ func BackendHealthFromProto(p *weirv1.BackendHealth) (model.BackendHealth, error
 	}
 	return h, f.err()
 }
+
+// FlowFromProto reads the flow that a user asks about.
+func FlowFromProto(p *weirv1.ExplainRequest) (model.Flow, error) {
+	var f fields
+	flow := model.Flow{
+		Protocol: f.protocol("protocol", p.GetProtocol()),
+		Source: netip.AddrPortFrom(f.address("sourceAddress", p.GetSourceAddress()),
+			f.port("sourcePort", p.GetSourcePort())),
+		Destination: netip.AddrPortFrom(f.address("destinationAddress", p.GetDestinationAddress()),
+			f.port("destinationPort", p.GetDestinationPort())),
+	}
+	if len(f.errs) == 0 && flow.Source.Addr().Is4() != flow.Destination.Addr().Is4() {
+		f.refuse("sourceAddress", "must be of the destination's family, is %s", flow.Source.Addr())
+	}
+	return flow, f.err()
+}

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -133,4 +134,16 @@ func (f *fields) duration(path string, p *durationpb.Duration, byDefault time.Du
 		return byDefault
 	}
 	return p.AsDuration()
+}
+
+// VIPsFromProto reads a list of VIPs; the paths of its field errors begin with vips[i].
+func VIPsFromProto(list []*weirv1.VIP) ([]model.VIP, error) {
+	vips := make([]model.VIP, 0, len(list))
+	var errs []error
+	for i, p := range list {
+		vip, err := VIPFromProto(p)
+		vips = append(vips, vip)
+		errs = append(errs, below(fmt.Sprintf("vips[%d]", i), err))
+	}
+	return vips, errors.Join(errs...)
 }

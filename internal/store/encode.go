@@ -58,6 +58,7 @@ type (
 		Backend netip.AddrPort `json:"backend"`
 		Tunnel  netip.Addr     `json:"tunnel"`
 		Freed   time.Time      `json:"freed,omitzero"`
+		Down    bool           `json:"down,omitempty"`
 	}
 	healthDocument struct {
 		Endpoint keyDocument    `json:"endpoint"`

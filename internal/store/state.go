@@ -15,16 +15,16 @@ import (
 // State is everything in the store, as of one revision. It is read only.
 type State struct {
 	desired.State
-	Generation model.Generation                       // the revision at which the desired state last changed
-	Hosts      model.Generation                       // the one at which what hosts run was last added to
-	HashKey    flowhash.Key                           // the pool's secret
-	Written    map[string]model.Generation            // when each VIP was last written, by name
-	Computed   map[model.EndpointKey]model.Generation // when each table last changed
-	Status     map[string]NodeStatus                  // by node
-	Streams    map[string]bool                        // the nodes whose stream is open, with any manager
+	Generation      model.Generation                       // the revision at which the desired state last changed
+	HostsGeneration model.Generation                       // the one at which what hosts run was last added to
+	HashKey         flowhash.Key                           // the pool's secret
+	Written         map[string]model.Generation            // when each VIP was last written, by name
+	Computed        map[model.EndpointKey]model.Generation // when each table last changed
+	Status          map[string]NodeStatus                  // by node
+	Streams         map[string]bool                        // the nodes whose stream is open, with any manager
+	Reported        map[string]int64                       // revisions at which each host's health last changed
 
 	revision int64
-	health   map[string]int64 // revisions of the health documents, by host
 }
 
 func emptyState() *State {
@@ -39,7 +39,7 @@ func emptyState() *State {
 		Computed: map[model.EndpointKey]model.Generation{},
 		Status:   map[string]NodeStatus{},
 		Streams:  map[string]bool{},
-		health:   map[string]int64{},
+		Reported: map[string]int64{},
 	}
 }
 
@@ -70,7 +70,7 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 	case keyGeneration:
 		s.Generation = generation
 	case keyHosts:
-		s.Hosts = generation
+		s.HostsGeneration = generation
 	case keyHash:
 		var secret []byte
 		if secret, err = decode[[]byte](key, kv.Value); err == nil {
@@ -93,7 +93,7 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 		var list []healthDocument
 		list, err = decode[[]healthDocument](key, kv.Value)
 		own(b, &s.Health)[name] = healthFromDocument(list)
-		own(b, &s.health)[name] = kv.ModRevision
+		own(b, &s.Reported)[name] = kv.ModRevision
 	case prefixStreams:
 		own(b, &s.Streams)[name] = true
 	}
@@ -140,7 +140,7 @@ func (b *builder) remove(key string) error {
 		delete(own(b, &s.Status), name)
 	case prefixHealth:
 		delete(own(b, &s.Health), name)
-		delete(own(b, &s.health), name)
+		delete(own(b, &s.Reported), name)
 	case prefixStreams:
 		delete(own(b, &s.Streams), name)
 	}

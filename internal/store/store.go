@@ -217,3 +217,11 @@ func (s *Store) watch(ctx context.Context) error {
 	}
 	return errors.New("the watch ended")
 }
+
+// Ping says whether the store answers.
+func (s *Store) Ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+	defer cancel()
+	_, err := s.client.Get(ctx, keyGeneration)
+	return explain("read the store", err)
+}

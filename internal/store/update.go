@@ -67,8 +67,8 @@ func (s *Store) commit(ctx context.Context, state *State, change Change) (model.
 		return 0, false, err
 	}
 	if len(ops) > MaxOperations {
-		return 0, false, fmt.Errorf("write to the store: %d VIPs, tables and nodes change at once, at most %d can: apply fewer VIPs at a time",
-			len(ops), MaxOperations)
+		return 0, false, &model.FieldError{Field: "vips", Reason: fmt.Sprintf(
+			"need %d writes at once, at most %d are possible: apply fewer VIPs at a time", len(ops), MaxOperations)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -141,7 +141,7 @@ func (s *Store) UpdateHealth(ctx context.Context, host string, decide func(*Stat
 			return fmt.Errorf("write the health of %s: %w", host, err)
 		}
 		revision, won, err := s.putIf(ctx, prefixHealth+host, value,
-			clientv3.Compare(clientv3.ModRevision(prefixHealth+host), "=", state.health[host]),
+			clientv3.Compare(clientv3.ModRevision(prefixHealth+host), "=", state.Reported[host]),
 			clientv3.Compare(clientv3.CreateRevision(prefixNodes+host), ">", 0))
 		if err != nil {
 			return explain("write the health of "+host, err)

@@ -1,0 +1,43 @@
+// Command weir-manager is the control plane of Weir: API, desired state, tables, streams.
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirlb/weir/internal/daemon"
+	"github.com/weirlb/weir/internal/manager"
+)
+
+func main() { os.Exit(daemon.Run(command())) }
+
+func command() *cobra.Command {
+	var logging daemon.Logging
+	cfg := manager.Config{Version: daemon.Version}
+	cmd := &cobra.Command{
+		Use:   "weir-manager",
+		Short: "Run the control plane of Weir",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := logging.Logger()
+			if err != nil {
+				return err
+			}
+			cfg.Log = log
+			m, err := manager.New(cmd.Context(), cfg)
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			return m.Run(cmd.Context())
+		},
+	}
+	logging.Flags(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&cfg.Listen, "listen", "127.0.0.1:7400", "address of the API: gRPC, Connect and REST on one port")
+	flags.StringVar(&cfg.DataDir, "data-dir", "/var/lib/weir", "directory of the embedded etcd")
+	flags.StringSliceVar(&cfg.EtcdEndpoints, "etcd-endpoints", nil,
+		"URLs of an external etcd, separated by commas (default: the embedded one)")
+	return cmd
+}

@@ -1,0 +1,16 @@
+// Package manager is the control plane: it admits what users write, computes tables, and streams
+// them to muxes and hosts.
+//
+//	WeirService.Apply ─▶ desired.Admit, tables ─▶ store.Update (one transaction)
+//	SyncService.Report ─▶ status, health ─────────▶ store
+//	                                                 │ newest State
+//	           reconcile: health ─▶ tables ◀─────────┤
+//	           hub: newest view ─▶ hosts' streams ◀──┤
+//	                └─ gate ─▶ muxes' view ─▶ muxes' streams
+//
+// Invariants:
+//   - nothing lives only here: State is the store's, and what streams sent is theirs to forget;
+//   - a stream reads the newest view and computes its own delta: a slow node skips, nothing queues;
+//   - muxes get a view only after the connected hosts have what it needs of them, or hostsGrace passed;
+//   - tables change only in the store, with a new generation; a restart changes none.
+package manager

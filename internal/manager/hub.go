@@ -1,0 +1,130 @@
+package manager
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// hostsGrace is how long muxes wait for a host to have what they are about to use of it. A host that
+// took longer is not waited for again until it is current.
+const hostsGrace = time.Second
+
+// view is what streams send of one generation. It is computed once and read by all.
+type view struct {
+	*store.State
+	endpoints map[model.EndpointKey]model.MuxEndpoint
+	hosts     map[string]desired.HostBackends
+	muxes     []netip.Addr
+}
+
+func newView(s *store.State) *view {
+	v := &view{
+		State: s, hosts: s.BackendsByHost(), muxes: s.Muxes(),
+		endpoints: make(map[model.EndpointKey]model.MuxEndpoint, len(s.Tables)),
+	}
+	for _, vip := range s.VIPs {
+		for _, e := range vip.Endpoints {
+			key := desired.Key(vip, e)
+			v.endpoints[key] = desired.MuxEndpoint(key, vip.Tenant, s.Tables[key])
+		}
+	}
+	return v
+}
+
+// hub holds the views that streams send: the newest for hosts, and for muxes the newest one that the
+// hosts are ready for.
+type hub struct {
+	store *store.Store
+
+	mu       sync.Mutex
+	forHosts *view
+	forMuxes *view         // nil until the hosts were ready once
+	changed  chan struct{} // closed when a view is replaced
+}
+
+func newHub(s *store.Store) *hub { return &hub{store: s, changed: make(chan struct{})} }
+
+// hosts returns the newest view and a channel that is closed when there may be a newer one.
+func (h *hub) hosts() (*view, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.forHosts, h.changed
+}
+
+// muxes returns the newest view for muxes, nil before the first, and a channel as hosts does.
+func (h *hub) muxes() (*view, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.forMuxes, h.changed
+}
+
+func (h *hub) publish(forHosts, forMuxes *view) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.forHosts == forHosts && h.forMuxes == forMuxes {
+		return
+	}
+	h.forHosts, h.forMuxes = forHosts, forMuxes
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// run makes a view of each generation until ctx ends.
+func (h *hub) run(ctx context.Context) error {
+	var newest, ready *view
+	var gate gate
+	for {
+		state, changed := h.store.Watch()
+		if newest == nil || newest.Generation != state.Generation {
+			newest = newView(state)
+		}
+		wait := gate.wait(state, time.Now())
+		if wait == 0 {
+			ready = newest
+		}
+		h.publish(newest, ready)
+		var expired <-chan time.Time
+		if wait > 0 {
+			expired = time.After(wait)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-expired:
+		}
+	}
+}
+
+// gate decides when muxes may have a generation.
+type gate struct {
+	since map[string]time.Time // when each host that lags was first seen to
+}
+
+// wait says how long to wait at most, from now on, for the hosts: 0 if all connected ones have what
+// was last added, or had the time for it.
+func (g *gate) wait(s *store.State, now time.Time) time.Duration {
+	since := map[string]time.Time{}
+	var longest time.Duration
+	for name := range s.Streams {
+		status := s.Status[name]
+		current := max(status.Generation, status.Rejected) >= s.HostsGeneration
+		if s.Nodes[name].Role != model.RoleHost || current {
+			continue
+		}
+		first, lagging := g.since[name]
+		if !lagging {
+			first = now
+		}
+		since[name] = first
+		longest = max(longest, hostsGrace-now.Sub(first))
+	}
+	g.since = since
+	return longest
+}

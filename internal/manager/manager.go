@@ -1,0 +1,122 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirlb/weir/internal/store"
+)
+
+// Config says where a manager listens and where its store is.
+type Config struct {
+	Listen        string   // "127.0.0.1:7400"
+	DataDir       string   // of the embedded etcd
+	EtcdEndpoints []string // of an external etcd; then DataDir is not used
+	Version       string
+	Log           *slog.Logger
+}
+
+// stopTimeout bounds how long calls under way may take once the manager stops.
+const stopTimeout = 3 * time.Second
+
+// Manager is one replica of the control plane.
+type Manager struct {
+	cfg      Config
+	log      *slog.Logger
+	listener net.Listener
+	store    *store.Store
+	hub      *hub
+	reports  reports
+	stopping chan struct{} // closed when streams shall end
+	now      func() time.Time
+}
+
+// New takes the address to listen on and opens the store. Nothing is served before Run.
+func New(ctx context.Context, cfg Config) (*Manager, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("listen on %s: another program does: stop it, or choose another address with --listen", cfg.Listen)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w: choose another address with --listen", cfg.Listen, err)
+	}
+	s, err := store.Open(ctx, store.Config{DataDir: cfg.DataDir, Endpoints: cfg.EtcdEndpoints, Log: cfg.Log})
+	if err != nil {
+		listener.Close()
+		return nil, err
+	}
+	return &Manager{
+		cfg: cfg, log: cfg.Log, listener: listener, store: s, hub: newHub(s),
+		reports: newReports(), stopping: make(chan struct{}), now: time.Now,
+	}, nil
+}
+
+// Address is where the manager listens.
+func (m *Manager) Address() net.Addr { return m.listener.Addr() }
+
+// Close ends the store. It is called after Run, or instead of it.
+func (m *Manager) Close() {
+	m.listener.Close()
+	m.store.Close()
+}
+
+// Run serves until ctx ends, then ends the streams and returns when calls under way are answered.
+func (m *Manager) Run(ctx context.Context) error {
+	// The store outlives the server, whose last calls still write.
+	storeCtx, stopStore := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopStore()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return m.store.Run(storeCtx) })
+	group.Go(func() error { return m.hub.run(ctx) })
+	group.Go(func() error { return m.reconcile(ctx) })
+	group.Go(func() error {
+		defer stopStore()
+		return m.serve(ctx)
+	})
+	state := m.store.State()
+	m.log.Info("manager runs", "listen", m.Address().String(), "store", m.store.String(),
+		"generation", state.Generation, "vips", len(state.VIPs), "nodes", len(state.Nodes))
+	return group.Wait()
+}
+
+// serve answers calls until ctx ends.
+func (m *Manager) serve(ctx context.Context) error {
+	handler, err := m.handler()
+	if err != nil {
+		return err
+	}
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	server := &http.Server{
+		Handler:           handler,
+		Protocols:         &protocols,
+		HTTP2:             &http.HTTP2Config{SendPingTimeout: 5 * time.Second, PingTimeout: 5 * time.Second},
+		ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog:          slog.NewLogLogger(m.log.Handler(), slog.LevelDebug),
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(m.listener) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve on %s: %w", m.Address(), err)
+	case <-ctx.Done():
+	}
+	close(m.stopping)
+	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if err := server.Shutdown(deadline); err != nil {
+		m.log.Warn("stopped with calls under way", "err", err)
+		server.Close()
+	}
+	<-ended
+	return nil
+}

@@ -1,0 +1,128 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// ListNodes lists nodes by name.
+func (m *Manager) ListNodes(_ context.Context, r *weirv1.ListNodesRequest) (*weirv1.ListNodesResponse, error) {
+	role := model.Role(r.GetRole())
+	if role != "" && role != model.RoleMux && role != model.RoleHost {
+		return nil, refusal(&model.FieldError{Field: "role", Reason: fmt.Sprintf("must be mux or host, is %q", role)})
+	}
+	return &weirv1.ListNodesResponse{Nodes: m.nodes(m.store.State(), role)}, nil
+}
+
+// nodes writes the nodes of a role, or all of them if it is empty.
+func (m *Manager) nodes(s *store.State, role model.Role) []*weirv1.Node {
+	var nodes []*weirv1.Node
+	for _, node := range s.SortedNodes() {
+		if role == "" || role == node.Role {
+			nodes = append(nodes, m.nodeWithStatus(s, node))
+		}
+	}
+	return nodes
+}
+
+// GetNode returns one node with its status.
+func (m *Manager) GetNode(_ context.Context, r *weirv1.GetNodeRequest) (*weirv1.GetNodeResponse, error) {
+	state := m.store.State()
+	node, there := state.Nodes[r.GetName()]
+	if !there {
+		return nil, notFound("node", r.GetName())
+	}
+	return &weirv1.GetNodeResponse{Node: m.nodeWithStatus(state, node)}, nil
+}
+
+// nodeWithStatus writes node with the newest that it said.
+func (m *Manager) nodeWithStatus(s *store.State, node model.Node) *weirv1.Node {
+	said, detail := s.Status[node.Name], &weirv1.NodeStatus{}
+	if newest, ok := m.reports.get(node.Name, said); ok {
+		said, detail = newest.NodeStatus, newest.detail
+	} else if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(said.Detail, detail); err != nil && len(said.Detail) > 0 {
+		m.log.Warn("can't read the status of a node", "node", node.Name, "err", err)
+	}
+	p := rpc.NodeToProto(node)
+	p.Status = &weirv1.NodeStatus{
+		Connected: s.Streams[node.Name], Generation: uint64(said.Generation),
+		Mux: detail.GetMux(), Host: detail.GetHost(),
+	}
+	if !said.Seen.IsZero() {
+		p.Status.LastSeen = timestamppb.New(said.Seen)
+	}
+	if said.Rejected > said.Generation {
+		p.Status.Rejection = &weirv1.Rejection{Generation: uint64(said.Rejected), Reason: said.Reason}
+	}
+	return p
+}
+
+// DeleteNode forgets a node that is neither connected nor needed.
+func (m *Manager) DeleteNode(ctx context.Context, r *weirv1.DeleteNodeRequest) (*weirv1.DeleteNodeResponse, error) {
+	name := r.GetName()
+	_, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
+		if _, there := s.Nodes[name]; !there {
+			return store.Change{}, notFound("node", name)
+		}
+		if s.Streams[name] {
+			return store.Change{}, connect.NewError(connect.CodeFailedPrecondition,
+				fmt.Errorf("node %s is connected: stop its program first", name))
+		}
+		for _, vip := range s.SortedVIPs() {
+			if n := livesOn(vip, name); n > 0 {
+				return store.Change{}, connect.NewError(connect.CodeFailedPrecondition,
+					fmt.Errorf("%d backends of VIP %s live on node %s: move or remove them first", n, vip.Name, name))
+			}
+		}
+		return store.Change{DeleteNodes: []string{name}}, nil
+	})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	m.reports.forget(name)
+	m.log.Info("node deleted", "node", name)
+	return &weirv1.DeleteNodeResponse{}, nil
+}
+
+// livesOn counts the backends of vip on host.
+func livesOn(vip model.VIP, host string) int {
+	n := 0
+	for _, e := range vip.Endpoints {
+		for _, b := range e.Backends {
+			if b.Host == host {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// GetStatus sums the state up.
+func (m *Manager) GetStatus(context.Context, *weirv1.GetStatusRequest) (*weirv1.GetStatusResponse, error) {
+	s := m.store.State()
+	response := &weirv1.GetStatusResponse{
+		Version: m.cfg.Version, Generation: uint64(s.Generation), Store: m.store.String(),
+		Nodes: m.nodes(s, ""), Vips: uint32(len(s.VIPs)),
+	}
+	for _, vip := range s.VIPs {
+		response.Endpoints += uint32(len(vip.Endpoints))
+		for _, e := range vip.Endpoints {
+			response.Backends += uint32(len(e.Backends))
+			for _, b := range e.Backends {
+				if health, _ := s.BackendHealth(vip, e, b); health == model.HealthUnhealthy {
+					response.BackendsUnhealthy++
+				}
+			}
+		}
+	}
+	return response, nil
+}

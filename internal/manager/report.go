@@ -1,0 +1,167 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// storeEvery is how old what the store has of a node's counters may become.
+const storeEvery = 10 * time.Second
+
+// reports holds the newest report of each node that reports here. The store has the same but for
+// counters, which it gets every storeEvery.
+type reports struct {
+	mu     *sync.Mutex
+	newest map[string]report
+}
+
+type report struct {
+	store.NodeStatus
+	detail *weirv1.NodeStatus // mux and host only
+	stored time.Time
+}
+
+func newReports() reports { return reports{mu: &sync.Mutex{}, newest: map[string]report{}} }
+
+// get returns the newest report of a node that is at least as new as stored.
+func (r reports) get(node string, stored store.NodeStatus) (report, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	newest, ok := r.newest[node]
+	return newest, ok && !newest.Seen.Before(stored.Seen)
+}
+
+func (r reports) put(node string, newest report) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.newest[node] = newest
+}
+
+func (r reports) forget(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.newest, node)
+}
+
+// ReportMux takes what a mux runs.
+func (m *Manager) ReportMux(ctx context.Context, r *weirv1.ReportMuxRequest) (*weirv1.ReportMuxResponse, error) {
+	err := m.report(ctx, model.RoleMux, r.GetName(), r.GetGeneration(), r.GetRejection(),
+		&weirv1.NodeStatus{Mux: r.GetStatus()})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return &weirv1.ReportMuxResponse{}, nil
+}
+
+// ReportHost takes what a host runs, and its backends' health.
+func (m *Manager) ReportHost(ctx context.Context, r *weirv1.ReportHostRequest) (*weirv1.ReportHostResponse, error) {
+	health, err := healthFromProto(r.GetHealth())
+	if err != nil {
+		return nil, refusal(err)
+	}
+	err = m.report(ctx, model.RoleHost, r.GetName(), r.GetGeneration(), r.GetRejection(),
+		&weirv1.NodeStatus{Host: r.GetStatus()})
+	if err == nil {
+		err = m.store.UpdateHealth(ctx, r.GetName(), func(s *store.State) desired.HostHealth {
+			return merge(s, r.GetName(), health)
+		})
+	}
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return &weirv1.ReportHostResponse{}, nil
+}
+
+func healthFromProto(list []*weirv1.BackendHealth) ([]model.BackendHealth, error) {
+	health := make([]model.BackendHealth, 0, len(list))
+	var errs []error
+	for i, p := range list {
+		h, err := rpc.BackendHealthFromProto(p)
+		for _, e := range model.FieldErrors(err) {
+			errs = append(errs, &model.FieldError{Field: fmt.Sprintf("health[%d].%s", i, e.Field), Reason: e.Reason})
+		}
+		health = append(health, h)
+	}
+	return health, errors.Join(errs...)
+}
+
+// merge returns what host said before and now of those backends that live on it and are checked.
+func merge(s *store.State, host string, said []model.BackendHealth) desired.HostHealth {
+	all := maps.Clone(s.Health[host])
+	if all == nil {
+		all = desired.HostHealth{}
+	}
+	for _, h := range said {
+		all[desired.HealthKey{Endpoint: h.Endpoint, Backend: h.Backend}] = h
+	}
+	checked := map[desired.HealthKey]bool{}
+	for _, b := range s.BackendsByHost()[host] {
+		checked[desired.HealthKey{Endpoint: b.Endpoint, Backend: b.Backend}] = b.HealthCheck != nil
+	}
+	maps.DeleteFunc(all, func(k desired.HealthKey, _ model.BackendHealth) bool { return !checked[k] })
+	return all
+}
+
+// report takes what a node says of itself, and stores it if it is news.
+func (m *Manager) report(
+	ctx context.Context, role model.Role, name string, generation uint64, rejection *weirv1.Rejection,
+	detail *weirv1.NodeStatus,
+) error {
+	state := m.store.State()
+	if state.Nodes[name].Role != role {
+		return connect.NewError(connect.CodeNotFound, fmt.Errorf("no %s %q is registered", role, name))
+	}
+	now := m.now()
+	next := report{detail: detail, stored: now, NodeStatus: store.NodeStatus{
+		Seen: now, Generation: model.Generation(generation),
+		Rejected: model.Generation(rejection.GetGeneration()), Reason: rejection.GetReason(),
+	}}
+	if before, ok := m.reports.get(name, state.Status[name]); ok && before.says(next) && now.Sub(before.stored) < storeEvery {
+		next.stored = before.stored
+		m.reports.put(name, next)
+		return nil
+	}
+	var err error
+	if next.Detail, err = protojson.Marshal(detail); err != nil {
+		return fmt.Errorf("write the status of %s: %w", name, err)
+	}
+	if next.Rejected > next.Generation && next.Rejected != state.Status[name].Rejected {
+		m.log.Warn("a node refused its tables", "node", name, "generation", next.Rejected, "reason", next.Reason)
+	}
+	if err := m.store.PutStatus(ctx, name, next.NodeStatus); err != nil {
+		return err
+	}
+	m.reports.put(name, next)
+	return nil
+}
+
+// says says whether both reports are the same but for counters.
+func (r report) says(other report) bool {
+	return r.Generation == other.Generation && r.Rejected == other.Rejected && r.Reason == other.Reason &&
+		proto.Equal(withoutCounters(r.detail), withoutCounters(other.detail))
+}
+
+func withoutCounters(detail *weirv1.NodeStatus) *weirv1.NodeStatus {
+	detail = proto.CloneOf(detail)
+	if mux := detail.GetMux(); mux != nil {
+		mux.Verdicts, mux.Endpoints = nil, nil
+	}
+	if host := detail.GetHost(); host != nil {
+		host.Verdicts, host.Sessions = nil, 0
+	}
+	return detail
+}
