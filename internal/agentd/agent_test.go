@@ -49,6 +49,11 @@ func TestSnapshotAndDeltasAreAppliedAndAcknowledged(t *testing.T) {
 	if got, want := b.datapath.took(), "muxes 1, workloads 1, apply +1 -1, generation 6"; got != want {
 		t.Errorf("the data plane was told %q, want %q", got, want)
 	}
+	b.manager.updates <- rpc.HostUpdate{Generation: 7, Muxes: muxes[:1]}
+	b.manager.await(t, "generation 7", runs(7))
+	if got, want := b.datapath.took(), "generation 7"; got != want {
+		t.Errorf("for what is none of its business the data plane was told %q, want %q", got, want)
+	}
 	if want := map[netip.Addr]int{unchecked(2).Backend.Addr(): 0}; !maps.Equal(b.datapath.live(), want) {
 		t.Errorf("workloads are %v, want %v", b.datapath.live(), want)
 	}

@@ -14,7 +14,12 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 )
 
-const reportTimeout = 5 * time.Second
+const (
+	reportTimeout = 5 * time.Second
+	// wholeEvery is how many regular reports lie between two that tell all health anew. It mends
+	// what a manager forgot without the agent's noticing.
+	wholeEvery = 15
+)
 
 // reports tells the manager what the host runs and how its backends are: at once when that
 // changed, and every statusInterval. A report that was not answered is made up for by the next.
@@ -44,11 +49,18 @@ func (r *reports) soon() {
 	}
 }
 
-// restart forgets what the manager was told: it may be another manager.
+// restart begins with a new stream, perhaps of another manager, which was told nothing yet.
 func (r *reports) restart() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.stream++
+	r.mu.Unlock()
+	r.forget()
+}
+
+// forget has all health told again.
+func (r *reports) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	clear(r.told)
 }
 
@@ -77,13 +89,16 @@ func (r *reports) sessions(live int, err error) {
 func (r *reports) run(ctx context.Context) error {
 	ticker := time.NewTicker(statusInterval)
 	defer ticker.Stop()
-	for {
+	for regular := 1; ; {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-r.wake:
 		case <-ticker.C:
 			r.tables.retry()
+			if regular++; regular%wholeEvery == 0 {
+				r.forget()
+			}
 		}
 		r.send(ctx)
 	}

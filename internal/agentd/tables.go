@@ -1,6 +1,7 @@
 package agentd
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -58,6 +59,7 @@ func (t *tables) apply(update rpc.HostUpdate) []model.HostBackend {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	whole := update.Snapshot || t.stale
+	quiet := len(update.Backends)+len(update.Removed) == 0 && slices.Equal(t.muxes, update.Muxes)
 	if update.Snapshot {
 		clear(t.backends)
 	}
@@ -68,9 +70,12 @@ func (t *tables) apply(update rpc.HostUpdate) []model.HostBackend {
 		delete(t.backends, key)
 	}
 	t.muxes, t.wanted = update.Muxes, update.Generation
-	if whole {
+	switch {
+	case whole:
 		t.settle(t.replace())
-	} else {
+	case quiet: // others' business
+		t.settle(t.datapath.SetGeneration(t.wanted))
+	default:
 		t.settle(t.change(update))
 	}
 	return slices.Collect(maps.Values(t.backends))
@@ -143,8 +148,12 @@ func (t *tables) settle(err error) {
 		t.stale, t.rejected = true, &weirv1.Rejection{Generation: uint64(t.wanted), Reason: err.Error()}
 		return
 	}
+	level := slog.LevelDebug
+	if t.stale {
+		level = slog.LevelInfo
+	}
 	if t.stale || t.running != t.wanted {
-		t.log.Info("generation runs", "generation", t.wanted, "backends", len(t.backends), "muxes", len(t.muxes))
+		t.log.Log(context.Background(), level, "generation runs", "generation", t.wanted, "backends", len(t.backends), "muxes", len(t.muxes))
 	}
 	t.running, t.stale, t.rejected = t.wanted, false, nil
 }
