@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -45,7 +46,8 @@ func (l *Logging) Logger() (*slog.Logger, error) {
 }
 
 // Run executes the command until it returns or SIGINT or SIGTERM cancels its context, and
-// returns the program's exit code. An error is told in one line.
+// returns the program's exit code: that of the error if it has one, else 1. An error is told in one
+// line.
 func Run(cmd *cobra.Command) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -54,6 +56,10 @@ func Run(cmd *cobra.Command) int {
 	cmd.SilenceUsage = true
 	if err := cmd.ExecuteContext(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", cmd.Name(), err)
+		var coded interface{ ExitCode() int }
+		if errors.As(err, &coded) {
+			return coded.ExitCode()
+		}
 		return 1
 	}
 	return 0

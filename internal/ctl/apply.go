@@ -1,0 +1,82 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+func applyCommand(s *session) *cobra.Command {
+	var files []string
+	var wait waiting
+	cmd := &cobra.Command{
+		Use:   "apply -f FILE",
+		Short: "Create or update VIPs from manifests",
+		Long: `Create or update the VIPs that manifests describe: all of them, or none if there is
+anything wrong with one.
+
+FILE is a YAML or JSON file, a folder of such, or - for standard input; -f may be
+given several times. A file may hold several documents. The form of Figure 6 of the
+paper on Ananta is read too.`,
+		Example: `  weir apply -f shop.yaml --wait
+  weir get vip shop -o yaml | sed 's/weight: 1$/weight: 0/' | weir apply -f -`,
+		Args:              arguments(0, 0, ""),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(files) == 0 {
+				return &usageError{cmd, fmt.Errorf("-f FILE is missing")}
+			}
+			return s.apply(cmd, files, wait)
+		},
+	}
+	fileFlag(cmd, &files, "`file` or folder of manifests, - for standard input; may be repeated")
+	wait.flags(cmd)
+	s.outputFlag(cmd)
+	return cmd
+}
+
+func (s *session) apply(cmd *cobra.Command, files []string, wait waiting) error {
+	resources, err := readManifests(cmd, files)
+	if err != nil {
+		return err
+	}
+	request := &weirv1.ApplyVIPsRequest{}
+	for _, r := range resources {
+		request.Vips = append(request.Vips, rpc.VIPToProto(r.VIP))
+	}
+	var response *weirv1.ApplyVIPsResponse
+	err = s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+		response, err = client.ApplyVIPs(ctx, request)
+		return locate(err, resources)
+	})
+	if err != nil {
+		return err
+	}
+	err = s.print(cmd.OutOrStdout(), message{response}, func(w io.Writer) error {
+		for _, vip := range response.GetVips() {
+			fmt.Fprintf(w, "vip %s %s\n", vip.GetName(), vip.GetChange())
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.wait(cmd, wait, response.GetGeneration())
+}
+
+// waiting holds the flags of commands that can wait for the muxes.
+type waiting struct {
+	wait    bool
+	timeout time.Duration
+}
+
+func (w *waiting) flags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&w.wait, "wait", false, "return when every registered mux runs the change")
+	cmd.Flags().DurationVar(&w.timeout, "timeout", 30*time.Second, "how long to wait with --wait")
+}

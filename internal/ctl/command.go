@@ -1,0 +1,79 @@
+package ctl
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+// ManagerVariable names the environment variable that stands for --manager.
+const ManagerVariable = "WEIR_MANAGER"
+
+const defaultManager = "http://127.0.0.1:7400"
+
+// callTime bounds one call of the manager.
+const callTime = 15 * time.Second
+
+// Config holds what tests replace.
+type Config struct {
+	Now func() time.Time // nil: time.Now
+}
+
+// session is one run of the program.
+type session struct {
+	manager string
+	format  format
+	now     func() time.Time
+}
+
+// Command returns the root command, weir.
+func Command(config Config) *cobra.Command {
+	s := &session{manager: os.Getenv(ManagerVariable), format: formatTable, now: config.Now}
+	if s.manager == "" {
+		s.manager = defaultManager
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	root := &cobra.Command{
+		Use:   "weir",
+		Short: "Operate a Weir load balancer",
+		Long: `Operate a Weir load balancer.
+
+Nouns look, verbs change: get, describe, status and explain show what is there,
+apply and delete change it.
+
+Exit status: 0 all went well; 1 something failed or was refused; 2 wrong usage;
+3 the change is made, but not every mux ran it within --timeout.`,
+		DisableAutoGenTag: true,
+	}
+	group(root)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{cmd, err} })
+	root.PersistentFlags().StringVar(&s.manager, "manager", s.manager,
+		"URL of the manager, several separated by commas; the variable "+ManagerVariable+" does the same")
+	root.PersistentFlags().Lookup("manager").DefValue = defaultManager
+	root.AddCommand(
+		applyCommand(s), deleteCommand(s),
+		getCommand(s), describeCommand(s), statusCommand(s), explainCommand(s),
+	)
+	return root
+}
+
+// connect returns a client of the manager; the caller closes it.
+func (s *session) connect() (*rpc.Client, error) { return rpc.NewClient(s.manager) }
+
+// call runs do with a client and a bound on its time.
+func (s *session) call(ctx context.Context, do func(context.Context, *rpc.Client) error) error {
+	client, err := s.connect()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	return do(ctx, client)
+}

@@ -1,0 +1,109 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+func describeCommand(s *session) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "describe",
+		Short: "Show all there is to know of a VIP or a node",
+	}
+	group(cmd)
+	cmd.AddCommand(s.describeVIPCommand(), s.describeNodeCommand())
+	return cmd
+}
+
+func (s *session) describeVIPCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "vip NAME",
+		Aliases:           []string{"vips"},
+		Short:             "Show a VIP: its endpoints, backends, their health and shares",
+		Args:              arguments(1, 1, "NAME"),
+		ValidArgsFunction: s.complete(1, vipNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+				response, err := client.GetVIP(ctx, &weirv1.GetVIPRequest{Name: args[0]})
+				if err != nil {
+					return fmt.Errorf("describe vip %s: %w", args[0], err)
+				}
+				return describeVIP(cmd.OutOrStdout(), response.GetVip())
+			})
+		},
+	}
+}
+
+func describeVIP(w io.Writer, vip *weirv1.VIP) error {
+	fmt.Fprintf(w, "Name:        %s\n", vip.GetName())
+	fmt.Fprintf(w, "Tenant:      %s\n", vip.GetTenant())
+	var labels []string
+	for _, name := range slices.Sorted(maps.Keys(vip.GetLabels())) {
+		labels = append(labels, name+"="+vip.GetLabels()[name])
+	}
+	if len(labels) > 0 {
+		fmt.Fprintf(w, "Labels:      %s\n", strings.Join(labels, ", "))
+	}
+	fmt.Fprintf(w, "Address:     %s\n", vip.GetAddress())
+	fmt.Fprintf(w, "Generation:  %d, run by %s muxes\n", vip.GetStatus().GetGeneration(), muxShare(vip))
+	for _, rejection := range vip.GetStatus().GetRejections() {
+		fmt.Fprintf(w, "Rejected:    %s\n", rejection)
+	}
+	for _, e := range vip.GetEndpoints() {
+		fmt.Fprintf(w, "\nEndpoint %s %d\n", e.GetProtocol(), e.GetPort())
+		fmt.Fprintf(w, "  Check:          %s\n", checkText(e.GetHealthCheck()))
+		fmt.Fprintf(w, "  All unhealthy:  %s\n", unhealthyText(e.GetAllUnhealthy()))
+		t := newColumns("  ", "no backends: the muxes drop what arrives",
+			"SLOT", "BACKEND", "HOST", "TUNNEL", "WEIGHT", "SHARE", "BUCKETS", "HEALTH")
+		for _, b := range e.GetBackends() {
+			t.add(b.GetStatus().GetSlot(), hostPort(b.GetAddress(), b.GetPort()), b.GetHost(), b.GetTunnel(),
+				b.GetWeight(), share(b.GetStatus()), b.GetStatus().GetBuckets(), backendState(b))
+		}
+		if err := t.write(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// share is the part of new connections that the backend gets.
+func share(status *weirv1.BackendStatus) string {
+	if status.GetBucketsTotal() == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f%%", 100*float64(status.GetBuckets())/float64(status.GetBucketsTotal()))
+}
+
+func checkText(c *weirv1.HealthCheck) string {
+	if c == nil {
+		return "none: backends count as healthy"
+	}
+	text := c.GetType()
+	if c.GetPath() != "" {
+		text += " " + c.GetPath()
+	}
+	if c.GetHost() != "" {
+		text += " of " + c.GetHost()
+	}
+	if c.GetPort() != 0 {
+		text += fmt.Sprintf(" on port %d", c.GetPort())
+	}
+	return fmt.Sprintf("%s every %s, timeout %s, rise %d, fall %d",
+		text, c.GetInterval().AsDuration(), c.GetTimeout().AsDuration(), c.GetRise(), c.GetFall())
+}
+
+func unhealthyText(policy string) string {
+	if policy == "refuse" {
+		return "refuse: drop"
+	}
+	return "keep: send to all"
+}

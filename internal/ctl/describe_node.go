@@ -1,0 +1,126 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+func (s *session) describeNodeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "node NAME",
+		Aliases:           []string{"nodes"},
+		Short:             "Show a mux or host: what it runs, its sessions, counters and warnings",
+		Args:              arguments(1, 1, "NAME"),
+		ValidArgsFunction: s.complete(1, nodeNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+				response, err := client.GetNode(ctx, &weirv1.GetNodeRequest{Name: args[0]})
+				if err != nil {
+					return fmt.Errorf("describe node %s: %w", args[0], err)
+				}
+				vips, err := client.ListVIPs(ctx, &weirv1.ListVIPsRequest{})
+				if err != nil {
+					return fmt.Errorf("describe node %s: %w", args[0], err)
+				}
+				return s.describeNode(cmd.OutOrStdout(), response.GetNode(), vips.GetVips())
+			})
+		},
+	}
+}
+
+func (s *session) describeNode(w io.Writer, n *weirv1.Node, vips []*weirv1.VIP) error {
+	fmt.Fprintf(w, "Name:        %s\n", n.GetName())
+	fmt.Fprintf(w, "Role:        %s\n", n.GetRole())
+	fmt.Fprintf(w, "Version:     %s\n", n.GetVersion())
+	fmt.Fprintf(w, "Addresses:   %s\n", strings.Join(n.GetAddresses(), ", "))
+	fmt.Fprintf(w, "State:       %s\n", s.nodeState(n))
+	fmt.Fprintf(w, "Generation:  %d\n", n.GetStatus().GetGeneration())
+	if r := n.GetStatus().GetRejection(); r.GetReason() != "" {
+		fmt.Fprintf(w, "Refused:     generation %d: %s\n", r.GetGeneration(), r.GetReason())
+	}
+	if mux := n.GetStatus().GetMux(); mux != nil {
+		if err := s.describeMux(w, mux); err != nil {
+			return err
+		}
+	}
+	if host := n.GetStatus().GetHost(); host != nil {
+		if err := describeHost(w, host); err != nil {
+			return err
+		}
+	}
+	if n.GetRole() == roleHost {
+		return describeBackends(w, n.GetName(), vips)
+	}
+	return nil
+}
+
+func (s *session) describeMux(w io.Writer, mux *weirv1.MuxStatus) error {
+	fmt.Fprintf(w, "Interface:   %s, XDP %s\n", mux.GetInterface(), mux.GetXdpMode())
+	describeWarnings(w, mux.GetWarnings())
+	fmt.Fprintln(w, "\nBGP peers")
+	t := newColumns("  ", "none: no router learns of this mux", "PEER", "AS", "STATE", "SINCE", "BFD", "ROUTES", "LAST ERROR")
+	for _, p := range mux.GetPeers() {
+		t.add(p.GetAddress(), p.GetAs(), p.GetState(), s.ago(p.GetSince()), p.GetBfd(), p.GetRoutes(), p.GetLastError())
+	}
+	if err := t.write(w); err != nil {
+		return err
+	}
+	fmt.Fprintln(w, "\nEndpoints")
+	t = newColumns("  ", "none", "ENDPOINT", "PACKETS", "BYTES")
+	for _, e := range mux.GetEndpoints() {
+		key := e.GetEndpoint()
+		t.add(key.GetProtocol()+" "+hostPort(key.GetVip(), key.GetPort()), e.GetPackets(), e.GetBytes())
+	}
+	if err := t.write(w); err != nil {
+		return err
+	}
+	return describeVerdicts(w, mux.GetVerdicts())
+}
+
+func describeHost(w io.Writer, host *weirv1.HostStatus) error {
+	fmt.Fprintf(w, "Uplink:      %s\n", host.GetUplink())
+	fmt.Fprintf(w, "Sessions:    %d\n", host.GetSessions())
+	describeWarnings(w, host.GetWarnings())
+	return describeVerdicts(w, host.GetVerdicts())
+}
+
+func describeWarnings(w io.Writer, warnings []string) {
+	for _, warning := range warnings {
+		fmt.Fprintf(w, "Warning:     %s\n", warning)
+	}
+}
+
+// describeVerdicts lists the verdicts that any packet met.
+func describeVerdicts(w io.Writer, verdicts []*weirv1.NamedCounter) error {
+	fmt.Fprintln(w, "\nVerdicts")
+	t := newColumns("  ", "no packet was seen", "VERDICT", "PACKETS", "BYTES")
+	for _, v := range verdicts {
+		if v.GetPackets() > 0 {
+			t.add(v.GetName(), v.GetPackets(), v.GetBytes())
+		}
+	}
+	return t.write(w)
+}
+
+func describeBackends(w io.Writer, host string, vips []*weirv1.VIP) error {
+	fmt.Fprintln(w, "\nBackends")
+	t := newColumns("  ", "none", "BACKEND", "VIP", "ENDPOINT", "WEIGHT", "HEALTH")
+	for _, vip := range vips {
+		for _, e := range vip.GetEndpoints() {
+			for _, b := range e.GetBackends() {
+				if b.GetHost() == host {
+					t.add(hostPort(b.GetAddress(), b.GetPort()), vip.GetName(),
+						fmt.Sprintf("%s %d", e.GetProtocol(), e.GetPort()), b.GetWeight(), backendState(b))
+				}
+			}
+		}
+	}
+	return t.write(w)
+}

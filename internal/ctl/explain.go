@@ -1,0 +1,92 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+
+	"github.com/spf13/cobra"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+func explainCommand(s *session) *cobra.Command {
+	protocol := "tcp"
+	cmd := &cobra.Command{
+		Use:   "explain SOURCE:PORT DESTINATION:PORT",
+		Short: "Say which backend a new flow gets, and why",
+		Long: `Say which backend a new flow gets, and why, from the tables that the muxes run.
+SOURCE is the client, DESTINATION the VIP.`,
+		Example: `  weir explain 198.51.100.7:40000 203.0.113.10:80
+  weir explain --protocol udp '[2001:db8::7]:5353' '[2001:db8:113::10]:53'`,
+		Args:              arguments(2, 2, "SOURCE:PORT DESTINATION:PORT"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			flow, err := parseFlow(protocol, args[0], args[1])
+			if err != nil {
+				return &usageError{cmd, err}
+			}
+			return s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+				response, err := client.Explain(ctx, &weirv1.ExplainRequest{
+					Protocol:      flow.Protocol.String(),
+					SourceAddress: flow.Source.Addr().String(), SourcePort: uint32(flow.Source.Port()),
+					DestinationAddress: flow.Destination.Addr().String(), DestinationPort: uint32(flow.Destination.Port()),
+				})
+				if err != nil {
+					return fmt.Errorf("explain %s: %w", flow, err)
+				}
+				return s.print(cmd.OutOrStdout(), message{response}, func(w io.Writer) error {
+					return explain(w, flow, response)
+				})
+			})
+		},
+	}
+	cmd.Flags().StringVar(&protocol, "protocol", protocol, "`protocol` of the flow: tcp or udp")
+	cmd.RegisterFlagCompletionFunc("protocol", cobra.FixedCompletions([]string{"tcp", "udp"}, cobra.ShellCompDirectiveNoFileComp)) //nolint:errcheck // the flag stands one line above
+	s.outputFlag(cmd)
+	return cmd
+}
+
+func parseFlow(protocol, source, destination string) (model.Flow, error) {
+	var flow model.Flow
+	var err error
+	if flow.Protocol, err = model.ParseProtocol(protocol); err != nil {
+		return flow, fmt.Errorf("read --protocol: %w", err)
+	}
+	if flow.Source, err = parseAddrPort("source", source); err != nil {
+		return flow, err
+	}
+	if flow.Destination, err = parseAddrPort("destination", destination); err != nil {
+		return flow, err
+	}
+	if flow.Source.Addr().Is4() != flow.Destination.Addr().Is4() {
+		return flow, fmt.Errorf("read the flow: %s and %s are of different families", source, destination)
+	}
+	return flow, nil
+}
+
+func parseAddrPort(what, s string) (netip.AddrPort, error) {
+	a, err := netip.ParseAddrPort(s)
+	if err != nil {
+		return a, fmt.Errorf("read the %s: must be ADDRESS:PORT or [ADDRESS]:PORT, is %q", what, s)
+	}
+	return a, nil
+}
+
+func explain(w io.Writer, flow model.Flow, r *weirv1.ExplainResponse) error {
+	fmt.Fprintf(w, "%s, by generation %d\n", flow, r.GetGeneration())
+	for i, step := range r.GetSteps() {
+		fmt.Fprintf(w, "  %d. %s\n", i+1, step)
+	}
+	b := r.GetBackend()
+	if b == nil {
+		fmt.Fprintln(w, "→ dropped: no backend")
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "→ backend %s on host %s (slot %d, weight %d)\n",
+		hostPort(b.GetAddress(), b.GetPort()), b.GetHost(), r.GetSlot(), b.GetWeight())
+	return err
+}

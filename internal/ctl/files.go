@@ -1,0 +1,151 @@
+package ctl
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirlb/weir/internal/manifest"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+// suffixes are those of the files in a folder that hold manifests.
+var suffixes = []string{".yaml", ".yml", ".json"}
+
+// problemError tells what is wrong with manifests: a line for people, then each problem.
+type problemError struct {
+	what     string // "read the manifests"
+	problems manifest.Problems
+}
+
+func (e *problemError) Error() string {
+	things := "1 problem"
+	if n := len(e.problems); n != 1 {
+		things = fmt.Sprintf("%d problems", n)
+	}
+	return fmt.Sprintf("%s: %s, nothing was changed\n%v", e.what, things, e.problems)
+}
+
+// fileFlag adds -f to cmd.
+func fileFlag(cmd *cobra.Command, names *[]string, usage string) {
+	cmd.Flags().StringArrayVarP(names, "filename", "f", nil, usage)
+	cmd.MarkFlagFilename("filename", "yaml", "yml", "json") //nolint:errcheck // the flag stands one line above
+}
+
+// readManifests reads all documents of the files named, of the files in folders named, and of stdin
+// where the name is "-". It tells warnings to the command's standard error.
+func readManifests(cmd *cobra.Command, names []string) ([]manifest.Resource, error) {
+	var resources []manifest.Resource
+	var problems manifest.Problems
+	for _, name := range names {
+		files, err := manifestFiles(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			text, err := readManifest(cmd.InOrStdin(), file)
+			if err != nil {
+				return nil, err
+			}
+			read, err := manifest.Parse(file, text)
+			var wrong manifest.Problems
+			if errors.As(err, &wrong) {
+				problems = append(problems, wrong...)
+			} else if err != nil {
+				return nil, err
+			}
+			resources = append(resources, read...)
+		}
+	}
+	if len(problems) == 0 {
+		problems = manifest.Repeated(resources)
+	}
+	if len(problems) > 0 {
+		return nil, &problemError{"read the manifests", problems}
+	}
+	for _, r := range resources {
+		for _, warning := range r.Warnings {
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: %v\n", warning)
+		}
+	}
+	return resources, nil
+}
+
+// manifestFiles returns the files that name stands for.
+func manifestFiles(name string) ([]string, error) {
+	if name == "-" {
+		return []string{name}, nil
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, readError(name, err)
+	}
+	if !info.IsDir() {
+		return []string{name}, nil
+	}
+	entries, err := os.ReadDir(name)
+	if err != nil {
+		return nil, readError(name, err)
+	}
+	var files []string
+	for _, entry := range entries {
+		if !entry.IsDir() && slices.Contains(suffixes, filepath.Ext(entry.Name())) {
+			files = append(files, filepath.Join(name, entry.Name()))
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("read %s: the folder holds no .yaml, .yml or .json file", name)
+	}
+	return files, nil
+}
+
+func readManifest(stdin io.Reader, file string) ([]byte, error) {
+	if file == "-" {
+		text, err := io.ReadAll(stdin)
+		if err != nil {
+			return nil, readError("standard input", err)
+		}
+		return text, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, readError(file, err)
+	}
+	return text, nil
+}
+
+func readError(name string, err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		err = path.Err
+	}
+	return fmt.Errorf("read %s: %w", name, err)
+}
+
+// locate gives a manager's refusal of resources the lines of their files.
+func locate(err error, resources []manifest.Resource) error {
+	var refused *rpc.Error
+	if !errors.As(err, &refused) || len(refused.Fields) == 0 {
+		return err
+	}
+	var problems manifest.Problems
+	for _, field := range refused.Fields {
+		var i int
+		if n, _ := fmt.Sscanf(field.Field, "vips[%d]", &i); n != 1 || i < 0 || i >= len(resources) {
+			return err
+		}
+		path := field.Field[len(fmt.Sprintf("vips[%d]", i)):]
+		if path != "" {
+			path = path[1:]
+		}
+		problems = append(problems, resources[i].Locate(&model.FieldError{Field: path, Reason: field.Reason}))
+	}
+	return &problemError{"the manager refused", problems}
+}

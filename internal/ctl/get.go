@@ -1,0 +1,110 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/manifest"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+func getCommand(s *session) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "get",
+		Short: "List VIPs or nodes, a line each",
+		Example: `  weir get vips
+  weir get nodes --role mux
+  weir get vip shop -o yaml > shop.yaml`,
+	}
+	group(cmd)
+	cmd.AddCommand(s.getVIPsCommand(), s.getNodesCommand())
+	return cmd
+}
+
+func (s *session) getVIPsCommand() *cobra.Command {
+	var tenant string
+	cmd := &cobra.Command{
+		Use:               "vips [NAME]",
+		Aliases:           []string{"vip"},
+		Short:             "List VIPs, or the one named; as YAML or JSON they can be applied again",
+		Args:              arguments(0, 1, "[NAME]"),
+		ValidArgsFunction: s.complete(1, vipNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+				if len(args) == 0 {
+					response, err := client.ListVIPs(ctx, &weirv1.ListVIPsRequest{Tenant: tenant})
+					if err != nil {
+						return fmt.Errorf("list vips: %w", err)
+					}
+					return s.printVIPs(cmd.OutOrStdout(), response.GetVips())
+				}
+				response, err := client.GetVIP(ctx, &weirv1.GetVIPRequest{Name: args[0]})
+				if err != nil {
+					return fmt.Errorf("get vip %s: %w", args[0], err)
+				}
+				return s.printVIPs(cmd.OutOrStdout(), []*weirv1.VIP{response.GetVip()})
+			})
+		},
+	}
+	cmd.Flags().StringVar(&tenant, "tenant", "", "only those of the `tenant`")
+	s.outputFlag(cmd)
+	return cmd
+}
+
+func (s *session) printVIPs(w io.Writer, vips []*weirv1.VIP) error {
+	if s.format == formatTable {
+		return vipTable(vips).write(w)
+	}
+	documents, err := vipDocuments(vips)
+	if err != nil {
+		return err
+	}
+	if s.format == formatYAML {
+		text, err := manifest.Encode(documents...)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(text)
+		return err
+	}
+	if len(documents) == 1 {
+		return s.print(w, documents[0], nil)
+	}
+	return s.print(w, documents, nil)
+}
+
+func (s *session) getNodesCommand() *cobra.Command {
+	var role string
+	cmd := &cobra.Command{
+		Use:               "nodes [NAME]",
+		Aliases:           []string{"node"},
+		Short:             "List muxes and hosts, or the one named",
+		Args:              arguments(0, 1, "[NAME]"),
+		ValidArgsFunction: s.complete(1, nodeNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+				if len(args) == 0 {
+					response, err := client.ListNodes(ctx, &weirv1.ListNodesRequest{Role: role})
+					if err != nil {
+						return fmt.Errorf("list nodes: %w", err)
+					}
+					return s.print(cmd.OutOrStdout(), messages(response.GetNodes()), s.nodeTable(response.GetNodes()).write)
+				}
+				response, err := client.GetNode(ctx, &weirv1.GetNodeRequest{Name: args[0]})
+				if err != nil {
+					return fmt.Errorf("get node %s: %w", args[0], err)
+				}
+				nodes := []*weirv1.Node{response.GetNode()}
+				return s.print(cmd.OutOrStdout(), message{response.GetNode()}, s.nodeTable(nodes).write)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&role, "role", "", "only nodes of the `role` mux or host")
+	cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"mux", "host"}, cobra.ShellCompDirectiveNoFileComp)) //nolint:errcheck // the flag stands one line above
+	s.outputFlag(cmd)
+	return cmd
+}

@@ -1,0 +1,114 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+// pollTime is the time between two looks at the manager's status.
+const pollTime = 100 * time.Millisecond
+
+// lagError says which muxes do not run a generation yet, and why.
+type lagError struct {
+	generation uint64
+	timeout    time.Duration
+	reasons    []string
+}
+
+func (e *lagError) Error() string {
+	return fmt.Sprintf("wait for the muxes to run generation %d: not done after %s: %s",
+		e.generation, e.timeout, strings.Join(e.reasons, "; "))
+}
+
+// ExitCode is what the program ends with.
+func (e *lagError) ExitCode() int { return exitWaiting }
+
+// wait returns when every registered mux runs the generation, if the flags ask for it.
+func (s *session) wait(cmd *cobra.Command, flags waiting, generation uint64) error {
+	if !flags.wait {
+		return nil
+	}
+	client, err := s.connect()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), flags.timeout)
+	defer cancel()
+	lag := &lagError{generation: generation, timeout: flags.timeout, reasons: []string{"the manager did not answer"}}
+	ticker := time.NewTicker(pollTime)
+	defer ticker.Stop()
+	for {
+		muxes, err := muxNodes(ctx, client)
+		switch {
+		case err == nil:
+			lag.reasons = s.lagging(muxes, generation)
+			if len(lag.reasons) == 0 {
+				fmt.Fprintln(cmd.ErrOrStderr(), programmed(len(muxes), generation))
+				return nil
+			}
+		case ctx.Err() == nil:
+			lag.reasons = []string{err.Error()}
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			if errors.Is(cmd.Context().Err(), context.Canceled) {
+				return fmt.Errorf("wait for generation %d: interrupted, the change is made all the same", generation)
+			}
+			return lag
+		}
+	}
+}
+
+func muxNodes(ctx context.Context, client *rpc.Client) ([]*weirv1.Node, error) {
+	response, err := client.ListNodes(ctx, &weirv1.ListNodesRequest{Role: string(model.RoleMux)})
+	return response.GetNodes(), err
+}
+
+func programmed(muxes int, generation uint64) string {
+	switch muxes {
+	case 0:
+		return "no mux is registered: nothing forwards packets yet, start weir-mux"
+	case 1:
+		return fmt.Sprintf("the mux runs generation %d", generation)
+	}
+	return fmt.Sprintf("all %d muxes run generation %d", muxes, generation)
+}
+
+// lagging says why each mux that does not run the generation yet does not.
+func (s *session) lagging(muxes []*weirv1.Node, generation uint64) []string {
+	var reasons []string
+	for _, mux := range muxes {
+		if mux.GetStatus().GetGeneration() < generation {
+			reasons = append(reasons, fmt.Sprintf("%s %s", mux.GetName(), s.lagReason(mux.GetStatus())))
+		}
+	}
+	slices.Sort(reasons)
+	return reasons
+}
+
+func (s *session) lagReason(status *weirv1.NodeStatus) string {
+	runs := fmt.Sprintf("it runs generation %d", status.GetGeneration())
+	if status.GetGeneration() == 0 {
+		runs = "it runs none"
+	}
+	rejection := status.GetRejection()
+	switch {
+	case !status.GetConnected():
+		return fmt.Sprintf("is disconnected, last seen %s, %s", s.ago(status.GetLastSeen()), runs)
+	case rejection.GetReason() != "":
+		return fmt.Sprintf("refused generation %d (%s), %s", rejection.GetGeneration(), rejection.GetReason(), runs)
+	}
+	return "is connected but slow, " + runs
+}
