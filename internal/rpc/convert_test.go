@@ -1,0 +1,209 @@
+package rpc
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/flowhash"
+	"github.com/weirlb/weir/internal/model"
+)
+
+var byValue = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+
+var byValuePort = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
+
+func drawAddr(t *rapid.T, v4 bool) netip.Addr {
+	if v4 {
+		return netip.AddrFrom4([4]byte{10, rapid.Byte().Draw(t, "b"), rapid.Byte().Draw(t, "c"), rapid.Byte().Draw(t, "d")})
+	}
+	a := netip.MustParseAddr("2001:db8::").As16()
+	copy(a[12:], rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "low"))
+	return netip.AddrFrom16(a)
+}
+
+func drawPort(t *rapid.T) uint16 { return rapid.Uint16Min(1).Draw(t, "port") }
+
+func drawKey(t *rapid.T) model.EndpointKey {
+	return model.EndpointKey{
+		VIP:      drawAddr(t, rapid.Bool().Draw(t, "v4")),
+		Protocol: rapid.SampledFrom([]model.Protocol{model.TCP, model.UDP}).Draw(t, "protocol"),
+		Port:     drawPort(t),
+	}
+}
+
+func drawCheck(t *rapid.T) *model.HealthCheck {
+	if rapid.Bool().Draw(t, "unchecked") {
+		return nil
+	}
+	c := &model.HealthCheck{
+		Type: model.CheckHTTP, Path: "/healthz", Host: "shop.example", Port: rapid.Uint16().Draw(t, "check port"),
+		Interval: time.Duration(rapid.Int64Range(2, 1e11).Draw(t, "interval")),
+		Rise:     rapid.Uint32Min(1).Draw(t, "rise"), Fall: rapid.Uint32Min(1).Draw(t, "fall"),
+	}
+	c.Timeout = c.Interval / 2
+	return c
+}
+
+func drawVIP(t *rapid.T) model.VIP {
+	v4 := rapid.Bool().Draw(t, "v4")
+	vip := model.VIP{Name: "shop", Tenant: "acme", Labels: map[string]string{"tier": "web"}, Address: drawAddr(t, v4)}
+	for i := range rapid.IntRange(1, 3).Draw(t, "endpoints") {
+		e := model.Endpoint{Protocol: model.TCP, Port: uint16(i + 1), HealthCheck: drawCheck(t), AllUnhealthy: model.Refuse}
+		for j := range rapid.IntRange(0, 3).Draw(t, "backends") {
+			e.Backends = append(e.Backends, model.Backend{
+				Address: netip.MustParseAddr(map[bool]string{true: "10.1.2.3", false: "2001:db8:1::3"}[v4]),
+				Port:    uint16(j + 1), Host: "host1", Weight: rapid.Uint32Max(model.MaxWeight).Draw(t, "weight"),
+				Tunnel: netip.AddrFrom4([4]byte{172, 16, byte(i), byte(j)}),
+			})
+		}
+		vip.Endpoints = append(vip.Endpoints, e)
+	}
+	return vip
+}
+
+func TestVIPsComeBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		vip := drawVIP(t)
+		back, err := VIPFromProto(VIPToProto(vip))
+		if err != nil || !reflect.DeepEqual(vip, back) {
+			t.Fatalf("%+v came back as %+v, %v", vip, back, err)
+		}
+	})
+}
+
+func TestUpdatesComeBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		mux := MuxUpdate{
+			Generation: model.Generation(rapid.Uint64().Draw(t, "generation")), Snapshot: true,
+			HashKey: flowhash.Key{1, 2, 3}, Removed: []model.EndpointKey{drawKey(t)},
+			Endpoints: []model.MuxEndpoint{{
+				Key: drawKey(t), Tenant: "acme", Buckets: []model.Slot{1, 8191, 1, 1},
+				Backends: []model.MuxBackend{
+					{Slot: 1, Tunnel: drawAddr(t, true), Backend: netip.AddrPortFrom(drawAddr(t, false), drawPort(t))},
+					{Slot: 8191, Tunnel: drawAddr(t, false), Backend: netip.AddrPortFrom(drawAddr(t, true), drawPort(t)), Down: true},
+				},
+			}},
+		}
+		muxBack, err := MuxUpdateFromProto(MuxUpdateToProto(mux))
+		if diff := cmp.Diff(mux, muxBack, byValue, byValuePort); err != nil || diff != "" {
+			t.Fatalf("a mux's update came back otherwise: %v\n%s", err, diff)
+		}
+		backend := model.HostBackend{
+			Endpoint: drawKey(t), Tunnel: drawAddr(t, true), HealthCheck: drawCheck(t),
+			Backend: netip.AddrPortFrom(drawAddr(t, true), drawPort(t)),
+		}
+		host := HostUpdate{
+			Generation: 7, Muxes: []netip.Addr{drawAddr(t, true), drawAddr(t, false)},
+			Backends: []model.HostBackend{backend}, Removed: []model.HostBackendKey{backend.Key()},
+		}
+		hostBack, err := HostUpdateFromProto(HostUpdateToProto(host))
+		if diff := cmp.Diff(host, hostBack, byValue, byValuePort); err != nil || diff != "" {
+			t.Fatalf("a host's update came back otherwise: %v\n%s", err, diff)
+		}
+		health := model.BackendHealth{Endpoint: drawKey(t), Backend: backend.Backend, Health: model.HealthUnhealthy, Reason: "refused"}
+		if back, err := BackendHealthFromProto(BackendHealthToProto(health)); err != nil || back != health {
+			t.Fatalf("%v came back as %v, %v", health, back, err)
+		}
+	})
+}
+
+func TestDefaultsOfAVIP(t *testing.T) {
+	vip, err := VIPFromProto(&weirv1.VIP{Name: "shop", Address: "203.0.113.1", Endpoints: []*weirv1.Endpoint{{
+		Protocol: "tcp", Port: 80, HealthCheck: &weirv1.HealthCheck{Type: "tcp"},
+		Backends: []*weirv1.Backend{{Address: "10.0.0.1", Port: 80, Host: "host1"}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := model.HealthCheck{Type: model.CheckTCP, Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3}
+	if vip.Tenant != "default" || vip.Endpoints[0].Backends[0].Weight != 1 || *vip.Endpoints[0].HealthCheck != want {
+		t.Errorf("got %+v, %+v", vip, vip.Endpoints[0].HealthCheck)
+	}
+}
+
+func TestWhatFromProtoRefuses(t *testing.T) {
+	key := func() *weirv1.EndpointKey { return &weirv1.EndpointKey{Vip: "203.0.113.1", Protocol: "TCP", Port: 80} }
+	backend := func(slot uint32) *weirv1.MuxBackend {
+		return &weirv1.MuxBackend{Slot: slot, Tunnel: "10.0.0.1", Address: "10.0.0.1", Port: 80}
+	}
+	mux := func(change func(*weirv1.MuxEndpoint)) error {
+		e := &weirv1.MuxEndpoint{Endpoint: key(), Buckets: []uint32{1, 1}, Backends: []*weirv1.MuxBackend{backend(1)}}
+		change(e)
+		_, err := MuxEndpointFromProto(e)
+		return err
+	}
+	_, hashErr := MuxUpdateFromProto(&weirv1.SyncMuxResponse{Snapshot: true, HashKey: []byte{1}})
+	if hashErr == nil {
+		t.Error("a hash key of one byte was accepted")
+	}
+	_, hostErr := HostUpdateFromProto(&weirv1.SyncHostResponse{Muxes: []string{"x"}, Removed: []*weirv1.HostBackendKey{nil}})
+	_, nodeErr := HostFromProto(&weirv1.SyncHostRequest{Name: "Host 1"})
+	for _, c := range []struct {
+		err  error
+		want []string
+	}{
+		{mux(func(*weirv1.MuxEndpoint) {}), nil},
+		{mux(func(e *weirv1.MuxEndpoint) { e.Endpoint = nil }), []string{"endpoint.vip", "endpoint.protocol", "endpoint.port"}},
+		{mux(func(e *weirv1.MuxEndpoint) { e.Buckets = []uint32{1, 1, 1} }), []string{"buckets"}},
+		{mux(func(e *weirv1.MuxEndpoint) { e.Buckets = []uint32{1, 2} }), []string{"buckets[1]"}},
+		{mux(func(e *weirv1.MuxEndpoint) { e.Buckets = []uint32{0} }), []string{"buckets[0]"}},
+		{mux(func(e *weirv1.MuxEndpoint) { e.Buckets = []uint32{65537} }), []string{"buckets[0]"}},
+		{mux(func(e *weirv1.MuxEndpoint) { e.Backends = append(e.Backends, backend(8192)) }), []string{"backends[1].slot"}},
+		{mux(func(e *weirv1.MuxEndpoint) { e.Backends = append(e.Backends, backend(1)) }), []string{"backends[1].slot"}},
+		{mux(func(e *weirv1.MuxEndpoint) { e.Backends[0].Tunnel = "::ffff:10.0.0.1" }), []string{"backends[0].tunnel"}},
+		{hostErr, []string{"muxes[0]", "removed[0].endpoint.vip", "removed[0].endpoint.protocol", "removed[0].endpoint.port", "removed[0].tunnel"}},
+		{nodeErr, []string{"name", "addresses"}},
+	} {
+		var got []string
+		for _, e := range model.FieldErrors(c.err) {
+			got = append(got, e.Field)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("refused %v, want %v: %v", got, c.want, c.err)
+		}
+	}
+}
+
+// Any bytes at all become a valid value or an error, never a panic.
+func FuzzFromProto(f *testing.F) {
+	seed, err := proto.Marshal(&weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{VIPToProto(model.VIP{
+		Name: "shop", Tenant: "acme", Address: netip.MustParseAddr("203.0.113.1"),
+		Endpoints: []model.Endpoint{{Protocol: model.TCP, Port: 80}},
+	})}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(seed)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var apply weirv1.ApplyVIPsRequest
+		if proto.Unmarshal(data, &apply) == nil {
+			vips, err := VIPsFromProto(apply.Vips)
+			for _, vip := range vips {
+				if err == nil && vip.Validate() != nil {
+					t.Errorf("accepted %+v: %v", vip, vip.Validate())
+				}
+			}
+		}
+		var mux weirv1.SyncMuxResponse
+		if proto.Unmarshal(data, &mux) == nil {
+			if _, err := MuxUpdateFromProto(&mux); err != nil && fmt.Sprint(err) == "" {
+				t.Error("refused without a reason")
+			}
+		}
+		var host weirv1.SyncHostResponse
+		if proto.Unmarshal(data, &host) == nil {
+			if _, err := HostUpdateFromProto(&host); err != nil && fmt.Sprint(err) == "" {
+				t.Error("refused without a reason")
+			}
+		}
+	})
+}
