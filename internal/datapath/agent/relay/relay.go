@@ -18,17 +18,18 @@ import (
 type Relay struct {
 	objects relayObjects
 	link    link.Link
-	ifindex int
+	to      int
 }
 
-// Attach starts a relay at the interface, in the calling thread's network namespace.
-func Attach(ifindex int) (*Relay, error) {
-	r := &Relay{ifindex: ifindex}
+// Attach starts a relay from the ingress of one interface to another one, in the calling thread's
+// network namespace.
+func Attach(from, to int) (*Relay, error) {
+	r := &Relay{to: to}
 	if err := loadRelayObjects(&r.objects, nil); err != nil {
 		return nil, fmt.Errorf("load relay: %w", err)
 	}
 	attached, err := link.AttachTCX(link.TCXOptions{
-		Interface: ifindex, Program: r.objects.Relay, Attach: ebpf.AttachTCXIngress,
+		Interface: from, Program: r.objects.Relay, Attach: ebpf.AttachTCXIngress,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("attach relay: %w", err), r.objects.Close())
@@ -37,10 +38,10 @@ func Attach(ifindex int) (*Relay, error) {
 	return r, nil
 }
 
-// Send has packets for vip encapsulated from source to tunnel, out of the same interface.
+// Send has packets for vip encapsulated from source to tunnel, out of the relay's other interface.
 func (r *Relay) Send(vip, source, tunnel netip.Addr) error {
 	way := relayWay{
-		Source: toAddress(source), Tunnel: toAddress(tunnel), Interface: uint32(r.ifindex),
+		Source: toAddress(source), Tunnel: toAddress(tunnel), Interface: uint32(r.to),
 	}
 	if err := r.objects.Ways.Put(toAddress(vip), way); err != nil {
 		return fmt.Errorf("set way of %s: %w", vip, err)
