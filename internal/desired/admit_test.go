@@ -1,0 +1,195 @@
+package desired
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+// town has two hosts, a mux and the VIP blog.
+func town() State {
+	return State{
+		Nodes: map[string]model.Node{
+			"host1": {Name: "host1", Role: model.RoleHost, Addresses: []netip.Addr{addr("10.2.1.2"), addr("2001:db8:2::2")}},
+			"host2": {Name: "host2", Role: model.RoleHost, Addresses: []netip.Addr{addr("10.2.2.2")}},
+			"mux1":  {Name: "mux1", Role: model.RoleMux, Addresses: []netip.Addr{addr("10.1.1.2")}},
+		},
+		VIPs: map[string]model.VIP{"blog": newVIP("blog", "203.0.113.20", on("host1", "10.3.1.20"))},
+	}
+}
+
+func on(host, address string) model.Backend {
+	return model.Backend{Address: addr(address), Port: 80, Host: host, Weight: 1}
+}
+
+func through(b model.Backend, tunnel string) model.Backend {
+	b.Tunnel = addr(tunnel)
+	return b
+}
+
+func newVIP(name, address string, backends ...model.Backend) model.VIP {
+	return model.VIP{
+		Name: name, Tenant: "default", Address: addr(address),
+		Endpoints: []model.Endpoint{{Protocol: model.TCP, Port: 80, Backends: backends}},
+	}
+}
+
+func TestAdmit(t *testing.T) {
+	const first = "vips[0].endpoints[0].backends[0]"
+	for _, c := range []struct {
+		name string
+		vips []model.VIP
+		want []string // all refusals, in order; none: admitted
+	}{
+		{"fits", []model.VIP{newVIP("shop", "203.0.113.10", on("host1", "10.3.1.10"), on("host2", "10.3.2.10"))}, nil},
+		{"replaces itself", []model.VIP{newVIP("blog", "203.0.113.20", on("host2", "10.3.1.20"))}, nil},
+		{"moves its address", []model.VIP{newVIP("blog", "203.0.113.21"), newVIP("shop", "203.0.113.20")}, nil},
+		{"same DIP for two VIPs", []model.VIP{newVIP("shop", "203.0.113.10", on("host1", "10.3.1.20"))}, nil},
+		{"the host's own address", []model.VIP{newVIP("shop", "203.0.113.10", on("host1", "10.2.1.2"))}, nil},
+		{
+			"name twice",
+			[]model.VIP{newVIP("shop", "203.0.113.10"), newVIP("shop", "203.0.113.11")},
+			[]string{"vips[1].name: is shop again, as vips[0]"},
+		},
+		{
+			"address taken",
+			[]model.VIP{newVIP("shop", "203.0.113.20")},
+			[]string{"vips[0].address: 203.0.113.20 is the address of VIP blog already"},
+		},
+		{
+			"address twice in one apply",
+			[]model.VIP{newVIP("a", "203.0.113.1"), newVIP("b", "203.0.113.1")},
+			[]string{
+				"vips[0].address: 203.0.113.1 is the address of VIP b already",
+				"vips[1].address: 203.0.113.1 is the address of VIP a already",
+			},
+		},
+		{
+			"address of a backend",
+			[]model.VIP{newVIP("shop", "10.3.1.20")},
+			[]string{"vips[0].address: 10.3.1.20 is the address of a backend of VIP blog"},
+		},
+		{
+			"address of a node",
+			[]model.VIP{newVIP("shop", "10.1.1.2")},
+			[]string{"vips[0].address: 10.1.1.2 is an address of node mux1"},
+		},
+		{
+			"backend is a VIP",
+			[]model.VIP{newVIP("shop", "203.0.113.10", on("host1", "203.0.113.20"))},
+			[]string{first + ".address: 203.0.113.20 is the address of VIP blog"},
+		},
+		{
+			"tunnel is a VIP",
+			[]model.VIP{newVIP("shop", "203.0.113.10", through(on("host1", "10.3.1.9"), "203.0.113.20"))},
+			[]string{first + ".tunnel: 203.0.113.20 is the address of VIP blog"},
+		},
+		{
+			"unknown host",
+			[]model.VIP{newVIP("shop", "203.0.113.10", on("host3", "10.3.1.9"))},
+			[]string{first + `.host: no host "host3" is registered: there are host1, host2`},
+		},
+		{
+			"unknown address of a host",
+			[]model.VIP{newVIP("shop", "203.0.113.10", on("10.2.9.9", "10.3.1.9"))},
+			[]string{first + `.host: no host "10.2.9.9" is registered: there are host1, host2`},
+		},
+		{
+			"mux as host",
+			[]model.VIP{newVIP("shop", "203.0.113.10", on("mux1", "10.3.1.9"))},
+			[]string{first + ".host: mux1 is a mux, not a host"},
+		},
+		{
+			"tunnel of another VIP's other host",
+			[]model.VIP{newVIP("shop", "203.0.113.10", on("host2", "10.3.1.20"))},
+			[]string{first + ".address: 10.3.1.20 leads to host host1, by VIP blog: an address belongs to one host"},
+		},
+		{
+			"tunnel is another node's address",
+			[]model.VIP{newVIP("shop", "203.0.113.10", through(on("host1", "10.3.1.9"), "10.2.2.2"))},
+			[]string{first + ".tunnel: 10.2.2.2 is an address of node host2, not of host1"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := town().Admit(c.vips)
+			var got []string
+			for _, e := range model.FieldErrors(err) {
+				got = append(got, e.Error())
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("refused %q\nwant %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestHostsByAddressBecomeNames(t *testing.T) {
+	given := newVIP("shop", "203.0.113.10", on("10.2.2.2", "10.3.2.9"), on("2001:db8:2::2", "10.3.1.9"))
+	admitted, err := town().Admit([]model.VIP{given})
+	if err != nil {
+		t.Fatal(err)
+	}
+	backends := admitted[0].Endpoints[0].Backends
+	if backends[0].Host != "host2" || backends[1].Host != "host1" {
+		t.Errorf("hosts are %s and %s, want host2 and host1", backends[0].Host, backends[1].Host)
+	}
+	if given.Endpoints[0].Backends[0].Host != "10.2.2.2" {
+		t.Error("Admit changed what it was given")
+	}
+}
+
+func TestAdmitNode(t *testing.T) {
+	for _, c := range []struct {
+		node model.Node
+		want string
+	}{
+		{model.Node{Name: "host1", Role: model.RoleHost, Addresses: []netip.Addr{addr("10.2.1.9")}}, ""},
+		{model.Node{Name: "host1", Role: model.RoleMux}, "name: host1 is registered as a host already: take another --name"},
+		{
+			model.Node{Name: "mux2", Role: model.RoleMux, Addresses: []netip.Addr{addr("203.0.113.20")}},
+			"addresses[0]: 203.0.113.20 is the address of VIP blog",
+		},
+	} {
+		got := ""
+		if err := town().AdmitNode(c.node); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%+v: got %q, want %q", c.node, got, c.want)
+		}
+	}
+}
+
+func TestKnownHostsAreListedBriefly(t *testing.T) {
+	if got := list(strings.Split("abcdefghijkl", "")); !strings.HasSuffix(got, "j and 2 more") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestWhatAddsToHosts(t *testing.T) {
+	old := newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9"), on("host2", "10.3.2.9"))
+	weight := newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9"), on("host2", "10.3.2.9"))
+	weight.Endpoints[0].Backends[0].Weight = 7
+	for _, c := range []struct {
+		name string
+		vip  model.VIP
+		want bool
+	}{
+		{"the same", old, false},
+		{"another weight", weight, false},
+		{"one less", newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9")), false},
+		{"one more", newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9"), on("host1", "10.3.1.8")), true},
+		{"another host", newVIP("shop", "203.0.113.10", on("host2", "10.3.1.9")), true},
+		{"another tunnel", newVIP("shop", "203.0.113.10", through(on("host1", "10.3.1.9"), "10.2.1.2")), true},
+		{"another address", newVIP("shop", "203.0.113.11", on("host1", "10.3.1.9")), true},
+	} {
+		if got := AddsToHosts(old, c.vip); got != c.want {
+			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
+		}
+	}
+}
