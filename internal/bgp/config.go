@@ -14,7 +14,7 @@ import (
 type Config struct {
 	AS       uint32
 	RouterID netip.Addr // IPv4
-	Peers    []Peer
+	Peers    []Peer     // none: nothing is announced to anybody, and the rest does not matter
 
 	// Where packets for announced prefixes go, by family: the mux's own addresses. A family
 	// without one can't be announced.
@@ -23,7 +23,6 @@ type Config struct {
 
 	HoldTime        time.Duration // of a silent session; 0: DefaultHoldTime; whole seconds
 	GracefulRestart time.Duration // how long peers keep the routes of a speaker that restarts; 0: off
-	Restarting      bool          // the data plane forwarded while no speaker ran
 
 	Log *slog.Logger
 }
@@ -50,6 +49,9 @@ const (
 func (c Config) Validate() error {
 	var errs []error
 	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if len(c.Peers) == 0 {
+		return nil
+	}
 	if c.AS == 0 {
 		refuse("our AS must not be 0")
 	}

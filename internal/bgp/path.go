@@ -83,7 +83,7 @@ func (s *Speaker) neighbor(p *peer) *api.Peer {
 			Enabled:         true,
 			RestartTime:     uint32(s.config.GracefulRestart / time.Second),
 			DeferralTime:    uint32(deferral / time.Second),
-			LocalRestarting: s.config.Restarting,
+			LocalRestarting: s.comesBack,
 		}
 	}
 	return n

@@ -56,8 +56,9 @@ func TestMain(m *testing.M) {
 
 // job is what a speaker process does.
 type job struct {
-	Config   Config
-	Announce []netip.Prefix
+	Config    Config
+	Announce  []netip.Prefix
+	ComesBack bool
 }
 
 // speak runs a speaker that obeys lines on standard input: "announce PREFIX...", "peers" (answers one
@@ -74,6 +75,9 @@ func speak(text string) error {
 	}
 	if err := s.Announce(j.Announce); err != nil {
 		return err
+	}
+	if j.ComesBack {
+		s.ComesBack()
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -302,7 +306,18 @@ func (n *network) config(i int) Config {
 
 func (n *network) startSpeaker(i int, config Config, announce ...netip.Prefix) *speaker {
 	n.t.Helper()
-	text, err := json.Marshal(job{Config: config, Announce: announce})
+	return n.start(i, job{Config: config, Announce: announce})
+}
+
+// restartSpeaker starts a speaker whose predecessor died while the data plane went on.
+func (n *network) restartSpeaker(i int, config Config, announce ...netip.Prefix) *speaker {
+	n.t.Helper()
+	return n.start(i, job{Config: config, Announce: announce, ComesBack: true})
+}
+
+func (n *network) start(i int, j job) *speaker {
+	n.t.Helper()
+	text, err := json.Marshal(j)
 	if err != nil {
 		n.t.Fatal(err)
 	}

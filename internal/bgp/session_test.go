@@ -120,8 +120,7 @@ func TestRestartNeverWithdraws(t *testing.T) {
 				} else {
 					first.end(how)
 				}
-				config.Restarting = true
-				second := n.startSpeaker(1, config, vip4, vip6)
+				second := n.restartSpeaker(1, config, vip4, vip6)
 				second.want("up again", up)
 				// What follows proves that the router is done with the restart: a new route arrives.
 				second.say("announce " + vip4.String() + " " + vip6.String() + " 203.0.113.11/32")
@@ -139,9 +138,8 @@ func TestRestartWithOnePeerAway(t *testing.T) {
 	n := newNetwork(t, func(c *frr.Config) { c.GracefulRestart = true })
 	config := n.config(1)
 	config.GracefulRestart = 30 * time.Second
-	config.Restarting = true
 	config.Peers = append(config.Peers, Peer{Address: netip.MustParseAddr("10.8.1.77"), AS: routerAS})
-	n.startSpeaker(1, config, vip4)
+	n.restartSpeaker(1, config, vip4)
 	n.wantNextHops(vip4, "10.8.1.2")
 }
 

@@ -21,6 +21,7 @@ type Speaker struct {
 	mu        sync.Mutex
 	server    *server.BgpServer // nil unless Run runs
 	announced map[netip.Prefix]bool
+	comesBack bool
 	handOver  bool
 }
 
@@ -46,6 +47,10 @@ func New(config Config) (*Speaker, error) {
 
 // Run speaks until ctx is done. It announces what Announce was told before, in the first update.
 func (s *Speaker) Run(ctx context.Context) error {
+	if len(s.peers) == 0 {
+		<-ctx.Done()
+		return nil
+	}
 	log := quiet(s.config.Log)
 	gobgp := server.NewBgpServer(server.LoggerOption(log.logger, log.level))
 	var served sync.WaitGroup
@@ -109,6 +114,14 @@ func importNothing(ctx context.Context, gobgp *server.BgpServer) error {
 		Name: "global", Direction: api.PolicyDirection_POLICY_DIRECTION_IMPORT,
 		Policies: []*api.Policy{{Name: "own"}}, DefaultAction: api.RouteAction_ROUTE_ACTION_REJECT,
 	}})
+}
+
+// ComesBack says, before Run, that the data plane forwarded all the while that no speaker ran: the
+// peers may still have the routes of the one before, and are to keep them.
+func (s *Speaker) ComesBack() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.comesBack = true
 }
 
 // HandOver makes the end of Run leave the routes with the peers, for a successor to take over

@@ -30,10 +30,12 @@ type State struct {
 	NextHops map[netip.Addr]model.NextHop
 	Problems map[netip.Addr]string // why there is no next hop: "no route to 10.2.1.2"
 	Link     string                // what is wrong with the interface, or empty
+	MTU      int                   // of the interface
 }
 
 func (s State) equal(other State) bool {
-	return s.Link == other.Link && maps.Equal(s.NextHops, other.NextHops) && maps.Equal(s.Problems, other.Problems)
+	return s.Link == other.Link && s.MTU == other.MTU &&
+		maps.Equal(s.NextHops, other.NextHops) && maps.Equal(s.Problems, other.Problems)
 }
 
 // Times that shape how changes of the kernel's tables are followed.
@@ -198,6 +200,7 @@ func (h *NextHops) evaluate(now time.Time) {
 		NextHops: make(map[netip.Addr]model.NextHop, len(h.destinations)),
 		Problems: map[netip.Addr]string{},
 		Link:     h.linkProblem,
+		MTU:      h.link.MTU,
 	}
 	for addr, d := range h.destinations {
 		hop, problem := h.hop(addr, d, now)

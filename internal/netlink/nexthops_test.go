@@ -303,6 +303,8 @@ func TestNextHopsTellTheLink(t *testing.T) {
 	n := newNetwork(t)
 	w := n.watch("10.7.0.1")
 	w.resolves("10.7.0.1", n.mac(n.router, "eth0"))
+	n.ip(n.mux, "link set eth0 mtu 9000")
+	w.eventually("the new MTU", func(s State) bool { return s.MTU == 9000 })
 	n.ip(n.router, "link set eth0 down") // takes the carrier
 	w.eventually("down", func(s State) bool { return s.Link == "interface eth0 is down" })
 	n.ip(n.router, "link set eth0 up")

@@ -1,0 +1,191 @@
+package muxd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/bgp"
+	"github.com/weirlb/weir/internal/datapath/mux"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+// Datapath is what the daemon asks of the data plane.
+type Datapath interface {
+	Mode() string
+	Pool() (mux.Pool, error)
+	SetPool(mux.Pool) error
+	Generation() (model.Generation, error)
+	SetGeneration(model.Generation) error
+	Apply(upserts []model.MuxEndpoint, removed []model.EndpointKey) error
+	Replace(all []model.MuxEndpoint) error
+	Endpoints() ([]model.EndpointKey, error)
+	Tunnels() []netip.Addr
+	SetNextHops(map[netip.Addr]model.NextHop) error
+	Verdicts() (map[string]model.Counter, error)
+	EndpointCounters() (map[model.EndpointKey]model.Counter, error)
+	Close() error  // leaves it forwarding
+	Unload() error // ends forwarding
+}
+
+// Speaker announces routes.
+type Speaker interface {
+	Announce([]netip.Prefix) error // the full set
+	Peers() []bgp.PeerState
+	Run(ctx context.Context) error // ends by closing the sessions
+	HandOver()                     // makes that end leave the routes with the peers
+}
+
+// NextHops follows the next hops to a set of destinations.
+type NextHops interface {
+	SetDestinations([]netip.Addr)
+	Run(ctx context.Context) error
+}
+
+// Manager is what the daemon calls.
+type Manager interface {
+	SyncMux(ctx context.Context, request *weirv1.SyncMuxRequest) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error)
+	ReportMux(ctx context.Context, request *weirv1.ReportMuxRequest) (*weirv1.ReportMuxResponse, error)
+}
+
+// Config is what a Mux works with.
+type Config struct {
+	Name      string // of the node; a DNS label
+	Version   string
+	Interface string
+	Source4   netip.Addr // outer sources; one may be missing
+	Source6   netip.Addr
+	MTU       int           // of the interface, until NextHops tells another
+	Routes    Routes        // what is announced
+	DrainTime time.Duration // between the withdrawal of the routes and the end of forwarding
+	Lead      time.Duration // between the withdrawal of a VIP and the end of its endpoints
+	Datapath  Datapath      // owned by the Mux
+	Speaker   Speaker
+	NextHops  func(changed func(HopState)) (NextHops, error)
+	Manager   Manager
+	Log       *slog.Logger
+}
+
+// Mux is the daemon of one mux.
+type Mux struct {
+	config  Config
+	hops    NextHops
+	tables  *tables
+	reports *reports
+}
+
+// New takes over what the data plane runs, and announces it once Run runs.
+func New(config Config) (*Mux, error) {
+	t, err := newTables(config)
+	if err != nil {
+		return nil, err
+	}
+	m := &Mux{config: config, tables: t, reports: newReports(config, t)}
+	m.hops, err = config.NextHops(func(s HopState) {
+		t.hopsChanged(s)
+		m.reports.soon()
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.destinations = m.hops.SetDestinations
+	t.destinations(config.Datapath.Tunnels())
+	return m, t.announceLive()
+}
+
+// Run serves until ctx ends, handOver tells, or something fails that a restart may mend. Only the
+// first of these ends forwarding: the other two leave the data plane and the routes to a successor.
+func (m *Mux) Run(ctx context.Context, handOver <-chan os.Signal) error {
+	group, serving := errgroup.WithContext(context.WithoutCancel(ctx))
+	following, stopFollowing := context.WithCancel(serving)
+	defer stopFollowing()
+	resolving, stopResolving := context.WithCancel(serving)
+	defer stopResolving()
+	// The speaker must not see the failure of another part before it is told what it means.
+	speaking, stopSpeaking := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopSpeaking()
+	group.Go(func() error { return m.hops.Run(resolving) })
+	group.Go(func() error { return m.follow(following) })
+	group.Go(func() error { return m.reports.run(following) })
+	group.Go(func() error {
+		err := m.config.Speaker.Run(speaking)
+		if err == nil && speaking.Err() == nil {
+			err = errors.New("the bgp speaker ended")
+		}
+		return err
+	})
+
+	stopping := false
+	select {
+	case <-ctx.Done():
+		stopping = true
+		stopFollowing()
+		m.drain(serving)
+	case <-handOver:
+		m.config.Log.Info("handing over: forwarding goes on, routes stay")
+		m.config.Speaker.HandOver()
+	case <-serving.Done():
+		m.config.Speaker.HandOver()
+	}
+	stopFollowing()
+	stopSpeaking()
+	stopResolving()
+	err := group.Wait()
+	if stopping && err == nil {
+		return m.config.Datapath.Unload()
+	}
+	return errors.Join(err, m.config.Datapath.Close())
+}
+
+// drain withdraws the routes and forwards on until nobody can still send by them.
+func (m *Mux) drain(ctx context.Context) {
+	m.config.Log.Info("stopping: routes are withdrawn, then traffic drains", "drain", m.config.DrainTime)
+	if err := m.tables.withdrawAll(); err != nil {
+		m.config.Log.Warn("withdraw all routes", "err", err)
+	}
+	wait(ctx, m.config.DrainTime)
+}
+
+// wait waits for d, or less if ctx is done.
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// follow applies the manager's stream to the tables.
+func (m *Mux) follow(ctx context.Context) error {
+	return rpc.Follow(ctx, m.config.Log, "mux", m.open, func(message *weirv1.SyncMuxResponse) error {
+		defer m.reports.soon()
+		update, err := rpc.MuxUpdateFromProto(message)
+		if err != nil {
+			err = fmt.Errorf("read the tables of generation %d: %w", message.GetGeneration(), err)
+			m.tables.reject(model.Generation(message.GetGeneration()), err)
+			return err
+		}
+		return m.tables.apply(ctx, update)
+	})
+}
+
+// open begins a stream, by which the manager learns of the mux.
+func (m *Mux) open(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error) {
+	request := &weirv1.SyncMuxRequest{Name: m.config.Name, Version: m.config.Version}
+	for _, source := range []netip.Addr{m.config.Source4, m.config.Source6} {
+		if source.IsValid() {
+			request.Addresses = append(request.Addresses, source.String())
+		}
+	}
+	return m.config.Manager.SyncMux(ctx, request)
+}

@@ -1,0 +1,264 @@
+package muxd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirlb/weir/internal/bgp"
+	"github.com/weirlb/weir/internal/daemon"
+	"github.com/weirlb/weir/internal/datapath/mux"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/netlink"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+// DefaultPinPath is where the data plane is pinned unless a flag says otherwise.
+const DefaultPinPath = "/sys/fs/bpf/weir-mux"
+
+// withdrawLead is how long a VIP's endpoints outlive its routes: routers need about 0.1 s.
+const withdrawLead = 250 * time.Millisecond
+
+// Options are the flags of weir-mux.
+type Options struct {
+	Name      string
+	Manager   string
+	Interface string
+	PinPath   string
+	XDPMode   string
+	Source4   string
+	Source6   string
+
+	AS              uint32
+	RouterID        string
+	Peers           []string
+	Announce        string
+	Aggregates      []string
+	HoldTime        time.Duration
+	GracefulRestart time.Duration
+	DrainTime       time.Duration
+
+	MaxEndpoints, MaxBuckets, MaxBackends, MaxFlows int
+}
+
+// The values of --announce.
+const (
+	announceVIP       = "vip"
+	announceAggregate = "aggregate"
+)
+
+// Flags adds the flags to cmd; the pin path also to its subcommands.
+func (o *Options) Flags(cmd *cobra.Command) {
+	name, _, _ := strings.Cut(hostname(), ".")
+	manager := os.Getenv("WEIR_MANAGER")
+	if manager == "" {
+		manager = "http://127.0.0.1:" + rpc.DefaultPort
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&o.Name, "name", name, "name of this node")
+	flags.StringVar(&o.Manager, "manager", manager, "URL of the manager, several separated by commas [$WEIR_MANAGER]")
+	flags.StringVar(&o.Interface, "interface", "", "interface that packets for VIPs arrive on and leave by (required)")
+	flags.StringVar(&o.XDPMode, "xdp-mode", string(mux.Auto), "native (in the driver), generic (slow, works everywhere), or auto")
+	flags.StringVar(&o.Source4, "source4", "", "outer source and next hop of IPv4 (default: the interface's address)")
+	flags.StringVar(&o.Source6, "source6", "", "outer source and next hop of IPv6 (default: the interface's address)")
+	flags.Uint32Var(&o.AS, "as", 0, "our AS number; required with --peer")
+	flags.StringVar(&o.RouterID, "router-id", "", "BGP identifier, an IPv4 address (default: the IPv4 source)")
+	flags.StringArrayVar(&o.Peers, "peer", nil, "router to announce to, as address=ADDRESS,as=NUMBER[,password-file=PATH][,bfd=INTERVAL]; repeatable")
+	flags.StringVar(&o.Announce, "announce", announceVIP, "what to announce: vip (a route for each VIP) or aggregate")
+	flags.StringArrayVar(&o.Aggregates, "aggregate", nil, "prefix to announce while a VIP lies in it; repeatable; with --announce aggregate")
+	flags.DurationVar(&o.HoldTime, "hold-time", bgp.DefaultHoldTime, "silence after which a BGP session is lost")
+	flags.DurationVar(&o.GracefulRestart, "graceful-restart", 30*time.Second, "how long routers keep our routes while this program restarts; 0: not at all")
+	flags.DurationVar(&o.DrainTime, "drain-time", 2*time.Second, "how long to forward on after the routes are withdrawn, when stopped")
+	flags.IntVar(&o.MaxEndpoints, "max-endpoints", 0, "room for endpoints (default 16384)")
+	flags.IntVar(&o.MaxBuckets, "max-buckets", 0, "room for buckets of all endpoints (default 8388608)")
+	flags.IntVar(&o.MaxBackends, "max-backends", 0, "room for backends of all endpoints (default 262144)")
+	flags.IntVar(&o.MaxFlows, "max-flows", 0, "flows to remember (default 1048576)")
+	cmd.PersistentFlags().StringVar(&o.PinPath, "pin-path", DefaultPinPath, "folder on a bpffs that keeps the data plane alive")
+}
+
+// hostname is the kernel's name of this machine, or empty.
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return strings.ToLower(name)
+}
+
+// checkRoot says what to do when the process may not touch the data plane.
+func checkRoot() error {
+	if os.Geteuid() != 0 {
+		return errors.New("must run as root, to load and read eBPF programs: use sudo")
+	}
+	return nil
+}
+
+// Serve opens the data plane and runs the mux on it. It returns after a clean stop, when ctx ends, or
+// a hand-over, at SIGUSR2.
+func Serve(ctx context.Context, o Options, log *slog.Logger) error {
+	if err := checkRoot(); err != nil {
+		return err
+	}
+	s, err := o.settings(netlink.FindInterface)
+	if err != nil {
+		return err
+	}
+	handOver := make(chan os.Signal, 1)
+	signal.Notify(handOver, syscall.SIGUSR2)
+	defer signal.Stop(handOver)
+
+	client, err := rpc.NewClient(o.Manager)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	s.bgp.Log = log
+	speaker, err := bgp.New(s.bgp)
+	if err != nil {
+		return err
+	}
+	datapath, err := mux.Open(mux.Config{
+		Interface: o.Interface, PinPath: o.PinPath, Mode: s.mode, Log: log,
+		MaxEndpoints: o.MaxEndpoints, MaxBuckets: o.MaxBuckets, MaxBackends: o.MaxBackends, MaxFlows: o.MaxFlows,
+	})
+	if err != nil {
+		return err
+	}
+	if live, err := datapath.Endpoints(); err == nil && len(live) > 0 {
+		speaker.ComesBack()
+	}
+	m, err := New(Config{
+		Name: o.Name, Version: daemon.Version, Interface: o.Interface,
+		Source4: s.bgp.NextHop4, Source6: s.bgp.NextHop6, MTU: s.mtu,
+		Routes: s.routes, DrainTime: o.DrainTime, Lead: withdrawLead,
+		Datapath: datapath, Speaker: speaker, Manager: client, Log: log,
+		NextHops: func(changed func(HopState)) (NextHops, error) {
+			return netlink.New(netlink.Config{Interface: o.Interface, Changed: changed, Log: log})
+		},
+	})
+	if err != nil {
+		return errors.Join(err, datapath.Close())
+	}
+	log.Info("mux started", "name", o.Name, "interface", o.Interface, "mode", datapath.Mode(), "manager", o.Manager)
+	if len(s.bgp.Peers) == 0 {
+		log.Warn("no --peer: VIPs are announced to nobody")
+	}
+	return m.Run(ctx, handOver)
+}
+
+// Unload removes the data plane that is pinned at pinPath.
+func Unload(pinPath string) error {
+	if err := checkRoot(); err != nil {
+		return err
+	}
+	return mux.Unload(pinPath)
+}
+
+// settings are the options, read.
+type settings struct {
+	mode   mux.Mode
+	mtu    int
+	routes Routes
+	bgp    bgp.Config
+}
+
+// settings reads the options; an error names the flag, the reason and what to do.
+func (o *Options) settings(find func(string) (netlink.Interface, error)) (s settings, err error) {
+	if !model.ValidName(o.Name) {
+		return s, fmt.Errorf("read --name: must be a DNS label (lower-case letters, digits and -), is %q", o.Name)
+	}
+	if o.Interface == "" {
+		return s, errors.New("read --interface: is missing: name the interface that packets for VIPs arrive on")
+	}
+	s.mode = mux.Mode(o.XDPMode)
+	if s.mode != mux.Auto && s.mode != mux.Native && s.mode != mux.Generic {
+		return s, fmt.Errorf("read --xdp-mode: must be auto, native or generic, is %q", o.XDPMode)
+	}
+	if o.DrainTime < 0 {
+		return s, fmt.Errorf("read --drain-time: must not be negative, is %s", o.DrainTime)
+	}
+	if s.routes, err = o.routes(); err != nil {
+		return s, err
+	}
+	link, err := find(o.Interface)
+	if err != nil {
+		return s, fmt.Errorf("read --interface: %w", err)
+	}
+	s.mtu = link.MTU
+	s.bgp, err = o.speaker(link)
+	return s, err
+}
+
+func (o *Options) routes() (r Routes, err error) {
+	switch {
+	case o.Announce != announceVIP && o.Announce != announceAggregate:
+		return r, fmt.Errorf("read --announce: must be vip or aggregate, is %q", o.Announce)
+	case o.Announce == announceVIP && len(o.Aggregates) > 0:
+		return r, errors.New("read --aggregate: has no effect without --announce aggregate")
+	case o.Announce == announceAggregate && len(o.Aggregates) == 0:
+		return r, errors.New("read --announce: aggregate needs at least one --aggregate")
+	}
+	for _, text := range o.Aggregates {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			return r, fmt.Errorf("read --aggregate: must be a prefix such as 203.0.113.0/24, is %q", text)
+		}
+		r.Aggregates = append(r.Aggregates, prefix.Masked())
+	}
+	return r, nil
+}
+
+// speaker reads what concerns BGP, with defaults from the interface.
+func (o *Options) speaker(link netlink.Interface) (c bgp.Config, err error) {
+	c = bgp.Config{AS: o.AS, HoldTime: o.HoldTime, GracefulRestart: o.GracefulRestart}
+	if c.NextHop4, err = source("--source4", o.Source4, link.Address4(), netip.Addr.Is4); err != nil {
+		return c, err
+	}
+	if c.NextHop6, err = source("--source6", o.Source6, link.Address6(), netip.Addr.Is6); err != nil {
+		return c, err
+	}
+	if !c.NextHop4.IsValid() && !c.NextHop6.IsValid() {
+		return c, fmt.Errorf("interface %s has no routable address: give it one, or set --source4 or --source6", link.Name)
+	}
+	for _, text := range o.Peers {
+		peer, err := parsePeer(text)
+		if err != nil {
+			return c, fmt.Errorf("read --peer %q: %w", text, err)
+		}
+		c.Peers = append(c.Peers, peer)
+	}
+	if len(c.Peers) > 0 && o.AS == 0 {
+		return c, errors.New("read --as: is missing: BGP with --peer needs our AS number")
+	}
+	c.RouterID = c.NextHop4
+	if o.RouterID != "" {
+		if c.RouterID, err = netip.ParseAddr(o.RouterID); err != nil {
+			return c, fmt.Errorf("read --router-id: must be an IPv4 address, is %q", o.RouterID)
+		}
+	}
+	if len(c.Peers) > 0 && !c.RouterID.IsValid() {
+		return c, errors.New("read --router-id: is missing, and there is no IPv4 source to take it from")
+	}
+	return c, nil
+}
+
+func source(flag, text string, fallback netip.Addr, family func(netip.Addr) bool) (netip.Addr, error) {
+	if text == "" {
+		return fallback, nil
+	}
+	addr, err := netip.ParseAddr(text)
+	if err != nil || !family(addr) || !addr.IsGlobalUnicast() {
+		return addr, fmt.Errorf("read %s: must be a routable address of that family, is %q", flag, text)
+	}
+	return addr, nil
+}

@@ -1,0 +1,43 @@
+package muxd
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirlb/weir/internal/bgp"
+)
+
+// parsePeer reads "address=10.0.0.1,as=65000,password-file=/etc/weir/bgp,bfd=100ms".
+func parsePeer(text string) (p bgp.Peer, err error) {
+	for _, field := range strings.Split(text, ",") {
+		key, value, _ := strings.Cut(field, "=")
+		switch strings.TrimSpace(key) {
+		case "address":
+			if p.Address, err = netip.ParseAddr(value); err != nil {
+				return p, fmt.Errorf("address must be an IP address, is %q", value)
+			}
+		case "as":
+			as, err := strconv.ParseUint(value, 10, 32)
+			if err != nil || as == 0 {
+				return p, fmt.Errorf("as must be a number from 1 to 4294967295, is %q", value)
+			}
+			p.AS = uint32(as)
+		case "password-file":
+			p.PasswordFile = value
+		case "bfd":
+			if p.BFD, err = time.ParseDuration(value); err != nil || p.BFD <= 0 {
+				return p, fmt.Errorf("bfd must be an interval such as 100ms, is %q", value)
+			}
+		default:
+			return p, fmt.Errorf("unknown field %q: fields are address, as, password-file, bfd", key)
+		}
+	}
+	if !p.Address.IsValid() || p.AS == 0 {
+		return p, errors.New("address and as are required")
+	}
+	return p, nil
+}

@@ -1,0 +1,101 @@
+package muxd
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+const (
+	reportInterval = 2 * time.Second
+	reportTimeout  = 5 * time.Second
+)
+
+// reports tells the manager what the mux runs: at once when that changed, and every reportInterval.
+// A report that was not answered is made up for by the next.
+type reports struct {
+	config Config
+	tables *tables
+	wake   chan struct{} // holds at most one
+}
+
+func newReports(config Config, t *tables) *reports {
+	return &reports{config: config, tables: t, wake: make(chan struct{}, 1)}
+}
+
+// soon has a report sent without waiting for the next one's time.
+func (r *reports) soon() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (r *reports) run(ctx context.Context) error {
+	ticker := time.NewTicker(reportInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.wake:
+		case <-ticker.C:
+		}
+		if err := r.send(ctx); err != nil && ctx.Err() == nil {
+			r.config.Log.Debug("report to the manager", "err", err) // the stream tells when it is away
+		}
+	}
+}
+
+func (r *reports) send(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	generation, rejected := r.tables.current()
+	request := &weirv1.ReportMuxRequest{
+		Name: r.config.Name, Generation: uint64(generation), Status: r.status(),
+	}
+	if rejected != nil {
+		request.Rejection = &weirv1.Rejection{Generation: uint64(rejected.generation), Reason: rejected.reason}
+	}
+	_, err := r.config.Manager.ReportMux(ctx, request)
+	return err
+}
+
+func (r *reports) status() *weirv1.MuxStatus {
+	status := &weirv1.MuxStatus{
+		XdpMode: r.config.Datapath.Mode(), Interface: r.config.Interface, Warnings: r.tables.trouble(),
+	}
+	for _, p := range r.config.Speaker.Peers() {
+		status.Peers = append(status.Peers, &weirv1.BGPPeer{
+			Address: p.Address.String(), As: p.AS, State: p.State, Bfd: p.BFD,
+			Since: timestamppb.New(p.Since), Routes: uint32(p.Routes), LastError: p.LastError,
+		})
+	}
+	verdicts, err := r.config.Datapath.Verdicts()
+	if err != nil {
+		status.Warnings = append(status.Warnings, fmt.Sprintf("counters are missing: %v", err))
+	}
+	for _, name := range slices.Sorted(maps.Keys(verdicts)) {
+		c := verdicts[name]
+		status.Verdicts = append(status.Verdicts, &weirv1.NamedCounter{Name: name, Packets: c.Packets, Bytes: c.Bytes})
+	}
+	endpoints, err := r.config.Datapath.EndpointCounters()
+	if err != nil {
+		status.Warnings = append(status.Warnings, fmt.Sprintf("endpoints' counters are missing: %v", err))
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(endpoints), model.EndpointKey.Compare) {
+		c := endpoints[key]
+		status.Endpoints = append(status.Endpoints, &weirv1.EndpointCounter{
+			Endpoint: rpc.EndpointKeyToProto(key), Packets: c.Packets, Bytes: c.Bytes,
+		})
+	}
+	return status
+}

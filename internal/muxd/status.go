@@ -1,0 +1,142 @@
+package muxd
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/weirlb/weir/internal/datapath/mux"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// Status is what a mux's data plane does, as its tables say it, whether a daemon runs or not.
+type Status struct {
+	Generation model.Generation         `json:"generation"`
+	Interface  string                   `json:"interface"`
+	Mode       string                   `json:"mode"` // "native" or "generic"
+	MTU        int                      `json:"mtu"`
+	Sources    []netip.Addr             `json:"sources"`
+	Endpoints  []StatusEndpoint         `json:"endpoints"`
+	Verdicts   map[string]StatusCounter `json:"verdicts"`
+}
+
+// StatusEndpoint is one endpoint that is balanced.
+type StatusEndpoint struct {
+	Endpoint string          `json:"endpoint"`
+	Counter  StatusCounter   `json:"counter"`
+	Buckets  int             `json:"buckets"`
+	Backends []StatusBackend `json:"backends"`
+}
+
+// StatusBackend is one backend of an endpoint.
+type StatusBackend struct {
+	Slot    model.Slot `json:"slot"`
+	Tunnel  netip.Addr `json:"tunnel"`
+	Buckets int        `json:"buckets"`
+	State   string     `json:"state"`             // "up", "drains", "down"
+	NextHop string     `json:"nextHop,omitempty"` // MAC address; empty: unresolved
+}
+
+// StatusCounter counts packets.
+type StatusCounter struct {
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+// ReadStatus reads the data plane that is pinned at pinPath.
+func ReadStatus(pinPath string) (Status, error) {
+	if err := checkRoot(); err != nil {
+		return Status{}, err
+	}
+	live, err := mux.Inspect(pinPath)
+	if errors.Is(err, mux.ErrNotLoaded) {
+		return Status{}, fmt.Errorf("%w: start weir-mux, or name another --pin-path", err)
+	}
+	if err != nil {
+		return Status{}, err
+	}
+	return newStatus(live), nil
+}
+
+func newStatus(live *mux.Status) Status {
+	s := Status{
+		Generation: live.Generation, Interface: live.Interface, Mode: string(live.Mode), MTU: live.Pool.MTU,
+		Verdicts: make(map[string]StatusCounter, len(live.Verdicts)),
+	}
+	for _, source := range []netip.Addr{live.Pool.Source4, live.Pool.Source6} {
+		if source.IsValid() {
+			s.Sources = append(s.Sources, source)
+		}
+	}
+	for _, e := range live.Endpoints {
+		row := StatusEndpoint{Endpoint: e.Key.String(), Counter: StatusCounter(e.Counter), Buckets: e.Buckets}
+		for _, b := range e.Backends {
+			row.Backends = append(row.Backends, newStatusBackend(b))
+		}
+		s.Endpoints = append(s.Endpoints, row)
+	}
+	for name, counter := range live.Verdicts {
+		s.Verdicts[name] = StatusCounter(counter)
+	}
+	return s
+}
+
+func newStatusBackend(b mux.BackendStatus) StatusBackend {
+	row := StatusBackend{Slot: b.Slot, Tunnel: b.Tunnel, Buckets: b.Buckets, State: "up"}
+	switch {
+	case b.Down:
+		row.State = "down"
+	case b.Buckets == 0:
+		row.State = "drains"
+	}
+	if b.NextHop.Resolved() {
+		row.NextHop = net.HardwareAddr(b.NextHop.Destination[:]).String()
+	}
+	return row
+}
+
+// Write prints the status in format: "table" or "json".
+func (s Status) Write(to io.Writer, format string) error {
+	switch format {
+	case "json":
+		encoder := json.NewEncoder(to)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(s)
+	case "table":
+		return s.table(to)
+	}
+	return fmt.Errorf("read -o: must be table or json, is %q", format)
+}
+
+func (s Status) table(to io.Writer) error {
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "generation\t%d\n", s.Generation)
+	fmt.Fprintf(w, "interface\t%s, XDP %s, MTU %d\n", s.Interface, s.Mode, s.MTU)
+	for _, source := range s.Sources {
+		fmt.Fprintf(w, "source\t%s\n", source)
+	}
+	fmt.Fprintln(w, "\nENDPOINT\tPACKETS\tBYTES\tSLOT\tTUNNEL\tBUCKETS\tSTATE\tNEXT HOP")
+	for _, e := range s.Endpoints {
+		fmt.Fprintf(w, "%s\t%d\t%d\t\t\t%d\t\t\n", e.Endpoint, e.Counter.Packets, e.Counter.Bytes, e.Buckets)
+		for _, b := range e.Backends {
+			hop := b.NextHop
+			if hop == "" {
+				hop = "unresolved"
+			}
+			fmt.Fprintf(w, "\t\t\t%d\t%s\t%d\t%s\t%s\n", b.Slot, b.Tunnel, b.Buckets, b.State, hop)
+		}
+	}
+	fmt.Fprintln(w, "\nVERDICT\tPACKETS\tBYTES")
+	for _, name := range slices.Sorted(maps.Keys(s.Verdicts)) {
+		if c := s.Verdicts[name]; c.Packets > 0 {
+			fmt.Fprintf(w, "%s\t%d\t%d\n", name, c.Packets, c.Bytes)
+		}
+	}
+	return w.Flush()
+}

@@ -1,0 +1,293 @@
+package muxd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/weirlb/weir/internal/datapath/mux"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/netlink"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+// HopState is what NextHops tells.
+type HopState = netlink.State
+
+// rejection is a generation that was refused, and why.
+type rejection struct {
+	generation model.Generation
+	reason     string
+}
+
+// tables holds together what the data plane runs and what is announced of it.
+type tables struct {
+	config       Config
+	log          *slog.Logger
+	destinations func([]netip.Addr) // to find next hops to
+
+	mu         sync.Mutex
+	generation model.Generation
+	rejected   *rejection // the last, unless something was applied since
+	pool       mux.Pool
+	endpoints  map[model.EndpointKey]bool // live
+	leaving    map[netip.Addr]bool        // VIPs that are withdrawn but still live
+	announced  map[netip.Addr]bool        // VIPs
+	hops       HopState
+	settled    bool // every next hop was tried once
+	stopped    bool // nothing is announced any more
+	warnings   []string
+}
+
+// newTables takes over what the data plane runs.
+func newTables(config Config) (*tables, error) {
+	t := &tables{
+		config: config, log: config.Log, destinations: func([]netip.Addr) {},
+		endpoints: map[model.EndpointKey]bool{}, announced: map[netip.Addr]bool{},
+	}
+	live, err := config.Datapath.Endpoints()
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range live {
+		t.endpoints[key] = true
+	}
+	if t.generation, err = config.Datapath.Generation(); err != nil {
+		return nil, err
+	}
+	if t.pool, err = config.Datapath.Pool(); err != nil {
+		return nil, err
+	}
+	pool := t.pool
+	pool.Source4, pool.Source6, pool.MTU = config.Source4, config.Source6, config.MTU
+	return t, t.setPool(pool)
+}
+
+func (t *tables) setPool(pool mux.Pool) error {
+	if pool == t.pool {
+		return nil
+	}
+	if err := t.config.Datapath.SetPool(pool); err != nil {
+		return err
+	}
+	t.pool = pool
+	return nil
+}
+
+// announceLive announces the VIPs of live tables without waiting for anything: they were announced
+// before, and are forwarded.
+func (t *tables) announceLive() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for vip := range t.vips() {
+		t.announced[vip] = true
+	}
+	if len(t.announced) > 0 {
+		t.log.Info("took over live tables", "generation", t.generation, "endpoints", len(t.endpoints), "vips", len(t.announced))
+	}
+	t.announce()
+	return nil
+}
+
+// apply brings the data plane to the update. An error means that it was refused, and that a new
+// snapshot is needed.
+func (t *tables) apply(ctx context.Context, update rpc.MuxUpdate) error {
+	if t.withdraw(update) {
+		wait(ctx, t.config.Lead)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	err := t.program(update)
+	t.leaving = nil
+	if err != nil {
+		t.refuse(update.Generation, err)
+		t.announce() // what was leaving stays
+		return err
+	}
+	t.generation, t.rejected = update.Generation, nil
+	t.destinations(t.config.Datapath.Tunnels())
+	t.announce()
+	t.log.Debug("tables applied", "generation", update.Generation, "endpoints", len(t.endpoints))
+	return nil
+}
+
+// withdraw takes back the routes of VIPs that the update removes. It says whether there were any.
+func (t *tables) withdraw(update rpc.MuxUpdate) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.leaving = t.vips()
+	for key := range t.after(update) {
+		delete(t.leaving, key.VIP)
+	}
+	maps.DeleteFunc(t.leaving, func(vip netip.Addr, _ bool) bool { return !t.announced[vip] })
+	if len(t.leaving) == 0 {
+		return false
+	}
+	t.announce()
+	return true
+}
+
+// after are the endpoints that the update leads to.
+func (t *tables) after(update rpc.MuxUpdate) map[model.EndpointKey]bool {
+	next := map[model.EndpointKey]bool{}
+	if !update.Snapshot {
+		maps.Copy(next, t.endpoints)
+		for _, key := range update.Removed {
+			delete(next, key)
+		}
+	}
+	for _, e := range update.Endpoints {
+		next[e.Key] = true
+	}
+	return next
+}
+
+func (t *tables) program(update rpc.MuxUpdate) error {
+	change := func() error { return t.config.Datapath.Apply(update.Endpoints, update.Removed) }
+	if update.Snapshot {
+		pool := t.pool
+		pool.HashKey = update.HashKey
+		if err := t.setPool(pool); err != nil {
+			return err
+		}
+		change = func() error { return t.config.Datapath.Replace(update.Endpoints) }
+	}
+	if err := change(); err != nil {
+		return err
+	}
+	t.endpoints = t.after(update)
+	return t.config.Datapath.SetGeneration(update.Generation)
+}
+
+// reject notes that a generation could not even be read.
+func (t *tables) reject(generation model.Generation, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.refuse(generation, err)
+}
+
+func (t *tables) refuse(generation model.Generation, err error) {
+	if t.rejected == nil || t.rejected.generation != generation {
+		t.log.Error("refused tables, going on with those that run",
+			"refused", generation, "generation", t.generation, "err", err)
+	}
+	t.rejected = &rejection{generation: generation, reason: err.Error()}
+}
+
+// hopsChanged follows the next hops. Until each was tried once those of live tables are left alone:
+// they forwarded a moment ago.
+func (t *tables) hopsChanged(state HopState) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.hops = state
+	t.settled = t.settled || t.tried()
+	if !t.settled {
+		return
+	}
+	if err := t.config.Datapath.SetNextHops(state.NextHops); err != nil {
+		t.log.Error("set next hops", "err", err)
+	}
+	if pool := t.pool; state.MTU > 0 {
+		pool.MTU = state.MTU
+		if err := t.setPool(pool); err != nil {
+			t.log.Error("set the mtu", "err", err)
+		}
+	}
+	t.announce()
+}
+
+// tried says whether every destination has a next hop or a reason to have none.
+func (t *tables) tried() bool {
+	for _, tunnel := range t.config.Datapath.Tunnels() {
+		if !t.hops.NextHops[tunnel].Resolved() && t.hops.Problems[tunnel] == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// announce announces the VIPs that may be. One that was announced stays so while it is live.
+func (t *tables) announce() {
+	if t.stopped {
+		return
+	}
+	tried := t.settled && t.tried()
+	vips := t.vips()
+	maps.DeleteFunc(vips, func(vip netip.Addr, _ bool) bool {
+		return t.leaving[vip] || !t.announced[vip] && !tried
+	})
+	t.announced = vips
+	prefixes, warnings := t.config.Routes.prefixes(slices.SortedFunc(maps.Keys(vips), netip.Addr.Compare))
+	if err := t.config.Speaker.Announce(prefixes); err != nil {
+		warnings = append(warnings, reasons(err)...)
+	}
+	t.warnings = warnings
+}
+
+// withdrawAll takes all routes back, for good.
+func (t *tables) withdrawAll() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stopped = true
+	return t.config.Speaker.Announce(nil)
+}
+
+// vips are those of the live endpoints.
+func (t *tables) vips() map[netip.Addr]bool {
+	vips := map[netip.Addr]bool{}
+	for key := range t.endpoints {
+		vips[key.VIP] = true
+	}
+	return vips
+}
+
+// maxWarnings bounds how many lines of one kind are told.
+const maxWarnings = 20
+
+// trouble is what an operator should know, one line each.
+func (t *tables) trouble() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var lines []string
+	if t.hops.Link != "" {
+		lines = append(lines, t.hops.Link)
+	}
+	var problems []string
+	for _, addr := range slices.SortedFunc(maps.Keys(t.hops.Problems), netip.Addr.Compare) {
+		problems = append(problems, t.hops.Problems[addr])
+	}
+	lines = append(lines, bounded(problems)...)
+	return append(lines, bounded(t.warnings)...)
+}
+
+func bounded(lines []string) []string {
+	if len(lines) <= maxWarnings {
+		return lines
+	}
+	return append(slices.Clone(lines[:maxWarnings]), fmt.Sprintf("and %d more like these", len(lines)-maxWarnings))
+}
+
+// reasons are the errors that err joins, one line each.
+func reasons(err error) []string {
+	var joined interface{ Unwrap() []error }
+	if !errors.As(err, &joined) {
+		return []string{err.Error()}
+	}
+	var lines []string
+	for _, e := range joined.Unwrap() {
+		lines = append(lines, e.Error())
+	}
+	return lines
+}
+
+// current is what the data plane runs, and what it refused since.
+func (t *tables) current() (model.Generation, *rejection) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.generation, t.rejected
+}
