@@ -50,18 +50,15 @@ func (d *Datapath) size(spec *ebpf.CollectionSpec) {
 	}
 }
 
-// liveMaps opens what is pinned, and refuses it if its layout is not that of spec.
+// liveMaps opens what is pinned. That its layout is that of spec is checked when it is used.
 func (d *Datapath) liveMaps(spec *ebpf.CollectionSpec) (map[string]*ebpf.Map, error) {
 	maps := make(map[string]*ebpf.Map, len(spec.Maps))
-	for name, want := range spec.Maps {
+	for name := range spec.Maps {
 		live, err := ebpf.LoadPinnedMap(d.folder.Live(pinName(name)), nil)
 		if err != nil {
 			return maps, fmt.Errorf("adopt table %s: %w; %s", pinName(name), err, remedy)
 		}
 		maps[name] = live
-		if err := want.Compatible(live); err != nil {
-			return maps, fmt.Errorf("adopt table %s: %w; %s", pinName(name), err, remedy)
-		}
 	}
 	return maps, nil
 }
@@ -87,6 +84,9 @@ func describeLoad(err error) error {
 	var verifier *ebpf.VerifierError
 	if errors.As(err, &verifier) {
 		return fmt.Errorf("load agent's programs: %-5v", verifier)
+	}
+	if errors.Is(err, ebpf.ErrMapIncompatible) {
+		return fmt.Errorf("adopt tables: %w; %s", err, remedy)
 	}
 	return fmt.Errorf("load agent's programs: %w", err)
 }

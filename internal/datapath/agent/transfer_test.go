@@ -85,6 +85,7 @@ func (w *world) wantNoDrops() {
 func (w *world) transfer(t *testing.T, server *netns.NS, dip, vip string, size int) {
 	t.Helper()
 	listener := listen(t, server, dip)
+	defer listener.Close()
 	served := make(chan error, 1)
 	go func() { served <- serve(listener, size) }()
 

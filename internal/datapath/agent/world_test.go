@@ -69,8 +69,13 @@ func newWorld(t *testing.T) *world {
 // plugWorkload makes the workload's interface, which gets a new index each time.
 func (w *world) plugWorkload() {
 	w.t.Helper()
+	w.must(netns.Veth(w.host, "w0", w.workload, "eth0"))
+	w.addressWorkload()
+}
+
+func (w *world) addressWorkload() {
+	w.t.Helper()
 	w.must(
-		netns.Veth(w.host, "w0", w.workload, "eth0"),
 		w.host.AddAddress("w0", prefixes("10.77.3.1/24", "fd77:3::1/64")...),
 		w.workload.AddAddress("eth0", prefixes("10.77.3.10/24", "fd77:3::10/64")...),
 		routes(w.workload, "10.77.3.1", "fd77:3::1", "0.0.0.0/0", "::/0"))
