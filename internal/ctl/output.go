@@ -39,7 +39,7 @@ func (f *format) Set(s string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("must be %s, is %q", strings.Join(formats, ", "), s)
+	return fmt.Errorf("must be one of %s", strings.Join(formats, ", "))
 }
 
 // outputFlag adds --output to cmd.
