@@ -1,0 +1,149 @@
+package manager
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/api/v1/weirv1connect"
+)
+
+// call sends a request as curl would, and returns the answer's status and JSON.
+func call(t *testing.T, method, url, body string) (int, map[string]any) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer map[string]any
+	if err := json.Unmarshal(text, &answer); err != nil {
+		t.Fatalf("%s %s answered %d %s: %v", method, url, response.StatusCode, text, err)
+	}
+	return response.StatusCode, answer
+}
+
+const shopJSON = `{"vips": [{"name": "shop", "address": "203.0.113.10", "endpoints": [{"protocol": "TCP", "port": 80}]}]}`
+
+func TestREST(t *testing.T) {
+	url, _ := start(t, Config{})
+	if code, answer := call(t, "POST", url+"/v1/vips:apply", shopJSON); code != 200 || answer["generation"] == "0" {
+		t.Fatalf("apply: %d %v", code, answer)
+	}
+	for path, want := range map[string]string{
+		"/v1/vips":               `"name":"shop"`,
+		"/v1/vips/shop":          `"address":"203.0.113.10"`,
+		"/v1/vips?tenant=nobody": `{"vips":[]}`,
+		"/v1/nodes":              `{"nodes":[]}`,
+		"/v1/status":             `"store":"embedded: 1 member"`,
+		"/openapi.json":          `"openapi":"3.1.0"`,
+		"/v1/explain?protocol=TCP&sourceAddress=198.51.100.1&sourcePort=1024&destinationAddress=203.0.113.10&destinationPort=80": `the endpoint has no backends`,
+	} {
+		code, answer := call(t, "GET", url+path, "")
+		if text, _ := json.Marshal(answer); code != 200 || !strings.Contains(string(text), want) {
+			t.Errorf("GET %s: %d %s, want %s", path, code, text, want)
+		}
+	}
+	for path, want := range map[string]int{"/v1/vips/none": 404, "/v1/nodes/none": 404, "/v1/nodes?role=cook": 400, "/v1/nothing": 404} {
+		if code, answer := call(t, "GET", url+path, ""); code != want {
+			t.Errorf("GET %s: %d %v, want %d", path, code, answer, want)
+		}
+	}
+	if code, answer := call(t, "DELETE", url+"/v1/vips/shop", ""); code != 200 {
+		t.Errorf("delete: %d %v", code, answer)
+	}
+}
+
+func TestRESTErrorsNameTheField(t *testing.T) {
+	url, _ := start(t, Config{})
+	bad := strings.Replace(shopJSON, "203.0.113.10", "203.0.113", 1)
+	code, answer := call(t, "POST", url+"/v1/vips:apply", bad)
+	text, _ := json.Marshal(answer["details"])
+	if code != 400 || !strings.Contains(string(text), `"field":"vips[0].address"`) {
+		t.Errorf("a bad address: %d %v", code, answer)
+	}
+	misspelled := strings.Replace(shopJSON, "address", "adress", 1)
+	if code, answer := call(t, "POST", url+"/v1/vips:apply", misspelled); code != 400 || !strings.Contains(answer["message"].(string), "adress") {
+		t.Errorf("an unknown field: %d %v", code, answer)
+	}
+	if code, answer := call(t, "GET", url+"/v1/vips", ""); code != 200 || len(answer["vips"].([]any)) != 0 {
+		t.Errorf("something was applied: %v", answer)
+	}
+}
+
+func TestHealthz(t *testing.T) {
+	url, _ := start(t, Config{})
+	request, err := http.NewRequestWithContext(t.Context(), "GET", url+"/healthz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != 200 {
+		t.Errorf("got %s", response.Status)
+	}
+}
+
+func TestGRPC(t *testing.T) {
+	url, _ := start(t, Config{})
+	conn, err := grpc.NewClient(strings.TrimPrefix(url, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	client := weirv1.NewWeirServiceClient(conn)
+	if _, err := client.GetStatus(t.Context(), &weirv1.GetStatusRequest{}); err != nil {
+		t.Error(err)
+	}
+	_, err = client.ApplyVIPs(t.Context(), &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{shop()}})
+	refused := status.Convert(err)
+	if refused.Code() != codes.InvalidArgument || len(refused.Details()) != 1 {
+		t.Fatalf("unknown hosts: %v with %v", err, refused.Details())
+	}
+	bad := refused.Details()[0].(*errdetails.BadRequest)
+	if field := bad.FieldViolations[0].Field; field != "vips[0].endpoints[0].backends[0].host" {
+		t.Errorf("the error names %s", field)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stream, err := weirv1.NewSyncServiceClient(conn).SyncMux(ctx, &weirv1.SyncMuxRequest{Name: "mux1", Addresses: []string{"10.1.1.2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := stream.Recv()
+	if err != nil || !first.Snapshot || len(first.HashKey) != 40 {
+		t.Errorf("the first message is %v, %v, want a snapshot", first, err)
+	}
+}
+
+func TestConnectOverHTTP1(t *testing.T) {
+	url, _ := start(t, Config{})
+	transport := &http.Transport{DisableKeepAlives: true}
+	client := weirv1connect.NewWeirServiceClient(&http.Client{Transport: transport}, url, connect.WithProtoJSON())
+	if _, err := client.GetStatus(t.Context(), &weirv1.GetStatusRequest{}); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,232 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+// fakeMux follows a manager as weir-mux does, into maps instead of a data plane.
+type fakeMux struct {
+	name   string
+	client *rpc.Client
+
+	mu         sync.Mutex
+	generation model.Generation
+	tables     map[model.EndpointKey]model.MuxEndpoint
+	snapshots  int
+	messages   int
+	reject     string // why it refuses what comes next, if it does
+	wentBack   bool   // a generation was less than one before
+}
+
+func startMux(t *testing.T, url, name, address string) *fakeMux {
+	m := &fakeMux{name: name, client: dial(t, url), tables: map[model.EndpointKey]model.MuxEndpoint{}}
+	goFollow(t, m.name, func(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error) {
+		return m.client.SyncMux(ctx, &weirv1.SyncMuxRequest{Name: name, Addresses: []string{address}, Version: "test"})
+	}, m.apply)
+	return m
+}
+
+func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
+	u, err := rpc.MuxUpdateFromProto(p)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	report := &weirv1.ReportMuxRequest{Name: m.name, Status: &weirv1.MuxStatus{XdpMode: "native", Interface: "eth0"}}
+	m.wentBack = m.wentBack || u.Generation < m.generation
+	m.messages++
+	if m.reject != "" {
+		report.Rejection = &weirv1.Rejection{Generation: uint64(u.Generation), Reason: m.reject}
+	} else {
+		if u.Snapshot {
+			m.snapshots++
+			m.tables = map[model.EndpointKey]model.MuxEndpoint{}
+		}
+		for _, e := range u.Endpoints {
+			m.tables[e.Key] = e
+		}
+		for _, key := range u.Removed {
+			delete(m.tables, key)
+		}
+		m.generation = u.Generation
+	}
+	report.Generation = uint64(m.generation)
+	m.mu.Unlock()
+	_, err = m.client.ReportMux(context.Background(), report)
+	return err
+}
+
+func (m *fakeMux) set(reject string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reject = reject
+}
+
+func (m *fakeMux) has(generation uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return uint64(m.generation) >= generation
+}
+
+// String shows the tables as the scenarios do.
+func (m *fakeMux) String() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var b strings.Builder
+	for _, key := range slices.SortedFunc(maps.Keys(m.tables), model.EndpointKey.Compare) {
+		e := m.tables[key]
+		fmt.Fprintf(&b, "%s (tenant %s): %d buckets\n", key, e.Tenant, len(e.Buckets))
+		for _, row := range e.Backends {
+			share := 0
+			for _, slot := range e.Buckets {
+				if slot == row.Slot {
+					share++
+				}
+			}
+			fmt.Fprintf(&b, "  slot %d: %d buckets to %s through %s", row.Slot, share, row.Backend, row.Tunnel)
+			if row.Down {
+				b.WriteString(", down")
+			}
+			b.WriteString("\n")
+		}
+	}
+	if b.Len() == 0 {
+		return "no endpoints\n"
+	}
+	return b.String()
+}
+
+// fakeHost follows a manager as weir-agent does.
+type fakeHost struct {
+	name   string
+	client *rpc.Client
+
+	mu         sync.Mutex
+	generation model.Generation
+	backends   map[model.HostBackendKey]model.HostBackend
+	muxes      []netip.Addr
+	silent     bool // it does not acknowledge
+}
+
+func startHost(t *testing.T, url, name string, addresses ...string) *fakeHost {
+	h := &fakeHost{name: name, client: dial(t, url), backends: map[model.HostBackendKey]model.HostBackend{}}
+	goFollow(t, h.name, func(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncHostResponse], error) {
+		return h.client.SyncHost(ctx, &weirv1.SyncHostRequest{Name: name, Addresses: addresses, Version: "test"})
+	}, h.apply)
+	return h
+}
+
+func (h *fakeHost) apply(p *weirv1.SyncHostResponse) error {
+	u, err := rpc.HostUpdateFromProto(p)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	if u.Snapshot {
+		h.backends = map[model.HostBackendKey]model.HostBackend{}
+	}
+	for _, b := range u.Backends {
+		h.backends[b.Key()] = b
+	}
+	for _, key := range u.Removed {
+		delete(h.backends, key)
+	}
+	h.generation, h.muxes = u.Generation, u.Muxes
+	silent := h.silent
+	h.mu.Unlock()
+	if silent {
+		return nil
+	}
+	return h.report()
+}
+
+// report tells the manager the generation and health.
+func (h *fakeHost) report(health ...model.BackendHealth) error {
+	h.mu.Lock()
+	r := &weirv1.ReportHostRequest{Name: h.name, Generation: uint64(h.generation), Status: &weirv1.HostStatus{Uplink: "eth0"}}
+	h.mu.Unlock()
+	for _, b := range health {
+		r.Health = append(r.Health, rpc.BackendHealthToProto(b))
+	}
+	_, err := h.client.ReportHost(context.Background(), r)
+	return err
+}
+
+func (h *fakeHost) set(silent bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.silent = silent
+}
+
+func (h *fakeHost) has(generation uint64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return uint64(h.generation) >= generation
+}
+
+// String shows the backends as the scenarios do.
+func (h *fakeHost) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var lines []string
+	for _, b := range h.backends {
+		line := fmt.Sprintf("%s through %s: rewrite to %s", b.Endpoint, b.Tunnel, b.Backend)
+		if b.HealthCheck != nil {
+			line += fmt.Sprintf(", check by %s every %s", b.HealthCheck.Type, b.HealthCheck.Interval)
+		}
+		lines = append(lines, line+"\n")
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "") + fmt.Sprintf("accept from %v\n", h.muxes)
+}
+
+func dial(t *testing.T, url string) *rpc.Client {
+	client, err := rpc.NewClient(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+// goFollow follows a stream until the test ends.
+func goFollow[T any](
+	t *testing.T, name string,
+	open func(context.Context) (*connect.ServerStreamForClient[T], error), apply func(*T) error,
+) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	log := logger(t).With("node", name)
+	go func() { ended <- rpc.Follow(ctx, log, "tables", open, apply) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// eventually polls until done says so.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(15 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if done() {
+			return
+		}
+	}
+	t.Fatalf("waited in vain until %s", what)
+}

@@ -1,0 +1,78 @@
+package manager
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+)
+
+// childEnv makes the test binary be a manager, for the tests that kill one: its value is the data
+// directory and the address to listen on, separated by a comma.
+const childEnv = "WEIR_TEST_MANAGER"
+
+func TestMain(m *testing.M) {
+	if value, child := os.LookupEnv(childEnv); child {
+		os.Exit(runChild(value))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func logger(t *testing.T) *slog.Logger {
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
+}
+
+// start runs a manager until the test ends or stop is called, and returns its URL.
+func start(t *testing.T, cfg Config) (url string, stop func()) {
+	t.Helper()
+	if cfg.DataDir == "" {
+		cfg.DataDir = t.TempDir()
+	}
+	cfg.Listen, cfg.Version, cfg.Log = "127.0.0.1:0", "test", logger(t)
+	m, err := New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(15 * time.Second):
+			t.Error("the manager does not stop")
+		}
+		m.Close()
+	}
+	t.Cleanup(stop)
+	return "http://" + m.Address().String(), stop
+}
+
+// shop is a VIP with two backends on two hosts.
+func shop() *weirv1.VIP {
+	two := uint32(2)
+	return &weirv1.VIP{
+		Name: "shop", Tenant: "acme", Address: "203.0.113.10",
+		Endpoints: []*weirv1.Endpoint{{
+			Protocol: "TCP", Port: 80, HealthCheck: &weirv1.HealthCheck{Type: "tcp"},
+			Backends: []*weirv1.Backend{
+				{Address: "10.3.1.11", Port: 8080, Host: "host1"},
+				{Address: "10.3.2.11", Port: 8080, Host: "10.2.2.2", Weight: &two},
+			},
+		}},
+	}
+}

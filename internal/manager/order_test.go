@@ -1,0 +1,183 @@
+package manager
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// world starts a manager with two hosts and a mux.
+func world(t *testing.T) (url string, mux *fakeMux, host1, host2 *fakeHost) {
+	t.Helper()
+	url, _ = start(t, Config{})
+	host1, host2 = startHost(t, url, "host1", "10.2.1.2"), startHost(t, url, "host2", "10.2.2.2")
+	mux = startMux(t, url, "mux1", "10.1.1.2")
+	client := dial(t, url)
+	eventually(t, "all are connected", func() bool { return nodes(t, client) == 3 })
+	return url, mux, host1, host2
+}
+
+func apply(t *testing.T, url string, vips ...*weirv1.VIP) uint64 {
+	t.Helper()
+	r, err := dial(t, url).ApplyVIPs(t.Context(), &weirv1.ApplyVIPsRequest{Vips: vips})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Generation
+}
+
+// Muxes wait for the connected hosts, each for hostsGrace at most.
+func TestGate(t *testing.T) {
+	now := time.Unix(1000, 0)
+	hosts := func(host1, host2 store.NodeStatus) *store.State {
+		s := &store.State{HostsGeneration: 10}
+		s.Nodes = map[string]model.Node{
+			"host1": {Role: model.RoleHost}, "host2": {Role: model.RoleHost}, "host3": {Role: model.RoleHost}, "mux1": {Role: model.RoleMux},
+		}
+		s.Streams = map[string]bool{"host1": true, "host2": true, "mux1": true}
+		s.Status = map[string]store.NodeStatus{"host1": host1, "host2": host2}
+		return s
+	}
+	var g gate
+	wait := func(s *store.State, after time.Duration, want time.Duration) {
+		t.Helper()
+		if got := g.wait(s, now.Add(after)); got != want {
+			t.Errorf("after %s: waits %s, want %s", after, got, want)
+		}
+	}
+	at := func(n model.Generation) store.NodeStatus { return store.NodeStatus{Generation: n} }
+	wait(hosts(at(10), at(11)), 0, 0)
+	wait(hosts(at(9), at(9)), 0, hostsGrace)
+	wait(hosts(at(10), at(9)), hostsGrace/4, hostsGrace*3/4)
+	wait(hosts(at(10), store.NodeStatus{Generation: 9, Rejected: 10}), hostsGrace/2, 0)
+	wait(hosts(at(9), at(10)), hostsGrace, hostsGrace)
+	wait(hosts(at(9), at(10)), 2*hostsGrace, 0)
+	wait(hosts(at(9), at(9)), 2*hostsGrace, hostsGrace) // host1 had its time, host2 not
+}
+
+func TestMuxesWaitForHosts(t *testing.T) {
+	url, mux, host1, host2 := world(t)
+	host2.set(true)
+	generation := apply(t, url, shop())
+	eventually(t, "hosts have the backends", func() bool { return host1.has(generation) && host2.has(generation) })
+	if mux.has(generation) {
+		t.Error("the mux has the tables before host2 acknowledged its backend")
+	}
+	if err := host2.report(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the mux has the tables", func() bool { return mux.has(generation) })
+}
+
+func TestASilentHostHoldsNobodyForEver(t *testing.T) {
+	url, mux, _, host2 := world(t)
+	host2.set(true)
+	generation := apply(t, url, shop())
+	eventually(t, "the mux has the tables", func() bool { return mux.has(generation) })
+}
+
+// A stream sends what changed, not everything again.
+func TestStreamsSendDeltas(t *testing.T) {
+	url, mux, _, _ := world(t)
+	vip := shop()
+	eventually(t, "the mux has shop", func() bool { return mux.has(apply(t, url, vip)) })
+	other := shop()
+	other.Name, other.Address = "blog", "203.0.113.11"
+	generation := apply(t, url, other)
+	eventually(t, "the mux has blog", func() bool { return mux.has(generation) })
+	mux.mu.Lock()
+	defer mux.mu.Unlock()
+	if mux.snapshots != 1 || len(mux.tables) != 2 {
+		t.Errorf("got %d snapshots and %d endpoints, want 1 and 2", mux.snapshots, len(mux.tables))
+	}
+}
+
+// VIPs that swap addresses in one apply keep both tables.
+func TestVIPsSwapAddresses(t *testing.T) {
+	url, mux, _, _ := world(t)
+	a, b := shop(), shop()
+	b.Name, b.Address = "blog", "203.0.113.11"
+	apply(t, url, a, b)
+	a.Address, b.Address = b.Address, a.Address
+	a.Tenant = "swapped"
+	generation := apply(t, url, a, b)
+	eventually(t, "the mux has both", func() bool { return mux.has(generation) })
+	if text := mux.String(); !strings.Contains(text, "203.0.113.10:80 (tenant acme): 256") || !strings.Contains(text, "203.0.113.11:80 (tenant swapped): 256") {
+		t.Errorf("got\n%s", text)
+	}
+}
+
+func TestNodes(t *testing.T) {
+	url, mux, _, _ := world(t)
+	client := dial(t, url)
+	apply(t, url, shop())
+	eventually(t, "the mux's report is seen", func() bool {
+		r, err := client.GetNode(t.Context(), &weirv1.GetNodeRequest{Name: "mux1"})
+		return err == nil && r.Node.Status.Connected && r.Node.Status.Mux.GetXdpMode() == "native" &&
+			r.Node.Status.Generation == generation(t, client) && mux.has(r.Node.Status.Generation)
+	})
+	remove := func(name string) error {
+		_, err := client.DeleteNode(t.Context(), &weirv1.DeleteNodeRequest{Name: name})
+		return err
+	}
+	if err := remove("mux1"); connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "is connected") {
+		t.Errorf("deleting a connected mux: %v", err)
+	}
+	if err := remove("mux9"); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("deleting what is not there: %v", err)
+	}
+	// The same name from another machine, or as another role, is refused.
+	for _, sync := range []func() (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error){
+		func() (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error) {
+			return client.SyncMux(t.Context(), &weirv1.SyncMuxRequest{Name: "mux1", Addresses: []string{"10.1.9.9"}})
+		},
+		func() (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error) {
+			return client.SyncMux(t.Context(), &weirv1.SyncMuxRequest{Name: "host1", Addresses: []string{"10.1.9.9"}})
+		},
+	} {
+		stream, err := sync()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stream.Receive() || !strings.Contains(stream.Err().Error(), "another --name") {
+			t.Errorf("a second node of the same name: %v", stream.Err())
+		}
+		stream.Close()
+	}
+}
+
+// A node that went away is not connected, and may be deleted when nothing lives on it.
+func TestNodesGo(t *testing.T) {
+	url, _ := start(t, Config{})
+	client := dial(t, url)
+	t.Run("comes", func(t *testing.T) { startHost(t, url, "host1", "10.2.1.2"); startHost(t, url, "host2", "10.2.2.2") })
+	eventually(t, "no node is connected", func() bool { return nodes(t, client) == 0 })
+	apply(t, url, shop())
+	remove := func() error {
+		_, err := client.DeleteNode(t.Context(), &weirv1.DeleteNodeRequest{Name: "host1"})
+		return err
+	}
+	if err := remove(); err == nil || err.Error() != "1 backends of VIP shop live on node host1: move or remove them first" {
+		t.Errorf("got %v", err)
+	}
+	if _, err := client.DeleteVIP(t.Context(), &weirv1.DeleteVIPRequest{Name: "shop"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := remove(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A stopped manager ends its streams quickly.
+func TestStoppedManagerEndsItsStreams(t *testing.T) {
+	url, stop := start(t, Config{})
+	mux := startMux(t, url, "mux1", "10.1.1.2")
+	eventually(t, "the mux has tables", func() bool { return mux.has(1) })
+	stop() // fails the test if it does not return
+}
