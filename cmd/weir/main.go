@@ -4,10 +4,17 @@ package main
 import (
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"github.com/weirlb/weir/internal/ctl"
 	"github.com/weirlb/weir/internal/daemon"
 )
 
 func main() {
-	os.Exit(daemon.Run(ctl.Command(ctl.Config{})))
+	os.Exit(daemon.Run(command()))
+}
+
+// command returns the root command with all that stands below it.
+func command() *cobra.Command {
+	return ctl.Command(ctl.Config{})
 }

@@ -50,7 +50,7 @@ func (s *session) deleteVIPCommand() *cobra.Command {
 	var wait waiting
 	cmd := &cobra.Command{
 		Use:               "vip NAME...",
-		Short:             "Delete VIPs: the muxes withdraw their routes and drop what still arrives",
+		Short:             "Delete VIPs: the muxes withdraw their routes and forget them",
 		Args:              arguments(1, maxNames, "NAME..."),
 		ValidArgsFunction: s.complete(maxNames, vipNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
