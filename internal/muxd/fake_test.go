@@ -1,0 +1,308 @@
+package muxd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/bgp"
+	"github.com/weirlb/weir/internal/datapath/mux"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+// journal notes what the daemon does to its parts, in order.
+type journal struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (j *journal) note(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, fmt.Sprintf(format, args...))
+}
+
+// take returns the lines since the last take.
+func (j *journal) take() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	text := strings.Join(j.lines, "\n")
+	j.lines = nil
+	return text
+}
+
+// fakeDatapath holds tables without a kernel.
+type fakeDatapath struct {
+	*journal
+	mu         sync.Mutex
+	endpoints  map[model.EndpointKey]model.MuxEndpoint
+	pool       mux.Pool
+	generation model.Generation
+	full       error // of Apply and Replace
+}
+
+func (d *fakeDatapath) Mode() string                          { return "native" }
+func (d *fakeDatapath) Pool() (mux.Pool, error)               { return d.pool, nil }
+func (d *fakeDatapath) Generation() (model.Generation, error) { return d.generation, nil }
+
+func (d *fakeDatapath) SetPool(p mux.Pool) error {
+	d.note("pool key %x, sources %s %s, mtu %d", p.HashKey[0], p.Source4, p.Source6, p.MTU)
+	d.pool = p
+	return nil
+}
+
+func (d *fakeDatapath) SetGeneration(g model.Generation) error {
+	d.note("generation %d", g)
+	d.generation = g
+	return nil
+}
+
+func (d *fakeDatapath) Apply(upserts []model.MuxEndpoint, removed []model.EndpointKey) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.note("apply +%d -%d", len(upserts), len(removed))
+	if d.full != nil {
+		return d.full
+	}
+	for _, key := range removed {
+		delete(d.endpoints, key)
+	}
+	for _, e := range upserts {
+		d.endpoints[e.Key] = e
+	}
+	return nil
+}
+
+func (d *fakeDatapath) Replace(all []model.MuxEndpoint) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.note("replace by %d", len(all))
+	if d.full != nil {
+		return d.full
+	}
+	clear(d.endpoints)
+	for _, e := range all {
+		d.endpoints[e.Key] = e
+	}
+	return nil
+}
+
+func (d *fakeDatapath) Endpoints() ([]model.EndpointKey, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(d.endpoints), model.EndpointKey.Compare), nil
+}
+
+func (d *fakeDatapath) Tunnels() []netip.Addr {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	tunnels := map[netip.Addr]bool{}
+	for _, e := range d.endpoints {
+		for _, b := range e.Backends {
+			tunnels[b.Tunnel] = true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(tunnels), netip.Addr.Compare)
+}
+
+func (d *fakeDatapath) SetNextHops(hops map[netip.Addr]model.NextHop) error {
+	d.note("next hops of %v", slices.SortedFunc(maps.Keys(hops), netip.Addr.Compare))
+	return nil
+}
+
+func (d *fakeDatapath) Verdicts() (map[string]model.Counter, error) {
+	return map[string]model.Counter{"forward_syn": {Packets: 3, Bytes: 180}}, nil
+}
+
+func (d *fakeDatapath) EndpointCounters() (map[model.EndpointKey]model.Counter, error) {
+	return map[model.EndpointKey]model.Counter{key(10): {Packets: 3, Bytes: 180}}, nil
+}
+
+func (d *fakeDatapath) Close() error  { d.note("close"); return nil }
+func (d *fakeDatapath) Unload() error { d.note("unload"); return nil }
+
+// fakeSpeaker notes what is announced, when it changes.
+type fakeSpeaker struct {
+	*journal
+	announced string
+	broken    chan error // ends Run
+}
+
+func (s *fakeSpeaker) Announce(prefixes []netip.Prefix) error {
+	if text := fmt.Sprint(prefixes); text != s.announced {
+		s.announced = text
+		s.note("announce %s", text)
+	}
+	for _, p := range prefixes {
+		if p.Addr().Is6() {
+			return errors.Join(fmt.Errorf("announce %s: no next hop", p))
+		}
+	}
+	return nil
+}
+
+func (s *fakeSpeaker) Peers() []bgp.PeerState {
+	return []bgp.PeerState{{Address: addr("10.0.0.1"), AS: 65000, State: "active", BFD: "down", LastError: "no answer"}}
+}
+
+func (s *fakeSpeaker) Run(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		s.note("sessions closed")
+		return nil
+	case err := <-s.broken:
+		return err
+	}
+}
+
+func (s *fakeSpeaker) HandOver() { s.note("speaker hands over") }
+
+// fakeHops notes the destinations; a test tells the state.
+type fakeHops struct {
+	*journal
+	changed func(HopState)
+	last    string
+}
+
+func (h *fakeHops) SetDestinations(destinations []netip.Addr) {
+	if text := fmt.Sprint(destinations); text != h.last {
+		h.last = text
+		h.note("destinations %s", text)
+	}
+}
+
+func (h *fakeHops) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// fakeManager has no stream, and takes reports.
+type fakeManager struct{ reports chan *weirv1.ReportMuxRequest }
+
+func (m *fakeManager) SyncMux(ctx context.Context, _ *weirv1.SyncMuxRequest) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error) {
+	return nil, errors.New("manager is away")
+}
+
+func (m *fakeManager) ReportMux(ctx context.Context, r *weirv1.ReportMuxRequest) (*weirv1.ReportMuxResponse, error) {
+	select {
+	case m.reports <- r:
+	case <-ctx.Done():
+	}
+	return &weirv1.ReportMuxResponse{}, nil
+}
+
+// bench is a Mux on fakes.
+type bench struct {
+	t *testing.T
+	*journal
+	datapath *fakeDatapath
+	speaker  *fakeSpeaker
+	hops     *fakeHops
+	manager  *fakeManager
+	mux      *Mux
+}
+
+func newBench(t *testing.T, change func(*Config), live ...model.MuxEndpoint) *bench {
+	t.Helper()
+	j := &journal{}
+	b := &bench{
+		t: t, journal: j,
+		datapath: &fakeDatapath{journal: j, endpoints: map[model.EndpointKey]model.MuxEndpoint{}},
+		speaker:  &fakeSpeaker{journal: j, announced: "[]", broken: make(chan error)},
+		hops:     &fakeHops{journal: j, last: "[]"},
+		manager:  &fakeManager{reports: make(chan *weirv1.ReportMuxRequest)},
+	}
+	for _, e := range live {
+		b.datapath.endpoints[e.Key] = e
+		b.datapath.generation = 7
+	}
+	config := Config{
+		Name: "mux-1", Interface: "eth0", Source4: addr("10.7.0.9"), MTU: 1500,
+		Datapath: b.datapath, Speaker: b.speaker, Manager: b.manager, Log: slog.New(slog.DiscardHandler),
+		NextHops: func(changed func(HopState)) (NextHops, error) {
+			b.hops.changed = changed
+			return b.hops, nil
+		},
+	}
+	if change != nil {
+		change(&config)
+	}
+	m, err := New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.mux = m
+	return b
+}
+
+// did checks what was done since the last time, line by line.
+func (b *bench) did(want ...string) {
+	b.t.Helper()
+	if got := b.take(); got != strings.Join(want, "\n") {
+		b.t.Errorf("did:\n%s\nwant:\n%s", got, strings.Join(want, "\n"))
+	}
+}
+
+func (b *bench) apply(update rpc.MuxUpdate) error {
+	return b.mux.tables.apply(context.Background(), update)
+}
+
+// run runs the mux; end waits for its end.
+func (b *bench) run(ctx context.Context) (end func() error) {
+	ended := make(chan error, 1)
+	go func() { ended <- b.mux.Run(ctx, nil) }()
+	return func() error {
+		b.t.Helper()
+		for {
+			select {
+			case err := <-ended:
+				return err
+			case <-b.manager.reports:
+			case <-time.After(20 * time.Second):
+				b.t.Fatal("the mux does not end")
+			}
+		}
+	}
+}
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+// key is TCP 203.0.113.N:80.
+func key(n byte) model.EndpointKey {
+	return model.EndpointKey{VIP: netip.AddrFrom4([4]byte{203, 0, 113, n}), Protocol: model.TCP, Port: 80}
+}
+
+// endpoint has one backend per tunnel.
+func endpoint(k model.EndpointKey, tunnels ...string) model.MuxEndpoint {
+	e := model.MuxEndpoint{Key: k}
+	for i, tunnel := range tunnels {
+		e.Backends = append(e.Backends, model.MuxBackend{Slot: model.Slot(i + 1), Tunnel: addr(tunnel)})
+	}
+	return e
+}
+
+// resolved is a state in which all destinations have a next hop.
+func resolved(destinations ...string) HopState {
+	s := HopState{NextHops: map[netip.Addr]model.NextHop{}, Problems: map[netip.Addr]string{}, MTU: 1500}
+	for _, d := range destinations {
+		s.NextHops[addr(d)] = model.NextHop{Source: [6]byte{2}, Destination: [6]byte{4}}
+	}
+	return s
+}
+
+// snapshot is a whole table of a generation.
+func snapshot(generation model.Generation, endpoints ...model.MuxEndpoint) rpc.MuxUpdate {
+	return rpc.MuxUpdate{Generation: generation, Snapshot: true, Endpoints: endpoints, HashKey: [40]byte{0xab}}
+}
