@@ -29,9 +29,11 @@ static __always_inline enum verdict inbound_parse(struct __sk_buff *skb, struct 
 /* Is the tunnel ours, and does a mux send? */
 static __always_inline enum verdict inbound_admit(const struct packet *outer)
 {
-	if (!bpf_map_lookup_elem(&tunnels, &outer->destination))
+	struct address tunnel = outer->destination, mux = outer->source;
+
+	if (!bpf_map_lookup_elem(&tunnels, &tunnel))
 		return VERDICT_PASS_NOT_OUR_TUNNEL;
-	if (!bpf_map_lookup_elem(&muxes, &outer->source))
+	if (!bpf_map_lookup_elem(&muxes, &mux))
 		return VERDICT_DROP_NOT_A_MUX;
 	return VERDICT_NONE;
 }

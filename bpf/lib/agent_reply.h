@@ -15,7 +15,7 @@ static __always_inline enum verdict reply_parse(struct __sk_buff *skb, struct pa
 		return VERDICT_PASS_TAGGED;
 	parsed = frame_parse(skb, p);
 	if (parsed == PARSED_OK)
-		parsed = parse_transport(frame_data(skb), frame_end(skb), p);
+		parsed = frame_parse_transport(skb, p);
 	switch (parsed) {
 	case PARSED_OK:
 		break;
@@ -56,7 +56,8 @@ static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *
  */
 static __always_inline enum verdict reply_route(const struct packet *p, __u32 *ifindex)
 {
-	const __u32 *local = bpf_map_lookup_elem(&workloads, &p->destination);
+	struct address client = p->destination;
+	const __u32 *local = bpf_map_lookup_elem(&workloads, &client);
 
 	if (local && *local == 0)
 		return VERDICT_REPLY_HOST;

@@ -17,20 +17,14 @@ enum ecn {
 static __always_inline enum parsed decap_parse(struct __sk_buff *skb, const struct packet *outer,
 					       struct packet *inner)
 {
-	__u32 l3 = outer->l4;
 	enum parsed parsed;
 
-	barrier_var(l3); /* the verifier has lost the bound, and the compiler knows it too well */
-	if (l3 > FRAME_HEADERS_MAX)
-		return PARSED_MALFORMED;
-	inner->l3 = l3;
+	inner->l3 = outer->l4;
 	inner->limit = outer->l3 + outer->l3_length;
 	inner->ethertype =
 		outer->protocol == IPPROTO_IPIP ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
-	parsed = parse_ip(frame_data(skb), frame_end(skb), inner);
-	if (parsed != PARSED_OK)
-		return parsed;
-	return parse_transport(frame_data(skb), frame_end(skb), inner);
+	parsed = frame_parse_ip(skb, inner);
+	return parsed == PARSED_OK ? frame_parse_transport(skb, inner) : parsed;
 }
 
 /* Congestion that the outer header met, and the inner can't tell (RFC 6040, figure 4). */
@@ -75,19 +69,20 @@ static __always_inline int decap(struct __sk_buff *skb, const struct packet *out
 	__u8 tos =
 		(inner->tos & ~ECN_MASK) | decap_ecn(outer->tos & ECN_MASK, inner->tos & ECN_MASK);
 	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO;
+	__be16 ethertype = inner->ethertype;
 	int err;
 
-	flags |= inner->ethertype == bpf_htons(ETH_P_IP) ? BPF_F_ADJ_ROOM_DECAP_L3_IPV4
-							 : BPF_F_ADJ_ROOM_DECAP_L3_IPV6;
+	flags |= ethertype == bpf_htons(ETH_P_IP) ? BPF_F_ADJ_ROOM_DECAP_L3_IPV4
+						  : BPF_F_ADJ_ROOM_DECAP_L3_IPV6;
 	err = bpf_skb_adjust_room(skb, -(__s32)header, BPF_ADJ_ROOM_MAC, flags);
 	if (err)
 		return err;
 	inner->l3 -= header;
 	inner->l4 -= header;
 	inner->limit -= header;
-	if (inner->ethertype != outer->ethertype) {
-		err = bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &inner->ethertype,
-					  sizeof(inner->ethertype), 0);
+	if (ethertype != outer->ethertype) {
+		err = bpf_skb_store_bytes(skb, offsetof(struct ethhdr, h_proto), &ethertype,
+					  sizeof(ethertype), 0);
 		if (err)
 			return err;
 	}

@@ -73,13 +73,13 @@ static __always_inline int rewrite_port(struct __sk_buff *skb, const struct pack
 static __always_inline int rewrite(struct __sk_buff *skb, const struct packet *p, enum side side,
 				   const struct address *to, __be16 to_port)
 {
-	const struct address *from = side == SOURCE ? &p->source : &p->destination;
+	struct address from = side == SOURCE ? p->source : p->destination;
 	__be16 from_port = side == SOURCE ? p->source_port : p->destination_port;
 	int err;
 
 	if (p->ethertype == bpf_htons(ETH_P_IP))
-		err = rewrite_address4(skb, p, side, from->words[3], to->words[3]);
+		err = rewrite_address4(skb, p, side, from.words[3], to->words[3]);
 	else
-		err = rewrite_address6(skb, p, side, from, to);
+		err = rewrite_address6(skb, p, side, &from, to);
 	return err ?: rewrite_port(skb, p, side, from_port, to_port);
 }
