@@ -1,0 +1,165 @@
+package ctl
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/api/v1/weirv1connect"
+)
+
+// now is when run takes place.
+var now = time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC)
+
+func before(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(now.Add(-d)) }
+
+// canned is a manager that answers with fixed resources: states that a real one takes long to get
+// into.
+type canned struct {
+	weirv1connect.UnimplementedWeirServiceHandler
+	vips   []*weirv1.VIP
+	status *weirv1.GetStatusResponse
+}
+
+func (c *canned) ListVIPs(context.Context, *weirv1.ListVIPsRequest) (*weirv1.ListVIPsResponse, error) {
+	return &weirv1.ListVIPsResponse{Vips: c.vips}, nil
+}
+
+func (c *canned) GetVIP(_ context.Context, r *weirv1.GetVIPRequest) (*weirv1.GetVIPResponse, error) {
+	for _, vip := range c.vips {
+		if vip.GetName() == r.GetName() {
+			return &weirv1.GetVIPResponse{Vip: vip}, nil
+		}
+	}
+	return c.UnimplementedWeirServiceHandler.GetVIP(context.Background(), r)
+}
+
+func (c *canned) ListNodes(_ context.Context, r *weirv1.ListNodesRequest) (*weirv1.ListNodesResponse, error) {
+	response := &weirv1.ListNodesResponse{}
+	for _, n := range c.status.GetNodes() {
+		if r.GetRole() == "" || r.GetRole() == n.GetRole() {
+			response.Nodes = append(response.Nodes, n)
+		}
+	}
+	return response, nil
+}
+
+func (c *canned) GetNode(_ context.Context, r *weirv1.GetNodeRequest) (*weirv1.GetNodeResponse, error) {
+	for _, n := range c.status.GetNodes() {
+		if n.GetName() == r.GetName() {
+			return &weirv1.GetNodeResponse{Node: n}, nil
+		}
+	}
+	return c.UnimplementedWeirServiceHandler.GetNode(context.Background(), r)
+}
+
+func (c *canned) GetStatus(context.Context, *weirv1.GetStatusRequest) (*weirv1.GetStatusResponse, error) {
+	return c.status, nil
+}
+
+func weight(n uint32) *uint32 { return &n }
+
+// badNight is an installation with one of each trouble.
+func badNight() *canned {
+	return &canned{
+		vips: []*weirv1.VIP{troubledVIP()},
+		status: &weirv1.GetStatusResponse{
+			Version: "v0.1.0", Generation: 42, Store: "embedded", Vips: 1, Endpoints: 2, Backends: 4, BackendsUnhealthy: 1,
+			Nodes: append(troubledMuxes(), troubledHosts()...),
+		},
+	}
+}
+
+func troubledVIP() *weirv1.VIP {
+	backend := func(host, address string, w, slot, buckets uint32, health, reason string) *weirv1.Backend {
+		return &weirv1.Backend{
+			Host: host, Address: address, Port: 8080, Weight: weight(w),
+			Status: &weirv1.BackendStatus{Slot: slot, Health: health, Reason: reason, Buckets: buckets, BucketsTotal: 512},
+		}
+	}
+	return &weirv1.VIP{
+		Name: "shop", Tenant: "acme", Labels: map[string]string{"team": "web", "stage": "live"},
+		Address: "203.0.113.10", ResourceVersion: 40,
+		Endpoints: []*weirv1.Endpoint{
+			{
+				Protocol: "TCP", Port: 80,
+				HealthCheck: &weirv1.HealthCheck{
+					Type: "http", Path: "/healthz", Interval: durationpb.New(2 * time.Second),
+					Timeout: durationpb.New(time.Second), Rise: 2, Fall: 3,
+				},
+				Backends: []*weirv1.Backend{
+					backend("host1", "10.3.1.11", 1, 1, 171, "healthy", ""),
+					backend("host1", "10.3.1.12", 2, 2, 341, "healthy", ""),
+					backend("host2", "10.3.2.11", 1, 3, 0, "unhealthy", "GET /healthz: 503 Service Unavailable"),
+					backend("host2", "10.3.2.12", 0, 4, 0, "healthy", ""),
+				},
+			},
+			{Protocol: "UDP", Port: 53, AllUnhealthy: "refuse"},
+		},
+		Status: &weirv1.VIPStatus{
+			Generation: 42, MuxesProgrammed: 1, MuxesTotal: 3,
+			Rejections: []string{"mux3: grow the table buckets: it holds 512, 1024 are needed"},
+		},
+	}
+}
+
+func troubledMuxes() []*weirv1.Node {
+	muxStatus := &weirv1.MuxStatus{
+		XdpMode: "native", Interface: "eth0",
+		Peers: []*weirv1.BGPPeer{
+			{Address: "10.1.0.254", As: 65000, State: "established", Bfd: "up", Since: before(26 * time.Hour), Routes: 1},
+			{Address: "fd00:1::fe", As: 65000, State: "active", Bfd: "down", Since: before(190 * time.Second), LastError: "connection refused"},
+		},
+		Verdicts: []*weirv1.NamedCounter{
+			{Name: "pass_icmp", Packets: 4, Bytes: 392}, {Name: "pass_fragment"},
+			{Name: "forward_syn", Packets: 1200, Bytes: 88800}, {Name: "forward_flow", Packets: 98800, Bytes: 9088800},
+			{Name: "drop_no_next_hop", Packets: 7, Bytes: 518},
+		},
+		Endpoints: []*weirv1.EndpointCounter{{
+			Endpoint: &weirv1.EndpointKey{Vip: "203.0.113.10", Protocol: "TCP", Port: 80}, Packets: 100000, Bytes: 9177600,
+		}},
+		Warnings: []string{"no route to 10.3.2.11"},
+	}
+	return []*weirv1.Node{
+		{
+			Name: "mux1", Role: "mux", Addresses: []string{"10.1.0.1", "fd00:1::1"}, Version: "v0.1.0",
+			Status: &weirv1.NodeStatus{Connected: true, LastSeen: before(time.Second), Generation: 42, Mux: muxStatus},
+		},
+		{
+			Name: "mux2", Role: "mux", Addresses: []string{"10.1.0.2"}, Version: "v0.1.0",
+			Status: &weirv1.NodeStatus{LastSeen: before(192 * time.Second), Generation: 40},
+		},
+		{
+			Name: "mux3", Role: "mux", Addresses: []string{"10.1.0.3"}, Version: "v0.1.0",
+			Status: &weirv1.NodeStatus{
+				Connected: true, LastSeen: before(2 * time.Second), Generation: 40,
+				Rejection: &weirv1.Rejection{Generation: 42, Reason: "grow the table buckets: it holds 512, 1024 are needed"},
+				Mux:       &weirv1.MuxStatus{XdpMode: "generic", Interface: "eth0"},
+			},
+		},
+	}
+}
+
+func troubledHosts() []*weirv1.Node {
+	return []*weirv1.Node{
+		{
+			Name: "host1", Role: "host", Addresses: []string{"10.3.1.1"}, Version: "v0.1.0",
+			Status: &weirv1.NodeStatus{
+				Connected: true, LastSeen: before(time.Second), Generation: 42,
+				Host: &weirv1.HostStatus{Uplink: "eth0", Sessions: 812, Verdicts: []*weirv1.NamedCounter{
+					{Name: "deliver_interface", Packets: 100000, Bytes: 9000000}, {Name: "reply_uplink", Packets: 99000, Bytes: 50000000},
+				}},
+			},
+		},
+		{
+			Name: "host2", Role: "host", Addresses: []string{"10.3.2.1"}, Version: "v0.1.0",
+			Status: &weirv1.NodeStatus{
+				Connected: true, LastSeen: before(time.Second), Generation: 42,
+				Host: &weirv1.HostStatus{Uplink: "eth0", Warnings: []string{"no interface leads to workload 10.3.2.12"}},
+			},
+		},
+	}
+}
