@@ -72,7 +72,8 @@ static __always_inline enum verdict choose_by_bucket(struct work *w, __u32 *slot
 
 /*
  * A new connection goes where its bucket says, and what was remembered of its five-tuple is
- * forgotten. All else goes where it went before, unless that backend is down.
+ * forgotten. Nothing is remembered yet: a flood of SYNs evicts nobody. All else goes where it went
+ * before, unless that backend is down.
  */
 static __always_inline enum verdict choose(struct work *w)
 {
@@ -84,7 +85,8 @@ static __always_inline enum verdict choose(struct work *w)
 	if (!set) /* can't be: the mask keeps the row within the map */
 		return VERDICT_DROP_NO_BACKEND;
 	if ((w->packet.tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN) {
-		flow_forget(set, tag);
+		if (w->endpoint->flags & ENDPOINT_MOVED)
+			flow_forget(set, tag);
 		w->forward = VERDICT_FORWARD_SYN;
 		return choose_by_bucket(w, &slot);
 	}

@@ -12,6 +12,14 @@ struct endpoint_key {
 
 _Static_assert(sizeof(struct endpoint_key) == 20, "endpoint_key");
 
+enum endpoint_flag {
+	/*
+	 * A bucket of it has moved, so the flow table may remember an earlier connection of a
+	 * new one's five-tuple at another backend. Until then a SYN need not look.
+	 */
+	ENDPOINT_MOVED = 1,
+};
+
 /*
  * An endpoint's row. Its slices are packed into one word, which a packet loads once: the
  * kernel may reuse a replaced row's memory while a packet still reads it, so two words could
@@ -26,7 +34,7 @@ struct endpoint {
 	__u64 slices;
 	__u64 salt; /* drawn when the endpoint is made: flows of an earlier one are not its own */
 	__u32 id; /* index of endpoint_counters; 0 is invalid */
-	__u32 pad;
+	enum endpoint_flag flags;
 };
 
 _Static_assert(sizeof(struct endpoint) == 24, "endpoint");

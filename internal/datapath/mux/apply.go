@@ -246,6 +246,9 @@ func (d *Datapath) carryOut(c *change) error {
 	}
 	if c.newBuckets {
 		pair.firstBucketRow, pair.bucketBits = c.buckets.first, noBuckets
+		if c.old != nil && moved(c.old.buckets, c.next.buckets) {
+			c.next.row.Flags |= muxEndpointFlagENDPOINT_MOVED
+		}
 		if n := len(c.next.buckets); n > 0 {
 			pair.bucketBits = bits.Len(uint(n)) - 1
 		}
@@ -266,6 +269,23 @@ func (d *Datapath) carryOut(c *change) error {
 	d.live[c.key] = c.next
 	d.retire(c)
 	return nil
+}
+
+// moved says whether a flow may have another bucket's backend now. A table that only doubles
+// moves none.
+func moved(old, next []model.Slot) bool {
+	if len(old) == 0 {
+		return false // it forwarded nothing
+	}
+	if len(next) < len(old) {
+		return true
+	}
+	for i, slot := range next {
+		if slot != old[i%len(old)] {
+			return true
+		}
+	}
+	return false
 }
 
 // initialise gives a new endpoint its id, with counters at zero, and its salt.

@@ -49,8 +49,14 @@ type muxEndpoint struct {
 	Slices uint64
 	Salt   uint64
 	Id     uint32
-	Pad    uint32
+	Flags  muxEndpointFlag
 }
+
+type muxEndpointFlag uint32
+
+const (
+	muxEndpointFlagENDPOINT_MOVED muxEndpointFlag = 1
+)
 
 type muxEndpointKey struct {
 	_        structs.HostLayout
