@@ -114,8 +114,10 @@ func troubledMuxes() []*weirv1.Node {
 			{Address: "fd00:1::fe", As: 65000, State: "active", Bfd: "down", Since: before(190 * time.Second), LastError: "connection refused"},
 		},
 		Verdicts: []*weirv1.NamedCounter{
-			{Name: "pass_icmp", Packets: 4, Bytes: 392}, {Name: "pass_fragment"},
-			{Name: "forward_syn", Packets: 1200, Bytes: 88800}, {Name: "forward_flow", Packets: 98800, Bytes: 9088800},
+			{Name: "pass_icmp", Packets: 4, Bytes: 392},
+			{Name: "pass_fragment"},
+			{Name: "forward_syn", Packets: 1200, Bytes: 88800},
+			{Name: "forward_flow", Packets: 98800, Bytes: 9088800},
 			{Name: "drop_no_next_hop", Packets: 7, Bytes: 518},
 		},
 		Endpoints: []*weirv1.EndpointCounter{{
