@@ -12,6 +12,9 @@ import (
 // load brings maps and programs into the kernel: the live maps if there are any, the programs
 // always this binary's own.
 func (d *Datapath) load() error {
+	if err := probeChecksumHelper(); err != nil {
+		return err
+	}
 	spec, err := loadAgent()
 	if err != nil {
 		return fmt.Errorf("read agent's programs: %w", err)
@@ -79,12 +82,7 @@ func (d *Datapath) publish(collection *ebpf.Collection) error {
 // pinName is a map's file name: a bpffs allows no dots.
 func pinName(mapName string) string { return strings.TrimPrefix(mapName, ".data.") }
 
-// describeLoad keeps the end of the verifier's log, which says what is wrong.
 func describeLoad(err error) error {
-	var verifier *ebpf.VerifierError
-	if errors.As(err, &verifier) {
-		return fmt.Errorf("load agent's programs: %-5v", verifier)
-	}
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
 		return fmt.Errorf("adopt tables: %w; %s", err, remedy)
 	}

@@ -165,16 +165,6 @@ func (r *rig) verdicts() map[string]model.Counter {
 	return maps.Clone(counters)
 }
 
-// sessions lists the live sessions.
-func (r *rig) sessions() []Session {
-	r.t.Helper()
-	all, err := r.Sessions()
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return all
-}
-
 // gso is the context of a buffer that holds segments.
 func gso(segments, size uint32) []byte {
 	skb := make([]byte, sizeOfSKB)

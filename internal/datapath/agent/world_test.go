@@ -164,8 +164,12 @@ func (w *world) offloads(on bool) {
 		ns   *netns.NS
 		name string
 	}{
-		{w.client, "eth0"}, {w.network, "client"}, {w.network, "host"},
-		{w.host, "uplink"}, {w.host, "w0"}, {w.workload, "eth0"},
+		{w.client, "eth0"},
+		{w.network, "client"},
+		{w.network, "host"},
+		{w.host, "uplink"},
+		{w.host, "w0"},
+		{w.workload, "eth0"},
 	} {
 		w.must(
 			i.ns.SetOffload(i.name, netns.TxChecksum, on), i.ns.SetOffload(i.name, netns.TSO, on),

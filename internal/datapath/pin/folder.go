@@ -130,5 +130,5 @@ func isBPFFS(path string) (bool, error) {
 	if err := unix.Statfs(path, &stat); err != nil {
 		return false, err
 	}
-	return int64(stat.Type) == unix.BPF_FS_MAGIC, nil
+	return stat.Type == unix.BPF_FS_MAGIC, nil
 }

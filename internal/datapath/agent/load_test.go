@@ -1,0 +1,35 @@
+package agent
+
+import (
+	"testing"
+
+	"github.com/cilium/ebpf"
+)
+
+// TestVerifier records how much of its budget of a million instructions the verifier walked,
+// and fails long before it is used up.
+func TestVerifier(t *testing.T) {
+	const budget = 100_000
+	objects := newRig(t).objects
+	for _, program := range []*ebpf.Program{objects.FromUplink, objects.ToUplink, objects.FromWorkload} {
+		info, err := program.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		walked, ok := info.VerifiedInstructions()
+		if !ok {
+			t.Fatal("the kernel does not tell how many instructions the verifier walked")
+		}
+		t.Logf("%s: the verifier walked %d instructions", info.Name, walked)
+		if walked > budget {
+			t.Errorf("%s: the verifier walked %d instructions, want at most %d", info.Name, walked, budget)
+		}
+	}
+}
+
+// TestProbe runs on a kernel that has what the programs need.
+func TestProbe(t *testing.T) {
+	if err := probeChecksumHelper(); err != nil {
+		t.Error(err)
+	}
+}
