@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlb/weir/internal/ctl"
 	"github.com/weirlb/weir/internal/daemon"
+	"github.com/weirlb/weir/internal/lab"
 )
 
 func main() {
@@ -16,5 +17,7 @@ func main() {
 
 // command returns the root command with all that stands below it.
 func command() *cobra.Command {
-	return ctl.Command(ctl.Config{})
+	root := ctl.Command(ctl.Config{})
+	root.AddCommand(lab.Command())
+	return root
 }

@@ -1,0 +1,239 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirlb/weir/internal/testkit/netlab"
+)
+
+const defaultName = "weir"
+
+// Command returns the command weir lab.
+func Command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lab",
+		Short: "Build a small datacenter on this machine and try Weir in it",
+		Long: `Build a small datacenter of network namespaces on this machine: clients, a real FRR as
+the router, muxes, hosts with workloads, a manager. All of it is real but the wires.
+
+Needs root and the package frr.`,
+	}
+	cmd.AddCommand(upCommand(), downCommand(), statusCommand(), execCommand(), curlCommand(), killCommand(),
+		demoCommand(), echoCommand(), loadCommand())
+	return cmd
+}
+
+func nameFlag(cmd *cobra.Command, name *string) {
+	cmd.Flags().StringVar(name, "name", defaultName, "name of the lab: small letters and digits")
+}
+
+// binFolder is where this program is, and its siblings.
+func binFolder() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program: %w", err)
+	}
+	return filepath.Dir(self), nil
+}
+
+func upCommand() *cobra.Command {
+	plan := netlab.Plan{}
+	picture := false
+	cmd := &cobra.Command{
+		Use: "up", Short: "Build a lab", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			out := cmd.OutOrStdout()
+			if picture {
+				if err := plan.Validate(); err != nil {
+					return err
+				}
+				fmt.Fprint(out, plan.Picture())
+				return nil
+			}
+			bin, err := binFolder()
+			if err != nil {
+				return err
+			}
+			if _, err := netlab.Up(cmd.Context(), netlab.Config{Plan: plan, Bin: bin}); err != nil {
+				return err
+			}
+			fmt.Fprint(out, plan.Picture())
+			fmt.Fprint(out, usage(plan.Name))
+			return nil
+		},
+	}
+	nameFlag(cmd, &plan.Name)
+	flags := cmd.Flags()
+	flags.IntVar(&plan.Clients, "clients", 1, "number of clients")
+	flags.IntVar(&plan.Muxes, "muxes", 2, "number of muxes")
+	flags.IntVar(&plan.Hosts, "hosts", 3, "number of hosts")
+	flags.IntVar(&plan.Workloads, "workloads", 2, "number of workloads on each host")
+	flags.BoolVar(&picture, "picture", false, "print the picture only, and build nothing")
+	return cmd
+}
+
+// usage says what to do with a lab that stands.
+func usage(name string) string {
+	option := ""
+	if name != defaultName {
+		option = " --name " + name
+	}
+	text := `
+The lab is up. Try:
+  weir lab exec@ manager -- weir apply -f examples/shop.yaml --wait
+  weir lab curl@ http://203.0.113.10/
+  weir lab exec@ manager -- weir status
+  weir lab exec@ router -- ip route show proto bgp
+  weir lab down@
+`
+	return strings.ReplaceAll(text, "@", option)
+}
+
+func downCommand() *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use: "down", Short: "Take a lab down; leaves nothing behind, also after a crash", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if err := needRoot(); err != nil {
+				return err
+			}
+			return netlab.Down(name)
+		},
+	}
+	nameFlag(cmd, &name)
+	return cmd
+}
+
+func needRoot() error {
+	if os.Geteuid() != 0 {
+		return errors.New("must run as root, to work with network namespaces: use sudo")
+	}
+	return nil
+}
+
+func open(name string) (*netlab.Lab, error) {
+	if err := needRoot(); err != nil {
+		return nil, err
+	}
+	lab, err := netlab.Open(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("there is no lab %s: build it with weir lab up --name %[1]s", name)
+	}
+	return lab, err
+}
+
+func statusCommand() *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use: "status", Short: "Show a lab's picture, nodes and programs", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			lab, err := open(name)
+			if err != nil {
+				return err
+			}
+			return writeStatus(cmd.OutOrStdout(), lab)
+		},
+	}
+	nameFlag(cmd, &name)
+	return cmd
+}
+
+func writeStatus(w io.Writer, lab *netlab.Lab) error {
+	fmt.Fprint(w, lab.Picture())
+	fmt.Fprintln(w)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NODE\tIPV4\tIPV6\tPROGRAM")
+	for _, n := range lab.Nodes() {
+		programs := make([]string, 0, 1)
+		for _, p := range lab.Processes(n.Name) {
+			programs = append(programs, fmt.Sprintf("%s (%d)", p.Name, p.PID))
+		}
+		if len(programs) == 0 {
+			programs = append(programs, "-")
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", n.Name, n.IPv4, n.IPv6, strings.Join(programs, ", "))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\nLogs are in %s.\n", lab.LogDir())
+	return nil
+}
+
+func execCommand() *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use: "exec NODE -- COMMAND...", Short: "Run a command on a node", Args: cobra.MinimumNArgs(2),
+		Example: "  weir lab exec mux1 -- ip -s link\n  weir lab exec manager -- weir status",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			lab, err := open(name)
+			if err != nil {
+				return err
+			}
+			return runOn(cmd, lab, args[0], args[1:])
+		},
+	}
+	nameFlag(cmd, &name)
+	return cmd
+}
+
+func curlCommand() *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use: "curl URL...", Short: "Call a URL from client1; after -- options of curl may follow", Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			lab, err := open(name)
+			if err != nil {
+				return err
+			}
+			return runOn(cmd, lab, "client1", append([]string{"curl", "-sS"}, args...))
+		},
+	}
+	nameFlag(cmd, &name)
+	return cmd
+}
+
+// runOn runs a command on a node with this program's terminal. Weir's own programs are found beside
+// this one, and know the manager.
+func runOn(cmd *cobra.Command, lab *netlab.Lab, node string, argv []string) error {
+	ns, err := lab.NS(node)
+	if err != nil {
+		return err
+	}
+	run := exec.Command(lab.Find(argv[0]), argv[1:]...)
+	run.Env = append(os.Environ(), "WEIR_MANAGER="+lab.ManagerURL())
+	run.Stdin, run.Stdout, run.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+	if err := ns.Start(run); err != nil {
+		return err
+	}
+	if err := run.Wait(); err != nil {
+		return fmt.Errorf("%s on %s: %w", argv[0], node, err)
+	}
+	return nil
+}
+
+func killCommand() *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use: "kill NODE", Short: "Cut a node's power: its packets vanish and its programs are gone, without a word",
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			lab, err := open(name)
+			if err != nil {
+				return err
+			}
+			return lab.CutPower(args[0])
+		},
+	}
+	nameFlag(cmd, &name)
+	return cmd
+}

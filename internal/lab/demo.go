@@ -1,0 +1,9 @@
+package lab
+
+import (
+	"github.com/spf13/cobra"
+)
+
+func demoCommand() *cobra.Command {
+	return &cobra.Command{Use: "demo"}
+}

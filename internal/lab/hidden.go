@@ -1,0 +1,60 @@
+package lab
+
+import (
+	"encoding/json"
+	"net/netip"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirlb/weir/internal/testkit/echo"
+	"github.com/weirlb/weir/internal/testkit/load"
+)
+
+// echoCommand is what workloads of the lab run.
+func echoCommand() *cobra.Command {
+	var config echo.Config
+	var listen []string
+	cmd := &cobra.Command{
+		Use: "echo", Short: "Answer HTTP and UDP with what was seen", Args: cobra.NoArgs, Hidden: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, text := range listen {
+				address, err := netip.ParseAddrPort(text)
+				if err != nil {
+					return err
+				}
+				config.Listen = append(config.Listen, address)
+			}
+			return echo.Serve(cmd.Context(), config)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&config.Backend, "backend", "", "name of the workload")
+	flags.StringVar(&config.Host, "host", "", "name of its host")
+	flags.StringArrayVar(&listen, "listen", nil, "address:port; repeatable")
+	return cmd
+}
+
+// loadCommand is what the lab's clients run. It prints a load.Result as JSON.
+func loadCommand() *cobra.Command {
+	var config load.Config
+	cmd := &cobra.Command{
+		Use: "load URL", Short: "Make many requests and print what was noticed, as JSON", Args: cobra.ExactArgs(1), Hidden: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			config.URL = args[0]
+			result, err := load.Run(cmd.Context(), config)
+			if err != nil {
+				return err
+			}
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(result)
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&config.Requests, "requests", 0, "how many requests")
+	flags.DurationVar(&config.Duration, "duration", 0, "or for how long")
+	flags.IntVar(&config.Concurrency, "concurrency", 1, "how many at once")
+	flags.IntVar(&config.Rate, "rate", 0, "instead: how many a second, whether the earlier ones are answered or not")
+	flags.IntVar(&config.PerConn, "per-connection", 1, "requests on one connection")
+	flags.DurationVar(&config.Timeout, "timeout", 0, "of one attempt")
+	flags.IntVar(&config.Attempts, "attempts", 1, "after which a request has failed")
+	return cmd
+}

@@ -1,0 +1,96 @@
+package netlab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// Silence makes a machine's link lose every packet in both directions, without taking it down: what
+// the router sees when a machine loses its power behind a switch. It holds until Restore.
+func (l *Lab) Silence(node string) error {
+	router, err := l.NS(string(Router))
+	if err != nil {
+		return err
+	}
+	index, err := router.Index(node)
+	if err != nil {
+		return err
+	}
+	const drop = 2 // TCX_DROP
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "silence", Type: ebpf.SchedCLS, License: "Dual BSD/GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, drop), asm.Return()},
+	})
+	if err != nil {
+		return fmt.Errorf("silence %s: %w", node, err)
+	}
+	defer program.Close()
+	for pin, attach := range map[string]ebpf.AttachType{
+		l.silencePin(node, "in"): ebpf.AttachTCXIngress, l.silencePin(node, "out"): ebpf.AttachTCXEgress,
+	} {
+		err := router.Do(func() error {
+			return attachPinned(link.TCXOptions{Interface: index, Program: program, Attach: attach}, pin)
+		})
+		if err != nil {
+			return fmt.Errorf("silence %s: %w", node, err)
+		}
+	}
+	return nil
+}
+
+func attachPinned(options link.TCXOptions, pin string) error {
+	attached, err := link.AttachTCX(options)
+	if err != nil {
+		return err
+	}
+	defer attached.Close()
+	return attached.Pin(pin)
+}
+
+func (l *Lab) silencePin(node, direction string) string {
+	return filepath.Join(l.dir, "bpf", "silence-"+node+"-"+direction)
+}
+
+// Restore ends what Silence began. It is no error if the link is not silent.
+func (l *Lab) Restore(node string) error {
+	for _, direction := range []string{"in", "out"} {
+		err := os.Remove(l.silencePin(node, direction))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("restore %s: %w", node, err)
+		}
+	}
+	return nil
+}
+
+// CutPower makes a machine's link silent and kills its processes. Nothing is said good-bye to: only
+// silence tells the others.
+func (l *Lab) CutPower(node string) error {
+	n, err := l.Node(node)
+	if err != nil {
+		return err
+	}
+	if n.Kind == Router || n.Kind == Workload {
+		return fmt.Errorf("cut the power of %s: only clients, muxes, hosts and the manager have their own", node)
+	}
+	if err := l.Silence(node); err != nil {
+		return err
+	}
+	nodes := []Node{n}
+	if n.Kind == Host {
+		nodes = append(nodes, l.workloadsOf(n)...)
+	}
+	var errs []error
+	for _, n := range nodes {
+		for _, p := range l.Processes(n.Name) {
+			errs = append(errs, p.Signal(unix.SIGKILL))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,159 @@
+package netlab
+
+import (
+	"fmt"
+	"net/netip"
+	"regexp"
+)
+
+// Plan says what a lab consists of.
+type Plan struct {
+	Name      string `json:"name"` // letters and digits
+	Clients   int    `json:"clients"`
+	Muxes     int    `json:"muxes"`
+	Hosts     int    `json:"hosts"`
+	Workloads int    `json:"workloads"` // per host
+}
+
+// Kind is what a node is.
+type Kind string
+
+// Kinds of nodes.
+const (
+	Client   Kind = "client"
+	Manager  Kind = "manager"
+	Mux      Kind = "mux"
+	Host     Kind = "host"
+	Workload Kind = "workload"
+	Router   Kind = "router"
+)
+
+// nets are the second octet, or the second group, of the addresses of each kind.
+var nets = map[Kind]int{Client: 0, Mux: 1, Host: 2, Workload: 3, Manager: 4}
+
+// Node is a machine of the lab, or a workload.
+type Node struct {
+	Name   string
+	Kind   Kind
+	Number int // from 1, within its kind; of a workload within its host
+
+	// Of a workload only.
+	Host   string
+	Native bool // lives on the host itself
+
+	IPv4, IPv6 netip.Addr
+}
+
+var (
+	// VIPs4 and VIPs6 are what a lab's VIPs are taken from.
+	VIPs4 = netip.MustParsePrefix("203.0.113.0/24")
+	VIPs6 = netip.MustParsePrefix("2001:db8:113::/48")
+
+	labName = regexp.MustCompile(`^[a-z0-9]{1,12}$`)
+)
+
+// Bounds of a plan. The addresses have room for as many.
+const (
+	maxNodes     = 99
+	maxWorkloads = 89
+)
+
+// Validate says what is wrong with the plan.
+func (p Plan) Validate() error {
+	if !labName.MatchString(p.Name) {
+		return fmt.Errorf("name must be 1 to 12 small letters and digits, is %q", p.Name)
+	}
+	for _, bound := range []struct {
+		what     string
+		is, most int
+	}{
+		{"clients", p.Clients, maxNodes},
+		{"muxes", p.Muxes, maxNodes},
+		{"hosts", p.Hosts, maxNodes},
+		{"workloads", p.Workloads, maxWorkloads},
+	} {
+		if bound.is < 1 || bound.is > bound.most {
+			return fmt.Errorf("%s must be 1 to %d, is %d", bound.what, bound.most, bound.is)
+		}
+	}
+	return nil
+}
+
+// Nodes lists all nodes but the router: clients, manager, muxes, and each host before its workloads.
+func (p Plan) Nodes() []Node {
+	var nodes []Node
+	add := func(kind Kind, count int) {
+		for i := 1; i <= count; i++ {
+			nodes = append(nodes, p.machine(kind, i))
+		}
+	}
+	add(Client, p.Clients)
+	nodes = append(nodes, p.machine(Manager, 1))
+	add(Mux, p.Muxes)
+	for h := 1; h <= p.Hosts; h++ {
+		nodes = append(nodes, p.machine(Host, h))
+		for n := 1; n <= p.Workloads; n++ {
+			nodes = append(nodes, p.workload(h, n))
+		}
+	}
+	return nodes
+}
+
+// Of lists the nodes of one kind.
+func (p Plan) Of(kind Kind) []Node {
+	var of []Node
+	for _, n := range p.Nodes() {
+		if n.Kind == kind {
+			of = append(of, n)
+		}
+	}
+	return of
+}
+
+// Node finds a node by its name; the router is one too.
+func (p Plan) Node(name string) (Node, error) {
+	if name == string(Router) {
+		return Node{Name: name, Kind: Router}, nil
+	}
+	for _, n := range p.Nodes() {
+		if n.Name == name {
+			return n, nil
+		}
+	}
+	return Node{}, fmt.Errorf("lab %s has no node %q: nodes are called like client1, mux1, host1, host1-w1, manager and router", p.Name, name)
+}
+
+func (p Plan) machine(kind Kind, number int) Node {
+	name := fmt.Sprintf("%s%d", kind, number)
+	if kind == Manager {
+		name = string(kind)
+	}
+	return Node{Name: name, Kind: kind, Number: number, IPv4: address4(kind, number, 2), IPv6: address6(kind, number, 2)}
+}
+
+func (p Plan) workload(host, number int) Node {
+	owner := p.machine(Host, host)
+	return Node{
+		Name: fmt.Sprintf("%s-w%d", owner.Name, number), Kind: Workload, Number: number,
+		Host: owner.Name, Native: number%2 == 0,
+		IPv4: address4(Workload, host, 10+number), IPv6: address6(Workload, host, 10+number),
+	}
+}
+
+// gateway is the router's address on the node's link, and a host's on its workload's.
+func (n Node) gateway() (v4, v6 netip.Addr) {
+	b4, b6 := n.IPv4.As4(), n.IPv6.As16()
+	b4[3] = 1
+	b6[14], b6[15] = 0, 1
+	return netip.AddrFrom4(b4), netip.AddrFrom16(b6)
+}
+
+func address4(kind Kind, link, number int) netip.Addr {
+	return netip.MustParseAddr(fmt.Sprintf("10.%d.%d.%d", nets[kind], link, number))
+}
+
+// The groups of an IPv6 address are written with the digits of the IPv4 octets: 10.3.1.11 goes with
+// fd00:3:1::11.
+func address6(kind Kind, link, number int) netip.Addr {
+	return netip.MustParseAddr(fmt.Sprintf("fd00:%d:%d::%d", nets[kind], link, number))
+}
