@@ -41,6 +41,7 @@ func newView(s *store.State) *view {
 // hosts are ready for.
 type hub struct {
 	store *store.Store
+	grace time.Duration
 
 	mu       sync.Mutex
 	forHosts *view
@@ -48,7 +49,7 @@ type hub struct {
 	changed  chan struct{} // closed when a view is replaced
 }
 
-func newHub(s *store.Store) *hub { return &hub{store: s, changed: make(chan struct{})} }
+func newHub(s *store.Store) *hub { return &hub{store: s, grace: hostsGrace, changed: make(chan struct{})} }
 
 // hosts returns the newest view and a channel that is closed when there may be a newer one.
 func (h *hub) hosts() (*view, <-chan struct{}) {
@@ -78,7 +79,7 @@ func (h *hub) publish(forHosts, forMuxes *view) {
 // run makes a view of each generation until ctx ends.
 func (h *hub) run(ctx context.Context) error {
 	var newest, ready *view
-	var gate gate
+	gate := gate{grace: h.grace}
 	for {
 		state, changed := h.store.Watch()
 		if newest == nil || newest.Generation != state.Generation {
@@ -104,6 +105,7 @@ func (h *hub) run(ctx context.Context) error {
 
 // gate decides when muxes may have a generation.
 type gate struct {
+	grace time.Duration
 	since map[string]time.Time // when each host that lags was first seen to
 }
 
@@ -123,7 +125,7 @@ func (g *gate) wait(s *store.State, now time.Time) time.Duration {
 			first = now
 		}
 		since[name] = first
-		longest = max(longest, hostsGrace-now.Sub(first))
+		longest = max(longest, g.grace-now.Sub(first))
 	}
 	g.since = since
 	return longest

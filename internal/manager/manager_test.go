@@ -27,8 +27,8 @@ func logger(t *testing.T) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
 }
 
-// start runs a manager until the test ends or stop is called, and returns its URL.
-func start(t *testing.T, cfg Config) (url string, stop func()) {
+// start runs a manager, changed before it runs, until the test ends or stop is called, and returns its URL.
+func start(t *testing.T, cfg Config, change ...func(*Manager)) (url string, stop func()) {
 	t.Helper()
 	if cfg.DataDir == "" {
 		cfg.DataDir = t.TempDir()
@@ -37,6 +37,9 @@ func start(t *testing.T, cfg Config) (url string, stop func()) {
 	m, err := New(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, c := range change {
+		c(m)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

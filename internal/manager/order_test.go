@@ -10,12 +10,13 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/testkit/etcd"
 )
 
-// world starts a manager with two hosts and a mux.
-func world(t *testing.T) (url string, mux *fakeMux, host1, host2 *fakeHost) {
+// world starts a manager with two hosts and a mux; grace is how long muxes wait for hosts.
+func world(t *testing.T, grace time.Duration) (url string, mux *fakeMux, host1, host2 *fakeHost) {
 	t.Helper()
-	url, _ = start(t, Config{})
+	url, _ = start(t, Config{}, func(m *Manager) { m.hub.grace = grace })
 	host1, host2 = startHost(t, url, "host1", "10.2.1.2"), startHost(t, url, "host2", "10.2.2.2")
 	mux = startMux(t, url, "mux1", "10.1.1.2")
 	client := dial(t, url)
@@ -44,7 +45,7 @@ func TestGate(t *testing.T) {
 		s.Status = map[string]store.NodeStatus{"host1": host1, "host2": host2}
 		return s
 	}
-	var g gate
+	g := gate{grace: hostsGrace}
 	wait := func(s *store.State, after time.Duration, want time.Duration) {
 		t.Helper()
 		if got := g.wait(s, now.Add(after)); got != want {
@@ -62,7 +63,7 @@ func TestGate(t *testing.T) {
 }
 
 func TestMuxesWaitForHosts(t *testing.T) {
-	url, mux, host1, host2 := world(t)
+	url, mux, host1, host2 := world(t, time.Hour)
 	host2.set(true)
 	generation := apply(t, url, shop())
 	eventually(t, "hosts have the backends", func() bool { return host1.has(generation) && host2.has(generation) })
@@ -76,7 +77,7 @@ func TestMuxesWaitForHosts(t *testing.T) {
 }
 
 func TestASilentHostHoldsNobodyForEver(t *testing.T) {
-	url, mux, _, host2 := world(t)
+	url, mux, _, host2 := world(t, hostsGrace)
 	host2.set(true)
 	generation := apply(t, url, shop())
 	eventually(t, "the mux has the tables", func() bool { return mux.has(generation) })
@@ -84,7 +85,7 @@ func TestASilentHostHoldsNobodyForEver(t *testing.T) {
 
 // A stream sends what changed, not everything again.
 func TestStreamsSendDeltas(t *testing.T) {
-	url, mux, _, _ := world(t)
+	url, mux, _, _ := world(t, hostsGrace)
 	vip := shop()
 	eventually(t, "the mux has shop", func() bool { return mux.has(apply(t, url, vip)) })
 	other := shop()
@@ -100,7 +101,7 @@ func TestStreamsSendDeltas(t *testing.T) {
 
 // VIPs that swap addresses in one apply keep both tables.
 func TestVIPsSwapAddresses(t *testing.T) {
-	url, mux, _, _ := world(t)
+	url, mux, _, _ := world(t, hostsGrace)
 	a, b := shop(), shop()
 	b.Name, b.Address = "blog", "203.0.113.11"
 	apply(t, url, a, b)
@@ -114,7 +115,7 @@ func TestVIPsSwapAddresses(t *testing.T) {
 }
 
 func TestNodes(t *testing.T) {
-	url, mux, _, _ := world(t)
+	url, mux, _, _ := world(t, hostsGrace)
 	client := dial(t, url)
 	apply(t, url, shop())
 	eventually(t, "the mux's report is seen", func() bool {
@@ -156,7 +157,11 @@ func TestNodes(t *testing.T) {
 func TestNodesGo(t *testing.T) {
 	url, _ := start(t, Config{})
 	client := dial(t, url)
-	t.Run("comes", func(t *testing.T) { startHost(t, url, "host1", "10.2.1.2"); startHost(t, url, "host2", "10.2.2.2") })
+	t.Run("come", func(t *testing.T) {
+		startHost(t, url, "host1", "10.2.1.2")
+		startHost(t, url, "host2", "10.2.2.2")
+		eventually(t, "both are connected", func() bool { return nodes(t, client) == 2 })
+	})
 	eventually(t, "no node is connected", func() bool { return nodes(t, client) == 0 })
 	apply(t, url, shop())
 	remove := func() error {
@@ -180,4 +185,27 @@ func TestStoppedManagerEndsItsStreams(t *testing.T) {
 	mux := startMux(t, url, "mux1", "10.1.1.2")
 	eventually(t, "the mux has tables", func() bool { return mux.has(1) })
 	stop() // fails the test if it does not return
+}
+
+// Two managers on one external store: what one admits, the other streams.
+func TestManagersShareAStore(t *testing.T) {
+	endpoints := []string{etcd.Start(t)}
+	a, _ := start(t, Config{EtcdEndpoints: endpoints})
+	b, stopB := start(t, Config{EtcdEndpoints: endpoints})
+	startHost(t, a, "host1", "10.2.1.2")
+	startHost(t, b, "host2", "10.2.2.2")
+	mux := startMux(t, b+","+a, "mux1", "10.1.1.2")
+	client := dial(t, a)
+	eventually(t, "all are connected", func() bool { return nodes(t, client) == 3 })
+	generation := apply(t, a, shop())
+	eventually(t, "the mux has it from b", func() bool { return mux.has(generation) })
+	before := mux.String()
+	stopB()
+	other := shop()
+	other.Name, other.Address = "blog", "203.0.113.11"
+	generation = apply(t, a, other)
+	eventually(t, "the mux has the next from a", func() bool { return mux.has(generation) })
+	if after := mux.String(); !strings.HasPrefix(after, before) {
+		t.Errorf("the move to another manager changed the tables from\n%s\nto\n%s", before, after)
+	}
 }

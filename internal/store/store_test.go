@@ -2,58 +2,339 @@ package store
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// open opens and runs the store in dir until the test ends or close is called.
-func open(t *testing.T, cfg Config) (s *Store, closeStore func()) {
+func testLog(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
+
+// open opens and runs the store until the test ends or the function returned is called.
+func open(t *testing.T, cfg Config) (*Store, func()) {
 	t.Helper()
-	cfg.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	cfg.Log = testLog(t)
 	s, err := Open(t.Context(), cfg)
 	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	var once sync.Once
+	end := func() {
+		once.Do(func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			s.Close()
+		})
+	}
+	t.Cleanup(end)
+	return s, end
+}
+
+// eventually polls until done says so.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if done() {
+			return
+		}
+	}
+	t.Fatalf("waited in vain until %s", what)
+}
+
+var (
+	host  = model.Node{Name: "host1", Role: model.RoleHost, Addresses: []netip.Addr{netip.MustParseAddr("10.2.1.2")}, Version: "1"}
+	key   = model.EndpointKey{VIP: netip.MustParseAddr("203.0.113.1"), Protocol: model.UDP, Port: 53}
+	table = desired.Table{
+		Rows: []desired.Row{
+			{Slot: 1, Backend: netip.MustParseAddrPort("10.3.1.11:8080"), Tunnel: netip.MustParseAddr("2001:db8::1")},
+			{
+				Slot: 8191, Backend: netip.MustParseAddrPort("10.3.1.12:8080"), Tunnel: netip.MustParseAddr("10.3.1.12"),
+				Down: true, Freed: time.Date(2026, 11, 21, 8, 0, 0, 1, time.UTC),
+			},
+		},
+		Buckets: []model.Slot{1, 8191, 1, 1},
+	}
+)
+
+func vip(name, address string) model.VIP {
+	return model.VIP{
+		Name: name, Tenant: "acme", Labels: map[string]string{"tier": "web"}, Address: netip.MustParseAddr(address),
+		Endpoints: []model.Endpoint{{
+			Protocol: model.UDP, Port: 53, AllUnhealthy: model.Refuse,
+			Backends: []model.Backend{
+				{Address: netip.MustParseAddr("10.3.1.11"), Port: 8080, Host: "host1", Weight: 0, Tunnel: netip.MustParseAddr("2001:db8::1")},
+				{Address: netip.MustParseAddr("10.3.1.12"), Port: 8080, Host: "host1", Weight: 3},
+			},
+			HealthCheck: &model.HealthCheck{
+				Type: model.CheckHTTP, Port: 81, Path: "/healthz", Host: "a", Interval: time.Second, Timeout: time.Millisecond, Rise: 1, Fall: 2,
+			},
+		}},
+	}
+}
+
+// change is an Update that does not look at the State.
+func change(c Change) func(*State) (Change, error) {
+	return func(*State) (Change, error) { return c, nil }
+}
+
+func mustUpdate(t *testing.T, s *Store, c Change) model.Generation {
+	t.Helper()
+	generation, err := s.Update(t.Context(), change(c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return generation
+}
+
+func TestEverythingSurvivesARestart(t *testing.T) {
+	cfg := Config{DataDir: t.TempDir()}
+	s, end := open(t, cfg)
+	shop := vip("shop", "203.0.113.1")
+	generation := mustUpdate(t, s, Change{
+		VIPs: []model.VIP{shop}, Tables: map[model.EndpointKey]desired.Table{key: table}, Nodes: []model.Node{host}, Hosts: true,
+	})
+	said := model.BackendHealth{Endpoint: key, Backend: table.Rows[0].Backend, Health: model.HealthUnhealthy, Reason: "refused"}
+	health := desired.HostHealth{{Endpoint: key, Backend: said.Backend}: said}
+	if err := s.UpdateHealth(t.Context(), "host1", func(*State) desired.HostHealth { return health }); err != nil {
+		t.Fatal(err)
+	}
+	status := NodeStatus{Seen: table.Rows[1].Freed, Generation: generation, Rejected: 3, Reason: "full", Detail: []byte(`{"a":1}`)}
+	if err := s.PutStatus(t.Context(), "host1", status); err != nil {
+		t.Fatal(err)
+	}
+	before := *s.State()
+	end()
+	s, _ = open(t, cfg)
+	after := *s.State()
+	before.revision, after.revision = 0, 0 // that of etcd moves on by itself
+	if !reflect.DeepEqual(before, after) {
+		t.Errorf("before the restart\n%+v\nafter\n%+v", before, after)
+	}
+	if !reflect.DeepEqual(after.VIPs["shop"], shop) || !after.Tables[key].Equal(table) || after.Generation != generation ||
+		!maps.Equal(after.Health["host1"], health) || after.HostsGeneration != generation {
+		t.Errorf("what was written is not what was read: %+v", after)
+	}
+	if after.HashKey == (flowhash.Key{}) {
+		t.Error("there is no hash key")
+	}
+}
+
+func TestGenerationsGrowByChangesOfTheDesiredStateOnly(t *testing.T) {
+	s, _ := open(t, Config{DataDir: t.TempDir()})
+	first := mustUpdate(t, s, Change{Nodes: []model.Node{host}})
+	if err := s.PutStatus(t.Context(), "host1", NodeStatus{Generation: first}); err != nil {
+		t.Fatal(err)
+	}
+	if got := mustUpdate(t, s, Change{}); got != first {
+		t.Errorf("an empty change, after a status, led from generation %d to %d", first, got)
+	}
+	created := mustUpdate(t, s, Change{VIPs: []model.VIP{vip("shop", "203.0.113.1")}})
+	deleted := mustUpdate(t, s, Change{DeleteVIPs: []string{"shop"}})
+	if created <= first || deleted <= created || s.State().Generation != deleted || s.State().HostsGeneration >= first {
+		t.Errorf("generations are %d, %d, %d, then %+v", first, created, deleted, s.State())
+	}
+}
+
+// Many writers at once: each of them saw the one before, so none is lost.
+func TestUpdatesDoNotOverwriteEachOther(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := open(t, Config{DataDir: dir})
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for range 10 {
+				_, err := s.Update(t.Context(), func(state *State) (Change, error) {
+					next := vip("counter", "203.0.113.1")
+					next.Endpoints[0].Port = 1
+					if old, ok := state.VIPs["counter"]; ok {
+						next.Endpoints[0].Port = old.Endpoints[0].Port + 1
+					}
+					return Change{VIPs: []model.VIP{next}}, nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if got := s.State().VIPs["counter"].Endpoints[0].Port; got != 80 {
+		t.Errorf("counted to %d, want 80", got)
+	}
+}
+
+func TestStatesDoNotChange(t *testing.T) {
+	s, _ := open(t, Config{DataDir: t.TempDir()})
+	mustUpdate(t, s, Change{VIPs: []model.VIP{vip("shop", "203.0.113.1")}})
+	old := s.State()
+	mustUpdate(t, s, Change{VIPs: []model.VIP{vip("blog", "203.0.113.2")}, DeleteVIPs: []string{"shop"}})
+	if len(old.VIPs) != 1 || old.VIPs["shop"].Name != "shop" {
+		t.Errorf("a State that was read changed: %v", old.VIPs)
+	}
+}
+
+func TestAnErrorOfDecideWritesNothing(t *testing.T) {
+	s, _ := open(t, Config{DataDir: t.TempDir()})
+	before, why := s.State().Generation, errors.New("no")
+	if _, err := s.Update(t.Context(), func(*State) (Change, error) { return Change{DeleteVIPs: []string{"a"}}, why }); !errors.Is(err, why) {
+		t.Errorf("got %v", err)
+	}
+	if s.State().Generation != before {
+		t.Error("something was written")
+	}
+}
+
+func TestOneTransactionHoldsManyVIPsAndHasABound(t *testing.T) {
+	s, _ := open(t, Config{DataDir: t.TempDir()})
+	var many Change
+	for i := range MaxOperations - 1 {
+		many.VIPs = append(many.VIPs, model.VIP{Name: fmt.Sprintf("vip%d", i), Address: netip.MustParseAddr("203.0.113.1")})
+	}
+	mustUpdate(t, s, many)
+	if n := len(s.State().VIPs); n != MaxOperations-1 {
+		t.Errorf("the store holds %d VIPs, want %d", n, MaxOperations-1)
+	}
+	many.VIPs = append(many.VIPs, vip("another", "203.0.113.1"))
+	_, err := s.Update(t.Context(), change(many))
+	if fields := model.FieldErrors(err); len(fields) != 1 || !strings.Contains(err.Error(), "apply fewer VIPs at a time") {
+		t.Errorf("one too many: %v", err)
+	}
+}
+
+func TestDeletedNodesStaySo(t *testing.T) {
+	s, _ := open(t, Config{DataDir: t.TempDir()})
+	mustUpdate(t, s, Change{Nodes: []model.Node{host}})
+	mustUpdate(t, s, Change{DeleteNodes: []string{"host1"}})
+	if err := s.PutStatus(t.Context(), "host1", NodeStatus{Generation: 1}); err != nil {
+		t.Error(err)
+	}
+	said := desired.HostHealth{{Endpoint: key}: {Endpoint: key, Health: model.HealthHealthy}}
+	if err := s.UpdateHealth(t.Context(), "host1", func(*State) desired.HostHealth { return said }); err != nil {
+		t.Error(err)
+	}
+	if state := s.State(); len(state.Status)+len(state.Health) != 0 {
+		t.Errorf("a deleted node left %v and %v", state.Status, state.Health)
+	}
+}
+
+func TestOpenStreamsAreSeen(t *testing.T) {
+	cfg := Config{DataDir: t.TempDir()}
+	s, end := open(t, cfg)
+	closeFirst, closeSecond := s.OpenStream("host1"), s.OpenStream("host1")
+	eventually(t, "the stream is seen", func() bool { return s.State().Streams["host1"] })
+	closeFirst()
+	s.OpenStream("mux1")
+	eventually(t, "the other stream is seen", func() bool { return s.State().Streams["mux1"] })
+	if !s.State().Streams["host1"] {
+		t.Error("one of two streams of a node was closed, and it counts as gone")
+	}
+	closeSecond()
+	eventually(t, "the stream is gone", func() bool { return !s.State().Streams["host1"] })
+	end()
+	s, _ = open(t, cfg)
+	if n := len(s.State().Streams); n != 0 {
+		t.Errorf("%d streams outlived their manager's orderly end", n)
+	}
+}
+
+// What a watch missed because it was compacted away is read anew.
+func TestCompactedWatch(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(t.Context(), Config{DataDir: dir, Log: testLog(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ops, err := Change{VIPs: []model.VIP{vip("shop", "203.0.113.1")}}.operations()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.client.Txn(t.Context()).Then(ops...).Commit(); err != nil {
+		t.Fatal(err)
+	}
+	response, err := s.client.Put(t.Context(), "/elsewhere", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.client.Compact(t.Context(), response.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
-	closed := false
-	closeStore = func() {
-		if closed {
-			return
-		}
-		closed = true
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		s.Close()
+	eventually(t, "the VIP is seen", func() bool { return len(s.State().VIPs) == 1 })
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
-	t.Cleanup(closeStore)
-	return s, closeStore
 }
 
-func vip(name, address string) model.VIP {
-	return model.VIP{Name: name, Tenant: "default", Address: netip.MustParseAddr(address), Endpoints: []model.Endpoint{
-		{Protocol: model.TCP, Port: 80, Backends: []model.Backend{
-			{Address: netip.MustParseAddr("10.3.1.11"), Port: 8080, Host: "host1", Weight: 1},
-		}, HealthCheck: &model.HealthCheck{Type: model.CheckTCP, Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1}},
-	}}
+func TestNewerSchemasAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	s, end := open(t, Config{DataDir: dir})
+	if _, err := s.client.Put(t.Context(), prefixNodes+"host1", `{"schema": 1, "value": {"name": "host1"}}`); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the node is seen", func() bool { return len(s.State().Nodes) == 1 })
+	end()
+	s, err := Open(t.Context(), Config{DataDir: dir, Log: testLog(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.client.Put(t.Context(), prefixNodes+"host2", `{"schema": 2, "value": {"moniker": "host2"}}`); err != nil {
+		t.Fatal(err)
+	}
+	want := "read /weir/v1/nodes/host2 of the store: its schema is 2, this weir-manager knows 1: run a newer one"
+	if err := s.Run(t.Context()); err == nil || err.Error() != want {
+		t.Errorf("a running manager says %v", err)
+	}
+	s.Close()
+	if _, err := Open(t.Context(), Config{DataDir: dir, Log: testLog(t)}); err == nil || err.Error() != want {
+		t.Errorf("a starting manager says %v", err)
+	}
 }
 
-func TestSmoke(t *testing.T) {
-	s, _ := open(t, Config{DataDir: t.TempDir()})
-	start := time.Now()
-	g, err := s.Update(t.Context(), func(*State) (Change, error) {
-		return Change{VIPs: []model.VIP{vip("a", "203.0.113.1")}}, nil
-	})
-	t.Log(g, err, time.Since(start), s.State().VIPs)
+func TestWhatOpenRefuses(t *testing.T) {
+	dir := t.TempDir()
+	open(t, Config{DataDir: dir})
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		cfg  Config
+		want string
+	}{
+		{Config{DataDir: dir}, "another weir-manager uses it: stop that one, or name another with --data-dir"},
+		{Config{DataDir: filepath.Join(file, "data")}, "not a directory: name one that weir-manager may write, with --data-dir"},
+		{Config{Endpoints: []string{"http://127.0.0.1:1"}}, "reach etcd at http://127.0.0.1:1: "},
+	} {
+		c.cfg.Log = testLog(t)
+		_, err := Open(t.Context(), c.cfg)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("got %v, want one line with %q", err, c.want)
+		}
+	}
 }
