@@ -6,6 +6,7 @@ import (
 	"math/bits"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // Mode is how the program is attached to the interface.
@@ -88,6 +89,8 @@ func (d dimensions) spec() (*ebpf.CollectionSpec, error) {
 	} {
 		spec.Maps[table].MaxEntries = rows
 	}
+	// The library adds the flag while it makes the map; adoption compares it before.
+	spec.Maps[poolMap].Flags |= unix.BPF_F_MMAPABLE
 	if err := spec.Variables[muxVarCfgFlowSetMask].Set(d.flowSets - 1); err != nil {
 		return nil, fmt.Errorf("set %s: %w", muxVarCfgFlowSetMask, err)
 	}

@@ -59,7 +59,7 @@ func Inspect(pinPath string) (*Status, error) {
 	if err != nil {
 		return nil, fmt.Errorf("inspect %s: %w", pinPath, err)
 	}
-	attached, err := link.LoadPinnedLink(filepath.Join(live, linkPin), &ebpf.LoadPinOptions{ReadOnly: true})
+	attached, err := link.LoadPinnedLink(filepath.Join(live, linkPin), nil)
 	if err != nil {
 		return nil, fmt.Errorf("inspect %s: open attachment: %w", pinPath, err)
 	}

@@ -183,7 +183,7 @@ func (d *Datapath) adoptProgram(live string) error {
 
 // repin pins p at path in place of what is there.
 func repin(p interface{ Pin(string) error }, path string) error {
-	temporary := path + ".next"
+	temporary := path + "-next" // a bpffs takes no dots
 	_ = os.Remove(temporary)
 	if err := p.Pin(temporary); err != nil {
 		return fmt.Errorf("pin %s: %w", filepath.Base(path), err)

@@ -21,6 +21,8 @@ type tables struct {
 	Pool             *ebpf.Map `ebpf:".data.pool"`
 }
 
+const poolMap = ".data.pool" // what the library calls the map of the variable pool
+
 // objects is what loading gives.
 type objects struct {
 	tables
@@ -37,7 +39,7 @@ func (t *tables) pinned() []pinnedTable {
 		{"flows", muxMapFlows, &t.Flows},
 		{"verdicts", muxMapVerdicts, &t.Verdicts},
 		{"endpoint_counters", muxMapEndpointCounters, &t.EndpointCounters},
-		{"pool", ".data.pool", &t.Pool},
+		{"pool", poolMap, &t.Pool},
 	}
 }
 
