@@ -99,12 +99,11 @@ func (l *Lab) addMachine(router *netns.NS, n Node) error {
 
 // prepareForXDP makes the router's end of a mux's link fit for a program that sends packets back
 // out of it. A veth leaves checksums to hardware that is not there: here they must be right before
-// the mux changes the packet. And what XDP sends into a veth needs NAPI at the other end, which GRO
-// switches on.
+// the mux changes the packet. And what XDP sends into a veth needs a program at the other end.
 func prepareForXDP(router *netns.NS, port string) error {
 	return first(
 		func() error { return router.SetOffload(port, netns.TxChecksum, false) },
-		func() error { return router.SetOffload(port, netns.GRO, true) },
+		func() error { return router.PassXDP(port) },
 	)
 }
 

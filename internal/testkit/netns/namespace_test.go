@@ -150,3 +150,26 @@ func TestFailuresNameTheThing(t *testing.T) {
 		t.Error("opened a namespace that is not there")
 	}
 }
+
+func TestPassXDPLetsTrafficThrough(t *testing.T) {
+	a, b := pair(t)
+	must(t, b.PassXDP("vb"))
+	links, err := b.Run("ip", "-d", "link", "show", "vb")
+	must(t, err)
+	if !strings.Contains(links, "xdp") {
+		t.Fatalf("no program on vb:\n%s", links)
+	}
+	var listener net.Listener
+	must(t, b.Do(func() (err error) {
+		listener, err = net.Listen("tcp", "10.9.0.2:80")
+		return err
+	}))
+	defer listener.Close()
+	must(t, a.Do(func() error {
+		conn, err := net.Dial("tcp", "10.9.0.2:80")
+		if err == nil {
+			err = conn.Close()
+		}
+		return err
+	}))
+}

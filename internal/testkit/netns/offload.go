@@ -10,7 +10,7 @@ import (
 // Offload is a feature of an interface, named by ethtool's command that sets it.
 type Offload uint32
 
-// Offloads. GRO on a veth also switches its NAPI on, which XDP_TX into it needs.
+// Offloads.
 const (
 	TxChecksum Offload = unix.ETHTOOL_STXCSUM
 	RxChecksum Offload = unix.ETHTOOL_SRXCSUM
