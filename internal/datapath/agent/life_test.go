@@ -211,6 +211,10 @@ func TestUplinkChanges(t *testing.T) {
 	if status.MTU != 1400 {
 		t.Errorf("MTU is %d, not 1400", status.MTU)
 	}
+	listen(t, w.host, hostDIP4)
+	connection := dial(t, w.client, nativeVIP4)
+	defer connection.Close()
+	wantMSS(t, connection, nativeVIP4, 1400)
 }
 
 // TestOneOwner refuses a second agent, and unloading under a running one.

@@ -91,7 +91,7 @@ func (w *world) transfer(t *testing.T, server *netns.NS, dip, vip string, size i
 
 	connection := dial(t, w.client, vip)
 	defer connection.Close()
-	wantMSS(t, connection, vip)
+	wantMSS(t, connection, vip, 1500)
 	if err := exchange(connection, size); err != nil {
 		t.Error(err)
 	}
@@ -179,7 +179,7 @@ func receive(from io.Reader, size int) error {
 }
 
 // wantMSS checks that the client's segments fit the host's link once they are encapsulated.
-func wantMSS(t *testing.T, connection *net.TCPConn, vip string) {
+func wantMSS(t *testing.T, connection *net.TCPConn, vip string, mtu int) {
 	t.Helper()
 	raw, err := connection.SyscallConn()
 	if err != nil {
@@ -196,7 +196,7 @@ func wantMSS(t *testing.T, connection *net.TCPConn, vip string) {
 		header = 40
 	}
 	// The MSS of TCP_INFO leaves room for 12 bytes of timestamps.
-	const mtu, outer, tcp, timestamps = 1500, 40, 20, 12
+	const outer, tcp, timestamps = 40, 20, 12
 	if want := mtu - outer - header - tcp - timestamps; int(info.Snd_mss) != want {
 		t.Errorf("MSS towards %s is %d, not %d", vip, info.Snd_mss, want)
 	}

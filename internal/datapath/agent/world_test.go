@@ -56,6 +56,10 @@ func newWorld(t *testing.T) *world {
 		w.network.Sysctl("net.ipv6.conf.all.forwarding", "1"),
 		w.network.Sysctl("net.ipv4.conf.all.rp_filter", "0"),
 		w.network.Sysctl("net.ipv4.conf.host.rp_filter", "0"),
+		// A host needs no forwarding, and may filter by reverse path.
+		w.host.Sysctl("net.ipv4.ip_forward", "0"),
+		w.host.Sysctl("net.ipv6.conf.all.forwarding", "0"),
+		w.host.Sysctl("net.ipv4.conf.uplink.rp_filter", "1"),
 		routes(w.client, "10.77.1.254", "fd77:1::254", "0.0.0.0/0", "::/0"),
 		routes(w.host, "10.77.2.254", "fd77:2::254", "0.0.0.0/0", "::/0"),
 		routes(w.network, hostDIP4, hostDIP6, "10.77.3.0/24", "fd77:3::/64"))
