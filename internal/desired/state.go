@@ -62,25 +62,24 @@ func (t Table) Row(slot model.Slot) (Row, bool) {
 	return t.Rows[i], true
 }
 
-// Slot returns the slot of a backend in use; 0 if it has none.
-func (t Table) Slot(backend netip.AddrPort) model.Slot {
+// Slots are the slots of the backends in use.
+func (t Table) Slots() map[netip.AddrPort]model.Slot {
+	slots := make(map[netip.AddrPort]model.Slot, len(t.Rows))
 	for _, r := range t.Rows {
-		if r.Backend == backend && !r.Retired() {
-			return r.Slot
+		if !r.Retired() {
+			slots[r.Backend] = r.Slot
 		}
 	}
-	return 0
+	return slots
 }
 
-// Share counts the buckets that name slot.
-func (t Table) Share(slot model.Slot) int {
-	n := 0
-	for _, s := range t.Buckets {
-		if s == slot {
-			n++
-		}
+// Shares are how many buckets name each slot.
+func (t Table) Shares() map[model.Slot]int {
+	shares := make(map[model.Slot]int, len(t.Rows))
+	for _, slot := range t.Buckets {
+		shares[slot]++
 	}
-	return n
+	return shares
 }
 
 // Key is the key of endpoint e of vip.

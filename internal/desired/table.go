@@ -37,12 +37,13 @@ func Gone(old, vip model.VIP) []model.EndpointKey {
 
 // compute returns the table of e that follows old.
 func (s State) compute(vip model.VIP, e model.Endpoint, old Table, now time.Time) Table {
-	table := Table{Rows: slots(old.Rows, e.Backends, now)}
+	table := Table{Rows: keep(old.Rows, e.Backends, now)}
 	effective := s.effective(vip, e)
 	s.mark(table.Rows, vip, e, effective.kept)
+	slots := table.Slots()
 	var members []bucket.Member
 	for _, b := range effective.members {
-		members = append(members, bucket.Member{Slot: table.Slot(b.AddrPort()), Weight: b.Weight})
+		members = append(members, bucket.Member{Slot: slots[b.AddrPort()], Weight: b.Weight})
 	}
 	if len(members) == 0 {
 		return table
@@ -89,9 +90,9 @@ func (s State) effective(vip model.VIP, e model.Endpoint) effect {
 	return effect{members: weighted, kept: len(weighted) > 0}
 }
 
-// slots gives each backend a row: its old one if it has any, even a retired one, else a free slot.
+// keep gives each backend a row: its old one if it has any, even a retired one, else a free slot.
 // Rows without a backend retire, and are forgotten after RetireTime.
-func slots(old []Row, backends []model.Backend, now time.Time) []Row {
+func keep(old []Row, backends []model.Backend, now time.Time) []Row {
 	wanted := make(map[netip.AddrPort]model.Backend, len(backends))
 	for _, b := range backends {
 		wanted[b.AddrPort()] = b

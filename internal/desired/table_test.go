@@ -66,7 +66,7 @@ func (w *world) report(vip model.VIP, b model.Backend, health model.Health) {
 func in(t Table, backends []model.Backend) []int {
 	var all []int
 	for i, b := range backends {
-		if slot := t.Slot(b.AddrPort()); slot != 0 && t.Share(slot) > 0 {
+		if slot := t.Slots()[b.AddrPort()]; slot != 0 && t.Shares()[slot] > 0 {
 			all = append(all, i)
 		}
 	}
@@ -135,24 +135,24 @@ func TestSlotsAreForLife(t *testing.T) {
 	a, b, c := backend(1, 1), backend(2, 1), backend(3, 1)
 	w.apply(shop(false, a, b))
 	table := w.apply(shop(false, c, b))
-	if table.Slot(b.AddrPort()) != 2 || table.Slot(c.AddrPort()) != 3 {
-		t.Errorf("b and c have slots %d and %d, want 2 and 3: 1 is retired", table.Slot(b.AddrPort()), table.Slot(c.AddrPort()))
+	if table.Slots()[b.AddrPort()] != 2 || table.Slots()[c.AddrPort()] != 3 {
+		t.Errorf("b and c have slots %d and %d, want 2 and 3: 1 is retired", table.Slots()[b.AddrPort()], table.Slots()[c.AddrPort()])
 	}
 	if row, ok := table.Row(1); !ok || !row.Down || !row.Retired() || row.Backend != a.AddrPort() {
 		t.Errorf("slot 1 is %+v, want a, retired and down", row)
 	}
 
 	w.now = start.Add(RetireTime / 2)
-	if table = w.apply(shop(false, c, b, a)); table.Slot(a.AddrPort()) != 1 {
-		t.Errorf("a came back to slot %d, want its own, 1", table.Slot(a.AddrPort()))
+	if table = w.apply(shop(false, c, b, a)); table.Slots()[a.AddrPort()] != 1 {
+		t.Errorf("a came back to slot %d, want its own, 1", table.Slots()[a.AddrPort()])
 	}
 	table = w.apply(shop(false, b))
 	w.now = w.now.Add(RetireTime)
 	if table = w.apply(shop(false, b)); len(table.Rows) != 1 {
 		t.Errorf("rows are %+v, want those of b only: the others retired long ago", table.Rows)
 	}
-	if table = w.apply(shop(false, b, c)); table.Slot(c.AddrPort()) != 1 {
-		t.Errorf("c got slot %d, want 1, free again", table.Slot(c.AddrPort()))
+	if table = w.apply(shop(false, b, c)); table.Slots()[c.AddrPort()] != 1 {
+		t.Errorf("c got slot %d, want 1, free again", table.Slots()[c.AddrPort()])
 	}
 }
 
@@ -180,7 +180,7 @@ func TestExhaustedSlotsTakeTheOldestRetired(t *testing.T) {
 	w.apply(shop(false, all[2:]...)) // retires slot 2
 	fresh := backend(20000, 1)
 	table := w.apply(shop(false, append(slices.Clone(all[2:]), fresh)...))
-	if slot := table.Slot(fresh.AddrPort()); slot != 1 {
+	if slot := table.Slots()[fresh.AddrPort()]; slot != 1 {
 		t.Errorf("the new backend got slot %d, want 1, which retired first", slot)
 	}
 	if row, ok := table.Row(2); !ok || !row.Retired() {
@@ -206,7 +206,7 @@ func TestTablesHoldTheirInvariants(t *testing.T) {
 			checkMembers(t, w, vip, table)
 			now := map[netip.AddrPort]model.Slot{}
 			for _, b := range vip.Endpoints[0].Backends {
-				address, slot := b.AddrPort(), table.Slot(b.AddrPort())
+				address, slot := b.AddrPort(), table.Slots()[b.AddrPort()]
 				if last, had := before[address]; had && last != slot {
 					t.Fatalf("%s moved from slot %d to %d", address, last, slot)
 				}
@@ -273,7 +273,7 @@ func checkMembers(t *rapid.T, w *world, vip model.VIP, table Table) {
 		if should(kept, b) {
 			want = float64(b.Weight) / sum * float64(len(table.Buckets))
 		}
-		if got := float64(table.Share(table.Slot(b.AddrPort()))); got <= want-1 || got >= want+1 {
+		if got := float64(table.Shares()[table.Slots()[b.AddrPort()]]); got <= want-1 || got >= want+1 {
 			t.Fatalf("%s has %v buckets, want %v", b.AddrPort(), got, want)
 		}
 	}

@@ -54,12 +54,12 @@ func explain(s *store.State, vip model.VIP, e model.Endpoint, flow model.Flow) *
 	step("the keyed hash of the five-tuple is 0x%08x; its low bits name bucket %d of %d", p.Hash, p.Bucket, p.Buckets)
 	step("bucket %d names slot %d", p.Bucket, slot)
 	row, _ := table.Row(slot)
-	for _, b := range e.Backends {
+	for i, b := range e.Backends {
 		if b.AddrPort() != row.Backend {
 			continue
 		}
 		p.Backend = rpc.BackendToProto(b)
-		p.Backend.Status = backendStatus(s, vip, e, b)
+		p.Backend.Status = backendStatuses(s, vip, e)[i]
 		step("slot %d is backend %s on host %s (weight %d, %s, %d of %d buckets)", slot, row.Backend, b.Host, b.Weight,
 			p.Backend.Status.Health, p.Backend.Status.Buckets, p.Buckets)
 		step("the mux sends the packet in an outer header to %s; the agent on %s rewrites %s to %s",

@@ -23,7 +23,8 @@ type view struct {
 	muxes     []netip.Addr
 }
 
-func newView(s *store.State) *view {
+// newView makes the view of s. It takes over from last, which may be nil, the endpoints that did not change.
+func newView(s *store.State, last *view) *view {
 	v := &view{
 		State: s, hosts: s.BackendsByHost(), muxes: s.Muxes(),
 		endpoints: make(map[model.EndpointKey]model.MuxEndpoint, len(s.Tables)),
@@ -31,10 +32,23 @@ func newView(s *store.State) *view {
 	for _, vip := range s.VIPs {
 		for _, e := range vip.Endpoints {
 			key := desired.Key(vip, e)
-			v.endpoints[key] = desired.MuxEndpoint(key, vip.Tenant, s.Tables[key])
+			if last.has(s, key, vip.Tenant) {
+				v.endpoints[key] = last.endpoints[key]
+			} else {
+				v.endpoints[key] = desired.MuxEndpoint(key, vip.Tenant, s.Tables[key])
+			}
 		}
 	}
 	return v
+}
+
+// has says whether the view's endpoint is that of s, for tenant.
+func (v *view) has(s *store.State, key model.EndpointKey, tenant string) bool {
+	if v == nil {
+		return false
+	}
+	endpoint, ok := v.endpoints[key]
+	return ok && endpoint.Tenant == tenant && v.Computed[key] == s.Computed[key]
 }
 
 // hub holds the views that streams send: the newest for hosts, and for muxes the newest one that the
@@ -49,7 +63,9 @@ type hub struct {
 	changed  chan struct{} // closed when a view is replaced
 }
 
-func newHub(s *store.Store) *hub { return &hub{store: s, grace: hostsGrace, changed: make(chan struct{})} }
+func newHub(s *store.Store) *hub {
+	return &hub{store: s, grace: hostsGrace, changed: make(chan struct{})}
+}
 
 // hosts returns the newest view and a channel that is closed when there may be a newer one.
 func (h *hub) hosts() (*view, <-chan struct{}) {
@@ -83,7 +99,7 @@ func (h *hub) run(ctx context.Context) error {
 	for {
 		state, changed := h.store.Watch()
 		if newest == nil || newest.Generation != state.Generation {
-			newest = newView(state)
+			newest = newView(state, newest)
 		}
 		wait := gate.wait(state, time.Now())
 		if wait == 0 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -77,7 +76,7 @@ func (m *Manager) ReportHost(ctx context.Context, r *weirv1.ReportHostRequest) (
 		&weirv1.NodeStatus{Host: r.GetStatus()})
 	if err == nil {
 		err = m.store.UpdateHealth(ctx, r.GetName(), func(s *store.State) desired.HostHealth {
-			return merge(s, r.GetName(), health)
+			return merge(s.Health[r.GetName()], health, m.backends(s, r.GetName()))
 		})
 	}
 	if err != nil {
@@ -99,20 +98,31 @@ func healthFromProto(list []*weirv1.BackendHealth) ([]model.BackendHealth, error
 	return health, errors.Join(errs...)
 }
 
-// merge returns what host said before and now of those backends that live on it and are checked.
-func merge(s *store.State, host string, said []model.BackendHealth) desired.HostHealth {
-	all := maps.Clone(s.Health[host])
-	if all == nil {
-		all = desired.HostHealth{}
+// backends are those that live on host, by the view of s if there is one.
+func (m *Manager) backends(s *store.State, host string) desired.HostBackends {
+	if v, _ := m.hub.hosts(); v != nil && v.Generation == s.Generation {
+		return v.hosts[host]
 	}
-	for _, h := range said {
-		all[desired.HealthKey{Endpoint: h.Endpoint, Backend: h.Backend}] = h
-	}
+	return s.BackendsByHost()[host]
+}
+
+// merge returns what a host said before and now of those of its backends that are checked.
+func merge(before desired.HostHealth, said []model.BackendHealth, backends desired.HostBackends) desired.HostHealth {
 	checked := map[desired.HealthKey]bool{}
-	for _, b := range s.BackendsByHost()[host] {
+	for _, b := range backends {
 		checked[desired.HealthKey{Endpoint: b.Endpoint, Backend: b.Backend}] = b.HealthCheck != nil
 	}
-	maps.DeleteFunc(all, func(k desired.HealthKey, _ model.BackendHealth) bool { return !checked[k] })
+	all := desired.HostHealth{}
+	for key, h := range before {
+		if checked[key] {
+			all[key] = h
+		}
+	}
+	for _, h := range said {
+		if key := (desired.HealthKey{Endpoint: h.Endpoint, Backend: h.Backend}); checked[key] {
+			all[key] = h
+		}
+	}
 	return all
 }
 

@@ -123,8 +123,7 @@ func muxUpdate(sent, next *view) rpc.MuxUpdate {
 		sent, update.HashKey = &view{State: &store.State{}}, next.HashKey
 	}
 	for key, endpoint := range next.endpoints {
-		was, had := sent.endpoints[key]
-		if !had || was.Tenant != endpoint.Tenant || sent.Computed[key] != next.Computed[key] {
+		if !sent.has(next.State, key, endpoint.Tenant) {
 			update.Endpoints = append(update.Endpoints, endpoint)
 		}
 	}

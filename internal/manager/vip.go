@@ -138,22 +138,28 @@ func vipWithStatus(s *store.State, vip model.VIP) *weirv1.VIP {
 	for i, e := range vip.Endpoints {
 		key := desired.Key(vip, e)
 		generation = max(generation, s.Computed[key])
-		for j, b := range e.Backends {
-			p.Endpoints[i].Backends[j].Status = backendStatus(s, vip, e, b)
+		for j, status := range backendStatuses(s, vip, e) {
+			p.Endpoints[i].Backends[j].Status = status
 		}
 	}
 	p.Status = vipStatus(s, generation)
 	return p
 }
 
-func backendStatus(s *store.State, vip model.VIP, e model.Endpoint, b model.Backend) *weirv1.BackendStatus {
+// backendStatuses are those of e's backends, in their order.
+func backendStatuses(s *store.State, vip model.VIP, e model.Endpoint) []*weirv1.BackendStatus {
 	table := s.Tables[desired.Key(vip, e)]
-	slot := table.Slot(b.AddrPort())
-	health, reason := s.BackendHealth(vip, e, b)
-	return &weirv1.BackendStatus{
-		Slot: uint32(slot), Health: string(health), Reason: reason,
-		Buckets: uint32(table.Share(slot)), BucketsTotal: uint32(len(table.Buckets)),
+	slots, shares := table.Slots(), table.Shares()
+	all := make([]*weirv1.BackendStatus, 0, len(e.Backends))
+	for _, b := range e.Backends {
+		slot := slots[b.AddrPort()]
+		health, reason := s.BackendHealth(vip, e, b)
+		all = append(all, &weirv1.BackendStatus{
+			Slot: uint32(slot), Health: string(health), Reason: reason,
+			Buckets: uint32(shares[slot]), BucketsTotal: uint32(len(table.Buckets)),
+		})
 	}
+	return all
 }
 
 // vipStatus says which muxes run the generation, of all registered.
