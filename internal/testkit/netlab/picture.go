@@ -5,30 +5,30 @@ import (
 	"strings"
 )
 
-// Picture draws the lab as text.
-//
-//	client1  10.0.1.2 ───┐                ┌─── mux1   10.1.1.2
-//	manager  10.4.1.2 ───┤                ├─── mux2   10.1.2.2
-//	                     ├──── router ────┤
-//	                     │     AS 65000   ├─── host1  10.2.1.2
-//	                                      │      ├ host1-w1  10.3.1.11
+// Picture draws the lab as text: on the left who sends, on the right who serves.
 func (p Plan) Picture() string {
-	left := append(p.Of(Client), p.Of(Manager)...)
-	var right []string
+	var left, right []string
+	for _, n := range append(p.Of(Client), p.Of(Manager)...) {
+		left = append(left, fmt.Sprintf("%-8s %-9s ───", n.Name, n.IPv4))
+	}
 	for _, n := range p.Of(Mux) {
-		right = append(right, fmt.Sprintf("─── %-7s %-10s AS %d, XDP", n.Name, n.IPv4, muxAS))
+		right = append(right, fmt.Sprintf("─── %-8s %-10s XDP, BGP of AS %d", n.Name, n.IPv4, muxAS))
 	}
 	for _, h := range p.Of(Host) {
-		right = append(right, fmt.Sprintf("─── %-7s %-10s agent, TC", h.Name, h.IPv4))
-		for _, w := range p.workloadsOf(h) {
-			home := "in a namespace of its own"
+		right = append(right, fmt.Sprintf("─── %-8s %-10s agent", h.Name, h.IPv4))
+		workloads := p.workloadsOf(h)
+		for i, w := range workloads {
+			branch, home := "├", "in its own namespace"
+			if i == len(workloads)-1 {
+				branch = "└"
+			}
 			if w.Native {
 				home = "native on the host"
 			}
-			right = append(right, fmt.Sprintf("      └ %-9s %-10s %s", w.Name, w.IPv4, home))
+			right = append(right, fmt.Sprintf("     %s── %-8s %-10s %s", branch, w.Name, w.IPv4, home))
 		}
 	}
-	return draw(left, right)
+	return join(left, right)
 }
 
 func (p Plan) workloadsOf(host Node) []Node {
@@ -41,49 +41,69 @@ func (p Plan) workloadsOf(host Node) []Node {
 	return of
 }
 
-// draw joins both columns by the router in the middle of the taller one.
-func draw(left []Node, right []string) string {
-	rows := max(len(left), len(right))
-	router := (rows - 1) / 2
-	leftTop := max(0, router-(len(left)-1)/2)
-	rightTop := max(0, router-(len(right)-1)/2)
-	lastRight := 0 // workloads hang below their host, not on the router
-	for i, r := range right {
-		if strings.HasPrefix(r, "─") {
-			lastRight = i
-		}
+// join wires both columns to the router, which stands beside the middle of the taller one.
+func join(left, right []string) string {
+	middle := (max(len(left), len(right)) - 1) / 2
+	l := newTrunk(left, middle)
+	r := newTrunk(right, middle)
+	width := 0
+	for _, line := range left {
+		width = max(width, len([]rune(line)))
 	}
-
 	var b strings.Builder
-	for row := range rows {
-		l, r := row-leftTop, row-rightTop
-		text, wire := "", ""
-		if l >= 0 && l < len(left) {
-			text, wire = fmt.Sprintf("%-8s %-10s", left[l].Name, left[l].IPv4), " ───"
-		}
-		line := fmt.Sprintf("  %-19s%-4s", text, wire)
-		line += corner(l >= 0 && l < len(left), row == router, row > min(leftTop, router), row < max(leftTop+len(left)-1, router))
+	for row := range max(l.top+len(left), r.top+len(right)) {
+		router := strings.Repeat(" ", 17)
 		switch row {
-		case router:
-			line += "─── router ───"
-		case router + 1:
-			line += fmt.Sprintf("%14s", fmt.Sprintf("FRR, AS %d  ", routerAS))
-		default:
-			line += strings.Repeat(" ", 14)
+		case middle:
+			router = "───── router ────"
+		case middle + 1:
+			router = fmt.Sprintf("  FRR, AS %d  ", routerAS)
 		}
-		hangs := r >= 0 && r < len(right) && strings.HasPrefix(right[r], "─")
-		line += corner(row == router, hangs, row > min(rightTop, router), row < max(rightTop+lastRight, router))
-		if r >= 0 && r < len(right) {
-			line += right[r]
-		}
+		text := l.line(row)
+		text += strings.Repeat(" ", width-len([]rune(text)))
+		line := "  " + text + l.piece(row, l.wired(row), row == middle) + router +
+			r.piece(row, row == middle, r.wired(row)) + r.line(row)
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 	return b.String()
 }
 
-// corner is the piece of a trunk line that has these arms.
-func corner(left, right, up, down bool) string {
-	pieces := []string{" ", "─", "─", "─", "│", "┐", "┌", "┬", "│", "┘", "└", "┴", "│", "┤", "├", "┼"}
+const wire = "───"
+
+// trunk is the vertical wire that a column's lines hang on; those without a wire only pass by.
+type trunk struct {
+	lines         []string
+	top           int // row of the first line
+	first, bottom int // rows where the wire begins and ends
+}
+
+func newTrunk(lines []string, middle int) trunk {
+	t := trunk{lines: lines, top: max(0, middle-(len(lines)-1)/2)}
+	t.first, t.bottom = middle, middle
+	for row := range t.top + len(lines) {
+		if t.wired(row) {
+			t.first, t.bottom = min(t.first, row), max(t.bottom, row)
+		}
+	}
+	return t
+}
+
+func (t trunk) line(row int) string {
+	if row < t.top || row >= t.top+len(t.lines) {
+		return ""
+	}
+	return t.lines[row-t.top]
+}
+
+func (t trunk) wired(row int) bool {
+	return strings.HasPrefix(t.line(row), wire) || strings.HasSuffix(t.line(row), wire)
+}
+
+// piece is the trunk's character in a row, with arms to the left and right as wanted.
+func (t trunk) piece(row int, left, right bool) string {
+	up := row > t.first && row <= t.bottom
+	down := row >= t.first && row < t.bottom
+	pieces := [...]string{" ", "─", "─", "─", "│", "┐", "┌", "┬", "│", "┘", "└", "┴", "│", "┤", "├", "┼"}
 	index := 0
 	for i, arm := range []bool{left, right, down, up} {
 		if arm {

@@ -1,0 +1,69 @@
+package netlab
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestPicture(t *testing.T) {
+	plan := Plan{Name: "demo", Clients: 1, Muxes: 2, Hosts: 2, Workloads: 2}
+	want := `
+                                          ┌─── mux1     10.1.1.2   XDP, BGP of AS 65010
+                                          ├─── mux2     10.1.2.2   XDP, BGP of AS 65010
+                                          ├─── host1    10.2.1.2   agent
+  client1  10.0.1.2  ───┬───── router ────┤     ├── host1-w1 10.3.1.11  in its own namespace
+  manager  10.4.1.2  ───┘  FRR, AS 65000  │     └── host1-w2 10.3.1.12  native on the host
+                                          └─── host2    10.2.2.2   agent
+                                                ├── host2-w1 10.3.2.11  in its own namespace
+                                                └── host2-w2 10.3.2.12  native on the host
+`
+	if got := "\n" + plan.Picture(); got != want {
+		t.Errorf("picture:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+func TestAddressesFollowTheNames(t *testing.T) {
+	plan := Plan{Name: "demo", Clients: 1, Muxes: 1, Hosts: 12, Workloads: 3}
+	for name, want := range map[string]string{
+		"client1":   "10.0.1.2 fd00:0:1::2",
+		"mux1":      "10.1.1.2 fd00:1:1::2",
+		"host12":    "10.2.12.2 fd00:2:12::2",
+		"host12-w3": "10.3.12.13 fd00:3:12::13",
+		"manager":   "10.4.1.2 fd00:4:1::2",
+	} {
+		n, err := plan.Node(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := n.IPv4.String() + " " + n.IPv6.String(); got != want {
+			t.Errorf("%s has %s, want %s", name, got, want)
+		}
+	}
+	if _, err := plan.Node("host13"); err == nil || !strings.Contains(err.Error(), "host13") {
+		t.Errorf("a node that is not there: %v", err)
+	}
+}
+
+func TestBadPlansAreRefused(t *testing.T) {
+	good := Plan{Name: "demo", Clients: 1, Muxes: 1, Hosts: 1, Workloads: 1}
+	if err := good.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		change func(*Plan)
+		want   string
+	}{
+		{func(p *Plan) { p.Name = "my-lab" }, "name must be"},
+		{func(p *Plan) { p.Name = "" }, "name must be"},
+		{func(p *Plan) { p.Clients = 0 }, "clients must be"},
+		{func(p *Plan) { p.Muxes = 100 }, "muxes must be"},
+		{func(p *Plan) { p.Hosts = -1 }, "hosts must be"},
+		{func(p *Plan) { p.Workloads = 90 }, "workloads must be"},
+	} {
+		plan := good
+		c.change(&plan)
+		if err := plan.Validate(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: error %v, want %q", plan, err, c.want)
+		}
+	}
+}
