@@ -27,6 +27,7 @@ type world struct {
 	client, network, host, workload *netns.NS
 	pins                            string
 	datapath                        *agent.Datapath
+	mux                             *relay.Relay
 }
 
 const (
@@ -92,12 +93,11 @@ func (w *world) relay() {
 	w.must(err)
 	out, err := w.network.Index("host")
 	w.must(err)
-	var mux *relay.Relay
 	w.must(w.network.Do(func() error {
-		mux, err = relay.Attach(in, out)
+		w.mux, err = relay.Attach(in, out)
 		return err
 	}))
-	w.t.Cleanup(func() { w.must(mux.Close()) })
+	w.t.Cleanup(func() { w.mux.Close() })
 	for vip, tunnel := range map[string]string{
 		nativeVIP4: hostDIP4, nativeVIP6: hostDIP4,
 		interfaceVIP4: workloadDIP6, interfaceVIP6: workloadDIP6,
@@ -106,7 +106,7 @@ func (w *world) relay() {
 		if netip.MustParseAddr(tunnel).Is6() {
 			source = netip.MustParseAddr("fd77:2::254")
 		}
-		w.must(mux.Send(netip.MustParseAddr(vip), source, netip.MustParseAddr(tunnel)))
+		w.must(w.mux.Send(netip.MustParseAddr(vip), source, netip.MustParseAddr(tunnel)))
 	}
 }
 
