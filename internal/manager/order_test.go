@@ -1,6 +1,9 @@
 package manager
 
 import (
+	"log/slog"
+	"maps"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/testkit/etcd"
@@ -104,13 +108,57 @@ func TestVIPsSwapAddresses(t *testing.T) {
 	url, mux, _, _ := world(t, hostsGrace)
 	a, b := shop(), shop()
 	b.Name, b.Address = "blog", "203.0.113.11"
+	b.Endpoints[0].Backends = b.Endpoints[0].Backends[:1]
+	b.Endpoints[0].Backends[0].Address = "10.3.1.21"
 	apply(t, url, a, b)
 	a.Address, b.Address = b.Address, a.Address
 	a.Tenant = "swapped"
 	generation := apply(t, url, a, b)
 	eventually(t, "the mux has both", func() bool { return mux.has(generation) })
-	if text := mux.String(); !strings.Contains(text, "203.0.113.10:80 (tenant acme): 256") || !strings.Contains(text, "203.0.113.11:80 (tenant swapped): 256") {
-		t.Errorf("got\n%s", text)
+	want := `TCP 203.0.113.10:80 (tenant acme): 256 buckets
+  slot 1: 0 buckets to 10.3.1.11:8080 through 10.3.1.11, down
+  slot 2: 0 buckets to 10.3.2.11:8080 through 10.3.2.11, down
+  slot 3: 256 buckets to 10.3.1.21:8080 through 10.3.1.21
+`
+	if text := mux.String(); !strings.HasPrefix(text, want) || !strings.Contains(text, "203.0.113.11:80 (tenant swapped)") {
+		t.Errorf("got\n%s\nwant it to begin with\n%s", text, want)
+	}
+}
+
+// Hosts accept a mux's address before it has tables, so before it announces routes.
+func TestANewMuxWaitsForHosts(t *testing.T) {
+	url, _, _, host2 := world(t, time.Hour)
+	host2.set(true)
+	mux2 := startMux(t, url, "mux2", "10.1.2.2")
+	eventually(t, "host2 knows the mux", func() bool { return strings.Contains(host2.String(), "10.1.2.2") })
+	if mux2.has(1) {
+		t.Error("the mux has tables before host2 acknowledged its address")
+	}
+	if err := host2.report(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the mux has tables", func() bool { return mux2.has(1) })
+}
+
+func TestMergeKeepsWhatIsTheHostsAndChecked(t *testing.T) {
+	said := func(port uint16) (desired.HealthKey, model.BackendHealth) {
+		h := model.BackendHealth{Backend: netip.AddrPortFrom(netip.MustParseAddr("10.3.1.11"), port), Health: model.HealthHealthy}
+		return desired.HealthKey{Backend: h.Backend}, h
+	}
+	kept, keptHealth := said(1)
+	gone, goneHealth := said(2)
+	unchecked, uncheckedHealth := said(3)
+	fresh, freshHealth := said(4)
+	_, foreign := said(5)
+	backends := desired.HostBackends{}
+	for key, check := range map[desired.HealthKey]*model.HealthCheck{kept: {}, unchecked: nil, fresh: {}} {
+		b := model.HostBackend{Tunnel: netip.AddrFrom4([4]byte{10, 0, 0, byte(key.Backend.Port())}), Backend: key.Backend, HealthCheck: check}
+		backends[b.Key()] = b
+	}
+	got := merge(desired.HostHealth{kept: keptHealth, gone: goneHealth, unchecked: uncheckedHealth},
+		[]model.BackendHealth{freshHealth, foreign}, backends)
+	if want := (desired.HostHealth{kept: keptHealth, fresh: freshHealth}); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
@@ -179,12 +227,16 @@ func TestNodesGo(t *testing.T) {
 	}
 }
 
-// A stopped manager ends its streams quickly.
+// A stopped manager ends its streams, and does not wait for them.
 func TestStoppedManagerEndsItsStreams(t *testing.T) {
-	url, stop := start(t, Config{})
+	var logged strings.Builder
+	url, stop := start(t, Config{}, func(m *Manager) { m.log = slog.New(slog.NewTextHandler(&logged, nil)) })
 	mux := startMux(t, url, "mux1", "10.1.1.2")
 	eventually(t, "the mux has tables", func() bool { return mux.has(1) })
-	stop() // fails the test if it does not return
+	stop()
+	if strings.Contains(logged.String(), "calls under way") {
+		t.Errorf("the streams did not end by themselves:\n%s", &logged)
+	}
 }
 
 // Two managers on one external store: what one admits, the other streams.

@@ -3,6 +3,7 @@ package manager
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -15,7 +16,10 @@ import (
 	"testing"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/store"
 )
 
 // runChild is a manager in a process of its own. It prints a line once it listens.
@@ -147,26 +151,49 @@ func applyUntil(ctx context.Context, client *rpc.Client, acknowledged *atomic.In
 	}
 }
 
-// Health that a host reported before the manager died is not asked for again.
-func TestHealthSurvives(t *testing.T) {
-	p := newProcess(t)
-	p.start(t)
-	client := dial(t, p.url())
-	host := startHost(t, p.url(), "host1", "10.2.1.2")
-	startHost(t, p.url(), "host2", "10.2.2.2")
-	eventually(t, "both are registered", func() bool { return nodes(t, client) == 2 })
-	if _, err := client.ApplyVIPs(t.Context(), &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{shop()}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := host.report(health(t, strings.Fields("TCP 203.0.113.10:80 10.3.1.11:8080 unhealthy refused"))); err != nil {
-		t.Fatal(err)
-	}
-	p.kill() // perhaps before the tables followed
-	p.start(t)
-	eventually(t, "the unhealthy backend is down", func() bool {
-		r, err := client.GetVIP(t.Context(), &weirv1.GetVIPRequest{Name: "shop"})
-		return err == nil && r.Vip.Endpoints[0].Backends[0].Status.Health == "unhealthy"
+// A manager that dies between a report of health and the tables leaves nothing undone.
+func TestTablesFollowHealthAfterARestart(t *testing.T) {
+	cfg := Config{DataDir: t.TempDir()}
+	url, stop := start(t, cfg)
+	t.Run("apply", func(t *testing.T) {
+		client := dial(t, url)
+		startHost(t, url, "host1", "10.2.1.2")
+		startHost(t, url, "host2", "10.2.2.2")
+		eventually(t, "both are connected", func() bool { return nodes(t, client) == 2 })
+		apply(t, url, shop())
 	})
+	stop()
+	reportTo(t, cfg.DataDir, health(t, strings.Fields("TCP 203.0.113.10:80 10.3.1.11:8080 healthy")))
+	url, _ = start(t, cfg)
+	client := dial(t, url)
+	eventually(t, "all buckets are the healthy backend's", func() bool {
+		r, err := client.GetVIP(t.Context(), &weirv1.GetVIPRequest{Name: "shop"})
+		if err != nil {
+			return false
+		}
+		status := r.Vip.Endpoints[0].Backends[0].Status
+		return status.Health == "healthy" && status.Buckets == status.BucketsTotal
+	})
+}
+
+// reportTo writes host1's health to a store that no manager runs on.
+func reportTo(t *testing.T, dir string, said model.BackendHealth) {
+	t.Helper()
+	s, err := store.Open(t.Context(), store.Config{DataDir: dir, Log: logger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	err = s.UpdateHealth(t.Context(), "host1", func(*store.State) desired.HostHealth {
+		return desired.HostHealth{{Endpoint: said.Endpoint, Backend: said.Backend}: said}
+	})
+	cancel()
+	if err := errors.Join(err, <-ended); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func nodes(t *testing.T, client *rpc.Client) int {
