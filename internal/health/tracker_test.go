@@ -5,8 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirlb/weir/internal/model"
 	"pgregory.net/rapid"
+
+	"github.com/weirlb/weir/internal/model"
 )
 
 // step is one result with the thresholds in force when it came.

@@ -205,7 +205,7 @@ func TestHTTPRequest(t *testing.T) {
 		backend.HealthCheck.Host, backend.HealthCheck.Path = c.host, "/healthz?deep=1"
 		want(t, Run(t.Context(), backend), "")
 		r := <-requests
-		if r.Method != "GET" || r.Host != c.want || r.RequestURI != "/healthz?deep=1" || !r.Close {
+		if r.Method != http.MethodGet || r.Host != c.want || r.RequestURI != "/healthz?deep=1" || !r.Close {
 			t.Errorf("server saw %s %s, host %q, close %v; want host %q", r.Method, r.RequestURI, r.Host, r.Close, c.want)
 		}
 	}
