@@ -89,10 +89,10 @@ func usage(name string) string {
 	}
 	text := `
 The lab is up. Try:
-  weir lab exec@ manager -- weir apply -f examples/shop.yaml --wait
+  weir lab exec@ manager weir apply -f examples/shop.yaml --wait
   weir lab curl@ http://203.0.113.10/
-  weir lab exec@ manager -- weir status
-  weir lab exec@ router -- ip route show proto bgp
+  weir lab exec@ manager weir status
+  weir lab exec@ router ip route show proto bgp
   weir lab down@
 `
 	return strings.ReplaceAll(text, "@", option)
@@ -172,8 +172,8 @@ func writeStatus(w io.Writer, lab *netlab.Lab) error {
 func execCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
-		Use: "exec NODE -- COMMAND...", Short: "Run a command on a node", Args: cobra.MinimumNArgs(2),
-		Example: "  weir lab exec mux1 -- ip -s link\n  weir lab exec manager -- weir status",
+		Use: "exec NODE COMMAND...", Short: "Run a command on a node", Args: cobra.MinimumNArgs(2),
+		Example: "  weir lab exec mux1 ip -s link\n  weir lab exec manager weir status",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			lab, err := open(name)
 			if err != nil {
@@ -183,13 +183,14 @@ func execCommand() *cobra.Command {
 		},
 	}
 	nameFlag(cmd, &name)
+	cmd.Flags().SetInterspersed(false) // what follows the node is the command's
 	return cmd
 }
 
 func curlCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
-		Use: "curl URL...", Short: "Call a URL from client1; after -- options of curl may follow", Args: cobra.MinimumNArgs(1),
+		Use: "curl URL...", Short: "Call a URL from client1; options of curl may follow it", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			lab, err := open(name)
 			if err != nil {
@@ -199,6 +200,7 @@ func curlCommand() *cobra.Command {
 		},
 	}
 	nameFlag(cmd, &name)
+	cmd.Flags().SetInterspersed(false)
 	return cmd
 }
 

@@ -2,7 +2,6 @@ package netlab
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -69,60 +68,4 @@ func (l *Lab) ended(node string) error {
 		}
 	}
 	return nil
-}
-
-// Status is what the manager knows, as weir status -o json prints it.
-type Status struct {
-	Manager struct {
-		Nodes []NodeStatus `json:"nodes"`
-	} `json:"manager"`
-	Warnings []string `json:"warnings"`
-}
-
-// NodeStatus is one node's part.
-type NodeStatus struct {
-	Name   string `json:"name"`
-	Status struct {
-		Connected bool `json:"connected"`
-		Mux       struct {
-			Peers []struct {
-				State string `json:"state"`
-				BFD   string `json:"bfd"`
-			} `json:"peers"`
-		} `json:"mux"`
-	} `json:"status"`
-}
-
-// Status asks the manager.
-func (l *Lab) Status() (Status, error) {
-	var s Status
-	out, err := l.Weir("status", "-o", "json")
-	if err != nil {
-		return s, err
-	}
-	if err := json.Unmarshal([]byte(out), &s); err != nil {
-		return s, fmt.Errorf("read status: %w: %s", err, out)
-	}
-	return s, nil
-}
-
-func (s Status) ready(n Node) error {
-	for _, known := range s.Manager.Nodes {
-		if known.Name != n.Name {
-			continue
-		}
-		if !known.Status.Connected {
-			return fmt.Errorf("%s is not connected to the manager", n.Name)
-		}
-		if n.Kind == Mux && len(known.Status.Mux.Peers) == 0 {
-			return fmt.Errorf("%s has not reported its BGP session yet", n.Name)
-		}
-		for _, peer := range known.Status.Mux.Peers {
-			if peer.State != "established" || peer.BFD != "up" {
-				return fmt.Errorf("%s: BGP is %s, BFD is %s", n.Name, peer.State, peer.BFD)
-			}
-		}
-		return nil
-	}
-	return fmt.Errorf("the manager does not know %s yet", n.Name)
 }
