@@ -70,6 +70,7 @@ func TestTablesResolveToWhatWasAsked(t *testing.T) {
 		if err := d.Replace(nil); err != nil {
 			rt.Fatal(err)
 		}
+		wantAllFree(rt, d)
 		asked := map[model.EndpointKey]model.MuxEndpoint{}
 		for range rapid.IntRange(1, 12).Draw(rt, "steps") {
 			step(rt, d, asked)
@@ -80,6 +81,19 @@ func TestTablesResolveToWhatWasAsked(t *testing.T) {
 			}
 		}
 	})
+}
+
+// wantAllFree checks that nothing leaks and that what is given back grows together again.
+func wantAllFree(rt *rapid.T, d *Datapath) {
+	for _, s := range []*rowSlices{d.bucketSlices, d.backendSlices} {
+		s.reclaim()
+		if top := len(s.free) - 1; len(s.free[top]) != 1 {
+			rt.Fatalf("%s: %d rows of %d are free in pieces", s.table, s.room(), 1<<top)
+		}
+	}
+	if free := len(d.ids.free); free != int(testSizes.endpoints) {
+		rt.Fatalf("%d ids are free, want %d", free, testSizes.endpoints)
+	}
 }
 
 func step(rt *rapid.T, d *Datapath, asked map[model.EndpointKey]model.MuxEndpoint) {

@@ -3,10 +3,20 @@ package mux
 import "testing"
 
 // TestVerifier records how much of its budget of a million instructions the verifier walked,
-// and fails long before it is used up.
+// and fails long before it is used up. The program's one knob follows from the tables' sizes.
 func TestVerifier(t *testing.T) {
+	standard, err := Config{}.dimensions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, sizes := range map[string]dimensions{"small": testSizes, "standard": standard} {
+		t.Run(name, func(t *testing.T) { checkVerifier(t, sizes) })
+	}
+}
+
+func checkVerifier(t *testing.T, sizes dimensions) {
 	const budget = 200_000
-	info, err := newUnattached(t, testSizes).program.Info()
+	info, err := newUnattached(t, sizes).program.Info()
 	if err != nil {
 		t.Fatal(err)
 	}
