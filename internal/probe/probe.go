@@ -8,11 +8,17 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"syscall"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/weirlb/weir/internal/model"
 )
+
+// reasonLimit bounds the part of a reason that quotes a backend, in characters.
+const reasonLimit = 120
 
 // Run checks the backend once and returns why it failed, or nil. It takes at most the check's
 // timeout. A backend without a check succeeds.
@@ -78,7 +84,22 @@ func reason(err error, timeout time.Duration) error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("connection closed before the answer was whole")
 	}
-	return err
+	return errors.New(presentable(err.Error()))
+}
+
+// presentable is text that may quote what a backend sent: cut, and without bytes that a terminal
+// or a message to the manager can't take.
+func presentable(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, text)
+	if runes := []rune(text); len(runes) > reasonLimit {
+		return string(runes[:reasonLimit]) + "..."
+	}
+	return text
 }
 
 // isTimeout covers the connect that the kernel or the dialer's own deadline gave up.

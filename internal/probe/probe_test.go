@@ -156,6 +156,8 @@ func TestHTTPAnswers(t *testing.T) {
 		{"cut body", answer("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok"), "GET /healthz: connection closed before the answer was whole"},
 		{"silent close", answer(""), "GET /healthz: connection closed before the answer was whole"},
 		{"reset", reset, "GET /healthz: connection reset by peer"},
+		{"binary header", answer("HTTP/1.1 200 OK\r\n\xff\x00\x1b[2J\r\n\r\n"), `GET /healthz: malformed MIME header: missing colon: "\xff\x00\x1b[2J"`},
+		{"long garbage", answer(long[:4096] + "\r\n"), `GET /healthz: malformed HTTP response "` + long[:reasonLimit-len(`malformed HTTP response "`)] + "..."},
 		{"garbage", answer("SSH-2.0-OpenSSH_9.2\r\n"), `GET /healthz: malformed HTTP response "SSH-2.0-OpenSSH_9.2"`},
 	}
 	for _, c := range cases {
@@ -207,6 +209,19 @@ func TestHTTPRequest(t *testing.T) {
 		r := <-requests
 		if r.Method != http.MethodGet || r.Host != c.want || r.RequestURI != "/healthz?deep=1" || !r.Close {
 			t.Errorf("server saw %s %s, host %q, close %v; want host %q", r.Method, r.RequestURI, r.Host, r.Close, c.want)
+		}
+	}
+}
+
+func TestPresentable(t *testing.T) {
+	for text, want := range map[string]string{
+		"status 503":                 "status 503",
+		"a\xffb\x00c\x1b[2Jd\ne":     "a?b?c?[2Jd?e",
+		strings.Repeat("ü", 121):     strings.Repeat("ü", 120) + "...",
+		"größer " + string('\u202e'): "größer ?",
+	} {
+		if got := presentable(text); got != want {
+			t.Errorf("%q is presented as %q, want %q", text, got, want)
 		}
 	}
 }
