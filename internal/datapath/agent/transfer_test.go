@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -87,7 +88,7 @@ func (w *world) transfer(t *testing.T, server *netns.NS, dip, vip string, size i
 	listener := listen(t, server, dip)
 	defer listener.Close()
 	served := make(chan error, 1)
-	go func() { served <- serve(listener, size) }()
+	go func() { served <- serve(listener, size, clampedMSS(vip, 1500)) }()
 
 	connection := dial(t, w.client, vip)
 	defer connection.Close()
@@ -130,17 +131,23 @@ func dial(t *testing.T, ns *netns.NS, address string) (connection *net.TCPConn) 
 	return connection
 }
 
-func serve(listener net.Listener, size int) error {
-	accepted, err := listener.Accept()
+// serve receives and sends. Segments must be as large as the client made them, however they
+// were merged and cut on the way.
+func serve(listener net.Listener, size, mss int) error {
+	connection, err := listener.Accept()
 	if err != nil {
 		return err
 	}
+	accepted := connection.(*net.TCPConn)
 	defer accepted.Close()
 	if err := accepted.SetDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
 	if err := receive(accepted, size); err != nil {
 		return err
+	}
+	if info, err := tcpInfo(accepted); err != nil || int(info.Rcv_mss) != mss {
+		return errors.Join(fmt.Errorf("received segments are of %d bytes, not %d", info.Rcv_mss, mss), err)
 	}
 	return send(accepted, size)
 }
@@ -181,23 +188,32 @@ func receive(from io.Reader, size int) error {
 // wantMSS checks that the client's segments fit the host's link once they are encapsulated.
 func wantMSS(t *testing.T, connection *net.TCPConn, vip string, mtu int) {
 	t.Helper()
-	raw, err := connection.SyscallConn()
+	info, err := tcpInfo(connection)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var info *unix.TCPInfo
-	if failed := raw.Control(func(fd uintptr) {
-		info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-	}); failed != nil || err != nil {
-		t.Fatal(errors.Join(failed, err))
+	if want := clampedMSS(vip, mtu); int(info.Snd_mss) != want {
+		t.Errorf("MSS towards %s is %d, not %d", vip, info.Snd_mss, want)
 	}
+}
+
+// clampedMSS is how much a full segment of the client holds.
+func clampedMSS(vip string, mtu int) int {
 	header := 20
 	if netip.MustParseAddr(vip).Is6() {
 		header = 40
 	}
-	// The MSS of TCP_INFO leaves room for 12 bytes of timestamps.
 	const outer, tcp, timestamps = 40, 20, 12
-	if want := mtu - outer - header - tcp - timestamps; int(info.Snd_mss) != want {
-		t.Errorf("MSS towards %s is %d, not %d", vip, info.Snd_mss, want)
+	return mtu - outer - header - tcp - timestamps
+}
+
+func tcpInfo(connection syscall.Conn) (info *unix.TCPInfo, err error) {
+	raw, err := connection.SyscallConn()
+	if err != nil {
+		return nil, err
 	}
+	failed := raw.Control(func(fd uintptr) {
+		info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	})
+	return info, errors.Join(failed, err)
 }
