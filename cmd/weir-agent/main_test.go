@@ -17,6 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
 	"github.com/weirlb/weir/internal/agentd"
 	"github.com/weirlb/weir/internal/testkit/netns"
 )
@@ -184,6 +187,40 @@ func TestHealthAndPlaceOfAWorkload(t *testing.T) {
 	h.awaitBackends(onC1)
 	h.serve()
 	m.await("healthy")
+}
+
+// An uplink that is removed and made anew gets its programs back.
+func TestUplinkMadeAnew(t *testing.T) {
+	h := newHost(t)
+	h.serve()
+	m := startManager(t, h.NS, t.TempDir())
+	defer m.stop()
+	h.start()
+	m.apply("tcp")
+	m.await("healthy")
+	h.must(h.DeleteLink("uplink"))
+	m.awaitWarning(`can't follow the host's interfaces, retrying: find uplink "uplink": route ip+net: no such network interface`)
+	h.must(netns.Veth(h.NS, "uplink", h.router, "eth0"))
+	h.must(h.SetMTU("uplink", 1400))
+	h.must(h.AddAddress("uplink", netip.MustParsePrefix("10.2.1.1/24")))
+	m.awaitWarning("")
+	var last string
+	h.eventually("the new uplink", func() bool {
+		s, err := h.status()
+		last = fmt.Sprint(s.Uplink, s.MTU, err)
+		return err == nil && s.Uplink == "uplink" && s.MTU == 1400
+	}, &last)
+	index, err := h.Index("uplink")
+	h.must(err)
+	for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
+		h.must(h.Do(func() error {
+			programs, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: at})
+			if err == nil && len(programs.Programs) != 1 {
+				err = fmt.Errorf("%d programs run at %s of the new uplink", len(programs.Programs), at)
+			}
+			return err
+		}))
+	}
 }
 
 // A crash, a restart and a manager that is away change nothing of what the data plane holds.
