@@ -39,82 +39,86 @@ func newVIP(name, address string, backends ...model.Backend) model.VIP {
 	}
 }
 
+// first is the path of the first backend of the first VIP.
+const first = "vips[0].endpoints[0].backends[0]"
+
+var admissions = []struct {
+	name string
+	vips []model.VIP
+	want []string // all refusals, in order; none: admitted
+}{
+	{"fits", []model.VIP{newVIP("shop", "203.0.113.10", on("host1", "10.3.1.10"), on("host2", "10.3.2.10"))}, nil},
+	{"replaces itself", []model.VIP{newVIP("blog", "203.0.113.20", on("host2", "10.3.1.20"))}, nil},
+	{"moves its address", []model.VIP{newVIP("blog", "203.0.113.21"), newVIP("shop", "203.0.113.20")}, nil},
+	{"same DIP for two VIPs", []model.VIP{newVIP("shop", "203.0.113.10", on("host1", "10.3.1.20"))}, nil},
+	{"the host's own address", []model.VIP{newVIP("shop", "203.0.113.10", on("host1", "10.2.1.2"))}, nil},
+	{
+		"name twice",
+		[]model.VIP{newVIP("shop", "203.0.113.10"), newVIP("shop", "203.0.113.11")},
+		[]string{"vips[1].name: is shop again, as vips[0]"},
+	},
+	{
+		"address taken",
+		[]model.VIP{newVIP("shop", "203.0.113.20")},
+		[]string{"vips[0].address: 203.0.113.20 is the address of VIP blog already"},
+	},
+	{
+		"address twice in one apply",
+		[]model.VIP{newVIP("a", "203.0.113.1"), newVIP("b", "203.0.113.1")},
+		[]string{
+			"vips[0].address: 203.0.113.1 is the address of VIP b already",
+			"vips[1].address: 203.0.113.1 is the address of VIP a already",
+		},
+	},
+	{
+		"address of a backend",
+		[]model.VIP{newVIP("shop", "10.3.1.20")},
+		[]string{"vips[0].address: 10.3.1.20 is the address of a backend of VIP blog"},
+	},
+	{
+		"address of a node",
+		[]model.VIP{newVIP("shop", "10.1.1.2")},
+		[]string{"vips[0].address: 10.1.1.2 is an address of node mux1"},
+	},
+	{
+		"backend is a VIP",
+		[]model.VIP{newVIP("shop", "203.0.113.10", on("host1", "203.0.113.20"))},
+		[]string{first + ".address: 203.0.113.20 is the address of VIP blog"},
+	},
+	{
+		"tunnel is a VIP",
+		[]model.VIP{newVIP("shop", "203.0.113.10", through(on("host1", "10.3.1.9"), "203.0.113.20"))},
+		[]string{first + ".tunnel: 203.0.113.20 is the address of VIP blog"},
+	},
+	{
+		"unknown host",
+		[]model.VIP{newVIP("shop", "203.0.113.10", on("host3", "10.3.1.9"))},
+		[]string{first + `.host: no host "host3" is registered: there are host1, host2`},
+	},
+	{
+		"unknown address of a host",
+		[]model.VIP{newVIP("shop", "203.0.113.10", on("10.2.9.9", "10.3.1.9"))},
+		[]string{first + `.host: no host "10.2.9.9" is registered: there are host1, host2`},
+	},
+	{
+		"mux as host",
+		[]model.VIP{newVIP("shop", "203.0.113.10", on("mux1", "10.3.1.9"))},
+		[]string{first + ".host: mux1 is a mux, not a host"},
+	},
+	{
+		"tunnel of another VIP's other host",
+		[]model.VIP{newVIP("shop", "203.0.113.10", on("host2", "10.3.1.20"))},
+		[]string{first + ".address: 10.3.1.20 leads to host host1, by VIP blog: an address belongs to one host"},
+	},
+	{
+		"tunnel is another node's address",
+		[]model.VIP{newVIP("shop", "203.0.113.10", through(on("host1", "10.3.1.9"), "10.2.2.2"))},
+		[]string{first + ".tunnel: 10.2.2.2 is an address of node host2, not of host1"},
+	},
+}
+
 func TestAdmit(t *testing.T) {
-	const first = "vips[0].endpoints[0].backends[0]"
-	for _, c := range []struct {
-		name string
-		vips []model.VIP
-		want []string // all refusals, in order; none: admitted
-	}{
-		{"fits", []model.VIP{newVIP("shop", "203.0.113.10", on("host1", "10.3.1.10"), on("host2", "10.3.2.10"))}, nil},
-		{"replaces itself", []model.VIP{newVIP("blog", "203.0.113.20", on("host2", "10.3.1.20"))}, nil},
-		{"moves its address", []model.VIP{newVIP("blog", "203.0.113.21"), newVIP("shop", "203.0.113.20")}, nil},
-		{"same DIP for two VIPs", []model.VIP{newVIP("shop", "203.0.113.10", on("host1", "10.3.1.20"))}, nil},
-		{"the host's own address", []model.VIP{newVIP("shop", "203.0.113.10", on("host1", "10.2.1.2"))}, nil},
-		{
-			"name twice",
-			[]model.VIP{newVIP("shop", "203.0.113.10"), newVIP("shop", "203.0.113.11")},
-			[]string{"vips[1].name: is shop again, as vips[0]"},
-		},
-		{
-			"address taken",
-			[]model.VIP{newVIP("shop", "203.0.113.20")},
-			[]string{"vips[0].address: 203.0.113.20 is the address of VIP blog already"},
-		},
-		{
-			"address twice in one apply",
-			[]model.VIP{newVIP("a", "203.0.113.1"), newVIP("b", "203.0.113.1")},
-			[]string{
-				"vips[0].address: 203.0.113.1 is the address of VIP b already",
-				"vips[1].address: 203.0.113.1 is the address of VIP a already",
-			},
-		},
-		{
-			"address of a backend",
-			[]model.VIP{newVIP("shop", "10.3.1.20")},
-			[]string{"vips[0].address: 10.3.1.20 is the address of a backend of VIP blog"},
-		},
-		{
-			"address of a node",
-			[]model.VIP{newVIP("shop", "10.1.1.2")},
-			[]string{"vips[0].address: 10.1.1.2 is an address of node mux1"},
-		},
-		{
-			"backend is a VIP",
-			[]model.VIP{newVIP("shop", "203.0.113.10", on("host1", "203.0.113.20"))},
-			[]string{first + ".address: 203.0.113.20 is the address of VIP blog"},
-		},
-		{
-			"tunnel is a VIP",
-			[]model.VIP{newVIP("shop", "203.0.113.10", through(on("host1", "10.3.1.9"), "203.0.113.20"))},
-			[]string{first + ".tunnel: 203.0.113.20 is the address of VIP blog"},
-		},
-		{
-			"unknown host",
-			[]model.VIP{newVIP("shop", "203.0.113.10", on("host3", "10.3.1.9"))},
-			[]string{first + `.host: no host "host3" is registered: there are host1, host2`},
-		},
-		{
-			"unknown address of a host",
-			[]model.VIP{newVIP("shop", "203.0.113.10", on("10.2.9.9", "10.3.1.9"))},
-			[]string{first + `.host: no host "10.2.9.9" is registered: there are host1, host2`},
-		},
-		{
-			"mux as host",
-			[]model.VIP{newVIP("shop", "203.0.113.10", on("mux1", "10.3.1.9"))},
-			[]string{first + ".host: mux1 is a mux, not a host"},
-		},
-		{
-			"tunnel of another VIP's other host",
-			[]model.VIP{newVIP("shop", "203.0.113.10", on("host2", "10.3.1.20"))},
-			[]string{first + ".address: 10.3.1.20 leads to host host1, by VIP blog: an address belongs to one host"},
-		},
-		{
-			"tunnel is another node's address",
-			[]model.VIP{newVIP("shop", "203.0.113.10", through(on("host1", "10.3.1.9"), "10.2.2.2"))},
-			[]string{first + ".tunnel: 10.2.2.2 is an address of node host2, not of host1"},
-		},
-	} {
+	for _, c := range admissions {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := town().Admit(c.vips)
 			var got []string

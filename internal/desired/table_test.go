@@ -146,7 +146,7 @@ func TestSlotsAreForLife(t *testing.T) {
 	if table = w.apply(shop(false, c, b, a)); table.Slots()[a.AddrPort()] != 1 {
 		t.Errorf("a came back to slot %d, want its own, 1", table.Slots()[a.AddrPort()])
 	}
-	table = w.apply(shop(false, b))
+	w.apply(shop(false, b))
 	w.now = w.now.Add(RetireTime)
 	if table = w.apply(shop(false, b)); len(table.Rows) != 1 {
 		t.Errorf("rows are %+v, want those of b only: the others retired long ago", table.Rows)

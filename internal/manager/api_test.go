@@ -93,7 +93,7 @@ func TestRESTErrorsNameTheField(t *testing.T) {
 
 func TestHealthz(t *testing.T) {
 	url, _ := start(t, Config{})
-	request, err := http.NewRequestWithContext(t.Context(), "GET", url+"/healthz", nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/healthz", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestHealthz(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	if response.StatusCode != 200 {
+	if response.StatusCode != http.StatusOK {
 		t.Errorf("got %s", response.Status)
 	}
 }

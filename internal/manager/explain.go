@@ -45,7 +45,7 @@ func explain(s *store.State, vip model.VIP, e model.Endpoint, flow model.Flow) *
 	step("%s goes to endpoint %s of VIP %s (tenant %s)", flow, flow.Endpoint(), vip.Name, vip.Tenant)
 	step("the muxes' flow table is asked first: a connection that it knows keeps its backend; this explains a new one")
 	if p.Buckets == 0 {
-		step("%s: the muxes drop the flow", whyEmpty(s, vip, e))
+		step("%s: the muxes drop the flow", whyEmpty(e))
 		return p
 	}
 	p.Bucket = p.Hash & (p.Buckets - 1)
@@ -69,7 +69,7 @@ func explain(s *store.State, vip model.VIP, e model.Endpoint, flow model.Flow) *
 }
 
 // whyEmpty says why an endpoint has no buckets.
-func whyEmpty(s *store.State, vip model.VIP, e model.Endpoint) string {
+func whyEmpty(e model.Endpoint) string {
 	weighted := 0
 	for _, b := range e.Backends {
 		if b.Weight > 0 {

@@ -117,6 +117,8 @@ func (m *Manager) serve(ctx context.Context) error {
 		m.log.Warn("stopped with calls under way", "err", err)
 		server.Close()
 	}
-	<-ended
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve on %s: %w", m.Address(), err)
+	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,5 +78,19 @@ func shop() *weirv1.VIP {
 				{Address: "10.3.2.11", Port: 8080, Host: "10.2.2.2", Weight: &two},
 			},
 		}},
+	}
+}
+
+func TestWhatNewRefuses(t *testing.T) {
+	url, _ := start(t, Config{})
+	taken := strings.TrimPrefix(url, "http://")
+	for _, c := range []struct{ listen, want string }{
+		{taken, "listen on " + taken + ": another program does: stop it, or choose another address with --listen"},
+		{"203.0.113.99:7400", "choose another address with --listen"},
+	} {
+		_, err := New(t.Context(), Config{Listen: c.listen, DataDir: t.TempDir(), Log: logger(t)})
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("got %v, want one line with %q", err, c.want)
+		}
 	}
 }
