@@ -186,6 +186,7 @@ func mssCases() []packetCase {
 	return []packetCase{
 		handshake("MSS of v4", client4, vip4, native4, native4, 1460, clamped4),
 		handshake("MSS of v6", client6, vip6, native4, native6, 1440, clamped6),
+		handshake("MSS of v4 that is one too large", client4, vip4, native4, native4, clamped4+1, clamped4),
 		handshake("MSS of v4 that fits", client4, vip4, native4, native4, clamped4, clamped4),
 		handshake("MSS of v6 that is small", client6, vip6, native6, native6, 536, 536),
 		{"MSS at an odd offset", []step{inbound(odd, "deliver_native", &oddOut)}},
