@@ -196,10 +196,14 @@ func checkCase(t *testing.T, c packetCase) {
 		frame = c.damage(frame)
 	}
 	before, endpointsBefore := verdicts(t, d), endpointPackets(t, d)
+	bytesBefore := verdictBytes(t, d, c.verdict)
 	action, out := runWithMeta(t, d, bytes.Clone(frame), c.meta)
 
 	if diff := cmp.Diff(map[string]uint64{c.verdict: 1}, difference(before, verdicts(t, d))); diff != "" {
 		t.Errorf("verdicts that moved (-want +got):\n%s", diff)
+	}
+	if got := verdictBytes(t, d, c.verdict) - bytesBefore; got != uint64(len(frame)) {
+		t.Errorf("%d bytes were counted, want %d", got, len(frame))
 	}
 	forwarded := difference(endpointsBefore, endpointPackets(t, d))
 	switch c.verdict[:4] {
@@ -254,6 +258,15 @@ func checkForwarded(t *testing.T, c packetCase, frame, out []byte) {
 	if !bytes.Equal(frame[l3:], out[l3+growth:]) {
 		t.Errorf("inner packet was changed:\n got %x\nwant %x", out[l3+growth:], frame[l3:])
 	}
+}
+
+func verdictBytes(t *testing.T, d *Datapath, verdict string) uint64 {
+	t.Helper()
+	all, err := d.Verdicts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all[verdict].Bytes
 }
 
 func endpointPackets(t *testing.T, d *Datapath) map[string]uint64 {

@@ -6,80 +6,98 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSlicesNeverOverlap drives the allocator against a plain array of owners. What is retired
-// counts as owned until reclaim.
+const oracleRows = 64
+
+// sliceOracle is the allocator beside a plain array that says which rows are owned. What is
+// retired is owned until reclaim.
+type sliceOracle struct {
+	slices        *rowSlices
+	owned         [oracleRows]bool
+	held, retired []span
+}
+
+// TestSlicesNeverOverlap drives both with the same random steps.
 func TestSlicesNeverOverlap(t *testing.T) {
-	const rows = 64
 	rapid.Check(t, func(t *rapid.T) {
-		s := newRowSlices("rows", rows)
-		var owned [rows]bool
-		var held, retired []span
-		mark := func(which span, to bool) {
-			if which.first%(1<<which.bits) != 0 {
-				t.Fatalf("%v does not begin at a multiple of its size", which)
-			}
-			for row := which.first; row < which.first+1<<which.bits; row++ {
-				if owned[row] == to {
-					t.Fatalf("row %d of %v: owned is %v already", row, which, to)
-				}
-				owned[row] = to
-			}
-		}
+		o := &sliceOracle{slices: newRowSlices("rows", oracleRows)}
 		t.Repeat(map[string]func(*rapid.T){
-			"take": func(t *rapid.T) {
-				if got, ok := s.take(rapid.IntRange(0, 7).Draw(t, "bits")); ok {
-					mark(got, true)
-					held = append(held, got)
-				}
-			},
-			"put": func(t *rapid.T) {
-				if len(held) > 0 {
-					mark(held[0], false)
-					s.put(held[0])
-					held = held[1:]
-				}
-			},
-			"retire": func(t *rapid.T) {
-				if len(held) > 0 {
-					s.retire(held[0])
-					retired, held = append(retired, held[0]), held[1:]
-				}
-			},
-			"reclaim": func(t *rapid.T) {
-				s.reclaim()
-				for _, old := range retired {
-					mark(old, false)
-				}
-				retired = nil
-			},
-			"adopt": func(t *rapid.T) { // as a restart does: what is retired is free then
-				for _, old := range retired {
-					mark(old, false)
-				}
-				s, retired = newRowSlices("rows", rows), nil
-				for _, have := range held {
-					if err := s.claim(have); err != nil {
-						t.Fatal(err)
-					}
-					if err := s.claim(have); err == nil {
-						t.Fatalf("%v was claimed twice", have)
-					}
-				}
-			},
-			"": func(t *rapid.T) {
-				free := s.room()
-				for _, old := range retired {
-					free -= 1 << old.bits
-				}
-				for _, is := range owned {
-					if is {
-						free++
-					}
-				}
-				if free != rows {
-					t.Fatalf("%d rows are owned or free, want %d", free, rows)
-				}
-			},
+			"take": o.take, "put": o.put, "retire": o.retire, "reclaim": o.reclaim,
+			"adopt": o.adopt, "": o.check,
 		})
 	})
+}
+
+func (o *sliceOracle) mark(t *rapid.T, which span, owned bool) {
+	if which.first%(1<<which.bits) != 0 {
+		t.Fatalf("%v does not begin at a multiple of its size", which)
+	}
+	for row := which.first; row < which.first+1<<which.bits; row++ {
+		if o.owned[row] == owned {
+			t.Fatalf("row %d of %v: owned is %v already", row, which, owned)
+		}
+		o.owned[row] = owned
+	}
+}
+
+func (o *sliceOracle) take(t *rapid.T) {
+	if got, ok := o.slices.take(rapid.IntRange(0, 7).Draw(t, "bits")); ok {
+		o.mark(t, got, true)
+		o.held = append(o.held, got)
+	}
+}
+
+func (o *sliceOracle) put(t *rapid.T) {
+	if len(o.held) > 0 {
+		o.mark(t, o.held[0], false)
+		o.slices.put(o.held[0])
+		o.held = o.held[1:]
+	}
+}
+
+func (o *sliceOracle) retire(*rapid.T) {
+	if len(o.held) > 0 {
+		o.slices.retire(o.held[0])
+		o.retired, o.held = append(o.retired, o.held[0]), o.held[1:]
+	}
+}
+
+func (o *sliceOracle) reclaim(t *rapid.T) {
+	o.slices.reclaim()
+	o.freeRetired(t)
+}
+
+func (o *sliceOracle) freeRetired(t *rapid.T) {
+	for _, old := range o.retired {
+		o.mark(t, old, false)
+	}
+	o.retired = nil
+}
+
+// adopt does what a restart does: only what is held is known then.
+func (o *sliceOracle) adopt(t *rapid.T) {
+	o.slices = newRowSlices("rows", oracleRows)
+	o.freeRetired(t)
+	for _, have := range o.held {
+		if err := o.slices.claim(have); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.slices.claim(have); err == nil {
+			t.Fatalf("%v was claimed twice", have)
+		}
+	}
+}
+
+func (o *sliceOracle) check(t *rapid.T) {
+	rows := o.slices.room()
+	for _, old := range o.retired {
+		rows -= 1 << old.bits
+	}
+	for _, owned := range o.owned {
+		if owned {
+			rows++
+		}
+	}
+	if rows != oracleRows {
+		t.Fatalf("%d rows are owned or free, want %d", rows, oracleRows)
+	}
 }
