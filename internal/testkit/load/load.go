@@ -252,7 +252,7 @@ func (c *connection) ask(deadline time.Time) (http.Header, error) {
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("answer %s", response.Status)
 	}
-	if last {
+	if last || response.Close {
 		// The server closes first, so that the port can be used again at once.
 		if _, err := io.Copy(io.Discard, c.reader); err != nil {
 			return nil, err
