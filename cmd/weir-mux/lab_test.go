@@ -154,7 +154,7 @@ func (l *lab) start(args ...string) *daemonProcess {
 	l.t.Cleanup(func() {
 		d.kill()
 		if l.t.Failed() {
-			l.t.Logf("weir-mux %d:\n%s", d.cmd.Process.Pid, d.log)
+			l.t.Logf("weir-mux %d:\n%s\nlast report: %v", d.cmd.Process.Pid, d.log, l.manager.report())
 		}
 	})
 	return d
