@@ -37,6 +37,7 @@ type Manager struct {
 	reports  reports
 	stopping chan struct{} // closed when streams shall end
 	now      func() time.Time
+	silence  time.Duration // how long a host may be silent
 }
 
 // New takes the address to listen on and opens the store. Nothing is served before Run.
@@ -56,6 +57,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	return &Manager{
 		cfg: cfg, log: cfg.Log, listener: listener, store: s, hub: newHub(s),
 		reports: newReports(), stopping: make(chan struct{}), now: time.Now,
+		silence: defaultSilence,
 	}, nil
 }
 
@@ -77,6 +79,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.store.Run(storeCtx) })
 	group.Go(func() error { return m.hub.run(ctx) })
 	group.Go(func() error { return m.reconcile(ctx) })
+	group.Go(func() error { return m.watchSilence(ctx) })
 	group.Go(func() error {
 		defer stopStore()
 		return m.serve(ctx)

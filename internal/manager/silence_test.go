@@ -1,0 +1,89 @@
+package manager
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store"
+)
+
+func TestSilentHosts(t *testing.T) {
+	const bound = 5 * time.Second
+	begin := time.Unix(1000, 0)
+	hosts := func(connected ...string) *store.State {
+		s := &store.State{State: desired.State{Nodes: map[string]model.Node{}}, Streams: map[string]bool{}}
+		for i := range 4 {
+			name := fmt.Sprintf("host%d", i+1)
+			s.Nodes[name] = model.Node{Name: name, Role: model.RoleHost}
+		}
+		s.Nodes["mux1"] = model.Node{Name: "mux1", Role: model.RoleMux}
+		for _, name := range connected {
+			s.Streams[name] = true
+		}
+		return s
+	}
+	steps := []struct {
+		name  string
+		state *store.State
+		after time.Duration
+		want  []string
+	}{
+		{"all there", hosts("host1", "host2", "host3", "host4"), 0, nil},
+		{"just gone", hosts("host2", "host3", "host4"), time.Second, nil},
+		{"gone for long", hosts("host2", "host3", "host4"), time.Second + bound, []string{"host1"}},
+		{"a second one, just gone", hosts("host3", "host4"), 2*time.Second + bound, []string{"host1"}},
+		{"most gone: the manager is cut off", hosts("host4"), 60 * time.Second, nil},
+		{"half there again", hosts("host2", "host4"), 61 * time.Second, []string{"host1"}},
+		{"back for a moment", hosts("host1", "host2", "host4"), 62 * time.Second, nil},
+		{"gone anew", hosts("host2", "host4", "host3"), 63 * time.Second, nil},
+	}
+	since := map[string]time.Time{}
+	for _, step := range steps {
+		got := silentHosts(step.state, since, begin.Add(step.after), bound)
+		slices.Sort(got)
+		if !slices.Equal(got, step.want) {
+			t.Errorf("%s: got %v, want %v", step.name, got, step.want)
+		}
+	}
+}
+
+// A host whose agent goes without a word leaves the buckets, and is back with its first report.
+func TestBackendsOfASilentHostAreTakenOut(t *testing.T) {
+	url, _ := start(t, Config{}, func(m *Manager) { m.silence = 50 * time.Millisecond })
+	client := dial(t, url)
+	startHost(t, url, "host1", "10.2.1.2")
+	said := health(t, strings.Fields("TCP 203.0.113.10:80 10.3.2.11:8080 healthy"))
+	buckets := func(of int) (string, uint32) {
+		r, err := client.GetVIP(t.Context(), &weirv1.GetVIPRequest{Name: "shop"})
+		if err != nil {
+			return err.Error(), 0
+		}
+		s := r.Vip.Endpoints[0].Backends[of].Status
+		return s.Health + " " + s.Reason, s.Buckets
+	}
+	t.Run("while it is there", func(t *testing.T) {
+		host2 := startHost(t, url, "host2", "10.2.2.2")
+		eventually(t, "both are connected", func() bool { return nodes(t, client) == 2 })
+		apply(t, url, shop())
+		if err := host2.report(said); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "its backend has all buckets", func() bool { _, n := buckets(1); return n == 256 })
+	})
+	eventually(t, "its backend is unhealthy for want of a word", func() bool {
+		why, _ := buckets(1)
+		return why == "unhealthy no word from the agent of host2"
+	})
+	host2 := startHost(t, url, "host2", "10.2.2.2")
+	eventually(t, "it is connected", func() bool { return nodes(t, client) == 2 })
+	if err := host2.report(said); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its backend has all buckets again", func() bool { _, n := buckets(1); return n == 256 })
+}
