@@ -33,14 +33,8 @@ type healthLab struct {
 
 func newHealthLab(t *testing.T) *healthLab {
 	t.Helper()
-	bin := os.Getenv("WEIR_BIN")
-	if bin == "" {
-		bin = "../../bin"
-	}
-	bin, err := filepath.Abs(bin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin, err := binFolder()
+	must(t, err)
 	lab, err := netlab.Up(t.Context(), netlab.Config{
 		Plan: netlab.Plan{Name: "health", Clients: 1, Muxes: 2, Hosts: 2, Workloads: 2}, Bin: bin, Tied: true,
 	})
@@ -48,6 +42,9 @@ func newHealthLab(t *testing.T) *healthLab {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		if t.Failed() {
+			showLogs(t, lab)
+		}
 		if err := lab.Down(); err != nil {
 			t.Error(err)
 		}
