@@ -100,10 +100,11 @@ func newLab(t *testing.T) *netlab.Lab {
 // ready waits until both muxes take part again.
 func ready(t *testing.T, lab *netlab.Lab) {
 	t.Helper()
-	must(t, lab.WaitReady(t.Context()))
-	must(t, lab.WaitHealthy(t.Context(), bound))
+	ctx := context.Background() // the test's own is over when it cleans up
+	must(t, lab.WaitReady(ctx))
+	must(t, lab.WaitHealthy(ctx, bound))
 	for _, vip := range vips {
-		must(t, netlab.Poll(t.Context(), bound, func() error { return routed(lab, vip, len(lab.Of(netlab.Mux))) }))
+		must(t, netlab.Poll(ctx, bound, func() error { return routed(lab, vip, len(lab.Of(netlab.Mux))) }))
 	}
 }
 

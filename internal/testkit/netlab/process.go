@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -73,9 +74,14 @@ func (l *Lab) start(node string, argv []string) (*Process, error) {
 		_ = cmd.Wait() // how it ended stands in its log; reap joins this
 	}()
 	l.mu.Lock()
-	l.processes = append(l.processes, p)
+	l.processes = append(slices.DeleteFunc(l.processes, p.succeeds), p)
 	l.mu.Unlock()
 	return p, l.save()
+}
+
+// succeeds tells whether p is started again in the place of one that has ended.
+func (p *Process) succeeds(old *Process) bool {
+	return old.Node == p.Node && slices.Equal(old.Args, p.Args) && !old.Running()
 }
 
 func (l *Lab) logFile(p *Process) string {

@@ -2,6 +2,7 @@ package netlab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -10,14 +11,17 @@ import (
 // Bound on how long a lab's programs take until they work together.
 const readyTime = 45 * time.Second
 
+// errEnded means that there is nothing to wait for any more.
+var errEnded = errors.New("has ended")
+
 // Poll asks until the answer is no error, or the bound is over.
 func Poll(ctx context.Context, bound time.Duration, ask func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	for {
 		err := ask()
-		if err == nil {
-			return nil
+		if err == nil || errors.Is(err, errEnded) {
+			return err
 		}
 		select {
 		case <-ctx.Done():
@@ -64,7 +68,7 @@ func (l *Lab) ended(node string) error {
 	for _, p := range processes {
 		if p.Node == node && !p.Running() {
 			log := strings.TrimSpace(l.Log(node, p.Name))
-			return fmt.Errorf("%s on %s has ended: %s", p.Name, node, log[strings.LastIndexByte(log, '\n')+1:])
+			return fmt.Errorf("%s on %s %w: %s", p.Name, node, errEnded, log[strings.LastIndexByte(log, '\n')+1:])
 		}
 	}
 	return nil
