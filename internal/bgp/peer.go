@@ -34,7 +34,10 @@ const established = "established"
 type peer struct {
 	Peer
 	password string
-	bfdDue   time.Time // when BFD starts; zero: not soon. Used by follow only
+
+	// Used by follow only.
+	bfdDue    time.Time // when BFD is to be started or looked at; zero: not soon
+	bfdStarts int       // of this session
 
 	mu    sync.Mutex
 	state string
@@ -107,7 +110,7 @@ func (s *Speaker) changed(ctx context.Context, gobgp *server.BgpServer, e event)
 		switch p.change(e, time.Now()) {
 		case cameUp:
 			s.config.Log.Info("bgp session is up", "peer", p.Address.String(), "as", p.AS)
-			p.bfdDue = time.Now().Add(bfdDelay)
+			s.planBFD(p, time.Now())
 		case wentDown:
 			s.config.Log.Warn("bgp session is down", "peer", p.Address.String(), "err", e.reason)
 			p.bfdDue = time.Time{}
@@ -195,11 +198,9 @@ func (s *Speaker) reason(p *peer, m *api.Messages) string {
 func (s *Speaker) Peers() []PeerState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	up := map[string]bool{}
+	var up map[string]bool
 	if s.server != nil {
-		s.server.ListBfdPeer(context.Background(), func(address string, state *api.BfdPeerState) {
-			up[address] = state.GetSessionState() == api.BfdSessionState_BFD_SESSION_STATE_UP
-		})
+		up = bfdUp(context.Background(), s.server)
 	}
 	states := make([]PeerState, 0, len(s.peers))
 	for _, p := range s.peers {

@@ -168,3 +168,18 @@ func TestBFDFindsASilentPeer(t *testing.T) {
 	n.wantNextHops(vip4, "10.8.1.2")
 	s.want("bfd up again", func(p PeerState) bool { return p.BFD == "up" })
 }
+
+// A router that takes no part in BFD keeps its session, and is told of.
+func TestBFDOfOneSide(t *testing.T) {
+	n := newNetwork(t, nil)
+	config := n.config(1)
+	config.Peers[0].BFD = 100 * time.Millisecond
+	s := n.startSpeaker(1, config, vip4)
+	eventually(t, func() bool { return strings.Contains(s.log.String(), "bfd does not come up") },
+		func() string { return "no line about bfd:\n" + s.log.String() })
+	state := s.want("up without bfd", PeerState.Established)
+	if state.BFD != "down" || strings.Contains(s.log.String(), "is down") {
+		t.Errorf("state %+v", state)
+	}
+	n.wantNextHops(vip4, "10.8.1.2")
+}
