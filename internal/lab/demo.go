@@ -136,7 +136,12 @@ func (d *demo) apply(ctx context.Context) error {
 	if err := d.lab.WaitHealthy(ctx, healthyTime); err != nil {
 		return err
 	}
-	d.say("  all backends passed their health checks after %s", seconds(time.Since(began)))
+	for _, vip := range d.vips {
+		if err := d.lab.WaitRouted(ctx, healthyTime, vip.Address, demoPlan.Muxes); err != nil {
+			return err
+		}
+	}
+	d.say("  all backends passed their health checks after %s, and the router knows the VIPs by every mux", seconds(time.Since(began)))
 	return nil
 }
 

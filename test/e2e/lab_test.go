@@ -104,24 +104,8 @@ func ready(t *testing.T, lab *netlab.Lab) {
 	must(t, lab.WaitReady(ctx))
 	must(t, lab.WaitHealthy(ctx, bound))
 	for _, vip := range vips {
-		must(t, netlab.Poll(ctx, bound, func() error { return routed(lab, vip, len(lab.Of(netlab.Mux))) }))
+		must(t, lab.WaitRouted(ctx, bound, vip, len(lab.Of(netlab.Mux))))
 	}
-}
-
-// routed tells whether the router spreads a VIP over so many muxes.
-func routed(lab *netlab.Lab, vip netip.Addr, muxes int) error {
-	family := "-4"
-	if vip.Is6() {
-		family = "-6"
-	}
-	routes, err := lab.Run("router", "ip", family, "route", "show", vip.String())
-	if err != nil {
-		return err
-	}
-	if got := strings.Count(routes, " via "); got != muxes {
-		return fmt.Errorf("the router sends %s by %d muxes, want %d: %s", vip, got, muxes, routes)
-	}
-	return nil
 }
 
 func showLogs(t *testing.T, lab *netlab.Lab) {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"net/netip"
 	"slices"
 	"syscall"
 	"testing"
@@ -44,7 +45,17 @@ func TestMuxLosesPower(t *testing.T) {
 		t.Logf("%s: %d of %d requests failed, for %v", vip, r.Failed, r.Requests, r.Outage())
 	}
 	for _, vip := range vips {
-		must(t, routed(lab, vip, len(lab.Of(netlab.Mux))-1))
+		routed(t, lab, vip, len(lab.Of(netlab.Mux))-1)
+	}
+}
+
+// routed holds that the router sends a VIP by that many muxes now.
+func routed(t *testing.T, lab *netlab.Lab, vip netip.Addr, muxes int) {
+	t.Helper()
+	got, err := lab.Routed(vip)
+	must(t, err)
+	if got != muxes {
+		t.Errorf("the router sends %s by %d muxes, want %d", vip, got, muxes)
 	}
 }
 
@@ -104,7 +115,7 @@ func TestMuxDaemonIsKilled(t *testing.T) {
 		must(t, mux.Stop(syscall.SIGKILL, time.Second))
 		after(t, time.Second)
 		for _, vip := range vips {
-			must(t, routed(lab, vip, len(lab.Of(netlab.Mux)))) // graceful restart keeps the routes
+			routed(t, lab, vip, len(lab.Of(netlab.Mux))) // graceful restart keeps the routes
 		}
 		while, err := lab.Forwarded(victim)
 		must(t, err)

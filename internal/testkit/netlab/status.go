@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 )
@@ -144,4 +145,25 @@ func (l *Lab) Forwarded(mux string) (packets uint64, err error) {
 		}
 	}
 	return packets, nil
+}
+
+// Routed is by how many muxes the router sends a VIP.
+func (l *Lab) Routed(vip netip.Addr) (muxes int, err error) {
+	family := "-4"
+	if vip.Is6() {
+		family = "-6"
+	}
+	routes, err := l.Run(string(Router), "ip", family, "route", "show", vip.String())
+	return strings.Count(routes, " via "), err
+}
+
+// WaitRouted waits until the router sends a VIP by that many muxes.
+func (l *Lab) WaitRouted(ctx context.Context, bound time.Duration, vip netip.Addr, muxes int) error {
+	return Poll(ctx, bound, func() error {
+		got, err := l.Routed(vip)
+		if err == nil && got != muxes {
+			err = fmt.Errorf("the router sends %s by %d muxes, not %d", vip, got, muxes)
+		}
+		return err
+	})
 }
