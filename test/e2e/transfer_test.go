@@ -89,7 +89,9 @@ func TestIperf(t *testing.T) {
 	lab := newLab(t)
 	for _, vip := range vips {
 		for _, options := range [][]string{
-			{}, {"--reverse"}, {"--parallel", "4"},
+			{},
+			{"--reverse"},
+			{"--parallel", "4"},
 			{"--udp", "--bitrate", "50M", "--length", "1200"},
 		} {
 			t.Run(strings.Join(append([]string{vip.String()}, options...), " "), func(t *testing.T) {

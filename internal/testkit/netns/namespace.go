@@ -104,13 +104,14 @@ func (ns *NS) Netlink() *netlink.Handle { return ns.netlink }
 // Close lets go of the namespace and leaves it in place. Processes that Start tied to this one end.
 func (ns *NS) Close() error {
 	ns.starting.Lock()
+	defer ns.starting.Unlock()
+	var err error
 	if ns.starter != nil {
-		ns.starter.end()
+		err = ns.starter.end()
 		ns.starter = nil
 	}
-	ns.starting.Unlock()
 	ns.netlink.Close()
-	return ns.handle.Close()
+	return errors.Join(err, ns.handle.Close())
 }
 
 // Delete kills every process in the namespace and removes it.

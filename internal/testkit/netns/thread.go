@@ -79,7 +79,8 @@ func (t *thread) do(fn func() error) error {
 	}
 }
 
-func (t *thread) end() {
+// end ends the thread; an error is why it never was inside.
+func (t *thread) end() error {
 	close(t.jobs)
-	<-t.done
+	return <-t.done
 }
