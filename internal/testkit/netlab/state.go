@@ -46,19 +46,3 @@ func (l *Lab) load() error {
 	l.Plan, l.bin, l.processes = s.Plan, s.Bin, s.Processes
 	return nil
 }
-
-// Names lists the labs on this machine.
-func Names() ([]string, error) {
-	entries, err := os.ReadDir(Root)
-	if os.IsNotExist(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list labs: %w", err)
-	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names, nil
-}

@@ -37,9 +37,6 @@ func (ns *NS) link(name string) (netlink.Link, error) {
 // SetUp sets an interface up.
 func (ns *NS) SetUp(name string) error { return ns.change(name, "set up", ns.netlink.LinkSetUp) }
 
-// SetDown sets an interface down.
-func (ns *NS) SetDown(name string) error { return ns.change(name, "set down", ns.netlink.LinkSetDown) }
-
 // SetMTU sets an interface's MTU.
 func (ns *NS) SetMTU(name string, mtu int) error {
 	return ns.change(name, "set the MTU of", func(l netlink.Link) error { return ns.netlink.LinkSetMTU(l, mtu) })

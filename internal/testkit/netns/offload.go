@@ -13,7 +13,6 @@ type Offload uint32
 // Offloads.
 const (
 	TxChecksum Offload = unix.ETHTOOL_STXCSUM
-	RxChecksum Offload = unix.ETHTOOL_SRXCSUM
 	TSO        Offload = unix.ETHTOOL_STSO
 	GSO        Offload = unix.ETHTOOL_SGSO
 	GRO        Offload = unix.ETHTOOL_SGRO
