@@ -31,22 +31,9 @@ func command() *cobra.Command {
 	options.Flags(cmd)
 	logging.Flags(cmd)
 
-	format := "table"
-	status := &cobra.Command{
-		Use: "status", Short: "Print what the data plane runs; works without the daemon", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			status, err := agentd.ReadStatus(options.PinPath)
-			if err != nil {
-				return err
-			}
-			return status.Write(cmd.OutOrStdout(), format)
-		},
-	}
-	status.Flags().StringVarP(&format, "output", "o", format, "table or json")
-	unload := &cobra.Command{
-		Use: "unload", Short: "Stop and remove the data plane: connections of VIPs to this host end", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return agentd.Unload(options.PinPath) },
-	}
-	cmd.AddCommand(status, unload)
+	cmd.AddCommand(
+		daemon.StatusCommand(func() (agentd.Status, error) { return agentd.ReadStatus(options.PinPath) }),
+		daemon.UnloadCommand("Stop and remove the data plane: connections of VIPs to this host end", func() error { return agentd.Unload(options.PinPath) }),
+	)
 	return cmd
 }

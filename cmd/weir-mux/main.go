@@ -38,22 +38,9 @@ So does a crash. To end forwarding for good afterwards: weir-mux unload.`,
 	options.Flags(cmd)
 	logging.Flags(cmd)
 
-	format := "table"
-	status := &cobra.Command{
-		Use: "status", Short: "Print what the data plane runs; works without the daemon", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			status, err := muxd.ReadStatus(options.PinPath)
-			if err != nil {
-				return err
-			}
-			return status.Write(cmd.OutOrStdout(), format)
-		},
-	}
-	status.Flags().StringVarP(&format, "output", "o", format, "table or json")
-	unload := &cobra.Command{
-		Use: "unload", Short: "Stop and remove the data plane: forwarding ends", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return muxd.Unload(options.PinPath) },
-	}
-	cmd.AddCommand(status, unload)
+	cmd.AddCommand(
+		daemon.StatusCommand(func() (muxd.Status, error) { return muxd.ReadStatus(options.PinPath) }),
+		daemon.UnloadCommand("Stop and remove the data plane: forwarding ends", func() error { return muxd.Unload(options.PinPath) }),
+	)
 	return cmd
 }

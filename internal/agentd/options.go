@@ -53,7 +53,7 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.DurationVar(&o.Timeouts.Closing, "tcp-closing-timeout", o.Timeouts.Closing, "idle time that ends a TCP session that both sides have finished")
 	flags.DurationVar(&o.Timeouts.Reset, "tcp-reset-timeout", o.Timeouts.Reset, "idle time that ends a TCP session that was reset")
 	flags.DurationVar(&o.Timeouts.UDP, "udp-timeout", o.Timeouts.UDP, "idle time that ends a UDP session")
-	cmd.PersistentFlags().StringVar(&o.PinPath, "pin-path", DefaultPinPath, "folder on a bpffs that keeps the data plane alive")
+	daemon.PinPathFlag(cmd, &o.PinPath, DefaultPinPath)
 }
 
 // hostname is the kernel's name of this machine, or empty.
@@ -83,20 +83,12 @@ func (o *Options) check() error {
 	return nil
 }
 
-// checkRoot says what to do when the process may not touch the data plane.
-func checkRoot() error {
-	if os.Geteuid() != 0 {
-		return errors.New("must run as root, to load and read eBPF programs: use sudo")
-	}
-	return nil
-}
-
 // Serve opens the data plane and runs the agent on it until ctx ends. The data plane stays.
 func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	if err := checkRoot(); err != nil {
+	if err := daemon.CheckRoot(); err != nil {
 		return err
 	}
 	addresses, err := uplinkAddresses(o.Uplink)
@@ -141,7 +133,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 
 // Unload removes the data plane that is pinned at pinPath.
 func Unload(pinPath string) error {
-	if err := checkRoot(); err != nil {
+	if err := daemon.CheckRoot(); err != nil {
 		return err
 	}
 	err := agent.Unload(pinPath)

@@ -1,7 +1,6 @@
 package agentd
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -11,6 +10,7 @@ import (
 	"strconv"
 	"text/tabwriter"
 
+	"github.com/weirlb/weir/internal/daemon"
 	"github.com/weirlb/weir/internal/datapath/agent"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -23,7 +23,7 @@ type Status struct {
 	Muxes      []netip.Addr             `json:"muxes"`
 	Backends   []StatusBackend          `json:"backends"`
 	Sessions   map[agent.State]int      `json:"sessions"`
-	Verdicts   map[string]StatusCounter `json:"verdicts"`
+	Verdicts   map[string]model.Counter `json:"verdicts"`
 }
 
 // StatusBackend is one rule and where its workload lives.
@@ -34,15 +34,9 @@ type StatusBackend struct {
 	Workload string         `json:"workload"` // an interface, "native", or "missing"
 }
 
-// StatusCounter counts the packets that met one verdict.
-type StatusCounter struct {
-	Packets uint64 `json:"packets"`
-	Bytes   uint64 `json:"bytes"`
-}
-
 // ReadStatus reads the data plane that is pinned at pinPath.
 func ReadStatus(pinPath string) (Status, error) {
-	if err := checkRoot(); err != nil {
+	if err := daemon.CheckRoot(); err != nil {
 		return Status{}, err
 	}
 	live, err := agent.Inspect(pinPath)
@@ -55,7 +49,7 @@ func ReadStatus(pinPath string) (Status, error) {
 func newStatus(live agent.Status, name func(ifindex int) string) Status {
 	s := Status{
 		Generation: live.Generation, Uplink: name(live.Uplink), MTU: live.MTU, Muxes: live.Muxes,
-		Sessions: live.Sessions, Verdicts: make(map[string]StatusCounter, len(live.Verdicts)),
+		Sessions: live.Sessions, Verdicts: live.Verdicts,
 	}
 	keys := slices.SortedFunc(maps.Keys(live.Rules), func(a, b model.HostBackendKey) int {
 		if order := a.Endpoint.Compare(b.Endpoint); order != 0 {
@@ -74,9 +68,6 @@ func newStatus(live agent.Status, name func(ifindex int) string) Status {
 		}
 		s.Backends = append(s.Backends, row)
 	}
-	for name, counter := range live.Verdicts {
-		s.Verdicts[name] = StatusCounter(counter)
-	}
 	return s
 }
 
@@ -88,20 +79,8 @@ func interfaceName(ifindex int) string {
 	return found.Name
 }
 
-// Write prints the status in format: "table" or "json".
-func (s Status) Write(to io.Writer, format string) error {
-	switch format {
-	case "json":
-		encoder := json.NewEncoder(to)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(s)
-	case "table":
-		return s.table(to)
-	}
-	return fmt.Errorf("read -o: must be table or json, is %q", format)
-}
-
-func (s Status) table(to io.Writer) error {
+// Table writes the status for people.
+func (s Status) Table(to io.Writer) error {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "generation\t%d\n", s.Generation)
 	fmt.Fprintf(w, "uplink\t%s, MTU %d\n", s.Uplink, s.MTU)
@@ -113,12 +92,7 @@ func (s Status) table(to io.Writer) error {
 	for _, b := range s.Backends {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", b.Endpoint, b.Tunnel, b.Backend, b.Workload)
 	}
-	fmt.Fprintln(w, "\nVERDICT\tPACKETS\tBYTES")
-	for _, name := range slices.Sorted(maps.Keys(s.Verdicts)) {
-		if c := s.Verdicts[name]; c.Packets > 0 {
-			fmt.Fprintf(w, "%s\t%d\t%d\n", name, c.Packets, c.Bytes)
-		}
-	}
+	daemon.WriteVerdicts(w, s.Verdicts)
 	return w.Flush()
 }
 

@@ -205,14 +205,14 @@ func curlCommand() *cobra.Command {
 }
 
 // runOn runs a command on a node with this program's terminal. Weir's own programs are found beside
-// this one, and know the manager.
+// this one, and know the manager and where the node keeps its data plane.
 func runOn(cmd *cobra.Command, lab *netlab.Lab, node string, argv []string) error {
 	ns, err := lab.NS(node)
 	if err != nil {
 		return err
 	}
 	run := exec.Command(lab.Find(argv[0]), argv[1:]...)
-	run.Env = append(os.Environ(), "WEIR_MANAGER="+lab.ManagerURL())
+	run.Env = append(os.Environ(), "WEIR_MANAGER="+lab.ManagerURL(), "WEIR_PIN_PATH="+lab.PinPath(node))
 	run.Stdin, run.Stdout, run.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	if err := ns.Start(run); err != nil {
 		return err

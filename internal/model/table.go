@@ -87,8 +87,8 @@ type BackendHealth struct {
 
 // Counter counts packets and their bytes (of the whole frame on the way in).
 type Counter struct {
-	Packets uint64
-	Bytes   uint64
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
 }
 
 // NextHop is the Ethernet addresses that a mux sends a frame with. The zero value means

@@ -17,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/bgp"
 	"github.com/weirlb/weir/internal/daemon"
 	"github.com/weirlb/weir/internal/datapath/mux"
+	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/netlink"
 	"github.com/weirlb/weir/internal/rpc"
@@ -83,7 +84,7 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.IntVar(&o.MaxBuckets, "max-buckets", 0, "room for buckets of all endpoints (default 8388608)")
 	flags.IntVar(&o.MaxBackends, "max-backends", 0, "room for backends of all endpoints (default 262144)")
 	flags.IntVar(&o.MaxFlows, "max-flows", 0, "flows to remember (default 1048576)")
-	cmd.PersistentFlags().StringVar(&o.PinPath, "pin-path", DefaultPinPath, "folder on a bpffs that keeps the data plane alive")
+	daemon.PinPathFlag(cmd, &o.PinPath, DefaultPinPath)
 }
 
 // hostname is the kernel's name of this machine, or empty.
@@ -95,18 +96,10 @@ func hostname() string {
 	return strings.ToLower(name)
 }
 
-// checkRoot says what to do when the process may not touch the data plane.
-func checkRoot() error {
-	if os.Geteuid() != 0 {
-		return errors.New("must run as root, to load and read eBPF programs: use sudo")
-	}
-	return nil
-}
-
 // Serve opens the data plane and runs the mux on it. It returns after a clean stop, when ctx ends, or
 // a hand-over, at SIGUSR2.
 func Serve(ctx context.Context, o Options, log *slog.Logger) error {
-	if err := checkRoot(); err != nil {
+	if err := daemon.CheckRoot(); err != nil {
 		return err
 	}
 	s, err := o.settings(netlink.FindInterface)
@@ -131,6 +124,9 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 		Interface: o.Interface, PinPath: o.PinPath, Mode: s.mode, Log: log,
 		MaxEndpoints: o.MaxEndpoints, MaxBuckets: o.MaxBuckets, MaxBackends: o.MaxBackends, MaxFlows: o.MaxFlows,
 	})
+	if errors.Is(err, pin.ErrLocked) {
+		return fmt.Errorf("%w: stop the other weir-mux, or give this one another --pin-path", err)
+	}
 	if err != nil {
 		return err
 	}
@@ -158,10 +154,14 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 
 // Unload removes the data plane that is pinned at pinPath.
 func Unload(pinPath string) error {
-	if err := checkRoot(); err != nil {
+	if err := daemon.CheckRoot(); err != nil {
 		return err
 	}
-	return mux.Unload(pinPath)
+	err := mux.Unload(pinPath)
+	if errors.Is(err, pin.ErrLocked) {
+		return fmt.Errorf("%w: stop weir-mux first", err)
+	}
+	return err
 }
 
 // settings are the options, read.

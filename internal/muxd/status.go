@@ -1,16 +1,14 @@
 package muxd
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/netip"
-	"slices"
 	"text/tabwriter"
 
+	"github.com/weirlb/weir/internal/daemon"
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -23,13 +21,13 @@ type Status struct {
 	MTU        int                      `json:"mtu"`
 	Sources    []netip.Addr             `json:"sources"`
 	Endpoints  []StatusEndpoint         `json:"endpoints"`
-	Verdicts   map[string]StatusCounter `json:"verdicts"`
+	Verdicts   map[string]model.Counter `json:"verdicts"`
 }
 
 // StatusEndpoint is one endpoint that is balanced.
 type StatusEndpoint struct {
 	Endpoint string          `json:"endpoint"`
-	Counter  StatusCounter   `json:"counter"`
+	Counter  model.Counter   `json:"counter"`
 	Buckets  int             `json:"buckets"`
 	Backends []StatusBackend `json:"backends"`
 }
@@ -43,15 +41,9 @@ type StatusBackend struct {
 	NextHop string     `json:"nextHop,omitempty"` // MAC address; empty: unresolved
 }
 
-// StatusCounter counts packets.
-type StatusCounter struct {
-	Packets uint64 `json:"packets"`
-	Bytes   uint64 `json:"bytes"`
-}
-
 // ReadStatus reads the data plane that is pinned at pinPath.
 func ReadStatus(pinPath string) (Status, error) {
-	if err := checkRoot(); err != nil {
+	if err := daemon.CheckRoot(); err != nil {
 		return Status{}, err
 	}
 	live, err := mux.Inspect(pinPath)
@@ -67,7 +59,7 @@ func ReadStatus(pinPath string) (Status, error) {
 func newStatus(live *mux.Status) Status {
 	s := Status{
 		Generation: live.Generation, Interface: live.Interface, Mode: string(live.Mode), MTU: live.Pool.MTU,
-		Verdicts: make(map[string]StatusCounter, len(live.Verdicts)),
+		Verdicts: live.Verdicts,
 	}
 	for _, source := range []netip.Addr{live.Pool.Source4, live.Pool.Source6} {
 		if source.IsValid() {
@@ -75,14 +67,11 @@ func newStatus(live *mux.Status) Status {
 		}
 	}
 	for _, e := range live.Endpoints {
-		row := StatusEndpoint{Endpoint: e.Key.String(), Counter: StatusCounter(e.Counter), Buckets: e.Buckets}
+		row := StatusEndpoint{Endpoint: e.Key.String(), Counter: e.Counter, Buckets: e.Buckets}
 		for _, b := range e.Backends {
 			row.Backends = append(row.Backends, newStatusBackend(b))
 		}
 		s.Endpoints = append(s.Endpoints, row)
-	}
-	for name, counter := range live.Verdicts {
-		s.Verdicts[name] = StatusCounter(counter)
 	}
 	return s
 }
@@ -101,20 +90,8 @@ func newStatusBackend(b mux.BackendStatus) StatusBackend {
 	return row
 }
 
-// Write prints the status in format: "table" or "json".
-func (s Status) Write(to io.Writer, format string) error {
-	switch format {
-	case "json":
-		encoder := json.NewEncoder(to)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(s)
-	case "table":
-		return s.table(to)
-	}
-	return fmt.Errorf("read -o: must be table or json, is %q", format)
-}
-
-func (s Status) table(to io.Writer) error {
+// Table writes the status for people.
+func (s Status) Table(to io.Writer) error {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "generation\t%d\n", s.Generation)
 	fmt.Fprintf(w, "interface\t%s, XDP %s, MTU %d\n", s.Interface, s.Mode, s.MTU)
@@ -132,11 +109,6 @@ func (s Status) table(to io.Writer) error {
 			fmt.Fprintf(w, "\t\t\t%d\t%s\t%d\t%s\t%s\n", b.Slot, b.Tunnel, b.Buckets, b.State, hop)
 		}
 	}
-	fmt.Fprintln(w, "\nVERDICT\tPACKETS\tBYTES")
-	for _, name := range slices.Sorted(maps.Keys(s.Verdicts)) {
-		if c := s.Verdicts[name]; c.Packets > 0 {
-			fmt.Fprintf(w, "%s\t%d\t%d\n", name, c.Packets, c.Bytes)
-		}
-	}
+	daemon.WriteVerdicts(w, s.Verdicts)
 	return w.Flush()
 }

@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -13,27 +12,6 @@ import (
 	"github.com/weirlb/weir/internal/testkit/netlab"
 	"github.com/weirlb/weir/internal/testkit/netns"
 )
-
-const documentedLab = "weir" // the default name
-
-var shellBlocks = regexp.MustCompile("(?s)```sh\n(.*?)```")
-
-// Every command of docs/lab.md does what it says, one after the other; and then nothing is left.
-func TestCommandsOfTheLabsPage(t *testing.T) {
-	page, err := os.ReadFile("../../docs/lab.md")
-	must(t, err)
-	t.Cleanup(func() { leavesNothing(t, documentedLab) })
-	ran := 0
-	for _, block := range shellBlocks.FindAllStringSubmatch(string(page), -1) {
-		for line := range strings.Lines(block[1]) {
-			weir(t, strings.TrimSpace(line))
-			ran++
-		}
-	}
-	if ran < 10 {
-		t.Errorf("the page holds only %d commands", ran)
-	}
-}
 
 // weir runs a command line as someone in the repository's folder would.
 func weir(t *testing.T, line string) string {

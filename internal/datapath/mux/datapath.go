@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
+	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -20,8 +20,7 @@ type Datapath struct {
 	tables  tables
 	program *ebpf.Program
 	link    link.Link
-	lock    *os.File
-	pinPath string
+	folder  *pin.Folder // nil: not attached
 	mode    Mode
 
 	mu            sync.Mutex // guards the below, and every write to a table
@@ -56,15 +55,15 @@ func (d *Datapath) Close() error {
 	if d.link != nil {
 		errs = append(errs, d.link.Close())
 	}
-	if d.lock != nil {
-		errs = append(errs, d.lock.Close())
+	if d.folder != nil {
+		errs = append(errs, d.folder.Close())
 	}
 	return errors.Join(errs...)
 }
 
 // Unload detaches the program and removes the tables: forwarding stops. It ends with Close.
 func (d *Datapath) Unload() error {
-	return errors.Join(remove(d.pinPath), d.Close())
+	return errors.Join(remove(d.folder), d.Close())
 }
 
 // Unload removes the data plane that is pinned at pinPath; none there is no error.
@@ -72,26 +71,20 @@ func Unload(pinPath string) error {
 	if _, err := os.Stat(pinPath); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	lock, err := lockPinPath(pinPath)
+	folder, err := pin.Open(pinPath)
 	if err != nil {
-		return err
+		return fmt.Errorf("unload mux's data plane: %w", err)
 	}
-	defer lock.Close()
-	return remove(pinPath)
+	return errors.Join(remove(folder), folder.Close())
 }
 
 // remove detaches first: a program without its tables' pins would forward on.
-func remove(pinPath string) error {
-	path := filepath.Join(pinPath, liveDir, linkPin)
-	if attached, err := link.LoadPinnedLink(path, nil); err == nil {
+func remove(folder *pin.Folder) error {
+	if attached, err := link.LoadPinnedLink(folder.Live(linkPin), nil); err == nil {
+		defer attached.Close()
 		if err := attached.Detach(); err != nil && !errors.Is(err, link.ErrNotSupported) {
-			_ = attached.Close()
 			return fmt.Errorf("detach xdp: %w", err)
 		}
-		_ = attached.Close()
 	}
-	if err := os.RemoveAll(pinPath); err != nil {
-		return fmt.Errorf("remove pinned data plane: %w", err)
-	}
-	return nil
+	return folder.Remove()
 }

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
+	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -46,7 +46,7 @@ type BackendStatus struct {
 
 // Inspect reads the tables pinned at pinPath beside the process that runs them.
 func Inspect(pinPath string) (*Status, error) {
-	live := filepath.Join(pinPath, liveDir)
+	live := pin.Live(pinPath, "")
 	if _, err := os.Stat(live); errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("inspect %s: %w", pinPath, ErrNotLoaded)
 	}
@@ -59,7 +59,7 @@ func Inspect(pinPath string) (*Status, error) {
 	if err != nil {
 		return nil, fmt.Errorf("inspect %s: %w", pinPath, err)
 	}
-	attached, err := link.LoadPinnedLink(filepath.Join(live, linkPin), nil)
+	attached, err := link.LoadPinnedLink(pin.Live(pinPath, linkPin), nil)
 	if err != nil {
 		return nil, fmt.Errorf("inspect %s: open attachment: %w", pinPath, err)
 	}

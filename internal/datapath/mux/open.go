@@ -13,14 +13,15 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/weirlb/weir/internal/datapath/pin"
 )
 
 // errLayout is told for pinned tables of another version or other sizes.
 var errLayout = errors.New("has another layout or size; run `weir-mux unload`, which stops forwarding, and start again")
 
+// Pins beside those of the tables.
 const (
-	liveDir    = "live"
-	nextDir    = "next" // becomes live by a rename
 	programPin = "program"
 	linkPin    = "link"
 )
@@ -41,25 +42,21 @@ func Open(c Config) (_ *Datapath, err error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, err := lockPinPath(c.PinPath)
+	folder, err := pin.Open(c.PinPath)
 	if err != nil {
 		return nil, err
 	}
 	d := newDatapath(sizes, c.Log)
-	d.lock, d.pinPath = lock, c.PinPath
+	d.folder = folder
 	defer func() {
 		if err != nil {
 			_ = d.Close()
 		}
 	}()
-	// What a process that died on the way left half-made was never live.
-	if err = os.RemoveAll(filepath.Join(c.PinPath, nextDir)); err != nil {
-		return nil, fmt.Errorf("remove unfinished data plane: %w", err)
-	}
-	if _, err = os.Stat(filepath.Join(c.PinPath, liveDir)); errors.Is(err, os.ErrNotExist) {
-		err = d.create(spec, iface, c.Mode)
-	} else {
+	if folder.HasLive() {
 		err = d.adopt(spec, iface, c.Mode)
+	} else {
+		err = d.create(spec, iface, c.Mode)
 	}
 	if err != nil {
 		return nil, err
@@ -68,42 +65,36 @@ func Open(c Config) (_ *Datapath, err error) {
 	return d, err
 }
 
-// create makes a new data plane in the next folder and turns that into the live one.
+// create makes a new data plane. Until it is published it goes when this process ends; from then on it
+// stays.
 func (d *Datapath) create(spec *ebpf.CollectionSpec, iface *net.Interface, mode Mode) error {
 	o, err := load(spec, nil)
 	if err != nil {
 		return err
 	}
 	d.tables, d.program = o.tables, o.Program
-	next := filepath.Join(d.pinPath, nextDir)
-	if err := os.Mkdir(next, 0o700); err != nil {
-		return fmt.Errorf("make pin folder: %w", err)
-	}
-	if err := d.tables.pin(next); err != nil {
-		return err
-	}
-	if err := d.program.Pin(filepath.Join(next, programPin)); err != nil {
-		return fmt.Errorf("pin program: %w", err)
-	}
-	if d.link, err = attach(d.program, iface, mode, d.log); err != nil {
-		return err
-	}
-	if err := d.link.Pin(filepath.Join(next, linkPin)); err != nil {
-		return fmt.Errorf("pin attachment: %w", err)
-	}
-	// The one step: before it the data plane goes when this process ends, after it it stays.
-	if err := os.Rename(next, filepath.Join(d.pinPath, liveDir)); err != nil {
-		return fmt.Errorf("make pinned data plane live: %w", err)
-	}
-	return nil
+	return d.folder.Publish(func(folder string) (err error) {
+		if err := d.tables.pin(folder); err != nil {
+			return err
+		}
+		if err := d.program.Pin(filepath.Join(folder, programPin)); err != nil {
+			return fmt.Errorf("pin program: %w", err)
+		}
+		if d.link, err = attach(d.program, iface, mode, d.log); err != nil {
+			return err
+		}
+		if err := d.link.Pin(filepath.Join(folder, linkPin)); err != nil {
+			return fmt.Errorf("pin attachment: %w", err)
+		}
+		return nil
+	})
 }
 
 // adopt goes on with the pinned data plane, whose program it replaces when ours is another.
 func (d *Datapath) adopt(spec *ebpf.CollectionSpec, iface *net.Interface, mode Mode) error {
-	live := filepath.Join(d.pinPath, liveDir)
-	pinned, err := openTables(live, spec, ebpf.LoadPinOptions{})
+	pinned, err := openTables(d.folder.Live(""), spec, ebpf.LoadPinOptions{})
 	if err != nil {
-		return fmt.Errorf("adopt data plane of %s: %w", d.pinPath, err)
+		return fmt.Errorf("adopt data plane of %s: %w", d.folder, err)
 	}
 	ours, err := load(spec, &pinned)
 	_ = pinned.Close() // loading made handles of its own
@@ -111,17 +102,17 @@ func (d *Datapath) adopt(spec *ebpf.CollectionSpec, iface *net.Interface, mode M
 		return err
 	}
 	d.tables, d.program = ours.tables, ours.Program
-	if err := d.adoptLink(live, iface, mode); err != nil {
+	if err := d.adoptLink(iface, mode); err != nil {
 		return err
 	}
-	if err := d.adoptProgram(live); err != nil {
+	if err := d.adoptProgram(); err != nil {
 		return err
 	}
 	return d.readLive()
 }
 
-func (d *Datapath) adoptLink(live string, iface *net.Interface, mode Mode) (err error) {
-	path := filepath.Join(live, linkPin)
+func (d *Datapath) adoptLink(iface *net.Interface, mode Mode) (err error) {
+	path := d.folder.Live(linkPin)
 	if d.link, err = link.LoadPinnedLink(path, nil); err != nil {
 		return fmt.Errorf("open pinned attachment: %w", err)
 	}
@@ -137,7 +128,7 @@ func (d *Datapath) adoptLink(live string, iface *net.Interface, mode Mode) (err 
 		return d.reattach(path, iface, mode)
 	default:
 		return fmt.Errorf("adopt data plane of %s: it is attached to interface %d, not to %s; "+
-			"run `weir-mux unload` first", d.pinPath, index, iface.Name)
+			"run `weir-mux unload` first", d.folder, index, iface.Name)
 	}
 }
 
@@ -152,8 +143,8 @@ func (d *Datapath) reattach(path string, iface *net.Interface, mode Mode) error 
 }
 
 // adoptProgram keeps the pinned program when it is ours, instruction for instruction.
-func (d *Datapath) adoptProgram(live string) error {
-	path := filepath.Join(live, programPin)
+func (d *Datapath) adoptProgram() error {
+	path := d.folder.Live(programPin)
 	pinned, err := ebpf.LoadPinnedProgram(path, nil)
 	if err != nil {
 		return fmt.Errorf("open pinned program: %w", err)
@@ -230,30 +221,4 @@ func attachment(l link.Link) (iface string, mode Mode, err error) {
 		return attributes.Name, Generic, nil
 	}
 	return attributes.Name, Native, nil
-}
-
-// lockPinPath makes the folder and keeps every other process out of it until the file is closed.
-func lockPinPath(path string) (*os.File, error) {
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, fmt.Errorf("make pin path: %w", err)
-	}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(path, &fs); err != nil {
-		return nil, fmt.Errorf("look at pin path %s: %w", path, err)
-	}
-	if uint32(fs.Type) != unix.BPF_FS_MAGIC {
-		return nil, fmt.Errorf("pin path %s is on no bpffs; mount one: mount -t bpf bpf /sys/fs/bpf", path)
-	}
-	dir, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("open pin path: %w", err)
-	}
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = dir.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("lock pin path %s: another weir-mux runs on it", path)
-		}
-		return nil, fmt.Errorf("lock pin path %s: %w", path, err)
-	}
-	return dir, nil
 }

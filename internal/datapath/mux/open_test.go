@@ -163,12 +163,12 @@ func TestOpenRefuses(t *testing.T) {
 			t.Errorf("error is %v, want %q", err, want)
 		}
 	}
-	refused("another weir-mux runs", func(*Config) {})
+	refused("is in use by another process", func(*Config) {})
 	_ = d.Close()
 	refused("weir-mux unload", func(c *Config) { c.MaxEndpoints = 128 })
 	refused("weir-mux unload", func(c *Config) { c.Interface = "lo" })
 	refused(`find interface "eth9"`, func(c *Config) { c.Interface = "eth9" })
-	refused("on no bpffs", func(c *Config) { c.PinPath = t.TempDir() })
+	refused("is not on a bpffs", func(c *Config) { c.PinPath = t.TempDir() })
 }
 
 func TestUnloadLeavesNothing(t *testing.T) {
@@ -187,19 +187,6 @@ func TestUnloadLeavesNothing(t *testing.T) {
 	}
 	if err := Unload(p.config.PinPath); err != nil {
 		t.Errorf("unload with nothing loaded: %v", err)
-	}
-}
-
-func TestHalfMadeDataPlaneIsRemoved(t *testing.T) {
-	p := newPlace(t)
-	half := filepath.Join(p.config.PinPath, nextDir)
-	if err := os.MkdirAll(half, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	d := p.mustOpen(t)
-	defer d.Close()
-	if _, err := os.Stat(half); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("what was half made is still there: %v", err)
 	}
 }
 

@@ -49,6 +49,9 @@ func Open(path string) (*Folder, error) {
 	return &Folder{path: path, lock: lock}, nil
 }
 
+// String is the folder's path.
+func (f *Folder) String() string { return f.path }
+
 // Close gives the folder up; what is pinned stays.
 func (f *Folder) Close() error { return f.lock.Close() }
 

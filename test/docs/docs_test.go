@@ -1,0 +1,132 @@
+// Package docs runs the commands of the documents: each block fenced as sh, in order, in a lab. It needs
+// root and the built programs in WEIR_BIN (or in bin).
+//
+// A comment on the line before a block says on which node of the lab it runs: <!-- on mux1 -->.
+// Without one it runs on this machine. Lines that begin with make are CI's to run; the law below
+// holds that their targets exist.
+package docs
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// root is the repository's, seen from here.
+const root = "../.."
+
+// blockTimeout bounds one block of commands.
+const blockTimeout = 2 * time.Minute
+
+// block is a fenced block of commands.
+type block struct {
+	node     string // of the lab; empty: this machine
+	commands string
+}
+
+var fence = regexp.MustCompile("(?m)(?:^<!-- on ([a-z0-9-]+) -->\n)?^```sh\n((?s:.*?))^```$")
+
+// blocks returns what a document wants to be run, without the lines that are CI's.
+func blocks(text string) []block {
+	var found []block
+	for _, match := range fence.FindAllStringSubmatch(text, -1) {
+		var lines []string
+		for line := range strings.Lines(match[2]) {
+			if !strings.HasPrefix(line, "make ") {
+				lines = append(lines, line)
+			}
+		}
+		if len(lines) > 0 {
+			found = append(found, block{node: match[1], commands: strings.Join(lines, "")})
+		}
+	}
+	return found
+}
+
+func documents(t *testing.T) []string {
+	t.Helper()
+	out, err := exec.Command("git", "-C", root, "ls-files", "*.md").Output()
+	if err != nil {
+		t.Fatalf("list the documents: %v", err)
+	}
+	return strings.Fields(string(out))
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestDocumentsRun(t *testing.T) {
+	bin := os.Getenv("WEIR_BIN")
+	if bin == "" {
+		var err error
+		if bin, err = filepath.Abs(filepath.Join(root, "bin")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	ran := 0
+	for _, path := range documents(t) {
+		if found := blocks(read(t, path)); len(found) > 0 {
+			t.Run(path, func(t *testing.T) { runDocument(t, found) })
+			ran++
+		}
+	}
+	if ran == 0 {
+		t.Error("no document has a block to run")
+	}
+}
+
+// runDocument runs the blocks in a lab of their own, unless they build it themselves.
+func runDocument(t *testing.T, found []block) {
+	sh := func(b block) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), blockTimeout)
+		defer cancel()
+		argv := []string{"bash", "-euo", "pipefail", "-c", b.commands}
+		if b.node != "" {
+			argv = append([]string{"weir", "lab", "exec", b.node}, argv...)
+		}
+		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+		cmd.Dir = root
+		cmd.WaitDelay = time.Second
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s\n%s%v", b.commands, out, err)
+		}
+		t.Logf("%s\n%s", b.commands, bytes.TrimSpace(out))
+	}
+	t.Cleanup(func() { _ = exec.Command("weir", "lab", "down").Run() })
+	builds := slices.ContainsFunc(found, func(b block) bool { return strings.Contains(b.commands, "weir lab up") })
+	if !builds {
+		sh(block{commands: "weir lab up\nweir lab exec manager weir apply -f examples/shop.yaml --wait"})
+	}
+	for _, b := range found {
+		sh(b)
+	}
+}
+
+var makeTarget = regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z-]*)")
+
+func TestMakeTargetsInDocumentsExist(t *testing.T) {
+	makefile := read(t, "Makefile")
+	for _, path := range documents(t) {
+		for _, match := range makeTarget.FindAllStringSubmatch(read(t, path), -1) {
+			if !strings.Contains(makefile, "\n"+match[1]+":") {
+				t.Errorf("%s names make %s, which the Makefile does not have", path, match[1])
+			}
+		}
+	}
+}
