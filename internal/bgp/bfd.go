@@ -10,48 +10,65 @@ import (
 
 // GoBGP 4.8 in BFD state Init keeps to the first discriminator it saw. FRR makes a BFD session when
 // it learns of a dynamic neighbour, deletes it, and makes another when the BGP session is up: a
-// speaker that starts BFD before BGP waits for the first one, times out and resets BGP, for ever.
+// speaker that starts BFD before BGP binds to the first one, hears nothing more of it, and resets BGP.
 // So BFD starts bfdDelay after the session is up, and ends when the session is lost.
 const bfdDelay = 700 * time.Millisecond
 
 const bfdMultiplier = 3
 
+// How long BFD may take before it is started anew.
+const (
+	// bfdPatience is for a peer that says nothing.
+	bfdPatience = 5 * time.Second
+	// bfdInitPatience is for a peer that was heard but does not hear us. GoBGP sends its first packet
+	// after a second, so one is normal; three after the last packet it would reset BGP. In between the
+	// router was slow, and BFD is bound to a session that is deleted.
+	bfdInitPatience = 2 * time.Second
+)
+
 func (s *Speaker) planBFD(p *peer, up time.Time) {
 	if p.BFD > 0 {
-		p.bfdDue, p.bfdStarts = up.Add(bfdDelay), 0
+		p.bfdDue, p.bfdInit, p.bfdStarts = up.Add(bfdDelay), time.Time{}, 0
 	}
 }
 
-// bfdPatience is how long BFD may take to come up before it is started anew.
-const bfdPatience = 5 * time.Second
-
-// startDueBFD starts BFD where it is due, and starts it anew where it does not come up.
-func (s *Speaker) startDueBFD(ctx context.Context, gobgp *server.BgpServer, now time.Time) {
+// tendBFD starts BFD where it is due, and starts it anew where it does not come up.
+func (s *Speaker) tendBFD(ctx context.Context, gobgp *server.BgpServer, now time.Time) {
+	states := bfdStates(ctx, gobgp)
 	for _, p := range s.peers {
-		if p.bfdDue.IsZero() || now.Before(p.bfdDue) {
+		if p.bfdDue.IsZero() {
 			continue
 		}
-		if bfdUp(ctx, gobgp)[p.Address.String()] {
+		switch states[p.Address.String()] {
+		case api.BfdSessionState_BFD_SESSION_STATE_UP:
 			p.bfdDue = time.Time{}
 			continue
+		case api.BfdSessionState_BFD_SESSION_STATE_INIT:
+			if p.bfdInit.IsZero() {
+				p.bfdInit = now
+				p.bfdDue = now.Add(bfdInitPatience)
+			}
 		}
-		if p.bfdStarts == 1 {
+		if now.Before(p.bfdDue) {
+			continue
+		}
+		if p.bfdStarts == 1 && p.bfdInit.IsZero() {
 			s.config.Log.Warn("bfd does not come up: is it enabled for us on the router?", "peer", p.Address.String())
 		}
 		s.setBFD(ctx, gobgp, p, false)
 		s.setBFD(ctx, gobgp, p, true)
 		p.bfdStarts++
-		p.bfdDue = now.Add(bfdPatience)
+		p.bfdDue, p.bfdInit = now.Add(bfdPatience), time.Time{}
 	}
 }
 
-// bfdUp says for each peer's address whether BFD is up.
-func bfdUp(ctx context.Context, gobgp *server.BgpServer) map[string]bool {
-	up := map[string]bool{}
+// bfdStates are the states of BFD by the peer's address; it is off at peers that are missing.
+func bfdStates(ctx context.Context, gobgp *server.BgpServer) map[string]api.BfdSessionState {
+	states := map[string]api.BfdSessionState{}
 	gobgp.ListBfdPeer(ctx, func(address string, state *api.BfdPeerState) {
-		up[address] = state.GetSessionState() == api.BfdSessionState_BFD_SESSION_STATE_UP
+		states[address] = state.GetSessionState()
 	})
-	return up
+	return states
 }
 
 func (s *Speaker) setBFD(ctx context.Context, gobgp *server.BgpServer, p *peer, on bool) {

@@ -36,7 +36,8 @@ type peer struct {
 	password string
 
 	// Used by follow only.
-	bfdDue    time.Time // when BFD is to be started or looked at; zero: not soon
+	bfdDue    time.Time // when BFD is to be started, or started anew; zero: not soon
+	bfdInit   time.Time // since when BFD hears the peer and is not heard; zero: does not
 	bfdStarts int       // of this session
 
 	mu    sync.Mutex
@@ -96,7 +97,7 @@ func (s *Speaker) follow(ctx context.Context, gobgp *server.BgpServer, events <-
 		case e := <-events:
 			s.changed(ctx, gobgp, e)
 		case now := <-tick.C:
-			s.startDueBFD(ctx, gobgp, now)
+			s.tendBFD(ctx, gobgp, now)
 			s.diagnose(ctx, gobgp)
 		}
 	}
@@ -198,9 +199,9 @@ func (s *Speaker) reason(p *peer, m *api.Messages) string {
 func (s *Speaker) Peers() []PeerState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var up map[string]bool
+	var bfd map[string]api.BfdSessionState
 	if s.server != nil {
-		up = bfdUp(context.Background(), s.server)
+		bfd = bfdStates(context.Background(), s.server)
 	}
 	states := make([]PeerState, 0, len(s.peers))
 	for _, p := range s.peers {
@@ -210,7 +211,7 @@ func (s *Speaker) Peers() []PeerState {
 		}
 		if p.BFD > 0 {
 			state.BFD = "down"
-			if up[p.Address.String()] {
+			if bfd[p.Address.String()] == api.BfdSessionState_BFD_SESSION_STATE_UP {
 				state.BFD = "up"
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/testkit/frr"
+	"github.com/weirlb/weir/internal/testkit/netns"
 )
 
 // The topology of these tests. The speakers are processes of this test binary (see TestMain), the
@@ -106,52 +108,37 @@ func speak(text string) error {
 	return s.Run(ctx)
 }
 
-type namespace string
-
-func (ns namespace) Run(name string, args ...string) (string, error) {
-	out, err := exec.Command("nsenter", append([]string{"--net=/run/netns/" + string(ns), name}, args...)...).CombinedOutput()
-	return string(out), err
-}
-
-func (ns namespace) must(t *testing.T, command string) string {
+// run runs a command in ns.
+func run(t *testing.T, ns *netns.NS, command string) string {
 	t.Helper()
 	words := strings.Fields(command)
 	out, err := ns.Run(words[0], words[1:]...)
 	if err != nil {
-		t.Fatalf("%s in %s: %v: %s", command, ns, err, out)
+		t.Fatal(err)
 	}
 	return out
 }
 
 // network is the topology with a running router.
 type network struct {
-	t      *testing.T
-	router namespace
-	frr    *frr.Router
-}
-
-func newNamespace(t *testing.T, name string) namespace {
-	t.Helper()
-	if out, err := exec.Command("ip", "netns", "add", name).CombinedOutput(); err != nil {
-		t.Fatalf("add namespace %s (needs root): %v: %s", name, err, out)
-	}
-	t.Cleanup(func() { exec.Command("ip", "netns", "del", name).Run() })
-	namespace(name).must(t, "ip link set lo up")
-	return namespace(name)
+	t        *testing.T
+	router   *netns.NS
+	speakers map[int]*netns.NS
+	frr      *frr.Router
 }
 
 // newNetwork starts a router; change may alter its configuration.
 func newNetwork(t *testing.T, change func(*frr.Config)) *network {
 	t.Helper()
-	n := &network{t: t, router: newNamespace(t, "bgp-router")}
+	n := &network{t: t, router: netns.New(t, "bgp-router"), speakers: map[int]*netns.NS{}}
 	for i := 1; i <= 2; i++ {
-		s := newNamespace(t, fmt.Sprintf("bgp-speaker%d", i))
-		n.router.must(t, fmt.Sprintf("ip link add r%d type veth peer name s%d netns %s", i, i, s))
-		for ns, end := range map[namespace]string{n.router: "r", s: "s"} {
-			host := map[string]int{"r": 1, "s": 2}[end]
-			ns.must(t, fmt.Sprintf("ip addr add 10.8.%d.%d/24 dev %s%d", i, host, end, i))
-			ns.must(t, fmt.Sprintf("ip addr add fd00:8:%d::%d/64 dev %s%d nodad", i, host, end, i))
-			ns.must(t, fmt.Sprintf("ip link set %s%d up", end, i))
+		n.speakers[i] = netns.New(t, fmt.Sprintf("bgp-speaker%d", i))
+		if err := errors.Join(
+			netns.Veth(n.router, fmt.Sprintf("r%d", i), n.speakers[i], fmt.Sprintf("s%d", i)),
+			n.router.AddAddress(fmt.Sprintf("r%d", i), addresses(i, 1)...),
+			n.speakers[i].AddAddress(fmt.Sprintf("s%d", i), addresses(i, 2)...),
+		); err != nil {
+			t.Fatal(err)
 		}
 	}
 	config := frr.Config{
@@ -174,6 +161,14 @@ func newNetwork(t *testing.T, change func(*frr.Config)) *network {
 	return n
 }
 
+// addresses are those of an end of link i.
+func addresses(i, end int) []netip.Prefix {
+	return []netip.Prefix{
+		netip.MustParsePrefix(fmt.Sprintf("10.8.%d.%d/24", i, end)),
+		netip.MustParsePrefix(fmt.Sprintf("fd00:8:%d::%d/64", i, end)),
+	}
+}
+
 // nextHops are the gateways of the router's kernel route to prefix, sorted.
 func (n *network) nextHops(prefix netip.Prefix) string {
 	n.t.Helper()
@@ -181,7 +176,7 @@ func (n *network) nextHops(prefix netip.Prefix) string {
 	if prefix.Addr().Is6() {
 		family = "-6"
 	}
-	out := n.router.must(n.t, "ip -j "+family+" route show "+prefix.Addr().String())
+	out := run(n.t, n.router, "ip -j "+family+" route show "+prefix.Addr().String())
 	var routes []struct {
 		Gateway  string
 		Nexthops []struct{ Gateway string }
@@ -221,12 +216,12 @@ func eventually(t *testing.T, ok func() bool, message func() string) {
 // routeEvents collects what `ip monitor route` says of prefixes in the router until it is read.
 func (n *network) routeEvents(prefixes ...netip.Prefix) (read func() []string) {
 	n.t.Helper()
-	cmd := exec.Command("nsenter", "--net=/run/netns/"+string(n.router), "ip", "monitor", "route")
+	cmd := exec.Command("ip", "monitor", "route")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	if err := n.router.Start(cmd); err != nil {
 		n.t.Fatal(err)
 	}
 	var lines []string
@@ -250,12 +245,12 @@ func (n *network) routeEvents(prefixes ...netip.Prefix) (read func() []string) {
 	})
 	// A route of our own shows that the monitor listens.
 	for listening := false; !listening; {
-		n.router.must(n.t, "ip route replace 192.0.2.99/32 dev lo")
+		run(n.t, n.router, "ip route replace 192.0.2.99/32 dev lo")
 		select {
 		case <-ready:
 			listening = true
 		case <-time.After(50 * time.Millisecond):
-			n.router.must(n.t, "ip route del 192.0.2.99/32 dev lo")
+			run(n.t, n.router, "ip route del 192.0.2.99/32 dev lo")
 		}
 	}
 	return func() []string {
@@ -322,7 +317,7 @@ func (n *network) start(i int, j job) *speaker {
 		n.t.Fatal(err)
 	}
 	s := &speaker{t: n.t, log: &lockedBuffer{}, exited: make(chan error, 1)}
-	s.cmd = exec.Command("nsenter", fmt.Sprintf("--net=/run/netns/bgp-speaker%d", i), os.Args[0])
+	s.cmd = exec.Command(os.Args[0])
 	s.cmd.Env = append(os.Environ(), "WEIR_TEST_SPEAKER="+string(text))
 	s.cmd.Stderr = s.log
 	if s.in, err = s.cmd.StdinPipe(); err != nil {
@@ -333,7 +328,7 @@ func (n *network) start(i int, j job) *speaker {
 		n.t.Fatal(err)
 	}
 	s.out = bufio.NewReader(out)
-	if err := s.cmd.Start(); err != nil {
+	if err := n.speakers[i].Start(s.cmd); err != nil {
 		n.t.Fatal(err)
 	}
 	go func() { s.exited <- s.cmd.Wait() }()

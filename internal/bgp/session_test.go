@@ -41,9 +41,9 @@ func TestAggregateOverIPv6Session(t *testing.T) {
 	v4, v6 := netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8:a::/48")
 	n.startSpeaker(1, config, v4, v6)
 	eventually(t, func() bool {
-		routes := n.router.must(t, "ip route show 203.0.113.0/24") + n.router.must(t, "ip -6 route show 2001:db8:a::/48")
+		routes := run(t, n.router, "ip route show 203.0.113.0/24") + run(t, n.router, "ip -6 route show 2001:db8:a::/48")
 		return strings.Contains(routes, "via 10.8.1.2") && strings.Contains(routes, "via fd00:8:1::2")
-	}, func() string { return "the aggregates never arrived:\n" + n.router.must(t, "ip route") })
+	}, func() string { return "the aggregates never arrived:\n" + run(t, n.router, "ip route") })
 }
 
 func TestPassword(t *testing.T) {
@@ -154,9 +154,9 @@ func TestBFDFindsASilentPeer(t *testing.T) {
 
 	// Nothing passes any more, and no end sees its link go down: only BFD can notice before the
 	// hold time of 90 s is over.
-	n.router.must(t, "nft add table inet silence")
-	n.router.must(t, "nft add chain inet silence in { type filter hook input priority 0 ; policy drop ; }")
-	n.router.must(t, "nft add chain inet silence out { type filter hook output priority 0 ; policy drop ; }")
+	run(t, n.router, "nft add table inet silence")
+	run(t, n.router, "nft add chain inet silence in { type filter hook input priority 0 ; policy drop ; }")
+	run(t, n.router, "nft add chain inet silence out { type filter hook output priority 0 ; policy drop ; }")
 	n.wantNextHops(vip4, "")
 	n.wantNextHops(vip6, "")
 	state := s.want("down", func(p PeerState) bool { return !p.Established() })
@@ -164,7 +164,7 @@ func TestBFDFindsASilentPeer(t *testing.T) {
 		t.Errorf("state %+v", state)
 	}
 
-	n.router.must(t, "nft delete table inet silence")
+	run(t, n.router, "nft delete table inet silence")
 	n.wantNextHops(vip4, "10.8.1.2")
 	s.want("bfd up again", func(p PeerState) bool { return p.BFD == "up" })
 }
