@@ -13,6 +13,7 @@ needs=(
 	/usr/sbin/nginx:nginx-light
 	iperf3:iperf3
 	tcpdump:tcpdump
+	/usr/sbin/sysctl:procps
 	ip:iproute2
 	/usr/sbin/ethtool:ethtool
 	/usr/sbin/nft:nftables
