@@ -17,6 +17,7 @@ needs=(
 	ip:iproute2
 	/usr/sbin/ethtool:ethtool
 	/usr/sbin/nft:nftables
+	/usr/sbin/bpftool:bpftool
 	curl:curl
 )
 
