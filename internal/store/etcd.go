@@ -40,7 +40,8 @@ func startMember(ctx context.Context, dir string, log *slog.Logger) (*member, er
 	if err != nil {
 		return nil, err
 	}
-	logger := zap.New(quiet{log: log})
+	stop := fatal{log: log, dir: dir}
+	logger := zap.New(quiet{log: log}, zap.WithPanicHook(stop), zap.WithFatalHook(stop))
 	cfg := embed.NewConfig()
 	cfg.Name = "weir"
 	cfg.Dir = filepath.Join(dir, "etcd")
@@ -52,7 +53,7 @@ func startMember(ctx context.Context, dir string, log *slog.Logger) (*member, er
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModeRevision, keepRevisions
 	cfg.QuotaBackendBytes = quotaBytes
 	cfg.MaxTxnOps, cfg.MaxRequestBytes = MaxOperations, maxRequestBytes
-	etcd, err := embed.StartEtcd(cfg)
+	etcd, err := startEtcd(cfg)
 	if err != nil {
 		lock.Close()
 		return nil, fmt.Errorf("start the embedded etcd in %s: %w", dir, err)
@@ -68,6 +69,16 @@ func startMember(ctx context.Context, dir string, log *slog.Logger) (*member, er
 	}
 	m.close()
 	return nil, fmt.Errorf("start the embedded etcd in %s: %w", dir, err)
+}
+
+// startEtcd starts etcd, which panics on some damaged files.
+func startEtcd(cfg *embed.Config) (etcd *embed.Etcd, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("%v: %s", reason, advice(filepath.Dir(cfg.Dir)))
+		}
+	}()
+	return embed.StartEtcd(cfg)
 }
 
 func (m *member) client() *clientv3.Client { return v3client.New(m.etcd.Server) }
