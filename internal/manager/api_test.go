@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
@@ -88,6 +89,77 @@ func TestRESTErrorsNameTheField(t *testing.T) {
 	}
 	if code, answer := call(t, "GET", url+"/v1/vips", ""); code != 200 || len(answer["vips"].([]any)) != 0 {
 		t.Errorf("something was applied: %v", answer)
+	}
+}
+
+// What is no call, or no request of one, is the client's fault, and does nothing.
+func TestRESTRefuses(t *testing.T) {
+	url, _ := start(t, Config{})
+	for _, c := range []struct {
+		method, path, body string
+		code               int
+	}{
+		{"PUT", "/v1/vips", "{}", 405},
+		{"TRACE", "/v1/status", "", 405},
+		{"GET", "/v1/vips:apply", "", 405},
+		{"POST", "/v1/vips", "", 405},
+		{"POST", "/v1/vips:apply", "", 400},
+		{"POST", "/v1/vips:apply", "{}", 400},
+		{"POST", "/v1/vips:apply", `{"vips": [null]}`, 400},
+		{"POST", "/v1/vips:apply", strings.Repeat("[", 1<<20), 400},
+		{"POST", "/v1/vips:apply", "\xff\x00", 400},
+	} {
+		if code, answer := call(t, c.method, url+c.path, c.body); code != c.code || answer["message"] == "" {
+			t.Errorf("%s %s %.20q: %d %v, want %d", c.method, c.path, c.body, code, answer, c.code)
+		}
+	}
+}
+
+// A POST of a form, as curl -d sends it, is no GET.
+func TestRESTFormIsNoGet(t *testing.T) {
+	url, _ := start(t, Config{})
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/vips", strings.NewReader(shopJSON))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("got %s", response.Status)
+	}
+}
+
+func TestConnectRefusesUnknownFields(t *testing.T) {
+	url, _ := start(t, Config{})
+	misspelled := strings.Replace(shopJSON, "address", "adress", 1)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+		url+"/weir.v1.WeirService/ApplyVIPs", strings.NewReader(misspelled))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if text, _ := io.ReadAll(response.Body); response.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), `\"adress\"`) {
+		t.Errorf("got %s %s", response.Status, text)
+	}
+}
+
+// A field that only a newer client knows is refused, wherever it stands.
+func TestApplyRefusesFieldsOfTheFuture(t *testing.T) {
+	url, _ := start(t, Config{})
+	vip := shop()
+	vip.Endpoints[0].Backends[1].ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 999, protowire.VarintType), 1))
+	_, err := dial(t, url).ApplyVIPs(t.Context(), &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{vip}})
+	if err == nil || !strings.HasPrefix(err.Error(), "vips[0].endpoints[0].backends[1]: has a field") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -24,12 +25,15 @@ const maxMessage = 64 << 20
 
 // handler serves gRPC, gRPC-Web, Connect and REST from the same two services.
 func (m *Manager) handler() (http.Handler, error) {
-	options := connect.WithHandlerOptions(connect.WithReadMaxBytes(maxMessage))
+	options := connect.WithHandlerOptions(connect.WithReadMaxBytes(maxMessage), connect.WithCodec(rpc.StrictJSON{}))
 	mux := http.NewServeMux()
 	mux.Handle(weirv1connect.NewWeirServiceHandler(m, options))
 	mux.Handle(weirv1connect.NewSyncServiceHandler(m, options))
 	gateway := runtime.NewServeMux(
 		runtime.WithErrorHandler(restError),
+		runtime.WithRoutingErrorHandler(restRouting),
+		// A POST of a form to a path that has only GET is not a GET.
+		runtime.WithDisablePathLengthFallback(),
 		// As the default, but a misspelled field is refused.
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.JSONPb{
 			MarshalOptions: protojson.MarshalOptions{EmitUnpopulated: true},
@@ -74,6 +78,21 @@ func restError(
 		err = status.ErrorProto(p)
 	}
 	runtime.DefaultHTTPErrorHandler(ctx, mux, marshaler, w, r, err)
+}
+
+// restRouting answers a request that no call takes.
+func restRouting(
+	ctx context.Context, mux *runtime.ServeMux, marshaler runtime.Marshaler,
+	w http.ResponseWriter, r *http.Request, code int,
+) {
+	if code != http.StatusMethodNotAllowed {
+		runtime.DefaultRoutingErrorHandler(ctx, mux, marshaler, w, r, code)
+		return
+	}
+	// The gateway's own answer is 501, as if the server were at fault.
+	restError(ctx, mux, marshaler, w, r, &runtime.HTTPStatusError{
+		HTTPStatus: code, Err: status.Errorf(codes.Unimplemented, "%s is not for %s: see /openapi.json", r.Method, r.URL.Path),
+	})
 }
 
 // refusal makes the answer to a call of err: what a user can mend is told as such.

@@ -18,6 +18,12 @@ import (
 
 // ApplyVIPs admits the VIPs and writes them with their tables: all of them or none.
 func (m *Manager) ApplyVIPs(ctx context.Context, r *weirv1.ApplyVIPsRequest) (*weirv1.ApplyVIPsResponse, error) {
+	if err := rpc.Known(r); err != nil {
+		return nil, refusal(err)
+	}
+	if len(r.GetVips()) == 0 {
+		return nil, refusal(&model.FieldError{Field: "vips", Reason: "must have at least one"})
+	}
 	vips, err := rpc.VIPsFromProto(r.GetVips())
 	if err != nil {
 		return nil, refusal(err)
