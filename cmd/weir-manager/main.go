@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlb/weir/internal/daemon"
 	"github.com/weirlb/weir/internal/manager"
+	"github.com/weirlb/weir/internal/rpc"
 )
 
 func main() { os.Exit(daemon.Run(command())) }
@@ -35,7 +36,7 @@ func command() *cobra.Command {
 	}
 	logging.Flags(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&cfg.Listen, "listen", "127.0.0.1:7400", "address of the API: gRPC, Connect and REST on one port")
+	flags.StringVar(&cfg.Listen, "listen", "127.0.0.1:"+rpc.DefaultPort, "address of the API: gRPC, Connect and REST on one port")
 	flags.StringVar(&cfg.DataDir, "data-dir", "/var/lib/weir", "directory of the embedded etcd")
 	flags.StringSliceVar(&cfg.EtcdEndpoints, "etcd-endpoints", nil,
 		"URLs of an external etcd, separated by commas (default: the embedded one)")

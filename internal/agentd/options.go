@@ -6,15 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weirlb/weir/internal/daemon"
 	"github.com/weirlb/weir/internal/datapath/agent"
 	"github.com/weirlb/weir/internal/datapath/pin"
-	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/netlink"
 	"github.com/weirlb/weir/internal/probe"
 	"github.com/weirlb/weir/internal/rpc"
@@ -25,8 +22,7 @@ const DefaultPinPath = "/sys/fs/bpf/weir-agent"
 
 // Options are the flags of weir-agent.
 type Options struct {
-	Name        string
-	Manager     string
+	daemon.Node
 	Uplink      string
 	PinPath     string
 	MaxSessions int
@@ -36,14 +32,8 @@ type Options struct {
 
 // Flags adds the flags to cmd; the pin path also to its subcommands.
 func (o *Options) Flags(cmd *cobra.Command) {
-	name, _, _ := strings.Cut(hostname(), ".")
-	manager := os.Getenv("WEIR_MANAGER")
-	if manager == "" {
-		manager = "http://127.0.0.1:" + rpc.DefaultPort
-	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.Name, "name", name, "name of this node, as backends name their host")
-	flags.StringVar(&o.Manager, "manager", manager, "URL of the manager, several separated by commas [$WEIR_MANAGER]")
+	o.Node.Flags(flags, "name of this node, as backends name their host")
 	flags.StringVar(&o.Uplink, "uplink", "", "interface towards the network, where the muxes' packets arrive (required)")
 	flags.IntVar(&o.MaxSessions, "max-sessions", agent.DefaultMaxSessions, "room for sessions; the longest idle ones make way")
 	flags.IntVar(&o.MaxRules, "max-rules", agent.DefaultMaxRules, "room for backends of this host")
@@ -56,19 +46,10 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	daemon.PinPathFlag(cmd, &o.PinPath, DefaultPinPath)
 }
 
-// hostname is the kernel's name of this machine, or empty.
-func hostname() string {
-	name, err := os.Hostname()
-	if err != nil {
-		return ""
-	}
-	return strings.ToLower(name)
-}
-
 // check says what is wrong with the options, and what to do.
 func (o *Options) check() error {
-	if !model.ValidName(o.Name) {
-		return fmt.Errorf("read --name: must be a DNS label (lower-case letters, digits and -), is %q", o.Name)
+	if err := o.Node.Check(); err != nil {
+		return err
 	}
 	if o.Uplink == "" {
 		return errors.New("read --uplink: is missing: name the interface that the muxes' packets arrive on")

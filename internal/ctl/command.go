@@ -2,18 +2,12 @@ package ctl
 
 import (
 	"context"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weirlb/weir/internal/rpc"
 )
-
-// ManagerVariable names the environment variable that stands for --manager.
-const ManagerVariable = "WEIR_MANAGER"
-
-const defaultManager = "http://127.0.0.1:7400"
 
 // callTime bounds one call of the manager.
 const callTime = 15 * time.Second
@@ -32,10 +26,7 @@ type session struct {
 
 // Command returns the root command, weir.
 func Command(config Config) *cobra.Command {
-	s := &session{manager: os.Getenv(ManagerVariable), format: formatTable, now: config.Now}
-	if s.manager == "" {
-		s.manager = defaultManager
-	}
+	s := &session{manager: rpc.ManagerURL(), format: formatTable, now: config.Now}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -54,8 +45,8 @@ Exit status: 0 all went well; 1 something failed or was refused; 2 wrong usage;
 	group(root)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{cmd, err} })
 	root.PersistentFlags().StringVar(&s.manager, "manager", s.manager,
-		"URL of the manager, several separated by commas; the variable "+ManagerVariable+" does the same")
-	root.PersistentFlags().Lookup("manager").DefValue = defaultManager
+		"URL of the manager, several separated by commas; the variable "+rpc.ManagerVariable+" does the same")
+	root.PersistentFlags().Lookup("manager").DefValue = rpc.DefaultManager
 	root.AddCommand(
 		applyCommand(s), deleteCommand(s),
 		getCommand(s), describeCommand(s), statusCommand(s), explainCommand(s),

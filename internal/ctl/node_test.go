@@ -34,7 +34,7 @@ func follow[T any](
 	open func(context.Context, *rpc.Client) (*connect.ServerStreamForClient[T], error),
 	apply func(context.Context, *rpc.Client, *T) error,
 ) *node {
-	client, err := rpc.NewClient(ts.Getenv(ManagerVariable))
+	client, err := rpc.NewClient(ts.Getenv(rpc.ManagerVariable))
 	ts.Check(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirlb/weir/internal/daemon"
 	"github.com/weirlb/weir/internal/manager"
+	"github.com/weirlb/weir/internal/rpc"
 )
 
 func TestMain(m *testing.M) {
@@ -70,7 +71,7 @@ func startManager(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		m.Close()
 	})
-	ts.Setenv(ManagerVariable, "http://"+m.Address().String())
+	ts.Setenv(rpc.ManagerVariable, "http://"+m.Address().String())
 }
 
 // awaitTime bounds await.

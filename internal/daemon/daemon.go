@@ -1,5 +1,6 @@
-// Package daemon is what Weir's long-running programs share around their work: version, logging,
-// and the end on a signal.
+// Package daemon is what Weir's long-running programs share around their work: version, logging, the
+// end on a signal, and, of those with a data plane, the flags that name the node and the pins, status
+// and unload.
 package daemon
 
 import (

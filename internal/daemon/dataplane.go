@@ -14,16 +14,16 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// pinPathEnv overrides the default of --pin-path.
-const pinPathEnv = "WEIR_PIN_PATH"
+// PinPathVariable names the environment variable that overrides the default of --pin-path.
+const PinPathVariable = "WEIR_PIN_PATH"
 
 // PinPathFlag adds --pin-path to cmd and its subcommands.
 func PinPathFlag(cmd *cobra.Command, path *string, fallback string) {
-	if set := os.Getenv(pinPathEnv); set != "" {
+	if set := os.Getenv(PinPathVariable); set != "" {
 		fallback = set
 	}
 	cmd.PersistentFlags().StringVar(path, "pin-path", fallback,
-		"folder on a bpffs that keeps the data plane alive; the variable "+pinPathEnv+" sets it too")
+		"folder on a bpffs that keeps the data plane alive; the variable "+PinPathVariable+" sets it too")
 }
 
 // CheckRoot says what to do when the process may not touch the data plane.

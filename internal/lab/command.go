@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirlb/weir/internal/daemon"
+	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/testkit/netlab"
 )
 
@@ -212,7 +214,7 @@ func runOn(cmd *cobra.Command, lab *netlab.Lab, node string, argv []string) erro
 		return err
 	}
 	run := exec.Command(lab.Find(argv[0]), argv[1:]...)
-	run.Env = append(os.Environ(), "WEIR_MANAGER="+lab.ManagerURL(), "WEIR_PIN_PATH="+lab.PinPath(node))
+	run.Env = append(os.Environ(), rpc.ManagerVariable+"="+lab.ManagerURL(), daemon.PinPathVariable+"="+lab.PinPath(node))
 	run.Stdin, run.Stdout, run.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	if err := ns.Start(run); err != nil {
 		return err

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -18,7 +17,6 @@ import (
 	"github.com/weirlb/weir/internal/daemon"
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/datapath/pin"
-	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/netlink"
 	"github.com/weirlb/weir/internal/rpc"
 )
@@ -31,8 +29,7 @@ const withdrawLead = 250 * time.Millisecond
 
 // Options are the flags of weir-mux.
 type Options struct {
-	Name      string
-	Manager   string
+	daemon.Node
 	Interface string
 	PinPath   string
 	XDPMode   string
@@ -59,15 +56,9 @@ const (
 
 // Flags adds the flags to cmd; the pin path also to its subcommands.
 func (o *Options) Flags(cmd *cobra.Command) {
-	name, _, _ := strings.Cut(hostname(), ".")
-	manager := os.Getenv("WEIR_MANAGER")
-	if manager == "" {
-		manager = "http://127.0.0.1:" + rpc.DefaultPort
-	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&o.Name, "name", name, "name of this node")
-	flags.StringVar(&o.Manager, "manager", manager, "URL of the manager, several separated by commas [$WEIR_MANAGER]")
+	o.Node.Flags(flags, "name of this node")
 	flags.StringVar(&o.Interface, "interface", "", "interface that packets for VIPs arrive on and leave by (required)")
 	flags.StringVar(&o.XDPMode, "xdp-mode", string(mux.Auto), "native (in the driver), generic (slow, works everywhere), or auto")
 	flags.StringVar(&o.Source4, "source4", "", "outer source and next hop of IPv4 (default: the interface's address)")
@@ -85,15 +76,6 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.IntVar(&o.MaxBackends, "max-backends", 0, "room for backends of all endpoints (default 262144)")
 	flags.IntVar(&o.MaxFlows, "max-flows", 0, "flows to remember (default 1048576)")
 	daemon.PinPathFlag(cmd, &o.PinPath, DefaultPinPath)
-}
-
-// hostname is the kernel's name of this machine, or empty.
-func hostname() string {
-	name, err := os.Hostname()
-	if err != nil {
-		return ""
-	}
-	return strings.ToLower(name)
 }
 
 // Serve opens the data plane and runs the mux on it. It returns after a clean stop, when ctx ends, or
@@ -133,6 +115,11 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 	if live, err := datapath.Endpoints(); err == nil && len(live) > 0 {
 		speaker.ComesBack()
 	}
+	discard, err := netlink.NewDiscard(o.Interface)
+	if err != nil {
+		return errors.Join(err, datapath.Close())
+	}
+	defer discard.Close()
 	m, err := New(Config{
 		Name: o.Name, Version: daemon.Version, Interface: o.Interface,
 		Source4: s.bgp.NextHop4, Source6: s.bgp.NextHop6, MTU: s.mtu,
@@ -141,6 +128,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 		NextHops: func(changed func(HopState)) (NextHops, error) {
 			return netlink.New(netlink.Config{Interface: o.Interface, Changed: changed, Log: log})
 		},
+		Discard: discard.Set,
 	})
 	if err != nil {
 		return errors.Join(err, datapath.Close())
@@ -157,11 +145,20 @@ func Unload(pinPath string) error {
 	if err := daemon.CheckRoot(); err != nil {
 		return err
 	}
+	live, lost := mux.Inspect(pinPath)
 	err := mux.Unload(pinPath)
 	if errors.Is(err, pin.ErrLocked) {
 		return fmt.Errorf("%w: stop weir-mux first", err)
 	}
-	return err
+	if err != nil || lost != nil {
+		return err
+	}
+	discard, err := netlink.NewDiscard(live.Interface)
+	if err != nil {
+		return err
+	}
+	defer discard.Close()
+	return discard.Set(nil)
 }
 
 // settings are the options, read.
@@ -174,8 +171,8 @@ type settings struct {
 
 // settings reads the options; an error names the flag, the reason and what to do.
 func (o *Options) settings(find func(string) (netlink.Interface, error)) (s settings, err error) {
-	if !model.ValidName(o.Name) {
-		return s, fmt.Errorf("read --name: must be a DNS label (lower-case letters, digits and -), is %q", o.Name)
+	if err := o.Node.Check(); err != nil {
+		return s, err
 	}
 	if o.Interface == "" {
 		return s, errors.New("read --interface: is missing: name the interface that packets for VIPs arrive on")

@@ -1,11 +1,13 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -15,8 +17,16 @@ import (
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 )
 
-// DefaultPort is where a manager listens when its URL names no port.
-const DefaultPort = "7400"
+// Where a manager is when nothing else is said.
+const (
+	DefaultPort    = "7400" // also of a URL that names none
+	DefaultManager = "http://127.0.0.1:" + DefaultPort
+	// ManagerVariable names the environment variable that says something else.
+	ManagerVariable = "WEIR_MANAGER"
+)
+
+// ManagerURL is where the manager is, by the environment or by default.
+func ManagerURL() string { return cmp.Or(os.Getenv(ManagerVariable), DefaultManager) }
 
 const (
 	dialTimeout = 3 * time.Second

@@ -19,7 +19,7 @@ const (
 	muxAS       = 65010
 	password    = "spread-the-river"
 	bfdInterval = 100 * time.Millisecond
-	managerPort = "7400"
+	managerPort = 7400
 
 	// EchoPort is where the echo of each workload listens, TCP and UDP.
 	EchoPort = 8080
@@ -70,12 +70,12 @@ func (l *Lab) startRouter() error {
 // ManagerURL is where the lab's manager is.
 func (l *Lab) ManagerURL() string {
 	manager := l.machine(Manager, 1)
-	return "http://" + netip.AddrPortFrom(manager.IPv4, 7400).String()
+	return "http://" + netip.AddrPortFrom(manager.IPv4, managerPort).String()
 }
 
 func (l *Lab) startManager() error {
 	_, err := l.Start(string(Manager), "weir-manager",
-		"--listen", "0.0.0.0:"+managerPort, "--data-dir", filepath.Join(l.dir, "manager"))
+		"--listen", fmt.Sprintf("0.0.0.0:%d", managerPort), "--data-dir", filepath.Join(l.dir, "manager"))
 	return err
 }
 
