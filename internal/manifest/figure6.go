@@ -30,7 +30,7 @@ func figure6Spelling(path string) string {
 // figure6 reads a document in the form of Figure 6. It has no names: the VIP is named after its
 // address, and hosts are mostly known by one of theirs, which the manager resolves.
 func (r *reader) figure6(doc *object) model.VIP {
-	vip := model.VIP{Tenant: DefaultTenant, Address: doc.get("VIP").required().address()}
+	vip := model.VIP{Tenant: model.DefaultTenant, Address: doc.get("VIP").required().address()}
 	if vip.Address.IsValid() {
 		vip.Name = "vip-" + label(vip.Address)
 	}

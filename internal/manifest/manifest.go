@@ -20,9 +20,6 @@ const (
 	Kind    = "VIP"
 )
 
-// DefaultTenant owns the VIPs whose documents name no tenant.
-const DefaultTenant = "default"
-
 // Resource is one document that was read.
 type Resource struct {
 	VIP      model.VIP

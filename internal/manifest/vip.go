@@ -32,10 +32,10 @@ func (r *reader) vip(doc *object) model.VIP {
 	metadata, spec := doc.get("metadata").required().object(), doc.get("spec").required().object()
 	doc.end()
 
-	vip := model.VIP{Tenant: DefaultTenant}
+	vip := model.VIP{Tenant: model.DefaultTenant}
 	if metadata.fields != nil {
 		vip.Name = metadata.get("name").required().text("")
-		vip.Tenant = metadata.get("tenant").text(DefaultTenant)
+		vip.Tenant = metadata.get("tenant").text(model.DefaultTenant)
 		vip.Labels = labels(metadata.get("labels").object())
 		metadata.ignore("resourceVersion")
 		metadata.end()

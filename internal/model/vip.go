@@ -83,6 +83,9 @@ const (
 	DefaultCheckFall     = 3
 )
 
+// DefaultTenant owns the VIPs whose tenant was left out.
+const DefaultTenant = "default"
+
 // MaxWeight bounds Backend.Weight; MaxBackends the backends of an endpoint (slots 1 to 8191).
 const (
 	MaxWeight   = 1_000_000

@@ -11,9 +11,6 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// DefaultTenant owns VIPs whose tenant was left out.
-const DefaultTenant = "default"
-
 // VIPToProto writes vip without the fields that are output only.
 func VIPToProto(vip model.VIP) *weirv1.VIP {
 	p := &weirv1.VIP{
@@ -62,7 +59,7 @@ func VIPFromProto(p *weirv1.VIP) (model.VIP, error) {
 		Address: f.address("address", p.GetAddress()),
 	}
 	if vip.Tenant == "" {
-		vip.Tenant = DefaultTenant
+		vip.Tenant = model.DefaultTenant
 	}
 	for i, e := range p.GetEndpoints() {
 		vip.Endpoints = append(vip.Endpoints, f.endpoint(fmt.Sprintf("endpoints[%d]", i), e))
