@@ -212,6 +212,8 @@ type bench struct {
 	hops     *fakeHops
 	manager  *fakeManager
 	mux      *Mux
+
+	discarded string // by the kernel
 }
 
 func newBench(t *testing.T, change func(*Config), live ...model.MuxEndpoint) *bench {
@@ -235,6 +237,7 @@ func newBench(t *testing.T, change func(*Config), live ...model.MuxEndpoint) *be
 			b.hops.changed = changed
 			return b.hops, nil
 		},
+		Discard: b.discard,
 	}
 	if change != nil {
 		change(&config)
@@ -245,6 +248,12 @@ func newBench(t *testing.T, change func(*Config), live ...model.MuxEndpoint) *be
 	}
 	b.mux = m
 	return b
+}
+
+// discard notes what the kernel is told to discard.
+func (b *bench) discard(prefixes []netip.Prefix) error {
+	b.discarded = fmt.Sprint(prefixes)
+	return nil
 }
 
 // did checks what was done since the last time, line by line.

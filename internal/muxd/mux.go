@@ -71,8 +71,10 @@ type Config struct {
 	Datapath  Datapath      // owned by the Mux
 	Speaker   Speaker
 	NextHops  func(changed func(HopState)) (NextHops, error)
-	Manager   Manager
-	Log       *slog.Logger
+	// Discard makes the announced prefixes all whose packets the kernel drops, if they get to it.
+	Discard func([]netip.Prefix) error
+	Manager Manager
+	Log     *slog.Logger
 }
 
 // Mux is the daemon of one mux.
@@ -141,7 +143,7 @@ func (m *Mux) Run(ctx context.Context, handOver <-chan os.Signal) error {
 	stopResolving()
 	err := group.Wait()
 	if stopping && err == nil {
-		return m.config.Datapath.Unload()
+		return errors.Join(m.config.Datapath.Unload(), m.config.Discard(nil))
 	}
 	return errors.Join(err, m.config.Datapath.Close())
 }

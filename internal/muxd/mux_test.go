@@ -31,6 +31,9 @@ func TestVIPsAreAnnouncedOnceTheyCanBeForwarded(t *testing.T) {
 	half.Problems[addr("10.2.0.2")] = "no route to 10.2.0.2"
 	b.hops.changed(half)
 	b.did("next hops of [10.2.0.1]", "announce [203.0.113.10/32]")
+	if want := "[203.0.113.10/32]"; b.discarded != want {
+		t.Errorf("the kernel discards %s, want what is announced, %s", b.discarded, want)
+	}
 	if got := fmt.Sprint(b.mux.tables.trouble()); got != "[no route to 10.2.0.2]" {
 		t.Errorf("warnings %s", got)
 	}
@@ -155,6 +158,9 @@ func TestCleanStopWithdrawsThenUnloads(t *testing.T) {
 	}
 	b.hops.changed(resolved("10.2.0.1")) // late news announce nothing any more
 	b.did("announce []", "sessions closed", "unload", "next hops of [10.2.0.1]")
+	if b.discarded != "[]" {
+		t.Errorf("the kernel still discards %s", b.discarded)
+	}
 }
 
 func TestHandOverKeepsForwarding(t *testing.T) {

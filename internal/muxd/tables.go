@@ -223,6 +223,9 @@ func (t *tables) announce() {
 	})
 	t.announced = vips
 	prefixes, warnings := t.config.Routes.prefixes(slices.SortedFunc(maps.Keys(vips), netip.Addr.Compare))
+	if err := t.config.Discard(prefixes); err != nil {
+		warnings = append(warnings, err.Error())
+	}
 	if err := t.config.Speaker.Announce(prefixes); err != nil {
 		warnings = append(warnings, reasons(err)...)
 	}

@@ -6,4 +6,6 @@
 // NextHops follows both tables by subscription, and reads them whole now and then in case an event
 // was lost. The traffic that uses its answers passes the kernel by, so the kernel would let the
 // neighbours grow stale: NextHops keeps those resolved that it needs.
+//
+// Discard is the one that changes something: it ends what would go round between mux and router.
 package netlink
