@@ -38,7 +38,8 @@ func (m *Manager) watchSilence(ctx context.Context) error {
 }
 
 // silentHosts returns the hosts that have been without a stream for as long as bound, and keeps since.
-// When most hosts are, it is the manager that is cut off, and it returns none.
+// When most hosts are, it is the manager that is cut off: it returns none, and the time begins anew once
+// they are back, so that the last to reconnect is not taken for dead.
 func silentHosts(s *store.State, since map[string]time.Time, now time.Time, bound time.Duration) []string {
 	var silent []string
 	hosts, gone := 0, 0
@@ -61,6 +62,7 @@ func silentHosts(s *store.State, since map[string]time.Time, now time.Time, boun
 	}
 	maps.DeleteFunc(since, func(name string, _ time.Time) bool { _, there := s.Nodes[name]; return !there })
 	if 2*gone > hosts {
+		clear(since)
 		return nil
 	}
 	return silent

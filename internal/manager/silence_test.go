@@ -39,9 +39,11 @@ func TestSilentHosts(t *testing.T) {
 		{"gone for long", hosts("host2", "host3", "host4"), time.Second + bound, []string{"host1"}},
 		{"a second one, just gone", hosts("host3", "host4"), 2*time.Second + bound, []string{"host1"}},
 		{"most gone: the manager is cut off", hosts("host4"), 60 * time.Second, nil},
-		{"half there again", hosts("host2", "host4"), 61 * time.Second, []string{"host1"}},
-		{"back for a moment", hosts("host1", "host2", "host4"), 62 * time.Second, nil},
-		{"gone anew", hosts("host2", "host4", "host3"), 63 * time.Second, nil},
+		{"half there again: the others have as long", hosts("host2", "host4"), 61 * time.Second, nil},
+		{"the last are on their way", hosts("host2", "host3", "host4"), 60*time.Second + bound, nil},
+		{"one stays away", hosts("host2", "host3", "host4"), 61*time.Second + bound, []string{"host1"}},
+		{"back for a moment", hosts("host1", "host2", "host4"), 68 * time.Second, nil},
+		{"gone anew", hosts("host2", "host4", "host3"), 69 * time.Second, nil},
 	}
 	since := map[string]time.Time{}
 	for _, step := range steps {

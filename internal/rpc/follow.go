@@ -11,10 +11,11 @@ import (
 	"connectrpc.com/connect"
 )
 
-// Waits between attempts to open a stream: half to all of a time that doubles.
+// Waits between attempts to open a stream: half to all of a time that doubles. With dialTimeout the
+// longest is less than what a manager allows a host to be silent for.
 const (
 	backoffFirst = 100 * time.Millisecond
-	backoffMost  = 5 * time.Second
+	backoffMost  = 2 * time.Second
 )
 
 // Follow keeps a stream open until ctx ends, then returns nil. It calls apply for every message, in
