@@ -99,6 +99,31 @@ func TestUnreachableIsOneLineWithAdvice(t *testing.T) {
 	}
 }
 
+// A manager that dies, or hangs, in the middle of a call is told as one that can't be reached.
+func TestBrokenConnectionIsUnreachable(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conn.Close()
+		}
+	}()
+	t.Cleanup(func() { l.Close(); <-ended })
+	_, err = client(t, l.Addr().String()).GetStatus(t.Context(), &weirv1.GetStatusRequest{})
+	var unreachable *UnreachableError
+	if !errors.As(err, &unreachable) || !strings.Contains(err.Error(), "the connection broke") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestAddressesOfManagers(t *testing.T) {
 	for in, want := range map[string]string{
 		"http://a:1":          "a:1",

@@ -33,11 +33,11 @@ func (e *Error) Unwrap() []error {
 
 // UnreachableError says that no manager answered, and what to do.
 type UnreachableError struct {
-	reasons []string // "10.0.0.1:7400: connection refused"
+	reasons []string // "at 10.0.0.1:7400: connection refused"
 }
 
 func (e *UnreachableError) Error() string {
-	return "reach the manager at " + strings.Join(e.reasons, ", at ") +
+	return "reach the manager " + strings.Join(e.reasons, ", ") +
 		": check that weir-manager runs and listens there, or name another with --manager"
 }
 
@@ -54,7 +54,7 @@ func (e *UnreachableError) add(address string, err error) {
 	case errors.As(err, &timeout) && timeout.Timeout():
 		reason = "no answer"
 	}
-	e.reasons = append(e.reasons, address+": "+reason)
+	e.reasons = append(e.reasons, "at "+address+": "+reason)
 }
 
 // translate makes what a client sees of err, which a call of package connect returned.
@@ -69,6 +69,9 @@ func translate(err error) error {
 	var refused *connect.Error
 	if !errors.As(err, &refused) {
 		return err
+	}
+	if refused.Code() == connect.CodeUnavailable && !connect.IsWireError(err) {
+		return &UnreachableError{reasons: []string{"again: the connection broke: " + refused.Message()}}
 	}
 	e := &Error{Code: refused.Code(), Message: refused.Message(), cause: refused}
 	for _, detail := range refused.Details() {
