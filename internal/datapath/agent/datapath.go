@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -32,7 +33,7 @@ type Datapath struct {
 	folder  *pin.Folder
 	objects agentObjects
 
-	verdictNames map[agentVerdict]string
+	verdicts abi.Verdicts
 
 	mu    sync.Mutex
 	rules map[model.HostBackendKey]netip.AddrPort // as in nat_rules

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -35,7 +36,7 @@ func Inspect(pinPath string) (Status, error) {
 	if err != nil {
 		return Status{}, fmt.Errorf("read agent's programs: %w", err)
 	}
-	names, err := verdictNames(spec)
+	verdicts, err := abi.VerdictsOf(spec)
 	if err != nil {
 		return Status{}, err
 	}
@@ -51,14 +52,14 @@ func Inspect(pinPath string) (Status, error) {
 		}
 		maps[name] = m
 	}
-	status, err := readStatus(maps, names)
+	status, err := readStatus(maps, verdicts)
 	if err != nil {
 		return Status{}, fmt.Errorf("inspect %s: %w", pinPath, err)
 	}
 	return status, nil
 }
 
-func readStatus(maps map[string]*ebpf.Map, names map[agentVerdict]string) (Status, error) {
+func readStatus(maps map[string]*ebpf.Map, verdicts abi.Verdicts) (Status, error) {
 	var settings agentAgentSettings
 	failed := []error{maps["settings"].Lookup(uint32(0), &settings)}
 	status := Status{
@@ -92,6 +93,6 @@ func readStatus(maps map[string]*ebpf.Map, names map[agentVerdict]string) (Statu
 	})
 	failed = append(failed, err)
 
-	status.Verdicts, err = readVerdicts(maps["verdicts"], names)
+	status.Verdicts, err = verdicts.Read(maps["verdicts"])
 	return status, errors.Join(append(failed, err)...)
 }

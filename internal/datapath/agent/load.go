@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/weirlb/weir/internal/datapath/abi"
 )
 
 // load brings maps and programs into the kernel: the live maps if there are any, the programs
@@ -19,7 +21,7 @@ func (d *Datapath) load() error {
 	if err != nil {
 		return fmt.Errorf("read agent's programs: %w", err)
 	}
-	if d.verdictNames, err = verdictNames(spec); err != nil {
+	if d.verdicts, err = abi.VerdictsOf(spec); err != nil {
 		return err
 	}
 	d.size(spec)

@@ -168,7 +168,7 @@ func TestVerdictsAreProduced(t *testing.T) {
 			produced[s.verdict] = true
 		}
 	}
-	for _, name := range newRig(t).verdictNames {
+	for _, name := range newRig(t).Datapath.verdicts {
 		if _, excused := elsewhere[name]; !produced[name] && !excused {
 			t.Errorf("no packet test produces %s", name)
 		}

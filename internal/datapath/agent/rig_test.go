@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/testkit/pkt"
 )
@@ -55,7 +56,7 @@ func newRig(t testing.TB, changes ...func(*ebpf.CollectionSpec)) *rig {
 		change(spec)
 	}
 	r := &rig{t: t, Datapath: &Datapath{config: Config{MaxRules: DefaultMaxRules}}}
-	if r.verdictNames, err = verdictNames(spec); err != nil {
+	if r.Datapath.verdicts, err = abi.VerdictsOf(spec); err != nil {
 		t.Fatal(err)
 	}
 	if err := spec.LoadAndAssign(&r.objects, nil); err != nil {

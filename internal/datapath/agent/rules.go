@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -44,7 +45,7 @@ func (d *Datapath) setRules(rules map[model.HostBackendKey]netip.AddrPort) error
 		if vip := key.Endpoint.VIP; vip.Is4() != backend.Addr().Is4() {
 			return fmt.Errorf("set rule of %s: backend %s is of another family", key.Endpoint, backend)
 		}
-		rows[toRuleKey(key)] = agentNatRule{Dip: toAddress(backend.Addr()), Port: port(backend.Port())}
+		rows[toRuleKey(key)] = agentNatRule{Dip: toAddress(backend.Addr()), Port: abi.Port(backend.Port())}
 		tunnels[toAddress(key.Tunnel)] = 1
 	}
 	if err := writeTable(d.objects.NatRules, rows); err != nil {
@@ -79,7 +80,7 @@ func toRuleKey(key model.HostBackendKey) agentNatRuleKey {
 	return agentNatRuleKey{
 		Vip:      toAddress(key.Endpoint.VIP),
 		Tunnel:   toAddress(key.Tunnel),
-		Port:     port(key.Endpoint.Port),
+		Port:     abi.Port(key.Endpoint.Port),
 		Protocol: uint8(key.Endpoint.Protocol),
 	}
 }
@@ -89,7 +90,7 @@ func fromRuleKey(key agentNatRuleKey) model.HostBackendKey {
 		Endpoint: model.EndpointKey{
 			VIP:      fromAddress(key.Vip),
 			Protocol: model.Protocol(key.Protocol),
-			Port:     port(key.Port),
+			Port:     abi.Port(key.Port),
 		},
 		Tunnel: fromAddress(key.Tunnel),
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -18,39 +19,17 @@ const (
 
 const rowBuckets = len(muxBucketRow{}.Slots)
 
-func toAddress(a netip.Addr) (out muxAddress) {
-	if !a.IsValid() {
-		return out
-	}
-	bytes := a.As16()
-	for i := range out.Words {
-		out.Words[i] = binary.LittleEndian.Uint32(bytes[4*i:])
-	}
-	return out
-}
+func toAddress(a netip.Addr) muxAddress { return muxAddress{Words: abi.Words(a)} }
 
-// fromAddress returns the zero Addr for the address that is not set.
-func fromAddress(a muxAddress) netip.Addr {
-	if a == (muxAddress{}) {
-		return netip.Addr{}
-	}
-	var bytes [16]byte
-	for i, word := range a.Words {
-		binary.LittleEndian.PutUint32(bytes[4*i:], word)
-	}
-	return netip.AddrFrom16(bytes).Unmap()
-}
-
-// swap16 turns a port into network byte order and back: the program runs little-endian.
-func swap16(port uint16) uint16 { return port<<8 | port>>8 }
+func fromAddress(a muxAddress) netip.Addr { return abi.Address(a.Words) }
 
 func toKey(k model.EndpointKey) muxEndpointKey {
-	return muxEndpointKey{Vip: toAddress(k.VIP), Port: swap16(k.Port), Protocol: uint8(k.Protocol)}
+	return muxEndpointKey{Vip: toAddress(k.VIP), Port: abi.Port(k.Port), Protocol: uint8(k.Protocol)}
 }
 
 func fromKey(k muxEndpointKey) model.EndpointKey {
 	return model.EndpointKey{
-		VIP: fromAddress(k.Vip), Port: swap16(k.Port), Protocol: model.Protocol(k.Protocol),
+		VIP: fromAddress(k.Vip), Port: abi.Port(k.Port), Protocol: model.Protocol(k.Protocol),
 	}
 }
 

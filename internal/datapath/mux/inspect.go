@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -55,6 +56,13 @@ func Inspect(pinPath string) (*Status, error) {
 		return nil, fmt.Errorf("inspect %s: %w", pinPath, err)
 	}
 	defer t.Close()
+	spec, err := loadMux()
+	if err != nil {
+		return nil, fmt.Errorf("read mux program: %w", err)
+	}
+	if t.names, err = abi.VerdictsOf(spec); err != nil {
+		return nil, err
+	}
 	s, err := t.status()
 	if err != nil {
 		return nil, fmt.Errorf("inspect %s: %w", pinPath, err)
@@ -74,7 +82,7 @@ func (t *tables) status() (*Status, error) {
 		return nil, err
 	}
 	s := &Status{Pool: fromPool(pool), Generation: model.Generation(pool.Generation)}
-	if s.Verdicts, err = t.readVerdicts(); err != nil {
+	if s.Verdicts, err = t.names.Read(t.Verdicts); err != nil {
 		return nil, err
 	}
 	err = t.eachEndpoint(func(key model.EndpointKey, row muxEndpoint) error {
@@ -89,7 +97,7 @@ func (t *tables) status() (*Status, error) {
 func (t *tables) endpointStatus(key model.EndpointKey, row muxEndpoint) (e EndpointStatus, err error) {
 	pair := unpackSlices(row.Slices)
 	e.Key = key
-	if e.Counter, err = readCounter(t.EndpointCounters, row.Id); err != nil {
+	if e.Counter, err = abi.Counter(t.EndpointCounters, row.Id); err != nil {
 		return e, fmt.Errorf("read counter of endpoint %s: %w", key, err)
 	}
 	buckets, err := t.readBuckets(pair)

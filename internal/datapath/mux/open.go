@@ -193,7 +193,7 @@ func attach(p *ebpf.Program, iface *net.Interface, mode Mode, log *slog.Logger) 
 	attached, err := link.AttachXDP(options)
 	if err != nil && (mode == Auto || mode == "") && !errors.Is(err, unix.EBUSY) {
 		log.Warn("driver has no native XDP, falling back to generic: expect a fraction of the speed",
-			"interface", iface.Name, "error", err)
+			"interface", iface.Name, "err", err)
 		options.Flags = link.XDPGenericMode
 		attached, err = link.AttachXDP(options)
 	}

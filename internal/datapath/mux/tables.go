@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/weirlb/weir/internal/datapath/abi"
 )
 
 // tables are the maps of the data plane.
@@ -19,6 +21,8 @@ type tables struct {
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
 	EndpointCounters *ebpf.Map `ebpf:"endpoint_counters"`
 	Pool             *ebpf.Map `ebpf:".data.pool"`
+
+	names abi.Verdicts // of the rows of Verdicts
 }
 
 const poolMap = ".data.pool" // what the library calls the map of the variable pool
@@ -104,6 +108,10 @@ func load(spec *ebpf.CollectionSpec, reuse *tables) (*objects, error) {
 	var o objects
 	if err := spec.LoadAndAssign(&o, &options); err != nil {
 		return nil, fmt.Errorf("load mux program: %w", err)
+	}
+	var err error
+	if o.names, err = abi.VerdictsOf(spec); err != nil {
+		return nil, errors.Join(err, o.Close(), o.Program.Close())
 	}
 	return &o, nil
 }

@@ -3,13 +3,14 @@
 package relay
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+
+	"github.com/weirlb/weir/internal/datapath/abi"
 )
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -go-package relay relay ../../../../test/relay/relay.bpf.c -- -O2 -g -mcpu=v3 -Wall -Werror -I../../../../bpf -I../../../../bpf/include
@@ -52,11 +53,4 @@ func (r *Relay) Send(vip, source, tunnel netip.Addr) error {
 // Close stops the relay.
 func (r *Relay) Close() error { return errors.Join(r.link.Close(), r.objects.Close()) }
 
-func toAddress(a netip.Addr) relayAddress {
-	wire := a.As16()
-	var to relayAddress
-	for i := range to.Words {
-		to.Words[i] = binary.NativeEndian.Uint32(wire[4*i:])
-	}
-	return to
-}
+func toAddress(a netip.Addr) relayAddress { return relayAddress{Words: abi.Words(a)} }
