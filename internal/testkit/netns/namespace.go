@@ -11,8 +11,6 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-const folder = "/run/netns"
-
 // NS is a network namespace with a name.
 type NS struct {
 	name    string
@@ -58,6 +56,9 @@ func New(t TB, name string) *NS {
 func Create(name string) (*NS, error) {
 	if _, err := os.Stat(filepath.Join(folder, name)); err == nil {
 		return nil, fmt.Errorf("create namespace %s: there is one already", name)
+	}
+	if err := shareFolder(); err != nil {
+		return nil, fmt.Errorf("create namespace %s: %w", name, err)
 	}
 	err := onDyingThread(func() error {
 		handle, err := netns.NewNamed(name) // moves the thread into it
