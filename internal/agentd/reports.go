@@ -3,9 +3,9 @@ package agentd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -153,12 +153,9 @@ func (r *reports) status(now standing) *weirv1.HostStatus {
 	}
 	verdicts, err := r.config.Datapath.Verdicts()
 	if err != nil {
-		status.Warnings = append(status.Warnings, err.Error())
+		status.Warnings = append(status.Warnings, fmt.Sprintf("counters are missing: %v", err))
 	}
-	for _, name := range slices.Sorted(maps.Keys(verdicts)) {
-		counter := verdicts[name]
-		status.Verdicts = append(status.Verdicts, &weirv1.NamedCounter{Name: name, Packets: counter.Packets, Bytes: counter.Bytes})
-	}
+	status.Verdicts = rpc.CountersToProto(verdicts)
 	return status
 }
 

@@ -83,10 +83,7 @@ func (r *reports) status() *weirv1.MuxStatus {
 	if err != nil {
 		status.Warnings = append(status.Warnings, fmt.Sprintf("counters are missing: %v", err))
 	}
-	for _, name := range slices.Sorted(maps.Keys(verdicts)) {
-		c := verdicts[name]
-		status.Verdicts = append(status.Verdicts, &weirv1.NamedCounter{Name: name, Packets: c.Packets, Bytes: c.Bytes})
-	}
+	status.Verdicts = rpc.CountersToProto(verdicts)
 	endpoints, err := r.config.Datapath.EndpointCounters()
 	if err != nil {
 		status.Warnings = append(status.Warnings, fmt.Sprintf("endpoints' counters are missing: %v", err))

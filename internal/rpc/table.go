@@ -2,8 +2,10 @@ package rpc
 
 import (
 	"fmt"
+	"maps"
 	"math/bits"
 	"net/netip"
+	"slices"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
@@ -143,6 +145,16 @@ func BackendHealthFromProto(p *weirv1.BackendHealth) (model.BackendHealth, error
 		f.refuse("health", "must be healthy or unhealthy, is %q", p.GetHealth())
 	}
 	return h, f.err()
+}
+
+// CountersToProto writes named counters, by name.
+func CountersToProto(counters map[string]model.Counter) []*weirv1.NamedCounter {
+	all := make([]*weirv1.NamedCounter, 0, len(counters))
+	for _, name := range slices.Sorted(maps.Keys(counters)) {
+		c := counters[name]
+		all = append(all, &weirv1.NamedCounter{Name: name, Packets: c.Packets, Bytes: c.Bytes})
+	}
+	return all
 }
 
 // FlowFromProto reads the flow that a user asks about.
