@@ -1,8 +1,10 @@
 package rpc
 
 import (
+	"context"
 	"errors"
 	"net"
+	"net/url"
 	"os"
 	"strings"
 
@@ -70,7 +72,7 @@ func translate(err error) error {
 	if !errors.As(err, &refused) {
 		return err
 	}
-	if refused.Code() == connect.CodeUnavailable && !connect.IsWireError(err) {
+	if broke(refused) {
 		return &UnreachableError{reasons: []string{"again: the connection broke: " + refused.Message()}}
 	}
 	e := &Error{Code: refused.Code(), Message: refused.Message(), cause: refused}
@@ -86,6 +88,16 @@ func translate(err error) error {
 		}
 	}
 	return e
+}
+
+// broke says whether it was the connection that failed a call, not the manager or the caller's context.
+// One that breaks while the request is written is Canceled to package connect, though nobody cancelled.
+func broke(err *connect.Error) bool {
+	if connect.IsWireError(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	var transport *url.Error
+	return err.Code() == connect.CodeUnavailable || errors.As(err, &transport)
 }
 
 // NewError makes the error that a manager answers with: err under code, its field errors as details.
