@@ -172,7 +172,7 @@ func list(known []string) string {
 }
 
 // AdmitNode says whether n may register: its name is not taken by a node of another role, and none
-// of its addresses is a VIP's.
+// of its addresses is a VIP's, or leads to a backend on another host.
 func (s State) AdmitNode(n model.Node) error {
 	var errs []error
 	if other, taken := s.Nodes[n.Name]; taken && other.Role != n.Role {
@@ -188,7 +188,25 @@ func (s State) AdmitNode(n model.Node) error {
 					Reason: fmt.Sprintf("%s is the address of VIP %s", address, vip.Name),
 				})
 			}
+			if host := s.leadsElsewhere(n.Name, address, vip); host != "" {
+				errs = append(errs, &model.FieldError{
+					Field:  fmt.Sprintf("addresses[%d]", i),
+					Reason: fmt.Sprintf("%s leads to a backend of VIP %s on %s", address, vip.Name, host),
+				})
+			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// leadsElsewhere returns the host of a backend of vip that address leads to, if it is another machine than node.
+func (s State) leadsElsewhere(node string, address netip.Addr, vip model.VIP) string {
+	for _, e := range vip.Endpoints {
+		for _, b := range e.Backends {
+			if b.TunnelAddress() == address && b.Host != node && !slices.Contains(s.Nodes[b.Host].Addresses, address) {
+				return b.Host
+			}
+		}
+	}
+	return ""
 }

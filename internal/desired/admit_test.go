@@ -158,6 +158,11 @@ func TestAdmitNode(t *testing.T) {
 			model.Node{Name: "mux2", Role: model.RoleMux, Addresses: []netip.Addr{addr("203.0.113.20")}},
 			"addresses[0]: 203.0.113.20 is the address of VIP blog",
 		},
+		{
+			model.Node{Name: "mux2", Role: model.RoleMux, Addresses: []netip.Addr{addr("10.3.1.20")}},
+			"addresses[0]: 10.3.1.20 leads to a backend of VIP blog on host1",
+		},
+		{model.Node{Name: "host1", Role: model.RoleHost, Addresses: []netip.Addr{addr("10.3.1.20")}}, ""},
 	} {
 		got := ""
 		if err := town().AdmitNode(c.node); err != nil {

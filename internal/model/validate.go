@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -47,9 +48,14 @@ func (v *validator) refuse(field, format string, args ...any) {
 	v.errs = append(v.errs, &FieldError{Field: field, Reason: fmt.Sprintf(format, args...)})
 }
 
+var (
+	thisNetwork = netip.MustParsePrefix("0.0.0.0/8") // RFC 1122, section 3.2.1.3
+	broadcast   = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+)
+
 func (v *validator) name(field, s string) {
 	if !ValidName(s) {
-		v.refuse(field, "must be a DNS label (lower-case letters, digits and -, at most 63), is %q", s)
+		v.refuse(field, "must be a DNS label (lower-case letters, digits and -, at most 63), is %.64q", s)
 	}
 }
 
@@ -61,9 +67,26 @@ func (v *validator) address(field string, a netip.Addr) {
 		v.refuse(field, "must be written as IPv4, is %s", a)
 	case a.Zone() != "":
 		v.refuse(field, "must have no zone, is %s", a)
-	case a.IsUnspecified(), a.IsMulticast(), a.IsLoopback(), a.IsLinkLocalUnicast():
+	case a.IsUnspecified(), a.IsMulticast(), a.IsLoopback(), a.IsLinkLocalUnicast(), thisNetwork.Contains(a), a == broadcast:
 		v.refuse(field, "must be a routable unicast address, is %s", a)
 	}
+}
+
+// Validate says everything that is wrong with the node taken alone, as joined FieldErrors.
+func (n Node) Validate() error {
+	var v validator
+	v.name("name", n.Name)
+	if len(n.Addresses) == 0 {
+		v.refuse("addresses", "must have at least one")
+	}
+	for i, a := range n.Addresses {
+		field := fmt.Sprintf("addresses[%d]", i)
+		v.address(field, a)
+		if j := slices.Index(n.Addresses, a); j < i {
+			v.refuse(field, "is %s again, as addresses[%d]", a, j)
+		}
+	}
+	return errors.Join(v.errs...)
 }
 
 // Validate says everything that is wrong with the VIP taken alone, as joined FieldErrors.

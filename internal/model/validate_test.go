@@ -46,6 +46,8 @@ func TestInvalidVIP(t *testing.T) {
 		{"zone", func(v *VIP) { v.Address = netip.MustParseAddr("2001:db8::1%eth0") }, "address: must have no zone"},
 		{"multicast", func(v *VIP) { v.Address = netip.MustParseAddr("224.0.0.1") }, "address: must be a routable unicast address"},
 		{"loopback", func(v *VIP) { v.Address = netip.MustParseAddr("127.0.0.1") }, "address: must be a routable unicast address"},
+		{"broadcast", func(v *VIP) { v.Address = netip.MustParseAddr("255.255.255.255") }, "address: must be a routable unicast address"},
+		{"this network", func(v *VIP) { v.Address = netip.MustParseAddr("0.1.2.3") }, "address: must be a routable unicast address"},
 		{"no endpoints", func(v *VIP) { v.Endpoints = nil }, "endpoints: must have at least one"},
 		{"endpoint twice", func(v *VIP) { v.Endpoints = append(v.Endpoints, v.Endpoints[0]) }, "endpoints[1]: is TCP 80 again, as endpoints[0]"},
 		{"protocol", func(v *VIP) { v.Endpoints[0].Protocol = 1 }, "endpoints[0].protocol: must be TCP or UDP"},
@@ -110,5 +112,34 @@ func TestProtocolText(t *testing.T) {
 	}
 	if _, err := ParseProtocol("icmp"); err == nil {
 		t.Error("icmp was accepted")
+	}
+}
+
+func TestNodeValidate(t *testing.T) {
+	for addresses, want := range map[string]string{
+		"10.1.1.2 fd00:1:1::2": "",
+		"":                     "addresses: must have at least one",
+		"127.0.0.1":            "addresses[0]: must be a routable unicast address, is 127.0.0.1",
+		"10.1.1.2 224.0.0.1":   "addresses[1]: must be a routable unicast address, is 224.0.0.1",
+		"10.1.1.2 10.1.1.2":    "addresses[1]: is 10.1.1.2 again, as addresses[0]",
+	} {
+		n := Node{Name: "mux1", Role: RoleMux}
+		for _, a := range strings.Fields(addresses) {
+			n.Addresses = append(n.Addresses, netip.MustParseAddr(a))
+		}
+		got := ""
+		if err := n.Validate(); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%q: got %q, want %q", addresses, got, want)
+		}
+	}
+}
+
+// What a user wrote comes back to him shortened.
+func TestLongNamesAreNotRepeated(t *testing.T) {
+	if err := (Node{Name: strings.Repeat("a", 1<<20)}).Validate(); len(err.Error()) > 300 {
+		t.Errorf("the error has %d bytes", len(err.Error()))
 	}
 }

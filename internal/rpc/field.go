@@ -42,7 +42,7 @@ func (f *fields) address(path, s string) netip.Addr {
 	a, err := netip.ParseAddr(s)
 	switch {
 	case err != nil:
-		f.refuse(path, "must be an IP address, is %q", s)
+		f.refuse(path, "must be an IP address, is %.64q", s)
 	case a.Is4In6():
 		f.refuse(path, "must be written as IPv4, is %s", s)
 	case a.Zone() != "":
@@ -88,7 +88,7 @@ func (f *fields) slot(path string, n uint32) model.Slot {
 // name reads the name of a node or VIP.
 func (f *fields) name(path, s string) string {
 	if !model.ValidName(s) {
-		f.refuse(path, "must be a DNS label (lower-case letters, digits and -, at most 63), is %q", s)
+		f.refuse(path, "must be a DNS label (lower-case letters, digits and -, at most 63), is %.64q", s)
 	}
 	return s
 }

@@ -25,9 +25,7 @@ func HostFromProto(p *weirv1.SyncHostRequest) (model.Node, error) {
 func nodeFromProto(role model.Role, name, version string, addresses []string) (model.Node, error) {
 	var f fields
 	n := model.Node{Name: f.name("name", name), Role: role, Version: version}
-	if len(addresses) == 0 {
-		f.refuse("addresses", "must have at least one")
-	}
 	n.Addresses = f.addresses("addresses", addresses)
+	f.add(n.Validate())
 	return n, f.err()
 }
