@@ -156,3 +156,11 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A file of one long line does not come back whole.
+func TestLongLinesAreShortened(t *testing.T) {
+	_, err := Parse("long", []byte("a: ["+strings.Repeat("x,", 1<<20)+"]"))
+	if err == nil || len(err.Error()) > 1000 {
+		t.Errorf("got an error of %d bytes", len(fmt.Sprint(err)))
+	}
+}

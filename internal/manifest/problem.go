@@ -55,6 +55,9 @@ func (all Problems) Error() string {
 	return text.String()
 }
 
+// mostSource bounds what is told of a line, in letters.
+const mostSource = 160
+
 // source is a file by lines.
 type source struct {
 	name  string
@@ -64,7 +67,7 @@ type source struct {
 func (s *source) problem(line int, field, reason string) *Problem {
 	p := &Problem{File: s.name, Line: line, Field: field, Reason: reason}
 	if line >= 1 && line <= len(s.lines) {
-		p.Source = strings.TrimRight(s.lines[line-1], " \t\r")
+		p.Source = shorten(strings.TrimRight(s.lines[line-1], " \t\r"), mostSource)
 	}
 	return p
 }

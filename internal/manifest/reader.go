@@ -186,9 +186,13 @@ func describe(n *yaml.Node) string {
 
 // quote shortens what a user wrote to what fits in a line.
 func quote(s string) string {
-	const most = 60
+	return strconv.Quote(shorten(s, 60))
+}
+
+// shorten returns the first letters of s, at most as many as most.
+func shorten(s string, most int) string {
 	if runes := []rune(s); len(runes) > most {
-		s = string(runes[:most]) + "..."
+		return string(runes[:most]) + "..."
 	}
-	return strconv.Quote(s)
+	return s
 }
