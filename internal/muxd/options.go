@@ -184,6 +184,9 @@ func (o *Options) settings(find func(string) (netlink.Interface, error)) (s sett
 	if o.DrainTime < 0 {
 		return s, fmt.Errorf("read --drain-time: must not be negative, is %s", o.DrainTime)
 	}
+	if min(o.MaxEndpoints, o.MaxBuckets, o.MaxBackends, o.MaxFlows) < 0 {
+		return s, errors.New("read --max-endpoints, --max-buckets, --max-backends and --max-flows: must not be negative")
+	}
 	if s.routes, err = o.routes(); err != nil {
 		return s, err
 	}

@@ -33,7 +33,7 @@ func Open(path string) (*Folder, error) {
 		return nil, fmt.Errorf("make pin folder: %w", err)
 	}
 	if ok, err := isBPFFS(path); err != nil || !ok {
-		return nil, errors.Join(fmt.Errorf("pin folder %s: is not on a bpffs", path), err)
+		return nil, errors.Join(fmt.Errorf("pin folder %s: is not on a bpffs: name one below /sys/fs/bpf with --pin-path", path), err)
 	}
 	lock, err := os.Open(path)
 	if err != nil {
