@@ -16,8 +16,9 @@ import (
 	"github.com/weirlb/weir/internal/testkit/netlab"
 )
 
-// noReplyAtMuxes counts, during a test, the packets from VIPs on the muxes' links. At its end there must be
-// none, and some to VIPs: else it was not looked at the right place.
+// noReplyAtMuxes counts, during a test, the packets from VIPs on the muxes' links, at the router's end by
+// a counter and at the muxes' by tcpdump. At its end there must be none, and some to VIPs: else it was
+// not looked at the right place.
 func noReplyAtMuxes(t *testing.T, lab *netlab.Lab) {
 	t.Helper()
 	for _, mux := range lab.Of(netlab.Mux) {
@@ -25,6 +26,7 @@ func noReplyAtMuxes(t *testing.T, lab *netlab.Lab) {
 		must(t, err)
 		requests, err := lab.CaptureRequests(mux.Name)
 		must(t, err)
+		sniffer := startSniffer(t, lab, mux.Name)
 		t.Cleanup(func() {
 			defer replies.Close()
 			defer requests.Close()
@@ -35,6 +37,7 @@ func noReplyAtMuxes(t *testing.T, lab *netlab.Lab) {
 			if seen != 0 || asked == 0 {
 				t.Errorf("%s saw %d replies and %d packets to VIPs; want none, and some", mux.Name, seen, asked)
 			}
+			sniffer.sawNothing(t, lab)
 		})
 	}
 }
