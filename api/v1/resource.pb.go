@@ -132,7 +132,7 @@ type Endpoint struct {
 	// 1 to 65535.
 	Port     uint32     `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
 	Backends []*Backend `protobuf:"bytes,3,rep,name=backends,proto3" json:"backends,omitempty"`
-	// Left out: backends are taken to be healthy.
+	// Left out: backends are not checked, and take connections.
 	HealthCheck *HealthCheck `protobuf:"bytes,4,opt,name=health_check,json=healthCheck,proto3" json:"health_check,omitempty"`
 	// What to do when no backend is healthy: "keep" (the default) or "refuse".
 	AllUnhealthy  string `protobuf:"bytes,5,opt,name=all_unhealthy,json=allUnhealthy,proto3" json:"all_unhealthy,omitempty"`
@@ -212,11 +212,12 @@ type Backend struct {
 	Address string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
 	// 1 to 65535.
 	Port uint32 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
-	// Name of the node that the backend lives on.
+	// The host that the backend lives on: its name, or one of its addresses.
 	Host string `protobuf:"bytes,3,opt,name=host,proto3" json:"host,omitempty"`
 	// Share of new connections, relative to the other backends. Left out: 1. 0 drains.
 	Weight *uint32 `protobuf:"varint,4,opt,name=weight,proto3,oneof" json:"weight,omitempty"`
-	// Where the encapsulated packets go, when that is not the address.
+	// Where the encapsulated packets go, when that is not the address: an address of either family that
+	// leads to the host. Unique among the backends of the endpoint.
 	Tunnel string `protobuf:"bytes,5,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
 	// Output only.
 	Status        *BackendStatus `protobuf:"bytes,6,opt,name=status,proto3" json:"status,omitempty"`
@@ -405,6 +406,7 @@ func (x *HealthCheck) GetFall() uint32 {
 	return 0
 }
 
+// How far a VIP has come.
 type VIPStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The generation at which the VIP's tables last changed.
@@ -476,6 +478,7 @@ func (x *VIPStatus) GetRejections() []string {
 	return nil
 }
 
+// How a backend does, and its share.
 type BackendStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 8191; 0 before the first table was computed.
@@ -637,11 +640,13 @@ func (x *Node) GetStatus() *NodeStatus {
 	return nil
 }
 
+// What a node said last, and when.
 type NodeStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A stream to the manager is open.
-	Connected bool                   `protobuf:"varint,1,opt,name=connected,proto3" json:"connected,omitempty"`
-	LastSeen  *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=last_seen,json=lastSeen,proto3" json:"last_seen,omitempty"`
+	Connected bool `protobuf:"varint,1,opt,name=connected,proto3" json:"connected,omitempty"`
+	// When the node last reported.
+	LastSeen *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=last_seen,json=lastSeen,proto3" json:"last_seen,omitempty"`
 	// The last generation that the node runs.
 	Generation uint64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
 	// What the node refused, when that is newer than what it runs.
@@ -726,6 +731,7 @@ func (x *NodeStatus) GetHost() *HostStatus {
 	return nil
 }
 
+// A generation that a node refused, and why.
 type Rejection struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Generation    uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
@@ -778,13 +784,17 @@ func (x *Rejection) GetReason() string {
 	return ""
 }
 
+// What a mux says of itself.
 type MuxStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "native" or "generic".
-	XdpMode   string             `protobuf:"bytes,1,opt,name=xdp_mode,json=xdpMode,proto3" json:"xdp_mode,omitempty"`
-	Interface string             `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"`
-	Peers     []*BGPPeer         `protobuf:"bytes,3,rep,name=peers,proto3" json:"peers,omitempty"`
-	Verdicts  []*NamedCounter    `protobuf:"bytes,4,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
+	XdpMode string `protobuf:"bytes,1,opt,name=xdp_mode,json=xdpMode,proto3" json:"xdp_mode,omitempty"`
+	// That packets for VIPs arrive on and leave by.
+	Interface string     `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"`
+	Peers     []*BGPPeer `protobuf:"bytes,3,rep,name=peers,proto3" json:"peers,omitempty"`
+	// Packets by what became of them: "forward_flow", "drop_no_backend".
+	Verdicts []*NamedCounter `protobuf:"bytes,4,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
+	// Packets forwarded, by endpoint.
 	Endpoints []*EndpointCounter `protobuf:"bytes,5,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
 	// Things that an operator should know, one line each: "no route to 10.2.1.2".
 	Warnings      []string `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
@@ -864,17 +874,22 @@ func (x *MuxStatus) GetWarnings() []string {
 	return nil
 }
 
+// A mux's session with a router.
 type BGPPeer struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Address string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
-	As      uint32                 `protobuf:"varint,2,opt,name=as,proto3" json:"as,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the router.
+	Address string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	// The router's.
+	As uint32 `protobuf:"varint,2,opt,name=as,proto3" json:"as,omitempty"`
 	// Of the BGP state machine: "established", "active", ...
 	State string `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
 	// "up", "down", or "off".
-	Bfd   string                 `protobuf:"bytes,4,opt,name=bfd,proto3" json:"bfd,omitempty"`
+	Bfd string `protobuf:"bytes,4,opt,name=bfd,proto3" json:"bfd,omitempty"`
+	// Since when the session is established, or is not.
 	Since *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
 	// Routes announced to the peer.
-	Routes        uint32 `protobuf:"varint,6,opt,name=routes,proto3" json:"routes,omitempty"`
+	Routes uint32 `protobuf:"varint,6,opt,name=routes,proto3" json:"routes,omitempty"`
+	// Why there is no session; empty while there is one.
 	LastError     string `protobuf:"bytes,7,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -959,12 +974,17 @@ func (x *BGPPeer) GetLastError() string {
 	return ""
 }
 
+// What a host says of itself.
 type HostStatus struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Uplink        string                 `protobuf:"bytes,1,opt,name=uplink,proto3" json:"uplink,omitempty"`
-	Verdicts      []*NamedCounter        `protobuf:"bytes,2,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
-	Sessions      uint64                 `protobuf:"varint,3,opt,name=sessions,proto3" json:"sessions,omitempty"`
-	Warnings      []string               `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The interface that the muxes' packets arrive on.
+	Uplink string `protobuf:"bytes,1,opt,name=uplink,proto3" json:"uplink,omitempty"`
+	// Packets by what became of them: "deliver_native", "drop_no_rule".
+	Verdicts []*NamedCounter `protobuf:"bytes,2,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
+	// Connections that the host remembers, to rewrite their replies.
+	Sessions uint64 `protobuf:"varint,3,opt,name=sessions,proto3" json:"sessions,omitempty"`
+	// Things that an operator should know, one line each.
+	Warnings      []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1027,6 +1047,7 @@ func (x *HostStatus) GetWarnings() []string {
 	return nil
 }
 
+// Packets and their bytes, of the whole frame as it came in.
 type NamedCounter struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1087,6 +1108,7 @@ func (x *NamedCounter) GetBytes() uint64 {
 	return 0
 }
 
+// As NamedCounter, of an endpoint.
 type EndpointCounter struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Endpoint      *EndpointKey           `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
@@ -1147,6 +1169,7 @@ func (x *EndpointCounter) GetBytes() uint64 {
 	return 0
 }
 
+// What is balanced: a VIP's address, a protocol ("TCP" or "UDP") and a port.
 type EndpointKey struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Vip           string                 `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`

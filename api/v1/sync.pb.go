@@ -86,8 +86,9 @@ func (x *SyncMuxRequest) GetVersion() string {
 }
 
 type SyncMuxResponse struct {
-	state      protoimpl.MessageState `protogen:"open.v1"`
-	Generation uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// That the message leads to.
+	Generation uint64 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
 	// These are all endpoints: forget others.
 	Snapshot bool `protobuf:"varint,2,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
 	// New or changed, whole.
@@ -164,6 +165,7 @@ func (x *SyncMuxResponse) GetHashKey() []byte {
 	return nil
 }
 
+// An endpoint as a mux runs it.
 type MuxEndpoint struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Endpoint *EndpointKey           `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
@@ -233,14 +235,18 @@ func (x *MuxEndpoint) GetBackends() []*MuxBackend {
 	return nil
 }
 
+// A backend as a mux runs it.
 type MuxBackend struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Slot  uint32                 `protobuf:"varint,1,opt,name=slot,proto3" json:"slot,omitempty"`
+	// 1 to 8191, for life.
+	Slot uint32 `protobuf:"varint,1,opt,name=slot,proto3" json:"slot,omitempty"`
 	// Destination of the outer header.
-	Tunnel        string `protobuf:"bytes,2,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
-	Address       string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
-	Port          uint32 `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
-	Down          bool   `protobuf:"varint,5,opt,name=down,proto3" json:"down,omitempty"`
+	Tunnel string `protobuf:"bytes,2,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
+	// The DIP and its port, for people.
+	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	Port    uint32 `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
+	// Flows that the mux remembers for it are chosen anew.
+	Down          bool `protobuf:"varint,5,opt,name=down,proto3" json:"down,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -372,8 +378,9 @@ func (x *SyncHostRequest) GetVersion() string {
 }
 
 type SyncHostResponse struct {
-	state      protoimpl.MessageState `protogen:"open.v1"`
-	Generation uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// That the message leads to.
+	Generation uint64 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
 	// These are all backends: forget others.
 	Snapshot bool `protobuf:"varint,2,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
 	// New or changed, whole.
@@ -450,13 +457,16 @@ func (x *SyncHostResponse) GetMuxes() []string {
 	return nil
 }
 
+// A backend as its host runs it.
 type HostBackend struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Endpoint *EndpointKey           `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
 	// Outer destination that the packets arrive with.
-	Tunnel        string       `protobuf:"bytes,2,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
-	Address       string       `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
-	Port          uint32       `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
+	Tunnel string `protobuf:"bytes,2,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
+	// What VIP and port are rewritten to.
+	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	Port    uint32 `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
+	// Left out: not checked.
 	HealthCheck   *HealthCheck `protobuf:"bytes,5,opt,name=health_check,json=healthCheck,proto3" json:"health_check,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -527,6 +537,7 @@ func (x *HostBackend) GetHealthCheck() *HealthCheck {
 	return nil
 }
 
+// Names a HostBackend on its host.
 type HostBackendKey struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Endpoint      *EndpointKey           `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
@@ -583,7 +594,8 @@ type ReportMuxRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The generation that the mux runs.
-	Generation    uint64     `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// What was refused since, if anything was.
 	Rejection     *Rejection `protobuf:"bytes,3,opt,name=rejection,proto3" json:"rejection,omitempty"`
 	Status        *MuxStatus `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -685,12 +697,15 @@ func (*ReportMuxResponse) Descriptor() ([]byte, []int) {
 }
 
 type ReportHostRequest struct {
-	state      protoimpl.MessageState `protogen:"open.v1"`
-	Name       string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Generation uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
-	Rejection  *Rejection             `protobuf:"bytes,3,opt,name=rejection,proto3" json:"rejection,omitempty"`
-	Status     *HostStatus            `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
-	// Only those that changed since the last report that was answered; all in the first one.
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The generation that the host runs.
+	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// What was refused since, if anything was.
+	Rejection *Rejection  `protobuf:"bytes,3,opt,name=rejection,proto3" json:"rejection,omitempty"`
+	Status    *HostStatus `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
+	// Those that changed since the last report that was answered; all in a stream's first, and now and
+	// then.
 	Health        []*BackendHealth `protobuf:"bytes,5,rep,name=health,proto3" json:"health,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -761,13 +776,15 @@ func (x *ReportHostRequest) GetHealth() []*BackendHealth {
 	return nil
 }
 
+// What checks found of a backend.
 type BackendHealth struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Endpoint *EndpointKey           `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
 	Address  string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	Port     uint32                 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
 	// "healthy" or "unhealthy".
-	Health        string `protobuf:"bytes,4,opt,name=health,proto3" json:"health,omitempty"`
+	Health string `protobuf:"bytes,4,opt,name=health,proto3" json:"health,omitempty"`
+	// Why the last check failed, or empty.
 	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

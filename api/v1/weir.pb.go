@@ -121,6 +121,7 @@ func (x *ApplyVIPsResponse) GetVips() []*AppliedVIP {
 	return nil
 }
 
+// What an apply did to a VIP.
 type AppliedVIP struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -396,8 +397,9 @@ func (x *DeleteVIPRequest) GetName() string {
 }
 
 type DeleteVIPResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Generation    uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The generation without the VIP: what to wait for.
+	Generation    uint64 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -918,10 +920,13 @@ type ExplainResponse struct {
 	Vip        string `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
 	Tenant     string `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	Generation uint64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
-	Hash       uint32 `protobuf:"varint,4,opt,name=hash,proto3" json:"hash,omitempty"`
-	Bucket     uint32 `protobuf:"varint,5,opt,name=bucket,proto3" json:"bucket,omitempty"`
-	Buckets    uint32 `protobuf:"varint,6,opt,name=buckets,proto3" json:"buckets,omitempty"`
-	Slot       uint32 `protobuf:"varint,7,opt,name=slot,proto3" json:"slot,omitempty"`
+	// Of the five-tuple, with the pool's key.
+	Hash uint32 `protobuf:"varint,4,opt,name=hash,proto3" json:"hash,omitempty"`
+	// That the hash names, of all.
+	Bucket  uint32 `protobuf:"varint,5,opt,name=bucket,proto3" json:"bucket,omitempty"`
+	Buckets uint32 `protobuf:"varint,6,opt,name=buckets,proto3" json:"buckets,omitempty"`
+	// That the bucket names; 0: none.
+	Slot uint32 `protobuf:"varint,7,opt,name=slot,proto3" json:"slot,omitempty"`
 	// Left out: no backend, the muxes drop the flow.
 	Backend *Backend `protobuf:"bytes,8,opt,name=backend,proto3" json:"backend,omitempty"`
 	// The steps of the decision, one line each, in order.

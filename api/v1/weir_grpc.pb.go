@@ -40,13 +40,17 @@ const (
 type WeirServiceClient interface {
 	// Creates or updates VIPs, all of them or none.
 	ApplyVIPs(ctx context.Context, in *ApplyVIPsRequest, opts ...grpc.CallOption) (*ApplyVIPsResponse, error)
+	// Lists VIPs with their status, by name.
 	ListVIPs(ctx context.Context, in *ListVIPsRequest, opts ...grpc.CallOption) (*ListVIPsResponse, error)
 	GetVIP(ctx context.Context, in *GetVIPRequest, opts ...grpc.CallOption) (*GetVIPResponse, error)
+	// Deletes a VIP with its tables; the muxes withdraw its routes.
 	DeleteVIP(ctx context.Context, in *DeleteVIPRequest, opts ...grpc.CallOption) (*DeleteVIPResponse, error)
+	// Lists muxes and hosts with their status, by name.
 	ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesResponse, error)
 	GetNode(ctx context.Context, in *GetNodeRequest, opts ...grpc.CallOption) (*GetNodeResponse, error)
 	// Forgets a node. Refused while it is connected or backends live on it.
 	DeleteNode(ctx context.Context, in *DeleteNodeRequest, opts ...grpc.CallOption) (*DeleteNodeResponse, error)
+	// Sums up the installation, with all nodes.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 	// Says which backend a flow gets, and why, from the tables that the muxes run.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
@@ -158,13 +162,17 @@ func (c *weirServiceClient) Explain(ctx context.Context, in *ExplainRequest, opt
 type WeirServiceServer interface {
 	// Creates or updates VIPs, all of them or none.
 	ApplyVIPs(context.Context, *ApplyVIPsRequest) (*ApplyVIPsResponse, error)
+	// Lists VIPs with their status, by name.
 	ListVIPs(context.Context, *ListVIPsRequest) (*ListVIPsResponse, error)
 	GetVIP(context.Context, *GetVIPRequest) (*GetVIPResponse, error)
+	// Deletes a VIP with its tables; the muxes withdraw its routes.
 	DeleteVIP(context.Context, *DeleteVIPRequest) (*DeleteVIPResponse, error)
+	// Lists muxes and hosts with their status, by name.
 	ListNodes(context.Context, *ListNodesRequest) (*ListNodesResponse, error)
 	GetNode(context.Context, *GetNodeRequest) (*GetNodeResponse, error)
 	// Forgets a node. Refused while it is connected or backends live on it.
 	DeleteNode(context.Context, *DeleteNodeRequest) (*DeleteNodeResponse, error)
+	// Sums up the installation, with all nodes.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	// Says which backend a flow gets, and why, from the tables that the muxes run.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)

@@ -58,13 +58,17 @@ const (
 type WeirServiceClient interface {
 	// Creates or updates VIPs, all of them or none.
 	ApplyVIPs(context.Context, *v1.ApplyVIPsRequest) (*v1.ApplyVIPsResponse, error)
+	// Lists VIPs with their status, by name.
 	ListVIPs(context.Context, *v1.ListVIPsRequest) (*v1.ListVIPsResponse, error)
 	GetVIP(context.Context, *v1.GetVIPRequest) (*v1.GetVIPResponse, error)
+	// Deletes a VIP with its tables; the muxes withdraw its routes.
 	DeleteVIP(context.Context, *v1.DeleteVIPRequest) (*v1.DeleteVIPResponse, error)
+	// Lists muxes and hosts with their status, by name.
 	ListNodes(context.Context, *v1.ListNodesRequest) (*v1.ListNodesResponse, error)
 	GetNode(context.Context, *v1.GetNodeRequest) (*v1.GetNodeResponse, error)
 	// Forgets a node. Refused while it is connected or backends live on it.
 	DeleteNode(context.Context, *v1.DeleteNodeRequest) (*v1.DeleteNodeResponse, error)
+	// Sums up the installation, with all nodes.
 	GetStatus(context.Context, *v1.GetStatusRequest) (*v1.GetStatusResponse, error)
 	// Says which backend a flow gets, and why, from the tables that the muxes run.
 	Explain(context.Context, *v1.ExplainRequest) (*v1.ExplainResponse, error)
@@ -236,13 +240,17 @@ func (c *weirServiceClient) Explain(ctx context.Context, req *v1.ExplainRequest)
 type WeirServiceHandler interface {
 	// Creates or updates VIPs, all of them or none.
 	ApplyVIPs(context.Context, *v1.ApplyVIPsRequest) (*v1.ApplyVIPsResponse, error)
+	// Lists VIPs with their status, by name.
 	ListVIPs(context.Context, *v1.ListVIPsRequest) (*v1.ListVIPsResponse, error)
 	GetVIP(context.Context, *v1.GetVIPRequest) (*v1.GetVIPResponse, error)
+	// Deletes a VIP with its tables; the muxes withdraw its routes.
 	DeleteVIP(context.Context, *v1.DeleteVIPRequest) (*v1.DeleteVIPResponse, error)
+	// Lists muxes and hosts with their status, by name.
 	ListNodes(context.Context, *v1.ListNodesRequest) (*v1.ListNodesResponse, error)
 	GetNode(context.Context, *v1.GetNodeRequest) (*v1.GetNodeResponse, error)
 	// Forgets a node. Refused while it is connected or backends live on it.
 	DeleteNode(context.Context, *v1.DeleteNodeRequest) (*v1.DeleteNodeResponse, error)
+	// Sums up the installation, with all nodes.
 	GetStatus(context.Context, *v1.GetStatusRequest) (*v1.GetStatusResponse, error)
 	// Says which backend a flow gets, and why, from the tables that the muxes run.
 	Explain(context.Context, *v1.ExplainRequest) (*v1.ExplainResponse, error)
