@@ -44,7 +44,7 @@ func (d *Datapath) load() error {
 			return err
 		}
 	}
-	d.config.Log.Info("data plane loaded", "adopted", adopting, "pin_path", d.config.PinPath)
+	d.config.Log.Info("data plane loaded", "adopted", adopting, "pins", d.config.PinPath)
 	return collection.Assign(&d.objects)
 }
 
