@@ -181,7 +181,7 @@ var layers = []struct {
 	packages []string
 }{
 	{"model (L0)", []string{"model"}},
-	{"pure (L1)", []string{"bucket", "flowhash", "health", "manifest", "desired"}},
+	{"pure (L1)", []string{"bucket", "flowhash", "health", "typo", "manifest", "desired"}},
 	{"adapters (L3)", []string{"store", "bgp", "datapath", "netlink", "probe"}},
 	{"daemons (L4)", []string{"daemon", "rpc", "manager", "muxd", "agentd", "ctl", "lab"}},
 }
@@ -243,7 +243,7 @@ func TestForbiddenImports(t *testing.T) {
 
 // What the pure packages may not import themselves: a clock, I/O, logging, randomness.
 func TestPurePackagesAreReallyPure(t *testing.T) {
-	for _, name := range []string{"model", "bucket", "flowhash", "health", "desired"} {
+	for _, name := range []string{"model", "bucket", "flowhash", "health", "typo", "desired"} {
 		out, err := exec.Command("go", "list", "-f", "{{join .Imports \" \"}}", "./internal/"+name).Output()
 		if err != nil {
 			t.Fatalf("go list internal/%s: %v", name, err)
@@ -281,6 +281,175 @@ func TestLinksInDocumentsLead(t *testing.T) {
 			target := filepath.Join(filepath.Dir(path), link[1])
 			if _, err := os.Stat(target); err != nil {
 				t.Errorf("%s links to %s, which is not there", path, link[1])
+			}
+		}
+	}
+}
+
+// A wait of a fixed time is too long on most machines and too short on one: poll, within a bound. In a
+// bubble of testing/synctest time is not real.
+func TestTestsPollInsteadOfSleeping(t *testing.T) {
+	for _, path := range files(t, ".go") {
+		if !strings.HasSuffix(path, "_test.go") && !strings.HasPrefix(path, "internal/testkit/") {
+			continue
+		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(read(t, path), `"testing/synctest"`) {
+			continue
+		}
+		var loops []ast.Node
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.ForStmt, *ast.RangeStmt:
+				loops = append(loops, n)
+			case *ast.CallExpr:
+				polls := slices.ContainsFunc(loops, func(l ast.Node) bool { return l.Pos() <= n.Pos() && n.End() <= l.End() })
+				if isCall(n, "time", "Sleep") && !polls {
+					t.Errorf("%s: sleeps for a fixed time: poll for the condition", set.Position(n.Pos()))
+				}
+			}
+			return true
+		})
+	}
+}
+
+func isCall(call *ast.CallExpr, pkg, name string) bool {
+	selector, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || selector.Sel.Name != name {
+		return false
+	}
+	x, ok := selector.X.(*ast.Ident)
+	return ok && x.Name == pkg
+}
+
+// logKeys are the keys of structured logs. One thing has one key, so that logs of all programs can be
+// searched alike.
+var logKeys = []string{
+	"addresses", "adopted", "as", "backend", "backends", "change", "do", "drain", "ended", "endpoint",
+	"endpoints", "err", "fields", "file", "generation", "health", "ifindex", "interface", "level", "listen",
+	"live", "manager", "mode", "muxes", "name", "neighbor", "new", "node", "nodes", "old", "on", "peer", "pins",
+	"reason", "refused", "role", "store", "stream", "uplink", "vip", "vips",
+}
+
+func TestLogKeysAreOfOneList(t *testing.T) {
+	used := map[string]bool{}
+	for _, path := range files(t, ".go") {
+		if strings.HasSuffix(path, "_test.go") || !strings.HasPrefix(path, "internal/") {
+			continue
+		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			for _, key := range keysOfLog(call) {
+				used[key] = true
+				if !slices.Contains(logKeys, key) {
+					t.Errorf("%s: log key %q is not of the list: take one that is, or add it", set.Position(call.Pos()), key)
+				}
+			}
+			return true
+		})
+	}
+	for _, key := range logKeys {
+		if !used[key] {
+			t.Errorf("nothing is logged under the key %q: strike it from the list", key)
+		}
+	}
+}
+
+// keysOfLog are the keys of a call of a logger: every second argument behind the message.
+func keysOfLog(call *ast.CallExpr) []string {
+	selector, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return nil
+	}
+	first, known := map[string]int{"Debug": 1, "Info": 1, "Warn": 1, "Error": 1, "Log": 3, "With": 0}[selector.Sel.Name]
+	if !known {
+		return nil
+	}
+	x := selector.X
+	if field, ok := x.(*ast.SelectorExpr); ok {
+		x = field.Sel
+	}
+	if logger, ok := x.(*ast.Ident); !ok || !strings.EqualFold(logger.Name, "log") {
+		return nil
+	}
+	var keys []string
+	for i := first; i < len(call.Args); i += 2 {
+		if key, ok := call.Args[i].(*ast.BasicLit); ok {
+			keys = append(keys, strings.Trim(key.Value, `"`))
+		}
+	}
+	return keys
+}
+
+// machinePath is spelled apart so that this file does not find itself.
+var machinePath = regexp.MustCompile(`(^|[\s"'=(` + "`" + `])/(tm` + `p|hom` + `e|roo` + `t|wor` + `k)/`)
+
+func TestNoPathsOfOneMachine(t *testing.T) {
+	for _, path := range files(t, ".go", ".c", ".h", ".md", ".proto", ".sh", ".yaml", "Makefile", "run") {
+		if found := machinePath.FindString(read(t, path)); found != "" {
+			t.Errorf("%s holds a path of somebody's machine: %s", path, found)
+		}
+	}
+}
+
+func TestDesignPagesSayWhatToRefuse(t *testing.T) {
+	for _, path := range files(t, ".md") {
+		if !strings.HasPrefix(path, "docs/design/") {
+			continue
+		}
+		headings := heading.FindAllStringSubmatch(read(t, path), -1)
+		if last := headings[len(headings)-1][1]; last != "What a reviewer must refuse" {
+			t.Errorf("%s ends in %q, not in what a reviewer must refuse", path, last)
+		}
+	}
+}
+
+func TestDecisionsHaveTheirForm(t *testing.T) {
+	for _, path := range files(t, ".md") {
+		name, ok := strings.CutPrefix(path, "docs/adr/")
+		if !ok || name == "README.md" {
+			continue
+		}
+		text := read(t, path)
+		if number := strings.TrimLeft(name[:4], "0"); !strings.HasPrefix(text, "# "+number+". ") {
+			t.Errorf("%s: the title must begin with its number, %s", path, number)
+		}
+		for _, part := range []string{"**Context.**", "**Decision.**", "**Consequences.**"} {
+			if strings.Count(text, "\n"+part) != 1 {
+				t.Errorf("%s must have one %s", path, part)
+			}
+		}
+	}
+}
+
+var (
+	heading    = regexp.MustCompile(`(?m)^## (.*)$`)
+	namedFlag  = regexp.MustCompile("`--([a-z][a-z0-9-]*[a-z0-9])")
+	otherFlags = []string{"retry"} // curl's
+)
+
+func TestFlagsInDocumentsExist(t *testing.T) {
+	var code strings.Builder
+	for _, path := range files(t, ".go") {
+		code.WriteString(read(t, path))
+	}
+	for _, path := range files(t, ".md") {
+		for _, flag := range namedFlag.FindAllStringSubmatch(read(t, path), -1) {
+			known := strings.Contains(code.String(), `"`+flag[1]+`"`) || slices.Contains(otherFlags, flag[1])
+			if !known && !strings.HasSuffix(flag[0], "--max") { // of --max-*
+				t.Errorf("%s names --%s, which is no flag of any program", path, flag[1])
 			}
 		}
 	}

@@ -70,6 +70,9 @@ func TestREST(t *testing.T) {
 			t.Errorf("GET %s: %d %v, want %d", path, code, answer, want)
 		}
 	}
+	if _, answer := call(t, "GET", url+"/v1/vips/shob", ""); answer["message"] != `there is no VIP "shob", did you mean shop?` {
+		t.Errorf("a misspelled name: %v", answer)
+	}
 	if code, answer := call(t, "DELETE", url+"/v1/vips/shop", ""); code != 200 {
 		t.Errorf("delete: %d %v", code, answer)
 	}

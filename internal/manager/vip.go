@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/typo"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -99,7 +101,7 @@ func (m *Manager) DeleteVIP(ctx context.Context, r *weirv1.DeleteVIPRequest) (*w
 	generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
 		vip, there := s.VIPs[r.GetName()]
 		if !there {
-			return store.Change{}, notFound("VIP", r.GetName())
+			return store.Change{}, notFound("VIP", r.GetName(), s.VIPs)
 		}
 		return store.Change{DeleteVIPs: []string{vip.Name}, DeleteTables: desired.Gone(vip, model.VIP{})}, nil
 	})
@@ -127,13 +129,18 @@ func (m *Manager) GetVIP(_ context.Context, r *weirv1.GetVIPRequest) (*weirv1.Ge
 	state := m.store.State()
 	vip, there := state.VIPs[r.GetName()]
 	if !there {
-		return nil, notFound("VIP", r.GetName())
+		return nil, notFound("VIP", r.GetName(), state.VIPs)
 	}
 	return &weirv1.GetVIPResponse{Vip: vipWithStatus(state, vip)}, nil
 }
 
-func notFound(what, name string) error {
-	return connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no %s %q", what, name))
+// notFound says that there is no such thing of that name, and which one may be meant.
+func notFound[T any](what, name string, there map[string]T) error {
+	guess := typo.Nearest(name, slices.Sorted(maps.Keys(there)))
+	if guess != "" {
+		guess = fmt.Sprintf(", did you mean %s?", guess)
+	}
+	return connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no %s %.64q%s", what, name, guess))
 }
 
 // vipWithStatus writes vip with all that is output only.

@@ -109,17 +109,6 @@ func TestAliasesAreBounded(t *testing.T) {
 	}
 }
 
-func TestNearest(t *testing.T) {
-	candidates := []string{"address", "port", "host", "weight", "tunnel"}
-	for s, want := range map[string]string{
-		"adress": "address", "wieght": "weight", "Weight": "weight", "hots": "host", "hostname": "", "x": "", "": "",
-	} {
-		if got := nearest(s, candidates); got != want {
-			t.Errorf("nearest to %q is %q, want %q", s, got, want)
-		}
-	}
-}
-
 func FuzzParse(f *testing.F) {
 	for _, pattern := range []string{examples + "/*", "testdata/wrong/*[ln]"} {
 		files, err := filepath.Glob(pattern)
