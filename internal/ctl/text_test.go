@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -33,6 +34,10 @@ func TestLagReasons(t *testing.T) {
 			&weirv1.NodeStatus{Connected: true, Generation: 6, Rejection: &weirv1.Rejection{Generation: 7, Reason: "full"}},
 			"m refused generation 7 (full), it runs generation 6",
 		},
+		{
+			&weirv1.NodeStatus{LastSeen: before(time.Second), Rejection: &weirv1.Rejection{Generation: 7, Reason: "full"}},
+			"m is disconnected, last seen 1s ago, refused generation 7 (full), it runs none",
+		},
 	}
 	for _, c := range cases {
 		got := ""
@@ -42,6 +47,21 @@ func TestLagReasons(t *testing.T) {
 		if got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
+	}
+}
+
+// A mux that refuses its first snapshot comes and goes: what matters is why.
+func TestRefusalIsToldOfADisconnectedNode(t *testing.T) {
+	o := observation{session: &session{now: func() time.Time { return now }}, status: &weirv1.GetStatusResponse{}}
+	o.warnNode(&weirv1.Node{Name: "m", Role: "mux", Status: &weirv1.NodeStatus{
+		LastSeen: before(time.Second), Rejection: &weirv1.Rejection{Generation: 7, Reason: "full"},
+	}})
+	want := []string{
+		"mux m: refused generation 7: full",
+		"mux m: disconnected, last seen 1s ago; it runs none: check the machine, or weir delete node m if it is gone for good",
+	}
+	if !slices.Equal(o.warnings, want) {
+		t.Errorf("got %q\nwant %q", o.warnings, want)
 	}
 }
 

@@ -103,12 +103,15 @@ func (s *session) lagReason(status *weirv1.NodeStatus) string {
 	if status.GetGeneration() == 0 {
 		runs = "it runs none"
 	}
-	rejection := status.GetRejection()
+	refused := ""
+	if r := status.GetRejection(); r.GetReason() != "" {
+		refused = fmt.Sprintf("refused generation %d (%s), ", r.GetGeneration(), r.GetReason())
+	}
 	switch {
-	case !status.GetConnected():
-		return fmt.Sprintf("is disconnected, last seen %s, %s", s.ago(status.GetLastSeen()), runs)
-	case rejection.GetReason() != "":
-		return fmt.Sprintf("refused generation %d (%s), %s", rejection.GetGeneration(), rejection.GetReason(), runs)
+	case !status.GetConnected(): // for a moment, if it refuses a snapshot: then it asks for another
+		return fmt.Sprintf("is disconnected, last seen %s, %s%s", s.ago(status.GetLastSeen()), refused, runs)
+	case refused != "":
+		return refused + runs
 	}
 	return "is connected but slow, " + runs
 }

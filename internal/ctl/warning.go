@@ -67,13 +67,20 @@ func (o *observation) warnVIP(vip *weirv1.VIP) {
 func (o *observation) warnNode(n *weirv1.Node) {
 	name := n.GetRole() + " " + n.GetName()
 	status := n.GetStatus()
-	switch r := status.GetRejection(); {
-	case !status.GetConnected():
-		o.add("%s: %s; it works on with generation %d: check the machine, or weir delete node %s if it is gone for good",
-			name, o.session.nodeState(n), status.GetGeneration(), n.GetName())
-		return
-	case r.GetReason() != "":
+	if r := status.GetRejection(); r.GetReason() != "" {
 		o.add("%s: refused generation %d: %s", name, r.GetGeneration(), r.GetReason())
+	}
+	switch {
+	case !status.GetConnected():
+		runs := fmt.Sprintf("works on with generation %d", status.GetGeneration())
+		if status.GetGeneration() == 0 {
+			runs = "runs none"
+		}
+		o.add("%s: %s; it %s: check the machine, or weir delete node %s if it is gone for good",
+			name, o.session.nodeState(n), runs, n.GetName())
+		return
+	case status.GetRejection().GetReason() != "":
+		// Told above.
 	case status.GetGeneration() < o.status.GetGeneration() && n.GetRole() == roleMux:
 		o.add("%s: runs generation %d, the newest is %d", name, status.GetGeneration(), o.status.GetGeneration())
 	}
