@@ -14,8 +14,8 @@ import (
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
-	"github.com/weirlb/weir/internal/typo"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/typo"
 )
 
 // ApplyVIPs admits the VIPs and writes them with their tables: all of them or none.
