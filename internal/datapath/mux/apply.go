@@ -175,7 +175,7 @@ func (d *Datapath) tryReserve(changes []change) error {
 	}
 	if room := len(d.ids.free); fresh > room {
 		d.release(changes)
-		return fmt.Errorf("no room in table endpoints: %d new ones, %d rows free, %d to be removed",
+		return fmt.Errorf("no room in table endpoints: %d new ones, %d rows free, %d to be removed: raise --max-endpoints",
 			fresh, room, gone)
 	}
 	return nil
@@ -200,7 +200,7 @@ func (d *Datapath) reserveSlices(c *change) error {
 }
 
 func noRoom(s *rowSlices, key model.EndpointKey, bits int) error {
-	return fmt.Errorf("no room in table %s: endpoint %s needs %d rows in a row, %d are free in pieces",
+	return fmt.Errorf("no room in table %s: endpoint %s needs %d rows in a row, %d are free in pieces: raise --max-%[1]s",
 		s.table, key, 1<<bits, s.room())
 }
 

@@ -141,9 +141,9 @@ func TestApplyRefusesAndChangesNothing(t *testing.T) {
 	wide := many(1)
 	wide[0].Backends[0].Slot, wide[0].Buckets = 5000, nil
 	for want, upserts := range map[string][]model.MuxEndpoint{
-		"no room in table buckets":   many(63),
-		"no room in table endpoints": bucketless(many(64)),
-		"no room in table backends":  wide,
+		"raise --max-buckets":   many(63),
+		"raise --max-endpoints": bucketless(many(64)),
+		"raise --max-backends":  wide,
 		"power of two":               bad(func(e *model.MuxEndpoint) { e.Buckets = e.Buckets[:3] }),
 		"no backend":                 bad(func(e *model.MuxEndpoint) { e.Buckets[7] = 9 }),
 		"not between":                bad(func(e *model.MuxEndpoint) { e.Backends[0].Slot = 0 }),
