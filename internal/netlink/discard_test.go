@@ -2,8 +2,6 @@ package netlink
 
 import (
 	"net/netip"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 )
@@ -20,7 +18,7 @@ func prefixes(texts ...string) []netip.Prefix {
 func (n *network) discarder() *Discard {
 	n.t.Helper()
 	var d *Discard
-	must(n.t, n.inside(func() (err error) { d, err = NewDiscard("eth0"); return err }))
+	must(n.t, n.mux.Do(func() (err error) { d, err = NewDiscard("eth0"); return err }))
 	n.t.Cleanup(d.Close)
 	return d
 }
@@ -28,12 +26,12 @@ func (n *network) discarder() *Discard {
 // way is what a mux that forwards does with a packet: by where it goes out, or "discarded".
 func (n *network) way(what string) string {
 	n.t.Helper()
-	out, err := n.tryIP(n.mux, "-o route get "+what)
+	out, err := n.mux.Run("ip", strings.Fields("-o route get "+what)...)
 	if err != nil {
 		if strings.Contains(out, "Invalid argument") || strings.Contains(out, "blackhole") {
 			return "discarded"
 		}
-		n.t.Fatalf("route get %s: %v: %s", what, err, out)
+		n.t.Fatal(err)
 	}
 	switch {
 	case strings.Contains(out, "blackhole"):
@@ -93,15 +91,10 @@ func (n *network) forward() {
 	n.t.Helper()
 	n.ip(n.mux, "route add default via 10.7.0.1")
 	n.ip(n.mux, "route add default via fd00:7::1")
-	for _, knob := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"} {
-		must(n.t, n.inside(func() error { return os.WriteFile("/proc/sys/"+knob, []byte("1"), 0o600) }))
+	for _, knob := range []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"} {
+		must(n.t, n.mux.Sysctl(knob, "1"))
 	}
 	for _, dev := range []string{"all", "eth0", "eth1"} {
-		must(n.t, n.inside(func() error { return os.WriteFile("/proc/sys/net/ipv4/conf/"+dev+"/rp_filter", []byte("0"), 0o600) }))
+		must(n.t, n.mux.Sysctl("net.ipv4.conf."+dev+".rp_filter", "0"))
 	}
-}
-
-func (n *network) tryIP(ns, args string) (string, error) {
-	out, err := exec.Command("ip", append([]string{"-n", ns}, strings.Fields(args)...)...).CombinedOutput()
-	return string(out), err
 }

@@ -5,16 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os/exec"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netns"
-
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/testkit/netns"
 )
 
 // The topology of these tests:
@@ -23,21 +20,14 @@ import (
 //	mux eth1 ──────── eth1 router            10.6.0.0/24
 type network struct {
 	t           *testing.T
-	mux, router string
+	mux, router *netns.NS
 }
 
 func newNetwork(t *testing.T) *network {
 	t.Helper()
-	n := &network{t: t, mux: "nl-mux", router: "nl-router"}
-	for _, ns := range []string{n.mux, n.router} {
-		if out, err := exec.Command("ip", "netns", "add", ns).CombinedOutput(); err != nil {
-			t.Fatalf("add namespace %s (needs root): %v: %s", ns, err, out)
-		}
-		t.Cleanup(func() { exec.Command("ip", "netns", "del", ns).Run() })
-		n.ip(ns, "link set lo up")
-	}
+	n := &network{t: t, mux: netns.New(t, "nl-mux"), router: netns.New(t, "nl-router")}
 	for _, dev := range []string{"eth0", "eth1"} {
-		n.ip(n.mux, "link add "+dev+" type veth peer name "+dev+" netns "+n.router)
+		must(t, netns.Veth(n.mux, dev, n.router, dev))
 	}
 	n.ip(n.mux, "addr add 10.7.0.9/24 dev eth0")
 	n.ip(n.mux, "addr add fd00:7::9/64 dev eth0 nodad")
@@ -46,53 +36,22 @@ func newNetwork(t *testing.T) *network {
 		n.ip(n.router, fmt.Sprintf("addr add 10.7.0.%d/24 dev eth0", i))
 		n.ip(n.router, fmt.Sprintf("addr add fd00:7::%d/64 dev eth0 nodad", i))
 	}
-	for _, ns := range []string{n.mux, n.router} {
-		n.ip(ns, "link set eth0 up")
-		n.ip(ns, "link set eth1 up")
-	}
 	return n
 }
 
-func (n *network) ip(ns, args string) string {
+func (n *network) ip(ns *netns.NS, args string) string {
 	n.t.Helper()
-	out, err := exec.Command("ip", append([]string{"-n", ns}, strings.Fields(args)...)...).CombinedOutput()
-	if err != nil {
-		n.t.Fatalf("ip -n %s %s: %v: %s", ns, args, err, out)
-	}
-	return string(out)
-}
-
-// inside runs fn on a thread in the mux's namespace.
-func (n *network) inside(fn func() error) error {
-	n.t.Helper()
-	result := make(chan error)
-	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine
-		result <- func() error {
-			handle, err := netns.GetFromName(n.mux)
-			if err != nil {
-				return err
-			}
-			defer handle.Close()
-			if err := netns.Set(handle); err != nil {
-				return err
-			}
-			return fn()
-		}()
-	}()
-	return <-result
+	out, err := ns.Run("ip", strings.Fields(args)...)
+	must(n.t, err)
+	return out
 }
 
 // mac is the address of dev in ns.
-func (n *network) mac(ns, dev string) (mac [6]byte) {
+func (n *network) mac(ns *netns.NS, dev string) [6]byte {
 	n.t.Helper()
-	fields := strings.Fields(n.ip(ns, "-br link show "+dev))
-	for i := range mac {
-		if _, err := fmt.Sscanf(fields[2][3*i:3*i+2], "%02x", &mac[i]); err != nil {
-			n.t.Fatal(err)
-		}
-	}
-	return mac
+	address, err := ns.MAC(dev)
+	must(n.t, err)
+	return [6]byte(address)
 }
 
 // watcher is a running NextHops.
@@ -107,7 +66,7 @@ type watcher struct {
 func (n *network) watch(destinations ...string) *watcher {
 	n.t.Helper()
 	w := &watcher{n: n}
-	err := n.inside(func() (err error) {
+	err := n.mux.Do(func() (err error) {
 		w.hops, err = New(Config{Interface: "eth0", Log: slog.New(slog.DiscardHandler), Changed: func(s State) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -319,7 +278,7 @@ func TestNextHopsTellTheLink(t *testing.T) {
 func TestFindInterface(t *testing.T) {
 	n := newNetwork(t)
 	n.ip(n.mux, "link set eth0 mtu 9000")
-	err := n.inside(func() error {
+	err := n.mux.Do(func() error {
 		found, err := FindInterface("eth0")
 		if err != nil {
 			return err

@@ -4,32 +4,15 @@ import (
 	"encoding/json"
 	"net/netip"
 	"os"
-	"os/exec"
 	"testing"
 	"time"
 
 	"github.com/weirlb/weir/internal/testkit/frr"
+	"github.com/weirlb/weir/internal/testkit/netns"
 )
 
-// namespace is a network namespace known to ip(8).
-type namespace string
-
-func (ns namespace) Run(name string, args ...string) (string, error) {
-	out, err := exec.Command("ip", append([]string{"netns", "exec", string(ns), name}, args...)...).CombinedOutput()
-	return string(out), err
-}
-
-func newNamespace(t *testing.T, name string) namespace {
-	t.Helper()
-	if out, err := exec.Command("ip", "netns", "add", name).CombinedOutput(); err != nil {
-		t.Fatalf("add namespace %s (needs root): %v: %s", name, err, out)
-	}
-	t.Cleanup(func() { exec.Command("ip", "netns", "del", name).Run() })
-	return namespace(name)
-}
-
 func TestRouterRunsAndLeavesNothing(t *testing.T) {
-	ns := newNamespace(t, "frr-test")
+	ns := netns.New(t, "frr-test")
 	r, err := frr.Start(ns, frr.Config{
 		AS: 65000, RouterID: netip.MustParseAddr("10.255.0.1"), PeerAS: 65010, Password: "s3cret",
 		Ranges:    []netip.Prefix{netip.MustParsePrefix("10.8.0.0/16"), netip.MustParsePrefix("fd00:8::/32")},
@@ -62,7 +45,7 @@ func TestRouterRunsAndLeavesNothing(t *testing.T) {
 }
 
 func TestRouterRefusesBadConfiguration(t *testing.T) {
-	ns := newNamespace(t, "frr-bad")
+	ns := netns.New(t, "frr-bad")
 	if r, err := frr.Start(ns, frr.Config{AS: 65000, PeerAS: 65010, RouterID: netip.MustParseAddr("fd00::1")}); err == nil {
 		r.Stop()
 		t.Error("a router with an IPv6 router id started")
