@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -20,14 +21,24 @@ const (
 	allTables = links | routes | neighborsTable
 )
 
-// subscribe opens a socket for what happens to all of the tables.
-func subscribe() (*nl.NetlinkSocket, error) {
-	events, err := nl.Subscribe(unix.NETLINK_ROUTE,
-		unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
+// settle is how long a burst of changes must be silent before it is acted on, settleMost how long
+// it may go on.
+const (
+	settle     = 10 * time.Millisecond
+	settleMost = 100 * time.Millisecond
+)
+
+// subscribe opens a socket for what happens to links, addresses, routes and rules, and to more tables if
+// asked for.
+func subscribe(more ...uint) (*nl.NetlinkSocket, error) {
+	groups := append([]uint{
+		unix.RTNLGRP_LINK,
 		unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV4_RULE,
-		unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV6_RULE)
+		unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV6_RULE,
+	}, more...)
+	events, err := nl.Subscribe(unix.NETLINK_ROUTE, groups...)
 	if err != nil {
-		return nil, fmt.Errorf("subscribe to links, routes and neighbours: %w", err)
+		return nil, fmt.Errorf("subscribe to links, addresses and routes: %w", err)
 	}
 	return events, nil
 }

@@ -82,7 +82,7 @@ func New(config Config) (*NextHops, error) {
 		requests.Close()
 		return nil, err
 	}
-	events, err := subscribe()
+	events, err := subscribe(unix.RTNLGRP_NEIGH)
 	if err != nil {
 		requests.Close()
 		return nil, err

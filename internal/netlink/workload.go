@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/vishvananda/netlink"
+	vnl "github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
@@ -15,13 +15,6 @@ import (
 // Native is where a workload is that has no interface of its own: its address is one of the
 // host's, and packets for it go up the host's own stack.
 const Native = 0
-
-// settle is how long a burst of changes must be silent before it is acted on, settleMost how long
-// it may go on.
-const (
-	settle     = 10 * time.Millisecond
-	settleMost = 100 * time.Millisecond
-)
 
 // Workloads finds where on this host the owners of addresses live, by asking the kernel's routing
 // tables, and follows the changes: containers and virtual machines come and go.
@@ -31,24 +24,21 @@ const (
 //	route leaves by the uplink, or none   → not on this host
 type Workloads struct {
 	uplink   string
-	requests *netlink.Handle
+	requests *vnl.Handle
 	events   *nl.NetlinkSocket
 }
 
 // NewWorkloads opens the sockets, in the network namespace of the calling thread. Events count
 // from here on, so that nothing falls between a Locate and a later Watch.
 func NewWorkloads(uplink string) (*Workloads, error) {
-	requests, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	requests, err := vnl.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
 	}
-	events, err := nl.Subscribe(unix.NETLINK_ROUTE,
-		unix.RTNLGRP_LINK,
-		unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV4_RULE,
-		unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV6_RULE)
+	events, err := subscribe()
 	if err != nil {
 		requests.Close()
-		return nil, fmt.Errorf("subscribe to links, addresses and routes: %w", err)
+		return nil, err
 	}
 	return &Workloads{uplink: uplink, requests: requests, events: events}, nil
 }
