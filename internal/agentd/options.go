@@ -48,7 +48,7 @@ func (o *Options) Flags(cmd *cobra.Command) {
 
 // check says what is wrong with the options, and what to do.
 func (o *Options) check() error {
-	if err := o.Node.Check(); err != nil {
+	if err := o.Check(); err != nil {
 		return err
 	}
 	if o.Uplink == "" {

@@ -171,7 +171,7 @@ type settings struct {
 
 // settings reads the options; an error names the flag, the reason and what to do.
 func (o *Options) settings(find func(string) (netlink.Interface, error)) (s settings, err error) {
-	if err := o.Node.Check(); err != nil {
+	if err := o.Check(); err != nil {
 		return s, err
 	}
 	if o.Interface == "" {

@@ -144,11 +144,11 @@ func TestApplyRefusesAndChangesNothing(t *testing.T) {
 		"raise --max-buckets":   many(63),
 		"raise --max-endpoints": bucketless(many(64)),
 		"raise --max-backends":  wide,
-		"power of two":               bad(func(e *model.MuxEndpoint) { e.Buckets = e.Buckets[:3] }),
-		"no backend":                 bad(func(e *model.MuxEndpoint) { e.Buckets[7] = 9 }),
-		"not between":                bad(func(e *model.MuxEndpoint) { e.Backends[0].Slot = 0 }),
-		"no usable tunnel":           bad(func(e *model.MuxEndpoint) { e.Backends[0].Tunnel = netip.Addr{} }),
-		"given twice":                {good, good},
+		"power of two":          bad(func(e *model.MuxEndpoint) { e.Buckets = e.Buckets[:3] }),
+		"no backend":            bad(func(e *model.MuxEndpoint) { e.Buckets[7] = 9 }),
+		"not between":           bad(func(e *model.MuxEndpoint) { e.Backends[0].Slot = 0 }),
+		"no usable tunnel":      bad(func(e *model.MuxEndpoint) { e.Backends[0].Tunnel = netip.Addr{} }),
+		"given twice":           {good, good},
 	} {
 		t.Run(want, func(t *testing.T) {
 			d := newFilled(t, good)
