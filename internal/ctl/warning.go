@@ -2,6 +2,8 @@ package ctl
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
@@ -27,6 +29,7 @@ func (o *observation) warn() {
 	for _, vip := range o.vips {
 		o.warnVIP(vip)
 	}
+	o.warnRefused()
 	for _, n := range o.status.GetNodes() {
 		o.warnNode(n)
 	}
@@ -59,8 +62,22 @@ func (o *observation) warnVIP(vip *weirv1.VIP) {
 			}
 		}
 	}
-	for _, rejection := range vip.GetStatus().GetRejections() {
-		o.add("vip %s: refused by %s", vip.GetName(), rejection)
+}
+
+// warnRefused tells each refusal once: a full table keeps out all VIPs of a generation.
+func (o *observation) warnRefused() {
+	refused := map[string][]string{} // names of VIPs
+	for _, vip := range o.vips {
+		for _, rejection := range vip.GetStatus().GetRejections() {
+			refused[rejection] = append(refused[rejection], vip.GetName())
+		}
+	}
+	for _, rejection := range slices.Sorted(maps.Keys(refused)) {
+		vips := "vip " + refused[rejection][0]
+		if others := len(refused[rejection]) - 1; others > 0 {
+			vips += fmt.Sprintf(" and %d others", others)
+		}
+		o.add("%s: refused by %s", vips, rejection)
 	}
 }
 
