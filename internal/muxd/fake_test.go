@@ -1,6 +1,7 @@
 package muxd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,10 +51,11 @@ type fakeDatapath struct {
 	endpoints  map[model.EndpointKey]model.MuxEndpoint
 	pool       mux.Pool
 	generation model.Generation
-	full       error // of Apply and Replace
+	full       error  // of Apply and Replace
+	mode       string // empty: native
 }
 
-func (d *fakeDatapath) Mode() string                          { return "native" }
+func (d *fakeDatapath) Mode() string                          { return cmp.Or(d.mode, "native") }
 func (d *fakeDatapath) Pool() (mux.Pool, error)               { return d.pool, nil }
 func (d *fakeDatapath) Generation() (model.Generation, error) { return d.generation, nil }
 

@@ -215,3 +215,14 @@ func TestAnnounceErrorsAreWarnings(t *testing.T) {
 		t.Errorf("warnings %s", got)
 	}
 }
+
+func TestGenericXDPIsAWarning(t *testing.T) {
+	b := newBench(t, nil)
+	if got := b.mux.tables.trouble(); len(got) > 0 {
+		t.Errorf("warnings %q in native mode", got)
+	}
+	b.datapath.mode = "generic"
+	if got := fmt.Sprint(b.mux.tables.trouble()); !strings.Contains(got, "XDP on eth0 is generic") {
+		t.Errorf("warnings %s, want one of the mode", got)
+	}
+}

@@ -260,6 +260,9 @@ func (t *tables) trouble() []string {
 	if t.hops.Link != "" {
 		lines = append(lines, t.hops.Link)
 	}
+	if t.config.Datapath.Mode() == string(mux.Generic) {
+		lines = append(lines, fmt.Sprintf("XDP on %s is generic: expect a fraction of the speed of a driver's own", t.config.Interface))
+	}
 	var problems []string
 	for _, addr := range slices.SortedFunc(maps.Keys(t.hops.Problems), netip.Addr.Compare) {
 		problems = append(problems, t.hops.Problems[addr])
