@@ -267,7 +267,7 @@ func TestRestartAdoptsWhatRuns(t *testing.T) {
 		t.Errorf("after a clean stop the data plane is gone: %v", err)
 	}
 	h.must(program("unload", "--pin-path", h.pins).Run())
-	if _, err := h.status(); err == nil || !strings.Contains(err.Error(), "no agent's data plane is loaded") {
+	if _, err := h.status(); err == nil || !strings.Contains(err.Error(), "no data plane is loaded") {
 		t.Errorf("status after unload: %v", err)
 	}
 }
@@ -307,7 +307,7 @@ func TestMistakesAreToldInOneLine(t *testing.T) {
 		{"timeout", "--uplink lo --udp-timeout 0s", "read the timeouts: must be positive", false},
 		{"log level", "--uplink lo --log-level loud", `read --log-level: must be debug, info, warn or error, is "loud"`, false},
 		{"format", "status -o xml", `read -o: must be table or json, is "xml"`, false},
-		{"not loaded", "status", `inspect /sys/fs/bpf/weir-agent: no agent's data plane is loaded`, false},
+		{"not loaded", "status", `inspect /sys/fs/bpf/weir-agent: no data plane is loaded: start weir-agent, or name another --pin-path`, false},
 		{"argument", "stauts", `unknown command "stauts" for "weir-agent"`, false},
 		{"not root", "--uplink lo", "must run as root, to load and read eBPF programs: use sudo", true},
 		{"status, not root", "status", "must run as root, to load and read eBPF programs: use sudo", true},

@@ -1,6 +1,7 @@
 package agentd
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -40,6 +41,9 @@ func ReadStatus(pinPath string) (Status, error) {
 		return Status{}, err
 	}
 	live, err := agent.Inspect(pinPath)
+	if errors.Is(err, agent.ErrNotLoaded) {
+		return Status{}, fmt.Errorf("%w: start weir-agent, or name another --pin-path", err)
+	}
 	if err != nil {
 		return Status{}, err
 	}

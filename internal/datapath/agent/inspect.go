@@ -27,7 +27,7 @@ type Status struct {
 }
 
 // ErrNotLoaded means that no data plane is pinned.
-var ErrNotLoaded = errors.New("no agent's data plane is loaded")
+var ErrNotLoaded = errors.New("no data plane is loaded")
 
 // Inspect reads the data plane that is pinned at pinPath, without taking it from the agent that
 // runs it.
