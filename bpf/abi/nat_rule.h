@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 #pragma once
 
-#include "address.h"
+#include "abi/address.h"
 
 /* Backends of one endpoint on one host are told apart by the outer destination. */
 struct nat_rule_key {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 #pragma once
 
-#include "address.h"
+#include "abi/address.h"
 
 /* A connection as the workload sees it, so that its replies find it. */
 struct session_key {

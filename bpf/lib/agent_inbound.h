@@ -2,10 +2,10 @@
 /* From a mux to a workload (Ananta 3.4.1). */
 #pragma once
 
-#include "agent_tables.h"
-#include "decap.h"
-#include "mss.h"
-#include "session.h"
+#include "lib/agent_tables.h"
+#include "lib/decap.h"
+#include "lib/mss.h"
+#include "lib/session.h"
 
 static __always_inline enum verdict inbound_parse(struct __sk_buff *skb, struct packet *outer)
 {

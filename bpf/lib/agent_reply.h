@@ -2,10 +2,10 @@
 /* From a workload straight to its client (Ananta 3.4.1): direct server return. */
 #pragma once
 
-#include "agent_tables.h"
-#include "frame.h"
-#include "mss.h"
-#include "session.h"
+#include "lib/agent_tables.h"
+#include "lib/frame.h"
+#include "lib/mss.h"
+#include "lib/session.h"
 
 static __always_inline enum verdict reply_parse(struct __sk_buff *skb, struct packet *p)
 {

@@ -2,7 +2,7 @@
 /* Removing the outer header of IP-in-IP, in all four combinations of families. */
 #pragma once
 
-#include "frame.h"
+#include "lib/frame.h"
 
 /* The two bits of ECN (RFC 3168). */
 enum ecn {

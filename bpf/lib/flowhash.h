@@ -9,7 +9,7 @@
 #pragma once
 
 #include "abi/flowhash.h"
-#include "packet.h"
+#include "lib/packet.h"
 
 static __always_inline __u64 nh_term(__u32 a, __u32 b, const __u32 *key)
 {

@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include "packet.h"
+#include "lib/packet.h"
 
 /* Behind Ethernet and one, or two, IPv4 headers with all options. */
 #define FRAME_L3_MAX (14 + 60)

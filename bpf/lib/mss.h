@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "rewrite.h"
+#include "lib/rewrite.h"
 
 #define OUTER_HEADER_MAX 40 /* IPv6 */
 

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "packet.h"
+#include "lib/packet.h"
 
 enum side {
 	SOURCE = 0,

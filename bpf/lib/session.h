@@ -5,8 +5,8 @@
  */
 #pragma once
 
-#include "agent_tables.h"
-#include "packet.h"
+#include "lib/agent_tables.h"
+#include "lib/packet.h"
 
 /* last_seen is written at most once in so many ns, to leave the cache line shared. */
 #define SESSION_SEEN_STEP (1ULL << 27)
