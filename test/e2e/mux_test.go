@@ -193,3 +193,35 @@ func TestOpenConnectionsOutliveAMux(t *testing.T) {
 		}
 	}
 }
+
+// The link of a mux goes down and comes back: nothing fails, and the mux takes part again.
+func TestMuxLinkFlaps(t *testing.T) {
+	lab := newLab(t)
+	t.Cleanup(func() {
+		_, err := lab.Run("router", "ip", "link", "set", victim, "up")
+		must(t, err)
+		ready(t, lab)
+	})
+	for vip, r := range loadAll(t, lab, underLoad(8*time.Second, 5*time.Second), func() {
+		after(t, time.Second)
+		_, err := lab.Run("router", "ip", "link", "set", victim, "down")
+		must(t, err)
+		after(t, time.Second)
+		_, err = lab.Run("router", "ip", "link", "set", victim, "up")
+		must(t, err)
+	}) {
+		answered(t, lab, vip, r)
+		t.Logf("%s: %d requests, the slowest took %v", vip, r.Requests, r.Slowest)
+	}
+	ready(t, lab) // by both muxes, for both families
+	before, err := lab.Forwarded(victim)
+	must(t, err)
+	for _, vip := range vips {
+		r, err := lab.Load(t.Context(), "client1", load.Config{URL: url(vip, 80, "/"), Requests: 100, Timeout: 5 * time.Second})
+		must(t, err)
+		answered(t, lab, vip, r)
+	}
+	if now, err := lab.Forwarded(victim); err != nil || now <= before {
+		t.Errorf("%s forwards nothing since its link is back: %d packets, %v", victim, now, err)
+	}
+}

@@ -74,6 +74,10 @@ func (c Config) bgpd() string {
 	return b.String()
 }
 
+// zebra writes whole routes. With objects for next hops, FRR 8.4 loses a link that went down and came
+// back: the kernel takes it out of the group, and zebra believes that it is still there.
+func (c Config) zebra() string { return c.common("zebra") + "no zebra nexthop kernel enable\n" }
+
 func (c Config) bfdd() string {
 	ms := c.BFD.Milliseconds()
 	return c.common("bfdd") + fmt.Sprintf(

@@ -67,7 +67,7 @@ func (r *Router) start(ns Namespace, config Config) error {
 		name, config string
 		args         []string
 	}{
-		{"zebra", config.common("zebra"), []string{"-s", "90000000"}},
+		{"zebra", config.zebra(), []string{"-s", "90000000"}},
 		{"bfdd", config.bfdd(), []string{"--bfdctl", filepath.Join(r.dir, "bfdd.sock")}},
 		// Never -l: it implies -n, no routes in the kernel.
 		{"bgpd", config.bgpd(), []string{"-p", "179"}},

@@ -52,6 +52,8 @@ func (l *Lab) create(node string, on ...string) (*netns.NS, error) {
 		// A node has no router but the one that it was given.
 		"net.ipv6.conf.all.accept_ra":     "0",
 		"net.ipv6.conf.default.accept_ra": "0",
+		// A link that goes down and comes back has its addresses, as where a network manager cares for them.
+		"net.ipv6.conf.all.keep_addr_on_down": "1",
 		// Room for many short connections from one address.
 		"net.ipv4.ip_local_port_range": "1024 65535",
 	}
