@@ -189,13 +189,6 @@ func (s *Speaker) change(added, removed map[netip.Prefix]bool) error {
 	return nil
 }
 
-// Announced is how many prefixes are announced.
-func (s *Speaker) Announced() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.announced)
-}
-
 func without(set, other map[netip.Prefix]bool) map[netip.Prefix]bool {
 	rest := map[netip.Prefix]bool{}
 	for p := range set {

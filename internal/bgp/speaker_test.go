@@ -100,7 +100,7 @@ func TestAnnounceLeavesOutWhatHasNoNextHop(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "announce 2001:db8::1/128: this mux has no address of its family") {
 		t.Errorf("error %v", err)
 	}
-	if s.Announced() != 1 || !s.announced[v4] {
+	if len(s.announced) != 1 || !s.announced[v4] {
 		t.Errorf("announced %v, want only %s", s.announced, v4)
 	}
 }
