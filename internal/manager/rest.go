@@ -1,0 +1,145 @@
+package manager
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"connectrpc.com/connect"
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weirlb/weir/api/openapi"
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/typo"
+)
+
+// restRoot is the path below which REST is.
+const restRoot = "/v1/"
+
+// calls are what the OpenAPI document says of REST: by path and method, each call's parameters.
+type calls struct {
+	Paths map[string]map[string]struct {
+		Parameters []struct{ Name, In string }
+	}
+}
+
+// handleREST has mux serve REST. The gateway does the work; what it would let pass is refused before.
+func (m *Manager) handleREST(mux *http.ServeMux) error {
+	gateway := runtime.NewServeMux(
+		runtime.WithErrorHandler(restError),
+		runtime.WithRoutingErrorHandler(restRouting),
+		// A POST of a form to a path that has only GET is not a GET.
+		runtime.WithDisablePathLengthFallback(),
+		// As the default, but a misspelled field is refused.
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.JSONPb{
+			MarshalOptions: protojson.MarshalOptions{EmitUnpopulated: true},
+		}),
+	)
+	if err := weirv1.RegisterWeirServiceHandlerServer(context.Background(), gateway, m); err != nil {
+		return err
+	}
+	var documented calls
+	if err := json.Unmarshal(openapi.Document, &documented); err != nil {
+		return fmt.Errorf("read the OpenAPI document: %w", err)
+	}
+	bounded := http.MaxBytesHandler(gateway, maxMessage)
+	for path, methods := range documented.Paths {
+		for method, call := range methods {
+			var known []string
+			for _, parameter := range call.Parameters {
+				if parameter.In == "query" {
+					known = append(known, parameter.Name)
+				}
+			}
+			mux.HandleFunc(strings.ToUpper(method)+" "+path, func(w http.ResponseWriter, r *http.Request) {
+				if err := unknownParameters(r.URL.Query(), known); err != nil {
+					_, marshaler := runtime.MarshalerForRequest(gateway, r)
+					restError(r.Context(), gateway, marshaler, w, r, refusal(err))
+					return
+				}
+				bounded.ServeHTTP(w, r)
+			})
+		}
+	}
+	mux.HandleFunc(restRoot, func(w http.ResponseWriter, r *http.Request) {
+		if allowed := allowed(mux, r.URL); len(allowed) > 0 {
+			w.Header().Set("Allow", strings.Join(allowed, ", "))
+		}
+		bounded.ServeHTTP(w, r)
+	})
+	return nil
+}
+
+// allowed returns the methods that a path of REST has.
+func allowed(mux *http.ServeMux, path *url.URL) []string {
+	var methods []string
+	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodPost} {
+		if _, pattern := mux.Handler(&http.Request{Method: method, URL: path}); pattern != restRoot {
+			methods = append(methods, method)
+		}
+	}
+	return methods
+}
+
+// unknownParameters refuses those of a query that are not known, which the gateway would pass over.
+func unknownParameters(query url.Values, known []string) error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		if slices.Contains(known, name) {
+			continue
+		}
+		reason := "unknown parameter"
+		if guess := typo.Nearest(name, known); guess != "" {
+			reason += ", did you mean " + guess + "?"
+		}
+		errs = append(errs, &model.FieldError{Field: name, Reason: reason})
+	}
+	return errors.Join(errs...)
+}
+
+// restError writes an error of the services as REST does, with the details that it has as gRPC.
+func restError(
+	ctx context.Context, mux *runtime.ServeMux, marshaler runtime.Marshaler,
+	w http.ResponseWriter, r *http.Request, err error,
+) {
+	var refused *connect.Error
+	if errors.As(err, &refused) {
+		p := &statuspb.Status{Code: int32(refused.Code()), Message: refused.Message()}
+		for _, detail := range refused.Details() {
+			if value, err := detail.Value(); err == nil {
+				if packed, err := anypb.New(value); err == nil {
+					p.Details = append(p.Details, packed)
+				}
+			}
+		}
+		err = status.ErrorProto(p)
+	}
+	runtime.DefaultHTTPErrorHandler(ctx, mux, marshaler, w, r, err)
+}
+
+// restRouting answers a request that no call takes.
+func restRouting(
+	ctx context.Context, mux *runtime.ServeMux, marshaler runtime.Marshaler,
+	w http.ResponseWriter, r *http.Request, code int,
+) {
+	if code != http.StatusMethodNotAllowed {
+		runtime.DefaultRoutingErrorHandler(ctx, mux, marshaler, w, r, code)
+		return
+	}
+	// The gateway's own answer is 501, as if the server were at fault.
+	restError(ctx, mux, marshaler, w, r, &runtime.HTTPStatusError{
+		HTTPStatus: code, Err: status.Errorf(codes.Unimplemented, "%s is not for %s: see /openapi.json", r.Method, r.URL.Path),
+	})
+}
