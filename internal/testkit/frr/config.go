@@ -74,9 +74,9 @@ func (c Config) bgpd() string {
 	return b.String()
 }
 
-// zebra writes whole routes. With objects for next hops, FRR 8.4 loses a link that went down and came
-// back: the kernel takes it out of the group, and zebra believes that it is still there.
-func (c Config) zebra() string { return c.common("zebra") + "no zebra nexthop kernel enable\n" }
+// zebra forgets soon the groups of next hops that no route uses. FRR 8.4 keeps them for 3 minutes, and
+// the kernel takes a link that goes down out of them, unseen: it would miss when it is back.
+func (c Config) zebra() string { return c.common("zebra") + "zebra nexthop-group keep 1\n" }
 
 func (c Config) bfdd() string {
 	ms := c.BFD.Milliseconds()
