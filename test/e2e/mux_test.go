@@ -37,7 +37,7 @@ func TestMuxLosesPower(t *testing.T) {
 			t.Errorf("%s: the client noticed nothing: did the power fail at all?", vip)
 		}
 		for _, f := range r.Failures {
-			// The issue's own bound, not a measurement: it takes BFD a third of this.
+			// The issue's own bound, not a measurement: it takes BFD two thirds of this.
 			if began := f.Started.Sub(cut); began < -timeout || began > time.Second {
 				t.Errorf("%s: an attempt failed that was begun %v after the cut: %s", vip, began, f.Error)
 			}

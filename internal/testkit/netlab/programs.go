@@ -18,7 +18,7 @@ const (
 	routerAS    = 65000
 	muxAS       = 65010
 	password    = "spread-the-river"
-	bfdInterval = 100 * time.Millisecond
+	bfdInterval = 200 * time.Millisecond // three in a row missed: shorter, and a stall of a small machine is one
 	managerPort = 7400
 
 	// EchoPort is where the echo of each workload listens, TCP and UDP.
