@@ -38,7 +38,7 @@ func TestVIPsAreAnnouncedOnceTheyCanBeForwarded(t *testing.T) {
 		t.Errorf("warnings %s", got)
 	}
 
-	// What is announced stays, whatever becomes of next hops.
+	// What is announced stays, whatever becomes of some next hops.
 	b.hops.changed(resolved())
 	b.did("next hops of []")
 
@@ -49,6 +49,35 @@ func TestVIPsAreAnnouncedOnceTheyCanBeForwarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.did("apply +1 -0", "generation 6", "announce [203.0.113.10/32 203.0.113.11/32]")
+}
+
+func TestMuxThatReachesNoHostAnnouncesNothing(t *testing.T) {
+	b := newBench(t, nil, endpoint(key(10), "10.2.0.1", "10.2.0.2"))
+	b.hops.changed(resolved("10.2.0.1", "10.2.0.2"))
+	b.take()
+
+	lost := resolved("10.2.0.2")
+	lost.Problems[addr("10.2.0.1")] = "no route to 10.2.0.1"
+	b.hops.changed(lost)
+	b.did("next hops of [10.2.0.2]") // one is enough
+
+	lost = resolved()
+	lost.Problems[addr("10.2.0.1")] = "no route to 10.2.0.1"
+	lost.Problems[addr("10.2.0.2")] = "no route to 10.2.0.2"
+	b.hops.changed(lost)
+	b.did("next hops of []", "announce []")
+	if got := fmt.Sprint(b.mux.tables.trouble()); !strings.Contains(got, "no host can be reached: no VIP is announced") {
+		t.Errorf("warnings %s", got)
+	}
+
+	b.hops.changed(resolved("10.2.0.1", "10.2.0.2"))
+	b.did("next hops of [10.2.0.1 10.2.0.2]", "announce [203.0.113.10/32]")
+
+	// Hosts that are new and not yet tried tell nothing.
+	if err := b.apply(rpc.MuxUpdate{Generation: 8, Endpoints: []model.MuxEndpoint{endpoint(key(10), "10.2.0.3")}}); err != nil {
+		t.Fatal(err)
+	}
+	b.did("apply +1 -0", "generation 8", "destinations [10.2.0.3]")
 }
 
 func TestVIPsAreWithdrawnBeforeTheirEndpointsGo(t *testing.T) {

@@ -211,7 +211,16 @@ func (t *tables) tried() bool {
 	return true
 }
 
-// announce announces the VIPs that may be. One that was announced stays so while it is live.
+// blind says whether every destination was tried and none can be reached: a mux that is cut off from
+// the hosts, but not from the router, would draw traffic and drop it.
+func (t *tables) blind() bool {
+	tunnels := t.config.Datapath.Tunnels()
+	reached := slices.ContainsFunc(tunnels, func(a netip.Addr) bool { return t.hops.NextHops[a].Resolved() })
+	return len(tunnels) > 0 && !reached && t.settled && t.tried()
+}
+
+// announce announces the VIPs that may be. One that was announced stays so while it is live, and
+// while the mux reaches any host at all.
 func (t *tables) announce() {
 	if t.stopped {
 		return
@@ -225,6 +234,10 @@ func (t *tables) announce() {
 	prefixes, warnings := t.config.Routes.prefixes(slices.SortedFunc(maps.Keys(vips), netip.Addr.Compare))
 	if err := t.config.Discard(prefixes); err != nil {
 		warnings = append(warnings, err.Error())
+	}
+	if t.blind() {
+		prefixes = nil
+		warnings = append(warnings, "no host can be reached: no VIP is announced until one can")
 	}
 	if err := t.config.Speaker.Announce(prefixes); err != nil {
 		warnings = append(warnings, reasons(err)...)
