@@ -137,11 +137,12 @@ func TestKilledManagersLoseNothing(t *testing.T) {
 	}
 }
 
-// applyUntil applies shop with one more endpoint each time, again and again if there is no answer.
+// applyUntil applies shop with one more endpoint each time, again and again if there is no answer. The
+// last call is not cut short: it could still take effect after the caller looked.
 func applyUntil(ctx context.Context, client *rpc.Client, acknowledged *atomic.Int64) {
 	vip := shop()
 	for ctx.Err() == nil && len(vip.Endpoints) < 500 {
-		if _, err := client.ApplyVIPs(ctx, &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{vip}}); err != nil {
+		if _, err := client.ApplyVIPs(context.WithoutCancel(ctx), &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{vip}}); err != nil {
 			continue
 		}
 		acknowledged.Store(int64(len(vip.Endpoints)))
