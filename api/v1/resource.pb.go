@@ -40,7 +40,14 @@ type VIP struct {
 	// Output only: the version of the store at which the VIP was last written.
 	ResourceVersion uint64 `protobuf:"varint,6,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
 	// Output only.
-	Status        *VIPStatus `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
+	Status *VIPStatus `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
+	// How connections find their backend again: "auto" (the default: by cookies in TCP timestamps where
+	// there are any) or "flow-table" (TCP timestamps are left alone).
+	Consistency string `protobuf:"bytes,8,opt,name=consistency,proto3" json:"consistency,omitempty"`
+	// What the muxes do with ICMP echo requests: "answer" (the default) or "ignore".
+	Ping string `protobuf:"bytes,9,opt,name=ping,proto3" json:"ping,omitempty"`
+	// Flows that each mux remembers at most for this VIP. Left out: a share of its table.
+	FlowLimit     uint32 `protobuf:"varint,10,opt,name=flow_limit,json=flowLimit,proto3" json:"flow_limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -124,18 +131,44 @@ func (x *VIP) GetStatus() *VIPStatus {
 	return nil
 }
 
+func (x *VIP) GetConsistency() string {
+	if x != nil {
+		return x.Consistency
+	}
+	return ""
+}
+
+func (x *VIP) GetPing() string {
+	if x != nil {
+		return x.Ping
+	}
+	return ""
+}
+
+func (x *VIP) GetFlowLimit() uint32 {
+	if x != nil {
+		return x.FlowLimit
+	}
+	return 0
+}
+
 // One balanced (protocol, port).
 type Endpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "TCP" or "UDP".
 	Protocol string `protobuf:"bytes,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
-	// 1 to 65535.
+	// 1 to 65535; 0: all ports that no other endpoint of the VIP has, each sent to the same port of the
+	// backend.
 	Port     uint32     `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
 	Backends []*Backend `protobuf:"bytes,3,rep,name=backends,proto3" json:"backends,omitempty"`
 	// Left out: backends are not checked, and take connections.
 	HealthCheck *HealthCheck `protobuf:"bytes,4,opt,name=health_check,json=healthCheck,proto3" json:"health_check,omitempty"`
 	// What to do when no backend is healthy: "keep" (the default) or "refuse".
-	AllUnhealthy  string `protobuf:"bytes,5,opt,name=all_unhealthy,json=allUnhealthy,proto3" json:"all_unhealthy,omitempty"`
+	AllUnhealthy string `protobuf:"bytes,5,opt,name=all_unhealthy,json=allUnhealthy,proto3" json:"all_unhealthy,omitempty"`
+	// "none" (the default), or "client": all new connections of a client's address go to one backend.
+	Affinity string `protobuf:"bytes,6,opt,name=affinity,proto3" json:"affinity,omitempty"`
+	// How long muxes and hosts remember a silent flow. Left out: 2m for UDP; for TCP what RFC 5382 asks.
+	IdleTimeout   *durationpb.Duration `protobuf:"bytes,7,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -205,12 +238,26 @@ func (x *Endpoint) GetAllUnhealthy() string {
 	return ""
 }
 
+func (x *Endpoint) GetAffinity() string {
+	if x != nil {
+		return x.Affinity
+	}
+	return ""
+}
+
+func (x *Endpoint) GetIdleTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.IdleTimeout
+	}
+	return nil
+}
+
 // One (address, port) that serves an endpoint.
 type Backend struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The DIP, of the VIP's family.
 	Address string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
-	// 1 to 65535.
+	// 1 to 65535; 0 with an endpoint of all ports only.
 	Port uint32 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
 	// The host that the backend lives on: its name, or one of its addresses.
 	Host string `protobuf:"bytes,3,opt,name=host,proto3" json:"host,omitempty"`
@@ -488,10 +535,15 @@ type BackendStatus struct {
 	// Why the last check failed, or empty.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Buckets of the endpoint's table that name this backend, of all.
-	Buckets       uint32 `protobuf:"varint,4,opt,name=buckets,proto3" json:"buckets,omitempty"`
-	BucketsTotal  uint32 `protobuf:"varint,5,opt,name=buckets_total,json=bucketsTotal,proto3" json:"buckets_total,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Buckets      uint32 `protobuf:"varint,4,opt,name=buckets,proto3" json:"buckets,omitempty"`
+	BucketsTotal uint32 `protobuf:"varint,5,opt,name=buckets_total,json=bucketsTotal,proto3" json:"buckets_total,omitempty"`
+	// Buckets that moved away lately; hosts hand connections of theirs back until the last has ended.
+	BucketsCeded uint32 `protobuf:"varint,6,opt,name=buckets_ceded,json=bucketsCeded,proto3" json:"buckets_ceded,omitempty"`
+	// Connections that its host remembers, and those of them that carry no cookie.
+	Sessions              uint64 `protobuf:"varint,7,opt,name=sessions,proto3" json:"sessions,omitempty"`
+	SessionsWithoutCookie uint64 `protobuf:"varint,8,opt,name=sessions_without_cookie,json=sessionsWithoutCookie,proto3" json:"sessions_without_cookie,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *BackendStatus) Reset() {
@@ -555,6 +607,27 @@ func (x *BackendStatus) GetBuckets() uint32 {
 func (x *BackendStatus) GetBucketsTotal() uint32 {
 	if x != nil {
 		return x.BucketsTotal
+	}
+	return 0
+}
+
+func (x *BackendStatus) GetBucketsCeded() uint32 {
+	if x != nil {
+		return x.BucketsCeded
+	}
+	return 0
+}
+
+func (x *BackendStatus) GetSessions() uint64 {
+	if x != nil {
+		return x.Sessions
+	}
+	return 0
+}
+
+func (x *BackendStatus) GetSessionsWithoutCookie() uint64 {
+	if x != nil {
+		return x.SessionsWithoutCookie
 	}
 	return 0
 }
@@ -1230,11 +1303,365 @@ func (x *EndpointKey) GetPort() uint32 {
 	return 0
 }
 
+// What a mux's program did with a packet.
+type PacketExplanation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "forward_cookie", "drop_no_backend", ...: the names of the mux's counters.
+	Verdict string `protobuf:"bytes,1,opt,name=verdict,proto3" json:"verdict,omitempty"`
+	// "pass", "drop", "transmit" or "punt": what became of the frame.
+	Action string `protobuf:"bytes,2,opt,name=action,proto3" json:"action,omitempty"`
+	// What chose the backend: "cookie", "flow table", "bucket" or empty.
+	Layer string `protobuf:"bytes,3,opt,name=layer,proto3" json:"layer,omitempty"`
+	// Left out: the packet is for no endpoint.
+	Endpoint *EndpointKey `protobuf:"bytes,4,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	// Name of the VIP.
+	Vip string `protobuf:"bytes,5,opt,name=vip,proto3" json:"vip,omitempty"`
+	// Of the flow, with the pool's key.
+	Hash    uint64 `protobuf:"varint,6,opt,name=hash,proto3" json:"hash,omitempty"`
+	Bucket  uint32 `protobuf:"varint,7,opt,name=bucket,proto3" json:"bucket,omitempty"`
+	Buckets uint32 `protobuf:"varint,8,opt,name=buckets,proto3" json:"buckets,omitempty"`
+	// The chosen backend, and the one that the bucket named before, if the packet says so.
+	Slot         uint32 `protobuf:"varint,9,opt,name=slot,proto3" json:"slot,omitempty"`
+	PreviousSlot uint32 `protobuf:"varint,10,opt,name=previous_slot,json=previousSlot,proto3" json:"previous_slot,omitempty"`
+	// Address and port of the chosen backend, and its tunnel.
+	Backend     string `protobuf:"bytes,11,opt,name=backend,proto3" json:"backend,omitempty"`
+	BackendPort uint32 `protobuf:"varint,12,opt,name=backend_port,json=backendPort,proto3" json:"backend_port,omitempty"`
+	Tunnel      string `protobuf:"bytes,13,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
+	// The frame as it leaves the program.
+	Frame []byte `protobuf:"bytes,14,opt,name=frame,proto3" json:"frame,omitempty"`
+	// The mux's generation.
+	Generation uint64 `protobuf:"varint,15,opt,name=generation,proto3" json:"generation,omitempty"`
+	// The steps of the decision, one line each, in order.
+	Steps         []string `protobuf:"bytes,16,rep,name=steps,proto3" json:"steps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PacketExplanation) Reset() {
+	*x = PacketExplanation{}
+	mi := &file_v1_resource_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PacketExplanation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PacketExplanation) ProtoMessage() {}
+
+func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PacketExplanation.ProtoReflect.Descriptor instead.
+func (*PacketExplanation) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *PacketExplanation) GetVerdict() string {
+	if x != nil {
+		return x.Verdict
+	}
+	return ""
+}
+
+func (x *PacketExplanation) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *PacketExplanation) GetLayer() string {
+	if x != nil {
+		return x.Layer
+	}
+	return ""
+}
+
+func (x *PacketExplanation) GetEndpoint() *EndpointKey {
+	if x != nil {
+		return x.Endpoint
+	}
+	return nil
+}
+
+func (x *PacketExplanation) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *PacketExplanation) GetHash() uint64 {
+	if x != nil {
+		return x.Hash
+	}
+	return 0
+}
+
+func (x *PacketExplanation) GetBucket() uint32 {
+	if x != nil {
+		return x.Bucket
+	}
+	return 0
+}
+
+func (x *PacketExplanation) GetBuckets() uint32 {
+	if x != nil {
+		return x.Buckets
+	}
+	return 0
+}
+
+func (x *PacketExplanation) GetSlot() uint32 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
+func (x *PacketExplanation) GetPreviousSlot() uint32 {
+	if x != nil {
+		return x.PreviousSlot
+	}
+	return 0
+}
+
+func (x *PacketExplanation) GetBackend() string {
+	if x != nil {
+		return x.Backend
+	}
+	return ""
+}
+
+func (x *PacketExplanation) GetBackendPort() uint32 {
+	if x != nil {
+		return x.BackendPort
+	}
+	return 0
+}
+
+func (x *PacketExplanation) GetTunnel() string {
+	if x != nil {
+		return x.Tunnel
+	}
+	return ""
+}
+
+func (x *PacketExplanation) GetFrame() []byte {
+	if x != nil {
+		return x.Frame
+	}
+	return nil
+}
+
+func (x *PacketExplanation) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *PacketExplanation) GetSteps() []string {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+// Which packets to capture: those that fit all that is said.
+type CaptureFilter struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The client's address or prefix.
+	Client     string `protobuf:"bytes,1,opt,name=client,proto3" json:"client,omitempty"`
+	ClientPort uint32 `protobuf:"varint,2,opt,name=client_port,json=clientPort,proto3" json:"client_port,omitempty"`
+	Vip        string `protobuf:"bytes,3,opt,name=vip,proto3" json:"vip,omitempty"`
+	// Of the endpoint.
+	Port uint32 `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
+	// "TCP", "UDP" or "ICMP".
+	Protocol string `protobuf:"bytes,5,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	// Name of a verdict, or what it begins with: "drop".
+	Verdict       string `protobuf:"bytes,6,opt,name=verdict,proto3" json:"verdict,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CaptureFilter) Reset() {
+	*x = CaptureFilter{}
+	mi := &file_v1_resource_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CaptureFilter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CaptureFilter) ProtoMessage() {}
+
+func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CaptureFilter.ProtoReflect.Descriptor instead.
+func (*CaptureFilter) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *CaptureFilter) GetClient() string {
+	if x != nil {
+		return x.Client
+	}
+	return ""
+}
+
+func (x *CaptureFilter) GetClientPort() uint32 {
+	if x != nil {
+		return x.ClientPort
+	}
+	return 0
+}
+
+func (x *CaptureFilter) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *CaptureFilter) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *CaptureFilter) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
+func (x *CaptureFilter) GetVerdict() string {
+	if x != nil {
+		return x.Verdict
+	}
+	return ""
+}
+
+// A packet that passed a mux.
+type CapturedPacket struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Time  *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
+	// "in" or "out".
+	Direction string `protobuf:"bytes,2,opt,name=direction,proto3" json:"direction,omitempty"`
+	// Its first bytes, from the Ethernet header on, and how many there were.
+	Frame  []byte `protobuf:"bytes,3,opt,name=frame,proto3" json:"frame,omitempty"`
+	Length uint32 `protobuf:"varint,4,opt,name=length,proto3" json:"length,omitempty"`
+	// Of the packet: the same on the way in and out.
+	Verdict string `protobuf:"bytes,5,opt,name=verdict,proto3" json:"verdict,omitempty"`
+	// What a person wants to know besides: layer, bucket, slot.
+	Comment       string `protobuf:"bytes,6,opt,name=comment,proto3" json:"comment,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CapturedPacket) Reset() {
+	*x = CapturedPacket{}
+	mi := &file_v1_resource_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CapturedPacket) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CapturedPacket) ProtoMessage() {}
+
+func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CapturedPacket.ProtoReflect.Descriptor instead.
+func (*CapturedPacket) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *CapturedPacket) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *CapturedPacket) GetDirection() string {
+	if x != nil {
+		return x.Direction
+	}
+	return ""
+}
+
+func (x *CapturedPacket) GetFrame() []byte {
+	if x != nil {
+		return x.Frame
+	}
+	return nil
+}
+
+func (x *CapturedPacket) GetLength() uint32 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
+func (x *CapturedPacket) GetVerdict() string {
+	if x != nil {
+		return x.Verdict
+	}
+	return ""
+}
+
+func (x *CapturedPacket) GetComment() string {
+	if x != nil {
+		return x.Comment
+	}
+	return ""
+}
+
 var File_v1_resource_proto protoreflect.FileDescriptor
 
 const file_v1_resource_proto_rawDesc = "" +
 	"\n" +
-	"\x11v1/resource.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc0\x02\n" +
+	"\x11v1/resource.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x95\x03\n" +
 	"\x03VIP\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x120\n" +
@@ -1242,16 +1669,23 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\aaddress\x18\x04 \x01(\tR\aaddress\x12/\n" +
 	"\tendpoints\x18\x05 \x03(\v2\x11.weir.v1.EndpointR\tendpoints\x12)\n" +
 	"\x10resource_version\x18\x06 \x01(\x04R\x0fresourceVersion\x12*\n" +
-	"\x06status\x18\a \x01(\v2\x12.weir.v1.VIPStatusR\x06status\x1a9\n" +
+	"\x06status\x18\a \x01(\v2\x12.weir.v1.VIPStatusR\x06status\x12 \n" +
+	"\vconsistency\x18\b \x01(\tR\vconsistency\x12\x12\n" +
+	"\x04ping\x18\t \x01(\tR\x04ping\x12\x1d\n" +
+	"\n" +
+	"flow_limit\x18\n" +
+	" \x01(\rR\tflowLimit\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc6\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa0\x02\n" +
 	"\bEndpoint\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\tR\bprotocol\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12,\n" +
 	"\bbackends\x18\x03 \x03(\v2\x10.weir.v1.BackendR\bbackends\x127\n" +
 	"\fhealth_check\x18\x04 \x01(\v2\x14.weir.v1.HealthCheckR\vhealthCheck\x12#\n" +
-	"\rall_unhealthy\x18\x05 \x01(\tR\fallUnhealthy\"\xbb\x01\n" +
+	"\rall_unhealthy\x18\x05 \x01(\tR\fallUnhealthy\x12\x1a\n" +
+	"\baffinity\x18\x06 \x01(\tR\baffinity\x12<\n" +
+	"\fidle_timeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\"\xbb\x01\n" +
 	"\aBackend\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12\x12\n" +
@@ -1278,13 +1712,16 @@ const file_v1_resource_proto_rawDesc = "" +
 	"muxesTotal\x12\x1e\n" +
 	"\n" +
 	"rejections\x18\x04 \x03(\tR\n" +
-	"rejections\"\x92\x01\n" +
+	"rejections\"\x8b\x02\n" +
 	"\rBackendStatus\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x16\n" +
 	"\x06health\x18\x02 \x01(\tR\x06health\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
 	"\abuckets\x18\x04 \x01(\rR\abuckets\x12#\n" +
-	"\rbuckets_total\x18\x05 \x01(\rR\fbucketsTotal\"\x93\x01\n" +
+	"\rbuckets_total\x18\x05 \x01(\rR\fbucketsTotal\x12#\n" +
+	"\rbuckets_ceded\x18\x06 \x01(\rR\fbucketsCeded\x12\x1a\n" +
+	"\bsessions\x18\a \x01(\x04R\bsessions\x126\n" +
+	"\x17sessions_without_cookie\x18\b \x01(\x04R\x15sessionsWithoutCookie\"\x93\x01\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1c\n" +
@@ -1339,7 +1776,42 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\vEndpointKey\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x1a\n" +
 	"\bprotocol\x18\x02 \x01(\tR\bprotocol\x12\x12\n" +
-	"\x04port\x18\x03 \x01(\rR\x04portB&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
+	"\x04port\x18\x03 \x01(\rR\x04port\"\xbf\x03\n" +
+	"\x11PacketExplanation\x12\x18\n" +
+	"\averdict\x18\x01 \x01(\tR\averdict\x12\x16\n" +
+	"\x06action\x18\x02 \x01(\tR\x06action\x12\x14\n" +
+	"\x05layer\x18\x03 \x01(\tR\x05layer\x120\n" +
+	"\bendpoint\x18\x04 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x10\n" +
+	"\x03vip\x18\x05 \x01(\tR\x03vip\x12\x12\n" +
+	"\x04hash\x18\x06 \x01(\x04R\x04hash\x12\x16\n" +
+	"\x06bucket\x18\a \x01(\rR\x06bucket\x12\x18\n" +
+	"\abuckets\x18\b \x01(\rR\abuckets\x12\x12\n" +
+	"\x04slot\x18\t \x01(\rR\x04slot\x12#\n" +
+	"\rprevious_slot\x18\n" +
+	" \x01(\rR\fpreviousSlot\x12\x18\n" +
+	"\abackend\x18\v \x01(\tR\abackend\x12!\n" +
+	"\fbackend_port\x18\f \x01(\rR\vbackendPort\x12\x16\n" +
+	"\x06tunnel\x18\r \x01(\tR\x06tunnel\x12\x14\n" +
+	"\x05frame\x18\x0e \x01(\fR\x05frame\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x0f \x01(\x04R\n" +
+	"generation\x12\x14\n" +
+	"\x05steps\x18\x10 \x03(\tR\x05steps\"\xa4\x01\n" +
+	"\rCaptureFilter\x12\x16\n" +
+	"\x06client\x18\x01 \x01(\tR\x06client\x12\x1f\n" +
+	"\vclient_port\x18\x02 \x01(\rR\n" +
+	"clientPort\x12\x10\n" +
+	"\x03vip\x18\x03 \x01(\tR\x03vip\x12\x12\n" +
+	"\x04port\x18\x04 \x01(\rR\x04port\x12\x1a\n" +
+	"\bprotocol\x18\x05 \x01(\tR\bprotocol\x12\x18\n" +
+	"\averdict\x18\x06 \x01(\tR\averdict\"\xc0\x01\n" +
+	"\x0eCapturedPacket\x12.\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1c\n" +
+	"\tdirection\x18\x02 \x01(\tR\tdirection\x12\x14\n" +
+	"\x05frame\x18\x03 \x01(\fR\x05frame\x12\x16\n" +
+	"\x06length\x18\x04 \x01(\rR\x06length\x12\x18\n" +
+	"\averdict\x18\x05 \x01(\tR\averdict\x12\x18\n" +
+	"\acomment\x18\x06 \x01(\tR\acommentB&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
 
 var (
 	file_v1_resource_proto_rawDescOnce sync.Once
@@ -1353,7 +1825,7 @@ func file_v1_resource_proto_rawDescGZIP() []byte {
 	return file_v1_resource_proto_rawDescData
 }
 
-var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_v1_resource_proto_goTypes = []any{
 	(*VIP)(nil),                   // 0: weir.v1.VIP
 	(*Endpoint)(nil),              // 1: weir.v1.Endpoint
@@ -1370,35 +1842,41 @@ var file_v1_resource_proto_goTypes = []any{
 	(*NamedCounter)(nil),          // 12: weir.v1.NamedCounter
 	(*EndpointCounter)(nil),       // 13: weir.v1.EndpointCounter
 	(*EndpointKey)(nil),           // 14: weir.v1.EndpointKey
-	nil,                           // 15: weir.v1.VIP.LabelsEntry
-	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
+	(*PacketExplanation)(nil),     // 15: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),         // 16: weir.v1.CaptureFilter
+	(*CapturedPacket)(nil),        // 17: weir.v1.CapturedPacket
+	nil,                           // 18: weir.v1.VIP.LabelsEntry
+	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
 }
 var file_v1_resource_proto_depIdxs = []int32{
-	15, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
+	18, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
 	1,  // 1: weir.v1.VIP.endpoints:type_name -> weir.v1.Endpoint
 	4,  // 2: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
 	2,  // 3: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
 	3,  // 4: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
-	5,  // 5: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
-	16, // 6: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	16, // 7: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
-	7,  // 8: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
-	17, // 9: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
-	8,  // 10: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
-	9,  // 11: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
-	11, // 12: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
-	10, // 13: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
-	12, // 14: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
-	13, // 15: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
-	17, // 16: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
-	12, // 17: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
-	14, // 18: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
-	19, // [19:19] is the sub-list for method output_type
-	19, // [19:19] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	19, // 5: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
+	5,  // 6: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
+	19, // 7: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	19, // 8: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	7,  // 9: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
+	20, // 10: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
+	8,  // 11: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
+	9,  // 12: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
+	11, // 13: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
+	10, // 14: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
+	12, // 15: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
+	13, // 16: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
+	20, // 17: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
+	12, // 18: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
+	14, // 19: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
+	14, // 20: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
+	20, // 21: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }
@@ -1413,7 +1891,7 @@ func file_v1_resource_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_resource_proto_rawDesc), len(file_v1_resource_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   16,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

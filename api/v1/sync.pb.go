@@ -12,6 +12,7 @@ package weirv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -95,7 +96,12 @@ type SyncMuxResponse struct {
 	Endpoints []*MuxEndpoint `protobuf:"bytes,3,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
 	Removed   []*EndpointKey `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
 	// The pool's secret, 40 bytes; only in a snapshot.
-	HashKey       []byte `protobuf:"bytes,5,opt,name=hash_key,json=hashKey,proto3" json:"hash_key,omitempty"`
+	HashKey []byte `protobuf:"bytes,5,opt,name=hash_key,json=hashKey,proto3" json:"hash_key,omitempty"`
+	// All muxes of the pool that are connected, by name, every time.
+	Pool []*PoolMember `protobuf:"bytes,6,rep,name=pool,proto3" json:"pool,omitempty"`
+	// Something to look at for an operator. A message may hold tasks alone, and leads to the generation
+	// before it then.
+	Tasks         []*MuxTask `protobuf:"bytes,7,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -165,21 +171,471 @@ func (x *SyncMuxResponse) GetHashKey() []byte {
 	return nil
 }
 
+func (x *SyncMuxResponse) GetPool() []*PoolMember {
+	if x != nil {
+		return x.Pool
+	}
+	return nil
+}
+
+func (x *SyncMuxResponse) GetTasks() []*MuxTask {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+// A mux of the pool, as the others know it.
+type PoolMember struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Outer source addresses and prefixes.
+	Addresses     []string `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolMember) Reset() {
+	*x = PoolMember{}
+	mi := &file_v1_sync_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolMember) ProtoMessage() {}
+
+func (x *PoolMember) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolMember.ProtoReflect.Descriptor instead.
+func (*PoolMember) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PoolMember) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PoolMember) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+// What an operator asks of a mux, by way of the manager.
+type MuxTask struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unique among the manager's tasks.
+	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Types that are valid to be assigned to Task:
+	//
+	//	*MuxTask_Explain
+	//	*MuxTask_Capture
+	//	*MuxTask_Cancel
+	Task          isMuxTask_Task `protobuf_oneof:"task"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MuxTask) Reset() {
+	*x = MuxTask{}
+	mi := &file_v1_sync_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MuxTask) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MuxTask) ProtoMessage() {}
+
+func (x *MuxTask) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MuxTask.ProtoReflect.Descriptor instead.
+func (*MuxTask) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *MuxTask) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *MuxTask) GetTask() isMuxTask_Task {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
+func (x *MuxTask) GetExplain() *ExplainPacketTask {
+	if x != nil {
+		if x, ok := x.Task.(*MuxTask_Explain); ok {
+			return x.Explain
+		}
+	}
+	return nil
+}
+
+func (x *MuxTask) GetCapture() *CaptureTask {
+	if x != nil {
+		if x, ok := x.Task.(*MuxTask_Capture); ok {
+			return x.Capture
+		}
+	}
+	return nil
+}
+
+func (x *MuxTask) GetCancel() bool {
+	if x != nil {
+		if x, ok := x.Task.(*MuxTask_Cancel); ok {
+			return x.Cancel
+		}
+	}
+	return false
+}
+
+type isMuxTask_Task interface {
+	isMuxTask_Task()
+}
+
+type MuxTask_Explain struct {
+	Explain *ExplainPacketTask `protobuf:"bytes,2,opt,name=explain,proto3,oneof"`
+}
+
+type MuxTask_Capture struct {
+	Capture *CaptureTask `protobuf:"bytes,3,opt,name=capture,proto3,oneof"`
+}
+
+type MuxTask_Cancel struct {
+	// Ends the task of this id.
+	Cancel bool `protobuf:"varint,4,opt,name=cancel,proto3,oneof"`
+}
+
+func (*MuxTask_Explain) isMuxTask_Task() {}
+
+func (*MuxTask_Capture) isMuxTask_Task() {}
+
+func (*MuxTask_Cancel) isMuxTask_Task() {}
+
+// Runs a frame through the mux's program without sending it.
+type ExplainPacketTask struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// From the Ethernet header on.
+	Frame         []byte `protobuf:"bytes,1,opt,name=frame,proto3" json:"frame,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainPacketTask) Reset() {
+	*x = ExplainPacketTask{}
+	mi := &file_v1_sync_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainPacketTask) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainPacketTask) ProtoMessage() {}
+
+func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainPacketTask.ProtoReflect.Descriptor instead.
+func (*ExplainPacketTask) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ExplainPacketTask) GetFrame() []byte {
+	if x != nil {
+		return x.Frame
+	}
+	return nil
+}
+
+// Copies packets on their way in and out.
+type CaptureTask struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Filter *CaptureFilter         `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Ends after so many packets. Left out: 1000.
+	Count uint32 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	// Ends after so long. Left out: 10s.
+	Duration *durationpb.Duration `protobuf:"bytes,3,opt,name=duration,proto3" json:"duration,omitempty"`
+	// Bytes of each packet at most. Left out: 256.
+	SnapLength    uint32 `protobuf:"varint,4,opt,name=snap_length,json=snapLength,proto3" json:"snap_length,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CaptureTask) Reset() {
+	*x = CaptureTask{}
+	mi := &file_v1_sync_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CaptureTask) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CaptureTask) ProtoMessage() {}
+
+func (x *CaptureTask) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CaptureTask.ProtoReflect.Descriptor instead.
+func (*CaptureTask) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *CaptureTask) GetFilter() *CaptureFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+func (x *CaptureTask) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *CaptureTask) GetDuration() *durationpb.Duration {
+	if x != nil {
+		return x.Duration
+	}
+	return nil
+}
+
+func (x *CaptureTask) GetSnapLength() uint32 {
+	if x != nil {
+		return x.SnapLength
+	}
+	return 0
+}
+
+type AnswerTaskRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Id    uint64                 `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
+	// Of an explain task.
+	Explanation *PacketExplanation `protobuf:"bytes,3,opt,name=explanation,proto3" json:"explanation,omitempty"`
+	// Of a capture, as they come.
+	Packets []*CapturedPacket `protobuf:"bytes,4,rep,name=packets,proto3" json:"packets,omitempty"`
+	// Packets that the filter chose and the buffer had no room for, so far.
+	Lost uint64 `protobuf:"varint,5,opt,name=lost,proto3" json:"lost,omitempty"`
+	// Nothing more will come.
+	Done bool `protobuf:"varint,6,opt,name=done,proto3" json:"done,omitempty"`
+	// Why the task failed, or empty.
+	Error         string `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnswerTaskRequest) Reset() {
+	*x = AnswerTaskRequest{}
+	mi := &file_v1_sync_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnswerTaskRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnswerTaskRequest) ProtoMessage() {}
+
+func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnswerTaskRequest.ProtoReflect.Descriptor instead.
+func (*AnswerTaskRequest) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *AnswerTaskRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AnswerTaskRequest) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *AnswerTaskRequest) GetExplanation() *PacketExplanation {
+	if x != nil {
+		return x.Explanation
+	}
+	return nil
+}
+
+func (x *AnswerTaskRequest) GetPackets() []*CapturedPacket {
+	if x != nil {
+		return x.Packets
+	}
+	return nil
+}
+
+func (x *AnswerTaskRequest) GetLost() uint64 {
+	if x != nil {
+		return x.Lost
+	}
+	return 0
+}
+
+func (x *AnswerTaskRequest) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+func (x *AnswerTaskRequest) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+type AnswerTaskResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Nobody waits for the answer any more.
+	Gone          bool `protobuf:"varint,1,opt,name=gone,proto3" json:"gone,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnswerTaskResponse) Reset() {
+	*x = AnswerTaskResponse{}
+	mi := &file_v1_sync_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnswerTaskResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnswerTaskResponse) ProtoMessage() {}
+
+func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnswerTaskResponse.ProtoReflect.Descriptor instead.
+func (*AnswerTaskResponse) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *AnswerTaskResponse) GetGone() bool {
+	if x != nil {
+		return x.Gone
+	}
+	return false
+}
+
 // An endpoint as a mux runs it.
 type MuxEndpoint struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Endpoint *EndpointKey           `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
 	Tenant   string                 `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	// Slot by bucket; a power of two of them, or none.
-	Buckets       []uint32      `protobuf:"varint,3,rep,packed,name=buckets,proto3" json:"buckets,omitempty"`
-	Backends      []*MuxBackend `protobuf:"bytes,4,rep,name=backends,proto3" json:"backends,omitempty"`
+	Buckets  []uint32      `protobuf:"varint,3,rep,packed,name=buckets,proto3" json:"buckets,omitempty"`
+	Backends []*MuxBackend `protobuf:"bytes,4,rep,name=backends,proto3" json:"backends,omitempty"`
+	// By bucket, the slot that it named before, while connections from then may live; 0: none. Empty
+	// when there is none at all.
+	Previous []uint32 `protobuf:"varint,5,rep,packed,name=previous,proto3" json:"previous,omitempty"`
+	// "off", "settling" (the flow table is asked first) or "on".
+	Cookies string `protobuf:"bytes,6,opt,name=cookies,proto3" json:"cookies,omitempty"`
+	// Hash the client's address without its port.
+	Affinity bool `protobuf:"varint,7,opt,name=affinity,proto3" json:"affinity,omitempty"`
+	// How long a silent flow is remembered.
+	IdleTimeout *durationpb.Duration `protobuf:"bytes,8,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	// Of the VIP, the same in all its endpoints: answer echo requests, and how many flows to remember at
+	// most (0: the mux's own share).
+	Ping          bool   `protobuf:"varint,9,opt,name=ping,proto3" json:"ping,omitempty"`
+	FlowLimit     uint32 `protobuf:"varint,10,opt,name=flow_limit,json=flowLimit,proto3" json:"flow_limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MuxEndpoint) Reset() {
 	*x = MuxEndpoint{}
-	mi := &file_v1_sync_proto_msgTypes[2]
+	mi := &file_v1_sync_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -191,7 +647,7 @@ func (x *MuxEndpoint) String() string {
 func (*MuxEndpoint) ProtoMessage() {}
 
 func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[2]
+	mi := &file_v1_sync_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -204,7 +660,7 @@ func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEndpoint.ProtoReflect.Descriptor instead.
 func (*MuxEndpoint) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{2}
+	return file_v1_sync_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *MuxEndpoint) GetEndpoint() *EndpointKey {
@@ -235,6 +691,48 @@ func (x *MuxEndpoint) GetBackends() []*MuxBackend {
 	return nil
 }
 
+func (x *MuxEndpoint) GetPrevious() []uint32 {
+	if x != nil {
+		return x.Previous
+	}
+	return nil
+}
+
+func (x *MuxEndpoint) GetCookies() string {
+	if x != nil {
+		return x.Cookies
+	}
+	return ""
+}
+
+func (x *MuxEndpoint) GetAffinity() bool {
+	if x != nil {
+		return x.Affinity
+	}
+	return false
+}
+
+func (x *MuxEndpoint) GetIdleTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.IdleTimeout
+	}
+	return nil
+}
+
+func (x *MuxEndpoint) GetPing() bool {
+	if x != nil {
+		return x.Ping
+	}
+	return false
+}
+
+func (x *MuxEndpoint) GetFlowLimit() uint32 {
+	if x != nil {
+		return x.FlowLimit
+	}
+	return 0
+}
+
 // A backend as a mux runs it.
 type MuxBackend struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -253,7 +751,7 @@ type MuxBackend struct {
 
 func (x *MuxBackend) Reset() {
 	*x = MuxBackend{}
-	mi := &file_v1_sync_proto_msgTypes[3]
+	mi := &file_v1_sync_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -265,7 +763,7 @@ func (x *MuxBackend) String() string {
 func (*MuxBackend) ProtoMessage() {}
 
 func (x *MuxBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[3]
+	mi := &file_v1_sync_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -278,7 +776,7 @@ func (x *MuxBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxBackend.ProtoReflect.Descriptor instead.
 func (*MuxBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{3}
+	return file_v1_sync_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *MuxBackend) GetSlot() uint32 {
@@ -328,7 +826,7 @@ type SyncHostRequest struct {
 
 func (x *SyncHostRequest) Reset() {
 	*x = SyncHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[4]
+	mi := &file_v1_sync_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -340,7 +838,7 @@ func (x *SyncHostRequest) String() string {
 func (*SyncHostRequest) ProtoMessage() {}
 
 func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[4]
+	mi := &file_v1_sync_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -353,7 +851,7 @@ func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostRequest.ProtoReflect.Descriptor instead.
 func (*SyncHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{4}
+	return file_v1_sync_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SyncHostRequest) GetName() string {
@@ -386,15 +884,17 @@ type SyncHostResponse struct {
 	// New or changed, whole.
 	Backends []*HostBackend    `protobuf:"bytes,3,rep,name=backends,proto3" json:"backends,omitempty"`
 	Removed  []*HostBackendKey `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
-	// Outer sources to accept: all muxes, every time.
-	Muxes         []string `protobuf:"bytes,5,rep,name=muxes,proto3" json:"muxes,omitempty"`
+	// Outer sources to accept, addresses and prefixes: all muxes, every time.
+	Muxes []string `protobuf:"bytes,5,rep,name=muxes,proto3" json:"muxes,omitempty"`
+	// The pool's secret, 40 bytes; only in a snapshot.
+	HashKey       []byte `protobuf:"bytes,6,opt,name=hash_key,json=hashKey,proto3" json:"hash_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SyncHostResponse) Reset() {
 	*x = SyncHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[5]
+	mi := &file_v1_sync_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -406,7 +906,7 @@ func (x *SyncHostResponse) String() string {
 func (*SyncHostResponse) ProtoMessage() {}
 
 func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[5]
+	mi := &file_v1_sync_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -419,7 +919,7 @@ func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostResponse.ProtoReflect.Descriptor instead.
 func (*SyncHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{5}
+	return file_v1_sync_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SyncHostResponse) GetGeneration() uint64 {
@@ -457,6 +957,13 @@ func (x *SyncHostResponse) GetMuxes() []string {
 	return nil
 }
 
+func (x *SyncHostResponse) GetHashKey() []byte {
+	if x != nil {
+		return x.HashKey
+	}
+	return nil
+}
+
 // A backend as its host runs it.
 type HostBackend struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -467,14 +974,27 @@ type HostBackend struct {
 	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
 	Port    uint32 `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
 	// Left out: not checked.
-	HealthCheck   *HealthCheck `protobuf:"bytes,5,opt,name=health_check,json=healthCheck,proto3" json:"health_check,omitempty"`
+	HealthCheck *HealthCheck `protobuf:"bytes,5,opt,name=health_check,json=healthCheck,proto3" json:"health_check,omitempty"`
+	// Number of the backend in its endpoint: its cookie.
+	Slot uint32 `protobuf:"varint,6,opt,name=slot,proto3" json:"slot,omitempty"`
+	// Write cookies into the timestamps of new connections.
+	Cookies bool `protobuf:"varint,7,opt,name=cookies,proto3" json:"cookies,omitempty"`
+	// Number of the endpoint's buckets, and those that this backend had lately and others have now.
+	Buckets uint32   `protobuf:"varint,8,opt,name=buckets,proto3" json:"buckets,omitempty"`
+	Ceded   []uint32 `protobuf:"varint,9,rep,packed,name=ceded,proto3" json:"ceded,omitempty"`
+	// Tunnels of other backends of the endpoint that may hand connections to this one, or back.
+	Peers []string `protobuf:"bytes,10,rep,name=peers,proto3" json:"peers,omitempty"`
+	// Hash the client's address without its port.
+	Affinity bool `protobuf:"varint,11,opt,name=affinity,proto3" json:"affinity,omitempty"`
+	// How long a silent flow is remembered.
+	IdleTimeout   *durationpb.Duration `protobuf:"bytes,12,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HostBackend) Reset() {
 	*x = HostBackend{}
-	mi := &file_v1_sync_proto_msgTypes[6]
+	mi := &file_v1_sync_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -486,7 +1006,7 @@ func (x *HostBackend) String() string {
 func (*HostBackend) ProtoMessage() {}
 
 func (x *HostBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[6]
+	mi := &file_v1_sync_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -499,7 +1019,7 @@ func (x *HostBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackend.ProtoReflect.Descriptor instead.
 func (*HostBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{6}
+	return file_v1_sync_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *HostBackend) GetEndpoint() *EndpointKey {
@@ -537,6 +1057,55 @@ func (x *HostBackend) GetHealthCheck() *HealthCheck {
 	return nil
 }
 
+func (x *HostBackend) GetSlot() uint32 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
+func (x *HostBackend) GetCookies() bool {
+	if x != nil {
+		return x.Cookies
+	}
+	return false
+}
+
+func (x *HostBackend) GetBuckets() uint32 {
+	if x != nil {
+		return x.Buckets
+	}
+	return 0
+}
+
+func (x *HostBackend) GetCeded() []uint32 {
+	if x != nil {
+		return x.Ceded
+	}
+	return nil
+}
+
+func (x *HostBackend) GetPeers() []string {
+	if x != nil {
+		return x.Peers
+	}
+	return nil
+}
+
+func (x *HostBackend) GetAffinity() bool {
+	if x != nil {
+		return x.Affinity
+	}
+	return false
+}
+
+func (x *HostBackend) GetIdleTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.IdleTimeout
+	}
+	return nil
+}
+
 // Names a HostBackend on its host.
 type HostBackendKey struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -548,7 +1117,7 @@ type HostBackendKey struct {
 
 func (x *HostBackendKey) Reset() {
 	*x = HostBackendKey{}
-	mi := &file_v1_sync_proto_msgTypes[7]
+	mi := &file_v1_sync_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -560,7 +1129,7 @@ func (x *HostBackendKey) String() string {
 func (*HostBackendKey) ProtoMessage() {}
 
 func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[7]
+	mi := &file_v1_sync_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -573,7 +1142,7 @@ func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackendKey.ProtoReflect.Descriptor instead.
 func (*HostBackendKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{7}
+	return file_v1_sync_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HostBackendKey) GetEndpoint() *EndpointKey {
@@ -604,7 +1173,7 @@ type ReportMuxRequest struct {
 
 func (x *ReportMuxRequest) Reset() {
 	*x = ReportMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[8]
+	mi := &file_v1_sync_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -616,7 +1185,7 @@ func (x *ReportMuxRequest) String() string {
 func (*ReportMuxRequest) ProtoMessage() {}
 
 func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[8]
+	mi := &file_v1_sync_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -629,7 +1198,7 @@ func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxRequest.ProtoReflect.Descriptor instead.
 func (*ReportMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{8}
+	return file_v1_sync_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReportMuxRequest) GetName() string {
@@ -668,7 +1237,7 @@ type ReportMuxResponse struct {
 
 func (x *ReportMuxResponse) Reset() {
 	*x = ReportMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[9]
+	mi := &file_v1_sync_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -680,7 +1249,7 @@ func (x *ReportMuxResponse) String() string {
 func (*ReportMuxResponse) ProtoMessage() {}
 
 func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[9]
+	mi := &file_v1_sync_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -693,7 +1262,7 @@ func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxResponse.ProtoReflect.Descriptor instead.
 func (*ReportMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{9}
+	return file_v1_sync_proto_rawDescGZIP(), []int{15}
 }
 
 type ReportHostRequest struct {
@@ -706,14 +1275,18 @@ type ReportHostRequest struct {
 	Status    *HostStatus `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
 	// Those that changed since the last report that was answered; all in a stream's first, and now and
 	// then.
-	Health        []*BackendHealth `protobuf:"bytes,5,rep,name=health,proto3" json:"health,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Health []*BackendHealth `protobuf:"bytes,5,rep,name=health,proto3" json:"health,omitempty"`
+	// Of all backends that have connections or ceded buckets, every few seconds; else left out.
+	Sessions []*BackendSessions `protobuf:"bytes,6,rep,name=sessions,proto3" json:"sessions,omitempty"`
+	// The report counts sessions: what sessions leaves out has none.
+	SessionsCounted bool `protobuf:"varint,7,opt,name=sessions_counted,json=sessionsCounted,proto3" json:"sessions_counted,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ReportHostRequest) Reset() {
 	*x = ReportHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[10]
+	mi := &file_v1_sync_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -725,7 +1298,7 @@ func (x *ReportHostRequest) String() string {
 func (*ReportHostRequest) ProtoMessage() {}
 
 func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[10]
+	mi := &file_v1_sync_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -738,7 +1311,7 @@ func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostRequest.ProtoReflect.Descriptor instead.
 func (*ReportHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{10}
+	return file_v1_sync_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReportHostRequest) GetName() string {
@@ -776,6 +1349,99 @@ func (x *ReportHostRequest) GetHealth() []*BackendHealth {
 	return nil
 }
 
+func (x *ReportHostRequest) GetSessions() []*BackendSessions {
+	if x != nil {
+		return x.Sessions
+	}
+	return nil
+}
+
+func (x *ReportHostRequest) GetSessionsCounted() bool {
+	if x != nil {
+		return x.SessionsCounted
+	}
+	return false
+}
+
+// The connections that a host remembers of one of its backends.
+type BackendSessions struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Endpoint *EndpointKey           `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	Tunnel   string                 `protobuf:"bytes,2,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
+	Sessions uint64                 `protobuf:"varint,3,opt,name=sessions,proto3" json:"sessions,omitempty"`
+	// Without a cookie: muxes find them by flow table and bucket alone.
+	WithoutCookie uint64 `protobuf:"varint,4,opt,name=without_cookie,json=withoutCookie,proto3" json:"without_cookie,omitempty"`
+	// Of these, those in buckets that the backend ceded: they live by chaining.
+	Ceded         uint64 `protobuf:"varint,5,opt,name=ceded,proto3" json:"ceded,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackendSessions) Reset() {
+	*x = BackendSessions{}
+	mi := &file_v1_sync_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackendSessions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackendSessions) ProtoMessage() {}
+
+func (x *BackendSessions) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackendSessions.ProtoReflect.Descriptor instead.
+func (*BackendSessions) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *BackendSessions) GetEndpoint() *EndpointKey {
+	if x != nil {
+		return x.Endpoint
+	}
+	return nil
+}
+
+func (x *BackendSessions) GetTunnel() string {
+	if x != nil {
+		return x.Tunnel
+	}
+	return ""
+}
+
+func (x *BackendSessions) GetSessions() uint64 {
+	if x != nil {
+		return x.Sessions
+	}
+	return 0
+}
+
+func (x *BackendSessions) GetWithoutCookie() uint64 {
+	if x != nil {
+		return x.WithoutCookie
+	}
+	return 0
+}
+
+func (x *BackendSessions) GetCeded() uint64 {
+	if x != nil {
+		return x.Ceded
+	}
+	return 0
+}
+
 // What checks found of a backend.
 type BackendHealth struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -792,7 +1458,7 @@ type BackendHealth struct {
 
 func (x *BackendHealth) Reset() {
 	*x = BackendHealth{}
-	mi := &file_v1_sync_proto_msgTypes[11]
+	mi := &file_v1_sync_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -804,7 +1470,7 @@ func (x *BackendHealth) String() string {
 func (*BackendHealth) ProtoMessage() {}
 
 func (x *BackendHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[11]
+	mi := &file_v1_sync_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -817,7 +1483,7 @@ func (x *BackendHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendHealth.ProtoReflect.Descriptor instead.
 func (*BackendHealth) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{11}
+	return file_v1_sync_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *BackendHealth) GetEndpoint() *EndpointKey {
@@ -863,7 +1529,7 @@ type ReportHostResponse struct {
 
 func (x *ReportHostResponse) Reset() {
 	*x = ReportHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[12]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -875,7 +1541,7 @@ func (x *ReportHostResponse) String() string {
 func (*ReportHostResponse) ProtoMessage() {}
 
 func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[12]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -888,18 +1554,18 @@ func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostResponse.ProtoReflect.Descriptor instead.
 func (*ReportHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{12}
+	return file_v1_sync_proto_rawDescGZIP(), []int{19}
 }
 
 var File_v1_sync_proto protoreflect.FileDescriptor
 
 const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/sync.proto\x12\aweir.v1\x1a\x11v1/resource.proto\"\\\n" +
+	"\rv1/sync.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11v1/resource.proto\"\\\n" +
 	"\x0eSyncMuxRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\tR\aversion\"\xcc\x01\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\"\x9d\x02\n" +
 	"\x0fSyncMuxResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -907,12 +1573,50 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\bsnapshot\x18\x02 \x01(\bR\bsnapshot\x122\n" +
 	"\tendpoints\x18\x03 \x03(\v2\x14.weir.v1.MuxEndpointR\tendpoints\x12.\n" +
 	"\aremoved\x18\x04 \x03(\v2\x14.weir.v1.EndpointKeyR\aremoved\x12\x19\n" +
-	"\bhash_key\x18\x05 \x01(\fR\ahashKey\"\xa2\x01\n" +
+	"\bhash_key\x18\x05 \x01(\fR\ahashKey\x12'\n" +
+	"\x04pool\x18\x06 \x03(\v2\x13.weir.v1.PoolMemberR\x04pool\x12&\n" +
+	"\x05tasks\x18\a \x03(\v2\x10.weir.v1.MuxTaskR\x05tasks\">\n" +
+	"\n" +
+	"PoolMember\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
+	"\taddresses\x18\x02 \x03(\tR\taddresses\"\xa5\x01\n" +
+	"\aMuxTask\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x126\n" +
+	"\aexplain\x18\x02 \x01(\v2\x1a.weir.v1.ExplainPacketTaskH\x00R\aexplain\x120\n" +
+	"\acapture\x18\x03 \x01(\v2\x14.weir.v1.CaptureTaskH\x00R\acapture\x12\x18\n" +
+	"\x06cancel\x18\x04 \x01(\bH\x00R\x06cancelB\x06\n" +
+	"\x04task\")\n" +
+	"\x11ExplainPacketTask\x12\x14\n" +
+	"\x05frame\x18\x01 \x01(\fR\x05frame\"\xab\x01\n" +
+	"\vCaptureTask\x12.\n" +
+	"\x06filter\x18\x01 \x01(\v2\x16.weir.v1.CaptureFilterR\x06filter\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\rR\x05count\x125\n" +
+	"\bduration\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12\x1f\n" +
+	"\vsnap_length\x18\x04 \x01(\rR\n" +
+	"snapLength\"\xe6\x01\n" +
+	"\x11AnswerTaskRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\x04R\x02id\x12<\n" +
+	"\vexplanation\x18\x03 \x01(\v2\x1a.weir.v1.PacketExplanationR\vexplanation\x121\n" +
+	"\apackets\x18\x04 \x03(\v2\x17.weir.v1.CapturedPacketR\apackets\x12\x12\n" +
+	"\x04lost\x18\x05 \x01(\x04R\x04lost\x12\x12\n" +
+	"\x04done\x18\x06 \x01(\bR\x04done\x12\x14\n" +
+	"\x05error\x18\a \x01(\tR\x05error\"(\n" +
+	"\x12AnswerTaskResponse\x12\x12\n" +
+	"\x04gone\x18\x01 \x01(\bR\x04gone\"\xe5\x02\n" +
 	"\vMuxEndpoint\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x18\n" +
 	"\abuckets\x18\x03 \x03(\rR\abuckets\x12/\n" +
-	"\bbackends\x18\x04 \x03(\v2\x13.weir.v1.MuxBackendR\bbackends\"z\n" +
+	"\bbackends\x18\x04 \x03(\v2\x13.weir.v1.MuxBackendR\bbackends\x12\x1a\n" +
+	"\bprevious\x18\x05 \x03(\rR\bprevious\x12\x18\n" +
+	"\acookies\x18\x06 \x01(\tR\acookies\x12\x1a\n" +
+	"\baffinity\x18\a \x01(\bR\baffinity\x12<\n" +
+	"\fidle_timeout\x18\b \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12\x12\n" +
+	"\x04ping\x18\t \x01(\bR\x04ping\x12\x1d\n" +
+	"\n" +
+	"flow_limit\x18\n" +
+	" \x01(\rR\tflowLimit\"z\n" +
 	"\n" +
 	"MuxBackend\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x16\n" +
@@ -923,7 +1627,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x0fSyncHostRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\tR\aversion\"\xc9\x01\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\"\xe4\x01\n" +
 	"\x10SyncHostResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -931,13 +1635,22 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\bsnapshot\x18\x02 \x01(\bR\bsnapshot\x120\n" +
 	"\bbackends\x18\x03 \x03(\v2\x14.weir.v1.HostBackendR\bbackends\x121\n" +
 	"\aremoved\x18\x04 \x03(\v2\x17.weir.v1.HostBackendKeyR\aremoved\x12\x14\n" +
-	"\x05muxes\x18\x05 \x03(\tR\x05muxes\"\xbe\x01\n" +
+	"\x05muxes\x18\x05 \x03(\tR\x05muxes\x12\x19\n" +
+	"\bhash_key\x18\x06 \x01(\fR\ahashKey\"\x8c\x03\n" +
 	"\vHostBackend\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04port\x18\x04 \x01(\rR\x04port\x127\n" +
-	"\fhealth_check\x18\x05 \x01(\v2\x14.weir.v1.HealthCheckR\vhealthCheck\"Z\n" +
+	"\fhealth_check\x18\x05 \x01(\v2\x14.weir.v1.HealthCheckR\vhealthCheck\x12\x12\n" +
+	"\x04slot\x18\x06 \x01(\rR\x04slot\x12\x18\n" +
+	"\acookies\x18\a \x01(\bR\acookies\x12\x18\n" +
+	"\abuckets\x18\b \x01(\rR\abuckets\x12\x14\n" +
+	"\x05ceded\x18\t \x03(\rR\x05ceded\x12\x14\n" +
+	"\x05peers\x18\n" +
+	" \x03(\tR\x05peers\x12\x1a\n" +
+	"\baffinity\x18\v \x01(\bR\baffinity\x12<\n" +
+	"\fidle_timeout\x18\f \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\"Z\n" +
 	"\x0eHostBackendKey\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\"\xa4\x01\n" +
@@ -948,7 +1661,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"generation\x120\n" +
 	"\trejection\x18\x03 \x01(\v2\x12.weir.v1.RejectionR\trejection\x12*\n" +
 	"\x06status\x18\x04 \x01(\v2\x12.weir.v1.MuxStatusR\x06status\"\x13\n" +
-	"\x11ReportMuxResponse\"\xd6\x01\n" +
+	"\x11ReportMuxResponse\"\xb7\x02\n" +
 	"\x11ReportHostRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -956,20 +1669,30 @@ const file_v1_sync_proto_rawDesc = "" +
 	"generation\x120\n" +
 	"\trejection\x18\x03 \x01(\v2\x12.weir.v1.RejectionR\trejection\x12+\n" +
 	"\x06status\x18\x04 \x01(\v2\x13.weir.v1.HostStatusR\x06status\x12.\n" +
-	"\x06health\x18\x05 \x03(\v2\x16.weir.v1.BackendHealthR\x06health\"\x9f\x01\n" +
+	"\x06health\x18\x05 \x03(\v2\x16.weir.v1.BackendHealthR\x06health\x124\n" +
+	"\bsessions\x18\x06 \x03(\v2\x18.weir.v1.BackendSessionsR\bsessions\x12)\n" +
+	"\x10sessions_counted\x18\a \x01(\bR\x0fsessionsCounted\"\xb4\x01\n" +
+	"\x0fBackendSessions\x120\n" +
+	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
+	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x1a\n" +
+	"\bsessions\x18\x03 \x01(\x04R\bsessions\x12%\n" +
+	"\x0ewithout_cookie\x18\x04 \x01(\x04R\rwithoutCookie\x12\x14\n" +
+	"\x05ceded\x18\x05 \x01(\x04R\x05ceded\"\x9f\x01\n" +
 	"\rBackendHealth\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04port\x18\x03 \x01(\rR\x04port\x12\x16\n" +
 	"\x06health\x18\x04 \x01(\tR\x06health\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\"\x14\n" +
-	"\x12ReportHostResponse2\x9b\x02\n" +
+	"\x12ReportHostResponse2\xe2\x02\n" +
 	"\vSyncService\x12>\n" +
 	"\aSyncMux\x12\x17.weir.v1.SyncMuxRequest\x1a\x18.weir.v1.SyncMuxResponse0\x01\x12A\n" +
 	"\bSyncHost\x12\x18.weir.v1.SyncHostRequest\x1a\x19.weir.v1.SyncHostResponse0\x01\x12B\n" +
 	"\tReportMux\x12\x19.weir.v1.ReportMuxRequest\x1a\x1a.weir.v1.ReportMuxResponse\x12E\n" +
 	"\n" +
-	"ReportHost\x12\x1a.weir.v1.ReportHostRequest\x1a\x1b.weir.v1.ReportHostResponseB&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
+	"ReportHost\x12\x1a.weir.v1.ReportHostRequest\x1a\x1b.weir.v1.ReportHostResponse\x12E\n" +
+	"\n" +
+	"AnswerTask\x12\x1a.weir.v1.AnswerTaskRequest\x1a\x1b.weir.v1.AnswerTaskResponseB&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
 
 var (
 	file_v1_sync_proto_rawDescOnce sync.Once
@@ -983,56 +1706,81 @@ func file_v1_sync_proto_rawDescGZIP() []byte {
 	return file_v1_sync_proto_rawDescData
 }
 
-var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_v1_sync_proto_goTypes = []any{
-	(*SyncMuxRequest)(nil),     // 0: weir.v1.SyncMuxRequest
-	(*SyncMuxResponse)(nil),    // 1: weir.v1.SyncMuxResponse
-	(*MuxEndpoint)(nil),        // 2: weir.v1.MuxEndpoint
-	(*MuxBackend)(nil),         // 3: weir.v1.MuxBackend
-	(*SyncHostRequest)(nil),    // 4: weir.v1.SyncHostRequest
-	(*SyncHostResponse)(nil),   // 5: weir.v1.SyncHostResponse
-	(*HostBackend)(nil),        // 6: weir.v1.HostBackend
-	(*HostBackendKey)(nil),     // 7: weir.v1.HostBackendKey
-	(*ReportMuxRequest)(nil),   // 8: weir.v1.ReportMuxRequest
-	(*ReportMuxResponse)(nil),  // 9: weir.v1.ReportMuxResponse
-	(*ReportHostRequest)(nil),  // 10: weir.v1.ReportHostRequest
-	(*BackendHealth)(nil),      // 11: weir.v1.BackendHealth
-	(*ReportHostResponse)(nil), // 12: weir.v1.ReportHostResponse
-	(*EndpointKey)(nil),        // 13: weir.v1.EndpointKey
-	(*HealthCheck)(nil),        // 14: weir.v1.HealthCheck
-	(*Rejection)(nil),          // 15: weir.v1.Rejection
-	(*MuxStatus)(nil),          // 16: weir.v1.MuxStatus
-	(*HostStatus)(nil),         // 17: weir.v1.HostStatus
+	(*SyncMuxRequest)(nil),      // 0: weir.v1.SyncMuxRequest
+	(*SyncMuxResponse)(nil),     // 1: weir.v1.SyncMuxResponse
+	(*PoolMember)(nil),          // 2: weir.v1.PoolMember
+	(*MuxTask)(nil),             // 3: weir.v1.MuxTask
+	(*ExplainPacketTask)(nil),   // 4: weir.v1.ExplainPacketTask
+	(*CaptureTask)(nil),         // 5: weir.v1.CaptureTask
+	(*AnswerTaskRequest)(nil),   // 6: weir.v1.AnswerTaskRequest
+	(*AnswerTaskResponse)(nil),  // 7: weir.v1.AnswerTaskResponse
+	(*MuxEndpoint)(nil),         // 8: weir.v1.MuxEndpoint
+	(*MuxBackend)(nil),          // 9: weir.v1.MuxBackend
+	(*SyncHostRequest)(nil),     // 10: weir.v1.SyncHostRequest
+	(*SyncHostResponse)(nil),    // 11: weir.v1.SyncHostResponse
+	(*HostBackend)(nil),         // 12: weir.v1.HostBackend
+	(*HostBackendKey)(nil),      // 13: weir.v1.HostBackendKey
+	(*ReportMuxRequest)(nil),    // 14: weir.v1.ReportMuxRequest
+	(*ReportMuxResponse)(nil),   // 15: weir.v1.ReportMuxResponse
+	(*ReportHostRequest)(nil),   // 16: weir.v1.ReportHostRequest
+	(*BackendSessions)(nil),     // 17: weir.v1.BackendSessions
+	(*BackendHealth)(nil),       // 18: weir.v1.BackendHealth
+	(*ReportHostResponse)(nil),  // 19: weir.v1.ReportHostResponse
+	(*EndpointKey)(nil),         // 20: weir.v1.EndpointKey
+	(*CaptureFilter)(nil),       // 21: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil), // 22: google.protobuf.Duration
+	(*PacketExplanation)(nil),   // 23: weir.v1.PacketExplanation
+	(*CapturedPacket)(nil),      // 24: weir.v1.CapturedPacket
+	(*HealthCheck)(nil),         // 25: weir.v1.HealthCheck
+	(*Rejection)(nil),           // 26: weir.v1.Rejection
+	(*MuxStatus)(nil),           // 27: weir.v1.MuxStatus
+	(*HostStatus)(nil),          // 28: weir.v1.HostStatus
 }
 var file_v1_sync_proto_depIdxs = []int32{
-	2,  // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
-	13, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
-	13, // 2: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
-	3,  // 3: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
-	6,  // 4: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
-	7,  // 5: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
-	13, // 6: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
-	14, // 7: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
-	13, // 8: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
-	15, // 9: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
-	16, // 10: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
-	15, // 11: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
-	17, // 12: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
-	11, // 13: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
-	13, // 14: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
-	0,  // 15: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
-	4,  // 16: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
-	8,  // 17: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
-	10, // 18: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
-	1,  // 19: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
-	5,  // 20: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
-	9,  // 21: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
-	12, // 22: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
-	19, // [19:23] is the sub-list for method output_type
-	15, // [15:19] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	8,  // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
+	20, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
+	2,  // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
+	3,  // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.MuxTask
+	4,  // 4: weir.v1.MuxTask.explain:type_name -> weir.v1.ExplainPacketTask
+	5,  // 5: weir.v1.MuxTask.capture:type_name -> weir.v1.CaptureTask
+	21, // 6: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
+	22, // 7: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
+	23, // 8: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
+	24, // 9: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
+	20, // 10: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	9,  // 11: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
+	22, // 12: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
+	12, // 13: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
+	13, // 14: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
+	20, // 15: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
+	25, // 16: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
+	22, // 17: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
+	20, // 18: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
+	26, // 19: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
+	27, // 20: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
+	26, // 21: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
+	28, // 22: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
+	18, // 23: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
+	17, // 24: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
+	20, // 25: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
+	20, // 26: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
+	0,  // 27: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
+	10, // 28: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
+	14, // 29: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
+	16, // 30: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
+	6,  // 31: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
+	1,  // 32: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
+	11, // 33: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
+	15, // 34: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
+	19, // 35: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
+	7,  // 36: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
+	32, // [32:37] is the sub-list for method output_type
+	27, // [27:32] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_v1_sync_proto_init() }
@@ -1041,13 +1789,18 @@ func file_v1_sync_proto_init() {
 		return
 	}
 	file_v1_resource_proto_init()
+	file_v1_sync_proto_msgTypes[3].OneofWrappers = []any{
+		(*MuxTask_Explain)(nil),
+		(*MuxTask_Capture)(nil),
+		(*MuxTask_Cancel)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_sync_proto_rawDesc), len(file_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

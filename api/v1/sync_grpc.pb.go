@@ -26,6 +26,7 @@ const (
 	SyncService_SyncHost_FullMethodName   = "/weir.v1.SyncService/SyncHost"
 	SyncService_ReportMux_FullMethodName  = "/weir.v1.SyncService/ReportMux"
 	SyncService_ReportHost_FullMethodName = "/weir.v1.SyncService/ReportHost"
+	SyncService_AnswerTask_FullMethodName = "/weir.v1.SyncService/AnswerTask"
 )
 
 // SyncServiceClient is the client API for SyncService service.
@@ -42,6 +43,8 @@ type SyncServiceClient interface {
 	ReportMux(ctx context.Context, in *ReportMuxRequest, opts ...grpc.CallOption) (*ReportMuxResponse, error)
 	// What a host runs, and its backends' health. Sent at each change and every few seconds.
 	ReportHost(ctx context.Context, in *ReportHostRequest, opts ...grpc.CallOption) (*ReportHostResponse, error)
+	// A mux's answer, or a part of it, to a task that came on its stream.
+	AnswerTask(ctx context.Context, in *AnswerTaskRequest, opts ...grpc.CallOption) (*AnswerTaskResponse, error)
 }
 
 type syncServiceClient struct {
@@ -110,6 +113,16 @@ func (c *syncServiceClient) ReportHost(ctx context.Context, in *ReportHostReques
 	return out, nil
 }
 
+func (c *syncServiceClient) AnswerTask(ctx context.Context, in *AnswerTaskRequest, opts ...grpc.CallOption) (*AnswerTaskResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AnswerTaskResponse)
+	err := c.cc.Invoke(ctx, SyncService_AnswerTask_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SyncServiceServer is the server API for SyncService service.
 // All implementations should embed UnimplementedSyncServiceServer
 // for forward compatibility.
@@ -124,6 +137,8 @@ type SyncServiceServer interface {
 	ReportMux(context.Context, *ReportMuxRequest) (*ReportMuxResponse, error)
 	// What a host runs, and its backends' health. Sent at each change and every few seconds.
 	ReportHost(context.Context, *ReportHostRequest) (*ReportHostResponse, error)
+	// A mux's answer, or a part of it, to a task that came on its stream.
+	AnswerTask(context.Context, *AnswerTaskRequest) (*AnswerTaskResponse, error)
 }
 
 // UnimplementedSyncServiceServer should be embedded to have
@@ -144,6 +159,9 @@ func (UnimplementedSyncServiceServer) ReportMux(context.Context, *ReportMuxReque
 }
 func (UnimplementedSyncServiceServer) ReportHost(context.Context, *ReportHostRequest) (*ReportHostResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReportHost not implemented")
+}
+func (UnimplementedSyncServiceServer) AnswerTask(context.Context, *AnswerTaskRequest) (*AnswerTaskResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AnswerTask not implemented")
 }
 func (UnimplementedSyncServiceServer) testEmbeddedByValue() {}
 
@@ -223,6 +241,24 @@ func _SyncService_ReportHost_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SyncService_AnswerTask_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AnswerTaskRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SyncServiceServer).AnswerTask(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SyncService_AnswerTask_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SyncServiceServer).AnswerTask(ctx, req.(*AnswerTaskRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // SyncService_ServiceDesc is the grpc.ServiceDesc for SyncService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -237,6 +273,10 @@ var SyncService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReportHost",
 			Handler:    _SyncService_ReportHost_Handler,
+		},
+		{
+			MethodName: "AnswerTask",
+			Handler:    _SyncService_AnswerTask_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

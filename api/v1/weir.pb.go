@@ -12,6 +12,7 @@ import (
 	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -25,8 +26,10 @@ const (
 )
 
 type ApplyVIPsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Vips          []*VIP                 `protobuf:"bytes,1,rep,name=vips,proto3" json:"vips,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vips  []*VIP                 `protobuf:"bytes,1,rep,name=vips,proto3" json:"vips,omitempty"`
+	// Say what would change, and change nothing.
+	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -66,6 +69,13 @@ func (x *ApplyVIPsRequest) GetVips() []*VIP {
 		return x.Vips
 	}
 	return nil
+}
+
+func (x *ApplyVIPsRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
 }
 
 type ApplyVIPsResponse struct {
@@ -126,7 +136,9 @@ type AppliedVIP struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// "created", "updated" or "unchanged".
-	Change        string `protobuf:"bytes,2,opt,name=change,proto3" json:"change,omitempty"`
+	Change string `protobuf:"bytes,2,opt,name=change,proto3" json:"change,omitempty"`
+	// By endpoint whose table changes, in a dry run only.
+	Effects       []*EndpointEffect `protobuf:"bytes,3,rep,name=effects,proto3" json:"effects,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -175,6 +187,136 @@ func (x *AppliedVIP) GetChange() string {
 	return ""
 }
 
+func (x *AppliedVIP) GetEffects() []*EndpointEffect {
+	if x != nil {
+		return x.Effects
+	}
+	return nil
+}
+
+// What a change does to an endpoint's table.
+type EndpointEffect struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Endpoint *EndpointKey           `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	// "created", "updated" or "removed".
+	Change string `protobuf:"bytes,2,opt,name=change,proto3" json:"change,omitempty"`
+	// Buckets that name another backend afterwards, of all.
+	BucketsMoved uint32 `protobuf:"varint,3,opt,name=buckets_moved,json=bucketsMoved,proto3" json:"buckets_moved,omitempty"`
+	BucketsTotal uint32 `protobuf:"varint,4,opt,name=buckets_total,json=bucketsTotal,proto3" json:"buckets_total,omitempty"`
+	// Buckets that should move too, and wait until connections of an earlier move have ended.
+	BucketsWaiting uint32 `protobuf:"varint,5,opt,name=buckets_waiting,json=bucketsWaiting,proto3" json:"buckets_waiting,omitempty"`
+	// Connections that hosts remember of the endpoint; those of them without a cookie; and about how
+	// many of these live in buckets that move, so that they depend on chaining.
+	Sessions              uint64 `protobuf:"varint,6,opt,name=sessions,proto3" json:"sessions,omitempty"`
+	SessionsWithoutCookie uint64 `protobuf:"varint,7,opt,name=sessions_without_cookie,json=sessionsWithoutCookie,proto3" json:"sessions_without_cookie,omitempty"`
+	SessionsChained       uint64 `protobuf:"varint,8,opt,name=sessions_chained,json=sessionsChained,proto3" json:"sessions_chained,omitempty"`
+	// Memory of the endpoint's tables in each mux, before and after, in bytes.
+	TableBytesBefore uint64 `protobuf:"varint,9,opt,name=table_bytes_before,json=tableBytesBefore,proto3" json:"table_bytes_before,omitempty"`
+	TableBytesAfter  uint64 `protobuf:"varint,10,opt,name=table_bytes_after,json=tableBytesAfter,proto3" json:"table_bytes_after,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *EndpointEffect) Reset() {
+	*x = EndpointEffect{}
+	mi := &file_v1_weir_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndpointEffect) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndpointEffect) ProtoMessage() {}
+
+func (x *EndpointEffect) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndpointEffect.ProtoReflect.Descriptor instead.
+func (*EndpointEffect) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *EndpointEffect) GetEndpoint() *EndpointKey {
+	if x != nil {
+		return x.Endpoint
+	}
+	return nil
+}
+
+func (x *EndpointEffect) GetChange() string {
+	if x != nil {
+		return x.Change
+	}
+	return ""
+}
+
+func (x *EndpointEffect) GetBucketsMoved() uint32 {
+	if x != nil {
+		return x.BucketsMoved
+	}
+	return 0
+}
+
+func (x *EndpointEffect) GetBucketsTotal() uint32 {
+	if x != nil {
+		return x.BucketsTotal
+	}
+	return 0
+}
+
+func (x *EndpointEffect) GetBucketsWaiting() uint32 {
+	if x != nil {
+		return x.BucketsWaiting
+	}
+	return 0
+}
+
+func (x *EndpointEffect) GetSessions() uint64 {
+	if x != nil {
+		return x.Sessions
+	}
+	return 0
+}
+
+func (x *EndpointEffect) GetSessionsWithoutCookie() uint64 {
+	if x != nil {
+		return x.SessionsWithoutCookie
+	}
+	return 0
+}
+
+func (x *EndpointEffect) GetSessionsChained() uint64 {
+	if x != nil {
+		return x.SessionsChained
+	}
+	return 0
+}
+
+func (x *EndpointEffect) GetTableBytesBefore() uint64 {
+	if x != nil {
+		return x.TableBytesBefore
+	}
+	return 0
+}
+
+func (x *EndpointEffect) GetTableBytesAfter() uint64 {
+	if x != nil {
+		return x.TableBytesAfter
+	}
+	return 0
+}
+
 type ListVIPsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Left out: of all tenants.
@@ -185,7 +327,7 @@ type ListVIPsRequest struct {
 
 func (x *ListVIPsRequest) Reset() {
 	*x = ListVIPsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[3]
+	mi := &file_v1_weir_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -197,7 +339,7 @@ func (x *ListVIPsRequest) String() string {
 func (*ListVIPsRequest) ProtoMessage() {}
 
 func (x *ListVIPsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[3]
+	mi := &file_v1_weir_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -210,7 +352,7 @@ func (x *ListVIPsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVIPsRequest.ProtoReflect.Descriptor instead.
 func (*ListVIPsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{3}
+	return file_v1_weir_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ListVIPsRequest) GetTenant() string {
@@ -229,7 +371,7 @@ type ListVIPsResponse struct {
 
 func (x *ListVIPsResponse) Reset() {
 	*x = ListVIPsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[4]
+	mi := &file_v1_weir_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -241,7 +383,7 @@ func (x *ListVIPsResponse) String() string {
 func (*ListVIPsResponse) ProtoMessage() {}
 
 func (x *ListVIPsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[4]
+	mi := &file_v1_weir_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -254,7 +396,7 @@ func (x *ListVIPsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVIPsResponse.ProtoReflect.Descriptor instead.
 func (*ListVIPsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{4}
+	return file_v1_weir_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListVIPsResponse) GetVips() []*VIP {
@@ -273,7 +415,7 @@ type GetVIPRequest struct {
 
 func (x *GetVIPRequest) Reset() {
 	*x = GetVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[5]
+	mi := &file_v1_weir_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -285,7 +427,7 @@ func (x *GetVIPRequest) String() string {
 func (*GetVIPRequest) ProtoMessage() {}
 
 func (x *GetVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[5]
+	mi := &file_v1_weir_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -298,7 +440,7 @@ func (x *GetVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVIPRequest.ProtoReflect.Descriptor instead.
 func (*GetVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{5}
+	return file_v1_weir_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetVIPRequest) GetName() string {
@@ -317,7 +459,7 @@ type GetVIPResponse struct {
 
 func (x *GetVIPResponse) Reset() {
 	*x = GetVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[6]
+	mi := &file_v1_weir_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -329,7 +471,7 @@ func (x *GetVIPResponse) String() string {
 func (*GetVIPResponse) ProtoMessage() {}
 
 func (x *GetVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[6]
+	mi := &file_v1_weir_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -342,7 +484,7 @@ func (x *GetVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVIPResponse.ProtoReflect.Descriptor instead.
 func (*GetVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{6}
+	return file_v1_weir_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetVIPResponse) GetVip() *VIP {
@@ -361,7 +503,7 @@ type DeleteVIPRequest struct {
 
 func (x *DeleteVIPRequest) Reset() {
 	*x = DeleteVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[7]
+	mi := &file_v1_weir_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -373,7 +515,7 @@ func (x *DeleteVIPRequest) String() string {
 func (*DeleteVIPRequest) ProtoMessage() {}
 
 func (x *DeleteVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[7]
+	mi := &file_v1_weir_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -386,7 +528,7 @@ func (x *DeleteVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVIPRequest.ProtoReflect.Descriptor instead.
 func (*DeleteVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{7}
+	return file_v1_weir_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *DeleteVIPRequest) GetName() string {
@@ -406,7 +548,7 @@ type DeleteVIPResponse struct {
 
 func (x *DeleteVIPResponse) Reset() {
 	*x = DeleteVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[8]
+	mi := &file_v1_weir_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -418,7 +560,7 @@ func (x *DeleteVIPResponse) String() string {
 func (*DeleteVIPResponse) ProtoMessage() {}
 
 func (x *DeleteVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[8]
+	mi := &file_v1_weir_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -431,7 +573,7 @@ func (x *DeleteVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVIPResponse.ProtoReflect.Descriptor instead.
 func (*DeleteVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{8}
+	return file_v1_weir_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DeleteVIPResponse) GetGeneration() uint64 {
@@ -451,7 +593,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_v1_weir_proto_msgTypes[9]
+	mi := &file_v1_weir_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -463,7 +605,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[9]
+	mi := &file_v1_weir_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -476,7 +618,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{9}
+	return file_v1_weir_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListNodesRequest) GetRole() string {
@@ -495,7 +637,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_v1_weir_proto_msgTypes[10]
+	mi := &file_v1_weir_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -507,7 +649,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[10]
+	mi := &file_v1_weir_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -520,7 +662,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{10}
+	return file_v1_weir_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -539,7 +681,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_v1_weir_proto_msgTypes[11]
+	mi := &file_v1_weir_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -551,7 +693,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[11]
+	mi := &file_v1_weir_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -564,7 +706,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{11}
+	return file_v1_weir_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetNodeRequest) GetName() string {
@@ -583,7 +725,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_v1_weir_proto_msgTypes[12]
+	mi := &file_v1_weir_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -595,7 +737,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[12]
+	mi := &file_v1_weir_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -608,7 +750,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{12}
+	return file_v1_weir_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetNodeResponse) GetNode() *Node {
@@ -627,7 +769,7 @@ type DeleteNodeRequest struct {
 
 func (x *DeleteNodeRequest) Reset() {
 	*x = DeleteNodeRequest{}
-	mi := &file_v1_weir_proto_msgTypes[13]
+	mi := &file_v1_weir_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -639,7 +781,7 @@ func (x *DeleteNodeRequest) String() string {
 func (*DeleteNodeRequest) ProtoMessage() {}
 
 func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[13]
+	mi := &file_v1_weir_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -652,7 +794,7 @@ func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNodeRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{13}
+	return file_v1_weir_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DeleteNodeRequest) GetName() string {
@@ -670,7 +812,7 @@ type DeleteNodeResponse struct {
 
 func (x *DeleteNodeResponse) Reset() {
 	*x = DeleteNodeResponse{}
-	mi := &file_v1_weir_proto_msgTypes[14]
+	mi := &file_v1_weir_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -682,7 +824,7 @@ func (x *DeleteNodeResponse) String() string {
 func (*DeleteNodeResponse) ProtoMessage() {}
 
 func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[14]
+	mi := &file_v1_weir_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -695,7 +837,7 @@ func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNodeResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{14}
+	return file_v1_weir_proto_rawDescGZIP(), []int{15}
 }
 
 type GetStatusRequest struct {
@@ -706,7 +848,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_v1_weir_proto_msgTypes[15]
+	mi := &file_v1_weir_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -718,7 +860,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[15]
+	mi := &file_v1_weir_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -731,7 +873,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{15}
+	return file_v1_weir_proto_rawDescGZIP(), []int{16}
 }
 
 type GetStatusResponse struct {
@@ -753,7 +895,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_v1_weir_proto_msgTypes[16]
+	mi := &file_v1_weir_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -765,7 +907,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[16]
+	mi := &file_v1_weir_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -778,7 +920,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{16}
+	return file_v1_weir_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -851,7 +993,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_v1_weir_proto_msgTypes[17]
+	mi := &file_v1_weir_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -863,7 +1005,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[17]
+	mi := &file_v1_weir_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -876,7 +1018,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{17}
+	return file_v1_weir_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ExplainRequest) GetProtocol() string {
@@ -937,7 +1079,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_v1_weir_proto_msgTypes[18]
+	mi := &file_v1_weir_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -949,7 +1091,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[18]
+	mi := &file_v1_weir_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -962,7 +1104,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{18}
+	return file_v1_weir_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExplainResponse) GetVip() string {
@@ -1028,22 +1170,267 @@ func (x *ExplainResponse) GetSteps() []string {
 	return nil
 }
 
+type ExplainPacketRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the mux.
+	Mux string `protobuf:"bytes,1,opt,name=mux,proto3" json:"mux,omitempty"`
+	// From the Ethernet header on.
+	Frame         []byte `protobuf:"bytes,2,opt,name=frame,proto3" json:"frame,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainPacketRequest) Reset() {
+	*x = ExplainPacketRequest{}
+	mi := &file_v1_weir_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainPacketRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainPacketRequest) ProtoMessage() {}
+
+func (x *ExplainPacketRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainPacketRequest.ProtoReflect.Descriptor instead.
+func (*ExplainPacketRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ExplainPacketRequest) GetMux() string {
+	if x != nil {
+		return x.Mux
+	}
+	return ""
+}
+
+func (x *ExplainPacketRequest) GetFrame() []byte {
+	if x != nil {
+		return x.Frame
+	}
+	return nil
+}
+
+type ExplainPacketResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Explanation   *PacketExplanation     `protobuf:"bytes,1,opt,name=explanation,proto3" json:"explanation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainPacketResponse) Reset() {
+	*x = ExplainPacketResponse{}
+	mi := &file_v1_weir_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainPacketResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainPacketResponse) ProtoMessage() {}
+
+func (x *ExplainPacketResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainPacketResponse.ProtoReflect.Descriptor instead.
+func (*ExplainPacketResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ExplainPacketResponse) GetExplanation() *PacketExplanation {
+	if x != nil {
+		return x.Explanation
+	}
+	return nil
+}
+
+type CaptureRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the mux.
+	Mux    string         `protobuf:"bytes,1,opt,name=mux,proto3" json:"mux,omitempty"`
+	Filter *CaptureFilter `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Ends after so many packets. Left out: 1000.
+	Count uint32 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	// Ends after so long. Left out: 10s.
+	Duration *durationpb.Duration `protobuf:"bytes,4,opt,name=duration,proto3" json:"duration,omitempty"`
+	// Bytes of each packet at most. Left out: 256.
+	SnapLength    uint32 `protobuf:"varint,5,opt,name=snap_length,json=snapLength,proto3" json:"snap_length,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CaptureRequest) Reset() {
+	*x = CaptureRequest{}
+	mi := &file_v1_weir_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CaptureRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CaptureRequest) ProtoMessage() {}
+
+func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CaptureRequest.ProtoReflect.Descriptor instead.
+func (*CaptureRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *CaptureRequest) GetMux() string {
+	if x != nil {
+		return x.Mux
+	}
+	return ""
+}
+
+func (x *CaptureRequest) GetFilter() *CaptureFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+func (x *CaptureRequest) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *CaptureRequest) GetDuration() *durationpb.Duration {
+	if x != nil {
+		return x.Duration
+	}
+	return nil
+}
+
+func (x *CaptureRequest) GetSnapLength() uint32 {
+	if x != nil {
+		return x.SnapLength
+	}
+	return 0
+}
+
+type CaptureResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Packets []*CapturedPacket      `protobuf:"bytes,1,rep,name=packets,proto3" json:"packets,omitempty"`
+	// Packets that the filter chose and the buffer had no room for, so far.
+	Lost          uint64 `protobuf:"varint,2,opt,name=lost,proto3" json:"lost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CaptureResponse) Reset() {
+	*x = CaptureResponse{}
+	mi := &file_v1_weir_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CaptureResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CaptureResponse) ProtoMessage() {}
+
+func (x *CaptureResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CaptureResponse.ProtoReflect.Descriptor instead.
+func (*CaptureResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *CaptureResponse) GetPackets() []*CapturedPacket {
+	if x != nil {
+		return x.Packets
+	}
+	return nil
+}
+
+func (x *CaptureResponse) GetLost() uint64 {
+	if x != nil {
+		return x.Lost
+	}
+	return 0
+}
+
 var File_v1_weir_proto protoreflect.FileDescriptor
 
 const file_v1_weir_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/weir.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x11v1/resource.proto\"4\n" +
+	"\rv1/weir.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x11v1/resource.proto\"M\n" +
 	"\x10ApplyVIPsRequest\x12 \n" +
-	"\x04vips\x18\x01 \x03(\v2\f.weir.v1.VIPR\x04vips\"\\\n" +
+	"\x04vips\x18\x01 \x03(\v2\f.weir.v1.VIPR\x04vips\x12\x17\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"\\\n" +
 	"\x11ApplyVIPsResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12'\n" +
-	"\x04vips\x18\x02 \x03(\v2\x13.weir.v1.AppliedVIPR\x04vips\"8\n" +
+	"\x04vips\x18\x02 \x03(\v2\x13.weir.v1.AppliedVIPR\x04vips\"k\n" +
 	"\n" +
 	"AppliedVIP\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06change\x18\x02 \x01(\tR\x06change\")\n" +
+	"\x06change\x18\x02 \x01(\tR\x06change\x121\n" +
+	"\aeffects\x18\x03 \x03(\v2\x17.weir.v1.EndpointEffectR\aeffects\"\xa6\x03\n" +
+	"\x0eEndpointEffect\x120\n" +
+	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
+	"\x06change\x18\x02 \x01(\tR\x06change\x12#\n" +
+	"\rbuckets_moved\x18\x03 \x01(\rR\fbucketsMoved\x12#\n" +
+	"\rbuckets_total\x18\x04 \x01(\rR\fbucketsTotal\x12'\n" +
+	"\x0fbuckets_waiting\x18\x05 \x01(\rR\x0ebucketsWaiting\x12\x1a\n" +
+	"\bsessions\x18\x06 \x01(\x04R\bsessions\x126\n" +
+	"\x17sessions_without_cookie\x18\a \x01(\x04R\x15sessionsWithoutCookie\x12)\n" +
+	"\x10sessions_chained\x18\b \x01(\x04R\x0fsessionsChained\x12,\n" +
+	"\x12table_bytes_before\x18\t \x01(\x04R\x10tableBytesBefore\x12*\n" +
+	"\x11table_bytes_after\x18\n" +
+	" \x01(\x04R\x0ftableBytesAfter\")\n" +
 	"\x0fListVIPsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\"4\n" +
 	"\x10ListVIPsResponse\x12 \n" +
@@ -1099,7 +1486,22 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\abuckets\x18\x06 \x01(\rR\abuckets\x12\x12\n" +
 	"\x04slot\x18\a \x01(\rR\x04slot\x12*\n" +
 	"\abackend\x18\b \x01(\v2\x10.weir.v1.BackendR\abackend\x12\x14\n" +
-	"\x05steps\x18\t \x03(\tR\x05steps2\xab\x06\n" +
+	"\x05steps\x18\t \x03(\tR\x05steps\">\n" +
+	"\x14ExplainPacketRequest\x12\x10\n" +
+	"\x03mux\x18\x01 \x01(\tR\x03mux\x12\x14\n" +
+	"\x05frame\x18\x02 \x01(\fR\x05frame\"U\n" +
+	"\x15ExplainPacketResponse\x12<\n" +
+	"\vexplanation\x18\x01 \x01(\v2\x1a.weir.v1.PacketExplanationR\vexplanation\"\xc0\x01\n" +
+	"\x0eCaptureRequest\x12\x10\n" +
+	"\x03mux\x18\x01 \x01(\tR\x03mux\x12.\n" +
+	"\x06filter\x18\x02 \x01(\v2\x16.weir.v1.CaptureFilterR\x06filter\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\rR\x05count\x125\n" +
+	"\bduration\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12\x1f\n" +
+	"\vsnap_length\x18\x05 \x01(\rR\n" +
+	"snapLength\"X\n" +
+	"\x0fCaptureResponse\x121\n" +
+	"\apackets\x18\x01 \x03(\v2\x17.weir.v1.CapturedPacketR\apackets\x12\x12\n" +
+	"\x04lost\x18\x02 \x01(\x04R\x04lost2\xdf\a\n" +
 	"\vWeirService\x12]\n" +
 	"\tApplyVIPs\x12\x19.weir.v1.ApplyVIPsRequest\x1a\x1a.weir.v1.ApplyVIPsResponse\"\x19\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/v1/vips:apply\x12Q\n" +
 	"\bListVIPs\x12\x18.weir.v1.ListVIPsRequest\x1a\x19.weir.v1.ListVIPsResponse\"\x10\x82\xd3\xe4\x93\x02\n" +
@@ -1112,7 +1514,9 @@ const file_v1_weir_proto_rawDesc = "" +
 	"DeleteNode\x12\x1a.weir.v1.DeleteNodeRequest\x1a\x1b.weir.v1.DeleteNodeResponse\"\x18\x82\xd3\xe4\x93\x02\x12*\x10/v1/nodes/{name}\x12V\n" +
 	"\tGetStatus\x12\x19.weir.v1.GetStatusRequest\x1a\x1a.weir.v1.GetStatusResponse\"\x12\x82\xd3\xe4\x93\x02\f\x12\n" +
 	"/v1/status\x12Q\n" +
-	"\aExplain\x12\x17.weir.v1.ExplainRequest\x1a\x18.weir.v1.ExplainResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/explainB&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
+	"\aExplain\x12\x17.weir.v1.ExplainRequest\x1a\x18.weir.v1.ExplainResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/explain\x12r\n" +
+	"\rExplainPacket\x12\x1d.weir.v1.ExplainPacketRequest\x1a\x1e.weir.v1.ExplainPacketResponse\"\"\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/nodes/{mux}/explain\x12>\n" +
+	"\aCapture\x12\x17.weir.v1.CaptureRequest\x1a\x18.weir.v1.CaptureResponse0\x01B&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
 
 var (
 	file_v1_weir_proto_rawDescOnce sync.Once
@@ -1126,63 +1530,83 @@ func file_v1_weir_proto_rawDescGZIP() []byte {
 	return file_v1_weir_proto_rawDescData
 }
 
-var file_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_v1_weir_proto_goTypes = []any{
-	(*ApplyVIPsRequest)(nil),   // 0: weir.v1.ApplyVIPsRequest
-	(*ApplyVIPsResponse)(nil),  // 1: weir.v1.ApplyVIPsResponse
-	(*AppliedVIP)(nil),         // 2: weir.v1.AppliedVIP
-	(*ListVIPsRequest)(nil),    // 3: weir.v1.ListVIPsRequest
-	(*ListVIPsResponse)(nil),   // 4: weir.v1.ListVIPsResponse
-	(*GetVIPRequest)(nil),      // 5: weir.v1.GetVIPRequest
-	(*GetVIPResponse)(nil),     // 6: weir.v1.GetVIPResponse
-	(*DeleteVIPRequest)(nil),   // 7: weir.v1.DeleteVIPRequest
-	(*DeleteVIPResponse)(nil),  // 8: weir.v1.DeleteVIPResponse
-	(*ListNodesRequest)(nil),   // 9: weir.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),  // 10: weir.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),     // 11: weir.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),    // 12: weir.v1.GetNodeResponse
-	(*DeleteNodeRequest)(nil),  // 13: weir.v1.DeleteNodeRequest
-	(*DeleteNodeResponse)(nil), // 14: weir.v1.DeleteNodeResponse
-	(*GetStatusRequest)(nil),   // 15: weir.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),  // 16: weir.v1.GetStatusResponse
-	(*ExplainRequest)(nil),     // 17: weir.v1.ExplainRequest
-	(*ExplainResponse)(nil),    // 18: weir.v1.ExplainResponse
-	(*VIP)(nil),                // 19: weir.v1.VIP
-	(*Node)(nil),               // 20: weir.v1.Node
-	(*Backend)(nil),            // 21: weir.v1.Backend
+	(*ApplyVIPsRequest)(nil),      // 0: weir.v1.ApplyVIPsRequest
+	(*ApplyVIPsResponse)(nil),     // 1: weir.v1.ApplyVIPsResponse
+	(*AppliedVIP)(nil),            // 2: weir.v1.AppliedVIP
+	(*EndpointEffect)(nil),        // 3: weir.v1.EndpointEffect
+	(*ListVIPsRequest)(nil),       // 4: weir.v1.ListVIPsRequest
+	(*ListVIPsResponse)(nil),      // 5: weir.v1.ListVIPsResponse
+	(*GetVIPRequest)(nil),         // 6: weir.v1.GetVIPRequest
+	(*GetVIPResponse)(nil),        // 7: weir.v1.GetVIPResponse
+	(*DeleteVIPRequest)(nil),      // 8: weir.v1.DeleteVIPRequest
+	(*DeleteVIPResponse)(nil),     // 9: weir.v1.DeleteVIPResponse
+	(*ListNodesRequest)(nil),      // 10: weir.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),     // 11: weir.v1.ListNodesResponse
+	(*GetNodeRequest)(nil),        // 12: weir.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),       // 13: weir.v1.GetNodeResponse
+	(*DeleteNodeRequest)(nil),     // 14: weir.v1.DeleteNodeRequest
+	(*DeleteNodeResponse)(nil),    // 15: weir.v1.DeleteNodeResponse
+	(*GetStatusRequest)(nil),      // 16: weir.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),     // 17: weir.v1.GetStatusResponse
+	(*ExplainRequest)(nil),        // 18: weir.v1.ExplainRequest
+	(*ExplainResponse)(nil),       // 19: weir.v1.ExplainResponse
+	(*ExplainPacketRequest)(nil),  // 20: weir.v1.ExplainPacketRequest
+	(*ExplainPacketResponse)(nil), // 21: weir.v1.ExplainPacketResponse
+	(*CaptureRequest)(nil),        // 22: weir.v1.CaptureRequest
+	(*CaptureResponse)(nil),       // 23: weir.v1.CaptureResponse
+	(*VIP)(nil),                   // 24: weir.v1.VIP
+	(*EndpointKey)(nil),           // 25: weir.v1.EndpointKey
+	(*Node)(nil),                  // 26: weir.v1.Node
+	(*Backend)(nil),               // 27: weir.v1.Backend
+	(*PacketExplanation)(nil),     // 28: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),         // 29: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
+	(*CapturedPacket)(nil),        // 31: weir.v1.CapturedPacket
 }
 var file_v1_weir_proto_depIdxs = []int32{
-	19, // 0: weir.v1.ApplyVIPsRequest.vips:type_name -> weir.v1.VIP
+	24, // 0: weir.v1.ApplyVIPsRequest.vips:type_name -> weir.v1.VIP
 	2,  // 1: weir.v1.ApplyVIPsResponse.vips:type_name -> weir.v1.AppliedVIP
-	19, // 2: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
-	19, // 3: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
-	20, // 4: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
-	20, // 5: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
-	20, // 6: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
-	21, // 7: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
-	0,  // 8: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
-	3,  // 9: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
-	5,  // 10: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
-	7,  // 11: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
-	9,  // 12: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
-	11, // 13: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
-	13, // 14: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
-	15, // 15: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
-	17, // 16: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
-	1,  // 17: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
-	4,  // 18: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
-	6,  // 19: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
-	8,  // 20: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
-	10, // 21: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
-	12, // 22: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
-	14, // 23: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
-	16, // 24: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
-	18, // 25: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
-	17, // [17:26] is the sub-list for method output_type
-	8,  // [8:17] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	3,  // 2: weir.v1.AppliedVIP.effects:type_name -> weir.v1.EndpointEffect
+	25, // 3: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
+	24, // 4: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
+	24, // 5: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
+	26, // 6: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
+	26, // 7: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
+	26, // 8: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
+	27, // 9: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
+	28, // 10: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
+	29, // 11: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
+	30, // 12: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
+	31, // 13: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
+	0,  // 14: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
+	4,  // 15: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
+	6,  // 16: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
+	8,  // 17: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
+	10, // 18: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
+	12, // 19: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
+	14, // 20: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
+	16, // 21: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
+	18, // 22: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
+	20, // 23: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
+	22, // 24: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
+	1,  // 25: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
+	5,  // 26: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
+	7,  // 27: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
+	9,  // 28: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
+	11, // 29: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
+	13, // 30: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
+	15, // 31: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
+	17, // 32: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
+	19, // 33: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
+	21, // 34: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
+	23, // 35: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
+	25, // [25:36] is the sub-list for method output_type
+	14, // [14:25] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_v1_weir_proto_init() }
@@ -1197,7 +1621,7 @@ func file_v1_weir_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_weir_proto_rawDesc), len(file_v1_weir_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -344,6 +344,51 @@ func local_request_WeirService_Explain_0(ctx context.Context, marshaler runtime.
 	return msg, metadata, err
 }
 
+func request_WeirService_ExplainPacket_0(ctx context.Context, marshaler runtime.Marshaler, client WeirServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq ExplainPacketRequest
+		metadata runtime.ServerMetadata
+		err      error
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	val, ok := pathParams["mux"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "mux")
+	}
+	protoReq.Mux, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "mux", err)
+	}
+	if req.Body != nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+	}
+	msg, err := client.ExplainPacket(ctx, &protoReq, grpc.Header(&metadata.HeaderMD), grpc.Trailer(&metadata.TrailerMD))
+	return msg, metadata, err
+}
+
+func local_request_WeirService_ExplainPacket_0(ctx context.Context, marshaler runtime.Marshaler, server WeirServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq ExplainPacketRequest
+		metadata runtime.ServerMetadata
+		err      error
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	val, ok := pathParams["mux"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "mux")
+	}
+	protoReq.Mux, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "mux", err)
+	}
+	msg, err := server.ExplainPacket(ctx, &protoReq)
+	return msg, metadata, err
+}
+
 // RegisterWeirServiceHandlerServer registers the http handlers for service WeirService to "mux".
 // UnaryRPC     :call WeirServiceServer directly.
 // StreamingRPC :currently unsupported pending https://github.com/grpc/grpc-go/issues/906.
@@ -529,6 +574,26 @@ func RegisterWeirServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux
 			return
 		}
 		forward_WeirService_Explain_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+	})
+	mux.Handle(http.MethodPost, pattern_WeirService_ExplainPacket_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		var stream runtime.ServerTransportStream
+		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/weir.v1.WeirService/ExplainPacket", runtime.WithHTTPPathPattern("/v1/nodes/{mux}/explain"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := local_request_WeirService_ExplainPacket_0(annotatedContext, inboundMarshaler, server, req, pathParams)
+		md.HeaderMD, md.TrailerMD = metadata.Join(md.HeaderMD, stream.Header()), metadata.Join(md.TrailerMD, stream.Trailer())
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_WeirService_ExplainPacket_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
 	})
 
 	return nil
@@ -723,29 +788,48 @@ func RegisterWeirServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux
 		}
 		forward_WeirService_Explain_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
 	})
+	mux.Handle(http.MethodPost, pattern_WeirService_ExplainPacket_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/weir.v1.WeirService/ExplainPacket", runtime.WithHTTPPathPattern("/v1/nodes/{mux}/explain"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := request_WeirService_ExplainPacket_0(annotatedContext, inboundMarshaler, client, req, pathParams)
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_WeirService_ExplainPacket_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+	})
 	return nil
 }
 
 var (
-	pattern_WeirService_ApplyVIPs_0  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "vips"}, "apply"))
-	pattern_WeirService_ListVIPs_0   = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "vips"}, ""))
-	pattern_WeirService_GetVIP_0     = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "vips", "name"}, ""))
-	pattern_WeirService_DeleteVIP_0  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "vips", "name"}, ""))
-	pattern_WeirService_ListNodes_0  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "nodes"}, ""))
-	pattern_WeirService_GetNode_0    = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "nodes", "name"}, ""))
-	pattern_WeirService_DeleteNode_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "nodes", "name"}, ""))
-	pattern_WeirService_GetStatus_0  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "status"}, ""))
-	pattern_WeirService_Explain_0    = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "explain"}, ""))
+	pattern_WeirService_ApplyVIPs_0     = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "vips"}, "apply"))
+	pattern_WeirService_ListVIPs_0      = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "vips"}, ""))
+	pattern_WeirService_GetVIP_0        = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "vips", "name"}, ""))
+	pattern_WeirService_DeleteVIP_0     = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "vips", "name"}, ""))
+	pattern_WeirService_ListNodes_0     = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "nodes"}, ""))
+	pattern_WeirService_GetNode_0       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "nodes", "name"}, ""))
+	pattern_WeirService_DeleteNode_0    = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "nodes", "name"}, ""))
+	pattern_WeirService_GetStatus_0     = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "status"}, ""))
+	pattern_WeirService_Explain_0       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "explain"}, ""))
+	pattern_WeirService_ExplainPacket_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "nodes", "mux", "explain"}, ""))
 )
 
 var (
-	forward_WeirService_ApplyVIPs_0  = runtime.ForwardResponseMessage
-	forward_WeirService_ListVIPs_0   = runtime.ForwardResponseMessage
-	forward_WeirService_GetVIP_0     = runtime.ForwardResponseMessage
-	forward_WeirService_DeleteVIP_0  = runtime.ForwardResponseMessage
-	forward_WeirService_ListNodes_0  = runtime.ForwardResponseMessage
-	forward_WeirService_GetNode_0    = runtime.ForwardResponseMessage
-	forward_WeirService_DeleteNode_0 = runtime.ForwardResponseMessage
-	forward_WeirService_GetStatus_0  = runtime.ForwardResponseMessage
-	forward_WeirService_Explain_0    = runtime.ForwardResponseMessage
+	forward_WeirService_ApplyVIPs_0     = runtime.ForwardResponseMessage
+	forward_WeirService_ListVIPs_0      = runtime.ForwardResponseMessage
+	forward_WeirService_GetVIP_0        = runtime.ForwardResponseMessage
+	forward_WeirService_DeleteVIP_0     = runtime.ForwardResponseMessage
+	forward_WeirService_ListNodes_0     = runtime.ForwardResponseMessage
+	forward_WeirService_GetNode_0       = runtime.ForwardResponseMessage
+	forward_WeirService_DeleteNode_0    = runtime.ForwardResponseMessage
+	forward_WeirService_GetStatus_0     = runtime.ForwardResponseMessage
+	forward_WeirService_Explain_0       = runtime.ForwardResponseMessage
+	forward_WeirService_ExplainPacket_0 = runtime.ForwardResponseMessage
 )

@@ -21,15 +21,17 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	WeirService_ApplyVIPs_FullMethodName  = "/weir.v1.WeirService/ApplyVIPs"
-	WeirService_ListVIPs_FullMethodName   = "/weir.v1.WeirService/ListVIPs"
-	WeirService_GetVIP_FullMethodName     = "/weir.v1.WeirService/GetVIP"
-	WeirService_DeleteVIP_FullMethodName  = "/weir.v1.WeirService/DeleteVIP"
-	WeirService_ListNodes_FullMethodName  = "/weir.v1.WeirService/ListNodes"
-	WeirService_GetNode_FullMethodName    = "/weir.v1.WeirService/GetNode"
-	WeirService_DeleteNode_FullMethodName = "/weir.v1.WeirService/DeleteNode"
-	WeirService_GetStatus_FullMethodName  = "/weir.v1.WeirService/GetStatus"
-	WeirService_Explain_FullMethodName    = "/weir.v1.WeirService/Explain"
+	WeirService_ApplyVIPs_FullMethodName     = "/weir.v1.WeirService/ApplyVIPs"
+	WeirService_ListVIPs_FullMethodName      = "/weir.v1.WeirService/ListVIPs"
+	WeirService_GetVIP_FullMethodName        = "/weir.v1.WeirService/GetVIP"
+	WeirService_DeleteVIP_FullMethodName     = "/weir.v1.WeirService/DeleteVIP"
+	WeirService_ListNodes_FullMethodName     = "/weir.v1.WeirService/ListNodes"
+	WeirService_GetNode_FullMethodName       = "/weir.v1.WeirService/GetNode"
+	WeirService_DeleteNode_FullMethodName    = "/weir.v1.WeirService/DeleteNode"
+	WeirService_GetStatus_FullMethodName     = "/weir.v1.WeirService/GetStatus"
+	WeirService_Explain_FullMethodName       = "/weir.v1.WeirService/Explain"
+	WeirService_ExplainPacket_FullMethodName = "/weir.v1.WeirService/ExplainPacket"
+	WeirService_Capture_FullMethodName       = "/weir.v1.WeirService/Capture"
 )
 
 // WeirServiceClient is the client API for WeirService service.
@@ -54,6 +56,10 @@ type WeirServiceClient interface {
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 	// Says which backend a flow gets, and why, from the tables that the muxes run.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
+	// Runs a packet through the program of one mux, without sending it, and says what became of it.
+	ExplainPacket(ctx context.Context, in *ExplainPacketRequest, opts ...grpc.CallOption) (*ExplainPacketResponse, error)
+	// Streams copies of packets on their way into and out of one mux. Not served as REST.
+	Capture(ctx context.Context, in *CaptureRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CaptureResponse], error)
 }
 
 type weirServiceClient struct {
@@ -154,6 +160,35 @@ func (c *weirServiceClient) Explain(ctx context.Context, in *ExplainRequest, opt
 	return out, nil
 }
 
+func (c *weirServiceClient) ExplainPacket(ctx context.Context, in *ExplainPacketRequest, opts ...grpc.CallOption) (*ExplainPacketResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainPacketResponse)
+	err := c.cc.Invoke(ctx, WeirService_ExplainPacket_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) Capture(ctx context.Context, in *CaptureRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CaptureResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &WeirService_ServiceDesc.Streams[0], WeirService_Capture_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[CaptureRequest, CaptureResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WeirService_CaptureClient = grpc.ServerStreamingClient[CaptureResponse]
+
 // WeirServiceServer is the server API for WeirService service.
 // All implementations should embed UnimplementedWeirServiceServer
 // for forward compatibility.
@@ -176,6 +211,10 @@ type WeirServiceServer interface {
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	// Says which backend a flow gets, and why, from the tables that the muxes run.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
+	// Runs a packet through the program of one mux, without sending it, and says what became of it.
+	ExplainPacket(context.Context, *ExplainPacketRequest) (*ExplainPacketResponse, error)
+	// Streams copies of packets on their way into and out of one mux. Not served as REST.
+	Capture(*CaptureRequest, grpc.ServerStreamingServer[CaptureResponse]) error
 }
 
 // UnimplementedWeirServiceServer should be embedded to have
@@ -211,6 +250,12 @@ func (UnimplementedWeirServiceServer) GetStatus(context.Context, *GetStatusReque
 }
 func (UnimplementedWeirServiceServer) Explain(context.Context, *ExplainRequest) (*ExplainResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Explain not implemented")
+}
+func (UnimplementedWeirServiceServer) ExplainPacket(context.Context, *ExplainPacketRequest) (*ExplainPacketResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExplainPacket not implemented")
+}
+func (UnimplementedWeirServiceServer) Capture(*CaptureRequest, grpc.ServerStreamingServer[CaptureResponse]) error {
+	return status.Error(codes.Unimplemented, "method Capture not implemented")
 }
 func (UnimplementedWeirServiceServer) testEmbeddedByValue() {}
 
@@ -394,6 +439,35 @@ func _WeirService_Explain_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _WeirService_ExplainPacket_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainPacketRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).ExplainPacket(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_ExplainPacket_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).ExplainPacket(ctx, req.(*ExplainPacketRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_Capture_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(CaptureRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(WeirServiceServer).Capture(m, &grpc.GenericServerStream[CaptureRequest, CaptureResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WeirService_CaptureServer = grpc.ServerStreamingServer[CaptureResponse]
+
 // WeirService_ServiceDesc is the grpc.ServiceDesc for WeirService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -437,7 +511,17 @@ var WeirService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "Explain",
 			Handler:    _WeirService_Explain_Handler,
 		},
+		{
+			MethodName: "ExplainPacket",
+			Handler:    _WeirService_ExplainPacket_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Capture",
+			Handler:       _WeirService_Capture_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "v1/weir.proto",
 }

@@ -47,7 +47,7 @@ func (m *Manager) handleREST(mux *http.ServeMux) error {
 			MarshalOptions: protojson.MarshalOptions{EmitUnpopulated: true},
 		}),
 	)
-	if err := weirv1.RegisterWeirServiceHandlerServer(context.Background(), gateway, m); err != nil {
+	if err := weirv1.RegisterWeirServiceHandlerServer(context.Background(), gateway, restServer{m}); err != nil {
 		return err
 	}
 	var documented calls

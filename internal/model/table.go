@@ -2,6 +2,7 @@ package model
 
 import (
 	"net/netip"
+	"time"
 )
 
 // Generation is a version of the desired state: the store's revision that it was read at.
@@ -18,7 +19,26 @@ type MuxEndpoint struct {
 	Tenant   string
 	Buckets  []Slot // a power of two of them; empty: no backend, drop
 	Backends []MuxBackend
+	// Previous is, by bucket, the slot that it named before, while connections from then may live;
+	// 0: none. Empty when there is none at all.
+	Previous    []Slot
+	Cookies     Cookies
+	Affinity    bool          // hash the client's address without its port
+	IdleTimeout time.Duration // how long a silent flow is remembered
+	// Ping and FlowLimit are the VIP's, the same in all its endpoints.
+	Ping      bool // answer echo requests
+	FlowLimit uint32
 }
+
+// Cookies says whether a mux reads an endpoint's cookies.
+type Cookies string
+
+// The modes.
+const (
+	CookiesOff      Cookies = "off"
+	CookiesSettling Cookies = "settling" // connections without may live: the flow table is asked first
+	CookiesOn       Cookies = "on"
+)
 
 // MuxBackend is a row of an endpoint's slots.
 type MuxBackend struct {
@@ -36,6 +56,25 @@ type HostBackend struct {
 	Tunnel      netip.Addr     // outer destination that its packets arrive with
 	Backend     netip.AddrPort // what VIP:port is rewritten to
 	HealthCheck *HealthCheck   // nil: always healthy
+	Slot        Slot           // its cookie
+	Cookies     bool           // write cookies into the timestamps of new connections
+	// Buckets is how many the endpoint has; Ceded those that were this backend's lately and are
+	// others' now, in order.
+	Buckets uint32
+	Ceded   []uint32
+	// Peers are the tunnels of other backends of the endpoint that may hand connections to this one,
+	// or back to it.
+	Peers       []netip.Addr
+	Affinity    bool
+	IdleTimeout time.Duration
+}
+
+// BackendSessions counts the connections that a host remembers of one of its backends.
+type BackendSessions struct {
+	Key           HostBackendKey
+	Sessions      uint64
+	WithoutCookie uint64 // muxes find them by flow table and bucket alone
+	Ceded         uint64 // of WithoutCookie, those in buckets that the backend ceded
 }
 
 // HostBackendKey identifies a HostBackend on its host.

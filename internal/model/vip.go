@@ -12,15 +12,69 @@ type VIP struct {
 	Labels    map[string]string
 	Address   netip.Addr
 	Endpoints []Endpoint // at least one; (protocol, port) unique
+	// Consistency, Ping and FlowLimit hold for all endpoints.
+	Consistency Consistency
+	Ping        Ping
+	FlowLimit   uint32 // flows that each mux remembers at most; 0: a share of its table
 }
+
+// Consistency says how the packets of a TCP connection find their backend again.
+type Consistency string
+
+// The ways. The empty string means ConsistencyAuto.
+const (
+	ConsistencyAuto      Consistency = "auto"       // by cookies in TCP timestamps where there are any
+	ConsistencyFlowTable Consistency = "flow-table" // timestamps are left alone
+)
+
+// Ping says what the muxes do with ICMP echo requests to a VIP.
+type Ping string
+
+// The policies. The empty string means PingAnswer.
+const (
+	PingAnswer Ping = "answer"
+	PingIgnore Ping = "ignore"
+)
+
+// AllPorts is the port of an endpoint that takes what no other endpoint of its VIP and protocol
+// does. Its packets keep their port.
+const AllPorts = 0
 
 // Endpoint is one balanced (protocol, port) of a VIP.
 type Endpoint struct {
 	Protocol     Protocol
-	Port         uint16
+	Port         uint16    // or AllPorts
 	Backends     []Backend // (address, port) unique
 	HealthCheck  *HealthCheck
 	AllUnhealthy AllUnhealthy
+	Affinity     Affinity
+	IdleTimeout  time.Duration // how long a silent flow is remembered; 0: the protocol's default
+}
+
+// Affinity says what new connections of one client have in common.
+type Affinity string
+
+// The kinds. The empty string means AffinityNone.
+const (
+	AffinityNone   Affinity = "none"   // nothing
+	AffinityClient Affinity = "client" // the backend, while its bucket does not move
+)
+
+// Defaults of Endpoint.IdleTimeout: RFC 5382 and RFC 4787.
+const (
+	DefaultIdleTCP = 2*time.Hour + 4*time.Minute
+	DefaultIdleUDP = 2 * time.Minute
+)
+
+// Idle is the endpoint's IdleTimeout, or its default.
+func (e Endpoint) Idle() time.Duration {
+	switch {
+	case e.IdleTimeout != 0:
+		return e.IdleTimeout
+	case e.Protocol == UDP:
+		return DefaultIdleUDP
+	}
+	return DefaultIdleTCP
 }
 
 // AllUnhealthy says what an endpoint does when no backend of it is healthy.

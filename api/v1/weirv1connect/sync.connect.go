@@ -43,6 +43,8 @@ const (
 	SyncServiceReportMuxProcedure = "/weir.v1.SyncService/ReportMux"
 	// SyncServiceReportHostProcedure is the fully-qualified name of the SyncService's ReportHost RPC.
 	SyncServiceReportHostProcedure = "/weir.v1.SyncService/ReportHost"
+	// SyncServiceAnswerTaskProcedure is the fully-qualified name of the SyncService's AnswerTask RPC.
+	SyncServiceAnswerTaskProcedure = "/weir.v1.SyncService/AnswerTask"
 )
 
 // SyncServiceClient is a client for the weir.v1.SyncService service.
@@ -55,6 +57,8 @@ type SyncServiceClient interface {
 	ReportMux(context.Context, *v1.ReportMuxRequest) (*v1.ReportMuxResponse, error)
 	// What a host runs, and its backends' health. Sent at each change and every few seconds.
 	ReportHost(context.Context, *v1.ReportHostRequest) (*v1.ReportHostResponse, error)
+	// A mux's answer, or a part of it, to a task that came on its stream.
+	AnswerTask(context.Context, *v1.AnswerTaskRequest) (*v1.AnswerTaskResponse, error)
 }
 
 // NewSyncServiceClient constructs a client for the weir.v1.SyncService service. By default, it uses
@@ -92,6 +96,12 @@ func NewSyncServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(syncServiceMethods.ByName("ReportHost")),
 			connect.WithClientOptions(opts...),
 		),
+		answerTask: connect.NewClient[v1.AnswerTaskRequest, v1.AnswerTaskResponse](
+			httpClient,
+			baseURL+SyncServiceAnswerTaskProcedure,
+			connect.WithSchema(syncServiceMethods.ByName("AnswerTask")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -101,6 +111,7 @@ type syncServiceClient struct {
 	syncHost   *connect.Client[v1.SyncHostRequest, v1.SyncHostResponse]
 	reportMux  *connect.Client[v1.ReportMuxRequest, v1.ReportMuxResponse]
 	reportHost *connect.Client[v1.ReportHostRequest, v1.ReportHostResponse]
+	answerTask *connect.Client[v1.AnswerTaskRequest, v1.AnswerTaskResponse]
 }
 
 // SyncMux calls weir.v1.SyncService.SyncMux.
@@ -131,6 +142,15 @@ func (c *syncServiceClient) ReportHost(ctx context.Context, req *v1.ReportHostRe
 	return nil, err
 }
 
+// AnswerTask calls weir.v1.SyncService.AnswerTask.
+func (c *syncServiceClient) AnswerTask(ctx context.Context, req *v1.AnswerTaskRequest) (*v1.AnswerTaskResponse, error) {
+	response, err := c.answerTask.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // SyncServiceHandler is an implementation of the weir.v1.SyncService service.
 type SyncServiceHandler interface {
 	// Registers the mux and streams the pool's tables.
@@ -141,6 +161,8 @@ type SyncServiceHandler interface {
 	ReportMux(context.Context, *v1.ReportMuxRequest) (*v1.ReportMuxResponse, error)
 	// What a host runs, and its backends' health. Sent at each change and every few seconds.
 	ReportHost(context.Context, *v1.ReportHostRequest) (*v1.ReportHostResponse, error)
+	// A mux's answer, or a part of it, to a task that came on its stream.
+	AnswerTask(context.Context, *v1.AnswerTaskRequest) (*v1.AnswerTaskResponse, error)
 }
 
 // NewSyncServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -174,6 +196,12 @@ func NewSyncServiceHandler(svc SyncServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(syncServiceMethods.ByName("ReportHost")),
 		connect.WithHandlerOptions(opts...),
 	)
+	syncServiceAnswerTaskHandler := connect.NewUnaryHandlerSimple(
+		SyncServiceAnswerTaskProcedure,
+		svc.AnswerTask,
+		connect.WithSchema(syncServiceMethods.ByName("AnswerTask")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/weir.v1.SyncService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case SyncServiceSyncMuxProcedure:
@@ -184,6 +212,8 @@ func NewSyncServiceHandler(svc SyncServiceHandler, opts ...connect.HandlerOption
 			syncServiceReportMuxHandler.ServeHTTP(w, r)
 		case SyncServiceReportHostProcedure:
 			syncServiceReportHostHandler.ServeHTTP(w, r)
+		case SyncServiceAnswerTaskProcedure:
+			syncServiceAnswerTaskHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -207,4 +237,8 @@ func (UnimplementedSyncServiceHandler) ReportMux(context.Context, *v1.ReportMuxR
 
 func (UnimplementedSyncServiceHandler) ReportHost(context.Context, *v1.ReportHostRequest) (*v1.ReportHostResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.SyncService.ReportHost is not implemented"))
+}
+
+func (UnimplementedSyncServiceHandler) AnswerTask(context.Context, *v1.AnswerTaskRequest) (*v1.AnswerTaskResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.SyncService.AnswerTask is not implemented"))
 }

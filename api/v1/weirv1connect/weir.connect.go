@@ -52,6 +52,11 @@ const (
 	WeirServiceGetStatusProcedure = "/weir.v1.WeirService/GetStatus"
 	// WeirServiceExplainProcedure is the fully-qualified name of the WeirService's Explain RPC.
 	WeirServiceExplainProcedure = "/weir.v1.WeirService/Explain"
+	// WeirServiceExplainPacketProcedure is the fully-qualified name of the WeirService's ExplainPacket
+	// RPC.
+	WeirServiceExplainPacketProcedure = "/weir.v1.WeirService/ExplainPacket"
+	// WeirServiceCaptureProcedure is the fully-qualified name of the WeirService's Capture RPC.
+	WeirServiceCaptureProcedure = "/weir.v1.WeirService/Capture"
 )
 
 // WeirServiceClient is a client for the weir.v1.WeirService service.
@@ -72,6 +77,10 @@ type WeirServiceClient interface {
 	GetStatus(context.Context, *v1.GetStatusRequest) (*v1.GetStatusResponse, error)
 	// Says which backend a flow gets, and why, from the tables that the muxes run.
 	Explain(context.Context, *v1.ExplainRequest) (*v1.ExplainResponse, error)
+	// Runs a packet through the program of one mux, without sending it, and says what became of it.
+	ExplainPacket(context.Context, *v1.ExplainPacketRequest) (*v1.ExplainPacketResponse, error)
+	// Streams copies of packets on their way into and out of one mux. Not served as REST.
+	Capture(context.Context, *v1.CaptureRequest) (*connect.ServerStreamForClient[v1.CaptureResponse], error)
 }
 
 // NewWeirServiceClient constructs a client for the weir.v1.WeirService service. By default, it uses
@@ -139,20 +148,34 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(weirServiceMethods.ByName("Explain")),
 			connect.WithClientOptions(opts...),
 		),
+		explainPacket: connect.NewClient[v1.ExplainPacketRequest, v1.ExplainPacketResponse](
+			httpClient,
+			baseURL+WeirServiceExplainPacketProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("ExplainPacket")),
+			connect.WithClientOptions(opts...),
+		),
+		capture: connect.NewClient[v1.CaptureRequest, v1.CaptureResponse](
+			httpClient,
+			baseURL+WeirServiceCaptureProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("Capture")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // weirServiceClient implements WeirServiceClient.
 type weirServiceClient struct {
-	applyVIPs  *connect.Client[v1.ApplyVIPsRequest, v1.ApplyVIPsResponse]
-	listVIPs   *connect.Client[v1.ListVIPsRequest, v1.ListVIPsResponse]
-	getVIP     *connect.Client[v1.GetVIPRequest, v1.GetVIPResponse]
-	deleteVIP  *connect.Client[v1.DeleteVIPRequest, v1.DeleteVIPResponse]
-	listNodes  *connect.Client[v1.ListNodesRequest, v1.ListNodesResponse]
-	getNode    *connect.Client[v1.GetNodeRequest, v1.GetNodeResponse]
-	deleteNode *connect.Client[v1.DeleteNodeRequest, v1.DeleteNodeResponse]
-	getStatus  *connect.Client[v1.GetStatusRequest, v1.GetStatusResponse]
-	explain    *connect.Client[v1.ExplainRequest, v1.ExplainResponse]
+	applyVIPs     *connect.Client[v1.ApplyVIPsRequest, v1.ApplyVIPsResponse]
+	listVIPs      *connect.Client[v1.ListVIPsRequest, v1.ListVIPsResponse]
+	getVIP        *connect.Client[v1.GetVIPRequest, v1.GetVIPResponse]
+	deleteVIP     *connect.Client[v1.DeleteVIPRequest, v1.DeleteVIPResponse]
+	listNodes     *connect.Client[v1.ListNodesRequest, v1.ListNodesResponse]
+	getNode       *connect.Client[v1.GetNodeRequest, v1.GetNodeResponse]
+	deleteNode    *connect.Client[v1.DeleteNodeRequest, v1.DeleteNodeResponse]
+	getStatus     *connect.Client[v1.GetStatusRequest, v1.GetStatusResponse]
+	explain       *connect.Client[v1.ExplainRequest, v1.ExplainResponse]
+	explainPacket *connect.Client[v1.ExplainPacketRequest, v1.ExplainPacketResponse]
+	capture       *connect.Client[v1.CaptureRequest, v1.CaptureResponse]
 }
 
 // ApplyVIPs calls weir.v1.WeirService.ApplyVIPs.
@@ -236,6 +259,20 @@ func (c *weirServiceClient) Explain(ctx context.Context, req *v1.ExplainRequest)
 	return nil, err
 }
 
+// ExplainPacket calls weir.v1.WeirService.ExplainPacket.
+func (c *weirServiceClient) ExplainPacket(ctx context.Context, req *v1.ExplainPacketRequest) (*v1.ExplainPacketResponse, error) {
+	response, err := c.explainPacket.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Capture calls weir.v1.WeirService.Capture.
+func (c *weirServiceClient) Capture(ctx context.Context, req *v1.CaptureRequest) (*connect.ServerStreamForClient[v1.CaptureResponse], error) {
+	return c.capture.CallServerStream(ctx, connect.NewRequest(req))
+}
+
 // WeirServiceHandler is an implementation of the weir.v1.WeirService service.
 type WeirServiceHandler interface {
 	// Creates or updates VIPs, all of them or none.
@@ -254,6 +291,10 @@ type WeirServiceHandler interface {
 	GetStatus(context.Context, *v1.GetStatusRequest) (*v1.GetStatusResponse, error)
 	// Says which backend a flow gets, and why, from the tables that the muxes run.
 	Explain(context.Context, *v1.ExplainRequest) (*v1.ExplainResponse, error)
+	// Runs a packet through the program of one mux, without sending it, and says what became of it.
+	ExplainPacket(context.Context, *v1.ExplainPacketRequest) (*v1.ExplainPacketResponse, error)
+	// Streams copies of packets on their way into and out of one mux. Not served as REST.
+	Capture(context.Context, *v1.CaptureRequest, *connect.ServerStream[v1.CaptureResponse]) error
 }
 
 // NewWeirServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -317,6 +358,18 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(weirServiceMethods.ByName("Explain")),
 		connect.WithHandlerOptions(opts...),
 	)
+	weirServiceExplainPacketHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceExplainPacketProcedure,
+		svc.ExplainPacket,
+		connect.WithSchema(weirServiceMethods.ByName("ExplainPacket")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceCaptureHandler := connect.NewServerStreamHandlerSimple(
+		WeirServiceCaptureProcedure,
+		svc.Capture,
+		connect.WithSchema(weirServiceMethods.ByName("Capture")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/weir.v1.WeirService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case WeirServiceApplyVIPsProcedure:
@@ -337,6 +390,10 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 			weirServiceGetStatusHandler.ServeHTTP(w, r)
 		case WeirServiceExplainProcedure:
 			weirServiceExplainHandler.ServeHTTP(w, r)
+		case WeirServiceExplainPacketProcedure:
+			weirServiceExplainPacketHandler.ServeHTTP(w, r)
+		case WeirServiceCaptureProcedure:
+			weirServiceCaptureHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -380,4 +437,12 @@ func (UnimplementedWeirServiceHandler) GetStatus(context.Context, *v1.GetStatusR
 
 func (UnimplementedWeirServiceHandler) Explain(context.Context, *v1.ExplainRequest) (*v1.ExplainResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.Explain is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) ExplainPacket(context.Context, *v1.ExplainPacketRequest) (*v1.ExplainPacketResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.ExplainPacket is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) Capture(context.Context, *v1.CaptureRequest, *connect.ServerStream[v1.CaptureResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.Capture is not implemented"))
 }

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#pragma once
+
+#include "kernel.h"
+
+/*
+ * GUE, variant 0 (draft-ietf-intarea-gue, section 3), with no optional fields. What Weir has to
+ * say stands in the private data: nothing at all, or struct gue_weir and, if its step is not
+ * GUE_STEP_NONE, the tunnel of another backend: 4 bytes when it is IPv4, else 16; hlen tells which.
+ */
+enum {
+	GUE_PORT = 6080,
+	GUE_HLEN_MASK = 0x1f, /* of the first byte: 32-bit words behind the first one */
+	GUE_WEIR_VERSION = 1,
+	GUE_WEIR_WORDS = 2, /* hlen of struct gue_weir alone */
+};
+
+struct gue {
+	__u8 head; /* version 0, no control message, hlen */
+	__u8 protocol; /* IPPROTO_IPIP or IPPROTO_IPV6: of the packet inside */
+	__be16 flags;
+};
+
+/* How far a packet of unknown connection has been handed on. It only grows: no loops. */
+enum gue_step {
+	GUE_STEP_NONE = 0, /* deliver */
+	GUE_STEP_ASK = 1, /* deliver if you know the connection, else hand it to the other backend */
+	GUE_STEP_CHAINED = 2, /* handed on: deliver if you know it, else hand it back */
+	GUE_STEP_FINAL = 3, /* handed back: deliver */
+};
+
+enum gue_kind {
+	GUE_KIND_PACKET = 0,
+	GUE_KIND_FRAGMENT = 1, /* inside is a fragment; the ports are its datagram's */
+	GUE_KIND_RELAY = 2, /* between muxes: a fragment for the one that keeps its datagram */
+};
+
+struct gue_weir {
+	__u8 version;
+	__u8 step; /* enum gue_step */
+	__u8 kind; /* enum gue_kind */
+	__u8 reserved;
+	__be16 source_port; /* of a fragment's datagram; else 0 */
+	__be16 destination_port;
+};
+
+_Static_assert(sizeof(struct gue) == 4, "gue");
+_Static_assert(sizeof(struct gue_weir) == 8, "gue_weir");
