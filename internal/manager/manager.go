@@ -35,6 +35,7 @@ type Manager struct {
 	store    *store.Store
 	hub      *hub
 	reports  reports
+	tasks    *tasks
 	stopping chan struct{} // closed when streams shall end
 	now      func() time.Time
 	silence  time.Duration // how long a host may be silent
@@ -56,7 +57,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	}
 	return &Manager{
 		cfg: cfg, log: cfg.Log, listener: listener, store: s, hub: newHub(s),
-		reports: newReports(), stopping: make(chan struct{}), now: time.Now,
+		reports: newReports(), tasks: newTasks(), stopping: make(chan struct{}), now: time.Now,
 		silence: defaultSilence,
 	}, nil
 }

@@ -29,8 +29,13 @@ func (m *Manager) SyncMux(
 		return refusal(err)
 	}
 	defer closed()
+	asked, endTasks := m.tasks.open(node.Name)
+	defer endTasks()
 	var sent *view
-	return m.stream(ctx, m.hub.muxes, registered, func(next *view) error {
+	ask := func(generation model.Generation, task *weirv1.MuxTask) error {
+		return stream.Send(&weirv1.SyncMuxResponse{Generation: uint64(generation), Tasks: []*weirv1.MuxTask{task}})
+	}
+	return m.stream(ctx, m.hub.muxes, registered, asked, ask, func(next *view) error {
 		update := muxUpdate(sent, next)
 		sent = next
 		return stream.Send(rpc.MuxUpdateToProto(update))
@@ -51,7 +56,7 @@ func (m *Manager) SyncHost(
 	}
 	defer closed()
 	var sent *view
-	return m.stream(ctx, m.hub.hosts, registered, func(next *view) error {
+	return m.stream(ctx, m.hub.hosts, registered, nil, nil, func(next *view) error {
 		update := hostUpdate(node.Name, sent, next)
 		sent = next
 		return stream.Send(rpc.HostUpdateToProto(update))
@@ -59,9 +64,10 @@ func (m *Manager) SyncHost(
 }
 
 // stream sends every view from generation first on, skipping those that are outdated by the time
-// that the one before is sent.
+// that the one before is sent. Between views it hands on what is asked of a mux.
 func (m *Manager) stream(
-	ctx context.Context, newest func() (*view, <-chan struct{}), first model.Generation, send func(*view) error,
+	ctx context.Context, newest func() (*view, <-chan struct{}), first model.Generation,
+	asked <-chan *weirv1.MuxTask, ask func(model.Generation, *weirv1.MuxTask) error, send func(*view) error,
 ) error {
 	sent := model.Generation(0)
 	for {
@@ -75,6 +81,10 @@ func (m *Manager) stream(
 		}
 		select {
 		case <-changed:
+		case task := <-asked:
+			if err := ask(sent, task); err != nil {
+				return err
+			}
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-m.stopping:

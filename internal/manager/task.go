@@ -2,11 +2,24 @@ package manager
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
 
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// Bounds of tasks.
+const (
+	taskTime    = 10 * time.Second // of an explanation, and between a capture's end and its last answer
+	taskBacklog = 16               // tasks that a mux has not taken yet
+	answerAhead = 16               // answers that an operator has not taken yet
 )
 
 // restServer is what REST serves: all unary calls.
@@ -17,19 +30,199 @@ func (restServer) Capture(r *weirv1.CaptureRequest, s weirv1.WeirService_Capture
 	return weirv1.UnimplementedWeirServiceServer{}.Capture(r, s)
 }
 
-var errNoTasks = connect.NewError(connect.CodeUnimplemented, errors.New("muxes take no tasks yet"))
-
-// ExplainPacket runs a packet through the program of one mux.
-func (m *Manager) ExplainPacket(context.Context, *weirv1.ExplainPacketRequest) (*weirv1.ExplainPacketResponse, error) {
-	return nil, errNoTasks
+// tasks are what operators ask of the muxes whose streams end here.
+type tasks struct {
+	mu    sync.Mutex
+	next  uint64 // id; begins anywhere, so that a manager before this one gave out others
+	muxes map[string]*muxTasks
+	asked map[uint64]*task
 }
 
-// Capture streams copies of a mux's packets.
-func (m *Manager) Capture(context.Context, *weirv1.CaptureRequest, *connect.ServerStream[weirv1.CaptureResponse]) error {
-	return errNoTasks
+// muxTasks are the tasks of one mux's stream.
+type muxTasks struct {
+	queue     chan *weirv1.MuxTask
+	closed    chan struct{} // with the stream
+	capturing bool
+}
+
+// task is one that a caller waits for.
+type task struct {
+	id      uint64
+	mux     string
+	stream  *muxTasks
+	answers chan *weirv1.AnswerTaskRequest
+	ended   chan struct{} // nobody waits any more
+}
+
+func newTasks() *tasks {
+	return &tasks{next: rand.Uint64(), muxes: map[string]*muxTasks{}, asked: map[uint64]*task{}}
+}
+
+// open begins the tasks of a mux's stream; the caller ends them with the stream.
+func (t *tasks) open(mux string) (queue <-chan *weirv1.MuxTask, ended func()) {
+	s := &muxTasks{queue: make(chan *weirv1.MuxTask, taskBacklog), closed: make(chan struct{})}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.muxes[mux] = s
+	return s.queue, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		close(s.closed)
+		if t.muxes[mux] == s { // else a newer stream took its place
+			delete(t.muxes, mux)
+		}
+	}
+}
+
+// ask hands a task to a mux; it returns a function that ends the waiting for answers.
+func (t *tasks) ask(s *store.State, mux string, what *weirv1.MuxTask) (*task, func(), error) {
+	node, there := s.Nodes[mux]
+	if !there {
+		return nil, nil, notFound("mux", mux, s.Nodes)
+	}
+	if node.Role != model.RoleMux {
+		return nil, nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%s is a host: name a mux", mux))
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	stream := t.muxes[mux]
+	_, captures := what.GetTask().(*weirv1.MuxTask_Capture)
+	switch {
+	case stream == nil && s.Streams[mux]:
+		return nil, nil, connect.NewError(connect.CodeFailedPrecondition,
+			fmt.Errorf("mux %s is connected to another manager: ask that one", mux))
+	case stream == nil:
+		return nil, nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("mux %s is not connected", mux))
+	case captures && stream.capturing:
+		return nil, nil, connect.NewError(connect.CodeResourceExhausted,
+			fmt.Errorf("mux %s captures already: wait until that ends", mux))
+	}
+	t.next++
+	asked := &task{
+		id: t.next, mux: mux, stream: stream,
+		answers: make(chan *weirv1.AnswerTaskRequest, answerAhead), ended: make(chan struct{}),
+	}
+	what.Id = asked.id
+	select {
+	case stream.queue <- what:
+	default:
+		return nil, nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("mux %s has %d tasks to do already", mux, taskBacklog))
+	}
+	t.asked[asked.id] = asked
+	stream.capturing = stream.capturing || captures
+	return asked, func() { t.forget(asked, captures) }, nil
+}
+
+// forget ends the waiting for a task's answers, and tells the mux.
+func (t *tasks) forget(asked *task, captured bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.asked, asked.id)
+	close(asked.ended)
+	if captured {
+		asked.stream.capturing = false
+	}
+	select {
+	case asked.stream.queue <- &weirv1.MuxTask{Id: asked.id, Task: &weirv1.MuxTask_Cancel{Cancel: true}}:
+	default: // it learns of it when it answers
+	}
+}
+
+// find is the task that a mux answers, or nil when nobody waits.
+func (t *tasks) find(mux string, id uint64) *task {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if asked := t.asked[id]; asked != nil && asked.mux == mux {
+		return asked
+	}
+	return nil
+}
+
+// next waits for an answer.
+func (asked *task) next(ctx context.Context, timeout <-chan time.Time) (*weirv1.AnswerTaskRequest, error) {
+	select {
+	case answer := <-asked.answers:
+		if reason := answer.GetError(); reason != "" {
+			return answer, connect.NewError(connect.CodeAborted, fmt.Errorf("mux %s: %s", asked.mux, reason))
+		}
+		return answer, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-asked.stream.closed:
+		return nil, connect.NewError(connect.CodeUnavailable, fmt.Errorf("mux %s disconnected before it answered", asked.mux))
+	case <-timeout:
+		return nil, connect.NewError(connect.CodeDeadlineExceeded, fmt.Errorf("mux %s does not answer", asked.mux))
+	}
 }
 
 // AnswerTask takes a mux's answer.
-func (m *Manager) AnswerTask(context.Context, *weirv1.AnswerTaskRequest) (*weirv1.AnswerTaskResponse, error) {
-	return nil, errNoTasks
+func (m *Manager) AnswerTask(ctx context.Context, r *weirv1.AnswerTaskRequest) (*weirv1.AnswerTaskResponse, error) {
+	asked := m.tasks.find(r.GetName(), r.GetId())
+	if asked == nil {
+		return &weirv1.AnswerTaskResponse{Gone: true}, nil
+	}
+	select {
+	case asked.answers <- r:
+		return &weirv1.AnswerTaskResponse{}, nil
+	case <-asked.ended:
+		return &weirv1.AnswerTaskResponse{Gone: true}, nil
+	case <-ctx.Done():
+		return nil, refusal(ctx.Err())
+	}
+}
+
+// ExplainPacket runs a packet through the program of one mux.
+func (m *Manager) ExplainPacket(ctx context.Context, r *weirv1.ExplainPacketRequest) (*weirv1.ExplainPacketResponse, error) {
+	if err := rpc.CheckExplainFrame(r.GetFrame()); err != nil {
+		return nil, refusal(err)
+	}
+	asked, done, err := m.tasks.ask(m.store.State(), r.GetMux(), &weirv1.MuxTask{
+		Task: &weirv1.MuxTask_Explain{Explain: &weirv1.ExplainPacketTask{Frame: r.GetFrame()}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	answer, err := asked.next(ctx, time.After(taskTime))
+	if err != nil {
+		return nil, refusal(err)
+	}
+	p := answer.GetExplanation()
+	if p == nil {
+		return nil, refusal(fmt.Errorf("mux %s answered nothing", r.GetMux()))
+	}
+	nameParts(m.store.State(), p)
+	p.Steps = packetSteps(r.GetMux(), p)
+	return &weirv1.ExplainPacketResponse{Explanation: p}, nil
+}
+
+// Capture streams copies of a mux's packets.
+func (m *Manager) Capture(ctx context.Context, r *weirv1.CaptureRequest, stream *connect.ServerStream[weirv1.CaptureResponse]) error {
+	capture, err := rpc.CaptureFromProto(r)
+	if err != nil {
+		return refusal(err)
+	}
+	asked, done, err := m.tasks.ask(m.store.State(), r.GetMux(), &weirv1.MuxTask{
+		Task: &weirv1.MuxTask_Capture{Capture: rpc.CaptureTaskToProto(r, capture)},
+	})
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := stream.Send(&weirv1.CaptureResponse{}); err != nil { // the caller knows that it was taken
+		return err
+	}
+	timeout := time.After(capture.Duration + taskTime)
+	for {
+		answer, err := asked.next(ctx, timeout)
+		if err != nil {
+			return refusal(err)
+		}
+		if err := stream.Send(&weirv1.CaptureResponse{Packets: answer.GetPackets(), Lost: answer.GetLost()}); err != nil {
+			return err
+		}
+		if answer.GetDone() {
+			return nil
+		}
+	}
 }

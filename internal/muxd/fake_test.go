@@ -132,6 +132,21 @@ func (d *fakeDatapath) EndpointCounters() (map[model.EndpointKey]model.Counter, 
 	return map[model.EndpointKey]model.Counter{key(10): {Packets: 3, Bytes: 180}}, nil
 }
 
+func (d *fakeDatapath) Explain(frame []byte) (model.Explanation, error) {
+	return model.Explanation{Verdict: "forward_syn", Action: "transmit", Frame: frame}, nil
+}
+
+// Capture hands on one packet, then goes on until ctx ends it.
+func (d *fakeDatapath) Capture(ctx context.Context, _ model.Capture, to func([]model.CapturedPacket, uint64) error) error {
+	if err := to([]model.CapturedPacket{{Verdict: "drop_no_backend"}}, 3); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (d *fakeDatapath) TakeOver() error { return nil }
+
 func (d *fakeDatapath) Close() error  { d.note("close"); return nil }
 func (d *fakeDatapath) Unload() error { d.note("unload"); return nil }
 
@@ -191,7 +206,19 @@ func (h *fakeHops) Run(ctx context.Context) error {
 }
 
 // fakeManager has no stream, and takes reports.
-type fakeManager struct{ reports chan *weirv1.ReportMuxRequest }
+type fakeManager struct {
+	reports chan *weirv1.ReportMuxRequest
+	answers chan *weirv1.AnswerTaskRequest
+	gone    bool // nobody waits for answers
+}
+
+func (m *fakeManager) AnswerTask(ctx context.Context, r *weirv1.AnswerTaskRequest) (*weirv1.AnswerTaskResponse, error) {
+	select {
+	case m.answers <- r:
+	case <-ctx.Done():
+	}
+	return &weirv1.AnswerTaskResponse{Gone: m.gone}, nil
+}
 
 func (m *fakeManager) SyncMux(ctx context.Context, _ *weirv1.SyncMuxRequest) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error) {
 	return nil, errors.New("manager is away")
@@ -226,7 +253,7 @@ func newBench(t *testing.T, change func(*Config), live ...model.MuxEndpoint) *be
 		datapath: &fakeDatapath{journal: j, endpoints: map[model.EndpointKey]model.MuxEndpoint{}},
 		speaker:  &fakeSpeaker{journal: j, announced: "[]", broken: make(chan error)},
 		hops:     &fakeHops{journal: j, last: "[]"},
-		manager:  &fakeManager{reports: make(chan *weirv1.ReportMuxRequest)},
+		manager:  &fakeManager{reports: make(chan *weirv1.ReportMuxRequest), answers: make(chan *weirv1.AnswerTaskRequest, 16)},
 	}
 	for _, e := range live {
 		b.datapath.endpoints[e.Key] = e

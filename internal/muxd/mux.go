@@ -33,6 +33,14 @@ type Datapath interface {
 	SetNextHops(map[netip.Addr]model.NextHop) error
 	Verdicts() (map[string]model.Counter, error)
 	EndpointCounters() (map[model.EndpointKey]model.Counter, error)
+	// Explain runs a frame through the program without sending or counting it.
+	Explain(frame []byte) (model.Explanation, error)
+	// Capture copies packets until its bounds or ctx end it. It hands on those that came since the last
+	// time, and how many were lost so far; an error of to ends it.
+	Capture(ctx context.Context, c model.Capture, to func(packets []model.CapturedPacket, lost uint64) error) error
+	// TakeOver lets the tables take the place of those of another layout that forward until then, if
+	// there are any.
+	TakeOver() error
 	Close() error  // leaves it forwarding
 	Unload() error // ends forwarding
 }
@@ -55,6 +63,7 @@ type NextHops interface {
 type Manager interface {
 	SyncMux(ctx context.Context, request *weirv1.SyncMuxRequest) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error)
 	ReportMux(ctx context.Context, request *weirv1.ReportMuxRequest) (*weirv1.ReportMuxResponse, error)
+	AnswerTask(ctx context.Context, request *weirv1.AnswerTaskRequest) (*weirv1.AnswerTaskResponse, error)
 }
 
 // Config is what a Mux works with.
@@ -83,6 +92,7 @@ type Mux struct {
 	hops    NextHops
 	tables  *tables
 	reports *reports
+	tasks   *tasks
 }
 
 // New takes over what the data plane runs, and announces it once Run runs.
@@ -91,7 +101,7 @@ func New(config Config) (*Mux, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Mux{config: config, tables: t, reports: newReports(config, t)}
+	m := &Mux{config: config, tables: t, reports: newReports(config, t), tasks: newTasks(config, t)}
 	m.hops, err = config.NextHops(func(s HopState) {
 		t.hopsChanged(s)
 		m.reports.soon()
@@ -118,6 +128,7 @@ func (m *Mux) Run(ctx context.Context, handOver <-chan os.Signal) error {
 	group.Go(func() error { return m.hops.Run(resolving) })
 	group.Go(func() error { return m.follow(following) })
 	group.Go(func() error { return m.reports.run(following) })
+	group.Go(func() error { return m.tasks.run(following) })
 	group.Go(func() error {
 		err := m.config.Speaker.Run(speaking)
 		if err == nil && speaking.Err() == nil {
@@ -170,6 +181,10 @@ func wait(ctx context.Context, d time.Duration) {
 // follow applies the manager's stream to the tables.
 func (m *Mux) follow(ctx context.Context) error {
 	return rpc.Follow(ctx, m.config.Log, "mux", m.open, func(message *weirv1.SyncMuxResponse) error {
+		m.tasks.take(message.GetTasks())
+		if tasksAlone(message) {
+			return nil
+		}
 		defer m.reports.soon()
 		update, err := rpc.MuxUpdateFromProto(message)
 		if err != nil {
@@ -179,6 +194,11 @@ func (m *Mux) follow(ctx context.Context) error {
 		}
 		return m.tables.apply(ctx, update)
 	})
+}
+
+// tasksAlone says whether the message changes no table.
+func tasksAlone(m *weirv1.SyncMuxResponse) bool {
+	return len(m.GetTasks()) > 0 && !m.GetSnapshot() && len(m.GetEndpoints())+len(m.GetRemoved())+len(m.GetPool()) == 0
 }
 
 // open begins a stream, by which the manager learns of the mux.

@@ -1,0 +1,62 @@
+package manager
+
+import (
+	"fmt"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// nameParts adds the names that only the desired state has: of the VIP and of the backend.
+func nameParts(s *store.State, p *weirv1.PacketExplanation) {
+	key, err := rpc.EndpointKeyFromProto(p.GetEndpoint())
+	if p.GetEndpoint() == nil || err != nil {
+		return
+	}
+	for _, vip := range s.SortedVIPs() {
+		for _, e := range vip.Endpoints {
+			if desired.Key(vip, e) == key {
+				p.Vip = vip.Name
+			}
+		}
+	}
+	if row, ok := s.Tables[key].Row(model.Slot(p.GetSlot())); ok {
+		p.Backend, p.BackendPort = row.Backend.Addr().String(), uint32(row.Backend.Port())
+	}
+}
+
+// packetSteps tells the decision, a line for each step.
+func packetSteps(mux string, p *weirv1.PacketExplanation) (steps []string) {
+	step := func(format string, args ...any) { steps = append(steps, fmt.Sprintf(format, args...)) }
+	if e := p.GetEndpoint(); e == nil {
+		step("the packet is for no endpoint that %s has", mux)
+	} else {
+		step("the packet is for endpoint %s %s port %d, %s", e.GetProtocol(), e.GetVip(), e.GetPort(), vipOr(p.GetVip()))
+	}
+	switch p.GetLayer() {
+	case "cookie":
+		step("its TCP timestamp names slot %d: no hash is needed", p.GetSlot())
+	case "flow table":
+		step("the flow table remembers slot %d for it", p.GetSlot())
+	case "bucket":
+		step("bucket %d of %d names slot %d", p.GetBucket(), p.GetBuckets(), p.GetSlot())
+	}
+	if n := p.GetPreviousSlot(); n != 0 {
+		step("the bucket named slot %d before: the packet says so, and a host that does not know the connection hands it there", n)
+	}
+	if p.GetBackend() != "" {
+		step("slot %d is backend %s port %d, behind tunnel %s", p.GetSlot(), p.GetBackend(), p.GetBackendPort(), p.GetTunnel())
+	}
+	step("verdict %s: the program would %s the packet", p.GetVerdict(), p.GetAction())
+	return steps
+}
+
+func vipOr(name string) string {
+	if name == "" {
+		return "of a VIP that the manager no longer has"
+	}
+	return "of VIP " + name
+}
