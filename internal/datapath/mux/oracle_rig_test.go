@@ -1,0 +1,198 @@
+package mux
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/testkit/oracle"
+)
+
+// oracleSizes leave so much room in the table of flows that none is ever given up.
+var oracleSizes = dimensions{endpoints: 256, bucketRows: 4096, backends: 32768, flowSets: 1 << 17}
+
+// rig is a data plane and an oracle that were told the same.
+type rig struct {
+	datapath      *Datapath
+	mux           *oracle.Mux
+	pool          Pool
+	before, after []model.MuxEndpoint
+	numbers       map[string]uint32 // of the verdicts
+	counted       map[string]uint64 // what the oracle says the program has counted
+	options       ebpf.RunOptions
+}
+
+func newRig(t testing.TB, seed uint64, pool Pool) *rig {
+	t.Helper()
+	g := &rig{datapath: newUnattached(t, oracleSizes), pool: pool, numbers: map[string]uint32{}, counted: map[string]uint64{}}
+	for number, name := range g.datapath.tables.names {
+		g.numbers[name] = number
+	}
+	g.before, g.after = oracleWorld(rand.New(rand.NewPCG(seed, 0)))
+	if err := g.datapath.SetPool(pool); err != nil {
+		t.Fatal(err)
+	}
+	g.reset(t)
+	return g
+}
+
+// reset forgets all flows, in both.
+func (g *rig) reset(t testing.TB) {
+	t.Helper()
+	hops := map[netip.Addr]model.NextHop{}
+	for _, endpoints := range [][]model.MuxEndpoint{nil, g.before, g.after} {
+		if err := g.datapath.Replace(endpoints); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tunnel := range g.datapath.Tunnels() {
+		if bytes := tunnel.AsSlice(); !unresolved[tunnel] {
+			hops[tunnel] = model.NextHop{
+				Source: [6]byte{2, 0xaa, 0, 0, 0, 1}, Destination: [6]byte{2, 0xbb, 0, 0, 0, bytes[len(bytes)-1]},
+			}
+		}
+	}
+	if err := g.datapath.SetNextHops(hops); err != nil {
+		t.Fatal(err)
+	}
+	g.mux = &oracle.Mux{
+		HashKey: g.pool.HashKey, Source4: g.pool.Source4, Source6: g.pool.Source6, MTU: g.pool.MTU, Hops: hops,
+	}
+	for _, endpoints := range [][]model.MuxEndpoint{g.before, g.after} {
+		for _, e := range endpoints {
+			g.mux.Set(e)
+		}
+	}
+}
+
+// check gives the frame to both and says where they differ, if they do.
+func (g *rig) check(t testing.TB, frame []byte) string {
+	t.Helper()
+	want := g.mux.Handle(frame)
+	g.options.Data = frame
+	g.options.DataOut = sized(g.options.DataOut, len(frame)+256)
+	action, err := g.datapath.program.Run(&g.options)
+	if err != nil {
+		t.Fatalf("run program on %d bytes: %v", len(frame), err)
+	}
+	number, known := g.numbers[want.Verdict]
+	if !known {
+		return fmt.Sprintf("the program knows no verdict %s", want.Verdict)
+	}
+	counter, err := abi.Counter(g.datapath.tables.Verdicts, number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if counter.Packets != g.counted[want.Verdict]+1 {
+		return fmt.Sprintf("want %s, and it was not counted\ncounted: %v\nbefore:  %v", want.Verdict, verdicts(t, g.datapath), g.counted)
+	}
+	g.counted[want.Verdict]++
+	if wantAction := actionOf(want.Verdict); action != wantAction {
+		return fmt.Sprintf("%s: action %d, want %d", want.Verdict, action, wantAction)
+	}
+	out := g.options.DataOut
+	switch {
+	case action == xdpDrop:
+	case want.Frame == nil && !bytes.Equal(frame, out):
+		return fmt.Sprintf("%s changed the frame:\n got %x\nwant %x", want.Verdict, out, frame)
+	case want.Frame != nil && !bytes.Equal(want.Frame, out):
+		return fmt.Sprintf("%s:\n got %x\nwant %x", want.Verdict, out, want.Frame)
+	}
+	return ""
+}
+
+func sized(b []byte, n int) []byte {
+	if cap(b) < n {
+		return make([]byte, n, 4096)
+	}
+	return b[:n]
+}
+
+func actionOf(verdict string) uint32 {
+	switch {
+	case strings.HasPrefix(verdict, "pass_"):
+		return xdpPass
+	case strings.HasPrefix(verdict, "drop_"):
+		return xdpDrop
+	}
+	return xdpTX
+}
+
+// differs says how the frames, one after the other from nothing, end in a difference; "" when not.
+func (g *rig) differs(t testing.TB, frames [][]byte) string {
+	g.reset(t)
+	g.recount(t)
+	for i, frame := range frames {
+		if difference := g.check(t, frame); difference != "" {
+			if i+1 < len(frames) {
+				g.recount(t)
+				continue // it is the last one's that is looked for
+			}
+			return difference
+		}
+	}
+	return ""
+}
+
+// recount makes the oracle agree with what the program has counted so far.
+func (g *rig) recount(t testing.TB) {
+	g.counted = verdicts(t, g.datapath)
+}
+
+// minimise reports the shortest history and the least frame that still differ.
+func (g *rig) minimise(t testing.TB, history [][]byte) string {
+	last := history[len(history)-1]
+	before := history[:len(history)-1]
+	if g.differs(t, [][]byte{last}) != "" {
+		before = nil
+	}
+	for size := len(before); size > 0; size /= 2 {
+		for at := 0; at+size <= len(before); {
+			kept := append(append([][]byte{}, before[:at]...), before[at+size:]...)
+			if g.differs(t, append(kept, last)) != "" {
+				before = kept
+			} else {
+				at += size
+			}
+		}
+	}
+	small := g.shrink(t, before, last)
+	var report strings.Builder
+	fmt.Fprintln(&report, g.differs(t, append(before, small)))
+	for _, frame := range before {
+		fmt.Fprintf(&report, "after %s\n", hex.EncodeToString(frame))
+	}
+	fmt.Fprintf(&report, "frame %s", hex.EncodeToString(small))
+	return report.String()
+}
+
+// shrink shortens the frame and clears its bytes as far as it still differs.
+func (g *rig) shrink(t testing.TB, before [][]byte, frame []byte) []byte {
+	try := func(candidate []byte) bool {
+		if len(candidate) < 14 || g.differs(t, append(before[:len(before):len(before)], candidate)) == "" {
+			return false
+		}
+		frame = candidate
+		return true
+	}
+	for cut := len(frame) / 2; cut > 0; cut /= 2 {
+		for try(frame[:len(frame)-cut]) {
+		}
+	}
+	for i := range frame {
+		if frame[i] != 0 {
+			cleared := bytes.Clone(frame)
+			cleared[i] = 0
+			try(cleared)
+		}
+	}
+	return frame
+}
