@@ -18,8 +18,7 @@ type oracleClass struct {
 func oracleClasses() []oracleClass {
 	var classes []oracleClass
 	for i, family := range []string{"v4", "v6"} {
-		vip, other := oracleVIPs[i], oracleOthers[i]
-		for _, c := range familyClasses(vip, other) {
+		for _, c := range familyClasses(scene{oracleVIPs[i], oracleOthers[i]}) {
 			c.name = family + "/" + c.name
 			if c.pool == nil {
 				c.pool = func(p Pool) Pool { return p }
@@ -30,62 +29,81 @@ func oracleClasses() []oracleClass {
 	return classes
 }
 
-func familyClasses(vip, other netip.Addr) []oracleClass {
-	// ends are those of a packet from some client to one of the ports.
-	ends := func(r *rand.Rand, ports ...uint16) (from, to netip.AddrPort) {
-		return netip.AddrPortFrom(oracleAddress(r, vip), uint16(1024+r.IntN(8))),
-			netip.AddrPortFrom(vip, ports[r.IntN(len(ports))])
-	}
-	tcp := func(r *rand.Rand, flags byte, options []byte, ports ...uint16) draft {
-		from, to := ends(r, ports...)
-		return draftTCP(from, to, flags, options, r.IntN(40), r)
-	}
-	all := []uint16{portPlain, portMoved, portNoBackend, portNoHop}
+// scene is where packets of a family go.
+type scene struct{ vip, other netip.Addr }
+
+// ends are those of a packet from some client to one of the ports.
+func (s scene) ends(r *rand.Rand, ports ...uint16) (from, to netip.AddrPort) {
+	return netip.AddrPortFrom(oracleAddress(r, s.vip), uint16(1024+r.IntN(8))),
+		netip.AddrPortFrom(s.vip, ports[r.IntN(len(ports))])
+}
+
+func (s scene) tcp(r *rand.Rand, flags byte, options []byte, ports ...uint16) draft {
+	from, to := s.ends(r, ports...)
+	return draftTCP(from, to, flags, options, r.IntN(40), r)
+}
+
+func (s scene) udp(r *rand.Rand, ports ...uint16) draft {
+	from, to := s.ends(r, ports...)
+	return draftUDP(from, to, r.IntN(40), r)
+}
+
+// any is a TCP packet to an endpoint that forwards.
+func (s scene) any(r *rand.Rand) draft { return s.tcp(r, drawFlags(r), nil, portPlain) }
+
+var everyPort = []uint16{portPlain, portMoved, portNoBackend, portNoHop}
+
+func familyClasses(s scene) []oracleClass {
 	classes := []oracleClass{
 		{name: "syn", verdict: "forward_syn", draw: func(r *rand.Rand) draft {
-			return tcp(r, 0x02|drawFlags(r)&^0x10, []byte{2, 4, 5, 0xb4}, all...)
+			return s.tcp(r, 0x02|drawFlags(r)&^0x10, []byte{2, 4, 5, 0xb4}, everyPort...)
 		}},
 		{name: "tcp", verdict: "forward_flow", draw: func(r *rand.Rand) draft {
-			return tcp(r, drawFlags(r), nil, all...)
+			return s.tcp(r, drawFlags(r), nil, everyPort...)
 		}},
-		{name: "udp", verdict: "forward_flow", draw: func(r *rand.Rand) draft {
-			from, to := ends(r, all...)
-			return draftUDP(from, to, r.IntN(40), r)
+		{name: "udp", verdict: "forward_flow", draw: func(r *rand.Rand) draft { return s.udp(r, everyPort...) }},
+		{name: "not-for-us", verdict: "pass_not_for_us", draw: func(r *rand.Rand) draft {
+			f := s.tcp(r, drawFlags(r), nil, portPlain, 22, 179)
+			if r.IntN(2) == 0 {
+				f.to = s.other
+			}
+			return f
 		}},
+		{name: "icmp", verdict: "pass_icmp", draw: func(r *rand.Rand) draft { return drawEcho(r, s.vip) }},
+		{name: "other-protocol", verdict: "pass_other_protocol", draw: func(r *rand.Rand) draft {
+			f := s.any(r)
+			f.protocol = byte(r.Uint32())
+			return f
+		}},
+		{name: "no-source", verdict: "drop_no_source", draw: s.any, pool: func(p Pool) Pool {
+			p.Source6 = netip.Addr{}
+			return p
+		}},
+	}
+	return append(classes, shapeClasses(s)...)
+}
+
+// shapeClasses are packets whose headers are out of the ordinary.
+func shapeClasses(s scene) []oracleClass {
+	classes := []oracleClass{
 		{name: "vlan", verdict: "forward_syn", draw: func(r *rand.Rand) draft {
-			f := tcp(r, drawFlags(r), nil, portPlain)
+			f := s.any(r)
 			f.vlans = 1 + r.IntN(3)
 			return f
 		}},
 		{name: "padding", verdict: "forward_syn", draw: func(r *rand.Rand) draft {
-			f := tcp(r, drawFlags(r), nil, portPlain)
+			f := s.any(r)
 			f.padding = r.IntN(30)
 			return f
 		}},
 		{name: "too-big", verdict: "drop_too_big", draw: func(r *rand.Rand) draft {
-			from, to := ends(r, portPlain)
+			from, to := s.ends(r, portPlain)
 			return draftUDP(from, to, testMTU-100+r.IntN(120), r)
 		}},
-		{name: "not-for-us", verdict: "pass_not_for_us", draw: func(r *rand.Rand) draft {
-			f := tcp(r, drawFlags(r), nil, portPlain, 22, 179)
-			if r.IntN(2) == 0 {
-				f.to = other
-			}
-			return f
-		}},
-		{name: "icmp", verdict: "pass_icmp", draw: func(r *rand.Rand) draft { return drawEcho(r, vip) }},
-		{name: "other-protocol", verdict: "pass_other_protocol", draw: func(r *rand.Rand) draft {
-			f := tcp(r, drawFlags(r), nil, portPlain)
-			f.protocol = byte(r.Uint32())
-			return f
-		}},
-		{name: "no-source", verdict: "drop_no_source",
-			pool: func(p Pool) Pool { p.Source6 = netip.Addr{}; return p },
-			draw: func(r *rand.Rand) draft { return tcp(r, drawFlags(r), nil, portPlain) }},
 	}
-	if vip.Is4() {
+	if s.vip.Is4() {
 		classes = append(classes, oracleClass{name: "options", verdict: "forward_syn", draw: func(r *rand.Rand) draft {
-			f := tcp(r, drawFlags(r), nil, portPlain)
+			f := s.any(r)
 			f.options = slices.Repeat([]byte{1}, 4*r.IntN(11))
 			return f
 		}})
