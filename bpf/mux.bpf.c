@@ -35,6 +35,10 @@ static __always_inline enum verdict parse(struct xdp_md *ctx, struct packet *p)
 		parsed = parse_ip(data, end, p);
 		if (parsed == PARSED_OTHER)
 			return VERDICT_PASS_NOT_IP;
+		if (parsed != PARSED_MALFORMED && !packet_is_whole(p))
+			return VERDICT_PASS_MALFORMED;
+		if (parsed == PARSED_EXTENSIONS)
+			parsed = parse_extensions(data, end, p);
 	}
 	if (parsed == PARSED_OK)
 		parsed = parse_transport(data, end, p);
@@ -45,6 +49,7 @@ static __always_inline enum verdict parse(struct xdp_md *ctx, struct packet *p)
 		return VERDICT_PASS_FRAGMENT;
 	case PARSED_MALFORMED:
 		return VERDICT_PASS_MALFORMED;
+	case PARSED_EXTENSIONS:
 	case PARSED_OTHER:
 		break;
 	}

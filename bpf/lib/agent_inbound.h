@@ -14,6 +14,7 @@ static __always_inline enum verdict inbound_parse(struct __sk_buff *skb, struct 
 	switch (frame_parse(skb, outer)) {
 	case PARSED_OK:
 		break;
+	case PARSED_EXTENSIONS:
 	case PARSED_OTHER:
 		return VERDICT_PASS_OTHER;
 	case PARSED_FRAGMENT:
@@ -44,6 +45,7 @@ inbound_parse_inner(struct __sk_buff *skb, const struct packet *outer, struct pa
 	switch (decap_parse(skb, outer, inner)) {
 	case PARSED_OK:
 		break;
+	case PARSED_EXTENSIONS:
 	case PARSED_OTHER:
 		return VERDICT_DROP_INNER_OTHER;
 	case PARSED_FRAGMENT:

@@ -19,6 +19,7 @@ static __always_inline enum verdict reply_parse(struct __sk_buff *skb, struct pa
 	switch (parsed) {
 	case PARSED_OK:
 		break;
+	case PARSED_EXTENSIONS:
 	case PARSED_OTHER:
 		return VERDICT_PASS_OTHER;
 	case PARSED_FRAGMENT:

@@ -9,9 +9,9 @@
 
 #include "lib/packet.h"
 
-/* Behind Ethernet and one, or two, IPv4 headers with all options. */
-#define FRAME_L3_MAX (14 + 60)
-#define FRAME_L4_MAX (14 + 60 + 60)
+/* Behind Ethernet and one, or two, IPv6 headers with all extension headers that we follow. */
+#define FRAME_L3_MAX (14 + 40 + EXTENSIONS_BYTES)
+#define FRAME_L4_MAX (FRAME_L3_MAX + 40 + EXTENSIONS_BYTES)
 
 static __always_inline void *frame_data(struct __sk_buff *skb)
 {
@@ -39,9 +39,19 @@ static __always_inline bool frame_is_tagged(struct __sk_buff *skb)
 	return skb->vlan_present || ethertype_is_vlan(skb->protocol);
 }
 
+/* What follows an IPv6 header that is not the transport's. Rare, so pulling more does not hurt. */
+static __always_inline enum parsed frame_parse_extensions(struct __sk_buff *skb, struct packet *p)
+{
+	__u32 reach = p->l4 + EXTENSIONS_BYTES;
+
+	frame_reach(skb, reach < skb->len ? reach : skb->len);
+	return parse_extensions(frame_data(skb), frame_end(skb), p);
+}
+
 /* The IP header at p->l3, of p->ethertype. */
 static __always_inline enum parsed frame_parse_ip(struct __sk_buff *skb, struct packet *p)
 {
+	enum parsed parsed;
 	__u32 l3 = p->l3;
 
 	barrier_var(l3); /* what the compiler knows of it, the verifier has forgotten */
@@ -50,7 +60,10 @@ static __always_inline enum parsed frame_parse_ip(struct __sk_buff *skb, struct 
 	p->l3 = l3;
 	frame_reach(skb, l3 + (p->ethertype == bpf_htons(ETH_P_IP) ? sizeof(struct iphdr)
 								   : sizeof(struct ipv6hdr)));
-	return parse_ip(frame_data(skb), frame_end(skb), p);
+	parsed = parse_ip(frame_data(skb), frame_end(skb), p);
+	if (parsed != PARSED_MALFORMED && parsed != PARSED_OTHER && !packet_is_whole(p))
+		return PARSED_MALFORMED;
+	return parsed == PARSED_EXTENSIONS ? frame_parse_extensions(skb, p) : parsed;
 }
 
 /* Ethernet without tags and the IP header behind it. */

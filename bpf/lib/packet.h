@@ -23,9 +23,17 @@ enum tcp_flag {
 
 enum parsed {
 	PARSED_OK = 0,
-	PARSED_OTHER, /* neither TCP nor UDP over IP, or behind IPv6 extension headers */
-	PARSED_FRAGMENT, /* any fragment, the first one too */
+	PARSED_OTHER, /* neither TCP nor UDP over IP */
+	PARSED_EXTENSIONS, /* behind IPv6 extension headers: parse_extensions() goes on */
+	PARSED_FRAGMENT, /* any fragment, the first one too; see struct packet */
 	PARSED_MALFORMED, /* lengths and versions that contradict the frame */
+};
+
+/* How far IPv6 extension headers are followed; what lies behind more is PARSED_OTHER. */
+enum {
+	EXTENSIONS_MAX = 4,
+	EXTENSIONS_BYTES = 128,
+	EXTENSIONS_START_MAX = 1024, /* for the verifier: no offset of ours comes near */
 };
 
 struct packet {
@@ -38,9 +46,14 @@ struct packet {
 	__be16 source_port; /* as on the wire */
 	__be16 destination_port;
 	__be16 ethertype; /* of the IP header: ETH_P_IP or ETH_P_IPV6 */
-	__u8 protocol; /* IPPROTO_*, of what follows the IP header */
+	__u8 protocol; /* IPPROTO_*, of what stands at l4 */
 	__u8 tos; /* DSCP and ECN */
 	__u8 tcp_flags; /* enum tcp_flag; 0 when not TCP */
+
+	/* Of a fragment only: set with PARSED_FRAGMENT, else not to be read. */
+	bool fragment_more; /* others follow */
+	__u16 fragment_offset; /* bytes; 0: the first one, so a transport header may stand at l4 */
+	__u32 fragment_id; /* as on the wire; of IPv4 the upper half is 0 */
 };
 
 struct vlan_header {
@@ -109,16 +122,24 @@ static __always_inline enum parsed parse_ipv4(void *data, void *end, struct pack
 	p->l3_length = bpf_ntohs(ip->tot_len);
 	if (ip->version != 4 || header < sizeof(*ip) || p->l3_length < header)
 		return PARSED_MALFORMED;
-	if (p->l3 + p->l3_length > p->limit)
-		return PARSED_MALFORMED;
 	address_from_v4(&p->source, ip->saddr);
 	address_from_v4(&p->destination, ip->daddr);
 	p->protocol = ip->protocol;
 	p->tos = ip->tos;
 	p->l4 = p->l3 + header;
-	if (ip->frag_off & bpf_htons(0x3fff)) /* more fragments, or an offset */
+	if (ip->frag_off & bpf_htons(0x3fff)) { /* more fragments, or an offset */
+		p->fragment_more = ip->frag_off & bpf_htons(0x2000);
+		p->fragment_offset = (bpf_ntohs(ip->frag_off) & 0x1fff) << 3;
+		p->fragment_id = ip->id;
 		return PARSED_FRAGMENT;
+	}
 	return PARSED_OK;
+}
+
+static __always_inline bool protocol_is_extension(__u8 protocol)
+{
+	return protocol == IPPROTO_HOPOPTS || protocol == IPPROTO_ROUTING ||
+	       protocol == IPPROTO_FRAGMENT || protocol == IPPROTO_DSTOPTS;
 }
 
 static __always_inline enum parsed parse_ipv6(void *data, void *end, struct packet *p)
@@ -132,8 +153,6 @@ static __always_inline enum parsed parse_ipv6(void *data, void *end, struct pack
 	p->l3_length = bpf_ntohs(ip->payload_len) + sizeof(*ip);
 	if (first >> 12 != 6)
 		return PARSED_MALFORMED;
-	if (p->l3 + p->l3_length > p->limit)
-		return PARSED_MALFORMED;
 	__builtin_memcpy(&p->source, &ip->saddr, sizeof(p->source));
 	__builtin_memcpy(&p->destination, &ip->daddr, sizeof(p->destination));
 	if (address_is_v4(&p->source) || address_is_v4(&p->destination))
@@ -141,11 +160,99 @@ static __always_inline enum parsed parse_ipv6(void *data, void *end, struct pack
 	p->protocol = ip->nexthdr;
 	p->tos = first >> 4;
 	p->l4 = p->l3 + sizeof(*ip);
-	if (p->protocol == IPPROTO_FRAGMENT)
-		return PARSED_FRAGMENT;
+	if (protocol_is_extension(p->protocol))
+		return PARSED_EXTENSIONS;
 	return PARSED_OK;
 }
 
+struct extension {
+	__u8 next;
+	__u8 length; /* in 8 bytes, less the first 8; 0 in a fragment header */
+	__be16 fragment; /* fragment header: offset in 8 bytes, two reserved bits, more */
+	__be32 id; /* fragment header */
+};
+
+/* Where a walk over extension headers ended. */
+struct extensions {
+	enum parsed parsed;
+	__u8 protocol;
+	__u16 l4;
+	__u16 fragment; /* word of the fragment header, 0 without one */
+	__u32 id;
+};
+
+/* One header; false when the walk ends in front of it. Reads that of the fragment, too. */
+static __always_inline bool extension_skip(void *data, void *end, __u32 stop, struct extensions *x)
+{
+	__u32 at = x->l4, length = sizeof(struct extension);
+	struct extension *header;
+
+	if (!protocol_is_extension(x->protocol))
+		return false;
+	x->parsed = PARSED_MALFORMED;
+	barrier_var(at);
+	if (at > EXTENSIONS_START_MAX + EXTENSIONS_BYTES)
+		return false;
+	header = data + at;
+	if ((void *)(header + 1) > end)
+		return false;
+	/* On its way to other nodes still: its last destination is not the one we see. */
+	if (x->protocol == IPPROTO_ROUTING && bpf_ntohs(header->fragment) & 0xff) {
+		x->parsed = PARSED_OTHER;
+		return false;
+	}
+	if (x->protocol == IPPROTO_FRAGMENT) {
+		x->fragment = bpf_ntohs(header->fragment);
+		x->id = header->id;
+	} else {
+		length += header->length * 8;
+	}
+	if (at + length > stop) {
+		x->parsed = PARSED_OTHER;
+		return false;
+	}
+	x->protocol = header->next;
+	x->l4 = at + length;
+	x->parsed = PARSED_OK;
+	/* What follows in another fragment than the first is no header. */
+	return !(x->fragment >> 3);
+}
+
+/*
+ * Goes on behind an IPv6 header where parse_ip has said PARSED_EXTENSIONS: sets protocol and l4,
+ * and what is known of the fragment. A fragment of its own, offset 0 and no more, is none (RFC
+ * 6946). Not for the fast path.
+ */
+static __always_inline enum parsed parse_extensions(void *data, void *end, struct packet *p)
+{
+	struct extensions x = { .protocol = p->protocol, .l4 = p->l4 };
+	__u32 stop = p->l4 + EXTENSIONS_BYTES;
+
+	for (int i = 0; i < EXTENSIONS_MAX; i++)
+		if (!extension_skip(data, end, stop, &x))
+			break;
+	if (x.parsed != PARSED_OK)
+		return x.parsed;
+	p->protocol = x.protocol;
+	p->l4 = x.l4;
+	if (p->l4 > p->l3 + p->l3_length)
+		return PARSED_MALFORMED;
+	if (x.fragment & 0xfff9) {
+		p->fragment_more = x.fragment & 1;
+		p->fragment_offset = x.fragment & 0xfff8;
+		p->fragment_id = x.id;
+		return PARSED_FRAGMENT;
+	}
+	return protocol_is_extension(p->protocol) ? PARSED_OTHER : PARSED_OK;
+}
+
+/* Does the frame hold all of what the IP header says? To be asked once parse_ip has found one. */
+static __always_inline bool packet_is_whole(const struct packet *p)
+{
+	return p->l3 + p->l3_length <= p->limit;
+}
+
+/* The caller asks packet_is_whole(), for it knows the frame's true length. */
 static __always_inline enum parsed parse_ip(void *data, void *end, struct packet *p)
 {
 	if (p->ethertype == bpf_htons(ETH_P_IP))
@@ -162,7 +269,7 @@ struct ports {
 	__u32 rest;
 };
 
-/* The TCP or UDP header at l4, once parse_ip has said PARSED_OK. */
+/* The TCP or UDP header at l4, of a whole packet or of its first fragment. */
 static __always_inline enum parsed parse_transport(void *data, void *end, struct packet *p)
 {
 	struct ports *ports = data + p->l4;
