@@ -7,6 +7,8 @@ struct agent_settings {
 	__u64 generation; /* of the desired state that the tables hold */
 	__u32 uplink; /* ifindex */
 	__u32 mtu; /* of the uplink; 0: leave MSS options alone */
+	__u32 tick_shift; /* of new cookie sessions */
+	__u32 pad;
 };
 
-_Static_assert(sizeof(struct agent_settings) == 16, "agent_settings");
+_Static_assert(sizeof(struct agent_settings) == 24, "agent_settings");

@@ -12,11 +12,17 @@ struct nat_rule_key {
 	__u8 pad;
 };
 
+enum nat_rule_flag {
+	NAT_RULE_COOKIES = 0x1, /* new connections carry the slot in their timestamps */
+};
+
 struct nat_rule {
 	struct address dip;
 	__be16 port;
-	__u16 pad;
+	__u16 slot; /* number of the backend within its endpoint; 0: none */
+	enum nat_rule_flag flags; /* bits of it */
+	__u32 idle_timeout; /* of open connections and UDP flows, in ms; 0: the agent's own */
 };
 
 _Static_assert(sizeof(struct nat_rule_key) == 36, "nat_rule_key");
-_Static_assert(sizeof(struct nat_rule) == 20, "nat_rule");
+_Static_assert(sizeof(struct nat_rule) == 28, "nat_rule");

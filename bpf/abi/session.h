@@ -22,13 +22,35 @@ enum session_event {
 	SESSION_RESET = 0x10, /* by either side, and no answer of the workload since */
 };
 
+/*
+ * A cookie is the backend's slot in the low bits of the TSval that the client sees; above them is
+ * the workload's own TSval in ticks of 1 << tick_shift.
+ */
+enum {
+	COOKIE_BITS = 13,
+	SESSION_TICKS = 16, /* a power of two */
+};
+
+/*
+ * The first half is all that a connection without a cookie uses. tsvals holds, by the low bits of
+ * the tick, the last TSval that the workload sent in it.
+ */
 struct session {
 	struct address vip;
 	__be16 vip_port;
-	__u16 pad;
+	__u16 cookie; /* slot that the client is told; 0: timestamps are left alone */
 	enum session_event events; /* bits of it; none for UDP */
 	__u64 last_seen; /* CLOCK_MONOTONIC in ns, up to 134 ms late: see session_note() */
+	__u64 last_sent; /* when tsval was; 0: the workload has sent none yet */
+	__u32 tsval; /* the workload's last one, as it sent it */
+	__u32 client_tsval; /* the client's last one */
+	__u32 client_next; /* the workload's acknowledgement in its last segment with a new TSval */
+	__u32 idle_timeout; /* the rule's */
+	__u16 offer; /* cookie if the answer to the client's SYN carries a timestamp */
+	__u8 tick_shift;
+	__u8 pad[5];
+	__u32 tsvals[SESSION_TICKS];
 };
 
 _Static_assert(sizeof(struct session_key) == 40, "session_key");
-_Static_assert(sizeof(struct session) == 32, "session");
+_Static_assert(sizeof(struct session) == 128, "session");

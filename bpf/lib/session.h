@@ -84,6 +84,7 @@ static __always_inline enum verdict session_open(const struct packet *p,
 		.vip_port = p->destination_port,
 		.events = client_events(p),
 		.last_seen = bpf_ktime_get_coarse_ns(),
+		.idle_timeout = rule->idle_timeout,
 	};
 	struct session *live = bpf_map_lookup_elem(&sessions, &key);
 

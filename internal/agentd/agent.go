@@ -56,7 +56,7 @@ type Config struct {
 	Version   string
 	Uplink    string // for the status only
 	// Live are the rules that the data plane holds from before a restart.
-	Live map[model.HostBackendKey]netip.AddrPort
+	Live map[model.HostBackendKey]model.HostBackend
 
 	Datapath Datapath
 	// Sweep ends the data plane's idle sessions, beside its changes, and says how many live on.

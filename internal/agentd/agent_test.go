@@ -127,7 +127,7 @@ func TestHealthIsToldOnChangeAndWholeOnEachStream(t *testing.T) {
 func TestRestartKeepsWhatIsLive(t *testing.T) {
 	old := unchecked(1)
 	b := newBench(t, func(c *Config, b *bench) {
-		c.Live = map[model.HostBackendKey]netip.AddrPort{old.Key(): old.Backend}
+		c.Live = map[model.HostBackendKey]model.HostBackend{old.Key(): old}
 		b.datapath.rules[old.Key()] = old.Backend
 		b.datapath.generation = 5
 		b.workloads.move(old.Backend.Addr(), 7)

@@ -62,7 +62,7 @@ func newStatus(live agent.Status, name func(ifindex int) string) Status {
 		return a.Tunnel.Compare(b.Tunnel)
 	})
 	for _, key := range keys {
-		backend := live.Rules[key]
+		backend := live.Rules[key].Backend
 		row := StatusBackend{Endpoint: key.Endpoint.String(), Tunnel: key.Tunnel, Backend: backend, Workload: "missing"}
 		if ifindex, found := live.Workloads[backend.Addr()]; found {
 			row.Workload = "native"

@@ -48,9 +48,7 @@ func newTables(config Config) (*tables, error) {
 		log: config.Log, datapath: config.Datapath, workloads: config.Workloads, running: running,
 		backends: make(map[model.HostBackendKey]model.HostBackend, len(config.Live)),
 	}
-	for key, backend := range config.Live {
-		t.backends[key] = model.HostBackend{Endpoint: key.Endpoint, Tunnel: key.Tunnel, Backend: backend}
-	}
+	maps.Copy(t.backends, config.Live)
 	return t, nil
 }
 

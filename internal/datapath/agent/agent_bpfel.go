@@ -23,6 +23,8 @@ type agentAgentSettings struct {
 	Generation uint64
 	Uplink     uint32
 	Mtu        uint32
+	TickShift  uint32
+	Pad        uint32
 }
 
 type agentCounter struct {
@@ -32,11 +34,19 @@ type agentCounter struct {
 }
 
 type agentNatRule struct {
-	_    structs.HostLayout
-	Dip  agentAddress
-	Port uint16
-	Pad  uint16
+	_           structs.HostLayout
+	Dip         agentAddress
+	Port        uint16
+	Slot        uint16
+	Flags       agentNatRuleFlag
+	IdleTimeout uint32
 }
+
+type agentNatRuleFlag uint32
+
+const (
+	agentNatRuleFlagNAT_RULE_COOKIES agentNatRuleFlag = 1
+)
 
 type agentNatRuleKey struct {
 	_        structs.HostLayout
@@ -48,12 +58,21 @@ type agentNatRuleKey struct {
 }
 
 type agentSession struct {
-	_        structs.HostLayout
-	Vip      agentAddress
-	VipPort  uint16
-	Pad      uint16
-	Events   agentSessionEvent
-	LastSeen uint64
+	_           structs.HostLayout
+	Vip         agentAddress
+	VipPort     uint16
+	Cookie      uint16
+	Events      agentSessionEvent
+	LastSeen    uint64
+	LastSent    uint64
+	Tsval       uint32
+	ClientTsval uint32
+	ClientNext  uint32
+	IdleTimeout uint32
+	Offer       uint16
+	TickShift   uint8
+	Pad         [5]uint8
+	Tsvals      [16]uint32
 }
 
 type agentSessionEvent uint32

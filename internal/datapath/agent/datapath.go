@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"sync"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
@@ -36,7 +35,7 @@ type Datapath struct {
 	verdicts abi.Verdicts
 
 	mu    sync.Mutex
-	rules map[model.HostBackendKey]netip.AddrPort // as in nat_rules
+	rules map[model.HostBackendKey]model.HostBackend // as in nat_rules, and what they come from
 }
 
 // Open loads and attaches the data plane, or adopts the one that runs: its tables and sessions

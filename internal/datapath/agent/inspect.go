@@ -20,8 +20,8 @@ type Status struct {
 	Uplink     int // ifindex
 	MTU        int
 	Muxes      []netip.Addr
-	Rules      map[model.HostBackendKey]netip.AddrPort
-	Workloads  map[netip.Addr]int // DIP to ifindex; 0: native
+	Rules      map[model.HostBackendKey]model.HostBackend // what their rows say
+	Workloads  map[netip.Addr]int                         // DIP to ifindex; 0: native
 	Sessions   map[State]int
 	Verdicts   map[string]model.Counter
 }

@@ -278,7 +278,7 @@ func TestTables(t *testing.T) {
 	w.must(w.datapath.Apply([]model.HostBackend{other}, []model.HostBackendKey{first.Key()}))
 	after, err := agent.Inspect(w.pins)
 	w.must(err)
-	if _, there := after.Rules[first.Key()]; there || after.Rules[other.Key()] != other.Backend {
+	if _, there := after.Rules[first.Key()]; there || after.Rules[other.Key()].Backend != other.Backend {
 		t.Errorf("rules are %v", after.Rules)
 	}
 	if err := w.datapath.Apply([]model.HostBackend{backend(model.TCP, nativeVIP4, hostDIP4, hostDIP6)}, nil); err == nil {

@@ -3,7 +3,8 @@ package agent
 import (
 	"fmt"
 	"maps"
-	"net/netip"
+	"math"
+	"time"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/model"
@@ -19,33 +20,33 @@ func (d *Datapath) Apply(upserts []model.HostBackend, removed []model.HostBacken
 		delete(rules, key)
 	}
 	for _, b := range upserts {
-		rules[b.Key()] = b.Backend
+		rules[b.Key()] = b
 	}
 	return d.setRules(rules)
 }
 
 // Replace makes all the only backends of the host.
 func (d *Datapath) Replace(all []model.HostBackend) error {
-	rules := make(map[model.HostBackendKey]netip.AddrPort, len(all))
+	rules := make(map[model.HostBackendKey]model.HostBackend, len(all))
 	for _, b := range all {
-		rules[b.Key()] = b.Backend
+		rules[b.Key()] = b
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.setRules(rules)
 }
 
-func (d *Datapath) setRules(rules map[model.HostBackendKey]netip.AddrPort) error {
+func (d *Datapath) setRules(rules map[model.HostBackendKey]model.HostBackend) error {
 	if room := d.config.MaxRules; len(rules) > room {
 		return fmt.Errorf("set rules: needs %d, has room for %d", len(rules), room)
 	}
 	rows := make(map[agentNatRuleKey]agentNatRule, len(rules))
 	tunnels := make(map[agentAddress]uint8)
-	for key, backend := range rules {
-		if vip := key.Endpoint.VIP; vip.Is4() != backend.Addr().Is4() {
-			return fmt.Errorf("set rule of %s: backend %s is of another family", key.Endpoint, backend)
+	for key, b := range rules {
+		if vip := key.Endpoint.VIP; vip.Is4() != b.Backend.Addr().Is4() {
+			return fmt.Errorf("set rule of %s: backend %s is of another family", key.Endpoint, b.Backend)
 		}
-		rows[toRuleKey(key)] = agentNatRule{Dip: toAddress(backend.Addr()), Port: abi.Port(backend.Port())}
+		rows[toRuleKey(key)] = toRule(b)
 		tunnels[toAddress(key.Tunnel)] = 1
 	}
 	if err := writeTable(d.objects.NatRules, rows); err != nil {
@@ -68,12 +69,41 @@ func (d *Datapath) readRules() error {
 	return nil
 }
 
-func fromRules(rows map[agentNatRuleKey]agentNatRule) map[model.HostBackendKey]netip.AddrPort {
-	rules := make(map[model.HostBackendKey]netip.AddrPort, len(rows))
-	for key, rule := range rows {
-		rules[fromRuleKey(key)] = fromAddrPort(rule.Dip, rule.Port)
+func fromRules(rows map[agentNatRuleKey]agentNatRule) map[model.HostBackendKey]model.HostBackend {
+	rules := make(map[model.HostBackendKey]model.HostBackend, len(rows))
+	for key, row := range rows {
+		b := fromRule(fromRuleKey(key), row)
+		rules[b.Key()] = b
 	}
 	return rules
+}
+
+func toRule(b model.HostBackend) agentNatRule {
+	row := agentNatRule{
+		Dip: toAddress(b.Backend.Addr()), Port: abi.Port(b.Backend.Port()),
+		Slot: uint16(b.Slot), IdleTimeout: toMilliseconds(b.IdleTimeout),
+	}
+	if b.Cookies && b.Slot != 0 {
+		row.Flags |= agentNatRuleFlagNAT_RULE_COOKIES
+	}
+	return row
+}
+
+// fromRule is what a row says of its backend; the rest only the manager knows.
+func fromRule(key model.HostBackendKey, row agentNatRule) model.HostBackend {
+	return model.HostBackend{
+		Endpoint: key.Endpoint, Tunnel: key.Tunnel, Backend: fromAddrPort(row.Dip, row.Port),
+		Slot: model.Slot(row.Slot), Cookies: row.Flags&agentNatRuleFlagNAT_RULE_COOKIES != 0,
+		IdleTimeout: time.Duration(row.IdleTimeout) * time.Millisecond,
+	}
+}
+
+// toMilliseconds rounds down, but to 0 only what is 0, and bounds what is more than 49 days.
+func toMilliseconds(d time.Duration) uint32 {
+	if d <= 0 {
+		return 0
+	}
+	return uint32(min(max(d.Milliseconds(), 1), math.MaxUint32))
 }
 
 func toRuleKey(key model.HostBackendKey) agentNatRuleKey {

@@ -121,8 +121,12 @@ func (d *Datapath) Sessions() ([]Session, error) {
 }
 
 func expired(key agentSessionKey, row agentSession, now time.Duration, t Timeouts) bool {
-	idle := now - time.Duration(row.LastSeen)
-	return idle > t.of(stateOf(key.Protocol, row.Events))
+	state := stateOf(key.Protocol, row.Events)
+	bound := t.of(state)
+	if own := row.IdleTimeout; own != 0 && (state == StateEstablished || state == StateUDP) {
+		bound = time.Duration(own) * time.Millisecond
+	}
+	return now-time.Duration(row.LastSeen) > bound
 }
 
 func fromSession(key agentSessionKey, row agentSession) Session {
@@ -135,6 +139,10 @@ func fromSession(key agentSessionKey, row agentSession) Session {
 		LastSeen: time.Duration(row.LastSeen),
 	}
 }
+
+// carriesCookie says whether muxes find the session by its timestamps. Before the workload's answer
+// the client's offer counts.
+func carriesCookie(row agentSession) bool { return row.Cookie|row.Offer != 0 }
 
 func stateOf(protocol uint8, events agentSessionEvent) State {
 	const (
