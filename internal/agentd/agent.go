@@ -30,7 +30,7 @@ type Datapath interface {
 	Refresh() error
 	Apply(upserts []model.HostBackend, removed []model.HostBackendKey) error
 	Replace(all []model.HostBackend) error
-	SetMuxes(muxes []netip.Addr) error
+	SetMuxes(muxes []netip.Prefix) error
 	SetWorkloads(interfaces map[netip.Addr]int) error
 	SetGeneration(generation model.Generation) error
 	Generation() (model.Generation, error)

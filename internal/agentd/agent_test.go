@@ -12,7 +12,7 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 )
 
-var muxes = []netip.Addr{netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.1.0.2")}
+var muxes = []netip.Prefix{netip.MustParsePrefix("10.1.0.1/32"), netip.MustParsePrefix("10.1.0.2/32")}
 
 func snapshot(g model.Generation, backends ...model.HostBackend) rpc.HostUpdate {
 	return rpc.HostUpdate{Generation: g, Snapshot: true, Backends: backends, Muxes: muxes}

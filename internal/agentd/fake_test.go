@@ -28,7 +28,7 @@ type fakeDatapath struct {
 	mu         sync.Mutex
 	room       int
 	rules      map[model.HostBackendKey]netip.AddrPort
-	muxes      []netip.Addr
+	muxes      []netip.Prefix
 	workloads  map[netip.Addr]int
 	generation model.Generation
 	calls      []string
@@ -85,7 +85,7 @@ func (d *fakeDatapath) setRules(rules map[model.HostBackendKey]netip.AddrPort) e
 	return nil
 }
 
-func (d *fakeDatapath) SetMuxes(muxes []netip.Addr) error {
+func (d *fakeDatapath) SetMuxes(muxes []netip.Prefix) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.call("muxes %d", len(muxes))

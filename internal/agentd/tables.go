@@ -22,7 +22,7 @@ type tables struct {
 
 	mu       sync.Mutex
 	backends map[model.HostBackendKey]model.HostBackend // wanted
-	muxes    []netip.Addr                               // wanted; nil before the first message
+	muxes    []netip.Prefix                             // wanted; nil before the first message
 	wanted   model.Generation                           // newest that arrived; 0 before the first message
 	running  model.Generation                           // newest that the data plane holds whole
 	stale    bool                                       // it may hold something else than backends

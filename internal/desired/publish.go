@@ -8,10 +8,13 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// MuxEndpoint is an endpoint as muxes run it, by its table.
-func MuxEndpoint(key model.EndpointKey, tenant string, table Table) model.MuxEndpoint {
+// MuxEndpoint is endpoint e of vip as muxes run it, by its table.
+func MuxEndpoint(vip model.VIP, e model.Endpoint, table Table) model.MuxEndpoint {
 	endpoint := model.MuxEndpoint{
-		Key: key, Tenant: tenant, Buckets: table.Buckets, Backends: make([]model.MuxBackend, 0, len(table.Rows)),
+		Key: Key(vip, e), Tenant: vip.Tenant, Buckets: table.Buckets, Backends: make([]model.MuxBackend, 0, len(table.Rows)),
+		Cookies:  model.CookiesOff,
+		Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(),
+		Ping: vip.Ping != model.PingIgnore, FlowLimit: vip.FlowLimit,
 	}
 	for _, r := range table.Rows {
 		endpoint.Backends = append(endpoint.Backends,
@@ -53,20 +56,25 @@ func eachBackend(vip model.VIP, do func(host string, b model.HostBackend)) {
 		for _, b := range e.Backends {
 			do(b.Host, model.HostBackend{
 				Endpoint: Key(vip, e), Tunnel: b.TunnelAddress(), Backend: b.AddrPort(), HealthCheck: e.HealthCheck,
+				Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(),
 			})
 		}
 	}
 }
 
 // Muxes are the outer sources that hosts accept, in order.
-func (s State) Muxes() []netip.Addr {
-	var all []netip.Addr
+func (s State) Muxes() []netip.Prefix {
+	var all []netip.Prefix
 	for _, n := range s.Nodes {
-		if n.Role == model.RoleMux {
-			all = append(all, n.Addresses...)
+		if n.Role != model.RoleMux {
+			continue
 		}
+		for _, a := range n.Addresses {
+			all = append(all, netip.PrefixFrom(a, a.BitLen()))
+		}
+		all = append(all, n.Prefixes...)
 	}
-	slices.SortFunc(all, netip.Addr.Compare)
+	slices.SortFunc(all, netip.Prefix.Compare)
 	return slices.Compact(all)
 }
 

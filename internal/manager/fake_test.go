@@ -118,7 +118,7 @@ type fakeHost struct {
 	mu         sync.Mutex
 	generation model.Generation
 	backends   map[model.HostBackendKey]model.HostBackend
-	muxes      []netip.Addr
+	muxes      []netip.Prefix
 	silent     bool // it does not acknowledge
 }
 
@@ -191,7 +191,11 @@ func (h *fakeHost) String() string {
 		lines = append(lines, line+"\n")
 	}
 	slices.Sort(lines)
-	return strings.Join(lines, "") + fmt.Sprintf("accept from %v\n", h.muxes)
+	sources := make([]string, 0, len(h.muxes))
+	for _, p := range h.muxes {
+		sources = append(sources, strings.TrimSuffix(strings.TrimSuffix(p.String(), "/32"), "/128"))
+	}
+	return strings.Join(lines, "") + fmt.Sprintf("accept from %v\n", sources)
 }
 
 func dial(t *testing.T, url string) *rpc.Client {

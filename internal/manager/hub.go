@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"net/netip"
+	"reflect"
 	"sync"
 	"time"
 
@@ -18,37 +19,41 @@ const hostsGrace = time.Second
 // view is what streams send of one generation. It is computed once and read by all.
 type view struct {
 	*store.State
-	endpoints map[model.EndpointKey]model.MuxEndpoint
+	endpoints map[model.EndpointKey]*model.MuxEndpoint // the same pointer: nothing changed
 	hosts     map[string]desired.HostBackends
-	muxes     []netip.Addr
+	muxes     []netip.Prefix
 }
 
 // newView makes the view of s. It takes over from last, which may be nil, the endpoints that did not change.
 func newView(s *store.State, last *view) *view {
 	v := &view{
 		State: s, hosts: s.BackendsByHost(), muxes: s.Muxes(),
-		endpoints: make(map[model.EndpointKey]model.MuxEndpoint, len(s.Tables)),
+		endpoints: make(map[model.EndpointKey]*model.MuxEndpoint, len(s.Tables)),
 	}
 	for _, vip := range s.VIPs {
 		for _, e := range vip.Endpoints {
 			key := desired.Key(vip, e)
-			if last.has(s, key, vip.Tenant) {
+			if last.has(s, key, vip.Name) {
 				v.endpoints[key] = last.endpoints[key]
-			} else {
-				v.endpoints[key] = desired.MuxEndpoint(key, vip.Tenant, s.Tables[key])
+				continue
+			}
+			endpoint := desired.MuxEndpoint(vip, e, s.Tables[key])
+			v.endpoints[key] = &endpoint
+			if last != nil && last.endpoints[key] != nil && reflect.DeepEqual(*last.endpoints[key], endpoint) {
+				v.endpoints[key] = last.endpoints[key]
 			}
 		}
 	}
 	return v
 }
 
-// has says whether the view's endpoint is that of s, for tenant.
-func (v *view) has(s *store.State, key model.EndpointKey, tenant string) bool {
+// has says whether the view's endpoint is that of s, where it is one of the VIP.
+func (v *view) has(s *store.State, key model.EndpointKey, vip string) bool {
 	if v == nil {
 		return false
 	}
-	endpoint, ok := v.endpoints[key]
-	return ok && endpoint.Tenant == tenant && v.Computed[key] == s.Computed[key]
+	_, ok := v.endpoints[key]
+	return ok && v.Written[vip] == s.Written[vip] && v.Computed[key] == s.Computed[key]
 }
 
 // hub holds the views that streams send: the newest for hosts, and for muxes the newest one that the

@@ -133,8 +133,8 @@ func muxUpdate(sent, next *view) rpc.MuxUpdate {
 		sent, update.HashKey = &view{State: &store.State{}}, next.HashKey
 	}
 	for key, endpoint := range next.endpoints {
-		if !sent.has(next.State, key, endpoint.Tenant) {
-			update.Endpoints = append(update.Endpoints, endpoint)
+		if sent.endpoints[key] != endpoint {
+			update.Endpoints = append(update.Endpoints, *endpoint)
 		}
 	}
 	for key := range sent.endpoints {

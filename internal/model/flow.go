@@ -53,8 +53,11 @@ type EndpointKey struct {
 	Port     uint16
 }
 
-// String is "TCP 203.0.113.10:80".
+// String is "TCP 203.0.113.10:80", or "TCP 203.0.113.10, all ports".
 func (k EndpointKey) String() string {
+	if k.Port == AllPorts {
+		return fmt.Sprintf("%s %s, all ports", k.Protocol, k.VIP)
+	}
 	return fmt.Sprintf("%s %s", k.Protocol, netip.AddrPortFrom(k.VIP, k.Port))
 }
 

@@ -101,8 +101,16 @@ const (
 type Node struct {
 	Name      string // unique; a DNS label
 	Role      Role
-	Addresses []netip.Addr // a mux's outer source addresses; a host's own addresses
-	Version   string       // of the program that runs on it
+	Addresses []netip.Addr   // a mux's outer source addresses; a host's own addresses
+	Version   string         // of the program that runs on it
+	Prefixes  []netip.Prefix // outer sources of a mux that spreads them
+}
+
+// PoolMember is a mux as the others of its pool know it.
+type PoolMember struct {
+	Name      string
+	Addresses []netip.Addr
+	Prefixes  []netip.Prefix
 }
 
 // Health is what the agents say of a backend.

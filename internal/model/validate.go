@@ -86,7 +86,36 @@ func (n Node) Validate() error {
 			v.refuse(field, "is %s again, as addresses[%d]", a, j)
 		}
 	}
+	for i, p := range n.Prefixes {
+		v.prefix(fmt.Sprintf("prefixes[%d]", i), n.Role, p)
+	}
 	return errors.Join(v.errs...)
+}
+
+// The shortest prefixes that a mux may spread its outer sources over: hosts accept packets from all
+// of it.
+const (
+	shortest4 = 16
+	shortest6 = 32
+)
+
+func (v *validator) prefix(field string, role Role, p netip.Prefix) {
+	shortest := shortest6
+	if p.Addr().Is4() {
+		shortest = shortest4
+	}
+	switch {
+	case !p.IsValid():
+		v.refuse(field, "must be a prefix such as 10.9.0.0/24")
+	case role != RoleMux:
+		v.refuse(field, "is for muxes only, is %s", p)
+	case p != p.Masked():
+		v.refuse(field, "must have no bits set behind its length, is %s", p)
+	case p.Bits() < shortest:
+		v.refuse(field, "must be at least %d bits long, is %s", shortest, p)
+	default:
+		v.address(field, p.Addr())
+	}
 }
 
 // Validate says everything that is wrong with the VIP taken alone, as joined FieldErrors.
@@ -95,6 +124,11 @@ func (vip VIP) Validate() error {
 	v.name("name", vip.Name)
 	v.name("tenant", vip.Tenant)
 	v.address("address", vip.Address)
+	oneOf(&v, "consistency", vip.Consistency, ConsistencyAuto, ConsistencyFlowTable)
+	oneOf(&v, "ping", vip.Ping, PingAnswer, PingIgnore)
+	if vip.FlowLimit > MaxFlowLimit {
+		v.refuse("flowLimit", "must be at most %d, is %d", MaxFlowLimit, vip.FlowLimit)
+	}
 	if len(vip.Endpoints) == 0 {
 		v.refuse("endpoints", "must have at least one")
 	}
@@ -103,7 +137,7 @@ func (vip VIP) Validate() error {
 		path := fmt.Sprintf("endpoints[%d]", i)
 		key := EndpointKey{VIP: vip.Address, Protocol: e.Protocol, Port: e.Port}
 		if j, taken := first[key]; taken {
-			v.refuse(path, "is %s %d again, as endpoints[%d]", e.Protocol, e.Port, j)
+			v.refuse(path, "is %s again, as endpoints[%d]", portName(e), j)
 		} else {
 			first[key] = i
 		}
@@ -112,21 +146,40 @@ func (vip VIP) Validate() error {
 	return errors.Join(v.errs...)
 }
 
+// portName is "TCP 80" or "TCP, all ports".
+func portName(e Endpoint) string {
+	if e.Port == AllPorts {
+		return fmt.Sprintf("%s, all ports", e.Protocol)
+	}
+	return fmt.Sprintf("%s %d", e.Protocol, e.Port)
+}
+
+// oneOf holds that s, if there is any, is one of two.
+func oneOf[T ~string](v *validator, field string, s, first, second T) {
+	if s != "" && s != first && s != second {
+		v.refuse(field, "must be %s or %s, is %.64q", first, second, string(s))
+	}
+}
+
 func (v *validator) endpoint(path string, vip netip.Addr, e Endpoint) {
 	if e.Protocol != TCP && e.Protocol != UDP {
 		v.refuse(path+".protocol", "must be TCP or UDP")
 	}
-	if e.Port == 0 {
-		v.refuse(path+".port", "must be 1 to 65535")
-	}
-	switch e.AllUnhealthy {
-	case "", KeepAll, Refuse:
-	default:
-		v.refuse(path+".allUnhealthy", "must be keep or refuse, is %q", string(e.AllUnhealthy))
+	oneOf(v, path+".allUnhealthy", e.AllUnhealthy, KeepAll, Refuse)
+	oneOf(v, path+".affinity", e.Affinity, AffinityNone, AffinityClient)
+	if e.IdleTimeout != 0 && (e.IdleTimeout < MinIdle || e.IdleTimeout > MaxIdle) {
+		v.refuse(path+".idleTimeout", "must be %s to %s, is %s", MinIdle, MaxIdle, e.IdleTimeout)
 	}
 	if e.HealthCheck != nil {
 		v.healthCheck(path+".healthCheck", *e.HealthCheck)
+		if e.Port == AllPorts && e.HealthCheck.Port == 0 {
+			v.refuse(path+".healthCheck.port", "is required for an endpoint of all ports")
+		}
 	}
+	v.backends(path, vip, e)
+}
+
+func (v *validator) backends(path string, vip netip.Addr, e Endpoint) {
 	if len(e.Backends) > MaxBackends {
 		v.refuse(path+".backends", "must be at most %d, are %d", MaxBackends, len(e.Backends))
 	}
@@ -134,7 +187,7 @@ func (v *validator) endpoint(path string, vip netip.Addr, e Endpoint) {
 	tunnel := make(map[netip.Addr]int, len(e.Backends))
 	for i, b := range e.Backends {
 		at := fmt.Sprintf("%s.backends[%d]", path, i)
-		v.backend(at, vip, b)
+		v.backend(at, vip, e, b)
 		if !b.Address.IsValid() {
 			continue
 		}
@@ -152,7 +205,7 @@ func (v *validator) endpoint(path string, vip netip.Addr, e Endpoint) {
 	}
 }
 
-func (v *validator) backend(path string, vip netip.Addr, b Backend) {
+func (v *validator) backend(path string, vip netip.Addr, e Endpoint, b Backend) {
 	v.address(path+".address", b.Address)
 	if b.Address.IsValid() && vip.IsValid() && b.Address.Is4() != vip.Is4() {
 		v.refuse(path+".address", "must be of the VIP's family (%s), is %s", family(vip), b.Address)
@@ -163,7 +216,10 @@ func (v *validator) backend(path string, vip netip.Addr, b Backend) {
 	if b.Tunnel.IsValid() {
 		v.address(path+".tunnel", b.Tunnel)
 	}
-	if b.Port == 0 {
+	switch {
+	case e.Port == AllPorts && b.Port != 0:
+		v.refuse(path+".port", "must be left out for an endpoint of all ports, is %d", b.Port)
+	case e.Port != AllPorts && b.Port == 0:
 		v.refuse(path+".port", "must be 1 to 65535")
 	}
 	v.host(path+".host", b.Host)

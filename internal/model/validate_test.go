@@ -51,7 +51,17 @@ func TestInvalidVIP(t *testing.T) {
 		{"no endpoints", func(v *VIP) { v.Endpoints = nil }, "endpoints: must have at least one"},
 		{"endpoint twice", func(v *VIP) { v.Endpoints = append(v.Endpoints, v.Endpoints[0]) }, "endpoints[1]: is TCP 80 again, as endpoints[0]"},
 		{"protocol", func(v *VIP) { v.Endpoints[0].Protocol = 1 }, "endpoints[0].protocol: must be TCP or UDP"},
-		{"port 0", func(v *VIP) { v.Endpoints[0].Port = 0 }, "endpoints[0].port: must be 1 to 65535"},
+		{"backend's port beside all ports", func(v *VIP) { v.Endpoints[0].Port = AllPorts }, "endpoints[0].backends[0].port: must be left out for an endpoint of all ports, is 8080"},
+		{"no port to check", func(v *VIP) { v.Endpoints[0].Port = AllPorts }, "endpoints[0].healthCheck.port: is required for an endpoint of all ports"},
+		{"all ports twice", func(v *VIP) {
+			v.Endpoints = append(v.Endpoints, Endpoint{Protocol: UDP}, Endpoint{Protocol: UDP})
+		}, "endpoints[2]: is UDP, all ports again, as endpoints[1]"},
+		{"consistency", func(v *VIP) { v.Consistency = "cookies" }, `consistency: must be auto or flow-table, is "cookies"`},
+		{"ping", func(v *VIP) { v.Ping = "pong" }, `ping: must be answer or ignore, is "pong"`},
+		{"flow limit", func(v *VIP) { v.FlowLimit = MaxFlowLimit + 1 }, "flowLimit: must be at most 16777216, is 16777217"},
+		{"affinity", func(v *VIP) { v.Endpoints[0].Affinity = "server" }, `endpoints[0].affinity: must be none or client, is "server"`},
+		{"short idle", func(v *VIP) { v.Endpoints[0].IdleTimeout = time.Millisecond }, "endpoints[0].idleTimeout: must be 1s to 24h0m0s, is 1ms"},
+		{"long idle", func(v *VIP) { v.Endpoints[0].IdleTimeout = 25 * time.Hour }, "endpoints[0].idleTimeout: must be 1s to 24h0m0s, is 25h0m0s"},
 		{"policy", func(v *VIP) { v.Endpoints[0].AllUnhealthy = "panic" }, `endpoints[0].allUnhealthy: must be keep or refuse, is "panic"`},
 		{"family", func(v *VIP) { backend(v).Address = netip.MustParseAddr("2001:db8::1") }, "endpoints[0].backends[0].address: must be of the VIP's family (IPv4)"},
 		{"itself", func(v *VIP) { backend(v).Address = v.Address }, "endpoints[0].backends[0].address: must not be the VIP itself"},
@@ -86,7 +96,7 @@ func TestInvalidVIP(t *testing.T) {
 func TestValidateTellsEverythingAtOnce(t *testing.T) {
 	vip := validVIP()
 	vip.Name = ""
-	vip.Endpoints[0].Port = 0
+	vip.Ping = "pong"
 	vip.Endpoints[0].Backends[1].Port = 0
 	if got := FieldErrors(vip.Validate()); len(got) != 3 {
 		t.Errorf("got %d field errors, want 3: %v", len(got), got)
@@ -97,6 +107,12 @@ func TestWhatMustBeAllowed(t *testing.T) {
 	vip := validVIP()
 	vip.Endpoints[0].Backends = nil // an endpoint may wait for its backends
 	vip.Endpoints = append(vip.Endpoints, Endpoint{Protocol: UDP, Port: 80})
+	vip.Endpoints = append(vip.Endpoints, Endpoint{ // beside exact ports
+		Protocol: TCP, Port: AllPorts, Affinity: AffinityClient, IdleTimeout: MaxIdle,
+		Backends:    []Backend{{Address: netip.MustParseAddr("10.3.1.11"), Host: "host1"}},
+		HealthCheck: &HealthCheck{Type: CheckTCP, Port: 22, Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1},
+	})
+	vip.Consistency, vip.Ping, vip.FlowLimit = ConsistencyFlowTable, PingIgnore, MaxFlowLimit
 	if err := vip.Validate(); err != nil {
 		t.Error(err)
 	}
@@ -122,9 +138,18 @@ func TestNodeValidate(t *testing.T) {
 		"127.0.0.1":            "addresses[0]: must be a routable unicast address, is 127.0.0.1",
 		"10.1.1.2 224.0.0.1":   "addresses[1]: must be a routable unicast address, is 224.0.0.1",
 		"10.1.1.2 10.1.1.2":    "addresses[1]: is 10.1.1.2 again, as addresses[0]",
+		"10.1.1.2 10.9.0.0/24": "",
+		"10.1.1.2 fd09::/64":   "",
+		"10.1.1.2 10.9.0.1/24": "prefixes[0]: must have no bits set behind its length, is 10.9.0.1/24",
+		"10.1.1.2 10.0.0.0/8":  "prefixes[0]: must be at least 16 bits long, is 10.0.0.0/8",
+		"10.1.1.2 fd00::/16":   "prefixes[0]: must be at least 32 bits long, is fd00::/16",
 	} {
 		n := Node{Name: "mux1", Role: RoleMux}
 		for _, a := range strings.Fields(addresses) {
+			if strings.Contains(a, "/") {
+				n.Prefixes = append(n.Prefixes, netip.MustParsePrefix(a))
+				continue
+			}
 			n.Addresses = append(n.Addresses, netip.MustParseAddr(a))
 		}
 		got := ""

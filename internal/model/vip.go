@@ -140,8 +140,12 @@ const (
 // DefaultTenant owns the VIPs whose tenant was left out.
 const DefaultTenant = "default"
 
-// MaxWeight bounds Backend.Weight; MaxBackends the backends of an endpoint (slots 1 to 8191).
+// MaxWeight bounds Backend.Weight; MaxBackends the backends of an endpoint (slots 1 to 8191);
+// MaxFlowLimit VIP.FlowLimit; MinIdle and MaxIdle Endpoint.IdleTimeout.
 const (
-	MaxWeight   = 1_000_000
-	MaxBackends = 8191
+	MaxWeight    = 1_000_000
+	MaxBackends  = 8191
+	MaxFlowLimit = 1 << 24
+	MinIdle      = time.Second
+	MaxIdle      = 24 * time.Hour
 )

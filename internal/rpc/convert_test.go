@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"pgregory.net/rapid"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
@@ -55,9 +56,18 @@ func drawCheck(t *rapid.T) *model.HealthCheck {
 
 func drawVIP(t *rapid.T) model.VIP {
 	v4 := rapid.Bool().Draw(t, "v4")
-	vip := model.VIP{Name: "shop", Tenant: "acme", Labels: map[string]string{"tier": "web"}, Address: drawAddr(t, v4)}
+	vip := model.VIP{
+		Name: "shop", Tenant: "acme", Labels: map[string]string{"tier": "web"}, Address: drawAddr(t, v4),
+		Consistency: rapid.SampledFrom([]model.Consistency{"", model.ConsistencyAuto, model.ConsistencyFlowTable}).Draw(t, "consistency"),
+		Ping:        rapid.SampledFrom([]model.Ping{"", model.PingAnswer, model.PingIgnore}).Draw(t, "ping"),
+		FlowLimit:   rapid.Uint32Max(model.MaxFlowLimit).Draw(t, "flow limit"),
+	}
 	for i := range rapid.IntRange(1, 3).Draw(t, "endpoints") {
-		e := model.Endpoint{Protocol: model.TCP, Port: uint16(i + 1), HealthCheck: drawCheck(t), AllUnhealthy: model.Refuse}
+		e := model.Endpoint{
+			Protocol: model.TCP, Port: uint16(i + 1), HealthCheck: drawCheck(t), AllUnhealthy: model.Refuse,
+			Affinity:    rapid.SampledFrom([]model.Affinity{"", model.AffinityNone, model.AffinityClient}).Draw(t, "affinity"),
+			IdleTimeout: rapid.SampledFrom([]time.Duration{0, model.MinIdle, time.Minute, model.MaxIdle}).Draw(t, "idle"),
+		}
 		for j := range rapid.IntRange(0, 3).Draw(t, "backends") {
 			e.Backends = append(e.Backends, model.Backend{
 				Address: netip.MustParseAddr(map[bool]string{true: "10.1.2.3", false: "2001:db8:1::3"}[v4]),
@@ -86,12 +96,19 @@ func TestUpdatesComeBack(t *testing.T) {
 			Generation: model.Generation(rapid.Uint64().Draw(t, "generation")), Snapshot: true,
 			HashKey: flowhash.Key{1, 2, 3}, Removed: []model.EndpointKey{drawKey(t)},
 			Endpoints: []model.MuxEndpoint{{
-				Key: drawKey(t), Tenant: "acme", Buckets: []model.Slot{1, 8191, 1, 1},
+				Key: drawKey(t), Tenant: "acme", Buckets: []model.Slot{1, 8191, 1, 1}, Previous: []model.Slot{0, 1, 0, 8191},
+				Cookies:  rapid.SampledFrom([]model.Cookies{model.CookiesOff, model.CookiesSettling, model.CookiesOn}).Draw(t, "cookies"),
+				Affinity: rapid.Bool().Draw(t, "affinity"), Ping: rapid.Bool().Draw(t, "ping"),
+				FlowLimit: rapid.Uint32().Draw(t, "limit"), IdleTimeout: time.Minute,
 				Backends: []model.MuxBackend{
 					{Slot: 1, Tunnel: drawAddr(t, true), Backend: netip.AddrPortFrom(drawAddr(t, false), drawPort(t))},
 					{Slot: 8191, Tunnel: drawAddr(t, false), Backend: netip.AddrPortFrom(drawAddr(t, true), drawPort(t)), Down: true},
 				},
 			}},
+			Pool: []model.PoolMember{
+				{Name: "mux1", Addresses: []netip.Addr{drawAddr(t, true), drawAddr(t, false)}},
+				{Name: "mux2", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24"), netip.MustParsePrefix("fd09::/64")}},
+			},
 		}
 		muxBack, err := MuxUpdateFromProto(MuxUpdateToProto(mux))
 		if diff := cmp.Diff(mux, muxBack, byValue, byValuePort); err != nil || diff != "" {
@@ -99,21 +116,49 @@ func TestUpdatesComeBack(t *testing.T) {
 		}
 		backend := model.HostBackend{
 			Endpoint: drawKey(t), Tunnel: drawAddr(t, true), HealthCheck: drawCheck(t),
-			Backend: netip.AddrPortFrom(drawAddr(t, true), drawPort(t)),
+			Backend: netip.AddrPortFrom(drawAddr(t, true), drawPort(t)), Slot: 8191, Cookies: true,
+			Buckets: 256, Ceded: []uint32{0, 17, 255}, Peers: []netip.Addr{drawAddr(t, true), drawAddr(t, false)},
+			Affinity: true, IdleTimeout: time.Minute,
 		}
 		host := HostUpdate{
-			Generation: 7, Muxes: []netip.Addr{drawAddr(t, true), drawAddr(t, false)},
+			Generation: 7, Snapshot: true, HashKey: flowhash.Key{4, 5},
+			Muxes:    []netip.Prefix{netip.PrefixFrom(drawAddr(t, true), 32), netip.MustParsePrefix("fd09::/64")},
 			Backends: []model.HostBackend{backend}, Removed: []model.HostBackendKey{backend.Key()},
 		}
 		hostBack, err := HostUpdateFromProto(HostUpdateToProto(host))
 		if diff := cmp.Diff(host, hostBack, byValue, byValuePort); err != nil || diff != "" {
 			t.Fatalf("a host's update came back otherwise: %v\n%s", err, diff)
 		}
+		sessions := model.BackendSessions{Key: backend.Key(), Sessions: 9, WithoutCookie: 4, Ceded: 2}
+		if back, err := BackendSessionsFromProto(BackendSessionsToProto(sessions)); err != nil || back != sessions {
+			t.Fatalf("%v came back as %v, %v", sessions, back, err)
+		}
 		health := model.BackendHealth{Endpoint: drawKey(t), Backend: backend.Backend, Health: model.HealthUnhealthy, Reason: "refused"}
 		if back, err := BackendHealthFromProto(BackendHealthToProto(health)); err != nil || back != health {
 			t.Fatalf("%v came back as %v, %v", health, back, err)
 		}
 	})
+}
+
+func TestEndpointsOfAllPorts(t *testing.T) {
+	vip := model.VIP{Name: "shop", Tenant: "acme", Address: netip.MustParseAddr("203.0.113.1"), Endpoints: []model.Endpoint{{
+		Protocol: model.UDP, Port: model.AllPorts,
+		Backends: []model.Backend{{Address: netip.MustParseAddr("10.0.0.1"), Host: "host1", Weight: 1}},
+	}}}
+	back, err := VIPFromProto(VIPToProto(vip))
+	if err != nil || !reflect.DeepEqual(vip, back) {
+		t.Errorf("%+v came back as %+v, %v", vip, back, err)
+	}
+	endpoint := model.MuxEndpoint{
+		Key: model.EndpointKey{VIP: vip.Address, Protocol: model.UDP}, Cookies: model.CookiesOff, IdleTimeout: time.Minute,
+		Backends: []model.MuxBackend{{
+			Slot: 1, Tunnel: netip.MustParseAddr("10.0.0.1"), Backend: netip.MustParseAddrPort("10.0.0.1:0"),
+		}},
+	}
+	endpointBack, err := MuxEndpointFromProto(MuxEndpointToProto(endpoint))
+	if diff := cmp.Diff(endpoint, endpointBack, byValue, byValuePort); err != nil || diff != "" {
+		t.Errorf("an endpoint came back otherwise: %v\n%s", err, diff)
+	}
 }
 
 func TestDefaultsOfAVIP(t *testing.T) {
@@ -141,6 +186,12 @@ func TestWhatFromProtoRefuses(t *testing.T) {
 		_, err := MuxEndpointFromProto(e)
 		return err
 	}
+	host := func(change func(*weirv1.HostBackend)) error {
+		b := &weirv1.HostBackend{Endpoint: key(), Tunnel: "10.0.0.1", Address: "10.0.0.1", Port: 80, Slot: 1, Buckets: 8}
+		change(b)
+		_, err := HostBackendFromProto(b)
+		return err
+	}
 	_, hashErr := MuxUpdateFromProto(&weirv1.SyncMuxResponse{Snapshot: true, HashKey: []byte{1}})
 	if hashErr == nil {
 		t.Error("a hash key of one byte was accepted")
@@ -152,7 +203,16 @@ func TestWhatFromProtoRefuses(t *testing.T) {
 		want []string
 	}{
 		{mux(func(*weirv1.MuxEndpoint) {}), nil},
-		{mux(func(e *weirv1.MuxEndpoint) { e.Endpoint = nil }), []string{"endpoint.vip", "endpoint.protocol", "endpoint.port"}},
+		{mux(func(e *weirv1.MuxEndpoint) { e.Endpoint = nil }), []string{"endpoint.vip", "endpoint.protocol"}},
+		{mux(func(e *weirv1.MuxEndpoint) { e.Previous = []uint32{1} }), []string{"previous"}},
+		{mux(func(e *weirv1.MuxEndpoint) { e.Previous = []uint32{0, 2} }), []string{"previous[1]"}},
+		{mux(func(e *weirv1.MuxEndpoint) { e.Cookies = "maybe" }), []string{"cookies"}},
+		{mux(func(e *weirv1.MuxEndpoint) { e.IdleTimeout = durationpb.New(time.Millisecond) }), []string{"idleTimeout"}},
+		{host(func(*weirv1.HostBackend) {}), nil},
+		{host(func(b *weirv1.HostBackend) { b.Ceded = []uint32{8} }), []string{"ceded[0]"}},
+		{host(func(b *weirv1.HostBackend) { b.Ceded = []uint32{3, 3} }), []string{"ceded[1]"}},
+		{host(func(b *weirv1.HostBackend) { b.Cookies, b.Slot = true, 0 }), []string{"slot"}},
+		{host(func(b *weirv1.HostBackend) { b.Peers = []string{"host2"} }), []string{"peers[0]"}},
 		{mux(func(e *weirv1.MuxEndpoint) { e.Buckets = []uint32{1, 1, 1} }), []string{"buckets"}},
 		{mux(func(e *weirv1.MuxEndpoint) { e.Buckets = []uint32{1, 2} }), []string{"buckets[1]"}},
 		{mux(func(e *weirv1.MuxEndpoint) { e.Buckets = []uint32{0} }), []string{"buckets[0]"}},
@@ -160,7 +220,7 @@ func TestWhatFromProtoRefuses(t *testing.T) {
 		{mux(func(e *weirv1.MuxEndpoint) { e.Backends = append(e.Backends, backend(8192)) }), []string{"backends[1].slot"}},
 		{mux(func(e *weirv1.MuxEndpoint) { e.Backends = append(e.Backends, backend(1)) }), []string{"backends[1].slot"}},
 		{mux(func(e *weirv1.MuxEndpoint) { e.Backends[0].Tunnel = "::ffff:10.0.0.1" }), []string{"backends[0].tunnel"}},
-		{hostErr, []string{"muxes[0]", "removed[0].endpoint.vip", "removed[0].endpoint.protocol", "removed[0].endpoint.port", "removed[0].tunnel"}},
+		{hostErr, []string{"muxes[0]", "removed[0].endpoint.vip", "removed[0].endpoint.protocol", "removed[0].tunnel"}},
 		{nodeErr, []string{"name", "addresses"}},
 	} {
 		var got []string

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/weirlb/weir/internal/model"
 )
@@ -54,11 +56,61 @@ func (f *fields) address(path, s string) netip.Addr {
 }
 
 func (f *fields) addresses(path string, list []string) []netip.Addr {
-	all := make([]netip.Addr, 0, len(list))
+	var all []netip.Addr
 	for i, s := range list {
 		all = append(all, f.address(fmt.Sprintf("%s[%d]", path, i), s))
 	}
 	return all
+}
+
+// sources reads outer sources: addresses, and prefixes with their length.
+func (f *fields) sources(path string, list []string) (addresses []netip.Addr, prefixes []netip.Prefix) {
+	for i, s := range list {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if !strings.Contains(s, "/") {
+			addresses = append(addresses, f.address(at, s))
+			continue
+		}
+		p, err := netip.ParsePrefix(s)
+		if err != nil || p.Addr().Is4In6() {
+			f.refuse(at, "must be an IP address or a prefix, is %.64q", s)
+			continue
+		}
+		prefixes = append(prefixes, p)
+	}
+	return addresses, prefixes
+}
+
+// prefixes reads outer sources as prefixes: an address is one of full length.
+func (f *fields) prefixes(path string, list []string) []netip.Prefix {
+	var all []netip.Prefix
+	for i, s := range list {
+		addresses, prefixes := f.sources(fmt.Sprintf("%s[%d]", path, i), []string{s})
+		for _, a := range addresses {
+			all = append(all, netip.PrefixFrom(a, a.BitLen()))
+		}
+		all = append(all, prefixes...)
+	}
+	return all
+}
+
+// anyPort reads a port, or model.AllPorts.
+func (f *fields) anyPort(path string, n uint32) uint16 {
+	if n == model.AllPorts {
+		return model.AllPorts
+	}
+	return f.port(path, n)
+}
+
+// oneOf reads a word that must be one of some; left out, it is the first.
+func oneOf[T ~string](f *fields, path, s string, words ...T) T {
+	if s == "" {
+		return words[0]
+	}
+	if !slices.Contains(words, T(s)) {
+		f.refuse(path, "must be one of %v, is %.64q", words, s)
+	}
+	return T(s)
 }
 
 func (f *fields) port(path string, n uint32) uint16 {
@@ -97,6 +149,28 @@ func addressStrings(list []netip.Addr) []string {
 	all := make([]string, 0, len(list))
 	for _, a := range list {
 		all = append(all, a.String())
+	}
+	return all
+}
+
+// sourceStrings writes what sources reads.
+func sourceStrings(addresses []netip.Addr, prefixes []netip.Prefix) []string {
+	all := addressStrings(addresses)
+	for _, p := range prefixes {
+		all = append(all, p.String())
+	}
+	return all
+}
+
+// prefixStrings writes what prefixes reads; one of full length as an address.
+func prefixStrings(list []netip.Prefix) []string {
+	all := make([]string, 0, len(list))
+	for _, p := range list {
+		if p.IsSingleIP() {
+			all = append(all, p.Addr().String())
+		} else {
+			all = append(all, p.String())
+		}
 	}
 	return all
 }

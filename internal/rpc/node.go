@@ -8,7 +8,7 @@ import (
 // NodeToProto writes n without its status.
 func NodeToProto(n model.Node) *weirv1.Node {
 	return &weirv1.Node{
-		Name: n.Name, Role: string(n.Role), Addresses: addressStrings(n.Addresses), Version: n.Version,
+		Name: n.Name, Role: string(n.Role), Addresses: sourceStrings(n.Addresses, n.Prefixes), Version: n.Version,
 	}
 }
 
@@ -25,7 +25,7 @@ func HostFromProto(p *weirv1.SyncHostRequest) (model.Node, error) {
 func nodeFromProto(role model.Role, name, version string, addresses []string) (model.Node, error) {
 	var f fields
 	n := model.Node{Name: f.name("name", name), Role: role, Version: version}
-	n.Addresses = f.addresses("addresses", addresses)
+	n.Addresses, n.Prefixes = f.sources("addresses", addresses)
 	f.add(n.Validate())
 	return n, f.err()
 }

@@ -6,6 +6,9 @@ import (
 	"math/bits"
 	"net/netip"
 	"slices"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
@@ -27,7 +30,7 @@ func (f *fields) endpointKey(path string, p *weirv1.EndpointKey) model.EndpointK
 	return model.EndpointKey{
 		VIP:      f.address(path+"vip", p.GetVip()),
 		Protocol: f.protocol(path+"protocol", p.GetProtocol()),
-		Port:     f.port(path+"port", p.GetPort()),
+		Port:     f.anyPort(path+"port", p.GetPort()),
 	}
 }
 
@@ -37,9 +40,14 @@ func MuxEndpointToProto(e model.MuxEndpoint) *weirv1.MuxEndpoint {
 		Endpoint: EndpointKeyToProto(e.Key), Tenant: e.Tenant,
 		Buckets:  make([]uint32, 0, len(e.Buckets)),
 		Backends: make([]*weirv1.MuxBackend, 0, len(e.Backends)),
+		Cookies:  string(e.Cookies), Affinity: e.Affinity, IdleTimeout: durationpb.New(e.IdleTimeout),
+		Ping: e.Ping, FlowLimit: e.FlowLimit,
 	}
 	for _, slot := range e.Buckets {
 		p.Buckets = append(p.Buckets, uint32(slot))
+	}
+	for _, slot := range e.Previous {
+		p.Previous = append(p.Previous, uint32(slot))
 	}
 	for _, b := range e.Backends {
 		p.Backends = append(p.Backends, &weirv1.MuxBackend{
@@ -51,10 +59,15 @@ func MuxEndpointToProto(e model.MuxEndpoint) *weirv1.MuxEndpoint {
 }
 
 // MuxEndpointFromProto reads what MuxEndpointToProto wrote. It holds that the number of buckets is a
-// power of two and that each names a backend of the endpoint.
+// power of two and that each names a backend of the endpoint, as each previous one does.
 func MuxEndpointFromProto(p *weirv1.MuxEndpoint) (model.MuxEndpoint, error) {
 	var f fields
-	e := model.MuxEndpoint{Key: f.endpointKey("endpoint.", p.GetEndpoint()), Tenant: p.GetTenant()}
+	e := model.MuxEndpoint{
+		Key: f.endpointKey("endpoint.", p.GetEndpoint()), Tenant: p.GetTenant(),
+		Cookies:  oneOf(&f, "cookies", p.GetCookies(), model.CookiesOff, model.CookiesSettling, model.CookiesOn),
+		Affinity: p.GetAffinity(), Ping: p.GetPing(), FlowLimit: p.GetFlowLimit(),
+	}
+	e.IdleTimeout = f.idle("idleTimeout", e.Key.Protocol, p.GetIdleTimeout())
 	known := make(map[model.Slot]bool, len(p.GetBackends()))
 	for i, b := range p.GetBackends() {
 		path := fmt.Sprintf("backends[%d].", i)
@@ -65,9 +78,15 @@ func MuxEndpointFromProto(p *weirv1.MuxEndpoint) (model.MuxEndpoint, error) {
 		known[slot] = true
 		e.Backends = append(e.Backends, model.MuxBackend{
 			Slot: slot, Tunnel: f.address(path+"tunnel", b.GetTunnel()), Down: b.GetDown(),
-			Backend: f.addrPort(path, b.GetAddress(), b.GetPort()),
+			Backend: f.addrPort(path, e.Key, b.GetAddress(), b.GetPort()),
 		})
 	}
+	e.Buckets, e.Previous = f.buckets(p, known)
+	return e, f.err()
+}
+
+// buckets reads the buckets of an endpoint with the known slots, and the previous ones.
+func (f *fields) buckets(p *weirv1.MuxEndpoint, known map[model.Slot]bool) (buckets, previous []model.Slot) {
 	if n := len(p.GetBuckets()); n != 0 && bits.OnesCount(uint(n)) != 1 {
 		f.refuse("buckets", "must be a power of two, are %d", n)
 	}
@@ -76,13 +95,36 @@ func MuxEndpointFromProto(p *weirv1.MuxEndpoint) (model.MuxEndpoint, error) {
 			f.refuse(fmt.Sprintf("buckets[%d]", i), "names slot %d, which no backend has", n)
 			break
 		}
-		e.Buckets = append(e.Buckets, model.Slot(n))
+		buckets = append(buckets, model.Slot(n))
 	}
-	return e, f.err()
+	if n := len(p.GetPrevious()); n != 0 && n != len(p.GetBuckets()) {
+		f.refuse("previous", "must be as many as buckets (%d), are %d", len(p.GetBuckets()), n)
+	}
+	for i, n := range p.GetPrevious() {
+		if n > model.MaxBackends || n != 0 && !known[model.Slot(n)] {
+			f.refuse(fmt.Sprintf("previous[%d]", i), "names slot %d, which no backend has", n)
+			break
+		}
+		previous = append(previous, model.Slot(n))
+	}
+	return buckets, previous
 }
 
-// addrPort reads the fields address and port below path.
-func (f *fields) addrPort(path, address string, port uint32) netip.AddrPort {
+// idle reads how long silent flows are remembered; a manager from before it could say so means the
+// default.
+func (f *fields) idle(path string, protocol model.Protocol, p *durationpb.Duration) time.Duration {
+	idle := f.duration(path, p, model.Endpoint{Protocol: protocol}.Idle())
+	if idle < model.MinIdle || idle > model.MaxIdle {
+		f.refuse(path, "must be %s to %s, is %s", model.MinIdle, model.MaxIdle, idle)
+	}
+	return idle
+}
+
+// addrPort reads the fields address and port below path, of a backend of the endpoint.
+func (f *fields) addrPort(path string, endpoint model.EndpointKey, address string, port uint32) netip.AddrPort {
+	if endpoint.Port == model.AllPorts && port == 0 {
+		return netip.AddrPortFrom(f.address(path+"address", address), 0)
+	}
 	return netip.AddrPortFrom(f.address(path+"address", address), f.port(path+"port", port))
 }
 
@@ -92,6 +134,8 @@ func HostBackendToProto(b model.HostBackend) *weirv1.HostBackend {
 		Endpoint: EndpointKeyToProto(b.Endpoint), Tunnel: optional(b.Tunnel),
 		Address: optional(b.Backend.Addr()), Port: uint32(b.Backend.Port()),
 		HealthCheck: HealthCheckToProto(b.HealthCheck),
+		Slot:        uint32(b.Slot), Cookies: b.Cookies, Buckets: b.Buckets, Ceded: b.Ceded,
+		Peers: addressStrings(b.Peers), Affinity: b.Affinity, IdleTimeout: durationpb.New(b.IdleTimeout),
 	}
 }
 
@@ -101,8 +145,20 @@ func HostBackendFromProto(p *weirv1.HostBackend) (model.HostBackend, error) {
 	b := model.HostBackend{
 		Endpoint:    f.endpointKey("endpoint.", p.GetEndpoint()),
 		Tunnel:      f.address("tunnel", p.GetTunnel()),
-		Backend:     f.addrPort("", p.GetAddress(), p.GetPort()),
 		HealthCheck: f.healthCheck("healthCheck", p.GetHealthCheck()),
+		Cookies:     p.GetCookies(), Affinity: p.GetAffinity(),
+		Buckets: p.GetBuckets(), Ceded: p.GetCeded(), Peers: f.addresses("peers", p.GetPeers()),
+	}
+	b.Backend = f.addrPort("", b.Endpoint, p.GetAddress(), p.GetPort())
+	b.IdleTimeout = f.idle("idleTimeout", b.Endpoint.Protocol, p.GetIdleTimeout())
+	if p.GetSlot() != 0 || p.GetCookies() {
+		b.Slot = f.slot("slot", p.GetSlot())
+	}
+	for i, n := range b.Ceded {
+		if n >= b.Buckets || i > 0 && n <= b.Ceded[i-1] {
+			f.refuse(fmt.Sprintf("ceded[%d]", i), "must be one of %d buckets, in order, is %d", b.Buckets, n)
+			break
+		}
 	}
 	if b.HealthCheck != nil {
 		f.add(b.HealthCheck.Validate("healthCheck"))
@@ -138,13 +194,37 @@ func BackendHealthFromProto(p *weirv1.BackendHealth) (model.BackendHealth, error
 	var f fields
 	h := model.BackendHealth{
 		Endpoint: f.endpointKey("endpoint.", p.GetEndpoint()),
-		Backend:  f.addrPort("", p.GetAddress(), p.GetPort()),
 		Health:   model.Health(p.GetHealth()), Reason: p.GetReason(),
 	}
+	h.Backend = f.addrPort("", h.Endpoint, p.GetAddress(), p.GetPort())
 	if h.Health != model.HealthHealthy && h.Health != model.HealthUnhealthy {
 		f.refuse("health", "must be healthy or unhealthy, is %q", p.GetHealth())
 	}
 	return h, f.err()
+}
+
+// BackendSessionsToProto writes s.
+func BackendSessionsToProto(s model.BackendSessions) *weirv1.BackendSessions {
+	return &weirv1.BackendSessions{
+		Endpoint: EndpointKeyToProto(s.Key.Endpoint), Tunnel: optional(s.Key.Tunnel),
+		Sessions: s.Sessions, WithoutCookie: s.WithoutCookie, Ceded: s.Ceded,
+	}
+}
+
+// BackendSessionsFromProto reads what BackendSessionsToProto wrote.
+func BackendSessionsFromProto(p *weirv1.BackendSessions) (model.BackendSessions, error) {
+	var f fields
+	s := model.BackendSessions{
+		Key: model.HostBackendKey{
+			Endpoint: f.endpointKey("endpoint.", p.GetEndpoint()), Tunnel: f.address("tunnel", p.GetTunnel()),
+		},
+		Sessions: p.GetSessions(), WithoutCookie: p.GetWithoutCookie(), Ceded: p.GetCeded(),
+	}
+	if s.Ceded > s.WithoutCookie || s.WithoutCookie > s.Sessions {
+		f.refuse("ceded", "must be at most withoutCookie, and that at most sessions: %d, %d, %d",
+			s.Ceded, s.WithoutCookie, s.Sessions)
+	}
+	return s, f.err()
 }
 
 // CountersToProto writes named counters, by name.

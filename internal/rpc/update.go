@@ -16,7 +16,8 @@ type MuxUpdate struct {
 	Snapshot   bool             // these are all endpoints
 	Endpoints  []model.MuxEndpoint
 	Removed    []model.EndpointKey
-	HashKey    flowhash.Key // only in a snapshot
+	HashKey    flowhash.Key       // only in a snapshot
+	Pool       []model.PoolMember // all muxes of the pool that are connected, by name, every time
 }
 
 // HostUpdate is one step of a host's tables.
@@ -25,7 +26,8 @@ type HostUpdate struct {
 	Snapshot   bool             // these are all backends
 	Backends   []model.HostBackend
 	Removed    []model.HostBackendKey
-	Muxes      []netip.Addr // outer sources to accept: all of them, every time
+	Muxes      []netip.Prefix // outer sources to accept: all of them, every time
+	HashKey    flowhash.Key   // only in a snapshot
 }
 
 // MuxUpdateToProto writes u.
@@ -39,6 +41,9 @@ func MuxUpdateToProto(u MuxUpdate) *weirv1.SyncMuxResponse {
 	}
 	for _, k := range u.Removed {
 		p.Removed = append(p.Removed, EndpointKeyToProto(k))
+	}
+	for _, m := range u.Pool {
+		p.Pool = append(p.Pool, &weirv1.PoolMember{Name: m.Name, Addresses: sourceStrings(m.Addresses, m.Prefixes)})
 	}
 	return p
 }
@@ -62,13 +67,23 @@ func MuxUpdateFromProto(p *weirv1.SyncMuxResponse) (MuxUpdate, error) {
 		u.Removed = append(u.Removed, key)
 		errs = append(errs, below(fmt.Sprintf("removed[%d]", i), err))
 	}
+	for i, m := range p.GetPool() {
+		var f fields
+		member := model.PoolMember{Name: f.name("name", m.GetName())}
+		member.Addresses, member.Prefixes = f.sources("addresses", m.GetAddresses())
+		u.Pool = append(u.Pool, member)
+		errs = append(errs, below(fmt.Sprintf("pool[%d]", i), f.err()))
+	}
 	return u, errors.Join(errs...)
 }
 
 // HostUpdateToProto writes u.
 func HostUpdateToProto(u HostUpdate) *weirv1.SyncHostResponse {
 	p := &weirv1.SyncHostResponse{
-		Generation: uint64(u.Generation), Snapshot: u.Snapshot, Muxes: addressStrings(u.Muxes),
+		Generation: uint64(u.Generation), Snapshot: u.Snapshot, Muxes: prefixStrings(u.Muxes),
+	}
+	if u.Snapshot {
+		p.HashKey = u.HashKey[:]
 	}
 	for _, b := range u.Backends {
 		p.Backends = append(p.Backends, HostBackendToProto(b))
@@ -84,9 +99,14 @@ func HostUpdateFromProto(p *weirv1.SyncHostResponse) (HostUpdate, error) {
 	var f fields
 	u := HostUpdate{
 		Generation: model.Generation(p.GetGeneration()), Snapshot: p.GetSnapshot(),
-		Muxes: f.addresses("muxes", p.GetMuxes()),
+		Muxes: f.prefixes("muxes", p.GetMuxes()),
 	}
 	errs := []error{f.err()}
+	if len(p.GetHashKey()) > 0 { // a manager from before it told hosts leaves it out
+		key, err := flowhash.NewKey(p.GetHashKey())
+		u.HashKey = key
+		errs = append(errs, err)
+	}
 	for i, b := range p.GetBackends() {
 		backend, err := HostBackendFromProto(b)
 		u.Backends = append(u.Backends, backend)

@@ -15,13 +15,18 @@ import (
 func VIPToProto(vip model.VIP) *weirv1.VIP {
 	p := &weirv1.VIP{
 		Name: vip.Name, Tenant: vip.Tenant, Labels: vip.Labels, Address: optional(vip.Address),
-		Endpoints: make([]*weirv1.Endpoint, 0, len(vip.Endpoints)),
+		Endpoints:   make([]*weirv1.Endpoint, 0, len(vip.Endpoints)),
+		Consistency: string(vip.Consistency), Ping: string(vip.Ping), FlowLimit: vip.FlowLimit,
 	}
 	for _, e := range vip.Endpoints {
 		endpoint := &weirv1.Endpoint{
 			Protocol: e.Protocol.String(), Port: uint32(e.Port), AllUnhealthy: string(e.AllUnhealthy),
 			HealthCheck: HealthCheckToProto(e.HealthCheck),
 			Backends:    make([]*weirv1.Backend, 0, len(e.Backends)),
+			Affinity:    string(e.Affinity),
+		}
+		if e.IdleTimeout != 0 {
+			endpoint.IdleTimeout = durationpb.New(e.IdleTimeout)
 		}
 		for _, b := range e.Backends {
 			endpoint.Backends = append(endpoint.Backends, BackendToProto(b))
@@ -56,7 +61,8 @@ func VIPFromProto(p *weirv1.VIP) (model.VIP, error) {
 	var f fields
 	vip := model.VIP{
 		Name: p.GetName(), Tenant: p.GetTenant(), Labels: p.GetLabels(),
-		Address: f.address("address", p.GetAddress()),
+		Address:     f.address("address", p.GetAddress()),
+		Consistency: model.Consistency(p.GetConsistency()), Ping: model.Ping(p.GetPing()), FlowLimit: p.GetFlowLimit(),
 	}
 	if vip.Tenant == "" {
 		vip.Tenant = model.DefaultTenant
@@ -71,9 +77,14 @@ func VIPFromProto(p *weirv1.VIP) (model.VIP, error) {
 func (f *fields) endpoint(path string, p *weirv1.Endpoint) model.Endpoint {
 	e := model.Endpoint{
 		Protocol:     f.protocol(path+".protocol", p.GetProtocol()),
-		Port:         f.port(path+".port", p.GetPort()),
+		Port:         f.anyPort(path+".port", p.GetPort()),
 		HealthCheck:  f.healthCheck(path+".healthCheck", p.GetHealthCheck()),
 		AllUnhealthy: model.AllUnhealthy(p.GetAllUnhealthy()),
+		Affinity:     model.Affinity(p.GetAffinity()),
+		IdleTimeout:  f.duration(path+".idleTimeout", p.GetIdleTimeout(), 0),
+	}
+	if p.GetIdleTimeout() != nil && e.IdleTimeout == 0 {
+		f.refuse(path+".idleTimeout", "must be %s to %s, is 0s", model.MinIdle, model.MaxIdle)
 	}
 	for i, b := range p.GetBackends() {
 		e.Backends = append(e.Backends, f.backend(fmt.Sprintf("%s.backends[%d]", path, i), b))
@@ -84,7 +95,7 @@ func (f *fields) endpoint(path string, p *weirv1.Endpoint) model.Endpoint {
 func (f *fields) backend(path string, p *weirv1.Backend) model.Backend {
 	b := model.Backend{
 		Address: f.address(path+".address", p.GetAddress()),
-		Port:    f.port(path+".port", p.GetPort()),
+		Port:    f.anyPort(path+".port", p.GetPort()),
 		Host:    p.GetHost(),
 		Weight:  1,
 	}

@@ -44,10 +44,11 @@ type (
 		Fall     uint32          `json:"fall"`
 	}
 	nodeDocument struct {
-		Name      string       `json:"name"`
-		Role      model.Role   `json:"role"`
-		Addresses []netip.Addr `json:"addresses"`
-		Version   string       `json:"version"`
+		Name      string         `json:"name"`
+		Role      model.Role     `json:"role"`
+		Addresses []netip.Addr   `json:"addresses"`
+		Version   string         `json:"version"`
+		Prefixes  []netip.Prefix `json:"prefixes,omitempty"`
 	}
 	tableDocument struct {
 		Rows    []rowDocument `json:"rows"`

@@ -5,11 +5,14 @@ import (
 	"net/netip"
 )
 
-// SetMuxes makes addresses the only outer sources whose packets are decapsulated.
-func (d *Datapath) SetMuxes(addresses []netip.Addr) error {
-	rows := make(map[agentAddress]uint8, len(addresses))
-	for _, a := range addresses {
-		rows[toAddress(a)] = 1
+// SetMuxes makes sources the only outer sources whose packets are decapsulated.
+func (d *Datapath) SetMuxes(sources []netip.Prefix) error {
+	rows := make(map[agentAddress]uint8, len(sources))
+	for _, p := range sources {
+		if !p.IsSingleIP() {
+			return fmt.Errorf("set muxes: %s is no single address", p)
+		}
+		rows[toAddress(p.Addr())] = 1
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -86,7 +86,7 @@ func (r *rig) fill() {
 	}
 	err := errors.Join(
 		r.Replace(all),
-		r.SetMuxes([]netip.Addr{netip.MustParseAddr(mux4), netip.MustParseAddr(mux6)}),
+		r.SetMuxes([]netip.Prefix{netip.MustParsePrefix(mux4 + "/32"), netip.MustParsePrefix(mux6 + "/128")}),
 		writeTable(r.objects.Workloads, workloads),
 		r.changeSettings(func(s *agentAgentSettings) { s.Uplink, s.Mtu = uplinkIndex, uplinkMTU }))
 	if err != nil {
