@@ -51,17 +51,6 @@ func TestInvalidVIP(t *testing.T) {
 		{"no endpoints", func(v *VIP) { v.Endpoints = nil }, "endpoints: must have at least one"},
 		{"endpoint twice", func(v *VIP) { v.Endpoints = append(v.Endpoints, v.Endpoints[0]) }, "endpoints[1]: is TCP 80 again, as endpoints[0]"},
 		{"protocol", func(v *VIP) { v.Endpoints[0].Protocol = 1 }, "endpoints[0].protocol: must be TCP or UDP"},
-		{"backend's port beside all ports", func(v *VIP) { v.Endpoints[0].Port = AllPorts }, "endpoints[0].backends[0].port: must be left out for an endpoint of all ports, is 8080"},
-		{"no port to check", func(v *VIP) { v.Endpoints[0].Port = AllPorts }, "endpoints[0].healthCheck.port: is required for an endpoint of all ports"},
-		{"all ports twice", func(v *VIP) {
-			v.Endpoints = append(v.Endpoints, Endpoint{Protocol: UDP}, Endpoint{Protocol: UDP})
-		}, "endpoints[2]: is UDP, all ports again, as endpoints[1]"},
-		{"consistency", func(v *VIP) { v.Consistency = "cookies" }, `consistency: must be auto or flow-table, is "cookies"`},
-		{"ping", func(v *VIP) { v.Ping = "pong" }, `ping: must be answer or ignore, is "pong"`},
-		{"flow limit", func(v *VIP) { v.FlowLimit = MaxFlowLimit + 1 }, "flowLimit: must be at most 16777216, is 16777217"},
-		{"affinity", func(v *VIP) { v.Endpoints[0].Affinity = "server" }, `endpoints[0].affinity: must be none or client, is "server"`},
-		{"short idle", func(v *VIP) { v.Endpoints[0].IdleTimeout = time.Millisecond }, "endpoints[0].idleTimeout: must be 1s to 24h0m0s, is 1ms"},
-		{"long idle", func(v *VIP) { v.Endpoints[0].IdleTimeout = 25 * time.Hour }, "endpoints[0].idleTimeout: must be 1s to 24h0m0s, is 25h0m0s"},
 		{"policy", func(v *VIP) { v.Endpoints[0].AllUnhealthy = "panic" }, `endpoints[0].allUnhealthy: must be keep or refuse, is "panic"`},
 		{"family", func(v *VIP) { backend(v).Address = netip.MustParseAddr("2001:db8::1") }, "endpoints[0].backends[0].address: must be of the VIP's family (IPv4)"},
 		{"itself", func(v *VIP) { backend(v).Address = v.Address }, "endpoints[0].backends[0].address: must not be the VIP itself"},
@@ -80,17 +69,42 @@ func TestInvalidVIP(t *testing.T) {
 		{"fall", func(v *VIP) { check(v).Fall = 0 }, "endpoints[0].healthCheck.fall: must be at least 1"},
 	}
 	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			vip := validVIP()
-			c.spoil(&vip)
-			for _, e := range FieldErrors(vip.Validate()) {
-				if strings.HasPrefix(e.Error(), c.want) {
-					return
-				}
-			}
-			t.Errorf("got %v, want an error that begins with %q", vip.Validate(), c.want)
-		})
+		t.Run(c.name, func(t *testing.T) { expectRefusal(t, c.spoil, c.want) })
 	}
+}
+
+// Settings of how flows keep their backend, and endpoints of all ports.
+func TestInvalidSettings(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		spoil func(*VIP)
+		want  string
+	}{
+		{"backend's port beside all ports", func(v *VIP) { v.Endpoints[0].Port = AllPorts }, "endpoints[0].backends[0].port: must be left out for an endpoint of all ports, is 8080"},
+		{"no port to check", func(v *VIP) { v.Endpoints[0].Port = AllPorts }, "endpoints[0].healthCheck.port: is required for an endpoint of all ports"},
+		{"all ports twice", func(v *VIP) {
+			v.Endpoints = append(v.Endpoints, Endpoint{Protocol: UDP}, Endpoint{Protocol: UDP})
+		}, "endpoints[2]: is UDP, all ports again, as endpoints[1]"},
+		{"consistency", func(v *VIP) { v.Consistency = "cookies" }, `consistency: must be auto or flow-table, is "cookies"`},
+		{"ping", func(v *VIP) { v.Ping = "pong" }, `ping: must be answer or ignore, is "pong"`},
+		{"flow limit", func(v *VIP) { v.FlowLimit = MaxFlowLimit + 1 }, "flowLimit: must be at most 16777216, is 16777217"},
+		{"affinity", func(v *VIP) { v.Endpoints[0].Affinity = "server" }, `endpoints[0].affinity: must be none or client, is "server"`},
+		{"short idle", func(v *VIP) { v.Endpoints[0].IdleTimeout = time.Millisecond }, "endpoints[0].idleTimeout: must be 1s to 24h0m0s, is 1ms"},
+		{"long idle", func(v *VIP) { v.Endpoints[0].IdleTimeout = 25 * time.Hour }, "endpoints[0].idleTimeout: must be 1s to 24h0m0s, is 25h0m0s"},
+	} {
+		t.Run(c.name, func(t *testing.T) { expectRefusal(t, c.spoil, c.want) })
+	}
+}
+
+func expectRefusal(t *testing.T, spoil func(*VIP), want string) {
+	vip := validVIP()
+	spoil(&vip)
+	for _, e := range FieldErrors(vip.Validate()) {
+		if strings.HasPrefix(e.Error(), want) {
+			return
+		}
+	}
+	t.Errorf("got %v, want an error that begins with %q", vip.Validate(), want)
 }
 
 func TestValidateTellsEverythingAtOnce(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"pgregory.net/rapid"
@@ -18,9 +19,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-var byValue = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
-
-var byValuePort = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
+var byValue = cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{})
 
 func drawAddr(t *rapid.T, v4 bool) netip.Addr {
 	if v4 {
@@ -111,7 +110,7 @@ func TestUpdatesComeBack(t *testing.T) {
 			},
 		}
 		muxBack, err := MuxUpdateFromProto(MuxUpdateToProto(mux))
-		if diff := cmp.Diff(mux, muxBack, byValue, byValuePort); err != nil || diff != "" {
+		if diff := cmp.Diff(mux, muxBack, byValue); err != nil || diff != "" {
 			t.Fatalf("a mux's update came back otherwise: %v\n%s", err, diff)
 		}
 		backend := model.HostBackend{
@@ -126,7 +125,7 @@ func TestUpdatesComeBack(t *testing.T) {
 			Backends: []model.HostBackend{backend}, Removed: []model.HostBackendKey{backend.Key()},
 		}
 		hostBack, err := HostUpdateFromProto(HostUpdateToProto(host))
-		if diff := cmp.Diff(host, hostBack, byValue, byValuePort); err != nil || diff != "" {
+		if diff := cmp.Diff(host, hostBack, byValue); err != nil || diff != "" {
 			t.Fatalf("a host's update came back otherwise: %v\n%s", err, diff)
 		}
 		sessions := model.BackendSessions{Key: backend.Key(), Sessions: 9, WithoutCookie: 4, Ceded: 2}
@@ -156,7 +155,7 @@ func TestEndpointsOfAllPorts(t *testing.T) {
 		}},
 	}
 	endpointBack, err := MuxEndpointFromProto(MuxEndpointToProto(endpoint))
-	if diff := cmp.Diff(endpoint, endpointBack, byValue, byValuePort); err != nil || diff != "" {
+	if diff := cmp.Diff(endpoint, endpointBack, byValue); err != nil || diff != "" {
 		t.Errorf("an endpoint came back otherwise: %v\n%s", err, diff)
 	}
 }

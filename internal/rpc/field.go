@@ -63,33 +63,36 @@ func (f *fields) addresses(path string, list []string) []netip.Addr {
 	return all
 }
 
-// sources reads outer sources: addresses, and prefixes with their length.
+// source reads an outer source: an address, which is a prefix of full length, or a prefix.
+func (f *fields) source(path, s string) netip.Prefix {
+	if !strings.Contains(s, "/") {
+		a := f.address(path, s)
+		return netip.PrefixFrom(a, a.BitLen())
+	}
+	p, err := netip.ParsePrefix(s)
+	if err != nil || p.Addr().Is4In6() {
+		f.refuse(path, "must be an IP address or a prefix, is %.64q", s)
+	}
+	return p
+}
+
+// sources reads outer sources, those that are addresses apart.
 func (f *fields) sources(path string, list []string) (addresses []netip.Addr, prefixes []netip.Prefix) {
-	for i, s := range list {
-		at := fmt.Sprintf("%s[%d]", path, i)
-		if !strings.Contains(s, "/") {
-			addresses = append(addresses, f.address(at, s))
-			continue
+	for i, p := range f.prefixes(path, list) {
+		if strings.Contains(list[i], "/") {
+			prefixes = append(prefixes, p)
+		} else {
+			addresses = append(addresses, p.Addr())
 		}
-		p, err := netip.ParsePrefix(s)
-		if err != nil || p.Addr().Is4In6() {
-			f.refuse(at, "must be an IP address or a prefix, is %.64q", s)
-			continue
-		}
-		prefixes = append(prefixes, p)
 	}
 	return addresses, prefixes
 }
 
-// prefixes reads outer sources as prefixes: an address is one of full length.
+// prefixes reads outer sources as prefixes.
 func (f *fields) prefixes(path string, list []string) []netip.Prefix {
 	var all []netip.Prefix
 	for i, s := range list {
-		addresses, prefixes := f.sources(fmt.Sprintf("%s[%d]", path, i), []string{s})
-		for _, a := range addresses {
-			all = append(all, netip.PrefixFrom(a, a.BitLen()))
-		}
-		all = append(all, prefixes...)
+		all = append(all, f.source(fmt.Sprintf("%s[%d]", path, i), s))
 	}
 	return all
 }

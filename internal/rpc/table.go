@@ -40,7 +40,7 @@ func MuxEndpointToProto(e model.MuxEndpoint) *weirv1.MuxEndpoint {
 		Endpoint: EndpointKeyToProto(e.Key), Tenant: e.Tenant,
 		Buckets:  make([]uint32, 0, len(e.Buckets)),
 		Backends: make([]*weirv1.MuxBackend, 0, len(e.Backends)),
-		Cookies:  string(e.Cookies), Affinity: e.Affinity, IdleTimeout: durationpb.New(e.IdleTimeout),
+		Cookies:  string(e.Cookies), Affinity: e.Affinity, IdleTimeout: optionalDuration(e.IdleTimeout),
 		Ping: e.Ping, FlowLimit: e.FlowLimit,
 	}
 	for _, slot := range e.Buckets {
@@ -135,7 +135,7 @@ func HostBackendToProto(b model.HostBackend) *weirv1.HostBackend {
 		Address: optional(b.Backend.Addr()), Port: uint32(b.Backend.Port()),
 		HealthCheck: HealthCheckToProto(b.HealthCheck),
 		Slot:        uint32(b.Slot), Cookies: b.Cookies, Buckets: b.Buckets, Ceded: b.Ceded,
-		Peers: addressStrings(b.Peers), Affinity: b.Affinity, IdleTimeout: durationpb.New(b.IdleTimeout),
+		Peers: addressStrings(b.Peers), Affinity: b.Affinity, IdleTimeout: optionalDuration(b.IdleTimeout),
 	}
 }
 

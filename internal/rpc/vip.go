@@ -23,10 +23,7 @@ func VIPToProto(vip model.VIP) *weirv1.VIP {
 			Protocol: e.Protocol.String(), Port: uint32(e.Port), AllUnhealthy: string(e.AllUnhealthy),
 			HealthCheck: HealthCheckToProto(e.HealthCheck),
 			Backends:    make([]*weirv1.Backend, 0, len(e.Backends)),
-			Affinity:    string(e.Affinity),
-		}
-		if e.IdleTimeout != 0 {
-			endpoint.IdleTimeout = durationpb.New(e.IdleTimeout)
+			Affinity:    string(e.Affinity), IdleTimeout: optionalDuration(e.IdleTimeout),
 		}
 		for _, b := range e.Backends {
 			endpoint.Backends = append(endpoint.Backends, BackendToProto(b))
@@ -131,6 +128,14 @@ func (f *fields) healthCheck(path string, p *weirv1.HealthCheck) *model.HealthCh
 		c.Timeout = min(c.Timeout, c.Interval)
 	}
 	return c
+}
+
+// optionalDuration writes a duration that is left out when it is 0.
+func optionalDuration(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
 }
 
 func (f *fields) duration(path string, p *durationpb.Duration, byDefault time.Duration) time.Duration {
