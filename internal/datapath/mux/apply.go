@@ -267,6 +267,7 @@ func (d *Datapath) carryOut(c *change) error {
 		return fmt.Errorf("write row of endpoints: %w", err)
 	}
 	d.live[c.key] = c.next
+	d.tunnels.replace(c.old, c.next)
 	d.retire(c)
 	return nil
 }
@@ -310,6 +311,7 @@ func (d *Datapath) removeEndpoint(c *change) error {
 		return fmt.Errorf("delete row of endpoints: %w", err)
 	}
 	delete(d.live, c.key)
+	d.tunnels.replace(c.old, nil)
 	d.ids.put(c.old.row.Id)
 	c.newBuckets, c.newBackends = true, true
 	d.retire(c)

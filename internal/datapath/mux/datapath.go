@@ -29,6 +29,7 @@ type Datapath struct {
 	backendSlices *rowSlices
 	ids           *ids // of endpoint_counters
 	hops          *hops
+	tunnels       *tunnels
 }
 
 func newDatapath(d dimensions, log *slog.Logger) *Datapath {
@@ -42,6 +43,7 @@ func newDatapath(d dimensions, log *slog.Logger) *Datapath {
 		backendSlices: newRowSlices("backends", d.backends),
 		ids:           newIDs("endpoints", d.endpoints),
 		hops:          newHops(),
+		tunnels:       newTunnels(),
 	}
 }
 

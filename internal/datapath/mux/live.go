@@ -2,7 +2,6 @@ package mux
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"github.com/weirlb/weir/internal/model"
@@ -19,6 +18,7 @@ func (d *Datapath) readLive() error {
 		}
 		used[row.Id] = true
 		d.live[key] = live
+		d.tunnels.replace(nil, live)
 		return nil
 	})
 	if err != nil {
@@ -81,22 +81,4 @@ func (d *Datapath) Endpoints() ([]model.EndpointKey, error) {
 	}
 	slices.SortFunc(keys, model.EndpointKey.Compare)
 	return keys, nil
-}
-
-// Tunnels lists the outer destinations of all live backends, in order.
-func (d *Datapath) Tunnels() []netip.Addr {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	distinct := map[netip.Addr]bool{}
-	for _, endpoint := range d.live {
-		for _, b := range endpoint.backends {
-			distinct[b.Tunnel] = true
-		}
-	}
-	tunnels := make([]netip.Addr, 0, len(distinct))
-	for tunnel := range distinct {
-		tunnels = append(tunnels, tunnel)
-	}
-	slices.SortFunc(tunnels, netip.Addr.Compare)
-	return tunnels
 }
