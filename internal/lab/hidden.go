@@ -2,12 +2,15 @@ package lab
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weirlb/weir/internal/testkit/echo"
 	"github.com/weirlb/weir/internal/testkit/load"
+	"github.com/weirlb/weir/internal/testkit/netlab"
+	"github.com/weirlb/weir/internal/testkit/stream"
 )
 
 // echoCommand is what workloads of the lab run.
@@ -56,5 +59,33 @@ func loadCommand() *cobra.Command {
 	flags.IntVar(&config.PerConn, "per-connection", 1, "requests on one connection")
 	flags.DurationVar(&config.Timeout, "timeout", 0, "of one attempt")
 	flags.IntVar(&config.Attempts, "attempts", 1, "after which a request has failed")
+	return cmd
+}
+
+// streamCommand is a client of the lab that holds on. It prints netlab.Opened when all its streams have
+// begun, holds them until SIGTERM, and then prints a stream.Result as JSON.
+func streamCommand() *cobra.Command {
+	var config stream.Config
+	cmd := &cobra.Command{
+		Use: "stream tcp|udp ADDRESS:PORT", Short: "Hold many connections or flows, and print which broke, as JSON",
+		Args: cobra.ExactArgs(2), Hidden: true,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			config.Network = stream.Network(args[0])
+			if config.Target, err = netip.ParseAddrPort(args[1]); err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			result, err := stream.Run(cmd.Context(), config, func() { fmt.Fprintln(out, netlab.Opened) })
+			if err != nil {
+				return err
+			}
+			return json.NewEncoder(out).Encode(result)
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&config.Streams, "streams", 1, "how many")
+	flags.DurationVar(&config.Interval, "interval", 0, "from block to block of one stream")
+	flags.IntVar(&config.Size, "size", 0, "bytes of a block")
+	flags.DurationVar(&config.Patience, "patience", 0, "a stream without an answer for so long is broken")
 	return cmd
 }

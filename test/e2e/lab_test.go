@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,22 +26,22 @@ var (
 	shop = map[string]int{"host1-w1": 1, "host2-w2": 2, "host3-w1": 3}
 )
 
-// shared is the lab that most tests use, built by TestMain.
+// shared is the lab that most tests use, built for the first of them.
 var shared struct {
 	*netlab.Lab
-	err error
+	once sync.Once
+	err  error
 }
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) (code int) {
-	for _, name := range []string{sharedLab, "health"} { // what a run that crashed left
+	for _, name := range []string{sharedLab, "health", churnName} { // what a run that crashed left
 		if err := netlab.Down(name); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 	}
-	shared.Lab, shared.err = buildLab(context.Background())
 	defer func() {
 		if err := netlab.Down(sharedLab); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -85,6 +86,7 @@ func buildLab(ctx context.Context) (*netlab.Lab, error) {
 // logs are shown.
 func newLab(t *testing.T) *netlab.Lab {
 	t.Helper()
+	shared.once.Do(func() { shared.Lab, shared.err = buildLab(context.Background()) })
 	if shared.err != nil {
 		t.Fatalf("build the lab: %v", shared.err)
 	}

@@ -4,5 +4,6 @@
 //	GET  /bytes/N   N bytes, always the same
 //	PUT  /upload    Received as JSON: size and SHA-256 of the body
 //	GET  /healthz   200, or 503 after POST /health/fail, until POST /health/pass
-//	UDP             "<backend> <client> <payload>"
+//	GET  /stream    after an upgrade: as many bytes back as arrive, see StreamPath
+//	UDP             "<backend> <client> <payload>", or as FlowAnswer says to what is a FlowRequest
 package echo

@@ -99,6 +99,7 @@ func handler(config Config) http.Handler {
 	mux.HandleFunc("POST /health/pass", func(http.ResponseWriter, *http.Request) { failing.Store(false) })
 	mux.HandleFunc("GET /bytes/{size}", sendBytes)
 	mux.HandleFunc("PUT /upload", func(w http.ResponseWriter, r *http.Request) { receive(w, r, config.Backend) })
+	mux.HandleFunc("GET "+StreamPath, func(w http.ResponseWriter, r *http.Request) { stream(w, r, config.Backend) })
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		answer := Answer{
 			Backend: config.Backend, Host: config.Host, Client: r.RemoteAddr,
@@ -145,6 +146,7 @@ func receive(w http.ResponseWriter, r *http.Request, backend string) {
 
 func answerPackets(packets net.PacketConn, backend string) error {
 	buffer := make([]byte, 64<<10)
+	known := flows{}
 	for {
 		n, client, err := packets.ReadFrom(buffer)
 		if errors.Is(err, net.ErrClosed) {
@@ -152,6 +154,10 @@ func answerPackets(packets net.PacketConn, backend string) error {
 		}
 		if err != nil {
 			return fmt.Errorf("serve echo: %w", err)
+		}
+		if answer, ok := known.answer(backend, client, buffer[:n]); ok {
+			_, _ = packets.WriteTo(answer, client) // as below
+			continue
 		}
 		// A client that has gone does not matter to the others.
 		_, _ = packets.WriteTo(fmt.Appendf(nil, "%s %s %s", backend, client, buffer[:n]), client)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -93,4 +95,55 @@ func (l *Lab) CutPower(node string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Crash kills a machine's programs and takes its uplink down. Unlike CutPower, the router sees at once
+// that the link is gone. Revive ends it.
+func (l *Lab) Crash(node string) error {
+	ns, err := l.NS(node)
+	if err != nil {
+		return err
+	}
+	errs := []error{ns.SetDown(Uplink)}
+	for _, p := range l.Processes(node) {
+		errs = append(errs, p.Stop(unix.SIGKILL, crashTime))
+	}
+	return errors.Join(errs...)
+}
+
+// Bound on how long a killed program takes to be gone.
+const crashTime = 5 * time.Second
+
+// Revive gives a machine that crashed, or whose power was cut, its uplink back, with its routes, and
+// starts its programs again.
+func (l *Lab) Revive(node string) error {
+	n, err := l.Node(node)
+	if err != nil {
+		return err
+	}
+	ns, err := l.NS(node)
+	if err != nil {
+		return err
+	}
+	gateway4, gateway6 := n.gateway()
+	if err := first(
+		func() error { return l.Restore(node) },
+		func() error { return ns.SetUp(Uplink) },
+		func() error { return ns.ReplaceRoute(all4, gateway4) },
+		func() error { return ns.ReplaceRoute(all6, gateway6) },
+	); err != nil {
+		return fmt.Errorf("revive %s: %w", node, err)
+	}
+	l.mu.Lock()
+	processes := slices.Clone(l.processes)
+	l.mu.Unlock()
+	for _, p := range processes {
+		if p.Node != node || p.Running() {
+			continue
+		}
+		if _, err := l.start(node, p.Args); err != nil {
+			return fmt.Errorf("revive %s: %w", node, err)
+		}
+	}
+	return nil
 }

@@ -23,6 +23,9 @@ type Config struct {
 	// Workload starts what a workload serves. Nil: the echo of weir lab echo, on port 8080.
 	Workload func(lab *Lab, node Node) error
 
+	// Later names muxes and hosts whose programs Up does not start: they take part from Join on.
+	Later []string
+
 	// Tied ends the lab's processes when this process ends, however it ends.
 	Tied bool
 }
@@ -80,7 +83,7 @@ func (l *Lab) build(ctx context.Context, config Config) error {
 	steps := []func() error{
 		l.makeFolders, l.save, l.buildNetwork, l.startRouter, l.startManager,
 		func() error { return l.waitManager(ctx) },
-		l.startMuxes, l.startAgents,
+		func() error { return l.startNodes(config.Later) },
 		func() error { return l.startWorkloads(config.Workload) },
 		func() error { return l.WaitReady(ctx) },
 	}

@@ -62,6 +62,15 @@ func (r *Load) Wait() (load.Result, error) {
 	return result, nil
 }
 
+// Stop ends the requests before their time, those that are under way left out, and returns what the
+// client noticed.
+func (r *Load) Stop() (load.Result, error) {
+	if err := r.cmd.Process.Signal(unix.SIGTERM); err != nil {
+		return load.Result{}, fmt.Errorf("stop making requests: %w", err)
+	}
+	return r.Wait()
+}
+
 // Load makes requests from a node and returns what the client noticed.
 func (l *Lab) Load(ctx context.Context, node string, config load.Config) (load.Result, error) {
 	run, err := l.StartLoad(ctx, node, config)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -79,35 +80,49 @@ func (l *Lab) startManager() error {
 	return err
 }
 
-func (l *Lab) startMuxes() error {
-	file := filepath.Join(l.dir, "bgp-password")
-	if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
-		return fmt.Errorf("write the BGP password: %w", err)
-	}
-	for _, n := range l.Of(Mux) {
-		router, _ := n.gateway()
-		_, err := l.Start(n.Name, "weir-mux",
-			"--name", n.Name, "--manager", l.ManagerURL(), "--interface", Uplink, "--pin-path", l.PinPath(n.Name),
-			"--as", strconv.Itoa(muxAS),
-			"--peer", fmt.Sprintf("address=%s,as=%d,password-file=%s,bfd=%s", router, routerAS, file, bfdInterval),
-			// Room for a lab's tables, not a datacenter's: each mux has its own.
-			"--max-endpoints", "1024", "--max-buckets", "262144", "--max-backends", "16384", "--max-flows", "262144")
-		if err != nil {
+// startNodes starts the muxes and the agents, but for those that join later.
+func (l *Lab) startNodes(later []string) error {
+	for _, n := range append(l.Of(Mux), l.Of(Host)...) {
+		if slices.Contains(later, n.Name) {
+			continue
+		}
+		if err := l.Join(n.Name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (l *Lab) startAgents() error {
-	for _, n := range l.Of(Host) {
+// Join starts the program of a mux or a host, which then takes part.
+func (l *Lab) Join(node string) error {
+	n, err := l.Node(node)
+	if err != nil {
+		return err
+	}
+	switch n.Kind {
+	case Mux:
+		return l.startMux(n)
+	case Host:
 		_, err := l.Start(n.Name, "weir-agent",
 			"--name", n.Name, "--manager", l.ManagerURL(), "--uplink", Uplink, "--pin-path", l.PinPath(n.Name))
-		if err != nil {
-			return err
-		}
+		return err
 	}
-	return nil
+	return fmt.Errorf("let %s join: only muxes and hosts do", node)
+}
+
+func (l *Lab) startMux(n Node) error {
+	file := filepath.Join(l.dir, "bgp-password")
+	if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
+		return fmt.Errorf("write the BGP password: %w", err)
+	}
+	router, _ := n.gateway()
+	_, err := l.Start(n.Name, "weir-mux",
+		"--name", n.Name, "--manager", l.ManagerURL(), "--interface", Uplink, "--pin-path", l.PinPath(n.Name),
+		"--as", strconv.Itoa(muxAS),
+		"--peer", fmt.Sprintf("address=%s,as=%d,password-file=%s,bfd=%s", router, routerAS, file, bfdInterval),
+		// Room for a lab's tables, not a datacenter's: each mux has its own.
+		"--max-endpoints", "1024", "--max-buckets", "262144", "--max-backends", "16384", "--max-flows", "262144")
+	return err
 }
 
 func (l *Lab) startWorkloads(start func(*Lab, Node) error) error {

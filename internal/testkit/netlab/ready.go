@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -41,7 +42,7 @@ func (l *Lab) waitManager(ctx context.Context) error {
 	})
 }
 
-// WaitReady waits until the manager knows all nodes, and the router all muxes.
+// WaitReady waits until the manager knows all nodes that take part, and the router all muxes.
 func (l *Lab) WaitReady(ctx context.Context) error {
 	return Poll(ctx, readyTime, func() error {
 		status, err := l.Status()
@@ -49,6 +50,9 @@ func (l *Lab) WaitReady(ctx context.Context) error {
 			return err
 		}
 		for _, n := range append(l.Of(Mux), l.Of(Host)...) {
+			if !l.joined(n.Name) {
+				continue
+			}
 			if err := l.ended(n.Name); err != nil {
 				return err
 			}
@@ -58,6 +62,13 @@ func (l *Lab) WaitReady(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// joined tells whether a program was ever started on a node.
+func (l *Lab) joined(node string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.processes, func(p *Process) bool { return p.Node == node })
 }
 
 // ended says why a node's program is gone, if it is.

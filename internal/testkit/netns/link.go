@@ -37,6 +37,9 @@ func (ns *NS) link(name string) (netlink.Link, error) {
 // SetUp sets an interface up.
 func (ns *NS) SetUp(name string) error { return ns.change(name, "set up", ns.netlink.LinkSetUp) }
 
+// SetDown takes an interface down. Routes by it are lost.
+func (ns *NS) SetDown(name string) error { return ns.change(name, "take down", ns.netlink.LinkSetDown) }
+
 // SetMTU sets an interface's MTU.
 func (ns *NS) SetMTU(name string, mtu int) error {
 	return ns.change(name, "set the MTU of", func(l netlink.Link) error { return ns.netlink.LinkSetMTU(l, mtu) })
@@ -94,6 +97,14 @@ func (ns *NS) AddAddress(name string, addresses ...netip.Prefix) error {
 func (ns *NS) AddRoute(to netip.Prefix, via netip.Addr) error {
 	if err := ns.netlink.RouteAdd(&netlink.Route{Dst: ipNet(to), Gw: via.AsSlice()}); err != nil {
 		return fmt.Errorf("add route to %s via %s in namespace %s: %w", to, via, ns.name, err)
+	}
+	return nil
+}
+
+// ReplaceRoute adds a route by way of a gateway, or changes the one that is there.
+func (ns *NS) ReplaceRoute(to netip.Prefix, via netip.Addr) error {
+	if err := ns.netlink.RouteReplace(&netlink.Route{Dst: ipNet(to), Gw: via.AsSlice()}); err != nil {
+		return fmt.Errorf("replace route to %s via %s in namespace %s: %w", to, via, ns.name, err)
 	}
 	return nil
 }

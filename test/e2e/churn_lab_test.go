@@ -1,0 +1,275 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirlb/weir/internal/testkit/load"
+	"github.com/weirlb/weir/internal/testkit/netlab"
+	"github.com/weirlb/weir/internal/testkit/stream"
+)
+
+// What churn is about.
+const (
+	churnName   = "churn"
+	spareMux    = "mux5"  // joins during a scenario
+	spareHost   = "host4" // and so do its workloads
+	modern      = "client1"
+	noTimestamp = "client2" // offers no TCP timestamps
+
+	longLived    = 2000 // of each family
+	newPerSecond = 200  // of each family
+)
+
+// service is what one scenario balances: a VIP of each family with TCP and UDP on port 80, on all
+// workloads of some weight.
+type service struct {
+	name    string
+	vips    []netip.Addr
+	weights map[string]int // by workload; those of 0 drain
+}
+
+func newService(number int) *service {
+	return &service{
+		name: fmt.Sprintf("churn-%d", number),
+		vips: []netip.Addr{
+			netip.MustParseAddr(fmt.Sprintf("203.0.113.%d", 100+number)),
+			netip.MustParseAddr(fmt.Sprintf("2001:db8:113::%d", 100+number)),
+		},
+		weights: map[string]int{},
+	}
+}
+
+func (s *service) manifest(lab *netlab.Lab) string {
+	var b strings.Builder
+	for _, vip := range s.vips {
+		family := 4
+		if vip.Is6() {
+			family = 6
+		}
+		fmt.Fprintf(&b, "---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: %s-v%d}\nspec:\n  address: '%s'\n  endpoints:\n",
+			s.name, family, vip)
+		for _, protocol := range []string{"TCP", "UDP"} {
+			fmt.Fprintf(&b, "    - protocol: %s\n      port: 80\n      backends:\n", protocol)
+			for _, n := range lab.Of(netlab.Workload) {
+				weight, in := s.weights[n.Name]
+				if !in {
+					continue
+				}
+				address := n.IPv4
+				if vip.Is6() {
+					address = n.IPv6
+				}
+				fmt.Fprintf(&b, "        - {host: %s, address: '%s', port: %d, weight: %d}\n", n.Host, address, netlab.EchoPort, weight)
+			}
+		}
+	}
+	return b.String()
+}
+
+// churnLab is a lab of its own: four muxes and twelve workloads on three hosts at work, one mux and one
+// host with four workloads in reserve, and two clients.
+type churnLab struct {
+	*netlab.Lab
+	services int
+	muxes    int // at work
+}
+
+func newChurnLab(t *testing.T) *churnLab {
+	t.Helper()
+	bin, err := binFolder()
+	must(t, err)
+	lab, err := netlab.Up(t.Context(), netlab.Config{
+		Plan: netlab.Plan{Name: churnName, Clients: 2, Muxes: 5, Hosts: 4, Workloads: 4},
+		Bin:  bin, Later: []string{spareMux, spareHost}, Tied: true,
+	})
+	must(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			showLogs(t, lab)
+		}
+		must(t, lab.Down())
+	})
+	ns, err := lab.NS(noTimestamp)
+	must(t, err)
+	must(t, ns.Sysctl("net.ipv4.tcp_timestamps", "0"))
+	return &churnLab{Lab: lab, muxes: 4}
+}
+
+// serve applies a new service of weight 1 on the hosts that are no spare, and waits until all muxes
+// announce it.
+func (l *churnLab) serve(t *testing.T) *service {
+	t.Helper()
+	l.services++
+	s := newService(l.services)
+	for _, n := range l.Of(netlab.Workload) {
+		if n.Host != spareHost {
+			s.weights[n.Name] = 1
+		}
+	}
+	l.apply(t, s)
+	for _, vip := range s.vips {
+		must(t, l.WaitRouted(t.Context(), bound, vip, l.muxes))
+	}
+	return s
+}
+
+// apply applies a service and waits until the muxes at work run it. One that is dead does not count,
+// as it would for apply --wait.
+func (l *churnLab) apply(t *testing.T, s *service) {
+	t.Helper()
+	file := filepath.Join(l.Dir(), s.name+".yaml")
+	must(t, os.WriteFile(file, []byte(s.manifest(l.Lab)), 0o600))
+	if out, err := l.Weir("apply", "-f", file); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	must(t, netlab.Poll(t.Context(), bound, func() error {
+		status, err := l.Status()
+		if err != nil {
+			return err
+		}
+		for _, vip := range status.VIPs {
+			if vip.Status.MuxesProgrammed < l.muxes {
+				return fmt.Errorf("%s: %d of %d muxes run it", vip.Metadata.Name, vip.Status.MuxesProgrammed, l.muxes)
+			}
+		}
+		return nil
+	}))
+}
+
+// change gives workloads of a service another weight.
+func (l *churnLab) change(t *testing.T, s *service, weight int, workloads ...string) {
+	t.Helper()
+	for _, w := range workloads {
+		s.weights[w] = weight
+	}
+	l.apply(t, s)
+}
+
+// die crashes a mux.
+func (l *churnLab) die(t *testing.T, mux string) {
+	t.Helper()
+	must(t, l.Crash(mux))
+	l.muxes--
+}
+
+// join lets nodes take part, and waits until the manager knows them.
+func (l *churnLab) join(t *testing.T, nodes ...string) {
+	t.Helper()
+	for _, name := range nodes {
+		must(t, l.Join(name))
+	}
+	must(t, netlab.Poll(t.Context(), bound, func() error {
+		status, err := l.Status()
+		if err != nil {
+			return err
+		}
+		for _, name := range nodes {
+			if !slices.ContainsFunc(status.Manager.Nodes, func(n netlab.NodeStatus) bool { return n.Name == name && n.Status.Connected }) {
+				return fmt.Errorf("%s is not connected yet", name)
+			}
+		}
+		return nil
+	}))
+	for _, name := range nodes {
+		if strings.HasPrefix(name, string(netlab.Mux)) {
+			l.muxes++
+		}
+	}
+}
+
+// back lets a mux that died take part again.
+func (l *churnLab) back(t *testing.T, mux string) {
+	t.Helper()
+	must(t, l.Revive(mux))
+	l.muxes++
+	must(t, l.WaitReady(context.Background())) // the test's own is over when it cleans up
+}
+
+// crowd is what clients do during a scenario: streams to both VIPs of a service, and new connections.
+type crowd struct {
+	streams map[netip.Addr]*netlab.Streams
+	new     map[netip.Addr]*netlab.Load
+}
+
+func (l *churnLab) gather(t *testing.T, client string, s *service, network stream.Network) *crowd {
+	t.Helper()
+	c := &crowd{streams: map[netip.Addr]*netlab.Streams{}, new: map[netip.Addr]*netlab.Load{}}
+	for _, vip := range s.vips {
+		streams, err := l.StartStreams(t.Context(), client, stream.Config{
+			Network: network, Target: netip.AddrPortFrom(vip, 80), Streams: longLived,
+		})
+		must(t, err)
+		c.streams[vip] = streams
+	}
+	for _, streams := range c.streams {
+		must(t, streams.WaitOpened(t.Context(), 2*bound))
+	}
+	for _, vip := range s.vips {
+		if network != stream.TCP {
+			continue
+		}
+		run, err := l.StartLoad(t.Context(), client, load.Config{
+			URL: url(vip, 80, "/"), Rate: newPerSecond, Duration: time.Hour, Timeout: 15 * time.Second,
+		})
+		must(t, err)
+		c.new[vip] = run
+	}
+	return c
+}
+
+// unbroken ends the crowd and holds that nobody noticed anything.
+func (c *crowd) unbroken(t *testing.T) {
+	t.Helper()
+	for vip, run := range c.new {
+		r, err := run.Stop()
+		must(t, err)
+		t.Logf("%s: %d new connections, %d failed, slowest %v", vip, r.Requests, r.Failed, r.Slowest)
+		reasons := map[string]int{}
+		for _, f := range r.Failures {
+			_, reason, _ := strings.Cut(f.Error, ": ")
+			reasons[reason]++
+		}
+		if r.Failed > 0 {
+			t.Errorf("%s: %d of %d new connections failed: %v", vip, r.Failed, r.Requests, reasons)
+		}
+	}
+	for vip, streams := range c.streams {
+		r, err := streams.Stop()
+		must(t, err)
+		t.Logf("%s: %d streams, %d broken; %d blocks answered, slowest %v, %d lost", vip, r.Opened, r.Broken, r.Blocks, r.Slowest, r.Lost)
+		reasons := map[string]int{}
+		for _, b := range r.Breaks {
+			reasons[b.Reason]++
+		}
+		if r.Broken > 0 || r.Opened != longLived {
+			t.Errorf("%s: %d of %d streams broke: %v", vip, r.Broken, r.Opened, reasons)
+			for _, b := range r.Breaks[:min(10, len(r.Breaks))] {
+				t.Logf("%s: %+v", vip, b)
+			}
+		}
+	}
+}
+
+// during logs when each step of a scenario was done.
+type step struct {
+	name string
+	do   func()
+}
+
+func during(t *testing.T, steps ...step) {
+	t.Helper()
+	began := time.Now()
+	for _, s := range steps {
+		t.Logf("%5.1f s: %s", time.Since(began).Seconds(), s.name)
+		s.do()
+	}
+	t.Logf("%5.1f s: done", time.Since(began).Seconds())
+}
