@@ -30,7 +30,8 @@ static __always_inline enum verdict inbound_parse(struct __sk_buff *skb, struct 
 /* Is the tunnel ours, and does a mux send? */
 static __always_inline enum verdict inbound_admit(const struct packet *outer)
 {
-	struct address tunnel = outer->destination, mux = outer->source;
+	struct prefix mux = { .bits = 8 * sizeof(mux.address), .address = outer->source };
+	struct address tunnel = outer->destination;
 
 	if (!bpf_map_lookup_elem(&tunnels, &tunnel))
 		return VERDICT_PASS_NOT_OUR_TUNNEL;

@@ -11,16 +11,26 @@
 #include "abi/agent_verdict.h"
 #include "abi/counter.h"
 #include "abi/nat_rule.h"
+#include "abi/peer.h"
 #include "abi/session.h"
 
-/* Addresses that encapsulated packets may come from. */
+/* Where encapsulated packets may come from: addresses and prefixes. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(max_entries, 4096);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct address);
+	__type(key, struct prefix);
 	__type(value, __u8);
 } muxes SEC(".maps");
+
+/* Backends of a rule's endpoint that may hand connections to it, or back to it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 262144);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct peer);
+	__type(value, __u8);
+} peers SEC(".maps");
 
 /* Outer destinations that nat_rules names: what is ours to decapsulate. */
 struct {

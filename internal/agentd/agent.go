@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 )
@@ -32,6 +34,8 @@ type Datapath interface {
 	Replace(all []model.HostBackend) error
 	SetMuxes(muxes []netip.Prefix) error
 	SetWorkloads(interfaces map[netip.Addr]int) error
+	// SetHashKey tells the pool's secret, by which sessions are counted by bucket.
+	SetHashKey(key flowhash.Key)
 	SetGeneration(generation model.Generation) error
 	Generation() (model.Generation, error)
 	Verdicts() (map[string]model.Counter, error)
@@ -59,8 +63,8 @@ type Config struct {
 	Live map[model.HostBackendKey]model.HostBackend
 
 	Datapath Datapath
-	// Sweep ends the data plane's idle sessions, beside its changes, and says how many live on.
-	Sweep     func() (live, ended int, err error)
+	// Sweep ends the data plane's idle sessions, beside its changes, and counts the others.
+	Sweep     func() (agent.Census, error)
 	Workloads Workloads
 	Manager   Manager
 	Probe     Probe
@@ -135,9 +139,10 @@ func (a *Agent) sweep(ctx context.Context) error {
 	ticker := time.NewTicker(sweepInterval)
 	defer ticker.Stop()
 	for {
-		live, ended, err := a.config.Sweep()
-		a.reports.sessions(live, err)
-		a.config.Log.Debug("swept sessions", "live", live, "ended", ended)
+		changes := a.tables.standing().changes
+		found, err := a.config.Sweep()
+		a.reports.sessions(changes, found, err)
+		a.config.Log.Debug("swept sessions", "live", found.Live, "ended", found.Ended)
 		select {
 		case <-ctx.Done():
 			return nil

@@ -19,6 +19,8 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 )
@@ -29,6 +31,7 @@ type fakeDatapath struct {
 	room       int
 	rules      map[model.HostBackendKey]netip.AddrPort
 	muxes      []netip.Prefix
+	key        flowhash.Key
 	workloads  map[netip.Addr]int
 	generation model.Generation
 	calls      []string
@@ -91,6 +94,12 @@ func (d *fakeDatapath) SetMuxes(muxes []netip.Prefix) error {
 	d.call("muxes %d", len(muxes))
 	d.muxes = muxes
 	return nil
+}
+
+func (d *fakeDatapath) SetHashKey(key flowhash.Key) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.key = key
 }
 
 func (d *fakeDatapath) SetWorkloads(interfaces map[netip.Addr]int) error {
@@ -294,7 +303,7 @@ func newBench(t *testing.T, prepare func(*Config, *bench)) *bench {
 	config := Config{
 		Name: "host1", Addresses: []netip.Addr{netip.MustParseAddr("10.2.0.1")}, Version: "test", Uplink: "eth0",
 		Datapath: b.datapath, Workloads: b.workloads, Manager: client, Probe: b.probes.run,
-		Sweep: func() (int, int, error) { return 42, 0, nil }, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Sweep: func() (agent.Census, error) { return agent.Census{Live: 42}, nil }, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	if prepare != nil {
 		prepare(&config, b)

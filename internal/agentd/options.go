@@ -103,7 +103,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 	a, err := New(Config{
 		Name: o.Name, Addresses: addresses, Version: daemon.Version, Uplink: o.Uplink, Live: live.Rules,
 		Datapath: datapath, Workloads: workloads, Manager: client, Probe: probe.Run, Log: log,
-		Sweep: func() (int, int, error) { return datapath.Sweep(agent.Now(), o.Timeouts) },
+		Sweep: func() (agent.Census, error) { return datapath.Sweep(agent.Now(), o.Timeouts) },
 	})
 	if err != nil {
 		return err

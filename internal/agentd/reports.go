@@ -10,6 +10,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/datapath/agent"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 )
@@ -32,7 +33,9 @@ type reports struct {
 	mu      sync.Mutex
 	stream  int                         // number of the stream, counted by its snapshots
 	told    map[int]model.BackendHealth // by check: what the manager knows from this stream
-	live    int                         // sessions
+	census  agent.Census                // of the last sweep
+	counted uint64                      // changes of the tables before the sweep
+	counts  bool                        // the manager was not told the census
 	trouble string                      // of the sweep
 	failure string                      // of the last report
 }
@@ -76,11 +79,11 @@ func (r *reports) repeat(backends []model.HostBackend) {
 	maps.DeleteFunc(r.told, func(_ int, h model.BackendHealth) bool { return changed[checkKey{h.Endpoint, h.Backend}] })
 }
 
-// sessions notes the result of a sweep.
-func (r *reports) sessions(live int, err error) {
+// sessions notes the result of a sweep that began after so many changes of the tables.
+func (r *reports) sessions(changes uint64, found agent.Census, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.live, r.trouble = live, ""
+	r.census, r.counted, r.counts, r.trouble = found, changes, err == nil, ""
 	if err != nil {
 		r.trouble = err.Error()
 	}
@@ -125,6 +128,13 @@ func (r *reports) request() (request *weirv1.ReportHostRequest, news []finding, 
 	request = &weirv1.ReportHostRequest{
 		Name: r.config.Name, Generation: uint64(now.running), Rejection: now.rejection, Status: r.status(now),
 	}
+	// A count from before a change says nothing of the buckets that were ceded with it.
+	if r.counts && r.counted == now.changes {
+		request.SessionsCounted = true
+		for _, s := range r.census.Backends {
+			request.Sessions = append(request.Sessions, rpc.BackendSessionsToProto(s))
+		}
+	}
 	news = r.news(findings)
 	for _, f := range news {
 		request.Health = append(request.Health, rpc.BackendHealthToProto(f.health))
@@ -147,7 +157,7 @@ func (r *reports) news(findings []finding) []finding {
 }
 
 func (r *reports) status(now standing) *weirv1.HostStatus {
-	status := &weirv1.HostStatus{Uplink: r.config.Uplink, Sessions: uint64(r.live), Warnings: now.warnings}
+	status := &weirv1.HostStatus{Uplink: r.config.Uplink, Sessions: uint64(r.census.Live), Warnings: now.warnings}
 	if r.trouble != "" {
 		status.Warnings = append(status.Warnings, r.trouble)
 	}
@@ -178,6 +188,7 @@ func (r *reports) note(news []finding, stream int, err error) {
 	if stream != r.stream {
 		return
 	}
+	r.counts = false
 	for _, f := range news {
 		r.told[f.check] = f.health
 	}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/weirlb/weir/internal/daemon"
@@ -21,7 +22,7 @@ type Status struct {
 	Generation model.Generation         `json:"generation"`
 	Uplink     string                   `json:"uplink"`
 	MTU        int                      `json:"mtu"`
-	Muxes      []netip.Addr             `json:"muxes"`
+	Muxes      []string                 `json:"muxes"` // addresses and prefixes
 	Backends   []StatusBackend          `json:"backends"`
 	Sessions   map[agent.State]int      `json:"sessions"`
 	Verdicts   map[string]model.Counter `json:"verdicts"`
@@ -52,7 +53,7 @@ func ReadStatus(pinPath string) (Status, error) {
 
 func newStatus(live agent.Status, name func(ifindex int) string) Status {
 	s := Status{
-		Generation: live.Generation, Uplink: name(live.Uplink), MTU: live.MTU, Muxes: live.Muxes,
+		Generation: live.Generation, Uplink: name(live.Uplink), MTU: live.MTU, Muxes: sourceNames(live.Muxes),
 		Sessions: live.Sessions, Verdicts: live.Verdicts,
 	}
 	keys := slices.SortedFunc(maps.Keys(live.Rules), func(a, b model.HostBackendKey) int {
@@ -100,13 +101,21 @@ func (s Status) Table(to io.Writer) error {
 	return w.Flush()
 }
 
-func orNone(addresses []netip.Addr) string {
-	if len(addresses) == 0 {
+func orNone(names []string) string {
+	if len(names) == 0 {
 		return "none"
 	}
-	text := addresses[0].String()
-	for _, a := range addresses[1:] {
-		text += ", " + a.String()
+	return strings.Join(names, ", ")
+}
+
+// sourceNames writes prefixes of a single address as that address.
+func sourceNames(prefixes []netip.Prefix) []string {
+	names := make([]string, len(prefixes))
+	for i, p := range prefixes {
+		names[i] = p.String()
+		if p.IsSingleIP() {
+			names[i] = p.Addr().String()
+		}
 	}
-	return text
+	return names
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 )
@@ -25,6 +26,7 @@ type tables struct {
 	muxes    []netip.Prefix                             // wanted; nil before the first message
 	wanted   model.Generation                           // newest that arrived; 0 before the first message
 	running  model.Generation                           // newest that the data plane holds whole
+	changes  uint64                                     // how often the data plane was
 	stale    bool                                       // it may hold something else than backends
 	rejected *weirv1.Rejection                          // newest that was refused; nil: none since running
 	missing  []string                                   // backends that are not on this host, a line each
@@ -34,6 +36,7 @@ type tables struct {
 // standing is how the tables stand, for a report.
 type standing struct {
 	running   model.Generation
+	changes   uint64
 	rejection *weirv1.Rejection
 	warnings  []string
 }
@@ -60,6 +63,9 @@ func (t *tables) apply(update rpc.HostUpdate) []model.HostBackend {
 	quiet := len(update.Backends)+len(update.Removed) == 0 && slices.Equal(t.muxes, update.Muxes)
 	if update.Snapshot {
 		clear(t.backends)
+		if update.HashKey != (flowhash.Key{}) {
+			t.datapath.SetHashKey(update.HashKey)
+		}
 	}
 	for _, b := range update.Backends {
 		t.backends[b.Key()] = b
@@ -112,7 +118,7 @@ func (t *tables) standing() standing {
 	if t.lost != "" {
 		warnings = append(warnings, t.lost)
 	}
-	return standing{running: t.running, rejection: t.rejected, warnings: warnings}
+	return standing{running: t.running, changes: t.changes, rejection: t.rejected, warnings: warnings}
 }
 
 // replace makes the data plane hold what is wanted and nothing else.
@@ -127,6 +133,7 @@ func (t *tables) change(update rpc.HostUpdate) error {
 // program changes the data plane in the order that lets no packet of a new backend be lost:
 // who may send, where the workloads are, then the rules.
 func (t *tables) program(rules func() error) error {
+	t.changes++
 	if err := t.datapath.SetMuxes(t.muxes); err != nil {
 		return err
 	}

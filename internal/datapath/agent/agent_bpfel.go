@@ -57,6 +57,18 @@ type agentNatRuleKey struct {
 	Pad      uint8
 }
 
+type agentPeer struct {
+	_      structs.HostLayout
+	Rule   agentNatRuleKey
+	Source agentAddress
+}
+
+type agentPrefix struct {
+	_       structs.HostLayout
+	Bits    uint32
+	Address agentAddress
+}
+
 type agentSession struct {
 	_           structs.HostLayout
 	Vip         agentAddress
@@ -132,6 +144,7 @@ const (
 const (
 	agentMapMuxes         = "muxes"
 	agentMapNatRules      = "nat_rules"
+	agentMapPeers         = "peers"
 	agentMapSessions      = "sessions"
 	agentMapTunnels       = "tunnels"
 	agentMapVerdicts      = "verdicts"
@@ -195,6 +208,7 @@ type agentProgramSpecs struct {
 type agentMapSpecs struct {
 	Muxes     *ebpf.MapSpec `ebpf:"muxes"`
 	NatRules  *ebpf.MapSpec `ebpf:"nat_rules"`
+	Peers     *ebpf.MapSpec `ebpf:"peers"`
 	Sessions  *ebpf.MapSpec `ebpf:"sessions"`
 	Tunnels   *ebpf.MapSpec `ebpf:"tunnels"`
 	Verdicts  *ebpf.MapSpec `ebpf:"verdicts"`
@@ -230,6 +244,7 @@ func (o *agentObjects) Close() error {
 type agentMaps struct {
 	Muxes     *ebpf.Map `ebpf:"muxes"`
 	NatRules  *ebpf.Map `ebpf:"nat_rules"`
+	Peers     *ebpf.Map `ebpf:"peers"`
 	Sessions  *ebpf.Map `ebpf:"sessions"`
 	Tunnels   *ebpf.Map `ebpf:"tunnels"`
 	Verdicts  *ebpf.Map `ebpf:"verdicts"`
@@ -240,6 +255,7 @@ func (m *agentMaps) Close() error {
 	return _AgentClose(
 		m.Muxes,
 		m.NatRules,
+		m.Peers,
 		m.Sessions,
 		m.Tunnels,
 		m.Verdicts,

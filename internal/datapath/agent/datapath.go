@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/pin"
+	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -36,6 +37,7 @@ type Datapath struct {
 
 	mu    sync.Mutex
 	rules map[model.HostBackendKey]model.HostBackend // as in nat_rules, and what they come from
+	key   *flowhash.Key                              // of the pool; nil: not known yet
 }
 
 // Open loads and attaches the data plane, or adopts the one that runs: its tables and sessions

@@ -19,7 +19,7 @@ type Status struct {
 	Generation model.Generation
 	Uplink     int // ifindex
 	MTU        int
-	Muxes      []netip.Addr
+	Muxes      []netip.Prefix
 	Rules      map[model.HostBackendKey]model.HostBackend // what their rows say
 	Workloads  map[netip.Addr]int                         // DIP to ifindex; 0: native
 	Sessions   map[State]int
@@ -70,12 +70,12 @@ func readStatus(maps map[string]*ebpf.Map, verdicts abi.Verdicts) (Status, error
 		Sessions:   make(map[State]int),
 	}
 
-	muxes, err := readTable[agentAddress, uint8](maps["muxes"])
+	muxes, err := readTable[agentPrefix, uint8](maps["muxes"])
 	failed = append(failed, err)
-	for a := range muxes {
-		status.Muxes = append(status.Muxes, fromAddress(a))
+	for p := range muxes {
+		status.Muxes = append(status.Muxes, fromPrefix(p))
 	}
-	slices.SortFunc(status.Muxes, netip.Addr.Compare)
+	slices.SortFunc(status.Muxes, netip.Prefix.Compare)
 
 	rules, err := readTable[agentNatRuleKey, agentNatRule](maps["nat_rules"])
 	failed = append(failed, err)

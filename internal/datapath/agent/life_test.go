@@ -96,10 +96,10 @@ func (w *world) sweepAfter(state agent.State, idle time.Duration, lives bool) {
 		all := w.sessions()
 		return len(all) == 1 && all[0].State == state
 	})
-	live, ended, err := w.datapath.Sweep(agent.Now()+idle, agent.DefaultTimeouts())
+	found, err := w.datapath.Sweep(agent.Now()+idle, agent.DefaultTimeouts())
 	w.must(err)
-	if lives != (live == 1) || lives == (ended == 1) {
-		w.t.Errorf("%s session after %s: %d live, %d ended", state, idle, live, ended)
+	if lives != (found.Live == 1) || lives == (found.Ended == 1) {
+		w.t.Errorf("%s session after %s: %+v", state, idle, found)
 	}
 }
 
@@ -139,9 +139,9 @@ func TestUDP(t *testing.T) {
 			}
 		})
 	}
-	live, ended, err := w.datapath.Sweep(agent.Now()+agent.DefaultTimeouts().UDP+time.Minute, agent.DefaultTimeouts())
-	if err != nil || live != 0 || ended != len(w.ways()) {
-		t.Errorf("sweep left %d and ended %d (%v)", live, ended, err)
+	found, err := w.datapath.Sweep(agent.Now()+agent.DefaultTimeouts().UDP+time.Minute, agent.DefaultTimeouts())
+	if err != nil || found.Live != 0 || found.Ended != len(w.ways()) {
+		t.Errorf("sweep found %+v (%v)", found, err)
 	}
 	w.wantNoDrops()
 }

@@ -39,7 +39,7 @@ func (w *world) plugMux() {
 		w.network.PassXDP("mux"),
 		w.network.Sysctl("net.ipv4.conf.mux.rp_filter", "0"),
 		w.mux.Close(),
-		w.datapath.SetMuxes([]netip.Prefix{netip.MustParsePrefix("10.77.4.2/32"), netip.MustParsePrefix("fd77:4::2/128")}),
+		w.datapath.SetMuxes(prefixes("10.77.4.2/32", "fd77:4::2/128")),
 		routes(w.network, "10.77.4.2", "fd77:4::2",
 			nativeVIP4+"/32", interfaceVIP4+"/32", nativeVIP6+"/128", interfaceVIP6+"/128"))
 	var datapath *mux.Datapath

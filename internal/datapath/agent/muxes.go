@@ -5,14 +5,12 @@ import (
 	"net/netip"
 )
 
-// SetMuxes makes sources the only outer sources whose packets are decapsulated.
-func (d *Datapath) SetMuxes(sources []netip.Prefix) error {
-	rows := make(map[agentAddress]uint8, len(sources))
-	for _, p := range sources {
-		if !p.IsSingleIP() {
-			return fmt.Errorf("set muxes: %s is no single address", p)
-		}
-		rows[toAddress(p.Addr())] = 1
+// SetMuxes makes the addresses of prefixes the only outer sources whose packets are decapsulated,
+// beside those of a rule's peers.
+func (d *Datapath) SetMuxes(prefixes []netip.Prefix) error {
+	rows := make(map[agentPrefix]uint8, len(prefixes))
+	for _, p := range prefixes {
+		rows[toPrefix(p.Masked())] = 1
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -20,4 +18,23 @@ func (d *Datapath) SetMuxes(sources []netip.Prefix) error {
 		return fmt.Errorf("set muxes: %w", err)
 	}
 	return nil
+}
+
+// mappedBits are those that every IPv4 address has before its own.
+const mappedBits = 96
+
+func toPrefix(p netip.Prefix) agentPrefix {
+	bits := p.Bits()
+	if p.Addr().Is4() {
+		bits += mappedBits
+	}
+	return agentPrefix{Bits: uint32(bits), Address: toAddress(p.Addr())}
+}
+
+func fromPrefix(p agentPrefix) netip.Prefix {
+	address, bits := fromAddress(p.Address), int(p.Bits)
+	if address.Is4() {
+		bits -= mappedBits
+	}
+	return netip.PrefixFrom(address, bits)
 }

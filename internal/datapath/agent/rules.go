@@ -49,6 +49,9 @@ func (d *Datapath) setRules(rules map[model.HostBackendKey]model.HostBackend) er
 		rows[toRuleKey(key)] = toRule(b)
 		tunnels[toAddress(key.Tunnel)] = 1
 	}
+	if err := d.setPeers(rules); err != nil {
+		return err
+	}
 	if err := writeTable(d.objects.NatRules, rows); err != nil {
 		return fmt.Errorf("set rules: %w", err)
 	}

@@ -78,33 +78,41 @@ func Now() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// Sweep ends the sessions that have been idle for longer than their state allows at the time now.
-// It returns how many live on and how many it ended.
-func (d *Datapath) Sweep(now time.Duration, t Timeouts) (live, ended int, err error) {
-	err = eachSession(d.objects.Sessions, func(key agentSessionKey, row agentSession) error {
-		if !expired(key, row, now, t) {
-			live++
-			return nil
+// Sweep ends the sessions that have been idle for longer than their state allows at the time now,
+// and counts the others.
+func (d *Datapath) Sweep(now time.Duration, t Timeouts) (Census, error) {
+	var result Census
+	count := d.newCensus()
+	err := eachSession(d.objects.Sessions, func(key agentSessionKey, row agentSession) error {
+		if expired(key, row, now, t) {
+			// It may have lived again since the batch was read.
+			err := d.objects.Sessions.Lookup(&key, &row)
+			if err != nil || expired(key, row, now, t) {
+				result.Ended++
+				return d.endSession(key, err)
+			}
 		}
-		// It may have lived again since the batch was read.
-		err := d.objects.Sessions.Lookup(&key, &row)
-		if err == nil && !expired(key, row, now, t) {
-			live++
-			return nil
-		}
-		if err == nil {
-			err = d.objects.Sessions.Delete(&key)
-		}
-		ended++
-		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			return nil
-		}
-		return err
+		result.Live++
+		count.add(fromSession(key, row), carriesCookie(row))
+		return nil
 	})
 	if err != nil {
-		return live, ended, fmt.Errorf("sweep sessions: %w", err)
+		return result, fmt.Errorf("sweep sessions: %w", err)
 	}
-	return live, ended, nil
+	result.Backends = count.backends()
+	return result, nil
+}
+
+// endSession removes a session whose row was looked up with the result looked.
+func (d *Datapath) endSession(key agentSessionKey, looked error) error {
+	err := looked
+	if err == nil {
+		err = d.objects.Sessions.Delete(&key)
+	}
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil
+	}
+	return err
 }
 
 // Sessions lists what is live.

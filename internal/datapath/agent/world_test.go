@@ -135,7 +135,7 @@ func (w *world) fill() {
 			backend(protocol, interfaceVIP6, workloadDIP6, workloadDIP6))
 	}
 	w.must(
-		w.datapath.SetMuxes([]netip.Prefix{netip.MustParsePrefix("10.77.2.254/32"), netip.MustParsePrefix("fd77:2::254/128")}),
+		w.datapath.SetMuxes(prefixes("10.77.2.254/32", "fd77:2::254/128")),
 		w.datapath.Replace(all),
 		w.setWorkloads())
 }

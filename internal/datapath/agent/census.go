@@ -1,0 +1,104 @@
+package agent
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/weirlb/weir/internal/flowhash"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// Census is what a sweep found.
+type Census struct {
+	Live, Ended int
+	// Backends are those that have sessions or ceded buckets, in order.
+	Backends []model.BackendSessions
+}
+
+// SetHashKey tells the pool's secret, without which a census takes every session without a cookie
+// for one in a ceded bucket.
+func (d *Datapath) SetHashKey(key flowhash.Key) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.key = &key
+}
+
+// served is what a session tells of its rule.
+type served struct {
+	endpoint model.EndpointKey
+	backend  netip.AddrPort
+}
+
+// counted is a rule and its sessions.
+type counted struct {
+	rule  model.HostBackend
+	found model.BackendSessions
+}
+
+// census counts sessions by rule.
+type census struct {
+	key   *flowhash.Key
+	rules map[served]*counted
+}
+
+func (d *Datapath) newCensus() census {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := census{key: d.key, rules: make(map[served]*counted, len(d.rules))}
+	for key, rule := range d.rules {
+		c.rules[served{key.Endpoint, rule.Backend}] = &counted{rule: rule, found: model.BackendSessions{Key: key}}
+	}
+	return c
+}
+
+// of is the rule that a session came by, or nil: its backend is gone. A rule of all ports names none.
+func (c census) of(s Session) *counted {
+	key := model.EndpointKey{VIP: s.VIP.Addr(), Protocol: s.Protocol, Port: s.VIP.Port()}
+	if exact, ok := c.rules[served{key, s.Backend}]; ok {
+		return exact
+	}
+	key.Port = 0
+	return c.rules[served{key, netip.AddrPortFrom(s.Backend.Addr(), 0)}]
+}
+
+// add counts a live session. One that was reset needs nobody any more.
+func (c census) add(s Session, cookie bool) {
+	r := c.of(s)
+	if r == nil || s.State == StateReset {
+		return
+	}
+	r.found.Sessions++
+	if cookie {
+		return
+	}
+	r.found.WithoutCookie++
+	if c.ceded(r.rule, s) {
+		r.found.Ceded++
+	}
+}
+
+func (c census) ceded(rule model.HostBackend, s Session) bool {
+	if c.key == nil || rule.Buckets == 0 || len(rule.Ceded) == 0 {
+		return len(rule.Ceded) != 0
+	}
+	flow := model.Flow{Protocol: s.Protocol, Source: s.Client, Destination: s.VIP}
+	if rule.Affinity {
+		flow.Source = netip.AddrPortFrom(s.Client.Addr(), 0)
+	}
+	_, found := slices.BinarySearch(rule.Ceded, c.key.Sum(flow)&(rule.Buckets-1))
+	return found
+}
+
+func (c census) backends() []model.BackendSessions {
+	var all []model.BackendSessions
+	for _, r := range c.rules {
+		if r.found.Sessions != 0 || len(r.rule.Ceded) != 0 {
+			all = append(all, r.found)
+		}
+	}
+	slices.SortFunc(all, func(a, b model.BackendSessions) int {
+		return cmp.Or(a.Key.Endpoint.Compare(b.Key.Endpoint), a.Key.Tunnel.Compare(b.Key.Tunnel))
+	})
+	return all
+}

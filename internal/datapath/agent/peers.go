@@ -1,0 +1,21 @@
+package agent
+
+import (
+	"fmt"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// setPeers makes the peers of the rules the only ones that may hand packets on to them.
+func (d *Datapath) setPeers(rules map[model.HostBackendKey]model.HostBackend) error {
+	rows := make(map[agentPeer]uint8)
+	for key, backend := range rules {
+		for _, peer := range backend.Peers {
+			rows[agentPeer{Rule: toRuleKey(key), Source: toAddress(peer)}] = 1
+		}
+	}
+	if err := writeTable(d.objects.Peers, rows); err != nil {
+		return fmt.Errorf("set peers: %w", err)
+	}
+	return nil
+}
