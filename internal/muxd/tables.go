@@ -35,9 +35,10 @@ type tables struct {
 	generation model.Generation
 	rejected   *rejection // the last, unless something was applied since
 	pool       mux.Pool
-	endpoints  map[model.EndpointKey]bool // live
-	leaving    map[netip.Addr]bool        // VIPs that are withdrawn but still live
-	announced  map[netip.Addr]bool        // VIPs
+	live       *live
+	leaving    map[netip.Addr]bool // VIPs that are withdrawn but still live
+	announced  map[netip.Addr]bool // VIPs
+	tunnels    []netip.Addr        // that next hops are looked for to
 	hops       HopState
 	settled    bool // every next hop was tried once
 	stopped    bool // nothing is announced any more
@@ -48,15 +49,13 @@ type tables struct {
 func newTables(config Config) (*tables, error) {
 	t := &tables{
 		config: config, log: config.Log, destinations: func([]netip.Addr) {},
-		endpoints: map[model.EndpointKey]bool{}, announced: map[netip.Addr]bool{},
+		announced: map[netip.Addr]bool{},
 	}
-	live, err := config.Datapath.Endpoints()
+	keys, err := config.Datapath.Endpoints()
 	if err != nil {
 		return nil, err
 	}
-	for _, key := range live {
-		t.endpoints[key] = true
-	}
+	t.live = newLive(keys)
 	if t.generation, err = config.Datapath.Generation(); err != nil {
 		return nil, err
 	}
@@ -84,11 +83,11 @@ func (t *tables) setPool(pool mux.Pool) error {
 func (t *tables) announceLive() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for vip := range t.vips() {
+	for vip := range t.live.vips() {
 		t.announced[vip] = true
 	}
 	if len(t.announced) > 0 {
-		t.log.Info("took over live tables", "generation", t.generation, "endpoints", len(t.endpoints), "vips", len(t.announced))
+		t.log.Info("took over live tables", "generation", t.generation, "endpoints", len(t.live.endpoints), "vips", len(t.announced))
 	}
 	t.announce()
 	return nil
@@ -102,7 +101,8 @@ func (t *tables) apply(ctx context.Context, update rpc.MuxUpdate) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	err := t.program(update)
+	changed, err := t.program(update)
+	changed = changed || len(t.leaving) > 0 || len(t.warnings) > 0
 	t.leaving = nil
 	if err != nil {
 		t.refuse(update.Generation, err)
@@ -110,9 +110,14 @@ func (t *tables) apply(ctx context.Context, update rpc.MuxUpdate) error {
 		return err
 	}
 	t.generation, t.rejected = update.Generation, nil
-	t.destinations(t.config.Datapath.Tunnels())
-	t.announce()
-	t.log.Debug("tables applied", "generation", update.Generation, "endpoints", len(t.endpoints))
+	if tunnels := t.config.Datapath.Tunnels(); !slices.Equal(tunnels, t.tunnels) {
+		changed, t.tunnels = true, tunnels
+		t.destinations(tunnels)
+	}
+	if changed { // most updates change neither the VIPs nor the hosts
+		t.announce()
+	}
+	t.log.Debug("tables applied", "generation", update.Generation, "endpoints", len(t.live.endpoints))
 	return nil
 }
 
@@ -120,10 +125,7 @@ func (t *tables) apply(ctx context.Context, update rpc.MuxUpdate) error {
 func (t *tables) withdraw(update rpc.MuxUpdate) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.leaving = t.vips()
-	for key := range t.after(update) {
-		delete(t.leaving, key.VIP)
-	}
+	t.leaving = t.live.leaving(update)
 	maps.DeleteFunc(t.leaving, func(vip netip.Addr, _ bool) bool { return !t.announced[vip] })
 	if len(t.leaving) == 0 {
 		return false
@@ -132,36 +134,21 @@ func (t *tables) withdraw(update rpc.MuxUpdate) bool {
 	return true
 }
 
-// after are the endpoints that the update leads to.
-func (t *tables) after(update rpc.MuxUpdate) map[model.EndpointKey]bool {
-	next := map[model.EndpointKey]bool{}
-	if !update.Snapshot {
-		maps.Copy(next, t.endpoints)
-		for _, key := range update.Removed {
-			delete(next, key)
-		}
-	}
-	for _, e := range update.Endpoints {
-		next[e.Key] = true
-	}
-	return next
-}
-
-func (t *tables) program(update rpc.MuxUpdate) error {
+// program brings the data plane to the update. It says whether the VIPs are others now.
+func (t *tables) program(update rpc.MuxUpdate) (bool, error) {
 	change := func() error { return t.config.Datapath.Apply(update.Endpoints, update.Removed) }
 	if update.Snapshot {
 		pool := t.pool
 		pool.HashKey = update.HashKey
 		if err := t.setPool(pool); err != nil {
-			return err
+			return false, err
 		}
 		change = func() error { return t.config.Datapath.Replace(update.Endpoints) }
 	}
 	if err := change(); err != nil {
-		return err
+		return false, err
 	}
-	t.endpoints = t.after(update)
-	return t.config.Datapath.SetGeneration(update.Generation)
+	return t.live.apply(update), t.config.Datapath.SetGeneration(update.Generation)
 }
 
 // reject notes that a generation could not even be read.
@@ -226,7 +213,7 @@ func (t *tables) announce() {
 		return
 	}
 	tried := t.settled && t.tried()
-	vips := t.vips()
+	vips := t.live.vips()
 	maps.DeleteFunc(vips, func(vip netip.Addr, _ bool) bool {
 		return t.leaving[vip] || !t.announced[vip] && !tried
 	})
@@ -251,15 +238,6 @@ func (t *tables) withdrawAll() error {
 	defer t.mu.Unlock()
 	t.stopped = true
 	return t.config.Speaker.Announce(nil)
-}
-
-// vips are those of the live endpoints.
-func (t *tables) vips() map[netip.Addr]bool {
-	vips := map[netip.Addr]bool{}
-	for key := range t.endpoints {
-		vips[key.VIP] = true
-	}
-	return vips
 }
 
 // maxWarnings bounds how many lines of one kind are told.
