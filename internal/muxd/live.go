@@ -83,11 +83,13 @@ func (l *live) apply(update rpc.MuxUpdate) bool {
 		return !same
 	}
 	changed := len(l.leaving(update)) > 0
+	for _, e := range update.Endpoints {
+		changed = changed || l.ofVIP[e.Key.VIP] == 0
+	}
 	for _, key := range update.Removed {
 		l.remove(key)
 	}
 	for _, e := range update.Endpoints {
-		changed = changed || l.ofVIP[e.Key.VIP] == 0
 		l.add(e.Key)
 	}
 	return changed
