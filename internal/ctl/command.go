@@ -35,8 +35,8 @@ func Command(config Config) *cobra.Command {
 		Short: "Operate a Weir load balancer",
 		Long: `Operate a Weir load balancer.
 
-Nouns look, verbs change: get, describe, status and explain show what is there,
-apply and delete change it.
+Get, describe, status, top, explain and capture show what is there; apply and delete
+change it.
 
 Exit status: 0 all went well; 1 something failed or was refused; 2 wrong usage;
 3 the change is made, but not every mux ran it within --timeout.`,
@@ -49,7 +49,7 @@ Exit status: 0 all went well; 1 something failed or was refused; 2 wrong usage;
 	root.PersistentFlags().Lookup("manager").DefValue = rpc.DefaultManager
 	root.AddCommand(
 		applyCommand(s), deleteCommand(s),
-		getCommand(s), describeCommand(s), statusCommand(s), explainCommand(s),
+		getCommand(s), describeCommand(s), statusCommand(s), topCommand(s), explainCommand(s), captureCommand(s),
 	)
 	return root
 }

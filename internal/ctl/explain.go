@@ -15,16 +15,30 @@ import (
 
 func explainCommand(s *session) *cobra.Command {
 	protocol := "tcp"
+	var packet shown
 	cmd := &cobra.Command{
 		Use:   "explain SOURCE:PORT DESTINATION:PORT",
-		Short: "Say which backend a new flow gets, and why",
+		Short: "Say which backend a flow gets, and why",
 		Long: `Say which backend a new flow gets, and why, from the tables that the muxes run.
-SOURCE is the client, DESTINATION the VIP.`,
+SOURCE is the client, DESTINATION the VIP.
+
+With --mux, run a packet through the program that this mux runs, with its tables, and
+say what became of it: the verdict, what chose the backend, and the bytes that would
+leave. The packet is described, or taken from a file. Nothing is sent, counted or
+remembered.`,
 		Example: `  weir explain 198.51.100.7:40000 203.0.113.10:80
-  weir explain --protocol udp '[2001:db8::7]:5353' '[2001:db8:113::10]:53'`,
-		Args:              arguments(2, 2, "SOURCE:PORT DESTINATION:PORT"),
+  weir explain --protocol udp '[2001:db8::7]:5353' '[2001:db8:113::10]:53'
+  weir explain --mux mux1 198.51.100.7:40000 203.0.113.10:80 --flags ack --tsecr 16385
+  weir explain --mux mux1 --pcap broken.pcapng --packet 3`,
+		Args:              arguments(0, 2, "SOURCE:PORT DESTINATION:PORT"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := packet.check(cmd, args); err != nil {
+				return &usageError{cmd, err}
+			}
+			if packet.mux != "" {
+				return s.explainPacket(cmd, &packet, protocol, args)
+			}
 			flow, err := parseFlow(protocol, args[0], args[1])
 			if err != nil {
 				return &usageError{cmd, err}
@@ -46,6 +60,7 @@ SOURCE is the client, DESTINATION the VIP.`,
 	}
 	cmd.Flags().StringVar(&protocol, "protocol", protocol, "`protocol` of the flow: tcp or udp")
 	cmd.RegisterFlagCompletionFunc("protocol", cobra.FixedCompletions([]string{"tcp", "udp"}, cobra.ShellCompDirectiveNoFileComp)) //nolint:errcheck // the flag stands one line above
+	packet.addFlags(s, cmd)
 	s.outputFlag(cmd)
 	return cmd
 }

@@ -47,6 +47,7 @@ func count(verdicts []*weirv1.NamedCounter, prefix string) uint64 {
 // Names of verdicts begin with what becomes of the packet: enum verdict in bpf/abi.
 const (
 	verdictForward = "forward_"
+	verdictPass    = "pass_"
 	verdictDeliver = "deliver_"
 	verdictReply   = "reply_"
 	verdictDrop    = "drop_"

@@ -63,10 +63,10 @@ func nodes(ts *testscript.TestScript) map[string]*node {
 	return ts.Value(nodesKey{}).(map[string]*node)
 }
 
-// startMux registers a mux that runs what it gets, refuses it, or says nothing.
+// startMux registers a mux that runs what it gets, refuses it, says nothing, or does tasks and counts.
 func startMux(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
-		ts.Fatalf("usage: mux runs|refuses|ignores NAME ADDRESS")
+		ts.Fatalf("usage: mux runs|refuses|ignores|works NAME ADDRESS")
 	}
 	mode, name := args[0], args[1]
 	follow(ts, name,
@@ -74,6 +74,9 @@ func startMux(ts *testscript.TestScript, neg bool, args []string) {
 			return c.SyncMux(ctx, &weirv1.SyncMuxRequest{Name: name, Addresses: args[2:], Version: "test"})
 		},
 		func(ctx context.Context, c *rpc.Client, m *weirv1.SyncMuxResponse) error {
+			if len(m.GetTasks()) > 0 && mode != "ignores" {
+				return doTasks(ctx, c, name, m.GetTasks())
+			}
 			report := &weirv1.ReportMuxRequest{Name: name, Generation: m.GetGeneration(), Status: &weirv1.MuxStatus{
 				XdpMode: "native", Interface: "eth0",
 				Peers: []*weirv1.BGPPeer{{Address: "10.1.0.254", As: 65000, State: "established", Bfd: "up"}},
@@ -84,6 +87,8 @@ func startMux(ts *testscript.TestScript, neg bool, args []string) {
 			case mode == "refuses" && len(m.GetEndpoints()) > 0:
 				report.Generation = 0
 				report.Rejection = &weirv1.Rejection{Generation: m.GetGeneration(), Reason: "the table buckets is full"}
+			case mode == "works" && len(m.GetEndpoints()) > 0:
+				go countOn(ctx, c, report, m.GetEndpoints()[0].GetEndpoint())
 			}
 			_, err := c.ReportMux(ctx, report)
 			return err

@@ -14,6 +14,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 )
 
@@ -76,6 +77,21 @@ func translateUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		response, err := next(ctx, request)
 		return response, translate(err)
 	}
+}
+
+// EachCapture starts a capture and calls do for what comes, in order, until it or ctx ends or do fails.
+func (c *Client) EachCapture(ctx context.Context, r *weirv1.CaptureRequest, do func(*weirv1.CaptureResponse) error) error {
+	stream, err := c.Capture(ctx, r)
+	if err != nil {
+		return translate(err)
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		if err := do(stream.Msg()); err != nil {
+			return err
+		}
+	}
+	return translate(stream.Err())
 }
 
 // parseManagers returns the managers' addresses as host:port.
