@@ -55,7 +55,7 @@ func TestDescribedFrames(t *testing.T) {
 }
 
 func TestFramesOfFiles(t *testing.T) {
-	folder := t.TempDir()
+	folder, frame := t.TempDir(), func(n byte) []byte { return bytes.Repeat([]byte{n}, 60) }
 	write := func(name string, record func(io.Writer) error) string {
 		t.Helper()
 		path := filepath.Join(folder, name)
@@ -65,7 +65,6 @@ func TestFramesOfFiles(t *testing.T) {
 		}
 		return path
 	}
-	frame := func(n byte) []byte { return bytes.Repeat([]byte{n}, 60) }
 	info := func(length int) gopacket.CaptureInfo {
 		return gopacket.CaptureInfo{Timestamp: time.Unix(1, 0), CaptureLength: 60, Length: length}
 	}
