@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -19,8 +18,7 @@ import (
 // What churn is about.
 const (
 	churnName   = "churn"
-	spareMux    = "mux5"  // joins during a scenario
-	spareHost   = "host4" // and so do its workloads
+	spareHost   = "host4" // its workloads join
 	modern      = "client1"
 	noTimestamp = "client2" // offers no TCP timestamps
 
@@ -74,12 +72,13 @@ func (s *service) manifest(lab *netlab.Lab) string {
 	return b.String()
 }
 
-// churnLab is a lab of its own: four muxes and twelve workloads on three hosts at work, one mux and one
-// host with four workloads in reserve, and two clients.
+// churnLab is a lab of its own: four muxes and twelve workloads on three hosts at work, and in reserve one
+// mux and one host with four workloads.
 type churnLab struct {
 	*netlab.Lab
 	services int
-	muxes    int // at work
+	muxes    int    // at work
+	spare    string // the mux that is not
 }
 
 func newChurnLab(t *testing.T) *churnLab {
@@ -88,7 +87,7 @@ func newChurnLab(t *testing.T) *churnLab {
 	must(t, err)
 	lab, err := netlab.Up(t.Context(), netlab.Config{
 		Plan: netlab.Plan{Name: churnName, Clients: 2, Muxes: 5, Hosts: 4, Workloads: 4},
-		Bin:  bin, Later: []string{spareMux, spareHost}, Tied: true,
+		Bin:  bin, Later: []string{"mux5", spareHost}, Tied: true,
 	})
 	must(t, err)
 	t.Cleanup(func() {
@@ -100,7 +99,7 @@ func newChurnLab(t *testing.T) *churnLab {
 	ns, err := lab.NS(noTimestamp)
 	must(t, err)
 	must(t, ns.Sysctl("net.ipv4.tcp_timestamps", "0"))
-	return &churnLab{Lab: lab, muxes: 4}
+	return &churnLab{Lab: lab, muxes: 4, spare: "mux5"}
 }
 
 // serve applies a new service of weight 1 on the hosts that are no spare, and waits until all muxes
@@ -153,18 +152,29 @@ func (l *churnLab) change(t *testing.T, s *service, weight int, workloads ...str
 	l.apply(t, s)
 }
 
-// die crashes a mux.
+// die crashes a mux, which then is the spare one.
 func (l *churnLab) die(t *testing.T, mux string) {
 	t.Helper()
 	must(t, l.Crash(mux))
+	l.spare = mux
 	l.muxes--
 }
 
-// join lets nodes take part, and waits until the manager knows them.
+// join lets nodes take part, again if they did before, and waits until the manager knows them.
 func (l *churnLab) join(t *testing.T, nodes ...string) {
 	t.Helper()
 	for _, name := range nodes {
-		must(t, l.Join(name))
+		start := l.Join
+		if len(l.Processes(name)) > 0 {
+			continue
+		}
+		if _, err := l.Process(name, "weir-mux"); err == nil {
+			start = l.Revive
+		}
+		must(t, start(name))
+		if strings.HasPrefix(name, string(netlab.Mux)) {
+			l.muxes++
+		}
 	}
 	must(t, netlab.Poll(t.Context(), bound, func() error {
 		status, err := l.Status()
@@ -178,19 +188,6 @@ func (l *churnLab) join(t *testing.T, nodes ...string) {
 		}
 		return nil
 	}))
-	for _, name := range nodes {
-		if strings.HasPrefix(name, string(netlab.Mux)) {
-			l.muxes++
-		}
-	}
-}
-
-// back lets a mux that died take part again.
-func (l *churnLab) back(t *testing.T, mux string) {
-	t.Helper()
-	must(t, l.Revive(mux))
-	l.muxes++
-	must(t, l.WaitReady(context.Background())) // the test's own is over when it cleans up
 }
 
 // crowd is what clients do during a scenario: streams to both VIPs of a service, and new connections.
@@ -258,18 +255,28 @@ func (c *crowd) unbroken(t *testing.T) {
 	}
 }
 
-// during logs when each step of a scenario was done.
-type step struct {
-	name string
-	do   func()
+// upheaval is all that the scenarios have in common, within ten seconds: a mux dies, another joins, four
+// backends drain, four join, one's weight doubles. What is between goes on until it is stopped.
+func (l *churnLab) upheaval(t *testing.T, s *service, victim string) {
+	t.Helper()
+	joins := l.spare
+	began := time.Now()
+	for _, step := range []struct {
+		what string
+		do   func()
+	}{
+		{victim + " dies", func() { l.die(t, victim) }},
+		{joins + " and " + spareHost + " join", func() { l.join(t, joins, spareHost) }},
+		{"four backends drain", func() { l.change(t, s, 0, "host1-w1", "host1-w2", "host2-w1", "host3-w2") }},
+		{"four backends join", func() { l.change(t, s, 1, "host4-w1", "host4-w2", "host4-w3", "host4-w4") }},
+		{"a weight doubles", func() { l.change(t, s, 2, "host2-w3") }},
+	} {
+		t.Logf("%4.1f s: %s", time.Since(began).Seconds(), step.what)
+		step.do()
+		after(t, pause)
+	}
+	t.Logf("%4.1f s: over", time.Since(began).Seconds())
 }
 
-func during(t *testing.T, steps ...step) {
-	t.Helper()
-	began := time.Now()
-	for _, s := range steps {
-		t.Logf("%5.1f s: %s", time.Since(began).Seconds(), s.name)
-		s.do()
-	}
-	t.Logf("%5.1f s: done", time.Since(began).Seconds())
-}
+// pause is what passes behind each step, with traffic.
+const pause = time.Second
