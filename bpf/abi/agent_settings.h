@@ -7,7 +7,7 @@ struct agent_settings {
 	__u64 generation; /* of the desired state that the tables hold */
 	__u32 uplink; /* ifindex */
 	__u32 mtu; /* of the uplink; 0: leave MSS options alone */
-	__u32 tick_shift; /* of new cookie sessions */
+	__u32 cookie_scale; /* of new sessions: see struct session */
 	__u32 pad;
 };
 

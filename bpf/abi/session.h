@@ -23,18 +23,15 @@ enum session_event {
 };
 
 /*
- * A cookie is the backend's slot in the low bits of the TSval that the client sees; above them is
- * the workload's own TSval in ticks of 1 << tick_shift.
+ * A cookie is the backend's slot in the low bits of the TSval that the client sees. Above them
+ * stands the workload's own, shifted left by cookie_scale: 10 makes ticks of 8 of its units.
  */
 enum {
 	COOKIE_BITS = 13,
 	SESSION_TICKS = 16, /* a power of two */
 };
 
-/*
- * The first half is all that a connection without a cookie uses. tsvals holds, by the low bits of
- * the tick, the last TSval that the workload sent in it.
- */
+/* A connection without a cookie uses the first 64 bytes only: one cache line. */
 struct session {
 	struct address vip;
 	__be16 vip_port;
@@ -47,9 +44,9 @@ struct session {
 	__u32 client_next; /* the workload's acknowledgement in its last segment with a new TSval */
 	__u32 idle_timeout; /* the rule's */
 	__u16 offer; /* cookie if the answer to the client's SYN carries a timestamp */
-	__u8 tick_shift;
+	__u8 cookie_scale;
 	__u8 pad[5];
-	__u32 tsvals[SESSION_TICKS];
+	__u32 tsvals[SESSION_TICKS]; /* by tick, the last TSval that the workload sent in it */
 };
 
 _Static_assert(sizeof(struct session_key) == 40, "session_key");

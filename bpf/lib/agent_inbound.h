@@ -75,6 +75,8 @@ static __always_inline enum verdict inbound(struct __sk_buff *skb, __u32 *ifinde
 {
 	const struct nat_rule *rule;
 	struct packet outer, inner;
+	struct session *session;
+	struct timestamps ts;
 	enum verdict verdict;
 	const __u32 *workload;
 
@@ -93,7 +95,8 @@ static __always_inline enum verdict inbound(struct __sk_buff *skb, __u32 *ifinde
 	workload = bpf_map_lookup_elem(&workloads, &rule->dip);
 	if (!workload)
 		return VERDICT_DROP_NO_WORKLOAD;
-	verdict = session_open(&inner, rule);
+	ts = timestamps_read(skb, &inner);
+	verdict = session_open(&inner, rule, &ts, &session);
 	if (verdict)
 		return verdict;
 
@@ -103,6 +106,8 @@ static __always_inline enum verdict inbound(struct __sk_buff *skb, __u32 *ifinde
 	if (rewrite(skb, &inner, DESTINATION, &rule->dip, rule->port))
 		return VERDICT_DROP_REWRITE;
 	if (mss_clamp(skb, &inner, settings.mtu))
+		return VERDICT_DROP_REWRITE;
+	if (cookie_restore(skb, &inner, session, &ts))
 		return VERDICT_DROP_REWRITE;
 	*ifindex = *workload;
 	return *workload ? VERDICT_DELIVER_INTERFACE : VERDICT_DELIVER_NATIVE;

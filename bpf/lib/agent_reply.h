@@ -33,7 +33,7 @@ static __always_inline enum verdict reply_parse(struct __sk_buff *skb, struct pa
 /* Rewrites DIP to VIP if the packet replies in a session. */
 static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *p)
 {
-	const struct session *session;
+	struct session *session;
 	enum verdict verdict;
 
 	verdict = reply_parse(skb, p);
@@ -47,6 +47,8 @@ static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *
 	if (rewrite(skb, p, SOURCE, &session->vip, session->vip_port))
 		return VERDICT_DROP_REWRITE;
 	if (mss_clamp(skb, p, settings.mtu))
+		return VERDICT_DROP_REWRITE;
+	if (cookie_write(skb, p, session))
 		return VERDICT_DROP_REWRITE;
 	return VERDICT_NONE;
 }

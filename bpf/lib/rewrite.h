@@ -83,3 +83,36 @@ static __always_inline int rewrite(struct __sk_buff *skb, const struct packet *p
 		err = rewrite_address6(skb, p, side, &from, to);
 	return err ?: rewrite_port(skb, p, side, from_port, to_port);
 }
+
+/* Two bytes of the TCP header. What stands at an odd offset enters the checksum the other way
+ * round. */
+static __always_inline int rewrite_tcp16(struct __sk_buff *skb, const struct packet *p, __u32 at,
+					 __be16 from, __be16 to)
+{
+	bool odd = at & 1;
+	int err;
+
+	err = bpf_l4_csum_replace(skb, transport_checksum(p), odd ? __builtin_bswap16(from) : from,
+				  odd ? __builtin_bswap16(to) : to, sizeof(to));
+	return err ?: bpf_skb_store_bytes(skb, p->l4 + at, &to, sizeof(to), 0);
+}
+
+/* Swaps the bytes of each half. */
+static __always_inline __u32 swap_halves(__u32 word)
+{
+	return (word & 0x00ff00ff) << 8 | (word >> 8 & 0x00ff00ff);
+}
+
+/* Four bytes of the TCP header. */
+static __always_inline int rewrite_tcp32(struct __sk_buff *skb, const struct packet *p, __u32 at,
+					 __be32 from, __be32 to)
+{
+	bool odd = at & 1;
+	int err;
+
+	if (from == to)
+		return 0;
+	err = bpf_l4_csum_replace(skb, transport_checksum(p), odd ? swap_halves(from) : from,
+				  odd ? swap_halves(to) : to, sizeof(to));
+	return err ?: bpf_skb_store_bytes(skb, p->l4 + at, &to, sizeof(to), 0);
+}

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "lib/agent_tables.h"
+#include "lib/cookie.h"
 #include "lib/packet.h"
 
 /* last_seen is written at most once in so many ns, to leave the cache line shared. */
@@ -63,6 +64,40 @@ static __always_inline void session_note(struct session *session, __u32 events)
 		__sync_fetch_and_or(&session->events, events);
 }
 
+static __always_inline __u16 rule_cookie(const struct nat_rule *rule, const struct timestamps *ts)
+{
+	return rule->flags & NAT_RULE_COOKIES && ts->at ? rule->slot : 0;
+}
+
+/*
+ * What the rule and the client's timestamps make of a session: a SYN is offered a cookie. In the
+ * middle of a connection, whose session was lost, only the echo of a cookie shows that it has one.
+ */
+static __always_inline void session_begin(struct session *session, const struct packet *p,
+					  const struct nat_rule *rule, const struct timestamps *ts)
+{
+	__u16 cookie = rule_cookie(rule, ts);
+
+	session->client_tsval = ts->tsval;
+	if (p->tcp_flags & TCP_FLAG_SYN) {
+		session->offer = cookie;
+	} else if (cookie && (ts->tsecr & COOKIE_MASK) == cookie) {
+		session->cookie = session->offer = cookie;
+		session->cookie_scale = settings.cookie_scale;
+	}
+}
+
+/* Another SYN in a live session: the same again, or the workload has forgotten the connection. */
+static __always_inline void session_offer(struct session *session, const struct nat_rule *rule,
+					  const struct timestamps *ts)
+{
+	__u16 cookie = rule_cookie(rule, ts);
+
+	if (session->offer != cookie)
+		session->offer = cookie;
+	session->client_tsval = ts->tsval;
+}
+
 /*
  * The session of a client's packet that rule rewrites, made if there is none. One that is over
  * makes room for a new SYN, and for another VIP; a live one never does, for the replies to both
@@ -70,7 +105,9 @@ static __always_inline void session_note(struct session *session, __u32 events)
  * workload's reset must find its way back.
  */
 static __always_inline enum verdict session_open(const struct packet *p,
-						 const struct nat_rule *rule)
+						 const struct nat_rule *rule,
+						 const struct timestamps *ts,
+						 struct session **session)
 {
 	struct session_key key = {
 		.client = p->source,
@@ -88,6 +125,7 @@ static __always_inline enum verdict session_open(const struct packet *p,
 	};
 	struct session *live = bpf_map_lookup_elem(&sessions, &key);
 
+	*session = live;
 	if (live) {
 		bool same =
 			live->vip_port == fresh.vip_port && address_equal(&live->vip, &fresh.vip);
@@ -97,12 +135,16 @@ static __always_inline enum verdict session_open(const struct packet *p,
 			return VERDICT_DROP_SESSION_TAKEN;
 		if (same && !(over && p->tcp_flags & TCP_FLAG_SYN)) {
 			session_note(live, fresh.events);
+			if (p->tcp_flags & TCP_FLAG_SYN)
+				session_offer(live, rule, ts);
 			return VERDICT_NONE;
 		}
 	}
+	session_begin(&fresh, p, rule, ts);
 	if (bpf_map_update_elem(&sessions, &key, &fresh, BPF_ANY))
 		return VERDICT_DROP_SESSION_FULL;
-	return VERDICT_NONE;
+	*session = bpf_map_lookup_elem(&sessions, &key);
+	return *session ? VERDICT_NONE : VERDICT_DROP_SESSION_FULL;
 }
 
 /* The session that a workload's packet replies in, or NULL. */

@@ -19,12 +19,12 @@ type agentAddress struct {
 }
 
 type agentAgentSettings struct {
-	_          structs.HostLayout
-	Generation uint64
-	Uplink     uint32
-	Mtu        uint32
-	TickShift  uint32
-	Pad        uint32
+	_           structs.HostLayout
+	Generation  uint64
+	Uplink      uint32
+	Mtu         uint32
+	CookieScale uint32
+	Pad         uint32
 }
 
 type agentCounter struct {
@@ -82,7 +82,7 @@ type agentSession struct {
 	ClientNext  uint32
 	IdleTimeout uint32
 	Offer       uint16
-	TickShift   uint8
+	CookieScale uint8
 	Pad         [5]uint8
 	Tsvals      [16]uint32
 }

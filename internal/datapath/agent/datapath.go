@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/pin"
@@ -24,7 +25,9 @@ type Config struct {
 	PinPath     string // folder on a bpffs
 	MaxSessions int    // 0: DefaultMaxSessions
 	MaxRules    int    // 0: DefaultMaxRules; bounds workloads too
-	Log         *slog.Logger
+	// CookieTick is of the timestamps of new connections; 0: DefaultCookieTick.
+	CookieTick time.Duration
+	Log        *slog.Logger
 }
 
 // Datapath is the running data plane. Its methods may be called from any goroutine.
@@ -32,6 +35,8 @@ type Datapath struct {
 	config  Config
 	folder  *pin.Folder
 	objects agentObjects
+
+	cookieScale uint32 // of Config.CookieTick
 
 	verdicts abi.Verdicts
 
@@ -53,11 +58,18 @@ func Open(config Config) (*Datapath, error) {
 	if config.MaxRules == 0 {
 		config.MaxRules = DefaultMaxRules
 	}
+	if config.CookieTick == 0 {
+		config.CookieTick = DefaultCookieTick
+	}
+	scale, err := cookieScale(config.CookieTick)
+	if err != nil {
+		return nil, err
+	}
 	folder, err := pin.Open(config.PinPath)
 	if err != nil {
 		return nil, err
 	}
-	d := &Datapath{config: config, folder: folder}
+	d := &Datapath{config: config, folder: folder, cookieScale: scale}
 	if err := d.start(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}

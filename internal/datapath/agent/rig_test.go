@@ -25,18 +25,19 @@ const (
 	down4                  = "10.1.0.7" // has a rule, but no interface
 	backendPort            = 8080
 
-	mux4, mux6      = "10.0.0.1", "fd00::1"
-	uplinkIndex     = 7
-	interfaceIndex  = 9
-	uplinkMTU       = 1500
-	clamped4        = uplinkMTU - 40 - 20 - 20
-	clamped6        = uplinkMTU - 40 - 40 - 20
-	tcxNext         = ^uint32(0)
-	tcxDrop         = uint32(2)
-	tcxRedirect     = uint32(7)
-	sizeOfSKB       = 192 // struct __sk_buff
-	offsetOfGSOSegs = 164
-	offsetOfGSOSize = 176
+	mux4, mux6         = "10.0.0.1", "fd00::1"
+	uplinkIndex        = 7
+	interfaceIndex     = 9
+	uplinkMTU          = 1500
+	cookieScaleOfTests = 10 // ticks of 8 ms
+	clamped4           = uplinkMTU - 76 - 20 - 20
+	clamped6           = uplinkMTU - 76 - 40 - 20
+	tcxNext            = ^uint32(0)
+	tcxDrop            = uint32(2)
+	tcxRedirect        = uint32(7)
+	sizeOfSKB          = 192 // struct __sk_buff
+	offsetOfGSOSegs    = 164
+	offsetOfGSOSize    = 176
 )
 
 // rig is the programs and tables of the data plane, attached to nothing.
@@ -88,7 +89,9 @@ func (r *rig) fill() {
 		r.Replace(all),
 		r.SetMuxes([]netip.Prefix{netip.MustParsePrefix(mux4 + "/32"), netip.MustParsePrefix(mux6 + "/128")}),
 		writeTable(r.objects.Workloads, workloads),
-		r.changeSettings(func(s *agentAgentSettings) { s.Uplink, s.Mtu = uplinkIndex, uplinkMTU }))
+		r.changeSettings(func(s *agentAgentSettings) {
+			s.Uplink, s.Mtu, s.CookieScale = uplinkIndex, uplinkMTU, cookieScaleOfTests
+		}))
 	if err != nil {
 		r.t.Fatal(err)
 	}

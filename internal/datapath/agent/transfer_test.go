@@ -203,7 +203,7 @@ func clampedMSS(vip string, mtu int) int {
 	if netip.MustParseAddr(vip).Is6() {
 		header = 40
 	}
-	const outer, tcp, timestamps = 40, 20, 12
+	const outer, tcp, timestamps = 76, 20, 12
 	return mtu - outer - header - tcp - timestamps
 }
 

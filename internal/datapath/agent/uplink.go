@@ -56,6 +56,7 @@ func (d *Datapath) useUplink(u uplink) error {
 	err := d.changeSettings(func(s *agentAgentSettings) {
 		s.Uplink = uint32(u.index)
 		s.Mtu = uint32(u.mtu)
+		s.CookieScale = d.cookieScale
 	})
 	if err != nil {
 		return err

@@ -1,0 +1,32 @@
+package agent
+
+import (
+	"fmt"
+	"time"
+)
+
+// DefaultCookieTick is Config.CookieTick if that is 0.
+const DefaultCookieTick = 8 * time.Millisecond
+
+// Ticks are powers of two of a millisecond: TSval of Linux counts these. A tick below one makes the
+// clients' clock run faster than the workload's, for tests that cross its bound.
+const (
+	minCookieTick = time.Millisecond / 64
+	maxCookieTick = 1024 * time.Millisecond
+)
+
+// cookieScale is how far the workload's TSval is shifted left so that bit 13 counts ticks.
+func cookieScale(tick time.Duration) (uint32, error) {
+	const longest = 13 // scale 0: 2^13 ms
+	for scale := uint32(0); scale < 32; scale++ {
+		if tick == time.Millisecond<<longest>>scale && tick >= minCookieTick && tick <= maxCookieTick {
+			return scale, nil
+		}
+	}
+	return 0, fmt.Errorf("cookie tick: must be a power of two of a millisecond, from %s to %s, is %s",
+		minCookieTick, maxCookieTick, tick)
+}
+
+// CookieBound is for how long a workload may be silent before its client takes its next segment for
+// an old one (RFC 7323, section 5): half of what the ticks that TSval has room for last.
+func CookieBound(tick time.Duration) time.Duration { return tick << 18 }
