@@ -1,7 +1,6 @@
 package oracle
 
 import (
-	"encoding/binary"
 	"net/netip"
 
 	"github.com/weirlb/weir/internal/flowhash"
@@ -11,18 +10,13 @@ import (
 // Mux is a mux's tables, and what it remembers.
 type Mux struct {
 	HashKey          flowhash.Key
-	Source4, Source6 netip.Addr // outer sources; invalid: none
+	Source4, Source6 netip.Addr   // outer sources; invalid: none
+	Prefix4, Prefix6 netip.Prefix // valid: what the outer source is taken from by flow hash instead
+	GUE              bool         // encapsulate in GUE, not in IP alone
 	MTU              int
 	Hops             map[netip.Addr]model.NextHop // by tunnel
 
 	endpoints map[model.EndpointKey]*endpoint
-}
-
-// endpoint is an endpoint, and the flows that are remembered of it.
-type endpoint struct {
-	model.MuxEndpoint
-	moved bool // a bucket of it has moved
-	flows map[model.Flow]model.Slot
 }
 
 // Outcome is what becomes of a frame.
@@ -45,25 +39,13 @@ func (m *Mux) Set(e model.MuxEndpoint) {
 	m.endpoints[e.Key] = next
 }
 
-// anyMoved says whether some hash has another slot in next than in old.
-func anyMoved(old, next []model.Slot) bool {
-	for hash := range len(old) * len(next) {
-		if old[hash%len(old)] != next[hash%len(next)] {
-			return true
-		}
-	}
-	return false
-}
-
 // Handle is a frame's way through the mux.
 func (m *Mux) Handle(frame []byte) Outcome {
 	p, verdict := parse(frame)
 	if verdict != "" {
 		return Outcome{Verdict: verdict}
 	}
-	e := m.endpoints[model.EndpointKey{
-		VIP: p.flow.Destination.Addr(), Protocol: p.flow.Protocol, Port: p.flow.Destination.Port(),
-	}]
+	e := m.endpointOf(p.flow)
 	if e == nil {
 		return Outcome{Verdict: "pass_not_for_us"}
 	}
@@ -71,88 +53,15 @@ func (m *Mux) Handle(frame []byte) Outcome {
 	if c.backend == nil {
 		return Outcome{Verdict: "drop_no_backend"}
 	}
-	return m.encapsulate(p, c)
+	return m.send(p, c)
 }
 
-// choice is a backend, and why.
-type choice struct {
-	verdict string
-	backend *model.MuxBackend
-	hash    uint32
-}
-
-func (m *Mux) choose(e *endpoint, p *packet) choice {
-	c := choice{hash: m.HashKey.Sum(p.flow)}
-	bucket := model.Slot(0)
-	if n := len(e.Buckets); n > 0 {
-		bucket = e.Buckets[int(c.hash)%n]
+// endpointOf is the endpoint of exactly the flow's port, else the one on all ports of the VIP.
+func (m *Mux) endpointOf(f model.Flow) *endpoint {
+	key := f.Endpoint()
+	if e := m.endpoints[key]; e != nil {
+		return e
 	}
-	if p.opens() {
-		if e.moved { // till then what is remembered is where the bucket leads
-			delete(e.flows, p.flow)
-		}
-		c.verdict, c.backend = "forward_syn", e.at(bucket)
-		return c
-	}
-	c.verdict = "forward_bucket"
-	if slot, known := e.flows[p.flow]; known {
-		if b := e.at(slot); b != nil && !b.Down {
-			c.verdict, c.backend = "forward_flow", b
-			return c
-		}
-		c.verdict = "forward_replaced"
-	}
-	if c.backend = e.at(bucket); c.backend != nil {
-		e.flows[p.flow] = bucket
-	}
-	return c
-}
-
-func (e *endpoint) at(slot model.Slot) *model.MuxBackend {
-	for i := range e.Backends {
-		if e.Backends[i].Slot == slot {
-			return &e.Backends[i]
-		}
-	}
-	return nil
-}
-
-func (m *Mux) encapsulate(p *packet, c choice) Outcome {
-	tunnel := c.backend.Tunnel
-	hop, resolved := m.Hops[tunnel]
-	source, growth := m.Source4, 20
-	if tunnel.Is6() {
-		source, growth = m.Source6, 40
-	}
-	switch {
-	case !resolved || !hop.Resolved():
-		return Outcome{Verdict: "drop_no_next_hop"}
-	case !source.IsValid():
-		return Outcome{Verdict: "drop_no_source"}
-	case len(p.ip)+growth > m.MTU:
-		return Outcome{Verdict: "drop_too_big"}
-	}
-	header := outerHeader{
-		source: source, destination: tunnel, tos: p.tos, label: c.hash,
-		protocol: 41, length: len(p.ip),
-	}
-	if p.v4 {
-		header.protocol = 4
-	}
-	return Outcome{Verdict: c.verdict, Frame: p.behind(hop, header.bytes())}
-}
-
-// behind is the frame to the hop with outer before its IP packet. Tags stay where they are, and so
-// does what the frame has behind the packet.
-func (p *packet) behind(hop model.NextHop, outer []byte) []byte {
-	out := append([]byte(nil), hop.Destination[:]...)
-	out = append(out, hop.Source[:]...)
-	out = append(out, p.frame[12:p.l3-2]...)
-	ethertype := uint16(0x0800)
-	if outer[0]>>4 == 6 {
-		ethertype = 0x86dd
-	}
-	out = binary.BigEndian.AppendUint16(out, ethertype)
-	out = append(out, outer...)
-	return append(out, p.frame[p.l3:]...)
+	key.Port = model.AllPorts
+	return m.endpoints[key]
 }

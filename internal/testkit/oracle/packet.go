@@ -120,3 +120,25 @@ func (p *packet) parseTransport(protocol uint8, source, destination netip.Addr) 
 	}
 	return ""
 }
+
+// timestampEcho is TSecr of TCP's timestamps option (RFC 7323).
+func (p *packet) timestampEcho() (uint32, bool) {
+	options := p.l4[20 : int(p.l4[12]>>4)*4]
+	for len(options) > 0 {
+		if options[0] == 0 { // end of the list
+			break
+		}
+		if options[0] == 1 { // padding
+			options = options[1:]
+			continue
+		}
+		if len(options) < 2 || options[1] < 2 || int(options[1]) > len(options) {
+			break
+		}
+		if options[0] == 8 && options[1] == 10 {
+			return binary.BigEndian.Uint32(options[6:]), true
+		}
+		options = options[options[1]:]
+	}
+	return 0, false
+}

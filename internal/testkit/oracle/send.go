@@ -1,0 +1,99 @@
+package oracle
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+const (
+	protocolIPv4 = 4
+	protocolIPv6 = 41
+	protocolUDP  = 17
+
+	gueStepAsk = 1
+)
+
+// send encapsulates the packet for its backend's host.
+func (m *Mux) send(p *packet, c choice) Outcome {
+	tunnel := c.backend.Tunnel
+	hash := m.keyedHash(p.flow)
+	hop, resolved := m.Hops[tunnel]
+	source := m.source(tunnel.Is6(), hash)
+	if !resolved || !hop.Resolved() {
+		return Outcome{Verdict: "drop_no_next_hop"}
+	}
+	if !source.IsValid() {
+		return Outcome{Verdict: "drop_no_source"}
+	}
+	inner := byte(protocolIPv6)
+	if p.v4 {
+		inner = protocolIPv4
+	}
+	header := outerHeader{
+		source: source, destination: tunnel, tos: p.tos, label: uint32(hash),
+		protocol: inner, length: len(p.ip),
+	}
+	var between []byte
+	if m.GUE || c.previous != nil {
+		between = gue(inner, len(p.ip), hash, c.previous)
+		header.protocol, header.length = protocolUDP, header.length+len(between)
+	}
+	outer := append(header.bytes(), between...)
+	if len(outer)+len(p.ip) > m.MTU {
+		return Outcome{Verdict: "drop_too_big"}
+	}
+	return Outcome{Verdict: c.verdict, Frame: p.behind(hop, outer)}
+}
+
+// source is the outer source of a family: the mux's address, or the prefix with the hash's upper
+// half in its last bits; what a longer one needs more, the lower half gives.
+func (m *Mux) source(v6 bool, hash uint64) netip.Addr {
+	prefix, address := m.Prefix4, m.Source4
+	if v6 {
+		prefix, address = m.Prefix6, m.Source6
+	}
+	if !prefix.IsValid() {
+		return address
+	}
+	fill := binary.LittleEndian.AppendUint32(nil, uint32(hash))
+	fill = binary.LittleEndian.AppendUint32(fill, uint32(hash>>32))
+	b := prefix.Masked().Addr().AsSlice()
+	for bit := prefix.Bits(); bit < 8*len(b); bit++ {
+		at := bit - 8*len(b) + 8*len(fill)
+		b[bit/8] |= fill[at/8] & (0x80 >> (at % 8))
+	}
+	filled, _ := netip.AddrFromSlice(b)
+	return filled
+}
+
+// gue is UDP and GUE before a packet. It names the backend to ask, if there is one.
+func gue(inner byte, length int, hash uint64, ask *model.MuxBackend) []byte {
+	var private []byte
+	if ask != nil {
+		private = append(private, 1, gueStepAsk, 0, 0, 0, 0, 0, 0)
+		private = append(private, ask.Tunnel.AsSlice()...)
+	}
+	b := binary.BigEndian.AppendUint16(nil, 49152+uint16(hash>>32%16384))
+	b = binary.BigEndian.AppendUint16(b, 6080)
+	b = binary.BigEndian.AppendUint16(b, uint16(8+4+len(private)+length))
+	b = append(b, 0, 0) // no checksum: RFC 6935
+	b = append(b, byte(len(private)/4), inner, 0, 0)
+	return append(b, private...)
+}
+
+// behind is the frame to the hop with outer before its IP packet. Tags stay where they are, and so
+// does what the frame has behind the packet.
+func (p *packet) behind(hop model.NextHop, outer []byte) []byte {
+	out := append([]byte(nil), hop.Destination[:]...)
+	out = append(out, hop.Source[:]...)
+	out = append(out, p.frame[12:p.l3-2]...)
+	ethertype := uint16(0x0800)
+	if outer[0]>>4 == 6 {
+		ethertype = 0x86dd
+	}
+	out = binary.BigEndian.AppendUint16(out, ethertype)
+	out = append(out, outer...)
+	return append(out, p.frame[p.l3:]...)
+}
