@@ -86,7 +86,7 @@ func newChurnLab(t *testing.T) *churnLab {
 	bin, err := binFolder()
 	must(t, err)
 	lab, err := netlab.Up(t.Context(), netlab.Config{
-		Plan: netlab.Plan{Name: churnName, Clients: 2, Muxes: 5, Hosts: 4, Workloads: 4},
+		Plan: netlab.Plan{Name: churnName, Clients: 5, Muxes: 5, Hosts: 4, Workloads: 4},
 		Bin:  bin, Later: []string{"mux5", spareHost}, Tied: true,
 	})
 	must(t, err)

@@ -15,6 +15,7 @@ import (
 //	                                       └── w1 .. w4: odd ones behind interfaces, even ones native
 func TestChurn(t *testing.T) {
 	l := newChurnLab(t)
+	t.Run("paths", l.testPaths)
 	for _, scenario := range []struct {
 		name    string
 		client  string

@@ -140,13 +140,21 @@ func TestUDPEcho(t *testing.T) {
 
 // echoPackets sends datagrams and returns the backend that sent all of them back.
 func echoPackets(conn net.Conn, count int) (backend string, err error) {
+	payloads := make([]string, count)
+	for i := range payloads {
+		payloads[i] = strings.Repeat(fmt.Sprint(i), 200*(i+1))
+	}
+	return echoEach(conn, payloads)
+}
+
+// echoEach sends datagrams, each when the one before is back.
+func echoEach(conn net.Conn, payloads []string) (backend string, err error) {
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(bound)); err != nil {
 		return "", err
 	}
-	buffer := make([]byte, 2000)
-	for i := range count {
-		payload := strings.Repeat(fmt.Sprint(i), 200*(i+1))
+	buffer := make([]byte, 10_000)
+	for i, payload := range payloads {
 		if _, err := conn.Write([]byte(payload)); err != nil {
 			return "", err
 		}

@@ -29,7 +29,7 @@ const (
 )
 
 // nets are the second octet, or the second group, of the addresses of each kind.
-var nets = map[Kind]int{Client: 0, Mux: 1, Host: 2, Workload: 3, Manager: 4}
+var nets = map[Kind]int{Client: 0, Mux: 1, Host: 2, Workload: 3, Manager: 4, path: 5}
 
 // Node is a machine of the lab, or a workload.
 type Node struct {

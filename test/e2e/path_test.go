@@ -1,0 +1,125 @@
+package e2e
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirlb/weir/internal/testkit/echo"
+	"github.com/weirlb/weir/internal/testkit/netlab"
+)
+
+const (
+	narrow = "client3" // behind a path with an MTU of 1400, of which only ICMP tells
+	deaf   = "client4" // sends segments of 1500 bytes, whatever the MSS is
+
+	narrowMTU = 1400
+	mebibytes = 10 << 20
+)
+
+// largePackets transfers 10 MiB down and up by each family, from workloads of both kinds.
+func (l *churnLab) largePackets(t *testing.T, s *service, client string) {
+	t.Helper()
+	hash := sha256.New()
+	_, err := io.CopyN(hash, &echo.Pattern{}, mebibytes)
+	must(t, err)
+	want := hex.EncodeToString(hash.Sum(nil))
+	for _, n := range l.Of(netlab.Workload)[:2] { // without Weir, the path does carry it
+		l.transfer(t, client, netip.AddrPortFrom(n.IPv4, netlab.EchoPort), want)
+		l.transfer(t, client, netip.AddrPortFrom(n.IPv6, netlab.EchoPort), want)
+	}
+	for _, vip := range s.vips {
+		met := map[bool]string{} // native or not
+		for tries := 0; len(met) < 2; tries++ {
+			if tries == 20 {
+				t.Fatalf("%s: only workloads like %v answered", vip, met)
+			}
+			node, err := l.Node(l.transfer(t, client, netip.AddrPortFrom(vip, 80), want))
+			must(t, err)
+			met[node.Native] = node.Name
+		}
+		t.Logf("%s: transferred 10 MiB each way with %v", vip, met)
+	}
+}
+
+// transfer loads 10 MiB down and up, and returns to whom.
+func (l *churnLab) transfer(t *testing.T, client string, server netip.AddrPort, want string) (workload string) {
+	t.Helper()
+	script := fmt.Sprintf("set -o pipefail; curl -gsSf --max-time 20 '%s' | tee >(sha256sum >&2) | "+
+		"curl -gsSf --max-time 20 -H Expect: -T - '%s'", url(server.Addr(), server.Port(), fmt.Sprintf("/bytes/%d", mebibytes)), url(server.Addr(), server.Port(), "/upload"))
+	out, err := l.Run(client, "bash", "-c", script)
+	must(t, err)
+	if got := strings.Count(out, want); got != 2 {
+		t.Fatalf("%s: want the checksum %s of the download and of the upload, got %s", server, want, out)
+	}
+	var received echo.Received
+	at := strings.IndexByte(out, '{')
+	if at < 0 {
+		t.Fatalf("%s: no answer to the upload: %s", server, out)
+	}
+	must(t, json.NewDecoder(strings.NewReader(out[at:])).Decode(&received))
+	return received.Backend
+}
+
+// learned holds that a node learned that the path to an address is narrower than its link.
+func (l *churnLab) learned(t *testing.T, node string, to netip.Addr) {
+	t.Helper()
+	out, err := l.Run(node, "ip", "route", "get", to.String())
+	must(t, err)
+	if !strings.Contains(out, " mtu ") {
+		t.Errorf("%s learned no MTU on the way to %s: %s", node, to, out)
+	}
+	t.Logf("%s to %s: %s", node, to, strings.Join(strings.Fields(out), " "))
+}
+
+// A client behind a path with a smaller MTU, and one that ignores the MSS that it is told.
+func (l *churnLab) testPaths(t *testing.T) {
+	s := l.serve(t)
+	t.Run("narrow", func(t *testing.T) {
+		must(t, l.Narrow(narrow, narrowMTU))
+		l.largePackets(t, s, narrow)
+		for _, vip := range s.vips {
+			l.learned(t, narrow, vip)
+		}
+	})
+	t.Run("deaf", func(t *testing.T) {
+		must(t, l.IgnoreMSS(deaf))
+		l.largePackets(t, s, deaf)
+		for _, vip := range s.vips {
+			l.learned(t, deaf, vip)
+		}
+	})
+	t.Run("fragments", func(t *testing.T) { l.fragments(t, s) })
+}
+
+// fragments sends datagrams of 8 KB, which come back as large.
+func (l *churnLab) fragments(t *testing.T, s *service) {
+	t.Helper()
+	ns, err := l.NS(modern)
+	must(t, err)
+	payload := strings.Repeat("fragment", 1000)
+	for _, vip := range s.vips {
+		backends := map[string]int{}
+		for range 100 {
+			var conn net.Conn
+			must(t, ns.Do(func() (err error) {
+				conn, err = net.Dial("udp", netip.AddrPortFrom(vip, 80).String())
+				return err
+			}))
+			backend, err := echoEach(conn, slices.Repeat([]string{payload}, 5))
+			must(t, err)
+			backends[backend]++
+		}
+		if len(backends) < 2 {
+			t.Errorf("%s: 100 flows reached only %v", vip, backends)
+		}
+		t.Logf("%s: 500 datagrams of 8 KB came back from %d backends", vip, len(backends))
+	}
+}
