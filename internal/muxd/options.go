@@ -145,7 +145,7 @@ func Unload(pinPath string) error {
 	if err := daemon.CheckRoot(); err != nil {
 		return err
 	}
-	live, lost := mux.Inspect(pinPath)
+	attachedTo, lost := mux.AttachedTo(pinPath)
 	err := mux.Unload(pinPath)
 	if errors.Is(err, pin.ErrLocked) {
 		return fmt.Errorf("%w: stop weir-mux first", err)
@@ -153,7 +153,7 @@ func Unload(pinPath string) error {
 	if err != nil || lost != nil {
 		return err
 	}
-	discard, err := netlink.NewDiscard(live.Interface)
+	discard, err := netlink.NewDiscard(attachedTo)
 	if err != nil {
 		return err
 	}

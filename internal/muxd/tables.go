@@ -41,6 +41,8 @@ type tables struct {
 	tunnels    []netip.Addr        // that next hops are looked for to
 	hops       HopState
 	settled    bool // every next hop was tried once
+	filled     bool // by a snapshot of this process's stream
+	tookOver   bool // what was filled is what forwards
 	stopped    bool // nothing is announced any more
 	warnings   []string
 }
@@ -114,6 +116,8 @@ func (t *tables) apply(ctx context.Context, update rpc.MuxUpdate) error {
 		changed, t.tunnels = true, tunnels
 		t.destinations(tunnels)
 	}
+	t.filled = true
+	t.takeOver()
 	if changed { // most updates change neither the VIPs nor the hosts
 		t.announce()
 	}
@@ -185,7 +189,21 @@ func (t *tables) hopsChanged(state HopState) {
 			t.log.Error("set the mtu", "err", err)
 		}
 	}
+	t.takeOver()
 	t.announce()
+}
+
+// takeOver lets tables that had to be filled anew forward in place of those of another layout, once
+// packets would get as far by them.
+func (t *tables) takeOver() {
+	if t.tookOver || !t.filled || !t.settled || !t.tried() || t.blind() {
+		return
+	}
+	if err := t.config.Datapath.TakeOver(); err != nil {
+		t.log.Error("take over from the tables of another layout", "err", err)
+		return
+	}
+	t.tookOver = true
 }
 
 // tried says whether every destination has a next hop or a reason to have none.

@@ -30,6 +30,7 @@ type Datapath struct {
 	ids           *ids // of endpoint_counters
 	hops          *hops
 	tunnels       *tunnels
+	predecessor   *predecessor // forwards until TakeOver; nil: we do
 }
 
 func newDatapath(d dimensions, log *slog.Logger) *Datapath {

@@ -51,15 +51,18 @@ func Inspect(pinPath string) (*Status, error) {
 	if _, err := os.Stat(live); errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("inspect %s: %w", pinPath, ErrNotLoaded)
 	}
-	t, err := openTables(live, nil, ebpf.LoadPinOptions{ReadOnly: true})
-	if err != nil {
-		return nil, fmt.Errorf("inspect %s: %w", pinPath, err)
-	}
-	defer t.Close()
 	spec, err := loadMux()
 	if err != nil {
 		return nil, fmt.Errorf("read mux program: %w", err)
 	}
+	t, err := openTables(live, spec, false, ebpf.LoadPinOptions{ReadOnly: true})
+	if errors.Is(err, errLayout) {
+		return nil, fmt.Errorf("inspect %s: %w: ask the weir-mux of the version that runs", pinPath, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("inspect %s: %w", pinPath, err)
+	}
+	defer t.Close()
 	if t.names, err = abi.VerdictsOf(spec); err != nil {
 		return nil, err
 	}
@@ -67,13 +70,23 @@ func Inspect(pinPath string) (*Status, error) {
 	if err != nil {
 		return nil, fmt.Errorf("inspect %s: %w", pinPath, err)
 	}
+	s.Interface, s.Mode, err = pinnedAttachment(pinPath)
+	return s, err
+}
+
+// AttachedTo is the interface that the program pinned at pinPath is attached to, whatever its tables are.
+func AttachedTo(pinPath string) (string, error) {
+	iface, _, err := pinnedAttachment(pinPath)
+	return iface, err
+}
+
+func pinnedAttachment(pinPath string) (iface string, mode Mode, err error) {
 	attached, err := link.LoadPinnedLink(pin.Live(pinPath, linkPin), nil)
 	if err != nil {
-		return nil, fmt.Errorf("inspect %s: open attachment: %w", pinPath, err)
+		return "", "", fmt.Errorf("inspect %s: open attachment: %w", pinPath, err)
 	}
 	defer attached.Close()
-	s.Interface, s.Mode, err = attachment(attached)
-	return s, err
+	return attachment(attached)
 }
 
 func (t *tables) status() (*Status, error) {

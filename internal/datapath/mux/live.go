@@ -71,10 +71,13 @@ func (t *tables) eachEndpoint(do func(model.EndpointKey, muxEndpoint) error) err
 	return nil
 }
 
-// Endpoints lists the live endpoints, in order.
+// Endpoints lists the live endpoints, in order: until TakeOver, those of the predecessor.
 func (d *Datapath) Endpoints() ([]model.EndpointKey, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.predecessor != nil {
+		return slices.Clone(d.predecessor.endpoints), nil
+	}
 	keys := make([]model.EndpointKey, 0, len(d.live))
 	for key := range d.live {
 		keys = append(keys, key)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -18,7 +19,7 @@ import (
 )
 
 // errLayout is told for pinned tables of another version or other sizes.
-var errLayout = errors.New("has another layout or size; run `weir-mux unload`, which stops forwarding, and start again")
+var errLayout = errors.New("has another layout or size")
 
 // Pins beside those of the tables.
 const (
@@ -26,14 +27,11 @@ const (
 	linkPin    = "link"
 )
 
-// Open loads the data plane and attaches it to the interface, or adopts what is pinned. It
-// fails when another process has it open, when the pinned tables have another layout, and when
-// what is pinned is attached to another interface.
-func Open(c Config) (_ *Datapath, err error) {
-	iface, err := net.InterfaceByName(c.Interface)
-	if err != nil {
-		return nil, fmt.Errorf("find interface %q: %w", c.Interface, err)
-	}
+// Open loads the data plane and attaches it to the interface, or adopts what is pinned. When the pinned
+// tables have another layout or size, they go on forwarding until new ones are filled and TakeOver is
+// called. It fails when another process has the data plane open, and when what is pinned is attached to
+// another interface.
+func Open(c Config) (*Datapath, error) {
 	sizes, err := c.dimensions()
 	if err != nil {
 		return nil, err
@@ -41,6 +39,14 @@ func Open(c Config) (_ *Datapath, err error) {
 	spec, err := sizes.spec()
 	if err != nil {
 		return nil, err
+	}
+	return open(c, sizes, spec)
+}
+
+func open(c Config, sizes dimensions, spec *ebpf.CollectionSpec) (_ *Datapath, err error) {
+	iface, err := net.InterfaceByName(c.Interface)
+	if err != nil {
+		return nil, fmt.Errorf("find interface %q: %w", c.Interface, err)
 	}
 	folder, err := pin.Open(c.PinPath)
 	if err != nil {
@@ -55,6 +61,9 @@ func Open(c Config) (_ *Datapath, err error) {
 	}()
 	if folder.HasLive() {
 		err = d.adopt(spec, iface, c.Mode)
+		if errors.Is(err, errLayout) {
+			err = d.migrate(spec, iface, c.Mode, err)
+		}
 	} else {
 		err = d.create(spec, iface, c.Mode)
 	}
@@ -92,7 +101,10 @@ func (d *Datapath) create(spec *ebpf.CollectionSpec, iface *net.Interface, mode 
 
 // adopt goes on with the pinned data plane, whose program it replaces when ours is another.
 func (d *Datapath) adopt(spec *ebpf.CollectionSpec, iface *net.Interface, mode Mode) error {
-	pinned, err := openTables(d.folder.Live(""), spec, ebpf.LoadPinOptions{})
+	pinned, err := openTables(d.folder.Live(""), spec, true, ebpf.LoadPinOptions{})
+	if err == nil {
+		err = d.checkPins(&pinned)
+	}
 	if err != nil {
 		return fmt.Errorf("adopt data plane of %s: %w", d.folder, err)
 	}
@@ -111,25 +123,36 @@ func (d *Datapath) adopt(spec *ebpf.CollectionSpec, iface *net.Interface, mode M
 	return d.readLive()
 }
 
-func (d *Datapath) adoptLink(iface *net.Interface, mode Mode) (err error) {
-	path := d.folder.Live(linkPin)
-	if d.link, err = link.LoadPinnedLink(path, nil); err != nil {
-		return fmt.Errorf("open pinned attachment: %w", err)
-	}
-	info, err := d.link.Info()
+// checkPins refuses live pins that are none of ours: a version with more tables than this one has made
+// them.
+func (d *Datapath) checkPins(t *tables) error {
+	names, err := d.folder.Names("")
 	if err != nil {
-		return fmt.Errorf("read pinned attachment: %w", err)
+		return err
 	}
-	switch index := int(info.XDP().Ifindex); index {
-	case iface.Index:
-		return nil
-	case 0: // the interface that it was attached to is gone
+	known := map[string]bool{programPin: true, linkPin: true}
+	for _, table := range t.pinned() {
+		known[table.pin] = true
+	}
+	for _, name := range names {
+		if !known[strings.TrimSuffix(name, halfMade)] {
+			return errors.Join(fmt.Errorf("open table %s: we have none: %w", name, errLayout), t.Close())
+		}
+	}
+	return nil
+}
+
+func (d *Datapath) adoptLink(iface *net.Interface, mode Mode) error {
+	switch index, err := d.openLink(); {
+	case err != nil:
+		return err
+	case index == 0: // the interface that it was attached to is gone
 		d.log.Warn("interface was replaced, attaching anew", "interface", iface.Name)
-		return d.reattach(path, iface, mode)
-	default:
-		return fmt.Errorf("adopt data plane of %s: it is attached to interface %d, not to %s; "+
-			"run `weir-mux unload` first", d.folder, index, iface.Name)
+		return d.reattach(d.folder.Live(linkPin), iface, mode)
+	case index != iface.Index:
+		return d.attachedElsewhere(index, iface)
 	}
+	return nil
 }
 
 func (d *Datapath) reattach(path string, iface *net.Interface, mode Mode) error {
@@ -142,39 +165,37 @@ func (d *Datapath) reattach(path string, iface *net.Interface, mode Mode) error 
 	return repin(fresh, path)
 }
 
-// adoptProgram keeps the pinned program when it is ours, instruction for instruction.
+// adoptProgram keeps the pinned program when it is ours, instruction for instruction and constant for
+// constant.
 func (d *Datapath) adoptProgram() error {
 	path := d.folder.Live(programPin)
 	pinned, err := ebpf.LoadPinnedProgram(path, nil)
 	if err != nil {
 		return fmt.Errorf("open pinned program: %w", err)
 	}
-	theirs, err := pinned.Info()
+	same, err := sameProgram(pinned, d.program)
 	if err != nil {
-		_ = pinned.Close()
-		return fmt.Errorf("read pinned program: %w", err)
+		return errors.Join(err, pinned.Close())
 	}
-	ours, err := d.program.Info()
-	if err != nil {
-		_ = pinned.Close()
-		return fmt.Errorf("read program: %w", err)
-	}
-	if theirs.Tag == ours.Tag {
+	if same {
 		_ = d.program.Close()
 		d.program = pinned
-		return nil
+		return d.restore(pinned)
 	}
 	_ = pinned.Close()
-	d.log.Info("replacing the pinned program", "old", theirs.Tag, "new", ours.Tag)
+	d.log.Info("replacing the pinned program")
 	if err := d.link.Update(d.program); err != nil {
 		return fmt.Errorf("replace pinned program: %w", err)
 	}
 	return repin(d.program, path)
 }
 
+// halfMade ends the name of a pin that is about to take another's place; a bpffs takes no dots.
+const halfMade = "-next"
+
 // repin pins p at path in place of what is there.
 func repin(p interface{ Pin(string) error }, path string) error {
-	temporary := path + "-next" // a bpffs takes no dots
+	temporary := path + halfMade
 	_ = os.Remove(temporary)
 	if err := p.Pin(temporary); err != nil {
 		return fmt.Errorf("pin %s: %w", filepath.Base(path), err)

@@ -19,8 +19,8 @@ import (
 
 // place is a namespace with an interface and a pin path.
 type place struct {
-	ns     *netns.NS
-	config Config
+	ns, peer *netns.NS // each with an eth0, joined
+	config   Config
 }
 
 func newPlace(t *testing.T) place {
@@ -32,7 +32,7 @@ func newPlace(t *testing.T) place {
 	}
 	path := filepath.Join("/sys/fs/bpf", name)
 	t.Cleanup(func() { _ = Unload(path) })
-	return place{ns, Config{
+	return place{ns, peer, Config{
 		Interface: "eth0", PinPath: path,
 		MaxEndpoints: 64, MaxBuckets: 8192, MaxBackends: 1024, MaxFlows: 1024,
 	}}
@@ -165,7 +165,6 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	refused("is in use by another process", func(*Config) {})
 	_ = d.Close()
-	refused("weir-mux unload", func(c *Config) { c.MaxEndpoints = 128 })
 	refused("weir-mux unload", func(c *Config) { c.Interface = "lo" })
 	refused(`find interface "eth9"`, func(c *Config) { c.Interface = "eth9" })
 	refused("is not on a bpffs", func(c *Config) { c.PinPath = t.TempDir() })

@@ -69,9 +69,9 @@ func (t *tables) pin(dir string) error {
 	return nil
 }
 
-// openTables opens the pinned tables of dir and, when spec is given, refuses those of another
-// layout or size than spec has.
-func openTables(dir string, spec *ebpf.CollectionSpec, options ebpf.LoadPinOptions) (t tables, err error) {
+// openTables opens the pinned tables of dir. It refuses those of another layout than spec has, and, if
+// sized, of another size.
+func openTables(dir string, spec *ebpf.CollectionSpec, sized bool, options ebpf.LoadPinOptions) (t tables, err error) {
 	defer func() {
 		if err != nil {
 			_ = t.Close()
@@ -86,10 +86,11 @@ func openTables(dir string, spec *ebpf.CollectionSpec, options ebpf.LoadPinOptio
 			return t, fmt.Errorf("open table %s: %w", table.pin, err)
 		}
 		*table.handle = m
-		if spec == nil {
-			continue
+		err = abi.SameLayout(spec.Maps[table.object], m)
+		if err == nil && sized {
+			err = spec.Maps[table.object].Compatible(m)
 		}
-		if err := spec.Maps[table.object].Compatible(m); err != nil {
+		if err != nil {
 			return t, fmt.Errorf("open table %s: %w: %w", table.pin, errLayout, err)
 		}
 	}

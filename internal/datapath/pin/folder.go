@@ -87,18 +87,62 @@ func (f *Folder) Names(prefix string) ([]string, error) {
 
 // Publish makes live at once: build pins into the folder that it is given, which is then renamed.
 func (f *Folder) Publish(build func(folder string) error) error {
-	building := filepath.Join(f.path, "new")
-	if err := os.RemoveAll(building); err != nil { // a start that did not end
-		return fmt.Errorf("remove half-made pins: %w", err)
-	}
-	if err := os.Mkdir(building, 0o700); err != nil {
-		return fmt.Errorf("make pin folder: %w", err)
-	}
-	if err := build(building); err != nil {
-		return errors.Join(err, os.RemoveAll(building))
+	building, err := f.build(build)
+	if err != nil {
+		return err
 	}
 	if err := os.Rename(building, f.Live("")); err != nil {
 		return fmt.Errorf("publish pins: %w", err)
+	}
+	return nil
+}
+
+// build makes the folder new, without what a start left there that did not end.
+func (f *Folder) build(build func(folder string) error) (string, error) {
+	building := filepath.Join(f.path, "new")
+	if err := os.RemoveAll(building); err != nil {
+		return "", fmt.Errorf("remove half-made pins: %w", err)
+	}
+	if err := os.Mkdir(building, 0o700); err != nil {
+		return "", fmt.Errorf("make pin folder: %w", err)
+	}
+	if err := build(building); err != nil {
+		return "", errors.Join(err, os.RemoveAll(building))
+	}
+	return building, nil
+}
+
+// Replace puts another live in the place of the one that there is: both change places in one step, then
+// swap lets what runs follow, then the old one goes. When swap fails the old one is live again. A
+// process that dies in between leaves a whole live; whether what runs is that is for the next to see.
+func (f *Folder) Replace(build func(folder string) error, swap func() error) error {
+	building, err := f.build(build)
+	if err != nil {
+		return err
+	}
+	if err := exchange(building, f.Live("")); err != nil {
+		return errors.Join(err, os.RemoveAll(building))
+	}
+	if err := swap(); err != nil {
+		return errors.Join(err, exchange(building, f.Live("")), os.RemoveAll(building))
+	}
+	if err := os.RemoveAll(building); err != nil {
+		return fmt.Errorf("remove the pins that were replaced: %w", err)
+	}
+	return nil
+}
+
+func exchange(a, b string) error {
+	if err := unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE); err != nil {
+		return fmt.Errorf("exchange pin folders: %w", err)
+	}
+	return nil
+}
+
+// Clear unpins everything that is live.
+func (f *Folder) Clear() error {
+	if err := os.RemoveAll(f.Live("")); err != nil {
+		return fmt.Errorf("remove pins: %w", err)
 	}
 	return nil
 }
