@@ -174,36 +174,32 @@ func (d *Datapath) restore(pinned *ebpf.Program) error {
 	return nil
 }
 
-// sameProgram says whether both are the same instructions with the same constants.
-func sameProgram(a, b *ebpf.Program) (bool, error) {
-	tagA, constantsA, err := identity(a)
-	if err != nil {
-		return false, err
-	}
-	tagB, constantsB, err := identity(b)
-	return tagA == tagB && slices.Equal(constantsA, constantsB), err
-}
+// identity is what tells programs apart: the tag of their instructions, and their constants, which it
+// leaves out.
+type identity struct{ tag, constants string }
 
-// identity is a program's tag, which its constants do not change, and its constants.
-func identity(p *ebpf.Program) (tag string, constants []byte, err error) {
+func identityOf(p *ebpf.Program) (id identity, err error) {
 	info, err := p.Info()
 	if err != nil {
-		return "", nil, fmt.Errorf("read program: %w", err)
+		return id, fmt.Errorf("read program: %w", err)
 	}
+	id.tag = info.Tag
 	maps, _ := info.MapIDs()
-	for _, id := range maps {
-		m, err := ebpf.NewMapFromID(id)
+	for _, number := range maps {
+		m, err := ebpf.NewMapFromID(number)
 		if err != nil {
-			return "", nil, fmt.Errorf("read constants of program: %w", err)
+			return id, fmt.Errorf("read constants of program: %w", err)
 		}
 		about, err := m.Info()
 		if err == nil && about.Name == ".rodata" {
+			var constants []byte
 			constants, err = m.LookupBytes(uint32(0))
+			id.constants = string(constants)
 		}
 		_ = m.Close()
 		if err != nil {
-			return "", nil, fmt.Errorf("read constants of program: %w", err)
+			return id, fmt.Errorf("read constants of program: %w", err)
 		}
 	}
-	return info.Tag, constants, nil
+	return id, nil
 }

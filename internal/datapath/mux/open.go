@@ -173,17 +173,21 @@ func (d *Datapath) adoptProgram() error {
 	if err != nil {
 		return fmt.Errorf("open pinned program: %w", err)
 	}
-	same, err := sameProgram(pinned, d.program)
+	theirs, err := identityOf(pinned)
 	if err != nil {
 		return errors.Join(err, pinned.Close())
 	}
-	if same {
+	ours, err := identityOf(d.program)
+	if err != nil {
+		return errors.Join(err, pinned.Close())
+	}
+	if theirs == ours {
 		_ = d.program.Close()
 		d.program = pinned
 		return d.restore(pinned)
 	}
 	_ = pinned.Close()
-	d.log.Info("replacing the pinned program")
+	d.log.Info("replacing the pinned program", "old", theirs.tag, "new", ours.tag)
 	if err := d.link.Update(d.program); err != nil {
 		return fmt.Errorf("replace pinned program: %w", err)
 	}
