@@ -30,7 +30,7 @@ the router, muxes, hosts with workloads, a manager. All of it is real but the wi
 Needs root and the package frr.`,
 	}
 	cmd.AddCommand(upCommand(), downCommand(), statusCommand(), execCommand(), curlCommand(), killCommand(),
-		demoCommand(), echoCommand(), loadCommand(), streamCommand())
+		demoCommand(), echoCommand(), loadCommand(), streamCommand(), floodCommand())
 	return cmd
 }
 

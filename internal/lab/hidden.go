@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirlb/weir/internal/testkit/echo"
+	"github.com/weirlb/weir/internal/testkit/flood"
 	"github.com/weirlb/weir/internal/testkit/load"
 	"github.com/weirlb/weir/internal/testkit/netlab"
 	"github.com/weirlb/weir/internal/testkit/stream"
@@ -87,5 +88,30 @@ func streamCommand() *cobra.Command {
 	flags.DurationVar(&config.Interval, "interval", 0, "from block to block of one stream")
 	flags.IntVar(&config.Size, "size", 0, "bytes of a block")
 	flags.DurationVar(&config.Patience, "patience", 0, "a stream without an answer for so long is broken")
+	return cmd
+}
+
+// floodCommand is an attacker of the lab. It prints a flood.Result as JSON.
+func floodCommand() *cobra.Command {
+	var config flood.Config
+	cmd := &cobra.Command{
+		Use: "flood ADDRESS:PORT...", Short: "Send SYNs of spoofed sources at full speed, for a bounded time",
+		Args: cobra.MinimumNArgs(1), Hidden: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, text := range args {
+				target, err := netip.ParseAddrPort(text)
+				if err != nil {
+					return err
+				}
+				config.Targets = append(config.Targets, target)
+			}
+			result, err := flood.Run(cmd.Context(), config)
+			if err != nil {
+				return err
+			}
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(result)
+		},
+	}
+	cmd.Flags().DurationVar(&config.Duration, "duration", 0, "for how long")
 	return cmd
 }

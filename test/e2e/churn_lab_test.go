@@ -192,16 +192,23 @@ func (l *churnLab) join(t *testing.T, nodes ...string) {
 
 // crowd is what clients do during a scenario: streams to both VIPs of a service, and new connections.
 type crowd struct {
+	size    int // streams to each VIP
 	streams map[netip.Addr]*netlab.Streams
 	new     map[netip.Addr]*netlab.Load
 }
 
+// gather gathers as many as the scenarios ask for.
 func (l *churnLab) gather(t *testing.T, client string, s *service, network stream.Network) *crowd {
 	t.Helper()
-	c := &crowd{streams: map[netip.Addr]*netlab.Streams{}, new: map[netip.Addr]*netlab.Load{}}
+	return l.gatherSome(t, client, s, network, longLived, newPerSecond)
+}
+
+func (l *churnLab) gatherSome(t *testing.T, client string, s *service, network stream.Network, size, rate int) *crowd {
+	t.Helper()
+	c := &crowd{size: size, streams: map[netip.Addr]*netlab.Streams{}, new: map[netip.Addr]*netlab.Load{}}
 	for _, vip := range s.vips {
 		streams, err := l.StartStreams(t.Context(), client, stream.Config{
-			Network: network, Target: netip.AddrPortFrom(vip, 80), Streams: longLived,
+			Network: network, Target: netip.AddrPortFrom(vip, 80), Streams: size,
 		})
 		must(t, err)
 		c.streams[vip] = streams
@@ -214,7 +221,7 @@ func (l *churnLab) gather(t *testing.T, client string, s *service, network strea
 			continue
 		}
 		run, err := l.StartLoad(t.Context(), client, load.Config{
-			URL: url(vip, 80, "/"), Rate: newPerSecond, Duration: time.Hour, Timeout: 15 * time.Second,
+			URL: url(vip, 80, "/"), Rate: rate, Duration: time.Hour, Timeout: 15 * time.Second,
 		})
 		must(t, err)
 		c.new[vip] = run
@@ -246,7 +253,7 @@ func (c *crowd) unbroken(t *testing.T) {
 		for _, b := range r.Breaks {
 			reasons[b.Reason]++
 		}
-		if r.Broken > 0 || r.Opened != longLived {
+		if r.Broken > 0 || r.Opened != c.size {
 			t.Errorf("%s: %d of %d streams broke: %v", vip, r.Broken, r.Opened, reasons)
 			for _, b := range r.Breaks[:min(10, len(r.Breaks))] {
 				t.Logf("%s: %+v", vip, b)

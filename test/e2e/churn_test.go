@@ -16,6 +16,7 @@ import (
 func TestChurn(t *testing.T) {
 	l := newChurnLab(t)
 	t.Run("paths", l.testPaths)
+	t.Run("flood", l.testFlood)
 	for _, scenario := range []struct {
 		name    string
 		client  string
