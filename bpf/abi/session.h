@@ -37,15 +37,16 @@ struct session {
 	__be16 vip_port;
 	__u16 cookie; /* slot that the client is told; 0: timestamps are left alone */
 	enum session_event events; /* bits of it; none for UDP */
-	__u64 last_seen; /* CLOCK_MONOTONIC in ns, up to 134 ms late: see session_note() */
+	__u64 last_seen; /* CLOCK_MONOTONIC in ns, up to 134 ms late: see session_seen() */
 	__u64 last_sent; /* when tsval was; 0: the workload has sent none yet */
 	__u32 tsval; /* the workload's last one, as it sent it */
 	__u32 client_tsval; /* the client's last one */
-	__u32 client_next; /* the workload's acknowledgement in its last segment with a new TSval */
+	__u32 client_next; /* the workload's acknowledgement number with tsval */
+	__u32 workload_seq; /* its sequence number with tsval */
 	__u32 idle_timeout; /* the rule's */
 	__u16 offer; /* cookie if the answer to the client's SYN carries a timestamp */
 	__u8 cookie_scale;
-	__u8 pad[5];
+	__u8 pad;
 	__u32 tsvals[SESSION_TICKS]; /* by tick, the last TSval that the workload sent in it */
 };
 

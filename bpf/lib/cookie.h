@@ -77,16 +77,19 @@ static __always_inline bool is_syn_ack(const struct packet *p)
 static __always_inline void cookie_note(struct __sk_buff *skb, const struct packet *p,
 					struct session *session, __u32 tsval)
 {
-	__be32 next;
+	__be32 numbers[2];
 
 	if (session->last_sent && !timestamp_after(tsval, session->tsval) && !is_syn_ack(p))
 		return;
 	*cookie_tick(session, tsval) = tsval;
 	session->tsval = tsval;
 	session->last_sent = bpf_ktime_get_coarse_ns();
-	if (p->tcp_flags & TCP_FLAG_ACK &&
-	    !bpf_skb_load_bytes(skb, p->l4 + offsetof(struct tcphdr, ack_seq), &next, sizeof(next)))
-		session->client_next = bpf_ntohl(next);
+	if (!(p->tcp_flags & TCP_FLAG_ACK))
+		return;
+	if (bpf_skb_load_bytes(skb, p->l4 + offsetof(struct tcphdr, seq), numbers, sizeof(numbers)))
+		return;
+	session->workload_seq = bpf_ntohl(numbers[0]);
+	session->client_next = bpf_ntohl(numbers[1]);
 }
 
 /* The workload's SYN/ACK settles whether the connection carries a cookie. */

@@ -56,12 +56,25 @@ static __always_inline __u32 workload_events(const struct packet *p)
 /* Writes only what changes: every packet of a connection passes here, on any CPU. */
 static __always_inline void session_note(struct session *session, __u32 events)
 {
+	if (events & ~session->events)
+		__sync_fetch_and_or(&session->events, events);
+}
+
+static __always_inline void session_seen(struct session *session)
+{
 	__u64 now = bpf_ktime_get_coarse_ns();
 
 	if (now - session->last_seen >= SESSION_SEEN_STEP)
 		session->last_seen = now;
-	if (events & ~session->events)
-		__sync_fetch_and_or(&session->events, events);
+}
+
+/*
+ * A bare acknowledgement of the workload is no sign of life: what it answers is the client's, which
+ * was one, or the agent's own, which keeps timestamps alive but no session.
+ */
+static __always_inline bool workload_lives(const struct packet *p)
+{
+	return p->protocol != IPPROTO_TCP || p->tcp_flags != TCP_FLAG_ACK;
 }
 
 static __always_inline __u16 rule_cookie(const struct nat_rule *rule, const struct timestamps *ts)
@@ -135,6 +148,7 @@ static __always_inline enum verdict session_open(const struct packet *p,
 			return VERDICT_DROP_SESSION_TAKEN;
 		if (same && !(over && p->tcp_flags & TCP_FLAG_SYN)) {
 			session_note(live, fresh.events);
+			session_seen(live);
 			if (p->tcp_flags & TCP_FLAG_SYN)
 				session_offer(live, rule, ts);
 			return VERDICT_NONE;
@@ -166,5 +180,7 @@ static __always_inline struct session *session_find(const struct packet *p)
 	if (events & SESSION_WORKLOAD_ANSWER && session->events & SESSION_RESET)
 		__sync_fetch_and_and(&session->events, ~SESSION_RESET);
 	session_note(session, events);
+	if (workload_lives(p))
+		session_seen(session);
 	return session;
 }

@@ -80,10 +80,11 @@ type agentSession struct {
 	Tsval       uint32
 	ClientTsval uint32
 	ClientNext  uint32
+	WorkloadSeq uint32
 	IdleTimeout uint32
 	Offer       uint16
 	CookieScale uint8
-	Pad         [5]uint8
+	Pad         uint8
 	Tsvals      [16]uint32
 }
 

@@ -13,19 +13,21 @@ const DefaultCookieTick = 8 * time.Millisecond
 const (
 	minCookieTick = time.Millisecond / 64
 	maxCookieTick = 1024 * time.Millisecond
+	cookieBits    = 13 // of TSval, below the ticks
 )
 
 // cookieScale is how far the workload's TSval is shifted left so that bit 13 counts ticks.
 func cookieScale(tick time.Duration) (uint32, error) {
-	const longest = 13 // scale 0: 2^13 ms
 	for scale := uint32(0); scale < 32; scale++ {
-		if tick == time.Millisecond<<longest>>scale && tick >= minCookieTick && tick <= maxCookieTick {
+		if tick == cookieTick(scale) && tick >= minCookieTick && tick <= maxCookieTick {
 			return scale, nil
 		}
 	}
 	return 0, fmt.Errorf("cookie tick: must be a power of two of a millisecond, from %s to %s, is %s",
 		minCookieTick, maxCookieTick, tick)
 }
+
+func cookieTick(scale uint32) time.Duration { return time.Millisecond << cookieBits >> scale }
 
 // CookieBound is for how long a workload may be silent before its client takes its next segment for
 // an old one (RFC 7323, section 5): half of what the ticks that TSval has room for last.

@@ -29,7 +29,7 @@ func TestThroughMux(t *testing.T) {
 
 func (w *world) plugMux() {
 	w.t.Helper()
-	ns := netns.New(w.t, "wagent-mux")
+	ns := newNS(w.t, "mux")
 	w.must(
 		netns.Veth(ns, "eth0", w.network, "mux"),
 		ns.AddAddress("eth0", prefixes("10.77.4.2/24", "fd77:4::2/64")...),

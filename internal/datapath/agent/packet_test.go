@@ -108,7 +108,7 @@ func TestPackets(t *testing.T) {
 func packetCases() []packetCase {
 	all := connections()
 	for _, group := range [][]packetCase{
-		passCases(), refusalCases(), innerCases(), ecnCases(), mssCases(), sessionCases(), routeCases(),
+		passCases(), refusalCases(), innerCases(), ecnCases(), mssCases(), sessionCases(), routeCases(), cookieCases(),
 	} {
 		all = append(all, group...)
 	}

@@ -24,6 +24,7 @@ const (
 	interface4, interface6 = "10.1.0.6", "fd01::6"
 	down4                  = "10.1.0.7" // has a rule, but no interface
 	backendPort            = 8080
+	backendSlot            = 0x1234
 
 	mux4, mux6         = "10.0.0.1", "fd00::1"
 	uplinkIndex        = 7
@@ -108,6 +109,7 @@ func rule(protocol model.Protocol, vip, tunnel, dip4, dip6 string) model.HostBac
 		Endpoint: model.EndpointKey{VIP: endpoint.Addr(), Protocol: protocol, Port: endpoint.Port()},
 		Tunnel:   netip.MustParseAddr(tunnel),
 		Backend:  netip.AddrPortFrom(netip.MustParseAddr(dip), backendPort),
+		Slot:     backendSlot, Cookies: protocol == model.TCP,
 	}
 }
 

@@ -31,6 +31,7 @@ type Session struct {
 	VIP      netip.AddrPort
 	Backend  netip.AddrPort
 	State    State
+	Cookie   model.Slot    // that its timestamps carry; 0: none
 	LastSeen time.Duration // on the clock of Now; may lag by 134 ms
 }
 
@@ -144,6 +145,7 @@ func fromSession(key agentSessionKey, row agentSession) Session {
 		VIP:      fromAddrPort(row.Vip, row.VipPort),
 		Backend:  fromAddrPort(key.Dip, key.DipPort),
 		State:    stateOf(key.Protocol, row.Events),
+		Cookie:   model.Slot(row.Cookie),
 		LastSeen: time.Duration(row.LastSeen),
 	}
 }

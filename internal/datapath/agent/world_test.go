@@ -36,14 +36,14 @@ const (
 	hostDIP4, hostDIP6           = "10.77.2.3", "fd77:2::3"
 	workloadDIP4, workloadDIP6   = "10.77.3.10", "fd77:3::10"
 	vipPort, dipPort             = 80, 8080
+	slot                         = 4711
 )
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
 		t:      t,
-		client: netns.New(t, "wagent-client"), network: netns.New(t, "wagent-network"),
-		host: netns.New(t, "wagent-host"), workload: netns.New(t, "wagent-workload"),
+		client: newNS(t, "client"), network: newNS(t, "network"), host: newNS(t, "host"), workload: newNS(t, "workload"),
 		pins: fmt.Sprintf("/sys/fs/bpf/weir-agent-test-%d", os.Getpid()),
 	}
 	w.must(
@@ -69,6 +69,12 @@ func newWorld(t *testing.T) *world {
 	w.start()
 	w.fill()
 	return w
+}
+
+// newNS makes a namespace of this process, beside those of others that test the same.
+func newNS(t *testing.T, name string) *netns.NS {
+	t.Helper()
+	return netns.New(t, fmt.Sprintf("wagent%d-%s", os.Getpid(), name))
 }
 
 // plugWorkload makes the workload's interface, which gets a new index each time.
@@ -158,6 +164,7 @@ func backend(protocol model.Protocol, vip, tunnel, dip string) model.HostBackend
 		Endpoint: model.EndpointKey{VIP: netip.MustParseAddr(vip), Protocol: protocol, Port: vipPort},
 		Tunnel:   netip.MustParseAddr(tunnel),
 		Backend:  netip.AddrPortFrom(netip.MustParseAddr(dip), dipPort),
+		Slot:     slot, Cookies: protocol == model.TCP,
 	}
 }
 

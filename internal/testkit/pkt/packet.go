@@ -1,6 +1,7 @@
 package pkt
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"slices"
 
@@ -178,6 +179,20 @@ func MSS(mss uint16) func(*Packet) {
 		OptionType: layers.TCPOptionKindMSS, OptionLength: 4,
 		OptionData: []byte{byte(mss >> 8), byte(mss)},
 	})
+}
+
+// Timestamps adds TCP's timestamps option (RFC 7323), without padding around it.
+func Timestamps(tsval, tsecr uint32) func(*Packet) {
+	data := binary.BigEndian.AppendUint32(nil, tsval)
+	return TCPOptions(layers.TCPOption{
+		OptionType: layers.TCPOptionKindTimestamps, OptionLength: 10,
+		OptionData: binary.BigEndian.AppendUint32(data, tsecr),
+	})
+}
+
+// NOP adds n of TCP's no-operation option.
+func NOP(n int) func(*Packet) {
+	return TCPOptions(slices.Repeat([]layers.TCPOption{{OptionType: layers.TCPOptionKindNop, OptionLength: 1}}, n)...)
 }
 
 // TCPOptions appends options to the TCP header.

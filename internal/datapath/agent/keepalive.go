@@ -1,0 +1,146 @@
+package agent
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// KeepAlive has workloads speak that have been silent for a third of what their clients'
+// timestamps bear: beyond it a client would take the next segment for an old one. Each is sent a
+// segment as from its client with a sequence number of the past; TCP answers it with an
+// acknowledgement of what it has (RFC 9293, section 3.10.7.4), and the client's clock of the
+// connection moves on. It returns how many it asked, and must be called in the uplink's network
+// namespace.
+func (d *Datapath) KeepAlive(now time.Duration) (asked int, err error) {
+	var due []prompt
+	err = eachSession(d.objects.Sessions, func(key agentSessionKey, row agentSession) error {
+		if isSilent(key, row, now) {
+			due = append(due, newPrompt(key, row))
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("find silent sessions: %w", err)
+	}
+	if len(due) == 0 {
+		return 0, nil
+	}
+	sockets := map[bool]int{} // by whether they are of IPv4
+	defer func() {
+		for _, socket := range sockets {
+			err = errors.Join(err, unix.Close(socket))
+		}
+	}()
+	for _, p := range due {
+		if failed := p.send(sockets); failed != nil {
+			// A workload that is down for now can't be reached; others can.
+			err = fmt.Errorf("ask silent workload %s: %w", p.workload, failed)
+			continue
+		}
+		asked++
+	}
+	return asked, err
+}
+
+// silentShare is the part of a client's bound after which its workload is asked: twice in vain, and
+// the third time is still in time.
+const silentShare = 3
+
+func isSilent(key agentSessionKey, row agentSession, now time.Duration) bool {
+	if row.Cookie == 0 || row.LastSent == 0 || stateOf(key.Protocol, row.Events) != StateEstablished {
+		return false
+	}
+	bound := CookieBound(cookieTick(uint32(row.CookieScale)))
+	return now-time.Duration(row.LastSent) >= bound/silentShare
+}
+
+// prompt is a segment to a workload as from its client.
+type prompt struct {
+	client, workload netip.AddrPort
+	seq, ack         uint32
+	tsval, tsecr     uint32
+}
+
+func newPrompt(key agentSessionKey, row agentSession) prompt {
+	return prompt{
+		client:   fromAddrPort(key.Client, key.ClientPort),
+		workload: fromAddrPort(key.Dip, key.DipPort),
+		seq:      row.ClientNext - 1, ack: row.WorkloadSeq,
+		tsval: row.ClientTsval, tsecr: row.Tsval,
+	}
+}
+
+// send writes the packet to a socket that takes IP headers, which is opened when first needed. The
+// route leads to the host's own stack, or by the workload's interface.
+func (p prompt) send(sockets map[bool]int) error {
+	v4 := p.workload.Addr().Is4()
+	family := unix.AF_INET6
+	var to unix.Sockaddr = &unix.SockaddrInet6{Addr: p.workload.Addr().As16()}
+	if v4 {
+		family, to = unix.AF_INET, &unix.SockaddrInet4{Addr: p.workload.Addr().As4()}
+	}
+	socket, open := sockets[v4]
+	if !open {
+		var err error
+		if socket, err = unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_RAW); err != nil {
+			return err
+		}
+		sockets[v4] = socket
+	}
+	return unix.Sendto(socket, p.packet(), 0, to)
+}
+
+// packet is p with its IP header, of which the kernel fills in length and checksum of IPv4.
+func (p prompt) packet() []byte {
+	const hops = 64
+	segment := p.segment()
+	source, destination := p.client.Addr().AsSlice(), p.workload.Addr().AsSlice()
+	sum := checksum(source, 0) + checksum(destination, 0) + uint32(model.TCP) + uint32(len(segment))
+	binary.BigEndian.PutUint16(segment[16:], ^fold(checksum(segment, sum)))
+
+	var header []byte
+	if p.workload.Addr().Is4() {
+		header = []byte{0x45, 0, 0, 0, 0, 0, 0x40, 0, hops, byte(model.TCP), 0, 0}
+	} else {
+		header = []byte{0x60, 0, 0, 0, 0, byte(len(segment)), byte(model.TCP), hops}
+	}
+	header = append(append(header, source...), destination...)
+	return append(header, segment...)
+}
+
+// segment is an empty one that carries timestamps, without its checksum.
+func (p prompt) segment() []byte {
+	const words, ackFlag, window = 8, 0x10, 0xffff
+	s := binary.BigEndian.AppendUint16(nil, p.client.Port())
+	s = binary.BigEndian.AppendUint16(s, p.workload.Port())
+	s = binary.BigEndian.AppendUint32(s, p.seq)
+	s = binary.BigEndian.AppendUint32(s, p.ack)
+	s = append(s, words<<4, ackFlag)
+	s = binary.BigEndian.AppendUint16(s, window)
+	s = append(s, 0, 0, 0, 0)  // checksum, urgent pointer
+	s = append(s, 1, 1, 8, 10) // NOP, NOP, timestamps
+	s = binary.BigEndian.AppendUint32(s, p.tsval)
+	return binary.BigEndian.AppendUint32(s, p.tsecr)
+}
+
+// checksum adds data, of an even length, to a sum that fold ends.
+func checksum(data []byte, sum uint32) uint32 {
+	for i := 0; i < len(data); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(data[i:]))
+	}
+	return sum
+}
+
+func fold(sum uint32) uint16 {
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return uint16(sum)
+}
