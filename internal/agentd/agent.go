@@ -64,11 +64,15 @@ type Config struct {
 
 	Datapath Datapath
 	// Sweep ends the data plane's idle sessions, beside its changes, and counts the others.
-	Sweep     func() (agent.Census, error)
-	Workloads Workloads
-	Manager   Manager
-	Probe     Probe
-	Log       *slog.Logger
+	Sweep func() (agent.Census, error)
+	// KeepAlive asks workloads to speak whose clients' timestamps would grow too old, every
+	// KeepAliveInterval, and says how many.
+	KeepAlive         func() (asked int, err error)
+	KeepAliveInterval time.Duration
+	Workloads         Workloads
+	Manager           Manager
+	Probe             Probe
+	Log               *slog.Logger
 }
 
 // Agent is the daemon of one host.
@@ -99,6 +103,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return a.checks.run(ctx) })
 	group.Go(func() error { return a.reports.run(ctx) })
 	group.Go(func() error { return a.sweep(ctx) })
+	group.Go(func() error { return a.keepAlive(ctx) })
 	group.Go(func() error {
 		return rpc.Follow(ctx, a.config.Log, "host", a.open, a.apply)
 	})

@@ -162,3 +162,9 @@ func TestWarningsOfWorkloads(t *testing.T) {
 	b.datapath.breakDown("")
 	b.manager.await(t, "recovery without a change", warns(""))
 }
+
+// Silent sessions are looked for again and again, not only at the start.
+func TestSilentSessionsAreKeptAlive(t *testing.T) {
+	b := newBench(t, nil)
+	eventually(t, "a few rounds", func() bool { return b.kept.Load() > 3 })
+}

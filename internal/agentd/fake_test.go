@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -278,6 +279,7 @@ type bench struct {
 	workloads *fakeWorkloads
 	manager   *fakeManager
 	probes    *probes
+	kept      atomic.Int64 // calls of KeepAlive
 	stop      func()
 }
 
@@ -303,7 +305,8 @@ func newBench(t *testing.T, prepare func(*Config, *bench)) *bench {
 	config := Config{
 		Name: "host1", Addresses: []netip.Addr{netip.MustParseAddr("10.2.0.1")}, Version: "test", Uplink: "eth0",
 		Datapath: b.datapath, Workloads: b.workloads, Manager: client, Probe: b.probes.run,
-		Sweep: func() (agent.Census, error) { return agent.Census{Live: 42}, nil }, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Sweep:     func() (agent.Census, error) { return agent.Census{Live: 42}, nil },
+		KeepAlive: func() (int, error) { b.kept.Add(1); return 0, nil }, KeepAliveInterval: 10 * time.Millisecond, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	if prepare != nil {
 		prepare(&config, b)

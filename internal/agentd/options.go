@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,6 +28,7 @@ type Options struct {
 	PinPath     string
 	MaxSessions int
 	MaxRules    int
+	CookieTick  time.Duration
 	Timeouts    agent.Timeouts
 }
 
@@ -37,6 +39,7 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.StringVar(&o.Uplink, "uplink", "", "interface towards the network, where the muxes' packets arrive (required)")
 	flags.IntVar(&o.MaxSessions, "max-sessions", agent.DefaultMaxSessions, "room for sessions; the longest idle ones make way")
 	flags.IntVar(&o.MaxRules, "max-rules", agent.DefaultMaxRules, "room for backends of this host")
+	flags.DurationVar(&o.CookieTick, "cookie-tick", agent.DefaultCookieTick, "clock that clients are told in TCP timestamps of new connections: a power of two of 1ms")
 	o.Timeouts = agent.DefaultTimeouts()
 	flags.DurationVar(&o.Timeouts.SYN, "tcp-syn-timeout", o.Timeouts.SYN, "idle time that ends a TCP session before its handshake is done")
 	flags.DurationVar(&o.Timeouts.Established, "tcp-established-timeout", o.Timeouts.Established, "idle time that ends an established TCP session")
@@ -60,6 +63,9 @@ func (o *Options) check() error {
 	t := o.Timeouts
 	if min(t.SYN, t.Established, t.Closing, t.Reset, t.UDP) <= 0 {
 		return errors.New("read the timeouts: must be positive")
+	}
+	if err := agent.CheckCookieTick(o.CookieTick); err != nil {
+		return fmt.Errorf("read --cookie-tick: %w", err)
 	}
 	return nil
 }
@@ -87,7 +93,8 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 	}
 	defer workloads.Close()
 	datapath, err := agent.Open(agent.Config{
-		Uplink: o.Uplink, PinPath: o.PinPath, MaxSessions: o.MaxSessions, MaxRules: o.MaxRules, Log: log,
+		Uplink: o.Uplink, PinPath: o.PinPath, MaxSessions: o.MaxSessions, MaxRules: o.MaxRules,
+		CookieTick: o.CookieTick, Log: log,
 	})
 	if errors.Is(err, pin.ErrLocked) {
 		return fmt.Errorf("%w: stop the other weir-agent, or give this one another --pin-path", err)
@@ -103,7 +110,8 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 	a, err := New(Config{
 		Name: o.Name, Addresses: addresses, Version: daemon.Version, Uplink: o.Uplink, Live: live.Rules,
 		Datapath: datapath, Workloads: workloads, Manager: client, Probe: probe.Run, Log: log,
-		Sweep: func() (agent.Census, error) { return datapath.Sweep(agent.Now(), o.Timeouts) },
+		Sweep:     func() (agent.Census, error) { return datapath.Sweep(agent.Now(), o.Timeouts) },
+		KeepAlive: func() (int, error) { return datapath.KeepAlive(agent.Now()) }, KeepAliveInterval: keepAliveInterval(o.CookieTick),
 	})
 	if err != nil {
 		return err

@@ -23,11 +23,17 @@ func cookieScale(tick time.Duration) (uint32, error) {
 			return scale, nil
 		}
 	}
-	return 0, fmt.Errorf("cookie tick: must be a power of two of a millisecond, from %s to %s, is %s",
+	return 0, fmt.Errorf("must be a power of two of a millisecond, from %s to %s, is %s",
 		minCookieTick, maxCookieTick, tick)
 }
 
 func cookieTick(scale uint32) time.Duration { return time.Millisecond << cookieBits >> scale }
+
+// CheckCookieTick says what is wrong with a tick.
+func CheckCookieTick(tick time.Duration) error {
+	_, err := cookieScale(tick)
+	return err
+}
 
 // CookieBound is for how long a workload may be silent before its client takes its next segment for
 // an old one (RFC 7323, section 5): half of what the ticks that TSval has room for last.

@@ -63,7 +63,7 @@ func Open(config Config) (*Datapath, error) {
 	}
 	scale, err := cookieScale(config.CookieTick)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("set the cookie tick: %w", err)
 	}
 	folder, err := pin.Open(config.PinPath)
 	if err != nil {

@@ -31,7 +31,7 @@ func TestKeepAlive(t *testing.T) {
 		t.Errorf("asked %d times for %d connections", asked, len(all))
 	}
 	for client, before := range seen {
-		if after := w.lastSeen()[client]; after != before {
+		if after := w.lastSeen()[client]; after-before >= time.Second {
 			t.Errorf("asking its workload made the session of %s younger by %s", client, after-before)
 		}
 	}

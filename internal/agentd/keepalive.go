@@ -1,0 +1,37 @@
+package agentd
+
+import (
+	"context"
+	"time"
+
+	"github.com/weirlb/weir/internal/datapath/agent"
+)
+
+// keepAliveInterval is how often silent sessions are looked for: often enough that each of a few
+// attempts comes well within the bound.
+func keepAliveInterval(cookieTick time.Duration) time.Duration {
+	return min(agent.CookieBound(cookieTick)/24, time.Minute)
+}
+
+// keepAlive asks workloads that have been silent for long to speak to their clients.
+func (a *Agent) keepAlive(ctx context.Context) error {
+	ticker := time.NewTicker(a.config.KeepAliveInterval)
+	defer ticker.Stop()
+	failure := ""
+	for {
+		asked, err := a.config.KeepAlive()
+		a.config.Log.Debug("kept silent sessions alive", "live", asked)
+		if err != nil && err.Error() != failure {
+			a.config.Log.Warn("can't keep silent sessions alive", "err", err)
+		}
+		failure = ""
+		if err != nil {
+			failure = err.Error()
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
