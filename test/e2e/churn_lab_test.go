@@ -217,7 +217,7 @@ func (l *churnLab) gatherSome(t *testing.T, client string, s *service, network s
 		must(t, streams.WaitOpened(t.Context(), 2*bound))
 	}
 	for _, vip := range s.vips {
-		if network != stream.TCP {
+		if network != stream.TCP { // flows are all alike
 			continue
 		}
 		run, err := l.StartLoad(t.Context(), client, load.Config{

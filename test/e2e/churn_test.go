@@ -17,6 +17,7 @@ func TestChurn(t *testing.T) {
 	l := newChurnLab(t)
 	t.Run("paths", l.testPaths)
 	t.Run("flood", l.testFlood)
+	t.Run("upgrade", l.testUpgrade)
 	for _, scenario := range []struct {
 		name    string
 		client  string

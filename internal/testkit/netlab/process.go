@@ -79,9 +79,10 @@ func (l *Lab) start(node string, argv []string) (*Process, error) {
 	return p, l.save()
 }
 
-// succeeds tells whether p is started again in the place of one that has ended.
+// succeeds tells whether p is started again in the place of one that has ended, perhaps with more
+// arguments.
 func (p *Process) succeeds(old *Process) bool {
-	return old.Node == p.Node && slices.Equal(old.Args, p.Args) && !old.Running()
+	return old.Node == p.Node && len(old.Args) <= len(p.Args) && slices.Equal(old.Args, p.Args[:len(old.Args)]) && !old.Running()
 }
 
 func (l *Lab) logFile(p *Process) string {
@@ -122,8 +123,8 @@ func (l *Lab) Processes(node string) []*Process {
 	return running
 }
 
-// Restart starts a program again that has ended, with the arguments that it had.
-func (l *Lab) Restart(node, program string) (*Process, error) {
+// Restart starts a program again that has ended, with the arguments that it had, and more.
+func (l *Lab) Restart(node, program string, more ...string) (*Process, error) {
 	p, err := l.Process(node, program)
 	if err != nil {
 		return nil, err
@@ -131,7 +132,7 @@ func (l *Lab) Restart(node, program string) (*Process, error) {
 	if p.Running() {
 		return nil, fmt.Errorf("restart %s on %s: it still runs", program, node)
 	}
-	return l.start(node, p.Args)
+	return l.start(node, slices.Concat(p.Args, more))
 }
 
 // Running tells whether the process has not ended.

@@ -56,7 +56,7 @@ func (l *Lab) WaitReady(ctx context.Context) error {
 			if err := l.ended(n.Name); err != nil {
 				return err
 			}
-			if err := status.ready(n); err != nil {
+			if err := status.Ready(n); err != nil {
 				return err
 			}
 		}

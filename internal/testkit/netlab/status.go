@@ -75,7 +75,8 @@ func (l *Lab) Status() (Status, error) {
 	return s, nil
 }
 
-func (s Status) ready(n Node) error {
+// Ready says what a node lacks until it takes part.
+func (s Status) Ready(n Node) error {
 	for _, known := range s.Manager.Nodes {
 		if known.Name != n.Name {
 			continue
