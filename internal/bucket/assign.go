@@ -14,27 +14,36 @@ type Member struct {
 }
 
 // Assign computes the table of size buckets that follows old. The sizes are powers of two; size
-// is at least len(old). moved counts the buckets that name another slot than before (all of them
-// if old is empty). Without a member of positive weight there is no table: nil.
-func Assign(old []model.Slot, members []Member, size int) (table []model.Slot, moved int) {
-	shares := share(members, size)
+// is at least len(old). Buckets that pinned names (by their number in old; nil: none) keep their
+// slot, whoever it is. moved counts the buckets that name another slot than before (all of them if
+// old is empty). Without a member of positive weight there is no table: nil.
+func Assign(old []model.Slot, pinned []bool, members []Member, size int) (table []model.Slot, moved int) {
+	table = double(old, size)
+	pins := pins{of: pinned, held: make(map[model.Slot]int)}
+	for i, slot := range table {
+		if pins.has(i) {
+			pins.held[slot]++
+		}
+	}
+	shares, left := share(members, pins.held, size)
 	if len(shares) == 0 {
 		return nil, len(old)
 	}
-	table = double(old, size)
-	settle(shares, table)
+	settle(shares, table, left)
 
-	// Each member keeps its first buckets up to its target, and what is free is dealt out in
-	// order to the members that lack some.
+	// Each member keeps its pinned buckets and its first others up to its target, and what is free
+	// is dealt out in order to the members that lack some.
 	room := make([]int, shares[len(shares)-1].slot+1)
 	for _, s := range shares {
-		room[s.slot] = s.target
+		room[s.slot] = s.target - s.pinned
 	}
 	var free []int
 	for i, slot := range table {
-		if int(slot) < len(room) && room[slot] > 0 {
+		switch {
+		case pins.has(i):
+		case int(slot) < len(room) && room[slot] > 0:
 			room[slot]--
-		} else {
+		default:
 			free = append(free, i)
 		}
 	}
@@ -49,29 +58,85 @@ func Assign(old []model.Slot, members []Member, size int) (table []model.Slot, m
 	return table, len(free)
 }
 
+// Waiting counts the buckets of table that would move if none of them were pinned.
+func Waiting(table []model.Slot, members []Member) int {
+	_, moved := Assign(table, nil, members, len(table))
+	return moved
+}
+
+// pins are the buckets that may not move.
+type pins struct {
+	of   []bool
+	held map[model.Slot]int // how many of them name a slot
+}
+
+// has says whether bucket i of a table that may have doubled is one of them.
+func (p pins) has(i int) bool { return len(p.of) > 0 && p.of[i&(len(p.of)-1)] }
+
 // stake is what a member may hold: target is the floor of its exact share until settle decides
 // who gets the ceiling.
 type stake struct {
 	slot      model.Slot
+	weight    uint64
+	pinned    int // buckets that it keeps in any case
 	target    int
-	remainder uint64 // of the exact share, in units of 1 / the sum of weights
+	remainder uint64 // of the exact share, in units of which the weight of the level makes a bucket
 }
 
-// share returns the stakes of the members with a weight, by slot.
-func share(members []Member, size int) []stake {
+// share returns the stakes of the members with a weight, by slot, in what pinned buckets of others
+// leave of the table, and how many buckets the floors leave over. No floor is below what is pinned to
+// the member: if they are too many together, the level (how many buckets there are for a weight of 1)
+// is lowered until they fit.
+func share(members []Member, pinned map[model.Slot]int, size int) (all []stake, left int) {
 	var sum uint64
-	for _, m := range members {
-		sum += uint64(m.Weight)
+	room := size
+	for _, n := range pinned {
+		room -= n
 	}
-	var shares []stake
 	for _, m := range members {
 		if m.Weight > 0 {
-			exact := uint64(m.Weight) * uint64(size)
-			shares = append(shares, stake{m.Slot, int(exact / sum), exact % sum})
+			all = append(all, stake{slot: m.Slot, weight: uint64(m.Weight), pinned: pinned[m.Slot]})
+			sum += uint64(m.Weight)
+			room += pinned[m.Slot]
 		}
 	}
-	slices.SortFunc(shares, func(a, b stake) int { return cmp.Compare(a.slot, b.slot) })
-	return shares
+	slices.SortFunc(all, func(a, b stake) int { return cmp.Compare(a.slot, b.slot) })
+	level := ratio{uint64(room), sum}
+	left = room
+	for i := range all {
+		all[i].target = max(all[i].pinned, int(all[i].weight*level.buckets/sum))
+		left -= all[i].target
+	}
+	for left < 0 {
+		level, left = lower(all, left)
+	}
+	for i := range all {
+		if s := &all[i]; s.weight*level.buckets > uint64(s.target)*level.weight {
+			s.remainder = s.weight*level.buckets - uint64(s.target)*level.weight
+		}
+	}
+	return all, left
+}
+
+// ratio is a level: so many buckets for so much weight.
+type ratio struct{ buckets, weight uint64 }
+
+// lower takes one bucket from each member that has the most of all for its weight, of those that are
+// not pinned, and returns the level that they had.
+func lower(all []stake, left int) (level ratio, _ int) {
+	level = ratio{0, 1}
+	for _, s := range all {
+		if s.target > s.pinned && uint64(s.target)*level.weight > level.buckets*s.weight {
+			level = ratio{uint64(s.target), s.weight}
+		}
+	}
+	for i := range all {
+		if s := &all[i]; s.target > s.pinned && uint64(s.target)*level.weight == level.buckets*s.weight {
+			s.target--
+			left++
+		}
+	}
+	return level, left
 }
 
 // double repeats old until it has size buckets; with no old table all name slot 0.
@@ -85,20 +150,18 @@ func double(old []model.Slot, size int) []model.Slot {
 	return table
 }
 
-// settle raises targets from floor to ceiling until they sum to the table's size. A ceiling saves
-// a move exactly where the member holds more than its floor already, so those come first; then
-// the largest remainder, then the lowest slot.
-func settle(shares []stake, table []model.Slot) {
+// settle raises targets from floor to ceiling, as many as are left over. A ceiling saves a move
+// exactly where the member holds more than its floor already, so those come first; then the largest
+// remainder, then the lowest slot.
+func settle(shares []stake, table []model.Slot, left int) {
 	held := make([]int, shares[len(shares)-1].slot+1)
 	for _, slot := range table {
 		if int(slot) < len(held) {
 			held[slot]++
 		}
 	}
-	left := len(table)
 	var fractional []*stake
 	for i := range shares {
-		left -= shares[i].target
 		if shares[i].remainder > 0 {
 			fractional = append(fractional, &shares[i])
 		}

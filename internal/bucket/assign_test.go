@@ -88,7 +88,7 @@ func TestSharesAreWithinOneBucketOfTheWeights(t *testing.T) {
 		members := members(t, 40, model.MaxWeight)
 		old := anyTable(t, powerOfTwo(t, 0, 7, "old size"), 50)
 		size := len(old) * powerOfTwo(t, 0, 3, "growth")
-		table, _ := Assign(old, members, size)
+		table, _ := Assign(old, nil, members, size)
 		if !anyWeight(members) {
 			if table != nil {
 				t.Fatalf("a table without a member: %v", table)
@@ -136,7 +136,7 @@ func TestMovesAreTheFewest(t *testing.T) {
 			return
 		}
 		old := anyTable(t, powerOfTwo(t, 0, 3, "size"), 4)
-		table, moved := Assign(old, members, len(old))
+		table, moved := Assign(old, nil, members, len(old))
 		if want := fewestMoves(old, members); moved != want {
 			t.Fatalf("%v became %v with %d moves, %d would do", old, table, moved, want)
 		}
@@ -154,7 +154,7 @@ func TestNothingMovesThatNeedNot(t *testing.T) {
 		for range rapid.IntRange(1, 6).Draw(t, "changes") {
 			members := members(t, 12, 4)
 			old := double(table, max(len(table)*powerOfTwo(t, 0, 1, "growth"), 64))
-			next, _ := Assign(table, members, len(old))
+			next, _ := Assign(table, nil, members, len(old))
 			if next == nil {
 				table = nil
 				continue
@@ -185,8 +185,8 @@ func TestTheOrderOfMembersDoesNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		members := members(t, 10, 4)
 		old := anyTable(t, 64, 12)
-		want, _ := Assign(old, members, 64)
-		got, _ := Assign(old, rapid.Permutation(members).Draw(t, "order"), 64)
+		want, _ := Assign(old, nil, members, 64)
+		got, _ := Assign(old, nil, rapid.Permutation(members).Draw(t, "order"), 64)
 		if !slices.Equal(got, want) {
 			t.Fatalf("got %v, want %v", got, want)
 		}
@@ -196,8 +196,8 @@ func TestTheOrderOfMembersDoesNotMatter(t *testing.T) {
 func TestAssigningAgainMovesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		members := members(t, 10, 1000)
-		once, _ := Assign(anyTable(t, 64, 12), members, 64)
-		twice, moved := Assign(once, members, 64)
+		once, _ := Assign(anyTable(t, 64, 12), nil, members, 64)
+		twice, moved := Assign(once, nil, members, 64)
 		if moved != 0 || !slices.Equal(once, twice) {
 			t.Fatalf("%d buckets moved: %v became %v", moved, once, twice)
 		}
@@ -210,8 +210,8 @@ func TestDoublingMovesNoMoreThanRounding(t *testing.T) {
 		if !anyWeight(members) {
 			return
 		}
-		small, _ := Assign(nil, members, 256)
-		large, moved := Assign(small, members, 512)
+		small, _ := Assign(nil, nil, members, 256)
+		large, moved := Assign(small, nil, members, 512)
 		if moved > len(members) {
 			t.Fatalf("%d buckets moved", moved)
 		}
@@ -229,8 +229,8 @@ func TestDoublingMovesNoMoreThanRounding(t *testing.T) {
 
 func TestDoublingAnExactTableMovesNothing(t *testing.T) {
 	four := []Member{{1, 1}, {2, 1}, {3, 1}, {4, 1}}
-	small, _ := Assign(nil, four, 256)
-	large, moved := Assign(small, four, 512)
+	small, _ := Assign(nil, nil, four, 256)
+	large, moved := Assign(small, nil, four, 512)
 	if moved != 0 || !slices.Equal(large[:256], small) || !slices.Equal(large[256:], small) {
 		t.Errorf("%d buckets moved", moved)
 	}
@@ -238,7 +238,7 @@ func TestDoublingAnExactTableMovesNothing(t *testing.T) {
 
 func TestAssignLeavesTheOldTableAlone(t *testing.T) {
 	old := []model.Slot{1, 1, 2, 2}
-	Assign(old, []Member{{3, 1}}, 4)
+	Assign(old, nil, []Member{{3, 1}}, 4)
 	if !slices.Equal(old, []model.Slot{1, 1, 2, 2}) {
 		t.Errorf("old became %v", old)
 	}
@@ -265,7 +265,7 @@ func TestAssignByExample(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			table, moved := Assign(c.old, c.members, c.size)
+			table, moved := Assign(c.old, nil, c.members, c.size)
 			if !slices.Equal(table, c.want) || moved != c.moved {
 				t.Errorf("got %v with %d moves, want %v with %d", table, moved, c.want, c.moved)
 			}
@@ -279,20 +279,20 @@ func BenchmarkAssign(b *testing.B) {
 	for i := range thousand {
 		thousand[i] = Member{model.Slot(i + 1), 1 + random.Uint32N(10)}
 	}
-	table, _ := Assign(nil, thousand, MaxSize)
+	table, _ := Assign(nil, nil, thousand, MaxSize)
 	b.Run("first", func(b *testing.B) {
 		for b.Loop() {
-			Assign(nil, thousand, MaxSize)
+			Assign(nil, nil, thousand, MaxSize)
 		}
 	})
 	b.Run("unchanged", func(b *testing.B) {
 		for b.Loop() {
-			Assign(table, thousand, MaxSize)
+			Assign(table, nil, thousand, MaxSize)
 		}
 	})
 	b.Run("one-leaves", func(b *testing.B) {
 		for b.Loop() {
-			Assign(table, thousand[1:], MaxSize)
+			Assign(table, nil, thousand[1:], MaxSize)
 		}
 	})
 }

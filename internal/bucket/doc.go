@@ -11,6 +11,8 @@
 // Invariants of Assign, each with a property in the tests:
 //
 //   - balanced: a member holds the floor or the ceiling of its weight's exact share;
+//   - a pinned bucket keeps its slot; a member to which more than its share is pinned holds that and
+//     no more, and the others are balanced in what is left;
 //   - minimal: no balanced table differs from the old one in fewer buckets;
 //   - deterministic: members may come in any order;
 //   - growing by doubling alone moves nothing: bucket i of the larger table starts as bucket

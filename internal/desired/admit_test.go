@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirlb/weir/internal/model"
 )
@@ -180,24 +181,70 @@ func TestKnownHostsAreListedBriefly(t *testing.T) {
 	}
 }
 
+func TestWhatHostsAreTold(t *testing.T) {
+	w := newWorld()
+	a, b, c := backend(1, 1), backend(2, 1), backend(3, 1)
+	w.apply(shop(false, a, b))
+	vip := shop(false, a, b, c)
+	vip.Endpoints[0].Affinity, vip.Endpoints[0].IdleTimeout = model.AffinityClient, time.Minute
+	table := w.apply(vip)
+	hosts := w.BackendsByHost()
+	of := func(b model.Backend) model.HostBackend {
+		return hosts[b.Host][model.HostBackendKey{Endpoint: Key(vip, vip.Endpoints[0]), Tunnel: b.Address}]
+	}
+	for _, each := range []model.Backend{a, b, c} {
+		got := of(each)
+		if got.Slot != table.Slots()[each.AddrPort()] || !got.Cookies || got.Buckets != 512 || !got.Affinity || got.IdleTimeout != time.Minute {
+			t.Errorf("%s is %+v", each.Address, got)
+		}
+		for _, bucket := range got.Ceded {
+			if table.Buckets[bucket] != 3 {
+				t.Fatalf("%s ceded bucket %d, which is of slot %d", each.Address, bucket, table.Buckets[bucket])
+			}
+		}
+	}
+	if n := len(of(a).Ceded) + len(of(b).Ceded); n != table.Shares()[3] || len(of(c).Ceded) != 0 {
+		t.Errorf("a and b ceded %d buckets, want all that c has", n)
+	}
+	if !slices.Equal(of(a).Peers, []netip.Addr{c.Address}) || !slices.Equal(of(c).Peers, []netip.Addr{a.Address, b.Address}) {
+		t.Errorf("peers of a are %v and of c %v", of(a).Peers, of(c).Peers)
+	}
+	mux := MuxEndpoint(vip, vip.Endpoints[0], table)
+	for i, previous := range mux.Previous {
+		if from, _ := names(table, uint32(i)); from != previous {
+			t.Fatalf("bucket %d names slot %d before, want %d", i, previous, from)
+		}
+	}
+	if mux.Cookies != model.CookiesOn || !mux.Affinity || !mux.Ping || mux.IdleTimeout != time.Minute {
+		t.Errorf("muxes are told %+v", mux)
+	}
+}
+
 func TestWhatAddsToHosts(t *testing.T) {
 	old := newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9"), on("host2", "10.3.2.9"))
 	weight := newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9"), on("host2", "10.3.2.9"))
 	weight.Endpoints[0].Backends[0].Weight = 7
+	checked, flowTable := newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9"), on("host2", "10.3.2.9")), old
+	checked.Endpoints[0].HealthCheck, checked.Endpoints[0].AllUnhealthy = check, model.KeepAll
+	flowTable.Consistency = model.ConsistencyFlowTable
+	s := State{VIPs: map[string]model.VIP{"shop": old}}
+	s.Tables = s.Changed(old, start, nil)
 	for _, c := range []struct {
 		name string
 		vip  model.VIP
 		want bool
 	}{
 		{"the same", old, false},
-		{"another weight", weight, false},
+		{"another check", checked, false},
+		{"another weight: buckets move", weight, true},
+		{"other cookies", flowTable, true},
 		{"one less", newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9")), false},
 		{"one more", newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9"), on("host1", "10.3.1.8")), true},
 		{"another host", newVIP("shop", "203.0.113.10", on("host2", "10.3.1.9")), true},
 		{"another tunnel", newVIP("shop", "203.0.113.10", through(on("host1", "10.3.1.9"), "10.2.1.2")), true},
 		{"another address", newVIP("shop", "203.0.113.11", on("host1", "10.3.1.9")), true},
 	} {
-		if got := AddsToHosts(old, c.vip); got != c.want {
+		if got := s.AddsToHosts(c.vip, s.Changed(c.vip, start, nil)); got != c.want {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
 		}
 	}

@@ -7,7 +7,10 @@
 //
 // Invariants:
 //   - a backend, known by its address and port, keeps its slot for life;
-//   - a freed slot names no other backend for RetireTime, unless no slot is left;
+//   - a freed slot names no other backend for RetireTime, or the endpoint's idle timeout if that is
+//     longer, unless no slot is left;
+//   - a bucket that moved names the slot it left until the move ends, and stays meanwhile, unless its
+//     new backend goes down; a backend that is down is not named;
 //   - a table depends on its predecessor: it is stored, never made anew from the VIP alone;
 //   - one tunnel address leads to one host, and no VIP's address is a backend's or a node's.
 package desired

@@ -2,7 +2,9 @@ package desired
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"github.com/weirlb/weir/internal/model"
@@ -12,13 +14,21 @@ import (
 func MuxEndpoint(vip model.VIP, e model.Endpoint, table Table) model.MuxEndpoint {
 	endpoint := model.MuxEndpoint{
 		Key: Key(vip, e), Tenant: vip.Tenant, Buckets: table.Buckets, Backends: make([]model.MuxBackend, 0, len(table.Rows)),
-		Cookies:  model.CookiesOff,
-		Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(),
+		Cookies: table.Cookies, Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(),
 		Ping: vip.Ping != model.PingIgnore, FlowLimit: vip.FlowLimit,
+	}
+	if endpoint.Cookies == "" { // the table is older than cookies, and will be computed anew
+		endpoint.Cookies = model.CookiesOff
 	}
 	for _, r := range table.Rows {
 		endpoint.Backends = append(endpoint.Backends,
 			model.MuxBackend{Slot: r.Slot, Tunnel: r.Tunnel, Backend: r.Backend, Down: r.Down})
+	}
+	if len(table.Moves) > 0 {
+		endpoint.Previous = make([]model.Slot, len(table.Buckets))
+		for _, m := range table.Moves {
+			endpoint.Previous[m.Bucket] = m.From
+		}
 	}
 	return endpoint
 }
@@ -30,7 +40,7 @@ type HostBackends map[model.HostBackendKey]model.HostBackend
 func (s State) BackendsByHost() map[string]HostBackends {
 	hosts := map[string]HostBackends{}
 	for _, vip := range s.VIPs {
-		eachBackend(vip, func(host string, b model.HostBackend) {
+		s.eachBackend(vip, func(host string, b model.HostBackend) {
 			if hosts[host] == nil {
 				hosts[host] = HostBackends{}
 			}
@@ -40,26 +50,61 @@ func (s State) BackendsByHost() map[string]HostBackends {
 	return hosts
 }
 
-// AddsToHosts says whether vip gives some host something that old does not.
-func AddsToHosts(old, vip model.VIP) bool {
-	before := State{VIPs: map[string]model.VIP{old.Name: old}}.BackendsByHost()
+// AddsToHosts says whether vip, with the tables that changed, gives some host something that it does not
+// have in s: a backend, or what one must know before muxes run the tables. How it is checked may wait.
+func (s State) AddsToHosts(vip model.VIP, changed map[model.EndpointKey]Table) bool {
+	before := State{VIPs: map[string]model.VIP{vip.Name: s.VIPs[vip.Name]}, Tables: s.Tables}.BackendsByHost()
+	after := State{Tables: map[model.EndpointKey]Table{}}
+	for _, e := range vip.Endpoints {
+		after.Tables[Key(vip, e)] = s.Tables[Key(vip, e)]
+	}
+	maps.Copy(after.Tables, changed)
 	adds := false
-	eachBackend(vip, func(host string, b model.HostBackend) {
+	after.eachBackend(vip, func(host string, b model.HostBackend) {
 		was, had := before[host][b.Key()]
-		adds = adds || !had || was.Backend != b.Backend
+		b.HealthCheck, was.HealthCheck = nil, nil
+		adds = adds || !had || !reflect.DeepEqual(was, b)
 	})
 	return adds
 }
 
-func eachBackend(vip model.VIP, do func(host string, b model.HostBackend)) {
+func (s State) eachBackend(vip model.VIP, do func(host string, b model.HostBackend)) {
 	for _, e := range vip.Endpoints {
+		table := s.Tables[Key(vip, e)]
+		slots, ceded, peers := table.Slots(), table.Ceded(), table.peers()
 		for _, b := range e.Backends {
+			slot := slots[b.AddrPort()]
 			do(b.Host, model.HostBackend{
 				Endpoint: Key(vip, e), Tunnel: b.TunnelAddress(), Backend: b.AddrPort(), HealthCheck: e.HealthCheck,
+				Slot: slot, Cookies: table.Cookies == model.CookiesOn || table.Cookies == model.CookiesSettling,
+				Buckets: uint32(len(table.Buckets)), Ceded: ceded[slot], Peers: peers[slot],
 				Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(),
 			})
 		}
 	}
+}
+
+// peers are, by slot, the tunnels of those that it may hand connections to, or get some from: the
+// slots that buckets name together with it.
+func (t Table) peers() map[model.Slot][]netip.Addr {
+	type pair struct{ from, to model.Slot }
+	seen := map[pair]bool{}
+	peers := map[model.Slot][]netip.Addr{}
+	add := func(slot, peer model.Slot) {
+		row, there := t.Row(peer)
+		if there && !seen[pair{slot, peer}] {
+			seen[pair{slot, peer}] = true
+			peers[slot] = append(peers[slot], row.Tunnel)
+		}
+	}
+	for _, m := range t.Moves {
+		add(m.From, t.Buckets[m.Bucket])
+		add(t.Buckets[m.Bucket], m.From)
+	}
+	for _, tunnels := range peers {
+		slices.SortFunc(tunnels, netip.Addr.Compare)
+	}
+	return peers
 }
 
 // Muxes are the outer sources that hosts accept, in order.

@@ -8,8 +8,11 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// RetireTime is how long a freed slot names no other backend: longer than muxes remember flows.
+// RetireTime is how long a freed slot names no other backend at least. It is longer where flows are
+// remembered longer: a segment of an old connection may carry the slot for as long.
 const RetireTime = time.Hour
+
+func retireTime(e model.Endpoint) time.Duration { return max(RetireTime, e.Idle()) }
 
 // State is all that tables are computed from. It is read only.
 type State struct {
@@ -32,6 +35,17 @@ type HealthKey struct {
 type Table struct {
 	Rows    []Row        // by slot; those in use and those retired
 	Buckets []model.Slot // a power of two of them, or none
+	Moves   []Move       // by bucket; those that connections from before may still live by
+	Cookies model.Cookies
+	Settles time.Time // when Cookies began to be settling; zero: they are not
+}
+
+// Move says that a bucket named another slot lately. Connections from then that carry no cookie are
+// handed on to From until the move ends.
+type Move struct {
+	Bucket uint32
+	From   model.Slot
+	Since  time.Time
 }
 
 // Row is a slot's backend.
@@ -50,7 +64,22 @@ func (r Row) Retired() bool { return !r.Freed.IsZero() }
 func (t Table) Equal(other Table) bool {
 	return slices.Equal(t.Buckets, other.Buckets) && slices.EqualFunc(t.Rows, other.Rows, func(a, b Row) bool {
 		return a.Slot == b.Slot && a.Backend == b.Backend && a.Tunnel == b.Tunnel && a.Down == b.Down && a.Freed.Equal(b.Freed)
-	})
+	}) && t.Cookies == other.Cookies && t.Settles.Equal(other.Settles) &&
+		slices.EqualFunc(t.Moves, other.Moves, func(a, b Move) bool {
+			return a.Bucket == b.Bucket && a.From == b.From && a.Since.Equal(b.Since)
+		})
+}
+
+// InTransition says whether the table changes by itself: by time, or by what hosts say.
+func (t Table) InTransition() bool { return len(t.Moves) > 0 || t.Cookies == model.CookiesSettling }
+
+// Ceded are, by slot, the buckets that moved away from it lately, in order.
+func (t Table) Ceded() map[model.Slot][]uint32 {
+	ceded := map[model.Slot][]uint32{}
+	for _, m := range t.Moves {
+		ceded[m.From] = append(ceded[m.From], m.Bucket)
+	}
+	return ceded
 }
 
 // Row returns the row of slot.

@@ -10,14 +10,19 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// Changed computes vip's tables and returns those that differ from the ones in s.
-func (s State) Changed(vip model.VIP, now time.Time) map[model.EndpointKey]Table {
+// Changed computes vip's tables and returns those that differ from the ones in s. The moves that ended
+// names are over.
+func (s State) Changed(vip model.VIP, now time.Time, ended Ended) map[model.EndpointKey]Table {
 	changed := map[model.EndpointKey]Table{}
 	for _, e := range vip.Endpoints {
-		old, had := s.Tables[Key(vip, e)]
-		table := s.compute(vip, e, old, now)
+		key := Key(vip, e)
+		old, had := s.Tables[key]
+		if !had {
+			old.Cookies = fresh
+		}
+		table := s.compute(vip, e, old, now, ended[key])
 		if !had || !table.Equal(old) {
-			changed[Key(vip, e)] = table
+			changed[key] = table
 		}
 	}
 	return changed
@@ -36,20 +41,34 @@ func Gone(old, vip model.VIP) []model.EndpointKey {
 }
 
 // compute returns the table of e that follows old.
-func (s State) compute(vip model.VIP, e model.Endpoint, old Table, now time.Time) Table {
-	table := Table{Rows: keep(old.Rows, e.Backends, now)}
+func (s State) compute(vip model.VIP, e model.Endpoint, old Table, now time.Time, ended map[model.Slot]time.Time) Table {
+	table := Table{Rows: keep(old.Rows, e.Backends, now, retireTime(e))}
+	table.Cookies, table.Settles = cookies(vip, e, old, now)
 	effective := s.effective(vip, e)
 	s.mark(table.Rows, vip, e, effective.kept)
-	slots := table.Slots()
-	var members []bucket.Member
-	for _, b := range effective.members {
-		members = append(members, bucket.Member{Slot: slots[b.AddrPort()], Weight: b.Weight})
-	}
+	members := table.members(effective.members)
 	if len(members) == 0 {
 		return table
 	}
-	table.Buckets, _ = bucket.Assign(old.Buckets, members, bucket.Size(len(old.Buckets), len(members)))
+	size := bucket.Size(len(old.Buckets), len(members))
+	waiting := table.waiting(old, now.Add(-e.Idle()), ended)
+	pinned := make([]bool, len(old.Buckets))
+	for _, m := range waiting {
+		pinned[m.Bucket] = !table.down(old.Buckets[m.Bucket])
+	}
+	table.Buckets, _ = bucket.Assign(old.Buckets, pinned, members, size)
+	table.Moves = table.moves(old.Buckets, waiting, now)
 	return table
+}
+
+// members are the slots of the backends, with their weights.
+func (t Table) members(backends []model.Backend) []bucket.Member {
+	slots := t.Slots()
+	members := make([]bucket.Member, 0, len(backends))
+	for _, b := range backends {
+		members = append(members, bucket.Member{Slot: slots[b.AddrPort()], Weight: b.Weight})
+	}
+	return members
 }
 
 // mark says which rows are down. When the policy keeps all, the check may be what is broken: then no
@@ -91,8 +110,8 @@ func (s State) effective(vip model.VIP, e model.Endpoint) effect {
 }
 
 // keep gives each backend a row: its old one if it has any, even a retired one, else a free slot.
-// Rows without a backend retire, and are forgotten after RetireTime.
-func keep(old []Row, backends []model.Backend, now time.Time) []Row {
+// Rows without a backend retire, and are forgotten after the time to retire.
+func keep(old []Row, backends []model.Backend, now time.Time, retire time.Duration) []Row {
 	wanted := make(map[netip.AddrPort]model.Backend, len(backends))
 	for _, b := range backends {
 		wanted[b.AddrPort()] = b
@@ -107,7 +126,7 @@ func keep(old []Row, backends []model.Backend, now time.Time) []Row {
 		case !r.Retired():
 			r.Freed = now
 			rows = append(rows, r)
-		case now.Sub(r.Freed) < RetireTime:
+		case now.Sub(r.Freed) < retire:
 			rows = append(rows, r)
 		}
 	}

@@ -37,7 +37,8 @@ func shop(checked bool, backends ...model.Backend) model.VIP {
 // world applies VIPs one after another, as the manager does.
 type world struct {
 	State
-	now time.Time
+	now   time.Time
+	ended Ended
 }
 
 func newWorld() *world {
@@ -48,10 +49,19 @@ func newWorld() *world {
 
 func (w *world) apply(vip model.VIP) Table {
 	w.VIPs[vip.Name] = vip
-	for key, table := range w.Changed(vip, w.now) {
+	for key, table := range w.Changed(vip, w.now, w.ended) {
 		w.Tables[key] = table
 	}
 	return w.Tables[Key(vip, vip.Endpoints[0])]
+}
+
+// end ends all moves of vip's first endpoint that began by now.
+func (w *world) end(vip model.VIP) {
+	all := map[model.Slot]time.Time{}
+	for slot := range model.Slot(model.MaxBackends) {
+		all[slot] = w.now
+	}
+	w.ended = Ended{Key(vip, vip.Endpoints[0]): all}
 }
 
 func (w *world) report(vip model.VIP, b model.Backend, health model.Health) {
@@ -142,12 +152,13 @@ func TestSlotsAreForLife(t *testing.T) {
 		t.Errorf("slot 1 is %+v, want a, retired and down", row)
 	}
 
-	w.now = start.Add(RetireTime / 2)
+	retire := retireTime(shop(false).Endpoints[0])
+	w.now = start.Add(retire / 2)
 	if table = w.apply(shop(false, c, b, a)); table.Slots()[a.AddrPort()] != 1 {
 		t.Errorf("a came back to slot %d, want its own, 1", table.Slots()[a.AddrPort()])
 	}
 	w.apply(shop(false, b))
-	w.now = w.now.Add(RetireTime)
+	w.now = w.now.Add(retire)
 	if table = w.apply(shop(false, b)); len(table.Rows) != 1 {
 		t.Errorf("rows are %+v, want those of b only: the others retired long ago", table.Rows)
 	}
@@ -202,6 +213,7 @@ func TestTablesHoldTheirInvariants(t *testing.T) {
 					w.report(vip, b, rapid.SampledFrom([]model.Health{model.HealthHealthy, model.HealthUnhealthy}).Draw(t, "health"))
 				}
 			}
+			w.end(vip)
 			table := w.apply(vip)
 			checkMembers(t, w, vip, table)
 			now := map[netip.AddrPort]model.Slot{}
@@ -210,7 +222,7 @@ func TestTablesHoldTheirInvariants(t *testing.T) {
 				if last, had := before[address]; had && last != slot {
 					t.Fatalf("%s moved from slot %d to %d", address, last, slot)
 				}
-				if owner[slot] != address && !freed[slot].IsZero() && w.now.Sub(freed[slot]) < RetireTime {
+				if owner[slot] != address && !freed[slot].IsZero() && w.now.Sub(freed[slot]) < retireTime(vip.Endpoints[0]) {
 					t.Fatalf("slot %d of %s went to %s %s after it was freed", slot, owner[slot], address, w.now.Sub(freed[slot]))
 				}
 				now[address], owner[slot] = slot, address
@@ -221,8 +233,9 @@ func TestTablesHoldTheirInvariants(t *testing.T) {
 				}
 			}
 			before = now
-			if again := w.Changed(vip, w.now); len(again) != 0 {
-				t.Fatalf("computing again changed %v", again)
+			w.ended = nil
+			if again := w.Changed(vip, w.now, nil); len(again) != 0 {
+				t.Fatal("computing again changed the table")
 			}
 		}
 	})

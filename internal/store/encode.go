@@ -1,9 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/weirlb/weir/internal/desired"
@@ -18,6 +21,10 @@ type (
 		Labels    map[string]string  `json:"labels,omitempty"`
 		Address   netip.Addr         `json:"address"`
 		Endpoints []endpointDocument `json:"endpoints"`
+
+		Consistency model.Consistency `json:"consistency,omitempty"`
+		Ping        model.Ping        `json:"ping,omitempty"`
+		FlowLimit   uint32            `json:"flowLimit,omitempty"`
 	}
 	endpointDocument struct {
 		Protocol     model.Protocol     `json:"protocol"`
@@ -25,6 +32,8 @@ type (
 		Backends     []backendDocument  `json:"backends"`
 		HealthCheck  *checkDocument     `json:"healthCheck,omitempty"`
 		AllUnhealthy model.AllUnhealthy `json:"allUnhealthy,omitempty"`
+		Affinity     model.Affinity     `json:"affinity,omitempty"`
+		IdleTimeout  time.Duration      `json:"idleTimeout,omitempty"` // in nanoseconds
 	}
 	backendDocument struct {
 		Address netip.Addr `json:"address"`
@@ -51,8 +60,16 @@ type (
 		Prefixes  []netip.Prefix `json:"prefixes,omitempty"`
 	}
 	tableDocument struct {
-		Rows    []rowDocument `json:"rows"`
-		Buckets []byte        `json:"buckets"` // slots, two bytes each, big-endian
+		Rows    []rowDocument  `json:"rows"`
+		Buckets []byte         `json:"buckets"` // slots, two bytes each, big-endian
+		Moves   []moveDocument `json:"moves,omitempty"`
+		Cookies model.Cookies  `json:"cookies,omitempty"`
+		Settles time.Time      `json:"settles,omitzero"`
+	}
+	moveDocument struct {
+		From    model.Slot `json:"from"`
+		Since   time.Time  `json:"since"`
+		Buckets []byte     `json:"buckets"` // numbers, two bytes each, big-endian, in order
 	}
 	rowDocument struct {
 		Slot    model.Slot     `json:"slot"`
@@ -75,10 +92,14 @@ type (
 )
 
 func vipToDocument(vip model.VIP) vipDocument {
-	d := vipDocument{Name: vip.Name, Tenant: vip.Tenant, Labels: vip.Labels, Address: vip.Address}
+	d := vipDocument{
+		Name: vip.Name, Tenant: vip.Tenant, Labels: vip.Labels, Address: vip.Address,
+		Consistency: vip.Consistency, Ping: vip.Ping, FlowLimit: vip.FlowLimit,
+	}
 	for _, e := range vip.Endpoints {
 		endpoint := endpointDocument{
 			Protocol: e.Protocol, Port: e.Port, AllUnhealthy: e.AllUnhealthy, HealthCheck: (*checkDocument)(e.HealthCheck),
+			Affinity: e.Affinity, IdleTimeout: e.IdleTimeout,
 		}
 		for _, b := range e.Backends {
 			endpoint.Backends = append(endpoint.Backends, backendDocument(b))
@@ -89,10 +110,14 @@ func vipToDocument(vip model.VIP) vipDocument {
 }
 
 func vipFromDocument(d vipDocument) model.VIP {
-	vip := model.VIP{Name: d.Name, Tenant: d.Tenant, Labels: d.Labels, Address: d.Address}
+	vip := model.VIP{
+		Name: d.Name, Tenant: d.Tenant, Labels: d.Labels, Address: d.Address,
+		Consistency: d.Consistency, Ping: d.Ping, FlowLimit: d.FlowLimit,
+	}
 	for _, e := range d.Endpoints {
 		endpoint := model.Endpoint{
 			Protocol: e.Protocol, Port: e.Port, AllUnhealthy: e.AllUnhealthy, HealthCheck: (*model.HealthCheck)(e.HealthCheck),
+			Affinity: e.Affinity, IdleTimeout: e.IdleTimeout,
 		}
 		for _, b := range e.Backends {
 			endpoint.Backends = append(endpoint.Backends, model.Backend(b))
@@ -103,7 +128,9 @@ func vipFromDocument(d vipDocument) model.VIP {
 }
 
 func tableToDocument(t desired.Table) tableDocument {
-	d := tableDocument{Rows: make([]rowDocument, 0, len(t.Rows))}
+	d := tableDocument{
+		Rows: make([]rowDocument, 0, len(t.Rows)), Cookies: t.Cookies, Settles: t.Settles, Moves: movesToDocument(t.Moves),
+	}
 	for _, r := range t.Rows {
 		d.Rows = append(d.Rows, rowDocument(r))
 	}
@@ -113,18 +140,64 @@ func tableToDocument(t desired.Table) tableDocument {
 	return d
 }
 
+// movesToDocument puts together the moves from one slot at one time.
+func movesToDocument(moves []desired.Move) []moveDocument {
+	type together struct {
+		from  model.Slot
+		since int64
+	}
+	var list []moveDocument
+	at := map[together]int{}
+	for _, m := range moves {
+		key := together{m.From, m.Since.UnixNano()}
+		i, there := at[key]
+		if !there {
+			i = len(list)
+			at[key] = i
+			list = append(list, moveDocument{From: m.From, Since: m.Since})
+		}
+		list[i].Buckets = binary.BigEndian.AppendUint16(list[i].Buckets, uint16(m.Bucket))
+	}
+	return list
+}
+
 func tableFromDocument(d tableDocument) (desired.Table, error) {
-	var t desired.Table
+	t := desired.Table{Cookies: d.Cookies, Settles: d.Settles}
 	for _, r := range d.Rows {
 		t.Rows = append(t.Rows, desired.Row(r))
 	}
-	if len(d.Buckets)%2 != 0 {
-		return t, errors.New("the buckets have an odd number of bytes")
+	buckets, err := uint16s(d.Buckets)
+	if err != nil {
+		return t, err
 	}
-	for at := 0; at < len(d.Buckets); at += 2 {
-		t.Buckets = append(t.Buckets, model.Slot(binary.BigEndian.Uint16(d.Buckets[at:])))
+	for _, slot := range buckets {
+		t.Buckets = append(t.Buckets, model.Slot(slot))
 	}
+	for _, m := range d.Moves {
+		moved, err := uint16s(m.Buckets)
+		if err != nil {
+			return t, err
+		}
+		for _, bucket := range moved {
+			if int(bucket) >= len(t.Buckets) {
+				return t, fmt.Errorf("bucket %d of %d moved", bucket, len(t.Buckets))
+			}
+			t.Moves = append(t.Moves, desired.Move{Bucket: uint32(bucket), From: m.From, Since: m.Since})
+		}
+	}
+	slices.SortFunc(t.Moves, func(a, b desired.Move) int { return cmp.Compare(a.Bucket, b.Bucket) })
 	return t, nil
+}
+
+func uint16s(packed []byte) ([]uint16, error) {
+	if len(packed)%2 != 0 {
+		return nil, errors.New("the buckets have an odd number of bytes")
+	}
+	numbers := make([]uint16, 0, len(packed)/2)
+	for at := 0; at < len(packed); at += 2 {
+		numbers = append(numbers, binary.BigEndian.Uint16(packed[at:]))
+	}
+	return numbers, nil
 }
 
 func healthToDocument(all desired.HostHealth) []healthDocument {

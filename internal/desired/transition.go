@@ -1,0 +1,96 @@
+package desired
+
+import (
+	"slices"
+	"time"
+
+	"github.com/weirlb/weir/internal/bucket"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// SettleTime is how long a move lasts at least, from when it was made and from when all muxes run it:
+// for packets under way, and for a host to count its connections after.
+const SettleTime = 15 * time.Second
+
+// Ended says which moves are over: those away from a slot that began at or before a time.
+type Ended map[model.EndpointKey]map[model.Slot]time.Time
+
+// fresh marks, in what stands for the table of an endpoint that has none, that no connection is older
+// than its cookies.
+const fresh model.Cookies = "fresh"
+
+// cookies says how muxes read the cookies of e. When they begin to, connections without may live for as
+// long as they are remembered: until then the flow table is asked first.
+func cookies(vip model.VIP, e model.Endpoint, old Table, now time.Time) (model.Cookies, time.Time) {
+	switch {
+	case e.Protocol != model.TCP || vip.Consistency == model.ConsistencyFlowTable:
+		return model.CookiesOff, time.Time{}
+	case old.Cookies == fresh || old.Cookies == model.CookiesOn:
+		return model.CookiesOn, time.Time{}
+	case old.Cookies != model.CookiesSettling:
+		return model.CookiesSettling, now
+	case now.Sub(old.Settles) < e.Idle():
+		return model.CookiesSettling, old.Settles
+	}
+	return model.CookiesOn, time.Time{}
+}
+
+// down says whether the slot's backend is gone or down: no connection of it is left to care for.
+func (t Table) down(slot model.Slot) bool {
+	row, there := t.Row(slot)
+	return !there || row.Down
+}
+
+// waiting are the moves of old that go on: not ended, begun after bound, and away from a backend that
+// lives.
+func (t Table) waiting(old Table, bound time.Time, ended map[model.Slot]time.Time) []Move {
+	var waiting []Move
+	for _, m := range old.Moves {
+		end, over := ended[m.From]
+		over = over && !m.Since.After(end)
+		if !over && m.Since.After(bound) && !t.down(m.From) {
+			waiting = append(waiting, m)
+		}
+	}
+	return waiting
+}
+
+// moves are those that waited, as far as their buckets did not come back, and the new ones: of buckets
+// that name another slot than in old, whose backend lives. A bucket that moved again, as its backend
+// died, still names the one from before.
+func (t Table) moves(old []model.Slot, waited []Move, now time.Time) []Move {
+	if len(old) == 0 {
+		return nil
+	}
+	moves := make([]Move, 0, len(waited))
+	last := make([]*Move, len(old))
+	for i := range waited {
+		last[waited[i].Bucket] = &waited[i]
+	}
+	down := make(map[model.Slot]bool, len(t.Rows))
+	for _, slot := range old {
+		if _, known := down[slot]; !known {
+			down[slot] = t.down(slot)
+		}
+	}
+	for i, slot := range t.Buckets {
+		at := i & (len(old) - 1)
+		switch {
+		case last[at] != nil && last[at].From != slot:
+			moves = append(moves, Move{Bucket: uint32(i), From: last[at].From, Since: last[at].Since})
+		case last[at] == nil && old[at] != slot && !down[old[at]]:
+			moves = append(moves, Move{Bucket: uint32(i), From: old[at], Since: now})
+		}
+	}
+	return slices.Clip(moves)
+}
+
+// Waiting counts the buckets of e's table that should move too, and wait for the end of an earlier
+// move.
+func (s State) Waiting(vip model.VIP, e model.Endpoint, t Table) int {
+	members := t.members(s.effective(vip, e).members)
+	if len(members) == 0 || len(t.Moves) == 0 {
+		return 0
+	}
+	return bucket.Waiting(t.Buckets, members)
+}

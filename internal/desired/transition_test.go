@@ -1,0 +1,196 @@
+package desired
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// names says whether the bucket names a slot that it named before.
+func names(t Table, bucket uint32) (model.Slot, bool) {
+	for _, m := range t.Moves {
+		if m.Bucket == bucket {
+			return m.From, true
+		}
+	}
+	return 0, false
+}
+
+// Backends come, go, drain, change weight and health. A bucket whose move goes on stays, unless its
+// backend died; a backend that died is named no more; what moved away from a living one names it; and
+// once the moves have ended, one more computation balances the table, and the next changes nothing.
+func TestTransitions(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld()
+		var vip model.VIP
+		for range rapid.IntRange(1, 10).Draw(t, "steps") {
+			w.now = w.now.Add(time.Duration(rapid.IntRange(0, 3600).Draw(t, "seconds")) * time.Second)
+			vip = drawShop(t)
+			for _, b := range vip.Endpoints[0].Backends {
+				if rapid.Bool().Draw(t, "reports") {
+					w.report(vip, b, rapid.SampledFrom([]model.Health{model.HealthHealthy, model.HealthUnhealthy}).Draw(t, "health"))
+				}
+			}
+			w.ended = Ended{Key(vip, vip.Endpoints[0]): {
+				model.Slot(rapid.IntRange(1, 8).Draw(t, "ended slot")): w.now.Add(-time.Duration(rapid.IntRange(0, 3600).Draw(t, "ended before")) * time.Second),
+			}}
+			old := w.Tables[Key(vip, vip.Endpoints[0])]
+			checkStep(t, w, vip.Endpoints[0], old, w.apply(vip))
+			w.ended = nil
+			if again := w.Changed(vip, w.now, nil); len(again) != 0 {
+				t.Fatal("computing again changed the table")
+			}
+		}
+		for range 2 {
+			w.end(vip)
+			w.apply(vip)
+		}
+		checkMembers(t, w, vip, w.Tables[Key(vip, vip.Endpoints[0])])
+		w.end(vip)
+		if last := w.apply(vip); len(last.Moves) > 0 {
+			t.Fatalf("there are still moves: %v", last.Moves)
+		}
+	})
+}
+
+func checkStep(t *rapid.T, w *world, e model.Endpoint, old, table Table) {
+	if len(table.Buckets) == 0 || len(old.Buckets) == 0 {
+		if len(table.Moves) > 0 {
+			t.Fatalf("a table that begins or ends has moves: %v", table.Moves)
+		}
+		return
+	}
+	ended := w.ended[Key(w.VIPs["shop"], e)]
+	for i, slot := range table.Buckets {
+		at := uint32(i % len(old.Buckets))
+		was := old.Buckets[at]
+		from, moves := names(table, uint32(i))
+		if moves && (table.down(from) || from == slot) {
+			t.Fatalf("bucket %d of slot %d names slot %d, which is down or itself", i, slot, from)
+		}
+		if !table.down(was) && was != slot && from != was && !moves {
+			t.Fatalf("bucket %d left slot %d, which lives, without naming it", i, was)
+		}
+		before, moved := names(old, at)
+		since := time.Time{}
+		if k := slices.IndexFunc(old.Moves, func(m Move) bool { return m.Bucket == at }); k >= 0 {
+			since = old.Moves[k].Since
+		}
+		end, said := ended[before]
+		over := !moved || table.down(before) || w.now.Sub(since) >= e.Idle() || said && !since.After(end)
+		switch {
+		case !over && !table.down(was) && (slot != was || from != before):
+			t.Fatalf("bucket %d moved from slot %d to %d, or from naming %d to %d, in transition", i, was, slot, before, from)
+		case over && slot == was && moves:
+			t.Fatalf("bucket %d names slot %d still, which is over", i, from)
+		case !over && table.down(was) && slot != before && from != before:
+			t.Fatalf("bucket %d, whose slot %d died, forgot slot %d", i, was, before)
+		}
+	}
+}
+
+func TestABucketNamesThePreviousBackendUntilItEnds(t *testing.T) {
+	w := newWorld()
+	a, b, c := backend(1, 1), backend(2, 1), backend(3, 1)
+	w.apply(shop(false, a))
+	table := w.apply(shop(false, a, b))
+	if len(table.Moves) != 128 || table.Moves[0].From != 1 || !table.Moves[0].Since.Equal(start) {
+		t.Fatalf("the moves are %v, want half of the buckets away from slot 1", table.Moves)
+	}
+	// What moved a moment ago stays, so the newcomer gets its third from a's half alone.
+	w.now = start.Add(time.Second)
+	vip := shop(false, a, b, c)
+	table = w.apply(vip)
+	if shares := table.Shares(); shares[1] != 128 || shares[2] != 256 || shares[3] != 128 {
+		t.Errorf("shares are %v, want 128, 256, 128", shares)
+	}
+	if n := w.Waiting(vip, vip.Endpoints[0], table); n != 85 {
+		t.Errorf("%d buckets wait, want 85", n)
+	}
+	// The first move ends; then b gives up what it has too much.
+	w.ended = Ended{Key(vip, vip.Endpoints[0]): {1: start}}
+	table = w.apply(vip)
+	if shares := table.Shares(); shares[1] != 171 || shares[2] != 171 || shares[3] != 170 {
+		t.Errorf("shares are %v, want a third each", shares)
+	}
+	if ceded := table.Ceded(); len(ceded[1]) != 128 || len(ceded[2]) != 85 {
+		t.Errorf("ceded are %d and %d buckets, want 128 and 85", len(ceded[1]), len(ceded[2]))
+	}
+	// The idle bound ends all.
+	w.ended, w.now = nil, w.now.Add(model.DefaultIdleTCP)
+	if table = w.apply(vip); len(table.Moves) != 0 {
+		t.Errorf("%d moves go on after the bound", len(table.Moves))
+	}
+}
+
+func TestTheDeadAreNotNamed(t *testing.T) {
+	w := newWorld()
+	a, b, c := backend(1, 1), backend(2, 1), backend(3, 1)
+	w.apply(shop(false, a))
+	w.apply(shop(false, a, b))
+	table := w.apply(shop(false, a, c)) // b is removed: its half goes to a, where it came from, and c
+	for _, m := range table.Moves {
+		if m.From != 1 {
+			t.Fatalf("bucket %d names slot %d, want 1 only", m.Bucket, m.From)
+		}
+	}
+	if len(table.Moves) == 0 {
+		t.Error("what moved from a over b to c forgot a")
+	}
+	if table = w.apply(shop(false, c)); len(table.Moves) != 0 {
+		t.Errorf("%v name a, which was removed", table.Moves)
+	}
+}
+
+func TestATableThatDoublesKeepsWhatItNames(t *testing.T) {
+	w := newWorld()
+	w.apply(shop(false, backend(1, 1)))
+	old := w.apply(shop(false, backend(1, 1), backend(2, 1)))
+	table := w.apply(shop(false, backend(1, 1), backend(2, 1), backend(3, 0), backend(4, 1)))
+	if len(table.Buckets) != 2*len(old.Buckets) {
+		t.Fatalf("the table has %d buckets, want twice %d", len(table.Buckets), len(old.Buckets))
+	}
+	for _, m := range old.Moves {
+		for _, i := range []uint32{m.Bucket, m.Bucket + uint32(len(old.Buckets))} {
+			if from, _ := names(table, i); from != m.From || table.Buckets[i] != old.Buckets[m.Bucket] {
+				t.Errorf("bucket %d names %d and %d, want as bucket %d did", i, table.Buckets[i], from, m.Bucket)
+			}
+		}
+	}
+}
+
+func TestCookiesSettle(t *testing.T) {
+	w := newWorld()
+	vip := shop(false, backend(1, 1))
+	expect := func(want model.Cookies) {
+		t.Helper()
+		if table := w.apply(vip); table.Cookies != want {
+			t.Errorf("cookies are %s, want %s", table.Cookies, want)
+		}
+	}
+	expect(model.CookiesOn) // nothing is older than the endpoint
+	vip.Consistency = model.ConsistencyFlowTable
+	expect(model.CookiesOff)
+	vip.Consistency = model.ConsistencyAuto
+	expect(model.CookiesSettling)
+	w.now = w.now.Add(model.DefaultIdleTCP - time.Second)
+	expect(model.CookiesSettling)
+	w.now = w.now.Add(time.Second)
+	expect(model.CookiesOn)
+
+	key := Key(vip, vip.Endpoints[0])
+	before := w.Tables[key]
+	before.Cookies = "" // as managers wrote tables before there were cookies
+	w.Tables[key] = before
+	expect(model.CookiesSettling)
+
+	udp := shop(false, backend(1, 1))
+	udp.Endpoints[0].Protocol = model.UDP
+	if table := w.apply(udp); table.Cookies != model.CookiesOff {
+		t.Errorf("UDP has cookies: %s", table.Cookies)
+	}
+}
