@@ -58,6 +58,9 @@ func Assign(old []model.Slot, pinned []bool, members []Member, size int) (table 
 	return table, len(free)
 }
 
+// Grow repeats table until it has size buckets, both powers of two: each flow keeps its slot.
+func Grow(table []model.Slot, size int) []model.Slot { return double(table, size) }
+
 // Waiting counts the buckets of table that would move if none of them were pinned.
 func Waiting(table []model.Slot, members []Member) int {
 	_, moved := Assign(table, nil, members, len(table))

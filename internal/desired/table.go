@@ -52,13 +52,48 @@ func (s State) compute(vip model.VIP, e model.Endpoint, old Table, now time.Time
 	}
 	size := bucket.Size(len(old.Buckets), len(members))
 	waiting := table.waiting(old, now.Add(-e.Idle()), ended)
-	pinned := make([]bool, len(old.Buckets))
-	for _, m := range waiting {
-		pinned[m.Bucket] = !table.down(old.Buckets[m.Bucket])
-	}
-	table.Buckets, _ = bucket.Assign(old.Buckets, pinned, members, size)
+	table.Buckets = assign(table, old.Buckets, waiting, members, size)
 	table.Moves = table.moves(old.Buckets, waiting, now)
 	return table
+}
+
+// assign returns the buckets that follow old. Those that wait go back to where they came from, or stay,
+// unless their backend is down. What moves can make room for another to go back: this is done until
+// none does. It ends, as each round leaves less that a backend has above its share.
+func assign(rows Table, old []model.Slot, waiting []Move, members []bucket.Member, size int) []model.Slot {
+	if len(waiting) == 0 {
+		next, _ := bucket.Assign(old, nil, members, size)
+		return next
+	}
+	table, previous, pinned := bucket.Grow(old, size), make([]model.Slot, size), make([]bool, size)
+	for _, m := range waiting {
+		for i := int(m.Bucket); i < size; i += len(old) {
+			previous[i] = m.From
+		}
+	}
+	// follow takes next over, and notes what its buckets named before.
+	follow := func(next []model.Slot) {
+		for i, was := range table {
+			switch {
+			case next[i] != was && !rows.down(was):
+				previous[i] = was
+			case next[i] == previous[i]:
+				previous[i] = 0
+			}
+			pinned[i] = previous[i] != 0 && !rows.down(next[i])
+		}
+		table = next
+	}
+	for {
+		returned := bucket.Return(table, previous, members)
+		same := slices.Equal(returned, table)
+		follow(returned)
+		next, moved := bucket.Assign(table, pinned, members, size)
+		if same && moved == 0 {
+			return next
+		}
+		follow(next)
+	}
 }
 
 // members are the slots of the backends, with their weights.

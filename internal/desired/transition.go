@@ -55,14 +55,14 @@ func (t Table) waiting(old Table, bound time.Time, ended map[model.Slot]time.Tim
 	return waiting
 }
 
-// moves are those that waited, as far as their buckets did not come back, and the new ones: of buckets
-// that name another slot than in old, whose backend lives. A bucket that moved again, as its backend
-// died, still names the one from before.
+// moves are those that waited, as far as their buckets stayed, and the new ones: of buckets that name
+// another slot than in old, whose backend lives. A bucket that moved again, as its backend died, still
+// names the one from before.
 func (t Table) moves(old []model.Slot, waited []Move, now time.Time) []Move {
 	if len(old) == 0 {
 		return nil
 	}
-	moves := make([]Move, 0, len(waited))
+	var moves []Move
 	last := make([]*Move, len(old))
 	for i := range waited {
 		last[waited[i].Bucket] = &waited[i]
@@ -75,14 +75,21 @@ func (t Table) moves(old []model.Slot, waited []Move, now time.Time) []Move {
 	}
 	for i, slot := range t.Buckets {
 		at := i & (len(old) - 1)
-		switch {
+		switch was := old[at]; {
+		case slot != was && !down[was]:
+			moves = append(moves, Move{Bucket: uint32(i), From: was, Since: now})
 		case last[at] != nil && last[at].From != slot:
 			moves = append(moves, Move{Bucket: uint32(i), From: last[at].From, Since: last[at].Since})
-		case last[at] == nil && old[at] != slot && !down[old[at]]:
-			moves = append(moves, Move{Bucket: uint32(i), From: old[at], Since: now})
 		}
 	}
-	return slices.Clip(moves)
+	return moves
+}
+
+// Expired says whether a move of e's table is over by time, or its cookies have settled.
+func (t Table) Expired(e model.Endpoint, now time.Time) bool {
+	bound := now.Add(-e.Idle())
+	return t.Cookies == model.CookiesSettling && !t.Settles.After(bound) ||
+		slices.ContainsFunc(t.Moves, func(m Move) bool { return !m.Since.After(bound) })
 }
 
 // Waiting counts the buckets of e's table that should move too, and wait for the end of an earlier

@@ -26,7 +26,7 @@ func (m *Manager) Explain(_ context.Context, r *weirv1.ExplainRequest) (*weirv1.
 		}
 		for _, e := range vip.Endpoints {
 			if desired.Key(vip, e) == flow.Endpoint() {
-				return explain(state, vip, e, flow), nil
+				return m.explain(state, vip, e, flow), nil
 			}
 		}
 		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf(
@@ -35,7 +35,7 @@ func (m *Manager) Explain(_ context.Context, r *weirv1.ExplainRequest) (*weirv1.
 	return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("no VIP has the address %s", flow.Destination.Addr()))
 }
 
-func explain(s *store.State, vip model.VIP, e model.Endpoint, flow model.Flow) *weirv1.ExplainResponse {
+func (m *Manager) explain(s *store.State, vip model.VIP, e model.Endpoint, flow model.Flow) *weirv1.ExplainResponse {
 	table := s.Tables[desired.Key(vip, e)]
 	p := &weirv1.ExplainResponse{
 		Vip: vip.Name, Tenant: vip.Tenant, Generation: uint64(s.Generation),
@@ -59,7 +59,7 @@ func explain(s *store.State, vip model.VIP, e model.Endpoint, flow model.Flow) *
 			continue
 		}
 		p.Backend = rpc.BackendToProto(b)
-		p.Backend.Status = backendStatuses(s, vip, e)[i]
+		p.Backend.Status = m.backendStatuses(s, vip, e)[i]
 		step("slot %d is backend %s on host %s (weight %d, %s, %d of %d buckets)", slot, row.Backend, b.Host, b.Weight,
 			p.Backend.Status.Health, p.Backend.Status.Buckets, p.Buckets)
 		step("the mux sends the packet in an outer header to %s; the agent on %s rewrites %s to %s",

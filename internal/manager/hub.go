@@ -22,6 +22,7 @@ type view struct {
 	endpoints map[model.EndpointKey]*model.MuxEndpoint // the same pointer: nothing changed
 	hosts     map[string]desired.HostBackends
 	muxes     []netip.Prefix
+	pool      []model.PoolMember // only where muxes read it
 }
 
 // newView makes the view of s. It takes over from last, which may be nil, the endpoints that did not change.
@@ -54,6 +55,27 @@ func (v *view) has(s *store.State, key model.EndpointKey, vip string) bool {
 	}
 	_, ok := v.endpoints[key]
 	return ok && v.Written[vip] == s.Written[vip] && v.Computed[key] == s.Computed[key]
+}
+
+// members are the muxes whose stream is open, by name.
+func members(s *store.State) []model.PoolMember {
+	var pool []model.PoolMember
+	for _, node := range s.SortedNodes() {
+		if node.Role == model.RoleMux && s.Streams[node.Name] {
+			pool = append(pool, model.PoolMember{Name: node.Name, Addresses: node.Addresses, Prefixes: node.Prefixes})
+		}
+	}
+	return pool
+}
+
+// with returns v, or what v is with another pool: that muxes are told at once.
+func (v *view) with(pool []model.PoolMember) *view {
+	if v == nil || reflect.DeepEqual(v.pool, pool) {
+		return v
+	}
+	next := *v
+	next.pool = pool
+	return &next
 }
 
 // hub holds the views that streams send: the newest for hosts, and for muxes the newest one that the
@@ -99,7 +121,7 @@ func (h *hub) publish(forHosts, forMuxes *view) {
 
 // run makes a view of each generation until ctx ends.
 func (h *hub) run(ctx context.Context) error {
-	var newest, ready *view
+	var newest, ready, taken *view
 	gate := gate{grace: h.grace}
 	for {
 		state, changed := h.store.Watch()
@@ -107,9 +129,10 @@ func (h *hub) run(ctx context.Context) error {
 			newest = newView(state, newest)
 		}
 		wait := gate.wait(state, time.Now())
-		if wait == 0 {
-			ready = newest
+		if wait == 0 && taken != newest {
+			ready, taken = newest, newest
 		}
+		ready = ready.with(members(state))
 		h.publish(newest, ready)
 		var expired <-chan time.Time
 		if wait > 0 {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -35,10 +36,12 @@ type Manager struct {
 	store    *store.Store
 	hub      *hub
 	reports  reports
+	sessions sessions
 	tasks    *tasks
 	stopping chan struct{} // closed when streams shall end
 	now      func() time.Time
 	silence  time.Duration // how long a host may be silent
+	settle   time.Duration // how long a move of buckets lasts at least
 }
 
 // New takes the address to listen on and opens the store. Nothing is served before Run.
@@ -58,7 +61,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	return &Manager{
 		cfg: cfg, log: cfg.Log, listener: listener, store: s, hub: newHub(s),
 		reports: newReports(), tasks: newTasks(), stopping: make(chan struct{}), now: time.Now,
-		silence: defaultSilence,
+		silence: defaultSilence, sessions: newSessions(), settle: desired.SettleTime,
 	}, nil
 }
 
@@ -81,6 +84,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.hub.run(ctx) })
 	group.Go(func() error { return m.reconcile(ctx) })
 	group.Go(func() error { return m.watchSilence(ctx) })
+	group.Go(func() error { return m.endTransitions(ctx) })
 	group.Go(func() error {
 		defer stopStore()
 		return m.serve(ctx)

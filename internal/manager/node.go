@@ -89,6 +89,7 @@ func (m *Manager) DeleteNode(ctx context.Context, r *weirv1.DeleteNodeRequest) (
 		return nil, refusal(err)
 	}
 	m.reports.forget(name)
+	m.sessions.forget(name)
 	m.log.Info("node deleted", "node", name)
 	return &weirv1.DeleteNodeResponse{}, nil
 }

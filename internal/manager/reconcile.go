@@ -2,10 +2,8 @@ package manager
 
 import (
 	"context"
-	"maps"
 	"time"
 
-	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 )
@@ -45,13 +43,7 @@ func (m *Manager) recompute(ctx context.Context, last, state *store.State) error
 		return nil
 	}
 	generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
-		change := store.Change{Tables: map[model.EndpointKey]desired.Table{}}
-		for _, name := range dirty {
-			if vip, there := s.VIPs[name]; there {
-				maps.Copy(change.Tables, s.Changed(vip, m.now()))
-			}
-		}
-		return change, nil
+		return m.follow(s, dirty, nil), nil
 	})
 	if err == nil && generation != state.Generation {
 		m.log.Info("tables follow the backends' health", "vips", dirty, "generation", generation)

@@ -72,8 +72,15 @@ func (m *Manager) ReportHost(ctx context.Context, r *weirv1.ReportHostRequest) (
 	if err != nil {
 		return nil, refusal(err)
 	}
+	counted, err := countFromProto(r, m.now())
+	if err != nil {
+		return nil, refusal(err)
+	}
 	err = m.report(ctx, model.RoleHost, r.GetName(), r.GetGeneration(), r.GetRejection(),
 		&weirv1.NodeStatus{Host: r.GetStatus()})
+	if err == nil && r.GetSessionsCounted() {
+		m.sessions.put(r.GetName(), counted)
+	}
 	if err == nil {
 		err = m.store.UpdateHealth(ctx, r.GetName(), func(s *store.State) desired.HostHealth {
 			return merge(s.Health[r.GetName()], health, m.backends(s, r.GetName()))

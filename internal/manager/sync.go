@@ -64,25 +64,26 @@ func (m *Manager) SyncHost(
 }
 
 // stream sends every view from generation first on, skipping those that are outdated by the time
-// that the one before is sent. Between views it hands on what is asked of a mux.
+// that the one before is sent. One of the same generation has another pool. Between views it hands on
+// what is asked of a mux.
 func (m *Manager) stream(
 	ctx context.Context, newest func() (*view, <-chan struct{}), first model.Generation,
 	asked <-chan *weirv1.MuxTask, ask func(model.Generation, *weirv1.MuxTask) error, send func(*view) error,
 ) error {
-	sent := model.Generation(0)
+	sent := &view{State: &store.State{}}
 	for {
 		next, changed := newest()
-		if next != nil && next.Generation >= first && next.Generation > sent {
+		if next != nil && next != sent && next.Generation >= max(first, sent.Generation) {
 			if err := send(next); err != nil {
 				return err
 			}
-			sent = next.Generation
+			sent = next
 			continue
 		}
 		select {
 		case <-changed:
 		case task := <-asked:
-			if err := ask(sent, task); err != nil {
+			if err := ask(sent.Generation, task); err != nil {
 				return err
 			}
 		case <-ctx.Done():
@@ -105,7 +106,7 @@ func (m *Manager) register(ctx context.Context, node model.Node) (model.Generati
 		if err := s.AdmitNode(node); err != nil {
 			return store.Change{}, err
 		}
-		moved := !slices.Equal(old.Addresses, node.Addresses)
+		moved := !slices.Equal(old.Addresses, node.Addresses) || !slices.Equal(old.Prefixes, node.Prefixes)
 		if moved && s.Streams[node.Name] {
 			return store.Change{}, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf(
 				"%s is connected already, from %v: give this one another --name", node.Name, old.Addresses))
@@ -128,7 +129,7 @@ func (m *Manager) register(ctx context.Context, node model.Node) (model.Generati
 
 // muxUpdate is what leads a mux from sent, nil if nothing was, to next.
 func muxUpdate(sent, next *view) rpc.MuxUpdate {
-	update := rpc.MuxUpdate{Generation: next.Generation, Snapshot: sent == nil}
+	update := rpc.MuxUpdate{Generation: next.Generation, Snapshot: sent == nil, Pool: next.pool}
 	if sent == nil {
 		sent, update.HashKey = &view{State: &store.State{}}, next.HashKey
 	}

@@ -81,11 +81,10 @@ func (m *Manager) apply(s *store.State, vips []model.VIP) (store.Change, []*weir
 			continue
 		}
 		change.VIPs = append(change.VIPs, vip)
-		change.Hosts = change.Hosts || desired.AddsToHosts(old, vip)
 		gone = append(gone, desired.Gone(old, vip)...)
-		for key, table := range s.Changed(vip, m.now()) {
-			change.Tables[key] = table
-		}
+		tables := s.Changed(vip, m.now(), nil)
+		maps.Copy(change.Tables, tables)
+		change.Hosts = change.Hosts || s.AddsToHosts(vip, tables)
 	}
 	// VIPs that swap their addresses hand their endpoints on.
 	for _, key := range gone {
@@ -118,7 +117,7 @@ func (m *Manager) ListVIPs(_ context.Context, r *weirv1.ListVIPsRequest) (*weirv
 	response := &weirv1.ListVIPsResponse{}
 	for _, vip := range state.SortedVIPs() {
 		if r.GetTenant() == "" || r.GetTenant() == vip.Tenant {
-			response.Vips = append(response.Vips, vipWithStatus(state, vip))
+			response.Vips = append(response.Vips, m.vipWithStatus(state, vip))
 		}
 	}
 	return response, nil
@@ -131,7 +130,7 @@ func (m *Manager) GetVIP(_ context.Context, r *weirv1.GetVIPRequest) (*weirv1.Ge
 	if !there {
 		return nil, notFound("VIP", r.GetName(), state.VIPs)
 	}
-	return &weirv1.GetVIPResponse{Vip: vipWithStatus(state, vip)}, nil
+	return &weirv1.GetVIPResponse{Vip: m.vipWithStatus(state, vip)}, nil
 }
 
 // notFound says that there is no such thing of that name, and which one may be meant.
@@ -144,14 +143,14 @@ func notFound[T any](what, name string, there map[string]T) error {
 }
 
 // vipWithStatus writes vip with all that is output only.
-func vipWithStatus(s *store.State, vip model.VIP) *weirv1.VIP {
+func (m *Manager) vipWithStatus(s *store.State, vip model.VIP) *weirv1.VIP {
 	p := rpc.VIPToProto(vip)
 	p.ResourceVersion = uint64(s.Written[vip.Name])
 	generation := s.Written[vip.Name]
 	for i, e := range vip.Endpoints {
 		key := desired.Key(vip, e)
 		generation = max(generation, s.Computed[key])
-		for j, status := range backendStatuses(s, vip, e) {
+		for j, status := range m.backendStatuses(s, vip, e) {
 			p.Endpoints[i].Backends[j].Status = status
 		}
 	}
@@ -160,16 +159,18 @@ func vipWithStatus(s *store.State, vip model.VIP) *weirv1.VIP {
 }
 
 // backendStatuses are those of e's backends, in their order.
-func backendStatuses(s *store.State, vip model.VIP, e model.Endpoint) []*weirv1.BackendStatus {
+func (m *Manager) backendStatuses(s *store.State, vip model.VIP, e model.Endpoint) []*weirv1.BackendStatus {
 	table := s.Tables[desired.Key(vip, e)]
-	slots, shares := table.Slots(), table.Shares()
+	slots, shares, ceded := table.Slots(), table.Shares(), table.Ceded()
 	all := make([]*weirv1.BackendStatus, 0, len(e.Backends))
 	for _, b := range e.Backends {
 		slot := slots[b.AddrPort()]
 		health, reason := s.BackendHealth(vip, e, b)
+		counted := m.sessions.of(vip, e, b)
 		all = append(all, &weirv1.BackendStatus{
 			Slot: uint32(slot), Health: string(health), Reason: reason,
 			Buckets: uint32(shares[slot]), BucketsTotal: uint32(len(table.Buckets)),
+			BucketsCeded: uint32(len(ceded[slot])), Sessions: counted.Sessions, SessionsWithoutCookie: counted.WithoutCookie,
 		})
 	}
 	return all

@@ -1,0 +1,218 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// sessions holds what each host that reports here said last of its backends' connections.
+type sessions struct {
+	mu    *sync.Mutex
+	hosts map[string]count
+}
+
+// count is a host's last report that counted connections. Backends that have none are left out.
+type count struct {
+	at         time.Time
+	generation model.Generation // that the host ran
+	of         map[model.HostBackendKey]model.BackendSessions
+}
+
+func newSessions() sessions { return sessions{mu: &sync.Mutex{}, hosts: map[string]count{}} }
+
+func (s sessions) put(host string, c count) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hosts[host] = c
+}
+
+func (s sessions) get(host string) (count, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, ok := s.hosts[host]
+	return c, ok
+}
+
+func (s sessions) forget(host string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.hosts, host)
+}
+
+// of is what the host of backend b of e said of it; all 0 if nothing.
+func (s sessions) of(vip model.VIP, e model.Endpoint, b model.Backend) model.BackendSessions {
+	c, _ := s.get(b.Host)
+	return c.of[model.HostBackendKey{Endpoint: desired.Key(vip, e), Tunnel: b.TunnelAddress()}]
+}
+
+// countFromProto reads the connections of a report that came at a time.
+func countFromProto(r *weirv1.ReportHostRequest, at time.Time) (count, error) {
+	c := count{
+		at: at, generation: model.Generation(r.GetGeneration()),
+		of: make(map[model.HostBackendKey]model.BackendSessions, len(r.GetSessions())),
+	}
+	var errs []error
+	for i, p := range r.GetSessions() {
+		s, err := rpc.BackendSessionsFromProto(p)
+		for _, e := range model.FieldErrors(err) {
+			errs = append(errs, &model.FieldError{Field: fmt.Sprintf("sessions[%d].%s", i, e.Field), Reason: e.Reason})
+		}
+		c.of[s.Key] = s
+	}
+	return c, errors.Join(errs...)
+}
+
+// transitions knows since when the muxes run each move that goes on. It is made anew by a manager that
+// restarts: moves then last a little longer.
+type transitions struct {
+	settle time.Duration
+	marks  map[moved]mark
+}
+
+// moved are the buckets of an endpoint that moved at one time.
+type moved struct {
+	endpoint model.EndpointKey
+	since    int64
+}
+
+// mark is when all connected muxes were first seen to run a move, and the generation that they ran.
+type mark struct {
+	at       time.Time
+	computed model.Generation
+}
+
+// endTransitions ends moves that no connection lives by any more, until ctx ends.
+func (m *Manager) endTransitions(ctx context.Context) error {
+	t := &transitions{settle: m.settle, marks: map[moved]mark{}}
+	tick := time.NewTicker(m.settle / 15)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		due, ended := t.due(m.store.State(), m.sessions, m.now())
+		if len(due) == 0 {
+			continue
+		}
+		generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
+			return m.follow(s, due, ended), nil
+		})
+		switch {
+		case err == nil:
+			m.log.Info("moves of buckets ended", "vips", due, "generation", generation)
+		case ctx.Err() == nil:
+			m.log.Warn("moves of buckets do not end, trying again", "vips", due, "err", err)
+		}
+	}
+}
+
+// follow is the change that makes the tables of the VIPs what they should be by now.
+func (m *Manager) follow(s *store.State, vips []string, ended desired.Ended) store.Change {
+	change := store.Change{Tables: map[model.EndpointKey]desired.Table{}}
+	for _, name := range vips {
+		if vip, there := s.VIPs[name]; there {
+			tables := s.Changed(vip, m.now(), ended)
+			maps.Copy(change.Tables, tables)
+			change.Hosts = change.Hosts || s.AddsToHosts(vip, tables)
+		}
+	}
+	return change
+}
+
+// due returns the VIPs that have a move which is over, or cookies that settled, and those of the moves
+// that ended because no connection is left.
+func (t *transitions) due(s *store.State, counted sessions, now time.Time) ([]string, desired.Ended) {
+	var due []string
+	ended, marks := desired.Ended{}, map[moved]mark{}
+	lowest, muxes := slowestMux(s)
+	for _, vip := range s.VIPs {
+		is := false
+		for _, e := range vip.Endpoints {
+			key := desired.Key(vip, e)
+			table := s.Tables[key]
+			if !table.InTransition() {
+				continue
+			}
+			current := muxes && lowest >= s.Computed[key]
+			t.mark(marks, s, key, current, now)
+			if current {
+				if over := t.over(vip, e, table, marks, counted); len(over) > 0 {
+					ended[key], is = over, true
+				}
+			}
+			is = is || table.Expired(e, now)
+		}
+		if is {
+			due = append(due, vip.Name)
+		}
+	}
+	t.marks = marks
+	slices.Sort(due)
+	return due, ended
+}
+
+// mark notes the moves of an endpoint that all muxes run, as of now if they were not noted before.
+func (t *transitions) mark(marks map[moved]mark, s *store.State, key model.EndpointKey, current bool, now time.Time) {
+	for _, move := range s.Tables[key].Moves {
+		at := moved{key, move.Since.UnixNano()}
+		if before, marked := t.marks[at]; marked {
+			marks[at] = before
+		} else if current {
+			marks[at] = mark{now, s.Computed[key]}
+			t.marks[at] = marks[at]
+		}
+	}
+}
+
+// slowestMux is the lowest generation that a connected mux runs, if there is any.
+func slowestMux(s *store.State) (lowest model.Generation, any bool) {
+	for name := range s.Streams {
+		if s.Nodes[name].Role != model.RoleMux {
+			continue
+		}
+		if g := s.Status[name].Generation; !any || g < lowest {
+			lowest, any = g, true
+		}
+	}
+	return lowest, any
+}
+
+// over are the slots that buckets moved away from and whose host has said since that no connection
+// lives by them, with the time of the last such move.
+func (t *transitions) over(
+	vip model.VIP, e model.Endpoint, table desired.Table, marks map[moved]mark, counted sessions,
+) map[model.Slot]time.Time {
+	counts := map[model.Slot]count{} // those that say so
+	slots := table.Slots()
+	for _, b := range e.Backends {
+		c, said := counted.get(b.Host)
+		if said && counted.of(vip, e, b).Ceded == 0 {
+			counts[slots[b.AddrPort()]] = c
+		}
+	}
+	over := map[model.Slot]time.Time{}
+	for _, move := range table.Moves {
+		c, said := counts[move.From]
+		mark, marked := marks[moved{desired.Key(vip, e), move.Since.UnixNano()}]
+		if !said || !marked || c.generation < mark.computed {
+			continue
+		}
+		if c.at.Sub(mark.at) >= t.settle && c.at.Sub(move.Since) >= t.settle && move.Since.After(over[move.From]) {
+			over[move.From] = move.Since
+		}
+	}
+	return over
+}
