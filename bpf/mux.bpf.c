@@ -6,23 +6,12 @@
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 
-#include "lib/encap.h"
+#include "lib/mux_choose.h"
+#include "lib/mux_encapsulate.h"
 #include "lib/mux_endpoint.h"
 #include "lib/mux_finish.h"
-#include "lib/flowhash.h"
-#include "lib/mux_flow.h"
-#include "lib/mux_tables.h"
+#include "lib/mux_work.h"
 #include "lib/packet.h"
-
-/* What the steps find out about a packet. */
-struct work {
-	struct packet packet;
-	struct endpoint *endpoint;
-	struct backend *backend;
-	__u64 slices; /* of the endpoint, loaded once */
-	__u64 hash;
-	enum verdict forward; /* what the packet counts as when it gets out */
-};
 
 /* Each step returns VERDICT_NONE when the next one shall go on. */
 
@@ -60,83 +49,12 @@ static __always_inline enum verdict parse(struct xdp_md *ctx, struct packet *p)
 
 static __always_inline enum verdict classify(struct work *w)
 {
-	w->endpoint = endpoint_of(&w->packet);
+	w->endpoint_port = w->packet.destination_port;
+	w->endpoint = endpoint_of(&w->packet.destination, w->packet.protocol, &w->endpoint_port);
 	if (!w->endpoint)
 		return VERDICT_PASS_NOT_FOR_US;
 	w->slices = *(volatile __u64 *)&w->endpoint->slices;
-	w->hash = flowhash(&w->packet, &pool.hash_key);
 	return VERDICT_NONE;
-}
-
-static __always_inline enum verdict choose_by_bucket(struct work *w, __u32 *slot)
-{
-	*slot = bucket_slot(w->slices, w->hash);
-	w->backend = backend_at(w->slices, *slot);
-	return w->backend ? VERDICT_NONE : VERDICT_DROP_NO_BACKEND;
-}
-
-/*
- * A new connection goes where its bucket says, and what was remembered of its five-tuple is
- * forgotten. Nothing is remembered yet: a flood of SYNs evicts nobody. All else goes where it went
- * before, unless that backend is down.
- */
-static __always_inline enum verdict choose(struct work *w)
-{
-	struct flow_set *set = flow_set_of(w->hash);
-	__u64 tag = flow_tag(w->hash, w->endpoint->salt);
-	enum verdict verdict;
-	__u32 slot;
-
-	if (!set) /* can't be: the mask keeps the row within the map */
-		return VERDICT_DROP_NO_BACKEND;
-	if ((w->packet.tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN) {
-		if (w->endpoint->flags & ENDPOINT_MOVED)
-			flow_forget(set, tag);
-		w->forward = VERDICT_FORWARD_SYN;
-		return choose_by_bucket(w, &slot);
-	}
-	w->forward = VERDICT_FORWARD_BUCKET;
-	slot = flow_recall(set, tag);
-	if (slot) {
-		w->backend = backend_at(w->slices, slot);
-		w->forward = VERDICT_FORWARD_FLOW;
-		if (w->backend && !(w->backend->flags & BACKEND_DOWN))
-			return VERDICT_NONE;
-		w->forward = VERDICT_FORWARD_REPLACED;
-	}
-	verdict = choose_by_bucket(w, &slot);
-	if (!verdict)
-		flow_remember(set, tag, slot);
-	return verdict;
-}
-
-static __always_inline enum verdict encapsulate(struct xdp_md *ctx, struct work *w)
-{
-	struct backend *backend = w->backend;
-	bool v4 = backend->flags & BACKEND_V4;
-	__u32 growth = v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
-	struct outer outer = {
-		.hop = bpf_map_lookup_elem(&next_hops, &backend->next_hop),
-		.source = v4 ? &pool.source4 : &pool.source6,
-		.destination = &backend->tunnel,
-		.label = w->hash,
-	};
-	struct vlan_tags vlan;
-
-	if (!backend->next_hop || !outer.hop)
-		return VERDICT_DROP_NO_NEXT_HOP;
-	if (!address_is_set(outer.source))
-		return VERDICT_DROP_NO_SOURCE;
-	if (w->packet.l3_length + growth > pool.mtu)
-		return VERDICT_DROP_TOO_BIG;
-	if (!vlan_tags_load(ctx, &vlan))
-		return VERDICT_PASS_MALFORMED;
-
-	/* From here on the packet is changed: what fails is dropped, not passed. */
-	if (v4 ? push_outer_v4(ctx, &w->packet, &vlan, &outer)
-	       : push_outer_v6(ctx, &w->packet, &vlan, &outer))
-		return VERDICT_NONE;
-	return VERDICT_DROP_NO_HEADROOM;
 }
 
 static __always_inline enum verdict handle(struct xdp_md *ctx, struct work *w)
@@ -146,7 +64,7 @@ static __always_inline enum verdict handle(struct xdp_md *ctx, struct work *w)
 	if (!verdict)
 		verdict = classify(w);
 	if (!verdict)
-		verdict = choose(w);
+		verdict = choose(ctx, w);
 	if (!verdict)
 		verdict = encapsulate(ctx, w);
 	if (verdict)
@@ -159,6 +77,9 @@ static __always_inline enum xdp_action mux_main(struct xdp_md *ctx)
 {
 	struct work w;
 
+	w.hash = 0;
+	w.other = NULL;
+	__builtin_memset(&w.weir, 0, sizeof(w.weir));
 	w.packet.limit = ctx->data_end - ctx->data;
 	return finish(handle(ctx, &w), w.packet.limit);
 }

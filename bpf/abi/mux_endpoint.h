@@ -3,6 +3,10 @@
 
 #include "abi/address.h"
 
+/*
+ * Port 0 takes what no other endpoint of the VIP and protocol does. Protocol 0 and port 0 is the
+ * row of the VIP itself, which has neither buckets nor counters.
+ */
 struct endpoint_key {
 	struct address vip;
 	__be16 port;
@@ -18,6 +22,12 @@ enum endpoint_flag {
 	 * new one's five-tuple at another backend. Until then a SYN need not look.
 	 */
 	ENDPOINT_MOVED = 1,
+	ENDPOINT_COOKIES = 2, /* TCP's timestamps may name the backend's slot */
+	ENDPOINT_SETTLING =
+		4, /* connections from before cookies may live: ask the flow table first */
+	ENDPOINT_AFFINITY = 8, /* the bucket is that of the client's address */
+	ENDPOINT_PING = 16, /* the VIP answers echo requests */
+	ENDPOINT_VIP = 32, /* the row of a VIP */
 };
 
 /*
@@ -35,9 +45,13 @@ struct endpoint {
 	__u64 salt; /* drawn when the endpoint is made: flows of an earlier one are not its own */
 	__u32 id; /* index of endpoint_counters; 0 is invalid */
 	enum endpoint_flag flags;
+	__u32 vip; /* index of vip_usage; 0 is invalid */
+	__u32 flow_limit; /* cells of `flows` that the VIP's trusted flows may have */
+	__u32 idle; /* ticks that a silent flow is remembered */
+	__u32 pad;
 };
 
-_Static_assert(sizeof(struct endpoint) == 24, "endpoint");
+_Static_assert(sizeof(struct endpoint) == 40, "endpoint");
 
 enum {
 	ENDPOINT_BUCKET_BITS_SHIFT = 27,

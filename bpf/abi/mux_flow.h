@@ -4,20 +4,46 @@
 #include "kernel.h"
 
 /*
- * The flow table is a cache with sets of eight cells, one cache line each. A flow's keyed hash,
- * with its endpoint's salt, chooses the set and is the cell's tag: 50 bits of tag, a bit that
- * says that the flow was seen again, 13 bits of slot. A cell is read and written as a whole;
- * slot 0 is an empty cell.
+ * The flow table is a cache with sets of eight cells. A flow's keyed hash, with its endpoint's
+ * salt, chooses the set and is the cell's tag. What a packet needs, tag and slot, is one word,
+ * which is read and written as a whole.
+ *
+ * A flow is untrusted until its second packet (Ananta, section 3.3.3). Of a set at most
+ * FLOW_UNTRUSTED_CELLS are of untrusted flows and FLOW_TRUSTED_CELLS of trusted ones; only
+ * untrusted flows are given up before their time.
  */
 enum {
 	FLOW_CELLS = 8,
+	FLOW_UNTRUSTED_CELLS = 4,
+	FLOW_TRUSTED_CELLS = 6,
 	FLOW_SLOT_MASK = 0x1fff,
-	FLOW_SEEN_AGAIN = 0x2000,
-	FLOW_TAG_SHIFT = 14,
+	FLOW_TAG_SHIFT = 13,
+	FLOW_TRUSTED = 1, /* bit of an owner */
+	FLOW_OWNER_SHIFT = 1, /* above it: index of vip_usage */
+	FLOW_TICK_SHIFT = 26, /* a tick is so many bits of nanoseconds: 67 ms */
+	FLOW_UNTRUSTED_TICKS = 448, /* 30 s: how long an untrusted flow is remembered at most */
+};
+
+struct flow_cell {
+	__u64 flow; /* 51 bits of tag, 13 of slot */
+	/*
+	 * Whose usage the cell counts in: index of vip_usage, and whether as trusted. 0: the cell
+	 * is free. Only ever exchanged: who takes an owner out counts it down, who puts one in
+	 * counts it up, so that usage is exact.
+	 */
+	__u32 owner;
+	__u32 expires; /* tick of the coarse monotonic clock */
 };
 
 struct flow_set {
-	__u64 cells[FLOW_CELLS];
+	struct flow_cell cells[FLOW_CELLS];
 };
 
-_Static_assert(sizeof(struct flow_set) == 64, "flow_set");
+/* Cells of `flows` that a VIP owns. Only ever added to. */
+struct vip_usage {
+	__u64 cells[2]; /* untrusted, trusted */
+};
+
+_Static_assert(sizeof(struct flow_cell) == 16, "flow_cell");
+_Static_assert(sizeof(struct flow_set) == 128, "flow_set");
+_Static_assert(sizeof(struct vip_usage) == 16, "vip_usage");

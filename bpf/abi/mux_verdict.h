@@ -18,9 +18,12 @@ enum verdict {
 
 	/* The packet is sent, encapsulated, to a backend's host. */
 	VERDICT_FORWARD_SYN, /* a new connection: chosen by its bucket */
+	VERDICT_FORWARD_COOKIE, /* to the backend that its timestamp names */
 	VERDICT_FORWARD_FLOW, /* to the backend that the flow table remembers */
 	VERDICT_FORWARD_BUCKET, /* not remembered: chosen by its bucket, remembered from now on */
 	VERDICT_FORWARD_REPLACED, /* what was remembered is down or gone: chosen by its bucket */
+	VERDICT_FORWARD_UNREMEMBERED, /* by its bucket, and there is no room to remember it */
+	VERDICT_FORWARD_CHAINED, /* by its bucket, which moved: names the previous backend too */
 
 	/* The packet is dropped. */
 	VERDICT_DROP_NO_BACKEND, /* the endpoint has no backend to choose */

@@ -18,9 +18,12 @@ static __always_inline enum xdp_action finish(enum verdict verdict, __u64 bytes)
 	case VERDICT_PASS_NOT_FOR_US:
 		return XDP_PASS;
 	case VERDICT_FORWARD_SYN:
+	case VERDICT_FORWARD_COOKIE:
 	case VERDICT_FORWARD_FLOW:
 	case VERDICT_FORWARD_BUCKET:
 	case VERDICT_FORWARD_REPLACED:
+	case VERDICT_FORWARD_UNREMEMBERED:
+	case VERDICT_FORWARD_CHAINED:
 		return XDP_TX;
 	case VERDICT_DROP_NO_BACKEND:
 	case VERDICT_DROP_NO_SOURCE:

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The flow table: remembers which slot a flow was sent to. abi/mux_flow.h tells its form.
- * CPUs share it without locks: a cell is one word, and a write that another undoes is made good
- * by the flow's next packet.
+ * CPUs share it without locks: what a packet is sent by is one word, and a write that another
+ * undoes is made good by the flow's next packet. Usage is exact all the same.
  */
 #pragma once
 
@@ -22,76 +22,242 @@ static __always_inline struct flow_set *flow_set_of(__u64 hash)
 	return bpf_map_lookup_elem(&flows, &row);
 }
 
-/* What tells the flow from others of its set: the upper bits of a cell. */
+/* What tells the flow from others of its set: the upper bits of a cell's first word. */
 static __always_inline __u64 flow_tag(__u64 hash, __u64 salt)
 {
 	return (hash ^ salt) >> FLOW_TAG_SHIFT << FLOW_TAG_SHIFT;
 }
 
-static __always_inline bool flow_matches(__u64 cell, __u64 tag)
+static __always_inline bool flow_matches(__u64 flow, __u64 tag)
 {
-	return (cell ^ tag) >> FLOW_TAG_SHIFT == 0;
+	return (flow ^ tag) >> FLOW_TAG_SHIFT == 0;
 }
 
-/* The slot that the flow was sent to, or 0. */
-static __always_inline __u32 flow_recall(struct flow_set *set, __u64 tag)
+static __always_inline __u32 flow_now(void)
 {
+	return bpf_ktime_get_coarse_ns() >> FLOW_TICK_SHIFT;
+}
+
+static __always_inline bool flow_is_free(const struct flow_cell *cell, __u32 now)
+{
+	return !cell->owner || (__s32)(cell->expires - now) < 0;
+}
+
+/* Who wants a cell. */
+struct flow_claim {
+	__u64 hash; /* of the flow: its set */
+	__u64 tag;
+	__u32 slot;
+	__u32 vip; /* index of vip_usage */
+	__u32 limit; /* on its trusted cells */
+	__u32 idle;
+	__u32 now;
+};
+
+static __always_inline struct vip_usage *usage_of(__u32 owner)
+{
+	__u32 row = owner >> FLOW_OWNER_SHIFT;
+
+	return bpf_map_lookup_elem(&vip_usage, &row);
+}
+
+static __always_inline void usage_add(__u32 owner, __u64 n)
+{
+	struct vip_usage *usage = owner ? usage_of(owner) : NULL;
+
+	if (usage)
+		__sync_fetch_and_add(&usage->cells[owner & FLOW_TRUSTED], n);
+}
+
+/* Untrusted flows may have half as many cells as trusted ones: most of them never come again. */
+static __always_inline __u64 untrusted_limit(__u32 limit)
+{
+	return limit / 2 ?: 1;
+}
+
+/*
+ * How long a flow is remembered. A sixteenth more than it must be, so that not every packet has
+ * to write.
+ */
+static __always_inline __u32 flow_lease(__u32 idle, bool trusted)
+{
+	if (!trusted && idle > FLOW_UNTRUSTED_TICKS)
+		idle = FLOW_UNTRUSTED_TICKS;
+	return idle + idle / 16 + 1;
+}
+
+static __always_inline bool flow_may_trust(const struct flow_set *set, const struct flow_claim *c)
+{
+	struct vip_usage *usage = usage_of(c->vip << FLOW_OWNER_SHIFT);
+	int trusted = 0;
+
+	if (!usage || usage->cells[FLOW_TRUSTED] >= c->limit)
+		return false;
+	for (int i = 0; i < FLOW_CELLS; i++)
+		trusted +=
+			set->cells[i].owner & FLOW_TRUSTED && !flow_is_free(&set->cells[i], c->now);
+	return trusted < FLOW_TRUSTED_CELLS;
+}
+
+/*
+ * What writes are functions of their own, which the verifier walks once, not once for every way
+ * that leads to them. A 0 of those that tell nothing is there for the kernel, which wants one.
+ */
+
+/* A packet of a remembered flow came: its cell lasts longer, and is trusted if there is room. */
+__noinline int flow_touch(struct flow_set *set, __u32 i, const struct flow_claim *c)
+{
+	struct flow_cell *cell;
+	__u32 seen, want;
+
+	if (!set || !c || i >= FLOW_CELLS)
+		return 0;
+	cell = &set->cells[i];
+	seen = cell->owner;
+	want = c->vip << FLOW_OWNER_SHIFT | FLOW_TRUSTED;
+	if (!seen)
+		return 0;
+	if (!(seen & FLOW_TRUSTED) && flow_may_trust(set, c) &&
+	    __sync_val_compare_and_swap(&cell->owner, seen, want) == seen) {
+		usage_add(seen, -1);
+		usage_add(want, 1);
+		seen = want;
+	}
+	cell->expires = c->now + flow_lease(c->idle, seen & FLOW_TRUSTED);
+	return 0;
+}
+
+/*
+ * The slot that the flow was sent to, or 0. It is as one function that the choice asks, so that
+ * what follows is verified once for all cells.
+ */
+__noinline int flow_recall(const struct flow_claim *c)
+{
+	struct flow_set *set = c ? flow_set_of(c->hash) : NULL;
+
+	if (!set)
+		return 0;
 #pragma unroll
 	for (int i = 0; i < FLOW_CELLS; i++) {
-		__u64 cell = set->cells[i];
+		struct flow_cell *cell = &set->cells[i];
+		__u64 flow = *(volatile __u64 *)&cell->flow;
 
-		if (!flow_matches(cell, tag))
+		if (!flow_matches(flow, c->tag))
 			continue;
-		if (!(cell & FLOW_SEEN_AGAIN))
-			set->cells[i] = cell | FLOW_SEEN_AGAIN;
-		return cell & FLOW_SLOT_MASK;
+		if (flow_is_free(cell, c->now))
+			return 0;
+		if (!(cell->owner & FLOW_TRUSTED) || (__s32)(c->now + c->idle - cell->expires) > 0)
+			flow_touch(set, i, c);
+		return flow & FLOW_SLOT_MASK;
 	}
 	return 0;
 }
 
-/* How willingly a cell is given to the flow of the tag. */
-static __always_inline int flow_rank(__u64 cell, __u64 tag)
+/* The same, and nothing is written. */
+__noinline int flow_peek(__u64 hash, __u64 tag, __u32 now)
 {
-	if (flow_matches(cell, tag))
-		return 3;
-	if (!(cell & FLOW_SLOT_MASK))
-		return 2;
-	return !(cell & FLOW_SEEN_AGAIN);
-}
-
-/*
- * The two that write are functions of their own, which the verifier walks once, not once for
- * every way that leads to them. Their 0 means nothing; the kernel wants one.
- */
-
-__noinline int flow_remember(struct flow_set *set, __u64 tag, __u32 slot)
-{
-	__u32 best = tag >> 61; /* when all were seen again, any of them */
-	int rank = 0;
+	struct flow_set *set = flow_set_of(hash);
 
 	if (!set)
 		return 0;
 	for (int i = 0; i < FLOW_CELLS; i++) {
-		int r = flow_rank(set->cells[i], tag);
+		__u64 flow = *(volatile __u64 *)&set->cells[i].flow;
 
-		if (r > rank) {
+		if (flow_matches(flow, tag))
+			return flow_is_free(&set->cells[i], now) ? 0 : flow & FLOW_SLOT_MASK;
+	}
+	return 0;
+}
+
+/* How willingly a cell is given to the claim. */
+enum flow_rank {
+	FLOW_RANK_NEVER, /* trusted, or untrusted of a VIP that has fewer than we */
+	FLOW_RANK_GREEDIER, /* untrusted, of a VIP that has more than we */
+	FLOW_RANK_OURS, /* untrusted, of our VIP */
+	FLOW_RANK_FREE,
+	FLOW_RANK_SAME, /* the flow's own */
+};
+
+static __always_inline enum flow_rank flow_rank(const struct flow_cell *cell,
+						const struct flow_claim *c, __u64 ours)
+{
+	struct vip_usage *theirs;
+
+	if (flow_matches(cell->flow, c->tag))
+		return FLOW_RANK_SAME;
+	if (flow_is_free(cell, c->now))
+		return FLOW_RANK_FREE;
+	if (cell->owner & FLOW_TRUSTED)
+		return FLOW_RANK_NEVER;
+	if (cell->owner >> FLOW_OWNER_SHIFT == c->vip)
+		return FLOW_RANK_OURS;
+	theirs = usage_of(cell->owner);
+	return theirs && theirs->cells[0] > ours ? FLOW_RANK_GREEDIER : FLOW_RANK_NEVER;
+}
+
+static __always_inline void flow_take(struct flow_cell *cell, const struct flow_claim *c)
+{
+	__u32 want = c->vip << FLOW_OWNER_SHIFT;
+
+	usage_add(__sync_lock_test_and_set(&cell->owner, want), -1);
+	usage_add(want, 1);
+	cell->expires = c->now + flow_lease(c->idle, false);
+	cell->flow = c->tag | c->slot;
+}
+
+/* Remembers the claim's slot. Returns whether there was room. */
+__noinline int flow_remember(const struct flow_claim *c)
+{
+	struct flow_set *set = c ? flow_set_of(c->hash) : NULL;
+	enum flow_rank rank = FLOW_RANK_NEVER;
+	__u32 best = 0, untrusted = 0;
+	struct vip_usage *usage;
+	struct flow_cell *cell;
+	__u64 ours;
+
+	if (!set)
+		return 0;
+	usage = usage_of(c->vip << FLOW_OWNER_SHIFT);
+	if (!usage)
+		return 0;
+	ours = usage->cells[0];
+	for (__u32 i = 0; i < FLOW_CELLS; i++) {
+		enum flow_rank r = flow_rank(&set->cells[i], c, ours);
+
+		cell = &set->cells[i];
+		untrusted += !(cell->owner & FLOW_TRUSTED) && !flow_is_free(cell, c->now);
+		if (r > rank ||
+		    (r == rank && r < FLOW_RANK_FREE &&
+		     (__s32)(cell->expires - set->cells[best % FLOW_CELLS].expires) < 0)) {
 			rank = r;
 			best = i;
 		}
 	}
-	if (rank == 0) /* whoever is still there must show it again */
-		for (int i = 0; i < FLOW_CELLS; i++)
-			set->cells[i] &= ~(__u64)FLOW_SEEN_AGAIN;
-	set->cells[best % FLOW_CELLS] = tag | slot;
-	return 0;
+	cell = &set->cells[best % FLOW_CELLS];
+	if (rank == FLOW_RANK_SAME && !flow_is_free(cell, c->now)) {
+		cell->flow = c->tag | c->slot;
+		return 1;
+	}
+	if (rank >= FLOW_RANK_FREE &&
+	    (untrusted >= FLOW_UNTRUSTED_CELLS || ours >= untrusted_limit(c->limit)))
+		rank = FLOW_RANK_NEVER;
+	if (rank == FLOW_RANK_NEVER)
+		return 0;
+	flow_take(cell, c);
+	return 1;
 }
 
-__noinline int flow_forget(struct flow_set *set, __u64 tag)
+__noinline int flow_forget(__u64 hash, __u64 tag)
 {
+	struct flow_set *set = flow_set_of(hash);
+
 	if (!set)
 		return 0;
-	for (int i = 0; i < FLOW_CELLS; i++)
-		if (flow_matches(set->cells[i], tag))
-			set->cells[i] = 0;
+	for (int i = 0; i < FLOW_CELLS; i++) {
+		struct flow_cell *cell = &set->cells[i];
+
+		if (flow_matches(cell->flow, tag))
+			usage_add(__sync_lock_test_and_set(&cell->owner, 0), -1);
+	}
 	return 0;
 }

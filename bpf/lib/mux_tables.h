@@ -17,7 +17,10 @@
 #include "abi/mux_pool.h"
 #include "abi/mux_verdict.h"
 
-/* (VIP, port, protocol) to the endpoint's row. A row is replaced as a whole. Never evicts. */
+/*
+ * (VIP, port, protocol) to the endpoint's row, and a row for each VIP. A row is replaced as a
+ * whole. Never evicts.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
@@ -53,16 +56,26 @@ struct {
 } next_hops SEC(".maps");
 
 /*
- * Which slot a flow was sent to: written by packets. Full means that a flow not seen again, or
- * else any flow of the same set, is forgotten; it then goes where its bucket says.
+ * Which slot a flow was sent to: written by packets; user space frees what expired. Full means
+ * that an untrusted flow of the same set is forgotten, or the new one not remembered; it then
+ * goes where its bucket says.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 262144);
-	__uint(map_flags, BPF_F_MMAPABLE); /* for the alignment to pages, so of sets to lines */
+	__uint(map_flags, BPF_F_MMAPABLE); /* to free cells; and it aligns sets to lines */
 	__type(key, __u32);
 	__type(value, struct flow_set);
 } flows SEC(".maps");
+
+/* How much of `flows` each VIP has. Written by packets and by user space, only by addition. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 16385);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct vip_usage);
+} vip_usage SEC(".maps");
 
 /* Packets by what became of them. */
 struct {

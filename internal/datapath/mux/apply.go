@@ -19,7 +19,9 @@ import (
 // that a read of the tables gives.
 type liveEndpoint struct {
 	row      muxEndpoint
+	settings settings
 	buckets  []model.Slot
+	previous []model.Slot       // as long as buckets, or empty when there is none
 	backends []model.MuxBackend // by slot; Backend is not in the tables and zero
 }
 
@@ -30,7 +32,7 @@ type change struct {
 	old, next *liveEndpoint
 
 	buckets, backends span
-	newBuckets        bool // next has buckets of its own, to be written
+	newBuckets        bool // next has buckets, or previous ones, of its own, to be written
 	newBackends       bool
 }
 
@@ -74,7 +76,7 @@ func (d *Datapath) apply(upserts []model.MuxEndpoint, removed []model.EndpointKe
 			return fmt.Errorf("change endpoint %s: %w", changes[i].key, err)
 		}
 	}
-	return nil
+	return d.noteAllPorts()
 }
 
 // plan finds what differs from the live tables.
@@ -89,11 +91,11 @@ func (d *Datapath) plan(upserts []model.MuxEndpoint, removed []model.EndpointKey
 		if err := check(endpoint); err != nil {
 			return nil, fmt.Errorf("check endpoint %s: %w", endpoint.Key, err)
 		}
-		old, next := d.live[endpoint.Key], newLiveEndpoint(endpoint)
+		old, next := d.live[endpoint.Key], d.newLiveEndpoint(endpoint)
 		c := change{key: endpoint.Key, old: old, next: next}
-		c.newBuckets = old == nil || !slices.Equal(old.buckets, next.buckets)
+		c.newBuckets = old == nil || !slices.Equal(old.buckets, next.buckets) || !slices.Equal(old.previous, next.previous)
 		c.newBackends = old == nil || !slices.Equal(old.backends, next.backends)
-		if c.newBuckets || c.newBackends {
+		if c.newBuckets || c.newBackends || old.settings != next.settings {
 			changes = append(changes, c)
 		}
 	}
@@ -107,8 +109,13 @@ func (d *Datapath) plan(upserts []model.MuxEndpoint, removed []model.EndpointKey
 }
 
 // newLiveEndpoint is the endpoint in the form that reading the tables gives.
-func newLiveEndpoint(e model.MuxEndpoint) *liveEndpoint {
-	next := &liveEndpoint{buckets: slices.Clone(e.Buckets), backends: slices.Clone(e.Backends)}
+func (d *Datapath) newLiveEndpoint(e model.MuxEndpoint) *liveEndpoint {
+	next := &liveEndpoint{
+		settings: d.settingsOf(e), buckets: slices.Clone(e.Buckets), backends: slices.Clone(e.Backends),
+	}
+	if slices.ContainsFunc(e.Previous, func(slot model.Slot) bool { return slot != 0 }) {
+		next.previous = slices.Clone(e.Previous)
+	}
 	for i := range next.backends {
 		next.backends[i].Backend = model.MuxBackend{}.Backend
 	}
@@ -138,6 +145,18 @@ func check(e model.MuxEndpoint) error {
 	for i, slot := range e.Buckets {
 		if !known[slot] {
 			return fmt.Errorf("bucket %d names slot %d, which has no backend", i, slot)
+		}
+	}
+	return checkPrevious(e)
+}
+
+func checkPrevious(e model.MuxEndpoint) error {
+	if len(e.Previous) != 0 && len(e.Previous) != len(e.Buckets) {
+		return fmt.Errorf("names %d previous slots for %d buckets", len(e.Previous), len(e.Buckets))
+	}
+	for i, slot := range e.Previous {
+		if slot > model.MaxBackends {
+			return fmt.Errorf("bucket %d names previous slot %d, must be at most %d", i, slot, model.MaxBackends)
 		}
 	}
 	return nil
@@ -184,7 +203,7 @@ func (d *Datapath) tryReserve(changes []change) error {
 func (d *Datapath) reserveSlices(c *change) error {
 	var ok bool
 	if c.newBuckets && len(c.next.buckets) > 0 {
-		want := max(0, bits.Len(uint(len(c.next.buckets)))-1-bits.Len(uint(rowBuckets-1)))
+		want := c.next.bucketRowBits()
 		if c.buckets, ok = d.bucketSlices.take(want); !ok {
 			return noRoom(d.bucketSlices, c.key, want)
 		}
@@ -202,6 +221,15 @@ func (d *Datapath) reserveSlices(c *change) error {
 func noRoom(s *rowSlices, key model.EndpointKey, bits int) error {
 	return fmt.Errorf("no room in table %s: endpoint %s needs %d rows in a row, %d are free in pieces: raise --max-%[1]s",
 		s.table, key, 1<<bits, s.room())
+}
+
+// bucketRowBits is the size of the slice of buckets: twice what they need when there are previous ones.
+func (e *liveEndpoint) bucketRowBits() int {
+	rows := max(0, bits.Len(uint(len(e.buckets)))-1-bits.Len(uint(rowBuckets-1)))
+	if len(e.previous) > 0 {
+		rows++
+	}
+	return rows
 }
 
 // slotBits is the size of the slice of backends: room for its highest slot.
@@ -244,6 +272,9 @@ func (d *Datapath) carryOut(c *change) error {
 	} else if err := d.initialise(c); err != nil {
 		return err
 	}
+	if err := d.holdVIP(c); err != nil {
+		return err
+	}
 	if c.newBuckets {
 		pair.firstBucketRow, pair.bucketBits = c.buckets.first, noBuckets
 		if c.old != nil && moved(c.old.buckets, c.next.buckets) {
@@ -252,7 +283,7 @@ func (d *Datapath) carryOut(c *change) error {
 		if n := len(c.next.buckets); n > 0 {
 			pair.bucketBits = bits.Len(uint(n)) - 1
 		}
-		if err := d.writeBuckets(c.buckets, c.next.buckets); err != nil {
+		if err := d.writeBuckets(c.buckets, c.next.buckets, c.next.previous); err != nil {
 			return err
 		}
 	}
@@ -263,6 +294,7 @@ func (d *Datapath) carryOut(c *change) error {
 		}
 	}
 	c.next.row.Slices = pair.pack()
+	c.next.settings.write(&c.next.row)
 	if err := d.tables.Endpoints.Put(toKey(c.key), c.next.row); err != nil {
 		return fmt.Errorf("write row of endpoints: %w", err)
 	}
@@ -313,6 +345,9 @@ func (d *Datapath) removeEndpoint(c *change) error {
 	delete(d.live, c.key)
 	d.tunnels.replace(c.old, nil)
 	d.ids.put(c.old.row.Id)
+	if err := d.releaseVIP(c.key.VIP); err != nil {
+		return err
+	}
 	c.newBuckets, c.newBackends = true, true
 	d.retire(c)
 	return nil
@@ -324,7 +359,7 @@ func (d *Datapath) retire(c *change) {
 		return
 	}
 	pair := unpackSlices(c.old.row.Slices)
-	if rows, ok := pair.bucketSpan(); ok && c.newBuckets {
+	if rows, ok := pair.bucketSpan(len(c.old.previous) > 0); ok && c.newBuckets {
 		d.bucketSlices.retire(rows)
 	}
 	if c.newBackends {

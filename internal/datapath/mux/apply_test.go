@@ -24,11 +24,11 @@ func resolveTables(t testing.TB, d *Datapath) map[model.EndpointKey]model.MuxEnd
 	err := d.tables.eachEndpoint(func(key model.EndpointKey, row muxEndpoint) error {
 		pair := unpackSlices(row.Slices)
 		e := model.MuxEndpoint{Key: key}
-		buckets, err := d.tables.readBuckets(pair)
+		buckets, previous, err := d.tables.readBuckets(pair)
 		if err != nil {
 			return err
 		}
-		e.Buckets = buckets
+		e.Buckets, e.Previous = buckets, previous
 		rows, err := d.tables.readBackends(pair.backends)
 		for slot, row := range rows {
 			e.Backends = append(e.Backends, fromBackend(slot, row))

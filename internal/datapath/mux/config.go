@@ -29,6 +29,7 @@ type Config struct {
 	MaxBuckets   int    // of all endpoints together, twice over while one is replaced; default 8 388 608
 	MaxBackends  int    // likewise; an endpoint takes its highest slot, rounded up; default 262 144
 	MaxFlows     int    // flows that are remembered without much loss; default 1 048 576
+	MaxVIPFlows  int    // of one VIP that does not say itself; default half of MaxFlows
 	Log          *slog.Logger
 }
 
@@ -42,6 +43,7 @@ const (
 // dimensions are the tables' sizes in rows.
 type dimensions struct {
 	endpoints, bucketRows, backends, flowSets uint32
+	flowLimit                                 uint32 // 0: half of MaxFlows
 }
 
 func (c Config) dimensions() (dimensions, error) {
@@ -52,6 +54,7 @@ func (c Config) dimensions() (dimensions, error) {
 		// Twice the cells: then only 2 % of the flows find their set full.
 		flowSets: powerOfTwo(2 * orDefault(c.MaxFlows, defaultFlows) / len(muxFlowSet{}.Cells)),
 	}
+	d.flowLimit = uint32(max(c.MaxVIPFlows, 0))
 	if d.bucketRows > 1<<bucketBitsShift || d.backends > 1<<(slotBitsShift-firstBackendShift) {
 		return d, fmt.Errorf("tables of %d buckets and %d backends are too large",
 			c.MaxBuckets, c.MaxBackends)
@@ -81,7 +84,8 @@ func (d dimensions) spec() (*ebpf.CollectionSpec, error) {
 		return nil, fmt.Errorf("read mux program: %w", err)
 	}
 	for table, rows := range map[string]uint32{
-		muxMapEndpoints:        d.endpoints,
+		muxMapEndpoints:        2 * d.endpoints, // each may bring the row of a VIP
+		muxMapVipUsage:         d.endpoints + 1,
 		muxMapEndpointCounters: d.endpoints + 1,
 		muxMapBuckets:          d.bucketRows,
 		muxMapBackends:         d.backends,

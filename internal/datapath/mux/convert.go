@@ -2,6 +2,7 @@ package mux
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"net/netip"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
@@ -56,12 +57,17 @@ func unpackSlices(word uint64) slicePair {
 	}
 }
 
-// bucketSpan is the rows that hold the buckets; false when there are none.
-func (p slicePair) bucketSpan() (span, bool) {
+// bucketSpan is the rows that hold the buckets and, if there are any, behind them as many that hold
+// the previous ones; false when there are none.
+func (p slicePair) bucketSpan(previous bool) (span, bool) {
 	if p.bucketBits == noBuckets {
 		return span{}, false
 	}
-	return span{p.firstBucketRow, max(0, p.bucketBits-5)}, true
+	bits := max(0, p.bucketBits-5)
+	if previous {
+		bits++
+	}
+	return span{p.firstBucketRow, bits}, true
 }
 
 func toNextHop(h model.NextHop) muxNextHop {
@@ -97,4 +103,28 @@ func fromHashKey(key muxFlowhashKey) (out flowhash.Key) {
 		binary.LittleEndian.PutUint32(out[4*i:], word)
 	}
 	return out
+}
+
+// toSpread is the first address of the prefix, and the bits that may differ in it.
+func toSpread(p netip.Prefix) (first, spread muxAddress) {
+	p = p.Masked()
+	first = toAddress(p.Addr())
+	ones := p.Bits()
+	if p.Addr().Is4() {
+		ones += 96
+	}
+	var mask [16]byte
+	for i := ones; i < 128; i++ {
+		mask[i/8] |= 0x80 >> (i % 8)
+	}
+	return first, toAddress(netip.AddrFrom16(mask))
+}
+
+func fromSpread(first, spread muxAddress) netip.Prefix {
+	host := 0
+	for _, word := range spread.Words {
+		host += bits.OnesCount32(word)
+	}
+	addr := fromAddress(first)
+	return netip.PrefixFrom(addr, addr.BitLen()-host)
 }

@@ -28,6 +28,8 @@ type Datapath struct {
 	bucketSlices  *rowSlices
 	backendSlices *rowSlices
 	ids           *ids // of endpoint_counters
+	vips          *vips
+	flowLimit     uint32 // of a VIP that names none
 	hops          *hops
 	tunnels       *tunnels
 	predecessor   *predecessor // forwards until TakeOver; nil: we do
@@ -43,6 +45,8 @@ func newDatapath(d dimensions, log *slog.Logger) *Datapath {
 		bucketSlices:  newRowSlices("buckets", d.bucketRows),
 		backendSlices: newRowSlices("backends", d.backends),
 		ids:           newIDs("endpoints", d.endpoints),
+		vips:          newVIPs(d.endpoints),
+		flowLimit:     uint32(orDefault(int(d.flowLimit), int(d.flowSets)*len(muxFlowSet{}.Cells)/4)),
 		hops:          newHops(),
 		tunnels:       newTunnels(),
 	}

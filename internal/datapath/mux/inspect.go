@@ -33,6 +33,8 @@ type EndpointStatus struct {
 	Key      model.EndpointKey
 	Counter  model.Counter
 	Buckets  int
+	Moving   int // of the buckets, those that name a previous backend too
+	Settings Settings
 	Backends []BackendStatus // by slot
 }
 
@@ -113,11 +115,17 @@ func (t *tables) endpointStatus(key model.EndpointKey, row muxEndpoint) (e Endpo
 	if e.Counter, err = abi.Counter(t.EndpointCounters, row.Id); err != nil {
 		return e, fmt.Errorf("read counter of endpoint %s: %w", key, err)
 	}
-	buckets, err := t.readBuckets(pair)
+	buckets, previous, err := t.readBuckets(pair)
 	if err != nil {
 		return e, err
 	}
 	e.Buckets = len(buckets)
+	for _, slot := range previous {
+		if slot != 0 {
+			e.Moving++
+		}
+	}
+	e.Settings = readSettings(row).settings()
 	shares := map[model.Slot]int{}
 	for _, slot := range buckets {
 		shares[slot]++

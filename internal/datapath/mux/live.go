@@ -11,6 +11,9 @@ import (
 // whom.
 func (d *Datapath) readLive() error {
 	used := map[uint32]bool{}
+	if err := d.adoptVIPs(); err != nil {
+		return err
+	}
 	err := d.tables.eachEndpoint(func(key model.EndpointKey, row muxEndpoint) error {
 		live, err := d.readEndpoint(row)
 		if err != nil {
@@ -19,6 +22,7 @@ func (d *Datapath) readLive() error {
 		used[row.Id] = true
 		d.live[key] = live
 		d.tunnels.replace(nil, live)
+		d.vips.adopt(key.VIP)
 		return nil
 	})
 	if err != nil {
@@ -30,7 +34,11 @@ func (d *Datapath) readLive() error {
 
 func (d *Datapath) readEndpoint(row muxEndpoint) (*liveEndpoint, error) {
 	pair := unpackSlices(row.Slices)
-	if rows, ok := pair.bucketSpan(); ok {
+	buckets, previous, err := d.tables.readBuckets(pair)
+	if err != nil {
+		return nil, err
+	}
+	if rows, ok := pair.bucketSpan(len(previous) > 0); ok {
 		if err := d.bucketSlices.claim(rows); err != nil {
 			return nil, err
 		}
@@ -38,15 +46,11 @@ func (d *Datapath) readEndpoint(row muxEndpoint) (*liveEndpoint, error) {
 	if err := d.backendSlices.claim(pair.backends); err != nil {
 		return nil, err
 	}
-	buckets, err := d.tables.readBuckets(pair)
-	if err != nil {
-		return nil, err
-	}
 	rows, err := d.tables.readBackends(pair.backends)
 	if err != nil {
 		return nil, err
 	}
-	live := &liveEndpoint{row: row, buckets: buckets}
+	live := &liveEndpoint{row: row, settings: readSettings(row), buckets: buckets, previous: previous}
 	for slot, backend := range rows {
 		live.backends = append(live.backends, fromBackend(slot, backend))
 		d.hops.adopt(fromAddress(backend.Tunnel), backend.NextHop)
@@ -55,8 +59,17 @@ func (d *Datapath) readEndpoint(row muxEndpoint) (*liveEndpoint, error) {
 	return live, nil
 }
 
-// eachEndpoint calls do for every row of endpoints.
+// eachEndpoint calls do for every row of endpoints but those of VIPs.
 func (t *tables) eachEndpoint(do func(model.EndpointKey, muxEndpoint) error) error {
+	return t.eachRow(func(key model.EndpointKey, row muxEndpoint) error {
+		if row.Flags&muxEndpointFlagENDPOINT_VIP != 0 {
+			return nil
+		}
+		return do(key, row)
+	})
+}
+
+func (t *tables) eachRow(do func(model.EndpointKey, muxEndpoint) error) error {
 	var key muxEndpointKey
 	var row muxEndpoint
 	entries := t.Endpoints.Iterate()

@@ -45,17 +45,26 @@ type muxCounter struct {
 }
 
 type muxEndpoint struct {
-	_      structs.HostLayout
-	Slices uint64
-	Salt   uint64
-	Id     uint32
-	Flags  muxEndpointFlag
+	_         structs.HostLayout
+	Slices    uint64
+	Salt      uint64
+	Id        uint32
+	Flags     muxEndpointFlag
+	Vip       uint32
+	FlowLimit uint32
+	Idle      uint32
+	Pad       uint32
 }
 
 type muxEndpointFlag uint32
 
 const (
-	muxEndpointFlagENDPOINT_MOVED muxEndpointFlag = 1
+	muxEndpointFlagENDPOINT_MOVED    muxEndpointFlag = 1
+	muxEndpointFlagENDPOINT_COOKIES  muxEndpointFlag = 2
+	muxEndpointFlagENDPOINT_SETTLING muxEndpointFlag = 4
+	muxEndpointFlagENDPOINT_AFFINITY muxEndpointFlag = 8
+	muxEndpointFlagENDPOINT_PING     muxEndpointFlag = 16
+	muxEndpointFlagENDPOINT_VIP      muxEndpointFlag = 32
 )
 
 type muxEndpointKey struct {
@@ -68,7 +77,12 @@ type muxEndpointKey struct {
 
 type muxFlowSet struct {
 	_     structs.HostLayout
-	Cells [8]uint64
+	Cells [8]struct {
+		_       structs.HostLayout
+		Flow    uint64
+		Owner   uint32
+		Expires uint32
+	}
 }
 
 type muxFlowhashKey struct {
@@ -92,36 +106,61 @@ type muxPool struct {
 		_     structs.HostLayout
 		Words [4]uint32
 	}
+	Spread4 struct {
+		_     structs.HostLayout
+		Words [4]uint32
+	}
+	Spread6 struct {
+		_     structs.HostLayout
+		Words [4]uint32
+	}
 	HashKey struct {
 		_     structs.HostLayout
 		Words [10]uint32
 	}
 	Mtu        uint32
-	Pad        uint32
+	Flags      uint32
 	Generation uint64
 }
+
+type muxPoolFlag uint32
+
+const (
+	muxPoolFlagPOOL_GUE       muxPoolFlag = 1
+	muxPoolFlagPOOL_SPREAD4   muxPoolFlag = 2
+	muxPoolFlagPOOL_SPREAD6   muxPoolFlag = 4
+	muxPoolFlagPOOL_ALL_PORTS muxPoolFlag = 8
+)
 
 type muxVerdict uint32
 
 const (
-	muxVerdictVERDICT_NONE                muxVerdict = 0
-	muxVerdictVERDICT_PASS_MALFORMED      muxVerdict = 1
-	muxVerdictVERDICT_PASS_NOT_IP         muxVerdict = 2
-	muxVerdictVERDICT_PASS_FRAGMENT       muxVerdict = 3
-	muxVerdictVERDICT_PASS_ICMP           muxVerdict = 4
-	muxVerdictVERDICT_PASS_OTHER_PROTOCOL muxVerdict = 5
-	muxVerdictVERDICT_PASS_NOT_FOR_US     muxVerdict = 6
-	muxVerdictVERDICT_FORWARD_SYN         muxVerdict = 7
-	muxVerdictVERDICT_FORWARD_FLOW        muxVerdict = 8
-	muxVerdictVERDICT_FORWARD_BUCKET      muxVerdict = 9
-	muxVerdictVERDICT_FORWARD_REPLACED    muxVerdict = 10
-	muxVerdictVERDICT_DROP_NO_BACKEND     muxVerdict = 11
-	muxVerdictVERDICT_DROP_NO_SOURCE      muxVerdict = 12
-	muxVerdictVERDICT_DROP_NO_NEXT_HOP    muxVerdict = 13
-	muxVerdictVERDICT_DROP_TOO_BIG        muxVerdict = 14
-	muxVerdictVERDICT_DROP_NO_HEADROOM    muxVerdict = 15
-	muxVerdictVERDICT_COUNT               muxVerdict = 16
+	muxVerdictVERDICT_NONE                 muxVerdict = 0
+	muxVerdictVERDICT_PASS_MALFORMED       muxVerdict = 1
+	muxVerdictVERDICT_PASS_NOT_IP          muxVerdict = 2
+	muxVerdictVERDICT_PASS_FRAGMENT        muxVerdict = 3
+	muxVerdictVERDICT_PASS_ICMP            muxVerdict = 4
+	muxVerdictVERDICT_PASS_OTHER_PROTOCOL  muxVerdict = 5
+	muxVerdictVERDICT_PASS_NOT_FOR_US      muxVerdict = 6
+	muxVerdictVERDICT_FORWARD_SYN          muxVerdict = 7
+	muxVerdictVERDICT_FORWARD_COOKIE       muxVerdict = 8
+	muxVerdictVERDICT_FORWARD_FLOW         muxVerdict = 9
+	muxVerdictVERDICT_FORWARD_BUCKET       muxVerdict = 10
+	muxVerdictVERDICT_FORWARD_REPLACED     muxVerdict = 11
+	muxVerdictVERDICT_FORWARD_UNREMEMBERED muxVerdict = 12
+	muxVerdictVERDICT_FORWARD_CHAINED      muxVerdict = 13
+	muxVerdictVERDICT_DROP_NO_BACKEND      muxVerdict = 14
+	muxVerdictVERDICT_DROP_NO_SOURCE       muxVerdict = 15
+	muxVerdictVERDICT_DROP_NO_NEXT_HOP     muxVerdict = 16
+	muxVerdictVERDICT_DROP_TOO_BIG         muxVerdict = 17
+	muxVerdictVERDICT_DROP_NO_HEADROOM     muxVerdict = 18
+	muxVerdictVERDICT_COUNT                muxVerdict = 19
 )
+
+type muxVipUsage struct {
+	_     structs.HostLayout
+	Cells [2]uint64
+}
 
 // Names of all BPF objects in the ELF.
 //
@@ -134,6 +173,7 @@ const (
 	muxMapFlows            = "flows"
 	muxMapNextHops         = "next_hops"
 	muxMapVerdicts         = "verdicts"
+	muxMapVipUsage         = "vip_usage"
 	muxProgMux             = "mux"
 	muxVarCfgFlowSetMask   = "cfg_flow_set_mask"
 	muxVarPool             = "pool"
@@ -195,6 +235,7 @@ type muxMapSpecs struct {
 	Flows            *ebpf.MapSpec `ebpf:"flows"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
+	VipUsage         *ebpf.MapSpec `ebpf:"vip_usage"`
 }
 
 // muxVariableSpecs contains global variables before they are loaded into the kernel.
@@ -232,6 +273,7 @@ type muxMaps struct {
 	Flows            *ebpf.Map `ebpf:"flows"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
+	VipUsage         *ebpf.Map `ebpf:"vip_usage"`
 }
 
 func (m *muxMaps) Close() error {
@@ -243,6 +285,7 @@ func (m *muxMaps) Close() error {
 		m.Flows,
 		m.NextHops,
 		m.Verdicts,
+		m.VipUsage,
 	)
 }
 

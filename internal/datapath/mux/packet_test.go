@@ -3,6 +3,7 @@ package mux
 import (
 	"bytes"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -29,6 +30,8 @@ type packetCase struct {
 	change  func(*testing.T, *Datapath)
 	verdict string
 	tunnel  string // outer destination, when it is sent
+	gue     bool   // in GUE
+	other   string // the tunnel that GUE names
 }
 
 func world() []model.MuxEndpoint {
@@ -167,7 +170,7 @@ func dropCases() []packetCase {
 
 func TestPackets(t *testing.T) {
 	produced := map[string]bool{}
-	for _, group := range [][]packetCase{forwardCases(), passCases(), dropCases()} {
+	for _, group := range [][]packetCase{forwardCases(), consistencyCases(), passCases(), dropCases()} {
 		for _, c := range group {
 			t.Run(c.verdict+"/"+c.name, func(t *testing.T) {
 				checkCase(t, c)
@@ -212,7 +215,11 @@ func checkCase(t *testing.T, c packetCase) {
 		checkAction(t, action, xdpDrop)
 	default:
 		checkAction(t, action, xdpTX)
-		checkForwarded(t, c, frame, out)
+		if c.gue {
+			checkGUE(t, c, frame, out)
+		} else {
+			checkForwarded(t, c, frame, out)
+		}
 		if len(forwarded) != 1 {
 			t.Errorf("endpoint counters that moved: %v, want one", forwarded)
 		}
@@ -243,6 +250,9 @@ func checkForwarded(t *testing.T, c packetCase, frame, out []byte) {
 		growth = 40
 	}
 	want.Source, want.Destination = testHop.Source, testHop.Destination
+	want.Options = slices.DeleteFunc(slices.Clone(want.Options), func(o layers.TCPOption) bool {
+		return o.OptionType == layers.TCPOptionKindNop
+	})
 	got, err := pkt.Decode(out)
 	if err != nil {
 		t.Fatal(err)

@@ -13,8 +13,21 @@ type Pool struct {
 	HashKey flowhash.Key
 	Source4 netip.Addr // outer source of IPv4 tunnels; invalid: those are dropped
 	Source6 netip.Addr
-	MTU     int // of the interface
+	// Prefix4 and Prefix6 are what the outer source is taken from by flow hash, instead of one
+	// address; invalid: it is Source4 or Source6.
+	Prefix4, Prefix6 netip.Prefix
+	Encapsulation    Encapsulation
+	MTU              int // of the interface
 }
+
+// Encapsulation is what packets are sent in. Those that must carry more than IP can go in GUE always.
+type Encapsulation string
+
+// The kinds. The empty string means IPIP.
+const (
+	IPIP Encapsulation = "ipip"
+	GUE  Encapsulation = "gue"
+)
 
 // SetPool writes the pool's row. The program reads it field by field, so what differs between
 // muxes or changes the choice of backends is to be set before the first endpoint.
@@ -22,14 +35,48 @@ func (d *Datapath) SetPool(p Pool) error {
 	if p.Source4.IsValid() && !p.Source4.Is4() || p.Source6.IsValid() && !p.Source6.Is6() {
 		return fmt.Errorf("set pool: sources %s and %s are not of IPv4 and IPv6", p.Source4, p.Source6)
 	}
+	if p.Prefix4.IsValid() && !p.Prefix4.Addr().Is4() || p.Prefix6.IsValid() && !p.Prefix6.Addr().Is6() {
+		return fmt.Errorf("set pool: source prefixes %s and %s are not of IPv4 and IPv6", p.Prefix4, p.Prefix6)
+	}
+	if p.Prefix6.IsValid() && p.Prefix6.Bits() < minPrefix6 {
+		return fmt.Errorf("set pool: source prefix %s is shorter than /%d", p.Prefix6, minPrefix6)
+	}
 	if p.MTU <= 0 {
 		return fmt.Errorf("set pool: mtu %d is not positive", p.MTU)
 	}
 	return d.updatePool(func(row *muxPool) {
 		row.HashKey = toHashKey(p.HashKey)
-		row.Source4, row.Source6 = toAddress(p.Source4), toAddress(p.Source6)
 		row.Mtu = uint32(p.MTU)
+		row.Flags &= uint32(muxPoolFlagPOOL_ALL_PORTS)
+		if p.Encapsulation == GUE {
+			row.Flags |= uint32(muxPoolFlagPOOL_GUE)
+		}
+		row.Source4, row.Source6 = toAddress(p.Source4), toAddress(p.Source6)
+		row.Spread4, row.Spread6 = muxAddress{}, muxAddress{}
+		if p.Prefix4.IsValid() {
+			row.Source4, row.Spread4 = toSpread(p.Prefix4)
+			row.Flags |= uint32(muxPoolFlagPOOL_SPREAD4)
+		}
+		if p.Prefix6.IsValid() {
+			row.Source6, row.Spread6 = toSpread(p.Prefix6)
+			row.Flags |= uint32(muxPoolFlagPOOL_SPREAD6)
+		}
 	})
+}
+
+const minPrefix6 = 64 // the hash fills no more bits
+
+// noteAllPorts tells packets whether it is worth looking for an endpoint on all ports.
+func (d *Datapath) noteAllPorts() error {
+	some := false
+	for key := range d.live {
+		some = some || key.Port == model.AllPorts
+	}
+	row, err := d.tables.readPool()
+	if err != nil || some == (row.Flags&uint32(muxPoolFlagPOOL_ALL_PORTS) != 0) {
+		return err
+	}
+	return d.writePool(func(row *muxPool) { row.Flags ^= uint32(muxPoolFlagPOOL_ALL_PORTS) })
 }
 
 // Pool reads the live row; it is all zero before the first SetPool.
@@ -50,11 +97,18 @@ func (d *Datapath) Generation() (model.Generation, error) {
 }
 
 func fromPool(row muxPool) Pool {
-	return Pool{
-		HashKey: fromHashKey(row.HashKey),
-		Source4: fromAddress(row.Source4), Source6: fromAddress(row.Source6),
-		MTU: int(row.Mtu),
+	p := Pool{HashKey: fromHashKey(row.HashKey), MTU: int(row.Mtu), Encapsulation: IPIP}
+	if row.Flags&uint32(muxPoolFlagPOOL_GUE) != 0 {
+		p.Encapsulation = GUE
 	}
+	p.Source4, p.Source6 = fromAddress(row.Source4), fromAddress(row.Source6)
+	if row.Flags&uint32(muxPoolFlagPOOL_SPREAD4) != 0 {
+		p.Prefix4, p.Source4 = fromSpread(row.Source4, row.Spread4), netip.Addr{}
+	}
+	if row.Flags&uint32(muxPoolFlagPOOL_SPREAD6) != 0 {
+		p.Prefix6, p.Source6 = fromSpread(row.Source6, row.Spread6), netip.Addr{}
+	}
+	return p
 }
 
 func (t *tables) readPool() (row muxPool, err error) {
@@ -67,6 +121,10 @@ func (t *tables) readPool() (row muxPool, err error) {
 func (d *Datapath) updatePool(change func(*muxPool)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	return d.writePool(change)
+}
+
+func (d *Datapath) writePool(change func(*muxPool)) error {
 	row, err := d.tables.readPool()
 	if err != nil {
 		return err

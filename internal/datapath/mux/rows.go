@@ -8,8 +8,11 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// writeBuckets fills the rows of a slice of buckets.
-func (d *Datapath) writeBuckets(to span, buckets []model.Slot) error {
+// hasPrevious marks a bucket that moved lately, as bpf/abi/mux_bucket.h tells it.
+const hasPrevious = 0x2000
+
+// writeBuckets fills the rows of a slice of buckets, and those of previous behind them.
+func (d *Datapath) writeBuckets(to span, buckets, previous []model.Slot) error {
 	if len(buckets) == 0 {
 		return nil
 	}
@@ -17,23 +20,45 @@ func (d *Datapath) writeBuckets(to span, buckets []model.Slot) error {
 	for i, slot := range buckets {
 		rows[i/rowBuckets].Slots[i%rowBuckets] = uint16(slot)
 	}
+	for i, slot := range previous {
+		if slot != 0 {
+			rows[i/rowBuckets].Slots[i%rowBuckets] |= hasPrevious
+			rows[len(rows)/2+i/rowBuckets].Slots[i%rowBuckets] = uint16(slot)
+		}
+	}
 	return writeRows(d.tables.Buckets, "buckets", to, rows)
 }
 
-func (t *tables) readBuckets(from slicePair) ([]model.Slot, error) {
-	where, ok := from.bucketSpan()
+// readBuckets reads the buckets and what they named before, if any of them says so.
+func (t *tables) readBuckets(from slicePair) (buckets, previous []model.Slot, err error) {
+	current, marked, err := t.readSlots(from, false)
+	if err != nil || !marked {
+		return current, nil, err
+	}
+	previous, _, err = t.readSlots(from, true)
+	return current, previous, err
+}
+
+// readSlots reads the first half of a slice of buckets, or the previous ones in its second.
+func (t *tables) readSlots(from slicePair, previous bool) (slots []model.Slot, marked bool, err error) {
+	where, ok := from.bucketSpan(false)
 	if !ok {
-		return nil, nil
+		return nil, false, nil
+	}
+	if previous {
+		where.first += 1 << where.bits
 	}
 	rows := make([]muxBucketRow, 1<<where.bits)
 	if err := readRows(t.Buckets, "buckets", where, rows); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	buckets := make([]model.Slot, 1<<from.bucketBits)
-	for i := range buckets {
-		buckets[i] = model.Slot(rows[i/rowBuckets].Slots[i%rowBuckets])
+	slots = make([]model.Slot, 1<<from.bucketBits)
+	for i := range slots {
+		slot := rows[i/rowBuckets].Slots[i%rowBuckets]
+		marked = marked || slot&hasPrevious != 0
+		slots[i] = model.Slot(slot &^ hasPrevious)
 	}
-	return buckets, nil
+	return slots, marked, nil
 }
 
 // writeBackends fills a slice of backends, the slots without one too.

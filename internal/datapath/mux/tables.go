@@ -18,6 +18,7 @@ type tables struct {
 	Backends         *ebpf.Map `ebpf:"backends"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Flows            *ebpf.Map `ebpf:"flows"`
+	VIPUsage         *ebpf.Map `ebpf:"vip_usage"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
 	EndpointCounters *ebpf.Map `ebpf:"endpoint_counters"`
 	Pool             *ebpf.Map `ebpf:".data.pool"`
@@ -41,6 +42,7 @@ func (t *tables) pinned() []pinnedTable {
 		{"backends", muxMapBackends, &t.Backends},
 		{"next_hops", muxMapNextHops, &t.NextHops},
 		{"flows", muxMapFlows, &t.Flows},
+		{"vip_usage", muxMapVipUsage, &t.VIPUsage},
 		{"verdicts", muxMapVerdicts, &t.Verdicts},
 		{"endpoint_counters", muxMapEndpointCounters, &t.EndpointCounters},
 		{"pool", poolMap, &t.Pool},

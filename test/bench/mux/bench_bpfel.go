@@ -23,6 +23,7 @@ const (
 	benchMapFlows            = "flows"
 	benchMapNextHops         = "next_hops"
 	benchMapVerdicts         = "verdicts"
+	benchMapVipUsage         = "vip_usage"
 	benchProgBenchFloor      = "bench_floor"
 	benchProgBenchMux        = "bench_mux"
 	benchProgMux             = "mux"
@@ -92,6 +93,7 @@ type benchMapSpecs struct {
 	Flows            *ebpf.MapSpec `ebpf:"flows"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
+	VipUsage         *ebpf.MapSpec `ebpf:"vip_usage"`
 }
 
 // benchVariableSpecs contains global variables before they are loaded into the kernel.
@@ -133,6 +135,7 @@ type benchMaps struct {
 	Flows            *ebpf.Map `ebpf:"flows"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
+	VipUsage         *ebpf.Map `ebpf:"vip_usage"`
 }
 
 func (m *benchMaps) Close() error {
@@ -144,6 +147,7 @@ func (m *benchMaps) Close() error {
 		m.Flows,
 		m.NextHops,
 		m.Verdicts,
+		m.VipUsage,
 	)
 }
 

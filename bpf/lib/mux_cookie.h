@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Reads the cookie: the slot that a backend's agent put into the low bits of TSval, which the
+ * client's stack sends back as TSecr (RFC 7323; MPLB, section 3).
+ */
+#pragma once
+
+#include "kernel.h"
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "lib/packet.h"
+
+enum {
+	COOKIE_SLOT_MASK = 0x1fff,
+	TCP_OPTIONS_MAX = 40,
+	TCP_OPTION_END = 0,
+	TCP_OPTION_NOP = 1,
+	TCP_OPTION_TIMESTAMPS = 8,
+	TCP_TIMESTAMPS_LENGTH = 10,
+};
+
+/* Options as Linux and most others write them: two paddings, then timestamps. */
+#define TCP_ALIGNED_TIMESTAMPS bpf_htonl(0x0101080a)
+
+struct tcp_aligned {
+	struct tcphdr tcp;
+	__be32 kind;
+	__be32 tsval;
+	__be32 tsecr;
+};
+
+/*
+ * The slot in the timestamps among the length bytes of options at the offset; 0 when there are
+ * none. A function of its own, which the verifier walks once.
+ */
+__noinline int cookie_search(struct xdp_md *ctx, __u32 offset, __u32 length)
+{
+	__u8 options[TCP_OPTIONS_MAX] = {};
+	__u32 at = 0;
+
+	if (length < TCP_TIMESTAMPS_LENGTH || length > TCP_OPTIONS_MAX)
+		return 0;
+	if (bpf_xdp_load_bytes(ctx, offset, options, length))
+		return 0;
+	for (int i = 0; i < TCP_OPTIONS_MAX; i++) {
+		__u8 kind, size;
+
+		if (at > TCP_OPTIONS_MAX - TCP_TIMESTAMPS_LENGTH ||
+		    at + TCP_TIMESTAMPS_LENGTH > length)
+			return 0;
+		kind = options[at];
+		if (kind == TCP_OPTION_END)
+			return 0;
+		if (kind == TCP_OPTION_NOP) {
+			at++;
+			continue;
+		}
+		size = options[at + 1];
+		if (kind == TCP_OPTION_TIMESTAMPS && size == TCP_TIMESTAMPS_LENGTH)
+			return (options[at + 8] << 8 | options[at + 9]) & COOKIE_SLOT_MASK;
+		if (size < 2)
+			return 0;
+		at += size;
+	}
+	return 0;
+}
+
+/* The slot that the segment names, or 0. */
+static __always_inline __u32 cookie_slot(struct xdp_md *ctx, const struct packet *p)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct tcp_aligned *head = data + p->l4;
+	__u32 options;
+
+	if (p->tcp_flags & TCP_FLAG_SYN)
+		return 0;
+	barrier_var(head);
+	if ((void *)(head + 1) > end) {
+		if ((void *)(&head->tcp + 1) > end)
+			return 0;
+		options = head->tcp.doff * 4 - sizeof(struct tcphdr);
+	} else {
+		options = head->tcp.doff * 4 - sizeof(struct tcphdr);
+		if (options >= sizeof(*head) - sizeof(struct tcphdr) &&
+		    head->kind == TCP_ALIGNED_TIMESTAMPS)
+			return bpf_ntohl(head->tsecr) & COOKIE_SLOT_MASK;
+	}
+	if (options < TCP_TIMESTAMPS_LENGTH)
+		return 0;
+	return cookie_search(ctx, p->l4 + sizeof(struct tcphdr), options);
+}

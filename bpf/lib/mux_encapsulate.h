@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Sends a packet to its backend's host: in an outer IP header alone, or in GUE. */
+#pragma once
+
+#include "lib/encap.h"
+#include "lib/mux_work.h"
+
+/* The outer source: the mux's address, or one of its prefix by the flow's hash. */
+static __always_inline void outer_source(struct work *w, bool v4, struct address *to)
+{
+	const struct address *base = v4 ? &pool.source4 : &pool.source6;
+	const struct address *spread = v4 ? &pool.spread4 : &pool.spread6;
+	__u64 hash;
+
+	*to = *base;
+	if (!(pool.flags & (v4 ? POOL_SPREAD4 : POOL_SPREAD6)))
+		return;
+	/* Not the bits that chose the bucket: else one backend would see few of the sources. */
+	hash = work_hash(w);
+	to->words[2] |= (__u32)hash & spread->words[2];
+	to->words[3] |= (__u32)(hash >> 32) & spread->words[3];
+}
+
+/* Bytes that stand before the packet once it is encapsulated. */
+static __always_inline __u32 outer_growth(const struct work *w)
+{
+	bool v4 = w->backend->flags & BACKEND_V4;
+	bool other_v4 = w->other && w->other->flags & BACKEND_V4;
+
+	if (w->weir.version || pool.flags & POOL_GUE)
+		return gue_growth(&w->weir, v4, other_v4);
+	return v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+}
+
+static __always_inline bool send_gue(struct xdp_md *ctx, struct work *w, const struct outer *outer,
+				     const struct vlan_tags *vlan)
+{
+	const struct packet *p = &w->packet;
+	struct gue_push g = {
+		.vlan = *vlan,
+		.source = *outer->source,
+		.destination = *outer->destination,
+		.hash = work_hash(w),
+		.weir = w->weir,
+		.l3_length = p->l3_length,
+		.l3 = p->l3,
+		.protocol = inner_protocol(p),
+		.tos = p->tos,
+		.v4 = w->backend->flags & BACKEND_V4,
+	};
+
+	__builtin_memcpy(g.macs, outer->hop->macs, sizeof(g.macs));
+	if (w->other) {
+		g.other = w->other->tunnel;
+		g.other_v4 = w->other->flags & BACKEND_V4;
+	}
+	return push_gue(ctx, &g);
+}
+
+static __always_inline enum verdict encapsulate(struct xdp_md *ctx, struct work *w)
+{
+	struct backend *backend = w->backend;
+	bool v4 = backend->flags & BACKEND_V4;
+	struct address source;
+	struct outer outer = {
+		.hop = bpf_map_lookup_elem(&next_hops, &backend->next_hop),
+		.source = &source,
+		.destination = &backend->tunnel,
+	};
+	struct vlan_tags vlan;
+	bool sent;
+
+	if (!backend->next_hop || !outer.hop)
+		return VERDICT_DROP_NO_NEXT_HOP;
+	if (!address_is_set(v4 ? &pool.source4 : &pool.source6))
+		return VERDICT_DROP_NO_SOURCE;
+	if (w->packet.l3_length + outer_growth(w) > pool.mtu)
+		return VERDICT_DROP_TOO_BIG;
+	if (!vlan_tags_load(ctx, &vlan))
+		return VERDICT_PASS_MALFORMED;
+	outer_source(w, v4, &source);
+
+	/* From here on the packet is changed: what fails is dropped, not passed. */
+	if (w->weir.version || pool.flags & POOL_GUE) {
+		sent = send_gue(ctx, w, &outer, &vlan);
+	} else if (v4) {
+		sent = push_outer_v4(ctx, &w->packet, &vlan, &outer);
+	} else {
+		outer.label = work_hash(w);
+		sent = push_outer_v6(ctx, &w->packet, &vlan, &outer);
+	}
+	return sent ? VERDICT_NONE : VERDICT_DROP_NO_HEADROOM;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the steps find out about a packet, one after the other. */
+#pragma once
+
+#include "abi/gue.h"
+#include "lib/flowhash.h"
+#include "lib/mux_tables.h"
+#include "lib/packet.h"
+
+struct work {
+	struct packet packet;
+	struct endpoint *endpoint;
+	struct backend *backend; /* that the packet goes to */
+	struct backend *other; /* that gue_weir names; NULL: none */
+	__u64 slices; /* of the endpoint, loaded once */
+	__u64 hash; /* of the five-tuple; 0: not computed yet */
+	struct gue_weir weir; /* version 0: not sent */
+	__be16 endpoint_port; /* of the endpoint's key: the packet's, or 0 */
+	enum verdict forward; /* what the packet counts as when it gets out */
+};
+
+/* The hash of the five-tuple, once it is needed. */
+static __always_inline __u64 work_hash(struct work *w)
+{
+	if (!w->hash)
+		w->hash = flowhash(&w->packet, &pool.hash_key);
+	return w->hash;
+}

@@ -1,0 +1,97 @@
+package mux
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// vips knows the row of every VIP that has an endpoint, and its index of vip_usage. An index that
+// is given up may still own cells: they count for the VIP that gets it next, until they are freed.
+type vips struct {
+	live map[netip.Addr]*liveVIP
+	ids  *ids
+}
+
+type liveVIP struct {
+	row       muxEndpoint
+	endpoints int // that hold it
+}
+
+func newVIPs(n uint32) *vips {
+	return &vips{live: map[netip.Addr]*liveVIP{}, ids: newIDs("vip_usage", n)}
+}
+
+// adopt counts a live endpoint of the VIP.
+func (v *vips) adopt(vip netip.Addr) {
+	if live := v.live[vip]; live != nil {
+		live.endpoints++
+	}
+}
+
+// adoptVIPs reads the rows of VIPs from adopted tables.
+func (d *Datapath) adoptVIPs() error {
+	used := map[uint32]bool{}
+	err := d.tables.eachRow(func(key model.EndpointKey, row muxEndpoint) error {
+		if row.Flags&muxEndpointFlagENDPOINT_VIP != 0 {
+			used[row.Vip] = true
+			d.vips.live[key.VIP] = &liveVIP{row: row}
+		}
+		return nil
+	})
+	d.vips.ids.claim(used)
+	return err
+}
+
+// holdVIP makes or changes the row of the VIP of a change's endpoint, and notes its index there.
+func (d *Datapath) holdVIP(c *change) error {
+	vip, live := c.key.VIP, d.vips.live[c.key.VIP]
+	if live == nil {
+		id, err := d.vips.ids.take()
+		if err != nil {
+			return err
+		}
+		live = &liveVIP{row: muxEndpoint{
+			Slices: slicePair{bucketBits: noBuckets}.pack(), Vip: id,
+		}}
+		d.vips.live[vip] = live
+	}
+	if c.old == nil {
+		live.endpoints++
+	}
+	c.next.row.Vip = live.row.Vip
+	row := live.row
+	row.Flags = muxEndpointFlagENDPOINT_VIP | c.next.settings.flags&muxEndpointFlagENDPOINT_PING
+	if row == live.row {
+		return nil
+	}
+	if err := d.tables.Endpoints.Put(toKey(vipKey(vip)), row); err != nil {
+		return fmt.Errorf("write row of vip %s: %w", vip, err)
+	}
+	live.row = row
+	return nil
+}
+
+// releaseVIP removes the row of the VIP when its last endpoint goes.
+func (d *Datapath) releaseVIP(vip netip.Addr) error {
+	live := d.vips.live[vip]
+	if live == nil {
+		return nil
+	}
+	if live.endpoints--; live.endpoints > 0 {
+		return nil
+	}
+	if err := d.tables.Endpoints.Delete(toKey(vipKey(vip))); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("delete row of vip %s: %w", vip, err)
+	}
+	d.vips.ids.put(live.row.Vip)
+	delete(d.vips.live, vip)
+	return nil
+}
+
+// vipKey is the key of the VIP's own row.
+func vipKey(vip netip.Addr) model.EndpointKey { return model.EndpointKey{VIP: vip} }
