@@ -29,21 +29,37 @@ type metadata struct {
 }
 
 type spec struct {
-	Address   netip.Addr     `json:"address"`
-	Endpoints []endpointSpec `json:"endpoints"`
+	Address     netip.Addr        `json:"address"`
+	Consistency model.Consistency `json:"consistency,omitempty"`
+	Ping        model.Ping        `json:"ping,omitempty"`
+	FlowLimit   uint32            `json:"flowLimit,omitempty"`
+	Endpoints   []endpointSpec    `json:"endpoints"`
 }
 
 type endpointSpec struct {
 	Protocol     model.Protocol     `json:"protocol"`
-	Port         uint16             `json:"port"`
+	Port         portSpec           `json:"port"`
 	Backends     []backendSpec      `json:"backends,omitempty"`
 	HealthCheck  *healthCheckSpec   `json:"healthCheck,omitempty"`
 	AllUnhealthy model.AllUnhealthy `json:"allUnhealthy,omitempty"`
+	Affinity     model.Affinity     `json:"affinity,omitempty"`
+	IdleTimeout  string             `json:"idleTimeout,omitempty"`
+}
+
+// portSpec is the port of an endpoint: a number, or "all".
+type portSpec uint16
+
+// MarshalJSON writes the port as Parse reads it.
+func (p portSpec) MarshalJSON() ([]byte, error) {
+	if p == model.AllPorts {
+		return json.Marshal(allPorts)
+	}
+	return json.Marshal(uint16(p))
 }
 
 type backendSpec struct {
 	Address netip.Addr `json:"address"`
-	Port    uint16     `json:"port"`
+	Port    uint16     `json:"port,omitempty"` // left out for all ports
 	Host    string     `json:"host"`
 	Weight  uint32     `json:"weight"`
 	Tunnel  netip.Addr `json:"tunnel,omitzero"`
@@ -69,11 +85,15 @@ func NewDocument(vip model.VIP, version uint64, status any) Document {
 	d := Document{
 		APIVersion: Version, Kind: Kind, Status: status,
 		Metadata: metadata{Name: vip.Name, Tenant: vip.Tenant, Labels: vip.Labels, ResourceVersion: version},
-		Spec:     spec{Address: vip.Address},
+		Spec:     spec{Address: vip.Address, Consistency: vip.Consistency, Ping: vip.Ping, FlowLimit: vip.FlowLimit},
 	}
 	for _, e := range vip.Endpoints {
 		written := endpointSpec{
-			Protocol: e.Protocol, Port: e.Port, AllUnhealthy: e.AllUnhealthy, HealthCheck: writeCheck(e.HealthCheck),
+			Protocol: e.Protocol, Port: portSpec(e.Port), AllUnhealthy: e.AllUnhealthy, HealthCheck: writeCheck(e.HealthCheck),
+			Affinity: e.Affinity,
+		}
+		if e.IdleTimeout != 0 {
+			written.IdleTimeout = e.IdleTimeout.String()
 		}
 		for _, b := range e.Backends {
 			written.Backends = append(written.Backends, backendSpec(b))

@@ -35,16 +35,31 @@ func validVIP(t *rapid.T) model.VIP {
 	if labels := rapid.MapOfN(text, text, 0, 3).Draw(t, "labels"); len(labels) > 0 {
 		vip.Labels = labels
 	}
+	vip.Consistency = rapid.SampledFrom([]model.Consistency{"", model.ConsistencyAuto, model.ConsistencyFlowTable}).Draw(t, "consistency")
+	vip.Ping = rapid.SampledFrom([]model.Ping{"", model.PingAnswer, model.PingIgnore}).Draw(t, "ping")
+	vip.FlowLimit = rapid.Uint32Max(model.MaxFlowLimit).Draw(t, "flow limit")
 	for i := range rapid.IntRange(1, 3).Draw(t, "endpoints") {
 		e := model.Endpoint{
 			Protocol: rapid.SampledFrom([]model.Protocol{model.TCP, model.UDP}).Draw(t, "protocol"), Port: uint16(80 + i),
 			AllUnhealthy: rapid.SampledFrom([]model.AllUnhealthy{"", model.KeepAll, model.Refuse}).Draw(t, "policy"),
 			HealthCheck:  validCheck(t),
+			Affinity:     rapid.SampledFrom([]model.Affinity{"", model.AffinityNone, model.AffinityClient}).Draw(t, "affinity"),
+			IdleTimeout:  rapid.SampledFrom([]time.Duration{0, model.MinIdle, 90 * time.Second, model.MaxIdle}).Draw(t, "idle"),
+		}
+		all := i == 0 && rapid.Bool().Draw(t, "all ports")
+		if all {
+			e.Port = model.AllPorts
+			if e.HealthCheck != nil {
+				e.HealthCheck.Port = 22
+			}
 		}
 		for j := range rapid.IntRange(0, 3).Draw(t, "backends") {
 			b := model.Backend{
 				Address: pick("10.3.1.%d", "fd00:3:1::%d", 10+j), Port: port(t), Host: name(t, "host"),
 				Weight: rapid.Uint32Range(0, model.MaxWeight).Draw(t, "weight"),
+			}
+			if all {
+				b.Port = 0
 			}
 			if rapid.Bool().Draw(t, "tunnel") {
 				b.Tunnel = netip.MustParseAddr(fmt.Sprintf("192.0.2.%d", 10+j))

@@ -52,12 +52,12 @@ func (r *reader) figure6(doc *object) model.VIP {
 }
 
 func figure6Endpoint(o *object) model.Endpoint {
-	e := model.Endpoint{Protocol: protocol(o.get("protocol")), Port: o.get("port").required().port(0)}
+	e := model.Endpoint{Protocol: protocol(o.get("protocol")), Port: o.get("port").required().port(1)}
 	for _, dip := range o.get("DIP").list() {
 		d := dip.object()
 		e.Backends = append(e.Backends, model.Backend{
 			Address: d.get("IP").required().address(),
-			Port:    d.get("port").port(max(e.Port, 1)),
+			Port:    d.get("port").port(e.Port),
 			Host:    d.get("Host").required().text(""),
 			Weight:  1,
 		})

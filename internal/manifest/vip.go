@@ -42,6 +42,9 @@ func (r *reader) vip(doc *object) model.VIP {
 	}
 	if spec.fields != nil {
 		vip.Address = spec.get("address").required().address()
+		vip.Consistency = model.Consistency(spec.get("consistency").text(""))
+		vip.Ping = model.Ping(spec.get("ping").text(""))
+		vip.FlowLimit = uint32(spec.get("flowLimit").number(1, model.MaxFlowLimit, 0))
 		for _, e := range spec.get("endpoints").required().list() {
 			vip.Endpoints = append(vip.Endpoints, endpoint(e.object()))
 		}
@@ -74,16 +77,26 @@ func labels(o *object) map[string]string {
 }
 
 func endpoint(o *object) model.Endpoint {
-	e := model.Endpoint{Protocol: protocol(o.get("protocol")), Port: o.get("port").required().port(0)}
-	for _, b := range o.get("backends").list() {
+	e := model.Endpoint{Protocol: protocol(o.get("protocol"))}
+	byDefault := uint16(model.AllPorts) // of the backends
+	if port := o.get("port").required(); port.node == nil || port.node.Value != allPorts {
 		// A wrong port of the endpoint is told once, not for each backend again.
-		e.Backends = append(e.Backends, backend(b.object(), max(e.Port, 1)))
+		e.Port = port.port(1)
+		byDefault = e.Port
 	}
+	for _, b := range o.get("backends").list() {
+		e.Backends = append(e.Backends, backend(b.object(), byDefault))
+	}
+	e.Affinity = model.Affinity(o.get("affinity").text(""))
+	e.IdleTimeout = o.get("idleTimeout").duration(0)
 	e.HealthCheck = healthCheck(o.get("healthCheck").object())
 	e.AllUnhealthy = model.AllUnhealthy(o.get("allUnhealthy").text(""))
 	o.end()
 	return e
 }
+
+// allPorts is how the port of an endpoint of all ports is written.
+const allPorts = "all"
 
 func protocol(v value) model.Protocol {
 	p, err := model.ParseProtocol(v.text(model.TCP.String()))
