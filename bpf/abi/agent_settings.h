@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 #pragma once
 
-#include "kernel.h"
+#include "abi/address.h"
 
 struct agent_settings {
 	__u64 generation; /* of the desired state that the tables hold */
@@ -9,6 +9,8 @@ struct agent_settings {
 	__u32 mtu; /* of the uplink; 0: leave MSS options alone */
 	__u32 cookie_scale; /* of new sessions: see struct session */
 	__u32 pad;
+	struct address address4; /* of the uplink: outer source of what is handed on */
+	struct address address6; /* not set: the uplink has none of the family */
 };
 
-_Static_assert(sizeof(struct agent_settings) == 24, "agent_settings");
+_Static_assert(sizeof(struct agent_settings) == 56, "agent_settings");

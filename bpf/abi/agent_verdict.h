@@ -13,13 +13,17 @@ enum verdict {
 	VERDICT_PASS_OTHER, /* not IP; or from a workload, neither TCP nor UDP */
 	VERDICT_PASS_MALFORMED,
 	VERDICT_PASS_FRAGMENT,
-	VERDICT_PASS_NOT_TUNNEL, /* from the network, but not IP-in-IP */
-	VERDICT_PASS_NOT_OUR_TUNNEL, /* IP-in-IP to an address that no rule names */
+	VERDICT_PASS_NOT_TUNNEL, /* from the network, but neither IP-in-IP nor GUE */
+	VERDICT_PASS_NOT_OUR_TUNNEL, /* encapsulated, to an address that no rule names */
 	VERDICT_PASS_NO_SESSION, /* from a workload, but not a reply for a VIP */
 
 	/* Towards a workload: decapsulated, VIP rewritten to DIP. */
 	VERDICT_DELIVER_NATIVE,
 	VERDICT_DELIVER_INTERFACE,
+
+	/* Towards another host: the connection is unknown here. */
+	VERDICT_CHAIN_ON, /* to the backend that had its bucket before */
+	VERDICT_CHAIN_BACK, /* to the backend that has its bucket, for neither knows it */
 
 	/* Towards a client: DIP rewritten to VIP. */
 	VERDICT_REPLY_NATIVE, /* by a native workload, already on its way out */
@@ -28,15 +32,22 @@ enum verdict {
 	VERDICT_REPLY_HOST, /* to a client on this host itself */
 
 	/* Refused. */
-	VERDICT_DROP_NOT_A_MUX, /* IP-in-IP for us from an address that is no mux's */
+	VERDICT_DROP_NOT_A_MUX, /* encapsulated for us by an address that is no mux's */
+	VERDICT_DROP_NOT_A_PEER, /* handed on by an address that is not the endpoint's to do so */
+	VERDICT_DROP_GUE_MALFORMED, /* lengths in the GUE header that contradict the packet */
+	VERDICT_DROP_GUE_UNKNOWN, /* a version, flag, step or kind of GUE that is none of ours */
+	VERDICT_DROP_GUE_MERGED, /* several GUE packets in one buffer: see host requirements */
 	VERDICT_DROP_INNER_MALFORMED,
 	VERDICT_DROP_INNER_FRAGMENT,
-	VERDICT_DROP_INNER_OTHER, /* neither TCP nor UDP inside */
+	VERDICT_DROP_INNER_OTHER, /* neither TCP nor UDP nor an ICMP error inside */
 	VERDICT_DROP_NO_RULE, /* no backend of that VIP and port behind that tunnel address */
 	VERDICT_DROP_NO_WORKLOAD, /* the rule's DIP has no interface, e.g. while a VM is down */
+	VERDICT_DROP_ICMP_UNKNOWN, /* an ICMP error about no connection that we know */
 	VERDICT_DROP_ECN, /* congestion met on the way by a packet that can't tell it (RFC 6040) */
 	VERDICT_DROP_SESSION_TAKEN, /* same client and DIP in a live session with another VIP */
 	VERDICT_DROP_SESSION_FULL, /* no room for a new session */
+	VERDICT_DROP_CHAIN_FAMILY, /* no address of the other backend's family to hand on from */
+	VERDICT_DROP_CHAIN, /* the kernel refused to change the outer header */
 	VERDICT_DROP_DECAPSULATE, /* the kernel refused to remove the outer header */
 	VERDICT_DROP_REWRITE, /* the kernel refused to rewrite */
 

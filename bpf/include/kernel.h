@@ -100,6 +100,7 @@ enum {
 	BPF_F_ADJ_ROOM_NO_CSUM_RESET = 32,
 	BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 = 2,
 	BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 = 4,
+	BPF_F_ADJ_ROOM_ENCAP_L4_UDP = 16,
 	BPF_F_ADJ_ROOM_DECAP_L3_IPV4 = 128,
 	BPF_F_ADJ_ROOM_DECAP_L3_IPV6 = 256,
 	BPF_F_CURRENT_NETNS = -1,
@@ -185,6 +186,44 @@ struct bpf_redir_neigh {
 		__be32 ipv4_nh;
 		__u32 ipv6_nh[4];
 	};
+};
+
+struct bpf_sock {
+	__u32 bound_dev_if;
+	__u32 family;
+	__u32 type;
+	__u32 protocol;
+	__u32 mark;
+	__u32 priority;
+	__u32 src_ip4;
+	__u32 src_ip6[4];
+	__u32 src_port;
+	__be16 dst_port;
+	__u32 dst_ip4;
+	__u32 dst_ip6[4];
+	__u32 state;
+	__s32 rx_queue_mapping;
+};
+
+struct bpf_sock_tuple {
+	union {
+		struct {
+			__be32 saddr;
+			__be32 daddr;
+			__be16 sport;
+			__be16 dport;
+		} ipv4;
+		struct {
+			__be32 saddr[4];
+			__be32 daddr[4];
+			__be16 sport;
+			__be16 dport;
+		} ipv6;
+	};
+};
+
+enum {
+	BPF_TCP_LISTEN = 10,
 };
 
 struct ethhdr {

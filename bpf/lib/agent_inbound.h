@@ -2,7 +2,10 @@
 /* From a mux to a workload (Ananta 3.4.1). */
 #pragma once
 
+#include "lib/agent_fragment.h"
+#include "lib/agent_icmp.h"
 #include "lib/agent_tables.h"
+#include "lib/chain.h"
 #include "lib/decap.h"
 #include "lib/mss.h"
 #include "lib/session.h"
@@ -22,93 +25,168 @@ static __always_inline enum verdict inbound_parse(struct __sk_buff *skb, struct 
 	case PARSED_MALFORMED:
 		return VERDICT_PASS_MALFORMED;
 	}
-	if (outer->protocol != IPPROTO_IPIP && outer->protocol != IPPROTO_IPV6)
-		return VERDICT_PASS_NOT_TUNNEL;
 	return VERDICT_NONE;
 }
 
-/* Is the tunnel ours, and does a mux send? */
-static __always_inline enum verdict inbound_admit(const struct packet *outer)
+/* What carries the packet inside, if anything does, and is it for us? */
+static __always_inline enum verdict inbound_tunnel(struct __sk_buff *skb,
+						   const struct packet *outer, struct tunnel *t)
 {
-	struct prefix mux = { .bits = 8 * sizeof(mux.address), .address = outer->source };
 	struct address tunnel = outer->destination;
+	struct gue_front front = {};
 
+	if (outer->protocol == IPPROTO_UDP) {
+		if (bpf_skb_load_bytes(skb, outer->l4, &front, sizeof(front)) ||
+		    front.udp.dest != bpf_htons(GUE_PORT))
+			return VERDICT_PASS_NOT_TUNNEL;
+	} else if (!protocol_is_ip(outer->protocol)) {
+		return VERDICT_PASS_NOT_TUNNEL;
+	}
 	if (!bpf_map_lookup_elem(&tunnels, &tunnel))
 		return VERDICT_PASS_NOT_OUR_TUNNEL;
-	if (!bpf_map_lookup_elem(&muxes, &mux))
-		return VERDICT_DROP_NOT_A_MUX;
+	if (outer->protocol == IPPROTO_UDP)
+		return gue_read(skb, outer, &front, t);
+	t->header = outer->l4 - outer->l3;
+	t->payload = outer->l3_length - t->header;
+	t->protocol = outer->protocol;
 	return VERDICT_NONE;
 }
 
-static __always_inline enum verdict
-inbound_parse_inner(struct __sk_buff *skb, const struct packet *outer, struct packet *inner)
+/* Does a mux send? Whether a peer hands on is asked when the endpoint is known. */
+static __always_inline enum verdict inbound_admit(const struct packet *outer,
+						  const struct tunnel *t)
 {
-	switch (decap_parse(skb, outer, inner)) {
+	struct prefix mux = { .bits = 8 * sizeof(mux.address), .address = outer->source };
+
+	if (t->step == GUE_STEP_CHAINED || t->step == GUE_STEP_FINAL)
+		return VERDICT_NONE;
+	return bpf_map_lookup_elem(&muxes, &mux) ? VERDICT_NONE : VERDICT_DROP_NOT_A_MUX;
+}
+
+/* What carries the packet, and that it may come here. */
+static __noinline enum verdict inbound_outer(struct __sk_buff *skb, struct arrival *a)
+{
+	struct packet outer = {};
+	struct tunnel t = {};
+	enum verdict verdict;
+
+	verdict = inbound_parse(skb, &outer);
+	verdict = verdict ?: inbound_tunnel(skb, &outer, &t);
+	verdict = verdict ?: inbound_admit(&outer, &t);
+	if (verdict)
+		return verdict;
+	a->outer = outer;
+	a->tunnel = t;
+	return VERDICT_NONE;
+}
+
+/* The packet inside. */
+static __noinline enum verdict inbound_inner(struct __sk_buff *skb, struct arrival *a)
+{
+	struct packet inner = {};
+	enum parsed parsed = decap_parse(skb, &a->outer, &a->tunnel, &inner);
+
+	if (parsed == PARSED_FRAGMENT && a->tunnel.kind == GUE_KIND_FRAGMENT)
+		parsed = fragment_parse(skb, &a->tunnel, &inner);
+	else if (parsed == PARSED_OK)
+		parsed = frame_parse_transport(skb, &inner);
+	switch (parsed) {
 	case PARSED_OK:
 		break;
 	case PARSED_EXTENSIONS:
 	case PARSED_OTHER:
-		return VERDICT_DROP_INNER_OTHER;
+		if (!icmp_is_error(skb, &inner))
+			return VERDICT_DROP_INNER_OTHER;
+		break;
 	case PARSED_FRAGMENT:
 		return VERDICT_DROP_INNER_FRAGMENT;
 	case PARSED_MALFORMED:
 		return VERDICT_DROP_INNER_MALFORMED;
 	}
-	return decap_loses_ce(outer, inner) ? VERDICT_DROP_ECN : VERDICT_NONE;
+	if (decap_is_merged(skb, &inner, &a->tunnel))
+		return VERDICT_DROP_GUE_MERGED;
+	if (decap_loses_ce(&a->outer, &inner))
+		return VERDICT_DROP_ECN;
+	a->inner = inner;
+	return VERDICT_NONE;
 }
 
-static __always_inline const struct nat_rule *inbound_rule(const struct packet *outer,
-							   const struct packet *inner)
+/* The rule of the packet, or of the backend on this host that it is handed on to. */
+static __always_inline enum verdict inbound_rule(struct __sk_buff *skb, struct arrival *a)
 {
-	struct nat_rule_key key = {
-		.vip = inner->destination,
-		.tunnel = outer->destination,
-		.port = inner->destination_port,
-		.protocol = inner->protocol,
-	};
+	a->key.vip = a->inner.destination;
+	a->key.tunnel = a->outer.destination;
+	a->key.port = a->inner.destination_port;
+	a->key.protocol = a->inner.protocol;
+	a->key.pad = 0;
+	if (!rule_find(&a->key, &a->rule))
+		return VERDICT_DROP_NO_RULE;
+	return a->tunnel.step == GUE_STEP_NONE ? VERDICT_NONE : chain(skb, a);
+}
 
-	return bpf_map_lookup_elem(&nat_rules, &key);
+/* VIP and port become DIP and port; a later fragment has no port, and no options. */
+static __always_inline enum verdict inbound_rewrite(struct __sk_buff *skb, const struct packet *p,
+						    const struct nat_rule *rule,
+						    struct session *session,
+						    const struct timestamps *ts)
+{
+	struct address dip = rule->dip;
+	int err;
+
+	if (p->fragment_offset) {
+		err = rewrite_fragment(skb, p, DESTINATION, &dip);
+	} else {
+		err = rewrite(skb, p, DESTINATION, &dip, rule->port);
+		err = err ?: mss_clamp(skb, p, settings.mtu);
+		err = err ?: cookie_restore(skb, p, session, ts);
+	}
+	return err ? VERDICT_DROP_REWRITE : VERDICT_NONE;
+}
+
+/* To the workload of a->rule. Sets ifindex where the verdict redirects. */
+static __noinline enum verdict inbound_deliver(struct __sk_buff *skb, struct arrival *a,
+					       __u32 *ifindex)
+{
+	const __u32 *workload = bpf_map_lookup_elem(&workloads, &a->rule.dip);
+	struct packet inner = a->inner;
+	struct timestamps ts = {};
+	struct session *session;
+	enum verdict verdict;
+
+	if (!workload)
+		return VERDICT_DROP_NO_WORKLOAD;
+	if (!inner.fragment_offset)
+		ts = timestamps_read(skb, &inner);
+	verdict = session_open(&inner, &a->rule, &ts, &session);
+	if (verdict)
+		return verdict;
+
+	/* From here on the packet is touched: fail closed. */
+	if (decap(skb, &a->outer, &a->tunnel, &inner))
+		return VERDICT_DROP_DECAPSULATE;
+	verdict = inbound_rewrite(skb, &inner, &a->rule, session, &ts);
+	if (verdict)
+		return verdict;
+	*ifindex = *workload;
+	return *workload ? VERDICT_DELIVER_INTERFACE : VERDICT_DELIVER_NATIVE;
 }
 
 /* Sets ifindex where the verdict redirects. */
 static __always_inline enum verdict inbound(struct __sk_buff *skb, __u32 *ifindex)
 {
-	const struct nat_rule *rule;
-	struct packet outer, inner;
-	struct session *session;
-	struct timestamps ts;
+	__u32 zero = 0;
+	struct arrival *a = bpf_map_lookup_elem(&arrivals, &zero);
 	enum verdict verdict;
-	const __u32 *workload;
 
-	verdict = inbound_parse(skb, &outer);
+	if (!a) /* never */
+		return VERDICT_PASS_OTHER;
+	verdict = inbound_outer(skb, a);
+	verdict = verdict ?: inbound_inner(skb, a);
 	if (verdict)
 		return verdict;
-	verdict = inbound_admit(&outer);
-	if (verdict)
-		return verdict;
-	verdict = inbound_parse_inner(skb, &outer, &inner);
-	if (verdict)
-		return verdict;
-	rule = inbound_rule(&outer, &inner);
-	if (!rule)
-		return VERDICT_DROP_NO_RULE;
-	workload = bpf_map_lookup_elem(&workloads, &rule->dip);
-	if (!workload)
-		return VERDICT_DROP_NO_WORKLOAD;
-	ts = timestamps_read(skb, &inner);
-	verdict = session_open(&inner, rule, &ts, &session);
-	if (verdict)
-		return verdict;
-
-	/* From here on the packet is touched: fail closed. */
-	if (decap(skb, &outer, &inner))
-		return VERDICT_DROP_DECAPSULATE;
-	if (rewrite(skb, &inner, DESTINATION, &rule->dip, rule->port))
-		return VERDICT_DROP_REWRITE;
-	if (mss_clamp(skb, &inner, settings.mtu))
-		return VERDICT_DROP_REWRITE;
-	if (cookie_restore(skb, &inner, session, &ts))
-		return VERDICT_DROP_REWRITE;
-	*ifindex = *workload;
-	return *workload ? VERDICT_DELIVER_INTERFACE : VERDICT_DELIVER_NATIVE;
+	if (protocol_is_icmp(a->inner.protocol))
+		return icmp_inbound(skb, a, ifindex);
+	*ifindex = settings.uplink; /* for what is handed on */
+	verdict = inbound_rule(skb, a);
+	return verdict ?: inbound_deliver(skb, a, ifindex);
 }

@@ -2,6 +2,8 @@
 /* From a workload straight to its client (Ananta 3.4.1): direct server return. */
 #pragma once
 
+#include "lib/agent_fragment.h"
+#include "lib/agent_icmp.h"
 #include "lib/agent_tables.h"
 #include "lib/frame.h"
 #include "lib/mss.h"
@@ -13,8 +15,11 @@ static __always_inline enum verdict reply_parse(struct __sk_buff *skb, struct pa
 
 	if (frame_is_tagged(skb))
 		return VERDICT_PASS_TAGGED;
+	p->protocol = 0;
+	p->fragment_more = false;
+	p->fragment_offset = 0;
 	parsed = frame_parse(skb, p);
-	if (parsed == PARSED_OK)
+	if (parsed == PARSED_OK || (parsed == PARSED_FRAGMENT && p->fragment_offset == 0))
 		parsed = frame_parse_transport(skb, p);
 	switch (parsed) {
 	case PARSED_OK:
@@ -37,6 +42,10 @@ static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *
 	enum verdict verdict;
 
 	verdict = reply_parse(skb, p);
+	if (verdict == VERDICT_PASS_FRAGMENT)
+		return fragment_reply(skb, p);
+	if (verdict == VERDICT_PASS_OTHER && protocol_is_icmp(p->protocol) && icmp_is_error(skb, p))
+		return icmp_reply(skb, p);
 	if (verdict)
 		return verdict;
 	session = session_find(p);
@@ -50,6 +59,8 @@ static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *
 		return VERDICT_DROP_REWRITE;
 	if (cookie_write(skb, p, session))
 		return VERDICT_DROP_REWRITE;
+	if (p->fragment_more)
+		fragment_note(p, &session->vip);
 	return VERDICT_NONE;
 }
 

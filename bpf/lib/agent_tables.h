@@ -12,6 +12,7 @@
 #include "abi/counter.h"
 #include "abi/nat_rule.h"
 #include "abi/peer.h"
+#include "abi/reply_fragment.h"
 #include "abi/session.h"
 
 /* Where encapsulated packets may come from: addresses and prefixes. */
@@ -69,6 +70,14 @@ struct {
 	__type(key, struct session_key);
 	__type(value, struct session);
 } sessions SEC(".maps");
+
+/* Datagrams that workloads answer in fragments: see agent_fragment.h. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct reply_fragment_key);
+	__type(value, struct reply_fragment);
+} reply_fragments SEC(".maps");
 
 /* What user space tells the programs besides the tables; a map of one row that needs no lookup. */
 struct agent_settings settings SEC(".data.settings");

@@ -25,6 +25,69 @@ type agentAgentSettings struct {
 	Mtu         uint32
 	CookieScale uint32
 	Pad         uint32
+	Address4    struct {
+		_     structs.HostLayout
+		Words [4]uint32
+	}
+	Address6 struct {
+		_     structs.HostLayout
+		Words [4]uint32
+	}
+}
+
+type agentArrival struct {
+	_     structs.HostLayout
+	Outer struct {
+		_               structs.HostLayout
+		Source          agentAddress
+		Destination     agentAddress
+		L3              uint16
+		L4              uint16
+		L3Length        uint32
+		Limit           uint32
+		SourcePort      uint16
+		DestinationPort uint16
+		Ethertype       uint16
+		Protocol        uint8
+		Tos             uint8
+		TcpFlags        uint8
+		FragmentMore    bool
+		FragmentOffset  uint16
+		FragmentId      uint32
+	}
+	Inner struct {
+		_               structs.HostLayout
+		Source          agentAddress
+		Destination     agentAddress
+		L3              uint16
+		L4              uint16
+		L3Length        uint32
+		Limit           uint32
+		SourcePort      uint16
+		DestinationPort uint16
+		Ethertype       uint16
+		Protocol        uint8
+		Tos             uint8
+		TcpFlags        uint8
+		FragmentMore    bool
+		FragmentOffset  uint16
+		FragmentId      uint32
+	}
+	Tunnel struct {
+		_               structs.HostLayout
+		Other           agentAddress
+		Header          uint16
+		Payload         uint16
+		Entropy         uint16
+		SourcePort      uint16
+		DestinationPort uint16
+		Protocol        uint8
+		Step            uint8
+		Kind            uint8
+		_               [3]byte
+	}
+	Key  agentNatRuleKey
+	Rule agentNatRule
 }
 
 type agentCounter struct {
@@ -67,6 +130,20 @@ type agentPrefix struct {
 	_       structs.HostLayout
 	Bits    uint32
 	Address agentAddress
+}
+
+type agentReplyFragment struct {
+	_   structs.HostLayout
+	Vip agentAddress
+}
+
+type agentReplyFragmentKey struct {
+	_        structs.HostLayout
+	Client   agentAddress
+	Dip      agentAddress
+	Id       uint32
+	Protocol uint8
+	Pad      [3]uint8
 }
 
 type agentSession struct {
@@ -121,39 +198,50 @@ const (
 	agentVerdictVERDICT_PASS_NO_SESSION      agentVerdict = 7
 	agentVerdictVERDICT_DELIVER_NATIVE       agentVerdict = 8
 	agentVerdictVERDICT_DELIVER_INTERFACE    agentVerdict = 9
-	agentVerdictVERDICT_REPLY_NATIVE         agentVerdict = 10
-	agentVerdictVERDICT_REPLY_UPLINK         agentVerdict = 11
-	agentVerdictVERDICT_REPLY_INTERFACE      agentVerdict = 12
-	agentVerdictVERDICT_REPLY_HOST           agentVerdict = 13
-	agentVerdictVERDICT_DROP_NOT_A_MUX       agentVerdict = 14
-	agentVerdictVERDICT_DROP_INNER_MALFORMED agentVerdict = 15
-	agentVerdictVERDICT_DROP_INNER_FRAGMENT  agentVerdict = 16
-	agentVerdictVERDICT_DROP_INNER_OTHER     agentVerdict = 17
-	agentVerdictVERDICT_DROP_NO_RULE         agentVerdict = 18
-	agentVerdictVERDICT_DROP_NO_WORKLOAD     agentVerdict = 19
-	agentVerdictVERDICT_DROP_ECN             agentVerdict = 20
-	agentVerdictVERDICT_DROP_SESSION_TAKEN   agentVerdict = 21
-	agentVerdictVERDICT_DROP_SESSION_FULL    agentVerdict = 22
-	agentVerdictVERDICT_DROP_DECAPSULATE     agentVerdict = 23
-	agentVerdictVERDICT_DROP_REWRITE         agentVerdict = 24
-	agentVerdictVERDICT_COUNT                agentVerdict = 25
+	agentVerdictVERDICT_CHAIN_ON             agentVerdict = 10
+	agentVerdictVERDICT_CHAIN_BACK           agentVerdict = 11
+	agentVerdictVERDICT_REPLY_NATIVE         agentVerdict = 12
+	agentVerdictVERDICT_REPLY_UPLINK         agentVerdict = 13
+	agentVerdictVERDICT_REPLY_INTERFACE      agentVerdict = 14
+	agentVerdictVERDICT_REPLY_HOST           agentVerdict = 15
+	agentVerdictVERDICT_DROP_NOT_A_MUX       agentVerdict = 16
+	agentVerdictVERDICT_DROP_NOT_A_PEER      agentVerdict = 17
+	agentVerdictVERDICT_DROP_GUE_MALFORMED   agentVerdict = 18
+	agentVerdictVERDICT_DROP_GUE_UNKNOWN     agentVerdict = 19
+	agentVerdictVERDICT_DROP_GUE_MERGED      agentVerdict = 20
+	agentVerdictVERDICT_DROP_INNER_MALFORMED agentVerdict = 21
+	agentVerdictVERDICT_DROP_INNER_FRAGMENT  agentVerdict = 22
+	agentVerdictVERDICT_DROP_INNER_OTHER     agentVerdict = 23
+	agentVerdictVERDICT_DROP_NO_RULE         agentVerdict = 24
+	agentVerdictVERDICT_DROP_NO_WORKLOAD     agentVerdict = 25
+	agentVerdictVERDICT_DROP_ICMP_UNKNOWN    agentVerdict = 26
+	agentVerdictVERDICT_DROP_ECN             agentVerdict = 27
+	agentVerdictVERDICT_DROP_SESSION_TAKEN   agentVerdict = 28
+	agentVerdictVERDICT_DROP_SESSION_FULL    agentVerdict = 29
+	agentVerdictVERDICT_DROP_CHAIN_FAMILY    agentVerdict = 30
+	agentVerdictVERDICT_DROP_CHAIN           agentVerdict = 31
+	agentVerdictVERDICT_DROP_DECAPSULATE     agentVerdict = 32
+	agentVerdictVERDICT_DROP_REWRITE         agentVerdict = 33
+	agentVerdictVERDICT_COUNT                agentVerdict = 34
 )
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	agentMapMuxes         = "muxes"
-	agentMapNatRules      = "nat_rules"
-	agentMapPeers         = "peers"
-	agentMapSessions      = "sessions"
-	agentMapTunnels       = "tunnels"
-	agentMapVerdicts      = "verdicts"
-	agentMapWorkloads     = "workloads"
-	agentProgFromUplink   = "from_uplink"
-	agentProgFromWorkload = "from_workload"
-	agentProgToUplink     = "to_uplink"
-	agentVarSettings      = "settings"
+	agentMapArrivals       = "arrivals"
+	agentMapMuxes          = "muxes"
+	agentMapNatRules       = "nat_rules"
+	agentMapPeers          = "peers"
+	agentMapReplyFragments = "reply_fragments"
+	agentMapSessions       = "sessions"
+	agentMapTunnels        = "tunnels"
+	agentMapVerdicts       = "verdicts"
+	agentMapWorkloads      = "workloads"
+	agentProgFromUplink    = "from_uplink"
+	agentProgFromWorkload  = "from_workload"
+	agentProgToUplink      = "to_uplink"
+	agentVarSettings       = "settings"
 )
 
 // loadAgent returns the embedded CollectionSpec for agent.
@@ -207,13 +295,15 @@ type agentProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type agentMapSpecs struct {
-	Muxes     *ebpf.MapSpec `ebpf:"muxes"`
-	NatRules  *ebpf.MapSpec `ebpf:"nat_rules"`
-	Peers     *ebpf.MapSpec `ebpf:"peers"`
-	Sessions  *ebpf.MapSpec `ebpf:"sessions"`
-	Tunnels   *ebpf.MapSpec `ebpf:"tunnels"`
-	Verdicts  *ebpf.MapSpec `ebpf:"verdicts"`
-	Workloads *ebpf.MapSpec `ebpf:"workloads"`
+	Arrivals       *ebpf.MapSpec `ebpf:"arrivals"`
+	Muxes          *ebpf.MapSpec `ebpf:"muxes"`
+	NatRules       *ebpf.MapSpec `ebpf:"nat_rules"`
+	Peers          *ebpf.MapSpec `ebpf:"peers"`
+	ReplyFragments *ebpf.MapSpec `ebpf:"reply_fragments"`
+	Sessions       *ebpf.MapSpec `ebpf:"sessions"`
+	Tunnels        *ebpf.MapSpec `ebpf:"tunnels"`
+	Verdicts       *ebpf.MapSpec `ebpf:"verdicts"`
+	Workloads      *ebpf.MapSpec `ebpf:"workloads"`
 }
 
 // agentVariableSpecs contains global variables before they are loaded into the kernel.
@@ -243,20 +333,24 @@ func (o *agentObjects) Close() error {
 //
 // It can be passed to loadAgentObjects or ebpf.CollectionSpec.LoadAndAssign.
 type agentMaps struct {
-	Muxes     *ebpf.Map `ebpf:"muxes"`
-	NatRules  *ebpf.Map `ebpf:"nat_rules"`
-	Peers     *ebpf.Map `ebpf:"peers"`
-	Sessions  *ebpf.Map `ebpf:"sessions"`
-	Tunnels   *ebpf.Map `ebpf:"tunnels"`
-	Verdicts  *ebpf.Map `ebpf:"verdicts"`
-	Workloads *ebpf.Map `ebpf:"workloads"`
+	Arrivals       *ebpf.Map `ebpf:"arrivals"`
+	Muxes          *ebpf.Map `ebpf:"muxes"`
+	NatRules       *ebpf.Map `ebpf:"nat_rules"`
+	Peers          *ebpf.Map `ebpf:"peers"`
+	ReplyFragments *ebpf.Map `ebpf:"reply_fragments"`
+	Sessions       *ebpf.Map `ebpf:"sessions"`
+	Tunnels        *ebpf.Map `ebpf:"tunnels"`
+	Verdicts       *ebpf.Map `ebpf:"verdicts"`
+	Workloads      *ebpf.Map `ebpf:"workloads"`
 }
 
 func (m *agentMaps) Close() error {
 	return _AgentClose(
+		m.Arrivals,
 		m.Muxes,
 		m.NatRules,
 		m.Peers,
+		m.ReplyFragments,
 		m.Sessions,
 		m.Tunnels,
 		m.Verdicts,

@@ -59,7 +59,11 @@ func (r *rig) judge(program string, frame []byte) {
 			r.t.Errorf("%s: %s changed the frame", program, got.verdict)
 		}
 	case strings.HasPrefix(got.verdict, "deliver_"):
-		if lost < 20 || lost > 60 {
+		if lost < 20 || lost > 60+udpHeader+gueHeader+24 {
+			r.t.Errorf("%s: %s removed %d bytes", program, got.verdict, lost)
+		}
+	case strings.HasPrefix(got.verdict, "chain_"):
+		if lost < -8 || lost > 160 { // options of the old header do not go on
 			r.t.Errorf("%s: %s removed %d bytes", program, got.verdict, lost)
 		}
 	case strings.HasPrefix(got.verdict, "reply_"):

@@ -51,7 +51,8 @@ func passCases() []packetCase {
 			outbound("from_workload", pkt.TCP("10.1.0.6:8080", client4, pkt.ACK), "pass_no_session", nil),
 			outbound("to_uplink", pkt.UDP("[fd01::5]:8080", client6), "pass_no_session", nil),
 			outbound("to_uplink", pkt.ICMP(native4, "198.51.100.7"), "pass_other", nil),
-			outbound("from_workload", pkt.UDP("10.1.0.6:8080", client4, pkt.Fragment(0, true)), "pass_fragment", nil),
+			outbound("from_workload", pkt.UDP("10.1.0.6:8080", client4, pkt.Fragment(0, true)), "pass_no_session", nil),
+			outbound("from_workload", pkt.UDP("10.1.0.6:8080", client4, pkt.Fragment(3, false)), "pass_fragment", nil),
 		}},
 	}
 }

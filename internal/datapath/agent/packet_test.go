@@ -109,6 +109,7 @@ func packetCases() []packetCase {
 	all := connections()
 	for _, group := range [][]packetCase{
 		passCases(), refusalCases(), innerCases(), ecnCases(), mssCases(), sessionCases(), routeCases(), cookieCases(),
+		gueCases(), gueRefusalCases(), chainCases(), chainHereCases(), fragmentCases(), icmpCases(), allPortsCases(), prefixCases(),
 	} {
 		all = append(all, group...)
 	}
@@ -150,7 +151,8 @@ func actionOf(verdict string) uint32 {
 	switch {
 	case strings.HasPrefix(verdict, "drop_"):
 		return tcxDrop
-	case verdict == "deliver_interface", verdict == "reply_uplink", verdict == "reply_interface":
+	case verdict == "deliver_interface", verdict == "reply_uplink", verdict == "reply_interface",
+		strings.HasPrefix(verdict, "chain_"):
 		return tcxRedirect
 	}
 	return tcxNext
@@ -160,6 +162,7 @@ func actionOf(verdict string) uint32 {
 func TestVerdictsAreProduced(t *testing.T) {
 	elsewhere := map[string]string{
 		"drop_session_full": "TestSessionsFull",
+		"drop_chain_family": "TestChainWithoutFamily",
 		"drop_rewrite":      "nowhere: the kernel's helpers fail here only for want of memory",
 	}
 	produced := make(map[string]bool)

@@ -19,6 +19,7 @@ const (
 	client4, client6 = "198.51.100.7:40000", "[2001:db8::7]:40000"
 	vip4, vip6       = "203.0.113.10:80", "[2001:db8:1::10]:80"
 	otherVIP4        = "203.0.113.11:80"
+	allPorts4        = "203.0.113.12"
 
 	native4, native6       = "10.1.0.5", "fd01::5"
 	interface4, interface6 = "10.1.0.6", "fd01::6"
@@ -81,6 +82,9 @@ func (r *rig) fill() {
 				rule(protocol, vip, down4, down4, "fd01::7"))
 		}
 	}
+	everything := rule(model.TCP, allPorts4+":0", native4, native4, native6)
+	everything.Backend = netip.AddrPortFrom(everything.Backend.Addr(), 0)
+	all = append(all, everything, rule(model.TCP, allPorts4+":80", native4, native4, native6))
 	workloads := map[agentAddress]uint32{
 		toAddress(netip.MustParseAddr(native4)): 0, toAddress(netip.MustParseAddr(native6)): 0,
 		toAddress(netip.MustParseAddr(interface4)): interfaceIndex,
@@ -88,10 +92,14 @@ func (r *rig) fill() {
 	}
 	err := errors.Join(
 		r.Replace(all),
-		r.SetMuxes([]netip.Prefix{netip.MustParsePrefix(mux4 + "/32"), netip.MustParsePrefix(mux6 + "/128")}),
+		r.SetMuxes([]netip.Prefix{
+			netip.MustParsePrefix(mux4 + "/32"), netip.MustParsePrefix(mux6 + "/128"),
+			netip.MustParsePrefix("10.2.0.0/24"), netip.MustParsePrefix("fd02::/64"),
+		}),
 		writeTable(r.objects.Workloads, workloads),
 		r.changeSettings(func(s *agentAgentSettings) {
 			s.Uplink, s.Mtu, s.CookieScale = uplinkIndex, uplinkMTU, cookieScaleOfTests
+			s.Address4, s.Address6 = toAddress(netip.MustParseAddr(host4)), toAddress(netip.MustParseAddr(host6))
 		}))
 	if err != nil {
 		r.t.Fatal(err)
@@ -110,6 +118,7 @@ func rule(protocol model.Protocol, vip, tunnel, dip4, dip6 string) model.HostBac
 		Tunnel:   netip.MustParseAddr(tunnel),
 		Backend:  netip.AddrPortFrom(netip.MustParseAddr(dip), backendPort),
 		Slot:     backendSlot, Cookies: protocol == model.TCP,
+		Peers: []netip.Addr{netip.MustParseAddr(peer4), netip.MustParseAddr(peer6)},
 	}
 }
 

@@ -40,6 +40,16 @@ func findUplink(name string) (uplink, error) {
 	return found, nil
 }
 
+// first is the first address of a family, or the zero Addr.
+func (u uplink) first(family func(netip.Addr) bool) netip.Addr {
+	for _, a := range u.addresses {
+		if family(a) {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
 // Refresh reads the uplink again: its MTU bounds the MSS, and an interface that was made anew
 // gets its programs back. Call it when the uplink has changed.
 func (d *Datapath) Refresh() error {
@@ -56,6 +66,8 @@ func (d *Datapath) useUplink(u uplink) error {
 	err := d.changeSettings(func(s *agentAgentSettings) {
 		s.Uplink = uint32(u.index)
 		s.Mtu = uint32(u.mtu)
+		s.Address4 = toAddress(u.first(netip.Addr.Is4))
+		s.Address6 = toAddress(u.first(netip.Addr.Is6))
 		s.CookieScale = d.cookieScale
 	})
 	if err != nil {

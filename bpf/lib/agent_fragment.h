@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Fragments, of which only the first has ports. Inward, GUE tells them of each one (the mux keeps
+ * the datagram); outward, the first one that leaves is remembered for those that follow.
+ */
+#pragma once
+
+#include "lib/agent_tables.h"
+#include "lib/decap.h"
+#include "lib/rewrite.h"
+
+/* Goes on behind the IP header of a fragment that came with its ports. */
+static __always_inline enum parsed fragment_parse(struct __sk_buff *skb, const struct tunnel *t,
+						  struct packet *p)
+{
+	enum parsed parsed;
+
+	if (p->protocol != IPPROTO_TCP && p->protocol != IPPROTO_UDP)
+		return PARSED_OTHER;
+	if (p->fragment_offset)
+		return PARSED_OK;
+	parsed = frame_parse_transport(skb, p);
+	if (parsed == PARSED_OK &&
+	    (p->source_port != t->source_port || p->destination_port != t->destination_port))
+		return PARSED_MALFORMED;
+	return parsed;
+}
+
+/* Replaces one side's address of a fragment without a transport header. */
+static __always_inline int rewrite_fragment(struct __sk_buff *skb, const struct packet *p,
+					    enum side side, const struct address *to)
+{
+	__u32 at = p->l3 + offsetof(struct ipv6hdr, saddr) + side * sizeof(*to);
+	__be32 from = side == SOURCE ? p->source.words[3] : p->destination.words[3];
+	__be32 to4 = to->words[3];
+	int err;
+
+	if (p->ethertype != bpf_htons(ETH_P_IP))
+		return bpf_skb_store_bytes(skb, at, to, sizeof(*to), BPF_F_RECOMPUTE_CSUM);
+	at = p->l3 + offsetof(struct iphdr, saddr) + side * sizeof(to4);
+	err = bpf_l3_csum_replace(skb, p->l3 + offsetof(struct iphdr, check), from, to4,
+				  sizeof(to4));
+	return err ?: bpf_skb_store_bytes(skb, at, &to4, sizeof(to4), 0);
+}
+
+static __always_inline struct reply_fragment_key fragment_key(const struct packet *p)
+{
+	struct reply_fragment_key key = {
+		.client = p->destination,
+		.dip = p->source,
+		.id = p->fragment_id,
+		.protocol = p->protocol,
+	};
+
+	return key;
+}
+
+/* Remembers what the first fragment of a reply leaves as. Full: the oldest is forgotten. */
+static __always_inline void fragment_note(const struct packet *p, const struct address *vip)
+{
+	struct reply_fragment_key key = fragment_key(p);
+	struct reply_fragment value = { .vip = *vip };
+
+	bpf_map_update_elem(&reply_fragments, &key, &value, BPF_ANY);
+}
+
+/* A later fragment leaves as the first one did. */
+static __noinline enum verdict fragment_reply(struct __sk_buff *skb, const struct packet *p)
+{
+	struct reply_fragment_key key = fragment_key(p);
+	const struct reply_fragment *first = bpf_map_lookup_elem(&reply_fragments, &key);
+	struct address vip;
+
+	if (!first)
+		return VERDICT_PASS_FRAGMENT;
+	vip = first->vip;
+	return rewrite_fragment(skb, p, SOURCE, &vip) ? VERDICT_DROP_REWRITE : VERDICT_NONE;
+}
