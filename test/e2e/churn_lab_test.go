@@ -10,9 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlb/weir/internal/testkit/load"
 	"github.com/weirlb/weir/internal/testkit/netlab"
-	"github.com/weirlb/weir/internal/testkit/stream"
 )
 
 // What churn is about.
@@ -32,6 +30,7 @@ type service struct {
 	name    string
 	vips    []netip.Addr
 	weights map[string]int // by workload; those of 0 drain
+	check   string         // of the backends' health; empty: none
 }
 
 func newService(number int) *service {
@@ -55,7 +54,7 @@ func (s *service) manifest(lab *netlab.Lab) string {
 		fmt.Fprintf(&b, "---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: %s-v%d}\nspec:\n  address: '%s'\n  endpoints:\n",
 			s.name, family, vip)
 		for _, protocol := range []string{"TCP", "UDP"} {
-			fmt.Fprintf(&b, "    - protocol: %s\n      port: 80\n      backends:\n", protocol)
+			fmt.Fprintf(&b, "    - protocol: %s\n      port: 80\n%s      backends:\n", protocol, s.check)
 			for _, n := range lab.Of(netlab.Workload) {
 				weight, in := s.weights[n.Name]
 				if !in {
@@ -106,8 +105,14 @@ func newChurnLab(t *testing.T) *churnLab {
 // announce it.
 func (l *churnLab) serve(t *testing.T) *service {
 	t.Helper()
+	return l.serveWith(t, "")
+}
+
+func (l *churnLab) serveWith(t *testing.T, check string) *service {
+	t.Helper()
 	l.services++
 	s := newService(l.services)
+	s.check = check
 	for _, n := range l.Of(netlab.Workload) {
 		if n.Host != spareHost {
 			s.weights[n.Name] = 1
@@ -188,78 +193,6 @@ func (l *churnLab) join(t *testing.T, nodes ...string) {
 		}
 		return nil
 	}))
-}
-
-// crowd is what clients do during a scenario: streams to both VIPs of a service, and new connections.
-type crowd struct {
-	size    int // streams to each VIP
-	streams map[netip.Addr]*netlab.Streams
-	new     map[netip.Addr]*netlab.Load
-}
-
-// gather gathers as many as the scenarios ask for.
-func (l *churnLab) gather(t *testing.T, client string, s *service, network stream.Network) *crowd {
-	t.Helper()
-	return l.gatherSome(t, client, s, network, longLived, newPerSecond)
-}
-
-func (l *churnLab) gatherSome(t *testing.T, client string, s *service, network stream.Network, size, rate int) *crowd {
-	t.Helper()
-	c := &crowd{size: size, streams: map[netip.Addr]*netlab.Streams{}, new: map[netip.Addr]*netlab.Load{}}
-	for _, vip := range s.vips {
-		streams, err := l.StartStreams(t.Context(), client, stream.Config{
-			Network: network, Target: netip.AddrPortFrom(vip, 80), Streams: size,
-		})
-		must(t, err)
-		c.streams[vip] = streams
-	}
-	for _, streams := range c.streams {
-		must(t, streams.WaitOpened(t.Context(), 2*bound))
-	}
-	for _, vip := range s.vips {
-		if network != stream.TCP { // flows are all alike
-			continue
-		}
-		run, err := l.StartLoad(t.Context(), client, load.Config{
-			URL: url(vip, 80, "/"), Rate: rate, Duration: time.Hour, Timeout: 15 * time.Second,
-		})
-		must(t, err)
-		c.new[vip] = run
-	}
-	return c
-}
-
-// unbroken ends the crowd and holds that nobody noticed anything.
-func (c *crowd) unbroken(t *testing.T) {
-	t.Helper()
-	for vip, run := range c.new {
-		r, err := run.Stop()
-		must(t, err)
-		t.Logf("%s: %d new connections, %d failed, slowest %v", vip, r.Requests, r.Failed, r.Slowest)
-		reasons := map[string]int{}
-		for _, f := range r.Failures {
-			_, reason, _ := strings.Cut(f.Error, ": ")
-			reasons[reason]++
-		}
-		if r.Failed > 0 {
-			t.Errorf("%s: %d of %d new connections failed: %v", vip, r.Failed, r.Requests, reasons)
-		}
-	}
-	for vip, streams := range c.streams {
-		r, err := streams.Stop()
-		must(t, err)
-		t.Logf("%s: %d streams, %d broken; %d blocks answered, slowest %v, %d lost", vip, r.Opened, r.Broken, r.Blocks, r.Slowest, r.Lost)
-		reasons := map[string]int{}
-		for _, b := range r.Breaks {
-			reasons[b.Reason]++
-		}
-		if r.Broken > 0 || r.Opened != c.size {
-			t.Errorf("%s: %d of %d streams broke: %v", vip, r.Broken, r.Opened, reasons)
-			for _, b := range r.Breaks[:min(10, len(r.Breaks))] {
-				t.Logf("%s: %+v", vip, b)
-			}
-		}
-	}
 }
 
 // upheaval is all that the scenarios have in common, within ten seconds: a mux dies, another joins, four

@@ -1,9 +1,14 @@
 package e2e
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/weirlb/weir/internal/testkit/netlab"
 	"github.com/weirlb/weir/internal/testkit/stream"
 )
 
@@ -39,6 +44,45 @@ func TestChurn(t *testing.T) {
 			c.unbroken(t)
 		})
 	}
+	t.Run("a backend is killed", l.testKilledBackend)
+}
+
+// A backend that is killed takes its own connections along, and no other.
+func (l *churnLab) testKilledBackend(t *testing.T) {
+	const killed = "host2-w3"
+	s := l.serveWith(t, "      healthCheck: {tcp: {}, interval: 1s}\n")
+	c := l.gatherSome(t, modern, s, stream.TCP, longLived/4, 0)
+	server, err := l.Process(killed, "weir")
+	must(t, err)
+	must(t, server.Stop(unix.SIGKILL, bound))
+	must(t, netlab.Poll(t.Context(), bound, func() error {
+		status, err := l.Status()
+		if err != nil {
+			return err
+		}
+		return s.without(status, l.Lab, killed)
+	}))
+	after(t, settle)
+	c.unbrokenBut(t, killed)
+	_, err = l.Restart(killed, "weir")
+	must(t, err)
+}
+
+// without says that a service still has buckets for a workload.
+func (s *service) without(status netlab.Status, lab *netlab.Lab, workload string) error {
+	n, err := lab.Node(workload)
+	if err != nil {
+		return err
+	}
+	for _, vip := range status.VIPs {
+		for _, b := range vip.Backends() {
+			own := b.Address == n.IPv4.String() || b.Address == n.IPv6.String()
+			if strings.HasPrefix(vip.Metadata.Name, s.name) && own && b.Buckets > 0 {
+				return fmt.Errorf("%s still has %d buckets of %s", workload, b.Buckets, vip.Metadata.Name)
+			}
+		}
+	}
+	return nil
 }
 
 // settle is how long streams are held behind the last step: each has some blocks more.
