@@ -14,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 )
@@ -30,6 +31,7 @@ type fakeMux struct {
 	messages   int
 	reject     string // why it refuses what comes next, if it does
 	wentBack   bool   // a generation was less than one before
+	pool       []model.PoolMember
 }
 
 func startMux(t *testing.T, url, name, address string) *fakeMux {
@@ -62,7 +64,7 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 		for _, key := range u.Removed {
 			delete(m.tables, key)
 		}
-		m.generation = u.Generation
+		m.generation, m.pool = u.Generation, u.Pool
 	}
 	report.Generation = uint64(m.generation)
 	m.mu.Unlock()
@@ -120,6 +122,7 @@ type fakeHost struct {
 	backends   map[model.HostBackendKey]model.HostBackend
 	muxes      []netip.Prefix
 	silent     bool // it does not acknowledge
+	key        flowhash.Key
 }
 
 func startHost(t *testing.T, url, name string, addresses ...string) *fakeHost {
@@ -137,7 +140,7 @@ func (h *fakeHost) apply(p *weirv1.SyncHostResponse) error {
 	}
 	h.mu.Lock()
 	if u.Snapshot {
-		h.backends = map[model.HostBackendKey]model.HostBackend{}
+		h.backends, h.key = map[model.HostBackendKey]model.HostBackend{}, u.HashKey
 	}
 	for _, b := range u.Backends {
 		h.backends[b.Key()] = b

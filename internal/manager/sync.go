@@ -152,7 +152,7 @@ func muxUpdate(sent, next *view) rpc.MuxUpdate {
 func hostUpdate(host string, sent, next *view) rpc.HostUpdate {
 	update := rpc.HostUpdate{Generation: next.Generation, Snapshot: sent == nil, Muxes: next.muxes}
 	if sent == nil {
-		sent = &view{}
+		sent, update.HashKey = &view{}, next.HashKey
 	}
 	for key, backend := range next.hosts[host] {
 		if was, had := sent.hosts[host][key]; !had || !reflect.DeepEqual(was, backend) {

@@ -18,7 +18,8 @@ import (
 	"github.com/weirlb/weir/internal/typo"
 )
 
-// ApplyVIPs admits the VIPs and writes them with their tables: all of them or none.
+// ApplyVIPs admits the VIPs and writes them with their tables: all of them or none. In a dry run it
+// says what that would change.
 func (m *Manager) ApplyVIPs(ctx context.Context, r *weirv1.ApplyVIPsRequest) (*weirv1.ApplyVIPsResponse, error) {
 	if err := rpc.Known(r); err != nil {
 		return nil, refusal(err)
@@ -29,6 +30,13 @@ func (m *Manager) ApplyVIPs(ctx context.Context, r *weirv1.ApplyVIPsRequest) (*w
 	vips, err := rpc.VIPsFromProto(r.GetVips())
 	if err != nil {
 		return nil, refusal(err)
+	}
+	if r.GetDryRun() {
+		response, err := m.dryRun(m.store.State(), vips)
+		if err != nil {
+			return nil, refusal(err)
+		}
+		return response, nil
 	}
 	var applied []*weirv1.AppliedVIP
 	generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {

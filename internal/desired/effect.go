@@ -1,0 +1,65 @@
+package desired
+
+import (
+	"math/bits"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// Effect is what a change does to an endpoint's table.
+type Effect struct {
+	Moved   int // buckets that name another backend afterwards, of Total
+	Total   int
+	Waiting int // buckets that should move too, and wait for the end of earlier moves
+	// Ceded is how many buckets move away from each slot whose backend lives, and Held how many it
+	// had before; of a table of Total buckets.
+	Ceded, Held map[model.Slot]int
+}
+
+// Effect compares the table of e before and after a change.
+func (s State) Effect(vip model.VIP, e model.Endpoint, before, after Table) Effect {
+	effect := Effect{
+		Total: len(after.Buckets), Waiting: s.Waiting(vip, e, after), Ceded: map[model.Slot]int{}, Held: map[model.Slot]int{},
+	}
+	if len(before.Buckets) == 0 || len(after.Buckets) == 0 {
+		return effect
+	}
+	for i, slot := range after.Buckets {
+		was := before.Buckets[i&(len(before.Buckets)-1)]
+		effect.Held[was]++
+		if was == slot {
+			continue
+		}
+		effect.Moved++
+		if !after.down(was) {
+			effect.Ceded[was]++
+		}
+	}
+	return effect
+}
+
+// Sizes of a mux's rows, as bpf/abi has them: of an endpoint and its key, of a bucket, of a backend; and
+// how many buckets make a row.
+const (
+	endpointBytes = 60
+	bucketBytes   = 2
+	backendBytes  = 24
+	rowBuckets    = 32
+)
+
+// Bytes is the memory that the table takes in each mux, but for its counters, which have a row for each
+// CPU. A table whose buckets name previous ones takes twice as many.
+func (t Table) Bytes() uint64 {
+	size := uint64(endpointBytes)
+	if n := len(t.Buckets); n > 0 {
+		buckets := max(n, rowBuckets) * bucketBytes
+		if len(t.Moves) > 0 {
+			buckets *= 2
+		}
+		size += uint64(buckets)
+	}
+	if n := len(t.Rows); n > 0 {
+		size += backendBytes << bits.Len(uint(t.Rows[n-1].Slot))
+	}
+	return size
+}

@@ -1,0 +1,80 @@
+package manager
+
+import (
+	"slices"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// removed is what a change does to an endpoint that is not in the VIP any more.
+const removed = "removed"
+
+// dryRun says what applying the VIPs would change. It writes nothing.
+func (m *Manager) dryRun(s *store.State, vips []model.VIP) (*weirv1.ApplyVIPsResponse, error) {
+	admitted, err := s.Admit(vips)
+	if err != nil {
+		return nil, err
+	}
+	change, applied := m.apply(s, admitted)
+	after := desired.State{Nodes: s.Nodes, Health: s.Health} // all that tables are computed from
+	for i, vip := range admitted {
+		applied[i].Effects = m.effects(s, after, vip, change)
+	}
+	return &weirv1.ApplyVIPsResponse{Generation: uint64(s.Generation), Vips: applied}, nil
+}
+
+// effects are those of the change on the endpoints of vip whose tables it touches, in order.
+func (m *Manager) effects(s *store.State, after desired.State, vip model.VIP, change store.Change) []*weirv1.EndpointEffect {
+	var all []*weirv1.EndpointEffect
+	old := s.VIPs[vip.Name]
+	for _, e := range vip.Endpoints {
+		key := desired.Key(vip, e)
+		table, changed := change.Tables[key]
+		if !changed {
+			continue
+		}
+		before, had := s.Tables[key]
+		p := &weirv1.EndpointEffect{Endpoint: rpc.EndpointKeyToProto(key), Change: created, TableBytesAfter: table.Bytes()}
+		if had {
+			p.Change, p.TableBytesBefore = updated, before.Bytes()
+		}
+		effect := after.Effect(vip, e, before, table)
+		p.BucketsMoved, p.BucketsTotal, p.BucketsWaiting = uint32(effect.Moved), uint32(effect.Total), uint32(effect.Waiting)
+		m.addSessions(p, old, key, before, effect)
+		all = append(all, p)
+	}
+	for _, key := range desired.Gone(old, vip) {
+		if slices.Contains(change.DeleteTables, key) {
+			p := &weirv1.EndpointEffect{
+				Endpoint: rpc.EndpointKeyToProto(key), Change: removed, TableBytesBefore: s.Tables[key].Bytes(),
+				BucketsTotal: uint32(len(s.Tables[key].Buckets)),
+			}
+			m.addSessions(p, old, key, s.Tables[key], desired.Effect{})
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// addSessions counts the connections that hosts remember of an endpoint of vip. Those of a backend are
+// taken to be spread evenly over its buckets.
+func (m *Manager) addSessions(p *weirv1.EndpointEffect, vip model.VIP, key model.EndpointKey, table desired.Table, effect desired.Effect) {
+	slots := table.Slots()
+	for _, e := range vip.Endpoints {
+		if desired.Key(vip, e) != key {
+			continue
+		}
+		for _, b := range e.Backends {
+			counted, slot := m.sessions.of(vip, e, b), slots[b.AddrPort()]
+			p.Sessions += counted.Sessions
+			p.SessionsWithoutCookie += counted.WithoutCookie
+			if held := uint64(effect.Held[slot]); held > 0 {
+				p.SessionsChained += (counted.WithoutCookie*uint64(effect.Ceded[slot]) + held - 1) / held
+			}
+		}
+	}
+}

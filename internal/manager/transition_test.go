@@ -1,0 +1,247 @@
+package manager
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// count tells the manager the connections of a backend on h, and that there are no others.
+func (h *fakeHost) count(s model.BackendSessions) error {
+	h.mu.Lock()
+	r := &weirv1.ReportHostRequest{
+		Name: h.name, Generation: uint64(h.generation), Status: &weirv1.HostStatus{Uplink: "eth0"}, SessionsCounted: true,
+	}
+	h.mu.Unlock()
+	if s.Sessions > 0 {
+		r.Sessions = []*weirv1.BackendSessions{rpc.BackendSessionsToProto(s)}
+	}
+	_, err := h.client.ReportHost(context.Background(), r)
+	return err
+}
+
+// moving are how many buckets of the mux's only endpoint name a previous slot.
+func (m *fakeMux) moving() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for _, e := range m.tables {
+		for _, slot := range e.Previous {
+			if slot != 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func (m *fakeMux) members() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var names []string
+	for _, member := range m.pool {
+		names = append(names, member.Name)
+	}
+	return names
+}
+
+// plainShop is shop without a check, with the first n of its backends.
+func plainShop(n int) *weirv1.VIP {
+	vip := shop()
+	e := vip.Endpoints[0]
+	e.HealthCheck, e.Backends = nil, e.Backends[:n]
+	for _, b := range e.Backends {
+		b.Weight = nil
+	}
+	return vip
+}
+
+var (
+	shopKey = model.EndpointKey{VIP: netip.MustParseAddr("203.0.113.10"), Protocol: model.TCP, Port: 80}
+	first   = model.HostBackendKey{Endpoint: shopKey, Tunnel: netip.MustParseAddr("10.3.1.11")}
+)
+
+// A backend joins: half of the buckets name the other one, on muxes and its host, over a restart of the
+// manager, until that host has counted no connection of them.
+func TestAMoveEndsWhenNoConnectionIsLeft(t *testing.T) {
+	cfg := Config{DataDir: t.TempDir()}
+	fast := func(m *Manager) { m.settle = 75 * time.Millisecond }
+	url, stop := start(t, cfg, fast)
+	t.Run("before the restart", func(t *testing.T) {
+		mux, host1 := startMux(t, url, "mux1", "10.1.1.2"), startHost(t, url, "host1", "10.2.1.2")
+		startHost(t, url, "host2", "10.2.2.2")
+		eventually(t, "all are connected", func() bool { return nodes(t, dial(t, url)) == 3 })
+		apply(t, url, plainShop(1))
+		apply(t, url, plainShop(2))
+		eventually(t, "the mux has the move", func() bool { return mux.moving() == 128 })
+		host1.mu.Lock()
+		if got := host1.backends[first]; len(got.Ceded) != 128 || len(got.Peers) != 1 || got.Buckets != 256 || got.Slot != 1 || !got.Cookies {
+			t.Errorf("host1 was told %+v", got)
+		}
+		if host1.key == [40]byte{} {
+			t.Error("host1 was not told the pool's key")
+		}
+		host1.mu.Unlock()
+		counted := model.BackendSessions{Key: first, Sessions: 9, WithoutCookie: 5, Ceded: 2}
+		if err := host1.count(counted); err != nil {
+			t.Fatal(err)
+		}
+		r, err := dial(t, url).GetVIP(t.Context(), &weirv1.GetVIPRequest{Name: "shop"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := r.Vip.Endpoints[0].Backends[0].Status; s.BucketsCeded != 128 || s.Sessions != 9 || s.SessionsWithoutCookie != 5 {
+			t.Errorf("the status is %v", s)
+		}
+	})
+	stop()
+	url, _ = start(t, cfg, fast)
+	mux, host1 := startMux(t, url, "mux1", "10.1.1.2"), startHost(t, url, "host1", "10.2.1.2")
+	eventually(t, "the mux has the move again", func() bool { return mux.moving() == 128 })
+	eventually(t, "it ends", func() bool {
+		if err := host1.count(model.BackendSessions{}); err != nil {
+			t.Error(err)
+		}
+		return mux.moving() == 0
+	})
+	eventually(t, "its host knows", func() bool {
+		host1.mu.Lock()
+		defer host1.mu.Unlock()
+		return len(host1.backends[first].Ceded) == 0 && len(host1.backends[first].Peers) == 0
+	})
+}
+
+// The bound ends a move away from a host that never counts.
+func TestAMoveEndsByTheIdleBound(t *testing.T) {
+	url, _ := start(t, Config{}, func(m *Manager) { m.settle = 75 * time.Millisecond })
+	mux := startMux(t, url, "mux1", "10.1.1.2")
+	startHost(t, url, "host1", "10.2.1.2")
+	startHost(t, url, "host2", "10.2.2.2")
+	eventually(t, "all are connected", func() bool { return nodes(t, dial(t, url)) == 3 })
+	for n := range 2 {
+		vip := plainShop(n + 1)
+		vip.Endpoints[0].IdleTimeout = rpc.VIPToProto(model.VIP{Endpoints: []model.Endpoint{{IdleTimeout: 2 * time.Second}}}).Endpoints[0].IdleTimeout
+		apply(t, url, vip)
+	}
+	eventually(t, "the mux has the move", func() bool { return mux.moving() == 128 })
+	eventually(t, "the bound has passed", func() bool { return mux.moving() == 0 })
+}
+
+func TestMuxesKnowTheirPool(t *testing.T) {
+	url, _ := start(t, Config{})
+	mux1 := startMux(t, url, "mux1", "10.1.1.2")
+	t.Run("two", func(t *testing.T) {
+		mux2 := startMux(t, url, "mux2", "10.1.2.2")
+		for _, m := range []*fakeMux{mux1, mux2} {
+			eventually(t, m.name+" knows both", func() bool { return slices.Equal(m.members(), []string{"mux1", "mux2"}) })
+		}
+	})
+	eventually(t, "mux2 is gone", func() bool { return slices.Equal(mux1.members(), []string{"mux1"}) })
+}
+
+// What must be true before a move is over, one condition after another.
+func TestWhenAMoveIsOver(t *testing.T) {
+	now := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+	vip, err := rpc.VIPFromProto(plainShop(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	vip.Endpoints[0].Backends[1].Host = "host2"
+	s := &store.State{Computed: map[model.EndpointKey]model.Generation{shopKey: 10}}
+	s.VIPs = map[string]model.VIP{"shop": vip}
+	s.Nodes = map[string]model.Node{"mux1": {Role: model.RoleMux}, "mux2": {Role: model.RoleMux}, "host1": {Role: model.RoleHost}}
+	s.Streams = map[string]bool{"mux1": true, "mux2": true, "host1": true}
+	s.Status = map[string]store.NodeStatus{"mux1": {Generation: 10}, "mux2": {Generation: 9}}
+	rows := []desired.Row{
+		{Slot: 1, Backend: netip.MustParseAddrPort("10.3.1.11:8080"), Tunnel: first.Tunnel},
+		{Slot: 2, Backend: netip.MustParseAddrPort("10.3.2.11:8080"), Tunnel: netip.MustParseAddr("10.3.2.11")},
+	}
+	s.Tables = map[model.EndpointKey]desired.Table{shopKey: {
+		Rows: rows, Buckets: []model.Slot{1, 2}, Cookies: model.CookiesOn, Moves: []desired.Move{{Bucket: 1, From: 1, Since: now}},
+	}}
+	moves := &transitions{settle: desired.SettleTime, marks: map[moved]mark{}}
+	counted := newSessions()
+	report := func(generation model.Generation, ceded uint64) {
+		counted.put("host1", count{at: now, generation: generation, of: map[model.HostBackendKey]model.BackendSessions{
+			first: {Key: first, Ceded: ceded},
+		}})
+	}
+	for _, step := range []struct {
+		name string
+		do   func()
+		over bool
+	}{
+		{"a mux is behind", func() { now = now.Add(time.Minute); report(10, 0) }, false},
+		{"all muxes are current", func() { s.Status["mux2"] = store.NodeStatus{Generation: 11} }, false},
+		{"the report is from before", func() { now = now.Add(desired.SettleTime) }, false},
+		{"a connection is left", func() { report(10, 1) }, false},
+		{"the host did not know of the move", func() { report(9, 0) }, false},
+		{"none is left", func() { report(10, 0) }, true},
+		{"a mux that joins is behind", func() { s.Status["mux2"] = store.NodeStatus{} }, false},
+		{"it went away", func() { delete(s.Streams, "mux2") }, true},
+		{"no mux is there to tell", func() { delete(s.Streams, "mux1") }, false},
+		{"the idle bound", func() { now = now.Add(model.DefaultIdleTCP) }, true},
+	} {
+		step.do()
+		due, _ := moves.due(s, counted, now)
+		if over := len(due) == 1; over != step.over {
+			t.Errorf("%s: over is %v, want %v", step.name, over, step.over)
+		}
+	}
+}
+
+// A dry run says what would move and what depends on chaining, and changes nothing.
+func TestDryRun(t *testing.T) {
+	url, _ := start(t, Config{})
+	host1 := startHost(t, url, "host1", "10.2.1.2")
+	startHost(t, url, "host2", "10.2.2.2")
+	client := dial(t, url)
+	eventually(t, "both are connected", func() bool { return nodes(t, client) == 2 })
+	dry := func(vips ...*weirv1.VIP) *weirv1.ApplyVIPsResponse {
+		t.Helper()
+		r, err := client.ApplyVIPs(t.Context(), &weirv1.ApplyVIPsRequest{Vips: vips, DryRun: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	r := dry(plainShop(1))
+	if e := r.Vips[0].Effects; r.Vips[0].Change != created || len(e) != 1 || e[0].Change != created || e[0].BucketsMoved != 0 ||
+		e[0].BucketsTotal != 256 || e[0].TableBytesBefore != 0 || e[0].TableBytesAfter != 60+512+48 {
+		t.Errorf("a new VIP: %v", r.Vips)
+	}
+	if vips, err := client.ListVIPs(t.Context(), &weirv1.ListVIPsRequest{}); err != nil || len(vips.Vips) != 0 {
+		t.Fatalf("the dry run applied %v, %v", vips, err)
+	}
+	generation := apply(t, url, plainShop(1))
+	if r := dry(plainShop(1)); r.Vips[0].Change != unchanged || len(r.Vips[0].Effects) != 0 || r.Generation != generation {
+		t.Errorf("no change: %v", r)
+	}
+	if err := host1.count(model.BackendSessions{Key: first, Sessions: 100, WithoutCookie: 41}); err != nil {
+		t.Fatal(err)
+	}
+	two := plainShop(2)
+	two.Endpoints = append(two.Endpoints, &weirv1.Endpoint{Protocol: "UDP", Port: 53})
+	e := dry(two).Vips[0].Effects
+	if len(e) != 2 || e[0].Change != updated || e[0].BucketsMoved != 128 || e[0].BucketsTotal != 256 || e[0].Sessions != 100 ||
+		e[0].SessionsWithoutCookie != 41 || e[0].SessionsChained != 21 || e[0].TableBytesBefore != 620 || e[0].TableBytesAfter != 60+2*512+96 {
+		t.Errorf("a backend joins: %v", e)
+	}
+	other := plainShop(1)
+	other.Endpoints[0].Port = 81
+	e = dry(other).Vips[0].Effects
+	if len(e) != 2 || e[0].Change != created || e[1].Change != removed || e[1].Endpoint.Port != 80 || e[1].Sessions != 100 || e[1].TableBytesAfter != 0 {
+		t.Errorf("an endpoint goes: %v", e)
+	}
+	if _, err := client.ApplyVIPs(t.Context(), &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{{Name: "Bad"}}, DryRun: true}); err == nil {
+		t.Error("a dry run of nonsense was fine")
+	}
+}
