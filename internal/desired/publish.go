@@ -72,16 +72,41 @@ func (s State) eachBackend(vip model.VIP, do func(host string, b model.HostBacke
 	for _, e := range vip.Endpoints {
 		table := s.Tables[Key(vip, e)]
 		slots, ceded, peers := table.Slots(), table.Ceded(), table.peers()
+		sources := s.sources(e)
 		for _, b := range e.Backends {
 			slot := slots[b.AddrPort()]
 			do(b.Host, model.HostBackend{
 				Endpoint: Key(vip, e), Tunnel: b.TunnelAddress(), Backend: b.AddrPort(), HealthCheck: e.HealthCheck,
 				Slot: slot, Cookies: table.Cookies == model.CookiesOn || table.Cookies == model.CookiesSettling,
-				Buckets: uint32(len(table.Buckets)), Ceded: ceded[slot], Peers: peers[slot],
+				Buckets: uint32(len(table.Buckets)), Ceded: ceded[slot], Peers: admit(b.TunnelAddress(), peers[slot], sources),
 				Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(),
 			})
 		}
 	}
+}
+
+// sources are, by the tunnel of each backend of e, the addresses of its host.
+func (s State) sources(e model.Endpoint) map[netip.Addr][]netip.Addr {
+	sources := make(map[netip.Addr][]netip.Addr, len(e.Backends))
+	for _, b := range e.Backends {
+		sources[b.TunnelAddress()] = s.Nodes[b.Host].Addresses
+	}
+	return sources
+}
+
+// admit adds to the tunnels of peers what their packets to tunnel come from: their hosts' addresses,
+// where a peer's tunnel is of another family.
+func admit(tunnel netip.Addr, peers []netip.Addr, sources map[netip.Addr][]netip.Addr) []netip.Addr {
+	all := slices.Clone(peers)
+	for _, peer := range peers {
+		for _, a := range sources[peer] {
+			if peer.Is4() != tunnel.Is4() && a.Is4() == tunnel.Is4() {
+				all = append(all, a)
+			}
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return slices.Compact(all)
 }
 
 // peers are, by slot, the tunnels of those that it may hand connections to, or get some from: the

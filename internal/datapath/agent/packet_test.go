@@ -138,13 +138,18 @@ func (r *rig) check(what string, s step) {
 		}
 		return
 	}
-	decoded, err := pkt.Decode(got.frame)
-	if err != nil {
-		r.t.Fatalf("%s: %v", what, err)
-	}
-	if diff := cmp.Diff(*s.want, decoded, cmpopts.EquateComparable(netip.Addr{}), cmpopts.EquateEmpty()); diff != "" {
+	if diff := differences(*s.want, got.frame); diff != "" {
 		r.t.Errorf("%s: frame (-want +got):\n%s", what, diff)
 	}
+}
+
+// differences says how a frame is another than want.
+func differences(want pkt.Packet, frame []byte) string {
+	decoded, err := pkt.Decode(frame)
+	if err != nil {
+		return err.Error()
+	}
+	return cmp.Diff(want, decoded, cmpopts.EquateComparable(netip.Addr{}), cmpopts.EquateEmpty())
 }
 
 func actionOf(verdict string) uint32 {

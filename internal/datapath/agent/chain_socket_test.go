@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/weirlb/weir/internal/testkit/netns"
+	"github.com/weirlb/weir/internal/testkit/pkt"
+)
+
+// TestChainKnowsSockets has the sessions lost and the host's stack know the connection still: it is
+// not handed on. A listener does not know what has not begun.
+func TestChainKnowsSockets(t *testing.T) {
+	ns := netns.New(t, "wagent-sockets")
+	for _, prefix := range []string{native4 + "/32", native6 + "/128", "198.51.100.7/32", "2001:db8::7/128"} {
+		if err := ns.AddAddress("lo", netip.MustParsePrefix(prefix)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := newRig(t)
+	for _, c := range []struct{ client, vip, dip, other string }{
+		{client4, vip4, native4, peer4}, {client6, vip6, native6, peer6},
+	} {
+		ack := pkt.TCP(c.client, c.vip, pkt.ACK)
+		out := delivered(ack, c.dip)
+		ask := step1(stepAsk, c.other)
+		given := func(what, verdict string, want *pkt.Packet) {
+			t.Helper()
+			if err := ns.Do(func() error {
+				r.check(what, carried(ack, outer(c.dip), ask, verdict, want))
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if err := writeTable(r.objects.Sessions, map[agentSessionKey]agentSession{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		given("nothing listens", "chain_on", handed(ack, c.dip, c.other, stepChained))
+		connection, listener := connect(t, ns, c.client, c.dip)
+		given("connected", "deliver_native", &out)
+		if err := connection.Close(); err != nil {
+			t.Fatal(err)
+		}
+		given("the client has finished", "deliver_native", &out)
+		if err := listener.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	listener := listenAt(t, ns, native4)
+	defer listener.Close()
+	other := pkt.TCP("198.51.100.7:40009", vip4, pkt.ACK)
+	if err := ns.Do(func() error {
+		r.check("a listener alone", carried(other, outer(native4), step1(stepAsk, peer4), "chain_on", handed(other, native4, peer4, stepChained)))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func listenAt(t *testing.T, ns *netns.NS, dip string) (listener net.Listener) {
+	t.Helper()
+	if err := ns.Do(func() (err error) {
+		listener, err = net.Listen("tcp", netip.AddrPortFrom(netip.MustParseAddr(dip), backendPort).String())
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return listener
+}
+
+// connect makes a connection from a client's very address and port.
+func connect(t *testing.T, ns *netns.NS, client, dip string) (connection net.Conn, listener net.Listener) {
+	t.Helper()
+	listener = listenAt(t, ns, dip)
+	if err := ns.Do(func() (err error) {
+		dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(client))}
+		connection, err = dialer.Dial("tcp", listener.Addr().String())
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return connection, listener
+}
