@@ -10,7 +10,7 @@ LINT     := $(GO) tool -modfile=tools/golangci/go.mod golangci-lint
 BPF_C    := $(shell find bpf test -name '*.c' -o -name '*.h' | grep -v '^bpf/include/')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf build generate test unit e2e demo bench-mux fuzz lint fmt clean
+.PHONY: help setup bpf build generate test unit e2e demo bench-mux bench-agent fuzz lint fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ demo: build ## Raise a lab, balance real traffic, cut a mux's power, clean up
 
 bench-mux: build ## Time the mux's program against the floor; writes out/bench/mux.json
 	@$(GO) run ./test/bench/mux -out out/bench/mux.json
+
+bench-agent: build ## Time iperf3 through the agent and without it; writes out/bench/agent.json
+	@$(GO) run ./test/bench/agent -out out/bench/agent.json
 
 fuzz: bpf ## Fuzz each parser for a minute
 	@scripts/fuzz.sh 60s

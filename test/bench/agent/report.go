@@ -1,0 +1,70 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"text/tabwriter"
+)
+
+// pair is two measurements side by side, in bits a second.
+type pair struct{ without, with float64 }
+
+// result is the medians of one kind of workload and load.
+type result struct {
+	Workload workload `json:"workload"`
+	Flows    int      `json:"flows"`
+	Sender   string   `json:"sender"`
+	Without  float64  `json:"gbit_per_s_without"`
+	With     float64  `json:"gbit_per_s_with"`
+	Ratio    float64  `json:"ratio"` // median of those of pairs
+
+	pairs []pair
+}
+
+func (r result) summarise(kind workload, l load) result {
+	r.Workload, r.Flows, r.Sender = kind, l.flows, "client"
+	if l.replies {
+		r.Sender = "workload"
+	}
+	const giga = 1e9
+	r.Without = r.median(func(p pair) float64 { return p.without / giga })
+	r.With = r.median(func(p pair) float64 { return p.with / giga })
+	r.Ratio = r.median(func(p pair) float64 { return p.with / p.without })
+	return r
+}
+
+func (r result) median(of func(pair) float64) float64 {
+	all := make([]float64, len(r.pairs))
+	for i, p := range r.pairs {
+		all[i] = of(p)
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+func printTable(w io.Writer, results []result) {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "workload\tflows\tsender\twithout (Gbit/s)\twith (Gbit/s)\tratio\t")
+	for _, r := range results {
+		fmt.Fprintf(table, "%s\t%d\t%s\t%.1f\t%.1f\t%.2f\t\n", r.Workload, r.Flows, r.Sender, r.Without, r.With, r.Ratio)
+	}
+	_ = table.Flush()
+}
+
+func writeJSON(path string, results []result) error {
+	data, err := json.MarshalIndent(results, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode results: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("write results: %w", err)
+	}
+	if err := os.WriteFile(path, append(data, '\n'), 0o644); err != nil {
+		return fmt.Errorf("write results: %w", err)
+	}
+	return nil
+}
