@@ -80,7 +80,7 @@ func (w *world) silentConnections() map[string]bothEnds {
 		listener := listen(w.t, way.server, way.dip)
 		c := bothEnds{client: dial(w.t, w.client, way.vip)}
 		accepted, err := listener.Accept()
-		w.must(err)
+		w.must(err, listener.Close())
 		c.workload = accepted
 		w.t.Cleanup(func() { c.client.Close(); c.workload.Close() })
 		_, err = c.client.Write([]byte("hello"))

@@ -232,20 +232,6 @@ func TestOneOwner(t *testing.T) {
 	}
 }
 
-// TestOtherLayout refuses tables of another size, and says what to do.
-func TestOtherLayout(t *testing.T) {
-	w := newWorld(t)
-	w.must(w.datapath.Close())
-	err := w.host.Do(func() error {
-		_, err := agent.Open(agent.Config{Uplink: "uplink", PinPath: w.pins, MaxSessions: 77})
-		return err
-	})
-	if err == nil || !strings.Contains(err.Error(), "weir-agent unload") || !strings.Contains(err.Error(), "sessions") {
-		t.Errorf("got %v, not what to do", err)
-	}
-	w.start()
-}
-
 // TestUnload removes everything: a packet for a VIP then reaches no workload.
 func TestUnload(t *testing.T) {
 	w := newWorld(t)

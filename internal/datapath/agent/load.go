@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -11,8 +10,8 @@ import (
 	"github.com/weirlb/weir/internal/datapath/abi"
 )
 
-// load brings maps and programs into the kernel: the live maps if there are any, the programs
-// always this binary's own.
+// load brings maps and programs into the kernel: the live maps if there are any, migrated if they
+// are of another version or size; the programs always this binary's own.
 func (d *Datapath) load() error {
 	if err := probeChecksumHelper(); err != nil {
 		return err
@@ -25,26 +24,40 @@ func (d *Datapath) load() error {
 		return err
 	}
 	d.size(spec)
-	adopting := d.folder.HasLive()
-	var options ebpf.CollectionOptions
-	if adopting {
-		options.MapReplacements, err = d.liveMaps(spec)
-		defer closeMaps(options.MapReplacements)
-		if err != nil {
-			return err
-		}
+	if d.folder.HasLive() {
+		return d.adopt(spec)
 	}
-	collection, err := ebpf.NewCollectionWithOptions(spec, options)
+	collection, err := ebpf.NewCollection(spec)
 	if err != nil {
-		return describeLoad(err)
+		return fmt.Errorf("load agent's programs: %w", err)
 	}
 	defer collection.Close()
-	if !adopting {
-		if err := d.publish(collection); err != nil {
-			return err
-		}
+	if err := d.folder.Publish(func(folder string) error { return pinTables(folder, collection) }); err != nil {
+		return err
 	}
-	d.config.Log.Info("data plane loaded", "adopted", adopting, "pins", d.config.PinPath)
+	d.config.Log.Info("data plane loaded", "adopted", false, "pins", d.config.PinPath)
+	return collection.Assign(&d.objects)
+}
+
+// adopt goes on with what is live.
+func (d *Datapath) adopt(spec *ebpf.CollectionSpec) error {
+	m, err := d.newMigration(spec)
+	if err != nil {
+		return fmt.Errorf("%w; %s", err, remedy)
+	}
+	defer m.close()
+	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: m.unchanged()})
+	if err != nil {
+		return fmt.Errorf("load agent's programs: %w", err)
+	}
+	defer collection.Close()
+	if len(m.changed)+len(m.missing) > 0 {
+		if err := d.migrate(m, collection); err != nil {
+			return fmt.Errorf("%w; %s", err, remedy)
+		}
+		d.config.Log.Info("tables of another version or size migrated", "old", m.changed, "new", m.missing)
+	}
+	d.config.Log.Info("data plane loaded", "adopted", true, "pins", d.config.PinPath)
 	return collection.Assign(&d.objects)
 }
 
@@ -55,41 +68,19 @@ func (d *Datapath) size(spec *ebpf.CollectionSpec) {
 	}
 }
 
-// liveMaps opens what is pinned. That its layout is that of spec is checked when it is used.
-func (d *Datapath) liveMaps(spec *ebpf.CollectionSpec) (map[string]*ebpf.Map, error) {
-	maps := make(map[string]*ebpf.Map, len(spec.Maps))
-	for name := range spec.Maps {
-		live, err := ebpf.LoadPinnedMap(d.folder.Live(pinName(name)), nil)
-		if err != nil {
-			return maps, fmt.Errorf("adopt table %s: %w; %s", pinName(name), err, remedy)
-		}
-		maps[name] = live
-	}
-	return maps, nil
-}
-
 const remedy = "run `weir-agent unload` to remove the data plane that runs, then start again"
 
-func (d *Datapath) publish(collection *ebpf.Collection) error {
-	return d.folder.Publish(func(folder string) error {
-		for name, m := range collection.Maps {
-			if err := m.Pin(filepath.Join(folder, pinName(name))); err != nil {
-				return fmt.Errorf("pin table %s: %w", name, err)
-			}
+func pinTables(folder string, collection *ebpf.Collection) error {
+	for name, m := range collection.Maps {
+		if err := m.Pin(filepath.Join(folder, pinName(name))); err != nil {
+			return fmt.Errorf("pin table %s: %w", name, err)
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // pinName is a map's file name: a bpffs allows no dots.
 func pinName(mapName string) string { return strings.TrimPrefix(mapName, ".data.") }
-
-func describeLoad(err error) error {
-	if errors.Is(err, ebpf.ErrMapIncompatible) {
-		return fmt.Errorf("adopt tables: %w; %s", err, remedy)
-	}
-	return fmt.Errorf("load agent's programs: %w", err)
-}
 
 func closeMaps(maps map[string]*ebpf.Map) {
 	for _, m := range maps {

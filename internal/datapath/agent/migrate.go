@@ -1,0 +1,293 @@
+package agent
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// migration brings the rows of live tables into new ones of this version's layout and size, while the
+// programs of the old version go on running with the old ones.
+type migration struct {
+	spec *ebpf.CollectionSpec
+	live map[string]*ebpf.Map // of every table of spec that is pinned
+
+	changed []string // tables that are live in another layout or size
+	missing []string // tables that the old version did not have
+}
+
+// newMigration compares what is live with what this version has.
+func (d *Datapath) newMigration(spec *ebpf.CollectionSpec) (_ *migration, err error) {
+	m := &migration{spec: spec, live: make(map[string]*ebpf.Map)}
+	defer func() {
+		if err != nil {
+			m.close()
+		}
+	}()
+	if err := d.checkPins(spec); err != nil {
+		return m, err
+	}
+	for name, ours := range spec.Maps {
+		live, err := ebpf.LoadPinnedMap(d.folder.Live(pinName(name)), nil)
+		if errors.Is(err, fs.ErrNotExist) {
+			m.missing = append(m.missing, name)
+			continue
+		}
+		if err != nil {
+			return m, fmt.Errorf("adopt table %s: %w", pinName(name), err)
+		}
+		m.live[name] = live
+		if same, err := isSame(live, ours); err != nil {
+			return m, fmt.Errorf("adopt table %s: %w", pinName(name), err)
+		} else if !same {
+			m.changed = append(m.changed, name)
+		}
+	}
+	slices.Sort(m.changed)
+	return m, nil
+}
+
+// checkPins refuses pins that a newer version has left.
+func (d *Datapath) checkPins(spec *ebpf.CollectionSpec) error {
+	names, err := d.folder.Names("")
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{"from_uplink": true, "to_uplink": true}
+	for name := range spec.Maps {
+		known[pinName(name)] = true
+	}
+	for _, name := range names {
+		if !known[name] && !strings.HasPrefix(name, linkPrefix) {
+			return fmt.Errorf("adopt table %s: this version has none", name)
+		}
+	}
+	return nil
+}
+
+func isSame(live *ebpf.Map, spec *ebpf.MapSpec) (bool, error) {
+	if spec.Compatible(live) != nil {
+		return false, nil
+	}
+	if spec.Type == ebpf.PerCPUArray { // the kernel takes no types of a table by verdict
+		return true, nil
+	}
+	ours, err := specLayout(spec)
+	if err != nil {
+		return false, err
+	}
+	theirs, err := liveLayout(live, spec)
+	return err == nil && theirs.equal(ours), err
+}
+
+func (m *migration) close() { closeMaps(m.live) }
+
+// unchanged are the tables that both versions can share.
+func (m *migration) unchanged() map[string]*ebpf.Map {
+	shared := make(map[string]*ebpf.Map)
+	for name, table := range m.live {
+		if !slices.Contains(m.changed, name) {
+			shared[name] = table
+		}
+	}
+	return shared
+}
+
+// copyAll fills the new tables. Nobody uses them yet.
+func (m *migration) copyAll(to map[string]*ebpf.Map) error {
+	for _, name := range m.changed {
+		if err := m.copyTable(name, to[name], ebpf.UpdateAny); err != nil {
+			return fmt.Errorf("migrate table %s: %w", pinName(name), err)
+		}
+	}
+	return nil
+}
+
+// copyLate brings sessions that began since copyAll.
+func (m *migration) copyLate(to map[string]*ebpf.Map) error {
+	if !slices.Contains(m.changed, "sessions") {
+		return nil
+	}
+	if err := m.copyTable("sessions", to["sessions"], ebpf.UpdateNoExist); err != nil {
+		return fmt.Errorf("migrate late sessions: %w", err)
+	}
+	return nil
+}
+
+func (m *migration) copyTable(name string, to *ebpf.Map, flags ebpf.MapUpdateFlags) error {
+	from, spec := m.live[name], m.spec.Maps[name]
+	ours, err := specLayout(spec)
+	if err != nil {
+		return err
+	}
+	if name == "muxes" && from.Type() == ebpf.Hash {
+		return copyMuxes(from, to)
+	}
+	if spec.Type == ebpf.PerCPUArray {
+		return nil // counters of other verdicts: they begin anew
+	}
+	theirs, err := liveLayout(from, spec)
+	if err != nil {
+		return err
+	}
+	keys, err := movesOf(theirs.key, ours.key)
+	if err != nil {
+		return err
+	}
+	values, err := movesOf(theirs.value, ours.value)
+	if err != nil {
+		return err
+	}
+	return eachRow(from, func(key, value []byte) error {
+		err := to.Update(moved(key, keys, to.KeySize()), moved(value, values, to.ValueSize()), flags)
+		if flags == ebpf.UpdateNoExist && errors.Is(err, ebpf.ErrKeyExist) {
+			return nil
+		}
+		if errors.Is(err, unix.E2BIG) {
+			return fmt.Errorf("has more rows than there is room for: %d", to.MaxEntries())
+		}
+		return err
+	})
+}
+
+// copyMuxes makes a prefix of each address: the first version had no others.
+func copyMuxes(from, to *ebpf.Map) error {
+	return eachRow(from, func(key, value []byte) error {
+		bits := binary.NativeEndian.AppendUint32(nil, uint32(8*len(key)))
+		return to.Put(append(bits, key...), value)
+	})
+}
+
+// eachRow reads tables of any layout. A row that is made or goes meanwhile may be missed or seen twice.
+func eachRow(table *ebpf.Map, visit func(key, value []byte) error) error {
+	const batch = 1024
+	buffer := func(size uint32) reflect.Value {
+		return reflect.MakeSlice(reflect.SliceOf(reflect.ArrayOf(int(size), reflect.TypeFor[byte]())), batch, batch)
+	}
+	keys, values := buffer(table.KeySize()), buffer(table.ValueSize())
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := table.BatchLookup(&cursor, keys.Interface(), values.Interface(), nil)
+		last := errors.Is(err, ebpf.ErrKeyNotExist)
+		if err != nil && !last {
+			return err
+		}
+		for i := range n {
+			if err := visit(keys.Index(i).Bytes(), values.Index(i).Bytes()); err != nil {
+				return err
+			}
+		}
+		if last {
+			return nil
+		}
+	}
+}
+
+// migrate lets collection, which shares unchanged tables, take the place of what is live. New
+// connections that begin within the few milliseconds between the first program's change and the
+// last one's may have to send their SYN again.
+func (d *Datapath) migrate(m *migration, collection *ebpf.Collection) error {
+	if err := m.copyAll(collection.Maps); err != nil {
+		return err
+	}
+	links, err := d.folder.Names("")
+	if err != nil {
+		return err
+	}
+	links = slices.DeleteFunc(links, func(name string) bool { return programOf(name) == "" })
+	return d.folder.Replace(
+		func(folder string) error {
+			return errors.Join(pinTables(folder, collection), d.pinLinks(folder, links))
+		},
+		func() error { return d.swap(m, links, collection) })
+}
+
+// programOf is the program that a pinned link runs; empty: no link has that name.
+func programOf(link string) string {
+	switch {
+	case link == "from_uplink", link == "to_uplink":
+		return link
+	case strings.HasPrefix(link, linkPrefix):
+		return "from_workload"
+	}
+	return ""
+}
+
+// pinLinks pins the live links a second time.
+func (d *Datapath) pinLinks(folder string, names []string) error {
+	for _, name := range names {
+		if err := pinAgain(d.folder.Live(name), filepath.Join(folder, name)); err != nil {
+			return fmt.Errorf("pin link %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func pinAgain(from, to string) error {
+	live, err := link.LoadPinnedLink(from, nil)
+	if err != nil {
+		return err
+	}
+	defer live.Close()
+	info, err := live.Info()
+	if err != nil {
+		return err
+	}
+	second, err := link.NewFromID(info.ID) // live itself would be moved
+	if err != nil {
+		return err
+	}
+	defer second.Close()
+	return second.Pin(to)
+}
+
+// swap changes the programs: first the one that makes sessions, so that after it no old table gets
+// new ones; then those that replies pass.
+func (d *Datapath) swap(m *migration, links []string, collection *ebpf.Collection) error {
+	rest := slices.DeleteFunc(slices.Clone(links), func(name string) bool { return name == "from_uplink" })
+	if len(rest) != len(links) {
+		if err := d.update("from_uplink", collection); err != nil {
+			return err
+		}
+	}
+	if err := m.copyLate(collection.Maps); err != nil {
+		return err
+	}
+	for _, name := range rest {
+		if err := d.update(name, collection); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// update has a pinned link run this version's program. One whose interface has gone is left to those
+// who look for interfaces later.
+func (d *Datapath) update(name string, collection *ebpf.Collection) error {
+	live, err := link.LoadPinnedLink(d.folder.Live(name), nil)
+	if err != nil {
+		return fmt.Errorf("open link %s: %w", name, err)
+	}
+	defer live.Close()
+	info, err := live.Info()
+	if err != nil {
+		return fmt.Errorf("read link %s: %w", name, err)
+	}
+	if tcx := info.TCX(); tcx == nil || tcx.Ifindex == 0 {
+		return nil
+	}
+	if err := live.Update(collection.Programs[programOf(name)]); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("replace program of %s: %w", name, err)
+	}
+	return nil
+}
