@@ -162,25 +162,27 @@ func (l *churnLab) die(t *testing.T, mux string) {
 	t.Helper()
 	must(t, l.Crash(mux))
 	l.spare = mux
-	l.muxes--
+	l.muxes = len(l.atWork(netlab.Mux))
 }
 
-// join lets nodes take part, again if they did before, and waits until the manager knows them.
-func (l *churnLab) join(t *testing.T, nodes ...string) {
+// start lets nodes that do not take part do so, again if they did before.
+func (l *churnLab) start(t *testing.T, nodes ...string) {
 	t.Helper()
 	for _, name := range nodes {
-		start := l.Join
 		if len(l.Processes(name)) > 0 {
 			continue
 		}
+		start := l.Join
 		if _, err := l.Process(name, "weir-mux"); err == nil {
 			start = l.Revive
 		}
 		must(t, start(name))
-		if strings.HasPrefix(name, string(netlab.Mux)) {
-			l.muxes++
-		}
 	}
+}
+
+// joined waits until the manager knows the nodes that were started.
+func (l *churnLab) joined(t *testing.T, nodes ...string) {
+	t.Helper()
 	must(t, netlab.Poll(t.Context(), bound, func() error {
 		status, err := l.Status()
 		if err != nil {
@@ -193,6 +195,7 @@ func (l *churnLab) join(t *testing.T, nodes ...string) {
 		}
 		return nil
 	}))
+	l.muxes = len(l.atWork(netlab.Mux))
 }
 
 // upheaval is all that the scenarios have in common, within ten seconds: a mux dies, another joins, four
@@ -201,22 +204,66 @@ func (l *churnLab) upheaval(t *testing.T, s *service, victim string) {
 	t.Helper()
 	joins := l.spare
 	began := time.Now()
-	for _, step := range []struct {
+	for i, step := range []struct {
 		what string
 		do   func()
 	}{
 		{victim + " dies", func() { l.die(t, victim) }},
-		{joins + " and " + spareHost + " join", func() { l.join(t, joins, spareHost) }},
+		{joins + " and " + spareHost + " start", func() { l.start(t, joins, spareHost) }},
 		{"four backends drain", func() { l.change(t, s, 0, "host1-w1", "host1-w2", "host2-w1", "host3-w2") }},
+		{"they have joined", func() { l.joined(t, joins, spareHost) }},
 		{"four backends join", func() { l.change(t, s, 1, "host4-w1", "host4-w2", "host4-w3", "host4-w4") }},
 		{"a weight doubles", func() { l.change(t, s, 2, "host2-w3") }},
 	} {
 		t.Logf("%4.1f s: %s", time.Since(began).Seconds(), step.what)
 		step.do()
-		after(t, pause)
+		if i > 0 { // what is open feels the death of a mux while backends change
+			after(t, pause)
+		}
 	}
 	t.Logf("%4.1f s: over", time.Since(began).Seconds())
 }
 
 // pause is what passes behind each step, with traffic.
-const pause = time.Second
+const pause = time.Second / 2
+
+// counts is how many packets all muxes, and all hosts, gave each verdict.
+type counts map[netlab.Kind]map[string]uint64
+
+func (l *churnLab) counts(t *testing.T) counts {
+	t.Helper()
+	all := counts{}
+	for _, kind := range []netlab.Kind{netlab.Mux, netlab.Host} {
+		all[kind] = map[string]uint64{}
+		for _, n := range l.Of(kind) {
+			if _, err := os.Stat(l.PinPath(n.Name)); err != nil {
+				continue // has not joined yet
+			}
+			verdicts, err := l.Verdicts(n.Name)
+			must(t, err)
+			for name, count := range verdicts {
+				all[kind][name] += count
+			}
+		}
+	}
+	return all
+}
+
+// since holds that some verdicts were given since before, and logs all.
+func (l *churnLab) since(t *testing.T, before counts, want map[netlab.Kind][]string) {
+	t.Helper()
+	for kind, now := range l.counts(t) {
+		grown := map[string]uint64{}
+		for name, count := range now {
+			if count > before[kind][name] {
+				grown[name] = count - before[kind][name]
+			}
+		}
+		t.Logf("verdicts of all of kind %s: %v", kind, grown)
+		for _, name := range want[kind] {
+			if grown[name] == 0 {
+				t.Errorf("no %s gave the verdict %s", kind, name)
+			}
+		}
+	}
+}

@@ -27,14 +27,16 @@ func TestChurn(t *testing.T) {
 		name    string
 		client  string
 		network stream.Network
-		victim  string // none: nothing happens
+		victim  string   // none: nothing happens
+		layers  []string // verdicts of the layers that must have had a part
 	}{
-		{"nothing happens", modern, stream.TCP, ""},
-		{"connections", modern, stream.TCP, "mux1"},
-		{"connections without timestamps", noTimestamp, stream.TCP, "mux2"},
-		{"flows", modern, stream.UDP, "mux3"},
+		{"nothing happens", modern, stream.TCP, "", []string{"forward_syn", "forward_cookie"}},
+		{"connections", modern, stream.TCP, "mux1", []string{"forward_syn", "forward_cookie"}},
+		{"connections without timestamps", noTimestamp, stream.TCP, "mux2", []string{"forward_flow", "forward_chained"}},
+		{"flows", modern, stream.UDP, "mux3", []string{"forward_flow", "forward_chained"}},
 	} {
 		t.Run(scenario.name, func(t *testing.T) {
+			before := l.counts(t)
 			s := l.serve(t)
 			c := l.gather(t, scenario.client, s, scenario.network)
 			if scenario.victim != "" {
@@ -42,6 +44,7 @@ func TestChurn(t *testing.T) {
 			}
 			after(t, settle)
 			c.unbroken(t)
+			l.since(t, before, map[netlab.Kind][]string{netlab.Mux: scenario.layers})
 		})
 	}
 	t.Run("a backend is killed", l.testKilledBackend)

@@ -130,20 +130,38 @@ func (l *Lab) WaitStatus(ctx context.Context, bound time.Duration, fits func(Sta
 
 // Forwarded is how many packets a mux has sent to hosts, by the counters of its data plane.
 func (l *Lab) Forwarded(mux string) (packets uint64, err error) {
-	out, err := l.Run(mux, l.Find("weir-mux"), "status", "--pin-path", l.PinPath(mux), "-o", "json")
+	verdicts, err := l.Verdicts(mux)
+	for name, count := range verdicts {
+		if strings.HasPrefix(name, "forward_") {
+			packets += count
+		}
+	}
+	return packets, err
+}
+
+// Verdicts is how many packets the data plane of a mux or a host gave each verdict.
+func (l *Lab) Verdicts(node string) (map[string]uint64, error) {
+	n, err := l.Node(node)
 	if err != nil {
-		return 0, err
+		return nil, err
+	}
+	program := "weir-mux"
+	if n.Kind == Host {
+		program = "weir-agent"
+	}
+	out, err := l.Run(node, l.Find(program), "status", "--pin-path", l.PinPath(node), "-o", "json")
+	if err != nil {
+		return nil, err
 	}
 	var status struct {
 		Verdicts map[string]struct{ Packets uint64 } `json:"verdicts"`
 	}
 	if err := json.Unmarshal([]byte(out), &status); err != nil {
-		return 0, fmt.Errorf("read the status of %s: %w: %s", mux, err, out)
+		return nil, fmt.Errorf("read the status of %s: %w: %s", node, err, out)
 	}
+	packets := map[string]uint64{}
 	for name, counter := range status.Verdicts {
-		if strings.HasPrefix(name, "forward_") {
-			packets += counter.Packets
-		}
+		packets[name] = counter.Packets
 	}
 	return packets, nil
 }
