@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 func applyCommand(s *session) *cobra.Command {
 	var files []string
+	var dryRun bool
 	var wait waiting
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
@@ -23,30 +25,41 @@ anything wrong with one.
 
 FILE is a YAML or JSON file, a folder of such, or - for standard input; -f may be
 given several times. A file may hold several documents. The form of Figure 6 of the
-paper on Ananta is read too.`,
-		Example: `  weir apply -f shop.yaml --wait
+paper on Ananta is read too.
+
+With --dry-run nothing changes. For each endpoint whose table would, it says how many
+buckets would move to another backend, and how many wait for the end of earlier moves;
+how many connections hosts remember, how many of these carry no cookie, and about how
+many of those depend on hosts handing packets on, as their bucket moves; and the memory
+of the table in each mux.`,
+		Example: `  weir apply -f shop.yaml --dry-run
+  weir apply -f shop.yaml --wait
   weir get vip shop -o yaml | sed 's/weight: 1$/weight: 0/' | weir apply -f -`,
 		Args:              arguments(0, 0, ""),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(files) == 0 {
-				return &usageError{cmd, fmt.Errorf("-f FILE is missing")}
+				return &usageError{cmd, errors.New("-f FILE is missing")}
 			}
-			return s.apply(cmd, files, wait)
+			if dryRun && wait.wait {
+				return &usageError{cmd, errors.New("--wait has nothing to wait for with --dry-run")}
+			}
+			return s.apply(cmd, files, dryRun, wait)
 		},
 	}
 	fileFlag(cmd, &files, "`file` or folder of manifests, - for standard input; may be repeated")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change, and change nothing")
 	wait.flags(cmd)
 	s.outputFlag(cmd)
 	return cmd
 }
 
-func (s *session) apply(cmd *cobra.Command, files []string, wait waiting) error {
+func (s *session) apply(cmd *cobra.Command, files []string, dryRun bool, wait waiting) error {
 	resources, err := readManifests(cmd, files)
 	if err != nil {
 		return err
 	}
-	request := &weirv1.ApplyVIPsRequest{}
+	request := &weirv1.ApplyVIPsRequest{DryRun: dryRun}
 	for _, r := range resources {
 		request.Vips = append(request.Vips, rpc.VIPToProto(r.VIP))
 	}
@@ -59,12 +72,15 @@ func (s *session) apply(cmd *cobra.Command, files []string, wait waiting) error 
 		return err
 	}
 	err = s.print(cmd.OutOrStdout(), message{response}, func(w io.Writer) error {
+		if dryRun {
+			return printDryRun(w, response.GetVips())
+		}
 		for _, vip := range response.GetVips() {
 			fmt.Fprintf(w, "vip %s %s\n", vip.GetName(), vip.GetChange())
 		}
 		return nil
 	})
-	if err != nil {
+	if err != nil || dryRun {
 		return err
 	}
 	return s.wait(cmd, wait, response.GetGeneration())

@@ -73,12 +73,37 @@ func badNight() *canned {
 	}
 }
 
+// ApplyVIPs answers dry runs only, with one effect of each kind.
+func (c *canned) ApplyVIPs(_ context.Context, r *weirv1.ApplyVIPsRequest) (*weirv1.ApplyVIPsResponse, error) {
+	if !r.GetDryRun() {
+		return c.UnimplementedWeirServiceHandler.ApplyVIPs(context.Background(), r)
+	}
+	key := func(port uint32) *weirv1.EndpointKey {
+		return &weirv1.EndpointKey{Vip: "203.0.113.10", Protocol: "TCP", Port: port}
+	}
+	return &weirv1.ApplyVIPsResponse{Generation: 42, Vips: []*weirv1.AppliedVIP{
+		{Name: "shop", Change: "updated", Effects: []*weirv1.EndpointEffect{
+			{
+				Endpoint: key(80), Change: "updated", BucketsMoved: 128, BucketsTotal: 512, BucketsWaiting: 17, Sessions: 81200,
+				SessionsWithoutCookie: 41, SessionsChained: 11, TableBytesBefore: 1276, TableBytesAfter: 2300,
+			},
+			{Endpoint: key(0), Change: "created", BucketsTotal: 256, TableBytesAfter: 620},
+			{Endpoint: key(443), Change: "removed", BucketsTotal: 256, Sessions: 12, TableBytesBefore: 620},
+		}},
+		{Name: "dns", Change: "unchanged"},
+	}}, nil
+}
+
 func troubledVIP() *weirv1.VIP {
 	backend := func(host, address string, w, slot, buckets uint32, health, reason string) *weirv1.Backend {
 		return &weirv1.Backend{
 			Host: host, Address: address, Port: 8080, Weight: weight(w),
 			Status: &weirv1.BackendStatus{Slot: slot, Health: health, Reason: reason, Buckets: buckets, BucketsTotal: 512},
 		}
+	}
+	counted := func(b *weirv1.Backend, ceded uint32, sessions, withoutCookie uint64) *weirv1.Backend {
+		b.Status.BucketsCeded, b.Status.Sessions, b.Status.SessionsWithoutCookie = ceded, sessions, withoutCookie
+		return b
 	}
 	return &weirv1.VIP{
 		Name: "shop", Tenant: "acme", Labels: map[string]string{"team": "web", "stage": "live"},
@@ -92,13 +117,20 @@ func troubledVIP() *weirv1.VIP {
 				},
 				Backends: []*weirv1.Backend{
 					backend("host1", "10.3.1.11", 1, 1, 171, "healthy", ""),
-					backend("host1", "10.3.1.12", 2, 2, 341, "healthy", ""),
+					counted(backend("host1", "10.3.1.12", 2, 2, 341, "healthy", ""), 171, 812, 5),
 					backend("host2", "10.3.2.11", 1, 3, 0, "unhealthy", "GET /healthz: 503 Service Unavailable"),
 					backend("host2", "10.3.2.12", 0, 4, 0, "healthy", ""),
 				},
 			},
 			{Protocol: "UDP", Port: 53, AllUnhealthy: "refuse"},
+			{
+				Protocol: "UDP", Affinity: "client", IdleTimeout: durationpb.New(30 * time.Second),
+				Backends: []*weirv1.Backend{{Host: "host1", Address: "10.3.1.13", Weight: weight(1), Status: &weirv1.BackendStatus{
+					Slot: 1, Health: "unchecked", Buckets: 256, BucketsTotal: 256,
+				}}},
+			},
 		},
+		Ping: "ignore", FlowLimit: 100000, Consistency: "flow-table",
 		Status: &weirv1.VIPStatus{
 			Generation: 42, MuxesProgrammed: 1, MuxesTotal: 3,
 			Rejections: []string{"mux3: grow the table buckets: it holds 512, 1024 are needed"},

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 )
 
@@ -55,24 +57,43 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 	}
 	fmt.Fprintf(w, "Address:     %s\n", vip.GetAddress())
 	fmt.Fprintf(w, "Generation:  %d, run by %s muxes\n", vip.GetStatus().GetGeneration(), muxShare(vip))
+	fmt.Fprintf(w, "Consistency: %s\n", consistencyText(vip.GetConsistency()))
+	fmt.Fprintf(w, "Ping:        %s\n", cmp.Or(vip.GetPing(), string(model.PingAnswer)))
+	if vip.GetFlowLimit() > 0 {
+		fmt.Fprintf(w, "Flow limit:  %d in each mux\n", vip.GetFlowLimit())
+	}
 	for _, rejection := range vip.GetStatus().GetRejections() {
 		fmt.Fprintf(w, "Rejected:    %s\n", rejection)
 	}
 	for _, e := range vip.GetEndpoints() {
-		fmt.Fprintf(w, "\nEndpoint %s %d\n", e.GetProtocol(), e.GetPort())
+		fmt.Fprintf(w, "\nEndpoint %s %s\n", e.GetProtocol(), portName(e.GetPort()))
 		fmt.Fprintf(w, "  Check:          %s\n", checkText(e.GetHealthCheck()))
 		fmt.Fprintf(w, "  All unhealthy:  %s\n", unhealthyText(e.GetAllUnhealthy()))
+		if e.GetAffinity() == string(model.AffinityClient) {
+			fmt.Fprintf(w, "  Affinity:       client\n")
+		}
+		if e.GetIdleTimeout() != nil {
+			fmt.Fprintf(w, "  Idle timeout:   %s\n", e.GetIdleTimeout().AsDuration())
+		}
 		t := newColumns("  ", "no backends: the muxes drop what arrives",
-			"SLOT", "BACKEND", "HOST", "TUNNEL", "WEIGHT", "SHARE", "BUCKETS", "HEALTH")
+			"SLOT", "BACKEND", "HOST", "TUNNEL", "WEIGHT", "SHARE", "BUCKETS", "CEDED", "SESSIONS", "NO COOKIE", "HEALTH")
 		for _, b := range e.GetBackends() {
-			t.add(b.GetStatus().GetSlot(), hostPort(b.GetAddress(), b.GetPort()), b.GetHost(), b.GetTunnel(),
-				b.GetWeight(), share(b.GetStatus()), b.GetStatus().GetBuckets(), backendState(b))
+			s := b.GetStatus()
+			t.add(s.GetSlot(), hostPort(b.GetAddress(), b.GetPort()), b.GetHost(), b.GetTunnel(), b.GetWeight(), share(s),
+				s.GetBuckets(), s.GetBucketsCeded(), s.GetSessions(), s.GetSessionsWithoutCookie(), backendState(b))
 		}
 		if err := t.write(w); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func consistencyText(c string) string {
+	if c == string(model.ConsistencyFlowTable) {
+		return c + ": timestamps are left alone"
+	}
+	return "auto: cookies in TCP timestamps"
 }
 
 // share is the part of new connections that the backend gets.

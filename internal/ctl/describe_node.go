@@ -76,7 +76,7 @@ func (s *session) describeMux(w io.Writer, mux *weirv1.MuxStatus) error {
 	t = newColumns("  ", "none", "ENDPOINT", "PACKETS", "BYTES")
 	for _, e := range mux.GetEndpoints() {
 		key := e.GetEndpoint()
-		t.add(key.GetProtocol()+" "+hostPort(key.GetVip(), key.GetPort()), e.GetPackets(), e.GetBytes())
+		t.add(endpointName(key), e.GetPackets(), e.GetBytes())
 	}
 	if err := t.write(w); err != nil {
 		return err
@@ -117,7 +117,7 @@ func describeBackends(w io.Writer, host string, vips []*weirv1.VIP) error {
 			for _, b := range e.GetBackends() {
 				if b.GetHost() == host {
 					t.add(hostPort(b.GetAddress(), b.GetPort()), vip.GetName(),
-						fmt.Sprintf("%s %d", e.GetProtocol(), e.GetPort()), b.GetWeight(), backendState(b))
+						e.GetProtocol()+" "+portName(e.GetPort()), b.GetWeight(), backendState(b))
 				}
 			}
 		}

@@ -43,6 +43,8 @@ func TestGoldenOutput(t *testing.T) {
 		{"get-muxes.yaml", badNight(), "get nodes --role mux -o yaml"},
 		{"get-node.json", badNight(), "get node host1 -o json"},
 		{"describe-vip.txt", badNight(), "describe vip shop"},
+		{"dry-run.txt", badNight(), "apply --dry-run -f ../../examples/shop.yaml"},
+		{"dry-run.yaml", badNight(), "apply --dry-run -o yaml -f ../../examples/shop.yaml"},
 		{"describe-mux.txt", badNight(), "describe node mux1"},
 		{"describe-host.txt", badNight(), "describe node host2"},
 		{"status.txt", badNight(), "status"},

@@ -95,12 +95,13 @@ func startMux(ts *testscript.TestScript, neg bool, args []string) {
 		})
 }
 
-// startHost registers a host that reports every backend it gets to be healthy.
+// startHost registers a host that reports every new backend to be healthy.
 func startHost(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: host NAME ADDRESS...")
 	}
 	name := args[0]
+	told := map[string]bool{}
 	n := follow(ts, name,
 		func(ctx context.Context, c *rpc.Client) (*connect.ServerStreamForClient[weirv1.SyncHostResponse], error) {
 			return c.SyncHost(ctx, &weirv1.SyncHostRequest{Name: name, Addresses: args[1:], Version: "test"})
@@ -108,6 +109,11 @@ func startHost(ts *testscript.TestScript, neg bool, args []string) {
 		func(ctx context.Context, c *rpc.Client, m *weirv1.SyncHostResponse) error {
 			report := &weirv1.ReportHostRequest{Name: name, Generation: m.GetGeneration(), Status: &weirv1.HostStatus{Uplink: "eth0"}}
 			for _, b := range m.GetBackends() {
+				key := b.GetEndpoint().String() + b.GetTunnel()
+				if told[key] {
+					continue
+				}
+				told[key] = true
 				report.Health = append(report.Health, &weirv1.BackendHealth{
 					Endpoint: b.GetEndpoint(), Address: b.GetAddress(), Port: b.GetPort(), Health: "healthy",
 				})

@@ -135,10 +135,6 @@ func (g *gauge) mux(name, prefix string) (sum rate) {
 	return sum
 }
 
-func endpointName(k *weirv1.EndpointKey) string {
-	return fmt.Sprintf("%s %s", k.GetProtocol(), hostPort(k.GetVip(), k.GetPort()))
-}
-
 // rated is a row of a table, with what it is sorted by.
 type rated struct {
 	by    float64

@@ -88,7 +88,7 @@ func TestScreen(t *testing.T) {
 	has("waiting for the muxes' reports")
 	s.Update(looked{[]*weirv1.Node{reported("m1", 2, 2_000_000)}, vips, nil})
 	has("[2 vips]")
-	has("shop TCP 203.0.113.10:80 1M 800M 0 2/4 (1 unhealthy, 1 draining)")
+	has("shop TCP 203.0.113.10:80 1M 800M 812 2/4 (1 unhealthy, 1 draining)")
 	s.Update(key("", tea.KeyTab))
 	has("shop TCP/80 10.3.1.11:8080 host1 healthy 33.4 % 0 0")
 	s.Update(key("4", '4'))

@@ -166,7 +166,7 @@ func (t *top) backendTable() *columns {
 					share = fmt.Sprintf("%.3g %%", 100*float64(s.GetBuckets())/float64(n))
 				}
 				rows = append(rows, rated{float64(s.GetSessions()), []any{
-					vip.GetName(), fmt.Sprintf("%s/%d", e.GetProtocol(), e.GetPort()), hostPort(b.GetAddress(), b.GetPort()), b.GetHost(),
+					vip.GetName(), e.GetProtocol() + "/" + portName(e.GetPort()), hostPort(b.GetAddress(), b.GetPort()), b.GetHost(),
 					s.GetHealth(), share, s.GetSessions(), s.GetSessionsWithoutCookie(),
 				}})
 			}

@@ -35,6 +35,10 @@ type backendStatus struct {
 	Reason       string `json:"reason,omitempty"`
 	Buckets      uint32 `json:"buckets"`
 	BucketsTotal uint32 `json:"bucketsTotal"`
+	BucketsCeded uint32 `json:"bucketsCeded,omitempty"`
+
+	Sessions              uint64 `json:"sessions"`
+	SessionsWithoutCookie uint64 `json:"sessionsWithoutCookie"`
 }
 
 // vipDocuments turns VIPs of the API into manifests with their status.
@@ -62,6 +66,8 @@ func newVIPStatus(p *weirv1.VIP) vipStatus {
 				Address: b.GetAddress(), Port: b.GetPort(), Slot: b.GetStatus().GetSlot(),
 				Health: b.GetStatus().GetHealth(), Reason: b.GetStatus().GetReason(),
 				Buckets: b.GetStatus().GetBuckets(), BucketsTotal: b.GetStatus().GetBucketsTotal(),
+				BucketsCeded: b.GetStatus().GetBucketsCeded(), Sessions: b.GetStatus().GetSessions(),
+				SessionsWithoutCookie: b.GetStatus().GetSessionsWithoutCookie(),
 			})
 		}
 		status.Endpoints = append(status.Endpoints, endpoint)
@@ -76,7 +82,7 @@ func vipTable(vips []*weirv1.VIP) *columns {
 		var endpoints []string
 		var all tally
 		for _, e := range vip.GetEndpoints() {
-			endpoints = append(endpoints, fmt.Sprintf("%s/%d", e.GetProtocol(), e.GetPort()))
+			endpoints = append(endpoints, e.GetProtocol()+"/"+portName(e.GetPort()))
 			for _, b := range e.GetBackends() {
 				all.add(b)
 			}
@@ -126,8 +132,24 @@ func (t tally) String() string {
 	return text
 }
 
-// hostPort is "10.3.1.11:8080" or "[fd00::1]:8080".
+// portName is the port of an endpoint: "80" or "all".
+func portName(port uint32) string {
+	if port == model.AllPorts {
+		return "all"
+	}
+	return strconv.FormatUint(uint64(port), 10)
+}
+
+// endpointName is "TCP 203.0.113.10:80".
+func endpointName(k *weirv1.EndpointKey) string {
+	return k.GetProtocol() + " " + net.JoinHostPort(k.GetVip(), portName(k.GetPort()))
+}
+
+// hostPort is "10.3.1.11:8080" or "[fd00::1]:8080"; of a backend of all ports it is the address alone.
 func hostPort(address string, port uint32) string {
+	if port == model.AllPorts {
+		return address
+	}
 	return net.JoinHostPort(address, strconv.FormatUint(uint64(port), 10))
 }
 

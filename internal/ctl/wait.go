@@ -22,12 +22,16 @@ const pollTime = 100 * time.Millisecond
 type lagError struct {
 	generation uint64
 	timeout    time.Duration
+	refused    bool // so that waiting on is of no use
 	reasons    []string
 }
 
 func (e *lagError) Error() string {
-	return fmt.Sprintf("wait for the muxes to run generation %d: not done after %s: %s",
-		e.generation, e.timeout, strings.Join(e.reasons, "; "))
+	why := fmt.Sprintf("not done after %s", e.timeout)
+	if e.refused {
+		why = "it is refused"
+	}
+	return fmt.Sprintf("wait for the muxes to run generation %d: %s: %s", e.generation, why, strings.Join(e.reasons, "; "))
 }
 
 // ExitCode is what the program ends with.
@@ -56,6 +60,9 @@ func (s *session) wait(cmd *cobra.Command, flags waiting, generation uint64) err
 			if len(lag.reasons) == 0 {
 				fmt.Fprintln(cmd.ErrOrStderr(), programmed(len(muxes), generation))
 				return nil
+			}
+			if lag.refused = onlyRefusals(muxes, generation); lag.refused {
+				return lag
 			}
 		case ctx.Err() == nil:
 			lag.reasons = []string{err.Error()}
@@ -96,6 +103,23 @@ func (s *session) lagging(muxes []*weirv1.Node, generation uint64) []string {
 	}
 	slices.Sort(reasons)
 	return reasons
+}
+
+// onlyRefusals says whether every connected mux runs the generation or has refused it, or a later one,
+// and one of them has: then none will run it by itself.
+func onlyRefusals(muxes []*weirv1.Node, generation uint64) bool {
+	refused := false
+	for _, mux := range muxes {
+		status := mux.GetStatus()
+		switch {
+		case status.GetGeneration() >= generation:
+		case status.GetRejection().GetGeneration() >= generation:
+			refused = true
+		case status.GetConnected():
+			return false
+		}
+	}
+	return refused
 }
 
 func (s *session) lagReason(status *weirv1.NodeStatus) string {

@@ -45,7 +45,7 @@ func (o *observation) warnVIP(vip *weirv1.VIP) {
 		for _, b := range e.GetBackends() {
 			all.add(b)
 		}
-		endpoint := fmt.Sprintf("vip %s, %s %d", vip.GetName(), e.GetProtocol(), e.GetPort())
+		endpoint := fmt.Sprintf("vip %s, %s %s", vip.GetName(), e.GetProtocol(), portName(e.GetPort()))
 		switch {
 		case all.total == 0:
 			o.add("%s: has no backends: the muxes drop what arrives", endpoint)
