@@ -10,6 +10,7 @@
 #include "lib/mux_encapsulate.h"
 #include "lib/mux_endpoint.h"
 #include "lib/mux_finish.h"
+#include "lib/mux_look.h"
 #include "lib/mux_work.h"
 #include "lib/packet.h"
 
@@ -57,7 +58,16 @@ static __always_inline enum verdict classify(struct work *w)
 	return VERDICT_NONE;
 }
 
-static __always_inline enum verdict handle(struct xdp_md *ctx, struct work *w)
+static __always_inline void note_choice(struct work *w)
+{
+	struct address *tunnel = w->backend ? &w->backend->tunnel : NULL;
+	struct address *previous = w->other ? &w->other->tunnel : NULL;
+	bool cookie = w->forward == VERDICT_FORWARD_COOKIE;
+
+	look_chosen(tunnel, previous, cookie ? 0 : bucket_hash(w), w->forward);
+}
+
+static __always_inline enum verdict handle(struct xdp_md *ctx, struct work *w, const bool looking)
 {
 	enum verdict verdict = parse(ctx, &w->packet);
 
@@ -65,6 +75,8 @@ static __always_inline enum verdict handle(struct xdp_md *ctx, struct work *w)
 		verdict = classify(w);
 	if (!verdict)
 		verdict = choose(ctx, w);
+	if (looking && !verdict)
+		note_choice(w);
 	if (!verdict)
 		verdict = encapsulate(ctx, w);
 	if (verdict)
@@ -73,21 +85,37 @@ static __always_inline enum verdict handle(struct xdp_md *ctx, struct work *w)
 	return w->forward;
 }
 
-static __always_inline enum xdp_action mux_main(struct xdp_md *ctx)
+/* The compiler leaves out of mux what is done only when looking. */
+static __always_inline enum xdp_action mux_main(struct xdp_md *ctx, const bool looking)
 {
+	enum xdp_action action;
+	enum verdict verdict;
 	struct work w;
 
 	w.hash = 0;
 	w.other = NULL;
 	__builtin_memset(&w.weir, 0, sizeof(w.weir));
 	w.packet.limit = ctx->data_end - ctx->data;
-	return finish(handle(ctx, &w), w.packet.limit);
+	if (looking)
+		look_in(ctx);
+	verdict = handle(ctx, &w, looking);
+	action = finish(verdict, w.packet.limit);
+	if (looking)
+		look_out(ctx, verdict, action);
+	return action;
 }
 
 SEC("xdp")
 int mux(struct xdp_md *ctx)
 {
-	return mux_main(ctx);
+	return mux_main(ctx, false);
+}
+
+/* The same, to explain packets or to capture them: see lib/mux_look.h. */
+SEC("xdp")
+int mux_look(struct xdp_md *ctx)
+{
+	return mux_main(ctx, true);
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -104,7 +104,7 @@ static __always_inline enum verdict choose_by_flow(struct work *w, __u32 cookie)
 	if (verdict || chain(w, &choice))
 		return verdict;
 	claim.slot = choice.slot;
-	if (!flow_remember(&claim))
+	if (!only_looking() && !flow_remember(&claim))
 		w->forward = VERDICT_FORWARD_UNREMEMBERED;
 	return VERDICT_NONE;
 }

@@ -10,6 +10,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "abi/mux_flow.h"
+#include "lib/mux_look.h"
 #include "lib/mux_tables.h"
 
 /* Number of sets less one; the number is a power of two. Set at load to fit the map. */
@@ -110,7 +111,7 @@ __noinline int flow_touch(struct flow_set *set, __u32 i, const struct flow_claim
 	struct flow_cell *cell;
 	__u32 seen, want;
 
-	if (!set || !c || i >= FLOW_CELLS)
+	if (!set || !c || i >= FLOW_CELLS || only_looking())
 		return 0;
 	cell = &set->cells[i];
 	seen = cell->owner;
@@ -251,7 +252,7 @@ __noinline int flow_forget(__u64 hash, __u64 tag)
 {
 	struct flow_set *set = flow_set_of(hash);
 
-	if (!set)
+	if (!set || only_looking())
 		return 0;
 	for (int i = 0; i < FLOW_CELLS; i++) {
 		struct flow_cell *cell = &set->cells[i];

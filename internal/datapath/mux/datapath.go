@@ -22,6 +22,10 @@ type Datapath struct {
 	link    link.Link
 	folder  *pin.Folder // nil: not attached
 	mode    Mode
+	sizes   dimensions
+
+	explainer explainer
+	capturing sync.Mutex // held by Capture
 
 	mu            sync.Mutex // guards the below, and every write to a table
 	live          map[model.EndpointKey]*liveEndpoint
@@ -41,6 +45,7 @@ func newDatapath(d dimensions, log *slog.Logger) *Datapath {
 	}
 	return &Datapath{
 		log:           log,
+		sizes:         d,
 		live:          map[model.EndpointKey]*liveEndpoint{},
 		bucketSlices:  newRowSlices("buckets", d.bucketRows),
 		backendSlices: newRowSlices("backends", d.backends),
@@ -58,7 +63,7 @@ func (d *Datapath) Mode() string { return string(d.mode) }
 // Close lets go of the data plane, which goes on forwarding.
 func (d *Datapath) Close() error {
 	var errs []error
-	errs = append(errs, d.tables.Close(), d.program.Close())
+	errs = append(errs, d.explainer.close(), d.tables.Close(), d.program.Close())
 	if d.link != nil {
 		errs = append(errs, d.link.Close())
 	}

@@ -2,12 +2,90 @@ package mux
 
 import (
 	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf"
 
 	"github.com/weirlb/weir/internal/model"
 )
 
-// Explain runs a frame through a variant of the program that sends nothing, counts nothing and leaves
-// every live table as it is.
+// explainer runs packets through the program for Explain, one at a time. It is loaded when it is first
+// needed.
+type explainer struct {
+	mu     sync.Mutex
+	loaded *looking
+}
+
+func (e *explainer) close() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.loaded == nil {
+		return nil
+	}
+	return e.loaded.Close()
+}
+
+// growth is room for what the program puts before a frame.
+const growth = 256
+
+// Explain runs a frame through the program without sending or counting it: no table that packets read
+// changes.
 func (d *Datapath) Explain(frame []byte) (model.Explanation, error) {
-	return model.Explanation{}, errors.New("explain is not built in")
+	x := &d.explainer
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if err := d.owns(); err != nil {
+		return model.Explanation{}, fmt.Errorf("explain a packet: %w", err)
+	}
+	if x.loaded == nil {
+		at := lookAt{mode: muxLookModeLOOK_EXPLAIN, buffer: smallestBuffer}
+		loaded, err := at.load(d.sizes, &d.tables)
+		if err != nil {
+			return model.Explanation{}, fmt.Errorf("explain a packet: %w", err)
+		}
+		x.loaded = loaded
+	}
+	l, out, err := x.loaded.run(frame)
+	if err != nil {
+		return model.Explanation{}, fmt.Errorf("explain a packet: %w", err)
+	}
+	e := d.explanation(l)
+	e.Frame = out
+	return e, nil
+}
+
+// owns refuses to look at tables that do not forward yet.
+func (d *Datapath) owns() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.predecessor != nil {
+		return errors.New("the tables of another version forward yet: wait until this one has filled its own")
+	}
+	return nil
+}
+
+// run gives the frame to the program, and returns what it noted and the frame as it left.
+func (l *looking) run(frame []byte) (note muxLook, out []byte, err error) {
+	empty := make([][]byte, ebpf.MustPossibleCPU())
+	for i := range empty {
+		empty[i] = make([]byte, l.Looks.ValueSize())
+	}
+	if err := l.Looks.Put(uint32(0), empty); err != nil {
+		return note, nil, fmt.Errorf("clear what the program noted before: %w", err)
+	}
+	options := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+growth)}
+	if _, err := l.Program.Run(options); err != nil {
+		return note, nil, fmt.Errorf("run the program on %d bytes: %w", len(frame), err)
+	}
+	var rows [][]byte
+	if err := l.Looks.Lookup(uint32(0), &rows); err != nil {
+		return note, nil, fmt.Errorf("read what the program noted: %w", err)
+	}
+	for _, row := range rows { // one for each CPU
+		if note, _, err = decodeLook(row); err != nil || note.LengthIn != 0 {
+			return note, options.DataOut, err
+		}
+	}
+	return note, nil, errors.New("the program noted nothing")
 }

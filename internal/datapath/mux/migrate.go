@@ -81,6 +81,9 @@ func endpointsOf(path string) ([]model.EndpointKey, error) {
 	key, row := make([]byte, table.KeySize()), make([]byte, table.ValueSize())
 	entries := table.Iterate()
 	for entries.Next(&key, &row) {
+		if key[protocol.Offset] == 0 {
+			continue // of the VIP itself
+		}
 		address, _ := netip.AddrFromSlice(key[vip.Offset : vip.Offset+16])
 		endpoints = append(endpoints, model.EndpointKey{
 			VIP: address.Unmap(), Port: binary.BigEndian.Uint16(key[port.Offset:]), Protocol: model.Protocol(key[protocol.Offset]),

@@ -90,6 +90,81 @@ type muxFlowhashKey struct {
 	Words [10]uint32
 }
 
+type muxLook struct {
+	_               structs.HostLayout
+	Time            uint64
+	Hash            uint64
+	Source          muxAddress
+	Destination     muxAddress
+	Tunnel          muxAddress
+	Previous        muxAddress
+	SourcePort      uint16
+	DestinationPort uint16
+	Protocol        uint8
+	Pad             [3]uint8
+	Verdict         muxVerdict
+	Forward         muxVerdict
+	Action          uint32
+	LengthIn        uint32
+	LengthOut       uint32
+	Pad2            uint32
+}
+
+type muxLookFilter struct {
+	_      structs.HostLayout
+	Client struct {
+		_     structs.HostLayout
+		Words [4]uint32
+	}
+	ClientMask struct {
+		_     structs.HostLayout
+		Words [4]uint32
+	}
+	Vip struct {
+		_     structs.HostLayout
+		Words [4]uint32
+	}
+	ClientPort uint16
+	Port       uint16
+	Protocols  [2]uint8
+	Pad        uint16
+	Verdicts   [2]uint64
+}
+
+type muxLookMode uint32
+
+const (
+	muxLookModeLOOK_CAPTURE muxLookMode = 0
+	muxLookModeLOOK_EXPLAIN muxLookMode = 1
+)
+
+type muxLookScratch struct {
+	_      structs.HostLayout
+	Look   muxLook
+	Bytes  [4096]uint8
+	Packet struct {
+		_               structs.HostLayout
+		Source          muxAddress
+		Destination     muxAddress
+		L3              uint16
+		L4              uint16
+		L3Length        uint32
+		Limit           uint32
+		SourcePort      uint16
+		DestinationPort uint16
+		Ethertype       uint16
+		Protocol        uint8
+		Tos             uint8
+		TcpFlags        uint8
+		FragmentMore    bool
+		FragmentOffset  uint16
+		FragmentId      uint32
+	}
+	Wanted uint32
+	Pad    uint32
+	_      [4]byte
+}
+
 type muxNextHop struct {
 	_    structs.HostLayout
 	Macs [3]uint32
@@ -168,14 +243,21 @@ type muxVipUsage struct {
 const (
 	muxMapBackends         = "backends"
 	muxMapBuckets          = "buckets"
+	muxMapCaptured         = "captured"
 	muxMapEndpointCounters = "endpoint_counters"
 	muxMapEndpoints        = "endpoints"
 	muxMapFlows            = "flows"
+	muxMapLooks            = "looks"
+	muxMapLost             = "lost"
 	muxMapNextHops         = "next_hops"
 	muxMapVerdicts         = "verdicts"
 	muxMapVipUsage         = "vip_usage"
 	muxProgMux             = "mux"
+	muxProgMuxLook         = "mux_look"
 	muxVarCfgFlowSetMask   = "cfg_flow_set_mask"
+	muxVarCfgLook          = "cfg_look"
+	muxVarCfgSnapLength    = "cfg_snap_length"
+	muxVarLookFilter       = "look_filter"
 	muxVarPool             = "pool"
 )
 
@@ -221,7 +303,8 @@ type muxSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type muxProgramSpecs struct {
-	Mux *ebpf.ProgramSpec `ebpf:"mux"`
+	Mux     *ebpf.ProgramSpec `ebpf:"mux"`
+	MuxLook *ebpf.ProgramSpec `ebpf:"mux_look"`
 }
 
 // muxMapSpecs contains maps before they are loaded into the kernel.
@@ -230,9 +313,12 @@ type muxProgramSpecs struct {
 type muxMapSpecs struct {
 	Backends         *ebpf.MapSpec `ebpf:"backends"`
 	Buckets          *ebpf.MapSpec `ebpf:"buckets"`
+	Captured         *ebpf.MapSpec `ebpf:"captured"`
 	EndpointCounters *ebpf.MapSpec `ebpf:"endpoint_counters"`
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
 	Flows            *ebpf.MapSpec `ebpf:"flows"`
+	Looks            *ebpf.MapSpec `ebpf:"looks"`
+	Lost             *ebpf.MapSpec `ebpf:"lost"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
 	VipUsage         *ebpf.MapSpec `ebpf:"vip_usage"`
@@ -243,6 +329,9 @@ type muxMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type muxVariableSpecs struct {
 	CfgFlowSetMask *ebpf.VariableSpec `ebpf:"cfg_flow_set_mask"`
+	CfgLook        *ebpf.VariableSpec `ebpf:"cfg_look"`
+	CfgSnapLength  *ebpf.VariableSpec `ebpf:"cfg_snap_length"`
+	LookFilter     *ebpf.VariableSpec `ebpf:"look_filter"`
 	Pool           *ebpf.VariableSpec `ebpf:"pool"`
 }
 
@@ -268,9 +357,12 @@ func (o *muxObjects) Close() error {
 type muxMaps struct {
 	Backends         *ebpf.Map `ebpf:"backends"`
 	Buckets          *ebpf.Map `ebpf:"buckets"`
+	Captured         *ebpf.Map `ebpf:"captured"`
 	EndpointCounters *ebpf.Map `ebpf:"endpoint_counters"`
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
 	Flows            *ebpf.Map `ebpf:"flows"`
+	Looks            *ebpf.Map `ebpf:"looks"`
+	Lost             *ebpf.Map `ebpf:"lost"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
 	VipUsage         *ebpf.Map `ebpf:"vip_usage"`
@@ -280,9 +372,12 @@ func (m *muxMaps) Close() error {
 	return _MuxClose(
 		m.Backends,
 		m.Buckets,
+		m.Captured,
 		m.EndpointCounters,
 		m.Endpoints,
 		m.Flows,
+		m.Looks,
+		m.Lost,
 		m.NextHops,
 		m.Verdicts,
 		m.VipUsage,
@@ -294,6 +389,9 @@ func (m *muxMaps) Close() error {
 // It can be passed to loadMuxObjects or ebpf.CollectionSpec.LoadAndAssign.
 type muxVariables struct {
 	CfgFlowSetMask *ebpf.Variable `ebpf:"cfg_flow_set_mask"`
+	CfgLook        *ebpf.Variable `ebpf:"cfg_look"`
+	CfgSnapLength  *ebpf.Variable `ebpf:"cfg_snap_length"`
+	LookFilter     *ebpf.Variable `ebpf:"look_filter"`
 	Pool           *ebpf.Variable `ebpf:"pool"`
 }
 
@@ -301,12 +399,14 @@ type muxVariables struct {
 //
 // It can be passed to loadMuxObjects or ebpf.CollectionSpec.LoadAndAssign.
 type muxPrograms struct {
-	Mux *ebpf.Program `ebpf:"mux"`
+	Mux     *ebpf.Program `ebpf:"mux"`
+	MuxLook *ebpf.Program `ebpf:"mux_look"`
 }
 
 func (p *muxPrograms) Close() error {
 	return _MuxClose(
 		p.Mux,
+		p.MuxLook,
 	)
 }
 

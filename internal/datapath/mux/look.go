@@ -1,0 +1,170 @@
+package mux
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// looking is the program mux_look, loaded with the live tables.
+type looking struct {
+	Program  *ebpf.Program `ebpf:"mux_look"`
+	Looks    *ebpf.Map     `ebpf:"looks"`
+	Captured *ebpf.Map     `ebpf:"captured"`
+	Lost     *ebpf.Map     `ebpf:"lost"`
+	Filter   *ebpf.Map     `ebpf:".data.look"`
+}
+
+func (l *looking) Close() error {
+	return errors.Join(l.Program.Close(), l.Looks.Close(), l.Captured.Close(), l.Lost.Close(), l.Filter.Close())
+}
+
+// lookAt says what mux_look is loaded for.
+type lookAt struct {
+	mode       muxLookMode
+	filter     muxLookFilter
+	snapLength int
+	buffer     uint32 // bytes of the ring that holds copies; a power of two of pages
+}
+
+const smallestBuffer = 4096
+
+// load loads mux_look. A program that only explains gets counters, and rings to user space, of its own: what
+// it writes there nobody reads.
+func (at lookAt) load(sizes dimensions, live *tables) (*looking, error) {
+	spec, err := sizes.spec()
+	if err != nil {
+		return nil, err
+	}
+	for name, value := range map[string]any{
+		muxVarCfgLook: at.mode, muxVarCfgSnapLength: uint32(at.snapLength), muxVarLookFilter: at.filter,
+	} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return nil, fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	spec.Maps[muxMapCaptured].MaxEntries = at.buffer
+	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
+	for _, table := range live.pinned() {
+		kind := spec.Maps[table.object].Type
+		if at.mode == muxLookModeLOOK_EXPLAIN && (kind == ebpf.PerCPUArray || kind == ebpf.RingBuf) {
+			continue
+		}
+		options.MapReplacements[table.object] = *table.handle
+	}
+	l := &looking{}
+	if err := spec.LoadAndAssign(l, &options); err != nil {
+		return nil, fmt.Errorf("load the program that looks: %w", err)
+	}
+	return l, nil
+}
+
+// decodeLook reads what the program notes of a packet.
+func decodeLook(raw []byte) (l muxLook, rest []byte, err error) {
+	n, err := binary.Decode(raw, binary.LittleEndian, &l)
+	if err != nil {
+		return l, nil, fmt.Errorf("read what the program noted: %w", err)
+	}
+	return l, raw[n:], nil
+}
+
+// layerOf says what chose the backend of packets that count as the verdict.
+func layerOf(forward string) string {
+	switch forward {
+	case "forward_cookie":
+		return "cookie"
+	case "forward_flow":
+		return "flow table"
+	case "forward_syn", "forward_bucket", "forward_replaced", "forward_unremembered", "forward_chained":
+		return "bucket"
+	}
+	return ""
+}
+
+// XDP's actions, as programs return them.
+const (
+	actionDrop     = 1
+	actionPass     = 2
+	actionTransmit = 3
+	actionRedirect = 4
+)
+
+func actionName(action uint32, verdict string) string {
+	switch {
+	case action == actionPass:
+		return "pass"
+	case action == actionTransmit || action == actionRedirect:
+		return "transmit"
+	case strings.HasPrefix(verdict, "punt"):
+		return "punt"
+	case action == actionDrop:
+		return "drop"
+	}
+	return fmt.Sprintf("action %d", action)
+}
+
+// explanation is what l says, with what the tables hold now.
+func (d *Datapath) explanation(l muxLook) model.Explanation {
+	e := model.Explanation{Verdict: d.tables.names[uint32(l.Verdict)]}
+	e.Action = actionName(l.Action, e.Verdict)
+	if fromAddress(l.Destination).IsUnspecified() {
+		return e
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	key := model.EndpointKey{VIP: fromAddress(l.Destination), Port: abi.Port(l.DestinationPort), Protocol: model.Protocol(l.Protocol)}
+	live := d.live[key]
+	if live == nil {
+		key.Port = 0 // all that have no endpoint of their own
+		live = d.live[key]
+	}
+	if live == nil {
+		return e
+	}
+	e.Endpoint, e.Buckets = &key, len(live.buckets)
+	if e.Tunnel = fromAddress(l.Tunnel); e.Tunnel.IsUnspecified() {
+		e.Tunnel = netip.Addr{}
+		return e
+	}
+	e.Layer = layerOf(d.tables.names[uint32(l.Forward)])
+	e.Slot, e.Previous = live.slotOf(e.Tunnel), live.slotOf(fromAddress(l.Previous))
+	if e.Buckets > 0 && e.Layer != "cookie" {
+		e.Hashed, e.Hash, e.Bucket = true, l.Hash, int(l.Hash)&(e.Buckets-1)
+	}
+	return e
+}
+
+// slotOf is the slot of the backend behind the tunnel, or 0.
+func (e *liveEndpoint) slotOf(tunnel netip.Addr) model.Slot {
+	for _, b := range e.backends {
+		if b.Tunnel == tunnel {
+			return b.Slot
+		}
+	}
+	return 0
+}
+
+// comment tells a person what e says beside the verdict.
+func comment(e model.Explanation) string {
+	if e.Layer == "" {
+		return ""
+	}
+	var text bytes.Buffer
+	text.WriteString(e.Layer)
+	if e.Layer == "bucket" {
+		fmt.Fprintf(&text, " %d of %d", e.Bucket, e.Buckets)
+	}
+	fmt.Fprintf(&text, ", slot %d, tunnel %s", e.Slot, e.Tunnel)
+	if e.Previous != 0 {
+		fmt.Fprintf(&text, ", previous slot %d", e.Previous)
+	}
+	return text.String()
+}
