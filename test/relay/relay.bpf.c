@@ -8,12 +8,15 @@
 #include <bpf/bpf_helpers.h>
 
 #include "abi/address.h"
-#include "lib/frame.h"
+#include "abi/agent_verdict.h"
+#include "lib/decap.h"
 
 struct way {
 	struct address source; /* of the outer header */
 	struct address tunnel; /* of the same family */
+	struct address other; /* backend to ask after, in GUE; not set: none */
 	__u32 interface;
+	__u32 gue; /* instead of IP-in-IP */
 };
 
 /* VIP to where its packets go; user space writes. */
@@ -24,15 +27,65 @@ struct {
 	__type(value, struct way);
 } ways SEC(".maps");
 
-static __always_inline int push4(struct __sk_buff *skb, const struct packet *p,
-				 const struct way *way, __u8 protocol)
+/* What stands between the outer IP header and the packet: nothing, or UDP and GUE. */
+struct middle {
+	struct gue_front front;
+	struct gue_rest rest;
+	__u32 bytes;
+};
+
+static __always_inline void middle_make(struct middle *m, const struct packet *p,
+					const struct way *way, __u8 protocol)
 {
-	__u64 flags = BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 | BPF_F_ADJ_ROOM_FIXED_GSO;
+	__u32 words = 0;
+
+	if (!way->gue)
+		return;
+	if (address_is_set(&way->other)) {
+		words = GUE_OTHER_V6_WORDS;
+		m->rest.weir.version = GUE_WEIR_VERSION;
+		m->rest.weir.step = GUE_STEP_ASK;
+		__builtin_memcpy(m->rest.other, &way->other, sizeof(m->rest.other));
+		if (address_is_v4(&way->other)) {
+			words = GUE_OTHER_V4_WORDS;
+			m->rest.other[0] = way->other.words[3];
+		}
+	}
+	m->bytes = sizeof(m->front) + words * sizeof(__u32);
+	m->front.udp.source = bpf_htons(50000);
+	m->front.udp.dest = bpf_htons(GUE_PORT);
+	m->front.udp.len = bpf_htons(m->bytes + p->l3_length);
+	m->front.gue.head = words;
+	m->front.gue.protocol = protocol;
+}
+
+static __always_inline int push(struct __sk_buff *skb, const struct packet *p, void *ip, __u32 size,
+				struct middle *m, __u64 flags)
+{
+	int err;
+
+	flags |= BPF_F_ADJ_ROOM_FIXED_GSO | (m->bytes ? BPF_F_ADJ_ROOM_ENCAP_L4_UDP : 0);
+	err = bpf_skb_adjust_room(skb, size + m->bytes, BPF_ADJ_ROOM_MAC, flags);
+	err = err ?: bpf_skb_store_bytes(skb, p->l3, ip, size, BPF_F_INVALIDATE_HASH);
+	if (err || !m->bytes)
+		return err;
+	if (m->bytes == sizeof(m->front))
+		return bpf_skb_store_bytes(skb, p->l3 + size, m, sizeof(m->front), 0);
+	if (m->bytes == sizeof(m->front) + GUE_OTHER_V4_WORDS * sizeof(__u32))
+		return bpf_skb_store_bytes(skb, p->l3 + size, m,
+					   sizeof(m->front) + GUE_OTHER_V4_WORDS * sizeof(__u32),
+					   0);
+	return bpf_skb_store_bytes(skb, p->l3 + size, m, sizeof(m->front) + sizeof(m->rest), 0);
+}
+
+static __always_inline int push4(struct __sk_buff *skb, const struct packet *p,
+				 const struct way *way, __u8 protocol, struct middle *m)
+{
 	struct iphdr outer = {
 		.version = 4,
 		.ihl = 5,
 		.tos = p->tos,
-		.tot_len = bpf_htons(p->l3_length + sizeof(outer)),
+		.tot_len = bpf_htons(p->l3_length + m->bytes + sizeof(outer)),
 		.frag_off = bpf_htons(0x4000),
 		.ttl = 64,
 		.protocol = protocol,
@@ -44,35 +97,31 @@ static __always_inline int push4(struct __sk_buff *skb, const struct packet *p,
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	outer.check = ~sum;
-	return bpf_skb_adjust_room(skb, sizeof(outer), BPF_ADJ_ROOM_MAC, flags)
-		       ?: bpf_skb_store_bytes(skb, p->l3, &outer, sizeof(outer),
-					      BPF_F_INVALIDATE_HASH);
+	return push(skb, p, &outer, sizeof(outer), m, BPF_F_ADJ_ROOM_ENCAP_L3_IPV4);
 }
 
 static __always_inline int push6(struct __sk_buff *skb, const struct packet *p,
-				 const struct way *way, __u8 protocol)
+				 const struct way *way, __u8 protocol, struct middle *m)
 {
-	__u64 flags = BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 | BPF_F_ADJ_ROOM_FIXED_GSO;
 	struct ipv6hdr outer = {
 		.version = 6,
 		.priority = p->tos >> 4,
 		.flow_lbl = { p->tos << 4 },
-		.payload_len = bpf_htons(p->l3_length),
+		.payload_len = bpf_htons(p->l3_length + m->bytes),
 		.nexthdr = protocol,
 		.hop_limit = 64,
 	};
 
 	__builtin_memcpy(&outer.saddr, &way->source, sizeof(outer.saddr));
 	__builtin_memcpy(&outer.daddr, &way->tunnel, sizeof(outer.daddr));
-	return bpf_skb_adjust_room(skb, sizeof(outer), BPF_ADJ_ROOM_MAC, flags)
-		       ?: bpf_skb_store_bytes(skb, p->l3, &outer, sizeof(outer),
-					      BPF_F_INVALIDATE_HASH);
+	return push(skb, p, &outer, sizeof(outer), m, BPF_F_ADJ_ROOM_ENCAP_L3_IPV6);
 }
 
 SEC("tcx/ingress")
 int relay(struct __sk_buff *skb)
 {
 	const struct way *way;
+	struct middle m = {};
 	struct packet p;
 	__u8 protocol;
 
@@ -82,8 +131,11 @@ int relay(struct __sk_buff *skb)
 	if (!way)
 		return TCX_NEXT;
 	protocol = p.ethertype == bpf_htons(ETH_P_IP) ? IPPROTO_IPIP : IPPROTO_IPV6;
-	if (address_is_v4(&way->tunnel) ? push4(skb, &p, way, protocol)
-					: push6(skb, &p, way, protocol))
+	middle_make(&m, &p, way, protocol);
+	if (m.bytes)
+		protocol = IPPROTO_UDP;
+	if (address_is_v4(&way->tunnel) ? push4(skb, &p, way, protocol, &m)
+					: push6(skb, &p, way, protocol, &m))
 		return TCX_DROP;
 	return bpf_redirect_neigh(way->interface, NULL, 0, 0);
 }

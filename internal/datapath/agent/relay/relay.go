@@ -50,6 +50,18 @@ func (r *Relay) Send(vip, source, tunnel netip.Addr) error {
 	return nil
 }
 
+// SendGUE does as Send, but in GUE, out of any interface, and has the tunnel's host ask after the
+// backend behind other, if that is valid.
+func (r *Relay) SendGUE(vip, source, tunnel, other netip.Addr, to int) error {
+	way := relayWay{
+		Source: toAddress(source), Tunnel: toAddress(tunnel), Other: toAddress(other), Interface: uint32(to), Gue: 1,
+	}
+	if err := r.objects.Ways.Put(toAddress(vip), way); err != nil {
+		return fmt.Errorf("set way of %s: %w", vip, err)
+	}
+	return nil
+}
+
 // Close stops the relay.
 func (r *Relay) Close() error { return errors.Join(r.link.Close(), r.objects.Close()) }
 

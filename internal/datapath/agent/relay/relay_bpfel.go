@@ -22,7 +22,9 @@ type relayWay struct {
 	_         structs.HostLayout
 	Source    relayAddress
 	Tunnel    relayAddress
+	Other     relayAddress
 	Interface uint32
+	Gue       uint32
 }
 
 // Names of all BPF objects in the ELF.
