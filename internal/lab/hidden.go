@@ -95,7 +95,7 @@ func streamCommand() *cobra.Command {
 func floodCommand() *cobra.Command {
 	var config flood.Config
 	cmd := &cobra.Command{
-		Use: "flood ADDRESS:PORT...", Short: "Send SYNs of spoofed sources at full speed, for a bounded time",
+		Use: "flood ADDRESS:PORT...", Short: "Send SYNs or datagrams of spoofed sources at full speed, for a bounded time",
 		Args: cobra.MinimumNArgs(1), Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, text := range args {
@@ -113,5 +113,6 @@ func floodCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().DurationVar(&config.Duration, "duration", 0, "for how long")
+	cmd.Flags().BoolVar(&config.UDP, "udp", false, "datagrams instead of SYNs")
 	return cmd
 }

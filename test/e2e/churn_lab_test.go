@@ -30,7 +30,8 @@ type service struct {
 	name    string
 	vips    []netip.Addr
 	weights map[string]int // by workload; those of 0 drain
-	check   string         // of the backends' health; empty: none
+	spec    string         // lines of the VIPs' spec, beside address and endpoints
+	check   string         // lines of the endpoints, beside protocol, port and backends
 }
 
 func newService(number int) *service {
@@ -51,8 +52,8 @@ func (s *service) manifest(lab *netlab.Lab) string {
 		if vip.Is6() {
 			family = 6
 		}
-		fmt.Fprintf(&b, "---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: %s-v%d}\nspec:\n  address: '%s'\n  endpoints:\n",
-			s.name, family, vip)
+		fmt.Fprintf(&b, "---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: %s-v%d}\nspec:\n  address: '%s'\n%s  endpoints:\n",
+			s.name, family, vip, s.spec)
 		for _, protocol := range []string{"TCP", "UDP"} {
 			fmt.Fprintf(&b, "    - protocol: %s\n      port: 80\n%s      backends:\n", protocol, s.check)
 			for _, n := range lab.Of(netlab.Workload) {
@@ -105,14 +106,14 @@ func newChurnLab(t *testing.T) *churnLab {
 // announce it.
 func (l *churnLab) serve(t *testing.T) *service {
 	t.Helper()
-	return l.serveWith(t, "")
+	return l.serveWith(t, func(*service) {})
 }
 
-func (l *churnLab) serveWith(t *testing.T, check string) *service {
+func (l *churnLab) serveWith(t *testing.T, change func(*service)) *service {
 	t.Helper()
 	l.services++
 	s := newService(l.services)
-	s.check = check
+	change(s)
 	for _, n := range l.Of(netlab.Workload) {
 		if n.Host != spareHost {
 			s.weights[n.Name] = 1

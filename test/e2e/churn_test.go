@@ -27,17 +27,19 @@ func TestChurn(t *testing.T) {
 		name    string
 		client  string
 		network stream.Network
+		spec    string   // of the VIPs
 		victim  string   // none: nothing happens
 		layers  []string // verdicts of the layers that must have had a part
 	}{
-		{"nothing happens", modern, stream.TCP, "", []string{"forward_syn", "forward_cookie"}},
-		{"connections", modern, stream.TCP, "mux1", []string{"forward_syn", "forward_cookie"}},
-		{"connections without timestamps", noTimestamp, stream.TCP, "mux2", []string{"forward_flow", "forward_chained"}},
-		{"flows", modern, stream.UDP, "mux3", []string{"forward_flow", "forward_chained"}},
+		{"nothing happens", modern, stream.TCP, "", "", []string{"forward_syn", "forward_cookie"}},
+		{"connections", modern, stream.TCP, "", "mux1", []string{"forward_syn", "forward_cookie"}},
+		{"connections without timestamps", noTimestamp, stream.TCP, "", "mux2", []string{"forward_flow", "forward_chained"}},
+		{"connections by flow table", modern, stream.TCP, "  consistency: flow-table\n", "mux4", []string{"forward_flow", "forward_chained"}},
+		{"flows", modern, stream.UDP, "", "mux3", []string{"forward_flow", "forward_chained"}},
 	} {
 		t.Run(scenario.name, func(t *testing.T) {
 			before := l.counts(t)
-			s := l.serve(t)
+			s := l.serveWith(t, func(s *service) { s.spec = scenario.spec })
 			c := l.gather(t, scenario.client, s, scenario.network)
 			if scenario.victim != "" {
 				l.upheaval(t, s, scenario.victim)
@@ -53,7 +55,7 @@ func TestChurn(t *testing.T) {
 // A backend that is killed takes its own connections along, and no other.
 func (l *churnLab) testKilledBackend(t *testing.T) {
 	const killed = "host2-w3"
-	s := l.serveWith(t, "      healthCheck: {tcp: {}, interval: 1s}\n")
+	s := l.serveWith(t, func(s *service) { s.check = "      healthCheck: {tcp: {}, interval: 1s}\n" })
 	c := l.gatherSome(t, modern, s, stream.TCP, longLived/4, 0)
 	server, err := l.Process(killed, "weir")
 	must(t, err)

@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"fmt"
 	"net/netip"
+	"runtime"
 	"testing"
 	"time"
 
@@ -15,53 +17,98 @@ import (
 const (
 	attacker  = "client5"
 	floodTime = 30 * time.Second
+	flowLimit = 2000 // of the VIP that is flooded, for each mux
 )
 
-// One tenant's VIP is flooded by spoofed SYNs, at the full speed of one core. Another's established
-// connections last, its new ones succeed, and the muxes' tables do not grow.
+// One tenant's VIP is flooded by spoofed SYNs, then by datagrams, at the full speed of one core. Another's
+// established connections and flows last, its new ones succeed, and the muxes' tables keep within their
+// bounds: a SYN takes no room at all, datagrams no more than the VIP's limit.
 func (l *churnLab) testFlood(t *testing.T) {
-	target, other := l.serve(t), l.serve(t)
-	var targets []netip.AddrPort
+	other := l.serve(t)
+	target := l.serveWith(t, func(s *service) { s.spec = fmt.Sprintf("  flowLimit: %d\n", flowLimit) })
+	config := flood.Config{Duration: floodTime}
 	for _, vip := range target.vips {
-		targets = append(targets, netip.AddrPortFrom(vip, 80))
+		config.Targets = append(config.Targets, netip.AddrPortFrom(vip, 80))
 	}
-	before := l.memory(t)
-	c := l.gatherSome(t, modern, other, stream.TCP, longLived/4, newPerSecond/4)
-	r, err := l.Flood(attacker, flood.Config{Targets: targets, Duration: floodTime})
-	must(t, err)
-	rate := float64(r.Packets) / r.Took.Seconds()
-	t.Logf("%d SYNs of spoofed sources in %v: %.0f a second", r.Packets, r.Took, rate)
-	if rate < 10_000 {
-		t.Errorf("only %.0f SYNs a second: that is no flood", rate)
+	memory := l.memory(t)
+	connections := l.gatherSome(t, modern, other, stream.TCP, longLived/4, newPerSecond/4)
+	flows := l.gatherSome(t, modern, other, stream.UDP, longLived/10, 0)
+
+	remembered := l.remembered(t)
+	l.flood(t, "SYNs", config)
+	if most := l.remembered(t); most > remembered {
+		t.Errorf("a mux remembers %d flows of a VIP, and remembered %d before the SYNs", most, remembered)
 	}
-	c.unbroken(t)
+	config.UDP, config.Duration = true, floodTime/6
+	l.flood(t, "datagrams", config)
+	// A flow of which one datagram was seen is not trusted: half the limit is for those. Each core
+	// may have been about to remember one more.
+	if most, bound := l.remembered(t), flowLimit/2; most < bound*9/10 || most > bound+runtime.NumCPU() {
+		t.Errorf("a mux remembers %d flows of a VIP, want the limit of %d", most, bound)
+	}
+	connections.unbroken(t)
+	flows.unbroken(t)
 	for mux, is := range l.memory(t) {
-		if was := before[mux]; is > was {
-			t.Errorf("the tables of %s take %d bytes, took %d before the flood", mux, is, was)
+		if was := memory[mux]; is > was {
+			t.Errorf("the tables of %s take %d bytes, took %d before the floods", mux, is, was)
 		}
 	}
+}
+
+func (l *churnLab) flood(t *testing.T, what string, config flood.Config) {
+	t.Helper()
+	r, err := l.Flood(attacker, config)
+	must(t, err)
+	t.Logf("%d %s of spoofed sources in %v: %.0f a second", r.Packets, what, r.Took, float64(r.Packets)/r.Took.Seconds())
+	if r.Packets < 10*flowLimit {
+		t.Errorf("only %d %s: that is no flood", r.Packets, what)
+	}
+}
+
+// remembered is how many flows of one VIP a mux remembers untrusted: the most of all muxes and VIPs.
+func (l *churnLab) remembered(t *testing.T) int {
+	t.Helper()
+	most := uint64(0)
+	for _, n := range l.atWork(netlab.Mux) {
+		l.tables(t, n.Name, func(table *ebpf.Map, info *ebpf.MapInfo) {
+			if info.Name != "vip_usage" {
+				return
+			}
+			var vip uint32
+			var cells [2]uint64 // untrusted, trusted
+			for rows := table.Iterate(); rows.Next(&vip, &cells); {
+				most = max(most, cells[0])
+			}
+		})
+	}
+	return int(most)
 }
 
 // memory is how many bytes the tables of each mux at work take.
 func (l *churnLab) memory(t *testing.T) map[string]uint64 {
 	t.Helper()
 	all := map[string]uint64{}
-	for _, n := range l.Of(netlab.Mux) {
-		if len(l.Processes(n.Name)) == 0 {
-			continue
-		}
-		for _, id := range mapIDs(t, programID(t, l.Lab, n.Name)) {
-			table, err := ebpf.NewMapFromID(id)
-			must(t, err)
-			info, err := table.Info()
-			must(t, err)
-			must(t, table.Close())
+	for _, n := range l.atWork(netlab.Mux) {
+		l.tables(t, n.Name, func(_ *ebpf.Map, info *ebpf.MapInfo) {
 			bytes, known := info.Memlock()
 			if !known {
-				t.Fatalf("the kernel does not tell how much memory map %d takes", id)
+				t.Fatalf("the kernel does not tell how much memory the map %s takes", info.Name)
 			}
 			all[n.Name] += bytes
-		}
+		})
 	}
 	return all
+}
+
+// tables goes through the maps of a mux's program.
+func (l *churnLab) tables(t *testing.T, mux string, each func(*ebpf.Map, *ebpf.MapInfo)) {
+	t.Helper()
+	for _, id := range mapIDs(t, programID(t, l.Lab, mux)) {
+		table, err := ebpf.NewMapFromID(id)
+		must(t, err)
+		info, err := table.Info()
+		must(t, err)
+		each(table, info)
+		must(t, table.Close())
+	}
 }

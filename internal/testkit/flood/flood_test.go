@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/testkit/flood"
@@ -44,15 +45,24 @@ func ends(t *testing.T) (a *netns.NS, socket int) {
 	return a, socket
 }
 
-// Each packet is a SYN with right checksums, from another source of the right network.
-func TestFloodIsOfGoodSYNs(t *testing.T) {
-	for target, sources := range map[netip.AddrPort]netip.Prefix{
-		netip.MustParseAddrPort("10.9.1.2:80"):     flood.Sources4,
-		netip.MustParseAddrPort("[fd00:91::2]:81"): flood.Sources6,
+// Each packet is a SYN or a datagram with right checksums, from another source of the right network.
+func TestFloodIsOfGoodPackets(t *testing.T) {
+	for _, c := range []struct {
+		target  string
+		sources netip.Prefix
+		udp     bool
+	}{
+		{"10.9.1.2:80", flood.Sources4, false},
+		{"10.9.1.2:82", flood.Sources4, true},
+		{"[fd00:91::2]:81", flood.Sources6, false},
+		{"[fd00:91::2]:83", flood.Sources6, true},
 	} {
+		target, sources := netip.MustParseAddrPort(c.target), c.sources
 		a, socket := ends(t)
 		must(t, a.Do(func() error {
-			r, err := flood.Run(t.Context(), flood.Config{Targets: []netip.AddrPort{target}, Duration: 50 * time.Millisecond})
+			r, err := flood.Run(t.Context(), flood.Config{
+				Targets: []netip.AddrPort{target}, UDP: c.udp, Duration: 50 * time.Millisecond,
+			})
 			if err == nil && r.Packets == 0 {
 				t.Errorf("%s: nothing was sent", target)
 			}
@@ -65,8 +75,11 @@ func TestFloodIsOfGoodSYNs(t *testing.T) {
 				break
 			}
 			p, err := pkt.Decode(buffer[:n])
-			if err != nil || p.Flags != pkt.SYN || netip.AddrPortFrom(p.IP.Destination, p.DestinationPort) != target {
+			if err != nil || netip.AddrPortFrom(p.IP.Destination, p.DestinationPort) != target {
 				continue // of neighbours
+			}
+			if udp := p.Protocol == layers.IPProtocolUDP; udp != c.udp || !udp && p.Flags != pkt.SYN {
+				t.Fatalf("%s saw a packet of protocol %v, with flags %v", target, p.Protocol, p.Flags)
 			}
 			if !sources.Contains(p.IP.Source) {
 				t.Errorf("%s saw %s, which is not of %s", target, p.IP.Source, sources)
@@ -74,7 +87,7 @@ func TestFloodIsOfGoodSYNs(t *testing.T) {
 			seen[p.IP.Source] = true
 		}
 		if len(seen) < 100 {
-			t.Errorf("%s saw good SYNs of only %d sources", target, len(seen))
+			t.Errorf("%s saw good packets of only %d sources", target, len(seen))
 		}
 	}
 }

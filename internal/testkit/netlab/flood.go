@@ -16,7 +16,7 @@ func (l *Lab) Flood(node string, config flood.Config) (flood.Result, error) {
 			return result, err
 		}
 	}
-	args := []string{"lab", "flood", "--duration", config.Duration.String()}
+	args := []string{"lab", "flood", "--duration", config.Duration.String(), fmt.Sprintf("--udp=%t", config.UDP)}
 	for _, target := range config.Targets {
 		args = append(args, target.String())
 	}
