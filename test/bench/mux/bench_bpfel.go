@@ -18,20 +18,27 @@ import (
 const (
 	benchMapBackends         = "backends"
 	benchMapBuckets          = "buckets"
+	benchMapCaptured         = "captured"
 	benchMapEndpointCounters = "endpoint_counters"
 	benchMapEndpoints        = "endpoints"
 	benchMapFlows            = "flows"
+	benchMapLooks            = "looks"
+	benchMapLost             = "lost"
 	benchMapNextHops         = "next_hops"
 	benchMapVerdicts         = "verdicts"
 	benchMapVipUsage         = "vip_usage"
 	benchProgBenchFloor      = "bench_floor"
 	benchProgBenchMux        = "bench_mux"
 	benchProgMux             = "mux"
+	benchProgMuxLook         = "mux_look"
 	benchVarCfgFlowSetMask   = "cfg_flow_set_mask"
 	benchVarCfgFlows         = "cfg_flows"
 	benchVarCfgKeep          = "cfg_keep"
+	benchVarCfgLook          = "cfg_look"
+	benchVarCfgSnapLength    = "cfg_snap_length"
 	benchVarCfgV6            = "cfg_v6"
 	benchVarFlow             = "flow"
+	benchVarLookFilter       = "look_filter"
 	benchVarPool             = "pool"
 )
 
@@ -80,6 +87,7 @@ type benchProgramSpecs struct {
 	BenchFloor *ebpf.ProgramSpec `ebpf:"bench_floor"`
 	BenchMux   *ebpf.ProgramSpec `ebpf:"bench_mux"`
 	Mux        *ebpf.ProgramSpec `ebpf:"mux"`
+	MuxLook    *ebpf.ProgramSpec `ebpf:"mux_look"`
 }
 
 // benchMapSpecs contains maps before they are loaded into the kernel.
@@ -88,9 +96,12 @@ type benchProgramSpecs struct {
 type benchMapSpecs struct {
 	Backends         *ebpf.MapSpec `ebpf:"backends"`
 	Buckets          *ebpf.MapSpec `ebpf:"buckets"`
+	Captured         *ebpf.MapSpec `ebpf:"captured"`
 	EndpointCounters *ebpf.MapSpec `ebpf:"endpoint_counters"`
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
 	Flows            *ebpf.MapSpec `ebpf:"flows"`
+	Looks            *ebpf.MapSpec `ebpf:"looks"`
+	Lost             *ebpf.MapSpec `ebpf:"lost"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
 	VipUsage         *ebpf.MapSpec `ebpf:"vip_usage"`
@@ -103,8 +114,11 @@ type benchVariableSpecs struct {
 	CfgFlowSetMask *ebpf.VariableSpec `ebpf:"cfg_flow_set_mask"`
 	CfgFlows       *ebpf.VariableSpec `ebpf:"cfg_flows"`
 	CfgKeep        *ebpf.VariableSpec `ebpf:"cfg_keep"`
+	CfgLook        *ebpf.VariableSpec `ebpf:"cfg_look"`
+	CfgSnapLength  *ebpf.VariableSpec `ebpf:"cfg_snap_length"`
 	CfgV6          *ebpf.VariableSpec `ebpf:"cfg_v6"`
 	Flow           *ebpf.VariableSpec `ebpf:"flow"`
+	LookFilter     *ebpf.VariableSpec `ebpf:"look_filter"`
 	Pool           *ebpf.VariableSpec `ebpf:"pool"`
 }
 
@@ -130,9 +144,12 @@ func (o *benchObjects) Close() error {
 type benchMaps struct {
 	Backends         *ebpf.Map `ebpf:"backends"`
 	Buckets          *ebpf.Map `ebpf:"buckets"`
+	Captured         *ebpf.Map `ebpf:"captured"`
 	EndpointCounters *ebpf.Map `ebpf:"endpoint_counters"`
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
 	Flows            *ebpf.Map `ebpf:"flows"`
+	Looks            *ebpf.Map `ebpf:"looks"`
+	Lost             *ebpf.Map `ebpf:"lost"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
 	VipUsage         *ebpf.Map `ebpf:"vip_usage"`
@@ -142,9 +159,12 @@ func (m *benchMaps) Close() error {
 	return _BenchClose(
 		m.Backends,
 		m.Buckets,
+		m.Captured,
 		m.EndpointCounters,
 		m.Endpoints,
 		m.Flows,
+		m.Looks,
+		m.Lost,
 		m.NextHops,
 		m.Verdicts,
 		m.VipUsage,
@@ -158,8 +178,11 @@ type benchVariables struct {
 	CfgFlowSetMask *ebpf.Variable `ebpf:"cfg_flow_set_mask"`
 	CfgFlows       *ebpf.Variable `ebpf:"cfg_flows"`
 	CfgKeep        *ebpf.Variable `ebpf:"cfg_keep"`
+	CfgLook        *ebpf.Variable `ebpf:"cfg_look"`
+	CfgSnapLength  *ebpf.Variable `ebpf:"cfg_snap_length"`
 	CfgV6          *ebpf.Variable `ebpf:"cfg_v6"`
 	Flow           *ebpf.Variable `ebpf:"flow"`
+	LookFilter     *ebpf.Variable `ebpf:"look_filter"`
 	Pool           *ebpf.Variable `ebpf:"pool"`
 }
 
@@ -170,6 +193,7 @@ type benchPrograms struct {
 	BenchFloor *ebpf.Program `ebpf:"bench_floor"`
 	BenchMux   *ebpf.Program `ebpf:"bench_mux"`
 	Mux        *ebpf.Program `ebpf:"mux"`
+	MuxLook    *ebpf.Program `ebpf:"mux_look"`
 }
 
 func (p *benchPrograms) Close() error {
@@ -177,6 +201,7 @@ func (p *benchPrograms) Close() error {
 		p.BenchFloor,
 		p.BenchMux,
 		p.Mux,
+		p.MuxLook,
 	)
 }
 

@@ -41,7 +41,7 @@ static __always_inline int undo(struct xdp_md *ctx, int action)
 
 __noinline int run_mux(struct xdp_md *ctx)
 {
-	return mux_main(ctx);
+	return mux_main(ctx, false);
 }
 
 __noinline int run_floor(struct xdp_md *ctx)
