@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"net/netip"
 	"strings"
@@ -17,59 +18,82 @@ import (
 )
 
 // oracleSizes leave so much room in the table of flows that none is ever given up.
-var oracleSizes = dimensions{endpoints: 256, bucketRows: 4096, backends: 32768, flowSets: 1 << 17}
+var oracleSizes = dimensions{endpoints: 256, bucketRows: 4096, backends: 32768, flowSets: 1 << 16}
 
 // rig is a data plane and an oracle that were told the same.
 type rig struct {
 	datapath      *Datapath
 	mux           *oracle.Mux
 	pool          Pool
+	hops          map[netip.Addr]model.NextHop
 	before, after []model.MuxEndpoint
 	numbers       map[string]uint32 // of the verdicts
 	counted       map[string]uint64 // what the oracle says the program has counted
 	options       ebpf.RunOptions
 }
 
-func newRig(t testing.TB, seed uint64, pool Pool) *rig {
+func newRig(t testing.TB, seed uint64) *rig {
 	t.Helper()
-	g := &rig{datapath: newUnattached(t, oracleSizes), pool: pool, numbers: map[string]uint32{}, counted: map[string]uint64{}}
+	g := &rig{
+		datapath: newUnattached(t, oracleSizes), hops: map[netip.Addr]model.NextHop{},
+		numbers: map[string]uint32{}, counted: map[string]uint64{},
+	}
 	for number, name := range g.datapath.tables.names {
 		g.numbers[name] = number
 	}
 	g.before, g.after = oracleWorld(rand.New(rand.NewPCG(seed, 0)))
-	if err := g.datapath.SetPool(pool); err != nil {
-		t.Fatal(err)
-	}
-	g.reset(t)
-	return g
-}
-
-// reset forgets all flows, in both.
-func (g *rig) reset(t testing.TB) {
-	t.Helper()
-	hops := map[netip.Addr]model.NextHop{}
-	for _, endpoints := range [][]model.MuxEndpoint{nil, g.before, g.after} {
+	g.setPool(t, testPool())
+	for _, endpoints := range [][]model.MuxEndpoint{g.before, g.after} {
 		if err := g.datapath.Replace(endpoints); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, tunnel := range g.datapath.Tunnels() {
 		if bytes := tunnel.AsSlice(); !unresolved[tunnel] {
-			hops[tunnel] = model.NextHop{
+			g.hops[tunnel] = model.NextHop{
 				Source: [6]byte{2, 0xaa, 0, 0, 0, 1}, Destination: [6]byte{2, 0xbb, 0, 0, 0, bytes[len(bytes)-1]},
 			}
 		}
 	}
-	if err := g.datapath.SetNextHops(hops); err != nil {
+	if err := g.datapath.SetNextHops(g.hops); err != nil {
 		t.Fatal(err)
 	}
+	g.reset(t)
+	return g
+}
+
+func (g *rig) setPool(t testing.TB, p Pool) {
+	t.Helper()
+	g.pool = p
+	if err := g.datapath.SetPool(p); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reset forgets all flows, in both.
+func (g *rig) reset(t testing.TB) {
+	t.Helper()
+	wipe[muxFlowSet](t, g.datapath.tables.Flows)
+	wipe[muxVipUsage](t, g.datapath.tables.VIPUsage)
 	g.mux = &oracle.Mux{
-		HashKey: g.pool.HashKey, Source4: g.pool.Source4, Source6: g.pool.Source6, MTU: g.pool.MTU, Hops: hops,
+		HashKey: g.pool.HashKey, Source4: g.pool.Source4, Source6: g.pool.Source6,
+		Prefix4: g.pool.Prefix4, Prefix6: g.pool.Prefix6, GUE: g.pool.Encapsulation == GUE,
+		MTU: g.pool.MTU, Hops: g.hops,
 	}
 	for _, endpoints := range [][]model.MuxEndpoint{g.before, g.after} {
 		for _, e := range endpoints {
 			g.mux.Set(e)
 		}
+	}
+}
+
+// wipe writes zeros to every row.
+func wipe[row any](t testing.TB, table *ebpf.Map) {
+	t.Helper()
+	all := span{bits: bits.Len32(table.MaxEntries() - 1)}
+	keys := indices(all)[:table.MaxEntries()]
+	if _, err := table.BatchUpdate(keys, make([]row, len(keys)), nil); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -7,18 +7,24 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// Ports of the oracle's world, by what their endpoints are. All VIPs have all of them.
+// Ports of the oracle's world, by what their endpoints are.
 const (
-	portPlain     = 80 // TCP and UDP
-	portMoved     = 83 // some of its buckets have moved
+	portPlain     = 80 // TCP and UDP without anything
+	portCookies   = 81
+	portSettling  = 82
+	portMoved     = 83 // some of its buckets have moved, long ago
+	portChained   = 84 // some of its buckets name a previous backend
 	portNoBackend = 85
 	portNoHop     = 86 // the hosts of its backends are not resolved
+	portBoth      = 87 // cookies, and buckets that name a previous backend
+	portAffinity  = 88 // the same, with affinity
 )
 
-// The VIPs of the oracle's world, and an address that is none.
+// The VIPs of the oracle's world: with all those ports, with an endpoint on all ports, and none.
 var (
-	oracleVIPs   = []netip.Addr{netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("2001:db8:1::10")}
-	oracleOthers = []netip.Addr{netip.MustParseAddr("203.0.113.99"), netip.MustParseAddr("2001:db8:1::99")}
+	oracleVIPs     = []netip.Addr{netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("2001:db8:1::10")}
+	oracleAllPorts = []netip.Addr{netip.MustParseAddr("203.0.113.20"), netip.MustParseAddr("2001:db8:1::20")}
+	oracleOthers   = []netip.Addr{netip.MustParseAddr("203.0.113.99"), netip.MustParseAddr("2001:db8:1::99")}
 )
 
 var unresolved = map[netip.Addr]bool{
@@ -27,33 +33,59 @@ var unresolved = map[netip.Addr]bool{
 
 // oracleWorld is the endpoints before and after a change: the program gets both, one after the other.
 func oracleWorld(r *rand.Rand) (before, after []model.MuxEndpoint) {
-	for _, vip := range oracleVIPs {
-		for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
-			at := func(port uint16) model.MuxEndpoint {
-				return model.MuxEndpoint{Key: model.EndpointKey{VIP: vip, Protocol: protocol, Port: port}}
-			}
-			before = append(before, filled(r, at(portPlain), 12), filled(r, at(portMoved), 5), at(portNoBackend), stranded(at(portNoHop)))
-			for _, e := range before[len(before)-4:] {
-				if e.Key.Port == portMoved {
-					e = shuffled(r, e)
-				}
-				after = append(after, e)
+	for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
+		for _, vip := range oracleVIPs {
+			for port := uint16(portPlain); port <= portAffinity; port++ {
+				before = append(before, oracleEndpoint(r, model.EndpointKey{VIP: vip, Protocol: protocol, Port: port}))
 			}
 		}
+		for _, vip := range oracleAllPorts {
+			for _, port := range []uint16{model.AllPorts, portPlain} {
+				before = append(before, oracleEndpoint(r, model.EndpointKey{VIP: vip, Protocol: protocol, Port: port}))
+			}
+		}
+	}
+	for _, e := range before {
+		switch e.Key.Port {
+		case portMoved:
+			e = shuffled(r, e)
+		case portChained, portBoth, portAffinity:
+			old := e.Buckets
+			e = shuffled(r, e)
+			e.Previous = previousOf(r, old)
+		}
+		after = append(after, e)
 	}
 	return before, after
 }
 
-// filled gives e backends at random slots, some of them down, of tunnels of both families.
+func oracleEndpoint(r *rand.Rand, key model.EndpointKey) model.MuxEndpoint {
+	e := model.MuxEndpoint{Key: key, Cookies: model.CookiesOff}
+	switch key.Port {
+	case portNoBackend:
+		return e
+	case portNoHop:
+		return stranded(e)
+	case portCookies, portBoth:
+		e.Cookies = model.CookiesOn
+	case portSettling, portAffinity:
+		e.Cookies = model.CookiesSettling
+	}
+	e.Affinity = key.Port == portAffinity || key.Port == model.AllPorts
+	return filled(r, e, oracleBackends)
+}
+
+const oracleBackends = 12 // at every second slot
+
+// filled gives e backends some of them down, of tunnels of both families.
 func filled(r *rand.Rand, e model.MuxEndpoint, backends int) model.MuxEndpoint {
-	slots := r.Perm(8 * backends)[:backends]
-	for i, slot := range slots {
+	for i := range backends {
 		tunnel := netip.AddrFrom4([4]byte{10, 0, byte(e.Key.Port), byte(i)})
 		if r.IntN(2) == 0 {
 			tunnel = netip.AddrFrom16([16]byte{0: 0xfd, 14: byte(e.Key.Port), 15: byte(i)})
 		}
 		e.Backends = append(e.Backends, model.MuxBackend{
-			Slot: model.Slot(slot + 1), Tunnel: tunnel, Down: r.IntN(6) == 0,
+			Slot: model.Slot(2*i + 1), Tunnel: tunnel, Down: r.IntN(6) == 0,
 		})
 	}
 	for range 1 << (4 + r.IntN(5)) {
@@ -82,4 +114,18 @@ func shuffled(r *rand.Rand, e model.MuxEndpoint) model.MuxEndpoint {
 	}
 	e.Buckets = buckets
 	return e
+}
+
+// previousOf names for some buckets what they named before, or what there is no more.
+func previousOf(r *rand.Rand, old []model.Slot) []model.Slot {
+	previous := make([]model.Slot, len(old))
+	for i := range previous {
+		switch r.IntN(4) {
+		case 0, 1:
+			previous[i] = old[i]
+		case 2:
+			previous[i] = model.Slot(r.IntN(3 * oracleBackends))
+		}
+	}
+	return previous
 }

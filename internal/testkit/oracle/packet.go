@@ -87,11 +87,73 @@ func (p *packet) parse6() string {
 	if source.Is4In6() || destination.Is4In6() { // RFC 4291, 2.5.5.2: not on a wire
 		return "pass_malformed"
 	}
-	if at[6] == 44 {
-		return "pass_fragment"
-	}
 	p.l4 = p.ip[40:]
-	return p.parseTransport(at[6], source, destination)
+	protocol, verdict := p.skipExtensions(at[6])
+	if verdict != "" {
+		return verdict
+	}
+	return p.parseTransport(protocol, source, destination)
+}
+
+// Extension headers of IPv6 that a mux goes behind, and the bounds of its patience.
+const (
+	extensionHopByHop    = 0
+	extensionRouting     = 43
+	extensionFragment    = 44
+	extensionDestination = 60
+
+	mostExtensions     = 4
+	mostExtensionBytes = 128
+)
+
+// skipExtensions moves l4 behind the extension headers (RFC 8200, section 4) and tells what follows.
+func (p *packet) skipExtensions(next uint8) (protocol uint8, verdict string) {
+	skipped, fragment := 0, false
+	for range mostExtensions + 1 {
+		switch next {
+		default:
+			if fragment {
+				return 0, "pass_fragment"
+			}
+			return next, ""
+		case extensionHopByHop, extensionRouting, extensionFragment, extensionDestination:
+		}
+		if skipped == mostExtensions {
+			break
+		}
+		skipped++
+		if len(p.l4) < 8 {
+			return 0, "pass_malformed"
+		}
+		length := 8
+		switch next {
+		case extensionRouting:
+			if p.l4[3] != 0 { // segments left: we are not the last that it goes to
+				return 0, "pass_other_protocol"
+			}
+			length += 8 * int(p.l4[1])
+		case extensionFragment:
+			word := binary.BigEndian.Uint16(p.l4[2:])
+			// A fragment that is the whole datagram is none (RFC 6946).
+			fragment = word>>3 != 0 || word&1 != 0
+			if word>>3 != 0 { // what follows is no header
+				return 0, "pass_fragment"
+			}
+		default:
+			length += 8 * int(p.l4[1])
+		}
+		if len(p.ip)-len(p.l4)-40+length > mostExtensionBytes {
+			return 0, "pass_other_protocol"
+		}
+		if length > len(p.l4) {
+			return 0, "pass_malformed"
+		}
+		next, p.l4 = p.l4[0], p.l4[length:]
+	}
+	if fragment {
+		return 0, "pass_fragment"
+	}
+	return 0, "pass_other_protocol"
 }
 
 func (p *packet) parseTransport(protocol uint8, source, destination netip.Addr) string {
