@@ -126,27 +126,25 @@ func (p *packet) skipExtensions(next uint8) (protocol uint8, verdict string) {
 			return 0, "pass_malformed"
 		}
 		length := 8
-		switch next {
-		case extensionRouting:
-			if p.l4[3] != 0 { // segments left: we are not the last that it goes to
-				return 0, "pass_other_protocol"
-			}
+		if next == extensionRouting && p.l4[3] != 0 { // we are not the last that it goes to
+			return 0, "pass_other_protocol"
+		}
+		if next != extensionFragment {
 			length += 8 * int(p.l4[1])
-		case extensionFragment:
+		}
+		if length > len(p.l4) {
+			return 0, "pass_malformed"
+		}
+		if len(p.ip)-len(p.l4)-40+length > mostExtensionBytes {
+			return 0, "pass_other_protocol"
+		}
+		if next == extensionFragment {
 			word := binary.BigEndian.Uint16(p.l4[2:])
 			// A fragment that is the whole datagram is none (RFC 6946).
 			fragment = word>>3 != 0 || word&1 != 0
 			if word>>3 != 0 { // what follows is no header
 				return 0, "pass_fragment"
 			}
-		default:
-			length += 8 * int(p.l4[1])
-		}
-		if len(p.ip)-len(p.l4)-40+length > mostExtensionBytes {
-			return 0, "pass_other_protocol"
-		}
-		if length > len(p.l4) {
-			return 0, "pass_malformed"
 		}
 		next, p.l4 = p.l4[0], p.l4[length:]
 	}
