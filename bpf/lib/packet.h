@@ -181,12 +181,8 @@ struct extensions {
 	__u32 id;
 };
 
-/*
- * One header of a packet that ends at the offset whole; false when the walk ends in front of it.
- * Reads that of the fragment, too.
- */
-static __always_inline bool extension_skip(void *data, void *end, __u32 whole, __u32 stop,
-					   struct extensions *x)
+/* One header; false when the walk ends in front of it. Reads that of the fragment, too. */
+static __always_inline bool extension_skip(void *data, void *end, __u32 stop, struct extensions *x)
 {
 	__u32 at = x->l4, length = sizeof(struct extension);
 	struct extension *header;
@@ -198,7 +194,7 @@ static __always_inline bool extension_skip(void *data, void *end, __u32 whole, _
 	if (at > EXTENSIONS_START_MAX + EXTENSIONS_BYTES)
 		return false;
 	header = data + at;
-	if ((void *)(header + 1) > end || at + length > whole)
+	if ((void *)(header + 1) > end)
 		return false;
 	/* On its way to other nodes still: its last destination is not the one we see. */
 	if (x->protocol == IPPROTO_ROUTING && bpf_ntohs(header->fragment) & 0xff) {
@@ -211,8 +207,6 @@ static __always_inline bool extension_skip(void *data, void *end, __u32 whole, _
 	} else {
 		length += header->length * 8;
 	}
-	if (at + length > whole)
-		return false;
 	if (at + length > stop) {
 		x->parsed = PARSED_OTHER;
 		return false;
@@ -232,15 +226,17 @@ static __always_inline bool extension_skip(void *data, void *end, __u32 whole, _
 static __always_inline enum parsed parse_extensions(void *data, void *end, struct packet *p)
 {
 	struct extensions x = { .protocol = p->protocol, .l4 = p->l4 };
-	__u32 stop = p->l4 + EXTENSIONS_BYTES, whole = p->l3 + p->l3_length;
+	__u32 stop = p->l4 + EXTENSIONS_BYTES;
 
 	for (int i = 0; i < EXTENSIONS_MAX; i++)
-		if (!extension_skip(data, end, whole, stop, &x))
+		if (!extension_skip(data, end, stop, &x))
 			break;
 	if (x.parsed != PARSED_OK)
 		return x.parsed;
 	p->protocol = x.protocol;
 	p->l4 = x.l4;
+	if (p->l4 > p->l3 + p->l3_length)
+		return PARSED_MALFORMED;
 	if (x.fragment & 0xfff9) {
 		p->fragment_more = x.fragment & 1;
 		p->fragment_offset = x.fragment & 0xfff8;

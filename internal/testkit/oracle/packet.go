@@ -107,51 +107,43 @@ const (
 )
 
 // skipExtensions moves l4 behind the extension headers (RFC 8200, section 4) and tells what follows.
+// The bounds come first: only within them are lengths held against the packet's.
 func (p *packet) skipExtensions(next uint8) (protocol uint8, verdict string) {
-	skipped, fragment := 0, false
-	for range mostExtensions + 1 {
-		switch next {
-		default:
-			if fragment {
-				return 0, "pass_fragment"
-			}
-			return next, ""
-		case extensionHopByHop, extensionRouting, extensionFragment, extensionDestination:
-		}
-		if skipped == mostExtensions {
-			break
-		}
-		skipped++
-		if len(p.l4) < 8 {
+	rest, at, skipped, fragment := p.frame[p.l3+40:], 0, 0, uint16(0)
+	for isExtension(next) && skipped < mostExtensions && fragment>>3 == 0 {
+		if len(rest) < at+8 {
 			return 0, "pass_malformed"
 		}
-		length := 8
-		if next == extensionRouting && p.l4[3] != 0 { // we are not the last that it goes to
-			return 0, "pass_other_protocol"
-		}
-		if next != extensionFragment {
-			length += 8 * int(p.l4[1])
-		}
-		if length > len(p.l4) {
-			return 0, "pass_malformed"
-		}
-		if len(p.ip)-len(p.l4)-40+length > mostExtensionBytes {
+		header, length := rest[at:], 8
+		if next == extensionRouting && header[3] != 0 { // we are not the last that it goes to
 			return 0, "pass_other_protocol"
 		}
 		if next == extensionFragment {
-			word := binary.BigEndian.Uint16(p.l4[2:])
-			// A fragment that is the whole datagram is none (RFC 6946).
-			fragment = word>>3 != 0 || word&1 != 0
-			if word>>3 != 0 { // what follows is no header
-				return 0, "pass_fragment"
-			}
+			fragment = binary.BigEndian.Uint16(header[2:])
+		} else {
+			length += 8 * int(header[1])
 		}
-		next, p.l4 = p.l4[0], p.l4[length:]
+		if at+length > mostExtensionBytes {
+			return 0, "pass_other_protocol"
+		}
+		next, at, skipped = header[0], at+length, skipped+1
 	}
-	if fragment {
-		return 0, "pass_fragment"
+	if at > len(p.l4) {
+		return 0, "pass_malformed"
 	}
-	return 0, "pass_other_protocol"
+	p.l4 = p.l4[at:]
+	switch {
+	case fragment>>3 != 0 || fragment&1 != 0: // one that is the whole datagram is none (RFC 6946)
+		return next, "pass_fragment"
+	case isExtension(next):
+		return 0, "pass_other_protocol"
+	}
+	return next, ""
+}
+
+func isExtension(protocol uint8) bool {
+	return protocol == extensionHopByHop || protocol == extensionRouting ||
+		protocol == extensionFragment || protocol == extensionDestination
 }
 
 func (p *packet) parseTransport(protocol uint8, source, destination netip.Addr) string {
