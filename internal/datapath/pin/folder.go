@@ -46,8 +46,14 @@ func Open(path string) (*Folder, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("pin folder %s: %w", path, err), lock.Close())
 	}
-	return &Folder{path: path, lock: lock}, nil
+	f := &Folder{path: path, lock: lock}
+	if err := os.RemoveAll(f.building()); err != nil { // of a start that did not end
+		return nil, errors.Join(fmt.Errorf("remove half-made pins: %w", err), lock.Close())
+	}
+	return f, nil
 }
+
+func (f *Folder) building() string { return filepath.Join(f.path, "new") }
 
 // String is the folder's path.
 func (f *Folder) String() string { return f.path }
@@ -97,9 +103,9 @@ func (f *Folder) Publish(build func(folder string) error) error {
 	return nil
 }
 
-// build makes the folder new, without what a start left there that did not end.
+// build makes the folder new, without what another build left there.
 func (f *Folder) build(build func(folder string) error) (string, error) {
-	building := filepath.Join(f.path, "new")
+	building := f.building()
 	if err := os.RemoveAll(building); err != nil {
 		return "", fmt.Errorf("remove half-made pins: %w", err)
 	}

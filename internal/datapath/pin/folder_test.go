@@ -77,3 +77,42 @@ func TestOpenElsewhere(t *testing.T) {
 		t.Error("took a folder that is not on a bpffs")
 	}
 }
+
+func TestReplace(t *testing.T) {
+	f := open(t)
+	one := func(name string) func(string) error {
+		return func(folder string) error { return os.Mkdir(filepath.Join(folder, name), 0o700) }
+	}
+	live := func(want ...string) {
+		t.Helper()
+		names, err := f.Names("")
+		if diff := cmp.Diff(want, names); diff != "" || err != nil {
+			t.Errorf("live names (-want +got), error %v:\n%s", err, diff)
+		}
+		if _, err := os.Stat(filepath.Join(folderPath(), "new")); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("what was replaced is still there: %v", err)
+		}
+	}
+	if err := f.Publish(one("old")); err != nil {
+		t.Fatal(err)
+	}
+	broken := errors.New("broken")
+	if err := f.Replace(one("new"), func() error { return broken }); !errors.Is(err, broken) {
+		t.Errorf("failed swap: error is %v", err)
+	}
+	live("old")
+	if err := f.Replace(func(string) error { return broken }, func() error { return nil }); !errors.Is(err, broken) {
+		t.Errorf("failed build: error is %v", err)
+	}
+	live("old")
+	swapped := false
+	err := f.Replace(one("new"), func() error {
+		names, err := f.Names("")
+		swapped = len(names) == 1 && names[0] == "new"
+		return err
+	})
+	if err != nil || !swapped {
+		t.Errorf("replace: error %v, live before the swap: %t", err, swapped)
+	}
+	live("new")
+}
