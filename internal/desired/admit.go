@@ -78,6 +78,16 @@ func (a *admission) index() {
 	}
 }
 
+// spread is the name of a mux one of whose prefixes has the address, if there is one.
+func (a *admission) spread(address netip.Addr) string {
+	for _, n := range a.state.Nodes {
+		if slices.ContainsFunc(n.Prefixes, func(p netip.Prefix) bool { return p.Contains(address) }) {
+			return n.Name
+		}
+	}
+	return ""
+}
+
 // vip holds that a VIP's address is its own, and looks at its backends.
 func (a *admission) vip(path string, vip model.VIP) {
 	for _, other := range a.vips[vip.Address] {
@@ -90,6 +100,9 @@ func (a *admission) vip(path string, vip model.VIP) {
 	}
 	if nodes := a.nodes[vip.Address]; len(nodes) > 0 {
 		a.refuse(path+".address", "%s is an address of node %s", vip.Address, nodes[0])
+	}
+	if mux := a.spread(vip.Address); mux != "" {
+		a.refuse(path+".address", "%s is a source address of mux %s", vip.Address, mux)
 	}
 	for i, e := range vip.Endpoints {
 		for j, b := range e.Backends {
@@ -118,6 +131,9 @@ func (a *admission) backend(path string, vip model.VIP, b model.Backend) {
 				b.TunnelAddress(), other.host, other.vip)
 			return
 		}
+	}
+	if mux := a.spread(b.TunnelAddress()); mux != "" {
+		a.refuse(field, "%s is a source address of mux %s", b.TunnelAddress(), mux)
 	}
 	if nodes := a.nodes[b.TunnelAddress()]; len(nodes) > 0 && !slices.Contains(nodes, b.Host) {
 		a.refuse(field, "%s is an address of node %s, not of %s", b.TunnelAddress(), nodes[0], b.Host)
@@ -181,6 +197,14 @@ func (s State) AdmitNode(n model.Node) error {
 		})
 	}
 	for _, vip := range s.SortedVIPs() {
+		for i, p := range n.Prefixes {
+			if used := usedIn(p, vip); used.IsValid() {
+				errs = append(errs, &model.FieldError{
+					Field:  fmt.Sprintf("prefixes[%d]", i),
+					Reason: fmt.Sprintf("%s has %s, an address of VIP %s or of its backends", p, used, vip.Name),
+				})
+			}
+		}
 		for i, address := range n.Addresses {
 			if address == vip.Address {
 				errs = append(errs, &model.FieldError{
@@ -197,6 +221,23 @@ func (s State) AdmitNode(n model.Node) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// usedIn is an address of vip or of its backends that p has, if there is one.
+func usedIn(p netip.Prefix, vip model.VIP) netip.Addr {
+	if p.Contains(vip.Address) {
+		return vip.Address
+	}
+	for _, e := range vip.Endpoints {
+		for _, b := range e.Backends {
+			for _, address := range []netip.Addr{b.Address, b.TunnelAddress()} {
+				if p.Contains(address) {
+					return address
+				}
+			}
+		}
+	}
+	return netip.Addr{}
 }
 
 // leadsElsewhere returns the host of a backend of vip that address leads to, if it is another machine than node.

@@ -181,6 +181,34 @@ func TestKnownHostsAreListedBriefly(t *testing.T) {
 	}
 }
 
+func TestSpreadSourcesAreNobodysAddress(t *testing.T) {
+	mux := model.Node{
+		Name: "mux1", Role: model.RoleMux, Addresses: []netip.Addr{netip.MustParseAddr("10.1.1.2")},
+		Prefixes: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")},
+	}
+	host := model.Node{Name: "host1", Role: model.RoleHost, Addresses: []netip.Addr{netip.MustParseAddr("10.2.1.2")}}
+	s := State{VIPs: map[string]model.VIP{}, Nodes: map[string]model.Node{"mux1": mux, "host1": host}}
+	for _, c := range []struct {
+		vip  model.VIP
+		want string
+	}{
+		{newVIP("shop", "10.9.0.7", on("host1", "10.3.1.9")), "vips[0].address: 10.9.0.7 is a source address of mux mux1"},
+		{newVIP("shop", "203.0.113.10", on("host1", "10.9.0.9")), "vips[0].endpoints[0].backends[0].address: 10.9.0.9 is a source address of mux mux1"},
+	} {
+		if _, err := s.Admit([]model.VIP{c.vip}); err == nil || err.Error() != c.want {
+			t.Errorf("got %v, want %s", err, c.want)
+		}
+		s := State{VIPs: map[string]model.VIP{"shop": c.vip}}
+		if err := s.AdmitNode(mux); err == nil || !strings.HasPrefix(err.Error(), "prefixes[0]: 10.9.0.0/24 has 10.9.0.") {
+			t.Errorf("the mux got %v", err)
+		}
+	}
+	s.VIPs["shop"] = newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9"))
+	if err := s.AdmitNode(mux); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestWhatHostsAreTold(t *testing.T) {
 	w := newWorld()
 	a, b, c := backend(1, 1), backend(2, 1), backend(3, 1)

@@ -3,6 +3,8 @@ package manager
 import (
 	"context"
 	"fmt"
+	"net/netip"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -24,9 +26,11 @@ func (m *Manager) Explain(_ context.Context, r *weirv1.ExplainRequest) (*weirv1.
 		if vip.Address != flow.Destination.Addr() {
 			continue
 		}
-		for _, e := range vip.Endpoints {
-			if desired.Key(vip, e) == flow.Endpoint() {
-				return m.explain(state, vip, e, flow), nil
+		for _, port := range []uint16{flow.Destination.Port(), model.AllPorts} {
+			for _, e := range vip.Endpoints {
+				if e.Protocol == flow.Protocol && e.Port == port {
+					return m.explain(state, vip, e, flow), nil
+				}
 			}
 		}
 		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf(
@@ -39,11 +43,15 @@ func (m *Manager) explain(s *store.State, vip model.VIP, e model.Endpoint, flow 
 	table := s.Tables[desired.Key(vip, e)]
 	p := &weirv1.ExplainResponse{
 		Vip: vip.Name, Tenant: vip.Tenant, Generation: uint64(s.Generation),
-		Hash: s.HashKey.Sum(flow), Buckets: uint32(len(table.Buckets)),
+		Hash: s.HashKey.Sum(hashed(e, flow)), Buckets: uint32(len(table.Buckets)),
 	}
 	step := func(format string, args ...any) { p.Steps = append(p.Steps, fmt.Sprintf(format, args...)) }
-	step("%s goes to endpoint %s of VIP %s (tenant %s)", flow, flow.Endpoint(), vip.Name, vip.Tenant)
-	step("the muxes' flow table is asked first: a connection that it knows keeps its backend; this explains a new one")
+	step("%s goes to endpoint %s of VIP %s (tenant %s)", flow, desired.Key(vip, e), vip.Name, vip.Tenant)
+	if table.Cookies == model.CookiesOn || table.Cookies == model.CookiesSettling {
+		step("a connection that is open keeps its backend by the cookie in its TCP timestamps, without any by the muxes' flow table; this explains a new one")
+	} else {
+		step("a connection that is open keeps its backend by the muxes' flow table; this explains a new one")
+	}
 	if p.Buckets == 0 {
 		step("%s: the muxes drop the flow", whyEmpty(e))
 		return p
@@ -51,8 +59,17 @@ func (m *Manager) explain(s *store.State, vip model.VIP, e model.Endpoint, flow 
 	p.Bucket = p.Hash & (p.Buckets - 1)
 	slot := table.Buckets[p.Bucket]
 	p.Slot = uint32(slot)
-	step("the keyed hash of the five-tuple is 0x%08x; its low bits name bucket %d of %d", p.Hash, p.Bucket, p.Buckets)
+	what := "five-tuple"
+	if e.Affinity == model.AffinityClient {
+		what = "client's address"
+	}
+	step("the keyed hash of the %s is 0x%08x; its low bits name bucket %d of %d", what, p.Hash, p.Bucket, p.Buckets)
 	step("bucket %d names slot %d", p.Bucket, slot)
+	for _, move := range table.Moves {
+		if move.Bucket == p.Bucket {
+			step("until %s it named slot %d: a connection from then that carries no cookie is handed on to that by its host", move.Since.UTC().Format(time.RFC3339), move.From)
+		}
+	}
 	row, _ := table.Row(slot)
 	for i, b := range e.Backends {
 		if b.AddrPort() != row.Backend {
@@ -63,9 +80,26 @@ func (m *Manager) explain(s *store.State, vip model.VIP, e model.Endpoint, flow 
 		step("slot %d is backend %s on host %s (weight %d, %s, %d of %d buckets)", slot, row.Backend, b.Host, b.Weight,
 			p.Backend.Status.Health, p.Backend.Status.Buckets, p.Buckets)
 		step("the mux sends the packet in an outer header to %s; the agent on %s rewrites %s to %s",
-			row.Tunnel, b.Host, flow.Destination, row.Backend)
+			row.Tunnel, b.Host, flow.Destination, rewritten(row.Backend, flow))
 	}
 	return p
+}
+
+// hashed is what of the flow chooses the bucket.
+func hashed(e model.Endpoint, flow model.Flow) model.Flow {
+	if e.Affinity == model.AffinityClient {
+		flow.Source = netip.AddrPortFrom(flow.Source.Addr(), 0)
+		flow.Destination = netip.AddrPortFrom(flow.Destination.Addr(), e.Port)
+	}
+	return flow
+}
+
+// rewritten is the destination that the backend sees: it may be of all ports.
+func rewritten(backend netip.AddrPort, flow model.Flow) netip.AddrPort {
+	if backend.Port() == model.AllPorts {
+		return netip.AddrPortFrom(backend.Addr(), flow.Destination.Port())
+	}
+	return backend
 }
 
 // whyEmpty says why an endpoint has no buckets.

@@ -115,6 +115,12 @@ func restError(
 	w http.ResponseWriter, r *http.Request, err error,
 ) {
 	var refused *connect.Error
+	if strings.HasSuffix(status.Convert(err).Message(), (&http.MaxBytesError{}).Error()) { // the gateway keeps the text only
+		err = &runtime.HTTPStatusError{
+			HTTPStatus: http.StatusRequestEntityTooLarge,
+			Err:        status.Errorf(codes.ResourceExhausted, "the request has more than %d bytes: apply fewer VIPs at a time", maxMessage),
+		}
+	}
 	if errors.As(err, &refused) {
 		p := &statuspb.Status{Code: int32(refused.Code()), Message: refused.Message()}
 		for _, detail := range refused.Details() {

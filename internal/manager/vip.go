@@ -184,7 +184,7 @@ func (m *Manager) backendStatuses(s *store.State, vip model.VIP, e model.Endpoin
 	return all
 }
 
-// vipStatus says which muxes run the generation, of all registered.
+// vipStatus says which muxes run the generation, of all registered. One that is away may have stopped.
 func vipStatus(s *store.State, generation model.Generation) *weirv1.VIPStatus {
 	status := &weirv1.VIPStatus{Generation: uint64(generation)}
 	for _, node := range s.SortedNodes() {
@@ -194,7 +194,7 @@ func vipStatus(s *store.State, generation model.Generation) *weirv1.VIPStatus {
 		status.MuxesTotal++
 		said := s.Status[node.Name]
 		switch {
-		case said.Generation >= generation:
+		case said.Generation >= generation && s.Streams[node.Name]:
 			status.MuxesProgrammed++
 		case said.Rejected >= generation:
 			status.Rejections = append(status.Rejections, node.Name+": "+said.Reason)

@@ -85,6 +85,7 @@ func (c census) ceded(rule model.HostBackend, s Session) bool {
 	flow := model.Flow{Protocol: s.Protocol, Source: s.Client, Destination: s.VIP}
 	if rule.Affinity {
 		flow.Source = netip.AddrPortFrom(s.Client.Addr(), 0)
+		flow.Destination = netip.AddrPortFrom(s.VIP.Addr(), rule.Endpoint.Port)
 	}
 	_, found := slices.BinarySearch(rule.Ceded, c.key.Sum(flow)&(rule.Buckets-1))
 	return found
