@@ -20,8 +20,7 @@ enum {
 	FLOW_TAG_SHIFT = 13,
 	FLOW_TRUSTED = 1, /* bit of an owner */
 	FLOW_OWNER_SHIFT = 1, /* above it: index of vip_usage */
-	FLOW_TICK_SHIFT = 26, /* a tick is so many bits of nanoseconds: 67 ms */
-	FLOW_UNTRUSTED_TICKS = 448, /* 30 s: how long an untrusted flow is remembered at most */
+	FLOW_TICK_SHIFT = 4, /* a tick is 16 of the kernel's jiffies: 16 to 160 ms */
 };
 
 struct flow_cell {
@@ -32,7 +31,7 @@ struct flow_cell {
 	 * counts it up, so that usage is exact.
 	 */
 	__u32 owner;
-	__u32 expires; /* tick of the coarse monotonic clock */
+	__u32 expires; /* tick */
 };
 
 struct flow_set {

@@ -5,125 +5,163 @@
  */
 #pragma once
 
+#include "lib/flowhash.h"
 #include "lib/mux_cookie.h"
 #include "lib/mux_endpoint.h"
 #include "lib/mux_flow.h"
 #include "lib/mux_work.h"
 
-/* The hash that chooses the bucket: with affinity, the same for all that a client sends. */
-static __always_inline __u32 bucket_hash(struct work *w)
-{
-	struct packet client;
-
-	if (!(w->endpoint->flags & ENDPOINT_AFFINITY))
-		return work_hash(w);
-	client.source = w->packet.source;
-	client.destination = w->packet.destination;
-	client.protocol = w->packet.protocol;
-	client.source_port = 0;
-	client.destination_port = w->endpoint_port;
-	return flowhash(&client, &pool.hash_key);
-}
-
-static __always_inline enum verdict choose_by_bucket(struct work *w, struct choice *choice)
-{
-	*choice = bucket_choice(w->slices, bucket_hash(w));
-	w->backend = backend_at(w->slices, choice->slot);
-	return w->backend ? VERDICT_NONE : VERDICT_DROP_NO_BACKEND;
-}
-
-/* A new connection goes where its bucket says, and what was remembered of its five-tuple is
- * forgotten. Nothing is remembered yet: a flood of SYNs evicts nobody.
+/*
+ * What is rare, or leads many ways, is a function of its own that gives back numbers: the verifier
+ * walks it once, and what follows it once.
  */
-static __always_inline enum verdict choose_for_syn(struct work *w)
+
+/* What all has in common that a client sends to an endpoint. */
+struct client {
+	struct address source;
+	struct address vip;
+	__u32 protocol;
+	__u32 port; /* of the endpoint */
+};
+
+__noinline __u64 client_hash(const struct client *c)
 {
-	struct choice choice;
+	struct packet p;
 
-	if (w->endpoint->flags & ENDPOINT_MOVED) {
-		__u64 hash = work_hash(w);
+	if (!c)
+		return 0;
+	p.source = c->source;
+	p.destination = c->vip;
+	p.protocol = c->protocol;
+	p.source_port = 0;
+	p.destination_port = c->port;
+	return flowhash(&p, &pool.hash_key);
+}
 
-		flow_forget(hash, flow_tag(hash, w->endpoint->salt));
+/* The hash that chooses the bucket. */
+static __always_inline __u32 bucket_hash(const struct work *w)
+{
+	if (w->endpoint->flags & ENDPOINT_AFFINITY) {
+		struct client client = {
+			.source = w->packet.source,
+			.vip = w->packet.destination,
+			.protocol = w->packet.protocol,
+			.port = w->endpoint_port,
+		};
+
+		return client_hash(&client);
 	}
-	w->forward = VERDICT_FORWARD_SYN;
-	return choose_by_bucket(w, &choice);
+	return w->hash;
+}
+
+/* What choose_by_flow() wants to know. */
+struct ask {
+	struct flow_claim claim;
+	__u64 slices;
+	__u32 bucket_hash;
+	__u32 cookie; /* of an endpoint that settles; 0: none */
+};
+
+/* What choose_by_flow() gives back, from the lowest bit: slot, previous slot, verdict. */
+enum {
+	CHOSEN_PREVIOUS_SHIFT = 13,
+	CHOSEN_VERDICT_SHIFT = 26,
+};
+
+static __always_inline __u32 chosen(__u32 slot, enum verdict forward)
+{
+	return slot | forward << CHOSEN_VERDICT_SHIFT;
 }
 
 /*
- * A bucket that moved lately is a guess: the packet names the previous backend too, and nothing
- * is remembered.
+ * By the bucket. One that moved lately is a guess: the packet names the previous backend too, and
+ * nothing is remembered.
  */
-static __always_inline bool chain(struct work *w, const struct choice *choice)
+static __always_inline __u32 choose_by_bucket(struct ask *a, enum verdict forward)
 {
-	struct backend *previous = backend_alive(w->slices, choice->previous);
+	struct choice choice = bucket_choice(a->slices, a->bucket_hash);
 
-	if (!previous || previous == w->backend)
-		return false;
-	w->other = previous;
-	w->weir.version = GUE_WEIR_VERSION;
-	w->weir.step = GUE_STEP_ASK;
-	w->forward = VERDICT_FORWARD_CHAINED;
-	return true;
+	if (choice.previous != choice.slot && backend_alive(a->slices, choice.previous))
+		return chosen(choice.slot, VERDICT_FORWARD_CHAINED) |
+		       choice.previous << CHOSEN_PREVIOUS_SHIFT;
+	a->claim.slot = choice.slot;
+	if (!backend_at(a->slices, choice.slot))
+		return 0;
+	if (!only_looking() && !flow_remember(&a->claim))
+		forward = VERDICT_FORWARD_UNREMEMBERED;
+	return chosen(choice.slot, forward);
 }
 
-static __always_inline bool choose_by_cookie(struct work *w, __u32 slot)
+/*
+ * What is remembered, the cookie of an endpoint that settles, the bucket. A function of its own
+ * that gives back a number: the verifier walks it once, and what follows it once.
+ */
+__noinline int choose_by_flow(struct ask *a)
 {
-	struct backend *backend = backend_alive(w->slices, slot);
-
-	if (!backend)
-		return false;
-	w->backend = backend;
-	w->forward = VERDICT_FORWARD_COOKIE;
-	return true;
-}
-
-static __always_inline enum verdict choose_by_flow(struct work *w, __u32 cookie)
-{
-	__u64 hash = work_hash(w);
-	struct flow_claim claim = {
-		.hash = hash,
-		.tag = flow_tag(hash, w->endpoint->salt),
-		.vip = w->endpoint->vip,
-		.limit = w->endpoint->flow_limit,
-		.idle = w->endpoint->idle,
-		.now = flow_now(),
-	};
-	struct choice choice;
-	enum verdict verdict;
 	__u32 slot;
 
-	slot = flow_recall(&claim) & FLOW_SLOT_MASK;
-	w->forward = slot ? VERDICT_FORWARD_REPLACED : VERDICT_FORWARD_BUCKET;
-	w->backend = backend_alive(w->slices, slot);
-	if (w->backend) {
-		w->forward = VERDICT_FORWARD_FLOW;
-		return VERDICT_NONE;
-	}
-	if (cookie && choose_by_cookie(w, cookie))
-		return VERDICT_NONE;
-	verdict = choose_by_bucket(w, &choice);
-	if (verdict || chain(w, &choice))
-		return verdict;
-	claim.slot = choice.slot;
-	if (!only_looking() && !flow_remember(&claim))
-		w->forward = VERDICT_FORWARD_UNREMEMBERED;
-	return VERDICT_NONE;
+	if (!a)
+		return 0;
+	slot = flow_recall(&a->claim);
+	if (slot && backend_alive(a->slices, slot))
+		return chosen(slot, VERDICT_FORWARD_FLOW);
+	if (a->cookie && backend_alive(a->slices, a->cookie))
+		return chosen(a->cookie, VERDICT_FORWARD_COOKIE);
+	return choose_by_bucket(a, slot ? VERDICT_FORWARD_REPLACED : VERDICT_FORWARD_BUCKET);
+}
+
+/*
+ * A new connection goes where its bucket says, and what was remembered of its five-tuple is
+ * forgotten. Nothing is remembered yet: a flood of SYNs evicts nobody.
+ */
+static __always_inline __u32 choose_for_syn(const struct work *w)
+{
+	if (w->endpoint->flags & ENDPOINT_MOVED)
+		flow_forget(w->hash, flow_tag(w->hash, w->endpoint->salt));
+	return chosen(bucket_slot(w->slices, bucket_hash(w)), VERDICT_FORWARD_SYN);
+}
+
+static __always_inline __u32 choose_for_others(const struct work *w, __u32 cookie)
+{
+	const struct endpoint *e = w->endpoint;
+	struct ask ask = {
+		.claim.hash = w->hash,
+		.claim.tag = flow_tag(w->hash, e->salt),
+		.claim.vip = e->vip,
+		.claim.limit = e->flow_limit,
+		.claim.idle = e->idle,
+		.claim.now = flow_now(),
+		.slices = w->slices,
+		.bucket_hash = bucket_hash(w),
+		.cookie = cookie,
+	};
+
+	return choose_by_flow(&ask);
 }
 
 static __always_inline enum verdict choose(struct xdp_md *ctx, struct work *w)
 {
-	__u32 flags = w->endpoint->flags, cookie = 0;
+	bool syn = (w->packet.tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN;
+	__u32 flags = w->endpoint->flags, cookie = 0, choice, previous;
 
-	if ((w->packet.tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN)
-		return choose_for_syn(w);
-	if (flags & ENDPOINT_COOKIES) {
+	if (flags & ENDPOINT_COOKIES && !syn) {
 		cookie = cookie_slot(ctx, &w->packet);
-		if (!(flags & ENDPOINT_SETTLING)) {
-			if (cookie && choose_by_cookie(w, cookie))
-				return VERDICT_NONE;
-			cookie = 0;
-		}
+		w->backend = flags & ENDPOINT_SETTLING ? NULL : backend_alive(w->slices, cookie);
+		w->forward = VERDICT_FORWARD_COOKIE;
+		if (w->backend)
+			return VERDICT_NONE; /* and no hash */
 	}
-	return choose_by_flow(w, cookie);
+	w->hash = flowhash(&w->packet, &pool.hash_key);
+	choice = syn ? choose_for_syn(w) : choose_for_others(w, cookie);
+	w->forward = choice >> CHOSEN_VERDICT_SHIFT;
+	w->backend = backend_at(w->slices, choice & BUCKET_SLOT_MASK);
+	previous = choice >> CHOSEN_PREVIOUS_SHIFT & BUCKET_SLOT_MASK;
+	if (previous) {
+		w->other = backend_at(w->slices, previous);
+		w->weir.version = GUE_WEIR_VERSION;
+		w->weir.step = GUE_STEP_ASK;
+	}
+	return w->backend ? VERDICT_NONE : VERDICT_DROP_NO_BACKEND;
 }
 
 /*
@@ -134,18 +172,15 @@ static __always_inline struct backend *choose_known(struct work *w, __u32 cookie
 {
 	struct endpoint *endpoint = w->endpoint;
 	struct backend *backend = NULL;
-	struct choice choice;
-	__u64 hash;
 
 	if (endpoint->flags & ENDPOINT_COOKIES)
 		backend = backend_alive(w->slices, cookie);
 	if (backend)
 		return backend;
-	hash = work_hash(w);
+	w->hash = flowhash(&w->packet, &pool.hash_key);
 	backend = backend_alive(w->slices,
-				flow_peek(hash, flow_tag(hash, endpoint->salt), flow_now()));
+				flow_peek(w->hash, flow_tag(w->hash, endpoint->salt), flow_now()));
 	if (backend || endpoint->flags & ENDPOINT_MOVED)
 		return backend;
-	choice = bucket_choice(w->slices, bucket_hash(w));
-	return backend_at(w->slices, choice.slot);
+	return backend_at(w->slices, bucket_slot(w->slices, bucket_hash(w)));
 }

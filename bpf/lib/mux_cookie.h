@@ -76,17 +76,13 @@ static __always_inline __u32 cookie_slot(struct xdp_md *ctx, const struct packet
 	if (p->tcp_flags & TCP_FLAG_SYN)
 		return 0;
 	barrier_var(head);
-	if ((void *)(head + 1) > end) {
-		if ((void *)(&head->tcp + 1) > end)
-			return 0;
-		options = head->tcp.doff * 4 - sizeof(struct tcphdr);
-	} else {
-		options = head->tcp.doff * 4 - sizeof(struct tcphdr);
-		if (options >= sizeof(*head) - sizeof(struct tcphdr) &&
-		    head->kind == TCP_ALIGNED_TIMESTAMPS)
-			return bpf_ntohl(head->tsecr) & COOKIE_SLOT_MASK;
-	}
+	if ((void *)(&head->tcp + 1) > end)
+		return 0; /* can't be: it was parsed */
+	options = head->tcp.doff * 4 - sizeof(struct tcphdr);
 	if (options < TCP_TIMESTAMPS_LENGTH)
 		return 0;
+	if ((void *)(head + 1) <= end && options >= sizeof(*head) - sizeof(struct tcphdr) &&
+	    head->kind == TCP_ALIGNED_TIMESTAMPS)
+		return bpf_ntohl(head->tsecr) & COOKIE_SLOT_MASK;
 	return cookie_search(ctx, p->l4 + sizeof(struct tcphdr), options);
 }

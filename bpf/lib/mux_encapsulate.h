@@ -3,22 +3,22 @@
 #pragma once
 
 #include "lib/encap.h"
+#include "lib/flowhash.h"
 #include "lib/mux_work.h"
 
 /* The outer source: the mux's address, or one of its prefix by the flow's hash. */
-static __always_inline void outer_source(struct work *w, bool v4, struct address *to)
+static __always_inline struct address outer_source(const struct work *w, bool v4)
 {
-	const struct address *base = v4 ? &pool.source4 : &pool.source6;
 	const struct address *spread = v4 ? &pool.spread4 : &pool.spread6;
-	__u64 hash;
+	struct address source = v4 ? pool.source4 : pool.source6;
 
-	*to = *base;
 	if (!(pool.flags & (v4 ? POOL_SPREAD4 : POOL_SPREAD6)))
-		return;
-	/* Not the bits that chose the bucket: else one backend would see few of the sources. */
-	hash = work_hash(w);
-	to->words[2] |= (__u32)hash & spread->words[2];
-	to->words[3] |= (__u32)(hash >> 32) & spread->words[3];
+		return source;
+	/* The upper half first: the lower chose the bucket, so one backend would see few sources.
+	 */
+	source.words[3] |= (__u32)(w->hash >> 32) & spread->words[3];
+	source.words[2] |= (__u32)w->hash & spread->words[2];
+	return source;
 }
 
 /* Bytes that stand before the packet once it is encapsulated. */
@@ -40,7 +40,7 @@ static __always_inline bool send_gue(struct xdp_md *ctx, struct work *w, const s
 		.vlan = *vlan,
 		.source = *outer->source,
 		.destination = *outer->destination,
-		.hash = work_hash(w),
+		.hash = w->hash,
 		.weir = w->weir,
 		.l3_length = p->l3_length,
 		.l3 = p->l3,
@@ -61,6 +61,7 @@ static __always_inline enum verdict encapsulate(struct xdp_md *ctx, struct work 
 {
 	struct backend *backend = w->backend;
 	bool v4 = backend->flags & BACKEND_V4;
+	bool gue = w->weir.version || pool.flags & POOL_GUE;
 	struct address source;
 	struct outer outer = {
 		.hop = bpf_map_lookup_elem(&next_hops, &backend->next_hop),
@@ -78,15 +79,17 @@ static __always_inline enum verdict encapsulate(struct xdp_md *ctx, struct work 
 		return VERDICT_DROP_TOO_BIG;
 	if (!vlan_tags_load(ctx, &vlan))
 		return VERDICT_PASS_MALFORMED;
-	outer_source(w, v4, &source);
+	if (!w->hash && (!v4 || gue || pool.flags & POOL_SPREAD4)) /* chosen by a cookie */
+		w->hash = flowhash(&w->packet, &pool.hash_key);
+	source = outer_source(w, v4);
 
 	/* From here on the packet is changed: what fails is dropped, not passed. */
-	if (w->weir.version || pool.flags & POOL_GUE) {
+	if (gue) {
 		sent = send_gue(ctx, w, &outer, &vlan);
 	} else if (v4) {
 		sent = push_outer_v4(ctx, &w->packet, &vlan, &outer);
 	} else {
-		outer.label = work_hash(w);
+		outer.label = w->hash;
 		sent = push_outer_v6(ctx, &w->packet, &vlan, &outer);
 	}
 	return sent ? VERDICT_NONE : VERDICT_DROP_NO_HEADROOM;

@@ -72,6 +72,23 @@ static __always_inline struct choice bucket_choice(__u64 slices, __u32 hash)
 	return choice;
 }
 
+/* The slot that the hash's bucket names now, or 0. */
+static __always_inline __u32 bucket_slot(__u64 slices, __u32 hash)
+{
+	__u32 bits = slices >> ENDPOINT_BUCKET_BITS_SHIFT & 31;
+	__u32 bucket, row = slices & ((1U << ENDPOINT_BUCKET_BITS_SHIFT) - 1);
+	struct bucket_row *current;
+
+	if (bits == ENDPOINT_NO_BUCKETS)
+		return 0;
+	bucket = hash & ((1U << bits) - 1);
+	row += bucket / BUCKETS_PER_ROW;
+	current = bpf_map_lookup_elem(&buckets, &row);
+	if (!current)
+		return 0;
+	return current->slots[bucket % BUCKETS_PER_ROW] & BUCKET_SLOT_MASK;
+}
+
 /* The backend of the slot, or NULL when the endpoint has none there. */
 static __always_inline struct backend *backend_at(__u64 slices, __u32 slot)
 {
@@ -92,7 +109,7 @@ static __always_inline struct backend *backend_at(__u64 slices, __u32 slot)
 /* The slot's backend if a connection can still be there. */
 static __always_inline struct backend *backend_alive(__u64 slices, __u32 slot)
 {
-	struct backend *backend = slot ? backend_at(slices, slot) : NULL;
+	struct backend *backend = backend_at(slices, slot);
 
 	if (!backend || backend->flags & BACKEND_DOWN)
 		return NULL;

@@ -13,6 +13,10 @@
 #include "lib/mux_look.h"
 #include "lib/mux_tables.h"
 
+/* How many ticks an untrusted flow is remembered at most: 30 s. Set at load, by the length of a
+ * tick. */
+volatile const __u32 cfg_flow_untrusted_ticks = 469;
+
 /* Number of sets less one; the number is a power of two. Set at load to fit the map. */
 volatile const __u32 cfg_flow_set_mask = 262143;
 
@@ -34,9 +38,10 @@ static __always_inline bool flow_matches(__u64 flow, __u64 tag)
 	return (flow ^ tag) >> FLOW_TAG_SHIFT == 0;
 }
 
+/* Jiffies, because they are a plain load: a call for the time costs a tenth of a packet. */
 static __always_inline __u32 flow_now(void)
 {
-	return bpf_ktime_get_coarse_ns() >> FLOW_TICK_SHIFT;
+	return bpf_jiffies64() >> FLOW_TICK_SHIFT;
 }
 
 static __always_inline bool flow_is_free(const struct flow_cell *cell, __u32 now)
@@ -53,6 +58,10 @@ struct flow_claim {
 	__u32 limit; /* on its trusted cells */
 	__u32 idle;
 	__u32 now;
+	/* Set by flow_remember(): */
+	__u32 untrusted; /* cells that the VIP has */
+	bool set_has_room; /* for one more untrusted flow */
+	bool vip_has_room;
 };
 
 static __always_inline struct vip_usage *usage_of(__u32 owner)
@@ -82,9 +91,19 @@ static __always_inline __u64 untrusted_limit(__u32 limit)
  */
 static __always_inline __u32 flow_lease(__u32 idle, bool trusted)
 {
-	if (!trusted && idle > FLOW_UNTRUSTED_TICKS)
-		idle = FLOW_UNTRUSTED_TICKS;
+	if (!trusted && idle > cfg_flow_untrusted_ticks)
+		idle = cfg_flow_untrusted_ticks;
 	return idle + idle / 16 + 1;
+}
+
+/* 1 or 0, as !flow_is_free(); without a branch, of which eight in a row were 256 ways to verify. */
+static __always_inline __u32 flow_lives(const struct flow_cell *cell, __u32 now)
+{
+	__u32 owned = (cell->owner | -cell->owner) >> 31, left = ~(cell->expires - now) >> 31;
+
+	barrier_var(owned);
+	barrier_var(left);
+	return owned & left;
 }
 
 static __always_inline bool flow_may_trust(const struct flow_set *set, const struct flow_claim *c)
@@ -128,13 +147,10 @@ __noinline int flow_touch(struct flow_set *set, __u32 i, const struct flow_claim
 	return 0;
 }
 
-/*
- * The slot that the flow was sent to, or 0. It is as one function that the choice asks, so that
- * what follows is verified once for all cells.
- */
-__noinline int flow_recall(const struct flow_claim *c)
+/* The slot that the flow was sent to, or 0. */
+static __always_inline __u32 flow_recall(const struct flow_claim *c)
 {
-	struct flow_set *set = c ? flow_set_of(c->hash) : NULL;
+	struct flow_set *set = flow_set_of(c->hash);
 
 	if (!set)
 		return 0;
@@ -162,10 +178,10 @@ __noinline int flow_peek(__u64 hash, __u64 tag, __u32 now)
 	if (!set)
 		return 0;
 	for (int i = 0; i < FLOW_CELLS; i++) {
-		__u64 flow = *(volatile __u64 *)&set->cells[i].flow;
+		struct flow_cell *cell = &set->cells[i];
 
-		if (flow_matches(flow, tag))
-			return flow_is_free(&set->cells[i], now) ? 0 : flow & FLOW_SLOT_MASK;
+		if (flow_matches(cell->flow, tag))
+			return flow_is_free(cell, now) ? 0 : cell->flow & FLOW_SLOT_MASK;
 	}
 	return 0;
 }
@@ -175,25 +191,52 @@ enum flow_rank {
 	FLOW_RANK_NEVER, /* trusted, or untrusted of a VIP that has fewer than we */
 	FLOW_RANK_GREEDIER, /* untrusted, of a VIP that has more than we */
 	FLOW_RANK_OURS, /* untrusted, of our VIP */
-	FLOW_RANK_FREE,
-	FLOW_RANK_SAME, /* the flow's own */
+	FLOW_RANK_FREE, /* and neither the set nor our VIP has too many untrusted ones */
+	FLOW_RANK_SAME, /* the flow's own: what it was sent to is gone */
 };
 
-static __always_inline enum flow_rank flow_rank(const struct flow_cell *cell,
-						const struct flow_claim *c, __u64 ours)
+__noinline int flow_rank(const struct flow_cell *cell, const struct flow_claim *c)
 {
 	struct vip_usage *theirs;
 
+	if (!cell || !c)
+		return FLOW_RANK_NEVER;
+	if (flow_is_free(cell, c->now))
+		return c->set_has_room && c->vip_has_room ? FLOW_RANK_FREE : FLOW_RANK_NEVER;
 	if (flow_matches(cell->flow, c->tag))
 		return FLOW_RANK_SAME;
-	if (flow_is_free(cell, c->now))
-		return FLOW_RANK_FREE;
 	if (cell->owner & FLOW_TRUSTED)
 		return FLOW_RANK_NEVER;
 	if (cell->owner >> FLOW_OWNER_SHIFT == c->vip)
 		return FLOW_RANK_OURS;
 	theirs = usage_of(cell->owner);
-	return theirs && theirs->cells[0] > ours ? FLOW_RANK_GREEDIER : FLOW_RANK_NEVER;
+	return c->vip_has_room && theirs && theirs->cells[0] > c->untrusted ? FLOW_RANK_GREEDIER
+									    : FLOW_RANK_NEVER;
+}
+
+enum {
+	FLOW_SCORE_RANK_SHIFT = 35,
+	FLOW_SCORE_AGE_SHIFT = 3, /* below it: the cell's index */
+};
+
+/* Ranks a cell among those of its set: the oldest of those of the best rank has the highest score.
+ */
+static __always_inline __u64 flow_score(struct flow_set *set, __u32 i, const struct flow_claim *c)
+{
+	struct flow_cell *cell = &set->cells[i];
+	__u32 age = c->now - cell->expires + (1U << 31);
+	__u64 rank = flow_rank(cell, c);
+
+	return rank << FLOW_SCORE_RANK_SHIFT | (__u64)age << FLOW_SCORE_AGE_SHIFT | i;
+}
+
+/* The higher one, without a branch. */
+static __always_inline __u64 higher(__u64 a, __u64 b)
+{
+	__s64 less = (__s64)(a - b);
+
+	barrier_var(less);
+	return a - (less & less >> 63);
 }
 
 static __always_inline void flow_take(struct flow_cell *cell, const struct flow_claim *c)
@@ -207,45 +250,33 @@ static __always_inline void flow_take(struct flow_cell *cell, const struct flow_
 }
 
 /* Remembers the claim's slot. Returns whether there was room. */
-__noinline int flow_remember(const struct flow_claim *c)
+__noinline int flow_remember(struct flow_claim *c)
 {
 	struct flow_set *set = c ? flow_set_of(c->hash) : NULL;
-	enum flow_rank rank = FLOW_RANK_NEVER;
-	__u32 best = 0, untrusted = 0;
-	struct vip_usage *usage;
+	struct vip_usage *usage = c ? usage_of(c->vip << FLOW_OWNER_SHIFT) : NULL;
+	__u32 rank, untrusted = 0;
 	struct flow_cell *cell;
-	__u64 ours;
+	__u64 best = 0;
 
-	if (!set)
+	if (!set || !usage)
 		return 0;
-	usage = usage_of(c->vip << FLOW_OWNER_SHIFT);
-	if (!usage)
-		return 0;
-	ours = usage->cells[0];
-	for (__u32 i = 0; i < FLOW_CELLS; i++) {
-		enum flow_rank r = flow_rank(&set->cells[i], c, ours);
+	for (int i = 0; i < FLOW_CELLS; i++) {
+		__u32 live = flow_lives(&set->cells[i], c->now);
 
-		cell = &set->cells[i];
-		untrusted += !(cell->owner & FLOW_TRUSTED) && !flow_is_free(cell, c->now);
-		if (r > rank ||
-		    (r == rank && r < FLOW_RANK_FREE &&
-		     (__s32)(cell->expires - set->cells[best % FLOW_CELLS].expires) < 0)) {
-			rank = r;
-			best = i;
-		}
+		untrusted += live & ~set->cells[i].owner;
 	}
+	c->untrusted = usage->cells[0];
+	c->set_has_room = untrusted < FLOW_UNTRUSTED_CELLS;
+	c->vip_has_room = c->untrusted < untrusted_limit(c->limit);
+	for (int i = 0; i < FLOW_CELLS; i++)
+		best = higher(best, flow_score(set, i, c));
+	rank = best >> FLOW_SCORE_RANK_SHIFT;
 	cell = &set->cells[best % FLOW_CELLS];
-	if (rank == FLOW_RANK_SAME && !flow_is_free(cell, c->now)) {
+	if (rank == FLOW_RANK_SAME)
 		cell->flow = c->tag | c->slot;
-		return 1;
-	}
-	if (rank >= FLOW_RANK_FREE &&
-	    (untrusted >= FLOW_UNTRUSTED_CELLS || ours >= untrusted_limit(c->limit)))
-		rank = FLOW_RANK_NEVER;
-	if (rank == FLOW_RANK_NEVER)
-		return 0;
-	flow_take(cell, c);
-	return 1;
+	else if (rank != FLOW_RANK_NEVER)
+		flow_take(cell, c);
+	return rank != FLOW_RANK_NEVER;
 }
 
 __noinline int flow_forget(__u64 hash, __u64 tag)

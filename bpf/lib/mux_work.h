@@ -3,7 +3,6 @@
 #pragma once
 
 #include "abi/gue.h"
-#include "lib/flowhash.h"
 #include "lib/mux_tables.h"
 #include "lib/packet.h"
 
@@ -18,11 +17,3 @@ struct work {
 	__be16 endpoint_port; /* of the endpoint's key: the packet's, or 0 */
 	enum verdict forward; /* what the packet counts as when it gets out */
 };
-
-/* The hash of the five-tuple, once it is needed. */
-static __always_inline __u64 work_hash(struct work *w)
-{
-	if (!w->hash)
-		w->hash = flowhash(&w->packet, &pool.hash_key);
-	return w->hash;
-}

@@ -241,24 +241,25 @@ type muxVipUsage struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	muxMapBackends         = "backends"
-	muxMapBuckets          = "buckets"
-	muxMapCaptured         = "captured"
-	muxMapEndpointCounters = "endpoint_counters"
-	muxMapEndpoints        = "endpoints"
-	muxMapFlows            = "flows"
-	muxMapLooks            = "looks"
-	muxMapLost             = "lost"
-	muxMapNextHops         = "next_hops"
-	muxMapVerdicts         = "verdicts"
-	muxMapVipUsage         = "vip_usage"
-	muxProgMux             = "mux"
-	muxProgMuxLook         = "mux_look"
-	muxVarCfgFlowSetMask   = "cfg_flow_set_mask"
-	muxVarCfgLook          = "cfg_look"
-	muxVarCfgSnapLength    = "cfg_snap_length"
-	muxVarLookFilter       = "look_filter"
-	muxVarPool             = "pool"
+	muxMapBackends              = "backends"
+	muxMapBuckets               = "buckets"
+	muxMapCaptured              = "captured"
+	muxMapEndpointCounters      = "endpoint_counters"
+	muxMapEndpoints             = "endpoints"
+	muxMapFlows                 = "flows"
+	muxMapLooks                 = "looks"
+	muxMapLost                  = "lost"
+	muxMapNextHops              = "next_hops"
+	muxMapVerdicts              = "verdicts"
+	muxMapVipUsage              = "vip_usage"
+	muxProgMux                  = "mux"
+	muxProgMuxLook              = "mux_look"
+	muxVarCfgFlowSetMask        = "cfg_flow_set_mask"
+	muxVarCfgFlowUntrustedTicks = "cfg_flow_untrusted_ticks"
+	muxVarCfgLook               = "cfg_look"
+	muxVarCfgSnapLength         = "cfg_snap_length"
+	muxVarLookFilter            = "look_filter"
+	muxVarPool                  = "pool"
 )
 
 // loadMux returns the embedded CollectionSpec for mux.
@@ -328,11 +329,12 @@ type muxMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type muxVariableSpecs struct {
-	CfgFlowSetMask *ebpf.VariableSpec `ebpf:"cfg_flow_set_mask"`
-	CfgLook        *ebpf.VariableSpec `ebpf:"cfg_look"`
-	CfgSnapLength  *ebpf.VariableSpec `ebpf:"cfg_snap_length"`
-	LookFilter     *ebpf.VariableSpec `ebpf:"look_filter"`
-	Pool           *ebpf.VariableSpec `ebpf:"pool"`
+	CfgFlowSetMask        *ebpf.VariableSpec `ebpf:"cfg_flow_set_mask"`
+	CfgFlowUntrustedTicks *ebpf.VariableSpec `ebpf:"cfg_flow_untrusted_ticks"`
+	CfgLook               *ebpf.VariableSpec `ebpf:"cfg_look"`
+	CfgSnapLength         *ebpf.VariableSpec `ebpf:"cfg_snap_length"`
+	LookFilter            *ebpf.VariableSpec `ebpf:"look_filter"`
+	Pool                  *ebpf.VariableSpec `ebpf:"pool"`
 }
 
 // muxObjects contains all objects after they have been loaded into the kernel.
@@ -388,11 +390,12 @@ func (m *muxMaps) Close() error {
 //
 // It can be passed to loadMuxObjects or ebpf.CollectionSpec.LoadAndAssign.
 type muxVariables struct {
-	CfgFlowSetMask *ebpf.Variable `ebpf:"cfg_flow_set_mask"`
-	CfgLook        *ebpf.Variable `ebpf:"cfg_look"`
-	CfgSnapLength  *ebpf.Variable `ebpf:"cfg_snap_length"`
-	LookFilter     *ebpf.Variable `ebpf:"look_filter"`
-	Pool           *ebpf.Variable `ebpf:"pool"`
+	CfgFlowSetMask        *ebpf.Variable `ebpf:"cfg_flow_set_mask"`
+	CfgFlowUntrustedTicks *ebpf.Variable `ebpf:"cfg_flow_untrusted_ticks"`
+	CfgLook               *ebpf.Variable `ebpf:"cfg_look"`
+	CfgSnapLength         *ebpf.Variable `ebpf:"cfg_snap_length"`
+	LookFilter            *ebpf.Variable `ebpf:"look_filter"`
+	Pool                  *ebpf.Variable `ebpf:"pool"`
 }
 
 // muxPrograms contains all programs after they have been loaded into the kernel.
