@@ -15,7 +15,7 @@ func TestVerifier(t *testing.T) {
 }
 
 func checkVerifier(t *testing.T, sizes dimensions) {
-	const budget = 500_000
+	const budget = 400_000
 	info, err := newUnattached(t, sizes).program.Info()
 	if err != nil {
 		t.Fatal(err)

@@ -16,30 +16,31 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	benchMapBackends         = "backends"
-	benchMapBuckets          = "buckets"
-	benchMapCaptured         = "captured"
-	benchMapEndpointCounters = "endpoint_counters"
-	benchMapEndpoints        = "endpoints"
-	benchMapFlows            = "flows"
-	benchMapLooks            = "looks"
-	benchMapLost             = "lost"
-	benchMapNextHops         = "next_hops"
-	benchMapVerdicts         = "verdicts"
-	benchMapVipUsage         = "vip_usage"
-	benchProgBenchFloor      = "bench_floor"
-	benchProgBenchMux        = "bench_mux"
-	benchProgMux             = "mux"
-	benchProgMuxLook         = "mux_look"
-	benchVarCfgFlowSetMask   = "cfg_flow_set_mask"
-	benchVarCfgFlows         = "cfg_flows"
-	benchVarCfgKeep          = "cfg_keep"
-	benchVarCfgLook          = "cfg_look"
-	benchVarCfgSnapLength    = "cfg_snap_length"
-	benchVarCfgV6            = "cfg_v6"
-	benchVarFlow             = "flow"
-	benchVarLookFilter       = "look_filter"
-	benchVarPool             = "pool"
+	benchMapBackends              = "backends"
+	benchMapBuckets               = "buckets"
+	benchMapCaptured              = "captured"
+	benchMapEndpointCounters      = "endpoint_counters"
+	benchMapEndpoints             = "endpoints"
+	benchMapFlows                 = "flows"
+	benchMapLooks                 = "looks"
+	benchMapLost                  = "lost"
+	benchMapNextHops              = "next_hops"
+	benchMapVerdicts              = "verdicts"
+	benchMapVipUsage              = "vip_usage"
+	benchProgBenchFloor           = "bench_floor"
+	benchProgBenchMux             = "bench_mux"
+	benchProgMux                  = "mux"
+	benchProgMuxLook              = "mux_look"
+	benchVarCfgFlowSetMask        = "cfg_flow_set_mask"
+	benchVarCfgFlowUntrustedTicks = "cfg_flow_untrusted_ticks"
+	benchVarCfgFlows              = "cfg_flows"
+	benchVarCfgKeep               = "cfg_keep"
+	benchVarCfgLook               = "cfg_look"
+	benchVarCfgSnapLength         = "cfg_snap_length"
+	benchVarCfgV6                 = "cfg_v6"
+	benchVarFlow                  = "flow"
+	benchVarLookFilter            = "look_filter"
+	benchVarPool                  = "pool"
 )
 
 // loadBench returns the embedded CollectionSpec for bench.
@@ -111,15 +112,16 @@ type benchMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type benchVariableSpecs struct {
-	CfgFlowSetMask *ebpf.VariableSpec `ebpf:"cfg_flow_set_mask"`
-	CfgFlows       *ebpf.VariableSpec `ebpf:"cfg_flows"`
-	CfgKeep        *ebpf.VariableSpec `ebpf:"cfg_keep"`
-	CfgLook        *ebpf.VariableSpec `ebpf:"cfg_look"`
-	CfgSnapLength  *ebpf.VariableSpec `ebpf:"cfg_snap_length"`
-	CfgV6          *ebpf.VariableSpec `ebpf:"cfg_v6"`
-	Flow           *ebpf.VariableSpec `ebpf:"flow"`
-	LookFilter     *ebpf.VariableSpec `ebpf:"look_filter"`
-	Pool           *ebpf.VariableSpec `ebpf:"pool"`
+	CfgFlowSetMask        *ebpf.VariableSpec `ebpf:"cfg_flow_set_mask"`
+	CfgFlowUntrustedTicks *ebpf.VariableSpec `ebpf:"cfg_flow_untrusted_ticks"`
+	CfgFlows              *ebpf.VariableSpec `ebpf:"cfg_flows"`
+	CfgKeep               *ebpf.VariableSpec `ebpf:"cfg_keep"`
+	CfgLook               *ebpf.VariableSpec `ebpf:"cfg_look"`
+	CfgSnapLength         *ebpf.VariableSpec `ebpf:"cfg_snap_length"`
+	CfgV6                 *ebpf.VariableSpec `ebpf:"cfg_v6"`
+	Flow                  *ebpf.VariableSpec `ebpf:"flow"`
+	LookFilter            *ebpf.VariableSpec `ebpf:"look_filter"`
+	Pool                  *ebpf.VariableSpec `ebpf:"pool"`
 }
 
 // benchObjects contains all objects after they have been loaded into the kernel.
@@ -175,15 +177,16 @@ func (m *benchMaps) Close() error {
 //
 // It can be passed to loadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type benchVariables struct {
-	CfgFlowSetMask *ebpf.Variable `ebpf:"cfg_flow_set_mask"`
-	CfgFlows       *ebpf.Variable `ebpf:"cfg_flows"`
-	CfgKeep        *ebpf.Variable `ebpf:"cfg_keep"`
-	CfgLook        *ebpf.Variable `ebpf:"cfg_look"`
-	CfgSnapLength  *ebpf.Variable `ebpf:"cfg_snap_length"`
-	CfgV6          *ebpf.Variable `ebpf:"cfg_v6"`
-	Flow           *ebpf.Variable `ebpf:"flow"`
-	LookFilter     *ebpf.Variable `ebpf:"look_filter"`
-	Pool           *ebpf.Variable `ebpf:"pool"`
+	CfgFlowSetMask        *ebpf.Variable `ebpf:"cfg_flow_set_mask"`
+	CfgFlowUntrustedTicks *ebpf.Variable `ebpf:"cfg_flow_untrusted_ticks"`
+	CfgFlows              *ebpf.Variable `ebpf:"cfg_flows"`
+	CfgKeep               *ebpf.Variable `ebpf:"cfg_keep"`
+	CfgLook               *ebpf.Variable `ebpf:"cfg_look"`
+	CfgSnapLength         *ebpf.Variable `ebpf:"cfg_snap_length"`
+	CfgV6                 *ebpf.Variable `ebpf:"cfg_v6"`
+	Flow                  *ebpf.Variable `ebpf:"flow"`
+	LookFilter            *ebpf.Variable `ebpf:"look_filter"`
+	Pool                  *ebpf.Variable `ebpf:"pool"`
 }
 
 // benchPrograms contains all programs after they have been loaded into the kernel.

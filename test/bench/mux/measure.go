@@ -61,6 +61,7 @@ func classes(of family) []class {
 	return []class{
 		{name: "floor", packet: pkt.TCP(source(10), endpoint, pkt.ACK), floor: true, action: xdpTX},
 		{name: "tcp-established", packet: pkt.TCP(source(11), endpoint, pkt.ACK), action: xdpTX},
+		{name: "tcp-cookie", packet: pkt.TCP(source(16), endpoint, pkt.ACK, pkt.NOP(2), pkt.Timestamps(7, 5)), action: xdpTX},
 		{name: "tcp-syn", packet: pkt.TCP(source(12), endpoint, pkt.SYN), action: xdpTX},
 		{name: "udp", packet: pkt.UDP(source(13), endpoint), action: xdpTX},
 		{name: "icmp", packet: pkt.ICMP(address, vip), action: xdpPass},

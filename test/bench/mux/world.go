@@ -51,7 +51,7 @@ func newWorld() (w *world, err error) {
 	}()
 	err = w.ns.Do(func() error {
 		w.datapath, err = mux.Open(mux.Config{
-			Interface: "lo", PinPath: w.pinPath, Mode: mux.Generic, MaxFlows: maxFlows,
+			Interface: "lo", PinPath: w.pinPath, Mode: mux.Generic, MaxFlows: maxFlows, MaxVIPFlows: 2 * maxFlows,
 		})
 		return err
 	})
@@ -97,7 +97,7 @@ func (w *world) fill() error {
 
 // newEndpoint is the i-th of a VIP: at port 80+i, the first with all the backends.
 func newEndpoint(vip netip.Addr, i int, protocol model.Protocol) model.MuxEndpoint {
-	e := model.MuxEndpoint{Key: model.EndpointKey{VIP: vip, Protocol: protocol, Port: uint16(80 + i)}}
+	e := model.MuxEndpoint{Key: model.EndpointKey{VIP: vip, Protocol: protocol, Port: uint16(80 + i)}, Cookies: model.CookiesOn}
 	members, size := 2, 256
 	if i == 0 {
 		members, size = backends, buckets
@@ -139,6 +139,9 @@ func (w *world) load(of family, flows int, keep bool) (*harness, error) {
 			continue // the harness's own variables
 		}
 		pinned, err := ebpf.LoadPinnedMap(filepath.Join(w.pinPath, "live", pin), nil)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // of a program that is not timed
+		}
 		if err != nil {
 			return nil, fmt.Errorf("open table %s: %w", pin, err)
 		}
