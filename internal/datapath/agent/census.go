@@ -52,14 +52,17 @@ func (d *Datapath) newCensus() census {
 	return c
 }
 
-// of is the rule that a session came by, or nil: its backend is gone. A rule of all ports names none.
+// of is the rule that a session came by, or nil: its backend is gone. A rule of all ports names none,
+// and its backend may name none.
 func (c census) of(s Session) *counted {
-	key := model.EndpointKey{VIP: s.VIP.Addr(), Protocol: s.Protocol, Port: s.VIP.Port()}
-	if exact, ok := c.rules[served{key, s.Backend}]; ok {
-		return exact
+	one := model.EndpointKey{VIP: s.VIP.Addr(), Protocol: s.Protocol, Port: s.VIP.Port()}
+	all := model.EndpointKey{VIP: one.VIP, Protocol: one.Protocol, Port: model.AllPorts}
+	for _, by := range []served{{one, s.Backend}, {all, s.Backend}, {all, netip.AddrPortFrom(s.Backend.Addr(), 0)}} {
+		if rule, ok := c.rules[by]; ok {
+			return rule
+		}
 	}
-	key.Port = 0
-	return c.rules[served{key, netip.AddrPortFrom(s.Backend.Addr(), 0)}]
+	return nil
 }
 
 // add counts a live session. One that was reset needs nobody any more.
@@ -83,7 +86,7 @@ func (c census) ceded(rule model.HostBackend, s Session) bool {
 		return len(rule.Ceded) != 0
 	}
 	flow := model.Flow{Protocol: s.Protocol, Source: s.Client, Destination: s.VIP}
-	if rule.Affinity {
+	if rule.Affinity { // as bucket_hash() of bpf/lib/mux_choose.h
 		flow.Source = netip.AddrPortFrom(s.Client.Addr(), 0)
 		flow.Destination = netip.AddrPortFrom(s.VIP.Addr(), rule.Endpoint.Port)
 	}
