@@ -253,3 +253,31 @@ func (r *rig) quick(program string, frame []byte) []byte {
 	}
 	return options.DataOut
 }
+
+// TestCookiesAreCounted follows what a census takes a session for. A SYN that the workload does not
+// answer with another changes nothing.
+func TestCookiesAreCounted(t *testing.T) {
+	r := newRig(t)
+	with, without := newHandshake(4, "native", aligned), newHandshake(4, "native", noTimestamps)
+	counts := func(when string, want bool) {
+		t.Helper()
+		rows, err := readTable[agentSessionKey, agentSession](r.objects.Sessions)
+		if err != nil || len(rows) != 1 {
+			t.Fatalf("%d sessions (%v)", len(rows), err)
+		}
+		for _, row := range rows {
+			if got := carriesCookie(row); got != want {
+				t.Errorf("%s it carries a cookie: %t, want %t", when, got, want)
+			}
+		}
+	}
+	r.check("SYN", with.in(pkt.SYN, 1, 0, 0))
+	counts("after the SYN", true)
+	r.check("SYN/ACK", without.out(pkt.SYN|pkt.ACK, 0, 0, 0))
+	counts("after a SYN/ACK without timestamps", false)
+	r.check("SYN again", with.in(pkt.SYN, 1, 0, 0))
+	r.check("challenge", without.out(pkt.ACK, 0, 0, 0))
+	counts("after a SYN that was not taken", false)
+	r.check("SYN/ACK with", with.out(pkt.SYN|pkt.ACK, tsval0, told(tsval0), 1))
+	counts("after one with timestamps", true)
+}

@@ -152,7 +152,12 @@ func fromSession(key agentSessionKey, row agentSession) Session {
 
 // carriesCookie says whether muxes find the session by its timestamps. Before the workload's answer
 // the client's offer counts.
-func carriesCookie(row agentSession) bool { return row.Cookie|row.Offer != 0 }
+func carriesCookie(row agentSession) bool {
+	if row.Events&agentSessionEventSESSION_WORKLOAD_ANSWER == 0 {
+		return row.Cookie|row.Offer != 0
+	}
+	return row.Cookie != 0
+}
 
 func stateOf(protocol uint8, events agentSessionEvent) State {
 	const (

@@ -10,8 +10,14 @@ import (
 	"text/tabwriter"
 )
 
-// pair is two measurements side by side, in bits a second.
-type pair struct{ without, with float64 }
+// sample is one run of iperf3.
+type sample struct {
+	rate float64 // bits a second
+	work float64 // bits a second of both ends' CPU time
+}
+
+// pair is two measurements side by side.
+type pair struct{ without, with sample }
 
 // result is the medians of one kind of workload and load.
 type result struct {
@@ -20,7 +26,8 @@ type result struct {
 	Sender   string   `json:"sender"`
 	Without  float64  `json:"gbit_per_s_without"`
 	With     float64  `json:"gbit_per_s_with"`
-	Ratio    float64  `json:"ratio"` // median of those of pairs
+	Ratio    float64  `json:"ratio"`      // median of those of pairs
+	Work     float64  `json:"work_ratio"` // likewise, of bits for each second of CPU time
 
 	pairs []pair
 }
@@ -31,9 +38,10 @@ func (r result) summarise(kind workload, l load) result {
 		r.Sender = "workload"
 	}
 	const giga = 1e9
-	r.Without = r.median(func(p pair) float64 { return p.without / giga })
-	r.With = r.median(func(p pair) float64 { return p.with / giga })
-	r.Ratio = r.median(func(p pair) float64 { return p.with / p.without })
+	r.Without = r.median(func(p pair) float64 { return p.without.rate / giga })
+	r.With = r.median(func(p pair) float64 { return p.with.rate / giga })
+	r.Ratio = r.median(func(p pair) float64 { return p.with.rate / p.without.rate })
+	r.Work = r.median(func(p pair) float64 { return p.with.work / p.without.work })
 	return r
 }
 
@@ -48,9 +56,9 @@ func (r result) median(of func(pair) float64) float64 {
 
 func printTable(w io.Writer, results []result) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "workload\tflows\tsender\twithout (Gbit/s)\twith (Gbit/s)\tratio\t")
+	fmt.Fprintln(table, "workload\tflows\tsender\twithout (Gbit/s)\twith (Gbit/s)\tratio\tratio by CPU time\t")
 	for _, r := range results {
-		fmt.Fprintf(table, "%s\t%d\t%s\t%.1f\t%.1f\t%.2f\t\n", r.Workload, r.Flows, r.Sender, r.Without, r.With, r.Ratio)
+		fmt.Fprintf(table, "%s\t%d\t%s\t%.1f\t%.1f\t%.2f\t%.2f\t\n", r.Workload, r.Flows, r.Sender, r.Without, r.With, r.Ratio, r.Work)
 	}
 	_ = table.Flush()
 }

@@ -210,8 +210,8 @@ func (w *world) fill(datapath *agent.Datapath, k workload) (*relay.Relay, error)
 	return mux, mux.Send(vip, netip.MustParseAddr(muxAddress), dip)
 }
 
-// iperf is what arrives, in bits a second.
-func (w *world) iperf(address string, port int, l load, each time.Duration) (float64, error) {
+// iperf says how much arrives, and what CPU time both ends have taken for it.
+func (w *world) iperf(address string, port int, l load, each time.Duration) (s sample, err error) {
 	args := []string{
 		"--client", address, "--port", strconv.Itoa(port), "--json",
 		"--time", strconv.Itoa(int(each.Seconds())), "--parallel", strconv.Itoa(l.flows),
@@ -221,17 +221,23 @@ func (w *world) iperf(address string, port int, l load, each time.Duration) (flo
 	}
 	output, err := w.client.Run("iperf3", args...)
 	if err != nil {
-		return 0, fmt.Errorf("iperf3 to %s: %w: %s", address, err, output)
+		return s, fmt.Errorf("iperf3 to %s: %w: %s", address, err, output)
 	}
 	var report struct {
 		End struct {
 			Received struct {
 				BitsPerSecond float64 `json:"bits_per_second"`
 			} `json:"sum_received"`
+			CPU struct {
+				Host   float64 `json:"host_total"`
+				Remote float64 `json:"remote_total"`
+			} `json:"cpu_utilization_percent"`
 		} `json:"end"`
 	}
 	if err := json.Unmarshal([]byte(output), &report); err != nil {
-		return 0, fmt.Errorf("read iperf3's report: %w", err)
+		return s, fmt.Errorf("read iperf3's report: %w", err)
 	}
-	return report.End.Received.BitsPerSecond, nil
+	s.rate = report.End.Received.BitsPerSecond
+	s.work = s.rate / ((report.End.CPU.Host + report.End.CPU.Remote) / 100)
+	return s, nil
 }
