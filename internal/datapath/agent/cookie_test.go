@@ -92,6 +92,7 @@ func cookieCase(name string, family int, kind string, place func(func(*pkt.Packe
 		h.in(pkt.ACK, clientTSval+4, told(tsval0+90), tsval0+90),
 		h.in(pkt.ACK, clientTSval+4, told(tsval0+40), tsval0+40|7), // its tick sent nothing that is known
 		h.in(pkt.ACK, clientTSval+4, told(tsval0+90)^1, 0),         // no cookie of ours
+		h.in(pkt.ACK, clientTSval+4, told(tsval0+1000), tsval0+90), // never sent
 		h.out(pkt.FIN|pkt.ACK, tsval0+91, told(tsval0+91), clientTSval+4),
 		h.in(pkt.FIN|pkt.ACK, clientTSval+6, told(tsval0+91), tsval0+91),
 		h.in(pkt.RST, clientTSval+7, 77, 77), // without ACK there is no echo to restore
