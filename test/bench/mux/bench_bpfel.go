@@ -27,8 +27,14 @@ const (
 	benchMapNextHops              = "next_hops"
 	benchMapVerdicts              = "verdicts"
 	benchMapVipUsage              = "vip_usage"
+	benchProgBenchEmpty           = "bench_empty"
 	benchProgBenchFloor           = "bench_floor"
 	benchProgBenchMux             = "bench_mux"
+	benchProgBenchPass            = "bench_pass"
+	benchProgLiveFloor            = "live_floor"
+	benchProgLiveGenerate         = "live_generate"
+	benchProgLiveReflect          = "live_reflect"
+	benchProgLiveSink             = "live_sink"
 	benchProgMux                  = "mux"
 	benchProgMuxLook              = "mux_look"
 	benchVarCfgFlowSetMask        = "cfg_flow_set_mask"
@@ -38,9 +44,11 @@ const (
 	benchVarCfgLook               = "cfg_look"
 	benchVarCfgSnapLength         = "cfg_snap_length"
 	benchVarCfgV6                 = "cfg_v6"
+	benchVarCookieAt              = "cookie_at"
 	benchVarFlow                  = "flow"
 	benchVarLookFilter            = "look_filter"
 	benchVarPool                  = "pool"
+	benchVarSunk                  = "sunk"
 )
 
 // loadBench returns the embedded CollectionSpec for bench.
@@ -85,10 +93,16 @@ type benchSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type benchProgramSpecs struct {
-	BenchFloor *ebpf.ProgramSpec `ebpf:"bench_floor"`
-	BenchMux   *ebpf.ProgramSpec `ebpf:"bench_mux"`
-	Mux        *ebpf.ProgramSpec `ebpf:"mux"`
-	MuxLook    *ebpf.ProgramSpec `ebpf:"mux_look"`
+	BenchEmpty   *ebpf.ProgramSpec `ebpf:"bench_empty"`
+	BenchFloor   *ebpf.ProgramSpec `ebpf:"bench_floor"`
+	BenchMux     *ebpf.ProgramSpec `ebpf:"bench_mux"`
+	BenchPass    *ebpf.ProgramSpec `ebpf:"bench_pass"`
+	LiveFloor    *ebpf.ProgramSpec `ebpf:"live_floor"`
+	LiveGenerate *ebpf.ProgramSpec `ebpf:"live_generate"`
+	LiveReflect  *ebpf.ProgramSpec `ebpf:"live_reflect"`
+	LiveSink     *ebpf.ProgramSpec `ebpf:"live_sink"`
+	Mux          *ebpf.ProgramSpec `ebpf:"mux"`
+	MuxLook      *ebpf.ProgramSpec `ebpf:"mux_look"`
 }
 
 // benchMapSpecs contains maps before they are loaded into the kernel.
@@ -119,9 +133,11 @@ type benchVariableSpecs struct {
 	CfgLook               *ebpf.VariableSpec `ebpf:"cfg_look"`
 	CfgSnapLength         *ebpf.VariableSpec `ebpf:"cfg_snap_length"`
 	CfgV6                 *ebpf.VariableSpec `ebpf:"cfg_v6"`
+	CookieAt              *ebpf.VariableSpec `ebpf:"cookie_at"`
 	Flow                  *ebpf.VariableSpec `ebpf:"flow"`
 	LookFilter            *ebpf.VariableSpec `ebpf:"look_filter"`
 	Pool                  *ebpf.VariableSpec `ebpf:"pool"`
+	Sunk                  *ebpf.VariableSpec `ebpf:"sunk"`
 }
 
 // benchObjects contains all objects after they have been loaded into the kernel.
@@ -184,25 +200,39 @@ type benchVariables struct {
 	CfgLook               *ebpf.Variable `ebpf:"cfg_look"`
 	CfgSnapLength         *ebpf.Variable `ebpf:"cfg_snap_length"`
 	CfgV6                 *ebpf.Variable `ebpf:"cfg_v6"`
+	CookieAt              *ebpf.Variable `ebpf:"cookie_at"`
 	Flow                  *ebpf.Variable `ebpf:"flow"`
 	LookFilter            *ebpf.Variable `ebpf:"look_filter"`
 	Pool                  *ebpf.Variable `ebpf:"pool"`
+	Sunk                  *ebpf.Variable `ebpf:"sunk"`
 }
 
 // benchPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to loadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type benchPrograms struct {
-	BenchFloor *ebpf.Program `ebpf:"bench_floor"`
-	BenchMux   *ebpf.Program `ebpf:"bench_mux"`
-	Mux        *ebpf.Program `ebpf:"mux"`
-	MuxLook    *ebpf.Program `ebpf:"mux_look"`
+	BenchEmpty   *ebpf.Program `ebpf:"bench_empty"`
+	BenchFloor   *ebpf.Program `ebpf:"bench_floor"`
+	BenchMux     *ebpf.Program `ebpf:"bench_mux"`
+	BenchPass    *ebpf.Program `ebpf:"bench_pass"`
+	LiveFloor    *ebpf.Program `ebpf:"live_floor"`
+	LiveGenerate *ebpf.Program `ebpf:"live_generate"`
+	LiveReflect  *ebpf.Program `ebpf:"live_reflect"`
+	LiveSink     *ebpf.Program `ebpf:"live_sink"`
+	Mux          *ebpf.Program `ebpf:"mux"`
+	MuxLook      *ebpf.Program `ebpf:"mux_look"`
 }
 
 func (p *benchPrograms) Close() error {
 	return _BenchClose(
+		p.BenchEmpty,
 		p.BenchFloor,
 		p.BenchMux,
+		p.BenchPass,
+		p.LiveFloor,
+		p.LiveGenerate,
+		p.LiveReflect,
+		p.LiveSink,
 		p.Mux,
 		p.MuxLook,
 	)

@@ -1,5 +1,6 @@
 // Command mux measures the mux's program against the floor with the kernel's test run: ns per
-// packet for each class of packets, both families, and 1, 1 000 and 1 000 000 flows.
+// packet for each class of packets, both families, and one and a million flows; then both in live
+// frames over a veth; then the memory of many endpoints, and what it costs to replace one's table.
 //
 // The bursts of all classes and of the floor take turns, and only those count that ran on a
 // quiet core; see docs/performance.md for how to read the numbers.
@@ -14,15 +15,26 @@ import (
 
 func main() {
 	out := flag.String("out", "out/bench/mux.json", "file for the results")
-	budget := flag.Duration("time", 150*time.Second, "time for all measurements together")
+	budget := flag.Duration("time", 150*time.Second, "time for all measurements of packets together")
+	only := flag.String("only", "", "measure this alone: packets, live or memory")
 	flag.Parse()
-	if err := run(*out, *budget); err != nil {
+	if err := run(*out, *only, *budget); err != nil {
 		fmt.Fprintf(os.Stderr, "bench mux: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(out string, budget time.Duration) error {
+func run(out, only string, budget time.Duration) error {
+	var all report
+	wanted := func(part string) bool { return only == "" || only == part }
+	if wanted("memory") { // before the thread is bound to a core
+		m, err := measureMemory()
+		if err != nil {
+			return fmt.Errorf("measure memory: %w", err)
+		}
+		all.Memory = &m
+		printMemory(os.Stdout, &m)
+	}
 	core, err := pinQuietCore()
 	if err != nil {
 		return err
@@ -32,19 +44,33 @@ func run(out string, budget time.Duration) error {
 		return err
 	}
 	defer world.Close()
+	if wanted("packets") {
+		if all.Packets, err = measurePackets(core, world, budget); err != nil {
+			return err
+		}
+		printTable(os.Stdout, all.Packets)
+	}
+	if wanted("live") {
+		if all.Live, err = world.measureLive(); err != nil {
+			return err
+		}
+		printLive(os.Stdout, all.Live)
+	}
+	return writeJSON(out, all)
+}
 
-	families, flows := []family{v4, v6}, []int{1, 1000, 1_000_000}
+func measurePackets(core *core, world *world, budget time.Duration) ([]result, error) {
+	families, flows := []family{v4, v6}, []int{1, 1_000_000}
 	share := budget / time.Duration(len(families)*len(flows))
 	var results []result
 	for _, family := range families {
 		for _, n := range flows {
 			measured, err := world.measure(core, family, n, share)
 			if err != nil {
-				return fmt.Errorf("measure %s with %d flows: %w", family, n, err)
+				return nil, fmt.Errorf("measure %s with %d flows: %w", family, n, err)
 			}
 			results = append(results, measured...)
 		}
 	}
-	printTable(os.Stdout, results)
-	return writeJSON(out, results)
+	return results, nil
 }

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/gopacket/gopacket/layers"
 
+	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/testkit/pkt"
 )
 
@@ -25,48 +28,75 @@ const (
 // class is a kind of packets and what must become of them. The first byte of the source tells
 // the classes' flows apart.
 type class struct {
-	name    string
-	packet  pkt.Packet
-	floor   bool // run the floor instead of the mux
-	action  uint32
-	nanos   []float64 // of bursts on a quiet core
-	noisy   *noisy    // instead of nanos, when the core was never quiet
-	program *ebpf.Program
+	name     string
+	packet   pkt.Packet
+	program  string // of the harness; empty: the mux
+	beside   string // the class that it is compared with; empty: the floor
+	cookieAt uint32 // offset of the byte that names the backend
+	gue      bool   // in a pool that encapsulates in GUE
+	action   uint32
+	nanos    []float64 // of bursts on a quiet core
+	noisy    *noisy    // instead of nanos, when the core was never quiet
+
+	run      *ebpf.Program
+	cookie   *ebpf.Variable
+	datapath *mux.Datapath
 }
 
-// noisy is what bursts on a busy core tell, in turns with the floor's.
+// noisy is what bursts on a busy core tell, in turns with those of what it is compared with.
 type noisy struct {
 	ns    float64
 	ratio float64
 }
 
+const (
+	floorClass = "floor"
+	passClass  = "parse-and-pass"
+
+	bodyAt = 120 // of a byte of the payload, where a cookie does no harm
+)
+
 func classes(of family) []class {
-	from := func(n int, port string) string {
+	from := func(n int) string {
 		if of == v6 {
-			return fmt.Sprintf("[2001:db8::%x00:0]%s", n, port)
+			return fmt.Sprintf("[2001:db8::%x00:0]:40000", n)
 		}
-		return fmt.Sprintf("%d.0.0.0%s", n, port)
+		return fmt.Sprintf("%d.0.0.0:40000", n)
 	}
 	vip, own := "203.0.113.0", "192.0.2.1:179"
-	endpoint := vip + ":80"
 	if of == v6 {
-		vip, own = "2001:db8:1::", "[2001:db8::1]:179"
-		endpoint = "[" + vip + "]:80"
+		vip, own = "[2001:db8:1::]", "[2001:db8::1]:179"
 	}
-	source := func(n int) string { return from(n, ":40000") }
-	address := from(14, "")
-	if of == v6 {
-		address = address[1 : len(address)-1]
+	at := func(port uint16) string { return fmt.Sprintf("%s:%d", vip, port) }
+	body := pkt.Payload(make([]byte, 100))
+	tcp := func(n int, port uint16, changes ...func(*pkt.Packet)) pkt.Packet {
+		return pkt.TCP(from(n), at(port), pkt.ACK, append(changes, body)...)
 	}
+	aligned, last := tcp(21, portCookies, timestamps(2)), tcp(22, portCookies, timestamps(30))
 	return []class{
-		{name: "floor", packet: pkt.TCP(source(10), endpoint, pkt.ACK), floor: true, action: xdpTX},
-		{name: "tcp-established", packet: pkt.TCP(source(11), endpoint, pkt.ACK), action: xdpTX},
-		{name: "tcp-cookie", packet: pkt.TCP(source(16), endpoint, pkt.ACK, pkt.NOP(2), pkt.Timestamps(7, 5)), action: xdpTX},
-		{name: "tcp-syn", packet: pkt.TCP(source(12), endpoint, pkt.SYN), action: xdpTX},
-		{name: "udp", packet: pkt.UDP(source(13), endpoint), action: xdpTX},
-		{name: "icmp", packet: pkt.ICMP(address, vip), action: xdpPass},
-		{name: "not-for-us", packet: pkt.TCP(source(15), own, pkt.ACK), action: xdpPass},
+		{name: floorClass, packet: tcp(10, portCookies), program: benchProgBenchFloor, action: xdpTX},
+		{name: passClass, packet: pkt.TCP(from(15), own, pkt.ACK, body), program: benchProgBenchPass, action: xdpPass},
+		{name: "harness", packet: tcp(10, portCookies), program: benchProgBenchEmpty, action: xdpPass},
+		{name: "tcp-cookie", packet: aligned, cookieAt: uint32(aligned.L4()) + 20 + 11, action: xdpTX},
+		{name: "tcp-cookie-last", packet: last, cookieAt: uint32(last.L4()) + 20 + 39, action: xdpTX},
+		{name: "tcp-syn", packet: pkt.TCP(from(12), at(portCookies), pkt.SYN, body), action: xdpTX},
+		{name: "udp-known", packet: pkt.UDP(from(13), at(portCookies), body), action: xdpTX},
+		{name: "tcp-known", packet: tcp(16, portCookies), action: xdpTX},
+		{name: "chained", packet: tcp(17, portChained), action: xdpTX},
+		{name: "tcp-cookie-gue", packet: aligned, cookieAt: uint32(aligned.L4()) + 20 + 11, gue: true, action: xdpTX},
+		{name: "not-for-us", packet: pkt.TCP(from(15), own, pkt.ACK, body), beside: passClass, action: xdpPass},
 	}
+}
+
+// timestamps are TCP's option behind so many bytes of padding.
+func timestamps(padding int) func(*pkt.Packet) {
+	var options []layers.TCPOption
+	for range padding {
+		options = append(options, layers.TCPOption{OptionType: layers.TCPOptionKindNop, OptionLength: 1})
+	}
+	return pkt.TCPOptions(append(options, layers.TCPOption{
+		OptionType: layers.TCPOptionKindTimestamps, OptionLength: 10, OptionData: make([]byte, 8),
+	})...)
 }
 
 // measure times all classes for one family and number of flows, the floor among them.
@@ -82,10 +112,7 @@ func (w *world) measure(c *core, of family, flows int, budget time.Duration) ([]
 	deadline := time.Now().Add(budget)
 	all := classes(of)
 	for i := range all {
-		all[i].program = h.Mux
-		if all[i].floor {
-			all[i].program = h.Floor
-		}
+		h.prepare(&all[i], w.datapath)
 		// Every flow twice: from here on the flow table remembers those that it should.
 		if _, err := all[i].burst(2*flows + 1000); err != nil {
 			return nil, err
@@ -99,13 +126,20 @@ func (w *world) measure(c *core, of family, flows int, budget time.Duration) ([]
 		}
 	}
 	for i := range all {
-		if len(all[0].nanos) == 0 || len(all[i].nanos) == 0 {
-			if err := all[i].measureNoisy(&all[0]); err != nil {
+		beside := all[i].besides(all)
+		if len(beside.nanos) == 0 || len(all[i].nanos) == 0 {
+			if err := all[i].measureNoisy(beside); err != nil {
 				return nil, err
 			}
 		}
 	}
 	return summarise(all, of, flows), nil
+}
+
+// besides is the class that k is compared with.
+func (k *class) besides(all []class) *class {
+	name := cmp.Or(k.beside, floorClass)
+	return &all[slices.IndexFunc(all, func(c class) bool { return c.name == name })]
 }
 
 // measureOnce takes one burst that ran on a quiet core, or none when the time is over.
@@ -123,12 +157,12 @@ func (k *class) measureOnce(c *core, deadline time.Time) error {
 	return nil
 }
 
-// measureNoisy times pairs of bursts, the floor's and its own, on a core that is not quiet. What slows
+// measureNoisy times pairs of bursts, its own and those of what it is compared with, on a core that is not quiet. What slows
 // one slows the other, so the median of their ratios still tells something.
-func (k *class) measureNoisy(floor *class) error {
+func (k *class) measureNoisy(other *class) error {
 	var own, ratios []float64
 	for range noisyPairs {
-		beside, err := floor.burst(burst)
+		beside, err := other.burst(burst)
 		if err != nil {
 			return err
 		}
@@ -149,55 +183,46 @@ func median(values []float64) float64 {
 }
 
 func (k *class) burst(packets int) (time.Duration, error) {
-	action, took, err := k.program.Benchmark(k.packet.Frame(), packets, nil)
+	if err := k.cookie.Set(cmp.Or(k.cookieAt, bodyAt)); err != nil {
+		return 0, fmt.Errorf("say where the cookie is: %w", err)
+	}
+	if k.gue {
+		if err := encapsulateInGUE(k.datapath, true); err != nil {
+			return 0, err
+		}
+	}
+	action, took, err := k.run.Benchmark(k.packet.Frame(), packets, nil)
 	if err != nil {
 		return 0, fmt.Errorf("run %s: %w", k.name, err)
 	}
 	if action != k.action {
 		return 0, fmt.Errorf("run %s: action %d, want %d", k.name, action, k.action)
 	}
-	return took, nil
+	if k.gue {
+		err = encapsulateInGUE(k.datapath, false)
+	}
+	return took, err
 }
 
-// verify looks at what each class's packet becomes before anything is timed.
-func (w *world) verify(of family) error {
-	h, err := w.load(of, 1, true)
-	if err != nil {
-		return err
+func encapsulateInGUE(d *mux.Datapath, yes bool) error {
+	pool := poolOf()
+	if yes {
+		pool.Encapsulation = mux.GUE
 	}
-	defer h.Close()
-	for _, k := range classes(of) {
-		program := h.Mux
-		if k.floor {
-			program = h.Floor
-		}
-		frame := k.packet.Frame()
-		options := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256)}
-		action, err := program.Run(options)
-		if err != nil {
-			return fmt.Errorf("run %s: %w", k.name, err)
-		}
-		got, err := pkt.Decode(options.DataOut)
-		if err != nil {
-			return fmt.Errorf("verify %s: %w", k.name, err)
-		}
-		if action != k.action || (action == xdpTX) != (got.Outer != nil) || got.IP.Destination != k.packet.IP.Destination {
-			return fmt.Errorf("verify %s: action %d, packet %+v", k.name, action, got)
-		}
-	}
-	return nil
+	return d.SetPool(pool)
 }
 
 func summarise(all []class, of family, flows int) []result {
 	var results []result
 	for _, k := range all {
-		r := result{Class: k.name, Family: of, Flows: flows}
+		beside := k.besides(all)
+		r := result{Class: k.name, Family: of, Flows: flows, Beside: beside.name}
 		switch {
 		case k.noisy != nil:
-			r.NS, r.Ratio, r.noisy = k.noisy.ns, k.noisy.ratio, true
+			r.NS, r.Ratio, r.Noisy = k.noisy.ns, k.noisy.ratio, true
 		default:
 			r.NS = median(k.nanos)
-			r.Ratio = r.NS / median(all[0].nanos)
+			r.Ratio = r.NS / median(beside.nanos)
 		}
 		results = append(results, r)
 	}

@@ -15,8 +15,16 @@ type result struct {
 	Family family  `json:"family"`
 	Flows  int     `json:"flows"`
 	NS     float64 `json:"ns"`
-	Ratio  float64 `json:"ratio"` // to the floor's of the same family, flows and run
-	noisy  bool    // the core was never quiet: see class.measureNoisy
+	Beside string  `json:"beside"`          // the class that it is compared with
+	Ratio  float64 `json:"ratio"`           // to that class's of the same family, flows and run
+	Noisy  bool    `json:"noisy,omitempty"` // the core was never quiet: see class.measureNoisy
+}
+
+// report is all that a run found; what it left out is empty.
+type report struct {
+	Packets []result   `json:"packets,omitempty"`
+	Live    []liveRate `json:"live,omitempty"`
+	Memory  *memory    `json:"memory,omitempty"`
 }
 
 func printTable(w io.Writer, results []result) {
@@ -25,7 +33,7 @@ func printTable(w io.Writer, results []result) {
 	noisy := false
 	for _, r := range results {
 		mark := ""
-		if r.noisy {
+		if r.Noisy {
 			mark, noisy = "*", true
 		}
 		fmt.Fprintf(table, "%s\t%s\t%d\t%.0f\t%.2f%s\t\n", r.Class, r.Family, r.Flows, r.NS, r.Ratio, mark)
@@ -36,7 +44,7 @@ func printTable(w io.Writer, results []result) {
 	}
 }
 
-func writeJSON(path string, results []result) error {
+func writeJSON(path string, results report) error {
 	data, err := json.MarshalIndent(results, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode results: %w", err)
@@ -48,4 +56,19 @@ func writeJSON(path string, results []result) error {
 		return fmt.Errorf("write results: %w", err)
 	}
 	return nil
+}
+
+func printLive(w io.Writer, rates []liveRate) {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "live frames\tflows\tMpps\tratio\t")
+	for _, r := range rates {
+		fmt.Fprintf(table, "%s\t%d\t%.2f\t%.2f\t\n", r.Program, r.Flows, r.Mpps, r.Ratio)
+	}
+	_ = table.Flush()
+}
+
+func printMemory(w io.Writer, m *memory) {
+	const mebi = 1 << 20
+	fmt.Fprintf(w, "%d endpoints of %d backends: tables %d MiB, heap %d MiB; one endpoint's table replaced in %s of CPU (p99 %s, mean %s)\n",
+		m.Endpoints, m.Backends, m.Kernel/mebi, m.Heap/mebi, m.Replace.Median, m.Replace.P99, m.Replace.Mean)
 }

@@ -38,27 +38,35 @@ type world struct {
 	pinPath  string
 }
 
-func newWorld() (w *world, err error) {
+func newWorld() (*world, error) {
+	w, err := openWorld(mux.Config{MaxFlows: maxFlows})
+	if err != nil {
+		return nil, err
+	}
+	if err := w.fillWith(tables()); err != nil {
+		_ = w.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// openWorld opens a data plane without endpoints.
+func openWorld(config mux.Config) (w *world, err error) {
 	name := "weir-bench-" + strconv.Itoa(os.Getpid())
 	w = &world{pinPath: filepath.Join("/sys/fs/bpf", name)}
 	if w.ns, err = netns.Create(name); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			_ = w.Close()
-		}
-	}()
+	config.Interface, config.PinPath, config.Mode = "lo", w.pinPath, mux.Generic
 	err = w.ns.Do(func() error {
-		w.datapath, err = mux.Open(mux.Config{
-			Interface: "lo", PinPath: w.pinPath, Mode: mux.Generic, MaxFlows: maxFlows, MaxVIPFlows: 2 * maxFlows,
-		})
+		w.datapath, err = mux.Open(config)
 		return err
 	})
 	if err != nil {
+		_ = w.Close()
 		return nil, err
 	}
-	return w, w.fill()
+	return w, nil
 }
 
 func (w *world) Close() error {
@@ -69,37 +77,58 @@ func (w *world) Close() error {
 	return errors.Join(append(errs, w.ns.Delete())...)
 }
 
-func (w *world) fill() error {
-	pool := mux.Pool{
-		Source4: netip.MustParseAddr("172.16.0.1"), Source6: netip.MustParseAddr("fd00::1"), MTU: 1500,
-	}
-	for i := range pool.HashKey {
-		pool.HashKey[i] = byte(37*i + 11)
-	}
-	if err := w.datapath.SetPool(pool); err != nil {
+// fillWith brings in the endpoints, a pool, and a hop for every host.
+func (w *world) fillWith(all []model.MuxEndpoint) error {
+	if err := w.datapath.SetPool(poolOf()); err != nil {
 		return err
-	}
-	var all []model.MuxEndpoint
-	for i := range endpoints {
-		for _, vip := range []string{"203.0.113.0", "2001:db8:1::"} {
-			all = append(all, newEndpoint(netip.MustParseAddr(vip), i, model.TCP), newEndpoint(netip.MustParseAddr(vip), i, model.UDP))
-		}
 	}
 	if err := w.datapath.Replace(all); err != nil {
 		return err
 	}
 	hops := map[netip.Addr]model.NextHop{}
 	for _, tunnel := range w.datapath.Tunnels() {
-		hops[tunnel] = model.NextHop{Source: [6]byte{2, 1}, Destination: [6]byte{2, 2}}
+		hops[tunnel] = testHop
 	}
 	return w.datapath.SetNextHops(hops)
 }
 
-// newEndpoint is the i-th of a VIP: at port 80+i, the first with all the backends.
+// tables are those that packets are measured with.
+func tables() []model.MuxEndpoint {
+	var all []model.MuxEndpoint
+	for i := range endpoints {
+		for _, vip := range []string{"203.0.113.0", "2001:db8:1::"} {
+			all = append(all, newEndpoint(netip.MustParseAddr(vip), i, model.TCP), newEndpoint(netip.MustParseAddr(vip), i, model.UDP))
+		}
+	}
+	return all
+}
+
+var testHop = model.NextHop{Source: [6]byte{2, 1}, Destination: [6]byte{2, 2}}
+
+func poolOf() mux.Pool {
+	pool := mux.Pool{
+		Source4: netip.MustParseAddr("172.16.0.1"), Source6: netip.MustParseAddr("fd00::1"), MTU: 1500,
+	}
+	for i := range pool.HashKey {
+		pool.HashKey[i] = byte(37*i + 11)
+	}
+	return pool
+}
+
+// Ports of the endpoints measured.
+const (
+	portCookies = 80 + iota
+	portChained
+)
+
+// newEndpoint is the i-th of a VIP, at port 80+i. Those measured have all the backends.
 func newEndpoint(vip netip.Addr, i int, protocol model.Protocol) model.MuxEndpoint {
-	e := model.MuxEndpoint{Key: model.EndpointKey{VIP: vip, Protocol: protocol, Port: uint16(80 + i)}, Cookies: model.CookiesOn}
+	e := model.MuxEndpoint{
+		Key:     model.EndpointKey{VIP: vip, Protocol: protocol, Port: uint16(80 + i)},
+		Cookies: model.CookiesOn, FlowLimit: 2 * maxFlows,
+	}
 	members, size := 2, 256
-	if i == 0 {
+	if e.Key.Port <= portChained {
 		members, size = backends, buckets
 	}
 	for slot := range members {
@@ -111,19 +140,45 @@ func newEndpoint(vip netip.Addr, i int, protocol model.Protocol) model.MuxEndpoi
 	}
 	for bucket := range size {
 		e.Buckets = append(e.Buckets, model.Slot(bucket%members+1))
+		if e.Key.Port == portChained {
+			e.Previous = append(e.Previous, model.Slot((bucket+1)%members+1))
+		}
 	}
 	return e
 }
 
 // harness is the bench's programs on the world's tables.
 type harness struct {
-	Mux   *ebpf.Program `ebpf:"bench_mux"`
-	Floor *ebpf.Program `ebpf:"bench_floor"`
+	Mux      *ebpf.Program  `ebpf:"bench_mux"`
+	Floor    *ebpf.Program  `ebpf:"bench_floor"`
+	Pass     *ebpf.Program  `ebpf:"bench_pass"`
+	Empty    *ebpf.Program  `ebpf:"bench_empty"`
+	Generate *ebpf.Program  `ebpf:"live_generate"`
+	Sink     *ebpf.Program  `ebpf:"live_sink"`
+	Reflect  *ebpf.Program  `ebpf:"live_reflect"`
+	Bare     *ebpf.Program  `ebpf:"live_floor"`
+	Whole    *ebpf.Program  `ebpf:"mux"`
+	CookieAt *ebpf.Variable `ebpf:"cookie_at"`
+	Sunk     *ebpf.Variable `ebpf:"sunk"`
 }
 
 func (h *harness) Close() {
-	_ = h.Mux.Close()
-	_ = h.Floor.Close()
+	for _, p := range []*ebpf.Program{h.Mux, h.Floor, h.Pass, h.Empty, h.Generate, h.Sink, h.Reflect, h.Bare, h.Whole} {
+		_ = p.Close()
+	}
+}
+
+// prepare gives the class its program.
+func (h *harness) prepare(k *class, d *mux.Datapath) {
+	k.run, k.cookie, k.datapath = h.Mux, h.CookieAt, d
+	switch k.program {
+	case benchProgBenchFloor:
+		k.run = h.Floor
+	case benchProgBenchPass:
+		k.run = h.Pass
+	case benchProgBenchEmpty:
+		k.run = h.Empty
+	}
 }
 
 // load makes the harness for one family and number of flows; keep leaves packets as they come.
@@ -140,7 +195,7 @@ func (w *world) load(of family, flows int, keep bool) (*harness, error) {
 		}
 		pinned, err := ebpf.LoadPinnedMap(filepath.Join(w.pinPath, "live", pin), nil)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // of a program that is not timed
+			continue // not a table: what the program tells user space
 		}
 		if err != nil {
 			return nil, fmt.Errorf("open table %s: %w", pin, err)

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * The harness that makes the kernel's repeated test run measure the mux: before each call it
- * restores the Ethernet header and writes the next flow's source address, after it it undoes
- * the growth of the head. The floor runs in the same harness.
+ * restores the Ethernet header and writes the next flow's source address and cookie, after it it
+ * undoes the growth of the head. What the mux is measured against runs in the same harness.
+ *
+ * For live frames there are a generator, which does what the harness does before a call, a sink,
+ * and the programs alone.
  */
 #include "mux.bpf.c"
 
@@ -13,28 +16,45 @@ volatile const bool cfg_v6; /* family of the packets, and of their outer header 
 volatile const bool cfg_keep; /* leave the packet as the program left it, to look at it */
 
 __u32 flow; /* the next one */
+__u32 cookie_at; /* offset of the byte that names the backend in the packets of the class */
+__u64 sunk; /* frames that came back */
+
+enum {
+	COOKIE_AT_MAX = 127,
+	COOKIE_SLOTS = 64, /* of those of the endpoint: a power of two */
+};
 
 static __always_inline bool restore(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	/* The low word of the source; its upper byte tells the classes apart. */
 	__u32 *source = data + sizeof(struct ethhdr) + (cfg_v6 ? 20 : 12);
+	__u8 *cookie = data + (cookie_at & COOKIE_AT_MAX);
 
-	if (data + sizeof(struct ethhdr) + sizeof(struct ipv6hdr) > end)
+	barrier_var(cookie);
+	if (data + COOKIE_AT_MAX + 1 > end || (void *)(cookie + 1) > end)
 		return false;
 	*(__u64 *)data = 0x0a02020202020202ULL;
 	*(__u32 *)(data + 8) = 0x0a0a0a0a;
 	*(__be16 *)(data + 12) = cfg_v6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 	*source = (*source & bpf_htonl(0xff000000)) | bpf_htonl(flow);
+	*cookie = (flow & (COOKIE_SLOTS - 1)) + 1;
 	flow = flow + 1 < cfg_flows ? flow + 1 : 0;
 	return true;
 }
 
-static __always_inline int undo(struct xdp_md *ctx, int action)
+static __always_inline long length(const struct xdp_md *ctx)
 {
-	int growth = cfg_v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+	return (long)ctx->data_end - (long)ctx->data;
+}
 
-	if (action == XDP_TX && !cfg_keep && bpf_xdp_adjust_head(ctx, growth))
+/* Takes off what the program put before the packet. */
+static __always_inline int undo(struct xdp_md *ctx, int action, long before)
+{
+	long after = length(ctx);
+
+	barrier_var(after); /* else the pointers are subtracted as 32-bit numbers */
+	if (action == XDP_TX && !cfg_keep && bpf_xdp_adjust_head(ctx, after - before))
 		return XDP_ABORTED;
 	return action;
 }
@@ -49,14 +69,67 @@ __noinline int run_floor(struct xdp_md *ctx)
 	return cfg_v6 ? floor_v6(ctx) : floor_v4(ctx);
 }
 
+__noinline int run_pass(struct xdp_md *ctx)
+{
+	return floor_pass(ctx);
+}
+
 SEC("xdp")
 int bench_mux(struct xdp_md *ctx)
 {
-	return restore(ctx) ? undo(ctx, run_mux(ctx)) : XDP_ABORTED;
+	long before = length(ctx);
+
+	return restore(ctx) ? undo(ctx, run_mux(ctx), before) : XDP_ABORTED;
 }
 
 SEC("xdp")
 int bench_floor(struct xdp_md *ctx)
 {
-	return restore(ctx) ? undo(ctx, run_floor(ctx)) : XDP_ABORTED;
+	long before = length(ctx);
+
+	return restore(ctx) ? undo(ctx, run_floor(ctx), before) : XDP_ABORTED;
+}
+
+SEC("xdp")
+int bench_pass(struct xdp_md *ctx)
+{
+	long before = length(ctx);
+
+	return restore(ctx) ? undo(ctx, run_pass(ctx), before) : XDP_ABORTED;
+}
+
+/* The harness alone, to tell its own cost. */
+SEC("xdp")
+int bench_empty(struct xdp_md *ctx)
+{
+	long before = length(ctx);
+
+	return restore(ctx) ? undo(ctx, XDP_PASS, before) : XDP_ABORTED;
+}
+
+/* Live frames: XDP_TX of the test run sends the frame out of the interface it runs for. */
+SEC("xdp")
+int live_generate(struct xdp_md *ctx)
+{
+	return restore(ctx) ? XDP_TX : XDP_ABORTED;
+}
+
+SEC("xdp")
+int live_sink(struct xdp_md *ctx)
+{
+	sunk += ctx->data < ctx->data_end;
+	return XDP_DROP;
+}
+
+/* Sends every frame back as it came. */
+SEC("xdp")
+int live_reflect(struct xdp_md *ctx)
+{
+	return ctx->data < ctx->data_end ? XDP_TX : XDP_ABORTED;
+}
+
+SEC("xdp")
+int live_floor(struct xdp_md *ctx)
+{
+	return cfg_v6 ? floor_v6(ctx) : floor_v4(ctx);
 }

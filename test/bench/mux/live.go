@@ -1,0 +1,166 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// liveRate is how many frames a second one core makes, sends through a veth to the program, and takes
+// back through the veth.
+type liveRate struct {
+	Program string  `json:"program"`
+	Flows   int     `json:"flows"`
+	Mpps    float64 `json:"mpps"`
+	Ratio   float64 `json:"ratio"` // of the floor's rate to this
+}
+
+const (
+	liveFrames = 1 << 20 // of a burst
+	liveTurns  = 9
+	liveBatch  = 64
+)
+
+// lane is one program on the far end of the veth, and the packets that it gets.
+type lane struct {
+	name    string
+	class   string // whose packets it gets
+	flows   int
+	program func(*harness) *ebpf.Program
+	rates   []float64
+}
+
+func lanes() []lane {
+	whole := func(h *harness) *ebpf.Program { return h.Whole }
+	return []lane{
+		{name: "floor", class: floorClass, flows: 1, program: func(h *harness) *ebpf.Program { return h.Bare }},
+		{name: "reflect", class: floorClass, flows: 1, program: func(h *harness) *ebpf.Program { return h.Reflect }},
+		{name: "tcp-cookie", class: "tcp-cookie", flows: 1, program: whole},
+		{name: "tcp-cookie", class: "tcp-cookie", flows: 1_000_000, program: whole},
+		{name: "tcp-syn", class: "tcp-syn", flows: 1, program: whole},
+		{name: "udp-known", class: "udp-known", flows: 1_000_000, program: whole},
+	}
+}
+
+// measureLive runs the lanes in turns, in the world's namespace.
+func (w *world) measureLive() (rates []liveRate, err error) {
+	all := lanes()
+	err = w.ns.Do(func() error {
+		near, far, err := vethPair()
+		if err != nil {
+			return err
+		}
+		for range liveTurns {
+			for i := range all {
+				if err := w.runLane(&all[i], near, far); err != nil {
+					return fmt.Errorf("run %s with live frames: %w", all[i].name, err)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		ratios := make([]float64, len(all[i].rates))
+		for turn, rate := range all[i].rates {
+			ratios[turn] = all[0].rates[turn] / rate
+		}
+		rates = append(rates, liveRate{
+			Program: all[i].name, Flows: all[i].flows, Ratio: median(ratios), Mpps: median(slices.Clone(all[i].rates)),
+		})
+	}
+	return rates, nil
+}
+
+func vethPair() (near, far int, err error) {
+	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "near"}, PeerName: "far"}
+	if err := netlink.LinkAdd(pair); err != nil {
+		return 0, 0, fmt.Errorf("make veth: %w", err)
+	}
+	for i, name := range []string{"near", "far"} {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return 0, 0, fmt.Errorf("find %s: %w", name, err)
+		}
+		if err := netlink.LinkSetUp(l); err != nil {
+			return 0, 0, fmt.Errorf("set %s up: %w", name, err)
+		}
+		if i == 0 {
+			near = l.Attrs().Index
+		} else {
+			far = l.Attrs().Index
+		}
+	}
+	return near, far, nil
+}
+
+// runLane times one burst: from the generator out of near, through the program at far, back into
+// the sink at near, all on this core.
+func (w *world) runLane(l *lane, near, far int) error {
+	h, err := w.load(v4, l.flows, false)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	all := classes(v4)
+	k := &all[slices.IndexFunc(all, func(c class) bool { return c.name == l.class })]
+	if err := h.CookieAt.Set(cmp.Or(k.cookieAt, bodyAt)); err != nil {
+		return err
+	}
+	for index, program := range map[int]*ebpf.Program{near: h.Sink, far: l.program(h)} {
+		attached, err := link.AttachXDP(link.XDPOptions{Program: program, Interface: index, Flags: link.XDPDriverMode})
+		if err != nil {
+			return err
+		}
+		defer attached.Close()
+	}
+	if _, err := h.generate(k, near, 2*l.flows+10_000); err != nil { // flows are known from here on
+		return err
+	}
+	took, err := h.generate(k, near, liveFrames)
+	if err != nil {
+		return err
+	}
+	l.rates = append(l.rates, liveFrames/took.Seconds()/1e6)
+	return nil
+}
+
+// context is struct xdp_md.
+type context struct {
+	Data, DataEnd, DataMeta, Ingress, RxQueue, Egress uint32
+}
+
+// generate sends frames out of the interface, and fails unless nearly all of them came back.
+func (h *harness) generate(k *class, near, frames int) (time.Duration, error) {
+	frame := k.packet.Frame()
+	if err := h.Sunk.Set(uint64(0)); err != nil {
+		return 0, err
+	}
+	options := &ebpf.RunOptions{
+		Data: frame, Repeat: uint32(frames), Flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES, BatchSize: liveBatch,
+		Context: context{DataEnd: uint32(len(frame)), Ingress: uint32(near)},
+	}
+	start := time.Now()
+	if _, err := h.Generate.Run(options); err != nil {
+		return 0, fmt.Errorf("generate: %w", err)
+	}
+	took := time.Since(start)
+	runtime.KeepAlive(options)
+	var sunk uint64
+	if err := h.Sunk.Get(&sunk); err != nil {
+		return 0, err
+	}
+	if sunk < uint64(frames)*99/100 {
+		return 0, fmt.Errorf("%d of %d frames came back", sunk, frames)
+	}
+	return took, nil
+}
