@@ -148,10 +148,11 @@ func manifest(lab *netlab.Lab) string {
 			}
 		}
 		all := func(netlab.Node) int { return 1 }
+		// Ten failures in a row: a server that writes a gigabyte to a busy disk is not dead.
 		fmt.Fprintf(&b, "---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: e2e-%d}\nspec:\n  address: '%s'\n  endpoints:\n", i+1, vip)
-		endpoint("TCP", 80, nginxPort, "      healthCheck: {http: {path: /}, interval: 500ms, timeout: 400ms}\n",
+		endpoint("TCP", 80, nginxPort, "      healthCheck: {http: {path: /}, interval: 500ms, timeout: 400ms, fall: 10}\n",
 			func(n netlab.Node) int { return shop[n.Name] })
-		endpoint("TCP", 8080, netlab.EchoPort, "      healthCheck: {tcp: {}, interval: 500ms, timeout: 400ms}\n", all)
+		endpoint("TCP", 8080, netlab.EchoPort, "      healthCheck: {tcp: {}, interval: 500ms, timeout: 400ms, fall: 10}\n", all)
 		endpoint("UDP", 8080, netlab.EchoPort, "", all)
 		for _, protocol := range []string{"TCP", "UDP"} {
 			endpoint(protocol, iperfPort, iperfPort, "", func(n netlab.Node) int {
