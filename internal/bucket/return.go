@@ -7,25 +7,33 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// Return gives buckets back to the slots that they named before (previous; 0: none), where that takes
-// from one that has more than its share and gives to one that has less, by way of others if need be.
-// Such a move is always possible: a connection of the bucket is with one of the two.
+// Return gives buckets back to the slots that they named before (previous; 0: none): from slots that are
+// no members, to members, in any case; else where that takes from one that has more than its share and
+// gives to one that has less, by way of others if need be. Such a move is always possible: a connection
+// of the bucket is with one of the two.
 func Return(table, previous []model.Slot, members []Member) []model.Slot {
 	r := &returns{
 		table: slices.Clone(table), surplus: map[model.Slot]int{}, lack: map[model.Slot]int{}, ways: map[way][]int{},
 		to: map[model.Slot][]model.Slot{},
 	}
 	var sum int
+	weight := make(map[model.Slot]uint32, len(members))
 	for _, m := range members {
 		sum += int(m.Weight)
+		weight[m.Slot] = m.Weight
 	}
 	if sum == 0 {
 		return r.table
 	}
 	for i, slot := range table {
+		from := previous[i]
+		if weight[slot] == 0 && weight[from] > 0 {
+			slot, from = from, 0
+			r.table[i] = slot
+		}
 		r.surplus[slot]++
 		r.lack[slot]--
-		if from := previous[i]; from != 0 && from != slot {
+		if from != 0 && from != slot {
 			if w := (way{slot, from}); r.ways[w] == nil {
 				r.to[slot] = append(r.to[slot], from)
 			}

@@ -157,6 +157,22 @@ func TestBucketsGoBackAtOnce(t *testing.T) {
 	}
 }
 
+// A backend that drains in the middle of moves to it takes no new connection, if those that had its
+// buckets before can.
+func TestDrainingDoesNotWait(t *testing.T) {
+	w := newWorld()
+	a, b, c := backend(1, 1), backend(2, 1), backend(3, 1)
+	w.apply(shop(false, a, b))
+	w.apply(shop(false, a, b, c))
+	if table := w.apply(shop(false, a, b, backend(3, 0))); table.Shares()[3] != 0 {
+		t.Errorf("it has %d buckets", table.Shares()[3])
+	}
+	table := w.apply(shop(false, a, backend(2, 0), backend(3, 0)))
+	if n := table.Shares()[2] + table.Shares()[3]; n > 86 { // those that moved between b and c
+		t.Errorf("two that drain have %d buckets", n)
+	}
+}
+
 func TestTheDeadAreNotNamed(t *testing.T) {
 	w := newWorld()
 	a, b, c := backend(1, 1), backend(2, 1), backend(3, 1)
