@@ -300,6 +300,9 @@ func (d *Datapath) carryOut(c *change) error {
 	}
 	d.live[c.key] = c.next
 	d.tunnels.replace(c.old, c.next)
+	if c.old == nil && c.key.Port == model.AllPorts {
+		d.allPorts++
+	}
 	d.retire(c)
 	return nil
 }
@@ -344,6 +347,9 @@ func (d *Datapath) removeEndpoint(c *change) error {
 	}
 	delete(d.live, c.key)
 	d.tunnels.replace(c.old, nil)
+	if c.key.Port == model.AllPorts {
+		d.allPorts--
+	}
 	d.ids.put(c.old.row.Id)
 	if err := d.releaseVIP(c.key.VIP); err != nil {
 		return err

@@ -36,6 +36,7 @@ type Datapath struct {
 	flowLimit     uint32 // of a VIP that names none
 	hops          *hops
 	tunnels       *tunnels
+	allPorts      int          // live endpoints on all ports
 	predecessor   *predecessor // forwards until TakeOver; nil: we do
 }
 

@@ -22,6 +22,9 @@ func (d *Datapath) readLive() error {
 		used[row.Id] = true
 		d.live[key] = live
 		d.tunnels.replace(nil, live)
+		if key.Port == model.AllPorts {
+			d.allPorts++
+		}
 		d.vips.adopt(key.VIP)
 		return nil
 	})

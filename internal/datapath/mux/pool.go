@@ -68,10 +68,7 @@ const minPrefix6 = 64 // the hash fills no more bits
 
 // noteAllPorts tells packets whether it is worth looking for an endpoint on all ports.
 func (d *Datapath) noteAllPorts() error {
-	some := false
-	for key := range d.live {
-		some = some || key.Port == model.AllPorts
-	}
+	some := d.allPorts > 0
 	row, err := d.tables.readPool()
 	if err != nil || some == (row.Flags&uint32(muxPoolFlagPOOL_ALL_PORTS) != 0) {
 		return err

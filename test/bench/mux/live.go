@@ -23,7 +23,7 @@ type liveRate struct {
 }
 
 const (
-	liveFrames = 1 << 20 // of a burst
+	liveFrames = 1 << 18 // of a burst
 	liveTurns  = 9
 	liveBatch  = 64
 )
@@ -51,7 +51,18 @@ func lanes() []lane {
 
 // measureLive runs the lanes in turns, in the world's namespace.
 func (w *world) measureLive() (rates []liveRate, err error) {
-	all := lanes()
+	all, harnesses := lanes(), map[int]*harness{}
+	for _, l := range all {
+		if harnesses[l.flows] != nil {
+			continue
+		}
+		h, err := w.load(v4, l.flows, false)
+		if err != nil {
+			return nil, err
+		}
+		defer h.Close()
+		harnesses[l.flows] = h
+	}
 	err = w.ns.Do(func() error {
 		near, far, err := vethPair()
 		if err != nil {
@@ -59,7 +70,7 @@ func (w *world) measureLive() (rates []liveRate, err error) {
 		}
 		for range liveTurns {
 			for i := range all {
-				if err := w.runLane(&all[i], near, far); err != nil {
+				if err := all[i].run(harnesses[all[i].flows], near, far); err != nil {
 					return fmt.Errorf("run %s with live frames: %w", all[i].name, err)
 				}
 			}
@@ -103,14 +114,9 @@ func vethPair() (near, far int, err error) {
 	return near, far, nil
 }
 
-// runLane times one burst: from the generator out of near, through the program at far, back into
-// the sink at near, all on this core.
-func (w *world) runLane(l *lane, near, far int) error {
-	h, err := w.load(v4, l.flows, false)
-	if err != nil {
-		return err
-	}
-	defer h.Close()
+// run times one burst: from the generator out of near, through the program at far, back into the
+// sink at near, all on this core.
+func (l *lane) run(h *harness, near, far int) error {
 	all := classes(v4)
 	k := &all[slices.IndexFunc(all, func(c class) bool { return c.name == l.class })]
 	if err := h.CookieAt.Set(cmp.Or(k.cookieAt, bodyAt)); err != nil {
@@ -123,7 +129,11 @@ func (w *world) runLane(l *lane, near, far int) error {
 		}
 		defer attached.Close()
 	}
-	if _, err := h.generate(k, near, 2*l.flows+10_000); err != nil { // flows are known from here on
+	warmUp := 10_000
+	if len(l.rates) == 0 { // every flow twice: they are known from here on
+		warmUp += 2 * l.flows
+	}
+	if _, err := h.generate(k, near, warmUp); err != nil {
 		return err
 	}
 	took, err := h.generate(k, near, liveFrames)
