@@ -183,7 +183,7 @@ var layers = []struct {
 	{"model (L0)", []string{"model"}},
 	{"pure (L1)", []string{"bucket", "flowhash", "health", "typo", "manifest", "desired"}},
 	{"adapters (L3)", []string{"store", "bgp", "datapath", "netlink", "probe"}},
-	{"daemons (L4)", []string{"daemon", "rpc", "manager", "muxd", "agentd", "ctl", "lab"}},
+	{"daemons (L4)", []string{"daemon", "slowpath", "rpc", "manager", "muxd", "agentd", "ctl", "lab"}},
 }
 
 // dependencies returns what the packages import, themselves included, tests left out.

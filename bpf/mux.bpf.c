@@ -6,6 +6,7 @@
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 
+#include "lib/mux_aside.h"
 #include "lib/mux_choose.h"
 #include "lib/mux_encapsulate.h"
 #include "lib/mux_endpoint.h"
@@ -25,8 +26,11 @@ static __always_inline enum verdict parse(struct xdp_md *ctx, struct packet *p)
 		parsed = parse_ip(data, end, p);
 		if (parsed == PARSED_OTHER)
 			return VERDICT_PASS_NOT_IP;
-		if (parsed != PARSED_MALFORMED && !packet_is_whole(p))
-			return VERDICT_PASS_MALFORMED;
+		if (parsed != PARSED_MALFORMED && !packet_is_whole(p)) {
+			p->limit = bpf_xdp_get_buff_len(ctx); /* a frame in several buffers */
+			if (!packet_is_whole(p))
+				return VERDICT_PASS_MALFORMED;
+		}
 		if (parsed == PARSED_EXTENSIONS)
 			parsed = parse_extensions(data, end, p);
 	}
@@ -85,10 +89,26 @@ static __always_inline enum verdict handle(struct xdp_md *ctx, struct work *w, c
 	return w->forward;
 }
 
-/* The compiler leaves out of mux what is done only when looking. */
-static __always_inline enum xdp_action mux_main(struct xdp_md *ctx, const bool looking)
+/* Which step aside goes on with the packet, if any. */
+static __always_inline enum aside aside_of(const struct work *w, enum verdict verdict)
 {
-	enum xdp_action action;
+	switch (verdict) {
+	case VERDICT_PASS_ICMP:
+		return ASIDE_ICMP;
+	case VERDICT_PASS_FRAGMENT:
+		return ASIDE_FRAGMENT;
+	case VERDICT_PASS_NOT_FOR_US:
+		return w->packet.destination_port == bpf_htons(GUE_PORT) ? ASIDE_GUE : ASIDE_NONE;
+	case VERDICT_DROP_TOO_BIG:
+		return w->backend->flags & BACKEND_V4 ? ASIDE_TOO_BIG_V4 : ASIDE_TOO_BIG_V6;
+	default:
+		return ASIDE_NONE;
+	}
+}
+
+/* Verdict, aside and bytes, in one word: what a function of its own can return. */
+static __always_inline __u64 fast_path(struct xdp_md *ctx, const bool looking)
+{
 	enum verdict verdict;
 	struct work w;
 
@@ -96,23 +116,50 @@ static __always_inline enum xdp_action mux_main(struct xdp_md *ctx, const bool l
 	w.other = NULL;
 	__builtin_memset(&w.weir, 0, sizeof(w.weir));
 	w.packet.limit = ctx->data_end - ctx->data;
+	verdict = handle(ctx, &w, looking);
+	return verdict | aside_of(&w, verdict) << 16 | (__u64)w.packet.limit << 32;
+}
+
+/* Functions of their own: their stack is free again for the step aside. */
+static __noinline __u64 fast_path_plain(struct xdp_md *ctx)
+{
+	return fast_path(ctx, false);
+}
+
+static __noinline __u64 fast_path_look(struct xdp_md *ctx)
+{
+	return fast_path(ctx, true);
+}
+
+/* The compiler leaves out of mux what is done only when looking. */
+static __always_inline enum xdp_action mux_main(struct xdp_md *ctx, const bool looking)
+{
+	enum xdp_action action;
+	enum verdict verdict;
+	enum aside aside;
+	__u64 done;
+
 	if (looking)
 		look_in(ctx);
-	verdict = handle(ctx, &w, looking);
-	action = finish(verdict, w.packet.limit);
+	done = looking ? fast_path_look(ctx) : fast_path_plain(ctx);
+	verdict = done & 0xffff;
+	aside = done >> 16 & 0xffff;
+	if (aside)
+		verdict = step_aside(ctx, aside);
+	action = finish(verdict, done >> 32);
 	if (looking)
 		look_out(ctx, verdict, action);
 	return action;
 }
 
-SEC("xdp")
+SEC("xdp.frags")
 int mux(struct xdp_md *ctx)
 {
 	return mux_main(ctx, false);
 }
 
 /* The same, to explain packets or to capture them: see lib/mux_look.h. */
-SEC("xdp")
+SEC("xdp.frags")
 int mux_look(struct xdp_md *ctx)
 {
 	return mux_main(ctx, true);

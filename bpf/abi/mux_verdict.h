@@ -11,8 +11,8 @@ enum verdict {
 	/* The packet goes on into the kernel, unchanged. */
 	VERDICT_PASS_MALFORMED, /* lengths and versions that contradict the frame */
 	VERDICT_PASS_NOT_IP, /* ARP, LLDP, three VLAN tags, ... */
-	VERDICT_PASS_FRAGMENT, /* of either family, the first one too */
-	VERDICT_PASS_ICMP,
+	VERDICT_PASS_FRAGMENT, /* for no endpoint, or of neither TCP nor UDP */
+	VERDICT_PASS_ICMP, /* for no VIP, or of a kind that says nothing of a connection */
 	VERDICT_PASS_OTHER_PROTOCOL, /* neither TCP, UDP nor ICMP directly behind the IP header */
 	VERDICT_PASS_NOT_FOR_US, /* TCP or UDP to no endpoint: BGP and SSH of the mux itself */
 
@@ -25,12 +25,30 @@ enum verdict {
 	VERDICT_FORWARD_UNREMEMBERED, /* by its bucket, and there is no room to remember it */
 	VERDICT_FORWARD_CHAINED, /* by its bucket, which moved: names the previous backend too */
 
+	VERDICT_FORWARD_FRAGMENT, /* to the backend of its datagram */
+	VERDICT_FORWARD_ICMP, /* an error, to the backend of the connection that it is about */
+
+	/* The packet is sent elsewhere. */
+	VERDICT_RELAY_FRAGMENT, /* to the mux of the pool that owns its datagram */
+	VERDICT_REPLY_ECHO, /* to the sender: a VIP answers a ping */
+	VERDICT_REPLY_TOO_BIG, /* to the sender: it would not fit the MTU once encapsulated */
+
+	/* The packet is handed to user space, which sends it on; here it ends. */
+	VERDICT_PUNT_FRAGMENT, /* the first fragment of its datagram did not come yet */
+	VERDICT_PUNT_ICMP, /* an error about a connection that any backend may have */
+	VERDICT_PUNT_SPLIT, /* too big, and IPv4 may split it */
+
 	/* The packet is dropped. */
 	VERDICT_DROP_NO_BACKEND, /* the endpoint has no backend to choose */
 	VERDICT_DROP_NO_SOURCE, /* the mux has no outer source of the tunnel's family */
 	VERDICT_DROP_NO_NEXT_HOP, /* the way to the backend's host is not resolved */
-	VERDICT_DROP_TOO_BIG, /* would not fit the MTU once encapsulated */
+	VERDICT_DROP_TOO_BIG, /* the same, and nobody can be told, or too many were */
 	VERDICT_DROP_NO_HEADROOM, /* the driver left no room for the outer header */
+	VERDICT_DROP_ECHO, /* a ping to a VIP that does not answer, or from an address of nobody */
+	VERDICT_DROP_ECHO_LIMITED, /* more pings than are answered */
+	VERDICT_DROP_PUNT, /* user space has enough to do, or its buffer is full */
+	VERDICT_DROP_NOT_A_MUX, /* relayed to us by none of the pool */
+	VERDICT_DROP_RELAYED, /* relayed to us, but no fragment for an endpoint */
 
 	VERDICT_COUNT,
 };

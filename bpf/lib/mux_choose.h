@@ -147,6 +147,7 @@ static __always_inline enum verdict choose(struct xdp_md *ctx, struct work *w)
 	if (flags & ENDPOINT_COOKIES && !syn) {
 		cookie = cookie_slot(ctx, &w->packet);
 		w->backend = flags & ENDPOINT_SETTLING ? NULL : backend_alive(w->slices, cookie);
+		w->slot = cookie;
 		w->forward = VERDICT_FORWARD_COOKIE;
 		if (w->backend)
 			return VERDICT_NONE; /* and no hash */
@@ -154,9 +155,11 @@ static __always_inline enum verdict choose(struct xdp_md *ctx, struct work *w)
 	w->hash = flowhash(&w->packet, &pool.hash_key);
 	choice = syn ? choose_for_syn(w) : choose_for_others(w, cookie);
 	w->forward = choice >> CHOSEN_VERDICT_SHIFT;
-	w->backend = backend_at(w->slices, choice & BUCKET_SLOT_MASK);
+	w->slot = choice & BUCKET_SLOT_MASK;
+	w->backend = backend_at(w->slices, w->slot);
 	previous = choice >> CHOSEN_PREVIOUS_SHIFT & BUCKET_SLOT_MASK;
 	if (previous) {
+		w->other_slot = previous;
 		w->other = backend_at(w->slices, previous);
 		w->weir.version = GUE_WEIR_VERSION;
 		w->weir.step = GUE_STEP_ASK;

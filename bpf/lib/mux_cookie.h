@@ -30,16 +30,23 @@ struct tcp_aligned {
 	__be32 tsecr;
 };
 
+/* Where the low half of a timestamp, which carries the cookie, stands in the option. */
+enum timestamps_field {
+	TIMESTAMPS_VALUE = 4,
+	TIMESTAMPS_ECHO = 8,
+};
+
 /*
  * The slot in the timestamps among the length bytes of options at the offset; 0 when there are
  * none. A function of its own, which the verifier walks once.
  */
-__noinline int cookie_search(struct xdp_md *ctx, __u32 offset, __u32 length)
+__noinline int cookie_search(struct xdp_md *ctx, __u32 offset, __u32 length,
+			     enum timestamps_field field)
 {
 	__u8 options[TCP_OPTIONS_MAX] = {};
 	__u32 at = 0;
 
-	if (length < TCP_TIMESTAMPS_LENGTH || length > TCP_OPTIONS_MAX)
+	if (length < TCP_TIMESTAMPS_LENGTH || length > TCP_OPTIONS_MAX || field > TIMESTAMPS_ECHO)
 		return 0;
 	if (bpf_xdp_load_bytes(ctx, offset, options, length))
 		return 0;
@@ -58,7 +65,8 @@ __noinline int cookie_search(struct xdp_md *ctx, __u32 offset, __u32 length)
 		}
 		size = options[at + 1];
 		if (kind == TCP_OPTION_TIMESTAMPS && size == TCP_TIMESTAMPS_LENGTH)
-			return (options[at + 8] << 8 | options[at + 9]) & COOKIE_SLOT_MASK;
+			return (options[at + field] << 8 | options[at + field + 1]) &
+			       COOKIE_SLOT_MASK;
 		if (size < 2)
 			return 0;
 		at += size;
@@ -84,5 +92,5 @@ static __always_inline __u32 cookie_slot(struct xdp_md *ctx, const struct packet
 	if ((void *)(head + 1) <= end && options >= sizeof(*head) - sizeof(struct tcphdr) &&
 	    head->kind == TCP_ALIGNED_TIMESTAMPS)
 		return bpf_ntohl(head->tsecr) & COOKIE_SLOT_MASK;
-	return cookie_search(ctx, p->l4 + sizeof(struct tcphdr), options);
+	return cookie_search(ctx, p->l4 + sizeof(struct tcphdr), options, TIMESTAMPS_ECHO);
 }

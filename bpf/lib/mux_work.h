@@ -11,6 +11,8 @@ struct work {
 	struct endpoint *endpoint;
 	struct backend *backend; /* that the packet goes to */
 	struct backend *other; /* that gue_weir names; NULL: none */
+	__u32 slot; /* of backend */
+	__u32 other_slot;
 	__u64 slices; /* of the endpoint, loaded once */
 	__u64 hash; /* of the five-tuple; 0: not computed yet */
 	struct gue_weir weir; /* version 0: not sent */

@@ -49,6 +49,7 @@ struct packet {
 	__u8 protocol; /* IPPROTO_*, of what stands at l4 */
 	__u8 tos; /* DSCP and ECN */
 	__u8 tcp_flags; /* enum tcp_flag; 0 when not TCP */
+	bool dont_fragment; /* IPv4 only */
 
 	/* Of a fragment only: set with PARSED_FRAGMENT, else not to be read. */
 	bool fragment_more; /* others follow */
@@ -77,6 +78,12 @@ static __always_inline bool address_is_v4(const struct address *a)
 static __always_inline bool address_is_set(const struct address *a)
 {
 	return a->words[0] | a->words[1] | a->words[2] | a->words[3];
+}
+
+static __always_inline bool address_equal(const struct address *a, const struct address *b)
+{
+	return a->words[0] == b->words[0] && a->words[1] == b->words[1] &&
+	       a->words[2] == b->words[2] && a->words[3] == b->words[3];
 }
 
 static __always_inline bool ethertype_is_vlan(__be16 ethertype)
@@ -127,6 +134,7 @@ static __always_inline enum parsed parse_ipv4(void *data, void *end, struct pack
 	p->protocol = ip->protocol;
 	p->tos = ip->tos;
 	p->l4 = p->l3 + header;
+	p->dont_fragment = ip->frag_off & bpf_htons(0x4000);
 	if (ip->frag_off & bpf_htons(0x3fff)) { /* more fragments, or an offset */
 		p->fragment_more = ip->frag_off & bpf_htons(0x2000);
 		p->fragment_offset = (bpf_ntohs(ip->frag_off) & 0x1fff) << 3;
@@ -296,4 +304,16 @@ static __always_inline enum parsed parse_transport(void *data, void *end, struct
 	if (p->l4 + header > p->l3 + p->l3_length)
 		return PARSED_MALFORMED;
 	return PARSED_OK;
+}
+
+/* The same where l4 came through memory, and the verifier has lost its bounds. */
+static __always_inline enum parsed parse_transport_aside(void *data, void *end, struct packet *p)
+{
+	__u32 l4 = p->l4;
+
+	barrier_var(l4);
+	if (l4 > EXTENSIONS_START_MAX)
+		return PARSED_MALFORMED;
+	p->l4 = l4;
+	return parse_transport(data, end, p);
 }

@@ -12,12 +12,6 @@
 /* last_seen is written at most once in so many ns, to leave the cache line shared. */
 #define SESSION_SEEN_STEP (1ULL << 27)
 
-static __always_inline bool address_equal(const struct address *a, const struct address *b)
-{
-	return a->words[0] == b->words[0] && a->words[1] == b->words[1] &&
-	       a->words[2] == b->words[2] && a->words[3] == b->words[3];
-}
-
 static __always_inline bool session_is_over(const struct session *session)
 {
 	const __u32 fins = SESSION_CLIENT_FIN | SESSION_WORKLOAD_FIN;

@@ -65,6 +65,8 @@ func (d *fakeDatapath) SetPool(p mux.Pool) error {
 	return nil
 }
 
+func (d *fakeDatapath) SetMembers(string, []model.PoolMember) error { return nil }
+
 func (d *fakeDatapath) SetGeneration(g model.Generation) error {
 	d.note("generation %d", g)
 	d.generation = g

@@ -31,6 +31,7 @@ type Datapath interface {
 	Endpoints() ([]model.EndpointKey, error)
 	Tunnels() []netip.Addr
 	SetNextHops(map[netip.Addr]model.NextHop) error
+	SetMembers(self string, pool []model.PoolMember) error
 	Verdicts() (map[string]model.Counter, error)
 	EndpointCounters() (map[model.EndpointKey]model.Counter, error)
 	// Explain runs a frame through the program without sending or counting it.
@@ -82,8 +83,10 @@ type Config struct {
 	NextHops  func(changed func(HopState)) (NextHops, error)
 	// Discard makes the announced prefixes all whose packets the kernel drops, if they get to it.
 	Discard func([]netip.Prefix) error
-	Manager Manager
-	Log     *slog.Logger
+	// SlowPath sends on what the program can't, until ctx ends; nil: nothing does.
+	SlowPath func(ctx context.Context) error
+	Manager  Manager
+	Log      *slog.Logger
 }
 
 // Mux is the daemon of one mux.
@@ -129,6 +132,9 @@ func (m *Mux) Run(ctx context.Context, handOver <-chan os.Signal) error {
 	group.Go(func() error { return m.follow(following) })
 	group.Go(func() error { return m.reports.run(following) })
 	group.Go(func() error { return m.tasks.run(following) })
+	if m.config.SlowPath != nil {
+		group.Go(func() error { return m.config.SlowPath(resolving) })
+	}
 	group.Go(func() error {
 		err := m.config.Speaker.Run(speaking)
 		if err == nil && speaking.Err() == nil {

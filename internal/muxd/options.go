@@ -19,6 +19,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/netlink"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/slowpath"
 )
 
 // DefaultPinPath is where the data plane is pinned unless a flag says otherwise.
@@ -128,7 +129,8 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 		NextHops: func(changed func(HopState)) (NextHops, error) {
 			return netlink.New(netlink.Config{Interface: o.Interface, Changed: changed, Log: log})
 		},
-		Discard: discard.Set,
+		Discard:  discard.Set,
+		SlowPath: func(ctx context.Context) error { return serveSlowPath(ctx, datapath, log) },
 	})
 	if err != nil {
 		return errors.Join(err, datapath.Close())
@@ -138,6 +140,15 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 		log.Warn("no --peer: VIPs are announced to nobody")
 	}
 	return m.Run(ctx, handOver)
+}
+
+// serveSlowPath sends on what the program can't.
+func serveSlowPath(ctx context.Context, datapath *mux.Datapath, log *slog.Logger) error {
+	punts, err := datapath.Punts()
+	if err != nil {
+		return err
+	}
+	return slowpath.New(datapath, punts, log).Run(ctx)
 }
 
 // Unload removes the data plane that is pinned at pinPath.

@@ -38,7 +38,8 @@ type tables struct {
 	live       *live
 	leaving    map[netip.Addr]bool // VIPs that are withdrawn but still live
 	announced  map[netip.Addr]bool // VIPs
-	tunnels    []netip.Addr        // that next hops are looked for to
+	tunnels    []netip.Addr        // of the backends
+	sought     []netip.Addr        // that next hops are looked for to: tunnels, and the other muxes
 	hops       HopState
 	settled    bool // every next hop was tried once
 	filled     bool // by a snapshot of this process's stream
@@ -112,9 +113,15 @@ func (t *tables) apply(ctx context.Context, update rpc.MuxUpdate) error {
 		return err
 	}
 	t.generation, t.rejected = update.Generation, nil
+	if err := t.config.Datapath.SetMembers(t.config.Name, update.Pool); err != nil {
+		t.log.Error("set the muxes of the pool", "err", err)
+	}
 	if tunnels := t.config.Datapath.Tunnels(); !slices.Equal(tunnels, t.tunnels) {
 		changed, t.tunnels = true, tunnels
-		t.destinations(tunnels)
+	}
+	if all := slices.Concat(t.tunnels, others(t.config.Name, update.Pool)); !slices.Equal(all, t.sought) {
+		t.sought = all
+		t.destinations(all)
 	}
 	t.filled = true
 	t.takeOver()
@@ -123,6 +130,18 @@ func (t *tables) apply(ctx context.Context, update rpc.MuxUpdate) error {
 	}
 	t.log.Debug("tables applied", "generation", update.Generation, "endpoints", len(t.live.endpoints))
 	return nil
+}
+
+// others are the addresses of the other muxes of the pool, in order.
+func others(self string, pool []model.PoolMember) []netip.Addr {
+	var all []netip.Addr
+	for _, member := range pool {
+		if member.Name != self {
+			all = append(all, member.Addresses...)
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return all
 }
 
 // withdraw takes back the routes of VIPs that the update removes. It says whether there were any.

@@ -51,8 +51,11 @@ type agentArrival struct {
 		Protocol        uint8
 		Tos             uint8
 		TcpFlags        uint8
+		DontFragment    bool
 		FragmentMore    bool
+		_               [1]byte
 		FragmentOffset  uint16
+		_               [2]byte
 		FragmentId      uint32
 	}
 	Inner struct {
@@ -69,8 +72,11 @@ type agentArrival struct {
 		Protocol        uint8
 		Tos             uint8
 		TcpFlags        uint8
+		DontFragment    bool
 		FragmentMore    bool
+		_               [1]byte
 		FragmentOffset  uint16
+		_               [2]byte
 		FragmentId      uint32
 	}
 	Tunnel struct {

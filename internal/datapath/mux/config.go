@@ -43,7 +43,8 @@ const (
 // dimensions are the tables' sizes in rows.
 type dimensions struct {
 	endpoints, bucketRows, backends, flowSets uint32
-	flowLimit                                 uint32 // 0: half of MaxFlows
+	flowLimit                                 uint32   // 0: half of MaxFlows
+	tokens                                    []uint64 // of the buckets of bpf/lib/limit.h; nil: those that stand there
 }
 
 func (c Config) dimensions() (dimensions, error) {
@@ -95,8 +96,14 @@ func (d dimensions) spec() (*ebpf.CollectionSpec, error) {
 	}
 	// The library adds the flag while it makes the map; adoption compares it before.
 	spec.Maps[poolMap].Flags |= unix.BPF_F_MMAPABLE
+	spec.Maps[membersMap].Flags |= unix.BPF_F_MMAPABLE
 	if err := spec.Variables[muxVarCfgFlowSetMask].Set(d.flowSets - 1); err != nil {
 		return nil, fmt.Errorf("set %s: %w", muxVarCfgFlowSetMask, err)
+	}
+	if d.tokens != nil {
+		if err := spec.Variables[muxVarCfgLimitBurst].Set(d.tokens); err != nil {
+			return nil, fmt.Errorf("set %s: %w", muxVarCfgLimitBurst, err)
+		}
 	}
 	return spec, nil
 }

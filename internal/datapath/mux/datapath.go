@@ -23,6 +23,7 @@ type Datapath struct {
 	folder  *pin.Folder // nil: not attached
 	mode    Mode
 	sizes   dimensions
+	sender  sender
 
 	explainer explainer
 	capturing sync.Mutex // held by Capture
@@ -37,6 +38,7 @@ type Datapath struct {
 	hops          *hops
 	tunnels       *tunnels
 	allPorts      int          // live endpoints on all ports
+	members       muxMembers   // as written
 	predecessor   *predecessor // forwards until TakeOver; nil: we do
 }
 
@@ -64,7 +66,7 @@ func (d *Datapath) Mode() string { return string(d.mode) }
 // Close lets go of the data plane, which goes on forwarding.
 func (d *Datapath) Close() error {
 	var errs []error
-	errs = append(errs, d.explainer.close(), d.tables.Close(), d.program.Close())
+	errs = append(errs, d.explainer.close(), d.tables.Close(), d.program.Close(), d.sender.close())
 	if d.link != nil {
 		errs = append(errs, d.link.Close())
 	}

@@ -54,7 +54,12 @@ func testPool() Pool {
 // newFilled has a pool, the endpoints given, and a resolved hop for every tunnel.
 func newFilled(t testing.TB, endpoints ...model.MuxEndpoint) *Datapath {
 	t.Helper()
-	d := newUnattached(t, testSizes)
+	return newFilledOf(t, testSizes, endpoints...)
+}
+
+func newFilledOf(t testing.TB, sizes dimensions, endpoints ...model.MuxEndpoint) *Datapath {
+	t.Helper()
+	d := newUnattached(t, sizes)
 	if err := d.SetPool(testPool()); err != nil {
 		t.Fatal(err)
 	}

@@ -90,6 +90,24 @@ type muxFlowhashKey struct {
 	Words [10]uint32
 }
 
+type muxFragment struct {
+	_               structs.HostLayout
+	Seen            uint64
+	SourcePort      uint16
+	DestinationPort uint16
+	Slot            uint16
+	OtherSlot       uint16
+}
+
+type muxFragmentKey struct {
+	_           structs.HostLayout
+	Source      muxAddress
+	Destination muxAddress
+	Id          uint32
+	Protocol    uint8
+	Pad         [3]uint8
+}
+
 type muxLook struct {
 	_               structs.HostLayout
 	Time            uint64
@@ -156,13 +174,38 @@ type muxLookScratch struct {
 		Protocol        uint8
 		Tos             uint8
 		TcpFlags        uint8
+		DontFragment    bool
 		FragmentMore    bool
+		_               [1]byte
 		FragmentOffset  uint16
+		_               [2]byte
 		FragmentId      uint32
 	}
 	Wanted uint32
 	Pad    uint32
-	_      [4]byte
+}
+
+type muxMemberWay uint32
+
+const (
+	muxMemberWayMEMBER_V4   muxMemberWay = 0
+	muxMemberWayMEMBER_V6   muxMemberWay = 1
+	muxMemberWayMEMBER_WAYS muxMemberWay = 2
+)
+
+type muxMembers struct {
+	_    structs.HostLayout
+	Rows [64]struct {
+		_         structs.HostLayout
+		Addresses [2]struct {
+			_     structs.HostLayout
+			Words [4]uint32
+		}
+		NextHops [2]uint32
+		Seed     uint64
+	}
+	Count uint32
+	Self  uint32
 }
 
 type muxNextHop struct {
@@ -207,6 +250,14 @@ const (
 	muxPoolFlagPOOL_ALL_PORTS muxPoolFlag = 8
 )
 
+type muxPuntReason uint32
+
+const (
+	muxPuntReasonPUNT_FRAGMENT muxPuntReason = 1
+	muxPuntReasonPUNT_ERROR    muxPuntReason = 2
+	muxPuntReasonPUNT_SPLIT    muxPuntReason = 3
+)
+
 type muxVerdict uint32
 
 const (
@@ -224,12 +275,25 @@ const (
 	muxVerdictVERDICT_FORWARD_REPLACED     muxVerdict = 11
 	muxVerdictVERDICT_FORWARD_UNREMEMBERED muxVerdict = 12
 	muxVerdictVERDICT_FORWARD_CHAINED      muxVerdict = 13
-	muxVerdictVERDICT_DROP_NO_BACKEND      muxVerdict = 14
-	muxVerdictVERDICT_DROP_NO_SOURCE       muxVerdict = 15
-	muxVerdictVERDICT_DROP_NO_NEXT_HOP     muxVerdict = 16
-	muxVerdictVERDICT_DROP_TOO_BIG         muxVerdict = 17
-	muxVerdictVERDICT_DROP_NO_HEADROOM     muxVerdict = 18
-	muxVerdictVERDICT_COUNT                muxVerdict = 19
+	muxVerdictVERDICT_FORWARD_FRAGMENT     muxVerdict = 14
+	muxVerdictVERDICT_FORWARD_ICMP         muxVerdict = 15
+	muxVerdictVERDICT_RELAY_FRAGMENT       muxVerdict = 16
+	muxVerdictVERDICT_REPLY_ECHO           muxVerdict = 17
+	muxVerdictVERDICT_REPLY_TOO_BIG        muxVerdict = 18
+	muxVerdictVERDICT_PUNT_FRAGMENT        muxVerdict = 19
+	muxVerdictVERDICT_PUNT_ICMP            muxVerdict = 20
+	muxVerdictVERDICT_PUNT_SPLIT           muxVerdict = 21
+	muxVerdictVERDICT_DROP_NO_BACKEND      muxVerdict = 22
+	muxVerdictVERDICT_DROP_NO_SOURCE       muxVerdict = 23
+	muxVerdictVERDICT_DROP_NO_NEXT_HOP     muxVerdict = 24
+	muxVerdictVERDICT_DROP_TOO_BIG         muxVerdict = 25
+	muxVerdictVERDICT_DROP_NO_HEADROOM     muxVerdict = 26
+	muxVerdictVERDICT_DROP_ECHO            muxVerdict = 27
+	muxVerdictVERDICT_DROP_ECHO_LIMITED    muxVerdict = 28
+	muxVerdictVERDICT_DROP_PUNT            muxVerdict = 29
+	muxVerdictVERDICT_DROP_NOT_A_MUX       muxVerdict = 30
+	muxVerdictVERDICT_DROP_RELAYED         muxVerdict = 31
+	muxVerdictVERDICT_COUNT                muxVerdict = 32
 )
 
 type muxVipUsage struct {
@@ -247,18 +311,24 @@ const (
 	muxMapEndpointCounters      = "endpoint_counters"
 	muxMapEndpoints             = "endpoints"
 	muxMapFlows                 = "flows"
+	muxMapFragments             = "fragments"
 	muxMapLooks                 = "looks"
 	muxMapLost                  = "lost"
 	muxMapNextHops              = "next_hops"
+	muxMapPunts                 = "punts"
 	muxMapVerdicts              = "verdicts"
 	muxMapVipUsage              = "vip_usage"
 	muxProgMux                  = "mux"
 	muxProgMuxLook              = "mux_look"
 	muxVarCfgFlowSetMask        = "cfg_flow_set_mask"
 	muxVarCfgFlowUntrustedTicks = "cfg_flow_untrusted_ticks"
+	muxVarCfgLimitBurst         = "cfg_limit_burst"
+	muxVarCfgLimitInterval      = "cfg_limit_interval"
 	muxVarCfgLook               = "cfg_look"
 	muxVarCfgSnapLength         = "cfg_snap_length"
+	muxVarLimitFull             = "limit_full"
 	muxVarLookFilter            = "look_filter"
+	muxVarMembers               = "members"
 	muxVarPool                  = "pool"
 )
 
@@ -318,9 +388,11 @@ type muxMapSpecs struct {
 	EndpointCounters *ebpf.MapSpec `ebpf:"endpoint_counters"`
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
 	Flows            *ebpf.MapSpec `ebpf:"flows"`
+	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
 	Looks            *ebpf.MapSpec `ebpf:"looks"`
 	Lost             *ebpf.MapSpec `ebpf:"lost"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
+	Punts            *ebpf.MapSpec `ebpf:"punts"`
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
 	VipUsage         *ebpf.MapSpec `ebpf:"vip_usage"`
 }
@@ -331,9 +403,13 @@ type muxMapSpecs struct {
 type muxVariableSpecs struct {
 	CfgFlowSetMask        *ebpf.VariableSpec `ebpf:"cfg_flow_set_mask"`
 	CfgFlowUntrustedTicks *ebpf.VariableSpec `ebpf:"cfg_flow_untrusted_ticks"`
+	CfgLimitBurst         *ebpf.VariableSpec `ebpf:"cfg_limit_burst"`
+	CfgLimitInterval      *ebpf.VariableSpec `ebpf:"cfg_limit_interval"`
 	CfgLook               *ebpf.VariableSpec `ebpf:"cfg_look"`
 	CfgSnapLength         *ebpf.VariableSpec `ebpf:"cfg_snap_length"`
+	LimitFull             *ebpf.VariableSpec `ebpf:"limit_full"`
 	LookFilter            *ebpf.VariableSpec `ebpf:"look_filter"`
+	Members               *ebpf.VariableSpec `ebpf:"members"`
 	Pool                  *ebpf.VariableSpec `ebpf:"pool"`
 }
 
@@ -363,9 +439,11 @@ type muxMaps struct {
 	EndpointCounters *ebpf.Map `ebpf:"endpoint_counters"`
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
 	Flows            *ebpf.Map `ebpf:"flows"`
+	Fragments        *ebpf.Map `ebpf:"fragments"`
 	Looks            *ebpf.Map `ebpf:"looks"`
 	Lost             *ebpf.Map `ebpf:"lost"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
+	Punts            *ebpf.Map `ebpf:"punts"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
 	VipUsage         *ebpf.Map `ebpf:"vip_usage"`
 }
@@ -378,9 +456,11 @@ func (m *muxMaps) Close() error {
 		m.EndpointCounters,
 		m.Endpoints,
 		m.Flows,
+		m.Fragments,
 		m.Looks,
 		m.Lost,
 		m.NextHops,
+		m.Punts,
 		m.Verdicts,
 		m.VipUsage,
 	)
@@ -392,9 +472,13 @@ func (m *muxMaps) Close() error {
 type muxVariables struct {
 	CfgFlowSetMask        *ebpf.Variable `ebpf:"cfg_flow_set_mask"`
 	CfgFlowUntrustedTicks *ebpf.Variable `ebpf:"cfg_flow_untrusted_ticks"`
+	CfgLimitBurst         *ebpf.Variable `ebpf:"cfg_limit_burst"`
+	CfgLimitInterval      *ebpf.Variable `ebpf:"cfg_limit_interval"`
 	CfgLook               *ebpf.Variable `ebpf:"cfg_look"`
 	CfgSnapLength         *ebpf.Variable `ebpf:"cfg_snap_length"`
+	LimitFull             *ebpf.Variable `ebpf:"limit_full"`
 	LookFilter            *ebpf.Variable `ebpf:"look_filter"`
+	Members               *ebpf.Variable `ebpf:"members"`
 	Pool                  *ebpf.Variable `ebpf:"pool"`
 }
 

@@ -76,7 +76,10 @@ func (d *Datapath) SetNextHops(byTunnel map[netip.Addr]model.NextHop) error {
 	}
 	old := d.hops
 	d.hops = next
-	return d.pointBackends(old)
+	if err := d.pointBackends(old); err != nil {
+		return err
+	}
+	return d.writeMembers(d.members)
 }
 
 // unused lists the rows that no hop has.

@@ -82,7 +82,13 @@ func familyClasses(s scene) []oracleClass {
 			}
 			return f
 		}},
-		{name: "icmp", verdict: "pass_icmp", draw: func(r *rand.Rand) draft { return drawEcho(r, s.vip) }},
+		{name: "icmp", verdict: "pass_icmp", draw: func(r *rand.Rand) draft {
+			f := drawEcho(r, s.vip)
+			if r.IntN(2) == 0 {
+				f.to = s.other
+			}
+			return f
+		}},
 		{name: "other-protocol", verdict: "pass_other_protocol", draw: func(r *rand.Rand) draft {
 			f := s.any(r)
 			f.protocol = byte(r.Uint32())
@@ -158,7 +164,7 @@ func shapeClasses(s scene) []oracleClass {
 			f.padding = r.IntN(30)
 			return f
 		}},
-		{name: "too-big", verdict: "drop_too_big", draw: func(r *rand.Rand) draft {
+		{name: "too-big", verdict: map[bool]string{true: "punt_split", false: "reply_too_big"}[s.vip.Is4()], draw: func(r *rand.Rand) draft {
 			from, to := s.ends(r, portPlain)
 			return draftUDP(from, to, testMTU-100+r.IntN(120), r)
 		}},

@@ -29,9 +29,11 @@ type packetCase struct {
 	meta    int                 // bytes of driver's metadata
 	change  func(*testing.T, *Datapath)
 	verdict string
-	tunnel  string // outer destination, when it is sent
-	gue     bool   // in GUE
-	other   string // the tunnel that GUE names
+	tunnel  string                                // outer destination, when it is sent
+	limited bool                                  // nothing may be answered, told or punted
+	check   func(t *testing.T, frame, out []byte) // instead of what its verdict asks for
+	gue     bool                                  // in GUE
+	other   string                                // the tunnel that GUE names
 }
 
 func world() []model.MuxEndpoint {
@@ -109,13 +111,14 @@ func passCases() []packetCase {
 		{name: "other port", packet: pkt.TCP(client4, "203.0.113.10:22", pkt.SYN), verdict: "pass_not_for_us"},
 		{name: "other address", packet: pkt.TCP(client4, "203.0.113.12:80", pkt.SYN), verdict: "pass_not_for_us"},
 		{name: "other address of v6", packet: pkt.TCP(client6, "[2001:db8:1::11]:80", pkt.SYN), verdict: "pass_not_for_us"},
-		{name: "icmp", packet: pkt.ICMP("198.51.100.7", "203.0.113.10"), verdict: "pass_icmp"},
-		{name: "icmp6", packet: pkt.ICMP("2001:db8::7", "2001:db8:1::10"), verdict: "pass_icmp"},
+		{name: "icmp", packet: pkt.ICMP("198.51.100.7", "203.0.113.12"), verdict: "pass_icmp"},
+		{name: "icmp6", packet: pkt.ICMP("2001:db8::7", "2001:db8:1::11"), verdict: "pass_icmp"},
 		{name: "gre", packet: udp4.With(pkt.Protocol(layers.IPProtocolGRE)), verdict: "pass_other_protocol"},
 		{name: "behind hop-by-hop options", packet: tcp6, damage: set(14+6, 0), verdict: "pass_other_protocol"},
-		{name: "first fragment", packet: pkt.UDP(client4, vip4, pkt.Fragment(0, true)), verdict: "pass_fragment"},
-		{name: "last fragment", packet: pkt.UDP(client4, vip4, pkt.Fragment(9, false)), verdict: "pass_fragment"},
-		{name: "fragment of v6", packet: pkt.UDP(client6, vip6, pkt.Fragment(0, true)), verdict: "pass_fragment"},
+		{name: "first fragment", packet: pkt.UDP(client4, "203.0.113.10:53", pkt.Fragment(0, true)), verdict: "pass_fragment"},
+		{name: "last fragment", packet: pkt.UDP(client4, "203.0.113.12:80", pkt.Fragment(9, false)), verdict: "pass_fragment"},
+		{name: "fragment of v6", packet: pkt.UDP(client6, "[2001:db8:1::11]:80", pkt.Fragment(0, true)), verdict: "pass_fragment"},
+		{name: "fragment of gre", packet: udp4.With(pkt.Fragment(0, true), pkt.Protocol(layers.IPProtocolGRE)), verdict: "pass_fragment"},
 		{name: "arp", packet: tcp4, damage: set(13, 6), verdict: "pass_not_ip"},
 		{name: "three VLANs", packet: pkt.TCP(client4, vip4, pkt.SYN, pkt.VLANs(5, 6, 7)), verdict: "pass_not_ip"},
 
@@ -158,8 +161,8 @@ func dropCases() []packetCase {
 	return []packetCase{
 		{name: "no backend", packet: pkt.TCP(client4, "203.0.113.11:80", pkt.SYN), verdict: "drop_no_backend"},
 		{name: "no backend, not a SYN", packet: pkt.TCP(client4, "203.0.113.11:80", pkt.ACK), verdict: "drop_no_backend"},
-		{name: "too big", packet: pkt.TCP(client4, vip4, pkt.SYN, tooLong), verdict: "drop_too_big"},
-		{name: "too big for v6", packet: pkt.UDP(client4, vip4, tooLong), verdict: "drop_too_big"},
+		{name: "too big", packet: pkt.TCP("127.0.0.1:40000", vip4, pkt.SYN, tooLong, dontFragment), verdict: "drop_too_big"},
+		{name: "too big for v6", packet: pkt.UDP("224.0.0.1:40000", vip4, tooLong, dontFragment), verdict: "drop_too_big"},
 		{name: "no source of v4", packet: syn4, change: pool(func(p *Pool) { p.Source4 = netip.Addr{} }), verdict: "drop_no_source"},
 		{name: "no source of v6", packet: syn6, change: pool(func(p *Pool) { p.Source6 = netip.Addr{} }), verdict: "drop_no_source"},
 		{name: "hop not resolved", packet: syn4, change: unresolve, verdict: "drop_no_next_hop"},
@@ -170,7 +173,7 @@ func dropCases() []packetCase {
 
 func TestPackets(t *testing.T) {
 	produced := map[string]bool{}
-	for _, group := range [][]packetCase{forwardCases(), consistencyCases(), passCases(), dropCases()} {
+	for _, group := range [][]packetCase{forwardCases(), consistencyCases(), passCases(), dropCases(), asideCases(t)} {
 		for _, c := range group {
 			t.Run(c.verdict+"/"+c.name, func(t *testing.T) {
 				checkCase(t, c)
@@ -186,7 +189,11 @@ func TestPackets(t *testing.T) {
 }
 
 func checkCase(t *testing.T, c packetCase) {
-	d := newFilled(t, world()...)
+	sizes := testSizes
+	if c.limited {
+		sizes.tokens = []uint64{0, 0, 0}
+	}
+	d := newFilledOf(t, sizes, world()...)
 	if c.change != nil {
 		c.change(t, d)
 	}
@@ -213,9 +220,17 @@ func checkCase(t *testing.T, c packetCase) {
 		}
 	case "drop":
 		checkAction(t, action, xdpDrop)
+	case "punt":
+		checkAction(t, action, xdpDrop)
+		checkPunt(t, d, frame)
+	case "rela", "repl":
+		checkAction(t, action, xdpTX)
+		c.check(t, frame, out)
 	default:
 		checkAction(t, action, xdpTX)
-		if c.gue {
+		if c.check != nil {
+			c.check(t, frame, out)
+		} else if c.gue {
 			checkGUE(t, c, frame, out)
 		} else {
 			checkForwarded(t, c, frame, out)

@@ -22,11 +22,18 @@ type tables struct {
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
 	EndpointCounters *ebpf.Map `ebpf:"endpoint_counters"`
 	Pool             *ebpf.Map `ebpf:".data.pool"`
+	Members          *ebpf.Map `ebpf:".data.members"`
+	Fragments        *ebpf.Map `ebpf:"fragments"`
+	Punts            *ebpf.Map `ebpf:"punts"`
 
 	names abi.Verdicts // of the rows of Verdicts
 }
 
-const poolMap = ".data.pool" // what the library calls the map of the variable pool
+// What the library calls the maps of the variables pool and members.
+const (
+	poolMap    = ".data.pool"
+	membersMap = ".data.members"
+)
 
 // objects is what loading gives.
 type objects struct {
@@ -46,6 +53,9 @@ func (t *tables) pinned() []pinnedTable {
 		{"verdicts", muxMapVerdicts, &t.Verdicts},
 		{"endpoint_counters", muxMapEndpointCounters, &t.EndpointCounters},
 		{"pool", poolMap, &t.Pool},
+		{"members", membersMap, &t.Members},
+		{"fragments", muxMapFragments, &t.Fragments},
+		{"punts", muxMapPunts, &t.Punts},
 	}
 }
 

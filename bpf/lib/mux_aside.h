@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What the fast path does not do: ICMP, fragments, packets that are too big. Each step is a
+ * function of its own that parses the frame again, so that the fast path pays nothing for it,
+ * neither in time nor in stack.
+ */
+#pragma once
+
+#include "lib/mux_fragment.h"
+#include "lib/mux_icmp.h"
+#include "lib/mux_reply.h"
+
+/* Which of the steps goes on with a packet, by what the fast path said of it. */
+enum aside {
+	ASIDE_NONE = 0, /* the fast path had the last word */
+	ASIDE_ICMP,
+	ASIDE_FRAGMENT,
+	ASIDE_GUE, /* for no VIP, but to GUE's port: another mux may have relayed it */
+	ASIDE_TOO_BIG_V4, /* for a tunnel of IPv4 */
+	ASIDE_TOO_BIG_V6,
+};
+
+/* Room for the largest header of GUE: any backend may have to be asked about another one. */
+enum {
+	ROOM_V4 = sizeof(struct iphdr) + sizeof(struct udphdr) + sizeof(struct gue) +
+		  sizeof(struct gue_weir) + sizeof(struct address),
+	ROOM_V6 = FRAGMENT_ROOM,
+};
+
+static __always_inline enum verdict aside_fragment(struct xdp_md *ctx)
+{
+	enum verdict verdict = fragment_relay(ctx);
+
+	if (!verdict)
+		verdict = fragment_forward(ctx);
+	return verdict == VERDICT_DROP_TOO_BIG ? too_big(ctx, FRAGMENT_ROOM) : verdict;
+}
+
+/* What was relayed to us is for nobody here: not even for the kernel. */
+static __always_inline enum verdict aside_gue(struct xdp_md *ctx)
+{
+	enum verdict verdict = relay_accept(ctx);
+
+	if (verdict)
+		return verdict;
+	verdict = fragment_forward(ctx);
+	if (verdict == VERDICT_PASS_FRAGMENT || verdict == VERDICT_PASS_MALFORMED)
+		return VERDICT_DROP_RELAYED;
+	return verdict;
+}
+
+static __always_inline enum verdict step_aside(struct xdp_md *ctx, enum aside aside)
+{
+	switch (aside) {
+	case ASIDE_ICMP:
+		return icmp(ctx);
+	case ASIDE_FRAGMENT:
+		return aside_fragment(ctx);
+	case ASIDE_GUE:
+		return aside_gue(ctx);
+	case ASIDE_TOO_BIG_V4:
+		return too_big(ctx, ROOM_V4);
+	case ASIDE_TOO_BIG_V6:
+		return too_big(ctx, ROOM_V6);
+	case ASIDE_NONE:
+		break;
+	}
+	return VERDICT_NONE;
+}

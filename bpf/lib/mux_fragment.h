@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Fragments. Only the first one of a datagram has ports, so all of them go to one mux of the pool,
+ * its owner, which every mux computes alike. The owner remembers what the first one told.
+ */
+#pragma once
+
+#include "abi/mux_fragment.h"
+#include "abi/mux_member.h"
+#include "lib/counter.h"
+#include "lib/mux_choose.h"
+#include "lib/mux_encapsulate.h"
+#include "lib/mux_parse.h"
+#include "lib/mux_reply.h"
+
+/*
+ * Datagrams whose first fragment came. Written by packets, read by user space. Full: the one that
+ * was used longest ago is forgotten, and its later fragments count as early.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct fragment_key);
+	__type(value, struct fragment);
+} fragments SEC(".maps");
+
+/* The muxes of the pool; a map of one row that needs no lookup. Written by user space. */
+struct members members SEC(".data.members");
+
+/* Ids are used again: what the first fragment told holds so long, in ns. */
+#define FRAGMENT_LIFE 2000000000ULL
+
+/* Room for the largest header that a fragment may need: to its owner, then to the backend's host.
+ */
+enum {
+	FRAGMENT_ROOM = sizeof(struct ipv6hdr) + sizeof(struct udphdr) + sizeof(struct gue) +
+			sizeof(struct gue_weir) + sizeof(struct address),
+};
+
+static __always_inline struct fragment_key fragment_key(const struct packet *p)
+{
+	struct fragment_key key = {
+		.source = p->source,
+		.destination = p->destination,
+		.id = p->fragment_id,
+		.protocol = p->protocol,
+	};
+
+	return key;
+}
+
+/* What is known of the packet's datagram, or NULL. */
+static __always_inline struct fragment *fragment_recall(const struct packet *p)
+{
+	struct fragment_key key = fragment_key(p);
+	struct fragment *known = bpf_map_lookup_elem(&fragments, &key);
+
+	if (!known || bpf_ktime_get_coarse_ns() - known->seen > FRAGMENT_LIFE)
+		return NULL;
+	return known;
+}
+
+/* The hash of what all fragments of the datagram have in common. */
+static __always_inline __u64 fragment_hash(const struct packet *p)
+{
+	struct packet common;
+
+	common.source = p->source;
+	common.destination = p->destination;
+	common.protocol = p->protocol;
+	common.source_port = p->fragment_id;
+	common.destination_port = p->fragment_id >> 16;
+	return flowhash(&common, &pool.hash_key);
+}
+
+/* A member's claim to the datagram: the largest one wins (rendezvous hashing). */
+static __always_inline __u64 member_score(__u64 hash, __u64 seed)
+{
+	__u64 h = hash ^ seed;
+
+	h ^= h >> 33;
+	h *= 0xff51afd7ed558ccdULL;
+	h ^= h >> 33;
+	h *= 0xc4ceb9fe1a85ec53ULL;
+	h ^= h >> 33;
+	return h;
+}
+
+/* Row of the member that owns the datagram. A function of its own, which the verifier walks once.
+ */
+__noinline int fragment_owner(__u32 hash)
+{
+	__u32 best = members.self, count = members.count;
+	__u64 most = 0;
+
+	for (__u32 i = 0; i < MEMBERS_MAX && i < count; i++) {
+		__u64 score = member_score(hash, members.rows[i].seed);
+
+		if (score < most)
+			continue;
+		most = score;
+		best = i;
+	}
+	return best;
+}
+
+/* Sends the packet to the member, in GUE. VERDICT_NONE when there is no way to it. */
+static __always_inline enum verdict relay(struct xdp_md *ctx, const struct packet *p,
+					  struct member *to, struct member *self, __u64 hash)
+{
+	struct gue_push g = {
+		.hash = hash,
+		.weir = { .version = GUE_WEIR_VERSION, .kind = GUE_KIND_RELAY },
+		.l3_length = p->l3_length,
+		.l3 = p->l3,
+		.protocol = inner_protocol(p),
+		.tos = p->tos,
+	};
+	enum member_way way = MEMBER_V4;
+	struct next_hop *hop;
+	__u32 id;
+
+	if (!to->next_hops[MEMBER_V4] || !address_is_set(&self->addresses[MEMBER_V4]))
+		way = MEMBER_V6;
+	id = to->next_hops[way];
+	hop = bpf_map_lookup_elem(&next_hops, &id);
+	if (!id || !hop || !address_is_set(&self->addresses[way]) || !vlan_tags_load(ctx, &g.vlan))
+		return VERDICT_NONE;
+	__builtin_memcpy(g.macs, hop->macs, sizeof(g.macs));
+	g.v4 = way == MEMBER_V4;
+	g.source = self->addresses[way];
+	g.destination = to->addresses[way];
+	return push_gue(ctx, &g) ? VERDICT_RELAY_FRAGMENT : VERDICT_DROP_NO_HEADROOM;
+}
+
+/*
+ * A fragment that came from outside: hands it to its owner if that is another mux. VERDICT_NONE: it
+ * is ours.
+ */
+__noinline int fragment_relay(struct xdp_md *ctx)
+{
+	struct packet p = {};
+	__u32 owner, self = members.self;
+	__u64 hash;
+
+	if (parse_aside(ctx, &p) != PARSED_FRAGMENT)
+		return VERDICT_PASS_FRAGMENT;
+	if ((p.protocol != IPPROTO_TCP && p.protocol != IPPROTO_UDP) || !vip_of(&p.destination))
+		return VERDICT_PASS_FRAGMENT;
+	if (p.l3_length + FRAGMENT_ROOM > pool.mtu)
+		return VERDICT_DROP_TOO_BIG;
+	if (members.count < 2 || fragment_recall(&p))
+		return VERDICT_NONE;
+	hash = fragment_hash(&p);
+	owner = fragment_owner(hash);
+	if (owner == self || owner >= MEMBERS_MAX || self >= MEMBERS_MAX)
+		return VERDICT_NONE;
+	return relay(ctx, &p, &members.rows[owner], &members.rows[self], hash);
+}
+
+static __always_inline enum verdict fragment_classify(struct work *w)
+{
+	w->endpoint_port = w->packet.destination_port;
+	w->endpoint = endpoint_of(&w->packet.destination, w->packet.protocol, &w->endpoint_port);
+	if (!w->endpoint)
+		return VERDICT_PASS_FRAGMENT;
+	w->slices = *(volatile __u64 *)&w->endpoint->slices;
+	return VERDICT_NONE;
+}
+
+/* The first fragment is chosen for as a whole packet is, and remembered for the others. */
+static __always_inline enum verdict fragment_first(struct xdp_md *ctx, struct work *w)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct fragment_key key = fragment_key(&w->packet);
+	struct fragment told = { .seen = bpf_ktime_get_coarse_ns() };
+	enum verdict verdict;
+
+	if (parse_transport_aside(data, end, &w->packet) != PARSED_OK)
+		return VERDICT_PASS_MALFORMED;
+	verdict = fragment_classify(w);
+	if (!verdict)
+		verdict = choose(ctx, w);
+	if (verdict)
+		return verdict;
+	told.source_port = w->packet.source_port;
+	told.destination_port = w->packet.destination_port;
+	told.slot = w->slot;
+	told.other_slot = w->other ? w->other_slot : 0;
+	if (!only_looking())
+		bpf_map_update_elem(&fragments, &key, &told, BPF_ANY);
+	return VERDICT_NONE;
+}
+
+static __always_inline enum verdict fragment_later(struct xdp_md *ctx, struct work *w)
+{
+	struct fragment *known = fragment_recall(&w->packet);
+	enum verdict verdict;
+
+	if (!known)
+		return punt(ctx, w->packet.l3, PUNT_FRAGMENT) ? VERDICT_PUNT_FRAGMENT
+							      : VERDICT_DROP_PUNT;
+	w->packet.source_port = known->source_port;
+	w->packet.destination_port = known->destination_port;
+	verdict = fragment_classify(w);
+	if (verdict)
+		return verdict;
+	w->backend = backend_alive(w->slices, known->slot);
+	w->other = backend_alive(w->slices, known->other_slot);
+	if (w->other)
+		w->weir.step = GUE_STEP_ASK;
+	return w->backend ? VERDICT_NONE : VERDICT_DROP_NO_BACKEND;
+}
+
+/* A fragment whose owner we are: to the backend of its datagram. */
+__noinline int fragment_forward(struct xdp_md *ctx)
+{
+	struct work w = {};
+	enum verdict verdict;
+
+	if (parse_aside(ctx, &w.packet) != PARSED_FRAGMENT)
+		return VERDICT_PASS_FRAGMENT;
+	verdict = w.packet.fragment_offset ? fragment_later(ctx, &w) : fragment_first(ctx, &w);
+	if (verdict)
+		return verdict;
+	w.weir.version = GUE_WEIR_VERSION;
+	w.weir.kind = GUE_KIND_FRAGMENT;
+	w.weir.source_port = w.packet.source_port;
+	w.weir.destination_port = w.packet.destination_port;
+	verdict = encapsulate(ctx, &w);
+	if (verdict)
+		return verdict;
+	count(&endpoint_counters, w.endpoint->id, w.packet.limit);
+	return VERDICT_FORWARD_FRAGMENT;
+}
+
+/* Is it a mux's? Members relay between addresses of one family. */
+__noinline int members_have(const struct address *source, enum member_way way)
+{
+	__u32 count = members.count;
+
+	if (!source || way >= MEMBER_WAYS)
+		return 0;
+	for (__u32 i = 0; i < MEMBERS_MAX && i < count; i++)
+		if (address_equal(&members.rows[i].addresses[way], source))
+			return 1;
+	return 0;
+}
+
+struct gue_relay {
+	struct gue gue;
+	struct gue_weir weir;
+};
+
+/*
+ * A packet to GUE's port that is for no VIP: if a mux of the pool relays a fragment to us, takes
+ * the outer header off. VERDICT_NONE: what is left is to be forwarded.
+ */
+__noinline int relay_accept(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct frame_head front;
+	struct gue_relay *head;
+	struct packet p = {};
+	enum member_way way;
+	__u32 l4, strip, self = members.self;
+
+	if (parse_aside(ctx, &p) != PARSED_OK || p.protocol != IPPROTO_UDP || self >= MEMBERS_MAX)
+		return VERDICT_PASS_NOT_FOR_US;
+	way = p.ethertype == bpf_htons(ETH_P_IP) ? MEMBER_V4 : MEMBER_V6;
+	l4 = p.l4;
+	barrier_var(l4);
+	if (!address_equal(&p.destination, &members.rows[self].addresses[way]) || l4 > QUOTE_L3_MAX)
+		return VERDICT_PASS_NOT_FOR_US;
+	head = data + l4 + sizeof(struct udphdr);
+	if ((void *)(head + 1) > end || head->gue.head != GUE_WEIR_WORDS || head->gue.flags ||
+	    head->weir.version != GUE_WEIR_VERSION || head->weir.kind != GUE_KIND_RELAY)
+		return VERDICT_PASS_NOT_FOR_US;
+	if (!members_have(&p.source, way))
+		return VERDICT_DROP_NOT_A_MUX;
+	p.ethertype =
+		head->gue.protocol == IPPROTO_IPIP ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+
+	strip = l4 + sizeof(struct udphdr) + sizeof(*head) - p.l3;
+	if (!frame_head_load(ctx, &front))
+		return VERDICT_PASS_MALFORMED;
+
+	/* From here on the packet is changed. */
+	if (bpf_xdp_adjust_head(ctx, strip) || !frame_head_store(ctx, &p, &front))
+		return VERDICT_DROP_RELAYED;
+	return VERDICT_NONE;
+}

@@ -1,0 +1,176 @@
+package mux
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// PuntReason is why the program hands a packet to user space.
+type PuntReason uint8
+
+// The reasons.
+const (
+	PuntFragment = PuntReason(muxPuntReasonPUNT_FRAGMENT) // later fragment of a datagram whose first one did not come yet
+	PuntError    = PuntReason(muxPuntReasonPUNT_ERROR)    // ICMP error about a connection that any backend may have
+	PuntSplit    = PuntReason(muxPuntReasonPUNT_SPLIT)    // IPv4, too big to encapsulate, may be fragmented
+)
+
+// Punt is a packet that the program hands to user space.
+type Punt struct {
+	Reason PuntReason
+	Frame  []byte
+	L3     int // offset of the frame's IP header
+}
+
+const puntHead = 8 // bytes of struct punt
+
+// Punts reads what the program hands over.
+type Punts struct{ reader *ringbuf.Reader }
+
+// Punts begins to read. There may be one reader at a time.
+func (d *Datapath) Punts() (*Punts, error) {
+	reader, err := ringbuf.NewReader(d.tables.Punts)
+	if err != nil {
+		return nil, fmt.Errorf("read table punts: %w", err)
+	}
+	return &Punts{reader: reader}, nil
+}
+
+// Read waits for the next packet. It fails with fs.ErrClosed once p is closed.
+func (p *Punts) Read() (Punt, error) {
+	record, err := p.reader.Read()
+	if errors.Is(err, ringbuf.ErrClosed) {
+		return Punt{}, fs.ErrClosed
+	}
+	if err != nil {
+		return Punt{}, fmt.Errorf("read table punts: %w", err)
+	}
+	if len(record.RawSample) < puntHead {
+		return Punt{}, fmt.Errorf("read table punts: record of %d bytes", len(record.RawSample))
+	}
+	length := int(binary.NativeEndian.Uint32(record.RawSample))
+	frame := record.RawSample[puntHead:]
+	if length > len(frame) {
+		return Punt{}, fmt.Errorf("read table punts: frame of %d bytes in %d", length, len(frame))
+	}
+	return Punt{
+		Reason: PuntReason(record.RawSample[6]),
+		L3:     int(binary.NativeEndian.Uint16(record.RawSample[4:])),
+		Frame:  frame[:length],
+	}, nil
+}
+
+// Close ends reading.
+func (p *Punts) Close() error { return p.reader.Close() }
+
+// FragmentKey names the datagram that a fragment is of.
+type FragmentKey struct {
+	Source, Destination netip.Addr
+	Protocol            uint8
+	ID                  uint32
+}
+
+// FragmentKnown says whether the first fragment of the datagram came.
+func (d *Datapath) FragmentKnown(k FragmentKey) bool {
+	key := muxFragmentKey{
+		Source: toAddress(k.Source), Destination: toAddress(k.Destination), Protocol: k.Protocol,
+	}
+	// As on the wire: IPv4's stands in the first two bytes.
+	id := make([]byte, 4)
+	if k.Source.Is4() {
+		binary.BigEndian.PutUint16(id, uint16(k.ID))
+	} else {
+		binary.BigEndian.PutUint32(id, k.ID)
+	}
+	key.Id = binary.NativeEndian.Uint32(id)
+	var known muxFragment
+	if d.tables.Fragments.Lookup(key, &known) != nil {
+		return false
+	}
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &now) != nil {
+		return false
+	}
+	return uint64(now.Nano())-known.Seen <= fragmentLife
+}
+
+const fragmentLife = 2_000_000_000 // ns, as bpf/lib/mux_fragment.h says
+
+// fragmentRoom is what the largest header takes: IPv6, UDP, GUE, struct gue_weir and an address.
+const fragmentRoom = 40 + 8 + 4 + 8 + 16
+
+// SplitSize is the largest fragment that can be encapsulated, from its IP header on.
+func (d *Datapath) SplitSize() int {
+	pool, err := d.Pool()
+	if err != nil {
+		return 0
+	}
+	return pool.MTU - fragmentRoom
+}
+
+// Way is how a packet gets to a backend.
+type Way struct {
+	Source, Tunnel netip.Addr // of the outer header
+	Hop            model.NextHop
+}
+
+// Ways lists the ways to the hosts of all backends of the endpoint that takes packets of the key;
+// those without a next hop are left out.
+func (d *Datapath) Ways(key model.EndpointKey) []Way {
+	pool, err := d.Pool()
+	if err != nil {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	live := d.live[key]
+	if live == nil {
+		key.Port = model.AllPorts
+		live = d.live[key]
+	}
+	if live == nil {
+		return nil
+	}
+	var ways []Way
+	for _, b := range live.backends {
+		way := Way{Source: pool.source(b.Tunnel.Is4()), Tunnel: b.Tunnel, Hop: d.hops.of(b.Tunnel)}
+		if way.Source.IsValid() && way.Hop.Resolved() && !b.Down {
+			ways = append(ways, way)
+		}
+	}
+	return ways
+}
+
+// source is one outer source of the family.
+func (p Pool) source(v4 bool) netip.Addr {
+	addr, prefix := p.Source6, p.Prefix6
+	if v4 {
+		addr, prefix = p.Source4, p.Prefix4
+	}
+	if prefix.IsValid() {
+		return prefix.Masked().Addr()
+	}
+	return addr
+}
+
+// of is the hop of a tunnel, zero when it is not resolved.
+func (h *hops) of(tunnel netip.Addr) model.NextHop {
+	id := h.byTunnel[tunnel]
+	if id == 0 {
+		return model.NextHop{}
+	}
+	for hop, row := range h.byHop {
+		if row == id {
+			return hop
+		}
+	}
+	return model.NextHop{}
+}

@@ -1,0 +1,155 @@
+package slowpath
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"time"
+
+	"github.com/weirlb/weir/internal/datapath/mux"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// pollTime is how often the datagrams of held fragments are looked up.
+const pollTime = 10 * time.Millisecond
+
+// Datapath is what the slow path asks of the data plane.
+type Datapath interface {
+	FragmentKnown(mux.FragmentKey) bool
+	// Inject runs the program on a frame and sends what it makes of it.
+	Inject(frame []byte) error
+	Send(frame []byte) error
+	// Ways lists the ways to all backends of the endpoint that takes packets of the key.
+	Ways(model.EndpointKey) []mux.Way
+	// SplitSize is the largest fragment that can be encapsulated.
+	SplitSize() int
+}
+
+// Punts yields the packets that the program hands over.
+type Punts interface {
+	Read() (mux.Punt, error) // fs.ErrClosed once it is closed
+	Close() error
+}
+
+// SlowPath handles packets one after the other.
+type SlowPath struct {
+	datapath Datapath
+	punts    Punts
+	log      *slog.Logger
+	held     hold
+	copies   bucket
+}
+
+// New makes a slow path that owns punts.
+func New(datapath Datapath, punts Punts, log *slog.Logger) *SlowPath {
+	return &SlowPath{datapath: datapath, punts: punts, log: log}
+}
+
+// Run serves until ctx ends.
+func (s *SlowPath) Run(ctx context.Context) error {
+	arrived := make(chan mux.Punt)
+	failed := make(chan error, 1)
+	go func() { failed <- s.read(ctx, arrived) }()
+	ticker := time.NewTicker(pollTime)
+	defer ticker.Stop()
+	for {
+		select {
+		case p := <-arrived:
+			s.handle(p, time.Now())
+		case now := <-ticker.C:
+			s.release(now)
+		case err := <-failed:
+			return errors.Join(err, s.punts.Close())
+		case <-ctx.Done():
+			err := s.punts.Close()
+			return errors.Join(err, <-failed)
+		}
+	}
+}
+
+// read passes on what the program hands over, until it is closed.
+func (s *SlowPath) read(ctx context.Context, arrived chan<- mux.Punt) error {
+	for {
+		p, err := s.punts.Read()
+		if errors.Is(err, fs.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read packets for the slow path: %w", err)
+		}
+		select {
+		case arrived <- p:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (s *SlowPath) handle(p mux.Punt, now time.Time) {
+	switch p.Reason {
+	case mux.PuntFragment:
+		s.keep(p, now)
+	case mux.PuntError:
+		s.copy(p, now)
+	case mux.PuntSplit:
+		for _, part := range split(p.Frame, p.L3, s.datapath.SplitSize()) {
+			s.inject(part)
+		}
+	}
+}
+
+// keep holds an early fragment, unless its first one came in the meantime.
+func (s *SlowPath) keep(p mux.Punt, now time.Time) {
+	packet, ok := parse(p.Frame, p.L3)
+	if !ok || !packet.isFragment() {
+		return
+	}
+	if s.datapath.FragmentKnown(packet.key()) {
+		s.inject(p.Frame)
+		return
+	}
+	s.held.add(packet.key(), p.Frame, now)
+}
+
+// release sends on what waited for a first fragment that has come.
+func (s *SlowPath) release(now time.Time) {
+	for key := range s.held.fragments {
+		if !s.datapath.FragmentKnown(key) {
+			continue
+		}
+		for _, frame := range s.held.take(key) {
+			s.inject(frame)
+		}
+	}
+	s.held.expire(now)
+}
+
+// copy sends an ICMP error to all backends that may have its connection; those that do not know it
+// drop it.
+func (s *SlowPath) copy(p mux.Punt, now time.Time) {
+	flow, ok := quotedFlow(p.Frame, p.L3)
+	if !ok {
+		return
+	}
+	ways := s.datapath.Ways(flow.Endpoint())
+	if len(ways) == 0 || !s.copies.take(len(ways), now) {
+		return
+	}
+	for _, way := range ways {
+		frame := encapsulate(p.Frame, p.L3, way)
+		if frame == nil {
+			continue
+		}
+		if err := s.datapath.Send(frame); err != nil {
+			s.log.Debug("send a copy of an icmp error", "endpoint", flow.Endpoint(), "err", err)
+		}
+	}
+}
+
+func (s *SlowPath) inject(frame []byte) {
+	if err := s.datapath.Inject(frame); err != nil {
+		s.log.Debug("send on a packet of the slow path", "err", err)
+	}
+}
