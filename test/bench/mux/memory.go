@@ -80,7 +80,7 @@ func heap() uint64 {
 	return stats.HeapAlloc
 }
 
-// manyTables has endpoints of which no two have the same backends.
+// manyTables has endpoints with backends and buckets of their own.
 func manyTables() []model.MuxEndpoint {
 	all := make([]model.MuxEndpoint, manyEndpoints)
 	for i := range all {
