@@ -24,7 +24,8 @@ struct gue {
 /* How far a packet of unknown connection has been handed on. It only grows: no loops. */
 enum gue_step {
 	GUE_STEP_NONE = 0, /* deliver */
-	GUE_STEP_ASK = 1, /* deliver if you know the connection, else hand it to the other backend */
+	GUE_STEP_ASK =
+		1, /* deliver if you know the connection, else hand it to the other backend */
 	GUE_STEP_CHAINED = 2, /* handed on: deliver if you know it, else hand it back */
 	GUE_STEP_FINAL = 3, /* handed back: deliver */
 };
