@@ -12,8 +12,8 @@ import (
 
 func main() {
 	out := flag.String("out", "out/bench/agent.json", "file for the results")
-	rounds := flag.Int("rounds", 5, "times that each measurement is taken")
-	each := flag.Duration("time", 2*time.Second, "duration of one measurement, in whole seconds")
+	rounds := flag.Int("rounds", 9, "times that each measurement is taken")
+	each := flag.Duration("time", time.Second, "duration of one measurement, in whole seconds")
 	flag.Parse()
 	if err := run(*out, *rounds, *each); err != nil {
 		fmt.Fprintf(os.Stderr, "bench agent: %v\n", err)
