@@ -122,7 +122,7 @@ func writeExplanation(w io.Writer, mux string, frame []byte, e *weirv1.PacketExp
 		line("Layer", "%s", e.GetLayer())
 	}
 	if e.GetHash() != 0 {
-		line("Hash", "0x%016x", e.GetHash())
+		line("Hash", "0x%08x", e.GetHash())
 		line("Bucket", "%d of %d", e.GetBucket(), e.GetBuckets())
 	}
 	if e.GetSlot() != 0 {
