@@ -104,7 +104,7 @@ func (t *tasks) do(ctx context.Context, task *weirv1.MuxTask) {
 		t.answer(ctx, task.GetId(), answer, err)
 	case *weirv1.MuxTask_Capture:
 		lost, err := t.capture(ctx, task.GetId(), what.Capture)
-		if errors.Is(err, errNobodyWaits) {
+		if errors.Is(err, errNobodyWaits) || ctx.Err() != nil { // cancelled, or the mux ends
 			return
 		}
 		t.answer(ctx, task.GetId(), &weirv1.AnswerTaskRequest{Lost: lost}, err)
