@@ -22,9 +22,11 @@ const (
 	benchMapEndpointCounters      = "endpoint_counters"
 	benchMapEndpoints             = "endpoints"
 	benchMapFlows                 = "flows"
+	benchMapFragments             = "fragments"
 	benchMapLooks                 = "looks"
 	benchMapLost                  = "lost"
 	benchMapNextHops              = "next_hops"
+	benchMapPunts                 = "punts"
 	benchMapVerdicts              = "verdicts"
 	benchMapVipUsage              = "vip_usage"
 	benchProgBenchEmpty           = "bench_empty"
@@ -41,12 +43,16 @@ const (
 	benchVarCfgFlowUntrustedTicks = "cfg_flow_untrusted_ticks"
 	benchVarCfgFlows              = "cfg_flows"
 	benchVarCfgKeep               = "cfg_keep"
+	benchVarCfgLimitBurst         = "cfg_limit_burst"
+	benchVarCfgLimitInterval      = "cfg_limit_interval"
 	benchVarCfgLook               = "cfg_look"
 	benchVarCfgSnapLength         = "cfg_snap_length"
 	benchVarCfgV6                 = "cfg_v6"
 	benchVarCookieAt              = "cookie_at"
 	benchVarFlow                  = "flow"
+	benchVarLimitFull             = "limit_full"
 	benchVarLookFilter            = "look_filter"
+	benchVarMembers               = "members"
 	benchVarPool                  = "pool"
 	benchVarSunk                  = "sunk"
 )
@@ -115,9 +121,11 @@ type benchMapSpecs struct {
 	EndpointCounters *ebpf.MapSpec `ebpf:"endpoint_counters"`
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
 	Flows            *ebpf.MapSpec `ebpf:"flows"`
+	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
 	Looks            *ebpf.MapSpec `ebpf:"looks"`
 	Lost             *ebpf.MapSpec `ebpf:"lost"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
+	Punts            *ebpf.MapSpec `ebpf:"punts"`
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
 	VipUsage         *ebpf.MapSpec `ebpf:"vip_usage"`
 }
@@ -130,12 +138,16 @@ type benchVariableSpecs struct {
 	CfgFlowUntrustedTicks *ebpf.VariableSpec `ebpf:"cfg_flow_untrusted_ticks"`
 	CfgFlows              *ebpf.VariableSpec `ebpf:"cfg_flows"`
 	CfgKeep               *ebpf.VariableSpec `ebpf:"cfg_keep"`
+	CfgLimitBurst         *ebpf.VariableSpec `ebpf:"cfg_limit_burst"`
+	CfgLimitInterval      *ebpf.VariableSpec `ebpf:"cfg_limit_interval"`
 	CfgLook               *ebpf.VariableSpec `ebpf:"cfg_look"`
 	CfgSnapLength         *ebpf.VariableSpec `ebpf:"cfg_snap_length"`
 	CfgV6                 *ebpf.VariableSpec `ebpf:"cfg_v6"`
 	CookieAt              *ebpf.VariableSpec `ebpf:"cookie_at"`
 	Flow                  *ebpf.VariableSpec `ebpf:"flow"`
+	LimitFull             *ebpf.VariableSpec `ebpf:"limit_full"`
 	LookFilter            *ebpf.VariableSpec `ebpf:"look_filter"`
+	Members               *ebpf.VariableSpec `ebpf:"members"`
 	Pool                  *ebpf.VariableSpec `ebpf:"pool"`
 	Sunk                  *ebpf.VariableSpec `ebpf:"sunk"`
 }
@@ -166,9 +178,11 @@ type benchMaps struct {
 	EndpointCounters *ebpf.Map `ebpf:"endpoint_counters"`
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
 	Flows            *ebpf.Map `ebpf:"flows"`
+	Fragments        *ebpf.Map `ebpf:"fragments"`
 	Looks            *ebpf.Map `ebpf:"looks"`
 	Lost             *ebpf.Map `ebpf:"lost"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
+	Punts            *ebpf.Map `ebpf:"punts"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
 	VipUsage         *ebpf.Map `ebpf:"vip_usage"`
 }
@@ -181,9 +195,11 @@ func (m *benchMaps) Close() error {
 		m.EndpointCounters,
 		m.Endpoints,
 		m.Flows,
+		m.Fragments,
 		m.Looks,
 		m.Lost,
 		m.NextHops,
+		m.Punts,
 		m.Verdicts,
 		m.VipUsage,
 	)
@@ -197,12 +213,16 @@ type benchVariables struct {
 	CfgFlowUntrustedTicks *ebpf.Variable `ebpf:"cfg_flow_untrusted_ticks"`
 	CfgFlows              *ebpf.Variable `ebpf:"cfg_flows"`
 	CfgKeep               *ebpf.Variable `ebpf:"cfg_keep"`
+	CfgLimitBurst         *ebpf.Variable `ebpf:"cfg_limit_burst"`
+	CfgLimitInterval      *ebpf.Variable `ebpf:"cfg_limit_interval"`
 	CfgLook               *ebpf.Variable `ebpf:"cfg_look"`
 	CfgSnapLength         *ebpf.Variable `ebpf:"cfg_snap_length"`
 	CfgV6                 *ebpf.Variable `ebpf:"cfg_v6"`
 	CookieAt              *ebpf.Variable `ebpf:"cookie_at"`
 	Flow                  *ebpf.Variable `ebpf:"flow"`
+	LimitFull             *ebpf.Variable `ebpf:"limit_full"`
 	LookFilter            *ebpf.Variable `ebpf:"look_filter"`
+	Members               *ebpf.Variable `ebpf:"members"`
 	Pool                  *ebpf.Variable `ebpf:"pool"`
 	Sunk                  *ebpf.Variable `ebpf:"sunk"`
 }
