@@ -165,4 +165,12 @@ int mux_look(struct xdp_md *ctx)
 	return mux_main(ctx, true);
 }
 
+/* Tells user space the tick by which flows expire. */
+SEC("syscall")
+int flow_clock(void *ctx)
+{
+	(void)ctx;
+	return flow_now();
+}
+
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -188,9 +188,9 @@ __noinline int flow_peek(__u64 hash, __u64 tag, __u32 now)
 
 /* How willingly a cell is given to the claim. */
 enum flow_rank {
-	FLOW_RANK_NEVER, /* trusted, or untrusted of a VIP that has fewer than we */
-	FLOW_RANK_GREEDIER, /* untrusted, of a VIP that has more than we */
+	FLOW_RANK_NEVER, /* trusted, or untrusted of another VIP that has no more than its share */
 	FLOW_RANK_OURS, /* untrusted, of our VIP */
+	FLOW_RANK_GREEDIER, /* untrusted, of a VIP that has more than we and half its limit */
 	FLOW_RANK_FREE, /* and neither the set nor our VIP has too many untrusted ones */
 	FLOW_RANK_SAME, /* the flow's own: what it was sent to is gone */
 };
@@ -210,8 +210,10 @@ __noinline int flow_rank(const struct flow_cell *cell, const struct flow_claim *
 	if (cell->owner >> FLOW_OWNER_SHIFT == c->vip)
 		return FLOW_RANK_OURS;
 	theirs = usage_of(cell->owner);
-	return c->vip_has_room && theirs && theirs->cells[0] > c->untrusted ? FLOW_RANK_GREEDIER
-									    : FLOW_RANK_NEVER;
+	if (theirs && c->vip_has_room && theirs->cells[0] > c->untrusted &&
+	    theirs->cells[0] > untrusted_limit(c->limit) / 2)
+		return FLOW_RANK_GREEDIER;
+	return FLOW_RANK_NEVER;
 }
 
 enum {

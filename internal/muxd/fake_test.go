@@ -126,6 +126,8 @@ func (d *fakeDatapath) SetNextHops(hops map[netip.Addr]model.NextHop) error {
 	return nil
 }
 
+func (d *fakeDatapath) SweepFlows() (int, error) { return 0, nil }
+
 func (d *fakeDatapath) Verdicts() (map[string]model.Counter, error) {
 	return map[string]model.Counter{"forward_syn": {Packets: 3, Bytes: 180}}, nil
 }

@@ -32,6 +32,7 @@ type Datapath interface {
 	Tunnels() []netip.Addr
 	SetNextHops(map[netip.Addr]model.NextHop) error
 	SetMembers(self string, pool []model.PoolMember) error
+	SweepFlows() (freed int, err error)
 	Verdicts() (map[string]model.Counter, error)
 	EndpointCounters() (map[model.EndpointKey]model.Counter, error)
 	// Explain runs a frame through the program without sending or counting it.
@@ -74,13 +75,16 @@ type Config struct {
 	Interface string
 	Source4   netip.Addr // outer sources; one may be missing
 	Source6   netip.Addr
-	MTU       int           // of the interface, until NextHops tells another
-	Routes    Routes        // what is announced
-	DrainTime time.Duration // between the withdrawal of the routes and the end of forwarding
-	Lead      time.Duration // between the withdrawal of a VIP and the end of its endpoints
-	Datapath  Datapath      // owned by the Mux
-	Speaker   Speaker
-	NextHops  func(changed func(HopState)) (NextHops, error)
+	// Prefix4 and Prefix6 are where the outer sources come from instead, by flow; invalid: they do not.
+	Prefix4, Prefix6 netip.Prefix
+	Encapsulation    mux.Encapsulation
+	MTU              int           // of the interface, until NextHops tells another
+	Routes           Routes        // what is announced
+	DrainTime        time.Duration // between the withdrawal of the routes and the end of forwarding
+	Lead             time.Duration // between the withdrawal of a VIP and the end of its endpoints
+	Datapath         Datapath      // owned by the Mux
+	Speaker          Speaker
+	NextHops         func(changed func(HopState)) (NextHops, error)
 	// Discard makes the announced prefixes all whose packets the kernel drops, if they get to it.
 	Discard func([]netip.Prefix) error
 	// SlowPath sends on what the program can't, until ctx ends; nil: nothing does.
@@ -135,6 +139,7 @@ func (m *Mux) Run(ctx context.Context, handOver <-chan os.Signal) error {
 	if m.config.SlowPath != nil {
 		group.Go(func() error { return m.config.SlowPath(resolving) })
 	}
+	group.Go(func() error { return m.sweep(resolving) })
 	group.Go(func() error {
 		err := m.config.Speaker.Run(speaking)
 		if err == nil && speaking.Err() == nil {
@@ -207,12 +212,33 @@ func tasksAlone(m *weirv1.SyncMuxResponse) bool {
 	return len(m.GetTasks()) > 0 && !m.GetSnapshot() && len(m.GetEndpoints())+len(m.GetRemoved())+len(m.GetPool()) == 0
 }
 
+// sweepInterval is how often the cells of expired flows are freed. Packets don't wait for it.
+const sweepInterval = 5 * time.Second
+
+// sweep keeps the accounts of the flow table current.
+func (m *Mux) sweep(ctx context.Context) error {
+	for {
+		wait(ctx, sweepInterval)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if _, err := m.config.Datapath.SweepFlows(); err != nil {
+			m.config.Log.Warn("sweep the flow table", "err", err)
+		}
+	}
+}
+
 // open begins a stream, by which the manager learns of the mux.
 func (m *Mux) open(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error) {
 	request := &weirv1.SyncMuxRequest{Name: m.config.Name, Version: m.config.Version}
 	for _, source := range []netip.Addr{m.config.Source4, m.config.Source6} {
 		if source.IsValid() {
 			request.Addresses = append(request.Addresses, source.String())
+		}
+	}
+	for _, prefix := range []netip.Prefix{m.config.Prefix4, m.config.Prefix6} {
+		if prefix.IsValid() {
+			request.Addresses = append(request.Addresses, prefix.String())
 		}
 	}
 	return m.config.Manager.SyncMux(ctx, request)

@@ -37,6 +37,10 @@ type Options struct {
 	Source4   string
 	Source6   string
 
+	Encapsulation string
+	SourcePrefix4 string
+	SourcePrefix6 string
+
 	AS              uint32
 	RouterID        string
 	Peers           []string
@@ -46,7 +50,7 @@ type Options struct {
 	GracefulRestart time.Duration
 	DrainTime       time.Duration
 
-	MaxEndpoints, MaxBuckets, MaxBackends, MaxFlows int
+	MaxEndpoints, MaxBuckets, MaxBackends, MaxFlows, MaxVIPFlows int
 }
 
 // The values of --announce.
@@ -64,6 +68,9 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.StringVar(&o.XDPMode, "xdp-mode", string(mux.Auto), "native (in the driver), generic (slow, works everywhere), or auto")
 	flags.StringVar(&o.Source4, "source4", "", "outer source and next hop of IPv4 (default: the interface's address)")
 	flags.StringVar(&o.Source6, "source6", "", "outer source and next hop of IPv6 (default: the interface's address)")
+	flags.StringVar(&o.Encapsulation, "encapsulation", string(mux.IPIP), "what packets travel to the hosts in: ipip (an IP header) or gue (over UDP port 6080)")
+	flags.StringVar(&o.SourcePrefix4, "source-prefix4", "", "prefix that the outer IPv4 sources are taken from, one for each flow (default: --source4 alone)")
+	flags.StringVar(&o.SourcePrefix6, "source-prefix6", "", "prefix that the outer IPv6 sources are taken from, one for each flow (default: --source6 alone)")
 	flags.Uint32Var(&o.AS, "as", 0, "our AS number; required with --peer")
 	flags.StringVar(&o.RouterID, "router-id", "", "BGP identifier, an IPv4 address (default: the IPv4 source)")
 	flags.StringArrayVar(&o.Peers, "peer", nil, "router to announce to, as address=ADDRESS,as=NUMBER[,password-file=PATH][,bfd=INTERVAL]; repeatable")
@@ -76,6 +83,7 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.IntVar(&o.MaxBuckets, "max-buckets", 0, "room for buckets of all endpoints (default 8388608)")
 	flags.IntVar(&o.MaxBackends, "max-backends", 0, "room for backends of all endpoints (default 262144)")
 	flags.IntVar(&o.MaxFlows, "max-flows", 0, "flows to remember (default 1048576)")
+	flags.IntVar(&o.MaxVIPFlows, "max-flows-per-vip", 0, "flows to remember of a VIP that sets no limit itself (default: half of --max-flows)")
 	daemon.PinPathFlag(cmd, &o.PinPath, DefaultPinPath)
 }
 
@@ -105,7 +113,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 	}
 	datapath, err := mux.Open(mux.Config{
 		Interface: o.Interface, PinPath: o.PinPath, Mode: s.mode, Log: log,
-		MaxEndpoints: o.MaxEndpoints, MaxBuckets: o.MaxBuckets, MaxBackends: o.MaxBackends, MaxFlows: o.MaxFlows,
+		MaxEndpoints: o.MaxEndpoints, MaxBuckets: o.MaxBuckets, MaxBackends: o.MaxBackends, MaxFlows: o.MaxFlows, MaxVIPFlows: o.MaxVIPFlows,
 	})
 	if errors.Is(err, pin.ErrLocked) {
 		return fmt.Errorf("%w: stop the other weir-mux, or give this one another --pin-path", err)
@@ -124,7 +132,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 	m, err := New(Config{
 		Name: o.Name, Version: daemon.Version, Interface: o.Interface,
 		Source4: s.bgp.NextHop4, Source6: s.bgp.NextHop6, MTU: s.mtu,
-		Routes: s.routes, DrainTime: o.DrainTime, Lead: withdrawLead,
+		Encapsulation: mux.Encapsulation(o.Encapsulation), Prefix4: s.prefix4, Prefix6: s.prefix6, Routes: s.routes, DrainTime: o.DrainTime, Lead: withdrawLead,
 		Datapath: datapath, Speaker: speaker, Manager: client, Log: log,
 		NextHops: func(changed func(HopState)) (NextHops, error) {
 			return netlink.New(netlink.Config{Interface: o.Interface, Changed: changed, Log: log})
@@ -174,10 +182,11 @@ func Unload(pinPath string) error {
 
 // settings are the options, read.
 type settings struct {
-	mode   mux.Mode
-	mtu    int
-	routes Routes
-	bgp    bgp.Config
+	mode             mux.Mode
+	mtu              int
+	prefix4, prefix6 netip.Prefix
+	routes           Routes
+	bgp              bgp.Config
 }
 
 // settings reads the options; an error names the flag, the reason and what to do.
@@ -195,8 +204,11 @@ func (o *Options) settings(find func(string) (netlink.Interface, error)) (s sett
 	if o.DrainTime < 0 {
 		return s, fmt.Errorf("read --drain-time: must not be negative, is %s", o.DrainTime)
 	}
-	if min(o.MaxEndpoints, o.MaxBuckets, o.MaxBackends, o.MaxFlows) < 0 {
-		return s, errors.New("read --max-endpoints, --max-buckets, --max-backends and --max-flows: must not be negative")
+	if min(o.MaxEndpoints, o.MaxBuckets, o.MaxBackends, o.MaxFlows, o.MaxVIPFlows) < 0 {
+		return s, errors.New("read --max-endpoints, --max-buckets, --max-backends, --max-flows and --max-flows-per-vip: must not be negative")
+	}
+	if s.prefix4, s.prefix6, err = o.outer(); err != nil {
+		return s, err
 	}
 	if s.routes, err = o.routes(); err != nil {
 		return s, err
@@ -208,6 +220,30 @@ func (o *Options) settings(find func(string) (netlink.Interface, error)) (s sett
 	s.mtu = link.MTU
 	s.bgp, err = o.speaker(link)
 	return s, err
+}
+
+// outer reads what packets travel to the hosts in.
+func (o *Options) outer() (prefix4, prefix6 netip.Prefix, err error) {
+	if kind := mux.Encapsulation(o.Encapsulation); kind != mux.IPIP && kind != mux.GUE {
+		return prefix4, prefix6, fmt.Errorf("read --encapsulation: must be ipip or gue, is %q", o.Encapsulation)
+	}
+	if prefix4, err = sourcePrefix("--source-prefix4", o.SourcePrefix4, netip.Addr.Is4, 8); err != nil {
+		return prefix4, prefix6, err
+	}
+	prefix6, err = sourcePrefix("--source-prefix6", o.SourcePrefix6, netip.Addr.Is6, 64)
+	return prefix4, prefix6, err
+}
+
+// sourcePrefix reads a prefix of the family that is at least so long, or none.
+func sourcePrefix(flag, text string, family func(netip.Addr) bool, shortest int) (netip.Prefix, error) {
+	if text == "" {
+		return netip.Prefix{}, nil
+	}
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil || !family(prefix.Addr()) || prefix.Bits() < shortest || !prefix.Addr().IsGlobalUnicast() {
+		return prefix, fmt.Errorf("read %s: must be a routable prefix of that family, at least /%d long, is %q", flag, shortest, text)
+	}
+	return prefix.Masked(), nil
 }
 
 func (o *Options) routes() (r Routes, err error) {

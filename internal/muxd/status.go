@@ -19,7 +19,7 @@ type Status struct {
 	Interface  string                   `json:"interface"`
 	Mode       string                   `json:"mode"` // "native" or "generic"
 	MTU        int                      `json:"mtu"`
-	Sources    []netip.Addr             `json:"sources"`
+	Sources    []string                 `json:"sources"` // addresses, or prefixes
 	Endpoints  []StatusEndpoint         `json:"endpoints"`
 	Verdicts   map[string]model.Counter `json:"verdicts"`
 }
@@ -63,7 +63,12 @@ func newStatus(live *mux.Status) Status {
 	}
 	for _, source := range []netip.Addr{live.Pool.Source4, live.Pool.Source6} {
 		if source.IsValid() {
-			s.Sources = append(s.Sources, source)
+			s.Sources = append(s.Sources, source.String())
+		}
+	}
+	for _, prefix := range []netip.Prefix{live.Pool.Prefix4, live.Pool.Prefix6} {
+		if prefix.IsValid() {
+			s.Sources = append(s.Sources, prefix.String())
 		}
 	}
 	for _, e := range live.Endpoints {

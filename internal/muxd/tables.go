@@ -67,6 +67,7 @@ func newTables(config Config) (*tables, error) {
 	}
 	pool := t.pool
 	pool.Source4, pool.Source6, pool.MTU = config.Source4, config.Source6, config.MTU
+	pool.Prefix4, pool.Prefix6, pool.Encapsulation = config.Prefix4, config.Prefix6, config.Encapsulation
 	return t, t.setPool(pool)
 }
 

@@ -105,5 +105,12 @@ func (d dimensions) spec() (*ebpf.CollectionSpec, error) {
 			return nil, fmt.Errorf("set %s: %w", muxVarCfgLimitBurst, err)
 		}
 	}
+	tick, err := flowTick()
+	if err != nil {
+		return nil, err
+	}
+	if err := spec.Variables[muxVarCfgFlowUntrustedTicks].Set(uint32(untrustedIdle / tick)); err != nil {
+		return nil, fmt.Errorf("set %s: %w", muxVarCfgFlowUntrustedTicks, err)
+	}
 	return spec, nil
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -34,7 +35,8 @@ type Datapath struct {
 	backendSlices *rowSlices
 	ids           *ids // of endpoint_counters
 	vips          *vips
-	flowLimit     uint32 // of a VIP that names none
+	flowLimit     uint32        // of a VIP that names none
+	tick          time.Duration // of the flow table's clock
 	hops          *hops
 	tunnels       *tunnels
 	allPorts      int          // live endpoints on all ports
@@ -46,7 +48,9 @@ func newDatapath(d dimensions, log *slog.Logger) *Datapath {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
+	tick, _ := flowTick() // spec has told, if it fails
 	return &Datapath{
+		tick:          tick,
 		log:           log,
 		sizes:         d,
 		live:          map[model.EndpointKey]*liveEndpoint{},

@@ -48,7 +48,7 @@ func testPool() Pool {
 	for i := range key {
 		key[i] = byte(7*i + 3)
 	}
-	return Pool{HashKey: key, Source4: source4, Source6: source6, MTU: testMTU}
+	return Pool{HashKey: key, Source4: source4, Source6: source6, MTU: testMTU, Encapsulation: IPIP}
 }
 
 // newFilled has a pool, the endpoints given, and a resolved hop for every tunnel.

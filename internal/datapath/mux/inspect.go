@@ -35,6 +35,7 @@ type EndpointStatus struct {
 	Buckets  int
 	Moving   int // of the buckets, those that name a previous backend too
 	Settings Settings
+	Flows    FlowUsage       // of the VIP, all its endpoints together
 	Backends []BackendStatus // by slot
 }
 
@@ -125,7 +126,16 @@ func (t *tables) endpointStatus(key model.EndpointKey, row muxEndpoint) (e Endpo
 			e.Moving++
 		}
 	}
-	e.Settings = readSettings(row).settings()
+	tick, err := flowTick()
+	if err != nil {
+		return e, err
+	}
+	var usage muxVipUsage
+	if err := t.VIPUsage.Lookup(row.Vip, &usage); err != nil {
+		return e, fmt.Errorf("read row %d of vip_usage: %w", row.Vip, err)
+	}
+	e.Flows = FlowUsage{Untrusted: usage.Cells[0], Trusted: usage.Cells[1]}
+	e.Settings = readSettings(row).settings(tick)
 	shares := map[model.Slot]int{}
 	for _, slot := range buckets {
 		shares[slot]++

@@ -75,14 +75,16 @@ type muxEndpointKey struct {
 	Pad      uint8
 }
 
+type muxFlowCell struct {
+	_       structs.HostLayout
+	Flow    uint64
+	Owner   uint32
+	Expires uint32
+}
+
 type muxFlowSet struct {
 	_     structs.HostLayout
-	Cells [8]struct {
-		_       structs.HostLayout
-		Flow    uint64
-		Owner   uint32
-		Expires uint32
-	}
+	Cells [8]muxFlowCell
 }
 
 type muxFlowhashKey struct {
@@ -318,6 +320,7 @@ const (
 	muxMapPunts                 = "punts"
 	muxMapVerdicts              = "verdicts"
 	muxMapVipUsage              = "vip_usage"
+	muxProgFlowClock            = "flow_clock"
 	muxProgMux                  = "mux"
 	muxProgMuxLook              = "mux_look"
 	muxVarCfgFlowSetMask        = "cfg_flow_set_mask"
@@ -374,8 +377,9 @@ type muxSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type muxProgramSpecs struct {
-	Mux     *ebpf.ProgramSpec `ebpf:"mux"`
-	MuxLook *ebpf.ProgramSpec `ebpf:"mux_look"`
+	FlowClock *ebpf.ProgramSpec `ebpf:"flow_clock"`
+	Mux       *ebpf.ProgramSpec `ebpf:"mux"`
+	MuxLook   *ebpf.ProgramSpec `ebpf:"mux_look"`
 }
 
 // muxMapSpecs contains maps before they are loaded into the kernel.
@@ -486,12 +490,14 @@ type muxVariables struct {
 //
 // It can be passed to loadMuxObjects or ebpf.CollectionSpec.LoadAndAssign.
 type muxPrograms struct {
-	Mux     *ebpf.Program `ebpf:"mux"`
-	MuxLook *ebpf.Program `ebpf:"mux_look"`
+	FlowClock *ebpf.Program `ebpf:"flow_clock"`
+	Mux       *ebpf.Program `ebpf:"mux"`
+	MuxLook   *ebpf.Program `ebpf:"mux_look"`
 }
 
 func (p *muxPrograms) Close() error {
 	return _MuxClose(
+		p.FlowClock,
 		p.Mux,
 		p.MuxLook,
 	)

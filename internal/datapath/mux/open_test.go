@@ -121,7 +121,9 @@ func TestInspectReadsBesideTheOwner(t *testing.T) {
 	}
 	d := p.mustOpen(t)
 	defer d.Close()
-	if err := d.Replace([]model.MuxEndpoint{endpoint(vip4, model.TCP, tunnel4, tunnel6)}); err != nil {
+	e := endpoint(vip4, model.TCP, tunnel4, tunnel6)
+	e.Cookies, e.Ping, e.FlowLimit = model.CookiesSettling, true, 77
+	if err := d.Replace([]model.MuxEndpoint{e}); err != nil {
 		t.Fatal(err)
 	}
 	resolve(t, d)
@@ -138,6 +140,7 @@ func TestInspectReadsBesideTheOwner(t *testing.T) {
 	}
 	want := []EndpointStatus{{
 		Key: model.EndpointKey{VIP: netip.MustParseAddr("203.0.113.10"), Protocol: model.TCP, Port: 80}, Buckets: 256,
+		Settings: Settings{Cookies: model.CookiesSettling, Ping: true, IdleTimeout: model.DefaultIdleTCP, FlowLimit: 77},
 		Backends: []BackendStatus{
 			{Slot: 1, Tunnel: netip.MustParseAddr(tunnel4), Buckets: 128, NextHop: testHop},
 			{Slot: 2, Tunnel: netip.MustParseAddr(tunnel6), Buckets: 128, NextHop: testHop},

@@ -35,6 +35,9 @@ func (d *Datapath) SetPool(p Pool) error {
 	if p.Source4.IsValid() && !p.Source4.Is4() || p.Source6.IsValid() && !p.Source6.Is6() {
 		return fmt.Errorf("set pool: sources %s and %s are not of IPv4 and IPv6", p.Source4, p.Source6)
 	}
+	if p.Encapsulation == "" {
+		p.Encapsulation = IPIP
+	}
 	if p.Prefix4.IsValid() && !p.Prefix4.Addr().Is4() || p.Prefix6.IsValid() && !p.Prefix6.Addr().Is6() {
 		return fmt.Errorf("set pool: source prefixes %s and %s are not of IPv4 and IPv6", p.Prefix4, p.Prefix6)
 	}

@@ -1,13 +1,26 @@
 package mux
 
 import (
+	"fmt"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/model"
 )
 
-// flowTick is the unit of time in the flow table, as bpf/abi/mux_flow.h tells it.
-const flowTick = time.Duration(1) << 26
+// untrustedIdle is how long a flow of one packet is remembered at most.
+const untrustedIdle = 30 * time.Second
+
+// flowTick is the unit of time in the flow table: 16 jiffies, as bpf/abi/mux_flow.h tells it. The
+// coarse clock moves once in a jiffy.
+func flowTick() (time.Duration, error) {
+	var jiffy unix.Timespec
+	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &jiffy); err != nil {
+		return 0, fmt.Errorf("read the length of a jiffy: %w", err)
+	}
+	return time.Duration(jiffy.Nano()) << 4, nil
+}
 
 // settings is what an endpoint's row says beside its slices, as the tables have it.
 type settings struct {
@@ -21,7 +34,7 @@ type Settings struct {
 	Cookies     model.Cookies
 	Affinity    bool
 	Ping        bool
-	IdleTimeout time.Duration // rounded up to ticks of 67 ms
+	IdleTimeout time.Duration // rounded up to ticks of the flow table
 	FlowLimit   uint32        // cells of the flow table that trusted flows of the VIP may have
 }
 
@@ -29,9 +42,9 @@ const settingFlags = muxEndpointFlagENDPOINT_COOKIES | muxEndpointFlagENDPOINT_S
 	muxEndpointFlagENDPOINT_AFFINITY | muxEndpointFlagENDPOINT_PING
 
 func (d *Datapath) settingsOf(e model.MuxEndpoint) settings {
-	s := settings{idle: toTicks(e.IdleTimeout), flowLimit: e.FlowLimit}
+	s := settings{idle: toTicks(e.IdleTimeout, d.tick), flowLimit: e.FlowLimit}
 	if e.IdleTimeout == 0 {
-		s.idle = toTicks(model.Endpoint{Protocol: e.Key.Protocol}.Idle())
+		s.idle = toTicks(model.Endpoint{Protocol: e.Key.Protocol}.Idle(), d.tick)
 	}
 	if s.flowLimit == 0 {
 		s.flowLimit = d.flowLimit
@@ -54,9 +67,9 @@ func (d *Datapath) settingsOf(e model.MuxEndpoint) settings {
 }
 
 // toTicks rounds up; what is longer than the clock's ticks can tell apart is as good as for ever.
-func toTicks(d time.Duration) uint32 {
+func toTicks(d, tick time.Duration) uint32 {
 	const most = 1 << 29
-	return uint32(min((d+flowTick-1)/flowTick, most))
+	return uint32(min((d+tick-1)/tick, most))
 }
 
 // write puts the settings into the row, and leaves the rest of it.
@@ -69,12 +82,12 @@ func readSettings(row muxEndpoint) settings {
 	return settings{flags: row.Flags & settingFlags, idle: row.Idle, flowLimit: row.FlowLimit}
 }
 
-func (s settings) settings() Settings {
+func (s settings) settings(tick time.Duration) Settings {
 	told := Settings{
 		Cookies:     model.CookiesOff,
 		Affinity:    s.flags&muxEndpointFlagENDPOINT_AFFINITY != 0,
 		Ping:        s.flags&muxEndpointFlagENDPOINT_PING != 0,
-		IdleTimeout: time.Duration(s.idle) * flowTick,
+		IdleTimeout: time.Duration(s.idle) * tick,
 		FlowLimit:   s.flowLimit,
 	}
 	switch {

@@ -26,6 +26,8 @@ type tables struct {
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	Punts            *ebpf.Map `ebpf:"punts"`
 
+	Clock *ebpf.Program `ebpf:"flow_clock"` // tells the ticks of Flows; nil when only inspected
+
 	names abi.Verdicts // of the rows of Verdicts
 }
 
@@ -65,7 +67,7 @@ type pinnedTable struct {
 }
 
 func (t *tables) Close() error {
-	var errs []error
+	errs := []error{t.Clock.Close()}
 	for _, table := range t.pinned() {
 		errs = append(errs, (*table.handle).Close())
 	}

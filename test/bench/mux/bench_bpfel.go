@@ -33,6 +33,7 @@ const (
 	benchProgBenchFloor           = "bench_floor"
 	benchProgBenchMux             = "bench_mux"
 	benchProgBenchPass            = "bench_pass"
+	benchProgFlowClock            = "flow_clock"
 	benchProgLiveFloor            = "live_floor"
 	benchProgLiveGenerate         = "live_generate"
 	benchProgLiveReflect          = "live_reflect"
@@ -103,6 +104,7 @@ type benchProgramSpecs struct {
 	BenchFloor   *ebpf.ProgramSpec `ebpf:"bench_floor"`
 	BenchMux     *ebpf.ProgramSpec `ebpf:"bench_mux"`
 	BenchPass    *ebpf.ProgramSpec `ebpf:"bench_pass"`
+	FlowClock    *ebpf.ProgramSpec `ebpf:"flow_clock"`
 	LiveFloor    *ebpf.ProgramSpec `ebpf:"live_floor"`
 	LiveGenerate *ebpf.ProgramSpec `ebpf:"live_generate"`
 	LiveReflect  *ebpf.ProgramSpec `ebpf:"live_reflect"`
@@ -235,6 +237,7 @@ type benchPrograms struct {
 	BenchFloor   *ebpf.Program `ebpf:"bench_floor"`
 	BenchMux     *ebpf.Program `ebpf:"bench_mux"`
 	BenchPass    *ebpf.Program `ebpf:"bench_pass"`
+	FlowClock    *ebpf.Program `ebpf:"flow_clock"`
 	LiveFloor    *ebpf.Program `ebpf:"live_floor"`
 	LiveGenerate *ebpf.Program `ebpf:"live_generate"`
 	LiveReflect  *ebpf.Program `ebpf:"live_reflect"`
@@ -249,6 +252,7 @@ func (p *benchPrograms) Close() error {
 		p.BenchFloor,
 		p.BenchMux,
 		p.BenchPass,
+		p.FlowClock,
 		p.LiveFloor,
 		p.LiveGenerate,
 		p.LiveReflect,

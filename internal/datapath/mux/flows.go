@@ -1,0 +1,102 @@
+package mux
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// FlowUsage counts the cells of the flow table that a VIP has.
+type FlowUsage struct {
+	Untrusted uint64 // of flows that were seen once
+	Trusted   uint64
+}
+
+// flowMemory is the flow table and its accounts as the kernel has them, shared with packets.
+type flowMemory struct {
+	sets  []muxFlowSet
+	usage []muxVipUsage
+	raw   [][]byte
+}
+
+// SweepFlows frees the cells of flows that expired, and tells how many. Packets would take such
+// cells too, but until then they count for their VIP.
+func (d *Datapath) SweepFlows() (int, error) {
+	m, err := d.tables.mapFlows()
+	if err != nil {
+		return 0, err
+	}
+	defer m.Close()
+	now, err := d.tables.flowNow()
+	if err != nil {
+		return 0, err
+	}
+	freed := 0
+	for i := range m.sets {
+		for j := range m.sets[i].Cells {
+			if m.free(&m.sets[i].Cells[j], now) {
+				freed++
+			}
+		}
+	}
+	return freed, nil
+}
+
+// flowNow is the tick that packets see.
+func (t *tables) flowNow() (uint32, error) {
+	now, err := t.Clock.Run(&ebpf.RunOptions{})
+	if err != nil {
+		return 0, fmt.Errorf("read the flow table's clock: %w", err)
+	}
+	return now, nil
+}
+
+// free takes the owner out of an expired cell. Who takes it out counts it down: a packet that takes
+// the cell at the same moment, or this.
+func (m *flowMemory) free(cell *muxFlowCell, now uint32) bool {
+	owner := atomic.LoadUint32(&cell.Owner)
+	if owner == 0 || int32(atomic.LoadUint32(&cell.Expires)-now) >= 0 {
+		return false
+	}
+	if !atomic.CompareAndSwapUint32(&cell.Owner, owner, 0) {
+		return false
+	}
+	if vip := owner >> 1; int(vip) < len(m.usage) {
+		atomic.AddUint64(&m.usage[vip].Cells[owner&1], ^uint64(0))
+	}
+	return true
+}
+
+func (t *tables) mapFlows() (m *flowMemory, err error) {
+	m = &flowMemory{}
+	if m.sets, err = mapRows[muxFlowSet](m, t.Flows); err != nil {
+		return nil, fmt.Errorf("map table flows: %w", err)
+	}
+	if m.usage, err = mapRows[muxVipUsage](m, t.VIPUsage); err != nil {
+		m.Close()
+		return nil, fmt.Errorf("map table vip_usage: %w", err)
+	}
+	return m, nil
+}
+
+// mapRows maps an array's rows into memory. T has the rows' size, a multiple of 8.
+func mapRows[T any](m *flowMemory, table *ebpf.Map) ([]T, error) {
+	rows := int(table.MaxEntries())
+	var row T
+	raw, err := unix.Mmap(table.FD(), 0, rows*int(unsafe.Sizeof(row)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, err
+	}
+	m.raw = append(m.raw, raw)
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(raw))), rows), nil
+}
+
+// Close ends the sharing.
+func (m *flowMemory) Close() {
+	for _, raw := range m.raw {
+		_ = unix.Munmap(raw)
+	}
+}
