@@ -173,7 +173,7 @@ func TestUnpinnedBucketsAreBalancedAgain(t *testing.T) {
 			return
 		}
 		table, _ := Assign(nil, nil, members, 64)
-		changed := append(members, Member{Slot: 100, Weight: 3})
+		changed := slices.Concat(members, []Member{{Slot: 100, Weight: 3}})
 		pinned, _ := Assign(table, anyPins(t, 64), changed, 64)
 		waiting := Waiting(pinned, changed)
 		free, moved := Assign(pinned, nil, changed, 64)

@@ -94,7 +94,8 @@ func (d described) transport(flow model.Flow, ip gopacket.NetworkLayer) (gopacke
 	if d.tsecr >= 0 {
 		value := binary.BigEndian.AppendUint32(make([]byte, 4), uint32(d.tsecr))
 		tcp.Options = []layers.TCPOption{
-			{OptionType: layers.TCPOptionKindNop}, {OptionType: layers.TCPOptionKindNop},
+			{OptionType: layers.TCPOptionKindNop},
+			{OptionType: layers.TCPOptionKindNop},
 			{OptionType: layers.TCPOptionKindTimestamps, OptionLength: 10, OptionData: value},
 		}
 		length += 12

@@ -23,11 +23,13 @@ func TestDescribedFrames(t *testing.T) {
 		length                        int
 	}{
 		"syn": {
-			described{flags: "syn", tsecr: -1}, "tcp", "198.51.100.7:40000", "203.0.113.10:80",
+			described{flags: "syn", tsecr: -1},
+			"tcp", "198.51.100.7:40000", "203.0.113.10:80",
 			func(l *layers.TCP) bool { return l.SYN && !l.ACK && len(l.Options) == 0 }, 60, // Ethernet pads it
 		},
 		"cookie": {
-			described{flags: "ack|PSH", tsecr: 0x4001, size: 1400}, "tcp", "[2001:db8::7]:40000", "[2001:db8::1]:80",
+			described{flags: "ack|PSH", tsecr: 0x4001, size: 1400},
+			"tcp", "[2001:db8::7]:40000", "[2001:db8::1]:80",
 			func(l *layers.TCP) bool {
 				return !l.SYN && l.ACK && l.PSH && bytes.Equal(l.Contents[20:], []byte{1, 1, 8, 10, 0, 0, 0, 0, 0, 0, 0x40, 1})
 			}, 1414,

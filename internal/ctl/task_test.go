@@ -53,7 +53,8 @@ func capturedPair(snap int) []*weirv1.CapturedPacket {
 func countOn(ctx context.Context, c *rpc.Client, report *weirv1.ReportMuxRequest, endpoint *weirv1.EndpointKey) {
 	for n := uint64(1); ; n++ {
 		report.Status.Verdicts = []*weirv1.NamedCounter{
-			{Name: "forward_cookie", Packets: 1000 * n, Bytes: 100_000 * n}, {Name: "drop_no_backend", Packets: 7 * n, Bytes: 70 * n},
+			{Name: "forward_cookie", Packets: 1000 * n, Bytes: 100_000 * n},
+			{Name: "drop_no_backend", Packets: 7 * n, Bytes: 70 * n},
 			{Name: "pass_icmp", Packets: 7, Bytes: 70},
 		}
 		report.Status.Endpoints = []*weirv1.EndpointCounter{{Endpoint: endpoint, Packets: 1000 * n, Bytes: 100_000 * n}}

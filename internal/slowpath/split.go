@@ -19,7 +19,7 @@ func split(frame []byte, l3, size int) [][]byte {
 	}
 	word := binary.BigEndian.Uint16(frame[l3+6:])
 	header := slices.Clone(frame[:p.l4])
-	later := append(header[:l3:l3], copiedOptions(header[l3:])...)
+	later := slices.Concat(header[:l3], copiedOptions(header[l3:]))
 	room := (size - (p.l4 - l3)) &^ 7 // options that are not copied make later headers shorter only
 	if word&dontFragment != 0 || room < 8 {
 		return nil

@@ -167,7 +167,7 @@ func (d *Datapath) restore(pinned *ebpf.Program) error {
 	if err != nil {
 		return fmt.Errorf("read pinned program: %w", err)
 	}
-	if id, ok := info.ID(); !ok || id == ebpf.ProgramID(runs.Program) {
+	if id, ok := info.ID(); !ok || id == runs.Program {
 		return nil
 	}
 	d.log.Info("attaching the pinned program again: a process ended with another one attached")

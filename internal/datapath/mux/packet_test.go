@@ -228,11 +228,12 @@ func checkCase(t *testing.T, c packetCase) {
 		c.check(t, frame, out)
 	default:
 		checkAction(t, action, xdpTX)
-		if c.check != nil {
+		switch {
+		case c.check != nil:
 			c.check(t, frame, out)
-		} else if c.gue {
+		case c.gue:
 			checkGUE(t, c, frame, out)
-		} else {
+		default:
 			checkForwarded(t, c, frame, out)
 		}
 		if len(forwarded) != 1 {

@@ -54,6 +54,7 @@ func (c *conn) upgrade(host string) error {
 	if err != nil {
 		return err
 	}
+	defer response.Body.Close() // an answer that switches has none
 	if response.StatusCode != http.StatusSwitchingProtocols {
 		return fmt.Errorf("answer %s", response.Status)
 	}
