@@ -230,8 +230,18 @@ func lastTimestamps(r *rand.Rand) []byte {
 // drawOptions has options in any order; some lists are cut off or say wrong lengths.
 func drawOptions(r *rand.Rand) []byte {
 	kinds := [][]byte{
-		{1}, {1}, {1, 1}, {0}, {2, 4, 5, 0xb4}, {3, 3, 7}, {4, 2}, {8, 9, 1, 2, 3, 4, 5, 6, 7}, {19, byte(r.IntN(4))},
-		{5, 10, 0, 0, 0, 1, 0, 0, 0, 2}, {5, 18, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4}, {30, 3, 9},
+		{1},
+		{1},
+		{1, 1},
+		{0},
+		{2, 4, 5, 0xb4},
+		{3, 3, 7},
+		{4, 2},
+		{8, 9, 1, 2, 3, 4, 5, 6, 7},
+		{19, byte(r.IntN(4))},
+		{5, 10, 0, 0, 0, 1, 0, 0, 0, 2},
+		{5, 18, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4},
+		{30, 3, 9},
 	}
 	var b []byte
 	for range r.IntN(6) {
