@@ -440,6 +440,24 @@ var (
 	otherFlags = []string{"retry"} // curl's
 )
 
+// The commands' flags stand in docs/reference/cli.md, which has a test of its own.
+func TestFlagsOfDaemonsAreInTheReference(t *testing.T) {
+	added := regexp.MustCompile(`Var\(&[^,]+, "([a-z0-9-]+)"`)
+	reference := read(t, "docs/reference/daemons.md")
+	for _, path := range files(t, ".go") {
+		if strings.HasSuffix(path, "_test.go") || !strings.HasPrefix(path, "cmd/weir-") && !isDaemonOptions.MatchString(path) {
+			continue
+		}
+		for _, flag := range added.FindAllStringSubmatch(read(t, path), -1) {
+			if !strings.Contains(reference, "`--"+flag[1]+"`") {
+				t.Errorf("docs/reference/daemons.md does not name --%s of %s", flag[1], path)
+			}
+		}
+	}
+}
+
+var isDaemonOptions = regexp.MustCompile(`^internal/(muxd|agentd|daemon)/`)
+
 func TestFlagsInDocumentsExist(t *testing.T) {
 	var code strings.Builder
 	for _, path := range files(t, ".go") {
