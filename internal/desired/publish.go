@@ -13,7 +13,7 @@ import (
 // MuxEndpoint is endpoint e of vip as muxes run it, by its table.
 func MuxEndpoint(vip model.VIP, e model.Endpoint, table Table) model.MuxEndpoint {
 	endpoint := model.MuxEndpoint{
-		Key: Key(vip, e), Tenant: vip.Tenant, Buckets: table.Buckets, Backends: make([]model.MuxBackend, 0, len(table.Rows)),
+		Key: Key(vip, e), Tenant: vip.Tenant, Buckets: table.Open(), Backends: make([]model.MuxBackend, 0, len(table.Rows)),
 		Cookies: table.Cookies, Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(),
 		Ping: vip.Ping != model.PingIgnore, FlowLimit: vip.FlowLimit,
 	}
@@ -24,7 +24,7 @@ func MuxEndpoint(vip model.VIP, e model.Endpoint, table Table) model.MuxEndpoint
 		endpoint.Backends = append(endpoint.Backends,
 			model.MuxBackend{Slot: r.Slot, Tunnel: r.Tunnel, Backend: r.Backend, Down: r.Down})
 	}
-	if len(table.Moves) > 0 {
+	if len(table.Moves) > 0 && !table.Closed {
 		endpoint.Previous = make([]model.Slot, len(table.Buckets))
 		for _, m := range table.Moves {
 			endpoint.Previous[m.Bucket] = m.From

@@ -35,6 +35,7 @@ type HealthKey struct {
 type Table struct {
 	Rows    []Row        // by slot; those in use and those retired
 	Buckets []model.Slot // a power of two of them, or none
+	Closed  bool         // nobody takes new connections: muxes are given no buckets
 	Moves   []Move       // by bucket; those that connections from before may still live by
 	Cookies model.Cookies
 	Settles time.Time // when Cookies began to be settling; zero: they are not
@@ -54,7 +55,7 @@ type Row struct {
 	Backend netip.AddrPort
 	Tunnel  netip.Addr
 	Freed   time.Time // when the backend was removed; zero: in use
-	Down    bool      // its flows are chosen anew: it was removed, or is unhealthy
+	Down    bool      // its flows are chosen anew: see mark
 }
 
 // Retired says whether the row's backend was removed.
@@ -62,7 +63,7 @@ func (r Row) Retired() bool { return !r.Freed.IsZero() }
 
 // Equal says whether both are the same table.
 func (t Table) Equal(other Table) bool {
-	return slices.Equal(t.Buckets, other.Buckets) && slices.EqualFunc(t.Rows, other.Rows, func(a, b Row) bool {
+	return slices.Equal(t.Buckets, other.Buckets) && t.Closed == other.Closed && slices.EqualFunc(t.Rows, other.Rows, func(a, b Row) bool {
 		return a.Slot == b.Slot && a.Backend == b.Backend && a.Tunnel == b.Tunnel && a.Down == b.Down && a.Freed.Equal(b.Freed)
 	}) && t.Cookies == other.Cookies && t.Settles.Equal(other.Settles) &&
 		slices.EqualFunc(t.Moves, other.Moves, func(a, b Move) bool {
@@ -102,10 +103,18 @@ func (t Table) Slots() map[netip.AddrPort]model.Slot {
 	return slots
 }
 
-// Shares are how many buckets name each slot.
+// Open are the buckets as muxes have them: none when nobody takes new connections.
+func (t Table) Open() []model.Slot {
+	if t.Closed {
+		return nil
+	}
+	return t.Buckets
+}
+
+// Shares are how many buckets of muxes name each slot.
 func (t Table) Shares() map[model.Slot]int {
 	shares := make(map[model.Slot]int, len(t.Rows))
-	for _, slot := range t.Buckets {
+	for _, slot := range t.Open() {
 		shares[slot]++
 	}
 	return shares
@@ -121,9 +130,14 @@ func (s State) BackendHealth(vip model.VIP, e model.Endpoint, b model.Backend) (
 	if e.HealthCheck == nil {
 		return model.HealthUnchecked, ""
 	}
-	reported, ok := s.Health[b.Host][HealthKey{Endpoint: Key(vip, e), Backend: b.AddrPort()}]
+	reported, ok := s.reported(vip, e, b)
 	if !ok {
 		return model.HealthUnknown, ""
 	}
 	return reported.Health, reported.Reason
+}
+
+func (s State) reported(vip model.VIP, e model.Endpoint, b model.Backend) (model.BackendHealth, bool) {
+	reported, ok := s.Health[b.Host][HealthKey{Endpoint: Key(vip, e), Backend: b.AddrPort()}]
+	return reported, ok
 }

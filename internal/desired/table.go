@@ -45,22 +45,34 @@ func (s State) compute(vip model.VIP, e model.Endpoint, old Table, now time.Time
 	table := Table{Rows: keep(old.Rows, e.Backends, now, retireTime(e))}
 	table.Cookies, table.Settles = cookies(vip, e, old, now)
 	effective := s.effective(vip, e)
-	s.mark(table.Rows, vip, e, effective.kept)
+	ailing := s.mark(table.Rows, vip, e, effective.kept)
 	members := table.members(effective.members)
+	waiting := table.waiting(old, now.Add(-e.Idle()), ended)
 	if len(members) == 0 {
+		// Nobody takes new connections. What the buckets named is kept: those that are open may live by it
+		// when somebody does again.
+		table.Buckets, table.Moves, table.Closed = old.Buckets, waiting, true
 		return table
 	}
 	size := bucket.Size(len(old.Buckets), len(members))
-	waiting := table.waiting(old, now.Add(-e.Idle()), ended)
-	table.Buckets = assign(table, old.Buckets, waiting, members, size)
-	table.Moves = table.moves(old.Buckets, waiting, now)
+	table.Buckets = assign(table, ailing, old.Buckets, waiting, members, size)
+	table.Moves = table.moves(old.Buckets, ailing, waiting, now)
 	return table
 }
 
+// slots is a set of them.
+type slots map[model.Slot]bool
+
+// outlives says whether a bucket that leaves one slot for another goes on naming from, which it named
+// before: if there was one, and what it leaves is unhealthy while from is not.
+func (ailing slots) outlives(from, left, next model.Slot) bool {
+	return from != 0 && from != next && ailing[left] && !ailing[from]
+}
+
 // assign returns the buckets that follow old. Those that wait go back to where they came from, or stay,
-// unless their backend is down. What moves can make room for another to go back: this is done until
+// unless their backend is down or ailing. What moves can make room for another to go back: this is done until
 // none does. It ends, as each round leaves less that a backend has above its share.
-func assign(rows Table, old []model.Slot, waiting []Move, members []bucket.Member, size int) []model.Slot {
+func assign(rows Table, ailing slots, old []model.Slot, waiting []Move, members []bucket.Member, size int) []model.Slot {
 	if len(waiting) == 0 {
 		next, _ := bucket.Assign(old, nil, members, size)
 		return next
@@ -76,11 +88,13 @@ func assign(rows Table, old []model.Slot, waiting []Move, members []bucket.Membe
 		for i, was := range table {
 			switch {
 			case next[i] != was && !rows.down(was):
-				previous[i] = was
+				if !ailing.outlives(previous[i], was, next[i]) {
+					previous[i] = was
+				}
 			case next[i] == previous[i]:
 				previous[i] = 0
 			}
-			pinned[i] = previous[i] != 0 && !rows.down(next[i])
+			pinned[i] = previous[i] != 0 && !rows.down(next[i]) && !ailing[next[i]]
 		}
 		table = next
 	}
@@ -106,17 +120,29 @@ func (t Table) members(backends []model.Backend) []bucket.Member {
 	return members
 }
 
-// mark says which rows are down. When the policy keeps all, the check may be what is broken: then no
-// flow is chosen anew for it.
-func (s State) mark(rows []Row, vip model.VIP, e model.Endpoint, kept bool) {
-	unhealthy := map[netip.AddrPort]bool{}
+// mark says which rows are down: those of backends that were removed, or whose host is silent, and of
+// UDP those that are unhealthy. It returns the others that are unhealthy. A false alarm must not break
+// connections of TCP: if the backend's process is dead, its own kernel resets them. A client of UDP has nothing
+// to notice it by. When the policy keeps all, the check may be what is broken: then nobody is down for it.
+func (s State) mark(rows []Row, vip model.VIP, e model.Endpoint, kept bool) (ailing slots) {
+	down, unhealthy := map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
 	for _, b := range e.Backends {
 		health, _ := s.BackendHealth(vip, e, b)
-		unhealthy[b.AddrPort()] = health == model.HealthUnhealthy
+		if kept || health != model.HealthUnhealthy {
+			continue
+		}
+		said, _ := s.reported(vip, e, b)
+		down[b.AddrPort()] = said.Silent || e.Protocol != model.TCP
+		unhealthy[b.AddrPort()] = !down[b.AddrPort()]
 	}
+	ailing = slots{}
 	for i := range rows {
-		rows[i].Down = rows[i].Retired() || !kept && unhealthy[rows[i].Backend]
+		rows[i].Down = rows[i].Retired() || down[rows[i].Backend]
+		if unhealthy[rows[i].Backend] && !rows[i].Down {
+			ailing[rows[i].Slot] = true
+		}
 	}
+	return ailing
 }
 
 // effect is which backends of an endpoint take new flows.

@@ -72,8 +72,17 @@ func (w *world) report(vip model.VIP, b model.Backend, health model.Health) {
 	w.Health[b.Host][key] = model.BackendHealth{Endpoint: key.Endpoint, Backend: key.Backend, Health: health}
 }
 
-// in lists which of the backends are in buckets, by index.
-func in(t Table, backends []model.Backend) []int {
+// silence makes the backend's host silent.
+func (w *world) silence(vip model.VIP, b model.Backend) {
+	w.report(vip, b, model.HealthUnhealthy)
+	key := HealthKey{Endpoint: Key(vip, vip.Endpoints[0]), Backend: b.AddrPort()}
+	said := w.Health[b.Host][key]
+	said.Silent = true
+	w.Health[b.Host][key] = said
+}
+
+// inBuckets lists which of the backends are in buckets, by index.
+func inBuckets(t Table, backends []model.Backend) []int {
 	var all []int
 	for i, b := range backends {
 		if slot := t.Slots()[b.AddrPort()]; slot != 0 && t.Shares()[slot] > 0 {
@@ -92,6 +101,8 @@ func TestWhoIsInBuckets(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		checked bool
+		udp     bool
+		silent  bool // those that are unhealthy
 		policy  model.AllUnhealthy
 		weights []uint32
 		health  []model.Health
@@ -104,14 +115,17 @@ func TestWhoIsInBuckets(t *testing.T) {
 		{name: "none known yet", checked: true, weights: []uint32{1, 1}, health: []model.Health{none, none}, in: []int{0, 1}},
 		{name: "none known yet, refuse", checked: true, policy: model.Refuse, weights: []uint32{1, 1}, health: []model.Health{none, none}},
 		{name: "one known", checked: true, weights: []uint32{1, 1}, health: []model.Health{none, healthy}, in: []int{1}},
-		{name: "one unhealthy", checked: true, weights: []uint32{1, 1}, health: []model.Health{healthy, unhealthy}, in: []int{0}, down: []int{1}},
+		{name: "one unhealthy", checked: true, weights: []uint32{1, 1}, health: []model.Health{healthy, unhealthy}, in: []int{0}},
+		{name: "one unhealthy, UDP", udp: true, checked: true, weights: []uint32{1, 1}, health: []model.Health{healthy, unhealthy}, in: []int{0}, down: []int{1}},
+		{name: "one silent", silent: true, checked: true, weights: []uint32{1, 1}, health: []model.Health{healthy, unhealthy}, in: []int{0}, down: []int{1}},
+		{name: "all silent", silent: true, checked: true, weights: []uint32{1, 1}, health: []model.Health{unhealthy, unhealthy}, in: []int{0, 1}},
 		{name: "all unhealthy", checked: true, weights: []uint32{1, 1}, health: []model.Health{unhealthy, unhealthy}, in: []int{0, 1}},
 		{
 			name: "all unhealthy, refuse", checked: true, policy: model.Refuse, weights: []uint32{1, 1},
-			health: []model.Health{unhealthy, unhealthy}, down: []int{0, 1},
+			health: []model.Health{unhealthy, unhealthy},
 		},
 		{name: "only a draining one is healthy", checked: true, weights: []uint32{0, 1}, health: []model.Health{healthy, unhealthy}, in: []int{1}},
-		{name: "drains and is unhealthy", checked: true, weights: []uint32{0, 1}, health: []model.Health{unhealthy, healthy}, in: []int{1}, down: []int{0}},
+		{name: "drains and is unhealthy", checked: true, weights: []uint32{0, 1}, health: []model.Health{unhealthy, healthy}, in: []int{1}},
 		{name: "unhealthy before the check was removed", weights: []uint32{1, 1}, health: []model.Health{unhealthy, unhealthy}, in: []int{0, 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -122,21 +136,32 @@ func TestWhoIsInBuckets(t *testing.T) {
 			}
 			vip := shop(c.checked, backends...)
 			vip.Endpoints[0].AllUnhealthy = c.policy
+			if c.udp {
+				vip.Endpoints[0].Protocol = model.UDP
+			}
 			for i, health := range c.health {
-				if health != none {
+				switch {
+				case c.silent && health == unhealthy:
+					w.silence(vip, backends[i])
+				case health != none:
 					w.report(vip, backends[i], health)
 				}
 			}
-			table := w.apply(vip)
-			if got := in(table, backends); !slices.Equal(got, c.in) {
-				t.Errorf("in buckets are %v, want %v", got, c.in)
-			}
-			for _, r := range table.Rows {
-				if want := slices.Contains(c.down, int(r.Slot)-1); r.Down != want {
-					t.Errorf("slot %d is down: %v, want %v", r.Slot, r.Down, want)
-				}
-			}
+			expectTable(t, w.apply(vip), backends, c.in, c.down)
 		})
+	}
+}
+
+// expectTable holds which backends are in buckets, and which are down, by index.
+func expectTable(t *testing.T, table Table, backends []model.Backend, in, down []int) {
+	t.Helper()
+	if got := inBuckets(table, backends); !slices.Equal(got, in) {
+		t.Errorf("in buckets are %v, want %v", got, in)
+	}
+	for _, r := range table.Rows {
+		if want := slices.Contains(down, int(r.Slot)-1); r.Down != want {
+			t.Errorf("slot %d is down: %v, want %v", r.Slot, r.Down, want)
+		}
 	}
 }
 
@@ -270,7 +295,7 @@ func checkMembers(t *rapid.T, w *world, vip model.VIP, table Table) {
 	}
 	kept := !slices.ContainsFunc(e.Backends, func(b model.Backend) bool { return should(false, b) })
 	if kept && e.AllUnhealthy == model.Refuse {
-		if len(table.Buckets) != 0 {
+		if len(table.Open()) != 0 {
 			t.Fatalf("there are buckets, though no backend is healthy and the policy is refuse")
 		}
 		return
@@ -284,7 +309,7 @@ func checkMembers(t *rapid.T, w *world, vip model.VIP, table Table) {
 	for _, b := range e.Backends {
 		want := 0.0
 		if should(kept, b) {
-			want = float64(b.Weight) / sum * float64(len(table.Buckets))
+			want = float64(b.Weight) / sum * float64(len(table.Open()))
 		}
 		if got := float64(table.Shares()[table.Slots()[b.AddrPort()]]); got <= want-1 || got >= want+1 {
 			t.Fatalf("%s has %v buckets, want %v", b.AddrPort(), got, want)

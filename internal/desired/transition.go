@@ -56,9 +56,9 @@ func (t Table) waiting(old Table, bound time.Time, ended map[model.Slot]time.Tim
 }
 
 // moves are those that waited, as far as their buckets stayed, and the new ones: of buckets that name
-// another slot than in old, whose backend lives. A bucket that moved again, as its backend died, still
-// names the one from before.
-func (t Table) moves(old []model.Slot, waited []Move, now time.Time) []Move {
+// another slot than in old, whose backend lives. A bucket that moved again, as its backend died or is
+// ailing, still names the one from before.
+func (t Table) moves(old []model.Slot, ailing slots, waited []Move, now time.Time) []Move {
 	if len(old) == 0 {
 		return nil
 	}
@@ -76,7 +76,7 @@ func (t Table) moves(old []model.Slot, waited []Move, now time.Time) []Move {
 	for i, slot := range t.Buckets {
 		at := i & (len(old) - 1)
 		switch was := old[at]; {
-		case slot != was && !down[was]:
+		case slot != was && !down[was] && (last[at] == nil || !ailing.outlives(last[at].From, was, slot)):
 			moves = append(moves, Move{Bucket: uint32(i), From: was, Since: now})
 		case last[at] != nil && last[at].From != slot:
 			moves = append(moves, Move{Bucket: uint32(i), From: last[at].From, Since: last[at].Since})

@@ -58,19 +58,28 @@ func TestTransitions(t *testing.T) {
 }
 
 func checkStep(t *rapid.T, w *world, e model.Endpoint, old, table Table) {
-	if len(table.Buckets) == 0 || len(old.Buckets) == 0 {
-		if len(table.Moves) > 0 {
-			t.Fatalf("a table that begins or ends has moves: %v", table.Moves)
+	if table.Closed {
+		if !slices.Equal(table.Buckets, old.Buckets) {
+			t.Fatalf("a table that nobody uses changed from %v to %v", old.Buckets, table.Buckets)
 		}
 		return
 	}
-	ended := w.ended[Key(w.VIPs["shop"], e)]
+	if len(old.Buckets) == 0 {
+		if len(table.Moves) > 0 {
+			t.Fatalf("a table that begins has moves: %v", table.Moves)
+		}
+		return
+	}
+	ended, ailing := w.ended[Key(w.VIPs["shop"], e)], w.ailing(e, table)
 	for i, slot := range table.Buckets {
 		at := uint32(i % len(old.Buckets))
 		was := old.Buckets[at]
 		from, moves := names(table, uint32(i))
 		if moves && (table.down(from) || from == slot) {
 			t.Fatalf("bucket %d of slot %d names slot %d, which is down or itself", i, slot, from)
+		}
+		if ailing[slot] {
+			t.Fatalf("bucket %d is that of slot %d, which is unhealthy", i, slot)
 		}
 		if !table.down(was) && was != slot && from != was && !moves {
 			t.Fatalf("bucket %d left slot %d, which lives, without naming it", i, was)
@@ -83,6 +92,10 @@ func checkStep(t *rapid.T, w *world, e model.Endpoint, old, table Table) {
 		end, said := ended[before]
 		over := !moved || table.down(before) || w.now.Sub(since) >= e.Idle() || said && !since.After(end)
 		switch {
+		case ailing[was]:
+			if want := leaves(was, slot, before, over, ailing); from != want {
+				t.Fatalf("bucket %d went to slot %d from %d, which is unhealthy, and names %d, want %d", i, slot, was, from, want)
+			}
 		case !over && !table.down(was) && slot == before && from == was: // it went back
 		case !over && !table.down(was) && (slot != was || from != before):
 			t.Fatalf("bucket %d moved from slot %d to %d, or from naming %d to %d, in transition", i, was, slot, before, from)
@@ -90,6 +103,94 @@ func checkStep(t *rapid.T, w *world, e model.Endpoint, old, table Table) {
 			t.Fatalf("bucket %d names slot %d still, which is over", i, from)
 		case !over && table.down(was) && slot != before && from != before:
 			t.Fatalf("bucket %d, whose slot %d died, forgot slot %d", i, was, before)
+		}
+	}
+}
+
+// leaves is what a bucket names that leaves was, which is unhealthy, for slot: was, or what it named before
+// if that is well.
+func leaves(was, slot, before model.Slot, over bool, ailing map[model.Slot]bool) model.Slot {
+	if over || before == slot || ailing[before] {
+		return was
+	}
+	return before
+}
+
+// ailing are the slots that are unhealthy while others are not.
+func (w *world) ailing(e model.Endpoint, table Table) map[model.Slot]bool {
+	vip := w.VIPs["shop"]
+	all, kept := map[model.Slot]bool{}, e.AllUnhealthy != model.Refuse
+	for _, b := range e.Backends {
+		health, _ := w.BackendHealth(vip, e, b)
+		kept = kept && (b.Weight == 0 || health == model.HealthUnhealthy || health == model.HealthUnknown)
+		all[table.Slots()[b.AddrPort()]] = health == model.HealthUnhealthy
+	}
+	if kept {
+		return nil
+	}
+	return all
+}
+
+// A false alarm: the backend's buckets go elsewhere and name it, and come back when it is well. In between
+// one that drains is healthy, and what names it goes on naming it.
+func TestAFalseAlarmLosesNothing(t *testing.T) {
+	w := newWorld()
+	all := []model.Backend{backend(1, 1), backend(2, 1), backend(3, 1)}
+	vip := shop(true, all...)
+	for _, b := range all {
+		w.report(vip, b, model.HealthHealthy)
+	}
+	before := w.apply(vip)
+	w.report(vip, all[0], model.HealthUnhealthy)
+	table := w.apply(vip)
+	if len(table.Moves) != before.Shares()[1] || table.Shares()[1] != 0 || table.down(1) {
+		t.Fatalf("%d buckets name slot 1, want all of its %d", len(table.Moves), before.Shares()[1])
+	}
+	w.report(vip, all[0], model.HealthHealthy)
+	if table = w.apply(vip); len(table.Ceded()[1]) > 1 || table.Shares()[1] < 170 {
+		t.Errorf("slot 1 has %d buckets, and %d of those that it had are elsewhere", table.Shares()[1], len(table.Ceded()[1]))
+	}
+
+	w.end(vip)
+	before = w.apply(vip)
+	w.ended = nil
+	drained := shop(true, backend(1, 0), all[1], all[2])
+	w.apply(drained)
+	w.report(vip, all[1], model.HealthUnhealthy)
+	for i, slot := range w.apply(drained).Buckets {
+		from, moves := names(w.Tables[Key(vip, vip.Endpoints[0])], uint32(i))
+		if before.Buckets[i] != 3 && (slot != 3 || from != before.Buckets[i] || !moves) {
+			t.Fatalf("bucket %d of slot %d is now that of %d and names %d", i, before.Buckets[i], slot, from)
+		}
+	}
+}
+
+// While nobody takes new connections, muxes have no buckets; what they named is known when somebody does.
+func TestAClosedTableRemembers(t *testing.T) {
+	for name, closed := range map[string]model.VIP{
+		"all drain":     shop(false, backend(1, 0), backend(2, 0)),
+		"all unhealthy": shop(true, backend(1, 1), backend(2, 1)),
+	} {
+		w := newWorld()
+		open := shop(false, backend(1, 1), backend(2, 1))
+		closed.Endpoints[0].AllUnhealthy = model.Refuse
+		before := w.apply(open)
+		for _, b := range closed.Endpoints[0].Backends {
+			w.report(closed, b, model.HealthUnhealthy)
+		}
+		e := closed.Endpoints[0]
+		if table := w.apply(closed); len(MuxEndpoint(closed, e, table).Buckets) != 0 || table.down(1) || table.down(2) || len(table.Shares()) != 0 {
+			t.Errorf("%s: the table is %+v", name, table)
+		}
+		// c replaces b: what b had names it, and nothing else moves.
+		table := w.apply(shop(false, backend(1, 1), backend(2, 0), backend(3, 1)))
+		for i, slot := range table.Buckets {
+			if from, _ := names(table, uint32(i)); from != before.Buckets[i&255] && slot != before.Buckets[i&255] {
+				t.Fatalf("%s: bucket %d went from %d to %d and names %d", name, i, before.Buckets[i], slot, from)
+			}
+		}
+		if table.Closed || len(MuxEndpoint(open, e, table).Buckets) == 0 {
+			t.Errorf("%s: it is still closed", name)
 		}
 	}
 }

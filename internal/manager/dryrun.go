@@ -51,7 +51,7 @@ func (m *Manager) effects(s *store.State, after desired.State, vip model.VIP, ch
 		if slices.Contains(change.DeleteTables, key) {
 			p := &weirv1.EndpointEffect{
 				Endpoint: rpc.EndpointKeyToProto(key), Change: removed, TableBytesBefore: s.Tables[key].Bytes(),
-				BucketsTotal: uint32(len(s.Tables[key].Buckets)),
+				BucketsTotal: uint32(len(s.Tables[key].Open())),
 			}
 			m.addSessions(p, old, key, s.Tables[key], desired.Effect{})
 			all = append(all, p)

@@ -83,14 +83,14 @@ func (m *Manager) takeOut(ctx context.Context, host string) error {
 		health := maps.Clone(before)
 		for _, b := range m.backends(s, host) {
 			key := desired.HealthKey{Endpoint: b.Endpoint, Backend: b.Backend}
-			if b.HealthCheck == nil || before[key].Health == model.HealthUnhealthy {
+			if b.HealthCheck == nil || before[key].Silent {
 				continue
 			}
 			if health == nil {
 				health = desired.HostHealth{}
 			}
 			health[key] = model.BackendHealth{
-				Endpoint: b.Endpoint, Backend: b.Backend, Health: model.HealthUnhealthy, Reason: reason,
+				Endpoint: b.Endpoint, Backend: b.Backend, Health: model.HealthUnhealthy, Reason: reason, Silent: true,
 			}
 			marked++
 		}

@@ -177,7 +177,7 @@ func (m *Manager) backendStatuses(s *store.State, vip model.VIP, e model.Endpoin
 		counted := m.sessions.of(vip, e, b)
 		all = append(all, &weirv1.BackendStatus{
 			Slot: uint32(slot), Health: string(health), Reason: reason,
-			Buckets: uint32(shares[slot]), BucketsTotal: uint32(len(table.Buckets)),
+			Buckets: uint32(shares[slot]), BucketsTotal: uint32(len(table.Open())),
 			BucketsCeded: uint32(len(ceded[slot])), Sessions: counted.Sessions, SessionsWithoutCookie: counted.WithoutCookie,
 		})
 	}

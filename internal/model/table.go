@@ -130,6 +130,7 @@ type BackendHealth struct {
 	Backend  netip.AddrPort
 	Health   Health // healthy or unhealthy
 	Reason   string // why the last check failed, or empty
+	Silent   bool   // nobody looked: its host's agent is gone, and the host with it for all that is known
 }
 
 // Counter counts packets and their bytes (of the whole frame on the way in).

@@ -62,6 +62,7 @@ type (
 	tableDocument struct {
 		Rows    []rowDocument  `json:"rows"`
 		Buckets []byte         `json:"buckets"` // slots, two bytes each, big-endian
+		Closed  bool           `json:"closed,omitempty"`
 		Moves   []moveDocument `json:"moves,omitempty"`
 		Cookies model.Cookies  `json:"cookies,omitempty"`
 		Settles time.Time      `json:"settles,omitzero"`
@@ -83,6 +84,7 @@ type (
 		Backend  netip.AddrPort `json:"backend"`
 		Health   model.Health   `json:"health"`
 		Reason   string         `json:"reason,omitempty"`
+		Silent   bool           `json:"silent,omitempty"`
 	}
 	keyDocument struct {
 		VIP      netip.Addr     `json:"vip"`
@@ -129,7 +131,8 @@ func vipFromDocument(d vipDocument) model.VIP {
 
 func tableToDocument(t desired.Table) tableDocument {
 	d := tableDocument{
-		Rows: make([]rowDocument, 0, len(t.Rows)), Cookies: t.Cookies, Settles: t.Settles, Moves: movesToDocument(t.Moves),
+		Rows: make([]rowDocument, 0, len(t.Rows)), Closed: t.Closed, Cookies: t.Cookies, Settles: t.Settles,
+		Moves: movesToDocument(t.Moves),
 	}
 	for _, r := range t.Rows {
 		d.Rows = append(d.Rows, rowDocument(r))
@@ -162,7 +165,7 @@ func movesToDocument(moves []desired.Move) []moveDocument {
 }
 
 func tableFromDocument(d tableDocument) (desired.Table, error) {
-	t := desired.Table{Cookies: d.Cookies, Settles: d.Settles}
+	t := desired.Table{Closed: d.Closed, Cookies: d.Cookies, Settles: d.Settles}
 	for _, r := range d.Rows {
 		t.Rows = append(t.Rows, desired.Row(r))
 	}
@@ -203,7 +206,7 @@ func uint16s(packed []byte) ([]uint16, error) {
 func healthToDocument(all desired.HostHealth) []healthDocument {
 	list := make([]healthDocument, 0, len(all))
 	for _, h := range all {
-		list = append(list, healthDocument{keyDocument(h.Endpoint), h.Backend, h.Health, h.Reason})
+		list = append(list, healthDocument{keyDocument(h.Endpoint), h.Backend, h.Health, h.Reason, h.Silent})
 	}
 	return list
 }
@@ -211,7 +214,9 @@ func healthToDocument(all desired.HostHealth) []healthDocument {
 func healthFromDocument(list []healthDocument) desired.HostHealth {
 	all := make(desired.HostHealth, len(list))
 	for _, d := range list {
-		h := model.BackendHealth{Endpoint: model.EndpointKey(d.Endpoint), Backend: d.Backend, Health: d.Health, Reason: d.Reason}
+		h := model.BackendHealth{
+			Endpoint: model.EndpointKey(d.Endpoint), Backend: d.Backend, Health: d.Health, Reason: d.Reason, Silent: d.Silent,
+		}
 		all[desired.HealthKey{Endpoint: h.Endpoint, Backend: h.Backend}] = h
 	}
 	return all
