@@ -118,7 +118,7 @@ func runDocument(t *testing.T, found []block) {
 	}
 }
 
-var makeTarget = regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z-]*)")
+var makeTarget = regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z0-9-]*)")
 
 func TestMakeTargetsInDocumentsExist(t *testing.T) {
 	makefile := read(t, "Makefile")
