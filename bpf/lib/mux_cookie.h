@@ -10,25 +10,9 @@
 #include <bpf/bpf_helpers.h>
 
 #include "lib/packet.h"
+#include "lib/tcp.h"
 
-enum {
-	COOKIE_SLOT_MASK = 0x1fff,
-	TCP_OPTIONS_MAX = 40,
-	TCP_OPTION_END = 0,
-	TCP_OPTION_NOP = 1,
-	TCP_OPTION_TIMESTAMPS = 8,
-	TCP_TIMESTAMPS_LENGTH = 10,
-};
-
-/* Options as Linux and most others write them: two paddings, then timestamps. */
-#define TCP_ALIGNED_TIMESTAMPS bpf_htonl(0x0101080a)
-
-struct tcp_aligned {
-	struct tcphdr tcp;
-	__be32 kind;
-	__be32 tsval;
-	__be32 tsecr;
-};
+enum { COOKIE_SLOT_MASK = 0x1fff };
 
 /* Where the low half of a timestamp, which carries the cookie, stands in the option. */
 enum timestamps_field {
@@ -46,15 +30,16 @@ __noinline int cookie_search(struct xdp_md *ctx, __u32 offset, __u32 length,
 	__u8 options[TCP_OPTIONS_MAX] = {};
 	__u32 at = 0;
 
-	if (length < TCP_TIMESTAMPS_LENGTH || length > TCP_OPTIONS_MAX || field > TIMESTAMPS_ECHO)
+	if (length < TCP_OPTION_TIMESTAMPS_LENGTH || length > TCP_OPTIONS_MAX ||
+	    field > TIMESTAMPS_ECHO)
 		return 0;
 	if (bpf_xdp_load_bytes(ctx, offset, options, length))
 		return 0;
 	for (int i = 0; i < TCP_OPTIONS_MAX; i++) {
 		__u8 kind, size;
 
-		if (at > TCP_OPTIONS_MAX - TCP_TIMESTAMPS_LENGTH ||
-		    at + TCP_TIMESTAMPS_LENGTH > length)
+		if (at > TCP_OPTIONS_MAX - TCP_OPTION_TIMESTAMPS_LENGTH ||
+		    at + TCP_OPTION_TIMESTAMPS_LENGTH > length)
 			return 0;
 		kind = options[at];
 		if (kind == TCP_OPTION_END)
@@ -64,7 +49,7 @@ __noinline int cookie_search(struct xdp_md *ctx, __u32 offset, __u32 length,
 			continue;
 		}
 		size = options[at + 1];
-		if (kind == TCP_OPTION_TIMESTAMPS && size == TCP_TIMESTAMPS_LENGTH)
+		if (kind == TCP_OPTION_TIMESTAMPS && size == TCP_OPTION_TIMESTAMPS_LENGTH)
 			return (options[at + field] << 8 | options[at + field + 1]) &
 			       COOKIE_SLOT_MASK;
 		if (size < 2)
@@ -87,10 +72,10 @@ static __always_inline __u32 cookie_slot(struct xdp_md *ctx, const struct packet
 	if ((void *)(&head->tcp + 1) > end)
 		return 0; /* can't be: it was parsed */
 	options = head->tcp.doff * 4 - sizeof(struct tcphdr);
-	if (options < TCP_TIMESTAMPS_LENGTH)
+	if (options < TCP_OPTION_TIMESTAMPS_LENGTH)
 		return 0;
 	if ((void *)(head + 1) <= end && options >= sizeof(*head) - sizeof(struct tcphdr) &&
-	    head->kind == TCP_ALIGNED_TIMESTAMPS)
+	    head->head == TCP_ALIGNED_TIMESTAMPS)
 		return bpf_ntohl(head->tsecr) & COOKIE_SLOT_MASK;
 	return cookie_search(ctx, p->l4 + sizeof(struct tcphdr), options, TIMESTAMPS_ECHO);
 }

@@ -3,16 +3,7 @@
 #pragma once
 
 #include "lib/frame.h"
-
-enum {
-	TCP_OPTIONS_MAX = 40,
-	TCP_OPTION_END = 0,
-	TCP_OPTION_NOP = 1,
-	TCP_OPTION_MSS = 2,
-	TCP_OPTION_MSS_LENGTH = 4,
-	TCP_OPTION_TIMESTAMPS = 8,
-	TCP_OPTION_TIMESTAMPS_LENGTH = 10,
-};
+#include "lib/tcp.h"
 
 /* A walk over the options; each step reads one. The first of its kind ends it. */
 struct tcp_option_walk {

@@ -12,16 +12,7 @@ struct timestamps {
 	__u32 tsecr;
 };
 
-/* The form that nearly every segment but SYN has: NOP, NOP, timestamps, and whatever may follow. */
-struct tcp_aligned {
-	struct tcphdr tcp;
-	__be32 head;
-	__be32 tsval;
-	__be32 tsecr;
-};
-
-#define TIMESTAMPS_HEAD bpf_htonl(0x0101080a)
-
+/* Nearly every segment but SYN has them there, and whatever may follow. */
 static __always_inline bool timestamps_aligned(struct __sk_buff *skb, const struct packet *p,
 					       struct timestamps *ts)
 {
@@ -35,7 +26,7 @@ static __always_inline bool timestamps_aligned(struct __sk_buff *skb, const stru
 	barrier_var(segment);
 	if ((void *)(segment + 1) > frame_end(skb))
 		return false;
-	if (segment->tcp.doff * 4 < sizeof(*segment) || segment->head != TIMESTAMPS_HEAD)
+	if (segment->tcp.doff * 4 < sizeof(*segment) || segment->head != TCP_ALIGNED_TIMESTAMPS)
 		return false;
 	ts->at = offsetof(struct tcp_aligned, tsval);
 	ts->tsval = bpf_ntohl(segment->tsval);
