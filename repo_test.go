@@ -417,11 +417,16 @@ func TestDesignPagesSayWhatToRefuse(t *testing.T) {
 }
 
 func TestDecisionsHaveTheirForm(t *testing.T) {
+	numbers := map[string]string{}
 	for _, path := range files(t, ".md") {
 		name, ok := strings.CutPrefix(path, "docs/adr/")
 		if !ok || name == "README.md" {
 			continue
 		}
+		if other := numbers[name[:4]]; other != "" {
+			t.Errorf("%s and %s have one number: take the next that is free", path, other)
+		}
+		numbers[name[:4]] = path
 		text := read(t, path)
 		if number := strings.TrimLeft(name[:4], "0"); !strings.HasPrefix(text, "# "+number+". ") {
 			t.Errorf("%s: the title must begin with its number, %s", path, number)
