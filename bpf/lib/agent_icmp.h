@@ -181,7 +181,8 @@ static __noinline enum verdict icmp_find(struct __sk_buff *skb, struct arrival *
 		return VERDICT_DROP_ICMP_UNKNOWN;
 	if (!rule_find(&a->key, &a->rule))
 		return VERDICT_DROP_NO_RULE;
-	return chain_knows(skb, &client, &a->rule) ? VERDICT_NONE : VERDICT_DROP_ICMP_UNKNOWN;
+	return chain_knows(skb, &client, &a->rule, false) ? VERDICT_NONE
+							  : VERDICT_DROP_ICMP_UNKNOWN;
 }
 
 /* An error from the network to the workload whose reply it quotes. Sets ifindex, as inbound(). */
@@ -232,7 +233,7 @@ static __noinline enum verdict icmp_reply(struct __sk_buff *skb, const struct pa
 	key.client_port = quoted.source_port;
 	key.dip_port = quoted.destination_port;
 	key.protocol = quoted.protocol;
-	session = bpf_map_lookup_elem(&sessions, &key);
+	session = session_lookup(&key);
 	if (!session)
 		return VERDICT_PASS_NO_SESSION;
 	to.address = session->vip;

@@ -61,8 +61,8 @@ struct {
 } workloads SEC(".maps");
 
 /*
- * Live connections. The programs write and read; user space deletes what has been idle for too
- * long. Full: the least recently used one is evicted.
+ * Live connections that both ends have spoken in. The programs write and read; user space deletes
+ * what has been idle for too long. Full: the least recently used one is evicted.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -70,6 +70,17 @@ struct {
 	__type(key, struct session_key);
 	__type(value, struct session);
 } sessions SEC(".maps");
+
+/*
+ * The others: connections that a client alone, or one with a forged source, may have made. A flood
+ * of them evicts only its like.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct session_key);
+	__type(value, struct session);
+} new_sessions SEC(".maps");
 
 /* Datagrams that workloads answer in fragments: see agent_fragment.h. */
 struct {

@@ -78,13 +78,24 @@ static __noinline bool chain_knows_socket(struct __sk_buff *skb, const struct se
 	return known;
 }
 
+/* For how many ns after its end a session still counts where others may know the connection. */
+#define CHAIN_OVER (2ULL << 30)
+
+/* Over, and silent since: what comes now may be another connection of the same ports, elsewhere. */
+static __always_inline bool chain_is_past(const struct session *session)
+{
+	return session_is_over(session) &&
+	       bpf_ktime_get_coarse_ns() - session->last_seen > CHAIN_OVER;
+}
+
 /*
  * Does the workload behind rule know the connection of a client's packet? A TCP session that it
  * has never answered in was made for a stray packet; of UDP nothing better can be said. The
- * sockets of a native workload outlive a session that was evicted.
+ * sockets of a native workload outlive a session that was evicted. Who is asked first leaves out
+ * what is past: it gets the packet in the end if nobody knows better.
  */
 static __noinline bool chain_knows(struct __sk_buff *skb, const struct packet *p,
-				   const struct nat_rule *rule)
+				   const struct nat_rule *rule, bool first)
 {
 	struct session_key key = {
 		.client = p->source,
@@ -93,14 +104,18 @@ static __noinline bool chain_knows(struct __sk_buff *skb, const struct packet *p
 		.dip_port = rule->port,
 		.protocol = p->protocol,
 	};
-	const struct session *session = bpf_map_lookup_elem(&sessions, &key);
+	const struct session *session = session_lookup(&key);
 	const __u32 *workload;
 
 	if (session) {
 		if (session->vip_port != p->destination_port ||
 		    !address_equal(&session->vip, &p->destination))
 			return false;
-		if (p->protocol != IPPROTO_TCP || session->events & SESSION_WORKLOAD_ANSWER)
+		if (p->protocol != IPPROTO_TCP)
+			return true;
+		if (first && chain_is_past(session))
+			return false;
+		if (session->events & SESSION_WORKLOAD_ANSWER)
 			return true;
 	}
 	workload = bpf_map_lookup_elem(&workloads, &rule->dip);
@@ -261,14 +276,14 @@ static __noinline enum verdict chain(struct __sk_buff *skb, struct arrival *a)
 	if (a->tunnel.step != GUE_STEP_ASK && !chain_is_from_peer(a))
 		return VERDICT_DROP_NOT_A_PEER;
 	if (a->tunnel.step == GUE_STEP_FINAL || chain_begins(&a->inner) ||
-	    chain_knows(skb, &a->inner, &a->rule))
+	    chain_knows(skb, &a->inner, &a->rule, a->tunnel.step == GUE_STEP_ASK))
 		return VERDICT_NONE;
 	if (!bpf_map_lookup_elem(&tunnels, &a->tunnel.other))
 		return chain_hand(skb, a, a->tunnel.step + 1);
 	key.tunnel = a->tunnel.other;
 	key.port = a->inner.destination_port;
 	if (rule_find(&key, &other) &&
-	    (a->tunnel.step == GUE_STEP_CHAINED || chain_knows(skb, &a->inner, &other)))
+	    (a->tunnel.step == GUE_STEP_CHAINED || chain_knows(skb, &a->inner, &other, false)))
 		a->rule = other;
 	return VERDICT_NONE;
 }

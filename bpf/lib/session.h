@@ -2,6 +2,9 @@
 /*
  * Sessions: which VIP a workload's connection came through, and how far its TCP has got.
  * The programs only note what they see; how long a session may idle is user space's to say.
+ *
+ * A session begins among the new ones. The client's first packet after an answer of the workload
+ * proves that the client is there, and moves it to where floods of SYNs do not reach.
  */
 #pragma once
 
@@ -39,7 +42,7 @@ static __always_inline __u32 workload_events(const struct packet *p)
 	__u32 events = SESSION_WORKLOAD_ANSWER;
 
 	if (p->protocol != IPPROTO_TCP)
-		return 0;
+		return events;
 	if (p->tcp_flags & TCP_FLAG_RST)
 		return SESSION_RESET;
 	if (p->tcp_flags & TCP_FLAG_FIN)
@@ -76,25 +79,24 @@ static __always_inline __u16 rule_cookie(const struct nat_rule *rule, const stru
 	return rule->flags & NAT_RULE_COOKIES && ts->at ? rule->slot : 0;
 }
 
-/*
- * What the rule and the client's timestamps make of a session: a SYN is offered a cookie. In the
- * middle of a connection, whose session was lost, only the echo of a cookie shows that it has one.
- */
-static __always_inline void session_begin(struct session *session, const struct packet *p,
-					  const struct nat_rule *rule, const struct timestamps *ts)
+/* In the middle of a connection only the echo of a cookie shows that it has one. */
+static __always_inline void session_adopt(struct session *session, const struct nat_rule *rule,
+					  const struct timestamps *ts)
 {
 	__u16 cookie = rule_cookie(rule, ts);
 
+	if (!cookie || (ts->tsecr & COOKIE_MASK) != cookie)
+		return;
+	session->cookie_scale = settings.cookie_scale;
 	session->client_tsval = ts->tsval;
-	if (p->tcp_flags & TCP_FLAG_SYN) {
-		session->offer = cookie;
-	} else if (cookie && (ts->tsecr & COOKIE_MASK) == cookie) {
-		session->cookie = session->offer = cookie;
-		session->cookie_scale = settings.cookie_scale;
-	}
+	session->cookie = session->offer = cookie;
 }
 
-/* Another SYN in a live session: the same again, or the workload has forgotten the connection. */
+/*
+ * A SYN is offered a cookie. In a live session it is the same SYN again, or the workload has
+ * forgotten the connection, or it is forged: what the session carries stays until the workload's
+ * SYN/ACK.
+ */
 static __always_inline void session_offer(struct session *session, const struct nat_rule *rule,
 					  const struct timestamps *ts)
 {
@@ -105,11 +107,61 @@ static __always_inline void session_offer(struct session *session, const struct 
 	session->client_tsval = ts->tsval;
 }
 
+static __always_inline bool session_is_of(const struct session *session, const struct packet *p)
+{
+	struct address vip = session->vip;
+
+	return session->vip_port == p->destination_port && address_equal(&vip, &p->destination);
+}
+
+/* A client's packet in a session of the same VIP. A SYN in one that is over begins it anew. */
+static __always_inline void session_go_on(struct session *session, const struct packet *p,
+					  const struct nat_rule *rule, const struct timestamps *ts)
+{
+	bool syn = p->tcp_flags & TCP_FLAG_SYN;
+
+	if (syn && session_is_over(session))
+		session->events = 0;
+	session_note(session, client_events(p));
+	session_seen(session);
+	if (syn)
+		session_offer(session, rule, ts);
+	else if (!session->offer && !(session->events & SESSION_WORKLOAD_ANSWER))
+		session_adopt(session, rule, ts);
+}
+
+/* The session of key, wherever it is kept. */
+static __always_inline struct session *session_lookup(const struct session_key *key)
+{
+	struct session *session = bpf_map_lookup_elem(&sessions, key);
+
+	return session ?: bpf_map_lookup_elem(&new_sessions, key);
+}
+
+/*
+ * The same for the client's packet p: a new one that the workload has answered in is moved. What
+ * another CPU writes meanwhile may be lost; both ends took turns up to here.
+ */
+static __noinline struct session *session_of_client(const struct session_key *key, bool syn)
+{
+	struct session *session = bpf_map_lookup_elem(&sessions, key);
+
+	if (session)
+		return session;
+	session = bpf_map_lookup_elem(&new_sessions, key);
+	if (!session || syn || !(session->events & SESSION_WORKLOAD_ANSWER))
+		return session;
+	if (bpf_map_update_elem(&sessions, key, session, BPF_NOEXIST))
+		return session;
+	bpf_map_delete_elem(&new_sessions, key);
+	return bpf_map_lookup_elem(&sessions, key);
+}
+
 /*
  * The session of a client's packet that rule rewrites, made if there is none. One that is over
- * makes room for a new SYN, and for another VIP; a live one never does, for the replies to both
- * would look the same. A packet in the middle of an unknown connection gets a session too: the
- * workload's reset must find its way back.
+ * makes room for another VIP; a live one never does, for the replies to both would look the same.
+ * A packet in the middle of an unknown connection gets a session too: the workload's reset must
+ * find its way back.
  */
 static __always_inline enum verdict session_open(const struct packet *p,
 						 const struct nat_rule *rule,
@@ -130,28 +182,24 @@ static __always_inline enum verdict session_open(const struct packet *p,
 		.last_seen = bpf_ktime_get_coarse_ns(),
 		.idle_timeout = rule->idle_timeout,
 	};
-	struct session *live = bpf_map_lookup_elem(&sessions, &key);
+	struct session *live = session_of_client(&key, p->tcp_flags & TCP_FLAG_SYN);
 
 	*session = live;
-	if (live) {
-		bool same =
-			live->vip_port == fresh.vip_port && address_equal(&live->vip, &fresh.vip);
-		bool over = session_is_over(live);
-
-		if (!same && !over)
-			return VERDICT_DROP_SESSION_TAKEN;
-		if (same && !(over && p->tcp_flags & TCP_FLAG_SYN)) {
-			session_note(live, fresh.events);
-			session_seen(live);
-			if (p->tcp_flags & TCP_FLAG_SYN)
-				session_offer(live, rule, ts);
-			return VERDICT_NONE;
-		}
+	if (live && session_is_of(live, p)) {
+		session_go_on(live, p, rule, ts);
+		return VERDICT_NONE;
 	}
-	session_begin(&fresh, p, rule, ts);
-	if (bpf_map_update_elem(&sessions, &key, &fresh, BPF_ANY))
+	if (live && !session_is_over(live))
+		return VERDICT_DROP_SESSION_TAKEN;
+	if (p->tcp_flags & TCP_FLAG_SYN)
+		session_offer(&fresh, rule, ts);
+	else
+		session_adopt(&fresh, rule, ts);
+	if (live)
+		bpf_map_delete_elem(&sessions, &key);
+	if (bpf_map_update_elem(&new_sessions, &key, &fresh, BPF_ANY))
 		return VERDICT_DROP_SESSION_FULL;
-	*session = bpf_map_lookup_elem(&sessions, &key);
+	*session = bpf_map_lookup_elem(&new_sessions, &key);
 	return *session ? VERDICT_NONE : VERDICT_DROP_SESSION_FULL;
 }
 
@@ -165,7 +213,7 @@ static __always_inline struct session *session_find(const struct packet *p)
 		.dip_port = p->source_port,
 		.protocol = p->protocol,
 	};
-	struct session *session = bpf_map_lookup_elem(&sessions, &key);
+	struct session *session = session_lookup(&key);
 	__u32 events = workload_events(p);
 
 	if (!session)

@@ -238,6 +238,7 @@ const (
 	agentMapArrivals       = "arrivals"
 	agentMapMuxes          = "muxes"
 	agentMapNatRules       = "nat_rules"
+	agentMapNewSessions    = "new_sessions"
 	agentMapPeers          = "peers"
 	agentMapReplyFragments = "reply_fragments"
 	agentMapSessions       = "sessions"
@@ -304,6 +305,7 @@ type agentMapSpecs struct {
 	Arrivals       *ebpf.MapSpec `ebpf:"arrivals"`
 	Muxes          *ebpf.MapSpec `ebpf:"muxes"`
 	NatRules       *ebpf.MapSpec `ebpf:"nat_rules"`
+	NewSessions    *ebpf.MapSpec `ebpf:"new_sessions"`
 	Peers          *ebpf.MapSpec `ebpf:"peers"`
 	ReplyFragments *ebpf.MapSpec `ebpf:"reply_fragments"`
 	Sessions       *ebpf.MapSpec `ebpf:"sessions"`
@@ -342,6 +344,7 @@ type agentMaps struct {
 	Arrivals       *ebpf.Map `ebpf:"arrivals"`
 	Muxes          *ebpf.Map `ebpf:"muxes"`
 	NatRules       *ebpf.Map `ebpf:"nat_rules"`
+	NewSessions    *ebpf.Map `ebpf:"new_sessions"`
 	Peers          *ebpf.Map `ebpf:"peers"`
 	ReplyFragments *ebpf.Map `ebpf:"reply_fragments"`
 	Sessions       *ebpf.Map `ebpf:"sessions"`
@@ -355,6 +358,7 @@ func (m *agentMaps) Close() error {
 		m.Arrivals,
 		m.Muxes,
 		m.NatRules,
+		m.NewSessions,
 		m.Peers,
 		m.ReplyFragments,
 		m.Sessions,

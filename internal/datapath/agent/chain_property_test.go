@@ -70,8 +70,10 @@ func (s *side) learn(t *testing.T, p pkt.Packet) {
 
 func (s *side) forget(t *testing.T) {
 	t.Helper()
-	if err := writeTable(s.objects.Sessions, map[agentSessionKey]agentSession{}); err != nil {
-		t.Fatal(err)
+	for _, table := range s.sessionTables() {
+		if err := writeTable(table, map[agentSessionKey]agentSession{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

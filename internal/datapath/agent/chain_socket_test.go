@@ -33,7 +33,7 @@ func TestChainKnowsSockets(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
-			if err := writeTable(r.objects.Sessions, map[agentSessionKey]agentSession{}); err != nil {
+			if err := writeTable(r.objects.NewSessions, map[agentSessionKey]agentSession{}); err != nil {
 				t.Fatal(err)
 			}
 		}

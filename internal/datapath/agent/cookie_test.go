@@ -164,6 +164,14 @@ func plainTimestampCases() []packetCase {
 			with.out(pkt.ACK, tsval0+16, told(tsval0+16), 1),
 			with.in(pkt.ACK, 2, told(tsval0), tsval0|7), with.in(pkt.ACK, 2, told(tsval0+16), tsval0+16),
 		}},
+		{"session was lost, and a forged reset came first", []step{
+			without.in(pkt.RST, 0, 0, 0), with.in(pkt.ACK, 1, told(tsval0), 0), with.out(pkt.ACK, tsval0+16, told(tsval0+16), 1),
+		}},
+		{"forged reset and SYN in a live connection", []step{
+			with.in(pkt.SYN, 1, 0, 0), with.out(pkt.SYN|pkt.ACK, tsval0, told(tsval0), 1), with.in(pkt.ACK, 1, told(tsval0), tsval0),
+			without.in(pkt.RST, 0, 0, 0), without.in(pkt.SYN, 0, 0, 0),
+			with.out(pkt.ACK, tsval0+16, told(tsval0+16), 1), with.in(pkt.ACK, 2, told(tsval0+16), tsval0+16),
+		}},
 		{"connection anew, the old one's end unseen", []step{
 			with.in(pkt.SYN, 1, 0, 0), with.out(pkt.SYN|pkt.ACK, tsval0, told(tsval0), 1), with.in(pkt.ACK, 1, told(tsval0), tsval0),
 			with.in(pkt.SYN, 0x90000000, 0, 0), with.out(pkt.SYN|pkt.ACK, own, told(own), 1), with.in(pkt.ACK, 1, told(own), own),
@@ -262,7 +270,7 @@ func TestCookiesAreCounted(t *testing.T) {
 	with, without := newHandshake(4, "native", aligned), newHandshake(4, "native", noTimestamps)
 	counts := func(when string, want bool) {
 		t.Helper()
-		rows, err := readTable[agentSessionKey, agentSession](r.objects.Sessions)
+		rows, err := readTable[agentSessionKey, agentSession](r.objects.NewSessions)
 		if err != nil || len(rows) != 1 {
 			t.Fatalf("%d sessions (%v)", len(rows), err)
 		}

@@ -42,7 +42,7 @@ func Inspect(pinPath string) (Status, error) {
 	}
 	maps := make(map[string]*ebpf.Map)
 	defer closeMaps(maps)
-	for _, name := range []string{"settings", "muxes", "nat_rules", "workloads", "sessions", "verdicts"} {
+	for _, name := range []string{"settings", "muxes", "nat_rules", "workloads", "new_sessions", "sessions", "verdicts"} {
 		m, err := ebpf.LoadPinnedMap(pin.Live(pinPath, name), &ebpf.LoadPinOptions{ReadOnly: true})
 		if errors.Is(err, fs.ErrNotExist) {
 			return Status{}, fmt.Errorf("inspect %s: %w", pinPath, ErrNotLoaded)
@@ -87,11 +87,13 @@ func readStatus(maps map[string]*ebpf.Map, verdicts abi.Verdicts) (Status, error
 		status.Workloads[fromAddress(a)] = int(ifindex)
 	}
 
-	err = eachSession(maps["sessions"], func(key agentSessionKey, row agentSession) error {
-		status.Sessions[stateOf(key.Protocol, row.Events)]++
-		return nil
-	})
-	failed = append(failed, err)
+	for _, table := range []string{"new_sessions", "sessions"} {
+		err = eachSession(maps[table], func(key agentSessionKey, row agentSession) error {
+			status.Sessions[stateOf(key.Protocol, row.Events)]++
+			return nil
+		})
+		failed = append(failed, err)
+	}
 
 	status.Verdicts, err = verdicts.Read(maps["verdicts"])
 	return status, errors.Join(append(failed, err)...)

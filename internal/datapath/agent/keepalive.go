@@ -20,14 +20,16 @@ import (
 // namespace.
 func (d *Datapath) KeepAlive(now time.Duration) (asked int, err error) {
 	var due []prompt
-	err = eachSession(d.objects.Sessions, func(key agentSessionKey, row agentSession) error {
-		if isSilent(key, row, now) {
-			due = append(due, newPrompt(key, row))
+	for _, table := range d.sessionTables() {
+		err = eachSession(table, func(key agentSessionKey, row agentSession) error {
+			if isSilent(key, row, now) {
+				due = append(due, newPrompt(key, row))
+			}
+			return nil
+		})
+		if err != nil {
+			return 0, fmt.Errorf("find silent sessions: %w", err)
 		}
-		return nil
-	})
-	if err != nil {
-		return 0, fmt.Errorf("find silent sessions: %w", err)
 	}
 	if len(due) == 0 {
 		return 0, nil

@@ -63,10 +63,17 @@ func (d *Datapath) adopt(spec *ebpf.CollectionSpec) error {
 
 func (d *Datapath) size(spec *ebpf.CollectionSpec) {
 	spec.Maps["sessions"].MaxEntries = uint32(d.config.MaxSessions)
+	spec.Maps["new_sessions"].MaxEntries = uint32(max(d.config.MaxSessions/newShare, minNew))
 	for _, name := range []string{"nat_rules", "tunnels", "workloads"} {
 		spec.Maps[name].MaxEntries = uint32(d.config.MaxRules)
 	}
 }
+
+// Sessions of one side alone have so much room beside the others.
+const (
+	newShare = 4
+	minNew   = 1 << 10
+)
 
 const remedy = "run `weir-agent unload` to remove the data plane that runs, then start again"
 

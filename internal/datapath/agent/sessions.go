@@ -84,31 +84,39 @@ func Now() time.Duration {
 func (d *Datapath) Sweep(now time.Duration, t Timeouts) (Census, error) {
 	var result Census
 	count := d.newCensus()
-	err := eachSession(d.objects.Sessions, func(key agentSessionKey, row agentSession) error {
-		if expired(key, row, now, t) {
-			// It may have lived again since the batch was read.
-			err := d.objects.Sessions.Lookup(&key, &row)
-			if err != nil || expired(key, row, now, t) {
-				result.Ended++
-				return d.endSession(key, err)
+	for _, table := range d.sessionTables() {
+		err := eachSession(table, func(key agentSessionKey, row agentSession) error {
+			if expired(key, row, now, t) {
+				// It may have lived again since the batch was read.
+				err := table.Lookup(&key, &row)
+				if err != nil || expired(key, row, now, t) {
+					result.Ended++
+					return endSession(table, key, err)
+				}
 			}
+			result.Live++
+			count.add(fromSession(key, row), carriesCookie(row))
+			return nil
+		})
+		if err != nil {
+			return result, fmt.Errorf("sweep sessions: %w", err)
 		}
-		result.Live++
-		count.add(fromSession(key, row), carriesCookie(row))
-		return nil
-	})
-	if err != nil {
-		return result, fmt.Errorf("sweep sessions: %w", err)
 	}
 	result.Backends = count.backends()
 	return result, nil
 }
 
+// sessionTables are where sessions are. One may move from the first to the second meanwhile, so the
+// second comes later: it is seen twice rather than missed.
+func (d *Datapath) sessionTables() []*ebpf.Map {
+	return []*ebpf.Map{d.objects.NewSessions, d.objects.Sessions}
+}
+
 // endSession removes a session whose row was looked up with the result looked.
-func (d *Datapath) endSession(key agentSessionKey, looked error) error {
+func endSession(table *ebpf.Map, key agentSessionKey, looked error) error {
 	err := looked
 	if err == nil {
-		err = d.objects.Sessions.Delete(&key)
+		err = table.Delete(&key)
 	}
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return nil
@@ -119,12 +127,14 @@ func (d *Datapath) endSession(key agentSessionKey, looked error) error {
 // Sessions lists what is live.
 func (d *Datapath) Sessions() ([]Session, error) {
 	var all []Session
-	err := eachSession(d.objects.Sessions, func(key agentSessionKey, row agentSession) error {
-		all = append(all, fromSession(key, row))
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list sessions: %w", err)
+	for _, table := range d.sessionTables() {
+		err := eachSession(table, func(key agentSessionKey, row agentSession) error {
+			all = append(all, fromSession(key, row))
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list sessions: %w", err)
+		}
 	}
 	return all, nil
 }
