@@ -20,8 +20,18 @@ type Status struct {
 	Mode       string                   `json:"mode"` // "native" or "generic"
 	MTU        int                      `json:"mtu"`
 	Sources    []string                 `json:"sources"` // addresses, or prefixes
+	Sends      mux.Encapsulation        `json:"encapsulation"`
+	VIPs       []StatusVIP              `json:"vips"`
 	Endpoints  []StatusEndpoint         `json:"endpoints"`
 	Verdicts   map[string]model.Counter `json:"verdicts"`
+}
+
+// StatusVIP is how much of the flow table a VIP has.
+type StatusVIP struct {
+	VIP       netip.Addr `json:"vip"`
+	Trusted   uint64     `json:"trusted"`   // flows seen more than once
+	Untrusted uint64     `json:"untrusted"` // flows seen once
+	Limit     uint32     `json:"limit"`     // of trusted ones; of the others half as many
 }
 
 // StatusEndpoint is one endpoint that is balanced.
@@ -29,6 +39,8 @@ type StatusEndpoint struct {
 	Endpoint string          `json:"endpoint"`
 	Counter  model.Counter   `json:"counter"`
 	Buckets  int             `json:"buckets"`
+	Moving   int             `json:"moving"` // of the buckets, those that name a previous backend too
+	Cookies  model.Cookies   `json:"cookies"`
 	Backends []StatusBackend `json:"backends"`
 }
 
@@ -59,7 +71,7 @@ func ReadStatus(pinPath string) (Status, error) {
 func newStatus(live *mux.Status) Status {
 	s := Status{
 		Generation: live.Generation, Interface: live.Interface, Mode: string(live.Mode), MTU: live.Pool.MTU,
-		Verdicts: live.Verdicts,
+		Sends: live.Pool.Encapsulation, Verdicts: live.Verdicts,
 	}
 	for _, source := range []netip.Addr{live.Pool.Source4, live.Pool.Source6} {
 		if source.IsValid() {
@@ -72,7 +84,14 @@ func newStatus(live *mux.Status) Status {
 		}
 	}
 	for _, e := range live.Endpoints {
-		row := StatusEndpoint{Endpoint: e.Key.String(), Counter: e.Counter, Buckets: e.Buckets}
+		if last := len(s.VIPs) - 1; last < 0 || s.VIPs[last].VIP != e.Key.VIP {
+			s.VIPs = append(s.VIPs, StatusVIP{
+				VIP: e.Key.VIP, Trusted: e.Flows.Trusted, Untrusted: e.Flows.Untrusted, Limit: e.Settings.FlowLimit,
+			})
+		}
+		row := StatusEndpoint{
+			Endpoint: e.Key.String(), Counter: e.Counter, Buckets: e.Buckets, Moving: e.Moving, Cookies: e.Settings.Cookies,
+		}
 		for _, b := range e.Backends {
 			row.Backends = append(row.Backends, newStatusBackend(b))
 		}
@@ -95,6 +114,15 @@ func newStatusBackend(b mux.BackendStatus) StatusBackend {
 	return row
 }
 
+// state tells how connections of the endpoint find their backend.
+func (e StatusEndpoint) state() string {
+	state := "cookies " + string(e.Cookies)
+	if e.Moving > 0 {
+		state += fmt.Sprintf(", %d move", e.Moving)
+	}
+	return state
+}
+
 // Table writes the status for people.
 func (s Status) Table(to io.Writer) error {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
@@ -103,9 +131,14 @@ func (s Status) Table(to io.Writer) error {
 	for _, source := range s.Sources {
 		fmt.Fprintf(w, "source\t%s\n", source)
 	}
+	fmt.Fprintf(w, "encapsulation\t%s\n", s.Sends)
+	fmt.Fprintln(w, "\nVIP\tFLOWS\tSEEN ONCE\tLIMIT")
+	for _, v := range s.VIPs {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\n", v.VIP, v.Trusted+v.Untrusted, v.Untrusted, v.Limit)
+	}
 	fmt.Fprintln(w, "\nENDPOINT\tPACKETS\tBYTES\tSLOT\tTUNNEL\tBUCKETS\tSTATE\tNEXT HOP")
 	for _, e := range s.Endpoints {
-		fmt.Fprintf(w, "%s\t%d\t%d\t\t\t%d\t\t\n", e.Endpoint, e.Counter.Packets, e.Counter.Bytes, e.Buckets)
+		fmt.Fprintf(w, "%s\t%d\t%d\t\t\t%d\t%s\t\n", e.Endpoint, e.Counter.Packets, e.Counter.Bytes, e.Buckets, e.state())
 		for _, b := range e.Backends {
 			hop := b.NextHop
 			if hop == "" {
