@@ -50,6 +50,7 @@ func TestChurn(t *testing.T) {
 		})
 	}
 	t.Run("a backend is killed", l.testKilledBackend)
+	t.Run("moves end", l.testMovesEnd)
 }
 
 // A backend that is killed takes its own connections along, and no other.

@@ -284,12 +284,12 @@ func TestHealthAndDrain(t *testing.T) {
 	})
 	t.Run("failing", func(t *testing.T) {
 		l.t = t
-		l.healthz("host2-w1", "fail")
-		l.await("host2-w1", "unhealthy: GET /healthz: status 503")
-		l.avoids("host2-w1")
-		l.healthz("host2-w1", "pass")
-		l.await("host2-w1", "healthy")
-		l.reachesAll()
+		l.testFalseAlarm("host2-w1")
+	})
+	t.Run("killed", func(t *testing.T) {
+		l.t = t
+		l.testKilled("host1-w1")
+		l.testKilled("host2-w2")
 	})
 	t.Run("agent restarted", func(t *testing.T) {
 		l.t = t
@@ -308,6 +308,10 @@ func TestHealthAndDrain(t *testing.T) {
 		}
 		l.stopAndReturn("host1-w1") // it checks again
 		untouched(t, conns, "host1-w1")
+	})
+	t.Run("host silent", func(t *testing.T) {
+		l.t = t
+		l.testSilentHost("host2")
 	})
 }
 
