@@ -59,7 +59,7 @@ func (r reports) forget(node string) {
 // ReportMux takes what a mux runs.
 func (m *Manager) ReportMux(ctx context.Context, r *weirv1.ReportMuxRequest) (*weirv1.ReportMuxResponse, error) {
 	err := m.report(ctx, model.RoleMux, r.GetName(), r.GetGeneration(), r.GetRejection(),
-		&weirv1.NodeStatus{Mux: r.GetStatus()})
+		&weirv1.NodeStatus{Mux: r.GetStatus()}, store.Counted{})
 	if err != nil {
 		return nil, refusal(err)
 	}
@@ -76,8 +76,12 @@ func (m *Manager) ReportHost(ctx context.Context, r *weirv1.ReportHostRequest) (
 	if err != nil {
 		return nil, refusal(err)
 	}
+	var stored store.Counted
+	if r.GetSessionsCounted() {
+		stored = counted.stored()
+	}
 	err = m.report(ctx, model.RoleHost, r.GetName(), r.GetGeneration(), r.GetRejection(),
-		&weirv1.NodeStatus{Host: r.GetStatus()})
+		&weirv1.NodeStatus{Host: r.GetStatus()}, stored)
 	if err == nil && r.GetSessionsCounted() {
 		m.sessions.put(r.GetName(), counted)
 	}
@@ -136,7 +140,7 @@ func merge(before desired.HostHealth, said []model.BackendHealth, backends desir
 // report takes what a node says of itself, and stores it if it is news.
 func (m *Manager) report(
 	ctx context.Context, role model.Role, name string, generation uint64, rejection *weirv1.Rejection,
-	detail *weirv1.NodeStatus,
+	detail *weirv1.NodeStatus, counted store.Counted,
 ) error {
 	state := m.store.State()
 	if state.Nodes[name].Role != role {
@@ -145,12 +149,15 @@ func (m *Manager) report(
 	now := m.now()
 	next := report{detail: detail, stored: now, NodeStatus: store.NodeStatus{
 		Seen: now, Generation: model.Generation(generation),
-		Rejected: model.Generation(rejection.GetGeneration()), Reason: rejection.GetReason(),
+		Rejected: model.Generation(rejection.GetGeneration()), Reason: rejection.GetReason(), Counted: counted,
 	}}
 	if before, ok := m.reports.get(name, state.Status[name]); ok && before.says(next) && now.Sub(before.stored) < storeEvery {
 		next.stored = before.stored
 		m.reports.put(name, next)
 		return nil
+	}
+	if next.Counted.At.IsZero() {
+		next.Counted = state.Status[name].Counted
 	}
 	var err error
 	if next.Detail, err = protojson.Marshal(detail); err != nil {

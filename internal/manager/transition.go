@@ -31,6 +31,17 @@ type count struct {
 
 func newSessions() sessions { return sessions{mu: &sync.Mutex{}, hosts: map[string]count{}} }
 
+// stored is what the store shall have of it.
+func (c count) stored() store.Counted {
+	stored := store.Counted{At: c.at, Generation: c.generation}
+	for key, backend := range c.of {
+		if backend.Ceded > 0 {
+			stored.Ceded = append(stored.Ceded, key)
+		}
+	}
+	return stored
+}
+
 func (s sessions) put(host string, c count) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,6 +89,14 @@ func countFromProto(r *weirv1.ReportHostRequest, at time.Time) (count, error) {
 type transitions struct {
 	settle time.Duration
 	marks  map[moved]mark
+	seen   map[string]sighting // by host: counts in the store
+}
+
+// sighting is when a count was first seen in the store. Managers' clocks may differ, so at which time another
+// one was told it does not matter.
+type sighting struct {
+	store.Counted
+	at time.Time
 }
 
 // moved are the buckets of an endpoint that moved at one time.
@@ -92,9 +111,43 @@ type mark struct {
 	computed model.Generation
 }
 
+func newTransitions(settle time.Duration) *transitions {
+	return &transitions{settle: settle, marks: map[moved]mark{}, seen: map[string]sighting{}}
+}
+
+// look notes what the store has of hosts' counts, which another manager may have been told.
+func (t *transitions) look(s *store.State, now time.Time) {
+	seen := map[string]sighting{}
+	for name, status := range s.Status {
+		if before := t.seen[name]; !before.at.IsZero() && before.Equal(status.Counted) {
+			seen[name] = before
+		} else if !status.Counted.At.IsZero() {
+			seen[name] = sighting{status.Counted, now}
+		}
+	}
+	t.seen = seen
+}
+
+// newest is the last count of a host's connections, told here or to another manager.
+func (t *transitions) newest(host string, told sessions) (count, bool) {
+	c, said := told.get(host)
+	stored, there := t.seen[host]
+	if !there || said && !c.at.Before(stored.at) {
+		return c, said
+	}
+	if said && stored.Equal(store.Counted{At: c.at, Generation: c.generation}) {
+		return c, true
+	}
+	c = count{at: stored.at, generation: stored.Generation, of: map[model.HostBackendKey]model.BackendSessions{}}
+	for _, key := range stored.Ceded {
+		c.of[key] = model.BackendSessions{Key: key, Ceded: 1}
+	}
+	return c, true
+}
+
 // endTransitions ends moves that no connection lives by any more, until ctx ends.
 func (m *Manager) endTransitions(ctx context.Context) error {
-	t := &transitions{settle: m.settle, marks: map[moved]mark{}}
+	t := newTransitions(m.settle)
 	tick := time.NewTicker(m.settle / 15)
 	defer tick.Stop()
 	for {
@@ -135,6 +188,7 @@ func (m *Manager) follow(s *store.State, vips []string, ended desired.Ended) sto
 // due returns the VIPs that have a move which is over, or cookies that settled, and those of the moves
 // that ended because no connection is left.
 func (t *transitions) due(s *store.State, counted sessions, now time.Time) ([]string, desired.Ended) {
+	t.look(s, now)
 	var due []string
 	ended, marks := desired.Ended{}, map[moved]mark{}
 	lowest, muxes := slowestMux(s)
@@ -198,8 +252,8 @@ func (t *transitions) over(
 	counts := map[model.Slot]count{} // those that say so
 	slots := table.Slots()
 	for _, b := range e.Backends {
-		c, said := counted.get(b.Host)
-		if said && counted.of(vip, e, b).Ceded == 0 {
+		c, said := t.newest(b.Host, counted)
+		if said && c.of[model.HostBackendKey{Endpoint: desired.Key(vip, e), Tunnel: b.TunnelAddress()}].Ceded == 0 {
 			counts[slots[b.AddrPort()]] = c
 		}
 	}

@@ -167,7 +167,7 @@ func TestWhenAMoveIsOver(t *testing.T) {
 	s.Tables = map[model.EndpointKey]desired.Table{shopKey: {
 		Rows: rows, Buckets: []model.Slot{1, 2}, Cookies: model.CookiesOn, Moves: []desired.Move{{Bucket: 1, From: 1, Since: now}},
 	}}
-	moves := &transitions{settle: desired.SettleTime, marks: map[moved]mark{}}
+	moves := newTransitions(desired.SettleTime)
 	counted := newSessions()
 	report := func(generation model.Generation, ceded uint64) {
 		counted.put("host1", count{at: now, generation: generation, of: map[model.HostBackendKey]model.BackendSessions{
@@ -195,6 +195,36 @@ func TestWhenAMoveIsOver(t *testing.T) {
 		if over := len(due) == 1; over != step.over {
 			t.Errorf("%s: over is %v, want %v", step.name, over, step.over)
 		}
+	}
+}
+
+// A host's report to another manager, whose clock is behind by an hour, ends a move as one to this does.
+func TestAMoveEndsByAReportToAnotherManager(t *testing.T) {
+	now := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+	t0 := newTransitions(desired.SettleTime)
+	s := &store.State{Status: map[string]store.NodeStatus{}}
+	tell := func(generation model.Generation, ceded ...model.HostBackendKey) {
+		s.Status["host1"] = store.NodeStatus{Counted: store.Counted{At: now.Add(-time.Hour), Generation: generation, Ceded: ceded}}
+		t0.look(s, now)
+	}
+	own := newSessions()
+	own.put("host1", count{at: now.Add(-time.Minute), generation: 9}) // from when it reported here
+	if c, said := t0.newest("host1", own); !said || c.generation != 9 {
+		t.Errorf("without another it is %+v", c)
+	}
+	tell(10, first)
+	if c, said := t0.newest("host1", own); !said || c.generation != 10 || !c.at.Equal(now) || c.of[first].Ceded == 0 {
+		t.Errorf("with a connection left it is %+v", c)
+	}
+	was := now
+	now = now.Add(time.Minute)
+	t0.look(s, now)
+	if c, _ := t0.newest("host1", own); !c.at.Equal(was) {
+		t.Errorf("the same count is newer when it is looked at again: %s", c.at)
+	}
+	tell(10)
+	if c, _ := t0.newest("host1", newSessions()); !c.at.Equal(now) || c.of[first].Ceded != 0 {
+		t.Errorf("with none left it is %+v", c)
 	}
 }
 

@@ -85,4 +85,17 @@ type NodeStatus struct {
 	Rejected   model.Generation `json:"rejected,omitempty"`
 	Reason     string           `json:"reason,omitempty"` // why it rejected that generation
 	Detail     json.RawMessage  `json:"detail,omitempty"` // written and read by the store's user
+	Counted    Counted          `json:"counted,omitzero"`
+}
+
+// Counted is what of a host's last count of connections decides about the end of moves.
+type Counted struct {
+	At         time.Time              `json:"at"`              // by the clock of the manager that it was told
+	Generation model.Generation       `json:"generation"`      // that the host ran
+	Ceded      []model.HostBackendKey `json:"ceded,omitempty"` // the backends that have one in a bucket that they ceded
+}
+
+// Equal says whether both are the same count.
+func (c Counted) Equal(other Counted) bool {
+	return c.At.Equal(other.At) && c.Generation == other.Generation
 }
