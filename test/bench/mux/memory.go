@@ -23,6 +23,13 @@ const (
 	manyHosts     = 1000
 	manyVIPs      = 1000
 	replacements  = 400
+
+	// Source NAT has no table yet. It will be an array of one row for 8 ports; one of that
+	// size takes part, so that the sum is of real allocations.
+	snatPorts       = 10_000_000
+	snatPortsPerRow = 8
+	snatRowBytes    = 4
+	snatReserve     = "reserve for snat_ranges"
 )
 
 // memory is what many endpoints take, and what it costs to replace the table of one of them.
@@ -64,6 +71,14 @@ func measureMemory() (m memory, err error) {
 		Load: time.Since(start), Heap: heap() - before,
 	}
 	if m.Tables, err = w.tableBytes(); err != nil {
+		return m, err
+	}
+	reserve, err := reserveSNAT()
+	if err != nil {
+		return m, err
+	}
+	defer func() { _ = reserve.Close() }()
+	if m.Tables[snatReserve], err = tableSize(reserve); err != nil {
 		return m, err
 	}
 	for _, bytes := range m.Tables {
@@ -122,14 +137,33 @@ func (w *world) tableBytes() (map[string]uint64, error) {
 		if err != nil {
 			continue // the program, or its attachment
 		}
-		info, err := table.Info()
+		sizes[entry.Name()], err = tableSize(table)
 		_ = table.Close()
 		if err != nil {
 			return nil, fmt.Errorf("look at table %s: %w", entry.Name(), err)
 		}
-		sizes[entry.Name()], _ = info.Memlock()
 	}
 	return sizes, nil
+}
+
+func tableSize(table *ebpf.Map) (uint64, error) {
+	info, err := table.Info()
+	if err != nil {
+		return 0, err
+	}
+	bytes, _ := info.Memlock()
+	return bytes, nil
+}
+
+// reserveSNAT allocates what the ports of source NAT will take.
+func reserveSNAT() (*ebpf.Map, error) {
+	table, err := ebpf.NewMap(&ebpf.MapSpec{
+		Type: ebpf.Array, KeySize: 4, ValueSize: snatRowBytes, MaxEntries: snatPorts / snatPortsPerRow,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reserve room for ports: %w", err)
+	}
+	return table, nil
 }
 
 func (w *world) replaceSome() (cost replaceCost, err error) {
