@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Token buckets that all CPUs share, as one word each: when the bucket will be full again (GCRA,
- * ITU-T I.371). Losing a race for a token is taken for having none.
+ * ITU-T I.371).
  */
 #pragma once
 
@@ -15,20 +15,33 @@ enum limit {
 	LIMITS,
 };
 
+enum { LIMIT_TRIES = 8 };
+
 /* Nanoseconds that a token takes to come back, and how many a bucket holds. */
 volatile const __u64 cfg_limit_interval[LIMITS] = { 50000, 100000, 50000 };
 volatile const __u64 cfg_limit_burst[LIMITS] = { 2000, 1000, 1000 };
 
 __u64 limit_full[LIMITS];
 
-/* Takes a token if there is one. */
-static __always_inline bool limit_take(enum limit limit)
+/*
+ * Takes a token if there is one. A function of its own, which the verifier walks once. So few CPUs
+ * race for a token that the last of them has no need of more tries.
+ */
+__noinline int limit_take(enum limit limit)
 {
-	__u64 now = bpf_ktime_get_coarse_ns(), interval = cfg_limit_interval[limit];
-	__u64 full = *(volatile __u64 *)&limit_full[limit];
-	__u64 from = full > now ? full : now;
+	__u64 now = bpf_ktime_get_coarse_ns(), interval, most, full, from;
 
-	if (from - now + interval > interval * cfg_limit_burst[limit])
-		return false;
-	return __sync_val_compare_and_swap(&limit_full[limit], full, from + interval) == full;
+	if (limit >= LIMITS)
+		return 0;
+	interval = cfg_limit_interval[limit];
+	most = interval * cfg_limit_burst[limit];
+	for (int i = 0; i < LIMIT_TRIES; i++) {
+		full = *(volatile __u64 *)&limit_full[limit];
+		from = full > now ? full : now;
+		if (from - now + interval > most)
+			return 0;
+		if (__sync_val_compare_and_swap(&limit_full[limit], full, from + interval) == full)
+			return 1;
+	}
+	return 0;
 }

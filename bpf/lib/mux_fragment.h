@@ -54,8 +54,13 @@ static __always_inline struct fragment *fragment_recall(const struct packet *p)
 {
 	struct fragment_key key = fragment_key(p);
 	struct fragment *known = bpf_map_lookup_elem(&fragments, &key);
+	__u64 seen;
 
-	if (!known || bpf_ktime_get_coarse_ns() - known->seen > FRAGMENT_LIFE)
+	if (!known)
+		return NULL;
+	/* Before the clock: another CPU may write a time that is later than ours. */
+	seen = *(volatile __u64 *)&known->seen;
+	if ((__s64)(bpf_ktime_get_coarse_ns() - seen) > (__s64)FRAGMENT_LIFE)
 		return NULL;
 	return known;
 }

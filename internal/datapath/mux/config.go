@@ -1,9 +1,13 @@
 package mux
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/bits"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -112,5 +116,20 @@ func (d dimensions) spec() (*ebpf.CollectionSpec, error) {
 	if err := spec.Variables[muxVarCfgFlowUntrustedTicks].Set(uint32(untrustedIdle / tick)); err != nil {
 		return nil, fmt.Errorf("set %s: %w", muxVarCfgFlowUntrustedTicks, err)
 	}
+	name(spec)
 	return spec, nil
+}
+
+// name tells the program from others by its name, as far as a kernel takes one: by a hash of the object
+// and of the constants that are set. So a successor knows its own program without loading it, which
+// takes the verifier up to seconds. A name of all 15 bytes that a kernel has would count as cut off.
+func name(spec *ebpf.CollectionSpec) {
+	hash := sha256.New()
+	hash.Write(_MuxBytes)
+	for _, variable := range slices.Sorted(maps.Keys(spec.Variables)) {
+		if v := spec.Variables[variable]; v.SectionName == constantsMap {
+			hash.Write(v.Value)
+		}
+	}
+	spec.Programs[muxProgMux].Name = fmt.Sprintf("%s_%.10s", muxProgMux, hex.EncodeToString(hash.Sum(nil)))
 }

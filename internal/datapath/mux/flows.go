@@ -25,6 +25,18 @@ type flowMemory struct {
 // SweepFlows frees the cells of flows that expired, and tells how many. Packets would take such
 // cells too, but until then they count for their VIP.
 func (d *Datapath) SweepFlows() (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.sweep()
+}
+
+// sweep frees cells, and the indexes of vip_usage that own none any more.
+func (d *Datapath) sweep() (freed int, err error) {
+	if len(d.vips.retired) > 0 {
+		if err := quiesce(); err != nil { // a packet in flight may still take a cell for a VIP that is gone
+			return 0, err
+		}
+	}
 	m, err := d.tables.mapFlows()
 	if err != nil {
 		return 0, err
@@ -34,12 +46,17 @@ func (d *Datapath) SweepFlows() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	freed := 0
 	for i := range m.sets {
 		for j := range m.sets[i].Cells {
-			if m.free(&m.sets[i].Cells[j], now) {
+			if m.free(&m.sets[i].Cells[j], now, d.vips.retired) {
 				freed++
 			}
+		}
+	}
+	for id := range d.vips.retired {
+		if m.usage[id].Cells == [2]uint64{} {
+			delete(d.vips.retired, id)
+			d.vips.ids.put(id)
 		}
 	}
 	return freed, nil
@@ -54,11 +71,11 @@ func (t *tables) flowNow() (uint32, error) {
 	return now, nil
 }
 
-// free takes the owner out of an expired cell. Who takes it out counts it down: a packet that takes
+// free takes the owner out of a cell that expired, or whose VIP is gone. Who takes it out counts it down: a packet that takes
 // the cell at the same moment, or this.
-func (m *flowMemory) free(cell *muxFlowCell, now uint32) bool {
+func (m *flowMemory) free(cell *muxFlowCell, now uint32, gone map[uint32]bool) bool {
 	owner := atomic.LoadUint32(&cell.Owner)
-	if owner == 0 || int32(atomic.LoadUint32(&cell.Expires)-now) >= 0 {
+	if owner == 0 || int32(atomic.LoadUint32(&cell.Expires)-now) >= 0 && !gone[owner>>1] {
 		return false
 	}
 	if !atomic.CompareAndSwapUint32(&cell.Owner, owner, 0) {

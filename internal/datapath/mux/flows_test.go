@@ -2,6 +2,7 @@ package mux
 
 import (
 	"bytes"
+	"fmt"
 	"net/netip"
 	"sync/atomic"
 	"testing"
@@ -106,6 +107,43 @@ func TestUsageIsExact(t *testing.T) {
 		_, told := accounts(t, d)
 		return len(told) == 0
 	})
+	wantExact(t, d)
+}
+
+// Cells of a VIP that is gone count for none that comes after it: its index is given out again only once
+// it owns none.
+func TestIndexOfGoneVIPOwnsNothing(t *testing.T) {
+	gone := endpoint(vip4, model.UDP, first)
+	d := newFilled(t, gone)
+	for i := range 100 {
+		run(t, d, pkt.UDP(randomTuple(0x0b000000, i).String(), vip4).Frame())
+	}
+	owner := d.vips.live[gone.Key.VIP].row.Vip
+	if _, told := accounts(t, d); told[owner] == (FlowUsage{}) {
+		t.Fatal("the flows were not remembered")
+	}
+	if err := d.Apply(nil, []model.EndpointKey{gone.Key}); err != nil {
+		t.Fatal(err)
+	}
+	// More VIPs than there are indexes, one after the other: each index is given out again.
+	for i := range testSizes.endpoints + 2 {
+		next := endpoint(fmt.Sprintf("203.0.%d.%d:80", 114+i/200, 1+i%200), model.UDP, first)
+		apply(t, d, next)
+		id := d.vips.live[next.Key.VIP].row.Vip
+		if _, told := accounts(t, d); told[id] != (FlowUsage{}) {
+			t.Fatalf("the VIP with index %d begins with %+v", id, told[id])
+		}
+		run(t, d, pkt.UDP(client4, next.Key.VIP.String()+":80").Frame())
+		if err := d.Apply(nil, []model.EndpointKey{next.Key}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := d.SweepFlows(); err != nil {
+		t.Fatal(err)
+	}
+	if _, told := accounts(t, d); len(told) > 0 || len(d.vips.retired) > 0 {
+		t.Errorf("VIPs that are gone own %v, retired are %v", told, d.vips.retired)
+	}
 	wantExact(t, d)
 }
 

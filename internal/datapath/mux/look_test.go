@@ -299,29 +299,31 @@ func (l *looking) copies(t *testing.T, frame []byte) bool {
 	return after > before
 }
 
-// The two programs are told apart though they share their tables, so that a restart does not take one
-// for the other; and two of the same instructions by their constants.
+// The programs are told apart by their names though they share their tables, so that a restart does not
+// take one for the other; and two of the same instructions by their constants.
 func TestProgramsAreToldApart(t *testing.T) {
 	d := newFilled(t, world()...)
-	distinct := map[identity]bool{}
+	distinct := map[string]bool{}
 	add := func(p *ebpf.Program) {
 		t.Helper()
-		id, err := identityOf(p)
+		name, err := nameOf(p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		distinct[id] = true
+		distinct[name] = true
 	}
 	add(d.program)
-	for _, mode := range []muxLookMode{muxLookModeLOOK_CAPTURE, muxLookModeLOOK_EXPLAIN} {
-		l, err := lookAt{mode: mode, snapLength: 64, buffer: smallestBuffer}.load(d.sizes, &d.tables)
-		if err != nil {
-			t.Fatal(err)
-		}
-		add(l.Program)
-		_ = l.Close()
+	add(newUnattached(t, testSizes).program) // the same
+	larger := testSizes
+	larger.flowSets *= 2
+	add(newUnattached(t, larger).program)
+	l, err := lookAt{mode: muxLookModeLOOK_CAPTURE, snapLength: 64, buffer: smallestBuffer}.load(d.sizes, &d.tables)
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer l.Close()
+	add(l.Program)
 	if len(distinct) != 3 {
-		t.Errorf("%d programs are told apart, want 3", len(distinct))
+		t.Errorf("the names are %v, want 3", distinct)
 	}
 }

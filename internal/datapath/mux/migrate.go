@@ -176,33 +176,3 @@ func (d *Datapath) restore(pinned *ebpf.Program) error {
 	}
 	return nil
 }
-
-// identity is what tells programs apart: the tag of their instructions, and their constants, which it
-// leaves out.
-type identity struct{ tag, constants string }
-
-func identityOf(p *ebpf.Program) (id identity, err error) {
-	info, err := p.Info()
-	if err != nil {
-		return id, fmt.Errorf("read program: %w", err)
-	}
-	id.tag = info.Tag
-	maps, _ := info.MapIDs()
-	for _, number := range maps {
-		m, err := ebpf.NewMapFromID(number)
-		if err != nil {
-			return id, fmt.Errorf("read constants of program: %w", err)
-		}
-		about, err := m.Info()
-		if err == nil && about.Name == ".rodata" {
-			var constants []byte
-			constants, err = m.LookupBytes(uint32(0))
-			id.constants = string(constants)
-		}
-		_ = m.Close()
-		if err != nil {
-			return id, fmt.Errorf("read constants of program: %w", err)
-		}
-	}
-	return id, nil
-}

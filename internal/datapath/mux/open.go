@@ -108,16 +108,15 @@ func (d *Datapath) adopt(spec *ebpf.CollectionSpec, iface *net.Interface, mode M
 	if err != nil {
 		return fmt.Errorf("adopt data plane of %s: %w", d.folder, err)
 	}
-	ours, err := load(spec, &pinned)
+	replace, err := d.openProgram(spec, &pinned)
 	_ = pinned.Close() // loading made handles of its own
 	if err != nil {
 		return err
 	}
-	d.tables, d.program = ours.tables, ours.Program
 	if err := d.adoptLink(iface, mode); err != nil {
 		return err
 	}
-	if err := d.adoptProgram(); err != nil {
+	if err := d.adoptProgram(replace); err != nil {
 		return err
 	}
 	return d.readLive()
@@ -165,33 +164,49 @@ func (d *Datapath) reattach(path string, iface *net.Interface, mode Mode) error 
 	return repin(fresh, path)
 }
 
-// adoptProgram keeps the pinned program when it is ours, instruction for instruction and constant for
-// constant.
-func (d *Datapath) adoptProgram() error {
-	path := d.folder.Live(programPin)
-	pinned, err := ebpf.LoadPinnedProgram(path, nil)
+// openProgram takes the pinned program when it is ours, which its name tells. Else it loads ours, which
+// shall replace it.
+func (d *Datapath) openProgram(spec *ebpf.CollectionSpec, live *tables) (replace bool, err error) {
+	pinned, err := ebpf.LoadPinnedProgram(d.folder.Live(programPin), nil)
 	if err != nil {
-		return fmt.Errorf("open pinned program: %w", err)
+		return false, fmt.Errorf("open pinned program: %w", err)
 	}
-	theirs, err := identityOf(pinned)
+	theirs, err := nameOf(pinned)
 	if err != nil {
-		return errors.Join(err, pinned.Close())
+		return false, errors.Join(err, pinned.Close())
 	}
-	ours, err := identityOf(d.program)
-	if err != nil {
-		return errors.Join(err, pinned.Close())
-	}
-	if theirs == ours {
-		_ = d.program.Close()
+	if theirs == spec.Programs[muxProgMux].Name {
 		d.program = pinned
-		return d.restore(pinned)
+		d.tables, err = loadTables(spec, live)
+		return false, err
 	}
 	_ = pinned.Close()
-	d.log.Info("replacing the pinned program", "old", theirs.tag, "new", ours.tag)
+	ours, err := load(spec, live)
+	if err != nil {
+		return false, err
+	}
+	d.tables, d.program = ours.tables, ours.Program
+	d.log.Info("replacing the pinned program", "old", theirs, "new", spec.Programs[muxProgMux].Name)
+	return true, nil
+}
+
+func nameOf(p *ebpf.Program) (string, error) {
+	info, err := p.Info()
+	if err != nil {
+		return "", fmt.Errorf("read program: %w", err)
+	}
+	return info.Name, nil
+}
+
+// adoptProgram sees to it that the program is attached and pinned.
+func (d *Datapath) adoptProgram(replace bool) error {
+	if !replace {
+		return d.restore(d.program)
+	}
 	if err := d.link.Update(d.program); err != nil {
 		return fmt.Errorf("replace pinned program: %w", err)
 	}
-	return repin(d.program, path)
+	return repin(d.program, d.folder.Live(programPin))
 }
 
 // halfMade ends the name of a pin that is about to take another's place; a bpffs takes no dots.

@@ -35,6 +35,8 @@ type tables struct {
 const (
 	poolMap    = ".data.pool"
 	membersMap = ".data.members"
+
+	constantsMap = ".rodata"
 )
 
 // objects is what loading gives.
@@ -113,15 +115,8 @@ func openTables(dir string, spec *ebpf.CollectionSpec, sized bool, options ebpf.
 
 // load makes the program, with new tables or those given.
 func load(spec *ebpf.CollectionSpec, reuse *tables) (*objects, error) {
-	options := ebpf.CollectionOptions{}
-	if reuse != nil {
-		options.MapReplacements = map[string]*ebpf.Map{}
-		for _, table := range reuse.pinned() {
-			options.MapReplacements[table.object] = *table.handle
-		}
-	}
 	var o objects
-	if err := spec.LoadAndAssign(&o, &options); err != nil {
+	if err := loadInto(&o, spec, reuse); err != nil {
 		return nil, fmt.Errorf("load mux program: %w", err)
 	}
 	var err error
@@ -129,4 +124,27 @@ func load(spec *ebpf.CollectionSpec, reuse *tables) (*objects, error) {
 		return nil, errors.Join(err, o.Close(), o.Program.Close())
 	}
 	return &o, nil
+}
+
+// loadTables opens the tables given once more, with what reads them beside the program.
+func loadTables(spec *ebpf.CollectionSpec, reuse *tables) (t tables, err error) {
+	if err := loadInto(&t, spec, reuse); err != nil {
+		return t, fmt.Errorf("load the flow table's clock: %w", err)
+	}
+	if t.names, err = abi.VerdictsOf(spec); err != nil {
+		return t, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+// loadInto loads what the struct at o names, with new tables or those given.
+func loadInto(o any, spec *ebpf.CollectionSpec, reuse *tables) error {
+	options := ebpf.CollectionOptions{}
+	if reuse != nil {
+		options.MapReplacements = map[string]*ebpf.Map{}
+		for _, table := range reuse.pinned() {
+			options.MapReplacements[table.object] = *table.handle
+		}
+	}
+	return spec.LoadAndAssign(o, &options)
 }

@@ -11,10 +11,12 @@ import (
 )
 
 // vips knows the row of every VIP that has an endpoint, and its index of vip_usage. An index that
-// is given up may still own cells: they count for the VIP that gets it next, until they are freed.
+// is given up may still own cells, which would count for the VIP that gets it next: it is retired until
+// a sweep has freed them.
 type vips struct {
-	live map[netip.Addr]*liveVIP
-	ids  *ids
+	live    map[netip.Addr]*liveVIP
+	ids     *ids
+	retired map[uint32]bool
 }
 
 type liveVIP struct {
@@ -23,7 +25,7 @@ type liveVIP struct {
 }
 
 func newVIPs(n uint32) *vips {
-	return &vips{live: map[netip.Addr]*liveVIP{}, ids: newIDs("vip_usage", n)}
+	return &vips{live: map[netip.Addr]*liveVIP{}, ids: newIDs("vip_usage", n), retired: map[uint32]bool{}}
 }
 
 // adopt counts a live endpoint of the VIP.
@@ -43,15 +45,38 @@ func (d *Datapath) adoptVIPs() error {
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	m, err := d.tables.mapFlows()
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	for _, id := range d.vips.ids.free {
+		if !used[id] && m.usage[id].Cells != [2]uint64{} {
+			used[id], d.vips.retired[id] = true, true
+		}
+	}
 	d.vips.ids.claim(used)
-	return err
+	return nil
+}
+
+// takeVIPID is an index that owns no cells.
+func (d *Datapath) takeVIPID() (uint32, error) {
+	if len(d.vips.ids.free) == 0 && len(d.vips.retired) > 0 {
+		if _, err := d.sweep(); err != nil {
+			return 0, err
+		}
+	}
+	return d.vips.ids.take()
 }
 
 // holdVIP makes or changes the row of the VIP of a change's endpoint, and notes its index there.
 func (d *Datapath) holdVIP(c *change) error {
 	vip, live := c.key.VIP, d.vips.live[c.key.VIP]
 	if live == nil {
-		id, err := d.vips.ids.take()
+		id, err := d.takeVIPID()
 		if err != nil {
 			return err
 		}
@@ -88,7 +113,7 @@ func (d *Datapath) releaseVIP(vip netip.Addr) error {
 	if err := d.tables.Endpoints.Delete(toKey(vipKey(vip))); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("delete row of vip %s: %w", vip, err)
 	}
-	d.vips.ids.put(live.row.Vip)
+	d.vips.retired[live.row.Vip] = true
 	delete(d.vips.live, vip)
 	return nil
 }

@@ -50,6 +50,9 @@ const (
 	ClientHeader  = "X-Client" // the address alone
 )
 
+// readBuffer is what the kernel keeps for the UDP echo, if it allows so much.
+const readBuffer = 4 << 20
+
 // maxBytes bounds one answer of /bytes/N.
 const maxBytes = 1 << 40
 
@@ -68,6 +71,10 @@ func Serve(ctx context.Context, config Config) error {
 		packets, err := net.ListenPacket("udp", address.String())
 		if err != nil {
 			return fmt.Errorf("serve echo: %w", errors.Join(err, listener.Close()))
+		}
+		// The default has room for few large datagrams: one that came in fragments takes a page for each.
+		if err := packets.(*net.UDPConn).SetReadBuffer(readBuffer); err != nil {
+			return fmt.Errorf("serve echo: %w", errors.Join(err, packets.Close(), listener.Close()))
 		}
 		group.Go(func() error {
 			if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
