@@ -93,7 +93,10 @@ func namedLayout(types *btf.Spec, like btf.Type) (layout, error) {
 }
 
 // move copies a field to where another version has it.
-type move struct{ from, to, size uint32 }
+type move struct {
+	name           string
+	from, to, size uint32
+}
 
 // movesOf says how rows of one layout become rows of another: member by member, by their names. New
 // ones are zero. It refuses what would lose something.
@@ -107,7 +110,7 @@ func movesOf(from, to layout) ([]move, error) {
 		if to[i].size != old.size {
 			return nil, fmt.Errorf("%s is of %d bytes, in this version of %d", old.name, old.size, to[i].size)
 		}
-		moves = append(moves, move{old.offset, to[i].offset, old.size})
+		moves = append(moves, move{old.name, old.offset, to[i].offset, old.size})
 	}
 	return moves, nil
 }
@@ -115,7 +118,9 @@ func movesOf(from, to layout) ([]move, error) {
 func moved(row []byte, moves []move, size uint32) []byte {
 	out := make([]byte, size)
 	for _, m := range moves {
-		copy(out[m.to:m.to+m.size], row[m.from:m.from+m.size])
+		m.apply(out, row)
 	}
 	return out
 }
+
+func (m move) apply(to, from []byte) { copy(to[m.to:m.to+m.size], from[m.from:m.from+m.size]) }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -24,11 +25,16 @@ type migration struct {
 
 	changed []string // tables that are live in another layout or size
 	missing []string // tables that the old version did not have
+
+	seed   maphash.Seed
+	copied map[uint64]struct{} // sums of the rows of copyAll: what is as it was need not be copied again
 }
 
 // newMigration compares what is live with what this version has.
 func (d *Datapath) newMigration(spec *ebpf.CollectionSpec) (_ *migration, err error) {
-	m := &migration{spec: spec, live: make(map[string]*ebpf.Map)}
+	m := &migration{
+		spec: spec, live: make(map[string]*ebpf.Map), seed: maphash.MakeSeed(), copied: make(map[uint64]struct{}),
+	}
 	defer func() {
 		if err != nil {
 			m.close()
@@ -113,15 +119,56 @@ func (m *migration) copyAll(to map[string]*ebpf.Map) error {
 	return nil
 }
 
-// copyLate brings sessions that began since copyAll.
+// copyLate brings what became of sessions since copyAll.
 func (m *migration) copyLate(to map[string]*ebpf.Map) error {
-	if !slices.Contains(m.changed, "sessions") {
-		return nil
-	}
-	if err := m.copyTable("sessions", to["sessions"], ebpf.UpdateNoExist); err != nil {
-		return fmt.Errorf("migrate late sessions: %w", err)
+	for _, name := range []string{"new_sessions", "sessions"} {
+		if !slices.Contains(m.changed, name) {
+			continue
+		}
+		if err := m.copyTable(name, to[name], ebpf.UpdateNoExist); err != nil {
+			return fmt.Errorf("migrate late sessions: %w", err)
+		}
 	}
 	return nil
+}
+
+// repliesWrite are the members of a session that only the programs of replies write.
+var repliesWrite = []string{"cookie", "cookie_scale", "last_sent", "tsval", "client_next", "workload_seq", "tsvals"}
+
+// mergeLate brings a late row into a new one. What clients' packets write is newer there; what replies
+// write, whose programs are still the old ones, in the late row; both set events.
+func mergeLate(row, late []byte, values []move) {
+	for _, v := range values {
+		switch {
+		case v.name == "events":
+			for i := range v.size {
+				row[v.to+i] |= late[v.from+i]
+			}
+		case slices.Contains(repliesWrite, v.name):
+			v.apply(row, late)
+		}
+	}
+}
+
+// putLate adds a row of an old table to the new one, or merges it into the one that is there.
+func putLate(to *ebpf.Map, key, late []byte, values []move) error {
+	row, err := to.LookupBytes(key)
+	if err != nil {
+		return err
+	}
+	if row == nil {
+		err := to.Update(key, moved(late, values, to.ValueSize()), ebpf.UpdateNoExist)
+		if errors.Is(err, ebpf.ErrKeyExist) {
+			return nil
+		}
+		return err
+	}
+	merged := slices.Clone(row)
+	mergeLate(merged, late, values)
+	if slices.Equal(merged, row) {
+		return nil
+	}
+	return to.Put(key, merged)
 }
 
 func (m *migration) copyTable(name string, to *ebpf.Map, flags ebpf.MapUpdateFlags) error {
@@ -149,10 +196,15 @@ func (m *migration) copyTable(name string, to *ebpf.Map, flags ebpf.MapUpdateFla
 		return err
 	}
 	return eachRow(from, func(key, value []byte) error {
-		err := to.Update(moved(key, keys, to.KeySize()), moved(value, values, to.ValueSize()), flags)
-		if flags == ebpf.UpdateNoExist && errors.Is(err, ebpf.ErrKeyExist) {
-			return nil
+		sum := maphash.Bytes(m.seed, append(append([]byte(name), key...), value...))
+		if flags == ebpf.UpdateNoExist {
+			if _, same := m.copied[sum]; same {
+				return nil
+			}
+			return putLate(to, moved(key, keys, to.KeySize()), value, values)
 		}
+		m.copied[sum] = struct{}{}
+		err := to.Update(moved(key, keys, to.KeySize()), moved(value, values, to.ValueSize()), flags)
 		if errors.Is(err, unix.E2BIG) {
 			return fmt.Errorf("has more rows than there is room for: %d", to.MaxEntries())
 		}
@@ -252,11 +304,30 @@ func pinAgain(from, to string) error {
 }
 
 // swap changes the programs: first the one that makes sessions, so that after it no old table gets
-// new ones; then those that replies pass.
-func (d *Datapath) swap(m *migration, links []string, collection *ebpf.Collection) error {
+// new ones; then those that replies pass. When one can't be changed, all are as before.
+func (d *Datapath) swap(m *migration, links []string, collection *ebpf.Collection) (err error) {
+	before := make(map[string]*ebpf.Program)
+	defer func() {
+		for name, program := range before {
+			if err != nil {
+				replaced, undone := d.update(name, program)
+				if err = errors.Join(err, undone); replaced != nil {
+					replaced.Close()
+				}
+			}
+			program.Close()
+		}
+	}()
+	change := func(name string) error {
+		old, err := d.update(name, collection.Programs[programOf(name)])
+		if old != nil {
+			before[name] = old
+		}
+		return err
+	}
 	rest := slices.DeleteFunc(slices.Clone(links), func(name string) bool { return name == "from_uplink" })
 	if len(rest) != len(links) {
-		if err := d.update("from_uplink", collection); err != nil {
+		if err := change("from_uplink"); err != nil {
 			return err
 		}
 	}
@@ -264,30 +335,39 @@ func (d *Datapath) swap(m *migration, links []string, collection *ebpf.Collectio
 		return err
 	}
 	for _, name := range rest {
-		if err := d.update(name, collection); err != nil {
+		if err := change(name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// update has a pinned link run this version's program. One whose interface has gone is left to those
-// who look for interfaces later.
-func (d *Datapath) update(name string, collection *ebpf.Collection) error {
+// update has a pinned link run program, and returns the one that it ran; nil: its interface has gone, and
+// it is left to those who look for interfaces later.
+func (d *Datapath) update(name string, program *ebpf.Program) (*ebpf.Program, error) {
 	live, err := link.LoadPinnedLink(d.folder.Live(name), nil)
 	if err != nil {
-		return fmt.Errorf("open link %s: %w", name, err)
+		return nil, fmt.Errorf("open link %s: %w", name, err)
 	}
 	defer live.Close()
 	info, err := live.Info()
 	if err != nil {
-		return fmt.Errorf("read link %s: %w", name, err)
+		return nil, fmt.Errorf("read link %s: %w", name, err)
 	}
 	if tcx := info.TCX(); tcx == nil || tcx.Ifindex == 0 {
-		return nil
+		return nil, nil
 	}
-	if err := live.Update(collection.Programs[programOf(name)]); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("replace program of %s: %w", name, err)
+	old, err := ebpf.NewProgramFromID(info.Program)
+	if err != nil {
+		return nil, fmt.Errorf("open program of %s: %w", name, err)
 	}
-	return nil
+	err = live.Update(program)
+	if err == nil {
+		return old, nil
+	}
+	old.Close()
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("replace program of %s: %w", name, err)
 }

@@ -1,0 +1,118 @@
+package agent
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/weirlb/weir/internal/testkit/netns"
+)
+
+// TestSwapGoesBack has one program of several not be replaced: the others run on as before.
+func TestSwapGoesBack(t *testing.T) {
+	ns := netns.New(t, fmt.Sprintf("wagent%d-swap", os.Getpid()))
+	if err := netns.Veth(ns, "uplink", ns, "other"); err != nil {
+		t.Fatal(err)
+	}
+	var d *Datapath
+	if err := ns.Do(func() (err error) {
+		d, err = Open(Config{Uplink: "uplink", PinPath: fmt.Sprintf("/sys/fs/bpf/weir-agent-swap-%d", os.Getpid()), MaxSessions: 1 << 12})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Unload(); err != nil {
+			t.Error(err)
+		}
+	})
+	spec, err := loadAgent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := ebpf.NewCollection(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	links := []string{"from_uplink", "to_uplink", linkPrefix + "0"}
+	before := d.running(t, links[:2])
+	if err := d.swap(&migration{spec: spec}, links, next); !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("swap with a link that is not there: %v", err)
+	}
+	if after := d.running(t, links[:2]); !slices.Equal(before, after) {
+		t.Errorf("programs %v run, not %v", after, before)
+	}
+	if err := d.swap(&migration{spec: spec}, links[:2], next); err != nil {
+		t.Fatal(err)
+	}
+	if after := d.running(t, links[:2]); slices.Equal(before, after) {
+		t.Errorf("programs %v run on", after)
+	}
+}
+
+// running are the programs that links run.
+func (d *Datapath) running(t *testing.T, links []string) (programs []ebpf.ProgramID) {
+	t.Helper()
+	for _, name := range links {
+		live, err := link.LoadPinnedLink(d.folder.Live(name), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := live.Info()
+		if err := errors.Join(err, live.Close()); err != nil {
+			t.Fatal(err)
+		}
+		programs = append(programs, info.Program)
+	}
+	return programs
+}
+
+// TestLateSessions brings what old programs wrote of replies, and keeps what new ones wrote of requests.
+func TestLateSessions(t *testing.T) {
+	spec, err := loadAgent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	layout, err := specLayout(spec.Maps["sessions"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	values, err := movesOf(layout.value, layout.value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	member := func(row []byte, name string) []byte {
+		i := slices.IndexFunc(layout.value, func(f field) bool { return f.name == name })
+		if i < 0 {
+			t.Fatalf("a session has no %s", name)
+		}
+		return row[layout.value[i].offset:][:layout.value[i].size]
+	}
+	row, late := make([]byte, spec.Maps["sessions"].ValueSize), make([]byte, spec.Maps["sessions"].ValueSize)
+	binary.NativeEndian.PutUint32(member(row, "events"), uint32(agentSessionEventSESSION_CLIENT_ACK))
+	binary.NativeEndian.PutUint32(member(late, "events"), uint32(agentSessionEventSESSION_WORKLOAD_ANSWER))
+	member(row, "client_tsval")[0], member(late, "client_tsval")[0] = 2, 1
+	for _, name := range repliesWrite {
+		member(late, name)[0] = 7
+	}
+	mergeLate(row, late, values)
+	const both = uint32(agentSessionEventSESSION_CLIENT_ACK | agentSessionEventSESSION_WORKLOAD_ANSWER)
+	if got := binary.NativeEndian.Uint32(member(row, "events")); got != both {
+		t.Errorf("events are %#x, not %#x", got, both)
+	}
+	if got := member(row, "client_tsval")[0]; got != 2 {
+		t.Errorf("the client's timestamp is %d, the late one", got)
+	}
+	for _, name := range repliesWrite {
+		if got := member(row, name)[0]; got != 7 {
+			t.Errorf("%s is %d, not the late one", name, got)
+		}
+	}
+}
