@@ -74,7 +74,9 @@ func (s *session) capture(cmd *cobra.Command, request *weirv1.CaptureRequest, pa
 	if errors.Is(cmd.Context().Err(), context.Canceled) {
 		err = nil // interrupted: what was captured until then is whole
 	}
-	err = errors.Join(err, t.close())
+	if closing := t.close(); err == nil {
+		err = closing // else it would tell the same once more
+	}
 	if err != nil {
 		return fmt.Errorf("capture on %s: %w", request.GetMux(), err)
 	}
@@ -85,7 +87,11 @@ func (s *session) capture(cmd *cobra.Command, request *weirv1.CaptureRequest, pa
 // openTape opens what a capture is written to.
 func openTape(cmd *cobra.Command, path string) (io.WriteCloser, error) {
 	if path != "-" {
-		return os.Create(path)
+		file, err := os.Create(path)
+		if err != nil {
+			return nil, err // not a file that is nil
+		}
+		return file, nil
 	}
 	out := cmd.OutOrStdout()
 	if file, ok := out.(*os.File); ok && term.IsTerminal(file.Fd()) {
