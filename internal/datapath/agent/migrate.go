@@ -246,8 +246,8 @@ func eachRow(table *ebpf.Map, visit func(key, value []byte) error) error {
 }
 
 // migrate lets collection, which shares unchanged tables, take the place of what is live. New
-// connections that begin within the few milliseconds between the first program's change and the
-// last one's may have to send their SYN again.
+// connections that begin between the first program's change and the last one's may have to send
+// their SYN again: within milliseconds, or up to a second when the table is full.
 func (d *Datapath) migrate(m *migration, collection *ebpf.Collection) error {
 	if err := m.copyAll(collection.Maps); err != nil {
 		return err
