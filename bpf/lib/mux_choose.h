@@ -169,20 +169,23 @@ static __always_inline enum verdict choose(struct xdp_md *ctx, struct work *w)
 
 /*
  * For what is told about a connection, not by it: the backend that packets of w's five-tuple go
- * to if that is certain, else NULL. The cookie is 0 when there is none. Writes no table.
+ * to if that is certain, else NULL. The cookie is 0 when there is none; of an endpoint that settles
+ * it may be no cookie at all, so what is remembered comes first. Writes no table.
  */
 static __always_inline struct backend *choose_known(struct work *w, __u32 cookie)
 {
 	struct endpoint *endpoint = w->endpoint;
-	struct backend *backend = NULL;
+	struct backend *backend = NULL, *named = NULL;
 
 	if (endpoint->flags & ENDPOINT_COOKIES)
-		backend = backend_alive(w->slices, cookie);
-	if (backend)
-		return backend;
+		named = backend_alive(w->slices, cookie);
+	if (named && !(endpoint->flags & ENDPOINT_SETTLING))
+		return named;
 	w->hash = flowhash(&w->packet, &pool.hash_key);
 	backend = backend_alive(w->slices,
 				flow_peek(w->hash, flow_tag(w->hash, endpoint->salt), flow_now()));
+	if (!backend)
+		backend = named;
 	if (backend || endpoint->flags & ENDPOINT_MOVED)
 		return backend;
 	return backend_at(w->slices, bucket_slot(w->slices, bucket_hash(w)));

@@ -28,7 +28,7 @@ struct {
 struct members members SEC(".data.members");
 
 /* Ids are used again: what the first fragment told holds so long, in ns. */
-#define FRAGMENT_LIFE 2000000000ULL
+volatile const __u64 cfg_fragment_life = 2000000000;
 
 /* Room for the largest header that a fragment may need: to its owner, then to the backend's host.
  */
@@ -60,9 +60,16 @@ static __always_inline struct fragment *fragment_recall(const struct packet *p)
 		return NULL;
 	/* Before the clock: another CPU may write a time that is later than ours. */
 	seen = *(volatile __u64 *)&known->seen;
-	if ((__s64)(bpf_ktime_get_coarse_ns() - seen) > (__s64)FRAGMENT_LIFE)
+	if ((__s64)(bpf_ktime_get_coarse_ns() - seen) > (__s64)cfg_fragment_life)
 		return NULL;
 	return known;
+}
+
+/* Is the fragment's datagram one that we forward? */
+static __always_inline bool fragment_is_for_vip(const struct packet *p)
+{
+	return (p->protocol == IPPROTO_TCP || p->protocol == IPPROTO_UDP) &&
+	       vip_of(&p->destination);
 }
 
 /* The hash of what all fragments of the datagram have in common. */
@@ -150,7 +157,7 @@ __noinline int fragment_relay(struct xdp_md *ctx)
 
 	if (parse_aside(ctx, &p) != PARSED_FRAGMENT)
 		return VERDICT_PASS_FRAGMENT;
-	if ((p.protocol != IPPROTO_TCP && p.protocol != IPPROTO_UDP) || !vip_of(&p.destination))
+	if (!fragment_is_for_vip(&p))
 		return VERDICT_PASS_FRAGMENT;
 	if (p.l3_length + FRAGMENT_ROOM > pool.mtu)
 		return VERDICT_DROP_TOO_BIG;
@@ -210,7 +217,7 @@ static __always_inline enum verdict fragment_later(struct xdp_md *ctx, struct wo
 	verdict = fragment_classify(w);
 	if (verdict)
 		return verdict;
-	w->backend = backend_alive(w->slices, known->slot);
+	w->backend = backend_at(w->slices, known->slot); /* where the first one went */
 	w->other = backend_alive(w->slices, known->other_slot);
 	if (w->other)
 		w->weir.step = GUE_STEP_ASK;
@@ -223,7 +230,7 @@ __noinline int fragment_forward(struct xdp_md *ctx)
 	struct work w = {};
 	enum verdict verdict;
 
-	if (parse_aside(ctx, &w.packet) != PARSED_FRAGMENT)
+	if (parse_aside(ctx, &w.packet) != PARSED_FRAGMENT || !fragment_is_for_vip(&w.packet))
 		return VERDICT_PASS_FRAGMENT;
 	verdict = w.packet.fragment_offset ? fragment_later(ctx, &w) : fragment_first(ctx, &w);
 	if (verdict)
@@ -244,7 +251,7 @@ __noinline int members_have(const struct address *source, enum member_way way)
 {
 	__u32 count = members.count;
 
-	if (!source || way >= MEMBER_WAYS)
+	if (!source || way >= MEMBER_WAYS || !address_is_set(source)) /* all zero: has none */
 		return 0;
 	for (__u32 i = 0; i < MEMBERS_MAX && i < count; i++)
 		if (address_equal(&members.rows[i].addresses[way], source))
@@ -275,14 +282,20 @@ __noinline int relay_accept(struct xdp_md *ctx)
 	way = p.ethertype == bpf_htons(ETH_P_IP) ? MEMBER_V4 : MEMBER_V6;
 	l4 = p.l4;
 	barrier_var(l4);
-	if (!address_equal(&p.destination, &members.rows[self].addresses[way]) || l4 > QUOTE_L3_MAX)
+	if (!address_is_set(&p.destination) || l4 > QUOTE_L3_MAX ||
+	    !address_equal(&p.destination, &members.rows[self].addresses[way]))
+		return VERDICT_PASS_NOT_FOR_US;
+	if (l4 + sizeof(struct udphdr) + sizeof(*head) > p.l3 + p.l3_length)
 		return VERDICT_PASS_NOT_FOR_US;
 	head = data + l4 + sizeof(struct udphdr);
 	if ((void *)(head + 1) > end || head->gue.head != GUE_WEIR_WORDS || head->gue.flags ||
-	    head->weir.version != GUE_WEIR_VERSION || head->weir.kind != GUE_KIND_RELAY)
+	    head->weir.version != GUE_WEIR_VERSION || head->weir.step != GUE_STEP_NONE ||
+	    head->weir.kind != GUE_KIND_RELAY)
 		return VERDICT_PASS_NOT_FOR_US;
 	if (!members_have(&p.source, way))
 		return VERDICT_DROP_NOT_A_MUX;
+	if (head->gue.protocol != IPPROTO_IPIP && head->gue.protocol != IPPROTO_IPV6)
+		return VERDICT_DROP_RELAYED;
 	p.ethertype =
 		head->gue.protocol == IPPROTO_IPIP ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
 

@@ -65,16 +65,21 @@ static __always_inline enum verdict echo(struct xdp_md *ctx, const struct packet
 	__u32 l3 = p->l3;
 
 	barrier_var(l3);
-	if (!icmp || l3 > ETH_HLEN_MAX || data + l3 + sizeof(struct ipv6hdr) > end)
+	if (!icmp || l3 > ETH_HLEN_MAX)
 		return VERDICT_PASS_MALFORMED;
 	if (!answers || !address_is_host(&p->source))
 		return VERDICT_DROP_ECHO;
 	if (!limit_take(LIMIT_ECHO))
 		return VERDICT_DROP_ECHO_LIMITED;
-	if (p->ethertype == bpf_htons(ETH_P_IP))
+	if (p->ethertype == bpf_htons(ETH_P_IP)) {
+		if (data + l3 + sizeof(struct iphdr) > end)
+			return VERDICT_PASS_MALFORMED;
 		echo_v4(data + l3, icmp);
-	else
+	} else {
+		if (data + l3 + sizeof(struct ipv6hdr) > end)
+			return VERDICT_PASS_MALFORMED;
 		echo_v6(data + l3, icmp);
+	}
 	if (!frame_head_load(ctx, &back))
 		return VERDICT_DROP_ECHO;
 	frame_head_turn(&back);

@@ -34,6 +34,7 @@ enum {
 	EXTENSIONS_MAX = 4,
 	EXTENSIONS_BYTES = 128,
 	EXTENSIONS_START_MAX = 1024, /* for the verifier: no offset of ours comes near */
+	FRAGMENT_BITS = 0xfff9, /* of the fragment header's word: offset, and more */
 };
 
 struct packet {
@@ -222,8 +223,8 @@ static __always_inline bool extension_skip(void *data, void *end, __u32 stop, st
 	x->protocol = header->next;
 	x->l4 = at + length;
 	x->parsed = PARSED_OK;
-	/* What follows in another fragment than the first is no header. */
-	return !(x->fragment >> 3);
+	/* Behind the header of a fragment: not in the others of its datagram. */
+	return !(x->fragment & FRAGMENT_BITS);
 }
 
 /*
@@ -245,7 +246,7 @@ static __always_inline enum parsed parse_extensions(void *data, void *end, struc
 	p->l4 = x.l4;
 	if (p->l4 > p->l3 + p->l3_length)
 		return PARSED_MALFORMED;
-	if (x.fragment & 0xfff9) {
+	if (x.fragment & FRAGMENT_BITS) {
 		p->fragment_more = x.fragment & 1;
 		p->fragment_offset = x.fragment & 0xfff8;
 		p->fragment_id = x.id;

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/bits"
 	"slices"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -47,8 +48,9 @@ const (
 // dimensions are the tables' sizes in rows.
 type dimensions struct {
 	endpoints, bucketRows, backends, flowSets uint32
-	flowLimit                                 uint32   // 0: half of MaxFlows
-	tokens                                    []uint64 // of the buckets of bpf/lib/limit.h; nil: those that stand there
+	flowLimit                                 uint32        // 0: half of MaxFlows
+	tokens                                    []uint64      // of the buckets of bpf/lib/limit.h; nil: those that stand there
+	fragmentLife                              time.Duration // 0: what stands in bpf/lib/mux_fragment.h
 }
 
 func (c Config) dimensions() (dimensions, error) {
@@ -107,6 +109,11 @@ func (d dimensions) spec() (*ebpf.CollectionSpec, error) {
 	if d.tokens != nil {
 		if err := spec.Variables[muxVarCfgLimitBurst].Set(d.tokens); err != nil {
 			return nil, fmt.Errorf("set %s: %w", muxVarCfgLimitBurst, err)
+		}
+	}
+	if d.fragmentLife != 0 {
+		if err := spec.Variables[muxVarCfgFragmentLife].Set(uint64(d.fragmentLife)); err != nil {
+			return nil, fmt.Errorf("set %s: %w", muxVarCfgFragmentLife, err)
 		}
 	}
 	tick, err := flowTick()

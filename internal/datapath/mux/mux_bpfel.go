@@ -325,6 +325,7 @@ const (
 	muxProgMuxLook              = "mux_look"
 	muxVarCfgFlowSetMask        = "cfg_flow_set_mask"
 	muxVarCfgFlowUntrustedTicks = "cfg_flow_untrusted_ticks"
+	muxVarCfgFragmentLife       = "cfg_fragment_life"
 	muxVarCfgLimitBurst         = "cfg_limit_burst"
 	muxVarCfgLimitInterval      = "cfg_limit_interval"
 	muxVarCfgLook               = "cfg_look"
@@ -407,6 +408,7 @@ type muxMapSpecs struct {
 type muxVariableSpecs struct {
 	CfgFlowSetMask        *ebpf.VariableSpec `ebpf:"cfg_flow_set_mask"`
 	CfgFlowUntrustedTicks *ebpf.VariableSpec `ebpf:"cfg_flow_untrusted_ticks"`
+	CfgFragmentLife       *ebpf.VariableSpec `ebpf:"cfg_fragment_life"`
 	CfgLimitBurst         *ebpf.VariableSpec `ebpf:"cfg_limit_burst"`
 	CfgLimitInterval      *ebpf.VariableSpec `ebpf:"cfg_limit_interval"`
 	CfgLook               *ebpf.VariableSpec `ebpf:"cfg_look"`
@@ -476,6 +478,7 @@ func (m *muxMaps) Close() error {
 type muxVariables struct {
 	CfgFlowSetMask        *ebpf.Variable `ebpf:"cfg_flow_set_mask"`
 	CfgFlowUntrustedTicks *ebpf.Variable `ebpf:"cfg_flow_untrusted_ticks"`
+	CfgFragmentLife       *ebpf.Variable `ebpf:"cfg_fragment_life"`
 	CfgLimitBurst         *ebpf.Variable `ebpf:"cfg_limit_burst"`
 	CfgLimitInterval      *ebpf.Variable `ebpf:"cfg_limit_interval"`
 	CfgLook               *ebpf.Variable `ebpf:"cfg_look"`

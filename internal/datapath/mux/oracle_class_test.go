@@ -11,7 +11,9 @@ import (
 type oracleClass struct {
 	name    string
 	verdict string // one that it must produce
+	more    []string
 	pool    func(Pool) Pool
+	alone   bool // the mux is, in its pool
 	draw    func(*rand.Rand) draft
 }
 
@@ -82,13 +84,6 @@ func familyClasses(s scene) []oracleClass {
 			}
 			return f
 		}},
-		{name: "icmp", verdict: "pass_icmp", draw: func(r *rand.Rand) draft {
-			f := drawEcho(r, s.vip)
-			if r.IntN(2) == 0 {
-				f.to = s.other
-			}
-			return f
-		}},
 		{name: "other-protocol", verdict: "pass_other_protocol", draw: func(r *rand.Rand) draft {
 			f := s.any(r)
 			f.protocol = byte(r.Uint32())
@@ -99,7 +94,7 @@ func familyClasses(s scene) []oracleClass {
 			return p
 		}},
 	}
-	return slices.Concat(classes, choiceClasses(s), poolClasses(s), shapeClasses(s))
+	return slices.Concat(classes, choiceClasses(s), poolClasses(s), shapeClasses(s), tooBigClasses(s), icmpClasses(s), fragmentClasses(s))
 }
 
 // choiceClasses are the ways to a backend.
@@ -164,10 +159,6 @@ func shapeClasses(s scene) []oracleClass {
 			f.padding = r.IntN(30)
 			return f
 		}},
-		{name: "too-big", verdict: map[bool]string{true: "punt_split", false: "reply_too_big"}[s.vip.Is4()], draw: func(r *rand.Rand) draft {
-			from, to := s.ends(r, portPlain)
-			return draftUDP(from, to, testMTU-100+r.IntN(120), r)
-		}},
 	}
 	if s.vip.Is4() {
 		classes = append(classes, oracleClass{name: "options", verdict: "forward_syn", draw: func(r *rand.Rand) draft {
@@ -196,20 +187,9 @@ func drawFlags(r *rand.Rand) byte {
 	return 0x10
 }
 
-func drawEcho(r *rand.Rand, vip netip.Addr) draft {
-	f := draft{from: oracleAddress(r, vip), to: vip, ttl: 64, protocol: 1, sumAt: 2}
-	kind := byte(8)
-	if vip.Is6() {
-		f.protocol, kind = 58, 128
-	}
-	f.transport = binary.BigEndian.AppendUint32([]byte{kind, 0, 0, 0}, r.Uint32())
-	f.transport = append(f.transport, noise(r, r.IntN(64))...)
-	return f
-}
-
-// drawTimestamps is the option that names a backend, or a slot that has none.
+// drawTimestamps is the option whose both values name a backend, or a slot that has none.
 func drawTimestamps(r *rand.Rand) []byte {
-	b := binary.BigEndian.AppendUint32([]byte{8, 10}, r.Uint32())
+	b := binary.BigEndian.AppendUint32([]byte{8, 10}, r.Uint32()<<13|uint32(r.IntN(3*oracleBackends)))
 	return binary.BigEndian.AppendUint32(b, r.Uint32()<<13|uint32(r.IntN(3*oracleBackends)))
 }
 

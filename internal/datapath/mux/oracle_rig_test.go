@@ -3,6 +3,7 @@ package mux
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"math/bits"
@@ -10,6 +11,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -19,7 +21,10 @@ import (
 )
 
 // oracleSizes leave so much room in the table of flows that none is ever given up.
-var oracleSizes = dimensions{endpoints: 256, bucketRows: 4096, backends: 32768, flowSets: 1 << 16}
+var oracleSizes = dimensions{
+	endpoints: 256, bucketRows: 4096, backends: 32768, flowSets: 1 << 16,
+	tokens: []uint64{1 << 40, 1 << 40, 1 << 40}, fragmentLife: 1 << 60,
+}
 
 // rig is a data plane and an oracle that were told the same.
 type rig struct {
@@ -31,6 +36,8 @@ type rig struct {
 	numbers       map[string]uint32 // of the verdicts
 	counted       map[string]uint64 // what the oracle says the program has counted
 	options       ebpf.RunOptions
+	punts         *Punts
+	alone         bool // in its pool
 }
 
 func newRig(t testing.TB, seed uint64) *rig {
@@ -43,6 +50,12 @@ func newRig(t testing.TB, seed uint64) *rig {
 		g.numbers[name] = number
 	}
 	g.before, g.after = oracleWorld(rand.New(rand.NewPCG(seed, 0)))
+	punts, err := g.datapath.Punts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = punts.Close() })
+	g.punts = punts
 	g.setPool(t, testPool())
 	for _, endpoints := range [][]model.MuxEndpoint{g.before, g.after} {
 		if err := g.datapath.Replace(endpoints); err != nil {
@@ -56,9 +69,11 @@ func newRig(t testing.TB, seed uint64) *rig {
 			}
 		}
 	}
+	maps.Copy(g.hops, oracleMemberHops)
 	if err := g.datapath.SetNextHops(g.hops); err != nil {
 		t.Fatal(err)
 	}
+	g.setAlone(t, false)
 	g.reset(t)
 	return g
 }
@@ -71,12 +86,35 @@ func (g *rig) setPool(t testing.TB, p Pool) {
 	}
 }
 
-// reset forgets all flows, in both.
+// setAlone takes the mux out of its pool, or puts it there.
+func (g *rig) setAlone(t testing.TB, alone bool) {
+	t.Helper()
+	g.alone = alone
+	if err := g.datapath.SetMembers(oracleMembers[0].Name, g.members()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (g *rig) members() []model.PoolMember {
+	if g.alone {
+		return nil
+	}
+	return oracleMembers
+}
+
+// reset forgets all flows and datagrams, in both.
 func (g *rig) reset(t testing.TB) {
 	t.Helper()
 	wipe[muxFlowSet](t, g.datapath.tables.Flows)
 	wipe[muxVipUsage](t, g.datapath.tables.VIPUsage)
+	g.forgetFragments(t)
+	for g.punts.reader.SetDeadline(time.Now()); ; { // what a difference left there
+		if _, err := g.punts.Read(); err != nil {
+			break
+		}
+	}
 	g.mux = &oracle.Mux{
+		Self: oracleMembers[0].Name, Members: g.members(),
 		HashKey: g.pool.HashKey, Source4: g.pool.Source4, Source6: g.pool.Source6,
 		Prefix4: g.pool.Prefix4, Prefix6: g.pool.Prefix6, GUE: g.pool.Encapsulation == GUE,
 		MTU: g.pool.MTU, Hops: g.hops,
@@ -84,6 +122,21 @@ func (g *rig) reset(t testing.TB) {
 	for _, endpoints := range [][]model.MuxEndpoint{g.before, g.after} {
 		for _, e := range endpoints {
 			g.mux.Set(e)
+		}
+	}
+}
+
+func (g *rig) forgetFragments(t testing.TB) {
+	t.Helper()
+	var cursor ebpf.MapBatchCursor
+	keys, rows := make([]muxFragmentKey, 1024), make([]muxFragment, 1024)
+	for {
+		_, err := g.datapath.tables.Fragments.BatchLookupAndDelete(&cursor, keys, rows, nil)
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 }
@@ -102,17 +155,11 @@ func wipe[row any](t testing.TB, table *ebpf.Map) {
 func (g *rig) check(t testing.TB, frame []byte) string {
 	t.Helper()
 	want := g.mux.Handle(frame)
-	if want.Verdict == "pass_fragment" {
-		return "" // beyond the oracle, and what it chooses is remembered: aside_test.go
-	}
 	g.options.Data = frame
 	g.options.DataOut = sized(g.options.DataOut, len(frame)+256)
 	action, err := g.datapath.program.Run(&g.options)
 	if err != nil {
 		t.Fatalf("run program on %d bytes: %v", len(frame), err)
-	}
-	if others := aside[want.Verdict]; others != nil {
-		return g.checkAside(t, others)
 	}
 	number, known := g.numbers[want.Verdict]
 	if !known {
@@ -131,33 +178,13 @@ func (g *rig) check(t testing.TB, frame []byte) string {
 	}
 	out := g.options.DataOut
 	switch {
+	case want.Verdict[:4] == "punt":
+		return g.checkPunt(want)
 	case action == xdpDrop:
 	case want.Frame == nil && !bytes.Equal(frame, out):
 		return fmt.Sprintf("%s changed the frame:\n got %x\nwant %x", want.Verdict, out, frame)
 	case want.Frame != nil && !bytes.Equal(want.Frame, out):
 		return fmt.Sprintf("%s:\n got %x\nwant %x", want.Verdict, out, want.Frame)
-	}
-	return ""
-}
-
-// aside are, by what the oracle says, the verdicts of steps that it does not know: aside_test.go tests
-// them.
-var aside = map[string][]string{
-	"pass_icmp":    {"pass_icmp", "drop_echo", "forward_icmp", "punt_icmp", "drop_punt", "pass_malformed", "drop_no_source"},
-	"drop_too_big": {"drop_too_big", "reply_too_big", "punt_split", "drop_punt"},
-}
-
-// checkAside wants one packet counted, as any of the verdicts.
-func (g *rig) checkAside(t testing.TB, verdicts []string) string {
-	t.Helper()
-	before := maps.Clone(g.counted)
-	g.recount(t)
-	counted := uint64(0)
-	for _, verdict := range verdicts {
-		counted += g.counted[verdict] - before[verdict]
-	}
-	if counted != 1 {
-		return fmt.Sprintf("want one of %v, counted %v", verdicts, difference(before, g.counted))
 	}
 	return ""
 }
@@ -173,10 +200,24 @@ func actionOf(verdict string) uint32 {
 	switch {
 	case strings.HasPrefix(verdict, "pass_"):
 		return xdpPass
-	case strings.HasPrefix(verdict, "drop_"):
+	case strings.HasPrefix(verdict, "drop_"), strings.HasPrefix(verdict, "punt_"):
 		return xdpDrop
 	}
 	return xdpTX
+}
+
+// checkPunt wants the frame in user space.
+func (g *rig) checkPunt(want oracle.Outcome) string {
+	g.punts.reader.SetDeadline(time.Now()) // it is there, or never
+	got, err := g.punts.Read()
+	if err != nil {
+		return fmt.Sprintf("%s: %v", want.Verdict, err)
+	}
+	reason := map[string]PuntReason{"punt_fragment": PuntFragment, "punt_icmp": PuntError, "punt_split": PuntSplit}[want.Verdict]
+	if got.Reason != reason || got.L3 != want.L3 || !bytes.Equal(got.Frame, want.Frame) {
+		return fmt.Sprintf("%s with IP at %d:\n got %x\nwant %x\nreason %d, IP at %d", want.Verdict, want.L3, got.Frame, want.Frame, got.Reason, got.L3)
+	}
+	return ""
 }
 
 // differs says how the frames, one after the other from nothing, end in a difference; "" when not.

@@ -37,6 +37,7 @@ func TestOracle(t *testing.T) {
 
 func (g *rig) runClass(t *testing.T, c oracleClass, seed uint64, packets int) {
 	g.setPool(t, c.pool(testPool()))
+	g.setAlone(t, c.alone)
 	g.reset(t)
 	g.recount(t)
 	before := verdicts(t, g.datapath)
@@ -58,8 +59,10 @@ func (g *rig) runClass(t *testing.T, c oracleClass, seed uint64, packets int) {
 	}
 	produced := difference(before, g.counted)
 	t.Logf("seed %d: %v", seed, produced)
-	if g.counted[c.verdict] == before[c.verdict] {
-		t.Errorf("no packet got the verdict %s", c.verdict)
+	for _, verdict := range append(c.more, c.verdict) {
+		if produced[verdict] == 0 {
+			t.Errorf("no packet got the verdict %s", verdict)
+		}
 	}
 }
 

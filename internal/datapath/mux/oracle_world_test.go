@@ -3,6 +3,7 @@ package mux
 import (
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 
 	"github.com/weirlb/weir/internal/model"
 )
@@ -26,6 +27,22 @@ var (
 	oracleAllPorts = []netip.Addr{netip.MustParseAddr("203.0.113.20"), netip.MustParseAddr("2001:db8:1::20")}
 	oracleOthers   = []netip.Addr{netip.MustParseAddr("203.0.113.99"), netip.MustParseAddr("2001:db8:1::99")}
 )
+
+// oracleMembers are the pool: this mux, two with one family, one that is not resolved in one, and
+// one that is not at all.
+var oracleMembers = []model.PoolMember{
+	{Name: "self", Addresses: []netip.Addr{source4, source6}},
+	{Name: "only-v4", Addresses: []netip.Addr{netip.MustParseAddr("10.255.0.2")}},
+	{Name: "only-v6", Addresses: []netip.Addr{netip.MustParseAddr("fd00:ff::3")}},
+	{Name: "by-v6", Addresses: []netip.Addr{netip.MustParseAddr("10.255.0.4"), netip.MustParseAddr("fd00:ff::4")}},
+	{Name: "lost", Addresses: []netip.Addr{netip.MustParseAddr("10.255.0.5"), netip.MustParseAddr("fd00:ff::5")}},
+}
+
+var oracleMemberHops = map[netip.Addr]model.NextHop{
+	netip.MustParseAddr("10.255.0.2"): {Source: testHop.Source, Destination: [6]byte{2, 0xcc, 0, 0, 0, 2}},
+	netip.MustParseAddr("fd00:ff::3"): {Source: testHop.Source, Destination: [6]byte{2, 0xcc, 0, 0, 0, 3}},
+	netip.MustParseAddr("fd00:ff::4"): {Source: testHop.Source, Destination: [6]byte{2, 0xcc, 0, 0, 0, 4}},
+}
 
 var unresolved = map[netip.Addr]bool{
 	netip.MustParseAddr("10.9.0.1"): true, netip.MustParseAddr("fd00:9::1"): true,
@@ -60,7 +77,7 @@ func oracleWorld(r *rand.Rand) (before, after []model.MuxEndpoint) {
 }
 
 func oracleEndpoint(r *rand.Rand, key model.EndpointKey) model.MuxEndpoint {
-	e := model.MuxEndpoint{Key: key, Cookies: model.CookiesOff}
+	e := model.MuxEndpoint{Key: key, Cookies: model.CookiesOff, Ping: slices.Contains(oracleVIPs, key.VIP)}
 	switch key.Port {
 	case portNoBackend:
 		return e

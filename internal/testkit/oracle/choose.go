@@ -56,6 +56,26 @@ func (m *Mux) choose(e *endpoint, p *packet) choice {
 	return c
 }
 
+// known is the backend that a connection is at, by the slot that its backend's timestamps name (0:
+// none), if that is certain; else nil. Nothing is remembered.
+func (m *Mux) known(e *endpoint, f model.Flow, cookie model.Slot) *model.MuxBackend {
+	named := e.alive(cookie)
+	if named != nil && e.Cookies == model.CookiesOn {
+		return named
+	}
+	if slot, known := e.flows[f]; known && e.alive(slot) != nil {
+		return e.alive(slot)
+	}
+	if named != nil && e.Cookies == model.CookiesSettling {
+		return named
+	}
+	if e.moved {
+		return nil
+	}
+	bucket, _ := m.bucket(e, f)
+	return e.at(bucket)
+}
+
 // bucket is what the flow's bucket names, and what it named before.
 func (m *Mux) bucket(e *endpoint, f model.Flow) (slot, previous model.Slot) {
 	if len(e.Buckets) == 0 {
@@ -78,7 +98,7 @@ func (e *endpoint) cookie(p *packet) *model.MuxBackend {
 	if !reads || p.flow.Protocol != model.TCP || p.flags&flagSYN != 0 {
 		return nil
 	}
-	echo, ok := p.timestampEcho()
+	_, echo, ok := timestamps(p.l4[20 : int(p.l4[12]>>4)*4])
 	if !ok {
 		return nil
 	}

@@ -21,6 +21,10 @@ func (m *Mux) keyedHash(f model.Flow) uint64 {
 		b := binary.LittleEndian.Uint32(data[at+4:]) + binary.LittleEndian.Uint32(m.HashKey[at+4:])
 		h += uint64(a) * uint64(b)
 	}
+	return finish(h)
+}
+
+func finish(h uint64) uint64 {
 	h = (h ^ h>>33) * 0xff51afd7ed558ccd
 	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
 	return h ^ h>>33

@@ -50,3 +50,11 @@ func checksum(parts ...[]byte) uint16 {
 	}
 	return ^uint16(sum)
 }
+
+// mended is a checksum after a word under it changed (RFC 1624, equation 3).
+func mended(sum, from, to uint16) uint16 {
+	n := uint32(^sum) + uint32(^from) + uint32(to)
+	n = n>>16 + n&0xffff
+	n = n>>16 + n&0xffff
+	return ^uint16(n)
+}

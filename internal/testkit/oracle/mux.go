@@ -14,15 +14,19 @@ type Mux struct {
 	Prefix4, Prefix6 netip.Prefix // valid: what the outer source is taken from by flow hash instead
 	GUE              bool         // encapsulate in GUE, not in IP alone
 	MTU              int
-	Hops             map[netip.Addr]model.NextHop // by tunnel
+	Hops             map[netip.Addr]model.NextHop // by tunnel, and by address of a mux
+	Self             string                       // name among Members
+	Members          []model.PoolMember           // of the pool; empty: this mux is alone
 
 	endpoints map[model.EndpointKey]*endpoint
+	datagrams map[datagram]told
 }
 
 // Outcome is what becomes of a frame.
 type Outcome struct {
 	Verdict string // as the mux counts it
-	Frame   []byte // what is sent; nil when the frame stays as it came
+	Frame   []byte // what is sent, or handed to user space; nil when the frame stays as it came
+	L3      int    // of a frame for user space: where its IP header stands
 }
 
 // Set brings the endpoint to what e says. Flows that are remembered live on.
@@ -42,18 +46,46 @@ func (m *Mux) Set(e model.MuxEndpoint) {
 // Handle is a frame's way through the mux.
 func (m *Mux) Handle(frame []byte) Outcome {
 	p, verdict := parse(frame)
-	if verdict != "" {
-		return Outcome{Verdict: verdict}
+	switch verdict {
+	case "":
+		return m.whole(p)
+	case "pass_icmp":
+		return m.icmp(p)
+	case "pass_fragment":
+		return m.fragment(p)
 	}
+	return Outcome{Verdict: verdict}
+}
+
+// whole is TCP or UDP in one piece.
+func (m *Mux) whole(p *packet) Outcome {
 	e := m.endpointOf(p.flow)
 	if e == nil {
-		return Outcome{Verdict: "pass_not_for_us"}
+		return m.relayed(p)
 	}
 	c := m.choose(e, p)
 	if c.backend == nil {
 		return Outcome{Verdict: "drop_no_backend"}
 	}
-	return m.send(p, c)
+	var w *weir
+	if c.previous != nil {
+		w = &weir{ask: c.previous.Tunnel}
+	}
+	out := m.send(p, c.backend.Tunnel, w, c.verdict)
+	if out.Verdict == "drop_too_big" {
+		return m.tooBig(p, c.backend.Tunnel.Is6())
+	}
+	return out
+}
+
+// vip says whether the address is a VIP, and whether that answers echo requests.
+func (m *Mux) vip(a netip.Addr) (known, answers bool) {
+	for key, e := range m.endpoints {
+		if key.VIP == a {
+			return true, e.Ping
+		}
+	}
+	return false, false
 }
 
 // endpointOf is the endpoint of exactly the flow's port, else the one on all ports of the VIP.

@@ -14,9 +14,22 @@ type packet struct {
 	ip    []byte // the IP packet, as long as its header says
 	v4    bool
 	tos   uint8
-	flow  model.Flow
-	l4    []byte // of ip, from the transport header on
-	flags uint8  // TCP's
+	df    bool // IPv4: routers must not fragment it
+	cut   bool // as an ICMP error quotes it: the end is missing
+
+	from, to netip.Addr
+	protocol uint8
+	l4       []byte    // of ip, from the transport header on
+	fragment *fragment // nil: it is none
+
+	flow  model.Flow // of TCP and UDP
+	flags uint8      // TCP's
+}
+
+// fragment is what a header says of a fragment.
+type fragment struct {
+	id     [4]byte // as on the wire; IPv4's has two bytes
+	offset int     // in units of 8 bytes; 0: it has the datagram's ports
 }
 
 const (
@@ -29,7 +42,10 @@ func (p *packet) opens() bool {
 	return p.flow.Protocol == model.TCP && p.flags&(flagSYN|flagACK) == flagSYN
 }
 
-// parse reads the frame, or gives the verdict on one that is no business of the mux.
+// at is the offset of l4 in the frame.
+func (p *packet) at() int { return p.l3 + len(p.ip) - len(p.l4) }
+
+// parse reads the frame, or gives the verdict on one that is not TCP or UDP in one piece.
 func parse(frame []byte) (*packet, string) {
 	p := &packet{frame: frame, l3: 14}
 	if len(frame) < 14 {
@@ -46,13 +62,17 @@ func parse(frame []byte) (*packet, string) {
 		ethertype = binary.BigEndian.Uint16(frame[p.l3+2:])
 		p.l3 += 4
 	}
+	verdict := "pass_not_ip"
 	switch ethertype {
 	case 0x0800:
-		return p, p.parse4()
+		verdict = p.parse4()
 	case 0x86dd:
-		return p, p.parse6()
+		verdict = p.parse6()
 	}
-	return nil, "pass_not_ip"
+	if verdict == "" {
+		verdict = p.parseTransport()
+	}
+	return p, verdict
 }
 
 func (p *packet) parse4() string {
@@ -61,16 +81,22 @@ func (p *packet) parse4() string {
 		return "pass_malformed"
 	}
 	header, length := int(at[0]&15)*4, int(binary.BigEndian.Uint16(at[2:]))
+	if p.cut {
+		length = min(length, len(at))
+	}
 	if at[0]>>4 != 4 || header < 20 || length < header || length > len(at) {
 		return "pass_malformed"
 	}
-	p.v4, p.ip, p.tos = true, at[:length], at[1]
-	source, destination := netip.AddrFrom4([4]byte(at[12:])), netip.AddrFrom4([4]byte(at[16:]))
-	if binary.BigEndian.Uint16(at[6:])&0x3fff != 0 {
+	p.v4, p.ip, p.tos, p.protocol = true, at[:length], at[1], at[9]
+	p.from, p.to = netip.AddrFrom4([4]byte(at[12:])), netip.AddrFrom4([4]byte(at[16:]))
+	p.l4 = p.ip[header:]
+	word := binary.BigEndian.Uint16(at[6:])
+	p.df = word&0x4000 != 0
+	if word&0x3fff != 0 {
+		p.fragment = &fragment{id: [4]byte{at[4], at[5]}, offset: int(word & 0x1fff)}
 		return "pass_fragment"
 	}
-	p.l4 = p.ip[header:]
-	return p.parseTransport(at[9], source, destination)
+	return ""
 }
 
 func (p *packet) parse6() string {
@@ -79,20 +105,19 @@ func (p *packet) parse6() string {
 		return "pass_malformed"
 	}
 	length := 40 + int(binary.BigEndian.Uint16(at[4:]))
+	if p.cut {
+		length = min(length, len(at))
+	}
 	if at[0]>>4 != 6 || length > len(at) {
 		return "pass_malformed"
 	}
 	p.ip, p.tos = at[:length], uint8(binary.BigEndian.Uint16(at)>>4)
-	source, destination := netip.AddrFrom16([16]byte(at[8:])), netip.AddrFrom16([16]byte(at[24:]))
-	if source.Is4In6() || destination.Is4In6() { // RFC 4291, 2.5.5.2: not on a wire
+	p.from, p.to = netip.AddrFrom16([16]byte(at[8:])), netip.AddrFrom16([16]byte(at[24:]))
+	if p.from.Is4In6() || p.to.Is4In6() { // RFC 4291, 2.5.5.2: not on a wire
 		return "pass_malformed"
 	}
 	p.l4 = p.ip[40:]
-	protocol, verdict := p.skipExtensions(at[6])
-	if verdict != "" {
-		return verdict
-	}
-	return p.parseTransport(protocol, source, destination)
+	return p.skipExtensions(at[6])
 }
 
 // Extension headers of IPv6 that a mux goes behind, and the bounds of its patience.
@@ -106,48 +131,53 @@ const (
 	mostExtensionBytes = 128
 )
 
-// skipExtensions moves l4 behind the extension headers (RFC 8200, section 4) and tells what follows.
-// The bounds come first: only within them are lengths held against the packet's.
-func (p *packet) skipExtensions(next uint8) (protocol uint8, verdict string) {
-	rest, at, skipped, fragment := p.frame[p.l3+40:], 0, 0, uint16(0)
-	for isExtension(next) && skipped < mostExtensions && fragment>>3 == 0 {
+// skipExtensions moves l4 behind the extension headers (RFC 8200, section 4) and sets what follows.
+// The bounds come first: only within them are lengths held against the packet's. Nothing is skipped
+// behind the header of a fragment: the other fragments of its datagram do not have it.
+func (p *packet) skipExtensions(next uint8) (verdict string) {
+	rest, at, skipped, word, id := p.frame[p.l3+40:], 0, 0, uint16(0), [4]byte{}
+	for isExtension(next) && skipped < mostExtensions && !isFragment(word) {
 		if len(rest) < at+8 {
-			return 0, "pass_malformed"
+			return "pass_malformed"
 		}
 		header, length := rest[at:], 8
 		if next == extensionRouting && header[3] != 0 { // we are not the last that it goes to
-			return 0, "pass_other_protocol"
+			return "pass_other_protocol"
 		}
 		if next == extensionFragment {
-			fragment = binary.BigEndian.Uint16(header[2:])
+			word, id = binary.BigEndian.Uint16(header[2:]), [4]byte(header[4:])
 		} else {
 			length += 8 * int(header[1])
 		}
 		if at+length > mostExtensionBytes {
-			return 0, "pass_other_protocol"
+			return "pass_other_protocol"
 		}
 		next, at, skipped = header[0], at+length, skipped+1
 	}
 	if at > len(p.l4) {
-		return 0, "pass_malformed"
+		return "pass_malformed"
 	}
-	p.l4 = p.l4[at:]
+	p.l4, p.protocol = p.l4[at:], next
 	switch {
-	case fragment>>3 != 0 || fragment&1 != 0: // one that is the whole datagram is none (RFC 6946)
-		return next, "pass_fragment"
+	case isFragment(word):
+		p.fragment = &fragment{id: id, offset: int(word >> 3)}
+		return "pass_fragment"
 	case isExtension(next):
-		return 0, "pass_other_protocol"
+		return "pass_other_protocol"
 	}
-	return next, ""
+	return ""
 }
+
+// isFragment reads the fragment header's word. One that is the whole datagram is none (RFC 6946).
+func isFragment(word uint16) bool { return word>>3 != 0 || word&1 != 0 }
 
 func isExtension(protocol uint8) bool {
 	return protocol == extensionHopByHop || protocol == extensionRouting ||
 		protocol == extensionFragment || protocol == extensionDestination
 }
 
-func (p *packet) parseTransport(protocol uint8, source, destination netip.Addr) string {
-	switch protocol {
+func (p *packet) parseTransport() string {
+	switch p.protocol {
 	case 1, 58:
 		return "pass_icmp"
 	case 6:
@@ -165,17 +195,21 @@ func (p *packet) parseTransport(protocol uint8, source, destination netip.Addr) 
 	default:
 		return "pass_other_protocol"
 	}
-	p.flow = model.Flow{
-		Protocol:    model.Protocol(protocol),
-		Source:      netip.AddrPortFrom(source, binary.BigEndian.Uint16(p.l4)),
-		Destination: netip.AddrPortFrom(destination, binary.BigEndian.Uint16(p.l4[2:])),
-	}
+	p.readFlow(p.l4)
 	return ""
 }
 
-// timestampEcho is TSecr of TCP's timestamps option (RFC 7323).
-func (p *packet) timestampEcho() (uint32, bool) {
-	options := p.l4[20 : int(p.l4[12]>>4)*4]
+// readFlow has the addresses and the ports that TCP and UDP begin with.
+func (p *packet) readFlow(ports []byte) {
+	p.flow = model.Flow{
+		Protocol:    model.Protocol(p.protocol),
+		Source:      netip.AddrPortFrom(p.from, binary.BigEndian.Uint16(ports)),
+		Destination: netip.AddrPortFrom(p.to, binary.BigEndian.Uint16(ports[2:])),
+	}
+}
+
+// timestamps are TSval and TSecr among TCP's options (RFC 7323).
+func timestamps(options []byte) (value, echo uint32, ok bool) {
 	for len(options) > 0 {
 		if options[0] == 0 { // end of the list
 			break
@@ -188,9 +222,9 @@ func (p *packet) timestampEcho() (uint32, bool) {
 			break
 		}
 		if options[0] == 8 && options[1] == 10 {
-			return binary.BigEndian.Uint32(options[6:]), true
+			return binary.BigEndian.Uint32(options[2:]), binary.BigEndian.Uint32(options[6:]), true
 		}
 		options = options[options[1]:]
 	}
-	return 0, false
+	return 0, 0, false
 }

@@ -15,9 +15,23 @@ const (
 	gueStepAsk = 1
 )
 
-// send encapsulates the packet for its backend's host.
-func (m *Mux) send(p *packet, c choice) Outcome {
-	tunnel := c.backend.Tunnel
+// What a GUE header of ours says of the packet: bpf/abi/gue.h.
+const (
+	gueKindPacket   = 0
+	gueKindFragment = 1
+	gueKindRelay    = 2
+)
+
+// weir is what Weir has to say in GUE.
+type weir struct {
+	kind  byte
+	ask   netip.Addr // tunnel of who may know the connection; invalid: nobody
+	ports [2]uint16  // source and destination, of a fragment's datagram
+}
+
+// send encapsulates the packet for its backend's host. Only what w is for goes in GUE where the
+// pool does not.
+func (m *Mux) send(p *packet, tunnel netip.Addr, w *weir, verdict string) Outcome {
 	hash := m.keyedHash(p.flow)
 	hop, resolved := m.Hops[tunnel]
 	source := m.source(tunnel.Is6(), hash)
@@ -27,6 +41,15 @@ func (m *Mux) send(p *packet, c choice) Outcome {
 	if !source.IsValid() {
 		return Outcome{Verdict: "drop_no_source"}
 	}
+	outer := p.outer(source, tunnel, hash, m.GUE, w)
+	if len(outer)+len(p.ip) > m.MTU {
+		return Outcome{Verdict: "drop_too_big"}
+	}
+	return Outcome{Verdict: verdict, Frame: p.behind(hop, outer)}
+}
+
+// outer is all that stands between Ethernet and the packet.
+func (p *packet) outer(source, tunnel netip.Addr, hash uint64, plainGUE bool, w *weir) []byte {
 	inner := byte(protocolIPv6)
 	if p.v4 {
 		inner = protocolIPv4
@@ -36,15 +59,11 @@ func (m *Mux) send(p *packet, c choice) Outcome {
 		protocol: inner, length: len(p.ip),
 	}
 	var between []byte
-	if m.GUE || c.previous != nil {
-		between = gue(inner, len(p.ip), hash, c.previous)
+	if plainGUE || w != nil {
+		between = gue(inner, len(p.ip), hash, w)
 		header.protocol, header.length = protocolUDP, header.length+len(between)
 	}
-	outer := append(header.bytes(), between...)
-	if len(outer)+len(p.ip) > m.MTU {
-		return Outcome{Verdict: "drop_too_big"}
-	}
-	return Outcome{Verdict: c.verdict, Frame: p.behind(hop, outer)}
+	return append(header.bytes(), between...)
 }
 
 // source is the outer source of a family: the mux's address, or the prefix with the hash's upper
@@ -68,12 +87,18 @@ func (m *Mux) source(v6 bool, hash uint64) netip.Addr {
 	return filled
 }
 
-// gue is UDP and GUE before a packet. It names the backend to ask, if there is one.
-func gue(inner byte, length int, hash uint64, ask *model.MuxBackend) []byte {
+// gue is UDP and GUE before a packet.
+func gue(inner byte, length int, hash uint64, w *weir) []byte {
 	var private []byte
-	if ask != nil {
-		private = append(private, 1, gueStepAsk, 0, 0, 0, 0, 0, 0)
-		private = append(private, ask.Tunnel.AsSlice()...)
+	if w != nil {
+		step := byte(0)
+		if w.ask.IsValid() {
+			step = gueStepAsk
+		}
+		private = append(private, 1, step, w.kind, 0)
+		private = binary.BigEndian.AppendUint16(private, w.ports[0])
+		private = binary.BigEndian.AppendUint16(private, w.ports[1])
+		private = append(private, w.ask.AsSlice()...)
 	}
 	b := binary.BigEndian.AppendUint16(nil, 49152+uint16(hash>>32%16384))
 	b = binary.BigEndian.AppendUint16(b, 6080)

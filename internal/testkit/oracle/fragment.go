@@ -1,0 +1,178 @@
+package oracle
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/fnv"
+	"net/netip"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// datagram is what its fragments have in common (RFC 791, RFC 8200).
+type datagram struct {
+	from, to netip.Addr
+	protocol uint8
+	id       [4]byte
+}
+
+// told is what the first fragment told of its datagram.
+type told struct {
+	flow           model.Flow
+	slot, previous model.Slot
+}
+
+func (p *packet) datagram() datagram {
+	return datagram{from: p.from, to: p.to, protocol: p.protocol, id: p.fragment.id}
+}
+
+// fragment came from outside.
+func (m *Mux) fragment(p *packet) Outcome {
+	if !m.takesFragment(p) {
+		return Outcome{Verdict: "pass_fragment"}
+	}
+	if len(p.ip)+room6 > m.MTU { // nobody knows yet what tunnel it takes
+		return m.tooBig(p, true)
+	}
+	if _, known := m.datagrams[p.datagram()]; !known {
+		hash := m.commonHash(p)
+		if owner := m.owner(hash); owner.Name != m.Self {
+			if out := m.relay(p, owner, hash); out.Verdict != "" {
+				return out
+			}
+		}
+	}
+	return m.forwardFragment(p)
+}
+
+func (m *Mux) takesFragment(p *packet) bool {
+	known, _ := m.vip(p.to)
+	return known && (p.protocol == protocolTCP || p.protocol == protocolUDP)
+}
+
+// commonHash is the keyed hash of what all fragments of the datagram have: the id for the ports.
+func (m *Mux) commonHash(p *packet) uint64 {
+	id := p.fragment.id
+	return m.keyedHash(model.Flow{
+		Protocol:    model.Protocol(p.protocol),
+		Source:      netip.AddrPortFrom(p.from, binary.BigEndian.Uint16(id[:])),
+		Destination: netip.AddrPortFrom(p.to, binary.BigEndian.Uint16(id[2:])),
+	})
+}
+
+// owner is the member whose name, hashed with the lower half of the datagram's hash, is the highest.
+func (m *Mux) owner(hash uint64) model.PoolMember {
+	best, most := model.PoolMember{Name: m.Self}, uint64(0)
+	for _, member := range m.Members {
+		seed := fnv.New64a()
+		seed.Write([]byte(member.Name))
+		score := finish(hash&0xffffffff ^ seed.Sum64())
+		if score >= most {
+			best, most = member, score
+		}
+	}
+	return best
+}
+
+// relay hands the packet to another mux, by IPv4 if that can be. There may be no way: no verdict.
+func (m *Mux) relay(p *packet, to model.PoolMember, hash uint64) Outcome {
+	for _, v4 := range []bool{true, false} {
+		source, destination := m.address(m.Self, v4), m.address(to.Name, v4)
+		hop := m.Hops[destination]
+		if !source.IsValid() || !destination.IsValid() || !hop.Resolved() {
+			continue
+		}
+		outer := p.outer(source, destination, hash, true, &weir{kind: gueKindRelay})
+		return Outcome{Verdict: "relay_fragment", Frame: p.behind(hop, outer)}
+	}
+	return Outcome{}
+}
+
+// address is the first one of the member in the family.
+func (m *Mux) address(name string, v4 bool) netip.Addr {
+	for _, member := range m.Members {
+		for _, a := range member.Addresses {
+			if member.Name == name && a.Is4() == v4 {
+				return a
+			}
+		}
+	}
+	return netip.Addr{}
+}
+
+// forwardFragment sends a fragment of ours to the backend of its datagram.
+func (m *Mux) forwardFragment(p *packet) Outcome {
+	if p.fragment.offset == 0 {
+		if verdict := p.parseTransport(); verdict != "" {
+			return Outcome{Verdict: verdict}
+		}
+		e := m.endpointOf(p.flow)
+		if e == nil {
+			return Outcome{Verdict: "pass_fragment"}
+		}
+		c := m.choose(e, p)
+		if c.backend == nil {
+			return Outcome{Verdict: "drop_no_backend"}
+		}
+		t := told{flow: p.flow, slot: c.backend.Slot}
+		if c.previous != nil {
+			t.previous = c.previous.Slot
+		}
+		if m.datagrams == nil {
+			m.datagrams = map[datagram]told{}
+		}
+		m.datagrams[p.datagram()] = t
+	}
+	t, known := m.datagrams[p.datagram()]
+	if !known {
+		return Outcome{Verdict: "punt_fragment", Frame: p.frame, L3: p.l3}
+	}
+	p.flow = t.flow
+	e := m.endpointOf(p.flow) // that of the first fragment: the tables stay
+	w := &weir{
+		kind:  gueKindFragment,
+		ports: [2]uint16{p.flow.Source.Port(), p.flow.Destination.Port()},
+	}
+	if b := e.alive(t.previous); b != nil {
+		w.ask = b.Tunnel
+	}
+	return m.send(p, e.at(t.slot).Tunnel, w, "forward_fragment")
+}
+
+// relayed is TCP or UDP for no endpoint: a fragment that another mux relays, or nothing of ours.
+func (m *Mux) relayed(p *packet) Outcome {
+	pass := Outcome{Verdict: "pass_not_for_us"}
+	const head = 8 + 4 + 8 // UDP, GUE, and what Weir says, without an address
+	if p.flow.Protocol != model.UDP || p.flow.Destination.Port() != 6080 || len(p.l4) < head ||
+		p.to != m.address(m.Self, p.v4) {
+		return pass
+	}
+	gue, says := p.l4[8:12], p.l4[12:20]
+	if gue[0] != 2 || gue[2] != 0 || gue[3] != 0 || says[0] != 1 || says[1] != 0 || says[2] != gueKindRelay {
+		return pass
+	}
+	if !m.isMember(p.from) {
+		return Outcome{Verdict: "drop_not_a_mux"}
+	}
+	ethertype := map[byte]uint16{protocolIPv4: 0x0800, protocolIPv6: 0x86dd}[gue[1]]
+	inner := bytes.Clone(p.frame[:p.l3-2])
+	inner = binary.BigEndian.AppendUint16(inner, ethertype)
+	q, verdict := parse(append(inner, p.frame[p.at()+head:]...))
+	if verdict != "pass_fragment" || !m.takesFragment(q) {
+		return Outcome{Verdict: "drop_relayed"}
+	}
+	out := m.forwardFragment(q)
+	if out.Verdict == "pass_malformed" || out.Verdict == "pass_fragment" {
+		return Outcome{Verdict: "drop_relayed"}
+	}
+	return out
+}
+
+func (m *Mux) isMember(a netip.Addr) bool {
+	for _, member := range m.Members {
+		if m.address(member.Name, a.Is4()) == a {
+			return true
+		}
+	}
+	return false
+}

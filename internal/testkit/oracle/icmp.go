@@ -1,0 +1,132 @@
+package oracle
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+	"slices"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+const (
+	protocolICMP   = 1
+	protocolTCP    = 6
+	protocolICMPv6 = 58
+
+	answerTTL = 64
+)
+
+// icmp is a packet that carries ICMP of either family.
+func (m *Mux) icmp(p *packet) Outcome {
+	pass := Outcome{Verdict: "pass_icmp"}
+	own, echo, errors := byte(protocolICMPv6), byte(128), []byte{1, 2, 3, 4} // RFC 4443
+	if p.v4 {
+		own, echo, errors = protocolICMP, 8, []byte{3, 11, 12} // RFC 792; no quench and no redirect
+	}
+	if p.protocol != own || len(p.l4) < 8 {
+		return pass
+	}
+	known, answers := m.vip(p.to)
+	switch kind := p.l4[0]; {
+	case !known:
+		return pass
+	case kind == echo && answers && isHost(p.from):
+		return Outcome{Verdict: "reply_echo", Frame: p.echo()}
+	case kind == echo:
+		return Outcome{Verdict: "drop_echo"}
+	case slices.Contains(errors, kind):
+		return m.icmpError(p)
+	}
+	return pass
+}
+
+// isHost says whether an answer to the address can reach one (RFC 1122, section 3.2.1.3; RFC 4443,
+// section 2.4).
+func isHost(a netip.Addr) bool {
+	if a.Is4() {
+		first := a.As4()[0]
+		return first != 0 && first != 127 && first < 224
+	}
+	return !a.IsMulticast() && !a.IsUnspecified() && !a.IsLoopback()
+}
+
+// echo is the reply: the request sent back, with a fresh life. What was wrong with its checksums
+// still is.
+func (p *packet) echo() []byte {
+	out := bytes.Clone(p.frame)
+	copy(out, p.frame[6:12])
+	copy(out[6:], p.frame[:6])
+	ip, icmp := out[p.l3:], out[p.at():]
+	was := binary.BigEndian.Uint16(icmp)
+	ttl, addresses, reply := 7, 8, byte(129)
+	if p.v4 {
+		ttl, addresses, reply = 8, 12, 0
+	}
+	copy(ip[addresses:], p.to.AsSlice())
+	copy(ip[addresses+len(p.to.AsSlice()):], p.from.AsSlice())
+	if p.v4 {
+		word := binary.BigEndian.Uint16(ip[8:])
+		sum := mended(binary.BigEndian.Uint16(ip[10:]), word, answerTTL<<8|word&0xff)
+		binary.BigEndian.PutUint16(ip[10:], sum)
+	}
+	ip[ttl], icmp[0] = answerTTL, reply
+	sum := mended(binary.BigEndian.Uint16(icmp[2:]), was, binary.BigEndian.Uint16(icmp))
+	binary.BigEndian.PutUint16(icmp[2:], sum)
+	return out
+}
+
+// icmpError goes where the packets go that the client sends on the quoted connection.
+func (m *Mux) icmpError(p *packet) Outcome {
+	q, cookie := quote(p.l4[8:], p.v4)
+	if q == nil || q.from != p.to {
+		return Outcome{Verdict: "pass_icmp"}
+	}
+	p.flow = model.Flow{
+		Protocol: q.flow.Protocol, Source: q.flow.Destination, Destination: q.flow.Source,
+	}
+	e := m.endpointOf(p.flow)
+	if e == nil {
+		return Outcome{Verdict: "pass_icmp"}
+	}
+	b := m.known(e, p.flow, cookie)
+	if b == nil {
+		return Outcome{Verdict: "punt_icmp", Frame: p.frame, L3: p.l3}
+	}
+	return m.send(p, b.Tunnel, nil, "forward_icmp")
+}
+
+// quote reads the packet of TCP or UDP that an error quotes as far as it is there: its ports must
+// be (RFC 792), TCP's options may be. What its own length says of them is not to be trusted. The
+// cookie is the slot that TSval names, 0: none.
+func quote(b []byte, v4 bool) (q *packet, cookie model.Slot) {
+	q = &packet{frame: b, cut: true}
+	parse := q.parse6
+	if v4 {
+		parse = q.parse4
+	}
+	if len(b) == 0 {
+		return nil, 0
+	}
+	verdict := parse()
+	if verdict == "pass_fragment" && q.fragment.offset == 0 {
+		verdict = ""
+	}
+	if verdict != "" || (q.protocol != protocolTCP && q.protocol != protocolUDP) {
+		return nil, 0
+	}
+	segment := b[q.at():]
+	if len(segment) < 8 {
+		return nil, 0
+	}
+	q.readFlow(segment)
+	if q.protocol != protocolTCP || len(segment) < 20 {
+		return q, 0
+	}
+	header := min(int(segment[12]>>4)*4, len(segment))
+	if header < 20 {
+		return q, 0
+	}
+	value, _, _ := timestamps(segment[20:header])
+	return q, model.Slot(value % (1 << 13))
+}
