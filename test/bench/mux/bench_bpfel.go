@@ -43,6 +43,7 @@ const (
 	benchVarCfgFlowSetMask        = "cfg_flow_set_mask"
 	benchVarCfgFlowUntrustedTicks = "cfg_flow_untrusted_ticks"
 	benchVarCfgFlows              = "cfg_flows"
+	benchVarCfgFragmentLife       = "cfg_fragment_life"
 	benchVarCfgKeep               = "cfg_keep"
 	benchVarCfgLimitBurst         = "cfg_limit_burst"
 	benchVarCfgLimitInterval      = "cfg_limit_interval"
@@ -139,6 +140,7 @@ type benchVariableSpecs struct {
 	CfgFlowSetMask        *ebpf.VariableSpec `ebpf:"cfg_flow_set_mask"`
 	CfgFlowUntrustedTicks *ebpf.VariableSpec `ebpf:"cfg_flow_untrusted_ticks"`
 	CfgFlows              *ebpf.VariableSpec `ebpf:"cfg_flows"`
+	CfgFragmentLife       *ebpf.VariableSpec `ebpf:"cfg_fragment_life"`
 	CfgKeep               *ebpf.VariableSpec `ebpf:"cfg_keep"`
 	CfgLimitBurst         *ebpf.VariableSpec `ebpf:"cfg_limit_burst"`
 	CfgLimitInterval      *ebpf.VariableSpec `ebpf:"cfg_limit_interval"`
@@ -214,6 +216,7 @@ type benchVariables struct {
 	CfgFlowSetMask        *ebpf.Variable `ebpf:"cfg_flow_set_mask"`
 	CfgFlowUntrustedTicks *ebpf.Variable `ebpf:"cfg_flow_untrusted_ticks"`
 	CfgFlows              *ebpf.Variable `ebpf:"cfg_flows"`
+	CfgFragmentLife       *ebpf.Variable `ebpf:"cfg_fragment_life"`
 	CfgKeep               *ebpf.Variable `ebpf:"cfg_keep"`
 	CfgLimitBurst         *ebpf.Variable `ebpf:"cfg_limit_burst"`
 	CfgLimitInterval      *ebpf.Variable `ebpf:"cfg_limit_interval"`
