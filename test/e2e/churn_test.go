@@ -35,7 +35,9 @@ func TestChurn(t *testing.T) {
 		{"connections", modern, stream.TCP, "", "mux1", []string{"forward_syn", "forward_cookie"}},
 		{"connections without timestamps", noTimestamp, stream.TCP, "", "mux2", []string{"forward_flow", "forward_chained"}},
 		{"connections by flow table", modern, stream.TCP, "  consistency: flow-table\n", "mux4", []string{"forward_flow", "forward_chained"}},
-		{"flows", modern, stream.UDP, "", "mux3", []string{"forward_flow", "forward_chained"}},
+		// By the client without flows so far: a host takes no flow from one that another VIP's ended one has
+		// the ports of, for as long as that is remembered.
+		{"flows", noTimestamp, stream.UDP, "", "mux3", []string{"forward_flow", "forward_chained"}},
 	} {
 		t.Run(scenario.name, func(t *testing.T) {
 			before := l.counts(t)
