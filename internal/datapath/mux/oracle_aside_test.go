@@ -260,7 +260,7 @@ func (s scene) drawRelayed(r *rand.Rand) draft {
 	if r.IntN(8) == 0 {
 		gue[r.IntN(len(gue))] = byte(r.IntN(8))
 	}
-	payload := append(gue, packet.frame()[14:]...)
+	payload := slices.Concat(gue, packet.frame()[14:])
 	f := draftUDP(netip.AddrPortFrom(from, uint16(49152+r.IntN(16384))), netip.AddrPortFrom(to, 6080), 0, r)
 	f.transport = append(f.transport, payload...)
 	binary.BigEndian.PutUint16(f.transport[4:], uint16(len(f.transport)))
