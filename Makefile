@@ -30,10 +30,10 @@ generate: bpf ## Regenerate everything that is generated and committed
 test: build unit e2e ## Run every test: units, packet tables, namespaces, lab
 
 unit: build ## Run all tests but those in the lab
-	$(GO) test -count=1 -timeout 15m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/docs)
+	scripts/test.sh -count=1 -timeout 15m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/docs)
 
 e2e: build ## Run the tests in the lab: end to end, and the commands of the documents
-	WEIR_BIN=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 20m -p 1 ./test/e2e ./test/docs
+	WEIR_BIN=$(CURDIR)/$(BIN) scripts/test.sh -count=1 -timeout 20m -p 1 ./test/e2e ./test/docs
 
 demo: build ## Raise a lab, balance real traffic, cut a mux's power, clean up
 	@$(BIN)/weir lab demo
