@@ -182,7 +182,7 @@ var layers = []struct {
 }{
 	{"model (L0)", []string{"model"}},
 	{"pure (L1)", []string{"bucket", "flowhash", "health", "typo", "manifest", "desired"}},
-	{"adapters (L3)", []string{"store", "bgp", "datapath", "netlink", "probe"}},
+	{"adapters (L3)", []string{"telemetry", "store", "bgp", "datapath", "netlink", "probe"}},
 	{"daemons (L4)", []string{"daemon", "slowpath", "rpc", "manager", "muxd", "agentd", "ctl", "lab"}},
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/weirlb/weir/internal/daemon"
 	"github.com/weirlb/weir/internal/manager"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/telemetry"
 )
 
 func main() { os.Exit(daemon.Run(command())) }
@@ -40,5 +41,6 @@ func command() *cobra.Command {
 	flags.StringVar(&cfg.DataDir, "data-dir", "/var/lib/weir", "directory of the embedded etcd")
 	flags.StringSliceVar(&cfg.EtcdEndpoints, "etcd-endpoints", nil,
 		"URLs of an external etcd, separated by commas (default: the embedded one)")
+	cfg.Telemetry.Flags(flags, telemetry.ManagerListen)
 	return cmd
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/weirlb/weir/internal/netlink"
 	"github.com/weirlb/weir/internal/probe"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/telemetry"
 )
 
 // DefaultPinPath is where the data plane is pinned unless a flag says otherwise.
@@ -30,6 +31,7 @@ type Options struct {
 	MaxRules    int
 	CookieTick  time.Duration
 	Timeouts    agent.Timeouts
+	Telemetry   telemetry.Options
 }
 
 // Flags adds the flags to cmd; the pin path also to its subcommands.
@@ -46,6 +48,7 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.DurationVar(&o.Timeouts.Closing, "tcp-closing-timeout", o.Timeouts.Closing, "idle time that ends a TCP session that both sides have finished")
 	flags.DurationVar(&o.Timeouts.Reset, "tcp-reset-timeout", o.Timeouts.Reset, "idle time that ends a TCP session that was reset")
 	flags.DurationVar(&o.Timeouts.UDP, "udp-timeout", o.Timeouts.UDP, "idle time that ends a UDP session")
+	o.Telemetry.Flags(flags, telemetry.AgentListen)
 	daemon.PinPathFlag(cmd, &o.PinPath, DefaultPinPath)
 }
 
@@ -78,6 +81,11 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 	if err := daemon.CheckRoot(); err != nil {
 		return err
 	}
+	observed, err := telemetry.Start(ctx, o.Telemetry, telemetry.Process{Program: "weir-agent", Name: o.Name, Version: daemon.Version}, log)
+	if err != nil {
+		return err
+	}
+	defer observed.Close()
 	addresses, err := uplinkAddresses(o.Uplink)
 	if err != nil {
 		return err

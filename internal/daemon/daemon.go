@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weirlb/weir/internal/telemetry"
 )
 
 // Version is set by the linker.
@@ -39,9 +41,9 @@ func (l *Logging) Logger() (*slog.Logger, error) {
 	options := &slog.HandlerOptions{Level: level}
 	switch l.format {
 	case "text":
-		return slog.New(slog.NewTextHandler(os.Stderr, options)), nil
+		return telemetry.Traced(slog.New(slog.NewTextHandler(os.Stderr, options))), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(os.Stderr, options)), nil
+		return telemetry.Traced(slog.New(slog.NewJSONHandler(os.Stderr, options))), nil
 	}
 	return nil, fmt.Errorf("read --log-format: must be text or json, is %q", l.format)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/telemetry"
 )
 
 // Config says where a manager listens and where its store is.
@@ -23,6 +24,7 @@ type Config struct {
 	EtcdEndpoints []string // of an external etcd; then DataDir is not used
 	Version       string
 	Log           *slog.Logger
+	Telemetry     telemetry.Options
 }
 
 // stopTimeout bounds how long calls under way may take once the manager stops.
@@ -42,6 +44,7 @@ type Manager struct {
 	now      func() time.Time
 	silence  time.Duration // how long a host may be silent
 	settle   time.Duration // how long a move of buckets lasts at least
+	observed *telemetry.Telemetry
 }
 
 // New takes the address to listen on and opens the store. Nothing is served before Run.
@@ -58,8 +61,14 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		listener.Close()
 		return nil, err
 	}
+	observed, err := telemetry.Start(ctx, cfg.Telemetry, telemetry.Process{Program: "weir-manager", Version: cfg.Version}, cfg.Log)
+	if err != nil {
+		listener.Close()
+		s.Close()
+		return nil, err
+	}
 	return &Manager{
-		cfg: cfg, log: cfg.Log, listener: listener, store: s, hub: newHub(s),
+		observed: observed, cfg: cfg, log: cfg.Log, listener: listener, store: s, hub: newHub(s),
 		reports: newReports(), tasks: newTasks(), stopping: make(chan struct{}), now: time.Now,
 		silence: defaultSilence, sessions: newSessions(), settle: desired.SettleTime,
 	}, nil
@@ -70,6 +79,7 @@ func (m *Manager) Address() net.Addr { return m.listener.Addr() }
 
 // Close ends the store. It is called after Run, or instead of it.
 func (m *Manager) Close() {
+	m.observed.Close()
 	m.listener.Close()
 	m.store.Close()
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/weirlb/weir/internal/netlink"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/slowpath"
+	"github.com/weirlb/weir/internal/telemetry"
 )
 
 // DefaultPinPath is where the data plane is pinned unless a flag says otherwise.
@@ -51,6 +52,8 @@ type Options struct {
 	DrainTime       time.Duration
 
 	MaxEndpoints, MaxBuckets, MaxBackends, MaxFlows, MaxVIPFlows int
+
+	Telemetry telemetry.Options
 }
 
 // The values of --announce.
@@ -84,6 +87,7 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.IntVar(&o.MaxBackends, "max-backends", 0, "room for backends of all endpoints (default 262144)")
 	flags.IntVar(&o.MaxFlows, "max-flows", 0, "flows to remember (default 1048576)")
 	flags.IntVar(&o.MaxVIPFlows, "max-flows-per-vip", 0, "flows to remember of a VIP that sets no limit itself (default: half of --max-flows)")
+	o.Telemetry.Flags(flags, telemetry.MuxListen)
 	daemon.PinPathFlag(cmd, &o.PinPath, DefaultPinPath)
 }
 
@@ -97,6 +101,11 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	observed, err := telemetry.Start(ctx, o.Telemetry, telemetry.Process{Program: "weir-mux", Name: o.Name, Version: daemon.Version}, log)
+	if err != nil {
+		return err
+	}
+	defer observed.Close()
 	handOver := make(chan os.Signal, 1)
 	signal.Notify(handOver, syscall.SIGUSR2)
 	defer signal.Stop(handOver)

@@ -1,0 +1,157 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+)
+
+// Process names the program that is observed.
+type Process struct {
+	Program string // "weir-mux"
+	Name    string // of the node or replica; may be empty
+	Version string
+}
+
+// Telemetry is one process's observation.
+type Telemetry struct {
+	log      *slog.Logger
+	registry *prometheus.Registry
+	provider *sdktrace.TracerProvider // nil: traces are off
+	listener net.Listener             // nil: nothing is served
+	server   *http.Server
+	served   sync.WaitGroup
+
+	mu     sync.Mutex
+	checks []check
+}
+
+// closeTimeout bounds how long the spans that are left may take to leave.
+const closeTimeout = 3 * time.Second
+
+// Start begins to serve, and to send traces, as the options say. Close ends it.
+func Start(ctx context.Context, o Options, p Process, log *slog.Logger) (*Telemetry, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	t := &Telemetry{log: log, registry: prometheus.NewRegistry()}
+	t.registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		buildInfo(p),
+	)
+	listener, err := listen(ctx, &o, log)
+	if err != nil {
+		return nil, err
+	}
+	t.listener = listener
+	if t.provider, err = newProvider(ctx, &o, p, log); err != nil {
+		t.Close()
+		return nil, err
+	}
+	if t.listener != nil {
+		t.server = newServer(t)
+		t.served.Go(t.serve)
+		log.Info("metrics are served", "listen", t.listener.Addr().String())
+	}
+	return t, nil
+}
+
+// listen takes the address. One that nobody chose may be taken by another program.
+func listen(ctx context.Context, o *Options, log *slog.Logger) (net.Listener, error) {
+	if o.Listen == "" {
+		return nil, nil
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Listen)
+	switch {
+	case err == nil:
+		return listener, nil
+	case !o.chosen():
+		log.Warn("metrics are not served: choose an address by --metrics-listen", "err", err)
+		return nil, nil
+	}
+	return nil, fmt.Errorf("listen on %s: %w: choose another address with --metrics-listen", o.Listen, err)
+}
+
+// Close ends serving, and sends the spans that are left.
+func (t *Telemetry) Close() {
+	if t == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	switch {
+	case t.server != nil:
+		if err := t.server.Shutdown(ctx); err != nil {
+			t.server.Close()
+		}
+		t.served.Wait()
+	case t.listener != nil:
+		t.listener.Close()
+	}
+	if t.provider != nil {
+		if err := t.provider.Shutdown(ctx); err != nil {
+			t.log.Warn("the last spans did not leave", "err", err)
+		}
+	}
+}
+
+// Address is where it is served; nil: nowhere.
+func (t *Telemetry) Address() net.Addr {
+	if t == nil || t.listener == nil {
+		return nil
+	}
+	return t.listener.Addr()
+}
+
+// Register adds the collectors to /metrics. Two that describe the same metric are a bug.
+func (t *Telemetry) Register(all ...prometheus.Collector) {
+	if t != nil {
+		t.registry.MustRegister(all...)
+	}
+}
+
+// Gatherer is what /metrics shows.
+func (t *Telemetry) Gatherer() prometheus.Gatherer {
+	if t == nil {
+		return prometheus.NewRegistry()
+	}
+	return t.registry
+}
+
+// Tracer makes spans, which are nothing while traces are off.
+func (t *Telemetry) Tracer() trace.Tracer {
+	if t == nil || t.provider == nil {
+		return noop.Tracer{}
+	}
+	return t.provider.Tracer("github.com/weirlb/weir")
+}
+
+// Tracing says whether spans go anywhere.
+func (t *Telemetry) Tracing() bool { return t != nil && t.provider != nil }
+
+func (t *Telemetry) serve() {
+	if err := t.server.Serve(t.listener); !errors.Is(err, http.ErrServerClosed) {
+		t.log.Warn("metrics are served no more", "err", err)
+	}
+}
+
+// buildInfo is a gauge of 1 that says what runs.
+func buildInfo(p Process) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name:        "weir_build_info",
+		Help:        "What runs: always 1.",
+		ConstLabels: prometheus.Labels{"program": p.Program, "version": p.Version, "name": p.Name},
+	}, func() float64 { return 1 })
+}
