@@ -101,7 +101,10 @@ type SyncMuxResponse struct {
 	Pool []*PoolMember `protobuf:"bytes,6,rep,name=pool,proto3" json:"pool,omitempty"`
 	// Something to look at for an operator. A message may hold tasks alone, and leads to the generation
 	// before it then.
-	Tasks         []*MuxTask `protobuf:"bytes,7,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	Tasks []*MuxTask `protobuf:"bytes,7,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	// The traces that what is new in the message is part of, as traceparents of W3C's Trace Context; none
+	// unless the manager sends traces. At most 16.
+	TraceParents  []string `protobuf:"bytes,15,rep,name=trace_parents,json=traceParents,proto3" json:"trace_parents,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -181,6 +184,13 @@ func (x *SyncMuxResponse) GetPool() []*PoolMember {
 func (x *SyncMuxResponse) GetTasks() []*MuxTask {
 	if x != nil {
 		return x.Tasks
+	}
+	return nil
+}
+
+func (x *SyncMuxResponse) GetTraceParents() []string {
+	if x != nil {
+		return x.TraceParents
 	}
 	return nil
 }
@@ -887,7 +897,9 @@ type SyncHostResponse struct {
 	// Outer sources to accept, addresses and prefixes: all muxes, every time.
 	Muxes []string `protobuf:"bytes,5,rep,name=muxes,proto3" json:"muxes,omitempty"`
 	// The pool's secret, 40 bytes; only in a snapshot.
-	HashKey       []byte `protobuf:"bytes,6,opt,name=hash_key,json=hashKey,proto3" json:"hash_key,omitempty"`
+	HashKey []byte `protobuf:"bytes,6,opt,name=hash_key,json=hashKey,proto3" json:"hash_key,omitempty"`
+	// As in SyncMuxResponse.
+	TraceParents  []string `protobuf:"bytes,15,rep,name=trace_parents,json=traceParents,proto3" json:"trace_parents,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -960,6 +972,13 @@ func (x *SyncHostResponse) GetMuxes() []string {
 func (x *SyncHostResponse) GetHashKey() []byte {
 	if x != nil {
 		return x.HashKey
+	}
+	return nil
+}
+
+func (x *SyncHostResponse) GetTraceParents() []string {
+	if x != nil {
+		return x.TraceParents
 	}
 	return nil
 }
@@ -1565,7 +1584,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x0eSyncMuxRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\tR\aversion\"\x9d\x02\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\"\xc2\x02\n" +
 	"\x0fSyncMuxResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -1575,7 +1594,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\aremoved\x18\x04 \x03(\v2\x14.weir.v1.EndpointKeyR\aremoved\x12\x19\n" +
 	"\bhash_key\x18\x05 \x01(\fR\ahashKey\x12'\n" +
 	"\x04pool\x18\x06 \x03(\v2\x13.weir.v1.PoolMemberR\x04pool\x12&\n" +
-	"\x05tasks\x18\a \x03(\v2\x10.weir.v1.MuxTaskR\x05tasks\">\n" +
+	"\x05tasks\x18\a \x03(\v2\x10.weir.v1.MuxTaskR\x05tasks\x12#\n" +
+	"\rtrace_parents\x18\x0f \x03(\tR\ftraceParents\">\n" +
 	"\n" +
 	"PoolMember\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
@@ -1627,7 +1647,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x0fSyncHostRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\tR\aversion\"\xe4\x01\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\"\x89\x02\n" +
 	"\x10SyncHostResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -1636,7 +1656,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\bbackends\x18\x03 \x03(\v2\x14.weir.v1.HostBackendR\bbackends\x121\n" +
 	"\aremoved\x18\x04 \x03(\v2\x17.weir.v1.HostBackendKeyR\aremoved\x12\x14\n" +
 	"\x05muxes\x18\x05 \x03(\tR\x05muxes\x12\x19\n" +
-	"\bhash_key\x18\x06 \x01(\fR\ahashKey\"\x8c\x03\n" +
+	"\bhash_key\x18\x06 \x01(\fR\ahashKey\x12#\n" +
+	"\rtrace_parents\x18\x0f \x03(\tR\ftraceParents\"\x8c\x03\n" +
 	"\vHostBackend\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x18\n" +

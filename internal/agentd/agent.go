@@ -16,6 +16,7 @@ import (
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/telemetry"
 )
 
 const (
@@ -73,6 +74,8 @@ type Config struct {
 	Manager           Manager
 	Probe             Probe
 	Log               *slog.Logger
+	// Telemetry is told of the host; nil: nobody is.
+	Telemetry *telemetry.Telemetry
 }
 
 // Agent is the daemon of one host.

@@ -117,7 +117,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 	}
 	a, err := New(Config{
 		Name: o.Name, Addresses: addresses, Version: daemon.Version, Uplink: o.Uplink, Live: live.Rules,
-		Datapath: datapath, Workloads: workloads, Manager: client, Probe: probe.Run, Log: log,
+		Datapath: datapath, Workloads: workloads, Manager: client, Probe: probe.Run, Log: log, Telemetry: observed,
 		Sweep:     func() (agent.Census, error) { return datapath.Sweep(agent.Now(), o.Timeouts) },
 		KeepAlive: func() (int, error) { return datapath.KeepAlive(agent.Now()) }, KeepAliveInterval: keepAliveInterval(o.CookieTick),
 	})

@@ -17,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/telemetry"
 )
 
 // Datapath is what the daemon asks of the data plane.
@@ -91,6 +92,8 @@ type Config struct {
 	SlowPath func(ctx context.Context) error
 	Manager  Manager
 	Log      *slog.Logger
+	// Telemetry is told of the mux; nil: nobody is.
+	Telemetry *telemetry.Telemetry
 }
 
 // Mux is the daemon of one mux.

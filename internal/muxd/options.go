@@ -106,6 +106,10 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 		return err
 	}
 	defer observed.Close()
+	return serve(ctx, o, s, observed, log)
+}
+
+func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telemetry, log *slog.Logger) error {
 	handOver := make(chan os.Signal, 1)
 	signal.Notify(handOver, syscall.SIGUSR2)
 	defer signal.Stop(handOver)
@@ -143,6 +147,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 		Source4: s.bgp.NextHop4, Source6: s.bgp.NextHop6, MTU: s.mtu,
 		Encapsulation: mux.Encapsulation(o.Encapsulation), Prefix4: s.prefix4, Prefix6: s.prefix6, Routes: s.routes, DrainTime: o.DrainTime, Lead: withdrawLead,
 		Datapath: datapath, Speaker: speaker, Manager: client, Log: log,
+		Telemetry: observed,
 		NextHops: func(changed func(HopState)) (NextHops, error) {
 			return netlink.New(netlink.Config{Interface: o.Interface, Changed: changed, Log: log})
 		},
