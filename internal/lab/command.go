@@ -69,7 +69,7 @@ func upCommand() *cobra.Command {
 				return err
 			}
 			fmt.Fprint(out, plan.Picture())
-			fmt.Fprint(out, usage(plan.Name))
+			fmt.Fprint(out, usage(plan))
 			return nil
 		},
 	}
@@ -79,25 +79,26 @@ func upCommand() *cobra.Command {
 	flags.IntVar(&plan.Muxes, "muxes", 2, "number of muxes")
 	flags.IntVar(&plan.Hosts, "hosts", 3, "number of hosts")
 	flags.IntVar(&plan.Workloads, "workloads", 2, "number of workloads on each host")
+	flags.IntVar(&plan.Managers, "managers", 1, "number of managers: 1, 3 or 5")
 	flags.BoolVar(&picture, "picture", false, "print the picture only, and build nothing")
 	return cmd
 }
 
 // usage says what to do with a lab that stands.
-func usage(name string) string {
+func usage(plan netlab.Plan) string {
 	option := ""
-	if name != defaultName {
-		option = " --name " + name
+	if plan.Name != defaultName {
+		option = " --name " + plan.Name
 	}
 	text := `
 The lab is up. Try:
-  weir lab exec@ manager weir apply -f examples/shop.yaml --wait
+  weir lab exec@ MANAGER weir apply -f examples/shop.yaml --wait
   weir lab curl@ http://203.0.113.10/
-  weir lab exec@ manager weir status
+  weir lab exec@ MANAGER weir status
   weir lab exec@ router ip route show proto bgp
   weir lab down@
 `
-	return strings.ReplaceAll(text, "@", option)
+	return strings.NewReplacer("@", option, "MANAGER", plan.Of(netlab.Manager)[0].Name).Replace(text)
 }
 
 func downCommand() *cobra.Command {
@@ -214,7 +215,7 @@ func runOn(cmd *cobra.Command, lab *netlab.Lab, node string, argv []string) erro
 		return err
 	}
 	run := exec.Command(lab.Find(argv[0]), argv[1:]...)
-	run.Env = append(os.Environ(), rpc.ManagerVariable+"="+lab.ManagerURL(), daemon.PinPathVariable+"="+lab.PinPath(node))
+	run.Env = append(os.Environ(), rpc.ManagerVariable+"="+lab.ManagerURLs(), daemon.PinPathVariable+"="+lab.PinPath(node))
 	run.Stdin, run.Stdout, run.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	if err := ns.Start(run); err != nil {
 		return err

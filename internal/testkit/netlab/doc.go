@@ -8,6 +8,8 @@
 //	                                           │                  └── workloads host<h>-w<n>
 //	                                           │                      10.3.h.10+n  fd00:3:h::10+n
 //
+// With several managers they are called manager1..r, and manager i has 10.4.i.2.
+//
 // Each node is a namespace weir-<lab>-<node>; its interface to the router is eth0, and the router's
 // interface has the node's name. Odd workloads live behind an interface, in a namespace of their own,
 // as containers do; even ones are native: their addresses stand on the host's loopback.

@@ -81,8 +81,8 @@ func (l *Lab) build(ctx context.Context, config Config) error {
 		config.Workload = (*Lab).startEcho
 	}
 	steps := []func() error{
-		l.makeFolders, l.save, l.buildNetwork, l.startRouter, l.startManager,
-		func() error { return l.waitManager(ctx) },
+		l.makeFolders, l.save, l.buildNetwork, l.startRouter,
+		func() error { return l.startManagers(ctx) },
 		func() error { return l.startNodes(config.Later) },
 		func() error { return l.startWorkloads(config.Workload) },
 		func() error { return l.WaitReady(ctx) },
@@ -142,7 +142,7 @@ func (l *Lab) Run(node, program string, args ...string) (output string, err erro
 	return ns.Run(program, args...)
 }
 
-// Weir runs the command line against the lab's manager.
+// Weir runs the command line against the lab's managers.
 func (l *Lab) Weir(args ...string) (output string, err error) {
-	return l.Run(string(Manager), filepath.Join(l.bin, "weir"), append([]string{"--manager", l.ManagerURL()}, args...)...)
+	return l.Run(l.operator(), filepath.Join(l.bin, "weir"), append([]string{"--manager", l.ManagerURLs()}, args...)...)
 }

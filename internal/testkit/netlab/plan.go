@@ -13,6 +13,9 @@ type Plan struct {
 	Muxes     int    `json:"muxes"`
 	Hosts     int    `json:"hosts"`
 	Workloads int    `json:"workloads"` // per host
+	// Managers are replicas, each a machine of its own; 0 is one. One alone is called manager, several are
+	// manager1, manager2, ...
+	Managers int `json:"managers,omitempty"`
 }
 
 // Kind is what a node is.
@@ -56,6 +59,7 @@ var (
 const (
 	maxNodes     = 99
 	maxWorkloads = 89
+	maxManagers  = 5
 )
 
 // Validate says what is wrong with the plan.
@@ -76,10 +80,13 @@ func (p Plan) Validate() error {
 			return fmt.Errorf("%s must be 1 to %d, is %d", bound.what, bound.most, bound.is)
 		}
 	}
+	if p.Managers < 0 || p.Managers > maxManagers {
+		return fmt.Errorf("managers must be 1 to %d, is %d", maxManagers, p.Managers)
+	}
 	return nil
 }
 
-// Nodes lists all nodes but the router: clients, manager, muxes, and each host before its workloads.
+// Nodes lists all nodes but the router: clients, managers, muxes, and each host before its workloads.
 func (p Plan) Nodes() []Node {
 	var nodes []Node
 	add := func(kind Kind, count int) {
@@ -88,7 +95,7 @@ func (p Plan) Nodes() []Node {
 		}
 	}
 	add(Client, p.Clients)
-	nodes = append(nodes, p.machine(Manager, 1))
+	add(Manager, max(1, p.Managers))
 	add(Mux, p.Muxes)
 	for h := 1; h <= p.Hosts; h++ {
 		nodes = append(nodes, p.machine(Host, h))
@@ -125,7 +132,7 @@ func (p Plan) Node(name string) (Node, error) {
 
 func (p Plan) machine(kind Kind, number int) Node {
 	name := fmt.Sprintf("%s%d", kind, number)
-	if kind == Manager {
+	if kind == Manager && p.Managers <= 1 {
 		name = string(kind)
 	}
 	return Node{Name: name, Kind: kind, Number: number, IPv4: address4(kind, number, 2), IPv6: address6(kind, number, 2)}

@@ -44,6 +44,17 @@ func TestAddressesFollowTheNames(t *testing.T) {
 	}
 }
 
+func TestManagersHaveNumbersIfThereAreSeveral(t *testing.T) {
+	plan := Plan{Name: "demo", Clients: 1, Muxes: 1, Hosts: 1, Workloads: 1, Managers: 3}
+	var got []string
+	for _, n := range plan.Of(Manager) {
+		got = append(got, n.Name+" "+n.IPv4.String())
+	}
+	if want := "manager1 10.4.1.2, manager2 10.4.2.2, manager3 10.4.3.2"; strings.Join(got, ", ") != want {
+		t.Errorf("managers are %v, want %s", got, want)
+	}
+}
+
 func TestBadPlansAreRefused(t *testing.T) {
 	good := Plan{Name: "demo", Clients: 1, Muxes: 1, Hosts: 1, Workloads: 1}
 	if err := good.Validate(); err != nil {
@@ -59,6 +70,7 @@ func TestBadPlansAreRefused(t *testing.T) {
 		{func(p *Plan) { p.Muxes = 100 }, "muxes must be"},
 		{func(p *Plan) { p.Hosts = -1 }, "hosts must be"},
 		{func(p *Plan) { p.Workloads = 90 }, "workloads must be"},
+		{func(p *Plan) { p.Managers = 6 }, "managers must be"},
 	} {
 		plan := good
 		c.change(&plan)

@@ -20,7 +20,6 @@ const (
 	muxAS       = 65010
 	password    = "spread-the-river"
 	bfdInterval = 200 * time.Millisecond // three in a row missed: shorter, and a stall of a small machine is one
-	managerPort = 7400
 
 	// EchoPort is where the echo of each workload listens, TCP and UDP.
 	EchoPort = 8080
@@ -68,18 +67,6 @@ func (l *Lab) startRouter() error {
 	return err
 }
 
-// ManagerURL is where the lab's manager is.
-func (l *Lab) ManagerURL() string {
-	manager := l.machine(Manager, 1)
-	return "http://" + netip.AddrPortFrom(manager.IPv4, managerPort).String()
-}
-
-func (l *Lab) startManager() error {
-	_, err := l.Start(string(Manager), "weir-manager",
-		"--listen", fmt.Sprintf("0.0.0.0:%d", managerPort), "--data-dir", filepath.Join(l.dir, "manager"))
-	return err
-}
-
 // startNodes starts the muxes and the agents, but for those that join later.
 func (l *Lab) startNodes(later []string) error {
 	for _, n := range append(l.Of(Mux), l.Of(Host)...) {
@@ -104,7 +91,7 @@ func (l *Lab) Join(node string) error {
 		return l.startMux(n)
 	case Host:
 		_, err := l.Start(n.Name, "weir-agent",
-			"--name", n.Name, "--manager", l.ManagerURL(), "--uplink", Uplink, "--pin-path", l.PinPath(n.Name))
+			"--name", n.Name, "--manager", l.ManagerURLs(), "--uplink", Uplink, "--pin-path", l.PinPath(n.Name))
 		return err
 	}
 	return fmt.Errorf("let %s join: only muxes and hosts do", node)
@@ -117,7 +104,7 @@ func (l *Lab) startMux(n Node) error {
 	}
 	router, _ := n.gateway()
 	_, err := l.Start(n.Name, "weir-mux",
-		"--name", n.Name, "--manager", l.ManagerURL(), "--interface", Uplink, "--pin-path", l.PinPath(n.Name),
+		"--name", n.Name, "--manager", l.ManagerURLs(), "--interface", Uplink, "--pin-path", l.PinPath(n.Name),
 		"--as", strconv.Itoa(muxAS),
 		"--peer", fmt.Sprintf("address=%s,as=%d,password-file=%s,bfd=%s", router, routerAS, file, bfdInterval),
 		// Room for a lab's tables, not a datacenter's: each mux has its own.

@@ -32,16 +32,6 @@ func Poll(ctx context.Context, bound time.Duration, ask func() error) error {
 	}
 }
 
-func (l *Lab) waitManager(ctx context.Context) error {
-	return Poll(ctx, readyTime, func() error {
-		if err := l.ended(string(Manager)); err != nil {
-			return err
-		}
-		_, err := l.Weir("status", "-o", "json")
-		return err
-	})
-}
-
 // WaitReady waits until the manager knows all nodes that take part, and the router all muxes.
 func (l *Lab) WaitReady(ctx context.Context) error {
 	return Poll(ctx, readyTime, func() error {

@@ -1,0 +1,74 @@
+package netlab
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	managerPort = 7400
+	peerPort    = 7401
+)
+
+// ManagerURLs is where the lab's managers are, as --manager takes it.
+func (l *Lab) ManagerURLs() string {
+	managers := l.Of(Manager)
+	urls := make([]string, 0, len(managers))
+	for _, n := range managers {
+		urls = append(urls, n.managerURL())
+	}
+	return strings.Join(urls, ",")
+}
+
+func (n Node) managerURL() string { return "http://" + netip.AddrPortFrom(n.IPv4, managerPort).String() }
+
+// ManagerDir is a manager's data directory.
+func (l *Lab) ManagerDir(manager string) string { return filepath.Join(l.dir, manager) }
+
+// startManagers starts the first manager, which founds the cluster, and then lets the others join it one
+// after the other: a member more is taken in while all that are there work.
+func (l *Lab) startManagers(ctx context.Context) error {
+	managers := l.Of(Manager)
+	for i, n := range managers {
+		args := []string{"--listen", fmt.Sprintf("0.0.0.0:%d", managerPort), "--data-dir", l.ManagerDir(n.Name)}
+		if len(managers) > 1 {
+			args = []string{
+				"--name", n.Name, "--listen", netip.AddrPortFrom(n.IPv4, managerPort).String(),
+				"--peer-listen", netip.AddrPortFrom(n.IPv4, peerPort).String(), "--data-dir", l.ManagerDir(n.Name),
+			}
+		}
+		if i > 0 {
+			args = append(args, "--join", netip.AddrPortFrom(managers[0].IPv4, managerPort).String())
+		}
+		if _, err := l.Start(n.Name, "weir-manager", args...); err != nil {
+			return err
+		}
+		if err := l.waitManager(ctx, n); err != nil {
+			return fmt.Errorf("start %s: %w", n.Name, err)
+		}
+	}
+	return nil
+}
+
+// waitManager waits until a manager answers.
+func (l *Lab) waitManager(ctx context.Context, n Node) error {
+	return Poll(ctx, readyTime, func() error {
+		if err := l.ended(n.Name); err != nil {
+			return err
+		}
+		_, err := l.Run(n.Name, l.Find("weir"), "--manager", n.managerURL(), "status", "-o", "json")
+		return err
+	})
+}
+
+// operator is the node that the command line runs on: where all managers can be reached, whichever of
+// them are cut off from each other.
+func (l *Lab) operator() string {
+	if managers := l.Of(Manager); len(managers) == 1 {
+		return managers[0].Name
+	}
+	return string(Router)
+}
