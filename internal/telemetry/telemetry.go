@@ -63,7 +63,7 @@ func Start(ctx context.Context, o Options, p Process, log *slog.Logger) (*Teleme
 	if t.listener != nil {
 		t.server = newServer(t)
 		t.served.Go(t.serve)
-		log.Info("metrics are served", "listen", t.listener.Addr().String())
+		log.Debug("metrics are served", "listen", t.listener.Addr().String())
 	}
 	return t, nil
 }
