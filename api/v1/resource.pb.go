@@ -33,7 +33,7 @@ type VIP struct {
 	// Owner; a DNS label. Empty means "default".
 	Tenant string            `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// IPv4 or IPv6.
+	// IPv4 or IPv6. Left out: the manager takes one from the pool, and the VIP keeps it.
 	Address string `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
 	// At least one; each (protocol, port) once.
 	Endpoints []*Endpoint `protobuf:"bytes,5,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
@@ -47,7 +47,15 @@ type VIP struct {
 	// What the muxes do with ICMP echo requests: "answer" (the default) or "ignore".
 	Ping string `protobuf:"bytes,9,opt,name=ping,proto3" json:"ping,omitempty"`
 	// Flows that each mux remembers at most for this VIP. Left out: a share of its table.
-	FlowLimit     uint32 `protobuf:"varint,10,opt,name=flow_limit,json=flowLimit,proto3" json:"flow_limit,omitempty"`
+	FlowLimit uint32 `protobuf:"varint,10,opt,name=flow_limit,json=flowLimit,proto3" json:"flow_limit,omitempty"`
+	// Name of the AddressPool that the address is from.
+	Pool string `protobuf:"bytes,11,opt,name=pool,proto3" json:"pool,omitempty"`
+	// "ipv4" or "ipv6": of the address to take from a pool that has both. Left out: IPv4, if the pool has any.
+	Family string `protobuf:"bytes,12,opt,name=family,proto3" json:"family,omitempty"`
+	// Output only: when the VIP was created, when it was last written, and by whom.
+	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	UpdateTime    *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
+	UpdatedBy     string                 `protobuf:"bytes,15,opt,name=updated_by,json=updatedBy,proto3" json:"updated_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -150,6 +158,41 @@ func (x *VIP) GetFlowLimit() uint32 {
 		return x.FlowLimit
 	}
 	return 0
+}
+
+func (x *VIP) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *VIP) GetFamily() string {
+	if x != nil {
+		return x.Family
+	}
+	return ""
+}
+
+func (x *VIP) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
+func (x *VIP) GetUpdateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UpdateTime
+	}
+	return nil
+}
+
+func (x *VIP) GetUpdatedBy() string {
+	if x != nil {
+		return x.UpdatedBy
+	}
+	return ""
 }
 
 // One balanced (protocol, port).
@@ -462,9 +505,14 @@ type VIPStatus struct {
 	MuxesProgrammed uint32 `protobuf:"varint,2,opt,name=muxes_programmed,json=muxesProgrammed,proto3" json:"muxes_programmed,omitempty"`
 	MuxesTotal      uint32 `protobuf:"varint,3,opt,name=muxes_total,json=muxesTotal,proto3" json:"muxes_total,omitempty"`
 	// One line for each mux that refused the VIP's tables, with its reason.
-	Rejections    []string `protobuf:"bytes,4,rep,name=rejections,proto3" json:"rejections,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Rejections []string `protobuf:"bytes,4,rep,name=rejections,proto3" json:"rejections,omitempty"`
+	// "accepted", "programmed" and "healthy", in this order.
+	Conditions []*Condition `protobuf:"bytes,5,rep,name=conditions,proto3" json:"conditions,omitempty"`
+	// Backends that are healthy or not checked, of all.
+	BackendsHealthy uint32 `protobuf:"varint,6,opt,name=backends_healthy,json=backendsHealthy,proto3" json:"backends_healthy,omitempty"`
+	BackendsTotal   uint32 `protobuf:"varint,7,opt,name=backends_total,json=backendsTotal,proto3" json:"backends_total,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *VIPStatus) Reset() {
@@ -525,6 +573,459 @@ func (x *VIPStatus) GetRejections() []string {
 	return nil
 }
 
+func (x *VIPStatus) GetConditions() []*Condition {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
+}
+
+func (x *VIPStatus) GetBackendsHealthy() uint32 {
+	if x != nil {
+		return x.BackendsHealthy
+	}
+	return 0
+}
+
+func (x *VIPStatus) GetBackendsTotal() uint32 {
+	if x != nil {
+		return x.BackendsTotal
+	}
+	return 0
+}
+
+// One thing that is so, or is not, of a resource.
+type Condition struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "accepted", "programmed" or "healthy".
+	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	// "true", "false" or "unknown".
+	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
+	// Why, for programs: one word in CamelCase.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Why, for people, with counts.
+	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	// When the status last changed; left out until the leader has noted it, within seconds.
+	LastTransitionTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=last_transition_time,json=lastTransitionTime,proto3" json:"last_transition_time,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *Condition) Reset() {
+	*x = Condition{}
+	mi := &file_v1_resource_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Condition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Condition) ProtoMessage() {}
+
+func (x *Condition) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Condition.ProtoReflect.Descriptor instead.
+func (*Condition) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Condition) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Condition) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+func (x *Condition) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Condition) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Condition) GetLastTransitionTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastTransitionTime
+	}
+	return nil
+}
+
+// Addresses that VIPs may ask for.
+type AddressPool struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unique among pools; a DNS label.
+	Name   string            `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Labels map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// IPv4 and IPv6; those of one pool do not overlap, nor with those of another.
+	Prefixes []string `protobuf:"bytes,3,rep,name=prefixes,proto3" json:"prefixes,omitempty"`
+	// Addresses and prefixes in them that are not given out, and that no VIP may have.
+	Exclusions []string `protobuf:"bytes,4,rep,name=exclusions,proto3" json:"exclusions,omitempty"`
+	// That may ask for addresses. Left out: all.
+	Tenants []string `protobuf:"bytes,5,rep,name=tenants,proto3" json:"tenants,omitempty"`
+	// Output only: the version of the store at which the pool was last written.
+	ResourceVersion uint64 `protobuf:"varint,6,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
+	// Output only.
+	Status        *AddressPoolStatus `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddressPool) Reset() {
+	*x = AddressPool{}
+	mi := &file_v1_resource_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddressPool) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddressPool) ProtoMessage() {}
+
+func (x *AddressPool) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddressPool.ProtoReflect.Descriptor instead.
+func (*AddressPool) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *AddressPool) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AddressPool) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *AddressPool) GetPrefixes() []string {
+	if x != nil {
+		return x.Prefixes
+	}
+	return nil
+}
+
+func (x *AddressPool) GetExclusions() []string {
+	if x != nil {
+		return x.Exclusions
+	}
+	return nil
+}
+
+func (x *AddressPool) GetTenants() []string {
+	if x != nil {
+		return x.Tenants
+	}
+	return nil
+}
+
+func (x *AddressPool) GetResourceVersion() uint64 {
+	if x != nil {
+		return x.ResourceVersion
+	}
+	return 0
+}
+
+func (x *AddressPool) GetStatus() *AddressPoolStatus {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+// How much of a pool is in use. Families that the pool has none of are left out.
+type AddressPoolStatus struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ipv4          *PoolUse               `protobuf:"bytes,1,opt,name=ipv4,proto3" json:"ipv4,omitempty"`
+	Ipv6          *PoolUse               `protobuf:"bytes,2,opt,name=ipv6,proto3" json:"ipv6,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddressPoolStatus) Reset() {
+	*x = AddressPoolStatus{}
+	mi := &file_v1_resource_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddressPoolStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddressPoolStatus) ProtoMessage() {}
+
+func (x *AddressPoolStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddressPoolStatus.ProtoReflect.Descriptor instead.
+func (*AddressPoolStatus) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *AddressPoolStatus) GetIpv4() *PoolUse {
+	if x != nil {
+		return x.Ipv4
+	}
+	return nil
+}
+
+func (x *AddressPoolStatus) GetIpv6() *PoolUse {
+	if x != nil {
+		return x.Ipv6
+	}
+	return nil
+}
+
+// Addresses of one family of a pool.
+type PoolUse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// That can be given out; the largest number there is means that many or more.
+	Total uint64 `protobuf:"varint,1,opt,name=total,proto3" json:"total,omitempty"`
+	// That VIPs have.
+	Used          uint64 `protobuf:"varint,2,opt,name=used,proto3" json:"used,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolUse) Reset() {
+	*x = PoolUse{}
+	mi := &file_v1_resource_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolUse) ProtoMessage() {}
+
+func (x *PoolUse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolUse.ProtoReflect.Descriptor instead.
+func (*PoolUse) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *PoolUse) GetTotal() uint64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *PoolUse) GetUsed() uint64 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+// Something that happened to a VIP, a pool or a node. Events that repeat are one, with a count.
+type Event struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unique.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// "VIP", "AddressPool", "mux", "host" or "manager".
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Name of what it happened to.
+	Object string `protobuf:"bytes,3,opt,name=object,proto3" json:"object,omitempty"`
+	// Of the object; empty: what belongs to no tenant.
+	Tenant string `protobuf:"bytes,4,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// "info" or "warning".
+	Severity string `protobuf:"bytes,5,opt,name=severity,proto3" json:"severity,omitempty"`
+	// For programs: one word in CamelCase.
+	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	// For people; of the last time.
+	Message string `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
+	// Who noticed: the name of a mux, a host or a manager.
+	Source string `protobuf:"bytes,8,opt,name=source,proto3" json:"source,omitempty"`
+	// How many times, and when first and last.
+	Count     uint32                 `protobuf:"varint,9,opt,name=count,proto3" json:"count,omitempty"`
+	FirstTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=first_time,json=firstTime,proto3" json:"first_time,omitempty"`
+	LastTime  *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=last_time,json=lastTime,proto3" json:"last_time,omitempty"`
+	// Output only: the version of the store at which the event was last written.
+	ResourceVersion uint64 `protobuf:"varint,12,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *Event) Reset() {
+	*x = Event{}
+	mi := &file_v1_resource_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Event) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Event) ProtoMessage() {}
+
+func (x *Event) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Event.ProtoReflect.Descriptor instead.
+func (*Event) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Event) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Event) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Event) GetObject() string {
+	if x != nil {
+		return x.Object
+	}
+	return ""
+}
+
+func (x *Event) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *Event) GetSeverity() string {
+	if x != nil {
+		return x.Severity
+	}
+	return ""
+}
+
+func (x *Event) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Event) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Event) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Event) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *Event) GetFirstTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FirstTime
+	}
+	return nil
+}
+
+func (x *Event) GetLastTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastTime
+	}
+	return nil
+}
+
+func (x *Event) GetResourceVersion() uint64 {
+	if x != nil {
+		return x.ResourceVersion
+	}
+	return 0
+}
+
 // How a backend does, and its share.
 type BackendStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -548,7 +1049,7 @@ type BackendStatus struct {
 
 func (x *BackendStatus) Reset() {
 	*x = BackendStatus{}
-	mi := &file_v1_resource_proto_msgTypes[5]
+	mi := &file_v1_resource_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -560,7 +1061,7 @@ func (x *BackendStatus) String() string {
 func (*BackendStatus) ProtoMessage() {}
 
 func (x *BackendStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[5]
+	mi := &file_v1_resource_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -573,7 +1074,7 @@ func (x *BackendStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendStatus.ProtoReflect.Descriptor instead.
 func (*BackendStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{5}
+	return file_v1_resource_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *BackendStatus) GetSlot() uint32 {
@@ -650,7 +1151,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_v1_resource_proto_msgTypes[6]
+	mi := &file_v1_resource_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -662,7 +1163,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[6]
+	mi := &file_v1_resource_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -675,7 +1176,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{6}
+	return file_v1_resource_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Node) GetName() string {
@@ -734,7 +1235,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_v1_resource_proto_msgTypes[7]
+	mi := &file_v1_resource_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -746,7 +1247,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[7]
+	mi := &file_v1_resource_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -759,7 +1260,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{7}
+	return file_v1_resource_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *NodeStatus) GetConnected() bool {
@@ -815,7 +1316,7 @@ type Rejection struct {
 
 func (x *Rejection) Reset() {
 	*x = Rejection{}
-	mi := &file_v1_resource_proto_msgTypes[8]
+	mi := &file_v1_resource_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -827,7 +1328,7 @@ func (x *Rejection) String() string {
 func (*Rejection) ProtoMessage() {}
 
 func (x *Rejection) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[8]
+	mi := &file_v1_resource_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -840,7 +1341,7 @@ func (x *Rejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rejection.ProtoReflect.Descriptor instead.
 func (*Rejection) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{8}
+	return file_v1_resource_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Rejection) GetGeneration() uint64 {
@@ -877,7 +1378,7 @@ type MuxStatus struct {
 
 func (x *MuxStatus) Reset() {
 	*x = MuxStatus{}
-	mi := &file_v1_resource_proto_msgTypes[9]
+	mi := &file_v1_resource_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -889,7 +1390,7 @@ func (x *MuxStatus) String() string {
 func (*MuxStatus) ProtoMessage() {}
 
 func (x *MuxStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[9]
+	mi := &file_v1_resource_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -902,7 +1403,7 @@ func (x *MuxStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxStatus.ProtoReflect.Descriptor instead.
 func (*MuxStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{9}
+	return file_v1_resource_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *MuxStatus) GetXdpMode() string {
@@ -970,7 +1471,7 @@ type BGPPeer struct {
 
 func (x *BGPPeer) Reset() {
 	*x = BGPPeer{}
-	mi := &file_v1_resource_proto_msgTypes[10]
+	mi := &file_v1_resource_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1483,7 @@ func (x *BGPPeer) String() string {
 func (*BGPPeer) ProtoMessage() {}
 
 func (x *BGPPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[10]
+	mi := &file_v1_resource_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1496,7 @@ func (x *BGPPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BGPPeer.ProtoReflect.Descriptor instead.
 func (*BGPPeer) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{10}
+	return file_v1_resource_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *BGPPeer) GetAddress() string {
@@ -1064,7 +1565,7 @@ type HostStatus struct {
 
 func (x *HostStatus) Reset() {
 	*x = HostStatus{}
-	mi := &file_v1_resource_proto_msgTypes[11]
+	mi := &file_v1_resource_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1076,7 +1577,7 @@ func (x *HostStatus) String() string {
 func (*HostStatus) ProtoMessage() {}
 
 func (x *HostStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[11]
+	mi := &file_v1_resource_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1089,7 +1590,7 @@ func (x *HostStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostStatus.ProtoReflect.Descriptor instead.
 func (*HostStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{11}
+	return file_v1_resource_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *HostStatus) GetUplink() string {
@@ -1132,7 +1633,7 @@ type NamedCounter struct {
 
 func (x *NamedCounter) Reset() {
 	*x = NamedCounter{}
-	mi := &file_v1_resource_proto_msgTypes[12]
+	mi := &file_v1_resource_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1144,7 +1645,7 @@ func (x *NamedCounter) String() string {
 func (*NamedCounter) ProtoMessage() {}
 
 func (x *NamedCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[12]
+	mi := &file_v1_resource_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1157,7 +1658,7 @@ func (x *NamedCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedCounter.ProtoReflect.Descriptor instead.
 func (*NamedCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{12}
+	return file_v1_resource_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *NamedCounter) GetName() string {
@@ -1193,7 +1694,7 @@ type EndpointCounter struct {
 
 func (x *EndpointCounter) Reset() {
 	*x = EndpointCounter{}
-	mi := &file_v1_resource_proto_msgTypes[13]
+	mi := &file_v1_resource_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1205,7 +1706,7 @@ func (x *EndpointCounter) String() string {
 func (*EndpointCounter) ProtoMessage() {}
 
 func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[13]
+	mi := &file_v1_resource_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1218,7 +1719,7 @@ func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointCounter.ProtoReflect.Descriptor instead.
 func (*EndpointCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{13}
+	return file_v1_resource_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *EndpointCounter) GetEndpoint() *EndpointKey {
@@ -1254,7 +1755,7 @@ type EndpointKey struct {
 
 func (x *EndpointKey) Reset() {
 	*x = EndpointKey{}
-	mi := &file_v1_resource_proto_msgTypes[14]
+	mi := &file_v1_resource_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1266,7 +1767,7 @@ func (x *EndpointKey) String() string {
 func (*EndpointKey) ProtoMessage() {}
 
 func (x *EndpointKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[14]
+	mi := &file_v1_resource_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1279,7 +1780,7 @@ func (x *EndpointKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointKey.ProtoReflect.Descriptor instead.
 func (*EndpointKey) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{14}
+	return file_v1_resource_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *EndpointKey) GetVip() string {
@@ -1339,7 +1840,7 @@ type PacketExplanation struct {
 
 func (x *PacketExplanation) Reset() {
 	*x = PacketExplanation{}
-	mi := &file_v1_resource_proto_msgTypes[15]
+	mi := &file_v1_resource_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1351,7 +1852,7 @@ func (x *PacketExplanation) String() string {
 func (*PacketExplanation) ProtoMessage() {}
 
 func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[15]
+	mi := &file_v1_resource_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1364,7 +1865,7 @@ func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PacketExplanation.ProtoReflect.Descriptor instead.
 func (*PacketExplanation) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{15}
+	return file_v1_resource_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PacketExplanation) GetVerdict() string {
@@ -1498,7 +1999,7 @@ type CaptureFilter struct {
 
 func (x *CaptureFilter) Reset() {
 	*x = CaptureFilter{}
-	mi := &file_v1_resource_proto_msgTypes[16]
+	mi := &file_v1_resource_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1510,7 +2011,7 @@ func (x *CaptureFilter) String() string {
 func (*CaptureFilter) ProtoMessage() {}
 
 func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[16]
+	mi := &file_v1_resource_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1523,7 +2024,7 @@ func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureFilter.ProtoReflect.Descriptor instead.
 func (*CaptureFilter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{16}
+	return file_v1_resource_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CaptureFilter) GetClient() string {
@@ -1587,7 +2088,7 @@ type CapturedPacket struct {
 
 func (x *CapturedPacket) Reset() {
 	*x = CapturedPacket{}
-	mi := &file_v1_resource_proto_msgTypes[17]
+	mi := &file_v1_resource_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1599,7 +2100,7 @@ func (x *CapturedPacket) String() string {
 func (*CapturedPacket) ProtoMessage() {}
 
 func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[17]
+	mi := &file_v1_resource_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1612,7 +2113,7 @@ func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapturedPacket.ProtoReflect.Descriptor instead.
 func (*CapturedPacket) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{17}
+	return file_v1_resource_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CapturedPacket) GetTime() *timestamppb.Timestamp {
@@ -1661,7 +2162,7 @@ var File_v1_resource_proto protoreflect.FileDescriptor
 
 const file_v1_resource_proto_rawDesc = "" +
 	"\n" +
-	"\x11v1/resource.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x95\x03\n" +
+	"\x11v1/resource.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xda\x04\n" +
 	"\x03VIP\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x120\n" +
@@ -1674,7 +2175,15 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x04ping\x18\t \x01(\tR\x04ping\x12\x1d\n" +
 	"\n" +
 	"flow_limit\x18\n" +
-	" \x01(\rR\tflowLimit\x1a9\n" +
+	" \x01(\rR\tflowLimit\x12\x12\n" +
+	"\x04pool\x18\v \x01(\tR\x04pool\x12\x16\n" +
+	"\x06family\x18\f \x01(\tR\x06family\x12;\n" +
+	"\vcreate_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\x12;\n" +
+	"\vupdate_time\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"updateTime\x12\x1d\n" +
+	"\n" +
+	"updated_by\x18\x0f \x01(\tR\tupdatedBy\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa0\x02\n" +
@@ -1702,7 +2211,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\binterval\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\binterval\x123\n" +
 	"\atimeout\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x12\n" +
 	"\x04rise\x18\a \x01(\rR\x04rise\x12\x12\n" +
-	"\x04fall\x18\b \x01(\rR\x04fall\"\x97\x01\n" +
+	"\x04fall\x18\b \x01(\rR\x04fall\"\x9d\x02\n" +
 	"\tVIPStatus\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -1712,7 +2221,52 @@ const file_v1_resource_proto_rawDesc = "" +
 	"muxesTotal\x12\x1e\n" +
 	"\n" +
 	"rejections\x18\x04 \x03(\tR\n" +
-	"rejections\"\x8b\x02\n" +
+	"rejections\x122\n" +
+	"\n" +
+	"conditions\x18\x05 \x03(\v2\x12.weir.v1.ConditionR\n" +
+	"conditions\x12)\n" +
+	"\x10backends_healthy\x18\x06 \x01(\rR\x0fbackendsHealthy\x12%\n" +
+	"\x0ebackends_total\x18\a \x01(\rR\rbackendsTotal\"\xb7\x01\n" +
+	"\tCondition\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
+	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12L\n" +
+	"\x14last_transition_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x12lastTransitionTime\"\xcb\x02\n" +
+	"\vAddressPool\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x128\n" +
+	"\x06labels\x18\x02 \x03(\v2 .weir.v1.AddressPool.LabelsEntryR\x06labels\x12\x1a\n" +
+	"\bprefixes\x18\x03 \x03(\tR\bprefixes\x12\x1e\n" +
+	"\n" +
+	"exclusions\x18\x04 \x03(\tR\n" +
+	"exclusions\x12\x18\n" +
+	"\atenants\x18\x05 \x03(\tR\atenants\x12)\n" +
+	"\x10resource_version\x18\x06 \x01(\x04R\x0fresourceVersion\x122\n" +
+	"\x06status\x18\a \x01(\v2\x1a.weir.v1.AddressPoolStatusR\x06status\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"_\n" +
+	"\x11AddressPoolStatus\x12$\n" +
+	"\x04ipv4\x18\x01 \x01(\v2\x10.weir.v1.PoolUseR\x04ipv4\x12$\n" +
+	"\x04ipv6\x18\x02 \x01(\v2\x10.weir.v1.PoolUseR\x04ipv6\"3\n" +
+	"\aPoolUse\x12\x14\n" +
+	"\x05total\x18\x01 \x01(\x04R\x05total\x12\x12\n" +
+	"\x04used\x18\x02 \x01(\x04R\x04used\"\xfa\x02\n" +
+	"\x05Event\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x16\n" +
+	"\x06object\x18\x03 \x01(\tR\x06object\x12\x16\n" +
+	"\x06tenant\x18\x04 \x01(\tR\x06tenant\x12\x1a\n" +
+	"\bseverity\x18\x05 \x01(\tR\bseverity\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\a \x01(\tR\amessage\x12\x16\n" +
+	"\x06source\x18\b \x01(\tR\x06source\x12\x14\n" +
+	"\x05count\x18\t \x01(\rR\x05count\x129\n" +
+	"\n" +
+	"first_time\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\tfirstTime\x127\n" +
+	"\tlast_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\blastTime\x12)\n" +
+	"\x10resource_version\x18\f \x01(\x04R\x0fresourceVersion\"\x8b\x02\n" +
 	"\rBackendStatus\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x16\n" +
 	"\x06health\x18\x02 \x01(\tR\x06health\x12\x16\n" +
@@ -1825,58 +2379,74 @@ func file_v1_resource_proto_rawDescGZIP() []byte {
 	return file_v1_resource_proto_rawDescData
 }
 
-var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_v1_resource_proto_goTypes = []any{
 	(*VIP)(nil),                   // 0: weir.v1.VIP
 	(*Endpoint)(nil),              // 1: weir.v1.Endpoint
 	(*Backend)(nil),               // 2: weir.v1.Backend
 	(*HealthCheck)(nil),           // 3: weir.v1.HealthCheck
 	(*VIPStatus)(nil),             // 4: weir.v1.VIPStatus
-	(*BackendStatus)(nil),         // 5: weir.v1.BackendStatus
-	(*Node)(nil),                  // 6: weir.v1.Node
-	(*NodeStatus)(nil),            // 7: weir.v1.NodeStatus
-	(*Rejection)(nil),             // 8: weir.v1.Rejection
-	(*MuxStatus)(nil),             // 9: weir.v1.MuxStatus
-	(*BGPPeer)(nil),               // 10: weir.v1.BGPPeer
-	(*HostStatus)(nil),            // 11: weir.v1.HostStatus
-	(*NamedCounter)(nil),          // 12: weir.v1.NamedCounter
-	(*EndpointCounter)(nil),       // 13: weir.v1.EndpointCounter
-	(*EndpointKey)(nil),           // 14: weir.v1.EndpointKey
-	(*PacketExplanation)(nil),     // 15: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),         // 16: weir.v1.CaptureFilter
-	(*CapturedPacket)(nil),        // 17: weir.v1.CapturedPacket
-	nil,                           // 18: weir.v1.VIP.LabelsEntry
-	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
+	(*Condition)(nil),             // 5: weir.v1.Condition
+	(*AddressPool)(nil),           // 6: weir.v1.AddressPool
+	(*AddressPoolStatus)(nil),     // 7: weir.v1.AddressPoolStatus
+	(*PoolUse)(nil),               // 8: weir.v1.PoolUse
+	(*Event)(nil),                 // 9: weir.v1.Event
+	(*BackendStatus)(nil),         // 10: weir.v1.BackendStatus
+	(*Node)(nil),                  // 11: weir.v1.Node
+	(*NodeStatus)(nil),            // 12: weir.v1.NodeStatus
+	(*Rejection)(nil),             // 13: weir.v1.Rejection
+	(*MuxStatus)(nil),             // 14: weir.v1.MuxStatus
+	(*BGPPeer)(nil),               // 15: weir.v1.BGPPeer
+	(*HostStatus)(nil),            // 16: weir.v1.HostStatus
+	(*NamedCounter)(nil),          // 17: weir.v1.NamedCounter
+	(*EndpointCounter)(nil),       // 18: weir.v1.EndpointCounter
+	(*EndpointKey)(nil),           // 19: weir.v1.EndpointKey
+	(*PacketExplanation)(nil),     // 20: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),         // 21: weir.v1.CaptureFilter
+	(*CapturedPacket)(nil),        // 22: weir.v1.CapturedPacket
+	nil,                           // 23: weir.v1.VIP.LabelsEntry
+	nil,                           // 24: weir.v1.AddressPool.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 26: google.protobuf.Duration
 }
 var file_v1_resource_proto_depIdxs = []int32{
-	18, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
+	23, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
 	1,  // 1: weir.v1.VIP.endpoints:type_name -> weir.v1.Endpoint
 	4,  // 2: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
-	2,  // 3: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
-	3,  // 4: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
-	19, // 5: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
-	5,  // 6: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
-	19, // 7: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	19, // 8: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
-	7,  // 9: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
-	20, // 10: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
-	8,  // 11: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
-	9,  // 12: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
-	11, // 13: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
-	10, // 14: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
-	12, // 15: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
-	13, // 16: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
-	20, // 17: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
-	12, // 18: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
-	14, // 19: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
-	14, // 20: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
-	20, // 21: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	22, // [22:22] is the sub-list for method output_type
-	22, // [22:22] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	25, // 3: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
+	25, // 4: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
+	2,  // 5: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
+	3,  // 6: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
+	26, // 7: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
+	10, // 8: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
+	26, // 9: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	26, // 10: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	5,  // 11: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
+	25, // 12: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	24, // 13: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
+	7,  // 14: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
+	8,  // 15: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
+	8,  // 16: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
+	25, // 17: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
+	25, // 18: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
+	12, // 19: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
+	25, // 20: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
+	13, // 21: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
+	14, // 22: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
+	16, // 23: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
+	15, // 24: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
+	17, // 25: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
+	18, // 26: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
+	25, // 27: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
+	17, // 28: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
+	19, // 29: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
+	19, // 30: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
+	25, // 31: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	32, // [32:32] is the sub-list for method output_type
+	32, // [32:32] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }
@@ -1891,7 +2461,7 @@ func file_v1_resource_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_resource_proto_rawDesc), len(file_v1_resource_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

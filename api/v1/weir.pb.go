@@ -13,6 +13,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	structpb "google.golang.org/protobuf/types/known/structpb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -29,7 +30,8 @@ type ApplyVIPsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Vips  []*VIP                 `protobuf:"bytes,1,rep,name=vips,proto3" json:"vips,omitempty"`
 	// Say what would change, and change nothing.
-	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	DryRun        bool           `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	Pools         []*AddressPool `protobuf:"bytes,3,rep,name=pools,proto3" json:"pools,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -78,11 +80,19 @@ func (x *ApplyVIPsRequest) GetDryRun() bool {
 	return false
 }
 
+func (x *ApplyVIPsRequest) GetPools() []*AddressPool {
+	if x != nil {
+		return x.Pools
+	}
+	return nil
+}
+
 type ApplyVIPsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The generation that holds the change: what to wait for.
-	Generation    uint64        `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
-	Vips          []*AppliedVIP `protobuf:"bytes,2,rep,name=vips,proto3" json:"vips,omitempty"`
+	Generation    uint64                `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	Vips          []*AppliedVIP         `protobuf:"bytes,2,rep,name=vips,proto3" json:"vips,omitempty"`
+	Pools         []*AppliedAddressPool `protobuf:"bytes,3,rep,name=pools,proto3" json:"pools,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -131,6 +141,13 @@ func (x *ApplyVIPsResponse) GetVips() []*AppliedVIP {
 	return nil
 }
 
+func (x *ApplyVIPsResponse) GetPools() []*AppliedAddressPool {
+	if x != nil {
+		return x.Pools
+	}
+	return nil
+}
+
 // What an apply did to a VIP.
 type AppliedVIP struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -138,7 +155,9 @@ type AppliedVIP struct {
 	// "created", "updated" or "unchanged".
 	Change string `protobuf:"bytes,2,opt,name=change,proto3" json:"change,omitempty"`
 	// By endpoint whose table changes, in a dry run only.
-	Effects       []*EndpointEffect `protobuf:"bytes,3,rep,name=effects,proto3" json:"effects,omitempty"`
+	Effects []*EndpointEffect `protobuf:"bytes,3,rep,name=effects,proto3" json:"effects,omitempty"`
+	// The address that the VIP has.
+	Address       string `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -194,6 +213,67 @@ func (x *AppliedVIP) GetEffects() []*EndpointEffect {
 	return nil
 }
 
+func (x *AppliedVIP) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+// What an apply did to an address pool.
+type AppliedAddressPool struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// "created", "updated" or "unchanged".
+	Change        string `protobuf:"bytes,2,opt,name=change,proto3" json:"change,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppliedAddressPool) Reset() {
+	*x = AppliedAddressPool{}
+	mi := &file_v1_weir_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppliedAddressPool) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppliedAddressPool) ProtoMessage() {}
+
+func (x *AppliedAddressPool) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppliedAddressPool.ProtoReflect.Descriptor instead.
+func (*AppliedAddressPool) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *AppliedAddressPool) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AppliedAddressPool) GetChange() string {
+	if x != nil {
+		return x.Change
+	}
+	return ""
+}
+
 // What a change does to an endpoint's table.
 type EndpointEffect struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -219,7 +299,7 @@ type EndpointEffect struct {
 
 func (x *EndpointEffect) Reset() {
 	*x = EndpointEffect{}
-	mi := &file_v1_weir_proto_msgTypes[3]
+	mi := &file_v1_weir_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -231,7 +311,7 @@ func (x *EndpointEffect) String() string {
 func (*EndpointEffect) ProtoMessage() {}
 
 func (x *EndpointEffect) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[3]
+	mi := &file_v1_weir_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -244,7 +324,7 @@ func (x *EndpointEffect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointEffect.ProtoReflect.Descriptor instead.
 func (*EndpointEffect) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{3}
+	return file_v1_weir_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *EndpointEffect) GetEndpoint() *EndpointKey {
@@ -317,17 +397,343 @@ func (x *EndpointEffect) GetTableBytesAfter() uint64 {
 	return 0
 }
 
+type CreateVIPRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Vip           *VIP                   `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateVIPRequest) Reset() {
+	*x = CreateVIPRequest{}
+	mi := &file_v1_weir_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateVIPRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateVIPRequest) ProtoMessage() {}
+
+func (x *CreateVIPRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateVIPRequest.ProtoReflect.Descriptor instead.
+func (*CreateVIPRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *CreateVIPRequest) GetVip() *VIP {
+	if x != nil {
+		return x.Vip
+	}
+	return nil
+}
+
+type CreateVIPResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vip   *VIP                   `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	// The generation that holds the change: what to wait for.
+	Generation    uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateVIPResponse) Reset() {
+	*x = CreateVIPResponse{}
+	mi := &file_v1_weir_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateVIPResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateVIPResponse) ProtoMessage() {}
+
+func (x *CreateVIPResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateVIPResponse.ProtoReflect.Descriptor instead.
+func (*CreateVIPResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *CreateVIPResponse) GetVip() *VIP {
+	if x != nil {
+		return x.Vip
+	}
+	return nil
+}
+
+func (x *CreateVIPResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+type UpdateVIPRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Its name may be left out. Its resource version, if there is one, is the one to replace.
+	Vip           *VIP `protobuf:"bytes,2,opt,name=vip,proto3" json:"vip,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateVIPRequest) Reset() {
+	*x = UpdateVIPRequest{}
+	mi := &file_v1_weir_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateVIPRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateVIPRequest) ProtoMessage() {}
+
+func (x *UpdateVIPRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateVIPRequest.ProtoReflect.Descriptor instead.
+func (*UpdateVIPRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *UpdateVIPRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *UpdateVIPRequest) GetVip() *VIP {
+	if x != nil {
+		return x.Vip
+	}
+	return nil
+}
+
+type UpdateVIPResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vip   *VIP                   `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	// The generation that holds the change: what to wait for.
+	Generation    uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateVIPResponse) Reset() {
+	*x = UpdateVIPResponse{}
+	mi := &file_v1_weir_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateVIPResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateVIPResponse) ProtoMessage() {}
+
+func (x *UpdateVIPResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateVIPResponse.ProtoReflect.Descriptor instead.
+func (*UpdateVIPResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *UpdateVIPResponse) GetVip() *VIP {
+	if x != nil {
+		return x.Vip
+	}
+	return nil
+}
+
+func (x *UpdateVIPResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+type PatchVIPRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// A JSON merge patch of the VIP as the API writes it: null removes a field, a list replaces the list.
+	Patch *structpb.Struct `protobuf:"bytes,2,opt,name=patch,proto3" json:"patch,omitempty"`
+	// Only if the VIP is still of that version. Left out: of any.
+	ResourceVersion uint64 `protobuf:"varint,3,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *PatchVIPRequest) Reset() {
+	*x = PatchVIPRequest{}
+	mi := &file_v1_weir_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PatchVIPRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PatchVIPRequest) ProtoMessage() {}
+
+func (x *PatchVIPRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PatchVIPRequest.ProtoReflect.Descriptor instead.
+func (*PatchVIPRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *PatchVIPRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PatchVIPRequest) GetPatch() *structpb.Struct {
+	if x != nil {
+		return x.Patch
+	}
+	return nil
+}
+
+func (x *PatchVIPRequest) GetResourceVersion() uint64 {
+	if x != nil {
+		return x.ResourceVersion
+	}
+	return 0
+}
+
+type PatchVIPResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vip   *VIP                   `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	// The generation that holds the change: what to wait for.
+	Generation    uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PatchVIPResponse) Reset() {
+	*x = PatchVIPResponse{}
+	mi := &file_v1_weir_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PatchVIPResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PatchVIPResponse) ProtoMessage() {}
+
+func (x *PatchVIPResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PatchVIPResponse.ProtoReflect.Descriptor instead.
+func (*PatchVIPResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *PatchVIPResponse) GetVip() *VIP {
+	if x != nil {
+		return x.Vip
+	}
+	return nil
+}
+
+func (x *PatchVIPResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
 type ListVIPsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Left out: of all tenants.
-	Tenant        string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Left out: of all tenants that the caller may see.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Results at most in a page; 1000 at most. Left out: 1000.
+	PageSize uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the page before. Everything else must be as it was then.
+	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// By labels: "app=shop,tier!=test,env in (a,b),zone,!old".
+	LabelSelector string `protobuf:"bytes,4,opt,name=label_selector,json=labelSelector,proto3" json:"label_selector,omitempty"`
+	// What names begin with.
+	NamePrefix    string `protobuf:"bytes,5,opt,name=name_prefix,json=namePrefix,proto3" json:"name_prefix,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListVIPsRequest) Reset() {
 	*x = ListVIPsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[4]
+	mi := &file_v1_weir_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -339,7 +745,7 @@ func (x *ListVIPsRequest) String() string {
 func (*ListVIPsRequest) ProtoMessage() {}
 
 func (x *ListVIPsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[4]
+	mi := &file_v1_weir_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -352,7 +758,7 @@ func (x *ListVIPsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVIPsRequest.ProtoReflect.Descriptor instead.
 func (*ListVIPsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{4}
+	return file_v1_weir_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListVIPsRequest) GetTenant() string {
@@ -362,16 +768,48 @@ func (x *ListVIPsRequest) GetTenant() string {
 	return ""
 }
 
+func (x *ListVIPsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListVIPsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListVIPsRequest) GetLabelSelector() string {
+	if x != nil {
+		return x.LabelSelector
+	}
+	return ""
+}
+
+func (x *ListVIPsRequest) GetNamePrefix() string {
+	if x != nil {
+		return x.NamePrefix
+	}
+	return ""
+}
+
 type ListVIPsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Vips          []*VIP                 `protobuf:"bytes,1,rep,name=vips,proto3" json:"vips,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vips  []*VIP                 `protobuf:"bytes,1,rep,name=vips,proto3" json:"vips,omitempty"`
+	// Of the next page; empty: this is the last.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// Of the store that this page shows: what to watch from.
+	ResourceVersion uint64 `protobuf:"varint,3,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ListVIPsResponse) Reset() {
 	*x = ListVIPsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[5]
+	mi := &file_v1_weir_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -383,7 +821,7 @@ func (x *ListVIPsResponse) String() string {
 func (*ListVIPsResponse) ProtoMessage() {}
 
 func (x *ListVIPsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[5]
+	mi := &file_v1_weir_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -396,7 +834,7 @@ func (x *ListVIPsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVIPsResponse.ProtoReflect.Descriptor instead.
 func (*ListVIPsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{5}
+	return file_v1_weir_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListVIPsResponse) GetVips() []*VIP {
@@ -404,6 +842,928 @@ func (x *ListVIPsResponse) GetVips() []*VIP {
 		return x.Vips
 	}
 	return nil
+}
+
+func (x *ListVIPsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *ListVIPsResponse) GetResourceVersion() uint64 {
+	if x != nil {
+		return x.ResourceVersion
+	}
+	return 0
+}
+
+type WatchVIPsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	LabelSelector string                 `protobuf:"bytes,2,opt,name=label_selector,json=labelSelector,proto3" json:"label_selector,omitempty"`
+	NamePrefix    string                 `protobuf:"bytes,3,opt,name=name_prefix,json=namePrefix,proto3" json:"name_prefix,omitempty"`
+	// Of a list or of what a watch sent: the changes after it come. Left out: all VIPs come as "added" first.
+	ResourceVersion uint64 `protobuf:"varint,4,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *WatchVIPsRequest) Reset() {
+	*x = WatchVIPsRequest{}
+	mi := &file_v1_weir_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchVIPsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchVIPsRequest) ProtoMessage() {}
+
+func (x *WatchVIPsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchVIPsRequest.ProtoReflect.Descriptor instead.
+func (*WatchVIPsRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *WatchVIPsRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *WatchVIPsRequest) GetLabelSelector() string {
+	if x != nil {
+		return x.LabelSelector
+	}
+	return ""
+}
+
+func (x *WatchVIPsRequest) GetNamePrefix() string {
+	if x != nil {
+		return x.NamePrefix
+	}
+	return ""
+}
+
+func (x *WatchVIPsRequest) GetResourceVersion() uint64 {
+	if x != nil {
+		return x.ResourceVersion
+	}
+	return 0
+}
+
+type WatchVIPsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "added", "modified", "deleted", or "bookmark": nothing but a newer resource version to go on from.
+	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	// With a deletion, the VIP as it was, without status.
+	Vip *VIP `protobuf:"bytes,2,opt,name=vip,proto3" json:"vip,omitempty"`
+	// To watch from after this.
+	ResourceVersion uint64 `protobuf:"varint,3,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *WatchVIPsResponse) Reset() {
+	*x = WatchVIPsResponse{}
+	mi := &file_v1_weir_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchVIPsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchVIPsResponse) ProtoMessage() {}
+
+func (x *WatchVIPsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchVIPsResponse.ProtoReflect.Descriptor instead.
+func (*WatchVIPsResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *WatchVIPsResponse) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *WatchVIPsResponse) GetVip() *VIP {
+	if x != nil {
+		return x.Vip
+	}
+	return nil
+}
+
+func (x *WatchVIPsResponse) GetResourceVersion() uint64 {
+	if x != nil {
+		return x.ResourceVersion
+	}
+	return 0
+}
+
+type CreateAddressPoolRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pool          *AddressPool           `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateAddressPoolRequest) Reset() {
+	*x = CreateAddressPoolRequest{}
+	mi := &file_v1_weir_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateAddressPoolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateAddressPoolRequest) ProtoMessage() {}
+
+func (x *CreateAddressPoolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateAddressPoolRequest.ProtoReflect.Descriptor instead.
+func (*CreateAddressPoolRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *CreateAddressPoolRequest) GetPool() *AddressPool {
+	if x != nil {
+		return x.Pool
+	}
+	return nil
+}
+
+type CreateAddressPoolResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pool          *AddressPool           `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateAddressPoolResponse) Reset() {
+	*x = CreateAddressPoolResponse{}
+	mi := &file_v1_weir_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateAddressPoolResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateAddressPoolResponse) ProtoMessage() {}
+
+func (x *CreateAddressPoolResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateAddressPoolResponse.ProtoReflect.Descriptor instead.
+func (*CreateAddressPoolResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *CreateAddressPoolResponse) GetPool() *AddressPool {
+	if x != nil {
+		return x.Pool
+	}
+	return nil
+}
+
+type UpdateAddressPoolRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Its name may be left out. Its resource version, if there is one, is the one to replace.
+	Pool          *AddressPool `protobuf:"bytes,2,opt,name=pool,proto3" json:"pool,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateAddressPoolRequest) Reset() {
+	*x = UpdateAddressPoolRequest{}
+	mi := &file_v1_weir_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateAddressPoolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateAddressPoolRequest) ProtoMessage() {}
+
+func (x *UpdateAddressPoolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateAddressPoolRequest.ProtoReflect.Descriptor instead.
+func (*UpdateAddressPoolRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *UpdateAddressPoolRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *UpdateAddressPoolRequest) GetPool() *AddressPool {
+	if x != nil {
+		return x.Pool
+	}
+	return nil
+}
+
+type UpdateAddressPoolResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pool          *AddressPool           `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateAddressPoolResponse) Reset() {
+	*x = UpdateAddressPoolResponse{}
+	mi := &file_v1_weir_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateAddressPoolResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateAddressPoolResponse) ProtoMessage() {}
+
+func (x *UpdateAddressPoolResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateAddressPoolResponse.ProtoReflect.Descriptor instead.
+func (*UpdateAddressPoolResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *UpdateAddressPoolResponse) GetPool() *AddressPool {
+	if x != nil {
+		return x.Pool
+	}
+	return nil
+}
+
+type ListAddressPoolsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Results at most in a page; 1000 at most. Left out: 1000.
+	PageSize uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the page before. Everything else must be as it was then.
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	LabelSelector string `protobuf:"bytes,3,opt,name=label_selector,json=labelSelector,proto3" json:"label_selector,omitempty"`
+	NamePrefix    string `protobuf:"bytes,4,opt,name=name_prefix,json=namePrefix,proto3" json:"name_prefix,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAddressPoolsRequest) Reset() {
+	*x = ListAddressPoolsRequest{}
+	mi := &file_v1_weir_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAddressPoolsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAddressPoolsRequest) ProtoMessage() {}
+
+func (x *ListAddressPoolsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAddressPoolsRequest.ProtoReflect.Descriptor instead.
+func (*ListAddressPoolsRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ListAddressPoolsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListAddressPoolsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListAddressPoolsRequest) GetLabelSelector() string {
+	if x != nil {
+		return x.LabelSelector
+	}
+	return ""
+}
+
+func (x *ListAddressPoolsRequest) GetNamePrefix() string {
+	if x != nil {
+		return x.NamePrefix
+	}
+	return ""
+}
+
+type ListAddressPoolsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Pools []*AddressPool         `protobuf:"bytes,1,rep,name=pools,proto3" json:"pools,omitempty"`
+	// Of the next page; empty: this is the last.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAddressPoolsResponse) Reset() {
+	*x = ListAddressPoolsResponse{}
+	mi := &file_v1_weir_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAddressPoolsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAddressPoolsResponse) ProtoMessage() {}
+
+func (x *ListAddressPoolsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAddressPoolsResponse.ProtoReflect.Descriptor instead.
+func (*ListAddressPoolsResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ListAddressPoolsResponse) GetPools() []*AddressPool {
+	if x != nil {
+		return x.Pools
+	}
+	return nil
+}
+
+func (x *ListAddressPoolsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type GetAddressPoolRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetAddressPoolRequest) Reset() {
+	*x = GetAddressPoolRequest{}
+	mi := &file_v1_weir_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetAddressPoolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetAddressPoolRequest) ProtoMessage() {}
+
+func (x *GetAddressPoolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetAddressPoolRequest.ProtoReflect.Descriptor instead.
+func (*GetAddressPoolRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *GetAddressPoolRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type GetAddressPoolResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pool          *AddressPool           `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetAddressPoolResponse) Reset() {
+	*x = GetAddressPoolResponse{}
+	mi := &file_v1_weir_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetAddressPoolResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetAddressPoolResponse) ProtoMessage() {}
+
+func (x *GetAddressPoolResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetAddressPoolResponse.ProtoReflect.Descriptor instead.
+func (*GetAddressPoolResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *GetAddressPoolResponse) GetPool() *AddressPool {
+	if x != nil {
+		return x.Pool
+	}
+	return nil
+}
+
+type DeleteAddressPoolRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Only if the pool is still of that version. Left out: of any.
+	ResourceVersion uint64 `protobuf:"varint,2,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *DeleteAddressPoolRequest) Reset() {
+	*x = DeleteAddressPoolRequest{}
+	mi := &file_v1_weir_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteAddressPoolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteAddressPoolRequest) ProtoMessage() {}
+
+func (x *DeleteAddressPoolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteAddressPoolRequest.ProtoReflect.Descriptor instead.
+func (*DeleteAddressPoolRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *DeleteAddressPoolRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DeleteAddressPoolRequest) GetResourceVersion() uint64 {
+	if x != nil {
+		return x.ResourceVersion
+	}
+	return 0
+}
+
+type DeleteAddressPoolResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteAddressPoolResponse) Reset() {
+	*x = DeleteAddressPoolResponse{}
+	mi := &file_v1_weir_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteAddressPoolResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteAddressPoolResponse) ProtoMessage() {}
+
+func (x *DeleteAddressPoolResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteAddressPoolResponse.ProtoReflect.Descriptor instead.
+func (*DeleteAddressPoolResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{24}
+}
+
+type ListEventsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "VIP", "AddressPool", "mux", "host" or "manager". Left out: all.
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Name of what they happened to. Left out: all.
+	Object string `protobuf:"bytes,2,opt,name=object,proto3" json:"object,omitempty"`
+	// Left out: of all tenants that the caller may see.
+	Tenant string `protobuf:"bytes,3,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// "info" or "warning". Left out: both.
+	Severity string `protobuf:"bytes,4,opt,name=severity,proto3" json:"severity,omitempty"`
+	// Results at most in a page; 1000 at most. Left out: 1000.
+	PageSize uint32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the page before. Everything else must be as it was then.
+	PageToken     string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListEventsRequest) Reset() {
+	*x = ListEventsRequest{}
+	mi := &file_v1_weir_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListEventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListEventsRequest) ProtoMessage() {}
+
+func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
+func (*ListEventsRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ListEventsRequest) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *ListEventsRequest) GetObject() string {
+	if x != nil {
+		return x.Object
+	}
+	return ""
+}
+
+func (x *ListEventsRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *ListEventsRequest) GetSeverity() string {
+	if x != nil {
+		return x.Severity
+	}
+	return ""
+}
+
+func (x *ListEventsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListEventsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListEventsResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Events []*Event               `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	// Of the next page; empty: this is the last.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// Of the store that this page shows: what to watch from.
+	ResourceVersion uint64 `protobuf:"varint,3,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *ListEventsResponse) Reset() {
+	*x = ListEventsResponse{}
+	mi := &file_v1_weir_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListEventsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListEventsResponse) ProtoMessage() {}
+
+func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
+func (*ListEventsResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ListEventsResponse) GetEvents() []*Event {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *ListEventsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *ListEventsResponse) GetResourceVersion() uint64 {
+	if x != nil {
+		return x.ResourceVersion
+	}
+	return 0
+}
+
+type WatchEventsRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Kind     string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Object   string                 `protobuf:"bytes,2,opt,name=object,proto3" json:"object,omitempty"`
+	Tenant   string                 `protobuf:"bytes,3,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Severity string                 `protobuf:"bytes,4,opt,name=severity,proto3" json:"severity,omitempty"`
+	// Of a list or of what a watch sent: the events after it come. Left out: all events that there are come first.
+	ResourceVersion uint64 `protobuf:"varint,5,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *WatchEventsRequest) Reset() {
+	*x = WatchEventsRequest{}
+	mi := &file_v1_weir_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchEventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchEventsRequest) ProtoMessage() {}
+
+func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
+func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *WatchEventsRequest) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *WatchEventsRequest) GetObject() string {
+	if x != nil {
+		return x.Object
+	}
+	return ""
+}
+
+func (x *WatchEventsRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *WatchEventsRequest) GetSeverity() string {
+	if x != nil {
+		return x.Severity
+	}
+	return ""
+}
+
+func (x *WatchEventsRequest) GetResourceVersion() uint64 {
+	if x != nil {
+		return x.ResourceVersion
+	}
+	return 0
+}
+
+type WatchEventsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "event", or "bookmark": nothing but a newer resource version to go on from.
+	Type  string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	Event *Event `protobuf:"bytes,2,opt,name=event,proto3" json:"event,omitempty"`
+	// To watch from after this.
+	ResourceVersion uint64 `protobuf:"varint,3,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *WatchEventsResponse) Reset() {
+	*x = WatchEventsResponse{}
+	mi := &file_v1_weir_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchEventsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchEventsResponse) ProtoMessage() {}
+
+func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
+func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *WatchEventsResponse) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *WatchEventsResponse) GetEvent() *Event {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+func (x *WatchEventsResponse) GetResourceVersion() uint64 {
+	if x != nil {
+		return x.ResourceVersion
+	}
+	return 0
 }
 
 type GetVIPRequest struct {
@@ -415,7 +1775,7 @@ type GetVIPRequest struct {
 
 func (x *GetVIPRequest) Reset() {
 	*x = GetVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[6]
+	mi := &file_v1_weir_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -427,7 +1787,7 @@ func (x *GetVIPRequest) String() string {
 func (*GetVIPRequest) ProtoMessage() {}
 
 func (x *GetVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[6]
+	mi := &file_v1_weir_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -440,7 +1800,7 @@ func (x *GetVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVIPRequest.ProtoReflect.Descriptor instead.
 func (*GetVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{6}
+	return file_v1_weir_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetVIPRequest) GetName() string {
@@ -459,7 +1819,7 @@ type GetVIPResponse struct {
 
 func (x *GetVIPResponse) Reset() {
 	*x = GetVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[7]
+	mi := &file_v1_weir_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -471,7 +1831,7 @@ func (x *GetVIPResponse) String() string {
 func (*GetVIPResponse) ProtoMessage() {}
 
 func (x *GetVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[7]
+	mi := &file_v1_weir_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -484,7 +1844,7 @@ func (x *GetVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVIPResponse.ProtoReflect.Descriptor instead.
 func (*GetVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{7}
+	return file_v1_weir_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetVIPResponse) GetVip() *VIP {
@@ -495,15 +1855,17 @@ func (x *GetVIPResponse) GetVip() *VIP {
 }
 
 type DeleteVIPRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Only if the VIP is still of that version. Left out: of any.
+	ResourceVersion uint64 `protobuf:"varint,2,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *DeleteVIPRequest) Reset() {
 	*x = DeleteVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[8]
+	mi := &file_v1_weir_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -515,7 +1877,7 @@ func (x *DeleteVIPRequest) String() string {
 func (*DeleteVIPRequest) ProtoMessage() {}
 
 func (x *DeleteVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[8]
+	mi := &file_v1_weir_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -528,7 +1890,7 @@ func (x *DeleteVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVIPRequest.ProtoReflect.Descriptor instead.
 func (*DeleteVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{8}
+	return file_v1_weir_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeleteVIPRequest) GetName() string {
@@ -536,6 +1898,13 @@ func (x *DeleteVIPRequest) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *DeleteVIPRequest) GetResourceVersion() uint64 {
+	if x != nil {
+		return x.ResourceVersion
+	}
+	return 0
 }
 
 type DeleteVIPResponse struct {
@@ -548,7 +1917,7 @@ type DeleteVIPResponse struct {
 
 func (x *DeleteVIPResponse) Reset() {
 	*x = DeleteVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[9]
+	mi := &file_v1_weir_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -560,7 +1929,7 @@ func (x *DeleteVIPResponse) String() string {
 func (*DeleteVIPResponse) ProtoMessage() {}
 
 func (x *DeleteVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[9]
+	mi := &file_v1_weir_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -573,7 +1942,7 @@ func (x *DeleteVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVIPResponse.ProtoReflect.Descriptor instead.
 func (*DeleteVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{9}
+	return file_v1_weir_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DeleteVIPResponse) GetGeneration() uint64 {
@@ -593,7 +1962,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_v1_weir_proto_msgTypes[10]
+	mi := &file_v1_weir_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -605,7 +1974,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[10]
+	mi := &file_v1_weir_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -618,7 +1987,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{10}
+	return file_v1_weir_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListNodesRequest) GetRole() string {
@@ -637,7 +2006,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_v1_weir_proto_msgTypes[11]
+	mi := &file_v1_weir_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -649,7 +2018,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[11]
+	mi := &file_v1_weir_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -662,7 +2031,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{11}
+	return file_v1_weir_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -681,7 +2050,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_v1_weir_proto_msgTypes[12]
+	mi := &file_v1_weir_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -693,7 +2062,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[12]
+	mi := &file_v1_weir_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -706,7 +2075,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{12}
+	return file_v1_weir_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetNodeRequest) GetName() string {
@@ -725,7 +2094,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_v1_weir_proto_msgTypes[13]
+	mi := &file_v1_weir_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -737,7 +2106,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[13]
+	mi := &file_v1_weir_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -750,7 +2119,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{13}
+	return file_v1_weir_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetNodeResponse) GetNode() *Node {
@@ -769,7 +2138,7 @@ type DeleteNodeRequest struct {
 
 func (x *DeleteNodeRequest) Reset() {
 	*x = DeleteNodeRequest{}
-	mi := &file_v1_weir_proto_msgTypes[14]
+	mi := &file_v1_weir_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -781,7 +2150,7 @@ func (x *DeleteNodeRequest) String() string {
 func (*DeleteNodeRequest) ProtoMessage() {}
 
 func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[14]
+	mi := &file_v1_weir_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -794,7 +2163,7 @@ func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNodeRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{14}
+	return file_v1_weir_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeleteNodeRequest) GetName() string {
@@ -812,7 +2181,7 @@ type DeleteNodeResponse struct {
 
 func (x *DeleteNodeResponse) Reset() {
 	*x = DeleteNodeResponse{}
-	mi := &file_v1_weir_proto_msgTypes[15]
+	mi := &file_v1_weir_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -824,7 +2193,7 @@ func (x *DeleteNodeResponse) String() string {
 func (*DeleteNodeResponse) ProtoMessage() {}
 
 func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[15]
+	mi := &file_v1_weir_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -837,7 +2206,7 @@ func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNodeResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{15}
+	return file_v1_weir_proto_rawDescGZIP(), []int{38}
 }
 
 type GetStatusRequest struct {
@@ -848,7 +2217,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_v1_weir_proto_msgTypes[16]
+	mi := &file_v1_weir_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -860,7 +2229,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[16]
+	mi := &file_v1_weir_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -873,7 +2242,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{16}
+	return file_v1_weir_proto_rawDescGZIP(), []int{39}
 }
 
 type GetStatusResponse struct {
@@ -895,7 +2264,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_v1_weir_proto_msgTypes[17]
+	mi := &file_v1_weir_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -907,7 +2276,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[17]
+	mi := &file_v1_weir_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -920,7 +2289,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{17}
+	return file_v1_weir_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -993,7 +2362,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_v1_weir_proto_msgTypes[18]
+	mi := &file_v1_weir_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1005,7 +2374,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[18]
+	mi := &file_v1_weir_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1018,7 +2387,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{18}
+	return file_v1_weir_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ExplainRequest) GetProtocol() string {
@@ -1079,7 +2448,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_v1_weir_proto_msgTypes[19]
+	mi := &file_v1_weir_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1091,7 +2460,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[19]
+	mi := &file_v1_weir_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1104,7 +2473,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{19}
+	return file_v1_weir_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ExplainResponse) GetVip() string {
@@ -1182,7 +2551,7 @@ type ExplainPacketRequest struct {
 
 func (x *ExplainPacketRequest) Reset() {
 	*x = ExplainPacketRequest{}
-	mi := &file_v1_weir_proto_msgTypes[20]
+	mi := &file_v1_weir_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1194,7 +2563,7 @@ func (x *ExplainPacketRequest) String() string {
 func (*ExplainPacketRequest) ProtoMessage() {}
 
 func (x *ExplainPacketRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[20]
+	mi := &file_v1_weir_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1207,7 +2576,7 @@ func (x *ExplainPacketRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketRequest.ProtoReflect.Descriptor instead.
 func (*ExplainPacketRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{20}
+	return file_v1_weir_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ExplainPacketRequest) GetMux() string {
@@ -1233,7 +2602,7 @@ type ExplainPacketResponse struct {
 
 func (x *ExplainPacketResponse) Reset() {
 	*x = ExplainPacketResponse{}
-	mi := &file_v1_weir_proto_msgTypes[21]
+	mi := &file_v1_weir_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1245,7 +2614,7 @@ func (x *ExplainPacketResponse) String() string {
 func (*ExplainPacketResponse) ProtoMessage() {}
 
 func (x *ExplainPacketResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[21]
+	mi := &file_v1_weir_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1258,7 +2627,7 @@ func (x *ExplainPacketResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketResponse.ProtoReflect.Descriptor instead.
 func (*ExplainPacketResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{21}
+	return file_v1_weir_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ExplainPacketResponse) GetExplanation() *PacketExplanation {
@@ -1285,7 +2654,7 @@ type CaptureRequest struct {
 
 func (x *CaptureRequest) Reset() {
 	*x = CaptureRequest{}
-	mi := &file_v1_weir_proto_msgTypes[22]
+	mi := &file_v1_weir_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1297,7 +2666,7 @@ func (x *CaptureRequest) String() string {
 func (*CaptureRequest) ProtoMessage() {}
 
 func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[22]
+	mi := &file_v1_weir_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1310,7 +2679,7 @@ func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureRequest.ProtoReflect.Descriptor instead.
 func (*CaptureRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{22}
+	return file_v1_weir_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CaptureRequest) GetMux() string {
@@ -1359,7 +2728,7 @@ type CaptureResponse struct {
 
 func (x *CaptureResponse) Reset() {
 	*x = CaptureResponse{}
-	mi := &file_v1_weir_proto_msgTypes[23]
+	mi := &file_v1_weir_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1371,7 +2740,7 @@ func (x *CaptureResponse) String() string {
 func (*CaptureResponse) ProtoMessage() {}
 
 func (x *CaptureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[23]
+	mi := &file_v1_weir_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1384,7 +2753,7 @@ func (x *CaptureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureResponse.ProtoReflect.Descriptor instead.
 func (*CaptureResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{23}
+	return file_v1_weir_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CaptureResponse) GetPackets() []*CapturedPacket {
@@ -1405,20 +2774,26 @@ var File_v1_weir_proto protoreflect.FileDescriptor
 
 const file_v1_weir_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/weir.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x11v1/resource.proto\"M\n" +
+	"\rv1/weir.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x11v1/resource.proto\"y\n" +
 	"\x10ApplyVIPsRequest\x12 \n" +
 	"\x04vips\x18\x01 \x03(\v2\f.weir.v1.VIPR\x04vips\x12\x17\n" +
-	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"\\\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12*\n" +
+	"\x05pools\x18\x03 \x03(\v2\x14.weir.v1.AddressPoolR\x05pools\"\x8f\x01\n" +
 	"\x11ApplyVIPsResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12'\n" +
-	"\x04vips\x18\x02 \x03(\v2\x13.weir.v1.AppliedVIPR\x04vips\"k\n" +
+	"\x04vips\x18\x02 \x03(\v2\x13.weir.v1.AppliedVIPR\x04vips\x121\n" +
+	"\x05pools\x18\x03 \x03(\v2\x1b.weir.v1.AppliedAddressPoolR\x05pools\"\x85\x01\n" +
 	"\n" +
 	"AppliedVIP\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06change\x18\x02 \x01(\tR\x06change\x121\n" +
-	"\aeffects\x18\x03 \x03(\v2\x17.weir.v1.EndpointEffectR\aeffects\"\xa6\x03\n" +
+	"\aeffects\x18\x03 \x03(\v2\x17.weir.v1.EndpointEffectR\aeffects\x12\x18\n" +
+	"\aaddress\x18\x04 \x01(\tR\aaddress\"@\n" +
+	"\x12AppliedAddressPool\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06change\x18\x02 \x01(\tR\x06change\"\xa6\x03\n" +
 	"\x0eEndpointEffect\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06change\x18\x02 \x01(\tR\x06change\x12#\n" +
@@ -1430,17 +2805,109 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\x10sessions_chained\x18\b \x01(\x04R\x0fsessionsChained\x12,\n" +
 	"\x12table_bytes_before\x18\t \x01(\x04R\x10tableBytesBefore\x12*\n" +
 	"\x11table_bytes_after\x18\n" +
-	" \x01(\x04R\x0ftableBytesAfter\")\n" +
+	" \x01(\x04R\x0ftableBytesAfter\"2\n" +
+	"\x10CreateVIPRequest\x12\x1e\n" +
+	"\x03vip\x18\x01 \x01(\v2\f.weir.v1.VIPR\x03vip\"S\n" +
+	"\x11CreateVIPResponse\x12\x1e\n" +
+	"\x03vip\x18\x01 \x01(\v2\f.weir.v1.VIPR\x03vip\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\"F\n" +
+	"\x10UpdateVIPRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
+	"\x03vip\x18\x02 \x01(\v2\f.weir.v1.VIPR\x03vip\"S\n" +
+	"\x11UpdateVIPResponse\x12\x1e\n" +
+	"\x03vip\x18\x01 \x01(\v2\f.weir.v1.VIPR\x03vip\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\"\x7f\n" +
+	"\x0fPatchVIPRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12-\n" +
+	"\x05patch\x18\x02 \x01(\v2\x17.google.protobuf.StructR\x05patch\x12)\n" +
+	"\x10resource_version\x18\x03 \x01(\x04R\x0fresourceVersion\"R\n" +
+	"\x10PatchVIPResponse\x12\x1e\n" +
+	"\x03vip\x18\x01 \x01(\v2\f.weir.v1.VIPR\x03vip\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\"\xad\x01\n" +
 	"\x0fListVIPsRequest\x12\x16\n" +
-	"\x06tenant\x18\x01 \x01(\tR\x06tenant\"4\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\x12%\n" +
+	"\x0elabel_selector\x18\x04 \x01(\tR\rlabelSelector\x12\x1f\n" +
+	"\vname_prefix\x18\x05 \x01(\tR\n" +
+	"namePrefix\"\x87\x01\n" +
 	"\x10ListVIPsResponse\x12 \n" +
-	"\x04vips\x18\x01 \x03(\v2\f.weir.v1.VIPR\x04vips\"#\n" +
+	"\x04vips\x18\x01 \x03(\v2\f.weir.v1.VIPR\x04vips\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12)\n" +
+	"\x10resource_version\x18\x03 \x01(\x04R\x0fresourceVersion\"\x9d\x01\n" +
+	"\x10WatchVIPsRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12%\n" +
+	"\x0elabel_selector\x18\x02 \x01(\tR\rlabelSelector\x12\x1f\n" +
+	"\vname_prefix\x18\x03 \x01(\tR\n" +
+	"namePrefix\x12)\n" +
+	"\x10resource_version\x18\x04 \x01(\x04R\x0fresourceVersion\"r\n" +
+	"\x11WatchVIPsResponse\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x1e\n" +
+	"\x03vip\x18\x02 \x01(\v2\f.weir.v1.VIPR\x03vip\x12)\n" +
+	"\x10resource_version\x18\x03 \x01(\x04R\x0fresourceVersion\"D\n" +
+	"\x18CreateAddressPoolRequest\x12(\n" +
+	"\x04pool\x18\x01 \x01(\v2\x14.weir.v1.AddressPoolR\x04pool\"E\n" +
+	"\x19CreateAddressPoolResponse\x12(\n" +
+	"\x04pool\x18\x01 \x01(\v2\x14.weir.v1.AddressPoolR\x04pool\"X\n" +
+	"\x18UpdateAddressPoolRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12(\n" +
+	"\x04pool\x18\x02 \x01(\v2\x14.weir.v1.AddressPoolR\x04pool\"E\n" +
+	"\x19UpdateAddressPoolResponse\x12(\n" +
+	"\x04pool\x18\x01 \x01(\v2\x14.weir.v1.AddressPoolR\x04pool\"\x9d\x01\n" +
+	"\x17ListAddressPoolsRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\x12%\n" +
+	"\x0elabel_selector\x18\x03 \x01(\tR\rlabelSelector\x12\x1f\n" +
+	"\vname_prefix\x18\x04 \x01(\tR\n" +
+	"namePrefix\"n\n" +
+	"\x18ListAddressPoolsResponse\x12*\n" +
+	"\x05pools\x18\x01 \x03(\v2\x14.weir.v1.AddressPoolR\x05pools\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"+\n" +
+	"\x15GetAddressPoolRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"B\n" +
+	"\x16GetAddressPoolResponse\x12(\n" +
+	"\x04pool\x18\x01 \x01(\v2\x14.weir.v1.AddressPoolR\x04pool\"Y\n" +
+	"\x18DeleteAddressPoolRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12)\n" +
+	"\x10resource_version\x18\x02 \x01(\x04R\x0fresourceVersion\"\x1b\n" +
+	"\x19DeleteAddressPoolResponse\"\xaf\x01\n" +
+	"\x11ListEventsRequest\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x16\n" +
+	"\x06object\x18\x02 \x01(\tR\x06object\x12\x16\n" +
+	"\x06tenant\x18\x03 \x01(\tR\x06tenant\x12\x1a\n" +
+	"\bseverity\x18\x04 \x01(\tR\bseverity\x12\x1b\n" +
+	"\tpage_size\x18\x05 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x06 \x01(\tR\tpageToken\"\x8f\x01\n" +
+	"\x12ListEventsResponse\x12&\n" +
+	"\x06events\x18\x01 \x03(\v2\x0e.weir.v1.EventR\x06events\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12)\n" +
+	"\x10resource_version\x18\x03 \x01(\x04R\x0fresourceVersion\"\x9f\x01\n" +
+	"\x12WatchEventsRequest\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x16\n" +
+	"\x06object\x18\x02 \x01(\tR\x06object\x12\x16\n" +
+	"\x06tenant\x18\x03 \x01(\tR\x06tenant\x12\x1a\n" +
+	"\bseverity\x18\x04 \x01(\tR\bseverity\x12)\n" +
+	"\x10resource_version\x18\x05 \x01(\x04R\x0fresourceVersion\"z\n" +
+	"\x13WatchEventsResponse\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12$\n" +
+	"\x05event\x18\x02 \x01(\v2\x0e.weir.v1.EventR\x05event\x12)\n" +
+	"\x10resource_version\x18\x03 \x01(\x04R\x0fresourceVersion\"#\n" +
 	"\rGetVIPRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"0\n" +
 	"\x0eGetVIPResponse\x12\x1e\n" +
-	"\x03vip\x18\x01 \x01(\v2\f.weir.v1.VIPR\x03vip\"&\n" +
+	"\x03vip\x18\x01 \x01(\v2\f.weir.v1.VIPR\x03vip\"Q\n" +
 	"\x10DeleteVIPRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"3\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12)\n" +
+	"\x10resource_version\x18\x02 \x01(\x04R\x0fresourceVersion\"3\n" +
 	"\x11DeleteVIPResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -1501,13 +2968,26 @@ const file_v1_weir_proto_rawDesc = "" +
 	"snapLength\"X\n" +
 	"\x0fCaptureResponse\x121\n" +
 	"\apackets\x18\x01 \x03(\v2\x17.weir.v1.CapturedPacketR\apackets\x12\x12\n" +
-	"\x04lost\x18\x02 \x01(\x04R\x04lost2\xdf\a\n" +
+	"\x04lost\x18\x02 \x01(\x04R\x04lost2\xdc\x10\n" +
 	"\vWeirService\x12]\n" +
-	"\tApplyVIPs\x12\x19.weir.v1.ApplyVIPsRequest\x1a\x1a.weir.v1.ApplyVIPsResponse\"\x19\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/v1/vips:apply\x12Q\n" +
+	"\tApplyVIPs\x12\x19.weir.v1.ApplyVIPsRequest\x1a\x1a.weir.v1.ApplyVIPsResponse\"\x19\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/v1/vips:apply\x12Y\n" +
+	"\tCreateVIP\x12\x19.weir.v1.CreateVIPRequest\x1a\x1a.weir.v1.CreateVIPResponse\"\x15\x82\xd3\xe4\x93\x02\x0f:\x03vip\"\b/v1/vips\x12`\n" +
+	"\tUpdateVIP\x12\x19.weir.v1.UpdateVIPRequest\x1a\x1a.weir.v1.UpdateVIPResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x03vip\x1a\x0f/v1/vips/{name}\x12_\n" +
+	"\bPatchVIP\x12\x18.weir.v1.PatchVIPRequest\x1a\x19.weir.v1.PatchVIPResponse\"\x1e\x82\xd3\xe4\x93\x02\x18:\x05patch2\x0f/v1/vips/{name}\x12Q\n" +
 	"\bListVIPs\x12\x18.weir.v1.ListVIPsRequest\x1a\x19.weir.v1.ListVIPsResponse\"\x10\x82\xd3\xe4\x93\x02\n" +
 	"\x12\b/v1/vips\x12R\n" +
 	"\x06GetVIP\x12\x16.weir.v1.GetVIPRequest\x1a\x17.weir.v1.GetVIPResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/vips/{name}\x12[\n" +
-	"\tDeleteVIP\x12\x19.weir.v1.DeleteVIPRequest\x1a\x1a.weir.v1.DeleteVIPResponse\"\x17\x82\xd3\xe4\x93\x02\x11*\x0f/v1/vips/{name}\x12U\n" +
+	"\tDeleteVIP\x12\x19.weir.v1.DeleteVIPRequest\x1a\x1a.weir.v1.DeleteVIPResponse\"\x17\x82\xd3\xe4\x93\x02\x11*\x0f/v1/vips/{name}\x12\\\n" +
+	"\tWatchVIPs\x12\x19.weir.v1.WatchVIPsRequest\x1a\x1a.weir.v1.WatchVIPsResponse\"\x16\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/vips:watch0\x01\x12s\n" +
+	"\x11CreateAddressPool\x12!.weir.v1.CreateAddressPoolRequest\x1a\".weir.v1.CreateAddressPoolResponse\"\x17\x82\xd3\xe4\x93\x02\x11:\x04pool\"\t/v1/pools\x12z\n" +
+	"\x11UpdateAddressPool\x12!.weir.v1.UpdateAddressPoolRequest\x1a\".weir.v1.UpdateAddressPoolResponse\"\x1e\x82\xd3\xe4\x93\x02\x18:\x04pool\x1a\x10/v1/pools/{name}\x12j\n" +
+	"\x10ListAddressPools\x12 .weir.v1.ListAddressPoolsRequest\x1a!.weir.v1.ListAddressPoolsResponse\"\x11\x82\xd3\xe4\x93\x02\v\x12\t/v1/pools\x12k\n" +
+	"\x0eGetAddressPool\x12\x1e.weir.v1.GetAddressPoolRequest\x1a\x1f.weir.v1.GetAddressPoolResponse\"\x18\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/pools/{name}\x12t\n" +
+	"\x11DeleteAddressPool\x12!.weir.v1.DeleteAddressPoolRequest\x1a\".weir.v1.DeleteAddressPoolResponse\"\x18\x82\xd3\xe4\x93\x02\x12*\x10/v1/pools/{name}\x12Y\n" +
+	"\n" +
+	"ListEvents\x12\x1a.weir.v1.ListEventsRequest\x1a\x1b.weir.v1.ListEventsResponse\"\x12\x82\xd3\xe4\x93\x02\f\x12\n" +
+	"/v1/events\x12d\n" +
+	"\vWatchEvents\x12\x1b.weir.v1.WatchEventsRequest\x1a\x1c.weir.v1.WatchEventsResponse\"\x18\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/events:watch0\x01\x12U\n" +
 	"\tListNodes\x12\x19.weir.v1.ListNodesRequest\x1a\x1a.weir.v1.ListNodesResponse\"\x11\x82\xd3\xe4\x93\x02\v\x12\t/v1/nodes\x12V\n" +
 	"\aGetNode\x12\x17.weir.v1.GetNodeRequest\x1a\x18.weir.v1.GetNodeResponse\"\x18\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/nodes/{name}\x12_\n" +
 	"\n" +
@@ -1530,83 +3010,148 @@ func file_v1_weir_proto_rawDescGZIP() []byte {
 	return file_v1_weir_proto_rawDescData
 }
 
-var file_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_v1_weir_proto_goTypes = []any{
-	(*ApplyVIPsRequest)(nil),      // 0: weir.v1.ApplyVIPsRequest
-	(*ApplyVIPsResponse)(nil),     // 1: weir.v1.ApplyVIPsResponse
-	(*AppliedVIP)(nil),            // 2: weir.v1.AppliedVIP
-	(*EndpointEffect)(nil),        // 3: weir.v1.EndpointEffect
-	(*ListVIPsRequest)(nil),       // 4: weir.v1.ListVIPsRequest
-	(*ListVIPsResponse)(nil),      // 5: weir.v1.ListVIPsResponse
-	(*GetVIPRequest)(nil),         // 6: weir.v1.GetVIPRequest
-	(*GetVIPResponse)(nil),        // 7: weir.v1.GetVIPResponse
-	(*DeleteVIPRequest)(nil),      // 8: weir.v1.DeleteVIPRequest
-	(*DeleteVIPResponse)(nil),     // 9: weir.v1.DeleteVIPResponse
-	(*ListNodesRequest)(nil),      // 10: weir.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),     // 11: weir.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),        // 12: weir.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),       // 13: weir.v1.GetNodeResponse
-	(*DeleteNodeRequest)(nil),     // 14: weir.v1.DeleteNodeRequest
-	(*DeleteNodeResponse)(nil),    // 15: weir.v1.DeleteNodeResponse
-	(*GetStatusRequest)(nil),      // 16: weir.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),     // 17: weir.v1.GetStatusResponse
-	(*ExplainRequest)(nil),        // 18: weir.v1.ExplainRequest
-	(*ExplainResponse)(nil),       // 19: weir.v1.ExplainResponse
-	(*ExplainPacketRequest)(nil),  // 20: weir.v1.ExplainPacketRequest
-	(*ExplainPacketResponse)(nil), // 21: weir.v1.ExplainPacketResponse
-	(*CaptureRequest)(nil),        // 22: weir.v1.CaptureRequest
-	(*CaptureResponse)(nil),       // 23: weir.v1.CaptureResponse
-	(*VIP)(nil),                   // 24: weir.v1.VIP
-	(*EndpointKey)(nil),           // 25: weir.v1.EndpointKey
-	(*Node)(nil),                  // 26: weir.v1.Node
-	(*Backend)(nil),               // 27: weir.v1.Backend
-	(*PacketExplanation)(nil),     // 28: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),         // 29: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
-	(*CapturedPacket)(nil),        // 31: weir.v1.CapturedPacket
+	(*ApplyVIPsRequest)(nil),          // 0: weir.v1.ApplyVIPsRequest
+	(*ApplyVIPsResponse)(nil),         // 1: weir.v1.ApplyVIPsResponse
+	(*AppliedVIP)(nil),                // 2: weir.v1.AppliedVIP
+	(*AppliedAddressPool)(nil),        // 3: weir.v1.AppliedAddressPool
+	(*EndpointEffect)(nil),            // 4: weir.v1.EndpointEffect
+	(*CreateVIPRequest)(nil),          // 5: weir.v1.CreateVIPRequest
+	(*CreateVIPResponse)(nil),         // 6: weir.v1.CreateVIPResponse
+	(*UpdateVIPRequest)(nil),          // 7: weir.v1.UpdateVIPRequest
+	(*UpdateVIPResponse)(nil),         // 8: weir.v1.UpdateVIPResponse
+	(*PatchVIPRequest)(nil),           // 9: weir.v1.PatchVIPRequest
+	(*PatchVIPResponse)(nil),          // 10: weir.v1.PatchVIPResponse
+	(*ListVIPsRequest)(nil),           // 11: weir.v1.ListVIPsRequest
+	(*ListVIPsResponse)(nil),          // 12: weir.v1.ListVIPsResponse
+	(*WatchVIPsRequest)(nil),          // 13: weir.v1.WatchVIPsRequest
+	(*WatchVIPsResponse)(nil),         // 14: weir.v1.WatchVIPsResponse
+	(*CreateAddressPoolRequest)(nil),  // 15: weir.v1.CreateAddressPoolRequest
+	(*CreateAddressPoolResponse)(nil), // 16: weir.v1.CreateAddressPoolResponse
+	(*UpdateAddressPoolRequest)(nil),  // 17: weir.v1.UpdateAddressPoolRequest
+	(*UpdateAddressPoolResponse)(nil), // 18: weir.v1.UpdateAddressPoolResponse
+	(*ListAddressPoolsRequest)(nil),   // 19: weir.v1.ListAddressPoolsRequest
+	(*ListAddressPoolsResponse)(nil),  // 20: weir.v1.ListAddressPoolsResponse
+	(*GetAddressPoolRequest)(nil),     // 21: weir.v1.GetAddressPoolRequest
+	(*GetAddressPoolResponse)(nil),    // 22: weir.v1.GetAddressPoolResponse
+	(*DeleteAddressPoolRequest)(nil),  // 23: weir.v1.DeleteAddressPoolRequest
+	(*DeleteAddressPoolResponse)(nil), // 24: weir.v1.DeleteAddressPoolResponse
+	(*ListEventsRequest)(nil),         // 25: weir.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),        // 26: weir.v1.ListEventsResponse
+	(*WatchEventsRequest)(nil),        // 27: weir.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),       // 28: weir.v1.WatchEventsResponse
+	(*GetVIPRequest)(nil),             // 29: weir.v1.GetVIPRequest
+	(*GetVIPResponse)(nil),            // 30: weir.v1.GetVIPResponse
+	(*DeleteVIPRequest)(nil),          // 31: weir.v1.DeleteVIPRequest
+	(*DeleteVIPResponse)(nil),         // 32: weir.v1.DeleteVIPResponse
+	(*ListNodesRequest)(nil),          // 33: weir.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),         // 34: weir.v1.ListNodesResponse
+	(*GetNodeRequest)(nil),            // 35: weir.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),           // 36: weir.v1.GetNodeResponse
+	(*DeleteNodeRequest)(nil),         // 37: weir.v1.DeleteNodeRequest
+	(*DeleteNodeResponse)(nil),        // 38: weir.v1.DeleteNodeResponse
+	(*GetStatusRequest)(nil),          // 39: weir.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),         // 40: weir.v1.GetStatusResponse
+	(*ExplainRequest)(nil),            // 41: weir.v1.ExplainRequest
+	(*ExplainResponse)(nil),           // 42: weir.v1.ExplainResponse
+	(*ExplainPacketRequest)(nil),      // 43: weir.v1.ExplainPacketRequest
+	(*ExplainPacketResponse)(nil),     // 44: weir.v1.ExplainPacketResponse
+	(*CaptureRequest)(nil),            // 45: weir.v1.CaptureRequest
+	(*CaptureResponse)(nil),           // 46: weir.v1.CaptureResponse
+	(*VIP)(nil),                       // 47: weir.v1.VIP
+	(*AddressPool)(nil),               // 48: weir.v1.AddressPool
+	(*EndpointKey)(nil),               // 49: weir.v1.EndpointKey
+	(*structpb.Struct)(nil),           // 50: google.protobuf.Struct
+	(*Event)(nil),                     // 51: weir.v1.Event
+	(*Node)(nil),                      // 52: weir.v1.Node
+	(*Backend)(nil),                   // 53: weir.v1.Backend
+	(*PacketExplanation)(nil),         // 54: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),             // 55: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),       // 56: google.protobuf.Duration
+	(*CapturedPacket)(nil),            // 57: weir.v1.CapturedPacket
 }
 var file_v1_weir_proto_depIdxs = []int32{
-	24, // 0: weir.v1.ApplyVIPsRequest.vips:type_name -> weir.v1.VIP
-	2,  // 1: weir.v1.ApplyVIPsResponse.vips:type_name -> weir.v1.AppliedVIP
-	3,  // 2: weir.v1.AppliedVIP.effects:type_name -> weir.v1.EndpointEffect
-	25, // 3: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
-	24, // 4: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
-	24, // 5: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
-	26, // 6: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
-	26, // 7: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
-	26, // 8: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
-	27, // 9: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
-	28, // 10: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
-	29, // 11: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
-	30, // 12: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
-	31, // 13: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
-	0,  // 14: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
-	4,  // 15: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
-	6,  // 16: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
-	8,  // 17: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
-	10, // 18: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
-	12, // 19: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
-	14, // 20: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
-	16, // 21: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
-	18, // 22: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
-	20, // 23: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
-	22, // 24: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
-	1,  // 25: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
-	5,  // 26: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
-	7,  // 27: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
-	9,  // 28: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
-	11, // 29: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
-	13, // 30: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
-	15, // 31: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
-	17, // 32: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
-	19, // 33: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
-	21, // 34: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
-	23, // 35: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
-	25, // [25:36] is the sub-list for method output_type
-	14, // [14:25] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	47, // 0: weir.v1.ApplyVIPsRequest.vips:type_name -> weir.v1.VIP
+	48, // 1: weir.v1.ApplyVIPsRequest.pools:type_name -> weir.v1.AddressPool
+	2,  // 2: weir.v1.ApplyVIPsResponse.vips:type_name -> weir.v1.AppliedVIP
+	3,  // 3: weir.v1.ApplyVIPsResponse.pools:type_name -> weir.v1.AppliedAddressPool
+	4,  // 4: weir.v1.AppliedVIP.effects:type_name -> weir.v1.EndpointEffect
+	49, // 5: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
+	47, // 6: weir.v1.CreateVIPRequest.vip:type_name -> weir.v1.VIP
+	47, // 7: weir.v1.CreateVIPResponse.vip:type_name -> weir.v1.VIP
+	47, // 8: weir.v1.UpdateVIPRequest.vip:type_name -> weir.v1.VIP
+	47, // 9: weir.v1.UpdateVIPResponse.vip:type_name -> weir.v1.VIP
+	50, // 10: weir.v1.PatchVIPRequest.patch:type_name -> google.protobuf.Struct
+	47, // 11: weir.v1.PatchVIPResponse.vip:type_name -> weir.v1.VIP
+	47, // 12: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
+	47, // 13: weir.v1.WatchVIPsResponse.vip:type_name -> weir.v1.VIP
+	48, // 14: weir.v1.CreateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
+	48, // 15: weir.v1.CreateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	48, // 16: weir.v1.UpdateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
+	48, // 17: weir.v1.UpdateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	48, // 18: weir.v1.ListAddressPoolsResponse.pools:type_name -> weir.v1.AddressPool
+	48, // 19: weir.v1.GetAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	51, // 20: weir.v1.ListEventsResponse.events:type_name -> weir.v1.Event
+	51, // 21: weir.v1.WatchEventsResponse.event:type_name -> weir.v1.Event
+	47, // 22: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
+	52, // 23: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
+	52, // 24: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
+	52, // 25: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
+	53, // 26: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
+	54, // 27: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
+	55, // 28: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
+	56, // 29: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
+	57, // 30: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
+	0,  // 31: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
+	5,  // 32: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
+	7,  // 33: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
+	9,  // 34: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
+	11, // 35: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
+	29, // 36: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
+	31, // 37: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
+	13, // 38: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
+	15, // 39: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
+	17, // 40: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
+	19, // 41: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
+	21, // 42: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
+	23, // 43: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
+	25, // 44: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
+	27, // 45: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
+	33, // 46: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
+	35, // 47: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
+	37, // 48: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
+	39, // 49: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
+	41, // 50: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
+	43, // 51: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
+	45, // 52: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
+	1,  // 53: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
+	6,  // 54: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
+	8,  // 55: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
+	10, // 56: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
+	12, // 57: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
+	30, // 58: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
+	32, // 59: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
+	14, // 60: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
+	16, // 61: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
+	18, // 62: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
+	20, // 63: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
+	22, // 64: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
+	24, // 65: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
+	26, // 66: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
+	28, // 67: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
+	34, // 68: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
+	36, // 69: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
+	38, // 70: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
+	40, // 71: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
+	42, // 72: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
+	44, // 73: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
+	46, // 74: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
+	53, // [53:75] is the sub-list for method output_type
+	31, // [31:53] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_v1_weir_proto_init() }
@@ -1621,7 +3166,7 @@ func file_v1_weir_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_weir_proto_rawDesc), len(file_v1_weir_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,17 +21,28 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	WeirService_ApplyVIPs_FullMethodName     = "/weir.v1.WeirService/ApplyVIPs"
-	WeirService_ListVIPs_FullMethodName      = "/weir.v1.WeirService/ListVIPs"
-	WeirService_GetVIP_FullMethodName        = "/weir.v1.WeirService/GetVIP"
-	WeirService_DeleteVIP_FullMethodName     = "/weir.v1.WeirService/DeleteVIP"
-	WeirService_ListNodes_FullMethodName     = "/weir.v1.WeirService/ListNodes"
-	WeirService_GetNode_FullMethodName       = "/weir.v1.WeirService/GetNode"
-	WeirService_DeleteNode_FullMethodName    = "/weir.v1.WeirService/DeleteNode"
-	WeirService_GetStatus_FullMethodName     = "/weir.v1.WeirService/GetStatus"
-	WeirService_Explain_FullMethodName       = "/weir.v1.WeirService/Explain"
-	WeirService_ExplainPacket_FullMethodName = "/weir.v1.WeirService/ExplainPacket"
-	WeirService_Capture_FullMethodName       = "/weir.v1.WeirService/Capture"
+	WeirService_ApplyVIPs_FullMethodName         = "/weir.v1.WeirService/ApplyVIPs"
+	WeirService_CreateVIP_FullMethodName         = "/weir.v1.WeirService/CreateVIP"
+	WeirService_UpdateVIP_FullMethodName         = "/weir.v1.WeirService/UpdateVIP"
+	WeirService_PatchVIP_FullMethodName          = "/weir.v1.WeirService/PatchVIP"
+	WeirService_ListVIPs_FullMethodName          = "/weir.v1.WeirService/ListVIPs"
+	WeirService_GetVIP_FullMethodName            = "/weir.v1.WeirService/GetVIP"
+	WeirService_DeleteVIP_FullMethodName         = "/weir.v1.WeirService/DeleteVIP"
+	WeirService_WatchVIPs_FullMethodName         = "/weir.v1.WeirService/WatchVIPs"
+	WeirService_CreateAddressPool_FullMethodName = "/weir.v1.WeirService/CreateAddressPool"
+	WeirService_UpdateAddressPool_FullMethodName = "/weir.v1.WeirService/UpdateAddressPool"
+	WeirService_ListAddressPools_FullMethodName  = "/weir.v1.WeirService/ListAddressPools"
+	WeirService_GetAddressPool_FullMethodName    = "/weir.v1.WeirService/GetAddressPool"
+	WeirService_DeleteAddressPool_FullMethodName = "/weir.v1.WeirService/DeleteAddressPool"
+	WeirService_ListEvents_FullMethodName        = "/weir.v1.WeirService/ListEvents"
+	WeirService_WatchEvents_FullMethodName       = "/weir.v1.WeirService/WatchEvents"
+	WeirService_ListNodes_FullMethodName         = "/weir.v1.WeirService/ListNodes"
+	WeirService_GetNode_FullMethodName           = "/weir.v1.WeirService/GetNode"
+	WeirService_DeleteNode_FullMethodName        = "/weir.v1.WeirService/DeleteNode"
+	WeirService_GetStatus_FullMethodName         = "/weir.v1.WeirService/GetStatus"
+	WeirService_Explain_FullMethodName           = "/weir.v1.WeirService/Explain"
+	WeirService_ExplainPacket_FullMethodName     = "/weir.v1.WeirService/ExplainPacket"
+	WeirService_Capture_FullMethodName           = "/weir.v1.WeirService/Capture"
 )
 
 // WeirServiceClient is the client API for WeirService service.
@@ -40,13 +51,34 @@ const (
 //
 // What operators call.
 type WeirServiceClient interface {
-	// Creates or updates VIPs, all of them or none.
+	// Creates or updates VIPs and address pools, all of them or none.
 	ApplyVIPs(ctx context.Context, in *ApplyVIPsRequest, opts ...grpc.CallOption) (*ApplyVIPsResponse, error)
-	// Lists VIPs with their status, by name.
+	// Creates a VIP. Refused if there is one of that name.
+	CreateVIP(ctx context.Context, in *CreateVIPRequest, opts ...grpc.CallOption) (*CreateVIPResponse, error)
+	// Replaces a VIP as a whole. With a resource version, only if the VIP is still of that version.
+	UpdateVIP(ctx context.Context, in *UpdateVIPRequest, opts ...grpc.CallOption) (*UpdateVIPResponse, error)
+	// Changes fields of a VIP by a JSON merge patch (RFC 7396).
+	PatchVIP(ctx context.Context, in *PatchVIPRequest, opts ...grpc.CallOption) (*PatchVIPResponse, error)
+	// Lists VIPs with their status, by name, in pages.
 	ListVIPs(ctx context.Context, in *ListVIPsRequest, opts ...grpc.CallOption) (*ListVIPsResponse, error)
 	GetVIP(ctx context.Context, in *GetVIPRequest, opts ...grpc.CallOption) (*GetVIPResponse, error)
 	// Deletes a VIP with its tables; the muxes withdraw its routes.
 	DeleteVIP(ctx context.Context, in *DeleteVIPRequest, opts ...grpc.CallOption) (*DeleteVIPResponse, error)
+	// Streams VIPs as they change, with their status. REST gets one JSON object a line.
+	WatchVIPs(ctx context.Context, in *WatchVIPsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchVIPsResponse], error)
+	// Creates an address pool. Refused if there is one of that name.
+	CreateAddressPool(ctx context.Context, in *CreateAddressPoolRequest, opts ...grpc.CallOption) (*CreateAddressPoolResponse, error)
+	// Replaces an address pool as a whole. Refused while a VIP has an address that it would no longer have.
+	UpdateAddressPool(ctx context.Context, in *UpdateAddressPoolRequest, opts ...grpc.CallOption) (*UpdateAddressPoolResponse, error)
+	// Lists address pools with their use, by name, in pages.
+	ListAddressPools(ctx context.Context, in *ListAddressPoolsRequest, opts ...grpc.CallOption) (*ListAddressPoolsResponse, error)
+	GetAddressPool(ctx context.Context, in *GetAddressPoolRequest, opts ...grpc.CallOption) (*GetAddressPoolResponse, error)
+	// Deletes an address pool. Refused while a VIP has an address of it.
+	DeleteAddressPool(ctx context.Context, in *DeleteAddressPoolRequest, opts ...grpc.CallOption) (*DeleteAddressPoolResponse, error)
+	// Lists events, the latest last, in pages. They are forgotten after an hour or so.
+	ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error)
+	// Streams events as they happen. REST gets one JSON object a line.
+	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
 	// Lists muxes and hosts with their status, by name.
 	ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesResponse, error)
 	GetNode(ctx context.Context, in *GetNodeRequest, opts ...grpc.CallOption) (*GetNodeResponse, error)
@@ -74,6 +106,36 @@ func (c *weirServiceClient) ApplyVIPs(ctx context.Context, in *ApplyVIPsRequest,
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ApplyVIPsResponse)
 	err := c.cc.Invoke(ctx, WeirService_ApplyVIPs_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) CreateVIP(ctx context.Context, in *CreateVIPRequest, opts ...grpc.CallOption) (*CreateVIPResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CreateVIPResponse)
+	err := c.cc.Invoke(ctx, WeirService_CreateVIP_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) UpdateVIP(ctx context.Context, in *UpdateVIPRequest, opts ...grpc.CallOption) (*UpdateVIPResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdateVIPResponse)
+	err := c.cc.Invoke(ctx, WeirService_UpdateVIP_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) PatchVIP(ctx context.Context, in *PatchVIPRequest, opts ...grpc.CallOption) (*PatchVIPResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PatchVIPResponse)
+	err := c.cc.Invoke(ctx, WeirService_PatchVIP_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -109,6 +171,104 @@ func (c *weirServiceClient) DeleteVIP(ctx context.Context, in *DeleteVIPRequest,
 	}
 	return out, nil
 }
+
+func (c *weirServiceClient) WatchVIPs(ctx context.Context, in *WatchVIPsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchVIPsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &WeirService_ServiceDesc.Streams[0], WeirService_WatchVIPs_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchVIPsRequest, WatchVIPsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WeirService_WatchVIPsClient = grpc.ServerStreamingClient[WatchVIPsResponse]
+
+func (c *weirServiceClient) CreateAddressPool(ctx context.Context, in *CreateAddressPoolRequest, opts ...grpc.CallOption) (*CreateAddressPoolResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CreateAddressPoolResponse)
+	err := c.cc.Invoke(ctx, WeirService_CreateAddressPool_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) UpdateAddressPool(ctx context.Context, in *UpdateAddressPoolRequest, opts ...grpc.CallOption) (*UpdateAddressPoolResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdateAddressPoolResponse)
+	err := c.cc.Invoke(ctx, WeirService_UpdateAddressPool_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) ListAddressPools(ctx context.Context, in *ListAddressPoolsRequest, opts ...grpc.CallOption) (*ListAddressPoolsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListAddressPoolsResponse)
+	err := c.cc.Invoke(ctx, WeirService_ListAddressPools_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) GetAddressPool(ctx context.Context, in *GetAddressPoolRequest, opts ...grpc.CallOption) (*GetAddressPoolResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetAddressPoolResponse)
+	err := c.cc.Invoke(ctx, WeirService_GetAddressPool_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) DeleteAddressPool(ctx context.Context, in *DeleteAddressPoolRequest, opts ...grpc.CallOption) (*DeleteAddressPoolResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteAddressPoolResponse)
+	err := c.cc.Invoke(ctx, WeirService_DeleteAddressPool_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListEventsResponse)
+	err := c.cc.Invoke(ctx, WeirService_ListEvents_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &WeirService_ServiceDesc.Streams[1], WeirService_WatchEvents_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchEventsRequest, WatchEventsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WeirService_WatchEventsClient = grpc.ServerStreamingClient[WatchEventsResponse]
 
 func (c *weirServiceClient) ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -172,7 +332,7 @@ func (c *weirServiceClient) ExplainPacket(ctx context.Context, in *ExplainPacket
 
 func (c *weirServiceClient) Capture(ctx context.Context, in *CaptureRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CaptureResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &WeirService_ServiceDesc.Streams[0], WeirService_Capture_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &WeirService_ServiceDesc.Streams[2], WeirService_Capture_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -195,13 +355,34 @@ type WeirService_CaptureClient = grpc.ServerStreamingClient[CaptureResponse]
 //
 // What operators call.
 type WeirServiceServer interface {
-	// Creates or updates VIPs, all of them or none.
+	// Creates or updates VIPs and address pools, all of them or none.
 	ApplyVIPs(context.Context, *ApplyVIPsRequest) (*ApplyVIPsResponse, error)
-	// Lists VIPs with their status, by name.
+	// Creates a VIP. Refused if there is one of that name.
+	CreateVIP(context.Context, *CreateVIPRequest) (*CreateVIPResponse, error)
+	// Replaces a VIP as a whole. With a resource version, only if the VIP is still of that version.
+	UpdateVIP(context.Context, *UpdateVIPRequest) (*UpdateVIPResponse, error)
+	// Changes fields of a VIP by a JSON merge patch (RFC 7396).
+	PatchVIP(context.Context, *PatchVIPRequest) (*PatchVIPResponse, error)
+	// Lists VIPs with their status, by name, in pages.
 	ListVIPs(context.Context, *ListVIPsRequest) (*ListVIPsResponse, error)
 	GetVIP(context.Context, *GetVIPRequest) (*GetVIPResponse, error)
 	// Deletes a VIP with its tables; the muxes withdraw its routes.
 	DeleteVIP(context.Context, *DeleteVIPRequest) (*DeleteVIPResponse, error)
+	// Streams VIPs as they change, with their status. REST gets one JSON object a line.
+	WatchVIPs(*WatchVIPsRequest, grpc.ServerStreamingServer[WatchVIPsResponse]) error
+	// Creates an address pool. Refused if there is one of that name.
+	CreateAddressPool(context.Context, *CreateAddressPoolRequest) (*CreateAddressPoolResponse, error)
+	// Replaces an address pool as a whole. Refused while a VIP has an address that it would no longer have.
+	UpdateAddressPool(context.Context, *UpdateAddressPoolRequest) (*UpdateAddressPoolResponse, error)
+	// Lists address pools with their use, by name, in pages.
+	ListAddressPools(context.Context, *ListAddressPoolsRequest) (*ListAddressPoolsResponse, error)
+	GetAddressPool(context.Context, *GetAddressPoolRequest) (*GetAddressPoolResponse, error)
+	// Deletes an address pool. Refused while a VIP has an address of it.
+	DeleteAddressPool(context.Context, *DeleteAddressPoolRequest) (*DeleteAddressPoolResponse, error)
+	// Lists events, the latest last, in pages. They are forgotten after an hour or so.
+	ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error)
+	// Streams events as they happen. REST gets one JSON object a line.
+	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
 	// Lists muxes and hosts with their status, by name.
 	ListNodes(context.Context, *ListNodesRequest) (*ListNodesResponse, error)
 	GetNode(context.Context, *GetNodeRequest) (*GetNodeResponse, error)
@@ -227,6 +408,15 @@ type UnimplementedWeirServiceServer struct{}
 func (UnimplementedWeirServiceServer) ApplyVIPs(context.Context, *ApplyVIPsRequest) (*ApplyVIPsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ApplyVIPs not implemented")
 }
+func (UnimplementedWeirServiceServer) CreateVIP(context.Context, *CreateVIPRequest) (*CreateVIPResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateVIP not implemented")
+}
+func (UnimplementedWeirServiceServer) UpdateVIP(context.Context, *UpdateVIPRequest) (*UpdateVIPResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdateVIP not implemented")
+}
+func (UnimplementedWeirServiceServer) PatchVIP(context.Context, *PatchVIPRequest) (*PatchVIPResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PatchVIP not implemented")
+}
 func (UnimplementedWeirServiceServer) ListVIPs(context.Context, *ListVIPsRequest) (*ListVIPsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListVIPs not implemented")
 }
@@ -235,6 +425,30 @@ func (UnimplementedWeirServiceServer) GetVIP(context.Context, *GetVIPRequest) (*
 }
 func (UnimplementedWeirServiceServer) DeleteVIP(context.Context, *DeleteVIPRequest) (*DeleteVIPResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteVIP not implemented")
+}
+func (UnimplementedWeirServiceServer) WatchVIPs(*WatchVIPsRequest, grpc.ServerStreamingServer[WatchVIPsResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchVIPs not implemented")
+}
+func (UnimplementedWeirServiceServer) CreateAddressPool(context.Context, *CreateAddressPoolRequest) (*CreateAddressPoolResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateAddressPool not implemented")
+}
+func (UnimplementedWeirServiceServer) UpdateAddressPool(context.Context, *UpdateAddressPoolRequest) (*UpdateAddressPoolResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdateAddressPool not implemented")
+}
+func (UnimplementedWeirServiceServer) ListAddressPools(context.Context, *ListAddressPoolsRequest) (*ListAddressPoolsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListAddressPools not implemented")
+}
+func (UnimplementedWeirServiceServer) GetAddressPool(context.Context, *GetAddressPoolRequest) (*GetAddressPoolResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetAddressPool not implemented")
+}
+func (UnimplementedWeirServiceServer) DeleteAddressPool(context.Context, *DeleteAddressPoolRequest) (*DeleteAddressPoolResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteAddressPool not implemented")
+}
+func (UnimplementedWeirServiceServer) ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListEvents not implemented")
+}
+func (UnimplementedWeirServiceServer) WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchEvents not implemented")
 }
 func (UnimplementedWeirServiceServer) ListNodes(context.Context, *ListNodesRequest) (*ListNodesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListNodes not implemented")
@@ -295,6 +509,60 @@ func _WeirService_ApplyVIPs_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _WeirService_CreateVIP_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateVIPRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).CreateVIP(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_CreateVIP_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).CreateVIP(ctx, req.(*CreateVIPRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_UpdateVIP_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdateVIPRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).UpdateVIP(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_UpdateVIP_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).UpdateVIP(ctx, req.(*UpdateVIPRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_PatchVIP_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PatchVIPRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).PatchVIP(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_PatchVIP_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).PatchVIP(ctx, req.(*PatchVIPRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _WeirService_ListVIPs_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListVIPsRequest)
 	if err := dec(in); err != nil {
@@ -348,6 +616,136 @@ func _WeirService_DeleteVIP_Handler(srv interface{}, ctx context.Context, dec fu
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _WeirService_WatchVIPs_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchVIPsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(WeirServiceServer).WatchVIPs(m, &grpc.GenericServerStream[WatchVIPsRequest, WatchVIPsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WeirService_WatchVIPsServer = grpc.ServerStreamingServer[WatchVIPsResponse]
+
+func _WeirService_CreateAddressPool_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateAddressPoolRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).CreateAddressPool(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_CreateAddressPool_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).CreateAddressPool(ctx, req.(*CreateAddressPoolRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_UpdateAddressPool_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdateAddressPoolRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).UpdateAddressPool(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_UpdateAddressPool_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).UpdateAddressPool(ctx, req.(*UpdateAddressPoolRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_ListAddressPools_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListAddressPoolsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).ListAddressPools(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_ListAddressPools_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).ListAddressPools(ctx, req.(*ListAddressPoolsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_GetAddressPool_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetAddressPoolRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).GetAddressPool(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_GetAddressPool_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).GetAddressPool(ctx, req.(*GetAddressPoolRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_DeleteAddressPool_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteAddressPoolRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).DeleteAddressPool(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_DeleteAddressPool_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).DeleteAddressPool(ctx, req.(*DeleteAddressPoolRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_ListEvents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListEventsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).ListEvents(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_ListEvents_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).ListEvents(ctx, req.(*ListEventsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_WatchEvents_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchEventsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(WeirServiceServer).WatchEvents(m, &grpc.GenericServerStream[WatchEventsRequest, WatchEventsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type WeirService_WatchEventsServer = grpc.ServerStreamingServer[WatchEventsResponse]
 
 func _WeirService_ListNodes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListNodesRequest)
@@ -480,6 +878,18 @@ var WeirService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _WeirService_ApplyVIPs_Handler,
 		},
 		{
+			MethodName: "CreateVIP",
+			Handler:    _WeirService_CreateVIP_Handler,
+		},
+		{
+			MethodName: "UpdateVIP",
+			Handler:    _WeirService_UpdateVIP_Handler,
+		},
+		{
+			MethodName: "PatchVIP",
+			Handler:    _WeirService_PatchVIP_Handler,
+		},
+		{
 			MethodName: "ListVIPs",
 			Handler:    _WeirService_ListVIPs_Handler,
 		},
@@ -490,6 +900,30 @@ var WeirService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteVIP",
 			Handler:    _WeirService_DeleteVIP_Handler,
+		},
+		{
+			MethodName: "CreateAddressPool",
+			Handler:    _WeirService_CreateAddressPool_Handler,
+		},
+		{
+			MethodName: "UpdateAddressPool",
+			Handler:    _WeirService_UpdateAddressPool_Handler,
+		},
+		{
+			MethodName: "ListAddressPools",
+			Handler:    _WeirService_ListAddressPools_Handler,
+		},
+		{
+			MethodName: "GetAddressPool",
+			Handler:    _WeirService_GetAddressPool_Handler,
+		},
+		{
+			MethodName: "DeleteAddressPool",
+			Handler:    _WeirService_DeleteAddressPool_Handler,
+		},
+		{
+			MethodName: "ListEvents",
+			Handler:    _WeirService_ListEvents_Handler,
 		},
 		{
 			MethodName: "ListNodes",
@@ -517,6 +951,16 @@ var WeirService_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "WatchVIPs",
+			Handler:       _WeirService_WatchVIPs_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchEvents",
+			Handler:       _WeirService_WatchEvents_Handler,
+			ServerStreams: true,
+		},
 		{
 			StreamName:    "Capture",
 			Handler:       _WeirService_Capture_Handler,

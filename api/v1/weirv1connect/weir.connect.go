@@ -36,12 +36,39 @@ const (
 const (
 	// WeirServiceApplyVIPsProcedure is the fully-qualified name of the WeirService's ApplyVIPs RPC.
 	WeirServiceApplyVIPsProcedure = "/weir.v1.WeirService/ApplyVIPs"
+	// WeirServiceCreateVIPProcedure is the fully-qualified name of the WeirService's CreateVIP RPC.
+	WeirServiceCreateVIPProcedure = "/weir.v1.WeirService/CreateVIP"
+	// WeirServiceUpdateVIPProcedure is the fully-qualified name of the WeirService's UpdateVIP RPC.
+	WeirServiceUpdateVIPProcedure = "/weir.v1.WeirService/UpdateVIP"
+	// WeirServicePatchVIPProcedure is the fully-qualified name of the WeirService's PatchVIP RPC.
+	WeirServicePatchVIPProcedure = "/weir.v1.WeirService/PatchVIP"
 	// WeirServiceListVIPsProcedure is the fully-qualified name of the WeirService's ListVIPs RPC.
 	WeirServiceListVIPsProcedure = "/weir.v1.WeirService/ListVIPs"
 	// WeirServiceGetVIPProcedure is the fully-qualified name of the WeirService's GetVIP RPC.
 	WeirServiceGetVIPProcedure = "/weir.v1.WeirService/GetVIP"
 	// WeirServiceDeleteVIPProcedure is the fully-qualified name of the WeirService's DeleteVIP RPC.
 	WeirServiceDeleteVIPProcedure = "/weir.v1.WeirService/DeleteVIP"
+	// WeirServiceWatchVIPsProcedure is the fully-qualified name of the WeirService's WatchVIPs RPC.
+	WeirServiceWatchVIPsProcedure = "/weir.v1.WeirService/WatchVIPs"
+	// WeirServiceCreateAddressPoolProcedure is the fully-qualified name of the WeirService's
+	// CreateAddressPool RPC.
+	WeirServiceCreateAddressPoolProcedure = "/weir.v1.WeirService/CreateAddressPool"
+	// WeirServiceUpdateAddressPoolProcedure is the fully-qualified name of the WeirService's
+	// UpdateAddressPool RPC.
+	WeirServiceUpdateAddressPoolProcedure = "/weir.v1.WeirService/UpdateAddressPool"
+	// WeirServiceListAddressPoolsProcedure is the fully-qualified name of the WeirService's
+	// ListAddressPools RPC.
+	WeirServiceListAddressPoolsProcedure = "/weir.v1.WeirService/ListAddressPools"
+	// WeirServiceGetAddressPoolProcedure is the fully-qualified name of the WeirService's
+	// GetAddressPool RPC.
+	WeirServiceGetAddressPoolProcedure = "/weir.v1.WeirService/GetAddressPool"
+	// WeirServiceDeleteAddressPoolProcedure is the fully-qualified name of the WeirService's
+	// DeleteAddressPool RPC.
+	WeirServiceDeleteAddressPoolProcedure = "/weir.v1.WeirService/DeleteAddressPool"
+	// WeirServiceListEventsProcedure is the fully-qualified name of the WeirService's ListEvents RPC.
+	WeirServiceListEventsProcedure = "/weir.v1.WeirService/ListEvents"
+	// WeirServiceWatchEventsProcedure is the fully-qualified name of the WeirService's WatchEvents RPC.
+	WeirServiceWatchEventsProcedure = "/weir.v1.WeirService/WatchEvents"
 	// WeirServiceListNodesProcedure is the fully-qualified name of the WeirService's ListNodes RPC.
 	WeirServiceListNodesProcedure = "/weir.v1.WeirService/ListNodes"
 	// WeirServiceGetNodeProcedure is the fully-qualified name of the WeirService's GetNode RPC.
@@ -61,13 +88,34 @@ const (
 
 // WeirServiceClient is a client for the weir.v1.WeirService service.
 type WeirServiceClient interface {
-	// Creates or updates VIPs, all of them or none.
+	// Creates or updates VIPs and address pools, all of them or none.
 	ApplyVIPs(context.Context, *v1.ApplyVIPsRequest) (*v1.ApplyVIPsResponse, error)
-	// Lists VIPs with their status, by name.
+	// Creates a VIP. Refused if there is one of that name.
+	CreateVIP(context.Context, *v1.CreateVIPRequest) (*v1.CreateVIPResponse, error)
+	// Replaces a VIP as a whole. With a resource version, only if the VIP is still of that version.
+	UpdateVIP(context.Context, *v1.UpdateVIPRequest) (*v1.UpdateVIPResponse, error)
+	// Changes fields of a VIP by a JSON merge patch (RFC 7396).
+	PatchVIP(context.Context, *v1.PatchVIPRequest) (*v1.PatchVIPResponse, error)
+	// Lists VIPs with their status, by name, in pages.
 	ListVIPs(context.Context, *v1.ListVIPsRequest) (*v1.ListVIPsResponse, error)
 	GetVIP(context.Context, *v1.GetVIPRequest) (*v1.GetVIPResponse, error)
 	// Deletes a VIP with its tables; the muxes withdraw its routes.
 	DeleteVIP(context.Context, *v1.DeleteVIPRequest) (*v1.DeleteVIPResponse, error)
+	// Streams VIPs as they change, with their status. REST gets one JSON object a line.
+	WatchVIPs(context.Context, *v1.WatchVIPsRequest) (*connect.ServerStreamForClient[v1.WatchVIPsResponse], error)
+	// Creates an address pool. Refused if there is one of that name.
+	CreateAddressPool(context.Context, *v1.CreateAddressPoolRequest) (*v1.CreateAddressPoolResponse, error)
+	// Replaces an address pool as a whole. Refused while a VIP has an address that it would no longer have.
+	UpdateAddressPool(context.Context, *v1.UpdateAddressPoolRequest) (*v1.UpdateAddressPoolResponse, error)
+	// Lists address pools with their use, by name, in pages.
+	ListAddressPools(context.Context, *v1.ListAddressPoolsRequest) (*v1.ListAddressPoolsResponse, error)
+	GetAddressPool(context.Context, *v1.GetAddressPoolRequest) (*v1.GetAddressPoolResponse, error)
+	// Deletes an address pool. Refused while a VIP has an address of it.
+	DeleteAddressPool(context.Context, *v1.DeleteAddressPoolRequest) (*v1.DeleteAddressPoolResponse, error)
+	// Lists events, the latest last, in pages. They are forgotten after an hour or so.
+	ListEvents(context.Context, *v1.ListEventsRequest) (*v1.ListEventsResponse, error)
+	// Streams events as they happen. REST gets one JSON object a line.
+	WatchEvents(context.Context, *v1.WatchEventsRequest) (*connect.ServerStreamForClient[v1.WatchEventsResponse], error)
 	// Lists muxes and hosts with their status, by name.
 	ListNodes(context.Context, *v1.ListNodesRequest) (*v1.ListNodesResponse, error)
 	GetNode(context.Context, *v1.GetNodeRequest) (*v1.GetNodeResponse, error)
@@ -100,6 +148,24 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(weirServiceMethods.ByName("ApplyVIPs")),
 			connect.WithClientOptions(opts...),
 		),
+		createVIP: connect.NewClient[v1.CreateVIPRequest, v1.CreateVIPResponse](
+			httpClient,
+			baseURL+WeirServiceCreateVIPProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("CreateVIP")),
+			connect.WithClientOptions(opts...),
+		),
+		updateVIP: connect.NewClient[v1.UpdateVIPRequest, v1.UpdateVIPResponse](
+			httpClient,
+			baseURL+WeirServiceUpdateVIPProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("UpdateVIP")),
+			connect.WithClientOptions(opts...),
+		),
+		patchVIP: connect.NewClient[v1.PatchVIPRequest, v1.PatchVIPResponse](
+			httpClient,
+			baseURL+WeirServicePatchVIPProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("PatchVIP")),
+			connect.WithClientOptions(opts...),
+		),
 		listVIPs: connect.NewClient[v1.ListVIPsRequest, v1.ListVIPsResponse](
 			httpClient,
 			baseURL+WeirServiceListVIPsProcedure,
@@ -116,6 +182,54 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			httpClient,
 			baseURL+WeirServiceDeleteVIPProcedure,
 			connect.WithSchema(weirServiceMethods.ByName("DeleteVIP")),
+			connect.WithClientOptions(opts...),
+		),
+		watchVIPs: connect.NewClient[v1.WatchVIPsRequest, v1.WatchVIPsResponse](
+			httpClient,
+			baseURL+WeirServiceWatchVIPsProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("WatchVIPs")),
+			connect.WithClientOptions(opts...),
+		),
+		createAddressPool: connect.NewClient[v1.CreateAddressPoolRequest, v1.CreateAddressPoolResponse](
+			httpClient,
+			baseURL+WeirServiceCreateAddressPoolProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("CreateAddressPool")),
+			connect.WithClientOptions(opts...),
+		),
+		updateAddressPool: connect.NewClient[v1.UpdateAddressPoolRequest, v1.UpdateAddressPoolResponse](
+			httpClient,
+			baseURL+WeirServiceUpdateAddressPoolProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("UpdateAddressPool")),
+			connect.WithClientOptions(opts...),
+		),
+		listAddressPools: connect.NewClient[v1.ListAddressPoolsRequest, v1.ListAddressPoolsResponse](
+			httpClient,
+			baseURL+WeirServiceListAddressPoolsProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("ListAddressPools")),
+			connect.WithClientOptions(opts...),
+		),
+		getAddressPool: connect.NewClient[v1.GetAddressPoolRequest, v1.GetAddressPoolResponse](
+			httpClient,
+			baseURL+WeirServiceGetAddressPoolProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("GetAddressPool")),
+			connect.WithClientOptions(opts...),
+		),
+		deleteAddressPool: connect.NewClient[v1.DeleteAddressPoolRequest, v1.DeleteAddressPoolResponse](
+			httpClient,
+			baseURL+WeirServiceDeleteAddressPoolProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("DeleteAddressPool")),
+			connect.WithClientOptions(opts...),
+		),
+		listEvents: connect.NewClient[v1.ListEventsRequest, v1.ListEventsResponse](
+			httpClient,
+			baseURL+WeirServiceListEventsProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("ListEvents")),
+			connect.WithClientOptions(opts...),
+		),
+		watchEvents: connect.NewClient[v1.WatchEventsRequest, v1.WatchEventsResponse](
+			httpClient,
+			baseURL+WeirServiceWatchEventsProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("WatchEvents")),
 			connect.WithClientOptions(opts...),
 		),
 		listNodes: connect.NewClient[v1.ListNodesRequest, v1.ListNodesResponse](
@@ -165,22 +279,60 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 
 // weirServiceClient implements WeirServiceClient.
 type weirServiceClient struct {
-	applyVIPs     *connect.Client[v1.ApplyVIPsRequest, v1.ApplyVIPsResponse]
-	listVIPs      *connect.Client[v1.ListVIPsRequest, v1.ListVIPsResponse]
-	getVIP        *connect.Client[v1.GetVIPRequest, v1.GetVIPResponse]
-	deleteVIP     *connect.Client[v1.DeleteVIPRequest, v1.DeleteVIPResponse]
-	listNodes     *connect.Client[v1.ListNodesRequest, v1.ListNodesResponse]
-	getNode       *connect.Client[v1.GetNodeRequest, v1.GetNodeResponse]
-	deleteNode    *connect.Client[v1.DeleteNodeRequest, v1.DeleteNodeResponse]
-	getStatus     *connect.Client[v1.GetStatusRequest, v1.GetStatusResponse]
-	explain       *connect.Client[v1.ExplainRequest, v1.ExplainResponse]
-	explainPacket *connect.Client[v1.ExplainPacketRequest, v1.ExplainPacketResponse]
-	capture       *connect.Client[v1.CaptureRequest, v1.CaptureResponse]
+	applyVIPs         *connect.Client[v1.ApplyVIPsRequest, v1.ApplyVIPsResponse]
+	createVIP         *connect.Client[v1.CreateVIPRequest, v1.CreateVIPResponse]
+	updateVIP         *connect.Client[v1.UpdateVIPRequest, v1.UpdateVIPResponse]
+	patchVIP          *connect.Client[v1.PatchVIPRequest, v1.PatchVIPResponse]
+	listVIPs          *connect.Client[v1.ListVIPsRequest, v1.ListVIPsResponse]
+	getVIP            *connect.Client[v1.GetVIPRequest, v1.GetVIPResponse]
+	deleteVIP         *connect.Client[v1.DeleteVIPRequest, v1.DeleteVIPResponse]
+	watchVIPs         *connect.Client[v1.WatchVIPsRequest, v1.WatchVIPsResponse]
+	createAddressPool *connect.Client[v1.CreateAddressPoolRequest, v1.CreateAddressPoolResponse]
+	updateAddressPool *connect.Client[v1.UpdateAddressPoolRequest, v1.UpdateAddressPoolResponse]
+	listAddressPools  *connect.Client[v1.ListAddressPoolsRequest, v1.ListAddressPoolsResponse]
+	getAddressPool    *connect.Client[v1.GetAddressPoolRequest, v1.GetAddressPoolResponse]
+	deleteAddressPool *connect.Client[v1.DeleteAddressPoolRequest, v1.DeleteAddressPoolResponse]
+	listEvents        *connect.Client[v1.ListEventsRequest, v1.ListEventsResponse]
+	watchEvents       *connect.Client[v1.WatchEventsRequest, v1.WatchEventsResponse]
+	listNodes         *connect.Client[v1.ListNodesRequest, v1.ListNodesResponse]
+	getNode           *connect.Client[v1.GetNodeRequest, v1.GetNodeResponse]
+	deleteNode        *connect.Client[v1.DeleteNodeRequest, v1.DeleteNodeResponse]
+	getStatus         *connect.Client[v1.GetStatusRequest, v1.GetStatusResponse]
+	explain           *connect.Client[v1.ExplainRequest, v1.ExplainResponse]
+	explainPacket     *connect.Client[v1.ExplainPacketRequest, v1.ExplainPacketResponse]
+	capture           *connect.Client[v1.CaptureRequest, v1.CaptureResponse]
 }
 
 // ApplyVIPs calls weir.v1.WeirService.ApplyVIPs.
 func (c *weirServiceClient) ApplyVIPs(ctx context.Context, req *v1.ApplyVIPsRequest) (*v1.ApplyVIPsResponse, error) {
 	response, err := c.applyVIPs.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// CreateVIP calls weir.v1.WeirService.CreateVIP.
+func (c *weirServiceClient) CreateVIP(ctx context.Context, req *v1.CreateVIPRequest) (*v1.CreateVIPResponse, error) {
+	response, err := c.createVIP.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// UpdateVIP calls weir.v1.WeirService.UpdateVIP.
+func (c *weirServiceClient) UpdateVIP(ctx context.Context, req *v1.UpdateVIPRequest) (*v1.UpdateVIPResponse, error) {
+	response, err := c.updateVIP.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// PatchVIP calls weir.v1.WeirService.PatchVIP.
+func (c *weirServiceClient) PatchVIP(ctx context.Context, req *v1.PatchVIPRequest) (*v1.PatchVIPResponse, error) {
+	response, err := c.patchVIP.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -212,6 +364,70 @@ func (c *weirServiceClient) DeleteVIP(ctx context.Context, req *v1.DeleteVIPRequ
 		return response.Msg, err
 	}
 	return nil, err
+}
+
+// WatchVIPs calls weir.v1.WeirService.WatchVIPs.
+func (c *weirServiceClient) WatchVIPs(ctx context.Context, req *v1.WatchVIPsRequest) (*connect.ServerStreamForClient[v1.WatchVIPsResponse], error) {
+	return c.watchVIPs.CallServerStream(ctx, connect.NewRequest(req))
+}
+
+// CreateAddressPool calls weir.v1.WeirService.CreateAddressPool.
+func (c *weirServiceClient) CreateAddressPool(ctx context.Context, req *v1.CreateAddressPoolRequest) (*v1.CreateAddressPoolResponse, error) {
+	response, err := c.createAddressPool.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// UpdateAddressPool calls weir.v1.WeirService.UpdateAddressPool.
+func (c *weirServiceClient) UpdateAddressPool(ctx context.Context, req *v1.UpdateAddressPoolRequest) (*v1.UpdateAddressPoolResponse, error) {
+	response, err := c.updateAddressPool.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListAddressPools calls weir.v1.WeirService.ListAddressPools.
+func (c *weirServiceClient) ListAddressPools(ctx context.Context, req *v1.ListAddressPoolsRequest) (*v1.ListAddressPoolsResponse, error) {
+	response, err := c.listAddressPools.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetAddressPool calls weir.v1.WeirService.GetAddressPool.
+func (c *weirServiceClient) GetAddressPool(ctx context.Context, req *v1.GetAddressPoolRequest) (*v1.GetAddressPoolResponse, error) {
+	response, err := c.getAddressPool.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// DeleteAddressPool calls weir.v1.WeirService.DeleteAddressPool.
+func (c *weirServiceClient) DeleteAddressPool(ctx context.Context, req *v1.DeleteAddressPoolRequest) (*v1.DeleteAddressPoolResponse, error) {
+	response, err := c.deleteAddressPool.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListEvents calls weir.v1.WeirService.ListEvents.
+func (c *weirServiceClient) ListEvents(ctx context.Context, req *v1.ListEventsRequest) (*v1.ListEventsResponse, error) {
+	response, err := c.listEvents.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// WatchEvents calls weir.v1.WeirService.WatchEvents.
+func (c *weirServiceClient) WatchEvents(ctx context.Context, req *v1.WatchEventsRequest) (*connect.ServerStreamForClient[v1.WatchEventsResponse], error) {
+	return c.watchEvents.CallServerStream(ctx, connect.NewRequest(req))
 }
 
 // ListNodes calls weir.v1.WeirService.ListNodes.
@@ -275,13 +491,34 @@ func (c *weirServiceClient) Capture(ctx context.Context, req *v1.CaptureRequest)
 
 // WeirServiceHandler is an implementation of the weir.v1.WeirService service.
 type WeirServiceHandler interface {
-	// Creates or updates VIPs, all of them or none.
+	// Creates or updates VIPs and address pools, all of them or none.
 	ApplyVIPs(context.Context, *v1.ApplyVIPsRequest) (*v1.ApplyVIPsResponse, error)
-	// Lists VIPs with their status, by name.
+	// Creates a VIP. Refused if there is one of that name.
+	CreateVIP(context.Context, *v1.CreateVIPRequest) (*v1.CreateVIPResponse, error)
+	// Replaces a VIP as a whole. With a resource version, only if the VIP is still of that version.
+	UpdateVIP(context.Context, *v1.UpdateVIPRequest) (*v1.UpdateVIPResponse, error)
+	// Changes fields of a VIP by a JSON merge patch (RFC 7396).
+	PatchVIP(context.Context, *v1.PatchVIPRequest) (*v1.PatchVIPResponse, error)
+	// Lists VIPs with their status, by name, in pages.
 	ListVIPs(context.Context, *v1.ListVIPsRequest) (*v1.ListVIPsResponse, error)
 	GetVIP(context.Context, *v1.GetVIPRequest) (*v1.GetVIPResponse, error)
 	// Deletes a VIP with its tables; the muxes withdraw its routes.
 	DeleteVIP(context.Context, *v1.DeleteVIPRequest) (*v1.DeleteVIPResponse, error)
+	// Streams VIPs as they change, with their status. REST gets one JSON object a line.
+	WatchVIPs(context.Context, *v1.WatchVIPsRequest, *connect.ServerStream[v1.WatchVIPsResponse]) error
+	// Creates an address pool. Refused if there is one of that name.
+	CreateAddressPool(context.Context, *v1.CreateAddressPoolRequest) (*v1.CreateAddressPoolResponse, error)
+	// Replaces an address pool as a whole. Refused while a VIP has an address that it would no longer have.
+	UpdateAddressPool(context.Context, *v1.UpdateAddressPoolRequest) (*v1.UpdateAddressPoolResponse, error)
+	// Lists address pools with their use, by name, in pages.
+	ListAddressPools(context.Context, *v1.ListAddressPoolsRequest) (*v1.ListAddressPoolsResponse, error)
+	GetAddressPool(context.Context, *v1.GetAddressPoolRequest) (*v1.GetAddressPoolResponse, error)
+	// Deletes an address pool. Refused while a VIP has an address of it.
+	DeleteAddressPool(context.Context, *v1.DeleteAddressPoolRequest) (*v1.DeleteAddressPoolResponse, error)
+	// Lists events, the latest last, in pages. They are forgotten after an hour or so.
+	ListEvents(context.Context, *v1.ListEventsRequest) (*v1.ListEventsResponse, error)
+	// Streams events as they happen. REST gets one JSON object a line.
+	WatchEvents(context.Context, *v1.WatchEventsRequest, *connect.ServerStream[v1.WatchEventsResponse]) error
 	// Lists muxes and hosts with their status, by name.
 	ListNodes(context.Context, *v1.ListNodesRequest) (*v1.ListNodesResponse, error)
 	GetNode(context.Context, *v1.GetNodeRequest) (*v1.GetNodeResponse, error)
@@ -310,6 +547,24 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(weirServiceMethods.ByName("ApplyVIPs")),
 		connect.WithHandlerOptions(opts...),
 	)
+	weirServiceCreateVIPHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceCreateVIPProcedure,
+		svc.CreateVIP,
+		connect.WithSchema(weirServiceMethods.ByName("CreateVIP")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceUpdateVIPHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceUpdateVIPProcedure,
+		svc.UpdateVIP,
+		connect.WithSchema(weirServiceMethods.ByName("UpdateVIP")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServicePatchVIPHandler := connect.NewUnaryHandlerSimple(
+		WeirServicePatchVIPProcedure,
+		svc.PatchVIP,
+		connect.WithSchema(weirServiceMethods.ByName("PatchVIP")),
+		connect.WithHandlerOptions(opts...),
+	)
 	weirServiceListVIPsHandler := connect.NewUnaryHandlerSimple(
 		WeirServiceListVIPsProcedure,
 		svc.ListVIPs,
@@ -326,6 +581,54 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		WeirServiceDeleteVIPProcedure,
 		svc.DeleteVIP,
 		connect.WithSchema(weirServiceMethods.ByName("DeleteVIP")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceWatchVIPsHandler := connect.NewServerStreamHandlerSimple(
+		WeirServiceWatchVIPsProcedure,
+		svc.WatchVIPs,
+		connect.WithSchema(weirServiceMethods.ByName("WatchVIPs")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceCreateAddressPoolHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceCreateAddressPoolProcedure,
+		svc.CreateAddressPool,
+		connect.WithSchema(weirServiceMethods.ByName("CreateAddressPool")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceUpdateAddressPoolHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceUpdateAddressPoolProcedure,
+		svc.UpdateAddressPool,
+		connect.WithSchema(weirServiceMethods.ByName("UpdateAddressPool")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceListAddressPoolsHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceListAddressPoolsProcedure,
+		svc.ListAddressPools,
+		connect.WithSchema(weirServiceMethods.ByName("ListAddressPools")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceGetAddressPoolHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceGetAddressPoolProcedure,
+		svc.GetAddressPool,
+		connect.WithSchema(weirServiceMethods.ByName("GetAddressPool")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceDeleteAddressPoolHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceDeleteAddressPoolProcedure,
+		svc.DeleteAddressPool,
+		connect.WithSchema(weirServiceMethods.ByName("DeleteAddressPool")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceListEventsHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceListEventsProcedure,
+		svc.ListEvents,
+		connect.WithSchema(weirServiceMethods.ByName("ListEvents")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceWatchEventsHandler := connect.NewServerStreamHandlerSimple(
+		WeirServiceWatchEventsProcedure,
+		svc.WatchEvents,
+		connect.WithSchema(weirServiceMethods.ByName("WatchEvents")),
 		connect.WithHandlerOptions(opts...),
 	)
 	weirServiceListNodesHandler := connect.NewUnaryHandlerSimple(
@@ -374,12 +677,34 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		switch r.URL.Path {
 		case WeirServiceApplyVIPsProcedure:
 			weirServiceApplyVIPsHandler.ServeHTTP(w, r)
+		case WeirServiceCreateVIPProcedure:
+			weirServiceCreateVIPHandler.ServeHTTP(w, r)
+		case WeirServiceUpdateVIPProcedure:
+			weirServiceUpdateVIPHandler.ServeHTTP(w, r)
+		case WeirServicePatchVIPProcedure:
+			weirServicePatchVIPHandler.ServeHTTP(w, r)
 		case WeirServiceListVIPsProcedure:
 			weirServiceListVIPsHandler.ServeHTTP(w, r)
 		case WeirServiceGetVIPProcedure:
 			weirServiceGetVIPHandler.ServeHTTP(w, r)
 		case WeirServiceDeleteVIPProcedure:
 			weirServiceDeleteVIPHandler.ServeHTTP(w, r)
+		case WeirServiceWatchVIPsProcedure:
+			weirServiceWatchVIPsHandler.ServeHTTP(w, r)
+		case WeirServiceCreateAddressPoolProcedure:
+			weirServiceCreateAddressPoolHandler.ServeHTTP(w, r)
+		case WeirServiceUpdateAddressPoolProcedure:
+			weirServiceUpdateAddressPoolHandler.ServeHTTP(w, r)
+		case WeirServiceListAddressPoolsProcedure:
+			weirServiceListAddressPoolsHandler.ServeHTTP(w, r)
+		case WeirServiceGetAddressPoolProcedure:
+			weirServiceGetAddressPoolHandler.ServeHTTP(w, r)
+		case WeirServiceDeleteAddressPoolProcedure:
+			weirServiceDeleteAddressPoolHandler.ServeHTTP(w, r)
+		case WeirServiceListEventsProcedure:
+			weirServiceListEventsHandler.ServeHTTP(w, r)
+		case WeirServiceWatchEventsProcedure:
+			weirServiceWatchEventsHandler.ServeHTTP(w, r)
 		case WeirServiceListNodesProcedure:
 			weirServiceListNodesHandler.ServeHTTP(w, r)
 		case WeirServiceGetNodeProcedure:
@@ -407,6 +732,18 @@ func (UnimplementedWeirServiceHandler) ApplyVIPs(context.Context, *v1.ApplyVIPsR
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.ApplyVIPs is not implemented"))
 }
 
+func (UnimplementedWeirServiceHandler) CreateVIP(context.Context, *v1.CreateVIPRequest) (*v1.CreateVIPResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.CreateVIP is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) UpdateVIP(context.Context, *v1.UpdateVIPRequest) (*v1.UpdateVIPResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.UpdateVIP is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) PatchVIP(context.Context, *v1.PatchVIPRequest) (*v1.PatchVIPResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.PatchVIP is not implemented"))
+}
+
 func (UnimplementedWeirServiceHandler) ListVIPs(context.Context, *v1.ListVIPsRequest) (*v1.ListVIPsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.ListVIPs is not implemented"))
 }
@@ -417,6 +754,38 @@ func (UnimplementedWeirServiceHandler) GetVIP(context.Context, *v1.GetVIPRequest
 
 func (UnimplementedWeirServiceHandler) DeleteVIP(context.Context, *v1.DeleteVIPRequest) (*v1.DeleteVIPResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.DeleteVIP is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) WatchVIPs(context.Context, *v1.WatchVIPsRequest, *connect.ServerStream[v1.WatchVIPsResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.WatchVIPs is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) CreateAddressPool(context.Context, *v1.CreateAddressPoolRequest) (*v1.CreateAddressPoolResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.CreateAddressPool is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) UpdateAddressPool(context.Context, *v1.UpdateAddressPoolRequest) (*v1.UpdateAddressPoolResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.UpdateAddressPool is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) ListAddressPools(context.Context, *v1.ListAddressPoolsRequest) (*v1.ListAddressPoolsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.ListAddressPools is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) GetAddressPool(context.Context, *v1.GetAddressPoolRequest) (*v1.GetAddressPoolResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.GetAddressPool is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) DeleteAddressPool(context.Context, *v1.DeleteAddressPoolRequest) (*v1.DeleteAddressPoolResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.DeleteAddressPool is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) ListEvents(context.Context, *v1.ListEventsRequest) (*v1.ListEventsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.ListEvents is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) WatchEvents(context.Context, *v1.WatchEventsRequest, *connect.ServerStream[v1.WatchEventsResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.WatchEvents is not implemented"))
 }
 
 func (UnimplementedWeirServiceHandler) ListNodes(context.Context, *v1.ListNodesRequest) (*v1.ListNodesResponse, error) {
