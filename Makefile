@@ -26,6 +26,7 @@ build: bpf ## Build the four programs into bin/
 
 generate: bpf ## Regenerate everything that is generated and committed
 	@$(BUF) generate
+	@for name in manager mux agent; do $(GO) run ./cmd/weir-$$name config >deploy/config/$$name.yaml; done
 
 test: build unit e2e ## Run every test: units, packet tables, namespaces, lab
 
@@ -52,7 +53,7 @@ lint: bpf ## Run all linters and check that generated files are current
 	$(BUF) lint
 	clang-format-19 --dry-run --Werror $(BPF_C)
 	$(MAKE) --no-print-directory generate
-	git diff --exit-code -- api internal '*.go'
+	git diff --exit-code -- api deploy internal '*.go'
 
 fmt: ## Format Go, C and protobuf
 	$(LINT) fmt ./...

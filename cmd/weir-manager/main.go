@@ -32,6 +32,7 @@ func command() *cobra.Command {
 				return err
 			}
 			defer m.Close()
+			daemon.Ready(log)
 			return m.Run(cmd.Context())
 		},
 	}
@@ -42,5 +43,6 @@ func command() *cobra.Command {
 	flags.StringSliceVar(&cfg.EtcdEndpoints, "etcd-endpoints", nil,
 		"URLs of an external etcd, separated by commas (default: the embedded one)")
 	cfg.Telemetry.Flags(flags, telemetry.ManagerListen)
+	daemon.ConfigFlag(cmd)
 	return cmd
 }

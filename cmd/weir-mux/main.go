@@ -42,5 +42,6 @@ So does a crash. To end forwarding for good afterwards: weir-mux unload.`,
 		daemon.StatusCommand(func() (muxd.Status, error) { return muxd.ReadStatus(options.PinPath) }),
 		daemon.UnloadCommand("Stop and remove the data plane: forwarding ends", func() error { return muxd.Unload(options.PinPath) }),
 	)
+	daemon.ConfigFlag(cmd)
 	return cmd
 }

@@ -125,6 +125,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 		return err
 	}
 	log.Info("agent started", "name", o.Name, "uplink", o.Uplink, "manager", o.Manager, "generation", live.Generation)
+	daemon.Ready(log)
 	return a.Run(ctx)
 }
 

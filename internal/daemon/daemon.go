@@ -54,6 +54,7 @@ func (l *Logging) Logger() (*slog.Logger, error) {
 func Run(cmd *cobra.Command) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	defer context.AfterFunc(ctx, stopping)()
 	cmd.Version = Version
 	cmd.SilenceErrors = true
 	cmd.SilenceUsage = true

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,11 +20,10 @@ const PinPathVariable = "WEIR_PIN_PATH"
 
 // PinPathFlag adds --pin-path to cmd and its subcommands.
 func PinPathFlag(cmd *cobra.Command, path *string, fallback string) {
-	if set := os.Getenv(PinPathVariable); set != "" {
-		fallback = set
-	}
-	cmd.PersistentFlags().StringVar(path, "pin-path", fallback,
+	value := cmp.Or(os.Getenv(PinPathVariable), fallback)
+	cmd.PersistentFlags().StringVar(path, "pin-path", value,
 		"folder on a bpffs that keeps the data plane alive; the variable "+PinPathVariable+" sets it too")
+	cmd.PersistentFlags().Lookup("pin-path").DefValue = fallback
 }
 
 // CheckRoot says what to do when the process may not touch the data plane.

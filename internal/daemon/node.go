@@ -19,9 +19,10 @@ type Node struct {
 
 // Flags adds --name and --manager; usage says what the name is for.
 func (n *Node) Flags(flags *pflag.FlagSet, usage string) {
-	flags.StringVar(&n.Name, "name", shortHostname(), usage)
+	flags.StringVar(&n.Name, "name", shortHostname(), usage+"; else the machine's, without its domain")
 	flags.StringVar(&n.Manager, "manager", rpc.ManagerURL(),
 		"URL of the manager, several separated by commas [$"+rpc.ManagerVariable+"]")
+	flags.Lookup("manager").DefValue = rpc.DefaultManager
 }
 
 // Check says what is wrong with the name, and what to do.

@@ -157,11 +157,17 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 	if err != nil {
 		return errors.Join(err, datapath.Close())
 	}
-	log.Info("mux started", "name", o.Name, "interface", o.Interface, "mode", datapath.Mode(), "manager", o.Manager)
-	if len(s.bgp.Peers) == 0 {
+	o.started(datapath.Mode(), log)
+	return m.Run(ctx, handOver)
+}
+
+// started tells people and systemd that forwarding goes on from here.
+func (o *Options) started(mode string, log *slog.Logger) {
+	log.Info("mux started", "name", o.Name, "interface", o.Interface, "mode", mode, "manager", o.Manager)
+	if len(o.Peers) == 0 {
 		log.Warn("no --peer: VIPs are announced to nobody")
 	}
-	return m.Run(ctx, handOver)
+	daemon.Ready(log)
 }
 
 // serveSlowPath sends on what the program can't.

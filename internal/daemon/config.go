@@ -1,0 +1,214 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/weirlb/weir/internal/typo"
+)
+
+// configFlag names the flag that names the file; it is no key of one.
+const configFlag = "config"
+
+// ConfigError says what is wrong with a configuration, which a restart does not mend.
+type ConfigError struct{ err error }
+
+func (e *ConfigError) Error() string { return e.err.Error() }
+func (e *ConfigError) Unwrap() error { return e.err }
+
+// ExitCode is EX_CONFIG of sysexits.h. The units of systemd do not start a program again after it.
+func (e *ConfigError) ExitCode() int { return 78 }
+
+// ConfigFlag adds --config to cmd and its subcommands, and the command that prints a file with every
+// default. Each flag of cmd is a key of the file and a variable: --log-level is log-level and
+// WEIR_LOG_LEVEL. A flag that is given wins over its variable, and that over the file. It is called
+// last, when all other flags stand.
+func ConfigFlag(cmd *cobra.Command) {
+	var path string
+	cmd.PersistentFlags().StringVar(&path, "config", "", "file with values for these flags, as "+cmd.Name()+" config prints it")
+	cmd.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if err := configure(cmd, path, os.Getenv); err != nil {
+			return &ConfigError{err}
+		}
+		return nil
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use: configFlag, Short: "Print a file for --config with every key, its meaning and its default", Args: cobra.NoArgs,
+		// A file that can't be read is no reason not to say how one looks.
+		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
+		RunE: func(sub *cobra.Command, _ []string) error {
+			_, err := fmt.Fprint(sub.OutOrStdout(), ConfigFile(cmd))
+			return err
+		},
+	})
+}
+
+// Variable names the environment variable that sets a flag.
+func Variable(flag string) string {
+	return "WEIR_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// configure sets the flags of cmd that the command line did not, from the environment and the file.
+func configure(cmd *cobra.Command, path string, getenv func(string) string) error {
+	flags := configurable(cmd)
+	for _, name := range sorted(flags) {
+		flag := flags[name]
+		text := getenv(Variable(name))
+		if flag.Changed || text == "" {
+			continue
+		}
+		values := []string{text}
+		if _, many := flag.Value.(pflag.SliceValue); many {
+			values = strings.Fields(text)
+		}
+		if err := set(flag, values); err != nil {
+			return fmt.Errorf("read the variable %s: %w", Variable(name), err)
+		}
+	}
+	if path == "" {
+		return nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read --config: %w", err)
+	}
+	if err := fromFile(flags, data); err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	return nil
+}
+
+// configurable are the flags that a file can set, by name.
+func configurable(cmd *cobra.Command) map[string]*pflag.Flag {
+	found := map[string]*pflag.Flag{}
+	add := func(f *pflag.Flag) {
+		if !slices.Contains([]string{configFlag, "help", "version"}, f.Name) {
+			found[f.Name] = f
+		}
+	}
+	cmd.Flags().VisitAll(add)
+	cmd.PersistentFlags().VisitAll(add)
+	return found
+}
+
+func sorted(flags map[string]*pflag.Flag) []string {
+	names := make([]string, 0, len(flags))
+	for name := range flags {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// fromFile sets the flags that have no value yet. It tells all that is wrong at once, by line.
+func fromFile(flags map[string]*pflag.Flag, data []byte) error {
+	var root yaml.Node
+	if err := yaml.Unmarshal(data, &root); err != nil {
+		return err
+	}
+	if len(root.Content) == 0 || root.Content[0].Tag == "!!null" {
+		return nil // nothing but comments
+	}
+	document := root.Content[0]
+	if document.Kind != yaml.MappingNode {
+		return fmt.Errorf("line %d: must be lines of key: value", document.Line)
+	}
+	var problems []error
+	seen := map[string]int{}
+	for i := 0; i+1 < len(document.Content); i += 2 {
+		key, value := document.Content[i], document.Content[i+1]
+		if err := fromLine(flags, seen, key, value); err != nil {
+			problems = append(problems, fmt.Errorf("line %d: %s: %w", key.Line, key.Value, err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// fromLine sets the flag of one key. seen has the lines of the keys before it.
+func fromLine(flags map[string]*pflag.Flag, seen map[string]int, key, value *yaml.Node) error {
+	flag, ok := flags[key.Value]
+	if !ok {
+		if nearest := typo.Nearest(key.Value, sorted(flags)); nearest != "" {
+			return fmt.Errorf("is no key: do you mean %s?", nearest)
+		}
+		return errors.New("is no key of this program")
+	}
+	if line := seen[key.Value]; line > 0 {
+		return fmt.Errorf("stands in line %d already", line)
+	}
+	seen[key.Value] = key.Line
+	values, err := texts(flag, value)
+	if err != nil || flag.Changed {
+		return err
+	}
+	return set(flag, values)
+}
+
+// texts are the values of a key, as the flag takes them.
+func texts(flag *pflag.Flag, value *yaml.Node) ([]string, error) {
+	for value.Kind == yaml.AliasNode {
+		value = value.Alias
+	}
+	_, many := flag.Value.(pflag.SliceValue)
+	switch {
+	case value.Tag == "!!null":
+		return nil, errors.New("has no value: give it one, or put a # before the line for the default")
+	case value.Kind == yaml.ScalarNode:
+		return []string{value.Value}, nil
+	case value.Kind == yaml.MappingNode && many:
+		text, err := pairs(value)
+		return []string{text}, err
+	case value.Kind != yaml.SequenceNode || !many:
+		return nil, errors.New("must be one value")
+	}
+	found := make([]string, 0, len(value.Content))
+	for _, item := range value.Content {
+		text := item.Value
+		if item.Kind == yaml.MappingNode {
+			var err error
+			if text, err = pairs(item); err != nil {
+				return nil, err
+			}
+		} else if item.Kind != yaml.ScalarNode || item.Tag == "!!null" {
+			return nil, fmt.Errorf("line %d: must be one value", item.Line)
+		}
+		found = append(found, text)
+	}
+	return found, nil
+}
+
+// pairs writes {address: 10.0.0.1, as: 65000} as flags take it: address=10.0.0.1,as=65000.
+func pairs(mapping *yaml.Node) (string, error) {
+	parts := make([]string, 0, len(mapping.Content)/2)
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		key, value := mapping.Content[i], mapping.Content[i+1]
+		if value.Kind != yaml.ScalarNode || value.Tag == "!!null" || strings.Contains(value.Value, ",") {
+			return "", fmt.Errorf("line %d: %s: must be one value without a comma", key.Line, key.Value)
+		}
+		parts = append(parts, key.Value+"="+value.Value)
+	}
+	return strings.Join(parts, ","), nil
+}
+
+// set gives the flag its values.
+func set(flag *pflag.Flag, values []string) error {
+	if many, ok := flag.Value.(pflag.SliceValue); ok {
+		if err := many.Replace(values); err != nil {
+			return err
+		}
+		flag.Changed = true
+		return nil
+	}
+	if err := flag.Value.Set(values[0]); err != nil {
+		return fmt.Errorf("%q: %w", values[0], err)
+	}
+	flag.Changed = true
+	return nil
+}
