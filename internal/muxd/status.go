@@ -41,6 +41,7 @@ type StatusEndpoint struct {
 	Buckets  int             `json:"buckets"`
 	Moving   int             `json:"moving"` // of the buckets, those that name a previous backend too
 	Cookies  model.Cookies   `json:"cookies"`
+	Digest   string          `json:"digest"` // of the tables: the same on all muxes that agree
 	Backends []StatusBackend `json:"backends"`
 }
 
@@ -91,6 +92,7 @@ func newStatus(live *mux.Status) Status {
 		}
 		row := StatusEndpoint{
 			Endpoint: e.Key.String(), Counter: e.Counter, Buckets: e.Buckets, Moving: e.Moving, Cookies: e.Settings.Cookies,
+			Digest: e.Digest,
 		}
 		for _, b := range e.Backends {
 			row.Backends = append(row.Backends, newStatusBackend(b))

@@ -1,6 +1,8 @@
 package mux
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -37,6 +39,8 @@ type EndpointStatus struct {
 	Settings Settings
 	Flows    FlowUsage       // of the VIP, all its endpoints together
 	Backends []BackendStatus // by slot
+	// Digest is of all that the pool must agree on: buckets, the slots they left, backends, settings.
+	Digest string
 }
 
 // BackendStatus is one live backend.
@@ -155,5 +159,16 @@ func (t *tables) endpointStatus(key model.EndpointKey, row muxEndpoint) (e Endpo
 		})
 	}
 	slices.SortFunc(e.Backends, func(a, b BackendStatus) int { return int(a.Slot) - int(b.Slot) })
+	e.Digest = e.digest(buckets, previous)
 	return e, nil
+}
+
+func (e EndpointStatus) digest(buckets, previous []model.Slot) string {
+	hash, settings := sha256.New(), e.Settings
+	settings.FlowLimit = 0 // by default a share of this mux's own table
+	fmt.Fprintln(hash, e.Key, settings, buckets, previous)
+	for _, b := range e.Backends {
+		fmt.Fprintln(hash, b.Slot, b.Tunnel, b.Down)
+	}
+	return hex.EncodeToString(hash.Sum(nil)[:8])
 }

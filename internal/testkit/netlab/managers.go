@@ -23,7 +23,9 @@ func (l *Lab) ManagerURLs() string {
 	return strings.Join(urls, ",")
 }
 
-func (n Node) managerURL() string { return "http://" + netip.AddrPortFrom(n.IPv4, managerPort).String() }
+func (n Node) managerURL() string {
+	return "http://" + netip.AddrPortFrom(n.IPv4, managerPort).String()
+}
 
 // ManagerDir is a manager's data directory.
 func (l *Lab) ManagerDir(manager string) string { return filepath.Join(l.dir, manager) }
