@@ -3,6 +3,7 @@ package desired
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -14,10 +15,7 @@ import (
 // the same names. It returns them with every host as the name of a node. The paths of its field
 // errors begin with vips[i].
 func (s State) Admit(vips []model.VIP) ([]model.VIP, error) {
-	a := admission{state: s, admitted: make([]model.VIP, len(vips)), after: map[string]model.VIP{}}
-	for name, vip := range s.VIPs {
-		a.after[name] = vip
-	}
+	a := admission{State: s.Clone(), admitted: make([]model.VIP, len(vips))}
 	seen := map[string]int{}
 	for i, vip := range vips {
 		path := fmt.Sprintf("vips[%d]", i)
@@ -26,9 +24,8 @@ func (s State) Admit(vips []model.VIP) ([]model.VIP, error) {
 		}
 		seen[vip.Name] = i
 		a.admitted[i] = a.resolve(path, vip)
-		a.after[vip.Name] = a.admitted[i]
+		a.PutVIP(a.admitted[i])
 	}
-	a.index()
 	for i, vip := range a.admitted {
 		a.vip(fmt.Sprintf("vips[%d]", i), vip)
 	}
@@ -37,50 +34,29 @@ func (s State) Admit(vips []model.VIP) ([]model.VIP, error) {
 
 // admission is one call of Admit.
 type admission struct {
-	state    State
+	State    // as it would be
 	admitted []model.VIP
-	after    map[string]model.VIP // all VIPs as they would be
 	errs     []error
-
-	vips    map[netip.Addr][]string // names of the VIPs that have the address
-	dips    map[netip.Addr]string   // name of a VIP with a backend, or a tunnel, of the address
-	tunnels map[netip.Addr][]place  // backends that the address leads to
-	nodes   map[netip.Addr][]string // names of the nodes that have the address
 }
-
-// place is where a tunnel address leads.
-type place struct{ host, vip string }
 
 func (a *admission) refuse(field, format string, args ...any) {
 	a.errs = append(a.errs, &model.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)})
 }
 
-// index collects who uses which address.
-func (a *admission) index() {
-	a.vips, a.dips = map[netip.Addr][]string{}, map[netip.Addr]string{}
-	a.tunnels, a.nodes = map[netip.Addr][]place{}, map[netip.Addr][]string{}
-	for _, vip := range (State{VIPs: a.after}).SortedVIPs() {
-		a.vips[vip.Address] = append(a.vips[vip.Address], vip.Name)
-		for _, e := range vip.Endpoints {
-			for _, b := range e.Backends {
-				a.dips[b.Address], a.dips[b.TunnelAddress()] = vip.Name, vip.Name
-				at := place{host: b.Host, vip: vip.Name}
-				if !slices.Contains(a.tunnels[b.TunnelAddress()], at) {
-					a.tunnels[b.TunnelAddress()] = append(a.tunnels[b.TunnelAddress()], at)
-				}
-			}
-		}
+// dip is the name of a VIP with a backend, or a tunnel, of the address.
+func (s State) dip(address netip.Addr) (vip string, is bool) {
+	for u := range s.used(address, asBackend) {
+		vip, is = u.name, true
 	}
-	for _, n := range a.state.SortedNodes() {
-		for _, address := range n.Addresses {
-			a.nodes[address] = append(a.nodes[address], n.Name)
-		}
+	for u := range s.used(address, asTunnel) {
+		vip, is = u.name, true
 	}
+	return vip, is
 }
 
 // spread is the name of a mux one of whose prefixes has the address, if there is one.
 func (a *admission) spread(address netip.Addr) string {
-	for _, n := range a.state.Nodes {
+	for n := range a.MuxNodes() {
 		if slices.ContainsFunc(n.Prefixes, func(p netip.Prefix) bool { return p.Contains(address) }) {
 			return n.Name
 		}
@@ -90,16 +66,17 @@ func (a *admission) spread(address netip.Addr) string {
 
 // vip holds that a VIP's address is its own, and looks at its backends.
 func (a *admission) vip(path string, vip model.VIP) {
-	for _, other := range a.vips[vip.Address] {
-		if other != vip.Name {
-			a.refuse(path+".address", "%s is the address of VIP %s already", vip.Address, other)
+	for u := range a.used(vip.Address, asVIP) {
+		if u.name != vip.Name {
+			a.refuse(path+".address", "%s is the address of VIP %s already", vip.Address, u.name)
 		}
 	}
-	if user, used := a.dips[vip.Address]; used {
+	if user, used := a.dip(vip.Address); used {
 		a.refuse(path+".address", "%s is the address of a backend of VIP %s", vip.Address, user)
 	}
-	if nodes := a.nodes[vip.Address]; len(nodes) > 0 {
-		a.refuse(path+".address", "%s is an address of node %s", vip.Address, nodes[0])
+	for u := range a.used(vip.Address, asNode) {
+		a.refuse(path+".address", "%s is an address of node %s", vip.Address, u.name)
+		break
 	}
 	if mux := a.spread(vip.Address); mux != "" {
 		a.refuse(path+".address", "%s is a source address of mux %s", vip.Address, mux)
@@ -117,25 +94,29 @@ func (a *admission) backend(path string, vip model.VIP, b model.Backend) {
 		field = path + ".tunnel"
 	}
 	// The VIP that has a backend's address is told above, at its own address.
-	for _, other := range a.vips[b.Address] {
-		if other != vip.Name {
-			a.refuse(path+".address", "%s is the address of VIP %s", b.Address, other)
+	for u := range a.used(b.Address, asVIP) {
+		if u.name != vip.Name {
+			a.refuse(path+".address", "%s is the address of VIP %s", b.Address, u.name)
 		}
 	}
-	for _, other := range a.vips[b.Tunnel] {
-		a.refuse(field, "%s is the address of VIP %s", b.Tunnel, other)
+	for u := range a.used(b.Tunnel, asVIP) {
+		a.refuse(field, "%s is the address of VIP %s", b.Tunnel, u.name)
 	}
-	for _, other := range a.tunnels[b.TunnelAddress()] {
+	for other := range a.used(b.TunnelAddress(), asTunnel) {
 		if other.host != b.Host {
 			a.refuse(field, "%s leads to host %s, by VIP %s: an address belongs to one host",
-				b.TunnelAddress(), other.host, other.vip)
+				b.TunnelAddress(), other.host, other.name)
 			return
 		}
 	}
 	if mux := a.spread(b.TunnelAddress()); mux != "" {
 		a.refuse(field, "%s is a source address of mux %s", b.TunnelAddress(), mux)
 	}
-	if nodes := a.nodes[b.TunnelAddress()]; len(nodes) > 0 && !slices.Contains(nodes, b.Host) {
+	var nodes []string
+	for u := range a.used(b.TunnelAddress(), asNode) {
+		nodes = append(nodes, u.name)
+	}
+	if len(nodes) > 0 && !slices.Contains(nodes, b.Host) {
 		a.refuse(field, "%s is an address of node %s, not of %s", b.TunnelAddress(), nodes[0], b.Host)
 	}
 }
@@ -156,20 +137,26 @@ func (a *admission) resolve(path string, vip model.VIP) model.VIP {
 
 // host returns the name of the host that is named s or has the address s.
 func (a *admission) host(field, s string) string {
-	address, err := netip.ParseAddr(s)
-	var known []string
-	for _, n := range a.state.SortedNodes() {
-		if n.Role != model.RoleHost {
-			continue
-		}
-		if n.Name == s || err == nil && slices.Contains(n.Addresses, address) {
-			return n.Name
-		}
-		known = append(known, n.Name)
-	}
-	if n, other := a.state.Nodes[s]; other {
-		a.refuse(field, "%s is a %s, not a host", s, n.Role)
+	named, there := a.Nodes.Get(s)
+	if there && named.Role == model.RoleHost {
 		return s
+	}
+	if address, err := netip.ParseAddr(s); err == nil {
+		for u := range a.used(address, asNode) {
+			if a.Nodes.At(u.name).Role == model.RoleHost {
+				return u.name
+			}
+		}
+	}
+	if there {
+		a.refuse(field, "%s is a %s, not a host", s, named.Role)
+		return s
+	}
+	var known []string
+	for n := range a.Nodes.Values() {
+		if n.Role == model.RoleHost {
+			known = append(known, n.Name)
+		}
 	}
 	a.refuse(field, "no host %q is registered: %s", s, list(known))
 	return s
@@ -191,63 +178,45 @@ func list(known []string) string {
 // of its addresses is a VIP's, or leads to a backend on another host.
 func (s State) AdmitNode(n model.Node) error {
 	var errs []error
-	if other, taken := s.Nodes[n.Name]; taken && other.Role != n.Role {
-		errs = append(errs, &model.FieldError{
-			Field: "name", Reason: fmt.Sprintf("%s is registered as a %s already: take another --name", n.Name, other.Role),
-		})
+	refuse := func(field, format string, args ...any) {
+		errs = append(errs, &model.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)})
 	}
-	for _, vip := range s.SortedVIPs() {
-		for i, p := range n.Prefixes {
-			if used := usedIn(p, vip); used.IsValid() {
-				errs = append(errs, &model.FieldError{
-					Field:  fmt.Sprintf("prefixes[%d]", i),
-					Reason: fmt.Sprintf("%s has %s, an address of VIP %s or of its backends", p, used, vip.Name),
-				})
-			}
+	if other, taken := s.Nodes.Get(n.Name); taken && other.Role != n.Role {
+		refuse("name", "%s is registered as a %s already: take another --name", n.Name, other.Role)
+	}
+	for i, p := range n.Prefixes {
+		for vip, used := range s.usedIn(p) {
+			refuse(fmt.Sprintf("prefixes[%d]", i), "%s has %s, an address of VIP %s or of its backends", p, used, vip)
 		}
-		for i, address := range n.Addresses {
-			if address == vip.Address {
-				errs = append(errs, &model.FieldError{
-					Field:  fmt.Sprintf("addresses[%d]", i),
-					Reason: fmt.Sprintf("%s is the address of VIP %s", address, vip.Name),
-				})
-			}
-			if host := s.leadsElsewhere(n.Name, address, vip); host != "" {
-				errs = append(errs, &model.FieldError{
-					Field:  fmt.Sprintf("addresses[%d]", i),
-					Reason: fmt.Sprintf("%s leads to a backend of VIP %s on %s", address, vip.Name, host),
-				})
+	}
+	for i, address := range n.Addresses {
+		field := fmt.Sprintf("addresses[%d]", i)
+		for u := range s.used(address, asVIP) {
+			refuse(field, "%s is the address of VIP %s", address, u.name)
+		}
+		for u := range s.used(address, asTunnel) {
+			if u.host != n.Name && !slices.Contains(s.Nodes.At(u.host).Addresses, address) {
+				refuse(field, "%s leads to a backend of VIP %s on %s", address, u.name, u.host)
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// usedIn is an address of vip or of its backends that p has, if there is one.
-func usedIn(p netip.Prefix, vip model.VIP) netip.Addr {
-	if p.Contains(vip.Address) {
-		return vip.Address
-	}
-	for _, e := range vip.Endpoints {
-		for _, b := range e.Backends {
-			for _, address := range []netip.Addr{b.Address, b.TunnelAddress()} {
-				if p.Contains(address) {
-					return address
+// usedIn are the VIPs with an address in p, their own or one of their backends, each with the first.
+func (s State) usedIn(p netip.Prefix) iter.Seq2[string, netip.Addr] {
+	return func(yield func(string, netip.Addr) bool) {
+		told := map[string]bool{}
+		for u := range s.uses.From(use{address: p.Masked().Addr()}) {
+			if !p.Contains(u.address) {
+				return
+			}
+			if u.as != asNode && !told[u.name] {
+				told[u.name] = true
+				if !yield(u.name, u.address) {
+					return
 				}
 			}
 		}
 	}
-	return netip.Addr{}
-}
-
-// leadsElsewhere returns the host of a backend of vip that address leads to, if it is another machine than node.
-func (s State) leadsElsewhere(node string, address netip.Addr, vip model.VIP) string {
-	for _, e := range vip.Endpoints {
-		for _, b := range e.Backends {
-			if b.TunnelAddress() == address && b.Host != node && !slices.Contains(s.Nodes[b.Host].Addresses, address) {
-				return b.Host
-			}
-		}
-	}
-	return ""
 }

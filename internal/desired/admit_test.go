@@ -14,14 +14,21 @@ func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 // town has two hosts, a mux and the VIP blog.
 func town() State {
-	return State{
-		Nodes: map[string]model.Node{
-			"host1": {Name: "host1", Role: model.RoleHost, Addresses: []netip.Addr{addr("10.2.1.2"), addr("2001:db8:2::2")}},
-			"host2": {Name: "host2", Role: model.RoleHost, Addresses: []netip.Addr{addr("10.2.2.2")}},
-			"mux1":  {Name: "mux1", Role: model.RoleMux, Addresses: []netip.Addr{addr("10.1.1.2")}},
-		},
-		VIPs: map[string]model.VIP{"blog": newVIP("blog", "203.0.113.20", on("host1", "10.3.1.20"))},
+	return state([]model.VIP{newVIP("blog", "203.0.113.20", on("host1", "10.3.1.20"))},
+		model.Node{Name: "host1", Role: model.RoleHost, Addresses: []netip.Addr{addr("10.2.1.2"), addr("2001:db8:2::2")}},
+		model.Node{Name: "host2", Role: model.RoleHost, Addresses: []netip.Addr{addr("10.2.2.2")}},
+		model.Node{Name: "mux1", Role: model.RoleMux, Addresses: []netip.Addr{addr("10.1.1.2")}})
+}
+
+func state(vips []model.VIP, nodes ...model.Node) State {
+	var s State
+	for _, n := range nodes {
+		s.PutNode(n)
 	}
+	for _, vip := range vips {
+		s.PutVIP(vip)
+	}
+	return s
 }
 
 func on(host, address string) model.Backend {
@@ -187,7 +194,7 @@ func TestSpreadSourcesAreNobodysAddress(t *testing.T) {
 		Prefixes: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")},
 	}
 	host := model.Node{Name: "host1", Role: model.RoleHost, Addresses: []netip.Addr{netip.MustParseAddr("10.2.1.2")}}
-	s := State{VIPs: map[string]model.VIP{}, Nodes: map[string]model.Node{"mux1": mux, "host1": host}}
+	s := state(nil, mux, host)
 	for _, c := range []struct {
 		vip  model.VIP
 		want string
@@ -198,12 +205,12 @@ func TestSpreadSourcesAreNobodysAddress(t *testing.T) {
 		if _, err := s.Admit([]model.VIP{c.vip}); err == nil || err.Error() != c.want {
 			t.Errorf("got %v, want %s", err, c.want)
 		}
-		s := State{VIPs: map[string]model.VIP{"shop": c.vip}}
+		s := state([]model.VIP{c.vip})
 		if err := s.AdmitNode(mux); err == nil || !strings.HasPrefix(err.Error(), "prefixes[0]: 10.9.0.0/24 has 10.9.0.") {
 			t.Errorf("the mux got %v", err)
 		}
 	}
-	s.VIPs["shop"] = newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9"))
+	s.PutVIP(newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9")))
 	if err := s.AdmitNode(mux); err != nil {
 		t.Error(err)
 	}
@@ -216,7 +223,7 @@ func TestWhatHostsAreTold(t *testing.T) {
 	vip := shop(false, a, b, c)
 	vip.Endpoints[0].Affinity, vip.Endpoints[0].IdleTimeout = model.AffinityClient, time.Minute
 	table := w.apply(vip)
-	hosts := w.BackendsByHost()
+	hosts := w.BackendsOf(vip)
 	of := func(b model.Backend) model.HostBackend {
 		return hosts[b.Host][model.HostBackendKey{Endpoint: Key(vip, vip.Endpoints[0]), Tunnel: b.Address}]
 	}
@@ -255,8 +262,10 @@ func TestWhatAddsToHosts(t *testing.T) {
 	checked, flowTable := newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9"), on("host2", "10.3.2.9")), old
 	checked.Endpoints[0].HealthCheck, checked.Endpoints[0].AllUnhealthy = check, model.KeepAll
 	flowTable.Consistency = model.ConsistencyFlowTable
-	s := State{VIPs: map[string]model.VIP{"shop": old}}
-	s.Tables = s.Changed(old, start, nil)
+	s := state([]model.VIP{old})
+	for key, table := range s.Changed(old, start, nil) {
+		s.PutTable(key, table)
+	}
 	for _, c := range []struct {
 		name string
 		vip  model.VIP

@@ -12,10 +12,9 @@ import (
 // must be admitted by it, and only then.
 func TestPeersOfAnotherFamily(t *testing.T) {
 	address := netip.MustParseAddr
-	s := State{Nodes: map[string]model.Node{
-		"h4": {Addresses: []netip.Addr{address("10.1.9.1"), address("fd01:9::1")}},
-		"h6": {Addresses: []netip.Addr{address("10.1.8.1"), address("fd01:8::1")}},
-	}}
+	s := state(nil,
+		model.Node{Name: "h4", Addresses: []netip.Addr{address("10.1.9.1"), address("fd01:9::1")}},
+		model.Node{Name: "h6", Addresses: []netip.Addr{address("10.1.8.1"), address("fd01:8::1")}})
 	sources := s.sources(model.Endpoint{Backends: []model.Backend{
 		{Address: address("10.1.0.5"), Host: "h4"}, {Address: address("10.1.0.6"), Tunnel: address("fd01::6"), Host: "h6"},
 	}})

@@ -1,8 +1,6 @@
 package desired
 
 import (
-	"cmp"
-	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -36,41 +34,53 @@ func MuxEndpoint(vip model.VIP, e model.Endpoint, table Table) model.MuxEndpoint
 // HostBackends are a host's backends as its agent runs them.
 type HostBackends map[model.HostBackendKey]model.HostBackend
 
-// BackendsByHost are the backends of each host that has any.
-func (s State) BackendsByHost() map[string]HostBackends {
+// BackendsOf are the backends of one VIP by host.
+func (s State) BackendsOf(vip model.VIP) map[string]HostBackends {
 	hosts := map[string]HostBackends{}
-	for _, vip := range s.VIPs {
-		s.eachBackend(vip, func(host string, b model.HostBackend) {
-			if hosts[host] == nil {
-				hosts[host] = HostBackends{}
-			}
-			hosts[host][b.Key()] = b
-		})
-	}
+	s.eachBackend(vip, func(host string, b model.HostBackend) {
+		if hosts[host] == nil {
+			hosts[host] = HostBackends{}
+		}
+		hosts[host][b.Key()] = b
+	})
 	return hosts
 }
 
-// AddsToHosts says whether vip, with the tables that changed, gives some host something that it does not
-// have in s: a backend, or what one must know before muxes run the tables. How it is checked may wait.
-func (s State) AddsToHosts(vip model.VIP, changed map[model.EndpointKey]Table) bool {
-	before := State{VIPs: map[string]model.VIP{vip.Name: s.VIPs[vip.Name]}, Tables: s.Tables}.BackendsByHost()
-	after := State{Tables: map[model.EndpointKey]Table{}}
-	for _, e := range vip.Endpoints {
-		after.Tables[Key(vip, e)] = s.Tables[Key(vip, e)]
+// BackendsOn are the backends of one host.
+func (s State) BackendsOn(host string) HostBackends {
+	backends := HostBackends{}
+	for vip := range s.VIPsOn(host) {
+		s.eachBackend(vip, func(name string, b model.HostBackend) {
+			if name == host {
+				backends[b.Key()] = b
+			}
+		})
 	}
-	maps.Copy(after.Tables, changed)
+	return backends
+}
+
+// AddsToHosts says whether vip, with the tables that changed, gives some host something that it does not
+// have in s.
+func (s State) AddsToHosts(vip model.VIP, changed map[model.EndpointKey]Table) bool {
+	before := s.BackendsOf(s.VIPs.At(vip.Name))
+	after := State{Nodes: s.Nodes, Tables: s.Tables.Clone()}
+	for key, table := range changed {
+		after.Tables.Set(key, table)
+	}
 	adds := false
-	after.eachBackend(vip, func(host string, b model.HostBackend) {
-		was, had := before[host][b.Key()]
-		b.HealthCheck, was.HealthCheck = nil, nil
-		adds = adds || !had || !reflect.DeepEqual(was, b)
-	})
+	after.eachBackend(vip, func(host string, b model.HostBackend) { adds = adds || Adds(before[host][b.Key()], b) })
 	return adds
+}
+
+// Adds says whether a host that has was must have b before muxes use it. How it is checked may wait.
+func Adds(was, b model.HostBackend) bool {
+	b.HealthCheck, was.HealthCheck = nil, nil
+	return !reflect.DeepEqual(was, b)
 }
 
 func (s State) eachBackend(vip model.VIP, do func(host string, b model.HostBackend)) {
 	for _, e := range vip.Endpoints {
-		table := s.Tables[Key(vip, e)]
+		table := s.Tables.At(Key(vip, e))
 		slots, ceded, peers := table.Slots(), table.Ceded(), table.peers()
 		sources := s.sources(e)
 		for _, b := range e.Backends {
@@ -89,7 +99,7 @@ func (s State) eachBackend(vip model.VIP, do func(host string, b model.HostBacke
 func (s State) sources(e model.Endpoint) map[netip.Addr][]netip.Addr {
 	sources := make(map[netip.Addr][]netip.Addr, len(e.Backends))
 	for _, b := range e.Backends {
-		sources[b.TunnelAddress()] = s.Nodes[b.Host].Addresses
+		sources[b.TunnelAddress()] = s.Nodes.At(b.Host).Addresses
 	}
 	return sources
 }
@@ -135,10 +145,7 @@ func (t Table) peers() map[model.Slot][]netip.Addr {
 // Muxes are the outer sources that hosts accept, in order.
 func (s State) Muxes() []netip.Prefix {
 	var all []netip.Prefix
-	for _, n := range s.Nodes {
-		if n.Role != model.RoleMux {
-			continue
-		}
+	for n := range s.MuxNodes() {
 		for _, a := range n.Addresses {
 			all = append(all, netip.PrefixFrom(a, a.BitLen()))
 		}
@@ -149,21 +156,7 @@ func (s State) Muxes() []netip.Prefix {
 }
 
 // SortedVIPs are the VIPs by name.
-func (s State) SortedVIPs() []model.VIP {
-	all := make([]model.VIP, 0, len(s.VIPs))
-	for _, vip := range s.VIPs {
-		all = append(all, vip)
-	}
-	slices.SortFunc(all, func(a, b model.VIP) int { return cmp.Compare(a.Name, b.Name) })
-	return all
-}
+func (s State) SortedVIPs() []model.VIP { return slices.Collect(s.VIPs.Values()) }
 
 // SortedNodes are the nodes by name.
-func (s State) SortedNodes() []model.Node {
-	all := make([]model.Node, 0, len(s.Nodes))
-	for _, n := range s.Nodes {
-		all = append(all, n)
-	}
-	slices.SortFunc(all, func(a, b model.Node) int { return cmp.Compare(a.Name, b.Name) })
-	return all
-}
+func (s State) SortedNodes() []model.Node { return slices.Collect(s.Nodes.Values()) }

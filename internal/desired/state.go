@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/sorted"
 )
 
 // RetireTime is how long a freed slot names no other backend at least. It is longer where flows are
@@ -14,12 +15,15 @@ const RetireTime = time.Hour
 
 func retireTime(e model.Endpoint) time.Duration { return max(RetireTime, e.Idle()) }
 
-// State is all that tables are computed from. It is read only.
+// State is all that tables are computed from, with what finds them by address and by host. A copy that was
+// not made by Clone is read only.
 type State struct {
-	VIPs   map[string]model.VIP
-	Tables map[model.EndpointKey]Table
-	Nodes  map[string]model.Node
-	Health map[string]HostHealth // by host
+	VIPs   sorted.Map[string, model.VIP]
+	Tables sorted.Map[model.EndpointKey, Table]
+	Nodes  sorted.Map[string, model.Node]
+	Health sorted.Map[string, HostHealth] // by host
+
+	index
 }
 
 // HostHealth is what one host's agent said last of each backend.
@@ -138,6 +142,6 @@ func (s State) BackendHealth(vip model.VIP, e model.Endpoint, b model.Backend) (
 }
 
 func (s State) reported(vip model.VIP, e model.Endpoint, b model.Backend) (model.BackendHealth, bool) {
-	reported, ok := s.Health[b.Host][HealthKey{Endpoint: Key(vip, e), Backend: b.AddrPort()}]
+	reported, ok := s.Health.At(b.Host)[HealthKey{Endpoint: Key(vip, e), Backend: b.AddrPort()}]
 	return reported, ok
 }

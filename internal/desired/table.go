@@ -16,7 +16,7 @@ func (s State) Changed(vip model.VIP, now time.Time, ended Ended) map[model.Endp
 	changed := map[model.EndpointKey]Table{}
 	for _, e := range vip.Endpoints {
 		key := Key(vip, e)
-		old, had := s.Tables[key]
+		old, had := s.Tables.Get(key)
 		if !had {
 			old.Cookies = fresh
 		}

@@ -42,17 +42,15 @@ type world struct {
 }
 
 func newWorld() *world {
-	return &world{now: start, State: State{
-		VIPs: map[string]model.VIP{}, Tables: map[model.EndpointKey]Table{}, Health: map[string]HostHealth{},
-	}}
+	return &world{now: start}
 }
 
 func (w *world) apply(vip model.VIP) Table {
-	w.VIPs[vip.Name] = vip
+	w.PutVIP(vip)
 	for key, table := range w.Changed(vip, w.now, w.ended) {
-		w.Tables[key] = table
+		w.PutTable(key, table)
 	}
-	return w.Tables[Key(vip, vip.Endpoints[0])]
+	return w.Tables.At(Key(vip, vip.Endpoints[0]))
 }
 
 // end ends all moves of vip's first endpoint that began by now.
@@ -65,20 +63,20 @@ func (w *world) end(vip model.VIP) {
 }
 
 func (w *world) report(vip model.VIP, b model.Backend, health model.Health) {
-	if w.Health[b.Host] == nil {
-		w.Health[b.Host] = HostHealth{}
+	if w.Health.At(b.Host) == nil {
+		w.Health.Set(b.Host, HostHealth{})
 	}
 	key := HealthKey{Endpoint: Key(vip, vip.Endpoints[0]), Backend: b.AddrPort()}
-	w.Health[b.Host][key] = model.BackendHealth{Endpoint: key.Endpoint, Backend: key.Backend, Health: health}
+	w.Health.At(b.Host)[key] = model.BackendHealth{Endpoint: key.Endpoint, Backend: key.Backend, Health: health}
 }
 
 // silence makes the backend's host silent.
 func (w *world) silence(vip model.VIP, b model.Backend) {
 	w.report(vip, b, model.HealthUnhealthy)
 	key := HealthKey{Endpoint: Key(vip, vip.Endpoints[0]), Backend: b.AddrPort()}
-	said := w.Health[b.Host][key]
+	said := w.Health.At(b.Host)[key]
 	said.Silent = true
-	w.Health[b.Host][key] = said
+	w.Health.At(b.Host)[key] = said
 }
 
 // inBuckets lists which of the backends are in buckets, by index.

@@ -38,7 +38,7 @@ func TestTransitions(t *testing.T) {
 			w.ended = Ended{Key(vip, vip.Endpoints[0]): {
 				model.Slot(rapid.IntRange(1, 8).Draw(t, "ended slot")): w.now.Add(-time.Duration(rapid.IntRange(0, 3600).Draw(t, "ended before")) * time.Second),
 			}}
-			old := w.Tables[Key(vip, vip.Endpoints[0])]
+			old := w.Tables.At(Key(vip, vip.Endpoints[0]))
 			checkStep(t, w, vip.Endpoints[0], old, w.apply(vip))
 			w.ended = nil
 			if again := w.Changed(vip, w.now, nil); len(again) != 0 {
@@ -49,7 +49,7 @@ func TestTransitions(t *testing.T) {
 			w.end(vip)
 			w.apply(vip)
 		}
-		checkMembers(t, w, vip, w.Tables[Key(vip, vip.Endpoints[0])])
+		checkMembers(t, w, vip, w.Tables.At(Key(vip, vip.Endpoints[0])))
 		w.end(vip)
 		if last := w.apply(vip); len(last.Moves) > 0 {
 			t.Fatalf("there are still moves: %v", last.Moves)
@@ -70,7 +70,7 @@ func checkStep(t *rapid.T, w *world, e model.Endpoint, old, table Table) {
 		}
 		return
 	}
-	ended, ailing := w.ended[Key(w.VIPs["shop"], e)], w.ailing(e, table)
+	ended, ailing := w.ended[Key(w.VIPs.At("shop"), e)], w.ailing(e, table)
 	for i, slot := range table.Buckets {
 		at := uint32(i % len(old.Buckets))
 		was := old.Buckets[at]
@@ -118,7 +118,7 @@ func leaves(was, slot, before model.Slot, over bool, ailing map[model.Slot]bool)
 
 // ailing are the slots that are unhealthy while others are not.
 func (w *world) ailing(e model.Endpoint, table Table) map[model.Slot]bool {
-	vip := w.VIPs["shop"]
+	vip := w.VIPs.At("shop")
 	all, kept := map[model.Slot]bool{}, e.AllUnhealthy != model.Refuse
 	for _, b := range e.Backends {
 		health, _ := w.BackendHealth(vip, e, b)
@@ -158,7 +158,7 @@ func TestAFalseAlarmLosesNothing(t *testing.T) {
 	w.apply(drained)
 	w.report(vip, all[1], model.HealthUnhealthy)
 	for i, slot := range w.apply(drained).Buckets {
-		from, moves := names(w.Tables[Key(vip, vip.Endpoints[0])], uint32(i))
+		from, moves := names(w.Tables.At(Key(vip, vip.Endpoints[0])), uint32(i))
 		if before.Buckets[i] != 3 && (slot != 3 || from != before.Buckets[i] || !moves) {
 			t.Fatalf("bucket %d of slot %d is now that of %d and names %d", i, before.Buckets[i], slot, from)
 		}
@@ -332,9 +332,9 @@ func TestCookiesSettle(t *testing.T) {
 	expect(model.CookiesOn)
 
 	key := Key(vip, vip.Endpoints[0])
-	before := w.Tables[key]
+	before := w.Tables.At(key)
 	before.Cookies = "" // as managers wrote tables before there were cookies
-	w.Tables[key] = before
+	w.Tables.Set(key, before)
 	expect(model.CookiesSettling)
 
 	udp := shop(false, backend(1, 1))

@@ -30,14 +30,14 @@ func (m *Manager) dryRun(s *store.State, vips []model.VIP) (*weirv1.ApplyVIPsRes
 // effects are those of the change on the endpoints of vip whose tables it touches, in order.
 func (m *Manager) effects(s *store.State, after desired.State, vip model.VIP, change store.Change) []*weirv1.EndpointEffect {
 	var all []*weirv1.EndpointEffect
-	old := s.VIPs[vip.Name]
+	old := s.VIPs.At(vip.Name)
 	for _, e := range vip.Endpoints {
 		key := desired.Key(vip, e)
 		table, changed := change.Tables[key]
 		if !changed {
 			continue
 		}
-		before, had := s.Tables[key]
+		before, had := s.Tables.Get(key)
 		p := &weirv1.EndpointEffect{Endpoint: rpc.EndpointKeyToProto(key), Change: created, TableBytesAfter: table.Bytes()}
 		if had {
 			p.Change, p.TableBytesBefore = updated, before.Bytes()
@@ -50,10 +50,10 @@ func (m *Manager) effects(s *store.State, after desired.State, vip model.VIP, ch
 	for _, key := range desired.Gone(old, vip) {
 		if slices.Contains(change.DeleteTables, key) {
 			p := &weirv1.EndpointEffect{
-				Endpoint: rpc.EndpointKeyToProto(key), Change: removed, TableBytesBefore: s.Tables[key].Bytes(),
-				BucketsTotal: uint32(len(s.Tables[key].Open())),
+				Endpoint: rpc.EndpointKeyToProto(key), Change: removed, TableBytesBefore: s.Tables.At(key).Bytes(),
+				BucketsTotal: uint32(len(s.Tables.At(key).Open())),
 			}
-			m.addSessions(p, old, key, s.Tables[key], desired.Effect{})
+			m.addSessions(p, old, key, s.Tables.At(key), desired.Effect{})
 			all = append(all, p)
 		}
 	}

@@ -40,7 +40,7 @@ func (m *Manager) Explain(_ context.Context, r *weirv1.ExplainRequest) (*weirv1.
 }
 
 func (m *Manager) explain(s *store.State, vip model.VIP, e model.Endpoint, flow model.Flow) *weirv1.ExplainResponse {
-	table := s.Tables[desired.Key(vip, e)]
+	table := s.Tables.At(desired.Key(vip, e))
 	p := &weirv1.ExplainResponse{
 		Vip: vip.Name, Tenant: vip.Tenant, Generation: uint64(s.Generation),
 		Hash: s.HashKey.Sum(hashed(e, flow)), Buckets: uint32(len(table.Open())),

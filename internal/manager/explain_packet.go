@@ -23,7 +23,7 @@ func nameParts(s *store.State, p *weirv1.PacketExplanation) {
 			}
 		}
 	}
-	if row, ok := s.Tables[key].Row(model.Slot(p.GetSlot())); ok {
+	if row, ok := s.Tables.At(key).Row(model.Slot(p.GetSlot())); ok {
 		p.Backend, p.BackendPort = row.Backend.Addr().String(), uint32(row.Backend.Port())
 	}
 }

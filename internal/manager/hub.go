@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"reflect"
 	"sync"
@@ -28,17 +29,17 @@ type view struct {
 // newView makes the view of s. It takes over from last, which may be nil, the endpoints that did not change.
 func newView(s *store.State, last *view) *view {
 	v := &view{
-		State: s, hosts: s.BackendsByHost(), muxes: s.Muxes(),
-		endpoints: make(map[model.EndpointKey]*model.MuxEndpoint, len(s.Tables)),
+		State: s, hosts: backendsByHost(s), muxes: s.Muxes(),
+		endpoints: make(map[model.EndpointKey]*model.MuxEndpoint, s.Tables.Len()),
 	}
-	for _, vip := range s.VIPs {
+	for _, vip := range s.VIPs.All() {
 		for _, e := range vip.Endpoints {
 			key := desired.Key(vip, e)
 			if last.has(s, key, vip.Name) {
 				v.endpoints[key] = last.endpoints[key]
 				continue
 			}
-			endpoint := desired.MuxEndpoint(vip, e, s.Tables[key])
+			endpoint := desired.MuxEndpoint(vip, e, s.Tables.At(key))
 			v.endpoints[key] = &endpoint
 			if last != nil && last.endpoints[key] != nil && reflect.DeepEqual(*last.endpoints[key], endpoint) {
 				v.endpoints[key] = last.endpoints[key]
@@ -48,20 +49,33 @@ func newView(s *store.State, last *view) *view {
 	return v
 }
 
+func backendsByHost(s *store.State) map[string]desired.HostBackends {
+	hosts := map[string]desired.HostBackends{}
+	for vip := range s.VIPs.Values() {
+		for host, backends := range s.BackendsOf(vip) {
+			if hosts[host] == nil {
+				hosts[host] = desired.HostBackends{}
+			}
+			maps.Copy(hosts[host], backends)
+		}
+	}
+	return hosts
+}
+
 // has says whether the view's endpoint is that of s, where it is one of the VIP.
 func (v *view) has(s *store.State, key model.EndpointKey, vip string) bool {
 	if v == nil {
 		return false
 	}
 	_, ok := v.endpoints[key]
-	return ok && v.Written[vip] == s.Written[vip] && v.Computed[key] == s.Computed[key]
+	return ok && v.Written.At(vip) == s.Written.At(vip) && v.Computed.At(key) == s.Computed.At(key)
 }
 
 // members are the muxes whose stream is open, by name.
 func members(s *store.State) []model.PoolMember {
 	var pool []model.PoolMember
-	for _, node := range s.SortedNodes() {
-		if node.Role == model.RoleMux && s.Streams[node.Name] {
+	for node := range s.MuxNodes() {
+		if s.Streams.At(node.Name) {
 			pool = append(pool, model.PoolMember{Name: node.Name, Addresses: node.Addresses, Prefixes: node.Prefixes})
 		}
 	}
@@ -158,10 +172,10 @@ type gate struct {
 func (g *gate) wait(s *store.State, now time.Time) time.Duration {
 	since := map[string]time.Time{}
 	var longest time.Duration
-	for name := range s.Streams {
-		status := s.Status[name]
+	for name := range s.Streams.All() {
+		status := s.Status.At(name)
 		current := max(status.Generation, status.Rejected) >= s.HostsGeneration
-		if s.Nodes[name].Role != model.RoleHost || current {
+		if s.Nodes.At(name).Role != model.RoleHost || current {
 			continue
 		}
 		first, lagging := g.since[name]

@@ -101,7 +101,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	})
 	state := m.store.State()
 	m.log.Info("manager runs", "listen", m.Address().String(), "store", m.store.String(),
-		"generation", state.Generation, "vips", len(state.VIPs), "nodes", len(state.Nodes))
+		"generation", state.Generation, "vips", state.VIPs.Len(), "nodes", state.Nodes.Len())
 	return group.Wait()
 }
 

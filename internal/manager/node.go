@@ -37,7 +37,7 @@ func (m *Manager) nodes(s *store.State, role model.Role) []*weirv1.Node {
 // GetNode returns one node with its status.
 func (m *Manager) GetNode(_ context.Context, r *weirv1.GetNodeRequest) (*weirv1.GetNodeResponse, error) {
 	state := m.store.State()
-	node, there := state.Nodes[r.GetName()]
+	node, there := state.Nodes.Get(r.GetName())
 	if !there {
 		return nil, notFound("node", r.GetName(), state.Nodes)
 	}
@@ -46,7 +46,7 @@ func (m *Manager) GetNode(_ context.Context, r *weirv1.GetNodeRequest) (*weirv1.
 
 // nodeWithStatus writes node with the newest that it said.
 func (m *Manager) nodeWithStatus(s *store.State, node model.Node) *weirv1.Node {
-	said, detail := s.Status[node.Name], &weirv1.NodeStatus{}
+	said, detail := s.Status.At(node.Name), &weirv1.NodeStatus{}
 	if newest, ok := m.reports.get(node.Name, said); ok {
 		said, detail = newest.NodeStatus, newest.detail
 	} else if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(said.Detail, detail); err != nil && len(said.Detail) > 0 {
@@ -54,7 +54,7 @@ func (m *Manager) nodeWithStatus(s *store.State, node model.Node) *weirv1.Node {
 	}
 	p := rpc.NodeToProto(node)
 	p.Status = &weirv1.NodeStatus{
-		Connected: s.Streams[node.Name], Generation: uint64(said.Generation),
+		Connected: s.Streams.At(node.Name), Generation: uint64(said.Generation),
 		Mux: detail.GetMux(), Host: detail.GetHost(),
 	}
 	if !said.Seen.IsZero() {
@@ -70,14 +70,14 @@ func (m *Manager) nodeWithStatus(s *store.State, node model.Node) *weirv1.Node {
 func (m *Manager) DeleteNode(ctx context.Context, r *weirv1.DeleteNodeRequest) (*weirv1.DeleteNodeResponse, error) {
 	name := r.GetName()
 	_, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
-		if _, there := s.Nodes[name]; !there {
+		if _, there := s.Nodes.Get(name); !there {
 			return store.Change{}, notFound("node", name, s.Nodes)
 		}
-		if s.Streams[name] {
+		if s.Streams.At(name) {
 			return store.Change{}, connect.NewError(connect.CodeFailedPrecondition,
 				fmt.Errorf("node %s is connected: stop its program first", name))
 		}
-		for _, vip := range s.SortedVIPs() {
+		for vip := range s.VIPsOn(name) {
 			if n := livesOn(vip, name); n > 0 {
 				return store.Change{}, connect.NewError(connect.CodeFailedPrecondition,
 					fmt.Errorf("%d backends of VIP %s live on node %s: move or remove them first", n, vip.Name, name))
@@ -112,9 +112,9 @@ func (m *Manager) GetStatus(context.Context, *weirv1.GetStatusRequest) (*weirv1.
 	s := m.store.State()
 	response := &weirv1.GetStatusResponse{
 		Version: m.cfg.Version, Generation: uint64(s.Generation), Store: m.store.String(),
-		Nodes: m.nodes(s, ""), Vips: uint32(len(s.VIPs)),
+		Nodes: m.nodes(s, ""), Vips: uint32(s.VIPs.Len()),
 	}
-	for _, vip := range s.VIPs {
+	for _, vip := range s.VIPs.All() {
 		response.Endpoints += uint32(len(vip.Endpoints))
 		for _, e := range vip.Endpoints {
 			response.Backends += uint32(len(e.Backends))

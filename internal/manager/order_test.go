@@ -13,6 +13,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/sorted"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/testkit/etcd"
 )
@@ -42,11 +43,13 @@ func TestGate(t *testing.T) {
 	now := time.Unix(1000, 0)
 	hosts := func(host1, host2 store.NodeStatus) *store.State {
 		s := &store.State{HostsGeneration: 10}
-		s.Nodes = map[string]model.Node{
-			"host1": {Role: model.RoleHost}, "host2": {Role: model.RoleHost}, "host3": {Role: model.RoleHost}, "mux1": {Role: model.RoleMux},
+		for name, role := range map[string]model.Role{
+			"host1": model.RoleHost, "host2": model.RoleHost, "host3": model.RoleHost, "mux1": model.RoleMux,
+		} {
+			s.PutNode(model.Node{Name: name, Role: role})
 		}
-		s.Streams = map[string]bool{"host1": true, "host2": true, "mux1": true}
-		s.Status = map[string]store.NodeStatus{"host1": host1, "host2": host2}
+		s.Streams = sorted.Of(map[string]bool{"host1": true, "host2": true, "mux1": true})
+		s.Status = sorted.Of(map[string]store.NodeStatus{"host1": host1, "host2": host2})
 		return s
 	}
 	g := gate{grace: hostsGrace}

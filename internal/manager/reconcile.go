@@ -56,7 +56,7 @@ func (m *Manager) recompute(ctx context.Context, last, state *store.State) error
 func touched(last, state *store.State) []string {
 	var dirty []string
 	for _, vip := range state.SortedVIPs() {
-		if last.Written[vip.Name] != state.Written[vip.Name] || reported(vip, last, state) {
+		if last.Written.At(vip.Name) != state.Written.At(vip.Name) || reported(vip, last, state) {
 			dirty = append(dirty, vip.Name)
 		}
 	}
@@ -66,7 +66,7 @@ func touched(last, state *store.State) []string {
 func reported(vip model.VIP, last, state *store.State) bool {
 	for _, e := range vip.Endpoints {
 		for _, b := range e.Backends {
-			if last.Reported[b.Host] != state.Reported[b.Host] {
+			if last.Reported.At(b.Host) != state.Reported.At(b.Host) {
 				return true
 			}
 		}

@@ -87,7 +87,7 @@ func (m *Manager) ReportHost(ctx context.Context, r *weirv1.ReportHostRequest) (
 	}
 	if err == nil {
 		err = m.store.UpdateHealth(ctx, r.GetName(), func(s *store.State) desired.HostHealth {
-			return merge(s.Health[r.GetName()], health, m.backends(s, r.GetName()))
+			return merge(s.Health.At(r.GetName()), health, m.backends(s, r.GetName()))
 		})
 	}
 	if err != nil {
@@ -114,7 +114,7 @@ func (m *Manager) backends(s *store.State, host string) desired.HostBackends {
 	if v, _ := m.hub.hosts(); v != nil && v.Generation == s.Generation {
 		return v.hosts[host]
 	}
-	return s.BackendsByHost()[host]
+	return s.BackendsOn(host)
 }
 
 // merge returns what a host said before and now of those of its backends that are checked.
@@ -143,7 +143,7 @@ func (m *Manager) report(
 	detail *weirv1.NodeStatus, counted store.Counted,
 ) error {
 	state := m.store.State()
-	if state.Nodes[name].Role != role {
+	if state.Nodes.At(name).Role != role {
 		return connect.NewError(connect.CodeNotFound, fmt.Errorf("no %s %q is registered", role, name))
 	}
 	now := m.now()
@@ -151,19 +151,19 @@ func (m *Manager) report(
 		Seen: now, Generation: model.Generation(generation),
 		Rejected: model.Generation(rejection.GetGeneration()), Reason: rejection.GetReason(), Counted: counted,
 	}}
-	if before, ok := m.reports.get(name, state.Status[name]); ok && before.says(next) && now.Sub(before.stored) < storeEvery {
+	if before, ok := m.reports.get(name, state.Status.At(name)); ok && before.says(next) && now.Sub(before.stored) < storeEvery {
 		next.stored = before.stored
 		m.reports.put(name, next)
 		return nil
 	}
 	if next.Counted.At.IsZero() {
-		next.Counted = state.Status[name].Counted
+		next.Counted = state.Status.At(name).Counted
 	}
 	var err error
 	if next.Detail, err = protojson.Marshal(detail); err != nil {
 		return fmt.Errorf("write the status of %s: %w", name, err)
 	}
-	if next.Rejected > next.Generation && next.Rejected != state.Status[name].Rejected {
+	if next.Rejected > next.Generation && next.Rejected != state.Status.At(name).Rejected {
 		m.log.Warn("a node refused its tables", "node", name, "generation", next.Rejected, "reason", next.Reason)
 	}
 	if err := m.store.PutStatus(ctx, name, next.NodeStatus); err != nil {

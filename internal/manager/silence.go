@@ -43,12 +43,12 @@ func (m *Manager) watchSilence(ctx context.Context) error {
 func silentHosts(s *store.State, since map[string]time.Time, now time.Time, bound time.Duration) []string {
 	var silent []string
 	hosts, gone := 0, 0
-	for name, node := range s.Nodes {
+	for name, node := range s.Nodes.All() {
 		if node.Role != model.RoleHost {
 			continue
 		}
 		hosts++
-		if s.Streams[name] {
+		if s.Streams.At(name) {
 			delete(since, name)
 			continue
 		}
@@ -60,7 +60,7 @@ func silentHosts(s *store.State, since map[string]time.Time, now time.Time, boun
 			silent = append(silent, name)
 		}
 	}
-	maps.DeleteFunc(since, func(name string, _ time.Time) bool { _, there := s.Nodes[name]; return !there })
+	maps.DeleteFunc(since, func(name string, _ time.Time) bool { _, there := s.Nodes.Get(name); return !there })
 	if 2*gone > hosts {
 		clear(since)
 		return nil
@@ -74,8 +74,8 @@ func (m *Manager) takeOut(ctx context.Context, host string) error {
 	reason := fmt.Sprintf("no word from the agent of %s", host)
 	marked := 0
 	err := m.store.UpdateHealth(ctx, host, func(s *store.State) desired.HostHealth {
-		before := s.Health[host]
-		if s.Streams[host] {
+		before := s.Health.At(host)
+		if s.Streams.At(host) {
 			marked = 0
 			return before
 		}

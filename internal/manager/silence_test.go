@@ -8,7 +8,6 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 )
@@ -17,14 +16,14 @@ func TestSilentHosts(t *testing.T) {
 	const bound = 5 * time.Second
 	begin := time.Unix(1000, 0)
 	hosts := func(connected ...string) *store.State {
-		s := &store.State{State: desired.State{Nodes: map[string]model.Node{}}, Streams: map[string]bool{}}
+		s := &store.State{}
 		for i := range 4 {
 			name := fmt.Sprintf("host%d", i+1)
-			s.Nodes[name] = model.Node{Name: name, Role: model.RoleHost}
+			s.PutNode(model.Node{Name: name, Role: model.RoleHost})
 		}
-		s.Nodes["mux1"] = model.Node{Name: "mux1", Role: model.RoleMux}
+		s.PutNode(model.Node{Name: "mux1", Role: model.RoleMux})
 		for _, name := range connected {
-			s.Streams[name] = true
+			s.Streams.Set(name, true)
 		}
 		return s
 	}

@@ -98,7 +98,7 @@ func (m *Manager) stream(
 func (m *Manager) register(ctx context.Context, node model.Node) (model.Generation, func(), error) {
 	news := false
 	generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
-		old, had := s.Nodes[node.Name]
+		old, had := s.Nodes.Get(node.Name)
 		news = !had || !reflect.DeepEqual(old, node)
 		if !news {
 			return store.Change{}, nil
@@ -107,7 +107,7 @@ func (m *Manager) register(ctx context.Context, node model.Node) (model.Generati
 			return store.Change{}, err
 		}
 		moved := !slices.Equal(old.Addresses, node.Addresses) || !slices.Equal(old.Prefixes, node.Prefixes)
-		if moved && s.Streams[node.Name] {
+		if moved && s.Streams.At(node.Name) {
 			return store.Change{}, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf(
 				"%s is connected already, from %v: give this one another --name", node.Name, old.Addresses))
 		}

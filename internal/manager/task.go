@@ -76,7 +76,7 @@ func (t *tasks) open(mux string) (queue <-chan *weirv1.MuxTask, ended func()) {
 
 // ask hands a task to a mux; it returns a function that ends the waiting for answers.
 func (t *tasks) ask(s *store.State, mux string, what *weirv1.MuxTask) (*task, func(), error) {
-	node, there := s.Nodes[mux]
+	node, there := s.Nodes.Get(mux)
 	if !there {
 		return nil, nil, notFound("mux", mux, s.Nodes)
 	}
@@ -88,7 +88,7 @@ func (t *tasks) ask(s *store.State, mux string, what *weirv1.MuxTask) (*task, fu
 	stream := t.muxes[mux]
 	_, captures := what.GetTask().(*weirv1.MuxTask_Capture)
 	switch {
-	case stream == nil && s.Streams[mux]:
+	case stream == nil && s.Streams.At(mux):
 		return nil, nil, connect.NewError(connect.CodeFailedPrecondition,
 			fmt.Errorf("mux %s is connected to another manager: ask that one", mux))
 	case stream == nil:

@@ -118,7 +118,7 @@ func newTransitions(settle time.Duration) *transitions {
 // look notes what the store has of hosts' counts, which another manager may have been told.
 func (t *transitions) look(s *store.State, now time.Time) {
 	seen := map[string]sighting{}
-	for name, status := range s.Status {
+	for name, status := range s.Status.All() {
 		if before := t.seen[name]; !before.at.IsZero() && before.Equal(status.Counted) {
 			seen[name] = before
 		} else if !status.Counted.At.IsZero() {
@@ -176,7 +176,7 @@ func (m *Manager) endTransitions(ctx context.Context) error {
 func (m *Manager) follow(s *store.State, vips []string, ended desired.Ended) store.Change {
 	change := store.Change{Tables: map[model.EndpointKey]desired.Table{}}
 	for _, name := range vips {
-		if vip, there := s.VIPs[name]; there {
+		if vip, there := s.VIPs.Get(name); there {
 			tables := s.Changed(vip, m.now(), ended)
 			maps.Copy(change.Tables, tables)
 			change.Hosts = change.Hosts || s.AddsToHosts(vip, tables)
@@ -192,15 +192,15 @@ func (t *transitions) due(s *store.State, counted sessions, now time.Time) ([]st
 	var due []string
 	ended, marks := desired.Ended{}, map[moved]mark{}
 	lowest, muxes := slowestMux(s)
-	for _, vip := range s.VIPs {
+	for _, vip := range s.VIPs.All() {
 		is := false
 		for _, e := range vip.Endpoints {
 			key := desired.Key(vip, e)
-			table := s.Tables[key]
+			table := s.Tables.At(key)
 			if !table.InTransition() {
 				continue
 			}
-			current := muxes && lowest >= s.Computed[key]
+			current := muxes && lowest >= s.Computed.At(key)
 			t.mark(marks, s, key, current, now)
 			if current {
 				if over := t.over(vip, e, table, marks, counted); len(over) > 0 {
@@ -220,12 +220,12 @@ func (t *transitions) due(s *store.State, counted sessions, now time.Time) ([]st
 
 // mark notes the moves of an endpoint that all muxes run, as of now if they were not noted before.
 func (t *transitions) mark(marks map[moved]mark, s *store.State, key model.EndpointKey, current bool, now time.Time) {
-	for _, move := range s.Tables[key].Moves {
+	for _, move := range s.Tables.At(key).Moves {
 		at := moved{key, move.Since.UnixNano()}
 		if before, marked := t.marks[at]; marked {
 			marks[at] = before
 		} else if current {
-			marks[at] = mark{now, s.Computed[key]}
+			marks[at] = mark{now, s.Computed.At(key)}
 			t.marks[at] = marks[at]
 		}
 	}
@@ -233,11 +233,11 @@ func (t *transitions) mark(marks map[moved]mark, s *store.State, key model.Endpo
 
 // slowestMux is the lowest generation that a connected mux runs, if there is any.
 func slowestMux(s *store.State) (lowest model.Generation, any bool) {
-	for name := range s.Streams {
-		if s.Nodes[name].Role != model.RoleMux {
+	for name := range s.Streams.All() {
+		if s.Nodes.At(name).Role != model.RoleMux {
 			continue
 		}
-		if g := s.Status[name].Generation; !any || g < lowest {
+		if g := s.Status.At(name).Generation; !any || g < lowest {
 			lowest, any = g, true
 		}
 	}

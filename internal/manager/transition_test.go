@@ -11,6 +11,7 @@ import (
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/sorted"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -155,18 +156,20 @@ func TestWhenAMoveIsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	vip.Endpoints[0].Backends[1].Host = "host2"
-	s := &store.State{Computed: map[model.EndpointKey]model.Generation{shopKey: 10}}
-	s.VIPs = map[string]model.VIP{"shop": vip}
-	s.Nodes = map[string]model.Node{"mux1": {Role: model.RoleMux}, "mux2": {Role: model.RoleMux}, "host1": {Role: model.RoleHost}}
-	s.Streams = map[string]bool{"mux1": true, "mux2": true, "host1": true}
-	s.Status = map[string]store.NodeStatus{"mux1": {Generation: 10}, "mux2": {Generation: 9}}
+	s := &store.State{Computed: sorted.Of(map[model.EndpointKey]model.Generation{shopKey: 10})}
+	s.PutVIP(vip)
+	for name, role := range map[string]model.Role{"mux1": model.RoleMux, "mux2": model.RoleMux, "host1": model.RoleHost} {
+		s.PutNode(model.Node{Name: name, Role: role})
+		s.Streams.Set(name, true)
+	}
+	s.Status = sorted.Of(map[string]store.NodeStatus{"mux1": {Generation: 10}, "mux2": {Generation: 9}})
 	rows := []desired.Row{
 		{Slot: 1, Backend: netip.MustParseAddrPort("10.3.1.11:8080"), Tunnel: first.Tunnel},
 		{Slot: 2, Backend: netip.MustParseAddrPort("10.3.2.11:8080"), Tunnel: netip.MustParseAddr("10.3.2.11")},
 	}
-	s.Tables = map[model.EndpointKey]desired.Table{shopKey: {
+	s.PutTable(shopKey, desired.Table{
 		Rows: rows, Buckets: []model.Slot{1, 2}, Cookies: model.CookiesOn, Moves: []desired.Move{{Bucket: 1, From: 1, Since: now}},
-	}}
+	})
 	moves := newTransitions(desired.SettleTime)
 	counted := newSessions()
 	report := func(generation model.Generation, ceded uint64) {
@@ -180,14 +183,14 @@ func TestWhenAMoveIsOver(t *testing.T) {
 		over bool
 	}{
 		{"a mux is behind", func() { now = now.Add(time.Minute); report(10, 0) }, false},
-		{"all muxes are current", func() { s.Status["mux2"] = store.NodeStatus{Generation: 11} }, false},
+		{"all muxes are current", func() { s.Status.Set("mux2", store.NodeStatus{Generation: 11}) }, false},
 		{"the report is from before", func() { now = now.Add(desired.SettleTime) }, false},
 		{"a connection is left", func() { report(10, 1) }, false},
 		{"the host did not know of the move", func() { report(9, 0) }, false},
 		{"none is left", func() { report(10, 0) }, true},
-		{"a mux that joins is behind", func() { s.Status["mux2"] = store.NodeStatus{} }, false},
-		{"it went away", func() { delete(s.Streams, "mux2") }, true},
-		{"no mux is there to tell", func() { delete(s.Streams, "mux1") }, false},
+		{"a mux that joins is behind", func() { s.Status.Set("mux2", store.NodeStatus{}) }, false},
+		{"it went away", func() { s.Streams.Delete("mux2") }, true},
+		{"no mux is there to tell", func() { s.Streams.Delete("mux1") }, false},
 		{"the idle bound", func() { now = now.Add(model.DefaultIdleTCP) }, true},
 	} {
 		step.do()
@@ -202,9 +205,9 @@ func TestWhenAMoveIsOver(t *testing.T) {
 func TestAMoveEndsByAReportToAnotherManager(t *testing.T) {
 	now := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	t0 := newTransitions(desired.SettleTime)
-	s := &store.State{Status: map[string]store.NodeStatus{}}
+	s := &store.State{}
 	tell := func(generation model.Generation, ceded ...model.HostBackendKey) {
-		s.Status["host1"] = store.NodeStatus{Counted: store.Counted{At: now.Add(-time.Hour), Generation: generation, Ceded: ceded}}
+		s.Status.Set("host1", store.NodeStatus{Counted: store.Counted{At: now.Add(-time.Hour), Generation: generation, Ceded: ceded}})
 		t0.look(s, now)
 	}
 	own := newSessions()

@@ -14,6 +14,7 @@ import (
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/sorted"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/typo"
 )
@@ -73,7 +74,7 @@ func (m *Manager) apply(s *store.State, vips []model.VIP) (store.Change, []*weir
 	kept := map[model.EndpointKey]bool{}
 	var gone []model.EndpointKey
 	for _, vip := range vips {
-		old, had := s.VIPs[vip.Name]
+		old, had := s.VIPs.Get(vip.Name)
 		what := created
 		switch {
 		case had && reflect.DeepEqual(old, vip):
@@ -106,7 +107,7 @@ func (m *Manager) apply(s *store.State, vips []model.VIP) (store.Change, []*weir
 // DeleteVIP deletes a VIP with its tables.
 func (m *Manager) DeleteVIP(ctx context.Context, r *weirv1.DeleteVIPRequest) (*weirv1.DeleteVIPResponse, error) {
 	generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
-		vip, there := s.VIPs[r.GetName()]
+		vip, there := s.VIPs.Get(r.GetName())
 		if !there {
 			return store.Change{}, notFound("VIP", r.GetName(), s.VIPs)
 		}
@@ -134,7 +135,7 @@ func (m *Manager) ListVIPs(_ context.Context, r *weirv1.ListVIPsRequest) (*weirv
 // GetVIP returns one VIP with its status.
 func (m *Manager) GetVIP(_ context.Context, r *weirv1.GetVIPRequest) (*weirv1.GetVIPResponse, error) {
 	state := m.store.State()
-	vip, there := state.VIPs[r.GetName()]
+	vip, there := state.VIPs.Get(r.GetName())
 	if !there {
 		return nil, notFound("VIP", r.GetName(), state.VIPs)
 	}
@@ -142,8 +143,8 @@ func (m *Manager) GetVIP(_ context.Context, r *weirv1.GetVIPRequest) (*weirv1.Ge
 }
 
 // notFound says that there is no such thing of that name, and which one may be meant.
-func notFound[T any](what, name string, there map[string]T) error {
-	guess := typo.Nearest(name, slices.Sorted(maps.Keys(there)))
+func notFound[T any](what, name string, there sorted.Map[string, T]) error {
+	guess := typo.Nearest(name, slices.Collect(there.Keys()))
 	if guess != "" {
 		guess = fmt.Sprintf(", did you mean %s?", guess)
 	}
@@ -153,11 +154,11 @@ func notFound[T any](what, name string, there map[string]T) error {
 // vipWithStatus writes vip with all that is output only.
 func (m *Manager) vipWithStatus(s *store.State, vip model.VIP) *weirv1.VIP {
 	p := rpc.VIPToProto(vip)
-	p.ResourceVersion = uint64(s.Written[vip.Name])
-	generation := s.Written[vip.Name]
+	p.ResourceVersion = uint64(s.Written.At(vip.Name))
+	generation := s.Written.At(vip.Name)
 	for i, e := range vip.Endpoints {
 		key := desired.Key(vip, e)
-		generation = max(generation, s.Computed[key])
+		generation = max(generation, s.Computed.At(key))
 		for j, status := range m.backendStatuses(s, vip, e) {
 			p.Endpoints[i].Backends[j].Status = status
 		}
@@ -168,7 +169,7 @@ func (m *Manager) vipWithStatus(s *store.State, vip model.VIP) *weirv1.VIP {
 
 // backendStatuses are those of e's backends, in their order.
 func (m *Manager) backendStatuses(s *store.State, vip model.VIP, e model.Endpoint) []*weirv1.BackendStatus {
-	table := s.Tables[desired.Key(vip, e)]
+	table := s.Tables.At(desired.Key(vip, e))
 	slots, shares, ceded := table.Slots(), table.Shares(), table.Ceded()
 	all := make([]*weirv1.BackendStatus, 0, len(e.Backends))
 	for _, b := range e.Backends {
@@ -187,14 +188,11 @@ func (m *Manager) backendStatuses(s *store.State, vip model.VIP, e model.Endpoin
 // vipStatus says which muxes run the generation, of all registered. One that is away may have stopped.
 func vipStatus(s *store.State, generation model.Generation) *weirv1.VIPStatus {
 	status := &weirv1.VIPStatus{Generation: uint64(generation)}
-	for _, node := range s.SortedNodes() {
-		if node.Role != model.RoleMux {
-			continue
-		}
+	for node := range s.MuxNodes() {
 		status.MuxesTotal++
-		said := s.Status[node.Name]
+		said := s.Status.At(node.Name)
 		switch {
-		case said.Generation >= generation && s.Streams[node.Name]:
+		case said.Generation >= generation && s.Streams.At(node.Name):
 			status.MuxesProgrammed++
 		case said.Rejected >= generation:
 			status.Rejections = append(status.Rejections, node.Name+": "+said.Reason)

@@ -27,7 +27,7 @@ func TestManagersShareAnExternalStore(t *testing.T) {
 		group.Go(func() {
 			for range 20 {
 				_, err := s.Update(t.Context(), func(state *State) (Change, error) {
-					name := fmt.Sprintf("vip%d", len(state.VIPs))
+					name := fmt.Sprintf("vip%d", state.VIPs.Len())
 					return Change{VIPs: []model.VIP{{Name: name, Address: netip.MustParseAddr("203.0.113.1")}}}, nil
 				})
 				if err != nil {
@@ -37,12 +37,12 @@ func TestManagersShareAnExternalStore(t *testing.T) {
 		})
 	}
 	group.Wait()
-	eventually(t, "both hold all", func() bool { return len(a.State().VIPs) == 40 && len(b.State().VIPs) == 40 })
+	eventually(t, "both hold all", func() bool { return a.State().VIPs.Len() == 40 && b.State().VIPs.Len() == 40 })
 
 	b.OpenStream("mux1")
-	eventually(t, "a sees b's stream", func() bool { return a.State().Streams["mux1"] })
+	eventually(t, "a sees b's stream", func() bool { return a.State().Streams.At("mux1") })
 	endB()
-	eventually(t, "a sees that b stopped", func() bool { return !a.State().Streams["mux1"] })
+	eventually(t, "a sees that b stopped", func() bool { return !a.State().Streams.At("mux1") })
 }
 
 func TestLimitsOfAnExternalStore(t *testing.T) {
@@ -55,7 +55,7 @@ func TestLimitsOfAnExternalStore(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "apply fewer VIPs at a time, or raise etcd's --max-txn-ops") {
 		t.Errorf("200 VIPs in one transaction: %v", err)
 	}
-	if n := len(s.State().VIPs); n != 0 {
+	if n := s.State().VIPs.Len(); n != 0 {
 		t.Errorf("%d of them were written", n)
 	}
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"fmt"
-	"maps"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -10,60 +9,46 @@ import (
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/sorted"
 )
 
 // State is everything in the store, as of one revision. It is read only.
 type State struct {
 	desired.State
-	Generation      model.Generation                       // the revision at which the desired state last changed
-	HostsGeneration model.Generation                       // the one at which what hosts run was last added to
-	HashKey         flowhash.Key                           // the pool's secret
-	Written         map[string]model.Generation            // when each VIP was last written, by name
-	Computed        map[model.EndpointKey]model.Generation // when each table last changed
-	Status          map[string]NodeStatus                  // by node
-	Streams         map[string]bool                        // the nodes whose stream is open, with any manager
-	Reported        map[string]int64                       // revisions at which each host's health last changed
+	Generation      model.Generation                                // the revision at which the desired state last changed
+	HostsGeneration model.Generation                                // the one at which what hosts run was last added to
+	HashKey         flowhash.Key                                    // the pool's secret
+	Written         sorted.Map[string, model.Generation]            // when each VIP was last written, by name
+	Computed        sorted.Map[model.EndpointKey, model.Generation] // when each table last changed
+	Status          sorted.Map[string, NodeStatus]                  // by node
+	Streams         sorted.Map[string, bool]                        // the nodes whose stream is open, with any manager
+	Reported        sorted.Map[string, int64]                       // revisions at which each host's health last changed
 
 	revision int64
+	step     *step
 }
 
-func emptyState() *State {
-	return &State{
-		State: desired.State{
-			VIPs:   map[string]model.VIP{},
-			Tables: map[model.EndpointKey]desired.Table{},
-			Nodes:  map[string]model.Node{},
-			Health: map[string]desired.HostHealth{},
-		},
-		Written:  map[string]model.Generation{},
-		Computed: map[model.EndpointKey]model.Generation{},
-		Status:   map[string]NodeStatus{},
-		Streams:  map[string]bool{},
-		Reported: map[string]int64{},
-	}
+// Clone returns a State that may be written to; its price does not depend on the State's size.
+func (s *State) Clone() *State {
+	next := *s
+	next.State = s.State.Clone()
+	next.Written, next.Computed, next.Status = s.Written.Clone(), s.Computed.Clone(), s.Status.Clone()
+	next.Streams, next.Reported = s.Streams.Clone(), s.Reported.Clone()
+	return &next
 }
 
-// builder makes the State that follows another one. It copies a map before it first writes to it.
+// builder makes the State that follows another one, and notes in what they differ.
 type builder struct {
-	next   State
-	copied map[any]bool // by the address of the field
+	next  *State
+	delta Delta
 }
 
-func follow(s *State) *builder { return &builder{next: *s, copied: map[any]bool{}} }
-
-// own returns the map at m, which may be written to.
-func own[K comparable, V any](b *builder, m *map[K]V) map[K]V {
-	if !b.copied[m] {
-		*m = maps.Clone(*m)
-		b.copied[m] = true
-	}
-	return *m
-}
+func follow(s *State) *builder { return &builder{next: s.Clone(), delta: newDelta()} }
 
 // put takes over one key's value. A value that can't be read is an error of the whole State: going
 // on without it would take it away from muxes and hosts.
 func (b *builder) put(kv *mvccpb.KeyValue) error {
-	key, s := string(kv.Key), &b.next
+	key, s := string(kv.Key), b.next
 	generation := model.Generation(kv.ModRevision)
 	var err error
 	switch prefix, name := split(key); prefix {
@@ -79,23 +64,32 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 	case prefixVIPs:
 		var d vipDocument
 		d, err = decode[vipDocument](key, kv.Value)
-		own(b, &s.VIPs)[name] = vipFromDocument(d)
-		own(b, &s.Written)[name] = generation
+		if err == nil {
+			b.putVIP(vipFromDocument(d), generation)
+		}
 	case prefixTables:
 		err = b.putTable(key, kv.Value, generation)
 	case prefixNodes:
 		var d nodeDocument
 		d, err = decode[nodeDocument](key, kv.Value)
-		own(b, &s.Nodes)[name] = model.Node(d)
+		if err == nil {
+			s.PutNode(model.Node(d))
+			b.delta.Nodes[name] = true
+		}
 	case prefixStatus:
-		own(b, &s.Status)[name], err = decode[NodeStatus](key, kv.Value)
+		var status NodeStatus
+		status, err = decode[NodeStatus](key, kv.Value)
+		s.Status.Set(name, status)
+		b.delta.Status[name] = true
 	case prefixHealth:
 		var list []healthDocument
 		list, err = decode[[]healthDocument](key, kv.Value)
-		own(b, &s.Health)[name] = healthFromDocument(list)
-		own(b, &s.Reported)[name] = kv.ModRevision
+		s.Health.Set(name, healthFromDocument(list))
+		s.Reported.Set(name, kv.ModRevision)
+		b.delta.Health[name] = true
 	case prefixStreams:
-		own(b, &s.Streams)[name] = true
+		s.Streams.Set(name, true)
+		b.delta.Streams[name] = true
 	}
 	return err
 }
@@ -113,36 +107,67 @@ func (b *builder) putTable(key string, value []byte, generation model.Generation
 	if err != nil {
 		return fmt.Errorf("read %s of the store: %w", key, err)
 	}
-	own(b, &b.next.Tables)[endpoint] = table
-	own(b, &b.next.Computed)[endpoint] = generation
+	b.putTableOf(endpoint, table, generation)
 	return nil
+}
+
+// The changes of the desired state, as the watch and the writer make them.
+
+func (b *builder) putVIP(vip model.VIP, generation model.Generation) {
+	b.next.PutVIP(vip)
+	b.next.Written.Set(vip.Name, generation)
+	b.delta.VIPs[vip.Name] = true
+}
+
+func (b *builder) removeVIP(name string) {
+	b.next.RemoveVIP(name)
+	b.next.Written.Delete(name)
+	b.delta.VIPs[name] = true
+}
+
+func (b *builder) putTableOf(key model.EndpointKey, table desired.Table, generation model.Generation) {
+	b.next.PutTable(key, table)
+	b.next.Computed.Set(key, generation)
+	b.delta.Tables[key] = true
+}
+
+func (b *builder) removeTable(key model.EndpointKey) {
+	b.next.RemoveTable(key)
+	b.next.Computed.Delete(key)
+	b.delta.Tables[key] = true
+}
+
+func (b *builder) removeNode(name string) {
+	b.next.RemoveNode(name)
+	b.delta.Nodes[name] = true
 }
 
 // remove forgets one key.
 func (b *builder) remove(key string) error {
-	s := &b.next
+	s := b.next
 	switch prefix, name := split(key); prefix {
 	case keyGeneration, keyHosts, keyHash:
 		return fmt.Errorf("read the store: %s was deleted by another program: restore the store from a backup", key)
 	case prefixVIPs:
-		delete(own(b, &s.VIPs), name)
-		delete(own(b, &s.Written), name)
+		b.removeVIP(name)
 	case prefixTables:
 		endpoint, err := parseTableKey(key)
 		if err != nil {
 			return err
 		}
-		delete(own(b, &s.Tables), endpoint)
-		delete(own(b, &s.Computed), endpoint)
+		b.removeTable(endpoint)
 	case prefixNodes:
-		delete(own(b, &s.Nodes), name)
+		b.removeNode(name)
 	case prefixStatus:
-		delete(own(b, &s.Status), name)
+		s.Status.Delete(name)
+		b.delta.Status[name] = true
 	case prefixHealth:
-		delete(own(b, &s.Health), name)
-		delete(own(b, &s.Reported), name)
+		s.Health.Delete(name)
+		s.Reported.Delete(name)
+		b.delta.Health[name] = true
 	case prefixStreams:
-		delete(own(b, &s.Streams), name)
+		s.Streams.Delete(name)
+		b.delta.Streams[name] = true
 	}
 	return nil
 }

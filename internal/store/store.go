@@ -97,10 +97,15 @@ func (s *Store) Watch() (*State, <-chan struct{}) {
 	return s.state, s.changed
 }
 
-func (s *Store) set(state *State) {
+// set takes over the State that b made.
+func (s *Store) set(b *builder) {
+	b.next.step = &step{delta: b.delta}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.state = state
+	if s.state != nil {
+		s.state.step.next.Store(b.next.step)
+	}
+	s.state = b.next
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
@@ -149,14 +154,17 @@ func (s *Store) load(ctx context.Context) error {
 	if err != nil {
 		return explain("read the store", err)
 	}
-	b := follow(emptyState())
+	b := follow(&State{})
 	for _, kv := range response.Kvs {
 		if err := b.put(kv); err != nil {
 			return err
 		}
 	}
 	b.next.revision = response.Header.Revision
-	s.set(&b.next)
+	if old := s.State(); old != nil { // after a watch that fell behind: what is gone differs too
+		b.delta.add(old.Everything())
+	}
+	s.set(b)
 	return nil
 }
 
@@ -213,7 +221,7 @@ func (s *Store) watch(ctx context.Context) error {
 			}
 			b.next.revision = max(b.next.revision, event.Kv.ModRevision)
 		}
-		s.set(&b.next)
+		s.set(b)
 	}
 	return errors.New("the watch ended")
 }

@@ -133,16 +133,15 @@ func TestEverythingSurvivesARestart(t *testing.T) {
 	if err := s.PutStatus(t.Context(), "host1", status); err != nil {
 		t.Fatal(err)
 	}
-	before := *s.State()
+	before := s.State()
 	end()
 	s, _ = open(t, cfg)
-	after := *s.State()
-	before.revision, after.revision = 0, 0 // that of etcd moves on by itself
-	if !reflect.DeepEqual(before, after) {
-		t.Errorf("before the restart\n%+v\nafter\n%+v", before, after)
+	after := s.State()
+	if !reflect.DeepEqual(dump(before), dump(after)) {
+		t.Errorf("before the restart\n%+v\nafter\n%+v", dump(before), dump(after))
 	}
-	if !reflect.DeepEqual(after.VIPs["shop"], shop) || !after.Tables[key].Equal(table) || after.Generation != generation ||
-		!maps.Equal(after.Health["host1"], health) || after.HostsGeneration != generation {
+	if !reflect.DeepEqual(after.VIPs.At("shop"), shop) || !after.Tables.At(key).Equal(table) || after.Generation != generation ||
+		!maps.Equal(after.Health.At("host1"), health) || after.HostsGeneration != generation {
 		t.Errorf("what was written is not what was read: %+v", after)
 	}
 	if after.HashKey == (flowhash.Key{}) {
@@ -168,12 +167,12 @@ func TestOldDocumentsAreRead(t *testing.T) {
 	end()
 	s, _ = open(t, cfg)
 	tcp := model.EndpointKey{VIP: netip.MustParseAddr("203.0.113.1"), Protocol: model.TCP, Port: 80}
-	got := s.State().Tables[tcp]
+	got := s.State().Tables.At(tcp)
 	if len(got.Rows) != 2 || !slices.Equal(got.Buckets, []model.Slot{1, 1, 1, 1}) || got.Cookies != "" || got.InTransition() {
 		t.Errorf("the table is %+v", got)
 	}
-	old := s.State().VIPs["old"]
-	if e := old.Endpoints[0]; e.Idle() != model.DefaultIdleTCP || old.Ping != "" || len(s.State().Nodes["mux1"].Addresses) != 1 {
+	old := s.State().VIPs.At("old")
+	if e := old.Endpoints[0]; e.Idle() != model.DefaultIdleTCP || old.Ping != "" || len(s.State().Nodes.At("mux1").Addresses) != 1 {
 		t.Errorf("the VIP is %+v", old)
 	}
 	if next := s.State().Changed(old, time.Now(), nil)[tcp]; next.Cookies != model.CookiesSettling || len(next.Moves) > 0 {
@@ -208,7 +207,7 @@ func TestUpdatesDoNotOverwriteEachOther(t *testing.T) {
 				_, err := s.Update(t.Context(), func(state *State) (Change, error) {
 					next := vip("counter", "203.0.113.1")
 					next.Endpoints[0].Port = 1
-					if old, ok := state.VIPs["counter"]; ok {
+					if old, ok := state.VIPs.Get("counter"); ok {
 						next.Endpoints[0].Port = old.Endpoints[0].Port + 1
 					}
 					return Change{VIPs: []model.VIP{next}}, nil
@@ -220,7 +219,7 @@ func TestUpdatesDoNotOverwriteEachOther(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if got := s.State().VIPs["counter"].Endpoints[0].Port; got != 80 {
+	if got := s.State().VIPs.At("counter").Endpoints[0].Port; got != 80 {
 		t.Errorf("counted to %d, want 80", got)
 	}
 }
@@ -230,7 +229,7 @@ func TestStatesDoNotChange(t *testing.T) {
 	mustUpdate(t, s, Change{VIPs: []model.VIP{vip("shop", "203.0.113.1")}})
 	old := s.State()
 	mustUpdate(t, s, Change{VIPs: []model.VIP{vip("blog", "203.0.113.2")}, DeleteVIPs: []string{"shop"}})
-	if len(old.VIPs) != 1 || old.VIPs["shop"].Name != "shop" {
+	if old.VIPs.Len() != 1 || old.VIPs.At("shop").Name != "shop" {
 		t.Errorf("a State that was read changed: %v", old.VIPs)
 	}
 }
@@ -253,7 +252,7 @@ func TestOneTransactionHoldsManyVIPsAndHasABound(t *testing.T) {
 		many.VIPs = append(many.VIPs, model.VIP{Name: fmt.Sprintf("vip%d", i), Address: netip.MustParseAddr("203.0.113.1")})
 	}
 	mustUpdate(t, s, many)
-	if n := len(s.State().VIPs); n != MaxOperations-1 {
+	if n := s.State().VIPs.Len(); n != MaxOperations-1 {
 		t.Errorf("the store holds %d VIPs, want %d", n, MaxOperations-1)
 	}
 	many.VIPs = append(many.VIPs, vip("another", "203.0.113.1"))
@@ -274,7 +273,7 @@ func TestDeletedNodesStaySo(t *testing.T) {
 	if err := s.UpdateHealth(t.Context(), "host1", func(*State) desired.HostHealth { return said }); err != nil {
 		t.Error(err)
 	}
-	if state := s.State(); len(state.Status)+len(state.Health) != 0 {
+	if state := s.State(); state.Status.Len()+state.Health.Len() != 0 {
 		t.Errorf("a deleted node left %v and %v", state.Status, state.Health)
 	}
 }
@@ -283,18 +282,18 @@ func TestOpenStreamsAreSeen(t *testing.T) {
 	cfg := Config{DataDir: t.TempDir()}
 	s, end := open(t, cfg)
 	closeFirst, closeSecond := s.OpenStream("host1"), s.OpenStream("host1")
-	eventually(t, "the stream is seen", func() bool { return s.State().Streams["host1"] })
+	eventually(t, "the stream is seen", func() bool { return s.State().Streams.At("host1") })
 	closeFirst()
 	s.OpenStream("mux1")
-	eventually(t, "the other stream is seen", func() bool { return s.State().Streams["mux1"] })
-	if !s.State().Streams["host1"] {
+	eventually(t, "the other stream is seen", func() bool { return s.State().Streams.At("mux1") })
+	if !s.State().Streams.At("host1") {
 		t.Error("one of two streams of a node was closed, and it counts as gone")
 	}
 	closeSecond()
-	eventually(t, "the stream is gone", func() bool { return !s.State().Streams["host1"] })
+	eventually(t, "the stream is gone", func() bool { return !s.State().Streams.At("host1") })
 	end()
 	s, _ = open(t, cfg)
-	if n := len(s.State().Streams); n != 0 {
+	if n := s.State().Streams.Len(); n != 0 {
 		t.Errorf("%d streams outlived their manager's orderly end", n)
 	}
 }
@@ -324,7 +323,7 @@ func TestCompactedWatch(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
-	eventually(t, "the VIP is seen", func() bool { return len(s.State().VIPs) == 1 })
+	eventually(t, "the VIP is seen", func() bool { return s.State().VIPs.Len() == 1 })
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
@@ -337,7 +336,7 @@ func TestNewerSchemasAreRefused(t *testing.T) {
 	if _, err := s.client.Put(t.Context(), prefixNodes+"host1", `{"schema": 1, "value": {"name": "host1"}}`); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the node is seen", func() bool { return len(s.State().Nodes) == 1 })
+	eventually(t, "the node is seen", func() bool { return s.State().Nodes.Len() == 1 })
 	end()
 	s, err := Open(t.Context(), Config{DataDir: dir, Log: testLog(t)})
 	if err != nil {
@@ -376,5 +375,14 @@ func TestWhatOpenRefuses(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("got %v, want one line with %q", err, c.want)
 		}
+	}
+}
+
+// dump is all that a State holds.
+func dump(s *State) []any {
+	return []any{
+		s.Generation, s.HashKey, maps.Collect(s.VIPs.All()), maps.Collect(s.Tables.All()), maps.Collect(s.Nodes.All()),
+		maps.Collect(s.Health.All()), maps.Collect(s.Written.All()), maps.Collect(s.Computed.All()), maps.Collect(s.Status.All()),
+		maps.Collect(s.Streams.All()), maps.Collect(s.Reported.All()),
 	}
 }

@@ -133,7 +133,7 @@ func (s *Store) UpdateHealth(ctx context.Context, host string, decide func(*Stat
 	for {
 		state := s.State()
 		health := decide(state)
-		if maps.Equal(health, state.Health[host]) {
+		if maps.Equal(health, state.Health.At(host)) {
 			return nil
 		}
 		value, err := encode(healthToDocument(health))
@@ -141,13 +141,13 @@ func (s *Store) UpdateHealth(ctx context.Context, host string, decide func(*Stat
 			return fmt.Errorf("write the health of %s: %w", host, err)
 		}
 		revision, won, err := s.putIf(ctx, prefixHealth+host, value,
-			clientv3.Compare(clientv3.ModRevision(prefixHealth+host), "=", state.Reported[host]),
+			clientv3.Compare(clientv3.ModRevision(prefixHealth+host), "=", state.Reported.At(host)),
 			clientv3.Compare(clientv3.CreateRevision(prefixNodes+host), ">", 0))
 		if err != nil {
 			return explain("write the health of "+host, err)
 		}
 		if !won {
-			if _, registered := s.State().Nodes[host]; !registered {
+			if registered := s.State().Nodes.Has(host); !registered {
 				return nil
 			}
 		}

@@ -1,0 +1,172 @@
+package desired
+
+import (
+	"cmp"
+	"iter"
+	"net/netip"
+
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/sorted"
+)
+
+// index finds things in a State without walking all of it. It follows PutVIP and the like.
+type index struct {
+	uses   sorted.Map[use, none]
+	living sorted.Map[place, none]
+	muxes  sorted.Map[string, model.Node]
+	moving sorted.Map[model.EndpointKey, none] // tables in transition
+}
+
+type none = struct{}
+
+// use is what an address is used for.
+type use struct {
+	address netip.Addr
+	as      purpose
+	name    string // of the VIP or node
+	host    string // that a tunnel leads to
+}
+
+// purpose is what for. A backend's address that is its tunnel too is only the latter.
+type purpose uint8
+
+const (
+	asVIP purpose = iota
+	asBackend
+	asTunnel
+	asNode
+)
+
+// Compare orders uses by address.
+func (u use) Compare(other use) int {
+	return cmp.Or(u.address.Compare(other.address), cmp.Compare(u.as, other.as),
+		cmp.Compare(u.name, other.name), cmp.Compare(u.host, other.host))
+}
+
+// place says that a host has a backend of a VIP.
+type place struct{ host, vip string }
+
+// Compare orders places by host.
+func (p place) Compare(other place) int {
+	return cmp.Or(cmp.Compare(p.host, other.host), cmp.Compare(p.vip, other.vip))
+}
+
+// Clone returns a State that may be written to; its price does not depend on the State's size.
+func (s State) Clone() State {
+	return State{
+		VIPs: s.VIPs.Clone(), Tables: s.Tables.Clone(), Nodes: s.Nodes.Clone(), Health: s.Health.Clone(),
+		index: index{uses: s.uses.Clone(), living: s.living.Clone(), muxes: s.muxes.Clone(), moving: s.moving.Clone()},
+	}
+}
+
+// PutVIP adds or replaces a VIP.
+func (s *State) PutVIP(vip model.VIP) {
+	s.RemoveVIP(vip.Name)
+	s.VIPs.Set(vip.Name, vip)
+	eachUse(vip, func(u use) { s.uses.Set(u, none{}) })
+	eachPlace(vip, func(p place) { s.living.Set(p, none{}) })
+}
+
+// RemoveVIP forgets a VIP.
+func (s *State) RemoveVIP(name string) {
+	old, there := s.VIPs.Get(name)
+	if !there {
+		return
+	}
+	s.VIPs.Delete(name)
+	eachUse(old, func(u use) { s.uses.Delete(u) })
+	eachPlace(old, func(p place) { s.living.Delete(p) })
+}
+
+func eachUse(vip model.VIP, do func(use)) {
+	do(use{address: vip.Address, as: asVIP, name: vip.Name})
+	for _, e := range vip.Endpoints {
+		for _, b := range e.Backends {
+			do(use{address: b.TunnelAddress(), as: asTunnel, name: vip.Name, host: b.Host})
+			if b.Address != b.TunnelAddress() {
+				do(use{address: b.Address, as: asBackend, name: vip.Name})
+			}
+		}
+	}
+}
+
+func eachPlace(vip model.VIP, do func(place)) {
+	for _, e := range vip.Endpoints {
+		for _, b := range e.Backends {
+			do(place{b.Host, vip.Name})
+		}
+	}
+}
+
+// PutTable adds or replaces a table.
+func (s *State) PutTable(key model.EndpointKey, table Table) {
+	s.Tables.Set(key, table)
+	if table.InTransition() {
+		s.moving.Set(key, none{})
+	} else {
+		s.moving.Delete(key)
+	}
+}
+
+// RemoveTable forgets a table.
+func (s *State) RemoveTable(key model.EndpointKey) {
+	s.Tables.Delete(key)
+	s.moving.Delete(key)
+}
+
+// PutNode adds or replaces a node.
+func (s *State) PutNode(n model.Node) {
+	s.RemoveNode(n.Name)
+	s.Nodes.Set(n.Name, n)
+	for _, address := range n.Addresses {
+		s.uses.Set(use{address: address, as: asNode, name: n.Name}, none{})
+	}
+	if n.Role == model.RoleMux {
+		s.muxes.Set(n.Name, n)
+	}
+}
+
+// RemoveNode forgets a node.
+func (s *State) RemoveNode(name string) {
+	for _, address := range s.Nodes.At(name).Addresses {
+		s.uses.Delete(use{address: address, as: asNode, name: name})
+	}
+	s.Nodes.Delete(name)
+	s.muxes.Delete(name)
+}
+
+// used are the uses of an address for one purpose, in order.
+func (s State) used(address netip.Addr, as purpose) iter.Seq[use] {
+	return func(yield func(use) bool) {
+		for u := range s.uses.From(use{address: address, as: as}) {
+			if u.address != address || u.as != as || !yield(u) {
+				return
+			}
+		}
+	}
+}
+
+// VIPsOn are the VIPs that have a backend on host, by name.
+func (s State) VIPsOn(host string) iter.Seq[model.VIP] {
+	return func(yield func(model.VIP) bool) {
+		for p := range s.living.From(place{host: host}) {
+			if p.host != host || !yield(s.VIPs.At(p.vip)) {
+				return
+			}
+		}
+	}
+}
+
+// VIPAt is the VIP that has the address.
+func (s State) VIPAt(address netip.Addr) (model.VIP, bool) {
+	for u := range s.used(address, asVIP) {
+		return s.VIPs.Get(u.name)
+	}
+	return model.VIP{}, false
+}
+
+// MuxNodes are the muxes by name.
+func (s State) MuxNodes() iter.Seq[model.Node] { return s.muxes.Values() }
+
+// Moving are the endpoints whose table is in transition.
+func (s State) Moving() iter.Seq[model.EndpointKey] { return s.moving.Keys() }

@@ -1,0 +1,150 @@
+// Package sorted has a map that is in order and cheap to copy: a copy costs the same however large the
+// map is, and a write to it copies a few nodes. So whoever holds a copy reads it without locks, while
+// the next one is made from it.
+package sorted
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"sync"
+
+	"github.com/google/btree"
+)
+
+// degree of the tree: a write copies up to twice as many entries for each of its few levels.
+const degree = 16
+
+// Map is a map in order of its keys, which are strings or have a method Compare. Its zero value is
+// empty. What is assigned is the same map; Clone makes another one. A map that others may hold is not
+// written to.
+type Map[K, V any] struct{ tree *tree[K, V] }
+
+type tree[K, V any] struct {
+	mu sync.Mutex // Clone notes in both trees that they share nodes
+	*btree.BTreeG[entry[K, V]]
+}
+
+type entry[K, V any] struct {
+	key   K
+	value V
+}
+
+// Of makes a Map of a Go map.
+func Of[K comparable, V any](m map[K]V) Map[K, V] {
+	var s Map[K, V]
+	for key, value := range m {
+		s.Set(key, value)
+	}
+	return s
+}
+
+// less orders keys.
+func less[K, V any]() btree.LessFunc[entry[K, V]] {
+	var zero K
+	switch any(zero).(type) {
+	case string:
+		return func(a, b entry[K, V]) bool { return any(a.key).(string) < any(b.key).(string) }
+	case interface{ Compare(other K) int }:
+		return func(a, b entry[K, V]) bool { return any(a.key).(interface{ Compare(other K) int }).Compare(b.key) < 0 }
+	case uint32:
+		return func(a, b entry[K, V]) bool { return cmp.Less(any(a.key).(uint32), any(b.key).(uint32)) }
+	}
+	panic(fmt.Sprintf("sorted: keys of %T have no order", zero))
+}
+
+// Clone returns a map with the same entries, which may be written to. Its price does not depend on
+// their number.
+func (m Map[K, V]) Clone() Map[K, V] {
+	if m.tree == nil {
+		return Map[K, V]{}
+	}
+	m.tree.mu.Lock()
+	defer m.tree.mu.Unlock()
+	return Map[K, V]{&tree[K, V]{BTreeG: m.tree.BTreeG.Clone()}}
+}
+
+// Set adds or replaces an entry.
+func (m *Map[K, V]) Set(key K, value V) {
+	if m.tree == nil {
+		m.tree = &tree[K, V]{BTreeG: btree.NewG(degree, less[K, V]())}
+	}
+	m.tree.ReplaceOrInsert(entry[K, V]{key, value})
+}
+
+// Delete removes an entry, if it is there.
+func (m *Map[K, V]) Delete(key K) {
+	if m.tree != nil {
+		m.tree.BTreeG.Delete(entry[K, V]{key: key})
+	}
+}
+
+// Get returns the value of key, and whether there is one.
+func (m Map[K, V]) Get(key K) (V, bool) {
+	if m.tree == nil {
+		var none V
+		return none, false
+	}
+	found, ok := m.tree.BTreeG.Get(entry[K, V]{key: key})
+	return found.value, ok
+}
+
+// At returns the value of key, or the zero value.
+func (m Map[K, V]) At(key K) V {
+	value, _ := m.Get(key)
+	return value
+}
+
+// Has says whether key has a value.
+func (m Map[K, V]) Has(key K) bool {
+	_, ok := m.Get(key)
+	return ok
+}
+
+// Len is the number of entries.
+func (m Map[K, V]) Len() int {
+	if m.tree == nil {
+		return 0
+	}
+	return m.tree.BTreeG.Len()
+}
+
+// All are the entries in order of their keys.
+func (m Map[K, V]) All() iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) {
+		if m.tree != nil {
+			m.tree.Ascend(func(e entry[K, V]) bool { return yield(e.key, e.value) })
+		}
+	}
+}
+
+// From are the entries whose keys are not before key, in order.
+func (m Map[K, V]) From(key K) iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) {
+		if m.tree != nil {
+			m.tree.AscendGreaterOrEqual(entry[K, V]{key: key}, func(e entry[K, V]) bool { return yield(e.key, e.value) })
+		}
+	}
+}
+
+// Keys are the keys in order.
+func (m Map[K, V]) Keys() iter.Seq[K] {
+	return func(yield func(K) bool) {
+		for key := range m.All() {
+			if !yield(key) {
+				return
+			}
+		}
+	}
+}
+
+// Values are the values in order of their keys.
+func (m Map[K, V]) Values() iter.Seq[V] {
+	return func(yield func(V) bool) {
+		for _, value := range m.All() {
+			if !yield(value) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package store
+
+import (
+	"maps"
+	"sync/atomic"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// Delta names what differs between two States: what was written, and what is gone.
+type Delta struct {
+	VIPs    map[string]bool
+	Tables  map[model.EndpointKey]bool
+	Nodes   map[string]bool
+	Health  map[string]bool // by host
+	Status  map[string]bool // by node
+	Streams map[string]bool // by node
+}
+
+func newDelta() Delta {
+	return Delta{
+		VIPs: map[string]bool{}, Tables: map[model.EndpointKey]bool{}, Nodes: map[string]bool{},
+		Health: map[string]bool{}, Status: map[string]bool{}, Streams: map[string]bool{},
+	}
+}
+
+// add takes over what next names.
+func (d Delta) add(next Delta) {
+	maps.Copy(d.VIPs, next.VIPs)
+	maps.Copy(d.Tables, next.Tables)
+	maps.Copy(d.Nodes, next.Nodes)
+	maps.Copy(d.Health, next.Health)
+	maps.Copy(d.Status, next.Status)
+	maps.Copy(d.Streams, next.Streams)
+}
+
+// step is one of the steps that a Store's States took, in a list: whoever holds one finds those since.
+type step struct {
+	delta Delta
+	next  atomic.Pointer[step]
+}
+
+// Since is what differs from old, an earlier State of the same Store. It costs what changed.
+func (s *State) Since(old *State) Delta {
+	all := newDelta()
+	for at := old.step; at != s.step; {
+		at = at.next.Load()
+		all.add(at.delta)
+	}
+	return all
+}
+
+// Everything names all that the State holds.
+func (s *State) Everything() Delta {
+	all := newDelta()
+	for name := range s.VIPs.Keys() {
+		all.VIPs[name] = true
+	}
+	for key := range s.Tables.Keys() {
+		all.Tables[key] = true
+	}
+	for name := range s.Nodes.Keys() {
+		all.Nodes[name] = true
+	}
+	for host := range s.Health.Keys() {
+		all.Health[host] = true
+	}
+	for name := range s.Status.Keys() {
+		all.Status[name] = true
+	}
+	for name := range s.Streams.Keys() {
+		all.Streams[name] = true
+	}
+	return all
+}
