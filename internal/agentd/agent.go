@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -56,10 +57,11 @@ type Manager interface {
 
 // Config is what an Agent works with.
 type Config struct {
-	Name      string       // of the node; a DNS label
-	Addresses []netip.Addr // the host's own
-	Version   string
-	Uplink    string // for the status only
+	Name        string       // of the node; a DNS label
+	Addresses   []netip.Addr // the host's own
+	Version     string
+	Uplink      string // for the status only
+	MaxSessions int    // that there is room for
 	// Live are the rules that the data plane holds from before a restart.
 	Live map[model.HostBackendKey]model.HostBackend
 
@@ -84,6 +86,9 @@ type Agent struct {
 	tables  *tables
 	checks  *checks
 	reports *reports
+	stream  *telemetry.Stream
+
+	asked, unasked atomic.Uint64 // silent workloads, and rounds that failed
 }
 
 // New takes over what the data plane holds. It changes nothing.
@@ -95,7 +100,9 @@ func New(config Config) (*Agent, error) {
 	r := newReports(config, t)
 	c := newChecks(config.Log, config.Probe, rand.Float64, maxRunning, r.soon)
 	r.findings = c.findings
-	return &Agent{config: config, tables: t, checks: c, reports: r}, nil
+	a := &Agent{config: config, tables: t, checks: c, reports: r, stream: telemetry.NewStream("weir_agent")}
+	a.observe()
+	return a, nil
 }
 
 // Run serves until ctx ends or something fails that a restart may mend. It leaves the data plane
@@ -116,6 +123,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // open begins a stream, by which the manager learns of the host.
 func (a *Agent) open(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncHostResponse], error) {
+	a.stream.Opens()
 	request := &weirv1.SyncHostRequest{Name: a.config.Name, Version: a.config.Version}
 	for _, address := range a.config.Addresses {
 		request.Addresses = append(request.Addresses, address.String())
@@ -126,6 +134,7 @@ func (a *Agent) open(ctx context.Context) (*connect.ServerStreamForClient[weirv1
 // apply takes one message of the stream. An error means that the message makes no sense, and
 // that a new snapshot is needed.
 func (a *Agent) apply(message *weirv1.SyncHostResponse) error {
+	a.stream.Message()
 	update, err := rpc.HostUpdateFromProto(message)
 	if err != nil {
 		a.tables.reject(model.Generation(message.GetGeneration()), err)
@@ -135,7 +144,9 @@ func (a *Agent) apply(message *weirv1.SyncHostResponse) error {
 	if update.Snapshot {
 		a.reports.restart()
 	}
+	began := time.Now()
 	backends := a.tables.apply(update)
+	a.stream.Applied(time.Since(began), a.tables.refusal())
 	a.checks.set(backends, time.Now())
 	a.reports.repeat(update.Backends)
 	a.reports.soon()

@@ -9,8 +9,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/weirlb/weir/internal/health"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/telemetry"
 )
 
 // Probe runs one check of a backend and says why it failed.
@@ -48,12 +51,15 @@ type checks struct {
 	created int // checks so far
 	queue   dueQueue
 	wake    chan struct{} // holds at most one: the head of the queue may be another
+
+	took *prometheus.HistogramVec // by result
 }
 
 func newChecks(log *slog.Logger, probe Probe, jitter func() float64, limit int, changed func()) *checks {
 	return &checks{
 		log: log, probe: probe, jitter: jitter, limit: limit, changed: changed,
 		entries: map[checkKey]*check{}, wake: make(chan struct{}, 1),
+		took: telemetry.Seconds("weir_agent_health_check_duration_seconds", "Time that health checks took.", "result"),
 	}
 }
 
@@ -149,10 +155,22 @@ func (c *checks) run(ctx context.Context) error {
 			return nil
 		}
 		running.Go(func() {
-			c.finish(ctx, entry, job, c.probe(ctx, job.backend))
+			c.finish(ctx, entry, job, c.ask(ctx, job.backend))
 			<-places
 		})
 	}
+}
+
+// ask runs the probe and notes how long it took.
+func (c *checks) ask(ctx context.Context, backend model.HostBackend) error {
+	began := time.Now()
+	err := c.probe(ctx, backend)
+	result := "passed"
+	if err != nil {
+		result = "failed"
+	}
+	c.took.WithLabelValues(result).Observe(time.Since(began).Seconds())
+	return err
 }
 
 // job is what a check was when it began.

@@ -20,12 +20,14 @@ func (a *Agent) keepAlive(ctx context.Context) error {
 	failure := ""
 	for {
 		asked, err := a.config.KeepAlive()
+		a.asked.Add(uint64(asked))
 		a.config.Log.Debug("kept silent sessions alive", "live", asked)
 		if err != nil && err.Error() != failure {
 			a.config.Log.Warn("can't keep silent sessions alive", "err", err)
 		}
 		failure = ""
 		if err != nil {
+			a.unasked.Add(1)
 			failure = err.Error()
 		}
 		select {

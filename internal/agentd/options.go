@@ -111,13 +111,14 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 		return err
 	}
 	defer datapath.Close()
+	defer observed.Close() // it reads the tables
 	live, err := agent.Inspect(o.PinPath)
 	if err != nil {
 		return err
 	}
 	a, err := New(Config{
 		Name: o.Name, Addresses: addresses, Version: daemon.Version, Uplink: o.Uplink, Live: live.Rules,
-		Datapath: datapath, Workloads: workloads, Manager: client, Probe: probe.Run, Log: log, Telemetry: observed,
+		Datapath: datapath, Workloads: workloads, Manager: client, Probe: probe.Run, Log: log, Telemetry: observed, MaxSessions: o.MaxSessions,
 		Sweep:     func() (agent.Census, error) { return datapath.Sweep(agent.Now(), o.Timeouts) },
 		KeepAlive: func() (int, error) { return datapath.KeepAlive(agent.Now()) }, KeepAliveInterval: keepAliveInterval(o.CookieTick),
 	})

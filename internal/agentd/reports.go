@@ -34,6 +34,7 @@ type reports struct {
 	stream  int                         // number of the stream, counted by its snapshots
 	told    map[int]model.BackendHealth // by check: what the manager knows from this stream
 	census  agent.Census                // of the last sweep
+	ended   uint64                      // sessions, by all sweeps
 	counted uint64                      // changes of the tables before the sweep
 	counts  bool                        // the manager was not told the census
 	trouble string                      // of the sweep
@@ -84,6 +85,7 @@ func (r *reports) sessions(changes uint64, found agent.Census, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.census, r.counted, r.counts, r.trouble = found, changes, err == nil, ""
+	r.ended += uint64(found.Ended)
 	if err != nil {
 		r.trouble = err.Error()
 	}

@@ -2,6 +2,7 @@ package agentd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -119,6 +120,16 @@ func (t *tables) standing() standing {
 		warnings = append(warnings, t.lost)
 	}
 	return standing{running: t.running, changes: t.changes, rejection: t.rejected, warnings: warnings}
+}
+
+// refusal is why the newest step did not settle; nil: it did.
+func (t *tables) refusal() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.stale {
+		return nil
+	}
+	return errors.New(t.rejected.GetReason())
 }
 
 // replace makes the data plane hold what is wanted and nothing else.

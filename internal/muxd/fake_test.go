@@ -136,6 +136,11 @@ func (d *fakeDatapath) EndpointCounters() (map[model.EndpointKey]model.Counter, 
 	return map[model.EndpointKey]model.Counter{key(10): {Packets: 3, Bytes: 180}}, nil
 }
 
+func (d *fakeDatapath) Usage() (mux.Usage, error) {
+	room := mux.Room{Used: 1, Size: 4}
+	return mux.Usage{Endpoints: room, Buckets: room, Backends: room, FlowCells: 64, VIPs: []mux.VIPUsage{{VIP: key(10).VIP, Limit: 8}}}, nil
+}
+
 func (d *fakeDatapath) Explain(frame []byte) (model.Explanation, error) {
 	return model.Explanation{Verdict: "forward_syn", Action: "transmit", Frame: frame}, nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/slowpath"
 	"github.com/weirlb/weir/internal/telemetry"
 )
 
@@ -36,6 +37,7 @@ type Datapath interface {
 	SweepFlows() (freed int, err error)
 	Verdicts() (map[string]model.Counter, error)
 	EndpointCounters() (map[model.EndpointKey]model.Counter, error)
+	Usage() (mux.Usage, error)
 	// Explain runs a frame through the program without sending or counting it.
 	Explain(frame []byte) (model.Explanation, error)
 	// Capture copies packets until its bounds or ctx end it. It hands on those that came since the last
@@ -89,9 +91,10 @@ type Config struct {
 	// Discard makes the announced prefixes all whose packets the kernel drops, if they get to it.
 	Discard func([]netip.Prefix) error
 	// SlowPath sends on what the program can't, until ctx ends; nil: nothing does.
-	SlowPath func(ctx context.Context) error
-	Manager  Manager
-	Log      *slog.Logger
+	SlowPath         func(ctx context.Context) error
+	SlowPathCounters *slowpath.Counters // of it; nil: nothing counts
+	Manager          Manager
+	Log              *slog.Logger
 	// Telemetry is told of the mux; nil: nobody is.
 	Telemetry *telemetry.Telemetry
 }
@@ -103,6 +106,7 @@ type Mux struct {
 	tables  *tables
 	reports *reports
 	tasks   *tasks
+	stream  *telemetry.Stream
 }
 
 // New takes over what the data plane runs, and announces it once Run runs.
@@ -111,7 +115,7 @@ func New(config Config) (*Mux, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Mux{config: config, tables: t, reports: newReports(config, t), tasks: newTasks(config, t)}
+	m := &Mux{config: config, tables: t, reports: newReports(config, t), tasks: newTasks(config, t), stream: telemetry.NewStream("weir_mux")}
 	m.hops, err = config.NextHops(func(s HopState) {
 		t.hopsChanged(s)
 		m.reports.soon()
@@ -121,6 +125,7 @@ func New(config Config) (*Mux, error) {
 	}
 	t.destinations = m.hops.SetDestinations
 	t.destinations(config.Datapath.Tunnels())
+	m.observe()
 	return m, t.announceLive()
 }
 
@@ -167,6 +172,7 @@ func (m *Mux) Run(ctx context.Context, handOver <-chan os.Signal) error {
 	stopSpeaking()
 	stopResolving()
 	err := group.Wait()
+	m.config.Telemetry.Close() // it reads the tables
 	if stopping && err == nil {
 		return errors.Join(m.config.Datapath.Unload(), m.config.Discard(nil))
 	}
@@ -195,6 +201,7 @@ func wait(ctx context.Context, d time.Duration) {
 // follow applies the manager's stream to the tables.
 func (m *Mux) follow(ctx context.Context) error {
 	return rpc.Follow(ctx, m.config.Log, "mux", m.open, func(message *weirv1.SyncMuxResponse) error {
+		m.stream.Message()
 		m.tasks.take(message.GetTasks())
 		if tasksAlone(message) {
 			return nil
@@ -206,7 +213,10 @@ func (m *Mux) follow(ctx context.Context) error {
 			m.tables.reject(model.Generation(message.GetGeneration()), err)
 			return err
 		}
-		return m.tables.apply(ctx, update)
+		began := time.Now()
+		err = m.tables.apply(ctx, update)
+		m.stream.Applied(time.Since(began), err)
+		return err
 	})
 }
 
@@ -233,6 +243,7 @@ func (m *Mux) sweep(ctx context.Context) error {
 
 // open begins a stream, by which the manager learns of the mux.
 func (m *Mux) open(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error) {
+	m.stream.Opens()
 	request := &weirv1.SyncMuxRequest{Name: m.config.Name, Version: m.config.Version}
 	for _, source := range []netip.Addr{m.config.Source4, m.config.Source6} {
 		if source.IsValid() {

@@ -142,6 +142,7 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 		return errors.Join(err, datapath.Close())
 	}
 	defer discard.Close()
+	var counters slowpath.Counters
 	m, err := New(Config{
 		Name: o.Name, Version: daemon.Version, Interface: o.Interface,
 		Source4: s.bgp.NextHop4, Source6: s.bgp.NextHop6, MTU: s.mtu,
@@ -151,8 +152,9 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 		NextHops: func(changed func(HopState)) (NextHops, error) {
 			return netlink.New(netlink.Config{Interface: o.Interface, Changed: changed, Log: log})
 		},
-		Discard:  discard.Set,
-		SlowPath: func(ctx context.Context) error { return serveSlowPath(ctx, datapath, log) },
+		Discard:          discard.Set,
+		SlowPath:         func(ctx context.Context) error { return serveSlowPath(ctx, datapath, &counters, log) },
+		SlowPathCounters: &counters,
 	})
 	if err != nil {
 		return errors.Join(err, datapath.Close())
@@ -171,12 +173,12 @@ func (o *Options) started(mode string, log *slog.Logger) {
 }
 
 // serveSlowPath sends on what the program can't.
-func serveSlowPath(ctx context.Context, datapath *mux.Datapath, log *slog.Logger) error {
+func serveSlowPath(ctx context.Context, datapath *mux.Datapath, counters *slowpath.Counters, log *slog.Logger) error {
 	punts, err := datapath.Punts()
 	if err != nil {
 		return err
 	}
-	return slowpath.New(datapath, punts, log).Run(ctx)
+	return slowpath.New(datapath, punts, counters, log).Run(ctx)
 }
 
 // Unload removes the data plane that is pinned at pinPath.

@@ -52,8 +52,8 @@ func (h *hold) take(key mux.FragmentKey) [][]byte {
 	return frames
 }
 
-// expire forgets what was held for too long.
-func (h *hold) expire(now time.Time) {
+// expire forgets what was held for too long, and says how many that were.
+func (h *hold) expire(now time.Time) (forgotten int) {
 	for key, held := range h.fragments {
 		kept := held[:0]
 		for _, f := range held {
@@ -63,6 +63,7 @@ func (h *hold) expire(now time.Time) {
 			}
 			h.count--
 			h.bytes -= len(f.frame)
+			forgotten++
 		}
 		if len(kept) == 0 {
 			delete(h.fragments, key)
@@ -70,4 +71,5 @@ func (h *hold) expire(now time.Time) {
 		}
 		h.fragments[key] = kept
 	}
+	return forgotten
 }

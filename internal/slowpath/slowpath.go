@@ -40,11 +40,12 @@ type SlowPath struct {
 	log      *slog.Logger
 	held     hold
 	copies   bucket
+	counters *Counters
 }
 
-// New makes a slow path that owns punts.
-func New(datapath Datapath, punts Punts, log *slog.Logger) *SlowPath {
-	return &SlowPath{datapath: datapath, punts: punts, log: log}
+// New makes a slow path that owns punts, and counts into counters.
+func New(datapath Datapath, punts Punts, counters *Counters, log *slog.Logger) *SlowPath {
+	return &SlowPath{datapath: datapath, punts: punts, counters: counters, log: log}
 }
 
 // Run serves until ctx ends.
@@ -88,6 +89,7 @@ func (s *SlowPath) read(ctx context.Context, arrived chan<- mux.Punt) error {
 }
 
 func (s *SlowPath) handle(p mux.Punt, now time.Time) {
+	s.counters.arrived(p.Reason)
 	switch p.Reason {
 	case mux.PuntFragment:
 		s.keep(p, now)
@@ -110,7 +112,10 @@ func (s *SlowPath) keep(p mux.Punt, now time.Time) {
 		s.inject(p.Frame)
 		return
 	}
-	s.held.add(packet.key(), p.Frame, now)
+	if !s.held.add(packet.key(), p.Frame, now) {
+		s.counters.Overflowed.Add(1)
+	}
+	s.counters.Held.Store(int64(s.held.count))
 }
 
 // release sends on what waited for a first fragment that has come.
@@ -123,7 +128,8 @@ func (s *SlowPath) release(now time.Time) {
 			s.inject(frame)
 		}
 	}
-	s.held.expire(now)
+	s.counters.Expired.Add(uint64(s.held.expire(now)))
+	s.counters.Held.Store(int64(s.held.count))
 }
 
 // copy sends an ICMP error to all backends that may have its connection; those that do not know it
@@ -134,7 +140,11 @@ func (s *SlowPath) copy(p mux.Punt, now time.Time) {
 		return
 	}
 	ways := s.datapath.Ways(flow.Endpoint())
-	if len(ways) == 0 || !s.copies.take(len(ways), now) {
+	if len(ways) == 0 {
+		return
+	}
+	if !s.copies.take(len(ways), now) {
+		s.counters.Limited.Add(1)
 		return
 	}
 	for _, way := range ways {
@@ -142,14 +152,18 @@ func (s *SlowPath) copy(p mux.Punt, now time.Time) {
 		if frame == nil {
 			continue
 		}
-		if err := s.datapath.Send(frame); err != nil {
+		err := s.datapath.Send(frame)
+		s.counters.sent(err)
+		if err != nil {
 			s.log.Debug("send a copy of an icmp error", "endpoint", flow.Endpoint(), "err", err)
 		}
 	}
 }
 
 func (s *SlowPath) inject(frame []byte) {
-	if err := s.datapath.Inject(frame); err != nil {
+	err := s.datapath.Inject(frame)
+	s.counters.sent(err)
+	if err != nil {
 		s.log.Debug("send on a packet of the slow path", "err", err)
 	}
 }

@@ -58,7 +58,7 @@ func (p fakePunts) Close() error {
 func serve(t *testing.T, d *fakeDatapath) (*SlowPath, fakePunts) {
 	t.Helper()
 	punts := make(fakePunts)
-	s := New(d, punts, slog.New(slog.DiscardHandler))
+	s := New(d, punts, &Counters{}, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
@@ -202,7 +202,7 @@ func TestErrorsGoToEveryBackend(t *testing.T) {
 		{Source: netip.MustParseAddr("10.255.0.1"), Tunnel: netip.MustParseAddr("10.0.0.1"), Hop: hop},
 		{Source: netip.MustParseAddr("fd00:ff::1"), Tunnel: netip.MustParseAddr("fd00::1"), Hop: hop},
 	}}
-	s := New(d, nil, slog.New(slog.DiscardHandler))
+	s := New(d, nil, &Counters{}, slog.New(slog.DiscardHandler))
 	s.copy(mux.Punt{Frame: icmpError(), L3: 14}, time.Time{}.Add(time.Hour))
 	if len(d.sent) != len(d.ways) {
 		t.Fatalf("%d copies, want %d", len(d.sent), len(d.ways))

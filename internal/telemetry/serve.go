@@ -23,12 +23,12 @@ const (
 // check is one thing that must hold before the daemon does its work.
 type check struct {
 	name string
-	ask  func(context.Context) error
+	ask  func(context.Context) (string, error)
 }
 
-// Ready adds what must hold before the daemon does its work: ask returns nil, or what is missing. It is
-// called when somebody asks.
-func (t *Telemetry) Ready(name string, ask func(context.Context) error) {
+// Ready adds what must hold before the daemon does its work: ask returns how it stands, or what is
+// missing. It is called when somebody asks.
+func (t *Telemetry) Ready(name string, ask func(context.Context) (string, error)) {
 	if t == nil {
 		return
 	}
@@ -67,13 +67,13 @@ func (t *Telemetry) readyz(w http.ResponseWriter, r *http.Request) {
 		lines.WriteString("not ready: the program starts\n")
 	}
 	for _, c := range checks {
-		err := c.ask(ctx)
+		stands, err := c.ask(ctx)
 		failed = errors.Join(failed, err)
 		if err != nil {
 			fmt.Fprintf(&lines, "not ready: %s: %v\n", c.name, err)
 			continue
 		}
-		fmt.Fprintf(&lines, "ready: %s\n", c.name)
+		fmt.Fprintf(&lines, "ready: %s: %s\n", c.name, stands)
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if failed != nil {

@@ -32,6 +32,7 @@ type Telemetry struct {
 	listener net.Listener             // nil: nothing is served
 	server   *http.Server
 	served   sync.WaitGroup
+	closed   sync.Once
 
 	mu     sync.Mutex
 	checks []check
@@ -84,11 +85,14 @@ func listen(ctx context.Context, o *Options, log *slog.Logger) (net.Listener, er
 	return nil, fmt.Errorf("listen on %s: %w: choose another address with --metrics-listen", o.Listen, err)
 }
 
-// Close ends serving, and sends the spans that are left.
+// Close ends serving, and sends the spans that are left. A second one does nothing.
 func (t *Telemetry) Close() {
-	if t == nil {
-		return
+	if t != nil {
+		t.closed.Do(t.close)
 	}
+}
+
+func (t *Telemetry) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	switch {

@@ -1,0 +1,114 @@
+package agentd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/telemetry"
+)
+
+// metrics are what a host tells, beside those of its stream and its checks. Their labels take values
+// from what lives on the host and the names of verdicts alone.
+var metrics = []telemetry.Metric{
+	{Name: "weir_agent_packets_total", Help: "Packets by what became of them.", Labels: []string{"verdict"}},
+	{Name: "weir_agent_bytes_total", Help: "Bytes of packets by what became of them.", Labels: []string{"verdict"}},
+	{Name: "weir_agent_generation", Help: "Generation of the rules that run."},
+	{Name: "weir_agent_rejected_generation", Help: "Generation that was refused since; 0: none."},
+	{Name: "weir_agent_backends", Help: "Backends of this host."},
+	{Name: "weir_agent_backends_missing", Help: "Addresses of backends that were not found on this host."},
+	{Name: "weir_agent_muxes", Help: "Addresses and prefixes that packets are accepted from."},
+	{Name: "weir_agent_sessions", Help: "Sessions at the last sweep."},
+	{Name: "weir_agent_sessions_max", Help: "Sessions that there is room for."},
+	{Name: "weir_agent_sessions_ended_total", Help: "Sessions that sweeps ended because they were idle."},
+	{Name: "weir_agent_backend_sessions", Help: "Sessions of a backend at the last sweep.", Labels: backendLabels},
+	{Name: "weir_agent_backend_sessions_without_cookie", Help: "Sessions that muxes find by flow table and bucket alone.", Labels: backendLabels},
+	{Name: "weir_agent_backend_sessions_ceded", Help: "Sessions that live by chaining: their bucket went to another backend.", Labels: backendLabels},
+	{Name: "weir_agent_backend_healthy", Help: "1 while the backend's checks say that it is healthy. Only of those that are checked.", Labels: []string{"vip", "protocol", "port", "backend"}},
+	{Name: "weir_agent_keepalives_total", Help: "Silent workloads that were asked to speak to their clients."},
+	{Name: "weir_agent_keepalive_failures_total", Help: "Rounds of such questions that failed."},
+	{Name: "weir_agent_warnings", Help: "Lines of trouble that the agent reports."},
+}
+
+var backendLabels = []string{"vip", "protocol", "port", "tunnel"}
+
+// observe has the agent's telemetry show it.
+func (a *Agent) observe() {
+	t := a.config.Telemetry
+	t.Register(a.stream.Collectors()...)
+	t.Register(a.checks.took, telemetry.NewScrape(metrics, func(to *telemetry.Sample) {
+		a.samplePackets(to)
+		a.tables.sample(to)
+		a.reports.sample(to)
+		sampleHealth(to, a.checks.findings())
+		telemetry.Put(to, "weir_agent_sessions_max", a.config.MaxSessions)
+		telemetry.Put(to, "weir_agent_keepalives_total", a.asked.Load())
+		telemetry.Put(to, "weir_agent_keepalive_failures_total", a.unasked.Load())
+	}))
+	t.Ready("rules", func(context.Context) (string, error) { return a.tables.ready() })
+	t.Ready("manager", func(context.Context) (string, error) { return a.stream.Ready() })
+}
+
+func (a *Agent) samplePackets(to *telemetry.Sample) {
+	verdicts, err := a.config.Datapath.Verdicts()
+	if err != nil {
+		to.Fail("weir_agent_packets_total", err)
+	}
+	for name, c := range verdicts {
+		telemetry.Put(to, "weir_agent_packets_total", c.Packets, name)
+		telemetry.Put(to, "weir_agent_bytes_total", c.Bytes, name)
+	}
+}
+
+// sample tells what runs.
+func (t *tables) sample(to *telemetry.Sample) {
+	warnings := len(t.standing().warnings)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	telemetry.Put(to, "weir_agent_generation", uint64(t.running))
+	telemetry.Put(to, "weir_agent_rejected_generation", t.rejected.GetGeneration())
+	telemetry.Put(to, "weir_agent_backends", len(t.backends))
+	telemetry.Put(to, "weir_agent_backends_missing", len(t.missing))
+	telemetry.Put(to, "weir_agent_muxes", len(t.muxes))
+	telemetry.Put(to, "weir_agent_warnings", warnings)
+}
+
+// ready says what is missing until the rules run.
+func (t *tables) ready() (string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.running == 0:
+		return "", errors.New("no rules have come yet")
+	case t.lost != "":
+		return "", errors.New(t.lost)
+	case t.rejected != nil:
+		return fmt.Sprintf("generation %d runs; %d was refused: %s",
+			t.running, t.rejected.GetGeneration(), t.rejected.GetReason()), nil
+	}
+	return fmt.Sprintf("generation %d runs, %d backends", t.running, len(t.backends)), nil
+}
+
+// sample tells what the last sweep found.
+func (r *reports) sample(to *telemetry.Sample) {
+	r.mu.Lock()
+	census, ended := r.census, r.ended
+	r.mu.Unlock()
+	telemetry.Put(to, "weir_agent_sessions", census.Live)
+	telemetry.Put(to, "weir_agent_sessions_ended_total", ended)
+	for _, s := range census.Backends {
+		vip, protocol, port := telemetry.Endpoint(s.Key.Endpoint)
+		tunnel := s.Key.Tunnel.String()
+		telemetry.Put(to, "weir_agent_backend_sessions", s.Sessions, vip, protocol, port, tunnel)
+		telemetry.Put(to, "weir_agent_backend_sessions_without_cookie", s.WithoutCookie, vip, protocol, port, tunnel)
+		telemetry.Put(to, "weir_agent_backend_sessions_ceded", s.Ceded, vip, protocol, port, tunnel)
+	}
+}
+
+func sampleHealth(to *telemetry.Sample, findings []finding) {
+	for _, f := range findings {
+		vip, protocol, port := telemetry.Endpoint(f.health.Endpoint)
+		telemetry.PutIf(to, "weir_agent_backend_healthy", f.health.Health == model.HealthHealthy, vip, protocol, port, f.health.Backend.String())
+	}
+}

@@ -1,0 +1,61 @@
+package mux
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Usage is how full the tables are.
+type Usage struct {
+	Endpoints, Buckets, Backends Room
+	FlowCells                    uint64 // that the flow table has
+	VIPs                         []VIPUsage
+}
+
+// Room is the rows of a table.
+type Room struct{ Used, Size uint64 }
+
+// VIPUsage is a VIP's part of the flow table.
+type VIPUsage struct {
+	VIP   netip.Addr
+	Flows FlowUsage
+	Limit uint32 // of trusted flows
+}
+
+// Usage reads how full the tables are.
+func (d *Datapath) Usage() (Usage, error) {
+	u, ids := d.usage()
+	for i := range u.VIPs {
+		var row muxVipUsage
+		if err := d.tables.VIPUsage.Lookup(ids[i], &row); err != nil {
+			return u, fmt.Errorf("read row %d of vip_usage: %w", ids[i], err)
+		}
+		u.VIPs[i].Flows = FlowUsage{Untrusted: row.Cells[0], Trusted: row.Cells[1]}
+	}
+	return u, nil
+}
+
+// usage is what is known without asking the kernel, and the VIPs' rows there.
+func (d *Datapath) usage() (u Usage, ids []uint32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	room := func(s *rowSlices, size uint32) Room {
+		return Room{Used: uint64(size) - uint64(s.room()), Size: uint64(size)}
+	}
+	u = Usage{
+		Endpoints: Room{Used: uint64(len(d.live)), Size: uint64(d.sizes.endpoints)},
+		Buckets:   room(d.bucketSlices, d.sizes.bucketRows),
+		Backends:  room(d.backendSlices, d.sizes.backends),
+		FlowCells: uint64(d.sizes.flowSets) * uint64(len(muxFlowSet{}.Cells)),
+	}
+	u.Buckets = Room{Used: u.Buckets.Used * uint64(rowBuckets), Size: u.Buckets.Size * uint64(rowBuckets)}
+	limits := make(map[netip.Addr]uint32, len(d.vips.live))
+	for key, live := range d.live {
+		limits[key.VIP] = live.settings.flowLimit
+	}
+	for vip, live := range d.vips.live {
+		u.VIPs = append(u.VIPs, VIPUsage{VIP: vip, Limit: limits[vip]})
+		ids = append(ids, live.row.Vip)
+	}
+	return u, ids
+}

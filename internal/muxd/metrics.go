@@ -1,0 +1,222 @@
+package muxd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weirlb/weir/internal/bgp"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/slowpath"
+	"github.com/weirlb/weir/internal/telemetry"
+)
+
+// maxSeries bounds how many endpoints, and how many VIPs, have series of their own.
+const maxSeries = 10000
+
+// metrics are what a mux tells, beside those of its stream. Their labels take values from the mux's
+// configuration and the names of verdicts alone.
+var metrics = []telemetry.Metric{
+	{Name: "weir_mux_info", Help: "How the mux forwards: always 1.", Labels: []string{"interface", "mode", "encapsulation"}},
+	{Name: "weir_mux_packets_total", Help: "Packets by what became of them.", Labels: []string{"verdict"}},
+	{Name: "weir_mux_bytes_total", Help: "Bytes of packets by what became of them.", Labels: []string{"verdict"}},
+	{Name: "weir_mux_endpoint_packets_total", Help: "Packets sent to backends of the endpoint.", Labels: []string{"vip", "protocol", "port"}},
+	{Name: "weir_mux_endpoint_bytes_total", Help: "Bytes of packets sent to backends of the endpoint.", Labels: []string{"vip", "protocol", "port"}},
+	{Name: "weir_mux_series_omitted", Help: "Endpoints and VIPs that have no series of their own: there are too many."},
+	{Name: "weir_mux_vips", Help: "VIPs whose packets are forwarded."},
+	{Name: "weir_mux_vips_announced", Help: "VIPs that may be announced."},
+	{Name: "weir_mux_generation", Help: "Generation of the tables that run."},
+	{Name: "weir_mux_rejected_generation", Help: "Generation that was refused since; 0: none."},
+	{Name: "weir_mux_table_rows", Help: "Rows of a table that are used.", Labels: []string{"table"}},
+	{Name: "weir_mux_table_size", Help: "Rows that a table has.", Labels: []string{"table"}},
+	{Name: "weir_mux_flows", Help: "Flows remembered of a VIP: seen once, or trusted.", Labels: []string{"vip", "state"}},
+	{Name: "weir_mux_flow_limit", Help: "Trusted flows that a VIP may have; half as many that were seen once.", Labels: []string{"vip"}},
+	{Name: "weir_mux_flow_cells", Help: "Flows that the table has room for."},
+	{Name: "weir_mux_hosts", Help: "Tunnels' ends, by whether a next hop to them is known.", Labels: []string{"reachable"}},
+	{Name: "weir_mux_warnings", Help: "Lines of trouble that the mux reports."},
+	{Name: "weir_mux_bgp_session_up", Help: "1 while the BGP session with the peer is established.", Labels: []string{"peer"}},
+	{Name: "weir_mux_bgp_session_changed_timestamp_seconds", Help: "When the session was established, or lost.", Labels: []string{"peer"}},
+	{Name: "weir_mux_bgp_routes", Help: "Routes announced to the peer.", Labels: []string{"peer"}},
+	{Name: "weir_mux_bfd_up", Help: "1 while BFD with the peer is up. Only of peers that have BFD.", Labels: []string{"peer"}},
+	{Name: "weir_mux_slow_path_packets_total", Help: "Packets that the program handed over, by why.", Labels: []string{"reason"}},
+	{Name: "weir_mux_slow_path_frames_total", Help: "Frames of the slow path, by what became of them.", Labels: []string{"result"}},
+	{Name: "weir_mux_slow_path_held", Help: "Fragments that wait for the first one of their datagram."},
+}
+
+// observe has the mux's telemetry show it.
+func (m *Mux) observe() {
+	t := m.config.Telemetry
+	t.Register(m.stream.Collectors()...)
+	t.Register(
+		telemetry.NewScrape(metrics, func(to *telemetry.Sample) {
+			m.tables.sample(to)
+			m.samplePackets(to)
+			m.sampleUsage(to)
+			samplePeers(to, m.config.Speaker.Peers())
+			sampleSlowPath(to, m.config.SlowPathCounters)
+		}))
+	t.Ready("tables", m.tables.ready)
+	t.Ready("bgp", func(context.Context) (string, error) { return peersReady(m.config.Speaker.Peers()) })
+	t.Ready("manager", func(context.Context) (string, error) { return m.managerReady() })
+}
+
+// managerReady says how the stream stands. Tables from before a restart forward without any manager.
+func (m *Mux) managerReady() (string, error) {
+	stands, err := m.stream.Ready()
+	if generation, _ := m.tables.current(); err != nil && generation != 0 {
+		return fmt.Sprintf("%v, going on with what runs", err), nil
+	}
+	return stands, err
+}
+
+// samplePackets tells the counters of the data plane.
+func (m *Mux) samplePackets(to *telemetry.Sample) {
+	verdicts, err := m.config.Datapath.Verdicts()
+	if err != nil {
+		to.Fail("weir_mux_packets_total", err)
+	}
+	for name, c := range verdicts {
+		telemetry.Put(to, "weir_mux_packets_total", c.Packets, name)
+		telemetry.Put(to, "weir_mux_bytes_total", c.Bytes, name)
+	}
+	endpoints, err := m.config.Datapath.EndpointCounters()
+	if err != nil {
+		to.Fail("weir_mux_endpoint_packets_total", err)
+	}
+	if len(endpoints) > maxSeries {
+		telemetry.Put(to, "weir_mux_series_omitted", len(endpoints))
+		return
+	}
+	telemetry.Put(to, "weir_mux_series_omitted", 0)
+	for key, c := range endpoints {
+		vip, protocol, port := telemetry.Endpoint(key)
+		telemetry.Put(to, "weir_mux_endpoint_packets_total", c.Packets, vip, protocol, port)
+		telemetry.Put(to, "weir_mux_endpoint_bytes_total", c.Bytes, vip, protocol, port)
+	}
+}
+
+// sampleUsage tells how full the tables are.
+func (m *Mux) sampleUsage(to *telemetry.Sample) {
+	usage, err := m.config.Datapath.Usage()
+	if err != nil {
+		to.Fail("weir_mux_flows", err)
+		return
+	}
+	tables := []struct {
+		name       string
+		used, size uint64
+	}{
+		{"endpoints", usage.Endpoints.Used, usage.Endpoints.Size},
+		{"buckets", usage.Buckets.Used, usage.Buckets.Size},
+		{"backends", usage.Backends.Used, usage.Backends.Size},
+	}
+	for _, t := range tables {
+		telemetry.Put(to, "weir_mux_table_rows", t.used, t.name)
+		telemetry.Put(to, "weir_mux_table_size", t.size, t.name)
+	}
+	telemetry.Put(to, "weir_mux_flow_cells", usage.FlowCells)
+	if len(usage.VIPs) > maxSeries {
+		return
+	}
+	for _, v := range usage.VIPs {
+		telemetry.Put(to, "weir_mux_flows", v.Flows.Untrusted, v.VIP.String(), "seen_once")
+		telemetry.Put(to, "weir_mux_flows", v.Flows.Trusted, v.VIP.String(), "trusted")
+		telemetry.Put(to, "weir_mux_flow_limit", v.Limit, v.VIP.String())
+	}
+}
+
+// samplePeers tells how the sessions stand.
+func samplePeers(to *telemetry.Sample, peers []bgp.PeerState) {
+	for _, p := range peers {
+		peer := p.Address.String()
+		telemetry.PutIf(to, "weir_mux_bgp_session_up", p.Established(), peer)
+		telemetry.Put(to, "weir_mux_bgp_session_changed_timestamp_seconds", float64(p.Since.UnixMilli())/1000, peer)
+		telemetry.Put(to, "weir_mux_bgp_routes", p.Routes, peer)
+		if p.BFD != "off" {
+			telemetry.PutIf(to, "weir_mux_bfd_up", p.BFD == "up", peer)
+		}
+	}
+}
+
+// peersReady says what is missing until one peer at least has the routes.
+func peersReady(peers []bgp.PeerState) (string, error) {
+	if len(peers) == 0 {
+		return "no peers are configured", nil
+	}
+	var up int
+	var lost []string
+	for _, p := range peers {
+		if p.Established() {
+			up++
+			continue
+		}
+		why := p.LastError
+		if why == "" {
+			why = p.State
+		}
+		lost = append(lost, fmt.Sprintf("%s: %s", p.Address, why))
+	}
+	if up == 0 {
+		return "", errors.New("no session is up: " + strings.Join(lost, "; "))
+	}
+	return strings.Join(append([]string{fmt.Sprintf("%d of %d sessions are up", up, len(peers))}, lost...), "; "), nil
+}
+
+// sampleSlowPath tells what the slow path did, where there is one.
+func sampleSlowPath(to *telemetry.Sample, c *slowpath.Counters) {
+	if c == nil {
+		return
+	}
+	const packets, frames = "weir_mux_slow_path_packets_total", "weir_mux_slow_path_frames_total"
+	telemetry.Put(to, packets, c.Fragments.Load(), "fragment")
+	telemetry.Put(to, packets, c.Errors.Load(), "icmp_error")
+	telemetry.Put(to, packets, c.Splits.Load(), "split")
+	telemetry.Put(to, frames, c.Sent.Load(), "sent")
+	telemetry.Put(to, frames, c.Failed.Load(), "failed")
+	telemetry.Put(to, frames, c.Overflowed.Load(), "no_room")
+	telemetry.Put(to, frames, c.Expired.Load(), "expired")
+	telemetry.Put(to, frames, c.Limited.Load(), "limited")
+	telemetry.Put(to, "weir_mux_slow_path_held", c.Held.Load())
+}
+
+// sample tells what runs and what is announced.
+func (t *tables) sample(to *telemetry.Sample) {
+	warnings := len(t.trouble())
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	telemetry.Put(to, "weir_mux_info", 1, t.config.Interface, t.config.Datapath.Mode(), string(t.config.Encapsulation))
+	telemetry.Put(to, "weir_mux_vips", len(t.live.ofVIP))
+	telemetry.Put(to, "weir_mux_vips_announced", len(t.announced))
+	telemetry.Put(to, "weir_mux_generation", uint64(t.generation))
+	var rejected model.Generation
+	if t.rejected != nil {
+		rejected = t.rejected.generation
+	}
+	telemetry.Put(to, "weir_mux_rejected_generation", uint64(rejected))
+	reached := 0
+	tunnels := t.config.Datapath.Tunnels()
+	for _, tunnel := range tunnels {
+		if t.hops.NextHops[tunnel].Resolved() {
+			reached++
+		}
+	}
+	telemetry.Put(to, "weir_mux_hosts", reached, "true")
+	telemetry.Put(to, "weir_mux_hosts", len(tunnels)-reached, "false")
+	telemetry.Put(to, "weir_mux_warnings", warnings)
+}
+
+// ready says what is missing until the tables forward.
+func (t *tables) ready(context.Context) (string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.generation == 0:
+		return "", errors.New("no tables have come yet")
+	case t.blind():
+		return "", errors.New("no host can be reached")
+	case t.rejected != nil:
+		return fmt.Sprintf("generation %d runs; %d was refused: %s", t.generation, t.rejected.generation, t.rejected.reason), nil
+	}
+	return fmt.Sprintf("generation %d runs", t.generation), nil
+}
