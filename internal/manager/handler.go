@@ -7,7 +7,6 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/weirlb/weir/api/openapi"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
@@ -25,10 +24,6 @@ func (m *Manager) handler() (http.Handler, error) {
 	if err := m.handleREST(mux); err != nil {
 		return nil, err
 	}
-	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.Write(openapi.Document) //nolint:errcheck // the client is gone: nobody is left to tell
-	})
 	mux.HandleFunc("GET /healthz", m.healthz)
 	return mux, nil
 }

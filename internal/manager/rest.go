@@ -50,10 +50,18 @@ func (m *Manager) handleREST(mux *http.ServeMux) error {
 	if err := weirv1.RegisterWeirServiceHandlerServer(context.Background(), gateway, restServer{m}); err != nil {
 		return err
 	}
+	document, err := openapi.Document()
+	if err != nil {
+		return err
+	}
 	var documented calls
-	if err := json.Unmarshal(openapi.Document, &documented); err != nil {
+	if err := json.Unmarshal(document, &documented); err != nil {
 		return fmt.Errorf("read the OpenAPI document: %w", err)
 	}
+	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Write(document) //nolint:errcheck // the client is gone: nobody is left to tell
+	})
 	bounded := http.MaxBytesHandler(gateway, maxMessage)
 	for path, methods := range documented.Paths {
 		for method, call := range methods {
