@@ -98,7 +98,7 @@ func (l *Lab) Join(node string) error {
 }
 
 func (l *Lab) startMux(n Node) error {
-	file := filepath.Join(l.dir, "bgp-password")
+	file := filepath.Join(l.dir, n.Name+".bgp-password") // its own: another mux reads while this one's is written
 	if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
 		return fmt.Errorf("write the BGP password: %w", err)
 	}
