@@ -12,10 +12,10 @@ import (
 )
 
 // Admit says whether vips, each valid alone, fit together and with s, in which they replace those of
-// the same names. It returns them with every host as the name of a node. The paths of its field
-// errors begin with vips[i].
+// the same names. It returns them with every host as the name of a node, and with an address from their
+// pool if they asked for one. The paths of its field errors begin with vips[i].
 func (s State) Admit(vips []model.VIP) ([]model.VIP, error) {
-	a := admission{State: s.Clone(), admitted: make([]model.VIP, len(vips))}
+	a := admission{State: s.Clone(), admitted: make([]model.VIP, len(vips)), searched: map[netip.Prefix]netip.Addr{}}
 	seen := map[string]int{}
 	for i, vip := range vips {
 		path := fmt.Sprintf("vips[%d]", i)
@@ -24,10 +24,20 @@ func (s State) Admit(vips []model.VIP) ([]model.VIP, error) {
 		}
 		seen[vip.Name] = i
 		a.admitted[i] = a.resolve(path, vip)
+		if !vip.Address.IsValid() {
+			a.admitted[i].Address = s.keep(vip)
+		}
 		a.PutVIP(a.admitted[i])
 	}
 	for i, vip := range a.admitted {
-		a.vip(fmt.Sprintf("vips[%d]", i), vip)
+		path := fmt.Sprintf("vips[%d]", i)
+		if !vip.Address.IsValid() {
+			vip = a.allocate(path, vip)
+			a.admitted[i] = vip
+			a.PutVIP(vip)
+		}
+		a.pooled(path, vip)
+		a.vip(path, vip)
 	}
 	return a.admitted, errors.Join(a.errs...)
 }
@@ -37,6 +47,7 @@ type admission struct {
 	State    // as it would be
 	admitted []model.VIP
 	errs     []error
+	searched map[netip.Prefix]netip.Addr // where to go on to look for a free address of a pool's prefix
 }
 
 func (a *admission) refuse(field, format string, args ...any) {

@@ -55,6 +55,7 @@ func (p place) Compare(other place) int {
 func (s State) Clone() State {
 	return State{
 		VIPs: s.VIPs.Clone(), Tables: s.Tables.Clone(), Nodes: s.Nodes.Clone(), Health: s.Health.Clone(),
+		Pools: s.Pools.Clone(),
 		index: index{uses: s.uses.Clone(), living: s.living.Clone(), muxes: s.muxes.Clone(), moving: s.moving.Clone()},
 	}
 }
@@ -79,7 +80,9 @@ func (s *State) RemoveVIP(name string) {
 }
 
 func eachUse(vip model.VIP, do func(use)) {
-	do(use{address: vip.Address, as: asVIP, name: vip.Name})
+	if vip.Address.IsValid() { // else it asks a pool for one
+		do(use{address: vip.Address, as: asVIP, name: vip.Name})
+	}
 	for _, e := range vip.Endpoints {
 		for _, b := range e.Backends {
 			do(use{address: b.TunnelAddress(), as: asTunnel, name: vip.Name, host: b.Host})

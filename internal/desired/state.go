@@ -22,6 +22,7 @@ type State struct {
 	Tables sorted.Map[model.EndpointKey, Table]
 	Nodes  sorted.Map[string, model.Node]
 	Health sorted.Map[string, HostHealth] // by host
+	Pools  sorted.Map[string, model.AddressPool]
 
 	index
 }

@@ -123,7 +123,7 @@ func (vip VIP) Validate() error {
 	var v validator
 	v.name("name", vip.Name)
 	v.name("tenant", vip.Tenant)
-	v.address("address", vip.Address)
+	v.pooled(vip)
 	oneOf(&v, "consistency", vip.Consistency, ConsistencyAuto, ConsistencyFlowTable)
 	oneOf(&v, "ping", vip.Ping, PingAnswer, PingIgnore)
 	if vip.FlowLimit > MaxFlowLimit {
@@ -144,6 +144,35 @@ func (vip VIP) Validate() error {
 		v.endpoint(path, vip.Address, e)
 	}
 	return errors.Join(v.errs...)
+}
+
+// pooled holds that the VIP has an address, or a pool to take one from.
+func (v *validator) pooled(vip VIP) {
+	if vip.Address.IsValid() || vip.Pool == "" {
+		v.address("address", vip.Address)
+	}
+	if vip.Pool != "" {
+		v.name("pool", vip.Pool)
+	}
+	oneOf(v, "family", vip.Family, IPv4, IPv6)
+	switch {
+	case vip.Family == "":
+	case vip.Pool == "":
+		v.refuse("family", "is for VIPs that take their address from a pool")
+	case vip.Address.IsValid() && !vip.Family.Of(vip.Address):
+		v.refuse("family", "is %s, the address is %s", vip.Family, vip.Address)
+	}
+	if vip.Address.IsValid() || vip.Pool == "" {
+		return
+	}
+	for i, e := range vip.Endpoints {
+		for j, b := range e.Backends {
+			if wanted := vip.WantedFamily(); b.Address.IsValid() && !wanted.Of(b.Address) {
+				v.refuse(fmt.Sprintf("endpoints[%d].backends[%d].address", i, j),
+					"must be of the VIP's family (%s), is %s", wanted, b.Address)
+			}
+		}
+	}
 }
 
 // portName is "TCP 80" or "TCP, all ports".

@@ -10,7 +10,9 @@ type VIP struct {
 	Name      string // unique; a DNS label
 	Tenant    string // owner; a DNS label
 	Labels    map[string]string
-	Address   netip.Addr
+	Address   netip.Addr // not valid: the manager takes one from Pool
+	Pool      string     // name of the AddressPool that Address is of; empty: none was named
+	Family    Family     // of the address to take from Pool; empty: of the backends, else what the pool has
 	Endpoints []Endpoint // at least one; (protocol, port) unique
 	// Consistency, Ping and FlowLimit hold for all endpoints.
 	Consistency Consistency

@@ -4,15 +4,18 @@
 //	/weir/v1/generation      written with every change of the desired state: its revision is the generation
 //	/weir/v1/hosts           written with those changes that add to what hosts run
 //	/weir/v1/hash-key        the pool's secret, made once
-//	/weir/v1/vips/NAME       a VIP as its user wrote it, hosts resolved
+//	/weir/v1/vips/NAME       a VIP as its user wrote it, hosts resolved, with its address, when it was written and by whom
+//	/weir/v1/pools/NAME      an address pool
+//	/weir/v1/conditions/NAME what the leader noted of a VIP's state, and since when it is so
 //	/weir/v1/tables/VIP/...  an endpoint's slots and buckets
 //	/weir/v1/nodes/NAME      a registered mux or host
 //	/weir/v1/status/NAME     what a node said last
 //	/weir/v1/health/HOST     what a host's agent said of its backends
 //	/weir/v1/streams/NAME    the node's stream is open; on the lease of the manager that holds it
+//	/weir/events/v1/...      what happened, on leases; no part of the State
 //
 // Invariants:
-//   - the desired state (VIPs, tables, nodes) changes only by Update: one transaction, all or nothing,
+//   - the desired state (VIPs, pools, tables, nodes) changes only by Update: one transaction, all or nothing,
 //     refused and tried again when another manager changed it since it was read;
 //   - a State never changes and is of one revision; generations only grow;
 //   - Update and the other writes return when State shows them.

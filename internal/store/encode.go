@@ -20,6 +20,8 @@ type (
 		Tenant    string             `json:"tenant"`
 		Labels    map[string]string  `json:"labels,omitempty"`
 		Address   netip.Addr         `json:"address"`
+		Pool      string             `json:"pool,omitempty"`
+		Family    model.Family       `json:"family,omitempty"`
 		Endpoints []endpointDocument `json:"endpoints"`
 
 		Consistency model.Consistency `json:"consistency,omitempty"`
@@ -95,7 +97,7 @@ type (
 
 func vipToDocument(vip model.VIP) vipDocument {
 	d := vipDocument{
-		Name: vip.Name, Tenant: vip.Tenant, Labels: vip.Labels, Address: vip.Address,
+		Name: vip.Name, Tenant: vip.Tenant, Labels: vip.Labels, Address: vip.Address, Pool: vip.Pool, Family: vip.Family,
 		Consistency: vip.Consistency, Ping: vip.Ping, FlowLimit: vip.FlowLimit,
 	}
 	for _, e := range vip.Endpoints {
@@ -113,7 +115,7 @@ func vipToDocument(vip model.VIP) vipDocument {
 
 func vipFromDocument(d vipDocument) model.VIP {
 	vip := model.VIP{
-		Name: d.Name, Tenant: d.Tenant, Labels: d.Labels, Address: d.Address,
+		Name: d.Name, Tenant: d.Tenant, Labels: d.Labels, Address: d.Address, Pool: d.Pool, Family: d.Family,
 		Consistency: d.Consistency, Ping: d.Ping, FlowLimit: d.FlowLimit,
 	}
 	for _, e := range d.Endpoints {

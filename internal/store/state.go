@@ -23,6 +23,9 @@ type State struct {
 	Status          sorted.Map[string, NodeStatus]                  // by node
 	Streams         sorted.Map[string, bool]                        // the nodes whose stream is open, with any manager
 	Reported        sorted.Map[string, int64]                       // revisions at which each host's health last changed
+	Records         sorted.Map[string, Record]                      // when and by whom each VIP was written, by name
+	PoolWritten     sorted.Map[string, model.Generation]            // when each pool was last written, by name
+	Conditions      sorted.Map[string, Conditions]                  // of each VIP, as the leader noted them, by name
 
 	revision int64
 	step     *step
@@ -34,6 +37,7 @@ func (s *State) Clone() *State {
 	next.State = s.State.Clone()
 	next.Written, next.Computed, next.Status = s.Written.Clone(), s.Computed.Clone(), s.Status.Clone()
 	next.Streams, next.Reported = s.Streams.Clone(), s.Reported.Clone()
+	next.Records, next.PoolWritten, next.Conditions = s.Records.Clone(), s.PoolWritten.Clone(), s.Conditions.Clone()
 	return &next
 }
 
@@ -41,6 +45,7 @@ func (s *State) Clone() *State {
 type builder struct {
 	next  *State
 	delta Delta
+	vips  []VIPChange // for the journal
 }
 
 func follow(s *State) *builder { return &builder{next: s.Clone(), delta: newDelta()} }
@@ -62,11 +67,23 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 			s.HashKey, err = flowhash.NewKey(secret)
 		}
 	case prefixVIPs:
-		var d vipDocument
-		d, err = decode[vipDocument](key, kv.Value)
+		var d recordedVIP
+		d, err = decode[recordedVIP](key, kv.Value)
 		if err == nil {
-			b.putVIP(vipFromDocument(d), generation)
+			b.putVIP(vipFromDocument(d.vipDocument), generation)
+			s.Records.Set(name, d.Record)
 		}
+	case prefixPools:
+		var d poolDocument
+		d, err = decode[poolDocument](key, kv.Value)
+		if err == nil {
+			b.putPool(model.AddressPool(d), generation)
+		}
+	case prefixConditions:
+		var c Conditions
+		c, err = decode[Conditions](key, kv.Value)
+		s.Conditions.Set(name, c)
+		b.note(name)
 	case prefixTables:
 		err = b.putTable(key, kv.Value, generation)
 	case prefixNodes:
@@ -114,14 +131,17 @@ func (b *builder) putTable(key string, value []byte, generation model.Generation
 // The changes of the desired state, as the watch and the writer make them.
 
 func (b *builder) putVIP(vip model.VIP, generation model.Generation) {
+	b.note(vip.Name)
 	b.next.PutVIP(vip)
 	b.next.Written.Set(vip.Name, generation)
 	b.delta.VIPs[vip.Name] = true
 }
 
 func (b *builder) removeVIP(name string) {
+	b.note(name)
 	b.next.RemoveVIP(name)
 	b.next.Written.Delete(name)
+	b.next.Records.Delete(name)
 	b.delta.VIPs[name] = true
 }
 
@@ -150,6 +170,11 @@ func (b *builder) remove(key string) error {
 		return fmt.Errorf("read the store: %s was deleted by another program: restore the store from a backup", key)
 	case prefixVIPs:
 		b.removeVIP(name)
+	case prefixPools:
+		b.removePool(name)
+	case prefixConditions:
+		s.Conditions.Delete(name)
+		b.note(name)
 	case prefixTables:
 		endpoint, err := parseTableKey(key)
 		if err != nil {

@@ -31,6 +31,7 @@ type Store struct {
 	where   string
 	log     *slog.Logger
 	streams streams
+	journal journal // of VIPs, for those who watch them
 
 	mu      sync.Mutex
 	state   *State
@@ -40,7 +41,7 @@ type Store struct {
 // Open connects to etcd, or starts it, and reads the State. The State follows changes, and writes
 // return, only while Run runs.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
-	s := &Store{log: cfg.Log, changed: make(chan struct{}), streams: newStreams()}
+	s := &Store{log: cfg.Log, changed: make(chan struct{}), streams: newStreams(), journal: newJournal()}
 	if len(cfg.Endpoints) > 0 {
 		client, err := dialExternal(ctx, cfg.Endpoints, cfg.Log)
 		if err != nil {
@@ -100,6 +101,7 @@ func (s *Store) Watch() (*State, <-chan struct{}) {
 // set takes over the State that b made.
 func (s *Store) set(b *builder) {
 	b.next.step = &step{delta: b.delta}
+	defer s.journal.add(b)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.state != nil {
@@ -165,6 +167,7 @@ func (s *Store) load(ctx context.Context) error {
 		b.delta.add(old.Everything())
 	}
 	s.set(b)
+	s.journal.begin(b.next.revision)
 	return nil
 }
 

@@ -24,13 +24,17 @@ type Change struct {
 	Tables       map[model.EndpointKey]desired.Table
 	DeleteTables []model.EndpointKey
 	Nodes        []model.Node
-	DeleteNodes  []string // with their status and health
+	DeleteNodes  []string          // with their status and health
+	Records      map[string]Record // of VIPs, by name
+	Pools        []model.AddressPool
+	DeletePools  []string
 	// Hosts: something is added to what hosts run, which they must have before muxes use it.
 	Hosts bool
 }
 
 func (c Change) empty() bool {
-	return len(c.VIPs)+len(c.DeleteVIPs)+len(c.Tables)+len(c.DeleteTables)+len(c.Nodes)+len(c.DeleteNodes) == 0
+	return len(c.VIPs)+len(c.DeleteVIPs)+len(c.Tables)+len(c.DeleteTables)+len(c.Nodes)+len(c.DeleteNodes)+
+		len(c.Pools)+len(c.DeletePools) == 0
 }
 
 // Update changes the desired state by what decide makes of the newest State, all of it or nothing,
@@ -98,11 +102,18 @@ func (c Change) operations() ([]clientv3.Op, error) {
 		ops, errs = append(ops, clientv3.OpPut(key, value)), append(errs, err)
 	}
 	for _, vip := range c.VIPs {
-		value, err := encode(vipToDocument(vip))
+		value, err := encode(writtenVIP(vip, c.Records[vip.Name]))
 		put(prefixVIPs+vip.Name, value, err)
 	}
 	for _, name := range c.DeleteVIPs {
-		ops = append(ops, clientv3.OpDelete(prefixVIPs+name))
+		ops = append(ops, clientv3.OpDelete(prefixVIPs+name), clientv3.OpDelete(prefixConditions+name))
+	}
+	for _, pool := range c.Pools {
+		value, err := encode(poolDocument(pool))
+		put(prefixPools+pool.Name, value, err)
+	}
+	for _, name := range c.DeletePools {
+		ops = append(ops, clientv3.OpDelete(prefixPools+name))
 	}
 	for key, table := range c.Tables {
 		value, err := encode(tableToDocument(table))

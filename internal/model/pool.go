@@ -1,0 +1,127 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// AddressPool holds addresses that VIPs may ask for. No two pools overlap.
+type AddressPool struct {
+	Name       string // unique among pools; a DNS label
+	Labels     map[string]string
+	Prefixes   []netip.Prefix // of either family; none overlaps another
+	Exclusions []netip.Prefix // within Prefixes: no VIP may have an address of them
+	Tenants    []string       // that may have addresses; none: all tenants
+}
+
+// Family is a version of IP.
+type Family string
+
+// The families. The empty string means either.
+const (
+	IPv4 Family = "ipv4"
+	IPv6 Family = "ipv6"
+)
+
+// Of says whether a is of the family.
+func (f Family) Of(a netip.Addr) bool { return f == "" || a.IsValid() && (f == IPv4) == a.Is4() }
+
+// WantedFamily is that of the address to take from the VIP's pool: as it says, or as its backends are.
+func (vip VIP) WantedFamily() Family {
+	if vip.Family != "" {
+		return vip.Family
+	}
+	for _, e := range vip.Endpoints {
+		for _, b := range e.Backends {
+			if b.Address.Is4() {
+				return IPv4
+			}
+			return IPv6
+		}
+	}
+	return ""
+}
+
+// Covers says whether a is an address of the pool, excluded or not.
+func (p AddressPool) Covers(a netip.Addr) bool { return within(p.Prefixes, a) }
+
+// Excludes says whether no VIP may have a.
+func (p AddressPool) Excludes(a netip.Addr) bool { return within(p.Exclusions, a) }
+
+// Serves says whether the tenant may have addresses of the pool.
+func (p AddressPool) Serves(tenant string) bool {
+	return len(p.Tenants) == 0 || slices.Contains(p.Tenants, tenant)
+}
+
+func within(prefixes []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// MaxPoolParts bounds the prefixes of a pool, its exclusions, and its tenants.
+const MaxPoolParts = 256
+
+// Validate says everything that is wrong with the pool taken alone, as joined FieldErrors.
+func (p AddressPool) Validate() error {
+	var v validator
+	v.name("name", p.Name)
+	if len(p.Prefixes) == 0 {
+		v.refuse("prefixes", "must have at least one")
+	}
+	v.most("prefixes", len(p.Prefixes))
+	v.most("exclusions", len(p.Exclusions))
+	v.most("tenants", len(p.Tenants))
+	for i, prefix := range p.Prefixes {
+		field := fmt.Sprintf("prefixes[%d]", i)
+		v.addresses(field, prefix)
+		for j, other := range p.Prefixes[:i] {
+			if prefix.Overlaps(other) {
+				v.refuse(field, "overlaps prefixes[%d], %s", j, other)
+			}
+		}
+	}
+	for i, prefix := range p.Exclusions {
+		field := fmt.Sprintf("exclusions[%d]", i)
+		v.addresses(field, prefix)
+		inside := func(around netip.Prefix) bool {
+			return around.Bits() <= prefix.Bits() && around.Contains(prefix.Addr())
+		}
+		if prefix.IsValid() && !slices.ContainsFunc(p.Prefixes, inside) {
+			v.refuse(field, "%s is in none of the prefixes", prefix)
+		}
+		for j, other := range p.Exclusions[:i] {
+			if prefix.Overlaps(other) {
+				v.refuse(field, "overlaps exclusions[%d], %s", j, other)
+			}
+		}
+	}
+	for i, tenant := range p.Tenants {
+		field := fmt.Sprintf("tenants[%d]", i)
+		v.name(field, tenant)
+		if j := slices.Index(p.Tenants, tenant); j < i {
+			v.refuse(field, "is %s again, as tenants[%d]", tenant, j)
+		}
+	}
+	return errors.Join(v.errs...)
+}
+
+func (v *validator) most(field string, n int) {
+	if n > MaxPoolParts {
+		v.refuse(field, "must be at most %d, are %d", MaxPoolParts, n)
+	}
+}
+
+// addresses holds that p is a prefix of addresses that a VIP may have.
+func (v *validator) addresses(field string, p netip.Prefix) {
+	switch {
+	case !p.IsValid():
+		v.refuse(field, "must be a prefix such as 203.0.113.0/24")
+	case p != p.Masked():
+		v.refuse(field, "must have no bits set behind its length, is %s", p)
+	case p.Bits() == 0:
+		v.refuse(field, "must be longer than /0")
+	default:
+		v.address(field, p.Addr())
+	}
+}

@@ -1,0 +1,224 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Events lie beside the State, so that nothing wakes up by them but those who ask.
+const prefixEvents = "/weir/events/v1/"
+
+// Bounds of events.
+const (
+	EventTime  = time.Hour        // how long an event is kept at least after it happened last
+	leaseShare = 15 * time.Minute // events of so long share a lease
+	maxEvents  = 4096             // the oldest go first
+	pruneAfter = 256              // writes, between two looks at how many there are
+)
+
+// Event is something that happened, once or again and again.
+type Event struct {
+	Kind     string    `json:"kind"` // "VIP", "AddressPool", "mux", "host" or "manager"
+	Object   string    `json:"object"`
+	Tenant   string    `json:"tenant,omitempty"`
+	Warning  bool      `json:"warning,omitempty"`
+	Reason   string    `json:"reason"` // one word in CamelCase
+	Message  string    `json:"message"`
+	Source   string    `json:"source"`
+	Count    uint32    `json:"count"`
+	First    time.Time `json:"first"`
+	Last     time.Time `json:"last"`
+	Revision uint64    `json:"-"` // at which it was last written
+}
+
+// Name tells events that repeat from others: "VIP/shop/Rejected/mux1".
+func (e Event) Name() string { return strings.Join([]string{e.Kind, e.Object, e.Reason, e.Source}, "/") }
+
+// Recorder writes events. It is used by one goroutine.
+type Recorder struct {
+	store  *Store
+	lease  clientv3.LeaseID
+	until  time.Time // when to take another lease
+	writes int
+}
+
+// NewRecorder makes a writer of events.
+func (s *Store) NewRecorder() *Recorder { return &Recorder{store: s, writes: pruneAfter} }
+
+// Record writes events; those that happened before are counted on.
+func (r *Recorder) Record(ctx context.Context, now time.Time, events []Event) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := r.renew(ctx, now); err != nil {
+		return err
+	}
+	folded, err := r.fold(ctx, events)
+	if err != nil {
+		return err
+	}
+	ops := make([]clientv3.Op, 0, len(folded))
+	for name, e := range folded {
+		value, err := encode(e)
+		if err != nil {
+			return fmt.Errorf("write event %s: %w", name, err)
+		}
+		ops = append(ops, clientv3.OpPut(prefixEvents+name, value, clientv3.WithLease(r.lease)))
+	}
+	if _, err := r.store.client.Txn(ctx).Then(ops...).Commit(); err != nil {
+		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			r.until = time.Time{} // it expired while this manager stood still
+		}
+		return explain("write events", err)
+	}
+	if r.writes += len(ops); r.writes >= pruneAfter {
+		r.writes = 0
+		return r.prune(ctx)
+	}
+	return nil
+}
+
+// renew takes another lease, so that none is held per event.
+func (r *Recorder) renew(ctx context.Context, now time.Time) error {
+	if now.Before(r.until) {
+		return nil
+	}
+	lease, err := r.store.client.Grant(ctx, int64((EventTime+leaseShare)/time.Second))
+	if err != nil {
+		return explain("take a lease for events", err)
+	}
+	r.lease, r.until = lease.ID, now.Add(leaseShare)
+	return nil
+}
+
+// fold puts together events of one name, with what is in the store of them.
+func (r *Recorder) fold(ctx context.Context, events []Event) (map[string]Event, error) {
+	var gets []clientv3.Op
+	folded := map[string]Event{}
+	for _, e := range events {
+		name := e.Name()
+		before, there := folded[name]
+		if !there {
+			gets = append(gets, clientv3.OpGet(prefixEvents+name))
+		}
+		folded[name] = e.after(before)
+	}
+	found, err := r.store.client.Txn(ctx).Then(gets...).Commit()
+	if err != nil {
+		return nil, explain("read events", err)
+	}
+	for _, response := range found.Responses {
+		for _, kv := range response.GetResponseRange().GetKvs() {
+			if before, err := readEvent(kv); err == nil {
+				folded[before.Name()] = folded[before.Name()].after(before)
+			}
+		}
+	}
+	return folded, nil
+}
+
+// after counts e on from the same event before, which may be none.
+func (e Event) after(before Event) Event {
+	e.Count += before.Count
+	if before.Count > 0 {
+		e.First = before.First
+	}
+	return e
+}
+
+// prune deletes the oldest events beyond the bound.
+func (r *Recorder) prune(ctx context.Context) error {
+	response, err := r.store.client.Get(ctx, prefixEvents, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
+		clientv3.WithSort(clientv3.SortByModRevision, clientv3.SortAscend))
+	if err != nil {
+		return explain("count events", err)
+	}
+	if len(response.Kvs) <= maxEvents {
+		return nil
+	}
+	var ops []clientv3.Op
+	for _, kv := range response.Kvs[:len(response.Kvs)-maxEvents] {
+		ops = append(ops, clientv3.OpDelete(string(kv.Key)))
+	}
+	_, err = r.store.client.Txn(ctx).Then(ops...).Commit()
+	return explain("delete old events", err)
+}
+
+func readEvent(kv *mvccpb.KeyValue) (Event, error) {
+	e, err := decode[Event](string(kv.Key), kv.Value)
+	e.Revision = uint64(kv.ModRevision)
+	return e, err
+}
+
+// Events are all that there are, the latest last, and the revision that they are of. One that can't be
+// read, of a newer manager, is left out.
+func (s *Store) Events(ctx context.Context) ([]Event, uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	response, err := s.client.Get(ctx, prefixEvents, clientv3.WithPrefix())
+	if err != nil {
+		return nil, 0, explain("read events", err)
+	}
+	events := make([]Event, 0, len(response.Kvs))
+	for _, kv := range response.Kvs {
+		if e, err := readEvent(kv); err == nil {
+			events = append(events, e)
+		}
+	}
+	slices.SortFunc(events, CompareEvents)
+	return events, uint64(response.Header.Revision), nil
+}
+
+// CompareEvents orders events by when they happened last.
+func CompareEvents(a, b Event) int {
+	return cmp.Or(a.Last.Compare(b.Last), cmp.Compare(a.Name(), b.Name()))
+}
+
+// ErrTooOld says that what happened since a revision is not known any more.
+var ErrTooOld = errors.New("it is not known any more what happened since then")
+
+// EachEvent calls do for the events after a revision as they happen, and with none when nothing
+// happened for the time of idle, until ctx ends or do fails.
+func (s *Store) EachEvent(ctx context.Context, revision uint64, idle time.Duration, do func([]Event, uint64) error) error {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	responses := s.client.Watch(ctx, prefixEvents, clientv3.WithPrefix(), clientv3.WithRev(int64(revision)+1),
+		clientv3.WithFilterDelete(), clientv3.WithCreatedNotify())
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(idle):
+			if err := do(nil, revision); err != nil {
+				return err
+			}
+		case response, ok := <-responses:
+			switch err := response.Err(); {
+			case errors.Is(err, rpctypes.ErrCompacted):
+				return ErrTooOld
+			case err != nil:
+				return explain("watch events", err)
+			case !ok:
+				return errors.New("watch events: the watch ended")
+			}
+			revision = max(revision, uint64(response.Header.Revision))
+			var events []Event
+			for _, event := range response.Events {
+				if e, err := readEvent(event.Kv); err == nil {
+					events = append(events, e)
+				}
+			}
+			if err := do(events, revision); err != nil {
+				return err
+			}
+		}
+	}
+}
