@@ -41,7 +41,9 @@ type Event struct {
 }
 
 // Name tells events that repeat from others: "VIP/shop/Rejected/mux1".
-func (e Event) Name() string { return strings.Join([]string{e.Kind, e.Object, e.Reason, e.Source}, "/") }
+func (e Event) Name() string {
+	return strings.Join([]string{e.Kind, e.Object, e.Reason, e.Source}, "/")
+}
 
 // Recorder writes events. It is used by one goroutine.
 type Recorder struct {
