@@ -10,7 +10,7 @@ LINT     := $(GO) tool -modfile=tools/golangci/go.mod golangci-lint
 BPF_C    := $(shell find bpf test -name '*.c' -o -name '*.h' | grep -v '^bpf/include/')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf build generate test unit e2e demo bench-mux bench-agent fuzz lint fmt clean
+.PHONY: help setup bpf build packages generate test unit e2e demo bench-mux bench-agent fuzz lint fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,10 @@ bpf: setup ## Compile the eBPF programs
 
 build: bpf ## Build the four programs into bin/
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ $(addprefix ./cmd/,$(PROGRAMS))
+
+packages: build ## Write deb and rpm packages into out/packages
+	@scripts/packages.sh $(BIN) out/packages
+	@ls out/packages
 
 generate: bpf ## Regenerate everything that is generated and committed
 	@$(BUF) generate

@@ -20,6 +20,7 @@ needs=(
 	/usr/sbin/bpftool:bpftool
 	curl:curl
 	tshark:tshark
+	rpm:rpm
 )
 
 fail() {
