@@ -330,7 +330,7 @@ func isCall(call *ast.CallExpr, pkg, name string) bool {
 // searched alike.
 var logKeys = []string{
 	"addresses", "adopted", "as", "backend", "backends", "change", "do", "drain", "ended", "endpoint",
-	"endpoints", "err", "fields", "file", "generation", "health", "ifindex", "interface", "level", "listen",
+	"endpoints", "epoch", "err", "fields", "file", "generation", "health", "ifindex", "interface", "level", "listen",
 	"live", "manager", "mode", "muxes", "name", "neighbor", "new", "node", "nodes", "old", "on", "peer", "pins",
 	"reason", "refused", "role", "store", "stream", "uplink", "vip", "vips",
 }

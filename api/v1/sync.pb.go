@@ -29,8 +29,11 @@ type SyncMuxRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Outer source addresses.
-	Addresses     []string `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
-	Version       string   `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	Addresses []string `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	Version   string   `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	// The highest that the mux has seen: a manager that knows less catches up before it answers.
+	Epoch         uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Generation    uint64 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -86,6 +89,20 @@ func (x *SyncMuxRequest) GetVersion() string {
 	return ""
 }
 
+func (x *SyncMuxRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *SyncMuxRequest) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
 type SyncMuxResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// That the message leads to.
@@ -104,7 +121,9 @@ type SyncMuxResponse struct {
 	Tasks []*MuxTask `protobuf:"bytes,7,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	// The traces that what is new in the message is part of, as traceparents of W3C's Trace Context; none
 	// unless the manager sends traces. At most 16.
-	TraceParents  []string `protobuf:"bytes,15,rep,name=trace_parents,json=traceParents,proto3" json:"trace_parents,omitempty"`
+	TraceParents []string `protobuf:"bytes,15,rep,name=trace_parents,json=traceParents,proto3" json:"trace_parents,omitempty"`
+	// Of the leader whose state this is. A mux refuses one that is older than one it has seen.
+	Epoch         uint64 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -193,6 +212,13 @@ func (x *SyncMuxResponse) GetTraceParents() []string {
 		return x.TraceParents
 	}
 	return nil
+}
+
+func (x *SyncMuxResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
 }
 
 // A mux of the pool, as the others know it.
@@ -828,8 +854,11 @@ type SyncHostRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The host's own addresses.
-	Addresses     []string `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
-	Version       string   `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	Addresses []string `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	Version   string   `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	// The highest that the host has seen: a manager that knows less catches up before it answers.
+	Epoch         uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Generation    uint64 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -885,6 +914,20 @@ func (x *SyncHostRequest) GetVersion() string {
 	return ""
 }
 
+func (x *SyncHostRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *SyncHostRequest) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
 type SyncHostResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// That the message leads to.
@@ -899,7 +942,9 @@ type SyncHostResponse struct {
 	// The pool's secret, 40 bytes; only in a snapshot.
 	HashKey []byte `protobuf:"bytes,6,opt,name=hash_key,json=hashKey,proto3" json:"hash_key,omitempty"`
 	// As in SyncMuxResponse.
-	TraceParents  []string `protobuf:"bytes,15,rep,name=trace_parents,json=traceParents,proto3" json:"trace_parents,omitempty"`
+	TraceParents []string `protobuf:"bytes,15,rep,name=trace_parents,json=traceParents,proto3" json:"trace_parents,omitempty"`
+	// Of the leader whose state this is. A host refuses one that is older than one it has seen.
+	Epoch         uint64 `protobuf:"varint,7,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -981,6 +1026,13 @@ func (x *SyncHostResponse) GetTraceParents() []string {
 		return x.TraceParents
 	}
 	return nil
+}
+
+func (x *SyncHostResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
 }
 
 // A backend as its host runs it.
@@ -1184,8 +1236,10 @@ type ReportMuxRequest struct {
 	// The generation that the mux runs.
 	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
 	// What was refused since, if anything was.
-	Rejection     *Rejection `protobuf:"bytes,3,opt,name=rejection,proto3" json:"rejection,omitempty"`
-	Status        *MuxStatus `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
+	Rejection *Rejection `protobuf:"bytes,3,opt,name=rejection,proto3" json:"rejection,omitempty"`
+	Status    *MuxStatus `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
+	// The highest that the mux has seen.
+	Epoch         uint64 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1248,6 +1302,13 @@ func (x *ReportMuxRequest) GetStatus() *MuxStatus {
 	return nil
 }
 
+func (x *ReportMuxRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
 type ReportMuxResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1299,8 +1360,10 @@ type ReportHostRequest struct {
 	Sessions []*BackendSessions `protobuf:"bytes,6,rep,name=sessions,proto3" json:"sessions,omitempty"`
 	// The report counts sessions: what sessions leaves out has none.
 	SessionsCounted bool `protobuf:"varint,7,opt,name=sessions_counted,json=sessionsCounted,proto3" json:"sessions_counted,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The highest that the host has seen.
+	Epoch         uint64 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportHostRequest) Reset() {
@@ -1380,6 +1443,13 @@ func (x *ReportHostRequest) GetSessionsCounted() bool {
 		return x.SessionsCounted
 	}
 	return false
+}
+
+func (x *ReportHostRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
 }
 
 // The connections that a host remembers of one of its backends.
@@ -1580,11 +1650,15 @@ var File_v1_sync_proto protoreflect.FileDescriptor
 
 const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/sync.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11v1/resource.proto\"\\\n" +
+	"\rv1/sync.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11v1/resource.proto\"\x92\x01\n" +
 	"\x0eSyncMuxRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\tR\aversion\"\xc2\x02\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x12\x14\n" +
+	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x05 \x01(\x04R\n" +
+	"generation\"\xd8\x02\n" +
 	"\x0fSyncMuxResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -1595,7 +1669,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\bhash_key\x18\x05 \x01(\fR\ahashKey\x12'\n" +
 	"\x04pool\x18\x06 \x03(\v2\x13.weir.v1.PoolMemberR\x04pool\x12&\n" +
 	"\x05tasks\x18\a \x03(\v2\x10.weir.v1.MuxTaskR\x05tasks\x12#\n" +
-	"\rtrace_parents\x18\x0f \x03(\tR\ftraceParents\">\n" +
+	"\rtrace_parents\x18\x0f \x03(\tR\ftraceParents\x12\x14\n" +
+	"\x05epoch\x18\b \x01(\x04R\x05epoch\">\n" +
 	"\n" +
 	"PoolMember\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
@@ -1643,11 +1718,15 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04port\x18\x04 \x01(\rR\x04port\x12\x12\n" +
-	"\x04down\x18\x05 \x01(\bR\x04down\"]\n" +
+	"\x04down\x18\x05 \x01(\bR\x04down\"\x93\x01\n" +
 	"\x0fSyncHostRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\tR\aversion\"\x89\x02\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x12\x14\n" +
+	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x05 \x01(\x04R\n" +
+	"generation\"\x9f\x02\n" +
 	"\x10SyncHostResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -1657,7 +1736,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\aremoved\x18\x04 \x03(\v2\x17.weir.v1.HostBackendKeyR\aremoved\x12\x14\n" +
 	"\x05muxes\x18\x05 \x03(\tR\x05muxes\x12\x19\n" +
 	"\bhash_key\x18\x06 \x01(\fR\ahashKey\x12#\n" +
-	"\rtrace_parents\x18\x0f \x03(\tR\ftraceParents\"\x8c\x03\n" +
+	"\rtrace_parents\x18\x0f \x03(\tR\ftraceParents\x12\x14\n" +
+	"\x05epoch\x18\a \x01(\x04R\x05epoch\"\x8c\x03\n" +
 	"\vHostBackend\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x18\n" +
@@ -1674,15 +1754,16 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\fidle_timeout\x18\f \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\"Z\n" +
 	"\x0eHostBackendKey\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
-	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\"\xa4\x01\n" +
+	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\"\xba\x01\n" +
 	"\x10ReportMuxRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x120\n" +
 	"\trejection\x18\x03 \x01(\v2\x12.weir.v1.RejectionR\trejection\x12*\n" +
-	"\x06status\x18\x04 \x01(\v2\x12.weir.v1.MuxStatusR\x06status\"\x13\n" +
-	"\x11ReportMuxResponse\"\xb7\x02\n" +
+	"\x06status\x18\x04 \x01(\v2\x12.weir.v1.MuxStatusR\x06status\x12\x14\n" +
+	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\"\x13\n" +
+	"\x11ReportMuxResponse\"\xcd\x02\n" +
 	"\x11ReportHostRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -1692,7 +1773,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x06status\x18\x04 \x01(\v2\x13.weir.v1.HostStatusR\x06status\x12.\n" +
 	"\x06health\x18\x05 \x03(\v2\x16.weir.v1.BackendHealthR\x06health\x124\n" +
 	"\bsessions\x18\x06 \x03(\v2\x18.weir.v1.BackendSessionsR\bsessions\x12)\n" +
-	"\x10sessions_counted\x18\a \x01(\bR\x0fsessionsCounted\"\xb4\x01\n" +
+	"\x10sessions_counted\x18\a \x01(\bR\x0fsessionsCounted\x12\x14\n" +
+	"\x05epoch\x18\b \x01(\x04R\x05epoch\"\xb4\x01\n" +
 	"\x0fBackendSessions\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x1a\n" +

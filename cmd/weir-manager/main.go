@@ -39,6 +39,11 @@ func command() *cobra.Command {
 	logging.Flags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&cfg.Listen, "listen", "127.0.0.1:"+rpc.DefaultPort, "address of the API: gRPC, Connect and REST on one port")
+	flags.StringVar(&cfg.Name, "name", "manager", "name of this manager among the replicas, a DNS label")
+	flags.StringVar(&cfg.Advertise, "advertise", "", "host:port at which other managers reach the API (default: --listen)")
+	flags.StringVar(&cfg.PeerListen, "peer-listen", "", "host:port for the embedded etcd of the other managers (default: this manager is the only one)")
+	flags.StringVar(&cfg.Join, "join", "", "manager of the cluster to join at the first start (default: found one)")
+	flags.StringVar(&cfg.TokenFile, "token-file", "", "file with the token to join with")
 	flags.StringVar(&cfg.DataDir, "data-dir", "/var/lib/weir", "directory of the embedded etcd")
 	flags.StringSliceVar(&cfg.EtcdEndpoints, "etcd-endpoints", nil,
 		"URLs of an external etcd, separated by commas (default: the embedded one)")

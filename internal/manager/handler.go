@@ -10,22 +10,24 @@ import (
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/store"
 )
 
 // maxMessage bounds a request, in bytes.
 const maxMessage = 64 << 20
 
-// handler serves gRPC, gRPC-Web, Connect and REST from the same two services.
+// handler serves gRPC, gRPC-Web, Connect and REST from the same services.
 func (m *Manager) handler() (http.Handler, error) {
 	options := connect.WithHandlerOptions(connect.WithReadMaxBytes(maxMessage), connect.WithCodec(rpc.StrictJSON{}))
 	mux := http.NewServeMux()
 	mux.Handle(weirv1connect.NewWeirServiceHandler(m, options))
 	mux.Handle(weirv1connect.NewSyncServiceHandler(m, options))
+	mux.Handle(weirv1connect.NewClusterServiceHandler(cluster{Manager: m}, options))
 	if err := m.handleREST(mux); err != nil {
 		return nil, err
 	}
 	mux.HandleFunc("GET /healthz", m.healthz)
-	return mux, nil
+	return m.forward(mux), nil
 }
 
 // healthz says whether the store answers.
@@ -45,6 +47,8 @@ func refusal(err error) error {
 		return refused
 	case len(model.FieldErrors(err)) > 0:
 		return rpc.NewError(connect.CodeInvalidArgument, err)
+	case errors.Is(err, store.ErrNotLeader): // nothing was written
+		return rpc.RetryError(errNoLeader)
 	case errors.Is(err, context.Canceled):
 		return connect.NewError(connect.CodeCanceled, err)
 	}

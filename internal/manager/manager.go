@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,12 @@ import (
 
 // Config says where a manager listens and where its store is.
 type Config struct {
+	Name          string   // of this manager among the replicas
 	Listen        string   // "127.0.0.1:7400"
+	Advertise     string   // host:port at which the other managers reach Listen, if it is another
+	PeerListen    string   // host:port for the embedded etcd's peers; empty: this manager is the only one
+	Join          string   // a manager, or several, of the cluster to join at the first start; empty: found one
+	TokenFile     string   // holds the token to join with
 	DataDir       string   // of the embedded etcd
 	EtcdEndpoints []string // of an external etcd; then DataDir is not used
 	Version       string
@@ -45,6 +51,7 @@ type Manager struct {
 	silence  time.Duration // how long a host may be silent
 	settle   time.Duration // how long a move of buckets lasts at least
 	observed *telemetry.Telemetry
+	peers    *peers
 }
 
 // New takes the address to listen on and opens the store. Nothing is served before Run.
@@ -56,7 +63,11 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w: choose another address with --listen", cfg.Listen, err)
 	}
-	s, err := store.Open(ctx, store.Config{DataDir: cfg.DataDir, Endpoints: cfg.EtcdEndpoints, Log: cfg.Log})
+	cfg.Name = cmp.Or(cfg.Name, store.DefaultName)
+	s, err := store.Open(ctx, store.Config{
+		Name: cfg.Name, Address: cmp.Or(cfg.Advertise, listener.Addr().String()),
+		DataDir: cfg.DataDir, Endpoints: cfg.EtcdEndpoints, Log: cfg.Log,
+	})
 	if err != nil {
 		listener.Close()
 		return nil, err
@@ -71,6 +82,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		observed: observed, cfg: cfg, log: cfg.Log, listener: listener, store: s, hub: newHub(s),
 		reports: newReports(), tasks: newTasks(), stopping: make(chan struct{}), now: time.Now,
 		silence: defaultSilence, sessions: newSessions(), settle: desired.SettleTime,
+		peers: newPeers(),
 	}, nil
 }
 
@@ -81,6 +93,7 @@ func (m *Manager) Address() net.Addr { return m.listener.Addr() }
 func (m *Manager) Close() {
 	m.observed.Close()
 	m.listener.Close()
+	m.peers.close()
 	m.store.Close()
 }
 
@@ -92,9 +105,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return m.store.Run(storeCtx) })
 	group.Go(func() error { return m.hub.run(ctx) })
-	group.Go(func() error { return m.reconcile(ctx) })
-	group.Go(func() error { return m.watchSilence(ctx) })
-	group.Go(func() error { return m.endTransitions(ctx) })
+	group.Go(func() error { return m.whileLeading(ctx, m.reconcile, m.watchSilence, m.endTransitions) })
 	group.Go(func() error {
 		defer stopStore()
 		return m.serve(ctx)

@@ -245,8 +245,8 @@ func TestStoppedManagerEndsItsStreams(t *testing.T) {
 // Two managers on one external store: what one admits, the other streams.
 func TestManagersShareAStore(t *testing.T) {
 	endpoints := []string{etcd.Start(t)}
-	a, _ := start(t, Config{EtcdEndpoints: endpoints})
-	b, stopB := start(t, Config{EtcdEndpoints: endpoints})
+	a, _ := start(t, Config{Name: "m1", EtcdEndpoints: endpoints})
+	b, stopB := start(t, Config{Name: "m2", EtcdEndpoints: endpoints})
 	startHost(t, a, "host1", "10.2.1.2")
 	startHost(t, b, "host2", "10.2.2.2")
 	mux := startMux(t, b+","+a, "mux1", "10.1.1.2")

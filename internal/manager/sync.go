@@ -96,6 +96,41 @@ func (m *Manager) stream(
 
 // register writes the node, if it is new or changed, and returns a generation that holds it.
 func (m *Manager) register(ctx context.Context, node model.Node) (model.Generation, func(), error) {
+	generation, err := m.registered(ctx, node)
+	if err != nil {
+		return 0, nil, err
+	}
+	m.log.Debug("stream opened", "node", node.Name)
+	closed := m.store.OpenStream(node.Name)
+	return generation, func() {
+		m.log.Debug("stream closed", "node", node.Name)
+		closed()
+	}, nil
+}
+
+// registered returns a generation that holds the node. If there is none yet, the leader writes it.
+func (m *Manager) registered(ctx context.Context, node model.Node) (model.Generation, error) {
+	state := m.store.State()
+	if old, had := state.Nodes.Get(node.Name); had && reflect.DeepEqual(old, node) {
+		return state.Generation, nil
+	}
+	leader, err := m.awaitLeader(ctx)
+	if err != nil {
+		return 0, rpc.RetryError(err)
+	}
+	if leader == "" {
+		return m.write(ctx, node)
+	}
+	client, err := m.peers.at(leader)
+	if err != nil {
+		return 0, err
+	}
+	r, err := client.RegisterNode(ctx, rpc.RegistrationToProto(node))
+	return model.Generation(r.GetGeneration()), err
+}
+
+// write writes the node, if it is new or changed, and returns a generation that holds it.
+func (m *Manager) write(ctx context.Context, node model.Node) (model.Generation, error) {
 	news := false
 	generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
 		old, had := s.Nodes.Get(node.Name)
@@ -114,17 +149,12 @@ func (m *Manager) register(ctx context.Context, node model.Node) (model.Generati
 		return store.Change{Nodes: []model.Node{node}, Hosts: moved && node.Role == model.RoleMux}, nil
 	})
 	if err != nil {
-		return 0, nil, err
+		return 0, err
 	}
 	if news {
 		m.log.Info("node registered", "node", node.Name, "role", node.Role, "addresses", node.Addresses, "generation", generation)
 	}
-	m.log.Debug("stream opened", "node", node.Name)
-	closed := m.store.OpenStream(node.Name)
-	return generation, func() {
-		m.log.Debug("stream closed", "node", node.Name)
-		closed()
-	}, nil
+	return generation, nil
 }
 
 // muxUpdate is what leads a mux from sent, nil if nothing was, to next.

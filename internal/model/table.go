@@ -9,6 +9,9 @@ import (
 // Generations only grow; 0 means none.
 type Generation uint64
 
+// Epoch is a leader's term: the store's revision at which it was elected. Epochs only grow; 0 means none.
+type Epoch uint64
+
 // Slot is a backend's number within its endpoint, 1 to 8191; 0 is invalid. A backend keeps its
 // slot for life.
 type Slot uint16

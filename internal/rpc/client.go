@@ -40,6 +40,7 @@ const (
 type Client struct {
 	weirv1connect.WeirServiceClient
 	weirv1connect.SyncServiceClient
+	weirv1connect.ClusterServiceClient
 
 	transport *http.Transport
 }
@@ -61,11 +62,13 @@ func NewClient(managers string) (*Client, error) {
 	}
 	// The transport knows one host; the dialer decides which manager that is.
 	base, httpClient := "http://"+addresses[0], &http.Client{Transport: transport}
-	translating := connect.WithInterceptors(connect.UnaryInterceptorFunc(translateUnary))
+	translating := connect.WithInterceptors(
+		connect.UnaryInterceptorFunc(translateUnary), connect.UnaryInterceptorFunc(retryUnary))
 	return &Client{
-		WeirServiceClient: weirv1connect.NewWeirServiceClient(httpClient, base, translating),
-		SyncServiceClient: weirv1connect.NewSyncServiceClient(httpClient, base, translating),
-		transport:         transport,
+		WeirServiceClient:    weirv1connect.NewWeirServiceClient(httpClient, base, translating),
+		SyncServiceClient:    weirv1connect.NewSyncServiceClient(httpClient, base, translating),
+		ClusterServiceClient: weirv1connect.NewClusterServiceClient(httpClient, base, translating),
+		transport:            transport,
 	}, nil
 }
 

@@ -97,6 +97,9 @@ func broke(err *connect.Error) bool {
 		return false
 	}
 	var transport *url.Error
+	if _, answered := retryIn(err); answered {
+		return false
+	}
 	return err.Code() == connect.CodeUnavailable || errors.As(err, &transport)
 }
 

@@ -22,6 +22,18 @@ func HostFromProto(p *weirv1.SyncHostRequest) (model.Node, error) {
 	return nodeFromProto(model.RoleHost, p.GetName(), p.GetVersion(), p.GetAddresses())
 }
 
+// RegistrationToProto writes n as a manager hands it on to the leader.
+func RegistrationToProto(n model.Node) *weirv1.RegisterNodeRequest {
+	return &weirv1.RegisterNodeRequest{
+		Name: n.Name, Role: string(n.Role), Addresses: sourceStrings(n.Addresses, n.Prefixes), Version: n.Version,
+	}
+}
+
+// NodeFromRegistration reads what RegistrationToProto wrote.
+func NodeFromRegistration(p *weirv1.RegisterNodeRequest) (model.Node, error) {
+	return nodeFromProto(model.Role(p.GetRole()), p.GetName(), p.GetVersion(), p.GetAddresses())
+}
+
 func nodeFromProto(role model.Role, name, version string, addresses []string) (model.Node, error) {
 	var f fields
 	n := model.Node{Name: f.name("name", name), Role: role, Version: version}

@@ -18,6 +18,7 @@ const (
 	keyGeneration = root + "generation"
 	keyHosts      = root + "hosts"
 	keyHash       = root + "hash-key"
+	keyLeader     = root + "leader"
 	prefixVIPs    = root + "vips/"
 	prefixTables  = root + "tables/"
 	prefixNodes   = root + "nodes/"

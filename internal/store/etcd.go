@@ -81,6 +81,24 @@ func startEtcd(cfg *embed.Config) (etcd *embed.Etcd, err error) {
 	return embed.StartEtcd(cfg)
 }
 
+// leads says whether this member leads etcd.
+func (m *member) leads() bool { return m.etcd.Server.Leader() == m.etcd.Server.MemberID() }
+
+// awaitLeader returns when this member leads etcd.
+func (m *member) awaitLeader(ctx context.Context) error {
+	for {
+		moved := m.etcd.Server.LeaderChangedNotify()
+		if m.leads() {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 func (m *member) client() *clientv3.Client { return v3client.New(m.etcd.Server) }
 
 func (m *member) close() {

@@ -17,6 +17,9 @@ type State struct {
 	desired.State
 	Generation      model.Generation                                // the revision at which the desired state last changed
 	HostsGeneration model.Generation                                // the one at which what hosts run was last added to
+	Epoch           model.Epoch                                     // of the newest leader; 0: not known
+	Leader          string                                          // the manager that leads, empty if none does
+	LeaderAddress   string                                          // of its API
 	HashKey         flowhash.Key                                    // the pool's secret
 	Written         sorted.Map[string, model.Generation]            // when each VIP was last written, by name
 	Computed        sorted.Map[model.EndpointKey, model.Generation] // when each table last changed
@@ -61,6 +64,10 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 		s.Generation = generation
 	case keyHosts:
 		s.HostsGeneration = generation
+	case keyLeader:
+		var d leaderDocument
+		d, err = decode[leaderDocument](key, kv.Value)
+		s.Leader, s.LeaderAddress, s.Epoch = d.Name, d.Address, model.Epoch(kv.CreateRevision)
 	case keyHash:
 		var secret []byte
 		if secret, err = decode[[]byte](key, kv.Value); err == nil {
@@ -168,6 +175,8 @@ func (b *builder) remove(key string) error {
 	switch prefix, name := split(key); prefix {
 	case keyGeneration, keyHosts, keyHash:
 		return fmt.Errorf("read the store: %s was deleted by another program: restore the store from a backup", key)
+	case keyLeader:
+		s.Leader, s.LeaderAddress = "", ""
 	case prefixVIPs:
 		b.removeVIP(name)
 	case prefixPools:

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -15,10 +16,16 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirlb/weir/internal/flowhash"
+	"github.com/weirlb/weir/internal/model"
 )
+
+// DefaultName is the name of a manager that was given none.
+const DefaultName = "manager"
 
 // Config says where the store is: in DataDir, or in the etcd at Endpoints if there are any.
 type Config struct {
+	Name      string // of this manager among the replicas
+	Address   string // host:port of its API, for the others
 	DataDir   string
 	Endpoints []string
 	Log       *slog.Logger
@@ -28,6 +35,8 @@ type Config struct {
 type Store struct {
 	client  *clientv3.Client
 	member  *member // nil: external
+	name    string
+	address string
 	where   string
 	log     *slog.Logger
 	streams streams
@@ -36,12 +45,17 @@ type Store struct {
 	mu      sync.Mutex
 	state   *State
 	changed chan struct{} // closed when state is replaced
+	epoch   model.Epoch   // in which this replica leads; 0: it does not
+	elected chan struct{} // closed when epoch is replaced
 }
 
 // Open connects to etcd, or starts it, and reads the State. The State follows changes, and writes
 // return, only while Run runs.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
-	s := &Store{log: cfg.Log, changed: make(chan struct{}), streams: newStreams(), journal: newJournal()}
+	s := &Store{
+		name: cmp.Or(cfg.Name, DefaultName), address: cfg.Address, log: cfg.Log, streams: newStreams(), journal: newJournal(),
+		changed: make(chan struct{}), elected: make(chan struct{}),
+	}
 	if len(cfg.Endpoints) > 0 {
 		client, err := dialExternal(ctx, cfg.Endpoints, cfg.Log)
 		if err != nil {
@@ -82,6 +96,7 @@ func (s *Store) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.follow(ctx) })
 	group.Go(func() error { return s.holdStreams(ctx) })
+	group.Go(func() error { return s.elect(ctx) })
 	return group.Wait()
 }
 

@@ -38,10 +38,14 @@ func (c Change) empty() bool {
 }
 
 // Update changes the desired state by what decide makes of the newest State, all of it or nothing,
-// and returns the generation that holds it. If another manager is faster, decide is called again. An
-// empty change writes nothing.
+// and returns the generation that holds it. If another write is faster, decide is called again. An
+// empty change writes nothing. Only the replica that leads may write: others get ErrNotLeader.
 func (s *Store) Update(ctx context.Context, decide func(*State) (Change, error)) (model.Generation, error) {
 	for {
+		fence, epoch, err := s.fence(ctx)
+		if err != nil {
+			return 0, err
+		}
 		state := s.State()
 		change, err := decide(state)
 		if err != nil {
@@ -50,7 +54,7 @@ func (s *Store) Update(ctx context.Context, decide func(*State) (Change, error))
 		if change.empty() {
 			return state.Generation, nil
 		}
-		revision, won, err := s.commit(ctx, state, change)
+		revision, won, err := s.commit(ctx, fence, epoch, state, change)
 		if err != nil {
 			return 0, err
 		}
@@ -63,9 +67,11 @@ func (s *Store) Update(ctx context.Context, decide func(*State) (Change, error))
 	}
 }
 
-// commit writes change if the desired state is still that of state. If not, it returns the
-// generation that there is.
-func (s *Store) commit(ctx context.Context, state *State, change Change) (model.Generation, bool, error) {
+// commit writes change if the desired state is still that of state, and this replica leads in epoch. If
+// the state is another, it returns the generation that there is.
+func (s *Store) commit(
+	ctx context.Context, fence clientv3.Cmp, epoch model.Epoch, state *State, change Change,
+) (model.Generation, bool, error) {
 	ops, err := change.operations()
 	if err != nil {
 		return 0, false, err
@@ -77,15 +83,18 @@ func (s *Store) commit(ctx context.Context, state *State, change Change) (model.
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	response, err := s.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.ModRevision(keyGeneration), "=", int64(state.Generation))).
+		If(fence, clientv3.Compare(clientv3.ModRevision(keyGeneration), "=", int64(state.Generation))).
 		Then(ops...).
-		Else(clientv3.OpGet(keyGeneration)).
+		Else(clientv3.OpGet(keyGeneration), clientv3.OpGet(keyLeader)).
 		Commit()
 	switch {
 	case err != nil:
 		return 0, false, explain("write to the store", err)
 	case response.Succeeded:
 		return model.Generation(response.Header.Revision), true, nil
+	}
+	if leader := response.Responses[1].GetResponseRange().GetKvs(); len(leader) != 1 || leader[0].CreateRevision != int64(epoch) {
+		return 0, false, ErrNotLeader
 	}
 	found := response.Responses[0].GetResponseRange().GetKvs()
 	if len(found) != 1 {
