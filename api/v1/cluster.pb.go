@@ -4,11 +4,12 @@
 // 	protoc        (unknown)
 // source: v1/cluster.proto
 
-// The replicas of the manager: who they are, and how they join and leave. Served as gRPC and Connect.
+// The replicas of the manager: who they are, and how they join and leave.
 
 package weirv1
 
 import (
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -461,7 +462,7 @@ func (x *JoinManagerRequest) GetVersion() string {
 type JoinManagerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// All members, the one that joins included.
-	Members       []*Member `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
+	Members       []*StoreMember `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -496,7 +497,7 @@ func (*JoinManagerResponse) Descriptor() ([]byte, []int) {
 	return file_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *JoinManagerResponse) GetMembers() []*Member {
+func (x *JoinManagerResponse) GetMembers() []*StoreMember {
 	if x != nil {
 		return x.Members
 	}
@@ -504,7 +505,7 @@ func (x *JoinManagerResponse) GetMembers() []*Member {
 }
 
 // A member of the embedded etcd.
-type Member struct {
+type StoreMember struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	PeerUrl       string                 `protobuf:"bytes,2,opt,name=peer_url,json=peerUrl,proto3" json:"peer_url,omitempty"`
@@ -512,20 +513,20 @@ type Member struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Member) Reset() {
-	*x = Member{}
+func (x *StoreMember) Reset() {
+	*x = StoreMember{}
 	mi := &file_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Member) String() string {
+func (x *StoreMember) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Member) ProtoMessage() {}
+func (*StoreMember) ProtoMessage() {}
 
-func (x *Member) ProtoReflect() protoreflect.Message {
+func (x *StoreMember) ProtoReflect() protoreflect.Message {
 	mi := &file_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -537,19 +538,19 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Member.ProtoReflect.Descriptor instead.
-func (*Member) Descriptor() ([]byte, []int) {
+// Deprecated: Use StoreMember.ProtoReflect.Descriptor instead.
+func (*StoreMember) Descriptor() ([]byte, []int) {
 	return file_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *Member) GetName() string {
+func (x *StoreMember) GetName() string {
 	if x != nil {
 		return x.Name
 	}
 	return ""
 }
 
-func (x *Member) GetPeerUrl() string {
+func (x *StoreMember) GetPeerUrl() string {
 	if x != nil {
 		return x.PeerUrl
 	}
@@ -834,7 +835,7 @@ var File_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/cluster.proto\x12\aweir.v1\"\xd2\x01\n" +
+	"\x10v1/cluster.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\"\xd2\x01\n" +
 	"\aManager\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12!\n" +
@@ -865,10 +866,10 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x19\n" +
 	"\bpeer_url\x18\x03 \x01(\tR\apeerUrl\x12\x18\n" +
-	"\aversion\x18\x04 \x01(\tR\aversion\"@\n" +
-	"\x13JoinManagerResponse\x12)\n" +
-	"\amembers\x18\x01 \x03(\v2\x0f.weir.v1.MemberR\amembers\"7\n" +
-	"\x06Member\x12\x12\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\"E\n" +
+	"\x13JoinManagerResponse\x12.\n" +
+	"\amembers\x18\x01 \x03(\v2\x14.weir.v1.StoreMemberR\amembers\"<\n" +
+	"\vStoreMember\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\bpeer_url\x18\x02 \x01(\tR\apeerUrl\"u\n" +
 	"\x13RegisterNodeRequest\x12\x12\n" +
@@ -885,10 +886,10 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\areplica\x18\x01 \x01(\v2\x10.weir.v1.ReplicaR\areplica\"\x0f\n" +
 	"\rBackupRequest\"&\n" +
 	"\x0eBackupResponse\x12\x14\n" +
-	"\x05chunk\x18\x01 \x01(\fR\x05chunk2\xc8\x03\n" +
-	"\x0eClusterService\x12K\n" +
-	"\fListManagers\x12\x1c.weir.v1.ListManagersRequest\x1a\x1d.weir.v1.ListManagersResponse\x12N\n" +
-	"\rDeleteManager\x12\x1d.weir.v1.DeleteManagerRequest\x1a\x1e.weir.v1.DeleteManagerResponse\x12H\n" +
+	"\x05chunk\x18\x01 \x01(\fR\x05chunk2\xfb\x03\n" +
+	"\x0eClusterService\x12a\n" +
+	"\fListManagers\x12\x1c.weir.v1.ListManagersRequest\x1a\x1d.weir.v1.ListManagersResponse\"\x14\x82\xd3\xe4\x93\x02\x0e\x12\f/v1/managers\x12k\n" +
+	"\rDeleteManager\x12\x1d.weir.v1.DeleteManagerRequest\x1a\x1e.weir.v1.DeleteManagerResponse\"\x1b\x82\xd3\xe4\x93\x02\x15*\x13/v1/managers/{name}\x12H\n" +
 	"\vJoinManager\x12\x1b.weir.v1.JoinManagerRequest\x1a\x1c.weir.v1.JoinManagerResponse\x12K\n" +
 	"\fRegisterNode\x12\x1c.weir.v1.RegisterNodeRequest\x1a\x1d.weir.v1.RegisterNodeResponse\x12E\n" +
 	"\n" +
@@ -917,7 +918,7 @@ var file_v1_cluster_proto_goTypes = []any{
 	(*DeleteManagerResponse)(nil), // 5: weir.v1.DeleteManagerResponse
 	(*JoinManagerRequest)(nil),    // 6: weir.v1.JoinManagerRequest
 	(*JoinManagerResponse)(nil),   // 7: weir.v1.JoinManagerResponse
-	(*Member)(nil),                // 8: weir.v1.Member
+	(*StoreMember)(nil),           // 8: weir.v1.StoreMember
 	(*RegisterNodeRequest)(nil),   // 9: weir.v1.RegisterNodeRequest
 	(*RegisterNodeResponse)(nil),  // 10: weir.v1.RegisterNodeResponse
 	(*GetReplicaRequest)(nil),     // 11: weir.v1.GetReplicaRequest
@@ -928,7 +929,7 @@ var file_v1_cluster_proto_goTypes = []any{
 var file_v1_cluster_proto_depIdxs = []int32{
 	1,  // 0: weir.v1.Manager.replica:type_name -> weir.v1.Replica
 	0,  // 1: weir.v1.ListManagersResponse.managers:type_name -> weir.v1.Manager
-	8,  // 2: weir.v1.JoinManagerResponse.members:type_name -> weir.v1.Member
+	8,  // 2: weir.v1.JoinManagerResponse.members:type_name -> weir.v1.StoreMember
 	1,  // 3: weir.v1.GetReplicaResponse.replica:type_name -> weir.v1.Replica
 	2,  // 4: weir.v1.ClusterService.ListManagers:input_type -> weir.v1.ListManagersRequest
 	4,  // 5: weir.v1.ClusterService.DeleteManager:input_type -> weir.v1.DeleteManagerRequest

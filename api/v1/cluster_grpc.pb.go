@@ -4,7 +4,7 @@
 // - protoc             (unknown)
 // source: v1/cluster.proto
 
-// The replicas of the manager: who they are, and how they join and leave. Served as gRPC and Connect.
+// The replicas of the manager: who they are, and how they join and leave.
 
 package weirv1
 

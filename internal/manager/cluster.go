@@ -35,3 +35,11 @@ func (c cluster) GetReplica(context.Context, *weirv1.GetReplicaRequest) (*weirv1
 		Version: c.cfg.Version, Epoch: uint64(state.Epoch), Leader: state.Leader, Generation: uint64(state.Generation),
 	}}, nil
 }
+
+// restCluster is what REST serves of it: all unary calls.
+type restCluster struct{ cluster }
+
+// Backup is a stream, which REST does not have.
+func (restCluster) Backup(r *weirv1.BackupRequest, s weirv1.ClusterService_BackupServer) error {
+	return weirv1.UnimplementedClusterServiceServer{}.Backup(r, s)
+}

@@ -50,6 +50,9 @@ func (m *Manager) handleREST(mux *http.ServeMux) error {
 	if err := weirv1.RegisterWeirServiceHandlerServer(context.Background(), gateway, restServer{m}); err != nil {
 		return err
 	}
+	if err := weirv1.RegisterClusterServiceHandlerServer(context.Background(), gateway, restCluster{cluster{Manager: m}}); err != nil {
+		return err
+	}
 	document, err := openapi.Document()
 	if err != nil {
 		return err

@@ -2,7 +2,7 @@
 //
 // Source: v1/cluster.proto
 
-// The replicas of the manager: who they are, and how they join and leave. Served as gRPC and Connect.
+// The replicas of the manager: who they are, and how they join and leave.
 package weirv1connect
 
 import (
