@@ -40,6 +40,7 @@ type Store struct {
 	where   string
 	log     *slog.Logger
 	streams streams
+	trusted trusted
 	journal journal // of VIPs, for those who watch them
 
 	mu      sync.Mutex
@@ -73,6 +74,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err == nil {
 		err = s.load(ctx)
 	}
+	if err == nil {
+		err = s.loadTrust(ctx)
+	}
 	if err != nil {
 		s.Close()
 		return nil, err
@@ -95,6 +99,7 @@ func (s *Store) Close() {
 func (s *Store) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.follow(ctx) })
+	group.Go(func() error { return s.followTrust(ctx) })
 	group.Go(func() error { return s.holdStreams(ctx) })
 	group.Go(func() error { return s.elect(ctx) })
 	return group.Wait()

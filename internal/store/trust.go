@@ -1,0 +1,320 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/trust"
+)
+
+// Keys of what decides who may do what. It has no part in generations: a State does not hold it, and
+// every manager may write it.
+const (
+	trustRoot      = "/weir/trust/v1/"
+	keyTrust       = trustRoot + "version" // written with every change
+	keyCA          = trustRoot + "ca"
+	prefixTokens   = trustRoot + "tokens/"
+	prefixMembers  = trustRoot + "members/"
+	prefixAccounts = trustRoot + "users/"
+	prefixTenants  = trustRoot + "tenants/"
+)
+
+// Trust is what decides who may do what, as of one revision. It is read only.
+type Trust struct {
+	Authority *trust.Authority           // nil: there is no CA yet
+	Tokens    map[string]trust.JoinToken // by id
+	Members   map[string]trust.Member    // by "mux/mux1"
+	Accounts  map[string]trust.Account   // users, by name
+	Tenants   map[string]model.Tenant    // by name
+
+	version  int64 // revision of keyTrust
+	revision int64
+}
+
+func (t *Trust) clone() *Trust {
+	next := *t
+	next.Tokens, next.Members = maps.Clone(t.Tokens), maps.Clone(t.Members)
+	next.Accounts, next.Tenants = maps.Clone(t.Accounts), maps.Clone(t.Tenants)
+	return &next
+}
+
+// TrustChange is one step of Trust.
+type TrustChange struct {
+	Authority      *trust.Authority
+	Tokens         []trust.JoinToken
+	DeleteTokens   []string
+	Members        []trust.Member
+	Accounts       []trust.Account
+	DeleteAccounts []string
+	Tenants        []model.Tenant
+	DeleteTenants  []string
+}
+
+// trusted holds the newest Trust.
+type trusted struct {
+	mu      sync.Mutex
+	now     *Trust
+	changed chan struct{} // closed when now is replaced
+}
+
+func (t *trusted) get() (*Trust, <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.now, t.changed
+}
+
+func (t *trusted) set(next *Trust) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.changed != nil {
+		close(t.changed)
+	}
+	t.now, t.changed = next, make(chan struct{})
+}
+
+// Trust returns the newest Trust and a channel that is closed when there is a newer one.
+func (s *Store) Trust() (*Trust, <-chan struct{}) { return s.trusted.get() }
+
+// UpdateTrust changes Trust by what decide makes of the newest one, all of it or nothing. If another
+// manager is faster, decide is called again. It returns when Trust shows the change.
+func (s *Store) UpdateTrust(ctx context.Context, decide func(*Trust) (TrustChange, error)) error {
+	for {
+		now, _ := s.Trust()
+		change, err := decide(now)
+		if err != nil {
+			return err
+		}
+		ops, err := change.operations()
+		if err != nil || len(ops) == 0 {
+			return err
+		}
+		value, err := encode(struct{}{})
+		if err != nil {
+			return err
+		}
+		callCtx, cancel := context.WithTimeout(ctx, callTimeout)
+		response, err := s.client.Txn(callCtx).
+			If(clientv3.Compare(clientv3.ModRevision(keyTrust), "=", now.version)).
+			Then(append(ops, clientv3.OpPut(keyTrust, value))...).
+			Commit()
+		cancel()
+		if err != nil {
+			return explain("write to the store", err)
+		}
+		if err := s.awaitTrust(ctx, response.Succeeded, now, response.Header.Revision); err != nil || response.Succeeded {
+			return err
+		}
+	}
+}
+
+// FoundTrust keeps authority if there is no CA yet, and returns the one that there is. It is for the time
+// before Run.
+func (s *Store) FoundTrust(ctx context.Context, authority *trust.Authority) (*trust.Authority, error) {
+	ops, err := TrustChange{Authority: authority}.operations()
+	if err != nil {
+		return nil, err
+	}
+	value, err := encode(struct{}{})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err = s.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(keyCA), "=", 0)).
+		Then(append(ops, clientv3.OpPut(keyTrust, value))...).Commit()
+	if err != nil {
+		return nil, explain("write the CA to the store", err)
+	}
+	if err := s.loadTrust(ctx); err != nil {
+		return nil, err
+	}
+	now, _ := s.Trust()
+	return now.Authority, nil
+}
+
+// awaitTrust returns when Trust holds the revision written, or, if nothing was, is newer than it was.
+func (s *Store) awaitTrust(ctx context.Context, written bool, was *Trust, revision int64) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	for {
+		now, changed := s.Trust()
+		if written && now.revision >= revision || !written && now.version > was.version {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the store's own write: %w", ctx.Err())
+		}
+	}
+}
+
+// operations are the writes of the change.
+func (c TrustChange) operations() ([]clientv3.Op, error) {
+	var ops []clientv3.Op
+	var errs []error
+	put := func(key, value string, err error) {
+		ops, errs = append(ops, clientv3.OpPut(key, value)), append(errs, err)
+	}
+	if c.Authority != nil {
+		text, err := c.Authority.PEM()
+		if err != nil {
+			return nil, err
+		}
+		value, err := encode(string(text))
+		put(keyCA, value, err)
+	}
+	for _, t := range c.Tokens {
+		value, err := encode(t)
+		put(prefixTokens+t.ID, value, err)
+	}
+	for _, m := range c.Members {
+		value, err := encode(m)
+		put(prefixMembers+m.Key(), value, err)
+	}
+	for _, a := range c.Accounts {
+		value, err := encode(a)
+		put(prefixAccounts+a.Name, value, err)
+	}
+	for _, t := range c.Tenants {
+		value, err := encode(tenantDocument{Name: t.Name, Ranges: t.Ranges, Limits: quotasDocument(t.Limits)})
+		put(prefixTenants+t.Name, value, err)
+	}
+	for prefix, names := range map[string][]string{prefixTokens: c.DeleteTokens, prefixAccounts: c.DeleteAccounts, prefixTenants: c.DeleteTenants} {
+		for _, name := range names {
+			ops = append(ops, clientv3.OpDelete(prefix+name))
+		}
+	}
+	return ops, errors.Join(errs...)
+}
+
+type (
+	tenantDocument struct {
+		Name   string         `json:"name"`
+		Ranges []netip.Prefix `json:"ranges,omitempty"`
+		Limits quotasDocument `json:"limits,omitzero"`
+	}
+	quotasDocument struct {
+		VIPs      *uint32 `json:"vips,omitempty"`
+		Endpoints *uint32 `json:"endpoints,omitempty"`
+		Backends  *uint32 `json:"backends,omitempty"`
+		Ports     *uint32 `json:"ports,omitempty"`
+	}
+)
+
+// loadTrust reads the whole of Trust.
+func (s *Store) loadTrust(ctx context.Context) error {
+	response, err := s.client.Get(ctx, trustRoot, clientv3.WithPrefix())
+	if err != nil {
+		return explain("read the store", err)
+	}
+	next := (&Trust{
+		Tokens: map[string]trust.JoinToken{}, Members: map[string]trust.Member{},
+		Accounts: map[string]trust.Account{}, Tenants: map[string]model.Tenant{},
+	})
+	for _, kv := range response.Kvs {
+		if err := next.put(string(kv.Key), kv.Value, kv.ModRevision); err != nil {
+			return err
+		}
+	}
+	next.revision = response.Header.Revision
+	s.trusted.set(next)
+	return nil
+}
+
+// put takes over one key's value.
+func (t *Trust) put(key string, value []byte, revision int64) (err error) {
+	kind, name, _ := strings.Cut(strings.TrimPrefix(key, trustRoot), "/")
+	switch prefix := trustRoot + kind; prefix {
+	case keyTrust:
+		t.version = revision
+	case keyCA:
+		var text string
+		if text, err = decode[string](key, value); err == nil {
+			t.Authority, err = trust.ParseAuthority([]byte(text))
+		}
+	case prefixTokens[:len(prefixTokens)-1]:
+		t.Tokens[name], err = decode[trust.JoinToken](key, value)
+	case prefixMembers[:len(prefixMembers)-1]:
+		t.Members[name], err = decode[trust.Member](key, value)
+	case prefixAccounts[:len(prefixAccounts)-1]:
+		t.Accounts[name], err = decode[trust.Account](key, value)
+	case prefixTenants[:len(prefixTenants)-1]:
+		var d tenantDocument
+		d, err = decode[tenantDocument](key, value)
+		t.Tenants[name] = model.Tenant{Name: d.Name, Ranges: d.Ranges, Limits: model.Quotas(d.Limits)}
+	}
+	return err
+}
+
+// remove forgets one key.
+func (t *Trust) remove(key string) {
+	kind, name, _ := strings.Cut(strings.TrimPrefix(key, trustRoot), "/")
+	switch trustRoot + kind + "/" {
+	case prefixTokens:
+		delete(t.Tokens, name)
+	case prefixMembers:
+		delete(t.Members, name)
+	case prefixAccounts:
+		delete(t.Accounts, name)
+	case prefixTenants:
+		delete(t.Tenants, name)
+	}
+}
+
+// followTrust keeps Trust current.
+func (s *Store) followTrust(ctx context.Context) error {
+	for {
+		err := s.watchTrust(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if errors.As(err, new(*unreadableError)) {
+			return err
+		}
+		if errors.Is(err, rpctypes.ErrCompacted) {
+			if err := s.loadTrust(ctx); err == nil {
+				continue
+			}
+		}
+		s.log.Warn("lost the watch of the store, opening it again", "err", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(retryWait):
+		}
+	}
+}
+
+func (s *Store) watchTrust(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	now, _ := s.Trust()
+	for response := range s.client.Watch(ctx, trustRoot, clientv3.WithPrefix(), clientv3.WithRev(now.revision+1)) {
+		if err := response.Err(); err != nil {
+			return err
+		}
+		now, _ := s.Trust()
+		next := now.clone()
+		for _, event := range response.Events {
+			if event.Type == clientv3.EventTypeDelete {
+				next.remove(string(event.Kv.Key))
+			} else if err := next.put(string(event.Kv.Key), event.Kv.Value, event.Kv.ModRevision); err != nil {
+				return &unreadableError{err}
+			}
+			next.revision = max(next.revision, event.Kv.ModRevision)
+		}
+		s.trusted.set(next)
+	}
+	return errors.New("the watch ended")
+}

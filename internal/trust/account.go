@@ -1,0 +1,32 @@
+package trust
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// Account is a user as the store has it.
+type Account struct {
+	Name     string    `json:"name"`
+	Bindings []Binding `json:"bindings"`
+	Hash     []byte    `json:"hash,omitempty"` // of the bearer token; empty: the user has a certificate
+}
+
+// Validate says what is wrong with the account.
+func (a Account) Validate() error {
+	var errs []error
+	if !model.ValidName(a.Name) {
+		errs = append(errs, &model.FieldError{Field: "name", Reason: fmt.Sprintf("must be a DNS label, is %.70q", a.Name)})
+	}
+	if len(a.Bindings) == 0 {
+		errs = append(errs, &model.FieldError{Field: "bindings", Reason: "must have at least one"})
+	}
+	for i, b := range a.Bindings {
+		for _, err := range model.FieldErrors(b.Validate()) {
+			errs = append(errs, &model.FieldError{Field: fmt.Sprintf("bindings[%d].%s", i, err.Field), Reason: err.Reason})
+		}
+	}
+	return errors.Join(errs...)
+}

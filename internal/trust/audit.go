@@ -1,0 +1,29 @@
+package trust
+
+import "time"
+
+// AuditEntry says what somebody changed, or was refused.
+type AuditEntry struct {
+	Time      time.Time `json:"time"`
+	Identity  string    `json:"identity"`
+	From      string    `json:"from"`
+	Procedure string    `json:"procedure"`
+	Subject   string    `json:"subject,omitempty"` // "vip/shop"
+	Result    string    `json:"result"`            // "ok", or the code of the refusal
+	Reason    string    `json:"reason,omitempty"`
+	Manager   string    `json:"manager"`
+	// Refused entries are kept apart, so that strangers can't push out what was changed.
+	Refused bool `json:"refused,omitempty"`
+}
+
+// Member is one that got a certificate.
+type Member struct {
+	Kind    Kind      `json:"kind"`
+	Name    string    `json:"name"`
+	Issue   uint32    `json:"issue"` // the least that is in force
+	Joined  time.Time `json:"joined"`
+	Revoked bool      `json:"revoked,omitempty"` // and not joined since
+}
+
+// Key names a member: "mux/mux1".
+func (m Member) Key() string { return string(m.Kind) + "/" + m.Name }
