@@ -65,9 +65,7 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 	case keyHosts:
 		s.HostsGeneration = generation
 	case keyLeader:
-		var d leaderDocument
-		d, err = decode[leaderDocument](key, kv.Value)
-		s.Leader, s.LeaderAddress, s.Epoch = d.Name, d.Address, model.Epoch(kv.CreateRevision)
+		err = s.putLeader(kv)
 	case keyHash:
 		var secret []byte
 		if secret, err = decode[[]byte](key, kv.Value); err == nil {
@@ -213,4 +211,11 @@ func split(key string) (prefix, name string) {
 		return key, ""
 	}
 	return root + kind + "/", name
+}
+
+// putLeader takes over who leads.
+func (s *State) putLeader(kv *mvccpb.KeyValue) error {
+	d, err := decode[leaderDocument](keyLeader, kv.Value)
+	s.Leader, s.LeaderAddress, s.Epoch = d.Name, d.Address, model.Epoch(kv.CreateRevision)
+	return err
 }
