@@ -18,7 +18,8 @@ const maxMessage = 64 << 20
 
 // handler serves gRPC, gRPC-Web, Connect and REST from the same services.
 func (m *Manager) handler() (http.Handler, error) {
-	options := connect.WithHandlerOptions(connect.WithReadMaxBytes(maxMessage), connect.WithCodec(rpc.StrictJSON{}))
+	options := connect.WithHandlerOptions(connect.WithReadMaxBytes(maxMessage), connect.WithCodec(rpc.StrictJSON{}),
+		connect.WithInterceptors(m.observer()))
 	mux := http.NewServeMux()
 	mux.Handle(weirv1connect.NewWeirServiceHandler(m, options))
 	mux.Handle(weirv1connect.NewSyncServiceHandler(m, options))
@@ -27,7 +28,7 @@ func (m *Manager) handler() (http.Handler, error) {
 		return nil, err
 	}
 	mux.HandleFunc("GET /healthz", m.healthz)
-	return m.forward(mux), nil
+	return m.observer().rest(mux, m.forward(mux)), nil
 }
 
 // healthz says whether the store answers.

@@ -52,6 +52,10 @@ type Manager struct {
 	settle   time.Duration // how long a move of buckets lasts at least
 	observed *telemetry.Telemetry
 	peers    *peers
+
+	meters    *meters
+	acks      *acks
+	inventory inventory
 }
 
 // New takes the address to listen on and opens the store. Nothing is served before Run.
@@ -64,26 +68,29 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		return nil, fmt.Errorf("listen on %s: %w: choose another address with --listen", cfg.Listen, err)
 	}
 	cfg.Name = cmp.Or(cfg.Name, store.DefaultName)
+	observed, err := telemetry.Start(ctx, cfg.Telemetry, telemetry.Process{Program: "weir-manager", Name: cfg.Name, Version: cfg.Version}, cfg.Log)
+	if err != nil {
+		listener.Close()
+		return nil, err
+	}
 	s, err := store.Open(ctx, store.Config{
 		Name: cfg.Name, Address: cmp.Or(cfg.Advertise, listener.Addr().String()),
 		DataDir: cfg.DataDir, Endpoints: cfg.EtcdEndpoints, Log: cfg.Log,
 	})
 	if err != nil {
+		observed.Close()
 		listener.Close()
 		return nil, err
 	}
-	observed, err := telemetry.Start(ctx, cfg.Telemetry, telemetry.Process{Program: "weir-manager", Version: cfg.Version}, cfg.Log)
-	if err != nil {
-		listener.Close()
-		s.Close()
-		return nil, err
-	}
-	return &Manager{
-		observed: observed, cfg: cfg, log: cfg.Log, listener: listener, store: s, hub: newHub(s),
+	counted := newMeters()
+	m := &Manager{
+		observed: observed, meters: counted, acks: newAcks(counted), cfg: cfg, log: cfg.Log, listener: listener, store: s, hub: newHub(s),
 		reports: newReports(), tasks: newTasks(), stopping: make(chan struct{}), now: time.Now,
 		silence: defaultSilence, sessions: newSessions(), settle: desired.SettleTime,
 		peers: newPeers(),
-	}, nil
+	}
+	m.observe()
+	return m, nil
 }
 
 // Address is where the manager listens.

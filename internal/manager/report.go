@@ -146,6 +146,7 @@ func (m *Manager) report(
 	if state.Nodes.At(name).Role != role {
 		return connect.NewError(connect.CodeNotFound, fmt.Errorf("no %s %q is registered", role, name))
 	}
+	m.acks.answered(name, model.Generation(generation), model.Generation(rejection.GetGeneration()), errors.New(rejection.GetReason()))
 	now := m.now()
 	next := report{detail: detail, stored: now, NodeStatus: store.NodeStatus{
 		Seen: now, Generation: model.Generation(generation),

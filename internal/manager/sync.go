@@ -38,6 +38,7 @@ func (m *Manager) SyncMux(
 	return m.stream(ctx, m.hub.muxes, registered, asked, ask, func(next *view) error {
 		update := muxUpdate(sent, next)
 		sent = next
+		m.acks.sent(node.Name, node.Role, next.Generation, func(error) {})
 		return stream.Send(rpc.MuxUpdateToProto(update))
 	})
 }
@@ -59,6 +60,7 @@ func (m *Manager) SyncHost(
 	return m.stream(ctx, m.hub.hosts, registered, nil, nil, func(next *view) error {
 		update := hostUpdate(node.Name, sent, next)
 		sent = next
+		m.acks.sent(node.Name, node.Role, next.Generation, func(error) {})
 		return stream.Send(rpc.HostUpdateToProto(update))
 	})
 }
@@ -102,8 +104,12 @@ func (m *Manager) register(ctx context.Context, node model.Node) (model.Generati
 	}
 	m.log.Debug("stream opened", "node", node.Name)
 	closed := m.store.OpenStream(node.Name)
+	open := m.meters.streams.WithLabelValues(string(node.Role))
+	open.Inc()
 	return generation, func() {
 		m.log.Debug("stream closed", "node", node.Name)
+		open.Dec()
+		m.acks.closed(node.Name)
 		closed()
 	}, nil
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
@@ -41,7 +42,8 @@ type Store struct {
 	log     *slog.Logger
 	streams streams
 	trusted trusted
-	journal journal // of VIPs, for those who watch them
+	journal journal                  // of VIPs, for those who watch them
+	took    *prometheus.HistogramVec // of calls of etcd
 
 	mu      sync.Mutex
 	state   *State
@@ -70,6 +72,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		}
 		s.member, s.client, s.where = m, m.client(), "embedded: 1 member"
 	}
+	s.took = timed(s.client)
 	err := s.found(ctx)
 	if err == nil {
 		err = s.load(ctx)

@@ -39,7 +39,7 @@ func (t *Telemetry) Ready(name string, ask func(context.Context) (string, error)
 
 func newServer(t *Telemetry) *http.Server {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(t.registry, promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{
+	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(t.registry, promhttp.HandlerFor(t, promhttp.HandlerOpts{
 		ErrorLog: scrapeLog{t.log}, ErrorHandling: promhttp.ContinueOnError,
 		MaxRequestsInFlight: scrapesAtOnce, Timeout: scrapeTimeout,
 	})))

@@ -7,11 +7,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	dto "github.com/prometheus/client_model/go"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
@@ -32,7 +35,9 @@ type Telemetry struct {
 	listener net.Listener             // nil: nothing is served
 	server   *http.Server
 	served   sync.WaitGroup
-	closed   sync.Once
+
+	libraries atomic.Pointer[string] // prefix of their metrics; nil: none
+	closed    sync.Once
 
 	mu     sync.Mutex
 	checks []check
@@ -126,12 +131,27 @@ func (t *Telemetry) Register(all ...prometheus.Collector) {
 	}
 }
 
-// Gatherer is what /metrics shows.
-func (t *Telemetry) Gatherer() prometheus.Gatherer {
-	if t == nil {
-		return prometheus.NewRegistry()
+// AddLibrary adds what a library registers by itself, as etcd does, of the metrics with the prefix.
+func (t *Telemetry) AddLibrary(prefix string) {
+	if t != nil {
+		t.libraries.Store(&prefix)
 	}
-	return t.registry
+}
+
+// Gather returns what /metrics shows.
+func (t *Telemetry) Gather() ([]*dto.MetricFamily, error) {
+	families, err := t.registry.Gather()
+	prefix := t.libraries.Load()
+	if prefix == nil {
+		return families, err
+	}
+	others, failed := prometheus.DefaultGatherer.Gather()
+	for _, family := range others {
+		if strings.HasPrefix(family.GetName(), *prefix) {
+			families = append(families, family)
+		}
+	}
+	return families, errors.Join(err, failed)
 }
 
 // Tracer makes spans, which are nothing while traces are off.

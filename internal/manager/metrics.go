@@ -1,0 +1,201 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/telemetry"
+)
+
+// metrics are what a manager tells of the desired state and of the nodes. Only muxes have series of
+// their own, which are few; hosts are counted.
+var metrics = []telemetry.Metric{
+	{Name: "weir_manager_generation", Help: "Generation of the desired state, as this manager has it."},
+	{Name: "weir_manager_published_generation", Help: "Generation that muxes are sent: hosts have what it needs of them."},
+	{Name: "weir_manager_leader", Help: "1 while this manager leads: it writes the desired state."},
+	{Name: "weir_manager_epoch", Help: "Epoch of the newest leader that this manager knows."},
+	{Name: "weir_manager_vips", Help: "VIPs."},
+	{Name: "weir_manager_endpoints", Help: "Endpoints of all VIPs."},
+	{Name: "weir_manager_backends", Help: "Backends of all endpoints, by their health.", Labels: []string{"health"}},
+	{Name: "weir_manager_endpoints_without_backends", Help: "Endpoints none of whose backends is healthy or unchecked."},
+	{Name: "weir_manager_nodes", Help: "Registered nodes, by whether their stream is open with any manager.", Labels: []string{"role", "connected"}},
+	{Name: "weir_manager_nodes_rejecting", Help: "Nodes that refuse what they were sent.", Labels: []string{"role"}},
+	{Name: "weir_manager_nodes_behind", Help: "Connected nodes that do not run what they are to run.", Labels: []string{"role"}},
+	{Name: "weir_manager_mux_connected", Help: "1 while the mux's stream is open with any manager.", Labels: []string{"mux"}},
+	{Name: "weir_manager_mux_generation", Help: "Generation that the mux runs.", Labels: []string{"mux"}},
+	{Name: "weir_manager_mux_seen_timestamp_seconds", Help: "When the mux last reported; 0: never.", Labels: []string{"mux"}},
+}
+
+// meters are what a manager counts as it goes.
+type meters struct {
+	requests *prometheus.CounterVec   // by procedure and code
+	took     *prometheus.HistogramVec // by procedure, of calls that are no streams
+	streams  *prometheus.GaugeVec     // by role, with this manager
+	refusals *prometheus.CounterVec   // by role
+	acked    *prometheus.HistogramVec // by role
+}
+
+func newMeters() *meters {
+	m := &meters{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_manager_api_requests_total", Help: "Calls of the API by procedure, or method and path of REST, and code.",
+		}, []string{"procedure", "code"}),
+		took: telemetry.Seconds("weir_manager_api_request_duration_seconds", "Time that calls of the API took, streams left out.", "procedure"),
+		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "weir_manager_streams", Help: "Streams of nodes that are open with this manager.",
+		}, []string{"role"}),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_manager_rejections_total", Help: "Generations that nodes of this manager refused.",
+		}, []string{"role"}),
+		acked: telemetry.Seconds("weir_manager_sync_duration_seconds", "Time from sending a generation to a node until its report that it runs it.", "role"),
+	}
+	for _, role := range roles {
+		m.streams.WithLabelValues(string(role))
+		m.refusals.WithLabelValues(string(role))
+		m.acked.WithLabelValues(string(role))
+	}
+	return m
+}
+
+var roles = []model.Role{model.RoleMux, model.RoleHost}
+
+func (m *meters) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.requests, m.took, m.streams, m.refusals, m.acked}
+}
+
+// observe has the manager's telemetry show it.
+func (m *Manager) observe() {
+	m.observed.Register(m.meters.collectors()...)
+	m.observed.Register(m.store.Collectors()...)
+	m.observed.Register(telemetry.NewScrape(metrics, m.sample))
+	m.observed.AddLibrary("etcd_")
+	m.observed.Ready("store", func(ctx context.Context) (string, error) {
+		generation, err := m.store.Current(ctx)
+		return fmt.Sprintf("%s, generation %d", m.store, generation), err
+	})
+}
+
+// sample tells the desired state and how far the nodes are.
+func (m *Manager) sample(to *telemetry.Sample) {
+	s := m.store.State()
+	published, _ := m.hub.muxes()
+	var forMuxes model.Generation
+	if published != nil {
+		forMuxes = published.Generation
+	}
+	telemetry.Put(to, "weir_manager_generation", uint64(s.Generation))
+	telemetry.Put(to, "weir_manager_published_generation", uint64(forMuxes))
+	telemetry.PutIf(to, "weir_manager_leader", m.leads())
+	telemetry.Put(to, "weir_manager_epoch", uint64(s.Epoch))
+	telemetry.Put(to, "weir_manager_vips", s.VIPs.Len())
+	n := m.inventory.of(s)
+	telemetry.Put(to, "weir_manager_endpoints", n.endpoints)
+	telemetry.Put(to, "weir_manager_endpoints_without_backends", n.dead)
+	for _, health := range []model.Health{model.HealthHealthy, model.HealthUnhealthy, model.HealthUnknown} {
+		telemetry.Put(to, "weir_manager_backends", n.backends[health], string(health))
+	}
+	sampleNodes(to, s, forMuxes)
+}
+
+// tally counts the nodes of a role.
+type tally struct{ connected, away, rejecting, behind int }
+
+func sampleNodes(to *telemetry.Sample, s *store.State, forMuxes model.Generation) {
+	tallies := map[model.Role]*tally{}
+	for _, role := range roles {
+		tallies[role] = &tally{}
+	}
+	for name, node := range s.Nodes.All() {
+		status, connected := s.Status.At(name), s.Streams.At(name)
+		n := tallies[node.Role]
+		if n == nil {
+			continue
+		}
+		wanted := s.HostsGeneration
+		if node.Role == model.RoleMux {
+			wanted = forMuxes
+			sampleMux(to, name, status, connected)
+		}
+		if connected {
+			n.connected++
+		} else {
+			n.away++
+		}
+		if status.Rejected > status.Generation {
+			n.rejecting++
+		}
+		if connected && status.Generation < wanted {
+			n.behind++
+		}
+	}
+	for role, n := range tallies {
+		telemetry.Put(to, "weir_manager_nodes", n.connected, string(role), "true")
+		telemetry.Put(to, "weir_manager_nodes", n.away, string(role), "false")
+		telemetry.Put(to, "weir_manager_nodes_rejecting", n.rejecting, string(role))
+		telemetry.Put(to, "weir_manager_nodes_behind", n.behind, string(role))
+	}
+}
+
+func sampleMux(to *telemetry.Sample, name string, status store.NodeStatus, connected bool) {
+	telemetry.PutIf(to, "weir_manager_mux_connected", connected, name)
+	telemetry.Put(to, "weir_manager_mux_generation", uint64(status.Generation), name)
+	seen := 0.0
+	if !status.Seen.IsZero() {
+		seen = float64(status.Seen.UnixMilli()) / 1000
+	}
+	telemetry.Put(to, "weir_manager_mux_seen_timestamp_seconds", seen, name)
+}
+
+// inventoryShare bounds what counting costs: it rests for so many times as long as it took.
+const inventoryShare = 20
+
+// inventory counts what is in a State, which takes long when there is much.
+type inventory struct {
+	mu    sync.Mutex
+	state *store.State
+	due   time.Time
+	last  stock
+}
+
+type stock struct {
+	endpoints, dead int
+	backends        map[model.Health]int
+}
+
+// of counts s, or returns what was counted a short while ago.
+func (i *inventory) of(s *store.State) stock {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	now := time.Now()
+	if i.state == s || now.Before(i.due) {
+		return i.last
+	}
+	i.state, i.last = s, takeStock(s)
+	i.due = now.Add(inventoryShare * time.Since(now))
+	return i.last
+}
+
+func takeStock(s *store.State) stock {
+	n := stock{backends: map[model.Health]int{}}
+	for _, vip := range s.VIPs.All() {
+		n.endpoints += len(vip.Endpoints)
+		for _, e := range vip.Endpoints {
+			well := false
+			for _, b := range e.Backends {
+				health, _ := s.BackendHealth(vip, e, b)
+				n.backends[health]++
+				well = well || health == model.HealthHealthy || e.HealthCheck == nil
+			}
+			if !well {
+				n.dead++
+			}
+		}
+	}
+	return n
+}
