@@ -10,7 +10,7 @@ LINT     := $(GO) tool -modfile=tools/golangci/go.mod golangci-lint
 BPF_C    := $(shell find bpf test -name '*.c' -o -name '*.h' | grep -v '^bpf/include/')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf build packages generate test unit e2e demo bench-mux bench-agent fuzz lint fmt clean
+.PHONY: help setup bpf build packages generate test unit e2e faults demo bench-mux bench-agent fuzz lint fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,10 +35,13 @@ generate: bpf ## Regenerate everything that is generated and committed
 test: build unit e2e ## Run every test: units, packet tables, namespaces, lab
 
 unit: build ## Run all tests but those in the lab
-	scripts/test.sh -count=1 -timeout 15m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/docs)
+	scripts/test.sh -count=1 -timeout 15m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/faults -e /test/docs)
 
 e2e: build ## Run the tests in the lab: end to end, and the commands of the documents
 	WEIR_BIN=$(CURDIR)/$(BIN) scripts/test.sh -count=1 -timeout 20m -p 1 ./test/e2e ./test/docs
+
+faults: build ## Break the control plane in every way, with SEEDS seeds each (default 1)
+	WEIR_BIN=$(CURDIR)/$(BIN) $(GO) test -count=1 -v -timeout 24h ./test/faults -seeds $(or $(SEEDS),1) -first $(or $(FIRST),1)
 
 demo: build ## Raise a lab, balance real traffic, cut a mux's power, clean up
 	@$(BIN)/weir lab demo

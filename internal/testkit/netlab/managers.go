@@ -14,11 +14,15 @@ const (
 )
 
 // ManagerURLs is where the lab's managers are, as --manager takes it.
-func (l *Lab) ManagerURLs() string {
+func (l *Lab) ManagerURLs() string { return l.managerURLsFrom(0) }
+
+// managerURLsFrom lists the managers beginning with one: nodes that begin with different ones spread their
+// streams.
+func (l *Lab) managerURLsFrom(first int) string {
 	managers := l.Of(Manager)
 	urls := make([]string, 0, len(managers))
-	for _, n := range managers {
-		urls = append(urls, n.managerURL())
+	for i := range managers {
+		urls = append(urls, managers[(first+i)%len(managers)].managerURL())
 	}
 	return strings.Join(urls, ",")
 }

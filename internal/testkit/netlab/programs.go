@@ -91,7 +91,7 @@ func (l *Lab) Join(node string) error {
 		return l.startMux(n)
 	case Host:
 		_, err := l.Start(n.Name, "weir-agent",
-			"--name", n.Name, "--manager", l.ManagerURLs(), "--uplink", Uplink, "--pin-path", l.PinPath(n.Name))
+			"--name", n.Name, "--manager", l.managerURLsFrom(n.Number-1), "--uplink", Uplink, "--pin-path", l.PinPath(n.Name))
 		return err
 	}
 	return fmt.Errorf("let %s join: only muxes and hosts do", node)
@@ -104,7 +104,7 @@ func (l *Lab) startMux(n Node) error {
 	}
 	router, _ := n.gateway()
 	_, err := l.Start(n.Name, "weir-mux",
-		"--name", n.Name, "--manager", l.ManagerURLs(), "--interface", Uplink, "--pin-path", l.PinPath(n.Name),
+		"--name", n.Name, "--manager", l.managerURLsFrom(n.Number-1), "--interface", Uplink, "--pin-path", l.PinPath(n.Name),
 		"--as", strconv.Itoa(muxAS),
 		"--peer", fmt.Sprintf("address=%s,as=%d,password-file=%s,bfd=%s", router, routerAS, file, bfdInterval),
 		// Room for a lab's tables, not a datacenter's: each mux has its own.

@@ -1,0 +1,48 @@
+package faults
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/weirlb/weir/internal/testkit/netlab"
+)
+
+// five is the lab of five managers.
+const five = "faults5"
+
+// longestPause bounds how long no write may be answered when two of five managers are lost.
+const longestPause = 5 * time.Second
+
+// Configuration goes on when two of five managers are lost, the leader with them.
+func TestTwoOfFive(t *testing.T) {
+	if *seeds == 0 {
+		t.Skip("one of the scenarios that make faults runs")
+	}
+	lab := newLab(t, netlab.Plan{Name: five, Clients: 2, Managers: 5, Muxes: 2, Hosts: 2, Workloads: 2})
+	prepare(t, lab)
+	c := newCluster(t, lab, operator)
+	for i := range *seeds {
+		w := &world{
+			Lab: lab, random: rand.New(rand.NewPCG(*firstSeed+uint64(i), 5)), full: true, cluster: c, history: newHistory(),
+		}
+		w.play(t, scenario{name: "two of five lost", run: func(t *testing.T, w *world) {
+			leader := w.leader(t)
+			lost := []string{leader, one(w, w.others(leader))}
+			if w.random.IntN(2) == 0 {
+				w.kill(t, lost...)
+				w.hold(t, w.between(6*time.Second, 10*time.Second))
+				w.restart(t, lost...)
+				return
+			}
+			w.freeze(t, lost...)
+			w.hold(t, w.between(6*time.Second, 10*time.Second))
+			w.thaw(t, lost...)
+		}})
+		longest := pause(w.history.entries())
+		t.Logf("no write was answered for %.2f s", longest.Seconds())
+		if longest > longestPause {
+			t.Errorf("no write was answered for %v, more than %v", longest, longestPause)
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package faults
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirlb/weir/internal/testkit/netlab"
+)
+
+var (
+	firstSeed = flag.Uint64("first", 1, "the first seed")
+	seeds     = flag.Int("seeds", 0, "run all scenarios in full, with so many seeds each; 0: the short selection")
+	clocks    = flag.Bool("clock", false, "step the machine's clock, too: everything on it sees that")
+)
+
+const (
+	labName  = "faults"
+	client   = "client1" // has connections
+	operator = "client2" // writes and reads VIPs
+
+	// bound is how long anything may take to be well again.
+	bound = time.Minute
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	for _, name := range []string{labName, five} { // what a run that crashed left
+		if err := clear(name); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// clear takes a lab down, whatever is mounted in it.
+func clear(name string) error {
+	disks, err := filepath.Glob(filepath.Join(netlab.Root, name, "manager*"))
+	if err != nil {
+		return err
+	}
+	for _, disk := range disks {
+		if err := unmount(disk); err != nil {
+			return err
+		}
+	}
+	return netlab.Down(name)
+}
+
+// world is a lab with what one scenario needs.
+type world struct {
+	*netlab.Lab
+	random  *rand.Rand
+	full    bool // not the short selection
+	cluster *cluster
+	history *history
+}
+
+// marks is how many times the marker was written, by all scenarios.
+var marks atomic.Uint64
+
+func newLab(t *testing.T, plan netlab.Plan) *netlab.Lab {
+	t.Helper()
+	bin := os.Getenv("WEIR_BIN")
+	if bin == "" {
+		var err error
+		bin, err = filepath.Abs("../../bin")
+		must(t, err)
+	}
+	lab, err := netlab.Up(t.Context(), netlab.Config{Plan: plan, Bin: bin, Tied: true})
+	must(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			showLogs(t, lab)
+		}
+		must(t, clear(plan.Name))
+		must(t, lab.Down())
+	})
+	return lab
+}
+
+func showLogs(t *testing.T, lab *netlab.Lab) {
+	t.Helper()
+	for _, n := range lab.Nodes() {
+		for _, program := range []string{"weir-manager", "weir-mux", "weir-agent"} {
+			if _, err := lab.Process(n.Name, program); err == nil {
+				log := lab.Log(n.Name, program)
+				t.Logf("%s on %s:\n%s", program, n.Name, log[max(0, len(log)-6000):])
+			}
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// log tells what is done, with the time of the history, to be read beside what clients noticed.
+func (w *world) log(t *testing.T, format string, args ...any) {
+	t.Helper()
+	t.Logf("%5.1f s: %s", time.Since(w.history.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// hold lets time pass, with all that is going on.
+func (w *world) hold(t *testing.T, d time.Duration) {
+	t.Helper()
+	select {
+	case <-t.Context().Done():
+	case <-time.After(d):
+	}
+}
+
+// between draws a time.
+func (w *world) between(low, high time.Duration) time.Duration {
+	return low + time.Duration(w.random.Int64N(int64(high-low)))
+}
+
+// one draws one of several.
+func one[T any](w *world, of []T) T { return of[w.random.IntN(len(of))] }
+
+// serving is the manifest of what the clients of the data plane use: a VIP whose backends are not checked, for
+// connections that stay, and one whose backends are.
+func serving(lab *netlab.Lab) string {
+	var b strings.Builder
+	for name, check := range map[string]string{
+		steadyVIP: "", checkedVIP: "      healthCheck: {tcp: {}, interval: 1s, timeout: 900ms, fall: 5}\n",
+	} {
+		fmt.Fprintf(&b, "---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: %s}\nspec:\n  address: '%s'\n  endpoints:\n"+
+			"    - protocol: TCP\n      port: 80\n%s      backends:\n", name, addresses[name], check)
+		for _, n := range lab.Of(netlab.Workload) {
+			fmt.Fprintf(&b, "        - {host: %s, address: '%s', port: %d}\n", n.Host, n.IPv4, netlab.EchoPort)
+		}
+	}
+	return b.String()
+}
+
+const (
+	steadyVIP  = "steady"
+	checkedVIP = "checked"
+	markerVIP  = "marker"
+)
+
+// addresses are those of all VIPs.
+var addresses = map[string]string{
+	steadyVIP: "203.0.113.10", checkedVIP: "203.0.113.11", markerVIP: "203.0.113.12",
+	"r1": "203.0.113.21", "r2": "203.0.113.22", "r3": "203.0.113.23",
+}
+
+// registers are the VIPs that operators write.
+var registers = []string{"r1", "r2", "r3"}
