@@ -254,35 +254,3 @@ func TestWhatHostsAreTold(t *testing.T) {
 		t.Errorf("muxes are told %+v", mux)
 	}
 }
-
-func TestWhatAddsToHosts(t *testing.T) {
-	old := newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9"), on("host2", "10.3.2.9"))
-	weight := newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9"), on("host2", "10.3.2.9"))
-	weight.Endpoints[0].Backends[0].Weight = 7
-	checked, flowTable := newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9"), on("host2", "10.3.2.9")), old
-	checked.Endpoints[0].HealthCheck, checked.Endpoints[0].AllUnhealthy = check, model.KeepAll
-	flowTable.Consistency = model.ConsistencyFlowTable
-	s := state([]model.VIP{old})
-	for key, table := range s.Changed(old, start, nil) {
-		s.PutTable(key, table)
-	}
-	for _, c := range []struct {
-		name string
-		vip  model.VIP
-		want bool
-	}{
-		{"the same", old, false},
-		{"another check", checked, false},
-		{"another weight: buckets move", weight, true},
-		{"other cookies", flowTable, true},
-		{"one less", newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9")), false},
-		{"one more", newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9"), on("host1", "10.3.1.8")), true},
-		{"another host", newVIP("shop", "203.0.113.10", on("host2", "10.3.1.9")), true},
-		{"another tunnel", newVIP("shop", "203.0.113.10", through(on("host1", "10.3.1.9"), "10.2.1.2")), true},
-		{"another address", newVIP("shop", "203.0.113.11", on("host1", "10.3.1.9")), true},
-	} {
-		if got := s.AddsToHosts(c.vip, s.Changed(c.vip, start, nil)); got != c.want {
-			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
-		}
-	}
-}

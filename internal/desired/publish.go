@@ -59,17 +59,19 @@ func (s State) BackendsOn(host string) HostBackends {
 	return backends
 }
 
-// AddsToHosts says whether vip, with the tables that changed, gives some host something that it does not
-// have in s.
-func (s State) AddsToHosts(vip model.VIP, changed map[model.EndpointKey]Table) bool {
-	before := s.BackendsOf(s.VIPs.At(vip.Name))
-	after := State{Nodes: s.Nodes, Tables: s.Tables.Clone()}
-	for key, table := range changed {
-		after.Tables.Set(key, table)
+// CheckedOn are the backends of one host whose health is checked.
+func (s State) CheckedOn(host string) map[HealthKey]bool {
+	checked := map[HealthKey]bool{}
+	for vip := range s.VIPsOn(host) {
+		for _, e := range vip.Endpoints {
+			for _, b := range e.Backends {
+				if b.Host == host && e.HealthCheck != nil {
+					checked[HealthKey{Endpoint: Key(vip, e), Backend: b.AddrPort()}] = true
+				}
+			}
+		}
 	}
-	adds := false
-	after.eachBackend(vip, func(host string, b model.HostBackend) { adds = adds || Adds(before[host][b.Key()], b) })
-	return adds
+	return checked
 }
 
 // Adds says whether a host that has was must have b before muxes use it. How it is checked may wait.

@@ -2,9 +2,8 @@ package manager
 
 import (
 	"context"
-	"maps"
-	"net/netip"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,137 +16,44 @@ import (
 // took longer is not waited for again until it is current.
 const hostsGrace = time.Second
 
-// view is what streams send of one generation. It is computed once and read by all.
-type view struct {
-	*store.State
-	endpoints map[model.EndpointKey]*model.MuxEndpoint // the same pointer: nothing changed
-	hosts     map[string]desired.HostBackends
-	muxes     []netip.Prefix
-	pool      []model.PoolMember // only where muxes read it
-}
-
-// newView makes the view of s. It takes over from last, which may be nil, the endpoints that did not change.
-func newView(s *store.State, last *view) *view {
-	v := &view{
-		State: s, hosts: backendsByHost(s), muxes: s.Muxes(),
-		endpoints: make(map[model.EndpointKey]*model.MuxEndpoint, s.Tables.Len()),
-	}
-	for _, vip := range s.VIPs.All() {
-		for _, e := range vip.Endpoints {
-			key := desired.Key(vip, e)
-			if last.has(s, key, vip.Name) {
-				v.endpoints[key] = last.endpoints[key]
-				continue
-			}
-			endpoint := desired.MuxEndpoint(vip, e, s.Tables.At(key))
-			v.endpoints[key] = &endpoint
-			if last != nil && last.endpoints[key] != nil && reflect.DeepEqual(*last.endpoints[key], endpoint) {
-				v.endpoints[key] = last.endpoints[key]
-			}
-		}
-	}
-	return v
-}
-
-func backendsByHost(s *store.State) map[string]desired.HostBackends {
-	hosts := map[string]desired.HostBackends{}
-	for vip := range s.VIPs.Values() {
-		for host, backends := range s.BackendsOf(vip) {
-			if hosts[host] == nil {
-				hosts[host] = desired.HostBackends{}
-			}
-			maps.Copy(hosts[host], backends)
-		}
-	}
-	return hosts
-}
-
-// has says whether the view's endpoint is that of s, where it is one of the VIP.
-func (v *view) has(s *store.State, key model.EndpointKey, vip string) bool {
-	if v == nil {
-		return false
-	}
-	_, ok := v.endpoints[key]
-	return ok && v.Written.At(vip) == s.Written.At(vip) && v.Computed.At(key) == s.Computed.At(key)
-}
-
-// members are the muxes whose stream is open, by name.
-func members(s *store.State) []model.PoolMember {
-	var pool []model.PoolMember
-	for node := range s.MuxNodes() {
-		if s.Streams.At(node.Name) {
-			pool = append(pool, model.PoolMember{Name: node.Name, Addresses: node.Addresses, Prefixes: node.Prefixes})
-		}
-	}
-	return pool
-}
-
-// with returns v, or what v is with another pool: that muxes are told at once.
-func (v *view) with(pool []model.PoolMember) *view {
-	if v == nil || reflect.DeepEqual(v.pool, pool) {
-		return v
-	}
-	next := *v
-	next.pool = pool
-	return &next
-}
-
-// hub holds the views that streams send: the newest for hosts, and for muxes the newest one that the
-// hosts are ready for.
+// hub works out from what changed between two States which nodes that have their stream here must hear of
+// it: hosts at once, muxes when the hosts are ready.
 type hub struct {
 	store *store.Store
 	grace time.Duration
+	now   func() time.Time
 
-	mu       sync.Mutex
-	forHosts *view
-	forMuxes *view         // nil until the hosts were ready once
-	changed  chan struct{} // closed when a view is replaced
+	mu    sync.Mutex
+	state *store.State // newest that hosts are told; nil before the first
+	gate  *gate
+	hosts map[string]map[*hostFeed]bool
+	muxes map[*muxFeed]bool
+	fresh map[*hostFeed]bool // those that wait for their first State
+
+	released *store.State // newest that muxes are told; nil until the hosts were ready once
+	held     []heldState  // States that wait for the hosts
+	pool     []model.PoolMember
+	acked    chan struct{} // holds at most one: a host made room
+}
+
+// heldState is a State that muxes may not use yet, and the endpoints that differ from the one before it.
+type heldState struct {
+	state *store.State
+	keys  []model.EndpointKey
 }
 
 func newHub(s *store.Store) *hub {
-	return &hub{store: s, grace: hostsGrace, changed: make(chan struct{})}
-}
-
-// hosts returns the newest view and a channel that is closed when there may be a newer one.
-func (h *hub) hosts() (*view, <-chan struct{}) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.forHosts, h.changed
-}
-
-// muxes returns the newest view for muxes, nil before the first, and a channel as hosts does.
-func (h *hub) muxes() (*view, <-chan struct{}) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.forMuxes, h.changed
-}
-
-func (h *hub) publish(forHosts, forMuxes *view) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.forHosts == forHosts && h.forMuxes == forMuxes {
-		return
+	return &hub{
+		store: s, grace: hostsGrace, now: time.Now, gate: newGate(), hosts: map[string]map[*hostFeed]bool{},
+		muxes: map[*muxFeed]bool{}, fresh: map[*hostFeed]bool{}, acked: make(chan struct{}, 1),
 	}
-	h.forHosts, h.forMuxes = forHosts, forMuxes
-	close(h.changed)
-	h.changed = make(chan struct{})
 }
 
-// run makes a view of each generation until ctx ends.
+// run follows the store until ctx ends.
 func (h *hub) run(ctx context.Context) error {
-	var newest, ready, taken *view
-	gate := gate{grace: h.grace}
 	for {
 		state, changed := h.store.Watch()
-		if newest == nil || newest.Generation != state.Generation {
-			newest = newView(state, newest)
-		}
-		wait := gate.wait(state, time.Now())
-		if wait == 0 && taken != newest {
-			ready, taken = newest, newest
-		}
-		ready = ready.with(members(state))
-		h.publish(newest, ready)
+		wait := h.follow(state)
 		var expired <-chan time.Time
 		if wait > 0 {
 			expired = time.After(wait)
@@ -156,35 +62,331 @@ func (h *hub) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
+		case <-h.acked:
 		case <-expired:
 		}
 	}
 }
 
-// gate decides when muxes may have a generation.
-type gate struct {
-	grace time.Duration
-	since map[string]time.Time // when each host that lags was first seen to
+// follow takes over a State and tells the feeds. It returns when to look again at the latest: 0 if nothing
+// waits for a time.
+func (h *hub) follow(s *store.State) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.now()
+	h.gate.grace = h.grace
+	switch {
+	case h.state == nil:
+		h.gate.begin(s, now)
+		h.held = []heldState{{state: s}}
+	case h.state != s:
+		h.advance(s, now)
+	}
+	h.state = s
+	for f := range h.fresh {
+		wake(f.wake)
+	}
+	ready, wait := h.gate.ready(s, now)
+	h.store.SetReady(ready, h.gate.hosts > 0)
+	ready, wait = h.gate.all(s, h.store.Self(), ready, wait, now)
+	h.release(ready)
+	h.tellPool(members(s))
+	return wait
 }
 
-// wait says how long to wait at most, from now on, for the hosts: 0 if all connected ones have what
-// was last added, or had the time for it.
-func (g *gate) wait(s *store.State, now time.Time) time.Duration {
-	since := map[string]time.Time{}
-	var longest time.Duration
-	for name := range s.Streams.All() {
-		status := s.Status.At(name)
-		current := max(status.Generation, status.Rejected) >= s.HostsGeneration
-		if s.Nodes.At(name).Role != model.RoleHost || current {
+// advance tells hosts what changed from the last State to s.
+func (h *hub) advance(s *store.State, now time.Time) {
+	delta := s.Since(h.state)
+	if h.state.Generation == s.Generation {
+		if len(h.held) > 0 {
+			h.held[len(h.held)-1].state = s // streams and reports are newer
+		} else {
+			h.released = s
+		}
+		return
+	}
+	c := newChanges(h.state, s, delta)
+	for host, changed := range c.hosts {
+		h.tellHost(host, changed, s.Generation, now)
+	}
+	if c.sources {
+		for host := range h.hosts {
+			h.tellHost(host, hostChange{adds: true}, s.Generation, now)
+		}
+	}
+	h.held = append(h.held, heldState{s, c.endpoints})
+}
+
+// tellHost tells the host's streams, if there are any here.
+func (h *hub) tellHost(host string, changed hostChange, generation model.Generation, now time.Time) {
+	for f := range h.hosts[host] {
+		f.add(changed)
+		if changed.adds {
+			h.gate.need(f, generation, now)
+		}
+	}
+}
+
+// release tells muxes the newest State that is not newer than ready.
+func (h *hub) release(ready model.Generation) {
+	n := 0
+	for n < len(h.held) && h.held[n].state.Generation <= ready {
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	h.released = h.held[n-1].state
+	for f := range h.muxes {
+		for _, held := range h.held[:n] {
+			f.add(held.keys)
+		}
+		f.soon()
+	}
+	h.held = slices.Delete(h.held, 0, n)
+}
+
+// tellPool tells muxes when others come and go.
+func (h *hub) tellPool(pool []model.PoolMember) {
+	if reflect.DeepEqual(pool, h.pool) {
+		return
+	}
+	h.pool = pool
+	for f := range h.muxes {
+		f.soon()
+	}
+}
+
+// members are the muxes whose stream is open, by name, but for those that do not answer.
+func members(s *store.State) []model.PoolMember {
+	var pool []model.PoolMember
+	for node := range s.MuxNodes() {
+		if s.Streams.At(node.Name) && !s.Fenced.Has(node.Name) {
+			pool = append(pool, model.PoolMember{Name: node.Name, Addresses: node.Addresses, Prefixes: node.Prefixes})
+		}
+	}
+	return pool
+}
+
+// openHost begins the feed of a host's stream.
+func (h *hub) openHost(name string) (f *hostFeed, closed func()) {
+	f = &hostFeed{hub: h, host: name, whole: true, wake: make(chan struct{}, 1)}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.hosts[name] == nil {
+		h.hosts[name] = map[*hostFeed]bool{}
+	}
+	h.hosts[name][f], h.fresh[f] = true, true
+	h.gate.hosts++
+	if h.state != nil && len(h.held) > 0 {
+		h.gate.need(f, h.state.Generation, h.now())
+	}
+	return f, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.hosts[name], f)
+		delete(h.fresh, f)
+		if len(h.hosts[name]) == 0 {
+			delete(h.hosts, name)
+		}
+		h.gate.hosts--
+		h.gate.forget(f)
+		h.look()
+	}
+}
+
+// openMux begins the feed of a mux's stream.
+func (h *hub) openMux(name string) (f *muxFeed, closed func()) {
+	f = &muxFeed{hub: h, mux: name, whole: true, wake: make(chan struct{}, 1)}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.muxes[f] = true
+	return f, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.muxes, f)
+	}
+}
+
+// ackHost notes that a host runs a generation, or refused it.
+func (h *hub) ackHost(name string, generation model.Generation) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	waited := false
+	for f := range h.hosts[name] {
+		f.acked = max(f.acked, generation)
+		waited = h.gate.ack(f) || waited
+	}
+	if waited {
+		h.look()
+	}
+}
+
+// ackMux notes that a mux runs a generation, or refused it.
+func (h *hub) ackMux(name string, generation model.Generation) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for f := range h.muxes {
+		if f.mux == name {
+			f.ack(generation, h.now())
+		}
+	}
+}
+
+// progress is the generation that muxes may run, 0 if none yet, and how many hosts with a stream here had
+// their time for what they must have, and do not have it.
+func (h *hub) progress() (published model.Generation, late int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.released != nil {
+		published = h.released.Generation
+	}
+	for f := range h.gate.wanted {
+		if f.late {
+			late++
+		}
+	}
+	return published, late
+}
+
+// look has run look at the gate again.
+func (h *hub) look() { wake(h.acked) }
+
+// changes are what differs between two States for those that run it.
+type changes struct {
+	sources   bool                  // that hosts accept
+	hosts     map[string]hostChange // by host, those that must hear of something
+	endpoints []model.EndpointKey   // of muxes
+}
+
+// hostChange is what one host must hear.
+type hostChange struct {
+	backends map[model.HostBackendKey]*model.HostBackend // nil: removed
+	adds     bool                                        // what muxes wait for
+}
+
+// newChanges works out from what was written what changed. It costs what was written.
+func newChanges(old, s *store.State, delta store.Delta) changes {
+	c := changes{hosts: map[string]hostChange{}}
+	vips := touched(old, s, delta)
+	before, after := map[string]desired.HostBackends{}, map[string]desired.HostBackends{}
+	for name := range vips {
+		gather(before, old, name)
+		gather(after, s, name)
+	}
+	for host, backends := range before {
+		for key := range backends {
+			if _, kept := after[host][key]; !kept {
+				c.host(host, key, nil, false)
+			}
+		}
+	}
+	for host, backends := range after {
+		for key, b := range backends {
+			was, had := before[host][key]
+			if !had || !reflect.DeepEqual(was, b) {
+				c.host(host, key, &b, desired.Adds(was, b))
+			}
+		}
+	}
+	c.endpoints = changedEndpoints(old, s, vips)
+	for name := range delta.Nodes {
+		if old.Nodes.At(name).Role == model.RoleMux || s.Nodes.At(name).Role == model.RoleMux {
+			c.sources = c.sources || !slices.Equal(old.Muxes(), s.Muxes())
+		}
+	}
+	return c
+}
+
+func (c changes) host(host string, key model.HostBackendKey, b *model.HostBackend, adds bool) {
+	change, there := c.hosts[host]
+	if !there {
+		change.backends = map[model.HostBackendKey]*model.HostBackend{}
+	}
+	change.backends[key] = b
+	change.adds = change.adds || adds
+	c.hosts[host] = change
+}
+
+// touched are the names of the VIPs whose nodes may have to hear of what was written.
+func touched(old, s *store.State, delta store.Delta) map[string]bool {
+	vips := map[string]bool{}
+	for name := range delta.VIPs {
+		vips[name] = true
+	}
+	for key := range delta.Tables {
+		for _, state := range []*store.State{old, s} {
+			if vip, there := state.VIPAt(key.VIP); there {
+				vips[vip.Name] = true
+			}
+		}
+	}
+	for name := range delta.Nodes {
+		if slices.Equal(old.Nodes.At(name).Addresses, s.Nodes.At(name).Addresses) {
 			continue
 		}
-		first, lagging := g.since[name]
-		if !lagging {
-			first = now
+		for vip := range s.VIPsOn(name) {
+			vips[vip.Name] = true
 		}
-		since[name] = first
-		longest = max(longest, g.grace-now.Sub(first))
 	}
-	g.since = since
-	return longest
+	return vips
+}
+
+// gather adds the backends of a VIP, if it is there, by host.
+func gather(hosts map[string]desired.HostBackends, s *store.State, name string) {
+	vip, there := s.VIPs.Get(name)
+	if !there {
+		return
+	}
+	for host, backends := range s.BackendsOf(vip) {
+		if hosts[host] == nil {
+			hosts[host] = backends
+			continue
+		}
+		for key, b := range backends {
+			hosts[host][key] = b
+		}
+	}
+}
+
+// changedEndpoints are those of the VIPs that muxes have to hear of.
+func changedEndpoints(old, s *store.State, vips map[string]bool) []model.EndpointKey {
+	keys := map[model.EndpointKey]bool{}
+	for name := range vips {
+		for _, state := range []*store.State{old, s} {
+			vip := state.VIPs.At(name)
+			for _, e := range vip.Endpoints {
+				keys[desired.Key(vip, e)] = true
+			}
+		}
+	}
+	var changed []model.EndpointKey
+	for key := range keys {
+		was, had := muxEndpoint(old, key)
+		is, has := muxEndpoint(s, key)
+		if had != has || !reflect.DeepEqual(was, is) {
+			changed = append(changed, key)
+		}
+	}
+	return changed
+}
+
+// muxEndpoint is an endpoint as muxes run it, if there is one of that key.
+func muxEndpoint(s *store.State, key model.EndpointKey) (model.MuxEndpoint, bool) {
+	vip, e, there := endpoint(s, key)
+	if !there {
+		return model.MuxEndpoint{}, false
+	}
+	return desired.MuxEndpoint(vip, e, s.Tables.At(key)), true
+}
+
+// endpoint finds an endpoint and its VIP.
+func endpoint(s *store.State, key model.EndpointKey) (vip model.VIP, e model.Endpoint, there bool) {
+	vip, there = s.VIPAt(key.VIP)
+	for _, e := range vip.Endpoints {
+		if desired.Key(vip, e) == key {
+			return vip, e, true
+		}
+	}
+	return vip, e, false
 }

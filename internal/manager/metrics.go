@@ -84,11 +84,7 @@ func (m *Manager) observe() {
 // sample tells the desired state and how far the nodes are.
 func (m *Manager) sample(to *telemetry.Sample) {
 	s := m.store.State()
-	published, _ := m.hub.muxes()
-	var forMuxes model.Generation
-	if published != nil {
-		forMuxes = published.Generation
-	}
+	forMuxes, late := m.hub.progress()
 	telemetry.Put(to, "weir_manager_generation", uint64(s.Generation))
 	telemetry.Put(to, "weir_manager_published_generation", uint64(forMuxes))
 	telemetry.PutIf(to, "weir_manager_leader", m.leads())
@@ -100,13 +96,13 @@ func (m *Manager) sample(to *telemetry.Sample) {
 	for _, health := range []model.Health{model.HealthHealthy, model.HealthUnhealthy, model.HealthUnknown} {
 		telemetry.Put(to, "weir_manager_backends", n.backends[health], string(health))
 	}
-	sampleNodes(to, s, forMuxes)
+	sampleNodes(to, s, forMuxes, late)
 }
 
 // tally counts the nodes of a role.
 type tally struct{ connected, away, rejecting, behind int }
 
-func sampleNodes(to *telemetry.Sample, s *store.State, forMuxes model.Generation) {
+func sampleNodes(to *telemetry.Sample, s *store.State, forMuxes model.Generation, late int) {
 	tallies := map[model.Role]*tally{}
 	for _, role := range roles {
 		tallies[role] = &tally{}
@@ -117,9 +113,7 @@ func sampleNodes(to *telemetry.Sample, s *store.State, forMuxes model.Generation
 		if n == nil {
 			continue
 		}
-		wanted := s.HostsGeneration
 		if node.Role == model.RoleMux {
-			wanted = forMuxes
 			sampleMux(to, name, status, connected)
 		}
 		if connected {
@@ -130,10 +124,11 @@ func sampleNodes(to *telemetry.Sample, s *store.State, forMuxes model.Generation
 		if status.Rejected > status.Generation {
 			n.rejecting++
 		}
-		if connected && status.Generation < wanted {
+		if connected && node.Role == model.RoleMux && status.Generation < forMuxes {
 			n.behind++
 		}
 	}
+	tallies[model.RoleHost].behind = late
 	for role, n := range tallies {
 		telemetry.Put(to, "weir_manager_nodes", n.connected, string(role), "true")
 		telemetry.Put(to, "weir_manager_nodes", n.away, string(role), "false")

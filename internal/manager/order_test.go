@@ -13,8 +13,6 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/sorted"
-	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/testkit/etcd"
 )
 
@@ -36,37 +34,6 @@ func apply(t *testing.T, url string, vips ...*weirv1.VIP) uint64 {
 		t.Fatal(err)
 	}
 	return r.Generation
-}
-
-// Muxes wait for the connected hosts, each for hostsGrace at most.
-func TestGate(t *testing.T) {
-	now := time.Unix(1000, 0)
-	hosts := func(host1, host2 store.NodeStatus) *store.State {
-		s := &store.State{HostsGeneration: 10}
-		for name, role := range map[string]model.Role{
-			"host1": model.RoleHost, "host2": model.RoleHost, "host3": model.RoleHost, "mux1": model.RoleMux,
-		} {
-			s.PutNode(model.Node{Name: name, Role: role})
-		}
-		s.Streams = sorted.Of(map[string]bool{"host1": true, "host2": true, "mux1": true})
-		s.Status = sorted.Of(map[string]store.NodeStatus{"host1": host1, "host2": host2})
-		return s
-	}
-	g := gate{grace: hostsGrace}
-	wait := func(s *store.State, after time.Duration, want time.Duration) {
-		t.Helper()
-		if got := g.wait(s, now.Add(after)); got != want {
-			t.Errorf("after %s: waits %s, want %s", after, got, want)
-		}
-	}
-	at := func(n model.Generation) store.NodeStatus { return store.NodeStatus{Generation: n} }
-	wait(hosts(at(10), at(11)), 0, 0)
-	wait(hosts(at(9), at(9)), 0, hostsGrace)
-	wait(hosts(at(10), at(9)), hostsGrace/4, hostsGrace*3/4)
-	wait(hosts(at(10), store.NodeStatus{Generation: 9, Rejected: 10}), hostsGrace/2, 0)
-	wait(hosts(at(9), at(10)), hostsGrace, hostsGrace)
-	wait(hosts(at(9), at(10)), 2*hostsGrace, 0)
-	wait(hosts(at(9), at(9)), 2*hostsGrace, hostsGrace) // host1 had its time, host2 not
 }
 
 func TestMuxesWaitForHosts(t *testing.T) {
@@ -153,13 +120,9 @@ func TestMergeKeepsWhatIsTheHostsAndChecked(t *testing.T) {
 	unchecked, uncheckedHealth := said(3)
 	fresh, freshHealth := said(4)
 	_, foreign := said(5)
-	backends := desired.HostBackends{}
-	for key, check := range map[desired.HealthKey]*model.HealthCheck{kept: {}, unchecked: nil, fresh: {}} {
-		b := model.HostBackend{Tunnel: netip.AddrFrom4([4]byte{10, 0, 0, byte(key.Backend.Port())}), Backend: key.Backend, HealthCheck: check}
-		backends[b.Key()] = b
-	}
+	checked := map[desired.HealthKey]bool{kept: true, fresh: true}
 	got := merge(desired.HostHealth{kept: keptHealth, gone: goneHealth, unchecked: uncheckedHealth},
-		[]model.BackendHealth{freshHealth, foreign}, backends)
+		[]model.BackendHealth{freshHealth, foreign}, checked)
 	if want := (desired.HostHealth{kept: keptHealth, fresh: freshHealth}); !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

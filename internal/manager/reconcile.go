@@ -2,9 +2,11 @@ package manager
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
-	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -12,10 +14,10 @@ import (
 // while it writes are taken together. Its first round looks at every VIP, so that a manager which
 // died between a report and its tables leaves nothing behind.
 func (m *Manager) reconcile(ctx context.Context) error {
-	last := &store.State{}
+	var last *store.State
 	for {
 		state, changed := m.store.Watch()
-		if err := m.recompute(ctx, last, state); err != nil {
+		if err := m.recompute(ctx, dirty(last, state)); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -36,40 +38,51 @@ func (m *Manager) reconcile(ctx context.Context) error {
 	}
 }
 
-// recompute writes the tables of those VIPs whose text or backends' health is another than in last.
-func (m *Manager) recompute(ctx context.Context, last, state *store.State) error {
-	dirty := touched(last, state)
-	if len(dirty) == 0 {
-		return nil
-	}
-	generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
-		return m.follow(s, dirty, nil), nil
-	})
-	if err == nil && generation != state.Generation {
-		m.log.Info("tables follow the backends' health", "vips", dirty, "generation", generation)
-	}
-	return err
-}
+// recomputeMost is how many VIPs' tables are computed in one go, so that users' changes get in between.
+const recomputeMost = 500
 
-// touched returns the names of the VIPs that were written after last, or that have a backend on a
-// host that reported health after last.
-func touched(last, state *store.State) []string {
-	var dirty []string
-	for _, vip := range state.SortedVIPs() {
-		if last.Written.At(vip.Name) != state.Written.At(vip.Name) || reported(vip, last, state) {
-			dirty = append(dirty, vip.Name)
+// recompute writes the tables of the VIPs where they are not what they should be.
+func (m *Manager) recompute(ctx context.Context, vips []string) error {
+	for some := range slices.Chunk(vips, recomputeMost) {
+		wrote := false
+		generation, err := m.store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
+			change := m.follow(s, some, nil)
+			wrote = len(change.Tables) > 0
+			return change, nil
+		})
+		if err != nil {
+			return err
+		}
+		if wrote {
+			m.log.Info("tables follow the backends' health", "vips", some, "generation", generation)
 		}
 	}
-	return dirty
+	return nil
 }
 
-func reported(vip model.VIP, last, state *store.State) bool {
-	for _, e := range vip.Endpoints {
-		for _, b := range e.Backends {
-			if last.Reported.At(b.Host) != state.Reported.At(b.Host) {
-				return true
+// dirty returns the names of the VIPs that were written after last, or that have a backend whose health
+// changed since; of all VIPs if last is nil.
+func dirty(last, state *store.State) []string {
+	if last == nil {
+		return slices.Collect(state.VIPs.Keys())
+	}
+	delta := state.Since(last)
+	vips := map[string]bool{}
+	for name := range delta.VIPs {
+		vips[name] = true
+	}
+	for host := range delta.Health {
+		before, after := last.Health.At(host), state.Health.At(host)
+		for _, side := range []desired.HostHealth{before, after} {
+			for key := range side {
+				if before[key] == after[key] {
+					continue
+				}
+				if vip, there := state.VIPAt(key.Endpoint.VIP); there {
+					vips[vip.Name] = true
+				}
 			}
 		}
 	}
-	return false
+	return slices.Sorted(maps.Keys(vips))
 }

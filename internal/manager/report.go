@@ -85,9 +85,9 @@ func (m *Manager) ReportHost(ctx context.Context, r *weirv1.ReportHostRequest) (
 	if err == nil && r.GetSessionsCounted() {
 		m.sessions.put(r.GetName(), counted)
 	}
-	if err == nil {
+	if err == nil && len(health) > 0 {
 		err = m.store.UpdateHealth(ctx, r.GetName(), func(s *store.State) desired.HostHealth {
-			return merge(s.Health.At(r.GetName()), health, m.backends(s, r.GetName()))
+			return merge(s.Health.At(r.GetName()), health, s.CheckedOn(r.GetName()))
 		})
 	}
 	if err != nil {
@@ -109,20 +109,8 @@ func healthFromProto(list []*weirv1.BackendHealth) ([]model.BackendHealth, error
 	return health, errors.Join(errs...)
 }
 
-// backends are those that live on host, by the view of s if there is one.
-func (m *Manager) backends(s *store.State, host string) desired.HostBackends {
-	if v, _ := m.hub.hosts(); v != nil && v.Generation == s.Generation {
-		return v.hosts[host]
-	}
-	return s.BackendsOn(host)
-}
-
 // merge returns what a host said before and now of those of its backends that are checked.
-func merge(before desired.HostHealth, said []model.BackendHealth, backends desired.HostBackends) desired.HostHealth {
-	checked := map[desired.HealthKey]bool{}
-	for _, b := range backends {
-		checked[desired.HealthKey{Endpoint: b.Endpoint, Backend: b.Backend}] = b.HealthCheck != nil
-	}
+func merge(before desired.HostHealth, said []model.BackendHealth, checked map[desired.HealthKey]bool) desired.HostHealth {
 	all := desired.HostHealth{}
 	for key, h := range before {
 		if checked[key] {
@@ -148,11 +136,16 @@ func (m *Manager) report(
 	}
 	m.acks.answered(name, model.Generation(generation), model.Generation(rejection.GetGeneration()), errors.New(rejection.GetReason()))
 	now := m.now()
+	if answered := model.Generation(max(generation, rejection.GetGeneration())); role == model.RoleMux {
+		m.hub.ackMux(name, answered)
+	} else {
+		m.hub.ackHost(name, answered)
+	}
 	next := report{detail: detail, stored: now, NodeStatus: store.NodeStatus{
 		Seen: now, Generation: model.Generation(generation),
 		Rejected: model.Generation(rejection.GetGeneration()), Reason: rejection.GetReason(), Counted: counted,
 	}}
-	if before, ok := m.reports.get(name, state.Status.At(name)); ok && before.says(next) && now.Sub(before.stored) < storeEvery {
+	if before, ok := m.reports.get(name, state.Status.At(name)); ok && before.says(role, next) && now.Sub(before.stored) < storeEvery {
 		next.stored = before.stored
 		m.reports.put(name, next)
 		return nil
@@ -174,9 +167,10 @@ func (m *Manager) report(
 	return nil
 }
 
-// says says whether both reports are the same but for counters.
-func (r report) says(other report) bool {
-	return r.Generation == other.Generation && r.Rejected == other.Rejected && r.Reason == other.Reason &&
+// says says whether both reports are the same but for counters. Which generation a host runs is told by
+// the gate.
+func (r report) says(role model.Role, other report) bool {
+	return (role == model.RoleHost || r.Generation == other.Generation) && r.Rejected == other.Rejected && r.Reason == other.Reason &&
 		proto.Equal(withoutCounters(r.detail), withoutCounters(other.detail))
 }
 

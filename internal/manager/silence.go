@@ -81,16 +81,15 @@ func (m *Manager) takeOut(ctx context.Context, host string) error {
 		}
 		marked = 0
 		health := maps.Clone(before)
-		for _, b := range m.backends(s, host) {
-			key := desired.HealthKey{Endpoint: b.Endpoint, Backend: b.Backend}
-			if b.HealthCheck == nil || before[key].Silent {
+		for key := range s.CheckedOn(host) {
+			if before[key].Silent {
 				continue
 			}
 			if health == nil {
 				health = desired.HostHealth{}
 			}
 			health[key] = model.BackendHealth{
-				Endpoint: b.Endpoint, Backend: b.Backend, Health: model.HealthUnhealthy, Reason: reason, Silent: true,
+				Endpoint: key.Endpoint, Backend: key.Backend, Health: model.HealthUnhealthy, Reason: reason, Silent: true,
 			}
 			marked++
 		}

@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,15 +30,18 @@ func (m *Manager) SyncMux(
 	defer closed()
 	asked, endTasks := m.tasks.open(node.Name)
 	defer endTasks()
-	var sent *view
-	ask := func(generation model.Generation, task *weirv1.MuxTask) error {
-		return stream.Send(&weirv1.SyncMuxResponse{Generation: uint64(generation), Tasks: []*weirv1.MuxTask{task}})
+	feed, ended := m.hub.openMux(node.Name)
+	defer ended()
+	ask := func(task *weirv1.MuxTask) error {
+		return stream.Send(&weirv1.SyncMuxResponse{Generation: uint64(feed.sent), Tasks: []*weirv1.MuxTask{task}})
 	}
-	return m.stream(ctx, m.hub.muxes, registered, asked, ask, func(next *view) error {
-		update := muxUpdate(sent, next)
-		sent = next
-		m.acks.sent(node.Name, node.Role, next.Generation, func(error) {})
-		return stream.Send(rpc.MuxUpdateToProto(update))
+	return m.stream(ctx, feed.wake, asked, ask, func() (bool, error) {
+		update, due := feed.take(registered)
+		if !due {
+			return false, nil
+		}
+		m.acks.sent(node.Name, node.Role, update.Generation, func(error) {})
+		return true, stream.Send(rpc.MuxUpdateToProto(update))
 	})
 }
 
@@ -56,36 +58,36 @@ func (m *Manager) SyncHost(
 		return refusal(err)
 	}
 	defer closed()
-	var sent *view
-	return m.stream(ctx, m.hub.hosts, registered, nil, nil, func(next *view) error {
-		update := hostUpdate(node.Name, sent, next)
-		sent = next
-		m.acks.sent(node.Name, node.Role, next.Generation, func(error) {})
-		return stream.Send(rpc.HostUpdateToProto(update))
+	feed, ended := m.hub.openHost(node.Name)
+	defer ended()
+	return m.stream(ctx, feed.wake, nil, nil, func() (bool, error) {
+		update, due := feed.take(registered)
+		if !due {
+			return false, nil
+		}
+		m.acks.sent(node.Name, node.Role, update.Generation, func(error) {})
+		return true, stream.Send(rpc.HostUpdateToProto(update))
 	})
 }
 
-// stream sends every view from generation first on, skipping those that are outdated by the time
-// that the one before is sent. One of the same generation has another pool. Between views it hands on
-// what is asked of a mux.
+// stream sends what is due until ctx ends: what is to be sent falls together while the one before is
+// sent. In between it hands on what is asked of a mux.
 func (m *Manager) stream(
-	ctx context.Context, newest func() (*view, <-chan struct{}), first model.Generation,
-	asked <-chan *weirv1.MuxTask, ask func(model.Generation, *weirv1.MuxTask) error, send func(*view) error,
+	ctx context.Context, due <-chan struct{}, asked <-chan *weirv1.MuxTask, ask func(*weirv1.MuxTask) error,
+	send func() (sent bool, err error),
 ) error {
-	sent := &view{State: &store.State{}}
 	for {
-		next, changed := newest()
-		if next != nil && next != sent && next.Generation >= max(first, sent.Generation) {
-			if err := send(next); err != nil {
-				return err
-			}
-			sent = next
+		sent, err := send()
+		if err != nil {
+			return err
+		}
+		if sent {
 			continue
 		}
 		select {
-		case <-changed:
+		case <-due:
 		case task := <-asked:
-			if err := ask(sent.Generation, task); err != nil {
+			if err := ask(task); err != nil {
 				return err
 			}
 		case <-ctx.Done():
@@ -152,7 +154,7 @@ func (m *Manager) write(ctx context.Context, node model.Node) (model.Generation,
 			return store.Change{}, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf(
 				"%s is connected already, from %v: give this one another --name", node.Name, old.Addresses))
 		}
-		return store.Change{Nodes: []model.Node{node}, Hosts: moved && node.Role == model.RoleMux}, nil
+		return store.Change{Nodes: []model.Node{node}}, nil
 	})
 	if err != nil {
 		return 0, err
@@ -161,49 +163,4 @@ func (m *Manager) write(ctx context.Context, node model.Node) (model.Generation,
 		m.log.Info("node registered", "node", node.Name, "role", node.Role, "addresses", node.Addresses, "generation", generation)
 	}
 	return generation, nil
-}
-
-// muxUpdate is what leads a mux from sent, nil if nothing was, to next.
-func muxUpdate(sent, next *view) rpc.MuxUpdate {
-	update := rpc.MuxUpdate{Generation: next.Generation, Snapshot: sent == nil, Pool: next.pool}
-	if sent == nil {
-		sent, update.HashKey = &view{State: &store.State{}}, next.HashKey
-	}
-	for key, endpoint := range next.endpoints {
-		if sent.endpoints[key] != endpoint {
-			update.Endpoints = append(update.Endpoints, *endpoint)
-		}
-	}
-	for key := range sent.endpoints {
-		if _, kept := next.endpoints[key]; !kept {
-			update.Removed = append(update.Removed, key)
-		}
-	}
-	slices.SortFunc(update.Endpoints, func(a, b model.MuxEndpoint) int { return a.Key.Compare(b.Key) })
-	slices.SortFunc(update.Removed, model.EndpointKey.Compare)
-	return update
-}
-
-// hostUpdate is what leads a host from sent, nil if nothing was, to next.
-func hostUpdate(host string, sent, next *view) rpc.HostUpdate {
-	update := rpc.HostUpdate{Generation: next.Generation, Snapshot: sent == nil, Muxes: next.muxes}
-	if sent == nil {
-		sent, update.HashKey = &view{}, next.HashKey
-	}
-	for key, backend := range next.hosts[host] {
-		if was, had := sent.hosts[host][key]; !had || !reflect.DeepEqual(was, backend) {
-			update.Backends = append(update.Backends, backend)
-		}
-	}
-	for key := range sent.hosts[host] {
-		if _, kept := next.hosts[host][key]; !kept {
-			update.Removed = append(update.Removed, key)
-		}
-	}
-	compare := func(a, b model.HostBackendKey) int {
-		return cmp.Or(a.Endpoint.Compare(b.Endpoint), a.Tunnel.Compare(b.Tunnel))
-	}
-	slices.SortFunc(update.Backends, func(a, b model.HostBackend) int { return compare(a.Key(), b.Key()) })
-	slices.SortFunc(update.Removed, compare)
-	return update
 }

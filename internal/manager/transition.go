@@ -160,7 +160,7 @@ func (m *Manager) endTransitions(ctx context.Context) error {
 		if len(due) == 0 {
 			continue
 		}
-		generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
+		generation, err := m.store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
 			return m.follow(s, due, ended), nil
 		})
 		switch {
@@ -177,9 +177,7 @@ func (m *Manager) follow(s *store.State, vips []string, ended desired.Ended) sto
 	change := store.Change{Tables: map[model.EndpointKey]desired.Table{}}
 	for _, name := range vips {
 		if vip, there := s.VIPs.Get(name); there {
-			tables := s.Changed(vip, m.now(), ended)
-			maps.Copy(change.Tables, tables)
-			change.Hosts = change.Hosts || s.AddsToHosts(vip, tables)
+			maps.Copy(change.Tables, s.Changed(vip, m.now(), ended))
 		}
 	}
 	return change
@@ -189,33 +187,27 @@ func (m *Manager) follow(s *store.State, vips []string, ended desired.Ended) sto
 // that ended because no connection is left.
 func (t *transitions) due(s *store.State, counted sessions, now time.Time) ([]string, desired.Ended) {
 	t.look(s, now)
-	var due []string
+	due := map[string]bool{}
 	ended, marks := desired.Ended{}, map[moved]mark{}
 	lowest, muxes := slowestMux(s)
-	for _, vip := range s.VIPs.All() {
-		is := false
-		for _, e := range vip.Endpoints {
-			key := desired.Key(vip, e)
-			table := s.Tables.At(key)
-			if !table.InTransition() {
-				continue
-			}
-			current := muxes && lowest >= s.Computed.At(key)
-			t.mark(marks, s, key, current, now)
-			if current {
-				if over := t.over(vip, e, table, marks, counted); len(over) > 0 {
-					ended[key], is = over, true
-				}
-			}
-			is = is || table.Expired(e, now)
+	for key := range s.Moving() {
+		vip, e, there := endpoint(s, key)
+		if !there {
+			continue
 		}
-		if is {
-			due = append(due, vip.Name)
+		table, current := s.Tables.At(key), muxes && lowest >= s.Computed.At(key)
+		t.mark(marks, s, key, current, now)
+		if current {
+			if over := t.over(vip, e, table, marks, counted); len(over) > 0 {
+				ended[key], due[vip.Name] = over, true
+			}
+		}
+		if table.Expired(e, now) {
+			due[vip.Name] = true
 		}
 	}
 	t.marks = marks
-	slices.Sort(due)
-	return due, ended
+	return slices.Sorted(maps.Keys(due)), ended
 }
 
 // mark notes the moves of an endpoint that all muxes run, as of now if they were not noted before.
@@ -233,11 +225,11 @@ func (t *transitions) mark(marks map[moved]mark, s *store.State, key model.Endpo
 
 // slowestMux is the lowest generation that a connected mux runs, if there is any.
 func slowestMux(s *store.State) (lowest model.Generation, any bool) {
-	for name := range s.Streams.All() {
-		if s.Nodes.At(name).Role != model.RoleMux {
+	for node := range s.MuxNodes() {
+		if !s.Streams.At(node.Name) {
 			continue
 		}
-		if g := s.Status.At(name).Generation; !any || g < lowest {
+		if g := s.Status.At(node.Name).Generation; !any || g < lowest {
 			lowest, any = g, true
 		}
 	}

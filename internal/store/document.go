@@ -16,7 +16,6 @@ import (
 const (
 	root          = "/weir/v1/"
 	keyGeneration = root + "generation"
-	keyHosts      = root + "hosts"
 	keyHash       = root + "hash-key"
 	keyLeader     = root + "leader"
 	prefixVIPs    = root + "vips/"
@@ -25,6 +24,8 @@ const (
 	prefixStatus  = root + "status/"
 	prefixHealth  = root + "health/"
 	prefixStreams = root + "streams/"
+	prefixFenced  = root + "fenced/"
+	prefixReady   = root + "ready/"
 )
 
 // tableKey is where the table of an endpoint lies: tables/203.0.113.10/TCP/80.

@@ -15,20 +15,21 @@ import (
 // State is everything in the store, as of one revision. It is read only.
 type State struct {
 	desired.State
-	Generation      model.Generation                                // the revision at which the desired state last changed
-	HostsGeneration model.Generation                                // the one at which what hosts run was last added to
-	Epoch           model.Epoch                                     // of the newest leader; 0: not known
-	Leader          string                                          // the manager that leads, empty if none does
-	LeaderAddress   string                                          // of its API
-	HashKey         flowhash.Key                                    // the pool's secret
-	Written         sorted.Map[string, model.Generation]            // when each VIP was last written, by name
-	Computed        sorted.Map[model.EndpointKey, model.Generation] // when each table last changed
-	Status          sorted.Map[string, NodeStatus]                  // by node
-	Streams         sorted.Map[string, bool]                        // the nodes whose stream is open, with any manager
-	Reported        sorted.Map[string, int64]                       // revisions at which each host's health last changed
-	Records         sorted.Map[string, Record]                      // when and by whom each VIP was written, by name
-	PoolWritten     sorted.Map[string, model.Generation]            // when each pool was last written, by name
-	Conditions      sorted.Map[string, Conditions]                  // of each VIP, as the leader noted them, by name
+	Generation    model.Generation                                // the revision at which the desired state last changed
+	Epoch         model.Epoch                                     // of the newest leader; 0: not known
+	Leader        string                                          // the manager that leads, empty if none does
+	LeaderAddress string                                          // of its API
+	HashKey       flowhash.Key                                    // the pool's secret
+	Written       sorted.Map[string, model.Generation]            // when each VIP was last written, by name
+	Computed      sorted.Map[model.EndpointKey, model.Generation] // when each table last changed
+	Status        sorted.Map[string, NodeStatus]                  // by node
+	Streams       sorted.Map[string, bool]                        // the nodes whose stream is open, with any manager
+	Reported      sorted.Map[string, int64]                       // revisions at which each host's health last changed
+	Records       sorted.Map[string, Record]                      // when and by whom each VIP was written, by name
+	PoolWritten   sorted.Map[string, model.Generation]            // when each pool was last written, by name
+	Conditions    sorted.Map[string, Conditions]                  // of each VIP, as the leader noted them, by name
+	Fenced        sorted.Map[string, string]                      // by node whose stream is open and who does not answer, why
+	Ready         sorted.Map[string, model.Generation]            // by manager, what all its hosts have
 
 	revision int64
 	step     *step
@@ -41,6 +42,7 @@ func (s *State) Clone() *State {
 	next.Written, next.Computed, next.Status = s.Written.Clone(), s.Computed.Clone(), s.Status.Clone()
 	next.Streams, next.Reported = s.Streams.Clone(), s.Reported.Clone()
 	next.Records, next.PoolWritten, next.Conditions = s.Records.Clone(), s.PoolWritten.Clone(), s.Conditions.Clone()
+	next.Fenced, next.Ready = s.Fenced.Clone(), s.Ready.Clone()
 	return &next
 }
 
@@ -62,8 +64,6 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 	switch prefix, name := split(key); prefix {
 	case keyGeneration:
 		s.Generation = generation
-	case keyHosts:
-		s.HostsGeneration = generation
 	case keyLeader:
 		err = s.putLeader(kv)
 	case keyHash:
@@ -112,6 +112,15 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 	case prefixStreams:
 		s.Streams.Set(name, true)
 		b.delta.Streams[name] = true
+	case prefixFenced:
+		var reason string
+		reason, err = decode[string](key, kv.Value)
+		s.Fenced.Set(name, reason)
+		b.delta.Streams[name] = true
+	case prefixReady:
+		var ready model.Generation
+		ready, err = decode[model.Generation](key, kv.Value)
+		s.Ready.Set(name, ready)
 	}
 	return err
 }
@@ -171,7 +180,7 @@ func (b *builder) removeNode(name string) {
 func (b *builder) remove(key string) error {
 	s := b.next
 	switch prefix, name := split(key); prefix {
-	case keyGeneration, keyHosts, keyHash:
+	case keyGeneration, keyHash:
 		return fmt.Errorf("read the store: %s was deleted by another program: restore the store from a backup", key)
 	case keyLeader:
 		s.Leader, s.LeaderAddress = "", ""
@@ -200,6 +209,11 @@ func (b *builder) remove(key string) error {
 	case prefixStreams:
 		s.Streams.Delete(name)
 		b.delta.Streams[name] = true
+	case prefixFenced:
+		s.Fenced.Delete(name)
+		b.delta.Streams[name] = true
+	case prefixReady:
+		s.Ready.Delete(name)
 	}
 	return nil
 }

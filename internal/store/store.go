@@ -34,16 +34,18 @@ type Config struct {
 
 // Store is a connection to etcd and the State it holds.
 type Store struct {
-	client  *clientv3.Client
-	member  *member // nil: external
-	name    string
-	address string
-	where   string
-	log     *slog.Logger
-	streams streams
-	trusted trusted
-	journal journal                  // of VIPs, for those who watch them
-	took    *prometheus.HistogramVec // of calls of etcd
+	client   *clientv3.Client
+	member   *member // nil: external
+	name     string
+	address  string
+	where    string
+	log      *slog.Logger
+	streams  streams
+	trusted  trusted
+	journal  journal                  // of VIPs, for those who watch them
+	took     *prometheus.HistogramVec // of calls of etcd
+	writes   writes
+	statuses statuses
 
 	mu      sync.Mutex
 	state   *State
@@ -57,6 +59,7 @@ type Store struct {
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s := &Store{
 		name: cmp.Or(cfg.Name, DefaultName), address: cfg.Address, log: cfg.Log, streams: newStreams(), journal: newJournal(),
+		writes: newWrites(), statuses: newStatuses(),
 		changed: make(chan struct{}), elected: make(chan struct{}),
 	}
 	if len(cfg.Endpoints) > 0 {
@@ -105,6 +108,8 @@ func (s *Store) Run(ctx context.Context) error {
 	group.Go(func() error { return s.followTrust(ctx) })
 	group.Go(func() error { return s.holdStreams(ctx) })
 	group.Go(func() error { return s.elect(ctx) })
+	group.Go(func() error { return s.writeAll(ctx) })
+	group.Go(func() error { return s.writeStatuses(ctx) })
 	return group.Wait()
 }
 
@@ -168,7 +173,7 @@ func (s *Store) found(ctx context.Context) error {
 	defer cancel()
 	_, err = s.client.Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(keyHash), "=", 0)).
-		Then(clientv3.OpPut(keyHash, value), clientv3.OpPut(keyGeneration, none), clientv3.OpPut(keyHosts, none)).
+		Then(clientv3.OpPut(keyHash, value), clientv3.OpPut(keyGeneration, none)).
 		Commit()
 	return explain("found the store", err)
 }

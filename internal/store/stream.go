@@ -3,50 +3,115 @@ package store
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/weirlb/weir/internal/model"
 )
 
 // streamLease is how long after a manager's death its nodes count as connected, in seconds.
 const streamLease = 10
 
-// streams counts the open streams of nodes with this manager.
+// streams are what this manager notes on its lease: the open streams of nodes, which of these nodes do not
+// answer, and how far its hosts are.
 type streams struct {
 	mu      sync.Mutex
 	open    map[string]int
-	changed chan struct{} // closed when open changes
+	fenced  map[string]string // by node, why
+	ready   model.Generation  // 0: no host has its stream here
+	self    string            // this manager among those that use the store, by its lease
+	changed chan struct{}     // closed when anything changes
 }
 
 func newStreams() streams {
-	return streams{open: map[string]int{}, changed: make(chan struct{})}
+	return streams{open: map[string]int{}, fenced: map[string]string{}, changed: make(chan struct{})}
+}
+
+// change makes a change and has it noted.
+func (s *streams) change(do func() (changed bool)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if do() {
+		close(s.changed)
+		s.changed = make(chan struct{})
+	}
 }
 
 func (s *streams) add(node string, n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.open[node] += n; s.open[node] == 0 {
-		delete(s.open, node)
-	}
-	close(s.changed)
-	s.changed = make(chan struct{})
+	s.change(func() bool {
+		if s.open[node] += n; s.open[node] == 0 {
+			delete(s.open, node)
+			delete(s.fenced, node)
+		}
+		return true
+	})
 }
 
-func (s *streams) list() (map[string]bool, <-chan struct{}) {
+// notes are the keys that shall be there, with what their values hold.
+func (s *streams) notes() (map[string]string, <-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	nodes := make(map[string]bool, len(s.open))
+	notes := make(map[string]string, len(s.open))
+	var errs []error
+	put := func(key string, value string, err error) { notes[key], errs = value, append(errs, err) }
+	none, err := encode(struct{}{})
 	for node := range s.open {
-		nodes[node] = true
+		put(prefixStreams+node, none, err)
 	}
-	return nodes, s.changed
+	for node, reason := range s.fenced {
+		value, err := encode(reason)
+		put(prefixFenced+node, value, err)
+	}
+	if s.ready > 0 {
+		value, err := encode(s.ready)
+		put(prefixReady+s.self, value, err)
+	}
+	return notes, s.changed, errors.Join(errs...)
 }
 
 // OpenStream notes that node has a stream with this manager, until the function returned is called.
 func (s *Store) OpenStream(node string) (closed func()) {
 	s.streams.add(node, 1)
 	return func() { s.streams.add(node, -1) }
+}
+
+// SetReady notes up to which generation the hosts whose stream this manager holds have what muxes may use,
+// if there are any such hosts.
+func (s *Store) SetReady(ready model.Generation, hosts bool) {
+	if !hosts {
+		ready = 0
+	}
+	s.streams.change(func() bool {
+		changed := s.streams.ready != ready
+		s.streams.ready = ready
+		return changed
+	})
+}
+
+// Fence notes that a node whose stream this manager holds does not answer, and why; an empty reason says
+// that it does again.
+func (s *Store) Fence(node, reason string) {
+	s.streams.change(func() bool {
+		if s.streams.fenced[node] == reason || s.streams.open[node] == 0 {
+			return false
+		}
+		if s.streams.fenced[node] = reason; reason == "" {
+			delete(s.streams.fenced, node)
+		}
+		return true
+	})
+}
+
+// Self is what the notes of this manager are under.
+func (s *Store) Self() string {
+	s.streams.mu.Lock()
+	defer s.streams.mu.Unlock()
+	return s.streams.self
 }
 
 // holdStreams keeps the notes of this manager's open streams in the store, on a lease, so that they
@@ -82,10 +147,14 @@ func (s *Store) holdLease(ctx context.Context) error {
 	if err != nil {
 		return explain("keep the lease", err)
 	}
-	noted := map[string]bool{}
+	s.streams.change(func() bool { s.streams.self = strconv.FormatInt(int64(lease.ID), 16); return true })
+	noted := map[string]string{}
 	for {
-		open, changed := s.streams.list()
-		if err := s.noteStreams(ctx, lease.ID, noted, open); err != nil {
+		wanted, changed, err := s.streams.notes()
+		if err == nil {
+			err = s.note(ctx, lease.ID, noted, wanted)
+		}
+		if err != nil {
 			return err
 		}
 		select {
@@ -100,33 +169,33 @@ func (s *Store) holdLease(ctx context.Context) error {
 	}
 }
 
-// noteStreams makes noted what open is.
-func (s *Store) noteStreams(ctx context.Context, lease clientv3.LeaseID, noted, open map[string]bool) error {
-	for node := range open {
-		if noted[node] {
-			continue
+// noteMost is how many keys are noted in one transaction: less than an external etcd takes by default.
+const noteMost = 100
+
+// note makes noted what is wanted.
+func (s *Store) note(ctx context.Context, lease clientv3.LeaseID, noted, wanted map[string]string) error {
+	var ops []clientv3.Op
+	for key, value := range wanted {
+		if before, there := noted[key]; !there || before != value {
+			ops = append(ops, clientv3.OpPut(key, value, clientv3.WithLease(lease)))
 		}
-		value, err := encode(struct{}{})
-		if err != nil {
-			return err
-		}
-		if _, err := s.client.Put(ctx, prefixStreams+node, value, clientv3.WithLease(lease)); err != nil {
-			return explain("note the stream of "+node, err)
-		}
-		noted[node] = true
 	}
-	for node := range noted {
-		if open[node] {
-			continue
+	for key := range noted {
+		if _, kept := wanted[key]; !kept {
+			// A stream that moved to another manager is on that one's lease.
+			ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.LeaseValue(key), "=", lease)},
+				[]clientv3.Op{clientv3.OpDelete(key)}, nil))
 		}
-		// A stream that moved to another manager is on that one's lease.
-		key := prefixStreams + node
-		_, err := s.client.Txn(ctx).If(clientv3.Compare(clientv3.LeaseValue(key), "=", lease)).
-			Then(clientv3.OpDelete(key)).Commit()
-		if err != nil {
-			return explain("note the end of the stream of "+node, err)
-		}
-		delete(noted, node)
 	}
+	for some := range slices.Chunk(ops, noteMost) {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		_, err := s.client.Txn(ctx).Then(some...).Commit()
+		cancel()
+		if err != nil {
+			return explain("note the streams of nodes", err)
+		}
+	}
+	clear(noted)
+	maps.Copy(noted, wanted)
 	return nil
 }

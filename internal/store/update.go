@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -28,62 +29,20 @@ type Change struct {
 	Records      map[string]Record // of VIPs, by name
 	Pools        []model.AddressPool
 	DeletePools  []string
-	// Hosts: something is added to what hosts run, which they must have before muxes use it.
-	Hosts bool
 }
 
-func (c Change) empty() bool {
-	return len(c.VIPs)+len(c.DeleteVIPs)+len(c.Tables)+len(c.DeleteTables)+len(c.Nodes)+len(c.DeleteNodes)+
-		len(c.Pools)+len(c.DeletePools) == 0
-}
-
-// Update changes the desired state by what decide makes of the newest State, all of it or nothing,
-// and returns the generation that holds it. If another write is faster, decide is called again. An
-// empty change writes nothing. Only the replica that leads may write: others get ErrNotLeader.
-func (s *Store) Update(ctx context.Context, decide func(*State) (Change, error)) (model.Generation, error) {
-	for {
-		fence, epoch, err := s.fence(ctx)
-		if err != nil {
-			return 0, err
-		}
-		state := s.State()
-		change, err := decide(state)
-		if err != nil {
-			return 0, err
-		}
-		if change.empty() {
-			return state.Generation, nil
-		}
-		revision, won, err := s.commit(ctx, fence, epoch, state, change)
-		if err != nil {
-			return 0, err
-		}
-		if err := s.await(ctx, func(s *State) bool { return s.Generation >= revision }); err != nil {
-			return 0, err
-		}
-		if won {
-			return revision, nil
-		}
-	}
-}
-
-// commit writes change if the desired state is still that of state, and this replica leads in epoch. If
-// the state is another, it returns the generation that there is.
-func (s *Store) commit(
-	ctx context.Context, fence clientv3.Cmp, epoch model.Epoch, state *State, change Change,
-) (model.Generation, bool, error) {
-	ops, err := change.operations()
+// commit writes what was folded if the desired state is still that of its base, and this replica leads in
+// epoch. If the state is another, it returns the generation that there is.
+func (s *Store) commit(ctx context.Context, fence clientv3.Cmp, epoch model.Epoch, f *folded) (model.Generation, bool, error) {
+	value, err := encode(struct{}{})
 	if err != nil {
 		return 0, false, err
 	}
-	if len(ops) > MaxOperations {
-		return 0, false, &model.FieldError{Field: "vips", Reason: fmt.Sprintf(
-			"need %d writes at once, at most %d are possible: apply fewer VIPs at a time", len(ops), MaxOperations)}
-	}
+	ops := append(slices.Collect(maps.Values(f.ops)), clientv3.OpPut(keyGeneration, value))
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	response, err := s.client.Txn(ctx).
-		If(fence, clientv3.Compare(clientv3.ModRevision(keyGeneration), "=", int64(state.Generation))).
+		If(fence, clientv3.Compare(clientv3.ModRevision(keyGeneration), "=", int64(f.base.Generation))).
 		Then(ops...).
 		Else(clientv3.OpGet(keyGeneration), clientv3.OpGet(keyLeader)).
 		Commit()
@@ -103,7 +62,7 @@ func (s *Store) commit(
 	return model.Generation(found[0].ModRevision), false, nil
 }
 
-// operations are the writes of the change.
+// operations are the writes of the change, without that of the generation.
 func (c Change) operations() ([]clientv3.Op, error) {
 	var ops []clientv3.Op
 	var errs []error
@@ -139,11 +98,6 @@ func (c Change) operations() ([]clientv3.Op, error) {
 		ops = append(ops, clientv3.OpDelete(prefixNodes+name),
 			clientv3.OpDelete(prefixStatus+name), clientv3.OpDelete(prefixHealth+name))
 	}
-	value, err := encode(struct{}{})
-	put(keyGeneration, value, err)
-	if c.Hosts {
-		put(keyHosts, value, err)
-	}
 	return ops, errors.Join(errs...)
 }
 
@@ -175,20 +129,6 @@ func (s *Store) UpdateHealth(ctx context.Context, host string, decide func(*Stat
 			return err
 		}
 	}
-}
-
-// PutStatus writes what a node said. A node that was deleted meanwhile stays so.
-func (s *Store) PutStatus(ctx context.Context, node string, status NodeStatus) error {
-	value, err := encode(status)
-	if err != nil {
-		return fmt.Errorf("write the status of %s: %w", node, err)
-	}
-	revision, won, err := s.putIf(ctx, prefixStatus+node, value,
-		clientv3.Compare(clientv3.CreateRevision(prefixNodes+node), ">", 0))
-	if err != nil || !won {
-		return explain("write the status of "+node, err)
-	}
-	return s.await(ctx, func(s *State) bool { return s.revision >= revision })
 }
 
 // putIf writes one key if all conditions hold. It returns the revision of the write, or else one

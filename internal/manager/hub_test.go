@@ -1,0 +1,131 @@
+package manager
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/sorted"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// Muxes wait for the hosts, each for hostsGrace at most, and for other managers' hosts.
+func TestGate(t *testing.T) {
+	begin := time.Unix(1000, 0)
+	g := newGate()
+	host1, host2 := &hostFeed{}, &hostFeed{}
+	s := &store.State{Generation: 10}
+	steps := []struct {
+		name  string
+		after time.Duration
+		do    func(now time.Time)
+		ready model.Generation
+		wait  time.Duration
+	}{
+		{"nothing is added", 0, func(time.Time) {}, 10, 0},
+		{"two hosts must have something", 0, func(now time.Time) { g.need(host1, 8, now); g.need(host2, 10, now) }, 7, hostsGrace},
+		{"one has it", hostsGrace / 4, func(time.Time) { host1.acked = 8; g.ack(host1) }, 9, hostsGrace * 3 / 4},
+		{"more is added", hostsGrace / 2, func(now time.Time) { s.Generation = 12; g.need(host2, 12, now) }, 9, hostsGrace / 2},
+		{"it had its time", hostsGrace, func(time.Time) {}, 12, 0},
+		{"it is not waited for again", hostsGrace, func(now time.Time) { s.Generation = 13; g.need(host2, 13, now) }, 13, 0},
+		{"until it is current", hostsGrace, func(now time.Time) {
+			host2.acked = 13
+			g.ack(host2)
+			s.Generation = 14
+			g.need(host2, 14, now)
+		}, 13, hostsGrace},
+		{"it goes", hostsGrace, func(time.Time) { g.forget(host2) }, 14, 0},
+		{"another manager's hosts are behind", 2 * hostsGrace, func(time.Time) {
+			s.Ready = sorted.Of(map[string]model.Generation{"self": 2, "other": 12})
+		}, 12, 2 * hostsGrace},
+		{"they get on", 3 * hostsGrace, func(time.Time) { s.Ready.Set("other", 13) }, 13, 2 * hostsGrace},
+		{"that manager does nothing", 5 * hostsGrace, func(time.Time) {}, 14, 0},
+		{"it does again", 6 * hostsGrace, func(time.Time) { s.Ready.Set("other", 14) }, 14, 0},
+	}
+	for _, step := range steps {
+		now := begin.Add(step.after)
+		step.do(now)
+		own, wait := g.ready(s, now)
+		if ready, wait := g.all(s, "self", own, wait, now); ready != step.ready || wait != step.wait {
+			t.Errorf("%s: ready up to %d, look again after %s, want %d and %s", step.name, ready, wait, step.ready, step.wait)
+		}
+	}
+}
+
+// After a start, hosts get the time to connect.
+func TestGateOpensLate(t *testing.T) {
+	begin := time.Unix(1000, 0)
+	s := &store.State{Generation: 10}
+	s.PutNode(model.Node{Name: "host1", Role: model.RoleHost})
+	g := newGate()
+	g.begin(s, begin)
+	if ready, wait := g.ready(s, begin); ready != 0 || wait != hostsGrace {
+		t.Errorf("ready up to %d, look again after %s", ready, wait)
+	}
+	g.hosts++
+	if ready, _ := g.ready(s, begin); ready != 10 {
+		t.Errorf("ready up to %d with all hosts", ready)
+	}
+	g.hosts--
+	if ready, wait := g.ready(s, begin.Add(hostsGrace)); ready != 10 || wait != 0 {
+		t.Errorf("ready up to %d, look again after %s when hosts had their time", ready, wait)
+	}
+}
+
+func on(host, address string) model.Backend {
+	return model.Backend{Address: netip.MustParseAddr(address), Port: 80, Host: host, Weight: 1}
+}
+
+func newVIP(name, address string, backends ...model.Backend) model.VIP {
+	return model.VIP{
+		Name: name, Tenant: "default", Address: netip.MustParseAddr(address),
+		Endpoints: []model.Endpoint{{Protocol: model.TCP, Port: 80, Backends: backends}},
+	}
+}
+
+// What muxes wait for: that a host has a backend, or what one must know before muxes run the tables.
+func TestWhatAddsToHosts(t *testing.T) {
+	old := newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9"), on("host2", "10.3.2.9"))
+	weight := newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9"), on("host2", "10.3.2.9"))
+	weight.Endpoints[0].Backends[0].Weight = 7
+	checked, flowTable := newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9"), on("host2", "10.3.2.9")), old
+	checked.Endpoints[0].HealthCheck, checked.Endpoints[0].AllUnhealthy = &model.HealthCheck{Type: model.CheckTCP}, model.KeepAll
+	flowTable.Consistency = model.ConsistencyFlowTable
+	start := time.Unix(1000, 0)
+	put := func(s *store.State, vip model.VIP) {
+		s.PutVIP(vip)
+		for key, table := range s.Changed(vip, start, nil) {
+			s.PutTable(key, table)
+		}
+	}
+	through := on("host1", "10.3.1.9")
+	through.Tunnel = netip.MustParseAddr("10.2.1.2")
+	s := &store.State{}
+	put(s, old)
+	for _, c := range []struct {
+		name string
+		vip  model.VIP
+		want bool
+	}{
+		{"the same", old, false},
+		{"another check", checked, false},
+		{"another weight: buckets move", weight, true},
+		{"other cookies", flowTable, true},
+		{"one less", newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9")), false},
+		{"one more", newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9"), on("host1", "10.3.1.8")), true},
+		{"another host", newVIP("shop", "203.0.113.10", on("host2", "10.3.1.9")), true},
+		{"another tunnel", newVIP("shop", "203.0.113.10", through), true},
+		{"another address", newVIP("shop", "203.0.113.11", on("host1", "10.3.1.9")), true},
+	} {
+		next := s.Clone()
+		put(next, c.vip)
+		adds := false
+		for _, change := range newChanges(s, next, store.Delta{VIPs: map[string]bool{"shop": true}}).hosts {
+			adds = adds || change.adds
+		}
+		if adds != c.want {
+			t.Errorf("%s: adds %v, want %v", c.name, adds, c.want)
+		}
+	}
+}

@@ -1,0 +1,332 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// Priority orders the changes that wait to be written.
+type Priority uint8
+
+// Priorities, the highest first: what users want, what health and time make of it, and port requests,
+// which are many and asked again.
+const (
+	Configuration Priority = iota
+	Health
+	Ports
+	priorities
+)
+
+// String is the word that operators see: "configuration".
+func (p Priority) String() string { return [priorities]string{"configuration", "health", "ports"}[p] }
+
+// Bounds of the writer, by priority: changes that may wait, and that one transaction takes.
+var (
+	waitMost = [priorities]int{4096, 4096, 1024}
+	takeMost = [priorities]int{1024, 1024, 256}
+)
+
+// OverloadedError says that a change was not taken, as too many of its priority wait.
+type OverloadedError struct {
+	Priority Priority
+	After    time.Duration // when to ask again
+}
+
+func (e *OverloadedError) Error() string {
+	return fmt.Sprintf("too many changes wait to be written (%s): try again in %s", e.Priority, e.After)
+}
+
+// write is a change that waits, or is being written.
+type write struct {
+	decide func(*State) (Change, error)
+	taken  bool // by the writer, who will answer
+	done   chan struct{}
+
+	// The answer.
+	generation model.Generation
+	err        error
+}
+
+// writes are the changes that wait, by priority.
+type writes struct {
+	mu     sync.Mutex
+	queues [priorities][]*write
+	wake   chan struct{} // holds at most one
+	took   time.Duration // that the last transaction took, with what led to it
+}
+
+func newWrites() writes { return writes{wake: make(chan struct{}, 1)} }
+
+// add queues a change, unless too many of its priority wait.
+func (q *writes) add(priority Priority, w *write) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	waiting := len(q.queues[priority])
+	if waiting >= waitMost[priority] {
+		rounds := time.Duration(waiting/takeMost[priority] + 1)
+		return &OverloadedError{Priority: priority, After: max(rounds*q.took, 50*time.Millisecond).Round(time.Millisecond)}
+	}
+	q.queues[priority] = append(q.queues[priority], w)
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// withdraw takes a change back that its caller does not wait for any more. It fails if the change is
+// being written.
+func (q *writes) withdraw(priority Priority, w *write) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w.taken {
+		return false
+	}
+	for i, other := range q.queues[priority] {
+		if other == w {
+			q.queues[priority] = append(q.queues[priority][:i:i], q.queues[priority][i+1:]...)
+		}
+	}
+	return true
+}
+
+// take returns what goes into the next transaction, the highest priority first.
+func (q *writes) take() []*write {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var batch []*write
+	for priority, queue := range q.queues {
+		n := min(len(queue), takeMost[priority])
+		batch = append(batch, queue[:n]...)
+		q.queues[priority] = queue[n:]
+	}
+	for _, w := range batch {
+		w.taken = true
+	}
+	return batch
+}
+
+func (q *writes) waiting() (n [priorities]int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for priority, queue := range q.queues {
+		n[priority] = len(queue)
+	}
+	return n
+}
+
+// Waiting is how many changes wait to be written, by priority.
+func (s *Store) Waiting() map[string]int {
+	waiting := map[string]int{}
+	for priority, n := range s.writes.waiting() {
+		waiting[Priority(priority).String()] = n
+	}
+	return waiting
+}
+
+// Update changes the desired state by what decide makes of the newest State, all of it or nothing,
+// and returns the generation that holds it. Changes that wait together are written in one transaction: each
+// is decided on what those before it lead to. If another write is faster, decide is called again. An
+// empty change writes nothing. Only the replica that leads may write: others get ErrNotLeader.
+func (s *Store) Update(ctx context.Context, decide func(*State) (Change, error)) (model.Generation, error) {
+	return s.UpdateAs(ctx, Configuration, decide)
+}
+
+// UpdateAs is Update of a priority. It fails with an OverloadedError when too many changes wait.
+func (s *Store) UpdateAs(ctx context.Context, priority Priority, decide func(*State) (Change, error)) (model.Generation, error) {
+	w := &write{decide: decide, done: make(chan struct{})}
+	if err := s.writes.add(priority, w); err != nil {
+		return 0, err
+	}
+	select {
+	case <-w.done:
+		return w.generation, w.err
+	case <-ctx.Done():
+	}
+	if s.writes.withdraw(priority, w) {
+		return 0, fmt.Errorf("write to the store: %w", ctx.Err())
+	}
+	<-w.done // decide may be at work, on what its caller holds
+	return w.generation, w.err
+}
+
+// writeAll writes what waits until ctx ends.
+func (s *Store) writeAll(ctx context.Context) error {
+	for {
+		batch := s.writes.take()
+		if len(batch) > 0 {
+			begin := time.Now()
+			s.commitAll(ctx, batch)
+			s.writes.mu.Lock()
+			s.writes.took = time.Since(begin)
+			s.writes.mu.Unlock()
+			continue
+		}
+		select {
+		case <-s.writes.wake:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// commitAll writes and answers all of batch, in as few transactions as it takes.
+func (s *Store) commitAll(ctx context.Context, batch []*write) {
+	for len(batch) > 0 {
+		fence, epoch, err := s.fence(ctx)
+		if err != nil {
+			(&folded{writes: batch, errs: make([]error, len(batch))}).answer(err)
+			return
+		}
+		f := s.fold(batch)
+		err = s.settle(ctx, fence, epoch, f)
+		if tooLarge(err) && len(f.writes) > 1 {
+			// An external etcd may take less than we do.
+			s.commitAll(ctx, f.writes[:len(f.writes)/2])
+			s.commitAll(ctx, f.writes[len(f.writes)/2:])
+		} else if !errors.Is(err, errOvertaken) {
+			f.answer(err)
+		} else {
+			continue // decide anew
+		}
+		batch = batch[len(f.writes):]
+	}
+}
+
+// errOvertaken says that another manager changed the desired state first.
+var errOvertaken = errors.New("another manager was faster")
+
+func tooLarge(err error) bool {
+	return errors.Is(err, rpctypes.ErrTooManyOps) || errors.Is(err, rpctypes.ErrRequestTooLarge)
+}
+
+// folded are changes that are written together.
+type folded struct {
+	base       *State
+	writes     []*write
+	errs       []error // of each
+	ops        map[string]clientv3.Op
+	bytes      int
+	generation model.Generation
+}
+
+// maxBatchBytes is when no further change joins a transaction.
+const maxBatchBytes = 8 << 20
+
+// fold decides changes one after the other, each on what those before it lead to, as many of batch as fit
+// into a transaction.
+func (s *Store) fold(batch []*write) *folded {
+	f := &folded{base: s.State(), ops: map[string]clientv3.Op{}}
+	f.generation = f.base.Generation
+	b := follow(f.base)
+	for _, w := range batch {
+		change, ops, err := w.attempt(b.next)
+		if len(f.ops) > 0 && len(f.ops)+len(ops) >= MaxOperations || f.bytes > maxBatchBytes {
+			break
+		}
+		f.writes, f.errs = append(f.writes, w), append(f.errs, err)
+		if err != nil {
+			continue
+		}
+		for _, op := range ops {
+			f.ops[string(op.KeyBytes())] = op
+			f.bytes += len(op.KeyBytes()) + len(op.ValueBytes())
+		}
+		b.apply(change, f.base.Generation+1)
+	}
+	return f
+}
+
+// attempt decides on s, and returns the change with its writes. A panic is the caller's own error.
+func (w *write) attempt(s *State) (change Change, ops []clientv3.Op, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("decide on a change: panic: %v", reason)
+		}
+	}()
+	if change, err = w.decide(s); err != nil {
+		return Change{}, nil, err
+	}
+	ops, err = change.operations()
+	if err == nil && len(ops) >= MaxOperations {
+		err = &model.FieldError{Field: "vips", Reason: fmt.Sprintf(
+			"need %d writes at once, at most %d are possible: apply fewer VIPs at a time", len(ops)+1, MaxOperations)}
+	}
+	if err != nil {
+		return Change{}, nil, err
+	}
+	return change, ops, nil
+}
+
+// apply makes the State that is being built hold the change, as of a generation.
+func (b *builder) apply(c Change, generation model.Generation) {
+	for _, name := range c.DeleteVIPs {
+		b.removeVIP(name)
+	}
+	for _, key := range c.DeleteTables {
+		b.removeTable(key)
+	}
+	for _, name := range c.DeleteNodes {
+		b.removeNode(name)
+		b.next.Status.Delete(name)
+		b.next.Health.Delete(name)
+	}
+	for _, vip := range c.VIPs {
+		b.putVIP(vip, generation)
+		b.next.Records.Set(vip.Name, c.Records[vip.Name])
+	}
+	for _, name := range c.DeletePools {
+		b.removePool(name)
+	}
+	for _, pool := range c.Pools {
+		b.putPool(pool, generation)
+	}
+	for key, table := range c.Tables {
+		b.putTableOf(key, table, generation)
+	}
+	for _, node := range c.Nodes {
+		b.next.PutNode(node)
+	}
+}
+
+// settle writes what was folded, and waits until State shows it.
+func (s *Store) settle(ctx context.Context, fence clientv3.Cmp, epoch model.Epoch, f *folded) error {
+	if len(f.ops) == 0 {
+		return nil
+	}
+	revision, won, err := s.commit(ctx, fence, epoch, f)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := s.await(ctx, func(s *State) bool { return s.Generation >= revision }); err != nil {
+		return err
+	}
+	if !won {
+		return errOvertaken
+	}
+	f.generation = revision
+	return nil
+}
+
+// answer tells each caller its own error, or else that of the transaction.
+func (f *folded) answer(err error) {
+	for i, w := range f.writes {
+		if w.err = f.errs[i]; w.err == nil {
+			w.err = err
+		}
+		if w.err == nil {
+			w.generation = f.generation
+		}
+		close(w.done)
+	}
+}
