@@ -91,6 +91,16 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 		b.note(name)
 	case prefixTables:
 		err = b.putTable(key, kv.Value, generation)
+	default:
+		err = b.putOfNode(prefix, name, kv)
+	}
+	return err
+}
+
+// putOfNode takes over a key that is about a node, or about a manager.
+func (b *builder) putOfNode(prefix, name string, kv *mvccpb.KeyValue) (err error) {
+	key, s := string(kv.Key), b.next
+	switch prefix {
 	case prefixNodes:
 		var d nodeDocument
 		d, err = decode[nodeDocument](key, kv.Value)
