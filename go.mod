@@ -9,11 +9,13 @@ require (
 	github.com/cilium/ebpf v0.22.0
 	github.com/google/btree v1.1.3
 	github.com/google/go-cmp v0.7.0
+	github.com/google/nftables v0.3.0
 	github.com/gopacket/gopacket v1.7.7
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.31.0
 	github.com/osrg/gobgp/v4 v4.8.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/rogpeppe/go-internal v1.16.0
+	github.com/safchain/ethtool v0.7.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.10
 	github.com/vishvananda/netlink v1.3.1
@@ -41,6 +43,7 @@ require (
 )
 
 require github.com/anishathalye/porcupine v1.3.1
+require github.com/mdlayher/netlink v1.7.3-0.20250113171957-fbb4dce95f42 // indirect
 
 require (
 	github.com/aymanbagabas/go-udiff v0.4.1 // indirect

@@ -1,0 +1,13 @@
+// Package doctor looks at a machine that is to be, or is, a mux, a host or a manager, and says of each thing that Weir
+// needs whether it fits, why not, and what to do next.
+//
+//	machine.go   kernel, JIT, bpffs, limits, clock
+//	interface.go XDP and its owner, offloads, sysctls
+//	way.go       routes and their MTU towards those who tunnels lead to
+//	firewall.go  rules that drop
+//	control.go   managers: reachable, certificates, clocks
+//	path.go      real connections through each mux
+//
+// A check changes nothing on the machine. One that can't be made is a warning, not a failure: what is not known is not
+// wrong. A failure means that packets, or nodes, are lost by it.
+package doctor

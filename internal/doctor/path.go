@@ -1,0 +1,233 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+// Bounds of proving a path.
+const (
+	probesPerMux = 64 // connections per mux of the pool, until each has had one that was answered
+	probeTime    = 2 * time.Second
+	probePause   = 50 * time.Millisecond
+	attachTime   = 5 * time.Second // that muxes have to begin copying
+	captureTime  = 2 * time.Minute
+)
+
+// Path opens TCP connections from this machine to an endpoint, one after the other, while each mux copies what it
+// gets of them, until one came through each mux and was answered. The routers choose the mux by the connection's
+// source port, as for any client. A finding of ok proves: the routers send to this mux, the mux sends to a backend's
+// host, the host delivers, the backend answers, and the answer finds its way here. source is the address that muxes
+// see of this machine; left out, the one that it sends from.
+func Path(ctx context.Context, client *rpc.Client, endpoint netip.AddrPort, source netip.Addr) ([]Finding, error) {
+	ctx, cancel := context.WithTimeout(ctx, captureTime)
+	defer cancel()
+	answer, err := client.ListNodes(ctx, &weirv1.ListNodesRequest{})
+	if err != nil {
+		return nil, err
+	}
+	p := &prober{seen: map[string]map[uint16]string{}, ended: map[string]error{}, answers: map[uint16]time.Duration{}}
+	var away []Finding
+	for _, n := range answer.GetNodes() {
+		switch {
+		case n.GetRole() != string(Mux):
+		case n.GetStatus().GetConnected():
+			p.muxes = append(p.muxes, n.GetName())
+		default:
+			away = append(away, named("path", bad(Warn, "weir describe node "+n.GetName(), "mux %s is not connected: what it does can't be seen", n.GetName()))...)
+		}
+	}
+	if len(p.muxes) == 0 {
+		return append(away, named("path", bad(Fail, "start weir-mux on the muxes", "no mux is connected"))...), nil
+	}
+	if !source.IsValid() {
+		if source, err = sourceTo(endpoint); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.run(ctx, client, endpoint, source); err != nil {
+		return nil, err
+	}
+	return append(p.findings(endpoint, source), away...), nil
+}
+
+func named(check string, found []Finding) []Finding {
+	for i := range found {
+		found[i].Check = check
+	}
+	return found
+}
+
+// sourceTo is the address that this machine sends from.
+func sourceTo(endpoint netip.AddrPort) (netip.Addr, error) {
+	socket, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(endpoint))
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("find the way to %s: %w", endpoint, err)
+	}
+	defer socket.Close()
+	return socket.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+}
+
+// prober is one proof under way.
+type prober struct {
+	muxes []string
+
+	mu      sync.Mutex
+	seen    map[string]map[uint16]string // by mux and source port: the verdict
+	ended   map[string]error             // captures that ended by themselves
+	answers map[uint16]time.Duration     // by source port: how long the handshake took
+	lost    int                          // connections that nobody answered
+}
+
+func (p *prober) run(ctx context.Context, client *rpc.Client, endpoint netip.AddrPort, source netip.Addr) error {
+	ctx, stop := context.WithCancel(ctx)
+	group, ctx := errgroup.WithContext(ctx)
+	for _, mux := range p.muxes {
+		group.Go(func() error {
+			err := client.EachCapture(ctx, &weirv1.CaptureRequest{
+				Mux: mux, Count: uint32(4 * probesPerMux * len(p.muxes)), SnapLength: 128, Duration: durationpb.New(captureTime),
+				Filter: &weirv1.CaptureFilter{Client: source.String(), Vip: endpoint.Addr().String(), Port: uint32(endpoint.Port()), Protocol: "TCP"},
+			}, func(r *weirv1.CaptureResponse) error {
+				p.copies(mux, r.GetPackets())
+				return nil
+			})
+			if ctx.Err() == nil {
+				p.mu.Lock()
+				p.ended[mux] = err
+				p.mu.Unlock()
+			}
+			return nil
+		})
+	}
+	group.Go(func() error {
+		defer stop()
+		return p.probe(ctx, endpoint)
+	})
+	return group.Wait()
+}
+
+// copies notes what a mux got.
+func (p *prober) copies(mux string, packets []*weirv1.CapturedPacket) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.seen[mux] == nil {
+		p.seen[mux] = map[uint16]string{}
+	}
+	for _, packet := range packets {
+		if packet.GetDirection() != "in" {
+			continue
+		}
+		decoded := gopacket.NewPacket(packet.GetFrame(), layers.LayerTypeEthernet, gopacket.NoCopy)
+		if tcp, ok := decoded.Layer(layers.LayerTypeTCP).(*layers.TCP); ok {
+			p.seen[mux][uint16(tcp.SrcPort)] = packet.GetVerdict()
+		}
+	}
+}
+
+// probe connects until each mux has had a connection that was answered, or the bound is reached. The first
+// connections may be too early for the copies; they do no harm.
+func (p *prober) probe(ctx context.Context, endpoint netip.AddrPort) error {
+	begin := time.Now()
+	for n := 0; n < probesPerMux*len(p.muxes) || time.Since(begin) < attachTime; n++ {
+		at := time.Now()
+		connection, err := (&net.Dialer{Timeout: probeTime}).DialContext(ctx, "tcp", endpoint.String())
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err == nil {
+			port := connection.LocalAddr().(*net.TCPAddr).AddrPort().Port()
+			p.mu.Lock()
+			p.answers[port] = time.Since(at)
+			p.mu.Unlock()
+			connection.Close()
+		} else {
+			p.mu.Lock()
+			p.lost++
+			p.mu.Unlock()
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(probePause):
+		}
+		if p.proven() || n >= 8*len(p.muxes) && p.hopeless() {
+			return nil
+		}
+	}
+	return nil
+}
+
+// proven says whether each mux has had a connection that was answered.
+func (p *prober) proven() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !slices.ContainsFunc(p.muxes, func(mux string) bool { _, answered := p.through(mux); return len(answered) == 0 })
+}
+
+// hopeless says whether nothing was ever answered: more of it tells no more.
+func (p *prober) hopeless() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.answers) == 0
+}
+
+// through lists the connections of which a mux had packets: those that nobody answered, by verdict, and the times
+// of the others.
+func (p *prober) through(mux string) (silent map[string]int, answered []time.Duration) {
+	silent = map[string]int{}
+	for port, verdict := range p.seen[mux] {
+		if took, ok := p.answers[port]; ok {
+			answered = append(answered, took)
+		} else {
+			silent[verdict]++
+		}
+	}
+	return silent, answered
+}
+
+func (p *prober) findings(endpoint netip.AddrPort, source netip.Addr) []Finding {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var found []Finding
+	for _, mux := range p.muxes {
+		silent, answered := p.through(mux)
+		var verdicts []string
+		count := 0
+		for verdict, n := range silent {
+			verdicts, count = append(verdicts, verdict), count+n
+		}
+		slices.Sort(verdicts)
+		switch ended := p.ended[mux]; {
+		case len(answered) > 0 && count == 0:
+			found = append(found, ok("%d connections to %s went through mux %s and were answered, the quickest in %s",
+				len(answered), endpoint, mux, slices.Min(answered).Round(time.Microsecond))...)
+		case len(answered) > 0:
+			found = append(found, bad(Warn, "weir describe vip, and ask again", "%d connections through mux %s were answered, and %d were not (%s)",
+				len(answered), mux, count, strings.Join(verdicts, ", "))...)
+		case count > 0:
+			found = append(found, bad(Fail, "look at the hosts: weir describe vip; weir doctor host there; what a verdict means is in docs/operations/looking-inside.md",
+				"%d connections reached mux %s (%s), and no answer came back", count, mux, strings.Join(verdicts, ", "))...)
+		case ended != nil && !errors.Is(ended, context.Canceled):
+			found = append(found, unknown(fmt.Errorf("mux %s copies nothing: %w", mux, ended), "end the other capture, and ask again")...)
+		default:
+			found = append(found, bad(Fail, "look at the routers: have they the route of this mux, and ECMP? If this machine is behind a NAT, name its outer address with --source",
+				"of %d connections from %s to %s none reached mux %s", len(p.answers)+p.lost, source, endpoint, mux)...)
+		}
+	}
+	return named("path", found)
+}

@@ -1,0 +1,159 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	vnl "github.com/vishvananda/netlink"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/netlink"
+)
+
+// Sizes of packets and of what is put around them.
+const (
+	plainMTU   = 1500 // of what clients send, mostly
+	leastMTU   = 1280 // of IPv6
+	outerIPv4  = 20
+	outerIPv6  = 40
+	mostChecks = 256 // ways that are looked at
+)
+
+// way is where packets in tunnels go.
+type way struct {
+	to   netip.Addr
+	name string // of who is there
+}
+
+// wayMTU looks at the routes that packets in tunnels take: they are larger than the client's.
+func wayMTU(ctx context.Context, s Subject) []Finding {
+	ways, err := waysOf(ctx, s)
+	if err != nil {
+		return unknown(err, "make sure that the ways between muxes and hosts carry 1576 bytes")
+	}
+	own, err := netlink.FindInterface(s.Interface)
+	if err != nil {
+		return bad(Fail, "name an interface that is there", "%v", err)
+	}
+	if len(ways) == 0 {
+		return ok("there is nobody to send to yet")
+	}
+	var found []Finding
+	whole, told := 0, map[string]int{}
+	for _, w := range ways {
+		f, fits := oneWay(s, w, own.MTU)
+		if fits {
+			whole++
+			continue
+		}
+		if told[f.Next]++; told[f.Next] == 1 {
+			found = append(found, f)
+		}
+	}
+	for i := range found { // one line for all that have one cause
+		if more := told[found[i].Next] - 1; more > 0 {
+			found[i].Reason += fmt.Sprintf("; likewise %d more", more)
+		}
+	}
+	if whole > 0 {
+		found = append(found, ok("%d of %d ways carry what they must", whole, len(ways))...)
+	}
+	return found
+}
+
+// oneWay says whether a way carries what it must, and else what is wrong.
+func oneWay(s Subject, w way, ownMTU int) (Finding, bool) {
+	mtu, err := routeMTU(w.to)
+	if err != nil {
+		return bad(Fail, "ip route get "+w.to.String(), "no way to %s of %s: %v", w.to, w.name, err)[0], false
+	}
+	if s.Role == Host {
+		if mtu < ownMTU {
+			return bad(Fail, "ip link set "+s.Interface+" mtu "+fmt.Sprint(mtu)+", so that the agent clamps the MSS to what fits",
+				"the way to mux %s (%s) carries %d bytes, the uplink %d: large packets of clients are lost", w.name, w.to, mtu, ownMTU)[0], false
+		}
+		return Finding{}, true
+	}
+	outer := outerIPv4
+	if w.to.Is6() {
+		outer = outerIPv6
+	}
+	inner := mtu - outer
+	switch {
+	case inner < leastMTU:
+		return bad(Fail, "raise the MTU of the way", "the way to %s of %s carries %d bytes: too little for IPv6, whose packets of %d must pass",
+			w.to, w.name, mtu, leastMTU)[0], false
+	case inner < plainMTU:
+		return bad(Warn, fmt.Sprintf("raise the MTU of the way to %d (better 1576: GUE needs more), or live with it: TCP is told to send less", plainMTU+outer),
+			"the way to %s of %s carries %d bytes: packets of clients above %d are refused with the size that fits", w.to, w.name, mtu, inner)[0], false
+	}
+	return Finding{}, true
+}
+
+// routeMTU is the MTU of the route to an address: the route's own, or one that a router told, or the interface's.
+func routeMTU(to netip.Addr) (int, error) {
+	routes, err := vnl.RouteGet(net.IP(to.AsSlice()))
+	if err != nil || len(routes) == 0 {
+		return 0, fmt.Errorf("look up the route: %w", err)
+	}
+	if routes[0].MTU > 0 {
+		return routes[0].MTU, nil
+	}
+	link, err := vnl.LinkByIndex(routes[0].LinkIndex)
+	if err != nil {
+		return 0, fmt.Errorf("look up the interface of the route: %w", err)
+	}
+	return link.Attrs().MTU, nil
+}
+
+// waysOf asks the managers where a mux's tunnels lead to, or a host's peers are.
+func waysOf(ctx context.Context, s Subject) ([]way, error) {
+	client, err := s.Connect()
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	var ways []way
+	add := func(text, name string) {
+		to, err := netip.ParseAddr(text)
+		if err != nil || len(ways) >= mostChecks || slices.ContainsFunc(ways, func(w way) bool { return w.to == to }) {
+			return
+		}
+		ways = append(ways, way{to, name})
+	}
+	if s.Role == Host {
+		answer, err := client.ListNodes(ctx, &weirv1.ListNodesRequest{})
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range answer.GetNodes() {
+			for _, a := range n.GetAddresses() {
+				if n.GetRole() == string(Mux) {
+					add(a, n.GetName())
+				}
+			}
+		}
+		return ways, nil
+	}
+	answer, err := client.ListVIPs(ctx, &weirv1.ListVIPsRequest{})
+	if err != nil {
+		return nil, err
+	}
+	for _, vip := range answer.GetVips() {
+		for _, e := range vip.GetEndpoints() {
+			for _, b := range e.GetBackends() {
+				to := b.GetTunnel()
+				if to == "" {
+					to = b.GetAddress()
+				}
+				add(to, b.GetHost())
+			}
+		}
+	}
+	return ways, nil
+}
