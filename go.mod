@@ -43,6 +43,7 @@ require (
 )
 
 require github.com/anishathalye/porcupine v1.3.1
+
 require github.com/mdlayher/netlink v1.7.3-0.20250113171957-fbb4dce95f42 // indirect
 
 require (
