@@ -119,20 +119,21 @@ func parseManagers(managers string) ([]string, error) {
 	return addresses, nil
 }
 
-// dialer connects to the first manager that answers, beginning with the one that did last.
+// dialer connects to the first manager that takes the connection, beginning with the one after that which
+// did last: one that is frozen takes connections and answers nothing, and must not be tried for ever.
 type dialer struct {
 	addresses []string
-	last      atomic.Int64 // index of the manager that answered last
+	next      atomic.Int64 // index of the manager to begin with
 }
 
 func (d *dialer) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	unreachable := &UnreachableError{}
-	first := int(d.last.Load())
+	first := int(d.next.Load())
 	for i := range d.addresses {
 		at := (first + i) % len(d.addresses)
 		conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, d.addresses[at])
 		if err == nil {
-			d.last.Store(int64(at))
+			d.next.Store(int64(at + 1))
 			return conn, nil
 		}
 		if ctx.Err() != nil {

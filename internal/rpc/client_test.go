@@ -203,3 +203,27 @@ func TestFollowLogsAnOutageOnce(t *testing.T) {
 		t.Errorf("%d attempts were logged %d times, want once; returned %v", attempts, n, err)
 	}
 }
+
+// A manager that is frozen takes connections, as its kernel does that, and answers nothing.
+func TestManagersTakeTurns(t *testing.T) {
+	var addresses []string
+	for range 2 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		addresses = append(addresses, l.Addr().String())
+	}
+	d := &dialer{addresses: addresses}
+	for i := range 4 {
+		conn, err := d.dial(t.Context(), "tcp", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if got, want := conn.RemoteAddr().String(), addresses[i%2]; got != want {
+			t.Errorf("connection %d is to %s, want %s", i, got, want)
+		}
+	}
+}

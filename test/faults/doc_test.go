@@ -8,8 +8,9 @@
 //
 // Real managers, muxes and agents run in a lab of network namespaces:
 //
-//	client1  connections that stay, and new ones ──┐            ┌── mux1 .. mux3
-//	client2  writes and reads through any manager ─┤── router ──┤
+//	client1  connections that stay ────────────────┐
+//	client2  new connections ──────────────────────┤            ┌── mux1 .. mux3
+//	client3  writes and reads through any manager ─┤── router ──┤
 //	manager1 .. manager3 ──────────────────────────┘            └── host1, host2: two workloads each
 //
 // A scenario is a few steps drawn from a seed, so that a failure can be run again: -first names the seed, and

@@ -19,7 +19,7 @@ func TestTwoOfFive(t *testing.T) {
 	if *seeds == 0 {
 		t.Skip("one of the scenarios that make faults runs")
 	}
-	lab := newLab(t, netlab.Plan{Name: five, Clients: 2, Managers: 5, Muxes: 2, Hosts: 2, Workloads: 2})
+	lab := newLab(t, netlab.Plan{Name: five, Clients: 3, Managers: 5, Muxes: 2, Hosts: 2, Workloads: 2})
 	prepare(t, lab)
 	c := newCluster(t, lab, operator)
 	for i := range *seeds {

@@ -22,8 +22,10 @@ var (
 
 const (
 	labName  = "faults"
-	client   = "client1" // has connections
-	operator = "client2" // writes and reads VIPs
+	// Clients have addresses of their own, as backends tell connections of two VIPs apart by nothing else.
+	holder    = "client1" // holds connections
+	requester = "client2" // opens new ones
+	operator  = "client3" // writes and reads VIPs
 
 	// bound is how long anything may take to be well again.
 	bound = time.Minute

@@ -21,12 +21,12 @@ const longest = 20 * time.Minute
 
 func (w *world) startTraffic(t *testing.T) *traffic {
 	t.Helper()
-	streams, err := w.StartStreams(t.Context(), client, stream.Config{
+	streams, err := w.StartStreams(t.Context(), holder, stream.Config{
 		Network: stream.TCP, Target: target(steadyVIP), Streams: 60, Interval: 500 * time.Millisecond,
 		Size: 256, Patience: 15 * time.Second,
 	})
 	must(t, err)
-	requests, err := w.StartLoad(t.Context(), client, load.Config{
+	requests, err := w.StartLoad(t.Context(), requester, load.Config{
 		URL: "http://" + target(checkedVIP).String() + "/", Duration: longest, Rate: 20, Timeout: 10 * time.Second,
 	})
 	must(t, err)
