@@ -21,7 +21,7 @@ var (
 )
 
 const (
-	labName  = "faults"
+	labName = "faults"
 	// Clients have addresses of their own, as backends tell connections of two VIPs apart by nothing else.
 	holder    = "client1" // holds connections
 	requester = "client2" // opens new ones
