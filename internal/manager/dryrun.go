@@ -13,9 +13,9 @@ import (
 // removed is what a change does to an endpoint that is not in the VIP any more.
 const removed = "removed"
 
-// dryRun says what applying the VIPs would change. It writes nothing.
-func (m *Manager) dryRun(s *store.State, vips []model.VIP) (*weirv1.ApplyVIPsResponse, error) {
-	admitted, err := s.Admit(vips)
+// dryRun says what applying the pools and VIPs would change. It writes nothing.
+func (m *Manager) dryRun(s *store.State, pools []model.AddressPool, vips []model.VIP) (*weirv1.ApplyVIPsResponse, error) {
+	admitted, err := admit(s, pools, vips)
 	if err != nil {
 		return nil, err
 	}
@@ -24,7 +24,8 @@ func (m *Manager) dryRun(s *store.State, vips []model.VIP) (*weirv1.ApplyVIPsRes
 	for i, vip := range admitted {
 		applied[i].Effects = m.effects(s, after, vip, change)
 	}
-	return &weirv1.ApplyVIPsResponse{Generation: uint64(s.Generation), Vips: applied}, nil
+	_, appliedPools := changedPools(s, pools)
+	return &weirv1.ApplyVIPsResponse{Generation: uint64(s.Generation), Vips: applied, Pools: appliedPools}, nil
 }
 
 // effects are those of the change on the endpoints of vip whose tables it touches, in order.

@@ -2,31 +2,170 @@ package manager
 
 import (
 	"context"
+	"fmt"
+	"reflect"
+
+	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/store"
 )
 
+// changedPools are those of pools that s does not have so.
+func changedPools(s *store.State, pools []model.AddressPool) (changed []model.AddressPool, applied []*weirv1.AppliedAddressPool) {
+	for _, p := range pools {
+		old, had := s.Pools.Get(p.Name)
+		what := created
+		switch {
+		case had && reflect.DeepEqual(old, p):
+			what = unchanged
+		case had:
+			what = updated
+		}
+		if what != unchanged {
+			changed = append(changed, p)
+		}
+		applied = append(applied, &weirv1.AppliedAddressPool{Name: p.Name, Change: what})
+	}
+	return changed, applied
+}
+
 // CreateAddressPool creates a pool.
-func (m *Manager) CreateAddressPool(context.Context, *weirv1.CreateAddressPoolRequest) (*weirv1.CreateAddressPoolResponse, error) {
-	return nil, unwritten("CreateAddressPool")
+func (m *Manager) CreateAddressPool(ctx context.Context, r *weirv1.CreateAddressPoolRequest) (*weirv1.CreateAddressPoolResponse, error) {
+	written, err := m.writePool(ctx, r.GetPool(), func(s *store.State) error {
+		if s.Pools.Has(r.GetPool().GetName()) {
+			return connect.NewError(connect.CodeAlreadyExists,
+				fmt.Errorf("there is a pool %s already: update it, or take another name", r.GetPool().GetName()))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &weirv1.CreateAddressPoolResponse{Pool: written}, nil
 }
 
 // UpdateAddressPool replaces a pool.
-func (m *Manager) UpdateAddressPool(context.Context, *weirv1.UpdateAddressPoolRequest) (*weirv1.UpdateAddressPoolResponse, error) {
-	return nil, unwritten("UpdateAddressPool")
+func (m *Manager) UpdateAddressPool(ctx context.Context, r *weirv1.UpdateAddressPoolRequest) (*weirv1.UpdateAddressPoolResponse, error) {
+	if err := named(r.GetName(), r.GetPool().GetName()); err != nil {
+		return nil, refusal(err)
+	}
+	if r.GetPool() != nil {
+		r.Pool.Name = r.GetName()
+	}
+	written, err := m.writePool(ctx, r.GetPool(), func(s *store.State) error {
+		return currentPool(s, r.GetName(), r.GetPool().GetResourceVersion())
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &weirv1.UpdateAddressPoolResponse{Pool: written}, nil
+}
+
+// writePool writes a pool if allowed does not say why not, and returns it as it is then.
+func (m *Manager) writePool(ctx context.Context, p *weirv1.AddressPool, allowed func(*store.State) error) (*weirv1.AddressPool, error) {
+	if err := rpc.Known(p); err != nil {
+		return nil, refusal(err)
+	}
+	pool, err := rpc.AddressPoolFromProto(p)
+	if err != nil {
+		return nil, refusal(err)
+	}
+	_, err = m.put(ctx, []model.AddressPool{pool}, func(s *store.State) ([]model.VIP, error) { return nil, allowed(s) })
+	if err != nil {
+		return nil, refusal(inside("pools[0].", err))
+	}
+	state := m.store.State()
+	pool, there := state.Pools.Get(pool.Name)
+	if !there {
+		return nil, connect.NewError(connect.CodeAborted, fmt.Errorf("pool %s was written, and deleted by another call since", p.GetName()))
+	}
+	return poolWithStatus(state, pool), nil
+}
+
+// DeleteAddressPool deletes a pool that no VIP names.
+func (m *Manager) DeleteAddressPool(ctx context.Context, r *weirv1.DeleteAddressPoolRequest) (*weirv1.DeleteAddressPoolResponse, error) {
+	generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
+		if err := currentPool(s, r.GetName(), r.GetResourceVersion()); err != nil {
+			return store.Change{}, err
+		}
+		if err := s.AdmitPoolRemoval(r.GetName()); err != nil {
+			return store.Change{}, rpc.NewError(connect.CodeFailedPrecondition, err)
+		}
+		return store.Change{DeletePools: []string{r.GetName()}}, nil
+	})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	m.log.Info("pool deleted", "pool", r.GetName(), "generation", generation)
+	m.happened(ctx, store.Event{Kind: kindPool, Object: r.GetName(), Reason: "Deleted", Message: "pool deleted"})
+	return &weirv1.DeleteAddressPoolResponse{}, nil
+}
+
+// currentPool holds that the pool is there, and of the version, unless that is 0.
+func currentPool(s *store.State, name string, version uint64) error {
+	there := uint64(s.PoolWritten.At(name))
+	switch {
+	case there == 0:
+		return notFound("pool", name, s.Pools)
+	case version == 0 || version == there:
+		return nil
+	}
+	return outdated("pool "+name, there, version, store.Record{})
 }
 
 // ListAddressPools lists pools by name.
-func (m *Manager) ListAddressPools(context.Context, *weirv1.ListAddressPoolsRequest) (*weirv1.ListAddressPoolsResponse, error) {
-	return nil, unwritten("ListAddressPools")
+func (m *Manager) ListAddressPools(ctx context.Context, r *weirv1.ListAddressPoolsRequest) (*weirv1.ListAddressPoolsResponse, error) {
+	state := m.store.State()
+	f, err := newFilter("", r.GetLabelSelector(), r.GetNamePrefix())
+	if err != nil {
+		return nil, refusal(err)
+	}
+	page, err := newPage(r.GetPageSize(), r.GetPageToken())
+	if err != nil {
+		return nil, refusal(err)
+	}
+	response := &weirv1.ListAddressPoolsResponse{}
+	for name, p := range state.Pools.From(f.from(page.After)) {
+		if !f.inRange(name) {
+			break
+		}
+		if name <= page.After || !f.labels.Matches(p.Labels) || !seesPool(ctx, p) {
+			continue
+		}
+		if len(response.Pools) == page.size {
+			response.NextPageToken = page.token(response.Pools[page.size-1].GetName())
+			break
+		}
+		response.Pools = append(response.Pools, poolWithStatus(state, p))
+	}
+	return response, nil
 }
 
 // GetAddressPool returns one pool with its use.
-func (m *Manager) GetAddressPool(context.Context, *weirv1.GetAddressPoolRequest) (*weirv1.GetAddressPoolResponse, error) {
-	return nil, unwritten("GetAddressPool")
+func (m *Manager) GetAddressPool(ctx context.Context, r *weirv1.GetAddressPoolRequest) (*weirv1.GetAddressPoolResponse, error) {
+	state := m.store.State()
+	pool, there := state.Pools.Get(r.GetName())
+	if !there || !seesPool(ctx, pool) {
+		return nil, notFound("pool", r.GetName(), state.Pools)
+	}
+	return &weirv1.GetAddressPoolResponse{Pool: poolWithStatus(state, pool)}, nil
 }
 
-// DeleteAddressPool deletes a pool that no VIP has an address of.
-func (m *Manager) DeleteAddressPool(context.Context, *weirv1.DeleteAddressPoolRequest) (*weirv1.DeleteAddressPoolResponse, error) {
-	return nil, unwritten("DeleteAddressPool")
+// poolWithStatus writes pool with all that is output only.
+func poolWithStatus(s *store.State, pool model.AddressPool) *weirv1.AddressPool {
+	p := rpc.AddressPoolToProto(pool)
+	p.ResourceVersion = uint64(s.PoolWritten.At(pool.Name))
+	p.Status = &weirv1.AddressPoolStatus{}
+	uses := s.PoolUses(pool)
+	use := func(family model.Family) *weirv1.PoolUse {
+		if u, has := uses[family]; has {
+			return &weirv1.PoolUse{Total: u.Total, Used: u.Used}
+		}
+		return nil
+	}
+	p.Status.Ipv4, p.Status.Ipv6 = use(model.IPv4), use(model.IPv6)
+	return p
 }

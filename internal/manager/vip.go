@@ -19,45 +19,100 @@ import (
 	"github.com/weirlb/weir/internal/typo"
 )
 
-// ApplyVIPs admits the VIPs and writes them with their tables: all of them or none. In a dry run it
-// says what that would change.
+// ApplyVIPs admits the VIPs and pools and writes them with their tables: all of them or none. In a dry
+// run it says what that would change.
 func (m *Manager) ApplyVIPs(ctx context.Context, r *weirv1.ApplyVIPsRequest) (*weirv1.ApplyVIPsResponse, error) {
 	if err := rpc.Known(r); err != nil {
 		return nil, refusal(err)
 	}
-	if len(r.GetVips()) == 0 {
+	if len(r.GetVips())+len(r.GetPools()) == 0 {
 		return nil, refusal(&model.FieldError{Field: "vips", Reason: "must have at least one"})
 	}
-	vips, err := rpc.VIPsFromProto(r.GetVips())
-	if err != nil {
+	vips, errVIPs := rpc.VIPsFromProto(r.GetVips())
+	pools, errPools := rpc.AddressPoolsFromProto(r.GetPools())
+	if err := errors.Join(errVIPs, errPools); err != nil {
 		return nil, refusal(err)
 	}
 	if r.GetDryRun() {
-		response, err := m.dryRun(m.store.State(), vips)
+		response, err := m.dryRun(m.store.State(), pools, vips)
 		if err != nil {
 			return nil, refusal(err)
 		}
 		return response, nil
 	}
-	var applied []*weirv1.AppliedVIP
-	generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
-		admitted, err := s.Admit(vips)
-		if err != nil {
-			return store.Change{}, err
-		}
-		var change store.Change
-		change, applied = m.apply(s, admitted)
-		return change, nil
-	})
+	done, err := m.put(ctx, pools, func(*store.State) ([]model.VIP, error) { return vips, nil })
 	if err != nil {
 		return nil, refusal(err)
 	}
-	for _, a := range applied {
+	return &weirv1.ApplyVIPsResponse{Generation: uint64(done.generation), Vips: done.vips, Pools: done.pools}, nil
+}
+
+// outcome is what a write did.
+type outcome struct {
+	generation model.Generation
+	vips       []*weirv1.AppliedVIP
+	pools      []*weirv1.AppliedAddressPool
+}
+
+// put writes pools, and the VIPs that choose makes of the State that they are written to. The paths of its
+// field errors begin with vips[i] or pools[i].
+func (m *Manager) put(
+	ctx context.Context, pools []model.AddressPool, choose func(*store.State) ([]model.VIP, error),
+) (outcome, error) {
+	var done outcome
+	generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
+		vips, err := choose(s)
+		if err != nil {
+			return store.Change{}, err
+		}
+		admitted, err := admit(s, pools, vips)
+		if err != nil {
+			return store.Change{}, err
+		}
+		change, applied := m.apply(s, admitted)
+		done.vips = applied
+		change.Pools, done.pools = changedPools(s, pools)
+		change.Records = m.records(ctx, s, change.VIPs)
+		return change, nil
+	})
+	if err != nil {
+		return done, err
+	}
+	done.generation = generation
+	for _, a := range done.vips {
 		if a.Change != unchanged {
 			m.log.Info("VIP applied", "vip", a.Name, "change", a.Change, "generation", generation)
+			m.happened(ctx, eventOf(a))
 		}
 	}
-	return &weirv1.ApplyVIPsResponse{Generation: uint64(generation), Vips: applied}, nil
+	for _, a := range done.pools {
+		if a.Change != unchanged {
+			m.log.Info("pool applied", "pool", a.Name, "change", a.Change, "generation", generation)
+			m.happened(ctx, store.Event{Kind: kindPool, Object: a.Name, Reason: reasons[a.Change], Message: "pool " + a.Change})
+		}
+	}
+	return done, nil
+}
+
+// admit says whether pools and vips fit together and with s, and returns the VIPs with what is theirs.
+func admit(s *store.State, pools []model.AddressPool, vips []model.VIP) ([]model.VIP, error) {
+	errPools := s.AdmitPools(pools, vips)
+	admitted, err := s.WithPools(pools).Admit(vips)
+	return admitted, errors.Join(errPools, err)
+}
+
+// records say who writes the VIPs, and when.
+func (m *Manager) records(ctx context.Context, s *store.State, vips []model.VIP) map[string]store.Record {
+	records, now := make(map[string]store.Record, len(vips)), m.now()
+	for _, vip := range vips {
+		record := s.Records.At(vip.Name)
+		if record.Created.IsZero() {
+			record.Created = now
+		}
+		record.Updated, record.By = now, caller(ctx)
+		records[vip.Name] = record
+	}
+	return records
 }
 
 // What an apply did to a VIP.
@@ -82,7 +137,7 @@ func (m *Manager) apply(s *store.State, vips []model.VIP) (store.Change, []*weir
 		case had:
 			what = updated
 		}
-		applied = append(applied, &weirv1.AppliedVIP{Name: vip.Name, Change: what})
+		applied = append(applied, &weirv1.AppliedVIP{Name: vip.Name, Change: what, Address: vip.Address.String()})
 		for _, e := range vip.Endpoints {
 			kept[desired.Key(vip, e)] = true
 		}
@@ -102,44 +157,6 @@ func (m *Manager) apply(s *store.State, vips []model.VIP) (store.Change, []*weir
 	return change, applied
 }
 
-// DeleteVIP deletes a VIP with its tables.
-func (m *Manager) DeleteVIP(ctx context.Context, r *weirv1.DeleteVIPRequest) (*weirv1.DeleteVIPResponse, error) {
-	generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
-		vip, there := s.VIPs.Get(r.GetName())
-		if !there {
-			return store.Change{}, notFound("VIP", r.GetName(), s.VIPs)
-		}
-		return store.Change{DeleteVIPs: []string{vip.Name}, DeleteTables: desired.Gone(vip, model.VIP{})}, nil
-	})
-	if err != nil {
-		return nil, refusal(err)
-	}
-	m.log.Info("VIP deleted", "vip", r.GetName(), "generation", generation)
-	return &weirv1.DeleteVIPResponse{Generation: uint64(generation)}, nil
-}
-
-// ListVIPs lists VIPs by name.
-func (m *Manager) ListVIPs(_ context.Context, r *weirv1.ListVIPsRequest) (*weirv1.ListVIPsResponse, error) {
-	state := m.store.State()
-	response := &weirv1.ListVIPsResponse{}
-	for _, vip := range state.SortedVIPs() {
-		if r.GetTenant() == "" || r.GetTenant() == vip.Tenant {
-			response.Vips = append(response.Vips, m.vipWithStatus(state, vip))
-		}
-	}
-	return response, nil
-}
-
-// GetVIP returns one VIP with its status.
-func (m *Manager) GetVIP(_ context.Context, r *weirv1.GetVIPRequest) (*weirv1.GetVIPResponse, error) {
-	state := m.store.State()
-	vip, there := state.VIPs.Get(r.GetName())
-	if !there {
-		return nil, notFound("VIP", r.GetName(), state.VIPs)
-	}
-	return &weirv1.GetVIPResponse{Vip: m.vipWithStatus(state, vip)}, nil
-}
-
 // notFound says that there is no such thing of that name, and which one may be meant.
 func notFound[T any](what, name string, there sorted.Map[string, T]) error {
 	guess := typo.Nearest(name, slices.Collect(there.Keys()))
@@ -147,55 +164,4 @@ func notFound[T any](what, name string, there sorted.Map[string, T]) error {
 		guess = fmt.Sprintf(", did you mean %s?", guess)
 	}
 	return connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no %s %.64q%s", what, name, guess))
-}
-
-// vipWithStatus writes vip with all that is output only.
-func (m *Manager) vipWithStatus(s *store.State, vip model.VIP) *weirv1.VIP {
-	p := rpc.VIPToProto(vip)
-	p.ResourceVersion = uint64(s.Written.At(vip.Name))
-	generation := s.Written.At(vip.Name)
-	for i, e := range vip.Endpoints {
-		key := desired.Key(vip, e)
-		generation = max(generation, s.Computed.At(key))
-		for j, status := range m.backendStatuses(s, vip, e) {
-			p.Endpoints[i].Backends[j].Status = status
-		}
-	}
-	p.Status = vipStatus(s, generation)
-	return p
-}
-
-// backendStatuses are those of e's backends, in their order.
-func (m *Manager) backendStatuses(s *store.State, vip model.VIP, e model.Endpoint) []*weirv1.BackendStatus {
-	table := s.Tables.At(desired.Key(vip, e))
-	slots, shares, ceded := table.Slots(), table.Shares(), table.Ceded()
-	all := make([]*weirv1.BackendStatus, 0, len(e.Backends))
-	for _, b := range e.Backends {
-		slot := slots[b.AddrPort()]
-		health, reason := s.BackendHealth(vip, e, b)
-		counted := m.sessions.of(vip, e, b)
-		all = append(all, &weirv1.BackendStatus{
-			Slot: uint32(slot), Health: string(health), Reason: reason,
-			Buckets: uint32(shares[slot]), BucketsTotal: uint32(len(table.Open())),
-			BucketsCeded: uint32(len(ceded[slot])), Sessions: counted.Sessions, SessionsWithoutCookie: counted.WithoutCookie,
-		})
-	}
-	return all
-}
-
-// vipStatus says which muxes run the generation, of all registered. One that is away may have stopped.
-func vipStatus(s *store.State, generation model.Generation) *weirv1.VIPStatus {
-	status := &weirv1.VIPStatus{Generation: uint64(generation)}
-	for node := range s.MuxNodes() {
-		status.MuxesTotal++
-		said := s.Status.At(node.Name)
-		switch {
-		case said.Generation >= generation && s.Streams.At(node.Name):
-			status.MuxesProgrammed++
-		case said.Rejected >= generation:
-			status.Rejections = append(status.Rejections, node.Name+": "+said.Reason)
-		}
-	}
-	slices.SortFunc(status.Rejections, cmp.Compare)
-	return status
 }

@@ -3,27 +3,187 @@ package manager
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/trust"
 )
 
-func unwritten(call string) error {
-	return connect.NewError(connect.CodeUnimplemented, errors.New(call+" is not there yet"))
+// caller is who makes the call, for records and events.
+func caller(ctx context.Context) string {
+	if i := trust.FromContext(ctx); !i.Anonymous() {
+		return i.String()
+	}
+	return ""
 }
 
 // CreateVIP creates a VIP.
-func (m *Manager) CreateVIP(context.Context, *weirv1.CreateVIPRequest) (*weirv1.CreateVIPResponse, error) {
-	return nil, unwritten("CreateVIP")
+func (m *Manager) CreateVIP(ctx context.Context, r *weirv1.CreateVIPRequest) (*weirv1.CreateVIPResponse, error) {
+	if err := rpc.Known(r); err != nil {
+		return nil, refusal(err)
+	}
+	vip, err := rpc.VIPFromProto(r.GetVip())
+	if err != nil {
+		return nil, refusal(err)
+	}
+	written, generation, err := m.writeVIP(ctx, vip.Name, func(s *store.State) (model.VIP, error) {
+		if s.VIPs.Has(vip.Name) {
+			return vip, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("there is a VIP %s already: update it, or take another name", vip.Name))
+		}
+		return vip, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &weirv1.CreateVIPResponse{Vip: written, Generation: generation}, nil
 }
 
 // UpdateVIP replaces a VIP.
-func (m *Manager) UpdateVIP(context.Context, *weirv1.UpdateVIPRequest) (*weirv1.UpdateVIPResponse, error) {
-	return nil, unwritten("UpdateVIP")
+func (m *Manager) UpdateVIP(ctx context.Context, r *weirv1.UpdateVIPRequest) (*weirv1.UpdateVIPResponse, error) {
+	if err := rpc.Known(r); err != nil {
+		return nil, refusal(err)
+	}
+	if err := named(r.GetName(), r.GetVip().GetName()); err != nil {
+		return nil, refusal(err)
+	}
+	if r.GetVip() != nil {
+		r.Vip.Name = r.GetName()
+	}
+	vip, err := rpc.VIPFromProto(r.GetVip())
+	if err != nil {
+		return nil, refusal(err)
+	}
+	written, generation, err := m.writeVIP(ctx, vip.Name, func(s *store.State) (model.VIP, error) {
+		return vip, current(s, r.GetName(), r.GetVip().GetResourceVersion())
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &weirv1.UpdateVIPResponse{Vip: written, Generation: generation}, nil
 }
 
 // PatchVIP changes fields of a VIP.
-func (m *Manager) PatchVIP(context.Context, *weirv1.PatchVIPRequest) (*weirv1.PatchVIPResponse, error) {
-	return nil, unwritten("PatchVIP")
+func (m *Manager) PatchVIP(ctx context.Context, r *weirv1.PatchVIPRequest) (*weirv1.PatchVIPResponse, error) {
+	if err := rpc.Known(r); err != nil {
+		return nil, refusal(err)
+	}
+	written, generation, err := m.writeVIP(ctx, r.GetName(), func(s *store.State) (model.VIP, error) {
+		old, there := s.VIPs.Get(r.GetName())
+		if !there {
+			return model.VIP{}, notFound("VIP", r.GetName(), s.VIPs)
+		}
+		p := rpc.VIPToProto(old)
+		if err := rpc.MergePatch(p, r.GetPatch()); err != nil {
+			return model.VIP{}, err
+		}
+		if err := named(r.GetName(), p.GetName()); err != nil {
+			return model.VIP{}, err
+		}
+		for _, version := range []uint64{r.GetResourceVersion(), p.GetResourceVersion()} {
+			if err := current(s, r.GetName(), version); err != nil {
+				return model.VIP{}, err
+			}
+		}
+		return rpc.VIPFromProto(p)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &weirv1.PatchVIPResponse{Vip: written, Generation: generation}, nil
+}
+
+// writeVIP writes the one VIP that choose makes of the State, and returns it as it is then.
+func (m *Manager) writeVIP(
+	ctx context.Context, name string, choose func(*store.State) (model.VIP, error),
+) (*weirv1.VIP, uint64, error) {
+	done, err := m.put(ctx, nil, func(s *store.State) ([]model.VIP, error) {
+		vip, err := choose(s)
+		return []model.VIP{vip}, err
+	})
+	if err != nil {
+		return nil, 0, refusal(inside("vips[0].", err))
+	}
+	state := m.store.State()
+	vip, there := state.VIPs.Get(name)
+	if !there {
+		return nil, 0, connect.NewError(connect.CodeAborted, fmt.Errorf("VIP %s was written, and deleted by another call since", name))
+	}
+	return m.vipWithStatus(state, vip), uint64(done.generation), nil
+}
+
+// DeleteVIP deletes a VIP with its tables.
+func (m *Manager) DeleteVIP(ctx context.Context, r *weirv1.DeleteVIPRequest) (*weirv1.DeleteVIPResponse, error) {
+	var gone model.VIP
+	generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
+		if err := current(s, r.GetName(), r.GetResourceVersion()); err != nil {
+			return store.Change{}, err
+		}
+		gone = s.VIPs.At(r.GetName())
+		return store.Change{DeleteVIPs: []string{gone.Name}, DeleteTables: desired.Gone(gone, model.VIP{})}, nil
+	})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	m.log.Info("VIP deleted", "vip", r.GetName(), "generation", generation)
+	m.happened(ctx, store.Event{
+		Kind: kindVIP, Object: gone.Name, Tenant: gone.Tenant, Reason: "Deleted",
+		Message: fmt.Sprintf("deleted; %s is free", gone.Address),
+	})
+	return &weirv1.DeleteVIPResponse{Generation: uint64(generation)}, nil
+}
+
+// named holds that a resource, if it has a name, has the one that the call is about.
+func named(call, resource string) error {
+	if resource == "" || resource == call {
+		return nil
+	}
+	return &model.FieldError{Field: "name", Reason: fmt.Sprintf("must be %.64q, which the call is about, or left out, is %.64q", call, resource)}
+}
+
+// current holds that the VIP is there, and of the version, unless that is 0.
+func current(s *store.State, name string, version uint64) error {
+	there := uint64(s.Written.At(name))
+	switch {
+	case there == 0:
+		return notFound("VIP", name, s.VIPs)
+	case version == 0 || version == there:
+		return nil
+	}
+	record := s.Records.At(name)
+	return outdated("VIP "+name, there, version, record)
+}
+
+// outdated says that somebody was faster.
+func outdated(what string, there, version uint64, record store.Record) error {
+	by := ""
+	if record.By != "" {
+		by = " by " + record.By
+	}
+	if !record.Updated.IsZero() {
+		by += " at " + record.Updated.UTC().Format(time.RFC3339)
+	}
+	return connect.NewError(connect.CodeAborted, fmt.Errorf(
+		"%s is of version %d, written%s, and not of %d: read it again and repeat the change", what, there, by, version))
+}
+
+// inside makes the paths of field errors below prefix those of the one resource that a call has.
+func inside(prefix string, err error) error {
+	var refused *connect.Error
+	all := model.FieldErrors(err)
+	if errors.As(err, &refused) || len(all) == 0 {
+		return err
+	}
+	errs := make([]error, 0, len(all))
+	for _, e := range all {
+		errs = append(errs, &model.FieldError{Field: strings.TrimPrefix(e.Field, prefix), Reason: e.Reason})
+	}
+	return errors.Join(errs...)
 }

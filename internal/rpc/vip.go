@@ -15,6 +15,7 @@ import (
 func VIPToProto(vip model.VIP) *weirv1.VIP {
 	p := &weirv1.VIP{
 		Name: vip.Name, Tenant: vip.Tenant, Labels: vip.Labels, Address: optional(vip.Address),
+		Pool: vip.Pool, Family: string(vip.Family),
 		Endpoints:   make([]*weirv1.Endpoint, 0, len(vip.Endpoints)),
 		Consistency: string(vip.Consistency), Ping: string(vip.Ping), FlowLimit: vip.FlowLimit,
 	}
@@ -58,11 +59,14 @@ func VIPFromProto(p *weirv1.VIP) (model.VIP, error) {
 	var f fields
 	vip := model.VIP{
 		Name: p.GetName(), Tenant: p.GetTenant(), Labels: p.GetLabels(),
-		Address:     f.address("address", p.GetAddress()),
+		Pool: p.GetPool(), Family: model.Family(p.GetFamily()),
 		Consistency: model.Consistency(p.GetConsistency()), Ping: model.Ping(p.GetPing()), FlowLimit: p.GetFlowLimit(),
 	}
 	if vip.Tenant == "" {
 		vip.Tenant = model.DefaultTenant
+	}
+	if p.GetAddress() != "" || p.GetPool() == "" {
+		vip.Address = f.address("address", p.GetAddress())
 	}
 	for i, e := range p.GetEndpoints() {
 		vip.Endpoints = append(vip.Endpoints, f.endpoint(fmt.Sprintf("endpoints[%d]", i), e))
