@@ -1,19 +1,251 @@
 package manager
 
 import (
+	"cmp"
 	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store"
 )
 
+// Kinds of things that events happen to; nodes have their role.
+const (
+	kindVIP     = "VIP"
+	kindPool    = "AddressPool"
+	kindManager = "manager"
+)
+
+// Bounds of the queue of events.
+const (
+	eventBacklog = 4096
+	eventBatch   = 64                     // one transaction
+	eventPause   = 200 * time.Millisecond // between two, so that what repeats is folded
+)
+
+// reasons of events, by what an apply did.
+var reasons = map[string]string{created: "Created", updated: "Updated"}
+
+func eventOf(a *weirv1.AppliedVIP) store.Event {
+	return store.Event{
+		Kind: kindVIP, Object: a.GetName(), Reason: reasons[a.GetChange()], Message: fmt.Sprintf("%s with address %s", a.GetChange(), a.GetAddress()),
+	}
+}
+
+// happened notes an event that a call made. Events are told as well as can be: when there are more than
+// the store takes, some are left out.
+func (m *Manager) happened(ctx context.Context, e store.Event) {
+	if by := caller(ctx); by != "" {
+		e.Message += " by " + by
+	}
+	if e.Kind == kindVIP && e.Tenant == "" {
+		e.Tenant = m.store.State().VIPs.At(e.Object).Tenant
+	}
+	m.note(e)
+}
+
+// note queues an event.
+func (m *Manager) note(e store.Event) {
+	e.Source = cmp.Or(e.Source, m.cfg.Name)
+	e.First, e.Last, e.Count = m.now(), m.now(), 1
+	select {
+	case m.events <- e:
+	default:
+		m.log.Debug("too many events: left one out", "reason", e.Reason, "name", e.Name())
+	}
+}
+
+// recordEvents writes the events that are queued until ctx ends.
+func (m *Manager) recordEvents(ctx context.Context) error {
+	recorder := m.store.NewRecorder()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case first := <-m.events:
+			batch := []store.Event{first}
+			for len(batch) < eventBatch && len(m.events) > 0 {
+				batch = append(batch, <-m.events)
+			}
+			if err := recorder.Record(ctx, m.now(), batch); err != nil && ctx.Err() == nil {
+				m.log.Warn("events are lost", "err", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(eventPause):
+		}
+	}
+}
+
+// eventFilter chooses events.
+type eventFilter struct{ kind, object, tenant, severity string }
+
+func newEventFilter(kind, object, tenant, severity string) (eventFilter, error) {
+	kinds := []string{"", kindVIP, kindPool, string(model.RoleMux), string(model.RoleHost), kindManager}
+	if !slices.Contains(kinds, kind) {
+		return eventFilter{}, &model.FieldError{Field: "kind", Reason: fmt.Sprintf("must be one of %v, is %.64q", kinds[1:], kind)}
+	}
+	if severity != "" && severity != info && severity != warning {
+		return eventFilter{}, &model.FieldError{Field: "severity", Reason: fmt.Sprintf("must be %s or %s, is %.64q", info, warning, severity)}
+	}
+	return eventFilter{kind, object, tenant, severity}, nil
+}
+
+// Severities of events.
+const (
+	info    = "info"
+	warning = "warning"
+)
+
+func severity(e store.Event) string {
+	if e.Warning {
+		return warning
+	}
+	return info
+}
+
+func (f eventFilter) fits(ctx context.Context, e store.Event) bool {
+	return (f.kind == "" || f.kind == e.Kind) && (f.object == "" || f.object == e.Object) &&
+		(f.tenant == "" || f.tenant == e.Tenant) && (f.severity == "" || f.severity == severity(e)) && sees(ctx, e.Tenant)
+}
+
+func eventToProto(e store.Event) *weirv1.Event {
+	return &weirv1.Event{
+		Name: e.Name(), Kind: e.Kind, Object: e.Object, Tenant: e.Tenant, Severity: severity(e), Reason: e.Reason, Message: e.Message,
+		Source: e.Source, Count: e.Count, FirstTime: timestamppb.New(e.First), LastTime: timestamppb.New(e.Last), ResourceVersion: e.Revision,
+	}
+}
+
+// eventToken is where a page of events goes on: behind that one. One that happens again meanwhile moves to
+// the end.
+type eventToken struct {
+	Last time.Time `json:"last"`
+	Name string    `json:"name"`
+}
+
+func (t eventToken) String() string {
+	text, err := json.Marshal(t)
+	if err != nil {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+func parseEventToken(s string) (t eventToken, err error) {
+	text, err := base64.RawURLEncoding.DecodeString(s)
+	if err == nil && s != "" {
+		err = json.Unmarshal(text, &t)
+	}
+	if err != nil {
+		return t, &model.FieldError{Field: "pageToken", Reason: fmt.Sprintf("must be the nextPageToken of the page before, is %.80q", s)}
+	}
+	return t, nil
+}
+
+// before says whether the token is of e or of one behind it.
+func (t eventToken) before(e store.Event) bool {
+	return t == eventToken{} || cmp.Or(e.Last.Compare(t.Last), cmp.Compare(e.Name(), t.Name)) > 0
+}
+
 // ListEvents lists events, the latest last.
-func (m *Manager) ListEvents(context.Context, *weirv1.ListEventsRequest) (*weirv1.ListEventsResponse, error) {
-	return nil, unwritten("ListEvents")
+func (m *Manager) ListEvents(ctx context.Context, r *weirv1.ListEventsRequest) (*weirv1.ListEventsResponse, error) {
+	f, err := newEventFilter(r.GetKind(), r.GetObject(), r.GetTenant(), r.GetSeverity())
+	if err != nil {
+		return nil, refusal(err)
+	}
+	token, err := parseEventToken(r.GetPageToken())
+	if err != nil {
+		return nil, refusal(err)
+	}
+	all, revision, err := m.store.Events(ctx)
+	if err != nil {
+		return nil, refusal(err)
+	}
+	size := maxPage
+	if n := r.GetPageSize(); n > 0 {
+		size = int(min(n, maxPage))
+	}
+	response := &weirv1.ListEventsResponse{ResourceVersion: revision}
+	var last store.Event
+	for _, e := range all {
+		if !token.before(e) || !f.fits(ctx, e) {
+			continue
+		}
+		if len(response.Events) == size {
+			response.NextPageToken = eventToken{last.Last, last.Name()}.String()
+			break
+		}
+		response.Events, last = append(response.Events, eventToProto(e)), e
+	}
+	return response, nil
 }
 
 // WatchEvents streams events.
-func (m *Manager) WatchEvents(context.Context, *weirv1.WatchEventsRequest, *connect.ServerStream[weirv1.WatchEventsResponse]) error {
-	return unwritten("WatchEvents")
+func (m *Manager) WatchEvents(ctx context.Context, r *weirv1.WatchEventsRequest, stream *connect.ServerStream[weirv1.WatchEventsResponse]) error {
+	return refusalOf(m.eachEvent(ctx, r, stream.Send))
+}
+
+// eachEvent sends events as they happen until ctx ends, the manager stops, or send fails.
+func (m *Manager) eachEvent(ctx context.Context, r *weirv1.WatchEventsRequest, send func(*weirv1.WatchEventsResponse) error) error {
+	f, err := newEventFilter(r.GetKind(), r.GetObject(), r.GetTenant(), r.GetSeverity())
+	if err != nil {
+		return err
+	}
+	end, err := m.watches.begin()
+	if err != nil {
+		return err
+	}
+	defer end()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-m.stopping:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	// Events come without a version to go on from: that comes with the bookmark behind them.
+	sendAll := func(events []store.Event, at uint64) error {
+		for _, e := range events {
+			if !f.fits(ctx, e) {
+				continue
+			}
+			if err := send(&weirv1.WatchEventsResponse{Type: watchEvent, Event: eventToProto(e)}); err != nil {
+				return err
+			}
+		}
+		return send(&weirv1.WatchEventsResponse{Type: watchBookmark, ResourceVersion: at})
+	}
+	at := r.GetResourceVersion()
+	if at == 0 {
+		var all []store.Event
+		if all, at, err = m.store.Events(ctx); err != nil {
+			return err
+		}
+		if err := sendAll(all, at); err != nil {
+			return err
+		}
+	}
+	err = m.store.EachEvent(ctx, at, m.bookmark, sendAll)
+	select {
+	case <-m.stopping:
+		return nil
+	default:
+	}
+	if errors.Is(err, store.ErrTooOld) {
+		return errTooOld(at)
+	}
+	return err
 }

@@ -27,12 +27,18 @@ const (
 // written are the calls that write the desired state: the leader answers them. REST's are those that are
 // no GET.
 var written = map[string]bool{
-	weirv1connect.WeirServiceApplyVIPsProcedure:        true,
-	weirv1connect.WeirServiceDeleteVIPProcedure:        true,
-	weirv1connect.WeirServiceDeleteNodeProcedure:       true,
-	weirv1connect.ClusterServiceRegisterNodeProcedure:  true,
-	weirv1connect.ClusterServiceJoinManagerProcedure:   true,
-	weirv1connect.ClusterServiceDeleteManagerProcedure: true,
+	weirv1connect.WeirServiceApplyVIPsProcedure:         true,
+	weirv1connect.WeirServiceCreateVIPProcedure:         true,
+	weirv1connect.WeirServiceUpdateVIPProcedure:         true,
+	weirv1connect.WeirServicePatchVIPProcedure:          true,
+	weirv1connect.WeirServiceDeleteVIPProcedure:         true,
+	weirv1connect.WeirServiceCreateAddressPoolProcedure: true,
+	weirv1connect.WeirServiceUpdateAddressPoolProcedure: true,
+	weirv1connect.WeirServiceDeleteAddressPoolProcedure: true,
+	weirv1connect.WeirServiceDeleteNodeProcedure:        true,
+	weirv1connect.ClusterServiceRegisterNodeProcedure:   true,
+	weirv1connect.ClusterServiceJoinManagerProcedure:    true,
+	weirv1connect.ClusterServiceDeleteManagerProcedure:  true,
 }
 
 // elsewhere are calls of REST that are no GET and write nothing.

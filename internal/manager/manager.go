@@ -50,6 +50,10 @@ type Manager struct {
 	now      func() time.Time
 	silence  time.Duration // how long a host may be silent
 	settle   time.Duration // how long a move of buckets lasts at least
+	watches  watches
+	noticing time.Duration    // between two looks at the conditions of VIPs
+	bookmark time.Duration    // between two bookmarks of an idle watch
+	events   chan store.Event // that are not written yet
 	observed *telemetry.Telemetry
 	peers    *peers
 
@@ -87,6 +91,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		observed: observed, meters: counted, acks: newAcks(counted), cfg: cfg, log: cfg.Log, listener: listener, store: s, hub: newHub(s),
 		reports: newReports(), tasks: newTasks(), stopping: make(chan struct{}), now: time.Now,
 		silence: defaultSilence, sessions: newSessions(), settle: desired.SettleTime,
+		bookmark: bookmarkTime, noticing: noticeTime, events: make(chan store.Event, eventBacklog),
 		peers: newPeers(),
 	}
 	m.observe()
@@ -112,7 +117,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return m.store.Run(storeCtx) })
 	group.Go(func() error { return m.hub.run(ctx) })
-	group.Go(func() error { return m.whileLeading(ctx, m.reconcile, m.watchSilence, m.endTransitions) })
+	group.Go(func() error {
+		return m.whileLeading(ctx, m.reconcile, m.watchSilence, m.endTransitions, m.recordEvents, m.notice)
+	})
 	group.Go(func() error {
 		defer stopStore()
 		return m.serve(ctx)

@@ -66,6 +66,7 @@ func (m *Manager) handleREST(mux *http.ServeMux) error {
 		w.Write(document) //nolint:errcheck // the client is gone: nobody is left to tell
 	})
 	bounded := http.MaxBytesHandler(gateway, maxMessage)
+	watches := m.restWatches()
 	for path, methods := range documented.Paths {
 		for method, call := range methods {
 			var known []string
@@ -74,13 +75,17 @@ func (m *Manager) handleREST(mux *http.ServeMux) error {
 					known = append(known, parameter.Name)
 				}
 			}
+			serve := bounded
+			if watch, is := watches[path]; is {
+				serve = watch.handler(gateway)
+			}
 			mux.HandleFunc(strings.ToUpper(method)+" "+path, func(w http.ResponseWriter, r *http.Request) {
 				if err := unknownParameters(r.URL.Query(), known); err != nil {
 					_, marshaler := runtime.MarshalerForRequest(gateway, r)
 					restError(r.Context(), gateway, marshaler, w, r, refusal(err))
 					return
 				}
-				bounded.ServeHTTP(w, r)
+				serve.ServeHTTP(w, r)
 			})
 		}
 	}
@@ -96,7 +101,7 @@ func (m *Manager) handleREST(mux *http.ServeMux) error {
 // allowed returns the methods that a path of REST has.
 func allowed(mux *http.ServeMux, path *url.URL) []string {
 	var methods []string
-	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodPost} {
+	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodPatch, http.MethodPost, http.MethodPut} {
 		if _, pattern := mux.Handler(&http.Request{Method: method, URL: path}); pattern != restRoot {
 			methods = append(methods, method)
 		}
@@ -133,18 +138,30 @@ func restError(
 		}
 	}
 	if errors.As(err, &refused) {
-		p := &statuspb.Status{Code: int32(refused.Code()), Message: refused.Message()}
-		for _, detail := range refused.Details() {
-			if value, err := detail.Value(); err == nil {
-				if packed, err := anypb.New(value); err == nil {
-					p.Details = append(p.Details, packed)
-				}
-			}
-		}
-		err = status.ErrorProto(p)
+		err = status.ErrorProto(restStatus(refused))
 	}
 	runtime.DefaultHTTPErrorHandler(ctx, mux, marshaler, w, r, err)
 }
+
+// restStatus is what REST answers with, for an error of the services.
+func restStatus(err error) *statuspb.Status {
+	var refused *connect.Error
+	if !errors.As(err, &refused) {
+		return status.Convert(err).Proto()
+	}
+	p := &statuspb.Status{Code: int32(refused.Code()), Message: refused.Message()}
+	for _, detail := range refused.Details() {
+		if value, err := detail.Value(); err == nil {
+			if packed, err := anypb.New(value); err == nil {
+				p.Details = append(p.Details, packed)
+			}
+		}
+	}
+	return p
+}
+
+// badQuery is what a query that can't be read is answered with.
+func badQuery(err error) error { return status.Error(codes.InvalidArgument, err.Error()) }
 
 // restRouting answers a request that no call takes.
 func restRouting(

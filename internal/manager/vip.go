@@ -1,8 +1,8 @@
 package manager
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"

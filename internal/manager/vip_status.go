@@ -17,15 +17,18 @@ import (
 func (m *Manager) vipWithStatus(s *store.State, vip model.VIP) *weirv1.VIP {
 	p := rpc.VIPToProto(vip)
 	p.ResourceVersion = uint64(s.Written.At(vip.Name))
-	generation := s.Written.At(vip.Name)
+	if record := s.Records.At(vip.Name); !record.Created.IsZero() {
+		p.CreateTime, p.UpdateTime, p.UpdatedBy = timestamppb.New(record.Created), timestamppb.New(record.Updated), record.By
+	}
 	for i, e := range vip.Endpoints {
-		key := desired.Key(vip, e)
-		generation = max(generation, s.Computed.At(key))
 		for j, status := range m.backendStatuses(s, vip, e) {
 			p.Endpoints[i].Backends[j].Status = status
 		}
 	}
-	p.Status = vipStatus(s, generation)
+	p.Status = vipStatus(s, generationOf(s, vip))
+	c := conditionsOf(s, vip)
+	p.Status.Conditions = conditionsToProto(s, vip, c)
+	p.Status.BackendsHealthy, p.Status.BackendsTotal = c.serving, c.backends
 	return p
 }
 

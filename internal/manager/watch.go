@@ -2,23 +2,218 @@ package manager
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
 
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// Bounds of watches.
+const (
+	maxWatches   = 1000             // at once, with one manager
+	bookmarkTime = 30 * time.Second // between two bookmarks of a watch that has nothing to tell
+	catchUpTime  = 3 * time.Second  // that a watch waits for this manager to be where another one was
+)
+
+// watches counts those that are open.
+type watches struct{ open atomic.Int32 }
+
+// begin takes a place, until end is called.
+func (w *watches) begin() (end func(), err error) {
+	if w.open.Add(1) > maxWatches {
+		w.open.Add(-1)
+		return nil, rpc.NewError(connect.CodeResourceExhausted, fmt.Errorf("this manager has %d watches open already: try another one, or later", maxWatches))
+	}
+	return func() { w.open.Add(-1) }, nil
+}
+
+// errTooOld says that a watch can't go on from a resource version.
+func errTooOld(version uint64) error {
+	return connect.NewError(connect.CodeOutOfRange, fmt.Errorf(
+		"what happened since resource version %d is not known here any more: list again, and watch from the resource version of the list", version))
+}
+
+// errUnborn says that nobody has seen a resource version yet.
+func errUnborn(version, newest uint64) error {
+	return connect.NewError(connect.CodeOutOfRange, fmt.Errorf(
+		"resource version %d is newer than the newest, %d: list again, and watch from the resource version of the list", version, newest))
+}
+
+// Kinds of messages of a watch.
+const (
+	watchAdded    = "added"
+	watchModified = "modified"
+	watchDeleted  = "deleted"
+	watchEvent    = "event"
+	watchBookmark = "bookmark"
 )
 
 // WatchVIPs streams VIPs as they change.
-func (m *Manager) WatchVIPs(context.Context, *weirv1.WatchVIPsRequest, *connect.ServerStream[weirv1.WatchVIPsResponse]) error {
-	return unwritten("WatchVIPs")
+func (m *Manager) WatchVIPs(ctx context.Context, r *weirv1.WatchVIPsRequest, stream *connect.ServerStream[weirv1.WatchVIPsResponse]) error {
+	return refusalOf(m.eachVIP(ctx, r, stream.Send))
 }
+
+// refusalOf is refusal, where there may be nothing to refuse.
+func refusalOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	return refusal(err)
+}
+
+// eachVIP sends VIPs as they change until ctx ends, the manager stops, or send fails.
+func (m *Manager) eachVIP(ctx context.Context, r *weirv1.WatchVIPsRequest, send func(*weirv1.WatchVIPsResponse) error) error {
+	f, err := newFilter(r.GetTenant(), r.GetLabelSelector(), r.GetNamePrefix())
+	if err != nil {
+		return err
+	}
+	end, err := m.watches.begin()
+	if err != nil {
+		return err
+	}
+	defer end()
+	at := r.GetResourceVersion()
+	if at == 0 {
+		if at, err = m.sendAll(ctx, f, send); err != nil {
+			return err
+		}
+	} else if err := m.reach(ctx, at); err != nil {
+		return err
+	}
+	// The first bookmark says that the watch is open.
+	if err := send(&weirv1.WatchVIPsResponse{Type: watchBookmark, ResourceVersion: at}); err != nil {
+		return err
+	}
+	for {
+		changes, state, complete, more := m.store.ChangesSince(at)
+		if !complete {
+			return errTooOld(at)
+		}
+		var messages []*weirv1.WatchVIPsResponse
+		for _, change := range changes {
+			if message := m.changed(ctx, f, state, change); message != nil {
+				message.ResourceVersion = at // whoever goes on from the midst of these gets all of them again
+				messages = append(messages, message)
+			}
+		}
+		if at = max(at, state.Revision()); len(messages) > 0 {
+			messages[len(messages)-1].ResourceVersion = at
+		}
+		for _, message := range messages {
+			if err := send(message); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-more:
+		case <-time.After(m.bookmark):
+			at = max(at, m.unchangedUntil(at))
+			if err := send(&weirv1.WatchVIPsResponse{Type: watchBookmark, ResourceVersion: at}); err != nil {
+				return err
+			}
+		case <-m.stopping:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// unchangedUntil is the newest revision up to which no VIP changed since at.
+func (m *Manager) unchangedUntil(at uint64) uint64 {
+	changes, state, complete, _ := m.store.ChangesSince(at)
+	if !complete || len(changes) > 0 {
+		return at
+	}
+	return state.Revision()
+}
+
+// sendAll sends all VIPs that fit, and returns the revision that they are of.
+func (m *Manager) sendAll(ctx context.Context, f filter, send func(*weirv1.WatchVIPsResponse) error) (uint64, error) {
+	state := m.store.State()
+	for _, vip := range state.VIPs.From(f.prefix) {
+		if !f.inRange(vip.Name) {
+			break
+		}
+		if !f.fits(ctx, vip) {
+			continue
+		}
+		if err := send(&weirv1.WatchVIPsResponse{Type: watchAdded, Vip: m.vipWithStatus(state, vip)}); err != nil {
+			return 0, err
+		}
+	}
+	return state.Revision(), nil
+}
+
+// reach holds that the changes since a revision are known.
+func (m *Manager) reach(ctx context.Context, revision uint64) error {
+	if err := m.awaitRevision(ctx, revision); err != nil {
+		return err
+	}
+	if _, _, complete, _ := m.store.ChangesSince(revision); !complete {
+		return errTooOld(revision)
+	}
+	return nil
+}
+
+// awaitRevision waits a moment until this manager is where the caller was, with another one maybe.
+func (m *Manager) awaitRevision(ctx context.Context, revision uint64) error {
+	expired := time.NewTimer(catchUpTime)
+	defer expired.Stop()
+	for {
+		state, changed := m.store.Watch()
+		if state.Revision() >= revision {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-expired.C:
+			return errUnborn(revision, state.Revision())
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// changed is what a change of a VIP is to a watch: nothing, if it chooses the VIP neither before nor after.
+func (m *Manager) changed(ctx context.Context, f filter, state *store.State, change store.VIPChange) *weirv1.WatchVIPsResponse {
+	vip, there := state.VIPs.Get(change.Name)
+	before := change.Before != nil && f.fits(ctx, *change.Before)
+	after := there && f.fits(ctx, vip)
+	message := &weirv1.WatchVIPsResponse{}
+	switch {
+	case after:
+		message.Vip = m.vipWithStatus(state, vip)
+		message.Type = watchAdded
+		if before {
+			message.Type = watchModified
+		}
+	case before:
+		message.Type, message.Vip = watchDeleted, deletedVIP(*change.Before)
+	default:
+		return nil
+	}
+	return message
+}
+
+// deletedVIP is a VIP that a watch loses, as it was, without what is known of the present only.
+func deletedVIP(vip model.VIP) *weirv1.VIP { return rpc.VIPToProto(vip) }
 
 // WatchVIPs is served to REST by handleREST.
 func (restServer) WatchVIPs(*weirv1.WatchVIPsRequest, weirv1.WeirService_WatchVIPsServer) error {
-	return unwritten("WatchVIPs")
+	return errOnlyStream
 }
 
 // WatchEvents is served to REST by handleREST.
 func (restServer) WatchEvents(*weirv1.WatchEventsRequest, weirv1.WeirService_WatchEventsServer) error {
-	return unwritten("WatchEvents")
+	return errOnlyStream
 }
+
+var errOnlyStream = connect.NewError(connect.CodeUnimplemented, errors.New("watches are streams"))

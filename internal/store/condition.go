@@ -26,7 +26,7 @@ type Condition struct {
 }
 
 // writesAtOnce bounds the writes of one transaction of conditions.
-const writesAtOnce = 512
+const writesAtOnce = 100
 
 // PutConditions notes the conditions of VIPs, by name, and forgets those of VIPs that are gone.
 func (s *Store) PutConditions(ctx context.Context, conditions map[string]Conditions, gone []string) error {
@@ -51,10 +51,17 @@ func (s *Store) PutConditions(ctx context.Context, conditions map[string]Conditi
 	return nil
 }
 
-// txn makes the writes at once, within a bound of time.
+// txn makes the writes at once, within a bound of time, if this replica leads.
 func (s *Store) txn(ctx context.Context, ops []clientv3.Op) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := s.client.Txn(ctx).Then(ops...).Commit()
+	leads, _, err := s.fence(ctx)
+	if err != nil {
+		return err
+	}
+	response, err := s.client.Txn(ctx).If(leads).Then(ops...).Commit()
+	if err == nil && !response.Succeeded {
+		return ErrNotLeader
+	}
 	return err
 }

@@ -75,7 +75,7 @@ func (r *Recorder) Record(ctx context.Context, now time.Time, events []Event) er
 		}
 		ops = append(ops, clientv3.OpPut(prefixEvents+name, value, clientv3.WithLease(r.lease)))
 	}
-	if _, err := r.store.client.Txn(ctx).Then(ops...).Commit(); err != nil {
+	if err := r.store.txn(ctx, ops); err != nil {
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			r.until = time.Time{} // it expired while this manager stood still
 		}
@@ -150,7 +150,7 @@ func (r *Recorder) prune(ctx context.Context) error {
 	for _, kv := range response.Kvs[:len(response.Kvs)-maxEvents] {
 		ops = append(ops, clientv3.OpDelete(string(kv.Key)))
 	}
-	_, err = r.store.client.Txn(ctx).Then(ops...).Commit()
+	err = r.store.txn(ctx, ops)
 	return explain("delete old events", err)
 }
 
@@ -211,7 +211,9 @@ func (s *Store) EachEvent(ctx context.Context, revision uint64, idle time.Durati
 			case !ok:
 				return errors.New("watch events: the watch ended")
 			}
-			revision = max(revision, uint64(response.Header.Revision))
+			if !response.Created { // what happened before may come yet
+				revision = max(revision, uint64(response.Header.Revision))
+			}
 			var events []Event
 			for _, event := range response.Events {
 				if e, err := readEvent(event.Kv); err == nil {

@@ -1,0 +1,198 @@
+package manager
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// Status of a condition.
+const (
+	isTrue    = "true"
+	isFalse   = "false"
+	isUnknown = "unknown"
+)
+
+// Reasons of conditions, for programs.
+const (
+	reasonAdmitted    = "Admitted"
+	reasonProgrammed  = "Programmed"
+	reasonPending     = "Pending"
+	reasonRejected    = "Rejected"
+	reasonNoMux       = "NoMux"
+	reasonUnreachable = "MuxesUnreachable"
+	reasonAllHealthy  = "AllHealthy"
+	reasonNotChecked  = "NotChecked"
+	reasonSomeDown    = "SomeUnhealthy"
+	reasonNoHealthy   = "NoHealthyBackend"
+	reasonNotYet      = "NotCheckedYet"
+	reasonNoBackends  = "NoBackends"
+)
+
+// condition is one of a VIP as the State has it now.
+type condition struct{ status, reason, message string }
+
+// conditions are those of a VIP as the State has them now.
+type conditions struct {
+	programmed, healthy condition
+	serving, backends   uint32 // backends that are healthy or not checked, of those that do not drain
+}
+
+func conditionsOf(s *store.State, vip model.VIP) conditions {
+	var c conditions
+	c.programmed = programmed(s, generationOf(s, vip))
+	c.healthy, c.serving, c.backends = healthy(s, vip)
+	return c
+}
+
+// generationOf is the one at which what muxes run of the VIP last changed.
+func generationOf(s *store.State, vip model.VIP) model.Generation {
+	generation := s.Written.At(vip.Name)
+	for _, e := range vip.Endpoints {
+		generation = max(generation, s.Computed.At(desired.Key(vip, e)))
+	}
+	return generation
+}
+
+// programmed says whether all muxes that are connected run the generation. One that is away forwards
+// nothing, or what it had: that is told of the mux, not of each VIP.
+func programmed(s *store.State, generation model.Generation) condition {
+	var registered, connected, run int
+	var refused []string
+	for mux := range s.MuxNodes() {
+		registered++
+		if !s.Streams.Has(mux.Name) {
+			continue
+		}
+		said := s.Status.At(mux.Name)
+		if said.Generation == 0 && said.Rejected == 0 {
+			continue // it joins just now
+		}
+		connected++
+		switch {
+		case said.Generation >= generation:
+			run++
+		case said.Rejected >= generation:
+			refused = append(refused, mux.Name+": "+said.Reason)
+		}
+	}
+	share := fmt.Sprintf("%d of %d connected muxes run it", run, connected)
+	if away := registered - connected; away > 0 {
+		share += fmt.Sprintf(", %d more %s away", away, isOrAre(away))
+	}
+	switch {
+	case registered == 0:
+		return condition{isFalse, reasonNoMux, "no mux is registered"}
+	case connected == 0:
+		return condition{isUnknown, reasonUnreachable, fmt.Sprintf("none of %d muxes is connected", registered)}
+	case len(refused) > 0:
+		return condition{isFalse, reasonRejected, share + "; " + strings.Join(refused, "; ")}
+	case run < connected:
+		return condition{isFalse, reasonPending, share}
+	}
+	return condition{isTrue, reasonProgrammed, share}
+}
+
+func isOrAre(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}
+
+// healthy says whether each endpoint has a backend that is well. Backends that drain do not count.
+func healthy(s *store.State, vip model.VIP) (c condition, serving, backends uint32) {
+	var checked, without, waiting []string // endpoints
+	for _, e := range vip.Endpoints {
+		var all, well, unknown int
+		for _, b := range e.Backends {
+			if b.Weight == 0 {
+				continue
+			}
+			all++
+			switch health, _ := s.BackendHealth(vip, e, b); health {
+			case model.HealthHealthy, model.HealthUnchecked:
+				well++
+			case model.HealthUnknown:
+				unknown++
+			}
+		}
+		name := fmt.Sprintf("%s %s", e.Protocol, cmp.Or(fmt.Sprint(e.Port), "all"))
+		if e.Port == model.AllPorts {
+			name = e.Protocol.String() + " all"
+		}
+		if e.HealthCheck != nil {
+			checked = append(checked, name)
+		}
+		switch {
+		case all > 0 && well == 0 && unknown == all:
+			waiting = append(waiting, name)
+		case well == 0:
+			without = append(without, name)
+		}
+		serving += uint32(well)
+		backends += uint32(all)
+	}
+	share := fmt.Sprintf("%d of %d backends are healthy", serving, backends)
+	switch {
+	case backends == 0:
+		return condition{isFalse, reasonNoBackends, "no backend takes connections"}, serving, backends
+	case len(without) > 0:
+		return condition{isFalse, reasonNoHealthy, share + ", none of " + strings.Join(without, ", ")}, serving, backends
+	case len(waiting) > 0:
+		return condition{isUnknown, reasonNotYet, share + ", none of " + strings.Join(waiting, ", ") + " answered its check yet"}, serving, backends
+	case serving < backends:
+		return condition{isTrue, reasonSomeDown, share}, serving, backends
+	case len(checked) == 0:
+		return condition{isTrue, reasonNotChecked, fmt.Sprintf("%d backends, none is checked", backends)}, serving, backends
+	}
+	return condition{isTrue, reasonAllHealthy, share}, serving, backends
+}
+
+// noted is what is to be in the store of the conditions, and whether it is there already.
+func (c conditions) noted(before store.Conditions, now time.Time) (store.Conditions, bool) {
+	next := store.Conditions{
+		Programmed: c.programmed.noted(before.Programmed, now), Healthy: c.healthy.noted(before.Healthy, now), Backends: c.serving,
+	}
+	same := next.Backends == before.Backends && next.Programmed.Reason == before.Programmed.Reason &&
+		next.Healthy.Reason == before.Healthy.Reason && next.Programmed.Status == before.Programmed.Status &&
+		next.Healthy.Status == before.Healthy.Status
+	return next, same
+}
+
+func (c condition) noted(before store.Condition, now time.Time) store.Condition {
+	if before.Status != c.status {
+		before.Since = now
+	}
+	return store.Condition{Status: c.status, Reason: c.reason, Since: before.Since}
+}
+
+// toProto writes the condition; noted is what the leader noted of it last.
+func (c condition) toProto(kind string, noted store.Condition) *weirv1.Condition {
+	p := &weirv1.Condition{Type: kind, Status: c.status, Reason: c.reason, Message: c.message}
+	if noted.Status == c.status {
+		p.LastTransitionTime = timestamppb.New(noted.Since)
+	}
+	return p
+}
+
+// conditionsToProto writes all conditions of a VIP.
+func conditionsToProto(s *store.State, vip model.VIP, c conditions) []*weirv1.Condition {
+	noted, record := s.Conditions.At(vip.Name), s.Records.At(vip.Name)
+	accepted := condition{isTrue, reasonAdmitted, fmt.Sprintf("version %d fits with everything else", s.Written.At(vip.Name))}
+	p := accepted.toProto("accepted", store.Condition{Status: isTrue, Since: record.Created})
+	if record.Created.IsZero() { // written by an older manager
+		p.LastTransitionTime = nil
+	}
+	return []*weirv1.Condition{
+		p, c.programmed.toProto("programmed", noted.Programmed), c.healthy.toProto("healthy", noted.Healthy),
+	}
+}

@@ -1,0 +1,136 @@
+package manager
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/selector"
+	"github.com/weirlb/weir/internal/trust"
+)
+
+// Results of a page.
+const maxPage = 1000
+
+// sees says whether the caller may see what belongs to the tenant. A context without a caller is of this
+// program itself.
+func sees(ctx context.Context, tenant string) bool {
+	i := trust.FromContext(ctx)
+	return i.Anonymous() || i.May(trust.Viewer, cmp.Or(tenant, trust.AllTenants))
+}
+
+// seesPool says whether the caller may see the pool: one of its tenants, or any if it is for all.
+func seesPool(ctx context.Context, p model.AddressPool) bool {
+	if len(p.Tenants) == 0 {
+		return true
+	}
+	for _, tenant := range p.Tenants {
+		if sees(ctx, tenant) {
+			return true
+		}
+	}
+	return false
+}
+
+// filter chooses resources.
+type filter struct {
+	tenant string
+	labels selector.Selector
+	prefix string // of the name
+}
+
+func newFilter(tenant, labels, prefix string) (filter, error) {
+	s, err := selector.Parse(labels)
+	if err != nil {
+		return filter{}, &model.FieldError{Field: "labelSelector", Reason: err.Error()}
+	}
+	return filter{tenant, s, prefix}, nil
+}
+
+// from is the first name that may fit and is not before after.
+func (f filter) from(after string) string { return max(f.prefix, after) }
+
+// inRange says whether names from this one on may fit, if this one is not before from.
+func (f filter) inRange(name string) bool { return strings.HasPrefix(name, f.prefix) }
+
+// fits says whether the caller asked for the VIP and may see it.
+func (f filter) fits(ctx context.Context, vip model.VIP) bool {
+	return (f.tenant == "" || f.tenant == vip.Tenant) && f.inRange(vip.Name) && f.labels.Matches(vip.Labels) && sees(ctx, vip.Tenant)
+}
+
+// page is where a page of a list begins, and how large it is. A list goes on behind a name, so it is
+// stable: what was there all the time is listed once, whatever comes and goes meanwhile.
+type page struct {
+	After string `json:"after"`
+	size  int
+}
+
+func newPage(size uint32, token string) (page, error) {
+	p := page{size: maxPage}
+	if size > 0 {
+		p.size = int(min(size, maxPage))
+	}
+	if token == "" {
+		return p, nil
+	}
+	text, err := base64.RawURLEncoding.DecodeString(token)
+	if err == nil {
+		err = json.Unmarshal(text, &p)
+	}
+	if err != nil {
+		return p, &model.FieldError{Field: "pageToken", Reason: fmt.Sprintf("must be the nextPageToken of the page before, is %.80q", token)}
+	}
+	return p, nil
+}
+
+// token is what goes on after a name.
+func (p page) token(after string) string {
+	text, err := json.Marshal(page{After: after})
+	if err != nil {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+// ListVIPs lists VIPs by name.
+func (m *Manager) ListVIPs(ctx context.Context, r *weirv1.ListVIPsRequest) (*weirv1.ListVIPsResponse, error) {
+	f, err := newFilter(r.GetTenant(), r.GetLabelSelector(), r.GetNamePrefix())
+	if err != nil {
+		return nil, refusal(err)
+	}
+	p, err := newPage(r.GetPageSize(), r.GetPageToken())
+	if err != nil {
+		return nil, refusal(err)
+	}
+	state := m.store.State()
+	response := &weirv1.ListVIPsResponse{ResourceVersion: state.Revision()}
+	for name, vip := range state.VIPs.From(f.from(p.After)) {
+		if !f.inRange(name) {
+			break
+		}
+		if p.After != "" && name <= p.After || !f.fits(ctx, vip) {
+			continue
+		}
+		if len(response.Vips) == p.size {
+			response.NextPageToken = p.token(response.Vips[p.size-1].GetName())
+			break
+		}
+		response.Vips = append(response.Vips, m.vipWithStatus(state, vip))
+	}
+	return response, nil
+}
+
+// GetVIP returns one VIP with its status.
+func (m *Manager) GetVIP(ctx context.Context, r *weirv1.GetVIPRequest) (*weirv1.GetVIPResponse, error) {
+	state := m.store.State()
+	vip, there := state.VIPs.Get(r.GetName())
+	if !there || !sees(ctx, vip.Tenant) {
+		return nil, notFound("VIP", r.GetName(), state.VIPs)
+	}
+	return &weirv1.GetVIPResponse{Vip: m.vipWithStatus(state, vip)}, nil
+}

@@ -1,0 +1,84 @@
+package manager
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
+	"google.golang.org/protobuf/proto"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+)
+
+// watchWriteTime bounds how long a client of REST may leave a line of a watch unread.
+const watchWriteTime = 30 * time.Second
+
+// A watch of REST: its request, and what fills the stream until send fails.
+type restWatch struct {
+	request func() proto.Message
+	run     func(ctx context.Context, request proto.Message, send func(proto.Message) error) error
+}
+
+// restWatches are the watches by path.
+func (m *Manager) restWatches() map[string]restWatch {
+	return map[string]restWatch{
+		restRoot + "vips:watch": {
+			request: func() proto.Message { return &weirv1.WatchVIPsRequest{} },
+			run: func(ctx context.Context, r proto.Message, send func(proto.Message) error) error {
+				return m.eachVIP(ctx, r.(*weirv1.WatchVIPsRequest), func(p *weirv1.WatchVIPsResponse) error { return send(p) }) //nolint:forcetypeassert // made above
+			},
+		},
+		restRoot + "events:watch": {
+			request: func() proto.Message { return &weirv1.WatchEventsRequest{} },
+			run: func(ctx context.Context, r proto.Message, send func(proto.Message) error) error {
+				return m.eachEvent(ctx, r.(*weirv1.WatchEventsRequest), func(p *weirv1.WatchEventsResponse) error { return send(p) }) //nolint:forcetypeassert // made above
+			},
+		},
+	}
+}
+
+// handler answers with one JSON object a line. An error before the first line is an answer as any; a later
+// one is a last line {"error": ...}, with what the answer would have had.
+func (watch restWatch) handler(gateway *runtime.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, marshaler := runtime.MarshalerForRequest(gateway, r)
+		request := watch.request()
+		if err := runtime.PopulateQueryParameters(request, r.URL.Query(), &utilities.DoubleArray{}); err != nil {
+			restError(r.Context(), gateway, marshaler, w, r, badQuery(err))
+			return
+		}
+		begun := false
+		control := http.NewResponseController(w)
+		line := func(text []byte) error {
+			// A server without deadlines goes on without: it is a test's.
+			control.SetWriteDeadline(time.Now().Add(watchWriteTime)) //nolint:errcheck // see above
+			if !begun {
+				begun = true
+				w.Header().Set("Content-Type", "application/x-ndjson")
+				w.WriteHeader(http.StatusOK)
+			}
+			if _, err := w.Write(append(text, '\n')); err != nil {
+				return err
+			}
+			return control.Flush()
+		}
+		err := watch.run(r.Context(), request, func(p proto.Message) error {
+			text, err := marshaler.Marshal(p)
+			if err != nil {
+				return err
+			}
+			return line(text)
+		})
+		switch {
+		case err == nil || r.Context().Err() != nil:
+		case !begun:
+			restError(r.Context(), gateway, marshaler, w, r, refusal(err))
+		default:
+			if text, err := marshaler.Marshal(map[string]any{"error": restStatus(refusal(err))}); err == nil {
+				line(text) //nolint:errcheck // the client is gone: nobody is left to tell
+			}
+		}
+	})
+}
