@@ -74,6 +74,25 @@ func TestConditionsAndEvents(t *testing.T) {
 	if got := refused.Status.Conditions[1].Message; got != "0 of 1 connected muxes run it; mux1: no room" {
 		t.Errorf("the reason is %q", got)
 	}
+	seen := eventsOfShop(t, client)
+	stop()
+	url, _ = start(t, Config{DataDir: dir}, quick)
+	client = dial(t, url)
+	restarted, err := client.GetVIP(t.Context(), &weirv1.GetVIPRequest{Name: "shop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := restarted.Vip.Status.Conditions[0].LastTransitionTime.AsTime(); !got.Equal(refused.CreateTime.AsTime()) {
+		t.Errorf("accepted since %s, created at %s", got, refused.CreateTime.AsTime())
+	}
+	if events, err := client.ListEvents(t.Context(), &weirv1.ListEventsRequest{Kind: "VIP"}); err != nil || len(events.Events) < len(seen) {
+		t.Errorf("events after a restart: %v, %v", events, err)
+	}
+}
+
+// eventsOfShop reads the events of the VIP when all that are expected are there, by reason.
+func eventsOfShop(t *testing.T, client *rpc.Client) map[string]*weirv1.Event {
+	t.Helper()
 	var seen map[string]*weirv1.Event
 	eventually(t, "events", func() bool {
 		list, err := client.ListEvents(t.Context(), &weirv1.ListEventsRequest{Kind: "VIP", Object: "shop"})
@@ -89,19 +108,7 @@ func TestConditionsAndEvents(t *testing.T) {
 	if e := seen["BackendUnhealthy"]; e.Source != "host1" || e.Severity != "warning" || e.Tenant != "acme" || e.Message != "backend 10.3.1.11:8080 is unhealthy: connection refused" {
 		t.Errorf("got %v", e)
 	}
-	stop()
-	url, _ = start(t, Config{DataDir: dir}, quick)
-	client = dial(t, url)
-	restarted, err := client.GetVIP(t.Context(), &weirv1.GetVIPRequest{Name: "shop"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := restarted.Vip.Status.Conditions[0].LastTransitionTime.AsTime(); !got.Equal(refused.CreateTime.AsTime()) {
-		t.Errorf("accepted since %s, created at %s", got, refused.CreateTime.AsTime())
-	}
-	if events, err := client.ListEvents(t.Context(), &weirv1.ListEventsRequest{Kind: "VIP"}); err != nil || len(events.Events) < len(seen) {
-		t.Errorf("events after a restart: %v, %v", events, err)
-	}
+	return seen
 }
 
 func withPort(vip *weirv1.VIP, port uint32) *weirv1.VIP {

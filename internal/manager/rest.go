@@ -28,11 +28,24 @@ import (
 // restRoot is the path below which REST is.
 const restRoot = "/v1/"
 
-// calls are what the OpenAPI document says of REST: by path and method, each call's parameters.
+// calls are what the OpenAPI document says of REST, by path and method.
 type calls struct {
-	Paths map[string]map[string]struct {
-		Parameters []struct{ Name, In string }
+	Paths map[string]map[string]documentedCall
+}
+
+type documentedCall struct {
+	Parameters []struct{ Name, In string }
+}
+
+// query are the parameters of a call's query.
+func (c documentedCall) query() []string {
+	var known []string
+	for _, parameter := range c.Parameters {
+		if parameter.In == "query" {
+			known = append(known, parameter.Name)
+		}
 	}
+	return known
 }
 
 // handleREST has mux serve REST. The gateway does the work; what it would let pass is refused before.
@@ -69,12 +82,7 @@ func (m *Manager) handleREST(mux *http.ServeMux) error {
 	watches := m.restWatches()
 	for path, methods := range documented.Paths {
 		for method, call := range methods {
-			var known []string
-			for _, parameter := range call.Parameters {
-				if parameter.In == "query" {
-					known = append(known, parameter.Name)
-				}
-			}
+			known := call.query()
 			serve := bounded
 			if watch, is := watches[path]; is {
 				serve = watch.handler(gateway)
