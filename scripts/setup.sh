@@ -61,13 +61,35 @@ install_packages() {
 	[ "$status" = 0 ] || fail "apt-get could not install: $*"
 }
 
+# Of the package prometheus only promtool is wanted, and no service: it is taken out, not installed.
+fetch_promtool() {
+	local bin folder
+	bin=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/bin
+	if command -v promtool >/dev/null 2>&1 || [ -x "$bin/promtool" ]; then
+		return
+	fi
+	command -v apt-get >/dev/null 2>&1 || fail "missing promtool: install it from Prometheus' release"
+	echo "setup: fetching promtool"
+	folder=$(mktemp -d)
+	(cd "$folder" && { apt-get download -q prometheus || { apt-get update -q && apt-get download -q prometheus; }; } &&
+		dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool) ||
+		fail "could not fetch promtool from the package prometheus"
+	mkdir -p "$bin"
+	mv "$folder/usr/bin/promtool" "$bin/promtool"
+	rm -rf "$folder"
+}
+
 [ "$(id -u)" = 0 ] || fail "must run as root: network namespaces and eBPF need it (try sudo make ...)"
 check_go
 mapfile -t missing < <(missing_packages)
-[ "${#missing[@]}" -gt 0 ] || exit 0
+if [ "${#missing[@]}" -eq 0 ]; then
+	fetch_promtool
+	exit 0
+fi
 command -v apt-get >/dev/null 2>&1 ||
 	fail "missing packages (Debian's names; install your distribution's): ${missing[*]}"
 echo "setup: installing ${missing[*]}"
 install_packages "${missing[@]}"
 mapfile -t missing < <(missing_packages)
 [ "${#missing[@]}" -eq 0 ] || fail "still missing after the installation: ${missing[*]}"
+fetch_promtool

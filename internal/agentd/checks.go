@@ -13,7 +13,6 @@ import (
 
 	"github.com/weirlb/weir/internal/health"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/telemetry"
 )
 
 // Probe runs one check of a backend and says why it failed.
@@ -59,7 +58,7 @@ func newChecks(log *slog.Logger, probe Probe, jitter func() float64, limit int, 
 	return &checks{
 		log: log, probe: probe, jitter: jitter, limit: limit, changed: changed,
 		entries: map[checkKey]*check{}, wake: make(chan struct{}, 1),
-		took: telemetry.Seconds("weir_agent_health_check_duration_seconds", "Time that health checks took.", "result"),
+		took: newCheckTimes(),
 	}
 }
 

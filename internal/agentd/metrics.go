@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/telemetry"
 )
@@ -32,6 +34,11 @@ var metrics = []telemetry.Metric{
 }
 
 var backendLabels = []string{"vip", "protocol", "port", "tunnel"}
+
+// Metrics describe all that a host tells.
+func Metrics() []prometheus.Collector {
+	return append(telemetry.NewStream("weir_agent").Collectors(), newCheckTimes(), telemetry.NewScrape(metrics, nil))
+}
 
 // observe has the agent's telemetry show it.
 func (a *Agent) observe() {
@@ -104,6 +111,10 @@ func (r *reports) sample(to *telemetry.Sample) {
 		telemetry.Put(to, "weir_agent_backend_sessions_without_cookie", s.WithoutCookie, vip, protocol, port, tunnel)
 		telemetry.Put(to, "weir_agent_backend_sessions_ceded", s.Ceded, vip, protocol, port, tunnel)
 	}
+}
+
+func newCheckTimes() *prometheus.HistogramVec {
+	return telemetry.Seconds("weir_agent_health_check_duration_seconds", "Time that health checks took.", "result")
 }
 
 func sampleHealth(to *telemetry.Sample, findings []finding) {

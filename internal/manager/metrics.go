@@ -69,6 +69,11 @@ func (m *meters) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.requests, m.took, m.streams, m.refusals, m.acked}
 }
 
+// Metrics describe all that a manager tells, but for what etcd does.
+func Metrics() []prometheus.Collector {
+	return append(append(newMeters().collectors(), telemetry.NewScrape(metrics, nil)), store.Metrics()...)
+}
+
 // observe has the manager's telemetry show it.
 func (m *Manager) observe() {
 	m.observed.Register(m.meters.collectors()...)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/weirlb/weir/internal/bgp"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/slowpath"
@@ -42,6 +44,11 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_mux_slow_path_packets_total", Help: "Packets that the program handed over, by why.", Labels: []string{"reason"}},
 	{Name: "weir_mux_slow_path_frames_total", Help: "Frames of the slow path, by what became of them.", Labels: []string{"result"}},
 	{Name: "weir_mux_slow_path_held", Help: "Fragments that wait for the first one of their datagram."},
+}
+
+// Metrics describe all that a mux tells.
+func Metrics() []prometheus.Collector {
+	return append(telemetry.NewStream("weir_mux").Collectors(), telemetry.NewScrape(metrics, nil))
 }
 
 // observe has the mux's telemetry show it.

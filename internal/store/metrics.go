@@ -87,9 +87,18 @@ func (t timedTxn) Commit() (*clientv3.TxnResponse, error) {
 	return r, err
 }
 
+func newCallTimes() *prometheus.HistogramVec {
+	return telemetry.Seconds("weir_manager_store_duration_seconds", "Time that calls of etcd took.", "operation", "result")
+}
+
+// Metrics describe what a store tells.
+func Metrics() []prometheus.Collector {
+	return []prometheus.Collector{newCallTimes(), telemetry.NewScrape(metrics, nil)}
+}
+
 // timed makes the client note how long its calls take.
 func timed(client *clientv3.Client) *prometheus.HistogramVec {
-	took := telemetry.Seconds("weir_manager_store_duration_seconds", "Time that calls of etcd took.", "operation", "result")
+	took := newCallTimes()
 	client.KV = timedKV{client.KV, took}
 	return took
 }

@@ -1,0 +1,52 @@
+package main
+
+// dashboards are all of Weir's.
+func dashboards() []dashboard {
+	return []dashboard{overview(), managers(), muxes(), hosts()}
+}
+
+func stat(title, tells, unit, expr string) panel {
+	return panel{title: title, tells: tells, unit: unit, stat: true, queries: []query{{expr, ""}}}
+}
+
+func graph(title, tells, unit string, queries ...query) panel {
+	return panel{title: title, tells: tells, unit: unit, queries: queries}
+}
+
+// quantiles are the median and the 99th percentile of a histogram, by a label.
+func quantiles(metric, selector, by string) []query {
+	rate := "sum by (le, " + by + ") (rate(" + metric + "_bucket" + selector + "[$__rate_interval]))"
+	return []query{
+		{"histogram_quantile(0.5, " + rate + ")", "p50 {{" + by + "}}"},
+		{"histogram_quantile(0.99, " + rate + ")", "p99 {{" + by + "}}"},
+	}
+}
+
+func overview() dashboard {
+	return dashboard{uid: "weir-overview", title: "Weir: overview", rows: []row{
+		{"Is all well", []panel{
+			stat("Managers that lead", "One, and only one.", "short", `sum(weir_manager_leader)`),
+			stat("Muxes connected", "Muxes whose stream is open with any manager.", "short", `sum(max by (mux) (weir_manager_mux_connected))`),
+			stat("Hosts away", "Registered hosts without a stream.", "short", `max(weir_manager_nodes{role="host",connected="false"})`),
+			stat("Nodes that refuse", "Muxes and hosts that refuse their tables: see the status of a VIP for the reason.", "short", `sum(max by (role) (weir_manager_nodes_rejecting))`),
+			stat("Endpoints without a backend", "No healthy or unchecked backend.", "short", `max(weir_manager_endpoints_without_backends)`),
+			stat("BGP sessions down", "Of all muxes.", "short", `count(weir_mux_bgp_session_up == 0) or vector(0)`),
+		}},
+		{"Traffic", []panel{
+			graph("Packets forwarded", "By mux.", "pps", query{`sum by (instance) (rate(weir_mux_packets_total{verdict=~"forward_.*"}[$__rate_interval]))`, "{{instance}}"}),
+			graph("Bytes forwarded", "By mux.", "Bps", query{`sum by (instance) (rate(weir_mux_bytes_total{verdict=~"forward_.*"}[$__rate_interval]))`, "{{instance}}"}),
+			graph("Packets dropped", "By all muxes and hosts, by why.", "pps",
+				query{`sum by (verdict) (rate(weir_mux_packets_total{verdict=~"drop_.*"}[$__rate_interval])) > 0`, "mux {{verdict}}"},
+				query{`sum by (verdict) (rate(weir_agent_packets_total{verdict=~"drop_.*"}[$__rate_interval])) > 0`, "host {{verdict}}"}),
+			graph("The ten busiest VIPs", "Packets to backends.", "pps", query{`topk(10, sum by (vip) (rate(weir_mux_endpoint_packets_total[$__rate_interval])))`, "{{vip}}"}),
+			graph("Sessions", "That hosts remember.", "short", query{`sum by (instance) (weir_agent_sessions)`, "{{instance}}"}),
+			graph("Backends", "By health, as the manager counts it.", "short", query{`max by (health) (weir_manager_backends)`, "{{health}}"}),
+		}},
+		{"Changes", []panel{
+			graph("Generation", "What is desired, and what each mux runs.", "short",
+				query{`max(weir_manager_generation)`, "desired"}, query{`weir_mux_generation`, "{{instance}}"}),
+			graph("From send to report", "Until nodes report that they run what they were sent.", "s", quantiles("weir_manager_sync_duration_seconds", "", "role")...),
+			graph("What runs", "Programs by version.", "short", query{`count by (program, version) (weir_build_info)`, "{{program}} {{version}}"}),
+		}},
+	}}
+}
