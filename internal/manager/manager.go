@@ -77,9 +77,11 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		listener.Close()
 		return nil, err
 	}
+	advertised := advertise(cfg, listener.Addr().String())
 	s, err := store.Open(ctx, store.Config{
-		Name: cfg.Name, Address: cmp.Or(cfg.Advertise, listener.Addr().String()),
+		Name: cfg.Name, Address: advertised,
 		DataDir: cfg.DataDir, Endpoints: cfg.EtcdEndpoints, Log: cfg.Log,
+		PeerListen: cfg.PeerListen, Join: joining(cfg, advertised),
 	})
 	if err != nil {
 		observed.Close()
@@ -118,7 +120,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.store.Run(storeCtx) })
 	group.Go(func() error { return m.hub.run(ctx) })
 	group.Go(func() error {
-		return m.whileLeading(ctx, m.reconcile, m.watchSilence, m.endTransitions, m.recordEvents, m.notice)
+		return m.whileLeading(ctx, m.reconcile, m.watchSilence, m.endTransitions, m.recordEvents, m.notice, m.store.Promote)
 	})
 	group.Go(func() error {
 		defer stopStore()

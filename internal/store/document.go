@@ -14,18 +14,19 @@ import (
 
 // Keys. Those that end in a slash are prefixes.
 const (
-	root          = "/weir/v1/"
-	keyGeneration = root + "generation"
-	keyHash       = root + "hash-key"
-	keyLeader     = root + "leader"
-	prefixVIPs    = root + "vips/"
-	prefixTables  = root + "tables/"
-	prefixNodes   = root + "nodes/"
-	prefixStatus  = root + "status/"
-	prefixHealth  = root + "health/"
-	prefixStreams = root + "streams/"
-	prefixFenced  = root + "fenced/"
-	prefixReady   = root + "ready/"
+	root           = "/weir/v1/"
+	keyGeneration  = root + "generation"
+	keyHash        = root + "hash-key"
+	keyLeader      = root + "leader"
+	prefixManagers = root + "managers/"
+	prefixVIPs     = root + "vips/"
+	prefixTables   = root + "tables/"
+	prefixNodes    = root + "nodes/"
+	prefixStatus   = root + "status/"
+	prefixHealth   = root + "health/"
+	prefixStreams  = root + "streams/"
+	prefixFenced   = root + "fenced/"
+	prefixReady    = root + "ready/"
 )
 
 // tableKey is where the table of an endpoint lies: tables/203.0.113.10/TCP/80.

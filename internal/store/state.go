@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -18,6 +19,7 @@ type State struct {
 	Generation    model.Generation                                // the revision at which the desired state last changed
 	Epoch         model.Epoch                                     // of the newest leader; 0: not known
 	Leader        string                                          // the manager that leads, empty if none does
+	Managers      map[string]Manager                              // the replicas, by name
 	LeaderAddress string                                          // of its API
 	HashKey       flowhash.Key                                    // the pool's secret
 	Written       sorted.Map[string, model.Generation]            // when each VIP was last written, by name
@@ -66,6 +68,8 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 		s.Generation = generation
 	case keyLeader:
 		err = s.putLeader(kv)
+	case prefixManagers:
+		err = s.putManager(name, kv.Value)
 	case keyHash:
 		var secret []byte
 		if secret, err = decode[[]byte](key, kv.Value); err == nil {
@@ -192,6 +196,9 @@ func (b *builder) remove(key string) error {
 	switch prefix, name := split(key); prefix {
 	case keyGeneration, keyHash:
 		return fmt.Errorf("read the store: %s was deleted by another program: restore the store from a backup", key)
+	case prefixManagers:
+		s.Managers = maps.Clone(s.Managers)
+		delete(s.Managers, name)
 	case keyLeader:
 		s.Leader, s.LeaderAddress = "", ""
 	case prefixVIPs:

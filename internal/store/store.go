@@ -29,23 +29,33 @@ type Config struct {
 	Address   string // host:port of its API, for the others
 	DataDir   string
 	Endpoints []string
-	Log       *slog.Logger
+	// PeerListen is the host:port at which the other managers' etcd reach this one's; empty: it is the only one.
+	PeerListen string
+	PeerTLS    *PeerTLS // nil: plaintext
+	// Join asks the cluster to take a member in that is reached at a peer URL, and returns all members. It is
+	// called at the first start only; nil: this manager founds a cluster.
+	Join func(ctx context.Context, peerURL string) ([]Member, error)
+	Log  *slog.Logger
+
+	quota     int64         // of the embedded etcd, in bytes; 0: quotaBytes
+	tidyEvery time.Duration // 0: tidyEvery
 }
 
 // Store is a connection to etcd and the State it holds.
 type Store struct {
-	client   *clientv3.Client
-	member   *member // nil: external
-	name     string
-	address  string
-	where    string
-	log      *slog.Logger
-	streams  streams
-	trusted  trusted
-	journal  journal                  // of VIPs, for those who watch them
-	took     *prometheus.HistogramVec // of calls of etcd
-	writes   writes
-	statuses statuses
+	client    *clientv3.Client
+	member    *member // nil: external
+	name      string
+	address   string
+	where     string
+	log       *slog.Logger
+	streams   streams
+	trusted   trusted
+	journal   journal                  // of VIPs, for those who watch them
+	took      *prometheus.HistogramVec // of calls of etcd
+	writes    writes
+	statuses  statuses
+	tidyEvery time.Duration
 
 	mu      sync.Mutex
 	state   *State
@@ -57,8 +67,10 @@ type Store struct {
 // Open connects to etcd, or starts it, and reads the State. The State follows changes, and writes
 // return, only while Run runs.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
+	cfg.Name = cmp.Or(cfg.Name, DefaultName)
 	s := &Store{
-		name: cmp.Or(cfg.Name, DefaultName), address: cfg.Address, log: cfg.Log, streams: newStreams(), journal: newJournal(),
+		tidyEvery: cmp.Or(cfg.tidyEvery, tidyEvery),
+		name:      cfg.Name, address: cfg.Address, log: cfg.Log, streams: newStreams(), journal: newJournal(),
 		writes: newWrites(), statuses: newStatuses(),
 		changed: make(chan struct{}), elected: make(chan struct{}),
 	}
@@ -69,16 +81,19 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		}
 		s.client, s.where = client, "external: "+strings.Join(cfg.Endpoints, ", ")
 	} else {
-		m, err := startMember(ctx, cfg.DataDir, cfg.Log)
+		m, err := startMember(ctx, cfg)
 		if err != nil {
 			return nil, err
 		}
-		s.member, s.client, s.where = m, m.client(), "embedded: 1 member"
+		s.member, s.client, s.where = m, m.client(), "embedded"
 	}
 	s.took = timed(s.client)
 	err := s.found(ctx)
 	if err == nil {
 		err = s.load(ctx)
+	}
+	if err == nil {
+		err = s.enroll(ctx)
 	}
 	if err == nil {
 		err = s.loadTrust(ctx)
@@ -91,7 +106,15 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 }
 
 // String is "embedded: 1 member" or "external: http://10.0.0.1:2379".
-func (s *Store) String() string { return s.where }
+func (s *Store) String() string {
+	if s.member == nil {
+		return s.where
+	}
+	if n := len(s.member.members()); n != 1 {
+		return fmt.Sprintf("%s: %d members", s.where, n)
+	}
+	return s.where + ": 1 member"
+}
 
 // Close ends the connection, and the embedded etcd.
 func (s *Store) Close() {
@@ -110,6 +133,10 @@ func (s *Store) Run(ctx context.Context) error {
 	group.Go(func() error { return s.elect(ctx) })
 	group.Go(func() error { return s.writeAll(ctx) })
 	group.Go(func() error { return s.writeStatuses(ctx) })
+	if s.member != nil {
+		group.Go(func() error { return s.member.watch(ctx) })
+		group.Go(func() error { return s.tidy(ctx) })
+	}
 	return group.Wait()
 }
 
