@@ -331,7 +331,7 @@ func isCall(call *ast.CallExpr, pkg, name string) bool {
 var logKeys = []string{
 	"addresses", "adopted", "as", "backend", "backends", "change", "do", "drain", "ended", "endpoint",
 	"endpoints", "epoch", "err", "fields", "file", "generation", "health", "ifindex", "interface", "level", "listen",
-	"live", "manager", "mode", "muxes", "name", "neighbor", "new", "node", "nodes", "old", "on", "peer", "pins", "pool",
+	"live", "manager", "members", "mode", "muxes", "name", "neighbor", "new", "node", "nodes", "old", "on", "peer", "pins", "pool",
 	"reason", "refused", "role", "store", "stream", "uplink", "vip", "vips",
 }
 

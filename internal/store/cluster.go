@@ -177,7 +177,8 @@ func (s *Store) RemoveManager(ctx context.Context, name string) error {
 		}
 		_, err := s.client.MemberRemove(ctx, m.Member)
 		if errors.Is(err, rpctypes.ErrUnhealthy) {
-			return fmt.Errorf("take manager %s out: the others would have no majority that is well: %w", name, err)
+			// etcd wants to have been connected to the others for some seconds.
+			return fmt.Errorf("take manager %s out: the others would have no majority that is well: %w", name, ErrRetry)
 		}
 		if err != nil && !errors.Is(err, rpctypes.ErrMemberNotFound) {
 			return explain("take manager "+name+" out", err)
