@@ -1,0 +1,95 @@
+package upgrade
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// change applies the shop's manifest with another weight, which is a change that every mux must run.
+func (r *rig) change(bin string, weight int) {
+	r.t.Helper()
+	manifest := fmt.Sprintf(`apiVersion: weir/v1
+kind: VIP
+metadata: {name: shop, tenant: shop}
+spec:
+  address: %s
+  endpoints:
+    - protocol: TCP
+      port: 80
+      backends:
+        - {host: host1, address: 10.3.1.11, port: 8080, weight: %d}
+        - {host: host2, address: 10.3.2.11, port: 8080, weight: 3}
+`, vip, weight)
+	path := filepath.Join(r.t.TempDir(), "shop.yaml")
+	if err := os.WriteFile(path, []byte(manifest), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	r.wait("a change is applied", func() error {
+		return r.try(bin, "apply", "-f", path, "--wait", "--timeout", "20s")
+	})
+}
+
+// versions are what the nodes run, by name.
+func (r *rig) versions() map[string]string {
+	r.t.Helper()
+	var nodes []struct{ Name, Version string }
+	text := r.operate(r.new, "get", "nodes", "-o", "json")
+	if err := json.Unmarshal([]byte(text), &nodes); err != nil {
+		r.t.Fatalf("%v in:\n%s", err, text)
+	}
+	found := map[string]string{}
+	for _, n := range nodes {
+		found[n.Name] = n.Version
+	}
+	return found
+}
+
+func (r *rig) becomes(node string, old bool) {
+	r.t.Helper()
+	r.wait(node+" is registered in its version", func() error {
+		if v := r.versions()[node]; (v == "previous") != old || v == "" {
+			return fmt.Errorf("%s runs %q", node, v)
+		}
+		return nil
+	})
+}
+
+// The order of docs/operations/upgrade.md: managers, muxes, agents. After each step a change reaches every mux, and
+// no call is lost in all that time.
+func TestPreviousReleaseBecomesThisOne(t *testing.T) {
+	r := newRig(t)
+	r.change(r.old, 1)
+	before := r.operate(r.old, "get", "vips", "-o", "json")
+	tr := r.traffic()
+	tr.more(r)
+
+	r.replace("manager", "weir-manager", r.new, syscall.SIGTERM, insecure(r.new, "weir-manager")...)
+	r.wait("the new manager answers", func() error { return r.try(r.new, "status") })
+	if after := r.operate(r.new, "get", "vips", "-o", "json"); len(after) == 0 || !strings.Contains(after, vip) {
+		t.Errorf("VIPs are %s\nbefore %s", after, before)
+	}
+	r.becomes("mux1", true)
+	r.change(r.new, 2)
+	tr.more(r)
+	for i, mux := range []string{"mux1", "mux2"} {
+		r.replace(mux, "weir-mux", r.new, syscall.SIGUSR2, insecure(r.new, "weir-mux")...)
+		r.becomes(mux, false)
+		r.change(r.new, 4+i)
+		tr.more(r)
+	}
+	for i, host := range []string{"host1", "host2"} {
+		r.replace(host, "weir-agent", r.new, syscall.SIGTERM, insecure(r.new, "weir-agent")...)
+		r.becomes(host, false)
+		r.change(r.new, 6+i)
+		tr.more(r)
+	}
+	tr.end(t)
+	if t.Failed() {
+		t.Log(r.logs())
+	}
+}
