@@ -32,13 +32,17 @@ type Change struct {
 }
 
 // commit writes what was folded if the desired state is still that of its base, and this replica leads in
-// epoch. If the state is another, it returns the generation that there is.
+// epoch. If the state is another, it returns the generation that there is. When nothing is to be written it
+// holds that the base is current all the same: a leader that was frozen does not know that it knows too little.
 func (s *Store) commit(ctx context.Context, fence clientv3.Cmp, epoch model.Epoch, f *folded) (model.Generation, bool, error) {
 	value, err := encode(struct{}{})
 	if err != nil {
 		return 0, false, err
 	}
-	ops := append(slices.Collect(maps.Values(f.ops)), clientv3.OpPut(keyGeneration, value))
+	ops := slices.Collect(maps.Values(f.ops))
+	if len(ops) > 0 {
+		ops = append(ops, clientv3.OpPut(keyGeneration, value))
+	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	response, err := s.client.Txn(ctx).
@@ -49,6 +53,8 @@ func (s *Store) commit(ctx context.Context, fence clientv3.Cmp, epoch model.Epoc
 	switch {
 	case err != nil:
 		return 0, false, explain("write to the store", err)
+	case response.Succeeded && len(ops) == 0:
+		return f.base.Generation, true, nil
 	case response.Succeeded:
 		return model.Generation(response.Header.Revision), true, nil
 	}

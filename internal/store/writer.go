@@ -299,9 +299,6 @@ func (b *builder) apply(c Change, generation model.Generation) {
 
 // settle writes what was folded, and waits until State shows it.
 func (s *Store) settle(ctx context.Context, fence clientv3.Cmp, epoch model.Epoch, f *folded) error {
-	if len(f.ops) == 0 {
-		return nil
-	}
 	revision, won, err := s.commit(ctx, fence, epoch, f)
 	if err != nil {
 		return err
@@ -318,11 +315,12 @@ func (s *Store) settle(ctx context.Context, fence clientv3.Cmp, epoch model.Epoc
 	return nil
 }
 
-// answer tells each caller its own error, or else that of the transaction.
+// answer tells each caller the error of the transaction, or else its own: what was decided on a State that
+// may not be, or on a change that was not written, is no reason to refuse.
 func (f *folded) answer(err error) {
 	for i, w := range f.writes {
-		if w.err = f.errs[i]; w.err == nil {
-			w.err = err
+		if w.err = err; w.err == nil {
+			w.err = f.errs[i]
 		}
 		if w.err == nil {
 			w.generation = f.generation

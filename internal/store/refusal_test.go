@@ -1,0 +1,50 @@
+package store
+
+import (
+	"errors"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// What is refused, or changes nothing, is decided on what is there: a leader that was frozen knows too little.
+func TestRefusalsAreOfTheCurrentState(t *testing.T) {
+	s, _ := open(t, Config{DataDir: t.TempDir()})
+	old := s.State()
+	mustUpdate(t, s, Change{VIPs: []model.VIP{vip("shop", "203.0.113.1")}})
+	fence, epoch, err := s.fence(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	settle := func(fence clientv3.Cmp, base *State) error {
+		return s.settle(t.Context(), fence, epoch, &folded{base: base})
+	}
+	if err := settle(fence, s.State()); err != nil {
+		t.Errorf("on the current State: %v", err)
+	}
+	if err := settle(fence, old); !errors.Is(err, errOvertaken) {
+		t.Errorf("on an old State: %v", err)
+	}
+	epoch--
+	lost := clientv3.Compare(clientv3.CreateRevision(keyLeader), "=", int64(epoch))
+	if err := settle(lost, s.State()); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("in an old epoch: %v", err)
+	}
+}
+
+// A change that was refused for one that was to be written with it was not refused if that was not written.
+func TestRefusalsHoldWithTheirTransaction(t *testing.T) {
+	refusal, failure := errors.New("there is one"), errors.New("no answer")
+	for _, failed := range []error{nil, failure} {
+		done, refused := &write{done: make(chan struct{})}, &write{done: make(chan struct{})}
+		(&folded{writes: []*write{done, refused}, errs: []error{nil, refusal}}).answer(failed)
+		if !errors.Is(done.err, failed) {
+			t.Errorf("the change got %v, want %v", done.err, failed)
+		}
+		if failed == nil && !errors.Is(refused.err, refusal) || failed != nil && !errors.Is(refused.err, failure) {
+			t.Errorf("the refused change got %v after %v", refused.err, failed)
+		}
+	}
+}
