@@ -160,11 +160,12 @@ func (m *Manager) report(
 	if next.Rejected > next.Generation && next.Rejected != state.Status.At(name).Rejected {
 		m.log.Warn("a node refused its tables", "node", name, "generation", next.Rejected, "reason", next.Reason)
 	}
-	if err := m.store.PutStatus(ctx, name, next.NodeStatus); err != nil {
-		return err
+	failed := func(err error) {
+		m.reports.forget(name) // so that the next report is news
+		m.log.Warn("the store does not take what nodes say, going on with the next", "node", name, "err", err)
 	}
 	m.reports.put(name, next)
-	return nil
+	return m.store.PutStatus(name, next.NodeStatus, failed)
 }
 
 // says says whether both reports are the same but for counters. Which generation a host runs is told by

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -12,41 +14,35 @@ import (
 // under way goes into the next: however many nodes report, there is one transaction at a time.
 type statuses struct {
 	mu      sync.Mutex
-	waiting map[string]string // values by key
-	batch   *statusBatch      // that takes what comes now
-	wake    chan struct{}     // holds at most one
+	waiting map[string]statusWrite // by node
+	wake    chan struct{}          // holds at most one
 }
 
-// statusBatch is one transaction's worth.
-type statusBatch struct {
-	done chan struct{}
-	err  error
+// statusWrite is what shall be written of a node.
+type statusWrite struct {
+	value  string
+	failed func(error)
 }
 
 func newStatuses() statuses {
-	return statuses{waiting: map[string]string{}, batch: &statusBatch{done: make(chan struct{})}, wake: make(chan struct{}, 1)}
+	return statuses{waiting: map[string]statusWrite{}, wake: make(chan struct{}, 1)}
 }
 
-// PutStatus writes what a node said. A node that was deleted meanwhile stays so.
-func (s *Store) PutStatus(ctx context.Context, node string, status NodeStatus) error {
+// PutStatus has what a node said written soon; failed is called if that fails. A node that was deleted
+// meanwhile stays so.
+func (s *Store) PutStatus(node string, status NodeStatus, failed func(error)) error {
 	value, err := encode(status)
 	if err != nil {
 		return fmt.Errorf("write the status of %s: %w", node, err)
 	}
 	s.statuses.mu.Lock()
-	s.statuses.waiting[node] = value
-	batch := s.statuses.batch
+	s.statuses.waiting[node] = statusWrite{value, failed}
 	s.statuses.mu.Unlock()
 	select {
 	case s.statuses.wake <- struct{}{}:
 	default:
 	}
-	select {
-	case <-batch.done:
-		return explain("write the status of "+node, batch.err)
-	case <-ctx.Done():
-		return fmt.Errorf("write the status of %s: %w", node, ctx.Err())
-	}
+	return nil
 }
 
 // writeStatuses writes what nodes said until ctx ends.
@@ -58,48 +54,33 @@ func (s *Store) writeStatuses(ctx context.Context) error {
 			return nil
 		}
 		s.statuses.mu.Lock()
-		waiting, batch := s.statuses.waiting, s.statuses.batch
-		s.statuses.waiting, s.statuses.batch = map[string]string{}, &statusBatch{done: make(chan struct{})}
+		waiting := s.statuses.waiting
+		s.statuses.waiting = map[string]statusWrite{}
 		s.statuses.mu.Unlock()
-		batch.err = s.putStatuses(ctx, waiting)
-		close(batch.done)
+		if err := s.putStatuses(ctx, waiting); err != nil && ctx.Err() == nil {
+			err = explain("write what nodes said", err)
+			for _, w := range waiting {
+				w.failed(err)
+			}
+		}
 	}
 }
 
-func (s *Store) putStatuses(ctx context.Context, values map[string]string) error {
-	var ops []clientv3.Op
-	var revision int64
-	commit := func() error {
+// putStatuses writes in as few transactions as an external etcd takes by default.
+func (s *Store) putStatuses(ctx context.Context, waiting map[string]statusWrite) error {
+	for some := range slices.Chunk(slices.Collect(maps.Keys(waiting)), noteMost) {
+		var ops []clientv3.Op
+		for _, node := range some {
+			ops = append(ops, clientv3.OpTxn(
+				[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(prefixNodes+node), ">", 0)},
+				[]clientv3.Op{clientv3.OpPut(prefixStatus+node, waiting[node].value)}, nil))
+		}
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		response, err := s.client.Txn(ctx).Then(ops...).Commit()
+		_, err := s.client.Txn(ctx).Then(ops...).Commit()
+		cancel()
 		if err != nil {
 			return err
 		}
-		ops = nil
-		for _, each := range response.Responses {
-			if each.GetResponseTxn().Succeeded {
-				revision = response.Header.Revision
-			}
-		}
-		return nil
 	}
-	for node, value := range values {
-		ops = append(ops, clientv3.OpTxn(
-			[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(prefixNodes+node), ">", 0)},
-			[]clientv3.Op{clientv3.OpPut(prefixStatus+node, value)}, nil))
-		if len(ops) == noteMost {
-			if err := commit(); err != nil {
-				return err
-			}
-		}
-	}
-	if len(ops) > 0 {
-		if err := commit(); err != nil {
-			return err
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	return s.await(ctx, func(s *State) bool { return s.revision >= revision })
+	return nil
 }

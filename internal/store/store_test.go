@@ -130,9 +130,7 @@ func TestEverythingSurvivesARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	status := NodeStatus{Seen: table.Rows[1].Freed, Generation: generation, Rejected: 3, Reason: "full", Detail: []byte(`{"a":1}`)}
-	if err := s.PutStatus(t.Context(), "host1", status); err != nil {
-		t.Fatal(err)
-	}
+	putStatus(t, s, "host1", status)
 	before := s.State()
 	end()
 	s, _ = open(t, cfg)
@@ -183,9 +181,7 @@ func TestOldDocumentsAreRead(t *testing.T) {
 func TestGenerationsGrowByChangesOfTheDesiredStateOnly(t *testing.T) {
 	s, _ := open(t, Config{DataDir: t.TempDir()})
 	first := mustUpdate(t, s, Change{Nodes: []model.Node{host}})
-	if err := s.PutStatus(t.Context(), "host1", NodeStatus{Generation: first}); err != nil {
-		t.Fatal(err)
-	}
+	putStatus(t, s, "host1", NodeStatus{Generation: first})
 	if got := mustUpdate(t, s, Change{}); got != first {
 		t.Errorf("an empty change, after a status, led from generation %d to %d", first, got)
 	}
@@ -266,14 +262,16 @@ func TestDeletedNodesStaySo(t *testing.T) {
 	s, _ := open(t, Config{DataDir: t.TempDir()})
 	mustUpdate(t, s, Change{Nodes: []model.Node{host}})
 	mustUpdate(t, s, Change{DeleteNodes: []string{"host1"}})
-	if err := s.PutStatus(t.Context(), "host1", NodeStatus{Generation: 1}); err != nil {
-		t.Error(err)
-	}
+	other := host
+	other.Name, other.Addresses = "host2", nil
+	mustUpdate(t, s, Change{Nodes: []model.Node{other}})
+	putStatus(t, s, "host1", NodeStatus{Generation: 1})
+	putStatus(t, s, "host2", NodeStatus{Generation: 2}) // when it is there, so would be the first
 	said := desired.HostHealth{{Endpoint: key}: {Endpoint: key, Health: model.HealthHealthy}}
 	if err := s.UpdateHealth(t.Context(), "host1", func(*State) desired.HostHealth { return said }); err != nil {
 		t.Error(err)
 	}
-	if state := s.State(); state.Status.Len()+state.Health.Len() != 0 {
+	if state := s.State(); state.Status.Len() != 1 || state.Health.Len() != 0 {
 		t.Errorf("a deleted node left %v and %v", state.Status, state.Health)
 	}
 }
@@ -385,4 +383,16 @@ func dump(s *State) []any {
 		maps.Collect(s.Health.All()), maps.Collect(s.Written.All()), maps.Collect(s.Computed.All()), maps.Collect(s.Status.All()),
 		maps.Collect(s.Streams.All()), maps.Collect(s.Reported.All()),
 	}
+}
+
+// putStatus writes a status, and waits until the State shows it if the node is there.
+func putStatus(t *testing.T, s *Store, node string, status NodeStatus) {
+	t.Helper()
+	if err := s.PutStatus(node, status, func(err error) { t.Error(err) }); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the status is seen", func() bool {
+		state := s.State()
+		return state.Status.At(node).Generation == status.Generation || !state.Nodes.Has(node)
+	})
 }

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+// mux follows a manager as weir-mux does, and forgets what it is told.
+type mux struct {
+	name, address string
+	client        *rpc.Client
+
+	mu        sync.Mutex
+	acked     uint64
+	told      map[string]uint64 // by VIP's address, the generation that told of it last
+	changed   chan struct{}     // closed when acked changes
+	snapshots []time.Duration   // from opening the stream to having the snapshot
+	opened    time.Time
+}
+
+func newMux(name, address string, client *rpc.Client) *mux {
+	return &mux{name: name, address: address, client: client, told: map[string]uint64{}, changed: make(chan struct{})}
+}
+
+func (m *mux) run(ctx context.Context) {
+	rpc.Follow(ctx, quiet, "tables", func(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error) { //nolint:errcheck // it ends with ctx
+		m.mu.Lock()
+		m.opened = time.Now()
+		m.mu.Unlock()
+		return m.client.SyncMux(ctx, &weirv1.SyncMuxRequest{Name: m.name, Addresses: []string{m.address}, Version: "bench"})
+	}, func(p *weirv1.SyncMuxResponse) error {
+		m.mu.Lock()
+		if p.GetSnapshot() {
+			m.snapshots = append(m.snapshots, time.Since(m.opened))
+		}
+		m.mu.Unlock()
+		// As the mux, one report at a time; what comes meanwhile is acknowledged with the next.
+		_, err := m.client.ReportMux(ctx, &weirv1.ReportMuxRequest{
+			Name: m.name, Generation: p.GetGeneration(), Status: &weirv1.MuxStatus{XdpMode: "native", Interface: "eth0"},
+		})
+		if err != nil {
+			return err
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.acked = p.GetGeneration()
+		if !p.GetSnapshot() {
+			for _, e := range p.GetEndpoints() {
+				m.told[e.GetEndpoint().GetVip()] = p.GetGeneration()
+			}
+		}
+		close(m.changed)
+		m.changed = make(chan struct{})
+		return nil
+	})
+}
+
+func (m *mux) generation() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.acked
+}
+
+// await returns when reached says so of the mux.
+func (m *mux) await(ctx context.Context, reached func() bool) error {
+	for {
+		m.mu.Lock()
+		done, changed := reached(), m.changed
+		m.mu.Unlock()
+		if done {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// agent follows a manager as weir-agent does, and forgets what it is told.
+type agent struct {
+	name, address string
+	client        *rpc.Client
+	generation    atomic.Uint64
+	again         chan time.Duration // break the stream, and wait so long
+}
+
+func newAgent(name, address string, client *rpc.Client) *agent {
+	return &agent{name: name, address: address, client: client, again: make(chan time.Duration, 1)}
+}
+
+// run follows after a wait, and reports every few seconds.
+func (a *agent) run(ctx context.Context, wait time.Duration) {
+	var reports sync.WaitGroup
+	defer reports.Wait()
+	reports.Go(func() {
+		tick := time.NewTicker(10 * time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				a.report(ctx) //nolint:errcheck // the next one tells the same
+			}
+		}
+	})
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		stream, stop := context.WithCancel(ctx)
+		var broken sync.WaitGroup
+		broken.Go(func() {
+			select {
+			case wait = <-a.again:
+				stop()
+			case <-stream.Done():
+			}
+		})
+		rpc.Follow(stream, quiet, "tables", func(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncHostResponse], error) { //nolint:errcheck // it ends with ctx
+			return a.client.SyncHost(ctx, &weirv1.SyncHostRequest{Name: a.name, Addresses: []string{a.address}, Version: "bench"})
+		}, func(p *weirv1.SyncHostResponse) error {
+			a.generation.Store(p.GetGeneration())
+			return a.report(ctx)
+		})
+		stop()
+		broken.Wait()
+	}
+}
+
+func (a *agent) report(ctx context.Context, health ...*weirv1.BackendHealth) error {
+	_, err := a.client.ReportHost(ctx, &weirv1.ReportHostRequest{
+		Name: a.name, Generation: a.generation.Load(), Status: &weirv1.HostStatus{Uplink: "eth0"}, Health: health,
+	})
+	return err
+}

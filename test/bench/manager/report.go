@@ -1,0 +1,73 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"text/tabwriter"
+	"time"
+)
+
+// result is one figure. Times are in milliseconds.
+type result struct {
+	Name     string  `json:"name"`
+	Replicas int     `json:"replicas"`
+	VIPs     int     `json:"vips"`
+	Muxes    int     `json:"muxes"`
+	Agents   int     `json:"agents"`
+	Count    int     `json:"count,omitempty"`
+	P50      float64 `json:"p50,omitempty"`
+	P99      float64 `json:"p99,omitempty"`
+	Most     float64 `json:"max,omitempty"`
+	Seconds  float64 `json:"seconds,omitempty"` // until all was done
+	Shed     int     `json:"shed,omitempty"`    // port requests that were told to come back
+	MiB      int     `json:"mib,omitempty"`
+}
+
+// summarise makes a figure of what was measured.
+func summarise(name string, took []time.Duration) result {
+	slices.Sort(took)
+	at := func(share float64) float64 {
+		return float64(took[min(int(share*float64(len(took))), len(took)-1)].Microseconds()) / 1000
+	}
+	return result{Name: name, Count: len(took), P50: at(0.5), P99: at(0.99), Most: at(1)}
+}
+
+// String is one line for people.
+func (r result) String() string {
+	if r.MiB > 0 {
+		return fmt.Sprintf("%s: %d MiB", r.Name, r.MiB)
+	}
+	s := fmt.Sprintf("%s: p50 %.1f ms, p99 %.1f ms, at most %.1f ms, of %d", r.Name, r.P50, r.P99, r.Most, r.Count)
+	if r.Seconds > 0 {
+		s += fmt.Sprintf("; all within %.2f s", r.Seconds)
+	}
+	if r.Shed > 0 {
+		s += fmt.Sprintf("; %d port requests shed", r.Shed)
+	}
+	return s
+}
+
+func printTable(w io.Writer, results []result) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "what\treplicas\tVIPs\tmuxes\tagents\tp50 ms\tp99 ms\tmax ms\tall s\tMiB")
+	for _, r := range results {
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.2f\t%d\n",
+			r.Name, r.Replicas, r.VIPs, r.Muxes, r.Agents, r.P50, r.P99, r.Most, r.Seconds, r.MiB)
+	}
+	t.Flush() //nolint:errcheck // the terminal is gone: nobody is left to tell
+}
+
+func writeJSON(path string, results []result) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	data, err := json.MarshalIndent(results, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(data, '\n'), 0o644)
+}

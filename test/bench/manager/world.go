@@ -1,0 +1,307 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+// size says how much of everything a world has.
+type size struct{ replicas, vips, muxes, agents int }
+
+// String is "5 replicas, 1000 VIPs, 8 muxes, 1000 agents".
+func (s size) String() string {
+	return fmt.Sprintf("%d replicas, %d VIPs, %d muxes, %d agents", s.replicas, s.vips, s.muxes, s.agents)
+}
+
+// backendsPerVIP is how many backends each VIP has, on as many hosts if there are so many.
+const backendsPerVIP = 10
+
+// world is a control plane with nodes.
+type world struct {
+	size
+	dir      string
+	binary   string
+	etcd     []*embed.Etcd
+	etcdURLs string
+	managers []*managerProcess
+	client   *rpc.Client
+	nodes    sync.WaitGroup
+	stop     context.CancelFunc
+	muxes    []*mux
+	agents   []*agent
+	results  []result
+}
+
+// managerProcess is a weir-manager.
+type managerProcess struct {
+	name, address string
+	command       *exec.Cmd
+}
+
+func (p *managerProcess) url() string { return "http://" + p.address }
+
+func newWorld(ctx context.Context, binary string, of size) (w *world, err error) {
+	w = &world{size: of, binary: binary}
+	defer func() {
+		if err != nil {
+			w.close()
+		}
+	}()
+	if w.dir, err = os.MkdirTemp("", "weir-bench-manager-"); err != nil {
+		return w, err
+	}
+	// The replicas share an etcd with as many members, in this process; a manager alone has its own.
+	if of.replicas > 1 {
+		if err := w.startEtcd(of.replicas); err != nil {
+			return w, fmt.Errorf("start etcd: %w", err)
+		}
+	}
+	var urls []string
+	for i := range of.replicas {
+		p, err := w.startManager(ctx, i)
+		if err != nil {
+			return w, err
+		}
+		w.managers = append(w.managers, p)
+		urls = append(urls, p.url())
+	}
+	if w.client, err = rpc.NewClient(strings.Join(urls, ",")); err != nil {
+		return w, err
+	}
+	running, stop := context.WithCancel(ctx)
+	w.stop = stop
+	if err := w.startNodes(running, urls); err != nil {
+		return w, err
+	}
+	return w, w.load(ctx)
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it listens on loopback for an instant
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// startEtcd starts a cluster of n members.
+func (w *world) startEtcd(n int) error {
+	var configs []*embed.Config
+	var cluster, clients []string
+	for i := range n {
+		cfg := embed.NewConfig()
+		cfg.Name, cfg.Dir = "e"+strconv.Itoa(i), filepath.Join(w.dir, "etcd"+strconv.Itoa(i))
+		cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+		cfg.MaxTxnOps, cfg.MaxRequestBytes, cfg.QuotaBackendBytes = 16384, 64<<20, 8<<30
+		var urls [2]url.URL
+		for j := range urls {
+			port, err := freePort()
+			if err != nil {
+				return err
+			}
+			urls[j] = url.URL{Scheme: "http", Host: "127.0.0.1:" + strconv.Itoa(port)}
+		}
+		cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = urls[:1], urls[:1]
+		cfg.ListenClientUrls, cfg.AdvertiseClientUrls = urls[1:], urls[1:]
+		cluster = append(cluster, cfg.Name+"="+urls[0].String())
+		clients = append(clients, urls[1].String())
+		configs = append(configs, cfg)
+	}
+	for _, cfg := range configs {
+		cfg.InitialCluster = strings.Join(cluster, ",")
+		e, err := embed.StartEtcd(cfg)
+		if err != nil {
+			return err
+		}
+		w.etcd = append(w.etcd, e)
+	}
+	for _, e := range w.etcd {
+		select {
+		case <-e.Server.ReadyNotify():
+		case <-time.After(time.Minute):
+			return errors.New("not ready after a minute")
+		}
+	}
+	w.etcdURLs = strings.Join(clients, ",")
+	return nil
+}
+
+// startManager starts replica i, and returns when it answers.
+func (w *world) startManager(ctx context.Context, i int) (*managerProcess, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	p := &managerProcess{name: "m" + strconv.Itoa(i+1), address: "127.0.0.1:" + strconv.Itoa(port)}
+	return p, w.launch(ctx, p)
+}
+
+// options are the daemon's flags that a version of it may not have.
+func (w *world) has(flag string) bool {
+	help, err := exec.Command(w.binary, "--help").CombinedOutput() //nolint:noctx // it prints and ends
+	return err == nil && strings.Contains(string(help), flag)
+}
+
+func (w *world) launch(ctx context.Context, p *managerProcess) error {
+	args := []string{"--name", p.name, "--listen", p.address, "--data-dir", filepath.Join(w.dir, p.name), "--log-level", "warn"}
+	if w.etcdURLs != "" {
+		args = append(args, "--etcd-endpoints", w.etcdURLs)
+	}
+	if w.has("--insecure") {
+		args = append(args, "--insecure")
+	}
+	if w.has("--metrics-listen") {
+		args = append(args, "--metrics-listen", "127.0.0.1:0")
+	}
+	p.command = exec.Command(w.binary, args...) //nolint:noctx // it is ended by close
+	p.command.Stderr = os.Stderr
+	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.command.Start(); err != nil {
+		return err
+	}
+	return poll(ctx, time.Minute, "manager "+p.name+" answers", func() bool {
+		response, err := http.Get(p.url() + "/healthz") //nolint:noctx // bounded by poll
+		if err != nil {
+			return false
+		}
+		defer response.Body.Close()
+		io.Copy(io.Discard, response.Body) //nolint:errcheck // what it says does not matter
+		return response.StatusCode == http.StatusOK
+	})
+}
+
+func (w *world) close() {
+	if w.stop != nil {
+		w.stop()
+	}
+	w.nodes.Wait()
+	if w.client != nil {
+		w.client.Close()
+	}
+	for _, p := range w.managers {
+		p.command.Process.Kill() //nolint:errcheck // it may have ended
+		p.command.Wait()         //nolint:errcheck // it was killed
+	}
+	for _, e := range w.etcd {
+		e.Close()
+	}
+	os.RemoveAll(w.dir)
+}
+
+// poll waits until done says so.
+func poll(ctx context.Context, limit time.Duration, what string, done func() bool) error {
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if done() {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return fmt.Errorf("waited in vain until %s", what)
+}
+
+// startNodes starts muxes and agents, each with one of the managers first, and waits until all are connected.
+func (w *world) startNodes(ctx context.Context, urls []string) error {
+	shared := map[string]*rpc.Client{}
+	client := func(i int, alone bool) (*rpc.Client, error) {
+		at := i % len(urls)
+		order := strings.Join(slices.Concat(urls[at:], urls[:at]), ",")
+		// Beyond 1000 agents, 20 share a connection: the limit of open files of one process.
+		key := fmt.Sprint(at, "/", i/(20*len(urls)))
+		if !alone && shared[key] != nil {
+			return shared[key], nil
+		}
+		c, err := rpc.NewClient(order)
+		shared[key] = c
+		return c, err
+	}
+	for i := range w.size.muxes {
+		c, err := client(i, true)
+		if err != nil {
+			return err
+		}
+		w.muxes = append(w.muxes, newMux(fmt.Sprintf("mux%d", i+1), fmt.Sprintf("10.1.0.%d", i+1), c))
+	}
+	for i := range w.size.agents {
+		c, err := client(i, w.size.agents <= 1000)
+		if err != nil {
+			return err
+		}
+		w.agents = append(w.agents, newAgent(hostName(i), fmt.Sprintf("10.2.%d.%d", i/250, i%250+1), c))
+	}
+	for _, m := range w.muxes {
+		w.nodes.Go(func() { m.run(ctx) })
+	}
+	for _, a := range w.agents {
+		w.nodes.Go(func() { a.run(ctx, time.Duration(rand.N(int64(time.Second)))) })
+	}
+	return poll(ctx, 2*time.Minute, "all nodes are connected", func() bool {
+		return !slices.ContainsFunc(w.muxes, func(m *mux) bool { return m.generation() == 0 }) &&
+			!slices.ContainsFunc(w.agents, func(a *agent) bool { return a.generation.Load() == 0 })
+	})
+}
+
+func hostName(i int) string { return fmt.Sprintf("host%d", i+1) }
+
+// vip is VIP number i; its backends are moved by round.
+func (w *world) vip(i, round int) *weirv1.VIP {
+	e := &weirv1.Endpoint{Protocol: "TCP", Port: 80, HealthCheck: &weirv1.HealthCheck{Type: "tcp", Interval: durationpb.New(10 * time.Second)}}
+	for j := range backendsPerVIP {
+		host := (i*backendsPerVIP + j) % w.size.agents
+		n := i*backendsPerVIP + j
+		if j == 0 && round%2 == 1 {
+			n += 2_000_000 // another backend on the same host
+		}
+		e.Backends = append(e.Backends, &weirv1.Backend{
+			Address: fmt.Sprintf("10.%d.%d.%d", 16+n/62500, n/250%250, n%250+1), Port: 8080, Host: hostName(host),
+		})
+	}
+	return &weirv1.VIP{
+		Name: fmt.Sprintf("vip%d", i), Address: fmt.Sprintf("172.%d.%d.%d", 16+i/62500, i/250%250, i%250+1),
+		Endpoints: []*weirv1.Endpoint{e},
+	}
+}
+
+// load applies all VIPs and waits until the muxes run them.
+func (w *world) load(ctx context.Context) error {
+	const atOnce = 250
+	var generation uint64
+	for i := 0; i < w.size.vips; i += atOnce {
+		var some []*weirv1.VIP
+		for j := i; j < min(i+atOnce, w.size.vips); j++ {
+			some = append(some, w.vip(j, 0))
+		}
+		r, err := w.client.ApplyVIPs(ctx, &weirv1.ApplyVIPsRequest{Vips: some})
+		if err != nil {
+			return fmt.Errorf("load VIPs from %d on: %w", i, err)
+		}
+		generation = r.GetGeneration()
+	}
+	return poll(ctx, 5*time.Minute, "the muxes run all VIPs", func() bool {
+		return !slices.ContainsFunc(w.muxes, func(m *mux) bool { return m.generation() < generation })
+	})
+}
