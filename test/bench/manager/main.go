@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -18,6 +20,7 @@ func main() {
 	flag.StringVar(&b.plots, "plots", "", "folder for plots of how the figures grow (default: none)")
 	flag.StringVar(&b.binary, "manager", "bin/weir-manager", "the program to measure")
 	flag.BoolVar(&b.quick, "quick", false, "a tenth of the sizes, for a look")
+	flag.StringVar(&b.only, "only", "bounds growth large huge", "parts to measure")
 	limit := flag.Duration("limit", 15*time.Minute, "how long the run may take")
 	flag.Parse()
 	ctx, cancel := context.WithTimeout(context.Background(), *limit)
@@ -33,6 +36,7 @@ func main() {
 // bench is one run.
 type bench struct {
 	out, plots, binary string
+	only               string
 	quick              bool
 	results            []result
 }
@@ -52,6 +56,9 @@ func (b *bench) run(ctx context.Context) error {
 	}{
 		{"bounds", b.bounds}, {"growth", b.growth}, {"large", b.large}, {"huge", b.huge},
 	} {
+		if !slices.Contains(strings.Fields(b.only), part.name) {
+			continue
+		}
 		begin := time.Now()
 		if err := part.do(ctx); err != nil {
 			// What was measured before is worth keeping.
