@@ -19,9 +19,9 @@ func applyCommand(s *session) *cobra.Command {
 	var wait waiting
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
-		Short: "Create or update VIPs from manifests",
-		Long: `Create or update the VIPs that manifests describe: all of them, or none if there is
-anything wrong with one.
+		Short: "Create or update VIPs and address pools from manifests",
+		Long: `Create or update the VIPs and address pools that manifests describe: all of them, or
+none if there is anything wrong with one.
 
 FILE is a YAML or JSON file, a folder of such, or - for standard input; -f may be
 given several times. A file may hold several documents. The form of Figure 6 of the
@@ -61,7 +61,11 @@ func (s *session) apply(cmd *cobra.Command, files []string, dryRun bool, wait wa
 	}
 	request := &weirv1.ApplyVIPsRequest{DryRun: dryRun}
 	for _, r := range resources {
-		request.Vips = append(request.Vips, rpc.VIPToProto(r.VIP))
+		if r.Pool != nil {
+			request.Pools = append(request.Pools, rpc.AddressPoolToProto(*r.Pool))
+		} else {
+			request.Vips = append(request.Vips, rpc.VIPToProto(r.VIP))
+		}
 	}
 	var response *weirv1.ApplyVIPsResponse
 	err = s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
@@ -72,6 +76,9 @@ func (s *session) apply(cmd *cobra.Command, files []string, dryRun bool, wait wa
 		return err
 	}
 	err = s.print(cmd.OutOrStdout(), message{response}, func(w io.Writer) error {
+		for _, pool := range response.GetPools() {
+			fmt.Fprintf(w, "pool %s %s\n", pool.GetName(), pool.GetChange())
+		}
 		if dryRun {
 			return printDryRun(w, response.GetVips())
 		}

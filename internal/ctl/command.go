@@ -35,8 +35,8 @@ func Command(config Config) *cobra.Command {
 		Short: "Operate a Weir load balancer",
 		Long: `Operate a Weir load balancer.
 
-Get, describe, status, top, explain and capture show what is there; apply and delete
-change it.
+Get, describe, status, top, explain and capture show what is there; apply, edit, patch and
+delete change it.
 
 Exit status: 0 all went well; 1 something failed or was refused; 2 wrong usage;
 3 the change is made, but not every mux ran it within --timeout.`,
@@ -48,7 +48,7 @@ Exit status: 0 all went well; 1 something failed or was refused; 2 wrong usage;
 		"URL of the manager, several separated by commas; the variable "+rpc.ManagerVariable+" does the same")
 	root.PersistentFlags().Lookup("manager").DefValue = rpc.DefaultManager
 	root.AddCommand(
-		applyCommand(s), deleteCommand(s),
+		applyCommand(s), editCommand(s), patchCommand(s), deleteCommand(s),
 		getCommand(s), describeCommand(s), statusCommand(s), topCommand(s), explainCommand(s), captureCommand(s), doctorCommand(s),
 	)
 	return root

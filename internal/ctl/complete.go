@@ -42,9 +42,9 @@ func (s *session) complete(most int, list func(context.Context, *rpc.Client) ([]
 }
 
 func vipNames(ctx context.Context, client *rpc.Client) ([]string, error) {
-	response, err := client.ListVIPs(ctx, &weirv1.ListVIPsRequest{})
+	vips, err := listVIPs(ctx, client, &weirv1.ListVIPsRequest{})
 	var names []string
-	for _, vip := range response.GetVips() {
+	for _, vip := range vips {
 		names = append(names, vip.GetName()+"\t"+vip.GetAddress())
 	}
 	return names, err

@@ -16,10 +16,10 @@ func deleteCommand(s *session) *cobra.Command {
 	var wait waiting
 	cmd := &cobra.Command{
 		Use:   "delete",
-		Short: "Delete VIPs, or forget nodes",
-		Long: `Delete VIPs, or forget nodes that are gone for good.
+		Short: "Delete VIPs and address pools, or forget nodes",
+		Long: `Delete VIPs and address pools, or forget nodes that are gone for good.
 
-With -f, delete the VIPs that manifests describe.`,
+With -f, delete the VIPs that manifests describe, then their pools.`,
 		Example: `  weir delete vip shop
   weir delete -f shop.yaml
   weir delete node mux7`,
@@ -34,15 +34,22 @@ With -f, delete the VIPs that manifests describe.`,
 		if err != nil {
 			return err
 		}
-		var names []string
+		var names, pools []string
 		for _, r := range resources {
-			names = append(names, r.VIP.Name)
+			if r.Pool != nil {
+				pools = append(pools, r.Pool.Name)
+			} else {
+				names = append(names, r.VIP.Name)
+			}
 		}
-		return s.deleteVIPs(cmd, names, wait)
+		if err := s.deleteVIPs(cmd, names, wait); err != nil {
+			return err
+		}
+		return s.deletePools(cmd, pools)
 	}
 	fileFlag(cmd, &files, "`file` or folder of manifests, - for standard input; may be repeated")
 	wait.flags(cmd)
-	cmd.AddCommand(s.deleteVIPCommand(), s.deleteNodeCommand())
+	cmd.AddCommand(s.deleteVIPCommand(), s.deleteNodeCommand(), s.deletePoolCommand())
 	return cmd
 }
 

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -39,7 +40,15 @@ func (s *session) describeVIPCommand() *cobra.Command {
 				if err != nil {
 					return fmt.Errorf("describe vip %s: %w", args[0], err)
 				}
-				return describeVIP(cmd.OutOrStdout(), response.GetVip())
+				if err := describeVIP(cmd.OutOrStdout(), response.GetVip()); err != nil {
+					return err
+				}
+				events, err := listEvents(ctx, client, &weirv1.ListEventsRequest{Kind: "VIP", Object: args[0]})
+				if err != nil || len(events) == 0 {
+					return nil //nolint:nilerr // the VIP is told, and an older manager has no events
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "\nEvents\n")
+				return s.eventTable("  ", events).write(cmd.OutOrStdout())
 			})
 		},
 	}
@@ -61,6 +70,16 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 	fmt.Fprintf(w, "Ping:        %s\n", cmp.Or(vip.GetPing(), string(model.PingAnswer)))
 	if vip.GetFlowLimit() > 0 {
 		fmt.Fprintf(w, "Flow limit:  %d in each mux\n", vip.GetFlowLimit())
+	}
+	if vip.GetPool() != "" {
+		fmt.Fprintf(w, "Pool:        %s\n", vip.GetPool())
+	}
+	for _, c := range vip.GetStatus().GetConditions() {
+		since := ""
+		if c.GetLastTransitionTime() != nil {
+			since = ", since " + c.GetLastTransitionTime().AsTime().Format(time.RFC3339)
+		}
+		fmt.Fprintf(w, "%-12s %s, %s%s: %s\n", strings.ToUpper(c.GetType()[:1])+c.GetType()[1:]+":", c.GetStatus(), c.GetReason(), since, c.GetMessage())
 	}
 	for _, rejection := range vip.GetStatus().GetRejections() {
 		fmt.Fprintf(w, "Rejected:    %s\n", rejection)

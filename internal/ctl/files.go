@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -135,17 +137,25 @@ func locate(err error, resources []manifest.Resource) error {
 	if !errors.As(err, &refused) || len(refused.Fields) == 0 {
 		return err
 	}
+	kinds := map[string][]manifest.Resource{} // as an apply has them
+	for _, r := range resources {
+		kind := "vips"
+		if r.Pool != nil {
+			kind = "pools"
+		}
+		kinds[kind] = append(kinds[kind], r)
+	}
 	var problems manifest.Problems
 	for _, field := range refused.Fields {
-		var i int
-		if n, _ := fmt.Sscanf(field.Field, "vips[%d]", &i); n != 1 || i < 0 || i >= len(resources) {
+		list, rest, _ := strings.Cut(field.Field, "[")
+		number, path, _ := strings.Cut(rest, "]")
+		i, wrong := strconv.Atoi(number)
+		of := kinds[list]
+		if wrong != nil || i < 0 || i >= len(of) {
 			return err
 		}
-		path := field.Field[len(fmt.Sprintf("vips[%d]", i)):]
-		if path != "" {
-			path = path[1:]
-		}
-		problems = append(problems, resources[i].Locate(&model.FieldError{Field: path, Reason: field.Reason}))
+		path = strings.TrimPrefix(path, ".")
+		problems = append(problems, of[i].Locate(&model.FieldError{Field: path, Reason: field.Reason}))
 	}
 	return &problemError{"the manager refused", problems}
 }

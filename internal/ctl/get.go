@@ -1,9 +1,11 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,18 +17,22 @@ import (
 func getCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get",
-		Short: "List VIPs or nodes, a line each",
+		Short: "List VIPs, address pools, events or nodes, a line each",
 		Example: `  weir get vips
+  weir get vips -l team=web --watch
+  weir get pools
+  weir get events --vip shop
   weir get nodes --role mux
   weir get vip shop -o yaml > shop.yaml`,
 	}
 	group(cmd)
-	cmd.AddCommand(s.getVIPsCommand(), s.getNodesCommand())
+	cmd.AddCommand(s.getVIPsCommand(), s.getPoolsCommand(), s.getEventsCommand(), s.getNodesCommand())
 	return cmd
 }
 
 func (s *session) getVIPsCommand() *cobra.Command {
-	var tenant string
+	var tenant, labels, prefix string
+	var watch bool
 	cmd := &cobra.Command{
 		Use:               "vips [NAME]",
 		Aliases:           []string{"vip"},
@@ -34,13 +40,16 @@ func (s *session) getVIPsCommand() *cobra.Command {
 		Args:              arguments(0, 1, "[NAME]"),
 		ValidArgsFunction: s.complete(1, vipNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if watch {
+				return s.watchVIPs(cmd, &weirv1.WatchVIPsRequest{Tenant: tenant, LabelSelector: labels, NamePrefix: cmp.Or(strings.Join(args, ""), prefix)})
+			}
 			return s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
 				if len(args) == 0 {
-					response, err := client.ListVIPs(ctx, &weirv1.ListVIPsRequest{Tenant: tenant})
+					vips, err := listVIPs(ctx, client, &weirv1.ListVIPsRequest{Tenant: tenant, LabelSelector: labels, NamePrefix: prefix})
 					if err != nil {
 						return fmt.Errorf("list vips: %w", err)
 					}
-					return s.printVIPs(cmd.OutOrStdout(), response.GetVips())
+					return s.printVIPs(cmd.OutOrStdout(), vips)
 				}
 				response, err := client.GetVIP(ctx, &weirv1.GetVIPRequest{Name: args[0]})
 				if err != nil {
@@ -51,8 +60,26 @@ func (s *session) getVIPsCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&tenant, "tenant", "", "only those of the `tenant`")
+	cmd.Flags().StringVar(&prefix, "name-prefix", "", "only those whose name begins with the `text`")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on with what changes; with NAME, of VIPs whose name begins so")
+	selectorFlag(cmd, &labels)
 	s.outputFlag(cmd)
 	return cmd
+}
+
+// listVIPs reads all pages.
+func listVIPs(ctx context.Context, client *rpc.Client, r *weirv1.ListVIPsRequest) ([]*weirv1.VIP, error) {
+	var all []*weirv1.VIP
+	for {
+		response, err := client.ListVIPs(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, response.GetVips()...)
+		if r.PageToken = response.GetNextPageToken(); r.PageToken == "" {
+			return all, nil
+		}
+	}
 }
 
 func (s *session) printVIPs(w io.Writer, vips []*weirv1.VIP) error {

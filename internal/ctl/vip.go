@@ -18,6 +18,7 @@ type vipStatus struct {
 	MuxesProgrammed uint32           `json:"muxesProgrammed"`
 	MuxesTotal      uint32           `json:"muxesTotal"`
 	Rejections      []string         `json:"rejections,omitempty"`
+	Conditions      []message        `json:"conditions,omitempty"`
 	Endpoints       []endpointStatus `json:"endpoints"`
 }
 
@@ -58,6 +59,7 @@ func newVIPStatus(p *weirv1.VIP) vipStatus {
 	status := vipStatus{
 		Generation: p.GetStatus().GetGeneration(), Rejections: p.GetStatus().GetRejections(),
 		MuxesProgrammed: p.GetStatus().GetMuxesProgrammed(), MuxesTotal: p.GetStatus().GetMuxesTotal(),
+		Conditions: messages(p.GetStatus().GetConditions()),
 	}
 	for _, e := range p.GetEndpoints() {
 		endpoint := endpointStatus{Protocol: e.GetProtocol(), Port: e.GetPort()}

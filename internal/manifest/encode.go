@@ -29,7 +29,9 @@ type metadata struct {
 }
 
 type spec struct {
-	Address     netip.Addr        `json:"address"`
+	Address     netip.Addr        `json:"address,omitzero"`
+	Pool        string            `json:"pool,omitempty"`
+	Family      model.Family      `json:"family,omitempty"`
 	Consistency model.Consistency `json:"consistency,omitempty"`
 	Ping        model.Ping        `json:"ping,omitempty"`
 	FlowLimit   uint32            `json:"flowLimit,omitempty"`
@@ -85,7 +87,7 @@ func NewDocument(vip model.VIP, version uint64, status any) Document {
 	d := Document{
 		APIVersion: Version, Kind: Kind, Status: status,
 		Metadata: metadata{Name: vip.Name, Tenant: vip.Tenant, Labels: vip.Labels, ResourceVersion: version},
-		Spec:     spec{Address: vip.Address, Consistency: vip.Consistency, Ping: vip.Ping, FlowLimit: vip.FlowLimit},
+		Spec:     spec{Address: vip.Address, Pool: vip.Pool, Family: vip.Family, Consistency: vip.Consistency, Ping: vip.Ping, FlowLimit: vip.FlowLimit},
 	}
 	for _, e := range vip.Endpoints {
 		written := endpointSpec{
@@ -120,16 +122,16 @@ func writeCheck(c *model.HealthCheck) *healthCheckSpec {
 }
 
 // Encode writes one YAML document for each document given.
-func Encode(documents ...Document) ([]byte, error) {
+func Encode[D Document | PoolDocument](documents ...D) ([]byte, error) {
 	var out bytes.Buffer
 	for i, d := range documents {
 		text, err := json.Marshal(d)
 		if err != nil {
-			return nil, fmt.Errorf("encode VIP %s: %w", d.Metadata.Name, err)
+			return nil, fmt.Errorf("encode document %d: %w", i, err)
 		}
 		block, err := Block(text)
 		if err != nil {
-			return nil, fmt.Errorf("encode VIP %s: %w", d.Metadata.Name, err)
+			return nil, fmt.Errorf("encode document %d: %w", i, err)
 		}
 		if i > 0 {
 			out.WriteString("---\n")

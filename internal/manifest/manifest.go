@@ -14,18 +14,36 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// Version and Kind head the documents that this package reads and writes.
+// Version and a kind head the documents that this package reads and writes.
 const (
-	Version = "weir/v1"
-	Kind    = "VIP"
+	Version  = "weir/v1"
+	Kind     = "VIP"
+	KindPool = "AddressPool"
 )
 
-// Resource is one document that was read.
+// Resource is one document that was read: a VIP, or a pool.
 type Resource struct {
 	VIP      model.VIP
+	Pool     *model.AddressPool
 	Warnings Problems // what was read but has no effect
 
 	places places
+}
+
+// name is that of the VIP or the pool.
+func (r Resource) name() string {
+	if r.Pool != nil {
+		return r.Pool.Name
+	}
+	return r.VIP.Name
+}
+
+// validate says what is wrong with the VIP or the pool taken alone.
+func (r Resource) validate() error {
+	if r.Pool != nil {
+		return r.Pool.Validate()
+	}
+	return r.VIP.Validate()
 }
 
 // Locate tells an error about a field of the resource, by its path in the model, with its line in
@@ -63,17 +81,22 @@ func Parse(name string, data []byte) ([]Resource, error) {
 // Repeated finds names that several resources bear. The resources may come from several files.
 func Repeated(resources []Resource) Problems {
 	var problems Problems
-	first := map[string]Resource{}
+	type named struct {
+		pool bool
+		name string
+	}
+	first := map[named]Resource{}
 	for _, r := range resources {
-		before, taken := first[r.VIP.Name]
+		name := named{r.Pool != nil, r.name()}
+		before, taken := first[name]
 		if !taken {
-			first[r.VIP.Name] = r
+			first[name] = r
 			continue
 		}
-		if r.VIP.Name != "" {
+		if name.name != "" {
 			problems = append(problems, r.Locate(&model.FieldError{
 				Field:  "name",
-				Reason: fmt.Sprintf("%s is taken already, at %s", r.VIP.Name, before.places.where("name")),
+				Reason: fmt.Sprintf("%s is taken already, at %s", name.name, before.places.where("name")),
 			}))
 		}
 	}
@@ -128,7 +151,7 @@ func read(src *source, root *yaml.Node) (Resource, Problems) {
 		refused: map[string]bool{}, touched: map[string]bool{},
 	}
 	doc := r.value("", root, root.Line).object()
-	var vip model.VIP
+	var resource Resource
 	switch {
 	case doc.node == nil:
 		doc.refuse("must be an object, is empty")
@@ -137,17 +160,24 @@ func read(src *source, root *yaml.Node) (Resource, Problems) {
 		return Resource{}, r.problems
 	case doc.isFigure6():
 		r.places.spelling = figure6Spelling
-		vip = r.figure6(doc)
-	case !isVIP(doc):
-		return Resource{}, r.problems
+		resource.VIP = r.figure6(doc)
 	default:
-		vip = r.vip(doc)
+		switch kindOf(doc) {
+		case Kind:
+			resource.VIP = r.vip(doc)
+		case KindPool:
+			r.places.spelling = poolSpelling
+			pool := r.pool(doc)
+			resource.Pool = &pool
+		default:
+			return Resource{}, r.problems
+		}
 	}
 	if r.stopped() {
 		return Resource{}, r.problems
 	}
-	resource := Resource{VIP: vip, Warnings: r.warnings, places: r.places}
-	for _, err := range model.FieldErrors(vip.Validate()) {
+	resource.Warnings, resource.places = r.warnings, r.places
+	for _, err := range model.FieldErrors(resource.validate()) {
 		if problem := resource.Locate(err); !r.told(problem.Field) {
 			r.problems = append(r.problems, problem)
 		}

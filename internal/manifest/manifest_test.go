@@ -132,10 +132,13 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for _, r := range resources {
-			if err := r.VIP.Validate(); err != nil {
-				t.Fatalf("an invalid VIP was accepted: %v", err)
+			if err := r.validate(); err != nil {
+				t.Fatalf("an invalid resource was accepted: %v", err)
 			}
 			text, err := Encode(NewDocument(r.VIP, 0, nil))
+			if r.Pool != nil {
+				text, err = Encode(NewPoolDocument(*r.Pool, 0, nil))
+			}
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -41,7 +41,13 @@ func (r *reader) vip(doc *object) model.VIP {
 		metadata.end()
 	}
 	if spec.fields != nil {
-		vip.Address = spec.get("address").required().address()
+		vip.Pool = spec.get("pool").text("")
+		vip.Family = model.Family(spec.get("family").text(""))
+		address := spec.get("address")
+		if vip.Pool == "" {
+			address = address.required()
+		}
+		vip.Address = address.address()
 		vip.Consistency = model.Consistency(spec.get("consistency").text(""))
 		vip.Ping = model.Ping(spec.get("ping").text(""))
 		vip.FlowLimit = uint32(spec.get("flowLimit").number(1, model.MaxFlowLimit, 0))
@@ -53,16 +59,20 @@ func (r *reader) vip(doc *object) model.VIP {
 	return vip
 }
 
-// isVIP says whether the head of a document names what vip reads, and refuses any other.
-func isVIP(doc *object) bool {
+// kindOf is the kind that the head of a document names, empty if it names none that can be read.
+func kindOf(doc *object) string {
 	version, kind := doc.get("apiVersion").required(), doc.get("kind").required()
 	if s := version.text(Version); s != Version {
 		version.refuse("must be %s, is %s", Version, quote(s))
 	}
-	if s := kind.text(Kind); s != Kind {
-		kind.refuse("must be %s, is %s", Kind, quote(s))
+	s := kind.text(Kind)
+	if s != Kind && s != KindPool {
+		kind.refuse("must be %s or %s, is %s", Kind, KindPool, quote(s))
 	}
-	return len(doc.r.problems) == 0
+	if len(doc.r.problems) > 0 {
+		return ""
+	}
+	return s
 }
 
 func labels(o *object) map[string]string {

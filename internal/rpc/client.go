@@ -82,6 +82,34 @@ func translateUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
+// EachVIP watches VIPs and calls do for what comes, in order, until it or ctx ends or do fails.
+func (c *Client) EachVIP(ctx context.Context, r *weirv1.WatchVIPsRequest, do func(*weirv1.WatchVIPsResponse) error) error {
+	stream, err := c.WatchVIPs(ctx, r)
+	if err != nil {
+		return translate(err)
+	}
+	return each(stream, do)
+}
+
+// EachEvent watches events as EachVIP does VIPs.
+func (c *Client) EachEvent(ctx context.Context, r *weirv1.WatchEventsRequest, do func(*weirv1.WatchEventsResponse) error) error {
+	stream, err := c.WatchEvents(ctx, r)
+	if err != nil {
+		return translate(err)
+	}
+	return each(stream, do)
+}
+
+func each[T any](stream *connect.ServerStreamForClient[T], do func(*T) error) error {
+	defer stream.Close()
+	for stream.Receive() {
+		if err := do(stream.Msg()); err != nil {
+			return err
+		}
+	}
+	return translate(stream.Err())
+}
+
 // EachCapture starts a capture and calls do for what comes, in order, until it or ctx ends or do fails.
 func (c *Client) EachCapture(ctx context.Context, r *weirv1.CaptureRequest, do func(*weirv1.CaptureResponse) error) error {
 	stream, err := c.Capture(ctx, r)
