@@ -49,7 +49,7 @@ Exit status: 0 all went well; 1 something failed or was refused; 2 wrong usage;
 	root.PersistentFlags().Lookup("manager").DefValue = rpc.DefaultManager
 	root.AddCommand(
 		applyCommand(s), editCommand(s), patchCommand(s), deleteCommand(s),
-		getCommand(s), describeCommand(s), statusCommand(s), topCommand(s), explainCommand(s), captureCommand(s), doctorCommand(s),
+		getCommand(s), describeCommand(s), statusCommand(s), topCommand(s), explainCommand(s), captureCommand(s), doctorCommand(s), versionCommand(s),
 	)
 	return root
 }
