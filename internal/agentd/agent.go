@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"go.opentelemetry.io/otel/attribute"
 	"golang.org/x/sync/errgroup"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
@@ -145,8 +146,11 @@ func (a *Agent) apply(message *weirv1.SyncHostResponse) error {
 		a.reports.restart()
 	}
 	began := time.Now()
+	_, _, ended := a.config.Telemetry.Follow(context.Background(), "apply", began, message.GetTraceParents(), attribute.Int64("weir.generation", int64(update.Generation)))
 	backends := a.tables.apply(update)
-	a.stream.Applied(time.Since(began), a.tables.refusal())
+	err = a.tables.refusal()
+	ended(err)
+	a.stream.Applied(time.Since(began), err)
 	a.checks.set(backends, time.Now())
 	a.reports.repeat(update.Backends)
 	a.reports.soon()

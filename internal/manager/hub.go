@@ -34,12 +34,15 @@ type hub struct {
 	held     []heldState  // States that wait for the hosts
 	pool     []model.PoolMember
 	acked    chan struct{} // holds at most one: a host made room
+
+	published func(after model.Generation, held heldState) // is told of each; nil: nobody is
 }
 
 // heldState is a State that muxes may not use yet, and the endpoints that differ from the one before it.
 type heldState struct {
 	state *store.State
 	keys  []model.EndpointKey
+	since time.Time
 }
 
 func newHub(s *store.Store) *hub {
@@ -114,7 +117,7 @@ func (h *hub) advance(s *store.State, now time.Time) {
 			h.tellHost(host, hostChange{adds: true}, s.Generation, now)
 		}
 	}
-	h.held = append(h.held, heldState{s, c.endpoints})
+	h.held = append(h.held, heldState{s, c.endpoints, now})
 }
 
 // tellHost tells the host's streams, if there are any here.
@@ -135,6 +138,13 @@ func (h *hub) release(ready model.Generation) {
 	}
 	if n == 0 {
 		return
+	}
+	if h.published != nil && h.released != nil {
+		after := h.released.Generation
+		for _, held := range h.held[:n] {
+			h.published(after, held)
+			after = held.state.Generation
+		}
 	}
 	h.released = h.held[n-1].state
 	for f := range h.muxes {

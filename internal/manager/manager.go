@@ -97,6 +97,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		peers: newPeers(),
 	}
 	m.observe()
+	m.hub.published = m.published
 	return m, nil
 }
 

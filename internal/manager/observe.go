@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/telemetry"
 )
 
@@ -48,6 +49,29 @@ func (o observer) span(ctx context.Context, procedure string, header http.Header
 	}
 	ctx = telemetry.WithParent(ctx, header.Get("Traceparent"))
 	return o.tracer.Start(ctx, strings.TrimPrefix(procedure, "/"), trace.WithSpanKind(trace.SpanKindServer))
+}
+
+// sending notes that a node is sent what changed after one generation up to another, and returns the names
+// of the spans that last until it has answered. A host hears of what concerns it only, and at once: its
+// trace is that of the last generation.
+func (m *Manager) sending(node model.Node, after, to model.Generation) []string {
+	var parents []string
+	if after != 0 && m.observed.Tracing() {
+		parents = m.store.State().TracesIn(after, to)
+	}
+	_, names, ended := m.observed.Follow(context.Background(), "sync", time.Time{}, parents,
+		attribute.String("weir.node", node.Name), attribute.String("weir.role", string(node.Role)), attribute.Int64("weir.generation", int64(to)))
+	m.acks.sent(node.Name, node.Role, to, ended)
+	return names
+}
+
+// published tells how long a State that is newer than after waited for the hosts.
+func (m *Manager) published(after model.Generation, held heldState) {
+	if !m.observed.Tracing() {
+		return
+	}
+	_, _, ended := m.observed.Follow(context.Background(), "publish", held.since, held.state.TracesIn(after, held.state.Generation))
+	ended(nil)
 }
 
 func endCall(span trace.Span, code string, err error) {

@@ -99,7 +99,7 @@ func (m *Manager) DeleteAddressPool(ctx context.Context, r *weirv1.DeleteAddress
 	if err != nil {
 		return nil, refusal(err)
 	}
-	m.log.Info("pool deleted", "pool", r.GetName(), "generation", generation)
+	m.log.InfoContext(ctx, "pool deleted", "pool", r.GetName(), "generation", generation)
 	m.happened(ctx, store.Event{Kind: kindPool, Object: r.GetName(), Reason: "Deleted", Message: "pool deleted"})
 	return &weirv1.DeleteAddressPoolResponse{}, nil
 }

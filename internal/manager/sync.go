@@ -36,12 +36,14 @@ func (m *Manager) SyncMux(
 		return stream.Send(&weirv1.SyncMuxResponse{Generation: uint64(feed.sent), Tasks: []*weirv1.MuxTask{task}})
 	}
 	return m.stream(ctx, feed.wake, asked, ask, func() (bool, error) {
+		before := feed.sent
 		update, due := feed.take(registered)
 		if !due {
 			return false, nil
 		}
-		m.acks.sent(node.Name, node.Role, update.Generation, func(error) {})
-		return true, stream.Send(rpc.MuxUpdateToProto(update))
+		message := rpc.MuxUpdateToProto(update)
+		message.TraceParents = m.sending(node, before, update.Generation)
+		return true, stream.Send(message)
 	})
 }
 
@@ -65,8 +67,9 @@ func (m *Manager) SyncHost(
 		if !due {
 			return false, nil
 		}
-		m.acks.sent(node.Name, node.Role, update.Generation, func(error) {})
-		return true, stream.Send(rpc.HostUpdateToProto(update))
+		message := rpc.HostUpdateToProto(update)
+		message.TraceParents = m.sending(node, update.Generation-1, update.Generation)
+		return true, stream.Send(message)
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/sorted"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/telemetry"
 	"github.com/weirlb/weir/internal/typo"
 )
 
@@ -28,7 +29,9 @@ func (m *Manager) ApplyVIPs(ctx context.Context, r *weirv1.ApplyVIPsRequest) (*w
 	if len(r.GetVips())+len(r.GetPools()) == 0 {
 		return nil, refusal(&model.FieldError{Field: "vips", Reason: "must have at least one"})
 	}
+	_, validated := telemetry.Span(ctx, "validate")
 	vips, errVIPs := rpc.VIPsFromProto(r.GetVips())
+	validated(errVIPs)
 	pools, errPools := rpc.AddressPoolsFromProto(r.GetPools())
 	if err := errors.Join(errVIPs, errPools); err != nil {
 		return nil, refusal(err)
@@ -81,13 +84,13 @@ func (m *Manager) put(
 	done.generation = generation
 	for _, a := range done.vips {
 		if a.Change != unchanged {
-			m.log.Info("VIP applied", "vip", a.Name, "change", a.Change, "generation", generation)
+			m.log.InfoContext(ctx, "VIP applied", "vip", a.Name, "change", a.Change, "generation", generation)
 			m.happened(ctx, eventOf(a))
 		}
 	}
 	for _, a := range done.pools {
 		if a.Change != unchanged {
-			m.log.Info("pool applied", "pool", a.Name, "change", a.Change, "generation", generation)
+			m.log.InfoContext(ctx, "pool applied", "pool", a.Name, "change", a.Change, "generation", generation)
 			m.happened(ctx, store.Event{Kind: kindPool, Object: a.Name, Reason: reasons[a.Change], Message: "pool " + a.Change})
 		}
 	}

@@ -132,7 +132,7 @@ func (m *Manager) DeleteVIP(ctx context.Context, r *weirv1.DeleteVIPRequest) (*w
 	if err != nil {
 		return nil, refusal(err)
 	}
-	m.log.Info("VIP deleted", "vip", r.GetName(), "generation", generation)
+	m.log.InfoContext(ctx, "VIP deleted", "vip", r.GetName(), "generation", generation)
 	m.happened(ctx, store.Event{
 		Kind: kindVIP, Object: gone.Name, Tenant: gone.Tenant, Reason: "Deleted",
 		Message: fmt.Sprintf("deleted; %s is free", gone.Address),

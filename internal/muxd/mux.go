@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"go.opentelemetry.io/otel/attribute"
 	"golang.org/x/sync/errgroup"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
@@ -214,7 +215,9 @@ func (m *Mux) follow(ctx context.Context) error {
 			return err
 		}
 		began := time.Now()
+		ctx, _, ended := m.config.Telemetry.Follow(ctx, "apply", began, message.GetTraceParents(), attribute.Int64("weir.generation", int64(update.Generation)))
 		err = m.tables.apply(ctx, update)
+		ended(err)
 		m.stream.Applied(time.Since(began), err)
 		return err
 	})

@@ -129,7 +129,7 @@ func (t *tables) apply(ctx context.Context, update rpc.MuxUpdate) error {
 	if changed { // most updates change neither the VIPs nor the hosts
 		t.announce()
 	}
-	t.log.Debug("tables applied", "generation", update.Generation, "endpoints", len(t.live.endpoints))
+	t.log.DebugContext(ctx, "tables applied", "generation", update.Generation, "endpoints", len(t.live.endpoints))
 	return nil
 }
 

@@ -18,6 +18,8 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_manager_store_up", Help: "1 while etcd answers."},
 	{Name: "weir_manager_store_has_leader", Help: "1 while the etcd asked knows a leader: without one nothing can be written."},
 	{Name: "weir_manager_store_revision", Help: "Revision that this manager's view of the store has reached."},
+	{Name: "weir_manager_stage_waiting", Help: "Changes that wait to be written.", Labels: []string{"stage"}},
+	{Name: "weir_manager_stage_shed_total", Help: "Changes that were not taken: too many waited.", Labels: []string{"stage"}},
 	{Name: "weir_manager_store_db_bytes", Help: "Size of etcd's database on disk."},
 	{Name: "weir_manager_store_db_used_bytes", Help: "Part of it that is in use; the rest is given back by defragmentation."},
 	{Name: "weir_manager_store_db_quota_bytes", Help: "Size at which etcd refuses writes; 0: not told."},
@@ -113,6 +115,11 @@ const sampleTimeout = 2 * time.Second
 
 func (s *Store) sample(to *telemetry.Sample) {
 	telemetry.Put(to, "weir_manager_store_revision", s.State().revision)
+	waiting, shed := s.writes.waiting()
+	for stage := range priorities {
+		telemetry.Put(to, "weir_manager_stage_waiting", waiting[stage], stage.String())
+		telemetry.Put(to, "weir_manager_stage_shed_total", shed[stage], stage.String())
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), sampleTimeout)
 	defer cancel()
 	status, err := s.status(ctx)

@@ -32,6 +32,7 @@ type State struct {
 	Conditions    sorted.Map[string, Conditions]                  // of each VIP, as the leader noted them, by name
 	Fenced        sorted.Map[string, string]                      // by node whose stream is open and who does not answer, why
 	Ready         sorted.Map[string, model.Generation]            // by manager, what all its hosts have
+	Traces        []Trace                                         // of the newest changes that have one, in order
 
 	revision int64
 	step     *step
@@ -66,6 +67,7 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 	switch prefix, name := split(key); prefix {
 	case keyGeneration:
 		s.Generation = generation
+		err = s.putTraces(key, kv)
 	case keyLeader:
 		err = s.putLeader(kv)
 	case prefixManagers:

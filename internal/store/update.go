@@ -35,7 +35,7 @@ type Change struct {
 // epoch. If the state is another, it returns the generation that there is. When nothing is to be written it
 // holds that the base is current all the same: a leader that was frozen does not know that it knows too little.
 func (s *Store) commit(ctx context.Context, fence clientv3.Cmp, epoch model.Epoch, f *folded) (model.Generation, bool, error) {
-	value, err := encode(struct{}{})
+	value, err := encode(generationDocument{Traces: f.traces()})
 	if err != nil {
 		return 0, false, err
 	}

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/telemetry"
 )
 
 // Priority orders the changes that wait to be written.
@@ -46,6 +47,7 @@ func (e *OverloadedError) Error() string {
 
 // write is a change that waits, or is being written.
 type write struct {
+	ctx    context.Context // of the caller, for its trace alone
 	decide func(*State) (Change, error)
 	taken  bool // by the writer, who will answer
 	done   chan struct{}
@@ -59,8 +61,9 @@ type write struct {
 type writes struct {
 	mu     sync.Mutex
 	queues [priorities][]*write
-	wake   chan struct{} // holds at most one
-	took   time.Duration // that the last transaction took, with what led to it
+	wake   chan struct{}      // holds at most one
+	shed   [priorities]uint64 // changes that were not taken
+	took   time.Duration      // that the last transaction took, with what led to it
 }
 
 func newWrites() writes { return writes{wake: make(chan struct{}, 1)} }
@@ -71,6 +74,7 @@ func (q *writes) add(priority Priority, w *write) error {
 	defer q.mu.Unlock()
 	waiting := len(q.queues[priority])
 	if waiting >= waitMost[priority] {
+		q.shed[priority]++
 		rounds := time.Duration(waiting/takeMost[priority] + 1)
 		return &OverloadedError{Priority: priority, After: max(rounds*q.took, 50*time.Millisecond).Round(time.Millisecond)}
 	}
@@ -114,19 +118,20 @@ func (q *writes) take() []*write {
 	return batch
 }
 
-func (q *writes) waiting() (n [priorities]int) {
+func (q *writes) waiting() (n [priorities]int, shed [priorities]uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for priority, queue := range q.queues {
 		n[priority] = len(queue)
 	}
-	return n
+	return n, q.shed
 }
 
 // Waiting is how many changes wait to be written, by priority.
 func (s *Store) Waiting() map[string]int {
 	waiting := map[string]int{}
-	for priority, n := range s.writes.waiting() {
+	all, _ := s.writes.waiting()
+	for priority, n := range all {
 		waiting[Priority(priority).String()] = n
 	}
 	return waiting
@@ -142,7 +147,7 @@ func (s *Store) Update(ctx context.Context, decide func(*State) (Change, error))
 
 // UpdateAs is Update of a priority. It fails with an OverloadedError when too many changes wait.
 func (s *Store) UpdateAs(ctx context.Context, priority Priority, decide func(*State) (Change, error)) (model.Generation, error) {
-	w := &write{decide: decide, done: make(chan struct{})}
+	w := &write{ctx: ctx, decide: decide, done: make(chan struct{})}
 	if err := s.writes.add(priority, w); err != nil {
 		return 0, err
 	}
@@ -252,6 +257,8 @@ func (w *write) attempt(s *State) (change Change, ops []clientv3.Op, err error) 
 			err = fmt.Errorf("decide on a change: panic: %v", reason)
 		}
 	}()
+	_, computed := telemetry.Span(w.ctx, "compute")
+	defer func() { computed(err) }()
 	if change, err = w.decide(s); err != nil {
 		return Change{}, nil, err
 	}
@@ -299,7 +306,9 @@ func (b *builder) apply(c Change, generation model.Generation) {
 
 // settle writes what was folded, and waits until State shows it.
 func (s *Store) settle(ctx context.Context, fence clientv3.Cmp, epoch model.Epoch, f *folded) error {
+	committed := f.span("commit")
 	revision, won, err := s.commit(ctx, fence, epoch, f)
+	committed(err)
 	if err != nil {
 		return err
 	}

@@ -159,7 +159,7 @@ func (t *Telemetry) Tracer() trace.Tracer {
 	if t == nil || t.provider == nil {
 		return noop.Tracer{}
 	}
-	return t.provider.Tracer("github.com/weirlb/weir")
+	return t.provider.Tracer(scope)
 }
 
 // Tracing says whether spans go anywhere.

@@ -6,8 +6,10 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
@@ -80,3 +82,59 @@ func WithParent(ctx context.Context, parent string) context.Context {
 	}
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": parent})
 }
+
+// scope names who makes the spans.
+const scope = "github.com/weirlb/weir"
+
+// Span begins a span within that of ctx, and returns what ends it with how it went. Where ctx has none
+// that is recorded, it does nothing.
+func Span(ctx context.Context, name string, attributes ...attribute.KeyValue) (context.Context, func(error)) {
+	within := trace.SpanFromContext(ctx)
+	if !within.IsRecording() {
+		return ctx, func(error) {}
+	}
+	ctx, span := within.TracerProvider().Tracer(scope).Start(ctx, name, trace.WithAttributes(attributes...))
+	return ctx, func(err error) { end(span, err) }
+}
+
+func end(span trace.Span, err error) {
+	if err != nil {
+		span.SetStatus(codes.Error, err.Error())
+	}
+	span.End()
+}
+
+// Follow begins a span in each of the traces that parents name, at since if that is not zero. It returns the
+// context of the first, the names under which these spans are parents themselves, and what ends them.
+func (t *Telemetry) Follow(
+	ctx context.Context, name string, since time.Time, parents []string, attributes ...attribute.KeyValue,
+) (context.Context, []string, func(error)) {
+	if !t.Tracing() || len(parents) == 0 {
+		return ctx, nil, func(error) {}
+	}
+	options := []trace.SpanStartOption{trace.WithAttributes(attributes...)}
+	if !since.IsZero() {
+		options = append(options, trace.WithTimestamp(since))
+	}
+	var spans []trace.Span
+	var names []string
+	first := ctx
+	for i, parent := range parents[:min(len(parents), MaxParents)] {
+		in, span := t.Tracer().Start(WithParent(ctx, parent), name, options...)
+		if i == 0 {
+			first = in
+		}
+		if name := Parent(in); name != "" {
+			names = append(names, name)
+		}
+		spans = append(spans, span)
+	}
+	return first, names, func(err error) {
+		for _, span := range spans {
+			end(span, err)
+		}
+	}
+}
+
+// MaxParents bounds the traces that one message or one transaction is part of.
+const MaxParents = 16

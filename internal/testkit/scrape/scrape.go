@@ -37,6 +37,7 @@ var Labels = map[string]string{
 	"reason":        "kinds of packets of the slow path",
 	"result":        "what may become of something",
 	"role":          "mux, host",
+	"stage":         "priorities of changes: three",
 	"state":         "of flows: two",
 	"table":         "of a mux: three",
 	"tunnel":        "backends of the host, as configured",
