@@ -7,6 +7,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "lib/mux_aside.h"
+#include "lib/mux_asides.h"
 #include "lib/mux_choose.h"
 #include "lib/mux_encapsulate.h"
 #include "lib/mux_endpoint.h"
@@ -17,7 +18,11 @@
 
 /* Each step returns VERDICT_NONE when the next one shall go on. */
 
-static __always_inline enum verdict parse(struct xdp_md *ctx, struct packet *p)
+/*
+ * What is rare, extension headers and frames in several buffers, is malformed or of another
+ * protocol unless it is asked for.
+ */
+static __always_inline enum verdict parse(struct xdp_md *ctx, struct packet *p, const bool rare)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	enum parsed parsed = parse_ethernet(data, end, p);
@@ -27,15 +32,17 @@ static __always_inline enum verdict parse(struct xdp_md *ctx, struct packet *p)
 		if (parsed == PARSED_OTHER)
 			return VERDICT_PASS_NOT_IP;
 		if (parsed != PARSED_MALFORMED && !packet_is_whole(p)) {
+			if (!rare)
+				return VERDICT_PASS_MALFORMED;
 			p->limit = bpf_xdp_get_buff_len(ctx); /* a frame in several buffers */
 			if (!packet_is_whole(p))
 				return VERDICT_PASS_MALFORMED;
 		}
-		if (parsed == PARSED_EXTENSIONS)
-			parsed = parse_extensions(data, end, p);
+		if (rare && parsed == PARSED_EXTENSIONS)
+			parsed = parse_extensions_aside(ctx, p);
 	}
 	if (parsed == PARSED_OK)
-		parsed = parse_transport(data, end, p);
+		parsed = rare ? parse_transport_aside(data, end, p) : parse_transport(data, end, p);
 	switch (parsed) {
 	case PARSED_OK:
 		return VERDICT_NONE;
@@ -71,9 +78,10 @@ static __always_inline void note_choice(struct work *w)
 	look_chosen(tunnel, previous, cookie ? 0 : bucket_hash(w), w->forward);
 }
 
-static __always_inline enum verdict handle(struct xdp_md *ctx, struct work *w, const bool looking)
+static __always_inline enum verdict handle(struct xdp_md *ctx, struct work *w, const bool rare,
+					   const bool looking)
 {
-	enum verdict verdict = parse(ctx, &w->packet);
+	enum verdict verdict = parse(ctx, &w->packet, rare);
 
 	if (!verdict)
 		verdict = classify(w);
@@ -90,9 +98,13 @@ static __always_inline enum verdict handle(struct xdp_md *ctx, struct work *w, c
 }
 
 /* Which step aside goes on with the packet, if any. */
-static __always_inline enum aside aside_of(const struct work *w, enum verdict verdict)
+static __always_inline enum aside aside_of(const struct work *w, enum verdict verdict,
+					   const bool rare)
 {
 	switch (verdict) {
+	case VERDICT_PASS_MALFORMED:
+	case VERDICT_PASS_OTHER_PROTOCOL:
+		return rare ? ASIDE_NONE : ASIDE_RARE;
 	case VERDICT_PASS_ICMP:
 		return ASIDE_ICMP;
 	case VERDICT_PASS_FRAGMENT:
@@ -106,50 +118,28 @@ static __always_inline enum aside aside_of(const struct work *w, enum verdict ve
 	}
 }
 
-/* Verdict, aside and bytes, in one word: what a function of its own can return. */
-static __always_inline __u64 fast_path(struct xdp_md *ctx, const bool looking)
+static __always_inline enum verdict fast_path(struct xdp_md *ctx, struct work *w, const bool rare,
+					      const bool looking)
 {
-	enum verdict verdict;
-	struct work w;
-
-	w.hash = 0;
-	w.other = NULL;
-	__builtin_memset(&w.weir, 0, sizeof(w.weir));
-	w.packet.limit = ctx->data_end - ctx->data;
-	verdict = handle(ctx, &w, looking);
-	return verdict | aside_of(&w, verdict) << 16 | (__u64)w.packet.limit << 32;
+	w->hash = 0;
+	w->other = NULL;
+	__builtin_memset(&w->weir, 0, sizeof(w->weir));
+	w->packet.limit = ctx->data_end - ctx->data;
+	return handle(ctx, w, rare, looking);
 }
 
-/* Functions of their own: their stack is free again for the step aside. */
-static __noinline __u64 fast_path_plain(struct xdp_md *ctx)
+/* A step aside does not come back. Where it is missing, the verdict so far is the last one. */
+static __always_inline enum xdp_action mux_main(struct xdp_md *ctx, const bool rare)
 {
-	return fast_path(ctx, false);
-}
-
-static __noinline __u64 fast_path_look(struct xdp_md *ctx)
-{
-	return fast_path(ctx, true);
-}
-
-/* The compiler leaves out of mux what is done only when looking. */
-static __always_inline enum xdp_action mux_main(struct xdp_md *ctx, const bool looking)
-{
-	enum xdp_action action;
 	enum verdict verdict;
 	enum aside aside;
-	__u64 done;
+	struct work w;
 
-	if (looking)
-		look_in(ctx);
-	done = looking ? fast_path_look(ctx) : fast_path_plain(ctx);
-	verdict = done & 0xffff;
-	aside = done >> 16 & 0xffff;
+	verdict = fast_path(ctx, &w, rare, false);
+	aside = aside_of(&w, verdict, rare);
 	if (aside)
-		verdict = step_aside(ctx, aside);
-	action = finish(verdict, done >> 32);
-	if (looking)
-		look_out(ctx, verdict, action);
-	return action;
+		bpf_tail_call(ctx, &asides, aside);
+	return finish(verdict, w.packet.limit);
 }
 
 SEC("xdp.frags")
@@ -158,11 +148,40 @@ int mux(struct xdp_md *ctx)
 	return mux_main(ctx, false);
 }
 
-/* The same, to explain packets or to capture them: see lib/mux_look.h. */
+SEC("xdp.frags")
+int mux_rare(struct xdp_md *ctx)
+{
+	return mux_main(ctx, true);
+}
+
+/* Verdict, aside and bytes, in one word. A function of its own: its stack is free again then. */
+static __noinline __u64 fast_path_look(struct xdp_md *ctx)
+{
+	enum verdict verdict;
+	struct work w;
+
+	verdict = fast_path(ctx, &w, true, true);
+	return verdict | aside_of(&w, verdict, true) << 16 | (__u64)w.packet.limit << 32;
+}
+
+/* All of it in one program, to explain packets or to capture them: see lib/mux_look.h. */
 SEC("xdp.frags")
 int mux_look(struct xdp_md *ctx)
 {
-	return mux_main(ctx, true);
+	enum xdp_action action;
+	enum verdict verdict;
+	enum aside aside;
+	__u64 done;
+
+	look_in(ctx);
+	done = fast_path_look(ctx);
+	verdict = done & 0xffff;
+	aside = done >> 16 & 0xffff;
+	if (aside)
+		verdict = step_aside(ctx, aside);
+	action = finish(verdict, done >> 32);
+	look_out(ctx, verdict, action);
+	return action;
 }
 
 /* Tells user space the tick by which flows expire. */

@@ -11,10 +11,10 @@ struct endpoint_key {
 	struct address vip;
 	__be16 port;
 	__u8 protocol;
-	__u8 pad;
+	__u8 pad[5]; /* to whole words of 64 bits, as keys are compared */
 };
 
-_Static_assert(sizeof(struct endpoint_key) == 20, "endpoint_key");
+_Static_assert(sizeof(struct endpoint_key) == 24, "endpoint_key");
 
 enum endpoint_flag {
 	/*

@@ -20,21 +20,30 @@ enum {
 	CHECKSUM_CHUNKS = 20, /* 1280 bytes */
 };
 
+/*
+ * Adds length bytes of the frame at offset, at most a chunk, to the sum; negative when they are not
+ * there. Functions of their own, which the verifier walks once.
+ */
+__noinline __s64 checksum_chunk(struct xdp_md *ctx, __u32 offset, __u32 length, __s64 sum)
+{
+	__u8 chunk[CHECKSUM_CHUNK] = {};
+
+	if (length < 1 || length > CHECKSUM_CHUNK)
+		return -1;
+	if (bpf_xdp_load_bytes(ctx, offset, chunk, length))
+		return -1;
+	return bpf_csum_diff(NULL, 0, (__be32 *)chunk, sizeof(chunk), sum);
+}
+
 /* The sum, not folded, of length bytes of the frame at offset; 0 when they are not there. */
-static __always_inline __u64 checksum_frame(struct xdp_md *ctx, __u32 offset, __u32 length)
+__noinline __u64 checksum_frame(struct xdp_md *ctx, __u32 offset, __u32 length)
 {
 	__s64 sum = 0;
 
-	for (int i = 0; i < CHECKSUM_CHUNKS; i++) {
-		__u8 chunk[CHECKSUM_CHUNK] = {};
+	for (int i = 0; i < CHECKSUM_CHUNKS && length; i++) {
 		__u32 size = length < CHECKSUM_CHUNK ? length : CHECKSUM_CHUNK;
 
-		barrier_var(size);
-		if (size < 1 || size > CHECKSUM_CHUNK)
-			break;
-		if (bpf_xdp_load_bytes(ctx, offset, chunk, size))
-			return 0;
-		sum = bpf_csum_diff(NULL, 0, (__be32 *)chunk, sizeof(chunk), sum);
+		sum = checksum_chunk(ctx, offset, size, sum);
 		if (sum < 0)
 			return 0;
 		offset += size;

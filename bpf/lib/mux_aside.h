@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the fast path does not do: ICMP, fragments, packets that are too big. Each step is a
- * function of its own that parses the frame again, so that the fast path pays nothing for it,
- * neither in time nor in stack.
+ * What the fast path does not do: ICMP, fragments, packets that are too big. Each step parses the
+ * frame again, and is a program of its own (mux_asides.h), so that the fast path pays nothing for
+ * it, neither in time nor in stack.
  */
 #pragma once
 
@@ -18,6 +18,8 @@ enum aside {
 	ASIDE_GUE, /* for no VIP, but to GUE's port: another mux may have relayed it */
 	ASIDE_TOO_BIG_V4, /* for a tunnel of IPv4 */
 	ASIDE_TOO_BIG_V6,
+	ASIDE_RARE, /* all over again, with what the fast path does not even parse */
+	ASIDE_COUNT,
 };
 
 /* Room for the largest header of GUE: any backend may have to be asked about another one. */
@@ -63,6 +65,8 @@ static __always_inline enum verdict step_aside(struct xdp_md *ctx, enum aside as
 	case ASIDE_TOO_BIG_V6:
 		return too_big(ctx, ROOM_V6);
 	case ASIDE_NONE:
+	case ASIDE_RARE:
+	case ASIDE_COUNT:
 		break;
 	}
 	return VERDICT_NONE;

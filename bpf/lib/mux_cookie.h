@@ -20,6 +20,9 @@ enum timestamps_field {
 	TIMESTAMPS_ECHO = 8,
 };
 
+/* Zero, which the verifier can't know: what it is added to may then be anything to it. */
+volatile __u32 unknown_zero;
+
 /*
  * The slot in the timestamps among the length bytes of options at the offset; 0 when there are
  * none. A function of its own, which the verifier walks once.
@@ -27,8 +30,8 @@ enum timestamps_field {
 __noinline int cookie_search(struct xdp_md *ctx, __u32 offset, __u32 length,
 			     enum timestamps_field field)
 {
-	__u8 options[TCP_OPTIONS_MAX] = {};
-	__u32 at = 0;
+	__u8 options[TCP_OPTIONS_MAX] = {}; /* behind length they end: TCP_OPTION_END is 0 */
+	__u32 at = 0, zero = unknown_zero;
 
 	if (length < TCP_OPTION_TIMESTAMPS_LENGTH || length > TCP_OPTIONS_MAX ||
 	    field > TIMESTAMPS_ECHO)
@@ -38,23 +41,25 @@ __noinline int cookie_search(struct xdp_md *ctx, __u32 offset, __u32 length,
 	for (int i = 0; i < TCP_OPTIONS_MAX; i++) {
 		__u8 kind, size;
 
-		if (at > TCP_OPTIONS_MAX - TCP_OPTION_TIMESTAMPS_LENGTH ||
-		    at + TCP_OPTION_TIMESTAMPS_LENGTH > length)
+		if (at > TCP_OPTIONS_MAX - TCP_OPTION_TIMESTAMPS_LENGTH)
 			return 0;
 		kind = options[at];
 		if (kind == TCP_OPTION_END)
 			return 0;
 		if (kind == TCP_OPTION_NOP) {
-			at++;
+			at += zero + 1;
 			continue;
 		}
 		size = options[at + 1];
-		if (kind == TCP_OPTION_TIMESTAMPS && size == TCP_OPTION_TIMESTAMPS_LENGTH)
+		if (kind == TCP_OPTION_TIMESTAMPS && size == TCP_OPTION_TIMESTAMPS_LENGTH) {
+			if (at + TCP_OPTION_TIMESTAMPS_LENGTH > length)
+				return 0;
 			return (options[at + field] << 8 | options[at + field + 1]) &
 			       COOKIE_SLOT_MASK;
+		}
 		if (size < 2)
 			return 0;
-		at += size;
+		at += zero + size; /* else the verifier walks on from each sum of sizes */
 	}
 	return 0;
 }

@@ -68,16 +68,16 @@ static __always_inline enum verdict encapsulate(struct xdp_md *ctx, struct work 
 		.source = &source,
 		.destination = &backend->tunnel,
 	};
-	struct vlan_tags vlan;
+	struct vlan_tags vlan = {};
 	bool sent;
 
 	if (!backend->next_hop || !outer.hop)
 		return VERDICT_DROP_NO_NEXT_HOP;
-	if (!address_is_set(v4 ? &pool.source4 : &pool.source6))
+	if (v4 ? !pool.source4.words[3] : !address_is_set(&pool.source6))
 		return VERDICT_DROP_NO_SOURCE;
 	if (w->packet.l3_length + outer_growth(w) > pool.mtu)
 		return VERDICT_DROP_TOO_BIG;
-	if (!vlan_tags_load(ctx, &vlan))
+	if (w->packet.l3 > sizeof(struct ethhdr) && !vlan_tags_load(ctx, &vlan))
 		return VERDICT_PASS_MALFORMED;
 	if (!w->hash && (!v4 || gue || pool.flags & POOL_SPREAD4)) /* chosen by a cookie */
 		w->hash = flowhash(&w->packet, &pool.hash_key);

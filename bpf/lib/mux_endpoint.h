@@ -8,17 +8,73 @@
 #include "lib/mux_tables.h"
 #include "lib/packet.h"
 
+/* Number of shortcuts less one; the number is a power of two. Set at load to fit the map. */
+volatile const __u32 cfg_shortcut_mask = 65535;
+
+/* A struct endpoint_key as packets have it. */
+struct endpoint_words {
+	const struct address *vip;
+	__u32 port_and_protocol;
+};
+
+static __always_inline struct endpoint_words endpoint_words(const struct address *vip,
+							    __u8 protocol, __be16 port)
+{
+	struct endpoint_words words = { vip, port | (__u32)protocol << 16 };
+
+	return words;
+}
+
+/* The row in the kernel's hash table, or NULL. */
+static __always_inline struct endpoint *endpoint_search(struct endpoint_words words)
+{
+	/* In words: the kernel reads words, and waits for smaller ones to be stored. */
+	struct {
+		struct address vip;
+		__u64 port_and_protocol;
+	} key = { *words.vip, words.port_and_protocol };
+
+	_Static_assert(sizeof(key) == sizeof(struct endpoint_key), "key");
+	return bpf_map_lookup_elem(&endpoints, &key);
+}
+
+/* Which shortcut is that of the key. internal/datapath/mux/shortcuts.go is its twin. */
+static __always_inline __u32 shortcut_of(struct endpoint_words words)
+{
+	const __u32 *vip = words.vip->words;
+	__u64 upper = vip[0] | (__u64)vip[1] << 32, lower = vip[2] | (__u64)vip[3] << 32;
+	__u64 hash = (upper ^ words.port_and_protocol) * 0x9e3779b97f4a7c15ULL +
+		     lower * 0xff51afd7ed558ccdULL;
+
+	return hash >> 32 & cfg_shortcut_mask;
+}
+
 /* The row of exactly this key, or NULL. */
 static __always_inline struct endpoint *endpoint_at(const struct address *vip, __u8 protocol,
 						    __be16 port)
 {
-	struct endpoint_key key = {
-		.vip = *vip,
-		.port = port,
-		.protocol = protocol,
-	};
+	struct endpoint_words words = endpoint_words(vip, protocol, port);
+	__u32 shortcut = shortcut_of(words), row = shortcut / SHORTCUTS_PER_ROW, id;
+	struct shortcut_row *ids = bpf_map_lookup_elem(&shortcuts, &row);
+	struct endpoint *shared;
+	struct endpoint_row *found;
 
-	return bpf_map_lookup_elem(&endpoints, &key);
+	if (!ids)
+		return NULL;
+	id = ids->ids[shortcut % SHORTCUTS_PER_ROW];
+	if (id == SHORTCUT_NONE)
+		return NULL;
+	if (id == SHORTCUT_SHARED) {
+		shared = endpoint_search(words);
+		if (!shared)
+			return NULL;
+		id = shared->id;
+	}
+	found = bpf_map_lookup_elem(&endpoint_rows, &id);
+	if (!found || !address_equal(&found->key.vip, vip) ||
+	    *(__u32 *)&found->key.port != words.port_and_protocol)
+		return NULL;
+	return &found->endpoint;
 }
 
 /* The endpoint that takes the VIP's packets to the port. Sets *port to that of its key. */
@@ -36,7 +92,7 @@ static __always_inline struct endpoint *endpoint_of(const struct address *vip, _
 /* The row of the VIP itself, or NULL when the address is none. */
 static __always_inline struct endpoint *vip_of(const struct address *vip)
 {
-	return endpoint_at(vip, 0, 0);
+	return endpoint_search(endpoint_words(vip, 0, 0));
 }
 
 /* What a bucket names. */

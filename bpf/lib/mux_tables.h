@@ -15,6 +15,7 @@
 #include "abi/mux_flow.h"
 #include "abi/mux_next_hop.h"
 #include "abi/mux_pool.h"
+#include "abi/mux_shortcut.h"
 #include "abi/mux_verdict.h"
 
 /*
@@ -27,6 +28,24 @@ struct {
 	__type(key, struct endpoint_key);
 	__type(value, struct endpoint);
 } endpoints SEC(".maps");
+
+/* Ids of endpoints by the hash of their keys. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 4096);
+	__uint(map_flags, BPF_F_MMAPABLE); /* to store a word at once */
+	__type(key, __u32);
+	__type(value, struct shortcut_row);
+} shortcuts SEC(".maps");
+
+/* The rows of `endpoints` once more, by id. Row 0 is not used. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 16385);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct endpoint_row);
+} endpoint_rows SEC(".maps");
 
 /* Bucket tables, a slice for each endpoint. A slice that a row names is never written. */
 struct {

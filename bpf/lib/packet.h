@@ -227,32 +227,45 @@ static __always_inline bool extension_skip(void *data, void *end, __u32 stop, st
 	return !(x->fragment & FRAGMENT_BITS);
 }
 
+/* Follows the extension headers of a chain that begins with x. */
+static __always_inline void extensions_walk(void *data, void *end, struct extensions *x)
+{
+	__u32 stop = x->l4 + EXTENSIONS_BYTES;
+
+	for (int i = 0; i < EXTENSIONS_MAX; i++)
+		if (!extension_skip(data, end, stop, x))
+			break;
+}
+
+/* Takes over what the walk found. A fragment of its own, offset 0 and no more, is none (RFC 6946).
+ */
+static __always_inline enum parsed extensions_end(const struct extensions *x, struct packet *p)
+{
+	if (x->parsed != PARSED_OK)
+		return x->parsed;
+	p->protocol = x->protocol;
+	p->l4 = x->l4;
+	if (p->l4 > p->l3 + p->l3_length)
+		return PARSED_MALFORMED;
+	if (x->fragment & FRAGMENT_BITS) {
+		p->fragment_more = x->fragment & 1;
+		p->fragment_offset = x->fragment & 0xfff8;
+		p->fragment_id = x->id;
+		return PARSED_FRAGMENT;
+	}
+	return protocol_is_extension(p->protocol) ? PARSED_OTHER : PARSED_OK;
+}
+
 /*
  * Goes on behind an IPv6 header where parse_ip has said PARSED_EXTENSIONS: sets protocol and l4,
- * and what is known of the fragment. A fragment of its own, offset 0 and no more, is none (RFC
- * 6946). Not for the fast path.
+ * and what is known of the fragment. Not for the fast path.
  */
 static __always_inline enum parsed parse_extensions(void *data, void *end, struct packet *p)
 {
 	struct extensions x = { .protocol = p->protocol, .l4 = p->l4 };
-	__u32 stop = p->l4 + EXTENSIONS_BYTES;
 
-	for (int i = 0; i < EXTENSIONS_MAX; i++)
-		if (!extension_skip(data, end, stop, &x))
-			break;
-	if (x.parsed != PARSED_OK)
-		return x.parsed;
-	p->protocol = x.protocol;
-	p->l4 = x.l4;
-	if (p->l4 > p->l3 + p->l3_length)
-		return PARSED_MALFORMED;
-	if (x.fragment & FRAGMENT_BITS) {
-		p->fragment_more = x.fragment & 1;
-		p->fragment_offset = x.fragment & 0xfff8;
-		p->fragment_id = x.id;
-		return PARSED_FRAGMENT;
-	}
-	return protocol_is_extension(p->protocol) ? PARSED_OTHER : PARSED_OK;
+	extensions_walk(data, end, &x);
+	return extensions_end(&x, p);
 }
 
 /* Does the frame hold all of what the IP header says? To be asked once parse_ip has found one. */

@@ -70,6 +70,9 @@ func (d *Datapath) apply(upserts []model.MuxEndpoint, removed []model.EndpointKe
 	if err := d.reserve(changes); err != nil {
 		return err
 	}
+	if err := d.openShortcuts(); err != nil {
+		return err
+	}
 	for i := range changes {
 		if err := d.carryOut(&changes[i]); err != nil {
 			d.release(changes[i+1:])
@@ -298,6 +301,7 @@ func (d *Datapath) carryOut(c *change) error {
 	if err := d.tables.Endpoints.Put(toKey(c.key), c.next.row); err != nil {
 		return fmt.Errorf("write row of endpoints: %w", err)
 	}
+	d.shortcuts.put(toKey(c.key), c.next.row)
 	d.live[c.key] = c.next
 	d.tunnels.replace(c.old, c.next)
 	if c.old == nil && c.key.Port == model.AllPorts {
@@ -342,6 +346,7 @@ func (d *Datapath) initialise(c *change) error {
 }
 
 func (d *Datapath) removeEndpoint(c *change) error {
+	d.shortcuts.remove(toKey(c.key), c.old.row.Id)
 	if err := d.tables.Endpoints.Delete(toKey(c.key)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("delete row of endpoints: %w", err)
 	}

@@ -87,7 +87,7 @@ func (t *tap) run(ctx context.Context, duration time.Duration) (err error) {
 	for err == nil && t.left > 0 && ctx.Err() == nil && time.Now().Before(end) {
 		err = t.collect(time.Now().Add(capturePause))
 	}
-	if back := attached.Update(t.datapath.program); back != nil {
+	if back := attached.Update(t.datapath.programs.Program); back != nil {
 		err = errors.Join(err, fmt.Errorf("attach the program that does not copy: %w", back))
 	}
 	for more := true; err == nil && more && t.left > 0; more = len(t.batch) > 0 { // what came until then

@@ -84,6 +84,11 @@ func powerOfTwo(n int) uint32 {
 	return 1 << bits.Len(uint(n-1))
 }
 
+// shortcutRows hold four shortcuts for each endpoint: so one in five shares its own with another.
+func (d dimensions) shortcutRows() uint32 {
+	return powerOfTwo((int(d.endpoints)*4 + shortcutsPerRow - 1) / shortcutsPerRow)
+}
+
 // spec is the program and its tables with their sizes and knobs set.
 func (d dimensions) spec() (*ebpf.CollectionSpec, error) {
 	spec, err := loadMux()
@@ -92,6 +97,8 @@ func (d dimensions) spec() (*ebpf.CollectionSpec, error) {
 	}
 	for table, rows := range map[string]uint32{
 		muxMapEndpoints:        2 * d.endpoints, // each may bring the row of a VIP
+		muxMapShortcuts:        d.shortcutRows(),
+		muxMapEndpointRows:     d.endpoints + 1,
 		muxMapVipUsage:         d.endpoints + 1,
 		muxMapEndpointCounters: d.endpoints + 1,
 		muxMapBuckets:          d.bucketRows,
@@ -103,6 +110,9 @@ func (d dimensions) spec() (*ebpf.CollectionSpec, error) {
 	// The library adds the flag while it makes the map; adoption compares it before.
 	spec.Maps[poolMap].Flags |= unix.BPF_F_MMAPABLE
 	spec.Maps[membersMap].Flags |= unix.BPF_F_MMAPABLE
+	if err := spec.Variables[muxVarCfgShortcutMask].Set(d.shortcutRows()*uint32(shortcutsPerRow) - 1); err != nil {
+		return nil, fmt.Errorf("set %s: %w", muxVarCfgShortcutMask, err)
+	}
 	if err := spec.Variables[muxVarCfgFlowSetMask].Set(d.flowSets - 1); err != nil {
 		return nil, fmt.Errorf("set %s: %w", muxVarCfgFlowSetMask, err)
 	}

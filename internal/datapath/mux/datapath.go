@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/weirlb/weir/internal/datapath/pin"
@@ -17,14 +16,14 @@ import (
 
 // Datapath is an open data plane. Its methods may be called from several goroutines.
 type Datapath struct {
-	log     *slog.Logger
-	tables  tables
-	program *ebpf.Program
-	link    link.Link
-	folder  *pin.Folder // nil: not attached
-	mode    Mode
-	sizes   dimensions
-	sender  sender
+	log      *slog.Logger
+	tables   tables
+	programs programs
+	link     link.Link
+	folder   *pin.Folder // nil: not attached
+	mode     Mode
+	sizes    dimensions
+	sender   sender
 
 	explainer explainer
 	capturing sync.Mutex // held by Capture
@@ -35,6 +34,7 @@ type Datapath struct {
 	backendSlices *rowSlices
 	ids           *ids // of endpoint_counters
 	vips          *vips
+	shortcuts     *shortcuts    // nil until the first endpoint
 	flowLimit     uint32        // of a VIP that names none
 	tick          time.Duration // of the flow table's clock
 	hops          *hops
@@ -70,7 +70,8 @@ func (d *Datapath) Mode() string { return string(d.mode) }
 // Close lets go of the data plane, which goes on forwarding.
 func (d *Datapath) Close() error {
 	var errs []error
-	errs = append(errs, d.explainer.close(), d.tables.Close(), d.program.Close(), d.sender.close())
+	d.closeShortcuts()
+	errs = append(errs, d.explainer.close(), d.tables.Close(), d.programs.Close(), d.sender.close())
 	if d.link != nil {
 		errs = append(errs, d.link.Close())
 	}

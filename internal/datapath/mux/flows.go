@@ -89,25 +89,25 @@ func (m *flowMemory) free(cell *muxFlowCell, now uint32, gone map[uint32]bool) b
 
 func (t *tables) mapFlows() (m *flowMemory, err error) {
 	m = &flowMemory{}
-	if m.sets, err = mapRows[muxFlowSet](m, t.Flows); err != nil {
+	if m.sets, err = mapRows[muxFlowSet](&m.raw, t.Flows); err != nil {
 		return nil, fmt.Errorf("map table flows: %w", err)
 	}
-	if m.usage, err = mapRows[muxVipUsage](m, t.VIPUsage); err != nil {
+	if m.usage, err = mapRows[muxVipUsage](&m.raw, t.VIPUsage); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("map table vip_usage: %w", err)
 	}
 	return m, nil
 }
 
-// mapRows maps an array's rows into memory. T has the rows' size, a multiple of 8.
-func mapRows[T any](m *flowMemory, table *ebpf.Map) ([]T, error) {
+// mapRows maps an array's rows into memory, and adds it to raw. T has the rows' size, a multiple of 8.
+func mapRows[T any](all *[][]byte, table *ebpf.Map) ([]T, error) {
 	rows := int(table.MaxEntries())
 	var row T
 	raw, err := unix.Mmap(table.FD(), 0, rows*int(unsafe.Sizeof(row)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, err
 	}
-	m.raw = append(m.raw, raw)
+	*all = append(*all, raw)
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(raw))), rows), nil
 }
 

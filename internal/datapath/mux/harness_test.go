@@ -38,7 +38,7 @@ func newUnattached(t testing.TB, sizes dimensions) *Datapath {
 		t.Fatalf("%v (the packet tests need root)", err)
 	}
 	d := newDatapath(sizes, slog.New(slog.DiscardHandler))
-	d.tables, d.program = o.tables, o.Program
+	d.tables, d.programs = o.tables, o.programs
 	t.Cleanup(func() { _ = d.Close() })
 	return d
 }
@@ -124,7 +124,7 @@ func runWithMeta(t testing.TB, d *Datapath, frame []byte, meta int) (action uint
 		options.Data = append(make([]byte, meta), frame...)
 		options.Context = xdpMD{Data: uint32(meta), DataEnd: uint32(meta + len(frame))}
 	}
-	action, err := d.program.Run(options)
+	action, err := d.programs.Program.Run(options)
 	if err != nil {
 		t.Fatalf("run program on %d bytes: %v", len(frame), err)
 	}

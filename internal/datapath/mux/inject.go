@@ -64,7 +64,7 @@ func (s *sender) close() error {
 // What the program would pass to the kernel is dropped: only packets for VIPs are injected.
 func (d *Datapath) Inject(frame []byte) error {
 	options := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256)}
-	action, err := d.program.Run(options)
+	action, err := d.programs.Program.Run(options)
 	if err != nil {
 		return fmt.Errorf("run the program on %d bytes: %w", len(frame), err)
 	}

@@ -32,6 +32,9 @@ func (d *Datapath) readLive() error {
 		return err
 	}
 	d.ids.claim(used)
+	if err := d.adoptShortcuts(); err != nil {
+		return err
+	}
 	if err := d.adoptMembers(); err != nil {
 		return err
 	}

@@ -1,6 +1,11 @@
 package mux
 
-import "testing"
+import (
+	"errors"
+	"testing"
+
+	"github.com/cilium/ebpf"
+)
 
 // TestVerifier records how much of its budget of a million instructions the verifier walked,
 // and fails long before it is used up. The program's one knob follows from the tables' sizes.
@@ -15,8 +20,24 @@ func TestVerifier(t *testing.T) {
 }
 
 func checkVerifier(t *testing.T, sizes dimensions) {
+	d := newUnattached(t, sizes)
+	checkWalk(t, d.programs.Program)
+	for row := range d.programs.Asides.MaxEntries() {
+		var step *ebpf.Program
+		if err := d.programs.Asides.Lookup(row, &step); errors.Is(err, ebpf.ErrKeyNotExist) {
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		checkWalk(t, step)
+		_ = step.Close()
+	}
+}
+
+func checkWalk(t *testing.T, p *ebpf.Program) {
+	t.Helper()
 	const budget = 400_000
-	info, err := newUnattached(t, sizes).program.Info()
+	info, err := p.Info()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +45,7 @@ func checkVerifier(t *testing.T, sizes dimensions) {
 	if !ok {
 		t.Fatal("the kernel does not tell how many instructions the verifier walked")
 	}
-	t.Logf("the verifier walked %d instructions", walked)
+	t.Logf("of %s the verifier walked %d instructions", info.Name, walked)
 	if walked > budget {
 		t.Errorf("the verifier walked %d instructions, want at most %d", walked, budget)
 	}

@@ -312,11 +312,11 @@ func TestProgramsAreToldApart(t *testing.T) {
 		}
 		distinct[name] = true
 	}
-	add(d.program)
-	add(newUnattached(t, testSizes).program) // the same
+	add(d.programs.Program)
+	add(newUnattached(t, testSizes).programs.Program) // the same
 	larger := testSizes
 	larger.flowSets *= 2
-	add(newUnattached(t, larger).program)
+	add(newUnattached(t, larger).programs.Program)
 	l, err := lookAt{mode: muxLookModeLOOK_CAPTURE, snapLength: 64, buffer: smallestBuffer}.load(d.sizes, &d.tables)
 	if err != nil {
 		t.Fatal(err)

@@ -54,7 +54,7 @@ func (d *Datapath) migrate(spec *ebpf.CollectionSpec, iface *net.Interface, mode
 	if err != nil {
 		return err
 	}
-	d.tables, d.program = o.tables, o.Program
+	d.tables, d.programs = o.tables, o.programs
 	d.predecessor = &predecessor{endpoints: endpoints}
 	d.log.Info("live tables have another layout: they forward on until new ones are filled",
 		"reason", why, "endpoints", len(endpoints))
@@ -105,7 +105,7 @@ func (d *Datapath) TakeOver() error {
 	if d.predecessor == nil {
 		return nil
 	}
-	err := d.folder.Replace(d.pinAll, func() error { return d.link.Update(d.program) })
+	err := d.folder.Replace(d.pinAll, func() error { return d.link.Update(d.programs.Program) })
 	if err != nil {
 		return fmt.Errorf("take over from tables of another layout: %w", err)
 	}
@@ -119,8 +119,8 @@ func (d *Datapath) pinAll(folder string) error {
 	if err := d.tables.pin(folder); err != nil {
 		return err
 	}
-	if err := d.program.Pin(filepath.Join(folder, programPin)); err != nil {
-		return fmt.Errorf("pin program: %w", err)
+	if err := d.programs.pin(folder); err != nil {
+		return err
 	}
 	info, err := d.link.Info()
 	if err != nil {

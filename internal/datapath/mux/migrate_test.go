@@ -124,7 +124,7 @@ func makeWay(t *testing.T, from, to layout) {
 	if d.predecessor != nil {
 		t.Error("what took over was not adopted")
 	}
-	if names, err := d.folder.Names(""); err != nil || len(names) != len(d.tables.pinned())+2 {
+	if names, err := d.folder.Names(""); err != nil || len(names) != len(d.tables.pinned())+3 {
 		t.Errorf("live pins are %v, error %v", names, err)
 	}
 	f.more(after, 100)
@@ -148,7 +148,7 @@ func TestAnotherProgramIsReplacedAtTheStart(t *testing.T) {
 	if err := d.link.Update(other.Program); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(other.Close(), other.Program.Close(), d.Close()); err != nil {
+	if err := errors.Join(other.tables.Close(), other.programs.Close(), d.Close()); err != nil {
 		t.Fatal(err)
 	}
 	f.more(tunnel4, 20)

@@ -72,7 +72,13 @@ type muxEndpointKey struct {
 	Vip      muxAddress
 	Port     uint16
 	Protocol uint8
-	Pad      uint8
+	Pad      [5]uint8
+}
+
+type muxEndpointRow struct {
+	_        structs.HostLayout
+	Key      muxEndpointKey
+	Endpoint muxEndpoint
 }
 
 type muxFlowCell struct {
@@ -260,6 +266,18 @@ const (
 	muxPuntReasonPUNT_SPLIT    muxPuntReason = 3
 )
 
+type muxShortcut uint32
+
+const (
+	muxShortcutSHORTCUT_NONE   muxShortcut = 0
+	muxShortcutSHORTCUT_SHARED muxShortcut = 4294967295
+)
+
+type muxShortcutRow struct {
+	_   structs.HostLayout
+	Ids [16]muxShortcut
+}
+
 type muxVerdict uint32
 
 const (
@@ -307,10 +325,12 @@ type muxVipUsage struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	muxMapAsides                = "asides"
 	muxMapBackends              = "backends"
 	muxMapBuckets               = "buckets"
 	muxMapCaptured              = "captured"
 	muxMapEndpointCounters      = "endpoint_counters"
+	muxMapEndpointRows          = "endpoint_rows"
 	muxMapEndpoints             = "endpoints"
 	muxMapFlows                 = "flows"
 	muxMapFragments             = "fragments"
@@ -318,22 +338,31 @@ const (
 	muxMapLost                  = "lost"
 	muxMapNextHops              = "next_hops"
 	muxMapPunts                 = "punts"
+	muxMapShortcuts             = "shortcuts"
 	muxMapVerdicts              = "verdicts"
 	muxMapVipUsage              = "vip_usage"
+	muxProgAsideFragments       = "aside_fragments"
+	muxProgAsideIcmp            = "aside_icmp"
+	muxProgAsideRelayed         = "aside_relayed"
+	muxProgAsideTooBigV4        = "aside_too_big_v4"
+	muxProgAsideTooBigV6        = "aside_too_big_v6"
 	muxProgFlowClock            = "flow_clock"
 	muxProgMux                  = "mux"
 	muxProgMuxLook              = "mux_look"
+	muxProgMuxRare              = "mux_rare"
 	muxVarCfgFlowSetMask        = "cfg_flow_set_mask"
 	muxVarCfgFlowUntrustedTicks = "cfg_flow_untrusted_ticks"
 	muxVarCfgFragmentLife       = "cfg_fragment_life"
 	muxVarCfgLimitBurst         = "cfg_limit_burst"
 	muxVarCfgLimitInterval      = "cfg_limit_interval"
 	muxVarCfgLook               = "cfg_look"
+	muxVarCfgShortcutMask       = "cfg_shortcut_mask"
 	muxVarCfgSnapLength         = "cfg_snap_length"
 	muxVarLimitFull             = "limit_full"
 	muxVarLookFilter            = "look_filter"
 	muxVarMembers               = "members"
 	muxVarPool                  = "pool"
+	muxVarUnknownZero           = "unknown_zero"
 )
 
 // loadMux returns the embedded CollectionSpec for mux.
@@ -378,19 +407,27 @@ type muxSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type muxProgramSpecs struct {
-	FlowClock *ebpf.ProgramSpec `ebpf:"flow_clock"`
-	Mux       *ebpf.ProgramSpec `ebpf:"mux"`
-	MuxLook   *ebpf.ProgramSpec `ebpf:"mux_look"`
+	AsideFragments *ebpf.ProgramSpec `ebpf:"aside_fragments"`
+	AsideIcmp      *ebpf.ProgramSpec `ebpf:"aside_icmp"`
+	AsideRelayed   *ebpf.ProgramSpec `ebpf:"aside_relayed"`
+	AsideTooBigV4  *ebpf.ProgramSpec `ebpf:"aside_too_big_v4"`
+	AsideTooBigV6  *ebpf.ProgramSpec `ebpf:"aside_too_big_v6"`
+	FlowClock      *ebpf.ProgramSpec `ebpf:"flow_clock"`
+	Mux            *ebpf.ProgramSpec `ebpf:"mux"`
+	MuxLook        *ebpf.ProgramSpec `ebpf:"mux_look"`
+	MuxRare        *ebpf.ProgramSpec `ebpf:"mux_rare"`
 }
 
 // muxMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type muxMapSpecs struct {
+	Asides           *ebpf.MapSpec `ebpf:"asides"`
 	Backends         *ebpf.MapSpec `ebpf:"backends"`
 	Buckets          *ebpf.MapSpec `ebpf:"buckets"`
 	Captured         *ebpf.MapSpec `ebpf:"captured"`
 	EndpointCounters *ebpf.MapSpec `ebpf:"endpoint_counters"`
+	EndpointRows     *ebpf.MapSpec `ebpf:"endpoint_rows"`
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
 	Flows            *ebpf.MapSpec `ebpf:"flows"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
@@ -398,6 +435,7 @@ type muxMapSpecs struct {
 	Lost             *ebpf.MapSpec `ebpf:"lost"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
 	Punts            *ebpf.MapSpec `ebpf:"punts"`
+	Shortcuts        *ebpf.MapSpec `ebpf:"shortcuts"`
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
 	VipUsage         *ebpf.MapSpec `ebpf:"vip_usage"`
 }
@@ -412,11 +450,13 @@ type muxVariableSpecs struct {
 	CfgLimitBurst         *ebpf.VariableSpec `ebpf:"cfg_limit_burst"`
 	CfgLimitInterval      *ebpf.VariableSpec `ebpf:"cfg_limit_interval"`
 	CfgLook               *ebpf.VariableSpec `ebpf:"cfg_look"`
+	CfgShortcutMask       *ebpf.VariableSpec `ebpf:"cfg_shortcut_mask"`
 	CfgSnapLength         *ebpf.VariableSpec `ebpf:"cfg_snap_length"`
 	LimitFull             *ebpf.VariableSpec `ebpf:"limit_full"`
 	LookFilter            *ebpf.VariableSpec `ebpf:"look_filter"`
 	Members               *ebpf.VariableSpec `ebpf:"members"`
 	Pool                  *ebpf.VariableSpec `ebpf:"pool"`
+	UnknownZero           *ebpf.VariableSpec `ebpf:"unknown_zero"`
 }
 
 // muxObjects contains all objects after they have been loaded into the kernel.
@@ -439,10 +479,12 @@ func (o *muxObjects) Close() error {
 //
 // It can be passed to loadMuxObjects or ebpf.CollectionSpec.LoadAndAssign.
 type muxMaps struct {
+	Asides           *ebpf.Map `ebpf:"asides"`
 	Backends         *ebpf.Map `ebpf:"backends"`
 	Buckets          *ebpf.Map `ebpf:"buckets"`
 	Captured         *ebpf.Map `ebpf:"captured"`
 	EndpointCounters *ebpf.Map `ebpf:"endpoint_counters"`
+	EndpointRows     *ebpf.Map `ebpf:"endpoint_rows"`
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
 	Flows            *ebpf.Map `ebpf:"flows"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
@@ -450,16 +492,19 @@ type muxMaps struct {
 	Lost             *ebpf.Map `ebpf:"lost"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Punts            *ebpf.Map `ebpf:"punts"`
+	Shortcuts        *ebpf.Map `ebpf:"shortcuts"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
 	VipUsage         *ebpf.Map `ebpf:"vip_usage"`
 }
 
 func (m *muxMaps) Close() error {
 	return _MuxClose(
+		m.Asides,
 		m.Backends,
 		m.Buckets,
 		m.Captured,
 		m.EndpointCounters,
+		m.EndpointRows,
 		m.Endpoints,
 		m.Flows,
 		m.Fragments,
@@ -467,6 +512,7 @@ func (m *muxMaps) Close() error {
 		m.Lost,
 		m.NextHops,
 		m.Punts,
+		m.Shortcuts,
 		m.Verdicts,
 		m.VipUsage,
 	)
@@ -482,27 +528,41 @@ type muxVariables struct {
 	CfgLimitBurst         *ebpf.Variable `ebpf:"cfg_limit_burst"`
 	CfgLimitInterval      *ebpf.Variable `ebpf:"cfg_limit_interval"`
 	CfgLook               *ebpf.Variable `ebpf:"cfg_look"`
+	CfgShortcutMask       *ebpf.Variable `ebpf:"cfg_shortcut_mask"`
 	CfgSnapLength         *ebpf.Variable `ebpf:"cfg_snap_length"`
 	LimitFull             *ebpf.Variable `ebpf:"limit_full"`
 	LookFilter            *ebpf.Variable `ebpf:"look_filter"`
 	Members               *ebpf.Variable `ebpf:"members"`
 	Pool                  *ebpf.Variable `ebpf:"pool"`
+	UnknownZero           *ebpf.Variable `ebpf:"unknown_zero"`
 }
 
 // muxPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to loadMuxObjects or ebpf.CollectionSpec.LoadAndAssign.
 type muxPrograms struct {
-	FlowClock *ebpf.Program `ebpf:"flow_clock"`
-	Mux       *ebpf.Program `ebpf:"mux"`
-	MuxLook   *ebpf.Program `ebpf:"mux_look"`
+	AsideFragments *ebpf.Program `ebpf:"aside_fragments"`
+	AsideIcmp      *ebpf.Program `ebpf:"aside_icmp"`
+	AsideRelayed   *ebpf.Program `ebpf:"aside_relayed"`
+	AsideTooBigV4  *ebpf.Program `ebpf:"aside_too_big_v4"`
+	AsideTooBigV6  *ebpf.Program `ebpf:"aside_too_big_v6"`
+	FlowClock      *ebpf.Program `ebpf:"flow_clock"`
+	Mux            *ebpf.Program `ebpf:"mux"`
+	MuxLook        *ebpf.Program `ebpf:"mux_look"`
+	MuxRare        *ebpf.Program `ebpf:"mux_rare"`
 }
 
 func (p *muxPrograms) Close() error {
 	return _MuxClose(
+		p.AsideFragments,
+		p.AsideIcmp,
+		p.AsideRelayed,
+		p.AsideTooBigV4,
+		p.AsideTooBigV6,
 		p.FlowClock,
 		p.Mux,
 		p.MuxLook,
+		p.MuxRare,
 	)
 }
 

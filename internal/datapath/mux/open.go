@@ -24,6 +24,7 @@ var errLayout = errors.New("has another layout or size")
 // Pins beside those of the tables.
 const (
 	programPin = "program"
+	asidesPin  = "asides"
 	linkPin    = "link"
 )
 
@@ -81,15 +82,15 @@ func (d *Datapath) create(spec *ebpf.CollectionSpec, iface *net.Interface, mode 
 	if err != nil {
 		return err
 	}
-	d.tables, d.program = o.tables, o.Program
+	d.tables, d.programs = o.tables, o.programs
 	return d.folder.Publish(func(folder string) (err error) {
 		if err := d.tables.pin(folder); err != nil {
 			return err
 		}
-		if err := d.program.Pin(filepath.Join(folder, programPin)); err != nil {
-			return fmt.Errorf("pin program: %w", err)
+		if err := d.programs.pin(folder); err != nil {
+			return err
 		}
-		if d.link, err = attach(d.program, iface, mode, d.log); err != nil {
+		if d.link, err = attach(d.programs.Program, iface, mode, d.log); err != nil {
 			return err
 		}
 		if err := d.link.Pin(filepath.Join(folder, linkPin)); err != nil {
@@ -108,7 +109,7 @@ func (d *Datapath) adopt(spec *ebpf.CollectionSpec, iface *net.Interface, mode M
 	if err != nil {
 		return fmt.Errorf("adopt data plane of %s: %w", d.folder, err)
 	}
-	replace, err := d.openProgram(spec, &pinned)
+	replace, err := d.openPrograms(spec, &pinned)
 	_ = pinned.Close() // loading made handles of its own
 	if err != nil {
 		return err
@@ -116,7 +117,7 @@ func (d *Datapath) adopt(spec *ebpf.CollectionSpec, iface *net.Interface, mode M
 	if err := d.adoptLink(iface, mode); err != nil {
 		return err
 	}
-	if err := d.adoptProgram(replace); err != nil {
+	if err := d.adoptPrograms(replace); err != nil {
 		return err
 	}
 	return d.readLive()
@@ -129,7 +130,7 @@ func (d *Datapath) checkPins(t *tables) error {
 	if err != nil {
 		return err
 	}
-	known := map[string]bool{programPin: true, linkPin: true}
+	known := map[string]bool{programPin: true, asidesPin: true, linkPin: true}
 	for _, table := range t.pinned() {
 		known[table.pin] = true
 	}
@@ -155,7 +156,7 @@ func (d *Datapath) adoptLink(iface *net.Interface, mode Mode) error {
 }
 
 func (d *Datapath) reattach(path string, iface *net.Interface, mode Mode) error {
-	fresh, err := attach(d.program, iface, mode, d.log)
+	fresh, err := attach(d.programs.Program, iface, mode, d.log)
 	if err != nil {
 		return err
 	}
@@ -164,66 +165,30 @@ func (d *Datapath) reattach(path string, iface *net.Interface, mode Mode) error 
 	return repin(fresh, path)
 }
 
-// openProgram takes the pinned program when it is ours, which its name tells. Else it loads ours, which
-// shall replace it.
-func (d *Datapath) openProgram(spec *ebpf.CollectionSpec, live *tables) (replace bool, err error) {
-	pinned, err := ebpf.LoadPinnedProgram(d.folder.Live(programPin), nil)
-	if err != nil {
-		return false, fmt.Errorf("open pinned program: %w", err)
-	}
-	theirs, err := nameOf(pinned)
-	if err != nil {
-		return false, errors.Join(err, pinned.Close())
-	}
-	if theirs == spec.Programs[muxProgMux].Name {
-		d.program = pinned
-		d.tables, err = loadTables(spec, live)
-		return false, err
-	}
-	_ = pinned.Close()
-	ours, err := load(spec, live)
-	if err != nil {
-		return false, err
-	}
-	d.tables, d.program = ours.tables, ours.Program
-	d.log.Info("replacing the pinned program", "old", theirs, "new", spec.Programs[muxProgMux].Name)
-	return true, nil
-}
-
-func nameOf(p *ebpf.Program) (string, error) {
-	info, err := p.Info()
-	if err != nil {
-		return "", fmt.Errorf("read program: %w", err)
-	}
-	return info.Name, nil
-}
-
-// adoptProgram sees to it that the program is attached and pinned.
-func (d *Datapath) adoptProgram(replace bool) error {
-	if !replace {
-		return d.restore(d.program)
-	}
-	if err := d.link.Update(d.program); err != nil {
-		return fmt.Errorf("replace pinned program: %w", err)
-	}
-	return repin(d.program, d.folder.Live(programPin))
-}
-
 // halfMade ends the name of a pin that is about to take another's place; a bpffs takes no dots.
 const halfMade = "-next"
 
 // repin pins p at path in place of what is there.
-func repin(p interface{ Pin(string) error }, path string) error {
-	temporary := path + halfMade
-	_ = os.Remove(temporary)
-	if err := p.Pin(temporary); err != nil {
-		return fmt.Errorf("pin %s: %w", filepath.Base(path), err)
+func repin(p pinnable, path string) error {
+	if err := halfPin(p, path); err != nil {
+		return err
 	}
-	if err := os.Rename(temporary, path); err != nil {
+	if err := os.Rename(path+halfMade, path); err != nil {
 		return fmt.Errorf("replace pinned %s: %w", filepath.Base(path), err)
 	}
 	return nil
 }
+
+// halfPin pins p beside path.
+func halfPin(p pinnable, path string) error {
+	_ = os.Remove(path + halfMade)
+	if err := p.Pin(path + halfMade); err != nil {
+		return fmt.Errorf("pin %s: %w", filepath.Base(path), err)
+	}
+	return nil
+}
+
+type pinnable interface{ Pin(string) error }
 
 func attach(p *ebpf.Program, iface *net.Interface, mode Mode, log *slog.Logger) (link.Link, error) {
 	options := link.XDPOptions{Program: p, Interface: iface.Index, Flags: link.XDPDriverMode}

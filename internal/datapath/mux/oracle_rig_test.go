@@ -157,7 +157,7 @@ func (g *rig) check(t testing.TB, frame []byte) string {
 	want := g.mux.Handle(frame)
 	g.options.Data = frame
 	g.options.DataOut = sized(g.options.DataOut, len(frame)+256)
-	action, err := g.datapath.program.Run(&g.options)
+	action, err := g.datapath.programs.Program.Run(&g.options)
 	if err != nil {
 		t.Fatalf("run program on %d bytes: %v", len(frame), err)
 	}

@@ -14,6 +14,8 @@ import (
 // tables are the maps of the data plane.
 type tables struct {
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
+	Shortcuts        *ebpf.Map `ebpf:"shortcuts"`
+	EndpointRows     *ebpf.Map `ebpf:"endpoint_rows"`
 	Buckets          *ebpf.Map `ebpf:"buckets"`
 	Backends         *ebpf.Map `ebpf:"backends"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
@@ -42,13 +44,15 @@ const (
 // objects is what loading gives.
 type objects struct {
 	tables
-	Program *ebpf.Program `ebpf:"mux"`
+	programs
 }
 
 // pinned lists the tables with the names of their pins and in the program's object.
 func (t *tables) pinned() []pinnedTable {
 	return []pinnedTable{
 		{"endpoints", muxMapEndpoints, &t.Endpoints},
+		{"shortcuts", muxMapShortcuts, &t.Shortcuts},
+		{"endpoint_rows", muxMapEndpointRows, &t.EndpointRows},
 		{"buckets", muxMapBuckets, &t.Buckets},
 		{"backends", muxMapBackends, &t.Backends},
 		{"next_hops", muxMapNextHops, &t.NextHops},
@@ -121,7 +125,7 @@ func load(spec *ebpf.CollectionSpec, reuse *tables) (*objects, error) {
 	}
 	var err error
 	if o.names, err = abi.VerdictsOf(spec); err != nil {
-		return nil, errors.Join(err, o.Close(), o.Program.Close())
+		return nil, errors.Join(err, o.tables.Close(), o.programs.Close())
 	}
 	return &o, nil
 }

@@ -16,10 +16,12 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	benchMapAsides                = "asides"
 	benchMapBackends              = "backends"
 	benchMapBuckets               = "buckets"
 	benchMapCaptured              = "captured"
 	benchMapEndpointCounters      = "endpoint_counters"
+	benchMapEndpointRows          = "endpoint_rows"
 	benchMapEndpoints             = "endpoints"
 	benchMapFlows                 = "flows"
 	benchMapFragments             = "fragments"
@@ -27,8 +29,14 @@ const (
 	benchMapLost                  = "lost"
 	benchMapNextHops              = "next_hops"
 	benchMapPunts                 = "punts"
+	benchMapShortcuts             = "shortcuts"
 	benchMapVerdicts              = "verdicts"
 	benchMapVipUsage              = "vip_usage"
+	benchProgAsideFragments       = "aside_fragments"
+	benchProgAsideIcmp            = "aside_icmp"
+	benchProgAsideRelayed         = "aside_relayed"
+	benchProgAsideTooBigV4        = "aside_too_big_v4"
+	benchProgAsideTooBigV6        = "aside_too_big_v6"
 	benchProgBenchEmpty           = "bench_empty"
 	benchProgBenchFloor           = "bench_floor"
 	benchProgBenchMux             = "bench_mux"
@@ -40,6 +48,7 @@ const (
 	benchProgLiveSink             = "live_sink"
 	benchProgMux                  = "mux"
 	benchProgMuxLook              = "mux_look"
+	benchProgMuxRare              = "mux_rare"
 	benchVarCfgFlowSetMask        = "cfg_flow_set_mask"
 	benchVarCfgFlowUntrustedTicks = "cfg_flow_untrusted_ticks"
 	benchVarCfgFlows              = "cfg_flows"
@@ -48,6 +57,7 @@ const (
 	benchVarCfgLimitBurst         = "cfg_limit_burst"
 	benchVarCfgLimitInterval      = "cfg_limit_interval"
 	benchVarCfgLook               = "cfg_look"
+	benchVarCfgShortcutMask       = "cfg_shortcut_mask"
 	benchVarCfgSnapLength         = "cfg_snap_length"
 	benchVarCfgV6                 = "cfg_v6"
 	benchVarCookieAt              = "cookie_at"
@@ -57,6 +67,7 @@ const (
 	benchVarMembers               = "members"
 	benchVarPool                  = "pool"
 	benchVarSunk                  = "sunk"
+	benchVarUnknownZero           = "unknown_zero"
 )
 
 // loadBench returns the embedded CollectionSpec for bench.
@@ -101,27 +112,35 @@ type benchSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type benchProgramSpecs struct {
-	BenchEmpty   *ebpf.ProgramSpec `ebpf:"bench_empty"`
-	BenchFloor   *ebpf.ProgramSpec `ebpf:"bench_floor"`
-	BenchMux     *ebpf.ProgramSpec `ebpf:"bench_mux"`
-	BenchPass    *ebpf.ProgramSpec `ebpf:"bench_pass"`
-	FlowClock    *ebpf.ProgramSpec `ebpf:"flow_clock"`
-	LiveFloor    *ebpf.ProgramSpec `ebpf:"live_floor"`
-	LiveGenerate *ebpf.ProgramSpec `ebpf:"live_generate"`
-	LiveReflect  *ebpf.ProgramSpec `ebpf:"live_reflect"`
-	LiveSink     *ebpf.ProgramSpec `ebpf:"live_sink"`
-	Mux          *ebpf.ProgramSpec `ebpf:"mux"`
-	MuxLook      *ebpf.ProgramSpec `ebpf:"mux_look"`
+	AsideFragments *ebpf.ProgramSpec `ebpf:"aside_fragments"`
+	AsideIcmp      *ebpf.ProgramSpec `ebpf:"aside_icmp"`
+	AsideRelayed   *ebpf.ProgramSpec `ebpf:"aside_relayed"`
+	AsideTooBigV4  *ebpf.ProgramSpec `ebpf:"aside_too_big_v4"`
+	AsideTooBigV6  *ebpf.ProgramSpec `ebpf:"aside_too_big_v6"`
+	BenchEmpty     *ebpf.ProgramSpec `ebpf:"bench_empty"`
+	BenchFloor     *ebpf.ProgramSpec `ebpf:"bench_floor"`
+	BenchMux       *ebpf.ProgramSpec `ebpf:"bench_mux"`
+	BenchPass      *ebpf.ProgramSpec `ebpf:"bench_pass"`
+	FlowClock      *ebpf.ProgramSpec `ebpf:"flow_clock"`
+	LiveFloor      *ebpf.ProgramSpec `ebpf:"live_floor"`
+	LiveGenerate   *ebpf.ProgramSpec `ebpf:"live_generate"`
+	LiveReflect    *ebpf.ProgramSpec `ebpf:"live_reflect"`
+	LiveSink       *ebpf.ProgramSpec `ebpf:"live_sink"`
+	Mux            *ebpf.ProgramSpec `ebpf:"mux"`
+	MuxLook        *ebpf.ProgramSpec `ebpf:"mux_look"`
+	MuxRare        *ebpf.ProgramSpec `ebpf:"mux_rare"`
 }
 
 // benchMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type benchMapSpecs struct {
+	Asides           *ebpf.MapSpec `ebpf:"asides"`
 	Backends         *ebpf.MapSpec `ebpf:"backends"`
 	Buckets          *ebpf.MapSpec `ebpf:"buckets"`
 	Captured         *ebpf.MapSpec `ebpf:"captured"`
 	EndpointCounters *ebpf.MapSpec `ebpf:"endpoint_counters"`
+	EndpointRows     *ebpf.MapSpec `ebpf:"endpoint_rows"`
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
 	Flows            *ebpf.MapSpec `ebpf:"flows"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
@@ -129,6 +148,7 @@ type benchMapSpecs struct {
 	Lost             *ebpf.MapSpec `ebpf:"lost"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
 	Punts            *ebpf.MapSpec `ebpf:"punts"`
+	Shortcuts        *ebpf.MapSpec `ebpf:"shortcuts"`
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
 	VipUsage         *ebpf.MapSpec `ebpf:"vip_usage"`
 }
@@ -145,6 +165,7 @@ type benchVariableSpecs struct {
 	CfgLimitBurst         *ebpf.VariableSpec `ebpf:"cfg_limit_burst"`
 	CfgLimitInterval      *ebpf.VariableSpec `ebpf:"cfg_limit_interval"`
 	CfgLook               *ebpf.VariableSpec `ebpf:"cfg_look"`
+	CfgShortcutMask       *ebpf.VariableSpec `ebpf:"cfg_shortcut_mask"`
 	CfgSnapLength         *ebpf.VariableSpec `ebpf:"cfg_snap_length"`
 	CfgV6                 *ebpf.VariableSpec `ebpf:"cfg_v6"`
 	CookieAt              *ebpf.VariableSpec `ebpf:"cookie_at"`
@@ -154,6 +175,7 @@ type benchVariableSpecs struct {
 	Members               *ebpf.VariableSpec `ebpf:"members"`
 	Pool                  *ebpf.VariableSpec `ebpf:"pool"`
 	Sunk                  *ebpf.VariableSpec `ebpf:"sunk"`
+	UnknownZero           *ebpf.VariableSpec `ebpf:"unknown_zero"`
 }
 
 // benchObjects contains all objects after they have been loaded into the kernel.
@@ -176,10 +198,12 @@ func (o *benchObjects) Close() error {
 //
 // It can be passed to loadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type benchMaps struct {
+	Asides           *ebpf.Map `ebpf:"asides"`
 	Backends         *ebpf.Map `ebpf:"backends"`
 	Buckets          *ebpf.Map `ebpf:"buckets"`
 	Captured         *ebpf.Map `ebpf:"captured"`
 	EndpointCounters *ebpf.Map `ebpf:"endpoint_counters"`
+	EndpointRows     *ebpf.Map `ebpf:"endpoint_rows"`
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
 	Flows            *ebpf.Map `ebpf:"flows"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
@@ -187,16 +211,19 @@ type benchMaps struct {
 	Lost             *ebpf.Map `ebpf:"lost"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Punts            *ebpf.Map `ebpf:"punts"`
+	Shortcuts        *ebpf.Map `ebpf:"shortcuts"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
 	VipUsage         *ebpf.Map `ebpf:"vip_usage"`
 }
 
 func (m *benchMaps) Close() error {
 	return _BenchClose(
+		m.Asides,
 		m.Backends,
 		m.Buckets,
 		m.Captured,
 		m.EndpointCounters,
+		m.EndpointRows,
 		m.Endpoints,
 		m.Flows,
 		m.Fragments,
@@ -204,6 +231,7 @@ func (m *benchMaps) Close() error {
 		m.Lost,
 		m.NextHops,
 		m.Punts,
+		m.Shortcuts,
 		m.Verdicts,
 		m.VipUsage,
 	)
@@ -221,6 +249,7 @@ type benchVariables struct {
 	CfgLimitBurst         *ebpf.Variable `ebpf:"cfg_limit_burst"`
 	CfgLimitInterval      *ebpf.Variable `ebpf:"cfg_limit_interval"`
 	CfgLook               *ebpf.Variable `ebpf:"cfg_look"`
+	CfgShortcutMask       *ebpf.Variable `ebpf:"cfg_shortcut_mask"`
 	CfgSnapLength         *ebpf.Variable `ebpf:"cfg_snap_length"`
 	CfgV6                 *ebpf.Variable `ebpf:"cfg_v6"`
 	CookieAt              *ebpf.Variable `ebpf:"cookie_at"`
@@ -230,27 +259,39 @@ type benchVariables struct {
 	Members               *ebpf.Variable `ebpf:"members"`
 	Pool                  *ebpf.Variable `ebpf:"pool"`
 	Sunk                  *ebpf.Variable `ebpf:"sunk"`
+	UnknownZero           *ebpf.Variable `ebpf:"unknown_zero"`
 }
 
 // benchPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to loadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type benchPrograms struct {
-	BenchEmpty   *ebpf.Program `ebpf:"bench_empty"`
-	BenchFloor   *ebpf.Program `ebpf:"bench_floor"`
-	BenchMux     *ebpf.Program `ebpf:"bench_mux"`
-	BenchPass    *ebpf.Program `ebpf:"bench_pass"`
-	FlowClock    *ebpf.Program `ebpf:"flow_clock"`
-	LiveFloor    *ebpf.Program `ebpf:"live_floor"`
-	LiveGenerate *ebpf.Program `ebpf:"live_generate"`
-	LiveReflect  *ebpf.Program `ebpf:"live_reflect"`
-	LiveSink     *ebpf.Program `ebpf:"live_sink"`
-	Mux          *ebpf.Program `ebpf:"mux"`
-	MuxLook      *ebpf.Program `ebpf:"mux_look"`
+	AsideFragments *ebpf.Program `ebpf:"aside_fragments"`
+	AsideIcmp      *ebpf.Program `ebpf:"aside_icmp"`
+	AsideRelayed   *ebpf.Program `ebpf:"aside_relayed"`
+	AsideTooBigV4  *ebpf.Program `ebpf:"aside_too_big_v4"`
+	AsideTooBigV6  *ebpf.Program `ebpf:"aside_too_big_v6"`
+	BenchEmpty     *ebpf.Program `ebpf:"bench_empty"`
+	BenchFloor     *ebpf.Program `ebpf:"bench_floor"`
+	BenchMux       *ebpf.Program `ebpf:"bench_mux"`
+	BenchPass      *ebpf.Program `ebpf:"bench_pass"`
+	FlowClock      *ebpf.Program `ebpf:"flow_clock"`
+	LiveFloor      *ebpf.Program `ebpf:"live_floor"`
+	LiveGenerate   *ebpf.Program `ebpf:"live_generate"`
+	LiveReflect    *ebpf.Program `ebpf:"live_reflect"`
+	LiveSink       *ebpf.Program `ebpf:"live_sink"`
+	Mux            *ebpf.Program `ebpf:"mux"`
+	MuxLook        *ebpf.Program `ebpf:"mux_look"`
+	MuxRare        *ebpf.Program `ebpf:"mux_rare"`
 }
 
 func (p *benchPrograms) Close() error {
 	return _BenchClose(
+		p.AsideFragments,
+		p.AsideIcmp,
+		p.AsideRelayed,
+		p.AsideTooBigV4,
+		p.AsideTooBigV6,
 		p.BenchEmpty,
 		p.BenchFloor,
 		p.BenchMux,
@@ -262,6 +303,7 @@ func (p *benchPrograms) Close() error {
 		p.LiveSink,
 		p.Mux,
 		p.MuxLook,
+		p.MuxRare,
 	)
 }
 

@@ -158,6 +158,7 @@ type harness struct {
 	Reflect  *ebpf.Program  `ebpf:"live_reflect"`
 	Bare     *ebpf.Program  `ebpf:"live_floor"`
 	Whole    *ebpf.Program  `ebpf:"mux"`
+	Asides   *ebpf.Map      `ebpf:"asides"`
 	CookieAt *ebpf.Variable `ebpf:"cookie_at"`
 	Sunk     *ebpf.Variable `ebpf:"sunk"`
 }
@@ -166,6 +167,7 @@ func (h *harness) Close() {
 	for _, p := range []*ebpf.Program{h.Mux, h.Floor, h.Pass, h.Empty, h.Generate, h.Sink, h.Reflect, h.Bare, h.Whole} {
 		_ = p.Close()
 	}
+	_ = h.Asides.Close()
 }
 
 // prepare gives the class its program.
@@ -181,6 +183,8 @@ func (h *harness) prepare(k *class, d *mux.Datapath) {
 	}
 }
 
+const shortcutsPerRow = 16
+
 // load makes the harness for one family and number of flows; keep leaves packets as they come.
 func (w *world) load(of family, flows int, keep bool) (*harness, error) {
 	spec, err := loadBench()
@@ -190,8 +194,8 @@ func (w *world) load(of family, flows int, keep bool) (*harness, error) {
 	replacements := map[string]*ebpf.Map{}
 	for object, table := range spec.Maps {
 		pin := strings.TrimPrefix(object, ".data.")
-		if strings.HasPrefix(pin, ".") {
-			continue // the harness's own variables
+		if strings.HasPrefix(pin, ".") || object == benchMapAsides {
+			continue // the harness's own variables, and programs
 		}
 		pinned, err := ebpf.LoadPinnedMap(filepath.Join(w.pinPath, "live", pin), nil)
 		if errors.Is(err, os.ErrNotExist) {
@@ -205,10 +209,11 @@ func (w *world) load(of family, flows int, keep bool) (*harness, error) {
 		replacements[object] = pinned
 	}
 	for knob, value := range map[string]any{
-		benchVarCfgFlowSetMask: spec.Maps[benchMapFlows].MaxEntries - 1,
-		benchVarCfgFlows:       uint32(flows),
-		benchVarCfgV6:          of == v6,
-		benchVarCfgKeep:        keep,
+		benchVarCfgFlowSetMask:  spec.Maps[benchMapFlows].MaxEntries - 1,
+		benchVarCfgShortcutMask: spec.Maps[benchMapShortcuts].MaxEntries*shortcutsPerRow - 1,
+		benchVarCfgFlows:        uint32(flows),
+		benchVarCfgV6:           of == v6,
+		benchVarCfgKeep:         keep,
 	} {
 		if err := spec.Variables[knob].Set(value); err != nil {
 			return nil, fmt.Errorf("set %s: %w", knob, err)

@@ -74,7 +74,7 @@ __noinline int run_pass(struct xdp_md *ctx)
 	return floor_pass(ctx);
 }
 
-SEC("xdp")
+SEC("xdp.frags")
 int bench_mux(struct xdp_md *ctx)
 {
 	long before = length(ctx);
@@ -82,7 +82,7 @@ int bench_mux(struct xdp_md *ctx)
 	return restore(ctx) ? undo(ctx, run_mux(ctx), before) : XDP_ABORTED;
 }
 
-SEC("xdp")
+SEC("xdp.frags")
 int bench_floor(struct xdp_md *ctx)
 {
 	long before = length(ctx);
@@ -90,7 +90,7 @@ int bench_floor(struct xdp_md *ctx)
 	return restore(ctx) ? undo(ctx, run_floor(ctx), before) : XDP_ABORTED;
 }
 
-SEC("xdp")
+SEC("xdp.frags")
 int bench_pass(struct xdp_md *ctx)
 {
 	long before = length(ctx);
@@ -99,7 +99,7 @@ int bench_pass(struct xdp_md *ctx)
 }
 
 /* The harness alone, to tell its own cost. */
-SEC("xdp")
+SEC("xdp.frags")
 int bench_empty(struct xdp_md *ctx)
 {
 	long before = length(ctx);
@@ -108,13 +108,13 @@ int bench_empty(struct xdp_md *ctx)
 }
 
 /* Live frames: XDP_TX of the test run sends the frame out of the interface it runs for. */
-SEC("xdp")
+SEC("xdp.frags")
 int live_generate(struct xdp_md *ctx)
 {
 	return restore(ctx) ? XDP_TX : XDP_ABORTED;
 }
 
-SEC("xdp")
+SEC("xdp.frags")
 int live_sink(struct xdp_md *ctx)
 {
 	sunk += ctx->data < ctx->data_end;
@@ -122,13 +122,13 @@ int live_sink(struct xdp_md *ctx)
 }
 
 /* Sends every frame back as it came. */
-SEC("xdp")
+SEC("xdp.frags")
 int live_reflect(struct xdp_md *ctx)
 {
 	return ctx->data < ctx->data_end ? XDP_TX : XDP_ABORTED;
 }
 
-SEC("xdp")
+SEC("xdp.frags")
 int live_floor(struct xdp_md *ctx)
 {
 	return cfg_v6 ? floor_v6(ctx) : floor_v4(ctx);

@@ -1,0 +1,100 @@
+package mux
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+)
+
+// programs are those that handle packets: the fast path, and the steps aside that it leaves for. The
+// kernel empties asides when no process and no pin holds it.
+type programs struct {
+	Program *ebpf.Program `ebpf:"mux"`
+	Asides  *ebpf.Map     `ebpf:"asides"`
+}
+
+func (p programs) Close() error { return errors.Join(p.Program.Close(), p.Asides.Close()) }
+
+func (p programs) pin(folder string) error {
+	if err := p.Program.Pin(filepath.Join(folder, programPin)); err != nil {
+		return fmt.Errorf("pin program: %w", err)
+	}
+	if err := p.Asides.Pin(filepath.Join(folder, asidesPin)); err != nil {
+		return fmt.Errorf("pin steps aside: %w", err)
+	}
+	return nil
+}
+
+// openPrograms takes the pinned programs when they are ours, which the name of the one tells. Else it
+// loads ours, which shall replace them.
+func (d *Datapath) openPrograms(spec *ebpf.CollectionSpec, live *tables) (replace bool, err error) {
+	pinned, err := openPinned(d.folder.Live(""))
+	if err != nil {
+		return false, err
+	}
+	theirs, err := nameOf(pinned.Program)
+	if err != nil {
+		return false, errors.Join(err, pinned.Close())
+	}
+	if theirs == spec.Programs[muxProgMux].Name && pinned.Asides != nil {
+		d.programs = pinned
+		d.tables, err = loadTables(spec, live)
+		return false, err
+	}
+	_ = pinned.Close() // the pins hold them: until they are replaced the old program needs its steps aside
+	ours, err := load(spec, live)
+	if err != nil {
+		return false, err
+	}
+	d.tables, d.programs = ours.tables, ours.programs
+	d.log.Info("replacing the pinned program", "old", theirs, "new", spec.Programs[muxProgMux].Name)
+	return true, nil
+}
+
+func nameOf(p *ebpf.Program) (string, error) {
+	info, err := p.Info()
+	if err != nil {
+		return "", fmt.Errorf("read program: %w", err)
+	}
+	return info.Name, nil
+}
+
+// adoptPrograms sees to it that the programs are attached and pinned.
+func (d *Datapath) adoptPrograms(replace bool) error {
+	if !replace {
+		return d.restore(d.programs.Program)
+	}
+	return d.replacePrograms()
+}
+
+// replacePrograms attaches ours and gives them the pins. The program's comes last: whoever finds the old
+// one replaces both again.
+func (d *Datapath) replacePrograms() error {
+	path := d.folder.Live(asidesPin)
+	if err := halfPin(d.programs.Asides, path); err != nil {
+		return err
+	}
+	if err := d.link.Update(d.programs.Program); err != nil {
+		return fmt.Errorf("replace pinned program: %w", err)
+	}
+	if err := os.Rename(path+halfMade, path); err != nil {
+		return fmt.Errorf("replace pinned %s: %w", asidesPin, err)
+	}
+	return repin(d.programs.Program, d.folder.Live(programPin))
+}
+
+// openPinned opens those pinned in a folder; of a version before there were steps aside that is the
+// program alone.
+func openPinned(folder string) (p programs, err error) {
+	if p.Program, err = ebpf.LoadPinnedProgram(filepath.Join(folder, programPin), nil); err != nil {
+		return p, fmt.Errorf("open pinned program: %w", err)
+	}
+	p.Asides, err = ebpf.LoadPinnedMap(filepath.Join(folder, asidesPin), nil)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return p, errors.Join(fmt.Errorf("open pinned steps aside: %w", err), p.Program.Close())
+	}
+	return p, nil
+}

@@ -1,0 +1,117 @@
+package mux
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/testkit/pkt"
+)
+
+// goes says whether a SYN to the port of the test's VIP is forwarded, or passes as one for nobody.
+func goes(t *testing.T, d *Datapath, port int) bool {
+	t.Helper()
+	action, _ := run(t, d, pkt.TCP("198.51.100.7:40000", fmt.Sprintf("203.0.113.10:%d", port), pkt.SYN).Frame())
+	if action != xdpTX && action != xdpPass {
+		t.Fatalf("port %d: action %d", port, action)
+	}
+	return action == xdpTX
+}
+
+// stored is the shortcut of the key as packets find it.
+func (s *shortcuts) stored(key model.EndpointKey) *uint32 {
+	at := s.of(toKey(key))
+	return &s.ids[at/uint32(shortcutsPerRow)][at%uint32(shortcutsPerRow)]
+}
+
+// As many endpoints as there is room for, so that some share a shortcut; then every other one goes.
+func TestShortcutsThatAreShared(t *testing.T) {
+	ports := rand.New(rand.NewPCG(1, 2)).Perm(1 << 16)
+	all := make([]model.MuxEndpoint, testSizes.endpoints)
+	for i := range all {
+		all[i] = endpoint(fmt.Sprintf("203.0.113.10:%d", ports[i]), model.TCP, tunnel4)
+		all[i].Buckets = all[i].Buckets[:1]
+	}
+	d := newFilled(t, all...)
+	shared := 0
+	for _, e := range all {
+		if *d.shortcuts.stored(e.Key) == uint32(muxShortcutSHORTCUT_SHARED) {
+			shared++
+		}
+	}
+	if shared < 2 {
+		t.Fatalf("%d of %d endpoints share a shortcut, want 2 or more", shared, len(all))
+	}
+	check := func(kept func(i int) bool) {
+		t.Helper()
+		for i := range all {
+			if goes(t, d, ports[i]) != kept(i) {
+				t.Errorf("port %d is forwarded: %v, want %v", ports[i], !kept(i), kept(i))
+			}
+		}
+		for _, port := range ports[len(all) : len(all)+500] { // some of them have an endpoint's shortcut
+			if goes(t, d, port) {
+				t.Errorf("port %d, of no endpoint, is forwarded", port)
+			}
+		}
+	}
+	check(func(int) bool { return true })
+
+	var gone []model.EndpointKey
+	for i := 0; i < len(all); i += 2 {
+		gone = append(gone, all[i].Key)
+	}
+	if err := d.Apply(nil, gone); err != nil {
+		t.Fatal(err)
+	}
+	check(func(i int) bool { return i%2 == 1 })
+	if err := d.Apply(all, nil); err != nil { // by ids that were others'
+		t.Fatal(err)
+	}
+	resolve(t, d)
+	check(func(int) bool { return true })
+	for at, holders := range d.shortcuts.holders {
+		if len(holders) == 0 {
+			t.Errorf("shortcut %d is kept for nobody", at)
+		}
+	}
+}
+
+// A process that ends in the middle of a change leaves tables that differ from endpoints; its successor
+// sets them right.
+func TestShortcutsAreSetRightByASuccessor(t *testing.T) {
+	p := newPlace(t)
+	d := p.mustOpen(t)
+	defer func() { _ = d.Close() }()
+	if err := d.SetPool(testPool()); err != nil {
+		t.Fatal(err)
+	}
+	e := endpoint(vip4, model.TCP, tunnel4)
+	if err := d.Replace([]model.MuxEndpoint{e}); err != nil {
+		t.Fatal(err)
+	}
+	resolve(t, d)
+	port := int(e.Key.Port)
+	if !goes(t, d, port) {
+		t.Fatal("the endpoint is not found")
+	}
+	*d.shortcuts.stored(e.Key) = uint32(muxShortcutSHORTCUT_NONE)
+	d.shortcuts.rows[d.live[e.Key].row.Id] = endpointWords{}
+	nobody := e.Key
+	nobody.Port++
+	*d.shortcuts.stored(nobody) = 7
+	if goes(t, d, port) {
+		t.Fatal("without its shortcut the endpoint is found")
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d = p.mustOpen(t)
+	if !goes(t, d, port) {
+		t.Error("a successor did not restore the endpoint's shortcut")
+	}
+	if id := *d.shortcuts.stored(nobody); id != uint32(muxShortcutSHORTCUT_NONE) {
+		t.Errorf("a successor left shortcut %d of nobody", id)
+	}
+}
