@@ -39,6 +39,7 @@ func Document() ([]byte, error) {
 		}
 		merge(all, one)
 	}
+	refine(all)
 	return json.MarshalIndent(all, "", "  ")
 }
 

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Runs schemathesis against a manager of its own: requests made from its OpenAPI document, good and bad.
+# Needs python3 with venv, and PyPI the first time. Usage: scripts/schemathesis.sh [examples per call]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+examples=${1:-20}
+venv=out/schemathesis
+if ! [ -x "$venv/bin/st" ] || ! cmp -s scripts/requirements-api.txt "$venv/installed"; then
+	python3 -m venv "$venv"
+	"$venv/bin/pip" install --quiet --disable-pip-version-check -r scripts/requirements-api.txt
+	cp scripts/requirements-api.txt "$venv/installed"
+fi
+
+data=$(mktemp -d)
+bin/weir-manager --listen 127.0.0.1:0 --metrics-listen "" --data-dir "$data" ${WEIR_MANAGER_FLAGS:-} 2>"$data/log" &
+manager=$!
+trap 'kill $manager 2>/dev/null; wait $manager 2>/dev/null; rm -rf "$data"' EXIT
+for _ in $(seq 100); do
+	address=$(sed -n 's/.*msg="manager runs" listen=\([^ ]*\).*/\1/p' "$data/log")
+	[ -n "$address" ] && break
+	sleep 0.1
+done
+[ -n "$address" ] || { cat "$data/log" >&2; exit 1; }
+
+# Watches never end: the tests of the manager read them.
+"$venv/bin/st" --config-file scripts/schemathesis.toml run "http://$address/openapi.json" --url "http://$address" \
+	--exclude-path-regex ':watch$' --max-examples "$examples" --phases examples,coverage,fuzzing \
+	--generation-deterministic --no-color
+kill -0 $manager || { echo "the manager is gone" >&2; cat "$data/log" >&2; exit 1; }
+if grep -q 'panic' "$data/log"; then
+	cat "$data/log" >&2
+	exit 1
+fi
