@@ -4,7 +4,7 @@ import "strings"
 
 // What the contract says in words, and an OpenAPI document can say in its own.
 const (
-	uint64Pattern = "^[0-9]{1,19}$"
+	uint64Pattern = "^[0-9]{1,20}$"
 	namePattern   = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 	maxUint32     = 1<<32 - 1
 )

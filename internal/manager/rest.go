@@ -57,7 +57,7 @@ func (m *Manager) handleREST(mux *http.ServeMux) error {
 		runtime.WithDisablePathLengthFallback(),
 		// As the default, but a misspelled field is refused.
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.JSONPb{
-			MarshalOptions: protojson.MarshalOptions{EmitUnpopulated: true},
+			MarshalOptions: protojson.MarshalOptions{EmitDefaultValues: true},
 		}),
 	)
 	if err := weirv1.RegisterWeirServiceHandlerServer(context.Background(), gateway, restServer{m}); err != nil {

@@ -75,6 +75,9 @@ func (m *Manager) PatchVIP(ctx context.Context, r *weirv1.PatchVIPRequest) (*wei
 	if err := rpc.Known(r); err != nil {
 		return nil, refusal(err)
 	}
+	if r.GetPatch() == nil {
+		return nil, refusal(&model.FieldError{Field: "patch", Reason: "is required"})
+	}
 	written, generation, err := m.writeVIP(ctx, r.GetName(), func(s *store.State) (model.VIP, error) {
 		old, there := s.VIPs.Get(r.GetName())
 		if !there {
