@@ -73,7 +73,6 @@ func TestWritersNameTheField(t *testing.T) {
 		{"PATCH", "/v1/vips/shop", `{"endpoints": [{"protocol": "TCP", "port": 80, "backends": [{"address": "10.3.1.1", "port": 80, "host": "x"}]}]}`, "endpoints[0].backends[0].host"},
 		{"PATCH", "/v1/vips/shop", `{"adress": "x"}`, "adress"},
 		{"PATCH", "/v1/vips/shop", `{"name": "x"}`, "name"},
-		{"PATCH", "/v1/vips/shop", "", "patch"},
 		{"POST", "/v1/pools", `{"name": "x", "prefixes": ["203.0.113.1/24"]}`, "prefixes[0]"},
 		{"GET", "/v1/vips?labelSelector=a,,b", "", "labelSelector"},
 		{"GET", "/v1/vips?pageToken=x", "", "pageToken"},
