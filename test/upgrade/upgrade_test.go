@@ -79,6 +79,13 @@ func TestPreviousReleaseBecomesThisOne(t *testing.T) {
 	for i, mux := range []string{"mux1", "mux2"} {
 		r.replace(mux, "weir-mux", r.new, syscall.SIGUSR2, insecure(r.new, "weir-mux")...)
 		r.becomes(mux, false)
+		r.wait("the BGP session of "+mux+" is up", func() error {
+			text, err := os.ReadFile(r.log(mux, "weir-mux"))
+			if err == nil && !strings.Contains(string(text), "bgp session is up") {
+				err = fmt.Errorf("it is not")
+			}
+			return err
+		})
 		r.change(r.new, 4+i)
 		tr.more(r)
 	}
