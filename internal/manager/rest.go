@@ -100,6 +100,9 @@ func (m *Manager) handleREST(mux *http.ServeMux) error {
 	mux.HandleFunc(restRoot, func(w http.ResponseWriter, r *http.Request) {
 		if allowed := allowed(mux, r.URL); len(allowed) > 0 {
 			w.Header().Set("Allow", strings.Join(allowed, ", "))
+			_, marshaler := runtime.MarshalerForRequest(gateway, r)
+			restRouting(r.Context(), gateway, marshaler, w, r, http.StatusMethodNotAllowed)
+			return
 		}
 		bounded.ServeHTTP(w, r)
 	})

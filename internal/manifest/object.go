@@ -87,7 +87,7 @@ func (o *object) end() {
 		case near != "":
 			v.refuse("unknown field, did you mean %s?", near)
 		default:
-			known := slices.Sorted(slices.Values(o.known))
+			known := slices.Compact(slices.Sorted(slices.Values(o.known)))
 			v.refuse("unknown field, must be one of %s", strings.Join(known, ", "))
 		}
 	}
