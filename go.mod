@@ -42,7 +42,10 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
-require github.com/anishathalye/porcupine v1.3.1
+require (
+	github.com/anishathalye/porcupine v1.3.1
+	go.etcd.io/etcd/etcdutl/v3 v3.7.3
+)
 
 require github.com/mdlayher/netlink v1.7.3-0.20250113171957-fbb4dce95f42 // indirect
 

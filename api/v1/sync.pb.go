@@ -31,9 +31,10 @@ type SyncMuxRequest struct {
 	// Outer source addresses.
 	Addresses []string `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	Version   string   `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
-	// The highest that the mux has seen: a manager that knows less catches up before it answers.
+	// The highest that the mux has seen of the cluster: a manager that knows less catches up before it answers.
 	Epoch         uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Generation    uint64 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
+	Cluster       uint64 `protobuf:"fixed64,12,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -103,6 +104,13 @@ func (x *SyncMuxRequest) GetGeneration() uint64 {
 	return 0
 }
 
+func (x *SyncMuxRequest) GetCluster() uint64 {
+	if x != nil {
+		return x.Cluster
+	}
+	return 0
+}
+
 type SyncMuxResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// That the message leads to.
@@ -122,8 +130,10 @@ type SyncMuxResponse struct {
 	// The traces that what is new in the message is part of, as traceparents of W3C's Trace Context; none
 	// unless the manager sends traces. At most 16.
 	TraceParents []string `protobuf:"bytes,15,rep,name=trace_parents,json=traceParents,proto3" json:"trace_parents,omitempty"`
-	// Of the leader whose state this is. A mux refuses one that is older than one it has seen.
+	// Of the leader whose state this is. A mux refuses one that is older than one it has seen of the cluster,
+	// which has a number of its own.
 	Epoch         uint64 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Cluster       uint64 `protobuf:"fixed64,16,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -217,6 +227,13 @@ func (x *SyncMuxResponse) GetTraceParents() []string {
 func (x *SyncMuxResponse) GetEpoch() uint64 {
 	if x != nil {
 		return x.Epoch
+	}
+	return 0
+}
+
+func (x *SyncMuxResponse) GetCluster() uint64 {
+	if x != nil {
+		return x.Cluster
 	}
 	return 0
 }
@@ -856,9 +873,10 @@ type SyncHostRequest struct {
 	// The host's own addresses.
 	Addresses []string `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	Version   string   `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
-	// The highest that the host has seen: a manager that knows less catches up before it answers.
+	// The highest that the host has seen of the cluster: a manager that knows less catches up before it answers.
 	Epoch         uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Generation    uint64 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
+	Cluster       uint64 `protobuf:"fixed64,12,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -928,6 +946,13 @@ func (x *SyncHostRequest) GetGeneration() uint64 {
 	return 0
 }
 
+func (x *SyncHostRequest) GetCluster() uint64 {
+	if x != nil {
+		return x.Cluster
+	}
+	return 0
+}
+
 type SyncHostResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// That the message leads to.
@@ -943,8 +968,10 @@ type SyncHostResponse struct {
 	HashKey []byte `protobuf:"bytes,6,opt,name=hash_key,json=hashKey,proto3" json:"hash_key,omitempty"`
 	// As in SyncMuxResponse.
 	TraceParents []string `protobuf:"bytes,15,rep,name=trace_parents,json=traceParents,proto3" json:"trace_parents,omitempty"`
-	// Of the leader whose state this is. A host refuses one that is older than one it has seen.
+	// Of the leader whose state this is. A host refuses one that is older than one it has seen of the cluster,
+	// which has a number of its own.
 	Epoch         uint64 `protobuf:"varint,7,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Cluster       uint64 `protobuf:"fixed64,16,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1031,6 +1058,13 @@ func (x *SyncHostResponse) GetTraceParents() []string {
 func (x *SyncHostResponse) GetEpoch() uint64 {
 	if x != nil {
 		return x.Epoch
+	}
+	return 0
+}
+
+func (x *SyncHostResponse) GetCluster() uint64 {
+	if x != nil {
+		return x.Cluster
 	}
 	return 0
 }
@@ -1650,7 +1684,7 @@ var File_v1_sync_proto protoreflect.FileDescriptor
 
 const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/sync.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11v1/resource.proto\"\x92\x01\n" +
+	"\rv1/sync.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11v1/resource.proto\"\xac\x01\n" +
 	"\x0eSyncMuxRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +
@@ -1658,7 +1692,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x05 \x01(\x04R\n" +
-	"generation\"\xd8\x02\n" +
+	"generation\x12\x18\n" +
+	"\acluster\x18\f \x01(\x06R\acluster\"\xf2\x02\n" +
 	"\x0fSyncMuxResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -1670,7 +1705,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x04pool\x18\x06 \x03(\v2\x13.weir.v1.PoolMemberR\x04pool\x12&\n" +
 	"\x05tasks\x18\a \x03(\v2\x10.weir.v1.MuxTaskR\x05tasks\x12#\n" +
 	"\rtrace_parents\x18\x0f \x03(\tR\ftraceParents\x12\x14\n" +
-	"\x05epoch\x18\b \x01(\x04R\x05epoch\">\n" +
+	"\x05epoch\x18\b \x01(\x04R\x05epoch\x12\x18\n" +
+	"\acluster\x18\x10 \x01(\x06R\acluster\">\n" +
 	"\n" +
 	"PoolMember\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
@@ -1718,7 +1754,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04port\x18\x04 \x01(\rR\x04port\x12\x12\n" +
-	"\x04down\x18\x05 \x01(\bR\x04down\"\x93\x01\n" +
+	"\x04down\x18\x05 \x01(\bR\x04down\"\xad\x01\n" +
 	"\x0fSyncHostRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +
@@ -1726,7 +1762,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x05 \x01(\x04R\n" +
-	"generation\"\x9f\x02\n" +
+	"generation\x12\x18\n" +
+	"\acluster\x18\f \x01(\x06R\acluster\"\xb9\x02\n" +
 	"\x10SyncHostResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -1737,7 +1774,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x05muxes\x18\x05 \x03(\tR\x05muxes\x12\x19\n" +
 	"\bhash_key\x18\x06 \x01(\fR\ahashKey\x12#\n" +
 	"\rtrace_parents\x18\x0f \x03(\tR\ftraceParents\x12\x14\n" +
-	"\x05epoch\x18\a \x01(\x04R\x05epoch\"\x8c\x03\n" +
+	"\x05epoch\x18\a \x01(\x04R\x05epoch\x12\x18\n" +
+	"\acluster\x18\x10 \x01(\x06R\acluster\"\x8c\x03\n" +
 	"\vHostBackend\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x18\n" +

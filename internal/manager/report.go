@@ -58,6 +58,7 @@ func (r reports) forget(node string) {
 
 // ReportMux takes what a mux runs.
 func (m *Manager) ReportMux(ctx context.Context, r *weirv1.ReportMuxRequest) (*weirv1.ReportMuxResponse, error) {
+	m.doubt(ctx, r.GetEpoch())
 	err := m.report(ctx, model.RoleMux, r.GetName(), r.GetGeneration(), r.GetRejection(),
 		&weirv1.NodeStatus{Mux: r.GetStatus()}, store.Counted{})
 	if err != nil {
@@ -68,6 +69,7 @@ func (m *Manager) ReportMux(ctx context.Context, r *weirv1.ReportMuxRequest) (*w
 
 // ReportHost takes what a host runs, and its backends' health.
 func (m *Manager) ReportHost(ctx context.Context, r *weirv1.ReportHostRequest) (*weirv1.ReportHostResponse, error) {
+	m.doubt(ctx, r.GetEpoch())
 	health, err := healthFromProto(r.GetHealth())
 	if err != nil {
 		return nil, refusal(err)

@@ -23,6 +23,9 @@ func (m *Manager) SyncMux(
 	if err != nil {
 		return refusal(err)
 	}
+	if err := m.catchUp(ctx, r); err != nil {
+		return err
+	}
 	registered, closed, err := m.register(ctx, node)
 	if err != nil {
 		return refusal(err)
@@ -37,12 +40,13 @@ func (m *Manager) SyncMux(
 	}
 	return m.stream(ctx, feed.wake, asked, ask, func() (bool, error) {
 		before := feed.sent
-		update, due := feed.take(registered)
+		update, due := feed.take(max(registered, model.Generation(r.GetGeneration())))
 		if !due {
 			return false, nil
 		}
 		message := rpc.MuxUpdateToProto(update)
 		message.TraceParents = m.sending(node, before, update.Generation)
+		message.Cluster, message.Epoch = m.stamp()
 		return true, stream.Send(message)
 	})
 }
@@ -55,6 +59,9 @@ func (m *Manager) SyncHost(
 	if err != nil {
 		return refusal(err)
 	}
+	if err := m.catchUp(ctx, r); err != nil {
+		return err
+	}
 	registered, closed, err := m.register(ctx, node)
 	if err != nil {
 		return refusal(err)
@@ -63,12 +70,13 @@ func (m *Manager) SyncHost(
 	feed, ended := m.hub.openHost(node.Name)
 	defer ended()
 	return m.stream(ctx, feed.wake, nil, nil, func() (bool, error) {
-		update, due := feed.take(registered)
+		update, due := feed.take(max(registered, model.Generation(r.GetGeneration())))
 		if !due {
 			return false, nil
 		}
 		message := rpc.HostUpdateToProto(update)
 		message.TraceParents = m.sending(node, update.Generation-1, update.Generation)
+		message.Cluster, message.Epoch = m.stamp()
 		return true, stream.Send(message)
 	})
 }

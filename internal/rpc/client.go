@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -63,7 +64,8 @@ func NewClient(managers string) (*Client, error) {
 	// The transport knows one host; the dialer decides which manager that is.
 	base, httpClient := "http://"+addresses[0], &http.Client{Transport: transport}
 	translating := connect.WithInterceptors(
-		connect.UnaryInterceptorFunc(translateUnary), connect.UnaryInterceptorFunc(retryUnary))
+		connect.UnaryInterceptorFunc(translateUnary), connect.UnaryInterceptorFunc(retryUnary),
+		fencing{fence: &fence{}, leave: d.leave})
 	return &Client{
 		WeirServiceClient:    weirv1connect.NewWeirServiceClient(httpClient, base, translating),
 		SyncServiceClient:    weirv1connect.NewSyncServiceClient(httpClient, base, translating),
@@ -152,6 +154,25 @@ func parseManagers(managers string) ([]string, error) {
 type dialer struct {
 	addresses []string
 	next      atomic.Int64 // index of the manager to begin with
+
+	mu   sync.Mutex
+	conn net.Conn // the newest
+}
+
+func (d *dialer) hold(conn net.Conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.conn = conn
+}
+
+// leave ends the connection, if there is another manager to go to.
+func (d *dialer) leave() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.conn != nil && len(d.addresses) > 1 {
+		d.conn.Close() //nolint:errcheck // it is given up
+		d.conn = nil
+	}
 }
 
 func (d *dialer) dial(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -162,6 +183,7 @@ func (d *dialer) dial(ctx context.Context, network, _ string) (net.Conn, error) 
 		conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, d.addresses[at])
 		if err == nil {
 			d.next.Store(int64(at + 1))
+			d.hold(conn)
 			return conn, nil
 		}
 		if ctx.Err() != nil {

@@ -1,48 +1,121 @@
 package rpc
 
 import (
+	"context"
 	"fmt"
 	"sync"
 
+	"connectrpc.com/connect"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
 )
 
-// Fence keeps the highest epoch and generation that a node has seen, of whichever manager, and refuses
-// what is older: a manager that was frozen for minutes sends what is long past. An epoch of 0 is one that
-// the manager does not know, or can't tell.
-type Fence struct {
+// fence keeps the highest epoch and generation that a node has seen, of whichever manager, and refuses
+// what is older: a manager that was frozen for minutes sends what is long past. It stands in the client,
+// so that no daemon can forget it. Another cluster counts anew.
+type fence struct {
 	mu         sync.Mutex
+	cluster    uint64
 	epoch      model.Epoch
 	generation model.Generation
 }
 
-// NewFence makes the fence of a node that runs a generation.
-func NewFence(generation model.Generation) *Fence { return &Fence{generation: generation} }
-
 // StaleError says that a manager is behind what the node has seen.
 type StaleError struct{ reason string }
 
-func (e *StaleError) Error() string {
-	return e.reason + ": this manager is behind, going to another"
+func (e *StaleError) Error() string { return e.reason + ": this manager is behind, going to another" }
+
+// stamped is a message that says as of when it is.
+type stamped interface {
+	GetCluster() uint64
+	GetEpoch() uint64
+	GetGeneration() uint64
 }
 
-// Pass takes over what a message says, or refuses it.
-func (f *Fence) Pass(epoch model.Epoch, generation model.Generation) error {
+// pass takes over what a message says, or refuses it. An epoch of 0 is one that the manager does not know;
+// a cluster of 0 is of a manager from before there were epochs.
+func (f *fence) pass(message stamped) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if epoch != 0 && epoch < f.epoch {
+	cluster, epoch, generation := message.GetCluster(), model.Epoch(message.GetEpoch()), model.Generation(message.GetGeneration())
+	switch {
+	case cluster == 0:
+		return nil
+	case cluster != f.cluster:
+		f.cluster, f.epoch, f.generation = cluster, epoch, generation
+		return nil
+	case epoch != 0 && epoch < f.epoch:
 		return &StaleError{fmt.Sprintf("refuse epoch %d, epoch %d was seen", epoch, f.epoch)}
-	}
-	if generation < f.generation {
+	case generation < f.generation:
 		return &StaleError{fmt.Sprintf("refuse generation %d, generation %d was seen", generation, f.generation)}
 	}
 	f.epoch, f.generation = max(f.epoch, epoch), generation
 	return nil
 }
 
-// Seen returns the highest epoch and generation.
-func (f *Fence) Seen() (model.Epoch, model.Generation) {
+// stamp writes the highest that was seen into a request of a node.
+func (f *fence) stamp(request any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.epoch, f.generation
+	switch r := request.(type) {
+	case *weirv1.SyncMuxRequest:
+		r.Cluster, r.Epoch, r.Generation = f.cluster, uint64(f.epoch), uint64(f.generation)
+	case *weirv1.SyncHostRequest:
+		r.Cluster, r.Epoch, r.Generation = f.cluster, uint64(f.epoch), uint64(f.generation)
+	case *weirv1.ReportMuxRequest:
+		r.Epoch = uint64(f.epoch)
+	case *weirv1.ReportHostRequest:
+		r.Epoch = uint64(f.epoch)
+	}
+}
+
+// fencing has a fence look at all that a client sends and receives. A stream that was refused, or that a
+// manager ended because it is behind, takes its connection with it: the next one is to another manager.
+type fencing struct {
+	fence *fence
+	leave func()
+}
+
+// WrapUnary stamps reports.
+func (f fencing) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
+		f.fence.stamp(request.Any())
+		return next(ctx, request)
+	}
+}
+
+// WrapStreamingClient stamps requests and checks what streams bring.
+func (f fencing) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
+		return &fencedConn{StreamingClientConn: next(ctx, spec), fencing: f}
+	}
+}
+
+// WrapStreamingHandler is for servers.
+func (fencing) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return next
+}
+
+type fencedConn struct {
+	connect.StreamingClientConn
+	fencing
+}
+
+func (c *fencedConn) Send(message any) error {
+	c.fence.stamp(message)
+	return c.StreamingClientConn.Send(message)
+}
+
+func (c *fencedConn) Receive(message any) error {
+	err := c.StreamingClientConn.Receive(message)
+	if _, behind := retryIn(err); behind {
+		c.leave()
+	}
+	if s, ok := message.(stamped); ok && err == nil {
+		if err = c.fence.pass(s); err != nil {
+			c.leave()
+		}
+	}
+	return err
 }

@@ -1,0 +1,63 @@
+package manager
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+// catchUpWait bounds how long a node that has seen more than this manager waits for it.
+const catchUpWait = 5 * time.Second
+
+// stamped is a request that says the highest that its node has seen.
+type stamped interface {
+	GetCluster() uint64
+	GetEpoch() uint64
+	GetGeneration() uint64
+}
+
+// stamp is the number of the cluster, and the epoch that this manager knows. The number stands for the
+// pool's secret, which a cluster has for life, restored or not.
+func (m *Manager) stamp() (cluster, epoch uint64) {
+	state := m.store.State()
+	sum := sha256.Sum256(state.HashKey[:])
+	return binary.BigEndian.Uint64(sum[:]), uint64(state.Epoch)
+}
+
+// catchUp returns when this manager knows what a node has seen. One that has seen a later epoch makes a
+// leader look whether it still is one.
+func (m *Manager) catchUp(ctx context.Context, r stamped) error {
+	cluster, _ := m.stamp()
+	if r.GetCluster() != cluster {
+		return nil
+	}
+	m.doubt(ctx, r.GetEpoch())
+	ctx, cancel := context.WithTimeout(ctx, catchUpWait)
+	defer cancel()
+	for {
+		state, changed := m.store.Watch()
+		if uint64(state.Epoch) >= r.GetEpoch() && state.Generation >= model.Generation(r.GetGeneration()) {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return rpc.RetryError(errors.New("this manager is behind what the node has seen: go to another"))
+		}
+	}
+}
+
+// doubt has this manager look whether it leads when a node has seen a later epoch than it knows.
+func (m *Manager) doubt(ctx context.Context, seen uint64) {
+	if seen <= uint64(m.store.State().Epoch) {
+		return
+	}
+	if err := m.store.Doubt(ctx); err != nil {
+		m.log.Warn("can't find out who leads", "err", err)
+	}
+}

@@ -1,0 +1,89 @@
+package store
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// backUp writes a backup of s into a file.
+func backUp(t *testing.T, s *Store) string {
+	t.Helper()
+	copied, err := s.Backup(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer copied.Close()
+	text, err := io.ReadAll(copied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "backup")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A restored store holds what the backup held; its epochs and generations are beyond all that nodes may
+// have seen, also when the same backup is restored again.
+func TestBackupAndRestore(t *testing.T) {
+	s, end := open(t, Config{Name: "m1", DataDir: t.TempDir()})
+	mustUpdate(t, s, Change{VIPs: []model.VIP{vip("shop", "203.0.113.1")}, Nodes: []model.Node{host}})
+	path := backUp(t, s)
+	seen := mustUpdate(t, s, Change{DeleteVIPs: []string{"shop"}})
+	epoch, key := s.State().Epoch, s.State().HashKey
+	end()
+	for range 2 {
+		dir := t.TempDir()
+		generation, err := Restore(t.Context(), path, dir, "m9", testLog(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, end := open(t, Config{Name: "m9", DataDir: dir})
+		eventually(t, "it leads", func() bool { mine, _ := s.Epoch(); return mine != 0 && s.State().Leader == "m9" })
+		state := s.State()
+		if !state.VIPs.Has("shop") || !state.Nodes.Has("host1") || state.HashKey != key {
+			t.Errorf("the restored store holds %v", dump(state))
+		}
+		if generation <= seen || state.Generation != generation || state.Epoch <= epoch {
+			t.Errorf("generation %d, epoch %d are restored to generation %d (%d), epoch %d", seen, epoch, state.Generation, generation, state.Epoch)
+		}
+		if managers := s.Managers(); len(managers) != 1 || managers[0].Name != "m9" {
+			t.Errorf("the managers are %v", managers)
+		}
+		seen, epoch = mustUpdate(t, s, Change{DeleteVIPs: []string{"shop"}}), state.Epoch
+		end()
+	}
+}
+
+func TestWhatRestoreRefuses(t *testing.T) {
+	s, end := open(t, Config{DataDir: t.TempDir()})
+	path := backUp(t, s)
+	end()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text[len(text)/2] ^= 1
+	damaged := filepath.Join(t.TempDir(), "damaged")
+	if err := os.WriteFile(damaged, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if _, err := Restore(t.Context(), damaged, dir, "m1", testLog(t)); err == nil {
+		t.Error("a damaged backup was restored")
+	}
+	if _, err := os.Stat(filepath.Join(dir, "etcd")); err == nil {
+		t.Error("a damaged backup left something behind")
+	}
+	if _, err := Restore(t.Context(), path, dir, "m1", testLog(t)); err != nil {
+		t.Errorf("the backup itself: %v", err)
+	}
+	if _, err := Restore(t.Context(), path, dir, "m1", testLog(t)); err == nil {
+		t.Error("a store was overwritten")
+	}
+}

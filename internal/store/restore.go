@@ -1,0 +1,85 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.uber.org/zap"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// leap is by how many revisions a restored store is ahead of its backup at least.
+const leap = 1_000_000_000
+
+// Restore makes the store of a single manager of a backup, in a data directory that holds none. It is a
+// cluster of its own then: of those of its members from before none may run on.
+//
+// Nodes may have seen generations and epochs from after the backup, and refuse lower ones: revisions go on
+// from the time, in milliseconds, if that is more than those of the backup and a leap. So they also do when
+// a backup is restored twice.
+func Restore(ctx context.Context, backup, dataDir, name string, log *slog.Logger) (model.Generation, error) {
+	etcdDir := filepath.Join(dataDir, "etcd")
+	if _, err := os.Stat(etcdDir); !errors.Is(err, fs.ErrNotExist) {
+		return 0, fmt.Errorf("restore into %s: it holds a store already: name an empty one with --data-dir, or move that away", dataDir)
+	}
+	restorer := snapshot.NewV3(zap.NewNop())
+	status, err := restorer.Status(backup)
+	if err != nil {
+		return 0, fmt.Errorf("read the backup %s: %w", backup, err)
+	}
+	token := make([]byte, 8)
+	if _, err := rand.Read(token); err != nil {
+		return 0, fmt.Errorf("name the cluster: %w", err)
+	}
+	if err := os.MkdirAll(dataDir, 0o700); err != nil {
+		return 0, fmt.Errorf("make the data directory: %w", err)
+	}
+	err = restorer.Restore(snapshot.RestoreConfig{
+		SnapshotPath: backup, Name: name, OutputDataDir: etcdDir, PeerURLs: []string{lonely},
+		InitialCluster: name + "=" + lonely, InitialClusterToken: "weir-" + hex.EncodeToString(token),
+		RevisionBump: uint64(max(leap, time.Now().UnixMilli()-status.Revision)), MarkCompacted: true,
+	})
+	if err != nil {
+		return 0, fmt.Errorf("restore the backup %s: %w", backup, errors.Join(err, os.RemoveAll(etcdDir)))
+	}
+	return begin(ctx, dataDir, name, log)
+}
+
+// begin starts a restored store once, to hold that it can be read, and to write what must be new: the
+// generation, and nothing of the managers and streams from before.
+func begin(ctx context.Context, dataDir, name string, log *slog.Logger) (model.Generation, error) {
+	m, err := startMember(ctx, Config{Name: name, DataDir: dataDir, Log: log})
+	if err != nil {
+		return 0, err
+	}
+	defer m.close()
+	client := m.client()
+	defer client.Close()
+	none, err := encode(struct{}{})
+	if err != nil {
+		return 0, err
+	}
+	written, err := client.Txn(ctx).Then(
+		clientv3.OpPut(keyGeneration, none), clientv3.OpDelete(keyLeader),
+		clientv3.OpDelete(prefixManagers, clientv3.WithPrefix()), clientv3.OpDelete(prefixStreams, clientv3.WithPrefix()),
+	).Commit()
+	if err != nil {
+		return 0, explain("begin the restored store", err)
+	}
+	s := &Store{client: client, log: log, changed: make(chan struct{}), elected: make(chan struct{}), journal: newJournal()}
+	if err := s.load(ctx); err != nil {
+		return 0, err
+	}
+	return model.Generation(written.Header.Revision), nil
+}
