@@ -49,7 +49,7 @@ With -f, delete the VIPs that manifests describe, then their pools.`,
 	}
 	fileFlag(cmd, &files, "`file` or folder of manifests, - for standard input; may be repeated")
 	wait.flags(cmd)
-	cmd.AddCommand(s.deleteVIPCommand(), s.deleteNodeCommand(), s.deletePoolCommand())
+	cmd.AddCommand(s.deleteVIPCommand(), s.deleteNodeCommand(), s.deleteManagerCommand(), s.deletePoolCommand())
 	return cmd
 }
 

@@ -26,7 +26,7 @@ func getCommand(s *session) *cobra.Command {
   weir get vip shop -o yaml > shop.yaml`,
 	}
 	group(cmd)
-	cmd.AddCommand(s.getVIPsCommand(), s.getPoolsCommand(), s.getEventsCommand(), s.getNodesCommand())
+	cmd.AddCommand(s.getVIPsCommand(), s.getPoolsCommand(), s.getEventsCommand(), s.getNodesCommand(), s.getManagersCommand())
 	return cmd
 }
 

@@ -127,6 +127,21 @@ func (c *Client) EachCapture(ctx context.Context, r *weirv1.CaptureRequest, do f
 	return translate(stream.Err())
 }
 
+// EachBackup copies a manager's store and calls do for each part, in order, until it or ctx ends or do fails.
+func (c *Client) EachBackup(ctx context.Context, do func(chunk []byte) error) error {
+	stream, err := c.Backup(ctx, &weirv1.BackupRequest{})
+	if err != nil {
+		return translate(err)
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		if err := do(stream.Msg().GetChunk()); err != nil {
+			return err
+		}
+	}
+	return translate(stream.Err())
+}
+
 // parseManagers returns the managers' addresses as host:port.
 func parseManagers(managers string) ([]string, error) {
 	var addresses []string
