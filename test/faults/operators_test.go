@@ -165,7 +165,7 @@ func (o *worker) call(ctx context.Context) bool {
 		}
 	default:
 		c.Kind = remove
-		if o.random.IntN(2) == 7 {
+		if o.random.IntN(2) == 0 {
 			c.Expect = last.value
 		}
 	}
