@@ -237,7 +237,7 @@ func FuzzFromProto(f *testing.F) {
 	seed, err := proto.Marshal(&weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{VIPToProto(model.VIP{
 		Name: "shop", Tenant: "acme", Address: netip.MustParseAddr("203.0.113.1"),
 		Endpoints: []model.Endpoint{{Protocol: model.TCP, Port: 80}},
-	})}})
+	})}, Pools: []*weirv1.AddressPool{{Name: "public", Prefixes: []string{"203.0.113.0/24"}, Exclusions: []string{"203.0.113.0"}}}})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -250,6 +250,12 @@ func FuzzFromProto(f *testing.F) {
 				if err == nil && vip.Validate() != nil {
 					t.Errorf("accepted %+v: %v", vip, vip.Validate())
 				}
+			}
+		}
+		pools, err := AddressPoolsFromProto(apply.Pools)
+		for _, pool := range pools {
+			if err == nil && pool.Validate() != nil {
+				t.Errorf("accepted %+v: %v", pool, pool.Validate())
 			}
 		}
 		var mux weirv1.SyncMuxResponse
