@@ -1228,7 +1228,10 @@ type NodeStatus struct {
 	// Muxes only.
 	Mux *MuxStatus `protobuf:"bytes,5,opt,name=mux,proto3" json:"mux,omitempty"`
 	// Hosts only.
-	Host          *HostStatus `protobuf:"bytes,6,opt,name=host,proto3" json:"host,omitempty"`
+	Host *HostStatus `protobuf:"bytes,6,opt,name=host,proto3" json:"host,omitempty"`
+	// "current": it runs all that concerns it; "behind": it does not yet; "out": a mux that did not answer in
+	// time is out of the pool; empty: not connected.
+	Sync          string `protobuf:"bytes,7,opt,name=sync,proto3" json:"sync,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1303,6 +1306,13 @@ func (x *NodeStatus) GetHost() *HostStatus {
 		return x.Host
 	}
 	return nil
+}
+
+func (x *NodeStatus) GetSync() string {
+	if x != nil {
+		return x.Sync
+	}
+	return ""
 }
 
 // A generation that a node refused, and why.
@@ -2281,7 +2291,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1c\n" +
 	"\taddresses\x18\x03 \x03(\tR\taddresses\x12\x18\n" +
 	"\aversion\x18\x04 \x01(\tR\aversion\x12+\n" +
-	"\x06status\x18\x05 \x01(\v2\x13.weir.v1.NodeStatusR\x06status\"\x84\x02\n" +
+	"\x06status\x18\x05 \x01(\v2\x13.weir.v1.NodeStatusR\x06status\"\x98\x02\n" +
 	"\n" +
 	"NodeStatus\x12\x1c\n" +
 	"\tconnected\x18\x01 \x01(\bR\tconnected\x127\n" +
@@ -2291,7 +2301,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	"generation\x120\n" +
 	"\trejection\x18\x04 \x01(\v2\x12.weir.v1.RejectionR\trejection\x12$\n" +
 	"\x03mux\x18\x05 \x01(\v2\x12.weir.v1.MuxStatusR\x03mux\x12'\n" +
-	"\x04host\x18\x06 \x01(\v2\x13.weir.v1.HostStatusR\x04host\"C\n" +
+	"\x04host\x18\x06 \x01(\v2\x13.weir.v1.HostStatusR\x04host\x12\x12\n" +
+	"\x04sync\x18\a \x01(\tR\x04sync\"C\n" +
 	"\tRejection\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +

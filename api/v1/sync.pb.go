@@ -132,8 +132,11 @@ type SyncMuxResponse struct {
 	TraceParents []string `protobuf:"bytes,15,rep,name=trace_parents,json=traceParents,proto3" json:"trace_parents,omitempty"`
 	// Of the leader whose state this is. A mux refuses one that is older than one it has seen of the cluster,
 	// which has a number of its own.
-	Epoch         uint64 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Cluster       uint64 `protobuf:"fixed64,16,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Epoch   uint64 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Cluster uint64 `protobuf:"fixed64,16,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	// The mux is out of the pool, as it did not answer in time: it takes its routes back until a message
+	// says otherwise.
+	Withdraw      bool `protobuf:"varint,9,opt,name=withdraw,proto3" json:"withdraw,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -236,6 +239,13 @@ func (x *SyncMuxResponse) GetCluster() uint64 {
 		return x.Cluster
 	}
 	return 0
+}
+
+func (x *SyncMuxResponse) GetWithdraw() bool {
+	if x != nil {
+		return x.Withdraw
+	}
+	return false
 }
 
 // A mux of the pool, as the others know it.
@@ -1693,7 +1703,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x05 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
-	"\acluster\x18\f \x01(\x06R\acluster\"\xf2\x02\n" +
+	"\acluster\x18\f \x01(\x06R\acluster\"\x8e\x03\n" +
 	"\x0fSyncMuxResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -1706,7 +1716,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x05tasks\x18\a \x03(\v2\x10.weir.v1.MuxTaskR\x05tasks\x12#\n" +
 	"\rtrace_parents\x18\x0f \x03(\tR\ftraceParents\x12\x14\n" +
 	"\x05epoch\x18\b \x01(\x04R\x05epoch\x12\x18\n" +
-	"\acluster\x18\x10 \x01(\x06R\acluster\">\n" +
+	"\acluster\x18\x10 \x01(\x06R\acluster\x12\x1a\n" +
+	"\bwithdraw\x18\t \x01(\bR\bwithdraw\">\n" +
 	"\n" +
 	"PoolMember\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +

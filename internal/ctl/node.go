@@ -19,6 +19,12 @@ func (s *session) nodeTable(nodes []*weirv1.Node) *columns {
 
 func (s *session) nodeState(n *weirv1.Node) string {
 	if n.GetStatus().GetConnected() {
+		switch n.GetStatus().GetSync() {
+		case "behind":
+			return "connected, behind"
+		case "out":
+			return "connected, out of the pool"
+		}
 		return "connected"
 	}
 	return "disconnected, last seen " + s.ago(n.GetStatus().GetLastSeen())

@@ -80,7 +80,9 @@ func (s *session) wait(cmd *cobra.Command, flags waiting, generation uint64) err
 
 func muxNodes(ctx context.Context, client *rpc.Client) ([]*weirv1.Node, error) {
 	response, err := client.ListNodes(ctx, &weirv1.ListNodesRequest{Role: string(model.RoleMux)})
-	return response.GetNodes(), err
+	// One that is out of the pool announces nothing, and comes back by itself.
+	in := slices.DeleteFunc(response.GetNodes(), func(n *weirv1.Node) bool { return n.GetStatus().GetSync() == "out" })
+	return in, err
 }
 
 func programmed(muxes int, generation uint64) string {

@@ -29,7 +29,9 @@ type fakeMux struct {
 	tables     map[model.EndpointKey]model.MuxEndpoint
 	snapshots  int
 	messages   int
+	mute       bool   // it reads, and reports nothing
 	reject     string // why it refuses what comes next, if it does
+	withdrawn  bool   // it was told to take its routes back
 	wentBack   bool   // a generation was less than one before
 	pool       []model.PoolMember
 }
@@ -67,7 +69,12 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 		m.generation, m.pool = u.Generation, u.Pool
 	}
 	report.Generation = uint64(m.generation)
+	m.withdrawn = u.Withdraw
+	mute := m.mute
 	m.mu.Unlock()
+	if mute {
+		return nil
+	}
 	_, err = m.client.ReportMux(context.Background(), report)
 	return err
 }

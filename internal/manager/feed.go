@@ -87,8 +87,10 @@ type muxFeed struct {
 	dirty   bool          // something is due
 	pending map[model.EndpointKey]bool
 	sent    model.Generation
+	acked   model.Generation
 	waits   time.Time // since when an answer is due; zero: it is current
 	first   bool      // it has answered on this stream
+	out     bool      // it did not answer in time
 }
 
 // add notes endpoints that the mux must hear of.
@@ -124,7 +126,7 @@ func (f *muxFeed) take(first model.Generation) (update rpc.MuxUpdate, due bool) 
 	if f.waits.IsZero() {
 		f.waits = h.now()
 	}
-	update = rpc.MuxUpdate{Generation: s.Generation, Snapshot: whole, Pool: h.pool}
+	update = rpc.MuxUpdate{Generation: s.Generation, Snapshot: whole, Pool: h.pool, Withdraw: f.out}
 	h.mu.Unlock()
 	if whole {
 		update.HashKey = s.HashKey
@@ -153,7 +155,10 @@ func add(update *rpc.MuxUpdate, s *store.State, key model.EndpointKey) {
 // ack notes what the mux runs, or refused.
 func (f *muxFeed) ack(generation model.Generation, now time.Time) {
 	f.first = true
-	if f.waits = now; generation >= f.sent {
+	if generation > f.acked {
+		f.acked, f.waits = generation, now
+	}
+	if generation >= f.sent {
 		f.waits = time.Time{}
 	}
 }

@@ -43,6 +43,7 @@ func (m *Manager) healthz(w http.ResponseWriter, r *http.Request) {
 // refusal makes the answer to a call of err: what a user can mend is told as such.
 func refusal(err error) error {
 	var refused *connect.Error
+	var overloaded *store.OverloadedError
 	switch {
 	case errors.As(err, &refused):
 		return refused
@@ -50,6 +51,8 @@ func refusal(err error) error {
 		return rpc.NewError(connect.CodeInvalidArgument, err)
 	case errors.Is(err, store.ErrNotLeader): // nothing was written
 		return rpc.RetryError(errNoLeader)
+	case errors.As(err, &overloaded):
+		return rpc.RetryAfter(connect.CodeResourceExhausted, err, overloaded.After)
 	case errors.Is(err, context.Canceled):
 		return connect.NewError(connect.CodeCanceled, err)
 	}

@@ -19,9 +19,10 @@ const hostsGrace = time.Second
 // hub works out from what changed between two States which nodes that have their stream here must hear of
 // it: hosts at once, muxes when the hosts are ready.
 type hub struct {
-	store *store.Store
-	grace time.Duration
-	now   func() time.Time
+	store    *store.Store
+	grace    time.Duration
+	patience time.Duration // with muxes
+	now      func() time.Time
 
 	mu    sync.Mutex
 	state *store.State // newest that hosts are told; nil before the first
@@ -47,7 +48,7 @@ type heldState struct {
 
 func newHub(s *store.Store) *hub {
 	return &hub{
-		store: s, grace: hostsGrace, now: time.Now, gate: newGate(), hosts: map[string]map[*hostFeed]bool{},
+		store: s, grace: hostsGrace, patience: muxPatience, now: time.Now, gate: newGate(), hosts: map[string]map[*hostFeed]bool{},
 		muxes: map[*muxFeed]bool{}, fresh: map[*hostFeed]bool{}, acked: make(chan struct{}, 1),
 	}
 }

@@ -55,7 +55,7 @@ func (m *Manager) nodeWithStatus(s *store.State, node model.Node) *weirv1.Node {
 	p := rpc.NodeToProto(node)
 	p.Status = &weirv1.NodeStatus{
 		Connected: s.Streams.At(node.Name), Generation: uint64(said.Generation),
-		Mux: detail.GetMux(), Host: detail.GetHost(),
+		Mux: detail.GetMux(), Host: detail.GetHost(), Sync: m.sync(s, node),
 	}
 	if !said.Seen.IsZero() {
 		p.Status.LastSeen = timestamppb.New(said.Seen)

@@ -54,6 +54,9 @@ func (m *Manager) backendStatuses(s *store.State, vip model.VIP, e model.Endpoin
 func vipStatus(s *store.State, generation model.Generation) *weirv1.VIPStatus {
 	status := &weirv1.VIPStatus{Generation: uint64(generation)}
 	for node := range s.MuxNodes() {
+		if s.Fenced.Has(node.Name) {
+			continue // it announces nothing
+		}
 		status.MuxesTotal++
 		said := s.Status.At(node.Name)
 		switch {

@@ -45,6 +45,7 @@ type tables struct {
 	filled     bool // by a snapshot of this process's stream
 	tookOver   bool // what was filled is what forwards
 	stopped    bool // nothing is announced any more
+	fenced     bool // out of the pool: nothing is announced until the manager says otherwise
 	warnings   []string
 }
 
@@ -100,6 +101,7 @@ func (t *tables) announceLive() error {
 // apply brings the data plane to the update. An error means that it was refused, and that a new
 // snapshot is needed.
 func (t *tables) apply(ctx context.Context, update rpc.MuxUpdate) error {
+	t.fence(update.Withdraw)
 	if t.withdraw(update) {
 		wait(ctx, t.config.Lead)
 	}
@@ -131,6 +133,17 @@ func (t *tables) apply(ctx context.Context, update rpc.MuxUpdate) error {
 	}
 	t.log.DebugContext(ctx, "tables applied", "generation", update.Generation, "endpoints", len(t.live.endpoints))
 	return nil
+}
+
+// fence takes all routes back, or announces them again. Packets that still come are forwarded.
+func (t *tables) fence(out bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.fenced == out {
+		return
+	}
+	t.fenced = out
+	t.announce()
 }
 
 // others are the addresses of the other muxes of the pool, in order.
@@ -263,6 +276,10 @@ func (t *tables) announce() {
 	if t.blind() {
 		prefixes = nil
 		warnings = append(warnings, "no host can be reached: no VIP is announced until one can")
+	}
+	if t.fenced {
+		prefixes = nil
+		warnings = append(warnings, "out of the pool, as this mux did not answer the manager in time: no VIP is announced until it is current")
 	}
 	if err := t.config.Speaker.Announce(prefixes); err != nil {
 		warnings = append(warnings, reasons(err)...)

@@ -18,6 +18,7 @@ type MuxUpdate struct {
 	Removed    []model.EndpointKey
 	HashKey    flowhash.Key       // only in a snapshot
 	Pool       []model.PoolMember // all muxes of the pool that are connected, by name, every time
+	Withdraw   bool               // the mux is out of the pool: announce nothing
 }
 
 // HostUpdate is one step of a host's tables.
@@ -32,7 +33,7 @@ type HostUpdate struct {
 
 // MuxUpdateToProto writes u.
 func MuxUpdateToProto(u MuxUpdate) *weirv1.SyncMuxResponse {
-	p := &weirv1.SyncMuxResponse{Generation: uint64(u.Generation), Snapshot: u.Snapshot}
+	p := &weirv1.SyncMuxResponse{Withdraw: u.Withdraw, Generation: uint64(u.Generation), Snapshot: u.Snapshot}
 	if u.Snapshot {
 		p.HashKey = u.HashKey[:]
 	}
@@ -50,7 +51,7 @@ func MuxUpdateToProto(u MuxUpdate) *weirv1.SyncMuxResponse {
 
 // MuxUpdateFromProto reads what MuxUpdateToProto wrote.
 func MuxUpdateFromProto(p *weirv1.SyncMuxResponse) (MuxUpdate, error) {
-	u := MuxUpdate{Generation: model.Generation(p.GetGeneration()), Snapshot: p.GetSnapshot()}
+	u := MuxUpdate{Withdraw: p.GetWithdraw(), Generation: model.Generation(p.GetGeneration()), Snapshot: p.GetSnapshot()}
 	var errs []error
 	if u.Snapshot {
 		key, err := flowhash.NewKey(p.GetHashKey())

@@ -1,0 +1,101 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// muxPatience is how long a mux may take to answer before it is taken out of the pool; for a snapshot, it gets
+// snapshotPatience times as long.
+const (
+	muxPatience      = 5 * time.Second
+	snapshotPatience = 12
+)
+
+// fence takes muxes that do not answer out of the pool, and back in when they do. They are told to take their
+// routes back; who does not even read that has lost its BGP sessions, or loses them with its process.
+func (h *hub) fence() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for f := range h.muxes {
+		bound := h.patience
+		if !f.first {
+			bound *= snapshotPatience
+		}
+		out := !f.waits.IsZero() && h.now().Sub(f.waits) > bound
+		if out == f.out {
+			continue
+		}
+		reason := ""
+		if f.out = out; out {
+			reason = fmt.Sprintf("it did not answer for %s", bound)
+		}
+		h.store.Fence(f.mux, reason)
+		f.soon()
+	}
+}
+
+// watchMuxes fences until ctx ends.
+func (h *hub) watchMuxes(ctx context.Context) error {
+	tick := time.NewTicker(h.patience / 10)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			h.fence()
+		}
+	}
+}
+
+// standing says how a node with a stream here stands; empty if it has none.
+func (h *hub) standing(name string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for f := range h.hosts[name] {
+		if f.late {
+			return syncBehind
+		}
+		return syncCurrent
+	}
+	for f := range h.muxes {
+		if f.mux != name {
+			continue
+		}
+		if !f.waits.IsZero() && h.now().Sub(f.waits) > h.grace {
+			return syncBehind
+		}
+		return syncCurrent
+	}
+	return ""
+}
+
+// How a node stands.
+const (
+	syncCurrent = "current"
+	syncBehind  = "behind"
+	syncOut     = "out"
+)
+
+// sync says how a node stands, whoever holds its stream: of those of others, what they noted.
+func (m *Manager) sync(s *store.State, node model.Node) string {
+	if !s.Streams.At(node.Name) {
+		return ""
+	}
+	if s.Fenced.Has(node.Name) {
+		return syncOut
+	}
+	if here := m.hub.standing(node.Name); here != "" {
+		return here
+	}
+	published, _ := m.hub.progress()
+	if said := s.Status.At(node.Name); node.Role == model.RoleMux && max(said.Generation, said.Rejected) < published {
+		return syncBehind
+	}
+	return syncCurrent
+}

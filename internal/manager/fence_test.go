@@ -1,0 +1,60 @@
+package manager
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+)
+
+// A mux that does not answer is taken out of the pool, delays nobody, and comes back by itself.
+func TestAMuxThatDoesNotAnswerIsTakenOut(t *testing.T) {
+	url, _ := start(t, Config{}, func(m *Manager) { m.hub.patience = 200 * time.Millisecond })
+	startHost(t, url, "host1", "10.2.1.2")
+	startHost(t, url, "host2", "10.2.2.2")
+	mux1, mux2 := startMux(t, url, "mux1", "10.1.1.2"), startMux(t, url, "mux2", "10.1.2.2")
+	client := dial(t, url)
+	eventually(t, "all are connected", func() bool { return nodes(t, client) == 4 })
+	first := apply(t, url, shop())
+	eventually(t, "both muxes run it", func() bool { return mux1.has(first) && mux2.has(first) })
+	pool := func() int {
+		mux1.mu.Lock()
+		defer mux1.mu.Unlock()
+		return len(mux1.pool)
+	}
+	standing := func() string {
+		r, err := client.GetNode(t.Context(), &weirv1.GetNodeRequest{Name: "mux2"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.GetNode().GetStatus().GetSync()
+	}
+	eventually(t, "mux2 is current", func() bool { return standing() == "current" && pool() == 2 })
+	mux2.mu.Lock()
+	mux2.mute = true
+	mux2.mu.Unlock()
+	vip := shop()
+	vip.Tenant = "other"
+	second := apply(t, url, vip)
+	eventually(t, "mux1 runs it", func() bool { return mux1.has(second) })
+	eventually(t, "mux2 is out", func() bool { return standing() == "out" && pool() == 1 })
+	told := func() bool {
+		mux2.mu.Lock()
+		defer mux2.mu.Unlock()
+		return mux2.withdrawn
+	}
+	eventually(t, "mux2 is told to take its routes back", told)
+	r, err := client.GetVIP(t.Context(), &weirv1.GetVIPRequest{Name: "shop"})
+	if err != nil || r.GetVip().GetStatus().GetMuxesTotal() != 1 {
+		t.Errorf("the VIP waits for %d muxes, want 1: %v", r.GetVip().GetStatus().GetMuxesTotal(), err)
+	}
+	mux2.mu.Lock()
+	mux2.mute = false
+	report := &weirv1.ReportMuxRequest{Name: "mux2", Generation: uint64(mux2.generation), Status: &weirv1.MuxStatus{}}
+	mux2.mu.Unlock()
+	if _, err := mux2.client.ReportMux(context.Background(), report); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "mux2 is back", func() bool { return standing() == "current" && pool() == 2 && !told() })
+}
