@@ -297,6 +297,8 @@ func (m *member) awaitLeader(ctx context.Context) error {
 func (m *member) client() *clientv3.Client { return v3client.New(m.etcd.Server) }
 
 func (m *member) close() {
-	m.etcd.Close()
+	if m.etcd != nil {
+		m.etcd.Close()
+	}
 	m.lock.Close()
 }
