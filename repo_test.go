@@ -330,9 +330,10 @@ func isCall(call *ast.CallExpr, pkg, name string) bool {
 // searched alike.
 var logKeys = []string{
 	"addresses", "adopted", "as", "backend", "backends", "change", "do", "drain", "ended", "endpoint",
-	"endpoints", "epoch", "err", "fields", "file", "generation", "health", "ifindex", "interface", "level", "listen",
-	"live", "manager", "members", "mode", "muxes", "name", "neighbor", "new", "node", "nodes", "old", "on", "peer", "pins", "pool",
-	"reason", "refused", "role", "store", "stream", "uplink", "vip", "vips",
+	"endpoints", "epoch", "err", "fields", "file", "from", "generation", "health", "identity", "ifindex",
+	"interface", "level", "listen", "live", "manager", "members", "mode", "muxes", "name", "neighbor", "new", "node",
+	"nodes", "old", "on", "peer", "pins", "pool", "procedure", "reason", "refused", "result", "role", "store", "stream",
+	"subject", "uplink", "vip", "vips",
 }
 
 func TestLogKeysAreOfOneList(t *testing.T) {

@@ -27,7 +27,8 @@ func startManager(t *testing.T, ns *netns.NS, data string) *testManager {
 	m := &testManager{t: t}
 	err := ns.Do(func() (err error) {
 		m.Manager, err = manager.New(ctx, manager.Config{
-			Listen: "127.0.0.1:7400", DataDir: data, Version: "test", Log: slog.New(slog.DiscardHandler),
+			Insecure: true,
+			Listen:   "127.0.0.1:7400", DataDir: data, Version: "test", Log: slog.New(slog.DiscardHandler),
 		})
 		return err
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/weirlb/weir/internal/manager"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/telemetry"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 func main() { os.Exit(daemon.Run(command())) }
@@ -44,6 +45,9 @@ func command() *cobra.Command {
 	flags.StringVar(&cfg.PeerListen, "peer-listen", "", "host:port for the embedded etcd of the other managers (default: this manager is the only one)")
 	flags.StringVar(&cfg.Join, "join", "", "manager of the cluster to join at the first start (default: found one)")
 	flags.StringVar(&cfg.TokenFile, "token-file", "", "file with the token to join with")
+	flags.StringVar(&cfg.CAHash, "ca-hash", "", "hash of the CA of the cluster to join, as weir token create prints it")
+	flags.BoolVar(&cfg.Insecure, "insecure", false, "neither TLS nor authentication: everybody who reaches the API may do everything")
+	flags.DurationVar(&cfg.CertificateLife, "certificate-life", trust.NodeLife, "how long certificates of nodes live; they renew them after two thirds")
 	flags.StringVar(&cfg.DataDir, "data-dir", "/var/lib/weir", "directory of the embedded etcd")
 	flags.StringSliceVar(&cfg.EtcdEndpoints, "etcd-endpoints", nil,
 		"URLs of an external etcd, separated by commas (default: the embedded one)")

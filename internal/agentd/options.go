@@ -15,8 +15,8 @@ import (
 	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/netlink"
 	"github.com/weirlb/weir/internal/probe"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/telemetry"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 // DefaultPinPath is where the data plane is pinned unless a flag says otherwise.
@@ -37,7 +37,7 @@ type Options struct {
 // Flags adds the flags to cmd; the pin path also to its subcommands.
 func (o *Options) Flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	o.Node.Flags(flags, "name of this node, as backends name their host")
+	o.Node.Flags(flags, "name of this node, as backends name their host", "/var/lib/weir-agent")
 	flags.StringVar(&o.Uplink, "uplink", "", "interface towards the network, where the muxes' packets arrive (required)")
 	flags.IntVar(&o.MaxSessions, "max-sessions", agent.DefaultMaxSessions, "room for sessions; the longest idle ones make way")
 	flags.IntVar(&o.MaxRules, "max-rules", agent.DefaultMaxRules, "room for backends of this host")
@@ -90,11 +90,11 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	client, err := rpc.NewClient(o.Manager)
+	client, closed, err := o.Connect(ctx, trust.Host, log)
 	if err != nil {
 		return err
 	}
-	defer client.Close()
+	defer closed()
 	workloads, err := netlink.NewWorkloads(o.Uplink)
 	if err != nil {
 		return err

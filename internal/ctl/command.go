@@ -1,7 +1,9 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,14 +21,15 @@ type Config struct {
 
 // session is one run of the program.
 type session struct {
-	manager string
+	manager string // URLs; empty: those of the configuration
+	config  string // file; empty: the one of the environment, or of the user
 	format  format
 	now     func() time.Time
 }
 
 // Command returns the root command, weir.
 func Command(config Config) *cobra.Command {
-	s := &session{manager: rpc.ManagerURL(), format: formatTable, now: config.Now}
+	s := &session{format: formatTable, now: config.Now}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -46,7 +49,8 @@ Exit status: 0 all went well; 1 something failed or was refused; 2 wrong usage;
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{cmd, err} })
 	root.PersistentFlags().StringVar(&s.manager, "manager", s.manager,
 		"URL of the manager, several separated by commas; the variable "+rpc.ManagerVariable+" does the same")
-	root.PersistentFlags().Lookup("manager").DefValue = rpc.DefaultManager
+	root.PersistentFlags().StringVar(&s.config, "config", "",
+		"`file` that says where the managers are and who you are; the variable "+rpc.ConfigVariable+" does the same")
 	root.AddCommand(
 		applyCommand(s), editCommand(s), patchCommand(s), deleteCommand(s),
 		getCommand(s), describeCommand(s), statusCommand(s), topCommand(s), explainCommand(s), captureCommand(s), doctorCommand(s), versionCommand(s),
@@ -56,7 +60,14 @@ Exit status: 0 all went well; 1 something failed or was refused; 2 wrong usage;
 }
 
 // connect returns a client of the manager; the caller closes it.
-func (s *session) connect() (*rpc.Client, error) { return rpc.NewClient(s.manager) }
+func (s *session) connect() (*rpc.Client, error) {
+	access, err := rpc.ReadConfig(s.config)
+	if err != nil {
+		return nil, err
+	}
+	access.Managers = cmp.Or(s.manager, os.Getenv(rpc.ManagerVariable), access.Managers, rpc.DefaultManager)
+	return access.Client()
+}
 
 // call runs do with a client and a bound on its time.
 func (s *session) call(ctx context.Context, do func(context.Context, *rpc.Client) error) error {

@@ -59,7 +59,8 @@ func startManager(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	m, err := manager.New(ctx, manager.Config{
-		Listen: "127.0.0.1:0", DataDir: ts.MkAbs("data"), Version: "test", Log: slog.New(slog.DiscardHandler),
+		Insecure: true,
+		Listen:   "127.0.0.1:0", DataDir: ts.MkAbs("data"), Version: "test", Log: slog.New(slog.DiscardHandler),
 	})
 	ts.Check(err)
 	done := make(chan error, 1)

@@ -40,12 +40,12 @@ func advertise(cfg Config, listens string) string {
 }
 
 // joining asks the managers to join for a place; nil if this one founds a cluster.
-func joining(cfg Config, address string) func(context.Context, string) ([]store.Member, error) {
+func joining(cfg Config, s *security, address string) func(context.Context, string) ([]store.Member, error) {
 	if cfg.Join == "" {
 		return nil
 	}
 	return func(ctx context.Context, peerURL string) ([]store.Member, error) {
-		client, err := rpc.NewClient(cfg.Join)
+		client, err := s.toJoin(cfg.Join).Client()
 		if err != nil {
 			return nil, err
 		}

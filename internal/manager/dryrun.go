@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"context"
 	"slices"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
@@ -14,8 +15,8 @@ import (
 const removed = "removed"
 
 // dryRun says what applying the pools and VIPs would change. It writes nothing.
-func (m *Manager) dryRun(s *store.State, pools []model.AddressPool, vips []model.VIP) (*weirv1.ApplyVIPsResponse, error) {
-	admitted, err := admit(s, pools, vips)
+func (m *Manager) dryRun(ctx context.Context, s *store.State, pools []model.AddressPool, vips []model.VIP) (*weirv1.ApplyVIPsResponse, error) {
+	admitted, err := m.admitted(ctx, s, pools, vips)
 	if err != nil {
 		return nil, err
 	}

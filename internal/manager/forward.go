@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 const (
@@ -78,16 +80,30 @@ func (m *Manager) forward(next http.Handler) http.Handler {
 // proxy hands a request on to the manager that its URL names.
 func (m *Manager) proxy() *httputil.ReverseProxy {
 	var protocols http.Protocols
-	protocols.SetUnencryptedHTTP2(true)
+	scheme, config := "http", (*tls.Config)(nil)
+	if m.security.insecure {
+		protocols.SetUnencryptedHTTP2(true)
+	} else {
+		protocols.SetHTTP2(true)
+		scheme, config = "https", trust.ClientTLS(m.security.authority.Certificate, m.security.current.Load, m.now)
+	}
 	return &httputil.ReverseProxy{
 		Transport: &http.Transport{
-			DialContext: (&net.Dialer{Timeout: forwardDial}).DialContext,
-			Protocols:   &protocols,
-			HTTP2:       &http.HTTP2Config{SendPingTimeout: forwardDial, PingTimeout: forwardDial},
+			DialContext:     (&net.Dialer{Timeout: forwardDial}).DialContext,
+			Protocols:       &protocols,
+			TLSClientConfig: config,
+			HTTP2:           &http.HTTP2Config{SendPingTimeout: forwardDial, PingTimeout: forwardDial},
 		},
 		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(&url.URL{Scheme: "http", Host: r.In.URL.Host})
+			r.SetURL(&url.URL{Scheme: scheme, Host: r.In.URL.Host})
 			r.Out.Header.Set(forwardedBy, m.cfg.Name)
+			// The leader believes this manager, not what the caller showed to it.
+			r.Out.Header.Del("Authorization")
+			if encoded, err := trust.FromContext(r.In.Context()).Encode(); err == nil {
+				r.Out.Header.Set(trust.OnBehalfHeader, encoded)
+			} else {
+				r.Out.Header.Del(trust.OnBehalfHeader)
+			}
 		},
 		FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {

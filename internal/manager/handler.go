@@ -19,16 +19,17 @@ const maxMessage = 64 << 20
 // handler serves gRPC, gRPC-Web, Connect and REST from the same services.
 func (m *Manager) handler() (http.Handler, error) {
 	options := connect.WithHandlerOptions(connect.WithReadMaxBytes(maxMessage), connect.WithCodec(rpc.StrictJSON{}),
-		connect.WithInterceptors(m.observer()))
+		connect.WithInterceptors(m.observer(), guard{m}))
 	mux := http.NewServeMux()
 	mux.Handle(weirv1connect.NewWeirServiceHandler(m, options))
 	mux.Handle(weirv1connect.NewSyncServiceHandler(m, options))
 	mux.Handle(weirv1connect.NewClusterServiceHandler(cluster{Manager: m}, options))
+	mux.Handle(weirv1connect.NewTrustServiceHandler(trustService{m}, options))
 	if err := m.handleREST(mux); err != nil {
 		return nil, err
 	}
 	mux.HandleFunc("GET /healthz", m.healthz)
-	return m.observer().rest(mux, m.forward(mux)), nil
+	return m.authenticate(m.observer().rest(mux, m.forward(mux))), nil
 }
 
 // healthz says whether the store answers.

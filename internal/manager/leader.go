@@ -83,11 +83,15 @@ func (m *Manager) awaitLeader(ctx context.Context) (string, error) {
 
 // peers are clients of the other managers, by address.
 type peers struct {
+	access func(address string) rpc.Access
+
 	mu      sync.Mutex
 	clients map[string]*rpc.Client
 }
 
-func newPeers() *peers { return &peers{clients: map[string]*rpc.Client{}} }
+func newPeers(access func(address string) rpc.Access) *peers {
+	return &peers{access: access, clients: map[string]*rpc.Client{}}
+}
 
 // at returns a client of the manager at address.
 func (p *peers) at(address string) (*rpc.Client, error) {
@@ -96,7 +100,7 @@ func (p *peers) at(address string) (*rpc.Client, error) {
 	if client := p.clients[address]; client != nil {
 		return client, nil
 	}
-	client, err := rpc.NewClient(address)
+	client, err := p.access(address).Client()
 	if err != nil {
 		return nil, fmt.Errorf("call the manager at %s: %w", address, err)
 	}

@@ -26,12 +26,22 @@ type Config struct {
 	PeerListen    string   // host:port for the embedded etcd's peers; empty: this manager is the only one
 	Join          string   // a manager, or several, of the cluster to join at the first start; empty: found one
 	TokenFile     string   // holds the token to join with
+	CAHash        string   // of the CA of the cluster to join
+	Insecure      bool     // neither TLS nor authentication: everybody may do everything
 	DataDir       string   // of the embedded etcd
 	EtcdEndpoints []string // of an external etcd; then DataDir is not used
 	Version       string
 	Log           *slog.Logger
 	Telemetry     telemetry.Options
+
+	CertificateLife time.Duration // of certificates of nodes; 0: trust.NodeLife
 }
+
+// What one connection may take of a manager.
+const (
+	maxHeader   = 64 << 10 // bytes
+	idleTimeout = 2 * time.Minute
+)
 
 // stopTimeout bounds how long calls under way may take once the manager stops.
 const stopTimeout = 3 * time.Second
@@ -57,6 +67,10 @@ type Manager struct {
 	observed *telemetry.Telemetry
 	peers    *peers
 
+	security *security
+	open     openStreams
+	audit    *auditor
+
 	meters    *meters
 	acks      *acks
 	inventory inventory
@@ -72,6 +86,11 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		return nil, fmt.Errorf("listen on %s: %w: choose another address with --listen", cfg.Listen, err)
 	}
 	cfg.Name = cmp.Or(cfg.Name, store.DefaultName)
+	secured, err := newSecurity(ctx, cfg, listener.Addr())
+	if err != nil {
+		listener.Close()
+		return nil, err
+	}
 	observed, err := telemetry.Start(ctx, cfg.Telemetry, telemetry.Process{Program: "weir-manager", Name: cfg.Name, Version: cfg.Version}, cfg.Log)
 	if err != nil {
 		listener.Close()
@@ -81,9 +100,15 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	s, err := store.Open(ctx, store.Config{
 		Name: cfg.Name, Address: advertised,
 		DataDir: cfg.DataDir, Endpoints: cfg.EtcdEndpoints, Log: cfg.Log,
-		PeerListen: cfg.PeerListen, Join: joining(cfg, advertised),
+		PeerListen: cfg.PeerListen, Join: joining(cfg, secured, advertised), PeerTLS: secured.peerTLS(),
 	})
 	if err != nil {
+		observed.Close()
+		listener.Close()
+		return nil, err
+	}
+	if err := secured.settle(ctx, s, "https://"+reachable(advertised)); err != nil {
+		s.Close()
 		observed.Close()
 		listener.Close()
 		return nil, err
@@ -94,7 +119,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		reports: newReports(), tasks: newTasks(), stopping: make(chan struct{}), now: time.Now,
 		silence: defaultSilence, sessions: newSessions(), settle: desired.SettleTime,
 		bookmark: bookmarkTime, noticing: noticeTime, events: make(chan store.Event, eventBacklog),
-		peers: newPeers(),
+		peers: newPeers(secured.access), security: secured, audit: newAuditor(cfg.Name),
 	}
 	m.observe()
 	m.hub.published = m.published
@@ -120,6 +145,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return m.store.Run(storeCtx) })
 	group.Go(func() error { return m.hub.run(ctx) })
+	group.Go(func() error { return m.watchTrust(ctx) })
+	group.Go(func() error { return m.security.keep(ctx, m) })
+	group.Go(func() error { return m.writeAudit(ctx) })
 	group.Go(func() error { return m.hub.watchMuxes(ctx) })
 	group.Go(func() error {
 		return m.whileLeading(ctx, m.reconcile, m.watchSilence, m.endTransitions, m.recordEvents, m.notice, m.store.Promote)
@@ -142,16 +170,26 @@ func (m *Manager) serve(ctx context.Context) error {
 	}
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
+	protocols.SetUnencryptedHTTP2(m.security.insecure)
+	protocols.SetHTTP2(!m.security.insecure)
 	server := &http.Server{
 		Handler:           handler,
+		TLSConfig:         m.security.tls(),
+		MaxHeaderBytes:    maxHeader,
+		IdleTimeout:       idleTimeout,
 		Protocols:         &protocols,
 		HTTP2:             &http.HTTP2Config{SendPingTimeout: 5 * time.Second, PingTimeout: 5 * time.Second},
 		ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog:          slog.NewLogLogger(m.log.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(m.listener) }()
+	go func() {
+		if m.security.insecure {
+			ended <- server.Serve(m.listener)
+			return
+		}
+		ended <- server.ServeTLS(m.listener, "", "")
+	}()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serve on %s: %w", m.Address(), err)

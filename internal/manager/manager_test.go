@@ -45,7 +45,7 @@ func start(t *testing.T, cfg Config, change ...func(*Manager)) (url string, stop
 	if cfg.DataDir == "" {
 		cfg.DataDir = t.TempDir()
 	}
-	cfg.Listen, cfg.Version, cfg.Log = "127.0.0.1:0", "test", logger(t)
+	cfg.Listen, cfg.Version, cfg.Log, cfg.Insecure = "127.0.0.1:0", "test", logger(t), true
 	m, err := New(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestWhatNewRefuses(t *testing.T) {
 		{taken, "listen on " + taken + ": another program does: stop it, or choose another address with --listen"},
 		{"203.0.113.99:7400", "choose another address with --listen"},
 	} {
-		_, err := New(t.Context(), Config{Listen: c.listen, DataDir: t.TempDir(), Log: logger(t)})
+		_, err := New(t.Context(), Config{Listen: c.listen, DataDir: t.TempDir(), Log: logger(t), Insecure: true})
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("got %v, want one line with %q", err, c.want)
 		}

@@ -20,7 +20,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/weirlb/weir/api/openapi"
-	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/typo"
 )
@@ -60,10 +59,7 @@ func (m *Manager) handleREST(mux *http.ServeMux) error {
 			MarshalOptions: protojson.MarshalOptions{EmitDefaultValues: true},
 		}),
 	)
-	if err := weirv1.RegisterWeirServiceHandlerServer(context.Background(), gateway, restServer{m}); err != nil {
-		return err
-	}
-	if err := weirv1.RegisterClusterServiceHandlerServer(context.Background(), gateway, restCluster{cluster{Manager: m}}); err != nil {
+	if err := m.registerREST(gateway); err != nil {
 		return err
 	}
 	document, err := openapi.Document()

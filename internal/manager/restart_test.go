@@ -27,7 +27,7 @@ func runChild(value string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	dir, listen, _ := strings.Cut(value, ",")
-	m, err := New(ctx, Config{DataDir: dir, Listen: listen, Log: slog.New(slog.DiscardHandler)})
+	m, err := New(ctx, Config{DataDir: dir, Listen: listen, Log: slog.New(slog.DiscardHandler), Insecure: true})
 	if err != nil {
 		fmt.Println(err)
 		return 1

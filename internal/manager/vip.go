@@ -37,7 +37,7 @@ func (m *Manager) ApplyVIPs(ctx context.Context, r *weirv1.ApplyVIPsRequest) (*w
 		return nil, refusal(err)
 	}
 	if r.GetDryRun() {
-		response, err := m.dryRun(m.store.State(), pools, vips)
+		response, err := m.dryRun(ctx, m.store.State(), pools, vips)
 		if err != nil {
 			return nil, refusal(err)
 		}
@@ -68,7 +68,7 @@ func (m *Manager) put(
 		if err != nil {
 			return store.Change{}, err
 		}
-		admitted, err := admit(s, pools, vips)
+		admitted, err := m.admitted(ctx, s, pools, vips)
 		if err != nil {
 			return store.Change{}, err
 		}

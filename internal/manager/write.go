@@ -19,7 +19,7 @@ import (
 
 // caller is who makes the call, for records and events.
 func caller(ctx context.Context) string {
-	if i := trust.FromContext(ctx); !i.Anonymous() {
+	if i := trust.FromContext(ctx); !i.Anonymous() && i.Method != trust.Insecure {
 		return i.String()
 	}
 	return ""

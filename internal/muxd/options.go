@@ -18,9 +18,9 @@ import (
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/netlink"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/slowpath"
 	"github.com/weirlb/weir/internal/telemetry"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 // DefaultPinPath is where the data plane is pinned unless a flag says otherwise.
@@ -66,7 +66,7 @@ const (
 func (o *Options) Flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	o.Node.Flags(flags, "name of this node")
+	o.Node.Flags(flags, "name of this node", "/var/lib/weir-mux")
 	flags.StringVar(&o.Interface, "interface", "", "interface that packets for VIPs arrive on and leave by (required)")
 	flags.StringVar(&o.XDPMode, "xdp-mode", string(mux.Auto), "native (in the driver), generic (slow, works everywhere), or auto")
 	flags.StringVar(&o.Source4, "source4", "", "outer source and next hop of IPv4 (default: the interface's address)")
@@ -114,11 +114,11 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 	signal.Notify(handOver, syscall.SIGUSR2)
 	defer signal.Stop(handOver)
 
-	client, err := rpc.NewClient(o.Manager)
+	client, closed, err := o.Connect(ctx, trust.Mux, log)
 	if err != nil {
 		return err
 	}
-	defer client.Close()
+	defer closed()
 	s.bgp.Log = log
 	speaker, err := bgp.New(s.bgp)
 	if err != nil {

@@ -3,12 +3,8 @@ package rpc
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net"
-	"net/http"
-	"net/url"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +18,7 @@ import (
 // Where a manager is when nothing else is said.
 const (
 	DefaultPort    = "7400" // also of a URL that names none
-	DefaultManager = "http://127.0.0.1:" + DefaultPort
+	DefaultManager = "https://127.0.0.1:" + DefaultPort
 	// ManagerVariable names the environment variable that says something else.
 	ManagerVariable = "WEIR_MANAGER"
 )
@@ -35,6 +31,8 @@ const (
 	// A connection without traffic is probed, so that a stream notices that a manager's machine died.
 	pingAfter   = 5 * time.Second
 	pingTimeout = 5 * time.Second
+	// A connection that was opened with an older certificate is closed when no call uses it.
+	idleTimeout = 90 * time.Second
 )
 
 // Client calls a manager. Errors of unary calls are *Error or *UnreachableError.
@@ -42,36 +40,14 @@ type Client struct {
 	weirv1connect.WeirServiceClient
 	weirv1connect.SyncServiceClient
 	weirv1connect.ClusterServiceClient
+	weirv1connect.TrustServiceClient
 
-	transport *http.Transport
+	transport *transport
 }
 
-// NewClient makes a client of the managers named: "http://host:7400" or "host", several separated
-// by commas. One manager is used at a time; when it can't be reached, the next one is tried.
+// NewClient makes a client of managers without TLS: "http://host:7400", several separated by commas.
 func NewClient(managers string) (*Client, error) {
-	addresses, err := parseManagers(managers)
-	if err != nil {
-		return nil, err
-	}
-	d := &dialer{addresses: addresses}
-	var protocols http.Protocols
-	protocols.SetUnencryptedHTTP2(true)
-	transport := &http.Transport{
-		DialContext: d.dial,
-		Protocols:   &protocols,
-		HTTP2:       &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
-	}
-	// The transport knows one host; the dialer decides which manager that is.
-	base, httpClient := "http://"+addresses[0], &http.Client{Transport: transport}
-	translating := connect.WithInterceptors(
-		connect.UnaryInterceptorFunc(translateUnary), connect.UnaryInterceptorFunc(retryUnary),
-		fencing{fence: &fence{}, leave: d.leave})
-	return &Client{
-		WeirServiceClient:    weirv1connect.NewWeirServiceClient(httpClient, base, translating),
-		SyncServiceClient:    weirv1connect.NewSyncServiceClient(httpClient, base, translating),
-		ClusterServiceClient: weirv1connect.NewClusterServiceClient(httpClient, base, translating),
-		transport:            transport,
-	}, nil
+	return Access{Managers: managers}.Client()
 }
 
 // Close closes idle connections.
@@ -142,27 +118,7 @@ func (c *Client) EachBackup(ctx context.Context, do func(chunk []byte) error) er
 	return translate(stream.Err())
 }
 
-// parseManagers returns the managers' addresses as host:port.
-func parseManagers(managers string) ([]string, error) {
-	var addresses []string
-	for _, m := range strings.Split(managers, ",") {
-		m = strings.TrimSpace(m)
-		if !strings.Contains(m, "://") {
-			m = "http://" + m
-		}
-		u, err := url.Parse(m)
-		switch {
-		case err != nil || u.Hostname() == "" || strings.Trim(u.Path, "/") != "":
-			return nil, fmt.Errorf("read the manager's address: must be http://host:port, is %q", m)
-		case u.Scheme != "http":
-			return nil, fmt.Errorf("read the manager's address %q: %s is not supported, use http", m, u.Scheme)
-		case u.Port() == "":
-			u.Host = net.JoinHostPort(u.Hostname(), DefaultPort)
-		}
-		addresses = append(addresses, u.Host)
-	}
-	return addresses, nil
-}
+func joinPort(host string) string { return net.JoinHostPort(host, DefaultPort) }
 
 // dialer connects to the first manager that takes the connection, beginning with the one after that which
 // did last: one that is frozen takes connections and answers nothing, and must not be tried for ever.

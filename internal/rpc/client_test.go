@@ -117,7 +117,7 @@ func TestBrokenConnectionIsUnreachable(t *testing.T) {
 		}
 	}()
 	t.Cleanup(func() { l.Close(); <-ended })
-	_, err = client(t, l.Addr().String()).GetStatus(t.Context(), &weirv1.GetStatusRequest{})
+	_, err = client(t, "http://"+l.Addr().String()).GetStatus(t.Context(), &weirv1.GetStatusRequest{})
 	var unreachable *UnreachableError
 	if !errors.As(err, &unreachable) || !strings.Contains(err.Error(), "the connection broke") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v", err)
@@ -126,17 +126,17 @@ func TestBrokenConnectionIsUnreachable(t *testing.T) {
 
 func TestAddressesOfManagers(t *testing.T) {
 	for in, want := range map[string]string{
-		"http://a:1":          "a:1",
-		"a":                   "a:7400",
-		"a, http://b/":        "a:7400 b:7400",
-		"http://[2001:db8::]": "[2001:db8::]:7400",
-		"127.0.0.1:9":         "127.0.0.1:9",
+		"http://a:1":          "http a:1",
+		"a":                   "https a:7400",
+		"a, https://b/":       "https a:7400 b:7400",
+		"http://[2001:db8::]": "http [2001:db8::]:7400",
+		"127.0.0.1:9":         "https 127.0.0.1:9",
 	} {
-		if got, err := parseManagers(in); err != nil || strings.Join(got, " ") != want {
-			t.Errorf("%q is %v, %v, want %s", in, got, err, want)
+		if got, scheme, err := parseManagers(in); err != nil || scheme+" "+strings.Join(got, " ") != want {
+			t.Errorf("%q is %s %v, %v, want %s", in, scheme, got, err, want)
 		}
 	}
-	for _, in := range []string{"", "https://a", "http://", "a/b", "http://a:x", "a,,b"} {
+	for _, in := range []string{"", "https://a", "http://", "http://a/b", "http://a:x", "http://a,,http://b", "http://a,https://b", "ftp://a"} {
 		if _, err := NewClient(in); err == nil {
 			t.Errorf("%q was accepted", in)
 		}

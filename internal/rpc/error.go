@@ -12,6 +12,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 // Error is a manager's refusal of a call.
@@ -67,6 +68,14 @@ func translate(err error) error {
 	var unreachable *UnreachableError
 	if errors.As(err, &unreachable) {
 		return unreachable
+	}
+	var wrong *trust.WrongCAError
+	var server *trust.ServerError
+	switch {
+	case errors.As(err, &wrong):
+		return wrong
+	case errors.As(err, &server):
+		return server
 	}
 	var refused *connect.Error
 	if !errors.As(err, &refused) {

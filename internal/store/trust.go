@@ -318,3 +318,17 @@ func (s *Store) watchTrust(ctx context.Context) error {
 	}
 	return errors.New("the watch ended")
 }
+
+// FoundAdmin writes the cluster's first user. It is for the time before Run.
+func (s *Store) FoundAdmin(ctx context.Context, account trust.Account) error {
+	ops, err := TrustChange{Accounts: []trust.Account{account}}.operations()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if _, err := s.client.Txn(ctx).Then(ops...).Commit(); err != nil {
+		return explain("write the first user to the store", err)
+	}
+	return s.loadTrust(ctx)
+}

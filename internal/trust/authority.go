@@ -221,6 +221,15 @@ func EncodeCertificate(c *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: c.Raw})
 }
 
+// ParseCertificate reads one certificate as PEM.
+func ParseCertificate(text []byte) (*x509.Certificate, error) {
+	_, chain, err := parsePEM(text)
+	if err != nil {
+		return nil, err
+	}
+	return chain[0], nil
+}
+
 // parsePEM reads a key, which may be missing, and certificates.
 func parsePEM(text []byte) (key crypto.PrivateKey, chain []*x509.Certificate, err error) {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {

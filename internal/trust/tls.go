@@ -81,16 +81,22 @@ func clientTLS(check func(chain []*x509.Certificate) error) *tls.Config {
 	}
 }
 
+// ServerError says why a manager's certificate was refused.
+type ServerError struct{ err error }
+
+func (e *ServerError) Error() string { return "the manager's certificate is refused: " + e.err.Error() }
+func (e *ServerError) Unwrap() error { return e.err }
+
 func checkManager(certificate, ca *x509.Certificate, now time.Time) error {
 	if err := verify(certificate, ca, now, x509.ExtKeyUsageServerAuth); err != nil {
-		return fmt.Errorf("the manager's certificate is refused: %w", err)
+		return &ServerError{err}
 	}
 	identity, err := identityOf(certificate)
 	if err != nil {
-		return fmt.Errorf("the manager's certificate is refused: %w", err)
+		return &ServerError{err}
 	}
 	if identity.Kind != Manager {
-		return fmt.Errorf("the manager's certificate is refused: it is of %s", identity)
+		return &ServerError{fmt.Errorf("it is of %s", identity)}
 	}
 	return nil
 }

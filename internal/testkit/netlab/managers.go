@@ -39,15 +39,15 @@ func (l *Lab) ManagerDir(manager string) string { return filepath.Join(l.dir, ma
 func (l *Lab) startManagers(ctx context.Context) error {
 	managers := l.Of(Manager)
 	for i, n := range managers {
-		args := []string{"--listen", fmt.Sprintf("0.0.0.0:%d", managerPort), "--data-dir", l.ManagerDir(n.Name)}
+		args := []string{"--listen", fmt.Sprintf("0.0.0.0:%d", managerPort), "--data-dir", l.ManagerDir(n.Name), "--insecure"}
 		if len(managers) > 1 {
 			args = []string{
 				"--name", n.Name, "--listen", netip.AddrPortFrom(n.IPv4, managerPort).String(),
-				"--peer-listen", netip.AddrPortFrom(n.IPv4, peerPort).String(), "--data-dir", l.ManagerDir(n.Name),
+				"--peer-listen", netip.AddrPortFrom(n.IPv4, peerPort).String(), "--data-dir", l.ManagerDir(n.Name), "--insecure",
 			}
 		}
 		if i > 0 {
-			args = append(args, "--join", netip.AddrPortFrom(managers[0].IPv4, managerPort).String())
+			args = append(args, "--join", "http://"+netip.AddrPortFrom(managers[0].IPv4, managerPort).String())
 		}
 		if _, err := l.Start(n.Name, "weir-manager", args...); err != nil {
 			return err

@@ -1,0 +1,267 @@
+package manager
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/trust"
+)
+
+// How the audit log is written: what comes within auditPause in one go, of refusals at most
+// maxRefusals, so that strangers can't fill the store.
+const (
+	auditPause  = 250 * time.Millisecond
+	maxRefusals = 50
+	maxQueued   = 20000
+	pruneEvery  = time.Minute
+)
+
+// called is what becomes known of one request on its way.
+type called struct {
+	caller    trust.Identity
+	procedure string // empty: it did not get as far as a call
+	subject   string
+	changes   bool
+	ended     bool
+	code      string // empty: it went well
+	reason    string
+}
+
+type calledKey struct{}
+
+// note says what the request is about.
+func note(ctx context.Context, procedure string, message any) {
+	if c, ok := ctx.Value(calledKey{}).(*called); ok {
+		c.procedure, c.subject = procedure, subject(message)
+		c.changes = rules[procedure].changes && !isDryRun(message)
+	}
+}
+
+// noteEnd says how the call ended.
+func noteEnd(ctx context.Context, err error) {
+	if c, ok := ctx.Value(calledKey{}).(*called); ok {
+		c.end(err)
+	}
+}
+
+func (c *called) end(err error) {
+	c.ended = true
+	if err != nil {
+		c.code, c.reason = codeOf(err), err.Error()
+	}
+}
+
+func isDryRun(message any) bool {
+	dry, ok := message.(interface{ GetDryRun() bool })
+	return ok && dry.GetDryRun()
+}
+
+// subject names what a call is about.
+func subject(message any) string {
+	var names []string
+	switch r := message.(type) {
+	case *weirv1.ApplyVIPsRequest:
+		for _, vip := range r.GetVips() {
+			names = append(names, "vip/"+vip.GetName())
+		}
+	case *weirv1.ApplyTenantsRequest:
+		for _, t := range r.GetTenants() {
+			names = append(names, "tenant/"+t.GetName())
+		}
+	case *weirv1.CreateVIPRequest:
+		names = append(names, "vip/"+r.GetVip().GetName())
+	case *weirv1.CreateUserRequest:
+		names = append(names, "user/"+r.GetUser().GetName())
+	case *weirv1.CreateTokenRequest:
+		names = append(names, "token of "+r.GetRole()+"/"+cmp.Or(r.GetName(), "*"))
+	case *weirv1.DeleteTokenRequest:
+		names = append(names, "token/"+r.GetId())
+	case *weirv1.JoinRequest:
+		names = append(names, r.GetRole()+"/"+r.GetName())
+	case *weirv1.RevokeMemberRequest:
+		names = append(names, r.GetRole()+"/"+r.GetName())
+	case *weirv1.CaptureRequest:
+		names = append(names, "mux/"+r.GetMux())
+	case interface{ GetName() string }:
+		names = append(names, r.GetName())
+	}
+	const most = 10
+	if n := len(names); n > most {
+		names = append(names[:most], fmt.Sprintf("and %d more", n-most))
+	}
+	return bounded(strings.Join(names, " "))
+}
+
+// auditor writes the audit log.
+type auditor struct {
+	manager string
+	wake    chan struct{}
+
+	mu      sync.Mutex
+	queued  []trust.AuditEntry
+	refused int // of those queued
+	left    int // refused since, and not queued
+	lost    int // changes that the queue had no room for
+}
+
+func newAuditor(manager string) *auditor {
+	return &auditor{manager: manager, wake: make(chan struct{}, 1)}
+}
+
+// record notes a request that ended, if it changed something or was refused.
+func (a *auditor) record(c *called, path string, answer *watchedWriter) {
+	if !c.ended {
+		c.code, c.reason = refusedByProtocol(answer)
+	}
+	if c.code == "" && !c.changes || c.caller.Method == trust.Insecure {
+		return
+	}
+	if c.code != "" && !c.changes && !audited[c.code] {
+		return
+	}
+	entry := trust.AuditEntry{
+		Time: time.Now().UTC(), Identity: c.caller.String(), From: c.caller.From, Procedure: c.procedure, Subject: c.subject,
+		Result: "ok", Reason: bounded(c.reason), Manager: a.manager, Refused: c.code != "",
+	}
+	if entry.Procedure == "" {
+		entry.Procedure = bounded(path)
+	}
+	if entry.Refused {
+		entry.Result = c.code
+	}
+	a.add(entry)
+}
+
+// audited are the codes of refusals that tell of strangers; others are noted only of what would have
+// changed something.
+var audited = map[string]bool{
+	connect.CodeUnauthenticated.String():   true,
+	connect.CodePermissionDenied.String():  true,
+	connect.CodeResourceExhausted.String(): true,
+	malformed:                              true,
+}
+
+// malformed is the result of what was no call at all.
+const malformed = "malformed"
+
+// refusedByProtocol is the code of a request that was refused before it became a call.
+func refusedByProtocol(answer *watchedWriter) (code, reason string) {
+	if status := grpcStatus(answer.Header()); status != "" {
+		if n, err := strconv.Atoi(status); err == nil && n != 0 {
+			return protocolCode(connect.Code(n)), "refused before it was a call"
+		}
+		return "", ""
+	}
+	switch answer.code {
+	case http.StatusRequestEntityTooLarge, http.StatusTooManyRequests:
+		return connect.CodeResourceExhausted.String(), "the request is too large"
+	case http.StatusBadRequest, http.StatusUnsupportedMediaType:
+		return malformed, "the request could not be read"
+	}
+	return "", ""
+}
+
+func protocolCode(code connect.Code) string {
+	switch code {
+	case connect.CodeInvalidArgument, connect.CodeInternal, connect.CodeUnknown:
+		return malformed
+	}
+	return code.String()
+}
+
+// bounded cuts a text that strangers may have written.
+func bounded(s string) string {
+	const most = 512
+	if len(s) > most {
+		s = s[:most] + "..."
+	}
+	return s
+}
+
+func (a *auditor) add(e trust.AuditEntry) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case e.Refused && a.refused >= maxRefusals:
+		a.left++
+	case len(a.queued) >= maxQueued:
+		a.lost++
+	default:
+		if e.Refused {
+			a.refused++
+		}
+		a.queued = append(a.queued, e)
+	}
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take empties the queue.
+func (a *auditor) take() []trust.AuditEntry {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	entries := a.queued
+	for what, n := range map[string]int{"refused requests": a.left, "changes": a.lost} {
+		if n > 0 {
+			entries = append(entries, trust.AuditEntry{
+				Time: time.Now().UTC(), Identity: "nobody", Result: "left out", Manager: a.manager, Refused: true,
+				Reason: fmt.Sprintf("%d more %s came too fast to be noted", n, what),
+			})
+		}
+	}
+	a.queued, a.refused, a.left, a.lost = nil, 0, 0, 0
+	return entries
+}
+
+// writeAudit logs and stores what was audited until ctx ends, and then the rest.
+func (m *Manager) writeAudit(ctx context.Context) error {
+	pruned := time.Time{}
+	for {
+		select {
+		case <-m.audit.wake:
+		case <-ctx.Done():
+			m.flushAudit(context.WithoutCancel(ctx))
+			return nil
+		}
+		m.flushAudit(ctx)
+		if time.Since(pruned) > pruneEvery {
+			pruned = time.Now()
+			if err := m.store.PruneAudit(ctx); err != nil {
+				m.log.Warn("can't prune the audit log", "err", err)
+			}
+		}
+		select {
+		case <-time.After(auditPause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (m *Manager) flushAudit(ctx context.Context) {
+	entries := m.audit.take()
+	for _, e := range entries {
+		if e.Refused {
+			m.log.Warn("audit: refused", "identity", e.Identity, "from", e.From, "procedure", e.Procedure, "subject", e.Subject,
+				"result", e.Result, "reason", e.Reason)
+			continue
+		}
+		m.log.Info("audit: changed", "identity", e.Identity, "from", e.From, "procedure", e.Procedure, "subject", e.Subject)
+	}
+	if len(entries) == 0 {
+		return
+	}
+	if err := m.store.AppendAudit(ctx, entries); err != nil {
+		m.log.Warn("can't store the audit log, it stands in this log only", "err", err)
+	}
+}

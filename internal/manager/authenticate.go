@@ -1,0 +1,341 @@
+package manager
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/trust"
+)
+
+// Bounds on those who are not known yet.
+const (
+	maxJoin     = 64 << 10 // bytes of a request
+	joinReading = 10 * time.Second
+)
+
+// authenticate says who makes each request, and refuses nobody before its body is read.
+func (m *Manager) authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		caller := m.identify(r)
+		c := &called{caller: caller}
+		ctx := context.WithValue(trust.WithIdentity(r.Context(), caller), calledKey{}, c)
+		// What the request says of the caller has been read: nobody behind this reads it again.
+		r = r.WithContext(ctx)
+		answer := &watchedWriter{ResponseWriter: w, stream: streams(r.URL.Path)}
+		switch {
+		case !caller.Anonymous(), open(r.URL.Path):
+			next.ServeHTTP(answer, r)
+		case r.URL.Path == weirv1connect.TrustServiceJoinProcedure:
+			control := http.NewResponseController(w)
+			if err := control.SetReadDeadline(time.Now().Add(joinReading)); err != nil {
+				m.log.Debug("can't bound the time of a request", "err", err)
+			}
+			r.Body = http.MaxBytesReader(w, r.Body, maxJoin)
+			next.ServeHTTP(answer, r)
+		default:
+			c.procedure = r.URL.Path
+			err := unauthenticated(caller)
+			c.end(err)
+			refuse(answer, r, err)
+		}
+		m.audit.record(c, r.URL.Path, answer)
+	})
+}
+
+// open are the paths that anybody may read: they hold nothing of the installation.
+func open(path string) bool { return path == "/healthz" || path == "/openapi.json" }
+
+// identify is who makes a request, by what it shows.
+func (m *Manager) identify(r *http.Request) trust.Identity {
+	caller, err := m.shown(r)
+	if err != nil {
+		caller = trust.Identity{Reason: err.Error()}
+	}
+	if caller.From == "" {
+		caller.From = r.RemoteAddr
+	}
+	return caller
+}
+
+func (m *Manager) shown(r *http.Request) (trust.Identity, error) {
+	if m.security.insecure {
+		return trust.Identity{Kind: trust.User, Name: "anybody", Method: trust.Insecure}, nil
+	}
+	trusted, _ := m.store.Trust()
+	if bearer := r.Header.Get("Authorization"); bearer != "" {
+		return userByToken(trusted, bearer)
+	}
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		if r.Header.Get(trust.OnBehalfHeader) != "" {
+			return trust.Identity{}, errors.New("only a manager may call on behalf of others")
+		}
+		return trust.Identity{}, nil
+	}
+	caller, err := m.security.byCertificate(r.TLS.PeerCertificates[0], trusted, m.now())
+	if err != nil {
+		return trust.Identity{}, err
+	}
+	if encoded := r.Header.Get(trust.OnBehalfHeader); encoded != "" {
+		if caller.Kind != trust.Manager {
+			return trust.Identity{}, fmt.Errorf("%s may not call on behalf of others", caller)
+		}
+		return trust.DecodeIdentity(encoded)
+	}
+	return caller, nil
+}
+
+// userByToken finds the user whose bearer token the header holds.
+func userByToken(trusted *store.Trust, header string) (trust.Identity, error) {
+	scheme, text, _ := strings.Cut(header, " ")
+	if !strings.EqualFold(scheme, "bearer") {
+		return trust.Identity{}, errors.New("the Authorization header must be Bearer and a user's token")
+	}
+	secret, err := trust.ParseUser(strings.TrimSpace(text))
+	if err != nil {
+		return trust.Identity{}, fmt.Errorf("the bearer token %w", err)
+	}
+	account, known := trusted.Accounts[secret.ID]
+	// The same work for users that are not there, so that time does not tell which ones are.
+	if matches := secret.Matches(account.Hash); !known || !matches {
+		return trust.Identity{}, errors.New("the bearer token is not valid")
+	}
+	return trust.Identity{Kind: trust.User, Name: account.Name, Method: trust.ByToken, Bindings: account.Bindings}, nil
+}
+
+// byCertificate is whom a client certificate is of, if it is in force.
+func (s *security) byCertificate(certificate *x509.Certificate, trusted *store.Trust, now time.Time) (trust.Identity, error) {
+	caller, err := s.identified(certificate, trusted, now)
+	if err != nil {
+		return trust.Identity{}, err
+	}
+	return inForce(caller, trusted)
+}
+
+// identified is whom a certificate is of. Signatures are checked once.
+func (s *security) identified(certificate *x509.Certificate, trusted *store.Trust, now time.Time) (trust.Identity, error) {
+	key := sha256.Sum256(certificate.Raw)
+	if known, ok := s.known.get(key); ok && now.Before(certificate.NotAfter) {
+		return known, nil
+	}
+	if trusted.Authority == nil {
+		return trust.Identity{}, errors.New("the cluster has no CA")
+	}
+	caller, err := trust.Identify(certificate, trusted.Authority.Certificate, now)
+	if err == nil {
+		s.known.put(key, caller)
+	}
+	return caller, err
+}
+
+// inForce holds that the identity was not revoked, and says what it may do.
+func inForce(caller trust.Identity, trusted *store.Trust) (trust.Identity, error) {
+	if member := trusted.Members[caller.String()]; caller.Issue < member.Issue {
+		return trust.Identity{}, fmt.Errorf("the certificate of %s was revoked", caller)
+	}
+	if caller.Kind == trust.User {
+		account, known := trusted.Accounts[caller.Name]
+		if !known || len(account.Hash) > 0 {
+			return trust.Identity{}, fmt.Errorf("there is no %s with a certificate any more", caller)
+		}
+		caller.Bindings = account.Bindings
+	}
+	return caller, nil
+}
+
+// maxKnown bounds the certificates that are remembered.
+const maxKnown = 20000
+
+// knownCertificates remembers whom certificates are of, by their hash.
+type knownCertificates struct {
+	mu  sync.Mutex
+	all map[[sha256.Size]byte]trust.Identity
+}
+
+func (k *knownCertificates) get(key [sha256.Size]byte) (trust.Identity, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	i, ok := k.all[key]
+	return i, ok
+}
+
+func (k *knownCertificates) put(key [sha256.Size]byte, i trust.Identity) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.all == nil || len(k.all) >= maxKnown {
+		k.all = map[[sha256.Size]byte]trust.Identity{}
+	}
+	k.all[key] = i
+}
+
+// endedError says why a stream of somebody who may hold it no longer was ended.
+type endedError struct{ reason string }
+
+func (e *endedError) Error() string { return e.reason }
+
+// openStreams are those that are open, so that they end when their caller is revoked.
+type openStreams struct {
+	mu  sync.Mutex
+	all map[*openStream]bool
+}
+
+type openStream struct {
+	caller trust.Identity
+	end    context.CancelCauseFunc
+}
+
+// add notes a stream until the function returned is called. The context ends with its caller's right.
+func (o *openStreams) add(ctx context.Context, caller trust.Identity) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	s := &openStream{caller: caller, end: cancel}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.all == nil {
+		o.all = map[*openStream]bool{}
+	}
+	o.all[s] = true
+	return ctx, func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		delete(o.all, s)
+		cancel(nil)
+	}
+}
+
+// endRevoked ends the streams of those that are not trusted any more.
+func (o *openStreams) endRevoked(trusted *store.Trust) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for s := range o.all {
+		if err := stillMay(s.caller, trusted); err != nil {
+			s.end(&endedError{err.Error()})
+		}
+	}
+}
+
+// stillMay says why the caller of a stream may not hold it any more.
+func stillMay(caller trust.Identity, trusted *store.Trust) error {
+	switch caller.Method {
+	case trust.ByCertificate:
+		now, err := inForce(caller, trusted)
+		if err == nil && !sameBindings(now, caller) {
+			err = errors.New("what you may do has changed: open the stream again")
+		}
+		return err
+	case trust.ByToken:
+		account, known := trusted.Accounts[caller.Name]
+		if !known || !sameBindings(trust.Identity{Bindings: account.Bindings}, caller) {
+			return errors.New("what you may do has changed: open the stream again")
+		}
+	}
+	return nil
+}
+
+func sameBindings(a, b trust.Identity) bool {
+	if len(a.Bindings) != len(b.Bindings) {
+		return false
+	}
+	for i := range a.Bindings {
+		if a.Bindings[i] != b.Bindings[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// watchTrust ends streams as trust is lost, until ctx ends.
+func (m *Manager) watchTrust(ctx context.Context) error {
+	for {
+		trusted, changed := m.store.Trust()
+		m.open.endRevoked(trusted)
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// slowReader is how long a stream's reader may take none of what is written to it.
+const slowReader = 30 * time.Second
+
+// watchedWriter sees how a request ended, and ends streams that nobody reads.
+type watchedWriter struct {
+	http.ResponseWriter
+
+	stream bool
+	code   int
+}
+
+// Unwrap is for http.ResponseController.
+func (w *watchedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader notes the status.
+func (w *watchedWriter) WriteHeader(code int) {
+	w.code = code
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *watchedWriter) Write(data []byte) (int, error) {
+	defer w.bound()()
+	return w.ResponseWriter.Write(data)
+}
+
+// Flush sends what was written.
+func (w *watchedWriter) Flush() {
+	defer w.bound()()
+	http.NewResponseController(w.ResponseWriter).Flush() //nolint:errcheck // the next write tells
+}
+
+// bound bounds the time of one write of a stream. In between there is none.
+func (w *watchedWriter) bound() (done func()) {
+	if !w.stream {
+		return func() {}
+	}
+	control := http.NewResponseController(w.ResponseWriter)
+	if control.SetWriteDeadline(time.Now().Add(slowReader)) != nil {
+		return func() {}
+	}
+	return func() { control.SetWriteDeadline(time.Time{}) } //nolint:errcheck // it could be set before
+}
+
+// streams says whether a path is one of the calls that stream.
+func streams(path string) bool {
+	switch path {
+	case weirv1connect.SyncServiceSyncMuxProcedure, weirv1connect.SyncServiceSyncHostProcedure,
+		weirv1connect.WeirServiceCaptureProcedure, weirv1connect.WeirServiceWatchVIPsProcedure,
+		weirv1connect.WeirServiceWatchEventsProcedure, weirv1connect.ClusterServiceBackupProcedure:
+		return true
+	}
+	return false
+}
+
+// grpcStatus is the code in the trailers of an answer, or empty.
+func grpcStatus(h http.Header) string {
+	for _, name := range []string{"Grpc-Status", http.TrailerPrefix + "Grpc-Status"} {
+		if v := h.Get(name); v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// codeOf is the code of an error of a call.
+func codeOf(err error) string {
+	var refused *rpc.Error
+	if errors.As(err, &refused) {
+		return refused.Code.String()
+	}
+	return connect.CodeOf(err).String()
+}

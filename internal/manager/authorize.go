@@ -1,0 +1,218 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"connectrpc.com/connect"
+	"google.golang.org/grpc"
+
+	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/trust"
+)
+
+// scope says where a caller must have the role of a rule.
+type scope int
+
+const (
+	inCluster scope = iota // in all tenants
+	inTenant               // in the tenant of what the call is about; in some tenant, for those that list
+	asItself               // it is a node, and calls for itself
+	asManager              // it is a manager
+	asAnybody              // it is known
+	asNobody               // it need not be known
+)
+
+// rule says who may call a procedure.
+type rule struct {
+	scope   scope
+	role    trust.Role
+	kind    trust.Kind // of node, as itself
+	changes bool       // what it did goes to the audit log
+}
+
+// rules are those of all procedures. What is not here may be called by nobody.
+var rules = map[string]rule{
+	weirv1connect.WeirServiceApplyVIPsProcedure:         {scope: inTenant, role: trust.Operator, changes: true},
+	weirv1connect.WeirServiceCreateVIPProcedure:         {scope: inTenant, role: trust.Operator, changes: true},
+	weirv1connect.WeirServiceUpdateVIPProcedure:         {scope: inTenant, role: trust.Operator, changes: true},
+	weirv1connect.WeirServicePatchVIPProcedure:          {scope: inTenant, role: trust.Operator, changes: true},
+	weirv1connect.WeirServiceDeleteVIPProcedure:         {scope: inTenant, role: trust.Operator, changes: true},
+	weirv1connect.WeirServiceListVIPsProcedure:          {scope: inTenant, role: trust.Viewer},
+	weirv1connect.WeirServiceGetVIPProcedure:            {scope: inTenant, role: trust.Viewer},
+	weirv1connect.WeirServiceWatchVIPsProcedure:         {scope: inTenant, role: trust.Viewer},
+	weirv1connect.WeirServiceListEventsProcedure:        {scope: inTenant, role: trust.Viewer},
+	weirv1connect.WeirServiceWatchEventsProcedure:       {scope: inTenant, role: trust.Viewer},
+	weirv1connect.WeirServiceExplainProcedure:           {scope: inTenant, role: trust.Viewer},
+	weirv1connect.WeirServiceGetStatusProcedure:         {scope: inTenant, role: trust.Viewer},
+	weirv1connect.WeirServiceListAddressPoolsProcedure:  {scope: inTenant, role: trust.Viewer},
+	weirv1connect.WeirServiceGetAddressPoolProcedure:    {scope: inTenant, role: trust.Viewer},
+	weirv1connect.WeirServiceCreateAddressPoolProcedure: {scope: inCluster, role: trust.Admin, changes: true},
+	weirv1connect.WeirServiceUpdateAddressPoolProcedure: {scope: inCluster, role: trust.Admin, changes: true},
+	weirv1connect.WeirServiceDeleteAddressPoolProcedure: {scope: inCluster, role: trust.Admin, changes: true},
+	weirv1connect.WeirServiceListNodesProcedure:         {scope: inTenant, role: trust.Viewer},
+	weirv1connect.WeirServiceGetNodeProcedure:           {scope: inTenant, role: trust.Viewer},
+	weirv1connect.WeirServiceDeleteNodeProcedure:        {scope: inCluster, role: trust.Operator, changes: true},
+	weirv1connect.WeirServiceExplainPacketProcedure:     {scope: inCluster, role: trust.Operator},
+	weirv1connect.WeirServiceCaptureProcedure:           {scope: inCluster, role: trust.Operator, changes: true},
+	weirv1connect.SyncServiceSyncMuxProcedure:           {scope: asItself, kind: trust.Mux},
+	weirv1connect.SyncServiceReportMuxProcedure:         {scope: asItself, kind: trust.Mux},
+	weirv1connect.SyncServiceAnswerTaskProcedure:        {scope: asItself, kind: trust.Mux},
+	weirv1connect.SyncServiceSyncHostProcedure:          {scope: asItself, kind: trust.Host},
+	weirv1connect.SyncServiceReportHostProcedure:        {scope: asItself, kind: trust.Host},
+	weirv1connect.ClusterServiceListManagersProcedure:   {scope: inCluster, role: trust.Viewer},
+	weirv1connect.ClusterServiceDeleteManagerProcedure:  {scope: inCluster, role: trust.Admin, changes: true},
+	weirv1connect.ClusterServiceJoinManagerProcedure:    {scope: asManager, changes: true},
+	weirv1connect.ClusterServiceRegisterNodeProcedure:   {scope: asManager},
+	weirv1connect.ClusterServiceGetReplicaProcedure:     {scope: asManager},
+	weirv1connect.ClusterServiceBackupProcedure:         {scope: inCluster, role: trust.Admin, changes: true},
+	weirv1connect.TrustServiceJoinProcedure:             {scope: asNobody, changes: true},
+	weirv1connect.TrustServiceRenewCertificateProcedure: {scope: asAnybody},
+	weirv1connect.TrustServiceWhoAmIProcedure:           {scope: asAnybody},
+	weirv1connect.TrustServiceCreateTokenProcedure:      {scope: inCluster, role: trust.Admin, changes: true},
+	weirv1connect.TrustServiceListTokensProcedure:       {scope: inCluster, role: trust.Admin},
+	weirv1connect.TrustServiceDeleteTokenProcedure:      {scope: inCluster, role: trust.Admin, changes: true},
+	weirv1connect.TrustServiceListMembersProcedure:      {scope: inCluster, role: trust.Viewer},
+	weirv1connect.TrustServiceRevokeMemberProcedure:     {scope: inCluster, role: trust.Admin, changes: true},
+	weirv1connect.TrustServiceCreateUserProcedure:       {scope: inCluster, role: trust.Admin, changes: true},
+	weirv1connect.TrustServiceUpdateUserProcedure:       {scope: inCluster, role: trust.Admin, changes: true},
+	weirv1connect.TrustServiceRotateUserProcedure:       {scope: inCluster, role: trust.Admin, changes: true},
+	weirv1connect.TrustServiceListUsersProcedure:        {scope: inCluster, role: trust.Admin},
+	weirv1connect.TrustServiceDeleteUserProcedure:       {scope: inCluster, role: trust.Admin, changes: true},
+	weirv1connect.TrustServiceApplyTenantsProcedure:     {scope: inCluster, role: trust.Admin, changes: true},
+	weirv1connect.TrustServiceListTenantsProcedure:      {scope: inTenant, role: trust.Viewer},
+	weirv1connect.TrustServiceGetTenantProcedure:        {scope: inTenant, role: trust.Viewer},
+	weirv1connect.TrustServiceDeleteTenantProcedure:     {scope: inCluster, role: trust.Admin, changes: true},
+	weirv1connect.TrustServiceListAuditProcedure:        {scope: inCluster, role: trust.Admin},
+}
+
+// permit says whether the caller may make the call with this message.
+func (m *Manager) permit(ctx context.Context, procedure string, message any) error {
+	caller := trust.FromContext(ctx)
+	r, known := rules[procedure]
+	switch {
+	case !known:
+		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("nobody may call %s", procedure))
+	case r.scope == asNobody || caller.Method == trust.Insecure:
+		return nil
+	case caller.Anonymous():
+		return unauthenticated(caller)
+	}
+	denied := func(format string, args ...any) error {
+		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("%s %s", caller, fmt.Sprintf(format, args...)))
+	}
+	switch r.scope {
+	case asItself:
+		named, ok := message.(interface{ GetName() string })
+		if !ok || !caller.Is(r.kind, named.GetName()) {
+			return denied("may not call %s for %s/%s", short(procedure), r.kind, nameOf(message))
+		}
+	case asManager:
+		if caller.Kind != trust.Manager {
+			return denied("may not call %s: only managers do", short(procedure))
+		}
+	case inCluster:
+		if !caller.May(r.role, trust.AllTenants) {
+			return denied("may not call %s: that takes the role %s in all tenants", short(procedure), r.role)
+		}
+	case inTenant:
+		if tenants, everywhere := caller.Tenants(r.role); !everywhere && len(tenants) == 0 {
+			return denied("may not call %s: that takes the role %s", short(procedure), r.role)
+		}
+		return m.permitTenant(caller, r.role, message)
+	}
+	return nil
+}
+
+func short(procedure string) string { return procedure[strings.LastIndexByte(procedure, '/')+1:] }
+
+func nameOf(message any) string {
+	if named, ok := message.(interface{ GetName() string }); ok {
+		return named.GetName()
+	}
+	return ""
+}
+
+// unauthenticated says what the caller should show.
+func unauthenticated(caller trust.Identity) error {
+	reason := caller.Reason
+	if reason == "" {
+		reason = "show a client certificate or a bearer token"
+	}
+	return connect.NewError(connect.CodeUnauthenticated, errors.New(reason))
+}
+
+// intercept holds the rules for REST.
+func (m *Manager) intercept(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	return m.guarded(ctx, info.FullMethod, request, handle)
+}
+
+// guarded permits a unary call, makes it, and notes how it ended.
+func (m *Manager) guarded(ctx context.Context, procedure string, request any, handle func(context.Context, any) (any, error)) (response any, err error) {
+	note(ctx, procedure, request)
+	if err = m.permit(ctx, procedure, request); err == nil {
+		if response, err = handle(ctx, request); err == nil {
+			m.reduce(trust.FromContext(ctx), response)
+		}
+	}
+	noteEnd(ctx, err)
+	return response, err
+}
+
+// guard holds the rules for gRPC and Connect.
+type guard struct{ *Manager }
+
+// WrapUnary guards a unary call.
+func (g guard) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
+		var answer connect.AnyResponse
+		_, err := g.guarded(ctx, request.Spec().Procedure, request.Any(), func(ctx context.Context, _ any) (any, error) {
+			var err error
+			if answer, err = next(ctx, request); err != nil {
+				return nil, err
+			}
+			return answer.Any(), nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		return answer, nil
+	}
+}
+
+// WrapStreamingClient changes nothing: a manager serves.
+func (guard) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// WrapStreamingHandler guards a stream: at its beginning by its request, and for as long as it is open.
+func (g guard) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		ctx, end := g.open.add(ctx, trust.FromContext(ctx))
+		defer end()
+		err := next(ctx, &guardedStream{StreamingHandlerConn: conn, ctx: ctx, manager: g.Manager})
+		if reason := context.Cause(ctx); errors.As(reason, new(*endedError)) {
+			err = connect.NewError(connect.CodeUnauthenticated, reason)
+		}
+		noteEnd(ctx, err)
+		return err
+	}
+}
+
+type guardedStream struct {
+	connect.StreamingHandlerConn
+
+	ctx     context.Context
+	manager *Manager
+}
+
+// Receive reads a message and holds that the caller may send it.
+func (s *guardedStream) Receive(message any) error {
+	if err := s.StreamingHandlerConn.Receive(message); err != nil {
+		return err
+	}
+	note(s.ctx, s.Spec().Procedure, message)
+	return s.manager.permit(s.ctx, s.Spec().Procedure, message)
+}

@@ -1,0 +1,81 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+)
+
+// registerREST has the gateway call the services.
+func (m *Manager) registerREST(gateway *runtime.ServeMux) error {
+	p := &inProcess{methods: map[string]inProcessMethod{}, intercept: m.intercept}
+	weirv1.RegisterWeirServiceServer(p, restServer{m})
+	weirv1.RegisterClusterServiceServer(p, restCluster{cluster{Manager: m}})
+	weirv1.RegisterTrustServiceServer(p, trustService{m})
+	ctx := context.Background()
+	return errors.Join(
+		weirv1.RegisterWeirServiceHandlerClient(ctx, gateway, weirv1.NewWeirServiceClient(p)),
+		weirv1.RegisterClusterServiceHandlerClient(ctx, gateway, weirv1.NewClusterServiceClient(p)),
+		weirv1.RegisterTrustServiceHandlerClient(ctx, gateway, weirv1.NewTrustServiceClient(p)),
+	)
+}
+
+// inProcess is how REST calls the services: in this process, through one interceptor, so that REST is
+// judged as all else is. It is a grpc.ServiceRegistrar and a grpc.ClientConnInterface.
+type inProcess struct {
+	methods   map[string]inProcessMethod // by procedure
+	intercept grpc.UnaryServerInterceptor
+}
+
+type inProcessMethod struct {
+	handle grpc.MethodHandler
+	server any
+}
+
+// RegisterService takes the unary calls of a service over.
+func (p *inProcess) RegisterService(desc *grpc.ServiceDesc, server any) {
+	for _, m := range desc.Methods {
+		p.methods["/"+desc.ServiceName+"/"+m.MethodName] = inProcessMethod{handle: m.Handler, server: server}
+	}
+}
+
+// Invoke makes a unary call.
+func (p *inProcess) Invoke(ctx context.Context, procedure string, args, reply any, _ ...grpc.CallOption) error {
+	method, there := p.methods[procedure]
+	if !there {
+		return status.Errorf(codes.Unimplemented, "there is no %s", procedure)
+	}
+	decode := func(into any) error {
+		to, ok1 := into.(proto.Message)
+		from, ok2 := args.(proto.Message)
+		if !ok1 || !ok2 {
+			return fmt.Errorf("call %s: %T is no message", procedure, into)
+		}
+		proto.Merge(to, from)
+		return nil
+	}
+	answer, err := method.handle(method.server, ctx, decode, p.intercept)
+	if err != nil {
+		return err
+	}
+	to, ok1 := reply.(proto.Message)
+	from, ok2 := answer.(proto.Message)
+	if !ok1 || !ok2 {
+		return fmt.Errorf("call %s: %T is no message", procedure, answer)
+	}
+	proto.Merge(to, from)
+	return nil
+}
+
+// NewStream refuses: REST has no streams of the gateway's.
+func (p *inProcess) NewStream(_ context.Context, _ *grpc.StreamDesc, procedure string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, status.Errorf(codes.Unimplemented, "%s is a stream, which REST does not have", procedure)
+}

@@ -1,0 +1,250 @@
+package manager
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/trust"
+)
+
+// trustService serves TrustService.
+type trustService struct{ *Manager }
+
+// secured says that trust needs a manager that has a CA.
+func (t trustService) secured() error {
+	if t.security.insecure {
+		return connect.NewError(connect.CodeFailedPrecondition, errors.New("the manager runs with --insecure: it has no CA"))
+	}
+	return nil
+}
+
+// Join exchanges a join token for a certificate.
+func (t trustService) Join(ctx context.Context, r *weirv1.JoinRequest) (*weirv1.JoinResponse, error) {
+	if err := t.secured(); err != nil {
+		return nil, err
+	}
+	refused := func(err error) error { return connect.NewError(connect.CodeUnauthenticated, err) }
+	role, err := trust.ParseNode(r.GetRole())
+	if err != nil {
+		return nil, refusal(&model.FieldError{Field: "role", Reason: err.Error()})
+	}
+	if !model.ValidName(r.GetName()) {
+		return nil, refusal(&model.FieldError{Field: "name", Reason: fmt.Sprintf("must be a DNS label, is %.70q", r.GetName())})
+	}
+	secret, err := trust.ParseJoin(r.GetToken())
+	if err != nil {
+		return nil, refused(fmt.Errorf("the join token %w", err))
+	}
+	request, err := trust.ParseRequest(r.GetRequest())
+	if err != nil {
+		return nil, refusal(&model.FieldError{Field: "request", Reason: err.Error()})
+	}
+	identity := trust.Identity{Kind: role, Name: r.GetName()}
+	key := trust.KeyHash(request)
+	err = t.store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
+		token, known := now.Tokens[secret.ID]
+		if !known {
+			return change, refused(errors.New("the join token is not valid: it was deleted, or has expired long ago"))
+		}
+		again, err := token.Admit(secret, role, identity.Name, key, t.now())
+		if err != nil {
+			return change, refused(err)
+		}
+		member, joined := now.Members[identity.String()]
+		identity.Issue = member.Issue
+		if again {
+			return change, nil
+		}
+		if joined && !member.Revoked && token.Name != identity.Name {
+			return change, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf(
+				"%s has joined already: revoke it, or make a token for this name alone with weir token create --name %s", identity, identity.Name))
+		}
+		if joined && !member.Revoked {
+			identity.Issue++ // whoever had the name before has it no longer
+		}
+		token.Used = append(slices.Clone(token.Used), trust.Use{Name: identity.Name, Key: key})
+		return store.TrustChange{
+			Tokens:  []trust.JoinToken{token},
+			Members: []trust.Member{{Kind: role, Name: identity.Name, Issue: identity.Issue, Joined: t.now()}},
+		}, nil
+	})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	certificate, err := t.security.authority.Sign(identity, r.GetRequest(), t.now(), t.nodeLife())
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return &weirv1.JoinResponse{Certificate: certificate.Raw, Ca: t.security.authority.Certificate.Raw}, nil
+}
+
+// nodeLife is how long certificates of nodes live.
+func (m *Manager) nodeLife() time.Duration { return cmp.Or(m.cfg.CertificateLife, trust.NodeLife) }
+
+// RenewCertificate gives the caller a new certificate.
+func (t trustService) RenewCertificate(ctx context.Context, r *weirv1.RenewCertificateRequest) (*weirv1.RenewCertificateResponse, error) {
+	if err := t.secured(); err != nil {
+		return nil, err
+	}
+	caller := trust.FromContext(ctx)
+	if caller.Method != trust.ByCertificate {
+		return nil, connect.NewError(connect.CodePermissionDenied, fmt.Errorf("%s has no certificate to renew", caller))
+	}
+	if _, err := trust.ParseRequest(r.GetRequest()); err != nil {
+		return nil, refusal(&model.FieldError{Field: "request", Reason: err.Error()})
+	}
+	life := t.nodeLife()
+	if caller.Kind == trust.User {
+		life = trust.UserLife
+	}
+	certificate, err := t.security.authority.Sign(caller, r.GetRequest(), t.now(), life)
+	if err != nil {
+		return nil, refusal(err)
+	}
+	t.log.Info("certificate renewed", "identity", caller.String())
+	return &weirv1.RenewCertificateResponse{Certificate: certificate.Raw}, nil
+}
+
+// WhoAmI says who the caller is.
+func (t trustService) WhoAmI(ctx context.Context, _ *weirv1.WhoAmIRequest) (*weirv1.WhoAmIResponse, error) {
+	caller := trust.FromContext(ctx)
+	return &weirv1.WhoAmIResponse{
+		Identity: caller.String(), Method: string(caller.Method), Bindings: bindingsToProto(caller.Bindings),
+	}, nil
+}
+
+// ListMembers lists those that got a certificate, by role and name.
+func (t trustService) ListMembers(context.Context, *weirv1.ListMembersRequest) (*weirv1.ListMembersResponse, error) {
+	now, _ := t.store.Trust()
+	response := &weirv1.ListMembersResponse{}
+	for _, key := range slices.Sorted(maps.Keys(now.Members)) {
+		member := now.Members[key]
+		response.Members = append(response.Members, &weirv1.Member{
+			Role: string(member.Kind), Name: member.Name, Joined: timestamppb.New(member.Joined), Revoked: member.Revoked,
+		})
+	}
+	return response, nil
+}
+
+// RevokeMember ends all certificates of a member.
+func (t trustService) RevokeMember(ctx context.Context, r *weirv1.RevokeMemberRequest) (*weirv1.RevokeMemberResponse, error) {
+	role := trust.Kind(r.GetRole())
+	if role != trust.User {
+		var err error
+		if role, err = trust.ParseNode(r.GetRole()); err != nil {
+			return nil, refusal(&model.FieldError{Field: "role", Reason: err.Error()})
+		}
+	}
+	key := string(role) + "/" + r.GetName()
+	err := t.store.UpdateTrust(ctx, func(now *store.Trust) (store.TrustChange, error) {
+		member, known := now.Members[key]
+		if !known {
+			return store.TrustChange{}, notMember(key)
+		}
+		if !member.Revoked {
+			member.Issue, member.Revoked = member.Issue+1, true
+		}
+		return store.TrustChange{Members: []trust.Member{member}}, nil
+	})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return &weirv1.RevokeMemberResponse{}, nil
+}
+
+func notMember(key string) error {
+	return connect.NewError(connect.CodeNotFound, fmt.Errorf("%.80q never joined", key))
+}
+
+// CreateToken makes a join token.
+func (t trustService) CreateToken(ctx context.Context, r *weirv1.CreateTokenRequest) (*weirv1.CreateTokenResponse, error) {
+	if err := t.secured(); err != nil {
+		return nil, err
+	}
+	secret, err := trust.NewJoinSecret()
+	if err != nil {
+		return nil, refusal(err)
+	}
+	life := trust.DefaultTokenLife
+	if r.GetTtl() != nil {
+		life = r.GetTtl().AsDuration()
+	}
+	role, err := trust.ParseNode(r.GetRole())
+	if err != nil {
+		return nil, refusal(&model.FieldError{Field: "role", Reason: err.Error()})
+	}
+	token := trust.JoinToken{
+		ID: secret.ID, Hash: secret.Hash(), Role: role, Name: r.GetName(), Created: t.now(), Expires: t.now().Add(life),
+		Uses: cmp.Or(r.GetUses(), 1), By: trust.FromContext(ctx).String(),
+	}
+	if err := token.Validate(); err != nil {
+		return nil, refusal(err)
+	}
+	err = t.store.UpdateTrust(ctx, func(now *store.Trust) (store.TrustChange, error) {
+		return store.TrustChange{Tokens: []trust.JoinToken{token}, DeleteTokens: longExpired(now, t.now())}, nil
+	})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return &weirv1.CreateTokenResponse{
+		Token: tokenToProto(token), Text: secret.Text(), CaHash: trust.Hash(t.security.authority.Certificate),
+	}, nil
+}
+
+// keepExpired is how long a token that expired can still be told from one that never was.
+const keepExpired = 7 * 24 * time.Hour
+
+func longExpired(now *store.Trust, at time.Time) []string {
+	var ids []string
+	for id, token := range now.Tokens {
+		if at.Sub(token.Expires) > keepExpired {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func tokenToProto(token trust.JoinToken) *weirv1.Token {
+	return &weirv1.Token{
+		Id: token.ID, Role: string(token.Role), Name: token.Name, Created: timestamppb.New(token.Created),
+		Expires: timestamppb.New(token.Expires), Uses: token.Uses, Used: uint32(len(token.Used)), By: token.By,
+	}
+}
+
+// ListTokens lists join tokens, those that end first first.
+func (t trustService) ListTokens(context.Context, *weirv1.ListTokensRequest) (*weirv1.ListTokensResponse, error) {
+	now, _ := t.store.Trust()
+	tokens := slices.SortedFunc(maps.Values(now.Tokens), func(a, b trust.JoinToken) int {
+		return cmp.Or(a.Expires.Compare(b.Expires), cmp.Compare(a.ID, b.ID))
+	})
+	response := &weirv1.ListTokensResponse{}
+	for _, token := range tokens {
+		response.Tokens = append(response.Tokens, tokenToProto(token))
+	}
+	return response, nil
+}
+
+// DeleteToken takes a join token back.
+func (t trustService) DeleteToken(ctx context.Context, r *weirv1.DeleteTokenRequest) (*weirv1.DeleteTokenResponse, error) {
+	err := t.store.UpdateTrust(ctx, func(now *store.Trust) (store.TrustChange, error) {
+		if _, known := now.Tokens[r.GetId()]; !known {
+			return store.TrustChange{}, connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no token %.40q", r.GetId()))
+		}
+		return store.TrustChange{DeleteTokens: []string{r.GetId()}}, nil
+	})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return &weirv1.DeleteTokenResponse{}, nil
+}

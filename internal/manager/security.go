@@ -1,0 +1,293 @@
+package manager
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/trust"
+)
+
+// security is how this manager proves itself, and knows others.
+type security struct {
+	insecure  bool
+	dir       string
+	identity  trust.Identity
+	names     []string
+	addresses []netip.Addr
+	founding  *trust.Authority // made at the first start, until the store has it
+	authority *trust.Authority // of the cluster, once the store was read
+	current   atomic.Pointer[trust.Credential]
+	known     knownCertificates
+}
+
+// foundingFile holds the CA's key from the first start until the store has it.
+func foundingFile(dir string) string {
+	return filepath.Join(filepath.Dir(trust.NodeFile(dir)), "founding.pem")
+}
+
+// newSecurity obtains this manager's certificate: that of the data directory, or one for the join token,
+// or one of a CA that it makes, if it founds the cluster. The embedded etcd may use its files from then on.
+func newSecurity(ctx context.Context, cfg Config, listen net.Addr) (*security, error) {
+	s := &security{insecure: cfg.Insecure, dir: cfg.DataDir, identity: trust.Identity{Kind: trust.Manager, Name: cfg.Name}}
+	if s.insecure {
+		return s, nil
+	}
+	s.names, s.addresses = ownNames(cfg, listen)
+	if text, err := os.ReadFile(foundingFile(s.dir)); err == nil {
+		if s.founding, err = trust.ParseAuthority(text); err != nil {
+			return nil, fmt.Errorf("read %s: %w", foundingFile(s.dir), err)
+		}
+		return s, s.sign(s.founding)
+	}
+	credential, err := trust.LoadCredential(s.dir)
+	switch {
+	case err == nil && time.Now().Before(credential.Certificate.NotAfter):
+		s.current.Store(credential)
+		return s, nil
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return nil, err
+	case cfg.Join != "":
+		membership := &rpc.Membership{
+			Managers: cfg.Join, Kind: trust.Manager, Name: cfg.Name, DataDir: s.dir, TokenFile: cfg.TokenFile, CAHash: cfg.CAHash,
+			Names: s.names, Addresses: s.addresses, Log: cfg.Log,
+		}
+		if err := membership.Obtain(ctx); err != nil {
+			return nil, err
+		}
+		s.current.Store(membership.Credential())
+		return s, nil
+	}
+	return s, s.found()
+}
+
+// found makes a CA, and keeps it on disk until the store has it.
+func (s *security) found() (err error) {
+	if s.founding, err = trust.NewAuthority(time.Now()); err != nil {
+		return err
+	}
+	text, err := s.founding.PEM()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(foundingFile(s.dir)), 0o700); err != nil {
+		return fmt.Errorf("make the folder of the CA: %w: name a data directory that may be written, with --data-dir", err)
+	}
+	if err := trust.WriteFile(foundingFile(s.dir), text); err != nil {
+		return err
+	}
+	return s.sign(s.founding)
+}
+
+// sign gives this manager a certificate.
+func (s *security) sign(by *trust.Authority) error {
+	credential, err := issue(by, s.identity, s.names, s.addresses, trust.NodeLife)
+	if err != nil {
+		return err
+	}
+	if err := credential.Save(s.dir); err != nil {
+		return err
+	}
+	s.current.Store(credential)
+	return nil
+}
+
+// issue makes a key and a certificate.
+func issue(by *trust.Authority, i trust.Identity, names []string, addresses []netip.Addr, life time.Duration) (*trust.Credential, error) {
+	key, err := trust.NewKey()
+	if err != nil {
+		return nil, err
+	}
+	request, err := key.Request(names, addresses)
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := by.Sign(i, request, time.Now(), life)
+	if err != nil {
+		return nil, err
+	}
+	return key.Credential(certificate, by.Certificate)
+}
+
+// settle agrees with the store on the cluster's CA. If this manager founded the cluster, it writes the
+// first user's configuration.
+func (s *security) settle(ctx context.Context, from *store.Store, managerURL string) error {
+	if s.insecure {
+		return nil
+	}
+	trusted, _ := from.Trust()
+	s.authority = trusted.Authority
+	if s.authority == nil {
+		made := s.founding
+		if made == nil {
+			return fmt.Errorf("%s holds a certificate, but the store has no CA: restore the store from a backup, or start with an empty --data-dir", s.dir)
+		}
+		authority, err := from.FoundTrust(ctx, made)
+		if err != nil {
+			return err
+		}
+		s.authority = authority
+	}
+	// Another manager of an external etcd may have been the first.
+	if err := s.sign(s.authority); err != nil {
+		return err
+	}
+	if s.founding == nil {
+		return nil
+	}
+	if s.founding.Certificate.Equal(s.authority.Certificate) {
+		if err := s.writeAdmin(ctx, from, managerURL); err != nil {
+			return err
+		}
+	}
+	s.founding = nil
+	if err := os.Remove(foundingFile(s.dir)); err != nil {
+		return fmt.Errorf("remove the CA's key, which the store has now: %w", err)
+	}
+	return nil
+}
+
+// admin is the name of the first user.
+const admin = "admin"
+
+// AdminFile is where the founding manager writes the first user's configuration.
+func AdminFile(dataDir string) string { return filepath.Join(dataDir, "admin.yaml") }
+
+func (s *security) writeAdmin(ctx context.Context, into *store.Store, managerURL string) error {
+	credential, err := issue(s.authority, trust.Identity{Kind: trust.User, Name: admin}, nil, nil, trust.UserLife)
+	if err != nil {
+		return err
+	}
+	key, err := credential.KeyPEM()
+	if err != nil {
+		return err
+	}
+	config := rpc.Config{
+		Managers: []string{managerURL}, CA: string(trust.EncodeCertificate(s.authority.Certificate)),
+		Certificate: string(credential.CertificatePEM()), Key: string(key),
+	}
+	text, err := config.Encode()
+	if err != nil {
+		return err
+	}
+	if err := into.FoundAdmin(ctx, trust.Account{Name: admin, Bindings: []trust.Binding{{Tenant: trust.AllTenants, Role: trust.Admin}}}); err != nil {
+		return err
+	}
+	return trust.WriteFile(AdminFile(s.dir), text)
+}
+
+// keep signs a new certificate well before the end of the one in use, until ctx ends.
+func (s *security) keep(ctx context.Context, m *Manager) error {
+	if s.insecure {
+		return nil
+	}
+	for {
+		wait := time.Until(s.current.Load().RenewAt())
+		if wait <= 0 {
+			if err := s.sign(s.authority); err != nil {
+				m.log.Warn("can't renew the certificate, trying on", "err", err)
+				wait = time.Minute
+			}
+		}
+		select {
+		case <-time.After(max(wait, time.Second)):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// tls is how this manager serves; nil without TLS.
+func (s *security) tls() *tls.Config {
+	if s.insecure {
+		return nil
+	}
+	return trust.ServerTLS(s.current.Load)
+}
+
+// access is how this manager calls another.
+func (s *security) access(address string) rpc.Access {
+	if s.insecure {
+		return rpc.Access{Managers: "http://" + address}
+	}
+	return rpc.Access{Managers: "https://" + address, CA: s.authority.Certificate, Current: s.current.Load}
+}
+
+// anyManager is the name that all managers' certificates have, and no others: the members of the embedded
+// etcd ask it of each other.
+const anyManager = "manager.weir.internal"
+
+// toJoin is how the managers of the cluster are called before the store is open.
+func (s *security) toJoin(managers string) rpc.Access {
+	if s.insecure {
+		if !strings.Contains(managers, "://") {
+			managers = "http://" + strings.ReplaceAll(managers, ",", ",http://")
+		}
+		return rpc.Access{Managers: managers}
+	}
+	return rpc.Access{Managers: managers, CA: s.current.Load().CA, Current: s.current.Load}
+}
+
+// ownNames are what this manager may be reached by, for programs that look at the names in a certificate.
+func ownNames(cfg Config, listen net.Addr) (names []string, addresses []netip.Addr) {
+	names = []string{"localhost", cfg.Name, anyManager}
+	if host, err := os.Hostname(); err == nil && host != "" {
+		names = append(names, strings.ToLower(host))
+	}
+	addresses = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
+	add := func(host string) {
+		if a, err := netip.ParseAddr(host); err != nil {
+			if host != "" {
+				names = append(names, host)
+			}
+		} else if !a.IsUnspecified() {
+			addresses = append(addresses, a.Unmap().WithZone(""))
+		}
+	}
+	for _, hostPort := range []string{cfg.Advertise, cfg.PeerListen, listen.String()} {
+		if host, _, err := net.SplitHostPort(hostPort); err == nil {
+			add(host)
+		}
+	}
+	if all, err := net.InterfaceAddrs(); err == nil {
+		for _, a := range all {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() {
+				addresses = append(addresses, p.Addr())
+			}
+		}
+	}
+	slices.Sort(names)
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	return slices.Compact(names), slices.Compact(addresses)
+}
+
+// reachable is the address to write into a configuration for one that is advertised.
+func reachable(advertised string) string {
+	host, port, err := net.SplitHostPort(advertised)
+	if err != nil {
+		return advertised
+	}
+	if a, err := netip.ParseAddr(host); err == nil && a.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// peerTLS is how the members of the embedded etcd talk to each other; nil without TLS.
+func (s *security) peerTLS() *store.PeerTLS {
+	if s.insecure {
+		return nil
+	}
+	return &store.PeerTLS{Certificate: trust.NodeFile(s.dir), Key: trust.NodeFile(s.dir), CA: trust.CAFile(s.dir), Name: anyManager}
+}

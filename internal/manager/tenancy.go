@@ -1,0 +1,192 @@
+package manager
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+
+	"connectrpc.com/connect"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/trust"
+)
+
+// permitTenant says whether the caller has the role in the tenants that the call is about. What it may
+// not even see is not there.
+func (m *Manager) permitTenant(caller trust.Identity, role trust.Role, message any) error {
+	if caller.May(role, trust.AllTenants) {
+		return nil
+	}
+	s := m.store.State()
+	switch r := message.(type) {
+	case *weirv1.ApplyVIPsRequest:
+		if len(r.GetPools()) > 0 && !caller.May(trust.Admin, trust.AllTenants) {
+			return rpc.NewError(connect.CodePermissionDenied,
+				&model.FieldError{Field: "pools", Reason: fmt.Sprintf("%s may not write pools: that takes the role admin in all tenants", caller)})
+		}
+		return permitWrites(caller, s, "vips", r.GetVips()...)
+	case *weirv1.CreateVIPRequest:
+		return permitWrites(caller, s, "vip", r.GetVip())
+	case *weirv1.UpdateVIPRequest:
+		if err := permitNamed(caller, s, role, r.GetName()); err != nil {
+			return err
+		}
+		return permitTenantOf(caller, "vip.tenant", r.GetVip().GetTenant())
+	case *weirv1.PatchVIPRequest:
+		if err := permitNamed(caller, s, role, r.GetName()); err != nil {
+			return err
+		}
+		if tenant, moves := r.GetPatch().GetFields()["tenant"]; moves {
+			return permitTenantOf(caller, "patch.tenant", tenant.GetStringValue())
+		}
+	case *weirv1.GetVIPRequest:
+		return permitNamed(caller, s, role, r.GetName())
+	case *weirv1.DeleteVIPRequest:
+		return permitNamed(caller, s, role, r.GetName())
+	case *weirv1.ExplainRequest:
+		return permitAddress(caller, s, r.GetDestinationAddress())
+	case *weirv1.GetTenantRequest:
+		if !caller.May(role, r.GetName()) {
+			return connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no tenant %.64q of yours", r.GetName()))
+		}
+	case interface{ GetTenant() string }: // those that list and watch
+		if r.GetTenant() != "" {
+			return permitTenantOf(caller, "tenant", r.GetTenant())
+		}
+	}
+	return nil
+}
+
+// permitNamed holds that the caller has the role in the tenant of that VIP.
+func permitNamed(caller trust.Identity, s *store.State, role trust.Role, name string) error {
+	vip, there := s.VIPs.Get(name)
+	switch {
+	case !there || !caller.May(trust.Viewer, vip.Tenant):
+		return connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no VIP %.64q of yours", name))
+	case !caller.May(role, vip.Tenant):
+		return connect.NewError(connect.CodePermissionDenied,
+			fmt.Errorf("%s may not change VIP %s: that takes the role %s in tenant %s", caller, name, role, vip.Tenant))
+	}
+	return nil
+}
+
+// permitWrites holds that the caller may write VIPs into their tenants, and over those of their names.
+func permitWrites(caller trust.Identity, s *store.State, field string, vips ...*weirv1.VIP) error {
+	for i, vip := range vips {
+		path := field
+		if field == "vips" {
+			path = fmt.Sprintf("vips[%d]", i)
+		}
+		if err := permitTenantOf(caller, path+".tenant", vip.GetTenant()); err != nil {
+			return err
+		}
+		if old, there := s.VIPs.Get(vip.GetName()); there && !caller.May(trust.Operator, old.Tenant) {
+			return rpc.NewError(connect.CodePermissionDenied,
+				&model.FieldError{Field: path + ".name", Reason: fmt.Sprintf("%s is taken: take another name", vip.GetName())})
+		}
+	}
+	return nil
+}
+
+func permitTenantOf(caller trust.Identity, field, tenant string) error {
+	tenant = cmp.Or(tenant, model.DefaultTenant)
+	if _, everywhere := caller.Tenants(trust.Viewer); everywhere || caller.May(trust.Viewer, tenant) && field == "tenant" || caller.May(trust.Operator, tenant) {
+		return nil
+	}
+	return rpc.NewError(connect.CodePermissionDenied,
+		&model.FieldError{Field: field, Reason: fmt.Sprintf("%s may not do that in tenant %.64s", caller, tenant)})
+}
+
+// permitAddress hides the VIPs of other tenants from explain.
+func permitAddress(caller trust.Identity, s *store.State, destination string) error {
+	address, err := netip.ParseAddr(destination)
+	if err != nil {
+		return nil // the call itself says so
+	}
+	for vip := range s.VIPs.Values() {
+		if vip.Address == address.Unmap() && caller.May(trust.Viewer, vip.Tenant) {
+			return nil
+		}
+	}
+	return connect.NewError(connect.CodeNotFound, fmt.Errorf("no VIP of yours has the address %s", address))
+}
+
+// permitOver is permitWrites for VIPs that were read, to be asked again when they are written: a name
+// may have been taken since.
+func permitOver(caller trust.Identity, s *store.State, vips []model.VIP) error {
+	for i, vip := range vips {
+		if old, there := s.VIPs.Get(vip.Name); there && !caller.May(trust.Operator, old.Tenant) {
+			return rpc.NewError(connect.CodePermissionDenied,
+				&model.FieldError{Field: fmt.Sprintf("vips[%d].name", i), Reason: vip.Name + " is taken: take another name"})
+		}
+	}
+	return nil
+}
+
+// admitted says whether the caller may write vips, and whether they fit together, with all others, and
+// with what their tenants may have.
+func (m *Manager) admitted(ctx context.Context, s *store.State, pools []model.AddressPool, vips []model.VIP) ([]model.VIP, error) {
+	caller := trust.FromContext(ctx)
+	if err := permitOver(caller, s, vips); err != nil {
+		return nil, err
+	}
+	admitted, err := admit(s, pools, vips)
+	if err != nil {
+		return nil, err
+	}
+	trusted, _ := m.store.Trust()
+	return admitted, s.AdmitTenants(admitted, trusted.Tenants)
+}
+
+// reduce takes from an answer what a caller who is bound to tenants may not see of the cluster.
+func (m *Manager) reduce(caller trust.Identity, response any) {
+	if caller.May(trust.Viewer, trust.AllTenants) {
+		return
+	}
+	switch r := response.(type) {
+	case *weirv1.ListNodesResponse:
+		reduceNodes(r.GetNodes())
+	case *weirv1.GetNodeResponse:
+		reduceNodes([]*weirv1.Node{r.GetNode()})
+	case *weirv1.GetStatusResponse:
+		reduceNodes(r.GetNodes())
+		r.Vips, r.Endpoints, r.Backends, r.BackendsUnhealthy = m.count(func(tenant string) bool { return caller.May(trust.Viewer, tenant) })
+	}
+}
+
+// reduceNodes leaves what tells whether a change has reached the nodes.
+func reduceNodes(nodes []*weirv1.Node) {
+	for _, n := range nodes {
+		was := n.GetStatus()
+		n.Addresses, n.Version = nil, ""
+		n.Status = &weirv1.NodeStatus{Connected: was.GetConnected(), Generation: was.GetGeneration(), LastSeen: was.GetLastSeen()}
+		if r := was.GetRejection(); r != nil {
+			n.Status.Rejection = &weirv1.Rejection{Generation: r.GetGeneration(), Reason: "an operator of the cluster sees why"}
+		}
+	}
+}
+
+// count counts what there is of the tenants.
+func (m *Manager) count(of func(tenant string) bool) (vips, endpoints, backends, unhealthy uint32) {
+	s := m.store.State()
+	for vip := range s.VIPs.Values() {
+		if !of(vip.Tenant) {
+			continue
+		}
+		vips++
+		for _, e := range vip.Endpoints {
+			endpoints++
+			for _, b := range e.Backends {
+				backends++
+				if health, _ := s.BackendHealth(vip, e, b); health == model.HealthUnhealthy {
+					unhealthy++
+				}
+			}
+		}
+	}
+	return vips, endpoints, backends, unhealthy
+}

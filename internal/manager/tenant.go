@@ -1,0 +1,172 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/trust"
+)
+
+// Bounds on how much of the audit log one call returns.
+const (
+	defaultAudit = 100
+	maxAudit     = 5000
+)
+
+func auditToProto(entries []trust.AuditEntry) []*weirv1.AuditEntry {
+	list := make([]*weirv1.AuditEntry, 0, len(entries))
+	for _, e := range entries {
+		list = append(list, &weirv1.AuditEntry{
+			Time: timestamppb.New(e.Time), Identity: e.Identity, From: e.From, Procedure: e.Procedure, Subject: e.Subject,
+			Result: e.Result, Reason: e.Reason, Manager: e.Manager,
+		})
+	}
+	return list
+}
+
+func tenantToProto(t model.Tenant, used desired.Usage) *weirv1.Tenant {
+	p := &weirv1.Tenant{
+		Name:   t.Name,
+		Quotas: &weirv1.Quotas{Vips: t.Limits.VIPs, Endpoints: t.Limits.Endpoints, Backends: t.Limits.Backends, Ports: t.Limits.Ports},
+		Used:   &weirv1.Quotas{Vips: &used.VIPs, Endpoints: &used.Endpoints, Backends: &used.Backends, Ports: &used.Ports},
+	}
+	for _, r := range t.Ranges {
+		p.Ranges = append(p.Ranges, r.String())
+	}
+	return p
+}
+
+func tenantFromProto(path string, p *weirv1.Tenant) (model.Tenant, []error) {
+	t := model.Tenant{Name: p.GetName()}
+	if q := p.GetQuotas(); q != nil {
+		t.Limits = model.Quotas{VIPs: q.Vips, Endpoints: q.Endpoints, Backends: q.Backends, Ports: q.Ports}
+	}
+	var errs []error
+	for i, text := range p.GetRanges() {
+		r, err := netip.ParsePrefix(text)
+		if err != nil {
+			errs = append(errs, &model.FieldError{Field: fmt.Sprintf("%s.ranges[%d]", path, i),
+				Reason: fmt.Sprintf("must be a prefix such as 203.0.113.0/24, is %.60q", text)})
+			continue
+		}
+		t.Ranges = append(t.Ranges, r)
+	}
+	if len(errs) == 0 {
+		for _, err := range model.FieldErrors(t.Validate()) {
+			errs = append(errs, &model.FieldError{Field: path + "." + err.Field, Reason: err.Reason})
+		}
+	}
+	return t, errs
+}
+
+// ApplyTenants creates or replaces tenants, all of them or none.
+func (t trustService) ApplyTenants(ctx context.Context, r *weirv1.ApplyTenantsRequest) (*weirv1.ApplyTenantsResponse, error) {
+	if err := rpc.Known(r); err != nil {
+		return nil, refusal(err)
+	}
+	var errs []error
+	tenants := make([]model.Tenant, 0, len(r.GetTenants()))
+	seen := map[string]bool{}
+	for i, p := range r.GetTenants() {
+		path := fmt.Sprintf("tenants[%d]", i)
+		tenant, wrong := tenantFromProto(path, p)
+		if seen[tenant.Name] {
+			wrong = append(wrong, &model.FieldError{Field: path + ".name", Reason: "is here twice"})
+		}
+		seen[tenant.Name] = true
+		tenants, errs = append(tenants, tenant), append(errs, wrong...)
+	}
+	if len(tenants) == 0 {
+		errs = append(errs, &model.FieldError{Field: "tenants", Reason: "must have at least one"})
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, refusal(err)
+	}
+	var response *weirv1.ApplyTenantsResponse
+	err := t.store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
+		response = &weirv1.ApplyTenantsResponse{}
+		for _, tenant := range tenants {
+			what := created
+			if old, had := now.Tenants[tenant.Name]; had && reflect.DeepEqual(old, tenant) {
+				what = unchanged
+			} else if had {
+				what = updated
+			}
+			response.Tenants = append(response.Tenants, &weirv1.AppliedTenant{Name: tenant.Name, Change: what})
+			if what != unchanged {
+				change.Tenants = append(change.Tenants, tenant)
+			}
+		}
+		return change, nil
+	})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return response, nil
+}
+
+// ListTenants lists the tenants that the caller may see, by name.
+func (t trustService) ListTenants(ctx context.Context, _ *weirv1.ListTenantsRequest) (*weirv1.ListTenantsResponse, error) {
+	now, _ := t.store.Trust()
+	s := t.store.State()
+	response := &weirv1.ListTenantsResponse{}
+	for _, name := range slices.Sorted(maps.Keys(now.Tenants)) {
+		if sees(ctx, name) {
+			response.Tenants = append(response.Tenants, tenantToProto(now.Tenants[name], s.Usage(name)))
+		}
+	}
+	return response, nil
+}
+
+// GetTenant returns one tenant.
+func (t trustService) GetTenant(_ context.Context, r *weirv1.GetTenantRequest) (*weirv1.GetTenantResponse, error) {
+	now, _ := t.store.Trust()
+	tenant, there := now.Tenants[r.GetName()]
+	if !there {
+		return nil, noTenant(r.GetName())
+	}
+	return &weirv1.GetTenantResponse{Tenant: tenantToProto(tenant, t.store.State().Usage(tenant.Name))}, nil
+}
+
+func noTenant(name string) error {
+	return connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no tenant %.64q", name))
+}
+
+// DeleteTenant forgets a tenant that has neither VIPs nor users.
+func (t trustService) DeleteTenant(ctx context.Context, r *weirv1.DeleteTenantRequest) (*weirv1.DeleteTenantResponse, error) {
+	name := r.GetName()
+	err := t.store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
+		if _, there := now.Tenants[name]; !there {
+			return change, noTenant(name)
+		}
+		if used := t.store.State().Usage(name); used.VIPs > 0 {
+			return change, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("tenant %s has %d VIPs: delete them first", name, used.VIPs))
+		}
+		for _, user := range slices.Sorted(maps.Keys(now.Accounts)) {
+			for _, b := range now.Accounts[user].Bindings {
+				if b.Tenant == name {
+					return change, connect.NewError(connect.CodeFailedPrecondition,
+						fmt.Errorf("user %s is bound to tenant %s: delete or update the user first", user, name))
+				}
+			}
+		}
+		return store.TrustChange{DeleteTenants: []string{name}}, nil
+	})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return &weirv1.DeleteTenantResponse{}, nil
+}

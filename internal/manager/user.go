@@ -1,0 +1,214 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"connectrpc.com/connect"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/trust"
+)
+
+func bindingsToProto(bindings []trust.Binding) []*weirv1.Binding {
+	var list []*weirv1.Binding
+	for _, b := range bindings {
+		list = append(list, &weirv1.Binding{Tenant: b.Tenant, Role: string(b.Role)})
+	}
+	return list
+}
+
+func bindingsFromProto(list []*weirv1.Binding) []trust.Binding {
+	var bindings []trust.Binding
+	for _, b := range list {
+		bindings = append(bindings, trust.Binding{Tenant: b.GetTenant(), Role: trust.Role(b.GetRole())})
+	}
+	return bindings
+}
+
+func userToProto(account trust.Account) *weirv1.User {
+	method := trust.ByCertificate
+	if len(account.Hash) > 0 {
+		method = trust.ByToken
+	}
+	return &weirv1.User{Name: account.Name, Bindings: bindingsToProto(account.Bindings), Method: string(method)}
+}
+
+// checkAccount holds that the account is valid and its tenants are there.
+func checkAccount(now *store.Trust, account trust.Account) error {
+	if err := account.Validate(); err != nil {
+		return err
+	}
+	for i, b := range account.Bindings {
+		if _, there := now.Tenants[b.Tenant]; !there && b.Tenant != trust.AllTenants && b.Tenant != model.DefaultTenant {
+			return &model.FieldError{Field: fmt.Sprintf("bindings[%d].tenant", i), Reason: fmt.Sprintf("there is no tenant %s: apply it first", b.Tenant)}
+		}
+	}
+	return nil
+}
+
+// credentials are what a user proves itself by from now on.
+type credentials struct {
+	hash        []byte
+	token       string
+	certificate []byte
+	member      trust.Member
+}
+
+// credentials makes a bearer token, or signs the request if there is one. All those before are void.
+func (t trustService) credentials(now *store.Trust, name string, request []byte) (c credentials, err error) {
+	identity := trust.Identity{Kind: trust.User, Name: name}
+	c.member = now.Members[identity.String()]
+	if c.member.Name == "" {
+		c.member = trust.Member{Kind: trust.User, Name: name}
+	} else {
+		c.member.Issue++
+	}
+	c.member.Joined, c.member.Revoked = t.now(), false
+	if len(request) > 0 {
+		identity.Issue = c.member.Issue
+		certificate, err := t.security.authority.Sign(identity, request, t.now(), trust.UserLife)
+		if err != nil {
+			return c, &model.FieldError{Field: "request", Reason: err.Error()}
+		}
+		c.certificate = certificate.Raw
+		return c, nil
+	}
+	secret, err := trust.NewUserSecret(name)
+	c.hash, c.token = secret.Hash(), secret.Text()
+	return c, err
+}
+
+// CreateUser makes a user.
+func (t trustService) CreateUser(ctx context.Context, r *weirv1.CreateUserRequest) (*weirv1.CreateUserResponse, error) {
+	if err := t.secured(); err != nil {
+		return nil, err
+	}
+	account := trust.Account{Name: r.GetUser().GetName(), Bindings: bindingsFromProto(r.GetUser().GetBindings())}
+	var made credentials
+	err := t.store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
+		if err := checkAccount(now, account); err != nil {
+			return change, err
+		}
+		if _, taken := now.Accounts[account.Name]; taken {
+			return change, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("there is a user %s already", account.Name))
+		}
+		if made, err = t.credentials(now, account.Name, r.GetRequest()); err != nil {
+			return change, err
+		}
+		account.Hash = made.hash
+		return store.TrustChange{Accounts: []trust.Account{account}, Members: []trust.Member{made.member}}, nil
+	})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return &weirv1.CreateUserResponse{
+		User: userToProto(account), Token: made.token, Certificate: made.certificate, Ca: t.security.authority.Certificate.Raw,
+	}, nil
+}
+
+// RotateUser gives a user other credentials.
+func (t trustService) RotateUser(ctx context.Context, r *weirv1.RotateUserRequest) (*weirv1.RotateUserResponse, error) {
+	if err := t.secured(); err != nil {
+		return nil, err
+	}
+	var made credentials
+	err := t.store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
+		account, known := now.Accounts[r.GetName()]
+		if !known {
+			return change, noUser(r.GetName())
+		}
+		if made, err = t.credentials(now, account.Name, r.GetRequest()); err != nil {
+			return change, err
+		}
+		account.Hash = made.hash
+		return store.TrustChange{Accounts: []trust.Account{account}, Members: []trust.Member{made.member}}, nil
+	})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return &weirv1.RotateUserResponse{Token: made.token, Certificate: made.certificate, Ca: t.security.authority.Certificate.Raw}, nil
+}
+
+func noUser(name string) error {
+	return connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no user %.64q", name))
+}
+
+// UpdateUser replaces what a user may do.
+func (t trustService) UpdateUser(ctx context.Context, r *weirv1.UpdateUserRequest) (*weirv1.UpdateUserResponse, error) {
+	var account trust.Account
+	err := t.store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
+		var known bool
+		if account, known = now.Accounts[r.GetName()]; !known {
+			return change, noUser(r.GetName())
+		}
+		account.Bindings = bindingsFromProto(r.GetBindings())
+		if err := checkAccount(now, account); err != nil {
+			return change, err
+		}
+		return store.TrustChange{Accounts: []trust.Account{account}}, keepAdmin(now, account.Name, account.Bindings)
+	})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return &weirv1.UpdateUserResponse{User: userToProto(account)}, nil
+}
+
+// ListUsers lists users by name.
+func (t trustService) ListUsers(context.Context, *weirv1.ListUsersRequest) (*weirv1.ListUsersResponse, error) {
+	now, _ := t.store.Trust()
+	response := &weirv1.ListUsersResponse{}
+	for _, name := range slices.Sorted(maps.Keys(now.Accounts)) {
+		response.Users = append(response.Users, userToProto(now.Accounts[name]))
+	}
+	return response, nil
+}
+
+// DeleteUser ends a user and all its credentials.
+func (t trustService) DeleteUser(ctx context.Context, r *weirv1.DeleteUserRequest) (*weirv1.DeleteUserResponse, error) {
+	err := t.store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
+		if _, known := now.Accounts[r.GetName()]; !known {
+			return change, noUser(r.GetName())
+		}
+		member := now.Members[string(trust.User)+"/"+r.GetName()]
+		member.Kind, member.Name, member.Issue, member.Revoked = trust.User, r.GetName(), member.Issue+1, true
+		return store.TrustChange{DeleteAccounts: []string{r.GetName()}, Members: []trust.Member{member}}, keepAdmin(now, r.GetName(), nil)
+	})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return &weirv1.DeleteUserResponse{}, nil
+}
+
+// keepAdmin holds that somebody is left who may change who may do what.
+func keepAdmin(now *store.Trust, name string, bindings []trust.Binding) error {
+	if (trust.Identity{Bindings: bindings}).May(trust.Admin, trust.AllTenants) {
+		return nil
+	}
+	for other, account := range now.Accounts {
+		if other != name && (trust.Identity{Bindings: account.Bindings}).May(trust.Admin, trust.AllTenants) {
+			return nil
+		}
+	}
+	return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("%s is the last admin of the cluster: make another first", name))
+}
+
+// ListAudit lists what was changed and what was refused, the newest first.
+func (t trustService) ListAudit(ctx context.Context, r *weirv1.ListAuditRequest) (*weirv1.ListAuditResponse, error) {
+	limit := int(r.GetLimit())
+	switch {
+	case limit == 0:
+		limit = defaultAudit
+	case limit > maxAudit:
+		return nil, refusal(&model.FieldError{Field: "limit", Reason: fmt.Sprintf("must be at most %d, is %d", maxAudit, limit)})
+	}
+	entries, err := t.store.Audit(ctx, limit, r.GetRefused())
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return &weirv1.ListAuditResponse{Entries: auditToProto(entries)}, nil
+}
