@@ -55,6 +55,7 @@ Exit status: 0 all went well; 1 something failed or was refused; 2 wrong usage;
 		applyCommand(s), editCommand(s), patchCommand(s), deleteCommand(s),
 		getCommand(s), describeCommand(s), statusCommand(s), topCommand(s), explainCommand(s), captureCommand(s), doctorCommand(s), versionCommand(s),
 		backupCommand(s), restoreCommand(),
+		tokenCommand(s), userCommand(s), revokeCommand(s), auditCommand(s),
 	)
 	return root
 }

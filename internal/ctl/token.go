@@ -1,0 +1,174 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/trust"
+)
+
+func tokenCommand(s *session) *cobra.Command {
+	cmd := &cobra.Command{Use: "token", Short: "Make, list and delete the tokens that nodes join with"}
+	group(cmd)
+	cmd.AddCommand(s.createTokenCommand(), s.listTokensCommand(), s.deleteTokenCommand())
+	return cmd
+}
+
+func (s *session) createTokenCommand() *cobra.Command {
+	request, life, file := &weirv1.CreateTokenRequest{}, time.Duration(0), ""
+	cmd := &cobra.Command{
+		Use: "create", Short: "Make a token for muxes, hosts or managers to join with", Args: cobra.NoArgs,
+		Long: `Make a token for muxes, hosts or managers to join with. Its text is told once. It goes into a file that
+only root may read, named by --token-file; the hash of the cluster's CA is for --ca-hash.`,
+		Example: `  weir token create --role mux --ttl 1h
+  weir token create --role agent --uses 40 --write token`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			request.Ttl = durationpb.New(life)
+			return s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+				made, err := client.CreateToken(ctx, request)
+				if err != nil {
+					return fmt.Errorf("create token: %w", err)
+				}
+				text := made.GetText()
+				if file != "" {
+					if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
+						return fmt.Errorf("write the token: %w", err)
+					}
+					text = "in " + file
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "token    %s\nca-hash  %s\nexpires  %s\n",
+					text, made.GetCaHash(), made.GetToken().GetExpires().AsTime().Format(time.RFC3339))
+				return err
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&request.Role, "role", "", "`role` of those that join: mux, agent or manager")
+	flags.StringVar(&request.Name, "name", "", "the only `name` that the token is good for; also one that joined before")
+	flags.DurationVar(&life, "ttl", trust.DefaultTokenLife, "how long the token is good for")
+	flags.Uint32Var(&request.Uses, "uses", 1, "how many nodes may join with it")
+	flags.StringVar(&file, "write", "", "`file` to write the token to, instead of telling it")
+	return cmd
+}
+
+func (s *session) listTokensCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "list", Short: "List tokens, without their texts", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+				response, err := client.ListTokens(ctx, &weirv1.ListTokensRequest{})
+				if err != nil {
+					return fmt.Errorf("list tokens: %w", err)
+				}
+				rows := newColumns("", "There are no tokens.", "ID", "ROLE", "NAME", "USED", "EXPIRES", "BY")
+				for _, t := range response.GetTokens() {
+					rows.add(t.GetId(), t.GetRole(), t.GetName(), fmt.Sprintf("%d/%d", t.GetUsed(), t.GetUses()),
+						t.GetExpires().AsTime().Format(time.RFC3339), t.GetBy())
+				}
+				return s.print(cmd.OutOrStdout(), messages(response.GetTokens()), rows.write)
+			})
+		},
+	}
+	s.outputFlag(cmd)
+	return cmd
+}
+
+func (s *session) deleteTokenCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "delete ID", Short: "Take a token back", Args: arguments(1, 1, "ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+				if _, err := client.DeleteToken(ctx, &weirv1.DeleteTokenRequest{Id: args[0]}); err != nil {
+					return fmt.Errorf("delete token %s: %w", args[0], err)
+				}
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "token %s deleted\n", args[0])
+				return err
+			})
+		},
+	}
+}
+
+func revokeCommand(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use: "revoke ROLE NAME", Short: "End all certificates of a mux, agent, manager or user, and its open streams",
+		Args: arguments(2, 2, "ROLE NAME"), Example: "  weir revoke mux mux7",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+				if _, err := client.RevokeMember(ctx, &weirv1.RevokeMemberRequest{Role: args[0], Name: args[1]}); err != nil {
+					return fmt.Errorf("revoke %s %s: %w", args[0], args[1], err)
+				}
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s revoked\n", args[0], args[1])
+				return err
+			})
+		},
+	}
+}
+
+func userCommand(s *session) *cobra.Command {
+	var role, tenant string
+	create := &cobra.Command{
+		Use: "create NAME", Short: "Make a user with a role in a tenant, and tell its bearer token once",
+		Args: arguments(1, 1, "NAME"), Example: "  weir user create alice --role operator --tenant shop",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+				made, err := client.CreateUser(ctx, &weirv1.CreateUserRequest{User: &weirv1.User{
+					Name: args[0], Bindings: []*weirv1.Binding{{Tenant: tenant, Role: role}},
+				}})
+				if err != nil {
+					return fmt.Errorf("create user %s: %w", args[0], err)
+				}
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), made.GetToken())
+				return err
+			})
+		},
+	}
+	create.Flags().StringVar(&role, "role", string(trust.Viewer), "what the user may do: viewer, operator or admin")
+	create.Flags().StringVar(&tenant, "tenant", "", "`tenant` where it may do it, or * for all")
+	remove := &cobra.Command{
+		Use: "delete NAME", Short: "End a user and its credentials", Args: arguments(1, 1, "NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+				if _, err := client.DeleteUser(ctx, &weirv1.DeleteUserRequest{Name: args[0]}); err != nil {
+					return fmt.Errorf("delete user %s: %w", args[0], err)
+				}
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "user %s deleted\n", args[0])
+				return err
+			})
+		},
+	}
+	cmd := &cobra.Command{Use: "user", Short: "Make and delete users"}
+	group(cmd)
+	cmd.AddCommand(create, remove)
+	return cmd
+}
+
+func auditCommand(s *session) *cobra.Command {
+	request := &weirv1.ListAuditRequest{}
+	cmd := &cobra.Command{
+		Use: "audit", Short: "List what was changed and what was refused, the newest first", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+				response, err := client.ListAudit(ctx, request)
+				if err != nil {
+					return fmt.Errorf("list the audit log: %w", err)
+				}
+				rows := newColumns("", "There is nothing in the audit log.", "TIME", "WHO", "FROM", "WHAT", "SUBJECT", "RESULT", "REASON")
+				for _, e := range response.GetEntries() {
+					rows.add(e.GetTime().AsTime().Format(time.RFC3339), e.GetIdentity(), e.GetFrom(), e.GetProcedure(), e.GetSubject(), e.GetResult(), e.GetReason())
+				}
+				return s.print(cmd.OutOrStdout(), messages(response.GetEntries()), rows.write)
+			})
+		},
+	}
+	cmd.Flags().Uint32Var(&request.Limit, "limit", 100, "how many entries at most")
+	cmd.Flags().BoolVar(&request.Refused, "refused", false, "only what was refused")
+	s.outputFlag(cmd)
+	return cmd
+}
