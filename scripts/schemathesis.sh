@@ -13,7 +13,7 @@ if ! [ -x "$venv/bin/st" ] || ! cmp -s scripts/requirements-api.txt "$venv/insta
 fi
 
 data=$(mktemp -d)
-bin/weir-manager --listen 127.0.0.1:0 --metrics-listen "" --data-dir "$data" ${WEIR_MANAGER_FLAGS:-} 2>"$data/log" &
+bin/weir-manager --insecure --listen 127.0.0.1:0 --metrics-listen "" --data-dir "$data" ${WEIR_MANAGER_FLAGS:-} 2>"$data/log" &
 manager=$!
 trap 'kill $manager 2>/dev/null; wait $manager 2>/dev/null; rm -rf "$data"' EXIT
 for _ in $(seq 100); do
