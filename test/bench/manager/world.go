@@ -166,7 +166,7 @@ func (w *world) has(flag string) bool {
 }
 
 func (w *world) launch(ctx context.Context, p *managerProcess) error {
-	args := []string{"--name", p.name, "--listen", p.address, "--data-dir", filepath.Join(w.dir, p.name), "--log-level", "warn", "--insecure"}
+	args := []string{"--name", p.name, "--listen", p.address, "--data-dir", filepath.Join(w.dir, p.name), "--log-level", "warn"}
 	if w.etcdURLs != "" {
 		args = append(args, "--etcd-endpoints", w.etcdURLs)
 	}
