@@ -118,11 +118,23 @@ func TestNodesJoinAndAreRevoked(t *testing.T) {
 		t.Errorf("join again: %v", err)
 	}
 
-	_, err = connected(t, rpc.Access{Managers: url, CA: m.security.authority.Certificate}).GetStatus(t.Context(), &weirv1.GetStatusRequest{})
+	strangers(t, m, url)
+	auditedRefusals(t, admin)
+}
+
+// strangers calls without a credential, and with one that was made up.
+func strangers(t *testing.T, m *Manager, url string) {
+	t.Helper()
+	_, err := connected(t, rpc.Access{Managers: url, CA: m.security.authority.Certificate}).GetStatus(t.Context(), &weirv1.GetStatusRequest{})
 	refusedWith(t, "nobody", err, "show a client certificate or a bearer token")
 	_, err = connected(t, rpc.Access{Managers: url, CA: m.security.authority.Certificate, Token: "weir_user_x." + strings.Repeat("a", 43)}).
 		GetStatus(t.Context(), &weirv1.GetStatusRequest{})
 	refusedWith(t, "a made-up token", err, "the bearer token is not valid")
+}
+
+// auditedRefusals waits until the refusals of the test stand in the audit log.
+func auditedRefusals(t *testing.T, admin *rpc.Client) {
+	t.Helper()
 	eventually(t, "the refusals are audited", func() bool {
 		list, err := admin.ListAudit(t.Context(), &weirv1.ListAuditRequest{Refused: true})
 		if err != nil {
