@@ -71,6 +71,7 @@ func (m *Manager) forward(next http.Handler) http.Handler {
 		case r.Header.Get(forwardedBy) != "":
 			refuse(w, r, rpc.RetryError(fmt.Errorf("manager %s leads no more: try again", m.cfg.Name)))
 		default:
+			noteEnd(r.Context(), nil) // the leader audits what it answers
 			r.URL.Host = leader
 			proxy.ServeHTTP(w, r)
 		}
