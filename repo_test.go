@@ -374,8 +374,10 @@ func keysOfLog(call *ast.CallExpr) []string {
 	if !ok {
 		return nil
 	}
-	first, known := map[string]int{"Debug": 1, "Info": 1, "Warn": 1, "Error": 1, "Log": 3, "With": 0,
-		"DebugContext": 2, "InfoContext": 2, "WarnContext": 2, "ErrorContext": 2}[selector.Sel.Name]
+	first, known := map[string]int{
+		"Debug": 1, "Info": 1, "Warn": 1, "Error": 1, "Log": 3, "With": 0,
+		"DebugContext": 2, "InfoContext": 2, "WarnContext": 2, "ErrorContext": 2,
+	}[selector.Sel.Name]
 	if !known {
 		return nil
 	}

@@ -5,8 +5,8 @@ func dashboards() []dashboard {
 	return []dashboard{overview(), managers(), muxes(), hosts()}
 }
 
-func stat(title, tells, unit, expr string) panel {
-	return panel{title: title, tells: tells, unit: unit, stat: true, queries: []query{{expr, ""}}}
+func stat(title, tells, expr string) panel {
+	return panel{title: title, tells: tells, unit: "short", stat: true, queries: []query{{expr, ""}}}
 }
 
 func graph(title, tells, unit string, queries ...query) panel {
@@ -25,12 +25,12 @@ func quantiles(metric, selector, by string) []query {
 func overview() dashboard {
 	return dashboard{uid: "weir-overview", title: "Weir: overview", rows: []row{
 		{"Is all well", []panel{
-			stat("Managers that lead", "One, and only one.", "short", `sum(weir_manager_leader)`),
-			stat("Muxes connected", "Muxes whose stream is open with any manager.", "short", `sum(max by (mux) (weir_manager_mux_connected))`),
-			stat("Hosts away", "Registered hosts without a stream.", "short", `max(weir_manager_nodes{role="host",connected="false"})`),
-			stat("Nodes that refuse", "Muxes and hosts that refuse their tables: see the status of a VIP for the reason.", "short", `sum(max by (role) (weir_manager_nodes_rejecting))`),
-			stat("Endpoints without a backend", "No healthy or unchecked backend.", "short", `max(weir_manager_endpoints_without_backends)`),
-			stat("BGP sessions down", "Of all muxes.", "short", `count(weir_mux_bgp_session_up == 0) or vector(0)`),
+			stat("Managers that lead", "One, and only one.", `sum(weir_manager_leader)`),
+			stat("Muxes connected", "Muxes whose stream is open with any manager.", `sum(max by (mux) (weir_manager_mux_connected))`),
+			stat("Hosts away", "Registered hosts without a stream.", `max(weir_manager_nodes{role="host",connected="false"})`),
+			stat("Nodes that refuse", "Muxes and hosts that refuse their tables: see the status of a VIP for the reason.", `sum(max by (role) (weir_manager_nodes_rejecting))`),
+			stat("Endpoints without a backend", "No healthy or unchecked backend.", `max(weir_manager_endpoints_without_backends)`),
+			stat("BGP sessions down", "Of all muxes.", `count(weir_mux_bgp_session_up == 0) or vector(0)`),
 		}},
 		{"Traffic", []panel{
 			graph("Packets forwarded", "By mux.", "pps", query{`sum by (instance) (rate(weir_mux_packets_total{verdict=~"forward_.*"}[$__rate_interval]))`, "{{instance}}"}),

@@ -295,7 +295,7 @@ func (w *watchedWriter) Write(data []byte) (int, error) {
 // Flush sends what was written.
 func (w *watchedWriter) Flush() {
 	defer w.bound()()
-	http.NewResponseController(w.ResponseWriter).Flush() //nolint:errcheck // the next write tells
+	http.NewResponseController(w.ResponseWriter).Flush() // the next write tells
 }
 
 // bound bounds the time of one write of a stream. In between there is none.

@@ -143,7 +143,7 @@ func TestEventsRepeat(t *testing.T) {
 		if m := stream.Msg(); m.Type == watchEvent {
 			reasons[m.Event.Reason] = true
 		} else if !reasons["Deleted"] {
-			client.DeleteVIP(t.Context(), &weirv1.DeleteVIPRequest{Name: "a"}) //nolint:errcheck // a second time it is gone
+			client.DeleteVIP(t.Context(), &weirv1.DeleteVIPRequest{Name: "a"}) // a second time it is gone
 		}
 	}
 }

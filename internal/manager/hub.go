@@ -393,7 +393,7 @@ func muxEndpoint(s *store.State, key model.EndpointKey) (model.MuxEndpoint, bool
 
 // endpoint finds an endpoint and its VIP.
 func endpoint(s *store.State, key model.EndpointKey) (vip model.VIP, e model.Endpoint, there bool) {
-	vip, there = s.VIPAt(key.VIP)
+	vip, _ = s.VIPAt(key.VIP)
 	for _, e := range vip.Endpoints {
 		if desired.Key(vip, e) == key {
 			return vip, e, true

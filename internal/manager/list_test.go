@@ -54,10 +54,10 @@ func TestPagesAreStable(t *testing.T) {
 	step := 0
 	got := list(&weirv1.ListVIPsRequest{PageSize: 3}, func() {
 		if step++; step == 1 {
-			client.DeleteVIP(t.Context(), &weirv1.DeleteVIPRequest{Name: "vip2"})                        //nolint:errcheck // seen below
-			client.DeleteVIP(t.Context(), &weirv1.DeleteVIPRequest{Name: "vip7"})                        //nolint:errcheck // seen below
-			client.CreateVIP(t.Context(), &weirv1.CreateVIPRequest{Vip: bare("vip00", "203.0.113.100")}) //nolint:errcheck // seen below
-			client.CreateVIP(t.Context(), &weirv1.CreateVIPRequest{Vip: bare("vip55", "203.0.113.101")}) //nolint:errcheck // seen below
+			client.DeleteVIP(t.Context(), &weirv1.DeleteVIPRequest{Name: "vip2"})
+			client.DeleteVIP(t.Context(), &weirv1.DeleteVIPRequest{Name: "vip7"})
+			client.CreateVIP(t.Context(), &weirv1.CreateVIPRequest{Vip: bare("vip00", "203.0.113.100")})
+			client.CreateVIP(t.Context(), &weirv1.CreateVIPRequest{Vip: bare("vip55", "203.0.113.101")})
 		}
 	})
 	if want := "012|345|5568|9|"; got != want {

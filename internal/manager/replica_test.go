@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -43,11 +41,6 @@ func startReplicas(t *testing.T, n int) *replicas {
 		r.urls, r.stops = append(r.urls, url), append(r.stops, stop)
 	}
 	return r
-}
-
-// all are the URLs of the replicas, with i first.
-func (r *replicas) all(i int) string {
-	return strings.Join(slices.Concat(r.urls[i:], r.urls[:i]), ",")
 }
 
 func listManagers(t *testing.T, client *rpc.Client) map[string]*weirv1.Manager {

@@ -59,7 +59,7 @@ func (r reports) forget(node string) {
 // ReportMux takes what a mux runs.
 func (m *Manager) ReportMux(ctx context.Context, r *weirv1.ReportMuxRequest) (*weirv1.ReportMuxResponse, error) {
 	m.doubt(ctx, r.GetEpoch())
-	err := m.report(ctx, model.RoleMux, r.GetName(), r.GetGeneration(), r.GetRejection(),
+	err := m.report(model.RoleMux, r.GetName(), r.GetGeneration(), r.GetRejection(),
 		&weirv1.NodeStatus{Mux: r.GetStatus()}, store.Counted{})
 	if err != nil {
 		return nil, refusal(err)
@@ -82,7 +82,7 @@ func (m *Manager) ReportHost(ctx context.Context, r *weirv1.ReportHostRequest) (
 	if r.GetSessionsCounted() {
 		stored = counted.stored()
 	}
-	err = m.report(ctx, model.RoleHost, r.GetName(), r.GetGeneration(), r.GetRejection(),
+	err = m.report(model.RoleHost, r.GetName(), r.GetGeneration(), r.GetRejection(),
 		&weirv1.NodeStatus{Host: r.GetStatus()}, stored)
 	if err == nil && r.GetSessionsCounted() {
 		m.sessions.put(r.GetName(), counted)
@@ -129,7 +129,7 @@ func merge(before desired.HostHealth, said []model.BackendHealth, checked map[de
 
 // report takes what a node says of itself, and stores it if it is news.
 func (m *Manager) report(
-	ctx context.Context, role model.Role, name string, generation uint64, rejection *weirv1.Rejection,
+	role model.Role, name string, generation uint64, rejection *weirv1.Rejection,
 	detail *weirv1.NodeStatus, counted store.Counted,
 ) error {
 	state := m.store.State()

@@ -58,8 +58,10 @@ func tenantFromProto(path string, p *weirv1.Tenant) (model.Tenant, []error) {
 	for i, text := range p.GetRanges() {
 		r, err := netip.ParsePrefix(text)
 		if err != nil {
-			errs = append(errs, &model.FieldError{Field: fmt.Sprintf("%s.ranges[%d]", path, i),
-				Reason: fmt.Sprintf("must be a prefix such as 203.0.113.0/24, is %.60q", text)})
+			errs = append(errs, &model.FieldError{
+				Field:  fmt.Sprintf("%s.ranges[%d]", path, i),
+				Reason: fmt.Sprintf("must be a prefix such as 203.0.113.0/24, is %.60q", text),
+			})
 			continue
 		}
 		t.Ranges = append(t.Ranges, r)

@@ -34,12 +34,13 @@ func (vip VIP) WantedFamily() Family {
 		return vip.Family
 	}
 	for _, e := range vip.Endpoints {
-		for _, b := range e.Backends {
-			if b.Address.Is4() {
-				return IPv4
-			}
-			return IPv6
+		if len(e.Backends) == 0 {
+			continue
 		}
+		if e.Backends[0].Address.Is4() {
+			return IPv4
+		}
+		return IPv6
 	}
 	return ""
 }

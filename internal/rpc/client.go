@@ -141,7 +141,7 @@ func (d *dialer) leave() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.conn != nil && len(d.addresses) > 1 {
-		d.conn.Close() //nolint:errcheck // it is given up
+		d.conn.Close()
 		d.conn = nil
 	}
 }

@@ -21,8 +21,8 @@ const degree = 16
 type Map[K, V any] struct{ tree *tree[K, V] }
 
 type tree[K, V any] struct {
-	mu sync.Mutex // Clone notes in both trees that they share nodes
-	*btree.BTreeG[entry[K, V]]
+	mu      sync.Mutex // Clone notes in both trees that they share nodes
+	entries *btree.BTreeG[entry[K, V]]
 }
 
 type entry[K, V any] struct {
@@ -61,21 +61,21 @@ func (m Map[K, V]) Clone() Map[K, V] {
 	}
 	m.tree.mu.Lock()
 	defer m.tree.mu.Unlock()
-	return Map[K, V]{&tree[K, V]{BTreeG: m.tree.BTreeG.Clone()}}
+	return Map[K, V]{&tree[K, V]{entries: m.tree.entries.Clone()}}
 }
 
 // Set adds or replaces an entry.
 func (m *Map[K, V]) Set(key K, value V) {
 	if m.tree == nil {
-		m.tree = &tree[K, V]{BTreeG: btree.NewG(degree, less[K, V]())}
+		m.tree = &tree[K, V]{entries: btree.NewG(degree, less[K, V]())}
 	}
-	m.tree.ReplaceOrInsert(entry[K, V]{key, value})
+	m.tree.entries.ReplaceOrInsert(entry[K, V]{key, value})
 }
 
 // Delete removes an entry, if it is there.
 func (m *Map[K, V]) Delete(key K) {
 	if m.tree != nil {
-		m.tree.BTreeG.Delete(entry[K, V]{key: key})
+		m.tree.entries.Delete(entry[K, V]{key: key})
 	}
 }
 
@@ -85,7 +85,7 @@ func (m Map[K, V]) Get(key K) (V, bool) {
 		var none V
 		return none, false
 	}
-	found, ok := m.tree.BTreeG.Get(entry[K, V]{key: key})
+	found, ok := m.tree.entries.Get(entry[K, V]{key: key})
 	return found.value, ok
 }
 
@@ -106,14 +106,14 @@ func (m Map[K, V]) Len() int {
 	if m.tree == nil {
 		return 0
 	}
-	return m.tree.BTreeG.Len()
+	return m.tree.entries.Len()
 }
 
 // All are the entries in order of their keys.
 func (m Map[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		if m.tree != nil {
-			m.tree.Ascend(func(e entry[K, V]) bool { return yield(e.key, e.value) })
+			m.tree.entries.Ascend(func(e entry[K, V]) bool { return yield(e.key, e.value) })
 		}
 	}
 }
@@ -122,7 +122,7 @@ func (m Map[K, V]) All() iter.Seq2[K, V] {
 func (m Map[K, V]) From(key K) iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		if m.tree != nil {
-			m.tree.AscendGreaterOrEqual(entry[K, V]{key: key}, func(e entry[K, V]) bool { return yield(e.key, e.value) })
+			m.tree.entries.AscendGreaterOrEqual(entry[K, V]{key: key}, func(e entry[K, V]) bool { return yield(e.key, e.value) })
 		}
 	}
 }

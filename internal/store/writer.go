@@ -193,14 +193,15 @@ func (s *Store) commitAll(ctx context.Context, batch []*write) {
 		}
 		f := s.fold(batch)
 		err = s.settle(ctx, fence, epoch, f)
-		if tooLarge(err) && len(f.writes) > 1 {
+		switch {
+		case errors.Is(err, errOvertaken):
+			continue // decide anew
+		case tooLarge(err) && len(f.writes) > 1:
 			// An external etcd may take less than we do.
 			s.commitAll(ctx, f.writes[:len(f.writes)/2])
 			s.commitAll(ctx, f.writes[len(f.writes)/2:])
-		} else if !errors.Is(err, errOvertaken) {
+		default:
 			f.answer(err)
-		} else {
-			continue // decide anew
 		}
 		batch = batch[len(f.writes):]
 	}

@@ -23,14 +23,19 @@ func main() {
 	flag.StringVar(&b.only, "only", "bounds growth large huge", "parts to measure")
 	limit := flag.Duration("limit", 15*time.Minute, "how long the run may take")
 	flag.Parse()
-	ctx, cancel := context.WithTimeout(context.Background(), *limit)
-	defer cancel()
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
-	defer stop()
-	if err := b.run(ctx); err != nil {
+	if err := b.runWithin(*limit); err != nil {
 		fmt.Fprintf(os.Stderr, "bench manager: %v\n", err)
 		os.Exit(1)
 	}
+}
+
+// runWithin runs until the limit, or until it is interrupted.
+func (b *bench) runWithin(limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	return b.run(ctx)
 }
 
 // bench is one run.

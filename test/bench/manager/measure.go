@@ -18,7 +18,7 @@ import (
 // change replaces a backend of VIP i and returns the time until the last mux has acknowledged it.
 func (w *world) change(ctx context.Context, i, round int) (time.Duration, error) {
 	begin := time.Now()
-	r, err := w.client.ApplyVIPs(ctx, &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{w.vip(i%w.size.vips, round)}})
+	r, err := w.client.ApplyVIPs(ctx, &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{w.vip(i%w.vips, round)}})
 	if err != nil {
 		return 0, fmt.Errorf("change VIP %d: %w", i, err)
 	}
@@ -35,7 +35,7 @@ func (w *world) changes(ctx context.Context, name string, n int) error {
 	var took []time.Duration
 	for i := range n {
 		// Numbers that differ from those of bursts, spread over all VIPs.
-		d, err := w.change(ctx, i*7919, 1+i/w.size.vips)
+		d, err := w.change(ctx, i*7919, 1+i/w.vips)
 		if err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ func (w *world) burst(ctx context.Context, name string, n, ports int) error {
 
 // health times changes of a backend's health, from the agent's report to the last mux.
 func (w *world) health(ctx context.Context, n int) error {
-	vips := min(20, w.size.vips)
+	vips := min(20, w.vips)
 	group, inner := errgroup.WithContext(ctx)
 	group.SetLimit(32)
 	for i := range vips {
@@ -141,7 +141,7 @@ func (w *world) storm(ctx context.Context, atLeast int) error {
 	var took []time.Duration
 	begin, recovered := time.Now(), time.Duration(0)
 	for i := 0; i < atLeast || recovered == 0; i++ {
-		d, err := w.change(ctx, i*7919, 5+i/w.size.vips)
+		d, err := w.change(ctx, i*7919, 5+i/w.vips)
 		if err != nil {
 			return err
 		}
@@ -197,8 +197,10 @@ func (w *world) memory(ctx context.Context) error {
 			return err
 		}
 		name := map[string]string{"VmRSS:": "memory", "VmHWM:": "memory at most"}[field[0]]
-		w.results = append(w.results, result{Name: name, Replicas: w.size.replicas, VIPs: w.size.vips, Muxes: w.size.muxes,
-			Agents: w.size.agents, MiB: kib / 1024})
+		w.results = append(w.results, result{
+			Name: name, Replicas: w.replicas, VIPs: w.vips, Muxes: w.size.muxes,
+			Agents: w.size.agents, MiB: kib / 1024,
+		})
 	}
 	return nil
 }
@@ -206,7 +208,7 @@ func (w *world) memory(ctx context.Context) error {
 // add notes what was measured.
 func (w *world) add(name string, took []time.Duration) {
 	r := summarise(name, took)
-	r.Replicas, r.VIPs, r.Muxes, r.Agents = w.size.replicas, w.size.vips, w.size.muxes, w.size.agents
+	r.Replicas, r.VIPs, r.Muxes, r.Agents = w.replicas, w.vips, w.size.muxes, w.size.agents
 	w.results = append(w.results, r)
 	fmt.Fprintf(os.Stderr, "  %s\n", r)
 }

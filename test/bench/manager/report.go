@@ -58,7 +58,7 @@ func printTable(w io.Writer, results []result) {
 		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.2f\t%d\n",
 			r.Name, r.Replicas, r.VIPs, r.Muxes, r.Agents, r.P50, r.P99, r.Most, r.Seconds, r.MiB)
 	}
-	t.Flush() //nolint:errcheck // the terminal is gone: nobody is left to tell
+	t.Flush() // the terminal is gone: nobody is left to tell
 }
 
 func writeJSON(path string, results []result) error {

@@ -290,9 +290,9 @@ func (w *world) vip(i, round int) *weirv1.VIP {
 func (w *world) load(ctx context.Context) error {
 	const atOnce = 250
 	var generation uint64
-	for i := 0; i < w.size.vips; i += atOnce {
+	for i := 0; i < w.vips; i += atOnce {
 		var some []*weirv1.VIP
-		for j := i; j < min(i+atOnce, w.size.vips); j++ {
+		for j := i; j < min(i+atOnce, w.vips); j++ {
 			some = append(some, w.vip(j, 0))
 		}
 		r, err := w.client.ApplyVIPs(ctx, &weirv1.ApplyVIPsRequest{Vips: some})
