@@ -11,6 +11,7 @@ import (
 // core tells whether the CPU that this thread is pinned to runs at full speed. The machine may
 // share its physical core with others: then a loop of pure arithmetic takes up to twice as long.
 type core struct {
+	cpu  int
 	best time.Duration // of the loop, on a quiet core
 }
 
@@ -26,8 +27,7 @@ func loop() time.Duration {
 	return time.Since(start)
 }
 
-// pinQuietCore binds the calling goroutine to the CPU that is the quieter one now, and asks for
-// real-time scheduling so that nothing else of this machine runs in a burst.
+// pinQuietCore binds the calling goroutine to the CPU that is the quieter one now.
 func pinQuietCore() (*core, error) {
 	runtime.LockOSThread()
 	c := &core{best: time.Hour}
@@ -46,14 +46,21 @@ func pinQuietCore() (*core, error) {
 			fastest, chosen = sum, cpu
 		}
 	}
-	if err := pin(chosen); err != nil {
-		return nil, err
+	c.cpu = chosen
+	return c, c.take()
+}
+
+// take binds the calling thread to the core, and asks for real-time scheduling so that nothing else
+// of this machine runs in a burst.
+func (c *core) take() error {
+	if err := pin(c.cpu); err != nil {
+		return err
 	}
 	fifo := &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
 	if err := unix.SchedSetAttr(0, fifo, 0); err != nil {
-		return nil, fmt.Errorf("ask for real-time scheduling: %w", err)
+		return fmt.Errorf("ask for real-time scheduling: %w", err)
 	}
-	return c, nil
+	return nil
 }
 
 func pin(cpu int) error {

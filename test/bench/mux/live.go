@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"runtime"
 	"slices"
 	"time"
@@ -50,7 +51,7 @@ func lanes() []lane {
 }
 
 // measureLive runs the lanes in turns, in the world's namespace.
-func (w *world) measureLive() (rates []liveRate, err error) {
+func (w *world) measureLive(core *core) (rates []liveRate, err error) {
 	all, harnesses := lanes(), map[int]*harness{}
 	for _, l := range all {
 		if harnesses[l.flows] != nil {
@@ -64,6 +65,10 @@ func (w *world) measureLive() (rates []liveRate, err error) {
 		harnesses[l.flows] = h
 	}
 	err = w.ns.Do(func() error {
+		// On a thread of its own. Were it moved in a burst, the far end would stay behind on the old core.
+		if err := core.take(); err != nil {
+			return err
+		}
 		near, far, err := vethPair()
 		if err != nil {
 			return err
@@ -92,7 +97,12 @@ func (w *world) measureLive() (rates []liveRate, err error) {
 	return rates, nil
 }
 
+// vethPair is quiet: a packet of the kernel's own would wake the far end on another core, and there
+// it would stay, for its ring never empties: on a busy core the frames of ours would get lost.
 func vethPair() (near, far int, err error) {
+	if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0); err != nil {
+		return 0, 0, fmt.Errorf("keep IPv6 quiet: %w", err)
+	}
 	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "near"}, PeerName: "far"}
 	if err := netlink.LinkAdd(pair); err != nil {
 		return 0, 0, fmt.Errorf("make veth: %w", err)

@@ -51,7 +51,7 @@ func run(out, only string, budget time.Duration) error {
 		printTable(os.Stdout, all.Packets)
 	}
 	if wanted("live") {
-		if all.Live, err = world.measureLive(); err != nil {
+		if all.Live, err = world.measureLive(core); err != nil {
 			return err
 		}
 		printLive(os.Stdout, all.Live)
