@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -9,6 +8,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -24,6 +24,8 @@ const (
 	forwardedBy = "Weir-Forwarded-By"
 	// forwardDial bounds how long a dead leader is dialed.
 	forwardDial = time.Second
+	// forwardTLS bounds the handshake with a leader that is frozen.
+	forwardTLS = 5 * time.Second
 )
 
 // written are the calls that write the desired state: the leader answers them. REST's are those that are
@@ -78,23 +80,56 @@ func (m *Manager) forward(next http.Handler) http.Handler {
 	})
 }
 
+// toLeader sends requests to the leader, over connections that were opened with the newest certificate of
+// this manager.
+type toLeader struct {
+	security *security
+	now      func() time.Time
+
+	mu         sync.Mutex
+	credential *trust.Credential // of transport
+	transport  *http.Transport
+}
+
+// RoundTrip sends one request.
+func (l *toLeader) RoundTrip(r *http.Request) (*http.Response, error) {
+	return l.current().RoundTrip(r)
+}
+
+func (l *toLeader) current() *http.Transport {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	newest := l.security.current.Load()
+	if l.transport != nil && newest == l.credential {
+		return l.transport
+	}
+	if l.transport != nil {
+		l.transport.CloseIdleConnections()
+	}
+	l.credential, l.transport = newest, &http.Transport{
+		DialContext:     (&net.Dialer{Timeout: forwardDial}).DialContext,
+		Protocols:       &http.Protocols{},
+		HTTP2:           &http.HTTP2Config{SendPingTimeout: forwardDial, PingTimeout: forwardDial},
+		IdleConnTimeout: idleTimeout,
+	}
+	if l.security.insecure {
+		l.transport.Protocols.SetUnencryptedHTTP2(true)
+		return l.transport
+	}
+	l.transport.Protocols.SetHTTP2(true)
+	l.transport.TLSHandshakeTimeout = forwardTLS
+	l.transport.TLSClientConfig = trust.ClientTLS(l.security.authority.Certificate, func() *trust.Credential { return newest }, l.now)
+	return l.transport
+}
+
 // proxy hands a request on to the manager that its URL names.
 func (m *Manager) proxy() *httputil.ReverseProxy {
-	var protocols http.Protocols
-	scheme, config := "http", (*tls.Config)(nil)
+	scheme := "https"
 	if m.security.insecure {
-		protocols.SetUnencryptedHTTP2(true)
-	} else {
-		protocols.SetHTTP2(true)
-		scheme, config = "https", trust.ClientTLS(m.security.authority.Certificate, m.security.current.Load, m.now)
+		scheme = "http"
 	}
 	return &httputil.ReverseProxy{
-		Transport: &http.Transport{
-			DialContext:     (&net.Dialer{Timeout: forwardDial}).DialContext,
-			Protocols:       &protocols,
-			TLSClientConfig: config,
-			HTTP2:           &http.HTTP2Config{SendPingTimeout: forwardDial, PingTimeout: forwardDial},
-		},
+		Transport: &toLeader{security: m.security, now: m.now},
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: scheme, Host: r.In.URL.Host})
 			r.Out.Header.Set(forwardedBy, m.cfg.Name)

@@ -54,11 +54,14 @@ func newSecurity(ctx context.Context, cfg Config, listen net.Addr) (*security, e
 	credential, err := trust.LoadCredential(s.dir)
 	switch {
 	case err == nil && time.Now().Before(credential.Certificate.NotAfter):
-		s.current.Store(credential)
+		s.take(credential)
 		return s, nil
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return nil, err
 	case cfg.Join != "":
+		if err := joinable(cfg); err != nil {
+			return nil, err
+		}
 		membership := &rpc.Membership{
 			Managers: cfg.Join, Kind: trust.Manager, Name: cfg.Name, DataDir: s.dir, TokenFile: cfg.TokenFile, CAHash: cfg.CAHash,
 			Names: s.names, Addresses: s.addresses, Log: cfg.Log,
@@ -66,11 +69,30 @@ func newSecurity(ctx context.Context, cfg Config, listen net.Addr) (*security, e
 		if err := membership.Obtain(ctx); err != nil {
 			return nil, err
 		}
-		s.current.Store(membership.Credential())
+		s.take(membership.Credential())
 		return s, nil
 	}
 	return s, s.found()
 }
+
+// take has this manager use a credential that it was given, and sign its next ones as of the same issue.
+func (s *security) take(c *trust.Credential) {
+	s.identity.Issue = c.Identity.Issue
+	s.current.Store(c)
+}
+
+// joinable holds what a join needs, before it uses the token up.
+func joinable(cfg Config) error {
+	switch {
+	case strings.Contains(cfg.Join, "http://"):
+		return fmt.Errorf("join a cluster at %s: http:// is for managers that run with --insecure, write https:// or host:port", cfg.Join)
+	case cfg.PeerListen == "" && len(cfg.EtcdEndpoints) == 0:
+		return errNoPeerListen
+	}
+	return nil
+}
+
+var errNoPeerListen = errors.New("join a cluster: --peer-listen is needed, at which the other managers reach this one")
 
 // found makes a CA, and keeps it on disk until the store has it.
 func (s *security) found() (err error) {
@@ -138,6 +160,9 @@ func (s *security) settle(ctx context.Context, from *store.Store, managerURL str
 			return err
 		}
 		s.authority = authority
+	}
+	if _, err := inForce(s.identity, trusted); err != nil {
+		return fmt.Errorf("%w: move %s away, and join again with --join, --token-file and --ca-hash", err, s.dir)
 	}
 	// Another manager of an external etcd may have been the first.
 	if err := s.sign(s.authority); err != nil {
