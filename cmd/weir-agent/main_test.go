@@ -94,7 +94,7 @@ func (h *host) plug() {
 // start runs weir-agent, which an earlier kill may have ended.
 func (h *host) start() {
 	h.t.Helper()
-	h.agent = program("--name", "host1", "--uplink", "uplink", "--pin-path", h.pins)
+	h.agent = program("--name", "host1", "--manager", "http://127.0.0.1:7400", "--uplink", "uplink", "--pin-path", h.pins)
 	h.agent.Stdout, h.agent.Stderr = &h.log, &h.log
 	h.must(h.Start(h.agent))
 }

@@ -214,7 +214,7 @@ func TestProblemsAreToldInOneLine(t *testing.T) {
 		{[]string{"--interface", "eth9"}, "weir-mux: read --interface: interface eth9 not found; this machine has: eth0, lo"},
 		{[]string{"--peer", "address=10.2.0.1,as=65000,password-file=/none"}, "weir-mux: configure bgp: peer 10.2.0.1 is named twice"},
 		{[]string{"--peer", "address=10.2.0.9,as=65000,password-file=/none"}, "weir-mux: read the password of peer 10.2.0.9: open /none: no such file or directory"},
-		{[]string{"--manager", "ftp://there"}, `weir-mux: read the manager's address "ftp://there": ftp is not supported, use http`},
+		{[]string{"--manager", "ftp://there"}, `weir-mux: read the manager's address "ftp://there": ftp is not supported, use https`},
 	}
 	for _, c := range cases {
 		d := l.start(c.args...)

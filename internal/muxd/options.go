@@ -114,16 +114,16 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 	signal.Notify(handOver, syscall.SIGUSR2)
 	defer signal.Stop(handOver)
 
-	client, closed, err := o.Connect(ctx, trust.Mux, log)
-	if err != nil {
-		return err
-	}
-	defer closed()
 	s.bgp.Log = log
 	speaker, err := bgp.New(s.bgp)
 	if err != nil {
 		return err
 	}
+	client, closed, err := o.Connect(ctx, trust.Mux, log)
+	if err != nil {
+		return err
+	}
+	defer closed()
 	datapath, err := mux.Open(mux.Config{
 		Interface: o.Interface, PinPath: o.PinPath, Mode: s.mode, Log: log,
 		MaxEndpoints: o.MaxEndpoints, MaxBuckets: o.MaxBuckets, MaxBackends: o.MaxBackends, MaxFlows: o.MaxFlows, MaxVIPFlows: o.MaxVIPFlows,

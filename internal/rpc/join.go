@@ -54,6 +54,9 @@ func (m *Membership) Client() (*Client, error) {
 // Obtain loads the certificate from the data directory, or joins the cluster and keeps what it gets. It
 // tries until a manager answers.
 func (m *Membership) Obtain(ctx context.Context) error {
+	if _, _, err := parseManagers(m.Managers); err != nil {
+		return err
+	}
 	if m.Plain() {
 		m.Log.Warn("no TLS towards the manager: use this on networks of your own only", "manager", m.Managers)
 		return nil
