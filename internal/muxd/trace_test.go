@@ -76,7 +76,7 @@ func (r *receiver) below(root string) map[string]int {
 func startTraced(t *testing.T, endpoint string) string {
 	t.Helper()
 	m, err := manager.New(t.Context(), manager.Config{
-		Listen: "127.0.0.1:0", DataDir: t.TempDir(), Version: "test", Log: slog.New(slog.DiscardHandler),
+		Listen: "127.0.0.1:0", Insecure: true, DataDir: t.TempDir(), Version: "test", Log: slog.New(slog.DiscardHandler),
 		Telemetry: telemetry.Options{Endpoint: endpoint},
 	})
 	if err != nil {
