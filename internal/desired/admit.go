@@ -54,6 +54,14 @@ func (a *admission) refuse(field, format string, args ...any) {
 	a.errs = append(a.errs, &model.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)})
 }
 
+// other is how the writer of vip is told of another VIP: tenants don't learn each other's names.
+func (a *admission) other(name string, vip model.VIP) string {
+	if a.VIPs.At(name).Tenant != vip.Tenant {
+		return "a VIP of another tenant"
+	}
+	return "VIP " + name
+}
+
 // dip is the name of a VIP with a backend, or a tunnel, of the address.
 func (s State) dip(address netip.Addr) (vip string, is bool) {
 	for u := range s.used(address, asBackend) {
@@ -79,11 +87,11 @@ func (a *admission) spread(address netip.Addr) string {
 func (a *admission) vip(path string, vip model.VIP) {
 	for u := range a.used(vip.Address, asVIP) {
 		if u.name != vip.Name {
-			a.refuse(path+".address", "%s is the address of VIP %s already", vip.Address, u.name)
+			a.refuse(path+".address", "%s is the address of %s already", vip.Address, a.other(u.name, vip))
 		}
 	}
 	if user, used := a.dip(vip.Address); used {
-		a.refuse(path+".address", "%s is the address of a backend of VIP %s", vip.Address, user)
+		a.refuse(path+".address", "%s is the address of a backend of %s", vip.Address, a.other(user, vip))
 	}
 	for u := range a.used(vip.Address, asNode) {
 		a.refuse(path+".address", "%s is an address of node %s", vip.Address, u.name)
@@ -107,16 +115,16 @@ func (a *admission) backend(path string, vip model.VIP, b model.Backend) {
 	// The VIP that has a backend's address is told above, at its own address.
 	for u := range a.used(b.Address, asVIP) {
 		if u.name != vip.Name {
-			a.refuse(path+".address", "%s is the address of VIP %s", b.Address, u.name)
+			a.refuse(path+".address", "%s is the address of %s", b.Address, a.other(u.name, vip))
 		}
 	}
 	for u := range a.used(b.Tunnel, asVIP) {
-		a.refuse(field, "%s is the address of VIP %s", b.Tunnel, u.name)
+		a.refuse(field, "%s is the address of %s", b.Tunnel, a.other(u.name, vip))
 	}
 	for other := range a.used(b.TunnelAddress(), asTunnel) {
 		if other.host != b.Host {
-			a.refuse(field, "%s leads to host %s, by VIP %s: an address belongs to one host",
-				b.TunnelAddress(), other.host, other.name)
+			a.refuse(field, "%s leads to host %s, by %s: an address belongs to one host",
+				b.TunnelAddress(), other.host, a.other(other.name, vip))
 			return
 		}
 	}

@@ -202,7 +202,7 @@ func (a *admission) pooled(path string, vip model.VIP) {
 		pool, there := a.Pools.Get(vip.Pool)
 		switch {
 		case !there:
-			a.refuse(path+".pool", "there is no pool %s: %s", vip.Pool, a.pools())
+			a.refuse(path+".pool", "there is no pool %s: %s", vip.Pool, a.pools(vip.Tenant))
 			return
 		case vip.Address.IsValid() && !pool.Covers(vip.Address):
 			a.refuse(path+".address", "%s is not of pool %s", vip.Address, vip.Pool)
@@ -213,16 +213,26 @@ func (a *admission) pooled(path string, vip model.VIP) {
 	}
 	for pool := range a.Pools.Values() {
 		if _, reason := refuses(pool, vip); reason != "" {
+			if !pool.Serves(vip.Tenant) {
+				reason = "a pool that is not for tenant " + vip.Tenant + " has it"
+			}
 			a.refuse(path+".address", "%s: %s", vip.Address, reason)
 		}
 	}
 }
 
-func (a *admission) pools() string {
-	if a.Pools.Len() == 0 {
+// pools lists those that the tenant may take addresses of.
+func (a *admission) pools(tenant string) string {
+	var known []string
+	for name, pool := range a.Pools.All() {
+		if pool.Serves(tenant) {
+			known = append(known, name)
+		}
+	}
+	if len(known) == 0 {
 		return "there is none yet, apply an AddressPool first"
 	}
-	return list(slices.Collect(a.Pools.Keys()))
+	return list(known)
 }
 
 // refuses says why vip may not have its address, by the pool that has it, and the pool's field that says so.

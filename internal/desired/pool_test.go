@@ -91,14 +91,14 @@ func TestPoolsRefuse(t *testing.T) {
 		vips []model.VIP
 		want string
 	}{
-		"a pool that is not there": {[]model.VIP{pooled("x", "publik")}, "vips[0].pool: there is no pool publik: there are public, small"},
+		"a pool that is not there": {[]model.VIP{pooled("x", "publik")}, "vips[0].pool: there is no pool publik: there are public"},
 		"exhausted": {
 			[]model.VIP{of(pooled("x", "small"), "acme"), of(pooled("y", "small"), "acme")},
 			"vips[1].pool: small has no free address left: add a prefix to it",
 		},
 		"another tenant": {[]model.VIP{of(pooled("x", "small"), "evil")}, "vips[0].pool: small is not for tenant evil"},
 		"another tenant, by address": {
-			[]model.VIP{at(of(pooled("x", ""), "evil"), "192.0.2.1")}, "vips[0].address: 192.0.2.1: pool small is not for tenant evil",
+			[]model.VIP{at(of(pooled("x", ""), "evil"), "192.0.2.1")}, "vips[0].address: 192.0.2.1: a pool that is not for tenant evil has it",
 		},
 		"another pool's": {[]model.VIP{at(pooled("x", "public"), "198.51.100.1")}, "vips[0].address: 198.51.100.1 is not of pool public"},
 		"taken":          {[]model.VIP{at(pooled("x", "public"), "203.0.113.7")}, "vips[0].address: 203.0.113.7 is the address of VIP fixed already"},

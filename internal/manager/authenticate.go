@@ -19,11 +19,8 @@ import (
 	"github.com/weirlb/weir/internal/trust"
 )
 
-// Bounds on those who are not known yet.
-const (
-	maxJoin     = 64 << 10 // bytes of a request
-	joinReading = 10 * time.Second
-)
+// maxJoin bounds a request of somebody who is not known yet, in bytes.
+const maxJoin = 64 << 10
 
 // authenticate says who makes each request, and refuses nobody before its body is read.
 func (m *Manager) authenticate(next http.Handler) http.Handler {
@@ -33,25 +30,51 @@ func (m *Manager) authenticate(next http.Handler) http.Handler {
 		ctx := context.WithValue(trust.WithIdentity(r.Context(), caller), calledKey{}, c)
 		// What the request says of the caller has been read: nobody behind this reads it again.
 		r = r.WithContext(ctx)
-		answer := &watchedWriter{ResponseWriter: w, stream: streams(r.URL.Path)}
-		switch {
-		case !caller.Anonymous(), open(r.URL.Path):
-			next.ServeHTTP(answer, r)
-		case r.URL.Path == weirv1connect.TrustServiceJoinProcedure:
-			control := http.NewResponseController(w)
-			if err := control.SetReadDeadline(time.Now().Add(joinReading)); err != nil {
-				m.log.Debug("can't bound the time of a request", "err", err)
-			}
-			r.Body = http.MaxBytesReader(w, r.Body, maxJoin)
-			next.ServeHTTP(answer, r)
-		default:
-			c.procedure = r.URL.Path
-			err := unauthenticated(caller)
+		answer := &watchedWriter{ResponseWriter: w, stream: streams(r.URL.Path), slow: m.slowReader}
+		m.boundReading(w, r, caller)
+		if err := admissible(r, caller); err != nil {
+			c.procedure = bounded(r.URL.Path)
 			c.end(err)
 			refuse(answer, r, err)
+		} else {
+			if caller.Anonymous() {
+				r.Body = http.MaxBytesReader(w, r.Body, maxJoin)
+			}
+			next.ServeHTTP(answer, r)
 		}
 		m.audit.record(c, r.URL.Path, answer)
 	})
+}
+
+// boundReading bounds the time in which the body of a request must come. What streams has a short one, and
+// goes on long after it.
+func (m *Manager) boundReading(w http.ResponseWriter, r *http.Request, caller trust.Identity) {
+	within := knownTime
+	switch {
+	case caller.Anonymous():
+		within = m.strangerTime
+		if r.ProtoMajor == 1 {
+			w.Header().Set("Connection", "close") // or the server would wait for the rest of the body
+		}
+	case streams(r.URL.Path):
+		return
+	}
+	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(within)); err != nil {
+		m.log.Debug("can't bound the time of a request", "err", err)
+	}
+}
+
+// admissible says why a request is refused before its body is read.
+func admissible(r *http.Request, caller trust.Identity) error {
+	joins := r.URL.Path == weirv1connect.TrustServiceJoinProcedure
+	switch {
+	case caller.Anonymous() && !joins && !open(r.URL.Path):
+		return unauthenticated(caller)
+	case caller.Anonymous() && r.ContentLength > maxJoin:
+		return connect.NewError(connect.CodeResourceExhausted,
+			fmt.Errorf("the request has %d bytes, more than %d: send a token, a name and a request for a certificate alone", r.ContentLength, maxJoin))
+	}
+	return nil
 }
 
 // open are the paths that anybody may read: they hold nothing of the installation.
@@ -109,7 +132,7 @@ func userByToken(trusted *store.Trust, header string) (trust.Identity, error) {
 	account, known := trusted.Accounts[secret.ID]
 	// The same work for users that are not there, so that time does not tell which ones are.
 	if matches := secret.Matches(account.Hash); !known || !matches {
-		return trust.Identity{}, errors.New("the bearer token is not valid")
+		return trust.Identity{}, errors.New("the bearer token is not valid: it was replaced, or its user deleted: ask an admin for another")
 	}
 	return trust.Identity{Kind: trust.User, Name: account.Name, Method: trust.ByToken, Bindings: account.Bindings}, nil
 }
@@ -142,7 +165,7 @@ func (s *security) identified(certificate *x509.Certificate, trusted *store.Trus
 // inForce holds that the identity was not revoked, and says what it may do.
 func inForce(caller trust.Identity, trusted *store.Trust) (trust.Identity, error) {
 	if member := trusted.Members[caller.String()]; caller.Issue < member.Issue {
-		return trust.Identity{}, fmt.Errorf("the certificate of %s was revoked", caller)
+		return trust.Identity{}, fmt.Errorf("the certificate of %s was revoked: join again with a new token, or ask an admin for other credentials", caller)
 	}
 	if caller.Kind == trust.User {
 		account, known := trusted.Accounts[caller.Name]
@@ -193,6 +216,14 @@ type openStreams struct {
 type openStream struct {
 	caller trust.Identity
 	end    context.CancelCauseFunc
+}
+
+// ended is the error of a stream, which is why its caller may hold it no longer, if that ended it.
+func ended(ctx context.Context, err error) error {
+	if reason := context.Cause(ctx); errors.As(reason, new(*endedError)) {
+		return connect.NewError(connect.CodeUnauthenticated, reason)
+	}
+	return err
 }
 
 // add notes a stream until the function returned is called. The context ends with its caller's right.
@@ -270,11 +301,18 @@ func (m *Manager) watchTrust(ctx context.Context) error {
 // slowReader is how long a stream's reader may take none of what is written to it.
 const slowReader = 30 * time.Second
 
+// strangerTime is how long strangers may take to send a request, and knownTime how long all others may.
+const (
+	strangerTime = 10 * time.Second
+	knownTime    = time.Minute
+)
+
 // watchedWriter sees how a request ended, and ends streams that nobody reads.
 type watchedWriter struct {
 	http.ResponseWriter
 
 	stream bool
+	slow   time.Duration // that a write of a stream may last
 	code   int
 }
 
@@ -304,7 +342,7 @@ func (w *watchedWriter) bound() (done func()) {
 		return func() {}
 	}
 	control := http.NewResponseController(w.ResponseWriter)
-	if control.SetWriteDeadline(time.Now().Add(slowReader)) != nil {
+	if control.SetWriteDeadline(time.Now().Add(w.slow)) != nil {
 		return func() {}
 	}
 	return func() { control.SetWriteDeadline(time.Time{}) } //nolint:errcheck // it could be set before
@@ -315,7 +353,8 @@ func streams(path string) bool {
 	switch path {
 	case weirv1connect.SyncServiceSyncMuxProcedure, weirv1connect.SyncServiceSyncHostProcedure,
 		weirv1connect.WeirServiceCaptureProcedure, weirv1connect.WeirServiceWatchVIPsProcedure,
-		weirv1connect.WeirServiceWatchEventsProcedure, weirv1connect.ClusterServiceBackupProcedure:
+		weirv1connect.WeirServiceWatchEventsProcedure, weirv1connect.ClusterServiceBackupProcedure,
+		watchVIPsPath, watchEventsPath:
 		return true
 	}
 	return false

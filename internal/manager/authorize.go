@@ -192,10 +192,7 @@ func (g guard) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.S
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		ctx, end := g.open.add(ctx, trust.FromContext(ctx))
 		defer end()
-		err := next(ctx, &guardedStream{StreamingHandlerConn: conn, ctx: ctx, manager: g.Manager})
-		if reason := context.Cause(ctx); errors.As(reason, new(*endedError)) {
-			err = connect.NewError(connect.CodeUnauthenticated, reason)
-		}
+		err := ended(ctx, next(ctx, &guardedStream{StreamingHandlerConn: conn, ctx: ctx, manager: g.Manager}))
 		noteEnd(ctx, err)
 		return err
 	}

@@ -24,6 +24,14 @@ func sees(ctx context.Context, tenant string) bool {
 	return i.Anonymous() || i.May(trust.Viewer, cmp.Or(tenant, trust.AllTenants))
 }
 
+// seesVIP is sees, for VIPs.
+func seesVIP(ctx context.Context) func(model.VIP) bool {
+	return func(vip model.VIP) bool { return sees(ctx, vip.Tenant) }
+}
+
+// anyNode holds for all nodes: tenants see that they are there.
+func anyNode(model.Node) bool { return true }
+
 // seesPool says whether the caller may see the pool: one of its tenants, or any if it is for all.
 func seesPool(ctx context.Context, p model.AddressPool) bool {
 	if len(p.Tenants) == 0 {
@@ -130,7 +138,7 @@ func (m *Manager) GetVIP(ctx context.Context, r *weirv1.GetVIPRequest) (*weirv1.
 	state := m.store.State()
 	vip, there := state.VIPs.Get(r.GetName())
 	if !there || !sees(ctx, vip.Tenant) {
-		return nil, notFound("VIP", r.GetName(), state.VIPs)
+		return nil, notFound("VIP", r.GetName(), state.VIPs, seesVIP(ctx))
 	}
 	return &weirv1.GetVIPResponse{Vip: m.vipWithStatus(state, vip)}, nil
 }

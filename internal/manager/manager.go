@@ -69,7 +69,11 @@ type Manager struct {
 
 	security *security
 	open     openStreams
-	audit    *auditor
+
+	strangerTime time.Duration // that strangers may take to send a request
+	slowReader   time.Duration // that a stream's reader may take none of it
+
+	audit *auditor
 
 	meters    *meters
 	acks      *acks
@@ -119,7 +123,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		reports: newReports(), tasks: newTasks(), stopping: make(chan struct{}), now: time.Now,
 		silence: defaultSilence, sessions: newSessions(), settle: desired.SettleTime,
 		bookmark: bookmarkTime, noticing: noticeTime, events: make(chan store.Event, eventBacklog),
-		peers: newPeers(secured.access), security: secured, audit: newAuditor(cfg.Name),
+		peers: newPeers(secured.access), security: secured, audit: newAuditor(cfg.Name), strangerTime: strangerTime, slowReader: slowReader,
 	}
 	m.observe()
 	m.hub.published = m.published
@@ -179,7 +183,7 @@ func (m *Manager) serve(ctx context.Context) error {
 		IdleTimeout:       idleTimeout,
 		Protocols:         &protocols,
 		HTTP2:             &http.HTTP2Config{SendPingTimeout: 5 * time.Second, PingTimeout: 5 * time.Second},
-		ReadHeaderTimeout: 10 * time.Second,
+		ReadHeaderTimeout: m.strangerTime,
 		ErrorLog:          slog.NewLogLogger(m.log.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan error, 1)

@@ -149,6 +149,13 @@ func (t trustService) RevokeMember(ctx context.Context, r *weirv1.RevokeMemberRe
 	key := string(role) + "/" + r.GetName()
 	err := t.store.UpdateTrust(ctx, func(now *store.Trust) (store.TrustChange, error) {
 		member, known := now.Members[key]
+		if _, account := now.Accounts[r.GetName()]; role == trust.User && account {
+			// The first user has joined by nothing.
+			member.Kind, member.Name, known = role, r.GetName(), true
+			if err := keepAdmin(now, r.GetName(), nil); err != nil {
+				return store.TrustChange{}, err
+			}
+		}
 		if !known {
 			return store.TrustChange{}, notMember(key)
 		}

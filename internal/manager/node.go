@@ -39,7 +39,7 @@ func (m *Manager) GetNode(_ context.Context, r *weirv1.GetNodeRequest) (*weirv1.
 	state := m.store.State()
 	node, there := state.Nodes.Get(r.GetName())
 	if !there {
-		return nil, notFound("node", r.GetName(), state.Nodes)
+		return nil, notFound("node", r.GetName(), state.Nodes, anyNode)
 	}
 	return &weirv1.GetNodeResponse{Node: m.nodeWithStatus(state, node)}, nil
 }
@@ -71,7 +71,7 @@ func (m *Manager) DeleteNode(ctx context.Context, r *weirv1.DeleteNodeRequest) (
 	name := r.GetName()
 	_, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
 		if _, there := s.Nodes.Get(name); !there {
-			return store.Change{}, notFound("node", name, s.Nodes)
+			return store.Change{}, notFound("node", name, s.Nodes, anyNode)
 		}
 		if s.Streams.At(name) {
 			return store.Change{}, connect.NewError(connect.CodeFailedPrecondition,

@@ -56,7 +56,7 @@ func (m *Manager) UpdateAddressPool(ctx context.Context, r *weirv1.UpdateAddress
 		r.Pool.Name = r.GetName()
 	}
 	written, err := m.writePool(ctx, r.GetPool(), func(s *store.State) error {
-		return currentPool(s, r.GetName(), r.GetPool().GetResourceVersion())
+		return currentPool(ctx, s, r.GetName(), r.GetPool().GetResourceVersion())
 	})
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (m *Manager) writePool(ctx context.Context, p *weirv1.AddressPool, allowed 
 // DeleteAddressPool deletes a pool that no VIP names.
 func (m *Manager) DeleteAddressPool(ctx context.Context, r *weirv1.DeleteAddressPoolRequest) (*weirv1.DeleteAddressPoolResponse, error) {
 	generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
-		if err := currentPool(s, r.GetName(), r.GetResourceVersion()); err != nil {
+		if err := currentPool(ctx, s, r.GetName(), r.GetResourceVersion()); err != nil {
 			return store.Change{}, err
 		}
 		if err := s.AdmitPoolRemoval(r.GetName()); err != nil {
@@ -105,15 +105,19 @@ func (m *Manager) DeleteAddressPool(ctx context.Context, r *weirv1.DeleteAddress
 }
 
 // currentPool holds that the pool is there, and of the version, unless that is 0.
-func currentPool(s *store.State, name string, version uint64) error {
+func currentPool(ctx context.Context, s *store.State, name string, version uint64) error {
 	there := uint64(s.PoolWritten.At(name))
 	switch {
 	case there == 0:
-		return notFound("pool", name, s.Pools)
+		return notFound("pool", name, s.Pools, seenPools(ctx))
 	case version == 0 || version == there:
 		return nil
 	}
 	return outdated("pool "+name, there, version, store.Record{})
+}
+
+func seenPools(ctx context.Context) func(model.AddressPool) bool {
+	return func(p model.AddressPool) bool { return seesPool(ctx, p) }
 }
 
 // ListAddressPools lists pools by name.
@@ -149,7 +153,7 @@ func (m *Manager) GetAddressPool(ctx context.Context, r *weirv1.GetAddressPoolRe
 	state := m.store.State()
 	pool, there := state.Pools.Get(r.GetName())
 	if !there || !seesPool(ctx, pool) {
-		return nil, notFound("pool", r.GetName(), state.Pools)
+		return nil, notFound("pool", r.GetName(), state.Pools, seenPools(ctx))
 	}
 	return &weirv1.GetAddressPoolResponse{Pool: poolWithStatus(state, pool)}, nil
 }

@@ -81,7 +81,7 @@ func (m *Manager) handleREST(mux *http.ServeMux) error {
 			known := call.query()
 			serve := bounded
 			if watch, is := watches[path]; is {
-				serve = watch.handler(gateway)
+				serve = m.watchHandler(watch, gateway)
 			}
 			mux.HandleFunc(strings.ToUpper(method)+" "+path, func(w http.ResponseWriter, r *http.Request) {
 				if err := unknownParameters(r.URL.Query(), known); err != nil {

@@ -3,35 +3,42 @@ package manager
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
 	"google.golang.org/protobuf/proto"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/trust"
 )
 
-// watchWriteTime bounds how long a client of REST may leave a line of a watch unread.
-const watchWriteTime = 30 * time.Second
+// The paths of the watches of REST.
+const (
+	watchVIPsPath   = restRoot + "vips:watch"
+	watchEventsPath = restRoot + "events:watch"
+)
 
-// A watch of REST: its request, and what fills the stream until send fails.
+// A watch of REST: the procedure that it is, its request, and what fills the stream until send fails.
 type restWatch struct {
-	request func() proto.Message
-	run     func(ctx context.Context, request proto.Message, send func(proto.Message) error) error
+	procedure string
+	request   func() proto.Message
+	run       func(ctx context.Context, request proto.Message, send func(proto.Message) error) error
 }
 
 // restWatches are the watches by path.
 func (m *Manager) restWatches() map[string]restWatch {
 	return map[string]restWatch{
-		restRoot + "vips:watch": {
-			request: func() proto.Message { return &weirv1.WatchVIPsRequest{} },
+		watchVIPsPath: {
+			procedure: weirv1connect.WeirServiceWatchVIPsProcedure,
+			request:   func() proto.Message { return &weirv1.WatchVIPsRequest{} },
 			run: func(ctx context.Context, r proto.Message, send func(proto.Message) error) error {
 				return m.eachVIP(ctx, r.(*weirv1.WatchVIPsRequest), func(p *weirv1.WatchVIPsResponse) error { return send(p) }) //nolint:forcetypeassert // made above
 			},
 		},
-		restRoot + "events:watch": {
-			request: func() proto.Message { return &weirv1.WatchEventsRequest{} },
+		watchEventsPath: {
+			procedure: weirv1connect.WeirServiceWatchEventsProcedure,
+			request:   func() proto.Message { return &weirv1.WatchEventsRequest{} },
 			run: func(ctx context.Context, r proto.Message, send func(proto.Message) error) error {
 				return m.eachEvent(ctx, r.(*weirv1.WatchEventsRequest), func(p *weirv1.WatchEventsResponse) error { return send(p) }) //nolint:forcetypeassert // made above
 			},
@@ -39,9 +46,22 @@ func (m *Manager) restWatches() map[string]restWatch {
 	}
 }
 
-// handler answers with one JSON object a line. An error before the first line is an answer as any; a later
+// guardedWatch runs a watch that the caller may open, for as long as it may hold it.
+func (m *Manager) guardedWatch(ctx context.Context, watch restWatch, request proto.Message, send func(proto.Message) error) error {
+	ctx, end := m.open.add(ctx, trust.FromContext(ctx))
+	defer end()
+	note(ctx, watch.procedure, request)
+	err := m.permit(ctx, watch.procedure, request)
+	if err == nil {
+		err = ended(ctx, watch.run(ctx, request, send))
+	}
+	noteEnd(ctx, err)
+	return err
+}
+
+// watchHandler answers with one JSON object a line. An error before the first line is an answer as any; a later
 // one is a last line {"error": ...}, with what the answer would have had.
-func (watch restWatch) handler(gateway *runtime.ServeMux) http.Handler {
+func (m *Manager) watchHandler(watch restWatch, gateway *runtime.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, marshaler := runtime.MarshalerForRequest(gateway, r)
 		request := watch.request()
@@ -52,8 +72,6 @@ func (watch restWatch) handler(gateway *runtime.ServeMux) http.Handler {
 		begun := false
 		control := http.NewResponseController(w)
 		line := func(text []byte) error {
-			// A server without deadlines goes on without: it is a test's.
-			control.SetWriteDeadline(time.Now().Add(watchWriteTime)) //nolint:errcheck // see above
 			if !begun {
 				begun = true
 				w.Header().Set("Content-Type", "application/x-ndjson")
@@ -64,7 +82,7 @@ func (watch restWatch) handler(gateway *runtime.ServeMux) http.Handler {
 			}
 			return control.Flush()
 		}
-		err := watch.run(r.Context(), request, func(p proto.Message) error {
+		err := m.guardedWatch(r.Context(), watch, request, func(p proto.Message) error {
 			text, err := marshaler.Marshal(p)
 			if err != nil {
 				return err

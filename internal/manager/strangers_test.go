@@ -15,13 +15,16 @@ import (
 	"github.com/weirlb/weir/internal/trust"
 )
 
-// secure runs a manager with TLS, and returns it, the admin's client and its URL.
-func secure(t *testing.T, cfg Config) (*Manager, *rpc.Client, string) {
+// secure runs a manager with TLS, tuned so, and returns it, the admin's client and its URL.
+func secure(t *testing.T, cfg Config, tune ...func(*Manager)) (*Manager, *rpc.Client, string) {
 	t.Helper()
 	cfg.DataDir, cfg.Listen, cfg.Version, cfg.Log = t.TempDir(), "127.0.0.1:0", "test", logger(t)
 	m, err := New(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, do := range tune {
+		do(m)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

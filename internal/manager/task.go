@@ -78,7 +78,7 @@ func (t *tasks) open(mux string) (queue <-chan *weirv1.MuxTask, ended func()) {
 func (t *tasks) ask(s *store.State, mux string, what *weirv1.MuxTask) (*task, func(), error) {
 	node, there := s.Nodes.Get(mux)
 	if !there {
-		return nil, nil, notFound("mux", mux, s.Nodes)
+		return nil, nil, notFound("mux", mux, s.Nodes, anyNode)
 	}
 	if node.Role != model.RoleMux {
 		return nil, nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%s is a host: name a mux", mux))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"slices"
 
 	"connectrpc.com/connect"
 
@@ -160,9 +159,16 @@ func (m *Manager) apply(s *store.State, vips []model.VIP) (store.Change, []*weir
 	return change, applied
 }
 
-// notFound says that there is no such thing of that name, and which one may be meant.
-func notFound[T any](what, name string, there sorted.Map[string, T]) error {
-	guess := typo.Nearest(name, slices.Collect(there.Keys()))
+// notFound says that there is no such thing of that name, and which one of those that the caller may see
+// may be meant.
+func notFound[T any](what, name string, there sorted.Map[string, T], visible func(T) bool) error {
+	var names []string
+	for other, t := range there.All() {
+		if visible(t) {
+			names = append(names, other)
+		}
+	}
+	guess := typo.Nearest(name, names)
 	if guess != "" {
 		guess = fmt.Sprintf(", did you mean %s?", guess)
 	}

@@ -62,7 +62,7 @@ func (m *Manager) UpdateVIP(ctx context.Context, r *weirv1.UpdateVIPRequest) (*w
 		return nil, refusal(err)
 	}
 	written, generation, err := m.writeVIP(ctx, vip.Name, func(s *store.State) (model.VIP, error) {
-		return vip, current(s, r.GetName(), r.GetVip().GetResourceVersion())
+		return vip, current(ctx, s, r.GetName(), r.GetVip().GetResourceVersion())
 	})
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (m *Manager) PatchVIP(ctx context.Context, r *weirv1.PatchVIPRequest) (*wei
 	written, generation, err := m.writeVIP(ctx, r.GetName(), func(s *store.State) (model.VIP, error) {
 		old, there := s.VIPs.Get(r.GetName())
 		if !there {
-			return model.VIP{}, notFound("VIP", r.GetName(), s.VIPs)
+			return model.VIP{}, notFound("VIP", r.GetName(), s.VIPs, seesVIP(ctx))
 		}
 		p := rpc.VIPToProto(old)
 		if err := rpc.MergePatch(p, r.GetPatch()); err != nil {
@@ -91,7 +91,7 @@ func (m *Manager) PatchVIP(ctx context.Context, r *weirv1.PatchVIPRequest) (*wei
 			return model.VIP{}, err
 		}
 		for _, version := range []uint64{r.GetResourceVersion(), p.GetResourceVersion()} {
-			if err := current(s, r.GetName(), version); err != nil {
+			if err := current(ctx, s, r.GetName(), version); err != nil {
 				return model.VIP{}, err
 			}
 		}
@@ -126,7 +126,11 @@ func (m *Manager) writeVIP(
 func (m *Manager) DeleteVIP(ctx context.Context, r *weirv1.DeleteVIPRequest) (*weirv1.DeleteVIPResponse, error) {
 	var gone model.VIP
 	generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
-		if err := current(s, r.GetName(), r.GetResourceVersion()); err != nil {
+		if err := current(ctx, s, r.GetName(), r.GetResourceVersion()); err != nil {
+			return store.Change{}, err
+		}
+		// The name may have come to another tenant since the call was permitted.
+		if err := permitNamed(trust.FromContext(ctx), s, trust.Operator, r.GetName()); err != nil {
 			return store.Change{}, err
 		}
 		gone = s.VIPs.At(r.GetName())
@@ -152,11 +156,11 @@ func named(call, resource string) error {
 }
 
 // current holds that the VIP is there, and of the version, unless that is 0.
-func current(s *store.State, name string, version uint64) error {
+func current(ctx context.Context, s *store.State, name string, version uint64) error {
 	there := uint64(s.Written.At(name))
 	switch {
 	case there == 0:
-		return notFound("VIP", name, s.VIPs)
+		return notFound("VIP", name, s.VIPs, seesVIP(ctx))
 	case version == 0 || version == there:
 		return nil
 	}

@@ -201,13 +201,13 @@ func verify(certificate, ca *x509.Certificate, now time.Time, usage x509.ExtKeyU
 	case err == nil:
 		return nil
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && now.After(certificate.NotAfter):
-		return fmt.Errorf("the certificate expired at %s", certificate.NotAfter.UTC().Format(time.DateTime))
+		return fmt.Errorf("the certificate expired at %s: join again with a new token, or ask an admin for another", certificate.NotAfter.UTC().Format(time.DateTime))
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return fmt.Errorf("the certificate is not valid before %s: is a clock wrong?", certificate.NotBefore.UTC().Format(time.DateTime))
 	case errors.As(err, &invalid) && invalid.Reason == x509.IncompatibleUsage:
 		return errors.New("the certificate is not for this use")
 	}
-	return errors.New("the certificate is of another CA")
+	return errors.New("the certificate is of another CA: it was made for another cluster; join this one with a token of its own")
 }
 
 // The types of PEM blocks.

@@ -122,6 +122,10 @@ func DecodeIdentity(s string) (Identity, error) {
 	if _, err := ParseURI(i.uri()); err != nil {
 		return Identity{}, fmt.Errorf("read the identity: %w", err)
 	}
+	// Nobody calls a manager that has TLS without having shown something.
+	if i.Method != ByCertificate && i.Method != ByToken {
+		return Identity{}, fmt.Errorf("read the identity: %q is no proof of it", i.Method)
+	}
 	for _, b := range i.Bindings {
 		if err := b.Validate(); err != nil {
 			return Identity{}, fmt.Errorf("read the identity: %w", err)

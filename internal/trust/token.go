@@ -137,7 +137,7 @@ func (t JoinToken) Validate() error {
 func (t JoinToken) Admit(secret Secret, role Kind, name, key string, now time.Time) (again bool, err error) {
 	switch {
 	case !secret.Matches(t.Hash):
-		return false, errors.New("the join token is not valid")
+		return false, errors.New("the join token is not valid: make another with weir token create")
 	case !now.Before(t.Expires):
 		return false, fmt.Errorf("the join token expired at %s: make another with weir token create", t.Expires.UTC().Format(time.DateTime))
 	case t.Role != role:
