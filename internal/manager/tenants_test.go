@@ -55,83 +55,53 @@ func patch(t *testing.T, fields map[string]any) *structpb.Struct {
 	return p
 }
 
+// failure is the error of a call.
+func failure[R any](_ R, err error) error { return err }
+
 // Whatever writes asks for the tenant, and no refusal names what is another tenant's.
 func TestTenantsCannotWriteWhatIsNotTheirs(t *testing.T) {
 	m, admin, rita := blueAndRed(t, nil)
 	ctx, before := t.Context(), m.store.State().Generation
-	pool := &weirv1.AddressPool{Name: "mine", Prefixes: []string{"192.0.2.64/28"}}
 	moved := map[string]any{"tenant": "blue"}
 	for what, c := range map[string]struct {
 		call func() error
 		want string
 	}{
 		"update": {func() error {
-			_, err := rita.UpdateVIP(ctx, &weirv1.UpdateVIPRequest{Name: "sea", Vip: of("red", bare("", "203.0.113.2"))})
-			return err
+			return failure(rita.UpdateVIP(ctx, &weirv1.UpdateVIPRequest{Name: "sea", Vip: of("red", bare("", "203.0.113.2"))}))
 		}, `no VIP "sea" of yours`},
 		"patch": {func() error {
-			_, err := rita.PatchVIP(ctx, &weirv1.PatchVIPRequest{Name: "sea", Patch: patch(t, map[string]any{"labels": map[string]any{"a": "b"}})})
-			return err
+			return failure(rita.PatchVIP(ctx, &weirv1.PatchVIPRequest{Name: "sea", Patch: patch(t, map[string]any{"labels": map[string]any{"a": "b"}})}))
 		}, `no VIP "sea" of yours`},
 		"delete": {func() error { _, err := rita.DeleteVIP(ctx, &weirv1.DeleteVIPRequest{Name: "sea"}); return err }, `no VIP "sea" of yours`},
 		"create over it": {func() error {
-			_, err := rita.CreateVIP(ctx, &weirv1.CreateVIPRequest{Vip: of("red", bare("sea", "203.0.113.2"))})
-			return err
+			return failure(rita.CreateVIP(ctx, &weirv1.CreateVIPRequest{Vip: of("red", bare("sea", "203.0.113.2"))}))
 		}, "vip.name: sea is taken"},
 		"create for it": {func() error {
-			_, err := rita.CreateVIP(ctx, &weirv1.CreateVIPRequest{Vip: of("blue", bare("sky", "203.0.113.2"))})
-			return err
+			return failure(rita.CreateVIP(ctx, &weirv1.CreateVIPRequest{Vip: of("blue", bare("sky", "203.0.113.2"))}))
 		}, "vip.tenant: user/rita may not"},
 		"create for nobody": {func() error {
-			_, err := rita.CreateVIP(ctx, &weirv1.CreateVIPRequest{Vip: bare("sky", "203.0.113.2")})
-			return err
+			return failure(rita.CreateVIP(ctx, &weirv1.CreateVIPRequest{Vip: bare("sky", "203.0.113.2")}))
 		}, "in tenant default"},
 		"update into it": {func() error {
-			_, err := rita.UpdateVIP(ctx, &weirv1.UpdateVIPRequest{Name: "rose", Vip: of("blue", bare("", "203.0.113.1"))})
-			return err
+			return failure(rita.UpdateVIP(ctx, &weirv1.UpdateVIPRequest{Name: "rose", Vip: of("blue", bare("", "203.0.113.1"))}))
 		}, "vip.tenant: user/rita may not"},
 		"patch into it": {func() error {
-			_, err := rita.PatchVIP(ctx, &weirv1.PatchVIPRequest{Name: "rose", Patch: patch(t, moved)})
-			return err
+			return failure(rita.PatchVIP(ctx, &weirv1.PatchVIPRequest{Name: "rose", Patch: patch(t, moved)}))
 		}, "patch.tenant: user/rita may not"},
 		"patch out of all": {func() error {
-			_, err := rita.PatchVIP(ctx, &weirv1.PatchVIPRequest{Name: "rose", Patch: patch(t, map[string]any{"tenant": nil})})
-			return err
+			return failure(rita.PatchVIP(ctx, &weirv1.PatchVIPRequest{Name: "rose", Patch: patch(t, map[string]any{"tenant": nil})}))
 		}, "in tenant default"},
 		"its address": {func() error {
-			_, err := rita.CreateVIP(ctx, &weirv1.CreateVIPRequest{Vip: of("red", bare("sky", "198.51.100.1"))})
-			return err
+			return failure(rita.CreateVIP(ctx, &weirv1.CreateVIPRequest{Vip: of("red", bare("sky", "198.51.100.1"))}))
 		}, "is the address of a VIP of another tenant"},
 		"its pool": {func() error {
-			_, err := rita.CreateVIP(ctx, &weirv1.CreateVIPRequest{Vip: of("red", bare("sky", "192.0.2.1"))})
-			return err
+			return failure(rita.CreateVIP(ctx, &weirv1.CreateVIPRequest{Vip: of("red", bare("sky", "192.0.2.1"))}))
 		}, "a pool that is not for tenant red"},
-		"create a pool": {func() error {
-			_, err := rita.CreateAddressPool(ctx, &weirv1.CreateAddressPoolRequest{Pool: pool})
-			return err
-		}, "takes the role admin in all tenants"},
-		"update a pool": {func() error {
-			_, err := rita.UpdateAddressPool(ctx, &weirv1.UpdateAddressPoolRequest{Name: "lagoon", Pool: pool})
-			return err
-		}, "takes the role admin in all tenants"},
-		"delete a pool": {func() error {
-			_, err := rita.DeleteAddressPool(ctx, &weirv1.DeleteAddressPoolRequest{Name: "lagoon"})
-			return err
-		}, "takes the role admin in all tenants"},
-		"apply a pool": {func() error {
-			_, err := rita.ApplyVIPs(ctx, &weirv1.ApplyVIPsRequest{Pools: []*weirv1.AddressPool{pool}})
-			return err
-		}, "pools: user/rita may not write pools"},
-		"delete a node": {func() error { _, err := rita.DeleteNode(ctx, &weirv1.DeleteNodeRequest{Name: "mux1"}); return err }, "takes the role operator in all tenants"},
-		"get nearly":    {func() error { _, err := rita.GetVIP(ctx, &weirv1.GetVIPRequest{Name: "se"}); return err }, `no VIP "se" of yours`},
-		"get a pool nearly": {func() error {
-			_, err := rita.GetAddressPool(ctx, &weirv1.GetAddressPoolRequest{Name: "lagun"})
-			return err
-		}, `no pool "lagun"`},
-		"get its pool": {func() error {
-			_, err := rita.GetAddressPool(ctx, &weirv1.GetAddressPoolRequest{Name: "lagoon"})
-			return err
-		}, `no pool "lagoon"`},
+		"delete a node":     {func() error { _, err := rita.DeleteNode(ctx, &weirv1.DeleteNodeRequest{Name: "mux1"}); return err }, "takes the role operator in all tenants"},
+		"get nearly":        {func() error { _, err := rita.GetVIP(ctx, &weirv1.GetVIPRequest{Name: "se"}); return err }, `no VIP "se" of yours`},
+		"get a pool nearly": {func() error { return failure(rita.GetAddressPool(ctx, &weirv1.GetAddressPoolRequest{Name: "lagun"})) }, `no pool "lagun"`},
+		"get its pool":      {func() error { return failure(rita.GetAddressPool(ctx, &weirv1.GetAddressPoolRequest{Name: "lagoon"})) }, `no pool "lagoon"`},
 	} {
 		err := c.call()
 		refusedWith(t, what, err, c.want)
@@ -144,7 +114,36 @@ func TestTenantsCannotWriteWhatIsNotTheirs(t *testing.T) {
 	}
 	_, err := admin.GetVIP(ctx, &weirv1.GetVIPRequest{Name: "se"})
 	refusedWith(t, "one who sees all", err, "did you mean sea?")
-	auditedWith(t, admin, "user/rita /weir.v1.WeirService/PatchVIP", "user/rita /weir.v1.WeirService/DeleteVIP", "user/rita /weir.v1.WeirService/CreateAddressPool")
+	auditedWith(t, admin, "user/rita /weir.v1.WeirService/PatchVIP", "user/rita /weir.v1.WeirService/DeleteVIP")
+}
+
+func TestTenantsCannotWritePools(t *testing.T) {
+	m, admin, rita := blueAndRed(t, nil)
+	ctx, before := t.Context(), m.store.State().Generation
+	pool := &weirv1.AddressPool{Name: "mine", Prefixes: []string{"192.0.2.64/28"}}
+	for what, c := range map[string]struct {
+		call func() error
+		want string
+	}{
+		"create a pool": {func() error {
+			return failure(rita.CreateAddressPool(ctx, &weirv1.CreateAddressPoolRequest{Pool: pool}))
+		}, "takes the role admin in all tenants"},
+		"update a pool": {func() error {
+			return failure(rita.UpdateAddressPool(ctx, &weirv1.UpdateAddressPoolRequest{Name: "lagoon", Pool: pool}))
+		}, "takes the role admin in all tenants"},
+		"delete a pool": {func() error {
+			return failure(rita.DeleteAddressPool(ctx, &weirv1.DeleteAddressPoolRequest{Name: "lagoon"}))
+		}, "takes the role admin in all tenants"},
+		"apply a pool": {func() error {
+			return failure(rita.ApplyVIPs(ctx, &weirv1.ApplyVIPsRequest{Pools: []*weirv1.AddressPool{pool}}))
+		}, "pools: user/rita may not write pools"},
+	} {
+		refusedWith(t, what, c.call(), c.want)
+	}
+	if after := m.store.State().Generation; after != before {
+		t.Errorf("the generation went from %d to %d", before, after)
+	}
+	auditedWith(t, admin, "user/rita /weir.v1.WeirService/CreateAddressPool")
 }
 
 // What another tenant has since the call was permitted is not deleted.
