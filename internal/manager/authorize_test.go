@@ -1,19 +1,26 @@
 package manager
 
 import (
+	"maps"
+	"net/http"
+	"net/url"
+	"strings"
 	"testing"
 
+	"google.golang.org/genproto/googleapis/api/annotations"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 )
 
-// Every procedure of every service has its rule, and every rule its procedure.
+// Every procedure of every service has its rule and its place, and every rule and place its procedure.
 func TestEveryProcedureHasARule(t *testing.T) {
 	left := map[string]bool{}
 	for procedure := range rules {
 		left[procedure] = true
 	}
+	places := maps.Clone(handling)
 	for _, file := range []protoreflect.FileDescriptor{
 		weirv1.File_v1_weir_proto, weirv1.File_v1_sync_proto, weirv1.File_v1_cluster_proto, weirv1.File_v1_trust_proto,
 	} {
@@ -25,10 +32,48 @@ func TestEveryProcedureHasARule(t *testing.T) {
 					t.Errorf("%s has no rule: nobody may call it", procedure)
 				}
 				delete(left, procedure)
+				if places[procedure] == 0 {
+					t.Errorf("nobody says which manager carries out %s", procedure)
+				}
+				delete(places, procedure)
+				if rest := httpRule(service.Methods().Get(j)); rest != "" {
+					holdREST(t, procedure, rest)
+				}
 			}
 		}
 	}
+	for procedure := range places {
+		t.Errorf("there is a place for %s, which is not there", procedure)
+	}
 	for procedure := range left {
 		t.Errorf("there is a rule for %s, which is not there", procedure)
+	}
+}
+
+// httpRule is how REST calls a method: "POST /v1/vips", or empty.
+func httpRule(method protoreflect.MethodDescriptor) string {
+	r, ok := proto.GetExtension(method.Options(), annotations.E_Http).(*annotations.HttpRule)
+	if !ok {
+		return ""
+	}
+	for name, path := range map[string]string{
+		http.MethodGet: r.GetGet(), http.MethodPost: r.GetPost(), http.MethodPut: r.GetPut(),
+		http.MethodPatch: r.GetPatch(), http.MethodDelete: r.GetDelete(),
+	} {
+		if path != "" {
+			return name + " " + path
+		}
+	}
+	return ""
+}
+
+// holdREST holds that a call by REST goes where it goes by the other protocols.
+func holdREST(t *testing.T, procedure, rest string) {
+	t.Helper()
+	method, path, _ := strings.Cut(rest, " ")
+	byREST := writes(&http.Request{Method: method, URL: &url.URL{Path: path}})
+	byRPC := writes(&http.Request{Method: http.MethodPost, URL: &url.URL{Path: procedure}})
+	if byREST != byRPC {
+		t.Errorf("%s goes to the leader: %t, and by %s: %t", procedure, byRPC, rest, byREST)
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"connectrpc.com/connect"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 
-	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/trust"
 )
@@ -28,23 +27,6 @@ const (
 	forwardTLS = 5 * time.Second
 )
 
-// written are the calls that write the desired state: the leader answers them. REST's are those that are
-// no GET.
-var written = map[string]bool{
-	weirv1connect.WeirServiceApplyVIPsProcedure:         true,
-	weirv1connect.WeirServiceCreateVIPProcedure:         true,
-	weirv1connect.WeirServiceUpdateVIPProcedure:         true,
-	weirv1connect.WeirServicePatchVIPProcedure:          true,
-	weirv1connect.WeirServiceDeleteVIPProcedure:         true,
-	weirv1connect.WeirServiceCreateAddressPoolProcedure: true,
-	weirv1connect.WeirServiceUpdateAddressPoolProcedure: true,
-	weirv1connect.WeirServiceDeleteAddressPoolProcedure: true,
-	weirv1connect.WeirServiceDeleteNodeProcedure:        true,
-	weirv1connect.ClusterServiceRegisterNodeProcedure:   true,
-	weirv1connect.ClusterServiceJoinManagerProcedure:    true,
-	weirv1connect.ClusterServiceDeleteManagerProcedure:  true,
-}
-
 // elsewhere are calls of REST that are no GET and write nothing.
 func elsewhere(path string) bool { return strings.HasSuffix(path, "/explain") }
 
@@ -53,7 +35,7 @@ func writes(r *http.Request) bool {
 	if strings.HasPrefix(r.URL.Path, restRoot) {
 		return r.Method != http.MethodGet && r.Method != http.MethodHead && !elsewhere(r.URL.Path)
 	}
-	return written[r.URL.Path]
+	return handling[r.URL.Path] == byLeader
 }
 
 // forward hands requests that write on to the leader, whatever their protocol.
@@ -69,6 +51,9 @@ func (m *Manager) forward(next http.Handler) http.Handler {
 		case err != nil:
 			refuse(w, r, rpc.RetryError(err))
 		case leader == "":
+			if r.Header.Get(forwardedBy) != "" {
+				w = &writtenWriter{ResponseWriter: w, manager: m}
+			}
 			next.ServeHTTP(w, r)
 		case r.Header.Get(forwardedBy) != "":
 			refuse(w, r, rpc.RetryError(fmt.Errorf("manager %s leads no more: try again", m.cfg.Name)))
@@ -140,6 +125,10 @@ func (m *Manager) proxy() *httputil.ReverseProxy {
 			} else {
 				r.Out.Header.Del(trust.OnBehalfHeader)
 			}
+		},
+		ModifyResponse: func(answer *http.Response) error {
+			m.showWritten(answer)
+			return nil
 		},
 		FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {

@@ -109,6 +109,23 @@ func TestManagersJoinAndLeave(t *testing.T) {
 	eventually(t, "the mux has it", func() bool { return mux.has(generation) })
 }
 
+// Who writes by a manager that does not lead reads by it what was written.
+func TestReadYourWrites(t *testing.T) {
+	r := startReplicas(t, 2)
+	client := dial(t, r.urls[1])
+	for i := range 100 {
+		name := fmt.Sprintf("vip%d", i)
+		made, err := client.CreateVIP(t.Context(), &weirv1.CreateVIPRequest{Vip: loneVIP(name, i+1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := client.GetVIP(t.Context(), &weirv1.GetVIPRequest{Name: name})
+		if err != nil || read.GetVip().GetResourceVersion() < made.GetVip().GetResourceVersion() {
+			t.Fatalf("write %d: got %v, %v after %v", i, read, err, made)
+		}
+	}
+}
+
 // A majority that is lost stops writes, with an error that says so, and not reads of how things are.
 func TestMajorityLost(t *testing.T) {
 	r := startReplicas(t, 3)

@@ -41,6 +41,9 @@ type Trust struct {
 	revision int64
 }
 
+// Version grows with every change.
+func (t *Trust) Version() int64 { return t.version }
+
 func (t *Trust) clone() *Trust {
 	next := *t
 	next.Tokens, next.Members = maps.Clone(t.Tokens), maps.Clone(t.Members)

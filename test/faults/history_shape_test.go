@@ -52,6 +52,7 @@ func TestCheckerFindsWrongHistories(t *testing.T) {
 		{"not there, without a deletion", []entry{writeA, at(2, 3, "m2", call{Kind: remove}, answer{Outcome: absent})}, "no order"},
 		{"one value of two versions", []entry{writeA, read(2, "m2", "a", 6)}, "at version 5, and at 6"},
 		{"a manager goes back", []entry{writeA, writeB, read(4, "m2", "b", 6), read(6, "m2", "a", 5)}, "told version 5 of r1"},
+		{"a manager does not know what it acknowledged", []entry{writeA, writeB, read(4, "m1", "a", 5)}, "told version 5 of r1"},
 	} {
 		got := strings.Join(inconsistencies(c.history), "; ")
 		if c.want == "" && got != "" || !strings.Contains(got, c.want) {

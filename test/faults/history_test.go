@@ -150,20 +150,23 @@ func versions(entries []entry) []string {
 	return wrong
 }
 
-// backwards says where a manager told an older version of a VIP than it had told before. One that hands writes on
-// to the leader may answer them before it knows them itself.
+// backwards says where a manager told an older version of a VIP than it had told before, or than the write that
+// it had acknowledged.
 func backwards(entries []entry) []string {
 	var wrong []string
 	type place struct{ manager, name string }
 	told := map[place][]entry{}
 	for _, e := range entries {
-		if e.Kind == get && e.Version != 0 {
+		if e.Version != 0 {
 			told[place{e.Manager, e.Name}] = append(told[place{e.Manager, e.Name}], e)
 		}
 	}
 	for at, all := range told {
 		slices.SortFunc(all, func(a, b entry) int { return int(a.To - b.To) })
 		for _, later := range all {
+			if later.Kind != get {
+				continue
+			}
 			for _, earlier := range all {
 				if earlier.To < later.From && earlier.Version > later.Version {
 					wrong = append(wrong, fmt.Sprintf("%s told version %d of %s at %v, and version %d before, at %v",

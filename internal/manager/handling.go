@@ -1,0 +1,74 @@
+package manager
+
+import "github.com/weirlb/weir/api/v1/weirv1connect"
+
+// place says which manager carries a call out.
+type place int
+
+const (
+	// anyReads calls write nothing that is of the cluster.
+	anyReads place = iota + 1
+	// byLeader calls write: they are handed on to the leader. By REST those are all that are no GET.
+	byLeader
+	// ownWrites are of the manager that got them: what its streams bring, and what its caller can't be handed on
+	// for. The store holds each of these writes to what it was decided on.
+	ownWrites
+)
+
+// handling says so of all procedures.
+var handling = map[string]place{
+	weirv1connect.WeirServiceApplyVIPsProcedure:         byLeader,
+	weirv1connect.WeirServiceCreateVIPProcedure:         byLeader,
+	weirv1connect.WeirServiceUpdateVIPProcedure:         byLeader,
+	weirv1connect.WeirServicePatchVIPProcedure:          byLeader,
+	weirv1connect.WeirServiceDeleteVIPProcedure:         byLeader,
+	weirv1connect.WeirServiceCreateAddressPoolProcedure: byLeader,
+	weirv1connect.WeirServiceUpdateAddressPoolProcedure: byLeader,
+	weirv1connect.WeirServiceDeleteAddressPoolProcedure: byLeader,
+	weirv1connect.WeirServiceDeleteNodeProcedure:        byLeader,
+	weirv1connect.WeirServiceListVIPsProcedure:          anyReads,
+	weirv1connect.WeirServiceGetVIPProcedure:            anyReads,
+	weirv1connect.WeirServiceWatchVIPsProcedure:         anyReads,
+	weirv1connect.WeirServiceListEventsProcedure:        anyReads,
+	weirv1connect.WeirServiceWatchEventsProcedure:       anyReads,
+	weirv1connect.WeirServiceExplainProcedure:           anyReads,
+	weirv1connect.WeirServiceGetStatusProcedure:         anyReads,
+	weirv1connect.WeirServiceListAddressPoolsProcedure:  anyReads,
+	weirv1connect.WeirServiceGetAddressPoolProcedure:    anyReads,
+	weirv1connect.WeirServiceListNodesProcedure:         anyReads,
+	weirv1connect.WeirServiceGetNodeProcedure:           anyReads,
+	weirv1connect.WeirServiceExplainPacketProcedure:     anyReads,
+	weirv1connect.WeirServiceCaptureProcedure:           anyReads,
+
+	weirv1connect.SyncServiceSyncMuxProcedure:    ownWrites,
+	weirv1connect.SyncServiceReportMuxProcedure:  ownWrites,
+	weirv1connect.SyncServiceAnswerTaskProcedure: ownWrites,
+	weirv1connect.SyncServiceSyncHostProcedure:   ownWrites,
+	weirv1connect.SyncServiceReportHostProcedure: ownWrites,
+
+	weirv1connect.ClusterServiceDeleteManagerProcedure: byLeader,
+	weirv1connect.ClusterServiceJoinManagerProcedure:   byLeader,
+	weirv1connect.ClusterServiceRegisterNodeProcedure:  byLeader,
+	weirv1connect.ClusterServiceListManagersProcedure:  anyReads,
+	weirv1connect.ClusterServiceGetReplicaProcedure:    anyReads,
+	weirv1connect.ClusterServiceBackupProcedure:        anyReads,
+
+	weirv1connect.TrustServiceCreateTokenProcedure:      byLeader,
+	weirv1connect.TrustServiceDeleteTokenProcedure:      byLeader,
+	weirv1connect.TrustServiceRevokeMemberProcedure:     byLeader,
+	weirv1connect.TrustServiceCreateUserProcedure:       byLeader,
+	weirv1connect.TrustServiceUpdateUserProcedure:       byLeader,
+	weirv1connect.TrustServiceRotateUserProcedure:       byLeader,
+	weirv1connect.TrustServiceDeleteUserProcedure:       byLeader,
+	weirv1connect.TrustServiceApplyTenantsProcedure:     byLeader,
+	weirv1connect.TrustServiceDeleteTenantProcedure:     byLeader,
+	weirv1connect.TrustServiceJoinProcedure:             ownWrites,
+	weirv1connect.TrustServiceRenewCertificateProcedure: anyReads,
+	weirv1connect.TrustServiceWhoAmIProcedure:           anyReads,
+	weirv1connect.TrustServiceListTokensProcedure:       anyReads,
+	weirv1connect.TrustServiceListMembersProcedure:      anyReads,
+	weirv1connect.TrustServiceListUsersProcedure:        anyReads,
+	weirv1connect.TrustServiceListTenantsProcedure:      anyReads,
+	weirv1connect.TrustServiceGetTenantProcedure:        anyReads,
+	weirv1connect.TrustServiceListAuditProcedure:        anyReads,
+}

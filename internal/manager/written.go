@@ -1,0 +1,78 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// writtenHeader is how the leader says, to the manager that handed a write on, as of what it answers: the
+// generation, and the version of what decides who may do what.
+const writtenHeader = "Weir-Written"
+
+// writtenWriter writes that header before anything else.
+type writtenWriter struct {
+	http.ResponseWriter
+
+	manager *Manager
+	begun   bool
+}
+
+// Unwrap is for http.ResponseController.
+func (w *writtenWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// begin is called when the call has been carried out, and the State shows it.
+func (w *writtenWriter) begin() {
+	if w.begun {
+		return
+	}
+	w.begun = true
+	trusted, _ := w.manager.store.Trust()
+	w.Header().Set(writtenHeader, fmt.Sprintf("%d %d", w.manager.store.State().Generation, trusted.Version()))
+}
+
+// WriteHeader sends the status.
+func (w *writtenWriter) WriteHeader(code int) {
+	w.begin()
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *writtenWriter) Write(data []byte) (int, error) {
+	w.begin()
+	return w.ResponseWriter.Write(data)
+}
+
+// Flush sends what was written.
+func (w *writtenWriter) Flush() {
+	w.begin()
+	http.NewResponseController(w.ResponseWriter).Flush() //nolint:errcheck // the next write tells
+}
+
+// showWritten returns when this manager shows what the leader answered, so that who wrote by it reads by it what
+// was written. That takes milliseconds; if it takes longer than a node would wait, the answer is not held back.
+func (m *Manager) showWritten(answer *http.Response) {
+	defer answer.Header.Del(writtenHeader)
+	var generation model.Generation
+	var version int64
+	if _, err := fmt.Sscan(answer.Header.Get(writtenHeader), &generation, &version); err != nil {
+		return // a leader from before there was the header
+	}
+	ctx, cancel := context.WithTimeout(answer.Request.Context(), catchUpWait)
+	defer cancel()
+	for {
+		state, changed := m.store.Watch()
+		trusted, trustChanged := m.store.Trust()
+		if state.Generation >= generation && trusted.Version() >= version {
+			return
+		}
+		select {
+		case <-changed:
+		case <-trustChanged:
+		case <-ctx.Done():
+			m.log.Warn("this manager is behind: it answers a write that it does not show yet", "generation", uint64(generation))
+			return
+		}
+	}
+}
