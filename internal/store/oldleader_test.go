@@ -1,0 +1,145 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/testkit/etcd"
+)
+
+// link is a way to etcd that can be held up: what is sent meanwhile arrives later.
+type link struct {
+	to string
+
+	mu    sync.Mutex
+	freed *sync.Cond
+	held  bool
+}
+
+// startLink returns a link to etcd, and its URL, until the test ends.
+func startLink(t *testing.T, url string) (*link, string) {
+	t.Helper()
+	l := &link{to: strings.TrimPrefix(url, "http://")}
+	l.freed = sync.NewCond(&l.mu)
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // on loopback
+	if err != nil {
+		t.Fatal(err)
+	}
+	var open sync.WaitGroup
+	open.Go(func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", l.to) //nolint:noctx // on loopback
+			if err != nil {
+				near.Close()
+				continue
+			}
+			open.Go(func() { l.carry(far, near) })
+			open.Go(func() { l.carry(near, far) })
+		}
+	})
+	t.Cleanup(func() {
+		l.hold(false)
+		listener.Close()
+		open.Wait()
+	})
+	return l, "http://" + listener.Addr().String()
+}
+
+// carry copies one way, but for when the link is held up.
+func (l *link) carry(to, from net.Conn) {
+	defer to.Close()
+	defer from.Close()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		l.mu.Lock()
+		for l.held {
+			l.freed.Wait()
+		}
+		l.mu.Unlock()
+		if _, writeErr := to.Write(buffer[:n]); err != nil || writeErr != nil {
+			return
+		}
+	}
+}
+
+func (l *link) hold(held bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held = held
+	l.freed.Broadcast()
+}
+
+// A leader's transaction that was on its way for so long that another leads meanwhile is refused by the fence: it
+// would have been written else, as nobody wrote before it.
+func TestOldLeaderCommitsNothing(t *testing.T) {
+	url := etcd.Start(t)
+	held, through := startLink(t, url)
+	old, _ := open(t, Config{Name: "m1", Endpoints: []string{through}})
+	eventually(t, "m1 leads", func() bool { epoch, _ := old.Epoch(); return epoch != 0 })
+	fence, epoch, err := old.fence(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := old.State()
+	other, _ := open(t, Config{Name: "m2", Endpoints: []string{url}})
+
+	held.hold(true)
+	committed := make(chan error, 1)
+	go func() {
+		w := &write{ctx: t.Context(), decide: change(Change{VIPs: []model.VIP{vip("old", "203.0.113.1")}})}
+		f := old.fold([]*write{w})
+		_, won, err := old.commit(context.Background(), fence, epoch, f)
+		if err == nil && won {
+			err = errors.New("it was written")
+		}
+		committed <- err
+	}()
+	eventually(t, "m2 leads, as m1's lease expired", func() bool { newer, _ := other.Epoch(); return newer > epoch })
+	if now := other.State(); now.Generation != base.Generation {
+		t.Fatalf("generation %d became %d: the old leader could be refused for that", base.Generation, now.Generation)
+	}
+	held.hold(false)
+	if err := <-committed; !errors.Is(err, ErrNotLeader) {
+		t.Errorf("the old leader's transaction: %v, want %v", err, ErrNotLeader)
+	}
+	mustUpdate(t, other, Change{VIPs: []model.VIP{vip("new", "203.0.113.2")}})
+	if s := other.State(); s.VIPs.Has("old") || !s.VIPs.Has("new") {
+		t.Errorf("the store holds old: %t, new: %t", s.VIPs.Has("old"), s.VIPs.Has("new"))
+	}
+	eventually(t, "m1 knows that it leads no more, and shows what m2 wrote", func() bool {
+		epoch, _ := old.Epoch()
+		return epoch == 0 && old.State().VIPs.Has("new")
+	})
+}
+
+// A replica that believes to lead, and is doubted, finds out that it does not, and steps down.
+func TestDoubtedLeaderStepsDown(t *testing.T) {
+	url := etcd.Start(t)
+	leader, _ := open(t, Config{Name: "m1", Endpoints: []string{url}})
+	eventually(t, "m1 leads", func() bool { epoch, _ := leader.Epoch(); return epoch != 0 })
+	epoch, _ := leader.Epoch()
+	if err := leader.Doubt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if now, _ := leader.Epoch(); now != epoch {
+		t.Errorf("a doubt that was wrong ended epoch %d: it is %d", epoch, now)
+	}
+	believes, _ := open(t, Config{Name: "m2", Endpoints: []string{url}})
+	believes.setEpoch(epoch - 1)
+	if err := believes.Doubt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if now, _ := believes.Epoch(); now != 0 {
+		t.Errorf("m2 believes on to lead in epoch %d, the leader's is %d", now, epoch)
+	}
+}
