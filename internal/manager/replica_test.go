@@ -79,9 +79,11 @@ func TestManagersJoinAndLeave(t *testing.T) {
 		generation := apply(t, url, vip)
 		eventually(t, "the mux has what was written to "+url, func() bool { return mux.has(generation) })
 		for _, other := range r.urls {
-			if _, err := dial(t, other).GetVIP(t.Context(), &weirv1.GetVIPRequest{Name: vip.Name}); err != nil {
-				t.Errorf("%s does not have what was just written to %s: %v", other, url, err)
-			}
+			reader := dial(t, other)
+			eventually(t, other+" has what was written to "+url, func() bool { // one that follows may be a moment behind
+				_, err := reader.GetVIP(t.Context(), &weirv1.GetVIPRequest{Name: vip.Name})
+				return err == nil
+			})
 		}
 	}
 	managers := listManagers(t, client)
