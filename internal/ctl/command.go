@@ -62,12 +62,18 @@ Exit status: 0 all went well; 1 something failed or was refused; 2 wrong usage;
 
 // connect returns a client of the manager; the caller closes it.
 func (s *session) connect() (*rpc.Client, error) {
-	access, err := rpc.ReadConfig(s.config)
+	access, err := s.access()
 	if err != nil {
 		return nil, err
 	}
-	access.Managers = cmp.Or(s.manager, os.Getenv(rpc.ManagerVariable), access.Managers, rpc.DefaultManager)
 	return access.Client()
+}
+
+// access is where the managers are and who calls them: a flag beats the environment, which beats the file.
+func (s *session) access() (rpc.Access, error) {
+	access, err := rpc.ReadConfig(s.config)
+	access.Managers = cmp.Or(s.manager, os.Getenv(rpc.ManagerVariable), access.Managers, rpc.DefaultManager)
+	return access, err
 }
 
 // call runs do with a client and a bound on its time.

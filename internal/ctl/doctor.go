@@ -36,7 +36,11 @@ func machineCommand(s *session, role doctor.Role, flag, device, usage, dataDir s
 	cmd := &cobra.Command{
 		Use: string(role), Short: "Check whether this machine is fit to be a " + string(role), Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			subject.Managers, subject.Connect = s.manager, s.connect
+			access, err := s.access()
+			if err != nil {
+				return err
+			}
+			subject.Managers, subject.Connect = access.Managers, s.connect
 			return s.tell(cmd, doctor.Examine(cmd.Context(), subject))
 		},
 	}

@@ -39,7 +39,7 @@ func managers(ctx context.Context, s Subject) []Finding {
 // managerURL is a manager as --manager takes it, in full.
 func managerURL(m string) (*url.URL, error) {
 	if !strings.Contains(m, "://") {
-		m = "http://" + m
+		m = "https://" + m
 	}
 	u, err := url.Parse(m)
 	if err == nil && u.Port() == "" {
@@ -64,7 +64,7 @@ func oneManager(ctx context.Context, m string) []Finding {
 	}
 	answer, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
-		return bad(Fail, "check that weir-manager runs there, and that TCP to it passes: curl -v "+request.URL.String(), "no answer of %s: %v", u.Host, err)
+		return bad(Fail, "check that weir-manager runs there, and that TCP to it passes: curl -kv "+request.URL.String(), "no answer of %s: %v", u.Host, err)
 	}
 	defer answer.Body.Close()
 	word, err := io.ReadAll(io.LimitReader(answer.Body, 200))
