@@ -16,6 +16,11 @@ const bfdDelay = 700 * time.Millisecond
 
 const bfdMultiplier = 3
 
+// bfdHears is how many times longer we listen for the router than it listens for us. A speaker that stood still
+// finds the router silent, and GoBGP resets BGP for it by a NOTIFICATION, which ends graceful restart: whether we were
+// silent for too long is the router's to say (ADR 99).
+const bfdHears = 3
+
 // How long BFD may take before it is started anew.
 const (
 	// bfdPatience is for a peer that says nothing.
@@ -80,7 +85,7 @@ func (s *Speaker) setBFD(ctx context.Context, gobgp *server.BgpServer, p *peer, 
 		interval := uint32(p.BFD / time.Microsecond)
 		n.Bfd = &api.BfdPeerConfig{
 			Enabled: true, DetectionMultiplier: bfdMultiplier,
-			DesiredMinimumTxInterval: interval, RequiredMinimumReceive: interval,
+			DesiredMinimumTxInterval: interval, RequiredMinimumReceive: bfdHears * interval,
 		}
 	}
 	if _, err := gobgp.UpdatePeer(ctx, &api.UpdatePeerRequest{Peer: n}); err != nil && ctx.Err() == nil {

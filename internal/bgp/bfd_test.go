@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weirlb/weir/internal/testkit/frr"
 )
 
 // States of BFD on the wire (RFC 5880, section 4.1).
@@ -46,13 +48,17 @@ func parseBFD(wire []byte) bfdPacket {
 type forgetfulRouter struct {
 	socket *net.UDPConn
 
-	mu   sync.Mutex
-	next bfdPacket // what is sent
+	mu     sync.Mutex
+	next   bfdPacket // what is sent
+	silent int       // how many turns nothing is
 }
+
+// sendsEvery is a turn of the router that is played.
+const sendsEvery = 50 * time.Millisecond
 
 const firstSession, secondSession = 0xaaaa, 0xbbbb
 
-func (n *network) playForgetfulRouter() {
+func (n *network) playForgetfulRouter() *forgetfulRouter {
 	n.t.Helper()
 	r := &forgetfulRouter{next: bfdPacket{state: bfdDown, mine: firstSession, txInterval: time.Second}}
 	err := n.router.Do(func() (err error) {
@@ -71,10 +77,11 @@ func (n *network) playForgetfulRouter() {
 		r.socket.Close()
 		running.Wait()
 	})
+	return r
 }
 
 func (r *forgetfulRouter) send(stop <-chan struct{}) {
-	tick := time.NewTicker(50 * time.Millisecond)
+	tick := time.NewTicker(sendsEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -82,8 +89,12 @@ func (r *forgetfulRouter) send(stop <-chan struct{}) {
 			return
 		case <-tick.C:
 			r.mu.Lock()
-			wire := r.next.bytes()
+			wire, silent := r.next.bytes(), r.silent > 0
+			r.silent = max(0, r.silent-1)
 			r.mu.Unlock()
+			if silent {
+				continue
+			}
 			// Fails while nobody listens there.
 			_, _ = r.socket.WriteToUDPAddrPort(wire, netip.MustParseAddrPort("10.8.1.2:3784"))
 		}
@@ -127,4 +138,33 @@ func TestBFDOfARouterThatBeginsAnew(t *testing.T) {
 		t.Errorf("the speaker lost its session, or blames the router:\n%s", log)
 	}
 	n.wantNextHops(vip4, "10.8.1.2")
+}
+
+// A speaker on a busy machine may not get to run for longer than the router is to be silent. It must not end its own
+// session for that, with its routes: here the router is silent, for longer than the speaker may be.
+func TestBFDIsPatientWithTheRouter(t *testing.T) {
+	n := newNetwork(t, func(c *frr.Config) { c.GracefulRestart = true })
+	router := n.playForgetfulRouter()
+	config := n.config(1)
+	config.GracefulRestart = 30 * time.Second
+	config.Peers[0].BFD = 500 * time.Millisecond
+	s := n.startSpeaker(1, config, vip4)
+	s.want("bfd up", func(p PeerState) bool { return p.Established() && p.BFD == "up" })
+	n.wantNextHops(vip4, "10.8.1.2")
+
+	events := n.routeEvents(vip4)
+	router.mu.Lock()
+	router.silent = int(config.Peers[0].BFD * bfdMultiplier * 5 / 3 / sendsEvery)
+	router.mu.Unlock()
+	eventually(t, func() bool {
+		router.mu.Lock()
+		defer router.mu.Unlock()
+		return router.silent == 0
+	}, func() string { return "the router is silent on" })
+	if state := s.peers()[0]; !state.Established() || state.BFD != "up" {
+		t.Errorf("after a silence: %+v", state)
+	}
+	if lines := events(); len(lines) > 0 || strings.Contains(s.log.String(), "is down") {
+		t.Errorf("a silence shorter than it may be had events: %q\n%s", lines, s.log)
+	}
 }
