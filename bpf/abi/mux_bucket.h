@@ -3,14 +3,15 @@
 
 #include "kernel.h"
 
+#include "abi/slot.h"
+
 enum {
 	BUCKETS_PER_ROW = 32,
-	BUCKET_SLOT_MASK = 0x1fff,
 	/*
 	 * The bucket moved lately: what it named before stands in the same place of as many rows
 	 * further on as the endpoint has rows of buckets.
 	 */
-	BUCKET_HAS_PREVIOUS = 0x2000,
+	BUCKET_HAS_PREVIOUS = 1 << SLOT_BITS,
 };
 
 /* 32 buckets in a cache line: the slots that they name, 0 for none. */

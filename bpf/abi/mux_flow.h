@@ -3,6 +3,8 @@
 
 #include "kernel.h"
 
+#include "abi/slot.h"
+
 /*
  * The flow table is a cache with sets of eight cells. A flow's keyed hash, with its endpoint's
  * salt, chooses the set and is the cell's tag. What a packet needs, tag and slot, is one word,
@@ -16,8 +18,7 @@ enum {
 	FLOW_CELLS = 8,
 	FLOW_UNTRUSTED_CELLS = 4,
 	FLOW_TRUSTED_CELLS = 6,
-	FLOW_SLOT_MASK = 0x1fff,
-	FLOW_TAG_SHIFT = 13,
+	FLOW_TAG_SHIFT = SLOT_BITS,
 	FLOW_TRUSTED = 1, /* bit of an owner */
 	FLOW_OWNER_SHIFT = 1, /* above it: index of vip_usage */
 	FLOW_TICK_SHIFT = 4, /* a tick is 16 of the kernel's jiffies: 16 to 160 ms */

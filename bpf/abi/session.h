@@ -2,6 +2,7 @@
 #pragma once
 
 #include "abi/address.h"
+#include "abi/slot.h"
 
 /* A connection as the workload sees it, so that its replies find it. */
 struct session_key {
@@ -27,7 +28,7 @@ enum session_event {
  * stands the workload's own, shifted left by cookie_scale: 10 makes ticks of 8 of its units.
  */
 enum {
-	COOKIE_BITS = 13,
+	COOKIE_BITS = SLOT_BITS,
 	SESSION_TICKS = 16, /* a power of two */
 };
 

@@ -9,15 +9,11 @@
 
 #include "lib/agent_tables.h"
 #include "lib/chain.h"
+#include "lib/quote.h"
 #include "lib/rewrite.h"
 
 enum {
 	ICMP_HEADER = 8,
-	ICMP_UNREACHABLE = 3,
-	ICMP_TIME_EXCEEDED = 11,
-	ICMP_PARAMETER_PROBLEM = 12,
-	ICMPV6_ERROR_FIRST = 1,
-	ICMPV6_ERROR_LAST = 4,
 };
 
 static __always_inline bool protocol_is_icmp(__u8 protocol)
@@ -25,7 +21,7 @@ static __always_inline bool protocol_is_icmp(__u8 protocol)
 	return protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6;
 }
 
-static __always_inline bool icmp_is_error(struct __sk_buff *skb, const struct packet *p)
+static __always_inline bool icmp_holds_error(struct __sk_buff *skb, const struct packet *p)
 {
 	bool v4 = p->ethertype == bpf_htons(ETH_P_IP);
 	__u8 type;
@@ -36,10 +32,7 @@ static __always_inline bool icmp_is_error(struct __sk_buff *skb, const struct pa
 		return false;
 	if (bpf_skb_load_bytes(skb, p->l4, &type, sizeof(type)))
 		return false;
-	if (v4)
-		return type == ICMP_UNREACHABLE || type == ICMP_TIME_EXCEEDED ||
-		       type == ICMP_PARAMETER_PROBLEM;
-	return type >= ICMPV6_ERROR_FIRST && type <= ICMPV6_ERROR_LAST;
+	return icmp_is_error(p, type);
 }
 
 /* The quoted IP header; false if no ports follow it. */

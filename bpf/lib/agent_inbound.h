@@ -95,7 +95,7 @@ static __noinline enum verdict inbound_inner(struct __sk_buff *skb, struct arriv
 		break;
 	case PARSED_EXTENSIONS:
 	case PARSED_OTHER:
-		if (!icmp_is_error(skb, &inner))
+		if (!icmp_holds_error(skb, &inner))
 			return VERDICT_DROP_INNER_OTHER;
 		break;
 	case PARSED_FRAGMENT:

@@ -44,7 +44,8 @@ static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *
 	verdict = reply_parse(skb, p);
 	if (verdict == VERDICT_PASS_FRAGMENT)
 		return fragment_reply(skb, p);
-	if (verdict == VERDICT_PASS_OTHER && protocol_is_icmp(p->protocol) && icmp_is_error(skb, p))
+	if (verdict == VERDICT_PASS_OTHER && protocol_is_icmp(p->protocol) &&
+	    icmp_holds_error(skb, p))
 		return icmp_reply(skb, p);
 	if (verdict)
 		return verdict;

@@ -64,8 +64,8 @@ struct ask {
 
 /* What choose_by_flow() gives back, from the lowest bit: slot, previous slot, verdict. */
 enum {
-	CHOSEN_PREVIOUS_SHIFT = 13,
-	CHOSEN_VERDICT_SHIFT = 26,
+	CHOSEN_PREVIOUS_SHIFT = SLOT_BITS,
+	CHOSEN_VERDICT_SHIFT = 2 * SLOT_BITS,
 };
 
 static __always_inline __u32 chosen(__u32 slot, enum verdict forward)
@@ -155,9 +155,9 @@ static __always_inline enum verdict choose(struct xdp_md *ctx, struct work *w)
 	w->hash = flowhash(&w->packet, &pool.hash_key);
 	choice = syn ? choose_for_syn(w) : choose_for_others(w, cookie);
 	w->forward = choice >> CHOSEN_VERDICT_SHIFT;
-	w->slot = choice & BUCKET_SLOT_MASK;
+	w->slot = choice & SLOT_MASK;
 	w->backend = backend_at(w->slices, w->slot);
-	previous = choice >> CHOSEN_PREVIOUS_SHIFT & BUCKET_SLOT_MASK;
+	previous = choice >> CHOSEN_PREVIOUS_SHIFT & SLOT_MASK;
 	if (previous) {
 		w->other_slot = previous;
 		w->other = backend_at(w->slices, previous);

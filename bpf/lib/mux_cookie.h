@@ -9,10 +9,9 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "abi/slot.h"
 #include "lib/packet.h"
 #include "lib/tcp.h"
-
-enum { COOKIE_SLOT_MASK = 0x1fff };
 
 /* Where the low half of a timestamp, which carries the cookie, stands in the option. */
 enum timestamps_field {
@@ -54,8 +53,7 @@ __noinline int cookie_search(struct xdp_md *ctx, __u32 offset, __u32 length,
 		if (kind == TCP_OPTION_TIMESTAMPS && size == TCP_OPTION_TIMESTAMPS_LENGTH) {
 			if (at + TCP_OPTION_TIMESTAMPS_LENGTH > length)
 				return 0;
-			return (options[at + field] << 8 | options[at + field + 1]) &
-			       COOKIE_SLOT_MASK;
+			return (options[at + field] << 8 | options[at + field + 1]) & SLOT_MASK;
 		}
 		if (size < 2)
 			return 0;
@@ -81,6 +79,6 @@ static __always_inline __u32 cookie_slot(struct xdp_md *ctx, const struct packet
 		return 0;
 	if ((void *)(head + 1) <= end && options >= sizeof(*head) - sizeof(struct tcphdr) &&
 	    head->head == TCP_ALIGNED_TIMESTAMPS)
-		return bpf_ntohl(head->tsecr) & COOKIE_SLOT_MASK;
+		return bpf_ntohl(head->tsecr) & SLOT_MASK;
 	return cookie_search(ctx, p->l4 + sizeof(struct tcphdr), options, TIMESTAMPS_ECHO);
 }

@@ -119,12 +119,12 @@ static __always_inline struct choice bucket_choice(__u64 slices, __u32 hash)
 	choice.slot = current->slots[bucket % BUCKETS_PER_ROW];
 	if (!(choice.slot & BUCKET_HAS_PREVIOUS))
 		return choice;
-	choice.slot &= BUCKET_SLOT_MASK;
+	choice.slot &= SLOT_MASK;
 	rows = (1U << bits) / BUCKETS_PER_ROW;
 	row += rows ? rows : 1;
 	previous = bpf_map_lookup_elem(&buckets, &row);
 	if (previous)
-		choice.previous = previous->slots[bucket % BUCKETS_PER_ROW] & BUCKET_SLOT_MASK;
+		choice.previous = previous->slots[bucket % BUCKETS_PER_ROW] & SLOT_MASK;
 	return choice;
 }
 
@@ -142,7 +142,7 @@ static __always_inline __u32 bucket_slot(__u64 slices, __u32 hash)
 	current = bpf_map_lookup_elem(&buckets, &row);
 	if (!current)
 		return 0;
-	return current->slots[bucket % BUCKETS_PER_ROW] & BUCKET_SLOT_MASK;
+	return current->slots[bucket % BUCKETS_PER_ROW] & SLOT_MASK;
 }
 
 /* The backend of the slot, or NULL when the endpoint has none there. */

@@ -165,7 +165,7 @@ static __always_inline __u32 flow_recall(const struct flow_claim *c)
 			return 0;
 		if (!(cell->owner & FLOW_TRUSTED) || (__s32)(c->now + c->idle - cell->expires) > 0)
 			flow_touch(set, i, c);
-		return flow & FLOW_SLOT_MASK;
+		return flow & SLOT_MASK;
 	}
 	return 0;
 }
@@ -181,7 +181,7 @@ __noinline int flow_peek(__u64 hash, __u64 tag, __u32 now)
 		struct flow_cell *cell = &set->cells[i];
 
 		if (flow_matches(cell->flow, tag))
-			return flow_is_free(cell, now) ? 0 : cell->flow & FLOW_SLOT_MASK;
+			return flow_is_free(cell, now) ? 0 : cell->flow & SLOT_MASK;
 	}
 	return 0;
 }
