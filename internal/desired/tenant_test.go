@@ -30,7 +30,8 @@ func TestQuotasOfTenants(t *testing.T) {
 		"backends":  {model.Quotas{Backends: limit(3)}, holding("new", []uint16{1}, b, b), "vips[0].endpoints: tenant red may have 3 backends, and would have 4"},
 		"ports":     {model.Quotas{Ports: limit(2)}, holding("new", []uint16{1}), "vips[0].endpoints: tenant red may have 2 ports, and would have 3"},
 		"all ports": {
-			model.Quotas{Ports: limit(1000)}, holding("new", []uint16{model.AllPorts}),
+			model.Quotas{Ports: limit(1000)},
+			holding("new", []uint16{model.AllPorts}),
 			"vips[0].endpoints: tenant red may have 1000 ports, and would have 65537",
 		},
 		"up to the limit":     {model.Quotas{VIPs: limit(2), Endpoints: limit(4), Ports: limit(4)}, holding("new", []uint16{1, 2}), ""},

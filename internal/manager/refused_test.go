@@ -102,7 +102,7 @@ func send(t *testing.T, by *trust.Credential, method, url, kind string, body io.
 		t.Fatalf("%s %s: %v", method, url, err)
 	}
 	defer answer.Body.Close()
-	all, _ := io.ReadAll(answer.Body) //nolint:errcheck // what came is looked at
+	all, _ := io.ReadAll(answer.Body) // what came is looked at
 	return answer.StatusCode, string(all) + answer.Header.Get("Grpc-Message") + answer.Trailer.Get("Grpc-Message")
 }
 
@@ -232,7 +232,7 @@ func TestSlowStrangersAreHungUpOn(t *testing.T) {
 		"HTTP without TLS": "Client sent an HTTP request to an HTTPS server", "headers without end": "431",
 	}
 	for what, conn := range conns {
-		conn.SetReadDeadline(time.Now().Add(15 * time.Second)) //nolint:errcheck // the read tells
+		conn.SetReadDeadline(time.Now().Add(15 * time.Second)) // the read tells
 		answer, err := io.ReadAll(conn)
 		if nerr, ok := err.(net.Error); ok && nerr.Timeout() { //nolint:errorlint // io.ReadAll returns it bare
 			t.Errorf("%s: the connection stays open", what)

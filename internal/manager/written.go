@@ -47,7 +47,7 @@ func (w *writtenWriter) Write(data []byte) (int, error) {
 // Flush sends what was written.
 func (w *writtenWriter) Flush() {
 	w.begin()
-	http.NewResponseController(w.ResponseWriter).Flush() //nolint:errcheck // the next write tells
+	http.NewResponseController(w.ResponseWriter).Flush() // the next write tells
 }
 
 // showWritten returns when this manager shows what the leader answered, so that who wrote by it reads by it what
