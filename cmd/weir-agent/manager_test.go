@@ -12,6 +12,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/manager"
 	"github.com/weirlb/weir/internal/testkit/netns"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 // testManager is a real manager that listens in a host's namespace.
@@ -65,16 +66,21 @@ func (m *testManager) apply(check string) {
 		}},
 	}}}
 	m.poll("the VIP to be applied", func() string {
-		if _, err := m.ApplyVIPs(m.t.Context(), request); err != nil {
+		if _, err := m.ApplyVIPs(m.context(), request); err != nil {
 			return err.Error()
 		}
 		return ""
 	}, "")
 }
 
+// context is of calls by anybody, as a manager without TLS takes them.
+func (m *testManager) context() context.Context {
+	return trust.WithIdentity(m.t.Context(), trust.Identity{Kind: trust.User, Name: "anybody", Method: trust.Insecure})
+}
+
 func (m *testManager) remove() {
 	m.t.Helper()
-	if _, err := m.DeleteVIP(m.t.Context(), &weirv1.DeleteVIPRequest{Name: "shop"}); err != nil {
+	if _, err := m.DeleteVIP(m.context(), &weirv1.DeleteVIPRequest{Name: "shop"}); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -83,7 +89,7 @@ func (m *testManager) remove() {
 func (m *testManager) await(want string) {
 	m.t.Helper()
 	m.poll("health", func() string {
-		got, err := m.GetVIP(m.t.Context(), &weirv1.GetVIPRequest{Name: "shop"})
+		got, err := m.GetVIP(m.context(), &weirv1.GetVIPRequest{Name: "shop"})
 		if err != nil {
 			return err.Error()
 		}
@@ -96,7 +102,7 @@ func (m *testManager) await(want string) {
 func (m *testManager) awaitWarning(want string) {
 	m.t.Helper()
 	m.poll("warnings", func() string {
-		got, err := m.GetNode(m.t.Context(), &weirv1.GetNodeRequest{Name: "host1"})
+		got, err := m.GetNode(m.context(), &weirv1.GetNodeRequest{Name: "host1"})
 		if err != nil {
 			return err.Error()
 		}

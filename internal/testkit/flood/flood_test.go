@@ -61,7 +61,7 @@ func TestFloodIsOfGoodPackets(t *testing.T) {
 		a, socket := ends(t)
 		must(t, a.Do(func() error {
 			r, err := flood.Run(t.Context(), flood.Config{
-				Targets: []netip.AddrPort{target}, UDP: c.udp, Duration: 50 * time.Millisecond,
+				Targets: []netip.AddrPort{target}, UDP: c.udp, Duration: 300 * time.Millisecond, // of which the neighbour takes its part
 			})
 			if err == nil && r.Packets == 0 {
 				t.Errorf("%s: nothing was sent", target)
