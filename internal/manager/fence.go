@@ -21,13 +21,17 @@ const (
 func (h *hub) fence() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	slept := h.slept()
 	for f := range h.muxes {
+		if slept > 0 && !f.waits.IsZero() {
+			f.waits = f.waits.Add(slept)
+		}
 		bound := h.patience
 		if !f.first {
 			bound *= snapshotPatience
 		}
 		out := !f.waits.IsZero() && h.now().Sub(f.waits) > bound
-		if out == f.out {
+		if out == f.out || out && !h.othersServe(f.mux) {
 			continue
 		}
 		reason := ""
@@ -37,6 +41,30 @@ func (h *hub) fence() {
 		h.store.Fence(f.mux, reason)
 		f.soon()
 	}
+}
+
+// slept is how long this manager itself stood still since it last looked: that silence is no mux's.
+func (h *hub) slept() time.Duration {
+	now := h.now()
+	since := now.Sub(h.looked)
+	first := h.looked.IsZero()
+	h.looked = now
+	if first || since < h.patience/2 {
+		return 0
+	}
+	return since
+}
+
+// othersServe says whether a mux beside that one is connected, with any manager, and in the pool. The last one is
+// left in: old tables are better than no routes.
+func (h *hub) othersServe(mux string) bool {
+	s := h.store.State()
+	for name := range s.Streams.All() {
+		if name != mux && s.Nodes.At(name).Role == model.RoleMux && !s.Fenced.Has(name) {
+			return true
+		}
+	}
+	return false
 }
 
 // watchMuxes fences until ctx ends.

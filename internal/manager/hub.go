@@ -22,6 +22,7 @@ type hub struct {
 	store    *store.Store
 	grace    time.Duration
 	patience time.Duration // with muxes
+	looked   time.Time     // when their patience was last looked at
 	now      func() time.Time
 
 	mu    sync.Mutex
