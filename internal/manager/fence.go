@@ -59,8 +59,12 @@ func (h *hub) slept() time.Duration {
 // left in: old tables are better than no routes.
 func (h *hub) othersServe(mux string) bool {
 	s := h.store.State()
+	out := map[string]bool{mux: true} // which the State may not show yet
+	for f := range h.muxes {
+		out[f.mux] = out[f.mux] || f.out
+	}
 	for name := range s.Streams.All() {
-		if name != mux && s.Nodes.At(name).Role == model.RoleMux && !s.Fenced.Has(name) {
+		if !out[name] && s.Nodes.At(name).Role == model.RoleMux && !s.Fenced.Has(name) {
 			return true
 		}
 	}

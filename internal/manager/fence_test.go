@@ -58,3 +58,34 @@ func TestAMuxThatDoesNotAnswerIsTakenOut(t *testing.T) {
 	}
 	eventually(t, "mux2 is back", func() bool { return standing() == "current" && pool() == 2 && !told() })
 }
+
+// When no mux answers, the last one stays in the pool: old tables are better than no routes.
+func TestTheLastMuxStaysInThePool(t *testing.T) {
+	url, _ := start(t, Config{}, func(m *Manager) { m.hub.patience = 200 * time.Millisecond })
+	startHost(t, url, "host1", "10.2.1.2")
+	startHost(t, url, "host2", "10.2.2.2")
+	mux1, mux2 := startMux(t, url, "mux1", "10.1.1.2"), startMux(t, url, "mux2", "10.1.2.2")
+	client := dial(t, url)
+	eventually(t, "all are connected", func() bool { return nodes(t, client) == 4 })
+	first := apply(t, url, shop())
+	eventually(t, "both muxes run it", func() bool { return mux1.has(first) && mux2.has(first) })
+	for _, mux := range []*fakeMux{mux1, mux2} {
+		mux.mu.Lock()
+		mux.mute = true
+		mux.mu.Unlock()
+	}
+	vip := shop()
+	vip.Tenant = "other"
+	apply(t, url, vip)
+	eventually(t, "one is out, the other behind", func() bool {
+		standing := map[string]int{}
+		for _, name := range []string{"mux1", "mux2"} {
+			r, err := client.GetNode(t.Context(), &weirv1.GetNodeRequest{Name: name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			standing[r.GetNode().GetStatus().GetSync()]++
+		}
+		return standing["out"] == 1 && standing["behind"] == 1
+	})
+}
