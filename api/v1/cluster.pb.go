@@ -831,6 +831,187 @@ func (x *BackupResponse) GetChunk() []byte {
 	return nil
 }
 
+type FollowProgressRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the manager that calls.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowProgressRequest) Reset() {
+	*x = FollowProgressRequest{}
+	mi := &file_v1_cluster_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowProgressRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowProgressRequest) ProtoMessage() {}
+
+func (x *FollowProgressRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowProgressRequest.ProtoReflect.Descriptor instead.
+func (*FollowProgressRequest) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *FollowProgressRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// How far the nodes of one manager are. Each message tells all of it.
+type FollowProgressResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Under which name the store has what the manager notes of its streams.
+	Notes string `protobuf:"bytes,1,opt,name=notes,proto3" json:"notes,omitempty"`
+	// Up to which generation all its hosts have what muxes may use, or had their time for it. 0: it holds no host's stream.
+	HostsReady uint64 `protobuf:"varint,2,opt,name=hosts_ready,json=hostsReady,proto3" json:"hosts_ready,omitempty"`
+	// Its muxes.
+	Muxes         []*MuxProgress `protobuf:"bytes,3,rep,name=muxes,proto3" json:"muxes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowProgressResponse) Reset() {
+	*x = FollowProgressResponse{}
+	mi := &file_v1_cluster_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowProgressResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowProgressResponse) ProtoMessage() {}
+
+func (x *FollowProgressResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowProgressResponse.ProtoReflect.Descriptor instead.
+func (*FollowProgressResponse) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *FollowProgressResponse) GetNotes() string {
+	if x != nil {
+		return x.Notes
+	}
+	return ""
+}
+
+func (x *FollowProgressResponse) GetHostsReady() uint64 {
+	if x != nil {
+		return x.HostsReady
+	}
+	return 0
+}
+
+func (x *FollowProgressResponse) GetMuxes() []*MuxProgress {
+	if x != nil {
+		return x.Muxes
+	}
+	return nil
+}
+
+// How far a mux is.
+type MuxProgress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The generation that it runs, as it said on the stream that it has now; 0: it said nothing yet.
+	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// The newest generation that it runs or refused.
+	Answered uint64 `protobuf:"varint,3,opt,name=answered,proto3" json:"answered,omitempty"`
+	// Its program has just started: it announces nothing before it answers.
+	Joins         bool `protobuf:"varint,4,opt,name=joins,proto3" json:"joins,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MuxProgress) Reset() {
+	*x = MuxProgress{}
+	mi := &file_v1_cluster_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MuxProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MuxProgress) ProtoMessage() {}
+
+func (x *MuxProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_cluster_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MuxProgress.ProtoReflect.Descriptor instead.
+func (*MuxProgress) Descriptor() ([]byte, []int) {
+	return file_v1_cluster_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *MuxProgress) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *MuxProgress) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *MuxProgress) GetAnswered() uint64 {
+	if x != nil {
+		return x.Answered
+	}
+	return 0
+}
+
+func (x *MuxProgress) GetJoins() bool {
+	if x != nil {
+		return x.Joins
+	}
+	return false
+}
+
 var File_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_v1_cluster_proto_rawDesc = "" +
@@ -886,7 +1067,21 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\areplica\x18\x01 \x01(\v2\x10.weir.v1.ReplicaR\areplica\"\x0f\n" +
 	"\rBackupRequest\"&\n" +
 	"\x0eBackupResponse\x12\x14\n" +
-	"\x05chunk\x18\x01 \x01(\fR\x05chunk2\xfb\x03\n" +
+	"\x05chunk\x18\x01 \x01(\fR\x05chunk\"+\n" +
+	"\x15FollowProgressRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"{\n" +
+	"\x16FollowProgressResponse\x12\x14\n" +
+	"\x05notes\x18\x01 \x01(\tR\x05notes\x12\x1f\n" +
+	"\vhosts_ready\x18\x02 \x01(\x04R\n" +
+	"hostsReady\x12*\n" +
+	"\x05muxes\x18\x03 \x03(\v2\x14.weir.v1.MuxProgressR\x05muxes\"s\n" +
+	"\vMuxProgress\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12\x1a\n" +
+	"\banswered\x18\x03 \x01(\x04R\banswered\x12\x14\n" +
+	"\x05joins\x18\x04 \x01(\bR\x05joins2\xd0\x04\n" +
 	"\x0eClusterService\x12a\n" +
 	"\fListManagers\x12\x1c.weir.v1.ListManagersRequest\x1a\x1d.weir.v1.ListManagersResponse\"\x14\x82\xd3\xe4\x93\x02\x0e\x12\f/v1/managers\x12k\n" +
 	"\rDeleteManager\x12\x1d.weir.v1.DeleteManagerRequest\x1a\x1e.weir.v1.DeleteManagerResponse\"\x1b\x82\xd3\xe4\x93\x02\x15*\x13/v1/managers/{name}\x12H\n" +
@@ -894,7 +1089,8 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\fRegisterNode\x12\x1c.weir.v1.RegisterNodeRequest\x1a\x1d.weir.v1.RegisterNodeResponse\x12E\n" +
 	"\n" +
 	"GetReplica\x12\x1a.weir.v1.GetReplicaRequest\x1a\x1b.weir.v1.GetReplicaResponse\x12;\n" +
-	"\x06Backup\x12\x16.weir.v1.BackupRequest\x1a\x17.weir.v1.BackupResponse0\x01B&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
+	"\x06Backup\x12\x16.weir.v1.BackupRequest\x1a\x17.weir.v1.BackupResponse0\x01\x12S\n" +
+	"\x0eFollowProgress\x12\x1e.weir.v1.FollowProgressRequest\x1a\x1f.weir.v1.FollowProgressResponse0\x01B&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
 
 var (
 	file_v1_cluster_proto_rawDescOnce sync.Once
@@ -908,46 +1104,52 @@ func file_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_v1_cluster_proto_rawDescData
 }
 
-var file_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_v1_cluster_proto_goTypes = []any{
-	(*Manager)(nil),               // 0: weir.v1.Manager
-	(*Replica)(nil),               // 1: weir.v1.Replica
-	(*ListManagersRequest)(nil),   // 2: weir.v1.ListManagersRequest
-	(*ListManagersResponse)(nil),  // 3: weir.v1.ListManagersResponse
-	(*DeleteManagerRequest)(nil),  // 4: weir.v1.DeleteManagerRequest
-	(*DeleteManagerResponse)(nil), // 5: weir.v1.DeleteManagerResponse
-	(*JoinManagerRequest)(nil),    // 6: weir.v1.JoinManagerRequest
-	(*JoinManagerResponse)(nil),   // 7: weir.v1.JoinManagerResponse
-	(*StoreMember)(nil),           // 8: weir.v1.StoreMember
-	(*RegisterNodeRequest)(nil),   // 9: weir.v1.RegisterNodeRequest
-	(*RegisterNodeResponse)(nil),  // 10: weir.v1.RegisterNodeResponse
-	(*GetReplicaRequest)(nil),     // 11: weir.v1.GetReplicaRequest
-	(*GetReplicaResponse)(nil),    // 12: weir.v1.GetReplicaResponse
-	(*BackupRequest)(nil),         // 13: weir.v1.BackupRequest
-	(*BackupResponse)(nil),        // 14: weir.v1.BackupResponse
+	(*Manager)(nil),                // 0: weir.v1.Manager
+	(*Replica)(nil),                // 1: weir.v1.Replica
+	(*ListManagersRequest)(nil),    // 2: weir.v1.ListManagersRequest
+	(*ListManagersResponse)(nil),   // 3: weir.v1.ListManagersResponse
+	(*DeleteManagerRequest)(nil),   // 4: weir.v1.DeleteManagerRequest
+	(*DeleteManagerResponse)(nil),  // 5: weir.v1.DeleteManagerResponse
+	(*JoinManagerRequest)(nil),     // 6: weir.v1.JoinManagerRequest
+	(*JoinManagerResponse)(nil),    // 7: weir.v1.JoinManagerResponse
+	(*StoreMember)(nil),            // 8: weir.v1.StoreMember
+	(*RegisterNodeRequest)(nil),    // 9: weir.v1.RegisterNodeRequest
+	(*RegisterNodeResponse)(nil),   // 10: weir.v1.RegisterNodeResponse
+	(*GetReplicaRequest)(nil),      // 11: weir.v1.GetReplicaRequest
+	(*GetReplicaResponse)(nil),     // 12: weir.v1.GetReplicaResponse
+	(*BackupRequest)(nil),          // 13: weir.v1.BackupRequest
+	(*BackupResponse)(nil),         // 14: weir.v1.BackupResponse
+	(*FollowProgressRequest)(nil),  // 15: weir.v1.FollowProgressRequest
+	(*FollowProgressResponse)(nil), // 16: weir.v1.FollowProgressResponse
+	(*MuxProgress)(nil),            // 17: weir.v1.MuxProgress
 }
 var file_v1_cluster_proto_depIdxs = []int32{
 	1,  // 0: weir.v1.Manager.replica:type_name -> weir.v1.Replica
 	0,  // 1: weir.v1.ListManagersResponse.managers:type_name -> weir.v1.Manager
 	8,  // 2: weir.v1.JoinManagerResponse.members:type_name -> weir.v1.StoreMember
 	1,  // 3: weir.v1.GetReplicaResponse.replica:type_name -> weir.v1.Replica
-	2,  // 4: weir.v1.ClusterService.ListManagers:input_type -> weir.v1.ListManagersRequest
-	4,  // 5: weir.v1.ClusterService.DeleteManager:input_type -> weir.v1.DeleteManagerRequest
-	6,  // 6: weir.v1.ClusterService.JoinManager:input_type -> weir.v1.JoinManagerRequest
-	9,  // 7: weir.v1.ClusterService.RegisterNode:input_type -> weir.v1.RegisterNodeRequest
-	11, // 8: weir.v1.ClusterService.GetReplica:input_type -> weir.v1.GetReplicaRequest
-	13, // 9: weir.v1.ClusterService.Backup:input_type -> weir.v1.BackupRequest
-	3,  // 10: weir.v1.ClusterService.ListManagers:output_type -> weir.v1.ListManagersResponse
-	5,  // 11: weir.v1.ClusterService.DeleteManager:output_type -> weir.v1.DeleteManagerResponse
-	7,  // 12: weir.v1.ClusterService.JoinManager:output_type -> weir.v1.JoinManagerResponse
-	10, // 13: weir.v1.ClusterService.RegisterNode:output_type -> weir.v1.RegisterNodeResponse
-	12, // 14: weir.v1.ClusterService.GetReplica:output_type -> weir.v1.GetReplicaResponse
-	14, // 15: weir.v1.ClusterService.Backup:output_type -> weir.v1.BackupResponse
-	10, // [10:16] is the sub-list for method output_type
-	4,  // [4:10] is the sub-list for method input_type
-	4,  // [4:4] is the sub-list for extension type_name
-	4,  // [4:4] is the sub-list for extension extendee
-	0,  // [0:4] is the sub-list for field type_name
+	17, // 4: weir.v1.FollowProgressResponse.muxes:type_name -> weir.v1.MuxProgress
+	2,  // 5: weir.v1.ClusterService.ListManagers:input_type -> weir.v1.ListManagersRequest
+	4,  // 6: weir.v1.ClusterService.DeleteManager:input_type -> weir.v1.DeleteManagerRequest
+	6,  // 7: weir.v1.ClusterService.JoinManager:input_type -> weir.v1.JoinManagerRequest
+	9,  // 8: weir.v1.ClusterService.RegisterNode:input_type -> weir.v1.RegisterNodeRequest
+	11, // 9: weir.v1.ClusterService.GetReplica:input_type -> weir.v1.GetReplicaRequest
+	13, // 10: weir.v1.ClusterService.Backup:input_type -> weir.v1.BackupRequest
+	15, // 11: weir.v1.ClusterService.FollowProgress:input_type -> weir.v1.FollowProgressRequest
+	3,  // 12: weir.v1.ClusterService.ListManagers:output_type -> weir.v1.ListManagersResponse
+	5,  // 13: weir.v1.ClusterService.DeleteManager:output_type -> weir.v1.DeleteManagerResponse
+	7,  // 14: weir.v1.ClusterService.JoinManager:output_type -> weir.v1.JoinManagerResponse
+	10, // 15: weir.v1.ClusterService.RegisterNode:output_type -> weir.v1.RegisterNodeResponse
+	12, // 16: weir.v1.ClusterService.GetReplica:output_type -> weir.v1.GetReplicaResponse
+	14, // 17: weir.v1.ClusterService.Backup:output_type -> weir.v1.BackupResponse
+	16, // 18: weir.v1.ClusterService.FollowProgress:output_type -> weir.v1.FollowProgressResponse
+	12, // [12:19] is the sub-list for method output_type
+	5,  // [5:12] is the sub-list for method input_type
+	5,  // [5:5] is the sub-list for extension type_name
+	5,  // [5:5] is the sub-list for extension extendee
+	0,  // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_v1_cluster_proto_init() }
@@ -961,7 +1163,7 @@ func file_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_cluster_proto_rawDesc), len(file_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

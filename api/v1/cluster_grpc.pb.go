@@ -21,12 +21,13 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	ClusterService_ListManagers_FullMethodName  = "/weir.v1.ClusterService/ListManagers"
-	ClusterService_DeleteManager_FullMethodName = "/weir.v1.ClusterService/DeleteManager"
-	ClusterService_JoinManager_FullMethodName   = "/weir.v1.ClusterService/JoinManager"
-	ClusterService_RegisterNode_FullMethodName  = "/weir.v1.ClusterService/RegisterNode"
-	ClusterService_GetReplica_FullMethodName    = "/weir.v1.ClusterService/GetReplica"
-	ClusterService_Backup_FullMethodName        = "/weir.v1.ClusterService/Backup"
+	ClusterService_ListManagers_FullMethodName   = "/weir.v1.ClusterService/ListManagers"
+	ClusterService_DeleteManager_FullMethodName  = "/weir.v1.ClusterService/DeleteManager"
+	ClusterService_JoinManager_FullMethodName    = "/weir.v1.ClusterService/JoinManager"
+	ClusterService_RegisterNode_FullMethodName   = "/weir.v1.ClusterService/RegisterNode"
+	ClusterService_GetReplica_FullMethodName     = "/weir.v1.ClusterService/GetReplica"
+	ClusterService_Backup_FullMethodName         = "/weir.v1.ClusterService/Backup"
+	ClusterService_FollowProgress_FullMethodName = "/weir.v1.ClusterService/FollowProgress"
 )
 
 // ClusterServiceClient is the client API for ClusterService service.
@@ -48,6 +49,8 @@ type ClusterServiceClient interface {
 	// Streams a consistent copy of the whole store: it holds the cluster's secrets. The last 32 bytes are
 	// the SHA-256 of those before them.
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error)
+	// Streams how far the nodes are whose streams the manager that is called holds. Managers call it, of each other.
+	FollowProgress(ctx context.Context, in *FollowProgressRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowProgressResponse], error)
 }
 
 type clusterServiceClient struct {
@@ -127,6 +130,25 @@ func (c *clusterServiceClient) Backup(ctx context.Context, in *BackupRequest, op
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ClusterService_BackupClient = grpc.ServerStreamingClient[BackupResponse]
 
+func (c *clusterServiceClient) FollowProgress(ctx context.Context, in *FollowProgressRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowProgressResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ClusterService_ServiceDesc.Streams[1], ClusterService_FollowProgress_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[FollowProgressRequest, FollowProgressResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ClusterService_FollowProgressClient = grpc.ServerStreamingClient[FollowProgressResponse]
+
 // ClusterServiceServer is the server API for ClusterService service.
 // All implementations should embed UnimplementedClusterServiceServer
 // for forward compatibility.
@@ -146,6 +168,8 @@ type ClusterServiceServer interface {
 	// Streams a consistent copy of the whole store: it holds the cluster's secrets. The last 32 bytes are
 	// the SHA-256 of those before them.
 	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error
+	// Streams how far the nodes are whose streams the manager that is called holds. Managers call it, of each other.
+	FollowProgress(*FollowProgressRequest, grpc.ServerStreamingServer[FollowProgressResponse]) error
 }
 
 // UnimplementedClusterServiceServer should be embedded to have
@@ -172,6 +196,9 @@ func (UnimplementedClusterServiceServer) GetReplica(context.Context, *GetReplica
 }
 func (UnimplementedClusterServiceServer) Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error {
 	return status.Error(codes.Unimplemented, "method Backup not implemented")
+}
+func (UnimplementedClusterServiceServer) FollowProgress(*FollowProgressRequest, grpc.ServerStreamingServer[FollowProgressResponse]) error {
+	return status.Error(codes.Unimplemented, "method FollowProgress not implemented")
 }
 func (UnimplementedClusterServiceServer) testEmbeddedByValue() {}
 
@@ -294,6 +321,17 @@ func _ClusterService_Backup_Handler(srv interface{}, stream grpc.ServerStream) e
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ClusterService_BackupServer = grpc.ServerStreamingServer[BackupResponse]
 
+func _ClusterService_FollowProgress_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(FollowProgressRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ClusterServiceServer).FollowProgress(m, &grpc.GenericServerStream[FollowProgressRequest, FollowProgressResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ClusterService_FollowProgressServer = grpc.ServerStreamingServer[FollowProgressResponse]
+
 // ClusterService_ServiceDesc is the grpc.ServiceDesc for ClusterService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -326,6 +364,11 @@ var ClusterService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Backup",
 			Handler:       _ClusterService_Backup_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "FollowProgress",
+			Handler:       _ClusterService_FollowProgress_Handler,
 			ServerStreams: true,
 		},
 	},

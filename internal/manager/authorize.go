@@ -67,6 +67,7 @@ var rules = map[string]rule{
 	weirv1connect.ClusterServiceJoinManagerProcedure:    {scope: asManager, changes: true},
 	weirv1connect.ClusterServiceRegisterNodeProcedure:   {scope: asManager},
 	weirv1connect.ClusterServiceGetReplicaProcedure:     {scope: asManager},
+	weirv1connect.ClusterServiceFollowProgressProcedure: {scope: asManager},
 	weirv1connect.ClusterServiceBackupProcedure:         {scope: inCluster, role: trust.Admin, changes: true},
 	weirv1connect.TrustServiceJoinProcedure:             {scope: asNobody, changes: true},
 	weirv1connect.TrustServiceRenewCertificateProcedure: {scope: asAnybody},

@@ -211,6 +211,11 @@ func (c cluster) Backup(ctx context.Context, _ *weirv1.BackupRequest, stream *co
 // restCluster is what REST serves of it: all unary calls.
 type restCluster struct{ cluster }
 
+// FollowProgress is a stream, which REST does not have.
+func (restCluster) FollowProgress(r *weirv1.FollowProgressRequest, s weirv1.ClusterService_FollowProgressServer) error {
+	return weirv1.UnimplementedClusterServiceServer{}.FollowProgress(r, s)
+}
+
 // Backup is a stream, which REST does not have.
 func (restCluster) Backup(r *weirv1.BackupRequest, s weirv1.ClusterService_BackupServer) error {
 	return weirv1.UnimplementedClusterServiceServer{}.Backup(r, s)

@@ -88,9 +88,11 @@ type muxFeed struct {
 	pending map[model.EndpointKey]bool
 	sent    model.Generation
 	acked   model.Generation
-	waits   time.Time // since when an answer is due; zero: it is current
-	first   bool      // it has answered on this stream
-	out     bool      // it did not answer in time
+	waits   time.Time        // since when an answer is due; zero: it is current
+	runs    model.Generation // of what it acked, what it did not refuse
+	joins   bool             // it had seen nothing when it opened this stream
+	first   bool             // it has answered on this stream
+	out     bool             // it did not answer in time
 }
 
 // add notes endpoints that the mux must hear of.
@@ -152,9 +154,10 @@ func add(update *rpc.MuxUpdate, s *store.State, key model.EndpointKey) {
 	}
 }
 
-// ack notes what the mux runs, or refused.
-func (f *muxFeed) ack(generation model.Generation, now time.Time) {
-	f.first = true
+// ack notes what the mux runs, and refused.
+func (f *muxFeed) ack(runs, refused model.Generation, now time.Time) {
+	generation := max(runs, refused)
+	f.first, f.runs = true, max(f.runs, runs)
 	if generation > f.acked {
 		f.acked, f.waits = generation, now
 	}

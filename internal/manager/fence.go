@@ -125,7 +125,7 @@ func (m *Manager) sync(s *store.State, node model.Node) string {
 	if here := m.hub.standing(node.Name); here != "" {
 		return here
 	}
-	published, _ := m.hub.progress()
+	published, _ := m.hub.reached()
 	if said := s.Status.At(node.Name); node.Role == model.RoleMux && max(said.Generation, said.Rejected) < published {
 		return syncBehind
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // gate says up to which generation muxes may run what hosts have: each manager for the hosts whose stream
-// it holds, which it tells the others by the store.
+// it holds, which it tells the others.
 type gate struct {
 	grace  time.Duration
 	hosts  int                  // open feeds
@@ -105,10 +105,10 @@ func (g *gate) missing(s *store.State) bool {
 }
 
 // all is what ready says, bounded by what the other managers say of their hosts.
-func (g *gate) all(s *store.State, self string, own model.Generation, wait time.Duration, now time.Time) (model.Generation, time.Duration) {
+func (g *gate) all(others map[string]model.Generation, own model.Generation, wait time.Duration, now time.Time) (model.Generation, time.Duration) {
 	all := own
-	for manager, ready := range s.Ready.All() {
-		if manager == self || ready >= own {
+	for manager, ready := range others {
+		if ready >= own {
 			delete(g.others, manager)
 			continue
 		}
@@ -123,7 +123,7 @@ func (g *gate) all(s *store.State, self string, own model.Generation, wait time.
 		}
 	}
 	for manager := range g.others {
-		if !s.Ready.Has(manager) {
+		if _, there := others[manager]; !there {
 			delete(g.others, manager)
 		}
 	}

@@ -20,6 +20,7 @@ const hostsGrace = time.Second
 // it: hosts at once, muxes when the hosts are ready.
 type hub struct {
 	store    *store.Store
+	progress *progress
 	grace    time.Duration
 	patience time.Duration // with muxes
 	looked   time.Time     // when their patience was last looked at
@@ -49,7 +50,7 @@ type heldState struct {
 
 func newHub(s *store.Store) *hub {
 	return &hub{
-		store: s, grace: hostsGrace, patience: muxPatience, now: time.Now, gate: newGate(), hosts: map[string]map[*hostFeed]bool{},
+		store: s, progress: newProgress(), grace: hostsGrace, patience: muxPatience, now: time.Now, gate: newGate(), hosts: map[string]map[*hostFeed]bool{},
 		muxes: map[*muxFeed]bool{}, fresh: map[*hostFeed]bool{}, acked: make(chan struct{}, 1),
 	}
 }
@@ -92,11 +93,28 @@ func (h *hub) follow(s *store.State) time.Duration {
 		wake(f.wake)
 	}
 	ready, wait := h.gate.ready(s, now)
-	h.store.SetReady(ready, h.gate.hosts > 0)
-	ready, wait = h.gate.all(s, h.store.Self(), ready, wait, now)
+	h.tellManagers(s, ready)
+	ready, wait = h.gate.all(h.progress.hostsReady(s), ready, wait, now)
 	h.release(ready)
 	h.tellPool(members(s))
+	h.progress.settle(s)
 	return wait
+}
+
+// tellManagers tells how far the nodes here are: by streams, and by the store if a manager has none from here.
+func (h *hub) tellManagers(s *store.State, ready model.Generation) {
+	own := nodesProgress{notes: h.store.Self(), muxes: make(map[string]muxProgress, len(h.muxes))}
+	if h.gate.hosts > 0 {
+		own.hostsReady = ready
+	}
+	for f := range h.muxes {
+		at := own.muxes[f.mux]
+		own.muxes[f.mux] = muxProgress{
+			runs: max(at.runs, f.runs), answered: max(at.answered, f.acked), joins: f.joins && !f.first,
+		}
+	}
+	h.progress.set(own)
+	h.store.SetReady(own.hostsReady, !h.progress.allListen(s, h.store.Name()))
 }
 
 // advance tells hosts what changed from the last State to s.
@@ -207,9 +225,9 @@ func (h *hub) openHost(name string) (f *hostFeed, closed func()) {
 	}
 }
 
-// openMux begins the feed of a mux's stream.
-func (h *hub) openMux(name string) (f *muxFeed, closed func()) {
-	f = &muxFeed{hub: h, mux: name, whole: true, wake: make(chan struct{}, 1)}
+// openMux begins the feed of a mux's stream; one that joins has seen no generation yet.
+func (h *hub) openMux(name string, joins bool) (f *muxFeed, closed func()) {
+	f = &muxFeed{hub: h, mux: name, joins: joins, whole: true, wake: make(chan struct{}, 1)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.muxes[f] = true
@@ -217,6 +235,7 @@ func (h *hub) openMux(name string) (f *muxFeed, closed func()) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		delete(h.muxes, f)
+		h.look()
 	}
 }
 
@@ -234,20 +253,21 @@ func (h *hub) ackHost(name string, generation model.Generation) {
 	}
 }
 
-// ackMux notes that a mux runs a generation, or refused it.
-func (h *hub) ackMux(name string, generation model.Generation) {
+// ackMux notes that a mux runs a generation, and refused another one, if that is not 0.
+func (h *hub) ackMux(name string, runs, refused model.Generation) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for f := range h.muxes {
 		if f.mux == name {
-			f.ack(generation, h.now())
+			f.ack(runs, refused, h.now())
 		}
 	}
+	h.look()
 }
 
-// progress is the generation that muxes may run, 0 if none yet, and how many hosts with a stream here had
+// reached is the generation that muxes may run, 0 if none yet, and how many hosts with a stream here had
 // their time for what they must have, and do not have it.
-func (h *hub) progress() (published model.Generation, late int) {
+func (h *hub) reached() (published model.Generation, late int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.released != nil {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/sorted"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -15,7 +14,7 @@ func TestGate(t *testing.T) {
 	begin := time.Unix(1000, 0)
 	g := newGate()
 	host1, host2 := &hostFeed{}, &hostFeed{}
-	s := &store.State{Generation: 10}
+	s, others := &store.State{Generation: 10}, map[string]model.Generation{}
 	steps := []struct {
 		name  string
 		after time.Duration
@@ -37,17 +36,17 @@ func TestGate(t *testing.T) {
 		}, 13, hostsGrace},
 		{"it goes", hostsGrace, func(time.Time) { g.forget(host2) }, 14, 0},
 		{"another manager's hosts are behind", 2 * hostsGrace, func(time.Time) {
-			s.Ready = sorted.Of(map[string]model.Generation{"self": 2, "other": 12})
+			others = map[string]model.Generation{"other": 12}
 		}, 12, 2 * hostsGrace},
-		{"they get on", 3 * hostsGrace, func(time.Time) { s.Ready.Set("other", 13) }, 13, 2 * hostsGrace},
+		{"they get on", 3 * hostsGrace, func(time.Time) { others["other"] = 13 }, 13, 2 * hostsGrace},
 		{"that manager does nothing", 5 * hostsGrace, func(time.Time) {}, 14, 0},
-		{"it does again", 6 * hostsGrace, func(time.Time) { s.Ready.Set("other", 14) }, 14, 0},
+		{"it does again", 6 * hostsGrace, func(time.Time) { others["other"] = 14 }, 14, 0},
 	}
 	for _, step := range steps {
 		now := begin.Add(step.after)
 		step.do(now)
 		own, wait := g.ready(s, now)
-		if ready, wait := g.all(s, "self", own, wait, now); ready != step.ready || wait != step.wait {
+		if ready, wait := g.all(others, own, wait, now); ready != step.ready || wait != step.wait {
 			t.Errorf("%s: ready up to %d, look again after %s, want %d and %s", step.name, ready, wait, step.ready, step.wait)
 		}
 	}

@@ -53,6 +53,7 @@ type Manager struct {
 	listener net.Listener
 	store    *store.Store
 	hub      *hub
+	progress *progress
 	reports  reports
 	sessions sessions
 	tasks    *tasks
@@ -126,6 +127,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		peers: newPeers(secured.access), security: secured, audit: newAuditor(cfg.Name), strangerTime: strangerTime, slowReader: slowReader,
 	}
 	m.observe()
+	m.progress = m.hub.progress
 	m.hub.published = m.published
 	return m, nil
 }
@@ -153,6 +155,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.security.keep(ctx, m) })
 	group.Go(func() error { return m.writeAudit(ctx) })
 	group.Go(func() error { return m.hub.watchMuxes(ctx) })
+	group.Go(func() error { return m.followManagers(ctx) })
 	group.Go(func() error {
 		return m.whileLeading(ctx, m.reconcile, m.watchSilence, m.endTransitions, m.recordEvents, m.notice, m.store.Promote)
 	})

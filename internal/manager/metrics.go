@@ -89,7 +89,7 @@ func (m *Manager) observe() {
 // sample tells the desired state and how far the nodes are.
 func (m *Manager) sample(to *telemetry.Sample) {
 	s := m.store.State()
-	forMuxes, late := m.hub.progress()
+	forMuxes, late := m.hub.reached()
 	telemetry.Put(to, "weir_manager_generation", uint64(s.Generation))
 	telemetry.Put(to, "weir_manager_published_generation", uint64(forMuxes))
 	telemetry.PutIf(to, "weir_manager_leader", m.leads())

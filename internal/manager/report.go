@@ -138,10 +138,10 @@ func (m *Manager) report(
 	}
 	m.acks.answered(name, model.Generation(generation), model.Generation(rejection.GetGeneration()), errors.New(rejection.GetReason()))
 	now := m.now()
-	if answered := model.Generation(max(generation, rejection.GetGeneration())); role == model.RoleMux {
-		m.hub.ackMux(name, answered)
+	if refused := model.Generation(rejection.GetGeneration()); role == model.RoleMux {
+		m.hub.ackMux(name, model.Generation(generation), refused)
 	} else {
-		m.hub.ackHost(name, answered)
+		m.hub.ackHost(name, max(model.Generation(generation), refused))
 	}
 	next := report{detail: detail, stored: now, NodeStatus: store.NodeStatus{
 		Seen: now, Generation: model.Generation(generation),

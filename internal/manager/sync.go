@@ -33,7 +33,7 @@ func (m *Manager) SyncMux(
 	defer closed()
 	asked, endTasks := m.tasks.open(node.Name)
 	defer endTasks()
-	feed, ended := m.hub.openMux(node.Name)
+	feed, ended := m.hub.openMux(node.Name, r.GetGeneration() == 0)
 	defer ended()
 	ask := func(task *weirv1.MuxTask) error {
 		return stream.Send(&weirv1.SyncMuxResponse{Generation: uint64(feed.sent), Tasks: []*weirv1.MuxTask{task}})
@@ -81,6 +81,8 @@ func (m *Manager) SyncHost(
 	})
 }
 
+var errStops = connect.NewError(connect.CodeUnavailable, errors.New("the manager stops"))
+
 // stream sends what is due until ctx ends: what is to be sent falls together while the one before is
 // sent. In between it hands on what is asked of a mux.
 func (m *Manager) stream(
@@ -104,7 +106,7 @@ func (m *Manager) stream(
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-m.stopping:
-			return connect.NewError(connect.CodeUnavailable, errors.New("the manager stops"))
+			return errStops
 		}
 	}
 }

@@ -80,13 +80,14 @@ func (s *Store) OpenStream(node string) (closed func()) {
 	return func() { s.streams.add(node, -1) }
 }
 
-// SetReady notes up to which generation the hosts whose stream this manager holds have what muxes may use,
-// if there are any such hosts.
-func (s *Store) SetReady(ready model.Generation, hosts bool) {
-	if !hosts {
-		ready = 0
-	}
+// SetReady notes up to which generation the hosts whose stream this manager holds have what muxes may use; 0:
+// there are no such hosts. Where the other managers are told by streams the number need not be current: then
+// only that there are some is noted.
+func (s *Store) SetReady(ready model.Generation, current bool) {
 	s.streams.change(func() bool {
+		if !current && ready != 0 && s.streams.ready != 0 {
+			return false
+		}
 		changed := s.streams.ready != ready
 		s.streams.ready = ready
 		return changed
@@ -106,6 +107,9 @@ func (s *Store) Fence(node, reason string) {
 		return true
 	})
 }
+
+// Name is that of this manager among the replicas.
+func (s *Store) Name() string { return s.name }
 
 // Self is what the notes of this manager are under.
 func (s *Store) Self() string {

@@ -51,6 +51,9 @@ const (
 	ClusterServiceGetReplicaProcedure = "/weir.v1.ClusterService/GetReplica"
 	// ClusterServiceBackupProcedure is the fully-qualified name of the ClusterService's Backup RPC.
 	ClusterServiceBackupProcedure = "/weir.v1.ClusterService/Backup"
+	// ClusterServiceFollowProgressProcedure is the fully-qualified name of the ClusterService's
+	// FollowProgress RPC.
+	ClusterServiceFollowProgressProcedure = "/weir.v1.ClusterService/FollowProgress"
 )
 
 // ClusterServiceClient is a client for the weir.v1.ClusterService service.
@@ -68,6 +71,8 @@ type ClusterServiceClient interface {
 	// Streams a consistent copy of the whole store: it holds the cluster's secrets. The last 32 bytes are
 	// the SHA-256 of those before them.
 	Backup(context.Context, *v1.BackupRequest) (*connect.ServerStreamForClient[v1.BackupResponse], error)
+	// Streams how far the nodes are whose streams the manager that is called holds. Managers call it, of each other.
+	FollowProgress(context.Context, *v1.FollowProgressRequest) (*connect.ServerStreamForClient[v1.FollowProgressResponse], error)
 }
 
 // NewClusterServiceClient constructs a client for the weir.v1.ClusterService service. By default,
@@ -117,17 +122,24 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("Backup")),
 			connect.WithClientOptions(opts...),
 		),
+		followProgress: connect.NewClient[v1.FollowProgressRequest, v1.FollowProgressResponse](
+			httpClient,
+			baseURL+ClusterServiceFollowProgressProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("FollowProgress")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // clusterServiceClient implements ClusterServiceClient.
 type clusterServiceClient struct {
-	listManagers  *connect.Client[v1.ListManagersRequest, v1.ListManagersResponse]
-	deleteManager *connect.Client[v1.DeleteManagerRequest, v1.DeleteManagerResponse]
-	joinManager   *connect.Client[v1.JoinManagerRequest, v1.JoinManagerResponse]
-	registerNode  *connect.Client[v1.RegisterNodeRequest, v1.RegisterNodeResponse]
-	getReplica    *connect.Client[v1.GetReplicaRequest, v1.GetReplicaResponse]
-	backup        *connect.Client[v1.BackupRequest, v1.BackupResponse]
+	listManagers   *connect.Client[v1.ListManagersRequest, v1.ListManagersResponse]
+	deleteManager  *connect.Client[v1.DeleteManagerRequest, v1.DeleteManagerResponse]
+	joinManager    *connect.Client[v1.JoinManagerRequest, v1.JoinManagerResponse]
+	registerNode   *connect.Client[v1.RegisterNodeRequest, v1.RegisterNodeResponse]
+	getReplica     *connect.Client[v1.GetReplicaRequest, v1.GetReplicaResponse]
+	backup         *connect.Client[v1.BackupRequest, v1.BackupResponse]
+	followProgress *connect.Client[v1.FollowProgressRequest, v1.FollowProgressResponse]
 }
 
 // ListManagers calls weir.v1.ClusterService.ListManagers.
@@ -180,6 +192,11 @@ func (c *clusterServiceClient) Backup(ctx context.Context, req *v1.BackupRequest
 	return c.backup.CallServerStream(ctx, connect.NewRequest(req))
 }
 
+// FollowProgress calls weir.v1.ClusterService.FollowProgress.
+func (c *clusterServiceClient) FollowProgress(ctx context.Context, req *v1.FollowProgressRequest) (*connect.ServerStreamForClient[v1.FollowProgressResponse], error) {
+	return c.followProgress.CallServerStream(ctx, connect.NewRequest(req))
+}
+
 // ClusterServiceHandler is an implementation of the weir.v1.ClusterService service.
 type ClusterServiceHandler interface {
 	// Lists the managers, by name, with what each of them says of itself.
@@ -195,6 +212,8 @@ type ClusterServiceHandler interface {
 	// Streams a consistent copy of the whole store: it holds the cluster's secrets. The last 32 bytes are
 	// the SHA-256 of those before them.
 	Backup(context.Context, *v1.BackupRequest, *connect.ServerStream[v1.BackupResponse]) error
+	// Streams how far the nodes are whose streams the manager that is called holds. Managers call it, of each other.
+	FollowProgress(context.Context, *v1.FollowProgressRequest, *connect.ServerStream[v1.FollowProgressResponse]) error
 }
 
 // NewClusterServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -240,6 +259,12 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(clusterServiceMethods.ByName("Backup")),
 		connect.WithHandlerOptions(opts...),
 	)
+	clusterServiceFollowProgressHandler := connect.NewServerStreamHandlerSimple(
+		ClusterServiceFollowProgressProcedure,
+		svc.FollowProgress,
+		connect.WithSchema(clusterServiceMethods.ByName("FollowProgress")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/weir.v1.ClusterService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case ClusterServiceListManagersProcedure:
@@ -254,6 +279,8 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServiceGetReplicaHandler.ServeHTTP(w, r)
 		case ClusterServiceBackupProcedure:
 			clusterServiceBackupHandler.ServeHTTP(w, r)
+		case ClusterServiceFollowProgressProcedure:
+			clusterServiceFollowProgressHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -285,4 +312,8 @@ func (UnimplementedClusterServiceHandler) GetReplica(context.Context, *v1.GetRep
 
 func (UnimplementedClusterServiceHandler) Backup(context.Context, *v1.BackupRequest, *connect.ServerStream[v1.BackupResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.ClusterService.Backup is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) FollowProgress(context.Context, *v1.FollowProgressRequest, *connect.ServerStream[v1.FollowProgressResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.ClusterService.FollowProgress is not implemented"))
 }
