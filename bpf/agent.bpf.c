@@ -12,6 +12,7 @@
  */
 #include "lib/agent_inbound.h"
 #include "lib/agent_reply.h"
+#include "lib/agent_snat_tables.h"
 
 /* What finish() must know of a packet besides the verdict, taken before it is changed. */
 struct passage {

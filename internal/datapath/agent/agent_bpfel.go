@@ -191,6 +191,103 @@ type agentSessionKey struct {
 	Pad        [3]uint8
 }
 
+type agentSnatExcept struct {
+	_       structs.HostLayout
+	Bits    uint32
+	Group   uint32
+	Address agentAddress
+}
+
+type agentSnatFlow struct {
+	_        structs.HostLayout
+	Vip      agentAddress
+	LastSeen uint64
+	Gate     uint32
+	Workload uint32
+	Ifindex  uint32
+	Events   uint32
+	VipPort  uint16
+	Pad      [6]uint8
+}
+
+type agentSnatOwned struct {
+	_      structs.HostLayout
+	Ports  uint64
+	UsedAt [8]uint64
+	Flows  [8]uint32
+}
+
+type agentSnatOwnedKey struct {
+	_        structs.HostLayout
+	Workload uint32
+	Block    uint32
+}
+
+type agentSnatPort struct {
+	_        structs.HostLayout
+	Dip      agentAddress
+	LastSeen uint64
+	Workload uint32
+	Events   uint32
+	DipPort  uint16
+	Pad      [6]uint8
+}
+
+type agentSnatPortKey struct {
+	_          structs.HostLayout
+	Vip        agentAddress
+	Remote     agentAddress
+	Port       uint16
+	RemotePort uint16
+	Protocol   uint8
+	Pad        [3]uint8
+}
+
+type agentSnatState struct {
+	_            structs.HostLayout
+	Flows        uint32
+	Held         uint32
+	Asked        uint64
+	RefusedUntil uint64
+}
+
+type agentSnatTarget struct {
+	_      structs.HostLayout
+	Live   uint32
+	Cursor uint32
+	Epoch  uint32
+	Pad    uint32
+	UsedAt uint64
+	Full   [16]uint64
+}
+
+type agentSnatTargetKey struct {
+	_          structs.HostLayout
+	Remote     agentAddress
+	Workload   uint32
+	RemotePort uint16
+	Protocol   uint8
+	Pad        uint8
+}
+
+type agentSnatUsedKey struct {
+	_      structs.HostLayout
+	Target agentSnatTargetKey
+	Block  uint32
+}
+
+type agentSnatWorkload struct {
+	_      structs.HostLayout
+	Vip    agentAddress
+	Number uint32
+	Group  uint32
+	Flags  uint32
+	Ports  uint32
+	Epoch  uint32
+	Low    uint32
+	Blocks [16]uint64
+}
+
 type agentVerdict uint32
 
 const (
@@ -242,6 +339,15 @@ const (
 	agentMapPeers          = "peers"
 	agentMapReplyFragments = "reply_fragments"
 	agentMapSessions       = "sessions"
+	agentMapSnatExcepts    = "snat_excepts"
+	agentMapSnatFlows      = "snat_flows"
+	agentMapSnatNotices    = "snat_notices"
+	agentMapSnatOwned      = "snat_owned"
+	agentMapSnatPorts      = "snat_ports"
+	agentMapSnatStates     = "snat_states"
+	agentMapSnatTargets    = "snat_targets"
+	agentMapSnatUsed       = "snat_used"
+	agentMapSnatWorkloads  = "snat_workloads"
 	agentMapTunnels        = "tunnels"
 	agentMapVerdicts       = "verdicts"
 	agentMapWorkloads      = "workloads"
@@ -309,6 +415,15 @@ type agentMapSpecs struct {
 	Peers          *ebpf.MapSpec `ebpf:"peers"`
 	ReplyFragments *ebpf.MapSpec `ebpf:"reply_fragments"`
 	Sessions       *ebpf.MapSpec `ebpf:"sessions"`
+	SnatExcepts    *ebpf.MapSpec `ebpf:"snat_excepts"`
+	SnatFlows      *ebpf.MapSpec `ebpf:"snat_flows"`
+	SnatNotices    *ebpf.MapSpec `ebpf:"snat_notices"`
+	SnatOwned      *ebpf.MapSpec `ebpf:"snat_owned"`
+	SnatPorts      *ebpf.MapSpec `ebpf:"snat_ports"`
+	SnatStates     *ebpf.MapSpec `ebpf:"snat_states"`
+	SnatTargets    *ebpf.MapSpec `ebpf:"snat_targets"`
+	SnatUsed       *ebpf.MapSpec `ebpf:"snat_used"`
+	SnatWorkloads  *ebpf.MapSpec `ebpf:"snat_workloads"`
 	Tunnels        *ebpf.MapSpec `ebpf:"tunnels"`
 	Verdicts       *ebpf.MapSpec `ebpf:"verdicts"`
 	Workloads      *ebpf.MapSpec `ebpf:"workloads"`
@@ -348,6 +463,15 @@ type agentMaps struct {
 	Peers          *ebpf.Map `ebpf:"peers"`
 	ReplyFragments *ebpf.Map `ebpf:"reply_fragments"`
 	Sessions       *ebpf.Map `ebpf:"sessions"`
+	SnatExcepts    *ebpf.Map `ebpf:"snat_excepts"`
+	SnatFlows      *ebpf.Map `ebpf:"snat_flows"`
+	SnatNotices    *ebpf.Map `ebpf:"snat_notices"`
+	SnatOwned      *ebpf.Map `ebpf:"snat_owned"`
+	SnatPorts      *ebpf.Map `ebpf:"snat_ports"`
+	SnatStates     *ebpf.Map `ebpf:"snat_states"`
+	SnatTargets    *ebpf.Map `ebpf:"snat_targets"`
+	SnatUsed       *ebpf.Map `ebpf:"snat_used"`
+	SnatWorkloads  *ebpf.Map `ebpf:"snat_workloads"`
 	Tunnels        *ebpf.Map `ebpf:"tunnels"`
 	Verdicts       *ebpf.Map `ebpf:"verdicts"`
 	Workloads      *ebpf.Map `ebpf:"workloads"`
@@ -362,6 +486,15 @@ func (m *agentMaps) Close() error {
 		m.Peers,
 		m.ReplyFragments,
 		m.Sessions,
+		m.SnatExcepts,
+		m.SnatFlows,
+		m.SnatNotices,
+		m.SnatOwned,
+		m.SnatPorts,
+		m.SnatStates,
+		m.SnatTargets,
+		m.SnatUsed,
+		m.SnatWorkloads,
 		m.Tunnels,
 		m.Verdicts,
 		m.Workloads,

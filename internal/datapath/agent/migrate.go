@@ -85,7 +85,7 @@ func isSame(live *ebpf.Map, spec *ebpf.MapSpec) (bool, error) {
 	if spec.Compatible(live) != nil {
 		return false, nil
 	}
-	if spec.Type == ebpf.PerCPUArray { // the kernel takes no types of a table by verdict
+	if spec.Type == ebpf.PerCPUArray || spec.Type == ebpf.RingBuf { // of these the kernel takes no types
 		return true, nil
 	}
 	ours, err := specLayout(spec)
@@ -180,8 +180,8 @@ func (m *migration) copyTable(name string, to *ebpf.Map, flags ebpf.MapUpdateFla
 	if name == "muxes" && from.Type() == ebpf.Hash {
 		return copyMuxes(from, to)
 	}
-	if spec.Type == ebpf.PerCPUArray {
-		return nil // counters of other verdicts: they begin anew
+	if spec.Type == ebpf.PerCPUArray || spec.Type == ebpf.RingBuf {
+		return nil // counters of other verdicts begin anew; what user space did not read is lost
 	}
 	theirs, err := liveLayout(from, spec)
 	if err != nil {

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#pragma once
+
+#include "abi/session.h"
+
+/*
+ * What user space asks of the programs that change tables which packets change too: argument and
+ * result. Each of them may run beside packets on any CPU.
+ */
+
+/* snat_assign, snat_release, snat_end: one flow. */
+struct snat_flow_call {
+	struct session_key key;
+	struct address vip; /* result of snat_assign */
+	__be16 vip_port;
+	__u16 pad;
+	__u32 seen; /* snat_open: packets of the flow that have been sent */
+	__u32 result; /* 1: done */
+};
+
+/* snat_own: which ports of a block are for new connections. */
+struct snat_own_call {
+	__u32 workload;
+	__u32 block;
+	__u64 ports;
+};
+
+/* snat_sweep: ends flows that were idle for longer, in ns, or all of a workload. */
+struct snat_sweep_call {
+	__u64 now;
+	__u64 syn;
+	__u64 established;
+	__u64 closing;
+	__u64 reset;
+	__u64 udp;
+	__u64 icmp;
+	__u32 workload; /* 0: those that were idle; else all of this one */
+	__u32 live; /* result: flows that are left */
+	__u32 ended; /* result */
+	__u32 pad;
+};
+
+_Static_assert(sizeof(struct snat_flow_call) == 68, "snat_flow_call");
+_Static_assert(sizeof(struct snat_own_call) == 16, "snat_own_call");
+_Static_assert(sizeof(struct snat_sweep_call) == 72, "snat_sweep_call");
