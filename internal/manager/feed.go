@@ -92,7 +92,9 @@ type muxFeed struct {
 	runs    model.Generation // of what it acked, what it did not refuse
 	joins   bool             // it had seen nothing when it opened this stream
 	first   bool             // it has answered on this stream
-	out     bool             // it did not answer in time
+
+	out      bool // it did not answer in time
+	withdraw bool // it is out of the pool, and told so
 }
 
 // add notes endpoints that the mux must hear of.
@@ -128,7 +130,7 @@ func (f *muxFeed) take(first model.Generation) (update rpc.MuxUpdate, due bool) 
 	if f.waits.IsZero() {
 		f.waits = h.now()
 	}
-	update = rpc.MuxUpdate{Generation: s.Generation, Snapshot: whole, Pool: h.pool, Withdraw: f.out}
+	update = rpc.MuxUpdate{Generation: s.Generation, Snapshot: whole, Pool: h.pool, Withdraw: f.withdraw}
 	h.mu.Unlock()
 	if whole {
 		update.HashKey = s.HashKey

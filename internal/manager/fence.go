@@ -16,8 +16,8 @@ const (
 	snapshotPatience = 12
 )
 
-// fence takes muxes that do not answer out of the pool, and back in when they do. They are told to take their
-// routes back; who does not even read that has lost its BGP sessions, or loses them with its process.
+// fence takes muxes that do not answer out of the pool, and back in when they do. The store has the last word, so
+// that two managers leave one in, and one that is cut off from the others takes nobody out.
 func (h *hub) fence() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -30,16 +30,27 @@ func (h *hub) fence() {
 		if !f.first {
 			bound *= snapshotPatience
 		}
-		out := !f.waits.IsZero() && h.now().Sub(f.waits) > bound
-		if out == f.out || out && !h.othersServe(f.mux) {
-			continue
+		serves := ""
+		if !f.waits.IsZero() && h.now().Sub(f.waits) > bound {
+			serves = h.serves(f.mux)
 		}
-		reason := ""
-		if f.out = out; out {
-			reason = fmt.Sprintf("it did not answer for %s", bound)
+		if f.out = serves != ""; f.out {
+			h.store.Fence(f.mux, fmt.Sprintf("it did not answer for %s", bound), serves)
+		} else {
+			h.store.Admit(f.mux)
 		}
-		h.store.Fence(f.mux, reason)
-		f.soon()
+	}
+	h.tellFenced(h.store.State())
+}
+
+// tellFenced tells muxes that were taken out to take their routes back, and those that are in again to announce
+// them; who does not even read that has lost its BGP sessions, or loses them with its process.
+func (h *hub) tellFenced(s *store.State) {
+	for f := range h.muxes {
+		if out := f.out && s.Fenced.Has(f.mux); out != f.withdraw {
+			f.withdraw = out
+			f.soon()
+		}
 	}
 }
 
@@ -55,9 +66,9 @@ func (h *hub) slept() time.Duration {
 	return since
 }
 
-// othersServe says whether a mux beside that one is connected, with any manager, and in the pool. The last one is
-// left in: old tables are better than no routes.
-func (h *hub) othersServe(mux string) bool {
+// serves is a mux beside that one that is connected, with any manager, and in the pool; empty if there is none:
+// the last one is left in, as old tables are better than no routes.
+func (h *hub) serves(mux string) string {
 	s := h.store.State()
 	out := map[string]bool{mux: true} // which the State may not show yet
 	for f := range h.muxes {
@@ -65,10 +76,10 @@ func (h *hub) othersServe(mux string) bool {
 	}
 	for name := range s.Streams.All() {
 		if !out[name] && s.Nodes.At(name).Role == model.RoleMux && !s.Fenced.Has(name) {
-			return true
+			return name
 		}
 	}
-	return false
+	return ""
 }
 
 // watchMuxes fences until ctx ends.

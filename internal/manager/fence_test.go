@@ -6,6 +6,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/testkit/etcd"
 )
 
 // A mux that does not answer is taken out of the pool, delays nobody, and comes back by itself.
@@ -88,4 +89,48 @@ func TestTheLastMuxStaysInThePool(t *testing.T) {
 		}
 		return standing["out"] == 1 && standing["behind"] == 1
 	})
+}
+
+// Two managers that give up on the last two muxes at the same moment leave one in: the store has the last word.
+func TestTwoManagersLeaveAMuxInThePool(t *testing.T) {
+	endpoints := []string{etcd.Start(t)}
+	impatient := func(m *Manager) { m.hub.patience = 200 * time.Millisecond }
+	a, _ := start(t, Config{Name: "m1", EtcdEndpoints: endpoints}, impatient)
+	b, _ := start(t, Config{Name: "m2", EtcdEndpoints: endpoints}, impatient)
+	startHost(t, a, "host1", "10.2.1.2")
+	startHost(t, a, "host2", "10.2.2.2")
+	muxes := []*fakeMux{startMux(t, a, "mux1", "10.1.1.2"), startMux(t, b, "mux2", "10.1.2.2")}
+	client := dial(t, a)
+	eventually(t, "all are connected", func() bool { return nodes(t, client) == 4 })
+	first := apply(t, a, shop())
+	eventually(t, "both muxes run it", func() bool { return muxes[0].has(first) && muxes[1].has(first) })
+	for _, mux := range muxes {
+		mux.mu.Lock()
+		mux.mute = true
+		mux.mu.Unlock()
+	}
+	vip := shop()
+	vip.Tenant = "other"
+	apply(t, a, vip)
+	withdrawn := func() (n int) {
+		for _, mux := range muxes {
+			mux.mu.Lock()
+			if mux.withdrawn {
+				n++
+			}
+			mux.mu.Unlock()
+		}
+		return n
+	}
+	eventually(t, "a mux is told to take its routes back", func() bool {
+		if withdrawn() == len(muxes) {
+			t.Fatal("both muxes are told to take their routes back")
+		}
+		return withdrawn() == 1
+	})
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if withdrawn() == len(muxes) {
+			t.Fatal("the last mux is told to take its routes back")
+		}
+	}
 }

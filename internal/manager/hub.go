@@ -96,6 +96,7 @@ func (h *hub) follow(s *store.State) time.Duration {
 	h.tellManagers(s, ready)
 	ready, wait = h.gate.all(h.progress.hostsReady(s), ready, wait, now)
 	h.release(ready)
+	h.tellFenced(s)
 	h.tellPool(members(s))
 	h.progress.settle(s)
 	return wait

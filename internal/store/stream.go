@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,14 +23,24 @@ const streamLease = 10
 type streams struct {
 	mu      sync.Mutex
 	open    map[string]int
-	fenced  map[string]string // by node, why
-	ready   model.Generation  // 0: no host has its stream here
-	self    string            // this manager among those that use the store, by its lease
-	changed chan struct{}     // closed when anything changes
+	fenced  map[string]exclusion // by node
+	ready   model.Generation     // 0: no host has its stream here
+	self    string               // this manager among those that use the store, by its lease
+	changed chan struct{}        // closed when anything changes
+}
+
+// exclusion says why a node shall be out of the pool, and which other one goes on meanwhile.
+type exclusion struct{ reason, serves string }
+
+// note is what the value of a key shall hold.
+type note struct {
+	value string
+	// serves is empty, or the node that must be connected, and not out, when this is written.
+	serves string
 }
 
 func newStreams() streams {
-	return streams{open: map[string]int{}, fenced: map[string]string{}, changed: make(chan struct{})}
+	return streams{open: map[string]int{}, fenced: map[string]exclusion{}, changed: make(chan struct{})}
 }
 
 // change makes a change and has it noted.
@@ -53,19 +64,19 @@ func (s *streams) add(node string, n int) {
 }
 
 // notes are the keys that shall be there, with what their values hold.
-func (s *streams) notes() (map[string]string, <-chan struct{}, error) {
+func (s *streams) notes() (map[string]note, <-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	notes := make(map[string]string, len(s.open))
+	notes := make(map[string]note, len(s.open))
 	var errs []error
-	put := func(key string, value string, err error) { notes[key], errs = value, append(errs, err) }
+	put := func(key string, value string, err error) { notes[key], errs = note{value: value}, append(errs, err) }
 	none, err := encode(struct{}{})
 	for node := range s.open {
 		put(prefixStreams+node, none, err)
 	}
-	for node, reason := range s.fenced {
-		value, err := encode(reason)
-		put(prefixFenced+node, value, err)
+	for node, out := range s.fenced {
+		value, err := encode(out.reason)
+		notes[prefixFenced+node], errs = note{value, out.serves}, append(errs, err)
 	}
 	if s.ready > 0 {
 		value, err := encode(s.ready)
@@ -94,22 +105,30 @@ func (s *Store) SetReady(ready model.Generation, current bool) {
 	})
 }
 
-// Fence notes that a node whose stream this manager holds does not answer, and why; an empty reason says
-// that it does again.
-func (s *Store) Fence(node, reason string) {
+// Fence has a node whose stream this manager holds taken out of the pool, and says why, if another one serves
+// when that is written: two managers that give up on the last two nodes at the same moment leave one in. State
+// tells whether it was done; if not, it may be asked for again.
+func (s *Store) Fence(node, reason, serves string) {
 	s.streams.change(func() bool {
-		if s.streams.fenced[node] == reason || s.streams.open[node] == 0 {
+		if _, already := s.streams.fenced[node]; already || s.streams.open[node] == 0 {
 			return false
 		}
-		if s.streams.fenced[node] = reason; reason == "" {
-			delete(s.streams.fenced, node)
-		}
+		s.streams.fenced[node] = exclusion{reason, serves}
 		return true
 	})
 }
 
 // Name is that of this manager among the replicas.
 func (s *Store) Name() string { return s.name }
+
+// Admit takes a node into the pool again.
+func (s *Store) Admit(node string) {
+	s.streams.change(func() bool {
+		_, out := s.streams.fenced[node]
+		delete(s.streams.fenced, node)
+		return out
+	})
+}
 
 // Self is what the notes of this manager are under.
 func (s *Store) Self() string {
@@ -152,7 +171,7 @@ func (s *Store) holdLease(ctx context.Context) error {
 		return explain("keep the lease", err)
 	}
 	s.streams.change(func() bool { s.streams.self = strconv.FormatInt(int64(lease.ID), 16); return true })
-	noted := map[string]string{}
+	noted := map[string]note{}
 	for {
 		wanted, changed, err := s.streams.notes()
 		if err == nil {
@@ -177,11 +196,11 @@ func (s *Store) holdLease(ctx context.Context) error {
 const noteMost = 100
 
 // note makes noted what is wanted.
-func (s *Store) note(ctx context.Context, lease clientv3.LeaseID, noted, wanted map[string]string) error {
+func (s *Store) note(ctx context.Context, lease clientv3.LeaseID, noted, wanted map[string]note) error {
 	var ops []clientv3.Op
-	for key, value := range wanted {
-		if before, there := noted[key]; !there || before != value {
-			ops = append(ops, clientv3.OpPut(key, value, clientv3.WithLease(lease)))
+	for key, note := range wanted {
+		if before, there := noted[key]; note.serves == "" && (!there || before != note) {
+			ops = append(ops, clientv3.OpPut(key, note.value, clientv3.WithLease(lease)))
 		}
 	}
 	for key := range noted {
@@ -199,7 +218,36 @@ func (s *Store) note(ctx context.Context, lease clientv3.LeaseID, noted, wanted 
 			return explain("note the streams of nodes", err)
 		}
 	}
+	for key, note := range wanted {
+		if before, there := noted[key]; note.serves == "" || there && before == note {
+			continue
+		}
+		done, err := s.exclude(ctx, lease, key, note)
+		if err != nil {
+			return explain("take a node out of the pool", err)
+		}
+		if !done {
+			delete(wanted, key)
+			s.Admit(strings.TrimPrefix(key, prefixFenced))
+		}
+	}
 	clear(noted)
 	maps.Copy(noted, wanted)
 	return nil
+}
+
+// exclude notes that a node is out, if the one that shall serve meanwhile does.
+func (s *Store) exclude(ctx context.Context, lease clientv3.LeaseID, key string, note note) (done bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	response, err := s.client.Txn(ctx).
+		If(
+			clientv3.Compare(clientv3.CreateRevision(prefixStreams+note.serves), ">", 0),
+			clientv3.Compare(clientv3.CreateRevision(prefixFenced+note.serves), "=", 0),
+		).
+		Then(clientv3.OpPut(key, note.value, clientv3.WithLease(lease))).Commit()
+	if err != nil {
+		return false, err
+	}
+	return response.Succeeded, nil
 }

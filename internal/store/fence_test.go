@@ -1,0 +1,44 @@
+package store
+
+import (
+	"testing"
+
+	"github.com/weirlb/weir/internal/testkit/etcd"
+)
+
+// Two managers that take each other's last node out: one of them is refused, whoever comes first.
+func TestNodesDoNotVouchForEachOther(t *testing.T) {
+	endpoints := []string{etcd.Start(t)}
+	a, _ := open(t, Config{Name: "m1", Endpoints: endpoints})
+	b, _ := open(t, Config{Name: "m2", Endpoints: endpoints})
+	t.Cleanup(a.OpenStream("mux1"))
+	t.Cleanup(b.OpenStream("mux2"))
+	eventually(t, "both know both", func() bool { return a.State().Streams.Len() == 2 && b.State().Streams.Len() == 2 })
+	for range 20 {
+		go a.Fence("mux1", "late", "mux2")
+		b.Fence("mux2", "late", "mux1")
+		eventually(t, "one is out, the other was refused", func() bool {
+			out := a.State().Fenced.Len()
+			if out > 1 {
+				t.Fatal("both are out")
+			}
+			return out == 1 && a.asked("mux1") != b.asked("mux2")
+		})
+		a.Admit("mux1")
+		b.Admit("mux2")
+		eventually(t, "both are in", func() bool { return a.State().Fenced.Len() == 0 && b.State().Fenced.Len() == 0 })
+	}
+	a.Fence("mux1", "late", "mux3")
+	eventually(t, "who is not connected does not serve", func() bool { return !a.asked("mux1") })
+	if a.State().Fenced.Has("mux1") {
+		t.Error("mux1 is out, and nobody serves")
+	}
+}
+
+// asked says whether the node is out, or shall be.
+func (s *Store) asked(node string) bool {
+	s.streams.mu.Lock()
+	defer s.streams.mu.Unlock()
+	_, out := s.streams.fenced[node]
+	return out
+}
