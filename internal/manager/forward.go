@@ -43,6 +43,10 @@ func (m *Manager) forward(next http.Handler) http.Handler {
 	proxy := m.proxy()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !writes(r) {
+			if err := m.settled(r.Context()); err != nil {
+				refuse(w, r, err)
+				return
+			}
 			next.ServeHTTP(w, r)
 			return
 		}

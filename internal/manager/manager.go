@@ -60,6 +60,7 @@ type Manager struct {
 	stopping chan struct{} // closed when streams shall end
 	now      func() time.Time
 	silence  time.Duration // how long a host may be silent
+	apart    apartness
 	settle   time.Duration // how long a move of buckets lasts at least
 	watches  watches
 	noticing time.Duration    // between two looks at the conditions of VIPs
@@ -67,6 +68,8 @@ type Manager struct {
 	events   chan store.Event // that are not written yet
 	observed *telemetry.Telemetry
 	peers    *peers
+
+	apartAfter time.Duration // how long the store may be silent
 
 	security *security
 	open     openStreams
@@ -122,7 +125,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	m := &Manager{
 		observed: observed, meters: counted, acks: newAcks(counted), cfg: cfg, log: cfg.Log, listener: listener, store: s, hub: newHub(s),
 		reports: newReports(), tasks: newTasks(), stopping: make(chan struct{}), now: time.Now,
-		silence: defaultSilence, sessions: newSessions(), settle: desired.SettleTime,
+		silence: defaultSilence, apart: newApartness(), apartAfter: apartAfter, sessions: newSessions(), settle: desired.SettleTime,
 		bookmark: bookmarkTime, noticing: noticeTime, events: make(chan store.Event, eventBacklog),
 		peers: newPeers(secured.access), security: secured, audit: newAuditor(cfg.Name), strangerTime: strangerTime, slowReader: slowReader,
 	}
@@ -156,6 +159,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.writeAudit(ctx) })
 	group.Go(func() error { return m.hub.watchMuxes(ctx) })
 	group.Go(func() error { return m.followManagers(ctx) })
+	group.Go(func() error { return m.watchStore(ctx) })
 	group.Go(func() error {
 		return m.whileLeading(ctx, m.reconcile, m.watchSilence, m.endTransitions, m.recordEvents, m.notice, m.store.Promote)
 	})

@@ -32,6 +32,9 @@ func (m *Manager) stamp() (cluster, epoch uint64) {
 // catchUp returns when this manager knows what a node has seen. One that has seen a later epoch makes a
 // leader look whether it still is one.
 func (m *Manager) catchUp(ctx context.Context, r stamped) error {
+	if apart, _ := m.apart.watch(); apart {
+		return rpc.RetryError(errApart)
+	}
 	cluster, _ := m.stamp()
 	if r.GetCluster() != cluster {
 		return nil

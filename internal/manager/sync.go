@@ -89,6 +89,7 @@ func (m *Manager) stream(
 	ctx context.Context, due <-chan struct{}, asked <-chan *weirv1.MuxTask, ask func(*weirv1.MuxTask) error,
 	send func() (sent bool, err error),
 ) error {
+	_, parted := m.apart.watch()
 	for {
 		sent, err := send()
 		if err != nil {
@@ -105,6 +106,8 @@ func (m *Manager) stream(
 			}
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-parted:
+			return rpc.RetryError(errApart)
 		case <-m.stopping:
 			return errStops
 		}

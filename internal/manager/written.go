@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 
@@ -51,7 +50,8 @@ func (w *writtenWriter) Flush() {
 }
 
 // showWritten returns when this manager shows what the leader answered, so that who wrote by it reads by it what
-// was written. That takes milliseconds; if it takes longer than a node would wait, the answer is not held back.
+// was written. That takes milliseconds; if it takes longer than a node would wait, the answer is not held back, and
+// reads are until it does.
 func (m *Manager) showWritten(answer *http.Response) {
 	defer answer.Header.Del(writtenHeader)
 	var generation model.Generation
@@ -59,20 +59,8 @@ func (m *Manager) showWritten(answer *http.Response) {
 	if _, err := fmt.Sscan(answer.Header.Get(writtenHeader), &generation, &version); err != nil {
 		return // a leader from before there was the header
 	}
-	ctx, cancel := context.WithTimeout(answer.Request.Context(), catchUpWait)
-	defer cancel()
-	for {
-		state, changed := m.store.Watch()
-		trusted, trustChanged := m.store.Trust()
-		if state.Generation >= generation && trusted.Version() >= version {
-			return
-		}
-		select {
-		case <-changed:
-		case <-trustChanged:
-		case <-ctx.Done():
-			m.log.Warn("this manager is behind: it answers a write that it does not show yet", "generation", uint64(generation))
-			return
-		}
+	if err := m.show(answer.Request.Context(), generation, version); err != nil {
+		m.apart.owe(generation, version)
+		m.log.Warn("this manager is behind: it answers a write that it does not show yet", "generation", uint64(generation))
 	}
 }
