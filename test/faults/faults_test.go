@@ -36,7 +36,7 @@ var scenarios = []scenario{
 }
 
 func TestFaults(t *testing.T) {
-	lab := newLab(t, netlab.Plan{Name: labName, Clients: 3, Managers: 3, Muxes: 3, Hosts: 2, Workloads: 2})
+	lab := newLab(t, netlab.Plan{Name: *labName, Clients: 3, Managers: 3, Muxes: 3, Hosts: 2, Workloads: 2})
 	prepare(t, lab)
 	c := newCluster(t, lab, operator)
 	count := max(1, *seeds)

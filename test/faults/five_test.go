@@ -9,7 +9,7 @@ import (
 )
 
 // five is the lab of five managers.
-const five = "faults5"
+func five() string { return *labName + "5" }
 
 // longestPause bounds how long no write may be answered when two of five managers are lost.
 const longestPause = 5 * time.Second
@@ -19,7 +19,7 @@ func TestTwoOfFive(t *testing.T) {
 	if *seeds == 0 {
 		t.Skip("one of the scenarios that make faults runs")
 	}
-	lab := newLab(t, netlab.Plan{Name: five, Clients: 3, Managers: 5, Muxes: 2, Hosts: 2, Workloads: 2})
+	lab := newLab(t, netlab.Plan{Name: five(), Clients: 3, Managers: 5, Muxes: 2, Hosts: 2, Workloads: 2})
 	prepare(t, lab)
 	c := newCluster(t, lab, operator)
 	for i := range *seeds {

@@ -17,11 +17,11 @@ import (
 var (
 	firstSeed = flag.Uint64("first", 1, "the first seed")
 	seeds     = flag.Int("seeds", 0, "run all scenarios in full, with so many seeds each; 0: the short selection")
+	labName   = flag.String("lab", "faults", "name of the lab: several can run beside each other")
 	clocks    = flag.Bool("clock", false, "step the machine's clock, too: everything on it sees that")
 )
 
 const (
-	labName = "faults"
 	// Clients have addresses of their own, as backends tell connections of two VIPs apart by nothing else.
 	holder    = "client1" // holds connections
 	requester = "client2" // opens new ones
@@ -33,7 +33,7 @@ const (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	for _, name := range []string{labName, five} { // what a run that crashed left
+	for _, name := range []string{*labName, five()} { // what a run that crashed left
 		if err := clear(name); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
