@@ -35,7 +35,7 @@ type VIP struct {
 	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// IPv4 or IPv6. Left out: the manager takes one from the pool, and the VIP keeps it.
 	Address string `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
-	// At least one; each (protocol, port) once.
+	// At least one, unless there is snat; each (protocol, port) once.
 	Endpoints []*Endpoint `protobuf:"bytes,5,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
 	// Output only: the version of the store at which the VIP was last written.
 	ResourceVersion uint64 `protobuf:"varint,6,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
@@ -53,9 +53,11 @@ type VIP struct {
 	// "ipv4" or "ipv6": of the address to take from a pool that has both. Left out: IPv4, if the pool has any.
 	Family string `protobuf:"bytes,12,opt,name=family,proto3" json:"family,omitempty"`
 	// Output only: when the VIP was created, when it was last written, and by whom.
-	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	UpdateTime    *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
-	UpdatedBy     string                 `protobuf:"bytes,15,opt,name=updated_by,json=updatedBy,proto3" json:"updated_by,omitempty"`
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
+	UpdatedBy  string                 `protobuf:"bytes,15,opt,name=updated_by,json=updatedBy,proto3" json:"updated_by,omitempty"`
+	// Left out: nobody leaves as this VIP.
+	Snat          *SNAT `protobuf:"bytes,16,opt,name=snat,proto3" json:"snat,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -195,6 +197,200 @@ func (x *VIP) GetUpdatedBy() string {
 	return ""
 }
 
+func (x *VIP) GetSnat() *SNAT {
+	if x != nil {
+		return x.Snat
+	}
+	return nil
+}
+
+// Who leaves as a VIP: connections that these workloads open get the VIP as their source, and ports of it
+// that the manager gave their hosts, 8 at a time.
+type SNAT struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At least one; an address is in the snat of one VIP at most.
+	Workloads []*SNATWorkload `protobuf:"bytes,1,rep,name=workloads,proto3" json:"workloads,omitempty"`
+	// Ports that each workload has from the beginning, a multiple of 8. Left out: 8. 0: none.
+	Preallocate *uint32 `protobuf:"varint,2,opt,name=preallocate,proto3,oneof" json:"preallocate,omitempty"`
+	// Ports that a workload may hold, a multiple of 8. Left out: 1024.
+	MaxPorts uint32 `protobuf:"varint,3,opt,name=max_ports,json=maxPorts,proto3" json:"max_ports,omitempty"`
+	// Port requests a second that the manager takes of each workload. Left out: 10.
+	RequestRate uint32 `protobuf:"varint,4,opt,name=request_rate,json=requestRate,proto3" json:"request_rate,omitempty"`
+	// Ports and ranges of ports ("1-1023") that are not given out; "none" alone: none is reserved. Left
+	// out: 1-1023.
+	Reserved []string `protobuf:"bytes,5,rep,name=reserved,proto3" json:"reserved,omitempty"`
+	// Destinations that workloads reach as themselves; "none" alone: there are none. Left out: RFC 1918,
+	// RFC 6598 and fc00::/7.
+	Except []string `protobuf:"bytes,6,rep,name=except,proto3" json:"except,omitempty"`
+	// What may come in through a mapping, in the words of RFC 4787: "address-and-port-dependent" (the
+	// default), "address-dependent" or "endpoint-independent". With the first, mappings are
+	// address-and-port-dependent; with the others, endpoint-independent.
+	Filtering string `protobuf:"bytes,7,opt,name=filtering,proto3" json:"filtering,omitempty"`
+	// What becomes of packets when there is no port: "reject" (the default) or "drop".
+	Exhausted string `protobuf:"bytes,8,opt,name=exhausted,proto3" json:"exhausted,omitempty"`
+	// After which a range that nobody uses is given back. Left out: 2m.
+	IdleTimeout   *durationpb.Duration `protobuf:"bytes,9,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SNAT) Reset() {
+	*x = SNAT{}
+	mi := &file_v1_resource_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SNAT) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SNAT) ProtoMessage() {}
+
+func (x *SNAT) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SNAT.ProtoReflect.Descriptor instead.
+func (*SNAT) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *SNAT) GetWorkloads() []*SNATWorkload {
+	if x != nil {
+		return x.Workloads
+	}
+	return nil
+}
+
+func (x *SNAT) GetPreallocate() uint32 {
+	if x != nil && x.Preallocate != nil {
+		return *x.Preallocate
+	}
+	return 0
+}
+
+func (x *SNAT) GetMaxPorts() uint32 {
+	if x != nil {
+		return x.MaxPorts
+	}
+	return 0
+}
+
+func (x *SNAT) GetRequestRate() uint32 {
+	if x != nil {
+		return x.RequestRate
+	}
+	return 0
+}
+
+func (x *SNAT) GetReserved() []string {
+	if x != nil {
+		return x.Reserved
+	}
+	return nil
+}
+
+func (x *SNAT) GetExcept() []string {
+	if x != nil {
+		return x.Except
+	}
+	return nil
+}
+
+func (x *SNAT) GetFiltering() string {
+	if x != nil {
+		return x.Filtering
+	}
+	return ""
+}
+
+func (x *SNAT) GetExhausted() string {
+	if x != nil {
+		return x.Exhausted
+	}
+	return ""
+}
+
+func (x *SNAT) GetIdleTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.IdleTimeout
+	}
+	return nil
+}
+
+// An address that leaves as a VIP.
+type SNATWorkload struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The DIP, of the VIP's family.
+	Address string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	// The host that the workload lives on: its name, or one of its addresses.
+	Host string `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
+	// Where the encapsulated answers go, when that is not the address.
+	Tunnel        string `protobuf:"bytes,3,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SNATWorkload) Reset() {
+	*x = SNATWorkload{}
+	mi := &file_v1_resource_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SNATWorkload) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SNATWorkload) ProtoMessage() {}
+
+func (x *SNATWorkload) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SNATWorkload.ProtoReflect.Descriptor instead.
+func (*SNATWorkload) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SNATWorkload) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *SNATWorkload) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *SNATWorkload) GetTunnel() string {
+	if x != nil {
+		return x.Tunnel
+	}
+	return ""
+}
+
 // One balanced (protocol, port).
 type Endpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -218,7 +414,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_v1_resource_proto_msgTypes[1]
+	mi := &file_v1_resource_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -230,7 +426,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[1]
+	mi := &file_v1_resource_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -243,7 +439,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{1}
+	return file_v1_resource_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Endpoint) GetProtocol() string {
@@ -317,7 +513,7 @@ type Backend struct {
 
 func (x *Backend) Reset() {
 	*x = Backend{}
-	mi := &file_v1_resource_proto_msgTypes[2]
+	mi := &file_v1_resource_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -329,7 +525,7 @@ func (x *Backend) String() string {
 func (*Backend) ProtoMessage() {}
 
 func (x *Backend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[2]
+	mi := &file_v1_resource_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -342,7 +538,7 @@ func (x *Backend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backend.ProtoReflect.Descriptor instead.
 func (*Backend) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{2}
+	return file_v1_resource_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Backend) GetAddress() string {
@@ -412,7 +608,7 @@ type HealthCheck struct {
 
 func (x *HealthCheck) Reset() {
 	*x = HealthCheck{}
-	mi := &file_v1_resource_proto_msgTypes[3]
+	mi := &file_v1_resource_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -424,7 +620,7 @@ func (x *HealthCheck) String() string {
 func (*HealthCheck) ProtoMessage() {}
 
 func (x *HealthCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[3]
+	mi := &file_v1_resource_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -437,7 +633,7 @@ func (x *HealthCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheck.ProtoReflect.Descriptor instead.
 func (*HealthCheck) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{3}
+	return file_v1_resource_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *HealthCheck) GetType() string {
@@ -511,13 +707,15 @@ type VIPStatus struct {
 	// Backends that are healthy or not checked, of all.
 	BackendsHealthy uint32 `protobuf:"varint,6,opt,name=backends_healthy,json=backendsHealthy,proto3" json:"backends_healthy,omitempty"`
 	BackendsTotal   uint32 `protobuf:"varint,7,opt,name=backends_total,json=backendsTotal,proto3" json:"backends_total,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Left out: nobody leaves as the VIP.
+	Snat          *SNATStatus `protobuf:"bytes,8,opt,name=snat,proto3" json:"snat,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *VIPStatus) Reset() {
 	*x = VIPStatus{}
-	mi := &file_v1_resource_proto_msgTypes[4]
+	mi := &file_v1_resource_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -529,7 +727,7 @@ func (x *VIPStatus) String() string {
 func (*VIPStatus) ProtoMessage() {}
 
 func (x *VIPStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[4]
+	mi := &file_v1_resource_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -542,7 +740,7 @@ func (x *VIPStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPStatus.ProtoReflect.Descriptor instead.
 func (*VIPStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{4}
+	return file_v1_resource_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *VIPStatus) GetGeneration() uint64 {
@@ -594,6 +792,83 @@ func (x *VIPStatus) GetBackendsTotal() uint32 {
 	return 0
 }
 
+func (x *VIPStatus) GetSnat() *SNATStatus {
+	if x != nil {
+		return x.Snat
+	}
+	return nil
+}
+
+// How the ports of a VIP are given out.
+type SNATStatus struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Workloads uint32                 `protobuf:"varint,1,opt,name=workloads,proto3" json:"workloads,omitempty"`
+	// That can be given out, those that workloads have, and those that are nobody's again before long.
+	PortsTotal    uint32 `protobuf:"varint,2,opt,name=ports_total,json=portsTotal,proto3" json:"ports_total,omitempty"`
+	PortsHeld     uint32 `protobuf:"varint,3,opt,name=ports_held,json=portsHeld,proto3" json:"ports_held,omitempty"`
+	PortsResting  uint32 `protobuf:"varint,4,opt,name=ports_resting,json=portsResting,proto3" json:"ports_resting,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SNATStatus) Reset() {
+	*x = SNATStatus{}
+	mi := &file_v1_resource_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SNATStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SNATStatus) ProtoMessage() {}
+
+func (x *SNATStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SNATStatus.ProtoReflect.Descriptor instead.
+func (*SNATStatus) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SNATStatus) GetWorkloads() uint32 {
+	if x != nil {
+		return x.Workloads
+	}
+	return 0
+}
+
+func (x *SNATStatus) GetPortsTotal() uint32 {
+	if x != nil {
+		return x.PortsTotal
+	}
+	return 0
+}
+
+func (x *SNATStatus) GetPortsHeld() uint32 {
+	if x != nil {
+		return x.PortsHeld
+	}
+	return 0
+}
+
+func (x *SNATStatus) GetPortsResting() uint32 {
+	if x != nil {
+		return x.PortsResting
+	}
+	return 0
+}
+
 // One thing that is so, or is not, of a resource.
 type Condition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -613,7 +888,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_v1_resource_proto_msgTypes[5]
+	mi := &file_v1_resource_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -625,7 +900,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[5]
+	mi := &file_v1_resource_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -638,7 +913,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{5}
+	return file_v1_resource_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Condition) GetType() string {
@@ -698,7 +973,7 @@ type AddressPool struct {
 
 func (x *AddressPool) Reset() {
 	*x = AddressPool{}
-	mi := &file_v1_resource_proto_msgTypes[6]
+	mi := &file_v1_resource_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -710,7 +985,7 @@ func (x *AddressPool) String() string {
 func (*AddressPool) ProtoMessage() {}
 
 func (x *AddressPool) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[6]
+	mi := &file_v1_resource_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -723,7 +998,7 @@ func (x *AddressPool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressPool.ProtoReflect.Descriptor instead.
 func (*AddressPool) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{6}
+	return file_v1_resource_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AddressPool) GetName() string {
@@ -786,7 +1061,7 @@ type AddressPoolStatus struct {
 
 func (x *AddressPoolStatus) Reset() {
 	*x = AddressPoolStatus{}
-	mi := &file_v1_resource_proto_msgTypes[7]
+	mi := &file_v1_resource_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -798,7 +1073,7 @@ func (x *AddressPoolStatus) String() string {
 func (*AddressPoolStatus) ProtoMessage() {}
 
 func (x *AddressPoolStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[7]
+	mi := &file_v1_resource_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -811,7 +1086,7 @@ func (x *AddressPoolStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressPoolStatus.ProtoReflect.Descriptor instead.
 func (*AddressPoolStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{7}
+	return file_v1_resource_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AddressPoolStatus) GetIpv4() *PoolUse {
@@ -841,7 +1116,7 @@ type PoolUse struct {
 
 func (x *PoolUse) Reset() {
 	*x = PoolUse{}
-	mi := &file_v1_resource_proto_msgTypes[8]
+	mi := &file_v1_resource_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -853,7 +1128,7 @@ func (x *PoolUse) String() string {
 func (*PoolUse) ProtoMessage() {}
 
 func (x *PoolUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[8]
+	mi := &file_v1_resource_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -866,7 +1141,7 @@ func (x *PoolUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolUse.ProtoReflect.Descriptor instead.
 func (*PoolUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{8}
+	return file_v1_resource_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PoolUse) GetTotal() uint64 {
@@ -914,7 +1189,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_v1_resource_proto_msgTypes[9]
+	mi := &file_v1_resource_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -926,7 +1201,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[9]
+	mi := &file_v1_resource_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -939,7 +1214,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{9}
+	return file_v1_resource_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Event) GetName() string {
@@ -1049,7 +1324,7 @@ type BackendStatus struct {
 
 func (x *BackendStatus) Reset() {
 	*x = BackendStatus{}
-	mi := &file_v1_resource_proto_msgTypes[10]
+	mi := &file_v1_resource_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1061,7 +1336,7 @@ func (x *BackendStatus) String() string {
 func (*BackendStatus) ProtoMessage() {}
 
 func (x *BackendStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[10]
+	mi := &file_v1_resource_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1074,7 +1349,7 @@ func (x *BackendStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendStatus.ProtoReflect.Descriptor instead.
 func (*BackendStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{10}
+	return file_v1_resource_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *BackendStatus) GetSlot() uint32 {
@@ -1151,7 +1426,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_v1_resource_proto_msgTypes[11]
+	mi := &file_v1_resource_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1163,7 +1438,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[11]
+	mi := &file_v1_resource_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1176,7 +1451,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{11}
+	return file_v1_resource_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Node) GetName() string {
@@ -1238,7 +1513,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_v1_resource_proto_msgTypes[12]
+	mi := &file_v1_resource_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1250,7 +1525,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[12]
+	mi := &file_v1_resource_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1263,7 +1538,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{12}
+	return file_v1_resource_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *NodeStatus) GetConnected() bool {
@@ -1326,7 +1601,7 @@ type Rejection struct {
 
 func (x *Rejection) Reset() {
 	*x = Rejection{}
-	mi := &file_v1_resource_proto_msgTypes[13]
+	mi := &file_v1_resource_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1338,7 +1613,7 @@ func (x *Rejection) String() string {
 func (*Rejection) ProtoMessage() {}
 
 func (x *Rejection) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[13]
+	mi := &file_v1_resource_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1351,7 +1626,7 @@ func (x *Rejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rejection.ProtoReflect.Descriptor instead.
 func (*Rejection) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{13}
+	return file_v1_resource_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Rejection) GetGeneration() uint64 {
@@ -1381,14 +1656,16 @@ type MuxStatus struct {
 	// Packets forwarded, by endpoint.
 	Endpoints []*EndpointCounter `protobuf:"bytes,5,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
 	// Things that an operator should know, one line each: "no route to 10.2.1.2".
-	Warnings      []string `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Warnings []string `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Left out: the mux knows no source NAT.
+	Snat          *MuxSNATStatus `protobuf:"bytes,7,opt,name=snat,proto3" json:"snat,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MuxStatus) Reset() {
 	*x = MuxStatus{}
-	mi := &file_v1_resource_proto_msgTypes[14]
+	mi := &file_v1_resource_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1400,7 +1677,7 @@ func (x *MuxStatus) String() string {
 func (*MuxStatus) ProtoMessage() {}
 
 func (x *MuxStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[14]
+	mi := &file_v1_resource_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1413,7 +1690,7 @@ func (x *MuxStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxStatus.ProtoReflect.Descriptor instead.
 func (*MuxStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{14}
+	return file_v1_resource_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *MuxStatus) GetXdpMode() string {
@@ -1458,6 +1735,76 @@ func (x *MuxStatus) GetWarnings() []string {
 	return nil
 }
 
+func (x *MuxStatus) GetSnat() *MuxSNATStatus {
+	if x != nil {
+		return x.Snat
+	}
+	return nil
+}
+
+// What the tables of a mux hold of source NAT.
+type MuxSNATStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The generation that the tables were read at.
+	Generation uint64 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	Ranges     uint64 `protobuf:"varint,2,opt,name=ranges,proto3" json:"ranges,omitempty"`
+	// Over all ranges, as they stand in the tables; see internal/snat.
+	Digest        uint64 `protobuf:"fixed64,3,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MuxSNATStatus) Reset() {
+	*x = MuxSNATStatus{}
+	mi := &file_v1_resource_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MuxSNATStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MuxSNATStatus) ProtoMessage() {}
+
+func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MuxSNATStatus.ProtoReflect.Descriptor instead.
+func (*MuxSNATStatus) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *MuxSNATStatus) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *MuxSNATStatus) GetRanges() uint64 {
+	if x != nil {
+		return x.Ranges
+	}
+	return 0
+}
+
+func (x *MuxSNATStatus) GetDigest() uint64 {
+	if x != nil {
+		return x.Digest
+	}
+	return 0
+}
+
 // A mux's session with a router.
 type BGPPeer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1481,7 +1828,7 @@ type BGPPeer struct {
 
 func (x *BGPPeer) Reset() {
 	*x = BGPPeer{}
-	mi := &file_v1_resource_proto_msgTypes[15]
+	mi := &file_v1_resource_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1493,7 +1840,7 @@ func (x *BGPPeer) String() string {
 func (*BGPPeer) ProtoMessage() {}
 
 func (x *BGPPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[15]
+	mi := &file_v1_resource_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1506,7 +1853,7 @@ func (x *BGPPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BGPPeer.ProtoReflect.Descriptor instead.
 func (*BGPPeer) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{15}
+	return file_v1_resource_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *BGPPeer) GetAddress() string {
@@ -1568,14 +1915,16 @@ type HostStatus struct {
 	// Connections that the host remembers, to rewrite their replies.
 	Sessions uint64 `protobuf:"varint,3,opt,name=sessions,proto3" json:"sessions,omitempty"`
 	// Things that an operator should know, one line each.
-	Warnings      []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Warnings []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// By VIP and workload.
+	Snat          []*SNATUse `protobuf:"bytes,5,rep,name=snat,proto3" json:"snat,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HostStatus) Reset() {
 	*x = HostStatus{}
-	mi := &file_v1_resource_proto_msgTypes[16]
+	mi := &file_v1_resource_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1587,7 +1936,7 @@ func (x *HostStatus) String() string {
 func (*HostStatus) ProtoMessage() {}
 
 func (x *HostStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[16]
+	mi := &file_v1_resource_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1600,7 +1949,7 @@ func (x *HostStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostStatus.ProtoReflect.Descriptor instead.
 func (*HostStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{16}
+	return file_v1_resource_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HostStatus) GetUplink() string {
@@ -1631,6 +1980,223 @@ func (x *HostStatus) GetWarnings() []string {
 	return nil
 }
 
+func (x *HostStatus) GetSnat() []*SNATUse {
+	if x != nil {
+		return x.Snat
+	}
+	return nil
+}
+
+// How a workload uses the ports that it has of a VIP.
+type SNATUse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Vip     string                 `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// In the host's tables, and their digest; see internal/snat.
+	Ranges uint32 `protobuf:"varint,3,opt,name=ranges,proto3" json:"ranges,omitempty"`
+	Digest uint64 `protobuf:"fixed64,4,opt,name=digest,proto3" json:"digest,omitempty"`
+	// Ports that flows use, and how many flows there are.
+	PortsInUse uint32 `protobuf:"varint,5,opt,name=ports_in_use,json=portsInUse,proto3" json:"ports_in_use,omitempty"`
+	Flows      uint64 `protobuf:"varint,6,opt,name=flows,proto3" json:"flows,omitempty"`
+	// The destinations with the most flows, those first; at most 10.
+	Destinations []*SNATDestination `protobuf:"bytes,7,rep,name=destinations,proto3" json:"destinations,omitempty"`
+	// Packets that wait for a port now.
+	Held uint32 `protobuf:"varint,8,opt,name=held,proto3" json:"held,omitempty"`
+	// Since the agent started: requests made to the manager, flows that found a port at once, flows that
+	// waited for one, and packets that found none.
+	Requests      uint64 `protobuf:"varint,9,opt,name=requests,proto3" json:"requests,omitempty"`
+	FlowsLocal    uint64 `protobuf:"varint,10,opt,name=flows_local,json=flowsLocal,proto3" json:"flows_local,omitempty"`
+	FlowsWaited   uint64 `protobuf:"varint,11,opt,name=flows_waited,json=flowsWaited,proto3" json:"flows_waited,omitempty"`
+	Exhausted     uint64 `protobuf:"varint,12,opt,name=exhausted,proto3" json:"exhausted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SNATUse) Reset() {
+	*x = SNATUse{}
+	mi := &file_v1_resource_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SNATUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SNATUse) ProtoMessage() {}
+
+func (x *SNATUse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SNATUse.ProtoReflect.Descriptor instead.
+func (*SNATUse) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *SNATUse) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *SNATUse) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *SNATUse) GetRanges() uint32 {
+	if x != nil {
+		return x.Ranges
+	}
+	return 0
+}
+
+func (x *SNATUse) GetDigest() uint64 {
+	if x != nil {
+		return x.Digest
+	}
+	return 0
+}
+
+func (x *SNATUse) GetPortsInUse() uint32 {
+	if x != nil {
+		return x.PortsInUse
+	}
+	return 0
+}
+
+func (x *SNATUse) GetFlows() uint64 {
+	if x != nil {
+		return x.Flows
+	}
+	return 0
+}
+
+func (x *SNATUse) GetDestinations() []*SNATDestination {
+	if x != nil {
+		return x.Destinations
+	}
+	return nil
+}
+
+func (x *SNATUse) GetHeld() uint32 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
+func (x *SNATUse) GetRequests() uint64 {
+	if x != nil {
+		return x.Requests
+	}
+	return 0
+}
+
+func (x *SNATUse) GetFlowsLocal() uint64 {
+	if x != nil {
+		return x.FlowsLocal
+	}
+	return 0
+}
+
+func (x *SNATUse) GetFlowsWaited() uint64 {
+	if x != nil {
+		return x.FlowsWaited
+	}
+	return 0
+}
+
+func (x *SNATUse) GetExhausted() uint64 {
+	if x != nil {
+		return x.Exhausted
+	}
+	return 0
+}
+
+// Flows of a workload to one destination.
+type SNATDestination struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Address string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	// 0 for ICMP.
+	Port uint32 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
+	// "TCP", "UDP" or "ICMP".
+	Protocol      string `protobuf:"bytes,3,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	Flows         uint64 `protobuf:"varint,4,opt,name=flows,proto3" json:"flows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SNATDestination) Reset() {
+	*x = SNATDestination{}
+	mi := &file_v1_resource_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SNATDestination) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SNATDestination) ProtoMessage() {}
+
+func (x *SNATDestination) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SNATDestination.ProtoReflect.Descriptor instead.
+func (*SNATDestination) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *SNATDestination) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *SNATDestination) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *SNATDestination) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
+func (x *SNATDestination) GetFlows() uint64 {
+	if x != nil {
+		return x.Flows
+	}
+	return 0
+}
+
 // Packets and their bytes, of the whole frame as it came in.
 type NamedCounter struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1643,7 +2209,7 @@ type NamedCounter struct {
 
 func (x *NamedCounter) Reset() {
 	*x = NamedCounter{}
-	mi := &file_v1_resource_proto_msgTypes[17]
+	mi := &file_v1_resource_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1655,7 +2221,7 @@ func (x *NamedCounter) String() string {
 func (*NamedCounter) ProtoMessage() {}
 
 func (x *NamedCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[17]
+	mi := &file_v1_resource_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1668,7 +2234,7 @@ func (x *NamedCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedCounter.ProtoReflect.Descriptor instead.
 func (*NamedCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{17}
+	return file_v1_resource_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *NamedCounter) GetName() string {
@@ -1704,7 +2270,7 @@ type EndpointCounter struct {
 
 func (x *EndpointCounter) Reset() {
 	*x = EndpointCounter{}
-	mi := &file_v1_resource_proto_msgTypes[18]
+	mi := &file_v1_resource_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1716,7 +2282,7 @@ func (x *EndpointCounter) String() string {
 func (*EndpointCounter) ProtoMessage() {}
 
 func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[18]
+	mi := &file_v1_resource_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1729,7 +2295,7 @@ func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointCounter.ProtoReflect.Descriptor instead.
 func (*EndpointCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{18}
+	return file_v1_resource_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *EndpointCounter) GetEndpoint() *EndpointKey {
@@ -1765,7 +2331,7 @@ type EndpointKey struct {
 
 func (x *EndpointKey) Reset() {
 	*x = EndpointKey{}
-	mi := &file_v1_resource_proto_msgTypes[19]
+	mi := &file_v1_resource_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1777,7 +2343,7 @@ func (x *EndpointKey) String() string {
 func (*EndpointKey) ProtoMessage() {}
 
 func (x *EndpointKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[19]
+	mi := &file_v1_resource_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1790,7 +2356,7 @@ func (x *EndpointKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointKey.ProtoReflect.Descriptor instead.
 func (*EndpointKey) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{19}
+	return file_v1_resource_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *EndpointKey) GetVip() string {
@@ -1850,7 +2416,7 @@ type PacketExplanation struct {
 
 func (x *PacketExplanation) Reset() {
 	*x = PacketExplanation{}
-	mi := &file_v1_resource_proto_msgTypes[20]
+	mi := &file_v1_resource_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1862,7 +2428,7 @@ func (x *PacketExplanation) String() string {
 func (*PacketExplanation) ProtoMessage() {}
 
 func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[20]
+	mi := &file_v1_resource_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1875,7 +2441,7 @@ func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PacketExplanation.ProtoReflect.Descriptor instead.
 func (*PacketExplanation) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{20}
+	return file_v1_resource_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PacketExplanation) GetVerdict() string {
@@ -2009,7 +2575,7 @@ type CaptureFilter struct {
 
 func (x *CaptureFilter) Reset() {
 	*x = CaptureFilter{}
-	mi := &file_v1_resource_proto_msgTypes[21]
+	mi := &file_v1_resource_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2021,7 +2587,7 @@ func (x *CaptureFilter) String() string {
 func (*CaptureFilter) ProtoMessage() {}
 
 func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[21]
+	mi := &file_v1_resource_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2034,7 +2600,7 @@ func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureFilter.ProtoReflect.Descriptor instead.
 func (*CaptureFilter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{21}
+	return file_v1_resource_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CaptureFilter) GetClient() string {
@@ -2098,7 +2664,7 @@ type CapturedPacket struct {
 
 func (x *CapturedPacket) Reset() {
 	*x = CapturedPacket{}
-	mi := &file_v1_resource_proto_msgTypes[22]
+	mi := &file_v1_resource_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2110,7 +2676,7 @@ func (x *CapturedPacket) String() string {
 func (*CapturedPacket) ProtoMessage() {}
 
 func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[22]
+	mi := &file_v1_resource_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2123,7 +2689,7 @@ func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapturedPacket.ProtoReflect.Descriptor instead.
 func (*CapturedPacket) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{22}
+	return file_v1_resource_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CapturedPacket) GetTime() *timestamppb.Timestamp {
@@ -2172,7 +2738,7 @@ var File_v1_resource_proto protoreflect.FileDescriptor
 
 const file_v1_resource_proto_rawDesc = "" +
 	"\n" +
-	"\x11v1/resource.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xda\x04\n" +
+	"\x11v1/resource.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfd\x04\n" +
 	"\x03VIP\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x120\n" +
@@ -2193,10 +2759,26 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\vupdate_time\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"updateTime\x12\x1d\n" +
 	"\n" +
-	"updated_by\x18\x0f \x01(\tR\tupdatedBy\x1a9\n" +
+	"updated_by\x18\x0f \x01(\tR\tupdatedBy\x12!\n" +
+	"\x04snat\x18\x10 \x01(\v2\r.weir.v1.SNATR\x04snat\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa0\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe0\x02\n" +
+	"\x04SNAT\x123\n" +
+	"\tworkloads\x18\x01 \x03(\v2\x15.weir.v1.SNATWorkloadR\tworkloads\x12%\n" +
+	"\vpreallocate\x18\x02 \x01(\rH\x00R\vpreallocate\x88\x01\x01\x12\x1b\n" +
+	"\tmax_ports\x18\x03 \x01(\rR\bmaxPorts\x12!\n" +
+	"\frequest_rate\x18\x04 \x01(\rR\vrequestRate\x12\x1a\n" +
+	"\breserved\x18\x05 \x03(\tR\breserved\x12\x16\n" +
+	"\x06except\x18\x06 \x03(\tR\x06except\x12\x1c\n" +
+	"\tfiltering\x18\a \x01(\tR\tfiltering\x12\x1c\n" +
+	"\texhausted\x18\b \x01(\tR\texhausted\x12<\n" +
+	"\fidle_timeout\x18\t \x01(\v2\x19.google.protobuf.DurationR\vidleTimeoutB\x0e\n" +
+	"\f_preallocate\"T\n" +
+	"\fSNATWorkload\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04host\x18\x02 \x01(\tR\x04host\x12\x16\n" +
+	"\x06tunnel\x18\x03 \x01(\tR\x06tunnel\"\xa0\x02\n" +
 	"\bEndpoint\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\tR\bprotocol\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12,\n" +
@@ -2221,7 +2803,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\binterval\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\binterval\x123\n" +
 	"\atimeout\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x12\n" +
 	"\x04rise\x18\a \x01(\rR\x04rise\x12\x12\n" +
-	"\x04fall\x18\b \x01(\rR\x04fall\"\x9d\x02\n" +
+	"\x04fall\x18\b \x01(\rR\x04fall\"\xc6\x02\n" +
 	"\tVIPStatus\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -2236,7 +2818,16 @@ const file_v1_resource_proto_rawDesc = "" +
 	"conditions\x18\x05 \x03(\v2\x12.weir.v1.ConditionR\n" +
 	"conditions\x12)\n" +
 	"\x10backends_healthy\x18\x06 \x01(\rR\x0fbackendsHealthy\x12%\n" +
-	"\x0ebackends_total\x18\a \x01(\rR\rbackendsTotal\"\xb7\x01\n" +
+	"\x0ebackends_total\x18\a \x01(\rR\rbackendsTotal\x12'\n" +
+	"\x04snat\x18\b \x01(\v2\x13.weir.v1.SNATStatusR\x04snat\"\x8f\x01\n" +
+	"\n" +
+	"SNATStatus\x12\x1c\n" +
+	"\tworkloads\x18\x01 \x01(\rR\tworkloads\x12\x1f\n" +
+	"\vports_total\x18\x02 \x01(\rR\n" +
+	"portsTotal\x12\x1d\n" +
+	"\n" +
+	"ports_held\x18\x03 \x01(\rR\tportsHeld\x12#\n" +
+	"\rports_resting\x18\x04 \x01(\rR\fportsResting\"\xb7\x01\n" +
 	"\tCondition\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
@@ -2307,14 +2898,21 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xf3\x01\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x9f\x02\n" +
 	"\tMuxStatus\x12\x19\n" +
 	"\bxdp_mode\x18\x01 \x01(\tR\axdpMode\x12\x1c\n" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12&\n" +
 	"\x05peers\x18\x03 \x03(\v2\x10.weir.v1.BGPPeerR\x05peers\x121\n" +
 	"\bverdicts\x18\x04 \x03(\v2\x15.weir.v1.NamedCounterR\bverdicts\x126\n" +
 	"\tendpoints\x18\x05 \x03(\v2\x18.weir.v1.EndpointCounterR\tendpoints\x12\x1a\n" +
-	"\bwarnings\x18\x06 \x03(\tR\bwarnings\"\xc4\x01\n" +
+	"\bwarnings\x18\x06 \x03(\tR\bwarnings\x12*\n" +
+	"\x04snat\x18\a \x01(\v2\x16.weir.v1.MuxSNATStatusR\x04snat\"_\n" +
+	"\rMuxSNATStatus\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x04R\n" +
+	"generation\x12\x16\n" +
+	"\x06ranges\x18\x02 \x01(\x04R\x06ranges\x12\x16\n" +
+	"\x06digest\x18\x03 \x01(\x06R\x06digest\"\xc4\x01\n" +
 	"\aBGPPeer\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x0e\n" +
 	"\x02as\x18\x02 \x01(\rR\x02as\x12\x14\n" +
@@ -2323,13 +2921,35 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
 	"\x06routes\x18\x06 \x01(\rR\x06routes\x12\x1d\n" +
 	"\n" +
-	"last_error\x18\a \x01(\tR\tlastError\"\x8f\x01\n" +
+	"last_error\x18\a \x01(\tR\tlastError\"\xb5\x01\n" +
 	"\n" +
 	"HostStatus\x12\x16\n" +
 	"\x06uplink\x18\x01 \x01(\tR\x06uplink\x121\n" +
 	"\bverdicts\x18\x02 \x03(\v2\x15.weir.v1.NamedCounterR\bverdicts\x12\x1a\n" +
 	"\bsessions\x18\x03 \x01(\x04R\bsessions\x12\x1a\n" +
-	"\bwarnings\x18\x04 \x03(\tR\bwarnings\"R\n" +
+	"\bwarnings\x18\x04 \x03(\tR\bwarnings\x12$\n" +
+	"\x04snat\x18\x05 \x03(\v2\x10.weir.v1.SNATUseR\x04snat\"\xed\x02\n" +
+	"\aSNATUse\x12\x10\n" +
+	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
+	"\x06ranges\x18\x03 \x01(\rR\x06ranges\x12\x16\n" +
+	"\x06digest\x18\x04 \x01(\x06R\x06digest\x12 \n" +
+	"\fports_in_use\x18\x05 \x01(\rR\n" +
+	"portsInUse\x12\x14\n" +
+	"\x05flows\x18\x06 \x01(\x04R\x05flows\x12<\n" +
+	"\fdestinations\x18\a \x03(\v2\x18.weir.v1.SNATDestinationR\fdestinations\x12\x12\n" +
+	"\x04held\x18\b \x01(\rR\x04held\x12\x1a\n" +
+	"\brequests\x18\t \x01(\x04R\brequests\x12\x1f\n" +
+	"\vflows_local\x18\n" +
+	" \x01(\x04R\n" +
+	"flowsLocal\x12!\n" +
+	"\fflows_waited\x18\v \x01(\x04R\vflowsWaited\x12\x1c\n" +
+	"\texhausted\x18\f \x01(\x04R\texhausted\"q\n" +
+	"\x0fSNATDestination\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04port\x18\x02 \x01(\rR\x04port\x12\x1a\n" +
+	"\bprotocol\x18\x03 \x01(\tR\bprotocol\x12\x14\n" +
+	"\x05flows\x18\x04 \x01(\x04R\x05flows\"R\n" +
 	"\fNamedCounter\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\apackets\x18\x02 \x01(\x04R\apackets\x12\x14\n" +
@@ -2390,74 +3010,87 @@ func file_v1_resource_proto_rawDescGZIP() []byte {
 	return file_v1_resource_proto_rawDescData
 }
 
-var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_v1_resource_proto_goTypes = []any{
 	(*VIP)(nil),                   // 0: weir.v1.VIP
-	(*Endpoint)(nil),              // 1: weir.v1.Endpoint
-	(*Backend)(nil),               // 2: weir.v1.Backend
-	(*HealthCheck)(nil),           // 3: weir.v1.HealthCheck
-	(*VIPStatus)(nil),             // 4: weir.v1.VIPStatus
-	(*Condition)(nil),             // 5: weir.v1.Condition
-	(*AddressPool)(nil),           // 6: weir.v1.AddressPool
-	(*AddressPoolStatus)(nil),     // 7: weir.v1.AddressPoolStatus
-	(*PoolUse)(nil),               // 8: weir.v1.PoolUse
-	(*Event)(nil),                 // 9: weir.v1.Event
-	(*BackendStatus)(nil),         // 10: weir.v1.BackendStatus
-	(*Node)(nil),                  // 11: weir.v1.Node
-	(*NodeStatus)(nil),            // 12: weir.v1.NodeStatus
-	(*Rejection)(nil),             // 13: weir.v1.Rejection
-	(*MuxStatus)(nil),             // 14: weir.v1.MuxStatus
-	(*BGPPeer)(nil),               // 15: weir.v1.BGPPeer
-	(*HostStatus)(nil),            // 16: weir.v1.HostStatus
-	(*NamedCounter)(nil),          // 17: weir.v1.NamedCounter
-	(*EndpointCounter)(nil),       // 18: weir.v1.EndpointCounter
-	(*EndpointKey)(nil),           // 19: weir.v1.EndpointKey
-	(*PacketExplanation)(nil),     // 20: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),         // 21: weir.v1.CaptureFilter
-	(*CapturedPacket)(nil),        // 22: weir.v1.CapturedPacket
-	nil,                           // 23: weir.v1.VIP.LabelsEntry
-	nil,                           // 24: weir.v1.AddressPool.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 26: google.protobuf.Duration
+	(*SNAT)(nil),                  // 1: weir.v1.SNAT
+	(*SNATWorkload)(nil),          // 2: weir.v1.SNATWorkload
+	(*Endpoint)(nil),              // 3: weir.v1.Endpoint
+	(*Backend)(nil),               // 4: weir.v1.Backend
+	(*HealthCheck)(nil),           // 5: weir.v1.HealthCheck
+	(*VIPStatus)(nil),             // 6: weir.v1.VIPStatus
+	(*SNATStatus)(nil),            // 7: weir.v1.SNATStatus
+	(*Condition)(nil),             // 8: weir.v1.Condition
+	(*AddressPool)(nil),           // 9: weir.v1.AddressPool
+	(*AddressPoolStatus)(nil),     // 10: weir.v1.AddressPoolStatus
+	(*PoolUse)(nil),               // 11: weir.v1.PoolUse
+	(*Event)(nil),                 // 12: weir.v1.Event
+	(*BackendStatus)(nil),         // 13: weir.v1.BackendStatus
+	(*Node)(nil),                  // 14: weir.v1.Node
+	(*NodeStatus)(nil),            // 15: weir.v1.NodeStatus
+	(*Rejection)(nil),             // 16: weir.v1.Rejection
+	(*MuxStatus)(nil),             // 17: weir.v1.MuxStatus
+	(*MuxSNATStatus)(nil),         // 18: weir.v1.MuxSNATStatus
+	(*BGPPeer)(nil),               // 19: weir.v1.BGPPeer
+	(*HostStatus)(nil),            // 20: weir.v1.HostStatus
+	(*SNATUse)(nil),               // 21: weir.v1.SNATUse
+	(*SNATDestination)(nil),       // 22: weir.v1.SNATDestination
+	(*NamedCounter)(nil),          // 23: weir.v1.NamedCounter
+	(*EndpointCounter)(nil),       // 24: weir.v1.EndpointCounter
+	(*EndpointKey)(nil),           // 25: weir.v1.EndpointKey
+	(*PacketExplanation)(nil),     // 26: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),         // 27: weir.v1.CaptureFilter
+	(*CapturedPacket)(nil),        // 28: weir.v1.CapturedPacket
+	nil,                           // 29: weir.v1.VIP.LabelsEntry
+	nil,                           // 30: weir.v1.AddressPool.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 32: google.protobuf.Duration
 }
 var file_v1_resource_proto_depIdxs = []int32{
-	23, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
-	1,  // 1: weir.v1.VIP.endpoints:type_name -> weir.v1.Endpoint
-	4,  // 2: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
-	25, // 3: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
-	25, // 4: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
-	2,  // 5: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
-	3,  // 6: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
-	26, // 7: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
-	10, // 8: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
-	26, // 9: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	26, // 10: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
-	5,  // 11: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
-	25, // 12: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
-	24, // 13: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
-	7,  // 14: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
-	8,  // 15: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
-	8,  // 16: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
-	25, // 17: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
-	25, // 18: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
-	12, // 19: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
-	25, // 20: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
-	13, // 21: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
-	14, // 22: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
-	16, // 23: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
-	15, // 24: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
-	17, // 25: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
-	18, // 26: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
-	25, // 27: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
-	17, // 28: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
-	19, // 29: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
-	19, // 30: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
-	25, // 31: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	32, // [32:32] is the sub-list for method output_type
-	32, // [32:32] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	29, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
+	3,  // 1: weir.v1.VIP.endpoints:type_name -> weir.v1.Endpoint
+	6,  // 2: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
+	31, // 3: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
+	31, // 4: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
+	1,  // 5: weir.v1.VIP.snat:type_name -> weir.v1.SNAT
+	2,  // 6: weir.v1.SNAT.workloads:type_name -> weir.v1.SNATWorkload
+	32, // 7: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
+	4,  // 8: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
+	5,  // 9: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
+	32, // 10: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
+	13, // 11: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
+	32, // 12: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	32, // 13: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	8,  // 14: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
+	7,  // 15: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
+	31, // 16: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	30, // 17: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
+	10, // 18: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
+	11, // 19: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
+	11, // 20: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
+	31, // 21: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
+	31, // 22: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
+	15, // 23: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
+	31, // 24: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
+	16, // 25: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
+	17, // 26: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
+	20, // 27: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
+	19, // 28: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
+	23, // 29: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
+	24, // 30: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
+	18, // 31: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
+	31, // 32: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
+	23, // 33: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
+	21, // 34: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
+	22, // 35: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
+	25, // 36: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
+	25, // 37: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
+	31, // 38: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	39, // [39:39] is the sub-list for method output_type
+	39, // [39:39] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }
@@ -2465,14 +3098,15 @@ func file_v1_resource_proto_init() {
 	if File_v1_resource_proto != nil {
 		return
 	}
-	file_v1_resource_proto_msgTypes[2].OneofWrappers = []any{}
+	file_v1_resource_proto_msgTypes[1].OneofWrappers = []any{}
+	file_v1_resource_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_resource_proto_rawDesc), len(file_v1_resource_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -136,7 +136,11 @@ type SyncMuxResponse struct {
 	Cluster uint64 `protobuf:"fixed64,16,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	// The mux is out of the pool, as it did not answer in time: it takes its routes back until a message
 	// says otherwise.
-	Withdraw      bool `protobuf:"varint,9,opt,name=withdraw,proto3" json:"withdraw,omitempty"`
+	Withdraw bool `protobuf:"varint,9,opt,name=withdraw,proto3" json:"withdraw,omitempty"`
+	// New or changed, whole; after a snapshot these are all. A range may go from one workload to another in
+	// one message: what is taken away goes first.
+	Snat          []*MuxSNAT `protobuf:"bytes,17,rep,name=snat,proto3" json:"snat,omitempty"`
+	SnatRemoved   []*SNATKey `protobuf:"bytes,18,rep,name=snat_removed,json=snatRemoved,proto3" json:"snat_removed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -248,6 +252,162 @@ func (x *SyncMuxResponse) GetWithdraw() bool {
 	return false
 }
 
+func (x *SyncMuxResponse) GetSnat() []*MuxSNAT {
+	if x != nil {
+		return x.Snat
+	}
+	return nil
+}
+
+func (x *SyncMuxResponse) GetSnatRemoved() []*SNATKey {
+	if x != nil {
+		return x.SnatRemoved
+	}
+	return nil
+}
+
+// Names a workload that leaves as a VIP.
+type SNATKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Address of the VIP, and of the workload.
+	Vip           string `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	Address       string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SNATKey) Reset() {
+	*x = SNATKey{}
+	mi := &file_v1_sync_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SNATKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SNATKey) ProtoMessage() {}
+
+func (x *SNATKey) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SNATKey.ProtoReflect.Descriptor instead.
+func (*SNATKey) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SNATKey) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *SNATKey) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+// The ports that a workload has of a VIP, as a mux runs it.
+type MuxSNAT struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Vip     string                 `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// Destination of the outer header.
+	Tunnel string `protobuf:"bytes,3,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
+	// Numbers of the ranges, in order: the first port of each, divided by 8. There may be none.
+	Ranges []uint32 `protobuf:"varint,4,rep,packed,name=ranges,proto3" json:"ranges,omitempty"`
+	// Of the VIP.
+	Tenant        string `protobuf:"bytes,5,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Ping          bool   `protobuf:"varint,6,opt,name=ping,proto3" json:"ping,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MuxSNAT) Reset() {
+	*x = MuxSNAT{}
+	mi := &file_v1_sync_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MuxSNAT) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MuxSNAT) ProtoMessage() {}
+
+func (x *MuxSNAT) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MuxSNAT.ProtoReflect.Descriptor instead.
+func (*MuxSNAT) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *MuxSNAT) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *MuxSNAT) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *MuxSNAT) GetTunnel() string {
+	if x != nil {
+		return x.Tunnel
+	}
+	return ""
+}
+
+func (x *MuxSNAT) GetRanges() []uint32 {
+	if x != nil {
+		return x.Ranges
+	}
+	return nil
+}
+
+func (x *MuxSNAT) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *MuxSNAT) GetPing() bool {
+	if x != nil {
+		return x.Ping
+	}
+	return false
+}
+
 // A mux of the pool, as the others know it.
 type PoolMember struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -260,7 +420,7 @@ type PoolMember struct {
 
 func (x *PoolMember) Reset() {
 	*x = PoolMember{}
-	mi := &file_v1_sync_proto_msgTypes[2]
+	mi := &file_v1_sync_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -272,7 +432,7 @@ func (x *PoolMember) String() string {
 func (*PoolMember) ProtoMessage() {}
 
 func (x *PoolMember) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[2]
+	mi := &file_v1_sync_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -285,7 +445,7 @@ func (x *PoolMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolMember.ProtoReflect.Descriptor instead.
 func (*PoolMember) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{2}
+	return file_v1_sync_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *PoolMember) GetName() string {
@@ -319,7 +479,7 @@ type MuxTask struct {
 
 func (x *MuxTask) Reset() {
 	*x = MuxTask{}
-	mi := &file_v1_sync_proto_msgTypes[3]
+	mi := &file_v1_sync_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -331,7 +491,7 @@ func (x *MuxTask) String() string {
 func (*MuxTask) ProtoMessage() {}
 
 func (x *MuxTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[3]
+	mi := &file_v1_sync_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -344,7 +504,7 @@ func (x *MuxTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxTask.ProtoReflect.Descriptor instead.
 func (*MuxTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{3}
+	return file_v1_sync_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *MuxTask) GetId() uint64 {
@@ -422,7 +582,7 @@ type ExplainPacketTask struct {
 
 func (x *ExplainPacketTask) Reset() {
 	*x = ExplainPacketTask{}
-	mi := &file_v1_sync_proto_msgTypes[4]
+	mi := &file_v1_sync_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -434,7 +594,7 @@ func (x *ExplainPacketTask) String() string {
 func (*ExplainPacketTask) ProtoMessage() {}
 
 func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[4]
+	mi := &file_v1_sync_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -447,7 +607,7 @@ func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketTask.ProtoReflect.Descriptor instead.
 func (*ExplainPacketTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{4}
+	return file_v1_sync_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ExplainPacketTask) GetFrame() []byte {
@@ -473,7 +633,7 @@ type CaptureTask struct {
 
 func (x *CaptureTask) Reset() {
 	*x = CaptureTask{}
-	mi := &file_v1_sync_proto_msgTypes[5]
+	mi := &file_v1_sync_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -485,7 +645,7 @@ func (x *CaptureTask) String() string {
 func (*CaptureTask) ProtoMessage() {}
 
 func (x *CaptureTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[5]
+	mi := &file_v1_sync_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -498,7 +658,7 @@ func (x *CaptureTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureTask.ProtoReflect.Descriptor instead.
 func (*CaptureTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{5}
+	return file_v1_sync_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CaptureTask) GetFilter() *CaptureFilter {
@@ -549,7 +709,7 @@ type AnswerTaskRequest struct {
 
 func (x *AnswerTaskRequest) Reset() {
 	*x = AnswerTaskRequest{}
-	mi := &file_v1_sync_proto_msgTypes[6]
+	mi := &file_v1_sync_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -561,7 +721,7 @@ func (x *AnswerTaskRequest) String() string {
 func (*AnswerTaskRequest) ProtoMessage() {}
 
 func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[6]
+	mi := &file_v1_sync_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -574,7 +734,7 @@ func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerTaskRequest.ProtoReflect.Descriptor instead.
 func (*AnswerTaskRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{6}
+	return file_v1_sync_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AnswerTaskRequest) GetName() string {
@@ -636,7 +796,7 @@ type AnswerTaskResponse struct {
 
 func (x *AnswerTaskResponse) Reset() {
 	*x = AnswerTaskResponse{}
-	mi := &file_v1_sync_proto_msgTypes[7]
+	mi := &file_v1_sync_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -648,7 +808,7 @@ func (x *AnswerTaskResponse) String() string {
 func (*AnswerTaskResponse) ProtoMessage() {}
 
 func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[7]
+	mi := &file_v1_sync_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -661,7 +821,7 @@ func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerTaskResponse.ProtoReflect.Descriptor instead.
 func (*AnswerTaskResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{7}
+	return file_v1_sync_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AnswerTaskResponse) GetGone() bool {
@@ -698,7 +858,7 @@ type MuxEndpoint struct {
 
 func (x *MuxEndpoint) Reset() {
 	*x = MuxEndpoint{}
-	mi := &file_v1_sync_proto_msgTypes[8]
+	mi := &file_v1_sync_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -710,7 +870,7 @@ func (x *MuxEndpoint) String() string {
 func (*MuxEndpoint) ProtoMessage() {}
 
 func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[8]
+	mi := &file_v1_sync_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -723,7 +883,7 @@ func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEndpoint.ProtoReflect.Descriptor instead.
 func (*MuxEndpoint) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{8}
+	return file_v1_sync_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *MuxEndpoint) GetEndpoint() *EndpointKey {
@@ -814,7 +974,7 @@ type MuxBackend struct {
 
 func (x *MuxBackend) Reset() {
 	*x = MuxBackend{}
-	mi := &file_v1_sync_proto_msgTypes[9]
+	mi := &file_v1_sync_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -826,7 +986,7 @@ func (x *MuxBackend) String() string {
 func (*MuxBackend) ProtoMessage() {}
 
 func (x *MuxBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[9]
+	mi := &file_v1_sync_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -839,7 +999,7 @@ func (x *MuxBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxBackend.ProtoReflect.Descriptor instead.
 func (*MuxBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{9}
+	return file_v1_sync_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *MuxBackend) GetSlot() uint32 {
@@ -893,7 +1053,7 @@ type SyncHostRequest struct {
 
 func (x *SyncHostRequest) Reset() {
 	*x = SyncHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[10]
+	mi := &file_v1_sync_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -905,7 +1065,7 @@ func (x *SyncHostRequest) String() string {
 func (*SyncHostRequest) ProtoMessage() {}
 
 func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[10]
+	mi := &file_v1_sync_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -918,7 +1078,7 @@ func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostRequest.ProtoReflect.Descriptor instead.
 func (*SyncHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{10}
+	return file_v1_sync_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SyncHostRequest) GetName() string {
@@ -980,15 +1140,20 @@ type SyncHostResponse struct {
 	TraceParents []string `protobuf:"bytes,15,rep,name=trace_parents,json=traceParents,proto3" json:"trace_parents,omitempty"`
 	// Of the leader whose state this is. A host refuses one that is older than one it has seen of the cluster,
 	// which has a number of its own.
-	Epoch         uint64 `protobuf:"varint,7,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Cluster       uint64 `protobuf:"fixed64,16,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Epoch   uint64 `protobuf:"varint,7,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Cluster uint64 `protobuf:"fixed64,16,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	// New or changed, whole.
+	Snat        []*HostSNAT `protobuf:"bytes,17,rep,name=snat,proto3" json:"snat,omitempty"`
+	SnatRemoved []*SNATKey  `protobuf:"bytes,18,rep,name=snat_removed,json=snatRemoved,proto3" json:"snat_removed,omitempty"`
+	// These are all of snat: forget others. Not in each snapshot, as a host is told what the muxes know already.
+	SnatSnapshot  bool `protobuf:"varint,19,opt,name=snat_snapshot,json=snatSnapshot,proto3" json:"snat_snapshot,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SyncHostResponse) Reset() {
 	*x = SyncHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[11]
+	mi := &file_v1_sync_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1000,7 +1165,7 @@ func (x *SyncHostResponse) String() string {
 func (*SyncHostResponse) ProtoMessage() {}
 
 func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[11]
+	mi := &file_v1_sync_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1013,7 +1178,7 @@ func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostResponse.ProtoReflect.Descriptor instead.
 func (*SyncHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{11}
+	return file_v1_sync_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SyncHostResponse) GetGeneration() uint64 {
@@ -1079,6 +1244,406 @@ func (x *SyncHostResponse) GetCluster() uint64 {
 	return 0
 }
 
+func (x *SyncHostResponse) GetSnat() []*HostSNAT {
+	if x != nil {
+		return x.Snat
+	}
+	return nil
+}
+
+func (x *SyncHostResponse) GetSnatRemoved() []*SNATKey {
+	if x != nil {
+		return x.SnatRemoved
+	}
+	return nil
+}
+
+func (x *SyncHostResponse) GetSnatSnapshot() bool {
+	if x != nil {
+		return x.SnatSnapshot
+	}
+	return false
+}
+
+// The ports that a workload has of a VIP, as its host runs it.
+type HostSNAT struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Vip     string                 `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// Outer destination that the answers arrive with.
+	Tunnel string `protobuf:"bytes,3,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
+	// Numbers of the ranges, in order: the first port of each, divided by 8. There may be none.
+	Ranges []uint32 `protobuf:"varint,4,rep,packed,name=ranges,proto3" json:"ranges,omitempty"`
+	// Those of them that take no new flow, and are to be released when their flows have ended.
+	Reclaim []uint32 `protobuf:"varint,5,rep,packed,name=reclaim,proto3" json:"reclaim,omitempty"`
+	// Destinations that are left alone.
+	Except []string `protobuf:"bytes,6,rep,name=except,proto3" json:"except,omitempty"`
+	// As in SNAT, never empty.
+	Filtering   string               `protobuf:"bytes,7,opt,name=filtering,proto3" json:"filtering,omitempty"`
+	Exhausted   string               `protobuf:"bytes,8,opt,name=exhausted,proto3" json:"exhausted,omitempty"`
+	IdleTimeout *durationpb.Duration `protobuf:"bytes,9,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	// That the workload may hold, and that it keeps although nobody uses them.
+	MaxPorts  uint32 `protobuf:"varint,10,opt,name=max_ports,json=maxPorts,proto3" json:"max_ports,omitempty"`
+	KeepPorts uint32 `protobuf:"varint,11,opt,name=keep_ports,json=keepPorts,proto3" json:"keep_ports,omitempty"`
+	// The generation at which the ranges last changed, as of an answer to AllocatePorts: what is older than the
+	// host has of the workload is not news.
+	Written       uint64 `protobuf:"varint,12,opt,name=written,proto3" json:"written,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostSNAT) Reset() {
+	*x = HostSNAT{}
+	mi := &file_v1_sync_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostSNAT) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostSNAT) ProtoMessage() {}
+
+func (x *HostSNAT) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostSNAT.ProtoReflect.Descriptor instead.
+func (*HostSNAT) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *HostSNAT) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *HostSNAT) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *HostSNAT) GetTunnel() string {
+	if x != nil {
+		return x.Tunnel
+	}
+	return ""
+}
+
+func (x *HostSNAT) GetRanges() []uint32 {
+	if x != nil {
+		return x.Ranges
+	}
+	return nil
+}
+
+func (x *HostSNAT) GetReclaim() []uint32 {
+	if x != nil {
+		return x.Reclaim
+	}
+	return nil
+}
+
+func (x *HostSNAT) GetExcept() []string {
+	if x != nil {
+		return x.Except
+	}
+	return nil
+}
+
+func (x *HostSNAT) GetFiltering() string {
+	if x != nil {
+		return x.Filtering
+	}
+	return ""
+}
+
+func (x *HostSNAT) GetExhausted() string {
+	if x != nil {
+		return x.Exhausted
+	}
+	return ""
+}
+
+func (x *HostSNAT) GetIdleTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.IdleTimeout
+	}
+	return nil
+}
+
+func (x *HostSNAT) GetMaxPorts() uint32 {
+	if x != nil {
+		return x.MaxPorts
+	}
+	return 0
+}
+
+func (x *HostSNAT) GetKeepPorts() uint32 {
+	if x != nil {
+		return x.KeepPorts
+	}
+	return 0
+}
+
+func (x *HostSNAT) GetWritten() uint64 {
+	if x != nil {
+		return x.Written
+	}
+	return 0
+}
+
+type AllocatePortsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the host.
+	Name    string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Vip     string `protobuf:"bytes,2,opt,name=vip,proto3" json:"vip,omitempty"`
+	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	// Ports that are needed now; 0 is 1.
+	Ports         uint32 `protobuf:"varint,4,opt,name=ports,proto3" json:"ports,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AllocatePortsRequest) Reset() {
+	*x = AllocatePortsRequest{}
+	mi := &file_v1_sync_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AllocatePortsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AllocatePortsRequest) ProtoMessage() {}
+
+func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AllocatePortsRequest.ProtoReflect.Descriptor instead.
+func (*AllocatePortsRequest) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *AllocatePortsRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AllocatePortsRequest) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *AllocatePortsRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *AllocatePortsRequest) GetPorts() uint32 {
+	if x != nil {
+		return x.Ports
+	}
+	return 0
+}
+
+type AllocatePortsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Those that are new, in order.
+	Ranges []uint32 `protobuf:"varint,1,rep,packed,name=ranges,proto3" json:"ranges,omitempty"`
+	// At which they were given: HostSNAT.written.
+	Generation    uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AllocatePortsResponse) Reset() {
+	*x = AllocatePortsResponse{}
+	mi := &file_v1_sync_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AllocatePortsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AllocatePortsResponse) ProtoMessage() {}
+
+func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AllocatePortsResponse.ProtoReflect.Descriptor instead.
+func (*AllocatePortsResponse) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *AllocatePortsResponse) GetRanges() []uint32 {
+	if x != nil {
+		return x.Ranges
+	}
+	return nil
+}
+
+func (x *AllocatePortsResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+type ReleasePortsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the host.
+	Name          string   `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Vip           string   `protobuf:"bytes,2,opt,name=vip,proto3" json:"vip,omitempty"`
+	Address       string   `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	Ranges        []uint32 `protobuf:"varint,4,rep,packed,name=ranges,proto3" json:"ranges,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleasePortsRequest) Reset() {
+	*x = ReleasePortsRequest{}
+	mi := &file_v1_sync_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleasePortsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleasePortsRequest) ProtoMessage() {}
+
+func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleasePortsRequest.ProtoReflect.Descriptor instead.
+func (*ReleasePortsRequest) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ReleasePortsRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ReleasePortsRequest) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *ReleasePortsRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *ReleasePortsRequest) GetRanges() []uint32 {
+	if x != nil {
+		return x.Ranges
+	}
+	return nil
+}
+
+type ReleasePortsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At which they were taken back: HostSNAT.written.
+	Generation    uint64 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleasePortsResponse) Reset() {
+	*x = ReleasePortsResponse{}
+	mi := &file_v1_sync_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleasePortsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleasePortsResponse) ProtoMessage() {}
+
+func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleasePortsResponse.ProtoReflect.Descriptor instead.
+func (*ReleasePortsResponse) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ReleasePortsResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
 // A backend as its host runs it.
 type HostBackend struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -1109,7 +1674,7 @@ type HostBackend struct {
 
 func (x *HostBackend) Reset() {
 	*x = HostBackend{}
-	mi := &file_v1_sync_proto_msgTypes[12]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1121,7 +1686,7 @@ func (x *HostBackend) String() string {
 func (*HostBackend) ProtoMessage() {}
 
 func (x *HostBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[12]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1134,7 +1699,7 @@ func (x *HostBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackend.ProtoReflect.Descriptor instead.
 func (*HostBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{12}
+	return file_v1_sync_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *HostBackend) GetEndpoint() *EndpointKey {
@@ -1232,7 +1797,7 @@ type HostBackendKey struct {
 
 func (x *HostBackendKey) Reset() {
 	*x = HostBackendKey{}
-	mi := &file_v1_sync_proto_msgTypes[13]
+	mi := &file_v1_sync_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1244,7 +1809,7 @@ func (x *HostBackendKey) String() string {
 func (*HostBackendKey) ProtoMessage() {}
 
 func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[13]
+	mi := &file_v1_sync_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1257,7 +1822,7 @@ func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackendKey.ProtoReflect.Descriptor instead.
 func (*HostBackendKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{13}
+	return file_v1_sync_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HostBackendKey) GetEndpoint() *EndpointKey {
@@ -1290,7 +1855,7 @@ type ReportMuxRequest struct {
 
 func (x *ReportMuxRequest) Reset() {
 	*x = ReportMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[14]
+	mi := &file_v1_sync_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1302,7 +1867,7 @@ func (x *ReportMuxRequest) String() string {
 func (*ReportMuxRequest) ProtoMessage() {}
 
 func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[14]
+	mi := &file_v1_sync_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1315,7 +1880,7 @@ func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxRequest.ProtoReflect.Descriptor instead.
 func (*ReportMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{14}
+	return file_v1_sync_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReportMuxRequest) GetName() string {
@@ -1361,7 +1926,7 @@ type ReportMuxResponse struct {
 
 func (x *ReportMuxResponse) Reset() {
 	*x = ReportMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[15]
+	mi := &file_v1_sync_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1373,7 +1938,7 @@ func (x *ReportMuxResponse) String() string {
 func (*ReportMuxResponse) ProtoMessage() {}
 
 func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[15]
+	mi := &file_v1_sync_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1386,7 +1951,7 @@ func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxResponse.ProtoReflect.Descriptor instead.
 func (*ReportMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{15}
+	return file_v1_sync_proto_rawDescGZIP(), []int{22}
 }
 
 type ReportHostRequest struct {
@@ -1412,7 +1977,7 @@ type ReportHostRequest struct {
 
 func (x *ReportHostRequest) Reset() {
 	*x = ReportHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[16]
+	mi := &file_v1_sync_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1424,7 +1989,7 @@ func (x *ReportHostRequest) String() string {
 func (*ReportHostRequest) ProtoMessage() {}
 
 func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[16]
+	mi := &file_v1_sync_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1437,7 +2002,7 @@ func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostRequest.ProtoReflect.Descriptor instead.
 func (*ReportHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{16}
+	return file_v1_sync_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReportHostRequest) GetName() string {
@@ -1512,7 +2077,7 @@ type BackendSessions struct {
 
 func (x *BackendSessions) Reset() {
 	*x = BackendSessions{}
-	mi := &file_v1_sync_proto_msgTypes[17]
+	mi := &file_v1_sync_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1524,7 +2089,7 @@ func (x *BackendSessions) String() string {
 func (*BackendSessions) ProtoMessage() {}
 
 func (x *BackendSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[17]
+	mi := &file_v1_sync_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1537,7 +2102,7 @@ func (x *BackendSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendSessions.ProtoReflect.Descriptor instead.
 func (*BackendSessions) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{17}
+	return file_v1_sync_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *BackendSessions) GetEndpoint() *EndpointKey {
@@ -1591,7 +2156,7 @@ type BackendHealth struct {
 
 func (x *BackendHealth) Reset() {
 	*x = BackendHealth{}
-	mi := &file_v1_sync_proto_msgTypes[18]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1603,7 +2168,7 @@ func (x *BackendHealth) String() string {
 func (*BackendHealth) ProtoMessage() {}
 
 func (x *BackendHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[18]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1616,7 +2181,7 @@ func (x *BackendHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendHealth.ProtoReflect.Descriptor instead.
 func (*BackendHealth) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{18}
+	return file_v1_sync_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *BackendHealth) GetEndpoint() *EndpointKey {
@@ -1662,7 +2227,7 @@ type ReportHostResponse struct {
 
 func (x *ReportHostResponse) Reset() {
 	*x = ReportHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[19]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1674,7 +2239,7 @@ func (x *ReportHostResponse) String() string {
 func (*ReportHostResponse) ProtoMessage() {}
 
 func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[19]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1687,7 +2252,7 @@ func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostResponse.ProtoReflect.Descriptor instead.
 func (*ReportHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{19}
+	return file_v1_sync_proto_rawDescGZIP(), []int{26}
 }
 
 var File_v1_sync_proto protoreflect.FileDescriptor
@@ -1703,7 +2268,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x05 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
-	"\acluster\x18\f \x01(\x06R\acluster\"\x8e\x03\n" +
+	"\acluster\x18\f \x01(\x06R\acluster\"\xe9\x03\n" +
 	"\x0fSyncMuxResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -1717,7 +2282,19 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\rtrace_parents\x18\x0f \x03(\tR\ftraceParents\x12\x14\n" +
 	"\x05epoch\x18\b \x01(\x04R\x05epoch\x12\x18\n" +
 	"\acluster\x18\x10 \x01(\x06R\acluster\x12\x1a\n" +
-	"\bwithdraw\x18\t \x01(\bR\bwithdraw\">\n" +
+	"\bwithdraw\x18\t \x01(\bR\bwithdraw\x12$\n" +
+	"\x04snat\x18\x11 \x03(\v2\x10.weir.v1.MuxSNATR\x04snat\x123\n" +
+	"\fsnat_removed\x18\x12 \x03(\v2\x10.weir.v1.SNATKeyR\vsnatRemoved\"5\n" +
+	"\aSNATKey\x12\x10\n" +
+	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"\x91\x01\n" +
+	"\aMuxSNAT\x12\x10\n" +
+	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
+	"\x06tunnel\x18\x03 \x01(\tR\x06tunnel\x12\x16\n" +
+	"\x06ranges\x18\x04 \x03(\rR\x06ranges\x12\x16\n" +
+	"\x06tenant\x18\x05 \x01(\tR\x06tenant\x12\x12\n" +
+	"\x04ping\x18\x06 \x01(\bR\x04ping\">\n" +
 	"\n" +
 	"PoolMember\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
@@ -1774,7 +2351,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x05 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
-	"\acluster\x18\f \x01(\x06R\acluster\"\xb9\x02\n" +
+	"\acluster\x18\f \x01(\x06R\acluster\"\xba\x03\n" +
 	"\x10SyncHostResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -1786,7 +2363,44 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\bhash_key\x18\x06 \x01(\fR\ahashKey\x12#\n" +
 	"\rtrace_parents\x18\x0f \x03(\tR\ftraceParents\x12\x14\n" +
 	"\x05epoch\x18\a \x01(\x04R\x05epoch\x12\x18\n" +
-	"\acluster\x18\x10 \x01(\x06R\acluster\"\x8c\x03\n" +
+	"\acluster\x18\x10 \x01(\x06R\acluster\x12%\n" +
+	"\x04snat\x18\x11 \x03(\v2\x11.weir.v1.HostSNATR\x04snat\x123\n" +
+	"\fsnat_removed\x18\x12 \x03(\v2\x10.weir.v1.SNATKeyR\vsnatRemoved\x12#\n" +
+	"\rsnat_snapshot\x18\x13 \x01(\bR\fsnatSnapshot\"\xe8\x02\n" +
+	"\bHostSNAT\x12\x10\n" +
+	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
+	"\x06tunnel\x18\x03 \x01(\tR\x06tunnel\x12\x16\n" +
+	"\x06ranges\x18\x04 \x03(\rR\x06ranges\x12\x18\n" +
+	"\areclaim\x18\x05 \x03(\rR\areclaim\x12\x16\n" +
+	"\x06except\x18\x06 \x03(\tR\x06except\x12\x1c\n" +
+	"\tfiltering\x18\a \x01(\tR\tfiltering\x12\x1c\n" +
+	"\texhausted\x18\b \x01(\tR\texhausted\x12<\n" +
+	"\fidle_timeout\x18\t \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12\x1b\n" +
+	"\tmax_ports\x18\n" +
+	" \x01(\rR\bmaxPorts\x12\x1d\n" +
+	"\n" +
+	"keep_ports\x18\v \x01(\rR\tkeepPorts\x12\x18\n" +
+	"\awritten\x18\f \x01(\x04R\awritten\"l\n" +
+	"\x14AllocatePortsRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
+	"\x03vip\x18\x02 \x01(\tR\x03vip\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x14\n" +
+	"\x05ports\x18\x04 \x01(\rR\x05ports\"O\n" +
+	"\x15AllocatePortsResponse\x12\x16\n" +
+	"\x06ranges\x18\x01 \x03(\rR\x06ranges\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\"m\n" +
+	"\x13ReleasePortsRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
+	"\x03vip\x18\x02 \x01(\tR\x03vip\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x16\n" +
+	"\x06ranges\x18\x04 \x03(\rR\x06ranges\"6\n" +
+	"\x14ReleasePortsResponse\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x04R\n" +
+	"generation\"\x8c\x03\n" +
 	"\vHostBackend\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x18\n" +
@@ -1836,7 +2450,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x04port\x18\x03 \x01(\rR\x04port\x12\x16\n" +
 	"\x06health\x18\x04 \x01(\tR\x06health\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\"\x14\n" +
-	"\x12ReportHostResponse2\xe2\x02\n" +
+	"\x12ReportHostResponse2\xff\x03\n" +
 	"\vSyncService\x12>\n" +
 	"\aSyncMux\x12\x17.weir.v1.SyncMuxRequest\x1a\x18.weir.v1.SyncMuxResponse0\x01\x12A\n" +
 	"\bSyncHost\x12\x18.weir.v1.SyncHostRequest\x1a\x19.weir.v1.SyncHostResponse0\x01\x12B\n" +
@@ -1844,7 +2458,9 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
 	"ReportHost\x12\x1a.weir.v1.ReportHostRequest\x1a\x1b.weir.v1.ReportHostResponse\x12E\n" +
 	"\n" +
-	"AnswerTask\x12\x1a.weir.v1.AnswerTaskRequest\x1a\x1b.weir.v1.AnswerTaskResponseB&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
+	"AnswerTask\x12\x1a.weir.v1.AnswerTaskRequest\x1a\x1b.weir.v1.AnswerTaskResponse\x12N\n" +
+	"\rAllocatePorts\x12\x1d.weir.v1.AllocatePortsRequest\x1a\x1e.weir.v1.AllocatePortsResponse\x12K\n" +
+	"\fReleasePorts\x12\x1c.weir.v1.ReleasePortsRequest\x1a\x1d.weir.v1.ReleasePortsResponseB&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
 
 var (
 	file_v1_sync_proto_rawDescOnce sync.Once
@@ -1858,81 +2474,97 @@ func file_v1_sync_proto_rawDescGZIP() []byte {
 	return file_v1_sync_proto_rawDescData
 }
 
-var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_v1_sync_proto_goTypes = []any{
-	(*SyncMuxRequest)(nil),      // 0: weir.v1.SyncMuxRequest
-	(*SyncMuxResponse)(nil),     // 1: weir.v1.SyncMuxResponse
-	(*PoolMember)(nil),          // 2: weir.v1.PoolMember
-	(*MuxTask)(nil),             // 3: weir.v1.MuxTask
-	(*ExplainPacketTask)(nil),   // 4: weir.v1.ExplainPacketTask
-	(*CaptureTask)(nil),         // 5: weir.v1.CaptureTask
-	(*AnswerTaskRequest)(nil),   // 6: weir.v1.AnswerTaskRequest
-	(*AnswerTaskResponse)(nil),  // 7: weir.v1.AnswerTaskResponse
-	(*MuxEndpoint)(nil),         // 8: weir.v1.MuxEndpoint
-	(*MuxBackend)(nil),          // 9: weir.v1.MuxBackend
-	(*SyncHostRequest)(nil),     // 10: weir.v1.SyncHostRequest
-	(*SyncHostResponse)(nil),    // 11: weir.v1.SyncHostResponse
-	(*HostBackend)(nil),         // 12: weir.v1.HostBackend
-	(*HostBackendKey)(nil),      // 13: weir.v1.HostBackendKey
-	(*ReportMuxRequest)(nil),    // 14: weir.v1.ReportMuxRequest
-	(*ReportMuxResponse)(nil),   // 15: weir.v1.ReportMuxResponse
-	(*ReportHostRequest)(nil),   // 16: weir.v1.ReportHostRequest
-	(*BackendSessions)(nil),     // 17: weir.v1.BackendSessions
-	(*BackendHealth)(nil),       // 18: weir.v1.BackendHealth
-	(*ReportHostResponse)(nil),  // 19: weir.v1.ReportHostResponse
-	(*EndpointKey)(nil),         // 20: weir.v1.EndpointKey
-	(*CaptureFilter)(nil),       // 21: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil), // 22: google.protobuf.Duration
-	(*PacketExplanation)(nil),   // 23: weir.v1.PacketExplanation
-	(*CapturedPacket)(nil),      // 24: weir.v1.CapturedPacket
-	(*HealthCheck)(nil),         // 25: weir.v1.HealthCheck
-	(*Rejection)(nil),           // 26: weir.v1.Rejection
-	(*MuxStatus)(nil),           // 27: weir.v1.MuxStatus
-	(*HostStatus)(nil),          // 28: weir.v1.HostStatus
+	(*SyncMuxRequest)(nil),        // 0: weir.v1.SyncMuxRequest
+	(*SyncMuxResponse)(nil),       // 1: weir.v1.SyncMuxResponse
+	(*SNATKey)(nil),               // 2: weir.v1.SNATKey
+	(*MuxSNAT)(nil),               // 3: weir.v1.MuxSNAT
+	(*PoolMember)(nil),            // 4: weir.v1.PoolMember
+	(*MuxTask)(nil),               // 5: weir.v1.MuxTask
+	(*ExplainPacketTask)(nil),     // 6: weir.v1.ExplainPacketTask
+	(*CaptureTask)(nil),           // 7: weir.v1.CaptureTask
+	(*AnswerTaskRequest)(nil),     // 8: weir.v1.AnswerTaskRequest
+	(*AnswerTaskResponse)(nil),    // 9: weir.v1.AnswerTaskResponse
+	(*MuxEndpoint)(nil),           // 10: weir.v1.MuxEndpoint
+	(*MuxBackend)(nil),            // 11: weir.v1.MuxBackend
+	(*SyncHostRequest)(nil),       // 12: weir.v1.SyncHostRequest
+	(*SyncHostResponse)(nil),      // 13: weir.v1.SyncHostResponse
+	(*HostSNAT)(nil),              // 14: weir.v1.HostSNAT
+	(*AllocatePortsRequest)(nil),  // 15: weir.v1.AllocatePortsRequest
+	(*AllocatePortsResponse)(nil), // 16: weir.v1.AllocatePortsResponse
+	(*ReleasePortsRequest)(nil),   // 17: weir.v1.ReleasePortsRequest
+	(*ReleasePortsResponse)(nil),  // 18: weir.v1.ReleasePortsResponse
+	(*HostBackend)(nil),           // 19: weir.v1.HostBackend
+	(*HostBackendKey)(nil),        // 20: weir.v1.HostBackendKey
+	(*ReportMuxRequest)(nil),      // 21: weir.v1.ReportMuxRequest
+	(*ReportMuxResponse)(nil),     // 22: weir.v1.ReportMuxResponse
+	(*ReportHostRequest)(nil),     // 23: weir.v1.ReportHostRequest
+	(*BackendSessions)(nil),       // 24: weir.v1.BackendSessions
+	(*BackendHealth)(nil),         // 25: weir.v1.BackendHealth
+	(*ReportHostResponse)(nil),    // 26: weir.v1.ReportHostResponse
+	(*EndpointKey)(nil),           // 27: weir.v1.EndpointKey
+	(*CaptureFilter)(nil),         // 28: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),   // 29: google.protobuf.Duration
+	(*PacketExplanation)(nil),     // 30: weir.v1.PacketExplanation
+	(*CapturedPacket)(nil),        // 31: weir.v1.CapturedPacket
+	(*HealthCheck)(nil),           // 32: weir.v1.HealthCheck
+	(*Rejection)(nil),             // 33: weir.v1.Rejection
+	(*MuxStatus)(nil),             // 34: weir.v1.MuxStatus
+	(*HostStatus)(nil),            // 35: weir.v1.HostStatus
 }
 var file_v1_sync_proto_depIdxs = []int32{
-	8,  // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
-	20, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
-	2,  // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
-	3,  // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.MuxTask
-	4,  // 4: weir.v1.MuxTask.explain:type_name -> weir.v1.ExplainPacketTask
-	5,  // 5: weir.v1.MuxTask.capture:type_name -> weir.v1.CaptureTask
-	21, // 6: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
-	22, // 7: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
-	23, // 8: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
-	24, // 9: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
-	20, // 10: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
-	9,  // 11: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
-	22, // 12: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
-	12, // 13: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
-	13, // 14: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
-	20, // 15: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
-	25, // 16: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
-	22, // 17: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
-	20, // 18: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
-	26, // 19: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
-	27, // 20: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
-	26, // 21: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
-	28, // 22: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
-	18, // 23: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
-	17, // 24: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
-	20, // 25: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
-	20, // 26: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
-	0,  // 27: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
-	10, // 28: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
-	14, // 29: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
-	16, // 30: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
-	6,  // 31: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
-	1,  // 32: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
-	11, // 33: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
-	15, // 34: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
-	19, // 35: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
-	7,  // 36: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
-	32, // [32:37] is the sub-list for method output_type
-	27, // [27:32] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	10, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
+	27, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
+	4,  // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
+	5,  // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.MuxTask
+	3,  // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
+	2,  // 5: weir.v1.SyncMuxResponse.snat_removed:type_name -> weir.v1.SNATKey
+	6,  // 6: weir.v1.MuxTask.explain:type_name -> weir.v1.ExplainPacketTask
+	7,  // 7: weir.v1.MuxTask.capture:type_name -> weir.v1.CaptureTask
+	28, // 8: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
+	29, // 9: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
+	30, // 10: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
+	31, // 11: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
+	27, // 12: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	11, // 13: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
+	29, // 14: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
+	19, // 15: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
+	20, // 16: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
+	14, // 17: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
+	2,  // 18: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
+	29, // 19: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
+	27, // 20: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
+	32, // 21: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
+	29, // 22: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
+	27, // 23: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
+	33, // 24: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
+	34, // 25: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
+	33, // 26: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
+	35, // 27: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
+	25, // 28: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
+	24, // 29: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
+	27, // 30: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
+	27, // 31: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
+	0,  // 32: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
+	12, // 33: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
+	21, // 34: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
+	23, // 35: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
+	8,  // 36: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
+	15, // 37: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
+	17, // 38: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
+	1,  // 39: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
+	13, // 40: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
+	22, // 41: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
+	26, // 42: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
+	9,  // 43: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
+	16, // 44: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
+	18, // 45: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
+	39, // [39:46] is the sub-list for method output_type
+	32, // [32:39] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_v1_sync_proto_init() }
@@ -1941,7 +2573,7 @@ func file_v1_sync_proto_init() {
 		return
 	}
 	file_v1_resource_proto_init()
-	file_v1_sync_proto_msgTypes[3].OneofWrappers = []any{
+	file_v1_sync_proto_msgTypes[5].OneofWrappers = []any{
 		(*MuxTask_Explain)(nil),
 		(*MuxTask_Capture)(nil),
 		(*MuxTask_Cancel)(nil),
@@ -1952,7 +2584,7 @@ func file_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_sync_proto_rawDesc), len(file_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,11 +22,13 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	SyncService_SyncMux_FullMethodName    = "/weir.v1.SyncService/SyncMux"
-	SyncService_SyncHost_FullMethodName   = "/weir.v1.SyncService/SyncHost"
-	SyncService_ReportMux_FullMethodName  = "/weir.v1.SyncService/ReportMux"
-	SyncService_ReportHost_FullMethodName = "/weir.v1.SyncService/ReportHost"
-	SyncService_AnswerTask_FullMethodName = "/weir.v1.SyncService/AnswerTask"
+	SyncService_SyncMux_FullMethodName       = "/weir.v1.SyncService/SyncMux"
+	SyncService_SyncHost_FullMethodName      = "/weir.v1.SyncService/SyncHost"
+	SyncService_ReportMux_FullMethodName     = "/weir.v1.SyncService/ReportMux"
+	SyncService_ReportHost_FullMethodName    = "/weir.v1.SyncService/ReportHost"
+	SyncService_AnswerTask_FullMethodName    = "/weir.v1.SyncService/AnswerTask"
+	SyncService_AllocatePorts_FullMethodName = "/weir.v1.SyncService/AllocatePorts"
+	SyncService_ReleasePorts_FullMethodName  = "/weir.v1.SyncService/ReleasePorts"
 )
 
 // SyncServiceClient is the client API for SyncService service.
@@ -45,6 +47,11 @@ type SyncServiceClient interface {
 	ReportHost(ctx context.Context, in *ReportHostRequest, opts ...grpc.CallOption) (*ReportHostResponse, error)
 	// A mux's answer, or a part of it, to a task that came on its stream.
 	AnswerTask(ctx context.Context, in *AnswerTaskRequest, opts ...grpc.CallOption) (*AnswerTaskResponse, error)
+	// Gives a workload of the host more ports of its VIP. Answered when every healthy mux knows them. One
+	// request of a workload is answered at a time.
+	AllocatePorts(ctx context.Context, in *AllocatePortsRequest, opts ...grpc.CallOption) (*AllocatePortsResponse, error)
+	// Takes back ranges that a workload of the host does not use any more.
+	ReleasePorts(ctx context.Context, in *ReleasePortsRequest, opts ...grpc.CallOption) (*ReleasePortsResponse, error)
 }
 
 type syncServiceClient struct {
@@ -123,6 +130,26 @@ func (c *syncServiceClient) AnswerTask(ctx context.Context, in *AnswerTaskReques
 	return out, nil
 }
 
+func (c *syncServiceClient) AllocatePorts(ctx context.Context, in *AllocatePortsRequest, opts ...grpc.CallOption) (*AllocatePortsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AllocatePortsResponse)
+	err := c.cc.Invoke(ctx, SyncService_AllocatePorts_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *syncServiceClient) ReleasePorts(ctx context.Context, in *ReleasePortsRequest, opts ...grpc.CallOption) (*ReleasePortsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReleasePortsResponse)
+	err := c.cc.Invoke(ctx, SyncService_ReleasePorts_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SyncServiceServer is the server API for SyncService service.
 // All implementations should embed UnimplementedSyncServiceServer
 // for forward compatibility.
@@ -139,6 +166,11 @@ type SyncServiceServer interface {
 	ReportHost(context.Context, *ReportHostRequest) (*ReportHostResponse, error)
 	// A mux's answer, or a part of it, to a task that came on its stream.
 	AnswerTask(context.Context, *AnswerTaskRequest) (*AnswerTaskResponse, error)
+	// Gives a workload of the host more ports of its VIP. Answered when every healthy mux knows them. One
+	// request of a workload is answered at a time.
+	AllocatePorts(context.Context, *AllocatePortsRequest) (*AllocatePortsResponse, error)
+	// Takes back ranges that a workload of the host does not use any more.
+	ReleasePorts(context.Context, *ReleasePortsRequest) (*ReleasePortsResponse, error)
 }
 
 // UnimplementedSyncServiceServer should be embedded to have
@@ -162,6 +194,12 @@ func (UnimplementedSyncServiceServer) ReportHost(context.Context, *ReportHostReq
 }
 func (UnimplementedSyncServiceServer) AnswerTask(context.Context, *AnswerTaskRequest) (*AnswerTaskResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AnswerTask not implemented")
+}
+func (UnimplementedSyncServiceServer) AllocatePorts(context.Context, *AllocatePortsRequest) (*AllocatePortsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AllocatePorts not implemented")
+}
+func (UnimplementedSyncServiceServer) ReleasePorts(context.Context, *ReleasePortsRequest) (*ReleasePortsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReleasePorts not implemented")
 }
 func (UnimplementedSyncServiceServer) testEmbeddedByValue() {}
 
@@ -259,6 +297,42 @@ func _SyncService_AnswerTask_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SyncService_AllocatePorts_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AllocatePortsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SyncServiceServer).AllocatePorts(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SyncService_AllocatePorts_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SyncServiceServer).AllocatePorts(ctx, req.(*AllocatePortsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SyncService_ReleasePorts_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReleasePortsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SyncServiceServer).ReleasePorts(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SyncService_ReleasePorts_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SyncServiceServer).ReleasePorts(ctx, req.(*ReleasePortsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // SyncService_ServiceDesc is the grpc.ServiceDesc for SyncService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -277,6 +351,14 @@ var SyncService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "AnswerTask",
 			Handler:    _SyncService_AnswerTask_Handler,
+		},
+		{
+			MethodName: "AllocatePorts",
+			Handler:    _SyncService_AllocatePorts_Handler,
+		},
+		{
+			MethodName: "ReleasePorts",
+			Handler:    _SyncService_ReleasePorts_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

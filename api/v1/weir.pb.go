@@ -1952,6 +1952,351 @@ func (x *DeleteVIPResponse) GetGeneration() uint64 {
 	return 0
 }
 
+type GetSNATRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSNATRequest) Reset() {
+	*x = GetSNATRequest{}
+	mi := &file_v1_weir_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSNATRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSNATRequest) ProtoMessage() {}
+
+func (x *GetSNATRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSNATRequest.ProtoReflect.Descriptor instead.
+func (*GetSNATRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *GetSNATRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type GetSNATResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the VIP.
+	Name    string      `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Address string      `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Status  *SNATStatus `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
+	// As the VIP lists them.
+	Workloads     []*WorkloadPorts `protobuf:"bytes,4,rep,name=workloads,proto3" json:"workloads,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSNATResponse) Reset() {
+	*x = GetSNATResponse{}
+	mi := &file_v1_weir_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSNATResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSNATResponse) ProtoMessage() {}
+
+func (x *GetSNATResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSNATResponse.ProtoReflect.Descriptor instead.
+func (*GetSNATResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *GetSNATResponse) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GetSNATResponse) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *GetSNATResponse) GetStatus() *SNATStatus {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+func (x *GetSNATResponse) GetWorkloads() []*WorkloadPorts {
+	if x != nil {
+		return x.Workloads
+	}
+	return nil
+}
+
+// The ports of one workload.
+type WorkloadPorts struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Address string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	// Name of the host, or what the VIP says of it when no such host is registered.
+	Host   string `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
+	Tunnel string `protobuf:"bytes,3,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
+	// Numbers of the ranges, in order: the first port of each, divided by 8.
+	Ranges []uint32 `protobuf:"varint,4,rep,packed,name=ranges,proto3" json:"ranges,omitempty"`
+	// Those of them that are to be released when their flows have ended.
+	Reclaim []uint32 `protobuf:"varint,5,rep,packed,name=reclaim,proto3" json:"reclaim,omitempty"`
+	// Those that were its own lately, and are nobody else's yet.
+	Resting []uint32 `protobuf:"varint,6,rep,packed,name=resting,proto3" json:"resting,omitempty"`
+	// What its host said last; left out: nothing.
+	Use *SNATUse `protobuf:"bytes,7,opt,name=use,proto3" json:"use,omitempty"`
+	// The workload is in no VIP's snat any more; its ports rest.
+	Removed       bool `protobuf:"varint,8,opt,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkloadPorts) Reset() {
+	*x = WorkloadPorts{}
+	mi := &file_v1_weir_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkloadPorts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkloadPorts) ProtoMessage() {}
+
+func (x *WorkloadPorts) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkloadPorts.ProtoReflect.Descriptor instead.
+func (*WorkloadPorts) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *WorkloadPorts) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *WorkloadPorts) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *WorkloadPorts) GetTunnel() string {
+	if x != nil {
+		return x.Tunnel
+	}
+	return ""
+}
+
+func (x *WorkloadPorts) GetRanges() []uint32 {
+	if x != nil {
+		return x.Ranges
+	}
+	return nil
+}
+
+func (x *WorkloadPorts) GetReclaim() []uint32 {
+	if x != nil {
+		return x.Reclaim
+	}
+	return nil
+}
+
+func (x *WorkloadPorts) GetResting() []uint32 {
+	if x != nil {
+		return x.Resting
+	}
+	return nil
+}
+
+func (x *WorkloadPorts) GetUse() *SNATUse {
+	if x != nil {
+		return x.Use
+	}
+	return nil
+}
+
+func (x *WorkloadPorts) GetRemoved() bool {
+	if x != nil {
+		return x.Removed
+	}
+	return false
+}
+
+type ReclaimPortsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Of the workload.
+	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// Those to take back. Left out: all.
+	Ranges []uint32 `protobuf:"varint,3,rep,packed,name=ranges,proto3" json:"ranges,omitempty"`
+	// Take no range back: what was asked before is off.
+	Cancel        bool `protobuf:"varint,4,opt,name=cancel,proto3" json:"cancel,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReclaimPortsRequest) Reset() {
+	*x = ReclaimPortsRequest{}
+	mi := &file_v1_weir_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReclaimPortsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReclaimPortsRequest) ProtoMessage() {}
+
+func (x *ReclaimPortsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReclaimPortsRequest.ProtoReflect.Descriptor instead.
+func (*ReclaimPortsRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *ReclaimPortsRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ReclaimPortsRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *ReclaimPortsRequest) GetRanges() []uint32 {
+	if x != nil {
+		return x.Ranges
+	}
+	return nil
+}
+
+func (x *ReclaimPortsRequest) GetCancel() bool {
+	if x != nil {
+		return x.Cancel
+	}
+	return false
+}
+
+type ReclaimPortsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// All ranges of the workload that are to be released.
+	Reclaim       []uint32 `protobuf:"varint,1,rep,packed,name=reclaim,proto3" json:"reclaim,omitempty"`
+	Generation    uint64   `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReclaimPortsResponse) Reset() {
+	*x = ReclaimPortsResponse{}
+	mi := &file_v1_weir_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReclaimPortsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReclaimPortsResponse) ProtoMessage() {}
+
+func (x *ReclaimPortsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReclaimPortsResponse.ProtoReflect.Descriptor instead.
+func (*ReclaimPortsResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *ReclaimPortsResponse) GetReclaim() []uint32 {
+	if x != nil {
+		return x.Reclaim
+	}
+	return nil
+}
+
+func (x *ReclaimPortsResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
 type ListNodesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "mux" or "host". Left out: both.
@@ -1962,7 +2307,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_v1_weir_proto_msgTypes[33]
+	mi := &file_v1_weir_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1974,7 +2319,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[33]
+	mi := &file_v1_weir_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1987,7 +2332,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{33}
+	return file_v1_weir_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListNodesRequest) GetRole() string {
@@ -2006,7 +2351,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_v1_weir_proto_msgTypes[34]
+	mi := &file_v1_weir_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2018,7 +2363,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[34]
+	mi := &file_v1_weir_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2031,7 +2376,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{34}
+	return file_v1_weir_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -2050,7 +2395,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_v1_weir_proto_msgTypes[35]
+	mi := &file_v1_weir_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2062,7 +2407,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[35]
+	mi := &file_v1_weir_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2075,7 +2420,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{35}
+	return file_v1_weir_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetNodeRequest) GetName() string {
@@ -2094,7 +2439,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_v1_weir_proto_msgTypes[36]
+	mi := &file_v1_weir_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2106,7 +2451,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[36]
+	mi := &file_v1_weir_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2119,7 +2464,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{36}
+	return file_v1_weir_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetNodeResponse) GetNode() *Node {
@@ -2138,7 +2483,7 @@ type DeleteNodeRequest struct {
 
 func (x *DeleteNodeRequest) Reset() {
 	*x = DeleteNodeRequest{}
-	mi := &file_v1_weir_proto_msgTypes[37]
+	mi := &file_v1_weir_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2150,7 +2495,7 @@ func (x *DeleteNodeRequest) String() string {
 func (*DeleteNodeRequest) ProtoMessage() {}
 
 func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[37]
+	mi := &file_v1_weir_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2163,7 +2508,7 @@ func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNodeRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{37}
+	return file_v1_weir_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DeleteNodeRequest) GetName() string {
@@ -2181,7 +2526,7 @@ type DeleteNodeResponse struct {
 
 func (x *DeleteNodeResponse) Reset() {
 	*x = DeleteNodeResponse{}
-	mi := &file_v1_weir_proto_msgTypes[38]
+	mi := &file_v1_weir_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2193,7 +2538,7 @@ func (x *DeleteNodeResponse) String() string {
 func (*DeleteNodeResponse) ProtoMessage() {}
 
 func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[38]
+	mi := &file_v1_weir_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2206,7 +2551,7 @@ func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNodeResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{38}
+	return file_v1_weir_proto_rawDescGZIP(), []int{43}
 }
 
 type GetStatusRequest struct {
@@ -2217,7 +2562,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_v1_weir_proto_msgTypes[39]
+	mi := &file_v1_weir_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2229,7 +2574,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[39]
+	mi := &file_v1_weir_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2242,7 +2587,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{39}
+	return file_v1_weir_proto_rawDescGZIP(), []int{44}
 }
 
 type GetStatusResponse struct {
@@ -2264,7 +2609,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_v1_weir_proto_msgTypes[40]
+	mi := &file_v1_weir_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2276,7 +2621,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[40]
+	mi := &file_v1_weir_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2289,7 +2634,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{40}
+	return file_v1_weir_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -2362,7 +2707,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_v1_weir_proto_msgTypes[41]
+	mi := &file_v1_weir_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2374,7 +2719,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[41]
+	mi := &file_v1_weir_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2387,7 +2732,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{41}
+	return file_v1_weir_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ExplainRequest) GetProtocol() string {
@@ -2448,7 +2793,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_v1_weir_proto_msgTypes[42]
+	mi := &file_v1_weir_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2460,7 +2805,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[42]
+	mi := &file_v1_weir_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2473,7 +2818,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{42}
+	return file_v1_weir_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ExplainResponse) GetVip() string {
@@ -2551,7 +2896,7 @@ type ExplainPacketRequest struct {
 
 func (x *ExplainPacketRequest) Reset() {
 	*x = ExplainPacketRequest{}
-	mi := &file_v1_weir_proto_msgTypes[43]
+	mi := &file_v1_weir_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2563,7 +2908,7 @@ func (x *ExplainPacketRequest) String() string {
 func (*ExplainPacketRequest) ProtoMessage() {}
 
 func (x *ExplainPacketRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[43]
+	mi := &file_v1_weir_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2576,7 +2921,7 @@ func (x *ExplainPacketRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketRequest.ProtoReflect.Descriptor instead.
 func (*ExplainPacketRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{43}
+	return file_v1_weir_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ExplainPacketRequest) GetMux() string {
@@ -2602,7 +2947,7 @@ type ExplainPacketResponse struct {
 
 func (x *ExplainPacketResponse) Reset() {
 	*x = ExplainPacketResponse{}
-	mi := &file_v1_weir_proto_msgTypes[44]
+	mi := &file_v1_weir_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2614,7 +2959,7 @@ func (x *ExplainPacketResponse) String() string {
 func (*ExplainPacketResponse) ProtoMessage() {}
 
 func (x *ExplainPacketResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[44]
+	mi := &file_v1_weir_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2627,7 +2972,7 @@ func (x *ExplainPacketResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketResponse.ProtoReflect.Descriptor instead.
 func (*ExplainPacketResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{44}
+	return file_v1_weir_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ExplainPacketResponse) GetExplanation() *PacketExplanation {
@@ -2654,7 +2999,7 @@ type CaptureRequest struct {
 
 func (x *CaptureRequest) Reset() {
 	*x = CaptureRequest{}
-	mi := &file_v1_weir_proto_msgTypes[45]
+	mi := &file_v1_weir_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2666,7 +3011,7 @@ func (x *CaptureRequest) String() string {
 func (*CaptureRequest) ProtoMessage() {}
 
 func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[45]
+	mi := &file_v1_weir_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2679,7 +3024,7 @@ func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureRequest.ProtoReflect.Descriptor instead.
 func (*CaptureRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{45}
+	return file_v1_weir_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *CaptureRequest) GetMux() string {
@@ -2728,7 +3073,7 @@ type CaptureResponse struct {
 
 func (x *CaptureResponse) Reset() {
 	*x = CaptureResponse{}
-	mi := &file_v1_weir_proto_msgTypes[46]
+	mi := &file_v1_weir_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2740,7 +3085,7 @@ func (x *CaptureResponse) String() string {
 func (*CaptureResponse) ProtoMessage() {}
 
 func (x *CaptureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[46]
+	mi := &file_v1_weir_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2753,7 +3098,7 @@ func (x *CaptureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureResponse.ProtoReflect.Descriptor instead.
 func (*CaptureResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{46}
+	return file_v1_weir_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CaptureResponse) GetPackets() []*CapturedPacket {
@@ -2911,6 +3256,32 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\x11DeleteVIPResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
+	"generation\"$\n" +
+	"\x0eGetSNATRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\xa2\x01\n" +
+	"\x0fGetSNATResponse\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12+\n" +
+	"\x06status\x18\x03 \x01(\v2\x13.weir.v1.SNATStatusR\x06status\x124\n" +
+	"\tworkloads\x18\x04 \x03(\v2\x16.weir.v1.WorkloadPortsR\tworkloads\"\xdf\x01\n" +
+	"\rWorkloadPorts\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04host\x18\x02 \x01(\tR\x04host\x12\x16\n" +
+	"\x06tunnel\x18\x03 \x01(\tR\x06tunnel\x12\x16\n" +
+	"\x06ranges\x18\x04 \x03(\rR\x06ranges\x12\x18\n" +
+	"\areclaim\x18\x05 \x03(\rR\areclaim\x12\x18\n" +
+	"\aresting\x18\x06 \x03(\rR\aresting\x12\"\n" +
+	"\x03use\x18\a \x01(\v2\x10.weir.v1.SNATUseR\x03use\x12\x18\n" +
+	"\aremoved\x18\b \x01(\bR\aremoved\"s\n" +
+	"\x13ReclaimPortsRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
+	"\x06ranges\x18\x03 \x03(\rR\x06ranges\x12\x16\n" +
+	"\x06cancel\x18\x04 \x01(\bR\x06cancel\"P\n" +
+	"\x14ReclaimPortsResponse\x12\x18\n" +
+	"\areclaim\x18\x01 \x03(\rR\areclaim\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\"&\n" +
 	"\x10ListNodesRequest\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\"8\n" +
@@ -2968,7 +3339,7 @@ const file_v1_weir_proto_rawDesc = "" +
 	"snapLength\"X\n" +
 	"\x0fCaptureResponse\x121\n" +
 	"\apackets\x18\x01 \x03(\v2\x17.weir.v1.CapturedPacketR\apackets\x12\x12\n" +
-	"\x04lost\x18\x02 \x01(\x04R\x04lost2\xdc\x10\n" +
+	"\x04lost\x18\x02 \x01(\x04R\x04lost2\xae\x12\n" +
 	"\vWeirService\x12]\n" +
 	"\tApplyVIPs\x12\x19.weir.v1.ApplyVIPsRequest\x1a\x1a.weir.v1.ApplyVIPsResponse\"\x19\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/v1/vips:apply\x12Y\n" +
 	"\tCreateVIP\x12\x19.weir.v1.CreateVIPRequest\x1a\x1a.weir.v1.CreateVIPResponse\"\x15\x82\xd3\xe4\x93\x02\x0f:\x03vip\"\b/v1/vips\x12`\n" +
@@ -2978,7 +3349,9 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\x12\b/v1/vips\x12R\n" +
 	"\x06GetVIP\x12\x16.weir.v1.GetVIPRequest\x1a\x17.weir.v1.GetVIPResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/vips/{name}\x12[\n" +
 	"\tDeleteVIP\x12\x19.weir.v1.DeleteVIPRequest\x1a\x1a.weir.v1.DeleteVIPResponse\"\x17\x82\xd3\xe4\x93\x02\x11*\x0f/v1/vips/{name}\x12\\\n" +
-	"\tWatchVIPs\x12\x19.weir.v1.WatchVIPsRequest\x1a\x1a.weir.v1.WatchVIPsResponse\"\x16\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/vips:watch0\x01\x12s\n" +
+	"\tWatchVIPs\x12\x19.weir.v1.WatchVIPsRequest\x1a\x1a.weir.v1.WatchVIPsResponse\"\x16\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/vips:watch0\x01\x12Z\n" +
+	"\aGetSNAT\x12\x17.weir.v1.GetSNATRequest\x1a\x18.weir.v1.GetSNATResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/vips/{name}/snat\x12t\n" +
+	"\fReclaimPorts\x12\x1c.weir.v1.ReclaimPortsRequest\x1a\x1d.weir.v1.ReclaimPortsResponse\"'\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/v1/vips/{name}/snat:reclaim\x12s\n" +
 	"\x11CreateAddressPool\x12!.weir.v1.CreateAddressPoolRequest\x1a\".weir.v1.CreateAddressPoolResponse\"\x17\x82\xd3\xe4\x93\x02\x11:\x04pool\"\t/v1/pools\x12z\n" +
 	"\x11UpdateAddressPool\x12!.weir.v1.UpdateAddressPoolRequest\x1a\".weir.v1.UpdateAddressPoolResponse\"\x1e\x82\xd3\xe4\x93\x02\x18:\x04pool\x1a\x10/v1/pools/{name}\x12j\n" +
 	"\x10ListAddressPools\x12 .weir.v1.ListAddressPoolsRequest\x1a!.weir.v1.ListAddressPoolsResponse\"\x11\x82\xd3\xe4\x93\x02\v\x12\t/v1/pools\x12k\n" +
@@ -3010,7 +3383,7 @@ func file_v1_weir_proto_rawDescGZIP() []byte {
 	return file_v1_weir_proto_rawDescData
 }
 
-var file_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_v1_weir_proto_goTypes = []any{
 	(*ApplyVIPsRequest)(nil),          // 0: weir.v1.ApplyVIPsRequest
 	(*ApplyVIPsResponse)(nil),         // 1: weir.v1.ApplyVIPsResponse
@@ -3045,113 +3418,127 @@ var file_v1_weir_proto_goTypes = []any{
 	(*GetVIPResponse)(nil),            // 30: weir.v1.GetVIPResponse
 	(*DeleteVIPRequest)(nil),          // 31: weir.v1.DeleteVIPRequest
 	(*DeleteVIPResponse)(nil),         // 32: weir.v1.DeleteVIPResponse
-	(*ListNodesRequest)(nil),          // 33: weir.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),         // 34: weir.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),            // 35: weir.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),           // 36: weir.v1.GetNodeResponse
-	(*DeleteNodeRequest)(nil),         // 37: weir.v1.DeleteNodeRequest
-	(*DeleteNodeResponse)(nil),        // 38: weir.v1.DeleteNodeResponse
-	(*GetStatusRequest)(nil),          // 39: weir.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),         // 40: weir.v1.GetStatusResponse
-	(*ExplainRequest)(nil),            // 41: weir.v1.ExplainRequest
-	(*ExplainResponse)(nil),           // 42: weir.v1.ExplainResponse
-	(*ExplainPacketRequest)(nil),      // 43: weir.v1.ExplainPacketRequest
-	(*ExplainPacketResponse)(nil),     // 44: weir.v1.ExplainPacketResponse
-	(*CaptureRequest)(nil),            // 45: weir.v1.CaptureRequest
-	(*CaptureResponse)(nil),           // 46: weir.v1.CaptureResponse
-	(*VIP)(nil),                       // 47: weir.v1.VIP
-	(*AddressPool)(nil),               // 48: weir.v1.AddressPool
-	(*EndpointKey)(nil),               // 49: weir.v1.EndpointKey
-	(*structpb.Struct)(nil),           // 50: google.protobuf.Struct
-	(*Event)(nil),                     // 51: weir.v1.Event
-	(*Node)(nil),                      // 52: weir.v1.Node
-	(*Backend)(nil),                   // 53: weir.v1.Backend
-	(*PacketExplanation)(nil),         // 54: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),             // 55: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),       // 56: google.protobuf.Duration
-	(*CapturedPacket)(nil),            // 57: weir.v1.CapturedPacket
+	(*GetSNATRequest)(nil),            // 33: weir.v1.GetSNATRequest
+	(*GetSNATResponse)(nil),           // 34: weir.v1.GetSNATResponse
+	(*WorkloadPorts)(nil),             // 35: weir.v1.WorkloadPorts
+	(*ReclaimPortsRequest)(nil),       // 36: weir.v1.ReclaimPortsRequest
+	(*ReclaimPortsResponse)(nil),      // 37: weir.v1.ReclaimPortsResponse
+	(*ListNodesRequest)(nil),          // 38: weir.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),         // 39: weir.v1.ListNodesResponse
+	(*GetNodeRequest)(nil),            // 40: weir.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),           // 41: weir.v1.GetNodeResponse
+	(*DeleteNodeRequest)(nil),         // 42: weir.v1.DeleteNodeRequest
+	(*DeleteNodeResponse)(nil),        // 43: weir.v1.DeleteNodeResponse
+	(*GetStatusRequest)(nil),          // 44: weir.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),         // 45: weir.v1.GetStatusResponse
+	(*ExplainRequest)(nil),            // 46: weir.v1.ExplainRequest
+	(*ExplainResponse)(nil),           // 47: weir.v1.ExplainResponse
+	(*ExplainPacketRequest)(nil),      // 48: weir.v1.ExplainPacketRequest
+	(*ExplainPacketResponse)(nil),     // 49: weir.v1.ExplainPacketResponse
+	(*CaptureRequest)(nil),            // 50: weir.v1.CaptureRequest
+	(*CaptureResponse)(nil),           // 51: weir.v1.CaptureResponse
+	(*VIP)(nil),                       // 52: weir.v1.VIP
+	(*AddressPool)(nil),               // 53: weir.v1.AddressPool
+	(*EndpointKey)(nil),               // 54: weir.v1.EndpointKey
+	(*structpb.Struct)(nil),           // 55: google.protobuf.Struct
+	(*Event)(nil),                     // 56: weir.v1.Event
+	(*SNATStatus)(nil),                // 57: weir.v1.SNATStatus
+	(*SNATUse)(nil),                   // 58: weir.v1.SNATUse
+	(*Node)(nil),                      // 59: weir.v1.Node
+	(*Backend)(nil),                   // 60: weir.v1.Backend
+	(*PacketExplanation)(nil),         // 61: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),             // 62: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),       // 63: google.protobuf.Duration
+	(*CapturedPacket)(nil),            // 64: weir.v1.CapturedPacket
 }
 var file_v1_weir_proto_depIdxs = []int32{
-	47, // 0: weir.v1.ApplyVIPsRequest.vips:type_name -> weir.v1.VIP
-	48, // 1: weir.v1.ApplyVIPsRequest.pools:type_name -> weir.v1.AddressPool
+	52, // 0: weir.v1.ApplyVIPsRequest.vips:type_name -> weir.v1.VIP
+	53, // 1: weir.v1.ApplyVIPsRequest.pools:type_name -> weir.v1.AddressPool
 	2,  // 2: weir.v1.ApplyVIPsResponse.vips:type_name -> weir.v1.AppliedVIP
 	3,  // 3: weir.v1.ApplyVIPsResponse.pools:type_name -> weir.v1.AppliedAddressPool
 	4,  // 4: weir.v1.AppliedVIP.effects:type_name -> weir.v1.EndpointEffect
-	49, // 5: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
-	47, // 6: weir.v1.CreateVIPRequest.vip:type_name -> weir.v1.VIP
-	47, // 7: weir.v1.CreateVIPResponse.vip:type_name -> weir.v1.VIP
-	47, // 8: weir.v1.UpdateVIPRequest.vip:type_name -> weir.v1.VIP
-	47, // 9: weir.v1.UpdateVIPResponse.vip:type_name -> weir.v1.VIP
-	50, // 10: weir.v1.PatchVIPRequest.patch:type_name -> google.protobuf.Struct
-	47, // 11: weir.v1.PatchVIPResponse.vip:type_name -> weir.v1.VIP
-	47, // 12: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
-	47, // 13: weir.v1.WatchVIPsResponse.vip:type_name -> weir.v1.VIP
-	48, // 14: weir.v1.CreateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
-	48, // 15: weir.v1.CreateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	48, // 16: weir.v1.UpdateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
-	48, // 17: weir.v1.UpdateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	48, // 18: weir.v1.ListAddressPoolsResponse.pools:type_name -> weir.v1.AddressPool
-	48, // 19: weir.v1.GetAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	51, // 20: weir.v1.ListEventsResponse.events:type_name -> weir.v1.Event
-	51, // 21: weir.v1.WatchEventsResponse.event:type_name -> weir.v1.Event
-	47, // 22: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
-	52, // 23: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
-	52, // 24: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
-	52, // 25: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
-	53, // 26: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
-	54, // 27: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
-	55, // 28: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
-	56, // 29: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
-	57, // 30: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
-	0,  // 31: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
-	5,  // 32: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
-	7,  // 33: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
-	9,  // 34: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
-	11, // 35: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
-	29, // 36: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
-	31, // 37: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
-	13, // 38: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
-	15, // 39: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
-	17, // 40: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
-	19, // 41: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
-	21, // 42: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
-	23, // 43: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
-	25, // 44: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
-	27, // 45: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
-	33, // 46: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
-	35, // 47: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
-	37, // 48: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
-	39, // 49: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
-	41, // 50: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
-	43, // 51: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
-	45, // 52: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
-	1,  // 53: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
-	6,  // 54: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
-	8,  // 55: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
-	10, // 56: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
-	12, // 57: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
-	30, // 58: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
-	32, // 59: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
-	14, // 60: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
-	16, // 61: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
-	18, // 62: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
-	20, // 63: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
-	22, // 64: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
-	24, // 65: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
-	26, // 66: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
-	28, // 67: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
-	34, // 68: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
-	36, // 69: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
-	38, // 70: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
-	40, // 71: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
-	42, // 72: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
-	44, // 73: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
-	46, // 74: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
-	53, // [53:75] is the sub-list for method output_type
-	31, // [31:53] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	54, // 5: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
+	52, // 6: weir.v1.CreateVIPRequest.vip:type_name -> weir.v1.VIP
+	52, // 7: weir.v1.CreateVIPResponse.vip:type_name -> weir.v1.VIP
+	52, // 8: weir.v1.UpdateVIPRequest.vip:type_name -> weir.v1.VIP
+	52, // 9: weir.v1.UpdateVIPResponse.vip:type_name -> weir.v1.VIP
+	55, // 10: weir.v1.PatchVIPRequest.patch:type_name -> google.protobuf.Struct
+	52, // 11: weir.v1.PatchVIPResponse.vip:type_name -> weir.v1.VIP
+	52, // 12: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
+	52, // 13: weir.v1.WatchVIPsResponse.vip:type_name -> weir.v1.VIP
+	53, // 14: weir.v1.CreateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
+	53, // 15: weir.v1.CreateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	53, // 16: weir.v1.UpdateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
+	53, // 17: weir.v1.UpdateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	53, // 18: weir.v1.ListAddressPoolsResponse.pools:type_name -> weir.v1.AddressPool
+	53, // 19: weir.v1.GetAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	56, // 20: weir.v1.ListEventsResponse.events:type_name -> weir.v1.Event
+	56, // 21: weir.v1.WatchEventsResponse.event:type_name -> weir.v1.Event
+	52, // 22: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
+	57, // 23: weir.v1.GetSNATResponse.status:type_name -> weir.v1.SNATStatus
+	35, // 24: weir.v1.GetSNATResponse.workloads:type_name -> weir.v1.WorkloadPorts
+	58, // 25: weir.v1.WorkloadPorts.use:type_name -> weir.v1.SNATUse
+	59, // 26: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
+	59, // 27: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
+	59, // 28: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
+	60, // 29: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
+	61, // 30: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
+	62, // 31: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
+	63, // 32: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
+	64, // 33: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
+	0,  // 34: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
+	5,  // 35: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
+	7,  // 36: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
+	9,  // 37: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
+	11, // 38: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
+	29, // 39: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
+	31, // 40: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
+	13, // 41: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
+	33, // 42: weir.v1.WeirService.GetSNAT:input_type -> weir.v1.GetSNATRequest
+	36, // 43: weir.v1.WeirService.ReclaimPorts:input_type -> weir.v1.ReclaimPortsRequest
+	15, // 44: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
+	17, // 45: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
+	19, // 46: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
+	21, // 47: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
+	23, // 48: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
+	25, // 49: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
+	27, // 50: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
+	38, // 51: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
+	40, // 52: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
+	42, // 53: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
+	44, // 54: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
+	46, // 55: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
+	48, // 56: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
+	50, // 57: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
+	1,  // 58: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
+	6,  // 59: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
+	8,  // 60: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
+	10, // 61: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
+	12, // 62: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
+	30, // 63: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
+	32, // 64: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
+	14, // 65: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
+	34, // 66: weir.v1.WeirService.GetSNAT:output_type -> weir.v1.GetSNATResponse
+	37, // 67: weir.v1.WeirService.ReclaimPorts:output_type -> weir.v1.ReclaimPortsResponse
+	16, // 68: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
+	18, // 69: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
+	20, // 70: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
+	22, // 71: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
+	24, // 72: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
+	26, // 73: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
+	28, // 74: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
+	39, // 75: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
+	41, // 76: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
+	43, // 77: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
+	45, // 78: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
+	47, // 79: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
+	49, // 80: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
+	51, // 81: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
+	58, // [58:82] is the sub-list for method output_type
+	34, // [34:58] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_v1_weir_proto_init() }
@@ -3166,7 +3553,7 @@ func file_v1_weir_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_weir_proto_rawDesc), len(file_v1_weir_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   47,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -29,6 +29,8 @@ const (
 	WeirService_GetVIP_FullMethodName            = "/weir.v1.WeirService/GetVIP"
 	WeirService_DeleteVIP_FullMethodName         = "/weir.v1.WeirService/DeleteVIP"
 	WeirService_WatchVIPs_FullMethodName         = "/weir.v1.WeirService/WatchVIPs"
+	WeirService_GetSNAT_FullMethodName           = "/weir.v1.WeirService/GetSNAT"
+	WeirService_ReclaimPorts_FullMethodName      = "/weir.v1.WeirService/ReclaimPorts"
 	WeirService_CreateAddressPool_FullMethodName = "/weir.v1.WeirService/CreateAddressPool"
 	WeirService_UpdateAddressPool_FullMethodName = "/weir.v1.WeirService/UpdateAddressPool"
 	WeirService_ListAddressPools_FullMethodName  = "/weir.v1.WeirService/ListAddressPools"
@@ -66,6 +68,11 @@ type WeirServiceClient interface {
 	DeleteVIP(ctx context.Context, in *DeleteVIPRequest, opts ...grpc.CallOption) (*DeleteVIPResponse, error)
 	// Streams VIPs as they change, with their status. REST gets one JSON object a line.
 	WatchVIPs(ctx context.Context, in *WatchVIPsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchVIPsResponse], error)
+	// Says who leaves as a VIP, with which ports, and how they use them.
+	GetSNAT(ctx context.Context, in *GetSNATRequest, opts ...grpc.CallOption) (*GetSNATResponse, error)
+	// Takes ranges of ports back from a workload: they take no new flow, and are free when those that use them
+	// have ended.
+	ReclaimPorts(ctx context.Context, in *ReclaimPortsRequest, opts ...grpc.CallOption) (*ReclaimPortsResponse, error)
 	// Creates an address pool. Refused if there is one of that name.
 	CreateAddressPool(ctx context.Context, in *CreateAddressPoolRequest, opts ...grpc.CallOption) (*CreateAddressPoolResponse, error)
 	// Replaces an address pool as a whole. Refused while a VIP has an address that it would no longer have.
@@ -190,6 +197,26 @@ func (c *weirServiceClient) WatchVIPs(ctx context.Context, in *WatchVIPsRequest,
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type WeirService_WatchVIPsClient = grpc.ServerStreamingClient[WatchVIPsResponse]
+
+func (c *weirServiceClient) GetSNAT(ctx context.Context, in *GetSNATRequest, opts ...grpc.CallOption) (*GetSNATResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetSNATResponse)
+	err := c.cc.Invoke(ctx, WeirService_GetSNAT_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) ReclaimPorts(ctx context.Context, in *ReclaimPortsRequest, opts ...grpc.CallOption) (*ReclaimPortsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReclaimPortsResponse)
+	err := c.cc.Invoke(ctx, WeirService_ReclaimPorts_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
 
 func (c *weirServiceClient) CreateAddressPool(ctx context.Context, in *CreateAddressPoolRequest, opts ...grpc.CallOption) (*CreateAddressPoolResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -370,6 +397,11 @@ type WeirServiceServer interface {
 	DeleteVIP(context.Context, *DeleteVIPRequest) (*DeleteVIPResponse, error)
 	// Streams VIPs as they change, with their status. REST gets one JSON object a line.
 	WatchVIPs(*WatchVIPsRequest, grpc.ServerStreamingServer[WatchVIPsResponse]) error
+	// Says who leaves as a VIP, with which ports, and how they use them.
+	GetSNAT(context.Context, *GetSNATRequest) (*GetSNATResponse, error)
+	// Takes ranges of ports back from a workload: they take no new flow, and are free when those that use them
+	// have ended.
+	ReclaimPorts(context.Context, *ReclaimPortsRequest) (*ReclaimPortsResponse, error)
 	// Creates an address pool. Refused if there is one of that name.
 	CreateAddressPool(context.Context, *CreateAddressPoolRequest) (*CreateAddressPoolResponse, error)
 	// Replaces an address pool as a whole. Refused while a VIP has an address that it would no longer have.
@@ -428,6 +460,12 @@ func (UnimplementedWeirServiceServer) DeleteVIP(context.Context, *DeleteVIPReque
 }
 func (UnimplementedWeirServiceServer) WatchVIPs(*WatchVIPsRequest, grpc.ServerStreamingServer[WatchVIPsResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchVIPs not implemented")
+}
+func (UnimplementedWeirServiceServer) GetSNAT(context.Context, *GetSNATRequest) (*GetSNATResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetSNAT not implemented")
+}
+func (UnimplementedWeirServiceServer) ReclaimPorts(context.Context, *ReclaimPortsRequest) (*ReclaimPortsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReclaimPorts not implemented")
 }
 func (UnimplementedWeirServiceServer) CreateAddressPool(context.Context, *CreateAddressPoolRequest) (*CreateAddressPoolResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CreateAddressPool not implemented")
@@ -627,6 +665,42 @@ func _WeirService_WatchVIPs_Handler(srv interface{}, stream grpc.ServerStream) e
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type WeirService_WatchVIPsServer = grpc.ServerStreamingServer[WatchVIPsResponse]
+
+func _WeirService_GetSNAT_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetSNATRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).GetSNAT(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_GetSNAT_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).GetSNAT(ctx, req.(*GetSNATRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_ReclaimPorts_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReclaimPortsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).ReclaimPorts(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_ReclaimPorts_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).ReclaimPorts(ctx, req.(*ReclaimPortsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
 
 func _WeirService_CreateAddressPool_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CreateAddressPoolRequest)
@@ -900,6 +974,14 @@ var WeirService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteVIP",
 			Handler:    _WeirService_DeleteVIP_Handler,
+		},
+		{
+			MethodName: "GetSNAT",
+			Handler:    _WeirService_GetSNAT_Handler,
+		},
+		{
+			MethodName: "ReclaimPorts",
+			Handler:    _WeirService_ReclaimPorts_Handler,
 		},
 		{
 			MethodName: "CreateAddressPool",

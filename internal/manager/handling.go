@@ -26,6 +26,8 @@ var handling = map[string]place{
 	weirv1connect.WeirServiceUpdateAddressPoolProcedure: byLeader,
 	weirv1connect.WeirServiceDeleteAddressPoolProcedure: byLeader,
 	weirv1connect.WeirServiceDeleteNodeProcedure:        byLeader,
+	weirv1connect.WeirServiceReclaimPortsProcedure:      byLeader,
+	weirv1connect.WeirServiceGetSNATProcedure:           anyReads,
 	weirv1connect.WeirServiceListVIPsProcedure:          anyReads,
 	weirv1connect.WeirServiceGetVIPProcedure:            anyReads,
 	weirv1connect.WeirServiceWatchVIPsProcedure:         anyReads,
@@ -45,6 +47,9 @@ var handling = map[string]place{
 	weirv1connect.SyncServiceAnswerTaskProcedure: ownWrites,
 	weirv1connect.SyncServiceSyncHostProcedure:   ownWrites,
 	weirv1connect.SyncServiceReportHostProcedure: ownWrites,
+
+	weirv1connect.SyncServiceAllocatePortsProcedure: byLeader,
+	weirv1connect.SyncServiceReleasePortsProcedure:  byLeader,
 
 	weirv1connect.ClusterServiceDeleteManagerProcedure:  byLeader,
 	weirv1connect.ClusterServiceJoinManagerProcedure:    byLeader,

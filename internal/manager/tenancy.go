@@ -45,6 +45,10 @@ func (m *Manager) permitTenant(caller trust.Identity, role trust.Role, message a
 		}
 	case *weirv1.GetVIPRequest:
 		return permitNamed(caller, s, role, r.GetName())
+	case *weirv1.GetSNATRequest:
+		return permitNamed(caller, s, role, r.GetName())
+	case *weirv1.ReclaimPortsRequest:
+		return permitNamed(caller, s, role, r.GetName())
 	case *weirv1.DeleteVIPRequest:
 		return permitNamed(caller, s, role, r.GetName())
 	case *weirv1.ExplainRequest:

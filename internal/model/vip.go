@@ -13,11 +13,12 @@ type VIP struct {
 	Address   netip.Addr // not valid: the manager takes one from Pool
 	Pool      string     // name of the AddressPool that Address is of; empty: none was named
 	Family    Family     // of the address to take from Pool; empty: of the backends, else what the pool has
-	Endpoints []Endpoint // at least one; (protocol, port) unique
+	Endpoints []Endpoint // at least one, unless there is SNAT; (protocol, port) unique
 	// Consistency, Ping and FlowLimit hold for all endpoints.
 	Consistency Consistency
 	Ping        Ping
 	FlowLimit   uint32 // flows that each mux remembers at most; 0: a share of its table
+	SNAT        *SNAT  // nil: nobody leaves as this VIP
 }
 
 // Consistency says how the packets of a TCP connection find their backend again.

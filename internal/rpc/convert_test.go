@@ -40,6 +40,21 @@ func drawKey(t *rapid.T) model.EndpointKey {
 	}
 }
 
+func drawSNATKey(t *rapid.T) model.SNATKey {
+	v4 := rapid.Bool().Draw(t, "v4")
+	return model.SNATKey{VIP: drawAddr(t, v4), Address: drawAddr(t, v4)}
+}
+
+func drawRanges(t *rapid.T) []model.Range {
+	numbers := rapid.SliceOfNDistinct(rapid.Uint16Range(0, 8191), 2, 9, rapid.ID).Draw(t, "ranges")
+	slices.Sort(numbers)
+	ranges := make([]model.Range, 0, len(numbers))
+	for _, n := range numbers {
+		ranges = append(ranges, model.Range(n))
+	}
+	return ranges
+}
+
 func drawCheck(t *rapid.T) *model.HealthCheck {
 	if rapid.Bool().Draw(t, "unchecked") {
 		return nil
@@ -108,6 +123,10 @@ func TestUpdatesComeBack(t *testing.T) {
 				{Name: "mux1", Addresses: []netip.Addr{drawAddr(t, true), drawAddr(t, false)}},
 				{Name: "mux2", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24"), netip.MustParsePrefix("fd09::/64")}},
 			},
+			SNAT: []model.MuxSNAT{{
+				Key: drawSNATKey(t), Tunnel: drawAddr(t, true), Ranges: drawRanges(t), Tenant: "acme", Ping: rapid.Bool().Draw(t, "ping"),
+			}},
+			SNATRemoved: []model.SNATKey{drawSNATKey(t)},
 		}
 		muxBack, err := MuxUpdateFromProto(MuxUpdateToProto(mux))
 		if diff := cmp.Diff(mux, muxBack, byValue); err != nil || diff != "" {
@@ -119,7 +138,14 @@ func TestUpdatesComeBack(t *testing.T) {
 			Buckets: 256, Ceded: []uint32{0, 17, 255}, Peers: []netip.Addr{drawAddr(t, true), drawAddr(t, false)},
 			Affinity: true, IdleTimeout: time.Minute,
 		}
+		ranges := drawRanges(t)
 		host := HostUpdate{
+			SNATSnapshot: rapid.Bool().Draw(t, "snapshot"), SNATRemoved: []model.SNATKey{drawSNATKey(t)},
+			SNAT: []model.HostSNAT{{
+				Key: drawSNATKey(t), Tunnel: drawAddr(t, true), Ranges: ranges, Reclaim: ranges[: len(ranges)/2 : len(ranges)/2],
+				Except:    []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fc00::/7")},
+				Filtering: model.FilterAddress, Exhausted: model.ExhaustedDrop, IdleTimeout: time.Minute, MaxPorts: 64, KeepPorts: 8, Written: 7,
+			}},
 			Generation: 7, Snapshot: true, HashKey: flowhash.Key{4, 5},
 			Muxes:    []netip.Prefix{netip.PrefixFrom(drawAddr(t, true), 32), netip.MustParsePrefix("fd09::/64")},
 			Backends: []model.HostBackend{backend}, Removed: []model.HostBackendKey{backend.Key()},

@@ -19,6 +19,9 @@ type MuxUpdate struct {
 	HashKey    flowhash.Key       // only in a snapshot
 	Pool       []model.PoolMember // all muxes of the pool that are connected, by name, every time
 	Withdraw   bool               // the mux is out of the pool: announce nothing
+	// SNAT is what workloads that leave as VIPs have, new or changed; in a snapshot these are all.
+	SNAT        []model.MuxSNAT
+	SNATRemoved []model.SNATKey
 }
 
 // HostUpdate is one step of a host's tables.
@@ -29,6 +32,11 @@ type HostUpdate struct {
 	Removed    []model.HostBackendKey
 	Muxes      []netip.Prefix // outer sources to accept: all of them, every time
 	HashKey    flowhash.Key   // only in a snapshot
+	// SNAT is what the host's workloads have, new or changed. It comes when the muxes have it, so that it
+	// has a snapshot of its own.
+	SNAT         []model.HostSNAT
+	SNATRemoved  []model.SNATKey
+	SNATSnapshot bool // these are all of SNAT
 }
 
 // MuxUpdateToProto writes u.
@@ -46,6 +54,10 @@ func MuxUpdateToProto(u MuxUpdate) *weirv1.SyncMuxResponse {
 	for _, m := range u.Pool {
 		p.Pool = append(p.Pool, &weirv1.PoolMember{Name: m.Name, Addresses: sourceStrings(m.Addresses, m.Prefixes)})
 	}
+	for _, s := range u.SNAT {
+		p.Snat = append(p.Snat, MuxSNATToProto(s))
+	}
+	p.SnatRemoved = snatKeysToProto(u.SNATRemoved)
 	return p
 }
 
@@ -75,6 +87,13 @@ func MuxUpdateFromProto(p *weirv1.SyncMuxResponse) (MuxUpdate, error) {
 		u.Pool = append(u.Pool, member)
 		errs = append(errs, below(fmt.Sprintf("pool[%d]", i), f.err()))
 	}
+	for i, s := range p.GetSnat() {
+		snat, err := MuxSNATFromProto(s)
+		u.SNAT = append(u.SNAT, snat)
+		errs = append(errs, below(fmt.Sprintf("snat[%d]", i), err))
+	}
+	removed, err := snatKeysFromProto(p.GetSnatRemoved())
+	u.SNATRemoved, errs = removed, append(errs, err)
 	return u, errors.Join(errs...)
 }
 
@@ -92,6 +111,10 @@ func HostUpdateToProto(u HostUpdate) *weirv1.SyncHostResponse {
 	for _, k := range u.Removed {
 		p.Removed = append(p.Removed, HostBackendKeyToProto(k))
 	}
+	for _, s := range u.SNAT {
+		p.Snat = append(p.Snat, HostSNATToProto(s))
+	}
+	p.SnatRemoved, p.SnatSnapshot = snatKeysToProto(u.SNATRemoved), u.SNATSnapshot
 	return p
 }
 
@@ -118,6 +141,13 @@ func HostUpdateFromProto(p *weirv1.SyncHostResponse) (HostUpdate, error) {
 		u.Removed = append(u.Removed, key)
 		errs = append(errs, below(fmt.Sprintf("removed[%d]", i), err))
 	}
+	for i, s := range p.GetSnat() {
+		snat, err := HostSNATFromProto(s)
+		u.SNAT = append(u.SNAT, snat)
+		errs = append(errs, below(fmt.Sprintf("snat[%d]", i), err))
+	}
+	removed, err := snatKeysFromProto(p.GetSnatRemoved())
+	u.SNATRemoved, u.SNATSnapshot, errs = removed, p.GetSnatSnapshot(), append(errs, err)
 	return u, errors.Join(errs...)
 }
 

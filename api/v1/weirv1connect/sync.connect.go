@@ -45,6 +45,12 @@ const (
 	SyncServiceReportHostProcedure = "/weir.v1.SyncService/ReportHost"
 	// SyncServiceAnswerTaskProcedure is the fully-qualified name of the SyncService's AnswerTask RPC.
 	SyncServiceAnswerTaskProcedure = "/weir.v1.SyncService/AnswerTask"
+	// SyncServiceAllocatePortsProcedure is the fully-qualified name of the SyncService's AllocatePorts
+	// RPC.
+	SyncServiceAllocatePortsProcedure = "/weir.v1.SyncService/AllocatePorts"
+	// SyncServiceReleasePortsProcedure is the fully-qualified name of the SyncService's ReleasePorts
+	// RPC.
+	SyncServiceReleasePortsProcedure = "/weir.v1.SyncService/ReleasePorts"
 )
 
 // SyncServiceClient is a client for the weir.v1.SyncService service.
@@ -59,6 +65,11 @@ type SyncServiceClient interface {
 	ReportHost(context.Context, *v1.ReportHostRequest) (*v1.ReportHostResponse, error)
 	// A mux's answer, or a part of it, to a task that came on its stream.
 	AnswerTask(context.Context, *v1.AnswerTaskRequest) (*v1.AnswerTaskResponse, error)
+	// Gives a workload of the host more ports of its VIP. Answered when every healthy mux knows them. One
+	// request of a workload is answered at a time.
+	AllocatePorts(context.Context, *v1.AllocatePortsRequest) (*v1.AllocatePortsResponse, error)
+	// Takes back ranges that a workload of the host does not use any more.
+	ReleasePorts(context.Context, *v1.ReleasePortsRequest) (*v1.ReleasePortsResponse, error)
 }
 
 // NewSyncServiceClient constructs a client for the weir.v1.SyncService service. By default, it uses
@@ -102,16 +113,30 @@ func NewSyncServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(syncServiceMethods.ByName("AnswerTask")),
 			connect.WithClientOptions(opts...),
 		),
+		allocatePorts: connect.NewClient[v1.AllocatePortsRequest, v1.AllocatePortsResponse](
+			httpClient,
+			baseURL+SyncServiceAllocatePortsProcedure,
+			connect.WithSchema(syncServiceMethods.ByName("AllocatePorts")),
+			connect.WithClientOptions(opts...),
+		),
+		releasePorts: connect.NewClient[v1.ReleasePortsRequest, v1.ReleasePortsResponse](
+			httpClient,
+			baseURL+SyncServiceReleasePortsProcedure,
+			connect.WithSchema(syncServiceMethods.ByName("ReleasePorts")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // syncServiceClient implements SyncServiceClient.
 type syncServiceClient struct {
-	syncMux    *connect.Client[v1.SyncMuxRequest, v1.SyncMuxResponse]
-	syncHost   *connect.Client[v1.SyncHostRequest, v1.SyncHostResponse]
-	reportMux  *connect.Client[v1.ReportMuxRequest, v1.ReportMuxResponse]
-	reportHost *connect.Client[v1.ReportHostRequest, v1.ReportHostResponse]
-	answerTask *connect.Client[v1.AnswerTaskRequest, v1.AnswerTaskResponse]
+	syncMux       *connect.Client[v1.SyncMuxRequest, v1.SyncMuxResponse]
+	syncHost      *connect.Client[v1.SyncHostRequest, v1.SyncHostResponse]
+	reportMux     *connect.Client[v1.ReportMuxRequest, v1.ReportMuxResponse]
+	reportHost    *connect.Client[v1.ReportHostRequest, v1.ReportHostResponse]
+	answerTask    *connect.Client[v1.AnswerTaskRequest, v1.AnswerTaskResponse]
+	allocatePorts *connect.Client[v1.AllocatePortsRequest, v1.AllocatePortsResponse]
+	releasePorts  *connect.Client[v1.ReleasePortsRequest, v1.ReleasePortsResponse]
 }
 
 // SyncMux calls weir.v1.SyncService.SyncMux.
@@ -151,6 +176,24 @@ func (c *syncServiceClient) AnswerTask(ctx context.Context, req *v1.AnswerTaskRe
 	return nil, err
 }
 
+// AllocatePorts calls weir.v1.SyncService.AllocatePorts.
+func (c *syncServiceClient) AllocatePorts(ctx context.Context, req *v1.AllocatePortsRequest) (*v1.AllocatePortsResponse, error) {
+	response, err := c.allocatePorts.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ReleasePorts calls weir.v1.SyncService.ReleasePorts.
+func (c *syncServiceClient) ReleasePorts(ctx context.Context, req *v1.ReleasePortsRequest) (*v1.ReleasePortsResponse, error) {
+	response, err := c.releasePorts.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // SyncServiceHandler is an implementation of the weir.v1.SyncService service.
 type SyncServiceHandler interface {
 	// Registers the mux and streams the pool's tables.
@@ -163,6 +206,11 @@ type SyncServiceHandler interface {
 	ReportHost(context.Context, *v1.ReportHostRequest) (*v1.ReportHostResponse, error)
 	// A mux's answer, or a part of it, to a task that came on its stream.
 	AnswerTask(context.Context, *v1.AnswerTaskRequest) (*v1.AnswerTaskResponse, error)
+	// Gives a workload of the host more ports of its VIP. Answered when every healthy mux knows them. One
+	// request of a workload is answered at a time.
+	AllocatePorts(context.Context, *v1.AllocatePortsRequest) (*v1.AllocatePortsResponse, error)
+	// Takes back ranges that a workload of the host does not use any more.
+	ReleasePorts(context.Context, *v1.ReleasePortsRequest) (*v1.ReleasePortsResponse, error)
 }
 
 // NewSyncServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -202,6 +250,18 @@ func NewSyncServiceHandler(svc SyncServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(syncServiceMethods.ByName("AnswerTask")),
 		connect.WithHandlerOptions(opts...),
 	)
+	syncServiceAllocatePortsHandler := connect.NewUnaryHandlerSimple(
+		SyncServiceAllocatePortsProcedure,
+		svc.AllocatePorts,
+		connect.WithSchema(syncServiceMethods.ByName("AllocatePorts")),
+		connect.WithHandlerOptions(opts...),
+	)
+	syncServiceReleasePortsHandler := connect.NewUnaryHandlerSimple(
+		SyncServiceReleasePortsProcedure,
+		svc.ReleasePorts,
+		connect.WithSchema(syncServiceMethods.ByName("ReleasePorts")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/weir.v1.SyncService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case SyncServiceSyncMuxProcedure:
@@ -214,6 +274,10 @@ func NewSyncServiceHandler(svc SyncServiceHandler, opts ...connect.HandlerOption
 			syncServiceReportHostHandler.ServeHTTP(w, r)
 		case SyncServiceAnswerTaskProcedure:
 			syncServiceAnswerTaskHandler.ServeHTTP(w, r)
+		case SyncServiceAllocatePortsProcedure:
+			syncServiceAllocatePortsHandler.ServeHTTP(w, r)
+		case SyncServiceReleasePortsProcedure:
+			syncServiceReleasePortsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -241,4 +305,12 @@ func (UnimplementedSyncServiceHandler) ReportHost(context.Context, *v1.ReportHos
 
 func (UnimplementedSyncServiceHandler) AnswerTask(context.Context, *v1.AnswerTaskRequest) (*v1.AnswerTaskResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.SyncService.AnswerTask is not implemented"))
+}
+
+func (UnimplementedSyncServiceHandler) AllocatePorts(context.Context, *v1.AllocatePortsRequest) (*v1.AllocatePortsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.SyncService.AllocatePorts is not implemented"))
+}
+
+func (UnimplementedSyncServiceHandler) ReleasePorts(context.Context, *v1.ReleasePortsRequest) (*v1.ReleasePortsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.SyncService.ReleasePorts is not implemented"))
 }

@@ -50,6 +50,11 @@ const (
 	WeirServiceDeleteVIPProcedure = "/weir.v1.WeirService/DeleteVIP"
 	// WeirServiceWatchVIPsProcedure is the fully-qualified name of the WeirService's WatchVIPs RPC.
 	WeirServiceWatchVIPsProcedure = "/weir.v1.WeirService/WatchVIPs"
+	// WeirServiceGetSNATProcedure is the fully-qualified name of the WeirService's GetSNAT RPC.
+	WeirServiceGetSNATProcedure = "/weir.v1.WeirService/GetSNAT"
+	// WeirServiceReclaimPortsProcedure is the fully-qualified name of the WeirService's ReclaimPorts
+	// RPC.
+	WeirServiceReclaimPortsProcedure = "/weir.v1.WeirService/ReclaimPorts"
 	// WeirServiceCreateAddressPoolProcedure is the fully-qualified name of the WeirService's
 	// CreateAddressPool RPC.
 	WeirServiceCreateAddressPoolProcedure = "/weir.v1.WeirService/CreateAddressPool"
@@ -103,6 +108,11 @@ type WeirServiceClient interface {
 	DeleteVIP(context.Context, *v1.DeleteVIPRequest) (*v1.DeleteVIPResponse, error)
 	// Streams VIPs as they change, with their status. REST gets one JSON object a line.
 	WatchVIPs(context.Context, *v1.WatchVIPsRequest) (*connect.ServerStreamForClient[v1.WatchVIPsResponse], error)
+	// Says who leaves as a VIP, with which ports, and how they use them.
+	GetSNAT(context.Context, *v1.GetSNATRequest) (*v1.GetSNATResponse, error)
+	// Takes ranges of ports back from a workload: they take no new flow, and are free when those that use them
+	// have ended.
+	ReclaimPorts(context.Context, *v1.ReclaimPortsRequest) (*v1.ReclaimPortsResponse, error)
 	// Creates an address pool. Refused if there is one of that name.
 	CreateAddressPool(context.Context, *v1.CreateAddressPoolRequest) (*v1.CreateAddressPoolResponse, error)
 	// Replaces an address pool as a whole. Refused while a VIP has an address that it would no longer have.
@@ -188,6 +198,18 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			httpClient,
 			baseURL+WeirServiceWatchVIPsProcedure,
 			connect.WithSchema(weirServiceMethods.ByName("WatchVIPs")),
+			connect.WithClientOptions(opts...),
+		),
+		getSNAT: connect.NewClient[v1.GetSNATRequest, v1.GetSNATResponse](
+			httpClient,
+			baseURL+WeirServiceGetSNATProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("GetSNAT")),
+			connect.WithClientOptions(opts...),
+		),
+		reclaimPorts: connect.NewClient[v1.ReclaimPortsRequest, v1.ReclaimPortsResponse](
+			httpClient,
+			baseURL+WeirServiceReclaimPortsProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("ReclaimPorts")),
 			connect.WithClientOptions(opts...),
 		),
 		createAddressPool: connect.NewClient[v1.CreateAddressPoolRequest, v1.CreateAddressPoolResponse](
@@ -287,6 +309,8 @@ type weirServiceClient struct {
 	getVIP            *connect.Client[v1.GetVIPRequest, v1.GetVIPResponse]
 	deleteVIP         *connect.Client[v1.DeleteVIPRequest, v1.DeleteVIPResponse]
 	watchVIPs         *connect.Client[v1.WatchVIPsRequest, v1.WatchVIPsResponse]
+	getSNAT           *connect.Client[v1.GetSNATRequest, v1.GetSNATResponse]
+	reclaimPorts      *connect.Client[v1.ReclaimPortsRequest, v1.ReclaimPortsResponse]
 	createAddressPool *connect.Client[v1.CreateAddressPoolRequest, v1.CreateAddressPoolResponse]
 	updateAddressPool *connect.Client[v1.UpdateAddressPoolRequest, v1.UpdateAddressPoolResponse]
 	listAddressPools  *connect.Client[v1.ListAddressPoolsRequest, v1.ListAddressPoolsResponse]
@@ -369,6 +393,24 @@ func (c *weirServiceClient) DeleteVIP(ctx context.Context, req *v1.DeleteVIPRequ
 // WatchVIPs calls weir.v1.WeirService.WatchVIPs.
 func (c *weirServiceClient) WatchVIPs(ctx context.Context, req *v1.WatchVIPsRequest) (*connect.ServerStreamForClient[v1.WatchVIPsResponse], error) {
 	return c.watchVIPs.CallServerStream(ctx, connect.NewRequest(req))
+}
+
+// GetSNAT calls weir.v1.WeirService.GetSNAT.
+func (c *weirServiceClient) GetSNAT(ctx context.Context, req *v1.GetSNATRequest) (*v1.GetSNATResponse, error) {
+	response, err := c.getSNAT.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ReclaimPorts calls weir.v1.WeirService.ReclaimPorts.
+func (c *weirServiceClient) ReclaimPorts(ctx context.Context, req *v1.ReclaimPortsRequest) (*v1.ReclaimPortsResponse, error) {
+	response, err := c.reclaimPorts.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // CreateAddressPool calls weir.v1.WeirService.CreateAddressPool.
@@ -506,6 +548,11 @@ type WeirServiceHandler interface {
 	DeleteVIP(context.Context, *v1.DeleteVIPRequest) (*v1.DeleteVIPResponse, error)
 	// Streams VIPs as they change, with their status. REST gets one JSON object a line.
 	WatchVIPs(context.Context, *v1.WatchVIPsRequest, *connect.ServerStream[v1.WatchVIPsResponse]) error
+	// Says who leaves as a VIP, with which ports, and how they use them.
+	GetSNAT(context.Context, *v1.GetSNATRequest) (*v1.GetSNATResponse, error)
+	// Takes ranges of ports back from a workload: they take no new flow, and are free when those that use them
+	// have ended.
+	ReclaimPorts(context.Context, *v1.ReclaimPortsRequest) (*v1.ReclaimPortsResponse, error)
 	// Creates an address pool. Refused if there is one of that name.
 	CreateAddressPool(context.Context, *v1.CreateAddressPoolRequest) (*v1.CreateAddressPoolResponse, error)
 	// Replaces an address pool as a whole. Refused while a VIP has an address that it would no longer have.
@@ -587,6 +634,18 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		WeirServiceWatchVIPsProcedure,
 		svc.WatchVIPs,
 		connect.WithSchema(weirServiceMethods.ByName("WatchVIPs")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceGetSNATHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceGetSNATProcedure,
+		svc.GetSNAT,
+		connect.WithSchema(weirServiceMethods.ByName("GetSNAT")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceReclaimPortsHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceReclaimPortsProcedure,
+		svc.ReclaimPorts,
+		connect.WithSchema(weirServiceMethods.ByName("ReclaimPorts")),
 		connect.WithHandlerOptions(opts...),
 	)
 	weirServiceCreateAddressPoolHandler := connect.NewUnaryHandlerSimple(
@@ -691,6 +750,10 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 			weirServiceDeleteVIPHandler.ServeHTTP(w, r)
 		case WeirServiceWatchVIPsProcedure:
 			weirServiceWatchVIPsHandler.ServeHTTP(w, r)
+		case WeirServiceGetSNATProcedure:
+			weirServiceGetSNATHandler.ServeHTTP(w, r)
+		case WeirServiceReclaimPortsProcedure:
+			weirServiceReclaimPortsHandler.ServeHTTP(w, r)
 		case WeirServiceCreateAddressPoolProcedure:
 			weirServiceCreateAddressPoolHandler.ServeHTTP(w, r)
 		case WeirServiceUpdateAddressPoolProcedure:
@@ -758,6 +821,14 @@ func (UnimplementedWeirServiceHandler) DeleteVIP(context.Context, *v1.DeleteVIPR
 
 func (UnimplementedWeirServiceHandler) WatchVIPs(context.Context, *v1.WatchVIPsRequest, *connect.ServerStream[v1.WatchVIPsResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.WatchVIPs is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) GetSNAT(context.Context, *v1.GetSNATRequest) (*v1.GetSNATResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.GetSNAT is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) ReclaimPorts(context.Context, *v1.ReclaimPortsRequest) (*v1.ReclaimPortsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.ReclaimPorts is not implemented"))
 }
 
 func (UnimplementedWeirServiceHandler) CreateAddressPool(context.Context, *v1.CreateAddressPoolRequest) (*v1.CreateAddressPoolResponse, error) {

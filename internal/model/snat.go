@@ -1,0 +1,131 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// SNAT says who leaves as a VIP.
+type SNAT struct {
+	Workloads   []SNATWorkload // at least one; addresses unique
+	Preallocate uint32         // ports that each workload has from the beginning, a multiple of RangePorts
+	MaxPorts    uint32         // that a workload may hold, a multiple of RangePorts
+	RequestRate uint32         // port requests a second that are taken of each workload
+	Reserved    []PortRange    // never given out
+	Except      []netip.Prefix // destinations that workloads reach as themselves
+	Filtering   Filtering
+	Exhausted   Exhausted
+	IdleTimeout time.Duration // after which a range that nobody uses is given back
+}
+
+// SNATWorkload is an address that leaves as a VIP.
+type SNATWorkload struct {
+	Address netip.Addr // the DIP, of the VIP's family
+	Host    string     // name of the node that the workload lives on, or an address of that node
+	Tunnel  netip.Addr // as of a Backend
+}
+
+// TunnelAddress is Tunnel, or Address when no other was given.
+func (w SNATWorkload) TunnelAddress() netip.Addr {
+	if w.Tunnel.IsValid() {
+		return w.Tunnel
+	}
+	return w.Address
+}
+
+// PortRange is some ports, the first and the last included.
+type PortRange struct {
+	First uint16 `json:"first"`
+	Last  uint16 `json:"last"`
+}
+
+// String is "1-1023", or "80".
+func (r PortRange) String() string {
+	if r.First == r.Last {
+		return fmt.Sprint(r.First)
+	}
+	return fmt.Sprintf("%d-%d", r.First, r.Last)
+}
+
+// Filtering says what may come in through a mapping, in the words of RFC 4787, section 5.
+type Filtering string
+
+// The behaviours. With the first, mappings are address-and-port-dependent, with the others
+// endpoint-independent.
+const (
+	FilterAddressAndPort Filtering = "address-and-port-dependent"
+	FilterAddress        Filtering = "address-dependent"
+	FilterNone           Filtering = "endpoint-independent"
+)
+
+// Exhausted says what becomes of packets that find no port.
+type Exhausted string
+
+// The policies.
+const (
+	ExhaustedReject Exhausted = "reject" // a RST, or ICMP administratively prohibited
+	ExhaustedDrop   Exhausted = "drop"
+)
+
+// RangePorts is the size of a Range.
+const RangePorts = 8
+
+// Range is the number of RangePorts ports of a VIP that are given out together: the first of them, divided
+// by RangePorts.
+type Range uint16
+
+// RangeOf is the range that holds a port.
+func RangeOf(port uint16) Range { return Range(port / RangePorts) }
+
+// First is the range's first port.
+func (r Range) First() uint16 { return uint16(r) * RangePorts }
+
+// Defaults and bounds of SNAT.
+const (
+	DefaultPreallocate = 8
+	DefaultMaxPorts    = 1024
+	DefaultRequestRate = 10
+	DefaultSNATIdle    = 2 * time.Minute
+	MaxMaxPorts        = 64512 // 1024 to 65535
+	MaxRequestRate     = 10_000
+)
+
+// SNATKey names a workload that leaves as a VIP.
+type SNATKey struct {
+	VIP     netip.Addr
+	Address netip.Addr
+}
+
+// String is "10.1.0.2 as 203.0.113.20".
+func (k SNATKey) String() string { return fmt.Sprintf("%s as %s", k.Address, k.VIP) }
+
+// Compare orders by VIP, then by address.
+func (k SNATKey) Compare(other SNATKey) int {
+	return cmp.Or(k.VIP.Compare(other.VIP), k.Address.Compare(other.Address))
+}
+
+// MuxSNAT is the ports that a workload has of a VIP, as a mux runs it.
+type MuxSNAT struct {
+	Key    SNATKey
+	Tunnel netip.Addr // destination of the outer header
+	Ranges []Range    // in order; there may be none
+	Tenant string
+	Ping   bool // of the VIP: answer echo requests
+}
+
+// HostSNAT is the ports that a workload has of a VIP, as its host's agent runs it.
+type HostSNAT struct {
+	Key         SNATKey
+	Tunnel      netip.Addr // outer destination that its answers arrive with
+	Ranges      []Range    // in order; there may be none
+	Reclaim     []Range    // of Ranges, those that take no new flow and are to be released
+	Except      []netip.Prefix
+	Filtering   Filtering
+	Exhausted   Exhausted
+	IdleTimeout time.Duration
+	MaxPorts    uint32     // that it may hold
+	KeepPorts   uint32     // that it keeps although nobody uses them
+	Written     Generation // at which Ranges last changed; what is older than the host has is not news
+}
