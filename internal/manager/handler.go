@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 
 	"connectrpc.com/connect"
@@ -16,14 +17,19 @@ import (
 // maxMessage bounds a request, in bytes.
 const maxMessage = 64 << 20
 
+// minCompressed is the size of an answer from which on packing it pays, in bytes.
+const minCompressed = 16 << 10
+
 // handler serves gRPC, gRPC-Web, Connect and REST from the same services.
 func (m *Manager) handler() (http.Handler, error) {
-	options := connect.WithHandlerOptions(connect.WithReadMaxBytes(maxMessage), connect.WithCodec(rpc.StrictJSON{}),
+	options := connect.WithHandlerOptions(connect.WithReadMaxBytes(maxMessage), connect.WithCodec(rpc.StrictJSON{}), connect.WithCompressMinBytes(minCompressed),
 		connect.WithInterceptors(m.observer(), guard{m}))
 	mux := http.NewServeMux()
 	mux.Handle(weirv1connect.NewWeirServiceHandler(m, options))
-	mux.Handle(weirv1connect.NewSyncServiceHandler(m, options))
-	mux.Handle(weirv1connect.NewClusterServiceHandler(cluster{Manager: m}, options))
+	// Nodes and managers are near: packing what they are told costs more than sending it.
+	plain := connect.WithCompressMinBytes(math.MaxInt)
+	mux.Handle(weirv1connect.NewSyncServiceHandler(m, options, plain))
+	mux.Handle(weirv1connect.NewClusterServiceHandler(cluster{Manager: m}, options, plain))
 	mux.Handle(weirv1connect.NewTrustServiceHandler(trustService{m}, options))
 	if err := m.handleREST(mux); err != nil {
 		return nil, err

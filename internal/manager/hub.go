@@ -36,6 +36,7 @@ type hub struct {
 	released *store.State // newest that muxes are told; nil until the hosts were ready once
 	held     []heldState  // States that wait for the hosts
 	pool     []model.PoolMember
+	counted  *store.State  // that pool is of
 	acked    chan struct{} // holds at most one: a host made room
 
 	published func(after model.Generation, held heldState) // is told of each; nil: nobody is
@@ -96,9 +97,12 @@ func (h *hub) follow(s *store.State) time.Duration {
 	h.tellManagers(s, ready)
 	ready, wait = h.gate.all(h.progress.hostsReady(s), ready, wait, now)
 	h.release(ready)
-	h.tellFenced(s)
-	h.tellPool(members(s))
-	h.progress.settle(s)
+	if s != h.counted {
+		h.counted = s
+		h.tellFenced(s)
+		h.tellPool(members(s))
+	}
+	h.progress.settle(s, h.pool)
 	return wait
 }
 

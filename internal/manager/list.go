@@ -115,7 +115,7 @@ func (m *Manager) ListVIPs(ctx context.Context, r *weirv1.ListVIPsRequest) (*wei
 	if err != nil {
 		return nil, refusal(err)
 	}
-	state := m.store.State()
+	state := m.view()
 	response := &weirv1.ListVIPsResponse{ResourceVersion: state.Revision()}
 	for name, vip := range state.VIPs.From(f.from(p.After)) {
 		if !f.inRange(name) {
@@ -135,7 +135,7 @@ func (m *Manager) ListVIPs(ctx context.Context, r *weirv1.ListVIPsRequest) (*wei
 
 // GetVIP returns one VIP with its status.
 func (m *Manager) GetVIP(ctx context.Context, r *weirv1.GetVIPRequest) (*weirv1.GetVIPResponse, error) {
-	state := m.store.State()
+	state := m.view()
 	vip, there := state.VIPs.Get(r.GetName())
 	if !there || !sees(ctx, vip.Tenant) {
 		return nil, notFound("VIP", r.GetName(), state.VIPs, seesVIP(ctx))

@@ -88,7 +88,7 @@ func (m *Manager) observe() {
 
 // sample tells the desired state and how far the nodes are.
 func (m *Manager) sample(to *telemetry.Sample) {
-	s := m.store.State()
+	s := m.view()
 	forMuxes, late := m.hub.reached()
 	telemetry.Put(to, "weir_manager_generation", uint64(s.Generation))
 	telemetry.Put(to, "weir_manager_published_generation", uint64(forMuxes))

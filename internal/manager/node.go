@@ -20,7 +20,7 @@ func (m *Manager) ListNodes(_ context.Context, r *weirv1.ListNodesRequest) (*wei
 	if role != "" && role != model.RoleMux && role != model.RoleHost {
 		return nil, refusal(&model.FieldError{Field: "role", Reason: fmt.Sprintf("must be mux or host, is %q", role)})
 	}
-	return &weirv1.ListNodesResponse{Nodes: m.nodes(m.store.State(), role)}, nil
+	return &weirv1.ListNodesResponse{Nodes: m.nodes(m.view(), role)}, nil
 }
 
 // nodes writes the nodes of a role, or all of them if it is empty.
@@ -36,7 +36,7 @@ func (m *Manager) nodes(s *store.State, role model.Role) []*weirv1.Node {
 
 // GetNode returns one node with its status.
 func (m *Manager) GetNode(_ context.Context, r *weirv1.GetNodeRequest) (*weirv1.GetNodeResponse, error) {
-	state := m.store.State()
+	state := m.view()
 	node, there := state.Nodes.Get(r.GetName())
 	if !there {
 		return nil, notFound("node", r.GetName(), state.Nodes, anyNode)
@@ -48,6 +48,7 @@ func (m *Manager) GetNode(_ context.Context, r *weirv1.GetNodeRequest) (*weirv1.
 func (m *Manager) nodeWithStatus(s *store.State, node model.Node) *weirv1.Node {
 	said, detail := s.Status.At(node.Name), &weirv1.NodeStatus{}
 	if newest, ok := m.reports.get(node.Name, said); ok {
+		newest.Generation = max(newest.Generation, said.Generation)
 		said, detail = newest.NodeStatus, newest.detail
 	} else if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(said.Detail, detail); err != nil && len(said.Detail) > 0 {
 		m.log.Warn("can't read the status of a node", "node", node.Name, "err", err)
@@ -109,7 +110,7 @@ func livesOn(vip model.VIP, host string) int {
 
 // GetStatus sums the state up.
 func (m *Manager) GetStatus(context.Context, *weirv1.GetStatusRequest) (*weirv1.GetStatusResponse, error) {
-	s := m.store.State()
+	s := m.view()
 	response := &weirv1.GetStatusResponse{
 		Version: m.cfg.Version, Generation: uint64(s.Generation), Store: m.store.String(),
 		Nodes: m.nodes(s, ""), Vips: uint32(s.VIPs.Len()),

@@ -164,12 +164,35 @@ func (p *progress) mux(s *store.State, name string) (at muxProgress, said bool) 
 	return muxProgress{runs: stored.Generation, answered: max(stored.Generation, stored.Rejected)}, true
 }
 
-// settle works out what all healthy muxes have answered, and wakes those who waited for it.
-func (p *progress) settle(s *store.State) {
+// show is s with what muxes said since the store was told.
+func (p *progress) show(s *store.State) *store.State {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	shown := s
+	for node := range s.MuxNodes() {
+		at, _ := p.mux(s, node.Name)
+		stored := s.Status.At(node.Name)
+		if at.runs <= stored.Generation {
+			continue
+		}
+		if shown == s {
+			shown = s.Clone()
+		}
+		stored.Generation = at.runs
+		shown.Status.Set(node.Name, stored)
+	}
+	return shown
+}
+
+// view is the State that users are shown.
+func (m *Manager) view() *store.State { return m.progress.show(m.store.State()) }
+
+// settle works out what all muxes of the pool have answered, and wakes those who waited for it.
+func (p *progress) settle(s *store.State, pool []model.PoolMember) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.floor = s.Generation
-	for _, m := range members(s) {
+	for _, m := range pool {
 		if at, said := p.mux(s, m.Name); said {
 			p.floor = min(p.floor, at.answered)
 		}

@@ -44,6 +44,9 @@ const recomputeMost = 500
 // recompute writes the tables of the VIPs where they are not what they should be.
 func (m *Manager) recompute(ctx context.Context, vips []string) error {
 	for some := range slices.Chunk(vips, recomputeMost) {
+		if len(m.follow(m.store.State(), some, nil).Tables) == 0 {
+			continue // as mostly: who writes a VIP computes its tables with it
+		}
 		wrote := false
 		generation, err := m.store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
 			change := m.follow(s, some, nil)

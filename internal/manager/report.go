@@ -31,6 +31,7 @@ type reports struct {
 type report struct {
 	store.NodeStatus
 	detail *weirv1.NodeStatus // mux and host only
+	bare   *weirv1.NodeStatus // detail without counters
 	stored time.Time
 }
 
@@ -143,21 +144,20 @@ func (m *Manager) report(
 	} else {
 		m.hub.ackHost(name, max(model.Generation(generation), refused))
 	}
-	next := report{detail: detail, stored: now, NodeStatus: store.NodeStatus{
+	next := report{detail: detail, bare: withoutCounters(detail), stored: now, NodeStatus: store.NodeStatus{
 		Seen: now, Generation: model.Generation(generation),
 		Rejected: model.Generation(rejection.GetGeneration()), Reason: rejection.GetReason(), Counted: counted,
 	}}
-	if before, ok := m.reports.get(name, state.Status.At(name)); ok && before.says(role, next) && now.Sub(before.stored) < storeEvery {
+	before, ok := m.reports.get(name, state.Status.At(name))
+	news := !ok || !before.says(next)
+	// Which generation a host runs is told by the gate.
+	if on := role == model.RoleMux && before.Generation != next.Generation; !news && !on && now.Sub(before.stored) < storeEvery {
 		next.stored = before.stored
 		m.reports.put(name, next)
 		return nil
 	}
 	if next.Counted.At.IsZero() {
 		next.Counted = state.Status.At(name).Counted
-	}
-	var err error
-	if next.Detail, err = protojson.Marshal(detail); err != nil {
-		return fmt.Errorf("write the status of %s: %w", name, err)
 	}
 	if next.Rejected > next.Generation && next.Rejected != state.Status.At(name).Rejected {
 		m.log.Warn("a node refused its tables", "node", name, "generation", next.Rejected, "reason", next.Reason)
@@ -167,23 +167,28 @@ func (m *Manager) report(
 		m.log.Warn("the store does not take what nodes say, going on with the next", "node", name, "err", err)
 	}
 	m.reports.put(name, next)
-	return m.store.PutStatus(name, next.NodeStatus, failed)
+	m.store.PutStatus(name, store.StatusWrite{
+		Status: next.NodeStatus, Detail: func() ([]byte, error) { return protojson.Marshal(detail) }, News: news, Failed: failed,
+	})
+	return nil
 }
 
-// says says whether both reports are the same but for counters. Which generation a host runs is told by
-// the gate.
-func (r report) says(role model.Role, other report) bool {
-	return (role == model.RoleHost || r.Generation == other.Generation) && r.Rejected == other.Rejected && r.Reason == other.Reason &&
-		proto.Equal(withoutCounters(r.detail), withoutCounters(other.detail))
+// says says whether both reports are the same but for counters and what is run.
+func (r report) says(other report) bool {
+	return r.Rejected == other.Rejected && r.Reason == other.Reason && proto.Equal(r.bare, other.bare)
 }
 
+// withoutCounters is a copy of a report's detail, which nobody else knows yet.
 func withoutCounters(detail *weirv1.NodeStatus) *weirv1.NodeStatus {
-	detail = proto.CloneOf(detail)
 	if mux := detail.GetMux(); mux != nil {
-		mux.Verdicts, mux.Endpoints = nil, nil
+		verdicts, endpoints := mux.Verdicts, mux.Endpoints
+		mux.Verdicts, mux.Endpoints = nil, nil // many: they are not copied
+		defer func() { mux.Verdicts, mux.Endpoints = verdicts, endpoints }()
 	}
 	if host := detail.GetHost(); host != nil {
+		verdicts, sessions := host.Verdicts, host.Sessions
 		host.Verdicts, host.Sessions = nil, 0
+		defer func() { host.Verdicts, host.Sessions = verdicts, sessions }()
 	}
-	return detail
+	return proto.CloneOf(detail)
 }

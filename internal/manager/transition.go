@@ -156,7 +156,7 @@ func (m *Manager) endTransitions(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		due, ended := t.due(m.store.State(), m.sessions, m.now())
+		due, ended := t.due(m.view(), m.sessions, m.now())
 		if len(due) == 0 {
 			continue
 		}

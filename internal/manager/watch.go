@@ -96,6 +96,7 @@ func (m *Manager) eachVIP(ctx context.Context, r *weirv1.WatchVIPsRequest, send 
 		if !complete {
 			return errTooOld(at)
 		}
+		state = m.progress.show(state)
 		var messages []*weirv1.WatchVIPsResponse
 		for _, change := range changes {
 			if message := m.changed(ctx, f, state, change); message != nil {
@@ -137,7 +138,7 @@ func (m *Manager) unchangedUntil(at uint64) uint64 {
 
 // sendAll sends all VIPs that fit, and returns the revision that they are of.
 func (m *Manager) sendAll(ctx context.Context, f filter, send func(*weirv1.WatchVIPsResponse) error) (uint64, error) {
-	state := m.store.State()
+	state := m.view()
 	for _, vip := range state.VIPs.From(f.prefix) {
 		if !f.inRange(vip.Name) {
 			break

@@ -114,7 +114,7 @@ func (m *Manager) writeVIP(
 	if err != nil {
 		return nil, 0, refusal(inside("vips[0].", err))
 	}
-	state := m.store.State()
+	state := m.view()
 	vip, there := state.VIPs.Get(name)
 	if !there {
 		return nil, 0, connect.NewError(connect.CodeAborted, fmt.Errorf("VIP %s was written, and deleted by another call since", name))

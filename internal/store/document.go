@@ -64,18 +64,22 @@ func encode[T any](value T) (string, error) {
 }
 
 func decode[T any](key string, data []byte) (T, error) {
-	var head struct {
-		Schema int `json:"schema"`
-	}
 	var d document[T]
-	if err := json.Unmarshal(data, &head); err != nil {
-		return d.Value, fmt.Errorf("read %s of the store: %w", key, err)
+	err := json.Unmarshal(data, &d)
+	if err != nil {
+		// One of another schema may not look like this at all.
+		var head struct {
+			Schema int `json:"schema"`
+		}
+		if json.Unmarshal(data, &head) == nil {
+			d.Schema = head.Schema
+		}
 	}
-	if head.Schema != schema {
+	switch {
+	case d.Schema != schema && d.Schema != 0 || err == nil && d.Schema == 0:
 		return d.Value, fmt.Errorf("read %s of the store: its schema is %d, this weir-manager knows %d: run a newer one",
-			key, head.Schema, schema)
-	}
-	if err := json.Unmarshal(data, &d); err != nil {
+			key, d.Schema, schema)
+	case err != nil:
 		return d.Value, fmt.Errorf("read %s of the store: %w", key, err)
 	}
 	return d.Value, nil

@@ -6,74 +6,99 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
+
+// statusPatience is how long what is no news may wait to be written.
+const statusPatience = time.Second
 
 // statuses are what nodes said and the store does not have yet. What comes while a transaction is
 // under way goes into the next: however many nodes report, there is one transaction at a time.
 type statuses struct {
 	mu      sync.Mutex
-	waiting map[string]statusWrite // by node
-	wake    chan struct{}          // holds at most one
+	waiting map[string]StatusWrite // by node
+	news    chan struct{}          // holds at most one
+	rest    chan struct{}          // holds at most one
 }
 
-// statusWrite is what shall be written of a node.
-type statusWrite struct {
-	value  string
-	failed func(error)
+// StatusWrite is what shall be written of a node.
+type StatusWrite struct {
+	Status NodeStatus
+	Detail func() ([]byte, error) // makes the Detail of Status, when it is written
+	News   bool                   // it is written at once, else with others
+	Failed func(error)            // is called if it could not be written
 }
 
 func newStatuses() statuses {
-	return statuses{waiting: map[string]statusWrite{}, wake: make(chan struct{}, 1)}
+	return statuses{waiting: map[string]StatusWrite{}, news: make(chan struct{}, 1), rest: make(chan struct{}, 1)}
 }
 
-// PutStatus has what a node said written soon; failed is called if that fails. A node that was deleted
-// meanwhile stays so.
-func (s *Store) PutStatus(node string, status NodeStatus, failed func(error)) error {
-	value, err := encode(status)
-	if err != nil {
-		return fmt.Errorf("write the status of %s: %w", node, err)
-	}
+// PutStatus has what a node said written soon. A node that was deleted meanwhile stays so.
+func (s *Store) PutStatus(node string, w StatusWrite) {
 	s.statuses.mu.Lock()
-	s.statuses.waiting[node] = statusWrite{value, failed}
+	s.statuses.waiting[node] = w
 	s.statuses.mu.Unlock()
+	wake := s.statuses.rest
+	if w.News {
+		wake = s.statuses.news
+	}
 	select {
-	case s.statuses.wake <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
-	return nil
 }
 
 // writeStatuses writes what nodes said until ctx ends.
 func (s *Store) writeStatuses(ctx context.Context) error {
+	var due <-chan time.Time
 	for {
 		select {
-		case <-s.statuses.wake:
+		case <-s.statuses.news:
+		case <-due:
+		case <-s.statuses.rest:
+			if due == nil {
+				due = time.After(statusPatience)
+			}
+			continue
 		case <-ctx.Done():
 			return nil
 		}
+		due = nil
 		s.statuses.mu.Lock()
 		waiting := s.statuses.waiting
-		s.statuses.waiting = map[string]statusWrite{}
+		s.statuses.waiting = map[string]StatusWrite{}
 		s.statuses.mu.Unlock()
 		if err := s.putStatuses(ctx, waiting); err != nil && ctx.Err() == nil {
 			err = explain("write what nodes said", err)
 			for _, w := range waiting {
-				w.failed(err)
+				w.Failed(err)
 			}
 		}
 	}
 }
 
+func (w StatusWrite) encode() (value string, err error) {
+	if w.Status.Detail, err = w.Detail(); err != nil {
+		return "", err
+	}
+	return encode(w.Status)
+}
+
 // putStatuses writes in as few transactions as an external etcd takes by default.
-func (s *Store) putStatuses(ctx context.Context, waiting map[string]statusWrite) error {
+func (s *Store) putStatuses(ctx context.Context, waiting map[string]StatusWrite) error {
 	for some := range slices.Chunk(slices.Collect(maps.Keys(waiting)), noteMost) {
 		var ops []clientv3.Op
 		for _, node := range some {
+			value, err := waiting[node].encode()
+			if err != nil {
+				waiting[node].Failed(fmt.Errorf("write the status of %s: %w", node, err))
+				continue
+			}
 			ops = append(ops, clientv3.OpTxn(
 				[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(prefixNodes+node), ">", 0)},
-				[]clientv3.Op{clientv3.OpPut(prefixStatus+node, waiting[node].value)}, nil))
+				[]clientv3.Op{clientv3.OpPut(prefixStatus+node, value)}, nil))
 		}
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		_, err := s.client.Txn(ctx).Then(ops...).Commit()

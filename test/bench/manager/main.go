@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -21,6 +22,8 @@ func main() {
 	flag.StringVar(&b.binary, "manager", "bin/weir-manager", "the program to measure")
 	flag.BoolVar(&b.quick, "quick", false, "a tenth of the sizes, for a look")
 	flag.StringVar(&b.only, "only", "bounds growth large huge", "parts to measure")
+	flag.StringVar(&b.replicas, "replicas", "1 3 5", "numbers of replicas with which the bounds are measured; all figures only with the last")
+	flag.IntVar(&b.changes, "changes", 300, "single changes to time with each number of replicas")
 	limit := flag.Duration("limit", 15*time.Minute, "how long the run may take")
 	flag.Parse()
 	if err := b.runWithin(*limit); err != nil {
@@ -41,8 +44,9 @@ func (b *bench) runWithin(limit time.Duration) error {
 // bench is one run.
 type bench struct {
 	out, plots, binary string
-	only               string
+	only, replicas     string
 	quick              bool
+	changes            int
 	results            []result
 }
 
@@ -82,9 +86,14 @@ func (b *bench) run(ctx context.Context) error {
 
 // bounds measures the table of the figures that have one, with 5 replicas, and the first of them with fewer.
 func (b *bench) bounds(ctx context.Context) error {
-	for _, replicas := range []int{1, 3, 5} {
-		err := b.with(ctx, size{replicas: replicas, vips: b.scale(1000), muxes: 8, agents: b.scale(1000)}, func(w *world) error {
-			if err := w.changes(ctx, "one change", b.scale(300)); err != nil || replicas < 5 {
+	numbers := strings.Fields(b.replicas)
+	for i, number := range numbers {
+		replicas, err := strconv.Atoi(number)
+		if err != nil {
+			return fmt.Errorf("read -replicas: %w", err)
+		}
+		err = b.with(ctx, size{replicas: replicas, vips: b.scale(1000), muxes: 8, agents: b.scale(1000)}, func(w *world) error {
+			if err := w.changes(ctx, "one change", b.scale(b.changes)); err != nil || i+1 < len(numbers) {
 				return err
 			}
 			if err := w.burst(ctx, "burst", b.scale(1000), 0); err != nil {

@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,8 +17,6 @@ import (
 	"syscall"
 	"time"
 
-	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/zap"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
@@ -43,8 +39,6 @@ type world struct {
 	size
 	dir      string
 	binary   string
-	etcd     []*embed.Etcd
-	etcdURLs string
 	managers []*managerProcess
 	client   *rpc.Client
 	nodes    sync.WaitGroup
@@ -56,8 +50,8 @@ type world struct {
 
 // managerProcess is a weir-manager.
 type managerProcess struct {
-	name, address string
-	command       *exec.Cmd
+	name, address, peer string
+	command             *exec.Cmd
 }
 
 func (p *managerProcess) url() string { return "http://" + p.address }
@@ -71,12 +65,6 @@ func newWorld(ctx context.Context, binary string, of size) (w *world, err error)
 	}()
 	if w.dir, err = os.MkdirTemp("", "weir-bench-manager-"); err != nil {
 		return w, err
-	}
-	// The replicas share an etcd with as many members, in this process; a manager alone has its own.
-	if of.replicas > 1 {
-		if err := w.startEtcd(of.replicas); err != nil {
-			return w, fmt.Errorf("start etcd: %w", err)
-		}
 	}
 	var urls []string
 	for i := range of.replicas {
@@ -107,56 +95,21 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// startEtcd starts a cluster of n members.
-func (w *world) startEtcd(n int) error {
-	var configs []*embed.Config
-	var cluster, clients []string
-	for i := range n {
-		cfg := embed.NewConfig()
-		cfg.Name, cfg.Dir = "e"+strconv.Itoa(i), filepath.Join(w.dir, "etcd"+strconv.Itoa(i))
-		cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-		cfg.MaxTxnOps, cfg.MaxRequestBytes, cfg.QuotaBackendBytes = 16384, 64<<20, 8<<30
-		var urls [2]url.URL
-		for j := range urls {
-			port, err := freePort()
-			if err != nil {
-				return err
-			}
-			urls[j] = url.URL{Scheme: "http", Host: "127.0.0.1:" + strconv.Itoa(port)}
-		}
-		cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = urls[:1], urls[:1]
-		cfg.ListenClientUrls, cfg.AdvertiseClientUrls = urls[1:], urls[1:]
-		cluster = append(cluster, cfg.Name+"="+urls[0].String())
-		clients = append(clients, urls[1].String())
-		configs = append(configs, cfg)
-	}
-	for _, cfg := range configs {
-		cfg.InitialCluster = strings.Join(cluster, ",")
-		e, err := embed.StartEtcd(cfg)
-		if err != nil {
-			return err
-		}
-		w.etcd = append(w.etcd, e)
-	}
-	for _, e := range w.etcd {
-		select {
-		case <-e.Server.ReadyNotify():
-		case <-time.After(time.Minute):
-			return errors.New("not ready after a minute")
-		}
-	}
-	w.etcdURLs = strings.Join(clients, ",")
-	return nil
-}
-
-// startManager starts replica i, and returns when it answers.
+// startManager starts replica i, which joins the first one, and returns when it answers, and has a vote.
 func (w *world) startManager(ctx context.Context, i int) (*managerProcess, error) {
-	port, err := freePort()
-	if err != nil {
-		return nil, err
+	p := &managerProcess{name: "m" + strconv.Itoa(i+1)}
+	for _, address := range []*string{&p.address, &p.peer} {
+		port, err := freePort()
+		if err != nil {
+			return nil, err
+		}
+		*address = "127.0.0.1:" + strconv.Itoa(port)
 	}
-	p := &managerProcess{name: "m" + strconv.Itoa(i+1), address: "127.0.0.1:" + strconv.Itoa(port)}
-	return p, w.launch(ctx, p)
+	var join []string
+	if i > 0 {
+		join = []string{"--join", w.managers[0].url()}
+	}
+	return p, w.launch(ctx, p, join...)
 }
 
 // options are the daemon's flags that a version of it may not have.
@@ -165,10 +118,10 @@ func (w *world) has(flag string) bool {
 	return err == nil && strings.Contains(string(help), flag)
 }
 
-func (w *world) launch(ctx context.Context, p *managerProcess) error {
-	args := []string{"--name", p.name, "--listen", p.address, "--data-dir", filepath.Join(w.dir, p.name), "--log-level", "warn"}
-	if w.etcdURLs != "" {
-		args = append(args, "--etcd-endpoints", w.etcdURLs)
+func (w *world) launch(ctx context.Context, p *managerProcess, more ...string) error {
+	args := append([]string{"--name", p.name, "--listen", p.address, "--data-dir", filepath.Join(w.dir, p.name), "--log-level", "warn"}, more...)
+	if w.replicas > 1 {
+		args = append(args, "--peer-listen", p.peer)
 	}
 	if w.has("--insecure") {
 		args = append(args, "--insecure")
@@ -204,9 +157,6 @@ func (w *world) close() {
 	for _, p := range w.managers {
 		p.command.Process.Kill() //nolint:errcheck // it may have ended
 		p.command.Wait()         //nolint:errcheck // it was killed
-	}
-	for _, e := range w.etcd {
-		e.Close()
 	}
 	os.RemoveAll(w.dir)
 }
@@ -288,6 +238,7 @@ func (w *world) vip(i, round int) *weirv1.VIP {
 
 // load applies all VIPs and waits until the muxes run them.
 func (w *world) load(ctx context.Context) error {
+	begin := time.Now()
 	const atOnce = 250
 	var generation uint64
 	for i := 0; i < w.vips; i += atOnce {
@@ -301,6 +252,7 @@ func (w *world) load(ctx context.Context) error {
 		}
 		generation = r.GetGeneration()
 	}
+	fmt.Fprintf(os.Stderr, "  loaded in %s\n", time.Since(begin).Round(time.Millisecond))
 	return poll(ctx, 5*time.Minute, "the muxes run all VIPs", func() bool {
 		return !slices.ContainsFunc(w.muxes, func(m *mux) bool { return m.generation() < generation })
 	})
