@@ -208,14 +208,16 @@ func curlCommand() *cobra.Command {
 }
 
 // runOn runs a command on a node with this program's terminal. Weir's own programs are found beside
-// this one, and know the manager and where the node keeps its data plane.
+// this one; they know the managers, call them as the cluster's first user, and know where the node keeps its
+// data plane. curl knows the managers' CA.
 func runOn(cmd *cobra.Command, lab *netlab.Lab, node string, argv []string) error {
 	ns, err := lab.NS(node)
 	if err != nil {
 		return err
 	}
 	run := exec.Command(lab.Find(argv[0]), argv[1:]...)
-	run.Env = append(os.Environ(), rpc.ManagerVariable+"="+lab.ManagerURLs(), daemon.PinPathVariable+"="+lab.PinPath(node))
+	run.Env = append(os.Environ(), rpc.ManagerVariable+"="+lab.ManagerURLs(), rpc.ConfigVariable+"="+lab.AdminFile(),
+		daemon.PinPathVariable+"="+lab.PinPath(node), "CURL_CA_BUNDLE="+lab.CAFile())
 	run.Stdin, run.Stdout, run.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	if err := ns.Start(run); err != nil {
 		return err

@@ -70,7 +70,7 @@ var rules = map[string]rule{
 	weirv1connect.ClusterServiceDeleteManagerProcedure:  {scope: inCluster, role: trust.Admin, changes: true},
 	weirv1connect.ClusterServiceJoinManagerProcedure:    {scope: asManager, changes: true},
 	weirv1connect.ClusterServiceRegisterNodeProcedure:   {scope: asManager},
-	weirv1connect.ClusterServiceGetReplicaProcedure:     {scope: asManager},
+	weirv1connect.ClusterServiceGetReplicaProcedure:     {scope: inCluster, role: trust.Viewer},
 	weirv1connect.ClusterServiceFollowProgressProcedure: {scope: asManager},
 	weirv1connect.ClusterServiceBackupProcedure:         {scope: inCluster, role: trust.Admin, changes: true},
 	weirv1connect.TrustServiceJoinProcedure:             {scope: asNobody, changes: true},

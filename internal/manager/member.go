@@ -191,15 +191,16 @@ func (t trustService) CreateToken(ctx context.Context, r *weirv1.CreateTokenRequ
 	if err != nil {
 		return nil, refusal(&model.FieldError{Field: "role", Reason: err.Error()})
 	}
+	now := t.now()
 	token := trust.JoinToken{
-		ID: secret.ID, Hash: secret.Hash(), Role: role, Name: r.GetName(), Created: t.now(), Expires: t.now().Add(life),
+		ID: secret.ID, Hash: secret.Hash(), Role: role, Name: r.GetName(), Created: now, Expires: now.Add(life),
 		Uses: cmp.Or(r.GetUses(), 1), By: trust.FromContext(ctx).String(),
 	}
 	if err := token.Validate(); err != nil {
 		return nil, refusal(err)
 	}
-	err = t.store.UpdateTrust(ctx, func(now *store.Trust) (store.TrustChange, error) {
-		return store.TrustChange{Tokens: []trust.JoinToken{token}, DeleteTokens: longExpired(now, t.now())}, nil
+	err = t.store.UpdateTrust(ctx, func(before *store.Trust) (store.TrustChange, error) {
+		return store.TrustChange{Tokens: []trust.JoinToken{token}, DeleteTokens: longExpired(before, now)}, nil
 	})
 	if err != nil {
 		return nil, refusal(err)

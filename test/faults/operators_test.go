@@ -17,8 +17,10 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/testkit/netlab"
 	"github.com/weirlb/weir/internal/testkit/netns"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 const (
@@ -49,11 +51,13 @@ func newCluster(t *testing.T, lab *netlab.Lab, from string) *cluster {
 	t.Helper()
 	ns, err := lab.NS(from)
 	must(t, err)
+	access, err := rpc.ReadConfig(lab.AdminFile())
+	must(t, err)
 	c := &cluster{}
 	for _, n := range lab.Of(netlab.Manager) {
-		transport := newTransport(ns)
+		transport := newTransport(ns, access)
 		t.Cleanup(transport.CloseIdleConnections)
-		base, caller := fmt.Sprintf("http://%s:7400", n.IPv4), &http.Client{Transport: transport}
+		base, caller := fmt.Sprintf("https://%s:7400", n.IPv4), &http.Client{Transport: transport}
 		c.replicas = append(c.replicas, &replica{
 			WeirServiceClient: weirv1connect.NewWeirServiceClient(caller, base), name: n.Name,
 			ClusterServiceClient: weirv1connect.NewClusterServiceClient(caller, base),
@@ -62,12 +66,14 @@ func newCluster(t *testing.T, lab *netlab.Lab, from string) *cluster {
 	return c
 }
 
-// newTransport dials from inside a namespace.
-func newTransport(ns *netns.NS) *http.Transport {
+// newTransport dials from inside a namespace, as the cluster's first user.
+func newTransport(ns *netns.NS, access rpc.Access) *http.Transport {
 	var protocols http.Protocols
-	protocols.SetUnencryptedHTTP2(true)
+	protocols.SetHTTP2(true)
 	return &http.Transport{
-		Protocols: &protocols,
+		Protocols:           &protocols,
+		TLSClientConfig:     trust.ClientTLS(access.CA, access.Current, time.Now),
+		TLSHandshakeTimeout: callTime,
 		DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
 			err = ns.Do(func() error {
 				conn, err = (&net.Dialer{Timeout: callTime}).DialContext(ctx, network, address)

@@ -40,6 +40,9 @@ type Lab struct {
 	mu        sync.Mutex
 	spaces    map[string]*netns.NS
 	processes []*Process
+
+	joining sync.Mutex
+	tokens  map[string][]string // flags of those that join, by role
 }
 
 // Dir is the lab's folder.
@@ -69,7 +72,7 @@ func Up(ctx context.Context, config Config) (*Lab, error) {
 	if _, err := os.Stat(dir); err == nil {
 		return nil, fmt.Errorf("build lab %s: there is one of this name: take it down first (weir lab down --name %s)", config.Name, config.Name)
 	}
-	l := &Lab{Plan: config.Plan, bin: config.Bin, dir: dir, tied: config.Tied, spaces: map[string]*netns.NS{}}
+	l := &Lab{Plan: config.Plan, bin: config.Bin, dir: dir, tied: config.Tied, spaces: map[string]*netns.NS{}, tokens: map[string][]string{}}
 	if err := l.build(ctx, config); err != nil {
 		return nil, fmt.Errorf("build lab %s: %w", config.Name, errors.Join(err, l.Down()))
 	}
@@ -100,7 +103,7 @@ func (l *Lab) build(ctx context.Context, config Config) error {
 
 // Open finds a lab that runs, perhaps built by another process.
 func Open(name string) (*Lab, error) {
-	l := &Lab{Plan: Plan{Name: name}, dir: filepath.Join(Root, name), spaces: map[string]*netns.NS{}}
+	l := &Lab{Plan: Plan{Name: name}, dir: filepath.Join(Root, name), spaces: map[string]*netns.NS{}, tokens: map[string][]string{}}
 	if err := l.load(); err != nil {
 		return nil, fmt.Errorf("open lab %s: %w", name, err)
 	}
@@ -142,7 +145,7 @@ func (l *Lab) Run(node, program string, args ...string) (output string, err erro
 	return ns.Run(program, args...)
 }
 
-// Weir runs the command line against the lab's managers.
+// Weir runs the command line against the lab's managers, as the cluster's first user.
 func (l *Lab) Weir(args ...string) (output string, err error) {
-	return l.Run(l.operator(), filepath.Join(l.bin, "weir"), append([]string{"--manager", l.ManagerURLs()}, args...)...)
+	return l.Run(l.operator(), filepath.Join(l.bin, "weir"), append([]string{"--config", l.AdminFile(), "--manager", l.ManagerURLs()}, args...)...)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"strings"
 )
 
@@ -28,26 +27,30 @@ func (l *Lab) managerURLsFrom(first int) string {
 }
 
 func (n Node) managerURL() string {
-	return "http://" + netip.AddrPortFrom(n.IPv4, managerPort).String()
+	return "https://" + netip.AddrPortFrom(n.IPv4, managerPort).String()
 }
 
 // ManagerDir is a manager's data directory.
-func (l *Lab) ManagerDir(manager string) string { return filepath.Join(l.dir, manager) }
+func (l *Lab) ManagerDir(manager string) string { return l.DataDir(manager) }
 
-// startManagers starts the first manager, which founds the cluster, and then lets the others join it one
-// after the other: a member more is taken in while all that are there work.
+// startManagers starts the first manager, which founds the cluster and makes its CA, and then lets the others
+// join it one after the other: a member more is taken in while all that are there work.
 func (l *Lab) startManagers(ctx context.Context) error {
 	managers := l.Of(Manager)
 	for i, n := range managers {
-		args := []string{"--listen", fmt.Sprintf("0.0.0.0:%d", managerPort), "--data-dir", l.ManagerDir(n.Name), "--insecure"}
+		args := []string{"--name", n.Name, "--listen", fmt.Sprintf("0.0.0.0:%d", managerPort), "--data-dir", l.DataDir(n.Name)}
 		if len(managers) > 1 {
 			args = []string{
 				"--name", n.Name, "--listen", netip.AddrPortFrom(n.IPv4, managerPort).String(),
-				"--peer-listen", netip.AddrPortFrom(n.IPv4, peerPort).String(), "--data-dir", l.ManagerDir(n.Name), "--insecure",
+				"--peer-listen", netip.AddrPortFrom(n.IPv4, peerPort).String(), "--data-dir", l.DataDir(n.Name),
 			}
 		}
 		if i > 0 {
-			args = append(args, "--join", "http://"+netip.AddrPortFrom(managers[0].IPv4, managerPort).String())
+			join, err := l.token(Manager)
+			if err != nil {
+				return err
+			}
+			args = append(append(args, "--join", managers[0].managerURL()), join...)
 		}
 		if _, err := l.Start(n.Name, "weir-manager", args...); err != nil {
 			return err
@@ -65,7 +68,7 @@ func (l *Lab) waitManager(ctx context.Context, n Node) error {
 		if err := l.ended(n.Name); err != nil {
 			return err
 		}
-		_, err := l.Run(n.Name, l.Find("weir"), "--manager", n.managerURL(), "status", "-o", "json")
+		_, err := l.Run(n.Name, l.Find("weir"), "--config", l.AdminFile(), "--manager", n.managerURL(), "status", "-o", "json")
 		return err
 	})
 }

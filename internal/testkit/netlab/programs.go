@@ -86,29 +86,33 @@ func (l *Lab) Join(node string) error {
 	if err != nil {
 		return err
 	}
+	join, err := l.token(n.Kind)
+	if err != nil {
+		return err
+	}
+	join = append([]string{"--name", n.Name, "--manager", l.managerURLsFrom(n.Number - 1), "--data-dir", l.DataDir(n.Name)}, join...)
 	switch n.Kind {
 	case Mux:
-		return l.startMux(n)
+		return l.startMux(n, join)
 	case Host:
-		_, err := l.Start(n.Name, "weir-agent",
-			"--name", n.Name, "--manager", l.managerURLsFrom(n.Number-1), "--uplink", Uplink, "--pin-path", l.PinPath(n.Name))
+		_, err := l.Start(n.Name, "weir-agent", append(join, "--uplink", Uplink, "--pin-path", l.PinPath(n.Name))...)
 		return err
 	}
 	return fmt.Errorf("let %s join: only muxes and hosts do", node)
 }
 
-func (l *Lab) startMux(n Node) error {
+func (l *Lab) startMux(n Node, join []string) error {
 	file := filepath.Join(l.dir, n.Name+".bgp-password") // its own: another mux reads while this one's is written
 	if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
 		return fmt.Errorf("write the BGP password: %w", err)
 	}
 	router, _ := n.gateway()
-	_, err := l.Start(n.Name, "weir-mux",
-		"--name", n.Name, "--manager", l.managerURLsFrom(n.Number-1), "--interface", Uplink, "--pin-path", l.PinPath(n.Name),
+	_, err := l.Start(n.Name, "weir-mux", append(join,
+		"--interface", Uplink, "--pin-path", l.PinPath(n.Name),
 		"--as", strconv.Itoa(muxAS),
 		"--peer", fmt.Sprintf("address=%s,as=%d,password-file=%s,bfd=%s", router, routerAS, file, bfdInterval),
 		// Room for a lab's tables, not a datacenter's: each mux has its own.
-		"--max-endpoints", "1024", "--max-buckets", "262144", "--max-backends", "16384", "--max-flows", "262144")
+		"--max-endpoints", "1024", "--max-buckets", "262144", "--max-backends", "16384", "--max-flows", "262144")...)
 	return err
 }
 
