@@ -1,15 +1,17 @@
 package ctl
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/manifest"
 	"github.com/weirlb/weir/internal/rpc"
 )
 
@@ -26,6 +28,9 @@ none if there is anything wrong with one.
 FILE is a YAML or JSON file, a folder of such, or - for standard input; -f may be
 given several times. A file may hold several documents. The form of Figure 6 of the
 paper on Ananta is read too.
+
+More than 8000 VIPs and endpoints at once are written in parts, in their order, after
+the manager was asked whether it would take all of them.
 
 With --dry-run nothing changes. For each endpoint whose table would, it says how many
 buckets would move to another backend, and how many wait for the end of earlier moves;
@@ -60,6 +65,8 @@ func (s *session) apply(cmd *cobra.Command, files []string, dryRun bool, wait wa
 		return err
 	}
 	request := &weirv1.ApplyVIPsRequest{DryRun: dryRun}
+	// Pools come first, as an apply in parts has them first.
+	slices.SortStableFunc(resources, func(a, b manifest.Resource) int { return cmp.Compare(isVIP(a), isVIP(b)) })
 	for _, r := range resources {
 		if r.Pool != nil {
 			request.Pools = append(request.Pools, rpc.AddressPoolToProto(*r.Pool))
@@ -67,11 +74,7 @@ func (s *session) apply(cmd *cobra.Command, files []string, dryRun bool, wait wa
 			request.Vips = append(request.Vips, rpc.VIPToProto(r.VIP))
 		}
 	}
-	var response *weirv1.ApplyVIPsResponse
-	err = s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
-		response, err = client.ApplyVIPs(ctx, request)
-		return locate(err, resources)
-	})
+	response, err := s.applyVIPs(cmd, request, resources)
 	if err != nil {
 		return err
 	}
@@ -91,6 +94,14 @@ func (s *session) apply(cmd *cobra.Command, files []string, dryRun bool, wait wa
 		return err
 	}
 	return s.wait(cmd, wait, response.GetGeneration())
+}
+
+// isVIP is 1 for a VIP, 0 for a pool.
+func isVIP(r manifest.Resource) int {
+	if r.Pool == nil {
+		return 1
+	}
+	return 0
 }
 
 // waiting holds the flags of commands that can wait for the muxes.

@@ -78,12 +78,17 @@ func (s *session) access() (rpc.Access, error) {
 
 // call runs do with a client and a bound on its time.
 func (s *session) call(ctx context.Context, do func(context.Context, *rpc.Client) error) error {
+	return s.callWithin(ctx, callTime, do)
+}
+
+// callWithin is call, of a limit of its own.
+func (s *session) callWithin(ctx context.Context, limit time.Duration, do func(context.Context, *rpc.Client) error) error {
 	client, err := s.connect()
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, callTime)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return do(ctx, client)
 }

@@ -25,6 +25,7 @@ var suffixes = []string{".yaml", ".yml", ".json"}
 type problemError struct {
 	what     string // "read the manifests"
 	problems manifest.Problems
+	applied  int // VIPs before those
 }
 
 func (e *problemError) Error() string {
@@ -32,7 +33,11 @@ func (e *problemError) Error() string {
 	if n := len(e.problems); n != 1 {
 		things = fmt.Sprintf("%d problems", n)
 	}
-	return fmt.Sprintf("%s: %s, nothing was changed\n%v", e.what, things, e.problems)
+	changed := "nothing was changed"
+	if e.applied > 0 {
+		changed = fmt.Sprintf("only the first %d VIPs were applied", e.applied)
+	}
+	return fmt.Sprintf("%s: %s, %s\n%v", e.what, things, changed, e.problems)
 }
 
 // fileFlag adds -f to cmd.
@@ -70,7 +75,7 @@ func readManifests(cmd *cobra.Command, names []string) ([]manifest.Resource, err
 		problems = manifest.Repeated(resources)
 	}
 	if len(problems) > 0 {
-		return nil, &problemError{"read the manifests", problems}
+		return nil, &problemError{what: "read the manifests", problems: problems}
 	}
 	for _, r := range resources {
 		for _, warning := range r.Warnings {
@@ -157,5 +162,5 @@ func locate(err error, resources []manifest.Resource) error {
 		path = strings.TrimPrefix(path, ".")
 		problems = append(problems, of[i].Locate(&model.FieldError{Field: path, Reason: field.Reason}))
 	}
-	return &problemError{"the manager refused", problems}
+	return &problemError{what: "the manager refused", problems: problems}
 }

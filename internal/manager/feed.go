@@ -159,7 +159,7 @@ func add(update *rpc.MuxUpdate, s *store.State, key model.EndpointKey) {
 // ack notes what the mux runs, and refused.
 func (f *muxFeed) ack(runs, refused model.Generation, now time.Time) {
 	generation := max(runs, refused)
-	f.first, f.runs = true, max(f.runs, runs)
+	f.first, f.runs = true, runs
 	if generation > f.acked {
 		f.acked, f.waits = generation, now
 	}

@@ -113,9 +113,9 @@ func (h *hub) tellManagers(s *store.State, ready model.Generation) {
 		own.hostsReady = ready
 	}
 	for f := range h.muxes {
-		at := own.muxes[f.mux]
-		own.muxes[f.mux] = muxProgress{
-			runs: max(at.runs, f.runs), answered: max(at.answered, f.acked), joins: f.joins && !f.first,
+		at := muxProgress{runs: f.runs, answered: f.acked, joins: f.joins && !f.first}
+		if before, twice := own.muxes[f.mux]; !twice || at.answered > before.answered {
+			own.muxes[f.mux] = at
 		}
 	}
 	h.progress.set(own)

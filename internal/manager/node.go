@@ -48,7 +48,9 @@ func (m *Manager) GetNode(_ context.Context, r *weirv1.GetNodeRequest) (*weirv1.
 func (m *Manager) nodeWithStatus(s *store.State, node model.Node) *weirv1.Node {
 	said, detail := s.Status.At(node.Name), &weirv1.NodeStatus{}
 	if newest, ok := m.reports.get(node.Name, said); ok {
-		newest.Generation = max(newest.Generation, said.Generation)
+		if node.Role == model.RoleMux {
+			newest.Generation = said.Generation // it may report to another manager by now
+		}
 		said, detail = newest.NodeStatus, newest.detail
 	} else if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(said.Detail, detail); err != nil && len(said.Detail) > 0 {
 		m.log.Warn("can't read the status of a node", "node", node.Name, "err", err)

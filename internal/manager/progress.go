@@ -149,8 +149,9 @@ func (p *progress) mux(s *store.State, name string) (at muxProgress, said bool) 
 	connected := false
 	look := func(of nodesProgress) {
 		if m, there := of.muxes[name]; there {
-			connected, said = true, said || !m.joins
-			at.runs, at.answered = max(at.runs, m.runs), max(at.answered, m.answered)
+			if connected, said = true, said || !m.joins; m.answered >= at.answered {
+				at = m
+			}
 		}
 	}
 	look(p.own)
@@ -172,7 +173,7 @@ func (p *progress) show(s *store.State) *store.State {
 	for node := range s.MuxNodes() {
 		at, _ := p.mux(s, node.Name)
 		stored := s.Status.At(node.Name)
-		if at.runs <= stored.Generation {
+		if at.answered == 0 || at.runs == stored.Generation {
 			continue
 		}
 		if shown == s {

@@ -1,0 +1,92 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/manifest"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+const (
+	// wholeMost is how many writes are made as one change: a manager takes a few more. A VIP is one, and each of
+	// its endpoints.
+	wholeMost = 8000
+	// partMost bounds the writes of each change when there are more.
+	partMost = 2000
+	// checkTime is how much longer a manager may take to look at VIPs that are applied in parts, for each.
+	checkTime = 5 * time.Millisecond
+)
+
+// writes is how many there are for a VIP.
+func writes(vip *weirv1.VIP) int { return 1 + len(vip.GetEndpoints()) }
+
+// parts are the changes that a request is made in: one, if it fits.
+func parts(whole *weirv1.ApplyVIPsRequest) []*weirv1.ApplyVIPsRequest {
+	all := len(whole.GetPools())
+	for _, vip := range whole.GetVips() {
+		all += writes(vip)
+	}
+	if all <= wholeMost {
+		return []*weirv1.ApplyVIPsRequest{whole}
+	}
+	part, n := &weirv1.ApplyVIPsRequest{Pools: whole.GetPools()}, len(whole.GetPools())
+	list := []*weirv1.ApplyVIPsRequest{part}
+	for _, vip := range whole.GetVips() {
+		if n += writes(vip); n > partMost && len(part.GetVips()) > 0 {
+			part, n = &weirv1.ApplyVIPsRequest{}, writes(vip)
+			list = append(list, part)
+		}
+		part.Vips = append(part.Vips, vip)
+	}
+	return list
+}
+
+// applyVIPs makes the request, in parts if it is too large for one change: then the manager is asked first
+// whether it would take all of it.
+func (s *session) applyVIPs(cmd *cobra.Command, whole *weirv1.ApplyVIPsRequest, resources []manifest.Resource) (*weirv1.ApplyVIPsResponse, error) {
+	list := parts(whole)
+	if whole.GetDryRun() || len(list) == 1 {
+		return s.applyPart(cmd.Context(), whole, resources, callTime+time.Duration(len(whole.GetVips()))*checkTime)
+	}
+	check := &weirv1.ApplyVIPsRequest{Vips: whole.GetVips(), Pools: whole.GetPools(), DryRun: true}
+	if _, err := s.applyPart(cmd.Context(), check, resources, callTime+time.Duration(len(whole.GetVips()))*checkTime); err != nil {
+		return nil, err
+	}
+	all := &weirv1.ApplyVIPsResponse{}
+	for _, part := range list {
+		done, err := s.applyPart(cmd.Context(), part, resources[len(all.GetPools())+len(all.GetVips()):], callTime)
+		if err != nil {
+			return nil, partError(err, len(all.GetVips()))
+		}
+		all.Generation = done.GetGeneration()
+		all.Vips, all.Pools = append(all.Vips, done.GetVips()...), append(all.Pools, done.GetPools()...)
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d VIPs\n", len(all.GetVips()), len(whole.GetVips()))
+	}
+	return all, nil
+}
+
+func (s *session) applyPart(ctx context.Context, part *weirv1.ApplyVIPsRequest, resources []manifest.Resource, limit time.Duration) (
+	response *weirv1.ApplyVIPsResponse, err error,
+) {
+	err = s.callWithin(ctx, limit, func(ctx context.Context, client *rpc.Client) error {
+		response, err = client.ApplyVIPs(ctx, part)
+		return locate(err, resources)
+	})
+	return response, err
+}
+
+// partError says how far an apply came that ended with err.
+func partError(err error, applied int) error {
+	var problem *problemError
+	if errors.As(err, &problem) {
+		problem.applied = applied
+		return problem
+	}
+	return fmt.Errorf("%w: the first %d VIPs are applied: apply again to go on", err, applied)
+}
