@@ -2387,7 +2387,7 @@ type PacketExplanation struct {
 	Verdict string `protobuf:"bytes,1,opt,name=verdict,proto3" json:"verdict,omitempty"`
 	// "pass", "drop", "transmit" or "punt": what became of the frame.
 	Action string `protobuf:"bytes,2,opt,name=action,proto3" json:"action,omitempty"`
-	// What chose the backend: "cookie", "flow table", "bucket" or empty.
+	// What chose the backend: "cookie", "flow table", "bucket", "source NAT range" or empty.
 	Layer string `protobuf:"bytes,3,opt,name=layer,proto3" json:"layer,omitempty"`
 	// Left out: the packet is for no endpoint.
 	Endpoint *EndpointKey `protobuf:"bytes,4,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
@@ -2409,7 +2409,9 @@ type PacketExplanation struct {
 	// The mux's generation.
 	Generation uint64 `protobuf:"varint,15,opt,name=generation,proto3" json:"generation,omitempty"`
 	// The steps of the decision, one line each, in order.
-	Steps         []string `protobuf:"bytes,16,rep,name=steps,proto3" json:"steps,omitempty"`
+	Steps []string `protobuf:"bytes,16,rep,name=steps,proto3" json:"steps,omitempty"`
+	// Address of the workload that has the port, of a VIP with source NAT; endpoint is then the packet's own.
+	Workload      string `protobuf:"bytes,17,opt,name=workload,proto3" json:"workload,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2554,6 +2556,13 @@ func (x *PacketExplanation) GetSteps() []string {
 		return x.Steps
 	}
 	return nil
+}
+
+func (x *PacketExplanation) GetWorkload() string {
+	if x != nil {
+		return x.Workload
+	}
+	return ""
 }
 
 // Which packets to capture: those that fit all that is said.
@@ -2961,7 +2970,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\vEndpointKey\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x1a\n" +
 	"\bprotocol\x18\x02 \x01(\tR\bprotocol\x12\x12\n" +
-	"\x04port\x18\x03 \x01(\rR\x04port\"\xbf\x03\n" +
+	"\x04port\x18\x03 \x01(\rR\x04port\"\xdb\x03\n" +
 	"\x11PacketExplanation\x12\x18\n" +
 	"\averdict\x18\x01 \x01(\tR\averdict\x12\x16\n" +
 	"\x06action\x18\x02 \x01(\tR\x06action\x12\x14\n" +
@@ -2981,7 +2990,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x0f \x01(\x04R\n" +
 	"generation\x12\x14\n" +
-	"\x05steps\x18\x10 \x03(\tR\x05steps\"\xa4\x01\n" +
+	"\x05steps\x18\x10 \x03(\tR\x05steps\x12\x1a\n" +
+	"\bworkload\x18\x11 \x01(\tR\bworkload\"\xa4\x01\n" +
 	"\rCaptureFilter\x12\x16\n" +
 	"\x06client\x18\x01 \x01(\tR\x06client\x12\x1f\n" +
 	"\vclient_port\x18\x02 \x01(\rR\n" +

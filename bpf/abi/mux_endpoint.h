@@ -5,7 +5,7 @@
 
 /*
  * Port 0 takes what no other endpoint of the VIP and protocol does. Protocol 0 and port 0 is the
- * row of the VIP itself, which has neither buckets nor counters.
+ * row of the VIP itself, which has no buckets.
  */
 struct endpoint_key {
 	struct address vip;
@@ -28,6 +28,7 @@ enum endpoint_flag {
 	ENDPOINT_AFFINITY = 8, /* the bucket is that of the client's address */
 	ENDPOINT_PING = 16, /* the VIP answers echo requests */
 	ENDPOINT_VIP = 32, /* the row of a VIP */
+	ENDPOINT_SNAT = 64, /* of a VIP that workloads leave as */
 };
 
 /*
@@ -39,11 +40,14 @@ enum endpoint_flag {
  *    5  bucket bits: it has 1 << bits buckets; 31: it has none, drop
  *   28  first row of its slice of `backends`
  *    4  slot bits: the slice has 1 << bits rows
+ *
+ * Of a VIP's row with ENDPOINT_SNAT the first member is the first row of its slice of
+ * `snat_ranges`, which has all ranges of the VIP; the others say that there is nothing.
  */
 struct endpoint {
 	__u64 slices;
 	__u64 salt; /* drawn when the endpoint is made: flows of an earlier one are not its own */
-	__u32 id; /* index of endpoint_counters; 0 is invalid */
+	__u32 id; /* index of endpoint_counters; 0 is invalid: a VIP without source NAT */
 	enum endpoint_flag flags;
 	__u32 vip; /* index of vip_usage; 0 is invalid */
 	__u32 flow_limit; /* cells of `flows` that the VIP's trusted flows may have */

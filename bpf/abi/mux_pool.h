@@ -9,6 +9,7 @@ enum pool_flag {
 	POOL_SPREAD4 = 2, /* the source of IPv4 tunnels is any of a prefix, by flow hash */
 	POOL_SPREAD6 = 4,
 	POOL_ALL_PORTS = 8, /* some endpoint has port 0 */
+	POOL_SNAT = 16, /* workloads leave as some VIP */
 };
 
 /* What all endpoints share. */

@@ -25,6 +25,8 @@ enum verdict {
 	VERDICT_FORWARD_UNREMEMBERED, /* by its bucket, and there is no room to remember it */
 	VERDICT_FORWARD_CHAINED, /* by its bucket, which moved: names the previous backend too */
 
+	VERDICT_FORWARD_SNAT, /* an answer, to the workload that has the port or identifier */
+
 	VERDICT_FORWARD_FRAGMENT, /* to the backend of its datagram */
 	VERDICT_FORWARD_ICMP, /* an error, to the backend of the connection that it is about */
 
@@ -40,6 +42,7 @@ enum verdict {
 
 	/* The packet is dropped. */
 	VERDICT_DROP_NO_BACKEND, /* the endpoint has no backend to choose */
+	VERDICT_DROP_NO_RANGE, /* no workload has the port, of a VIP with source NAT */
 	VERDICT_DROP_NO_SOURCE, /* the mux has no outer source of the tunnel's family */
 	VERDICT_DROP_NO_NEXT_HOP, /* the way to the backend's host is not resolved */
 	VERDICT_DROP_TOO_BIG, /* the same, and nobody can be told, or too many were */

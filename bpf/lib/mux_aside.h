@@ -22,12 +22,12 @@ enum aside {
 	ASIDE_COUNT,
 };
 
-/* Room for the largest header of GUE: any backend may have to be asked about another one. */
-enum {
-	ROOM_V4 = sizeof(struct iphdr) + sizeof(struct udphdr) + sizeof(struct gue) +
-		  sizeof(struct gue_weir) + sizeof(struct address),
-	ROOM_V6 = FRAGMENT_ROOM,
-};
+static __always_inline enum verdict aside_icmp_packet(struct xdp_md *ctx)
+{
+	enum verdict verdict = icmp(ctx);
+
+	return verdict == VERDICT_DROP_TOO_BIG ? too_big(ctx, ROOM_V6) : verdict;
+}
 
 static __always_inline enum verdict aside_fragment(struct xdp_md *ctx)
 {
@@ -55,7 +55,7 @@ static __always_inline enum verdict step_aside(struct xdp_md *ctx, enum aside as
 {
 	switch (aside) {
 	case ASIDE_ICMP:
-		return icmp(ctx);
+		return aside_icmp_packet(ctx);
 	case ASIDE_FRAGMENT:
 		return aside_fragment(ctx);
 	case ASIDE_GUE:

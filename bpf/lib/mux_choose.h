@@ -9,6 +9,7 @@
 #include "lib/mux_cookie.h"
 #include "lib/mux_endpoint.h"
 #include "lib/mux_flow.h"
+#include "lib/mux_snat.h"
 #include "lib/mux_work.h"
 
 /*
@@ -139,6 +140,14 @@ static __always_inline __u32 choose_for_others(const struct work *w, __u32 cooki
 	return choose_by_flow(&ask);
 }
 
+static __always_inline enum verdict choose_snat(struct work *w)
+{
+	w->slot = 0;
+	w->forward = VERDICT_FORWARD_SNAT;
+	w->backend = snat_owner(w->slices, w->packet.destination_port);
+	return w->backend ? VERDICT_NONE : VERDICT_DROP_NO_RANGE;
+}
+
 static __always_inline enum verdict choose(struct xdp_md *ctx, struct work *w)
 {
 	bool syn = (w->packet.tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN;
@@ -152,6 +161,8 @@ static __always_inline enum verdict choose(struct xdp_md *ctx, struct work *w)
 		if (w->backend)
 			return VERDICT_NONE; /* and no hash */
 	}
+	if (flags & ENDPOINT_SNAT)
+		return choose_snat(w);
 	w->hash = flowhash(&w->packet, &pool.hash_key);
 	choice = syn ? choose_for_syn(w) : choose_for_others(w, cookie);
 	w->forward = choice >> CHOSEN_VERDICT_SHIFT;

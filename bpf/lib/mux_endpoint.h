@@ -77,16 +77,27 @@ static __always_inline struct endpoint *endpoint_at(const struct address *vip, _
 	return &found->endpoint;
 }
 
-/* The endpoint that takes the VIP's packets to the port. Sets *port to that of its key. */
+/*
+ * The endpoint that takes the VIP's packets to the port, else the row of a VIP with source NAT. Sets
+ * *port to that of the endpoint's key.
+ */
 static __always_inline struct endpoint *endpoint_of(const struct address *vip, __u8 protocol,
 						    __be16 *port)
 {
 	struct endpoint *endpoint = endpoint_at(vip, protocol, *port);
 
-	if (endpoint || !(pool.flags & POOL_ALL_PORTS))
+	if (endpoint || !(pool.flags & (POOL_ALL_PORTS | POOL_SNAT)))
 		return endpoint;
-	*port = 0;
-	return endpoint_at(vip, protocol, 0);
+	if (pool.flags & POOL_ALL_PORTS) {
+		endpoint = endpoint_at(vip, protocol, 0);
+		if (endpoint) {
+			*port = 0;
+			return endpoint;
+		}
+	}
+	if (!(pool.flags & POOL_SNAT))
+		return NULL;
+	return endpoint_at(vip, 0, 0);
 }
 
 /* The row of the VIP itself, or NULL when the address is none. */

@@ -24,6 +24,7 @@ static __always_inline enum xdp_action finish(enum verdict verdict, __u64 bytes)
 	case VERDICT_FORWARD_REPLACED:
 	case VERDICT_FORWARD_UNREMEMBERED:
 	case VERDICT_FORWARD_CHAINED:
+	case VERDICT_FORWARD_SNAT:
 	case VERDICT_FORWARD_FRAGMENT:
 	case VERDICT_FORWARD_ICMP:
 	case VERDICT_RELAY_FRAGMENT:
@@ -31,6 +32,7 @@ static __always_inline enum xdp_action finish(enum verdict verdict, __u64 bytes)
 	case VERDICT_REPLY_TOO_BIG:
 		return XDP_TX;
 	case VERDICT_DROP_NO_BACKEND:
+	case VERDICT_DROP_NO_RANGE:
 	case VERDICT_DROP_NO_SOURCE:
 	case VERDICT_DROP_NO_NEXT_HOP:
 	case VERDICT_DROP_TOO_BIG:

@@ -30,13 +30,6 @@ struct members members SEC(".data.members");
 /* Ids are used again: what the first fragment told holds so long, in ns. */
 volatile const __u64 cfg_fragment_life = 2000000000;
 
-/* Room for the largest header that a fragment may need: to its owner, then to the backend's host.
- */
-enum {
-	FRAGMENT_ROOM = sizeof(struct ipv6hdr) + sizeof(struct udphdr) + sizeof(struct gue) +
-			sizeof(struct gue_weir) + sizeof(struct address),
-};
-
 static __always_inline struct fragment_key fragment_key(const struct packet *p)
 {
 	struct fragment_key key = {
@@ -65,11 +58,15 @@ static __always_inline struct fragment *fragment_recall(const struct packet *p)
 	return known;
 }
 
-/* Is the fragment's datagram one that we forward? */
+/* Is the fragment's datagram one that we forward? Of ICMP only what workloads with source NAT asked for. */
 static __always_inline bool fragment_is_for_vip(const struct packet *p)
 {
-	return (p->protocol == IPPROTO_TCP || p->protocol == IPPROTO_UDP) &&
-	       vip_of(&p->destination);
+	struct endpoint *vip;
+
+	if (p->protocol != IPPROTO_TCP && p->protocol != IPPROTO_UDP && !packet_is_icmp(p))
+		return false;
+	vip = vip_of(&p->destination);
+	return vip && (!packet_is_icmp(p) || vip->flags & ENDPOINT_SNAT);
 }
 
 /* The hash of what all fragments of the datagram have in common. */
@@ -180,16 +177,35 @@ static __always_inline enum verdict fragment_classify(struct work *w)
 	return VERDICT_NONE;
 }
 
+/* The identifier of an answer to a ping stands for the destination's port. */
+static __always_inline enum verdict fragment_parse_echo(void *data, void *end, struct packet *p)
+{
+	struct icmp_header *header = icmp_header(data, end, p);
+
+	if (!header)
+		return VERDICT_PASS_MALFORMED;
+	if (!icmp_is_echo_reply(p, header->type))
+		return VERDICT_PASS_FRAGMENT;
+	p->source_port = 0;
+	p->destination_port = header->rest;
+	p->tcp_flags = 0;
+	return VERDICT_NONE;
+}
+
 /* The first fragment is chosen for as a whole packet is, and remembered for the others. */
 static __always_inline enum verdict fragment_first(struct xdp_md *ctx, struct work *w)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct fragment_key key = fragment_key(&w->packet);
 	struct fragment told = { .seen = bpf_ktime_get_coarse_ns() };
-	enum verdict verdict;
+	enum verdict verdict = VERDICT_NONE;
 
-	if (parse_transport_aside(data, end, &w->packet) != PARSED_OK)
-		return VERDICT_PASS_MALFORMED;
+	if (packet_is_icmp(&w->packet))
+		verdict = fragment_parse_echo(data, end, &w->packet);
+	else if (parse_transport_aside(data, end, &w->packet) != PARSED_OK)
+		verdict = VERDICT_PASS_MALFORMED;
+	if (verdict)
+		return verdict;
 	verdict = fragment_classify(w);
 	if (!verdict)
 		verdict = choose(ctx, w);
@@ -217,6 +233,8 @@ static __always_inline enum verdict fragment_later(struct xdp_md *ctx, struct wo
 	verdict = fragment_classify(w);
 	if (verdict)
 		return verdict;
+	if (w->endpoint->flags & ENDPOINT_SNAT)
+		return choose_snat(w);
 	w->backend = backend_at(w->slices, known->slot); /* where the first one went */
 	w->other = backend_alive(w->slices, known->other_slot);
 	if (w->other)

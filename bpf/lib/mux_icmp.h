@@ -49,7 +49,7 @@ static __always_inline enum verdict icmp_error(struct xdp_md *ctx, struct work *
 	enum verdict verdict;
 	__u32 cookie;
 
-	if (quote_parse(data, end, p, &quoted) != PARSED_OK ||
+	if (quote_parse_echo(data, end, p, &quoted) != PARSED_OK ||
 	    !address_equal(&quoted.source, &p->destination))
 		return VERDICT_PASS_ICMP;
 	cookie = quoted_cookie(ctx, &quoted);
@@ -59,7 +59,13 @@ static __always_inline enum verdict icmp_error(struct xdp_md *ctx, struct work *
 	if (!w->endpoint)
 		return VERDICT_PASS_ICMP;
 	w->slices = *(volatile __u64 *)&w->endpoint->slices;
-	w->backend = choose_known(w, cookie);
+	if (w->endpoint->flags & ENDPOINT_SNAT) {
+		verdict = choose_snat(w);
+		if (verdict)
+			return verdict;
+	} else {
+		w->backend = choose_known(w, cookie);
+	}
 	if (!w->backend)
 		return punt(ctx, p->l3, PUNT_ERROR) ? VERDICT_PUNT_ICMP : VERDICT_DROP_PUNT;
 	verdict = encapsulate(ctx, w);
@@ -69,12 +75,31 @@ static __always_inline enum verdict icmp_error(struct xdp_md *ctx, struct work *
 	return VERDICT_FORWARD_ICMP;
 }
 
+/* The answer to a ping that a workload sent as the VIP. */
+static __always_inline enum verdict icmp_echo_reply(struct xdp_md *ctx, struct work *w,
+						    __be16 identifier)
+{
+	enum verdict verdict;
+
+	w->packet.source_port = 0;
+	w->packet.destination_port = identifier;
+	w->slices = *(volatile __u64 *)&w->endpoint->slices;
+	verdict = choose_snat(w);
+	if (!verdict)
+		verdict = encapsulate(ctx, w);
+	if (verdict)
+		return verdict;
+	count(&endpoint_counters, w->endpoint->id, w->packet.limit);
+	return w->forward;
+}
+
 /* What the fast path found to be ICMP. */
 __noinline int icmp(struct xdp_md *ctx)
 {
 	struct icmp_header *header;
 	struct endpoint *vip;
 	struct work w = {};
+	__be16 identifier;
 
 	if (parse_aside(ctx, &w.packet) != PARSED_OK)
 		return VERDICT_PASS_ICMP;
@@ -86,6 +111,11 @@ __noinline int icmp(struct xdp_md *ctx)
 		return VERDICT_PASS_ICMP;
 	if (icmp_is_echo(&w.packet, header->type))
 		return echo(ctx, &w.packet, vip->flags & ENDPOINT_PING);
+	identifier = header->rest;
+	if (icmp_is_echo_reply(&w.packet, header->type) && vip->flags & ENDPOINT_SNAT) {
+		w.endpoint = vip;
+		return icmp_echo_reply(ctx, &w, identifier);
+	}
 	if (icmp_is_error(&w.packet, header->type))
 		return icmp_error(ctx, &w);
 	return VERDICT_PASS_ICMP;

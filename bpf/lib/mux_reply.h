@@ -18,6 +18,15 @@ enum {
 	MTU_V6_MIN = 1280,
 };
 
+/* Room for the largest header of GUE: any backend may have to be asked about another one. */
+enum {
+	ROOM_V4 = sizeof(struct iphdr) + sizeof(struct udphdr) + sizeof(struct gue) +
+		  sizeof(struct gue_weir) + sizeof(struct address),
+	ROOM_V6 = sizeof(struct ipv6hdr) + sizeof(struct udphdr) + sizeof(struct gue) +
+		  sizeof(struct gue_weir) + sizeof(struct address),
+	FRAGMENT_ROOM = ROOM_V6, /* to its owner, then to the backend's host */
+};
+
 /* Can somebody be answered there? A reply to a group or to nobody would make trouble for others. */
 static __always_inline bool address_is_host(const struct address *a)
 {
@@ -174,6 +183,18 @@ static __always_inline enum verdict reply_too_big(struct xdp_md *ctx, const stru
 	return VERDICT_REPLY_TOO_BIG;
 }
 
+/* Nobody is told of what tells something itself (RFC 1122, section 3.2.2). */
+static __always_inline bool may_be_told(struct xdp_md *ctx, const struct packet *p,
+					enum parsed parsed)
+{
+	struct icmp_header *header;
+
+	if (parsed != PARSED_OK || !packet_is_icmp(p))
+		return true;
+	header = icmp_header((void *)(long)ctx->data, (void *)(long)ctx->data_end, p);
+	return header && icmp_is_echo_reply(p, header->type);
+}
+
 /*
  * A packet for a VIP that does not fit the MTU once encapsulated: its sender hears of it, or, IPv4
  * without "don't fragment", user space splits it. Room is what the largest header of its way takes.
@@ -187,7 +208,7 @@ __noinline int too_big(struct xdp_md *ctx, __u32 room)
 
 	parsed = parse_aside(ctx, &p);
 	v4 = p.ethertype == bpf_htons(ETH_P_IP);
-	if (parsed == PARSED_MALFORMED)
+	if (parsed == PARSED_MALFORMED || !may_be_told(ctx, &p, parsed))
 		return VERDICT_DROP_TOO_BIG;
 	if (v4 && !p.dont_fragment)
 		return punt(ctx, p.l3, PUNT_SPLIT) ? VERDICT_PUNT_SPLIT : VERDICT_DROP_PUNT;

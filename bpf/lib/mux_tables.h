@@ -16,6 +16,7 @@
 #include "abi/mux_next_hop.h"
 #include "abi/mux_pool.h"
 #include "abi/mux_shortcut.h"
+#include "abi/mux_snat.h"
 #include "abi/mux_verdict.h"
 
 /*
@@ -65,6 +66,26 @@ struct {
 	__type(key, __u32);
 	__type(value, struct backend);
 } backends SEC(".maps");
+
+/* Whose a VIP's ports are, a slice of SNAT_RANGES for each VIP with source NAT. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_MMAPABLE); /* to store a word at once */
+	__type(key, __u32);
+	__type(value, struct snat_row);
+} snat_ranges SEC(".maps");
+
+/*
+ * The tunnels of workloads with ranges; row 0 is not used. Of a row that a range names only
+ * next_hop is ever written.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 16385);
+	__type(key, __u32);
+	__type(value, struct backend);
+} snat_owners SEC(".maps");
 
 /* Ethernet addresses on the way to the backends' hosts; row 0 is not used. */
 struct {

@@ -29,6 +29,12 @@ struct icmp_header {
 	__be32 rest;
 };
 
+/* Is it ICMP of the packet's own family? */
+static __always_inline bool packet_is_icmp(const struct packet *p)
+{
+	return p->protocol == (p->ethertype == bpf_htons(ETH_P_IP) ? IPPROTO_ICMP : IPPROTO_ICMPV6);
+}
+
 /* The ICMP header of a packet of protocol ICMP or ICMPv6, or NULL. */
 static __always_inline struct icmp_header *icmp_header(void *data, void *end,
 						       const struct packet *p)
@@ -39,7 +45,7 @@ static __always_inline struct icmp_header *icmp_header(void *data, void *end,
 	barrier_var(l4);
 	if (l4 > QUOTE_L3_MAX || l4 + sizeof(*icmp) > p->l3 + p->l3_length)
 		return NULL;
-	if (p->protocol != (p->ethertype == bpf_htons(ETH_P_IP) ? IPPROTO_ICMP : IPPROTO_ICMPV6))
+	if (!packet_is_icmp(p))
 		return NULL;
 	icmp = data + l4;
 	return (void *)(icmp + 1) > end ? NULL : icmp;
@@ -54,22 +60,24 @@ static __always_inline bool icmp_is_error(const struct packet *p, __u8 type)
 	return type >= ICMPV6_ERROR_FIRST && type <= ICMPV6_ERROR_LAST;
 }
 
+static __always_inline bool icmp_is_echo_reply(const struct packet *p, __u8 type)
+{
+	return type == (p->ethertype == bpf_htons(ETH_P_IP) ? ICMP_ECHO_REPLY : ICMPV6_ECHO_REPLY);
+}
+
 static __always_inline bool icmp_is_echo(const struct packet *p, __u8 type)
 {
 	return type == (p->ethertype == bpf_htons(ETH_P_IP) ? ICMP_ECHO : ICMPV6_ECHO);
 }
 
-/*
- * The packet that an ICMP error quotes: both addresses and both ports, l3 and l4, in the frame that
- * holds the error. It may be cut behind the first 8 bytes of its transport header; limit is where
- * the quote ends. PARSED_OTHER when its ports are not there to read.
- */
-static __always_inline enum parsed quote_parse(void *data, void *end, const struct packet *error,
-					       struct packet *quoted)
+/* Up to the quoted packet's transport header, with its ports if it has some. */
+static __always_inline enum parsed quote_read(void *data, void *end, const struct packet *error,
+					      struct packet *quoted, const bool echo)
 {
 	__u32 l3 = error->l4 + sizeof(struct icmp_header), l4;
 	enum parsed parsed;
 	struct ports *ports;
+	bool pinged;
 
 	barrier_var(l3);
 	if (l3 > QUOTE_L3_MAX)
@@ -85,7 +93,8 @@ static __always_inline enum parsed quote_parse(void *data, void *end, const stru
 		parsed = PARSED_OK;
 	if (parsed != PARSED_OK)
 		return parsed;
-	if (quoted->protocol != IPPROTO_TCP && quoted->protocol != IPPROTO_UDP)
+	pinged = echo && packet_is_icmp(quoted);
+	if (quoted->protocol != IPPROTO_TCP && quoted->protocol != IPPROTO_UDP && !pinged)
 		return PARSED_OTHER;
 	l4 = quoted->l4;
 	barrier_var(l4);
@@ -94,7 +103,33 @@ static __always_inline enum parsed quote_parse(void *data, void *end, const stru
 	ports = data + l4;
 	if ((void *)(ports + 1) > end)
 		return PARSED_OTHER;
+	if (pinged) {
+		if (!icmp_is_echo(error, ports->source & 0xff)) /* the type is the first byte */
+			return PARSED_OTHER;
+		quoted->source_port = ports->rest; /* the identifier */
+		quoted->destination_port = 0;
+		return PARSED_OK;
+	}
 	quoted->source_port = ports->source;
 	quoted->destination_port = ports->destination;
 	return PARSED_OK;
+}
+
+/*
+ * The packet that an ICMP error quotes: both addresses and both ports, l3 and l4, in the frame that
+ * holds the error. It may be cut behind the first 8 bytes of its transport header; limit is where
+ * the quote ends. PARSED_OTHER when its ports are not there to read.
+ */
+static __always_inline enum parsed quote_parse(void *data, void *end, const struct packet *error,
+					       struct packet *quoted)
+{
+	return quote_read(data, end, error, quoted, false);
+}
+
+/* The same of echo requests, too: their identifier stands for the source port, with 0 for the other. */
+static __always_inline enum parsed quote_parse_echo(void *data, void *end,
+						    const struct packet *error,
+						    struct packet *quoted)
+{
+	return quote_read(data, end, error, quoted, true);
 }

@@ -134,6 +134,9 @@ func writeExplanation(w io.Writer, mux string, frame []byte, e *weirv1.PacketExp
 	if e.GetBackend() != "" {
 		line("Backend", "%s", hostPort(e.GetBackend(), e.GetBackendPort()))
 	}
+	if e.GetWorkload() != "" {
+		line("Workload", "%s", e.GetWorkload())
+	}
 	if e.GetTunnel() != "" {
 		line("Tunnel", "%s", e.GetTunnel())
 	}

@@ -31,8 +31,12 @@ func nameParts(s *store.State, p *weirv1.PacketExplanation) {
 // packetSteps tells the decision, a line for each step.
 func packetSteps(mux string, p *weirv1.PacketExplanation) (steps []string) {
 	step := func(format string, args ...any) { steps = append(steps, fmt.Sprintf(format, args...)) }
+	snat := p.GetLayer() == model.LayerSNAT || p.GetVerdict() == "drop_no_range"
 	if e := p.GetEndpoint(); e == nil {
 		step("the packet is for no endpoint that %s has", mux)
+	} else if snat {
+		step("no endpoint has %s port %d of %s, and workloads leave as that VIP", e.GetProtocol(), e.GetPort(), e.GetVip())
+		step("%s", rangeStep(uint16(e.GetPort()), p))
 	} else {
 		step("the packet is for endpoint %s %s port %d, %s", e.GetProtocol(), e.GetVip(), e.GetPort(), vipOr(p.GetVip()))
 	}
@@ -52,6 +56,18 @@ func packetSteps(mux string, p *weirv1.PacketExplanation) (steps []string) {
 	}
 	step("verdict %s: the program would %s the packet", p.GetVerdict(), p.GetAction())
 	return steps
+}
+
+// rangeStep tells whose the port is.
+func rangeStep(port uint16, p *weirv1.PacketExplanation) string {
+	r := model.RangeOf(port)
+	switch {
+	case p.GetWorkload() != "":
+		return fmt.Sprintf("range %d, of the ports from %d on, is workload %s's, behind tunnel %s", r, r.First(), p.GetWorkload(), p.GetTunnel())
+	case p.GetTunnel() != "":
+		return fmt.Sprintf("range %d, of the ports from %d on, is of a workload behind tunnel %s", r, r.First(), p.GetTunnel())
+	}
+	return fmt.Sprintf("range %d, of the ports from %d on, is nobody's", r, r.First())
 }
 
 func vipOr(name string) string {

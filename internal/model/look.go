@@ -9,7 +9,7 @@ import (
 type Explanation struct {
 	Verdict  string       // "forward_syn", "drop_no_backend": the names of the mux's counters
 	Action   string       // "pass", "drop", "transmit" or "punt": what would become of the frame
-	Layer    string       // what chose the backend: "cookie", "flow table", "bucket"; empty: nothing did
+	Layer    string       // what chose the backend: "cookie", "flow table", "bucket", LayerSNAT; empty: nothing did
 	Endpoint *EndpointKey // nil: the packet is for none
 	Hashed   bool         // Hash was computed, and Bucket follows from it
 	Hash     uint64       // of the flow, with the pool's key
@@ -18,8 +18,12 @@ type Explanation struct {
 	Slot     Slot       // of the chosen backend; 0: none
 	Previous Slot       // that the packet names for chaining; 0: none
 	Tunnel   netip.Addr // of the chosen backend; invalid: none
+	Workload netip.Addr // that has the port, of a VIP with source NAT; invalid: none
 	Frame    []byte     // as it leaves the program
 }
+
+// LayerSNAT is the layer of what goes back to a workload that left as a VIP.
+const LayerSNAT = "source NAT range"
 
 // Capture says which packets to copy, and how many.
 type Capture struct {

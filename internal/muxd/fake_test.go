@@ -51,7 +51,8 @@ type fakeDatapath struct {
 	endpoints  map[model.EndpointKey]model.MuxEndpoint
 	pool       mux.Pool
 	generation model.Generation
-	full       error  // of Apply and Replace
+	snat       map[model.SNATKey]model.MuxSNAT
+	full       error  // of Update
 	mode       string // empty: native
 }
 
@@ -73,34 +74,57 @@ func (d *fakeDatapath) SetGeneration(g model.Generation) error {
 	return nil
 }
 
-func (d *fakeDatapath) Apply(upserts []model.MuxEndpoint, removed []model.EndpointKey) error {
+func (d *fakeDatapath) Update(u mux.Update) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.note("apply +%d -%d", len(upserts), len(removed))
+	if u.Snapshot {
+		d.note("replace by %d", len(u.Endpoints))
+	} else {
+		d.note("apply +%d -%d", len(u.Endpoints), len(u.Removed))
+	}
+	if len(u.SNAT)+len(u.SNATRemoved) > 0 {
+		d.note("workloads +%d -%d", len(u.SNAT), len(u.SNATRemoved))
+	}
 	if d.full != nil {
 		return d.full
 	}
-	for _, key := range removed {
+	if u.Snapshot {
+		clear(d.endpoints)
+		d.snat = nil
+	}
+	for _, key := range u.Removed {
 		delete(d.endpoints, key)
 	}
-	for _, e := range upserts {
+	for _, e := range u.Endpoints {
 		d.endpoints[e.Key] = e
+	}
+	if d.snat == nil {
+		d.snat = map[model.SNATKey]model.MuxSNAT{}
+	}
+	for _, key := range u.SNATRemoved {
+		delete(d.snat, key)
+	}
+	for _, s := range u.SNAT {
+		d.snat[s.Key] = s
 	}
 	return nil
 }
 
-func (d *fakeDatapath) Replace(all []model.MuxEndpoint) error {
+func (d *fakeDatapath) VIPs() ([]netip.Addr, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.note("replace by %d", len(all))
-	if d.full != nil {
-		return d.full
+	vips := map[netip.Addr]bool{}
+	for key := range d.endpoints {
+		vips[key.VIP] = true
 	}
-	clear(d.endpoints)
-	for _, e := range all {
-		d.endpoints[e.Key] = e
+	for key := range d.snat {
+		vips[key.VIP] = true
 	}
-	return nil
+	return slices.SortedFunc(maps.Keys(vips), netip.Addr.Compare), nil
+}
+
+func (d *fakeDatapath) SNATCounters() (map[netip.Addr]model.Counter, error) {
+	return map[netip.Addr]model.Counter{key(10).VIP: {Packets: 5, Bytes: 300}}, nil
 }
 
 func (d *fakeDatapath) Endpoints() ([]model.EndpointKey, error) {

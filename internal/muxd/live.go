@@ -8,38 +8,67 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 )
 
-// live are the live endpoints, counted by VIP, so that a change of one costs no look at all others.
-type live struct {
-	endpoints map[model.EndpointKey]bool
-	ofVIP     map[netip.Addr]int
+// holder is what a VIP is live for: an endpoint, or a workload that leaves as it.
+type holder struct {
+	endpoint model.EndpointKey
+	workload model.SNATKey
 }
 
-func newLive(keys []model.EndpointKey) *live {
-	l := &live{endpoints: map[model.EndpointKey]bool{}, ofVIP: map[netip.Addr]int{}}
+func (h holder) vip() netip.Addr {
+	if h.endpoint.VIP.IsValid() {
+		return h.endpoint.VIP
+	}
+	return h.workload.VIP
+}
+
+// live are the live endpoints and workloads, counted by VIP, so that a change of one costs no look at all
+// others.
+type live struct {
+	holders   map[holder]bool
+	ofVIP     map[netip.Addr]int
+	endpoints int
+}
+
+// newLive has endpoints, and VIPs that may have none: workloads leave as those, and a snapshot will tell
+// which.
+func newLive(keys []model.EndpointKey, vips []netip.Addr) *live {
+	l := &live{holders: map[holder]bool{}, ofVIP: map[netip.Addr]int{}}
 	for _, key := range keys {
-		l.add(key)
+		l.add(holder{endpoint: key})
+	}
+	for _, vip := range vips {
+		if l.ofVIP[vip] == 0 {
+			l.add(holder{workload: model.SNATKey{VIP: vip}})
+		}
 	}
 	return l
 }
 
-func (l *live) add(key model.EndpointKey) {
-	if !l.endpoints[key] {
-		l.endpoints[key] = true
-		l.ofVIP[key.VIP]++
-	}
-}
-
-func (l *live) remove(key model.EndpointKey) {
-	if !l.endpoints[key] {
+func (l *live) add(h holder) {
+	if l.holders[h] {
 		return
 	}
-	delete(l.endpoints, key)
-	if l.ofVIP[key.VIP]--; l.ofVIP[key.VIP] == 0 {
-		delete(l.ofVIP, key.VIP)
+	l.holders[h] = true
+	l.ofVIP[h.vip()]++
+	if h.endpoint.VIP.IsValid() {
+		l.endpoints++
 	}
 }
 
-// vips are those of the endpoints.
+func (l *live) remove(h holder) {
+	if !l.holders[h] {
+		return
+	}
+	delete(l.holders, h)
+	if l.ofVIP[h.vip()]--; l.ofVIP[h.vip()] == 0 {
+		delete(l.ofVIP, h.vip())
+	}
+	if h.endpoint.VIP.IsValid() {
+		l.endpoints--
+	}
+}
+
+// vips are those of the endpoints and workloads.
 func (l *live) vips() map[netip.Addr]bool {
 	vips := make(map[netip.Addr]bool, len(l.ofVIP))
 	for vip := range l.ofVIP {
@@ -48,16 +77,36 @@ func (l *live) vips() map[netip.Addr]bool {
 	return vips
 }
 
-// leaving are the VIPs that have no endpoint any more after the update.
+func put(update rpc.MuxUpdate) (all []holder) {
+	for _, e := range update.Endpoints {
+		all = append(all, holder{endpoint: e.Key})
+	}
+	for _, s := range update.SNAT {
+		all = append(all, holder{workload: s.Key})
+	}
+	return all
+}
+
+func removed(update rpc.MuxUpdate) (all []holder) {
+	for _, key := range update.Removed {
+		all = append(all, holder{endpoint: key})
+	}
+	for _, key := range update.SNATRemoved {
+		all = append(all, holder{workload: key})
+	}
+	return all
+}
+
+// leaving are the VIPs that nothing is left of after the update.
 func (l *live) leaving(update rpc.MuxUpdate) map[netip.Addr]bool {
 	gone := map[netip.Addr]bool{}
 	if update.Snapshot {
 		gone = l.vips()
 	} else {
 		left := map[netip.Addr]int{}
-		for _, key := range update.Removed {
-			if l.endpoints[key] {
-				left[key.VIP]++
+		for _, h := range removed(update) {
+			if l.holders[h] {
+				left[h.vip()]++
 			}
 		}
 		maps.DeleteFunc(left, func(vip netip.Addr, n int) bool { return n < l.ofVIP[vip] })
@@ -65,8 +114,8 @@ func (l *live) leaving(update rpc.MuxUpdate) map[netip.Addr]bool {
 			gone[vip] = true
 		}
 	}
-	for _, e := range update.Endpoints {
-		delete(gone, e.Key.VIP)
+	for _, h := range put(update) {
+		delete(gone, h.vip())
 	}
 	return gone
 }
@@ -74,23 +123,23 @@ func (l *live) leaving(update rpc.MuxUpdate) map[netip.Addr]bool {
 // apply brings l to the update. It says whether the VIPs are others now.
 func (l *live) apply(update rpc.MuxUpdate) bool {
 	if update.Snapshot {
-		next := newLive(nil)
-		for _, e := range update.Endpoints {
-			next.add(e.Key)
+		next := newLive(nil, nil)
+		for _, h := range put(update) {
+			next.add(h)
 		}
 		same := maps.Equal(l.vips(), next.vips())
 		*l = *next
 		return !same
 	}
 	changed := len(l.leaving(update)) > 0
-	for _, e := range update.Endpoints {
-		changed = changed || l.ofVIP[e.Key.VIP] == 0
+	for _, h := range put(update) {
+		changed = changed || l.ofVIP[h.vip()] == 0
 	}
-	for _, key := range update.Removed {
-		l.remove(key)
+	for _, h := range removed(update) {
+		l.remove(h)
 	}
-	for _, e := range update.Endpoints {
-		l.add(e.Key)
+	for _, h := range put(update) {
+		l.add(h)
 	}
 	return changed
 }

@@ -19,8 +19,14 @@ func TestLiveCountsAsIfAnew(t *testing.T) {
 			Protocol: model.TCP, Port: rapid.Uint16Range(1, 4).Draw(t, "port"),
 		}
 	})
+	workloads := rapid.Custom(func(t *rapid.T) model.SNATKey {
+		return model.SNATKey{
+			VIP:     netip.AddrFrom4([4]byte{203, 0, 113, rapid.Byte().Draw(t, "vip") % 4}),
+			Address: netip.AddrFrom4([4]byte{10, 1, 0, rapid.Byte().Draw(t, "workload") % 3}),
+		}
+	})
 	rapid.Check(t, func(t *rapid.T) {
-		l, slow := newLive(nil), map[model.EndpointKey]bool{}
+		l, slow := newLive(nil, nil), map[holder]bool{}
 		for range rapid.IntRange(1, 12).Draw(t, "updates") {
 			update := rpc.MuxUpdate{Snapshot: rapid.Bool().Draw(t, "snapshot")}
 			before := vipsOf(slow)
@@ -28,13 +34,18 @@ func TestLiveCountsAsIfAnew(t *testing.T) {
 				clear(slow)
 			} else {
 				update.Removed = rapid.SliceOfNDistinct(keys, 0, 6, rapid.ID).Draw(t, "removed")
+				update.SNATRemoved = rapid.SliceOfNDistinct(workloads, 0, 6, rapid.ID).Draw(t, "removed workloads")
 			}
-			for _, key := range update.Removed {
-				delete(slow, key)
+			for _, h := range removed(update) {
+				delete(slow, h)
 			}
 			for _, key := range rapid.SliceOfNDistinct(keys, 0, 6, rapid.ID).Draw(t, "endpoints") {
 				update.Endpoints = append(update.Endpoints, model.MuxEndpoint{Key: key})
-				slow[key] = true
+				slow[holder{endpoint: key}] = true
+			}
+			for _, key := range rapid.SliceOfNDistinct(workloads, 0, 6, rapid.ID).Draw(t, "workloads") {
+				update.SNAT = append(update.SNAT, model.MuxSNAT{Key: key})
+				slow[holder{workload: key}] = true
 			}
 			after := vipsOf(slow)
 			leaving := maps.Clone(before)
@@ -45,17 +56,17 @@ func TestLiveCountsAsIfAnew(t *testing.T) {
 			if got, want := l.apply(update), !maps.Equal(before, after); got != want {
 				t.Fatalf("changed %v, want %v", got, want)
 			}
-			if !maps.Equal(l.vips(), after) || !maps.Equal(l.endpoints, slow) {
-				t.Fatalf("have %v, want %v", l.endpoints, slow)
+			if !maps.Equal(l.vips(), after) || !maps.Equal(l.holders, slow) {
+				t.Fatalf("have %v, want %v", l.holders, slow)
 			}
 		}
 	})
 }
 
-func vipsOf(endpoints map[model.EndpointKey]bool) map[netip.Addr]bool {
+func vipsOf(holders map[holder]bool) map[netip.Addr]bool {
 	vips := map[netip.Addr]bool{}
-	for key := range endpoints {
-		vips[key.VIP] = true
+	for h := range holders {
+		vips[h.vip()] = true
 	}
 	return vips
 }

@@ -25,6 +25,9 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_mux_bytes_total", Help: "Bytes of packets by what became of them.", Labels: []string{"verdict"}},
 	{Name: "weir_mux_endpoint_packets_total", Help: "Packets sent to backends of the endpoint.", Labels: []string{"vip", "protocol", "port"}},
 	{Name: "weir_mux_endpoint_bytes_total", Help: "Bytes of packets sent to backends of the endpoint.", Labels: []string{"vip", "protocol", "port"}},
+	{Name: "weir_mux_snat_packets_total", Help: "Answers sent to workloads that leave as the VIP.", Labels: []string{"vip"}},
+	{Name: "weir_mux_snat_bytes_total", Help: "Bytes of answers sent to workloads that leave as the VIP.", Labels: []string{"vip"}},
+	{Name: "weir_mux_snat_ranges", Help: "Ranges of 8 ports of the VIP that workloads have.", Labels: []string{"vip"}},
 	{Name: "weir_mux_series_omitted", Help: "Endpoints and VIPs that have no series of their own: there are too many."},
 	{Name: "weir_mux_vips", Help: "VIPs whose packets are forwarded."},
 	{Name: "weir_mux_vips_announced", Help: "VIPs that may be announced."},
@@ -101,6 +104,14 @@ func (m *Mux) samplePackets(to *telemetry.Sample) {
 		telemetry.Put(to, "weir_mux_endpoint_packets_total", c.Packets, vip, protocol, port)
 		telemetry.Put(to, "weir_mux_endpoint_bytes_total", c.Bytes, vip, protocol, port)
 	}
+	answers, err := m.config.Datapath.SNATCounters()
+	if err != nil {
+		to.Fail("weir_mux_snat_packets_total", err)
+	}
+	for vip, c := range answers { // a mux has room for few of them
+		telemetry.Put(to, "weir_mux_snat_packets_total", c.Packets, vip.String())
+		telemetry.Put(to, "weir_mux_snat_bytes_total", c.Bytes, vip.String())
+	}
 }
 
 // sampleUsage tells how full the tables are.
@@ -117,10 +128,15 @@ func (m *Mux) sampleUsage(to *telemetry.Sample) {
 		{"endpoints", usage.Endpoints.Used, usage.Endpoints.Size},
 		{"buckets", usage.Buckets.Used, usage.Buckets.Size},
 		{"backends", usage.Backends.Used, usage.Backends.Size},
+		{"snat_ranges", usage.SNATRanges.Used, usage.SNATRanges.Size},
+		{"snat_owners", usage.SNATOwners.Used, usage.SNATOwners.Size},
 	}
 	for _, t := range tables {
 		telemetry.Put(to, "weir_mux_table_rows", t.used, t.name)
 		telemetry.Put(to, "weir_mux_table_size", t.size, t.name)
+	}
+	for vip, ranges := range usage.SNAT {
+		telemetry.Put(to, "weir_mux_snat_ranges", ranges, vip.String())
 	}
 	telemetry.Put(to, "weir_mux_flow_cells", usage.FlowCells)
 	if len(usage.VIPs) > maxSeries {

@@ -29,15 +29,16 @@ type Datapath interface {
 	SetPool(mux.Pool) error
 	Generation() (model.Generation, error)
 	SetGeneration(model.Generation) error
-	Apply(upserts []model.MuxEndpoint, removed []model.EndpointKey) error
-	Replace(all []model.MuxEndpoint) error
+	Update(mux.Update) error
 	Endpoints() ([]model.EndpointKey, error)
+	VIPs() ([]netip.Addr, error) // those without endpoints too
 	Tunnels() []netip.Addr
 	SetNextHops(map[netip.Addr]model.NextHop) error
 	SetMembers(self string, pool []model.PoolMember) error
 	SweepFlows() (freed int, err error)
 	Verdicts() (map[string]model.Counter, error)
 	EndpointCounters() (map[model.EndpointKey]model.Counter, error)
+	SNATCounters() (map[netip.Addr]model.Counter, error)
 	Usage() (mux.Usage, error)
 	// Explain runs a frame through the program without sending or counting it.
 	Explain(frame []byte) (model.Explanation, error)
@@ -225,7 +226,8 @@ func (m *Mux) follow(ctx context.Context) error {
 
 // tasksAlone says whether the message changes no table.
 func tasksAlone(m *weirv1.SyncMuxResponse) bool {
-	return len(m.GetTasks()) > 0 && !m.GetSnapshot() && len(m.GetEndpoints())+len(m.GetRemoved())+len(m.GetPool()) == 0
+	return len(m.GetTasks()) > 0 && !m.GetSnapshot() && len(m.GetEndpoints())+len(m.GetRemoved())+len(m.GetPool()) == 0 &&
+		len(m.GetSnat())+len(m.GetSnatRemoved()) == 0
 }
 
 // sweepInterval is how often the cells of expired flows are freed. Packets don't wait for it.

@@ -1,6 +1,7 @@
 package muxd
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -23,7 +24,22 @@ type Status struct {
 	Sends      mux.Encapsulation        `json:"encapsulation"`
 	VIPs       []StatusVIP              `json:"vips"`
 	Endpoints  []StatusEndpoint         `json:"endpoints"`
+	SNAT       []StatusSNAT             `json:"snat"`
 	Verdicts   map[string]model.Counter `json:"verdicts"`
+}
+
+// StatusSNAT is where answers to workloads that leave as a VIP go.
+type StatusSNAT struct {
+	VIP     netip.Addr         `json:"vip"`
+	Counter model.Counter      `json:"counter"` // of answers
+	Tunnels []StatusSNATTunnel `json:"tunnels"`
+}
+
+// StatusSNATTunnel is a tunnel's part of a VIP's ports.
+type StatusSNATTunnel struct {
+	Tunnel  netip.Addr `json:"tunnel"`
+	Ranges  int        `json:"ranges"`            // of 8 ports
+	NextHop string     `json:"nextHop,omitempty"` // MAC address; empty: unresolved
 }
 
 // StatusVIP is how much of the flow table a VIP has.
@@ -99,7 +115,22 @@ func newStatus(live *mux.Status) Status {
 		}
 		s.Endpoints = append(s.Endpoints, row)
 	}
+	for _, v := range live.SNAT {
+		row := StatusSNAT{VIP: v.VIP, Counter: v.Counter}
+		for _, tunnel := range v.Tunnels {
+			row.Tunnels = append(row.Tunnels, StatusSNATTunnel{Tunnel: tunnel.Tunnel, Ranges: tunnel.Ranges, NextHop: macOf(tunnel.NextHop)})
+		}
+		s.SNAT = append(s.SNAT, row)
+	}
 	return s
+}
+
+// macOf is empty for a hop that is not resolved.
+func macOf(hop model.NextHop) string {
+	if !hop.Resolved() {
+		return ""
+	}
+	return net.HardwareAddr(hop.Destination[:]).String()
 }
 
 func newStatusBackend(b mux.BackendStatus) StatusBackend {
@@ -110,9 +141,7 @@ func newStatusBackend(b mux.BackendStatus) StatusBackend {
 	case b.Buckets == 0:
 		row.State = "drains"
 	}
-	if b.NextHop.Resolved() {
-		row.NextHop = net.HardwareAddr(b.NextHop.Destination[:]).String()
-	}
+	row.NextHop = macOf(b.NextHop)
 	return row
 }
 
@@ -149,6 +178,21 @@ func (s Status) Table(to io.Writer) error {
 			fmt.Fprintf(w, "\t\t\t%d\t%s\t%d\t%s\t%s\n", b.Slot, b.Tunnel, b.Buckets, b.State, hop)
 		}
 	}
+	s.snatTable(w)
 	daemon.WriteVerdicts(w, s.Verdicts)
 	return w.Flush()
+}
+
+// snatTable writes who has the ports of VIPs, where workloads leave as some.
+func (s Status) snatTable(w io.Writer) {
+	if len(s.SNAT) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nSOURCE NAT\tANSWERS\tBYTES\tTUNNEL\tRANGES\tNEXT HOP")
+	for _, v := range s.SNAT {
+		fmt.Fprintf(w, "%s\t%d\t%d\t\t\t\n", v.VIP, v.Counter.Packets, v.Counter.Bytes)
+		for _, tunnel := range v.Tunnels {
+			fmt.Fprintf(w, "\t\t\t%s\t%d\t%s\n", tunnel.Tunnel, tunnel.Ranges, cmp.Or(tunnel.NextHop, "unresolved"))
+		}
+	}
 }

@@ -59,7 +59,11 @@ func newTables(config Config) (*tables, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.live = newLive(keys)
+	vips, err := config.Datapath.VIPs()
+	if err != nil {
+		return nil, err
+	}
+	t.live = newLive(keys, vips)
 	if t.generation, err = config.Datapath.Generation(); err != nil {
 		return nil, err
 	}
@@ -92,7 +96,7 @@ func (t *tables) announceLive() error {
 		t.announced[vip] = true
 	}
 	if len(t.announced) > 0 {
-		t.log.Info("took over live tables", "generation", t.generation, "endpoints", len(t.live.endpoints), "vips", len(t.announced))
+		t.log.Info("took over live tables", "generation", t.generation, "endpoints", t.live.endpoints, "vips", len(t.announced))
 	}
 	t.announce()
 	return nil
@@ -131,7 +135,7 @@ func (t *tables) apply(ctx context.Context, update rpc.MuxUpdate) error {
 	if changed { // most updates change neither the VIPs nor the hosts
 		t.announce()
 	}
-	t.log.DebugContext(ctx, "tables applied", "generation", update.Generation, "endpoints", len(t.live.endpoints))
+	t.log.DebugContext(ctx, "tables applied", "generation", update.Generation, "endpoints", t.live.endpoints)
 	return nil
 }
 
@@ -173,16 +177,18 @@ func (t *tables) withdraw(update rpc.MuxUpdate) bool {
 
 // program brings the data plane to the update. It says whether the VIPs are others now.
 func (t *tables) program(update rpc.MuxUpdate) (bool, error) {
-	change := func() error { return t.config.Datapath.Apply(update.Endpoints, update.Removed) }
 	if update.Snapshot {
 		pool := t.pool
 		pool.HashKey = update.HashKey
 		if err := t.setPool(pool); err != nil {
 			return false, err
 		}
-		change = func() error { return t.config.Datapath.Replace(update.Endpoints) }
 	}
-	if err := change(); err != nil {
+	err := t.config.Datapath.Update(mux.Update{
+		Snapshot: update.Snapshot, Endpoints: update.Endpoints, Removed: update.Removed,
+		SNAT: update.SNAT, SNATRemoved: update.SNATRemoved,
+	})
+	if err != nil {
 		return false, err
 	}
 	return t.live.apply(update), t.config.Datapath.SetGeneration(update.Generation)

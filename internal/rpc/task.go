@@ -139,6 +139,9 @@ func ExplanationToProto(e model.Explanation, generation model.Generation) *weirv
 	if e.Tunnel.IsValid() {
 		p.Tunnel = e.Tunnel.String()
 	}
+	if e.Workload.IsValid() {
+		p.Workload = e.Workload.String()
+	}
 	return p
 }
 

@@ -36,41 +36,65 @@ type change struct {
 	newBackends       bool
 }
 
-// Apply brings the endpoints given to what they say, and removes others. Packets see each
-// endpoint as it was or as it will be. When the tables lack room for all of them nothing is
-// changed. An endpoint that is so already is not touched.
-func (d *Datapath) Apply(upserts []model.MuxEndpoint, removed []model.EndpointKey) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.apply(upserts, removed)
+// Update is a step of the tables.
+type Update struct {
+	Snapshot    bool // these are all: others go
+	Endpoints   []model.MuxEndpoint
+	Removed     []model.EndpointKey
+	SNAT        []model.MuxSNAT // whole; a range may go from one to another in one step
+	SNATRemoved []model.SNATKey
 }
 
-// Replace is Apply of a snapshot: it removes every endpoint that all does not have.
-func (d *Datapath) Replace(all []model.MuxEndpoint) error {
+// Update brings endpoints, and the ranges of workloads, to what they say. Packets see each as it was or
+// as it will be. When the tables lack room for all of them nothing is changed. What is so already is not
+// touched.
+func (d *Datapath) Update(u Update) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if u.Snapshot {
+		u.Removed = d.missing(u.Endpoints)
+	}
+	return d.apply(u)
+}
+
+// missing lists the live endpoints that all does not have.
+func (d *Datapath) missing(all []model.MuxEndpoint) (missing []model.EndpointKey) {
 	kept := map[model.EndpointKey]bool{}
 	for _, endpoint := range all {
 		kept[endpoint.Key] = true
 	}
-	var removed []model.EndpointKey
 	for key := range d.live {
 		if !kept[key] {
-			removed = append(removed, key)
+			missing = append(missing, key)
 		}
 	}
-	return d.apply(all, removed)
+	return missing
 }
 
-func (d *Datapath) apply(upserts []model.MuxEndpoint, removed []model.EndpointKey) error {
-	changes, err := d.plan(upserts, removed)
+// Apply is an Update of endpoints alone.
+func (d *Datapath) Apply(upserts []model.MuxEndpoint, removed []model.EndpointKey) error {
+	return d.Update(Update{Endpoints: upserts, Removed: removed})
+}
+
+// Replace is an Update by a snapshot without source NAT.
+func (d *Datapath) Replace(all []model.MuxEndpoint) error {
+	return d.Update(Update{Snapshot: true, Endpoints: all})
+}
+
+func (d *Datapath) apply(u Update) error {
+	changes, err := d.plan(u.Endpoints, u.Removed)
+	if err != nil {
+		return err
+	}
+	if err := d.openShortcuts(); err != nil {
+		return err
+	}
+	snat, err := d.planSNAT(u)
 	if err != nil {
 		return err
 	}
 	if err := d.reserve(changes); err != nil {
-		return err
-	}
-	if err := d.openShortcuts(); err != nil {
+		d.undoSNAT(snat)
 		return err
 	}
 	for i := range changes {
@@ -79,7 +103,10 @@ func (d *Datapath) apply(upserts []model.MuxEndpoint, removed []model.EndpointKe
 			return fmt.Errorf("change endpoint %s: %w", changes[i].key, err)
 		}
 	}
-	return d.noteAllPorts()
+	if err := d.carryOutSNAT(snat); err != nil {
+		return err
+	}
+	return d.noteFlags()
 }
 
 // plan finds what differs from the live tables.
@@ -328,16 +355,25 @@ func moved(old, next []model.Slot) bool {
 	return false
 }
 
-// initialise gives a new endpoint its id, with counters at zero, and its salt.
-func (d *Datapath) initialise(c *change) error {
+// newID is a row's id, with counters at zero.
+func (d *Datapath) newID() (uint32, error) {
 	id, err := d.ids.take()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	zero := make([]muxCounter, ebpf.MustPossibleCPU())
 	if err := d.tables.EndpointCounters.Put(id, zero); err != nil {
 		d.ids.put(id)
-		return fmt.Errorf("clear row of endpoint_counters: %w", err)
+		return 0, fmt.Errorf("clear row of endpoint_counters: %w", err)
+	}
+	return id, nil
+}
+
+// initialise gives a new endpoint its id and its salt.
+func (d *Datapath) initialise(c *change) error {
+	id, err := d.newID()
+	if err != nil {
+		return err
 	}
 	var salt [8]byte
 	_, _ = rand.Read(salt[:]) // never fails

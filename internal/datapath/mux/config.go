@@ -33,6 +33,7 @@ type Config struct {
 	MaxEndpoints int    // default 16 384
 	MaxBuckets   int    // of all endpoints together, twice over while one is replaced; default 8 388 608
 	MaxBackends  int    // likewise; an endpoint takes its highest slot, rounded up; default 262 144
+	MaxSNATPorts int    // of all VIPs with source NAT together, 65 536 each; default 4 194 304
 	MaxFlows     int    // flows that are remembered without much loss; default 1 048 576
 	MaxVIPFlows  int    // of one VIP that does not say itself; default half of MaxFlows
 	Log          *slog.Logger
@@ -42,12 +43,14 @@ const (
 	defaultEndpoints = 16384
 	defaultBuckets   = 8 << 20
 	defaultBackends  = 256 << 10
+	defaultSNATPorts = 4 << 20
 	defaultFlows     = 1 << 20
 )
 
 // dimensions are the tables' sizes in rows.
 type dimensions struct {
 	endpoints, bucketRows, backends, flowSets uint32
+	snatVIPs                                  uint32
 	flowLimit                                 uint32        // 0: half of MaxFlows
 	tokens                                    []uint64      // of the buckets of bpf/lib/limit.h; nil: those that stand there
 	fragmentLife                              time.Duration // 0: what stands in bpf/lib/mux_fragment.h
@@ -58,6 +61,7 @@ func (c Config) dimensions() (dimensions, error) {
 		endpoints:  uint32(orDefault(c.MaxEndpoints, defaultEndpoints)),
 		bucketRows: powerOfTwo(orDefault(c.MaxBuckets, defaultBuckets) / rowBuckets),
 		backends:   powerOfTwo(orDefault(c.MaxBackends, defaultBackends)),
+		snatVIPs:   uint32((orDefault(c.MaxSNATPorts, defaultSNATPorts) + 65535) / 65536),
 		// Twice the cells: then only 2 % of the flows find their set full.
 		flowSets: powerOfTwo(2 * orDefault(c.MaxFlows, defaultFlows) / len(muxFlowSet{}.Cells)),
 	}
@@ -89,6 +93,9 @@ func (d dimensions) shortcutRows() uint32 {
 	return powerOfTwo((int(d.endpoints)*4 + shortcutsPerRow - 1) / shortcutsPerRow)
 }
 
+// snatOwnerRows are the tunnels that workloads with ranges can have: one in 16 ranges.
+func (d dimensions) snatOwnerRows() uint32 { return d.snatVIPs * uint32(snatRanges/16) }
+
 // spec is the program and its tables with their sizes and knobs set.
 func (d dimensions) spec() (*ebpf.CollectionSpec, error) {
 	spec, err := loadMux()
@@ -104,6 +111,8 @@ func (d dimensions) spec() (*ebpf.CollectionSpec, error) {
 		muxMapBuckets:          d.bucketRows,
 		muxMapBackends:         d.backends,
 		muxMapFlows:            d.flowSets,
+		muxMapSnatRanges:       max(d.snatVIPs, 1) * uint32(snatRanges/snatRowRanges),
+		muxMapSnatOwners:       d.snatOwnerRows() + 1,
 	} {
 		spec.Maps[table].MaxEntries = rows
 	}

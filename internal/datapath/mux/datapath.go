@@ -34,7 +34,8 @@ type Datapath struct {
 	backendSlices *rowSlices
 	ids           *ids // of endpoint_counters
 	vips          *vips
-	shortcuts     *shortcuts    // nil until the first endpoint
+	shortcuts     *shortcuts // nil until the first endpoint
+	snat          *snat
 	flowLimit     uint32        // of a VIP that names none
 	tick          time.Duration // of the flow table's clock
 	hops          *hops
@@ -59,6 +60,7 @@ func newDatapath(d dimensions, log *slog.Logger) *Datapath {
 		ids:           newIDs("endpoints", d.endpoints),
 		vips:          newVIPs(d.endpoints),
 		flowLimit:     uint32(orDefault(int(d.flowLimit), int(d.flowSets)*len(muxFlowSet{}.Cells)/4)),
+		snat:          newSNAT(d.snatVIPs, d.snatOwnerRows()),
 		hops:          newHops(),
 		tunnels:       newTunnels(),
 	}
@@ -70,7 +72,7 @@ func (d *Datapath) Mode() string { return string(d.mode) }
 // Close lets go of the data plane, which goes on forwarding.
 func (d *Datapath) Close() error {
 	var errs []error
-	d.closeShortcuts()
+	d.closeShared()
 	errs = append(errs, d.explainer.close(), d.tables.Close(), d.programs.Close(), d.sender.close())
 	if d.link != nil {
 		errs = append(errs, d.link.Close())

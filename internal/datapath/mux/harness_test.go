@@ -16,7 +16,7 @@ const testMTU = 1500
 
 var (
 	// Small tables: a test that leaks rows runs out of them.
-	testSizes = dimensions{endpoints: 64, bucketRows: 256, backends: 1024, flowSets: 1024, flowLimit: 2048}
+	testSizes = dimensions{endpoints: 64, bucketRows: 256, backends: 1024, flowSets: 1024, flowLimit: 2048, snatVIPs: 4}
 
 	source4, source6 = netip.MustParseAddr("10.255.0.1"), netip.MustParseAddr("fd00:ff::1")
 

@@ -27,6 +27,7 @@ type Status struct {
 	Pool       Pool
 	Generation model.Generation
 	Endpoints  []EndpointStatus // in order
+	SNAT       []SNATStatus     // by VIP
 	Verdicts   map[string]model.Counter
 }
 
@@ -49,6 +50,20 @@ type BackendStatus struct {
 	Tunnel  netip.Addr
 	Down    bool
 	Buckets int           // how many name it; 0 drains
+	NextHop model.NextHop // zero: not resolved
+}
+
+// SNATStatus is a VIP that workloads leave as.
+type SNATStatus struct {
+	VIP     netip.Addr
+	Counter model.Counter // of answers
+	Tunnels []SNATTunnel  // in order
+}
+
+// SNATTunnel is where answers to some ranges go.
+type SNATTunnel struct {
+	Tunnel  netip.Addr
+	Ranges  int
 	NextHop model.NextHop // zero: not resolved
 }
 
@@ -110,7 +125,11 @@ func (t *tables) status() (*Status, error) {
 		s.Endpoints = append(s.Endpoints, e)
 		return err
 	})
+	if err != nil {
+		return nil, err
+	}
 	slices.SortFunc(s.Endpoints, func(a, b EndpointStatus) int { return a.Key.Compare(b.Key) })
+	s.SNAT, err = t.snatStatus()
 	return s, err
 }
 

@@ -14,6 +14,12 @@ func (d *Datapath) readLive() error {
 	if err := d.adoptVIPs(); err != nil {
 		return err
 	}
+	if err := d.adoptSNAT(); err != nil {
+		return err
+	}
+	for vip := range d.snat.vips {
+		used[d.vips.live[vip].row.Id] = true
+	}
 	err := d.tables.eachEndpoint(func(key model.EndpointKey, row muxEndpoint) error {
 		live, err := d.readEndpoint(row)
 		if err != nil {

@@ -85,6 +85,8 @@ func layerOf(forward string) string {
 		return "flow table"
 	case "forward_syn", "forward_bucket", "forward_replaced", "forward_unremembered", "forward_chained":
 		return "bucket"
+	case "forward_snat":
+		return model.LayerSNAT
 	}
 	return ""
 }
@@ -122,8 +124,11 @@ func (d *Datapath) explanation(l muxLook) model.Explanation {
 	defer d.mu.Unlock()
 	key := model.EndpointKey{VIP: fromAddress(l.Destination), Port: abi.Port(l.DestinationPort), Protocol: model.Protocol(l.Protocol)}
 	live := d.live[key]
+	if live == nil && d.snat.vips[key.VIP] != nil && d.live[allPorts(key)] == nil {
+		return d.explainSNAT(e, l, key)
+	}
 	if live == nil {
-		key.Port = 0 // all that have no endpoint of their own
+		key = allPorts(key) // takes what has no endpoint of its own
 		live = d.live[key]
 	}
 	if live == nil {
@@ -138,6 +143,23 @@ func (d *Datapath) explanation(l muxLook) model.Explanation {
 	e.Slot, e.Previous = live.slotOf(e.Tunnel), live.slotOf(fromAddress(l.Previous))
 	if e.Buckets > 0 && e.Layer != "cookie" {
 		e.Hashed, e.Hash, e.Bucket = true, l.Hash, int(l.Hash)&(e.Buckets-1)
+	}
+	return e
+}
+
+func allPorts(key model.EndpointKey) model.EndpointKey {
+	key.Port = model.AllPorts
+	return key
+}
+
+// explainSNAT says whose the port is.
+func (d *Datapath) explainSNAT(e model.Explanation, l muxLook, key model.EndpointKey) model.Explanation {
+	e.Endpoint = &key
+	if tunnel := fromAddress(l.Tunnel); !tunnel.IsUnspecified() {
+		e.Tunnel, e.Layer = tunnel, model.LayerSNAT
+	}
+	if who, known := d.workloadOf(key.VIP, key.Port); known {
+		e.Workload = who.Address
 	}
 	return e
 }
@@ -159,6 +181,10 @@ func comment(e model.Explanation) string {
 	}
 	var text bytes.Buffer
 	text.WriteString(e.Layer)
+	if e.Layer == model.LayerSNAT {
+		fmt.Fprintf(&text, " %d, workload %s, tunnel %s", model.RangeOf(e.Endpoint.Port), e.Workload, e.Tunnel)
+		return text.String()
+	}
 	if e.Layer == "bucket" {
 		fmt.Fprintf(&text, " %d of %d", e.Bucket, e.Buckets)
 	}

@@ -20,6 +20,7 @@ import (
 // program and tables, which nobody writes any more, until TakeOver.
 type predecessor struct {
 	endpoints []model.EndpointKey // in order
+	vips      []netip.Addr        // those that have none too, in order
 }
 
 // migrate makes tables of our layout beside the live ones, and loads the program with them. Nothing of it
@@ -37,7 +38,7 @@ func (d *Datapath) migrate(spec *ebpf.CollectionSpec, iface *net.Interface, mode
 	case index != iface.Index:
 		return d.attachedElsewhere(index, iface)
 	}
-	endpoints, err := endpointsOf(d.folder.Live("endpoints"))
+	endpoints, vips, err := endpointsOf(d.folder.Live("endpoints"))
 	if err != nil {
 		return fmt.Errorf("%w: %w, and which VIPs they hold can't be read: %w", why, errLayout, err)
 	}
@@ -55,45 +56,46 @@ func (d *Datapath) migrate(spec *ebpf.CollectionSpec, iface *net.Interface, mode
 		return err
 	}
 	d.tables, d.programs = o.tables, o.programs
-	d.predecessor = &predecessor{endpoints: endpoints}
+	d.predecessor = &predecessor{endpoints: endpoints, vips: vips}
 	d.log.Info("live tables have another layout: they forward on until new ones are filled",
 		"reason", why, "endpoints", len(endpoints))
 	return nil
 }
 
-// endpointsOf lists the endpoints of a pinned table of any layout whose keys have the members that ours
-// have.
-func endpointsOf(path string) ([]model.EndpointKey, error) {
+// endpointsOf lists the endpoints, and the VIPs, of a pinned table of any layout whose keys have the members
+// that ours have.
+func endpointsOf(path string) (endpoints []model.EndpointKey, vips []netip.Addr, err error) {
 	table, err := ebpf.LoadPinnedMap(path, &ebpf.LoadPinOptions{ReadOnly: true})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer table.Close()
 	members, err := abi.KeyMembers(table, "endpoint_key")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	vip, port, protocol := members["vip"], members["port"], members["protocol"]
 	if vip.Size != 16 || port.Size != 2 || protocol.Size != 1 {
-		return nil, fmt.Errorf("its keys are no address, port and protocol: %v", members)
+		return nil, nil, fmt.Errorf("its keys are no address, port and protocol: %v", members)
 	}
-	var endpoints []model.EndpointKey
 	key, row := make([]byte, table.KeySize()), make([]byte, table.ValueSize())
 	entries := table.Iterate()
 	for entries.Next(&key, &row) {
-		if key[protocol.Offset] == 0 {
-			continue // of the VIP itself
-		}
 		address, _ := netip.AddrFromSlice(key[vip.Offset : vip.Offset+16])
+		if key[protocol.Offset] == 0 {
+			vips = append(vips, address.Unmap())
+			continue
+		}
 		endpoints = append(endpoints, model.EndpointKey{
 			VIP: address.Unmap(), Port: binary.BigEndian.Uint16(key[port.Offset:]), Protocol: model.Protocol(key[protocol.Offset]),
 		})
 	}
 	if err := entries.Err(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	slices.SortFunc(endpoints, model.EndpointKey.Compare)
-	return endpoints, nil
+	slices.SortFunc(vips, netip.Addr.Compare)
+	return endpoints, vips, nil
 }
 
 // TakeOver lets the tables, which the caller has filled, take the place of those of another layout. From

@@ -65,6 +65,7 @@ const (
 	muxEndpointFlagENDPOINT_AFFINITY muxEndpointFlag = 8
 	muxEndpointFlagENDPOINT_PING     muxEndpointFlag = 16
 	muxEndpointFlagENDPOINT_VIP      muxEndpointFlag = 32
+	muxEndpointFlagENDPOINT_SNAT     muxEndpointFlag = 64
 )
 
 type muxEndpointKey struct {
@@ -256,6 +257,7 @@ const (
 	muxPoolFlagPOOL_SPREAD4   muxPoolFlag = 2
 	muxPoolFlagPOOL_SPREAD6   muxPoolFlag = 4
 	muxPoolFlagPOOL_ALL_PORTS muxPoolFlag = 8
+	muxPoolFlagPOOL_SNAT      muxPoolFlag = 16
 )
 
 type muxPuntReason uint32
@@ -278,6 +280,11 @@ type muxShortcutRow struct {
 	Ids [16]muxShortcut
 }
 
+type muxSnatRow struct {
+	_      structs.HostLayout
+	Owners [16]uint32
+}
+
 type muxVerdict uint32
 
 const (
@@ -295,25 +302,27 @@ const (
 	muxVerdictVERDICT_FORWARD_REPLACED     muxVerdict = 11
 	muxVerdictVERDICT_FORWARD_UNREMEMBERED muxVerdict = 12
 	muxVerdictVERDICT_FORWARD_CHAINED      muxVerdict = 13
-	muxVerdictVERDICT_FORWARD_FRAGMENT     muxVerdict = 14
-	muxVerdictVERDICT_FORWARD_ICMP         muxVerdict = 15
-	muxVerdictVERDICT_RELAY_FRAGMENT       muxVerdict = 16
-	muxVerdictVERDICT_REPLY_ECHO           muxVerdict = 17
-	muxVerdictVERDICT_REPLY_TOO_BIG        muxVerdict = 18
-	muxVerdictVERDICT_PUNT_FRAGMENT        muxVerdict = 19
-	muxVerdictVERDICT_PUNT_ICMP            muxVerdict = 20
-	muxVerdictVERDICT_PUNT_SPLIT           muxVerdict = 21
-	muxVerdictVERDICT_DROP_NO_BACKEND      muxVerdict = 22
-	muxVerdictVERDICT_DROP_NO_SOURCE       muxVerdict = 23
-	muxVerdictVERDICT_DROP_NO_NEXT_HOP     muxVerdict = 24
-	muxVerdictVERDICT_DROP_TOO_BIG         muxVerdict = 25
-	muxVerdictVERDICT_DROP_NO_HEADROOM     muxVerdict = 26
-	muxVerdictVERDICT_DROP_ECHO            muxVerdict = 27
-	muxVerdictVERDICT_DROP_ECHO_LIMITED    muxVerdict = 28
-	muxVerdictVERDICT_DROP_PUNT            muxVerdict = 29
-	muxVerdictVERDICT_DROP_NOT_A_MUX       muxVerdict = 30
-	muxVerdictVERDICT_DROP_RELAYED         muxVerdict = 31
-	muxVerdictVERDICT_COUNT                muxVerdict = 32
+	muxVerdictVERDICT_FORWARD_SNAT         muxVerdict = 14
+	muxVerdictVERDICT_FORWARD_FRAGMENT     muxVerdict = 15
+	muxVerdictVERDICT_FORWARD_ICMP         muxVerdict = 16
+	muxVerdictVERDICT_RELAY_FRAGMENT       muxVerdict = 17
+	muxVerdictVERDICT_REPLY_ECHO           muxVerdict = 18
+	muxVerdictVERDICT_REPLY_TOO_BIG        muxVerdict = 19
+	muxVerdictVERDICT_PUNT_FRAGMENT        muxVerdict = 20
+	muxVerdictVERDICT_PUNT_ICMP            muxVerdict = 21
+	muxVerdictVERDICT_PUNT_SPLIT           muxVerdict = 22
+	muxVerdictVERDICT_DROP_NO_BACKEND      muxVerdict = 23
+	muxVerdictVERDICT_DROP_NO_RANGE        muxVerdict = 24
+	muxVerdictVERDICT_DROP_NO_SOURCE       muxVerdict = 25
+	muxVerdictVERDICT_DROP_NO_NEXT_HOP     muxVerdict = 26
+	muxVerdictVERDICT_DROP_TOO_BIG         muxVerdict = 27
+	muxVerdictVERDICT_DROP_NO_HEADROOM     muxVerdict = 28
+	muxVerdictVERDICT_DROP_ECHO            muxVerdict = 29
+	muxVerdictVERDICT_DROP_ECHO_LIMITED    muxVerdict = 30
+	muxVerdictVERDICT_DROP_PUNT            muxVerdict = 31
+	muxVerdictVERDICT_DROP_NOT_A_MUX       muxVerdict = 32
+	muxVerdictVERDICT_DROP_RELAYED         muxVerdict = 33
+	muxVerdictVERDICT_COUNT                muxVerdict = 34
 )
 
 type muxVipUsage struct {
@@ -339,6 +348,8 @@ const (
 	muxMapNextHops              = "next_hops"
 	muxMapPunts                 = "punts"
 	muxMapShortcuts             = "shortcuts"
+	muxMapSnatOwners            = "snat_owners"
+	muxMapSnatRanges            = "snat_ranges"
 	muxMapVerdicts              = "verdicts"
 	muxMapVipUsage              = "vip_usage"
 	muxProgAsideFragments       = "aside_fragments"
@@ -436,6 +447,8 @@ type muxMapSpecs struct {
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
 	Punts            *ebpf.MapSpec `ebpf:"punts"`
 	Shortcuts        *ebpf.MapSpec `ebpf:"shortcuts"`
+	SnatOwners       *ebpf.MapSpec `ebpf:"snat_owners"`
+	SnatRanges       *ebpf.MapSpec `ebpf:"snat_ranges"`
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
 	VipUsage         *ebpf.MapSpec `ebpf:"vip_usage"`
 }
@@ -493,6 +506,8 @@ type muxMaps struct {
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Punts            *ebpf.Map `ebpf:"punts"`
 	Shortcuts        *ebpf.Map `ebpf:"shortcuts"`
+	SnatOwners       *ebpf.Map `ebpf:"snat_owners"`
+	SnatRanges       *ebpf.Map `ebpf:"snat_ranges"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
 	VipUsage         *ebpf.Map `ebpf:"vip_usage"`
 }
@@ -513,6 +528,8 @@ func (m *muxMaps) Close() error {
 		m.NextHops,
 		m.Punts,
 		m.Shortcuts,
+		m.SnatOwners,
+		m.SnatRanges,
 		m.Verdicts,
 		m.VipUsage,
 	)

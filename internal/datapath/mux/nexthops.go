@@ -79,6 +79,9 @@ func (d *Datapath) SetNextHops(byTunnel map[netip.Addr]model.NextHop) error {
 	if err := d.pointBackends(old); err != nil {
 		return err
 	}
+	if err := d.pointOwners(old); err != nil {
+		return err
+	}
 	return d.writeMembers(d.members)
 }
 

@@ -157,6 +157,9 @@ func (s scene) drawError(r *rand.Rand) draft {
 	if r.IntN(3) != 0 {
 		sent = draftTCP(vip, client, drawFlags(r), sometimes(r, drawOptions, alignedTimestamps, lastTimestamps)(r), r.IntN(80), r)
 	}
+	if s.answers && r.IntN(3) == 0 {
+		sent = s.drawPing(r, vip, client.Addr(), 8, 128, r.IntN(80))
+	}
 	sent.fragment = sometimes[uint16](r, dontFragmentBit, 0, 0x2000, 7)
 	if !s.v4() {
 		sent.extend = sometimes(r, nil, drawExtensions(r))
@@ -210,6 +213,10 @@ func (s scene) drawFragment(r *rand.Rand, payload int) draft {
 	if r.IntN(2) == 0 {
 		f = draftTCP(client, vip, drawFlags(r), drawOptions(r), payload, r)
 	}
+	if s.answers && r.IntN(3) == 0 {
+		f = s.drawPing(r, client, vip.Addr(), 0, 129, payload)
+		binary.BigEndian.PutUint16(f.transport[4:], vip.Port())
+	}
 	f.protocol = sometimes(r, f.protocol, f.protocol, f.protocol, 47)
 	f.id = uint16(r.IntN(4)) << 8
 	offset, more := sometimes[uint16](r, 0, uint16(1+r.IntN(180)), 0x1fff), uint16(1)
@@ -249,7 +256,7 @@ func (s scene) drawRelayed(r *rand.Rand) draft {
 	to := sometimes(r, oracleMembers[0].Addresses[way], from, s.strangers()[0])
 	inside := s
 	if r.IntN(2) == 0 {
-		inside = scene{oracleVIPs[1-way], oracleAllPorts[1-way], oracleOthers[1-way]}
+		inside = scene{vip: oracleVIPs[1-way], allPorts: oracleAllPorts[1-way], other: oracleOthers[1-way], snat: oracleSNAT[1-way], answers: s.answers}
 	}
 	packet := inside.adornFragment(r, inside.drawFragment(r, r.IntN(60)))
 	if r.IntN(8) == 0 {

@@ -14,13 +14,14 @@ type oracleClass struct {
 	more    []string
 	pool    func(Pool) Pool
 	alone   bool // the mux is, in its pool
+	snat    bool // workloads have ranges
 	draw    func(*rand.Rand) draft
 }
 
 func oracleClasses() []oracleClass {
 	var classes []oracleClass
 	for i, family := range []string{"v4", "v6"} {
-		for _, c := range familyClasses(scene{oracleVIPs[i], oracleAllPorts[i], oracleOthers[i]}) {
+		for _, c := range allClasses(scene{vip: oracleVIPs[i], allPorts: oracleAllPorts[i], other: oracleOthers[i], snat: oracleSNAT[i]}) {
 			c.name = family + "/" + c.name
 			if c.pool == nil {
 				c.pool = func(p Pool) Pool { return p }
@@ -32,10 +33,18 @@ func oracleClasses() []oracleClass {
 }
 
 // scene is where packets of a family go.
-type scene struct{ vip, allPorts, other netip.Addr }
+type scene struct {
+	vip, allPorts, other, snat netip.Addr
+	answers                    bool // to workloads that left as VIPs
+}
 
 // ends are those of a packet from some client to one of the ports.
 func (s scene) ends(r *rand.Rand, ports ...uint16) (from, to netip.AddrPort) {
+	if s.answers {
+		port := sometimes(r, uint16(r.Uint32()), uint16(1024+r.IntN(64)), ports[r.IntN(len(ports))])
+		return netip.AddrPortFrom(oracleAddress(r, s.vip), uint16(53+r.IntN(2))),
+			netip.AddrPortFrom(sometimes(r, s.snat, s.vip), port)
+	}
 	return netip.AddrPortFrom(oracleAddress(r, s.vip), uint16(1024+r.IntN(2))),
 		netip.AddrPortFrom(s.vip, ports[r.IntN(len(ports))])
 }

@@ -22,7 +22,7 @@ import (
 
 // oracleSizes leave so much room in the table of flows that none is ever given up.
 var oracleSizes = dimensions{
-	endpoints: 256, bucketRows: 4096, backends: 32768, flowSets: 1 << 16,
+	endpoints: 256, bucketRows: 4096, backends: 32768, flowSets: 1 << 16, snatVIPs: 8,
 	tokens: []uint64{1 << 40, 1 << 40, 1 << 40}, fragmentLife: 1 << 60,
 }
 
@@ -33,6 +33,8 @@ type rig struct {
 	pool          Pool
 	hops          map[netip.Addr]model.NextHop
 	before, after []model.MuxEndpoint
+	ranges        []model.MuxSNAT
+	snat          bool              // some have ranges
 	numbers       map[string]uint32 // of the verdicts
 	counted       map[string]uint64 // what the oracle says the program has counted
 	options       ebpf.RunOptions
@@ -50,6 +52,7 @@ func newRig(t testing.TB, seed uint64) *rig {
 		g.numbers[name] = number
 	}
 	g.before, g.after = oracleWorld(rand.New(rand.NewPCG(seed, 0)))
+	g.ranges = oracleRanges(rand.New(rand.NewPCG(seed, 7)))
 	punts, err := g.datapath.Punts()
 	if err != nil {
 		t.Fatal(err)
@@ -62,6 +65,7 @@ func newRig(t testing.TB, seed uint64) *rig {
 			t.Fatal(err)
 		}
 	}
+	g.setSNAT(t, true) // the hosts' next hops too
 	for _, tunnel := range g.datapath.Tunnels() {
 		if bytes := tunnel.AsSlice(); !unresolved[tunnel] {
 			g.hops[tunnel] = model.NextHop{
@@ -102,6 +106,22 @@ func (g *rig) members() []model.PoolMember {
 	return oracleMembers
 }
 
+// setSNAT gives the workloads their ranges, or takes them away.
+func (g *rig) setSNAT(t testing.TB, on bool) {
+	t.Helper()
+	g.snat = on
+	u := Update{SNAT: g.ranges}
+	if !on {
+		u = Update{}
+		for _, s := range g.ranges {
+			u.SNATRemoved = append(u.SNATRemoved, s.Key)
+		}
+	}
+	if err := g.datapath.Update(u); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // reset forgets all flows and datagrams, in both.
 func (g *rig) reset(t testing.TB) {
 	t.Helper()
@@ -118,6 +138,9 @@ func (g *rig) reset(t testing.TB) {
 		HashKey: g.pool.HashKey, Source4: g.pool.Source4, Source6: g.pool.Source6,
 		Prefix4: g.pool.Prefix4, Prefix6: g.pool.Prefix6, GUE: g.pool.Encapsulation == GUE,
 		MTU: g.pool.MTU, Hops: g.hops,
+	}
+	if g.snat {
+		g.mux.SNAT = g.ranges
 	}
 	for _, endpoints := range [][]model.MuxEndpoint{g.before, g.after} {
 		for _, e := range endpoints {

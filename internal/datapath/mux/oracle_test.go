@@ -38,6 +38,7 @@ func TestOracle(t *testing.T) {
 func (g *rig) runClass(t *testing.T, c oracleClass, seed uint64, packets int) {
 	g.setPool(t, c.pool(testPool()))
 	g.setAlone(t, c.alone)
+	g.setSNAT(t, c.snat)
 	g.reset(t)
 	g.recount(t)
 	before := verdicts(t, g.datapath)

@@ -21,10 +21,12 @@ const (
 	portAffinity  = 88 // the same, with affinity
 )
 
-// The VIPs of the oracle's world: with all those ports, with an endpoint on all ports, and none.
+// The VIPs of the oracle's world: with all those ports, with an endpoint on all ports, with source NAT alone,
+// and none.
 var (
 	oracleVIPs     = []netip.Addr{netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("2001:db8:1::10")}
 	oracleAllPorts = []netip.Addr{netip.MustParseAddr("203.0.113.20"), netip.MustParseAddr("2001:db8:1::20")}
+	oracleSNAT     = []netip.Addr{netip.MustParseAddr("203.0.113.30"), netip.MustParseAddr("2001:db8:1::30")}
 	oracleOthers   = []netip.Addr{netip.MustParseAddr("203.0.113.99"), netip.MustParseAddr("2001:db8:1::99")}
 )
 
@@ -90,6 +92,35 @@ func oracleEndpoint(r *rand.Rand, key model.EndpointKey) model.MuxEndpoint {
 	}
 	e.Affinity = key.Port == portAffinity || key.Port == model.AllPorts
 	return filled(r, e, oracleBackends)
+}
+
+// oracleRanges are whose ports are whose: of the VIPs with source NAT alone, and of those with endpoints.
+func oracleRanges(r *rand.Rand) (all []model.MuxSNAT) {
+	const workloads = 6
+	for _, vip := range slices.Concat(oracleSNAT, oracleVIPs) {
+		ranges := make([][]model.Range, workloads+2) // the last ones are nobody's
+		for n := range snatRanges {
+			who := r.IntN(len(ranges))
+			ranges[who] = append(ranges[who], model.Range(n))
+		}
+		for i := range workloads {
+			address, tunnel := vip.Next(), netip.AddrFrom4([4]byte{10, 7, 0, byte(i)})
+			for range i {
+				address = address.Next()
+			}
+			if i%2 == 0 {
+				tunnel = netip.AddrFrom16([16]byte{0: 0xfd, 1: 7, 15: byte(i)})
+			}
+			if i == 0 {
+				tunnel = netip.MustParseAddr("10.9.0.1") // unresolved
+			}
+			all = append(all, model.MuxSNAT{
+				Key: model.SNATKey{VIP: vip, Address: address}, Tunnel: tunnel, Ranges: ranges[i],
+				Ping: slices.Contains(oracleVIPs, vip),
+			})
+		}
+	}
+	return all
 }
 
 const oracleBackends = 12 // at every second slot

@@ -173,7 +173,7 @@ func dropCases() []packetCase {
 
 func TestPackets(t *testing.T) {
 	produced := map[string]bool{}
-	for _, group := range [][]packetCase{forwardCases(), consistencyCases(), passCases(), dropCases(), asideCases(t), rareCases()} {
+	for _, group := range [][]packetCase{forwardCases(), consistencyCases(), passCases(), dropCases(), asideCases(t), rareCases(), snatCases()} {
 		for _, c := range group {
 			t.Run(c.verdict+"/"+c.name, func(t *testing.T) {
 				checkCase(t, c)
@@ -300,6 +300,13 @@ func endpointPackets(t *testing.T, d *Datapath) map[string]uint64 {
 	packets := map[string]uint64{}
 	for key, counter := range counters {
 		packets[key.String()] = counter.Packets
+	}
+	answers, err := d.SNATCounters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for vip, counter := range answers {
+		packets[vip.String()] = counter.Packets
 	}
 	return packets
 }

@@ -50,7 +50,7 @@ func (d *Datapath) SetPool(p Pool) error {
 	return d.updatePool(func(row *muxPool) {
 		row.HashKey = toHashKey(p.HashKey)
 		row.Mtu = uint32(p.MTU)
-		row.Flags &= uint32(muxPoolFlagPOOL_ALL_PORTS)
+		row.Flags &= uint32(notedFlags)
 		if p.Encapsulation == GUE {
 			row.Flags |= uint32(muxPoolFlagPOOL_GUE)
 		}
@@ -69,14 +69,24 @@ func (d *Datapath) SetPool(p Pool) error {
 
 const minPrefix6 = 64 // the hash fills no more bits
 
-// noteAllPorts tells packets whether it is worth looking for an endpoint on all ports.
-func (d *Datapath) noteAllPorts() error {
-	some := d.allPorts > 0
+// notedFlags are those that the tables decide.
+const notedFlags = muxPoolFlagPOOL_ALL_PORTS | muxPoolFlagPOOL_SNAT
+
+// noteFlags tells packets whether it is worth looking for an endpoint on all ports, and for the range of
+// a port.
+func (d *Datapath) noteFlags() error {
+	var flags muxPoolFlag
+	if d.allPorts > 0 {
+		flags |= muxPoolFlagPOOL_ALL_PORTS
+	}
+	if len(d.snat.vips) > 0 {
+		flags |= muxPoolFlagPOOL_SNAT
+	}
 	row, err := d.tables.readPool()
-	if err != nil || some == (row.Flags&uint32(muxPoolFlagPOOL_ALL_PORTS) != 0) {
+	if err != nil || row.Flags&uint32(notedFlags) == uint32(flags) {
 		return err
 	}
-	return d.writePool(func(row *muxPool) { row.Flags ^= uint32(muxPoolFlagPOOL_ALL_PORTS) })
+	return d.writePool(func(row *muxPool) { row.Flags = row.Flags&^uint32(notedFlags) | uint32(flags) })
 }
 
 // Pool reads the live row; it is all zero before the first SetPool.

@@ -54,17 +54,21 @@ func (d *Datapath) adoptShortcuts() error {
 	for key, live := range d.live {
 		d.shortcuts.put(toKey(key), live.row)
 	}
+	for vip := range d.snat.vips {
+		d.shortcuts.put(toKey(vipKey(vip)), d.vips.live[vip].row)
+	}
 	d.shortcuts.noteAll()
 	return nil
 }
 
-func (d *Datapath) closeShortcuts() {
+func (d *Datapath) closeShared() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.shortcuts != nil {
 		d.shortcuts.close()
 		d.shortcuts = nil
 	}
+	d.snat.close()
 }
 
 func (s *shortcuts) close() {
@@ -130,7 +134,7 @@ func (s *shortcuts) write(key muxEndpointKey, row muxEndpoint) {
 	last := keyWords - 1 // port and protocol
 	fresh := [keyWords]uint64(to[:keyWords]) != [keyWords]uint64(from[:keyWords])
 	if fresh {
-		atomic.StoreUint64(&to[last], 0)
+		atomic.StoreUint64(&to[last], ^uint64(0)) // nothing's: a VIP's own are 0
 	}
 	for i := keyWords; i < uintptr(len(to)); i++ {
 		atomic.StoreUint64(&to[i], from[i])

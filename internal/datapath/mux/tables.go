@@ -18,6 +18,8 @@ type tables struct {
 	EndpointRows     *ebpf.Map `ebpf:"endpoint_rows"`
 	Buckets          *ebpf.Map `ebpf:"buckets"`
 	Backends         *ebpf.Map `ebpf:"backends"`
+	SNATRanges       *ebpf.Map `ebpf:"snat_ranges"`
+	SNATOwners       *ebpf.Map `ebpf:"snat_owners"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Flows            *ebpf.Map `ebpf:"flows"`
 	VIPUsage         *ebpf.Map `ebpf:"vip_usage"`
@@ -55,6 +57,8 @@ func (t *tables) pinned() []pinnedTable {
 		{"endpoint_rows", muxMapEndpointRows, &t.EndpointRows},
 		{"buckets", muxMapBuckets, &t.Buckets},
 		{"backends", muxMapBackends, &t.Backends},
+		{"snat_ranges", muxMapSnatRanges, &t.SNATRanges},
+		{"snat_owners", muxMapSnatOwners, &t.SNATOwners},
 		{"next_hops", muxMapNextHops, &t.NextHops},
 		{"flows", muxMapFlows, &t.Flows},
 		{"vip_usage", muxMapVipUsage, &t.VIPUsage},

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// tunnels counts the backends of live endpoints by their tunnels, so that a change of one endpoint
+// tunnels counts the backends of live endpoints, and workloads with source NAT, by their tunnels, so that a change of one endpoint
 // costs no look at all others.
 type tunnels struct {
 	backends map[netip.Addr]int
@@ -47,7 +47,7 @@ func (t *tunnels) list() []netip.Addr {
 	return t.sorted
 }
 
-// Tunnels lists the outer destinations of all live backends, in order. The list is shared, and
+// Tunnels lists the outer destinations of all live backends and workloads, in order. The list is shared, and
 // another one once they change: leave it as it is.
 func (d *Datapath) Tunnels() []netip.Addr {
 	d.mu.Lock()

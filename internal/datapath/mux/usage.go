@@ -8,7 +8,9 @@ import (
 // Usage is how full the tables are.
 type Usage struct {
 	Endpoints, Buckets, Backends Room
-	FlowCells                    uint64 // that the flow table has
+	SNATRanges, SNATOwners       Room
+	SNAT                         map[netip.Addr]int // ranges that workloads have, by VIP
+	FlowCells                    uint64             // that the flow table has
 	VIPs                         []VIPUsage
 }
 
@@ -49,6 +51,13 @@ func (d *Datapath) usage() (u Usage, ids []uint32) {
 		FlowCells: uint64(d.sizes.flowSets) * uint64(len(muxFlowSet{}.Cells)),
 	}
 	u.Buckets = Room{Used: u.Buckets.Used * uint64(rowBuckets), Size: u.Buckets.Size * uint64(rowBuckets)}
+	inUse := len(d.snat.vips) * snatRanges
+	u.SNATRanges = Room{Used: uint64(inUse), Size: uint64(d.sizes.snatVIPs) * uint64(snatRanges)}
+	u.SNATOwners = Room{Used: uint64(len(d.snat.owners.byTunnel)), Size: uint64(d.sizes.snatOwnerRows())}
+	u.SNAT = make(map[netip.Addr]int, len(d.snat.vips))
+	for key, s := range d.snat.live {
+		u.SNAT[key.VIP] += len(s.Ranges)
+	}
 	limits := make(map[netip.Addr]uint32, len(d.vips.live))
 	for key, live := range d.live {
 		limits[key.VIP] = live.settings.flowLimit

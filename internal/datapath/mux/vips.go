@@ -10,7 +10,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// vips knows the row of every VIP that has an endpoint, and its index of vip_usage. An index that
+// vips knows the row of every VIP that has an endpoint or source NAT, and its index of vip_usage. An index that
 // is given up may still own cells, which would count for the VIP that gets it next: it is retired until
 // a sweep has freed them.
 type vips struct {
@@ -72,25 +72,44 @@ func (d *Datapath) takeVIPID() (uint32, error) {
 	return d.vips.ids.take()
 }
 
+// openVIP is what is known of a VIP; one that is new has no row in endpoints yet.
+func (d *Datapath) openVIP(vip netip.Addr) (*liveVIP, error) {
+	if live := d.vips.live[vip]; live != nil {
+		return live, nil
+	}
+	id, err := d.takeVIPID()
+	if err != nil {
+		return nil, err
+	}
+	live := &liveVIP{row: muxEndpoint{Slices: slicePair{bucketBits: noBuckets}.pack(), Vip: id}}
+	d.vips.live[vip] = live
+	return live, nil
+}
+
 // holdVIP makes or changes the row of the VIP of a change's endpoint, and notes its index there.
 func (d *Datapath) holdVIP(c *change) error {
-	vip, live := c.key.VIP, d.vips.live[c.key.VIP]
-	if live == nil {
-		id, err := d.takeVIPID()
-		if err != nil {
-			return err
-		}
-		live = &liveVIP{row: muxEndpoint{
-			Slices: slicePair{bucketBits: noBuckets}.pack(), Vip: id,
-		}}
-		d.vips.live[vip] = live
+	live, err := d.openVIP(c.key.VIP)
+	if err != nil {
+		return err
 	}
 	if c.old == nil {
 		live.endpoints++
 	}
 	c.next.row.Vip = live.row.Vip
 	row := live.row
-	row.Flags = muxEndpointFlagENDPOINT_VIP | c.next.settings.flags&muxEndpointFlagENDPOINT_PING
+	row.Flags = withPing(row.Flags|muxEndpointFlagENDPOINT_VIP, c.next.settings.flags&muxEndpointFlagENDPOINT_PING != 0)
+	return d.writeVIP(c.key.VIP, live, row)
+}
+
+func withPing(flags muxEndpointFlag, ping bool) muxEndpointFlag {
+	if ping {
+		return flags | muxEndpointFlagENDPOINT_PING
+	}
+	return flags &^ muxEndpointFlagENDPOINT_PING
+}
+
+// writeVIP replaces the VIP's row. One with source NAT has a shortcut, as endpoints have.
+func (d *Datapath) writeVIP(vip netip.Addr, live *liveVIP, row muxEndpoint) error {
 	if row == live.row {
 		return nil
 	}
@@ -98,18 +117,25 @@ func (d *Datapath) holdVIP(c *change) error {
 		return fmt.Errorf("write row of vip %s: %w", vip, err)
 	}
 	live.row = row
+	if row.Flags&muxEndpointFlagENDPOINT_SNAT != 0 {
+		d.shortcuts.put(toKey(vipKey(vip)), row)
+	}
 	return nil
 }
 
-// releaseVIP removes the row of the VIP when its last endpoint goes.
+// releaseVIP removes the row of the VIP when its last endpoint goes, unless workloads leave as it.
 func (d *Datapath) releaseVIP(vip netip.Addr) error {
 	live := d.vips.live[vip]
 	if live == nil {
 		return nil
 	}
-	if live.endpoints--; live.endpoints > 0 {
+	if live.endpoints--; live.endpoints > 0 || live.row.Flags&muxEndpointFlagENDPOINT_SNAT != 0 {
 		return nil
 	}
+	return d.removeVIP(vip, live)
+}
+
+func (d *Datapath) removeVIP(vip netip.Addr, live *liveVIP) error {
 	if err := d.tables.Endpoints.Delete(toKey(vipKey(vip))); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("delete row of vip %s: %w", vip, err)
 	}

@@ -46,6 +46,9 @@ func (m *Mux) fragment(p *packet) Outcome {
 }
 
 func (m *Mux) takesFragment(p *packet) bool {
+	if p.isICMP() { // answers to pings that workloads sent
+		return m.isSNAT(p.to)
+	}
 	known, _ := m.vip(p.to)
 	return known && (p.protocol == protocolTCP || p.protocol == protocolUDP)
 }
@@ -103,25 +106,12 @@ func (m *Mux) address(name string, v4 bool) netip.Addr {
 // forwardFragment sends a fragment of ours to the backend of its datagram.
 func (m *Mux) forwardFragment(p *packet) Outcome {
 	if p.fragment.offset == 0 {
-		if verdict := p.parseTransport(); verdict != "" {
+		if verdict := p.parseFirst(); verdict != "" {
 			return Outcome{Verdict: verdict}
 		}
-		e := m.endpointOf(p.flow)
-		if e == nil {
-			return Outcome{Verdict: "pass_fragment"}
+		if out, ends := m.firstFragment(p); ends {
+			return out
 		}
-		c := m.choose(e, p)
-		if c.backend == nil {
-			return Outcome{Verdict: "drop_no_backend"}
-		}
-		t := told{flow: p.flow, slot: c.backend.Slot}
-		if c.previous != nil {
-			t.previous = c.previous.Slot
-		}
-		if m.datagrams == nil {
-			m.datagrams = map[datagram]told{}
-		}
-		m.datagrams[p.datagram()] = t
 	}
 	t, known := m.datagrams[p.datagram()]
 	if !known {
@@ -133,10 +123,40 @@ func (m *Mux) forwardFragment(p *packet) Outcome {
 		kind:  gueKindFragment,
 		ports: [2]uint16{p.flow.Source.Port(), p.flow.Destination.Port()},
 	}
+	if e == nil {
+		return m.snat(p, w, "forward_fragment")
+	}
 	if b := e.alive(t.previous); b != nil {
 		w.ask = b.Tunnel
 	}
 	return m.send(p, e.at(t.slot).Tunnel, w, "forward_fragment")
+}
+
+// firstFragment notes what the first fragment tells, unless it ends here.
+func (m *Mux) firstFragment(p *packet) (out Outcome, ends bool) {
+	t := told{flow: p.flow}
+	switch e := m.endpointOf(p.flow); {
+	case e == nil && !m.isSNAT(p.to):
+		return Outcome{Verdict: "pass_fragment"}, true
+	case e == nil:
+		if out := m.snat(p, nil, ""); out.Verdict == "drop_no_range" {
+			return out, true
+		}
+	default:
+		c := m.choose(e, p)
+		if c.backend == nil {
+			return Outcome{Verdict: "drop_no_backend"}, true
+		}
+		t.slot = c.backend.Slot
+		if c.previous != nil {
+			t.previous = c.previous.Slot
+		}
+	}
+	if m.datagrams == nil {
+		m.datagrams = map[datagram]told{}
+	}
+	m.datagrams[p.datagram()] = t
+	return Outcome{}, false
 }
 
 // relayed is TCP or UDP for no endpoint: a fragment that another mux relays, or nothing of ours.

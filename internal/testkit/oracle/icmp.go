@@ -20,11 +20,11 @@ const (
 // icmp is a packet that carries ICMP of either family.
 func (m *Mux) icmp(p *packet) Outcome {
 	pass := Outcome{Verdict: "pass_icmp"}
-	own, echo, errors := byte(protocolICMPv6), byte(128), []byte{1, 2, 3, 4} // RFC 4443
+	echo, errors := byte(128), []byte{1, 2, 3, 4} // RFC 4443
 	if p.v4 {
-		own, echo, errors = protocolICMP, 8, []byte{3, 11, 12} // RFC 792; no quench and no redirect
+		echo, errors = 8, []byte{3, 11, 12} // RFC 792; no quench and no redirect
 	}
-	if p.protocol != own || len(p.l4) < 8 {
+	if !p.isICMP() || len(p.l4) < 8 {
 		return pass
 	}
 	known, answers := m.vip(p.to)
@@ -35,6 +35,8 @@ func (m *Mux) icmp(p *packet) Outcome {
 		return Outcome{Verdict: "reply_echo", Frame: p.echo()}
 	case kind == echo:
 		return Outcome{Verdict: "drop_echo"}
+	case p.isEchoReply() && m.isSNAT(p.to):
+		return m.echoReply(p)
 	case slices.Contains(errors, kind):
 		return m.icmpError(p)
 	}
@@ -86,6 +88,9 @@ func (m *Mux) icmpError(p *packet) Outcome {
 		Protocol: q.flow.Protocol, Source: q.flow.Destination, Destination: q.flow.Source,
 	}
 	e := m.endpointOf(p.flow)
+	if e == nil && m.isSNAT(p.to) {
+		return m.snat(p, nil, "forward_icmp")
+	}
 	if e == nil {
 		return Outcome{Verdict: "pass_icmp"}
 	}
@@ -112,12 +117,26 @@ func quote(b []byte, v4 bool) (q *packet, cookie model.Slot) {
 	if verdict == "pass_fragment" && q.fragment.offset == 0 {
 		verdict = ""
 	}
-	if verdict != "" || (q.protocol != protocolTCP && q.protocol != protocolUDP) {
+	echo := byte(128)
+	if v4 {
+		echo = 8
+	}
+	if verdict != "" || (q.protocol != protocolTCP && q.protocol != protocolUDP && !q.isICMP()) {
 		return nil, 0
 	}
 	segment := b[q.at():]
 	if len(segment) < 8 {
 		return nil, 0
+	}
+	if q.isICMP() { // a ping: its identifier is the port that it left from
+		if segment[0] != echo {
+			return nil, 0
+		}
+		q.flow = model.Flow{
+			Protocol: model.Protocol(q.protocol), Source: netip.AddrPortFrom(q.from, binary.BigEndian.Uint16(segment[4:])),
+			Destination: netip.AddrPortFrom(q.to, 0),
+		}
+		return q, 0
 	}
 	q.readFlow(segment)
 	if q.protocol != protocolTCP || len(segment) < 20 {

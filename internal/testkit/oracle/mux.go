@@ -18,6 +18,8 @@ type Mux struct {
 	Self             string                       // name among Members
 	Members          []model.PoolMember           // of the pool; empty: this mux is alone
 
+	SNAT []model.MuxSNAT // whose ports are whose
+
 	endpoints map[model.EndpointKey]*endpoint
 	datagrams map[datagram]told
 }
@@ -60,6 +62,9 @@ func (m *Mux) Handle(frame []byte) Outcome {
 // whole is TCP or UDP in one piece.
 func (m *Mux) whole(p *packet) Outcome {
 	e := m.endpointOf(p.flow)
+	if e == nil && m.isSNAT(p.to) {
+		return m.snat(p, nil, "forward_snat")
+	}
 	if e == nil {
 		return m.relayed(p)
 	}
@@ -83,6 +88,11 @@ func (m *Mux) vip(a netip.Addr) (known, answers bool) {
 	for key, e := range m.endpoints {
 		if key.VIP == a {
 			return true, e.Ping
+		}
+	}
+	for _, s := range m.SNAT {
+		if s.Key.VIP == a {
+			return true, s.Ping
 		}
 	}
 	return false, false

@@ -30,6 +30,8 @@ const (
 	benchMapNextHops              = "next_hops"
 	benchMapPunts                 = "punts"
 	benchMapShortcuts             = "shortcuts"
+	benchMapSnatOwners            = "snat_owners"
+	benchMapSnatRanges            = "snat_ranges"
 	benchMapVerdicts              = "verdicts"
 	benchMapVipUsage              = "vip_usage"
 	benchProgAsideFragments       = "aside_fragments"
@@ -149,6 +151,8 @@ type benchMapSpecs struct {
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
 	Punts            *ebpf.MapSpec `ebpf:"punts"`
 	Shortcuts        *ebpf.MapSpec `ebpf:"shortcuts"`
+	SnatOwners       *ebpf.MapSpec `ebpf:"snat_owners"`
+	SnatRanges       *ebpf.MapSpec `ebpf:"snat_ranges"`
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
 	VipUsage         *ebpf.MapSpec `ebpf:"vip_usage"`
 }
@@ -212,6 +216,8 @@ type benchMaps struct {
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Punts            *ebpf.Map `ebpf:"punts"`
 	Shortcuts        *ebpf.Map `ebpf:"shortcuts"`
+	SnatOwners       *ebpf.Map `ebpf:"snat_owners"`
+	SnatRanges       *ebpf.Map `ebpf:"snat_ranges"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
 	VipUsage         *ebpf.Map `ebpf:"vip_usage"`
 }
@@ -232,6 +238,8 @@ func (m *benchMaps) Close() error {
 		m.NextHops,
 		m.Punts,
 		m.Shortcuts,
+		m.SnatOwners,
+		m.SnatRanges,
 		m.Verdicts,
 		m.VipUsage,
 	)

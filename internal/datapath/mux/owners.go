@@ -1,0 +1,51 @@
+package mux
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// owners knows the rows of snat_owners: one for each tunnel that workloads with ranges have.
+type owners struct {
+	ids      *ids
+	byTunnel map[netip.Addr]*owner
+	retired  []uint32 // packets may still read these rows
+}
+
+type owner struct {
+	id   uint32
+	uses int // workloads
+}
+
+func newOwners(n uint32) *owners {
+	return &owners{ids: newIDs("snat_owners", n), byTunnel: map[netip.Addr]*owner{}}
+}
+
+// hold counts a workload behind the tunnel. The row is fresh when it is to be written before a range
+// names it.
+func (o *owners) hold(tunnel netip.Addr) (id uint32, fresh bool, err error) {
+	if held := o.byTunnel[tunnel]; held != nil {
+		held.uses++
+		return held.id, false, nil
+	}
+	if len(o.ids.free) == 0 && len(o.retired) > 0 {
+		if err := quiesce(); err != nil {
+			return 0, false, err
+		}
+		o.ids.free, o.retired = append(o.ids.free, o.retired...), nil
+	}
+	if id, err = o.ids.take(); err != nil {
+		return 0, false, fmt.Errorf("%w: raise --max-snat-ports", err)
+	}
+	o.byTunnel[tunnel] = &owner{id: id, uses: 1}
+	return id, true, nil
+}
+
+// release takes back a hold. No range names the row any more when it was the last.
+func (o *owners) release(tunnel netip.Addr) {
+	held := o.byTunnel[tunnel]
+	if held.uses--; held.uses == 0 {
+		delete(o.byTunnel, tunnel)
+		o.retired = append(o.retired, held.id)
+	}
+}

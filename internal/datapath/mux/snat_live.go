@@ -1,0 +1,144 @@
+package mux
+
+import (
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"unsafe"
+
+	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// unsafeWords are the words of rows that lie one behind the other.
+func unsafeWords(rows [][snatRowRanges]uint32) []uint32 {
+	return unsafe.Slice(&rows[0][0], len(rows)*snatRowRanges)
+}
+
+// adoptSNAT restores what can be known of adopted tables: which slices and rows are in use.
+func (d *Datapath) adoptSNAT() error {
+	if err := d.openSNAT(); err != nil {
+		return err
+	}
+	slicesUsed, ownersUsed := map[uint32]bool{}, map[uint32]bool{}
+	for vip, live := range d.vips.live {
+		if live.row.Flags&muxEndpointFlagENDPOINT_SNAT == 0 {
+			continue
+		}
+		first := unpackSlices(live.row.Slices).firstBucketRow
+		slice := first/uint32(snatRanges/snatRowRanges) + 1
+		d.snat.vips[vip] = &snatVIP{slice: slice}
+		slicesUsed[slice] = true
+		for _, owner := range d.snat.of(slice) {
+			if owner != 0 {
+				ownersUsed[owner] = true
+			}
+		}
+	}
+	d.snat.slices.claim(slicesUsed)
+	for id := range ownersUsed {
+		var row muxBackend
+		if err := d.tables.SNATOwners.Lookup(id, &row); err != nil {
+			return fmt.Errorf("read row %d of snat_owners: %w", id, err)
+		}
+		tunnel := fromAddress(row.Tunnel)
+		d.hops.adopt(tunnel, row.NextHop)
+		d.snat.owners.byTunnel[tunnel] = &owner{id: id, uses: 1}
+		d.snat.adopted = append(d.snat.adopted, tunnel)
+		d.tunnels.add(tunnel, 1)
+	}
+	d.snat.owners.ids.claim(ownersUsed)
+	return nil
+}
+
+// VIPs lists the live VIPs, in order: those with endpoints, and those that workloads leave as. Until
+// TakeOver, the predecessor's.
+func (d *Datapath) VIPs() ([]netip.Addr, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.predecessor != nil {
+		return slices.Clone(d.predecessor.vips), nil
+	}
+	vips := make([]netip.Addr, 0, len(d.vips.live))
+	for vip := range d.vips.live {
+		vips = append(vips, vip)
+	}
+	slices.SortFunc(vips, netip.Addr.Compare)
+	return vips, nil
+}
+
+// SNATCounters counts the answers sent to workloads that leave as each VIP, since it has source NAT.
+func (d *Datapath) SNATCounters() (map[netip.Addr]model.Counter, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	counters := map[netip.Addr]model.Counter{}
+	for vip := range d.snat.vips {
+		counter, err := abi.Counter(d.tables.EndpointCounters, d.vips.live[vip].row.Id)
+		if err != nil {
+			return nil, fmt.Errorf("read counter of vip %s: %w", vip, err)
+		}
+		counters[vip] = counter
+	}
+	return counters, nil
+}
+
+// workloadOf is who has the VIP's port.
+func (d *Datapath) workloadOf(vip netip.Addr, port uint16) (model.SNATKey, bool) {
+	for key, s := range d.snat.live {
+		if key.VIP != vip {
+			continue
+		}
+		if _, has := slices.BinarySearch(s.Ranges, model.RangeOf(port)); has {
+			return key, true
+		}
+	}
+	return model.SNATKey{}, false
+}
+
+// snatStatus reads who has the ports of each VIP.
+func (t *tables) snatStatus() (all []SNATStatus, err error) {
+	err = t.eachRow(func(key model.EndpointKey, row muxEndpoint) error {
+		if row.Flags&muxEndpointFlagENDPOINT_SNAT == 0 {
+			return nil
+		}
+		s, err := t.snatVIPStatus(key.VIP, row)
+		all = append(all, s)
+		return err
+	})
+	slices.SortFunc(all, func(a, b SNATStatus) int { return a.VIP.Compare(b.VIP) })
+	return all, err
+}
+
+func (t *tables) snatVIPStatus(vip netip.Addr, row muxEndpoint) (s SNATStatus, err error) {
+	s.VIP = vip
+	if s.Counter, err = abi.Counter(t.EndpointCounters, row.Id); err != nil {
+		return s, fmt.Errorf("read counter of vip %s: %w", vip, err)
+	}
+	rows := make([]muxSnatRow, snatRanges/snatRowRanges)
+	where := span{first: unpackSlices(row.Slices).firstBucketRow, bits: bits.Len(uint(len(rows) - 1))}
+	if err := readRows(t.SNATRanges, "snat_ranges", where, rows); err != nil {
+		return s, err
+	}
+	ranges := map[uint32]int{}
+	for _, row := range rows {
+		for _, owner := range row.Owners {
+			if owner != 0 {
+				ranges[owner]++
+			}
+		}
+	}
+	for owner, n := range ranges {
+		var row muxBackend
+		var hop muxNextHop
+		if err := t.SNATOwners.Lookup(owner, &row); err != nil {
+			return s, fmt.Errorf("read row %d of snat_owners: %w", owner, err)
+		}
+		if err := t.NextHops.Lookup(row.NextHop, &hop); err != nil {
+			return s, fmt.Errorf("read row %d of next_hops: %w", row.NextHop, err)
+		}
+		s.Tunnels = append(s.Tunnels, SNATTunnel{Tunnel: fromAddress(row.Tunnel), Ranges: n, NextHop: fromNextHop(hop)})
+	}
+	slices.SortFunc(s.Tunnels, func(a, b SNATTunnel) int { return a.Tunnel.Compare(b.Tunnel) })
+	return s, nil
+}
