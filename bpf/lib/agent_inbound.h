@@ -7,7 +7,6 @@
 #include "lib/agent_tables.h"
 #include "lib/chain.h"
 #include "lib/decap.h"
-#include "lib/mss.h"
 #include "lib/session.h"
 
 static __always_inline enum verdict inbound_parse(struct __sk_buff *skb, struct packet *outer)
@@ -137,7 +136,6 @@ static __always_inline enum verdict inbound_rewrite(struct __sk_buff *skb, const
 		err = rewrite_fragment(skb, p, DESTINATION, &dip);
 	} else {
 		err = rewrite(skb, p, DESTINATION, &dip, rule->port);
-		err = err ?: mss_clamp(skb, p, settings.mtu);
 		err = err ?: cookie_restore(skb, p, session, ts);
 	}
 	return err ? VERDICT_DROP_REWRITE : VERDICT_NONE;

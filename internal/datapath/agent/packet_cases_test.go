@@ -161,39 +161,39 @@ func ecnCases() []packetCase {
 	}})
 }
 
-// mssCases are SYN and SYN/ACK, both ways.
+// mssCases are SYN/ACKs, whose MSS is clamped, and the SYNs before them, whose MSS is not.
 func mssCases() []packetCase {
 	nop := pkt.TCPOptions(layers.TCPOption{OptionType: layers.TCPOptionKindNop, OptionLength: 1})
 	noOptions := func(p *pkt.Packet) { p.Options = nil }
-	handshake := func(name, client, vip, tunnel, dip string, before, after uint16) packetCase {
-		syn := pkt.TCP(client, vip, pkt.SYN, pkt.MSS(before)).Inside(outer(tunnel))
-		synOut := delivered(syn, dip, noOptions, pkt.MSS(after))
-		ack := replyTo(synOut, pkt.SYN|pkt.ACK, pkt.MSS(before))
-		ackOut := ack.With(from(vip), noOptions, pkt.MSS(after))
+	type change = func(*pkt.Packet)
+	answer := func(name, client, vip, tunnel, dip string, flags pkt.Flags, before, after []change) packetCase {
+		syn := pkt.TCP(client, vip, pkt.SYN, pkt.MSS(8960)).Inside(outer(tunnel))
+		synOut := delivered(syn, dip)
+		ack := replyTo(synOut, flags, append([]change{noOptions}, before...)...)
+		ackOut := ack.With(append([]change{from(vip), noOptions}, after...)...)
 		return packetCase{name, []step{
 			inbound(syn, "deliver_native", &synOut),
 			outbound("to_uplink", ack, "reply_native", &ackOut),
 		}}
 	}
-	odd := pkt.TCP(client4, vip4, pkt.SYN, nop, pkt.MSS(1460)).Inside(outer(native4))
-	oddOut := delivered(odd, native4, noOptions, pkt.MSS(clamped4))
-	late := pkt.TCP(client4, vip4, pkt.SYN, nop, nop, nop, nop, nop, nop, nop, nop, nop, nop, nop, nop, nop,
-		pkt.MSS(1460)).Inside(outer(native4))
-	lateOut := delivered(late, native4, noOptions, pkt.MSS(clamped4))
-	none := pkt.TCP(client4, vip4, pkt.SYN).Inside(outer(native4))
-	noneOut := delivered(none, native4)
-	established := pkt.TCP(client4, vip4, pkt.ACK, pkt.MSS(1460)).Inside(outer(native4))
-	establishedOut := delivered(established, native4)
+	handshake := func(name, client, vip, tunnel, dip string, before, after uint16) packetCase {
+		return answer(name, client, vip, tunnel, dip, pkt.SYN|pkt.ACK, []change{pkt.MSS(before)}, []change{pkt.MSS(after)})
+	}
+	v4 := func(name string, flags pkt.Flags, before, after []change) packetCase {
+		return answer(name, client4, vip4, native4, native4, flags, before, after)
+	}
+	const synAck = pkt.SYN | pkt.ACK
+	late := []change{nop, nop, nop, nop, nop, nop, nop, nop, nop, nop, nop, nop, nop, nop}
 	return []packetCase{
 		handshake("MSS of v4", client4, vip4, native4, native4, 1460, clamped4),
 		handshake("MSS of v6", client6, vip6, native4, native6, 1440, clamped6),
 		handshake("MSS of v4 that is one too large", client4, vip4, native4, native4, clamped4+1, clamped4),
 		handshake("MSS of v4 that fits", client4, vip4, native4, native4, clamped4, clamped4),
 		handshake("MSS of v6 that is small", client6, vip6, native6, native6, 536, 536),
-		{"MSS at an odd offset", []step{inbound(odd, "deliver_native", &oddOut)}},
-		{"MSS behind others", []step{inbound(late, "deliver_native", &lateOut)}},
-		{"no MSS", []step{inbound(none, "deliver_native", &noneOut)}},
-		{"MSS in a segment that is no SYN", []step{inbound(established, "deliver_native", &establishedOut)}},
+		v4("MSS at an odd offset", synAck, []change{nop, pkt.MSS(1460)}, []change{pkt.MSS(clamped4)}),
+		v4("MSS behind others", synAck, append(late, pkt.MSS(1460)), []change{pkt.MSS(clamped4)}),
+		v4("no MSS", synAck, nil, nil),
+		v4("MSS in a segment that is no SYN", pkt.ACK, []change{pkt.MSS(1460)}, []change{pkt.MSS(1460)}),
 	}
 }
 

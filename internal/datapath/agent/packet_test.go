@@ -203,8 +203,11 @@ func TestPacketsWithoutMTU(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := pkt.TCP(client4, vip4, pkt.SYN, pkt.MSS(8960)).Inside(outer(native4))
-	want := delivered(in, native4)
-	r.check("syn", inbound(in, "deliver_native", &want))
+	delivers := delivered(in, native4)
+	r.check("syn", inbound(in, "deliver_native", &delivers))
+	answer := replyTo(delivers, pkt.SYN|pkt.ACK, pkt.MSS(8960))
+	want := answer.With(from(vip4))
+	r.check("syn/ack", outbound("to_uplink", answer, "reply_native", &want))
 }
 
 // TestUDPWithoutChecksum must leave the zero alone: it means none.
