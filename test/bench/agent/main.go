@@ -4,21 +4,45 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"time"
+	"slices"
+	"strings"
 )
 
 func main() {
 	out := flag.String("out", "out/bench/agent.json", "file for the results")
-	rounds := flag.Int("rounds", 9, "times that each measurement is taken")
-	each := flag.Duration("time", time.Second, "duration of one measurement, in whole seconds")
+	var how options
+	flag.IntVar(&how.rounds, "rounds", 31, "times that each measurement is taken")
+	flag.IntVar(&how.megabytes, "megabytes", 768, "what one measurement sends")
+	flag.StringVar(&how.congestion, "congestion", "cubic", "the senders' congestion control; empty: the system's")
+	flag.Var(&how.only, "only", "measure only this workload, flows and sender, as native/8/client; repeatable")
+	flag.BoolVar(&how.pairs, "pairs", false, "print every pair")
 	flag.Parse()
-	if err := run(*out, *rounds, *each); err != nil {
+	if err := run(*out, how); err != nil {
 		fmt.Fprintf(os.Stderr, "bench agent: %v\n", err)
 		os.Exit(1)
 	}
+}
+
+// options say how to measure.
+type options struct {
+	rounds, megabytes int
+	congestion        string
+	only              rows
+	pairs             bool
+}
+
+// rows are the names of those to measure; none: all.
+type rows []string
+
+func (r *rows) String() string { return strings.Join(*r, ",") }
+
+func (r *rows) Set(value string) error {
+	*r = append(*r, strings.Split(value, ",")...)
+	return nil
 }
 
 // load is what iperf3 is asked to send.
@@ -29,27 +53,48 @@ type load struct {
 
 func loads() []load { return []load{{1, false}, {1, true}, {8, false}, {8, true}} }
 
-func run(out string, rounds int, each time.Duration) (err error) {
+func (l load) sender() string {
+	if l.replies {
+		return "workload"
+	}
+	return "client"
+}
+
+// choose makes a result, yet empty, of each row to measure.
+func choose(only rows) (results []result) {
+	for _, kind := range []workload{native, container} {
+		for _, l := range loads() {
+			r := result{Workload: kind, Flows: l.flows, Sender: l.sender()}
+			if len(only) == 0 || slices.Contains(only, r.name()) {
+				results = append(results, r)
+			}
+		}
+	}
+	return results
+}
+
+func run(out string, how options) (err error) {
+	results := choose(how.only)
 	w, err := newWorld()
 	if err != nil {
 		return err
 	}
-	defer w.close()
-	var results []result
-	for _, kind := range []workload{native, container} {
-		measured := make([]result, len(loads()))
-		for range rounds {
-			for i, l := range loads() {
-				pair, err := w.measure(kind, l, each)
-				if err != nil {
-					return fmt.Errorf("measure %s with %d flows: %w", kind, l.flows, err)
-				}
-				measured[i].pairs = append(measured[i].pairs, pair)
+	defer func() { err = errors.Join(err, w.close()) }()
+	for round := range how.rounds {
+		for i := range results {
+			r := &results[i]
+			pair, err := w.measure(r.Workload, load{r.Flows, r.Sender == "workload"}, round, how)
+			if err != nil {
+				return fmt.Errorf("measure %s: %w", r.name(), err)
+			}
+			r.pairs = append(r.pairs, pair)
+			if how.pairs {
+				fmt.Println(r.name(), pair)
 			}
 		}
-		for i, l := range loads() {
-			results = append(results, measured[i].summarise(kind, l))
-		}
+	}
+	for i := range results {
+		results[i].summarise()
 	}
 	printTable(os.Stdout, results)
 	return writeJSON(out, results)

@@ -19,6 +19,13 @@ type sample struct {
 // pair is two measurements side by side.
 type pair struct{ without, with sample }
 
+func (p pair) ratio() float64 { return p.with.rate / p.without.rate }
+
+func (p pair) String() string {
+	const giga = 1e9
+	return fmt.Sprintf("%.1f Gbit/s without, %.1f with: %.2f, by CPU time %.2f", p.without.rate/giga, p.with.rate/giga, p.ratio(), p.with.work/p.without.work)
+}
+
 // result is the medians of one kind of workload and load.
 type result struct {
 	Workload workload `json:"workload"`
@@ -32,20 +39,17 @@ type result struct {
 	pairs []pair
 }
 
-func (r result) summarise(kind workload, l load) result {
-	r.Workload, r.Flows, r.Sender = kind, l.flows, "client"
-	if l.replies {
-		r.Sender = "workload"
-	}
+func (r *result) name() string { return fmt.Sprintf("%s/%d/%s", r.Workload, r.Flows, r.Sender) }
+
+func (r *result) summarise() {
 	const giga = 1e9
 	r.Without = r.median(func(p pair) float64 { return p.without.rate / giga })
 	r.With = r.median(func(p pair) float64 { return p.with.rate / giga })
-	r.Ratio = r.median(func(p pair) float64 { return p.with.rate / p.without.rate })
+	r.Ratio = r.median(pair.ratio)
 	r.Work = r.median(func(p pair) float64 { return p.with.work / p.without.work })
-	return r
 }
 
-func (r result) median(of func(pair) float64) float64 {
+func (r *result) median(of func(pair) float64) float64 {
 	all := make([]float64, len(r.pairs))
 	for i, p := range r.pairs {
 		all[i] = of(p)

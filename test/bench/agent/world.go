@@ -29,8 +29,6 @@ const (
 const (
 	vipPort, dipPort = 80, 8080
 	slot             = 4711
-	hostDIP          = "10.78.2.3"
-	containerDIP     = "10.78.3.10"
 	muxAddress       = "10.78.2.254"
 )
 
@@ -41,33 +39,48 @@ func (k workload) vip() string {
 	return "203.0.113.11"
 }
 
-func (k workload) dip() string {
-	if k == native {
-		return hostDIP
-	}
-	return containerDIP
+// site is one of two equal paths to workloads of both kinds.
+type site struct {
+	name            string
+	host, container *netns.NS
+	subnet          int // and the one after it
 }
 
-// world is the path, with and without the agent:
+func (s *site) dip(k workload) string {
+	if k == native {
+		return fmt.Sprintf("10.78.%d.3", s.subnet)
+	}
+	return fmt.Sprintf("10.78.%d.10", s.subnet+1)
+}
+
+// world has both paths, with the agent and without it:
 //
-//	client 10.78.1.1 ── 10.78.1.254 network 10.78.2.254 ── 10.78.2.3 host ── 10.78.3.10 container
+//	client 10.78.1.1 ── 10.78.1.254 network 10.78.2.254 ── 10.78.2.3 with ──── 10.78.3.10 container
+//	                                        10.78.4.254 ── 10.78.4.3 without ─ 10.78.5.10 container
 //
-// With the agent, network encapsulates what is for a VIP, as a mux does; the cost of that is counted
-// as the agent's. Without it, the client names the workload itself, and network and host forward.
+// On the way to a VIP, network encapsulates, as a mux does; the cost of that is counted as the
+// agent's. Without the agent, the client names the workload itself, and network and host forward.
 type world struct {
-	client, network, host, container *netns.NS
-	servers                          []*exec.Cmd
-	pins                             string
+	client, network *netns.NS
+	with, without   site
+	servers         []*exec.Cmd
+	pins            string
+	stop            func() error // of agent and mux
 }
 
 func newWorld() (w *world, err error) {
-	w = &world{pins: fmt.Sprintf("/sys/fs/bpf/weir-bench-agent-%d", os.Getpid())}
+	w = &world{
+		pins:    fmt.Sprintf("/sys/fs/bpf/weir-bench-agent-%d", os.Getpid()),
+		with:    site{name: "with", subnet: 2},
+		without: site{name: "without", subnet: 4},
+		stop:    func() error { return nil },
+	}
 	defer func() {
 		if err != nil {
-			w.close()
+			err = errors.Join(err, w.close())
 		}
 	}()
-	for name, ns := range map[string]**netns.NS{"client": &w.client, "network": &w.network, "host": &w.host, "container": &w.container} {
+	for name, ns := range w.namespaces() {
 		if *ns, err = netns.Create(fmt.Sprintf("weir-bench%d-%s", os.Getpid(), name)); err != nil {
 			return w, err
 		}
@@ -75,46 +88,64 @@ func newWorld() (w *world, err error) {
 	if err := w.connect(); err != nil {
 		return w, err
 	}
-	for _, k := range []workload{native, container} {
-		if err := w.serve(k); err != nil {
-			return w, err
+	for _, s := range []*site{&w.with, &w.without} {
+		for _, k := range []workload{native, container} {
+			if err := w.serve(s, k); err != nil {
+				return w, err
+			}
 		}
 	}
-	return w, nil
+	return w, w.startAgent()
+}
+
+func (w *world) namespaces() map[string]**netns.NS {
+	all := map[string]**netns.NS{"client": &w.client, "network": &w.network}
+	for _, s := range []*site{&w.with, &w.without} {
+		all[s.name], all[s.name+"-c"] = &s.host, &s.container
+	}
+	return all
 }
 
 func (w *world) connect() error {
 	return errors.Join(
 		netns.Veth(w.client, "eth0", w.network, "client"),
-		netns.Veth(w.network, "host", w.host, "uplink"),
-		netns.Veth(w.host, "w0", w.container, "eth0"),
 		w.client.AddAddress("eth0", netip.MustParsePrefix("10.78.1.1/24")),
 		w.network.AddAddress("client", netip.MustParsePrefix("10.78.1.254/24")),
-		w.network.AddAddress("host", netip.MustParsePrefix("10.78.2.254/24")),
-		w.host.AddAddress("uplink", netip.MustParsePrefix("10.78.2.3/24")),
-		w.host.AddAddress("w0", netip.MustParsePrefix("10.78.3.1/24")),
-		w.container.AddAddress("eth0", netip.MustParsePrefix("10.78.3.10/24")),
-		w.network.Sysctl("net.ipv4.ip_forward", "1"), w.host.Sysctl("net.ipv4.ip_forward", "1"),
-		w.network.Sysctl("net.ipv4.conf.all.rp_filter", "0"), w.network.Sysctl("net.ipv4.conf.host.rp_filter", "0"),
+		w.network.Sysctl("net.ipv4.ip_forward", "1"), w.network.Sysctl("net.ipv4.conf.all.rp_filter", "0"),
 		w.client.AddRoute(netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr("10.78.1.254")),
-		w.host.AddRoute(netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr("10.78.2.254")),
-		w.container.AddRoute(netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr("10.78.3.1")),
-		w.network.AddRoute(netip.MustParsePrefix("10.78.3.0/24"), netip.MustParseAddr(hostDIP)))
+		w.connectSite(&w.with), w.connectSite(&w.without))
+}
+
+func (w *world) connectSite(s *site) error {
+	near := func(last int) netip.Addr { return netip.AddrFrom4([4]byte{10, 78, byte(s.subnet), byte(last)}) }
+	far := func(last int) netip.Addr { return netip.AddrFrom4([4]byte{10, 78, byte(s.subnet + 1), byte(last)}) }
+	everywhere := netip.MustParsePrefix("0.0.0.0/0")
+	return errors.Join(
+		netns.Veth(w.network, s.name, s.host, "uplink"),
+		netns.Veth(s.host, "w0", s.container, "eth0"),
+		w.network.AddAddress(s.name, netip.PrefixFrom(near(254), 24)),
+		s.host.AddAddress("uplink", netip.PrefixFrom(near(3), 24)),
+		s.host.AddAddress("w0", netip.PrefixFrom(far(1), 24)),
+		s.container.AddAddress("eth0", netip.PrefixFrom(far(10), 24)),
+		w.network.Sysctl("net.ipv4.conf."+s.name+".rp_filter", "0"), s.host.Sysctl("net.ipv4.ip_forward", "1"),
+		s.host.AddRoute(everywhere, near(254)),
+		s.container.AddRoute(everywhere, far(1)),
+		w.network.AddRoute(netip.PrefixFrom(far(0), 24), near(3)))
 }
 
 // serve starts iperf3's server and waits until it listens.
-func (w *world) serve(k workload) error {
-	ns := w.host
+func (w *world) serve(s *site, k workload) error {
+	ns := s.host
 	if k == container {
-		ns = w.container
+		ns = s.container
 	}
-	cmd := exec.Command("iperf3", "--server", "--bind", k.dip(), "--port", strconv.Itoa(dipPort))
+	cmd := exec.Command("iperf3", "--server", "--bind", s.dip(k), "--port", strconv.Itoa(dipPort))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := ns.Start(cmd); err != nil {
 		return err
 	}
 	w.servers = append(w.servers, cmd)
-	address := net.JoinHostPort(k.dip(), strconv.Itoa(dipPort))
+	address := net.JoinHostPort(s.dip(k), strconv.Itoa(dipPort))
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		err := w.client.Do(func() error {
 			connection, err := net.Dial("tcp", address)
@@ -129,73 +160,92 @@ func (w *world) serve(k workload) error {
 	}
 }
 
-func (w *world) close() {
+func (w *world) close() error {
+	err := w.stop()
 	for _, server := range w.servers {
 		_ = server.Process.Kill()
 		_ = server.Wait()
 	}
-	for _, ns := range []*netns.NS{w.client, w.network, w.host, w.container} {
-		if ns != nil {
-			_ = ns.Delete()
+	for _, ns := range w.namespaces() {
+		if *ns != nil {
+			_ = (*ns).Delete()
 		}
 	}
+	return err
 }
 
-// measure takes both measurements, one after the other.
-func (w *world) measure(k workload, l load, each time.Duration) (p pair, err error) {
-	if p.without, err = w.iperf(k.dip(), dipPort, l, each); err != nil {
+// measure takes both measurements, one right after the other; which is the first one changes.
+func (w *world) measure(k workload, l load, round int, how options) (p pair, err error) {
+	with := func() (err error) {
+		p.with, err = w.iperf(k.vip(), vipPort, l, how)
+		return err
+	}
+	without := func() (err error) {
+		p.without, err = w.iperf(w.without.dip(k), dipPort, l, how)
+		return err
+	}
+	first, second := without, with
+	if round%2 == 1 {
+		first, second = with, without
+	}
+	if err := first(); err != nil {
 		return p, err
 	}
-	stop, err := w.startAgent(k)
-	if err != nil {
-		return p, err
-	}
-	p.with, err = w.iperf(k.vip(), vipPort, l, each)
-	return p, errors.Join(err, stop())
+	return p, second()
 }
 
 // startAgent loads the data plane and has the network encapsulate.
-func (w *world) startAgent(k workload) (stop func() error, err error) {
+func (w *world) startAgent() error {
 	var datapath *agent.Datapath
-	err = w.host.Do(func() (err error) {
+	err := w.with.host.Do(func() (err error) {
 		datapath, err = agent.Open(agent.Config{Uplink: "uplink", PinPath: w.pins})
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	stop = datapath.Unload
-	mux, err := w.fill(datapath, k)
+	w.stop = datapath.Unload
+	if err := w.fill(datapath); err != nil {
+		return err
+	}
+	mux, err := w.startMux()
 	if err != nil {
-		return nil, errors.Join(err, stop())
+		return err
 	}
-	return func() error { return errors.Join(mux.Close(), datapath.Unload()) }, nil
+	w.stop = func() error { return errors.Join(mux.Close(), datapath.Unload()) }
+	return nil
 }
 
-func (w *world) fill(datapath *agent.Datapath, k workload) (*relay.Relay, error) {
-	dip, vip := netip.MustParseAddr(k.dip()), netip.MustParseAddr(k.vip())
-	index := 0
-	if k == container {
-		var err error
-		if index, err = w.host.Index("w0"); err != nil {
-			return nil, err
+func (w *world) fill(datapath *agent.Datapath) error {
+	index, err := w.with.host.Index("w0")
+	if err != nil {
+		return err
+	}
+	var backends []model.HostBackend
+	workloads := map[netip.Addr]int{}
+	for _, k := range []workload{native, container} {
+		dip := netip.MustParseAddr(w.with.dip(k))
+		backends = append(backends, model.HostBackend{
+			Endpoint: model.EndpointKey{VIP: netip.MustParseAddr(k.vip()), Protocol: model.TCP, Port: vipPort},
+			Tunnel:   dip, Backend: netip.AddrPortFrom(dip, dipPort), Slot: slot, Cookies: true,
+		})
+		workloads[dip] = 0
+		if k == container {
+			workloads[dip] = index
 		}
 	}
-	err := errors.Join(
+	return errors.Join(
 		datapath.SetMuxes([]netip.Prefix{netip.PrefixFrom(netip.MustParseAddr(muxAddress), 32)}),
-		datapath.Replace([]model.HostBackend{{
-			Endpoint: model.EndpointKey{VIP: vip, Protocol: model.TCP, Port: vipPort},
-			Tunnel:   dip, Backend: netip.AddrPortFrom(dip, dipPort), Slot: slot, Cookies: true,
-		}}),
-		w.host.Do(func() error { return datapath.SetWorkloads(map[netip.Addr]int{dip: index}) }))
-	if err != nil {
-		return nil, err
-	}
+		datapath.Replace(backends),
+		w.with.host.Do(func() error { return datapath.SetWorkloads(workloads) }))
+}
+
+func (w *world) startMux() (*relay.Relay, error) {
 	in, err := w.network.Index("client")
 	if err != nil {
 		return nil, err
 	}
-	out, err := w.network.Index("host")
+	out, err := w.network.Index(w.with.name)
 	if err != nil {
 		return nil, err
 	}
@@ -207,14 +257,20 @@ func (w *world) fill(datapath *agent.Datapath, k workload) (*relay.Relay, error)
 	if err != nil {
 		return nil, err
 	}
-	return mux, mux.Send(vip, netip.MustParseAddr(muxAddress), dip)
+	for _, k := range []workload{native, container} {
+		err = errors.Join(err, mux.Send(netip.MustParseAddr(k.vip()), netip.MustParseAddr(muxAddress), netip.MustParseAddr(w.with.dip(k))))
+	}
+	return mux, err
 }
 
 // iperf says how much arrives, and what CPU time both ends have taken for it.
-func (w *world) iperf(address string, port int, l load, each time.Duration) (s sample, err error) {
+func (w *world) iperf(address string, port int, l load, how options) (s sample, err error) {
 	args := []string{
 		"--client", address, "--port", strconv.Itoa(port), "--json",
-		"--time", strconv.Itoa(int(each.Seconds())), "--parallel", strconv.Itoa(l.flows),
+		"--bytes", strconv.Itoa(how.megabytes) + "M", "--parallel", strconv.Itoa(l.flows),
+	}
+	if how.congestion != "" {
+		args = append(args, "--congestion", how.congestion)
 	}
 	if l.replies {
 		args = append(args, "--reverse")
