@@ -88,6 +88,9 @@ func powerOfTwo(n int) uint32 {
 	return 1 << bits.Len(uint(n-1))
 }
 
+// rows are those with ids: of endpoints, and of VIPs with source NAT.
+func (d dimensions) rows() uint32 { return d.endpoints + d.snatVIPs }
+
 // shortcutRows hold four shortcuts for each endpoint: so one in five shares its own with another.
 func (d dimensions) shortcutRows() uint32 {
 	return powerOfTwo((int(d.endpoints)*4 + shortcutsPerRow - 1) / shortcutsPerRow)
@@ -103,11 +106,11 @@ func (d dimensions) spec() (*ebpf.CollectionSpec, error) {
 		return nil, fmt.Errorf("read mux program: %w", err)
 	}
 	for table, rows := range map[string]uint32{
-		muxMapEndpoints:        2 * d.endpoints, // each may bring the row of a VIP
+		muxMapEndpoints:        2 * d.rows(), // each may bring the row of a VIP
 		muxMapShortcuts:        d.shortcutRows(),
-		muxMapEndpointRows:     d.endpoints + 1,
-		muxMapVipUsage:         d.endpoints + 1,
-		muxMapEndpointCounters: d.endpoints + 1,
+		muxMapEndpointRows:     d.rows() + 1,
+		muxMapVipUsage:         d.rows() + 1,
+		muxMapEndpointCounters: d.rows() + 1,
 		muxMapBuckets:          d.bucketRows,
 		muxMapBackends:         d.backends,
 		muxMapFlows:            d.flowSets,

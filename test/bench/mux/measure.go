@@ -34,6 +34,7 @@ type class struct {
 	beside   string // the class that it is compared with; empty: the floor
 	cookieAt uint32 // offset of the byte that names the backend
 	gue      bool   // in a pool that encapsulates in GUE
+	snat     bool   // on a mux with source NAT
 	action   uint32
 	nanos    []float64 // of bursts on a quiet core
 	noisy    *noisy    // instead of nanos, when the core was never quiet
@@ -63,15 +64,16 @@ func classes(of family) []class {
 		}
 		return fmt.Sprintf("%d.0.0.0:40000", n)
 	}
-	vip, own := "203.0.113.0", "192.0.2.1:179"
+	vip, own, snat := "203.0.113.0", "192.0.2.1:179", snatVIPs[of]+":40000"
 	if of == v6 {
-		vip, own = "[2001:db8:1::]", "[2001:db8::1]:179"
+		vip, own, snat = "[2001:db8:1::]", "[2001:db8::1]:179", "["+snatVIPs[of]+"]:40000"
 	}
 	at := func(port uint16) string { return fmt.Sprintf("%s:%d", vip, port) }
 	body := pkt.Payload(make([]byte, 100))
 	tcp := func(n int, port uint16, changes ...func(*pkt.Packet)) pkt.Packet {
 		return pkt.TCP(from(n), at(port), pkt.ACK, append(changes, body)...)
 	}
+	answer := pkt.TCP(from(23), snat, pkt.ACK, timestamps(2), body)
 	aligned, last := tcp(21, portCookies, timestamps(2)), tcp(22, portCookies, timestamps(30))
 	return []class{
 		{name: floorClass, packet: tcp(10, portCookies), program: benchProgBenchFloor, action: xdpTX},
@@ -84,7 +86,10 @@ func classes(of family) []class {
 		{name: "tcp-known", packet: tcp(16, portCookies), action: xdpTX},
 		{name: "chained", packet: tcp(17, portChained), action: xdpTX},
 		{name: "tcp-cookie-gue", packet: aligned, cookieAt: uint32(aligned.L4()) + 20 + 11, gue: true, action: xdpTX},
+		// The upper byte of the port stands for a cookie: so ports of many ranges take turns.
+		{name: "snat-return", packet: answer, cookieAt: uint32(answer.L4()) + 2, snat: true, action: xdpTX},
 		{name: "not-for-us", packet: pkt.TCP(from(15), own, pkt.ACK, body), beside: passClass, action: xdpPass},
+		{name: "not-for-us-snat", packet: pkt.TCP(from(15), own, pkt.ACK, body), beside: passClass, snat: true, action: xdpPass},
 	}
 }
 
@@ -186,10 +191,8 @@ func (k *class) burst(packets int) (time.Duration, error) {
 	if err := k.cookie.Set(cmp.Or(k.cookieAt, bodyAt)); err != nil {
 		return 0, fmt.Errorf("say where the cookie is: %w", err)
 	}
-	if k.gue {
-		if err := encapsulateInGUE(k.datapath, true); err != nil {
-			return 0, err
-		}
+	if err := k.set(true); err != nil {
+		return 0, err
 	}
 	action, took, err := k.run.Benchmark(k.packet.Frame(), packets, nil)
 	if err != nil {
@@ -198,10 +201,20 @@ func (k *class) burst(packets int) (time.Duration, error) {
 	if action != k.action {
 		return 0, fmt.Errorf("run %s: action %d, want %d", k.name, action, k.action)
 	}
+	return took, k.set(false)
+}
+
+// set brings the mux to what the class needs, or back.
+func (k *class) set(up bool) error {
 	if k.gue {
-		err = encapsulateInGUE(k.datapath, false)
+		if err := encapsulateInGUE(k.datapath, up); err != nil {
+			return err
+		}
 	}
-	return took, err
+	if k.snat {
+		return giveRanges(k.datapath, up)
+	}
+	return nil
 }
 
 func encapsulateInGUE(d *mux.Datapath, yes bool) error {

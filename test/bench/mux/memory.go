@@ -24,12 +24,8 @@ const (
 	manyVIPs      = 1000
 	replacements  = 400
 
-	// Source NAT has no table yet. It will be an array of one row for 8 ports; one of that
-	// size takes part, so that the sum is of real allocations.
-	snatPorts       = 10_000_000
-	snatPortsPerRow = 8
-	snatRowBytes    = 4
-	snatReserve     = "reserve for snat_ranges"
+	snatPorts  = 10_000_000
+	manyRanges = 64 // of a workload
 )
 
 // memory is what many endpoints take, and what it costs to replace the table of one of them.
@@ -40,6 +36,8 @@ type memory struct {
 	Tables    map[string]uint64 `json:"table_bytes"`
 	Kernel    uint64            `json:"kernel_bytes"` // of all tables
 	Heap      uint64            `json:"heap_bytes"`   // of the data plane's owner, after a collection
+	Ports     int               `json:"snat_ports"`
+	SNAT      uint64            `json:"snat_bytes"` // of Kernel, for source NAT
 	Load      time.Duration     `json:"load_ns"`
 	Replace   replaceCost       `json:"replace"`
 }
@@ -55,7 +53,8 @@ type replaceCost struct {
 func measureMemory() (m memory, err error) {
 	w, err := openWorld(mux.Config{
 		MaxEndpoints: manyEndpoints, MaxBuckets: manyEndpoints * bucket.Size(0, manyBackends),
-		MaxBackends: manyEndpoints * 16, // they are rounded up to powers of two: so there is room to replace
+		MaxBackends:  manyEndpoints * 16, // they are rounded up to powers of two: so there is room to replace
+		MaxSNATPorts: snatPorts,
 	})
 	if err != nil {
 		return m, err
@@ -63,7 +62,7 @@ func measureMemory() (m memory, err error) {
 	defer func() { _ = w.Close() }()
 	before := heap()
 	start := time.Now()
-	if err := w.fillWith(manyTables()); err != nil {
+	if err := w.fillWith(manyTables(), manyWorkloads()); err != nil {
 		return m, err
 	}
 	m = memory{
@@ -73,14 +72,7 @@ func measureMemory() (m memory, err error) {
 	if m.Tables, err = w.tableBytes(); err != nil {
 		return m, err
 	}
-	reserve, err := reserveSNAT()
-	if err != nil {
-		return m, err
-	}
-	defer func() { _ = reserve.Close() }()
-	if m.Tables[snatReserve], err = tableSize(reserve); err != nil {
-		return m, err
-	}
+	m.Ports, m.SNAT = snatPorts, m.Tables["snat_ranges"]+m.Tables["snat_owners"]
 	for _, bytes := range m.Tables {
 		m.Kernel += bytes
 	}
@@ -153,17 +145,6 @@ func tableSize(table *ebpf.Map) (uint64, error) {
 	}
 	bytes, _ := info.Memlock()
 	return bytes, nil
-}
-
-// reserveSNAT allocates what the ports of source NAT will take.
-func reserveSNAT() (*ebpf.Map, error) {
-	table, err := ebpf.NewMap(&ebpf.MapSpec{
-		Type: ebpf.Array, KeySize: 4, ValueSize: snatRowBytes, MaxEntries: snatPorts / snatPortsPerRow,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reserve room for ports: %w", err)
-	}
-	return table, nil
 }
 
 func (w *world) replaceSome() (cost replaceCost, err error) {

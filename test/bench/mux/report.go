@@ -71,4 +71,5 @@ func printMemory(w io.Writer, m *memory) {
 	const mebi = 1 << 20
 	fmt.Fprintf(w, "%d endpoints of %d backends: tables %d MiB, heap %d MiB; one endpoint's table replaced in %s of CPU (p99 %s, mean %s)\n",
 		m.Endpoints, m.Backends, m.Kernel/mebi, m.Heap/mebi, m.Replace.Median, m.Replace.P99, m.Replace.Mean)
+	fmt.Fprintf(w, "%d ports of source NAT: %.1f MiB of the tables\n", m.Ports, float64(m.SNAT)/mebi)
 }

@@ -23,7 +23,10 @@ func (w *world) verify(of family) error {
 	m := w.oracle()
 	for _, k := range classes(of) {
 		h.prepare(&k, w.datapath)
-		m.GUE = k.gue
+		m.GUE, m.SNAT = k.gue, nil
+		if k.snat {
+			m.SNAT = workloads()
+		}
 		if err := k.verify(of, m); err != nil {
 			return fmt.Errorf("verify %s: %w", k.name, err)
 		}
@@ -47,12 +50,10 @@ func (w *world) oracle() *oracle.Mux {
 }
 
 func (k *class) verify(of family, m *oracle.Mux) error {
-	if k.gue {
-		if err := encapsulateInGUE(k.datapath, true); err != nil {
-			return err
-		}
-		defer func() { _ = encapsulateInGUE(k.datapath, false) }()
+	if err := k.set(true); err != nil {
+		return err
 	}
+	defer func() { _ = k.set(false) }()
 	if err := k.cookie.Set(cmp.Or(k.cookieAt, bodyAt)); err != nil {
 		return err
 	}

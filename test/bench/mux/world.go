@@ -43,7 +43,7 @@ func newWorld() (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.fillWith(tables()); err != nil {
+	if err := w.fillWith(tables(), nil); err != nil {
 		_ = w.Close()
 		return nil, err
 	}
@@ -77,12 +77,12 @@ func (w *world) Close() error {
 	return errors.Join(append(errs, w.ns.Delete())...)
 }
 
-// fillWith brings in the endpoints, a pool, and a hop for every host.
-func (w *world) fillWith(all []model.MuxEndpoint) error {
+// fillWith brings in the endpoints, whose ports are whose, a pool, and a hop for every host.
+func (w *world) fillWith(all []model.MuxEndpoint, snat []model.MuxSNAT) error {
 	if err := w.datapath.SetPool(poolOf()); err != nil {
 		return err
 	}
-	if err := w.datapath.Replace(all); err != nil {
+	if err := w.datapath.Update(mux.Update{Snapshot: true, Endpoints: all, SNAT: snat}); err != nil {
 		return err
 	}
 	hops := map[netip.Addr]model.NextHop{}
