@@ -108,12 +108,12 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	s, err := store.Open(ctx, store.Config{
 		Name: cfg.Name, Address: advertised,
 		DataDir: cfg.DataDir, Endpoints: cfg.EtcdEndpoints, Log: cfg.Log,
-		PeerListen: cfg.PeerListen, Join: joining(cfg, secured, advertised), PeerTLS: secured.peerTLS(),
+		PeerListen: cfg.PeerListen, Join: joining(cfg, secured, advertised), PeerTLS: secured.peerTLS(), Lone: secured.lone,
 	})
 	if err != nil {
 		observed.Close()
 		listener.Close()
-		return nil, err
+		return nil, secured.forget(err)
 	}
 	if err := secured.settle(ctx, s, "https://"+reachable(advertised)); err != nil {
 		s.Close()

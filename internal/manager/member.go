@@ -82,15 +82,23 @@ func (t trustService) Join(ctx context.Context, r *weirv1.JoinRequest) (*weirv1.
 	if err != nil {
 		return nil, refusal(err)
 	}
-	certificate, err := t.security.authority.Sign(identity, r.GetRequest(), t.now(), t.nodeLife())
+	certificate, err := t.security.authority.Sign(identity, r.GetRequest(), t.now(), t.life(role))
 	if err != nil {
 		return nil, refusal(err)
 	}
 	return &weirv1.JoinResponse{Certificate: certificate.Raw, Ca: t.security.authority.Certificate.Raw}, nil
 }
 
-// nodeLife is how long certificates of nodes live.
-func (m *Manager) nodeLife() time.Duration { return cmp.Or(m.cfg.CertificateLife, trust.NodeLife) }
+// life is how long a certificate lives.
+func (m *Manager) life(of trust.Kind) time.Duration {
+	switch of {
+	case trust.User:
+		return trust.UserLife
+	case trust.Manager:
+		return trust.ManagerLife
+	}
+	return cmp.Or(m.cfg.CertificateLife, trust.NodeLife)
+}
 
 // RenewCertificate gives the caller a new certificate.
 func (t trustService) RenewCertificate(ctx context.Context, r *weirv1.RenewCertificateRequest) (*weirv1.RenewCertificateResponse, error) {
@@ -104,11 +112,7 @@ func (t trustService) RenewCertificate(ctx context.Context, r *weirv1.RenewCerti
 	if _, err := trust.ParseRequest(r.GetRequest()); err != nil {
 		return nil, refusal(&model.FieldError{Field: "request", Reason: err.Error()})
 	}
-	life := t.nodeLife()
-	if caller.Kind == trust.User {
-		life = trust.UserLife
-	}
-	certificate, err := t.security.authority.Sign(caller, r.GetRequest(), t.now(), life)
+	certificate, err := t.security.authority.Sign(caller, r.GetRequest(), t.now(), t.life(caller.Kind))
 	if err != nil {
 		return nil, refusal(err)
 	}
@@ -154,6 +158,14 @@ func (t trustService) RevokeMember(ctx context.Context, r *weirv1.RevokeMemberRe
 			member.Kind, member.Name, known = role, r.GetName(), true
 			if err := keepAdmin(now, r.GetName(), nil); err != nil {
 				return store.TrustChange{}, err
+			}
+		}
+		if managers := t.store.State().Managers; role == trust.Manager && managers[r.GetName()].Name != "" {
+			// Nor has a manager that founded the cluster, or shares an external etcd.
+			member.Kind, member.Name, known = role, r.GetName(), true
+			if len(managers) == 1 {
+				return store.TrustChange{}, connect.NewError(connect.CodeFailedPrecondition,
+					fmt.Errorf("manager %s is the only one: let another join first", r.GetName()))
 			}
 		}
 		if !known {

@@ -28,6 +28,7 @@ type security struct {
 	addresses []netip.Addr
 	founding  *trust.Authority // made at the first start, until the store has it
 	authority *trust.Authority // of the cluster, once the store was read
+	lone      error            // why this manager can't talk to others before it has settled; nil: it can
 	current   atomic.Pointer[trust.Credential]
 	known     knownCertificates
 }
@@ -46,6 +47,7 @@ func newSecurity(ctx context.Context, cfg Config, listen net.Addr) (*security, e
 	}
 	s.names, s.addresses = ownNames(cfg, listen)
 	if text, err := os.ReadFile(foundingFile(s.dir)); err == nil {
+		s.lone = foundsNone(s.dir)
 		if s.founding, err = trust.ParseAuthority(text); err != nil {
 			return nil, fmt.Errorf("read %s: %w", foundingFile(s.dir), err)
 		}
@@ -58,6 +60,12 @@ func newSecurity(ctx context.Context, cfg Config, listen net.Addr) (*security, e
 		return s, nil
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return nil, err
+	case err == nil && (cfg.Join == "" || cfg.TokenFile == ""):
+		// The store has the CA, which signs a new one; but members of the embedded etcd ask for one first.
+		s.lone = fmt.Errorf("the certificate in %s ended at %s: join again with --join, --token-file and --ca-hash, or, if no manager has one in force, "+
+			"restore a backup with weir restore", trust.NodeFile(s.dir), credential.Certificate.NotAfter.UTC().Format(time.DateTime))
+		s.take(credential)
+		return s, nil
 	case cfg.Join != "":
 		if err := joinable(cfg); err != nil {
 			return nil, err
@@ -94,8 +102,16 @@ func joinable(cfg Config) error {
 
 var errNoPeerListen = errors.New("join a cluster: --peer-listen is needed, at which the other managers reach this one")
 
+// foundsNone is why a manager without a certificate does not make a CA: those that it shares a store with would
+// not know it.
+func foundsNone(dir string) error {
+	return fmt.Errorf("there is no certificate in %s, and its store has other managers: if all of them run with --insecure, take the others out first "+
+		"with weir delete manager; else move %[1]s away, and join again with --join, --token-file and --ca-hash", dir)
+}
+
 // found makes a CA, and keeps it on disk until the store has it.
 func (s *security) found() (err error) {
+	s.lone = foundsNone(s.dir)
 	if s.founding, err = trust.NewAuthority(time.Now()); err != nil {
 		return err
 	}
@@ -112,9 +128,17 @@ func (s *security) found() (err error) {
 	return s.sign(s.founding)
 }
 
+// forget removes what found has made, if the store was not opened because of it.
+func (s *security) forget(err error) error {
+	if s.founding == nil || s.lone == nil || !errors.Is(err, s.lone) {
+		return err
+	}
+	return errors.Join(err, os.RemoveAll(filepath.Dir(foundingFile(s.dir))))
+}
+
 // sign gives this manager a certificate.
 func (s *security) sign(by *trust.Authority) error {
-	credential, err := issue(by, s.identity, s.names, s.addresses, trust.NodeLife)
+	credential, err := issue(by, s.identity, s.names, s.addresses, trust.ManagerLife)
 	if err != nil {
 		return err
 	}
@@ -183,50 +207,35 @@ func (s *security) settle(ctx context.Context, from *store.Store, managerURL str
 	return nil
 }
 
-// admin is the name of the first user.
-const admin = "admin"
+const (
+	// renewOwn is how often a manager that runs signs its own certificate anew. It also does when it starts.
+	renewOwn = trust.NodeLife * 2 / 3
+	// lookAtAdmin is how often a manager looks whether the first user's certificate is to be renewed.
+	lookAtAdmin = 24 * time.Hour
+)
 
-// AdminFile is where the founding manager writes the first user's configuration.
-func AdminFile(dataDir string) string { return filepath.Join(dataDir, "admin.yaml") }
-
-func (s *security) writeAdmin(ctx context.Context, into *store.Store, managerURL string) error {
-	credential, err := issue(s.authority, trust.Identity{Kind: trust.User, Name: admin}, nil, nil, trust.UserLife)
-	if err != nil {
-		return err
-	}
-	key, err := credential.KeyPEM()
-	if err != nil {
-		return err
-	}
-	config := rpc.Config{
-		Managers: []string{managerURL}, CA: string(trust.EncodeCertificate(s.authority.Certificate)),
-		Certificate: string(credential.CertificatePEM()), Key: string(key),
-	}
-	text, err := config.Encode()
-	if err != nil {
-		return err
-	}
-	if err := into.FoundAdmin(ctx, trust.Account{Name: admin, Bindings: []trust.Binding{{Tenant: trust.AllTenants, Role: trust.Admin}}}); err != nil {
-		return err
-	}
-	return trust.WriteFile(AdminFile(s.dir), text)
-}
-
-// keep signs a new certificate well before the end of the one in use, until ctx ends.
+// keep renews this manager's certificate, and the first user's beside it, until ctx ends.
 func (s *security) keep(ctx context.Context, m *Manager) error {
 	if s.insecure {
 		return nil
 	}
+	signed := time.Now()
 	for {
-		wait := time.Until(s.current.Load().RenewAt())
+		wait := time.Until(signed.Add(renewOwn))
 		if wait <= 0 {
 			if err := s.sign(s.authority); err != nil {
 				m.log.Warn("can't renew the certificate, trying on", "err", err)
 				wait = time.Minute
+			} else {
+				signed = time.Now()
 			}
 		}
+		trusted, _ := m.store.Trust()
+		if err := s.renewAdmin(trusted, time.Now()); err != nil {
+			m.log.Warn("can't renew the certificate of the first user, trying on", "err", err)
+		}
 		select {
-		case <-time.After(max(wait, time.Second)):
+		case <-time.After(min(max(wait, time.Second), lookAtAdmin)):
 		case <-ctx.Done():
 			return nil
 		}

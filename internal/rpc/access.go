@@ -73,7 +73,11 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		r = r.Clone(r.Context())
 		r.Header.Set("Authorization", "Bearer "+t.access.Token)
 	}
-	return t.current().RoundTrip(r)
+	response, err := t.current().RoundTrip(r)
+	if err != nil {
+		return nil, t.dialer.otherScheme(r.Context(), t.secure, err)
+	}
+	return response, nil
 }
 
 func (t *transport) current() *http.Transport {

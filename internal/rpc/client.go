@@ -128,12 +128,13 @@ type dialer struct {
 
 	mu   sync.Mutex
 	conn net.Conn // the newest
+	last string   // of addresses, where it leads
 }
 
-func (d *dialer) hold(conn net.Conn) {
+func (d *dialer) hold(conn net.Conn, address string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.conn = conn
+	d.conn, d.last = conn, address
 }
 
 // leave ends the connection, if there is another manager to go to.
@@ -154,7 +155,7 @@ func (d *dialer) dial(ctx context.Context, network, _ string) (net.Conn, error) 
 		conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, d.addresses[at])
 		if err == nil {
 			d.next.Store(int64(at + 1))
-			d.hold(conn)
+			d.hold(conn, d.addresses[at])
 			return conn, nil
 		}
 		if ctx.Err() != nil {

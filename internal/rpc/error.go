@@ -71,7 +71,10 @@ func translate(err error) error {
 	}
 	var wrong *trust.WrongCAError
 	var server *trust.ServerError
+	var scheme *SchemeError
 	switch {
+	case errors.As(err, &scheme):
+		return scheme
 	case errors.As(err, &wrong):
 		return wrong
 	case errors.As(err, &server):

@@ -66,6 +66,8 @@ func (m *Membership) Obtain(ctx context.Context) error {
 	case err == nil && !c.Identity.Is(m.Kind, m.Name):
 		return fmt.Errorf("%s holds the certificate of %s, this is %s/%s: name another directory with --data-dir, or take the name back",
 			trust.NodeFile(m.DataDir), c.Identity, m.Kind, m.Name)
+	case err == nil && m.TokenFile != "" && m.CAHash != "" && m.CAHash != trust.Hash(c.CA):
+		m.Log.Info("the cluster has another CA than the one of the certificate: joining it", "name", m.Name)
 	case err == nil && time.Now().Before(c.Certificate.NotAfter):
 		m.current.Store(c)
 		return nil
@@ -170,7 +172,7 @@ func (m *Membership) callJoin(ctx context.Context, call *weirv1.JoinRequest) (*w
 	defer t.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
-	client := weirv1connect.NewTrustServiceClient(&http.Client{Transport: t}, schemeTLS+"://"+addresses[0],
+	client := weirv1connect.NewTrustServiceClient(&http.Client{Transport: schemed{t, d}}, schemeTLS+"://"+addresses[0],
 		connect.WithInterceptors(connect.UnaryInterceptorFunc(translateUnary)))
 	response, err := client.Join(ctx, call)
 	return response, ca, err

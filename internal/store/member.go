@@ -89,6 +89,9 @@ func (m *member) start(ctx context.Context, cfg Config) error {
 	if m.etcd, err = startEtcd(etcdConfig); err != nil {
 		return fmt.Errorf("start the embedded etcd in %s: %w", cfg.DataDir, err)
 	}
+	if cfg.Lone != nil && len(m.members()) > 1 {
+		return cfg.Lone
+	}
 	if err := m.ready(ctx); err != nil {
 		return fmt.Errorf("start the embedded etcd in %s: %w", cfg.DataDir, err)
 	}

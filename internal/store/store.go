@@ -35,6 +35,9 @@ type Config struct {
 	// Join asks the cluster to take a member in that is reached at a peer URL, and returns all members. It is
 	// called at the first start only; nil: this manager founds a cluster.
 	Join func(ctx context.Context, peerURL string) ([]Member, error)
+	// Lone is why the other members of the embedded etcd would not talk to this one; nil: they do. It is the error of
+	// Open if there are others.
+	Lone error
 	Log  *slog.Logger
 
 	quota     int64         // of the embedded etcd, in bytes; 0: quotaBytes

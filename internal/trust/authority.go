@@ -19,13 +19,16 @@ import (
 )
 
 const (
-	// authorityLife is how long a CA lives: it is not renewed.
+	// authorityLife is how long a CA lives: it is replaced, with all that it signed, and not renewed.
 	authorityLife = 30 * 365 * 24 * time.Hour
 	// backdate is how far a member's clock may be behind that of the manager that signs.
-	backdate = 10 * time.Minute
+	backdate = 2 * time.Hour
 
 	// NodeLife is how long a certificate of a node lives: it is renewed after two thirds of it.
 	NodeLife = 30 * 24 * time.Hour
+	// ManagerLife is how long one of a manager lives: it is renewed as early as those of nodes, so that all
+	// managers may be away for years and still know each other.
+	ManagerLife = 10 * 365 * 24 * time.Hour
 	// UserLife is how long one of a user lives.
 	UserLife = 365 * 24 * time.Hour
 )

@@ -1,0 +1,89 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/trust"
+)
+
+// admin is the name of the first user.
+const admin = "admin"
+
+// AdminFile is where the founding manager writes the first user's configuration.
+func AdminFile(dataDir string) string { return filepath.Join(dataDir, "admin.yaml") }
+
+// writeAdmin makes the cluster's first user.
+func (s *security) writeAdmin(ctx context.Context, into *store.Store, managerURL string) error {
+	issue := adminIssue(into)
+	if err := into.FoundAdmin(ctx, trust.Account{Name: admin, Bindings: []trust.Binding{{Tenant: trust.AllTenants, Role: trust.Admin}}}); err != nil {
+		return err
+	}
+	return s.writeAdminFile(issue, managerURL)
+}
+
+// adminIssue is of which issue the first user's certificate must be: there may have been a user of that name,
+// if the CA is not the cluster's first.
+func adminIssue(from *store.Store) uint32 {
+	trusted, _ := from.Trust()
+	return trusted.Members[string(trust.User)+"/"+admin].Issue
+}
+
+// writeAdminFile writes the first user's configuration, with a new certificate.
+func (s *security) writeAdminFile(number uint32, managers ...string) error {
+	credential, err := issue(s.authority, trust.Identity{Kind: trust.User, Name: admin, Issue: number}, nil, nil, trust.UserLife)
+	if err != nil {
+		return err
+	}
+	key, err := credential.KeyPEM()
+	if err != nil {
+		return err
+	}
+	text, err := rpc.Config{
+		Managers: managers, CA: string(trust.EncodeCertificate(s.authority.Certificate)),
+		Certificate: string(credential.CertificatePEM()), Key: string(key),
+	}.Encode()
+	if err != nil {
+		return err
+	}
+	return trust.WriteFile(AdminFile(s.dir), text)
+}
+
+// renewAdmin gives the first user's configuration beside this manager's store a new certificate, well before the
+// end of the one that it has. It leaves one that is gone, is of somebody else, or was revoked.
+func (s *security) renewAdmin(trusted *store.Trust, now time.Time) error {
+	text, err := os.ReadFile(AdminFile(s.dir))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the first user's configuration: %w", err)
+	}
+	var config rpc.Config
+	if err := yaml.Load(text, &config); err != nil {
+		return fmt.Errorf("read %s: %w", AdminFile(s.dir), err)
+	}
+	access, err := config.Access()
+	if err != nil {
+		return fmt.Errorf("read %s: %w", AdminFile(s.dir), err)
+	}
+	if access.Current == nil || !access.CA.Equal(s.authority.Certificate) {
+		return nil
+	}
+	has := access.Current()
+	if !has.Identity.Is(trust.User, admin) || now.Before(has.RenewAt()) {
+		return nil
+	}
+	if _, err := inForce(has.Identity, trusted); err != nil {
+		return nil //nolint:nilerr // whoever revoked it meant it
+	}
+	return s.writeAdminFile(has.Identity.Issue, config.Managers...)
+}
