@@ -53,6 +53,7 @@ static __always_inline int finish(enum verdict verdict, const struct passage *pa
 	case VERDICT_REPLY_INTERFACE:
 	case VERDICT_CHAIN_ON:
 	case VERDICT_CHAIN_BACK:
+	case VERDICT_REPLY_DIRECT:
 		return bpf_redirect_neigh(passage->ifindex, NULL, 0, 0);
 	case VERDICT_NONE:
 	case VERDICT_DROP_NOT_A_MUX:
@@ -73,6 +74,9 @@ static __always_inline int finish(enum verdict verdict, const struct passage *pa
 	case VERDICT_DROP_CHAIN:
 	case VERDICT_DROP_DECAPSULATE:
 	case VERDICT_DROP_REWRITE:
+	case VERDICT_DROP_DIRECT:
+	case VERDICT_DROP_CONTROL:
+	case VERDICT_TAKE_CONTROL:
 	case VERDICT_COUNT:
 		return TCX_DROP;
 	}
@@ -96,6 +100,7 @@ int to_uplink(struct __sk_buff *skb)
 	struct packet p;
 	enum verdict verdict = reply(skb, &p);
 
+	how.ifindex = settings.uplink; /* for what goes to a peer */
 	return finish(verdict ?: VERDICT_REPLY_NATIVE, &how);
 }
 
@@ -107,7 +112,40 @@ int from_workload(struct __sk_buff *skb)
 	struct packet p;
 	enum verdict verdict = reply(skb, &p);
 
+	how.ifindex = settings.uplink; /* for what goes to a peer */
 	return finish(verdict ?: reply_route(&p, &how.ifindex), &how);
+}
+
+/* Has a connection leave the muxes, or come back to them (state 0). User space runs it. */
+SEC("syscall")
+int fastpath_set(struct fastpath_command *c)
+{
+	struct session_key key = {};
+	struct session *session = NULL;
+	struct snat_flow *flow = NULL;
+	struct fastpath_command command = *c;
+	bool direct = false;
+
+	command.now = 0;
+	command.answer = command.client ? fastpath_opened(&command, &key, &flow)
+					: fastpath_served(&command, &key, &session);
+	if (!command.state)
+		bpf_map_delete_elem(&fastpath, &key);
+	else if (command.answer)
+		goto out;
+	else if (bpf_map_lookup_elem(&tunnels, &command.peer))
+		command.answer = FASTPATH_LOCAL;
+	else
+		command.answer = fastpath_put(&command, &key);
+	direct = command.now == FASTPATH_SEND;
+	if (session)
+		session->direct = direct;
+	if (flow)
+		flow->direct = direct;
+out:
+	c->answer = command.answer;
+	c->now = command.now;
+	return 0;
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -57,7 +57,9 @@ type VIP struct {
 	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
 	UpdatedBy  string                 `protobuf:"bytes,15,opt,name=updated_by,json=updatedBy,proto3" json:"updated_by,omitempty"`
 	// Left out: nobody leaves as this VIP.
-	Snat          *SNAT `protobuf:"bytes,16,opt,name=snat,proto3" json:"snat,omitempty"`
+	Snat *SNAT `protobuf:"bytes,16,opt,name=snat,proto3" json:"snat,omitempty"`
+	// Connections to the endpoints leave the muxes once they are established. Left out: they do not.
+	Fastpath      *Fastpath `protobuf:"bytes,17,opt,name=fastpath,proto3" json:"fastpath,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -204,6 +206,68 @@ func (x *VIP) GetSnat() *SNAT {
 	return nil
 }
 
+func (x *VIP) GetFastpath() *Fastpath {
+	if x != nil {
+		return x.Fastpath
+	}
+	return nil
+}
+
+// Which connections go from host to host, past the muxes.
+type Fastpath struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Addresses and prefixes of the VIPs that clients' connections come from by source NAT. At least one.
+	Sources []string `protobuf:"bytes,1,rep,name=sources,proto3" json:"sources,omitempty"`
+	// Packets of a client after which a flow of UDP counts as established. Left out: UDP stays with the muxes.
+	UdpPackets    uint32 `protobuf:"varint,2,opt,name=udp_packets,json=udpPackets,proto3" json:"udp_packets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fastpath) Reset() {
+	*x = Fastpath{}
+	mi := &file_v1_resource_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fastpath) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fastpath) ProtoMessage() {}
+
+func (x *Fastpath) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fastpath.ProtoReflect.Descriptor instead.
+func (*Fastpath) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Fastpath) GetSources() []string {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+func (x *Fastpath) GetUdpPackets() uint32 {
+	if x != nil {
+		return x.UdpPackets
+	}
+	return 0
+}
+
 // Who leaves as a VIP: connections that these workloads open get the VIP as their source, and ports of it
 // that the manager gave their hosts, 8 at a time.
 type SNAT struct {
@@ -236,7 +300,7 @@ type SNAT struct {
 
 func (x *SNAT) Reset() {
 	*x = SNAT{}
-	mi := &file_v1_resource_proto_msgTypes[1]
+	mi := &file_v1_resource_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -248,7 +312,7 @@ func (x *SNAT) String() string {
 func (*SNAT) ProtoMessage() {}
 
 func (x *SNAT) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[1]
+	mi := &file_v1_resource_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -261,7 +325,7 @@ func (x *SNAT) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNAT.ProtoReflect.Descriptor instead.
 func (*SNAT) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{1}
+	return file_v1_resource_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *SNAT) GetWorkloads() []*SNATWorkload {
@@ -342,7 +406,7 @@ type SNATWorkload struct {
 
 func (x *SNATWorkload) Reset() {
 	*x = SNATWorkload{}
-	mi := &file_v1_resource_proto_msgTypes[2]
+	mi := &file_v1_resource_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -354,7 +418,7 @@ func (x *SNATWorkload) String() string {
 func (*SNATWorkload) ProtoMessage() {}
 
 func (x *SNATWorkload) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[2]
+	mi := &file_v1_resource_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -367,7 +431,7 @@ func (x *SNATWorkload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATWorkload.ProtoReflect.Descriptor instead.
 func (*SNATWorkload) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{2}
+	return file_v1_resource_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SNATWorkload) GetAddress() string {
@@ -414,7 +478,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_v1_resource_proto_msgTypes[3]
+	mi := &file_v1_resource_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -426,7 +490,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[3]
+	mi := &file_v1_resource_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -439,7 +503,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{3}
+	return file_v1_resource_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Endpoint) GetProtocol() string {
@@ -513,7 +577,7 @@ type Backend struct {
 
 func (x *Backend) Reset() {
 	*x = Backend{}
-	mi := &file_v1_resource_proto_msgTypes[4]
+	mi := &file_v1_resource_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -525,7 +589,7 @@ func (x *Backend) String() string {
 func (*Backend) ProtoMessage() {}
 
 func (x *Backend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[4]
+	mi := &file_v1_resource_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -538,7 +602,7 @@ func (x *Backend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backend.ProtoReflect.Descriptor instead.
 func (*Backend) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{4}
+	return file_v1_resource_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Backend) GetAddress() string {
@@ -608,7 +672,7 @@ type HealthCheck struct {
 
 func (x *HealthCheck) Reset() {
 	*x = HealthCheck{}
-	mi := &file_v1_resource_proto_msgTypes[5]
+	mi := &file_v1_resource_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -620,7 +684,7 @@ func (x *HealthCheck) String() string {
 func (*HealthCheck) ProtoMessage() {}
 
 func (x *HealthCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[5]
+	mi := &file_v1_resource_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -633,7 +697,7 @@ func (x *HealthCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheck.ProtoReflect.Descriptor instead.
 func (*HealthCheck) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{5}
+	return file_v1_resource_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *HealthCheck) GetType() string {
@@ -715,7 +779,7 @@ type VIPStatus struct {
 
 func (x *VIPStatus) Reset() {
 	*x = VIPStatus{}
-	mi := &file_v1_resource_proto_msgTypes[6]
+	mi := &file_v1_resource_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -727,7 +791,7 @@ func (x *VIPStatus) String() string {
 func (*VIPStatus) ProtoMessage() {}
 
 func (x *VIPStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[6]
+	mi := &file_v1_resource_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -740,7 +804,7 @@ func (x *VIPStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPStatus.ProtoReflect.Descriptor instead.
 func (*VIPStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{6}
+	return file_v1_resource_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *VIPStatus) GetGeneration() uint64 {
@@ -813,7 +877,7 @@ type SNATStatus struct {
 
 func (x *SNATStatus) Reset() {
 	*x = SNATStatus{}
-	mi := &file_v1_resource_proto_msgTypes[7]
+	mi := &file_v1_resource_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -825,7 +889,7 @@ func (x *SNATStatus) String() string {
 func (*SNATStatus) ProtoMessage() {}
 
 func (x *SNATStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[7]
+	mi := &file_v1_resource_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -838,7 +902,7 @@ func (x *SNATStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATStatus.ProtoReflect.Descriptor instead.
 func (*SNATStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{7}
+	return file_v1_resource_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SNATStatus) GetWorkloads() uint32 {
@@ -888,7 +952,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_v1_resource_proto_msgTypes[8]
+	mi := &file_v1_resource_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -900,7 +964,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[8]
+	mi := &file_v1_resource_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -913,7 +977,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{8}
+	return file_v1_resource_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Condition) GetType() string {
@@ -973,7 +1037,7 @@ type AddressPool struct {
 
 func (x *AddressPool) Reset() {
 	*x = AddressPool{}
-	mi := &file_v1_resource_proto_msgTypes[9]
+	mi := &file_v1_resource_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -985,7 +1049,7 @@ func (x *AddressPool) String() string {
 func (*AddressPool) ProtoMessage() {}
 
 func (x *AddressPool) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[9]
+	mi := &file_v1_resource_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -998,7 +1062,7 @@ func (x *AddressPool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressPool.ProtoReflect.Descriptor instead.
 func (*AddressPool) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{9}
+	return file_v1_resource_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AddressPool) GetName() string {
@@ -1061,7 +1125,7 @@ type AddressPoolStatus struct {
 
 func (x *AddressPoolStatus) Reset() {
 	*x = AddressPoolStatus{}
-	mi := &file_v1_resource_proto_msgTypes[10]
+	mi := &file_v1_resource_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1073,7 +1137,7 @@ func (x *AddressPoolStatus) String() string {
 func (*AddressPoolStatus) ProtoMessage() {}
 
 func (x *AddressPoolStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[10]
+	mi := &file_v1_resource_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1086,7 +1150,7 @@ func (x *AddressPoolStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressPoolStatus.ProtoReflect.Descriptor instead.
 func (*AddressPoolStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{10}
+	return file_v1_resource_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AddressPoolStatus) GetIpv4() *PoolUse {
@@ -1116,7 +1180,7 @@ type PoolUse struct {
 
 func (x *PoolUse) Reset() {
 	*x = PoolUse{}
-	mi := &file_v1_resource_proto_msgTypes[11]
+	mi := &file_v1_resource_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1128,7 +1192,7 @@ func (x *PoolUse) String() string {
 func (*PoolUse) ProtoMessage() {}
 
 func (x *PoolUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[11]
+	mi := &file_v1_resource_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1141,7 +1205,7 @@ func (x *PoolUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolUse.ProtoReflect.Descriptor instead.
 func (*PoolUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{11}
+	return file_v1_resource_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PoolUse) GetTotal() uint64 {
@@ -1189,7 +1253,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_v1_resource_proto_msgTypes[12]
+	mi := &file_v1_resource_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1201,7 +1265,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[12]
+	mi := &file_v1_resource_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1214,7 +1278,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{12}
+	return file_v1_resource_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Event) GetName() string {
@@ -1324,7 +1388,7 @@ type BackendStatus struct {
 
 func (x *BackendStatus) Reset() {
 	*x = BackendStatus{}
-	mi := &file_v1_resource_proto_msgTypes[13]
+	mi := &file_v1_resource_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1336,7 +1400,7 @@ func (x *BackendStatus) String() string {
 func (*BackendStatus) ProtoMessage() {}
 
 func (x *BackendStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[13]
+	mi := &file_v1_resource_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1349,7 +1413,7 @@ func (x *BackendStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendStatus.ProtoReflect.Descriptor instead.
 func (*BackendStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{13}
+	return file_v1_resource_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *BackendStatus) GetSlot() uint32 {
@@ -1426,7 +1490,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_v1_resource_proto_msgTypes[14]
+	mi := &file_v1_resource_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1438,7 +1502,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[14]
+	mi := &file_v1_resource_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1451,7 +1515,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{14}
+	return file_v1_resource_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Node) GetName() string {
@@ -1513,7 +1577,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_v1_resource_proto_msgTypes[15]
+	mi := &file_v1_resource_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1525,7 +1589,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[15]
+	mi := &file_v1_resource_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1538,7 +1602,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{15}
+	return file_v1_resource_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *NodeStatus) GetConnected() bool {
@@ -1601,7 +1665,7 @@ type Rejection struct {
 
 func (x *Rejection) Reset() {
 	*x = Rejection{}
-	mi := &file_v1_resource_proto_msgTypes[16]
+	mi := &file_v1_resource_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1613,7 +1677,7 @@ func (x *Rejection) String() string {
 func (*Rejection) ProtoMessage() {}
 
 func (x *Rejection) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[16]
+	mi := &file_v1_resource_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1626,7 +1690,7 @@ func (x *Rejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rejection.ProtoReflect.Descriptor instead.
 func (*Rejection) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{16}
+	return file_v1_resource_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Rejection) GetGeneration() uint64 {
@@ -1665,7 +1729,7 @@ type MuxStatus struct {
 
 func (x *MuxStatus) Reset() {
 	*x = MuxStatus{}
-	mi := &file_v1_resource_proto_msgTypes[17]
+	mi := &file_v1_resource_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +1741,7 @@ func (x *MuxStatus) String() string {
 func (*MuxStatus) ProtoMessage() {}
 
 func (x *MuxStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[17]
+	mi := &file_v1_resource_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +1754,7 @@ func (x *MuxStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxStatus.ProtoReflect.Descriptor instead.
 func (*MuxStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{17}
+	return file_v1_resource_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *MuxStatus) GetXdpMode() string {
@@ -1756,7 +1820,7 @@ type MuxSNATStatus struct {
 
 func (x *MuxSNATStatus) Reset() {
 	*x = MuxSNATStatus{}
-	mi := &file_v1_resource_proto_msgTypes[18]
+	mi := &file_v1_resource_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1768,7 +1832,7 @@ func (x *MuxSNATStatus) String() string {
 func (*MuxSNATStatus) ProtoMessage() {}
 
 func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[18]
+	mi := &file_v1_resource_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1781,7 +1845,7 @@ func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxSNATStatus.ProtoReflect.Descriptor instead.
 func (*MuxSNATStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{18}
+	return file_v1_resource_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *MuxSNATStatus) GetGeneration() uint64 {
@@ -1828,7 +1892,7 @@ type BGPPeer struct {
 
 func (x *BGPPeer) Reset() {
 	*x = BGPPeer{}
-	mi := &file_v1_resource_proto_msgTypes[19]
+	mi := &file_v1_resource_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +1904,7 @@ func (x *BGPPeer) String() string {
 func (*BGPPeer) ProtoMessage() {}
 
 func (x *BGPPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[19]
+	mi := &file_v1_resource_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +1917,7 @@ func (x *BGPPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BGPPeer.ProtoReflect.Descriptor instead.
 func (*BGPPeer) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{19}
+	return file_v1_resource_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *BGPPeer) GetAddress() string {
@@ -1924,7 +1988,7 @@ type HostStatus struct {
 
 func (x *HostStatus) Reset() {
 	*x = HostStatus{}
-	mi := &file_v1_resource_proto_msgTypes[20]
+	mi := &file_v1_resource_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1936,7 +2000,7 @@ func (x *HostStatus) String() string {
 func (*HostStatus) ProtoMessage() {}
 
 func (x *HostStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[20]
+	mi := &file_v1_resource_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1949,7 +2013,7 @@ func (x *HostStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostStatus.ProtoReflect.Descriptor instead.
 func (*HostStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{20}
+	return file_v1_resource_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *HostStatus) GetUplink() string {
@@ -2014,7 +2078,7 @@ type SNATUse struct {
 
 func (x *SNATUse) Reset() {
 	*x = SNATUse{}
-	mi := &file_v1_resource_proto_msgTypes[21]
+	mi := &file_v1_resource_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2026,7 +2090,7 @@ func (x *SNATUse) String() string {
 func (*SNATUse) ProtoMessage() {}
 
 func (x *SNATUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[21]
+	mi := &file_v1_resource_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2039,7 +2103,7 @@ func (x *SNATUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATUse.ProtoReflect.Descriptor instead.
 func (*SNATUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{21}
+	return file_v1_resource_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SNATUse) GetVip() string {
@@ -2141,7 +2205,7 @@ type SNATDestination struct {
 
 func (x *SNATDestination) Reset() {
 	*x = SNATDestination{}
-	mi := &file_v1_resource_proto_msgTypes[22]
+	mi := &file_v1_resource_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2153,7 +2217,7 @@ func (x *SNATDestination) String() string {
 func (*SNATDestination) ProtoMessage() {}
 
 func (x *SNATDestination) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[22]
+	mi := &file_v1_resource_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2166,7 +2230,7 @@ func (x *SNATDestination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATDestination.ProtoReflect.Descriptor instead.
 func (*SNATDestination) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{22}
+	return file_v1_resource_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SNATDestination) GetAddress() string {
@@ -2209,7 +2273,7 @@ type NamedCounter struct {
 
 func (x *NamedCounter) Reset() {
 	*x = NamedCounter{}
-	mi := &file_v1_resource_proto_msgTypes[23]
+	mi := &file_v1_resource_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2221,7 +2285,7 @@ func (x *NamedCounter) String() string {
 func (*NamedCounter) ProtoMessage() {}
 
 func (x *NamedCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[23]
+	mi := &file_v1_resource_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2234,7 +2298,7 @@ func (x *NamedCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedCounter.ProtoReflect.Descriptor instead.
 func (*NamedCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{23}
+	return file_v1_resource_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *NamedCounter) GetName() string {
@@ -2270,7 +2334,7 @@ type EndpointCounter struct {
 
 func (x *EndpointCounter) Reset() {
 	*x = EndpointCounter{}
-	mi := &file_v1_resource_proto_msgTypes[24]
+	mi := &file_v1_resource_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2282,7 +2346,7 @@ func (x *EndpointCounter) String() string {
 func (*EndpointCounter) ProtoMessage() {}
 
 func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[24]
+	mi := &file_v1_resource_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2295,7 +2359,7 @@ func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointCounter.ProtoReflect.Descriptor instead.
 func (*EndpointCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{24}
+	return file_v1_resource_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *EndpointCounter) GetEndpoint() *EndpointKey {
@@ -2331,7 +2395,7 @@ type EndpointKey struct {
 
 func (x *EndpointKey) Reset() {
 	*x = EndpointKey{}
-	mi := &file_v1_resource_proto_msgTypes[25]
+	mi := &file_v1_resource_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2343,7 +2407,7 @@ func (x *EndpointKey) String() string {
 func (*EndpointKey) ProtoMessage() {}
 
 func (x *EndpointKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[25]
+	mi := &file_v1_resource_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2356,7 +2420,7 @@ func (x *EndpointKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointKey.ProtoReflect.Descriptor instead.
 func (*EndpointKey) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{25}
+	return file_v1_resource_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *EndpointKey) GetVip() string {
@@ -2418,7 +2482,7 @@ type PacketExplanation struct {
 
 func (x *PacketExplanation) Reset() {
 	*x = PacketExplanation{}
-	mi := &file_v1_resource_proto_msgTypes[26]
+	mi := &file_v1_resource_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2430,7 +2494,7 @@ func (x *PacketExplanation) String() string {
 func (*PacketExplanation) ProtoMessage() {}
 
 func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[26]
+	mi := &file_v1_resource_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2443,7 +2507,7 @@ func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PacketExplanation.ProtoReflect.Descriptor instead.
 func (*PacketExplanation) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{26}
+	return file_v1_resource_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PacketExplanation) GetVerdict() string {
@@ -2584,7 +2648,7 @@ type CaptureFilter struct {
 
 func (x *CaptureFilter) Reset() {
 	*x = CaptureFilter{}
-	mi := &file_v1_resource_proto_msgTypes[27]
+	mi := &file_v1_resource_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2596,7 +2660,7 @@ func (x *CaptureFilter) String() string {
 func (*CaptureFilter) ProtoMessage() {}
 
 func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[27]
+	mi := &file_v1_resource_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2609,7 +2673,7 @@ func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureFilter.ProtoReflect.Descriptor instead.
 func (*CaptureFilter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{27}
+	return file_v1_resource_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CaptureFilter) GetClient() string {
@@ -2673,7 +2737,7 @@ type CapturedPacket struct {
 
 func (x *CapturedPacket) Reset() {
 	*x = CapturedPacket{}
-	mi := &file_v1_resource_proto_msgTypes[28]
+	mi := &file_v1_resource_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2685,7 +2749,7 @@ func (x *CapturedPacket) String() string {
 func (*CapturedPacket) ProtoMessage() {}
 
 func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[28]
+	mi := &file_v1_resource_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2698,7 +2762,7 @@ func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapturedPacket.ProtoReflect.Descriptor instead.
 func (*CapturedPacket) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{28}
+	return file_v1_resource_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CapturedPacket) GetTime() *timestamppb.Timestamp {
@@ -2747,7 +2811,7 @@ var File_v1_resource_proto protoreflect.FileDescriptor
 
 const file_v1_resource_proto_rawDesc = "" +
 	"\n" +
-	"\x11v1/resource.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfd\x04\n" +
+	"\x11v1/resource.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xac\x05\n" +
 	"\x03VIP\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x120\n" +
@@ -2769,10 +2833,15 @@ const file_v1_resource_proto_rawDesc = "" +
 	"updateTime\x12\x1d\n" +
 	"\n" +
 	"updated_by\x18\x0f \x01(\tR\tupdatedBy\x12!\n" +
-	"\x04snat\x18\x10 \x01(\v2\r.weir.v1.SNATR\x04snat\x1a9\n" +
+	"\x04snat\x18\x10 \x01(\v2\r.weir.v1.SNATR\x04snat\x12-\n" +
+	"\bfastpath\x18\x11 \x01(\v2\x11.weir.v1.FastpathR\bfastpath\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe0\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"E\n" +
+	"\bFastpath\x12\x18\n" +
+	"\asources\x18\x01 \x03(\tR\asources\x12\x1f\n" +
+	"\vudp_packets\x18\x02 \x01(\rR\n" +
+	"udpPackets\"\xe0\x02\n" +
 	"\x04SNAT\x123\n" +
 	"\tworkloads\x18\x01 \x03(\v2\x15.weir.v1.SNATWorkloadR\tworkloads\x12%\n" +
 	"\vpreallocate\x18\x02 \x01(\rH\x00R\vpreallocate\x88\x01\x01\x12\x1b\n" +
@@ -3020,87 +3089,89 @@ func file_v1_resource_proto_rawDescGZIP() []byte {
 	return file_v1_resource_proto_rawDescData
 }
 
-var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_v1_resource_proto_goTypes = []any{
 	(*VIP)(nil),                   // 0: weir.v1.VIP
-	(*SNAT)(nil),                  // 1: weir.v1.SNAT
-	(*SNATWorkload)(nil),          // 2: weir.v1.SNATWorkload
-	(*Endpoint)(nil),              // 3: weir.v1.Endpoint
-	(*Backend)(nil),               // 4: weir.v1.Backend
-	(*HealthCheck)(nil),           // 5: weir.v1.HealthCheck
-	(*VIPStatus)(nil),             // 6: weir.v1.VIPStatus
-	(*SNATStatus)(nil),            // 7: weir.v1.SNATStatus
-	(*Condition)(nil),             // 8: weir.v1.Condition
-	(*AddressPool)(nil),           // 9: weir.v1.AddressPool
-	(*AddressPoolStatus)(nil),     // 10: weir.v1.AddressPoolStatus
-	(*PoolUse)(nil),               // 11: weir.v1.PoolUse
-	(*Event)(nil),                 // 12: weir.v1.Event
-	(*BackendStatus)(nil),         // 13: weir.v1.BackendStatus
-	(*Node)(nil),                  // 14: weir.v1.Node
-	(*NodeStatus)(nil),            // 15: weir.v1.NodeStatus
-	(*Rejection)(nil),             // 16: weir.v1.Rejection
-	(*MuxStatus)(nil),             // 17: weir.v1.MuxStatus
-	(*MuxSNATStatus)(nil),         // 18: weir.v1.MuxSNATStatus
-	(*BGPPeer)(nil),               // 19: weir.v1.BGPPeer
-	(*HostStatus)(nil),            // 20: weir.v1.HostStatus
-	(*SNATUse)(nil),               // 21: weir.v1.SNATUse
-	(*SNATDestination)(nil),       // 22: weir.v1.SNATDestination
-	(*NamedCounter)(nil),          // 23: weir.v1.NamedCounter
-	(*EndpointCounter)(nil),       // 24: weir.v1.EndpointCounter
-	(*EndpointKey)(nil),           // 25: weir.v1.EndpointKey
-	(*PacketExplanation)(nil),     // 26: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),         // 27: weir.v1.CaptureFilter
-	(*CapturedPacket)(nil),        // 28: weir.v1.CapturedPacket
-	nil,                           // 29: weir.v1.VIP.LabelsEntry
-	nil,                           // 30: weir.v1.AddressPool.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 32: google.protobuf.Duration
+	(*Fastpath)(nil),              // 1: weir.v1.Fastpath
+	(*SNAT)(nil),                  // 2: weir.v1.SNAT
+	(*SNATWorkload)(nil),          // 3: weir.v1.SNATWorkload
+	(*Endpoint)(nil),              // 4: weir.v1.Endpoint
+	(*Backend)(nil),               // 5: weir.v1.Backend
+	(*HealthCheck)(nil),           // 6: weir.v1.HealthCheck
+	(*VIPStatus)(nil),             // 7: weir.v1.VIPStatus
+	(*SNATStatus)(nil),            // 8: weir.v1.SNATStatus
+	(*Condition)(nil),             // 9: weir.v1.Condition
+	(*AddressPool)(nil),           // 10: weir.v1.AddressPool
+	(*AddressPoolStatus)(nil),     // 11: weir.v1.AddressPoolStatus
+	(*PoolUse)(nil),               // 12: weir.v1.PoolUse
+	(*Event)(nil),                 // 13: weir.v1.Event
+	(*BackendStatus)(nil),         // 14: weir.v1.BackendStatus
+	(*Node)(nil),                  // 15: weir.v1.Node
+	(*NodeStatus)(nil),            // 16: weir.v1.NodeStatus
+	(*Rejection)(nil),             // 17: weir.v1.Rejection
+	(*MuxStatus)(nil),             // 18: weir.v1.MuxStatus
+	(*MuxSNATStatus)(nil),         // 19: weir.v1.MuxSNATStatus
+	(*BGPPeer)(nil),               // 20: weir.v1.BGPPeer
+	(*HostStatus)(nil),            // 21: weir.v1.HostStatus
+	(*SNATUse)(nil),               // 22: weir.v1.SNATUse
+	(*SNATDestination)(nil),       // 23: weir.v1.SNATDestination
+	(*NamedCounter)(nil),          // 24: weir.v1.NamedCounter
+	(*EndpointCounter)(nil),       // 25: weir.v1.EndpointCounter
+	(*EndpointKey)(nil),           // 26: weir.v1.EndpointKey
+	(*PacketExplanation)(nil),     // 27: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),         // 28: weir.v1.CaptureFilter
+	(*CapturedPacket)(nil),        // 29: weir.v1.CapturedPacket
+	nil,                           // 30: weir.v1.VIP.LabelsEntry
+	nil,                           // 31: weir.v1.AddressPool.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 33: google.protobuf.Duration
 }
 var file_v1_resource_proto_depIdxs = []int32{
-	29, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
-	3,  // 1: weir.v1.VIP.endpoints:type_name -> weir.v1.Endpoint
-	6,  // 2: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
-	31, // 3: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
-	31, // 4: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
-	1,  // 5: weir.v1.VIP.snat:type_name -> weir.v1.SNAT
-	2,  // 6: weir.v1.SNAT.workloads:type_name -> weir.v1.SNATWorkload
-	32, // 7: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
-	4,  // 8: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
-	5,  // 9: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
-	32, // 10: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
-	13, // 11: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
-	32, // 12: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	32, // 13: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
-	8,  // 14: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
-	7,  // 15: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
-	31, // 16: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
-	30, // 17: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
-	10, // 18: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
-	11, // 19: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
-	11, // 20: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
-	31, // 21: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
-	31, // 22: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
-	15, // 23: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
-	31, // 24: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
-	16, // 25: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
-	17, // 26: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
-	20, // 27: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
-	19, // 28: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
-	23, // 29: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
-	24, // 30: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
-	18, // 31: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
-	31, // 32: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
-	23, // 33: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
-	21, // 34: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
-	22, // 35: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
-	25, // 36: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
-	25, // 37: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
-	31, // 38: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	39, // [39:39] is the sub-list for method output_type
-	39, // [39:39] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	30, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
+	4,  // 1: weir.v1.VIP.endpoints:type_name -> weir.v1.Endpoint
+	7,  // 2: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
+	32, // 3: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
+	32, // 4: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
+	2,  // 5: weir.v1.VIP.snat:type_name -> weir.v1.SNAT
+	1,  // 6: weir.v1.VIP.fastpath:type_name -> weir.v1.Fastpath
+	3,  // 7: weir.v1.SNAT.workloads:type_name -> weir.v1.SNATWorkload
+	33, // 8: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
+	5,  // 9: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
+	6,  // 10: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
+	33, // 11: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
+	14, // 12: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
+	33, // 13: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	33, // 14: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	9,  // 15: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
+	8,  // 16: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
+	32, // 17: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	31, // 18: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
+	11, // 19: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
+	12, // 20: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
+	12, // 21: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
+	32, // 22: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
+	32, // 23: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
+	16, // 24: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
+	32, // 25: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
+	17, // 26: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
+	18, // 27: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
+	21, // 28: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
+	20, // 29: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
+	24, // 30: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
+	25, // 31: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
+	19, // 32: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
+	32, // 33: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
+	24, // 34: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
+	22, // 35: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
+	23, // 36: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
+	26, // 37: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
+	26, // 38: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
+	32, // 39: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	40, // [40:40] is the sub-list for method output_type
+	40, // [40:40] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }
@@ -3108,15 +3179,15 @@ func file_v1_resource_proto_init() {
 	if File_v1_resource_proto != nil {
 		return
 	}
-	file_v1_resource_proto_msgTypes[1].OneofWrappers = []any{}
-	file_v1_resource_proto_msgTypes[4].OneofWrappers = []any{}
+	file_v1_resource_proto_msgTypes[2].OneofWrappers = []any{}
+	file_v1_resource_proto_msgTypes[5].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_resource_proto_rawDesc), len(file_v1_resource_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -139,8 +139,10 @@ type SyncMuxResponse struct {
 	Withdraw bool `protobuf:"varint,9,opt,name=withdraw,proto3" json:"withdraw,omitempty"`
 	// New or changed, whole; after a snapshot these are all. A range may go from one workload to another in
 	// one message: what is taken away goes first.
-	Snat          []*MuxSNAT `protobuf:"bytes,17,rep,name=snat,proto3" json:"snat,omitempty"`
-	SnatRemoved   []*SNATKey `protobuf:"bytes,18,rep,name=snat_removed,json=snatRemoved,proto3" json:"snat_removed,omitempty"`
+	Snat        []*MuxSNAT `protobuf:"bytes,17,rep,name=snat,proto3" json:"snat,omitempty"`
+	SnatRemoved []*SNATKey `protobuf:"bytes,18,rep,name=snat_removed,json=snatRemoved,proto3" json:"snat_removed,omitempty"`
+	// All that are valid, the oldest first, every time: the oldest one signs.
+	FastpathKeys  []*FastpathKey `protobuf:"bytes,20,rep,name=fastpath_keys,json=fastpathKeys,proto3" json:"fastpath_keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -266,6 +268,68 @@ func (x *SyncMuxResponse) GetSnatRemoved() []*SNATKey {
 	return nil
 }
 
+func (x *SyncMuxResponse) GetFastpathKeys() []*FastpathKey {
+	if x != nil {
+		return x.FastpathKeys
+	}
+	return nil
+}
+
+// What signs the messages of Fastpath.
+type FastpathKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Not 0.
+	Id uint32 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// 32 bytes.
+	Secret        []byte `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FastpathKey) Reset() {
+	*x = FastpathKey{}
+	mi := &file_v1_sync_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FastpathKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FastpathKey) ProtoMessage() {}
+
+func (x *FastpathKey) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FastpathKey.ProtoReflect.Descriptor instead.
+func (*FastpathKey) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *FastpathKey) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *FastpathKey) GetSecret() []byte {
+	if x != nil {
+		return x.Secret
+	}
+	return nil
+}
+
 // Names a workload that leaves as a VIP.
 type SNATKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -278,7 +342,7 @@ type SNATKey struct {
 
 func (x *SNATKey) Reset() {
 	*x = SNATKey{}
-	mi := &file_v1_sync_proto_msgTypes[2]
+	mi := &file_v1_sync_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -290,7 +354,7 @@ func (x *SNATKey) String() string {
 func (*SNATKey) ProtoMessage() {}
 
 func (x *SNATKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[2]
+	mi := &file_v1_sync_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -303,7 +367,7 @@ func (x *SNATKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATKey.ProtoReflect.Descriptor instead.
 func (*SNATKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{2}
+	return file_v1_sync_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SNATKey) GetVip() string {
@@ -338,7 +402,7 @@ type MuxSNAT struct {
 
 func (x *MuxSNAT) Reset() {
 	*x = MuxSNAT{}
-	mi := &file_v1_sync_proto_msgTypes[3]
+	mi := &file_v1_sync_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -350,7 +414,7 @@ func (x *MuxSNAT) String() string {
 func (*MuxSNAT) ProtoMessage() {}
 
 func (x *MuxSNAT) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[3]
+	mi := &file_v1_sync_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -363,7 +427,7 @@ func (x *MuxSNAT) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxSNAT.ProtoReflect.Descriptor instead.
 func (*MuxSNAT) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{3}
+	return file_v1_sync_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *MuxSNAT) GetVip() string {
@@ -420,7 +484,7 @@ type PoolMember struct {
 
 func (x *PoolMember) Reset() {
 	*x = PoolMember{}
-	mi := &file_v1_sync_proto_msgTypes[4]
+	mi := &file_v1_sync_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -432,7 +496,7 @@ func (x *PoolMember) String() string {
 func (*PoolMember) ProtoMessage() {}
 
 func (x *PoolMember) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[4]
+	mi := &file_v1_sync_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -445,7 +509,7 @@ func (x *PoolMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolMember.ProtoReflect.Descriptor instead.
 func (*PoolMember) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{4}
+	return file_v1_sync_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *PoolMember) GetName() string {
@@ -479,7 +543,7 @@ type MuxTask struct {
 
 func (x *MuxTask) Reset() {
 	*x = MuxTask{}
-	mi := &file_v1_sync_proto_msgTypes[5]
+	mi := &file_v1_sync_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -491,7 +555,7 @@ func (x *MuxTask) String() string {
 func (*MuxTask) ProtoMessage() {}
 
 func (x *MuxTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[5]
+	mi := &file_v1_sync_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -504,7 +568,7 @@ func (x *MuxTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxTask.ProtoReflect.Descriptor instead.
 func (*MuxTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{5}
+	return file_v1_sync_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *MuxTask) GetId() uint64 {
@@ -582,7 +646,7 @@ type ExplainPacketTask struct {
 
 func (x *ExplainPacketTask) Reset() {
 	*x = ExplainPacketTask{}
-	mi := &file_v1_sync_proto_msgTypes[6]
+	mi := &file_v1_sync_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -594,7 +658,7 @@ func (x *ExplainPacketTask) String() string {
 func (*ExplainPacketTask) ProtoMessage() {}
 
 func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[6]
+	mi := &file_v1_sync_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -607,7 +671,7 @@ func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketTask.ProtoReflect.Descriptor instead.
 func (*ExplainPacketTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{6}
+	return file_v1_sync_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ExplainPacketTask) GetFrame() []byte {
@@ -633,7 +697,7 @@ type CaptureTask struct {
 
 func (x *CaptureTask) Reset() {
 	*x = CaptureTask{}
-	mi := &file_v1_sync_proto_msgTypes[7]
+	mi := &file_v1_sync_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -645,7 +709,7 @@ func (x *CaptureTask) String() string {
 func (*CaptureTask) ProtoMessage() {}
 
 func (x *CaptureTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[7]
+	mi := &file_v1_sync_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -658,7 +722,7 @@ func (x *CaptureTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureTask.ProtoReflect.Descriptor instead.
 func (*CaptureTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{7}
+	return file_v1_sync_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CaptureTask) GetFilter() *CaptureFilter {
@@ -709,7 +773,7 @@ type AnswerTaskRequest struct {
 
 func (x *AnswerTaskRequest) Reset() {
 	*x = AnswerTaskRequest{}
-	mi := &file_v1_sync_proto_msgTypes[8]
+	mi := &file_v1_sync_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -721,7 +785,7 @@ func (x *AnswerTaskRequest) String() string {
 func (*AnswerTaskRequest) ProtoMessage() {}
 
 func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[8]
+	mi := &file_v1_sync_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -734,7 +798,7 @@ func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerTaskRequest.ProtoReflect.Descriptor instead.
 func (*AnswerTaskRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{8}
+	return file_v1_sync_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AnswerTaskRequest) GetName() string {
@@ -796,7 +860,7 @@ type AnswerTaskResponse struct {
 
 func (x *AnswerTaskResponse) Reset() {
 	*x = AnswerTaskResponse{}
-	mi := &file_v1_sync_proto_msgTypes[9]
+	mi := &file_v1_sync_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -808,7 +872,7 @@ func (x *AnswerTaskResponse) String() string {
 func (*AnswerTaskResponse) ProtoMessage() {}
 
 func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[9]
+	mi := &file_v1_sync_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -821,7 +885,7 @@ func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerTaskResponse.ProtoReflect.Descriptor instead.
 func (*AnswerTaskResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{9}
+	return file_v1_sync_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AnswerTaskResponse) GetGone() bool {
@@ -850,15 +914,17 @@ type MuxEndpoint struct {
 	IdleTimeout *durationpb.Duration `protobuf:"bytes,8,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
 	// Of the VIP, the same in all its endpoints: answer echo requests, and how many flows to remember at
 	// most (0: the mux's own share).
-	Ping          bool   `protobuf:"varint,9,opt,name=ping,proto3" json:"ping,omitempty"`
-	FlowLimit     uint32 `protobuf:"varint,10,opt,name=flow_limit,json=flowLimit,proto3" json:"flow_limit,omitempty"`
+	Ping      bool   `protobuf:"varint,9,opt,name=ping,proto3" json:"ping,omitempty"`
+	FlowLimit uint32 `protobuf:"varint,10,opt,name=flow_limit,json=flowLimit,proto3" json:"flow_limit,omitempty"`
+	// Of the VIP, the same in all its endpoints. Left out: connections stay with the muxes.
+	Fastpath      *Fastpath `protobuf:"bytes,11,opt,name=fastpath,proto3" json:"fastpath,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MuxEndpoint) Reset() {
 	*x = MuxEndpoint{}
-	mi := &file_v1_sync_proto_msgTypes[10]
+	mi := &file_v1_sync_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -870,7 +936,7 @@ func (x *MuxEndpoint) String() string {
 func (*MuxEndpoint) ProtoMessage() {}
 
 func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[10]
+	mi := &file_v1_sync_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -883,7 +949,7 @@ func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEndpoint.ProtoReflect.Descriptor instead.
 func (*MuxEndpoint) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{10}
+	return file_v1_sync_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *MuxEndpoint) GetEndpoint() *EndpointKey {
@@ -956,6 +1022,13 @@ func (x *MuxEndpoint) GetFlowLimit() uint32 {
 	return 0
 }
 
+func (x *MuxEndpoint) GetFastpath() *Fastpath {
+	if x != nil {
+		return x.Fastpath
+	}
+	return nil
+}
+
 // A backend as a mux runs it.
 type MuxBackend struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -974,7 +1047,7 @@ type MuxBackend struct {
 
 func (x *MuxBackend) Reset() {
 	*x = MuxBackend{}
-	mi := &file_v1_sync_proto_msgTypes[11]
+	mi := &file_v1_sync_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -986,7 +1059,7 @@ func (x *MuxBackend) String() string {
 func (*MuxBackend) ProtoMessage() {}
 
 func (x *MuxBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[11]
+	mi := &file_v1_sync_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -999,7 +1072,7 @@ func (x *MuxBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxBackend.ProtoReflect.Descriptor instead.
 func (*MuxBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{11}
+	return file_v1_sync_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *MuxBackend) GetSlot() uint32 {
@@ -1053,7 +1126,7 @@ type SyncHostRequest struct {
 
 func (x *SyncHostRequest) Reset() {
 	*x = SyncHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[12]
+	mi := &file_v1_sync_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1065,7 +1138,7 @@ func (x *SyncHostRequest) String() string {
 func (*SyncHostRequest) ProtoMessage() {}
 
 func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[12]
+	mi := &file_v1_sync_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1078,7 +1151,7 @@ func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostRequest.ProtoReflect.Descriptor instead.
 func (*SyncHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{12}
+	return file_v1_sync_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SyncHostRequest) GetName() string {
@@ -1146,14 +1219,16 @@ type SyncHostResponse struct {
 	Snat        []*HostSNAT `protobuf:"bytes,17,rep,name=snat,proto3" json:"snat,omitempty"`
 	SnatRemoved []*SNATKey  `protobuf:"bytes,18,rep,name=snat_removed,json=snatRemoved,proto3" json:"snat_removed,omitempty"`
 	// These are all of snat: forget others. Not in each snapshot, as a host is told what the muxes know already.
-	SnatSnapshot  bool `protobuf:"varint,19,opt,name=snat_snapshot,json=snatSnapshot,proto3" json:"snat_snapshot,omitempty"`
+	SnatSnapshot bool `protobuf:"varint,19,opt,name=snat_snapshot,json=snatSnapshot,proto3" json:"snat_snapshot,omitempty"`
+	// As in SyncMuxResponse.
+	FastpathKeys  []*FastpathKey `protobuf:"bytes,20,rep,name=fastpath_keys,json=fastpathKeys,proto3" json:"fastpath_keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SyncHostResponse) Reset() {
 	*x = SyncHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[13]
+	mi := &file_v1_sync_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1165,7 +1240,7 @@ func (x *SyncHostResponse) String() string {
 func (*SyncHostResponse) ProtoMessage() {}
 
 func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[13]
+	mi := &file_v1_sync_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1178,7 +1253,7 @@ func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostResponse.ProtoReflect.Descriptor instead.
 func (*SyncHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{13}
+	return file_v1_sync_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SyncHostResponse) GetGeneration() uint64 {
@@ -1265,6 +1340,13 @@ func (x *SyncHostResponse) GetSnatSnapshot() bool {
 	return false
 }
 
+func (x *SyncHostResponse) GetFastpathKeys() []*FastpathKey {
+	if x != nil {
+		return x.FastpathKeys
+	}
+	return nil
+}
+
 // The ports that a workload has of a VIP, as its host runs it.
 type HostSNAT struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -1294,7 +1376,7 @@ type HostSNAT struct {
 
 func (x *HostSNAT) Reset() {
 	*x = HostSNAT{}
-	mi := &file_v1_sync_proto_msgTypes[14]
+	mi := &file_v1_sync_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1306,7 +1388,7 @@ func (x *HostSNAT) String() string {
 func (*HostSNAT) ProtoMessage() {}
 
 func (x *HostSNAT) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[14]
+	mi := &file_v1_sync_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1319,7 +1401,7 @@ func (x *HostSNAT) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostSNAT.ProtoReflect.Descriptor instead.
 func (*HostSNAT) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{14}
+	return file_v1_sync_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *HostSNAT) GetVip() string {
@@ -1420,7 +1502,7 @@ type AllocatePortsRequest struct {
 
 func (x *AllocatePortsRequest) Reset() {
 	*x = AllocatePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[15]
+	mi := &file_v1_sync_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1432,7 +1514,7 @@ func (x *AllocatePortsRequest) String() string {
 func (*AllocatePortsRequest) ProtoMessage() {}
 
 func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[15]
+	mi := &file_v1_sync_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1445,7 +1527,7 @@ func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsRequest.ProtoReflect.Descriptor instead.
 func (*AllocatePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{15}
+	return file_v1_sync_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AllocatePortsRequest) GetName() string {
@@ -1488,7 +1570,7 @@ type AllocatePortsResponse struct {
 
 func (x *AllocatePortsResponse) Reset() {
 	*x = AllocatePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[16]
+	mi := &file_v1_sync_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1500,7 +1582,7 @@ func (x *AllocatePortsResponse) String() string {
 func (*AllocatePortsResponse) ProtoMessage() {}
 
 func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[16]
+	mi := &file_v1_sync_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1513,7 +1595,7 @@ func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsResponse.ProtoReflect.Descriptor instead.
 func (*AllocatePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{16}
+	return file_v1_sync_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AllocatePortsResponse) GetRanges() []uint32 {
@@ -1543,7 +1625,7 @@ type ReleasePortsRequest struct {
 
 func (x *ReleasePortsRequest) Reset() {
 	*x = ReleasePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[17]
+	mi := &file_v1_sync_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1555,7 +1637,7 @@ func (x *ReleasePortsRequest) String() string {
 func (*ReleasePortsRequest) ProtoMessage() {}
 
 func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[17]
+	mi := &file_v1_sync_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1568,7 +1650,7 @@ func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsRequest.ProtoReflect.Descriptor instead.
 func (*ReleasePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{17}
+	return file_v1_sync_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReleasePortsRequest) GetName() string {
@@ -1609,7 +1691,7 @@ type ReleasePortsResponse struct {
 
 func (x *ReleasePortsResponse) Reset() {
 	*x = ReleasePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[18]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1621,7 +1703,7 @@ func (x *ReleasePortsResponse) String() string {
 func (*ReleasePortsResponse) ProtoMessage() {}
 
 func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[18]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1634,7 +1716,7 @@ func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsResponse.ProtoReflect.Descriptor instead.
 func (*ReleasePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{18}
+	return file_v1_sync_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReleasePortsResponse) GetGeneration() uint64 {
@@ -1667,14 +1749,16 @@ type HostBackend struct {
 	// Hash the client's address without its port.
 	Affinity bool `protobuf:"varint,11,opt,name=affinity,proto3" json:"affinity,omitempty"`
 	// How long a silent flow is remembered.
-	IdleTimeout   *durationpb.Duration `protobuf:"bytes,12,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	IdleTimeout *durationpb.Duration `protobuf:"bytes,12,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	// Connections may leave the muxes.
+	Fastpath      bool `protobuf:"varint,13,opt,name=fastpath,proto3" json:"fastpath,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HostBackend) Reset() {
 	*x = HostBackend{}
-	mi := &file_v1_sync_proto_msgTypes[19]
+	mi := &file_v1_sync_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1686,7 +1770,7 @@ func (x *HostBackend) String() string {
 func (*HostBackend) ProtoMessage() {}
 
 func (x *HostBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[19]
+	mi := &file_v1_sync_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1699,7 +1783,7 @@ func (x *HostBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackend.ProtoReflect.Descriptor instead.
 func (*HostBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{19}
+	return file_v1_sync_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HostBackend) GetEndpoint() *EndpointKey {
@@ -1786,6 +1870,13 @@ func (x *HostBackend) GetIdleTimeout() *durationpb.Duration {
 	return nil
 }
 
+func (x *HostBackend) GetFastpath() bool {
+	if x != nil {
+		return x.Fastpath
+	}
+	return false
+}
+
 // Names a HostBackend on its host.
 type HostBackendKey struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1797,7 +1888,7 @@ type HostBackendKey struct {
 
 func (x *HostBackendKey) Reset() {
 	*x = HostBackendKey{}
-	mi := &file_v1_sync_proto_msgTypes[20]
+	mi := &file_v1_sync_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1809,7 +1900,7 @@ func (x *HostBackendKey) String() string {
 func (*HostBackendKey) ProtoMessage() {}
 
 func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[20]
+	mi := &file_v1_sync_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1822,7 +1913,7 @@ func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackendKey.ProtoReflect.Descriptor instead.
 func (*HostBackendKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{20}
+	return file_v1_sync_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *HostBackendKey) GetEndpoint() *EndpointKey {
@@ -1855,7 +1946,7 @@ type ReportMuxRequest struct {
 
 func (x *ReportMuxRequest) Reset() {
 	*x = ReportMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[21]
+	mi := &file_v1_sync_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1867,7 +1958,7 @@ func (x *ReportMuxRequest) String() string {
 func (*ReportMuxRequest) ProtoMessage() {}
 
 func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[21]
+	mi := &file_v1_sync_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1880,7 +1971,7 @@ func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxRequest.ProtoReflect.Descriptor instead.
 func (*ReportMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{21}
+	return file_v1_sync_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReportMuxRequest) GetName() string {
@@ -1926,7 +2017,7 @@ type ReportMuxResponse struct {
 
 func (x *ReportMuxResponse) Reset() {
 	*x = ReportMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[22]
+	mi := &file_v1_sync_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1938,7 +2029,7 @@ func (x *ReportMuxResponse) String() string {
 func (*ReportMuxResponse) ProtoMessage() {}
 
 func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[22]
+	mi := &file_v1_sync_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1951,7 +2042,7 @@ func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxResponse.ProtoReflect.Descriptor instead.
 func (*ReportMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{22}
+	return file_v1_sync_proto_rawDescGZIP(), []int{23}
 }
 
 type ReportHostRequest struct {
@@ -1977,7 +2068,7 @@ type ReportHostRequest struct {
 
 func (x *ReportHostRequest) Reset() {
 	*x = ReportHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[23]
+	mi := &file_v1_sync_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1989,7 +2080,7 @@ func (x *ReportHostRequest) String() string {
 func (*ReportHostRequest) ProtoMessage() {}
 
 func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[23]
+	mi := &file_v1_sync_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2002,7 +2093,7 @@ func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostRequest.ProtoReflect.Descriptor instead.
 func (*ReportHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{23}
+	return file_v1_sync_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReportHostRequest) GetName() string {
@@ -2077,7 +2168,7 @@ type BackendSessions struct {
 
 func (x *BackendSessions) Reset() {
 	*x = BackendSessions{}
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2089,7 +2180,7 @@ func (x *BackendSessions) String() string {
 func (*BackendSessions) ProtoMessage() {}
 
 func (x *BackendSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2102,7 +2193,7 @@ func (x *BackendSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendSessions.ProtoReflect.Descriptor instead.
 func (*BackendSessions) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{24}
+	return file_v1_sync_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *BackendSessions) GetEndpoint() *EndpointKey {
@@ -2156,7 +2247,7 @@ type BackendHealth struct {
 
 func (x *BackendHealth) Reset() {
 	*x = BackendHealth{}
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2168,7 +2259,7 @@ func (x *BackendHealth) String() string {
 func (*BackendHealth) ProtoMessage() {}
 
 func (x *BackendHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2181,7 +2272,7 @@ func (x *BackendHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendHealth.ProtoReflect.Descriptor instead.
 func (*BackendHealth) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{25}
+	return file_v1_sync_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *BackendHealth) GetEndpoint() *EndpointKey {
@@ -2227,7 +2318,7 @@ type ReportHostResponse struct {
 
 func (x *ReportHostResponse) Reset() {
 	*x = ReportHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2239,7 +2330,7 @@ func (x *ReportHostResponse) String() string {
 func (*ReportHostResponse) ProtoMessage() {}
 
 func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2252,7 +2343,7 @@ func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostResponse.ProtoReflect.Descriptor instead.
 func (*ReportHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{26}
+	return file_v1_sync_proto_rawDescGZIP(), []int{27}
 }
 
 var File_v1_sync_proto protoreflect.FileDescriptor
@@ -2268,7 +2359,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x05 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
-	"\acluster\x18\f \x01(\x06R\acluster\"\xe9\x03\n" +
+	"\acluster\x18\f \x01(\x06R\acluster\"\xa4\x04\n" +
 	"\x0fSyncMuxResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -2284,7 +2375,11 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\acluster\x18\x10 \x01(\x06R\acluster\x12\x1a\n" +
 	"\bwithdraw\x18\t \x01(\bR\bwithdraw\x12$\n" +
 	"\x04snat\x18\x11 \x03(\v2\x10.weir.v1.MuxSNATR\x04snat\x123\n" +
-	"\fsnat_removed\x18\x12 \x03(\v2\x10.weir.v1.SNATKeyR\vsnatRemoved\"5\n" +
+	"\fsnat_removed\x18\x12 \x03(\v2\x10.weir.v1.SNATKeyR\vsnatRemoved\x129\n" +
+	"\rfastpath_keys\x18\x14 \x03(\v2\x14.weir.v1.FastpathKeyR\ffastpathKeys\"5\n" +
+	"\vFastpathKey\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\rR\x02id\x12\x16\n" +
+	"\x06secret\x18\x02 \x01(\fR\x06secret\"5\n" +
 	"\aSNATKey\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\"\x91\x01\n" +
@@ -2322,7 +2417,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x04done\x18\x06 \x01(\bR\x04done\x12\x14\n" +
 	"\x05error\x18\a \x01(\tR\x05error\"(\n" +
 	"\x12AnswerTaskResponse\x12\x12\n" +
-	"\x04gone\x18\x01 \x01(\bR\x04gone\"\xe5\x02\n" +
+	"\x04gone\x18\x01 \x01(\bR\x04gone\"\x94\x03\n" +
 	"\vMuxEndpoint\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x18\n" +
@@ -2335,7 +2430,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x04ping\x18\t \x01(\bR\x04ping\x12\x1d\n" +
 	"\n" +
 	"flow_limit\x18\n" +
-	" \x01(\rR\tflowLimit\"z\n" +
+	" \x01(\rR\tflowLimit\x12-\n" +
+	"\bfastpath\x18\v \x01(\v2\x11.weir.v1.FastpathR\bfastpath\"z\n" +
 	"\n" +
 	"MuxBackend\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x16\n" +
@@ -2351,7 +2447,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x05 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
-	"\acluster\x18\f \x01(\x06R\acluster\"\xba\x03\n" +
+	"\acluster\x18\f \x01(\x06R\acluster\"\xf5\x03\n" +
 	"\x10SyncHostResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -2366,7 +2462,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\acluster\x18\x10 \x01(\x06R\acluster\x12%\n" +
 	"\x04snat\x18\x11 \x03(\v2\x11.weir.v1.HostSNATR\x04snat\x123\n" +
 	"\fsnat_removed\x18\x12 \x03(\v2\x10.weir.v1.SNATKeyR\vsnatRemoved\x12#\n" +
-	"\rsnat_snapshot\x18\x13 \x01(\bR\fsnatSnapshot\"\xe8\x02\n" +
+	"\rsnat_snapshot\x18\x13 \x01(\bR\fsnatSnapshot\x129\n" +
+	"\rfastpath_keys\x18\x14 \x03(\v2\x14.weir.v1.FastpathKeyR\ffastpathKeys\"\xe8\x02\n" +
 	"\bHostSNAT\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -2400,7 +2497,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x14ReleasePortsResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
-	"generation\"\x8c\x03\n" +
+	"generation\"\xa8\x03\n" +
 	"\vHostBackend\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x18\n" +
@@ -2414,7 +2511,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x05peers\x18\n" +
 	" \x03(\tR\x05peers\x12\x1a\n" +
 	"\baffinity\x18\v \x01(\bR\baffinity\x12<\n" +
-	"\fidle_timeout\x18\f \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\"Z\n" +
+	"\fidle_timeout\x18\f \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12\x1a\n" +
+	"\bfastpath\x18\r \x01(\bR\bfastpath\"Z\n" +
 	"\x0eHostBackendKey\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\"\xba\x01\n" +
@@ -2474,97 +2572,102 @@ func file_v1_sync_proto_rawDescGZIP() []byte {
 	return file_v1_sync_proto_rawDescData
 }
 
-var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_v1_sync_proto_goTypes = []any{
 	(*SyncMuxRequest)(nil),        // 0: weir.v1.SyncMuxRequest
 	(*SyncMuxResponse)(nil),       // 1: weir.v1.SyncMuxResponse
-	(*SNATKey)(nil),               // 2: weir.v1.SNATKey
-	(*MuxSNAT)(nil),               // 3: weir.v1.MuxSNAT
-	(*PoolMember)(nil),            // 4: weir.v1.PoolMember
-	(*MuxTask)(nil),               // 5: weir.v1.MuxTask
-	(*ExplainPacketTask)(nil),     // 6: weir.v1.ExplainPacketTask
-	(*CaptureTask)(nil),           // 7: weir.v1.CaptureTask
-	(*AnswerTaskRequest)(nil),     // 8: weir.v1.AnswerTaskRequest
-	(*AnswerTaskResponse)(nil),    // 9: weir.v1.AnswerTaskResponse
-	(*MuxEndpoint)(nil),           // 10: weir.v1.MuxEndpoint
-	(*MuxBackend)(nil),            // 11: weir.v1.MuxBackend
-	(*SyncHostRequest)(nil),       // 12: weir.v1.SyncHostRequest
-	(*SyncHostResponse)(nil),      // 13: weir.v1.SyncHostResponse
-	(*HostSNAT)(nil),              // 14: weir.v1.HostSNAT
-	(*AllocatePortsRequest)(nil),  // 15: weir.v1.AllocatePortsRequest
-	(*AllocatePortsResponse)(nil), // 16: weir.v1.AllocatePortsResponse
-	(*ReleasePortsRequest)(nil),   // 17: weir.v1.ReleasePortsRequest
-	(*ReleasePortsResponse)(nil),  // 18: weir.v1.ReleasePortsResponse
-	(*HostBackend)(nil),           // 19: weir.v1.HostBackend
-	(*HostBackendKey)(nil),        // 20: weir.v1.HostBackendKey
-	(*ReportMuxRequest)(nil),      // 21: weir.v1.ReportMuxRequest
-	(*ReportMuxResponse)(nil),     // 22: weir.v1.ReportMuxResponse
-	(*ReportHostRequest)(nil),     // 23: weir.v1.ReportHostRequest
-	(*BackendSessions)(nil),       // 24: weir.v1.BackendSessions
-	(*BackendHealth)(nil),         // 25: weir.v1.BackendHealth
-	(*ReportHostResponse)(nil),    // 26: weir.v1.ReportHostResponse
-	(*EndpointKey)(nil),           // 27: weir.v1.EndpointKey
-	(*CaptureFilter)(nil),         // 28: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),   // 29: google.protobuf.Duration
-	(*PacketExplanation)(nil),     // 30: weir.v1.PacketExplanation
-	(*CapturedPacket)(nil),        // 31: weir.v1.CapturedPacket
-	(*HealthCheck)(nil),           // 32: weir.v1.HealthCheck
-	(*Rejection)(nil),             // 33: weir.v1.Rejection
-	(*MuxStatus)(nil),             // 34: weir.v1.MuxStatus
-	(*HostStatus)(nil),            // 35: weir.v1.HostStatus
+	(*FastpathKey)(nil),           // 2: weir.v1.FastpathKey
+	(*SNATKey)(nil),               // 3: weir.v1.SNATKey
+	(*MuxSNAT)(nil),               // 4: weir.v1.MuxSNAT
+	(*PoolMember)(nil),            // 5: weir.v1.PoolMember
+	(*MuxTask)(nil),               // 6: weir.v1.MuxTask
+	(*ExplainPacketTask)(nil),     // 7: weir.v1.ExplainPacketTask
+	(*CaptureTask)(nil),           // 8: weir.v1.CaptureTask
+	(*AnswerTaskRequest)(nil),     // 9: weir.v1.AnswerTaskRequest
+	(*AnswerTaskResponse)(nil),    // 10: weir.v1.AnswerTaskResponse
+	(*MuxEndpoint)(nil),           // 11: weir.v1.MuxEndpoint
+	(*MuxBackend)(nil),            // 12: weir.v1.MuxBackend
+	(*SyncHostRequest)(nil),       // 13: weir.v1.SyncHostRequest
+	(*SyncHostResponse)(nil),      // 14: weir.v1.SyncHostResponse
+	(*HostSNAT)(nil),              // 15: weir.v1.HostSNAT
+	(*AllocatePortsRequest)(nil),  // 16: weir.v1.AllocatePortsRequest
+	(*AllocatePortsResponse)(nil), // 17: weir.v1.AllocatePortsResponse
+	(*ReleasePortsRequest)(nil),   // 18: weir.v1.ReleasePortsRequest
+	(*ReleasePortsResponse)(nil),  // 19: weir.v1.ReleasePortsResponse
+	(*HostBackend)(nil),           // 20: weir.v1.HostBackend
+	(*HostBackendKey)(nil),        // 21: weir.v1.HostBackendKey
+	(*ReportMuxRequest)(nil),      // 22: weir.v1.ReportMuxRequest
+	(*ReportMuxResponse)(nil),     // 23: weir.v1.ReportMuxResponse
+	(*ReportHostRequest)(nil),     // 24: weir.v1.ReportHostRequest
+	(*BackendSessions)(nil),       // 25: weir.v1.BackendSessions
+	(*BackendHealth)(nil),         // 26: weir.v1.BackendHealth
+	(*ReportHostResponse)(nil),    // 27: weir.v1.ReportHostResponse
+	(*EndpointKey)(nil),           // 28: weir.v1.EndpointKey
+	(*CaptureFilter)(nil),         // 29: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
+	(*PacketExplanation)(nil),     // 31: weir.v1.PacketExplanation
+	(*CapturedPacket)(nil),        // 32: weir.v1.CapturedPacket
+	(*Fastpath)(nil),              // 33: weir.v1.Fastpath
+	(*HealthCheck)(nil),           // 34: weir.v1.HealthCheck
+	(*Rejection)(nil),             // 35: weir.v1.Rejection
+	(*MuxStatus)(nil),             // 36: weir.v1.MuxStatus
+	(*HostStatus)(nil),            // 37: weir.v1.HostStatus
 }
 var file_v1_sync_proto_depIdxs = []int32{
-	10, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
-	27, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
-	4,  // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
-	5,  // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.MuxTask
-	3,  // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
-	2,  // 5: weir.v1.SyncMuxResponse.snat_removed:type_name -> weir.v1.SNATKey
-	6,  // 6: weir.v1.MuxTask.explain:type_name -> weir.v1.ExplainPacketTask
-	7,  // 7: weir.v1.MuxTask.capture:type_name -> weir.v1.CaptureTask
-	28, // 8: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
-	29, // 9: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
-	30, // 10: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
-	31, // 11: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
-	27, // 12: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
-	11, // 13: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
-	29, // 14: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
-	19, // 15: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
-	20, // 16: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
-	14, // 17: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
-	2,  // 18: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
-	29, // 19: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
-	27, // 20: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
-	32, // 21: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
-	29, // 22: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
-	27, // 23: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
-	33, // 24: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
-	34, // 25: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
-	33, // 26: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
-	35, // 27: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
-	25, // 28: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
-	24, // 29: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
-	27, // 30: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
-	27, // 31: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
-	0,  // 32: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
-	12, // 33: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
-	21, // 34: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
-	23, // 35: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
-	8,  // 36: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
-	15, // 37: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
-	17, // 38: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
-	1,  // 39: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
-	13, // 40: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
-	22, // 41: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
-	26, // 42: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
-	9,  // 43: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
-	16, // 44: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
-	18, // 45: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
-	39, // [39:46] is the sub-list for method output_type
-	32, // [32:39] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	11, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
+	28, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
+	5,  // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
+	6,  // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.MuxTask
+	4,  // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
+	3,  // 5: weir.v1.SyncMuxResponse.snat_removed:type_name -> weir.v1.SNATKey
+	2,  // 6: weir.v1.SyncMuxResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
+	7,  // 7: weir.v1.MuxTask.explain:type_name -> weir.v1.ExplainPacketTask
+	8,  // 8: weir.v1.MuxTask.capture:type_name -> weir.v1.CaptureTask
+	29, // 9: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
+	30, // 10: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
+	31, // 11: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
+	32, // 12: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
+	28, // 13: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	12, // 14: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
+	30, // 15: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
+	33, // 16: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
+	20, // 17: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
+	21, // 18: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
+	15, // 19: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
+	3,  // 20: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
+	2,  // 21: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
+	30, // 22: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
+	28, // 23: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
+	34, // 24: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
+	30, // 25: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
+	28, // 26: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
+	35, // 27: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
+	36, // 28: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
+	35, // 29: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
+	37, // 30: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
+	26, // 31: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
+	25, // 32: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
+	28, // 33: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
+	28, // 34: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
+	0,  // 35: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
+	13, // 36: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
+	22, // 37: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
+	24, // 38: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
+	9,  // 39: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
+	16, // 40: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
+	18, // 41: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
+	1,  // 42: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
+	14, // 43: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
+	23, // 44: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
+	27, // 45: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
+	10, // 46: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
+	17, // 47: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
+	19, // 48: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
+	42, // [42:49] is the sub-list for method output_type
+	35, // [35:42] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_v1_sync_proto_init() }
@@ -2573,7 +2676,7 @@ func file_v1_sync_proto_init() {
 		return
 	}
 	file_v1_resource_proto_init()
-	file_v1_sync_proto_msgTypes[5].OneofWrappers = []any{
+	file_v1_sync_proto_msgTypes[6].OneofWrappers = []any{
 		(*MuxTask_Explain)(nil),
 		(*MuxTask_Capture)(nil),
 		(*MuxTask_Cancel)(nil),
@@ -2584,7 +2687,7 @@ func file_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_sync_proto_rawDesc), len(file_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -31,8 +31,12 @@ enum verdict {
 	VERDICT_REPLY_INTERFACE, /* to a client that is a workload behind another interface here */
 	VERDICT_REPLY_HOST, /* to a client on this host itself */
 
+	/* Of connections that have left the muxes. */
+	VERDICT_REPLY_DIRECT, /* to the peer's host, encapsulated */
+	VERDICT_TAKE_CONTROL, /* what a mux or a host says of them: user space has it */
+
 	/* Refused. */
-	VERDICT_DROP_NOT_A_MUX, /* encapsulated for us by an address that is no mux's */
+	VERDICT_DROP_NOT_A_MUX, /* encapsulated for us, not by a mux, nor by the connection's peer */
 	VERDICT_DROP_NOT_A_PEER, /* handed on by an address that is not the endpoint's to do so */
 	VERDICT_DROP_GUE_MALFORMED, /* lengths in the GUE header that contradict the packet */
 	VERDICT_DROP_GUE_UNKNOWN, /* a version, flag, step or kind of GUE that is none of ours */
@@ -50,6 +54,8 @@ enum verdict {
 	VERDICT_DROP_CHAIN, /* the kernel refused to change the outer header */
 	VERDICT_DROP_DECAPSULATE, /* the kernel refused to remove the outer header */
 	VERDICT_DROP_REWRITE, /* the kernel refused to rewrite */
+	VERDICT_DROP_DIRECT, /* the kernel refused to encapsulate for the peer */
+	VERDICT_DROP_CONTROL, /* user space has more messages than it can take */
 
 	VERDICT_COUNT,
 };

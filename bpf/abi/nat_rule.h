@@ -14,6 +14,7 @@ struct nat_rule_key {
 
 enum nat_rule_flag {
 	NAT_RULE_COOKIES = 0x1, /* new connections carry the slot in their timestamps */
+	NAT_RULE_FASTPATH = 0x2, /* connections may leave the muxes */
 };
 
 struct nat_rule {

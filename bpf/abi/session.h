@@ -47,7 +47,7 @@ struct session {
 	__u32 idle_timeout; /* the rule's */
 	__u16 offer; /* cookie if the answer to the client's SYN carries a timestamp */
 	__u8 cookie_scale;
-	__u8 pad;
+	__u8 direct; /* 1: a row of fastpath says where the workload's packets go */
 	__u32 tsvals[SESSION_TICKS]; /* by tick, the last TSval that the workload sent in it */
 };
 

@@ -31,7 +31,8 @@ struct snat_flow {
 	__u32 ifindex; /* where its packets come from; 0: native */
 	enum snat_event events; /* bits of it, of the workload */
 	__be16 vip_port;
-	__u8 pad[6];
+	__u8 direct; /* 1: a row of fastpath says where the workload's packets go */
+	__u8 pad[5];
 };
 
 /*

@@ -2,6 +2,7 @@
 /* From a mux to a workload (Ananta 3.4.1). */
 #pragma once
 
+#include "lib/agent_fastpath.h"
 #include "lib/agent_fragment.h"
 #include "lib/agent_icmp.h"
 #include "lib/agent_tables.h"
@@ -43,6 +44,8 @@ static __always_inline enum verdict inbound_tunnel(struct __sk_buff *skb,
 	}
 	if (!bpf_map_lookup_elem(&tunnels, &tunnel))
 		return VERDICT_PASS_NOT_OUR_TUNNEL;
+	if (outer->protocol == IPPROTO_UDP && front.gue.head & GUE_CONTROL)
+		return VERDICT_TAKE_CONTROL;
 	if (outer->protocol == IPPROTO_UDP)
 		return gue_read(skb, outer, &front, t);
 	t->header = outer->l4 - outer->l3;
@@ -51,15 +54,18 @@ static __always_inline enum verdict inbound_tunnel(struct __sk_buff *skb,
 	return VERDICT_NONE;
 }
 
-/* Does a mux send? Whether a peer hands on is asked when the endpoint is known. */
-static __always_inline enum verdict inbound_admit(const struct packet *outer,
+/*
+ * Does a mux send? Whether a peer hands on, or sends past the muxes, is asked when the connection is
+ * known.
+ */
+static __always_inline enum verdict inbound_admit(struct arrival *a, const struct packet *outer,
 						  const struct tunnel *t)
 {
-	struct prefix mux = { .bits = 8 * sizeof(mux.address), .address = outer->source };
-
-	if (t->step == GUE_STEP_CHAINED || t->step == GUE_STEP_FINAL)
+	if (t->step == GUE_STEP_CHAINED || t->step == GUE_STEP_FINAL ||
+	    address_is_mux(&outer->source))
 		return VERDICT_NONE;
-	return bpf_map_lookup_elem(&muxes, &mux) ? VERDICT_NONE : VERDICT_DROP_NOT_A_MUX;
+	a->direct = true;
+	return t->entropy ? VERDICT_DROP_NOT_A_MUX : VERDICT_NONE;
 }
 
 /* What carries the packet, and that it may come here. */
@@ -69,14 +75,15 @@ static __noinline enum verdict inbound_outer(struct __sk_buff *skb, struct arriv
 	struct tunnel t = {};
 	enum verdict verdict;
 
+	a->direct = false;
 	verdict = inbound_parse(skb, &outer);
 	verdict = verdict ?: inbound_tunnel(skb, &outer, &t);
-	verdict = verdict ?: inbound_admit(&outer, &t);
-	if (verdict)
+	verdict = verdict ?: inbound_admit(a, &outer, &t);
+	if (verdict && verdict != VERDICT_TAKE_CONTROL)
 		return verdict;
 	a->outer = outer;
 	a->tunnel = t;
-	return VERDICT_NONE;
+	return verdict;
 }
 
 /* The packet inside. */
@@ -110,6 +117,20 @@ static __noinline enum verdict inbound_inner(struct __sk_buff *skb, struct arriv
 	return VERDICT_NONE;
 }
 
+/* Past the muxes comes only what belongs to a connection that may. */
+static __noinline enum verdict inbound_direct(const struct arrival *a)
+{
+	struct session_key key = {
+		.client = a->inner.source,
+		.dip = a->rule.dip,
+		.client_port = a->inner.source_port,
+		.dip_port = a->rule.port,
+		.protocol = a->inner.protocol,
+	};
+
+	return fastpath_admit(a, &key);
+}
+
 /* The rule of the packet, or of the backend on this host that it is handed on to. */
 static __always_inline enum verdict inbound_rule(struct __sk_buff *skb, struct arrival *a)
 {
@@ -120,6 +141,8 @@ static __always_inline enum verdict inbound_rule(struct __sk_buff *skb, struct a
 	a->key.pad = 0;
 	if (!rule_find(&a->key, &a->rule))
 		return VERDICT_DROP_NO_RULE;
+	if (a->direct)
+		return inbound_direct(a);
 	return a->tunnel.step == GUE_STEP_NONE ? VERDICT_NONE : chain(skb, a);
 }
 
@@ -179,7 +202,11 @@ static __always_inline enum verdict inbound(struct __sk_buff *skb, __u32 *ifinde
 	if (!a) /* never */
 		return VERDICT_PASS_OTHER;
 	verdict = inbound_outer(skb, a);
+	if (verdict == VERDICT_TAKE_CONTROL)
+		return control_take(skb, a);
 	verdict = verdict ?: inbound_inner(skb, a);
+	if (a->direct && (verdict || protocol_is_icmp(a->inner.protocol)))
+		return VERDICT_DROP_NOT_A_MUX;
 	if (verdict)
 		return verdict;
 	if (protocol_is_icmp(a->inner.protocol))

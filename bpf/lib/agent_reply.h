@@ -2,6 +2,7 @@
 /* From a workload straight to its client (Ananta 3.4.1): direct server return. */
 #pragma once
 
+#include "lib/agent_fastpath.h"
 #include "lib/agent_fragment.h"
 #include "lib/agent_icmp.h"
 #include "lib/agent_tables.h"
@@ -62,7 +63,7 @@ static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *
 		return VERDICT_DROP_REWRITE;
 	if (p->fragment_more)
 		fragment_note(p, &session->vip);
-	return VERDICT_NONE;
+	return session->direct ? fastpath_send(skb, p) : VERDICT_NONE;
 }
 
 /*

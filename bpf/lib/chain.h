@@ -20,6 +20,7 @@ struct arrival {
 	struct tunnel tunnel;
 	struct nat_rule_key key; /* that rule was found by */
 	struct nat_rule rule;
+	bool direct; /* not by a mux: it must be of a connection that has left them */
 };
 
 struct {

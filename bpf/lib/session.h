@@ -120,8 +120,10 @@ static __always_inline void session_go_on(struct session *session, const struct 
 {
 	bool syn = p->tcp_flags & TCP_FLAG_SYN;
 
-	if (syn && session_is_over(session))
+	if (syn && session_is_over(session)) {
 		session->events = 0;
+		session->direct = 0;
+	}
 	session_note(session, client_events(p));
 	session_seen(session);
 	if (syn)

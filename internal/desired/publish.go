@@ -13,7 +13,7 @@ func MuxEndpoint(vip model.VIP, e model.Endpoint, table Table) model.MuxEndpoint
 	endpoint := model.MuxEndpoint{
 		Key: Key(vip, e), Tenant: vip.Tenant, Buckets: table.Open(), Backends: make([]model.MuxBackend, 0, len(table.Rows)),
 		Cookies: table.Cookies, Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(),
-		Ping: vip.Ping != model.PingIgnore, FlowLimit: vip.FlowLimit,
+		Ping: vip.Ping != model.PingIgnore, FlowLimit: vip.FlowLimit, Fastpath: vip.Fastpath,
 	}
 	if endpoint.Cookies == "" { // the table is older than cookies, and will be computed anew
 		endpoint.Cookies = model.CookiesOff
@@ -91,7 +91,7 @@ func (s State) eachBackend(vip model.VIP, do func(host string, b model.HostBacke
 				Endpoint: Key(vip, e), Tunnel: b.TunnelAddress(), Backend: b.AddrPort(), HealthCheck: e.HealthCheck,
 				Slot: slot, Cookies: table.Cookies == model.CookiesOn || table.Cookies == model.CookiesSettling,
 				Buckets: uint32(len(table.Buckets)), Ceded: ceded[slot], Peers: admit(b.TunnelAddress(), peers[slot], sources),
-				Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(),
+				Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(), Fastpath: vip.Fastpath != nil,
 			})
 		}
 	}

@@ -35,6 +35,7 @@ type spec struct {
 	Consistency model.Consistency `json:"consistency,omitempty"`
 	Ping        model.Ping        `json:"ping,omitempty"`
 	FlowLimit   uint32            `json:"flowLimit,omitempty"`
+	Fastpath    *fastpathSpec     `json:"fastpath,omitempty"`
 	Endpoints   []endpointSpec    `json:"endpoints"`
 }
 
@@ -88,6 +89,9 @@ func NewDocument(vip model.VIP, version uint64, status any) Document {
 		APIVersion: Version, Kind: Kind, Status: status,
 		Metadata: metadata{Name: vip.Name, Tenant: vip.Tenant, Labels: vip.Labels, ResourceVersion: version},
 		Spec:     spec{Address: vip.Address, Pool: vip.Pool, Family: vip.Family, Consistency: vip.Consistency, Ping: vip.Ping, FlowLimit: vip.FlowLimit},
+	}
+	if f := vip.Fastpath; f != nil {
+		d.Spec.Fastpath = &fastpathSpec{Sources: f.Sources, UDPPackets: f.UDPPackets}
 	}
 	for _, e := range vip.Endpoints {
 		written := endpointSpec{

@@ -37,6 +37,12 @@ func validVIP(t *rapid.T) model.VIP {
 	}
 	vip.Consistency = rapid.SampledFrom([]model.Consistency{"", model.ConsistencyAuto, model.ConsistencyFlowTable}).Draw(t, "consistency")
 	vip.Ping = rapid.SampledFrom([]model.Ping{"", model.PingAnswer, model.PingIgnore}).Draw(t, "ping")
+	if rapid.Bool().Draw(t, "fastpath") {
+		vip.Fastpath = &model.Fastpath{
+			Sources:    []netip.Prefix{netip.PrefixFrom(vip.Address, vip.Address.BitLen())},
+			UDPPackets: rapid.Uint32Max(model.MaxUDPPackets).Draw(t, "packets"),
+		}
+	}
 	vip.FlowLimit = rapid.Uint32Max(model.MaxFlowLimit).Draw(t, "flow limit")
 	for i := range rapid.IntRange(1, 3).Draw(t, "endpoints") {
 		e := model.Endpoint{

@@ -51,6 +51,7 @@ func (r *reader) vip(doc *object) model.VIP {
 		vip.Consistency = model.Consistency(spec.get("consistency").text(""))
 		vip.Ping = model.Ping(spec.get("ping").text(""))
 		vip.FlowLimit = uint32(spec.get("flowLimit").number(1, model.MaxFlowLimit, 0))
+		vip.Fastpath = fastpath(spec.get("fastpath").object())
 		for _, e := range spec.get("endpoints").required().list() {
 			vip.Endpoints = append(vip.Endpoints, endpoint(e.object()))
 		}

@@ -31,6 +31,7 @@ type MuxEndpoint struct {
 	// Ping and FlowLimit are the VIP's, the same in all its endpoints.
 	Ping      bool // answer echo requests
 	FlowLimit uint32
+	Fastpath  *Fastpath
 }
 
 // Cookies says whether a mux reads an endpoint's cookies.
@@ -70,6 +71,7 @@ type HostBackend struct {
 	Peers       []netip.Addr
 	Affinity    bool
 	IdleTimeout time.Duration
+	Fastpath    bool // connections may leave the muxes
 }
 
 // BackendSessions counts the connections that a host remembers of one of its backends.

@@ -132,6 +132,7 @@ func (vip VIP) Validate() error {
 	if len(vip.Endpoints) == 0 {
 		v.refuse("endpoints", "must have at least one")
 	}
+	v.fastpath(vip)
 	first := make(map[EndpointKey]int, len(vip.Endpoints))
 	for i, e := range vip.Endpoints {
 		path := fmt.Sprintf("endpoints[%d]", i)

@@ -88,6 +88,19 @@ func TestInvalidSettings(t *testing.T) {
 		{"consistency", func(v *VIP) { v.Consistency = "cookies" }, `consistency: must be auto or flow-table, is "cookies"`},
 		{"ping", func(v *VIP) { v.Ping = "pong" }, `ping: must be answer or ignore, is "pong"`},
 		{"flow limit", func(v *VIP) { v.FlowLimit = MaxFlowLimit + 1 }, "flowLimit: must be at most 16777216, is 16777217"},
+		{"fastpath of nobody", func(v *VIP) { v.Fastpath = &Fastpath{} }, "fastpath.sources: must be 1 to 64, are 0"},
+		{"fastpath twice", func(v *VIP) {
+			v.Fastpath = &Fastpath{Sources: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/28"), netip.MustParsePrefix("203.0.113.0/28")}}
+		}, "fastpath.sources[1]: is 203.0.113.0/28 again, as sources[0]"},
+		{"fastpath of another family", func(v *VIP) {
+			v.Fastpath = &Fastpath{Sources: []netip.Prefix{netip.MustParsePrefix("2001:db8::/64")}}
+		}, "fastpath.sources[0]: must be of the VIP's family (IPv4), is 2001:db8::/64"},
+		{"fastpath with bits", func(v *VIP) {
+			v.Fastpath = &Fastpath{Sources: []netip.Prefix{netip.MustParsePrefix("203.0.113.7/28")}}
+		}, "fastpath.sources[0]: must have no bits set behind its length, is 203.0.113.7/28"},
+		{"fastpath late", func(v *VIP) {
+			v.Fastpath = &Fastpath{Sources: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/28")}, UDPPackets: 1<<20 + 1}
+		}, "fastpath.udpPackets: must be at most 1048576, is 1048577"},
 		{"affinity", func(v *VIP) { v.Endpoints[0].Affinity = "server" }, `endpoints[0].affinity: must be none or client, is "server"`},
 		{"short idle", func(v *VIP) { v.Endpoints[0].IdleTimeout = time.Millisecond }, "endpoints[0].idleTimeout: must be 1s to 24h0m0s, is 1ms"},
 		{"long idle", func(v *VIP) { v.Endpoints[0].IdleTimeout = 25 * time.Hour }, "endpoints[0].idleTimeout: must be 1s to 24h0m0s, is 25h0m0s"},
@@ -127,6 +140,7 @@ func TestWhatMustBeAllowed(t *testing.T) {
 		HealthCheck: &HealthCheck{Type: CheckTCP, Port: 22, Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1},
 	})
 	vip.Consistency, vip.Ping, vip.FlowLimit = ConsistencyFlowTable, PingIgnore, MaxFlowLimit
+	vip.Fastpath = &Fastpath{Sources: []netip.Prefix{netip.MustParsePrefix("203.0.113.20/32")}, UDPPackets: 1}
 	if err := vip.Validate(); err != nil {
 		t.Error(err)
 	}

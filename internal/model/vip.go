@@ -19,6 +19,8 @@ type VIP struct {
 	Ping        Ping
 	FlowLimit   uint32 // flows that each mux remembers at most; 0: a share of its table
 	SNAT        *SNAT  // nil: nobody leaves as this VIP
+	// Fastpath holds for all endpoints; nil: connections stay with the muxes.
+	Fastpath *Fastpath
 }
 
 // Consistency says how the packets of a TCP connection find their backend again.

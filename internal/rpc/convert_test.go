@@ -68,6 +68,17 @@ func drawCheck(t *rapid.T) *model.HealthCheck {
 	return c
 }
 
+func drawFastpath(t *rapid.T, v4 bool) *model.Fastpath {
+	if rapid.Bool().Draw(t, "no fastpath") {
+		return nil
+	}
+	source := drawAddr(t, v4)
+	return &model.Fastpath{
+		Sources:    []netip.Prefix{netip.PrefixFrom(source, source.BitLen())},
+		UDPPackets: rapid.Uint32Max(model.MaxUDPPackets).Draw(t, "packets"),
+	}
+}
+
 func drawVIP(t *rapid.T) model.VIP {
 	v4 := rapid.Bool().Draw(t, "v4")
 	vip := model.VIP{
@@ -75,6 +86,7 @@ func drawVIP(t *rapid.T) model.VIP {
 		Consistency: rapid.SampledFrom([]model.Consistency{"", model.ConsistencyAuto, model.ConsistencyFlowTable}).Draw(t, "consistency"),
 		Ping:        rapid.SampledFrom([]model.Ping{"", model.PingAnswer, model.PingIgnore}).Draw(t, "ping"),
 		FlowLimit:   rapid.Uint32Max(model.MaxFlowLimit).Draw(t, "flow limit"),
+		Fastpath:    drawFastpath(t, v4),
 	}
 	for i := range rapid.IntRange(1, 3).Draw(t, "endpoints") {
 		e := model.Endpoint{
@@ -113,7 +125,7 @@ func TestUpdatesComeBack(t *testing.T) {
 				Key: drawKey(t), Tenant: "acme", Buckets: []model.Slot{1, 8191, 1, 1}, Previous: []model.Slot{0, 1, 0, 8191},
 				Cookies:  rapid.SampledFrom([]model.Cookies{model.CookiesOff, model.CookiesSettling, model.CookiesOn}).Draw(t, "cookies"),
 				Affinity: rapid.Bool().Draw(t, "affinity"), Ping: rapid.Bool().Draw(t, "ping"),
-				FlowLimit: rapid.Uint32().Draw(t, "limit"), IdleTimeout: time.Minute,
+				FlowLimit: rapid.Uint32().Draw(t, "limit"), IdleTimeout: time.Minute, Fastpath: drawFastpath(t, true),
 				Backends: []model.MuxBackend{
 					{Slot: 1, Tunnel: drawAddr(t, true), Backend: netip.AddrPortFrom(drawAddr(t, false), drawPort(t))},
 					{Slot: 8191, Tunnel: drawAddr(t, false), Backend: netip.AddrPortFrom(drawAddr(t, true), drawPort(t)), Down: true},

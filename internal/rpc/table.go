@@ -41,7 +41,7 @@ func MuxEndpointToProto(e model.MuxEndpoint) *weirv1.MuxEndpoint {
 		Buckets:  make([]uint32, 0, len(e.Buckets)),
 		Backends: make([]*weirv1.MuxBackend, 0, len(e.Backends)),
 		Cookies:  string(e.Cookies), Affinity: e.Affinity, IdleTimeout: optionalDuration(e.IdleTimeout),
-		Ping: e.Ping, FlowLimit: e.FlowLimit,
+		Ping: e.Ping, FlowLimit: e.FlowLimit, Fastpath: FastpathToProto(e.Fastpath),
 	}
 	for _, slot := range e.Buckets {
 		p.Buckets = append(p.Buckets, uint32(slot))
@@ -68,6 +68,7 @@ func MuxEndpointFromProto(p *weirv1.MuxEndpoint) (model.MuxEndpoint, error) {
 		Affinity: p.GetAffinity(), Ping: p.GetPing(), FlowLimit: p.GetFlowLimit(),
 	}
 	e.IdleTimeout = f.idle("idleTimeout", e.Key.Protocol, p.GetIdleTimeout())
+	e.Fastpath = f.fastpath("fastpath", p.GetFastpath())
 	known := make(map[model.Slot]bool, len(p.GetBackends()))
 	for i, b := range p.GetBackends() {
 		path := fmt.Sprintf("backends[%d].", i)
@@ -136,6 +137,7 @@ func HostBackendToProto(b model.HostBackend) *weirv1.HostBackend {
 		HealthCheck: HealthCheckToProto(b.HealthCheck),
 		Slot:        uint32(b.Slot), Cookies: b.Cookies, Buckets: b.Buckets, Ceded: b.Ceded,
 		Peers: addressStrings(b.Peers), Affinity: b.Affinity, IdleTimeout: optionalDuration(b.IdleTimeout),
+		Fastpath: b.Fastpath,
 	}
 }
 
@@ -146,7 +148,7 @@ func HostBackendFromProto(p *weirv1.HostBackend) (model.HostBackend, error) {
 		Endpoint:    f.endpointKey("endpoint.", p.GetEndpoint()),
 		Tunnel:      f.address("tunnel", p.GetTunnel()),
 		HealthCheck: f.healthCheck("healthCheck", p.GetHealthCheck()),
-		Cookies:     p.GetCookies(), Affinity: p.GetAffinity(),
+		Cookies:     p.GetCookies(), Affinity: p.GetAffinity(), Fastpath: p.GetFastpath(),
 		Buckets: p.GetBuckets(), Ceded: p.GetCeded(), Peers: f.addresses("peers", p.GetPeers()),
 	}
 	b.Backend = f.addrPort("", b.Endpoint, p.GetAddress(), p.GetPort())

@@ -22,6 +22,8 @@ type MuxUpdate struct {
 	// SNAT is what workloads that leave as VIPs have, new or changed; in a snapshot these are all.
 	SNAT        []model.MuxSNAT
 	SNATRemoved []model.SNATKey
+	// Keys are all that are valid, the oldest, which signs, first; every time.
+	Keys []model.FastpathKey
 }
 
 // HostUpdate is one step of a host's tables.
@@ -37,11 +39,13 @@ type HostUpdate struct {
 	SNAT         []model.HostSNAT
 	SNATRemoved  []model.SNATKey
 	SNATSnapshot bool // these are all of SNAT
+	// Keys are as in MuxUpdate.
+	Keys []model.FastpathKey
 }
 
 // MuxUpdateToProto writes u.
 func MuxUpdateToProto(u MuxUpdate) *weirv1.SyncMuxResponse {
-	p := &weirv1.SyncMuxResponse{Withdraw: u.Withdraw, Generation: uint64(u.Generation), Snapshot: u.Snapshot}
+	p := &weirv1.SyncMuxResponse{Withdraw: u.Withdraw, Generation: uint64(u.Generation), Snapshot: u.Snapshot, FastpathKeys: keysToProto(u.Keys)}
 	if u.Snapshot {
 		p.HashKey = u.HashKey[:]
 	}
@@ -94,6 +98,9 @@ func MuxUpdateFromProto(p *weirv1.SyncMuxResponse) (MuxUpdate, error) {
 	}
 	removed, err := snatKeysFromProto(p.GetSnatRemoved())
 	u.SNATRemoved, errs = removed, append(errs, err)
+	var f fields
+	u.Keys = f.keys("fastpathKeys", p.GetFastpathKeys())
+	errs = append(errs, f.err())
 	return u, errors.Join(errs...)
 }
 
@@ -101,6 +108,7 @@ func MuxUpdateFromProto(p *weirv1.SyncMuxResponse) (MuxUpdate, error) {
 func HostUpdateToProto(u HostUpdate) *weirv1.SyncHostResponse {
 	p := &weirv1.SyncHostResponse{
 		Generation: uint64(u.Generation), Snapshot: u.Snapshot, Muxes: prefixStrings(u.Muxes),
+		FastpathKeys: keysToProto(u.Keys),
 	}
 	if u.Snapshot {
 		p.HashKey = u.HashKey[:]
@@ -123,7 +131,7 @@ func HostUpdateFromProto(p *weirv1.SyncHostResponse) (HostUpdate, error) {
 	var f fields
 	u := HostUpdate{
 		Generation: model.Generation(p.GetGeneration()), Snapshot: p.GetSnapshot(),
-		Muxes: f.prefixes("muxes", p.GetMuxes()),
+		Muxes: f.prefixes("muxes", p.GetMuxes()), Keys: f.keys("fastpathKeys", p.GetFastpathKeys()),
 	}
 	errs := []error{f.err()}
 	if len(p.GetHashKey()) > 0 { // a manager from before it told hosts leaves it out

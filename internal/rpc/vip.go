@@ -18,6 +18,7 @@ func VIPToProto(vip model.VIP) *weirv1.VIP {
 		Pool: vip.Pool, Family: string(vip.Family),
 		Endpoints:   make([]*weirv1.Endpoint, 0, len(vip.Endpoints)),
 		Consistency: string(vip.Consistency), Ping: string(vip.Ping), FlowLimit: vip.FlowLimit,
+		Fastpath: FastpathToProto(vip.Fastpath),
 	}
 	for _, e := range vip.Endpoints {
 		endpoint := &weirv1.Endpoint{
@@ -62,6 +63,7 @@ func VIPFromProto(p *weirv1.VIP) (model.VIP, error) {
 		Pool: p.GetPool(), Family: model.Family(p.GetFamily()),
 		Consistency: model.Consistency(p.GetConsistency()), Ping: model.Ping(p.GetPing()), FlowLimit: p.GetFlowLimit(),
 	}
+	vip.Fastpath = f.fastpath("fastpath", p.GetFastpath())
 	if vip.Tenant == "" {
 		vip.Tenant = model.DefaultTenant
 	}

@@ -27,6 +27,7 @@ type (
 		Consistency model.Consistency `json:"consistency,omitempty"`
 		Ping        model.Ping        `json:"ping,omitempty"`
 		FlowLimit   uint32            `json:"flowLimit,omitempty"`
+		Fastpath    *model.Fastpath   `json:"fastpath,omitempty"`
 	}
 	endpointDocument struct {
 		Protocol     model.Protocol     `json:"protocol"`
@@ -98,7 +99,7 @@ type (
 func vipToDocument(vip model.VIP) vipDocument {
 	d := vipDocument{
 		Name: vip.Name, Tenant: vip.Tenant, Labels: vip.Labels, Address: vip.Address, Pool: vip.Pool, Family: vip.Family,
-		Consistency: vip.Consistency, Ping: vip.Ping, FlowLimit: vip.FlowLimit,
+		Consistency: vip.Consistency, Ping: vip.Ping, FlowLimit: vip.FlowLimit, Fastpath: vip.Fastpath,
 	}
 	for _, e := range vip.Endpoints {
 		endpoint := endpointDocument{
@@ -116,7 +117,7 @@ func vipToDocument(vip model.VIP) vipDocument {
 func vipFromDocument(d vipDocument) model.VIP {
 	vip := model.VIP{
 		Name: d.Name, Tenant: d.Tenant, Labels: d.Labels, Address: d.Address, Pool: d.Pool, Family: d.Family,
-		Consistency: d.Consistency, Ping: d.Ping, FlowLimit: d.FlowLimit,
+		Consistency: d.Consistency, Ping: d.Ping, FlowLimit: d.FlowLimit, Fastpath: d.Fastpath,
 	}
 	for _, e := range d.Endpoints {
 		endpoint := model.Endpoint{

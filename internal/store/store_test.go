@@ -90,6 +90,7 @@ func vip(name, address string) model.VIP {
 	return model.VIP{
 		Name: name, Tenant: "acme", Labels: map[string]string{"tier": "web"}, Address: netip.MustParseAddr(address),
 		Consistency: model.ConsistencyFlowTable, Ping: model.PingIgnore, FlowLimit: 7,
+		Fastpath: &model.Fastpath{Sources: []netip.Prefix{netip.MustParsePrefix("203.0.113.16/28")}, UDPPackets: 9},
 		Endpoints: []model.Endpoint{{
 			Protocol: model.UDP, Port: 53, AllUnhealthy: model.Refuse, Affinity: model.AffinityClient, IdleTimeout: time.Minute,
 			Backends: []model.Backend{

@@ -92,15 +92,88 @@ type agentArrival struct {
 		Kind            uint8
 		_               [3]byte
 	}
-	Key  agentNatRuleKey
-	Rule agentNatRule
+	Key    agentNatRuleKey
+	Rule   agentNatRule
+	Direct bool
+	_      [3]byte
 }
+
+type agentConnection struct {
+	_          structs.HostLayout
+	Client     agentAddress
+	Server     agentAddress
+	ClientPort uint16
+	ServerPort uint16
+	Protocol   uint8
+	Pad        [3]uint8
+}
+
+type agentControl struct {
+	_           structs.HostLayout
+	Source      agentAddress
+	Destination agentAddress
+	Kind        agentControlKind
+	FromMux     uint8
+	Pad         [3]uint8
+	Stray       agentConnection
+	Message     [112]uint8
+}
+
+type agentControlKind uint32
+
+const (
+	agentControlKindCONTROL_MESSAGE agentControlKind = 1
+	agentControlKindCONTROL_STRAY   agentControlKind = 2
+)
 
 type agentCounter struct {
 	_       structs.HostLayout
 	Packets uint64
 	Bytes   uint64
 }
+
+type agentFastpath struct {
+	_       structs.HostLayout
+	Peer    agentAddress
+	Own     agentAddress
+	Vip     agentAddress
+	Sent    uint64
+	Heard   uint64
+	VipPort uint16
+	Client  uint8
+	Pad     uint8
+	State   agentFastpathState
+}
+
+type agentFastpathAnswer uint32
+
+const (
+	agentFastpathAnswerFASTPATH_SET       agentFastpathAnswer = 0
+	agentFastpathAnswerFASTPATH_SAME      agentFastpathAnswer = 1
+	agentFastpathAnswerFASTPATH_UNKNOWN   agentFastpathAnswer = 2
+	agentFastpathAnswerFASTPATH_FORBIDDEN agentFastpathAnswer = 3
+	agentFastpathAnswerFASTPATH_LOCAL     agentFastpathAnswer = 4
+	agentFastpathAnswerFASTPATH_FULL      agentFastpathAnswer = 5
+)
+
+type agentFastpathCommand struct {
+	_          structs.HostLayout
+	Connection agentConnection
+	Own        agentAddress
+	Peer       agentAddress
+	Time       uint64
+	State      agentFastpathState
+	Client     uint32
+	Answer     agentFastpathAnswer
+	Now        agentFastpathState
+}
+
+type agentFastpathState uint32
+
+const (
+	agentFastpathStateFASTPATH_ACCEPT agentFastpathState = 1
+	agentFastpathStateFASTPATH_SEND   agentFastpathState = 2
+)
 
 type agentNatRule struct {
 	_           structs.HostLayout
@@ -114,7 +187,8 @@ type agentNatRule struct {
 type agentNatRuleFlag uint32
 
 const (
-	agentNatRuleFlagNAT_RULE_COOKIES agentNatRuleFlag = 1
+	agentNatRuleFlagNAT_RULE_COOKIES  agentNatRuleFlag = 1
+	agentNatRuleFlagNAT_RULE_FASTPATH agentNatRuleFlag = 2
 )
 
 type agentNatRuleKey struct {
@@ -167,7 +241,7 @@ type agentSession struct {
 	IdleTimeout uint32
 	Offer       uint16
 	CookieScale uint8
-	Pad         uint8
+	Direct      uint8
 	Tsvals      [16]uint32
 }
 
@@ -191,6 +265,15 @@ type agentSessionKey struct {
 	Pad        [3]uint8
 }
 
+type agentSnatEvent uint32
+
+const (
+	agentSnatEventSNAT_SPOKE agentSnatEvent = 1
+	agentSnatEventSNAT_ACKED agentSnatEvent = 2
+	agentSnatEventSNAT_FIN   agentSnatEvent = 4
+	agentSnatEventSNAT_RESET agentSnatEvent = 8
+)
+
 type agentSnatExcept struct {
 	_       structs.HostLayout
 	Bits    uint32
@@ -205,9 +288,10 @@ type agentSnatFlow struct {
 	Gate     uint32
 	Workload uint32
 	Ifindex  uint32
-	Events   uint32
+	Events   agentSnatEvent
 	VipPort  uint16
-	Pad      [6]uint8
+	Direct   uint8
+	Pad      [5]uint8
 }
 
 type agentSnatOwned struct {
@@ -228,7 +312,7 @@ type agentSnatPort struct {
 	Dip      agentAddress
 	LastSeen uint64
 	Workload uint32
-	Events   uint32
+	Events   agentSnatEvent
 	DipPort  uint16
 	Pad      [6]uint8
 }
@@ -307,25 +391,29 @@ const (
 	agentVerdictVERDICT_REPLY_UPLINK         agentVerdict = 13
 	agentVerdictVERDICT_REPLY_INTERFACE      agentVerdict = 14
 	agentVerdictVERDICT_REPLY_HOST           agentVerdict = 15
-	agentVerdictVERDICT_DROP_NOT_A_MUX       agentVerdict = 16
-	agentVerdictVERDICT_DROP_NOT_A_PEER      agentVerdict = 17
-	agentVerdictVERDICT_DROP_GUE_MALFORMED   agentVerdict = 18
-	agentVerdictVERDICT_DROP_GUE_UNKNOWN     agentVerdict = 19
-	agentVerdictVERDICT_DROP_GUE_MERGED      agentVerdict = 20
-	agentVerdictVERDICT_DROP_INNER_MALFORMED agentVerdict = 21
-	agentVerdictVERDICT_DROP_INNER_FRAGMENT  agentVerdict = 22
-	agentVerdictVERDICT_DROP_INNER_OTHER     agentVerdict = 23
-	agentVerdictVERDICT_DROP_NO_RULE         agentVerdict = 24
-	agentVerdictVERDICT_DROP_NO_WORKLOAD     agentVerdict = 25
-	agentVerdictVERDICT_DROP_ICMP_UNKNOWN    agentVerdict = 26
-	agentVerdictVERDICT_DROP_ECN             agentVerdict = 27
-	agentVerdictVERDICT_DROP_SESSION_TAKEN   agentVerdict = 28
-	agentVerdictVERDICT_DROP_SESSION_FULL    agentVerdict = 29
-	agentVerdictVERDICT_DROP_CHAIN_FAMILY    agentVerdict = 30
-	agentVerdictVERDICT_DROP_CHAIN           agentVerdict = 31
-	agentVerdictVERDICT_DROP_DECAPSULATE     agentVerdict = 32
-	agentVerdictVERDICT_DROP_REWRITE         agentVerdict = 33
-	agentVerdictVERDICT_COUNT                agentVerdict = 34
+	agentVerdictVERDICT_REPLY_DIRECT         agentVerdict = 16
+	agentVerdictVERDICT_TAKE_CONTROL         agentVerdict = 17
+	agentVerdictVERDICT_DROP_NOT_A_MUX       agentVerdict = 18
+	agentVerdictVERDICT_DROP_NOT_A_PEER      agentVerdict = 19
+	agentVerdictVERDICT_DROP_GUE_MALFORMED   agentVerdict = 20
+	agentVerdictVERDICT_DROP_GUE_UNKNOWN     agentVerdict = 21
+	agentVerdictVERDICT_DROP_GUE_MERGED      agentVerdict = 22
+	agentVerdictVERDICT_DROP_INNER_MALFORMED agentVerdict = 23
+	agentVerdictVERDICT_DROP_INNER_FRAGMENT  agentVerdict = 24
+	agentVerdictVERDICT_DROP_INNER_OTHER     agentVerdict = 25
+	agentVerdictVERDICT_DROP_NO_RULE         agentVerdict = 26
+	agentVerdictVERDICT_DROP_NO_WORKLOAD     agentVerdict = 27
+	agentVerdictVERDICT_DROP_ICMP_UNKNOWN    agentVerdict = 28
+	agentVerdictVERDICT_DROP_ECN             agentVerdict = 29
+	agentVerdictVERDICT_DROP_SESSION_TAKEN   agentVerdict = 30
+	agentVerdictVERDICT_DROP_SESSION_FULL    agentVerdict = 31
+	agentVerdictVERDICT_DROP_CHAIN_FAMILY    agentVerdict = 32
+	agentVerdictVERDICT_DROP_CHAIN           agentVerdict = 33
+	agentVerdictVERDICT_DROP_DECAPSULATE     agentVerdict = 34
+	agentVerdictVERDICT_DROP_REWRITE         agentVerdict = 35
+	agentVerdictVERDICT_DROP_DIRECT          agentVerdict = 36
+	agentVerdictVERDICT_DROP_CONTROL         agentVerdict = 37
+	agentVerdictVERDICT_COUNT                agentVerdict = 38
 )
 
 // Names of all BPF objects in the ELF.
@@ -333,6 +421,8 @@ const (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	agentMapArrivals       = "arrivals"
+	agentMapControls       = "controls"
+	agentMapFastpath       = "fastpath"
 	agentMapMuxes          = "muxes"
 	agentMapNatRules       = "nat_rules"
 	agentMapNewSessions    = "new_sessions"
@@ -351,6 +441,7 @@ const (
 	agentMapTunnels        = "tunnels"
 	agentMapVerdicts       = "verdicts"
 	agentMapWorkloads      = "workloads"
+	agentProgFastpathSet   = "fastpath_set"
 	agentProgFromUplink    = "from_uplink"
 	agentProgFromWorkload  = "from_workload"
 	agentProgToUplink      = "to_uplink"
@@ -399,6 +490,7 @@ type agentSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type agentProgramSpecs struct {
+	FastpathSet  *ebpf.ProgramSpec `ebpf:"fastpath_set"`
 	FromUplink   *ebpf.ProgramSpec `ebpf:"from_uplink"`
 	FromWorkload *ebpf.ProgramSpec `ebpf:"from_workload"`
 	ToUplink     *ebpf.ProgramSpec `ebpf:"to_uplink"`
@@ -409,6 +501,8 @@ type agentProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type agentMapSpecs struct {
 	Arrivals       *ebpf.MapSpec `ebpf:"arrivals"`
+	Controls       *ebpf.MapSpec `ebpf:"controls"`
+	Fastpath       *ebpf.MapSpec `ebpf:"fastpath"`
 	Muxes          *ebpf.MapSpec `ebpf:"muxes"`
 	NatRules       *ebpf.MapSpec `ebpf:"nat_rules"`
 	NewSessions    *ebpf.MapSpec `ebpf:"new_sessions"`
@@ -457,6 +551,8 @@ func (o *agentObjects) Close() error {
 // It can be passed to loadAgentObjects or ebpf.CollectionSpec.LoadAndAssign.
 type agentMaps struct {
 	Arrivals       *ebpf.Map `ebpf:"arrivals"`
+	Controls       *ebpf.Map `ebpf:"controls"`
+	Fastpath       *ebpf.Map `ebpf:"fastpath"`
 	Muxes          *ebpf.Map `ebpf:"muxes"`
 	NatRules       *ebpf.Map `ebpf:"nat_rules"`
 	NewSessions    *ebpf.Map `ebpf:"new_sessions"`
@@ -480,6 +576,8 @@ type agentMaps struct {
 func (m *agentMaps) Close() error {
 	return _AgentClose(
 		m.Arrivals,
+		m.Controls,
+		m.Fastpath,
 		m.Muxes,
 		m.NatRules,
 		m.NewSessions,
@@ -512,6 +610,7 @@ type agentVariables struct {
 //
 // It can be passed to loadAgentObjects or ebpf.CollectionSpec.LoadAndAssign.
 type agentPrograms struct {
+	FastpathSet  *ebpf.Program `ebpf:"fastpath_set"`
 	FromUplink   *ebpf.Program `ebpf:"from_uplink"`
 	FromWorkload *ebpf.Program `ebpf:"from_workload"`
 	ToUplink     *ebpf.Program `ebpf:"to_uplink"`
@@ -519,6 +618,7 @@ type agentPrograms struct {
 
 func (p *agentPrograms) Close() error {
 	return _AgentClose(
+		p.FastpathSet,
 		p.FromUplink,
 		p.FromWorkload,
 		p.ToUplink,

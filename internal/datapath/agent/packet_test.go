@@ -154,9 +154,9 @@ func differences(want pkt.Packet, frame []byte) string {
 
 func actionOf(verdict string) uint32 {
 	switch {
-	case strings.HasPrefix(verdict, "drop_"):
+	case strings.HasPrefix(verdict, "drop_"), verdict == "take_control":
 		return tcxDrop
-	case verdict == "deliver_interface", verdict == "reply_uplink", verdict == "reply_interface",
+	case verdict == "deliver_interface", verdict == "reply_uplink", verdict == "reply_interface", verdict == "reply_direct",
 		strings.HasPrefix(verdict, "chain_"):
 		return tcxRedirect
 	}
@@ -168,6 +168,10 @@ func TestVerdictsAreProduced(t *testing.T) {
 	elsewhere := map[string]string{
 		"drop_session_full": "TestSessionsFull",
 		"drop_chain_family": "TestChainWithoutFamily",
+		"reply_direct":      "TestDirectConnections",
+		"take_control":      "TestControlMessages",
+		"drop_control":      "TestControlMessages",
+		"drop_direct":       "nowhere: the kernel refuses to encapsulate only what is encapsulated already",
 		"drop_rewrite":      "nowhere: the kernel's helpers fail here only for want of memory",
 	}
 	produced := make(map[string]bool)

@@ -89,6 +89,9 @@ func toRule(b model.HostBackend) agentNatRule {
 	if b.Cookies && b.Slot != 0 {
 		row.Flags |= agentNatRuleFlagNAT_RULE_COOKIES
 	}
+	if b.Fastpath {
+		row.Flags |= agentNatRuleFlagNAT_RULE_FASTPATH
+	}
 	return row
 }
 
@@ -98,6 +101,7 @@ func fromRule(key model.HostBackendKey, row agentNatRule) model.HostBackend {
 		Endpoint: key.Endpoint, Tunnel: key.Tunnel, Backend: fromAddrPort(row.Dip, row.Port),
 		Slot: model.Slot(row.Slot), Cookies: row.Flags&agentNatRuleFlagNAT_RULE_COOKIES != 0,
 		IdleTimeout: time.Duration(row.IdleTimeout) * time.Millisecond,
+		Fastpath:    row.Flags&agentNatRuleFlagNAT_RULE_FASTPATH != 0,
 	}
 }
 

@@ -1,0 +1,255 @@
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/fastpath"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/testkit/pkt"
+)
+
+// Tunnels of the host at the other end.
+const far4, far6 = "10.1.0.77", "fd01::77"
+
+// fastpathRig is a rig all of whose VIPs have a fastpath, and which reads what user space is told.
+func fastpathRig(t *testing.T) (*rig, *Controls) {
+	r := newRig(t)
+	var all []model.HostBackend
+	for _, b := range r.rules {
+		b.Fastpath = b.Endpoint.VIP != netip.MustParseAddrPort(otherVIP4).Addr()
+		all = append(all, b)
+	}
+	if err := r.Replace(all); err != nil {
+		t.Fatal(err)
+	}
+	controls, err := r.Controls()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { controls.Close() })
+	return r, controls
+}
+
+func direct(protocol model.Protocol, client, server, own, peer string, state DirectState) Direct {
+	return Direct{
+		Connection: fastpath.Connection{Protocol: protocol, Client: netip.MustParseAddrPort(client), Server: netip.MustParseAddrPort(server)},
+		Own:        netip.MustParseAddr(own), Peer: netip.MustParseAddr(peer), State: state,
+	}
+}
+
+// set holds what SetDirect says.
+func (r *rig) set(w Direct, state DirectState, changed bool, want error) {
+	r.t.Helper()
+	got, news, err := r.SetDirect(w)
+	if got != state || news != changed || !errors.Is(err, want) {
+		r.t.Fatalf("set %s: %v, %t, %v; want %v, %t, %v", w, got, news, err, state, changed, want)
+	}
+}
+
+// control is the next record; it must be there.
+func (r *rig) control(c *Controls) Control {
+	r.t.Helper()
+	c.reader.SetDeadline(time.Now().Add(10 * time.Second))
+	control, err := c.Read()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return control
+}
+
+// TestDirectConnections establishes one by the muxes, of each pair of families, transport and kind of
+// workload, then has it leave them.
+func TestDirectConnections(t *testing.T) {
+	for _, family := range []int{4, 6} {
+		for _, tunnelFamily := range []int{4, 6} {
+			for _, kind := range []string{"native", "interface"} {
+				for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
+					t.Run(fmt.Sprintf("%s over v%d in v%d of %s", protocol, family, tunnelFamily, kind), func(t *testing.T) {
+						goesDirect(t, family, tunnelFamily, kind, protocol)
+					})
+				}
+			}
+		}
+	}
+}
+
+func goesDirect(t *testing.T, family, tunnelFamily int, kind string, protocol model.Protocol) {
+	r, controls := fastpathRig(t)
+	client, vip, dip := client4, vip4, dipOf(kind, 4)
+	if family == 6 {
+		client, vip, dip = client6, vip6, dipOf(kind, 6)
+	}
+	own, peer := dipOf(kind, tunnelFamily), far4
+	if tunnelFamily == 6 {
+		peer = far6
+	}
+	packet := pkt.UDP(client, vip)
+	if protocol == model.TCP {
+		packet = pkt.TCP(client, vip, pkt.ACK|pkt.PSH)
+	}
+	byMux, byPeer := packet.Inside(outer(own)), packet.Inside(fromTo(peer, own))
+	workload := delivered(byMux, dip)
+	answer := replyTo(workload, packet.Flags)
+	reply := answer.With(from(vip))
+	there := reply.Inside(fromTo(own, peer))
+	program, byMuxes := "to_uplink", "reply_native"
+	if kind == "interface" {
+		program, byMuxes = "from_workload", "reply_uplink"
+	}
+	w := direct(protocol, client, vip, own, peer, DirectAccept)
+
+	r.set(w, DirectNone, false, ErrDirectUnknown)
+	r.check("by a mux", inbound(byMux, "deliver_"+kind, &workload))
+	r.set(w, DirectNone, false, ErrDirectUnknown) // the workload has not answered
+	r.check("past the muxes too early", inbound(byPeer, "drop_not_a_mux", nil))
+	if got := r.control(controls); got.Stray != w.Connection || got.Source.String() != peer || got.Destination.String() != own || got.Message != nil {
+		t.Errorf("told %+v", got)
+	}
+	r.check("answer by the muxes", outbound(program, answer, byMuxes, &reply))
+
+	r.set(w, DirectAccept, true, nil)
+	r.check("past the muxes", inbound(byPeer, "deliver_"+kind, &workload))
+	r.check("answer by the muxes still", outbound(program, answer, byMuxes, &reply))
+	w.State = DirectSend
+	r.set(w, DirectSend, true, nil)
+	r.set(w, DirectSend, false, nil)
+	w.State = DirectAccept
+	r.set(w, DirectSend, false, nil)
+	r.check("answer past the muxes", outbound(program, answer, "reply_direct", &there))
+	r.check("by a mux all the same", inbound(byMux, "deliver_"+kind, &workload))
+
+	r.checkDirects(w)
+	r.check("of another host", inbound(packet.Inside(fromTo(own, own)), "drop_not_a_mux", nil))
+	r.check("of another connection", inbound(packet.With(func(p *pkt.Packet) { p.SourcePort++ }).Inside(fromTo(peer, own)), "drop_not_a_mux", nil))
+	r.check("nothing else", inbound(pkt.ICMP(packet.IP.Source.String(), packet.IP.Destination.String()).Inside(fromTo(peer, own)), "drop_not_a_mux", nil))
+
+	listed, err := r.Directs()
+	if err != nil || len(listed) != 1 {
+		t.Fatal(listed, err)
+	}
+	if err := r.EndDirect(listed[0]); err != nil {
+		t.Fatal(err)
+	}
+	r.check("answer after the end", outbound(program, answer, byMuxes, &reply))
+	r.check("past the muxes after the end", inbound(byPeer, "drop_not_a_mux", nil))
+}
+
+// checkDirects holds that w is the only connection, and packets have passed it lately.
+func (r *rig) checkDirects(w Direct) {
+	r.t.Helper()
+	w.State = DirectSend
+	listed, err := r.Directs()
+	if err != nil || len(listed) != 1 || listed[0].String() != w.String() || listed[0].Own != w.Own || listed[0].Sent == 0 || listed[0].Heard == 0 {
+		r.t.Errorf("listed are %v, %v, not %s", listed, err, w)
+	}
+}
+
+// What a peer is told of must belong to a connection that may leave.
+func TestDirectRefusals(t *testing.T) {
+	r, _ := fastpathRig(t)
+	in := pkt.TCP(client4, otherVIP4, pkt.ACK).Inside(outer(native4))
+	want := delivered(in, native4)
+	answer := replyTo(want, pkt.ACK)
+	reply := answer.With(from(otherVIP4))
+	r.check("in", inbound(in, "deliver_native", &want))
+	r.check("out", outbound("to_uplink", answer, "reply_native", &reply))
+	r.set(direct(model.TCP, client4, otherVIP4, native4, far4, DirectSend), DirectNone, false, ErrDirectForbidden)
+	r.set(direct(model.TCP, client4, vip4, native4, far4, DirectSend), DirectNone, false, ErrDirectUnknown)
+
+	in = pkt.TCP(client4, vip4, pkt.ACK).Inside(outer(interface4))
+	want = delivered(in, interface4)
+	answer = replyTo(want, pkt.ACK)
+	reply = answer.With(from(vip4))
+	r.check("in", inbound(in, "deliver_interface", &want))
+	r.check("out", outbound("from_workload", answer, "reply_uplink", &reply))
+	r.set(direct(model.TCP, client4, vip4, interface4, native4, DirectSend), DirectNone, false, ErrDirectLocal)
+
+	r.set(direct(model.TCP, client4, vip4, interface4, far4, DirectSend), DirectSend, true, nil)
+	large := answer.With(pkt.Payload(make([]byte, uplinkMTU-40)))
+	whole := large.With(from(vip4))
+	r.check("too large for the way", outbound("from_workload", large, "reply_uplink", &whole))
+	there := reply.Inside(fromTo(interface4, "10.1.0.78"))
+	r.set(direct(model.TCP, client4, vip4, interface4, "10.1.0.78", DirectAccept), DirectAccept, true, nil) // it has moved
+	r.check("until it says so", outbound("from_workload", answer, "reply_uplink", &reply))
+	r.set(direct(model.TCP, client4, vip4, interface4, "10.1.0.78", DirectSend), DirectSend, true, nil)
+	r.check("to where it is now", outbound("from_workload", answer, "reply_direct", &there))
+	r.check("from where it was", inbound(pkt.TCP(client4, vip4, pkt.ACK).Inside(fromTo(far4, interface4)), "drop_not_a_mux", nil))
+}
+
+// TestDirectClient has a workload's own connection leave the muxes.
+func TestDirectClientIsFound(t *testing.T) {
+	r, _ := fastpathRig(t)
+	w := direct(model.TCP, "203.0.113.20:1024", "203.0.113.99:443", interface4, far4, DirectSend)
+	w.Client = true
+	r.set(w, DirectNone, false, ErrDirectUnknown)
+	vip, remote, dip := toAddress(w.Connection.Client.Addr()), toAddress(w.Connection.Server.Addr()), toAddress(netip.MustParseAddr(interface4))
+	port := agentSnatPort{Dip: dip, DipPort: abi.Port(33000), Events: agentSnatEventSNAT_SPOKE}
+	flow := agentSnatFlow{Vip: vip, VipPort: abi.Port(1024), Gate: 1 << 31}
+	flowKey := agentSessionKey{Client: remote, Dip: dip, ClientPort: abi.Port(443), DipPort: abi.Port(33000), Protocol: uint8(model.TCP)}
+	put := func() {
+		t.Helper()
+		err := errors.Join(
+			r.objects.SnatPorts.Put(agentSnatPortKey{Vip: vip, Remote: remote, Port: abi.Port(1024), RemotePort: abi.Port(443), Protocol: uint8(model.TCP)}, port),
+			r.objects.SnatFlows.Put(flowKey, flow))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put()
+	r.set(w, DirectNone, false, ErrDirectUnknown) // the handshake is not done
+	flow.Events = agentSnatEventSNAT_SPOKE | agentSnatEventSNAT_ACKED
+	put()
+	r.set(w, DirectSend, true, nil)
+	if err := r.objects.SnatFlows.Lookup(flowKey, &flow); err != nil || flow.Direct != 1 {
+		t.Errorf("%v, %v", flow, err)
+	}
+	r.checkDirects(w)
+}
+
+// controlTo is a message to a tunnel.
+func controlTo(from, to string, message []byte) pkt.Packet {
+	return pkt.UDP(netip.AddrPortFrom(netip.MustParseAddr(from), entropy).String(), netip.AddrPortFrom(netip.MustParseAddr(to), guePort).String(),
+		pkt.Payload(fastpath.Datagram(message)))
+}
+
+func TestControlMessages(t *testing.T) {
+	r, controls := fastpathRig(t)
+	message := bytes.Repeat([]byte{0xa5}, fastpath.Size)
+	for _, c := range []struct {
+		from, to string
+		mux      bool
+	}{{mux4, native4, true}, {mux6, native6, true}, {far4, interface4, false}, {far6, native6, false}} {
+		r.check("message from "+c.from, inbound(controlTo(c.from, c.to, message), "take_control", nil))
+		got := r.control(controls)
+		if got.FromMux != c.mux || !bytes.Equal(got.Message, message) || got.Source.String() != c.from || got.Destination.String() != c.to {
+			t.Errorf("from %s came %+v", c.from, got)
+		}
+	}
+	r.check("for another", inbound(controlTo(mux4, "10.1.0.99", message), "pass_not_our_tunnel", nil))
+	r.check("too short", inbound(controlTo(mux4, native4, message[1:]), "drop_gue_malformed", nil))
+	r.check("too long", inbound(controlTo(mux4, native4, append(message, 1)), "drop_gue_malformed", nil))
+	other := controlTo(mux4, native4, message).Frame()
+	other[14+20+8+1]++
+	r.check("of another type", step{program: "from_uplink", in: other, verdict: "drop_gue_unknown"})
+	cut := controlTo(mux4, native4, message)
+	short := cut.Frame()
+	short[16], short[17] = 0, 100 // the IP header ends before the datagram does
+	r.check("cut", step{program: "from_uplink", in: short, verdict: "drop_gue_malformed"})
+
+	in := controlTo(mux4, native4, message)
+	for i := range 4096 {
+		if got := r.run("from_uplink", in.Frame(), nil); got.verdict == "drop_control" {
+			return
+		} else if !strings.HasPrefix(got.verdict, "take_") {
+			t.Fatal(i, got.verdict)
+		}
+	}
+	t.Error("the ring is never full")
+}

@@ -1,0 +1,47 @@
+package rpc
+
+import (
+	"fmt"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// FastpathToProto writes f; nil stays nil.
+func FastpathToProto(f *model.Fastpath) *weirv1.Fastpath {
+	if f == nil {
+		return nil
+	}
+	return &weirv1.Fastpath{Sources: prefixStrings(f.Sources), UdpPackets: f.UDPPackets}
+}
+
+// fastpath reads what FastpathToProto wrote; an address is the prefix of itself alone.
+func (f *fields) fastpath(path string, p *weirv1.Fastpath) *model.Fastpath {
+	if p == nil {
+		return nil
+	}
+	return &model.Fastpath{Sources: f.prefixes(path+".sources", p.GetSources()), UDPPackets: p.GetUdpPackets()}
+}
+
+func keysToProto(keys []model.FastpathKey) []*weirv1.FastpathKey {
+	all := make([]*weirv1.FastpathKey, 0, len(keys))
+	for _, k := range keys {
+		all = append(all, &weirv1.FastpathKey{Id: k.ID, Secret: k.Secret[:]})
+	}
+	return all
+}
+
+// keys reads what keysToProto wrote. What is refused must not tell a secret.
+func (f *fields) keys(path string, list []*weirv1.FastpathKey) []model.FastpathKey {
+	var keys []model.FastpathKey
+	for i, p := range list {
+		k := model.FastpathKey{ID: p.GetId()}
+		if p.GetId() == 0 || len(p.GetSecret()) != len(k.Secret) {
+			f.refuse(fmt.Sprintf("%s[%d]", path, i), "must have an id and a secret of %d bytes", len(k.Secret))
+			continue
+		}
+		copy(k.Secret[:], p.GetSecret())
+		keys = append(keys, k)
+	}
+	return keys
+}
