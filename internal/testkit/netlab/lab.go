@@ -88,6 +88,7 @@ func (l *Lab) build(ctx context.Context, config Config) error {
 		func() error { return l.startManagers(ctx) },
 		func() error { return l.startNodes(config.Later) },
 		func() error { return l.startWorkloads(config.Workload) },
+		l.startOutside,
 		func() error { return l.WaitReady(ctx) },
 	}
 	for _, step := range steps {

@@ -2,14 +2,19 @@ package netlab
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
 // Picture draws the lab as text: on the left who sends, on the right who serves.
 func (p Plan) Picture() string {
 	var left, right []string
-	for _, n := range append(p.Of(Client), p.Of(Manager)...) {
-		left = append(left, fmt.Sprintf("%-8s %-9s ───", n.Name, n.IPv4))
+	senders, width := slices.Concat(p.Of(Client), p.Of(Outside), p.Of(Manager)), 9
+	for _, n := range senders {
+		width = max(width, len(n.IPv4.String()))
+	}
+	for _, n := range senders {
+		left = append(left, fmt.Sprintf("%-8s %-*s ───", n.Name, width, n.IPv4))
 	}
 	for _, n := range p.Of(Mux) {
 		right = append(right, fmt.Sprintf("─── %-8s %-10s XDP, BGP of AS %d", n.Name, n.IPv4, muxAS))

@@ -16,6 +16,8 @@ type Plan struct {
 	// Managers are replicas, each a machine of its own; 0 is one. One alone is called manager, several are
 	// manager1, manager2, ...
 	Managers int `json:"managers,omitempty"`
+	// Outside are servers of other networks behind the router, with addresses that no datacenter has.
+	Outside int `json:"outside,omitempty"`
 }
 
 // Kind is what a node is.
@@ -29,6 +31,7 @@ const (
 	Host     Kind = "host"
 	Workload Kind = "workload"
 	Router   Kind = "router"
+	Outside  Kind = "outside"
 )
 
 // nets are the second octet, or the second group, of the addresses of each kind.
@@ -51,6 +54,10 @@ var (
 	// VIPs4 and VIPs6 are what a lab's VIPs are taken from.
 	VIPs4 = netip.MustParsePrefix("203.0.113.0/24")
 	VIPs6 = netip.MustParsePrefix("2001:db8:113::/48")
+
+	// Outside4 and Outside6 are where the servers outside live: the third octet, and group, are their numbers.
+	Outside4 = netip.MustParsePrefix("198.18.0.0/16")
+	Outside6 = netip.MustParsePrefix("2001:db8:198::/48")
 
 	labName = regexp.MustCompile(`^[a-z0-9]{1,12}$`)
 )
@@ -80,6 +87,9 @@ func (p Plan) Validate() error {
 			return fmt.Errorf("%s must be 1 to %d, is %d", bound.what, bound.most, bound.is)
 		}
 	}
+	if p.Outside < 0 || p.Outside > maxNodes {
+		return fmt.Errorf("outside must be 0 to %d, is %d", maxNodes, p.Outside)
+	}
 	if p.Managers < 0 || p.Managers > maxManagers {
 		return fmt.Errorf("managers must be 1 to %d, is %d", maxManagers, p.Managers)
 	}
@@ -95,6 +105,7 @@ func (p Plan) Nodes() []Node {
 		}
 	}
 	add(Client, p.Clients)
+	add(Outside, p.Outside)
 	add(Manager, max(1, p.Managers))
 	add(Mux, p.Muxes)
 	for h := 1; h <= p.Hosts; h++ {
@@ -134,6 +145,12 @@ func (p Plan) machine(kind Kind, number int) Node {
 	name := fmt.Sprintf("%s%d", kind, number)
 	if kind == Manager && p.Managers <= 1 {
 		name = string(kind)
+	}
+	if kind == Outside {
+		return Node{
+			Name: name, Kind: kind, Number: number,
+			IPv4: netip.MustParseAddr(fmt.Sprintf("198.18.%d.2", number)), IPv6: netip.MustParseAddr(fmt.Sprintf("2001:db8:198:%d::2", number)),
+		}
 	}
 	return Node{Name: name, Kind: kind, Number: number, IPv4: address4(kind, number, 2), IPv6: address6(kind, number, 2)}
 }

@@ -55,6 +55,23 @@ func TestManagersHaveNumbersIfThereAreSeveral(t *testing.T) {
 	}
 }
 
+func TestServersOutsideHaveOtherNetworks(t *testing.T) {
+	plan := Plan{Name: "demo", Clients: 1, Muxes: 1, Hosts: 1, Workloads: 1, Outside: 2}
+	n, err := plan.Node("outside2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !Outside4.Contains(n.IPv4) || !Outside6.Contains(n.IPv6) || n.IPv4.String() != "198.18.2.2" {
+		t.Errorf("outside2 has %s and %s", n.IPv4, n.IPv6)
+	}
+	if gateway, _ := n.gateway(); gateway.String() != "198.18.2.1" {
+		t.Errorf("its gateway is %s", gateway)
+	}
+	if picture := plan.Picture(); !strings.Contains(picture, "outside1 198.18.1.2 ───") {
+		t.Errorf("picture:\n%s", picture)
+	}
+}
+
 func TestBadPlansAreRefused(t *testing.T) {
 	good := Plan{Name: "demo", Clients: 1, Muxes: 1, Hosts: 1, Workloads: 1}
 	if err := good.Validate(); err != nil {
@@ -71,6 +88,7 @@ func TestBadPlansAreRefused(t *testing.T) {
 		{func(p *Plan) { p.Hosts = -1 }, "hosts must be"},
 		{func(p *Plan) { p.Workloads = 90 }, "workloads must be"},
 		{func(p *Plan) { p.Managers = 6 }, "managers must be"},
+		{func(p *Plan) { p.Outside = 100 }, "outside must be"},
 	} {
 		plan := good
 		c.change(&plan)

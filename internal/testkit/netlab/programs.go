@@ -125,6 +125,16 @@ func (l *Lab) startWorkloads(start func(*Lab, Node) error) error {
 	return nil
 }
 
+// startOutside starts an echo on each server outside.
+func (l *Lab) startOutside() error {
+	for _, n := range l.Of(Outside) {
+		if err := l.startEcho(n); err != nil {
+			return fmt.Errorf("start %s: %w", n.Name, err)
+		}
+	}
+	return nil
+}
+
 func (l *Lab) startEcho(n Node) error {
 	_, err := l.Start(n.Name, "weir", "lab", "echo", "--backend", n.Name, "--host", n.Host,
 		"--listen", netip.AddrPortFrom(n.IPv4, EchoPort).String(),
