@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"net/http"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -51,6 +52,7 @@ func (m *Manager) healthz(w http.ResponseWriter, r *http.Request) {
 func refusal(err error) error {
 	var refused *connect.Error
 	var overloaded *store.OverloadedError
+	var full *store.FullError
 	switch {
 	case errors.As(err, &refused):
 		return refused
@@ -60,6 +62,8 @@ func refusal(err error) error {
 		return rpc.RetryError(errNoLeader)
 	case errors.As(err, &overloaded):
 		return rpc.RetryAfter(connect.CodeResourceExhausted, err, overloaded.After)
+	case errors.As(err, &full): // another manager may lead soon
+		return rpc.RetryAfter(connect.CodeResourceExhausted, err, time.Second)
 	case errors.Is(err, context.Canceled):
 		return connect.NewError(connect.CodeCanceled, err)
 	}

@@ -23,6 +23,7 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_manager_store_db_bytes", Help: "Size of etcd's database on disk."},
 	{Name: "weir_manager_store_db_used_bytes", Help: "Part of it that is in use; the rest is given back by defragmentation."},
 	{Name: "weir_manager_store_db_quota_bytes", Help: "Size at which etcd refuses writes; 0: not told."},
+	{Name: "weir_manager_store_disk_free_bytes", Help: "Room on the disk of the embedded etcd. With less than 96 MiB nothing is changed."},
 	{Name: "weir_manager_store_alarms", Help: "Alarms and errors that the etcd asked reports."},
 }
 
@@ -119,6 +120,11 @@ func (s *Store) sample(to *telemetry.Sample) {
 	for stage := range priorities {
 		telemetry.Put(to, "weir_manager_stage_waiting", waiting[stage], stage.String())
 		telemetry.Put(to, "weir_manager_stage_shed_total", shed[stage], stage.String())
+	}
+	if s.member != nil {
+		if free, err := freeBytes(s.member.dir); err == nil {
+			telemetry.Put(to, "weir_manager_store_disk_free_bytes", free)
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), sampleTimeout)
 	defer cancel()

@@ -42,6 +42,7 @@ type Config struct {
 
 	quota     int64         // of the embedded etcd, in bytes; 0: quotaBytes
 	tidyEvery time.Duration // 0: tidyEvery
+	lowRoom   uint64        // bytes; 0: lowRoom
 }
 
 // Store is a connection to etcd and the State it holds.
@@ -59,6 +60,7 @@ type Store struct {
 	writes    writes
 	statuses  statuses
 	tidyEvery time.Duration
+	lowRoom   uint64
 
 	mu      sync.Mutex
 	state   *State
@@ -72,8 +74,8 @@ type Store struct {
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	cfg.Name = cmp.Or(cfg.Name, DefaultName)
 	s := &Store{
-		tidyEvery: cmp.Or(cfg.tidyEvery, tidyEvery),
-		name:      cfg.Name, address: cfg.Address, log: cfg.Log, streams: newStreams(), journal: newJournal(),
+		tidyEvery: cmp.Or(cfg.tidyEvery, tidyEvery), lowRoom: cmp.Or(cfg.lowRoom, lowRoom),
+		name: cfg.Name, address: cfg.Address, log: cfg.Log, streams: newStreams(), journal: newJournal(),
 		writes: newWrites(), statuses: newStatuses(),
 		changed: make(chan struct{}), elected: make(chan struct{}),
 	}
@@ -139,6 +141,7 @@ func (s *Store) Run(ctx context.Context) error {
 	if s.member != nil {
 		group.Go(func() error { return s.member.watch(ctx) })
 		group.Go(func() error { return s.tidy(ctx) })
+		group.Go(func() error { return s.watchRoom(ctx) })
 	}
 	return group.Wait()
 }

@@ -41,6 +41,9 @@ func (s *Store) commit(ctx context.Context, fence clientv3.Cmp, epoch model.Epoc
 	}
 	ops := slices.Collect(maps.Values(f.ops))
 	if len(ops) > 0 {
+		if err := s.room(); err != nil {
+			return 0, false, err
+		}
 		ops = append(ops, clientv3.OpPut(keyGeneration, value))
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
