@@ -39,6 +39,7 @@ type meters struct {
 	streams  *prometheus.GaugeVec     // by role, with this manager
 	refusals *prometheus.CounterVec   // by role
 	acked    *prometheus.HistogramVec // by role
+	refused  *prometheus.CounterVec   // by role, streams
 }
 
 func newMeters() *meters {
@@ -53,12 +54,16 @@ func newMeters() *meters {
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_manager_rejections_total", Help: "Generations that nodes of this manager refused.",
 		}, []string{"role"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_manager_streams_refused_total", Help: "Streams that were refused as this manager was cut off, or behind what the node had seen.",
+		}, []string{"role"}),
 		acked: telemetry.Seconds("weir_manager_sync_duration_seconds", "Time from sending a generation to a node until its report that it runs it.", "role"),
 	}
 	for _, role := range roles {
 		m.streams.WithLabelValues(string(role))
 		m.refusals.WithLabelValues(string(role))
 		m.acked.WithLabelValues(string(role))
+		m.refused.WithLabelValues(string(role))
 	}
 	return m
 }
@@ -66,7 +71,7 @@ func newMeters() *meters {
 var roles = []model.Role{model.RoleMux, model.RoleHost}
 
 func (m *meters) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.requests, m.took, m.streams, m.refusals, m.acked}
+	return []prometheus.Collector{m.requests, m.took, m.streams, m.refusals, m.acked, m.refused}
 }
 
 // Metrics describe all that a manager tells, but for what etcd does.

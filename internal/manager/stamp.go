@@ -29,11 +29,21 @@ func (m *Manager) stamp() (cluster, epoch uint64) {
 	return binary.BigEndian.Uint64(sum[:]), uint64(state.Epoch)
 }
 
-// catchUp returns when this manager knows what a node has seen. One that has seen a later epoch makes a
-// leader look whether it still is one.
-func (m *Manager) catchUp(ctx context.Context, r stamped) error {
+// catchUp returns when this manager knows what a node has seen, or refuses it: of a manager that was frozen, or is
+// cut off, no node hears anything. One that has seen a later epoch makes a leader look whether it still is one.
+func (m *Manager) catchUp(ctx context.Context, role model.Role, r stamped) error {
+	err := m.knows(ctx, r)
+	if err == nil {
+		return nil
+	}
+	m.meters.refused.WithLabelValues(string(role)).Inc()
+	m.log.Debug("refuse the stream of a node", "role", role, "err", err)
+	return rpc.RetryError(err)
+}
+
+func (m *Manager) knows(ctx context.Context, r stamped) error {
 	if apart, _ := m.apart.watch(); apart {
-		return rpc.RetryError(errApart)
+		return errApart
 	}
 	cluster, _ := m.stamp()
 	if r.GetCluster() != cluster {
@@ -50,10 +60,13 @@ func (m *Manager) catchUp(ctx context.Context, r stamped) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return rpc.RetryError(errors.New("this manager is behind what the node has seen: go to another"))
+			return errBehind
 		}
 	}
 }
+
+// errBehind is what a node is told that has seen what this manager does not know.
+var errBehind = errors.New("this manager is behind what the node has seen: go to another")
 
 // doubt has this manager look whether it leads when a node has seen a later epoch than it knows.
 func (m *Manager) doubt(ctx context.Context, seen uint64) {

@@ -23,7 +23,7 @@ func (m *Manager) SyncMux(
 	if err != nil {
 		return refusal(err)
 	}
-	if err := m.catchUp(ctx, r); err != nil {
+	if err := m.catchUp(ctx, model.RoleMux, r); err != nil {
 		return err
 	}
 	registered, closed, err := m.register(ctx, node)
@@ -59,7 +59,7 @@ func (m *Manager) SyncHost(
 	if err != nil {
 		return refusal(err)
 	}
-	if err := m.catchUp(ctx, r); err != nil {
+	if err := m.catchUp(ctx, model.RoleHost, r); err != nil {
 		return err
 	}
 	registered, closed, err := m.register(ctx, node)

@@ -18,7 +18,6 @@ var (
 	firstSeed = flag.Uint64("first", 1, "the first seed")
 	seeds     = flag.Int("seeds", 0, "run all scenarios in full, with so many seeds each; 0: the short selection")
 	labName   = flag.String("lab", "faults", "name of the lab: several can run beside each other")
-	clocks    = flag.Bool("clock", false, "step the machine's clock, too: everything on it sees that")
 )
 
 const (

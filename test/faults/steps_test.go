@@ -191,12 +191,11 @@ func unmount(dir string) error {
 	return err
 }
 
-// step sets the machine's clock by so much: all that runs on it sees that.
-func (w *world) step(t *testing.T, by time.Duration) {
+// step steps the time of day of all that runs on some nodes.
+func (w *world) step(t *testing.T, by time.Duration, nodes ...string) {
 	t.Helper()
-	var now unix.Timespec
-	must(t, unix.ClockGettime(unix.CLOCK_REALTIME, &now))
-	next := unix.NsecToTimespec(now.Nano() + int64(by))
-	must(t, unix.ClockSettime(unix.CLOCK_REALTIME, &next))
-	w.log(t, "the clock is stepped by %v", by)
+	for _, name := range nodes {
+		must(t, w.StepClock(name, by))
+	}
+	w.log(t, "the clock of %v is stepped by %v", nodes, by)
 }
