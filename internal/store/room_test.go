@@ -45,9 +45,10 @@ func TestFullDisk(t *testing.T) {
 	if full := new(FullError); !errors.As(err, &full) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("on a full disk: %v", err)
 	}
-	if err := s.PutStatus("mux1", NodeStatus{Generation: 7}, func(err error) { t.Error(err) }); err != nil {
-		t.Error(err)
-	}
+	detail := func() ([]byte, error) { return []byte("{}"), nil }
+	s.PutStatus("mux1", StatusWrite{
+		Status: NodeStatus{Generation: 7}, Detail: detail, News: true, Failed: func(err error) { t.Error(err) },
+	})
 	eventually(t, "what a node said is there", func() bool { return s.State().Status.At("mux1").Generation == 7 })
 	if _, err := s.Current(t.Context()); err != nil || !s.State().VIPs.Has("before") || s.State().VIPs.Has("during") {
 		t.Errorf("what was there is not: %v", err)

@@ -74,16 +74,20 @@ func newTransport(ns *netns.NS, access rpc.Access) *http.Transport {
 		Protocols:           &protocols,
 		TLSClientConfig:     trust.ClientTLS(access.CA, access.Current, time.Now),
 		TLSHandshakeTimeout: callTime,
-		DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-			err = ns.Do(func() error {
-				conn, err = (&net.Dialer{Timeout: callTime}).DialContext(ctx, network, address)
-				return err
-			})
-			if err != nil {
-				return nil, fmt.Errorf("%w: %w", errDial, err)
-			}
-			return conn, nil
-		},
+		DialContext:         dialIn(ns),
+	}
+}
+
+func dialIn(ns *netns.NS) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+		err = ns.Do(func() error {
+			conn, err = (&net.Dialer{Timeout: callTime}).DialContext(ctx, network, address)
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errDial, err)
+		}
+		return conn, nil
 	}
 }
 

@@ -139,9 +139,7 @@ func (w *world) refused(t *testing.T, manager string) (streams float64) {
 	t.Helper()
 	ns, err := w.NS(manager)
 	must(t, err)
-	transport := newTransport(ns)
-	defer transport.CloseIdleConnections()
-	transport.Protocols = nil
+	transport := &http.Transport{DialContext: dialIn(ns), DisableKeepAlives: true}
 	response, err := (&http.Client{Transport: transport, Timeout: bound}).Get("http://127.0.0.1:7410/metrics")
 	must(t, err)
 	defer response.Body.Close()
