@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -50,12 +52,41 @@ func freeBytes(dir string) (uint64, error) {
 	return stat.Bavail * uint64(stat.Bsize), nil
 }
 
+// reserve has the disk give the database the room that its file claims. bbolt makes the file larger by 16 MiB at a
+// time, and does not fill that; what it writes there later must not fail.
+func (m *member) reserve() error {
+	file, err := os.OpenFile(m.database(), os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("open the database: %w", err)
+	}
+	defer file.Close()
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {
+		return fmt.Errorf("look at the database: %w", err)
+	}
+	if stat.Blocks*blockSize >= stat.Size {
+		return nil
+	}
+	if err := unix.Fallocate(int(file.Fd()), 0, 0, stat.Size); err != nil {
+		return fmt.Errorf("reserve room for the database: %w", err)
+	}
+	return nil
+}
+
+func (m *member) database() string { return filepath.Join(m.dir, "etcd", "member", "snap", "db") }
+
+// blockSize is that of stat(2).
+const blockSize = 512
+
 // watchRoom tells when the disk gets full, and has another replica lead then, until ctx ends.
 func (s *Store) watchRoom(ctx context.Context) error {
 	tick := time.NewTicker(roomEvery)
 	defer tick.Stop()
 	full, tried := false, time.Time{}
 	for {
+		if err := s.member.reserve(); err != nil {
+			s.log.Debug("can't reserve room for the database", "err", err)
+		}
 		select {
 		case <-ctx.Done():
 			return nil

@@ -29,6 +29,13 @@ func TestFullDisk(t *testing.T) {
 	})
 	s, _ := open(t, Config{DataDir: dir})
 	mustUpdate(t, s, Change{VIPs: []model.VIP{vip("before", "203.0.113.1")}, Nodes: []model.Node{{Name: "mux1", Role: model.RoleMux}}})
+	eventually(t, "room for the database is reserved", func() bool {
+		var stat unix.Stat_t
+		if err := unix.Stat(s.member.database(), &stat); err != nil {
+			t.Fatal(err)
+		}
+		return stat.Blocks*blockSize >= stat.Size
+	})
 	filler := filepath.Join(dir, "filler")
 	file, err := os.Create(filler)
 	if err != nil {
@@ -46,10 +53,12 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("on a full disk: %v", err)
 	}
 	detail := func() ([]byte, error) { return []byte("{}"), nil }
-	s.PutStatus("mux1", StatusWrite{
-		Status: NodeStatus{Generation: 7}, Detail: detail, News: true, Failed: func(err error) { t.Error(err) },
-	})
-	eventually(t, "what a node said is there", func() bool { return s.State().Status.At("mux1").Generation == 7 })
+	for generation := model.Generation(1); generation < 200; generation++ {
+		s.PutStatus("mux1", StatusWrite{
+			Status: NodeStatus{Generation: generation}, Detail: detail, News: true, Failed: func(err error) { t.Error(err) },
+		})
+		eventually(t, "what a node said is there", func() bool { return s.State().Status.At("mux1").Generation == generation })
+	}
 	if _, err := s.Current(t.Context()); err != nil || !s.State().VIPs.Has("before") || s.State().VIPs.Has("during") {
 		t.Errorf("what was there is not: %v", err)
 	}
