@@ -126,25 +126,48 @@ type dialer struct {
 	addresses []string
 	next      atomic.Int64 // index of the manager to begin with
 
-	mu   sync.Mutex
-	conn net.Conn // the newest
-	last string   // of addresses, where it leads
+	mu    sync.Mutex
+	conns map[*conn]bool // that are open
+	last  string         // address of the newest
 }
 
-func (d *dialer) hold(conn net.Conn, address string) {
+// conn is a connection that its dialer knows of.
+type conn struct {
+	net.Conn
+	dialer *dialer
+}
+
+// Close closes the connection.
+func (c *conn) Close() error {
+	c.dialer.mu.Lock()
+	delete(c.dialer.conns, c)
+	c.dialer.mu.Unlock()
+	return c.Conn.Close()
+}
+
+func (d *dialer) hold(opened net.Conn, address string) net.Conn {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.conn, d.last = conn, address
+	if d.conns == nil {
+		d.conns = map[*conn]bool{}
+	}
+	c := &conn{opened, d}
+	d.conns[c], d.last = true, address
+	return c
 }
 
-// leave ends the connection, if there is another manager to go to.
+// leave ends all connections, if there is another manager to go to: HTTP opens more than it uses, and which one a
+// call came by is not known here.
 func (d *dialer) leave() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.conn != nil && len(d.addresses) > 1 {
-		d.conn.Close()
-		d.conn = nil
+	if len(d.addresses) < 2 {
+		return
 	}
+	for c := range d.conns {
+		c.Conn.Close()
+	}
+	clear(d.conns)
 }
 
 func (d *dialer) dial(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -155,8 +178,7 @@ func (d *dialer) dial(ctx context.Context, network, _ string) (net.Conn, error) 
 		conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, d.addresses[at])
 		if err == nil {
 			d.next.Store(int64(at + 1))
-			d.hold(conn, d.addresses[at])
-			return conn, nil
+			return d.hold(conn, d.addresses[at]), nil
 		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()

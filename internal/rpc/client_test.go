@@ -227,3 +227,33 @@ func TestManagersTakeTurns(t *testing.T) {
 		}
 	}
 }
+
+// HTTP opens connections beside each other and keeps one of them, which need not be the newest.
+func TestAllConnectionsToAManagerAreLeft(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	d := &dialer{addresses: []string{l.Addr().String(), "127.0.0.1:1"}}
+	var conns []net.Conn
+	for range 3 {
+		d.next.Store(0)
+		conn, err := d.dial(t.Context(), "tcp", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	conns[2].Close()
+	d.leave()
+	for i, conn := range conns {
+		if _, err := conn.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("connection %d is open still: %v", i, err)
+		}
+		conn.Close()
+	}
+	if len(d.conns) != 0 {
+		t.Errorf("%d connections are kept note of", len(d.conns))
+	}
+}
