@@ -14,13 +14,11 @@ import (
 )
 
 const (
-	// wholeMost is how many writes are made as one change: a manager takes a few more. A VIP is one, and each of
+	// partMost is how many writes are made as one change: a manager takes a few more. A VIP is one, and each of
 	// its endpoints.
-	wholeMost = 8000
-	// partMost bounds the writes of each change when there are more.
-	partMost = 2000
-	// checkTime is how much longer a manager may take to look at VIPs that are applied in parts, for each.
-	checkTime = 5 * time.Millisecond
+	partMost = 8000
+	// applyTime is how much longer an apply may take than another call, for each VIP.
+	applyTime = 5 * time.Millisecond
 )
 
 // writes is how many there are for a VIP.
@@ -32,7 +30,7 @@ func parts(whole *weirv1.ApplyVIPsRequest) []*weirv1.ApplyVIPsRequest {
 	for _, vip := range whole.GetVips() {
 		all += writes(vip)
 	}
-	if all <= wholeMost {
+	if all <= partMost {
 		return []*weirv1.ApplyVIPsRequest{whole}
 	}
 	part, n := &weirv1.ApplyVIPsRequest{Pools: whole.GetPools()}, len(whole.GetPools())
@@ -52,15 +50,15 @@ func parts(whole *weirv1.ApplyVIPsRequest) []*weirv1.ApplyVIPsRequest {
 func (s *session) applyVIPs(cmd *cobra.Command, whole *weirv1.ApplyVIPsRequest, resources []manifest.Resource) (*weirv1.ApplyVIPsResponse, error) {
 	list := parts(whole)
 	if whole.GetDryRun() || len(list) == 1 {
-		return s.applyPart(cmd.Context(), whole, resources, callTime+time.Duration(len(whole.GetVips()))*checkTime)
+		return s.applyPart(cmd.Context(), whole, resources)
 	}
 	check := &weirv1.ApplyVIPsRequest{Vips: whole.GetVips(), Pools: whole.GetPools(), DryRun: true}
-	if _, err := s.applyPart(cmd.Context(), check, resources, callTime+time.Duration(len(whole.GetVips()))*checkTime); err != nil {
+	if _, err := s.applyPart(cmd.Context(), check, resources); err != nil {
 		return nil, err
 	}
 	all := &weirv1.ApplyVIPsResponse{}
 	for _, part := range list {
-		done, err := s.applyPart(cmd.Context(), part, resources[len(all.GetPools())+len(all.GetVips()):], callTime)
+		done, err := s.applyPart(cmd.Context(), part, resources[len(all.GetPools())+len(all.GetVips()):])
 		if err != nil {
 			return nil, partError(err, len(all.GetVips()))
 		}
@@ -71,9 +69,10 @@ func (s *session) applyVIPs(cmd *cobra.Command, whole *weirv1.ApplyVIPsRequest, 
 	return all, nil
 }
 
-func (s *session) applyPart(ctx context.Context, part *weirv1.ApplyVIPsRequest, resources []manifest.Resource, limit time.Duration) (
+func (s *session) applyPart(ctx context.Context, part *weirv1.ApplyVIPsRequest, resources []manifest.Resource) (
 	response *weirv1.ApplyVIPsResponse, err error,
 ) {
+	limit := callTime + time.Duration(len(part.GetVips()))*applyTime
 	err = s.callWithin(ctx, limit, func(ctx context.Context, client *rpc.Client) error {
 		response, err = client.ApplyVIPs(ctx, part)
 		return locate(err, resources)

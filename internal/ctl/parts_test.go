@@ -19,9 +19,9 @@ func TestParts(t *testing.T) {
 	if list := parts(whole); len(list) != 1 || list[0] != whole {
 		t.Fatalf("what fits is in %d parts", len(list))
 	}
-	add(40)
+	add(8000)
 	list := parts(whole)
-	if len(list) < 5 || len(list[0].GetPools()) != 1 {
+	if len(list) != 4 || len(list[0].GetPools()) != 1 {
 		t.Fatalf("got %d parts, the first with %d pools", len(list), len(list[0].GetPools()))
 	}
 	var names []string

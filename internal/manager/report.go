@@ -164,7 +164,7 @@ func (m *Manager) report(
 	}
 	failed := func(err error) {
 		m.reports.forget(name) // so that the next report is news
-		m.log.Warn("the store does not take what nodes say, going on with the next", "node", name, "err", err)
+		m.log.Debug("the store did not take what a node said", "node", name, "err", err)
 	}
 	m.reports.put(name, next)
 	m.store.PutStatus(name, store.StatusWrite{

@@ -72,6 +72,7 @@ func (s *Store) writeStatuses(ctx context.Context) error {
 		s.statuses.mu.Unlock()
 		if err := s.putStatuses(ctx, waiting); err != nil && ctx.Err() == nil {
 			err = explain("write what nodes said", err)
+			s.log.Warn("the store does not take what nodes say, going on with the next", "nodes", len(waiting), "err", err)
 			for _, w := range waiting {
 				w.Failed(err)
 			}

@@ -20,6 +20,7 @@ func main() {
 	flag.StringVar(&b.out, "out", "out/bench/manager.json", "file for the results")
 	flag.StringVar(&b.plots, "plots", "", "folder for plots of how the figures grow (default: none)")
 	flag.StringVar(&b.binary, "manager", "bin/weir-manager", "the program to measure")
+	flag.StringVar(&b.weir, "weir", "bin/weir", "the command line that loads 20 000 VIPs from a file")
 	flag.BoolVar(&b.quick, "quick", false, "a tenth of the sizes, for a look")
 	flag.StringVar(&b.only, "only", "bounds growth large huge", "parts to measure")
 	flag.StringVar(&b.replicas, "replicas", "1 3 5", "numbers of replicas with which the bounds are measured; all figures only with the last")
@@ -43,11 +44,12 @@ func (b *bench) runWithin(limit time.Duration) error {
 
 // bench is one run.
 type bench struct {
-	out, plots, binary string
-	only, replicas     string
-	quick              bool
-	changes            int
-	results            []result
+	out, plots     string
+	binary, weir   string
+	only, replicas string
+	quick          bool
+	changes        int
+	results        []result
 }
 
 // scale is n, or less in a quick run.
@@ -144,14 +146,14 @@ func (b *bench) once(ctx context.Context, name string, of size) error {
 
 // large measures the start of a replica, and the first snapshot to a mux, with 20 000 VIPs.
 func (b *bench) large(ctx context.Context) error {
-	return b.with(ctx, size{replicas: 1, vips: b.scale(20000), muxes: 1, agents: b.scale(1000)}, func(w *world) error {
+	return b.with(ctx, size{replicas: 1, vips: b.scale(20000), muxes: 1, agents: b.scale(1000), weir: b.weir}, func(w *world) error {
 		return w.restart(ctx)
 	})
 }
 
 // huge measures the memory with 100 000 VIPs and 10 000 agents.
 func (b *bench) huge(ctx context.Context) error {
-	return b.with(ctx, size{replicas: 1, vips: b.scale(100000), muxes: 2, agents: b.scale(10000)}, func(w *world) error {
+	return b.with(ctx, size{replicas: 1, vips: b.scale(100000), muxes: 2, agents: b.scale(10000), alone: true}, func(w *world) error {
 		return w.memory(ctx)
 	})
 }

@@ -173,8 +173,14 @@ func (w *world) restart(ctx context.Context) error {
 	if err := m.await(ctx, func() bool { return len(m.snapshots) > before }); err != nil {
 		return errors.New("no snapshot came")
 	}
-	w.add("first snapshot to a mux", []time.Duration{m.snapshots[len(m.snapshots)-1]})
 	w.add("start to a mux's snapshot", []time.Duration{time.Since(begin)})
+	time.Sleep(5 * time.Second) // all agents are back
+	before = len(m.snapshots)
+	m.leave()
+	if err := m.await(ctx, func() bool { return len(m.snapshots) > before }); err != nil {
+		return errors.New("no snapshot came")
+	}
+	w.add("first snapshot to a mux", []time.Duration{m.snapshots[before]})
 	return nil
 }
 

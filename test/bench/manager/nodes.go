@@ -27,6 +27,7 @@ type mux struct {
 	changed   chan struct{}     // closed when acked changes
 	snapshots []time.Duration   // from opening the stream to having the snapshot
 	opened    time.Time
+	cut       context.CancelFunc // ends the stream
 }
 
 func newMux(name, address string, client *rpc.Client) *mux {
@@ -37,6 +38,7 @@ func (m *mux) run(ctx context.Context) {
 	rpc.Follow(ctx, quiet, "tables", func(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error) { //nolint:errcheck // it ends with ctx
 		m.mu.Lock()
 		m.opened = time.Now()
+		ctx, m.cut = context.WithCancel(ctx)
 		m.mu.Unlock()
 		return m.client.SyncMux(ctx, &weirv1.SyncMuxRequest{Name: m.name, Addresses: []string{m.address}, Version: "bench"})
 	}, func(p *weirv1.SyncMuxResponse) error {
@@ -64,6 +66,13 @@ func (m *mux) run(ctx context.Context) {
 		m.changed = make(chan struct{})
 		return nil
 	})
+}
+
+// leave ends the stream, so that another one begins.
+func (m *mux) leave() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cut()
 }
 
 func (m *mux) generation() uint64 {

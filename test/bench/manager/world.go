@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -24,7 +25,12 @@ import (
 )
 
 // size says how much of everything a world has.
-type size struct{ replicas, vips, muxes, agents int }
+type size struct {
+	replicas, vips, muxes, agents int
+
+	alone bool   // the agents are away while the VIPs are loaded
+	weir  string // the command line that loads the VIPs; empty: the bench does by itself
+}
 
 // String is "5 replicas, 1000 VIPs, 8 muxes, 1000 agents".
 func (s size) String() string {
@@ -43,6 +49,7 @@ type world struct {
 	client   *rpc.Client
 	nodes    sync.WaitGroup
 	stop     context.CancelFunc
+	leave    func() // ends the streams of all agents
 	muxes    []*mux
 	agents   []*agent
 	results  []result
@@ -80,10 +87,22 @@ func newWorld(ctx context.Context, binary string, of size) (w *world, err error)
 	}
 	running, stop := context.WithCancel(ctx)
 	w.stop = stop
+	begin := time.Now()
 	if err := w.startNodes(running, urls); err != nil {
 		return w, err
 	}
-	return w, w.load(ctx)
+	fmt.Fprintf(os.Stderr, "  nodes connected in %s\n", time.Since(begin).Round(time.Millisecond))
+	if !of.alone {
+		return w, w.load(ctx)
+	}
+	w.leave()
+	if err := w.load(ctx); err != nil {
+		return w, err
+	}
+	begin = time.Now()
+	err = w.startAgents(running)
+	w.add("all agents connect, and have their snapshots", []time.Duration{time.Since(begin)})
+	return w, err
 }
 
 func freePort() (int, error) {
@@ -206,10 +225,25 @@ func (w *world) startNodes(ctx context.Context, urls []string) error {
 	for _, m := range w.muxes {
 		w.nodes.Go(func() { m.run(ctx) })
 	}
-	for _, a := range w.agents {
-		w.nodes.Go(func() { a.run(ctx, time.Duration(rand.N(int64(time.Second)))) })
+	return w.startAgents(ctx)
+}
+
+// startAgents has the agents connect, and waits until all nodes are.
+func (w *world) startAgents(ctx context.Context) error {
+	running, leave := context.WithCancel(ctx)
+	var agents sync.WaitGroup
+	w.leave = func() {
+		leave()
+		agents.Wait()
+		for _, a := range w.agents {
+			a.generation.Store(0)
+		}
 	}
-	return poll(ctx, 2*time.Minute, "all nodes are connected", func() bool {
+	for _, a := range w.agents {
+		agents.Go(func() { a.run(running, time.Duration(rand.N(int64(time.Second)))) })
+	}
+	w.nodes.Go(agents.Wait)
+	return poll(ctx, 10*time.Minute, "all nodes are connected", func() bool {
 		return !slices.ContainsFunc(w.muxes, func(m *mux) bool { return m.generation() == 0 }) &&
 			!slices.ContainsFunc(w.agents, func(a *agent) bool { return a.generation.Load() == 0 })
 	})
@@ -239,7 +273,14 @@ func (w *world) vip(i, round int) *weirv1.VIP {
 // load applies all VIPs and waits until the muxes run them.
 func (w *world) load(ctx context.Context) error {
 	begin := time.Now()
-	const atOnce = 250
+	if w.weir != "" {
+		if err := w.loadByFile(ctx); err != nil {
+			return err
+		}
+		w.add("weir apply --wait of one file", []time.Duration{time.Since(begin)})
+		return nil
+	}
+	const atOnce = 4000
 	var generation uint64
 	for i := 0; i < w.vips; i += atOnce {
 		var some []*weirv1.VIP
@@ -256,4 +297,24 @@ func (w *world) load(ctx context.Context) error {
 	return poll(ctx, 5*time.Minute, "the muxes run all VIPs", func() bool {
 		return !slices.ContainsFunc(w.muxes, func(m *mux) bool { return m.generation() < generation })
 	})
+}
+
+// loadByFile has the command line apply all VIPs, as a user does, and wait for the muxes.
+func (w *world) loadByFile(ctx context.Context) error {
+	var text bytes.Buffer
+	for i := range w.vips {
+		vip := w.vip(i, 0)
+		fmt.Fprintf(&text, "---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: %s}\nspec:\n  address: %s\n", vip.GetName(), vip.GetAddress())
+		text.WriteString("  endpoints:\n    - protocol: TCP\n      port: 80\n      healthCheck: {tcp: {}, interval: 10s}\n      backends:\n")
+		for _, b := range vip.GetEndpoints()[0].GetBackends() {
+			fmt.Fprintf(&text, "        - {host: %s, address: %s, port: %d}\n", b.GetHost(), b.GetAddress(), b.GetPort())
+		}
+	}
+	file := filepath.Join(w.dir, "vips.yaml")
+	if err := os.WriteFile(file, text.Bytes(), 0o600); err != nil {
+		return err
+	}
+	command := exec.CommandContext(ctx, w.weir, "--manager", w.managers[0].url(), "apply", "-f", file, "--wait", "--timeout", "5m")
+	command.Stderr = os.Stderr
+	return command.Run()
 }
