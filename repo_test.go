@@ -181,7 +181,7 @@ var layers = []struct {
 	packages []string
 }{
 	{"model (L0)", []string{"model"}},
-	{"pure (L1)", []string{"sorted", "bucket", "flowhash", "health", "typo", "selector", "manifest", "desired", "trust", "fastpath"}},
+	{"pure (L1)", []string{"sorted", "bucket", "flowhash", "health", "typo", "selector", "manifest", "snat", "desired", "trust", "fastpath"}},
 	{"adapters (L3)", []string{"telemetry", "store", "bgp", "datapath", "netlink", "probe"}},
 	{"daemons (L4)", []string{"daemon", "slowpath", "rpc", "doctor", "manager", "muxd", "agentd", "ctl", "lab"}},
 }
@@ -243,7 +243,7 @@ func TestForbiddenImports(t *testing.T) {
 
 // What the pure packages may not import themselves: a clock, I/O, logging, randomness.
 func TestPurePackagesAreReallyPure(t *testing.T) {
-	for _, name := range []string{"model", "bucket", "flowhash", "health", "typo", "desired"} {
+	for _, name := range []string{"model", "bucket", "flowhash", "health", "typo", "snat", "desired"} {
 		out, err := exec.Command("go", "list", "-f", "{{join .Imports \" \"}}", "./internal/"+name).Output()
 		if err != nil {
 			t.Fatalf("go list internal/%s: %v", name, err)
