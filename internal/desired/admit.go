@@ -104,6 +104,10 @@ func (a *admission) vip(path string, vip model.VIP) {
 		for j, b := range e.Backends {
 			a.backend(fmt.Sprintf("%s.endpoints[%d].backends[%d]", path, i, j), vip, b)
 		}
+		a.portFree(fmt.Sprintf("%s.endpoints[%d].port", path, i), vip, e)
+	}
+	if vip.SNAT != nil {
+		a.snat(path+".snat", vip)
 	}
 }
 
@@ -150,6 +154,15 @@ func (a *admission) resolve(path string, vip model.VIP) model.VIP {
 			field := fmt.Sprintf("%s.endpoints[%d].backends[%d].host", path, i, j)
 			e.Backends[j].Host = a.host(field, e.Backends[j].Host)
 		}
+	}
+	if vip.SNAT != nil {
+		s := *vip.SNAT
+		s.Workloads = slices.Clone(s.Workloads)
+		for i := range s.Workloads {
+			w := &s.Workloads[i]
+			w.Host = a.host(fmt.Sprintf("%s.snat.workloads[%d].host", path, i), w.Host)
+		}
+		vip.SNAT = &s
 	}
 	return vip
 }

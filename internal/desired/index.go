@@ -15,6 +15,11 @@ type index struct {
 	living sorted.Map[place, none]
 	muxes  sorted.Map[string, model.Node]
 	moving sorted.Map[model.EndpointKey, none] // tables in transition
+	taken  sorted.Map[netip.Addr, taken]       // ranges of each VIP that somebody has, by address
+
+	leaving sorted.Map[model.SNATKey, model.SNATWorkload] // who leaves as VIPs
+	digest  uint64                                        // of the ranges of all of them, as muxes have them
+	ranges  int                                           // how many those are
 }
 
 type none = struct{}
@@ -35,6 +40,7 @@ const (
 	asBackend
 	asTunnel
 	asNode
+	asWorkload // of a VIP's SNAT; it is a backend's or a tunnel's too
 )
 
 // Compare orders uses by address.
@@ -43,7 +49,7 @@ func (u use) Compare(other use) int {
 		cmp.Compare(u.name, other.name), cmp.Compare(u.host, other.host))
 }
 
-// place says that a host has a backend of a VIP.
+// place says that a host has a backend of a VIP, or a workload that leaves as it.
 type place struct{ host, vip string }
 
 // Compare orders places by host.
@@ -55,8 +61,11 @@ func (p place) Compare(other place) int {
 func (s State) Clone() State {
 	return State{
 		VIPs: s.VIPs.Clone(), Tables: s.Tables.Clone(), Nodes: s.Nodes.Clone(), Health: s.Health.Clone(),
-		Pools: s.Pools.Clone(),
-		index: index{uses: s.uses.Clone(), living: s.living.Clone(), muxes: s.muxes.Clone(), moving: s.moving.Clone()},
+		Pools: s.Pools.Clone(), Ports: s.Ports.Clone(),
+		index: index{
+			uses: s.uses.Clone(), living: s.living.Clone(), muxes: s.muxes.Clone(), moving: s.moving.Clone(), taken: s.taken.Clone(),
+			leaving: s.leaving.Clone(), digest: s.digest, ranges: s.ranges,
+		},
 	}
 }
 
@@ -66,6 +75,7 @@ func (s *State) PutVIP(vip model.VIP) {
 	s.VIPs.Set(vip.Name, vip)
 	eachUse(vip, func(u use) { s.uses.Set(u, none{}) })
 	eachPlace(vip, func(p place) { s.living.Set(p, none{}) })
+	s.leave(vip)
 }
 
 // RemoveVIP forgets a VIP.
@@ -75,6 +85,7 @@ func (s *State) RemoveVIP(name string) {
 		return
 	}
 	s.VIPs.Delete(name)
+	s.stay(old)
 	eachUse(old, func(u use) { s.uses.Delete(u) })
 	eachPlace(old, func(p place) { s.living.Delete(p) })
 }
@@ -91,12 +102,27 @@ func eachUse(vip model.VIP, do func(use)) {
 			}
 		}
 	}
+	if vip.SNAT == nil {
+		return
+	}
+	for _, w := range vip.SNAT.Workloads {
+		do(use{address: w.Address, as: asWorkload, name: vip.Name})
+		do(use{address: w.TunnelAddress(), as: asTunnel, name: vip.Name, host: w.Host})
+		if w.Address != w.TunnelAddress() {
+			do(use{address: w.Address, as: asBackend, name: vip.Name})
+		}
+	}
 }
 
 func eachPlace(vip model.VIP, do func(place)) {
 	for _, e := range vip.Endpoints {
 		for _, b := range e.Backends {
 			do(place{b.Host, vip.Name})
+		}
+	}
+	if vip.SNAT != nil {
+		for _, w := range vip.SNAT.Workloads {
+			do(place{w.Host, vip.Name})
 		}
 	}
 }
@@ -149,7 +175,7 @@ func (s State) used(address netip.Addr, as purpose) iter.Seq[use] {
 	}
 }
 
-// VIPsOn are the VIPs that have a backend on host, by name.
+// VIPsOn are the VIPs that have a backend on host, or a workload that leaves as they, by name.
 func (s State) VIPsOn(host string) iter.Seq[model.VIP] {
 	return func(yield func(model.VIP) bool) {
 		for p := range s.living.From(place{host: host}) {

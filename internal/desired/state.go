@@ -23,6 +23,7 @@ type State struct {
 	Nodes  sorted.Map[string, model.Node]
 	Health sorted.Map[string, HostHealth] // by host
 	Pools  sorted.Map[string, model.AddressPool]
+	Ports  sorted.Map[model.SNATKey, Holding]
 
 	index
 }

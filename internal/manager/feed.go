@@ -25,6 +25,49 @@ type hostFeed struct {
 	sent    model.Generation
 	acked   model.Generation
 	late    bool // it had its time, and is not waited for until it is current
+
+	snatWhole bool // a snapshot of SNAT is due, when the muxes have what the host may know
+	snat      map[model.SNATKey]bool
+}
+
+// addSNAT notes workloads of which the host must hear.
+func (f *hostFeed) addSNAT(key model.SNATKey) {
+	if f.snat == nil {
+		f.snat = map[model.SNATKey]bool{}
+	}
+	if f.snat[key] = true; len(f.snat) > maxPending {
+		f.snatWhole, f.snat = true, nil
+	}
+}
+
+// takeSNAT adds what is due of SNAT to an update: what the muxes have. Of what the host heard before this stream,
+// up to generation first, it takes nothing back.
+func (f *hostFeed) takeSNAT(update *rpc.HostUpdate, s *store.State, first model.Generation) {
+	if s == nil || f.snatWhole && s.Generation < first {
+		return
+	}
+	whole, keys := f.snatWhole, f.snat
+	f.snatWhole, f.snat = false, nil
+	if whole {
+		update.SNATSnapshot, keys = true, map[model.SNATKey]bool{}
+		for key := range s.LeaversOn(f.host) {
+			keys[key] = true
+		}
+	}
+	for key := range keys {
+		if host, snat, there := hostSNAT(s, key); there && host == f.host {
+			update.SNAT = append(update.SNAT, snat)
+		} else {
+			update.SNATRemoved = append(update.SNATRemoved, key)
+		}
+	}
+	slices.SortFunc(update.SNAT, func(a, b model.HostSNAT) int { return a.Key.Compare(b.Key) })
+	slices.SortFunc(update.SNATRemoved, model.SNATKey.Compare)
+}
+
+// snatDue says whether there is anything of SNAT to tell, as of what the muxes have.
+func (f *hostFeed) snatDue(s *store.State, first model.Generation) bool {
+	return s != nil && (len(f.snat) > 0 || f.snatWhole) && (!f.snatWhole || s.Generation >= first)
 }
 
 // add notes what the host must hear.
@@ -46,15 +89,16 @@ func (f *hostFeed) take(first model.Generation) (update rpc.HostUpdate, due bool
 	h := f.hub
 	h.mu.Lock()
 	s := h.state
-	if s == nil || s.Generation < first || !f.whole && !f.dirty {
+	if s == nil || s.Generation < first || !f.whole && !f.dirty && !f.snatDue(h.confirmed, first) {
 		h.mu.Unlock()
 		return rpc.HostUpdate{}, false
 	}
 	whole, pending := f.whole, f.pending
 	f.whole, f.dirty, f.pending, f.sent = false, false, nil, s.Generation
 	delete(h.fresh, f)
-	h.mu.Unlock()
 	update = rpc.HostUpdate{Generation: s.Generation, Snapshot: whole, Muxes: s.Muxes()}
+	f.takeSNAT(&update, h.confirmed, first)
+	h.mu.Unlock()
 	if whole {
 		update.HashKey = s.HashKey
 		for _, b := range s.BackendsOn(f.host) {
@@ -86,6 +130,7 @@ type muxFeed struct {
 	whole   bool          // a snapshot is due
 	dirty   bool          // something is due
 	pending map[model.EndpointKey]bool
+	snat    map[model.SNATKey]bool
 	sent    model.Generation
 	acked   model.Generation
 	waits   time.Time        // since when an answer is due; zero: it is current
@@ -110,6 +155,19 @@ func (f *muxFeed) add(keys []model.EndpointKey) {
 	}
 }
 
+// addSNAT notes workloads that the mux must hear of.
+func (f *muxFeed) addSNAT(keys []model.SNATKey) {
+	if f.snat == nil {
+		f.snat = map[model.SNATKey]bool{}
+	}
+	for _, key := range keys {
+		f.snat[key] = true
+	}
+	if len(f.snat) > maxPending {
+		f.whole, f.snat = true, nil
+	}
+}
+
 // soon has what is due sent, if only the generation or the pool.
 func (f *muxFeed) soon() {
 	f.dirty = true
@@ -125,8 +183,8 @@ func (f *muxFeed) take(first model.Generation) (update rpc.MuxUpdate, due bool) 
 		h.mu.Unlock()
 		return rpc.MuxUpdate{}, false
 	}
-	whole, pending := f.whole, f.pending
-	f.whole, f.dirty, f.pending, f.sent = false, false, nil, s.Generation
+	whole, pending, snat := f.whole, f.pending, f.snat
+	f.whole, f.dirty, f.pending, f.snat, f.sent = false, false, nil, nil, s.Generation
 	if f.waits.IsZero() {
 		f.waits = h.now()
 	}
@@ -138,7 +196,15 @@ func (f *muxFeed) take(first model.Generation) (update rpc.MuxUpdate, due bool) 
 		for key := range s.Tables.Keys() {
 			add(&update, s, key)
 		}
+		for key := range s.Leavers() {
+			addSNAT(&update, s, key)
+		}
 	} else {
+		for key := range snat {
+			addSNAT(&update, s, key)
+		}
+		slices.SortFunc(update.SNAT, func(a, b model.MuxSNAT) int { return a.Key.Compare(b.Key) })
+		slices.SortFunc(update.SNATRemoved, model.SNATKey.Compare)
 		for key := range pending {
 			add(&update, s, key)
 		}
@@ -153,6 +219,14 @@ func add(update *rpc.MuxUpdate, s *store.State, key model.EndpointKey) {
 		update.Endpoints = append(update.Endpoints, e)
 	} else if !update.Snapshot {
 		update.Removed = append(update.Removed, key)
+	}
+}
+
+func addSNAT(update *rpc.MuxUpdate, s *store.State, key model.SNATKey) {
+	if snat, there := s.MuxSNAT(key); there {
+		update.SNAT = append(update.SNAT, snat)
+	} else if !update.Snapshot {
+		update.SNATRemoved = append(update.SNATRemoved, key)
 	}
 }
 

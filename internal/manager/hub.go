@@ -38,6 +38,10 @@ type hub struct {
 	pool     []model.PoolMember
 	counted  *store.State  // that pool is of
 	acked    chan struct{} // holds at most one: a host made room
+	told     []heldState   // States that muxes were told and have not all answered
+	// confirmed is the newest that all healthy muxes have answered: what hosts are told of SNAT.
+	confirmed *store.State
+	digests   digests
 
 	published func(after model.Generation, held heldState) // is told of each; nil: nobody is
 }
@@ -46,6 +50,7 @@ type hub struct {
 type heldState struct {
 	state *store.State
 	keys  []model.EndpointKey
+	snat  []model.SNATKey // workloads that differ
 	since time.Time
 }
 
@@ -86,6 +91,7 @@ func (h *hub) follow(s *store.State) time.Duration {
 	case h.state == nil:
 		h.gate.begin(s, now)
 		h.held = []heldState{{state: s}}
+		h.digests.add(s)
 	case h.state != s:
 		h.advance(s, now)
 	}
@@ -102,7 +108,7 @@ func (h *hub) follow(s *store.State) time.Duration {
 		h.tellFenced(s)
 		h.tellPool(members(s))
 	}
-	h.progress.settle(s, h.pool)
+	h.confirm(h.progress.settle(s, h.pool))
 	return wait
 }
 
@@ -133,6 +139,7 @@ func (h *hub) advance(s *store.State, now time.Time) {
 		}
 		return
 	}
+	h.digests.add(s)
 	c := newChanges(h.state, s, delta)
 	for host, changed := range c.hosts {
 		h.tellHost(host, changed, s.Generation, now)
@@ -142,7 +149,7 @@ func (h *hub) advance(s *store.State, now time.Time) {
 			h.tellHost(host, hostChange{adds: true}, s.Generation, now)
 		}
 	}
-	h.held = append(h.held, heldState{s, c.endpoints, now})
+	h.held = append(h.held, heldState{state: s, keys: c.endpoints, snat: c.snat, since: now})
 }
 
 // tellHost tells the host's streams, if there are any here.
@@ -175,9 +182,11 @@ func (h *hub) release(ready model.Generation) {
 	for f := range h.muxes {
 		for _, held := range h.held[:n] {
 			f.add(held.keys)
+			f.addSNAT(held.snat)
 		}
 		f.soon()
 	}
+	h.told = append(h.told, h.held[:n]...)
 	h.held = slices.Delete(h.held, 0, n)
 }
 
@@ -205,7 +214,7 @@ func members(s *store.State) []model.PoolMember {
 
 // openHost begins the feed of a host's stream.
 func (h *hub) openHost(name string) (f *hostFeed, closed func()) {
-	f = &hostFeed{hub: h, host: name, whole: true, wake: make(chan struct{}, 1)}
+	f = &hostFeed{hub: h, host: name, whole: true, snatWhole: true, wake: make(chan struct{}, 1)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.hosts[name] == nil {
@@ -294,6 +303,7 @@ type changes struct {
 	sources   bool                  // that hosts accept
 	hosts     map[string]hostChange // by host, those that must hear of something
 	endpoints []model.EndpointKey   // of muxes
+	snat      []model.SNATKey       // of muxes and hosts
 }
 
 // hostChange is what one host must hear.
@@ -327,6 +337,7 @@ func newChanges(old, s *store.State, delta store.Delta) changes {
 		}
 	}
 	c.endpoints = changedEndpoints(old, s, vips)
+	c.snat = changedSNAT(old, s, delta)
 	for name := range delta.Nodes {
 		if old.Nodes.At(name).Role == model.RoleMux || s.Nodes.At(name).Role == model.RoleMux {
 			c.sources = c.sources || !slices.Equal(old.Muxes(), s.Muxes())

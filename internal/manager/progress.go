@@ -188,8 +188,8 @@ func (p *progress) show(s *store.State) *store.State {
 // view is the State that users are shown.
 func (m *Manager) view() *store.State { return m.progress.show(m.store.State()) }
 
-// settle works out what all muxes of the pool have answered, and wakes those who waited for it.
-func (p *progress) settle(s *store.State, pool []model.PoolMember) {
+// settle works out and returns what all muxes of the pool have answered, and wakes those who waited for it.
+func (p *progress) settle(s *store.State, pool []model.PoolMember) (floor model.Generation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.floor = s.Generation
@@ -204,6 +204,7 @@ func (p *progress) settle(s *store.State, pool []model.PoolMember) {
 			delete(p.waiting, w)
 		}
 	}
+	return p.floor
 }
 
 // await returns when all healthy muxes have answered a generation: those whose stream is open, with any manager,

@@ -174,10 +174,13 @@ func (m *Manager) endTransitions(ctx context.Context) error {
 
 // follow is the change that makes the tables of the VIPs what they should be by now.
 func (m *Manager) follow(s *store.State, vips []string, ended desired.Ended) store.Change {
-	change := store.Change{Tables: map[model.EndpointKey]desired.Table{}}
+	change := store.Change{Tables: map[model.EndpointKey]desired.Table{}, Ports: map[model.SNATKey]desired.Holding{}}
 	for _, name := range vips {
 		if vip, there := s.VIPs.Get(name); there {
 			maps.Copy(change.Tables, s.Changed(vip, m.now(), ended))
+			if vip.SNAT != nil {
+				maps.Copy(change.Ports, s.ChangedPorts(vip.Address, m.now()))
+			}
 		}
 	}
 	return change

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"reflect"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -156,7 +158,31 @@ func (m *Manager) apply(s *store.State, vips []model.VIP) (store.Change, []*weir
 			change.DeleteTables = append(change.DeleteTables, key)
 		}
 	}
+	change.Ports = portsAfter(s, change.VIPs, nil, m.now())
 	return change, applied
+}
+
+// portsAfter is what changes of the ports of workloads when VIPs are written and deleted.
+func portsAfter(s *store.State, written []model.VIP, deleted []string, now time.Time) map[model.SNATKey]desired.Holding {
+	next, addresses := s.State.Clone(), map[netip.Addr]bool{}
+	for _, name := range deleted {
+		addresses[s.VIPs.At(name).Address] = true
+		next.RemoveVIP(name)
+	}
+	for _, vip := range written {
+		old := s.VIPs.At(vip.Name)
+		if old.SNAT == nil && vip.SNAT == nil {
+			continue
+		}
+		addresses[old.Address], addresses[vip.Address] = true, true
+		next.PutVIP(vip)
+	}
+	delete(addresses, netip.Addr{})
+	ports := map[model.SNATKey]desired.Holding{}
+	for address := range addresses {
+		maps.Copy(ports, next.ChangedPorts(address, now))
+	}
+	return ports
 }
 
 // notFound says that there is no such thing of that name, and which one of those that the caller may see

@@ -134,7 +134,10 @@ func (m *Manager) DeleteVIP(ctx context.Context, r *weirv1.DeleteVIPRequest) (*w
 			return store.Change{}, err
 		}
 		gone = s.VIPs.At(r.GetName())
-		return store.Change{DeleteVIPs: []string{gone.Name}, DeleteTables: desired.Gone(gone, model.VIP{})}, nil
+		return store.Change{
+			DeleteVIPs: []string{gone.Name}, DeleteTables: desired.Gone(gone, model.VIP{}),
+			Ports: portsAfter(s, nil, []string{gone.Name}, m.now()),
+		}, nil
 	})
 	if err != nil {
 		return nil, refusal(err)

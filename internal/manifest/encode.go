@@ -36,7 +36,8 @@ type spec struct {
 	Ping        model.Ping        `json:"ping,omitempty"`
 	FlowLimit   uint32            `json:"flowLimit,omitempty"`
 	Fastpath    *fastpathSpec     `json:"fastpath,omitempty"`
-	Endpoints   []endpointSpec    `json:"endpoints"`
+	Endpoints   []endpointSpec    `json:"endpoints,omitempty"`
+	SNAT        *snatSpec         `json:"snat,omitempty"`
 }
 
 type endpointSpec struct {
@@ -93,6 +94,7 @@ func NewDocument(vip model.VIP, version uint64, status any) Document {
 	if f := vip.Fastpath; f != nil {
 		d.Spec.Fastpath = &fastpathSpec{Sources: f.Sources, UDPPackets: f.UDPPackets}
 	}
+	d.Spec.SNAT = writeSNAT(vip.SNAT)
 	for _, e := range vip.Endpoints {
 		written := endpointSpec{
 			Protocol: e.Protocol, Port: portSpec(e.Port), AllUnhealthy: e.AllUnhealthy, HealthCheck: writeCheck(e.HealthCheck),

@@ -52,7 +52,12 @@ func (r *reader) vip(doc *object) model.VIP {
 		vip.Ping = model.Ping(spec.get("ping").text(""))
 		vip.FlowLimit = uint32(spec.get("flowLimit").number(1, model.MaxFlowLimit, 0))
 		vip.Fastpath = fastpath(spec.get("fastpath").object())
-		for _, e := range spec.get("endpoints").required().list() {
+		vip.SNAT = snat(spec.get("snat").object())
+		endpoints := spec.get("endpoints")
+		if vip.SNAT == nil {
+			endpoints = endpoints.required()
+		}
+		for _, e := range endpoints.list() {
 			vip.Endpoints = append(vip.Endpoints, endpoint(e.object()))
 		}
 		spec.end()

@@ -28,7 +28,8 @@ const (
 // Of says whether a is of the family.
 func (f Family) Of(a netip.Addr) bool { return f == "" || a.IsValid() && (f == IPv4) == a.Is4() }
 
-// WantedFamily is that of the address to take from the VIP's pool: as it says, or as its backends are.
+// WantedFamily is that of the address to take from the VIP's pool: as it says, or as its backends or the workloads
+// of its SNAT are.
 func (vip VIP) WantedFamily() Family {
 	if vip.Family != "" {
 		return vip.Family
@@ -38,6 +39,12 @@ func (vip VIP) WantedFamily() Family {
 			continue
 		}
 		if e.Backends[0].Address.Is4() {
+			return IPv4
+		}
+		return IPv6
+	}
+	if vip.SNAT != nil && len(vip.SNAT.Workloads) > 0 {
+		if vip.SNAT.Workloads[0].Address.Is4() {
 			return IPv4
 		}
 		return IPv6

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -128,4 +130,43 @@ type HostSNAT struct {
 	MaxPorts    uint32     // that it may hold
 	KeepPorts   uint32     // that it keeps although nobody uses them
 	Written     Generation // at which Ranges last changed; what is older than the host has is not news
+}
+
+// WithDefaults returns s with what was left out put in.
+func (s SNAT) WithDefaults() SNAT {
+	s.MaxPorts = cmp.Or(s.MaxPorts, DefaultMaxPorts)
+	s.RequestRate = cmp.Or(s.RequestRate, DefaultRequestRate)
+	s.Filtering = cmp.Or(s.Filtering, FilterAddressAndPort)
+	s.Exhausted = cmp.Or(s.Exhausted, ExhaustedReject)
+	s.IdleTimeout = cmp.Or(s.IdleTimeout, DefaultSNATIdle)
+	return s
+}
+
+// DefaultReserved are the ports that are reserved when nothing is said: those of services.
+func DefaultReserved() []PortRange { return []PortRange{{First: 1, Last: 1023}} }
+
+// DefaultExcept are the destinations that are left alone when nothing is said: private ones, by RFC 1918,
+// RFC 6598 and RFC 4193.
+func DefaultExcept() []netip.Prefix {
+	return []netip.Prefix{
+		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.168.0.0/16"),
+		netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("fc00::/7"),
+	}
+}
+
+// None says, alone in a list that has a default, that there is nothing in it.
+const None = "none"
+
+// ParsePortRange reads what PortRange.String wrote.
+func ParsePortRange(s string) (PortRange, error) {
+	first, last, two := strings.Cut(s, "-")
+	if !two {
+		last = first
+	}
+	low, err1 := strconv.ParseUint(first, 10, 16)
+	high, err2 := strconv.ParseUint(last, 10, 16)
+	if err1 != nil || err2 != nil || low == 0 || low > high {
+		return PortRange{}, fmt.Errorf("must be a port or a range of ports, such as 1-1023, is %.40q", s)
+	}
+	return PortRange{First: uint16(low), Last: uint16(high)}, nil
 }

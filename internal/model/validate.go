@@ -129,8 +129,11 @@ func (vip VIP) Validate() error {
 	if vip.FlowLimit > MaxFlowLimit {
 		v.refuse("flowLimit", "must be at most %d, is %d", MaxFlowLimit, vip.FlowLimit)
 	}
-	if len(vip.Endpoints) == 0 {
-		v.refuse("endpoints", "must have at least one")
+	switch {
+	case vip.SNAT != nil:
+		v.snat(vip)
+	case len(vip.Endpoints) == 0:
+		v.refuse("endpoints", "must have at least one, unless there is snat")
 	}
 	v.fastpath(vip)
 	first := make(map[EndpointKey]int, len(vip.Endpoints))

@@ -48,7 +48,7 @@ func TestInvalidVIP(t *testing.T) {
 		{"loopback", func(v *VIP) { v.Address = netip.MustParseAddr("127.0.0.1") }, "address: must be a routable unicast address"},
 		{"broadcast", func(v *VIP) { v.Address = netip.MustParseAddr("255.255.255.255") }, "address: must be a routable unicast address"},
 		{"this network", func(v *VIP) { v.Address = netip.MustParseAddr("0.1.2.3") }, "address: must be a routable unicast address"},
-		{"no endpoints", func(v *VIP) { v.Endpoints = nil }, "endpoints: must have at least one"},
+		{"no endpoints", func(v *VIP) { v.Endpoints = nil }, "endpoints: must have at least one, unless there is snat"},
 		{"endpoint twice", func(v *VIP) { v.Endpoints = append(v.Endpoints, v.Endpoints[0]) }, "endpoints[1]: is TCP 80 again, as endpoints[0]"},
 		{"protocol", func(v *VIP) { v.Endpoints[0].Protocol = 1 }, "endpoints[0].protocol: must be TCP or UDP"},
 		{"policy", func(v *VIP) { v.Endpoints[0].AllUnhealthy = "panic" }, `endpoints[0].allUnhealthy: must be keep or refuse, is "panic"`},

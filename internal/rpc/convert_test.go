@@ -40,6 +40,27 @@ func drawKey(t *rapid.T) model.EndpointKey {
 	}
 }
 
+func drawSNAT(t *rapid.T, v4 bool) *model.SNAT {
+	s := &model.SNAT{
+		Workloads: []model.SNATWorkload{
+			{Address: netip.MustParseAddr(map[bool]string{true: "10.1.2.4", false: "2001:db8:1::4"}[v4]), Host: "host1"},
+			{
+				Address: netip.MustParseAddr(map[bool]string{true: "10.1.2.5", false: "2001:db8:1::5"}[v4]), Host: "10.9.9.9",
+				Tunnel: netip.AddrFrom4([4]byte{172, 17, 0, 1}),
+			},
+		},
+		Preallocate: 8 * rapid.Uint32Range(0, 4).Draw(t, "preallocate"), MaxPorts: 8 * rapid.Uint32Range(4, 8064).Draw(t, "most"),
+		RequestRate: rapid.Uint32Range(1, model.MaxRequestRate).Draw(t, "rate"), IdleTimeout: time.Minute,
+		Filtering: rapid.SampledFrom([]model.Filtering{model.FilterAddressAndPort, model.FilterAddress, model.FilterNone}).Draw(t, "filtering"),
+		Exhausted: rapid.SampledFrom([]model.Exhausted{model.ExhaustedReject, model.ExhaustedDrop}).Draw(t, "exhausted"),
+	}
+	if rapid.Bool().Draw(t, "lists") {
+		s.Reserved = []model.PortRange{{First: 1, Last: 1023}, {First: 8080, Last: 8080}}
+		s.Except = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	}
+	return s
+}
+
 func drawSNATKey(t *rapid.T) model.SNATKey {
 	v4 := rapid.Bool().Draw(t, "v4")
 	return model.SNATKey{VIP: drawAddr(t, v4), Address: drawAddr(t, v4)}
@@ -102,6 +123,9 @@ func drawVIP(t *rapid.T) model.VIP {
 			})
 		}
 		vip.Endpoints = append(vip.Endpoints, e)
+	}
+	if rapid.Bool().Draw(t, "snat") {
+		vip.SNAT = drawSNAT(t, v4)
 	}
 	return vip
 }

@@ -32,6 +32,7 @@ func VIPToProto(vip model.VIP) *weirv1.VIP {
 		}
 		p.Endpoints = append(p.Endpoints, endpoint)
 	}
+	p.Snat = SNATToProto(vip.SNAT)
 	return p
 }
 
@@ -73,6 +74,7 @@ func VIPFromProto(p *weirv1.VIP) (model.VIP, error) {
 	for i, e := range p.GetEndpoints() {
 		vip.Endpoints = append(vip.Endpoints, f.endpoint(fmt.Sprintf("endpoints[%d]", i), e))
 	}
+	vip.SNAT = f.snat("snat", p.GetSnat())
 	f.add(vip.Validate())
 	return vip, f.err()
 }

@@ -15,12 +15,14 @@ type Delta struct {
 	Health  map[string]bool // by host
 	Status  map[string]bool // by node
 	Streams map[string]bool // by node
+	Ports   map[model.SNATKey]bool
 }
 
 func newDelta() Delta {
 	return Delta{
 		VIPs: map[string]bool{}, Tables: map[model.EndpointKey]bool{}, Nodes: map[string]bool{},
 		Health: map[string]bool{}, Status: map[string]bool{}, Streams: map[string]bool{},
+		Ports: map[model.SNATKey]bool{},
 	}
 }
 
@@ -32,6 +34,7 @@ func (d Delta) add(next Delta) {
 	maps.Copy(d.Health, next.Health)
 	maps.Copy(d.Status, next.Status)
 	maps.Copy(d.Streams, next.Streams)
+	maps.Copy(d.Ports, next.Ports)
 }
 
 // step is one of the steps that a Store's States took, in a list: whoever holds one finds those since.
@@ -70,6 +73,9 @@ func (s *State) Everything() Delta {
 	}
 	for name := range s.Streams.Keys() {
 		all.Streams[name] = true
+	}
+	for key := range s.Ports.Keys() {
+		all.Ports[key] = true
 	}
 	return all
 }

@@ -28,6 +28,7 @@ type (
 		Ping        model.Ping        `json:"ping,omitempty"`
 		FlowLimit   uint32            `json:"flowLimit,omitempty"`
 		Fastpath    *model.Fastpath   `json:"fastpath,omitempty"`
+		SNAT        *snatDocument     `json:"snat,omitempty"`
 	}
 	endpointDocument struct {
 		Protocol     model.Protocol     `json:"protocol"`
@@ -111,6 +112,7 @@ func vipToDocument(vip model.VIP) vipDocument {
 		}
 		d.Endpoints = append(d.Endpoints, endpoint)
 	}
+	d.SNAT = snatToDocument(vip.SNAT)
 	return d
 }
 
@@ -129,6 +131,7 @@ func vipFromDocument(d vipDocument) model.VIP {
 		}
 		vip.Endpoints = append(vip.Endpoints, endpoint)
 	}
+	vip.SNAT = snatFromDocument(d.SNAT)
 	return vip
 }
 

@@ -32,6 +32,7 @@ type State struct {
 	Conditions    sorted.Map[string, Conditions]                  // of each VIP, as the leader noted them, by name
 	Fenced        sorted.Map[string, string]                      // by node whose stream is open and who does not answer, why
 	Ready         sorted.Map[string, model.Generation]            // by manager, what all its hosts have
+	PortsWritten  sorted.Map[model.SNATKey, model.Generation]     // when each workload's ranges were last written
 	Traces        []Trace                                         // of the newest changes that have one, in order
 
 	revision int64
@@ -46,6 +47,7 @@ func (s *State) Clone() *State {
 	next.Streams, next.Reported = s.Streams.Clone(), s.Reported.Clone()
 	next.Records, next.PoolWritten, next.Conditions = s.Records.Clone(), s.PoolWritten.Clone(), s.Conditions.Clone()
 	next.Fenced, next.Ready = s.Fenced.Clone(), s.Ready.Clone()
+	next.PortsWritten = s.PortsWritten.Clone()
 	return &next
 }
 
@@ -97,6 +99,8 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 		b.note(name)
 	case prefixTables:
 		err = b.putTable(key, kv.Value, generation)
+	case prefixPorts:
+		err = b.putPorts(key, kv.Value, generation)
 	default:
 		err = b.putOfNode(prefix, name, kv)
 	}
@@ -216,6 +220,12 @@ func (b *builder) remove(key string) error {
 			return err
 		}
 		b.removeTable(endpoint)
+	case prefixPorts:
+		workload, err := parsePortsKey(key)
+		if err != nil {
+			return err
+		}
+		b.removeHolding(workload)
 	case prefixNodes:
 		b.removeNode(name)
 	case prefixStatus:

@@ -29,6 +29,8 @@ type Change struct {
 	Records      map[string]Record // of VIPs, by name
 	Pools        []model.AddressPool
 	DeletePools  []string
+	Ports        map[model.SNATKey]desired.Holding
+	DeletePorts  []model.SNATKey
 }
 
 // commit writes what was folded if the desired state is still that of its base, and this replica leads in
@@ -98,6 +100,13 @@ func (c Change) operations() ([]clientv3.Op, error) {
 	}
 	for _, key := range c.DeleteTables {
 		ops = append(ops, clientv3.OpDelete(tableKey(key)))
+	}
+	for key, holding := range c.Ports {
+		value, err := encode(holdingToDocument(holding))
+		put(portsKey(key), value, err)
+	}
+	for _, key := range c.DeletePorts {
+		ops = append(ops, clientv3.OpDelete(portsKey(key)))
 	}
 	for _, node := range c.Nodes {
 		value, err := encode(nodeDocument(node))

@@ -300,6 +300,12 @@ func (b *builder) apply(c Change, generation model.Generation) {
 	for key, table := range c.Tables {
 		b.putTableOf(key, table, generation)
 	}
+	for _, key := range c.DeletePorts {
+		b.removeHolding(key)
+	}
+	for key, holding := range c.Ports {
+		b.putHolding(key, holding, generation)
+	}
 	for _, node := range c.Nodes {
 		b.next.PutNode(node)
 	}

@@ -1,0 +1,395 @@
+package desired
+
+import (
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/snat"
+)
+
+// RestTime is how long a range that was given back is given to no other workload: late packets of its
+// connections find nobody, instead of somebody else.
+const RestTime = 2 * time.Minute
+
+// Holding is what a workload has of a VIP's ports.
+type Holding struct {
+	Host    string        // of the workload
+	Ranges  []model.Range // in order
+	Reclaim []model.Range // of Ranges, those that take no new flow, in order
+	Resting []Resting     // its own lately, and nobody else's yet
+}
+
+// Resting are ranges that were given back at one time.
+type Resting struct {
+	Since  time.Time
+	Ranges []model.Range
+}
+
+// Equal says whether both are the same.
+func (h Holding) Equal(other Holding) bool {
+	return h.Host == other.Host && slices.Equal(h.Ranges, other.Ranges) && slices.Equal(h.Reclaim, other.Reclaim) &&
+		slices.EqualFunc(h.Resting, other.Resting, func(a, b Resting) bool {
+			return a.Since.Equal(b.Since) && slices.Equal(a.Ranges, b.Ranges)
+		})
+}
+
+// Empty says whether nothing is held, and nothing rests.
+func (h Holding) Empty() bool { return len(h.Ranges) == 0 && len(h.Resting) == 0 }
+
+// Active is how many ranges take new flows.
+func (h Holding) Active() int { return len(h.Ranges) - len(h.Reclaim) }
+
+// each are all ranges that nobody else may have.
+func (h Holding) each() iter.Seq[model.Range] {
+	return func(yield func(model.Range) bool) {
+		for _, r := range h.Ranges {
+			if !yield(r) {
+				return
+			}
+		}
+		for _, resting := range h.Resting {
+			for _, r := range resting.Ranges {
+				if !yield(r) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// taken are the ranges of a VIP that some workload has, or had lately. One may be in two workloads' hands while
+// a change is taken over key by key.
+type taken struct{ once, twice *snat.Set }
+
+func (t taken) with(h Holding, add bool) taken {
+	next := taken{t.once.Clone(), t.twice}
+	for r := range h.each() {
+		switch {
+		case add && !next.once.Has(r):
+			next.once.Add(r)
+		case add:
+			next.twice = next.twice.Clone()
+			next.twice.Add(r)
+		case next.twice.Has(r):
+			next.twice = next.twice.Clone()
+			next.twice.Remove(r)
+		default:
+			next.once.Remove(r)
+		}
+	}
+	return next
+}
+
+// PutHolding adds or replaces what a workload has.
+func (s *State) PutHolding(key model.SNATKey, h Holding) {
+	s.sum(key, -1)
+	s.taken.Set(key.VIP, s.taken.At(key.VIP).with(s.Ports.At(key), false).with(h, true))
+	s.Ports.Set(key, h)
+	s.sum(key, 1)
+}
+
+// RemoveHolding forgets what a workload has.
+func (s *State) RemoveHolding(key model.SNATKey) {
+	s.sum(key, -1)
+	left := s.taken.At(key.VIP).with(s.Ports.At(key), false)
+	if s.Ports.Delete(key); left.once.Len() == 0 {
+		s.taken.Delete(key.VIP)
+		return
+	}
+	s.taken.Set(key.VIP, left)
+}
+
+// leave notes who leaves as a VIP.
+func (s *State) leave(vip model.VIP) {
+	if vip.SNAT == nil || !vip.Address.IsValid() {
+		return
+	}
+	for _, w := range vip.SNAT.Workloads {
+		key := model.SNATKey{VIP: vip.Address, Address: w.Address}
+		s.leaving.Set(key, w)
+		s.sum(key, 1)
+	}
+}
+
+// stay forgets who leaves as a VIP.
+func (s *State) stay(vip model.VIP) {
+	for key := range SNATKeys(vip) {
+		s.sum(key, -1)
+		s.leaving.Delete(key)
+	}
+}
+
+// sum adds what the workload of a key has to the digest of all, or takes it away.
+func (s *State) sum(key model.SNATKey, sign int) {
+	w, there := s.leaving.Get(key)
+	if !there {
+		return
+	}
+	ranges := s.Ports.At(key).Ranges
+	s.digest ^= snat.Digest(key.VIP, w.TunnelAddress(), ranges...)
+	s.ranges += sign * len(ranges)
+}
+
+// SNATDigest sums up the ranges as muxes have them, and says how many there are.
+func (s State) SNATDigest() (digest uint64, ranges int) { return s.digest, s.ranges }
+
+// Taken are the ranges of a VIP that workloads have, or had lately. It is read only.
+func (s State) Taken(vip netip.Addr) *snat.Set { return s.taken.At(vip).once }
+
+// Twice are ranges of a VIP that two workloads have, which must not be. It is read only.
+func (s State) Twice(vip netip.Addr) *snat.Set { return s.taken.At(vip).twice }
+
+// Holdings are what workloads have of a VIP's ports, by their address.
+func (s State) Holdings(vip netip.Addr) iter.Seq2[model.SNATKey, Holding] {
+	return func(yield func(model.SNATKey, Holding) bool) {
+		for key, h := range s.Ports.From(model.SNATKey{VIP: vip}) {
+			if key.VIP != vip || !yield(key, h) {
+				return
+			}
+		}
+	}
+}
+
+// Leaving finds the VIP and the workload that a key names, if there are such.
+func (s State) Leaving(key model.SNATKey) (model.VIP, model.SNATWorkload, bool) {
+	w, there := s.leaving.Get(key)
+	if !there {
+		return model.VIP{}, w, false
+	}
+	vip, there := s.VIPAt(key.VIP)
+	return vip, w, there
+}
+
+// Leavers are those who leave as VIPs, by VIP.
+func (s State) Leavers() iter.Seq[model.SNATKey] { return s.leaving.Keys() }
+
+// LeaversOn are those of one host.
+func (s State) LeaversOn(host string) iter.Seq[model.SNATKey] {
+	return func(yield func(model.SNATKey) bool) {
+		for vip := range s.VIPsOn(host) {
+			for key := range SNATKeys(vip) {
+				if s.leaving.At(key).Host == host && !yield(key) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// SNATKeys are those of the workloads of a VIP.
+func SNATKeys(vip model.VIP) iter.Seq[model.SNATKey] {
+	return func(yield func(model.SNATKey) bool) {
+		if vip.SNAT == nil {
+			return
+		}
+		for _, w := range vip.SNAT.Workloads {
+			if !yield(model.SNATKey{VIP: vip.Address, Address: w.Address}) {
+				return
+			}
+		}
+	}
+}
+
+// ChangedPorts computes what the workloads of the VIP at an address have, and returns what differs from s.
+// Workloads that it lists have what is preallocated; what others have rests.
+func (s State) ChangedPorts(address netip.Addr, now time.Time) map[model.SNATKey]Holding {
+	changed := map[model.SNATKey]Holding{}
+	vip, _ := s.VIPAt(address)
+	listed := map[netip.Addr]bool{}
+	if vip.SNAT != nil {
+		next, blocked := s.Clone(), snat.Blocked(vip) // each is given what those before it left
+		for i, w := range vip.SNAT.Workloads {
+			key := model.SNATKey{VIP: address, Address: w.Address}
+			listed[w.Address] = true
+			old, had := s.Ports.Get(key)
+			h := old.within(*vip.SNAT, blocked)
+			h.Host = w.Host
+			if lack := int(vip.SNAT.Preallocate)/model.RangePorts - h.Active(); lack > 0 {
+				// They begin where each has its own, so that small VIPs stay easy to read.
+				start := model.Range(i * int(vip.SNAT.Preallocate) / model.RangePorts % snat.Ranges)
+				h, _ = next.give(key, h, blocked, lack, start)
+			}
+			if !had || !h.Equal(old) {
+				changed[key] = h
+				next.PutHolding(key, h)
+			}
+		}
+	}
+	for key, old := range s.Holdings(address) {
+		if !listed[key.Address] && len(old.Ranges) > 0 {
+			changed[key] = old.rest(old.Ranges, now)
+		}
+	}
+	return changed
+}
+
+// within returns h with what is above the limit, or must not be given out any more, to be reclaimed.
+func (h Holding) within(s model.SNAT, blocked *snat.Set) Holding {
+	over := slices.Clone(h.Reclaim)
+	for _, r := range h.Ranges {
+		if blocked.Has(r) && !slices.Contains(over, r) {
+			over = append(over, r)
+		}
+	}
+	for _, r := range slices.Backward(h.Ranges) {
+		if len(h.Ranges)-len(over) <= int(s.MaxPorts)/model.RangePorts {
+			break
+		}
+		if !slices.Contains(over, r) {
+			over = append(over, r)
+		}
+	}
+	slices.Sort(over)
+	h.Reclaim = over
+	return h
+}
+
+// rest returns h with some of its ranges resting.
+func (h Holding) rest(ranges []model.Range, now time.Time) Holding {
+	left := func(from []model.Range) []model.Range {
+		var kept []model.Range
+		for _, r := range from {
+			if !slices.Contains(ranges, r) {
+				kept = append(kept, r)
+			}
+		}
+		return kept
+	}
+	resting := Resting{Since: now}
+	for _, r := range h.Ranges {
+		if slices.Contains(ranges, r) {
+			resting.Ranges = append(resting.Ranges, r)
+		}
+	}
+	h.Ranges, h.Reclaim = left(h.Ranges), left(h.Reclaim)
+	if len(resting.Ranges) > 0 {
+		h.Resting = append(slices.Clone(h.Resting), resting)
+	}
+	return h
+}
+
+// give returns h with up to n ranges more, and which those are: its own that rest first, then what is free from
+// start on.
+func (s State) give(key model.SNATKey, h Holding, blocked *snat.Set, n int, start model.Range) (Holding, []model.Range) {
+	var given []model.Range
+	var resting []Resting
+	for _, r := range h.Resting {
+		kept := Resting{Since: r.Since}
+		for _, own := range r.Ranges {
+			if len(given) < n && !blocked.Has(own) {
+				given = append(given, own)
+			} else {
+				kept.Ranges = append(kept.Ranges, own)
+			}
+		}
+		if len(kept.Ranges) > 0 {
+			resting = append(resting, kept)
+		}
+	}
+	h.Resting = resting
+	for r := range snat.Free(s.Taken(key.VIP), blocked, start) {
+		if len(given) >= n {
+			break
+		}
+		given = append(given, r)
+	}
+	slices.Sort(given)
+	h.Ranges = slices.Concat(h.Ranges, given)
+	slices.Sort(h.Ranges)
+	return h, given
+}
+
+// Allocate returns what the workload of a key has with up to n ranges more, and which those are.
+func (s State) Allocate(key model.SNATKey, n int, start model.Range) (Holding, []model.Range) {
+	vip, _ := s.VIPAt(key.VIP)
+	return s.give(key, s.Ports.At(key), snat.Blocked(vip), n, start)
+}
+
+// Available is how many ranges the workload of a key could get: those that are free, and its own that rest.
+func (s State) Available(vip model.VIP, key model.SNATKey) int {
+	n := snat.FreeCount(s.Taken(key.VIP), snat.Blocked(vip))
+	for _, r := range s.Ports.At(key).Resting {
+		n += len(r.Ranges)
+	}
+	return n
+}
+
+// Release returns what the workload of a key has without some ranges, which rest.
+func (s State) Release(key model.SNATKey, ranges []model.Range, now time.Time) Holding {
+	return s.Ports.At(key).rest(ranges, now)
+}
+
+// Rested returns h without what has rested since before a time. It says whether that is anything.
+func (h Holding) Rested(before time.Time) (Holding, bool) {
+	var left []Resting
+	for _, r := range h.Resting {
+		if r.Since.After(before) {
+			left = append(left, r)
+		}
+	}
+	rested := len(left) < len(h.Resting)
+	h.Resting = left
+	return h, rested
+}
+
+// MuxSNAT is what the workload of a key has, as muxes run it, if there is such a workload.
+func (s State) MuxSNAT(key model.SNATKey) (model.MuxSNAT, bool) {
+	vip, w, there := s.Leaving(key)
+	if !there {
+		return model.MuxSNAT{}, false
+	}
+	return model.MuxSNAT{
+		Key: key, Tunnel: w.TunnelAddress(), Ranges: s.Ports.At(key).Ranges, Tenant: vip.Tenant, Ping: vip.Ping != model.PingIgnore,
+	}, true
+}
+
+// HostSNAT is what the workload of a key has, as its host runs it, and which host that is, if there is such a
+// workload.
+func (s State) HostSNAT(key model.SNATKey) (host string, snat model.HostSNAT, there bool) {
+	vip, w, there := s.Leaving(key)
+	if !there {
+		return "", model.HostSNAT{}, false
+	}
+	h := s.Ports.At(key)
+	return w.Host, model.HostSNAT{
+		Key: key, Tunnel: w.TunnelAddress(), Ranges: h.Ranges, Reclaim: h.Reclaim, Except: vip.SNAT.Except,
+		Filtering: vip.SNAT.Filtering, Exhausted: vip.SNAT.Exhausted, IdleTimeout: vip.SNAT.IdleTimeout,
+		MaxPorts: vip.SNAT.MaxPorts, KeepPorts: vip.SNAT.Preallocate,
+	}, true
+}
+
+// snat holds that each workload leaves as this VIP alone, and that there are ports for all.
+func (a *admission) snat(path string, vip model.VIP) {
+	for i, w := range vip.SNAT.Workloads {
+		at := fmt.Sprintf("%s.workloads[%d]", path, i)
+		a.backend(at, vip, model.Backend{Address: w.Address, Host: w.Host, Tunnel: w.Tunnel})
+		for u := range a.used(w.Address, asWorkload) {
+			if u.name != vip.Name {
+				a.refuse(at+".address", "%s leaves as %s already", w.Address, a.other(u.name, vip))
+			}
+		}
+	}
+	ports := snat.FreeCount(nil, snat.Blocked(vip)) * model.RangePorts
+	if wanted := len(vip.SNAT.Workloads) * int(vip.SNAT.Preallocate); wanted > ports {
+		a.refuse(path+".preallocate", "%d ports for each of %d workloads are more than the %d that can be given out",
+			vip.SNAT.Preallocate, len(vip.SNAT.Workloads), ports)
+	}
+}
+
+// portFree holds that no workload leaves with the endpoint's port.
+func (a *admission) portFree(field string, vip model.VIP, e model.Endpoint) {
+	r := model.RangeOf(e.Port)
+	if e.Port == model.AllPorts || !a.Taken(vip.Address).Has(r) {
+		return
+	}
+	for key, h := range a.Holdings(vip.Address) {
+		if slices.Contains(slices.Collect(h.each()), r) {
+			a.refuse(field, "%d is one of the ports %d to %d, which %s leaves with, or did lately: add it to snat.reserved, "+
+				"and apply the endpoint when weir snat shows them no more", e.Port, r.First(), r.First()+model.RangePorts-1, key.Address)
+		}
+	}
+}

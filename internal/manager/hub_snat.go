@@ -1,0 +1,120 @@
+package manager
+
+import (
+	"reflect"
+	"slices"
+
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// confirm tells hosts of SNAT what all healthy muxes have by now: a workload that sends with a port before a mux
+// knows it would get no answer.
+func (h *hub) confirm(floor model.Generation) {
+	n := 0
+	for n < len(h.told) && h.told[n].state.Generation <= floor {
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	before := h.confirmed
+	h.confirmed = h.told[n-1].state
+	for _, told := range h.told[:n] {
+		for _, key := range told.snat {
+			h.tellSNAT(before, key)
+		}
+	}
+	h.told = slices.Delete(h.told, 0, n)
+	for _, feeds := range h.hosts {
+		for f := range feeds {
+			if f.snatWhole {
+				wake(f.wake)
+			}
+		}
+	}
+}
+
+// tellSNAT tells the hosts that a workload lives on, or did in the State before, if they have a stream here.
+func (h *hub) tellSNAT(before *store.State, key model.SNATKey) {
+	hosts := map[string]bool{}
+	for _, s := range []*store.State{before, h.confirmed} {
+		if s == nil {
+			continue
+		}
+		if _, w, there := s.Leaving(key); there {
+			hosts[w.Host] = true
+		}
+	}
+	for host := range hosts {
+		for f := range h.hosts[host] {
+			f.addSNAT(key)
+			wake(f.wake)
+		}
+	}
+}
+
+// hostSNAT is what the workload of a key has as its host runs it, if there is such a workload.
+func hostSNAT(s *store.State, key model.SNATKey) (host string, snat model.HostSNAT, there bool) {
+	host, snat, there = s.HostSNAT(key)
+	snat.Written = s.PortsWritten.At(key)
+	return host, snat, there
+}
+
+// changedSNAT are the workloads of which muxes or hosts have to hear, in order.
+func changedSNAT(old, s *store.State, delta store.Delta) []model.SNATKey {
+	keys := map[model.SNATKey]bool{}
+	for key := range delta.Ports {
+		keys[key] = true
+	}
+	for name := range delta.VIPs {
+		for _, state := range []*store.State{old, s} {
+			for key := range desired.SNATKeys(state.VIPs.At(name)) {
+				keys[key] = true
+			}
+		}
+	}
+	var changed []model.SNATKey
+	for key := range keys {
+		wasMux, hadMux := old.MuxSNAT(key)
+		isMux, hasMux := s.MuxSNAT(key)
+		wasOn, was, _ := hostSNAT(old, key)
+		isOn, is, _ := hostSNAT(s, key)
+		if hadMux != hasMux || wasOn != isOn || !reflect.DeepEqual(wasMux, isMux) || !reflect.DeepEqual(was, is) {
+			changed = append(changed, key)
+		}
+	}
+	slices.SortFunc(changed, model.SNATKey.Compare)
+	return changed
+}
+
+// digests are those of the newest generations, so that what a mux says of its tables can be compared.
+type digests struct {
+	ring [digestsKept]generationDigest
+	next int
+}
+
+const digestsKept = 4096
+
+type generationDigest struct {
+	generation model.Generation
+	digest     uint64
+	ranges     int
+}
+
+func (d *digests) add(s *store.State) {
+	digest, ranges := s.SNATDigest()
+	d.ring[d.next%digestsKept] = generationDigest{s.Generation, digest, ranges}
+	d.next++
+}
+
+// at is the digest of a generation. known is false for one that is too old, or was never told here.
+func (d *digests) at(generation model.Generation) (found generationDigest, known bool) {
+	for i := d.next - 1; i >= max(0, d.next-digestsKept); i-- {
+		if found = d.ring[i%digestsKept]; found.generation <= generation {
+			return found, found.generation == generation
+		}
+	}
+	return generationDigest{}, false
+}

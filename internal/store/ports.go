@@ -1,0 +1,169 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+)
+
+const prefixPorts = root + "ports/"
+
+type (
+	snatDocument struct {
+		Workloads   []workloadDocument `json:"workloads"`
+		Preallocate uint32             `json:"preallocate"`
+		MaxPorts    uint32             `json:"maxPorts"`
+		RequestRate uint32             `json:"requestRate"`
+		Reserved    []model.PortRange  `json:"reserved,omitempty"`
+		Except      []netip.Prefix     `json:"except,omitempty"`
+		Filtering   model.Filtering    `json:"filtering"`
+		Exhausted   model.Exhausted    `json:"exhausted"`
+		IdleTimeout time.Duration      `json:"idleTimeout"` // in nanoseconds
+	}
+	workloadDocument struct {
+		Address netip.Addr `json:"address"`
+		Host    string     `json:"host"`
+		Tunnel  netip.Addr `json:"tunnel,omitzero"`
+	}
+	// Ranges are two bytes each, big-endian, in order.
+	holdingDocument struct {
+		Ranges  []byte            `json:"ranges,omitempty"`
+		Reclaim []byte            `json:"reclaim,omitempty"`
+		Host    string            `json:"host,omitempty"`
+		Resting []restingDocument `json:"resting,omitempty"`
+	}
+	restingDocument struct {
+		Since  time.Time `json:"since"`
+		Ranges []byte    `json:"ranges"`
+	}
+)
+
+func snatToDocument(s *model.SNAT) *snatDocument {
+	if s == nil {
+		return nil
+	}
+	d := &snatDocument{
+		Preallocate: s.Preallocate, MaxPorts: s.MaxPorts, RequestRate: s.RequestRate, Reserved: s.Reserved, Except: s.Except,
+		Filtering: s.Filtering, Exhausted: s.Exhausted, IdleTimeout: s.IdleTimeout,
+	}
+	for _, w := range s.Workloads {
+		d.Workloads = append(d.Workloads, workloadDocument(w))
+	}
+	return d
+}
+
+func snatFromDocument(d *snatDocument) *model.SNAT {
+	if d == nil {
+		return nil
+	}
+	s := &model.SNAT{
+		Preallocate: d.Preallocate, MaxPorts: d.MaxPorts, RequestRate: d.RequestRate, Reserved: d.Reserved, Except: d.Except,
+		Filtering: d.Filtering, Exhausted: d.Exhausted, IdleTimeout: d.IdleTimeout,
+	}
+	for _, w := range d.Workloads {
+		s.Workloads = append(s.Workloads, model.SNATWorkload(w))
+	}
+	return s
+}
+
+// portsKey is where the ranges of a workload lie: ports/203.0.113.20/10.1.0.2.
+func portsKey(k model.SNATKey) string { return fmt.Sprintf("%s%s/%s", prefixPorts, k.VIP, k.Address) }
+
+// parsePortsKey reads what portsKey wrote.
+func parsePortsKey(key string) (model.SNATKey, error) {
+	first, second, _ := strings.Cut(strings.TrimPrefix(key, prefixPorts), "/")
+	vip, err := netip.ParseAddr(first)
+	if err != nil {
+		return model.SNATKey{}, fmt.Errorf("read key %s of the store: %w", key, err)
+	}
+	address, err := netip.ParseAddr(second)
+	if err != nil {
+		return model.SNATKey{}, fmt.Errorf("read key %s of the store: %w", key, err)
+	}
+	return model.SNATKey{VIP: vip, Address: address}, nil
+}
+
+func holdingToDocument(h desired.Holding) holdingDocument {
+	d := holdingDocument{Ranges: pack(h.Ranges), Reclaim: pack(h.Reclaim), Host: h.Host}
+	for _, r := range h.Resting {
+		d.Resting = append(d.Resting, restingDocument{Since: r.Since, Ranges: pack(r.Ranges)})
+	}
+	return d
+}
+
+func holdingFromDocument(d holdingDocument) (h desired.Holding, err error) {
+	h.Host = d.Host
+	if h.Ranges, err = unpack(d.Ranges); err != nil {
+		return h, err
+	}
+	if h.Reclaim, err = unpack(d.Reclaim); err != nil {
+		return h, err
+	}
+	for _, r := range d.Resting {
+		ranges, err := unpack(r.Ranges)
+		if err != nil {
+			return h, err
+		}
+		h.Resting = append(h.Resting, desired.Resting{Since: r.Since, Ranges: ranges})
+	}
+	return h, nil
+}
+
+func pack(ranges []model.Range) []byte {
+	packed := make([]byte, 0, 2*len(ranges))
+	for _, r := range ranges {
+		packed = binary.BigEndian.AppendUint16(packed, uint16(r))
+	}
+	return packed
+}
+
+func unpack(packed []byte) ([]model.Range, error) {
+	numbers, err := uint16s(packed)
+	if err != nil || len(numbers) == 0 {
+		return nil, err
+	}
+	ranges := make([]model.Range, 0, len(numbers))
+	for _, n := range numbers {
+		if n > uint16(model.RangeOf(65535)) {
+			return nil, fmt.Errorf("range %d is none", n)
+		}
+		ranges = append(ranges, model.Range(n))
+	}
+	return ranges, nil
+}
+
+// The changes of who has which ports.
+
+func (b *builder) putHolding(key model.SNATKey, h desired.Holding, generation model.Generation) {
+	b.next.PutHolding(key, h)
+	b.next.PortsWritten.Set(key, generation)
+	b.delta.Ports[key] = true
+}
+
+func (b *builder) removeHolding(key model.SNATKey) {
+	b.next.RemoveHolding(key)
+	b.next.PortsWritten.Delete(key)
+	b.delta.Ports[key] = true
+}
+
+func (b *builder) putPorts(key string, value []byte, generation model.Generation) error {
+	of, err := parsePortsKey(key)
+	if err != nil {
+		return err
+	}
+	d, err := decode[holdingDocument](key, value)
+	if err != nil {
+		return err
+	}
+	h, err := holdingFromDocument(d)
+	if err != nil {
+		return fmt.Errorf("read %s of the store: %w", key, err)
+	}
+	b.putHolding(of, h, generation)
+	return nil
+}
