@@ -2068,10 +2068,12 @@ type SNATUse struct {
 	Held uint32 `protobuf:"varint,8,opt,name=held,proto3" json:"held,omitempty"`
 	// Since the agent started: requests made to the manager, flows that found a port at once, flows that
 	// waited for one, and packets that found none.
-	Requests      uint64 `protobuf:"varint,9,opt,name=requests,proto3" json:"requests,omitempty"`
-	FlowsLocal    uint64 `protobuf:"varint,10,opt,name=flows_local,json=flowsLocal,proto3" json:"flows_local,omitempty"`
-	FlowsWaited   uint64 `protobuf:"varint,11,opt,name=flows_waited,json=flowsWaited,proto3" json:"flows_waited,omitempty"`
-	Exhausted     uint64 `protobuf:"varint,12,opt,name=exhausted,proto3" json:"exhausted,omitempty"`
+	Requests    uint64 `protobuf:"varint,9,opt,name=requests,proto3" json:"requests,omitempty"`
+	FlowsLocal  uint64 `protobuf:"varint,10,opt,name=flows_local,json=flowsLocal,proto3" json:"flows_local,omitempty"`
+	FlowsWaited uint64 `protobuf:"varint,11,opt,name=flows_waited,json=flowsWaited,proto3" json:"flows_waited,omitempty"`
+	Exhausted   uint64 `protobuf:"varint,12,opt,name=exhausted,proto3" json:"exhausted,omitempty"`
+	// Of what is in the tables: HostSNAT.written, or the generation of the newest answer.
+	Written       uint64 `protobuf:"varint,13,opt,name=written,proto3" json:"written,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2186,6 +2188,13 @@ func (x *SNATUse) GetFlowsWaited() uint64 {
 func (x *SNATUse) GetExhausted() uint64 {
 	if x != nil {
 		return x.Exhausted
+	}
+	return 0
+}
+
+func (x *SNATUse) GetWritten() uint64 {
+	if x != nil {
+		return x.Written
 	}
 	return 0
 }
@@ -3006,7 +3015,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\bverdicts\x18\x02 \x03(\v2\x15.weir.v1.NamedCounterR\bverdicts\x12\x1a\n" +
 	"\bsessions\x18\x03 \x01(\x04R\bsessions\x12\x1a\n" +
 	"\bwarnings\x18\x04 \x03(\tR\bwarnings\x12$\n" +
-	"\x04snat\x18\x05 \x03(\v2\x10.weir.v1.SNATUseR\x04snat\"\xed\x02\n" +
+	"\x04snat\x18\x05 \x03(\v2\x10.weir.v1.SNATUseR\x04snat\"\x87\x03\n" +
 	"\aSNATUse\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -3022,7 +3031,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	" \x01(\x04R\n" +
 	"flowsLocal\x12!\n" +
 	"\fflows_waited\x18\v \x01(\x04R\vflowsWaited\x12\x1c\n" +
-	"\texhausted\x18\f \x01(\x04R\texhausted\"q\n" +
+	"\texhausted\x18\f \x01(\x04R\texhausted\x12\x18\n" +
+	"\awritten\x18\r \x01(\x04R\awritten\"q\n" +
 	"\x0fSNATDestination\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12\x1a\n" +

@@ -22,6 +22,12 @@ func managers() dashboard {
 				query{`max by (role) (weir_manager_nodes_rejecting` + chosen + `)`, "refuse {{role}}"}),
 			graph("From send to report", "By role.", "s", quantiles("weir_manager_sync_duration_seconds", chosen, "role")...),
 		}},
+		{"Source NAT", []panel{
+			graph("Port requests", "By what became of them.", "reqps", query{`sum by (result) (rate(weir_manager_port_requests_total` + chosen + `[$__rate_interval]))`, "{{result}}"}),
+			graph("Time of port requests", "Of those that were granted.", "s", quantiles("weir_manager_port_request_duration_seconds", chosen, "instance")...),
+			graph("Ports", "That workloads have.", "short", query{`max(weir_manager_snat_ports` + chosen + `)`, "ports"}),
+			graph("Differences", "That the audit found, and mended.", "short", query{`sum by (role) (increase(weir_manager_port_faults_total` + chosen + `[$__rate_interval]))`, "{{role}}"}),
+		}},
 		{"Store", []panel{
 			graph("Time of etcd's calls", "By operation.", "s", quantiles("weir_manager_store_duration_seconds", chosen, "operation")...),
 			graph("Database", "Size, part in use, and bound.", "bytes",

@@ -167,6 +167,9 @@ func (s State) Leaving(key model.SNATKey) (model.VIP, model.SNATWorkload, bool) 
 // Leavers are those who leave as VIPs, by VIP.
 func (s State) Leavers() iter.Seq[model.SNATKey] { return s.leaving.Keys() }
 
+// LeaversCount is how many those are.
+func (s State) LeaversCount() int { return s.leaving.Len() }
+
 // LeaversOn are those of one host.
 func (s State) LeaversOn(host string) iter.Seq[model.SNATKey] {
 	return func(yield func(model.SNATKey) bool) {
@@ -392,4 +395,52 @@ func (a *admission) portFree(field string, vip model.VIP, e model.Endpoint) {
 				"and apply the endpoint when weir snat shows them no more", e.Port, r.First(), r.First()+model.RangePorts-1, key.Address)
 		}
 	}
+}
+
+// Disputed are holdings, as they must be, of workloads that have a range of a VIP that another one has too: whoever
+// was given it last, by what written says of each, loses it.
+func (s State) Disputed(vip netip.Addr, written func(model.SNATKey) uint64) map[model.SNATKey]Holding {
+	if s.Twice(vip).Len() == 0 {
+		return nil
+	}
+	wrong := map[model.SNATKey]Holding{}
+	for r := range snat.Free(nil, nil, 0) {
+		if !s.Twice(vip).Has(r) {
+			continue
+		}
+		var first model.SNATKey
+		var all []model.SNATKey
+		for key, h := range s.Holdings(vip) {
+			if slices.Contains(slices.Collect(h.each()), r) {
+				if all = append(all, key); len(all) == 1 || written(key) < written(first) {
+					first = key
+				}
+			}
+		}
+		for _, key := range all {
+			if key == first {
+				continue
+			}
+			h, again := wrong[key]
+			if !again {
+				h = s.Ports.At(key)
+			}
+			wrong[key] = h.without(r)
+		}
+	}
+	return wrong
+}
+
+// without returns h without a range, whether it is held or rests.
+func (h Holding) without(r model.Range) Holding {
+	is := func(other model.Range) bool { return other == r }
+	h.Ranges, h.Reclaim = slices.DeleteFunc(slices.Clone(h.Ranges), is), slices.DeleteFunc(slices.Clone(h.Reclaim), is)
+	var resting []Resting
+	for _, one := range h.Resting {
+		if one.Ranges = slices.DeleteFunc(slices.Clone(one.Ranges), is); len(one.Ranges) > 0 {
+			resting = append(resting, one)
+		}
+	}
+	h.Resting = resting
+	return h
 }

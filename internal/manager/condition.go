@@ -35,6 +35,7 @@ const (
 	reasonNoHealthy   = "NoHealthyBackend"
 	reasonNotYet      = "NotCheckedYet"
 	reasonNoBackends  = "NoBackends"
+	reasonOutbound    = "OutboundOnly"
 )
 
 // condition is one of a VIP as the State has it now.
@@ -143,6 +144,8 @@ func healthy(s *store.State, vip model.VIP) (c condition, serving, backends uint
 	}
 	share := fmt.Sprintf("%d of %d backends are healthy", serving, backends)
 	switch {
+	case len(vip.Endpoints) == 0 && vip.SNAT != nil:
+		return condition{isTrue, reasonOutbound, fmt.Sprintf("nothing is balanced, %d workloads leave as it", len(vip.SNAT.Workloads))}, 0, 0
 	case backends == 0:
 		return condition{isFalse, reasonNoBackends, "no backend takes connections"}, serving, backends
 	case len(without) > 0:

@@ -17,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/snat"
 )
 
 // fakeMux follows a manager as weir-mux does, into maps instead of a data plane.
@@ -27,6 +28,8 @@ type fakeMux struct {
 	mu         sync.Mutex
 	generation model.Generation
 	tables     map[model.EndpointKey]model.MuxEndpoint
+	snat       map[model.SNATKey]model.MuxSNAT
+	lies       bool // it says that it has no ranges
 	snapshots  int
 	messages   int
 	mute       bool   // it reads, and reports nothing
@@ -37,7 +40,9 @@ type fakeMux struct {
 }
 
 func startMux(t *testing.T, url, name, address string) *fakeMux {
-	m := &fakeMux{name: name, client: dial(t, url), tables: map[model.EndpointKey]model.MuxEndpoint{}}
+	m := &fakeMux{
+		name: name, client: dial(t, url), tables: map[model.EndpointKey]model.MuxEndpoint{}, snat: map[model.SNATKey]model.MuxSNAT{},
+	}
 	goFollow(t, m.name, func(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error) {
 		return m.client.SyncMux(ctx, &weirv1.SyncMuxRequest{Name: name, Addresses: []string{address}, Version: "test"})
 	}, m.apply)
@@ -59,6 +64,13 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 		if u.Snapshot {
 			m.snapshots++
 			m.tables = map[model.EndpointKey]model.MuxEndpoint{}
+			m.snat = map[model.SNATKey]model.MuxSNAT{}
+		}
+		for _, s := range u.SNAT {
+			m.snat[s.Key] = s
+		}
+		for _, key := range u.SNATRemoved {
+			delete(m.snat, key)
 		}
 		for _, e := range u.Endpoints {
 			m.tables[e.Key] = e
@@ -68,7 +80,7 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 		}
 		m.generation, m.pool = u.Generation, u.Pool
 	}
-	report.Generation = uint64(m.generation)
+	report.Generation, report.Status.Snat = uint64(m.generation), m.snatStatus()
 	m.withdrawn = u.Withdraw
 	mute := m.mute
 	m.mu.Unlock()
@@ -77,6 +89,34 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 	}
 	_, err = m.client.ReportMux(context.Background(), report)
 	return err
+}
+
+// snatStatus is what the tables hold of source NAT.
+func (m *fakeMux) snatStatus() *weirv1.MuxSNATStatus {
+	status := &weirv1.MuxSNATStatus{Generation: uint64(m.generation)}
+	if m.lies {
+		return status
+	}
+	for key, s := range m.snat {
+		status.Ranges += uint64(len(s.Ranges))
+		status.Digest ^= snat.Digest(key.VIP, s.Tunnel, s.Ranges...)
+	}
+	return status
+}
+
+// owners are those that have the ranges of a VIP; there may be several of one only while it is an error.
+func (m *fakeMux) owners(vip netip.Addr) map[model.Range][]netip.Addr {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	owners := map[model.Range][]netip.Addr{}
+	for key, s := range m.snat {
+		for _, r := range s.Ranges {
+			if key.VIP == vip {
+				owners[r] = append(owners[r], key.Address)
+			}
+		}
+	}
+	return owners
 }
 
 func (m *fakeMux) set(reject string) {
@@ -127,13 +167,18 @@ type fakeHost struct {
 	mu         sync.Mutex
 	generation model.Generation
 	backends   map[model.HostBackendKey]model.HostBackend
+	snat       map[model.SNATKey]model.HostSNAT
+	snapshots  int // of SNAT
+	lies       bool
 	muxes      []netip.Prefix
 	silent     bool // it does not acknowledge
 	key        flowhash.Key
 }
 
 func startHost(t *testing.T, url, name string, addresses ...string) *fakeHost {
-	h := &fakeHost{name: name, client: dial(t, url), backends: map[model.HostBackendKey]model.HostBackend{}}
+	h := &fakeHost{
+		name: name, client: dial(t, url), backends: map[model.HostBackendKey]model.HostBackend{}, snat: map[model.SNATKey]model.HostSNAT{},
+	}
 	goFollow(t, h.name, func(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncHostResponse], error) {
 		return h.client.SyncHost(ctx, &weirv1.SyncHostRequest{Name: name, Addresses: addresses, Version: "test"})
 	}, h.apply)
@@ -155,6 +200,16 @@ func (h *fakeHost) apply(p *weirv1.SyncHostResponse) error {
 	for _, key := range u.Removed {
 		delete(h.backends, key)
 	}
+	if u.SNATSnapshot {
+		h.snapshots++
+		h.snat = map[model.SNATKey]model.HostSNAT{}
+	}
+	for _, s := range u.SNAT {
+		h.snat[s.Key] = s
+	}
+	for _, key := range u.SNATRemoved {
+		delete(h.snat, key)
+	}
 	h.generation, h.muxes = u.Generation, u.Muxes
 	silent := h.silent
 	h.mu.Unlock()
@@ -168,12 +223,29 @@ func (h *fakeHost) apply(p *weirv1.SyncHostResponse) error {
 func (h *fakeHost) report(health ...model.BackendHealth) error {
 	h.mu.Lock()
 	r := &weirv1.ReportHostRequest{Name: h.name, Generation: uint64(h.generation), Status: &weirv1.HostStatus{Uplink: "eth0"}}
+	for key, s := range h.snat {
+		use := &weirv1.SNATUse{
+			Vip: key.VIP.String(), Address: key.Address.String(), Ranges: uint32(len(s.Ranges)), Written: uint64(s.Written), Flows: 7,
+			Destinations: []*weirv1.SNATDestination{{Address: "198.51.100.7", Port: 443, Protocol: "TCP", Flows: 7}},
+		}
+		if use.Digest = snat.Digest(key.VIP, s.Tunnel, s.Ranges...); h.lies {
+			use.Digest++
+		}
+		r.Status.Snat = append(r.Status.Snat, use)
+	}
 	h.mu.Unlock()
 	for _, b := range health {
 		r.Health = append(r.Health, rpc.BackendHealthToProto(b))
 	}
 	_, err := h.client.ReportHost(context.Background(), r)
 	return err
+}
+
+// holds are the ranges that the host has of a workload.
+func (h *fakeHost) holds(key model.SNATKey) model.HostSNAT {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.snat[key]
 }
 
 func (h *fakeHost) set(silent bool) {

@@ -82,6 +82,9 @@ type Manager struct {
 	meters    *meters
 	acks      *acks
 	inventory inventory
+	ports     *portRequests
+	suspects  suspects
+	resting   time.Duration // how long a range that was given back is nobody's
 }
 
 // New takes the address to listen on and opens the store. Nothing is served before Run.
@@ -126,6 +129,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		observed: observed, meters: counted, acks: newAcks(counted), cfg: cfg, log: cfg.Log, listener: listener, store: s, hub: newHub(s),
 		reports: newReports(), tasks: newTasks(), stopping: make(chan struct{}), now: time.Now,
 		silence: defaultSilence, apart: newApartness(), apartAfter: apartAfter, sessions: newSessions(), settle: desired.SettleTime,
+		ports: newPortRequests(), suspects: newSuspects(), resting: desired.RestTime,
 		bookmark: bookmarkTime, noticing: noticeTime, events: make(chan store.Event, eventBacklog),
 		peers: newPeers(secured.access), security: secured, audit: newAuditor(cfg.Name), strangerTime: strangerTime, slowReader: slowReader,
 	}
@@ -161,7 +165,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.followManagers(ctx) })
 	group.Go(func() error { return m.watchStore(ctx) })
 	group.Go(func() error {
-		return m.whileLeading(ctx, m.reconcile, m.watchSilence, m.endTransitions, m.recordEvents, m.notice, m.store.Promote)
+		return m.whileLeading(ctx, m.reconcile, m.watchSilence, m.endTransitions, m.endRests, m.auditPorts, m.recordEvents, m.notice, m.store.Promote)
 	})
 	group.Go(func() error {
 		defer stopStore()

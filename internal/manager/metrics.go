@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/telemetry"
 )
@@ -27,6 +28,8 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_manager_nodes", Help: "Registered nodes, by whether their stream is open with any manager.", Labels: []string{"role", "connected"}},
 	{Name: "weir_manager_nodes_rejecting", Help: "Nodes that refuse what they were sent.", Labels: []string{"role"}},
 	{Name: "weir_manager_nodes_behind", Help: "Connected nodes that do not run what they are to run.", Labels: []string{"role"}},
+	{Name: "weir_manager_snat_workloads", Help: "Workloads that leave as VIPs."},
+	{Name: "weir_manager_snat_ports", Help: "Ports that these have."},
 	{Name: "weir_manager_mux_connected", Help: "1 while the mux's stream is open with any manager.", Labels: []string{"mux"}},
 	{Name: "weir_manager_mux_generation", Help: "Generation that the mux runs.", Labels: []string{"mux"}},
 	{Name: "weir_manager_mux_seen_timestamp_seconds", Help: "When the mux last reported; 0: never.", Labels: []string{"mux"}},
@@ -40,6 +43,12 @@ type meters struct {
 	refusals *prometheus.CounterVec   // by role
 	acked    *prometheus.HistogramVec // by role
 	refused  *prometheus.CounterVec   // by role, streams
+
+	portRequests  *prometheus.CounterVec // by outcome
+	portsTook     *prometheus.HistogramVec
+	portsGiven    prometheus.Counter
+	portsReleased prometheus.Counter
+	portFaults    *prometheus.CounterVec // by where
 }
 
 func newMeters() *meters {
@@ -59,6 +68,7 @@ func newMeters() *meters {
 		}, []string{"role"}),
 		acked: telemetry.Seconds("weir_manager_sync_duration_seconds", "Time from sending a generation to a node until its report that it runs it.", "role"),
 	}
+	m.countPorts()
 	for _, role := range roles {
 		m.streams.WithLabelValues(string(role))
 		m.refusals.WithLabelValues(string(role))
@@ -68,10 +78,34 @@ func newMeters() *meters {
 	return m
 }
 
+// countPorts makes the meters of source NAT.
+func (m *meters) countPorts() {
+	m.portRequests = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_manager_port_requests_total", Help: "Port requests that this manager was asked as the leader, by how they ended.",
+	}, []string{"result"})
+	m.portsTook = telemetry.Seconds("weir_manager_port_request_duration_seconds",
+		"Time from a port request that was granted to its answer, when every healthy mux knows the ports.")
+	m.portsGiven = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "weir_manager_ports_given_total", Help: "Ports that requests were given.",
+	})
+	m.portsReleased = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "weir_manager_ports_released_total", Help: "Ports that hosts gave back.",
+	})
+	m.portFaults = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_manager_port_faults_total", Help: "Differences that the audit of source NAT found, and mended, by where.",
+	}, []string{"role"})
+	for _, outcome := range []string{"granted", rpc.PortsOutstanding, rpc.PortsRate, rpc.PortsLimit, rpc.PortsExhausted, "failed"} {
+		m.portRequests.WithLabelValues(outcome)
+	}
+	for _, where := range []string{faultStore, faultMux, faultHost} {
+		m.portFaults.WithLabelValues(where)
+	}
+}
+
 var roles = []model.Role{model.RoleMux, model.RoleHost}
 
 func (m *meters) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.requests, m.took, m.streams, m.refusals, m.acked, m.refused}
+	return []prometheus.Collector{m.requests, m.took, m.streams, m.refusals, m.acked, m.refused, m.portRequests, m.portsTook, m.portsGiven, m.portsReleased, m.portFaults}
 }
 
 // Metrics describe all that a manager tells, but for what etcd does.
@@ -100,6 +134,9 @@ func (m *Manager) sample(to *telemetry.Sample) {
 	telemetry.PutIf(to, "weir_manager_leader", m.leads())
 	telemetry.Put(to, "weir_manager_epoch", uint64(s.Epoch))
 	telemetry.Put(to, "weir_manager_vips", s.VIPs.Len())
+	_, ranges := s.SNATDigest()
+	telemetry.Put(to, "weir_manager_snat_ports", ranges*model.RangePorts)
+	telemetry.Put(to, "weir_manager_snat_workloads", s.LeaversCount())
 	n := m.inventory.of(s)
 	telemetry.Put(to, "weir_manager_endpoints", n.endpoints)
 	telemetry.Put(to, "weir_manager_endpoints_without_backends", n.dead)

@@ -97,12 +97,19 @@ func (m *Manager) DeleteNode(ctx context.Context, r *weirv1.DeleteNodeRequest) (
 	return &weirv1.DeleteNodeResponse{}, nil
 }
 
-// livesOn counts the backends of vip on host.
+// livesOn counts the backends of vip on host, and the workloads that leave as it.
 func livesOn(vip model.VIP, host string) int {
 	n := 0
 	for _, e := range vip.Endpoints {
 		for _, b := range e.Backends {
 			if b.Host == host {
+				n++
+			}
+		}
+	}
+	if vip.SNAT != nil {
+		for _, w := range vip.SNAT.Workloads {
+			if w.Host == host {
 				n++
 			}
 		}

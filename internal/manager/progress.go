@@ -230,6 +230,13 @@ func (p *progress) await(ctx context.Context, generation model.Generation) error
 	}
 }
 
+// reached is what all healthy muxes have answered.
+func (p *progress) reached() model.Generation {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.floor
+}
+
 // lacking are, of the healthy muxes, those that do not run a generation: they have refused it, or have not
 // answered yet.
 func (p *progress) lacking(s *store.State, generation model.Generation) []string {

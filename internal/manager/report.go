@@ -65,6 +65,7 @@ func (m *Manager) ReportMux(ctx context.Context, r *weirv1.ReportMuxRequest) (*w
 	if err != nil {
 		return nil, refusal(err)
 	}
+	m.auditMux(r.GetName(), r.GetStatus().GetSnat())
 	return &weirv1.ReportMuxResponse{}, nil
 }
 
@@ -96,6 +97,7 @@ func (m *Manager) ReportHost(ctx context.Context, r *weirv1.ReportHostRequest) (
 	if err != nil {
 		return nil, refusal(err)
 	}
+	m.auditHost(r.GetName(), r.GetStatus().GetSnat())
 	return &weirv1.ReportHostResponse{}, nil
 }
 
@@ -181,14 +183,14 @@ func (r report) says(other report) bool {
 // withoutCounters is a copy of a report's detail, which nobody else knows yet.
 func withoutCounters(detail *weirv1.NodeStatus) *weirv1.NodeStatus {
 	if mux := detail.GetMux(); mux != nil {
-		verdicts, endpoints := mux.Verdicts, mux.Endpoints
-		mux.Verdicts, mux.Endpoints = nil, nil // many: they are not copied
-		defer func() { mux.Verdicts, mux.Endpoints = verdicts, endpoints }()
+		verdicts, endpoints, snat := mux.Verdicts, mux.Endpoints, mux.Snat
+		mux.Verdicts, mux.Endpoints, mux.Snat = nil, nil, nil // many: they are not copied
+		defer func() { mux.Verdicts, mux.Endpoints, mux.Snat = verdicts, endpoints, snat }()
 	}
 	if host := detail.GetHost(); host != nil {
-		verdicts, sessions := host.Verdicts, host.Sessions
-		host.Verdicts, host.Sessions = nil, 0
-		defer func() { host.Verdicts, host.Sessions = verdicts, sessions }()
+		verdicts, sessions, snat := host.Verdicts, host.Sessions, host.Snat
+		host.Verdicts, host.Sessions, host.Snat = nil, 0, nil
+		defer func() { host.Verdicts, host.Sessions, host.Snat = verdicts, sessions, snat }()
 	}
 	return proto.CloneOf(detail)
 }

@@ -3,30 +3,304 @@ package manager
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
 
 	"connectrpc.com/connect"
+	"golang.org/x/time/rate"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/snat"
+	"github.com/weirlb/weir/internal/store"
 )
 
-var errNoSNAT = connect.NewError(connect.CodeUnimplemented, errors.New("this manager gives no ports out"))
+const (
+	// vipRate is how many port requests a second are taken of all workloads of a VIP.
+	vipRate = 500
+	// portsWait bounds how long a port request waits for the store and the muxes.
+	portsWait = 10 * time.Second
+	// fullRetry is when a workload that may have no more ports may ask again.
+	fullRetry = 5 * time.Second
+)
 
-// AllocatePorts gives a workload more ports of its VIP.
-func (m *Manager) AllocatePorts(context.Context, *weirv1.AllocatePortsRequest) (*weirv1.AllocatePortsResponse, error) {
-	return nil, errNoSNAT
+// portRequests are those that the leader has been asked lately.
+type portRequests struct {
+	mu    sync.Mutex
+	of    map[model.SNATKey]*requester
+	vips  map[netip.Addr]*rate.Limiter
+	swept time.Time
 }
 
-// ReleasePorts takes back what a workload does not use any more.
-func (m *Manager) ReleasePorts(context.Context, *weirv1.ReleasePortsRequest) (*weirv1.ReleasePortsResponse, error) {
-	return nil, errNoSNAT
+// requester is a workload that has asked for ports lately.
+type requester struct {
+	outstanding bool
+	demand      snat.Demand
+	limit       *rate.Limiter
+	asked       time.Time
 }
 
-// GetSNAT says who leaves as a VIP.
-func (m *Manager) GetSNAT(context.Context, *weirv1.GetSNATRequest) (*weirv1.GetSNATResponse, error) {
-	return nil, errNoSNAT
+func newPortRequests() *portRequests {
+	return &portRequests{of: map[model.SNATKey]*requester{}, vips: map[netip.Addr]*rate.Limiter{}}
 }
 
-// ReclaimPorts takes ranges back from a workload.
-func (m *Manager) ReclaimPorts(context.Context, *weirv1.ReclaimPortsRequest) (*weirv1.ReclaimPortsResponse, error) {
-	return nil, errNoSNAT
+// begin takes a request of a workload, unless another one of it is under way, or there were too many.
+func (p *portRequests) begin(key model.SNATKey, perSecond uint32, now time.Time) (demand snat.Demand, end func(gave int), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sweep(now)
+	r := p.of[key]
+	if r == nil {
+		r = &requester{limit: rate.NewLimiter(rate.Limit(perSecond), int(perSecond))}
+		p.of[key] = r
+	}
+	vip := p.vips[key.VIP]
+	if vip == nil {
+		vip = rate.NewLimiter(vipRate, vipRate)
+		p.vips[key.VIP] = vip
+	}
+	if r.limit.Limit() != rate.Limit(perSecond) {
+		r.limit.SetLimitAt(now, rate.Limit(perSecond))
+		r.limit.SetBurstAt(now, int(perSecond))
+	}
+	if r.outstanding {
+		return demand, nil, rpc.RefusePorts(rpc.PortsOutstanding, time.Second/time.Duration(perSecond),
+			fmt.Errorf("%s asks for ports while another request of it is under way", key))
+	}
+	r.asked = now
+	for _, limited := range []struct {
+		limit *rate.Limiter
+		who   string
+	}{{r.limit, key.String()}, {vip, "VIP " + key.VIP.String()}} {
+		taken := limited.limit.ReserveN(now, 1)
+		if wait := taken.DelayFrom(now); wait > 0 {
+			taken.CancelAt(now)
+			return demand, nil, rpc.RefusePorts(rpc.PortsRate, wait,
+				fmt.Errorf("%s asks for ports more than %v times a second", limited.who, limited.limit.Limit()))
+		}
+	}
+	r.outstanding = true
+	return r.demand, func(gave int) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if r.outstanding = false; gave > 0 {
+			r.demand = r.demand.Gave(now, gave)
+		}
+	}, nil
+}
+
+// sweep forgets now and then who has not asked for long.
+func (p *portRequests) sweep(now time.Time) {
+	if now.Sub(p.swept) < time.Minute {
+		return
+	}
+	p.swept = now
+	maps.DeleteFunc(p.of, func(_ model.SNATKey, r *requester) bool { return !r.outstanding && now.Sub(r.asked) > time.Minute })
+	maps.DeleteFunc(p.vips, func(_ netip.Addr, l *rate.Limiter) bool { return l.TokensAt(now) >= vipRate })
+}
+
+// leaverOf finds who leaves as a VIP on a host.
+func leaverOf(s *store.State, host string, key model.SNATKey) (model.VIP, error) {
+	vip, w, there := s.Leaving(key)
+	switch {
+	case !there:
+		return vip, connect.NewError(connect.CodeNotFound, fmt.Errorf("no VIP %s lists %s in its snat", key.VIP, key.Address))
+	case w.Host != host:
+		return vip, connect.NewError(connect.CodePermissionDenied, fmt.Errorf("%s does not live on %s", key.Address, host))
+	}
+	return vip, nil
+}
+
+// AllocatePorts gives a workload more ports of its VIP: written, and known to every healthy mux, when it answers.
+func (m *Manager) AllocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequest) (*weirv1.AllocatePortsResponse, error) {
+	begun := time.Now()
+	response, err := m.allocatePorts(ctx, r)
+	m.meters.portRequests.WithLabelValues(outcomeOfPorts(err)).Inc()
+	if err != nil {
+		return nil, refusal(err)
+	}
+	m.meters.portsTook.WithLabelValues().Observe(time.Since(begun).Seconds())
+	return response, nil
+}
+
+func (m *Manager) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequest) (*weirv1.AllocatePortsResponse, error) {
+	key, err := rpc.SNATKeyFromProto(&weirv1.SNATKey{Vip: r.GetVip(), Address: r.GetAddress()})
+	if err != nil {
+		return nil, err
+	}
+	vip, err := leaverOf(m.store.State(), r.GetName(), key)
+	if err != nil {
+		return nil, err
+	}
+	demand, end, err := m.ports.begin(key, vip.SNAT.RequestRate, m.now())
+	if err != nil {
+		return nil, err
+	}
+	gave := 0
+	defer func() { end(gave) }()
+	ctx, cancel := context.WithTimeout(ctx, portsWait)
+	defer cancel()
+	var given []model.Range
+	generation, err := m.store.UpdateAs(ctx, store.Ports, func(s *store.State) (store.Change, error) {
+		vip, err := leaverOf(s, r.GetName(), key)
+		if err != nil {
+			return store.Change{}, err
+		}
+		n, err := grant(s, vip, key, demand, r.GetPorts(), m.now())
+		if err != nil {
+			return store.Change{}, err
+		}
+		var next desired.Holding
+		next, given = s.Allocate(key, n, model.Range(rand.IntN(snat.Ranges)))
+		return store.Change{Ports: map[model.SNATKey]desired.Holding{key: next}}, nil
+	})
+	if err != nil {
+		m.notePorts(vip, key, err)
+		return nil, err
+	}
+	gave = len(given)
+	if err := m.progress.await(ctx, generation); err != nil {
+		return nil, rpc.RetryAfter(connect.CodeDeadlineExceeded,
+			errors.New("the ports were given, and a mux does not know them yet: they come by the stream"), time.Second)
+	}
+	m.meters.portsGiven.Add(float64(gave * model.RangePorts))
+	return &weirv1.AllocatePortsResponse{Ranges: rpc.RangesToProto(given), Generation: uint64(generation)}, nil
+}
+
+// grant is how many ranges a request gets; if none, it says why.
+func grant(s *store.State, vip model.VIP, key model.SNATKey, demand snat.Demand, need uint32, now time.Time) (int, error) {
+	h := s.Ports.At(key)
+	allowed := int(vip.SNAT.MaxPorts)/model.RangePorts - len(h.Ranges)
+	if allowed <= 0 {
+		return 0, rpc.RefusePorts(rpc.PortsLimit, fullRetry, fmt.Errorf(
+			"%s has %d ports, of the %d that it may: raise snat.maxPorts, if it may have more",
+			key, len(h.Ranges)*model.RangePorts, vip.SNAT.MaxPorts))
+	}
+	free := s.Available(vip, key)
+	if free == 0 {
+		return 0, rpc.RefusePorts(rpc.PortsExhausted, fullRetry, fmt.Errorf(
+			"VIP %s (%s) has no port left: give its workloads more VIPs, or fewer ports each by snat.maxPorts", vip.Name, key.VIP))
+	}
+	return demand.Next(now, need, free, allowed), nil
+}
+
+// outcomeOfPorts is what a metric calls the end of a port request.
+func outcomeOfPorts(err error) string {
+	if err == nil {
+		return "granted"
+	}
+	if reason, _, refused := rpc.PortsRefused(err); refused {
+		return reason
+	}
+	return "failed"
+}
+
+// notePorts tells operators that a workload gets no more ports.
+func (m *Manager) notePorts(vip model.VIP, key model.SNATKey, err error) {
+	reason, _, refused := rpc.PortsRefused(err)
+	event := map[string]string{rpc.PortsExhausted: "PortsExhausted", rpc.PortsLimit: "PortLimitReached"}[reason]
+	if !refused || event == "" {
+		return
+	}
+	var refusal *connect.Error
+	errors.As(err, &refusal)
+	m.note(store.Event{
+		Kind: kindVIP, Object: vip.Name, Tenant: vip.Tenant, Warning: true, Reason: event, Message: refusal.Message(),
+	})
+}
+
+// ReleasePorts takes back what a workload does not use any more. What it does not have is passed over: a call
+// may be made again.
+func (m *Manager) ReleasePorts(ctx context.Context, r *weirv1.ReleasePortsRequest) (*weirv1.ReleasePortsResponse, error) {
+	key, err := rpc.SNATKeyFromProto(&weirv1.SNATKey{Vip: r.GetVip(), Address: r.GetAddress()})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	ranges, err := rpc.RangesFromProto(r.GetRanges())
+	if err != nil {
+		return nil, refusal(err)
+	}
+	released := 0
+	generation, err := m.store.UpdateAs(ctx, store.Ports, func(s *store.State) (store.Change, error) {
+		if _, err := leaverOf(s, r.GetName(), key); err != nil {
+			return store.Change{}, err
+		}
+		before := s.Ports.At(key)
+		after := s.Release(key, ranges, m.now())
+		if released = len(before.Ranges) - len(after.Ranges); released == 0 {
+			return store.Change{}, nil
+		}
+		return store.Change{Ports: map[model.SNATKey]desired.Holding{key: after}}, nil
+	})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	m.meters.portsReleased.Add(float64(released * model.RangePorts))
+	return &weirv1.ReleasePortsResponse{Generation: uint64(generation)}, nil
+}
+
+// ReclaimPorts has a workload's host give ranges back when their flows have ended.
+func (m *Manager) ReclaimPorts(ctx context.Context, r *weirv1.ReclaimPortsRequest) (*weirv1.ReclaimPortsResponse, error) {
+	if err := rpc.Known(r); err != nil {
+		return nil, refusal(err)
+	}
+	address, err := netip.ParseAddr(r.GetAddress())
+	if err != nil {
+		return nil, refusal(&model.FieldError{Field: "address", Reason: fmt.Sprintf("must be an IP address, is %.64q", r.GetAddress())})
+	}
+	ranges, err := rpc.RangesFromProto(r.GetRanges())
+	if err != nil {
+		return nil, refusal(err)
+	}
+	var next desired.Holding
+	generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
+		vip, there := s.VIPs.Get(r.GetName())
+		if !there {
+			return store.Change{}, notFound("VIP", r.GetName(), s.VIPs, seesVIP(ctx))
+		}
+		key := model.SNATKey{VIP: vip.Address, Address: address.Unmap()}
+		h, there := s.Ports.Get(key)
+		if !there {
+			return store.Change{}, &model.FieldError{Field: "address", Reason: fmt.Sprintf("%s has no ports of VIP %s", address, vip.Name)}
+		}
+		if next, err = reclaim(h, ranges, r.GetCancel()); err != nil || next.Equal(h) {
+			return store.Change{}, err
+		}
+		return store.Change{Ports: map[model.SNATKey]desired.Holding{key: next}}, nil
+	})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return &weirv1.ReclaimPortsResponse{Reclaim: rpc.RangesToProto(next.Reclaim), Generation: uint64(generation)}, nil
+}
+
+// reclaim returns h with ranges to be given back: all if none are named, or none after all.
+func reclaim(h desired.Holding, ranges []model.Range, cancel bool) (desired.Holding, error) {
+	if cancel {
+		h.Reclaim = nil
+		return h, nil
+	}
+	if len(ranges) == 0 {
+		ranges = h.Ranges
+	}
+	next := slices.Clone(h.Reclaim)
+	for i, r := range ranges {
+		switch {
+		case !slices.Contains(h.Ranges, r):
+			return h, &model.FieldError{Field: fmt.Sprintf("ranges[%d]", i), Reason: fmt.Sprintf("%d (ports %d to %d) is not the workload's",
+				r, r.First(), r.First()+model.RangePorts-1)}
+		case !slices.Contains(next, r):
+			next = append(next, r)
+		}
+	}
+	slices.Sort(next)
+	h.Reclaim = next
+	return h, nil
 }

@@ -28,6 +28,7 @@ func (m *Manager) vipWithStatus(s *store.State, vip model.VIP) *weirv1.VIP {
 	p.Status = vipStatus(s, generationOf(s, vip))
 	c := conditionsOf(s, vip)
 	p.Status.Conditions = conditionsToProto(s, vip, c)
+	p.Status.Snat = snatStatus(s, vip)
 	p.Status.BackendsHealthy, p.Status.BackendsTotal = c.serving, c.backends
 	return p
 }

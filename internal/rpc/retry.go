@@ -61,7 +61,7 @@ func retryUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		for {
 			response, err := next(ctx, request)
 			delay, again := retryIn(err)
-			if !again {
+			if _, _, ports := PortsRefused(err); !again || ports {
 				return response, err
 			}
 			delay += rand.N(delay + 1)

@@ -36,7 +36,7 @@ var Labels = map[string]string{
 	"reachable":     "true, false",
 	"reason":        "kinds of packets of the slow path",
 	"result":        "what may become of something",
-	"role":          "mux, host",
+	"role":          "mux, host, manager",
 	"stage":         "priorities of changes: three",
 	"state":         "of flows: two",
 	"table":         "of a mux: three",

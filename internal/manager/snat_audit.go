@@ -1,0 +1,271 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"sync"
+	"time"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/snat"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// portsAuditTime is the time between two audits of what the store has of ports.
+const portsAuditTime = 10 * time.Second
+
+// Where an audit finds differences.
+const (
+	faultStore = "manager"
+	faultMux   = "mux"
+	faultHost  = "host"
+)
+
+// suspects are nodes whose tables were other than the manager's when they last said what they have. A second
+// time it is no coincidence: the node gets all of it anew.
+type suspects struct {
+	mu *sync.Mutex
+	of map[string]int
+}
+
+func newSuspects() suspects { return suspects{mu: &sync.Mutex{}, of: map[string]int{}} }
+
+// saw notes whether a node's tables differ, and says whether that is to be mended.
+func (s suspects) saw(node string, differ bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !differ {
+		delete(s.of, node)
+		return false
+	}
+	if s.of[node]++; s.of[node] < 2 {
+		return false
+	}
+	delete(s.of, node)
+	return true
+}
+
+// auditMux compares what a mux's tables hold of SNAT with what it was told.
+func (m *Manager) auditMux(mux string, said *weirv1.MuxSNATStatus) {
+	if said == nil {
+		return
+	}
+	want, known := m.hub.digestAt(model.Generation(said.GetGeneration()))
+	if !known {
+		return
+	}
+	differ := want.digest != said.GetDigest() || uint64(want.ranges) != said.GetRanges()
+	if !m.suspects.saw(mux, differ) {
+		return
+	}
+	m.hub.resend(mux)
+	m.fault(faultMux, store.Event{
+		Kind: string(model.RoleMux), Object: mux, Reason: "PortsDiffer",
+		Message: fmt.Sprintf("its table of source NAT holds %d ranges at generation %d, other ones than the %d that it was told: it gets all tables anew",
+			said.GetRanges(), said.GetGeneration(), want.ranges),
+	})
+}
+
+// auditHost compares what a host's tables hold of SNAT with the store, where the host says that it knows what was
+// written last.
+func (m *Manager) auditHost(host string, said []*weirv1.SNATUse) {
+	s := m.store.State()
+	var wrong []string
+	for _, use := range said {
+		key, err := rpc.SNATKeyFromProto(&weirv1.SNATKey{Vip: use.GetVip(), Address: use.GetAddress()})
+		if err != nil {
+			continue
+		}
+		_, w, there := s.Leaving(key)
+		h := s.Ports.At(key)
+		if !there || w.Host != host || use.GetWritten() != uint64(s.PortsWritten.At(key)) {
+			continue // it will be told, or was told more than this manager knows
+		}
+		if use.GetDigest() != snat.Digest(key.VIP, w.TunnelAddress(), h.Ranges...) {
+			wrong = append(wrong, fmt.Sprintf("%s has %d ranges, and %d were given", key, use.GetRanges(), len(h.Ranges)))
+		}
+	}
+	if !m.suspects.saw(host, len(wrong) > 0) {
+		return
+	}
+	m.hub.resend(host)
+	m.fault(faultHost, store.Event{
+		Kind: string(model.RoleHost), Object: host, Reason: "PortsDiffer",
+		Message: fmt.Sprintf("its tables of source NAT are not what it was told (%s): it gets all of it anew", wrong[0]),
+	})
+}
+
+func (m *Manager) fault(where string, e store.Event) {
+	e.Warning = true
+	m.meters.portFaults.WithLabelValues(where).Inc()
+	m.log.Warn("source NAT: tables differ, mending them", "node", e.Object, "reason", e.Message)
+	m.note(e)
+}
+
+// auditPorts holds what the store has of ports to what must be, while this manager leads: no range is in two
+// hands, nobody has one who is in no list, nor one that is somebody else's, and each has what is preallocated.
+func (m *Manager) auditPorts(ctx context.Context) error {
+	tick := time.NewTicker(portsAuditTime)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if err := m.mendPorts(ctx); err != nil && ctx.Err() == nil {
+			m.log.Warn("source NAT: the audit can't write, trying again", "err", err)
+		}
+	}
+}
+
+// mendPorts is one audit of the store.
+func (m *Manager) mendPorts(ctx context.Context) error {
+	if len(m.wrongPorts(m.store.State())) == 0 {
+		return nil
+	}
+	var mended map[model.SNATKey]desired.Holding
+	_, err := m.store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
+		mended = m.wrongPorts(s)
+		return store.Change{Ports: mended}, nil
+	})
+	if err != nil || len(mended) == 0 {
+		return err
+	}
+	s := m.store.State()
+	vips := map[string]int{}
+	for key := range mended {
+		vip, _ := s.VIPAt(key.VIP)
+		vips[vip.Name]++
+	}
+	for name, n := range vips {
+		if name == "" {
+			continue
+		}
+		m.fault(faultStore, store.Event{
+			Kind: kindVIP, Object: name, Tenant: s.VIPs.At(name).Tenant, Reason: "PortsMended",
+			Message: fmt.Sprintf("the ranges of %d workloads were not what they must be", n),
+		})
+	}
+	return nil
+}
+
+// wrongPorts are the holdings that are not what they must be, as they must be.
+func (m *Manager) wrongPorts(s *store.State) map[model.SNATKey]desired.Holding {
+	wrong := map[model.SNATKey]desired.Holding{}
+	vips := map[netip.Addr]bool{}
+	for key := range s.Ports.Keys() {
+		vips[key.VIP] = true
+	}
+	for key := range s.Leavers() {
+		vips[key.VIP] = true
+	}
+	for vip := range vips {
+		maps.Copy(wrong, s.ChangedPorts(vip, m.now()))
+		for key, h := range s.Disputed(vip, func(key model.SNATKey) uint64 { return uint64(s.PortsWritten.At(key)) }) {
+			wrong[key] = h
+		}
+	}
+	return wrong
+}
+
+// digestAt is the digest of SNAT at a generation that was told here lately.
+func (h *hub) digestAt(generation model.Generation) (generationDigest, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.digests.at(generation)
+}
+
+// resend has a node that has a stream here get a snapshot.
+func (h *hub) resend(node string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for f := range h.muxes {
+		if f.mux == node {
+			f.whole = true
+			f.soon()
+		}
+	}
+	for f := range h.hosts[node] {
+		f.snatWhole = true
+		wake(f.wake)
+	}
+}
+
+// endRests ends the rest of ranges that were given back long enough ago, while this manager leads.
+func (m *Manager) endRests(ctx context.Context) error {
+	tick := time.NewTicker(m.resting / 24)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if len(m.rested(m.store.State())) == 0 {
+			continue
+		}
+		_, err := m.store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
+			change := store.Change{Ports: map[model.SNATKey]desired.Holding{}}
+			for key, h := range m.rested(s) {
+				if _, _, listed := s.Leaving(key); listed || !h.Empty() {
+					change.Ports[key] = h
+				} else {
+					change.DeletePorts = append(change.DeletePorts, key)
+				}
+			}
+			return change, nil
+		})
+		if err != nil && ctx.Err() == nil {
+			m.log.Warn("source NAT: ranges do not become free, trying again", "err", err)
+		}
+	}
+}
+
+// restedMost is how many holdings one transaction changes.
+const restedMost = 1000
+
+// rested are holdings of which something has rested, without that. Ranges that a workload's host still holds, by
+// what it said last, rest on; and all do until every healthy mux knows that they are nobody's.
+func (m *Manager) rested(s *store.State) map[model.SNATKey]desired.Holding {
+	done := map[model.SNATKey]desired.Holding{}
+	now := m.now()
+	for key, h := range s.Ports.All() {
+		if len(h.Resting) == 0 {
+			_, _, listed := s.Leaving(key)
+			if h.Empty() && !listed {
+				done[key] = h
+			}
+			continue
+		}
+		next, some := h.Rested(now.Add(-m.resting))
+		if !some || m.progress.reached() < s.PortsWritten.At(key) || m.clings(s, key, h, now) {
+			continue
+		}
+		if done[key] = next; len(done) >= restedMost {
+			break
+		}
+	}
+	return done
+}
+
+// clingMost bounds how long a host that does not let go of ranges keeps them from others, in times to rest.
+const clingMost = 5
+
+// clings says whether the host of a workload that is in no list any more still has ranges for it, by what it said
+// last. A host that is away says nothing: then the time to rest is enough.
+func (m *Manager) clings(s *store.State, key model.SNATKey, h desired.Holding, now time.Time) bool {
+	if _, _, listed := s.Leaving(key); listed || !s.Streams.At(h.Host) {
+		return false
+	}
+	if now.Sub(h.Resting[0].Since) > clingMost*m.resting {
+		return false
+	}
+	use := m.snatUse(s, h.Host, key)
+	return use.GetRanges() > 0
+}

@@ -1,0 +1,94 @@
+package manager
+
+import (
+	"context"
+	"net/netip"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/snat"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// GetSNAT says who leaves as a VIP, with which ports, and how they use them.
+func (m *Manager) GetSNAT(ctx context.Context, r *weirv1.GetSNATRequest) (*weirv1.GetSNATResponse, error) {
+	s := m.store.State()
+	vip, there := s.VIPs.Get(r.GetName())
+	if !there {
+		return nil, notFound("VIP", r.GetName(), s.VIPs, seesVIP(ctx))
+	}
+	response := &weirv1.GetSNATResponse{Name: vip.Name, Address: vip.Address.String(), Status: snatStatus(s, vip)}
+	uses := map[string]map[model.SNATKey]*weirv1.SNATUse{}
+	listed := map[netip.Addr]bool{}
+	if vip.SNAT != nil {
+		for _, w := range vip.SNAT.Workloads {
+			key := model.SNATKey{VIP: vip.Address, Address: w.Address}
+			if uses[w.Host] == nil {
+				uses[w.Host] = m.snatUses(s, w.Host)
+			}
+			p := workloadPorts(key, s.Ports.At(key))
+			p.Host, p.Tunnel, p.Use = w.Host, w.TunnelAddress().String(), uses[w.Host][key]
+			response.Workloads = append(response.Workloads, p)
+			listed[w.Address] = true
+		}
+	}
+	for key, h := range s.Holdings(vip.Address) {
+		if !listed[key.Address] && !h.Empty() {
+			p := workloadPorts(key, h)
+			p.Host, p.Removed = h.Host, true
+			response.Workloads = append(response.Workloads, p)
+		}
+	}
+	return response, nil
+}
+
+func workloadPorts(key model.SNATKey, h desired.Holding) *weirv1.WorkloadPorts {
+	p := &weirv1.WorkloadPorts{
+		Address: key.Address.String(), Ranges: rpc.RangesToProto(h.Ranges), Reclaim: rpc.RangesToProto(h.Reclaim),
+	}
+	for _, r := range h.Resting {
+		p.Resting = append(p.Resting, rpc.RangesToProto(r.Ranges)...)
+	}
+	return p
+}
+
+// snatStatus sums up how the ports of a VIP are given out; nil if nobody leaves as it.
+func snatStatus(s *store.State, vip model.VIP) *weirv1.SNATStatus {
+	if vip.SNAT == nil {
+		return nil
+	}
+	held, resting := 0, 0
+	for _, h := range s.Holdings(vip.Address) {
+		held += len(h.Ranges)
+		for _, r := range h.Resting {
+			resting += len(r.Ranges)
+		}
+	}
+	return &weirv1.SNATStatus{
+		Workloads:  uint32(len(vip.SNAT.Workloads)),
+		PortsTotal: uint32(snat.FreeCount(nil, snat.Blocked(vip)) * model.RangePorts),
+		PortsHeld:  uint32(held * model.RangePorts), PortsResting: uint32(resting * model.RangePorts),
+	}
+}
+
+// snatUses are what a host said last of the workloads on it.
+func (m *Manager) snatUses(s *store.State, host string) map[model.SNATKey]*weirv1.SNATUse {
+	node, there := s.Nodes.Get(host)
+	if !there {
+		return nil
+	}
+	uses := map[model.SNATKey]*weirv1.SNATUse{}
+	for _, use := range m.nodeWithStatus(s, node).GetStatus().GetHost().GetSnat() {
+		key, err := rpc.SNATKeyFromProto(&weirv1.SNATKey{Vip: use.GetVip(), Address: use.GetAddress()})
+		if err == nil {
+			uses[key] = use
+		}
+	}
+	return uses
+}
+
+func (m *Manager) snatUse(s *store.State, host string, key model.SNATKey) *weirv1.SNATUse {
+	return m.snatUses(s, host)[key]
+}
