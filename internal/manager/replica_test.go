@@ -29,7 +29,7 @@ type replicas struct {
 }
 
 // startReplicas founds a cluster and has others join it while it runs.
-func startReplicas(t *testing.T, n int) *replicas {
+func startReplicas(t *testing.T, n int, change ...func(*Manager)) *replicas {
 	t.Helper()
 	r := &replicas{}
 	for i := range n {
@@ -37,7 +37,7 @@ func startReplicas(t *testing.T, n int) *replicas {
 		if i > 0 {
 			cfg.Join = r.urls[0]
 		}
-		url, stop := start(t, cfg)
+		url, stop := start(t, cfg, change...)
 		r.urls, r.stops = append(r.urls, url), append(r.stops, stop)
 	}
 	return r

@@ -1,0 +1,164 @@
+package manager
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/sorted"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// pool is a State with muxes that are connected, at generation 20.
+func poolOf(names ...string) (*store.State, []model.PoolMember) {
+	s := &store.State{Generation: 20}
+	for i, name := range names {
+		address := netip.AddrFrom4([4]byte{10, 1, 0, byte(i + 1)})
+		s.PutNode(model.Node{Name: name, Role: model.RoleMux, Addresses: []netip.Addr{address}})
+		s.Streams.Set(name, true)
+	}
+	return s, members(s)
+}
+
+// Who waits for a generation goes on when the last healthy mux has answered it, whoever holds its stream.
+func TestAwaitMuxes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProgress()
+		s, pool := poolOf("here", "there", "stored", "joins")
+		s.Status.Set("stored", store.NodeStatus{Generation: 12})
+		has := func(here, there model.Generation) {
+			p.set(nodesProgress{muxes: map[string]muxProgress{"here": {runs: here, answered: here}, "joins": {joins: true}}})
+			p.told("m2", &nodesProgress{muxes: map[string]muxProgress{"there": {runs: 9, answered: there}}})
+			p.settle(s, pool)
+		}
+		has(10, 10)
+		reached := make(chan error, 1)
+		go func() { reached <- p.await(t.Context(), 12) }()
+		for _, step := range []struct {
+			here, there model.Generation
+			done        bool
+		}{{12, 10, false}, {13, 11, false}, {13, 12, true}} {
+			has(step.here, step.there)
+			synctest.Wait()
+			if done := len(reached) == 1; done != step.done {
+				t.Errorf("with %d here and %d there: done %v", step.here, step.there, done)
+			}
+		}
+		if lack := p.lacking(s, 12); len(lack) != 1 || lack[0] != "there" {
+			t.Errorf("%v lack it, want the one that refused it", lack)
+		}
+
+		// One whose stream breaks is known by the store again, and does not count once it is gone.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		go func() { reached <- p.await(ctx, 13) }()
+		<-reached
+		p.told("m2", nil)
+		s.Status.Set("stored", store.NodeStatus{Generation: 12, Rejected: 14})
+		p.settle(s, pool)
+		synctest.Wait()
+		if len(reached) != 0 {
+			t.Fatal("done without a word of there")
+		}
+		s = s.Clone()
+		s.Streams.Delete("there")
+		p.settle(s, members(s))
+		if err := <-reached; err != nil {
+			t.Errorf("without there: %v", err)
+		}
+		cancel()
+		if err := p.await(ctx, 99); err == nil || len(p.waiting) != 0 {
+			t.Errorf("who gave up: %v, and %d wait", err, len(p.waiting))
+		}
+	})
+}
+
+// What other managers say of their hosts goes before what the store has, where they say more.
+func TestHostsReady(t *testing.T) {
+	p := newProgress()
+	s := &store.State{Ready: sorted.Of(map[string]model.Generation{"self": 1, "old": 5, "quick": 5, "empty": 5, "slow": 5})}
+	p.set(nodesProgress{notes: "self"})
+	p.told("m2", &nodesProgress{notes: "quick", hostsReady: 8})
+	p.told("m3", &nodesProgress{notes: "empty"})
+	p.told("m4", &nodesProgress{notes: "slow", hostsReady: 4})
+	p.told("m5", &nodesProgress{notes: "new", hostsReady: 7})
+	got := p.hostsReady(s)
+	want := map[string]model.Generation{"old": 5, "quick": 8, "slow": 5, "new": 7}
+	if len(got) != len(want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	for notes, generation := range want {
+		if got[notes] != generation {
+			t.Errorf("%s is at %d, want %d", notes, got[notes], generation)
+		}
+	}
+}
+
+// Users see what muxes said last, before the store has it, and no less than they said.
+func TestShowWhatMuxesSaid(t *testing.T) {
+	p := newProgress()
+	s, _ := poolOf("on", "silent", "back")
+	for _, name := range []string{"on", "silent", "back"} {
+		s.Status.Set(name, store.NodeStatus{Generation: 10, Reason: "kept"})
+	}
+	p.set(nodesProgress{muxes: map[string]muxProgress{"on": {runs: 12, answered: 12}, "silent": {}, "back": {runs: 0, answered: 11}}})
+	shown := p.show(s)
+	for name, want := range map[string]model.Generation{"on": 12, "silent": 10, "back": 0} {
+		if got := shown.Status.At(name); got.Generation != want || got.Reason != "kept" {
+			t.Errorf("%s runs %d, want %d", name, got.Generation, want)
+		}
+	}
+	if s.Status.At("on").Generation != 10 {
+		t.Error("the State itself was changed")
+	}
+}
+
+// Managers tell each other by streams: muxes of all get what hosts of all have, and the leader knows when.
+func TestManagersFollowEachOther(t *testing.T) {
+	var all []*Manager
+	r := startReplicas(t, 3, func(m *Manager) { all = append(all, m) })
+	startHost(t, r.urls[1], "host1", "10.2.1.2")
+	startHost(t, r.urls[2], "host2", "10.2.2.2")
+	muxes := []*fakeMux{startMux(t, r.urls[1], "mux1", "10.1.1.2"), startMux(t, r.urls[2], "mux2", "10.1.2.2")}
+	eventually(t, "all are connected", func() bool { return nodes(t, dial(t, r.urls[0])) == 4 })
+	eventually(t, "each is told by both others", func() bool {
+		for _, m := range all {
+			if !m.progress.allListen(m.store.State(), m.cfg.Name) {
+				return false
+			}
+		}
+		return true
+	})
+	for _, mux := range muxes {
+		eventually(t, mux.name+" is in the pool", func() bool {
+			p := all[0].progress
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			at, said := p.mux(all[0].store.State(), mux.name)
+			return said && at.answered > 0
+		})
+	}
+	first := model.Generation(apply(t, r.urls[0], shop()))
+	for range 20 {
+		generation := model.Generation(apply(t, r.urls[0], shop()))
+		if err := all[0].progress.await(t.Context(), generation); err != nil {
+			t.Fatal(err)
+		}
+		for _, mux := range muxes {
+			if !mux.has(uint64(generation)) {
+				t.Fatalf("%s lacks generation %d", mux.name, generation)
+			}
+		}
+		change := shop()
+		change.Endpoints[0].Backends = change.Endpoints[0].Backends[:1]
+		apply(t, r.urls[0], change)
+	}
+	for manager, ready := range all[0].store.State().Ready.All() {
+		if ready > first {
+			t.Errorf("%s wrote to the store what it tells by its streams: %d after %d", manager, ready, first)
+		}
+	}
+}
