@@ -98,7 +98,16 @@ func (b *bench) bounds(ctx context.Context) error {
 			if err := w.changes(ctx, "one change", b.scale(b.changes)); err != nil || i+1 < len(numbers) {
 				return err
 			}
-			if err := w.burst(ctx, "burst", b.scale(1000), 0); err != nil {
+			if err := w.burst(ctx, "burst", b.scale(1000), 2); err != nil {
+				return err
+			}
+			if err := w.loadPorts(ctx); err != nil {
+				return err
+			}
+			if err := w.ports(ctx, b.scale(500), 5*time.Second); err != nil {
+				return err
+			}
+			if err := w.burstAndPorts(ctx, b.scale(1000), b.scale(2000)); err != nil {
 				return err
 			}
 			if err := w.health(ctx, b.scale(200)); err != nil {

@@ -45,8 +45,8 @@ func (w *world) changes(ctx context.Context, name string, n int) error {
 	return nil
 }
 
-// burst times n changes that come within one second, while ports port requests a second arrive.
-func (w *world) burst(ctx context.Context, name string, n, ports int) error {
+// burst times n changes that come within one second.
+func (w *world) burst(ctx context.Context, name string, n, round int) error {
 	took := make([]time.Duration, n)
 	group, inner := errgroup.WithContext(ctx)
 	begin := time.Now()
@@ -55,7 +55,7 @@ func (w *world) burst(ctx context.Context, name string, n, ports int) error {
 	for i := range n {
 		<-tick.C
 		group.Go(func() (err error) {
-			took[i], err = w.change(inner, i, 2+ports)
+			took[i], err = w.change(inner, i, round)
 			return err
 		})
 	}

@@ -257,8 +257,8 @@ func (w *world) vip(i, round int) *weirv1.VIP {
 	for j := range backendsPerVIP {
 		host := (i*backendsPerVIP + j) % w.size.agents
 		n := i*backendsPerVIP + j
-		if j == 0 && round%2 == 1 {
-			n += 2_000_000 // another backend on the same host
+		if j == 0 {
+			n += round % 6 * 2_000_000 // another backend on the same host
 		}
 		e.Backends = append(e.Backends, &weirv1.Backend{
 			Address: fmt.Sprintf("10.%d.%d.%d", 16+n/62500, n/250%250, n%250+1), Port: 8080, Host: hostName(host),
