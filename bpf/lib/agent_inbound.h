@@ -153,13 +153,15 @@ static __always_inline enum verdict inbound_rewrite(struct __sk_buff *skb, const
 						    const struct timestamps *ts)
 {
 	struct address dip = rule->dip;
+	__u32 difference = 0;
 	int err;
 
 	if (p->fragment_offset) {
 		err = rewrite_fragment(skb, p, DESTINATION, &dip);
 	} else {
-		err = rewrite(skb, p, DESTINATION, &dip, rule->port);
-		err = err ?: cookie_restore(skb, p, session, ts);
+		err = rewrite_begin(skb, p, DESTINATION, &dip, rule->port, &difference);
+		err = err ?: cookie_restore(skb, p, session, ts, &difference);
+		err = err ?: rewrite_end(skb, p, difference);
 	}
 	return err ? VERDICT_DROP_REWRITE : VERDICT_NONE;
 }

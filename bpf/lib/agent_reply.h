@@ -41,6 +41,7 @@ static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *
 {
 	struct session *session;
 	enum verdict verdict;
+	__u32 difference = 0;
 
 	verdict = reply_parse(skb, p);
 	if (verdict == VERDICT_PASS_FRAGMENT)
@@ -55,11 +56,11 @@ static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *
 		return VERDICT_PASS_NO_SESSION;
 
 	/* From here on the packet is touched: fail closed. */
-	if (rewrite(skb, p, SOURCE, &session->vip, session->vip_port))
+	if (rewrite_begin(skb, p, SOURCE, &session->vip, session->vip_port, &difference))
+		return VERDICT_DROP_REWRITE;
+	if (cookie_write(skb, p, session, &difference) || rewrite_end(skb, p, difference))
 		return VERDICT_DROP_REWRITE;
 	if (mss_clamp(skb, p, settings.mtu))
-		return VERDICT_DROP_REWRITE;
-	if (cookie_write(skb, p, session))
 		return VERDICT_DROP_REWRITE;
 	if (p->fragment_more)
 		fragment_note(p, &session->vip);

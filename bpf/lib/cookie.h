@@ -102,9 +102,9 @@ static __always_inline void cookie_settle(struct session *session, bool timestam
 		session->cookie_scale = settings.cookie_scale;
 }
 
-/* Puts the cookie into what the workload sends. */
+/* Puts the cookie into what the workload sends. For difference see rewrite_begin(). */
 static __always_inline int cookie_write(struct __sk_buff *skb, const struct packet *p,
-					struct session *session)
+					struct session *session, __u32 *difference)
 {
 	struct timestamps ts;
 
@@ -117,12 +117,16 @@ static __always_inline int cookie_write(struct __sk_buff *skb, const struct pack
 		return 0;
 	cookie_note(skb, p, session, ts.tsval);
 	return rewrite_tcp32(skb, p, ts.at, bpf_htonl(ts.tsval),
-			     bpf_htonl(cookie_make(session, ts.tsval)));
+			     bpf_htonl(cookie_make(session, ts.tsval)), difference);
 }
 
-/* Turns what the client echoes back into what the workload sent; ts is what the client sent. */
+/*
+ * Turns what the client echoes back into what the workload sent; ts is what the client sent. For
+ * difference see rewrite_begin().
+ */
 static __always_inline int cookie_restore(struct __sk_buff *skb, const struct packet *p,
-					  struct session *session, const struct timestamps *ts)
+					  struct session *session, const struct timestamps *ts,
+					  __u32 *difference)
 {
 	if (!ts->at || !session->cookie)
 		return 0;
@@ -131,5 +135,5 @@ static __always_inline int cookie_restore(struct __sk_buff *skb, const struct pa
 	if (!(p->tcp_flags & TCP_FLAG_ACK))
 		return 0;
 	return rewrite_tcp32(skb, p, ts->at + 4, bpf_htonl(ts->tsecr),
-			     bpf_htonl(cookie_true_value(session, ts->tsecr)));
+			     bpf_htonl(cookie_true_value(session, ts->tsecr)), difference);
 }

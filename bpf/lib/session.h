@@ -159,6 +159,30 @@ static __noinline struct session *session_of_client(const struct session_key *ke
 	return bpf_map_lookup_elem(&sessions, key);
 }
 
+/* Makes a session of a client's packet in the place of past, if there is one. */
+static __noinline struct session *session_make(const struct session_key *key,
+					       const struct packet *p, const struct nat_rule *rule,
+					       const struct timestamps *ts, bool past)
+{
+	struct session fresh = {
+		.vip = p->destination,
+		.vip_port = p->destination_port,
+		.events = client_events(p),
+		.last_seen = bpf_ktime_get_coarse_ns(),
+		.idle_timeout = rule->idle_timeout,
+	};
+
+	if (p->tcp_flags & TCP_FLAG_SYN)
+		session_offer(&fresh, rule, ts);
+	else
+		session_adopt(&fresh, rule, ts);
+	if (past)
+		bpf_map_delete_elem(&sessions, key);
+	if (bpf_map_update_elem(&new_sessions, key, &fresh, BPF_ANY))
+		return NULL;
+	return bpf_map_lookup_elem(&new_sessions, key);
+}
+
 /*
  * The session of a client's packet that rule rewrites, made if there is none. One that is over
  * makes room for another VIP; a live one never does, for the replies to both would look the same.
@@ -177,13 +201,6 @@ static __always_inline enum verdict session_open(const struct packet *p,
 		.dip_port = rule->port,
 		.protocol = p->protocol,
 	};
-	struct session fresh = {
-		.vip = p->destination,
-		.vip_port = p->destination_port,
-		.events = client_events(p),
-		.last_seen = bpf_ktime_get_coarse_ns(),
-		.idle_timeout = rule->idle_timeout,
-	};
 	struct session *live = session_of_client(&key, p->tcp_flags & TCP_FLAG_SYN);
 
 	*session = live;
@@ -193,15 +210,7 @@ static __always_inline enum verdict session_open(const struct packet *p,
 	}
 	if (live && !session_is_over(live))
 		return VERDICT_DROP_SESSION_TAKEN;
-	if (p->tcp_flags & TCP_FLAG_SYN)
-		session_offer(&fresh, rule, ts);
-	else
-		session_adopt(&fresh, rule, ts);
-	if (live)
-		bpf_map_delete_elem(&sessions, &key);
-	if (bpf_map_update_elem(&new_sessions, &key, &fresh, BPF_ANY))
-		return VERDICT_DROP_SESSION_FULL;
-	*session = bpf_map_lookup_elem(&new_sessions, &key);
+	*session = session_make(&key, p, rule, ts, live);
 	return *session ? VERDICT_NONE : VERDICT_DROP_SESSION_FULL;
 }
 
