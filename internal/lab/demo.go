@@ -108,7 +108,8 @@ func (d *demo) run(ctx context.Context, bin string) (err error) {
 		}
 		d.say("\nCleaned up: nothing of the lab is left.")
 	}()
-	d.say("It is up after %s: BGP and BFD sessions of all muxes stand.", seconds(time.Since(began)))
+	d.say("It is up after %s: muxes and hosts joined the manager with tokens, over TLS; BGP and BFD sessions of all muxes stand.",
+		seconds(time.Since(began)))
 	for _, step := range []func(context.Context) error{d.apply, d.balance, d.cut} {
 		if err := step(ctx); err != nil {
 			return interrupted(ctx, err)

@@ -64,7 +64,7 @@ func buildLab(ctx context.Context) (*netlab.Lab, error) {
 		return nil, err
 	}
 	lab, err := netlab.Up(ctx, netlab.Config{
-		Plan: netlab.Plan{Name: sharedLab, Clients: 1, Muxes: 2, Hosts: 3, Workloads: 2}, Bin: bin, Tied: true,
+		Plan: netlab.Plan{Name: sharedLab, Clients: 1, Managers: 3, Muxes: 2, Hosts: 3, Workloads: 2}, Bin: bin, Tied: true,
 	})
 	if err != nil {
 		return nil, err
