@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"connectrpc.com/connect"
 
@@ -41,7 +42,7 @@ type calledKey struct{}
 // note says what the request is about.
 func note(ctx context.Context, procedure string, message any) {
 	if c, ok := ctx.Value(calledKey{}).(*called); ok {
-		c.procedure, c.subject = procedure, subject(message)
+		c.procedure, c.subject = procedure, subject(procedure, message)
 		c.changes = rules[procedure].changes && !isDryRun(message)
 	}
 }
@@ -65,34 +66,55 @@ func isDryRun(message any) bool {
 	return ok && dry.GetDryRun()
 }
 
-// subject names what a call is about.
-func subject(message any) string {
+// nouns are what the names in calls are of, by the procedure's noun.
+var nouns = map[string]string{
+	"VIP": "vip", "VIPs": "vip", "Ports": "vip", "AddressPool": "pool", "Node": "node", "Manager": "manager", "User": "user", "Tenant": "tenant", "Tenants": "tenant",
+}
+
+// nounOf is what a name in a call is of.
+func nounOf(procedure string) string {
+	name := short(procedure)
+	return nouns[strings.TrimLeftFunc(name[min(1, len(name)):], unicode.IsLower)]
+}
+
+// subject names what a call is about, as kind/name.
+func subject(procedure string, message any) string {
 	var names []string
+	add := func(kind, name string) { names = append(names, kind+"/"+name) }
 	switch r := message.(type) {
 	case *weirv1.ApplyVIPsRequest:
+		for _, pool := range r.GetPools() {
+			add("pool", pool.GetName())
+		}
 		for _, vip := range r.GetVips() {
-			names = append(names, "vip/"+vip.GetName())
+			add("vip", vip.GetName())
 		}
 	case *weirv1.ApplyTenantsRequest:
 		for _, t := range r.GetTenants() {
-			names = append(names, "tenant/"+t.GetName())
+			add("tenant", t.GetName())
 		}
 	case *weirv1.CreateVIPRequest:
-		names = append(names, "vip/"+r.GetVip().GetName())
+		add("vip", r.GetVip().GetName())
+	case *weirv1.CreateAddressPoolRequest:
+		add("pool", r.GetPool().GetName())
 	case *weirv1.CreateUserRequest:
-		names = append(names, "user/"+r.GetUser().GetName())
+		add("user", r.GetUser().GetName())
 	case *weirv1.CreateTokenRequest:
 		names = append(names, "token of "+r.GetRole()+"/"+cmp.Or(r.GetName(), "*"))
 	case *weirv1.DeleteTokenRequest:
-		names = append(names, "token/"+r.GetId())
+		add("token", r.GetId())
 	case *weirv1.JoinRequest:
-		names = append(names, r.GetRole()+"/"+r.GetName())
+		add(r.GetRole(), r.GetName())
 	case *weirv1.RevokeMemberRequest:
-		names = append(names, r.GetRole()+"/"+r.GetName())
+		add(r.GetRole(), r.GetName())
 	case *weirv1.CaptureRequest:
-		names = append(names, "mux/"+r.GetMux())
+		add("mux", r.GetMux())
 	case interface{ GetName() string }:
-		names = append(names, r.GetName())
+		if noun := nounOf(procedure); noun != "" {
+			add(noun, r.GetName())
+		} else {
+			names = append(names, r.GetName())
+		}
 	}
 	const most = 10
 	if n := len(names); n > most {

@@ -1,11 +1,14 @@
 package manager
 
 import (
+	"bufio"
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -36,10 +39,11 @@ func (m *Manager) authenticate(next http.Handler) http.Handler {
 			c.procedure = bounded(r.URL.Path)
 			c.end(err)
 			refuse(answer, r, err)
+		} else if err := oversized(w, r, caller); err != nil {
+			c.procedure = bounded(r.URL.Path)
+			c.end(err)
+			refuse(answer, r, err)
 		} else {
-			if caller.Anonymous() {
-				r.Body = http.MaxBytesReader(w, r.Body, maxJoin)
-			}
 			next.ServeHTTP(answer, r)
 		}
 		m.audit.record(c, r.URL.Path, answer)
@@ -76,6 +80,33 @@ func admissible(r *http.Request, caller trust.Identity) error {
 	}
 	return nil
 }
+
+// oversized says why a request is refused by the size that it tells, and bounds what a stranger may send beyond it.
+// gRPC tells the size in the first bytes of the body, as package connect, which would refuse it too, reads them.
+func oversized(w http.ResponseWriter, r *http.Request, caller trust.Identity) error {
+	size := r.ContentLength
+	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") && !streams(r.URL.Path) {
+		body := bufio.NewReaderSize(r.Body, grpcHead)
+		if head, err := body.Peek(grpcHead); err == nil {
+			size = int64(binary.BigEndian.Uint32(head[1:]))
+		}
+		r.Body = struct {
+			io.Reader
+			io.Closer
+		}{body, r.Body}
+	}
+	if caller.Anonymous() {
+		r.Body = http.MaxBytesReader(w, r.Body, maxJoin)
+	}
+	if size > maxMessage && strings.HasPrefix(r.URL.Path, "/weir.v1.") { // REST has an answer of its own
+		return connect.NewError(connect.CodeResourceExhausted,
+			fmt.Errorf("the request has %d bytes, more than %d: apply fewer VIPs at a time", size, maxMessage))
+	}
+	return nil
+}
+
+// grpcHead is what stands before each message of gRPC: whether it is compressed, and its size in four bytes.
+const grpcHead = 5
 
 // open are the paths that anybody may read: they hold nothing of the installation.
 func open(path string) bool { return path == "/healthz" || path == "/openapi.json" }

@@ -60,7 +60,7 @@ func (r *rig) becomes(node string, old bool) {
 }
 
 // The order of docs/operations/upgrade.md: managers, muxes, agents. After each step a change reaches every mux, and
-// no call is lost in all that time.
+// no call is lost in all that time. Then the installation gets TLS, as docs/operations/trust.md tells.
 func TestPreviousReleaseBecomesThisOne(t *testing.T) {
 	r := newRig(t)
 	r.change(r.old, 1)
@@ -95,8 +95,61 @@ func TestPreviousReleaseBecomesThisOne(t *testing.T) {
 		r.change(r.new, 6+i)
 		tr.more(r)
 	}
+	r.getsTLS(tr)
 	tr.end(t)
 	if t.Failed() {
 		t.Log(r.logs())
 	}
+}
+
+// getsTLS gives an installation without TLS a CA: the manager makes it, then hosts and muxes join by tokens. Hosts go
+// first: muxes without a manager go on with the tables that they have, and need not hear of hosts that are silent.
+func (r *rig) getsTLS(tr *traffic) {
+	r.t.Helper()
+	const manager = "https://10.4.1.2:7400"
+	data := filepath.Join("/run/weir-lab", labName)
+	r.replace("manager", "weir-manager", r.new, syscall.SIGTERM)
+	if err := r.try(r.new, "--manager", "http://10.4.1.2:7400", "status"); err == nil {
+		r.t.Error("the manager answers without TLS")
+	}
+	r.access = []string{"--config", filepath.Join(data, "manager", "admin.yaml"), "--manager", manager}
+	r.wait("the manager answers with TLS", func() error { return r.try(r.new, "status") })
+	for _, kind := range []struct {
+		role, program string
+		signal        syscall.Signal
+		nodes         []string
+	}{
+		{"agent", "weir-agent", syscall.SIGTERM, []string{"host1", "host2"}},
+		{"mux", "weir-mux", syscall.SIGUSR2, []string{"mux1", "mux2"}},
+	} {
+		file := filepath.Join(r.t.TempDir(), "token")
+		told := r.operate(r.new, "token", "create", "--role", kind.role, "--uses", "2", "--write", file)
+		_, hash, _ := strings.Cut(told, "ca-hash")
+		for _, node := range kind.nodes {
+			r.replace(node, kind.program, r.new, kind.signal, "--manager", manager, "--data-dir", filepath.Join(data, node),
+				"--token-file", file, "--ca-hash", strings.Fields(hash)[0])
+			r.wait(node+" is connected", func() error { return r.connected(node) })
+			tr.more(r)
+		}
+	}
+	r.change(r.new, 9)
+	tr.more(r)
+}
+
+// connected says whether a node has a stream.
+func (r *rig) connected(node string) error {
+	var nodes []struct {
+		Name   string
+		Status struct{ Connected bool }
+	}
+	text := r.operate(r.new, "get", "nodes", "-o", "json")
+	if err := json.Unmarshal([]byte(text), &nodes); err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		if n.Name == node && n.Status.Connected {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is not connected", node)
 }
