@@ -21,9 +21,10 @@ func applyCommand(s *session) *cobra.Command {
 	var wait waiting
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
-		Short: "Create or update VIPs and address pools from manifests",
+		Short: "Create or update VIPs, address pools and tenants from manifests",
 		Long: `Create or update the VIPs and address pools that manifests describe: all of them, or
-none if there is anything wrong with one.
+none if there is anything wrong with one. Tenants are applied before them, by themselves:
+all of them or none.
 
 FILE is a YAML or JSON file, a folder of such, or - for standard input; -f may be
 given several times. A file may hold several documents. The form of Figure 6 of the
@@ -63,6 +64,19 @@ func (s *session) apply(cmd *cobra.Command, files []string, dryRun bool, wait wa
 	resources, err := readManifests(cmd, files)
 	if err != nil {
 		return err
+	}
+	if dryRun {
+		for _, r := range resources {
+			if r.Tenant != nil {
+				fmt.Fprintf(s.progress(cmd), "tenant %s: a dry run does not look at tenants\n", r.Tenant.Name)
+			}
+		}
+	} else if err := s.applyTenants(cmd, resources); err != nil {
+		return err
+	}
+	resources = slices.DeleteFunc(resources, func(r manifest.Resource) bool { return r.Tenant != nil })
+	if len(resources) == 0 {
+		return nil
 	}
 	request := &weirv1.ApplyVIPsRequest{DryRun: dryRun}
 	// Pools come first, as an apply in parts has them first.

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/manifest"
 	"github.com/weirlb/weir/internal/rpc"
 )
 
@@ -16,10 +17,10 @@ func deleteCommand(s *session) *cobra.Command {
 	var wait waiting
 	cmd := &cobra.Command{
 		Use:   "delete",
-		Short: "Delete VIPs and address pools, or forget nodes",
-		Long: `Delete VIPs and address pools, or forget nodes that are gone for good.
+		Short: "Delete VIPs, address pools and tenants, or forget nodes",
+		Long: `Delete VIPs, address pools and tenants, or forget nodes that are gone for good.
 
-With -f, delete the VIPs that manifests describe, then their pools.`,
+With -f, delete the VIPs that manifests describe, then their pools, then their tenants.`,
 		Example: `  weir delete vip shop
   weir delete -f shop.yaml
   weir delete node mux7`,
@@ -34,22 +35,21 @@ With -f, delete the VIPs that manifests describe, then their pools.`,
 		if err != nil {
 			return err
 		}
-		var names, pools []string
+		names := map[string][]string{}
 		for _, r := range resources {
-			if r.Pool != nil {
-				pools = append(pools, r.Pool.Name)
-			} else {
-				names = append(names, r.VIP.Name)
-			}
+			names[r.Kind()] = append(names[r.Kind()], r.Name())
 		}
-		if err := s.deleteVIPs(cmd, names, wait); err != nil {
+		if err := s.deleteVIPs(cmd, names[manifest.Kind], wait); err != nil {
 			return err
 		}
-		return s.deletePools(cmd, pools)
+		if err := s.deletePools(cmd, names[manifest.KindPool]); err != nil {
+			return err
+		}
+		return s.deleteTenants(cmd, names[manifest.KindTenant])
 	}
 	fileFlag(cmd, &files, "`file` or folder of manifests, - for standard input; may be repeated")
 	wait.flags(cmd)
-	cmd.AddCommand(s.deleteVIPCommand(), s.deleteNodeCommand(), s.deleteManagerCommand(), s.deletePoolCommand())
+	cmd.AddCommand(s.deleteVIPCommand(), s.deleteNodeCommand(), s.deleteManagerCommand(), s.deletePoolCommand(), s.deleteTenantCommand())
 	return cmd
 }
 

@@ -20,10 +20,10 @@ import (
 func describeCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "describe",
-		Short: "Show all there is to know of a VIP or a node",
+		Short: "Show all there is to know of a VIP, a node or a tenant",
 	}
 	group(cmd)
-	cmd.AddCommand(s.describeVIPCommand(), s.describeNodeCommand())
+	cmd.AddCommand(s.describeVIPCommand(), s.describeNodeCommand(), s.describeTenantCommand())
 	return cmd
 }
 

@@ -134,7 +134,7 @@ func (s *session) writeEdited(cmd *cobra.Command, file string, vip *weirv1.VIP) 
 	if err != nil {
 		return 0, err
 	}
-	if len(resources) != 1 || resources[0].Pool != nil || resources[0].VIP.Name != vip.GetName() {
+	if len(resources) != 1 || resources[0].Kind() != manifest.Kind || resources[0].VIP.Name != vip.GetName() {
 		return 0, fmt.Errorf("the file must hold VIP %s and nothing else", vip.GetName())
 	}
 	edited := rpc.VIPToProto(resources[0].VIP)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -52,14 +53,15 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// startManager starts a manager and makes it the one that weir talks to.
+// startManager starts a manager and makes it the one that weir talks to, as its first user if it is secure.
 func startManager(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) > 0 {
-		ts.Fatalf("usage: manager")
+	secure := slices.Equal(args, []string{"secure"})
+	if neg || len(args) > 0 && !secure {
+		ts.Fatalf("usage: manager [secure]")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	m, err := manager.New(ctx, manager.Config{
-		Insecure: true,
+		Insecure: !secure,
 		Listen:   "127.0.0.1:0", DataDir: ts.MkAbs("data"), Version: "test", Log: slog.New(slog.DiscardHandler),
 	})
 	ts.Check(err)
@@ -72,6 +74,10 @@ func startManager(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		m.Close()
 	})
+	if secure {
+		ts.Setenv(rpc.ConfigVariable, manager.AdminFile(ts.MkAbs("data")))
+		return
+	}
 	ts.Setenv(rpc.ManagerVariable, "http://"+m.Address().String())
 }
 

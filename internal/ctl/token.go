@@ -111,44 +111,6 @@ func revokeCommand(s *session) *cobra.Command {
 	}
 }
 
-func userCommand(s *session) *cobra.Command {
-	var role, tenant string
-	create := &cobra.Command{
-		Use: "create NAME", Short: "Make a user with a role in a tenant, and tell its bearer token once",
-		Args: arguments(1, 1, "NAME"), Example: "  weir user create alice --role operator --tenant shop",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
-				made, err := client.CreateUser(ctx, &weirv1.CreateUserRequest{User: &weirv1.User{
-					Name: args[0], Bindings: []*weirv1.Binding{{Tenant: tenant, Role: role}},
-				}})
-				if err != nil {
-					return fmt.Errorf("create user %s: %w", args[0], err)
-				}
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), made.GetToken())
-				return err
-			})
-		},
-	}
-	create.Flags().StringVar(&role, "role", string(trust.Viewer), "what the user may do: viewer, operator or admin")
-	create.Flags().StringVar(&tenant, "tenant", "", "`tenant` where it may do it, or * for all")
-	remove := &cobra.Command{
-		Use: "delete NAME", Short: "End a user and its credentials", Args: arguments(1, 1, "NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
-				if _, err := client.DeleteUser(ctx, &weirv1.DeleteUserRequest{Name: args[0]}); err != nil {
-					return fmt.Errorf("delete user %s: %w", args[0], err)
-				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "user %s deleted\n", args[0])
-				return err
-			})
-		},
-	}
-	cmd := &cobra.Command{Use: "user", Short: "Make and delete users"}
-	group(cmd)
-	cmd.AddCommand(create, remove)
-	return cmd
-}
-
 func auditCommand(s *session) *cobra.Command {
 	request := &weirv1.ListAuditRequest{}
 	cmd := &cobra.Command{

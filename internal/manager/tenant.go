@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"reflect"
 	"slices"
 
@@ -38,40 +37,9 @@ func auditToProto(entries []trust.AuditEntry) []*weirv1.AuditEntry {
 }
 
 func tenantToProto(t model.Tenant, used desired.Usage) *weirv1.Tenant {
-	p := &weirv1.Tenant{
-		Name:   t.Name,
-		Quotas: &weirv1.Quotas{Vips: t.Limits.VIPs, Endpoints: t.Limits.Endpoints, Backends: t.Limits.Backends, Ports: t.Limits.Ports},
-		Used:   &weirv1.Quotas{Vips: &used.VIPs, Endpoints: &used.Endpoints, Backends: &used.Backends, Ports: &used.Ports},
-	}
-	for _, r := range t.Ranges {
-		p.Ranges = append(p.Ranges, r.String())
-	}
+	p := rpc.TenantToProto(t)
+	p.Used = &weirv1.Quotas{Vips: &used.VIPs, Endpoints: &used.Endpoints, Backends: &used.Backends, Ports: &used.Ports}
 	return p
-}
-
-func tenantFromProto(path string, p *weirv1.Tenant) (model.Tenant, []error) {
-	t := model.Tenant{Name: p.GetName()}
-	if q := p.GetQuotas(); q != nil {
-		t.Limits = model.Quotas{VIPs: q.Vips, Endpoints: q.Endpoints, Backends: q.Backends, Ports: q.Ports}
-	}
-	var errs []error
-	for i, text := range p.GetRanges() {
-		r, err := netip.ParsePrefix(text)
-		if err != nil {
-			errs = append(errs, &model.FieldError{
-				Field:  fmt.Sprintf("%s.ranges[%d]", path, i),
-				Reason: fmt.Sprintf("must be a prefix such as 203.0.113.0/24, is %.60q", text),
-			})
-			continue
-		}
-		t.Ranges = append(t.Ranges, r)
-	}
-	if len(errs) == 0 {
-		for _, err := range model.FieldErrors(t.Validate()) {
-			errs = append(errs, &model.FieldError{Field: path + "." + err.Field, Reason: err.Reason})
-		}
-	}
-	return t, errs
 }
 
 // ApplyTenants creates or replaces tenants, all of them or none.
@@ -84,7 +52,11 @@ func (t trustService) ApplyTenants(ctx context.Context, r *weirv1.ApplyTenantsRe
 	seen := map[string]bool{}
 	for i, p := range r.GetTenants() {
 		path := fmt.Sprintf("tenants[%d]", i)
-		tenant, wrong := tenantFromProto(path, p)
+		tenant, err := rpc.TenantFromProto(path, p)
+		var wrong []error
+		if err != nil {
+			wrong = append(wrong, err)
+		}
 		if seen[tenant.Name] {
 			wrong = append(wrong, &model.FieldError{Field: path + ".name", Reason: "is here twice"})
 		}

@@ -63,11 +63,11 @@ type credentials struct {
 func (t trustService) credentials(now *store.Trust, name string, request []byte) (c credentials, err error) {
 	identity := trust.Identity{Kind: trust.User, Name: name}
 	c.member = now.Members[identity.String()]
-	if c.member.Name == "" {
-		c.member = trust.Member{Kind: trust.User, Name: name}
-	} else {
+	// The first user has a certificate, and has joined by nothing.
+	if _, known := now.Accounts[name]; known || c.member.Name != "" {
 		c.member.Issue++
 	}
+	c.member.Kind, c.member.Name = trust.User, name
 	c.member.Joined, c.member.Revoked = t.now(), false
 	if len(request) > 0 {
 		identity.Issue = c.member.Issue

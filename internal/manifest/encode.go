@@ -128,7 +128,7 @@ func writeCheck(c *model.HealthCheck) *healthCheckSpec {
 }
 
 // Encode writes one YAML document for each document given.
-func Encode[D Document | PoolDocument](documents ...D) ([]byte, error) {
+func Encode[D Document | PoolDocument | TenantDocument](documents ...D) ([]byte, error) {
 	var out bytes.Buffer
 	for i, d := range documents {
 		text, err := json.Marshal(d)

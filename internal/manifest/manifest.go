@@ -16,32 +16,51 @@ import (
 
 // Version and a kind head the documents that this package reads and writes.
 const (
-	Version  = "weir/v1"
-	Kind     = "VIP"
-	KindPool = "AddressPool"
+	Version    = "weir/v1"
+	Kind       = "VIP"
+	KindPool   = "AddressPool"
+	KindTenant = "Tenant"
 )
 
-// Resource is one document that was read: a VIP, or a pool.
+// Resource is one document that was read: a VIP, or a pool, or a tenant.
 type Resource struct {
 	VIP      model.VIP
 	Pool     *model.AddressPool
+	Tenant   *model.Tenant
 	Warnings Problems // what was read but has no effect
 
 	places places
 }
 
-// name is that of the VIP or the pool.
-func (r Resource) name() string {
-	if r.Pool != nil {
+// Kind is that of the document.
+func (r Resource) Kind() string {
+	switch {
+	case r.Pool != nil:
+		return KindPool
+	case r.Tenant != nil:
+		return KindTenant
+	}
+	return Kind
+}
+
+// Name is that of what it describes.
+func (r Resource) Name() string {
+	switch {
+	case r.Pool != nil:
 		return r.Pool.Name
+	case r.Tenant != nil:
+		return r.Tenant.Name
 	}
 	return r.VIP.Name
 }
 
-// validate says what is wrong with the VIP or the pool taken alone.
+// validate says what is wrong with it taken alone.
 func (r Resource) validate() error {
-	if r.Pool != nil {
+	switch {
+	case r.Pool != nil:
 		return r.Pool.Validate()
+	case r.Tenant != nil:
+		return r.Tenant.Validate()
 	}
 	return r.VIP.Validate()
 }
@@ -81,13 +100,10 @@ func Parse(name string, data []byte) ([]Resource, error) {
 // Repeated finds names that several resources bear. The resources may come from several files.
 func Repeated(resources []Resource) Problems {
 	var problems Problems
-	type named struct {
-		pool bool
-		name string
-	}
+	type named struct{ kind, name string }
 	first := map[named]Resource{}
 	for _, r := range resources {
-		name := named{r.Pool != nil, r.name()}
+		name := named{r.Kind(), r.Name()}
 		before, taken := first[name]
 		if !taken {
 			first[name] = r
@@ -169,6 +185,10 @@ func read(src *source, root *yaml.Node) (Resource, Problems) {
 			r.places.spelling = poolSpelling
 			pool := r.pool(doc)
 			resource.Pool = &pool
+		case KindTenant:
+			r.places.spelling = tenantSpelling
+			tenant := r.tenant(doc)
+			resource.Tenant = &tenant
 		default:
 			return Resource{}, r.problems
 		}

@@ -72,8 +72,8 @@ func kindOf(doc *object) string {
 		version.refuse("must be %s, is %s", Version, quote(s))
 	}
 	s := kind.text(Kind)
-	if s != Kind && s != KindPool {
-		kind.refuse("must be %s or %s, is %s", Kind, KindPool, quote(s))
+	if s != Kind && s != KindPool && s != KindTenant {
+		kind.refuse("must be %s, %s or %s, is %s", Kind, KindPool, KindTenant, quote(s))
 	}
 	if len(doc.r.problems) > 0 {
 		return ""

@@ -1,0 +1,201 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/manifest"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+func (s *session) getTenantsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "tenants [NAME]",
+		Aliases:           []string{"tenant"},
+		Short:             "List tenants with what they use of what they may have, or the one named",
+		Args:              arguments(0, 1, "[NAME]"),
+		ValidArgsFunction: s.complete(1, tenantNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+				if len(args) == 0 {
+					response, err := client.ListTenants(ctx, &weirv1.ListTenantsRequest{})
+					if err != nil {
+						return fmt.Errorf("list tenants: %w", err)
+					}
+					return s.printTenants(cmd.OutOrStdout(), response.GetTenants())
+				}
+				response, err := client.GetTenant(ctx, &weirv1.GetTenantRequest{Name: args[0]})
+				if err != nil {
+					return fmt.Errorf("get tenant %s: %w", args[0], err)
+				}
+				return s.printTenants(cmd.OutOrStdout(), []*weirv1.Tenant{response.GetTenant()})
+			})
+		},
+	}
+	s.outputFlag(cmd)
+	return cmd
+}
+
+func (s *session) printTenants(w io.Writer, tenants []*weirv1.Tenant) error {
+	if s.format == formatTable {
+		t := newColumns("", "no tenants: weir apply -f FILE makes some", "NAME", "RANGES", "VIPS", "ENDPOINTS", "BACKENDS", "PORTS")
+		for _, p := range tenants {
+			used, most := p.GetUsed(), p.GetQuotas()
+			t.add(p.GetName(), tenantRanges(p), ofQuota(used.GetVips(), most.Vips), ofQuota(used.GetEndpoints(), most.Endpoints),
+				ofQuota(used.GetBackends(), most.Backends), ofQuota(used.GetPorts(), most.Ports))
+		}
+		return t.write(w)
+	}
+	documents := make([]manifest.TenantDocument, 0, len(tenants))
+	for _, p := range tenants {
+		tenant, err := rpc.TenantFromProto("tenant", p)
+		if err != nil {
+			return fmt.Errorf("read tenant %s: %w", p.GetName(), err)
+		}
+		documents = append(documents, manifest.NewTenantDocument(tenant, map[string]message{"used": {p.GetUsed()}}))
+	}
+	switch {
+	case s.format == formatYAML:
+		text, err := manifest.Encode(documents...)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(text)
+		return err
+	case len(documents) == 1:
+		return s.print(w, documents[0], nil)
+	}
+	return s.print(w, documents, nil)
+}
+
+func tenantRanges(p *weirv1.Tenant) string {
+	if len(p.GetRanges()) == 0 {
+		return "all"
+	}
+	return strings.Join(p.GetRanges(), ",")
+}
+
+// ofQuota is "3/10", or "3" if there is no limit.
+func ofQuota(used uint32, most *uint32) string {
+	if most == nil {
+		return fmt.Sprint(used)
+	}
+	return fmt.Sprintf("%d/%d", used, *most)
+}
+
+func (s *session) describeTenantCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "tenant NAME",
+		Aliases:           []string{"tenants"},
+		Short:             "Show a tenant: what it may have, what it uses, and its VIPs",
+		Args:              arguments(1, 1, "NAME"),
+		ValidArgsFunction: s.complete(1, tenantNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+				response, err := client.GetTenant(ctx, &weirv1.GetTenantRequest{Name: args[0]})
+				if err != nil {
+					return fmt.Errorf("describe tenant %s: %w", args[0], err)
+				}
+				vips, err := listVIPs(ctx, client, &weirv1.ListVIPsRequest{Tenant: args[0]})
+				if err != nil {
+					return fmt.Errorf("describe tenant %s: %w", args[0], err)
+				}
+				return describeTenant(cmd.OutOrStdout(), response.GetTenant(), vips)
+			})
+		},
+	}
+}
+
+func describeTenant(w io.Writer, p *weirv1.Tenant, vips []*weirv1.VIP) error {
+	used, most := p.GetUsed(), p.GetQuotas()
+	for _, line := range [][2]string{
+		{"Name", p.GetName()},
+		{"Ranges", tenantRanges(p)},
+		{"VIPs", ofQuota(used.GetVips(), most.Vips)},
+		{"Endpoints", ofQuota(used.GetEndpoints(), most.Endpoints)},
+		{"Backends", ofQuota(used.GetBackends(), most.Backends)},
+		{"Ports", ofQuota(used.GetPorts(), most.Ports)},
+	} {
+		fmt.Fprintf(w, "%-12s %s\n", line[0]+":", line[1])
+	}
+	fmt.Fprintln(w)
+	t := newColumns("  ", "none", "VIP", "ADDRESS")
+	for _, vip := range vips {
+		t.add(vip.GetName(), vip.GetAddress())
+	}
+	return t.write(w)
+}
+
+func tenantNames(ctx context.Context, client *rpc.Client) ([]string, error) {
+	response, err := client.ListTenants(ctx, &weirv1.ListTenantsRequest{})
+	var names []string
+	for _, p := range response.GetTenants() {
+		names = append(names, p.GetName())
+	}
+	return names, err
+}
+
+func (s *session) deleteTenantCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "tenant NAME...",
+		Short:             "Delete tenants. It is refused while one has VIPs or users",
+		Args:              arguments(1, maxNames, "NAME..."),
+		ValidArgsFunction: s.complete(maxNames, tenantNames),
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.deleteTenants(cmd, args) },
+	}
+}
+
+// deleteTenants deletes each one, whatever becomes of the others.
+func (s *session) deleteTenants(cmd *cobra.Command, names []string) error {
+	var errs []error
+	for _, name := range names {
+		err := s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+			_, err := client.DeleteTenant(ctx, &weirv1.DeleteTenantRequest{Name: name})
+			return err
+		})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("delete tenant %s: %w", name, err))
+			continue
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "tenant %s deleted\n", name)
+	}
+	return errors.Join(errs...)
+}
+
+// applyTenants applies tenants, which have a transaction of their own before that of VIPs and pools: their quotas
+// and ranges hold for those.
+func (s *session) applyTenants(cmd *cobra.Command, resources []manifest.Resource) error {
+	request := &weirv1.ApplyTenantsRequest{}
+	for _, r := range resources {
+		if r.Tenant != nil {
+			request.Tenants = append(request.Tenants, rpc.TenantToProto(*r.Tenant))
+		}
+	}
+	if len(request.GetTenants()) == 0 {
+		return nil
+	}
+	return s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+		response, err := client.ApplyTenants(ctx, request)
+		if err != nil {
+			return fmt.Errorf("apply: %w", locate(err, resources))
+		}
+		for _, t := range response.GetTenants() {
+			fmt.Fprintf(s.progress(cmd), "tenant %s %s\n", t.GetName(), t.GetChange())
+		}
+		return nil
+	})
+}
+
+// progress is where lines for people go that do not belong to the result: nowhere else than the result's table.
+func (s *session) progress(cmd *cobra.Command) io.Writer {
+	if s.format == formatTable {
+		return cmd.OutOrStdout()
+	}
+	return cmd.ErrOrStderr()
+}
