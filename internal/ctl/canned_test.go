@@ -94,6 +94,48 @@ func (c *canned) ApplyVIPs(_ context.Context, r *weirv1.ApplyVIPsRequest) (*weir
 	}}, nil
 }
 
+// leavingNight is an installation with a VIP as which two workloads leave, and one that did.
+func leavingNight() *canned {
+	zero := uint32(8)
+	return &canned{vips: []*weirv1.VIP{{
+		Name: "crawler", Tenant: "acme", Address: "203.0.113.20",
+		Snat: &weirv1.SNAT{
+			Workloads: []*weirv1.SNATWorkload{{Address: "10.3.1.11", Host: "host1"}, {Address: "10.3.2.11", Host: "host2"}}, Preallocate: &zero,
+			MaxPorts: 1024, RequestRate: 10, Reserved: []string{"1-1023"}, Except: []string{"10.0.0.0/8"},
+			Filtering: "address-and-port-dependent", Exhausted: "reject", IdleTimeout: durationpb.New(2 * time.Minute),
+		},
+		Status: &weirv1.VIPStatus{
+			Generation: 42, MuxesProgrammed: 1, MuxesTotal: 1,
+			Snat: &weirv1.SNATStatus{Workloads: 2, PortsTotal: 64512, PortsHeld: 32, PortsResting: 16},
+		},
+	}}}
+}
+
+// GetSNAT answers for leavingNight.
+func (c *canned) GetSNAT(context.Context, *weirv1.GetSNATRequest) (*weirv1.GetSNATResponse, error) {
+	return &weirv1.GetSNATResponse{
+		Name: "crawler", Address: "203.0.113.20", Status: c.vips[0].GetStatus().GetSnat(),
+		Workloads: []*weirv1.WorkloadPorts{
+			{
+				Address: "10.3.1.11", Host: "host1", Ranges: []uint32{625, 626, 750}, Reclaim: []uint32{750}, Resting: []uint32{627},
+				Use: &weirv1.SNATUse{
+					PortsInUse: 9, Flows: 812, Held: 2, Requests: 3, Exhausted: 1,
+					Destinations: []*weirv1.SNATDestination{
+						{Address: "198.51.100.7", Port: 443, Protocol: "TCP", Flows: 800}, {Address: "198.51.100.8", Protocol: "ICMP", Flows: 12},
+					},
+				},
+			},
+			{Address: "10.3.2.11", Host: "host2", Ranges: []uint32{129}},
+			{Address: "10.3.3.11", Host: "host3", Resting: []uint32{130}, Removed: true},
+		},
+	}, nil
+}
+
+// ReclaimPorts answers with what it was asked.
+func (c *canned) ReclaimPorts(_ context.Context, r *weirv1.ReclaimPortsRequest) (*weirv1.ReclaimPortsResponse, error) {
+	return &weirv1.ReclaimPortsResponse{Reclaim: r.GetRanges(), Generation: 43}, nil
+}
+
 func troubledVIP() *weirv1.VIP {
 	backend := func(host, address string, w, slot, buckets uint32, health, reason string) *weirv1.Backend {
 		return &weirv1.Backend{

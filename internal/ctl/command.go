@@ -53,7 +53,7 @@ Exit status: 0 all went well; 1 something failed or was refused; 2 wrong usage;
 		"`file` that says where the managers are and who you are; the variable "+rpc.ConfigVariable+" does the same")
 	root.AddCommand(
 		applyCommand(s), editCommand(s), patchCommand(s), deleteCommand(s),
-		getCommand(s), describeCommand(s), statusCommand(s), topCommand(s), explainCommand(s), captureCommand(s), doctorCommand(s), versionCommand(s),
+		getCommand(s), describeCommand(s), statusCommand(s), topCommand(s), explainCommand(s), captureCommand(s), snatCommand(s), doctorCommand(s), versionCommand(s),
 		backupCommand(s), restoreCommand(),
 		tokenCommand(s), userCommand(s), revokeCommand(s), auditCommand(s),
 	)

@@ -84,6 +84,7 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 	for _, rejection := range vip.GetStatus().GetRejections() {
 		fmt.Fprintf(w, "Rejected:    %s\n", rejection)
 	}
+	snatText(w, vip)
 	for _, e := range vip.GetEndpoints() {
 		fmt.Fprintf(w, "\nEndpoint %s %s\n", e.GetProtocol(), portName(e.GetPort()))
 		fmt.Fprintf(w, "  Check:          %s\n", checkText(e.GetHealthCheck()))

@@ -92,7 +92,7 @@ func TestFigure6AsPrinted(t *testing.T) {
 	if vip.Name != "vip-1-2-3-4" || vip.Endpoints[0].Backends[0].Host != "1.1.1.0" {
 		t.Errorf("the VIP is named %s, the host %s", vip.Name, vip.Endpoints[0].Backends[0].Host)
 	}
-	want := "figure6:9: SNAT: has no effect: source NAT is not there yet"
+	want := "figure6:9: SNAT: has no effect: it names no host, write spec.snat of a document of kind VIP"
 	if w := resources[0].Warnings; len(w) != 1 || w[0].Error() != want {
 		t.Errorf("warnings are %v, want %q", w, want)
 	}

@@ -45,7 +45,7 @@ func (r *reader) figure6(doc *object) model.VIP {
 		}
 	}
 	if snat.node != nil {
-		snat.warn("has no effect: source NAT is not there yet")
+		snat.warn("has no effect: it names no host, write spec.snat of a document of kind VIP")
 	}
 	doc.end()
 	return vip
