@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -235,7 +237,7 @@ func (s *Store) fold(batch []*write) *folded {
 	b := follow(f.base)
 	for _, w := range batch {
 		change, ops, err := w.attempt(b.next)
-		if len(f.ops) > 0 && len(f.ops)+len(ops) >= MaxOperations || f.bytes > maxBatchBytes {
+		if len(f.ops) > 0 && len(f.ops)+len(ops) >= MaxOperations || f.bytes > maxBatchBytes || f.versions(ops) {
 			break
 		}
 		f.writes, f.errs = append(f.writes, w), append(f.errs, err)
@@ -249,6 +251,16 @@ func (s *Store) fold(batch []*write) *folded {
 		b.apply(change, f.base.Generation+1)
 	}
 	return f
+}
+
+// versions says whether one of ops writes what has a version and is written by f already. What one transaction
+// writes is of one generation: who was told that version, and lost to the write behind it, could replace what it never saw.
+func (f *folded) versions(ops []clientv3.Op) bool {
+	return slices.ContainsFunc(ops, func(op clientv3.Op) bool {
+		key := string(op.KeyBytes())
+		_, written := f.ops[key]
+		return written && (strings.HasPrefix(key, prefixVIPs) || strings.HasPrefix(key, prefixPools))
+	})
 }
 
 // attempt decides on s, and returns the change with its writes. A panic is the caller's own error.

@@ -85,3 +85,37 @@ func TestOverloadShedsByPriority(t *testing.T) {
 		t.Error("a change was taken back while it is written")
 	}
 }
+
+// A version names one state of a VIP: what is written together is of one generation, so a VIP is written once.
+func TestAVersionNamesOneState(t *testing.T) {
+	s, _ := open(t, Config{DataDir: t.TempDir()})
+	of := func(tenant string, names ...string) *write {
+		var c Change
+		for i, name := range names {
+			v := vip(name, fmt.Sprintf("203.0.113.%d", i+1))
+			v.Tenant = tenant
+			c.VIPs = append(c.VIPs, v)
+		}
+		return &write{ctx: t.Context(), decide: change(c)}
+	}
+	if f := s.fold([]*write{of("a", "shop"), of("a", "blog"), of("b", "shop"), of("c", "mail")}); len(f.writes) != 2 {
+		t.Errorf("%d changes are written together, want 2: the third is of a VIP that the first one writes", len(f.writes))
+	}
+	generations := make(chan model.Generation, 20)
+	for i := range cap(generations) {
+		go func() {
+			generation, err := s.Update(t.Context(), of(fmt.Sprint(i), "shop").decide)
+			if err != nil {
+				t.Error(err)
+			}
+			generations <- generation
+		}()
+	}
+	told := map[model.Generation]bool{}
+	for range cap(generations) {
+		told[<-generations] = true
+	}
+	if len(told) != cap(generations) {
+		t.Errorf("%d changes of a VIP were told %d versions", cap(generations), len(told))
+	}
+}

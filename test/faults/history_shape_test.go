@@ -51,6 +51,10 @@ func TestCheckerFindsWrongHistories(t *testing.T) {
 		{"deleted, and there", []entry{writeA, at(2, 3, "m1", call{Kind: remove}, answer{Outcome: done}), now(read(4, "m1", "a", 5))}, "no order"},
 		{"not there, without a deletion", []entry{writeA, at(2, 3, "m2", call{Kind: remove}, answer{Outcome: absent})}, "no order"},
 		{"one value of two versions", []entry{writeA, read(2, "m2", "a", 6)}, "at version 5, and at 6"},
+		{"two values of one version", []entry{
+			at(0, 2, "m1", call{Kind: apply, Value: "a"}, answer{Outcome: created, Version: 5}),
+			at(0, 2, "m2", call{Kind: apply, Value: "b"}, answer{Outcome: updated, Version: 5}),
+		}, "version 5 of r1 is a, and b"},
 		{"a manager goes back", []entry{writeA, writeB, read(4, "m2", "b", 6), read(6, "m2", "a", 5)}, "told version 5 of r1"},
 		{"a manager does not know what it acknowledged", []entry{writeA, writeB, read(4, "m1", "a", 5)}, "told version 5 of r1"},
 	} {

@@ -130,10 +130,14 @@ func disorder(entries []entry) []string {
 	return wrong
 }
 
-// versions says which values were told with two versions.
+// versions says which values were told with two versions, and which versions with two values.
 func versions(entries []entry) []string {
 	var wrong []string
-	of := map[string]uint64{}
+	type place struct {
+		name    string
+		version uint64
+	}
+	of, values := map[string]uint64{}, map[place]string{}
 	for _, e := range entries {
 		value := e.answer.Value
 		if e.Kind != get && e.Kind != remove {
@@ -146,6 +150,10 @@ func versions(entries []entry) []string {
 			wrong = append(wrong, fmt.Sprintf("%s holds %s at version %d, and at %d", e.Name, value, first, e.Version))
 		}
 		of[value] = e.Version
+		if other, known := values[place{e.Name, e.Version}]; known && other != value {
+			wrong = append(wrong, fmt.Sprintf("version %d of %s is %s, and %s", e.Version, e.Name, other, value))
+		}
+		values[place{e.Name, e.Version}] = value
 	}
 	return wrong
 }
