@@ -96,18 +96,22 @@ func (t *trailer) err() error {
 
 func restoreCommand() *cobra.Command {
 	var dir, name string
+	var newCA bool
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Make the data directory of a manager of a backup",
 		Long: `Make the data directory of a manager of a backup, on the machine where that manager will
 run. It founds a new cluster: stop all managers of the old one for good, start this one,
-and have others join it with empty data directories.`,
+and have others join it with empty data directories.
+
+With --new-ca the cluster gets another CA. No certificate and no join token from before is
+good any more: managers, hosts and muxes join with new tokens. Users' bearer tokens stay.`,
 		Example: `  weir restore weir.backup --data-dir /var/lib/weir --name m1`,
 		Args:    arguments(1, 1, "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), restoreTime)
 			defer cancel()
-			generation, err := store.Restore(ctx, args[0], dir, name, slog.New(slog.DiscardHandler))
+			generation, err := store.Restore(ctx, args[0], dir, name, newCA, slog.New(slog.DiscardHandler))
 			if err != nil {
 				return err
 			}
@@ -117,6 +121,7 @@ and have others join it with empty data directories.`,
 		},
 	}
 	cmd.Flags().StringVar(&dir, "data-dir", "/var/lib/weir", "data `directory` of the manager, without a store yet")
+	cmd.Flags().BoolVar(&newCA, "new-ca", false, "leave the CA out, and all that it signed: the manager makes another")
 	cmd.Flags().StringVar(&name, "name", store.DefaultName, "`name` of the manager that will run on it")
 	return cmd
 }

@@ -77,6 +77,9 @@ func TestManagersJoinAndLeave(t *testing.T) {
 		vip := shop()
 		vip.Name, vip.Address = fmt.Sprintf("shop%d", i), fmt.Sprintf("203.0.113.%d", i+1)
 		generation := apply(t, url, vip)
+		if _, err := dial(t, url).GetVIP(t.Context(), &weirv1.GetVIPRequest{Name: vip.Name}); err != nil {
+			t.Errorf("%s does not have what was written to it: %v", url, err)
+		}
 		eventually(t, "the mux has what was written to "+url, func() bool { return mux.has(generation) })
 		for _, other := range r.urls {
 			reader := dial(t, other)

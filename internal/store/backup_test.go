@@ -39,7 +39,7 @@ func TestBackupAndRestore(t *testing.T) {
 	end()
 	for range 2 {
 		dir := t.TempDir()
-		generation, err := Restore(t.Context(), path, dir, "m9", testLog(t))
+		generation, err := Restore(t.Context(), path, dir, "m9", false, testLog(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,16 +74,16 @@ func TestWhatRestoreRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if _, err := Restore(t.Context(), damaged, dir, "m1", testLog(t)); err == nil {
+	if _, err := Restore(t.Context(), damaged, dir, "m1", false, testLog(t)); err == nil {
 		t.Error("a damaged backup was restored")
 	}
 	if _, err := os.Stat(filepath.Join(dir, "etcd")); err == nil {
 		t.Error("a damaged backup left something behind")
 	}
-	if _, err := Restore(t.Context(), path, dir, "m1", testLog(t)); err != nil {
+	if _, err := Restore(t.Context(), path, dir, "m1", false, testLog(t)); err != nil {
 		t.Errorf("the backup itself: %v", err)
 	}
-	if _, err := Restore(t.Context(), path, dir, "m1", testLog(t)); err == nil {
+	if _, err := Restore(t.Context(), path, dir, "m1", false, testLog(t)); err == nil {
 		t.Error("a store was overwritten")
 	}
 }

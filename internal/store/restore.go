@@ -28,7 +28,10 @@ const leap = 1_000_000_000
 // Nodes may have seen generations and epochs from after the backup, and refuse lower ones: revisions go on
 // from the time, in milliseconds, if that is more than those of the backup and a leap. So they also do when
 // a backup is restored twice.
-func Restore(ctx context.Context, backup, dataDir, name string, log *slog.Logger) (model.Generation, error) {
+//
+// With newCA the store has no CA any more, and no token or certificate from before is good: the manager makes
+// another CA when it starts, and all join anew.
+func Restore(ctx context.Context, backup, dataDir, name string, newCA bool, log *slog.Logger) (model.Generation, error) {
 	etcdDir := filepath.Join(dataDir, "etcd")
 	if _, err := os.Stat(etcdDir); !errors.Is(err, fs.ErrNotExist) {
 		return 0, fmt.Errorf("restore into %s: it holds a store already: name an empty one with --data-dir, or move that away", dataDir)
@@ -53,12 +56,12 @@ func Restore(ctx context.Context, backup, dataDir, name string, log *slog.Logger
 	if err != nil {
 		return 0, fmt.Errorf("restore the backup %s: %w", backup, errors.Join(err, os.RemoveAll(etcdDir)))
 	}
-	return begin(ctx, dataDir, name, log)
+	return begin(ctx, dataDir, name, newCA, log)
 }
 
 // begin starts a restored store once, to hold that it can be read, and to write what must be new: the
 // generation, and nothing of the managers and streams from before.
-func begin(ctx context.Context, dataDir, name string, log *slog.Logger) (model.Generation, error) {
+func begin(ctx context.Context, dataDir, name string, newCA bool, log *slog.Logger) (model.Generation, error) {
 	m, err := startMember(ctx, Config{Name: name, DataDir: dataDir, Log: log})
 	if err != nil {
 		return 0, err
@@ -70,10 +73,15 @@ func begin(ctx context.Context, dataDir, name string, log *slog.Logger) (model.G
 	if err != nil {
 		return 0, err
 	}
-	written, err := client.Txn(ctx).Then(
+	ops := []clientv3.Op{
 		clientv3.OpPut(keyGeneration, none), clientv3.OpDelete(keyLeader),
 		clientv3.OpDelete(prefixManagers, clientv3.WithPrefix()), clientv3.OpDelete(prefixStreams, clientv3.WithPrefix()),
-	).Commit()
+	}
+	if newCA {
+		ops = append(ops, clientv3.OpDelete(keyCA),
+			clientv3.OpDelete(prefixTokens, clientv3.WithPrefix()), clientv3.OpDelete(prefixMembers, clientv3.WithPrefix()))
+	}
+	written, err := client.Txn(ctx).Then(ops...).Commit()
 	if err != nil {
 		return 0, explain("begin the restored store", err)
 	}

@@ -1,0 +1,78 @@
+package manager
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/trust"
+)
+
+// The CA is replaced by a backup and a restore: what was configured stays, nothing that the old one signed is good,
+// and a node joins anew when it is told of the new one, though it has a certificate.
+func TestTheCAIsReplaced(t *testing.T) {
+	first := Config{Name: "m1", Listen: "127.0.0.1:0", DataDir: t.TempDir(), Version: "test", Log: logger(t)}
+	m, stop := startUntil(t, first)
+	access, err := rpc.ReadConfig(AdminFile(first.DataDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := connected(t, access)
+	mux := member(t, admin, access.Managers, &weirv1.CreateTokenRequest{Role: "mux"}, trust.Mux, "mux1")
+	if err := mux.Obtain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.CreateVIP(t.Context(), &weirv1.CreateVIPRequest{Vip: &weirv1.VIP{
+		Name: "kept", Address: "203.0.113.7", Endpoints: []*weirv1.Endpoint{{Protocol: "TCP", Port: 80}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	var backup bytes.Buffer
+	if err := admin.EachBackup(t.Context(), func(chunk []byte) error { backup.Write(chunk); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	old := m.security.authority.Certificate
+	stop()
+	file := filepath.Join(t.TempDir(), "backup")
+	if err := os.WriteFile(file, backup.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	second := first
+	second.DataDir = filepath.Join(t.TempDir(), "new")
+	if _, err := store.Restore(t.Context(), file, second.DataDir, "m1", true, logger(t)); err != nil {
+		t.Fatal(err)
+	}
+
+	m, _ = startUntil(t, second)
+	if m.security.authority.Certificate.Equal(old) {
+		t.Fatal("the CA is the same")
+	}
+	url := "https://" + m.Address().String()
+	access.Managers = url
+	_, err = connected(t, access).GetStatus(t.Context(), &weirv1.GetStatusRequest{})
+	refusedWith(t, "who knows the old CA", err, "another CA")
+	if access, err = rpc.ReadConfig(AdminFile(second.DataDir)); err != nil {
+		t.Fatal(err)
+	}
+	admin = connected(t, access)
+	if _, err := admin.GetVIP(t.Context(), &weirv1.GetVIPRequest{Name: "kept"}); err != nil {
+		t.Error(err)
+	}
+	again := member(t, admin, url, &weirv1.CreateTokenRequest{Role: "mux"}, trust.Mux, "mux1")
+	again.DataDir = mux.DataDir
+	if err := again.Obtain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	client, err := again.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if who, err := client.WhoAmI(t.Context(), &weirv1.WhoAmIRequest{}); err != nil || who.GetIdentity() != "mux/mux1" {
+		t.Errorf("the mux is %v, %v", who, err)
+	}
+}
