@@ -12,7 +12,7 @@
  */
 #include "lib/agent_inbound.h"
 #include "lib/agent_reply.h"
-#include "lib/agent_snat_tables.h"
+#include "lib/agent_snat_calls.h"
 
 /* What finish() must know of a packet besides the verdict, taken before it is changed. */
 struct passage {
@@ -47,6 +47,9 @@ static __always_inline int finish(enum verdict verdict, const struct passage *pa
 	case VERDICT_DELIVER_NATIVE:
 	case VERDICT_REPLY_NATIVE:
 	case VERDICT_REPLY_HOST:
+	case VERDICT_PASS_EXCEPT:
+	case VERDICT_PASS_NO_FLOW:
+	case VERDICT_SNAT_NATIVE:
 		return TCX_NEXT;
 	case VERDICT_DELIVER_INTERFACE:
 	case VERDICT_REPLY_UPLINK:
@@ -54,6 +57,7 @@ static __always_inline int finish(enum verdict verdict, const struct passage *pa
 	case VERDICT_CHAIN_ON:
 	case VERDICT_CHAIN_BACK:
 	case VERDICT_REPLY_DIRECT:
+	case VERDICT_SNAT_UPLINK:
 		return bpf_redirect_neigh(passage->ifindex, NULL, 0, 0);
 	case VERDICT_NONE:
 	case VERDICT_DROP_NOT_A_MUX:
@@ -72,6 +76,14 @@ static __always_inline int finish(enum verdict verdict, const struct passage *pa
 	case VERDICT_DROP_SESSION_FULL:
 	case VERDICT_DROP_CHAIN_FAMILY:
 	case VERDICT_DROP_CHAIN:
+	case VERDICT_SNAT_HOLD: /* user space has it */
+	case VERDICT_DROP_NOT_ITS_SOURCE:
+	case VERDICT_DROP_PORTS_EXHAUSTED:
+	case VERDICT_DROP_FLOWS_FULL:
+	case VERDICT_DROP_FILTERED:
+	case VERDICT_DROP_HOLD_FULL:
+	case VERDICT_DROP_HOLD_LARGE:
+	case VERDICT_DROP_HOLD_FRAGMENT:
 	case VERDICT_DROP_DECAPSULATE:
 	case VERDICT_DROP_REWRITE:
 	case VERDICT_DROP_DIRECT:
@@ -98,7 +110,7 @@ int to_uplink(struct __sk_buff *skb)
 {
 	struct passage how = passage(skb);
 	struct packet p;
-	enum verdict verdict = reply(skb, &p);
+	enum verdict verdict = reply(skb, &p, skb->ingress_ifindex);
 
 	how.ifindex = settings.uplink; /* for what goes to a peer */
 	return finish(verdict ?: VERDICT_REPLY_NATIVE, &how);
@@ -110,9 +122,9 @@ int from_workload(struct __sk_buff *skb)
 {
 	struct passage how = passage(skb);
 	struct packet p;
-	enum verdict verdict = reply(skb, &p);
+	enum verdict verdict = reply(skb, &p, skb->ifindex);
 
-	how.ifindex = settings.uplink; /* for what goes to a peer */
+	how.ifindex = settings.uplink; /* for what goes to a peer, or out */
 	return finish(verdict ?: reply_route(&p, &how.ifindex), &how);
 }
 

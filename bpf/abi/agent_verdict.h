@@ -17,6 +17,10 @@ enum verdict {
 	VERDICT_PASS_NOT_OUR_TUNNEL, /* encapsulated, to an address that no rule names */
 	VERDICT_PASS_NO_SESSION, /* from a workload, but not a reply for a VIP */
 
+	VERDICT_PASS_EXCEPT, /* of a workload with source NAT, to a destination that is left alone
+			      */
+	VERDICT_PASS_NO_FLOW, /* likewise, in the middle of a connection that was not translated */
+
 	/* Towards a workload: decapsulated, VIP rewritten to DIP. */
 	VERDICT_DELIVER_NATIVE,
 	VERDICT_DELIVER_INTERFACE,
@@ -35,8 +39,14 @@ enum verdict {
 	VERDICT_REPLY_DIRECT, /* to the peer's host, encapsulated */
 	VERDICT_TAKE_CONTROL, /* what a mux or a host says of them: user space has it */
 
+	/* From a workload to whom it wants: DIP rewritten to a port of the VIP. */
+	VERDICT_SNAT_NATIVE, /* of a native workload, already on its way out */
+	VERDICT_SNAT_UPLINK, /* of a workload behind an interface */
+	VERDICT_SNAT_HOLD, /* no port yet: user space keeps the packet, and sends it */
+
 	/* Refused. */
-	VERDICT_DROP_NOT_A_MUX, /* encapsulated for us, not by a mux, nor by the connection's peer */
+	VERDICT_DROP_NOT_A_MUX, /* encapsulated for us, not by a mux, nor by the connection's peer
+				 */
 	VERDICT_DROP_NOT_A_PEER, /* handed on by an address that is not the endpoint's to do so */
 	VERDICT_DROP_GUE_MALFORMED, /* lengths in the GUE header that contradict the packet */
 	VERDICT_DROP_GUE_UNKNOWN, /* a version, flag, step or kind of GUE that is none of ours */
@@ -52,6 +62,13 @@ enum verdict {
 	VERDICT_DROP_SESSION_FULL, /* no room for a new session */
 	VERDICT_DROP_CHAIN_FAMILY, /* no address of the other backend's family to hand on from */
 	VERDICT_DROP_CHAIN, /* the kernel refused to change the outer header */
+	VERDICT_DROP_NOT_ITS_SOURCE, /* from where the workload with that address does not live */
+	VERDICT_DROP_PORTS_EXHAUSTED, /* no port, and the manager has none to give */
+	VERDICT_DROP_FLOWS_FULL, /* no room for a connection of the workload's own */
+	VERDICT_DROP_FILTERED, /* for a workload's mapping, by whom it has not sent to */
+	VERDICT_DROP_HOLD_FULL, /* waits for a port, and too many of the workload do */
+	VERDICT_DROP_HOLD_LARGE, /* waits for a port, and is larger than what is kept */
+	VERDICT_DROP_HOLD_FRAGMENT, /* waits for a port, and is a fragment */
 	VERDICT_DROP_DECAPSULATE, /* the kernel refused to remove the outer header */
 	VERDICT_DROP_REWRITE, /* the kernel refused to rewrite */
 	VERDICT_DROP_DIRECT, /* the kernel refused to encapsulate for the peer */

@@ -8,7 +8,7 @@
  * result. Each of them may run beside packets on any CPU.
  */
 
-/* snat_assign, snat_release, snat_end: one flow. */
+/* snat_assign, snat_open, snat_close: one flow. */
 struct snat_flow_call {
 	struct session_key key;
 	struct address vip; /* result of snat_assign */
@@ -18,11 +18,22 @@ struct snat_flow_call {
 	__u32 result; /* 1: done */
 };
 
+enum {
+	SNAT_GONE = 2, /* result of snat_assign: there is no such flow */
+};
+
 /* snat_own: which ports of a block are for new connections. */
 struct snat_own_call {
 	__u32 workload;
 	__u32 block;
 	__u64 ports;
+};
+
+/* snat_unhold: so many packets of a workload wait no more. snat_refuse: no ports until then. */
+struct snat_unhold_call {
+	__u64 until;
+	__u32 workload;
+	__u32 packets;
 };
 
 /* snat_sweep: ends flows that were idle for longer, in ns, or all of a workload. */

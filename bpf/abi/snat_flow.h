@@ -32,7 +32,8 @@ struct snat_flow {
 	enum snat_event events; /* bits of it, of the workload */
 	__be16 vip_port;
 	__u8 direct; /* 1: a row of fastpath says where the workload's packets go */
-	__u8 pad[5];
+	__u8 borrowed; /* 1: the port is that of the mapping, which is a row without client */
+	__u8 pad[4];
 };
 
 /*

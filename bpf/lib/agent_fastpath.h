@@ -105,7 +105,7 @@ static __noinline void control_stray(const struct arrival *a)
 
 /* May the packet have come past the muxes, in the connection of key? */
 static __always_inline enum verdict fastpath_admit(const struct arrival *a,
-					      const struct session_key *key)
+						   const struct session_key *key)
 {
 	struct fastpath *row = bpf_map_lookup_elem(&fastpath, key);
 	struct address peer, own;
@@ -225,9 +225,8 @@ static __noinline enum verdict fastpath_send(struct __sk_buff *skb, const struct
 }
 
 /* The workload's side of a connection that a client opened, if it is established. */
-static __always_inline enum fastpath_answer fastpath_served(const struct fastpath_command *c,
-							    struct session_key *key,
-							    struct session **session)
+static __always_inline enum fastpath_answer
+fastpath_served(const struct fastpath_command *c, struct session_key *key, struct session **session)
 {
 	struct nat_rule_key rule_key = {
 		.vip = c->connection.server,
@@ -261,9 +260,8 @@ static __always_inline enum fastpath_answer fastpath_served(const struct fastpat
 }
 
 /* The workload's side of a connection that it has opened itself, from a VIP. */
-static __always_inline enum fastpath_answer fastpath_opened(const struct fastpath_command *c,
-							    struct session_key *key,
-							    struct snat_flow **flow)
+static __always_inline enum fastpath_answer
+fastpath_opened(const struct fastpath_command *c, struct session_key *key, struct snat_flow **flow)
 {
 	struct snat_port_key port_key = {
 		.vip = c->connection.client,

@@ -64,6 +64,15 @@ static __always_inline void fragment_note(const struct packet *p, const struct a
 	bpf_map_update_elem(&reply_fragments, &key, &value, BPF_ANY);
 }
 
+/* The later ones of a datagram whose first fragment is dropped are to be dropped too. */
+static __noinline int fragment_note_dropped(const struct packet *p)
+{
+	struct address none = {};
+
+	fragment_note(p, &none);
+	return 0;
+}
+
 /* A later fragment leaves as the first one did. */
 static __noinline enum verdict fragment_reply(struct __sk_buff *skb, const struct packet *p)
 {
@@ -74,5 +83,7 @@ static __noinline enum verdict fragment_reply(struct __sk_buff *skb, const struc
 	if (!first)
 		return VERDICT_PASS_FRAGMENT;
 	vip = first->vip;
+	if (!address_is_set(&vip)) /* its first one had no port, and was dropped */
+		return VERDICT_DROP_HOLD_FRAGMENT;
 	return rewrite_fragment(skb, p, SOURCE, &vip) ? VERDICT_DROP_REWRITE : VERDICT_NONE;
 }

@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "lib/agent_snat_flow.h"
 #include "lib/agent_tables.h"
 #include "lib/chain.h"
 #include "lib/quote.h"
@@ -14,6 +15,7 @@
 
 enum {
 	ICMP_HEADER = 8,
+	ICMP_IDENTIFIER = 4, /* offset of it in an echo */
 };
 
 static __always_inline bool protocol_is_icmp(__u8 protocol)
@@ -62,6 +64,24 @@ static __always_inline bool icmp_read_ip(struct __sk_buff *skb, struct packet *q
 	return ip.v6.version == 6;
 }
 
+/* Of a quoted echo request the identifier is its port. */
+static __always_inline bool icmp_read_echo(struct __sk_buff *skb, const struct packet *p,
+					   struct packet *quoted)
+{
+	bool v4 = quoted->ethertype == bpf_htons(ETH_P_IP);
+	struct icmp_header icmp;
+
+	if (quoted->l4 + sizeof(icmp) > p->l3 + p->l3_length ||
+	    bpf_skb_load_bytes(skb, quoted->l4, &icmp, sizeof(icmp)))
+		return false;
+	if (quoted->protocol != (v4 ? IPPROTO_ICMP : IPPROTO_ICMPV6) ||
+	    icmp.type != (v4 ? ICMP_ECHO : ICMPV6_ECHO))
+		return false;
+	quoted->source_port = bpf_htons(bpf_ntohl(icmp.rest) >> 16);
+	quoted->destination_port = 0;
+	return true;
+}
+
 /* The packet that an error p quotes: addresses, ports, protocol and offsets. */
 static __noinline bool icmp_read_quoted(struct __sk_buff *skb, const struct packet *p,
 					struct packet *quoted)
@@ -76,6 +96,8 @@ static __noinline bool icmp_read_quoted(struct __sk_buff *skb, const struct pack
 	quoted->tcp_flags = 0;
 	if (!icmp_read_ip(skb, quoted))
 		return false;
+	if (protocol_is_icmp(quoted->protocol) && settings.snat)
+		return icmp_read_echo(skb, p, quoted);
 	if (quoted->protocol != IPPROTO_TCP && quoted->protocol != IPPROTO_UDP)
 		return false;
 	if (quoted->l4 + sizeof(ports) > p->l3 + p->l3_length)
@@ -134,7 +156,11 @@ static __noinline int icmp_rewrite(struct __sk_buff *skb, const struct packet *p
 	__be16 from_port = inside == SOURCE ? quoted->source_port : quoted->destination_port;
 	struct address target = to->address;
 	__be16 port = to->port;
+	__u32 at = quoted->l4 + inside * sizeof(port);
 	int err;
+
+	if (protocol_is_icmp(quoted->protocol))
+		at = quoted->l4 + ICMP_IDENTIFIER;
 
 	if (p->ethertype == bpf_htons(ETH_P_IP)) {
 		err = icmp_rewrite_v4(skb, p->l3, side, from.words[3], target.words[3]);
@@ -148,9 +174,26 @@ static __noinline int icmp_rewrite(struct __sk_buff *skb, const struct packet *p
 	if (err || from_port == port)
 		return err;
 	err = bpf_l4_csum_replace(skb, p->l4 + 2, from_port, port, sizeof(port));
-	return err
-		       ?: bpf_skb_store_bytes(skb, quoted->l4 + inside * sizeof(port), &port,
-					      sizeof(port), 0);
+	return err ?: bpf_skb_store_bytes(skb, at, &port, sizeof(port), 0);
+}
+
+/* Is what an error quotes of a workload's own connection? Then rule says whose. */
+static __always_inline bool icmp_find_snat(const struct packet *quoted, struct nat_rule *rule)
+{
+	struct snat_port_key key = {
+		.vip = quoted->source,
+		.remote = quoted->destination,
+		.port = quoted->source_port,
+		.remote_port = quoted->destination_port,
+		.protocol = quoted->protocol,
+	};
+	const struct snat_port *port = bpf_map_lookup_elem(&snat_ports, &key);
+
+	if (!port)
+		return false;
+	rule->dip = port->dip;
+	rule->port = port->dip_port;
+	return true;
 }
 
 /* Whose reply an error quotes: the rule in a->rule, NONE if its workload knows the connection. */
@@ -172,6 +215,8 @@ static __noinline enum verdict icmp_find(struct __sk_buff *skb, struct arrival *
 	a->key.pad = 0;
 	if (!address_equal(&quoted->source, &a->inner.destination))
 		return VERDICT_DROP_ICMP_UNKNOWN;
+	if (settings.snat && icmp_find_snat(quoted, &a->rule))
+		return VERDICT_NONE;
 	if (!rule_find(&a->key, &a->rule))
 		return VERDICT_DROP_NO_RULE;
 	return chain_knows(skb, &client, &a->rule, false) ? VERDICT_NONE
@@ -215,6 +260,7 @@ static __noinline enum verdict icmp_reply(struct __sk_buff *skb, const struct pa
 {
 	struct packet quoted = {};
 	const struct session *session;
+	const struct snat_flow *flow;
 	struct icmp_target to = {};
 	struct session_key key = {};
 
@@ -227,10 +273,16 @@ static __noinline enum verdict icmp_reply(struct __sk_buff *skb, const struct pa
 	key.dip_port = quoted.destination_port;
 	key.protocol = quoted.protocol;
 	session = session_lookup(&key);
-	if (!session)
+	flow = session || !settings.snat ? NULL : bpf_map_lookup_elem(&snat_flows, &key);
+	if (session) {
+		to.address = session->vip;
+		to.port = session->vip_port;
+	} else if (flow && flow->gate & SNAT_OPEN) {
+		to.address = flow->vip;
+		to.port = flow->vip_port;
+	} else {
 		return VERDICT_PASS_NO_SESSION;
-	to.address = session->vip;
-	to.port = session->vip_port;
+	}
 	to.side = SOURCE;
 	return icmp_rewrite(skb, p, &quoted, &to) ? VERDICT_DROP_REWRITE : VERDICT_NONE;
 }

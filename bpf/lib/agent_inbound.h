@@ -5,6 +5,7 @@
 #include "lib/agent_fastpath.h"
 #include "lib/agent_fragment.h"
 #include "lib/agent_icmp.h"
+#include "lib/agent_snat_in.h"
 #include "lib/agent_tables.h"
 #include "lib/chain.h"
 #include "lib/decap.h"
@@ -55,8 +56,8 @@ static __always_inline enum verdict inbound_tunnel(struct __sk_buff *skb,
 }
 
 /*
- * Does a mux send? Whether a peer hands on, or sends past the muxes, is asked when the connection is
- * known.
+ * Does a mux send? Whether a peer hands on, or sends past the muxes, is asked when the connection
+ * is known.
  */
 static __always_inline enum verdict inbound_admit(struct arrival *a, const struct packet *outer,
 						  const struct tunnel *t)
@@ -101,9 +102,12 @@ static __noinline enum verdict inbound_inner(struct __sk_buff *skb, struct arriv
 		break;
 	case PARSED_EXTENSIONS:
 	case PARSED_OTHER:
-		if (!icmp_holds_error(skb, &inner))
-			return VERDICT_DROP_INNER_OTHER;
-		break;
+		inner.destination_port = 0;
+		if (icmp_holds_error(skb, &inner))
+			break;
+		if (settings.snat && echo_read(skb, &inner, false))
+			break;
+		return VERDICT_DROP_INNER_OTHER;
 	case PARSED_FRAGMENT:
 		return VERDICT_DROP_INNER_FRAGMENT;
 	case PARSED_MALFORMED:
@@ -194,6 +198,25 @@ static __noinline enum verdict inbound_deliver(struct __sk_buff *skb, struct arr
 	return *workload ? VERDICT_DELIVER_INTERFACE : VERDICT_DELIVER_NATIVE;
 }
 
+/*
+ * May the packet begin a session? Not if the workload has a connection of its own with the same
+ * client and ports: replies to both would look the same.
+ */
+static __noinline bool inbound_has_room(const struct arrival *a)
+{
+	struct session_key key = {
+		.client = a->inner.source,
+		.dip = a->rule.dip,
+		.client_port = a->inner.source_port,
+		.dip_port = a->rule.port,
+		.protocol = a->inner.protocol,
+	};
+
+	if (a->inner.protocol == IPPROTO_TCP && !(a->inner.tcp_flags & TCP_FLAG_SYN))
+		return true;
+	return snat_makes_room(&key);
+}
+
 /* Sets ifindex where the verdict redirects. */
 static __always_inline enum verdict inbound(struct __sk_buff *skb, __u32 *ifindex)
 {
@@ -211,9 +234,13 @@ static __always_inline enum verdict inbound(struct __sk_buff *skb, __u32 *ifinde
 		return VERDICT_DROP_NOT_A_MUX;
 	if (verdict)
 		return verdict;
-	if (protocol_is_icmp(a->inner.protocol))
+	if (protocol_is_icmp(a->inner.protocol) && !a->inner.destination_port)
 		return icmp_inbound(skb, a, ifindex);
 	*ifindex = settings.uplink; /* for what is handed on */
 	verdict = inbound_rule(skb, a);
+	if (verdict == VERDICT_DROP_NO_RULE && settings.snat)
+		return snat_answer(skb, a, ifindex);
+	if (!verdict && settings.snat && !inbound_has_room(a))
+		return VERDICT_DROP_SESSION_TAKEN;
 	return verdict ?: inbound_deliver(skb, a, ifindex);
 }

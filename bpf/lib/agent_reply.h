@@ -5,6 +5,7 @@
 #include "lib/agent_fastpath.h"
 #include "lib/agent_fragment.h"
 #include "lib/agent_icmp.h"
+#include "lib/agent_snat_out.h"
 #include "lib/agent_tables.h"
 #include "lib/frame.h"
 #include "lib/mss.h"
@@ -36,24 +37,11 @@ static __always_inline enum verdict reply_parse(struct __sk_buff *skb, struct pa
 	return VERDICT_NONE;
 }
 
-/* Rewrites DIP to VIP if the packet replies in a session. */
-static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *p)
+/* Apart, so that what else a packet may meet finds room on the stack. */
+static __noinline enum verdict reply_rewrite(struct __sk_buff *skb, const struct packet *p,
+					     struct session *session)
 {
-	struct session *session;
-	enum verdict verdict;
 	__u32 difference = 0;
-
-	verdict = reply_parse(skb, p);
-	if (verdict == VERDICT_PASS_FRAGMENT)
-		return fragment_reply(skb, p);
-	if (verdict == VERDICT_PASS_OTHER && protocol_is_icmp(p->protocol) &&
-	    icmp_holds_error(skb, p))
-		return icmp_reply(skb, p);
-	if (verdict)
-		return verdict;
-	session = session_find(p);
-	if (!session)
-		return VERDICT_PASS_NO_SESSION;
 
 	/* From here on the packet is touched: fail closed. */
 	if (rewrite_begin(skb, p, SOURCE, &session->vip, session->vip_port, &difference))
@@ -65,6 +53,50 @@ static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *
 	if (p->fragment_more)
 		fragment_note(p, &session->vip);
 	return session->direct ? fastpath_send(skb, p) : VERDICT_NONE;
+}
+
+/* The connection that a workload's packet is in, as it sees it. */
+static __always_inline void reply_key(const struct packet *p, struct session_key *key)
+{
+	key->client = p->destination;
+	key->dip = p->source;
+	key->client_port = p->destination_port;
+	key->dip_port = p->source_port;
+	key->protocol = p->protocol;
+	__builtin_memset(key->pad, 0, sizeof(key->pad));
+}
+
+/*
+ * Rewrites DIP to VIP if the packet replies in a session: NONE; or if it is in a connection of the
+ * workload's own. It came from the interface of ifindex, or from the host itself: 0.
+ */
+static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *p, __u32 ifindex)
+{
+	struct session_key key;
+	struct session *session;
+	enum verdict verdict;
+
+	verdict = reply_parse(skb, p);
+	if (verdict == VERDICT_PASS_FRAGMENT)
+		return fragment_reply(skb, p);
+	if (verdict == VERDICT_PASS_OTHER && protocol_is_icmp(p->protocol)) {
+		if (icmp_holds_error(skb, p))
+			return icmp_reply(skb, p);
+		if (!settings.snat || !echo_read(skb, p, true))
+			return VERDICT_PASS_OTHER;
+		verdict = VERDICT_NONE;
+	}
+	if (verdict)
+		return verdict;
+	reply_key(p, &key);
+	if (settings.snat)
+		verdict = snat_out(skb, p, &key, ifindex);
+	if (verdict)
+		return verdict;
+	session = session_find(p, &key);
+	if (session)
+		return reply_rewrite(skb, p, session);
+	return settings.snat ? snat_new(skb, p, &key, ifindex) : VERDICT_PASS_NO_SESSION;
 }
 
 /*

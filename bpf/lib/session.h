@@ -215,16 +215,10 @@ static __always_inline enum verdict session_open(const struct packet *p,
 }
 
 /* The session that a workload's packet replies in, or NULL. */
-static __always_inline struct session *session_find(const struct packet *p)
+static __always_inline struct session *session_find(const struct packet *p,
+						    const struct session_key *key)
 {
-	struct session_key key = {
-		.client = p->destination,
-		.dip = p->source,
-		.client_port = p->destination_port,
-		.dip_port = p->source_port,
-		.protocol = p->protocol,
-	};
-	struct session *session = session_lookup(&key);
+	struct session *session = session_lookup(key);
 	__u32 events = workload_events(p);
 
 	if (!session)

@@ -2,6 +2,7 @@ package agentd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -76,6 +77,7 @@ type Config struct {
 	Workloads         Workloads
 	Manager           Manager
 	Probe             Probe
+	Ports             PortsConfig
 	Log               *slog.Logger
 	// Telemetry is told of the host; nil: nobody is.
 	Telemetry *telemetry.Telemetry
@@ -87,6 +89,7 @@ type Agent struct {
 	tables  *tables
 	checks  *checks
 	reports *reports
+	ports   *ports
 	stream  *telemetry.Stream
 
 	asked, unasked atomic.Uint64 // silent workloads, and rounds that failed
@@ -98,10 +101,15 @@ func New(config Config) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	p := newPorts(config.Ports, config.Name, config.Log, t.list)
+	for _, s := range config.Ports.Live {
+		t.listed = append(t.listed, s.Key.Address)
+	}
 	r := newReports(config, t)
+	r.ports = p
 	c := newChecks(config.Log, config.Probe, rand.Float64, maxRunning, r.soon)
 	r.findings = c.findings
-	a := &Agent{config: config, tables: t, checks: c, reports: r, stream: telemetry.NewStream("weir_agent")}
+	a := &Agent{config: config, tables: t, checks: c, reports: r, ports: p, stream: telemetry.NewStream("weir_agent")}
 	a.observe()
 	return a, nil
 }
@@ -115,6 +123,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return a.reports.run(ctx) })
 	group.Go(func() error { return a.sweep(ctx) })
 	group.Go(func() error { return a.keepAlive(ctx) })
+	group.Go(func() error { return a.ports.run(ctx) })
 	group.Go(func() error {
 		return rpc.Follow(ctx, a.config.Log, "host", a.open, a.apply)
 	})
@@ -148,7 +157,7 @@ func (a *Agent) apply(message *weirv1.SyncHostResponse) error {
 	began := time.Now()
 	_, _, ended := a.config.Telemetry.Follow(context.Background(), "apply", began, message.GetTraceParents(), attribute.Int64("weir.generation", int64(update.Generation)))
 	backends := a.tables.apply(update)
-	err = a.tables.refusal()
+	err = errors.Join(a.tables.refusal(), a.ports.apply(update))
 	ended(err)
 	a.stream.Applied(time.Since(began), err)
 	a.checks.set(backends, time.Now())

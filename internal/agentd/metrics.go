@@ -30,8 +30,17 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_agent_backend_healthy", Help: "1 while the backend's checks say that it is healthy. Only of those that are checked.", Labels: []string{"vip", "protocol", "port", "backend"}},
 	{Name: "weir_agent_keepalives_total", Help: "Silent workloads that were asked to speak to their clients."},
 	{Name: "weir_agent_keepalive_failures_total", Help: "Rounds of such questions that failed."},
+	{Name: "weir_agent_snat_ports", Help: "Ports that a workload has of its VIP.", Labels: portLabels},
+	{Name: "weir_agent_snat_ports_in_use", Help: "Ports that a workload's own connections use.", Labels: portLabels},
+	{Name: "weir_agent_snat_flows", Help: "Connections of a workload's own.", Labels: portLabels},
+	{Name: "weir_agent_snat_held", Help: "Packets of a workload that wait for a port.", Labels: portLabels},
+	{Name: "weir_agent_snat_requests_total", Help: "Requests for ports that were made to the manager.", Labels: portLabels},
+	{Name: "weir_agent_snat_waited_total", Help: "Connections that waited for a port.", Labels: portLabels},
+	{Name: "weir_agent_snat_exhausted_total", Help: "Packets that found no port and waited in vain, or not at all.", Labels: portLabels},
 	{Name: "weir_agent_warnings", Help: "Lines of trouble that the agent reports."},
 }
+
+var portLabels = []string{"vip", "workload"}
 
 var backendLabels = []string{"vip", "protocol", "port", "tunnel"}
 
@@ -48,6 +57,7 @@ func (a *Agent) observe() {
 		a.samplePackets(to)
 		a.tables.sample(to)
 		a.reports.sample(to)
+		a.ports.sample(to)
 		sampleHealth(to, a.checks.findings())
 		telemetry.Put(to, "weir_agent_sessions_max", a.config.MaxSessions)
 		telemetry.Put(to, "weir_agent_keepalives_total", a.asked.Load())

@@ -31,6 +31,8 @@ type Options struct {
 	MaxRules    int
 	CookieTick  time.Duration
 	Timeouts    agent.Timeouts
+	SNATFlows   int
+	Hold        HoldBounds
 	Telemetry   telemetry.Options
 }
 
@@ -48,6 +50,13 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.DurationVar(&o.Timeouts.Closing, "tcp-closing-timeout", o.Timeouts.Closing, "idle time that ends a TCP session that both sides have finished")
 	flags.DurationVar(&o.Timeouts.Reset, "tcp-reset-timeout", o.Timeouts.Reset, "idle time that ends a TCP session that was reset")
 	flags.DurationVar(&o.Timeouts.UDP, "udp-timeout", o.Timeouts.UDP, "idle time that ends a UDP session")
+	flags.DurationVar(&o.Timeouts.SNATUDP, "snat-udp-timeout", o.Timeouts.SNATUDP, "idle time that ends a workload's own UDP flow")
+	flags.DurationVar(&o.Timeouts.ICMP, "snat-icmp-timeout", o.Timeouts.ICMP, "idle time that ends a workload's own pings")
+	flags.IntVar(&o.SNATFlows, "max-snat-flows", agent.DefaultMaxSNATFlows, "room for workloads' own connections, half of it for those of one workload")
+	o.Hold = DefaultHoldBounds()
+	flags.IntVar(&o.Hold.Packets, "snat-hold-packets", o.Hold.Packets, "packets of a workload that may wait for a port")
+	flags.IntVar(&o.Hold.Bytes, "snat-hold-bytes", o.Hold.Bytes, "bytes of a workload's packets that may wait for a port")
+	flags.DurationVar(&o.Hold.Time, "snat-hold-time", o.Hold.Time, "how long a packet may wait for a port")
 	o.Telemetry.Flags(flags, telemetry.AgentListen)
 	daemon.PinPathFlag(cmd, &o.PinPath, DefaultPinPath)
 }
@@ -60,11 +69,14 @@ func (o *Options) check() error {
 	if o.Uplink == "" {
 		return errors.New("read --uplink: is missing: name the interface that the muxes' packets arrive on")
 	}
+	if o.SNATFlows < 2 || min(o.Hold.Packets, o.Hold.Bytes) <= 0 || o.Hold.Time <= 0 {
+		return errors.New("read --max-snat-flows and the --snat-hold flags: must be positive")
+	}
 	if o.MaxSessions <= 0 || o.MaxRules <= 0 {
 		return errors.New("read --max-sessions and --max-rules: must be positive")
 	}
 	t := o.Timeouts
-	if min(t.SYN, t.Established, t.Closing, t.Reset, t.UDP) <= 0 {
+	if min(t.SYN, t.Established, t.Closing, t.Reset, t.UDP, t.SNATUDP, t.ICMP) <= 0 {
 		return errors.New("read the timeouts: must be positive")
 	}
 	if err := agent.CheckCookieTick(o.CookieTick); err != nil {
@@ -102,7 +114,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 	defer workloads.Close()
 	datapath, err := agent.Open(agent.Config{
 		Uplink: o.Uplink, PinPath: o.PinPath, MaxSessions: o.MaxSessions, MaxRules: o.MaxRules,
-		CookieTick: o.CookieTick, Log: log,
+		CookieTick: o.CookieTick, MaxSNATFlows: o.SNATFlows, MaxHeld: o.Hold.Packets, Log: log,
 	})
 	if errors.Is(err, pin.ErrLocked) {
 		return fmt.Errorf("%w: stop the other weir-agent, or give this one another --pin-path", err)
@@ -116,10 +128,16 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	ports, closePorts, err := o.ports(datapath, client)
+	if err != nil {
+		return err
+	}
+	defer closePorts()
 	a, err := New(Config{
 		Name: o.Name, Addresses: addresses, Version: daemon.Version, Uplink: o.Uplink, Live: live.Rules,
 		Datapath: datapath, Workloads: workloads, Manager: client, Probe: probe.Run, Log: log, Telemetry: observed, MaxSessions: o.MaxSessions,
-		Sweep:     func() (agent.Census, error) { return datapath.Sweep(agent.Now(), o.Timeouts) },
+		Ports:     ports,
+		Sweep:     func() (agent.Census, error) { return o.sweep(datapath) },
 		KeepAlive: func() (int, error) { return datapath.KeepAlive(agent.Now()) }, KeepAliveInterval: keepAliveInterval(o.CookieTick),
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,6 +29,7 @@ type reports struct {
 	config   Config
 	tables   *tables
 	findings func() []finding
+	ports    *ports
 	wake     chan struct{} // holds at most one
 
 	mu      sync.Mutex
@@ -159,7 +161,10 @@ func (r *reports) news(findings []finding) []finding {
 }
 
 func (r *reports) status(now standing) *weirv1.HostStatus {
-	status := &weirv1.HostStatus{Uplink: r.config.Uplink, Sessions: uint64(r.census.Live), Warnings: now.warnings}
+	status := &weirv1.HostStatus{
+		Uplink: r.config.Uplink, Sessions: uint64(r.census.Live), Warnings: slices.Concat(now.warnings, r.ports.warnings()),
+		Snat: r.ports.uses(),
+	}
 	if r.trouble != "" {
 		status.Warnings = append(status.Warnings, r.trouble)
 	}

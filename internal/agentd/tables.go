@@ -31,6 +31,7 @@ type tables struct {
 	stale    bool                                       // it may hold something else than backends
 	rejected *weirv1.Rejection                          // newest that was refused; nil: none since running
 	missing  []string                                   // backends that are not on this host, a line each
+	listed   []netip.Addr                               // workloads that leave as VIPs, in order
 	lost     string                                     // why workloads can't be found or reached
 }
 
@@ -103,6 +104,18 @@ func (t *tables) reject(generation model.Generation, reason error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.rejected = &weirv1.Rejection{Generation: uint64(generation), Reason: reason.Error()}
+}
+
+// list notes which workloads leave as VIPs: they must be found too.
+func (t *tables) list(addresses []netip.Addr) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	if slices.Equal(addresses, t.listed) {
+		return
+	}
+	t.listed = addresses
+	t.refresh()
 }
 
 // locate looks anew where the uplink and the workloads are.
@@ -189,6 +202,9 @@ func (t *tables) find() error {
 	addresses := make(map[netip.Addr]bool, len(t.backends))
 	for _, b := range t.backends {
 		addresses[b.Backend.Addr()] = true
+	}
+	for _, a := range t.listed {
+		addresses[a] = true
 	}
 	interfaces, missing, err := t.workloads.Locate(slices.SortedFunc(maps.Keys(addresses), netip.Addr.Compare))
 	if err != nil {

@@ -24,7 +24,7 @@ type agentAgentSettings struct {
 	Uplink      uint32
 	Mtu         uint32
 	CookieScale uint32
-	Pad         uint32
+	Snat        uint32
 	Address4    struct {
 		_     structs.HostLayout
 		Words [4]uint32
@@ -33,6 +33,8 @@ type agentAgentSettings struct {
 		_     structs.HostLayout
 		Words [4]uint32
 	}
+	SnatFlows uint32
+	SnatHeld  uint32
 }
 
 type agentArrival struct {
@@ -291,7 +293,46 @@ type agentSnatFlow struct {
 	Events   agentSnatEvent
 	VipPort  uint16
 	Direct   uint8
-	Pad      [5]uint8
+	Borrowed uint8
+	Pad      [4]uint8
+}
+
+type agentSnatFlowCall struct {
+	_       structs.HostLayout
+	Key     agentSessionKey
+	Vip     agentAddress
+	VipPort uint16
+	Pad     uint16
+	Seen    uint32
+	Result  uint32
+}
+
+type agentSnatHeld struct {
+	_        structs.HostLayout
+	Key      agentSessionKey
+	Workload uint32
+	Order    uint32
+	Length   uint32
+	L3       uint16
+	L4       uint16
+	Ifindex  uint32
+	Notice   uint8
+	Pad      [3]uint8
+}
+
+type agentSnatNotice uint32
+
+const (
+	agentSnatNoticeSNAT_NOTICE_HOLD    agentSnatNotice = 1
+	agentSnatNoticeSNAT_NOTICE_REFUSED agentSnatNotice = 2
+	agentSnatNoticeSNAT_NOTICE_LOW     agentSnatNotice = 3
+)
+
+type agentSnatOwnCall struct {
+	_        structs.HostLayout
+	Workload uint32
+	Block    uint32
+	Ports    uint64
 }
 
 type agentSnatOwned struct {
@@ -327,12 +368,42 @@ type agentSnatPortKey struct {
 	Pad        [3]uint8
 }
 
+type agentSnatSearch struct {
+	_       structs.HostLayout
+	Key     agentSessionKey
+	Used    agentSnatUsedKey
+	PortKey agentSnatPortKey
+	Vip     agentAddress
+	Start   uint32
+	Bit     uint32
+	Port    uint32
+	Wrapped bool
+	Found   bool
+	Hurried bool
+	_       [1]byte
+}
+
 type agentSnatState struct {
 	_            structs.HostLayout
 	Flows        uint32
 	Held         uint32
 	Asked        uint64
 	RefusedUntil uint64
+}
+
+type agentSnatSweepCall struct {
+	_           structs.HostLayout
+	Now         uint64
+	Syn         uint64
+	Established uint64
+	Closing     uint64
+	Reset       uint64
+	Udp         uint64
+	Icmp        uint64
+	Workload    uint32
+	Live        uint32
+	Ended       uint32
+	Pad         uint32
 }
 
 type agentSnatTarget struct {
@@ -354,6 +425,13 @@ type agentSnatTargetKey struct {
 	Pad        uint8
 }
 
+type agentSnatUnholdCall struct {
+	_        structs.HostLayout
+	Until    uint64
+	Workload uint32
+	Packets  uint32
+}
+
 type agentSnatUsedKey struct {
 	_      structs.HostLayout
 	Target agentSnatTargetKey
@@ -365,12 +443,20 @@ type agentSnatWorkload struct {
 	Vip    agentAddress
 	Number uint32
 	Group  uint32
-	Flags  uint32
+	Flags  agentSnatWorkloadFlag
 	Ports  uint32
 	Epoch  uint32
 	Low    uint32
 	Blocks [16]uint64
 }
+
+type agentSnatWorkloadFlag uint32
+
+const (
+	agentSnatWorkloadFlagSNAT_ONE_MAPPING    agentSnatWorkloadFlag = 1
+	agentSnatWorkloadFlagSNAT_FILTER_ADDRESS agentSnatWorkloadFlag = 2
+	agentSnatWorkloadFlagSNAT_REJECT         agentSnatWorkloadFlag = 4
+)
 
 type agentVerdict uint32
 
@@ -383,37 +469,49 @@ const (
 	agentVerdictVERDICT_PASS_NOT_TUNNEL      agentVerdict = 5
 	agentVerdictVERDICT_PASS_NOT_OUR_TUNNEL  agentVerdict = 6
 	agentVerdictVERDICT_PASS_NO_SESSION      agentVerdict = 7
-	agentVerdictVERDICT_DELIVER_NATIVE       agentVerdict = 8
-	agentVerdictVERDICT_DELIVER_INTERFACE    agentVerdict = 9
-	agentVerdictVERDICT_CHAIN_ON             agentVerdict = 10
-	agentVerdictVERDICT_CHAIN_BACK           agentVerdict = 11
-	agentVerdictVERDICT_REPLY_NATIVE         agentVerdict = 12
-	agentVerdictVERDICT_REPLY_UPLINK         agentVerdict = 13
-	agentVerdictVERDICT_REPLY_INTERFACE      agentVerdict = 14
-	agentVerdictVERDICT_REPLY_HOST           agentVerdict = 15
-	agentVerdictVERDICT_REPLY_DIRECT         agentVerdict = 16
-	agentVerdictVERDICT_TAKE_CONTROL         agentVerdict = 17
-	agentVerdictVERDICT_DROP_NOT_A_MUX       agentVerdict = 18
-	agentVerdictVERDICT_DROP_NOT_A_PEER      agentVerdict = 19
-	agentVerdictVERDICT_DROP_GUE_MALFORMED   agentVerdict = 20
-	agentVerdictVERDICT_DROP_GUE_UNKNOWN     agentVerdict = 21
-	agentVerdictVERDICT_DROP_GUE_MERGED      agentVerdict = 22
-	agentVerdictVERDICT_DROP_INNER_MALFORMED agentVerdict = 23
-	agentVerdictVERDICT_DROP_INNER_FRAGMENT  agentVerdict = 24
-	agentVerdictVERDICT_DROP_INNER_OTHER     agentVerdict = 25
-	agentVerdictVERDICT_DROP_NO_RULE         agentVerdict = 26
-	agentVerdictVERDICT_DROP_NO_WORKLOAD     agentVerdict = 27
-	agentVerdictVERDICT_DROP_ICMP_UNKNOWN    agentVerdict = 28
-	agentVerdictVERDICT_DROP_ECN             agentVerdict = 29
-	agentVerdictVERDICT_DROP_SESSION_TAKEN   agentVerdict = 30
-	agentVerdictVERDICT_DROP_SESSION_FULL    agentVerdict = 31
-	agentVerdictVERDICT_DROP_CHAIN_FAMILY    agentVerdict = 32
-	agentVerdictVERDICT_DROP_CHAIN           agentVerdict = 33
-	agentVerdictVERDICT_DROP_DECAPSULATE     agentVerdict = 34
-	agentVerdictVERDICT_DROP_REWRITE         agentVerdict = 35
-	agentVerdictVERDICT_DROP_DIRECT          agentVerdict = 36
-	agentVerdictVERDICT_DROP_CONTROL         agentVerdict = 37
-	agentVerdictVERDICT_COUNT                agentVerdict = 38
+	agentVerdictVERDICT_PASS_EXCEPT          agentVerdict = 8
+	agentVerdictVERDICT_PASS_NO_FLOW         agentVerdict = 9
+	agentVerdictVERDICT_DELIVER_NATIVE       agentVerdict = 10
+	agentVerdictVERDICT_DELIVER_INTERFACE    agentVerdict = 11
+	agentVerdictVERDICT_CHAIN_ON             agentVerdict = 12
+	agentVerdictVERDICT_CHAIN_BACK           agentVerdict = 13
+	agentVerdictVERDICT_REPLY_NATIVE         agentVerdict = 14
+	agentVerdictVERDICT_REPLY_UPLINK         agentVerdict = 15
+	agentVerdictVERDICT_REPLY_INTERFACE      agentVerdict = 16
+	agentVerdictVERDICT_REPLY_HOST           agentVerdict = 17
+	agentVerdictVERDICT_REPLY_DIRECT         agentVerdict = 18
+	agentVerdictVERDICT_TAKE_CONTROL         agentVerdict = 19
+	agentVerdictVERDICT_SNAT_NATIVE          agentVerdict = 20
+	agentVerdictVERDICT_SNAT_UPLINK          agentVerdict = 21
+	agentVerdictVERDICT_SNAT_HOLD            agentVerdict = 22
+	agentVerdictVERDICT_DROP_NOT_A_MUX       agentVerdict = 23
+	agentVerdictVERDICT_DROP_NOT_A_PEER      agentVerdict = 24
+	agentVerdictVERDICT_DROP_GUE_MALFORMED   agentVerdict = 25
+	agentVerdictVERDICT_DROP_GUE_UNKNOWN     agentVerdict = 26
+	agentVerdictVERDICT_DROP_GUE_MERGED      agentVerdict = 27
+	agentVerdictVERDICT_DROP_INNER_MALFORMED agentVerdict = 28
+	agentVerdictVERDICT_DROP_INNER_FRAGMENT  agentVerdict = 29
+	agentVerdictVERDICT_DROP_INNER_OTHER     agentVerdict = 30
+	agentVerdictVERDICT_DROP_NO_RULE         agentVerdict = 31
+	agentVerdictVERDICT_DROP_NO_WORKLOAD     agentVerdict = 32
+	agentVerdictVERDICT_DROP_ICMP_UNKNOWN    agentVerdict = 33
+	agentVerdictVERDICT_DROP_ECN             agentVerdict = 34
+	agentVerdictVERDICT_DROP_SESSION_TAKEN   agentVerdict = 35
+	agentVerdictVERDICT_DROP_SESSION_FULL    agentVerdict = 36
+	agentVerdictVERDICT_DROP_CHAIN_FAMILY    agentVerdict = 37
+	agentVerdictVERDICT_DROP_CHAIN           agentVerdict = 38
+	agentVerdictVERDICT_DROP_NOT_ITS_SOURCE  agentVerdict = 39
+	agentVerdictVERDICT_DROP_PORTS_EXHAUSTED agentVerdict = 40
+	agentVerdictVERDICT_DROP_FLOWS_FULL      agentVerdict = 41
+	agentVerdictVERDICT_DROP_FILTERED        agentVerdict = 42
+	agentVerdictVERDICT_DROP_HOLD_FULL       agentVerdict = 43
+	agentVerdictVERDICT_DROP_HOLD_LARGE      agentVerdict = 44
+	agentVerdictVERDICT_DROP_HOLD_FRAGMENT   agentVerdict = 45
+	agentVerdictVERDICT_DROP_DECAPSULATE     agentVerdict = 46
+	agentVerdictVERDICT_DROP_REWRITE         agentVerdict = 47
+	agentVerdictVERDICT_DROP_DIRECT          agentVerdict = 48
+	agentVerdictVERDICT_DROP_CONTROL         agentVerdict = 49
+	agentVerdictVERDICT_COUNT                agentVerdict = 50
 )
 
 // Names of all BPF objects in the ELF.
@@ -431,9 +529,11 @@ const (
 	agentMapSessions       = "sessions"
 	agentMapSnatExcepts    = "snat_excepts"
 	agentMapSnatFlows      = "snat_flows"
+	agentMapSnatNoTarget   = "snat_no_target"
 	agentMapSnatNotices    = "snat_notices"
 	agentMapSnatOwned      = "snat_owned"
 	agentMapSnatPorts      = "snat_ports"
+	agentMapSnatSearches   = "snat_searches"
 	agentMapSnatStates     = "snat_states"
 	agentMapSnatTargets    = "snat_targets"
 	agentMapSnatUsed       = "snat_used"
@@ -444,6 +544,13 @@ const (
 	agentProgFastpathSet   = "fastpath_set"
 	agentProgFromUplink    = "from_uplink"
 	agentProgFromWorkload  = "from_workload"
+	agentProgSnatAssign    = "snat_assign"
+	agentProgSnatClose     = "snat_close"
+	agentProgSnatOpen      = "snat_open"
+	agentProgSnatOwn       = "snat_own"
+	agentProgSnatRefuse    = "snat_refuse"
+	agentProgSnatSweep     = "snat_sweep"
+	agentProgSnatUnhold    = "snat_unhold"
 	agentProgToUplink      = "to_uplink"
 	agentVarSettings       = "settings"
 )
@@ -493,6 +600,13 @@ type agentProgramSpecs struct {
 	FastpathSet  *ebpf.ProgramSpec `ebpf:"fastpath_set"`
 	FromUplink   *ebpf.ProgramSpec `ebpf:"from_uplink"`
 	FromWorkload *ebpf.ProgramSpec `ebpf:"from_workload"`
+	SnatAssign   *ebpf.ProgramSpec `ebpf:"snat_assign"`
+	SnatClose    *ebpf.ProgramSpec `ebpf:"snat_close"`
+	SnatOpen     *ebpf.ProgramSpec `ebpf:"snat_open"`
+	SnatOwn      *ebpf.ProgramSpec `ebpf:"snat_own"`
+	SnatRefuse   *ebpf.ProgramSpec `ebpf:"snat_refuse"`
+	SnatSweep    *ebpf.ProgramSpec `ebpf:"snat_sweep"`
+	SnatUnhold   *ebpf.ProgramSpec `ebpf:"snat_unhold"`
 	ToUplink     *ebpf.ProgramSpec `ebpf:"to_uplink"`
 }
 
@@ -511,9 +625,11 @@ type agentMapSpecs struct {
 	Sessions       *ebpf.MapSpec `ebpf:"sessions"`
 	SnatExcepts    *ebpf.MapSpec `ebpf:"snat_excepts"`
 	SnatFlows      *ebpf.MapSpec `ebpf:"snat_flows"`
+	SnatNoTarget   *ebpf.MapSpec `ebpf:"snat_no_target"`
 	SnatNotices    *ebpf.MapSpec `ebpf:"snat_notices"`
 	SnatOwned      *ebpf.MapSpec `ebpf:"snat_owned"`
 	SnatPorts      *ebpf.MapSpec `ebpf:"snat_ports"`
+	SnatSearches   *ebpf.MapSpec `ebpf:"snat_searches"`
 	SnatStates     *ebpf.MapSpec `ebpf:"snat_states"`
 	SnatTargets    *ebpf.MapSpec `ebpf:"snat_targets"`
 	SnatUsed       *ebpf.MapSpec `ebpf:"snat_used"`
@@ -561,9 +677,11 @@ type agentMaps struct {
 	Sessions       *ebpf.Map `ebpf:"sessions"`
 	SnatExcepts    *ebpf.Map `ebpf:"snat_excepts"`
 	SnatFlows      *ebpf.Map `ebpf:"snat_flows"`
+	SnatNoTarget   *ebpf.Map `ebpf:"snat_no_target"`
 	SnatNotices    *ebpf.Map `ebpf:"snat_notices"`
 	SnatOwned      *ebpf.Map `ebpf:"snat_owned"`
 	SnatPorts      *ebpf.Map `ebpf:"snat_ports"`
+	SnatSearches   *ebpf.Map `ebpf:"snat_searches"`
 	SnatStates     *ebpf.Map `ebpf:"snat_states"`
 	SnatTargets    *ebpf.Map `ebpf:"snat_targets"`
 	SnatUsed       *ebpf.Map `ebpf:"snat_used"`
@@ -586,9 +704,11 @@ func (m *agentMaps) Close() error {
 		m.Sessions,
 		m.SnatExcepts,
 		m.SnatFlows,
+		m.SnatNoTarget,
 		m.SnatNotices,
 		m.SnatOwned,
 		m.SnatPorts,
+		m.SnatSearches,
 		m.SnatStates,
 		m.SnatTargets,
 		m.SnatUsed,
@@ -613,6 +733,13 @@ type agentPrograms struct {
 	FastpathSet  *ebpf.Program `ebpf:"fastpath_set"`
 	FromUplink   *ebpf.Program `ebpf:"from_uplink"`
 	FromWorkload *ebpf.Program `ebpf:"from_workload"`
+	SnatAssign   *ebpf.Program `ebpf:"snat_assign"`
+	SnatClose    *ebpf.Program `ebpf:"snat_close"`
+	SnatOpen     *ebpf.Program `ebpf:"snat_open"`
+	SnatOwn      *ebpf.Program `ebpf:"snat_own"`
+	SnatRefuse   *ebpf.Program `ebpf:"snat_refuse"`
+	SnatSweep    *ebpf.Program `ebpf:"snat_sweep"`
+	SnatUnhold   *ebpf.Program `ebpf:"snat_unhold"`
 	ToUplink     *ebpf.Program `ebpf:"to_uplink"`
 }
 
@@ -621,6 +748,13 @@ func (p *agentPrograms) Close() error {
 		p.FastpathSet,
 		p.FromUplink,
 		p.FromWorkload,
+		p.SnatAssign,
+		p.SnatClose,
+		p.SnatOpen,
+		p.SnatOwn,
+		p.SnatRefuse,
+		p.SnatSweep,
+		p.SnatUnhold,
 		p.ToUplink,
 	)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -27,7 +28,11 @@ type Config struct {
 	MaxRules    int    // 0: DefaultMaxRules; bounds workloads too
 	// CookieTick is of the timestamps of new connections; 0: DefaultCookieTick.
 	CookieTick time.Duration
-	Log        *slog.Logger
+	// MaxSNATFlows is room for workloads' own connections, half of it for those of one; 0:
+	// DefaultMaxSNATFlows. MaxHeld is how many packets of a workload may wait for a port; 0: DefaultMaxHeld.
+	MaxSNATFlows int
+	MaxHeld      int
+	Log          *slog.Logger
 }
 
 // Datapath is the running data plane. Its methods may be called from any goroutine.
@@ -43,6 +48,10 @@ type Datapath struct {
 	mu    sync.Mutex
 	rules map[model.HostBackendKey]model.HostBackend // as in nat_rules, and what they come from
 	key   *flowhash.Key                              // of the pool; nil: not known yet
+
+	snat    map[netip.Addr]*snatRow // by workload, as the tables hold them
+	excepts map[agentSnatExcept]uint8
+	tunnels map[agentAddress]uint8 // that an earlier process had, until SetSNAT
 }
 
 // Open loads and attaches the data plane, or adopts the one that runs: its tables and sessions
@@ -57,6 +66,12 @@ func Open(config Config) (*Datapath, error) {
 	}
 	if config.MaxRules == 0 {
 		config.MaxRules = DefaultMaxRules
+	}
+	if config.MaxSNATFlows == 0 {
+		config.MaxSNATFlows = DefaultMaxSNATFlows
+	}
+	if config.MaxHeld == 0 {
+		config.MaxHeld = DefaultMaxHeld
 	}
 	if config.CookieTick == 0 {
 		config.CookieTick = DefaultCookieTick
@@ -84,7 +99,7 @@ func (d *Datapath) start() error {
 	if err := d.load(); err != nil {
 		return err
 	}
-	if err := d.readRules(); err != nil {
+	if err := errors.Join(d.readRules(), d.readSNAT()); err != nil {
 		return err
 	}
 	if err := d.useUplink(uplink); err != nil {

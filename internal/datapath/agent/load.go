@@ -67,6 +67,12 @@ func (d *Datapath) size(spec *ebpf.CollectionSpec) {
 	for _, name := range []string{"nat_rules", "tunnels", "workloads"} {
 		spec.Maps[name].MaxEntries = uint32(d.config.MaxRules)
 	}
+	for _, name := range []string{"snat_flows", "snat_targets"} {
+		spec.Maps[name].MaxEntries = uint32(d.config.MaxSNATFlows)
+	}
+	for _, name := range []string{"snat_ports", "snat_used"} {
+		spec.Maps[name].MaxEntries = uint32(2 * d.config.MaxSNATFlows)
+	}
 }
 
 // Sessions of one side alone have so much room beside the others.

@@ -154,9 +154,9 @@ func differences(want pkt.Packet, frame []byte) string {
 
 func actionOf(verdict string) uint32 {
 	switch {
-	case strings.HasPrefix(verdict, "drop_"), verdict == "take_control":
+	case strings.HasPrefix(verdict, "drop_"), verdict == "take_control", verdict == "snat_hold":
 		return tcxDrop
-	case verdict == "deliver_interface", verdict == "reply_uplink", verdict == "reply_interface", verdict == "reply_direct",
+	case verdict == "deliver_interface", verdict == "reply_uplink", verdict == "reply_interface", verdict == "reply_direct", verdict == "snat_uplink",
 		strings.HasPrefix(verdict, "chain_"):
 		return tcxRedirect
 	}
@@ -166,13 +166,25 @@ func actionOf(verdict string) uint32 {
 // TestVerdictsAreProduced fails when the packet tests produce a verdict never.
 func TestVerdictsAreProduced(t *testing.T) {
 	elsewhere := map[string]string{
-		"drop_session_full": "TestSessionsFull",
-		"drop_chain_family": "TestChainWithoutFamily",
-		"reply_direct":      "TestDirectConnections",
-		"take_control":      "TestControlMessages",
-		"drop_control":      "TestControlMessages",
-		"drop_direct":       "nowhere: the kernel refuses to encapsulate only what is encapsulated already",
-		"drop_rewrite":      "nowhere: the kernel's helpers fail here only for want of memory",
+		"drop_session_full":    "TestSessionsFull",
+		"drop_chain_family":    "TestChainWithoutFamily",
+		"pass_except":          "TestSNATVerdicts",
+		"pass_no_flow":         "TestSNATVerdicts",
+		"drop_not_its_source":  "TestSNATVerdicts",
+		"snat_native":          "TestSNATConnections",
+		"snat_uplink":          "TestSNATConnections",
+		"snat_hold":            "TestSNATHold",
+		"drop_hold_full":       "TestSNATHold",
+		"drop_hold_large":      "TestSNATHold",
+		"drop_hold_fragment":   "TestSNATFragments",
+		"drop_ports_exhausted": "TestSNATExhausted",
+		"drop_flows_full":      "TestSNATFlowsFull",
+		"drop_filtered":        "TestSNATFiltering",
+		"reply_direct":         "TestDirectConnections",
+		"take_control":         "TestControlMessages",
+		"drop_control":         "TestControlMessages",
+		"drop_direct":          "nowhere: the kernel refuses to encapsulate only what is encapsulated already",
+		"drop_rewrite":         "nowhere: the kernel's helpers fail here only for want of memory",
 	}
 	produced := make(map[string]bool)
 	for _, c := range packetCases() {

@@ -41,13 +41,11 @@ func (d *Datapath) setRules(rules map[model.HostBackendKey]model.HostBackend) er
 		return fmt.Errorf("set rules: needs %d, has room for %d", len(rules), room)
 	}
 	rows := make(map[agentNatRuleKey]agentNatRule, len(rules))
-	tunnels := make(map[agentAddress]uint8)
 	for key, b := range rules {
 		if vip := key.Endpoint.VIP; vip.Is4() != b.Backend.Addr().Is4() {
 			return fmt.Errorf("set rule of %s: backend %s is of another family", key.Endpoint, b.Backend)
 		}
 		rows[toRuleKey(key)] = toRule(b)
-		tunnels[toAddress(key.Tunnel)] = 1
 	}
 	if err := d.setPeers(rules); err != nil {
 		return err
@@ -55,10 +53,28 @@ func (d *Datapath) setRules(rules map[model.HostBackendKey]model.HostBackend) er
 	if err := writeTable(d.objects.NatRules, rows); err != nil {
 		return fmt.Errorf("set rules: %w", err)
 	}
+	if err := d.setTunnels(rules); err != nil {
+		return err
+	}
+	d.rules = rules
+	return nil
+}
+
+// setTunnels makes ours to decapsulate what the rules name, and the workloads that leave as VIPs.
+func (d *Datapath) setTunnels(rules map[model.HostBackendKey]model.HostBackend) error {
+	tunnels := make(map[agentAddress]uint8)
+	for key := range rules {
+		tunnels[toAddress(key.Tunnel)] = 1
+	}
+	for _, row := range d.snat {
+		tunnels[toAddress(row.config.Tunnel)] = 1
+	}
+	for address := range d.tunnels { // of an earlier process
+		tunnels[address] = 1
+	}
 	if err := writeTable(d.objects.Tunnels, tunnels); err != nil {
 		return fmt.Errorf("set tunnels: %w", err)
 	}
-	d.rules = rules
 	return nil
 }
 

@@ -43,9 +43,10 @@ func (s Session) String() string {
 // Timeouts say how long a session may be idle in each state.
 type Timeouts struct {
 	SYN, Established, Closing, Reset, UDP time.Duration
+	SNATUDP, ICMP                         time.Duration // of workloads' own connections
 }
 
-// DefaultTimeouts are those of RFC 5382 and RFC 4787, where they speak of them.
+// DefaultTimeouts are those of RFC 5382, RFC 4787 and RFC 5508, where they speak of them.
 func DefaultTimeouts() Timeouts {
 	return Timeouts{
 		SYN:         30 * time.Second,
@@ -53,6 +54,8 @@ func DefaultTimeouts() Timeouts {
 		Closing:     2 * time.Minute,
 		Reset:       10 * time.Second,
 		UDP:         2 * time.Minute,
+		SNATUDP:     5 * time.Minute,
+		ICMP:        time.Minute,
 	}
 }
 

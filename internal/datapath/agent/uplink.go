@@ -69,6 +69,7 @@ func (d *Datapath) useUplink(u uplink) error {
 		s.Address4 = toAddress(u.first(netip.Addr.Is4))
 		s.Address6 = toAddress(u.first(netip.Addr.Is6))
 		s.CookieScale = d.cookieScale
+		s.SnatFlows, s.SnatHeld = uint32(d.config.MaxSNATFlows/2), uint32(d.config.MaxHeld)
 	})
 	if err != nil {
 		return err
@@ -76,6 +77,15 @@ func (d *Datapath) useUplink(u uplink) error {
 	return errors.Join(
 		d.attach("from_uplink", u.index, d.objects.FromUplink, ebpf.AttachTCXIngress),
 		d.attach("to_uplink", u.index, d.objects.ToUplink, ebpf.AttachTCXEgress))
+}
+
+// MTU is that of the uplink.
+func (d *Datapath) MTU() int {
+	var s agentAgentSettings
+	if err := d.objects.Settings.Get(&s); err != nil {
+		return 0
+	}
+	return int(s.Mtu)
 }
 
 // SetGeneration notes which generation the tables hold.

@@ -44,6 +44,7 @@ var Labels = map[string]string{
 	"verdict":       "those of the program",
 	"version":       "of the program",
 	"vip":           "VIPs, as configured",
+	"workload":      "workloads that leave as VIPs, as configured",
 }
 
 // Text returns what a daemon at url shows, "" if it does not answer.

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What user space does to the tables of source NAT, by programs that it runs: they change single
+ * words of rows that packets change too, by the same code.
+ */
+#pragma once
+
+#include "lib/agent_snat_port.h"
+
+/* Sets which ports of a block new connections may use. The use that is counted stays. */
+static __noinline int snat_own_block(const struct snat_own_call *call)
+{
+	struct snat_owned_key key = { .workload = call->workload, .block = call->block };
+	struct snat_owned fresh = { .ports = call->ports }, *owned;
+	__u64 now = bpf_ktime_get_ns();
+
+	for (int i = 0; i < SNAT_BLOCK_RANGES; i++)
+		fresh.used_at[i] = now;
+	if (!bpf_map_update_elem(&snat_owned, &key, &fresh, BPF_NOEXIST))
+		return 1;
+	owned = bpf_map_lookup_elem(&snat_owned, &key);
+	if (!owned)
+		return 0;
+	for (int i = 0; i < SNAT_BLOCK_RANGES; i++)
+		if (call->ports & ~owned->ports & 0xffULL << (i * SNAT_RANGE_PORTS))
+			owned->used_at[i] = now;
+	owned->ports = call->ports;
+	return 1;
+}
+
+/* Gives a held flow a port. It stays held until what waits in it has been sent. */
+static __noinline int snat_assign_port(struct snat_flow_call *call)
+{
+	struct snat_search s = { .key = call->key };
+	struct snat_flow *flow = bpf_map_lookup_elem(&snat_flows, &s.key);
+
+	if (!flow)
+		return SNAT_GONE;
+	if (!flow->vip_port) {
+		if (!snat_take(&s))
+			return 0;
+		snat_count_flow(flow->workload, -1); /* snat_take counted it once more */
+		flow->vip = s.vip;
+		flow->vip_port = bpf_htons(s.port);
+	}
+	call->vip = flow->vip;
+	call->vip_port = flow->vip_port;
+	return 1;
+}
+
+/* Opens a held flow in which nothing waits but what was sent. */
+static __noinline int snat_open_gate(const struct snat_flow_call *call)
+{
+	struct session_key key = call->key;
+	struct snat_flow *flow = bpf_map_lookup_elem(&snat_flows, &key);
+
+	if (!flow)
+		return 1;
+	return __sync_val_compare_and_swap(&flow->gate, call->seen, SNAT_OPEN) == call->seen;
+}
+
+/* The idle time that ends a flow, by how far both sides have got. */
+static __always_inline __u64 snat_bound(const struct snat_sweep_call *call, __u8 protocol,
+					__u32 workload, __u32 remote)
+{
+	if (protocol == IPPROTO_UDP)
+		return call->udp;
+	if (protocol != IPPROTO_TCP)
+		return call->icmp;
+	if ((workload | remote) & SNAT_RESET)
+		return call->reset;
+	if (workload & remote & SNAT_FIN)
+		return call->closing;
+	if (workload & SNAT_ACKED && remote & SNAT_SPOKE)
+		return call->established;
+	return call->syn;
+}
+
+/* Keeps the mapping of a borrowed port alive. */
+static __noinline int snat_touch_mapping(const struct session_key *key, __u64 seen)
+{
+	struct session_key mapping_key = { .dip = key->dip,
+					   .dip_port = key->dip_port,
+					   .protocol = key->protocol };
+	struct snat_flow *mapping = bpf_map_lookup_elem(&snat_flows, &mapping_key);
+
+	if (mapping && mapping->last_seen < seen)
+		mapping->last_seen = seen;
+	return 0;
+}
+
+static long snat_sweep_flow(void *map, struct session_key *key, struct snat_flow *flow,
+			    struct snat_sweep_call *call)
+{
+	struct session_key own = *key;
+	const struct snat_port *port;
+	__u64 seen = flow->last_seen;
+	__u32 remote = 0;
+
+	if (call->workload) {
+		if (flow->workload == call->workload)
+			call->ended += snat_end(&own);
+		return 0;
+	}
+	port = flow->vip_port ? snat_port_of(&own, flow) : NULL;
+	if (port) {
+		remote = port->events;
+		/* A mapping for all is kept by what the workload sends alone. */
+		if (port->last_seen > seen && (!flow->borrowed || own.protocol == IPPROTO_TCP))
+			seen = port->last_seen;
+	}
+	if (call->now > seen &&
+	    call->now - seen > snat_bound(call, own.protocol, flow->events, remote)) {
+		call->ended += snat_end(&own);
+		return 0;
+	}
+	call->live++;
+	if (flow->borrowed)
+		snat_touch_mapping(&own, call->now);
+	return 0;
+}
+
+/* Rows of snat_ports without a flow: permissions of a mapping that has gone. */
+static long snat_sweep_port(void *map, struct snat_port_key *key, struct snat_port *port,
+			    struct snat_sweep_call *call)
+{
+	struct snat_port_key own = *key;
+	struct session_key flow_key = {
+		.dip = port->dip,
+		.dip_port = port->dip_port,
+		.protocol = own.protocol,
+	};
+
+	if (own.remote_port || !address_is_set(&own.remote) || own.protocol == IPPROTO_ICMP ||
+	    own.protocol == IPPROTO_ICMPV6)
+		return 0;
+	if (!bpf_map_lookup_elem(&snat_flows, &flow_key))
+		bpf_map_delete_elem(&snat_ports, &own);
+	return 0;
+}
+
+/* Hints of targets that have had no connection for the time of an idle one of UDP. */
+static long snat_sweep_target(void *map, struct snat_target_key *key, struct snat_target *target,
+			      struct snat_sweep_call *call)
+{
+	struct snat_target_key own = *key;
+
+	if (!target->live && call->now > target->used_at && call->now - target->used_at > call->udp)
+		bpf_map_delete_elem(&snat_targets, &own);
+	return 0;
+}
+
+static long snat_sweep_used(void *map, struct snat_used_key *key, __u64 *used,
+			    struct snat_sweep_call *call)
+{
+	struct snat_used_key own = *key;
+
+	if (!*used && !bpf_map_lookup_elem(&snat_targets, &own.target))
+		bpf_map_delete_elem(&snat_used, &own);
+	return 0;
+}
+
+SEC("syscall")
+int snat_own(struct snat_own_call *call)
+{
+	struct snat_own_call own = *call;
+
+	return snat_own_block(&own);
+}
+
+SEC("syscall")
+int snat_assign(struct snat_flow_call *call)
+{
+	struct snat_flow_call own = *call;
+
+	own.result = snat_assign_port(&own);
+	*call = own;
+	return 0;
+}
+
+SEC("syscall")
+int snat_open(struct snat_flow_call *call)
+{
+	struct snat_flow_call own = *call;
+
+	call->result = snat_open_gate(&own);
+	return 0;
+}
+
+/* Ends one flow. */
+SEC("syscall")
+int snat_close(struct snat_flow_call *call)
+{
+	struct session_key key = call->key;
+
+	call->result = snat_end(&key);
+	return 0;
+}
+
+/* So many packets of a workload do not wait any more. */
+SEC("syscall")
+int snat_unhold(struct snat_unhold_call *call)
+{
+	__u32 workload = call->workload;
+	struct snat_state *state = bpf_map_lookup_elem(&snat_states, &workload);
+
+	if (!state)
+		return 0;
+	/* What an earlier process held is not counted twice. */
+	if (state->held < call->packets)
+		state->held = 0;
+	else
+		__sync_fetch_and_add(&state->held, -(__s32)call->packets);
+	return 0;
+}
+
+/* There are no ports to be had until then. */
+SEC("syscall")
+int snat_refuse(struct snat_unhold_call *call)
+{
+	__u32 workload = call->workload;
+	struct snat_state *state = bpf_map_lookup_elem(&snat_states, &workload);
+
+	if (state)
+		state->refused_until = call->until;
+	return 0;
+}
+
+SEC("syscall")
+int snat_sweep(struct snat_sweep_call *call)
+{
+	struct snat_sweep_call own = *call;
+
+	bpf_for_each_map_elem(&snat_flows, snat_sweep_flow, &own, 0);
+	if (!own.workload) {
+		bpf_for_each_map_elem(&snat_ports, snat_sweep_port, &own, 0);
+		bpf_for_each_map_elem(&snat_targets, snat_sweep_target, &own, 0);
+		bpf_for_each_map_elem(&snat_used, snat_sweep_used, &own, 0);
+	}
+	*call = own;
+	return 0;
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Answers to workloads' own connections: to VIPs and ports that no endpoint has. */
+#pragma once
+
+#include "lib/agent_snat_echo.h"
+#include "lib/agent_snat_out.h"
+
+static __always_inline struct snat_port_key snat_answer_key(const struct packet *p)
+{
+	struct snat_port_key key = {
+		.vip = p->destination,
+		.remote = p->source,
+		.port = p->destination_port,
+		.remote_port = p->source_port,
+		.protocol = p->protocol,
+	};
+
+	return key;
+}
+
+/*
+ * By whom the workload has not sent to: where (DIP, port) has one mapping, the workload's filtering
+ * decides (RFC 4787, section 5). What is let in becomes a flow of its own.
+ */
+__noinline enum verdict snat_admit(const struct packet *p __arg_nonnull,
+				   struct snat_port_key *key __arg_nonnull)
+{
+	struct session_key flow_key = { .client = key->remote,
+					.client_port = key->remote_port,
+					.protocol = key->protocol };
+	struct snat_search *s = snat_search_for(&flow_key);
+	const struct snat_workload *workload;
+	const struct snat_state *state;
+	const struct snat_port *mapping;
+	const __u32 *home;
+
+	key->remote_port = 0;
+	__builtin_memset(&key->remote, 0, sizeof(key->remote));
+	mapping = bpf_map_lookup_elem(&snat_ports, key);
+	key->remote = flow_key.client;
+	if (!mapping || !s)
+		return VERDICT_DROP_NO_RULE;
+	s->key.dip = mapping->dip;
+	s->key.dip_port = mapping->dip_port;
+	workload = bpf_map_lookup_elem(&snat_workloads, &s->key.dip);
+	if (!workload || (workload->flags & SNAT_FILTER_ADDRESS &&
+			  (!flow_key.client_port || !bpf_map_lookup_elem(&snat_ports, key))))
+		return VERDICT_DROP_FILTERED;
+	key->remote_port = flow_key.client_port;
+	/* In the middle of a connection there is nothing to begin. */
+	if (p->protocol == IPPROTO_TCP && !(p->tcp_flags & TCP_FLAG_SYN))
+		return VERDICT_DROP_FILTERED;
+	s->vip = key->vip;
+	s->port = bpf_ntohs(key->port);
+	s->used.target.workload = workload->number;
+	state = bpf_map_lookup_elem(&snat_states, &s->used.target.workload);
+	home = bpf_map_lookup_elem(&workloads, &s->key.dip);
+	if (!home)
+		return VERDICT_DROP_NO_WORKLOAD;
+	if (!state || state->flows >= settings.snat_flows || !snat_permit(s, false))
+		return VERDICT_DROP_FLOWS_FULL;
+	if (snat_insert(s, *home, SNAT_OPEN, true))
+		snat_count(s->used.target.workload, s->port, 1);
+	return VERDICT_NONE;
+}
+
+/* What the remote's packet tells of the connection. */
+static __always_inline void snat_note_answer(const struct snat_port_key *key,
+					     struct snat_port *port, const struct packet *p)
+{
+	__u32 events = snat_events(p);
+
+	/* The remote goes on: the reset was a forged one. */
+	if (events & SNAT_SPOKE && port->events & SNAT_RESET)
+		__sync_fetch_and_and(&port->events, ~SNAT_RESET);
+	if (events & ~port->events)
+		snat_note_remote(key, port, events);
+	snat_seen(&port->last_seen);
+}
+
+/* VIP and port become DIP and port. */
+static __always_inline int snat_rewrite_answer(struct __sk_buff *skb, const struct packet *p,
+					       const struct address *dip, __be16 port)
+{
+	if (p->fragment_offset)
+		return rewrite_fragment(skb, p, DESTINATION, dip);
+	if (protocol_is_icmp(p->protocol))
+		return rewrite_echo(skb, p, DESTINATION, dip, port);
+	return rewrite(skb, p, DESTINATION, dip, port);
+}
+
+/* Past the muxes comes only what belongs to a connection that may. */
+static __noinline enum verdict snat_direct(const struct arrival *a,
+					   const struct snat_port_key *port_key,
+					   const struct snat_port *port)
+{
+	struct session_key key = snat_flow_key(port_key, port);
+
+	return fastpath_admit(a, &key);
+}
+
+/* Whose connection a packet answers: DIP and port in a->rule. */
+__noinline enum verdict snat_find_answer(struct arrival *a __arg_nonnull)
+{
+	struct snat_port_key key = snat_answer_key(&a->inner);
+	struct snat_port *port = bpf_map_lookup_elem(&snat_ports, &key);
+
+	if (!port && a->direct)
+		return VERDICT_DROP_NOT_A_MUX;
+	if (port && a->direct) {
+		enum verdict verdict = snat_direct(a, &key, port);
+
+		if (verdict)
+			return verdict;
+	}
+	if (!port) {
+		enum verdict verdict = snat_admit(&a->inner, &key);
+
+		if (verdict)
+			return verdict;
+		port = bpf_map_lookup_elem(&snat_ports, &key);
+	}
+	if (!port)
+		return VERDICT_DROP_NO_RULE;
+	a->rule.dip = port->dip;
+	a->rule.port = port->dip_port;
+	if (!a->inner.fragment_offset)
+		snat_note_answer(&key, port, &a->inner);
+	return VERDICT_NONE;
+}
+
+/* To that workload. Sets ifindex as inbound(). */
+static __noinline enum verdict snat_deliver(struct __sk_buff *skb, struct arrival *a,
+					    __u32 *ifindex)
+{
+	const __u32 *home = bpf_map_lookup_elem(&workloads, &a->rule.dip);
+	struct packet inner = a->inner;
+	struct address dip = a->rule.dip;
+
+	if (!home)
+		return VERDICT_DROP_NO_WORKLOAD;
+
+	/* From here on the packet is touched: fail closed. */
+	if (decap(skb, &a->outer, &a->tunnel, &inner))
+		return VERDICT_DROP_DECAPSULATE;
+	if (snat_rewrite_answer(skb, &inner, &dip, a->rule.port))
+		return VERDICT_DROP_REWRITE;
+	*ifindex = *home;
+	return *home ? VERDICT_DELIVER_INTERFACE : VERDICT_DELIVER_NATIVE;
+}
+
+/* An answer to a workload's own connection. */
+static __always_inline enum verdict snat_answer(struct __sk_buff *skb, struct arrival *a,
+						__u32 *ifindex)
+{
+	enum verdict verdict = snat_find_answer(a);
+
+	return verdict ?: snat_deliver(skb, a, ifindex);
+}

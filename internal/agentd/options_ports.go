@@ -1,0 +1,65 @@
+package agentd
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/weirlb/weir/internal/datapath/agent"
+)
+
+// ports are what source NAT works with.
+func (o *Options) ports(datapath *agent.Datapath, manager PortManager) (PortsConfig, func(), error) {
+	notices, err := datapath.Notices()
+	if err != nil {
+		return PortsConfig{}, nil, err
+	}
+	sender, err := datapath.NewSender()
+	if err != nil {
+		return PortsConfig{}, nil, errors.Join(err, notices.Close())
+	}
+	config := PortsConfig{
+		Datapath: datapath, Sender: sender, Manager: manager, Read: notices.Read, Live: datapath.LiveSNAT(),
+		Excepted: managerPrefixes(o.Manager), MTU: datapath.MTU, Bounds: o.Hold,
+	}
+	return config, func() {
+		_ = notices.Close()
+		_ = sender.Close()
+	}, nil
+}
+
+// sweep ends idle sessions and workloads' own connections.
+func (o *Options) sweep(datapath *agent.Datapath) (agent.Census, error) {
+	census, err := datapath.Sweep(agent.Now(), o.Timeouts)
+	_, _, failed := datapath.SweepSNAT(agent.Now(), o.Timeouts)
+	return census, errors.Join(err, failed)
+}
+
+// lookUpTime bounds how long a manager's name is looked for at the start.
+const lookUpTime = 2 * time.Second
+
+// managerPrefixes are the addresses of the managers of URLs, as far as they are known now.
+func managerPrefixes(urls string) []netip.Prefix {
+	ctx, cancel := context.WithTimeout(context.Background(), lookUpTime)
+	defer cancel()
+	var all []netip.Prefix
+	for one := range strings.SplitSeq(urls, ",") {
+		parsed, err := url.Parse(strings.TrimSpace(one))
+		if err != nil {
+			continue
+		}
+		found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", parsed.Hostname())
+		if err != nil {
+			continue
+		}
+		for _, a := range found {
+			a = a.Unmap()
+			all = append(all, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
+	return all
+}

@@ -1,0 +1,192 @@
+package agentd
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/telemetry"
+)
+
+// release gives back ranges that nobody has used for long, and those that the manager wants back. It
+// takes two rounds: in the first a range is closed to new flows, in the second it is still unused.
+func (p *ports) release(ctx context.Context, now time.Time) {
+	uses, err := p.config.Datapath.SNATUse()
+	if err != nil {
+		p.warn("read the use of ports", err)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	changed := false
+	for _, use := range uses {
+		user := p.workloads[use.Key.Address]
+		if user == nil || user.config.Key != use.Key {
+			continue
+		}
+		idle := make(map[model.Range]time.Duration, len(use.Idle))
+		for _, r := range use.Idle {
+			idle[r.Range] = r.Since
+		}
+		due := p.due(user, idle, now)
+		if p.close(user, idle, now) {
+			changed = true
+		}
+		p.giveBack(ctx, user, due)
+	}
+	if changed {
+		p.warn("close ranges", p.set())
+	}
+}
+
+// due are the ranges that were closed a round ago or more, and that no flow uses.
+func (p *ports) due(user *portUser, idle map[model.Range]time.Duration, now time.Time) []model.Range {
+	var due []model.Range
+	for r, since := range user.releasing {
+		if _, unused := idle[r]; unused && now.Sub(since) >= releaseInterval {
+			due = append(due, r)
+		}
+	}
+	slices.Sort(due)
+	return due
+}
+
+// close takes ranges from new flows, and gives them back to those if a flow has come in between.
+func (p *ports) close(user *portUser, idle map[model.Range]time.Duration, now time.Time) (changed bool) {
+	for _, r := range user.config.Reclaim {
+		if _, closed := user.releasing[r]; !closed && slices.Contains(user.config.Ranges, r) {
+			user.releasing[r] = now
+			changed = true
+		}
+	}
+	keeps := int(user.config.KeepPorts) / model.RangePorts
+	room := len(user.config.Ranges) - len(user.releasing) - keeps
+	for _, r := range slices.Backward(user.config.Ranges) {
+		_, closed := user.releasing[r]
+		since, unused := idle[r]
+		switch {
+		case closed && !slices.Contains(user.config.Reclaim, r) && (!unused || len(user.queue) > 0):
+			delete(user.releasing, r)
+			room++
+			changed = true
+		case !closed && unused && room > 0 && len(user.queue) == 0 && agent.Now()-since >= user.config.IdleTimeout:
+			user.releasing[r] = now
+			room--
+			changed = true
+		}
+	}
+	return changed
+}
+
+// giveBack tells the manager, beside all else. Until it has answered the ranges are ours, but closed.
+func (p *ports) giveBack(ctx context.Context, user *portUser, due []model.Range) {
+	if len(due) == 0 || user.asking {
+		return
+	}
+	user.asking = true
+	key := user.config.Key
+	request := &weirv1.ReleasePortsRequest{Name: p.name, Vip: key.VIP.String(), Address: key.Address.String()}
+	for _, r := range due {
+		request.Ranges = append(request.Ranges, uint32(r))
+	}
+	p.asking.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		answer, err := p.config.Manager.ReleasePorts(ctx, request)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if user := p.workloads[key.Address]; user != nil && user.config.Key == key {
+			p.given(user, due, answer, err)
+		}
+	})
+}
+
+func (p *ports) given(user *portUser, due []model.Range, answer *weirv1.ReleasePortsResponse, err error) {
+	user.asking = false
+	if err != nil {
+		p.log.Debug("ports can't be given back", "vip", user.config.Key.VIP, "err", err)
+		return
+	}
+	gone := func(r model.Range) bool { return slices.Contains(due, r) }
+	user.config.Ranges = slices.DeleteFunc(slices.Clone(user.config.Ranges), gone)
+	user.config.Reclaim = slices.DeleteFunc(slices.Clone(user.config.Reclaim), gone)
+	for _, r := range due {
+		delete(user.releasing, r)
+	}
+	user.config.Written = max(user.config.Written, model.Generation(answer.GetGeneration()))
+	p.warn("close ranges", p.set())
+}
+
+// uses is what the manager is told of the workloads' ports.
+func (p *ports) uses() []*weirv1.SNATUse {
+	if p.config.Datapath == nil {
+		return nil
+	}
+	uses, err := p.config.Datapath.SNATUse()
+	p.warn("read the use of ports", err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make([]*weirv1.SNATUse, 0, len(uses))
+	for _, use := range uses {
+		u := &weirv1.SNATUse{
+			Vip: use.Key.VIP.String(), Address: use.Key.Address.String(), Ranges: uint32(len(use.Ranges)),
+			PortsInUse: uint32(use.PortsInUse), Flows: uint64(max(use.Flows, 0)), Held: uint32(max(use.Held, 0)),
+		}
+		for _, d := range use.Most {
+			u.Destinations = append(u.Destinations, &weirv1.SNATDestination{
+				Address: d.Remote.Addr().String(), Port: uint32(d.Remote.Port()), Protocol: protocolName(d.Protocol), Flows: uint64(d.Flows),
+			})
+		}
+		if user := p.workloads[use.Key.Address]; user != nil {
+			u.Requests, u.FlowsWaited, u.Exhausted = user.requests, user.waited, user.exhausted
+		}
+		all = append(all, u)
+	}
+	return all
+}
+
+func protocolName(p model.Protocol) string {
+	if p == model.TCP || p == model.UDP {
+		return p.String()
+	}
+	return "ICMP"
+}
+
+// sample tells of the ports.
+func (p *ports) sample(to *telemetry.Sample) {
+	for _, use := range p.uses() {
+		vip, workload := use.GetVip(), use.GetAddress()
+		telemetry.Put(to, "weir_agent_snat_ports", use.GetRanges()*model.RangePorts, vip, workload)
+		telemetry.Put(to, "weir_agent_snat_ports_in_use", use.GetPortsInUse(), vip, workload)
+		telemetry.Put(to, "weir_agent_snat_flows", use.GetFlows(), vip, workload)
+		telemetry.Put(to, "weir_agent_snat_held", use.GetHeld(), vip, workload)
+		telemetry.Put(to, "weir_agent_snat_requests_total", use.GetRequests(), vip, workload)
+		telemetry.Put(to, "weir_agent_snat_waited_total", use.GetFlowsWaited(), vip, workload)
+		telemetry.Put(to, "weir_agent_snat_exhausted_total", use.GetExhausted(), vip, workload)
+	}
+}
+
+// warnings are lines of trouble for people.
+func (p *ports) warnings() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var lines []string
+	if p.failure != "" {
+		lines = append(lines, p.failure)
+	}
+	dips := make([]netip.Addr, 0, len(p.workloads))
+	for dip, user := range p.workloads {
+		if user.refused {
+			dips = append(dips, dip)
+		}
+	}
+	slices.SortFunc(dips, netip.Addr.Compare)
+	for _, dip := range dips {
+		lines = append(lines, "no more ports for "+p.workloads[dip].config.Key.String())
+	}
+	return lines
+}

@@ -1,0 +1,252 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/bits"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// Sizes of source NAT that Config leaves 0.
+const (
+	DefaultMaxSNATFlows = 1 << 19
+	// DefaultMaxHeld is of one workload's packets that wait for a port.
+	DefaultMaxHeld = 256
+)
+
+// groupBits are those of the group, before an address, in the table of exceptions.
+const groupBits = 32
+
+// maxSNATWorkloads is the room in snat_workloads and snat_states, whose first row is nobody's.
+const maxSNATWorkloads = 4096
+
+// snatRow is a workload that leaves as a VIP, as the tables hold it.
+type snatRow struct {
+	number uint32
+	epoch  uint32
+	config model.HostSNAT
+	blocks map[uint32]uint64 // ports for new connections, by block
+	before []model.Range     // that it had until SetSNAT
+}
+
+// alwaysExcepted are destinations that no connection of a workload's own is translated for.
+var alwaysExcepted = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
+	netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("255.255.255.255/32"),
+	netip.MustParsePrefix("::/127"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
+}
+
+// SetSNAT makes these the only workloads whose own connections leave as a VIP. What they have open stays,
+// but connections of a workload that leaves as another VIP, is filtered otherwise, or is there no more end,
+// and so do those on ranges that it lost. Nobody's connections to excepted are translated.
+func (d *Datapath) SetSNAT(wanted []model.HostSNAT, excepted []netip.Prefix) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if room := maxSNATWorkloads - 1; len(wanted) > room {
+		return fmt.Errorf("set source NAT: needs %d workloads, has room for %d", len(wanted), room)
+	}
+	if d.snat == nil {
+		d.snat = make(map[netip.Addr]*snatRow)
+	}
+	rows := make(map[netip.Addr]*snatRow, len(wanted))
+	for _, w := range wanted {
+		if other, taken := rows[w.Key.Address]; taken {
+			return fmt.Errorf("set source NAT: %s leaves as %s already", w.Key, other.config.Key.VIP)
+		}
+		rows[w.Key.Address] = &snatRow{config: w}
+	}
+	if err := d.endSNAT(rows); err != nil {
+		return err
+	}
+	d.numberSNAT(rows)
+	if err := d.writeExcepts(rows, excepted); err != nil {
+		return err
+	}
+	for _, dip := range slices.SortedFunc(maps.Keys(rows), netip.Addr.Compare) {
+		if err := d.writeSNAT(rows[dip]); err != nil {
+			return fmt.Errorf("set source NAT of %s: %w", dip, err)
+		}
+		d.snat[dip] = rows[dip]
+	}
+	d.tunnels = nil
+	if err := d.setTunnels(d.rules); err != nil {
+		return err
+	}
+	return d.changeSettings(func(s *agentAgentSettings) { s.Snat = uint32(len(rows)) })
+}
+
+// endSNAT removes the workloads that are not in rows, or not as they were.
+func (d *Datapath) endSNAT(rows map[netip.Addr]*snatRow) error {
+	for dip, old := range d.snat {
+		now, stays := rows[dip]
+		if stays && now.config.Key == old.config.Key && now.config.Filtering == old.config.Filtering {
+			continue
+		}
+		if err := d.objects.SnatWorkloads.Delete(toAddress(dip)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("remove source NAT of %s: %w", dip, err)
+		}
+		if err := d.endFlowsOf(old.number); err != nil {
+			return err
+		}
+		for block := range old.blocks {
+			err := d.objects.SnatOwned.Delete(agentSnatOwnedKey{Workload: old.number, Block: block})
+			if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+				return fmt.Errorf("remove ports of %s: %w", dip, err)
+			}
+		}
+		delete(d.snat, dip)
+	}
+	return nil
+}
+
+// numberSNAT gives each row the number and what else it had, or a free number.
+func (d *Datapath) numberSNAT(rows map[netip.Addr]*snatRow) {
+	taken := make(map[uint32]bool)
+	for dip, row := range rows {
+		if old := d.snat[dip]; old != nil {
+			row.number, row.epoch, row.blocks, row.before = old.number, old.epoch, old.blocks, old.config.Ranges
+			taken[row.number] = true
+		}
+	}
+	next := uint32(1)
+	for _, dip := range slices.SortedFunc(maps.Keys(rows), netip.Addr.Compare) {
+		if rows[dip].number != 0 {
+			continue
+		}
+		for taken[next] {
+			next++
+		}
+		rows[dip].number, taken[next] = next, true
+	}
+}
+
+// writeSNAT brings one workload's ports, and then the workload, into the tables.
+func (d *Datapath) writeSNAT(row *snatRow) error {
+	blocks := blocksOf(row.config)
+	old := row.blocks
+	if old == nil {
+		if err := d.objects.SnatStates.Put(row.number, agentSnatState{}); err != nil {
+			return err
+		}
+	}
+	held := blocksOfRanges(row.config.Ranges)
+	lost := make(map[uint32]uint64)
+	for block, ports := range blocksOfRanges(row.before) {
+		if gone := ports &^ held[block]; gone != 0 {
+			lost[block] = gone
+		}
+	}
+	for block := range old {
+		if _, stays := blocks[block]; !stays {
+			if err := d.own(row.number, block, 0); err != nil {
+				return err
+			}
+		}
+	}
+	for block, ports := range blocks {
+		if old != nil && old[block] == ports {
+			continue
+		}
+		if err := d.own(row.number, block, ports); err != nil {
+			return err
+		}
+	}
+	// A block that holds reclaimed ranges alone has a row still, which counts its flows.
+	for block := range held {
+		if _, has := blocks[block]; !has {
+			blocks[block] = 0
+		}
+	}
+	if !maps.Equal(blocks, old) || row.epoch == 0 {
+		row.epoch++
+	}
+	row.blocks = blocks
+	if err := d.objects.SnatWorkloads.Put(toAddress(row.config.Key.Address), row.value()); err != nil {
+		return err
+	}
+	if len(lost) > 0 {
+		return d.endFlowsOn(row, lost)
+	}
+	return nil
+}
+
+// blocksOf are the ports that a workload's new connections may use.
+func blocksOf(config model.HostSNAT) map[uint32]uint64 {
+	blocks := blocksOfRanges(config.Ranges)
+	for block, ports := range blocksOfRanges(config.Reclaim) {
+		if blocks[block] &^= ports; blocks[block] == 0 {
+			delete(blocks, block)
+		}
+	}
+	return blocks
+}
+
+func blocksOfRanges(ranges []model.Range) map[uint32]uint64 {
+	blocks := make(map[uint32]uint64)
+	for _, r := range ranges {
+		blocks[uint32(r)/rangesOfBlock] |= 0xff << (uint32(r) % rangesOfBlock * model.RangePorts)
+	}
+	return blocks
+}
+
+// As SNAT_BLOCK_RANGES and SNAT_BLOCK_PORTS of bpf/abi/snat_workload.h.
+const (
+	rangesOfBlock = 8
+	portsOfBlock  = rangesOfBlock * model.RangePorts
+)
+
+// Bounds of how many free ports towards one destination are few.
+const (
+	lowShare       = 4
+	minLow, maxLow = 2, 64
+)
+
+func (row *snatRow) value() agentSnatWorkload {
+	value := agentSnatWorkload{
+		Vip: toAddress(row.config.Key.VIP), Number: row.number, Group: row.number, Epoch: row.epoch,
+	}
+	for block, ports := range row.blocks {
+		if ports != 0 {
+			value.Blocks[block/64] |= 1 << (block % 64)
+		}
+		value.Ports += uint32(bits.OnesCount64(ports))
+	}
+	if value.Ports < row.config.MaxPorts {
+		value.Low = min(max(value.Ports/lowShare, minLow), maxLow)
+	}
+	switch row.config.Filtering {
+	case model.FilterAddress:
+		value.Flags |= agentSnatWorkloadFlagSNAT_ONE_MAPPING | agentSnatWorkloadFlagSNAT_FILTER_ADDRESS
+	case model.FilterNone:
+		value.Flags |= agentSnatWorkloadFlagSNAT_ONE_MAPPING
+	}
+	if row.config.Exhausted == model.ExhaustedReject {
+		value.Flags |= agentSnatWorkloadFlagSNAT_REJECT
+	}
+	return value
+}
+
+// writeExcepts makes the destinations of all workloads' groups those that they leave alone.
+func (d *Datapath) writeExcepts(rows map[netip.Addr]*snatRow, always []netip.Prefix) error {
+	excepts := make(map[agentSnatExcept]uint8)
+	for _, row := range rows {
+		for _, prefix := range slices.Concat(alwaysExcepted, always, row.config.Except) {
+			prefixed := toPrefix(prefix.Masked())
+			excepts[agentSnatExcept{Bits: groupBits + prefixed.Bits, Group: row.number, Address: prefixed.Address}] = 1
+		}
+	}
+	if d.excepts != nil && maps.Equal(excepts, d.excepts) {
+		return nil
+	}
+	if err := writeTable(d.objects.SnatExcepts, excepts); err != nil {
+		return fmt.Errorf("set destinations that are left alone: %w", err)
+	}
+	d.excepts = excepts
+	return nil
+}

@@ -1,0 +1,161 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// Flow names a workload's own connection as the workload sees it. Of ICMP the workload's port is the
+// identifier, and the remote's 0.
+type Flow struct {
+	Protocol model.Protocol
+	Workload netip.AddrPort
+	Remote   netip.AddrPort
+}
+
+// String is "TCP 10.1.0.2:40000 → 198.51.100.7:443".
+func (f Flow) String() string { return fmt.Sprintf("%s %s → %s", f.Protocol, f.Workload, f.Remote) }
+
+func (f Flow) key() agentSessionKey {
+	return agentSessionKey{
+		Client: toAddress(f.Remote.Addr()), Dip: toAddress(f.Workload.Addr()),
+		ClientPort: abi.Port(f.Remote.Port()), DipPort: abi.Port(f.Workload.Port()), Protocol: uint8(f.Protocol),
+	}
+}
+
+func fromFlowKey(key agentSessionKey) Flow {
+	return Flow{
+		Protocol: model.Protocol(key.Protocol),
+		Workload: fromAddrPort(key.Dip, key.DipPort), Remote: fromAddrPort(key.Client, key.ClientPort),
+	}
+}
+
+// call runs a program of bpf/lib/agent_snat_calls.h: argument and result in one.
+func call[T any](program *ebpf.Program, argument *T) error {
+	buffer := make([]byte, binary.Size(argument))
+	if _, err := binary.Encode(buffer, binary.NativeEndian, argument); err != nil {
+		return err
+	}
+	result := bytes.Clone(buffer)
+	if _, err := program.Run(&ebpf.RunOptions{Context: buffer, ContextOut: result}); err != nil {
+		return err
+	}
+	_, err := binary.Decode(result, binary.NativeEndian, argument)
+	return err
+}
+
+// AssignPort gives a flow that waits a port, if its workload has one that is free towards the remote. The
+// flow goes on waiting: OpenFlow ends that. Of one that does not wait any more it says ErrFlowGone.
+func (d *Datapath) AssignPort(flow Flow) (external netip.AddrPort, found bool, err error) {
+	c := agentSnatFlowCall{Key: flow.key()}
+	if err := call(d.objects.SnatAssign, &c); err != nil {
+		return external, false, fmt.Errorf("give %s a port: %w", flow, err)
+	}
+	if c.Result == snatGone {
+		return external, false, ErrFlowGone
+	}
+	return fromAddrPort(c.Vip, c.VipPort), c.Result != 0, nil
+}
+
+// ErrFlowGone says that a flow has ended.
+var ErrFlowGone = errors.New("the flow has ended")
+
+// snatGone is SNAT_GONE of bpf/abi/snat_call.h.
+const snatGone = 2
+
+// OpenFlow ends the wait of a flow of which so many packets have been sent. It says false if more wait:
+// they are among the notices, or about to be.
+func (d *Datapath) OpenFlow(flow Flow, sent uint32) (opened bool, err error) {
+	c := agentSnatFlowCall{Key: flow.key(), Seen: sent}
+	if err := call(d.objects.SnatOpen, &c); err != nil {
+		return false, fmt.Errorf("open %s: %w", flow, err)
+	}
+	return c.Result != 0, nil
+}
+
+// EndFlow forgets a flow.
+func (d *Datapath) EndFlow(flow Flow) error {
+	c := agentSnatFlowCall{Key: flow.key()}
+	if err := call(d.objects.SnatClose, &c); err != nil {
+		return fmt.Errorf("end %s: %w", flow, err)
+	}
+	return nil
+}
+
+// Unhold tells that so many packets of a workload do not wait any more.
+func (d *Datapath) Unhold(workload uint32, packets int) error {
+	c := agentSnatUnholdCall{Workload: workload, Packets: uint32(packets)}
+	if err := call(d.objects.SnatUnhold, &c); err != nil {
+		return fmt.Errorf("end the wait of packets: %w", err)
+	}
+	return nil
+}
+
+// RefusePorts has packets of a workload that find no port dropped at once until a time on the clock of Now.
+func (d *Datapath) RefusePorts(dip netip.Addr, until time.Duration) error {
+	d.mu.Lock()
+	row := d.snat[dip]
+	d.mu.Unlock()
+	if row == nil {
+		return nil
+	}
+	c := agentSnatUnholdCall{Workload: row.number, Until: uint64(until)}
+	if err := call(d.objects.SnatRefuse, &c); err != nil {
+		return fmt.Errorf("refuse ports to %s: %w", dip, err)
+	}
+	return nil
+}
+
+func (d *Datapath) own(workload, block uint32, ports uint64) error {
+	c := agentSnatOwnCall{Workload: workload, Block: block, Ports: ports}
+	return call(d.objects.SnatOwn, &c)
+}
+
+func (d *Datapath) endFlowsOf(workload uint32) error {
+	c := agentSnatSweepCall{Workload: workload}
+	if err := call(d.objects.SnatSweep, &c); err != nil {
+		return fmt.Errorf("end flows: %w", err)
+	}
+	return nil
+}
+
+// endFlowsOn ends a workload's flows that use any of the ports.
+func (d *Datapath) endFlowsOn(row *snatRow, ports map[uint32]uint64) error {
+	var due []Flow
+	err := eachFlow(d.objects.SnatFlows, func(key agentSessionKey, flow agentSnatFlow) {
+		port := uint32(abi.Port(flow.VipPort))
+		if flow.Workload == row.number && ports[port/portsOfBlock]>>(port%portsOfBlock)&1 != 0 {
+			due = append(due, fromFlowKey(key))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for _, flow := range due {
+		if err := d.EndFlow(flow); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SweepSNAT ends workloads' own connections that have been idle for longer than their state allows.
+func (d *Datapath) SweepSNAT(now time.Duration, t Timeouts) (live, ended int, err error) {
+	c := agentSnatSweepCall{
+		Now: uint64(now), Syn: uint64(t.SYN), Established: uint64(t.Established), Closing: uint64(t.Closing),
+		Reset: uint64(t.Reset), Udp: uint64(t.SNATUDP), Icmp: uint64(t.ICMP),
+	}
+	if err := call(d.objects.SnatSweep, &c); err != nil {
+		return 0, 0, fmt.Errorf("sweep flows: %w", err)
+	}
+	return int(c.Live), int(c.Ended), nil
+}

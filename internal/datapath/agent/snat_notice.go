@@ -1,0 +1,104 @@
+package agent
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/cilium/ebpf/ringbuf"
+)
+
+// Notice is what the programs tell of workloads' own connections.
+type Notice struct {
+	Kind     NoticeKind
+	Number   uint32     // of the workload in the tables, for Unhold
+	Workload netip.Addr // its address
+	Flow     Flow       // not with NoticeLow
+	Order    uint32     // of the packet among those of its flow that wait, from 1
+	Frame    []byte     // of NoticeRefused the beginning alone
+	L3, L4   int        // offsets in the frame
+	Ifindex  int        // where the workload's packets come from; 0: native
+}
+
+// NoticeKind says what a Notice is of.
+type NoticeKind uint8
+
+// The kinds.
+const (
+	NoticeHold    = NoticeKind(agentSnatNoticeSNAT_NOTICE_HOLD)    // the packet waits for a port
+	NoticeRefused = NoticeKind(agentSnatNoticeSNAT_NOTICE_REFUSED) // it was dropped: there are no ports
+	NoticeLow     = NoticeKind(agentSnatNoticeSNAT_NOTICE_LOW)     // few ports are left
+)
+
+// Notices is where they are read.
+type Notices struct {
+	d      *Datapath
+	reader *ringbuf.Reader
+}
+
+// Notices opens what the programs tell. There is one reader at a time.
+func (d *Datapath) Notices() (*Notices, error) {
+	reader, err := ringbuf.NewReader(d.objects.SnatNotices)
+	if err != nil {
+		return nil, fmt.Errorf("read notices of source NAT: %w", err)
+	}
+	return &Notices{d, reader}, nil
+}
+
+// Close ends reads that wait.
+func (n *Notices) Close() error { return n.reader.Close() }
+
+// ErrNoNotice says that none came in time.
+var ErrNoNotice = errors.New("no notice came in time")
+
+// Read waits until the deadline for the next one. After Close it says ringbuf.ErrClosed.
+func (n *Notices) Read(deadline time.Time) (Notice, error) {
+	n.reader.SetDeadline(deadline)
+	for {
+		record, err := n.reader.Read()
+		if err != nil {
+			if errors.Is(err, ringbuf.ErrClosed) {
+				return Notice{}, err
+			}
+			return Notice{}, ErrNoNotice
+		}
+		if notice, ok := n.d.readNotice(record.RawSample); ok {
+			return notice, nil
+		}
+	}
+}
+
+func (d *Datapath) readNotice(data []byte) (Notice, bool) {
+	var head agentSnatHeld
+	size := binary.Size(head)
+	if len(data) < size {
+		return Notice{}, false
+	}
+	if _, err := binary.Decode(data, binary.NativeEndian, &head); err != nil {
+		return Notice{}, false
+	}
+	frame := data[size:]
+	if int(head.Length) > len(frame) || int(head.L4) > int(head.Length) || head.L3 > head.L4 {
+		return Notice{}, false
+	}
+	notice := Notice{
+		Kind: NoticeKind(head.Notice), Number: head.Workload, Order: head.Order, Ifindex: int(head.Ifindex),
+		Frame: frame[:head.Length], L3: int(head.L3), L4: int(head.L4),
+	}
+	if notice.Kind != NoticeLow {
+		notice.Flow = fromFlowKey(head.Key)
+		notice.Workload = notice.Flow.Workload.Addr()
+		return notice, true
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for dip, row := range d.snat {
+		if row.number == head.Workload {
+			notice.Workload = dip
+			return notice, true
+		}
+	}
+	return Notice{}, false
+}

@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// readSNAT restores what an earlier process has set, as far as the tables tell: what is the manager's
+// alone comes with its first message.
+func (d *Datapath) readSNAT() error {
+	d.snat = make(map[netip.Addr]*snatRow)
+	rows, err := readTable[agentAddress, agentSnatWorkload](d.objects.SnatWorkloads)
+	if err != nil {
+		return fmt.Errorf("read source NAT: %w", err)
+	}
+	byNumber := make(map[uint32]*snatRow, len(rows))
+	for dip, value := range rows {
+		key := model.SNATKey{VIP: fromAddress(value.Vip), Address: fromAddress(dip)}
+		row := &snatRow{
+			number: value.Number, epoch: value.Epoch, blocks: make(map[uint32]uint64),
+			config: model.HostSNAT{
+				Key: key, Filtering: filteringOf(value.Flags), Tunnel: key.Address, Exhausted: model.ExhaustedDrop,
+				MaxPorts: model.MaxMaxPorts, KeepPorts: model.MaxMaxPorts,
+			},
+		}
+		if value.Flags&agentSnatWorkloadFlagSNAT_REJECT != 0 {
+			row.config.Exhausted = model.ExhaustedReject
+		}
+		d.snat[key.Address], byNumber[row.number] = row, row
+	}
+	owned, err := readTable[agentSnatOwnedKey, agentSnatOwned](d.objects.SnatOwned)
+	if err != nil {
+		return fmt.Errorf("read ports: %w", err)
+	}
+	for key, value := range owned {
+		row := byNumber[key.Workload]
+		if row == nil {
+			continue
+		}
+		row.blocks[key.Block] = value.Ports
+		for r := range uint32(rangesOfBlock) {
+			switch {
+			case value.Ports>>(r*model.RangePorts)&0xff != 0:
+				row.config.Ranges = append(row.config.Ranges, model.Range(key.Block*rangesOfBlock+r))
+			case value.Flows[r] != 0: // one that is to be given up
+				row.config.Ranges = append(row.config.Ranges, model.Range(key.Block*rangesOfBlock+r))
+				row.config.Reclaim = append(row.config.Reclaim, model.Range(key.Block*rangesOfBlock+r))
+			}
+		}
+	}
+	for _, row := range d.snat {
+		slices.Sort(row.config.Ranges)
+		slices.Sort(row.config.Reclaim)
+	}
+	if err := d.readExcepts(byNumber); err != nil {
+		return err
+	}
+	if err := d.endHeld(); err != nil {
+		return err
+	}
+	if len(d.snat) > 0 { // which of them are whose, the manager's first message tells
+		d.tunnels, err = readTable[agentAddress, uint8](d.objects.Tunnels)
+	}
+	return err
+}
+
+func filteringOf(flags agentSnatWorkloadFlag) model.Filtering {
+	switch {
+	case flags&agentSnatWorkloadFlagSNAT_FILTER_ADDRESS != 0:
+		return model.FilterAddress
+	case flags&agentSnatWorkloadFlagSNAT_ONE_MAPPING != 0:
+		return model.FilterNone
+	}
+	return model.FilterAddressAndPort
+}
+
+// readExcepts restores which destinations are left alone.
+func (d *Datapath) readExcepts(byNumber map[uint32]*snatRow) error {
+	excepts, err := readTable[agentSnatExcept, uint8](d.objects.SnatExcepts)
+	if err != nil {
+		return fmt.Errorf("read destinations that are left alone: %w", err)
+	}
+	for e := range excepts {
+		if row := byNumber[e.Group]; row != nil {
+			row.config.Except = append(row.config.Except, fromPrefix(agentPrefix{Bits: e.Bits - groupBits, Address: e.Address}))
+		}
+	}
+	return nil
+}
+
+// endHeld ends the flows that waited in an earlier process, which has their packets.
+func (d *Datapath) endHeld() error {
+	flows, err := d.Flows()
+	if err != nil {
+		return err
+	}
+	for _, flow := range flows {
+		if !flow.Open {
+			if err := d.EndFlow(flow.Flow); err != nil {
+				return err
+			}
+		}
+	}
+	for _, row := range d.snat {
+		if err := d.Unhold(row.number, math.MaxInt32); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// LiveSNAT is what the data plane holds. After a restart it is what the tables tell: bounds are the
+// widest, until the manager's first message.
+func (d *Datapath) LiveSNAT() []model.HostSNAT {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := make([]model.HostSNAT, 0, len(d.snat))
+	for _, row := range d.snat {
+		all = append(all, row.config)
+	}
+	slices.SortFunc(all, func(a, b model.HostSNAT) int { return a.Key.Compare(b.Key) })
+	return all
+}

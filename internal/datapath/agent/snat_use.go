@@ -1,0 +1,182 @@
+package agent
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// SNATUse is how a workload uses its ports.
+type SNATUse struct {
+	Key         model.SNATKey
+	Ranges      []model.Range // in order, those that are to be given up included
+	Flows, Held int
+	PortsInUse  int           // that any flow uses
+	Idle        []IdleRange   // no flow uses them
+	Most        []Destination // with the most flows, those first
+}
+
+// IdleRange is a range that no flow uses.
+type IdleRange struct {
+	Range model.Range
+	Since time.Duration // on the clock of Now
+}
+
+// Destination is what flows of a workload go to. Of ICMP the port is 0.
+type Destination struct {
+	Protocol model.Protocol
+	Remote   netip.AddrPort
+	Flows    int
+}
+
+// mostDestinations bounds SNATUse.Most.
+const mostDestinations = 10
+
+// SNATUse tells of all workloads that leave as a VIP, in order.
+func (d *Datapath) SNATUse() ([]SNATUse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.snat) == 0 {
+		return nil, nil
+	}
+	most, err := d.destinations()
+	if err != nil {
+		return nil, err
+	}
+	used, err := d.usedPorts()
+	if err != nil {
+		return nil, err
+	}
+	all := make([]SNATUse, 0, len(d.snat))
+	for _, row := range d.snat {
+		var state agentSnatState
+		if err := d.objects.SnatStates.Lookup(row.number, &state); err != nil {
+			return nil, fmt.Errorf("read state of %s: %w", row.config.Key, err)
+		}
+		use := SNATUse{
+			Key: row.config.Key, Ranges: row.config.Ranges, Flows: int(int32(state.Flows)), Held: int(int32(state.Held)),
+			PortsInUse: used[row.number], Most: most[row.number],
+		}
+		if use.Idle, err = d.idleRanges(row); err != nil {
+			return nil, err
+		}
+		all = append(all, use)
+	}
+	slices.SortFunc(all, func(a, b SNATUse) int { return a.Key.Compare(b.Key) })
+	return all, nil
+}
+
+// idleRanges are those that no flow uses.
+func (d *Datapath) idleRanges(row *snatRow) ([]IdleRange, error) {
+	var idle []IdleRange
+	for _, r := range row.config.Ranges {
+		key := agentSnatOwnedKey{Workload: row.number, Block: uint32(r) / rangesOfBlock}
+		var owned agentSnatOwned
+		err := d.objects.SnatOwned.Lookup(key, &owned)
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read ports of %s: %w", row.config.Key, err)
+		}
+		if at := r % rangesOfBlock; owned.Flows[at] == 0 {
+			idle = append(idle, IdleRange{r, time.Duration(owned.UsedAt[at])})
+		}
+	}
+	return idle, nil
+}
+
+func (d *Datapath) destinations() (map[uint32][]Destination, error) {
+	most := make(map[uint32][]Destination)
+	targets, err := readTable[agentSnatTargetKey, agentSnatTarget](d.objects.SnatTargets)
+	if err != nil {
+		return nil, fmt.Errorf("read destinations: %w", err)
+	}
+	for key, target := range targets {
+		remote := fromAddrPort(key.Remote, key.RemotePort)
+		if int32(target.Live) <= 0 || key.Remote == (agentAddress{}) {
+			continue
+		}
+		most[key.Workload] = append(most[key.Workload], Destination{model.Protocol(key.Protocol), remote, int(target.Live)})
+	}
+	for workload, all := range most {
+		slices.SortFunc(all, func(a, b Destination) int {
+			return cmp.Or(cmp.Compare(b.Flows, a.Flows), a.Remote.Compare(b.Remote), cmp.Compare(a.Protocol, b.Protocol))
+		})
+		most[workload] = all[:min(len(all), mostDestinations)]
+	}
+	return most, nil
+}
+
+// usedPorts counts each workload's ports that are in use towards anybody.
+func (d *Datapath) usedPorts() (map[uint32]int, error) {
+	type block struct{ workload, number uint32 }
+	in := make(map[block]uint64)
+	rows, err := readTable[agentSnatUsedKey, uint64](d.objects.SnatUsed)
+	if err != nil {
+		return nil, fmt.Errorf("read ports in use: %w", err)
+	}
+	for key, used := range rows {
+		in[block{key.Target.Workload, key.Block}] |= used
+	}
+	counts := make(map[uint32]int)
+	for at, used := range in {
+		counts[at.workload] += bits.OnesCount64(used)
+	}
+	return counts, nil
+}
+
+// Translation is a workload's own connection.
+type Translation struct {
+	Flow
+	External netip.AddrPort // not set while it waits for a port
+	Open     bool
+	LastSeen time.Duration // of the workload, on the clock of Now
+}
+
+// String is "TCP 10.1.0.2:40000 → 198.51.100.7:443 as 203.0.113.20:1024".
+func (t Translation) String() string { return fmt.Sprintf("%s as %s", t.Flow, t.External) }
+
+// Flows lists workloads' own connections. Of a mapping that does not depend on the remote there is a row
+// with the unset address as one, too.
+func (d *Datapath) Flows() ([]Translation, error) {
+	var all []Translation
+	err := eachFlow(d.objects.SnatFlows, func(key agentSessionKey, flow agentSnatFlow) {
+		t := Translation{Flow: fromFlowKey(key), Open: flow.Gate&snatOpen != 0, LastSeen: time.Duration(flow.LastSeen)}
+		if flow.VipPort != 0 {
+			t.External = fromAddrPort(flow.Vip, flow.VipPort)
+		}
+		all = append(all, t)
+	})
+	return all, err
+}
+
+// snatOpen is SNAT_OPEN of bpf/abi/snat_flow.h.
+const snatOpen = 0x80000000
+
+func eachFlow(table *ebpf.Map, visit func(agentSessionKey, agentSnatFlow)) error {
+	const batch = 4096
+	keys, rows := make([]agentSessionKey, batch), make([]agentSnatFlow, batch)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := table.BatchLookup(&cursor, keys, rows, nil)
+		last := errors.Is(err, ebpf.ErrKeyNotExist)
+		if err != nil && !last {
+			return fmt.Errorf("read flows: %w", err)
+		}
+		for i := range n {
+			visit(keys[i], rows[i])
+		}
+		if last {
+			return nil
+		}
+	}
+}
