@@ -105,8 +105,7 @@ func New(config Config) (*Agent, error) {
 	for _, s := range config.Ports.Live {
 		t.listed = append(t.listed, s.Key.Address)
 	}
-	r := newReports(config, t)
-	r.ports = p
+	r := newReports(config, t, p)
 	c := newChecks(config.Log, config.Probe, rand.Float64, maxRunning, r.soon)
 	r.findings = c.findings
 	a := &Agent{config: config, tables: t, checks: c, reports: r, ports: p, stream: telemetry.NewStream("weir_agent")}

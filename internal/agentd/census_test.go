@@ -20,7 +20,7 @@ func TestSessionsAreCountedAfterTheTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newReports(config, tables)
+	r := newReports(config, tables, newPorts(config.Ports, "", config.Log, tables.list))
 	r.findings = func() []finding { return nil }
 	r.restart()
 	b := unchecked(1)

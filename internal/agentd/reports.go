@@ -43,8 +43,8 @@ type reports struct {
 	failure string                      // of the last report
 }
 
-func newReports(config Config, tables *tables) *reports {
-	return &reports{config: config, tables: tables, wake: make(chan struct{}, 1), told: map[int]model.BackendHealth{}}
+func newReports(config Config, tables *tables, ports *ports) *reports {
+	return &reports{config: config, tables: tables, ports: ports, wake: make(chan struct{}, 1), told: map[int]model.BackendHealth{}}
 }
 
 // soon has a report sent without waiting for the next one's time.
