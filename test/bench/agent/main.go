@@ -15,7 +15,7 @@ import (
 func main() {
 	out := flag.String("out", "out/bench/agent.json", "file for the results")
 	var how options
-	flag.IntVar(&how.rounds, "rounds", 31, "times that each measurement is taken")
+	flag.IntVar(&how.rounds, "rounds", 21, "times that each measurement is taken")
 	flag.IntVar(&how.megabytes, "megabytes", 768, "what one measurement sends")
 	flag.StringVar(&how.congestion, "congestion", "cubic", "the senders' congestion control; empty: the system's")
 	flag.Var(&how.only, "only", "measure only this workload, flows and sender, as native/8/client; repeatable")

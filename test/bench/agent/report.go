@@ -16,8 +16,9 @@ type sample struct {
 	work float64 // bits a second of both ends' CPU time
 }
 
-// pair is two measurements side by side.
-type pair struct{ without, with sample }
+// pair is two measurements side by side; where the client sends, small is a third one, without the
+// agent and with segments as small as with it.
+type pair struct{ without, with, small sample }
 
 func (p pair) ratio() float64 { return p.with.rate / p.without.rate }
 
@@ -33,8 +34,9 @@ type result struct {
 	Sender   string   `json:"sender"`
 	Without  float64  `json:"gbit_per_s_without"`
 	With     float64  `json:"gbit_per_s_with"`
-	Ratio    float64  `json:"ratio"`      // median of those of pairs
-	Work     float64  `json:"work_ratio"` // likewise, of bits for each second of CPU time
+	Ratio    float64  `json:"ratio"`       // median of those of pairs
+	Work     float64  `json:"work_ratio"`  // likewise, of bits for each second of CPU time
+	Small    float64  `json:"small_ratio"` // likewise, to the throughput without the agent and with segments as small
 
 	pairs []pair
 }
@@ -47,6 +49,10 @@ func (r *result) summarise() {
 	r.With = r.median(func(p pair) float64 { return p.with.rate / giga })
 	r.Ratio = r.median(pair.ratio)
 	r.Work = r.median(func(p pair) float64 { return p.with.work / p.without.work })
+	r.Small = r.Ratio
+	if r.pairs[0].small.rate > 0 {
+		r.Small = r.median(func(p pair) float64 { return p.with.rate / p.small.rate })
+	}
 }
 
 func (r *result) median(of func(pair) float64) float64 {
@@ -60,9 +66,10 @@ func (r *result) median(of func(pair) float64) float64 {
 
 func printTable(w io.Writer, results []result) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "workload\tflows\tsender\twithout (Gbit/s)\twith (Gbit/s)\tratio\tratio by CPU time\t")
+	fmt.Fprintln(table, "workload\tflows\tsender\twithout (Gbit/s)\twith (Gbit/s)\tratio\tratio at equal MSS\tratio by CPU time\t")
 	for _, r := range results {
-		fmt.Fprintf(table, "%s\t%d\t%s\t%.1f\t%.1f\t%.2f\t%.2f\t\n", r.Workload, r.Flows, r.Sender, r.Without, r.With, r.Ratio, r.Work)
+		fmt.Fprintf(table, "%s\t%d\t%s\t%.1f\t%.1f\t%.2f\t%.2f\t%.2f\t\n",
+			r.Workload, r.Flows, r.Sender, r.Without, r.With, r.Ratio, r.Small, r.Work)
 	}
 	_ = table.Flush()
 }

@@ -30,6 +30,10 @@ const (
 	vipPort, dipPort = 80, 8080
 	slot             = 4711
 	muxAddress       = "10.78.2.254"
+
+	client      = "10.78.1.1"
+	smallClient = "10.78.1.2" // of the same client: without the agent, workloads announce an MSS of smallMSS to it
+	smallMSS    = 1500 - 76 - 40
 )
 
 func (k workload) vip() string {
@@ -60,6 +64,9 @@ func (s *site) dip(k workload) string {
 //
 // On the way to a VIP, network encapsulates, as a mux does; the cost of that is counted as the
 // agent's. Without the agent, the client names the workload itself, and network and host forward.
+//
+// Room for the outer header makes a client's segments smaller than they are without the agent. To tell
+// what that costs, a second address of the client is announced the same MSS without the agent.
 type world struct {
 	client, network *netns.NS
 	with, without   site
@@ -109,11 +116,19 @@ func (w *world) namespaces() map[string]**netns.NS {
 func (w *world) connect() error {
 	return errors.Join(
 		netns.Veth(w.client, "eth0", w.network, "client"),
-		w.client.AddAddress("eth0", netip.MustParsePrefix("10.78.1.1/24")),
+		w.client.AddAddress("eth0", netip.MustParsePrefix(client+"/24"), netip.MustParsePrefix(smallClient+"/24")),
 		w.network.AddAddress("client", netip.MustParsePrefix("10.78.1.254/24")),
 		w.network.Sysctl("net.ipv4.ip_forward", "1"), w.network.Sysctl("net.ipv4.conf.all.rp_filter", "0"),
 		w.client.AddRoute(netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr("10.78.1.254")),
-		w.connectSite(&w.with), w.connectSite(&w.without))
+		w.connectSite(&w.with), w.connectSite(&w.without),
+		announce(w.without.host, netip.AddrFrom4([4]byte{10, 78, byte(w.without.subnet), 254})),
+		announce(w.without.container, netip.AddrFrom4([4]byte{10, 78, byte(w.without.subnet + 1), 1})))
+}
+
+// announce has a workload tell smallClient a smaller MSS.
+func announce(ns *netns.NS, gateway netip.Addr) error {
+	_, err := ns.Run("ip", "route", "add", smallClient+"/32", "via", gateway.String(), "advmss", strconv.Itoa(smallMSS))
+	return err
 }
 
 func (w *world) connectSite(s *site) error {
@@ -174,24 +189,30 @@ func (w *world) close() error {
 	return err
 }
 
-// measure takes both measurements, one right after the other; which is the first one changes.
+// measure takes all measurements, one right after the other; which is the first one changes.
 func (w *world) measure(k workload, l load, round int, how options) (p pair, err error) {
-	with := func() (err error) {
-		p.with, err = w.iperf(k.vip(), vipPort, l, how)
-		return err
+	turns := []func() error{
+		func() (err error) {
+			p.without, err = w.iperf(client, w.without.dip(k), dipPort, l, how)
+			return err
+		},
+		func() (err error) {
+			p.with, err = w.iperf(client, k.vip(), vipPort, l, how)
+			return err
+		},
 	}
-	without := func() (err error) {
-		p.without, err = w.iperf(w.without.dip(k), dipPort, l, how)
-		return err
+	if !l.replies {
+		turns = append(turns, func() (err error) {
+			p.small, err = w.iperf(smallClient, w.without.dip(k), dipPort, l, how)
+			return err
+		})
 	}
-	first, second := without, with
-	if round%2 == 1 {
-		first, second = with, without
+	for i := range turns {
+		if err := turns[(i+round)%len(turns)](); err != nil {
+			return p, err
+		}
 	}
-	if err := first(); err != nil {
-		return p, err
-	}
-	return p, second()
+	return p, nil
 }
 
 // startAgent loads the data plane and has the network encapsulate.
@@ -264,9 +285,9 @@ func (w *world) startMux() (*relay.Relay, error) {
 }
 
 // iperf says how much arrives, and what CPU time both ends have taken for it.
-func (w *world) iperf(address string, port int, l load, how options) (s sample, err error) {
+func (w *world) iperf(from, address string, port int, l load, how options) (s sample, err error) {
 	args := []string{
-		"--client", address, "--port", strconv.Itoa(port), "--json",
+		"--client", address, "--port", strconv.Itoa(port), "--bind", from, "--json",
 		"--bytes", strconv.Itoa(how.megabytes) + "M", "--parallel", strconv.Itoa(l.flows),
 	}
 	if how.congestion != "" {
