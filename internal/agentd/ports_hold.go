@@ -9,6 +9,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/datapath/agent"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
 )
 
 // hold keeps a packet that waits, unless too much does.
@@ -173,9 +174,10 @@ func (p *ports) answered(ctx context.Context, key model.SNATKey, answer *weirv1.
 		return
 	}
 	user.asking = false
+	reason, after, _ := rpc.PortsRefused(err)
 	switch {
-	case err != nil && !isRefusal(err):
-		user.askAfter, user.wants = now.Add(retryAfter), true
+	case reason == rpc.PortsRate || reason == rpc.PortsOutstanding || err != nil && !isRefusal(err):
+		user.askAfter, user.wants = now.Add(max(after, retryAfter)), true
 		p.log.Debug("ports can't be asked for", "vip", key.VIP, "err", err)
 		return
 	case err != nil:

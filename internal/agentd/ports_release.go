@@ -9,6 +9,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/datapath/agent"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/snat"
 	"github.com/weirlb/weir/internal/telemetry"
 )
 
@@ -134,7 +135,7 @@ func (p *ports) uses() []*weirv1.SNATUse {
 	for _, use := range uses {
 		u := &weirv1.SNATUse{
 			Vip: use.Key.VIP.String(), Address: use.Key.Address.String(), Ranges: uint32(len(use.Ranges)),
-			PortsInUse: uint32(use.PortsInUse), Flows: uint64(max(use.Flows, 0)), Held: uint32(max(use.Held, 0)),
+			Digest: snat.Digest(use.Key.VIP, use.Tunnel, use.Ranges...), PortsInUse: uint32(use.PortsInUse), Flows: uint64(max(use.Flows, 0)), Held: uint32(max(use.Held, 0)),
 		}
 		for _, d := range use.Most {
 			u.Destinations = append(u.Destinations, &weirv1.SNATDestination{

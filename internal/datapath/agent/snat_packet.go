@@ -90,10 +90,11 @@ func clampMSS(segment []byte, bound int) {
 // setChecksum makes the checksum of the transport header, which is of the protocol. That of the IPv4
 // header the kernel makes.
 func setChecksum(packet []byte, l4 int, protocol byte, v4 bool) {
-	addresses := packet[8:40]
+	first, last := 8, v6Header // of the addresses
 	if v4 {
-		addresses = packet[12:20]
+		first, last = 12, v4Header
 	}
+	addresses := packet[first:last]
 	at, pseudo := 2, true
 	switch protocol {
 	case protocolTCP:

@@ -17,6 +17,7 @@ import (
 // SNATUse is how a workload uses its ports.
 type SNATUse struct {
 	Key         model.SNATKey
+	Tunnel      netip.Addr
 	Ranges      []model.Range // in order, those that are to be given up included
 	Flows, Held int
 	PortsInUse  int           // that any flow uses
@@ -62,7 +63,7 @@ func (d *Datapath) SNATUse() ([]SNATUse, error) {
 			return nil, fmt.Errorf("read state of %s: %w", row.config.Key, err)
 		}
 		use := SNATUse{
-			Key: row.config.Key, Ranges: row.config.Ranges, Flows: int(int32(state.Flows)), Held: int(int32(state.Held)),
+			Key: row.config.Key, Tunnel: row.config.Tunnel, Ranges: row.config.Ranges, Flows: int(int32(state.Flows)), Held: int(int32(state.Held)),
 			PortsInUse: used[row.number], Most: most[row.number],
 		}
 		if use.Idle, err = d.idleRanges(row); err != nil {
