@@ -22,7 +22,7 @@ func main() {
 	flag.StringVar(&b.binary, "manager", "bin/weir-manager", "the program to measure")
 	flag.StringVar(&b.weir, "weir", "bin/weir", "the command line that loads 20 000 VIPs from a file")
 	flag.BoolVar(&b.quick, "quick", false, "a tenth of the sizes, for a look")
-	flag.StringVar(&b.only, "only", "bounds growth large huge", "parts to measure")
+	flag.StringVar(&b.only, "only", "bounds growth large huge snat", "parts to measure")
 	flag.StringVar(&b.replicas, "replicas", "1 3 5", "numbers of replicas with which the bounds are measured; all figures only with the last")
 	flag.IntVar(&b.changes, "changes", 300, "single changes to time with each number of replicas")
 	limit := flag.Duration("limit", 15*time.Minute, "how long the run may take")
@@ -65,7 +65,7 @@ func (b *bench) run(ctx context.Context) error {
 		name string
 		do   func(context.Context) error
 	}{
-		{"bounds", b.bounds}, {"growth", b.growth}, {"large", b.large}, {"huge", b.huge},
+		{"bounds", b.bounds}, {"growth", b.growth}, {"large", b.large}, {"huge", b.huge}, {"snat", b.snat},
 	} {
 		if !slices.Contains(strings.Fields(b.only), part.name) {
 			continue
@@ -80,6 +80,9 @@ func (b *bench) run(ctx context.Context) error {
 	printTable(os.Stdout, b.results)
 	if b.plots != "" {
 		if err := plotAll(b.plots, b.results); err != nil {
+			return err
+		}
+		if err := plotSNAT(b.plots, b.results); err != nil {
 			return err
 		}
 	}

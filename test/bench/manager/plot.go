@@ -20,6 +20,9 @@ func plotAll(dir string, results []result) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
+	if !slices.ContainsFunc(results, func(r result) bool { return strings.HasPrefix(r.Name, "by ") }) {
+		return nil // nothing was grown: the picture that there is stays
+	}
 	var b strings.Builder
 	kinds := []struct {
 		name, axis string

@@ -73,6 +73,11 @@ func (w *world) askFor(ctx context.Context, i int, all *asked) {
 	_, err := w.agents[i].client.AllocatePorts(ctx, &weirv1.AllocatePortsRequest{
 		Name: hostName(i), Vip: w.leavingAddress(i), Address: workloadAddress(i), Ports: 1,
 	})
+	all.note(time.Since(begin), err)
+}
+
+// note notes what became of one request.
+func (all *asked) note(took time.Duration, err error) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if err != nil {
@@ -80,7 +85,7 @@ func (w *world) askFor(ctx context.Context, i int, all *asked) {
 		all.reason = err
 		return
 	}
-	all.took = append(all.took, time.Since(begin))
+	all.took = append(all.took, took)
 }
 
 // ports times port requests of themselves.
@@ -96,7 +101,7 @@ func (w *world) addAsked(name string, all *asked) {
 		all.took = []time.Duration{0}
 	}
 	w.add(name, all.took)
-	w.results[len(w.results)-1].Shed = all.refused
+	w.results[len(w.results)-1].Shed, w.results[len(w.results)-1].Quantiles = all.refused, quantiles(all.took)
 	if all.reason != nil {
 		fmt.Printf("  %d port requests were refused, one: %v\n", all.refused, all.reason)
 	}

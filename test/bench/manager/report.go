@@ -25,6 +25,8 @@ type result struct {
 	Seconds  float64 `json:"seconds,omitempty"` // until all was done
 	Shed     int     `json:"shed,omitempty"`    // port requests that were told to come back
 	MiB      int     `json:"mib,omitempty"`
+
+	Quantiles []float64 `json:"quantiles,omitempty"` // of port requests: within which time 0 to 100 of 100 were answered
 }
 
 // summarise makes a figure of what was measured.
