@@ -12,6 +12,20 @@ import (
 	"github.com/weirlb/weir/internal/trust"
 )
 
+// backedUp is the file of a backup.
+func backedUp(t *testing.T, client *rpc.Client) string {
+	t.Helper()
+	var backup bytes.Buffer
+	if err := client.EachBackup(t.Context(), func(chunk []byte) error { backup.Write(chunk); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "backup")
+	if err := os.WriteFile(file, backup.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
 // The CA is replaced by a backup and a restore: what was configured stays, nothing that the old one signed is good,
 // and a node joins anew when it is told of the new one, though it has a certificate.
 func TestTheCAIsReplaced(t *testing.T) {
@@ -31,16 +45,8 @@ func TestTheCAIsReplaced(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	var backup bytes.Buffer
-	if err := admin.EachBackup(t.Context(), func(chunk []byte) error { backup.Write(chunk); return nil }); err != nil {
-		t.Fatal(err)
-	}
-	old := m.security.authority.Certificate
+	old, file := m.security.authority.Certificate, backedUp(t, admin)
 	stop()
-	file := filepath.Join(t.TempDir(), "backup")
-	if err := os.WriteFile(file, backup.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	second := first
 	second.DataDir = filepath.Join(t.TempDir(), "new")
 	if _, err := store.Restore(t.Context(), file, second.DataDir, "m1", true, logger(t)); err != nil {
