@@ -19,6 +19,7 @@ needs=(
 	/usr/sbin/nft:nftables
 	/usr/sbin/bpftool:bpftool
 	curl:curl
+	ping:iputils-ping
 	tshark:tshark
 	rpm:rpm
 )

@@ -123,6 +123,8 @@ func (d *fakeDatapath) VIPs() ([]netip.Addr, error) {
 	return slices.SortedFunc(maps.Keys(vips), netip.Addr.Compare), nil
 }
 
+func (d *fakeDatapath) SNATDigest() (ranges int, digest uint64) { return 2, 7 }
+
 func (d *fakeDatapath) SNATCounters() (map[netip.Addr]model.Counter, error) {
 	return map[netip.Addr]model.Counter{key(10).VIP: {Packets: 5, Bytes: 300}}, nil
 }

@@ -39,6 +39,7 @@ type Datapath interface {
 	Verdicts() (map[string]model.Counter, error)
 	EndpointCounters() (map[model.EndpointKey]model.Counter, error)
 	SNATCounters() (map[netip.Addr]model.Counter, error)
+	SNATDigest() (ranges int, digest uint64)
 	Usage() (mux.Usage, error)
 	// Explain runs a frame through the program without sending or counting it.
 	Explain(frame []byte) (model.Explanation, error)

@@ -62,6 +62,7 @@ func (r *reports) send(ctx context.Context) error {
 	request := &weirv1.ReportMuxRequest{
 		Name: r.config.Name, Generation: uint64(generation), Status: r.status(),
 	}
+	request.Status.Snat = r.tables.snat()
 	if rejected != nil {
 		request.Rejection = &weirv1.Rejection{Generation: uint64(rejected.generation), Reason: rejected.reason}
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 
+	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/netlink"
@@ -348,4 +349,12 @@ func (t *tables) current() (model.Generation, *rejection) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.generation, t.rejected
+}
+
+// snat is what the tables hold of source NAT, at their generation.
+func (t *tables) snat() *weirv1.MuxSNATStatus {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ranges, digest := t.config.Datapath.SNATDigest()
+	return &weirv1.MuxSNATStatus{Generation: uint64(t.generation), Ranges: uint64(ranges), Digest: digest}
 }

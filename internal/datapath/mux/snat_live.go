@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/model"
+	snatdigest "github.com/weirlb/weir/internal/snat"
 )
 
 // unsafeWords are the words of rows that lie one behind the other.
@@ -141,4 +142,27 @@ func (t *tables) snatVIPStatus(vip netip.Addr, row muxEndpoint) (s SNATStatus, e
 	}
 	slices.SortFunc(s.Tunnels, func(a, b SNATTunnel) int { return a.Tunnel.Compare(b.Tunnel) })
 	return s, nil
+}
+
+// SNATDigest sums up the ranges that the tables hold, for the manager to compare with what they should.
+func (d *Datapath) SNATDigest() (ranges int, digest uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	tunnels := make(map[uint32]netip.Addr, len(d.snat.owners.byTunnel))
+	for tunnel, owner := range d.snat.owners.byTunnel {
+		tunnels[owner.id] = tunnel
+	}
+	for vip, live := range d.snat.vips {
+		held := map[uint32][]model.Range{}
+		for r, owner := range d.snat.of(live.slice) {
+			if owner != 0 {
+				held[owner] = append(held[owner], model.Range(r))
+			}
+		}
+		for owner, of := range held {
+			ranges += len(of)
+			digest ^= snatdigest.Digest(vip, tunnels[owner], of...)
+		}
+	}
+	return ranges, digest
 }

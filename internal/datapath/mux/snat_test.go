@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/weirlb/weir/internal/model"
+	snatdigest "github.com/weirlb/weir/internal/snat"
 	"github.com/weirlb/weir/internal/testkit/pkt"
 )
 
@@ -160,6 +161,7 @@ func TestRangesFollowUpdates(t *testing.T) {
 		} else {
 			live = next
 		}
+		checkDigest(t, d, live)
 		if diff := cmp.Diff(wanted(live), ownersOf(t, d), cmpopts.EquateComparable(model.SNATKey{}, netip.Addr{})); diff != "" {
 			t.Fatalf("ranges (-want +got):\n%s", diff)
 		}
@@ -168,6 +170,19 @@ func TestRangesFollowUpdates(t *testing.T) {
 		t.Errorf("%d of 600 updates were refused", refused)
 	}
 	checkNoRangesLeft(t, d)
+}
+
+func checkDigest(t *testing.T, d *Datapath, live map[model.SNATKey]model.MuxSNAT) {
+	t.Helper()
+	var want uint64
+	count := 0
+	for key, s := range live {
+		count += len(s.Ranges)
+		want ^= snatdigest.Digest(key.VIP, s.Tunnel, s.Ranges...)
+	}
+	if got, digest := d.SNATDigest(); got != count || digest != want {
+		t.Fatalf("%d ranges of digest %x, want %d of %x", got, digest, count, want)
+	}
 }
 
 // checkNoRangesLeft ends all source NAT: every row is free again then.
@@ -179,6 +194,9 @@ func checkNoRangesLeft(t *testing.T, d *Datapath) {
 	}
 	if free := len(d.snat.owners.ids.free) + len(d.snat.owners.retired); free != int(testSizes.snatOwnerRows()) {
 		t.Errorf("%d rows of owners are free, want all %d", free, testSizes.snatOwnerRows())
+	}
+	if n, digest := d.SNATDigest(); n != 0 || digest != 0 {
+		t.Errorf("%d ranges are counted, digest %x", n, digest)
 	}
 	if pool, _ := d.tables.readPool(); pool.Flags&uint32(muxPoolFlagPOOL_SNAT) != 0 {
 		t.Error("packets still look for ranges")
