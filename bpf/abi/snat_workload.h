@@ -37,6 +37,7 @@ struct snat_state {
 	__u32 held; /* packets that user space holds, or is about to */
 	__u64 asked; /* when user space was told last that ports run low */
 	__u64 refused_until; /* user space: there are no more ports to be had */
+	__u64 begun; /* flows that found a port at once */
 };
 
 struct snat_owned_key {
@@ -83,7 +84,7 @@ struct snat_used_key {
 };
 
 _Static_assert(sizeof(struct snat_workload) == 168, "snat_workload");
-_Static_assert(sizeof(struct snat_state) == 24, "snat_state");
+_Static_assert(sizeof(struct snat_state) == 32, "snat_state");
 _Static_assert(sizeof(struct snat_owned) == 104, "snat_owned");
 _Static_assert(sizeof(struct snat_except) == 24, "snat_except");
 _Static_assert(sizeof(struct snat_target_key) == 24, "snat_target_key");

@@ -255,7 +255,8 @@ __noinline enum verdict snat_begin(struct __sk_buff *skb, const struct packet *p
 {
 	const struct snat_workload *workload = bpf_map_lookup_elem(&snat_workloads, &key->dip);
 	struct snat_search *s = snat_search_for(key);
-	const struct snat_state *state;
+	struct snat_state *state;
+	enum verdict verdict;
 
 	if (!workload || !s)
 		return VERDICT_PASS_NO_SESSION;
@@ -270,7 +271,10 @@ __noinline enum verdict snat_begin(struct __sk_buff *skb, const struct packet *p
 	state = bpf_map_lookup_elem(&snat_states, &s->used.target.workload);
 	if (!state || state->flows >= settings.snat_flows)
 		return VERDICT_DROP_FLOWS_FULL;
-	return snat_begin_as(skb, p, s, workload, ifindex);
+	verdict = snat_begin_as(skb, p, s, workload, ifindex);
+	if (verdict == VERDICT_NONE)
+		__sync_fetch_and_add(&state->begun, 1);
+	return verdict;
 }
 
 /*

@@ -35,6 +35,7 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_agent_snat_flows", Help: "Connections of a workload's own.", Labels: portLabels},
 	{Name: "weir_agent_snat_held", Help: "Packets of a workload that wait for a port.", Labels: portLabels},
 	{Name: "weir_agent_snat_requests_total", Help: "Requests for ports that were made to the manager.", Labels: portLabels},
+	{Name: "weir_agent_snat_begun_total", Help: "Connections that found a port at once.", Labels: portLabels},
 	{Name: "weir_agent_snat_waited_total", Help: "Connections that waited for a port.", Labels: portLabels},
 	{Name: "weir_agent_snat_exhausted_total", Help: "Packets that found no port and waited in vain, or not at all.", Labels: portLabels},
 	{Name: "weir_agent_warnings", Help: "Lines of trouble that the agent reports."},

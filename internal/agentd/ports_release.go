@@ -144,6 +144,7 @@ func (p *ports) uses() []*weirv1.SNATUse {
 		}
 		if user := p.workloads[use.Key.Address]; user != nil {
 			u.Requests, u.FlowsWaited, u.Exhausted = user.requests, user.waited, user.exhausted
+			u.FlowsLocal, u.Written = use.Begun, uint64(user.config.Written)
 		}
 		all = append(all, u)
 	}
@@ -166,6 +167,7 @@ func (p *ports) sample(to *telemetry.Sample) {
 		telemetry.Put(to, "weir_agent_snat_flows", use.GetFlows(), vip, workload)
 		telemetry.Put(to, "weir_agent_snat_held", use.GetHeld(), vip, workload)
 		telemetry.Put(to, "weir_agent_snat_requests_total", use.GetRequests(), vip, workload)
+		telemetry.Put(to, "weir_agent_snat_begun_total", use.GetFlowsLocal(), vip, workload)
 		telemetry.Put(to, "weir_agent_snat_waited_total", use.GetFlowsWaited(), vip, workload)
 		telemetry.Put(to, "weir_agent_snat_exhausted_total", use.GetExhausted(), vip, workload)
 	}

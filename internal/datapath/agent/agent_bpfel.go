@@ -389,6 +389,7 @@ type agentSnatState struct {
 	Held         uint32
 	Asked        uint64
 	RefusedUntil uint64
+	Begun        uint64
 }
 
 type agentSnatSweepCall struct {

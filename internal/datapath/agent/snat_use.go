@@ -20,6 +20,7 @@ type SNATUse struct {
 	Tunnel      netip.Addr
 	Ranges      []model.Range // in order, those that are to be given up included
 	Flows, Held int
+	Begun       uint64        // flows that found a port at once, since the workload was listed
 	PortsInUse  int           // that any flow uses
 	Idle        []IdleRange   // no flow uses them
 	Most        []Destination // with the most flows, those first
@@ -63,7 +64,7 @@ func (d *Datapath) SNATUse() ([]SNATUse, error) {
 			return nil, fmt.Errorf("read state of %s: %w", row.config.Key, err)
 		}
 		use := SNATUse{
-			Key: row.config.Key, Tunnel: row.config.Tunnel, Ranges: row.config.Ranges, Flows: int(int32(state.Flows)), Held: int(int32(state.Held)),
+			Key: row.config.Key, Tunnel: row.config.Tunnel, Ranges: row.config.Ranges, Flows: int(int32(state.Flows)), Begun: state.Begun, Held: int(int32(state.Held)),
 			PortsInUse: used[row.number], Most: most[row.number],
 		}
 		if use.Idle, err = d.idleRanges(row); err != nil {

@@ -72,8 +72,7 @@ func TestSNATHoldsInOrder(t *testing.T) {
 		held = append(held, n)
 	}
 	w.leave(500, 501)
-	flow := held[0].Flow
-	external, found, err := w.datapath.AssignPort(flow)
+	external, found, err := w.datapath.AssignPort(held[0].Flow)
 	w.must(err)
 	if !found {
 		t.Fatal("no port is found")
@@ -84,42 +83,51 @@ func TestSNATHoldsInOrder(t *testing.T) {
 			send(i)
 		}
 	}()
-	for opened := false; !opened; {
+	w.sendHeld(notices, sender, held, external)
+	<-sent
+	w.arriveInOrder(server, workload, packets, external)
+}
+
+// sendHeld sends what waits in a flow, and what comes to wait meanwhile, until the flow is open.
+func (w *world) sendHeld(notices *agent.Notices, sender *agent.Sender, held []agent.Notice, external netip.AddrPort) {
+	w.t.Helper()
+	for {
 		for _, n := range held {
 			packet, err := n.Packet(external, w.datapath.MTU())
-			w.must(err, sender.Leave(flow.Remote.Addr(), packet))
+			w.must(err, sender.Leave(n.Flow.Remote.Addr(), packet))
 		}
-		last := held[len(held)-1].Order
-		opened, err = w.datapath.OpenFlow(flow, last)
+		last := held[len(held)-1]
+		opened, err := w.datapath.OpenFlow(last.Flow, last.Order)
 		w.must(err)
-		held = held[:0]
 		if opened {
-			break
+			return
 		}
-		for len(held) == 0 {
-			n, err := notices.Read(time.Now().Add(10 * time.Second))
-			w.must(err)
-			held = append(held, n)
-		}
+		n, err := notices.Read(time.Now().Add(10 * time.Second))
+		w.must(err)
+		held = []agent.Notice{n}
 	}
-	<-sent
+}
+
+// arriveInOrder reads numbered datagrams, and answers the last.
+func (w *world) arriveInOrder(server, workload net.PacketConn, packets int, external netip.AddrPort) {
+	w.t.Helper()
 	buffer := make([]byte, 64)
 	var from net.Addr
 	for i := range packets {
 		w.must(server.SetReadDeadline(time.Now().Add(10 * time.Second)))
-		var n int
-		n, from, err = server.ReadFrom(buffer)
+		n, sender, err := server.ReadFrom(buffer)
 		w.must(err)
-		if got := string(buffer[:n]); got != fmt.Sprint(i) || from.String() != external.String() {
-			t.Fatalf("datagram %d is %s from %s, not from %s", i, got, from, external)
+		if got := string(buffer[:n]); got != fmt.Sprint(i) || sender.String() != external.String() {
+			w.t.Fatalf("datagram %d is %s from %s, not from %s", i, got, sender, external)
 		}
+		from = sender
 	}
-	_, err = server.WriteTo([]byte("back"), from)
+	_, err := server.WriteTo([]byte("back"), from)
 	w.must(err, workload.SetReadDeadline(time.Now().Add(10*time.Second)))
 	n, remote, err := workload.ReadFrom(buffer)
 	w.must(err)
-	if string(buffer[:n]) != "back" || remote.String() != to.String() {
-		t.Errorf("the answer is %q from %s", buffer[:n], remote)
+	if string(buffer[:n]) != "back" || remote.String() != server.LocalAddr().String() {
+		w.t.Errorf("the answer is %q from %s", buffer[:n], remote)
 	}
 }
 
