@@ -24,7 +24,7 @@ func command() *cobra.Command {
 SIGTERM and SIGINT stop cleanly: routes are withdrawn, traffic drains, forwarding ends.
 SIGUSR2 hands over: forwarding goes on and routers keep the routes for the next weir-mux.
 So does a crash. To end forwarding for good afterwards: weir-mux unload.`,
-		Example: `  weir-mux --manager http://10.0.0.5:7400 --interface eth0 --as 65010 \
+		Example: `  weir-mux --manager https://10.0.0.5:7400 --interface eth0 --as 65010 \
     --peer address=10.0.0.1,as=65000,password-file=/etc/weir/bgp-password,bfd=100ms`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
