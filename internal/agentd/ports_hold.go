@@ -124,6 +124,7 @@ func (p *ports) giveUp(user *portUser, held *heldFlow) {
 	p.drop(user, held, len(held.held))
 	p.warn("end a flow", p.config.Datapath.EndFlow(held.flow))
 	user.queue = slices.DeleteFunc(user.queue, func(h *heldFlow) bool { return h == held })
+	user.wants = user.wants && len(user.queue) > 0
 }
 
 // refuse tells the workload of one packet, if its VIP's policy says so.

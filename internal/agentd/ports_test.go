@@ -1,0 +1,193 @@
+package agentd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/testkit/pkt"
+)
+
+// portWorld is a data plane, a wire and a manager for ports, which note what they are asked.
+type portWorld struct {
+	mu      sync.Mutex
+	ranges  []model.Range // of the workload, in the data plane
+	closed  []model.Range
+	idle    []agent.IdleRange
+	done    []string
+	refuse  error // of AllocatePorts
+	given   []uint32
+	waiting bool // OpenFlow finds that more waits, once
+}
+
+func (w *portWorld) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done = append(w.done, fmt.Sprintf(format, args...))
+}
+
+func (w *portWorld) SetSNAT(wanted []model.HostSNAT, _ []netip.Prefix) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ranges, w.closed = nil, nil
+	for _, s := range wanted {
+		w.ranges, w.closed = s.Ranges, s.Reclaim
+	}
+	return nil
+}
+
+func (w *portWorld) AssignPort(agent.Flow) (netip.AddrPort, bool, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.ranges) == 0 {
+		return netip.AddrPort{}, false, nil
+	}
+	return netip.AddrPortFrom(portKey.VIP, w.ranges[0].First()), true, nil
+}
+
+func (w *portWorld) OpenFlow(_ agent.Flow, sent uint32) (bool, error) {
+	w.note("open after %d", sent)
+	more := w.waiting
+	w.waiting = false
+	return !more, nil
+}
+
+func (w *portWorld) EndFlow(agent.Flow) error                    { w.note("end"); return nil }
+func (w *portWorld) Unhold(uint32, int) error                    { return nil }
+func (w *portWorld) RefusePorts(netip.Addr, time.Duration) error { w.note("refuse"); return nil }
+func (w *portWorld) Leave(to netip.Addr, packet []byte) error {
+	w.note("leave %s", packet[28:])
+	return nil
+}
+func (w *portWorld) Tell(to netip.Addr, packet []byte) error {
+	w.note("tell %d", packet[20])
+	return nil
+}
+func (w *portWorld) SNATUse() ([]agent.SNATUse, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return []agent.SNATUse{{Key: portKey, Tunnel: portKey.Address, Ranges: w.ranges, Idle: w.idle}}, nil
+}
+
+func (w *portWorld) AllocatePorts(_ context.Context, r *weirv1.AllocatePortsRequest) (*weirv1.AllocatePortsResponse, error) {
+	w.note("ask %d", r.GetPorts())
+	return &weirv1.AllocatePortsResponse{Ranges: w.given, Generation: 7}, w.refuse
+}
+
+func (w *portWorld) ReleasePorts(_ context.Context, r *weirv1.ReleasePortsRequest) (*weirv1.ReleasePortsResponse, error) {
+	w.note("release %v", r.GetRanges())
+	return &weirv1.ReleasePortsResponse{Generation: 8}, nil
+}
+
+var portKey = model.SNATKey{VIP: netip.MustParseAddr("203.0.113.20"), Address: netip.MustParseAddr("10.1.0.2")}
+
+// newPortWorld has one workload with these ranges.
+func newPortWorld(t *testing.T, ranges ...model.Range) (*portWorld, *ports) {
+	t.Helper()
+	w := &portWorld{given: []uint32{300}}
+	p := newPorts(PortsConfig{Datapath: w, Sender: w, Manager: w, MTU: func() int { return 1500 }}, "h1", slog.New(slog.DiscardHandler), func([]netip.Addr) {})
+	err := p.apply(rpc.HostUpdate{SNATSnapshot: true, SNAT: []model.HostSNAT{{
+		Key: portKey, Ranges: ranges, MaxPorts: 64, KeepPorts: 8, IdleTimeout: time.Minute, Exhausted: model.ExhaustedReject, Written: 3,
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w, p
+}
+
+// waits is a datagram that waits for a port.
+func waits(order uint32, text string) agent.Notice {
+	packet := pkt.UDP("10.1.0.2:5000", "198.51.100.7:53", pkt.Payload([]byte(text)))
+	return agent.Notice{
+		Kind: agent.NoticeHold, Number: 1, Workload: portKey.Address, Order: order, Frame: packet.Frame(), L3: 14, L4: 34,
+		Flow: agent.Flow{Protocol: model.UDP, Workload: netip.MustParseAddrPort("10.1.0.2:5000"), Remote: netip.MustParseAddrPort("198.51.100.7:53")},
+	}
+}
+
+func (w *portWorld) want(t *testing.T, want ...string) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.Equal(w.done, want) {
+		t.Errorf("done is\n%s, not\n%s", strings.Join(w.done, "\n"), strings.Join(want, "\n"))
+	}
+	w.done = nil
+}
+
+// One request is made for what waits; then it leaves in order, and the flow is opened, again if more came.
+func TestPortsServeWhatWaits(t *testing.T) {
+	w, p := newPortWorld(t)
+	w.waiting = true
+	now := time.Now()
+	p.mu.Lock() // the answer comes after both
+	p.hold(p.workloads[portKey.Address], waits(1, "one"), now)
+	p.serve(t.Context(), p.workloads[portKey.Address], now)
+	p.hold(p.workloads[portKey.Address], waits(2, "two"), now)
+	p.serve(t.Context(), p.workloads[portKey.Address], now)
+	p.mu.Unlock()
+	p.asking.Wait()
+	w.want(t, "ask 1", "leave one", "leave two", "open after 2")
+	p.take(t.Context(), waits(3, "three"), now)
+	w.want(t, "leave three", "open after 3")
+	if !slices.Equal(w.ranges, []model.Range{300}) || len(p.workloads[portKey.Address].queue) != 0 {
+		t.Errorf("ranges are %v, %d flows wait", w.ranges, len(p.workloads[portKey.Address].queue))
+	}
+	// What the manager said before its answer is no news.
+	old := model.HostSNAT{Key: portKey, MaxPorts: 64, Written: 6}
+	if err := p.apply(rpc.HostUpdate{SNAT: []model.HostSNAT{old}}); err != nil || len(w.ranges) != 1 {
+		t.Errorf("an older list leaves %v, %v", w.ranges, err)
+	}
+}
+
+// A refusal is told to the workload; a manager that can't be reached is asked again until the time is over.
+func TestPortsRefused(t *testing.T) {
+	w, p := newPortWorld(t)
+	w.refuse = rpc.RefusePorts(rpc.PortsExhausted, time.Second, errors.New("none left"))
+	p.take(t.Context(), waits(1, "one"), time.Now())
+	p.asking.Wait()
+	w.want(t, "ask 1", "refuse", "tell 3", "end")
+	if warnings := p.warnings(); len(warnings) != 1 || warnings[0] != "no more ports for 10.1.0.2 as 203.0.113.20" {
+		t.Errorf("warnings are %q", warnings)
+	}
+
+	w, p = newPortWorld(t)
+	w.refuse = connect.NewError(connect.CodeUnavailable, errors.New("away"))
+	now := time.Now()
+	p.take(t.Context(), waits(1, "one"), now)
+	p.asking.Wait()
+	p.tick(t.Context(), now.Add(time.Second))
+	p.asking.Wait()
+	p.tick(t.Context(), now.Add(time.Minute))
+	w.want(t, "ask 1", "ask 1", "tell 3", "end")
+}
+
+// What is idle is closed first, given back when it still is, and what must be kept is kept.
+func TestPortsAreGivenBack(t *testing.T) {
+	w, p := newPortWorld(t, 300, 301, 302)
+	w.idle = []agent.IdleRange{{Range: 301}, {Range: 302}}
+	now := time.Now()
+	p.release(t.Context(), now)
+	if !slices.Equal(slices.Sorted(slices.Values(w.closed)), []model.Range{301, 302}) {
+		t.Errorf("closed are %v", w.closed)
+	}
+	w.idle = w.idle[1:] // a flow has come to 301
+	p.release(t.Context(), now.Add(2*releaseInterval))
+	p.asking.Wait()
+	w.want(t, "release [302]")
+	if !slices.Equal(w.ranges, []model.Range{300, 301}) || len(w.closed) != 0 {
+		t.Errorf("ranges are %v, closed %v", w.ranges, w.closed)
+	}
+}
