@@ -14,9 +14,11 @@ import (
 )
 
 const (
-	// partMost is how many writes are made as one change: a manager takes a few more. A VIP is one, and each of
+	// wholeMost is how many writes are made as one change: a manager takes a few more. A VIP is one, and each of
 	// its endpoints.
-	partMost = 8000
+	wholeMost = 8000
+	// partMost bounds the writes of each change when there are more, so that those of others get in between.
+	partMost = 2000
 	// applyTime is how much longer an apply may take than another call, for each VIP.
 	applyTime = 5 * time.Millisecond
 )
@@ -30,7 +32,7 @@ func parts(whole *weirv1.ApplyVIPsRequest) []*weirv1.ApplyVIPsRequest {
 	for _, vip := range whole.GetVips() {
 		all += writes(vip)
 	}
-	if all <= partMost {
+	if all <= wholeMost {
 		return []*weirv1.ApplyVIPsRequest{whole}
 	}
 	part, n := &weirv1.ApplyVIPsRequest{Pools: whole.GetPools()}, len(whole.GetPools())

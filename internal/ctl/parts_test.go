@@ -21,7 +21,7 @@ func TestParts(t *testing.T) {
 	}
 	add(8000)
 	list := parts(whole)
-	if len(list) != 4 || len(list[0].GetPools()) != 1 {
+	if len(list) != 17 || len(list[0].GetPools()) != 1 {
 		t.Fatalf("got %d parts, the first with %d pools", len(list), len(list[0].GetPools()))
 	}
 	var names []string

@@ -23,6 +23,9 @@ const (
 	forwardedBy = "Weir-Forwarded-By"
 	// forwardDial bounds how long a dead leader is dialed.
 	forwardDial = time.Second
+	// forwardPing is how long a leader may take to answer a ping, sent after forwardDial without a word: one that
+	// has much to do takes its time, one whose machine died is replaced by then.
+	forwardPing = 2 * time.Second
 	// forwardTLS bounds the handshake with a leader that is frozen.
 	forwardTLS = 5 * time.Second
 )
@@ -98,7 +101,7 @@ func (l *toLeader) current() *http.Transport {
 	l.credential, l.transport = newest, &http.Transport{
 		DialContext:     (&net.Dialer{Timeout: forwardDial}).DialContext,
 		Protocols:       &http.Protocols{},
-		HTTP2:           &http.HTTP2Config{SendPingTimeout: forwardDial, PingTimeout: forwardDial},
+		HTTP2:           &http.HTTP2Config{SendPingTimeout: forwardDial, PingTimeout: forwardPing},
 		IdleConnTimeout: idleTimeout,
 	}
 	if l.security.insecure {

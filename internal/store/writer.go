@@ -61,11 +61,12 @@ type write struct {
 
 // writes are the changes that wait, by priority.
 type writes struct {
-	mu     sync.Mutex
-	queues [priorities][]*write
-	wake   chan struct{}      // holds at most one
-	shed   [priorities]uint64 // changes that were not taken
-	took   time.Duration      // that the last transaction took, with what led to it
+	mu       sync.Mutex
+	queues   [priorities][]*write
+	wake     chan struct{}      // holds at most one
+	shed     [priorities]uint64 // changes that were not taken
+	portsDue time.Time          // before, port requests alone are no transaction
+	took     time.Duration      // that the last transaction took, with what led to it
 }
 
 func newWrites() writes { return writes{wake: make(chan struct{}, 1)} }
@@ -104,11 +105,21 @@ func (q *writes) withdraw(priority Priority, w *write) bool {
 	return true
 }
 
-// take returns what goes into the next transaction, the highest priority first.
-func (q *writes) take() []*write {
+// portsPause is how long after one transaction of port requests the next one begins, if nothing else is to be
+// written: they are many, and each transaction costs every mux a message, whatever it holds.
+const portsPause = 5 * time.Millisecond
+
+// take returns what goes into the next transaction, the highest priority first. If it is not time yet, it says
+// when it is.
+func (q *writes) take(now time.Time) (batch []*write, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var batch []*write
+	if waits := q.portsDue.Sub(now); waits > 0 && len(q.queues[Configuration])+len(q.queues[Health]) == 0 {
+		return nil, waits
+	}
+	if len(q.queues[Ports]) > 0 {
+		q.portsDue = now.Add(portsPause)
+	}
 	for priority, queue := range q.queues {
 		n := min(len(queue), takeMost[priority])
 		batch = append(batch, queue[:n]...)
@@ -117,7 +128,7 @@ func (q *writes) take() []*write {
 	for _, w := range batch {
 		w.taken = true
 	}
-	return batch
+	return batch, 0
 }
 
 func (q *writes) waiting() (n [priorities]int, shed [priorities]uint64) {
@@ -168,7 +179,7 @@ func (s *Store) UpdateAs(ctx context.Context, priority Priority, decide func(*St
 // writeAll writes what waits until ctx ends.
 func (s *Store) writeAll(ctx context.Context) error {
 	for {
-		batch := s.writes.take()
+		batch, wait := s.writes.take(time.Now())
 		if len(batch) > 0 {
 			begin := time.Now()
 			s.commitAll(ctx, batch)
@@ -177,8 +188,13 @@ func (s *Store) writeAll(ctx context.Context) error {
 			s.writes.mu.Unlock()
 			continue
 		}
+		var due <-chan time.Time
+		if wait > 0 {
+			due = time.After(wait)
+		}
 		select {
 		case <-s.writes.wake:
+		case <-due:
 		case <-ctx.Done():
 			return nil
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/weirlb/weir/internal/model"
 )
@@ -77,12 +78,26 @@ func TestOverloadShedsByPriority(t *testing.T) {
 	if err := q.add(Configuration, user); err != nil {
 		t.Errorf("a user's change: %v", err)
 	}
-	batch := q.take()
+	now := time.Unix(1000, 0)
+	batch, _ := q.take(now)
 	if batch[0] != user || len(batch) != 1+takeMost[Ports] {
 		t.Errorf("the next transaction takes %d changes, the user's first: %v", len(batch), batch[0] == user)
 	}
 	if q.withdraw(Configuration, user) {
 		t.Error("a change was taken back while it is written")
+	}
+	// Port requests alone wait a moment for more, and for nobody else.
+	if batch, wait := q.take(now.Add(time.Millisecond)); len(batch) != 0 || wait != portsPause-time.Millisecond {
+		t.Errorf("the next transaction, at once, takes %d changes, in %s", len(batch), wait)
+	}
+	if err := q.add(Health, nothing()); err != nil {
+		t.Fatal(err)
+	}
+	if batch, _ := q.take(now.Add(time.Millisecond)); len(batch) != 1+takeMost[Ports] {
+		t.Errorf("with a change of health it takes %d changes", len(batch))
+	}
+	if batch, _ := q.take(now.Add(time.Millisecond + portsPause)); len(batch) != takeMost[Ports] {
+		t.Errorf("after the pause it takes %d changes", len(batch))
 	}
 }
 

@@ -280,7 +280,7 @@ func (w *world) load(ctx context.Context) error {
 		w.add("weir apply --wait of one file", []time.Duration{time.Since(begin)})
 		return nil
 	}
-	const atOnce = 4000
+	const atOnce = 1000
 	var generation uint64
 	for i := 0; i < w.vips; i += atOnce {
 		var some []*weirv1.VIP
