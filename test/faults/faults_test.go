@@ -21,7 +21,7 @@ type scenario struct {
 }
 
 var scenarios = []scenario{
-	{"leader killed", false, leaderKilled},
+	{"leader killed", true, leaderKilled},
 	{"leader frozen", true, leaderFrozen},
 	{"leader cut off from the others", true, leaderCutOff},
 	{"follower cut off from the others", false, followerCutOff},
@@ -31,7 +31,7 @@ var scenarios = []scenario{
 	{"old leader asked", false, oldLeaderAsked},
 	{"majority lost and regained", true, majorityLost},
 	{"disk full", false, diskFull},
-	{"mux cut off", false, nodeCutOff(netlab.Mux)},
+	{"mux cut off", true, nodeCutOff(netlab.Mux)},
 	{"agent cut off", false, nodeCutOff(netlab.Host)},
 	{"all at once", false, allAtOnce},
 	{"clock stepped", true, clockStepped},
