@@ -242,6 +242,9 @@ func (m *Manager) ReleasePorts(ctx context.Context, r *weirv1.ReleasePortsReques
 	if err != nil {
 		return nil, refusal(err)
 	}
+	if released == 0 {
+		generation = m.store.State().PortsWritten.At(key)
+	}
 	m.meters.portsReleased.Add(float64(released * model.RangePorts))
 	return &weirv1.ReleasePortsResponse{Generation: uint64(generation)}, nil
 }
