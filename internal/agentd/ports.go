@@ -27,7 +27,7 @@ type Translation interface {
 	EndFlow(flow agent.Flow) error
 	Unhold(workload uint32, packets int) error
 	RefusePorts(dip netip.Addr, until time.Duration) error
-	SNATUse() ([]agent.SNATUse, error)
+	SNATUse(whole bool) ([]agent.SNATUse, error)
 }
 
 // Sender puts packets on the wire, and on the way to workloads.

@@ -16,7 +16,7 @@ import (
 // release gives back ranges that nobody has used for long, and those that the manager wants back. It
 // takes two rounds: in the first a range is closed to new flows, in the second it is still unused.
 func (p *ports) release(ctx context.Context, now time.Time) {
-	uses, err := p.config.Datapath.SNATUse()
+	uses, err := p.config.Datapath.SNATUse(false)
 	if err != nil {
 		p.warn("read the use of ports", err)
 		return
@@ -127,7 +127,7 @@ func (p *ports) uses() []*weirv1.SNATUse {
 	if p.config.Datapath == nil {
 		return nil
 	}
-	uses, err := p.config.Datapath.SNATUse()
+	uses, err := p.config.Datapath.SNATUse(true)
 	p.warn("read the use of ports", err)
 	p.mu.Lock()
 	defer p.mu.Unlock()

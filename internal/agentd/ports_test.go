@@ -76,7 +76,7 @@ func (w *portWorld) Tell(to netip.Addr, packet []byte) error {
 	w.note("tell %d", packet[20])
 	return nil
 }
-func (w *portWorld) SNATUse() ([]agent.SNATUse, error) {
+func (w *portWorld) SNATUse(bool) ([]agent.SNATUse, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return []agent.SNATUse{{Key: portKey, Tunnel: portKey.Address, Ranges: w.ranges, Idle: w.idle}}, nil

@@ -166,7 +166,7 @@ func TestSNATPortsAreUsedUp(t *testing.T) {
 
 func (r *rig) use(dip string) SNATUse {
 	r.t.Helper()
-	all, err := r.SNATUse()
+	all, err := r.SNATUse(true)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -42,20 +42,24 @@ type Destination struct {
 // mostDestinations bounds SNATUse.Most.
 const mostDestinations = 10
 
-// SNATUse tells of all workloads that leave as a VIP, in order.
-func (d *Datapath) SNATUse() ([]SNATUse, error) {
+// SNATUse tells of all workloads that leave as a VIP, in order. Without whole, ports in use and destinations
+// are left out, which are counted from tables as large as there are connections.
+func (d *Datapath) SNATUse(whole bool) ([]SNATUse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.snat) == 0 {
 		return nil, nil
 	}
-	most, err := d.destinations()
-	if err != nil {
-		return nil, err
-	}
-	used, err := d.usedPorts()
-	if err != nil {
-		return nil, err
+	var most map[uint32][]Destination
+	var used map[uint32]int
+	var err error
+	if whole {
+		if most, err = d.destinations(); err != nil {
+			return nil, err
+		}
+		if used, err = d.usedPorts(); err != nil {
+			return nil, err
+		}
 	}
 	all := make([]SNATUse, 0, len(d.snat))
 	for _, row := range d.snat {
@@ -98,16 +102,15 @@ func (d *Datapath) idleRanges(row *snatRow) ([]IdleRange, error) {
 
 func (d *Datapath) destinations() (map[uint32][]Destination, error) {
 	most := make(map[uint32][]Destination)
-	targets, err := readTable[agentSnatTargetKey, agentSnatTarget](d.objects.SnatTargets)
-	if err != nil {
-		return nil, fmt.Errorf("read destinations: %w", err)
-	}
-	for key, target := range targets {
+	err := eachBatched(d.objects.SnatTargets, func(key agentSnatTargetKey, target agentSnatTarget) {
 		remote := fromAddrPort(key.Remote, key.RemotePort)
 		if int32(target.Live) <= 0 || key.Remote == (agentAddress{}) {
-			continue
+			return
 		}
 		most[key.Workload] = append(most[key.Workload], Destination{model.Protocol(key.Protocol), remote, int(target.Live)})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read destinations: %w", err)
 	}
 	for workload, all := range most {
 		slices.SortFunc(all, func(a, b Destination) int {
@@ -122,12 +125,11 @@ func (d *Datapath) destinations() (map[uint32][]Destination, error) {
 func (d *Datapath) usedPorts() (map[uint32]int, error) {
 	type block struct{ workload, number uint32 }
 	in := make(map[block]uint64)
-	rows, err := readTable[agentSnatUsedKey, uint64](d.objects.SnatUsed)
+	err := eachBatched(d.objects.SnatUsed, func(key agentSnatUsedKey, used uint64) {
+		in[block{key.Target.Workload, key.Block}] |= used
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read ports in use: %w", err)
-	}
-	for key, used := range rows {
-		in[block{key.Target.Workload, key.Block}] |= used
 	}
 	counts := make(map[uint32]int)
 	for at, used := range in {
@@ -165,14 +167,22 @@ func (d *Datapath) Flows() ([]Translation, error) {
 const snatOpen = 0x80000000
 
 func eachFlow(table *ebpf.Map, visit func(agentSessionKey, agentSnatFlow)) error {
+	if err := eachBatched(table, visit); err != nil {
+		return fmt.Errorf("read flows: %w", err)
+	}
+	return nil
+}
+
+// eachBatched reads in batches. A row that is made or goes meanwhile may be missed or seen twice.
+func eachBatched[K, V any](table *ebpf.Map, visit func(K, V)) error {
 	const batch = 4096
-	keys, rows := make([]agentSessionKey, batch), make([]agentSnatFlow, batch)
+	keys, rows := make([]K, batch), make([]V, batch)
 	var cursor ebpf.MapBatchCursor
 	for {
 		n, err := table.BatchLookup(&cursor, keys, rows, nil)
 		last := errors.Is(err, ebpf.ErrKeyNotExist)
 		if err != nil && !last {
-			return fmt.Errorf("read flows: %w", err)
+			return err
 		}
 		for i := range n {
 			visit(keys[i], rows[i])

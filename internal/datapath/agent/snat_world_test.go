@@ -212,3 +212,38 @@ func (w *world) refuses(server string) {
 		w.t.Errorf("without ports the connection fails with %v", err)
 	}
 }
+
+// A restart adopts ports, flows and what is left alone; nobody notices.
+func TestSNATOutlivesTheDaemon(t *testing.T) {
+	w := newWorld(t)
+	w.leave(500, 501)
+	server, workload := w.listenUDP(w.client, clientHost4+wellKnown), w.listenUDP(w.workload, workloadDIP4+":5000")
+	to := net.UDPAddrFromAddrPort(netip.MustParseAddrPort(clientHost4 + wellKnown))
+	buffer := make([]byte, 16)
+	arrives := func() string {
+		_, err := workload.WriteTo([]byte("hello"), to)
+		w.must(err, server.SetReadDeadline(time.Now().Add(10*time.Second)))
+		_, from, err := server.ReadFrom(buffer)
+		w.must(err)
+		return from.String()
+	}
+	before := arrives()
+	w.must(w.datapath.Close())
+	if got := arrives(); got != before {
+		t.Errorf("without the daemon it leaves from %s, not %s", got, before)
+	}
+	w.start()
+	live := w.datapath.LiveSNAT()
+	if len(live) != 1 || live[0].Key.VIP.String() != outVIP4 || len(live[0].Ranges) != 2 || len(live[0].Except) == 0 {
+		t.Errorf("after the restart it has %+v", live)
+	}
+	w.leave(500, 501)
+	if got := arrives(); got != before {
+		t.Errorf("after the restart it leaves from %s, not %s", got, before)
+	}
+	flows, err := w.datapath.Flows()
+	w.must(err)
+	if len(flows) != 1 {
+		t.Errorf("flows are %v", flows)
+	}
+}
