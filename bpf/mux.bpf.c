@@ -13,6 +13,7 @@
 #include "lib/mux_endpoint.h"
 #include "lib/mux_finish.h"
 #include "lib/mux_look.h"
+#include "lib/mux_redirect.h"
 #include "lib/mux_work.h"
 #include "lib/packet.h"
 
@@ -89,6 +90,8 @@ static __always_inline enum verdict handle(struct xdp_md *ctx, struct work *w, c
 		verdict = choose(ctx, w);
 	if (looking && !verdict)
 		note_choice(w);
+	if (!looking && !verdict && w->endpoint->flags & ENDPOINT_FASTPATH)
+		redirect_note(w);
 	if (!verdict)
 		verdict = encapsulate(ctx, w);
 	if (verdict)

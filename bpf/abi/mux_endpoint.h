@@ -29,6 +29,7 @@ enum endpoint_flag {
 	ENDPOINT_PING = 16, /* the VIP answers echo requests */
 	ENDPOINT_VIP = 32, /* the row of a VIP */
 	ENDPOINT_SNAT = 64, /* of a VIP that workloads leave as */
+	ENDPOINT_FASTPATH = 128, /* connections may leave the muxes */
 };
 
 /*
@@ -52,7 +53,7 @@ struct endpoint {
 	__u32 vip; /* index of vip_usage; 0 is invalid */
 	__u32 flow_limit; /* cells of `flows` that the VIP's trusted flows may have */
 	__u32 idle; /* ticks that a silent flow is remembered */
-	__u32 pad;
+	__u32 udp_packets; /* after which a flow of UDP may leave the muxes; 0: never */
 };
 
 _Static_assert(sizeof(struct endpoint) == 40, "endpoint");

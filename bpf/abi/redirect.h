@@ -26,8 +26,9 @@ struct connection {
 /* The mux has seen a connection that is established and may leave the muxes. */
 struct redirect {
 	struct connection connection;
-	struct address tunnel; /* of the server's backend */
+	struct address client; /* tunnels at both ends */
+	struct address server;
 };
 
 _Static_assert(sizeof(struct connection) == 40, "connection");
-_Static_assert(sizeof(struct redirect) == 56, "redirect");
+_Static_assert(sizeof(struct redirect) == 72, "redirect");

@@ -191,7 +191,7 @@ func TestPackets(t *testing.T) {
 func checkCase(t *testing.T, c packetCase) {
 	sizes := testSizes
 	if c.limited {
-		sizes.tokens = []uint64{0, 0, 0}
+		sizes.tokens = []uint64{0, 0, 0, 0}
 	}
 	d := newFilledOf(t, sizes, world()...)
 	if c.change != nil {

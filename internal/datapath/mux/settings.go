@@ -27,6 +27,7 @@ type settings struct {
 	flags     muxEndpointFlag // those that the control plane decides
 	idle      uint32          // ticks
 	flowLimit uint32
+	packets   uint32 // of UDP, until a flow may leave the muxes
 }
 
 // Settings is what an endpoint's row says beside its buckets and backends.
@@ -39,7 +40,7 @@ type Settings struct {
 }
 
 const settingFlags = muxEndpointFlagENDPOINT_COOKIES | muxEndpointFlagENDPOINT_SETTLING |
-	muxEndpointFlagENDPOINT_AFFINITY | muxEndpointFlagENDPOINT_PING
+	muxEndpointFlagENDPOINT_AFFINITY | muxEndpointFlagENDPOINT_PING | muxEndpointFlagENDPOINT_FASTPATH
 
 func (d *Datapath) settingsOf(e model.MuxEndpoint) settings {
 	s := settings{idle: toTicks(e.IdleTimeout, d.tick), flowLimit: e.FlowLimit}
@@ -63,6 +64,10 @@ func (d *Datapath) settingsOf(e model.MuxEndpoint) settings {
 	if e.Ping {
 		s.flags |= muxEndpointFlagENDPOINT_PING
 	}
+	if e.Fastpath != nil {
+		s.flags |= muxEndpointFlagENDPOINT_FASTPATH
+		s.packets = e.Fastpath.UDPPackets
+	}
 	return s
 }
 
@@ -75,11 +80,11 @@ func toTicks(d, tick time.Duration) uint32 {
 // write puts the settings into the row, and leaves the rest of it.
 func (s settings) write(row *muxEndpoint) {
 	row.Flags = row.Flags&^settingFlags | s.flags
-	row.Idle, row.FlowLimit = s.idle, s.flowLimit
+	row.Idle, row.FlowLimit, row.UdpPackets = s.idle, s.flowLimit, s.packets
 }
 
 func readSettings(row muxEndpoint) settings {
-	return settings{flags: row.Flags & settingFlags, idle: row.Idle, flowLimit: row.FlowLimit}
+	return settings{flags: row.Flags & settingFlags, idle: row.Idle, flowLimit: row.FlowLimit, packets: row.UdpPackets}
 }
 
 func (s settings) settings(tick time.Duration) Settings {

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Notes connections that may leave the muxes (Ananta 3.2.4): those of a workload that leaves as a VIP
+ * to an endpoint with a fastpath, from the client's first segment on that is no SYN. Its next ones
+ * are noted again now and then: as long as they come here, a host has not heard of it.
+ */
+#pragma once
+
+#include "abi/redirect.h"
+#include "lib/flowhash.h"
+#include "lib/limit.h"
+#include "lib/mux_snat.h"
+#include "lib/mux_work.h"
+
+enum { REDIRECT_MEMORY = 4096 }; /* flows; a power of two */
+
+#define REDIRECT_AGAIN (200ULL * 1000 * 1000) /* ns */
+
+struct redirect_memory {
+	__u64 flow; /* hash */
+	__u64 told; /* when user space was; 0: not yet */
+	__u64 packets;
+};
+
+/* Flows that were noted lately. One that shares a row with another is noted again too soon. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, REDIRECT_MEMORY);
+	__type(key, __u32);
+	__type(value, struct redirect_memory);
+} redirect_memory SEC(".maps");
+
+/* For user space, as struct redirect. Full means that the connection leaves later. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 18);
+} redirects SEC(".maps");
+
+/* Is it time to tell of the flow? Packets of UDP must be so many. */
+static __always_inline bool redirect_is_due(__u64 flow, __u32 packets)
+{
+	__u32 index = flow & (REDIRECT_MEMORY - 1);
+	struct redirect_memory *memory = bpf_map_lookup_elem(&redirect_memory, &index);
+	__u64 now = bpf_ktime_get_coarse_ns();
+
+	if (!memory)
+		return false;
+	if (memory->flow != flow) {
+		memory->flow = flow;
+		memory->told = 0;
+		memory->packets = 0;
+	}
+	if (++memory->packets < packets || (memory->told && now - memory->told < REDIRECT_AGAIN))
+		return false;
+	memory->told = now;
+	return true;
+}
+
+/* The packet is about to be sent to w->backend. */
+static __noinline int redirect_note(struct work *w)
+{
+	const __u8 ends = TCP_FLAG_SYN | TCP_FLAG_FIN | TCP_FLAG_RST;
+	const struct packet *p = &w->packet;
+	struct address client = p->source;
+	struct redirect *redirect;
+	struct endpoint *vip;
+	struct backend *owner;
+	__u64 slices;
+
+	if (p->protocol == IPPROTO_TCP ? p->tcp_flags & ends : !w->endpoint->udp_packets)
+		return 0;
+	if (!w->hash)
+		w->hash = flowhash(p, &pool.hash_key);
+	if (!redirect_is_due(w->hash, p->protocol == IPPROTO_UDP ? w->endpoint->udp_packets : 0))
+		return 0;
+	vip = endpoint_at(&client, 0, 0);
+	if (!vip || !(vip->flags & ENDPOINT_SNAT))
+		return 0;
+	slices = *(volatile __u64 *)&vip->slices;
+	owner = snat_owner(slices, p->source_port);
+	if (!owner || !limit_take(LIMIT_REDIRECT))
+		return 0;
+	redirect = bpf_ringbuf_reserve(&redirects, sizeof(*redirect), 0);
+	if (!redirect)
+		return 0;
+	__builtin_memset(redirect, 0, sizeof(*redirect));
+	redirect->connection.client = client;
+	redirect->connection.server = p->destination;
+	redirect->connection.client_port = p->source_port;
+	redirect->connection.server_port = p->destination_port;
+	redirect->connection.protocol = p->protocol;
+	redirect->client = owner->tunnel;
+	redirect->server = w->backend->tunnel;
+	bpf_ringbuf_submit(redirect, 0);
+	return 1;
+}

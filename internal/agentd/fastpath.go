@@ -1,0 +1,314 @@
+package agentd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/fastpath"
+	"github.com/weirlb/weir/internal/model"
+)
+
+const (
+	// directSweep is how often connections that have left the muxes are looked at.
+	directSweep = time.Second
+	// silence is how long a peer may say nothing while packets are sent to it.
+	silence = 2 * time.Second
+	// acceptTime is how long a peer may take to send its first packet.
+	acceptTime = 30 * time.Second
+	// A connection that a peer was silent for stays with the muxes for so long, and twice as long each time.
+	barTime, barMost = 5 * time.Second, 5 * time.Minute
+	// maxBarred bounds what is remembered of such connections.
+	maxBarred = 1 << 14
+	// Messages that are looked at in one window: each costs a MAC.
+	windowMessages, windowTime = 2048, 100 * time.Millisecond
+)
+
+// Directs is what Fastpath asks of the data plane.
+type Directs interface {
+	SetDirect(agent.Direct) (state agent.DirectState, changed bool, err error)
+	EndDirect(agent.Direct) error
+	Directs() ([]agent.Direct, error)
+}
+
+// bar keeps a connection with the muxes.
+type bar struct {
+	until time.Time
+	wait  time.Duration
+}
+
+// direct has connections leave the muxes, and come back to them.
+type direct struct {
+	log      *slog.Logger
+	datapath Directs
+	send     func(to netip.Addr, datagram []byte) error
+	now      func() time.Time
+
+	mu     sync.Mutex
+	keys   []model.FastpathKey
+	guard  fastpath.Guard
+	barred map[fastpath.Connection]bar
+	counts map[string]uint64           // messages by what became of them
+	states map[agent.DirectState]int   // connections at the last sweep
+}
+
+// results are all that direct counts.
+var results = []string{
+	"accepted", "ready", "gone", "malformed", "forged", "key", "expired", "replayed", "wrong_source", "unknown", "forbidden",
+	"local", "full", "barred", "stray", "silent", "ended", "failed",
+}
+
+func newDirect(log *slog.Logger, datapath Directs, send func(netip.Addr, []byte) error) *direct {
+	d := &direct{
+		log: log, datapath: datapath, send: send, now: time.Now,
+		barred: map[fastpath.Connection]bar{}, counts: map[string]uint64{}, states: map[agent.DirectState]int{},
+	}
+	for _, result := range results {
+		d.counts[result] = 0
+	}
+	return d
+}
+
+// setKeys takes over the keys that are valid, the one that signs first.
+func (d *direct) setKeys(keys []model.FastpathKey) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.keys = keys
+}
+
+// take looks at what the programs handed over.
+func (d *direct) take(c agent.Control) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	result := ""
+	if c.Message == nil {
+		result = d.stray(c)
+	} else {
+		result = d.message(c)
+	}
+	d.counts[result]++
+}
+
+// message acts upon a sealed message, and says what became of it.
+func (d *direct) message(c agent.Control) string {
+	now := d.now()
+	m, err := d.guard.Open(c.Message, d.keys, now)
+	switch {
+	case errors.Is(err, fastpath.ErrForged):
+		return "forged"
+	case errors.Is(err, fastpath.ErrKey):
+		return "key"
+	case errors.Is(err, fastpath.ErrExpired):
+		return "expired"
+	case errors.Is(err, fastpath.ErrReplayed):
+		return "replayed"
+	case err != nil:
+		return "malformed"
+	case m.Own() != c.Destination, m.Kind == fastpath.Redirect && !c.FromMux:
+		return "wrong_source"
+	}
+	w := agent.Direct{Connection: m.Connection, Client: m.ToClient, Own: m.Own(), Peer: m.Peer()}
+	if m.Kind == fastpath.Gone {
+		return d.gone(w)
+	}
+	if now.Before(d.barred[w.Connection].until) {
+		return "barred"
+	}
+	w.State = agent.DirectAccept
+	if m.Kind == fastpath.Ready {
+		w.State = agent.DirectSend
+	}
+	state, _, err := d.datapath.SetDirect(w)
+	if err != nil {
+		return d.refusal(err)
+	}
+	if m.Kind == fastpath.Redirect && state == agent.DirectAccept || m.Want {
+		return d.ready(w, state != agent.DirectSend, now)
+	}
+	return "accepted"
+}
+
+// refusal is why the data plane leaves a connection as it is.
+func (d *direct) refusal(err error) string {
+	switch {
+	case errors.Is(err, agent.ErrDirectUnknown):
+		return "unknown"
+	case errors.Is(err, agent.ErrDirectForbidden):
+		return "forbidden"
+	case errors.Is(err, agent.ErrDirectLocal):
+		return "local"
+	case errors.Is(err, agent.ErrDirectFull):
+		return "full"
+	}
+	d.log.Warn("can't have a connection leave the muxes", "err", err)
+	return "failed"
+}
+
+// ready tells the peer that its packets are taken; want, that it has not said so itself.
+func (d *direct) ready(w agent.Direct, want bool, now time.Time) string {
+	m := fastpath.Message{Kind: fastpath.Ready, Connection: w.Connection, Want: want, ToClient: !w.Client}
+	m.Client, m.Server = w.Peer, w.Own
+	if w.Client {
+		m.Client, m.Server = w.Own, w.Peer
+	}
+	return d.tell(m, w.Peer, now, "ready")
+}
+
+// tell seals a message and sends it. One that is lost is asked for again.
+func (d *direct) tell(m fastpath.Message, to netip.Addr, now time.Time, result string) string {
+	if len(d.keys) == 0 {
+		return "key"
+	}
+	m.Nonce, m.Expires = rand.Uint64(), now.Add(fastpath.Lifetime)
+	if err := d.send(to, fastpath.Datagram(fastpath.Seal(m, d.keys[0]))); err != nil {
+		d.log.Debug("can't send to a host", "addr", to.String(), "err", err)
+		return "failed"
+	}
+	return result
+}
+
+// gone brings a connection back whose peer knows nothing of it. The message tells the packet that came
+// there, so its client is this end, whoever opened the connection.
+func (d *direct) gone(w agent.Direct) string {
+	all, err := d.datapath.Directs()
+	if err != nil {
+		return d.refusal(err)
+	}
+	for _, found := range all {
+		sent := found.Connection
+		if !found.Client {
+			sent.Client, sent.Server = sent.Server, sent.Client
+		}
+		if sent == w.Connection && found.Own == w.Own && found.Peer == w.Peer {
+			return d.end(found, "gone")
+		}
+	}
+	return "unknown"
+}
+
+// stray tells a host that a packet of its came past the muxes and may not.
+func (d *direct) stray(c agent.Control) string {
+	m := fastpath.Message{Kind: fastpath.Gone, Connection: c.Stray, ToClient: true, Client: c.Source, Server: c.Destination}
+	return d.tell(m, c.Source, d.now(), "stray")
+}
+
+// end brings a connection back to the muxes.
+func (d *direct) end(w agent.Direct, why string) string {
+	if err := d.datapath.EndDirect(w); err != nil {
+		return d.refusal(err)
+	}
+	return why
+}
+
+// sweep brings back connections that have ended, and those whose peer is silent while packets go to it.
+func (d *direct) sweep() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all, err := d.datapath.Directs()
+	if err != nil {
+		return err
+	}
+	now := d.now()
+	clear(d.states)
+	for _, w := range all {
+		if why := d.over(w, now); why != "" {
+			d.counts[d.end(w, why)]++
+			continue
+		}
+		d.states[w.State]++
+	}
+	maps.DeleteFunc(d.barred, func(_ fastpath.Connection, b bar) bool { return now.After(b.until.Add(barMost)) })
+	return nil
+}
+
+// over says why a connection can't go past the muxes any more; empty: it can.
+func (d *direct) over(w agent.Direct, now time.Time) string {
+	if _, _, err := d.datapath.SetDirect(w); errors.Is(err, agent.ErrDirectUnknown) || errors.Is(err, agent.ErrDirectForbidden) {
+		return "ended"
+	}
+	if w.State == agent.DirectAccept && agent.Now()-w.Heard > acceptTime {
+		return "ended"
+	}
+	if w.State == agent.DirectSend && w.Sent-w.Heard > silence {
+		if len(d.barred) < maxBarred {
+			wait := min(max(2*d.barred[w.Connection].wait, barTime), barMost)
+			d.barred[w.Connection] = bar{until: now.Add(wait), wait: wait}
+		}
+		return "silent"
+	}
+	return ""
+}
+
+// run looks after the connections until ctx ends. read waits for what the programs hand over, and fails
+// with fs.ErrClosed once closed was called.
+func (d *direct) run(ctx context.Context, read func() (agent.Control, error), closed func() error) error {
+	ended := make(chan error, 1)
+	go func() { ended <- d.serve(ctx, read) }()
+	ticker := time.NewTicker(directSweep)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return errors.Join(closed(), <-ended)
+		case err := <-ended:
+			return errors.Join(err, closed())
+		case <-ticker.C:
+		}
+		if err := d.sweep(); err != nil {
+			d.log.Warn("can't look at connections that left the muxes", "err", err)
+		}
+	}
+}
+
+// serve takes what comes, and no more than so much at a time.
+func (d *direct) serve(ctx context.Context, read func() (agent.Control, error)) error {
+	window, taken := d.now(), 0
+	for {
+		control, err := read()
+		if errors.Is(err, fs.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		now := d.now()
+		if now.Sub(window) > windowTime {
+			window, taken = now, 0
+		}
+		if taken++; taken > windowMessages {
+			select {
+			case <-ctx.Done():
+			case <-time.After(windowTime):
+			}
+		}
+		d.take(control)
+	}
+}
+
+// told is what direct has counted, by result, and the connections by state.
+func (d *direct) told() (counts map[string]uint64, states map[agent.DirectState]int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.counts), maps.Clone(d.states)
+}
+
+// newSender sends datagrams to the GUE port of tunnels from the host's own addresses.
+func newSender() (send func(to netip.Addr, datagram []byte) error, closed func() error, err error) {
+	socket, err := net.ListenUDP("udp", nil)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open a socket for fastpath: %w", err)
+	}
+	return func(to netip.Addr, datagram []byte) error {
+		_, err := socket.WriteToUDPAddrPort(datagram, netip.AddrPortFrom(to, fastpath.Port))
+		return err
+	}, socket.Close, nil
+}

@@ -1,0 +1,76 @@
+package manager
+
+import (
+	"context"
+	"crypto/rand"
+	"time"
+
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store"
+)
+
+const (
+	// fastpathLook is how often the keys of Fastpath are looked at.
+	fastpathLook = time.Second
+	// defaultKeyLife is how long a key of Fastpath signs. It is known for as long before.
+	defaultKeyLife = time.Hour
+	// fastpathKeys are valid at a time: one that signs, and the one that will.
+	fastpathKeys = 2
+)
+
+// rotateKeys makes keys for Fastpath while any VIP has it, until ctx ends. The older of two keys signs, the
+// newer one is known to all before it does.
+func (m *Manager) rotateKeys(ctx context.Context) error {
+	ticker := time.NewTicker(fastpathLook)
+	defer ticker.Stop()
+	var seen model.Generation
+	wanted := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		s := m.store.State()
+		if s.Generation != seen {
+			seen, wanted = s.Generation, wantsFastpath(s)
+		}
+		if !wanted || nextKeys(s.FastpathKeys, m.now(), m.keyLife) == nil {
+			continue
+		}
+		_, err := m.store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
+			return store.Change{FastpathKeys: nextKeys(s.FastpathKeys, m.now(), m.keyLife)}, nil
+		})
+		if err != nil && ctx.Err() == nil {
+			m.log.Warn("can't change the keys of fastpath, trying again", "err", err)
+		}
+	}
+}
+
+func wantsFastpath(s *store.State) bool {
+	for _, vip := range s.VIPs.All() {
+		if vip.Fastpath != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// nextKeys are the keys that follow; nil: those that there are will do.
+func nextKeys(keys []model.FastpathKey, now time.Time, life time.Duration) []model.FastpathKey {
+	if len(keys) == fastpathKeys && now.Sub(keys[len(keys)-1].Made) < life {
+		return nil
+	}
+	next := append([]model.FastpathKey(nil), keys...)
+	for {
+		key := model.FastpathKey{ID: 1, Made: now.UTC().Truncate(time.Second)}
+		if len(next) > 0 {
+			key.ID = next[len(next)-1].ID + 1
+		}
+		_, _ = rand.Read(key.Secret[:]) // never fails
+		next = append(next, key)
+		if len(next) >= fastpathKeys {
+			return next[len(next)-fastpathKeys:]
+		}
+	}
+}

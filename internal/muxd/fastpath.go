@@ -1,0 +1,137 @@
+package muxd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlb/weir/internal/datapath/mux"
+	"github.com/weirlb/weir/internal/fastpath"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+// Redirector tells the hosts at both ends of a connection that it may leave the muxes. This mux knows both:
+// where the connection goes by its endpoint's table, and whose port it comes from by the VIP's ranges.
+type Redirector struct {
+	log *slog.Logger
+	now func() time.Time
+
+	mu       sync.Mutex
+	keys     []model.FastpathKey
+	fastpath map[model.EndpointKey]*model.Fastpath // of the endpoints that have one
+
+	sent, left, failed atomic.Uint64 // redirects; connections that stay; redirects that could not be sent
+}
+
+// NewRedirector knows nothing yet.
+func NewRedirector(log *slog.Logger) *Redirector {
+	return &Redirector{log: log, now: time.Now, fastpath: map[model.EndpointKey]*model.Fastpath{}}
+}
+
+// update takes over what the data plane runs from now on.
+func (r *Redirector) update(u rpc.MuxUpdate) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.keys = u.Keys
+	if u.Snapshot {
+		clear(r.fastpath)
+	}
+	for _, e := range u.Endpoints {
+		delete(r.fastpath, e.Key)
+		if e.Fastpath != nil {
+			r.fastpath[e.Key] = e.Fastpath
+		}
+	}
+	for _, key := range u.Removed {
+		delete(r.fastpath, key)
+	}
+}
+
+// redirects returns what each of the tunnels at both ends is to be told; none if the connection stays.
+func (r *Redirector) redirects(c mux.Redirect) map[netip.Addr][]byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := model.EndpointKey{VIP: c.Connection.Server.Addr(), Protocol: c.Connection.Protocol, Port: c.Connection.Server.Port()}
+	rules := r.fastpath[key]
+	if rules == nil {
+		key.Port = model.AllPorts
+		rules = r.fastpath[key]
+	}
+	if len(r.keys) == 0 || !rules.Takes(c.Connection.Client.Addr()) || c.Client.Is4() != c.Server.Is4() || c.Client == c.Server {
+		return nil
+	}
+	m := fastpath.Message{
+		Kind: fastpath.Redirect, Connection: c.Connection, Client: c.Client, Server: c.Server,
+		Nonce: rand.Uint64(), Expires: r.now().Add(fastpath.Lifetime),
+	}
+	told := map[netip.Addr][]byte{c.Server: fastpath.Datagram(fastpath.Seal(m, r.keys[0]))}
+	m.ToClient = true
+	told[c.Client] = fastpath.Datagram(fastpath.Seal(m, r.keys[0]))
+	return told
+}
+
+// redirectReader is where connections come from that may leave.
+type redirectReader interface {
+	Read() (mux.Redirect, error)
+	Close() error
+}
+
+// Run tells hosts of what reader reads, from the addresses of the mux, until ctx ends.
+func (r *Redirector) Run(ctx context.Context, reader redirectReader, source4, source6 netip.Addr) error {
+	sockets := map[bool]*net.UDPConn{}
+	for _, source := range []netip.Addr{source4, source6} {
+		if !source.IsValid() {
+			continue
+		}
+		socket, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(source, 0)))
+		if err != nil {
+			return errors.Join(fmt.Errorf("open a socket for fastpath: %w", err), reader.Close())
+		}
+		defer socket.Close()
+		sockets[source.Is4()] = socket
+	}
+	stop := context.AfterFunc(ctx, func() { reader.Close() })
+	defer stop()
+	for {
+		connection, err := reader.Read()
+		if errors.Is(err, fs.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		r.tell(sockets, r.redirects(connection))
+	}
+}
+
+// tell sends what was sealed. What is lost is sent again, as long as the mux sees the connection.
+func (r *Redirector) tell(sockets map[bool]*net.UDPConn, told map[netip.Addr][]byte) {
+	if len(told) == 0 {
+		r.left.Add(1)
+	}
+	for tunnel, datagram := range told {
+		socket := sockets[tunnel.Is4()]
+		if socket == nil {
+			r.failed.Add(1)
+			continue
+		}
+		if _, err := socket.WriteToUDPAddrPort(datagram, netip.AddrPortFrom(tunnel, fastpath.Port)); err != nil {
+			r.failed.Add(1)
+			r.log.Debug("can't send to a host", "addr", tunnel.String(), "err", err)
+			continue
+		}
+		r.sent.Add(1)
+	}
+}
