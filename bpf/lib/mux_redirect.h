@@ -56,6 +56,20 @@ static __always_inline bool redirect_is_due(__u64 flow, __u32 packets)
 	return true;
 }
 
+/* Names the packet's connection. */
+static __noinline void redirect_name(struct redirect *redirect, const struct packet *p)
+{
+	struct connection connection = {
+		.client = p->source,
+		.server = p->destination,
+		.client_port = p->source_port,
+		.server_port = p->destination_port,
+		.protocol = p->protocol,
+	};
+
+	redirect->connection = connection;
+}
+
 /* The packet is about to be sent to w->backend. */
 static __noinline int redirect_note(struct work *w)
 {
@@ -83,12 +97,7 @@ static __noinline int redirect_note(struct work *w)
 	redirect = bpf_ringbuf_reserve(&redirects, sizeof(*redirect), 0);
 	if (!redirect)
 		return 0;
-	__builtin_memset(redirect, 0, sizeof(*redirect));
-	redirect->connection.client = client;
-	redirect->connection.server = p->destination;
-	redirect->connection.client_port = p->source_port;
-	redirect->connection.server_port = p->destination_port;
-	redirect->connection.protocol = p->protocol;
+	redirect_name(redirect, p);
 	redirect->client = owner->tunnel;
 	redirect->server = w->backend->tunnel;
 	bpf_ringbuf_submit(redirect, 0);

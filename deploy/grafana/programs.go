@@ -55,6 +55,7 @@ func muxes() dashboard {
 			graph("Slow path: frames", "What became of them, and how many are held.", "pps",
 				query{`sum by (result) (rate(weir_mux_slow_path_frames_total` + chosen + `[$__rate_interval]))`, "{{result}}"},
 				query{`weir_mux_slow_path_held` + chosen, "held {{instance}}"}),
+			graph("Fastpath", "What hosts are told of connections that may leave the muxes.", "pps", query{`sum by (result) (rate(weir_mux_redirects_total` + chosen + `[$__rate_interval]))`, "{{result}}"}),
 		}},
 		{"Routers", []panel{
 			graph("BGP sessions", "1: established.", "short", query{`weir_mux_bgp_session_up` + chosen, "{{instance}} {{peer}}"}),
@@ -92,6 +93,8 @@ func hosts() dashboard {
 			graph("Ended, asked to speak", "Idle sessions that ended; silent workloads that were asked.", "short",
 				query{`rate(weir_agent_sessions_ended_total` + chosen + `[$__rate_interval])`, "{{instance}} ended"},
 				query{`rate(weir_agent_keepalives_total` + chosen + `[$__rate_interval])`, "{{instance}} asked"}),
+			graph("Fastpath", "Connections that have left the muxes.", "short", query{`sum by (instance, state) (weir_agent_fastpath_connections` + chosen + `)`, "{{instance}} {{state}}"}),
+			graph("Fastpath: messages", "What came of them.", "pps", query{`sum by (result) (rate(weir_agent_fastpath_messages_total` + chosen + `[$__rate_interval]))`, "{{result}}"}),
 		}},
 		{"Backends", []panel{
 			graph("Unhealthy", "By their checks.", "short", query{`count by (instance) (weir_agent_backend_healthy` + chosen + ` == 0)`, "{{instance}}"}),

@@ -81,6 +81,14 @@ type Config struct {
 	Log               *slog.Logger
 	// Telemetry is told of the host; nil: nobody is.
 	Telemetry *telemetry.Telemetry
+	// Directs are the connections that have left the muxes; nil: none do. Controls reads what the programs
+	// hand over of them, until closed; Send tells the hosts at their other ends.
+	Directs  Directs
+	Controls interface {
+		Read() (agent.Control, error)
+		Close() error
+	}
+	Send func(to netip.Addr, datagram []byte) error
 }
 
 // Agent is the daemon of one host.
@@ -91,6 +99,7 @@ type Agent struct {
 	reports *reports
 	ports   *ports
 	stream  *telemetry.Stream
+	direct  *direct // nil: no connection leaves the muxes
 
 	asked, unasked atomic.Uint64 // silent workloads, and rounds that failed
 }
@@ -109,6 +118,9 @@ func New(config Config) (*Agent, error) {
 	c := newChecks(config.Log, config.Probe, rand.Float64, maxRunning, r.soon)
 	r.findings = c.findings
 	a := &Agent{config: config, tables: t, checks: c, reports: r, ports: p, stream: telemetry.NewStream("weir_agent")}
+	if config.Directs != nil {
+		a.direct = newDirect(config.Log, config.Directs, config.Send)
+	}
 	a.observe()
 	return a, nil
 }
@@ -123,6 +135,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return a.sweep(ctx) })
 	group.Go(func() error { return a.keepAlive(ctx) })
 	group.Go(func() error { return a.ports.run(ctx) })
+	if a.direct != nil {
+		group.Go(func() error { return a.direct.run(ctx, a.config.Controls.Read, a.config.Controls.Close) })
+	}
 	group.Go(func() error {
 		return rpc.Follow(ctx, a.config.Log, "host", a.open, a.apply)
 	})
@@ -157,6 +172,9 @@ func (a *Agent) apply(message *weirv1.SyncHostResponse) error {
 	_, _, ended := a.config.Telemetry.Follow(context.Background(), "apply", began, message.GetTraceParents(), attribute.Int64("weir.generation", int64(update.Generation)))
 	backends := a.tables.apply(update)
 	err = errors.Join(a.tables.refusal(), a.ports.apply(update))
+	if a.direct != nil {
+		a.direct.setKeys(update.Keys)
+	}
 	ended(err)
 	a.stream.Applied(time.Since(began), err)
 	a.checks.set(backends, time.Now())

@@ -57,8 +57,8 @@ type direct struct {
 	keys   []model.FastpathKey
 	guard  fastpath.Guard
 	barred map[fastpath.Connection]bar
-	counts map[string]uint64           // messages by what became of them
-	states map[agent.DirectState]int   // connections at the last sweep
+	counts map[string]uint64         // messages by what became of them
+	states map[agent.DirectState]int // connections at the last sweep
 }
 
 // results are all that direct counts.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirlb/weir/internal/datapath/agent"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/telemetry"
 )
@@ -38,6 +39,8 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_agent_snat_begun_total", Help: "Connections that found a port at once.", Labels: portLabels},
 	{Name: "weir_agent_snat_waited_total", Help: "Connections that waited for a port.", Labels: portLabels},
 	{Name: "weir_agent_snat_exhausted_total", Help: "Packets that found no port and waited in vain, or not at all.", Labels: portLabels},
+	{Name: "weir_agent_fastpath_connections", Help: "Connections that have left the muxes, at the last sweep.", Labels: []string{"state"}},
+	{Name: "weir_agent_fastpath_messages_total", Help: "What came of messages and of connections that left the muxes.", Labels: []string{"result"}},
 	{Name: "weir_agent_warnings", Help: "Lines of trouble that the agent reports."},
 }
 
@@ -60,6 +63,7 @@ func (a *Agent) observe() {
 		a.reports.sample(to)
 		a.ports.sample(to)
 		sampleHealth(to, a.checks.findings())
+		a.direct.sample(to)
 		telemetry.Put(to, "weir_agent_sessions_max", a.config.MaxSessions)
 		telemetry.Put(to, "weir_agent_keepalives_total", a.asked.Load())
 		telemetry.Put(to, "weir_agent_keepalive_failures_total", a.unasked.Load())
@@ -132,5 +136,19 @@ func sampleHealth(to *telemetry.Sample, findings []finding) {
 	for _, f := range findings {
 		vip, protocol, port := telemetry.Endpoint(f.health.Endpoint)
 		telemetry.PutIf(to, "weir_agent_backend_healthy", f.health.Health == model.HealthHealthy, vip, protocol, port, f.health.Backend.String())
+	}
+}
+
+// sample tells of the connections that have left the muxes, where any may.
+func (d *direct) sample(to *telemetry.Sample) {
+	if d == nil {
+		return
+	}
+	counts, states := d.told()
+	for result, n := range counts {
+		telemetry.Put(to, "weir_agent_fastpath_messages_total", n, result)
+	}
+	for _, state := range []agent.DirectState{agent.DirectAccept, agent.DirectSend} {
+		telemetry.Put(to, "weir_agent_fastpath_connections", states[state], state.String())
 	}
 }

@@ -133,11 +133,22 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 		return err
 	}
 	defer closePorts()
+	controls, err := datapath.Controls()
+	if err != nil {
+		return err
+	}
+	defer controls.Close()
+	send, closeSender, err := newSender()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = closeSender() }()
 	a, err := New(Config{
 		Name: o.Name, Addresses: addresses, Version: daemon.Version, Uplink: o.Uplink, Live: live.Rules,
 		Datapath: datapath, Workloads: workloads, Manager: client, Probe: probe.Run, Log: log, Telemetry: observed, MaxSessions: o.MaxSessions,
 		Ports: ports, Sweep: func() (agent.Census, error) { return o.sweep(datapath) },
 		KeepAlive: func() (int, error) { return datapath.KeepAlive(agent.Now()) }, KeepAliveInterval: keepAliveInterval(o.CookieTick),
+		Directs: datapath, Controls: controls, Send: send,
 	})
 	if err != nil {
 		return err

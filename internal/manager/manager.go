@@ -60,6 +60,7 @@ type Manager struct {
 	stopping chan struct{} // closed when streams shall end
 	now      func() time.Time
 	silence  time.Duration // how long a host may be silent
+	keyLife  time.Duration // how long a key of Fastpath signs
 	apart    apartness
 	settle   time.Duration // how long a move of buckets lasts at least
 	watches  watches
@@ -128,7 +129,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	m := &Manager{
 		observed: observed, meters: counted, acks: newAcks(counted), cfg: cfg, log: cfg.Log, listener: listener, store: s, hub: newHub(s),
 		reports: newReports(), tasks: newTasks(), stopping: make(chan struct{}), now: time.Now,
-		silence: defaultSilence, apart: newApartness(), apartAfter: apartAfter, sessions: newSessions(), settle: desired.SettleTime,
+		silence: defaultSilence, keyLife: defaultKeyLife, apart: newApartness(), apartAfter: apartAfter, sessions: newSessions(), settle: desired.SettleTime,
 		ports: newPortRequests(), suspects: newSuspects(), resting: desired.RestTime,
 		bookmark: bookmarkTime, noticing: noticeTime, events: make(chan store.Event, eventBacklog),
 		peers: newPeers(secured.access), security: secured, audit: newAuditor(cfg.Name), strangerTime: strangerTime, slowReader: slowReader,
@@ -165,7 +166,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.followManagers(ctx) })
 	group.Go(func() error { return m.watchStore(ctx) })
 	group.Go(func() error {
-		return m.whileLeading(ctx, m.reconcile, m.watchSilence, m.endTransitions, m.endRests, m.auditPorts, m.recordEvents, m.notice, m.store.Promote)
+		return m.whileLeading(ctx, m.reconcile, m.watchSilence, m.endTransitions, m.endRests, m.auditPorts, m.recordEvents, m.notice, m.rotateKeys, m.store.Promote)
 	})
 	group.Go(func() error {
 		defer stopStore()

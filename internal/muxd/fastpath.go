@@ -17,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/fastpath"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/telemetry"
 )
 
 // Redirector tells the hosts at both ends of a connection that it may leave the muxes. This mux knows both:
@@ -134,4 +135,14 @@ func (r *Redirector) tell(sockets map[bool]*net.UDPConn, told map[netip.Addr][]b
 		}
 		r.sent.Add(1)
 	}
+}
+
+// sample tells what became of connections that may leave, where any may.
+func (r *Redirector) sample(to *telemetry.Sample) {
+	if r == nil {
+		return
+	}
+	telemetry.Put(to, "weir_mux_redirects_total", r.sent.Load(), "sent")
+	telemetry.Put(to, "weir_mux_redirects_total", r.left.Load(), "stays")
+	telemetry.Put(to, "weir_mux_redirects_total", r.failed.Load(), "failed")
 }

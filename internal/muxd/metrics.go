@@ -46,6 +46,7 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_mux_bfd_up", Help: "1 while BFD with the peer is up. Only of peers that have BFD.", Labels: []string{"peer"}},
 	{Name: "weir_mux_slow_path_packets_total", Help: "Packets that the program handed over, by why.", Labels: []string{"reason"}},
 	{Name: "weir_mux_slow_path_frames_total", Help: "Frames of the slow path, by what became of them.", Labels: []string{"result"}},
+	{Name: "weir_mux_redirects_total", Help: "What hosts were told of connections that may leave the muxes: sent, stays, failed.", Labels: []string{"result"}},
 	{Name: "weir_mux_slow_path_held", Help: "Fragments that wait for the first one of their datagram."},
 }
 
@@ -65,6 +66,7 @@ func (m *Mux) observe() {
 			m.sampleUsage(to)
 			samplePeers(to, m.config.Speaker.Peers())
 			sampleSlowPath(to, m.config.SlowPathCounters)
+			m.config.Redirector.sample(to)
 		}))
 	t.Ready("tables", m.tables.ready)
 	t.Ready("bgp", func(context.Context) (string, error) { return peersReady(m.config.Speaker.Peers()) })

@@ -96,8 +96,11 @@ type Config struct {
 	// SlowPath sends on what the program can't, until ctx ends; nil: nothing does.
 	SlowPath         func(ctx context.Context) error
 	SlowPathCounters *slowpath.Counters // of it; nil: nothing counts
-	Manager          Manager
-	Log              *slog.Logger
+	// Redirects has connections leave the muxes until ctx ends; nil: none do.
+	Redirects  func(ctx context.Context) error
+	Redirector *Redirector // of it
+	Manager    Manager
+	Log        *slog.Logger
 	// Telemetry is told of the mux; nil: nobody is.
 	Telemetry *telemetry.Telemetry
 }
@@ -149,6 +152,9 @@ func (m *Mux) Run(ctx context.Context, handOver <-chan os.Signal) error {
 	group.Go(func() error { return m.tasks.run(following) })
 	if m.config.SlowPath != nil {
 		group.Go(func() error { return m.config.SlowPath(resolving) })
+	}
+	if m.config.Redirects != nil {
+		group.Go(func() error { return m.config.Redirects(resolving) })
 	}
 	group.Go(func() error { return m.sweep(resolving) })
 	group.Go(func() error {
@@ -219,6 +225,9 @@ func (m *Mux) follow(ctx context.Context) error {
 		began := time.Now()
 		ctx, _, ended := m.config.Telemetry.Follow(ctx, "apply", began, message.GetTraceParents(), attribute.Int64("weir.generation", int64(update.Generation)))
 		err = m.tables.apply(ctx, update)
+		if err == nil {
+			m.config.Redirector.update(update)
+		}
 		ended(err)
 		m.stream.Applied(time.Since(began), err)
 		return err

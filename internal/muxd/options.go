@@ -145,6 +145,7 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 	}
 	defer discard.Close()
 	var counters slowpath.Counters
+	redirector := NewRedirector(log)
 	m, err := New(Config{
 		Name: o.Name, Version: daemon.Version, Interface: o.Interface,
 		Source4: s.bgp.NextHop4, Source6: s.bgp.NextHop6, MTU: s.mtu,
@@ -157,6 +158,10 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 		Discard:          discard.Set,
 		SlowPath:         func(ctx context.Context) error { return serveSlowPath(ctx, datapath, &counters, log) },
 		SlowPathCounters: &counters,
+		Redirector:       redirector,
+		Redirects: func(ctx context.Context) error {
+			return serveRedirects(ctx, datapath, redirector, s.bgp.NextHop4, s.bgp.NextHop6)
+		},
 	})
 	if err != nil {
 		return errors.Join(err, datapath.Close())
@@ -172,6 +177,15 @@ func (o *Options) started(mode string, log *slog.Logger) {
 		log.Warn("no --peer: VIPs are announced to nobody")
 	}
 	daemon.Ready(log)
+}
+
+// serveRedirects tells hosts of connections that may leave the muxes.
+func serveRedirects(ctx context.Context, datapath *mux.Datapath, redirector *Redirector, source4, source6 netip.Addr) error {
+	noted, err := datapath.Redirects()
+	if err != nil {
+		return err
+	}
+	return redirector.Run(ctx, noted, source4, source6)
 }
 
 // serveSlowPath sends on what the program can't.

@@ -17,6 +17,7 @@ const (
 	root           = "/weir/v1/"
 	keyGeneration  = root + "generation"
 	keyHash        = root + "hash-key"
+	keyFastpath    = root + "fastpath-keys"
 	keyLeader      = root + "leader"
 	prefixManagers = root + "managers/"
 	prefixVIPs     = root + "vips/"

@@ -22,6 +22,7 @@ type State struct {
 	Managers      map[string]Manager                              // the replicas, by name
 	LeaderAddress string                                          // of its API
 	HashKey       flowhash.Key                                    // the pool's secret
+	FastpathKeys  []model.FastpathKey                             // that are valid, the oldest, which signs, first; never written to
 	Written       sorted.Map[string, model.Generation]            // when each VIP was last written, by name
 	Computed      sorted.Map[model.EndpointKey, model.Generation] // when each table last changed
 	Status        sorted.Map[string, NodeStatus]                  // by node
@@ -78,6 +79,11 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 		var secret []byte
 		if secret, err = decode[[]byte](key, kv.Value); err == nil {
 			s.HashKey, err = flowhash.NewKey(secret)
+		}
+	case keyFastpath:
+		var d []fastpathKeyDocument
+		if d, err = decode[[]fastpathKeyDocument](key, kv.Value); err == nil {
+			s.FastpathKeys, err = fastpathKeysFromDocument(d)
 		}
 	case prefixVIPs:
 		var d recordedVIP
@@ -202,6 +208,8 @@ func (b *builder) remove(key string) error {
 	switch prefix, name := split(key); prefix {
 	case keyGeneration, keyHash:
 		return fmt.Errorf("read the store: %s was deleted by another program: restore the store from a backup", key)
+	case keyFastpath:
+		s.FastpathKeys = nil
 	case prefixManagers:
 		s.Managers = maps.Clone(s.Managers)
 		delete(s.Managers, name)

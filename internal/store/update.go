@@ -31,6 +31,7 @@ type Change struct {
 	DeletePools  []string
 	Ports        map[model.SNATKey]desired.Holding
 	DeletePorts  []model.SNATKey
+	FastpathKeys []model.FastpathKey // all of them; nil: as they were
 }
 
 // commit writes what was folded if the desired state is still that of its base, and this replica leads in
@@ -90,6 +91,10 @@ func (c Change) operations() ([]clientv3.Op, error) {
 	for _, pool := range c.Pools {
 		value, err := encode(poolDocument(pool))
 		put(prefixPools+pool.Name, value, err)
+	}
+	if c.FastpathKeys != nil {
+		value, err := encode(fastpathKeysToDocument(c.FastpathKeys))
+		put(keyFastpath, value, err)
 	}
 	for _, name := range c.DeletePools {
 		ops = append(ops, clientv3.OpDelete(prefixPools+name))

@@ -322,6 +322,9 @@ func (b *builder) apply(c Change, generation model.Generation) {
 	for _, name := range c.DeletePools {
 		b.removePool(name)
 	}
+	if c.FastpathKeys != nil {
+		b.next.FastpathKeys = c.FastpathKeys
+	}
 	for _, pool := range c.Pools {
 		b.putPool(pool, generation)
 	}

@@ -38,6 +38,16 @@ type muxBucketRow struct {
 	Slots [32]uint16
 }
 
+type muxConnection struct {
+	_          structs.HostLayout
+	Client     muxAddress
+	Server     muxAddress
+	ClientPort uint16
+	ServerPort uint16
+	Protocol   uint8
+	Pad        [3]uint8
+}
+
 type muxCounter struct {
 	_       structs.HostLayout
 	Packets uint64
@@ -45,15 +55,15 @@ type muxCounter struct {
 }
 
 type muxEndpoint struct {
-	_         structs.HostLayout
-	Slices    uint64
-	Salt      uint64
-	Id        uint32
-	Flags     muxEndpointFlag
-	Vip       uint32
-	FlowLimit uint32
-	Idle      uint32
-	Pad       uint32
+	_          structs.HostLayout
+	Slices     uint64
+	Salt       uint64
+	Id         uint32
+	Flags      muxEndpointFlag
+	Vip        uint32
+	FlowLimit  uint32
+	Idle       uint32
+	UdpPackets uint32
 }
 
 type muxEndpointFlag uint32
@@ -66,6 +76,7 @@ const (
 	muxEndpointFlagENDPOINT_PING     muxEndpointFlag = 16
 	muxEndpointFlagENDPOINT_VIP      muxEndpointFlag = 32
 	muxEndpointFlagENDPOINT_SNAT     muxEndpointFlag = 64
+	muxEndpointFlagENDPOINT_FASTPATH muxEndpointFlag = 128
 )
 
 type muxEndpointKey struct {
@@ -268,6 +279,20 @@ const (
 	muxPuntReasonPUNT_SPLIT    muxPuntReason = 3
 )
 
+type muxRedirect struct {
+	_          structs.HostLayout
+	Connection muxConnection
+	Client     muxAddress
+	Server     muxAddress
+}
+
+type muxRedirectMemory struct {
+	_       structs.HostLayout
+	Flow    uint64
+	Told    uint64
+	Packets uint64
+}
+
 type muxShortcut uint32
 
 const (
@@ -347,6 +372,8 @@ const (
 	muxMapLost                  = "lost"
 	muxMapNextHops              = "next_hops"
 	muxMapPunts                 = "punts"
+	muxMapRedirectMemory        = "redirect_memory"
+	muxMapRedirects             = "redirects"
 	muxMapShortcuts             = "shortcuts"
 	muxMapSnatOwners            = "snat_owners"
 	muxMapSnatRanges            = "snat_ranges"
@@ -446,6 +473,8 @@ type muxMapSpecs struct {
 	Lost             *ebpf.MapSpec `ebpf:"lost"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
 	Punts            *ebpf.MapSpec `ebpf:"punts"`
+	RedirectMemory   *ebpf.MapSpec `ebpf:"redirect_memory"`
+	Redirects        *ebpf.MapSpec `ebpf:"redirects"`
 	Shortcuts        *ebpf.MapSpec `ebpf:"shortcuts"`
 	SnatOwners       *ebpf.MapSpec `ebpf:"snat_owners"`
 	SnatRanges       *ebpf.MapSpec `ebpf:"snat_ranges"`
@@ -505,6 +534,8 @@ type muxMaps struct {
 	Lost             *ebpf.Map `ebpf:"lost"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Punts            *ebpf.Map `ebpf:"punts"`
+	RedirectMemory   *ebpf.Map `ebpf:"redirect_memory"`
+	Redirects        *ebpf.Map `ebpf:"redirects"`
 	Shortcuts        *ebpf.Map `ebpf:"shortcuts"`
 	SnatOwners       *ebpf.Map `ebpf:"snat_owners"`
 	SnatRanges       *ebpf.Map `ebpf:"snat_ranges"`
@@ -527,6 +558,8 @@ func (m *muxMaps) Close() error {
 		m.Lost,
 		m.NextHops,
 		m.Punts,
+		m.RedirectMemory,
+		m.Redirects,
 		m.Shortcuts,
 		m.SnatOwners,
 		m.SnatRanges,

@@ -29,6 +29,7 @@ type tables struct {
 	Members          *ebpf.Map `ebpf:".data.members"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	Punts            *ebpf.Map `ebpf:"punts"`
+	Redirects        *ebpf.Map `ebpf:"redirects"`
 
 	Clock *ebpf.Program `ebpf:"flow_clock"` // tells the ticks of Flows; nil when only inspected
 
@@ -68,6 +69,7 @@ func (t *tables) pinned() []pinnedTable {
 		{"members", membersMap, &t.Members},
 		{"fragments", muxMapFragments, &t.Fragments},
 		{"punts", muxMapPunts, &t.Punts},
+		{"redirects", muxMapRedirects, &t.Redirects},
 	}
 }
 

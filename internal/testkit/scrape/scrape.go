@@ -38,7 +38,7 @@ var Labels = map[string]string{
 	"result":        "what may become of something",
 	"role":          "mux, host, manager",
 	"stage":         "priorities of changes: three",
-	"state":         "of flows: two",
+	"state":         "of flows, and of connections past the muxes: two each",
 	"table":         "of a mux: three",
 	"tunnel":        "backends of the host, as configured",
 	"verdict":       "those of the program",

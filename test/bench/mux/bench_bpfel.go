@@ -29,6 +29,8 @@ const (
 	benchMapLost                  = "lost"
 	benchMapNextHops              = "next_hops"
 	benchMapPunts                 = "punts"
+	benchMapRedirectMemory        = "redirect_memory"
+	benchMapRedirects             = "redirects"
 	benchMapShortcuts             = "shortcuts"
 	benchMapSnatOwners            = "snat_owners"
 	benchMapSnatRanges            = "snat_ranges"
@@ -150,6 +152,8 @@ type benchMapSpecs struct {
 	Lost             *ebpf.MapSpec `ebpf:"lost"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
 	Punts            *ebpf.MapSpec `ebpf:"punts"`
+	RedirectMemory   *ebpf.MapSpec `ebpf:"redirect_memory"`
+	Redirects        *ebpf.MapSpec `ebpf:"redirects"`
 	Shortcuts        *ebpf.MapSpec `ebpf:"shortcuts"`
 	SnatOwners       *ebpf.MapSpec `ebpf:"snat_owners"`
 	SnatRanges       *ebpf.MapSpec `ebpf:"snat_ranges"`
@@ -215,6 +219,8 @@ type benchMaps struct {
 	Lost             *ebpf.Map `ebpf:"lost"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Punts            *ebpf.Map `ebpf:"punts"`
+	RedirectMemory   *ebpf.Map `ebpf:"redirect_memory"`
+	Redirects        *ebpf.Map `ebpf:"redirects"`
 	Shortcuts        *ebpf.Map `ebpf:"shortcuts"`
 	SnatOwners       *ebpf.Map `ebpf:"snat_owners"`
 	SnatRanges       *ebpf.Map `ebpf:"snat_ranges"`
@@ -237,6 +243,8 @@ func (m *benchMaps) Close() error {
 		m.Lost,
 		m.NextHops,
 		m.Punts,
+		m.RedirectMemory,
+		m.Redirects,
 		m.Shortcuts,
 		m.SnatOwners,
 		m.SnatRanges,

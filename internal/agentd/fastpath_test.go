@@ -1,0 +1,302 @@
+package agentd
+
+import (
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/fastpath"
+	"github.com/weirlb/weir/internal/model"
+)
+
+const (
+	tunnelA, tunnelB = "10.1.0.2", "10.1.0.9"
+	muxSource        = "10.0.0.1"
+)
+
+var directConnection = fastpath.Connection{
+	Protocol: model.TCP,
+	Client:   netip.MustParseAddrPort("203.0.113.20:1024"), Server: netip.MustParseAddrPort("203.0.113.10:80"),
+}
+
+// fakeDirects knows one connection, while it is established.
+type fakeDirects struct {
+	established bool
+	row         *agent.Direct
+}
+
+func (f *fakeDirects) SetDirect(w agent.Direct) (agent.DirectState, bool, error) {
+	if !f.established || w.Connection != directConnection {
+		return agent.DirectNone, false, agent.ErrDirectUnknown
+	}
+	if f.row != nil && f.row.Peer == w.Peer && w.State <= f.row.State {
+		return f.row.State, false, nil
+	}
+	w.Sent, w.Heard = agent.Now(), agent.Now()
+	f.row = &w
+	return w.State, true, nil
+}
+
+func (f *fakeDirects) EndDirect(agent.Direct) error {
+	f.row = nil
+	return nil
+}
+
+func (f *fakeDirects) Directs() ([]agent.Direct, error) {
+	if f.row == nil {
+		return nil, nil
+	}
+	return []agent.Direct{*f.row}, nil
+}
+
+func (f *fakeDirects) state() agent.DirectState {
+	if f.row == nil {
+		return agent.DirectNone
+	}
+	return f.row.State
+}
+
+// network delivers what agents send each other, unless it is lost.
+type network struct {
+	t          *testing.T
+	now        time.Time
+	a, b       *direct // at the client, and at the server
+	atA, atB   *fakeDirects
+	lost       int // datagrams that are lost from now on
+	redirected uint64
+	wire       []agent.Control // all that was delivered
+}
+
+func testKeys() []model.FastpathKey {
+	return []model.FastpathKey{{ID: 1, Secret: [32]byte{1}}, {ID: 2, Secret: [32]byte{2}}}
+}
+
+func newNetwork(t *testing.T) *network {
+	n := &network{t: t, now: time.Unix(1_700_000_000, 0), atA: &fakeDirects{established: true}, atB: &fakeDirects{established: true}}
+	end := func(own string, datapath *fakeDirects) *direct {
+		d := newDirect(slog.New(slog.DiscardHandler), datapath, func(to netip.Addr, datagram []byte) error {
+			n.deliver(own, to, datagram[4:], false)
+			return nil
+		})
+		d.now = func() time.Time { return n.now }
+		d.setKeys(testKeys())
+		return d
+	}
+	n.a, n.b = end(tunnelA, n.atA), end(tunnelB, n.atB)
+	return n
+}
+
+// deliver queues a message: its receiver may be sending just now.
+func (n *network) deliver(from string, to netip.Addr, message []byte, mux bool) {
+	if n.lost > 0 {
+		n.lost--
+		return
+	}
+	n.wire = append(n.wire, agent.Control{Source: netip.MustParseAddr(from), Destination: to, FromMux: mux, Message: message})
+}
+
+// settle lets everything arrive that is on its way, and returns it.
+func (n *network) settle() (all []agent.Control) {
+	for len(n.wire) > 0 {
+		c := n.wire[0]
+		n.wire = n.wire[1:]
+		all = append(all, c)
+		if len(all) > 20 {
+			n.t.Fatal("messages go round")
+		}
+		n.at(c.Destination).take(c)
+	}
+	return all
+}
+
+func (n *network) at(tunnel netip.Addr) *direct {
+	if tunnel.String() == tunnelA {
+		return n.a
+	}
+	return n.b
+}
+
+func (n *network) message(toClient bool) fastpath.Message {
+	n.redirected++
+	return fastpath.Message{
+		Kind: fastpath.Redirect, Connection: directConnection, ToClient: toClient, Nonce: n.redirected,
+		Client: netip.MustParseAddr(tunnelA), Server: netip.MustParseAddr(tunnelB), Expires: n.now.Add(fastpath.Lifetime),
+	}
+}
+
+// redirect is what a mux does; the lost ones are not sent.
+func (n *network) redirect(toA, toB bool) {
+	if toA {
+		n.deliver(muxSource, netip.MustParseAddr(tunnelA), fastpath.Seal(n.message(true), testKeys()[0]), true)
+	}
+	if toB {
+		n.deliver(muxSource, netip.MustParseAddr(tunnelB), fastpath.Seal(n.message(false), testKeys()[0]), true)
+	}
+}
+
+func (n *network) check(a, b agent.DirectState) {
+	n.t.Helper()
+	if n.atA.state() != a || n.atB.state() != b {
+		n.t.Errorf("client's end is at %s and server's at %s, want %s and %s", n.atA.state(), n.atB.state(), a, b)
+	}
+}
+
+func TestBothEndsAgree(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		toA, toB bool
+	}{{"both redirects", true, true}, {"one is lost", true, false}, {"the other is lost", false, true}} {
+		t.Run(c.name, func(t *testing.T) {
+			n := newNetwork(t)
+			n.redirect(c.toA, c.toB)
+			n.settle()
+			n.check(agent.DirectSend, agent.DirectSend)
+		})
+	}
+}
+
+// Whatever is lost, nobody sends whose packets the other would not take, and the next redirect mends it.
+func TestLostMessagesOnlyDelay(t *testing.T) {
+	for lost := range 6 {
+		n := newNetwork(t)
+		n.lost = lost
+		for range 3 {
+			n.redirect(true, true)
+			n.settle()
+			if n.atA.state() == agent.DirectSend && n.atB.state() == agent.DirectNone || n.atB.state() == agent.DirectSend && n.atA.state() == agent.DirectNone {
+				t.Errorf("%d lost: one sends to one that does not take it", lost)
+			}
+		}
+		n.check(agent.DirectSend, agent.DirectSend)
+	}
+}
+
+func TestARedirectForWhatHasEndedDoesNothing(t *testing.T) {
+	n := newNetwork(t)
+	n.atB.established = false
+	n.redirect(true, true)
+	n.settle()
+	n.check(agent.DirectAccept, agent.DirectNone) // and so the client's end goes on by the muxes
+}
+
+func TestRefusedMessagesChangeNothing(t *testing.T) {
+	n := newNetwork(t)
+	good := n.message(false)
+	sealed := func(change func(*fastpath.Message)) []byte {
+		m := n.message(false)
+		change(&m)
+		return fastpath.Seal(m, testKeys()[0])
+	}
+	forged := fastpath.Seal(good, testKeys()[0])
+	forged[100] ^= 1
+	to := netip.MustParseAddr(tunnelB)
+	for _, c := range []struct {
+		result  string
+		message []byte
+		mux     bool
+	}{
+		{"forged", forged, true},
+		{"malformed", forged[1:], true},
+		{"key", fastpath.Seal(good, model.FastpathKey{ID: 9}), true},
+		{"wrong_source", fastpath.Seal(good, testKeys()[0]), false},
+		{"wrong_source", sealed(func(m *fastpath.Message) { m.ToClient = true }), true},
+		{"expired", sealed(func(m *fastpath.Message) { m.Expires = n.now.Add(-time.Minute) }), true},
+		{"unknown", sealed(func(m *fastpath.Message) { m.Connection.Client = netip.MustParseAddrPort("203.0.113.20:1025") }), true},
+		{"unknown", sealed(func(m *fastpath.Message) { m.Kind = fastpath.Gone }), false},
+	} {
+		before, _ := n.b.told()
+		n.b.take(agent.Control{Source: netip.MustParseAddr(muxSource), Destination: to, FromMux: c.mux, Message: c.message})
+		after, _ := n.b.told()
+		for result, count := range after {
+			if want := before[result] + map[bool]uint64{true: 1}[result == c.result]; count != want {
+				t.Errorf("%s: %s is counted %d times, want %d", c.result, result, count, want)
+			}
+		}
+		n.check(agent.DirectNone, agent.DirectNone)
+	}
+	if len(n.wire) != 0 {
+		t.Errorf("refused messages were answered: %v", n.wire)
+	}
+}
+
+// Who hears a good message can send it again: nothing comes of it.
+func TestReplaysChangeNothing(t *testing.T) {
+	n := newNetwork(t)
+	n.redirect(true, true)
+	all := n.settle()
+	n.atA.row, n.atB.row = nil, nil
+	for _, c := range all {
+		n.at(c.Destination).take(c)
+	}
+	n.settle()
+	n.check(agent.DirectNone, agent.DirectNone)
+	a, _ := n.a.told()
+	b, _ := n.b.told()
+	if replayed := a["replayed"] + b["replayed"]; replayed != uint64(len(all)) {
+		t.Errorf("%d of %d replays were counted", replayed, len(all))
+	}
+}
+
+func TestAStrayPacketBringsItsConnectionBack(t *testing.T) {
+	n := newNetwork(t)
+	n.redirect(true, true)
+	n.settle()
+	n.atB.row = nil // the server's host has forgotten
+	n.b.take(agent.Control{
+		Source: netip.MustParseAddr(tunnelA), Destination: netip.MustParseAddr(tunnelB), Stray: directConnection,
+	})
+	n.settle()
+	n.check(agent.DirectNone, agent.DirectNone)
+
+	// The other way round: the packet's sender is the server.
+	n = newNetwork(t)
+	n.redirect(true, true)
+	n.settle()
+	n.atA.row = nil
+	back := directConnection
+	back.Client, back.Server = back.Server, back.Client
+	n.a.take(agent.Control{Source: netip.MustParseAddr(tunnelB), Destination: netip.MustParseAddr(tunnelA), Stray: back})
+	n.settle()
+	n.check(agent.DirectNone, agent.DirectNone)
+}
+
+func TestSilenceBringsBack(t *testing.T) {
+	n := newNetwork(t)
+	n.redirect(true, true)
+	n.settle()
+	n.atA.row.Heard = n.atA.row.Sent - silence - time.Millisecond
+	if err := n.a.sweep(); err != nil {
+		t.Fatal(err)
+	}
+	n.check(agent.DirectNone, agent.DirectSend)
+	n.redirect(true, false)
+	n.settle()
+	n.check(agent.DirectNone, agent.DirectSend) // it stays with the muxes for a while
+	n.now = n.now.Add(barTime)
+	n.redirect(true, false)
+	n.settle()
+	n.check(agent.DirectSend, agent.DirectSend)
+	n.atA.row.Heard = n.atA.row.Sent - silence - time.Millisecond
+	if err := n.a.sweep(); err != nil {
+		t.Fatal(err)
+	}
+	if b := n.a.barred[directConnection]; b.wait != 2*barTime {
+		t.Errorf("the second time it stays for %s", b.wait)
+	}
+}
+
+func TestWhatHasEndedIsSwept(t *testing.T) {
+	n := newNetwork(t)
+	n.redirect(true, true)
+	n.settle()
+	n.atA.established = false
+	n.atB.row.State, n.atB.row.Heard = agent.DirectAccept, agent.Now()-acceptTime-time.Second
+	for _, d := range []*direct{n.a, n.b} {
+		if err := d.sweep(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.check(agent.DirectNone, agent.DirectNone)
+}
