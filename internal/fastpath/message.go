@@ -42,7 +42,9 @@ type Connection struct {
 }
 
 // String is "TCP 203.0.113.20:1024 → 203.0.113.10:80".
-func (c Connection) String() string { return fmt.Sprintf("%s %s → %s", c.Protocol, c.Client, c.Server) }
+func (c Connection) String() string {
+	return fmt.Sprintf("%s %s → %s", c.Protocol, c.Client, c.Server)
+}
 
 // Message is what a mux or a host says of a connection.
 type Message struct {
