@@ -91,7 +91,7 @@ static __always_inline enum verdict handle(struct xdp_md *ctx, struct work *w, c
 	if (looking && !verdict)
 		note_choice(w);
 	if (!looking && !verdict && w->endpoint->flags & ENDPOINT_FASTPATH)
-		redirect_note(w);
+		redirect_look(w);
 	if (!verdict)
 		verdict = encapsulate(ctx, w);
 	if (verdict)

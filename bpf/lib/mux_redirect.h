@@ -56,50 +56,73 @@ static __always_inline bool redirect_is_due(__u64 flow, __u32 packets)
 	return true;
 }
 
-/* Names the packet's connection. */
-static __noinline void redirect_name(struct redirect *redirect, const struct packet *p)
-{
-	struct connection connection = {
-		.client = p->source,
-		.server = p->destination,
-		.client_port = p->source_port,
-		.server_port = p->destination_port,
-		.protocol = p->protocol,
-	};
+/* A client's packet that is about to be sent to a backend. */
+struct redirect_ask {
+	struct redirect redirect; /* without the client's tunnel */
+	__u32 udp_packets; /* of the endpoint */
+	__u32 pad;
+};
 
-	redirect->connection = connection;
+/* The connection's hash. */
+static __always_inline __u64 redirect_hash(const struct connection *c)
+{
+	struct packet p;
+
+	p.source = c->client;
+	p.destination = c->server;
+	p.protocol = c->protocol;
+	p.source_port = c->client_port;
+	p.destination_port = c->server_port;
+	return flowhash(&p, &pool.hash_key);
 }
 
-/* The packet is about to be sent to w->backend. */
-static __noinline int redirect_note(struct work *w)
+/* A function of its own that gives back a number: the verifier walks it once. */
+__noinline int redirect_note(struct redirect_ask *ask)
 {
-	const __u8 ends = TCP_FLAG_SYN | TCP_FLAG_FIN | TCP_FLAG_RST;
-	const struct packet *p = &w->packet;
-	struct address client = p->source;
 	struct redirect *redirect;
 	struct endpoint *vip;
 	struct backend *owner;
 	__u64 slices;
 
-	if (p->protocol == IPPROTO_TCP ? p->tcp_flags & ends : !w->endpoint->udp_packets)
+	if (!ask || !redirect_is_due(redirect_hash(&ask->redirect.connection), ask->udp_packets))
 		return 0;
-	if (!w->hash)
-		w->hash = flowhash(p, &pool.hash_key);
-	if (!redirect_is_due(w->hash, p->protocol == IPPROTO_UDP ? w->endpoint->udp_packets : 0))
-		return 0;
-	vip = endpoint_at(&client, 0, 0);
+	vip = endpoint_at(&ask->redirect.connection.client, 0, 0);
 	if (!vip || !(vip->flags & ENDPOINT_SNAT))
 		return 0;
 	slices = *(volatile __u64 *)&vip->slices;
-	owner = snat_owner(slices, p->source_port);
+	owner = snat_owner(slices, ask->redirect.connection.client_port);
 	if (!owner || !limit_take(LIMIT_REDIRECT))
 		return 0;
 	redirect = bpf_ringbuf_reserve(&redirects, sizeof(*redirect), 0);
 	if (!redirect)
 		return 0;
-	redirect_name(redirect, p);
+	*redirect = ask->redirect;
 	redirect->client = owner->tunnel;
-	redirect->server = w->backend->tunnel;
 	bpf_ringbuf_submit(redirect, 0);
 	return 1;
+}
+
+/* May the packet be of a connection that leaves? */
+static __always_inline void redirect_look(const struct work *w)
+{
+	const __u8 ends = TCP_FLAG_SYN | TCP_FLAG_FIN | TCP_FLAG_RST;
+	const struct packet *p = &w->packet;
+	struct redirect_ask ask = {
+		.redirect.connection.client = p->source,
+		.redirect.connection.server = p->destination,
+		.redirect.connection.client_port = p->source_port,
+		.redirect.connection.server_port = p->destination_port,
+		.redirect.connection.protocol = p->protocol,
+		.redirect.server = w->backend->tunnel,
+		.udp_packets = w->endpoint->udp_packets,
+	};
+
+	if (p->protocol == IPPROTO_TCP) {
+		if (p->tcp_flags & ends)
+			return;
+		ask.udp_packets = 0;
+	} else if (!ask.udp_packets) {
+		return;
+	}
+	redirect_note(&ask);
 }
