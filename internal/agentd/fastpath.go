@@ -170,7 +170,7 @@ func (d *direct) tell(m fastpath.Message, to netip.Addr, now time.Time, result s
 	}
 	m.Nonce, m.Expires = rand.Uint64(), now.Add(fastpath.Lifetime)
 	if err := d.send(to, fastpath.Datagram(fastpath.Seal(m, d.keys[0]))); err != nil {
-		d.log.Debug("can't send to a host", "addr", to.String(), "err", err)
+		d.log.Debug("can't send to a host", "peer", to.String(), "err", err)
 		return "failed"
 	}
 	return result
@@ -301,14 +301,21 @@ func (d *direct) told() (counts map[string]uint64, states map[agent.DirectState]
 	return maps.Clone(d.counts), maps.Clone(d.states)
 }
 
-// newSender sends datagrams to the GUE port of tunnels from the host's own addresses.
-func newSender() (send func(to netip.Addr, datagram []byte) error, closed func() error, err error) {
+// sender sends datagrams to the GUE port of tunnels, from the host's own addresses.
+type sender struct{ socket *net.UDPConn }
+
+func newSender() (*sender, error) {
 	socket, err := net.ListenUDP("udp", nil)
 	if err != nil {
-		return nil, nil, fmt.Errorf("open a socket for fastpath: %w", err)
+		return nil, fmt.Errorf("open a socket for fastpath: %w", err)
 	}
-	return func(to netip.Addr, datagram []byte) error {
-		_, err := socket.WriteToUDPAddrPort(datagram, netip.AddrPortFrom(to, fastpath.Port))
-		return err
-	}, socket.Close, nil
+	return &sender{socket: socket}, nil
 }
+
+func (s *sender) send(to netip.Addr, datagram []byte) error {
+	_, err := s.socket.WriteToUDPAddrPort(datagram, netip.AddrPortFrom(to, fastpath.Port))
+	return err
+}
+
+// Close ends sending.
+func (s *sender) Close() error { return s.socket.Close() }

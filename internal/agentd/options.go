@@ -112,13 +112,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 		return err
 	}
 	defer workloads.Close()
-	datapath, err := agent.Open(agent.Config{
-		Uplink: o.Uplink, PinPath: o.PinPath, MaxSessions: o.MaxSessions, MaxRules: o.MaxRules,
-		CookieTick: o.CookieTick, MaxSNATFlows: o.SNATFlows, MaxHeld: o.Hold.Packets, Log: log,
-	})
-	if errors.Is(err, pin.ErrLocked) {
-		return fmt.Errorf("%w: stop the other weir-agent, or give this one another --pin-path", err)
-	}
+	datapath, err := o.open(log)
 	if err != nil {
 		return err
 	}
@@ -133,22 +127,17 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 		return err
 	}
 	defer closePorts()
-	controls, err := datapath.Controls()
+	controls, sender, err := openDirect(datapath)
 	if err != nil {
 		return err
 	}
-	defer controls.Close()
-	send, closeSender, err := newSender()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = closeSender() }()
+	defer sender.Close()
 	a, err := New(Config{
 		Name: o.Name, Addresses: addresses, Version: daemon.Version, Uplink: o.Uplink, Live: live.Rules,
 		Datapath: datapath, Workloads: workloads, Manager: client, Probe: probe.Run, Log: log, Telemetry: observed, MaxSessions: o.MaxSessions,
 		Ports: ports, Sweep: func() (agent.Census, error) { return o.sweep(datapath) },
 		KeepAlive: func() (int, error) { return datapath.KeepAlive(agent.Now()) }, KeepAliveInterval: keepAliveInterval(o.CookieTick),
-		Directs: datapath, Controls: controls, Send: send,
+		Directs: datapath, Controls: controls, Send: sender.send,
 	})
 	if err != nil {
 		return err
@@ -156,6 +145,31 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 	log.Info("agent started", "name", o.Name, "uplink", o.Uplink, "manager", o.Manager, "generation", live.Generation)
 	daemon.Ready(log)
 	return a.Run(ctx)
+}
+
+// open opens the data plane, which no other agent may run.
+func (o *Options) open(log *slog.Logger) (*agent.Datapath, error) {
+	datapath, err := agent.Open(agent.Config{
+		Uplink: o.Uplink, PinPath: o.PinPath, MaxSessions: o.MaxSessions, MaxRules: o.MaxRules,
+		CookieTick: o.CookieTick, MaxSNATFlows: o.SNATFlows, MaxHeld: o.Hold.Packets, Log: log,
+	})
+	if errors.Is(err, pin.ErrLocked) {
+		return nil, fmt.Errorf("%w: stop the other weir-agent, or give this one another --pin-path", err)
+	}
+	return datapath, err
+}
+
+// openDirect opens what connections that leave the muxes need; the reader is closed by whoever runs it.
+func openDirect(datapath *agent.Datapath) (*agent.Controls, *sender, error) {
+	sender, err := newSender()
+	if err != nil {
+		return nil, nil, err
+	}
+	controls, err := datapath.Controls()
+	if err != nil {
+		return nil, nil, errors.Join(err, sender.Close())
+	}
+	return controls, sender, nil
 }
 
 // Unload removes the data plane that is pinned at pinPath.

@@ -130,7 +130,7 @@ func (r *Redirector) tell(sockets map[bool]*net.UDPConn, told map[netip.Addr][]b
 		}
 		if _, err := socket.WriteToUDPAddrPort(datagram, netip.AddrPortFrom(tunnel, fastpath.Port)); err != nil {
 			r.failed.Add(1)
-			r.log.Debug("can't send to a host", "addr", tunnel.String(), "err", err)
+			r.log.Debug("can't send to a host", "peer", tunnel.String(), "err", err)
 			continue
 		}
 		r.sent.Add(1)
