@@ -102,17 +102,7 @@ func TestPortsHoldTogether(t *testing.T) {
 				listed[i] = !listed[i] || !slices.Contains(append(slices.Clone(listed[:i]), listed[i+1:]...), true)
 				write()
 			case 1:
-				if vip, _, there := s.Leaving(key); there {
-					before := s.Taken(leavingAddress).Clone()
-					own := s.Ports.At(key)
-					h, given := s.Allocate(key, rapid.IntRange(1, 10).Draw(t, "n"), model.Range(rapid.IntRange(0, 8191).Draw(t, "start")))
-					for _, r := range given {
-						if snat.Blocked(vip).Has(r) || before.Has(r) && !slices.Contains(slices.Collect(own.each()), r) {
-							t.Fatalf("gave %d, which is blocked or somebody else's", r)
-						}
-					}
-					s.PutHolding(key, h)
-				}
+				allocateSome(t, &s, key)
 			case 2:
 				h := s.Ports.At(key)
 				s.PutHolding(key, s.Release(key, h.Ranges[:len(h.Ranges)/2], now))
@@ -138,6 +128,23 @@ func TestPortsHoldTogether(t *testing.T) {
 			}
 		}
 	})
+}
+
+// allocateSome gives ports out, if the workload leaves as a VIP, and holds that they are free and its own.
+func allocateSome(t *rapid.T, s *State, key model.SNATKey) {
+	vip, _, there := s.Leaving(key)
+	if !there {
+		return
+	}
+	before := s.Taken(leavingAddress).Clone()
+	own := s.Ports.At(key)
+	h, given := s.Allocate(key, rapid.IntRange(1, 10).Draw(t, "n"), model.Range(rapid.IntRange(0, 8191).Draw(t, "start")))
+	for _, r := range given {
+		if snat.Blocked(vip).Has(r) || before.Has(r) && !slices.Contains(slices.Collect(own.each()), r) {
+			t.Fatalf("gave %d, which is blocked or somebody else's", r)
+		}
+	}
+	s.PutHolding(key, h)
 }
 
 // A range that two workloads have, which must not be, is left to the one that was given it first.
