@@ -105,17 +105,22 @@ func TestRedirectsAreNoted(t *testing.T) {
 	check("UDP", pkt.UDP(client, server), 0)
 	check("UDP of three packets", pkt.UDP(client, server), 1)
 
+	toldAgain(t, d, r, pkt.TCP(client, server, pkt.ACK).Frame())
+}
+
+// toldAgain holds that user space hears of a connection as long as its packets come, but not of each.
+func toldAgain(t *testing.T, d *Datapath, r *Redirects, frame []byte) {
+	t.Helper()
 	const many = 2000
 	for range many {
-		run(t, d, pkt.TCP(client, server, pkt.ACK).Frame())
+		run(t, d, frame)
 	}
 	if n := len(noted(t, r)); n >= many {
 		t.Errorf("each of %d packets is noted", many)
 	}
-	// As long as packets come here, it is told again.
 	bound := time.Now().Add(20 * time.Second)
 	for again := 0; again == 0; again = len(noted(t, r)) {
-		run(t, d, pkt.TCP(client, server, pkt.ACK).Frame())
+		run(t, d, frame)
 		if time.Now().After(bound) {
 			t.Fatal("it is told once and never again")
 		}
