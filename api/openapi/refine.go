@@ -18,8 +18,8 @@ var words = map[string][]any{
 	"weir.v1.Endpoint.allUnhealthy": {"", "keep", "refuse"},
 	"weir.v1.Endpoint.affinity":     {"", "none", "client"},
 	"weir.v1.HealthCheck.type":      {"tcp", "http"},
-	"weir.v1.SNAT.filtering":      {"", "address-and-port-dependent", "address-dependent", "endpoint-independent"},
-	"weir.v1.SNAT.exhausted":      {"", "reject", "drop"},
+	"weir.v1.SNAT.filtering":        {"", "address-and-port-dependent", "address-dependent", "endpoint-independent"},
+	"weir.v1.SNAT.exhausted":        {"", "reject", "drop"},
 	"/v1/nodes.role":                {"", "mux", "host"},
 	"/v1/events.kind":               {"", "VIP", "AddressPool", "mux", "host", "manager"},
 	"/v1/events.severity":           {"", "info", "warning"},
@@ -30,12 +30,12 @@ var words = map[string][]any{
 
 // required are the properties that must be there.
 var required = map[string][]any{
-	"weir.v1.Endpoint":    {"protocol"},
-	"weir.v1.Backend":     {"address", "host"},
-	"weir.v1.HealthCheck": {"type"},
-	"weir.v1.SNAT": {"workloads"},
+	"weir.v1.Endpoint":     {"protocol"},
+	"weir.v1.Backend":      {"address", "host"},
+	"weir.v1.HealthCheck":  {"type"},
+	"weir.v1.SNAT":         {"workloads"},
 	"weir.v1.SNATWorkload": {"address", "host"},
-	"weir.v1.AddressPool": {"prefixes"},
+	"weir.v1.AddressPool":  {"prefixes"},
 }
 
 // examples are bodies of requests, by schema.

@@ -72,10 +72,12 @@ func (w *portWorld) Leave(to netip.Addr, packet []byte) error {
 	w.note("leave %s", packet[28:])
 	return nil
 }
+
 func (w *portWorld) Tell(to netip.Addr, packet []byte) error {
 	w.note("tell %d", packet[20])
 	return nil
 }
+
 func (w *portWorld) SNATUse(bool) ([]agent.SNATUse, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

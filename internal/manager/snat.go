@@ -162,7 +162,7 @@ func (m *Manager) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequ
 		return store.Change{Ports: map[model.SNATKey]desired.Holding{key: next}}, nil
 	})
 	if err != nil {
-		m.notePorts(vip, key, err)
+		m.notePorts(vip, err)
 		return nil, err
 	}
 	gave = len(given)
@@ -203,7 +203,7 @@ func outcomeOfPorts(err error) string {
 }
 
 // notePorts tells operators that a workload gets no more ports.
-func (m *Manager) notePorts(vip model.VIP, key model.SNATKey, err error) {
+func (m *Manager) notePorts(vip model.VIP, err error) {
 	reason, _, refused := rpc.PortsRefused(err)
 	event := map[string]string{rpc.PortsExhausted: "PortsExhausted", rpc.PortsLimit: "PortLimitReached"}[reason]
 	if !refused || event == "" {

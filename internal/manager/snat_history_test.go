@@ -116,8 +116,8 @@ func (h *history) ask(t *testing.T, client *rpc.Client) *sync.WaitGroup {
 			defer cancel()
 			if held := h.ledger.of(leaver); releases && len(held) > 1 {
 				given := held[:len(held)/2]
-				h.ledger.back(given)                                  // from here on it is not used, whatever becomes of the call
-				client.ReleasePorts(ctx, &weirv1.ReleasePortsRequest{ //nolint:errcheck // the manager may be dead
+				h.ledger.back(given) // from here on it is not used, whatever becomes of the call
+				client.ReleasePorts(ctx, &weirv1.ReleasePortsRequest{
 					Name: hostOf(leaver), Vip: firstLeaver.VIP.String(), Address: leaver.String(), Ranges: rpc.RangesToProto(given),
 				})
 			}

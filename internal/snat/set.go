@@ -72,9 +72,10 @@ func Free(taken, blocked *Set, start model.Range) iter.Seq[model.Range] {
 			at := (first + i) % words
 			free := ^(taken.word(at) | blocked.word(at))
 			before := uint64(1)<<(start%wordBits) - 1 // of the first word, what is before start comes last
-			if i == 0 {
+			switch i {
+			case 0:
 				free &^= before
-			} else if i == words {
+			case words:
 				free &= before
 			}
 			for ; free != 0; free &= free - 1 {

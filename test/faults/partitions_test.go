@@ -155,7 +155,9 @@ func (w *world) refused(t *testing.T, manager string) (streams float64) {
 func clockStepped(t *testing.T, w *world) {
 	leader := w.leader(t)
 	victims := one(w, [][]string{
-		{leader}, {one(w, w.others(leader))}, w.others(), w.names(netlab.Mux), w.names(netlab.Host),
+		{leader},
+		{one(w, w.others(leader))},
+		w.others(), w.names(netlab.Mux), w.names(netlab.Host),
 		slices.Concat(w.others(), w.names(netlab.Mux), w.names(netlab.Host)),
 	})
 	by := w.between(time.Minute, time.Hour).Truncate(time.Second)

@@ -49,7 +49,7 @@ func TestStepClock(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer cmd.Wait() //nolint:errcheck // it is killed
+	defer cmd.Wait()
 	defer cmd.Process.Kill()
 	started, _, err := stat(cmd.Process.Pid)
 	if err != nil {

@@ -29,8 +29,9 @@ func main() {
 	flag.DurationVar(&how.step, "step", 8*time.Second, "how long each rate of the heavy workload lasts")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
-	defer stop()
-	if err := run(ctx, how); err != nil {
+	err := run(ctx, how)
+	stop()
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "bench snat: %v\n", err)
 		os.Exit(1)
 	}

@@ -48,8 +48,11 @@ func frame(b *strings.Builder) {
 	fmt.Fprintf(b, `<rect x="%d" y="%d" width="%d" height="%d" fill="none" stroke="#333"/>`+"\n", left, top, width-left-right, height-top-bottom)
 }
 
+// least is where logarithmic axes begin, in ms.
+const least = 0.05
+
 // scaled places a value on a logarithmic axis.
-func scaled(value, least, most float64, from, to int) float64 {
+func scaled(value, most float64, from, to int) float64 {
 	share := (math.Log10(max(value, least)) - math.Log10(least)) / (math.Log10(most) - math.Log10(least))
 	return float64(from) + share*float64(to-from)
 }
@@ -66,7 +69,7 @@ func label(b *strings.Builder, i int, text string) {
 // plotSetup has for each pattern the share of connections that were set up within a time.
 func plotSetup(all []setup) string {
 	b := begin("connections set up within a time", "ms (logarithmic)")
-	least, most := 0.05, 1.0
+	most := 1.0
 	for _, s := range all {
 		most = max(most, slices.Max(s.All))
 	}
@@ -75,13 +78,13 @@ func plotSetup(all []setup) string {
 		var points []string
 		for n, ms := range took {
 			y := float64(height-bottom) - float64(n+1)/float64(len(took))*float64(height-top-bottom)
-			points = append(points, fmt.Sprintf("%.1f,%.1f", scaled(ms, least, most, left, width-right), y))
+			points = append(points, fmt.Sprintf("%.1f,%.1f", scaled(ms, most, left, width-right), y))
 		}
 		line(b, points, colours[i%len(colours)])
 		label(b, i, s.Name)
 	}
 	for ms := 0.1; ms <= most; ms *= 10 {
-		fmt.Fprintf(b, `<text x="%.0f" y="%d" text-anchor="middle">%g</text>`+"\n", scaled(ms, least, most, left, width-right), height-bottom+14, ms)
+		fmt.Fprintf(b, `<text x="%.0f" y="%d" text-anchor="middle">%g</text>`+"\n", scaled(ms, most, left, width-right), height-bottom+14, ms)
 	}
 	for _, share := range []int{0, 50, 100} {
 		fmt.Fprintf(b, `<text x="%d" y="%d" text-anchor="end">%d %%</text>`+"\n", left-4, height-bottom-share*(height-top-bottom)/100+4, share)
@@ -93,7 +96,7 @@ func plotSetup(all []setup) string {
 // plotIsolation has the set-up of normal and heavy workloads by the heavy one's rate.
 func plotIsolation(all []isolation) string {
 	b := begin("set-up of a connection, median and 99th percentile", "connections a second that the heavy workload opens")
-	least, most := 0.05, 1.0
+	most := 1.0
 	for _, s := range all {
 		most = max(most, s.NormalP99, s.HeavyP99)
 	}
@@ -113,7 +116,7 @@ func plotIsolation(all []isolation) string {
 		var points []string
 		for i, s := range all {
 			if ms := kind.of(s); ms > 0 {
-				points = append(points, fmt.Sprintf("%.1f,%.1f", at(i), scaled(ms, least, most, height-bottom, top)))
+				points = append(points, fmt.Sprintf("%.1f,%.1f", at(i), scaled(ms, most, height-bottom, top)))
 			}
 		}
 		line(b, points, kind.colour)
@@ -122,7 +125,7 @@ func plotIsolation(all []isolation) string {
 		fmt.Fprintf(b, `<text x="%.0f" y="%d" text-anchor="middle">%d</text>`+"\n", at(i), height-bottom+14, s.Rate)
 	}
 	for ms := 0.1; ms <= most; ms *= 10 {
-		fmt.Fprintf(b, `<text x="%d" y="%.0f" text-anchor="end">%g ms</text>`+"\n", left-4, scaled(ms, least, most, height-bottom, top)+4, ms)
+		fmt.Fprintf(b, `<text x="%d" y="%.0f" text-anchor="end">%g ms</text>`+"\n", left-4, scaled(ms, most, height-bottom, top)+4, ms)
 	}
 	label(b, 2, "normal")
 	label(b, 1, "heavy")
