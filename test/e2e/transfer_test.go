@@ -11,8 +11,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirlb/weir/internal/testkit/echo"
+	"github.com/weirlb/weir/internal/testkit/load"
 )
 
 const (
@@ -46,6 +48,11 @@ func TestLargeTransfers(t *testing.T) {
 			t.Errorf("uploaded to %s, to %s: checksum %s, want %s", vip, backend, got, want)
 		}
 		must(t, os.Remove(uploaded))
+
+		// Few connections may all meet one mux: with these, each has seen some.
+		r, err := lab.Load(t.Context(), "client1", load.Config{URL: url(vip, 80, "/"), Requests: 100, Concurrency: 4, PerConn: 1, Timeout: 20 * time.Second})
+		must(t, err)
+		answered(t, lab, vip, r)
 	}
 }
 
