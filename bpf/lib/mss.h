@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Clamping the maximum segment size that a workload announces, so that a client's full segment plus
- * the largest outer header fits the MTU between mux and host. What a client announces is for what the
- * workload sends, which has no outer header, or goes to a workload that announced in its turn.
+ * the largest outer header fits the MTU between mux and host. What a client announces is for what
+ * the workload sends, which has no outer header, or goes to a workload that announced in its turn.
  */
 #pragma once
 

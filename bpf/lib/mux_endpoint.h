@@ -78,8 +78,8 @@ static __always_inline struct endpoint *endpoint_at(const struct address *vip, _
 }
 
 /*
- * The endpoint that takes the VIP's packets to the port, else the row of a VIP with source NAT. Sets
- * *port to that of the endpoint's key.
+ * The endpoint that takes the VIP's packets to the port, else the row of a VIP with source NAT.
+ * Sets *port to that of the endpoint's key.
  */
 static __always_inline struct endpoint *endpoint_of(const struct address *vip, __u8 protocol,
 						    __be16 *port)

@@ -58,7 +58,8 @@ static __always_inline struct fragment *fragment_recall(const struct packet *p)
 	return known;
 }
 
-/* Is the fragment's datagram one that we forward? Of ICMP only what workloads with source NAT asked for. */
+/* Is the fragment's datagram one that we forward? Of ICMP only what workloads with source NAT asked
+ * for. */
 static __always_inline bool fragment_is_for_vip(const struct packet *p)
 {
 	struct endpoint *vip;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Notes connections that may leave the muxes (Ananta 3.2.4): those of a workload that leaves as a VIP
- * to an endpoint with a fastpath, from the client's first segment on that is no SYN. Its next ones
- * are noted again now and then: as long as they come here, a host has not heard of it.
+ * Notes connections that may leave the muxes (Ananta 3.2.4): those of a workload that leaves as a
+ * VIP to an endpoint with a fastpath, from the client's first segment on that is no SYN. Its next
+ * ones are noted again now and then: as long as they come here, a host has not heard of it.
  */
 #pragma once
 

@@ -126,10 +126,10 @@ static __always_inline enum parsed quote_parse(void *data, void *end, const stru
 	return quote_read(data, end, error, quoted, false);
 }
 
-/* The same of echo requests, too: their identifier stands for the source port, with 0 for the other. */
-static __always_inline enum parsed quote_parse_echo(void *data, void *end,
-						    const struct packet *error,
-						    struct packet *quoted)
+/* The same of echo requests, too: their identifier stands for the source port, with 0 for the
+ * other. */
+static __always_inline enum parsed
+quote_parse_echo(void *data, void *end, const struct packet *error, struct packet *quoted)
 {
 	return quote_read(data, end, error, quoted, true);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Replacing an address and a port. The transport's checksum is left to the kernel's helpers, for only
- * they know whether it is whole, yet to be filled in by the device (partial), or kept as a sum over
- * the packet beside it (complete). They are asked twice at most: for what the pseudo header holds, and
- * for all else. The rest is written in place: a helper's call costs as much as the whole of that.
+ * Replacing an address and a port. The transport's checksum is left to the kernel's helpers, for
+ * only they know whether it is whole, yet to be filled in by the device (partial), or kept as a sum
+ * over the packet beside it (complete). They are asked twice at most: for what the pseudo header
+ * holds, and for all else. The rest is written in place: a helper's call costs as much as the whole
+ * of that.
  */
 #pragma once
 
@@ -167,8 +168,8 @@ static __always_inline int rewrite_tcp32(struct __sk_buff *skb, const struct pac
 	__be32 *word = frame_at(skb, p->l4 + at, sizeof(to));
 	bool odd = at & 1;
 
-	*difference = sum_change(*difference, odd ? swap_halves(from) : from,
-				 odd ? swap_halves(to) : to);
+	*difference =
+		sum_change(*difference, odd ? swap_halves(from) : from, odd ? swap_halves(to) : to);
 	if (!word)
 		return bpf_skb_store_bytes(skb, p->l4 + at, &to, sizeof(to), 0);
 	*word = to;

@@ -91,8 +91,8 @@ func wantAllFree(rt *rapid.T, d *Datapath) {
 			rt.Fatalf("%s: %d rows of %d are free in pieces", s.table, s.room(), 1<<top)
 		}
 	}
-	if free := len(d.ids.free); free != int(testSizes.endpoints) {
-		rt.Fatalf("%d ids are free, want %d", free, testSizes.endpoints)
+	if free := len(d.ids.free); free != int(testSizes.rows()) {
+		rt.Fatalf("%d ids are free, want %d", free, testSizes.rows())
 	}
 }
 
@@ -142,7 +142,7 @@ func TestApplyRefusesAndChangesNothing(t *testing.T) {
 	wide[0].Backends[0].Slot, wide[0].Buckets = 5000, nil
 	for want, upserts := range map[string][]model.MuxEndpoint{
 		"raise --max-buckets":   many(63),
-		"raise --max-endpoints": bucketless(many(64)),
+		"raise --max-endpoints": bucketless(many(int(testSizes.rows()))),
 		"raise --max-backends":  wide,
 		"power of two":          bad(func(e *model.MuxEndpoint) { e.Buckets = e.Buckets[:3] }),
 		"no backend":            bad(func(e *model.MuxEndpoint) { e.Buckets[7] = 9 }),
