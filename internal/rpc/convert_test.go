@@ -43,9 +43,9 @@ func drawKey(t *rapid.T) model.EndpointKey {
 func drawSNAT(t *rapid.T, v4 bool) *model.SNAT {
 	s := &model.SNAT{
 		Workloads: []model.SNATWorkload{
-			{Address: netip.MustParseAddr(map[bool]string{true: "10.1.2.4", false: "2001:db8:1::4"}[v4]), Host: "host1"},
+			{Address: netip.MustParseAddr(map[bool]string{true: "192.168.2.4", false: "fd77::4"}[v4]), Host: "host1"},
 			{
-				Address: netip.MustParseAddr(map[bool]string{true: "10.1.2.5", false: "2001:db8:1::5"}[v4]), Host: "10.9.9.9",
+				Address: netip.MustParseAddr(map[bool]string{true: "192.168.2.5", false: "fd77::5"}[v4]), Host: "10.9.9.9",
 				Tunnel: netip.AddrFrom4([4]byte{172, 17, 0, 1}),
 			},
 		},
@@ -117,7 +117,7 @@ func drawVIP(t *rapid.T) model.VIP {
 		}
 		for j := range rapid.IntRange(0, 3).Draw(t, "backends") {
 			e.Backends = append(e.Backends, model.Backend{
-				Address: netip.MustParseAddr(map[bool]string{true: "10.1.2.3", false: "2001:db8:1::3"}[v4]),
+				Address: netip.MustParseAddr(map[bool]string{true: "192.168.2.3", false: "fd77::3"}[v4]), // no VIP that is drawn
 				Port:    uint16(j + 1), Host: "host1", Weight: rapid.Uint32Max(model.MaxWeight).Draw(t, "weight"),
 				Tunnel: netip.AddrFrom4([4]byte{172, 16, byte(i), byte(j)}),
 			})
