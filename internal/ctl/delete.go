@@ -74,21 +74,13 @@ const maxNames = 10000
 // deleteVIPs deletes each one, whatever becomes of the others.
 func (s *session) deleteVIPs(cmd *cobra.Command, names []string, wait waiting) error {
 	var generation uint64
-	var errs []error
-	for _, name := range names {
-		err := s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
-			response, err := client.DeleteVIP(ctx, &weirv1.DeleteVIPRequest{Name: name})
-			generation = max(generation, response.GetGeneration())
-			return err
-		})
-		if err != nil {
-			errs = append(errs, fmt.Errorf("delete vip %s: %w", name, err))
-			continue
-		}
-		fmt.Fprintf(cmd.OutOrStdout(), "vip %s deleted\n", name)
-	}
-	if len(errs) > 0 {
-		return errors.Join(errs...)
+	err := s.deleteEach(cmd, "vip", names, func(ctx context.Context, client *rpc.Client, name string) error {
+		response, err := client.DeleteVIP(ctx, &weirv1.DeleteVIPRequest{Name: name})
+		generation = max(generation, response.GetGeneration())
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	return s.wait(cmd, wait, generation)
 }
@@ -113,4 +105,18 @@ or backends live on it. A node that comes back registers anew.`,
 			return nil
 		},
 	}
+}
+
+// deleteEach deletes what the names of a kind stand for, one after the other, whatever becomes of the others.
+func (s *session) deleteEach(cmd *cobra.Command, kind string, names []string, remove func(context.Context, *rpc.Client, string) error) error {
+	var errs []error
+	for _, name := range names {
+		err := s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error { return remove(ctx, client, name) })
+		if err != nil {
+			errs = append(errs, fmt.Errorf("delete %s %s: %w", kind, name, err))
+			continue
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%s %s deleted\n", kind, name)
+	}
+	return errors.Join(errs...)
 }

@@ -2,7 +2,6 @@ package ctl
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -131,19 +130,9 @@ func (s *session) deletePoolCommand() *cobra.Command {
 	}
 }
 
-// deletePools deletes each one, whatever becomes of the others.
 func (s *session) deletePools(cmd *cobra.Command, names []string) error {
-	var errs []error
-	for _, name := range names {
-		err := s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
-			_, err := client.DeleteAddressPool(ctx, &weirv1.DeleteAddressPoolRequest{Name: name})
-			return err
-		})
-		if err != nil {
-			errs = append(errs, fmt.Errorf("delete pool %s: %w", name, err))
-			continue
-		}
-		fmt.Fprintf(cmd.OutOrStdout(), "pool %s deleted\n", name)
-	}
-	return errors.Join(errs...)
+	return s.deleteEach(cmd, "pool", names, func(ctx context.Context, client *rpc.Client, name string) error {
+		_, err := client.DeleteAddressPool(ctx, &weirv1.DeleteAddressPoolRequest{Name: name})
+		return err
+	})
 }

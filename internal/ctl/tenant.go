@@ -2,7 +2,6 @@ package ctl
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -151,21 +150,11 @@ func (s *session) deleteTenantCommand() *cobra.Command {
 	}
 }
 
-// deleteTenants deletes each one, whatever becomes of the others.
 func (s *session) deleteTenants(cmd *cobra.Command, names []string) error {
-	var errs []error
-	for _, name := range names {
-		err := s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
-			_, err := client.DeleteTenant(ctx, &weirv1.DeleteTenantRequest{Name: name})
-			return err
-		})
-		if err != nil {
-			errs = append(errs, fmt.Errorf("delete tenant %s: %w", name, err))
-			continue
-		}
-		fmt.Fprintf(cmd.OutOrStdout(), "tenant %s deleted\n", name)
-	}
-	return errors.Join(errs...)
+	return s.deleteEach(cmd, "tenant", names, func(ctx context.Context, client *rpc.Client, name string) error {
+		_, err := client.DeleteTenant(ctx, &weirv1.DeleteTenantRequest{Name: name})
+		return err
+	})
 }
 
 // applyTenants applies tenants, which have a transaction of their own before that of VIPs and pools: their quotas

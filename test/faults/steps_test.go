@@ -125,7 +125,7 @@ func (w *world) heal(t *testing.T) {
 func (w *world) disk(t *testing.T, manager string, spare int64) {
 	t.Helper()
 	w.kill(t, manager)
-	dir := w.ManagerDir(manager)
+	dir := w.DataDir(manager)
 	var used int64
 	must(t, filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
 		if err != nil {
@@ -150,7 +150,7 @@ func (w *world) disk(t *testing.T, manager string, spare int64) {
 func (w *world) undisk(t *testing.T, manager string) {
 	t.Helper()
 	w.kill(t, manager)
-	dir := w.ManagerDir(manager)
+	dir := w.DataDir(manager)
 	away := dir + ".away"
 	must(t, os.Mkdir(away, 0o700))
 	must(t, os.CopyFS(away, os.DirFS(dir)))
@@ -165,7 +165,7 @@ const filler = "filler"
 
 func (w *world) fill(t *testing.T, manager string) {
 	t.Helper()
-	file, err := os.Create(filepath.Join(w.ManagerDir(manager), filler))
+	file, err := os.Create(filepath.Join(w.DataDir(manager), filler))
 	must(t, err)
 	defer file.Close()
 	for block := make([]byte, 1<<16); err == nil; {
@@ -179,7 +179,7 @@ func (w *world) fill(t *testing.T, manager string) {
 
 func (w *world) empty(t *testing.T, manager string) {
 	t.Helper()
-	must(t, os.Remove(filepath.Join(w.ManagerDir(manager), filler)))
+	must(t, os.Remove(filepath.Join(w.DataDir(manager), filler)))
 	w.log(t, "the disk of %s has room again", manager)
 }
 

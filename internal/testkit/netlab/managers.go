@@ -30,9 +30,6 @@ func (n Node) managerURL() string {
 	return "https://" + netip.AddrPortFrom(n.IPv4, managerPort).String()
 }
 
-// ManagerDir is a manager's data directory.
-func (l *Lab) ManagerDir(manager string) string { return l.DataDir(manager) }
-
 // startManagers starts the first manager, which founds the cluster and makes its CA, and then lets the others
 // join it one after the other: a member more is taken in while all that are there work.
 func (l *Lab) startManagers(ctx context.Context) error {
