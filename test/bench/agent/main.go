@@ -17,6 +17,7 @@ func main() {
 	var how options
 	flag.IntVar(&how.rounds, "rounds", 21, "times that each measurement is taken")
 	flag.IntVar(&how.megabytes, "megabytes", 768, "what one measurement sends")
+	flag.IntVar(&how.mtu, "mtu", 1600, "of the network between mux and host; with 1600 it has room for the outer header")
 	flag.StringVar(&how.congestion, "congestion", "cubic", "the senders' congestion control; empty: the system's")
 	flag.Var(&how.only, "only", "measure only this workload, flows and sender, as native/8/client; repeatable")
 	flag.BoolVar(&how.pairs, "pairs", false, "print every pair")
@@ -30,6 +31,7 @@ func main() {
 // options say how to measure.
 type options struct {
 	rounds, megabytes int
+	mtu               int
 	congestion        string
 	only              rows
 	pairs             bool
@@ -75,7 +77,7 @@ func choose(only rows) (results []result) {
 
 func run(out string, how options) (err error) {
 	results := choose(how.only)
-	w, err := newWorld()
+	w, err := newWorld(how.mtu)
 	if err != nil {
 		return err
 	}

@@ -32,8 +32,9 @@ const (
 	muxAddress       = "10.78.2.254"
 
 	client      = "10.78.1.1"
-	smallClient = "10.78.1.2" // of the same client: without the agent, workloads announce an MSS of smallMSS to it
-	smallMSS    = 1500 - 76 - 40
+	smallClient = "10.78.1.2" // of the same client: without the agent, workloads announce an MSS to it as small as with the agent
+
+	clientMTU, outerHeader, innerHeaders = 1500, 76, 40 // bytes; outerHeader is what the agent leaves room for
 )
 
 func (k workload) vip() string {
@@ -65,21 +66,24 @@ func (s *site) dip(k workload) string {
 // On the way to a VIP, network encapsulates, as a mux does; the cost of that is counted as the
 // agent's. Without the agent, the client names the workload itself, and network and host forward.
 //
-// Room for the outer header makes a client's segments smaller than they are without the agent. To tell
-// what that costs, a second address of the client is announced the same MSS without the agent.
+// Where the network's MTU has no room for the outer header, a client's segments are smaller than they are
+// without the agent. To tell what that costs, a second address of the client is announced the same MSS
+// without the agent.
 type world struct {
 	client, network *netns.NS
 	with, without   site
+	mtu             int // between network and hosts
 	servers         []*exec.Cmd
 	pins            string
 	stop            func() error // of agent and mux
 }
 
-func newWorld() (w *world, err error) {
+func newWorld(mtu int) (w *world, err error) {
 	w = &world{
 		pins:    fmt.Sprintf("/sys/fs/bpf/weir-bench-agent-%d", os.Getpid()),
 		with:    site{name: "with", subnet: 2},
 		without: site{name: "without", subnet: 4},
+		mtu:     mtu,
 		stop:    func() error { return nil },
 	}
 	defer func() {
@@ -121,13 +125,19 @@ func (w *world) connect() error {
 		w.network.Sysctl("net.ipv4.ip_forward", "1"), w.network.Sysctl("net.ipv4.conf.all.rp_filter", "0"),
 		w.client.AddRoute(netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr("10.78.1.254")),
 		w.connectSite(&w.with), w.connectSite(&w.without),
-		announce(w.without.host, netip.AddrFrom4([4]byte{10, 78, byte(w.without.subnet), 254})),
-		announce(w.without.container, netip.AddrFrom4([4]byte{10, 78, byte(w.without.subnet + 1), 1})))
+		w.announce(w.without.host, netip.AddrFrom4([4]byte{10, 78, byte(w.without.subnet), 254})),
+		w.announce(w.without.container, netip.AddrFrom4([4]byte{10, 78, byte(w.without.subnet + 1), 1})))
 }
 
-// announce has a workload tell smallClient a smaller MSS.
-func announce(ns *netns.NS, gateway netip.Addr) error {
-	_, err := ns.Run("ip", "route", "add", smallClient+"/32", "via", gateway.String(), "advmss", strconv.Itoa(smallMSS))
+// announce has a workload tell smallClient the MSS that the agent would leave.
+func (w *world) announce(ns *netns.NS, gateway netip.Addr) error {
+	mss := min(clientMTU, w.mtu-outerHeader) - innerHeaders
+	_, err := ns.Run("ip", "route", "add", smallClient+"/32", "via", gateway.String(), "advmss", strconv.Itoa(mss))
+	return err
+}
+
+func setMTU(ns *netns.NS, device string, mtu int) error {
+	_, err := ns.Run("ip", "link", "set", device, "mtu", strconv.Itoa(mtu))
 	return err
 }
 
@@ -137,6 +147,7 @@ func (w *world) connectSite(s *site) error {
 	everywhere := netip.MustParsePrefix("0.0.0.0/0")
 	return errors.Join(
 		netns.Veth(w.network, s.name, s.host, "uplink"),
+		setMTU(w.network, s.name, w.mtu), setMTU(s.host, "uplink", w.mtu),
 		netns.Veth(s.host, "w0", s.container, "eth0"),
 		w.network.AddAddress(s.name, netip.PrefixFrom(near(254), 24)),
 		s.host.AddAddress("uplink", netip.PrefixFrom(near(3), 24)),
