@@ -44,6 +44,7 @@ require (
 
 require (
 	github.com/anishathalye/porcupine v1.3.1
+	github.com/dchest/siphash v1.2.3
 	go.etcd.io/etcd/etcdutl/v3 v3.7.3
 )
 

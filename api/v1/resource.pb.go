@@ -471,7 +471,10 @@ type Endpoint struct {
 	// "none" (the default), or "client": all new connections of a client's address go to one backend.
 	Affinity string `protobuf:"bytes,6,opt,name=affinity,proto3" json:"affinity,omitempty"`
 	// How long muxes and hosts remember a silent flow. Left out: 2m for UDP; for TCP what RFC 5382 asks.
-	IdleTimeout   *durationpb.Duration `protobuf:"bytes,7,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	IdleTimeout *durationpb.Duration `protobuf:"bytes,7,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	// When the muxes answer SYNs themselves, with SYN cookies: "auto" (the default: while the endpoint is
+	// flooded with SYNs), "always" or "never". TCP only.
+	SynCookies    string `protobuf:"bytes,8,opt,name=syn_cookies,json=synCookies,proto3" json:"syn_cookies,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -553,6 +556,13 @@ func (x *Endpoint) GetIdleTimeout() *durationpb.Duration {
 		return x.IdleTimeout
 	}
 	return nil
+}
+
+func (x *Endpoint) GetSynCookies() string {
+	if x != nil {
+		return x.SynCookies
+	}
+	return ""
 }
 
 // One (address, port) that serves an endpoint.
@@ -2865,7 +2875,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\fSNATWorkload\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x16\n" +
-	"\x06tunnel\x18\x03 \x01(\tR\x06tunnel\"\xa0\x02\n" +
+	"\x06tunnel\x18\x03 \x01(\tR\x06tunnel\"\xc1\x02\n" +
 	"\bEndpoint\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\tR\bprotocol\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12,\n" +
@@ -2873,7 +2883,9 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\fhealth_check\x18\x04 \x01(\v2\x14.weir.v1.HealthCheckR\vhealthCheck\x12#\n" +
 	"\rall_unhealthy\x18\x05 \x01(\tR\fallUnhealthy\x12\x1a\n" +
 	"\baffinity\x18\x06 \x01(\tR\baffinity\x12<\n" +
-	"\fidle_timeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\"\xbb\x01\n" +
+	"\fidle_timeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12\x1f\n" +
+	"\vsyn_cookies\x18\b \x01(\tR\n" +
+	"synCookies\"\xbb\x01\n" +
 	"\aBackend\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12\x12\n" +

@@ -142,7 +142,9 @@ type SyncMuxResponse struct {
 	Snat        []*MuxSNAT `protobuf:"bytes,17,rep,name=snat,proto3" json:"snat,omitempty"`
 	SnatRemoved []*SNATKey `protobuf:"bytes,18,rep,name=snat_removed,json=snatRemoved,proto3" json:"snat_removed,omitempty"`
 	// All that are valid, the oldest first, every time: the oldest one signs.
-	FastpathKeys  []*FastpathKey `protobuf:"bytes,20,rep,name=fastpath_keys,json=fastpathKeys,proto3" json:"fastpath_keys,omitempty"`
+	FastpathKeys []*FastpathKey `protobuf:"bytes,20,rep,name=fastpath_keys,json=fastpathKeys,proto3" json:"fastpath_keys,omitempty"`
+	// All that are valid, the oldest first, every time: the last but one makes cookies.
+	SynSecrets    []*SYNSecret `protobuf:"bytes,21,rep,name=syn_secrets,json=synSecrets,proto3" json:"syn_secrets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -275,6 +277,68 @@ func (x *SyncMuxResponse) GetFastpathKeys() []*FastpathKey {
 	return nil
 }
 
+func (x *SyncMuxResponse) GetSynSecrets() []*SYNSecret {
+	if x != nil {
+		return x.SynSecrets
+	}
+	return nil
+}
+
+// What makes and checks SYN cookies.
+type SYNSecret struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Not 0.
+	Id uint32 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// 16 bytes.
+	Secret        []byte `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SYNSecret) Reset() {
+	*x = SYNSecret{}
+	mi := &file_v1_sync_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SYNSecret) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SYNSecret) ProtoMessage() {}
+
+func (x *SYNSecret) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SYNSecret.ProtoReflect.Descriptor instead.
+func (*SYNSecret) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SYNSecret) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *SYNSecret) GetSecret() []byte {
+	if x != nil {
+		return x.Secret
+	}
+	return nil
+}
+
 // What signs the messages of Fastpath.
 type FastpathKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -288,7 +352,7 @@ type FastpathKey struct {
 
 func (x *FastpathKey) Reset() {
 	*x = FastpathKey{}
-	mi := &file_v1_sync_proto_msgTypes[2]
+	mi := &file_v1_sync_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -300,7 +364,7 @@ func (x *FastpathKey) String() string {
 func (*FastpathKey) ProtoMessage() {}
 
 func (x *FastpathKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[2]
+	mi := &file_v1_sync_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -313,7 +377,7 @@ func (x *FastpathKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FastpathKey.ProtoReflect.Descriptor instead.
 func (*FastpathKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{2}
+	return file_v1_sync_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *FastpathKey) GetId() uint32 {
@@ -342,7 +406,7 @@ type SNATKey struct {
 
 func (x *SNATKey) Reset() {
 	*x = SNATKey{}
-	mi := &file_v1_sync_proto_msgTypes[3]
+	mi := &file_v1_sync_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -354,7 +418,7 @@ func (x *SNATKey) String() string {
 func (*SNATKey) ProtoMessage() {}
 
 func (x *SNATKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[3]
+	mi := &file_v1_sync_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -367,7 +431,7 @@ func (x *SNATKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATKey.ProtoReflect.Descriptor instead.
 func (*SNATKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{3}
+	return file_v1_sync_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SNATKey) GetVip() string {
@@ -402,7 +466,7 @@ type MuxSNAT struct {
 
 func (x *MuxSNAT) Reset() {
 	*x = MuxSNAT{}
-	mi := &file_v1_sync_proto_msgTypes[4]
+	mi := &file_v1_sync_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -414,7 +478,7 @@ func (x *MuxSNAT) String() string {
 func (*MuxSNAT) ProtoMessage() {}
 
 func (x *MuxSNAT) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[4]
+	mi := &file_v1_sync_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -427,7 +491,7 @@ func (x *MuxSNAT) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxSNAT.ProtoReflect.Descriptor instead.
 func (*MuxSNAT) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{4}
+	return file_v1_sync_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *MuxSNAT) GetVip() string {
@@ -484,7 +548,7 @@ type PoolMember struct {
 
 func (x *PoolMember) Reset() {
 	*x = PoolMember{}
-	mi := &file_v1_sync_proto_msgTypes[5]
+	mi := &file_v1_sync_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -496,7 +560,7 @@ func (x *PoolMember) String() string {
 func (*PoolMember) ProtoMessage() {}
 
 func (x *PoolMember) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[5]
+	mi := &file_v1_sync_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -509,7 +573,7 @@ func (x *PoolMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolMember.ProtoReflect.Descriptor instead.
 func (*PoolMember) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{5}
+	return file_v1_sync_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PoolMember) GetName() string {
@@ -543,7 +607,7 @@ type MuxTask struct {
 
 func (x *MuxTask) Reset() {
 	*x = MuxTask{}
-	mi := &file_v1_sync_proto_msgTypes[6]
+	mi := &file_v1_sync_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -555,7 +619,7 @@ func (x *MuxTask) String() string {
 func (*MuxTask) ProtoMessage() {}
 
 func (x *MuxTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[6]
+	mi := &file_v1_sync_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -568,7 +632,7 @@ func (x *MuxTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxTask.ProtoReflect.Descriptor instead.
 func (*MuxTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{6}
+	return file_v1_sync_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *MuxTask) GetId() uint64 {
@@ -646,7 +710,7 @@ type ExplainPacketTask struct {
 
 func (x *ExplainPacketTask) Reset() {
 	*x = ExplainPacketTask{}
-	mi := &file_v1_sync_proto_msgTypes[7]
+	mi := &file_v1_sync_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -658,7 +722,7 @@ func (x *ExplainPacketTask) String() string {
 func (*ExplainPacketTask) ProtoMessage() {}
 
 func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[7]
+	mi := &file_v1_sync_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -671,7 +735,7 @@ func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketTask.ProtoReflect.Descriptor instead.
 func (*ExplainPacketTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{7}
+	return file_v1_sync_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ExplainPacketTask) GetFrame() []byte {
@@ -697,7 +761,7 @@ type CaptureTask struct {
 
 func (x *CaptureTask) Reset() {
 	*x = CaptureTask{}
-	mi := &file_v1_sync_proto_msgTypes[8]
+	mi := &file_v1_sync_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -709,7 +773,7 @@ func (x *CaptureTask) String() string {
 func (*CaptureTask) ProtoMessage() {}
 
 func (x *CaptureTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[8]
+	mi := &file_v1_sync_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -722,7 +786,7 @@ func (x *CaptureTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureTask.ProtoReflect.Descriptor instead.
 func (*CaptureTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{8}
+	return file_v1_sync_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CaptureTask) GetFilter() *CaptureFilter {
@@ -773,7 +837,7 @@ type AnswerTaskRequest struct {
 
 func (x *AnswerTaskRequest) Reset() {
 	*x = AnswerTaskRequest{}
-	mi := &file_v1_sync_proto_msgTypes[9]
+	mi := &file_v1_sync_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -785,7 +849,7 @@ func (x *AnswerTaskRequest) String() string {
 func (*AnswerTaskRequest) ProtoMessage() {}
 
 func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[9]
+	mi := &file_v1_sync_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -798,7 +862,7 @@ func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerTaskRequest.ProtoReflect.Descriptor instead.
 func (*AnswerTaskRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{9}
+	return file_v1_sync_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AnswerTaskRequest) GetName() string {
@@ -860,7 +924,7 @@ type AnswerTaskResponse struct {
 
 func (x *AnswerTaskResponse) Reset() {
 	*x = AnswerTaskResponse{}
-	mi := &file_v1_sync_proto_msgTypes[10]
+	mi := &file_v1_sync_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -872,7 +936,7 @@ func (x *AnswerTaskResponse) String() string {
 func (*AnswerTaskResponse) ProtoMessage() {}
 
 func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[10]
+	mi := &file_v1_sync_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -885,7 +949,7 @@ func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerTaskResponse.ProtoReflect.Descriptor instead.
 func (*AnswerTaskResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{10}
+	return file_v1_sync_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AnswerTaskResponse) GetGone() bool {
@@ -917,14 +981,16 @@ type MuxEndpoint struct {
 	Ping      bool   `protobuf:"varint,9,opt,name=ping,proto3" json:"ping,omitempty"`
 	FlowLimit uint32 `protobuf:"varint,10,opt,name=flow_limit,json=flowLimit,proto3" json:"flow_limit,omitempty"`
 	// Of the VIP, the same in all its endpoints. Left out: connections stay with the muxes.
-	Fastpath      *Fastpath `protobuf:"bytes,11,opt,name=fastpath,proto3" json:"fastpath,omitempty"`
+	Fastpath *Fastpath `protobuf:"bytes,11,opt,name=fastpath,proto3" json:"fastpath,omitempty"`
+	// "auto", "always" or "never"; left out by a manager that knows no SYN cookies: "never".
+	SynCookies    string `protobuf:"bytes,12,opt,name=syn_cookies,json=synCookies,proto3" json:"syn_cookies,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MuxEndpoint) Reset() {
 	*x = MuxEndpoint{}
-	mi := &file_v1_sync_proto_msgTypes[11]
+	mi := &file_v1_sync_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -936,7 +1002,7 @@ func (x *MuxEndpoint) String() string {
 func (*MuxEndpoint) ProtoMessage() {}
 
 func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[11]
+	mi := &file_v1_sync_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -949,7 +1015,7 @@ func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEndpoint.ProtoReflect.Descriptor instead.
 func (*MuxEndpoint) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{11}
+	return file_v1_sync_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *MuxEndpoint) GetEndpoint() *EndpointKey {
@@ -1029,6 +1095,13 @@ func (x *MuxEndpoint) GetFastpath() *Fastpath {
 	return nil
 }
 
+func (x *MuxEndpoint) GetSynCookies() string {
+	if x != nil {
+		return x.SynCookies
+	}
+	return ""
+}
+
 // A backend as a mux runs it.
 type MuxBackend struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1047,7 +1120,7 @@ type MuxBackend struct {
 
 func (x *MuxBackend) Reset() {
 	*x = MuxBackend{}
-	mi := &file_v1_sync_proto_msgTypes[12]
+	mi := &file_v1_sync_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1059,7 +1132,7 @@ func (x *MuxBackend) String() string {
 func (*MuxBackend) ProtoMessage() {}
 
 func (x *MuxBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[12]
+	mi := &file_v1_sync_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1072,7 +1145,7 @@ func (x *MuxBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxBackend.ProtoReflect.Descriptor instead.
 func (*MuxBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{12}
+	return file_v1_sync_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *MuxBackend) GetSlot() uint32 {
@@ -1126,7 +1199,7 @@ type SyncHostRequest struct {
 
 func (x *SyncHostRequest) Reset() {
 	*x = SyncHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[13]
+	mi := &file_v1_sync_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1138,7 +1211,7 @@ func (x *SyncHostRequest) String() string {
 func (*SyncHostRequest) ProtoMessage() {}
 
 func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[13]
+	mi := &file_v1_sync_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1151,7 +1224,7 @@ func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostRequest.ProtoReflect.Descriptor instead.
 func (*SyncHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{13}
+	return file_v1_sync_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SyncHostRequest) GetName() string {
@@ -1222,13 +1295,14 @@ type SyncHostResponse struct {
 	SnatSnapshot bool `protobuf:"varint,19,opt,name=snat_snapshot,json=snatSnapshot,proto3" json:"snat_snapshot,omitempty"`
 	// As in SyncMuxResponse.
 	FastpathKeys  []*FastpathKey `protobuf:"bytes,20,rep,name=fastpath_keys,json=fastpathKeys,proto3" json:"fastpath_keys,omitempty"`
+	SynSecrets    []*SYNSecret   `protobuf:"bytes,21,rep,name=syn_secrets,json=synSecrets,proto3" json:"syn_secrets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SyncHostResponse) Reset() {
 	*x = SyncHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[14]
+	mi := &file_v1_sync_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1240,7 +1314,7 @@ func (x *SyncHostResponse) String() string {
 func (*SyncHostResponse) ProtoMessage() {}
 
 func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[14]
+	mi := &file_v1_sync_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1253,7 +1327,7 @@ func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostResponse.ProtoReflect.Descriptor instead.
 func (*SyncHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{14}
+	return file_v1_sync_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SyncHostResponse) GetGeneration() uint64 {
@@ -1347,6 +1421,13 @@ func (x *SyncHostResponse) GetFastpathKeys() []*FastpathKey {
 	return nil
 }
 
+func (x *SyncHostResponse) GetSynSecrets() []*SYNSecret {
+	if x != nil {
+		return x.SynSecrets
+	}
+	return nil
+}
+
 // The ports that a workload has of a VIP, as its host runs it.
 type HostSNAT struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -1376,7 +1457,7 @@ type HostSNAT struct {
 
 func (x *HostSNAT) Reset() {
 	*x = HostSNAT{}
-	mi := &file_v1_sync_proto_msgTypes[15]
+	mi := &file_v1_sync_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1388,7 +1469,7 @@ func (x *HostSNAT) String() string {
 func (*HostSNAT) ProtoMessage() {}
 
 func (x *HostSNAT) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[15]
+	mi := &file_v1_sync_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1401,7 +1482,7 @@ func (x *HostSNAT) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostSNAT.ProtoReflect.Descriptor instead.
 func (*HostSNAT) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{15}
+	return file_v1_sync_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *HostSNAT) GetVip() string {
@@ -1502,7 +1583,7 @@ type AllocatePortsRequest struct {
 
 func (x *AllocatePortsRequest) Reset() {
 	*x = AllocatePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[16]
+	mi := &file_v1_sync_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1514,7 +1595,7 @@ func (x *AllocatePortsRequest) String() string {
 func (*AllocatePortsRequest) ProtoMessage() {}
 
 func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[16]
+	mi := &file_v1_sync_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1527,7 +1608,7 @@ func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsRequest.ProtoReflect.Descriptor instead.
 func (*AllocatePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{16}
+	return file_v1_sync_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AllocatePortsRequest) GetName() string {
@@ -1570,7 +1651,7 @@ type AllocatePortsResponse struct {
 
 func (x *AllocatePortsResponse) Reset() {
 	*x = AllocatePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[17]
+	mi := &file_v1_sync_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1582,7 +1663,7 @@ func (x *AllocatePortsResponse) String() string {
 func (*AllocatePortsResponse) ProtoMessage() {}
 
 func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[17]
+	mi := &file_v1_sync_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1595,7 +1676,7 @@ func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsResponse.ProtoReflect.Descriptor instead.
 func (*AllocatePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{17}
+	return file_v1_sync_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AllocatePortsResponse) GetRanges() []uint32 {
@@ -1625,7 +1706,7 @@ type ReleasePortsRequest struct {
 
 func (x *ReleasePortsRequest) Reset() {
 	*x = ReleasePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[18]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1637,7 +1718,7 @@ func (x *ReleasePortsRequest) String() string {
 func (*ReleasePortsRequest) ProtoMessage() {}
 
 func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[18]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1650,7 +1731,7 @@ func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsRequest.ProtoReflect.Descriptor instead.
 func (*ReleasePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{18}
+	return file_v1_sync_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReleasePortsRequest) GetName() string {
@@ -1691,7 +1772,7 @@ type ReleasePortsResponse struct {
 
 func (x *ReleasePortsResponse) Reset() {
 	*x = ReleasePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[19]
+	mi := &file_v1_sync_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1703,7 +1784,7 @@ func (x *ReleasePortsResponse) String() string {
 func (*ReleasePortsResponse) ProtoMessage() {}
 
 func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[19]
+	mi := &file_v1_sync_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1716,7 +1797,7 @@ func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsResponse.ProtoReflect.Descriptor instead.
 func (*ReleasePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{19}
+	return file_v1_sync_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReleasePortsResponse) GetGeneration() uint64 {
@@ -1751,14 +1832,16 @@ type HostBackend struct {
 	// How long a silent flow is remembered.
 	IdleTimeout *durationpb.Duration `protobuf:"bytes,12,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
 	// Connections may leave the muxes.
-	Fastpath      bool `protobuf:"varint,13,opt,name=fastpath,proto3" json:"fastpath,omitempty"`
+	Fastpath bool `protobuf:"varint,13,opt,name=fastpath,proto3" json:"fastpath,omitempty"`
+	// As in MuxEndpoint: whether a mux may have answered a SYN in the backend's name.
+	SynCookies    string `protobuf:"bytes,14,opt,name=syn_cookies,json=synCookies,proto3" json:"syn_cookies,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HostBackend) Reset() {
 	*x = HostBackend{}
-	mi := &file_v1_sync_proto_msgTypes[20]
+	mi := &file_v1_sync_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1770,7 +1853,7 @@ func (x *HostBackend) String() string {
 func (*HostBackend) ProtoMessage() {}
 
 func (x *HostBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[20]
+	mi := &file_v1_sync_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1783,7 +1866,7 @@ func (x *HostBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackend.ProtoReflect.Descriptor instead.
 func (*HostBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{20}
+	return file_v1_sync_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *HostBackend) GetEndpoint() *EndpointKey {
@@ -1877,6 +1960,13 @@ func (x *HostBackend) GetFastpath() bool {
 	return false
 }
 
+func (x *HostBackend) GetSynCookies() string {
+	if x != nil {
+		return x.SynCookies
+	}
+	return ""
+}
+
 // Names a HostBackend on its host.
 type HostBackendKey struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1888,7 +1978,7 @@ type HostBackendKey struct {
 
 func (x *HostBackendKey) Reset() {
 	*x = HostBackendKey{}
-	mi := &file_v1_sync_proto_msgTypes[21]
+	mi := &file_v1_sync_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1900,7 +1990,7 @@ func (x *HostBackendKey) String() string {
 func (*HostBackendKey) ProtoMessage() {}
 
 func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[21]
+	mi := &file_v1_sync_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1913,7 +2003,7 @@ func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackendKey.ProtoReflect.Descriptor instead.
 func (*HostBackendKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{21}
+	return file_v1_sync_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *HostBackendKey) GetEndpoint() *EndpointKey {
@@ -1946,7 +2036,7 @@ type ReportMuxRequest struct {
 
 func (x *ReportMuxRequest) Reset() {
 	*x = ReportMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[22]
+	mi := &file_v1_sync_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1958,7 +2048,7 @@ func (x *ReportMuxRequest) String() string {
 func (*ReportMuxRequest) ProtoMessage() {}
 
 func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[22]
+	mi := &file_v1_sync_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1971,7 +2061,7 @@ func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxRequest.ProtoReflect.Descriptor instead.
 func (*ReportMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{22}
+	return file_v1_sync_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReportMuxRequest) GetName() string {
@@ -2017,7 +2107,7 @@ type ReportMuxResponse struct {
 
 func (x *ReportMuxResponse) Reset() {
 	*x = ReportMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[23]
+	mi := &file_v1_sync_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2029,7 +2119,7 @@ func (x *ReportMuxResponse) String() string {
 func (*ReportMuxResponse) ProtoMessage() {}
 
 func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[23]
+	mi := &file_v1_sync_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2042,7 +2132,7 @@ func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxResponse.ProtoReflect.Descriptor instead.
 func (*ReportMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{23}
+	return file_v1_sync_proto_rawDescGZIP(), []int{24}
 }
 
 type ReportHostRequest struct {
@@ -2068,7 +2158,7 @@ type ReportHostRequest struct {
 
 func (x *ReportHostRequest) Reset() {
 	*x = ReportHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2080,7 +2170,7 @@ func (x *ReportHostRequest) String() string {
 func (*ReportHostRequest) ProtoMessage() {}
 
 func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2093,7 +2183,7 @@ func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostRequest.ProtoReflect.Descriptor instead.
 func (*ReportHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{24}
+	return file_v1_sync_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReportHostRequest) GetName() string {
@@ -2168,7 +2258,7 @@ type BackendSessions struct {
 
 func (x *BackendSessions) Reset() {
 	*x = BackendSessions{}
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2180,7 +2270,7 @@ func (x *BackendSessions) String() string {
 func (*BackendSessions) ProtoMessage() {}
 
 func (x *BackendSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2193,7 +2283,7 @@ func (x *BackendSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendSessions.ProtoReflect.Descriptor instead.
 func (*BackendSessions) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{25}
+	return file_v1_sync_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *BackendSessions) GetEndpoint() *EndpointKey {
@@ -2247,7 +2337,7 @@ type BackendHealth struct {
 
 func (x *BackendHealth) Reset() {
 	*x = BackendHealth{}
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2259,7 +2349,7 @@ func (x *BackendHealth) String() string {
 func (*BackendHealth) ProtoMessage() {}
 
 func (x *BackendHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2272,7 +2362,7 @@ func (x *BackendHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendHealth.ProtoReflect.Descriptor instead.
 func (*BackendHealth) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{26}
+	return file_v1_sync_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *BackendHealth) GetEndpoint() *EndpointKey {
@@ -2318,7 +2408,7 @@ type ReportHostResponse struct {
 
 func (x *ReportHostResponse) Reset() {
 	*x = ReportHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2330,7 +2420,7 @@ func (x *ReportHostResponse) String() string {
 func (*ReportHostResponse) ProtoMessage() {}
 
 func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2343,7 +2433,7 @@ func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostResponse.ProtoReflect.Descriptor instead.
 func (*ReportHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{27}
+	return file_v1_sync_proto_rawDescGZIP(), []int{28}
 }
 
 var File_v1_sync_proto protoreflect.FileDescriptor
@@ -2359,7 +2449,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x05 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
-	"\acluster\x18\f \x01(\x06R\acluster\"\xa4\x04\n" +
+	"\acluster\x18\f \x01(\x06R\acluster\"\xd9\x04\n" +
 	"\x0fSyncMuxResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -2376,7 +2466,12 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\bwithdraw\x18\t \x01(\bR\bwithdraw\x12$\n" +
 	"\x04snat\x18\x11 \x03(\v2\x10.weir.v1.MuxSNATR\x04snat\x123\n" +
 	"\fsnat_removed\x18\x12 \x03(\v2\x10.weir.v1.SNATKeyR\vsnatRemoved\x129\n" +
-	"\rfastpath_keys\x18\x14 \x03(\v2\x14.weir.v1.FastpathKeyR\ffastpathKeys\"5\n" +
+	"\rfastpath_keys\x18\x14 \x03(\v2\x14.weir.v1.FastpathKeyR\ffastpathKeys\x123\n" +
+	"\vsyn_secrets\x18\x15 \x03(\v2\x12.weir.v1.SYNSecretR\n" +
+	"synSecrets\"3\n" +
+	"\tSYNSecret\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\rR\x02id\x12\x16\n" +
+	"\x06secret\x18\x02 \x01(\fR\x06secret\"5\n" +
 	"\vFastpathKey\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\fR\x06secret\"5\n" +
@@ -2417,7 +2512,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x04done\x18\x06 \x01(\bR\x04done\x12\x14\n" +
 	"\x05error\x18\a \x01(\tR\x05error\"(\n" +
 	"\x12AnswerTaskResponse\x12\x12\n" +
-	"\x04gone\x18\x01 \x01(\bR\x04gone\"\x94\x03\n" +
+	"\x04gone\x18\x01 \x01(\bR\x04gone\"\xb5\x03\n" +
 	"\vMuxEndpoint\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x18\n" +
@@ -2431,7 +2526,9 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
 	"flow_limit\x18\n" +
 	" \x01(\rR\tflowLimit\x12-\n" +
-	"\bfastpath\x18\v \x01(\v2\x11.weir.v1.FastpathR\bfastpath\"z\n" +
+	"\bfastpath\x18\v \x01(\v2\x11.weir.v1.FastpathR\bfastpath\x12\x1f\n" +
+	"\vsyn_cookies\x18\f \x01(\tR\n" +
+	"synCookies\"z\n" +
 	"\n" +
 	"MuxBackend\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x16\n" +
@@ -2447,7 +2544,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x05 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
-	"\acluster\x18\f \x01(\x06R\acluster\"\xf5\x03\n" +
+	"\acluster\x18\f \x01(\x06R\acluster\"\xaa\x04\n" +
 	"\x10SyncHostResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -2463,7 +2560,9 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x04snat\x18\x11 \x03(\v2\x11.weir.v1.HostSNATR\x04snat\x123\n" +
 	"\fsnat_removed\x18\x12 \x03(\v2\x10.weir.v1.SNATKeyR\vsnatRemoved\x12#\n" +
 	"\rsnat_snapshot\x18\x13 \x01(\bR\fsnatSnapshot\x129\n" +
-	"\rfastpath_keys\x18\x14 \x03(\v2\x14.weir.v1.FastpathKeyR\ffastpathKeys\"\xe8\x02\n" +
+	"\rfastpath_keys\x18\x14 \x03(\v2\x14.weir.v1.FastpathKeyR\ffastpathKeys\x123\n" +
+	"\vsyn_secrets\x18\x15 \x03(\v2\x12.weir.v1.SYNSecretR\n" +
+	"synSecrets\"\xe8\x02\n" +
 	"\bHostSNAT\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -2497,7 +2596,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x14ReleasePortsResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
-	"generation\"\xa8\x03\n" +
+	"generation\"\xc9\x03\n" +
 	"\vHostBackend\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x18\n" +
@@ -2512,7 +2611,9 @@ const file_v1_sync_proto_rawDesc = "" +
 	" \x03(\tR\x05peers\x12\x1a\n" +
 	"\baffinity\x18\v \x01(\bR\baffinity\x12<\n" +
 	"\fidle_timeout\x18\f \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12\x1a\n" +
-	"\bfastpath\x18\r \x01(\bR\bfastpath\"Z\n" +
+	"\bfastpath\x18\r \x01(\bR\bfastpath\x12\x1f\n" +
+	"\vsyn_cookies\x18\x0e \x01(\tR\n" +
+	"synCookies\"Z\n" +
 	"\x0eHostBackendKey\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\"\xba\x01\n" +
@@ -2572,102 +2673,105 @@ func file_v1_sync_proto_rawDescGZIP() []byte {
 	return file_v1_sync_proto_rawDescData
 }
 
-var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_v1_sync_proto_goTypes = []any{
 	(*SyncMuxRequest)(nil),        // 0: weir.v1.SyncMuxRequest
 	(*SyncMuxResponse)(nil),       // 1: weir.v1.SyncMuxResponse
-	(*FastpathKey)(nil),           // 2: weir.v1.FastpathKey
-	(*SNATKey)(nil),               // 3: weir.v1.SNATKey
-	(*MuxSNAT)(nil),               // 4: weir.v1.MuxSNAT
-	(*PoolMember)(nil),            // 5: weir.v1.PoolMember
-	(*MuxTask)(nil),               // 6: weir.v1.MuxTask
-	(*ExplainPacketTask)(nil),     // 7: weir.v1.ExplainPacketTask
-	(*CaptureTask)(nil),           // 8: weir.v1.CaptureTask
-	(*AnswerTaskRequest)(nil),     // 9: weir.v1.AnswerTaskRequest
-	(*AnswerTaskResponse)(nil),    // 10: weir.v1.AnswerTaskResponse
-	(*MuxEndpoint)(nil),           // 11: weir.v1.MuxEndpoint
-	(*MuxBackend)(nil),            // 12: weir.v1.MuxBackend
-	(*SyncHostRequest)(nil),       // 13: weir.v1.SyncHostRequest
-	(*SyncHostResponse)(nil),      // 14: weir.v1.SyncHostResponse
-	(*HostSNAT)(nil),              // 15: weir.v1.HostSNAT
-	(*AllocatePortsRequest)(nil),  // 16: weir.v1.AllocatePortsRequest
-	(*AllocatePortsResponse)(nil), // 17: weir.v1.AllocatePortsResponse
-	(*ReleasePortsRequest)(nil),   // 18: weir.v1.ReleasePortsRequest
-	(*ReleasePortsResponse)(nil),  // 19: weir.v1.ReleasePortsResponse
-	(*HostBackend)(nil),           // 20: weir.v1.HostBackend
-	(*HostBackendKey)(nil),        // 21: weir.v1.HostBackendKey
-	(*ReportMuxRequest)(nil),      // 22: weir.v1.ReportMuxRequest
-	(*ReportMuxResponse)(nil),     // 23: weir.v1.ReportMuxResponse
-	(*ReportHostRequest)(nil),     // 24: weir.v1.ReportHostRequest
-	(*BackendSessions)(nil),       // 25: weir.v1.BackendSessions
-	(*BackendHealth)(nil),         // 26: weir.v1.BackendHealth
-	(*ReportHostResponse)(nil),    // 27: weir.v1.ReportHostResponse
-	(*EndpointKey)(nil),           // 28: weir.v1.EndpointKey
-	(*CaptureFilter)(nil),         // 29: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
-	(*PacketExplanation)(nil),     // 31: weir.v1.PacketExplanation
-	(*CapturedPacket)(nil),        // 32: weir.v1.CapturedPacket
-	(*Fastpath)(nil),              // 33: weir.v1.Fastpath
-	(*HealthCheck)(nil),           // 34: weir.v1.HealthCheck
-	(*Rejection)(nil),             // 35: weir.v1.Rejection
-	(*MuxStatus)(nil),             // 36: weir.v1.MuxStatus
-	(*HostStatus)(nil),            // 37: weir.v1.HostStatus
+	(*SYNSecret)(nil),             // 2: weir.v1.SYNSecret
+	(*FastpathKey)(nil),           // 3: weir.v1.FastpathKey
+	(*SNATKey)(nil),               // 4: weir.v1.SNATKey
+	(*MuxSNAT)(nil),               // 5: weir.v1.MuxSNAT
+	(*PoolMember)(nil),            // 6: weir.v1.PoolMember
+	(*MuxTask)(nil),               // 7: weir.v1.MuxTask
+	(*ExplainPacketTask)(nil),     // 8: weir.v1.ExplainPacketTask
+	(*CaptureTask)(nil),           // 9: weir.v1.CaptureTask
+	(*AnswerTaskRequest)(nil),     // 10: weir.v1.AnswerTaskRequest
+	(*AnswerTaskResponse)(nil),    // 11: weir.v1.AnswerTaskResponse
+	(*MuxEndpoint)(nil),           // 12: weir.v1.MuxEndpoint
+	(*MuxBackend)(nil),            // 13: weir.v1.MuxBackend
+	(*SyncHostRequest)(nil),       // 14: weir.v1.SyncHostRequest
+	(*SyncHostResponse)(nil),      // 15: weir.v1.SyncHostResponse
+	(*HostSNAT)(nil),              // 16: weir.v1.HostSNAT
+	(*AllocatePortsRequest)(nil),  // 17: weir.v1.AllocatePortsRequest
+	(*AllocatePortsResponse)(nil), // 18: weir.v1.AllocatePortsResponse
+	(*ReleasePortsRequest)(nil),   // 19: weir.v1.ReleasePortsRequest
+	(*ReleasePortsResponse)(nil),  // 20: weir.v1.ReleasePortsResponse
+	(*HostBackend)(nil),           // 21: weir.v1.HostBackend
+	(*HostBackendKey)(nil),        // 22: weir.v1.HostBackendKey
+	(*ReportMuxRequest)(nil),      // 23: weir.v1.ReportMuxRequest
+	(*ReportMuxResponse)(nil),     // 24: weir.v1.ReportMuxResponse
+	(*ReportHostRequest)(nil),     // 25: weir.v1.ReportHostRequest
+	(*BackendSessions)(nil),       // 26: weir.v1.BackendSessions
+	(*BackendHealth)(nil),         // 27: weir.v1.BackendHealth
+	(*ReportHostResponse)(nil),    // 28: weir.v1.ReportHostResponse
+	(*EndpointKey)(nil),           // 29: weir.v1.EndpointKey
+	(*CaptureFilter)(nil),         // 30: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
+	(*PacketExplanation)(nil),     // 32: weir.v1.PacketExplanation
+	(*CapturedPacket)(nil),        // 33: weir.v1.CapturedPacket
+	(*Fastpath)(nil),              // 34: weir.v1.Fastpath
+	(*HealthCheck)(nil),           // 35: weir.v1.HealthCheck
+	(*Rejection)(nil),             // 36: weir.v1.Rejection
+	(*MuxStatus)(nil),             // 37: weir.v1.MuxStatus
+	(*HostStatus)(nil),            // 38: weir.v1.HostStatus
 }
 var file_v1_sync_proto_depIdxs = []int32{
-	11, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
-	28, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
-	5,  // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
-	6,  // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.MuxTask
-	4,  // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
-	3,  // 5: weir.v1.SyncMuxResponse.snat_removed:type_name -> weir.v1.SNATKey
-	2,  // 6: weir.v1.SyncMuxResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
-	7,  // 7: weir.v1.MuxTask.explain:type_name -> weir.v1.ExplainPacketTask
-	8,  // 8: weir.v1.MuxTask.capture:type_name -> weir.v1.CaptureTask
-	29, // 9: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
-	30, // 10: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
-	31, // 11: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
-	32, // 12: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
-	28, // 13: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
-	12, // 14: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
-	30, // 15: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
-	33, // 16: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
-	20, // 17: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
-	21, // 18: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
-	15, // 19: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
-	3,  // 20: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
-	2,  // 21: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
-	30, // 22: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
-	28, // 23: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
-	34, // 24: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
-	30, // 25: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
-	28, // 26: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
-	35, // 27: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
-	36, // 28: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
-	35, // 29: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
-	37, // 30: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
-	26, // 31: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
-	25, // 32: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
-	28, // 33: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
-	28, // 34: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
-	0,  // 35: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
-	13, // 36: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
-	22, // 37: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
-	24, // 38: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
-	9,  // 39: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
-	16, // 40: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
-	18, // 41: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
-	1,  // 42: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
-	14, // 43: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
-	23, // 44: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
-	27, // 45: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
-	10, // 46: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
-	17, // 47: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
-	19, // 48: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
-	42, // [42:49] is the sub-list for method output_type
-	35, // [35:42] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	12, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
+	29, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
+	6,  // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
+	7,  // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.MuxTask
+	5,  // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
+	4,  // 5: weir.v1.SyncMuxResponse.snat_removed:type_name -> weir.v1.SNATKey
+	3,  // 6: weir.v1.SyncMuxResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
+	2,  // 7: weir.v1.SyncMuxResponse.syn_secrets:type_name -> weir.v1.SYNSecret
+	8,  // 8: weir.v1.MuxTask.explain:type_name -> weir.v1.ExplainPacketTask
+	9,  // 9: weir.v1.MuxTask.capture:type_name -> weir.v1.CaptureTask
+	30, // 10: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
+	31, // 11: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
+	32, // 12: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
+	33, // 13: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
+	29, // 14: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	13, // 15: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
+	31, // 16: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
+	34, // 17: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
+	21, // 18: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
+	22, // 19: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
+	16, // 20: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
+	4,  // 21: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
+	3,  // 22: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
+	2,  // 23: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
+	31, // 24: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
+	29, // 25: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
+	35, // 26: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
+	31, // 27: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
+	29, // 28: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
+	36, // 29: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
+	37, // 30: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
+	36, // 31: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
+	38, // 32: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
+	27, // 33: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
+	26, // 34: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
+	29, // 35: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
+	29, // 36: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
+	0,  // 37: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
+	14, // 38: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
+	23, // 39: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
+	25, // 40: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
+	10, // 41: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
+	17, // 42: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
+	19, // 43: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
+	1,  // 44: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
+	15, // 45: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
+	24, // 46: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
+	28, // 47: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
+	11, // 48: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
+	18, // 49: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
+	20, // 50: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
+	44, // [44:51] is the sub-list for method output_type
+	37, // [37:44] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_v1_sync_proto_init() }
@@ -2676,7 +2780,7 @@ func file_v1_sync_proto_init() {
 		return
 	}
 	file_v1_resource_proto_init()
-	file_v1_sync_proto_msgTypes[6].OneofWrappers = []any{
+	file_v1_sync_proto_msgTypes[7].OneofWrappers = []any{
 		(*MuxTask_Explain)(nil),
 		(*MuxTask_Capture)(nil),
 		(*MuxTask_Cancel)(nil),
@@ -2687,7 +2791,7 @@ func file_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_sync_proto_rawDesc), len(file_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

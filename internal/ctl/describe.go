@@ -92,6 +92,9 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 		if e.GetAffinity() == string(model.AffinityClient) {
 			fmt.Fprintf(w, "  Affinity:       client\n")
 		}
+		if e.GetSynCookies() != "" {
+			fmt.Fprintf(w, "  SYN cookies:    %s\n", e.GetSynCookies())
+		}
 		if e.GetIdleTimeout() != nil {
 			fmt.Fprintf(w, "  Idle timeout:   %s\n", e.GetIdleTimeout().AsDuration())
 		}

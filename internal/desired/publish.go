@@ -14,6 +14,7 @@ func MuxEndpoint(vip model.VIP, e model.Endpoint, table Table) model.MuxEndpoint
 		Key: Key(vip, e), Tenant: vip.Tenant, Buckets: table.Open(), Backends: make([]model.MuxBackend, 0, len(table.Rows)),
 		Cookies: table.Cookies, Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(),
 		Ping: vip.Ping != model.PingIgnore, FlowLimit: vip.FlowLimit, Fastpath: vip.Fastpath,
+		SYNCookies: e.WhenSYNCookies(),
 	}
 	if endpoint.Cookies == "" { // the table is older than cookies, and will be computed anew
 		endpoint.Cookies = model.CookiesOff
@@ -92,6 +93,7 @@ func (s State) eachBackend(vip model.VIP, do func(host string, b model.HostBacke
 				Slot: slot, Cookies: table.Cookies == model.CookiesOn || table.Cookies == model.CookiesSettling,
 				Buckets: uint32(len(table.Buckets)), Ceded: ceded[slot], Peers: admit(b.TunnelAddress(), peers[slot], sources),
 				Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(), Fastpath: vip.Fastpath != nil,
+				SYNCookies: e.WhenSYNCookies(),
 			})
 		}
 	}

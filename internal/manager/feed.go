@@ -96,7 +96,7 @@ func (f *hostFeed) take(first model.Generation) (update rpc.HostUpdate, due bool
 	whole, pending := f.whole, f.pending
 	f.whole, f.dirty, f.pending, f.sent = false, false, nil, s.Generation
 	delete(h.fresh, f)
-	update = rpc.HostUpdate{Generation: s.Generation, Snapshot: whole, Muxes: s.Muxes(), Keys: s.FastpathKeys}
+	update = rpc.HostUpdate{Generation: s.Generation, Snapshot: whole, Muxes: s.Muxes(), Keys: s.FastpathKeys, SYNSecrets: s.SYNSecrets}
 	f.takeSNAT(&update, h.confirmed, first)
 	h.mu.Unlock()
 	if whole {
@@ -188,7 +188,8 @@ func (f *muxFeed) take(first model.Generation) (update rpc.MuxUpdate, due bool) 
 	if f.waits.IsZero() {
 		f.waits = h.now()
 	}
-	update = rpc.MuxUpdate{Generation: s.Generation, Snapshot: whole, Pool: h.pool, Withdraw: f.withdraw, Keys: s.FastpathKeys}
+	update = rpc.MuxUpdate{Generation: s.Generation, Snapshot: whole, Pool: h.pool, Withdraw: f.withdraw,
+		Keys: s.FastpathKeys, SYNSecrets: s.SYNSecrets}
 	h.mu.Unlock()
 	if whole {
 		update.HashKey = s.HashKey

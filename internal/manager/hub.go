@@ -144,7 +144,7 @@ func (h *hub) advance(s *store.State, now time.Time) {
 	for host, changed := range c.hosts {
 		h.tellHost(host, changed, s.Generation, now)
 	}
-	if c.sources || !slices.Equal(h.state.FastpathKeys, s.FastpathKeys) {
+	if c.sources || !slices.Equal(h.state.FastpathKeys, s.FastpathKeys) || !slices.Equal(h.state.SYNSecrets, s.SYNSecrets) {
 		for host := range h.hosts {
 			h.tellHost(host, hostChange{adds: true}, s.Generation, now)
 		}

@@ -48,27 +48,28 @@ const stopTimeout = 3 * time.Second
 
 // Manager is one replica of the control plane.
 type Manager struct {
-	cfg      Config
-	log      *slog.Logger
-	listener net.Listener
-	store    *store.Store
-	hub      *hub
-	progress *progress
-	reports  reports
-	sessions sessions
-	tasks    *tasks
-	stopping chan struct{} // closed when streams shall end
-	now      func() time.Time
-	silence  time.Duration // how long a host may be silent
-	keyLife  time.Duration // how long a key of Fastpath signs
-	apart    apartness
-	settle   time.Duration // how long a move of buckets lasts at least
-	watches  watches
-	noticing time.Duration    // between two looks at the conditions of VIPs
-	bookmark time.Duration    // between two bookmarks of an idle watch
-	events   chan store.Event // that are not written yet
-	observed *telemetry.Telemetry
-	peers    *peers
+	cfg        Config
+	log        *slog.Logger
+	listener   net.Listener
+	store      *store.Store
+	hub        *hub
+	progress   *progress
+	reports    reports
+	sessions   sessions
+	tasks      *tasks
+	stopping   chan struct{} // closed when streams shall end
+	now        func() time.Time
+	silence    time.Duration // how long a host may be silent
+	keyLife    time.Duration // how long a key of Fastpath signs
+	secretLife time.Duration // how long a secret makes SYN cookies
+	apart      apartness
+	settle     time.Duration // how long a move of buckets lasts at least
+	watches    watches
+	noticing   time.Duration    // between two looks at the conditions of VIPs
+	bookmark   time.Duration    // between two bookmarks of an idle watch
+	events     chan store.Event // that are not written yet
+	observed   *telemetry.Telemetry
+	peers      *peers
 
 	apartAfter time.Duration // how long the store may be silent
 
@@ -129,7 +130,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	m := &Manager{
 		observed: observed, meters: counted, acks: newAcks(counted), cfg: cfg, log: cfg.Log, listener: listener, store: s, hub: newHub(s),
 		reports: newReports(), tasks: newTasks(), stopping: make(chan struct{}), now: time.Now,
-		silence: defaultSilence, keyLife: defaultKeyLife, apart: newApartness(), apartAfter: apartAfter, sessions: newSessions(), settle: desired.SettleTime,
+		silence: defaultSilence, keyLife: defaultKeyLife, secretLife: defaultSecretLife, apart: newApartness(), apartAfter: apartAfter, sessions: newSessions(), settle: desired.SettleTime,
 		ports: newPortRequests(), suspects: newSuspects(), resting: desired.RestTime,
 		bookmark: bookmarkTime, noticing: noticeTime, events: make(chan store.Event, eventBacklog),
 		peers: newPeers(secured.access), security: secured, audit: newAuditor(cfg.Name), strangerTime: strangerTime, slowReader: slowReader,
@@ -166,7 +167,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.followManagers(ctx) })
 	group.Go(func() error { return m.watchStore(ctx) })
 	group.Go(func() error {
-		return m.whileLeading(ctx, m.reconcile, m.watchSilence, m.endTransitions, m.endRests, m.auditPorts, m.recordEvents, m.notice, m.rotateKeys, m.store.Promote)
+		return m.whileLeading(ctx, m.reconcile, m.watchSilence, m.endTransitions, m.endRests, m.auditPorts, m.recordEvents, m.notice, m.rotateKeys, m.rotateSecrets, m.store.Promote)
 	})
 	group.Go(func() error {
 		defer stopStore()

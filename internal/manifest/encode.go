@@ -48,6 +48,7 @@ type endpointSpec struct {
 	AllUnhealthy model.AllUnhealthy `json:"allUnhealthy,omitempty"`
 	Affinity     model.Affinity     `json:"affinity,omitempty"`
 	IdleTimeout  string             `json:"idleTimeout,omitempty"`
+	SYNCookies   model.SYNCookies   `json:"synCookies,omitempty"`
 }
 
 // portSpec is the port of an endpoint: a number, or "all".
@@ -98,7 +99,7 @@ func NewDocument(vip model.VIP, version uint64, status any) Document {
 	for _, e := range vip.Endpoints {
 		written := endpointSpec{
 			Protocol: e.Protocol, Port: portSpec(e.Port), AllUnhealthy: e.AllUnhealthy, HealthCheck: writeCheck(e.HealthCheck),
-			Affinity: e.Affinity,
+			Affinity: e.Affinity, SYNCookies: e.SYNCookies,
 		}
 		if e.IdleTimeout != 0 {
 			written.IdleTimeout = e.IdleTimeout.String()

@@ -107,6 +107,7 @@ func endpoint(o *object) model.Endpoint {
 	e.IdleTimeout = o.get("idleTimeout").duration(0)
 	e.HealthCheck = healthCheck(o.get("healthCheck").object())
 	e.AllUnhealthy = model.AllUnhealthy(o.get("allUnhealthy").text(""))
+	e.SYNCookies = model.SYNCookies(o.get("synCookies").text(""))
 	o.end()
 	return e
 }

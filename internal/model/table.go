@@ -32,6 +32,8 @@ type MuxEndpoint struct {
 	Ping      bool // answer echo requests
 	FlowLimit uint32
 	Fastpath  *Fastpath
+	// SYNCookies is never empty of TCP, but by a manager that knows of none: never.
+	SYNCookies SYNCookies
 }
 
 // Cookies says whether a mux reads an endpoint's cookies.
@@ -71,7 +73,8 @@ type HostBackend struct {
 	Peers       []netip.Addr
 	Affinity    bool
 	IdleTimeout time.Duration
-	Fastpath    bool // connections may leave the muxes
+	Fastpath    bool       // connections may leave the muxes
+	SYNCookies  SYNCookies // as in MuxEndpoint
 }
 
 // BackendSessions counts the connections that a host remembers of one of its backends.

@@ -203,6 +203,7 @@ func (v *validator) endpoint(path string, vip netip.Addr, e Endpoint) {
 	if e.IdleTimeout != 0 && (e.IdleTimeout < MinIdle || e.IdleTimeout > MaxIdle) {
 		v.refuse(path+".idleTimeout", "must be %s to %s, is %s", MinIdle, MaxIdle, e.IdleTimeout)
 	}
+	v.synCookies(path+".synCookies", e)
 	if e.HealthCheck != nil {
 		v.healthCheck(path+".healthCheck", *e.HealthCheck)
 		if e.Port == AllPorts && e.HealthCheck.Port == 0 {

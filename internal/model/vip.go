@@ -54,6 +54,7 @@ type Endpoint struct {
 	AllUnhealthy AllUnhealthy
 	Affinity     Affinity
 	IdleTimeout  time.Duration // how long a silent flow is remembered; 0: the protocol's default
+	SYNCookies   SYNCookies    // of TCP only
 }
 
 // Affinity says what new connections of one client have in common.

@@ -42,6 +42,7 @@ func MuxEndpointToProto(e model.MuxEndpoint) *weirv1.MuxEndpoint {
 		Backends: make([]*weirv1.MuxBackend, 0, len(e.Backends)),
 		Cookies:  string(e.Cookies), Affinity: e.Affinity, IdleTimeout: optionalDuration(e.IdleTimeout),
 		Ping: e.Ping, FlowLimit: e.FlowLimit, Fastpath: FastpathToProto(e.Fastpath),
+		SynCookies: string(e.SYNCookies),
 	}
 	for _, slot := range e.Buckets {
 		p.Buckets = append(p.Buckets, uint32(slot))
@@ -69,6 +70,7 @@ func MuxEndpointFromProto(p *weirv1.MuxEndpoint) (model.MuxEndpoint, error) {
 	}
 	e.IdleTimeout = f.idle("idleTimeout", e.Key.Protocol, p.GetIdleTimeout())
 	e.Fastpath = f.fastpath("fastpath", p.GetFastpath())
+	e.SYNCookies = f.synCookies("synCookies", p.GetSynCookies())
 	known := make(map[model.Slot]bool, len(p.GetBackends()))
 	for i, b := range p.GetBackends() {
 		path := fmt.Sprintf("backends[%d].", i)
@@ -137,7 +139,7 @@ func HostBackendToProto(b model.HostBackend) *weirv1.HostBackend {
 		HealthCheck: HealthCheckToProto(b.HealthCheck),
 		Slot:        uint32(b.Slot), Cookies: b.Cookies, Buckets: b.Buckets, Ceded: b.Ceded,
 		Peers: addressStrings(b.Peers), Affinity: b.Affinity, IdleTimeout: optionalDuration(b.IdleTimeout),
-		Fastpath: b.Fastpath,
+		Fastpath: b.Fastpath, SynCookies: string(b.SYNCookies),
 	}
 }
 
@@ -153,6 +155,7 @@ func HostBackendFromProto(p *weirv1.HostBackend) (model.HostBackend, error) {
 	}
 	b.Backend = f.addrPort("", b.Endpoint, p.GetAddress(), p.GetPort())
 	b.IdleTimeout = f.idle("idleTimeout", b.Endpoint.Protocol, p.GetIdleTimeout())
+	b.SYNCookies = f.synCookies("synCookies", p.GetSynCookies())
 	if p.GetSlot() != 0 || p.GetCookies() {
 		b.Slot = f.slot("slot", p.GetSlot())
 	}

@@ -24,6 +24,8 @@ type MuxUpdate struct {
 	SNATRemoved []model.SNATKey
 	// Keys are all that are valid, the oldest, which signs, first; every time.
 	Keys []model.FastpathKey
+	// SYNSecrets are all that are valid, the oldest first; every time.
+	SYNSecrets []model.SYNSecret
 }
 
 // HostUpdate is one step of a host's tables.
@@ -39,13 +41,15 @@ type HostUpdate struct {
 	SNAT         []model.HostSNAT
 	SNATRemoved  []model.SNATKey
 	SNATSnapshot bool // these are all of SNAT
-	// Keys are as in MuxUpdate.
-	Keys []model.FastpathKey
+	// Keys and SYNSecrets are as in MuxUpdate.
+	Keys       []model.FastpathKey
+	SYNSecrets []model.SYNSecret
 }
 
 // MuxUpdateToProto writes u.
 func MuxUpdateToProto(u MuxUpdate) *weirv1.SyncMuxResponse {
 	p := &weirv1.SyncMuxResponse{Withdraw: u.Withdraw, Generation: uint64(u.Generation), Snapshot: u.Snapshot, FastpathKeys: keysToProto(u.Keys)}
+	p.SynSecrets = synSecretsToProto(u.SYNSecrets)
 	if u.Snapshot {
 		p.HashKey = u.HashKey[:]
 	}
@@ -100,6 +104,7 @@ func MuxUpdateFromProto(p *weirv1.SyncMuxResponse) (MuxUpdate, error) {
 	u.SNATRemoved, errs = removed, append(errs, err)
 	var f fields
 	u.Keys = f.keys("fastpathKeys", p.GetFastpathKeys())
+	u.SYNSecrets = f.synSecrets("synSecrets", p.GetSynSecrets())
 	errs = append(errs, f.err())
 	return u, errors.Join(errs...)
 }
@@ -108,7 +113,7 @@ func MuxUpdateFromProto(p *weirv1.SyncMuxResponse) (MuxUpdate, error) {
 func HostUpdateToProto(u HostUpdate) *weirv1.SyncHostResponse {
 	p := &weirv1.SyncHostResponse{
 		Generation: uint64(u.Generation), Snapshot: u.Snapshot, Muxes: prefixStrings(u.Muxes),
-		FastpathKeys: keysToProto(u.Keys),
+		FastpathKeys: keysToProto(u.Keys), SynSecrets: synSecretsToProto(u.SYNSecrets),
 	}
 	if u.Snapshot {
 		p.HashKey = u.HashKey[:]
@@ -132,6 +137,7 @@ func HostUpdateFromProto(p *weirv1.SyncHostResponse) (HostUpdate, error) {
 	u := HostUpdate{
 		Generation: model.Generation(p.GetGeneration()), Snapshot: p.GetSnapshot(),
 		Muxes: f.prefixes("muxes", p.GetMuxes()), Keys: f.keys("fastpathKeys", p.GetFastpathKeys()),
+		SYNSecrets: f.synSecrets("synSecrets", p.GetSynSecrets()),
 	}
 	errs := []error{f.err()}
 	if len(p.GetHashKey()) > 0 { // a manager from before it told hosts leaves it out

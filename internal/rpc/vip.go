@@ -26,6 +26,7 @@ func VIPToProto(vip model.VIP) *weirv1.VIP {
 			HealthCheck: HealthCheckToProto(e.HealthCheck),
 			Backends:    make([]*weirv1.Backend, 0, len(e.Backends)),
 			Affinity:    string(e.Affinity), IdleTimeout: optionalDuration(e.IdleTimeout),
+			SynCookies: string(e.SYNCookies),
 		}
 		for _, b := range e.Backends {
 			endpoint.Backends = append(endpoint.Backends, BackendToProto(b))
@@ -87,6 +88,7 @@ func (f *fields) endpoint(path string, p *weirv1.Endpoint) model.Endpoint {
 		AllUnhealthy: model.AllUnhealthy(p.GetAllUnhealthy()),
 		Affinity:     model.Affinity(p.GetAffinity()),
 		IdleTimeout:  f.duration(path+".idleTimeout", p.GetIdleTimeout(), 0),
+		SYNCookies:   model.SYNCookies(p.GetSynCookies()),
 	}
 	if p.GetIdleTimeout() != nil && e.IdleTimeout == 0 {
 		f.refuse(path+".idleTimeout", "must be %s to %s, is 0s", model.MinIdle, model.MaxIdle)

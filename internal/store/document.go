@@ -18,6 +18,7 @@ const (
 	keyGeneration  = root + "generation"
 	keyHash        = root + "hash-key"
 	keyFastpath    = root + "fastpath-keys"
+	keySYNSecrets  = root + "syn-secrets"
 	keyLeader      = root + "leader"
 	prefixManagers = root + "managers/"
 	prefixVIPs     = root + "vips/"

@@ -38,6 +38,7 @@ type (
 		AllUnhealthy model.AllUnhealthy `json:"allUnhealthy,omitempty"`
 		Affinity     model.Affinity     `json:"affinity,omitempty"`
 		IdleTimeout  time.Duration      `json:"idleTimeout,omitempty"` // in nanoseconds
+		SYNCookies   model.SYNCookies   `json:"synCookies,omitempty"`
 	}
 	backendDocument struct {
 		Address netip.Addr `json:"address"`
@@ -105,7 +106,7 @@ func vipToDocument(vip model.VIP) vipDocument {
 	for _, e := range vip.Endpoints {
 		endpoint := endpointDocument{
 			Protocol: e.Protocol, Port: e.Port, AllUnhealthy: e.AllUnhealthy, HealthCheck: (*checkDocument)(e.HealthCheck),
-			Affinity: e.Affinity, IdleTimeout: e.IdleTimeout,
+			Affinity: e.Affinity, IdleTimeout: e.IdleTimeout, SYNCookies: e.SYNCookies,
 		}
 		for _, b := range e.Backends {
 			endpoint.Backends = append(endpoint.Backends, backendDocument(b))
@@ -124,7 +125,7 @@ func vipFromDocument(d vipDocument) model.VIP {
 	for _, e := range d.Endpoints {
 		endpoint := model.Endpoint{
 			Protocol: e.Protocol, Port: e.Port, AllUnhealthy: e.AllUnhealthy, HealthCheck: (*model.HealthCheck)(e.HealthCheck),
-			Affinity: e.Affinity, IdleTimeout: e.IdleTimeout,
+			Affinity: e.Affinity, IdleTimeout: e.IdleTimeout, SYNCookies: e.SYNCookies,
 		}
 		for _, b := range e.Backends {
 			endpoint.Backends = append(endpoint.Backends, model.Backend(b))

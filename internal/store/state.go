@@ -23,6 +23,7 @@ type State struct {
 	LeaderAddress string                                          // of its API
 	HashKey       flowhash.Key                                    // the pool's secret
 	FastpathKeys  []model.FastpathKey                             // that are valid, the oldest, which signs, first; never written to
+	SYNSecrets    []model.SYNSecret                               // that are valid, the oldest first; never written to
 	Written       sorted.Map[string, model.Generation]            // when each VIP was last written, by name
 	Computed      sorted.Map[model.EndpointKey, model.Generation] // when each table last changed
 	Status        sorted.Map[string, NodeStatus]                  // by node
@@ -84,6 +85,11 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 		var d []fastpathKeyDocument
 		if d, err = decode[[]fastpathKeyDocument](key, kv.Value); err == nil {
 			s.FastpathKeys, err = fastpathKeysFromDocument(d)
+		}
+	case keySYNSecrets:
+		var d []synSecretDocument
+		if d, err = decode[[]synSecretDocument](key, kv.Value); err == nil {
+			s.SYNSecrets, err = synSecretsFromDocument(d)
 		}
 	case prefixVIPs:
 		var d recordedVIP
@@ -210,6 +216,8 @@ func (b *builder) remove(key string) error {
 		return fmt.Errorf("read the store: %s was deleted by another program: restore the store from a backup", key)
 	case keyFastpath:
 		s.FastpathKeys = nil
+	case keySYNSecrets:
+		s.SYNSecrets = nil
 	case prefixManagers:
 		s.Managers = maps.Clone(s.Managers)
 		delete(s.Managers, name)

@@ -188,7 +188,8 @@ func (s *Store) await(ctx context.Context, reached func(*State) bool) error {
 	}
 }
 
-// found makes what every pool has once: the secret of its hash, and a first generation.
+// found makes what every pool has once: the secret of its hash, those of its SYN cookies, and a first
+// generation.
 func (s *Store) found(ctx context.Context) error {
 	secret := make([]byte, flowhash.KeySize)
 	if _, err := rand.Read(secret); err != nil {
@@ -198,6 +199,10 @@ func (s *Store) found(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make the pool's hash key: %w", err)
 	}
+	secrets, err := encode(synSecretsToDocument(model.NextSYNSecrets(nil, time.Now(), 0, DrawSYNSecret)))
+	if err != nil {
+		return fmt.Errorf("make the secrets of syn cookies: %w", err)
+	}
 	none, err := encode(struct{}{})
 	if err != nil {
 		return fmt.Errorf("make the first generation: %w", err)
@@ -206,7 +211,7 @@ func (s *Store) found(ctx context.Context) error {
 	defer cancel()
 	_, err = s.client.Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(keyHash), "=", 0)).
-		Then(clientv3.OpPut(keyHash, value), clientv3.OpPut(keyGeneration, none)).
+		Then(clientv3.OpPut(keyHash, value), clientv3.OpPut(keySYNSecrets, secrets), clientv3.OpPut(keyGeneration, none)).
 		Commit()
 	return explain("found the store", err)
 }

@@ -32,6 +32,7 @@ type Change struct {
 	Ports        map[model.SNATKey]desired.Holding
 	DeletePorts  []model.SNATKey
 	FastpathKeys []model.FastpathKey // all of them; nil: as they were
+	SYNSecrets   []model.SYNSecret   // likewise
 }
 
 // commit writes what was folded if the desired state is still that of its base, and this replica leads in
@@ -95,6 +96,10 @@ func (c Change) operations() ([]clientv3.Op, error) {
 	if c.FastpathKeys != nil {
 		value, err := encode(fastpathKeysToDocument(c.FastpathKeys))
 		put(keyFastpath, value, err)
+	}
+	if c.SYNSecrets != nil {
+		value, err := encode(synSecretsToDocument(c.SYNSecrets))
+		put(keySYNSecrets, value, err)
 	}
 	for _, name := range c.DeletePools {
 		ops = append(ops, clientv3.OpDelete(prefixPools+name))

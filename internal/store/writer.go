@@ -325,6 +325,9 @@ func (b *builder) apply(c Change, generation model.Generation) {
 	if c.FastpathKeys != nil {
 		b.next.FastpathKeys = c.FastpathKeys
 	}
+	if c.SYNSecrets != nil {
+		b.next.SYNSecrets = c.SYNSecrets
+	}
 	for _, pool := range c.Pools {
 		b.putPool(pool, generation)
 	}

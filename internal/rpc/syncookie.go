@@ -1,0 +1,39 @@
+package rpc
+
+import (
+	"fmt"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// synCookies reads when muxes answer SYNs, of a table; a manager from before there were SYN cookies does not say.
+func (f *fields) synCookies(path, mode string) model.SYNCookies {
+	if mode == "" {
+		return ""
+	}
+	return oneOf(f, path, mode, model.SYNCookiesAuto, model.SYNCookiesAlways, model.SYNCookiesNever)
+}
+
+func synSecretsToProto(secrets []model.SYNSecret) []*weirv1.SYNSecret {
+	all := make([]*weirv1.SYNSecret, 0, len(secrets))
+	for _, s := range secrets {
+		all = append(all, &weirv1.SYNSecret{Id: s.ID, Secret: s.Secret[:]})
+	}
+	return all
+}
+
+// synSecrets reads what synSecretsToProto wrote. What is refused must not tell a secret.
+func (f *fields) synSecrets(path string, list []*weirv1.SYNSecret) []model.SYNSecret {
+	var secrets []model.SYNSecret
+	for i, p := range list {
+		s := model.SYNSecret{ID: p.GetId()}
+		if p.GetId() == 0 || len(p.GetSecret()) != len(s.Secret) {
+			f.refuse(fmt.Sprintf("%s[%d]", path, i), "must have an id and a secret of %d bytes", len(s.Secret))
+			continue
+		}
+		copy(s.Secret[:], p.GetSecret())
+		secrets = append(secrets, s)
+	}
+	return secrets
+}
