@@ -15,11 +15,21 @@
 /* last_seen is written at most once in so many ns, to leave the cache line shared. */
 #define SESSION_SEEN_STEP (1ULL << 27)
 
+/* A UDP flow says no end: one that was still for so many ns makes room for another VIP's. */
+#define SESSION_UDP_STILL (10ULL * 1000 * 1000 * 1000)
+
 static __always_inline bool session_is_over(const struct session *session)
 {
 	const __u32 fins = SESSION_CLIENT_FIN | SESSION_WORKLOAD_FIN;
 
 	return session->events & SESSION_RESET || (session->events & fins) == fins;
+}
+
+static __always_inline bool session_makes_room(const struct session *session, __u8 protocol)
+{
+	if (protocol == IPPROTO_UDP)
+		return bpf_ktime_get_coarse_ns() - session->last_seen > SESSION_UDP_STILL;
+	return session_is_over(session);
 }
 
 static __always_inline __u32 client_events(const struct packet *p)
@@ -184,8 +194,9 @@ static __noinline struct session *session_make(const struct session_key *key,
 }
 
 /*
- * The session of a client's packet that rule rewrites, made if there is none. One that is over
- * makes room for another VIP; a live one never does, for the replies to both would look the same.
+ * The session of a client's packet that rule rewrites, made if there is none. One that is over, or
+ * a flow that is still, makes room for another VIP; a live one never does, for the replies to both
+ * would look the same.
  * A packet in the middle of an unknown connection gets a session too: the workload's reset must
  * find its way back.
  */
@@ -208,7 +219,7 @@ static __always_inline enum verdict session_open(const struct packet *p,
 		session_go_on(live, p, rule, ts);
 		return VERDICT_NONE;
 	}
-	if (live && !session_is_over(live))
+	if (live && !session_makes_room(live, p->protocol))
 		return VERDICT_DROP_SESSION_TAKEN;
 	*session = session_make(&key, p, rule, ts, live);
 	return *session ? VERDICT_NONE : VERDICT_DROP_SESSION_FULL;

@@ -88,7 +88,7 @@ func (c *crowd) judge(t *testing.T, vip netip.Addr, r stream.Result, killed stri
 	reasons, due := map[string]int{}, 0
 	var wrong []stream.Break
 	for _, b := range r.Breaks {
-		if b.Backend == killed {
+		if killed != "" && b.Backend == killed {
 			due++
 			continue
 		}

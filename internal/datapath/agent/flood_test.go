@@ -48,6 +48,23 @@ func TestFloodsSpareConnections(t *testing.T) {
 	}
 }
 
+// age makes all sessions so much older.
+func (r *rig) age(by time.Duration) {
+	r.t.Helper()
+	for _, table := range r.sessionTables() {
+		rows, err := readTable[agentSessionKey, agentSession](table)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		for key, row := range rows {
+			row.LastSeen -= uint64(by)
+			if err := table.Put(key, row); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+	}
+}
+
 // TestChainPastSessions has a host whose session is over asked first: what has been silent since may be
 // of an older connection. A host that is asked second takes it.
 func TestChainPastSessions(t *testing.T) {
@@ -62,18 +79,7 @@ func TestChainPastSessions(t *testing.T) {
 	r.check("client's FIN", carried(fin, outer(native4), gue{}, "deliver_native", &finOut))
 	r.check("workload's FIN", outbound("to_uplink", answer, "reply_native", &direct))
 	r.check("the last acknowledgement", carried(ack, outer(native4), ask, "deliver_native", &out))
-	for _, table := range r.sessionTables() {
-		rows, err := readTable[agentSessionKey, agentSession](table)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for key, row := range rows {
-			row.LastSeen -= uint64(3 * time.Second)
-			if err := table.Put(key, row); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	r.age(3 * time.Second)
 	r.check("asked first", carried(ack, outer(native4), ask, "chain_on", handed(ack, native4, peer4, stepChained)))
 	r.check("asked second", carried(ack, fromTo(peer4, native4), chained, "deliver_native", &out))
 	r.check("alive again", carried(ack, outer(native4), ask, "deliver_native", &out))
