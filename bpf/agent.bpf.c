@@ -110,7 +110,7 @@ int to_uplink(struct __sk_buff *skb)
 {
 	struct passage how = passage(skb);
 	struct packet p;
-	enum verdict verdict = reply(skb, &p, skb->ingress_ifindex);
+	enum verdict verdict = reply(skb, &p, skb->ingress_ifindex, false);
 
 	how.ifindex = settings.uplink; /* for what goes to a peer */
 	return finish(verdict ?: VERDICT_REPLY_NATIVE, &how);
@@ -122,7 +122,7 @@ int from_workload(struct __sk_buff *skb)
 {
 	struct passage how = passage(skb);
 	struct packet p;
-	enum verdict verdict = reply(skb, &p, skb->ifindex);
+	enum verdict verdict = reply(skb, &p, skb->ifindex, true);
 
 	how.ifindex = settings.uplink; /* for what goes to a peer, or out */
 	return finish(verdict ?: reply_route(&p, &how.ifindex), &how);

@@ -13,6 +13,8 @@ struct agent_settings {
 	struct address address6; /* not set: the uplink has none of the family */
 	__u32 snat_flows; /* room for those of one workload */
 	__u32 snat_held; /* packets of one workload that may wait for a port */
+	__u32 check_sources; /* 1: workloads may send only from what lives behind their interface */
+	__u32 pad;
 };
 
-_Static_assert(sizeof(struct agent_settings) == 64, "agent_settings");
+_Static_assert(sizeof(struct agent_settings) == 72, "agent_settings");

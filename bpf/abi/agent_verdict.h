@@ -62,7 +62,7 @@ enum verdict {
 	VERDICT_DROP_SESSION_FULL, /* no room for a new session */
 	VERDICT_DROP_CHAIN_FAMILY, /* no address of the other backend's family to hand on from */
 	VERDICT_DROP_CHAIN, /* the kernel refused to change the outer header */
-	VERDICT_DROP_NOT_ITS_SOURCE, /* from where the workload with that address does not live */
+	VERDICT_DROP_NOT_ITS_SOURCE, /* from where nobody with that address lives */
 	VERDICT_DROP_PORTS_EXHAUSTED, /* no port, and the manager has none to give */
 	VERDICT_DROP_FLOWS_FULL, /* no room for a connection of the workload's own */
 	VERDICT_DROP_FILTERED, /* for a workload's mapping, by whom it has not sent to */

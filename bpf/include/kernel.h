@@ -181,6 +181,39 @@ struct __sk_buff {
 	__u64 hwtstamp;
 };
 
+enum {
+	BPF_FIB_LOOKUP_SKIP_NEIGH = 4,
+};
+
+enum {
+	BPF_FIB_LKUP_RET_SUCCESS = 0,
+	BPF_FIB_LKUP_RET_FWD_DISABLED = 5,
+};
+
+struct bpf_fib_lookup {
+	__u8 family;
+	__u8 l4_protocol;
+	__be16 sport;
+	__be16 dport;
+	__u16 tot_len;
+	__u32 ifindex;
+	union {
+		__u8 tos;
+		__be32 flowinfo;
+	};
+	union {
+		__be32 ipv4_src;
+		__u32 ipv6_src[4];
+	};
+	union {
+		__be32 ipv4_dst;
+		__u32 ipv6_dst[4];
+	};
+	__u32 tbid;
+	__u8 smac[6];
+	__u8 dmac[6];
+};
+
 struct bpf_redir_neigh {
 	__u32 nh_family;
 	union {

@@ -13,12 +13,15 @@
 static __always_inline enum parsed fragment_parse(struct __sk_buff *skb, const struct tunnel *t,
 						  struct packet *p)
 {
+	bool has_ports = p->protocol == IPPROTO_TCP || p->protocol == IPPROTO_UDP;
+	bool is_icmp = p->protocol == IPPROTO_ICMP || p->protocol == IPPROTO_ICMPV6;
 	enum parsed parsed;
 
-	if (p->protocol != IPPROTO_TCP && p->protocol != IPPROTO_UDP)
-		return PARSED_OTHER;
+	/* Of an answer to a workload's ping: the tunnel's destination port is the identifier. */
 	if (p->fragment_offset)
-		return PARSED_OK;
+		return has_ports || (is_icmp && settings.snat) ? PARSED_OK : PARSED_OTHER;
+	if (!has_ports)
+		return PARSED_OTHER;
 	parsed = frame_parse_transport(skb, p);
 	if (parsed == PARSED_OK &&
 	    (p->source_port != t->source_port || p->destination_port != t->destination_port))

@@ -6,6 +6,7 @@
 #include "lib/agent_fragment.h"
 #include "lib/agent_icmp.h"
 #include "lib/agent_snat_out.h"
+#include "lib/agent_source.h"
 #include "lib/agent_tables.h"
 #include "lib/frame.h"
 #include "lib/mss.h"
@@ -18,6 +19,7 @@ static __always_inline enum verdict reply_parse(struct __sk_buff *skb, struct pa
 	if (frame_is_tagged(skb))
 		return VERDICT_PASS_TAGGED;
 	p->protocol = 0;
+	__builtin_memset(&p->source, 0, sizeof(p->source)); /* of what has none, until parsed */
 	p->fragment_more = false;
 	p->fragment_offset = 0;
 	parsed = frame_parse(skb, p);
@@ -66,37 +68,52 @@ static __always_inline void reply_key(const struct packet *p, struct session_key
 	__builtin_memset(key->pad, 0, sizeof(key->pad));
 }
 
+/* What is no whole packet of TCP or UDP, nor a ping, for the reason of verdict. */
+static __always_inline enum verdict reply_aside(struct __sk_buff *skb, const struct packet *p,
+						enum verdict verdict)
+{
+	if (verdict == VERDICT_PASS_FRAGMENT)
+		return fragment_reply(skb, p);
+	if (verdict == VERDICT_PASS_OTHER && protocol_is_icmp(p->protocol) &&
+	    icmp_holds_error(skb, p))
+		return icmp_reply(skb, p);
+	return verdict;
+}
+
 /*
  * Rewrites DIP to VIP if the packet replies in a session: NONE; or if it is in a connection of the
- * workload's own. It came from the interface of ifindex, or from the host itself: 0.
+ * workload's own. It came from the interface of ifindex, or from the host itself: 0. Its source is
+ * looked at before anything is noted of a session; flows know their interface.
  */
-static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *p, __u32 ifindex)
+static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *p, __u32 ifindex,
+					  bool at_workload)
 {
 	struct session_key key;
 	struct session *session;
-	enum verdict verdict;
+	enum verdict verdict, aside;
 
-	verdict = reply_parse(skb, p);
-	if (verdict == VERDICT_PASS_FRAGMENT)
-		return fragment_reply(skb, p);
-	if (verdict == VERDICT_PASS_OTHER && protocol_is_icmp(p->protocol)) {
-		if (icmp_holds_error(skb, p))
-			return icmp_reply(skb, p);
-		if (!settings.snat || !echo_read(skb, p, true))
-			return VERDICT_PASS_OTHER;
-		verdict = VERDICT_NONE;
+	aside = reply_parse(skb, p);
+	if (aside == VERDICT_PASS_OTHER && protocol_is_icmp(p->protocol) && settings.snat &&
+	    echo_read(skb, p, true))
+		aside = VERDICT_NONE;
+	if (aside) {
+		verdict = at_workload ? source_check(skb, p, ifindex)
+				      : source_check_passing(p, ifindex);
+		return verdict ?: reply_aside(skb, p, aside);
 	}
-	if (verdict)
-		return verdict;
 	reply_key(p, &key);
-	if (settings.snat)
-		verdict = snat_out(skb, p, &key, ifindex);
+	verdict = settings.snat ? snat_out(skb, p, &key, ifindex) : VERDICT_NONE;
+	if (!verdict && at_workload)
+		verdict = source_check(skb, p, ifindex);
 	if (verdict)
 		return verdict;
-	session = session_find(p, &key);
-	if (session)
-		return reply_rewrite(skb, p, session);
-	return settings.snat ? snat_new(skb, p, &key, ifindex) : VERDICT_PASS_NO_SESSION;
+	session = session_lookup(&key);
+	if (!session)
+		return settings.snat ? snat_new(skb, p, &key, ifindex) : VERDICT_PASS_NO_SESSION;
+	if (!at_workload && source_check_passing(p, ifindex))
+		return VERDICT_DROP_NOT_ITS_SOURCE;
+	session_answered(session, p);
+	return reply_rewrite(skb, p, session);
 }
 
 /*

@@ -225,20 +225,15 @@ static __always_inline enum verdict session_open(const struct packet *p,
 	return *session ? VERDICT_NONE : VERDICT_DROP_SESSION_FULL;
 }
 
-/* The session that a workload's packet replies in, or NULL. */
-static __always_inline struct session *session_find(const struct packet *p,
-						    const struct session_key *key)
+/* A workload's packet replies in the session. */
+static __always_inline void session_answered(struct session *session, const struct packet *p)
 {
-	struct session *session = session_lookup(key);
 	__u32 events = workload_events(p);
 
-	if (!session)
-		return NULL;
 	/* The workload goes on: the reset was a forged one, which TCP ignored (RFC 5961). */
 	if (events & SESSION_WORKLOAD_ANSWER && session->events & SESSION_RESET)
 		__sync_fetch_and_and(&session->events, ~SESSION_RESET);
 	session_note(session, events);
 	if (workload_lives(p))
 		session_seen(session);
-	return session;
 }

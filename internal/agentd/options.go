@@ -33,6 +33,7 @@ type Options struct {
 	Timeouts    agent.Timeouts
 	SNATFlows   int
 	Hold        HoldBounds
+	Sources     bool // are checked
 	Telemetry   telemetry.Options
 }
 
@@ -57,6 +58,7 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.IntVar(&o.Hold.Packets, "snat-hold-packets", o.Hold.Packets, "packets of a workload that may wait for a port")
 	flags.IntVar(&o.Hold.Bytes, "snat-hold-bytes", o.Hold.Bytes, "bytes of a workload's packets that may wait for a port")
 	flags.DurationVar(&o.Hold.Time, "snat-hold-time", o.Hold.Time, "how long a packet may wait for a port")
+	flags.BoolVar(&o.Sources, "check-sources", true, "drop what a workload sends from an address that does not live behind its interface")
 	o.Telemetry.Flags(flags, telemetry.AgentListen)
 	daemon.PinPathFlag(cmd, &o.PinPath, DefaultPinPath)
 }
@@ -151,7 +153,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 func (o *Options) open(log *slog.Logger) (*agent.Datapath, error) {
 	datapath, err := agent.Open(agent.Config{
 		Uplink: o.Uplink, PinPath: o.PinPath, MaxSessions: o.MaxSessions, MaxRules: o.MaxRules,
-		CookieTick: o.CookieTick, MaxSNATFlows: o.SNATFlows, MaxHeld: o.Hold.Packets, Log: log,
+		CookieTick: o.CookieTick, MaxSNATFlows: o.SNATFlows, MaxHeld: o.Hold.Packets, AnySource: !o.Sources, Log: log,
 	})
 	if errors.Is(err, pin.ErrLocked) {
 		return nil, fmt.Errorf("%w: stop the other weir-agent, or give this one another --pin-path", err)

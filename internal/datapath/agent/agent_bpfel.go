@@ -33,8 +33,10 @@ type agentAgentSettings struct {
 		_     structs.HostLayout
 		Words [4]uint32
 	}
-	SnatFlows uint32
-	SnatHeld  uint32
+	SnatFlows    uint32
+	SnatHeld     uint32
+	CheckSources uint32
+	Pad          uint32
 }
 
 type agentArrival struct {

@@ -32,7 +32,9 @@ type Config struct {
 	// DefaultMaxSNATFlows. MaxHeld is how many packets of a workload may wait for a port; 0: DefaultMaxHeld.
 	MaxSNATFlows int
 	MaxHeld      int
-	Log          *slog.Logger
+	// AnySource lets workloads send from addresses that do not live behind their interface.
+	AnySource bool
+	Log       *slog.Logger
 }
 
 // Datapath is the running data plane. Its methods may be called from any goroutine.

@@ -70,6 +70,10 @@ func (d *Datapath) useUplink(u uplink) error {
 		s.Address6 = toAddress(u.first(netip.Addr.Is6))
 		s.CookieScale = d.cookieScale
 		s.SnatFlows, s.SnatHeld = uint32(d.config.MaxSNATFlows/2), uint32(d.config.MaxHeld)
+		s.CheckSources = 1
+		if d.config.AnySource {
+			s.CheckSources = 0
+		}
 	})
 	if err != nil {
 		return err
