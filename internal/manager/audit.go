@@ -14,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -56,7 +57,8 @@ func noteEnd(ctx context.Context, err error) {
 
 func (c *called) end(err error) {
 	c.ended = true
-	if err != nil {
+	// Who asks for more ports than there are is no stranger.
+	if _, _, ports := rpc.PortsRefused(err); err != nil && !ports {
 		c.code, c.reason = codeOf(err), err.Error()
 	}
 }

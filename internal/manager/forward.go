@@ -66,6 +66,12 @@ func (m *Manager) forward(next http.Handler) http.Handler {
 			refuse(w, r, rpc.RetryError(fmt.Errorf("manager %s leads no more: try again", m.cfg.Name)))
 		default:
 			noteEnd(r.Context(), nil) // the leader audits what it answers
+			done, err := m.refusePorts(r)
+			if err != nil {
+				refuse(w, r, err)
+				return
+			}
+			defer done()
 			r.URL.Host = leader
 			proxy.ServeHTTP(w, r)
 		}

@@ -45,6 +45,7 @@ type requester struct {
 	demand      snat.Demand
 	limit       *rate.Limiter
 	asked       time.Time
+	passed      time.Time // when a request went to the leader that was to be refused
 }
 
 func newPortRequests() *portRequests {
@@ -145,6 +146,11 @@ func (m *Manager) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequ
 	}
 	gave := 0
 	defer func() { end(gave) }()
+	// What is refused for what it has need not wait behind what is written.
+	if err := room(m.store.State(), vip, key); err != nil {
+		m.notePorts(vip, err)
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, portsWait)
 	defer cancel()
 	var given []model.Range
@@ -174,21 +180,29 @@ func (m *Manager) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequ
 	return &weirv1.AllocatePortsResponse{Ranges: rpc.RangesToProto(given), Generation: uint64(generation)}, nil
 }
 
-// grant is how many ranges a request gets; if none, it says why.
-func grant(s *store.State, vip model.VIP, key model.SNATKey, demand snat.Demand, need uint32, now time.Time) (int, error) {
-	h := s.Ports.At(key)
-	allowed := int(vip.SNAT.MaxPorts)/model.RangePorts - len(h.Ranges)
-	if allowed <= 0 {
-		return 0, rpc.RefusePorts(rpc.PortsLimit, fullRetry, fmt.Errorf(
+// room says why a workload gets no more ports: it, or its VIP, has no room for more.
+func room(s *store.State, vip model.VIP, key model.SNATKey) error {
+	if has := len(s.Ports.At(key).Ranges); mayTake(vip, has) <= 0 {
+		return rpc.RefusePorts(rpc.PortsLimit, fullRetry, fmt.Errorf(
 			"%s has %d ports, of the %d that it may: raise snat.maxPorts, if it may have more",
-			key, len(h.Ranges)*model.RangePorts, vip.SNAT.MaxPorts))
+			key, has*model.RangePorts, vip.SNAT.MaxPorts))
 	}
-	free := s.Available(vip, key)
-	if free == 0 {
-		return 0, rpc.RefusePorts(rpc.PortsExhausted, fullRetry, fmt.Errorf(
+	if s.Available(vip, key) == 0 {
+		return rpc.RefusePorts(rpc.PortsExhausted, fullRetry, fmt.Errorf(
 			"VIP %s (%s) has no port left: give its workloads more VIPs, or fewer ports each by snat.maxPorts", vip.Name, key.VIP))
 	}
-	return demand.Next(now, need, free, allowed), nil
+	return nil
+}
+
+// mayTake is how many more ranges a workload may have that has some.
+func mayTake(vip model.VIP, has int) int { return int(vip.SNAT.MaxPorts)/model.RangePorts - has }
+
+// grant is how many ranges a request gets; if none, it says why.
+func grant(s *store.State, vip model.VIP, key model.SNATKey, demand snat.Demand, need uint32, now time.Time) (int, error) {
+	if err := room(s, vip, key); err != nil {
+		return 0, err
+	}
+	return demand.Next(now, need, s.Available(vip, key), mayTake(vip, len(s.Ports.At(key).Ranges))), nil
 }
 
 // outcomeOfPorts is what a metric calls the end of a port request.

@@ -1,0 +1,81 @@
+package manager
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+// maxPortRequest is more than a port request has, in bytes.
+const maxPortRequest = 1 << 10
+
+// refusePorts refuses a port request that the leader would refuse, at the manager that the host speaks to, so that
+// whoever asks too much costs the leader nothing. Else done is to be called when the leader has answered. Of those that would be
+// refused for what the workload has, one in fullRetry goes on: the leader tells operators.
+func (m *Manager) refusePorts(r *http.Request) (done func(), err error) {
+	done = func() {}
+	ask := peekPorts(r)
+	if ask == nil || m.permit(r.Context(), r.URL.Path, ask) != nil {
+		return done, nil // it is the leader's to say why
+	}
+	key, err := rpc.SNATKeyFromProto(&weirv1.SNATKey{Vip: ask.GetVip(), Address: ask.GetAddress()})
+	if err != nil {
+		return done, nil //nolint:nilerr // likewise
+	}
+	state := m.store.State()
+	vip, err := leaverOf(state, ask.GetName(), key)
+	if err != nil {
+		return done, nil //nolint:nilerr // this manager may be behind
+	}
+	_, end, err := m.ports.begin(key, vip.SNAT.RequestRate, m.now())
+	if err == nil {
+		done = func() { end(0) }
+		if err = room(state, vip, key); err != nil && m.ports.passes(key, m.now()) {
+			err = nil
+		}
+	}
+	if err != nil {
+		done()
+		m.meters.portRequests.WithLabelValues(outcomeOfPorts(err)).Inc()
+	}
+	return done, err
+}
+
+// passes says whether a request that would be refused goes to the leader, and notes that it did.
+func (p *portRequests) passes(key model.SNATKey, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.of[key]
+	if r == nil || now.Sub(r.passed) < fullRetry {
+		return false
+	}
+	r.passed = now
+	return true
+}
+
+// peekPorts reads a port request ahead, as hosts send it: by Connect, plain and small. nil: it is none, or another.
+func peekPorts(r *http.Request) *weirv1.AllocatePortsRequest {
+	if r.URL.Path != weirv1connect.SyncServiceAllocatePortsProcedure || r.Header.Get("Content-Type") != "application/proto" ||
+		r.Header.Get("Content-Encoding") != "" || r.ContentLength < 0 || r.ContentLength > maxPortRequest {
+		return nil
+	}
+	message := make([]byte, r.ContentLength)
+	n, err := io.ReadFull(r.Body, message)
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(message[:n]), r.Body), r.Body}
+	ask := &weirv1.AllocatePortsRequest{}
+	if err != nil || proto.Unmarshal(message, ask) != nil {
+		return nil
+	}
+	return ask
+}

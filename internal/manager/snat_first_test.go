@@ -1,0 +1,72 @@
+package manager
+
+import (
+	"slices"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+// answeredPorts is how many port requests a manager has answered itself.
+func answeredPorts(t *testing.T, m *Manager) (n float64) {
+	t.Helper()
+	for _, outcome := range []string{"granted", "failed", rpc.PortsOutstanding, rpc.PortsRate, rpc.PortsLimit, rpc.PortsExhausted} {
+		var counted dto.Metric
+		if err := m.meters.portRequests.WithLabelValues(outcome).Write(&counted); err != nil {
+			t.Fatal(err)
+		}
+		n += counted.GetCounter().GetValue()
+	}
+	return n
+}
+
+// A workload that has all that it may, and asks on, costs the leader nothing: the manager that its host speaks to
+// refuses. What changes is heard of at once.
+func TestTheFirstManagerRefuses(t *testing.T) {
+	var managers []*Manager
+	replicas := startReplicas(t, 3, func(m *Manager) { managers = append(managers, m) })
+	led := leaderOf(listManagers(t, dial(t, replicas.urls[0])))
+	leader := slices.IndexFunc(managers, func(m *Manager) bool { return m.cfg.Name == led })
+	if leader < 0 {
+		t.Fatalf("the manager %q leads", led)
+	}
+	first := (leader + 1) % len(managers)
+	host := startHost(t, replicas.urls[first], "host1", "10.2.1.2")
+	startHost(t, replicas.urls[leader], "host2", "10.2.2.2")
+	startMux(t, replicas.urls[leader], "mux1", "10.1.1.2")
+	client := dial(t, replicas.urls[first])
+	eventually(t, "all are connected", func() bool { return nodes(t, client) == 3 })
+	vip := crawler()
+	vip.Snat.MaxPorts = 32
+	apply(t, replicas.urls[leader], vip)
+	eventually(t, "the host has what is preallocated", func() bool { return len(host.holds(firstLeaver).Ranges) == 1 })
+	if given, err := allocate(t, client, "host1", firstLeaver, 500); err != nil || len(given) != 3 {
+		t.Fatalf("given %v, %v, with 8 ports before and 32 at most", given, err)
+	}
+	before := answeredPorts(t, managers[leader])
+	const asked = 200
+	for range asked {
+		_, err := allocate(t, client, "host1", firstLeaver, 1)
+		reason, after, refused := rpc.PortsRefused(err)
+		if !refused || reason != rpc.PortsLimit || after == 0 {
+			t.Fatalf("beyond the limit: %v", err)
+		}
+	}
+	// One in a while is the leader's, which tells operators.
+	atLeader, atFirst := answeredPorts(t, managers[leader])-before, answeredPorts(t, managers[first])
+	if atLeader < 1 || atLeader > asked/10 || atLeader+atFirst != asked {
+		t.Errorf("of %d requests the leader has answered %v, and the first manager %v", asked, atLeader, atFirst)
+	}
+	eventually(t, "an event tells of the limit", func() bool {
+		r, err := client.ListEvents(t.Context(), &weirv1.ListEventsRequest{Object: "crawler"})
+		return err == nil && slices.ContainsFunc(r.GetEvents(), func(e *weirv1.Event) bool { return e.GetReason() == "PortLimitReached" })
+	})
+	vip.Snat.MaxPorts = 64
+	apply(t, replicas.urls[first], vip)
+	if given, err := allocate(t, client, "host1", firstLeaver, 1); err != nil || len(given) == 0 {
+		t.Errorf("given %v, %v, with 64 ports at most", given, err)
+	}
+}
