@@ -52,12 +52,13 @@ type snatLab struct {
 	t *testing.T
 }
 
-func newSNATLab(t *testing.T) *snatLab {
+// newSNATLab has so many managers; settings are those of each VIP's snat.
+func newSNATLab(t *testing.T, managers int, settings string) *snatLab {
 	t.Helper()
 	bin, err := binFolder()
 	must(t, err)
 	lab, err := netlab.Up(t.Context(), netlab.Config{
-		Plan: netlab.Plan{Name: snatName, Clients: 1, Muxes: 2, Hosts: 2, Workloads: 2, Outside: 1}, Bin: bin, Tied: true,
+		Plan: netlab.Plan{Name: snatName, Clients: 1, Managers: managers, Muxes: 2, Hosts: 2, Workloads: 2, Outside: 1}, Bin: bin, Tied: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +73,7 @@ func newSNATLab(t *testing.T) *snatLab {
 	})
 	l := &snatLab{Lab: lab, t: t}
 	file := filepath.Join(lab.Dir(), "snat.yaml")
-	must(t, os.WriteFile(file, []byte(l.manifest()), 0o600))
+	must(t, os.WriteFile(file, []byte(l.manifest(settings)), 0o600))
 	if out, err := lab.Weir("apply", "-f", file, "--wait"); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -89,7 +90,7 @@ func (l *snatLab) node(name string) netlab.Node {
 	return n
 }
 
-func (l *snatLab) manifest() string {
+func (l *snatLab) manifest(settings string) string {
 	var b strings.Builder
 	vip := func(name string, address netip.Addr, backend string, of func(netlab.Node) netip.Addr) {
 		n := l.node(backend)
@@ -99,7 +100,7 @@ func (l *snatLab) manifest() string {
 	for i, family := range snatFamilies {
 		vip(fmt.Sprintf("front-%d", i), family.front, snatServer, family.of)
 		vip(fmt.Sprintf("crawler-%d", i), family.crawler, snatUnlisted, family.of)
-		fmt.Fprint(&b, "  snat:\n    preallocate: 64\n    maxPorts: 16384\n    except: [none]\n    workloads:\n")
+		fmt.Fprintf(&b, "  snat:\n    %s\n    maxPorts: 16384\n    except: [none]\n    workloads:\n", settings)
 		for _, name := range snatListed {
 			n := l.node(name)
 			fmt.Fprintf(&b, "    - {address: '%s', host: %s}\n", family.of(n), n.Host)
@@ -165,7 +166,7 @@ func (l *snatLab) askUDP(workload string, own, server netip.Addr) (client string
 
 // TestWorkloadsLeaveAsTheirVIP: real clients reach a server outside, which sees the VIP.
 func TestWorkloadsLeaveAsTheirVIP(t *testing.T) {
-	lab := newSNATLab(t)
+	lab := newSNATLab(t, 1, "preallocate: 64")
 	_, err := lab.Start(outside, "iperf3", "--server", "--port", strconv.Itoa(iperfPort))
 	must(t, err)
 	for _, family := range snatFamilies {
@@ -193,7 +194,7 @@ func (l *snatLab) leaves(t *testing.T, name string, own, server netip.Addr, fami
 	must(t, err)
 	sees(t, "UDP from "+name, client, family.crawler)
 
-	for _, size := range []string{"56", "1400"} { // what goes out in fragments is not translated
+	for _, size := range []string{"56", "1400", "4000"} { // the last in fragments, both ways
 		if out, err := l.Run(name, "ping", "-c", "5", "-i", "0.2", "-W", "5", "-s", size, "-I", own.String(), server.String()); err != nil {
 			t.Errorf("ping from %s with %s bytes: %v: %s", name, size, err, out)
 		}
@@ -230,8 +231,8 @@ func (l *snatLab) staysItself(t *testing.T, family snatFamily, server netip.Addr
 	sees(t, "curl from "+snatUnlisted, answer.Client, own)
 }
 
-// forgesNothing: a workload that sends from a listed one's address gets nothing to the server in the VIP's name, and
-// one that sends from the VIP's gets no answer.
+// forgesNothing: a workload that sends from an address that is not its own, be it a listed workload's, the VIP's or
+// anybody's, gets nothing to the server.
 func (l *snatLab) forgesNothing(t *testing.T, family snatFamily, server netip.Addr) {
 	t.Helper()
 	ns, err := l.NS(snatUnlisted)
@@ -241,26 +242,43 @@ func (l *snatLab) forgesNothing(t *testing.T, family snatFamily, server netip.Ad
 	defer replies.Close()
 	_, err = replies.Count()
 	must(t, err)
-	for _, forged := range []netip.Addr{family.of(l.node("host1-w1")), family.of(l.node("host2-w2")), family.crawler} {
-		if forged == family.crawler {
-			if n, err := replies.Count(); err != nil || n != 0 {
-				t.Errorf("%d packets came to the server in the name of a VIP, error %v", n, err)
-			}
-		}
+	host := l.node(snatUnlisted).Host
+	for _, forged := range []netip.Addr{
+		family.of(l.node("host1-w1")), family.of(l.node("host2-w2")), family.crawler, family.front, family.of(l.node("client1")),
+	} {
+		before, err := l.Verdicts(host)
+		must(t, err)
 		must(t, ns.AddAddress(netlab.Uplink, netip.PrefixFrom(forged, forged.BitLen())))
-		_, err := l.Run(snatUnlisted, "curl", "--silent", "--max-time", "2", "--interface", forged.String(), url(server, netlab.EchoPort, "/"))
+		_, err = l.Run(snatUnlisted, "curl", "--silent", "--max-time", "2", "--interface", forged.String(), url(server, netlab.EchoPort, "/"))
 		if err == nil {
 			t.Errorf("%s got an answer as %s", snatUnlisted, forged)
 		}
 		_, err = l.Run(snatUnlisted, "ip", "address", "delete", fmt.Sprintf("%s/%d", forged, forged.BitLen()), "dev", netlab.Uplink)
 		must(t, err)
+		after, err := l.Verdicts(host)
+		must(t, err)
+		if after["drop_not_its_source"] == before["drop_not_its_source"] {
+			t.Errorf("nothing was dropped of what %s sent as %s", snatUnlisted, forged)
+		}
+	}
+	if n, err := replies.Count(); err != nil || n != 0 {
+		t.Errorf("%d packets came to the server in the name of a VIP, error %v", n, err)
 	}
 }
+
+// How many connections manyShortOnes opens, and with WEIR_WHOLE, in each family.
+const (
+	shortOnes    = 3000
+	allShortOnes = 100_000
+)
 
 // manyShortOnes opens a connection for each request.
 func (l *snatLab) manyShortOnes(t *testing.T, family snatFamily, server netip.Addr) {
 	t.Helper()
-	const requests = 3000
+	requests := shortOnes
+	if os.Getenv("WEIR_WHOLE") != "" {
+		requests = allShortOnes
+	}
 	r, err := l.Load(t.Context(), "host1-w1", load.Config{
 		URL: url(server, netlab.EchoPort, "/"), Requests: requests, Concurrency: 16, PerConn: 1, Timeout: 20 * time.Second,
 	})
