@@ -223,9 +223,8 @@ func TestWhatHostsAreTold(t *testing.T) {
 	vip := shop(false, a, b, c)
 	vip.Endpoints[0].Affinity, vip.Endpoints[0].IdleTimeout = model.AffinityClient, time.Minute
 	table := w.apply(vip)
-	hosts := w.BackendsOf(vip)
 	of := func(b model.Backend) model.HostBackend {
-		return hosts[b.Host][model.HostBackendKey{Endpoint: Key(vip, vip.Endpoints[0]), Tunnel: b.Address}]
+		return w.BackendsOn(b.Host)[model.HostBackendKey{Endpoint: Key(vip, vip.Endpoints[0]), Tunnel: b.Address}]
 	}
 	for _, each := range []model.Backend{a, b, c} {
 		got := of(each)

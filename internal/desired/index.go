@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"iter"
 	"net/netip"
+	"slices"
 
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/sorted"
@@ -69,13 +70,38 @@ func (s State) Clone() State {
 	}
 }
 
-// PutVIP adds or replaces a VIP.
+// PutVIP adds or replaces a VIP. What is indexed of it already is not written again, as each write copies a path
+// of nodes.
 func (s *State) PutVIP(vip model.VIP) {
-	s.RemoveVIP(vip.Name)
+	old := s.VIPs.At(vip.Name)
+	s.stay(old)
 	s.VIPs.Set(vip.Name, vip)
-	eachUse(vip, func(u use) { s.uses.Set(u, none{}) })
-	eachPlace(vip, func(p place) { s.living.Set(p, none{}) })
+	replace(&s.uses, eachUse, old, vip)
+	replace(&s.living, eachPlace, old, vip)
 	s.leave(vip)
+}
+
+// ordered are keys of an index.
+type ordered[K any] interface{ Compare(other K) int }
+
+// replace makes an index that holds what is found in old hold what is found in vip.
+func replace[K ordered[K]](index *sorted.Map[K, none], each func(model.VIP, func(K)), old, vip model.VIP) {
+	find := func(vip model.VIP) (keys []K) {
+		each(vip, func(k K) { keys = append(keys, k) })
+		slices.SortFunc(keys, K.Compare)
+		return keys
+	}
+	was, is := find(old), find(vip)
+	for _, k := range was {
+		if _, kept := slices.BinarySearchFunc(is, k, K.Compare); !kept {
+			index.Delete(k)
+		}
+	}
+	for _, k := range is {
+		if _, had := slices.BinarySearchFunc(was, k, K.Compare); !had {
+			index.Set(k, none{})
+		}
+	}
 }
 
 // RemoveVIP forgets a VIP.

@@ -2,7 +2,6 @@ package desired
 
 import (
 	"net/netip"
-	"reflect"
 	"slices"
 
 	"github.com/weirlb/weir/internal/model"
@@ -35,23 +34,11 @@ func MuxEndpoint(vip model.VIP, e model.Endpoint, table Table) model.MuxEndpoint
 // HostBackends are a host's backends as its agent runs them.
 type HostBackends map[model.HostBackendKey]model.HostBackend
 
-// BackendsOf are the backends of one VIP by host.
-func (s State) BackendsOf(vip model.VIP) map[string]HostBackends {
-	hosts := map[string]HostBackends{}
-	s.eachBackend(vip, func(host string, b model.HostBackend) {
-		if hosts[host] == nil {
-			hosts[host] = HostBackends{}
-		}
-		hosts[host][b.Key()] = b
-	})
-	return hosts
-}
-
 // BackendsOn are the backends of one host.
 func (s State) BackendsOn(host string) HostBackends {
 	backends := HostBackends{}
 	for vip := range s.VIPsOn(host) {
-		s.eachBackend(vip, func(name string, b model.HostBackend) {
+		s.EachBackend(vip, func(name string, b model.HostBackend) {
 			if name == host {
 				backends[b.Key()] = b
 			}
@@ -78,14 +65,18 @@ func (s State) CheckedOn(host string) map[HealthKey]bool {
 // Adds says whether a host that has was must have b before muxes use it. How it is checked may wait.
 func Adds(was, b model.HostBackend) bool {
 	b.HealthCheck, was.HealthCheck = nil, nil
-	return !reflect.DeepEqual(was, b)
+	return !was.Equal(b)
 }
 
-func (s State) eachBackend(vip model.VIP, do func(host string, b model.HostBackend)) {
+// EachBackend calls do for the backends of one VIP, as their hosts run them.
+func (s State) EachBackend(vip model.VIP, do func(host string, b model.HostBackend)) {
 	for _, e := range vip.Endpoints {
 		table := s.Tables.At(Key(vip, e))
 		slots, ceded, peers := table.Slots(), table.Ceded(), table.peers()
-		sources := s.sources(e)
+		var sources map[netip.Addr][]netip.Addr
+		if len(peers) > 0 {
+			sources = s.sources(e)
+		}
 		for _, b := range e.Backends {
 			slot := slots[b.AddrPort()]
 			do(b.Host, model.HostBackend{

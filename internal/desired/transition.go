@@ -67,16 +67,15 @@ func (t Table) moves(old []model.Slot, ailing slots, waited []Move, now time.Tim
 	for i := range waited {
 		last[waited[i].Bucket] = &waited[i]
 	}
-	down := make(map[model.Slot]bool, len(t.Rows))
-	for _, slot := range old {
-		if _, known := down[slot]; !known {
-			down[slot] = t.down(slot)
-		}
+	alive := make([]bool, model.MaxBackends+1)
+	for _, r := range t.Rows {
+		alive[r.Slot] = !r.Down
 	}
+	lives := func(slot model.Slot) bool { return int(slot) < len(alive) && alive[slot] }
 	for i, slot := range t.Buckets {
 		at := i & (len(old) - 1)
 		switch was := old[at]; {
-		case slot != was && !down[was] && (last[at] == nil || !ailing.outlives(last[at].From, was, slot)):
+		case slot != was && lives(was) && (last[at] == nil || !ailing.outlives(last[at].From, was, slot)):
 			moves = append(moves, Move{Bucket: uint32(i), From: was, Since: now})
 		case last[at] != nil && last[at].From != slot:
 			moves = append(moves, Move{Bucket: uint32(i), From: last[at].From, Since: last[at].Since})

@@ -83,6 +83,10 @@ func (h *hub) run(ctx context.Context) error {
 // follow takes over a State and tells the feeds. It returns when to look again at the latest: 0 if nothing
 // waits for a time.
 func (h *hub) follow(s *store.State) time.Duration {
+	var changed changes
+	if before := h.state; before != nil && before.Generation != s.Generation {
+		changed = newChanges(before, s, s.Since(before)) // without the lock: nobody else replaces the State
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.now()
@@ -93,7 +97,7 @@ func (h *hub) follow(s *store.State) time.Duration {
 		h.held = []heldState{{state: s}}
 		h.digests.add(s)
 	case h.state != s:
-		h.advance(s, now)
+		h.advance(s, changed, now)
 	}
 	h.state = s
 	for f := range h.fresh {
@@ -129,8 +133,7 @@ func (h *hub) tellManagers(s *store.State, ready model.Generation) {
 }
 
 // advance tells hosts what changed from the last State to s.
-func (h *hub) advance(s *store.State, now time.Time) {
-	delta := s.Since(h.state)
+func (h *hub) advance(s *store.State, c changes, now time.Time) {
 	if h.state.Generation == s.Generation {
 		if len(h.held) > 0 {
 			h.held[len(h.held)-1].state = s // streams and reports are newer
@@ -140,7 +143,6 @@ func (h *hub) advance(s *store.State, now time.Time) {
 		return
 	}
 	h.digests.add(s)
-	c := newChanges(h.state, s, delta)
 	for host, changed := range c.hosts {
 		h.tellHost(host, changed, s.Generation, now)
 	}
@@ -316,24 +318,20 @@ type hostChange struct {
 func newChanges(old, s *store.State, delta store.Delta) changes {
 	c := changes{hosts: map[string]hostChange{}}
 	vips := touched(old, s, delta)
-	before, after := map[string]desired.HostBackends{}, map[string]desired.HostBackends{}
+	before, after := placed{}, placed{}
 	for name := range vips {
-		gather(before, old, name)
-		gather(after, s, name)
+		before.gather(old, name)
+		after.gather(s, name)
 	}
-	for host, backends := range before {
-		for key := range backends {
-			if _, kept := after[host][key]; !kept {
-				c.host(host, key, nil, false)
-			}
+	for at := range before {
+		if _, kept := after[at]; !kept {
+			c.host(at.host, at.key, nil, false)
 		}
 	}
-	for host, backends := range after {
-		for key, b := range backends {
-			was, had := before[host][key]
-			if !had || !reflect.DeepEqual(was, b) {
-				c.host(host, key, &b, desired.Adds(was, b))
-			}
+	for at, b := range after {
+		was, had := before[at]
+		if !had || !was.Equal(b) {
+			c.host(at.host, at.key, &b, desired.Adds(was, b))
 		}
 	}
 	c.endpoints = changedEndpoints(old, s, vips)
@@ -380,20 +378,19 @@ func touched(old, s *store.State, delta store.Delta) map[string]bool {
 	return vips
 }
 
-// gather adds the backends of a VIP, if it is there, by host.
-func gather(hosts map[string]desired.HostBackends, s *store.State, name string) {
-	vip, there := s.VIPs.Get(name)
-	if !there {
-		return
-	}
-	for host, backends := range s.BackendsOf(vip) {
-		if hosts[host] == nil {
-			hosts[host] = backends
-			continue
-		}
-		for key, b := range backends {
-			hosts[host][key] = b
-		}
+// hostedBackend names a backend of a host.
+type hostedBackend struct {
+	host string
+	key  model.HostBackendKey
+}
+
+// placed are backends of VIPs as their hosts run them.
+type placed map[hostedBackend]model.HostBackend
+
+// gather adds the backends of a VIP, if it is there.
+func (p placed) gather(s *store.State, name string) {
+	if vip, there := s.VIPs.Get(name); there {
+		s.EachBackend(vip, func(host string, b model.HostBackend) { p[hostedBackend{host, b.Key()}] = b })
 	}
 }
 
@@ -412,7 +409,7 @@ func changedEndpoints(old, s *store.State, vips map[string]bool) []model.Endpoin
 	for key := range keys {
 		was, had := muxEndpoint(old, key)
 		is, has := muxEndpoint(s, key)
-		if had != has || !reflect.DeepEqual(was, is) {
+		if had != has || !was.Equal(is) {
 			changed = append(changed, key)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"reflect"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -164,21 +165,24 @@ func (m *Manager) apply(s *store.State, vips []model.VIP) (store.Change, []*weir
 
 // portsAfter is what changes of the ports of workloads when VIPs are written and deleted.
 func portsAfter(s *store.State, written []model.VIP, deleted []string, now time.Time) map[model.SNATKey]desired.Holding {
+	leaves := func(vip model.VIP) bool { return vip.SNAT != nil || s.VIPs.At(vip.Name).SNAT != nil }
+	ports := map[model.SNATKey]desired.Holding{}
+	if len(deleted) == 0 && !slices.ContainsFunc(written, leaves) {
+		return ports // as mostly: a copy of the State is not free
+	}
 	next, addresses := s.State.Clone(), map[netip.Addr]bool{}
 	for _, name := range deleted {
 		addresses[s.VIPs.At(name).Address] = true
 		next.RemoveVIP(name)
 	}
 	for _, vip := range written {
-		old := s.VIPs.At(vip.Name)
-		if old.SNAT == nil && vip.SNAT == nil {
+		if !leaves(vip) {
 			continue
 		}
-		addresses[old.Address], addresses[vip.Address] = true, true
+		addresses[s.VIPs.At(vip.Name).Address], addresses[vip.Address] = true, true
 		next.PutVIP(vip)
 	}
 	delete(addresses, netip.Addr{})
-	ports := map[model.SNATKey]desired.Holding{}
 	for address := range addresses {
 		maps.Copy(ports, next.ChangedPorts(address, now))
 	}

@@ -2,6 +2,8 @@ package model
 
 import (
 	"net/netip"
+	"reflect"
+	"slices"
 	"time"
 )
 
@@ -34,6 +36,16 @@ type MuxEndpoint struct {
 	Fastpath  *Fastpath
 	// SYNCookies is never empty of TCP, but by a manager that knows of none: never.
 	SYNCookies SYNCookies
+}
+
+// Equal says whether both are the same to a mux. What is long is compared as a whole first.
+func (e MuxEndpoint) Equal(other MuxEndpoint) bool {
+	if !slices.Equal(e.Buckets, other.Buckets) || !slices.Equal(e.Previous, other.Previous) || !slices.Equal(e.Backends, other.Backends) {
+		return false
+	}
+	e.Buckets, e.Previous, e.Backends = nil, nil, nil
+	other.Buckets, other.Previous, other.Backends = nil, nil, nil
+	return reflect.DeepEqual(e, other)
 }
 
 // Cookies says whether a mux reads an endpoint's cookies.
@@ -75,6 +87,15 @@ type HostBackend struct {
 	IdleTimeout time.Duration
 	Fastpath    bool       // connections may leave the muxes
 	SYNCookies  SYNCookies // as in MuxEndpoint
+}
+
+// Equal says whether both are the same to a host.
+func (b HostBackend) Equal(other HostBackend) bool {
+	if !slices.Equal(b.Ceded, other.Ceded) || !slices.Equal(b.Peers, other.Peers) {
+		return false
+	}
+	b.Ceded, b.Peers, other.Ceded, other.Peers = nil, nil, nil, nil
+	return reflect.DeepEqual(b, other)
 }
 
 // BackendSessions counts the connections that a host remembers of one of its backends.

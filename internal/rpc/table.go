@@ -47,6 +47,9 @@ func MuxEndpointToProto(e model.MuxEndpoint) *weirv1.MuxEndpoint {
 	for _, slot := range e.Buckets {
 		p.Buckets = append(p.Buckets, uint32(slot))
 	}
+	if len(e.Previous) > 0 {
+		p.Previous = make([]uint32, 0, len(e.Previous))
+	}
 	for _, slot := range e.Previous {
 		p.Previous = append(p.Previous, uint32(slot))
 	}

@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"reflect"
+	"strings"
 	"sync"
 
 	"github.com/google/btree"
@@ -25,9 +27,10 @@ type tree[K, V any] struct {
 	entries *btree.BTreeG[entry[K, V]]
 }
 
+// entry has its value elsewhere: values are large, and entries are copied with their node.
 type entry[K, V any] struct {
 	key   K
-	value V
+	value *V
 }
 
 // Of makes a Map of a Go map.
@@ -39,18 +42,25 @@ func Of[K comparable, V any](m map[K]V) Map[K, V] {
 	return s
 }
 
-// less orders keys.
+// less orders keys. It is found once for each tree: a key that is made an interface to be compared would be an
+// allocation for each comparison.
 func less[K, V any]() btree.LessFunc[entry[K, V]] {
-	var zero K
-	switch any(zero).(type) {
-	case string:
-		return func(a, b entry[K, V]) bool { return any(a.key).(string) < any(b.key).(string) }
-	case interface{ Compare(other K) int }:
-		return func(a, b entry[K, V]) bool { return any(a.key).(interface{ Compare(other K) int }).Compare(b.key) < 0 }
-	case uint32:
-		return func(a, b entry[K, V]) bool { return cmp.Less(any(a.key).(uint32), any(b.key).(uint32)) }
+	compare := compareOf[K]()
+	return func(a, b entry[K, V]) bool { return compare(a.key, b.key) < 0 }
+}
+
+func compareOf[K any]() func(a, b K) int {
+	for _, known := range []any{strings.Compare, cmp.Compare[uint32]} {
+		if compare, ok := known.(func(a, b K) int); ok {
+			return compare
+		}
 	}
-	panic(fmt.Sprintf("sorted: keys of %T have no order", zero))
+	if method, there := reflect.TypeFor[K]().MethodByName("Compare"); there {
+		if compare, ok := method.Func.Interface().(func(a, b K) int); ok {
+			return compare
+		}
+	}
+	panic(fmt.Sprintf("sorted: keys of %s have no order", reflect.TypeFor[K]()))
 }
 
 // Clone returns a map with the same entries, which may be written to. Its price does not depend on
@@ -69,7 +79,7 @@ func (m *Map[K, V]) Set(key K, value V) {
 	if m.tree == nil {
 		m.tree = &tree[K, V]{entries: btree.NewG(degree, less[K, V]())}
 	}
-	m.tree.entries.ReplaceOrInsert(entry[K, V]{key, value})
+	m.tree.entries.ReplaceOrInsert(entry[K, V]{key, &value})
 }
 
 // Delete removes an entry, if it is there.
@@ -86,7 +96,11 @@ func (m Map[K, V]) Get(key K) (V, bool) {
 		return none, false
 	}
 	found, ok := m.tree.entries.Get(entry[K, V]{key: key})
-	return found.value, ok
+	if !ok {
+		var none V
+		return none, false
+	}
+	return *found.value, true
 }
 
 // At returns the value of key, or the zero value.
@@ -113,7 +127,7 @@ func (m Map[K, V]) Len() int {
 func (m Map[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		if m.tree != nil {
-			m.tree.entries.Ascend(func(e entry[K, V]) bool { return yield(e.key, e.value) })
+			m.tree.entries.Ascend(func(e entry[K, V]) bool { return yield(e.key, *e.value) })
 		}
 	}
 }
@@ -122,7 +136,7 @@ func (m Map[K, V]) All() iter.Seq2[K, V] {
 func (m Map[K, V]) From(key K) iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		if m.tree != nil {
-			m.tree.entries.AscendGreaterOrEqual(entry[K, V]{key: key}, func(e entry[K, V]) bool { return yield(e.key, e.value) })
+			m.tree.entries.AscendGreaterOrEqual(entry[K, V]{key: key}, func(e entry[K, V]) bool { return yield(e.key, *e.value) })
 		}
 	}
 }

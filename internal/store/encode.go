@@ -144,6 +144,9 @@ func tableToDocument(t desired.Table) tableDocument {
 	for _, r := range t.Rows {
 		d.Rows = append(d.Rows, rowDocument(r))
 	}
+	if len(t.Buckets) > 0 {
+		d.Buckets = make([]byte, 0, 2*len(t.Buckets))
+	}
 	for _, slot := range t.Buckets {
 		d.Buckets = binary.BigEndian.AppendUint16(d.Buckets, uint16(slot))
 	}
@@ -180,8 +183,11 @@ func tableFromDocument(d tableDocument) (desired.Table, error) {
 	if err != nil {
 		return t, err
 	}
-	for _, slot := range buckets {
-		t.Buckets = append(t.Buckets, model.Slot(slot))
+	if len(buckets) > 0 {
+		t.Buckets = make([]model.Slot, len(buckets))
+	}
+	for i, slot := range buckets {
+		t.Buckets[i] = model.Slot(slot)
 	}
 	for _, m := range d.Moves {
 		moved, err := uint16s(m.Buckets)

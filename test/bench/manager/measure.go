@@ -23,7 +23,7 @@ func (w *world) change(ctx context.Context, i, round int) (time.Duration, error)
 		return 0, fmt.Errorf("change VIP %d: %w", i, err)
 	}
 	for _, m := range w.muxes {
-		if err := m.await(ctx, func() bool { return m.acked >= r.GetGeneration() }); err != nil {
+		if err := m.runs(ctx, r.GetGeneration()); err != nil {
 			return 0, err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +26,7 @@ type mux struct {
 	acked     uint64
 	told      map[string]uint64 // by VIP's address, the generation that told of it last
 	changed   chan struct{}     // closed when acked changes
+	waiting   []waiter          // for acked; all others are not woken
 	snapshots []time.Duration   // from opening the stream to having the snapshot
 	opened    time.Time
 	cut       context.CancelFunc // ends the stream
@@ -64,6 +66,13 @@ func (m *mux) run(ctx context.Context) {
 		}
 		close(m.changed)
 		m.changed = make(chan struct{})
+		m.waiting = slices.DeleteFunc(m.waiting, func(w waiter) bool {
+			if w.generation > m.acked {
+				return false
+			}
+			close(w.reached)
+			return true
+		})
 		return nil
 	})
 }
@@ -79,6 +88,30 @@ func (m *mux) generation() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.acked
+}
+
+// waiter waits for a mux to run a generation.
+type waiter struct {
+	generation uint64
+	reached    chan struct{}
+}
+
+// runs returns when the mux runs a generation.
+func (m *mux) runs(ctx context.Context, generation uint64) error {
+	m.mu.Lock()
+	if m.acked >= generation {
+		m.mu.Unlock()
+		return nil
+	}
+	w := waiter{generation, make(chan struct{})}
+	m.waiting = append(m.waiting, w)
+	m.mu.Unlock()
+	select {
+	case <-w.reached:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // await returns when reached says so of the mux.

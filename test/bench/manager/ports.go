@@ -31,7 +31,7 @@ func (w *world) loadPorts(ctx context.Context) error {
 		return err
 	}
 	for _, m := range w.muxes {
-		if err := m.await(ctx, func() bool { return m.acked >= r.GetGeneration() }); err != nil {
+		if err := m.runs(ctx, r.GetGeneration()); err != nil {
 			return err
 		}
 	}

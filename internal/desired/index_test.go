@@ -1,0 +1,71 @@
+package desired
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// anyVIP draws VIP number i: some of its backends and workloads are those of the one before.
+func anyVIP(t *rapid.T, i int) model.VIP {
+	host := rapid.SampledFrom([]string{"host1", "host2", "host3"})
+	dip := rapid.Map(rapid.IntRange(1, 6), func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(i), byte(n)}) })
+	backends := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) model.Backend {
+		b := model.Backend{Address: dip.Draw(t, "address"), Port: 80, Host: host.Draw(t, "host"), Weight: 1}
+		if rapid.Bool().Draw(t, "has a tunnel") {
+			b.Tunnel = dip.Draw(t, "tunnel")
+		}
+		return b
+	}), 0, 6)
+	vip := model.VIP{Name: fmt.Sprint("vip", i), Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(10*i + rapid.IntRange(0, 1).Draw(t, "vip"))})}
+	for port := range rapid.IntRange(0, 2).Draw(t, "endpoints") {
+		vip.Endpoints = append(vip.Endpoints, model.Endpoint{Protocol: model.TCP, Port: uint16(port + 1), Backends: backends.Draw(t, "backends")})
+	}
+	if rapid.Bool().Draw(t, "leaves") {
+		vip.SNAT = &model.SNAT{}
+		for _, a := range rapid.SliceOfNDistinct(dip, 0, 3, rapid.ID[netip.Addr]).Draw(t, "workloads") {
+			vip.SNAT.Workloads = append(vip.SNAT.Workloads, model.SNATWorkload{Address: a, Host: host.Draw(t, "host")})
+		}
+	}
+	return vip
+}
+
+// Whatever VIPs were written and removed before, indexes hold what those that are there have.
+func TestIndexesHoldWhatVIPsHave(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var s State
+		for range rapid.IntRange(1, 12).Draw(t, "steps") {
+			s = s.Clone()
+			if i := rapid.IntRange(0, 3).Draw(t, "vip"); rapid.IntRange(0, 4).Draw(t, "do") == 0 {
+				s.RemoveVIP(fmt.Sprint("vip", i))
+			} else {
+				s.PutVIP(anyVIP(t, i))
+			}
+		}
+		var uses []use
+		var places []place
+		var leave []model.SNATKey
+		for vip := range s.VIPs.Values() {
+			eachUse(vip, func(u use) { uses = append(uses, u) })
+			eachPlace(vip, func(p place) { places = append(places, p) })
+			leave = slices.AppendSeq(leave, SNATKeys(vip))
+		}
+		slices.SortFunc(uses, use.Compare)
+		slices.SortFunc(places, place.Compare)
+		slices.SortFunc(leave, model.SNATKey.Compare)
+		if got, want := slices.Collect(s.uses.Keys()), slices.Compact(uses); !slices.Equal(got, want) {
+			t.Fatalf("addresses are used as %v, want %v", got, want)
+		}
+		if got, want := slices.Collect(s.living.Keys()), slices.Compact(places); !slices.Equal(got, want) {
+			t.Fatalf("hosts have backends of %v, want %v", got, want)
+		}
+		if got := slices.Collect(s.Leavers()); !slices.Equal(got, leave) {
+			t.Fatalf("%v leave, want %v", got, leave)
+		}
+	})
+}
