@@ -66,6 +66,7 @@ type writes struct {
 	wake     chan struct{}      // holds at most one
 	shed     [priorities]uint64 // changes that were not taken
 	portsDue time.Time          // before, port requests alone are no transaction
+	crowdDue time.Time          // before, nothing is
 	took     time.Duration      // that the last transaction took, with what led to it
 }
 
@@ -109,13 +110,26 @@ func (q *writes) withdraw(priority Priority, w *write) bool {
 // written: they are many, and each transaction costs every mux a message, whatever it holds.
 const portsPause = 5 * time.Millisecond
 
+// crowdPause is how long after a transaction that held more than one change the next one begins: where changes
+// come faster than they are written, what each generation costs every replica and mux is paid once for more of
+// them. Changes that come one by one wait for nothing.
+const crowdPause = 10 * time.Millisecond
+
 // take returns what goes into the next transaction, the highest priority first. If it is not time yet, it says
 // when it is.
 func (q *writes) take(now time.Time) (batch []*write, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if waits := q.portsDue.Sub(now); waits > 0 && len(q.queues[Configuration])+len(q.queues[Health]) == 0 {
+	urgent, due := len(q.queues[Configuration])+len(q.queues[Health]), q.crowdDue
+	if urgent == 0 {
+		due = q.portsDue
+	}
+	if waits := due.Sub(now); waits > 0 {
 		return nil, waits
+	}
+	q.crowdDue = time.Time{}
+	if full := len(q.queues[Configuration]) > takeMost[Configuration] || len(q.queues[Health]) > takeMost[Health]; urgent > 1 && !full {
+		q.crowdDue = now.Add(crowdPause)
 	}
 	if len(q.queues[Ports]) > 0 {
 		q.portsDue = now.Add(portsPause)

@@ -101,6 +101,42 @@ func TestOverloadShedsByPriority(t *testing.T) {
 	}
 }
 
+// Changes that come one by one do not wait; those that come faster than they are written are put together.
+func TestACrowdIsWrittenTogether(t *testing.T) {
+	q, now := newWrites(), time.Unix(1000, 0)
+	add := func(n int) {
+		for range n {
+			if err := q.add(Configuration, &write{done: make(chan struct{})}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 3 {
+		add(1)
+		if batch, wait := q.take(now); len(batch) != 1 || wait != 0 {
+			t.Fatalf("one change is a transaction of %d, after %s", len(batch), wait)
+		}
+	}
+	add(2)
+	if batch, _ := q.take(now); len(batch) != 2 {
+		t.Errorf("two are a transaction of %d", len(batch))
+	}
+	add(1)
+	if batch, wait := q.take(now.Add(time.Millisecond)); len(batch) != 0 || wait != crowdPause-time.Millisecond {
+		t.Errorf("the one behind them is a transaction of %d, in %s", len(batch), wait)
+	}
+	if batch, _ := q.take(now.Add(crowdPause)); len(batch) != 1 {
+		t.Errorf("after the pause there is a transaction of %d", len(batch))
+	}
+	most := takeMost[Configuration]
+	add(most + 1)
+	for _, want := range []int{most, 1} {
+		if batch, wait := q.take(now.Add(crowdPause)); len(batch) != want || wait != 0 {
+			t.Errorf("of more than a transaction holds, %d are in one after %s, want %d at once", len(batch), wait, want)
+		}
+	}
+}
+
 // A version names one state of a VIP: what is written together is of one generation, so a VIP is written once.
 func TestAVersionNamesOneState(t *testing.T) {
 	s, _ := open(t, Config{DataDir: t.TempDir()})
