@@ -28,7 +28,8 @@ static __always_inline struct passage passage(struct __sk_buff *skb)
 	return passage;
 }
 
-static __always_inline int finish(enum verdict verdict, const struct passage *passage)
+static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict,
+				  const struct passage *passage)
 {
 	struct counter *counter = bpf_map_lookup_elem(&verdicts, &verdict);
 
@@ -50,6 +51,8 @@ static __always_inline int finish(enum verdict verdict, const struct passage *pa
 	case VERDICT_PASS_EXCEPT:
 	case VERDICT_PASS_NO_FLOW:
 	case VERDICT_SNAT_NATIVE:
+	case VERDICT_COOKIE_SOCKET:
+	case VERDICT_COOKIE_NATIVE:
 		return TCX_NEXT;
 	case VERDICT_DELIVER_INTERFACE:
 	case VERDICT_REPLY_UPLINK:
@@ -58,7 +61,12 @@ static __always_inline int finish(enum verdict verdict, const struct passage *pa
 	case VERDICT_CHAIN_BACK:
 	case VERDICT_REPLY_DIRECT:
 	case VERDICT_SNAT_UPLINK:
+	case VERDICT_COOKIE_INTERFACE:
 		return bpf_redirect_neigh(passage->ifindex, NULL, 0, 0);
+	case VERDICT_COOKIE_ANSWER: /* back where it came from */
+		return bpf_redirect_neigh(skb->ifindex, NULL, 0, 0);
+	case VERDICT_COOKIE_ANSWER_HOST:
+		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 	case VERDICT_NONE:
 	case VERDICT_DROP_NOT_A_MUX:
 	case VERDICT_DROP_NOT_A_PEER:
@@ -89,6 +97,11 @@ static __always_inline int finish(enum verdict verdict, const struct passage *pa
 	case VERDICT_DROP_DIRECT:
 	case VERDICT_DROP_CONTROL:
 	case VERDICT_TAKE_CONTROL:
+	case VERDICT_DROP_COOKIE_FORGED:
+	case VERDICT_DROP_COOKIE_OLD:
+	case VERDICT_DROP_COOKIE_AGAIN:
+	case VERDICT_DROP_COOKIE_EARLY:
+	case VERDICT_DROP_COOKIE_REPLAY:
 	case VERDICT_COUNT:
 		return TCX_DROP;
 	}
@@ -101,7 +114,7 @@ int from_uplink(struct __sk_buff *skb)
 {
 	struct passage how = passage(skb);
 
-	return finish(inbound(skb, &how.ifindex), &how);
+	return finish(skb, inbound(skb, &how.ifindex), &how);
 }
 
 /* Egress of the uplink: replies of native workloads, among all that the host sends. */
@@ -113,7 +126,7 @@ int to_uplink(struct __sk_buff *skb)
 	enum verdict verdict = reply(skb, &p, skb->ingress_ifindex, false);
 
 	how.ifindex = settings.uplink; /* for what goes to a peer */
-	return finish(verdict ?: VERDICT_REPLY_NATIVE, &how);
+	return finish(skb, verdict ?: VERDICT_REPLY_NATIVE, &how);
 }
 
 /* Ingress of a workload's host-side interface: what the workload sends. */
@@ -125,7 +138,7 @@ int from_workload(struct __sk_buff *skb)
 	enum verdict verdict = reply(skb, &p, skb->ifindex, true);
 
 	how.ifindex = settings.uplink; /* for what goes to a peer, or out */
-	return finish(verdict ?: reply_route(&p, &how.ifindex), &how);
+	return finish(skb, verdict ?: reply_route(&p, &how.ifindex), &how);
 }
 
 /* Has a connection leave the muxes, or come back to them (state 0). User space runs it. */

@@ -14,7 +14,7 @@ struct agent_settings {
 	__u32 snat_flows; /* room for those of one workload */
 	__u32 snat_held; /* packets of one workload that may wait for a port */
 	__u32 check_sources; /* 1: workloads may send only from what lives behind their interface */
-	__u32 pad;
+	__u32 take_over; /* 1: the kernel makes sockets of SYN cookies that we have checked */
 };
 
 _Static_assert(sizeof(struct agent_settings) == 72, "agent_settings");

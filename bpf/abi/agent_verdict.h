@@ -44,6 +44,13 @@ enum verdict {
 	VERDICT_SNAT_UPLINK, /* of a workload behind an interface */
 	VERDICT_SNAT_HOLD, /* no port yet: user space keeps the packet, and sends it */
 
+	/* Of connections that began by a SYN cookie of a mux. */
+	VERDICT_COOKIE_SOCKET, /* the client's acknowledgement: the host's stack makes a socket */
+	VERDICT_COOKIE_NATIVE, /* it became a SYN to the host's stack */
+	VERDICT_COOKIE_INTERFACE, /* it became a SYN to the workload behind an interface */
+	VERDICT_COOKIE_ANSWER, /* the workload's SYN/ACK became the client's acknowledgement */
+	VERDICT_COOKIE_ANSWER_HOST, /* likewise, of the host's stack */
+
 	/* Refused. */
 	VERDICT_DROP_NOT_A_MUX, /* encapsulated for us, not by a mux, nor by the connection's peer
 				 */
@@ -73,6 +80,11 @@ enum verdict {
 	VERDICT_DROP_REWRITE, /* the kernel refused to rewrite */
 	VERDICT_DROP_DIRECT, /* the kernel refused to encapsulate for the peer */
 	VERDICT_DROP_CONTROL, /* user space has more messages than it can take */
+	VERDICT_DROP_COOKIE_FORGED, /* of no connection, and with no SYN cookie of ours */
+	VERDICT_DROP_COOKIE_OLD, /* with a SYN cookie whose time or secret is over */
+	VERDICT_DROP_COOKIE_AGAIN, /* with that of a connection that was, and was reset */
+	VERDICT_DROP_COOKIE_EARLY, /* of a connection whose workload has not answered yet */
+	VERDICT_DROP_COOKIE_REPLAY, /* the kernel refused to make a SYN or its acknowledgement */
 
 	VERDICT_COUNT,
 };

@@ -15,6 +15,8 @@ struct nat_rule_key {
 enum nat_rule_flag {
 	NAT_RULE_COOKIES = 0x1, /* new connections carry the slot in their timestamps */
 	NAT_RULE_FASTPATH = 0x2, /* connections may leave the muxes */
+	NAT_RULE_SYN_COOKIES = 0x4, /* muxes may answer SYNs by cookies */
+	NAT_RULE_SYN_ALWAYS = 0x8, /* and do: what is in the middle of no connection is forged */
 };
 
 struct nat_rule {

@@ -21,6 +21,9 @@ enum session_event {
 	SESSION_CLIENT_FIN = 0x04,
 	SESSION_WORKLOAD_FIN = 0x08,
 	SESSION_RESET = 0x10, /* by either side, and no answer of the workload since */
+	SESSION_REPLAY = 0x20, /* begun by a SYN cookie: the agent shakes hands with the workload */
+	SESSION_REPLAYED = 0x40, /* and has: numbers are translated */
+	SESSION_OWN_TICKS = 0x80, /* its cookie is for timestamps alone: muxes do not go by it */
 };
 
 /*
@@ -49,7 +52,16 @@ struct session {
 	__u8 cookie_scale;
 	__u8 direct; /* 1: a row of fastpath says where the workload's packets go */
 	__u32 tsvals[SESSION_TICKS]; /* by tick, the last TSval that the workload sent in it */
+
+	/* Of connections that began by a SYN cookie; see agent_syncookie.h. */
+	__u32 isn; /* the cookie: what the client took for the workload's first number; 0: none */
+	__u32 shift; /* what the client sees of the workload's numbers is so much more */
+	__u32 clock_shift; /* likewise of its TSval: those above are with it */
+	__u16 window; /* the client's, as it sent it with the cookie */
+	__s8 window_shift; /* what the client sees of the workload's windows is so many bits higher
+			    */
+	__u8 pad;
 };
 
 _Static_assert(sizeof(struct session_key) == 40, "session_key");
-_Static_assert(sizeof(struct session) == 128, "session");
+_Static_assert(sizeof(struct session) == 144, "session");

@@ -257,7 +257,35 @@ struct bpf_sock_tuple {
 };
 
 enum {
+	BPF_TCP_TIME_WAIT = 6,
 	BPF_TCP_LISTEN = 10,
+};
+
+struct sock_common {
+	volatile unsigned char skc_state;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+};
+
+struct tcp_sock {
+	struct sock sk;
+};
+
+/* What a kernel with bpf_sk_assign_tcp_reqsk() is told of a connection. */
+struct bpf_tcp_req_attrs {
+	__u32 rcv_tsval;
+	__u32 rcv_tsecr;
+	__u16 mss;
+	__u8 rcv_wscale;
+	__u8 snd_wscale;
+	__u8 ecn_ok;
+	__u8 wscale_ok;
+	__u8 sack_ok;
+	__u8 tstamp_ok;
+	__u8 usec_ts_ok;
+	__u8 reserved[3];
 };
 
 struct ethhdr {

@@ -142,7 +142,24 @@ struct icmp_target {
 	struct address address;
 	__be16 port;
 	enum side side; /* of the error */
+	__u32 shift; /* by which the quoted sequence number is to be less */
 };
+
+/* The sequence number in what p quotes of a session whose numbers are translated. */
+static __noinline int icmp_rewrite_number(struct __sk_buff *skb, const struct packet *p,
+					  const struct packet *quoted, __u32 shift)
+{
+	__u32 at = quoted->l4 + offsetof(struct tcphdr, seq);
+	__be32 from, to;
+	int err;
+
+	if (at + sizeof(from) > p->l3 + p->l3_length ||
+	    bpf_skb_load_bytes(skb, at, &from, sizeof(from)))
+		return -1;
+	to = bpf_htonl(bpf_ntohl(from) - shift);
+	err = bpf_l4_csum_replace(skb, p->l4 + 2, from, to, sizeof(to));
+	return err ?: bpf_skb_store_bytes(skb, at, &to, sizeof(to), 0);
+}
 
 /*
  * Replaces an address of the error p, and the same one with its port on the other side of what it
@@ -171,6 +188,8 @@ static __noinline int icmp_rewrite(struct __sk_buff *skb, const struct packet *p
 		err = icmp_rewrite_v6(skb, p, p->l3, side, &from, &target);
 		err = err ?: icmp_rewrite_v6(skb, p, quoted->l3, inside, &from, &target);
 	}
+	if (!err && to->shift)
+		err = icmp_rewrite_number(skb, p, quoted, to->shift);
 	if (err || from_port == port)
 		return err;
 	err = bpf_l4_csum_replace(skb, p->l4 + 2, from_port, port, sizeof(port));
@@ -194,6 +213,21 @@ static __always_inline bool icmp_find_snat(const struct packet *quoted, struct n
 	rule->dip = port->dip;
 	rule->port = port->dip_port;
 	return true;
+}
+
+/* By how much the client sees higher numbers than the workload that a->rule names; 0 mostly. */
+static __noinline __u32 icmp_shift(const struct arrival *a, const struct packet *quoted)
+{
+	struct session_key key = {
+		.client = quoted->destination,
+		.dip = a->rule.dip,
+		.client_port = quoted->destination_port,
+		.dip_port = a->rule.port,
+		.protocol = quoted->protocol,
+	};
+	const struct session *session = session_lookup(&key);
+
+	return session && session->events & SESSION_REPLAYED ? session->shift : 0;
 }
 
 /* Whose reply an error quotes: the rule in a->rule, NONE if its workload knows the connection. */
@@ -249,6 +283,7 @@ static __noinline enum verdict icmp_inbound(struct __sk_buff *skb, struct arriva
 	to.address = a->rule.dip;
 	to.port = a->rule.port;
 	to.side = DESTINATION;
+	to.shift = icmp_shift(a, &quoted);
 	if (icmp_rewrite(skb, &a->inner, &quoted, &to))
 		return VERDICT_DROP_REWRITE;
 	*ifindex = *workload;

@@ -6,6 +6,7 @@
 #include "lib/agent_fragment.h"
 #include "lib/agent_icmp.h"
 #include "lib/agent_snat_in.h"
+#include "lib/agent_syncookie.h"
 #include "lib/agent_tables.h"
 #include "lib/chain.h"
 #include "lib/decap.h"
@@ -165,6 +166,8 @@ static __always_inline enum verdict inbound_rewrite(struct __sk_buff *skb, const
 	} else {
 		err = rewrite_begin(skb, p, DESTINATION, &dip, rule->port, &difference);
 		err = err ?: cookie_restore(skb, p, session, ts, &difference);
+		if (session->events & SESSION_REPLAYED)
+			err = err ?: replay_inward(skb, p, session, &difference);
 		err = err ?: rewrite_end(skb, p, difference);
 	}
 	return err ? VERDICT_DROP_REWRITE : VERDICT_NONE;
@@ -176,6 +179,13 @@ static __noinline enum verdict inbound_deliver(struct __sk_buff *skb, struct arr
 {
 	const __u32 *workload = bpf_map_lookup_elem(&workloads, &a->rule.dip);
 	struct packet inner = a->inner;
+	struct session_key key = {
+		.client = inner.source,
+		.dip = a->rule.dip,
+		.client_port = inner.source_port,
+		.dip_port = a->rule.port,
+		.protocol = inner.protocol,
+	};
 	struct timestamps ts = {};
 	struct session *session;
 	enum verdict verdict;
@@ -184,7 +194,15 @@ static __noinline enum verdict inbound_deliver(struct __sk_buff *skb, struct arr
 		return VERDICT_DROP_NO_WORKLOAD;
 	if (!inner.fragment_offset)
 		ts = timestamps_read(skb, &inner);
-	verdict = session_open(&inner, &a->rule, &ts, &session);
+	session = session_of_client(&key, inner.tcp_flags & TCP_FLAG_SYN);
+	if (syncookie_may(a, &inner, session)) {
+		verdict = syncookie_ask(skb, a, &key, session, &ts);
+		if (verdict)
+			return verdict;
+		if (a->handshake.mss)
+			return syncookie_take(skb, a, &key, session, ifindex);
+	}
+	verdict = session_open(&key, &inner, &a->rule, &ts, &session);
 	if (verdict)
 		return verdict;
 

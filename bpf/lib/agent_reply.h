@@ -5,6 +5,7 @@
 #include "lib/agent_fastpath.h"
 #include "lib/agent_fragment.h"
 #include "lib/agent_icmp.h"
+#include "lib/agent_replay.h"
 #include "lib/agent_snat_out.h"
 #include "lib/agent_source.h"
 #include "lib/agent_tables.h"
@@ -44,11 +45,21 @@ static __noinline enum verdict reply_rewrite(struct __sk_buff *skb, const struct
 					     struct session *session)
 {
 	__u32 difference = 0;
+	enum verdict verdict;
 
 	/* From here on the packet is touched: fail closed. */
+	if (session->events & SESSION_REPLAY) {
+		verdict = replay_answer(skb, p, session);
+		if (verdict)
+			return verdict;
+	}
 	if (rewrite_begin(skb, p, SOURCE, &session->vip, session->vip_port, &difference))
 		return VERDICT_DROP_REWRITE;
-	if (cookie_write(skb, p, session, &difference) || rewrite_end(skb, p, difference))
+	if (cookie_write(skb, p, session, &difference))
+		return VERDICT_DROP_REWRITE;
+	if (session->events & SESSION_REPLAY && replay_outward(skb, p, session, &difference))
+		return VERDICT_DROP_REWRITE;
+	if (rewrite_end(skb, p, difference))
 		return VERDICT_DROP_REWRITE;
 	if (mss_clamp(skb, p, settings.mtu))
 		return VERDICT_DROP_REWRITE;

@@ -13,6 +13,19 @@
 #include "lib/decap.h"
 #include "lib/session.h"
 
+/* What a client's segment says of its handshake with a mux, once its cookie is right. */
+struct handshake {
+	__u32 cookie; /* the mux's first number */
+	__u32 seq; /* of the client's first byte */
+	__u32 options; /* enum syn_option */
+	__u32 mss; /* that the client announced, or less; 0: there was none */
+	struct timestamps ts;
+	__u32 ifindex; /* of the workload's interface */
+	__u16 window;
+	bool native;
+	bool listens; /* the host's own stack does, for it */
+};
+
 /* What is known of a packet for us: too much for the stack of every function that asks. */
 struct arrival {
 	struct packet outer;
@@ -20,6 +33,7 @@ struct arrival {
 	struct tunnel tunnel;
 	struct nat_rule_key key; /* that rule was found by */
 	struct nat_rule rule;
+	struct handshake handshake;
 	bool direct; /* not by a mux: it must be of a connection that has left them */
 };
 
@@ -51,13 +65,12 @@ static __always_inline bool rule_find(struct nat_rule_key *key, struct nat_rule 
 	return true;
 }
 
-/* Has the host's own stack a connection there, other than one that may yet begin? */
-static __noinline bool chain_knows_socket(struct __sk_buff *skb, const struct session_key *key)
+/* The socket of the host's own stack that would get the client's packet; to be released. */
+static __always_inline struct bpf_sock *socket_find(struct __sk_buff *skb,
+						    const struct session_key *key)
 {
 	bool v4 = address_is_v4(&key->client);
 	struct bpf_sock_tuple tuple = {};
-	struct bpf_sock *socket;
-	bool known;
 
 	if (v4) {
 		tuple.ipv4.saddr = key->client.words[3];
@@ -70,13 +83,29 @@ static __noinline bool chain_knows_socket(struct __sk_buff *skb, const struct se
 		tuple.ipv6.sport = key->client_port;
 		tuple.ipv6.dport = key->dip_port;
 	}
-	socket = bpf_skc_lookup_tcp(skb, &tuple, v4 ? sizeof(tuple.ipv4) : sizeof(tuple.ipv6),
-				    BPF_F_CURRENT_NETNS, 0);
+	return bpf_skc_lookup_tcp(skb, &tuple, v4 ? sizeof(tuple.ipv4) : sizeof(tuple.ipv6),
+				  BPF_F_CURRENT_NETNS, 0);
+}
+
+/* Its state; 0: there is none. */
+static __noinline __u32 socket_state(struct __sk_buff *skb, const struct session_key *key)
+{
+	struct bpf_sock *socket = socket_find(skb, key);
+	__u32 state;
+
 	if (!socket)
-		return false;
-	known = socket->state != BPF_TCP_LISTEN;
+		return 0;
+	state = socket->state;
 	bpf_sk_release(socket);
-	return known;
+	return state;
+}
+
+/* Has the host's own stack a connection there, other than one that may yet begin? */
+static __always_inline bool chain_knows_socket(struct __sk_buff *skb, const struct session_key *key)
+{
+	__u32 state = socket_state(skb, key);
+
+	return state && state != BPF_TCP_LISTEN;
 }
 
 /* For how many ns after its end a session still counts where others may know the connection. */

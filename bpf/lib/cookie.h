@@ -107,6 +107,7 @@ static __always_inline int cookie_write(struct __sk_buff *skb, const struct pack
 					struct session *session, __u32 *difference)
 {
 	struct timestamps ts;
+	__u32 tsval;
 
 	if (p->protocol != IPPROTO_TCP || !(session->cookie | session->offer))
 		return 0;
@@ -115,9 +116,12 @@ static __always_inline int cookie_write(struct __sk_buff *skb, const struct pack
 		cookie_settle(session, ts.at != 0);
 	if (!session->cookie || !ts.at)
 		return 0;
-	cookie_note(skb, p, session, ts.tsval);
+	tsval = ts.tsval;
+	if (session->events & SESSION_REPLAYED)
+		tsval += session->clock_shift;
+	cookie_note(skb, p, session, tsval);
 	return rewrite_tcp32(skb, p, ts.at, bpf_htonl(ts.tsval),
-			     bpf_htonl(cookie_make(session, ts.tsval)), difference);
+			     bpf_htonl(cookie_make(session, tsval)), difference);
 }
 
 /*
@@ -128,12 +132,16 @@ static __always_inline int cookie_restore(struct __sk_buff *skb, const struct pa
 					  struct session *session, const struct timestamps *ts,
 					  __u32 *difference)
 {
+	__u32 echo;
+
 	if (!ts->at || !session->cookie)
 		return 0;
 	if (timestamp_after(ts->tsval, session->client_tsval))
 		session->client_tsval = ts->tsval;
 	if (!(p->tcp_flags & TCP_FLAG_ACK))
 		return 0;
-	return rewrite_tcp32(skb, p, ts->at + 4, bpf_htonl(ts->tsecr),
-			     bpf_htonl(cookie_true_value(session, ts->tsecr)), difference);
+	echo = cookie_true_value(session, ts->tsecr);
+	if (echo && session->events & SESSION_REPLAYED)
+		echo -= session->clock_shift;
+	return rewrite_tcp32(skb, p, ts->at + 4, bpf_htonl(ts->tsecr), bpf_htonl(echo), difference);
 }

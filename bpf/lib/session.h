@@ -32,6 +32,14 @@ static __always_inline bool session_makes_room(const struct session *session, __
 	return session_is_over(session);
 }
 
+/* Does the agent wait for the workload's answer to a SYN of its own? See agent_replay.h. */
+static __always_inline bool session_is_early(const struct session *session)
+{
+	const __u32 both = SESSION_REPLAY | SESSION_REPLAYED;
+
+	return (session->events & both) == SESSION_REPLAY;
+}
+
 static __always_inline __u32 client_events(const struct packet *p)
 {
 	__u32 events = 0;
@@ -130,7 +138,7 @@ static __always_inline void session_go_on(struct session *session, const struct 
 {
 	bool syn = p->tcp_flags & TCP_FLAG_SYN;
 
-	if (syn && session_is_over(session)) {
+	if (syn && (session_is_over(session) || session_is_early(session))) {
 		session->events = 0;
 		session->direct = 0;
 	}
@@ -194,34 +202,25 @@ static __noinline struct session *session_make(const struct session_key *key,
 }
 
 /*
- * The session of a client's packet that rule rewrites, made if there is none. One that is over, or
- * a flow that is still, makes room for another VIP; a live one never does, for the replies to both
- * would look the same.
+ * The session of a client's packet that rule rewrites, made if there is none; it is what
+ * session_of_client() has found before. One that is over, or a flow that is still, makes room for
+ * another VIP; a live one never does, for the replies to both would look the same.
  * A packet in the middle of an unknown connection gets a session too: the workload's reset must
  * find its way back.
  */
-static __always_inline enum verdict session_open(const struct packet *p,
-						 const struct nat_rule *rule,
-						 const struct timestamps *ts,
-						 struct session **session)
+static __always_inline enum verdict
+session_open(const struct session_key *key, const struct packet *p, const struct nat_rule *rule,
+	     const struct timestamps *ts, struct session **session)
 {
-	struct session_key key = {
-		.client = p->source,
-		.dip = rule->dip,
-		.client_port = p->source_port,
-		.dip_port = rule->port,
-		.protocol = p->protocol,
-	};
-	struct session *live = session_of_client(&key, p->tcp_flags & TCP_FLAG_SYN);
+	struct session *live = *session;
 
-	*session = live;
 	if (live && session_is_of(live, p)) {
 		session_go_on(live, p, rule, ts);
 		return VERDICT_NONE;
 	}
 	if (live && !session_makes_room(live, p->protocol))
 		return VERDICT_DROP_SESSION_TAKEN;
-	*session = session_make(&key, p, rule, ts, live);
+	*session = session_make(key, p, rule, ts, live);
 	return *session ? VERDICT_NONE : VERDICT_DROP_SESSION_FULL;
 }
 

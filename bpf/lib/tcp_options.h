@@ -9,7 +9,7 @@
 struct tcp_option_walk {
 	__u8 options[TCP_OPTIONS_MAX];
 	__u32 length;
-	__u32 kind, size; /* wanted */
+	__u32 kind, size; /* wanted; size 0: any */
 	__u32 at;
 	__u32 found; /* where, counted from the TCP header's first byte; 0: nowhere */
 };
@@ -28,14 +28,14 @@ static long tcp_option_step(__u64 step, struct tcp_option_walk *walk)
 		walk->at = at + 1;
 		return 0;
 	}
-	if (kind == walk->kind && size == walk->size)
+	if (kind == walk->kind && (size == walk->size || !walk->size))
 		walk->found = sizeof(struct tcphdr) + at;
 	walk->at = at + size;
 	return kind == TCP_OPTION_END || kind == walk->kind || size < 2;
 }
 
 /*
- * Where the option of that kind and size begins, from the TCP header's first byte, at l4 of the
+ * Where the option of that kind and size (0: any) begins, from the TCP header's first byte, at l4 of the
  * frame; 0: nowhere. A function of its own, which the verifier walks once for all callers.
  */
 __noinline __u32 tcp_option_offset(struct __sk_buff *skb, __u32 l4, __u32 kind, __u32 size)

@@ -40,6 +40,8 @@ type Datapath interface {
 	SetWorkloads(interfaces map[netip.Addr]int) error
 	// SetHashKey tells the pool's secret, by which sessions are counted by bucket.
 	SetHashKey(key flowhash.Key)
+	// SetSYNSecrets tells by which secrets the muxes answer SYNs.
+	SetSYNSecrets(secrets []model.SYNSecret) error
 	SetGeneration(generation model.Generation) error
 	Generation() (model.Generation, error)
 	Verdicts() (map[string]model.Counter, error)
@@ -171,7 +173,7 @@ func (a *Agent) apply(message *weirv1.SyncHostResponse) error {
 	began := time.Now()
 	_, _, ended := a.config.Telemetry.Follow(context.Background(), "apply", began, message.GetTraceParents(), attribute.Int64("weir.generation", int64(update.Generation)))
 	backends := a.tables.apply(update)
-	err = errors.Join(a.tables.refusal(), a.ports.apply(update))
+	err = errors.Join(a.config.Datapath.SetSYNSecrets(update.SYNSecrets), a.tables.refusal(), a.ports.apply(update))
 	if a.direct != nil {
 		a.direct.setKeys(update.Keys)
 	}

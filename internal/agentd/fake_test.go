@@ -33,6 +33,7 @@ type fakeDatapath struct {
 	rules      map[model.HostBackendKey]netip.AddrPort
 	muxes      []netip.Prefix
 	key        flowhash.Key
+	secrets    []model.SYNSecret
 	workloads  map[netip.Addr]int
 	generation model.Generation
 	calls      []string
@@ -101,6 +102,13 @@ func (d *fakeDatapath) SetHashKey(key flowhash.Key) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.key = key
+}
+
+func (d *fakeDatapath) SetSYNSecrets(secrets []model.SYNSecret) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.secrets = secrets
+	return nil
 }
 
 func (d *fakeDatapath) SetWorkloads(interfaces map[netip.Addr]int) error {

@@ -32,11 +32,11 @@ func (o *Options) ports(datapath *agent.Datapath, manager PortManager) (PortsCon
 	}, nil
 }
 
-// sweep ends idle sessions and workloads' own connections.
+// sweep ends idle sessions and workloads' own connections, and follows the system's clock.
 func (o *Options) sweep(datapath *agent.Datapath) (agent.Census, error) {
 	census, err := datapath.Sweep(agent.Now(), o.Timeouts)
 	_, _, failed := datapath.SweepSNAT(agent.Now(), o.Timeouts)
-	return census, errors.Join(err, failed)
+	return census, errors.Join(err, failed, datapath.SetSYNClock())
 }
 
 // lookUpTime bounds how long a manager's name is looked for at the start.

@@ -17,6 +17,7 @@ struct way {
 	struct address other; /* backend to ask after, in GUE; not set: none */
 	__u32 interface;
 	__u32 gue; /* instead of IP-in-IP */
+	__u32 silent; /* to SYNs: somebody else answers them */
 };
 
 /* VIP to where its packets go; user space writes. */
@@ -62,9 +63,12 @@ static __always_inline void middle_make(struct middle *m, const struct packet *p
 static __always_inline int push(struct __sk_buff *skb, const struct packet *p, void *ip, __u32 size,
 				struct middle *m, __u64 flags)
 {
+	bool same = (size == sizeof(struct iphdr)) == (p->ethertype == bpf_htons(ETH_P_IP));
 	int err;
 
 	flags |= BPF_F_ADJ_ROOM_FIXED_GSO | (m->bytes ? BPF_F_ADJ_ROOM_ENCAP_L4_UDP : 0);
+	if (same && !skb->gso_size) /* as a packet comes from a wire: it is no tunnel to offloads */
+		flags = BPF_F_ADJ_ROOM_FIXED_GSO;
 	err = bpf_skb_adjust_room(skb, size + m->bytes, BPF_ADJ_ROOM_MAC, flags);
 	err = err ?: bpf_skb_store_bytes(skb, p->l3, ip, size, BPF_F_INVALIDATE_HASH);
 	if (err || !m->bytes)
@@ -117,6 +121,15 @@ static __always_inline int push6(struct __sk_buff *skb, const struct packet *p,
 	return push(skb, p, &outer, sizeof(outer), m, BPF_F_ADJ_ROOM_ENCAP_L3_IPV6);
 }
 
+static __always_inline bool begins(struct __sk_buff *skb, const struct packet *p)
+{
+	__u8 flags;
+
+	if (p->protocol != IPPROTO_TCP || bpf_skb_load_bytes(skb, p->l4 + 13, &flags, 1))
+		return false;
+	return (flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN;
+}
+
 SEC("tcx/ingress")
 int relay(struct __sk_buff *skb)
 {
@@ -130,6 +143,8 @@ int relay(struct __sk_buff *skb)
 	way = bpf_map_lookup_elem(&ways, &p.destination);
 	if (!way)
 		return TCX_NEXT;
+	if (way->silent && begins(skb, &p))
+		return TCX_DROP;
 	protocol = p.ethertype == bpf_htons(ETH_P_IP) ? IPPROTO_IPIP : IPPROTO_IPV6;
 	middle_make(&m, &p, way, protocol);
 	if (m.bytes)

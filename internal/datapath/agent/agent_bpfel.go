@@ -36,7 +36,7 @@ type agentAgentSettings struct {
 	SnatFlows    uint32
 	SnatHeld     uint32
 	CheckSources uint32
-	Pad          uint32
+	TakeOver     uint32
 }
 
 type agentArrival struct {
@@ -96,8 +96,25 @@ type agentArrival struct {
 		Kind            uint8
 		_               [3]byte
 	}
-	Key    agentNatRuleKey
-	Rule   agentNatRule
+	Key       agentNatRuleKey
+	Rule      agentNatRule
+	Handshake struct {
+		_       structs.HostLayout
+		Cookie  uint32
+		Seq     uint32
+		Options uint32
+		Mss     uint32
+		Ts      struct {
+			_     structs.HostLayout
+			At    uint32
+			Tsval uint32
+			Tsecr uint32
+		}
+		Ifindex uint32
+		Window  uint16
+		Native  bool
+		Listens bool
+	}
 	Direct bool
 	_      [3]byte
 }
@@ -191,8 +208,10 @@ type agentNatRule struct {
 type agentNatRuleFlag uint32
 
 const (
-	agentNatRuleFlagNAT_RULE_COOKIES  agentNatRuleFlag = 1
-	agentNatRuleFlagNAT_RULE_FASTPATH agentNatRuleFlag = 2
+	agentNatRuleFlagNAT_RULE_COOKIES     agentNatRuleFlag = 1
+	agentNatRuleFlagNAT_RULE_FASTPATH    agentNatRuleFlag = 2
+	agentNatRuleFlagNAT_RULE_SYN_COOKIES agentNatRuleFlag = 4
+	agentNatRuleFlagNAT_RULE_SYN_ALWAYS  agentNatRuleFlag = 8
 )
 
 type agentNatRuleKey struct {
@@ -214,6 +233,40 @@ type agentPrefix struct {
 	_       structs.HostLayout
 	Bits    uint32
 	Address agentAddress
+}
+
+type agentReplayScratch struct {
+	_    structs.HostLayout
+	From struct {
+		_   structs.HostLayout
+		Tcp struct {
+			_      structs.HostLayout
+			Source uint16
+			Dest   uint16
+			Seq    uint32
+			AckSeq uint32
+			_      [2]byte /* unsupported bitfield */
+			Window uint16
+			Check  uint16
+			UrgPtr uint16
+		}
+		Options [40]uint8
+	}
+	To struct {
+		_   structs.HostLayout
+		Tcp struct {
+			_      structs.HostLayout
+			Source uint16
+			Dest   uint16
+			Seq    uint32
+			AckSeq uint32
+			_      [2]byte /* unsupported bitfield */
+			Window uint16
+			Check  uint16
+			UrgPtr uint16
+		}
+		Options [40]uint8
+	}
 }
 
 type agentReplyFragment struct {
@@ -247,6 +300,12 @@ type agentSession struct {
 	CookieScale uint8
 	Direct      uint8
 	Tsvals      [16]uint32
+	Isn         uint32
+	Shift       uint32
+	ClockShift  uint32
+	Window      uint16
+	WindowShift int8
+	Pad         uint8
 }
 
 type agentSessionEvent uint32
@@ -257,6 +316,9 @@ const (
 	agentSessionEventSESSION_CLIENT_FIN      agentSessionEvent = 4
 	agentSessionEventSESSION_WORKLOAD_FIN    agentSessionEvent = 8
 	agentSessionEventSESSION_RESET           agentSessionEvent = 16
+	agentSessionEventSESSION_REPLAY          agentSessionEvent = 32
+	agentSessionEventSESSION_REPLAYED        agentSessionEvent = 64
+	agentSessionEventSESSION_OWN_TICKS       agentSessionEvent = 128
 )
 
 type agentSessionKey struct {
@@ -461,6 +523,19 @@ const (
 	agentSnatWorkloadFlagSNAT_REJECT         agentSnatWorkloadFlag = 4
 )
 
+type agentSynSecrets struct {
+	_     structs.HostLayout
+	Clock uint64
+	Makes uint32
+	Pad   uint32
+	Rows  [4]struct {
+		_   structs.HostLayout
+		Key [2]uint64
+		Id  uint32
+		Pad uint32
+	}
+}
+
 type agentVerdict uint32
 
 const (
@@ -487,34 +562,44 @@ const (
 	agentVerdictVERDICT_SNAT_NATIVE          agentVerdict = 20
 	agentVerdictVERDICT_SNAT_UPLINK          agentVerdict = 21
 	agentVerdictVERDICT_SNAT_HOLD            agentVerdict = 22
-	agentVerdictVERDICT_DROP_NOT_A_MUX       agentVerdict = 23
-	agentVerdictVERDICT_DROP_NOT_A_PEER      agentVerdict = 24
-	agentVerdictVERDICT_DROP_GUE_MALFORMED   agentVerdict = 25
-	agentVerdictVERDICT_DROP_GUE_UNKNOWN     agentVerdict = 26
-	agentVerdictVERDICT_DROP_GUE_MERGED      agentVerdict = 27
-	agentVerdictVERDICT_DROP_INNER_MALFORMED agentVerdict = 28
-	agentVerdictVERDICT_DROP_INNER_FRAGMENT  agentVerdict = 29
-	agentVerdictVERDICT_DROP_INNER_OTHER     agentVerdict = 30
-	agentVerdictVERDICT_DROP_NO_RULE         agentVerdict = 31
-	agentVerdictVERDICT_DROP_NO_WORKLOAD     agentVerdict = 32
-	agentVerdictVERDICT_DROP_ICMP_UNKNOWN    agentVerdict = 33
-	agentVerdictVERDICT_DROP_ECN             agentVerdict = 34
-	agentVerdictVERDICT_DROP_SESSION_TAKEN   agentVerdict = 35
-	agentVerdictVERDICT_DROP_SESSION_FULL    agentVerdict = 36
-	agentVerdictVERDICT_DROP_CHAIN_FAMILY    agentVerdict = 37
-	agentVerdictVERDICT_DROP_CHAIN           agentVerdict = 38
-	agentVerdictVERDICT_DROP_NOT_ITS_SOURCE  agentVerdict = 39
-	agentVerdictVERDICT_DROP_PORTS_EXHAUSTED agentVerdict = 40
-	agentVerdictVERDICT_DROP_FLOWS_FULL      agentVerdict = 41
-	agentVerdictVERDICT_DROP_FILTERED        agentVerdict = 42
-	agentVerdictVERDICT_DROP_HOLD_FULL       agentVerdict = 43
-	agentVerdictVERDICT_DROP_HOLD_LARGE      agentVerdict = 44
-	agentVerdictVERDICT_DROP_HOLD_FRAGMENT   agentVerdict = 45
-	agentVerdictVERDICT_DROP_DECAPSULATE     agentVerdict = 46
-	agentVerdictVERDICT_DROP_REWRITE         agentVerdict = 47
-	agentVerdictVERDICT_DROP_DIRECT          agentVerdict = 48
-	agentVerdictVERDICT_DROP_CONTROL         agentVerdict = 49
-	agentVerdictVERDICT_COUNT                agentVerdict = 50
+	agentVerdictVERDICT_COOKIE_SOCKET        agentVerdict = 23
+	agentVerdictVERDICT_COOKIE_NATIVE        agentVerdict = 24
+	agentVerdictVERDICT_COOKIE_INTERFACE     agentVerdict = 25
+	agentVerdictVERDICT_COOKIE_ANSWER        agentVerdict = 26
+	agentVerdictVERDICT_COOKIE_ANSWER_HOST   agentVerdict = 27
+	agentVerdictVERDICT_DROP_NOT_A_MUX       agentVerdict = 28
+	agentVerdictVERDICT_DROP_NOT_A_PEER      agentVerdict = 29
+	agentVerdictVERDICT_DROP_GUE_MALFORMED   agentVerdict = 30
+	agentVerdictVERDICT_DROP_GUE_UNKNOWN     agentVerdict = 31
+	agentVerdictVERDICT_DROP_GUE_MERGED      agentVerdict = 32
+	agentVerdictVERDICT_DROP_INNER_MALFORMED agentVerdict = 33
+	agentVerdictVERDICT_DROP_INNER_FRAGMENT  agentVerdict = 34
+	agentVerdictVERDICT_DROP_INNER_OTHER     agentVerdict = 35
+	agentVerdictVERDICT_DROP_NO_RULE         agentVerdict = 36
+	agentVerdictVERDICT_DROP_NO_WORKLOAD     agentVerdict = 37
+	agentVerdictVERDICT_DROP_ICMP_UNKNOWN    agentVerdict = 38
+	agentVerdictVERDICT_DROP_ECN             agentVerdict = 39
+	agentVerdictVERDICT_DROP_SESSION_TAKEN   agentVerdict = 40
+	agentVerdictVERDICT_DROP_SESSION_FULL    agentVerdict = 41
+	agentVerdictVERDICT_DROP_CHAIN_FAMILY    agentVerdict = 42
+	agentVerdictVERDICT_DROP_CHAIN           agentVerdict = 43
+	agentVerdictVERDICT_DROP_NOT_ITS_SOURCE  agentVerdict = 44
+	agentVerdictVERDICT_DROP_PORTS_EXHAUSTED agentVerdict = 45
+	agentVerdictVERDICT_DROP_FLOWS_FULL      agentVerdict = 46
+	agentVerdictVERDICT_DROP_FILTERED        agentVerdict = 47
+	agentVerdictVERDICT_DROP_HOLD_FULL       agentVerdict = 48
+	agentVerdictVERDICT_DROP_HOLD_LARGE      agentVerdict = 49
+	agentVerdictVERDICT_DROP_HOLD_FRAGMENT   agentVerdict = 50
+	agentVerdictVERDICT_DROP_DECAPSULATE     agentVerdict = 51
+	agentVerdictVERDICT_DROP_REWRITE         agentVerdict = 52
+	agentVerdictVERDICT_DROP_DIRECT          agentVerdict = 53
+	agentVerdictVERDICT_DROP_CONTROL         agentVerdict = 54
+	agentVerdictVERDICT_DROP_COOKIE_FORGED   agentVerdict = 55
+	agentVerdictVERDICT_DROP_COOKIE_OLD      agentVerdict = 56
+	agentVerdictVERDICT_DROP_COOKIE_AGAIN    agentVerdict = 57
+	agentVerdictVERDICT_DROP_COOKIE_EARLY    agentVerdict = 58
+	agentVerdictVERDICT_DROP_COOKIE_REPLAY   agentVerdict = 59
+	agentVerdictVERDICT_COUNT                agentVerdict = 60
 )
 
 // Names of all BPF objects in the ELF.
@@ -528,6 +613,7 @@ const (
 	agentMapNatRules       = "nat_rules"
 	agentMapNewSessions    = "new_sessions"
 	agentMapPeers          = "peers"
+	agentMapReplayScratch  = "replay_scratch"
 	agentMapReplyFragments = "reply_fragments"
 	agentMapSessions       = "sessions"
 	agentMapSnatExcepts    = "snat_excepts"
@@ -541,6 +627,7 @@ const (
 	agentMapSnatTargets    = "snat_targets"
 	agentMapSnatUsed       = "snat_used"
 	agentMapSnatWorkloads  = "snat_workloads"
+	agentMapSynLately      = "syn_lately"
 	agentMapTunnels        = "tunnels"
 	agentMapVerdicts       = "verdicts"
 	agentMapWorkloads      = "workloads"
@@ -556,6 +643,7 @@ const (
 	agentProgSnatUnhold    = "snat_unhold"
 	agentProgToUplink      = "to_uplink"
 	agentVarSettings       = "settings"
+	agentVarSynSecrets     = "syn_secrets"
 )
 
 // loadAgent returns the embedded CollectionSpec for agent.
@@ -624,6 +712,7 @@ type agentMapSpecs struct {
 	NatRules       *ebpf.MapSpec `ebpf:"nat_rules"`
 	NewSessions    *ebpf.MapSpec `ebpf:"new_sessions"`
 	Peers          *ebpf.MapSpec `ebpf:"peers"`
+	ReplayScratch  *ebpf.MapSpec `ebpf:"replay_scratch"`
 	ReplyFragments *ebpf.MapSpec `ebpf:"reply_fragments"`
 	Sessions       *ebpf.MapSpec `ebpf:"sessions"`
 	SnatExcepts    *ebpf.MapSpec `ebpf:"snat_excepts"`
@@ -637,6 +726,7 @@ type agentMapSpecs struct {
 	SnatTargets    *ebpf.MapSpec `ebpf:"snat_targets"`
 	SnatUsed       *ebpf.MapSpec `ebpf:"snat_used"`
 	SnatWorkloads  *ebpf.MapSpec `ebpf:"snat_workloads"`
+	SynLately      *ebpf.MapSpec `ebpf:"syn_lately"`
 	Tunnels        *ebpf.MapSpec `ebpf:"tunnels"`
 	Verdicts       *ebpf.MapSpec `ebpf:"verdicts"`
 	Workloads      *ebpf.MapSpec `ebpf:"workloads"`
@@ -646,7 +736,8 @@ type agentMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type agentVariableSpecs struct {
-	Settings *ebpf.VariableSpec `ebpf:"settings"`
+	Settings   *ebpf.VariableSpec `ebpf:"settings"`
+	SynSecrets *ebpf.VariableSpec `ebpf:"syn_secrets"`
 }
 
 // agentObjects contains all objects after they have been loaded into the kernel.
@@ -676,6 +767,7 @@ type agentMaps struct {
 	NatRules       *ebpf.Map `ebpf:"nat_rules"`
 	NewSessions    *ebpf.Map `ebpf:"new_sessions"`
 	Peers          *ebpf.Map `ebpf:"peers"`
+	ReplayScratch  *ebpf.Map `ebpf:"replay_scratch"`
 	ReplyFragments *ebpf.Map `ebpf:"reply_fragments"`
 	Sessions       *ebpf.Map `ebpf:"sessions"`
 	SnatExcepts    *ebpf.Map `ebpf:"snat_excepts"`
@@ -689,6 +781,7 @@ type agentMaps struct {
 	SnatTargets    *ebpf.Map `ebpf:"snat_targets"`
 	SnatUsed       *ebpf.Map `ebpf:"snat_used"`
 	SnatWorkloads  *ebpf.Map `ebpf:"snat_workloads"`
+	SynLately      *ebpf.Map `ebpf:"syn_lately"`
 	Tunnels        *ebpf.Map `ebpf:"tunnels"`
 	Verdicts       *ebpf.Map `ebpf:"verdicts"`
 	Workloads      *ebpf.Map `ebpf:"workloads"`
@@ -703,6 +796,7 @@ func (m *agentMaps) Close() error {
 		m.NatRules,
 		m.NewSessions,
 		m.Peers,
+		m.ReplayScratch,
 		m.ReplyFragments,
 		m.Sessions,
 		m.SnatExcepts,
@@ -716,6 +810,7 @@ func (m *agentMaps) Close() error {
 		m.SnatTargets,
 		m.SnatUsed,
 		m.SnatWorkloads,
+		m.SynLately,
 		m.Tunnels,
 		m.Verdicts,
 		m.Workloads,
@@ -726,7 +821,8 @@ func (m *agentMaps) Close() error {
 //
 // It can be passed to loadAgentObjects or ebpf.CollectionSpec.LoadAndAssign.
 type agentVariables struct {
-	Settings *ebpf.Variable `ebpf:"settings"`
+	Settings   *ebpf.Variable `ebpf:"settings"`
+	SynSecrets *ebpf.Variable `ebpf:"syn_secrets"`
 }
 
 // agentPrograms contains all programs after they have been loaded into the kernel.

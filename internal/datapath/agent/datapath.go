@@ -43,7 +43,8 @@ type Datapath struct {
 	folder  *pin.Folder
 	objects agentObjects
 
-	cookieScale uint32 // of Config.CookieTick
+	cookieScale    uint32 // of Config.CookieTick
+	cannotTakeOver error  // why the kernel makes no sockets of SYN cookies; nil: it does
 
 	verdicts abi.Verdicts
 
@@ -86,7 +87,7 @@ func Open(config Config) (*Datapath, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Datapath{config: config, folder: folder, cookieScale: scale}
+	d := &Datapath{config: config, folder: folder, cookieScale: scale, cannotTakeOver: kernelTakesOver()}
 	if err := d.start(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}

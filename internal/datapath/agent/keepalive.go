@@ -75,7 +75,7 @@ func newPrompt(key agentSessionKey, row agentSession) prompt {
 		client:   fromAddrPort(key.Client, key.ClientPort),
 		workload: fromAddrPort(key.Dip, key.DipPort),
 		seq:      row.ClientNext - 1, ack: row.WorkloadSeq,
-		tsval: row.ClientTsval, tsecr: row.Tsval,
+		tsval: row.ClientTsval, tsecr: row.Tsval - row.ClockShift,
 	}
 }
 

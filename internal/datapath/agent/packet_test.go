@@ -157,6 +157,7 @@ func actionOf(verdict string) uint32 {
 	case strings.HasPrefix(verdict, "drop_"), verdict == "take_control", verdict == "snat_hold":
 		return tcxDrop
 	case verdict == "deliver_interface", verdict == "reply_uplink", verdict == "reply_interface", verdict == "reply_direct", verdict == "snat_uplink",
+		verdict == "cookie_interface", verdict == "cookie_answer", verdict == "cookie_answer_host",
 		strings.HasPrefix(verdict, "chain_"):
 		return tcxRedirect
 	}
@@ -183,6 +184,16 @@ func TestVerdictsAreProduced(t *testing.T) {
 		"reply_direct":         "TestDirectConnections",
 		"take_control":         "TestControlMessages",
 		"drop_control":         "TestControlMessages",
+		"cookie_socket":        "TestSYNCookieTransfers",
+		"cookie_native":        "TestReplayedHandshakes",
+		"cookie_interface":     "TestReplayedHandshakes",
+		"cookie_answer":        "TestReplayedHandshakes",
+		"cookie_answer_host":   "TestReplayedHandshakes",
+		"drop_cookie_forged":   "TestRefusedCookies",
+		"drop_cookie_old":      "TestRefusedCookies",
+		"drop_cookie_again":    "TestCookiesOfWhatIsOver",
+		"drop_cookie_early":    "TestEarlySegments",
+		"drop_cookie_replay":   "nowhere: the kernel makes no SYN of a merged buffer in a tunnel alone",
 		"drop_direct":          "nowhere: the kernel refuses to encapsulate only what is encapsulated already",
 		"drop_rewrite":         "nowhere: the kernel's helpers fail here only for want of memory",
 	}

@@ -108,6 +108,12 @@ func toRule(b model.HostBackend) agentNatRule {
 	if b.Fastpath {
 		row.Flags |= agentNatRuleFlagNAT_RULE_FASTPATH
 	}
+	switch b.SYNCookies {
+	case model.SYNCookiesAuto:
+		row.Flags |= agentNatRuleFlagNAT_RULE_SYN_COOKIES
+	case model.SYNCookiesAlways:
+		row.Flags |= agentNatRuleFlagNAT_RULE_SYN_COOKIES | agentNatRuleFlagNAT_RULE_SYN_ALWAYS
+	}
 	return row
 }
 
@@ -118,7 +124,18 @@ func fromRule(key model.HostBackendKey, row agentNatRule) model.HostBackend {
 		Slot: model.Slot(row.Slot), Cookies: row.Flags&agentNatRuleFlagNAT_RULE_COOKIES != 0,
 		IdleTimeout: time.Duration(row.IdleTimeout) * time.Millisecond,
 		Fastpath:    row.Flags&agentNatRuleFlagNAT_RULE_FASTPATH != 0,
+		SYNCookies:  fromSYNFlags(row.Flags),
 	}
+}
+
+func fromSYNFlags(flags agentNatRuleFlag) model.SYNCookies {
+	switch {
+	case flags&agentNatRuleFlagNAT_RULE_SYN_ALWAYS != 0:
+		return model.SYNCookiesAlways
+	case flags&agentNatRuleFlagNAT_RULE_SYN_COOKIES != 0:
+		return model.SYNCookiesAuto
+	}
+	return model.SYNCookiesNever
 }
 
 // toMilliseconds rounds down, but to 0 only what is 0, and bounds what is more than 49 days.

@@ -166,6 +166,9 @@ func fromSession(key agentSessionKey, row agentSession) Session {
 // carriesCookie says whether muxes find the session by its timestamps. Before the workload's answer
 // the client's offer counts.
 func carriesCookie(row agentSession) bool {
+	if row.Events&agentSessionEventSESSION_OWN_TICKS != 0 {
+		return false
+	}
 	if row.Events&agentSessionEventSESSION_WORKLOAD_ANSWER == 0 {
 		return row.Cookie|row.Offer != 0
 	}

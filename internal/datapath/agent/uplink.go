@@ -63,7 +63,9 @@ func (d *Datapath) Refresh() error {
 }
 
 func (d *Datapath) useUplink(u uplink) error {
+	takeOver := d.takeOver()
 	err := d.changeSettings(func(s *agentAgentSettings) {
+		s.TakeOver = takeOver
 		s.Uplink = uint32(u.index)
 		s.Mtu = uint32(u.mtu)
 		s.Address4 = toAddress(u.first(netip.Addr.Is4))

@@ -62,6 +62,19 @@ func (r *Relay) SendGUE(vip, source, tunnel, other netip.Addr, to int) error {
 	return nil
 }
 
+// Silence has SYNs for vip, which Send knows, go nowhere: somebody else answers them.
+func (r *Relay) Silence(vip netip.Addr) error {
+	var way relayWay
+	if err := r.objects.Ways.Lookup(toAddress(vip), &way); err != nil {
+		return fmt.Errorf("find way of %s: %w", vip, err)
+	}
+	way.Silent = 1
+	if err := r.objects.Ways.Put(toAddress(vip), way); err != nil {
+		return fmt.Errorf("set way of %s: %w", vip, err)
+	}
+	return nil
+}
+
 // Close stops the relay.
 func (r *Relay) Close() error { return errors.Join(r.link.Close(), r.objects.Close()) }
 

@@ -25,6 +25,7 @@ type relayWay struct {
 	Other     relayAddress
 	Interface uint32
 	Gue       uint32
+	Silent    uint32
 }
 
 // Names of all BPF objects in the ELF.
