@@ -12,6 +12,7 @@
 #include "lib/mux_encapsulate.h"
 #include "lib/mux_endpoint.h"
 #include "lib/mux_finish.h"
+#include "lib/mux_guard.h"
 #include "lib/mux_look.h"
 #include "lib/mux_redirect.h"
 #include "lib/mux_work.h"
@@ -67,7 +68,7 @@ static __always_inline enum verdict classify(struct work *w)
 	if (!w->endpoint)
 		return VERDICT_PASS_NOT_FOR_US;
 	w->slices = *(volatile __u64 *)&w->endpoint->slices;
-	return VERDICT_NONE;
+	return guard(w);
 }
 
 static __always_inline void note_choice(struct work *w)

@@ -474,7 +474,11 @@ type Endpoint struct {
 	IdleTimeout *durationpb.Duration `protobuf:"bytes,7,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
 	// When the muxes answer SYNs themselves, with SYN cookies: "auto" (the default: while the endpoint is
 	// flooded with SYNs), "always" or "never". TCP only.
-	SynCookies    string `protobuf:"bytes,8,opt,name=syn_cookies,json=synCookies,proto3" json:"syn_cookies,omitempty"`
+	SynCookies string `protobuf:"bytes,8,opt,name=syn_cookies,json=synCookies,proto3" json:"syn_cookies,omitempty"`
+	// Addresses and prefixes of clients that may come, at most 4096. Left out: all may.
+	Allow []string `protobuf:"bytes,9,rep,name=allow,proto3" json:"allow,omitempty"`
+	// Addresses and prefixes of clients that may not come, although allow may have them. At most 4096.
+	Deny          []string `protobuf:"bytes,10,rep,name=deny,proto3" json:"deny,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -563,6 +567,20 @@ func (x *Endpoint) GetSynCookies() string {
 		return x.SynCookies
 	}
 	return ""
+}
+
+func (x *Endpoint) GetAllow() []string {
+	if x != nil {
+		return x.Allow
+	}
+	return nil
+}
+
+func (x *Endpoint) GetDeny() []string {
+	if x != nil {
+		return x.Deny
+	}
+	return nil
 }
 
 // One (address, port) that serves an endpoint.
@@ -2875,7 +2893,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\fSNATWorkload\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x16\n" +
-	"\x06tunnel\x18\x03 \x01(\tR\x06tunnel\"\xc1\x02\n" +
+	"\x06tunnel\x18\x03 \x01(\tR\x06tunnel\"\xeb\x02\n" +
 	"\bEndpoint\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\tR\bprotocol\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12,\n" +
@@ -2885,7 +2903,10 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\baffinity\x18\x06 \x01(\tR\baffinity\x12<\n" +
 	"\fidle_timeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12\x1f\n" +
 	"\vsyn_cookies\x18\b \x01(\tR\n" +
-	"synCookies\"\xbb\x01\n" +
+	"synCookies\x12\x14\n" +
+	"\x05allow\x18\t \x03(\tR\x05allow\x12\x12\n" +
+	"\x04deny\x18\n" +
+	" \x03(\tR\x04deny\"\xbb\x01\n" +
 	"\aBackend\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12\x12\n" +

@@ -983,7 +983,10 @@ type MuxEndpoint struct {
 	// Of the VIP, the same in all its endpoints. Left out: connections stay with the muxes.
 	Fastpath *Fastpath `protobuf:"bytes,11,opt,name=fastpath,proto3" json:"fastpath,omitempty"`
 	// "auto", "always" or "never"; left out by a manager that knows no SYN cookies: "never".
-	SynCookies    string `protobuf:"bytes,12,opt,name=syn_cookies,json=synCookies,proto3" json:"syn_cookies,omitempty"`
+	SynCookies string `protobuf:"bytes,12,opt,name=syn_cookies,json=synCookies,proto3" json:"syn_cookies,omitempty"`
+	// Prefixes of sources that may come, all if there are none, and of those that may not.
+	Allow         []string `protobuf:"bytes,13,rep,name=allow,proto3" json:"allow,omitempty"`
+	Deny          []string `protobuf:"bytes,14,rep,name=deny,proto3" json:"deny,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1100,6 +1103,20 @@ func (x *MuxEndpoint) GetSynCookies() string {
 		return x.SynCookies
 	}
 	return ""
+}
+
+func (x *MuxEndpoint) GetAllow() []string {
+	if x != nil {
+		return x.Allow
+	}
+	return nil
+}
+
+func (x *MuxEndpoint) GetDeny() []string {
+	if x != nil {
+		return x.Deny
+	}
+	return nil
 }
 
 // A backend as a mux runs it.
@@ -2512,7 +2529,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x04done\x18\x06 \x01(\bR\x04done\x12\x14\n" +
 	"\x05error\x18\a \x01(\tR\x05error\"(\n" +
 	"\x12AnswerTaskResponse\x12\x12\n" +
-	"\x04gone\x18\x01 \x01(\bR\x04gone\"\xb5\x03\n" +
+	"\x04gone\x18\x01 \x01(\bR\x04gone\"\xdf\x03\n" +
 	"\vMuxEndpoint\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x18\n" +
@@ -2528,7 +2545,9 @@ const file_v1_sync_proto_rawDesc = "" +
 	" \x01(\rR\tflowLimit\x12-\n" +
 	"\bfastpath\x18\v \x01(\v2\x11.weir.v1.FastpathR\bfastpath\x12\x1f\n" +
 	"\vsyn_cookies\x18\f \x01(\tR\n" +
-	"synCookies\"z\n" +
+	"synCookies\x12\x14\n" +
+	"\x05allow\x18\r \x03(\tR\x05allow\x12\x12\n" +
+	"\x04deny\x18\x0e \x03(\tR\x04deny\"z\n" +
 	"\n" +
 	"MuxBackend\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x16\n" +

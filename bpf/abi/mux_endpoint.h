@@ -30,6 +30,7 @@ enum endpoint_flag {
 	ENDPOINT_VIP = 32, /* the row of a VIP */
 	ENDPOINT_SNAT = 64, /* of a VIP that workloads leave as */
 	ENDPOINT_FASTPATH = 128, /* connections may leave the muxes */
+	ENDPOINT_SOURCES = 256, /* not every source may come: its row of `guards` tells which */
 };
 
 /*

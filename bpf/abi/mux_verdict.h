@@ -42,6 +42,7 @@ enum verdict {
 
 	/* The packet is dropped. */
 	VERDICT_DROP_NO_BACKEND, /* the endpoint has no backend to choose */
+	VERDICT_DROP_SOURCE, /* the endpoint does not take packets from its source */
 	VERDICT_DROP_NO_RANGE, /* no workload has the port, of a VIP with source NAT */
 	VERDICT_DROP_NO_SOURCE, /* the mux has no outer source of the tunnel's family */
 	VERDICT_DROP_NO_NEXT_HOP, /* the way to the backend's host is not resolved */

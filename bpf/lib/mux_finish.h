@@ -32,6 +32,7 @@ static __always_inline enum xdp_action finish(enum verdict verdict, __u64 bytes)
 	case VERDICT_REPLY_TOO_BIG:
 		return XDP_TX;
 	case VERDICT_DROP_NO_BACKEND:
+	case VERDICT_DROP_SOURCE:
 	case VERDICT_DROP_NO_RANGE:
 	case VERDICT_DROP_NO_SOURCE:
 	case VERDICT_DROP_NO_NEXT_HOP:

@@ -10,6 +10,7 @@
 #include "lib/counter.h"
 #include "lib/mux_choose.h"
 #include "lib/mux_encapsulate.h"
+#include "lib/mux_guard.h"
 #include "lib/mux_parse.h"
 #include "lib/mux_reply.h"
 
@@ -175,7 +176,7 @@ static __always_inline enum verdict fragment_classify(struct work *w)
 	if (!w->endpoint)
 		return VERDICT_PASS_FRAGMENT;
 	w->slices = *(volatile __u64 *)&w->endpoint->slices;
-	return VERDICT_NONE;
+	return guard(w);
 }
 
 /* The identifier of an answer to a ping stands for the destination's port. */
@@ -193,7 +194,10 @@ static __always_inline enum verdict fragment_parse_echo(void *data, void *end, s
 	return VERDICT_NONE;
 }
 
-/* The first fragment is chosen for as a whole packet is, and remembered for the others. */
+/*
+ * The first fragment is chosen for as a whole packet is, and remembered for the others: also that
+ * its endpoint does not take its source, so that user space does not wait for it.
+ */
 static __always_inline enum verdict fragment_first(struct xdp_md *ctx, struct work *w)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -210,15 +214,17 @@ static __always_inline enum verdict fragment_first(struct xdp_md *ctx, struct wo
 	verdict = fragment_classify(w);
 	if (!verdict)
 		verdict = choose(ctx, w);
-	if (verdict)
+	if (verdict && verdict != VERDICT_DROP_SOURCE)
 		return verdict;
 	told.source_port = w->packet.source_port;
 	told.destination_port = w->packet.destination_port;
-	told.slot = w->slot;
-	told.other_slot = w->other ? w->other_slot : 0;
+	if (!verdict) {
+		told.slot = w->slot;
+		told.other_slot = w->other ? w->other_slot : 0;
+	}
 	if (!only_looking())
 		bpf_map_update_elem(&fragments, &key, &told, BPF_ANY);
-	return VERDICT_NONE;
+	return verdict;
 }
 
 static __always_inline enum verdict fragment_later(struct xdp_md *ctx, struct work *w)

@@ -9,6 +9,7 @@
 #include "lib/counter.h"
 #include "lib/mux_choose.h"
 #include "lib/mux_encapsulate.h"
+#include "lib/mux_guard.h"
 #include "lib/mux_parse.h"
 #include "lib/mux_reply.h"
 
@@ -59,6 +60,9 @@ static __always_inline enum verdict icmp_error(struct xdp_md *ctx, struct work *
 	if (!w->endpoint)
 		return VERDICT_PASS_ICMP;
 	w->slices = *(volatile __u64 *)&w->endpoint->slices;
+	verdict = guard(w);
+	if (verdict)
+		return verdict;
 	if (w->endpoint->flags & ENDPOINT_SNAT) {
 		verdict = choose_snat(w);
 		if (verdict)

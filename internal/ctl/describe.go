@@ -98,6 +98,8 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 		if e.GetIdleTimeout() != nil {
 			fmt.Fprintf(w, "  Idle timeout:   %s\n", e.GetIdleTimeout().AsDuration())
 		}
+		sourcesText(w, "Allow", e.GetAllow())
+		sourcesText(w, "Deny", e.GetDeny())
 		t := newColumns("  ", "no backends: the muxes drop what arrives",
 			"SLOT", "BACKEND", "HOST", "TUNNEL", "WEIGHT", "SHARE", "BUCKETS", "CEDED", "SESSIONS", "NO COOKIE", "HEALTH")
 		for _, b := range e.GetBackends() {
@@ -110,6 +112,17 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 		}
 	}
 	return nil
+}
+
+// sourcesText tells a list of sources: all of a short one, how many of a long one.
+func sourcesText(w io.Writer, name string, list []string) {
+	const short = 8
+	switch n := len(list); {
+	case n > short:
+		fmt.Fprintf(w, "  %-15s %s and %d more\n", name+":", strings.Join(list[:short], ", "), n-short)
+	case n > 0:
+		fmt.Fprintf(w, "  %-15s %s\n", name+":", strings.Join(list, ", "))
+	}
 }
 
 func consistencyText(c string) string {

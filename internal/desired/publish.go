@@ -14,6 +14,7 @@ func MuxEndpoint(vip model.VIP, e model.Endpoint, table Table) model.MuxEndpoint
 		Cookies: table.Cookies, Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(),
 		Ping: vip.Ping != model.PingIgnore, FlowLimit: vip.FlowLimit, Fastpath: vip.Fastpath,
 		SYNCookies: e.WhenSYNCookies(),
+		Allow:      e.Allow, Deny: e.Deny,
 	}
 	if endpoint.Cookies == "" { // the table is older than cookies, and will be computed anew
 		endpoint.Cookies = model.CookiesOff

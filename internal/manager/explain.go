@@ -47,6 +47,10 @@ func (m *Manager) explain(s *store.State, vip model.VIP, e model.Endpoint, flow 
 	}
 	step := func(format string, args ...any) { p.Steps = append(p.Steps, fmt.Sprintf(format, args...)) }
 	step("%s goes to endpoint %s of VIP %s (tenant %s)", flow, desired.Key(vip, e), vip.Name, vip.Tenant)
+	if !e.Takes(flow.Source.Addr()) {
+		step("the endpoint does not take %s: the muxes drop the flow, by %s", flow.Source.Addr(), whyRefused(e, flow.Source.Addr()))
+		return p
+	}
 	if table.Cookies == model.CookiesOn || table.Cookies == model.CookiesSettling {
 		step("a connection that is open keeps its backend by the cookie in its TCP timestamps, without any by the muxes' flow table; this explains a new one")
 	} else {
@@ -100,6 +104,16 @@ func rewritten(backend netip.AddrPort, flow model.Flow) netip.AddrPort {
 		return netip.AddrPortFrom(backend.Addr(), flow.Destination.Port())
 	}
 	return backend
+}
+
+// whyRefused names the list that keeps the source out.
+func whyRefused(e model.Endpoint, source netip.Addr) string {
+	for _, p := range e.Deny {
+		if p.Contains(source) {
+			return fmt.Sprintf("%s in deny", p)
+		}
+	}
+	return "allow, which has it not"
 }
 
 // whyEmpty says why an endpoint has no buckets.

@@ -45,6 +45,12 @@ func TestExplainFollowsTheSettings(t *testing.T) {
 	if len(spread) < 2 {
 		t.Error("without affinity all ports of a client lead to one bucket")
 	}
+	vip.Endpoints[0].Deny = []string{"198.51.100.0/24"}
+	apply(t, url, vip)
+	refused := explain(1024, 80)
+	if got := strings.Join(refused.Steps, "\n"); refused.Backend != nil || !strings.Contains(got, "drop the flow, by 198.51.100.0/24 in deny") {
+		t.Errorf("a source that is denied gets %v: %s", refused.Backend, got)
+	}
 	steps := strings.Join(explain(1024, 22).Steps, "\n")
 	for _, want := range []string{"TCP 203.0.113.10, all ports of VIP shop", "by the cookie in its TCP timestamps", "to 10.3.1.99:22"} {
 		if !strings.Contains(steps, want) {

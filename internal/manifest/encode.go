@@ -49,6 +49,8 @@ type endpointSpec struct {
 	Affinity     model.Affinity     `json:"affinity,omitempty"`
 	IdleTimeout  string             `json:"idleTimeout,omitempty"`
 	SYNCookies   model.SYNCookies   `json:"synCookies,omitempty"`
+	Allow        []netip.Prefix     `json:"allow,omitempty"`
+	Deny         []netip.Prefix     `json:"deny,omitempty"`
 }
 
 // portSpec is the port of an endpoint: a number, or "all".
@@ -99,7 +101,7 @@ func NewDocument(vip model.VIP, version uint64, status any) Document {
 	for _, e := range vip.Endpoints {
 		written := endpointSpec{
 			Protocol: e.Protocol, Port: portSpec(e.Port), AllUnhealthy: e.AllUnhealthy, HealthCheck: writeCheck(e.HealthCheck),
-			Affinity: e.Affinity, SYNCookies: e.SYNCookies,
+			Affinity: e.Affinity, SYNCookies: e.SYNCookies, Allow: e.Allow, Deny: e.Deny,
 		}
 		if e.IdleTimeout != 0 {
 			written.IdleTimeout = e.IdleTimeout.String()

@@ -52,6 +52,10 @@ func validVIP(t *rapid.T) model.VIP {
 			Affinity:     rapid.SampledFrom([]model.Affinity{"", model.AffinityNone, model.AffinityClient}).Draw(t, "affinity"),
 			IdleTimeout:  rapid.SampledFrom([]time.Duration{0, model.MinIdle, 90 * time.Second, model.MaxIdle}).Draw(t, "idle"),
 		}
+		if rapid.Bool().Draw(t, "sources") {
+			near, _ := vip.Address.Prefix(vip.Address.BitLen() - 3)
+			e.Allow, e.Deny = []netip.Prefix{near, netip.PrefixFrom(vip.Address, vip.Address.BitLen())}, []netip.Prefix{near}
+		}
 		all := i == 0 && rapid.Bool().Draw(t, "all ports")
 		if all {
 			e.Port = model.AllPorts

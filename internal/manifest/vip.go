@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"net/netip"
 	"strings"
 
 	"github.com/weirlb/weir/internal/model"
@@ -106,10 +107,18 @@ func endpoint(o *object) model.Endpoint {
 	e.Affinity = model.Affinity(o.get("affinity").text(""))
 	e.IdleTimeout = o.get("idleTimeout").duration(0)
 	e.HealthCheck = healthCheck(o.get("healthCheck").object())
+	e.Allow, e.Deny = prefixes(o.get("allow")), prefixes(o.get("deny"))
 	e.AllUnhealthy = model.AllUnhealthy(o.get("allUnhealthy").text(""))
 	e.SYNCookies = model.SYNCookies(o.get("synCookies").text(""))
 	o.end()
 	return e
+}
+
+func prefixes(v value) (all []netip.Prefix) {
+	for _, p := range v.list() {
+		all = append(all, p.prefix())
+	}
+	return all
 }
 
 // allPorts is how the port of an endpoint of all ports is written.

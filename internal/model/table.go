@@ -36,6 +36,8 @@ type MuxEndpoint struct {
 	Fastpath  *Fastpath
 	// SYNCookies is never empty of TCP, but by a manager that knows of none: never.
 	SYNCookies SYNCookies
+	// Allow are the sources that may come, all if it is empty; of them those of Deny may not.
+	Allow, Deny []netip.Prefix
 }
 
 // Equal says whether both are the same to a mux. What is long is compared as a whole first.

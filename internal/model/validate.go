@@ -204,6 +204,8 @@ func (v *validator) endpoint(path string, vip netip.Addr, e Endpoint) {
 		v.refuse(path+".idleTimeout", "must be %s to %s, is %s", MinIdle, MaxIdle, e.IdleTimeout)
 	}
 	v.synCookies(path+".synCookies", e)
+	v.sources(path+".allow", vip, e.Allow)
+	v.sources(path+".deny", vip, e.Deny)
 	if e.HealthCheck != nil {
 		v.healthCheck(path+".healthCheck", *e.HealthCheck)
 		if e.Port == AllPorts && e.HealthCheck.Port == 0 {

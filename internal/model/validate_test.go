@@ -101,6 +101,15 @@ func TestInvalidSettings(t *testing.T) {
 		{"fastpath late", func(v *VIP) {
 			v.Fastpath = &Fastpath{Sources: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/28")}, UDPPackets: 1<<20 + 1}
 		}, "fastpath.udpPackets: must be at most 1048576, is 1048577"},
+		{"source of another family", func(v *VIP) { v.Endpoints[0].Deny = []netip.Prefix{netip.MustParsePrefix("2001:db8::/64")} },
+			"endpoints[0].deny[0]: must be of the VIP's family (IPv4), is 2001:db8::/64"},
+		{"source with bits", func(v *VIP) { v.Endpoints[0].Allow = []netip.Prefix{netip.MustParsePrefix("10.1.1.1/8")} },
+			"endpoints[0].allow[0]: must have no bits set behind its length, is 10.1.1.1/8"},
+		{"source twice", func(v *VIP) {
+			v.Endpoints[0].Allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/8")}
+		}, "endpoints[0].allow[1]: is 10.0.0.0/8 again, as [0]"},
+		{"source that is none", func(v *VIP) { v.Endpoints[0].Deny = make([]netip.Prefix, 1) }, "endpoints[0].deny[0]: must be an address or a prefix"},
+		{"too many sources", func(v *VIP) { v.Endpoints[0].Deny = make([]netip.Prefix, MaxSources+1) }, "endpoints[0].deny: must be at most 4096, are 4097"},
 		{"affinity", func(v *VIP) { v.Endpoints[0].Affinity = "server" }, `endpoints[0].affinity: must be none or client, is "server"`},
 		{"short idle", func(v *VIP) { v.Endpoints[0].IdleTimeout = time.Millisecond }, "endpoints[0].idleTimeout: must be 1s to 24h0m0s, is 1ms"},
 		{"long idle", func(v *VIP) { v.Endpoints[0].IdleTimeout = 25 * time.Hour }, "endpoints[0].idleTimeout: must be 1s to 24h0m0s, is 25h0m0s"},
@@ -141,8 +150,35 @@ func TestWhatMustBeAllowed(t *testing.T) {
 	})
 	vip.Consistency, vip.Ping, vip.FlowLimit = ConsistencyFlowTable, PingIgnore, MaxFlowLimit
 	vip.Fastpath = &Fastpath{Sources: []netip.Prefix{netip.MustParsePrefix("203.0.113.20/32")}, UDPPackets: 1}
+	vip.Endpoints[0].Allow = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("10.0.0.0/8")}
+	vip.Endpoints[0].Deny = vip.Endpoints[0].Allow
 	if err := vip.Validate(); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestTakes(t *testing.T) {
+	list := func(texts ...string) (all []netip.Prefix) {
+		for _, text := range texts {
+			all = append(all, netip.MustParsePrefix(text))
+		}
+		return all
+	}
+	for _, c := range []struct {
+		allow, deny []netip.Prefix
+		source      string
+		want        bool
+	}{
+		{nil, nil, "198.51.100.7", true},
+		{list("198.51.100.0/24"), nil, "198.51.100.7", true},
+		{list("198.51.100.0/24"), nil, "198.51.101.7", false},
+		{list("198.51.100.0/24"), list("198.51.100.7/32"), "198.51.100.7", false},
+		{nil, list("198.51.100.7/32"), "198.51.100.8", true},
+	} {
+		e := Endpoint{Allow: c.allow, Deny: c.deny}
+		if got := e.Takes(netip.MustParseAddr(c.source)); got != c.want {
+			t.Errorf("allow %v, deny %v: takes %s: %v", c.allow, c.deny, c.source, got)
+		}
 	}
 }
 

@@ -55,6 +55,8 @@ type Endpoint struct {
 	Affinity     Affinity
 	IdleTimeout  time.Duration // how long a silent flow is remembered; 0: the protocol's default
 	SYNCookies   SYNCookies    // of TCP only
+	// Allow are the sources that may come, all if it is empty; of them those of Deny may not.
+	Allow, Deny []netip.Prefix
 }
 
 // Affinity says what new connections of one client have in common.

@@ -51,7 +51,7 @@ type Options struct {
 	GracefulRestart time.Duration
 	DrainTime       time.Duration
 
-	MaxEndpoints, MaxBuckets, MaxBackends, MaxSNATPorts, MaxFlows, MaxVIPFlows int
+	MaxEndpoints, MaxBuckets, MaxBackends, MaxSNATPorts, MaxFlows, MaxVIPFlows, MaxSources int
 
 	Telemetry telemetry.Options
 }
@@ -87,6 +87,7 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.IntVar(&o.MaxBackends, "max-backends", 0, "room for backends of all endpoints (default 262144)")
 	flags.IntVar(&o.MaxSNATPorts, "max-snat-ports", 0, "room for ports of VIPs that workloads leave as, 65536 each (default 4194304)")
 	flags.IntVar(&o.MaxFlows, "max-flows", 0, "flows to remember (default 1048576)")
+	flags.IntVar(&o.MaxSources, "max-source-prefixes", 0, "prefixes in all lists of sources together (default 1048576)")
 	flags.IntVar(&o.MaxVIPFlows, "max-flows-per-vip", 0, "flows to remember of a VIP that sets no limit itself (default: half of --max-flows)")
 	o.Telemetry.Flags(flags, telemetry.MuxListen)
 	daemon.PinPathFlag(cmd, &o.PinPath, DefaultPinPath)
@@ -128,7 +129,7 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 	datapath, err := mux.Open(mux.Config{
 		Interface: o.Interface, PinPath: o.PinPath, Mode: s.mode, Log: log,
 		MaxEndpoints: o.MaxEndpoints, MaxBuckets: o.MaxBuckets, MaxBackends: o.MaxBackends, MaxSNATPorts: o.MaxSNATPorts,
-		MaxFlows: o.MaxFlows, MaxVIPFlows: o.MaxVIPFlows,
+		MaxFlows: o.MaxFlows, MaxVIPFlows: o.MaxVIPFlows, MaxSources: o.MaxSources,
 	})
 	if errors.Is(err, pin.ErrLocked) {
 		return fmt.Errorf("%w: stop the other weir-mux, or give this one another --pin-path", err)
@@ -242,8 +243,8 @@ func (o *Options) settings(find func(string) (netlink.Interface, error)) (s sett
 	if o.DrainTime < 0 {
 		return s, fmt.Errorf("read --drain-time: must not be negative, is %s", o.DrainTime)
 	}
-	if min(o.MaxEndpoints, o.MaxBuckets, o.MaxBackends, o.MaxSNATPorts, o.MaxFlows, o.MaxVIPFlows) < 0 {
-		return s, errors.New("read --max-endpoints, --max-buckets, --max-backends, --max-snat-ports, --max-flows and --max-flows-per-vip: must not be negative")
+	if min(o.MaxEndpoints, o.MaxBuckets, o.MaxBackends, o.MaxSNATPorts, o.MaxFlows, o.MaxVIPFlows, o.MaxSources) < 0 {
+		return s, errors.New("read --max-endpoints, --max-buckets, --max-backends, --max-snat-ports, --max-flows, --max-flows-per-vip and --max-source-prefixes: must not be negative")
 	}
 	if s.prefix4, s.prefix6, err = o.outer(); err != nil {
 		return s, err

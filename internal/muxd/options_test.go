@@ -67,7 +67,7 @@ func TestBadOptionsAreNamed(t *testing.T) {
 		{both, "--interface eth9", "read --interface: interface eth9 not found; this machine has: eth0, lo"},
 		{both, "--xdp-mode fast", `read --xdp-mode: must be auto, native or generic, is "fast"`},
 		{both, "--drain-time -1s", "read --drain-time: must not be negative"},
-		{both, "--max-flows -1", "--max-flows and --max-flows-per-vip: must not be negative"},
+		{both, "--max-flows -1", "--max-flows-per-vip and --max-source-prefixes: must not be negative"},
 		{both, "--announce some", `read --announce: must be vip or aggregate, is "some"`},
 		{both, "--announce aggregate", "aggregate needs at least one --aggregate"},
 		{both, "--aggregate 203.0.113.0/24", "read --aggregate: has no effect without --announce aggregate"},

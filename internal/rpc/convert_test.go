@@ -100,6 +100,17 @@ func drawFastpath(t *rapid.T, v4 bool) *model.Fastpath {
 	}
 }
 
+func drawSources(t *rapid.T, v4 bool) (list []netip.Prefix) {
+	for i := range rapid.IntRange(0, 3).Draw(t, "sources") {
+		a := drawAddr(t, v4)
+		p, _ := a.Prefix(a.BitLen() - i)
+		if !slices.Contains(list, p) {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
 func drawVIP(t *rapid.T) model.VIP {
 	v4 := rapid.Bool().Draw(t, "v4")
 	vip := model.VIP{
@@ -114,6 +125,7 @@ func drawVIP(t *rapid.T) model.VIP {
 			Protocol: model.TCP, Port: uint16(i + 1), HealthCheck: drawCheck(t), AllUnhealthy: model.Refuse,
 			Affinity:    rapid.SampledFrom([]model.Affinity{"", model.AffinityNone, model.AffinityClient}).Draw(t, "affinity"),
 			IdleTimeout: rapid.SampledFrom([]time.Duration{0, model.MinIdle, time.Minute, model.MaxIdle}).Draw(t, "idle"),
+			Allow:       drawSources(t, v4), Deny: drawSources(t, v4),
 		}
 		for j := range rapid.IntRange(0, 3).Draw(t, "backends") {
 			e.Backends = append(e.Backends, model.Backend{
@@ -149,7 +161,7 @@ func TestUpdatesComeBack(t *testing.T) {
 				Key: drawKey(t), Tenant: "acme", Buckets: []model.Slot{1, 8191, 1, 1}, Previous: []model.Slot{0, 1, 0, 8191},
 				Cookies:  rapid.SampledFrom([]model.Cookies{model.CookiesOff, model.CookiesSettling, model.CookiesOn}).Draw(t, "cookies"),
 				Affinity: rapid.Bool().Draw(t, "affinity"), Ping: rapid.Bool().Draw(t, "ping"),
-				FlowLimit: rapid.Uint32().Draw(t, "limit"), IdleTimeout: time.Minute, Fastpath: drawFastpath(t, true),
+				FlowLimit: rapid.Uint32().Draw(t, "limit"), IdleTimeout: time.Minute, Fastpath: drawFastpath(t, true), Allow: drawSources(t, true),
 				Backends: []model.MuxBackend{
 					{Slot: 1, Tunnel: drawAddr(t, true), Backend: netip.AddrPortFrom(drawAddr(t, false), drawPort(t))},
 					{Slot: 8191, Tunnel: drawAddr(t, false), Backend: netip.AddrPortFrom(drawAddr(t, true), drawPort(t)), Down: true},

@@ -43,6 +43,7 @@ func MuxEndpointToProto(e model.MuxEndpoint) *weirv1.MuxEndpoint {
 		Cookies:  string(e.Cookies), Affinity: e.Affinity, IdleTimeout: optionalDuration(e.IdleTimeout),
 		Ping: e.Ping, FlowLimit: e.FlowLimit, Fastpath: FastpathToProto(e.Fastpath),
 		SynCookies: string(e.SYNCookies),
+		Allow:      prefixStrings(e.Allow), Deny: prefixStrings(e.Deny),
 	}
 	for _, slot := range e.Buckets {
 		p.Buckets = append(p.Buckets, uint32(slot))
@@ -74,6 +75,7 @@ func MuxEndpointFromProto(p *weirv1.MuxEndpoint) (model.MuxEndpoint, error) {
 	e.IdleTimeout = f.idle("idleTimeout", e.Key.Protocol, p.GetIdleTimeout())
 	e.Fastpath = f.fastpath("fastpath", p.GetFastpath())
 	e.SYNCookies = f.synCookies("synCookies", p.GetSynCookies())
+	e.Allow, e.Deny = f.prefixes("allow", p.GetAllow()), f.prefixes("deny", p.GetDeny())
 	known := make(map[model.Slot]bool, len(p.GetBackends()))
 	for i, b := range p.GetBackends() {
 		path := fmt.Sprintf("backends[%d].", i)

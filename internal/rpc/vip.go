@@ -27,6 +27,7 @@ func VIPToProto(vip model.VIP) *weirv1.VIP {
 			Backends:    make([]*weirv1.Backend, 0, len(e.Backends)),
 			Affinity:    string(e.Affinity), IdleTimeout: optionalDuration(e.IdleTimeout),
 			SynCookies: string(e.SYNCookies),
+			Allow:      prefixStrings(e.Allow), Deny: prefixStrings(e.Deny),
 		}
 		for _, b := range e.Backends {
 			endpoint.Backends = append(endpoint.Backends, BackendToProto(b))
@@ -89,6 +90,8 @@ func (f *fields) endpoint(path string, p *weirv1.Endpoint) model.Endpoint {
 		Affinity:     model.Affinity(p.GetAffinity()),
 		IdleTimeout:  f.duration(path+".idleTimeout", p.GetIdleTimeout(), 0),
 		SYNCookies:   model.SYNCookies(p.GetSynCookies()),
+		Allow:        f.prefixes(path+".allow", p.GetAllow()),
+		Deny:         f.prefixes(path+".deny", p.GetDeny()),
 	}
 	if p.GetIdleTimeout() != nil && e.IdleTimeout == 0 {
 		f.refuse(path+".idleTimeout", "must be %s to %s, is 0s", model.MinIdle, model.MaxIdle)

@@ -39,6 +39,8 @@ type (
 		Affinity     model.Affinity     `json:"affinity,omitempty"`
 		IdleTimeout  time.Duration      `json:"idleTimeout,omitempty"` // in nanoseconds
 		SYNCookies   model.SYNCookies   `json:"synCookies,omitempty"`
+		Allow        []netip.Prefix     `json:"allow,omitempty"`
+		Deny         []netip.Prefix     `json:"deny,omitempty"`
 	}
 	backendDocument struct {
 		Address netip.Addr `json:"address"`
@@ -107,6 +109,7 @@ func vipToDocument(vip model.VIP) vipDocument {
 		endpoint := endpointDocument{
 			Protocol: e.Protocol, Port: e.Port, AllUnhealthy: e.AllUnhealthy, HealthCheck: (*checkDocument)(e.HealthCheck),
 			Affinity: e.Affinity, IdleTimeout: e.IdleTimeout, SYNCookies: e.SYNCookies,
+			Allow: e.Allow, Deny: e.Deny,
 		}
 		for _, b := range e.Backends {
 			endpoint.Backends = append(endpoint.Backends, backendDocument(b))
@@ -126,6 +129,7 @@ func vipFromDocument(d vipDocument) model.VIP {
 		endpoint := model.Endpoint{
 			Protocol: e.Protocol, Port: e.Port, AllUnhealthy: e.AllUnhealthy, HealthCheck: (*model.HealthCheck)(e.HealthCheck),
 			Affinity: e.Affinity, IdleTimeout: e.IdleTimeout, SYNCookies: e.SYNCookies,
+			Allow: e.Allow, Deny: e.Deny,
 		}
 		for _, b := range e.Backends {
 			endpoint.Backends = append(endpoint.Backends, model.Backend(b))

@@ -93,6 +93,7 @@ func vip(name, address string) model.VIP {
 		Fastpath: &model.Fastpath{Sources: []netip.Prefix{netip.MustParsePrefix("203.0.113.16/28")}, UDPPackets: 9},
 		Endpoints: []model.Endpoint{{
 			Protocol: model.UDP, Port: 53, AllUnhealthy: model.Refuse, Affinity: model.AffinityClient, IdleTimeout: time.Minute,
+			Allow: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, Deny: []netip.Prefix{netip.MustParsePrefix("198.51.100.7/32")},
 			Backends: []model.Backend{
 				{Address: netip.MustParseAddr("10.3.1.11"), Port: 8080, Host: "host1", Weight: 0, Tunnel: netip.MustParseAddr("2001:db8::1")},
 				{Address: netip.MustParseAddr("10.3.1.12"), Port: 8080, Host: "host1", Weight: 3},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -23,6 +24,7 @@ type liveEndpoint struct {
 	buckets  []model.Slot
 	previous []model.Slot       // as long as buckets, or empty when there is none
 	backends []model.MuxBackend // by slot; Backend is not in the tables and zero
+	lists    sourceLists
 }
 
 // change is one endpoint's way from old to next; either may be nil. Slices that next does not
@@ -34,6 +36,7 @@ type change struct {
 	buckets, backends span
 	newBuckets        bool // next has buckets, or previous ones, of its own, to be written
 	newBackends       bool
+	prefixes          [2][]netip.Prefix // of next's lists
 }
 
 // Update is a step of the tables.
@@ -97,9 +100,25 @@ func (d *Datapath) apply(u Update) error {
 		d.undoSNAT(snat)
 		return err
 	}
+	if err := d.holdLists(changes); err != nil {
+		d.release(changes)
+		d.undoSNAT(snat)
+		return err
+	}
+	if err := d.carryOutAll(changes, snat); err != nil {
+		return err
+	}
+	if err := d.purgeLists(); err != nil {
+		d.log.Warn("old lists of sources stay in their table for now", "err", err)
+	}
+	return nil
+}
+
+func (d *Datapath) carryOutAll(changes []change, snat *snatPlan) error {
 	for i := range changes {
 		if err := d.carryOut(&changes[i]); err != nil {
 			d.release(changes[i+1:])
+			d.releaseLists(changes[i+1:])
 			return fmt.Errorf("change endpoint %s: %w", changes[i].key, err)
 		}
 	}
@@ -123,9 +142,12 @@ func (d *Datapath) plan(upserts []model.MuxEndpoint, removed []model.EndpointKey
 		}
 		old, next := d.live[endpoint.Key], d.newLiveEndpoint(endpoint)
 		c := change{key: endpoint.Key, old: old, next: next}
+		for i, list := range [2][]netip.Prefix{endpoint.Allow, endpoint.Deny} {
+			c.prefixes[i], next.lists[i] = canonical(list)
+		}
 		c.newBuckets = old == nil || !slices.Equal(old.buckets, next.buckets) || !slices.Equal(old.previous, next.previous)
 		c.newBackends = old == nil || !slices.Equal(old.backends, next.backends)
-		if c.newBuckets || c.newBackends || old.settings != next.settings {
+		if c.newBuckets || c.newBackends || old.settings != next.settings || old.lists != next.lists {
 			changes = append(changes, c)
 		}
 	}
@@ -159,6 +181,9 @@ func check(e model.MuxEndpoint) error {
 	n := len(e.Buckets)
 	if n&(n-1) != 0 || n > 1<<maxBucketBits {
 		return fmt.Errorf("has %d buckets, must be a power of two up to %d", n, 1<<maxBucketBits)
+	}
+	if err := checkSources(e); err != nil {
+		return err
 	}
 	known := map[model.Slot]bool{}
 	for _, b := range e.Backends {
@@ -325,6 +350,9 @@ func (d *Datapath) carryOut(c *change) error {
 	}
 	c.next.row.Slices = pair.pack()
 	c.next.settings.write(&c.next.row)
+	if err := d.writeGuard(c.next.row.Id, c.next.lists); err != nil {
+		return err
+	}
 	if err := d.tables.Endpoints.Put(toKey(c.key), c.next.row); err != nil {
 		return fmt.Errorf("write row of endpoints: %w", err)
 	}
@@ -405,6 +433,7 @@ func (d *Datapath) retire(c *change) {
 	if c.old == nil {
 		return
 	}
+	d.releaseListsOf(c.old)
 	pair := unpackSlices(c.old.row.Slices)
 	if rows, ok := pair.bucketSpan(len(c.old.previous) > 0); ok && c.newBuckets {
 		d.bucketSlices.retire(rows)

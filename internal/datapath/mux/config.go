@@ -35,6 +35,7 @@ type Config struct {
 	MaxBackends  int    // likewise; an endpoint takes its highest slot, rounded up; default 262 144
 	MaxSNATPorts int    // of all VIPs with source NAT together, 65 536 each; default 4 194 304
 	MaxFlows     int    // flows that are remembered without much loss; default 1 048 576
+	MaxSources   int    // prefixes of all lists of sources together, twice over while one is replaced; default 1 048 576
 	MaxVIPFlows  int    // of one VIP that does not say itself; default half of MaxFlows
 	Log          *slog.Logger
 }
@@ -45,12 +46,14 @@ const (
 	defaultBackends  = 256 << 10
 	defaultSNATPorts = 4 << 20
 	defaultFlows     = 1 << 20
+	defaultSources   = 1 << 20
 )
 
 // dimensions are the tables' sizes in rows.
 type dimensions struct {
 	endpoints, bucketRows, backends, flowSets uint32
 	snatVIPs                                  uint32
+	sources                                   uint32        // 0: the default
 	flowLimit                                 uint32        // 0: half of MaxFlows
 	tokens                                    []uint64      // of the buckets of bpf/lib/limit.h; nil: those that stand there
 	fragmentLife                              time.Duration // 0: what stands in bpf/lib/mux_fragment.h
@@ -66,6 +69,7 @@ func (c Config) dimensions() (dimensions, error) {
 		flowSets: powerOfTwo(2 * orDefault(c.MaxFlows, defaultFlows) / len(muxFlowSet{}.Cells)),
 	}
 	d.flowLimit = uint32(max(c.MaxVIPFlows, 0))
+	d.sources = uint32(max(c.MaxSources, 0))
 	if d.bucketRows > 1<<bucketBitsShift || d.backends > 1<<(slotBitsShift-firstBackendShift) {
 		return d, fmt.Errorf("tables of %d buckets and %d backends are too large",
 			c.MaxBuckets, c.MaxBackends)
@@ -91,6 +95,9 @@ func powerOfTwo(n int) uint32 {
 // rows are those with ids: of endpoints, and of VIPs with source NAT.
 func (d dimensions) rows() uint32 { return d.endpoints + d.snatVIPs }
 
+// sourceRows are those that all lists of sources may have.
+func (d dimensions) sourceRows() uint32 { return uint32(orDefault(int(d.sources), defaultSources)) }
+
 // shortcutRows hold four shortcuts for each endpoint: so one in five shares its own with another.
 func (d dimensions) shortcutRows() uint32 {
 	return powerOfTwo((int(d.endpoints)*4 + shortcutsPerRow - 1) / shortcutsPerRow)
@@ -111,6 +118,8 @@ func (d dimensions) spec() (*ebpf.CollectionSpec, error) {
 		muxMapEndpointRows:     d.rows() + 1,
 		muxMapVipUsage:         d.rows() + 1,
 		muxMapEndpointCounters: d.rows() + 1,
+		muxMapGuards:           d.rows() + 1,
+		muxMapSources:          d.sourceRows(),
 		muxMapBuckets:          d.bucketRows,
 		muxMapBackends:         d.backends,
 		muxMapFlows:            d.flowSets,

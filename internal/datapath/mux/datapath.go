@@ -36,6 +36,7 @@ type Datapath struct {
 	vips          *vips
 	shortcuts     *shortcuts // nil until the first endpoint
 	snat          *snat
+	sources       *sources
 	flowLimit     uint32        // of a VIP that names none
 	tick          time.Duration // of the flow table's clock
 	hops          *hops
@@ -61,6 +62,7 @@ func newDatapath(d dimensions, log *slog.Logger) *Datapath {
 		vips:          newVIPs(d.rows()),
 		flowLimit:     uint32(orDefault(int(d.flowLimit), int(d.flowSets)*len(muxFlowSet{}.Cells)/4)),
 		snat:          newSNAT(d.snatVIPs, d.snatOwnerRows()),
+		sources:       newSources(d.rows(), int(d.sourceRows())),
 		hops:          newHops(),
 		tunnels:       newTunnels(),
 	}

@@ -38,6 +38,9 @@ func (d *Datapath) readLive() error {
 		return err
 	}
 	d.ids.claim(used)
+	if err := d.adoptSources(); err != nil {
+		return err
+	}
 	if err := d.adoptShortcuts(); err != nil {
 		return err
 	}

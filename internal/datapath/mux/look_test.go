@@ -47,7 +47,7 @@ func dump(t *testing.T, d *Datapath) map[string]string {
 // and the bytes are the same, and only the run changes a table.
 func TestExplainSaysWhatTheProgramDoes(t *testing.T) {
 	shared := newFilled(t, world()...)
-	for _, c := range slices.Concat(forwardCases(), passCases(), dropCases(), snatCases()) {
+	for _, c := range slices.Concat(forwardCases(), passCases(), dropCases(), snatCases(), sourceCases()) {
 		t.Run(c.name, func(t *testing.T) {
 			d := shared
 			if c.change != nil {

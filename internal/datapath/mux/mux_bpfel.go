@@ -77,6 +77,7 @@ const (
 	muxEndpointFlagENDPOINT_VIP      muxEndpointFlag = 32
 	muxEndpointFlagENDPOINT_SNAT     muxEndpointFlag = 64
 	muxEndpointFlagENDPOINT_FASTPATH muxEndpointFlag = 128
+	muxEndpointFlagENDPOINT_SOURCES  muxEndpointFlag = 256
 )
 
 type muxEndpointKey struct {
@@ -126,6 +127,11 @@ type muxFragmentKey struct {
 	Id          uint32
 	Protocol    uint8
 	Pad         [3]uint8
+}
+
+type muxGuard struct {
+	_     structs.HostLayout
+	Lists uint64
 }
 
 type muxLook struct {
@@ -310,6 +316,13 @@ type muxSnatRow struct {
 	Owners [16]uint32
 }
 
+type muxSourceKey struct {
+	_       structs.HostLayout
+	Length  uint32
+	List    uint32
+	Address muxAddress
+}
+
 type muxVerdict uint32
 
 const (
@@ -337,17 +350,18 @@ const (
 	muxVerdictVERDICT_PUNT_ICMP            muxVerdict = 21
 	muxVerdictVERDICT_PUNT_SPLIT           muxVerdict = 22
 	muxVerdictVERDICT_DROP_NO_BACKEND      muxVerdict = 23
-	muxVerdictVERDICT_DROP_NO_RANGE        muxVerdict = 24
-	muxVerdictVERDICT_DROP_NO_SOURCE       muxVerdict = 25
-	muxVerdictVERDICT_DROP_NO_NEXT_HOP     muxVerdict = 26
-	muxVerdictVERDICT_DROP_TOO_BIG         muxVerdict = 27
-	muxVerdictVERDICT_DROP_NO_HEADROOM     muxVerdict = 28
-	muxVerdictVERDICT_DROP_ECHO            muxVerdict = 29
-	muxVerdictVERDICT_DROP_ECHO_LIMITED    muxVerdict = 30
-	muxVerdictVERDICT_DROP_PUNT            muxVerdict = 31
-	muxVerdictVERDICT_DROP_NOT_A_MUX       muxVerdict = 32
-	muxVerdictVERDICT_DROP_RELAYED         muxVerdict = 33
-	muxVerdictVERDICT_COUNT                muxVerdict = 34
+	muxVerdictVERDICT_DROP_SOURCE          muxVerdict = 24
+	muxVerdictVERDICT_DROP_NO_RANGE        muxVerdict = 25
+	muxVerdictVERDICT_DROP_NO_SOURCE       muxVerdict = 26
+	muxVerdictVERDICT_DROP_NO_NEXT_HOP     muxVerdict = 27
+	muxVerdictVERDICT_DROP_TOO_BIG         muxVerdict = 28
+	muxVerdictVERDICT_DROP_NO_HEADROOM     muxVerdict = 29
+	muxVerdictVERDICT_DROP_ECHO            muxVerdict = 30
+	muxVerdictVERDICT_DROP_ECHO_LIMITED    muxVerdict = 31
+	muxVerdictVERDICT_DROP_PUNT            muxVerdict = 32
+	muxVerdictVERDICT_DROP_NOT_A_MUX       muxVerdict = 33
+	muxVerdictVERDICT_DROP_RELAYED         muxVerdict = 34
+	muxVerdictVERDICT_COUNT                muxVerdict = 35
 )
 
 type muxVipUsage struct {
@@ -368,6 +382,7 @@ const (
 	muxMapEndpoints             = "endpoints"
 	muxMapFlows                 = "flows"
 	muxMapFragments             = "fragments"
+	muxMapGuards                = "guards"
 	muxMapLooks                 = "looks"
 	muxMapLost                  = "lost"
 	muxMapNextHops              = "next_hops"
@@ -377,6 +392,7 @@ const (
 	muxMapShortcuts             = "shortcuts"
 	muxMapSnatOwners            = "snat_owners"
 	muxMapSnatRanges            = "snat_ranges"
+	muxMapSources               = "sources"
 	muxMapVerdicts              = "verdicts"
 	muxMapVipUsage              = "vip_usage"
 	muxProgAsideFragments       = "aside_fragments"
@@ -469,6 +485,7 @@ type muxMapSpecs struct {
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
 	Flows            *ebpf.MapSpec `ebpf:"flows"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
+	Guards           *ebpf.MapSpec `ebpf:"guards"`
 	Looks            *ebpf.MapSpec `ebpf:"looks"`
 	Lost             *ebpf.MapSpec `ebpf:"lost"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
@@ -478,6 +495,7 @@ type muxMapSpecs struct {
 	Shortcuts        *ebpf.MapSpec `ebpf:"shortcuts"`
 	SnatOwners       *ebpf.MapSpec `ebpf:"snat_owners"`
 	SnatRanges       *ebpf.MapSpec `ebpf:"snat_ranges"`
+	Sources          *ebpf.MapSpec `ebpf:"sources"`
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
 	VipUsage         *ebpf.MapSpec `ebpf:"vip_usage"`
 }
@@ -530,6 +548,7 @@ type muxMaps struct {
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
 	Flows            *ebpf.Map `ebpf:"flows"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
+	Guards           *ebpf.Map `ebpf:"guards"`
 	Looks            *ebpf.Map `ebpf:"looks"`
 	Lost             *ebpf.Map `ebpf:"lost"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
@@ -539,6 +558,7 @@ type muxMaps struct {
 	Shortcuts        *ebpf.Map `ebpf:"shortcuts"`
 	SnatOwners       *ebpf.Map `ebpf:"snat_owners"`
 	SnatRanges       *ebpf.Map `ebpf:"snat_ranges"`
+	Sources          *ebpf.Map `ebpf:"sources"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
 	VipUsage         *ebpf.Map `ebpf:"vip_usage"`
 }
@@ -554,6 +574,7 @@ func (m *muxMaps) Close() error {
 		m.Endpoints,
 		m.Flows,
 		m.Fragments,
+		m.Guards,
 		m.Looks,
 		m.Lost,
 		m.NextHops,
@@ -563,6 +584,7 @@ func (m *muxMaps) Close() error {
 		m.Shortcuts,
 		m.SnatOwners,
 		m.SnatRanges,
+		m.Sources,
 		m.Verdicts,
 		m.VipUsage,
 	)

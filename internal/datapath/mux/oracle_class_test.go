@@ -63,7 +63,7 @@ func (s scene) udp(r *rand.Rand, ports ...uint16) draft {
 func (s scene) any(r *rand.Rand) draft { return s.tcp(r, drawFlags(r), nil, portPlain) }
 
 var everyPort = []uint16{
-	portPlain, portCookies, portSettling, portMoved, portChained, portNoBackend, portNoHop, portBoth, portAffinity,
+	portPlain, portCookies, portSettling, portMoved, portChained, portNoBackend, portNoHop, portBoth, portAffinity, portSources,
 }
 
 // established is a segment with the options given, mostly of no new connection.
@@ -84,6 +84,12 @@ func familyClasses(s scene) []oracleClass {
 		}},
 		{name: "tcp", verdict: "forward_flow", draw: func(r *rand.Rand) draft {
 			return s.tcp(r, drawFlags(r), nil, everyPort...)
+		}},
+		{name: "sources", verdict: "drop_source", more: []string{"forward_syn", "forward_cookie", "forward_flow"}, draw: func(r *rand.Rand) draft {
+			if r.IntN(3) == 0 {
+				return s.udp(r, portSources)
+			}
+			return s.tcp(r, drawFlags(r), alignedTimestamps(r), portSources)
 		}},
 		{name: "udp", verdict: "forward_flow", draw: func(r *rand.Rand) draft { return s.udp(r, everyPort...) }},
 		{name: "not-for-us", verdict: "pass_not_for_us", draw: func(r *rand.Rand) draft {

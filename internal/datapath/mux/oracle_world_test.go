@@ -19,6 +19,8 @@ const (
 	portNoHop     = 86 // the hosts of its backends are not resolved
 	portBoth      = 87 // cookies, and buckets that name a previous backend
 	portAffinity  = 88 // the same, with affinity
+	portSources   = 89 // cookies, and not every source may come
+	portLast      = portSources
 )
 
 // The VIPs of the oracle's world: with all those ports, with an endpoint on all ports, with source NAT alone,
@@ -54,7 +56,7 @@ var unresolved = map[netip.Addr]bool{
 func oracleWorld(r *rand.Rand) (before, after []model.MuxEndpoint) {
 	for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
 		for _, vip := range oracleVIPs {
-			for port := uint16(portPlain); port <= portAffinity; port++ {
+			for port := uint16(portPlain); port <= portLast; port++ {
 				before = append(before, oracleEndpoint(r, model.EndpointKey{VIP: vip, Protocol: protocol, Port: port}))
 			}
 		}
@@ -85,6 +87,9 @@ func oracleEndpoint(r *rand.Rand, key model.EndpointKey) model.MuxEndpoint {
 		return e
 	case portNoHop:
 		return stranded(e)
+	case portSources:
+		e.Cookies = model.CookiesOn
+		e.Allow, e.Deny = oracleSources(r, key.VIP), oracleSources(r, key.VIP)
 	case portCookies, portBoth:
 		e.Cookies = model.CookiesOn
 	case portSettling, portAffinity:
@@ -92,6 +97,21 @@ func oracleEndpoint(r *rand.Rand, key model.EndpointKey) model.MuxEndpoint {
 	}
 	e.Affinity = key.Port == portAffinity || key.Port == model.AllPorts
 	return filled(r, e, oracleBackends)
+}
+
+// oracleSources has about half of the sources that oracleAddress draws, in prefixes of all lengths.
+func oracleSources(r *rand.Rand, vip netip.Addr) (list []netip.Prefix) {
+	if !vip.Is4() { // has no source of IPv4 in it, and none of them
+		list = append(list, netip.MustParsePrefix("::/8"))
+	}
+	for range 12 {
+		a := oracleAddress(r, vip)
+		p, _ := a.Prefix(a.BitLen() - r.IntN(5))
+		if !slices.Contains(list, p) {
+			list = append(list, p)
+		}
+	}
+	return list
 }
 
 // oracleRanges are whose ports are whose: of the VIPs with source NAT alone, and of those with endpoints.

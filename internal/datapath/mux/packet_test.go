@@ -173,7 +173,7 @@ func dropCases() []packetCase {
 
 func TestPackets(t *testing.T) {
 	produced := map[string]bool{}
-	for _, group := range [][]packetCase{forwardCases(), consistencyCases(), passCases(), dropCases(), asideCases(t), rareCases(), snatCases()} {
+	for _, group := range [][]packetCase{forwardCases(), consistencyCases(), passCases(), dropCases(), asideCases(t), rareCases(), snatCases(), sourceCases()} {
 		for _, c := range group {
 			t.Run(c.verdict+"/"+c.name, func(t *testing.T) {
 				checkCase(t, c)

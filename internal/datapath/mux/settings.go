@@ -40,7 +40,8 @@ type Settings struct {
 }
 
 const settingFlags = muxEndpointFlagENDPOINT_COOKIES | muxEndpointFlagENDPOINT_SETTLING |
-	muxEndpointFlagENDPOINT_AFFINITY | muxEndpointFlagENDPOINT_PING | muxEndpointFlagENDPOINT_FASTPATH
+	muxEndpointFlagENDPOINT_AFFINITY | muxEndpointFlagENDPOINT_PING | muxEndpointFlagENDPOINT_FASTPATH |
+	muxEndpointFlagENDPOINT_SOURCES
 
 func (d *Datapath) settingsOf(e model.MuxEndpoint) settings {
 	s := settings{idle: toTicks(e.IdleTimeout, d.tick), flowLimit: e.FlowLimit}
@@ -63,6 +64,9 @@ func (d *Datapath) settingsOf(e model.MuxEndpoint) settings {
 	}
 	if e.Ping {
 		s.flags |= muxEndpointFlagENDPOINT_PING
+	}
+	if len(e.Allow)+len(e.Deny) > 0 {
+		s.flags |= muxEndpointFlagENDPOINT_SOURCES
 	}
 	if e.Fastpath != nil {
 		s.flags |= muxEndpointFlagENDPOINT_FASTPATH

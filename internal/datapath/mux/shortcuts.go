@@ -69,6 +69,7 @@ func (d *Datapath) closeShared() {
 		d.shortcuts = nil
 	}
 	d.snat.close()
+	d.sources.close()
 }
 
 func (s *shortcuts) close() {

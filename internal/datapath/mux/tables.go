@@ -30,6 +30,8 @@ type tables struct {
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	Punts            *ebpf.Map `ebpf:"punts"`
 	Redirects        *ebpf.Map `ebpf:"redirects"`
+	Guards           *ebpf.Map `ebpf:"guards"`
+	Sources          *ebpf.Map `ebpf:"sources"`
 
 	Clock *ebpf.Program `ebpf:"flow_clock"` // tells the ticks of Flows; nil when only inspected
 
@@ -70,6 +72,8 @@ func (t *tables) pinned() []pinnedTable {
 		{"fragments", muxMapFragments, &t.Fragments},
 		{"punts", muxMapPunts, &t.Punts},
 		{"redirects", muxMapRedirects, &t.Redirects},
+		{"guards", muxMapGuards, &t.Guards},
+		{"sources", muxMapSources, &t.Sources},
 	}
 }
 

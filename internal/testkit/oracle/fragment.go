@@ -119,6 +119,9 @@ func (m *Mux) forwardFragment(p *packet) Outcome {
 	}
 	p.flow = t.flow
 	e := m.endpointOf(p.flow) // that of the first fragment: the tables stay
+	if e != nil && !e.Takes(p.from) {
+		return Outcome{Verdict: "drop_source"}
+	}
 	w := &weir{
 		kind:  gueKindFragment,
 		ports: [2]uint16{p.flow.Source.Port(), p.flow.Destination.Port()},
@@ -142,6 +145,7 @@ func (m *Mux) firstFragment(p *packet) (out Outcome, ends bool) {
 		if out := m.snat(p, nil, ""); out.Verdict == "drop_no_range" {
 			return out, true
 		}
+	case !e.Takes(p.from): // which is remembered, too
 	default:
 		c := m.choose(e, p)
 		if c.backend == nil {

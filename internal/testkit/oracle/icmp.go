@@ -94,6 +94,9 @@ func (m *Mux) icmpError(p *packet) Outcome {
 	if e == nil {
 		return Outcome{Verdict: "pass_icmp"}
 	}
+	if !e.Takes(p.flow.Source.Addr()) { // the client, not the router that tells
+		return Outcome{Verdict: "drop_source"}
+	}
 	b := m.known(e, p.flow, cookie)
 	if b == nil {
 		return Outcome{Verdict: "punt_icmp", Frame: p.frame, L3: p.l3}

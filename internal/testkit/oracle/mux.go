@@ -68,6 +68,9 @@ func (m *Mux) whole(p *packet) Outcome {
 	if e == nil {
 		return m.relayed(p)
 	}
+	if !e.Takes(p.from) {
+		return Outcome{Verdict: "drop_source"}
+	}
 	c := m.choose(e, p)
 	if c.backend == nil {
 		return Outcome{Verdict: "drop_no_backend"}

@@ -25,6 +25,7 @@ const (
 	benchMapEndpoints             = "endpoints"
 	benchMapFlows                 = "flows"
 	benchMapFragments             = "fragments"
+	benchMapGuards                = "guards"
 	benchMapLooks                 = "looks"
 	benchMapLost                  = "lost"
 	benchMapNextHops              = "next_hops"
@@ -34,6 +35,7 @@ const (
 	benchMapShortcuts             = "shortcuts"
 	benchMapSnatOwners            = "snat_owners"
 	benchMapSnatRanges            = "snat_ranges"
+	benchMapSources               = "sources"
 	benchMapVerdicts              = "verdicts"
 	benchMapVipUsage              = "vip_usage"
 	benchProgAsideFragments       = "aside_fragments"
@@ -148,6 +150,7 @@ type benchMapSpecs struct {
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
 	Flows            *ebpf.MapSpec `ebpf:"flows"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
+	Guards           *ebpf.MapSpec `ebpf:"guards"`
 	Looks            *ebpf.MapSpec `ebpf:"looks"`
 	Lost             *ebpf.MapSpec `ebpf:"lost"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
@@ -157,6 +160,7 @@ type benchMapSpecs struct {
 	Shortcuts        *ebpf.MapSpec `ebpf:"shortcuts"`
 	SnatOwners       *ebpf.MapSpec `ebpf:"snat_owners"`
 	SnatRanges       *ebpf.MapSpec `ebpf:"snat_ranges"`
+	Sources          *ebpf.MapSpec `ebpf:"sources"`
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
 	VipUsage         *ebpf.MapSpec `ebpf:"vip_usage"`
 }
@@ -215,6 +219,7 @@ type benchMaps struct {
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
 	Flows            *ebpf.Map `ebpf:"flows"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
+	Guards           *ebpf.Map `ebpf:"guards"`
 	Looks            *ebpf.Map `ebpf:"looks"`
 	Lost             *ebpf.Map `ebpf:"lost"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
@@ -224,6 +229,7 @@ type benchMaps struct {
 	Shortcuts        *ebpf.Map `ebpf:"shortcuts"`
 	SnatOwners       *ebpf.Map `ebpf:"snat_owners"`
 	SnatRanges       *ebpf.Map `ebpf:"snat_ranges"`
+	Sources          *ebpf.Map `ebpf:"sources"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
 	VipUsage         *ebpf.Map `ebpf:"vip_usage"`
 }
@@ -239,6 +245,7 @@ func (m *benchMaps) Close() error {
 		m.Endpoints,
 		m.Flows,
 		m.Fragments,
+		m.Guards,
 		m.Looks,
 		m.Lost,
 		m.NextHops,
@@ -248,6 +255,7 @@ func (m *benchMaps) Close() error {
 		m.Shortcuts,
 		m.SnatOwners,
 		m.SnatRanges,
+		m.Sources,
 		m.Verdicts,
 		m.VipUsage,
 	)
