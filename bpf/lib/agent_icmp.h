@@ -153,8 +153,9 @@ static __noinline int icmp_rewrite_number(struct __sk_buff *skb, const struct pa
 	__be32 from, to;
 	int err;
 
-	if (at + sizeof(from) > p->l3 + p->l3_length ||
-	    bpf_skb_load_bytes(skb, at, &from, sizeof(from)))
+	if (at + sizeof(from) > p->l3 + p->l3_length) /* so much is not quoted */
+		return 0;
+	if (bpf_skb_load_bytes(skb, at, &from, sizeof(from)))
 		return -1;
 	to = bpf_htonl(bpf_ntohl(from) - shift);
 	err = bpf_l4_csum_replace(skb, p->l4 + 2, from, to, sizeof(to));

@@ -3,6 +3,7 @@ package agentd
 import (
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,18 @@ func TestSnapshotAndDeltasAreAppliedAndAcknowledged(t *testing.T) {
 	}
 	if want := map[netip.Addr]int{unchecked(2).Backend.Addr(): 0}; !maps.Equal(b.datapath.live(), want) {
 		t.Errorf("workloads are %v, want %v", b.datapath.live(), want)
+	}
+}
+
+// The secrets of SYN cookies reach the data plane with every message, also when there are none any more.
+func TestSYNSecretsReachTheDataPlane(t *testing.T) {
+	b := newBench(t, nil)
+	<-b.manager.hello
+	for _, secrets := range [][]model.SYNSecret{{{ID: 7, Secret: [16]byte{1}}, {ID: 8, Secret: [16]byte{2}}}, nil} {
+		update := snapshot(5)
+		update.SYNSecrets = secrets
+		b.manager.updates <- update
+		eventually(t, "the secrets", func() bool { return slices.Equal(b.datapath.synSecrets(), secrets) })
 	}
 }
 

@@ -111,6 +111,12 @@ func (d *fakeDatapath) SetSYNSecrets(secrets []model.SYNSecret) error {
 	return nil
 }
 
+func (d *fakeDatapath) synSecrets() []model.SYNSecret {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.secrets
+}
+
 func (d *fakeDatapath) SetWorkloads(interfaces map[netip.Addr]int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

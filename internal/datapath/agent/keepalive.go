@@ -71,11 +71,15 @@ type prompt struct {
 }
 
 func newPrompt(key agentSessionKey, row agentSession) prompt {
+	tsecr := row.Tsval
+	if row.Events&agentSessionEventSESSION_REPLAYED != 0 {
+		tsecr -= row.ClockShift
+	}
 	return prompt{
 		client:   fromAddrPort(key.Client, key.ClientPort),
 		workload: fromAddrPort(key.Dip, key.DipPort),
 		seq:      row.ClientNext - 1, ack: row.WorkloadSeq,
-		tsval: row.ClientTsval, tsecr: row.Tsval - row.ClockShift,
+		tsval: row.ClientTsval, tsecr: tsecr,
 	}
 }
 

@@ -1,10 +1,8 @@
 package agent
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"slices"
 	"testing"
 	"time"
 
@@ -416,45 +414,4 @@ func TestCookiesOfWhatIsOver(t *testing.T) {
 	r.check("the client ends again", b.fromClient(clientISN+1, 1, clientTSval, b.tsval, tsval0, func(p *pkt.Packet) { p.Flags |= pkt.FIN }))
 	r.check("SYN", b.in(pkt.SYN, clientTSval, 0, 0))
 	r.check("SYN/ACK", b.out(pkt.SYN|pkt.ACK, tsval0, told(tsval0), clientTSval))
-}
-
-// TestBlocksAreTranslated in every place and number, with timestamps before and behind them.
-func TestBlocksAreTranslated(t *testing.T) {
-	r := newRig(t)
-	r.withSYNCookies(model.SYNCookiesAuto)
-	for name, place := range timestampPlaces() {
-		r.forget()
-		b := beginNow(newHandshake(4, "interface", aligned), everything)
-		for i, s := range b.opened() {
-			r.check(fmt.Sprintf("%s: step %d", name, i), s)
-		}
-		shape := b.ack(func(p *pkt.Packet) { p.Options = nil }).With(place(pkt.Timestamps(clientTSval, b.tsval))...)
-		in, out := translated(shape, b.cookie), translated(shape, workloadISN)
-		_, _, dip := b.ends()
-		want := delivered(out, dip, func(p *pkt.Packet) {
-			for i := range p.Options {
-				if o := &p.Options[i]; o.OptionType == layers.TCPOptionKindTimestamps {
-					o.OptionData = binary.BigEndian.AppendUint32(slices.Clone(o.OptionData[:4]), tsval0)
-				}
-			}
-		}).With(noNOP)
-		r.check(name, inbound(in, "deliver_interface", &want))
-	}
-}
-
-// translated fills a segment's acknowledgement and blocks with numbers after a first one.
-func translated(p pkt.Packet, first uint32) pkt.Packet {
-	return p.With(func(p *pkt.Packet) {
-		p.Ack = first + 1
-		for i := range p.Options {
-			if p.Options[i].OptionType != layers.TCPOptionKindSACK {
-				continue
-			}
-			var data []byte
-			for at := uint32(0); int(at) < len(p.Options[i].OptionData); at += 4 {
-				data = binary.BigEndian.AppendUint32(data, first+0x7fffff00+at)
-			}
-			p.Options[i].OptionData = data
-		}
-	})
 }

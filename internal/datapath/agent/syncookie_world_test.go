@@ -31,10 +31,7 @@ type answerer struct {
 
 	mu      sync.Mutex
 	secrets []model.SYNSecret
-	past    time.Duration // cookies are so old already
-	deaf    bool
-	last    pkt.Packet // answer
-	count   int
+	rotates func() // after each answer; nil: does not
 }
 
 // answer has the network answer SYNs to the VIPs, which no host sees from then on.
@@ -76,8 +73,6 @@ func (w *world) answer() *answerer {
 
 // rotate makes the secrets from first on the only ones.
 func (a *answerer) rotate(w *world, first uint32) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.secrets = nil
 	for i := range uint32(model.SYNSecrets) {
 		a.secrets = append(a.secrets, model.SYNSecret{ID: first + i, Secret: [16]byte{byte(first + i), 'x'}})
@@ -151,7 +146,7 @@ func (a *answerer) to(frame []byte) (pkt.Packet, bool) {
 	defer a.mu.Unlock()
 	parsed := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)
 	tcp, ok := parsed.TransportLayer().(*layers.TCP)
-	if !ok || a.deaf {
+	if !ok {
 		return pkt.Packet{}, false
 	}
 	source, destination := parsed.NetworkLayer().NetworkFlow().Endpoints()
@@ -161,7 +156,7 @@ func (a *answerer) to(frame []byte) (pkt.Packet, bool) {
 		Client: netip.AddrPortFrom(client, uint16(tcp.SrcPort)), VIP: netip.AddrPortFrom(vip, uint16(tcp.DstPort)), ISN: tcp.Seq,
 	}
 	offer, tsval := offerOf(tcp)
-	now := time.Now().Add(-a.past)
+	now := time.Now()
 	answer := pkt.TCP(flow.VIP.String(), flow.Client.String(), pkt.SYN|pkt.ACK, pkt.Payload(nil), func(p *pkt.Packet) {
 		p.Seq, p.Ack = syncookie.Make(model.MakesSYNCookies(a.secrets), flow, offer, now), tcp.Seq+1
 		ethernet := parsed.LinkLayer().(*layers.Ethernet)
@@ -178,8 +173,9 @@ func (a *answerer) to(frame []byte) (pkt.Packet, bool) {
 			OptionType: layers.TCPOptionKindWindowScale, OptionLength: 3, OptionData: []byte{syncookie.WindowScale},
 		}))
 	}
-	a.last = answer
-	a.count++
+	if a.rotates != nil {
+		a.rotates()
+	}
 	return answer, true
 }
 

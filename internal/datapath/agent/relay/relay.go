@@ -5,6 +5,7 @@ package relay
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 
 	"github.com/cilium/ebpf"
@@ -73,6 +74,18 @@ func (r *Relay) Silence(vip netip.Addr) error {
 		return fmt.Errorf("set way of %s: %w", vip, err)
 	}
 	return nil
+}
+
+// Lose has one in a hundred of the buffers with data that come by an interface be lost, until the link is
+// closed.
+func (r *Relay) Lose(from int) (io.Closer, error) {
+	attached, err := link.AttachTCX(link.TCXOptions{
+		Interface: from, Program: r.objects.Lose, Attach: ebpf.AttachTCXIngress, Anchor: link.Head(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("attach lose: %w", err)
+	}
+	return attached, nil
 }
 
 // Close stops the relay.

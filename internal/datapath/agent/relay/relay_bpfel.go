@@ -33,6 +33,7 @@ type relayWay struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	relayMapWays   = "ways"
+	relayProgLose  = "lose"
 	relayProgRelay = "relay"
 )
 
@@ -78,6 +79,7 @@ type relaySpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type relayProgramSpecs struct {
+	Lose  *ebpf.ProgramSpec `ebpf:"lose"`
 	Relay *ebpf.ProgramSpec `ebpf:"relay"`
 }
 
@@ -133,11 +135,13 @@ type relayVariables struct {
 //
 // It can be passed to loadRelayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type relayPrograms struct {
+	Lose  *ebpf.Program `ebpf:"lose"`
 	Relay *ebpf.Program `ebpf:"relay"`
 }
 
 func (p *relayPrograms) Close() error {
 	return _RelayClose(
+		p.Lose,
 		p.Relay,
 	)
 }
