@@ -35,8 +35,8 @@ static long tcp_option_step(__u64 step, struct tcp_option_walk *walk)
 }
 
 /*
- * Where the option of that kind and size (0: any) begins, from the TCP header's first byte, at l4 of the
- * frame; 0: nowhere. A function of its own, which the verifier walks once for all callers.
+ * Where the option of that kind and size (0: any) begins, from the TCP header's first byte, at l4
+ * of the frame; 0: nowhere. A function of its own, which the verifier walks once for all callers.
  */
 __noinline __u32 tcp_option_offset(struct __sk_buff *skb, __u32 l4, __u32 kind, __u32 size)
 {
