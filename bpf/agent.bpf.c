@@ -66,6 +66,7 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict,
 	case VERDICT_COOKIE_ANSWER: /* back where it came from */
 		return bpf_redirect_neigh(skb->ifindex, NULL, 0, 0);
 	case VERDICT_COOKIE_ANSWER_HOST:
+	case VERDICT_COOKIE_WAIT:
 		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 	case VERDICT_NONE:
 	case VERDICT_DROP_NOT_A_MUX:

@@ -48,6 +48,7 @@ enum verdict {
 	VERDICT_COOKIE_SOCKET, /* the client's acknowledgement: the host's stack makes a socket */
 	VERDICT_COOKIE_NATIVE, /* it became a SYN to the host's stack */
 	VERDICT_COOKIE_INTERFACE, /* it became a SYN to the workload behind an interface */
+	VERDICT_COOKIE_WAIT, /* comes again, behind the segment that a socket is being made of */
 	VERDICT_COOKIE_ANSWER, /* the workload's SYN/ACK became the client's acknowledgement */
 	VERDICT_COOKIE_ANSWER_HOST, /* likewise, of the host's stack */
 

@@ -119,6 +119,36 @@ static __noinline enum verdict syncookie_refuse(struct __sk_buff *skb, const str
 	return refusal == SYN_REFUSED_OLD ? VERDICT_DROP_COOKIE_OLD : VERDICT_DROP_COOKIE_FORGED;
 }
 
+/* Is the connection one that the host's stack was to make a socket of, and has it not spoken yet?
+ */
+static __always_inline bool session_is_assigned(const struct session *session)
+{
+	const __u32 others = SESSION_REPLAY | SESSION_WORKLOAD_ANSWER | SESSION_RESET;
+
+	return session->isn && !(session->events & others);
+}
+
+/* What skb->tc_index says of a segment that has waited. */
+#define SYN_WAITED 1
+
+/*
+ * A segment behind the one that a socket is to be made of. The kernel takes a batch of packets
+ * through us before the stack sees the first one, so the segment goes to the end of the line, once.
+ * If there is no socket then, the listener had no room, and would reset what it does not know.
+ * NONE: the stack has the socket, or the segment has a cookie too, whose MSS is given.
+ */
+static __noinline enum verdict syncookie_wait(struct __sk_buff *skb, const struct session_key *key,
+					      __s32 mss)
+{
+	if (chain_knows_socket(skb, key))
+		return VERDICT_NONE;
+	if (skb->tc_index != SYN_WAITED) {
+		skb->tc_index = SYN_WAITED;
+		return VERDICT_COOKIE_WAIT;
+	}
+	return mss < 0 ? VERDICT_DROP_COOKIE_EARLY : VERDICT_NONE;
+}
+
 /*
  * Does the client's segment begin a connection? NONE: it does not, and goes on as ever; or it is to
  * be taken over, and a->handshake.mss is set. session is the one of its ports, or NULL.
@@ -128,6 +158,7 @@ static __noinline enum verdict syncookie_ask(struct __sk_buff *skb, struct arriv
 					     const struct session *session,
 					     const struct timestamps *ts)
 {
+	enum verdict verdict;
 	const __u32 *workload;
 	__u32 state;
 	__s32 mss;
@@ -139,6 +170,11 @@ static __noinline enum verdict syncookie_ask(struct __sk_buff *skb, struct arriv
 		session = NULL;
 	}
 	mss = syncookie_read(skb, a, ts);
+	if (session && session_is_assigned(session)) {
+		verdict = syncookie_wait(skb, key, mss);
+		if (verdict)
+			return verdict;
+	}
 	if (mss < 0 && session)
 		return session_is_early(session) ? VERDICT_DROP_COOKIE_EARLY : VERDICT_NONE;
 	if (mss < 0)

@@ -155,11 +155,11 @@ int relay(struct __sk_buff *skb)
 	return bpf_redirect_neigh(way->interface, NULL, 0, 0);
 }
 
-/* Loses one in a hundred of the buffers that hold data. */
+/* Loses one in fifty of the buffers that hold data. */
 SEC("tcx/ingress")
 int lose(struct __sk_buff *skb)
 {
-	return skb->len > 1000 && bpf_get_prandom_u32() % 100 == 0 ? TCX_DROP : TCX_NEXT;
+	return skb->len > 1000 && bpf_get_prandom_u32() % 50 == 0 ? TCX_DROP : TCX_NEXT;
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -157,7 +157,7 @@ func actionOf(verdict string) uint32 {
 	case strings.HasPrefix(verdict, "drop_"), verdict == "take_control", verdict == "snat_hold":
 		return tcxDrop
 	case verdict == "deliver_interface", verdict == "reply_uplink", verdict == "reply_interface", verdict == "reply_direct", verdict == "snat_uplink",
-		verdict == "cookie_interface", verdict == "cookie_answer", verdict == "cookie_answer_host",
+		verdict == "cookie_interface", verdict == "cookie_answer", verdict == "cookie_answer_host", verdict == "cookie_wait",
 		strings.HasPrefix(verdict, "chain_"):
 		return tcxRedirect
 	}
@@ -187,6 +187,7 @@ func TestVerdictsAreProduced(t *testing.T) {
 		"cookie_socket":        "TestSYNCookieTransfers",
 		"cookie_native":        "TestReplayedHandshakes",
 		"cookie_interface":     "TestReplayedHandshakes",
+		"cookie_wait":          "TestSegmentsWaitForTheSocket",
 		"cookie_answer":        "TestReplayedHandshakes",
 		"cookie_answer_host":   "TestReplayedHandshakes",
 		"drop_cookie_forged":   "TestRefusedCookies",

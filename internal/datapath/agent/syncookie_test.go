@@ -8,6 +8,7 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/syncookie"
 	"github.com/weirlb/weir/internal/testkit/netns"
@@ -414,4 +415,34 @@ func TestCookiesOfWhatIsOver(t *testing.T) {
 	r.check("the client ends again", b.fromClient(clientISN+1, 1, clientTSval, b.tsval, tsval0, func(p *pkt.Packet) { p.Flags |= pkt.FIN }))
 	r.check("SYN", b.in(pkt.SYN, clientTSval, 0, 0))
 	r.check("SYN/ACK", b.out(pkt.SYN|pkt.ACK, tsval0, told(tsval0), clientTSval))
+}
+
+// TestSegmentsWaitForTheSocket has the host's stack asked for a socket that it has not made yet.
+func TestSegmentsWaitForTheSocket(t *testing.T) {
+	ns := netns.New(t, "wagent-syn")
+	if err := ns.AddAddress("lo", netip.MustParsePrefix(native4+"/32")); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t)
+	r.withSYNCookies(model.SYNCookiesAuto)
+	b := beginNow(newHandshake(4, "native", aligned), everything)
+	client, vip, dip := b.ends()
+	from, to, by := netip.MustParseAddrPort(client), netip.MustParseAddr(dip), netip.MustParseAddrPort(vip)
+	key := agentSessionKey{
+		Client: toAddress(from.Addr()), Dip: toAddress(to), ClientPort: abi.Port(from.Port()), DipPort: abi.Port(backendPort), Protocol: uint8(model.TCP),
+	}
+	row := agentSession{
+		Vip: toAddress(by.Addr()), VipPort: abi.Port(by.Port()), Events: agentSessionEventSESSION_CLIENT_ACK, Isn: b.cookie, LastSeen: uint64(Now()),
+	}
+	if err := writeTable(r.objects.NewSessions, map[agentSessionKey]agentSession{key: row}); err != nil {
+		t.Fatal(err)
+	}
+	defer listenAt(t, ns, native4).Close()
+	if err := ns.Do(func() error {
+		r.check("the cookie", inbound(b.ack(), "cookie_wait", nil))
+		r.check("behind it", inbound(b.ack(numbers(clientISN+21, b.cookie+1)), "cookie_wait", nil))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -76,7 +76,7 @@ func (r *Relay) Silence(vip netip.Addr) error {
 	return nil
 }
 
-// Lose has one in a hundred of the buffers with data that come by an interface be lost, until the link is
+// Lose has one in fifty of the buffers with data that come by an interface be lost, until the link is
 // closed.
 func (r *Relay) Lose(from int) (io.Closer, error) {
 	attached, err := link.AttachTCX(link.TCXOptions{
