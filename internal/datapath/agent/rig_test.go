@@ -12,6 +12,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/testkit/shelf"
 )
 
 // The world of the packet tests: two muxes, two workloads of two families, three VIPs.
@@ -48,8 +49,19 @@ type rig struct {
 	*Datapath
 }
 
-// newRig loads the programs, after change has changed the spec, and fills the tables.
-func newRig(t testing.TB, changes ...func(*ebpf.CollectionSpec)) *rig {
+// loaded are programs and tables that tests use one after the other.
+type loaded struct {
+	agentObjects
+	programs []*ebpf.Program
+	verdicts abi.Verdicts
+}
+
+func (l *loaded) Programs() []*ebpf.Program { return l.programs }
+
+var loads shelf.Shelf[*loaded]
+
+// loadNew loads the programs, after changes have changed the spec.
+func loadNew(t testing.TB, changes ...func(*ebpf.CollectionSpec)) *loaded {
 	t.Helper()
 	spec, err := loadAgent()
 	if err != nil {
@@ -58,16 +70,44 @@ func newRig(t testing.TB, changes ...func(*ebpf.CollectionSpec)) *rig {
 	for _, change := range changes {
 		change(spec)
 	}
-	r := &rig{t: t, Datapath: &Datapath{config: Config{MaxRules: DefaultMaxRules}}}
-	if r.Datapath.verdicts, err = abi.VerdictsOf(spec); err != nil {
+	l := &loaded{}
+	if l.verdicts, err = abi.VerdictsOf(spec); err != nil {
 		t.Fatal(err)
 	}
-	if err := spec.LoadAndAssign(&r.objects, nil); err != nil {
+	collection, err := ebpf.NewCollection(spec)
+	if err != nil {
 		t.Fatalf("%+v (these tests need root)", err)
 	}
-	t.Cleanup(func() { r.objects.Close() })
+	defer collection.Close()
+	for _, p := range collection.Programs {
+		l.programs = append(l.programs, p)
+	}
+	if err := collection.Assign(&l.agentObjects); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// newRig takes programs with empty tables, or loads some of their own after changes have changed the spec,
+// and fills the tables.
+func newRig(t testing.TB, changes ...func(*ebpf.CollectionSpec)) *rig {
+	t.Helper()
+	var l *loaded
+	if len(changes) == 0 {
+		l = loads.Take(t, "", func() *loaded { return loadNew(t) })
+	} else {
+		l = loadNew(t, changes...)
+		t.Cleanup(func() { l.Close() })
+	}
+	r := l.rig(t)
 	r.fill()
 	return r
+}
+
+func (l *loaded) rig(t testing.TB) *rig {
+	return &rig{t: t, Datapath: &Datapath{
+		config: Config{MaxRules: DefaultMaxRules}, objects: l.agentObjects, verdicts: l.verdicts,
+	}}
 }
 
 func (r *rig) fill() {

@@ -25,17 +25,22 @@ const (
 func snatRig(t testing.TB, changes ...func(*model.HostSNAT)) *rig {
 	t.Helper()
 	r := newRig(t)
+	r.fillSNAT(changes...)
+	return r
+}
+
+func (r *rig) fillSNAT(changes ...func(*model.HostSNAT)) {
+	r.t.Helper()
 	for _, dip := range []string{guest4, guest6} {
 		if err := r.objects.Workloads.Put(toAddress(netip.MustParseAddr(dip)), uint32(1)); err != nil {
-			t.Fatal(err)
+			r.t.Fatal(err)
 		}
 	}
 	r.listed(changes...)
 	err := r.changeSettings(func(s *agentAgentSettings) { s.SnatFlows, s.SnatHeld = 1<<18, 4 })
 	if err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
-	return r
 }
 
 // listed sets the workloads, as changed.

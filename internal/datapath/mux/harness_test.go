@@ -2,6 +2,7 @@ package mux
 
 import (
 	"encoding/binary"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/testkit/shelf"
 )
 
 const testMTU = 1500
@@ -26,8 +28,24 @@ var (
 	}
 )
 
-// newUnattached is a data plane whose program runs only by the kernel's test run.
-func newUnattached(t testing.TB, sizes dimensions) *Datapath {
+// loaded are programs and tables that tests use one after the other.
+type loaded struct {
+	objects
+	explains *looking // nil until a test has explained a packet
+}
+
+func (l *loaded) Programs() []*ebpf.Program {
+	all := []*ebpf.Program{l.Program, l.Clock}
+	if l.explains != nil {
+		all = append(all, l.explains.Program)
+	}
+	return all
+}
+
+// loads are kept by their sizes.
+var loads shelf.Shelf[*loaded]
+
+func loadNew(t testing.TB, sizes dimensions) *loaded {
 	t.Helper()
 	spec, err := sizes.spec()
 	if err != nil {
@@ -37,9 +55,25 @@ func newUnattached(t testing.TB, sizes dimensions) *Datapath {
 	if err != nil {
 		t.Fatalf("%v (the packet tests need root)", err)
 	}
+	return &loaded{objects: *o}
+}
+
+// newUnattached is a data plane whose program runs only by the kernel's test run.
+func newUnattached(t testing.TB, sizes dimensions) *Datapath {
+	t.Helper()
+	l := loads.Take(t, fmt.Sprintf("%+v", sizes), func() *loaded { return loadNew(t, sizes) })
+	return l.datapath(t, sizes)
+}
+
+// datapath is a new one with these programs and tables, which are not closed with it.
+func (l *loaded) datapath(t testing.TB, sizes dimensions) *Datapath {
 	d := newDatapath(sizes, slog.New(slog.DiscardHandler))
-	d.tables, d.programs = o.tables, o.programs
-	t.Cleanup(func() { _ = d.Close() })
+	d.tables, d.programs, d.explainer.loaded = l.tables, l.programs, l.explains
+	t.Cleanup(func() {
+		l.explains = d.explainer.loaded
+		d.tables, d.programs, d.explainer.loaded = tables{}, programs{}, nil
+		_ = d.Close()
+	})
 	return d
 }
 
@@ -60,6 +94,12 @@ func newFilled(t testing.TB, endpoints ...model.MuxEndpoint) *Datapath {
 func newFilledOf(t testing.TB, sizes dimensions, endpoints ...model.MuxEndpoint) *Datapath {
 	t.Helper()
 	d := newUnattached(t, sizes)
+	fillWith(t, d, endpoints...)
+	return d
+}
+
+func fillWith(t testing.TB, d *Datapath, endpoints ...model.MuxEndpoint) {
+	t.Helper()
 	if err := d.SetPool(testPool()); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +107,6 @@ func newFilledOf(t testing.TB, sizes dimensions, endpoints ...model.MuxEndpoint)
 		t.Fatal(err)
 	}
 	resolve(t, d)
-	return d
 }
 
 func resolve(t testing.TB, d *Datapath) {

@@ -20,11 +20,13 @@ func TestVerifier(t *testing.T) {
 }
 
 func checkVerifier(t *testing.T, sizes dimensions) {
-	d := newUnattached(t, sizes)
-	checkWalk(t, d.programs.Program)
-	for row := range d.programs.Asides.MaxEntries() {
+	l := loadNew(t, sizes)
+	defer l.tables.Close()
+	defer l.programs.Close()
+	checkWalk(t, l.Program)
+	for row := range l.Asides.MaxEntries() {
 		var step *ebpf.Program
-		if err := d.programs.Asides.Lookup(row, &step); errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := l.Asides.Lookup(row, &step); errors.Is(err, ebpf.ErrKeyNotExist) {
 			continue
 		} else if err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -16,29 +17,15 @@ import (
 
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/testkit/shelf"
 )
 
-// dump is every byte of every table that packets read.
+// dump is every byte of every table that packets read or write.
 func dump(t *testing.T, d *Datapath) map[string]string {
 	t.Helper()
-	all := map[string]string{}
-	for _, table := range d.tables.pinned() {
-		m := *table.handle
-		switch m.Type() {
-		case ebpf.RingBuf:
-			continue
-		case ebpf.PerCPUArray:
-			var key uint32
-			var rows [][]byte
-			for entries := m.Iterate(); entries.Next(&key, &rows); {
-				all[table.pin] += string(bytes.Join(rows, nil))
-			}
-		default:
-			var key, row []byte
-			for entries := m.Iterate(); entries.Next(&key, &row); {
-				all[table.pin] += string(key) + string(row)
-			}
-		}
+	all, err := shelf.Dump(d.programs.Program)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return all
 }
@@ -73,7 +60,7 @@ func explainAndRun(t *testing.T, d *Datapath, frame []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(tables, dump(t, d)); diff != "" {
+	if !maps.Equal(tables, dump(t, d)) {
 		t.Error("to explain a packet changed a table")
 	}
 	before := verdicts(t, d)

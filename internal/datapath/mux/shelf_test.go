@@ -1,0 +1,47 @@
+package mux
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weirlb/weir/internal/testkit/shelf"
+)
+
+// TestClearedIsNew gives the packets of the packet tests to programs, and clears their tables as between
+// tests: all must be as loading makes it.
+func TestClearedIsNew(t *testing.T) {
+	l := loadNew(t, testSizes)
+	defer l.tables.Close()
+	defer l.programs.Close()
+	dump := func() map[string]string {
+		t.Helper()
+		all, err := shelf.Dump(l.Programs()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	isNew := dump()
+	t.Run("used", func(t *testing.T) {
+		d := l.datapath(t, testSizes)
+		fillWith(t, d, world()...)
+		for _, c := range allCases(t) {
+			if c.damage == nil && c.meta == 0 {
+				run(t, d, c.packet.Frame())
+			}
+		}
+	})
+	used := dump()
+	for _, name := range []string{"verdicts", "endpoints", "flows", "punts", ".bss"} {
+		if used[name] == isNew[name] {
+			t.Errorf("table %q is as new after use", name)
+		}
+	}
+	if err := shelf.Clear(l.Programs()...); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(isNew, dump()); diff != "" {
+		t.Errorf("tables (-new +cleared):\n%s", diff)
+	}
+}
