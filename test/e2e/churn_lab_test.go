@@ -91,9 +91,7 @@ func newChurnLab(t *testing.T) *churnLab {
 	})
 	must(t, err)
 	t.Cleanup(func() {
-		if t.Failed() {
-			showLogs(t, lab)
-		}
+		lab.Report(t)
 		must(t, lab.Down())
 	})
 	ns, err := lab.NS(noTimestamp)

@@ -42,9 +42,7 @@ func newHealthLab(t *testing.T) *healthLab {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if t.Failed() {
-			showLogs(t, lab)
-		}
+		lab.Report(t)
 		if err := lab.Down(); err != nil {
 			t.Error(err)
 		}

@@ -82,8 +82,7 @@ func buildLab(ctx context.Context) (*netlab.Lab, error) {
 	return lab, lab.WaitHealthy(ctx, bound)
 }
 
-// newLab returns the shared lab as it should be: all muxes at work. When the test has failed, the
-// logs are shown.
+// newLab returns the shared lab as it should be: all muxes at work.
 func newLab(t *testing.T) *netlab.Lab {
 	t.Helper()
 	shared.once.Do(func() { shared.Lab, shared.err = buildLab(context.Background()) })
@@ -91,11 +90,7 @@ func newLab(t *testing.T) *netlab.Lab {
 		t.Fatalf("build the lab: %v", shared.err)
 	}
 	ready(t, shared.Lab)
-	t.Cleanup(func() {
-		if t.Failed() {
-			showLogs(t, shared.Lab)
-		}
-	})
+	t.Cleanup(func() { shared.Report(t) })
 	return shared.Lab
 }
 
@@ -107,18 +102,6 @@ func ready(t *testing.T, lab *netlab.Lab) {
 	must(t, lab.WaitHealthy(ctx, bound))
 	for _, vip := range vips {
 		must(t, lab.WaitRouted(ctx, bound, vip, len(lab.Of(netlab.Mux))))
-	}
-}
-
-func showLogs(t *testing.T, lab *netlab.Lab) {
-	t.Helper()
-	for _, n := range lab.Nodes() {
-		for _, program := range []string{"weir-manager", "weir-mux", "weir-agent"} {
-			log := lab.Log(n.Name, program)
-			if _, err := lab.Process(n.Name, program); err == nil {
-				t.Logf("%s on %s:\n%s", program, n.Name, log[max(0, len(log)-2000):])
-			}
-		}
 	}
 }
 

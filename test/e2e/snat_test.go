@@ -64,9 +64,7 @@ func newSNATLab(t *testing.T, managers int, settings string) *snatLab {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if t.Failed() {
-			showLogs(t, lab)
-		}
+		lab.Report(t)
 		if err := lab.Down(); err != nil {
 			t.Error(err)
 		}

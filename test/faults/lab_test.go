@@ -78,25 +78,11 @@ func newLab(t *testing.T, plan netlab.Plan) *netlab.Lab {
 	lab, err := netlab.Up(t.Context(), netlab.Config{Plan: plan, Bin: bin, Tied: true})
 	must(t, err)
 	t.Cleanup(func() {
-		if t.Failed() {
-			showLogs(t, lab)
-		}
+		lab.Report(t)
 		must(t, clear(plan.Name))
 		must(t, lab.Down())
 	})
 	return lab
-}
-
-func showLogs(t *testing.T, lab *netlab.Lab) {
-	t.Helper()
-	for _, n := range lab.Nodes() {
-		for _, program := range []string{"weir-manager", "weir-mux", "weir-agent"} {
-			if _, err := lab.Process(n.Name, program); err == nil {
-				log := lab.Log(n.Name, program)
-				t.Logf("%s on %s:\n%s", program, n.Name, log[max(0, len(log)-6000):])
-			}
-		}
-	}
 }
 
 func must(t *testing.T, err error) {

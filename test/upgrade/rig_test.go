@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlb/weir/internal/testkit/netlab"
 	"github.com/weirlb/weir/internal/testkit/netns"
 )
 
@@ -163,14 +164,15 @@ func (r *rig) log(node, program string) string {
 	return filepath.Join("/run/weir-lab", labName, "log", node+"-"+program+"-upgrade.log")
 }
 
-// logs are what programs that were replaced wrote, for the report of a failure.
+// logs are what programs that were replaced wrote beside the usual, for the report of a failure.
 func (r *rig) logs() string {
 	var all strings.Builder
 	paths, _ := filepath.Glob(r.log("*", "*"))
 	for _, path := range paths {
 		text, _ := os.ReadFile(path)
-		lines := strings.Split(string(text), "\n")
-		fmt.Fprintf(&all, "--- %s\n%s\n", filepath.Base(path), strings.Join(lines[max(0, len(lines)-12):], "\n"))
+		if unusual := netlab.Unusual(string(text)); unusual != "" {
+			fmt.Fprintf(&all, "--- %s\n%s\n", filepath.Base(path), unusual)
+		}
 	}
 	return all.String()
 }
