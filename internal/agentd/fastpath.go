@@ -21,7 +21,7 @@ import (
 const (
 	// directSweep is how often connections that have left the muxes are looked at.
 	directSweep = time.Second
-	// silence is how long a peer may say nothing while packets are sent to it.
+	// silence is how long a peer may say nothing while packets go on to be sent to it.
 	silence = 2 * time.Second
 	// acceptTime is how long a peer may take to send its first packet.
 	acceptTime = 30 * time.Second
@@ -46,6 +46,13 @@ type bar struct {
 	wait  time.Duration
 }
 
+// unanswered is a connection whose peer has said nothing since a packet was sent to it.
+type unanswered struct {
+	since time.Time     // when that was first seen
+	sent  time.Duration // when the last packet had been sent then
+	heard time.Duration // when the peer's last one had come
+}
+
 // direct has connections leave the muxes, and come back to them.
 type direct struct {
 	log      *slog.Logger
@@ -57,6 +64,7 @@ type direct struct {
 	keys   []model.FastpathKey
 	guard  fastpath.Guard
 	barred map[fastpath.Connection]bar
+	quiet  map[fastpath.Connection]unanswered
 	counts map[string]uint64         // messages by what became of them
 	states map[agent.DirectState]int // connections at the last sweep
 }
@@ -70,7 +78,7 @@ var results = []string{
 func newDirect(log *slog.Logger, datapath Directs, send func(netip.Addr, []byte) error) *direct {
 	d := &direct{
 		log: log, datapath: datapath, send: send, now: time.Now,
-		barred: map[fastpath.Connection]bar{}, counts: map[string]uint64{}, states: map[agent.DirectState]int{},
+		barred: map[fastpath.Connection]bar{}, quiet: map[fastpath.Connection]unanswered{}, counts: map[string]uint64{}, states: map[agent.DirectState]int{},
 	}
 	for _, result := range results {
 		d.counts[result] = 0
@@ -219,33 +227,48 @@ func (d *direct) sweep() error {
 	}
 	now := d.now()
 	clear(d.states)
+	quiet := d.quiet
+	d.quiet = make(map[fastpath.Connection]unanswered, len(quiet))
 	for _, w := range all {
-		if why := d.over(w, now); why != "" {
+		if why := d.over(w, quiet[w.Connection], now); why != "" {
 			d.counts[d.end(w, why)]++
 			continue
 		}
 		d.states[w.State]++
+		if w.State == agent.DirectAccept && w.Heard > w.Sent {
+			// The peer sends here already, so no mux sees what would make it tell again. Its word was lost.
+			d.counts[d.ready(w, true, now)]++
+		}
 	}
 	maps.DeleteFunc(d.barred, func(_ fastpath.Connection, b bar) bool { return now.After(b.until.Add(barMost)) })
 	return nil
 }
 
-// over says why a connection can't go past the muxes any more; empty: it can.
-func (d *direct) over(w agent.Direct, now time.Time) string {
+// over says why a connection can't go past the muxes any more; empty: it can. quiet is what the last sweep
+// noted of it.
+func (d *direct) over(w agent.Direct, quiet unanswered, now time.Time) string {
 	if _, _, err := d.datapath.SetDirect(w); errors.Is(err, agent.ErrDirectUnknown) || errors.Is(err, agent.ErrDirectForbidden) {
 		return "ended"
 	}
 	if w.State == agent.DirectAccept && agent.Now()-w.Heard > acceptTime {
 		return "ended"
 	}
-	if w.State == agent.DirectSend && w.Sent-w.Heard > silence {
-		if len(d.barred) < maxBarred {
-			wait := min(max(2*d.barred[w.Connection].wait, barTime), barMost)
-			d.barred[w.Connection] = bar{until: now.Add(wait), wait: wait}
-		}
-		return "silent"
+	if w.State != agent.DirectSend || w.Sent <= w.Heard {
+		return ""
 	}
-	return ""
+	if quiet.since.IsZero() || quiet.heard != w.Heard {
+		quiet = unanswered{since: now, sent: w.Sent, heard: w.Heard}
+	}
+	d.quiet[w.Connection] = quiet
+	// One packet without an answer is the end of a talk; only who goes on to send waits for something.
+	if now.Sub(quiet.since) < silence || w.Sent == quiet.sent {
+		return ""
+	}
+	if len(d.barred) < maxBarred {
+		wait := min(max(2*d.barred[w.Connection].wait, barTime), barMost)
+		d.barred[w.Connection] = bar{until: now.Add(wait), wait: wait}
+	}
+	return "silent"
 }
 
 // run looks after the connections until ctx ends. read waits for what the programs hand over, and fails

@@ -34,7 +34,8 @@ func (f *fakeDirects) SetDirect(w agent.Direct) (agent.DirectState, bool, error)
 	if f.row != nil && f.row.Peer == w.Peer && w.State <= f.row.State {
 		return f.row.State, false, nil
 	}
-	w.Sent, w.Heard = agent.Now(), agent.Now()
+	w.Sent = agent.Now()
+	w.Heard = w.Sent
 	f.row = &w
 	return w.State, true, nil
 }
@@ -266,10 +267,7 @@ func TestSilenceBringsBack(t *testing.T) {
 	n := newNetwork(t)
 	n.redirect(true, true)
 	n.settle()
-	n.atA.row.Heard = n.atA.row.Sent - silence - time.Millisecond
-	if err := n.a.sweep(); err != nil {
-		t.Fatal(err)
-	}
+	n.sendsInVain()
 	n.check(agent.DirectNone, agent.DirectSend)
 	n.redirect(true, false)
 	n.settle()
@@ -278,13 +276,81 @@ func TestSilenceBringsBack(t *testing.T) {
 	n.redirect(true, false)
 	n.settle()
 	n.check(agent.DirectSend, agent.DirectSend)
-	n.atA.row.Heard = n.atA.row.Sent - silence - time.Millisecond
-	if err := n.a.sweep(); err != nil {
-		t.Fatal(err)
-	}
+	n.sendsInVain()
 	if b := n.a.barred[directConnection]; b.wait != 2*barTime {
 		t.Errorf("the second time it stays for %s", b.wait)
 	}
+}
+
+// sendsInVain lets the client's end send, and hear nothing, for as long as it takes to come back.
+func (n *network) sendsInVain() {
+	n.t.Helper()
+	row := n.atA.row
+	row.Sent = row.Heard + time.Hour // it was idle for so long
+	n.sweep(n.a)
+	n.now = n.now.Add(silence - time.Millisecond)
+	row.Sent += silence
+	n.sweep(n.a)
+	if n.atA.row == nil {
+		n.t.Fatal("it came back too early")
+	}
+	n.now = n.now.Add(time.Millisecond)
+	n.sweep(n.a)
+}
+
+func (n *network) sweep(all ...*direct) {
+	n.t.Helper()
+	for _, d := range all {
+		if err := d.sweep(); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+}
+
+// An end that was idle and sends again, or whose last packet needs no answer, is none that waits in vain.
+func TestIdleIsNotSilence(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		after func(row *agent.Direct)
+	}{
+		{"the last packet needs no answer", func(*agent.Direct) {}},
+		{"the answer comes", func(row *agent.Direct) { row.Heard = row.Sent + time.Millisecond; row.Sent += time.Second }},
+	} {
+		n := newNetwork(t)
+		n.redirect(true, true)
+		n.settle()
+		n.atA.row.Sent = n.atA.row.Heard + time.Minute
+		n.sweep(n.a)
+		c.after(n.atA.row)
+		for range 3 {
+			n.now = n.now.Add(silence)
+			n.sweep(n.a)
+		}
+		n.check(agent.DirectSend, agent.DirectSend)
+		if len(n.a.barred) > 0 {
+			t.Errorf("%s: it is barred", c.name)
+		}
+	}
+}
+
+// The client's end sends past the muxes, so no mux sees a packet of its and tells again; the server's end did
+// not hear that it may.
+func TestALostWordIsAskedForAgain(t *testing.T) {
+	n := newNetwork(t)
+	n.redirect(true, true)
+	n.settle()
+	n.atB.row.State = agent.DirectAccept
+	n.sweep(n.b)
+	n.settle()
+	n.check(agent.DirectSend, agent.DirectAccept) // nothing has come, so perhaps there is nothing to say
+	n.atB.row.Heard = n.atB.row.Sent + time.Millisecond
+	n.lost = 1
+	n.sweep(n.b)
+	n.settle()
+	n.check(agent.DirectSend, agent.DirectAccept)
+	n.sweep(n.b)
+	n.settle()
+	n.check(agent.DirectSend, agent.DirectSend)
 }
 
 func TestWhatHasEndedIsSwept(t *testing.T) {
@@ -293,10 +359,6 @@ func TestWhatHasEndedIsSwept(t *testing.T) {
 	n.settle()
 	n.atA.established = false
 	n.atB.row.State, n.atB.row.Heard = agent.DirectAccept, agent.Now()-acceptTime-time.Second
-	for _, d := range []*direct{n.a, n.b} {
-		if err := d.sweep(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	n.sweep(n.a, n.b)
 	n.check(agent.DirectNone, agent.DirectNone)
 }
