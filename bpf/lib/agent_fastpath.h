@@ -27,7 +27,7 @@ struct {
 
 enum {
 	CONTROLS_BYTES = 1 << 18,
-	TCP_HEADER_MAX = 60,
+	TCP_HEADER_WORDS_AT = 12, /* the byte whose upper half has the header's length */
 };
 
 /* Messages for user space, as struct control. Full: they are lost, and will be sent again. */
@@ -126,14 +126,26 @@ static __always_inline enum verdict fastpath_admit(const struct arrival *a,
 	return VERDICT_DROP_NOT_A_MUX;
 }
 
-/* Does the packet fit the way to the peer, once it is encapsulated? */
+/* Bytes of the packet's transport header; 0: it can't be read. */
+static __always_inline __u32 fastpath_header(const struct __sk_buff *skb, const struct packet *p)
+{
+	__u8 words = 0;
+
+	if (p->protocol != IPPROTO_TCP)
+		return sizeof(struct udphdr);
+	if (bpf_skb_load_bytes(skb, p->l4 + TCP_HEADER_WORDS_AT, &words, sizeof(words)))
+		return 0;
+	return (words >> 4) * sizeof(__u32);
+}
+
+/* Does the packet, or each one that the buffer will be, fit the way to the peer in its tunnel? */
 static __always_inline bool fastpath_fits(const struct __sk_buff *skb, const struct packet *p,
 					  __u32 outer)
 {
 	__u32 length = p->l3_length;
 
 	if (skb->gso_size)
-		length = p->l4 - p->l3 + TCP_HEADER_MAX + skb->gso_size;
+		length = p->l4 - p->l3 + fastpath_header(skb, p) + skb->gso_size;
 	return !settings.mtu || length + outer <= settings.mtu;
 }
 

@@ -183,6 +183,34 @@ func TestDirectRefusals(t *testing.T) {
 	r.check("from where it was", inbound(pkt.TCP(client4, vip4, pkt.ACK).Inside(fromTo(far4, interface4)), "drop_not_a_mux", nil))
 }
 
+// Of a buffer with many segments, each one counts with its own headers. A buffer of the tests can't be encapsulated:
+// what fits fails there, what does not goes by the muxes.
+func TestDirectSegmentsFit(t *testing.T) {
+	for _, peer := range []string{far4, far6} {
+		for _, timestamps := range []bool{false, true} {
+			r, _ := fastpathRig(t)
+			own, headers := interface4, 20+20+20
+			if peer == far6 {
+				own, headers = interface6, 20+20+40
+			}
+			in := pkt.TCP(client4, vip4, pkt.ACK).Inside(outer(own))
+			want := delivered(in, interface4)
+			answer := replyTo(want, pkt.ACK, pkt.Payload(make([]byte, 2000)))
+			if timestamps {
+				answer, headers = answer.With(pkt.NOP(2), pkt.Timestamps(1, 2)), headers+12
+			}
+			r.check("in", inbound(in, "deliver_interface", &want))
+			r.run("from_workload", answer.Frame(), nil)
+			r.set(direct(model.TCP, client4, vip4, own, peer, DirectSend), DirectSend, true, nil)
+			for size, verdict := range map[int]string{uplinkMTU - headers: "drop_direct", uplinkMTU - headers + 1: "reply_uplink"} {
+				if got := r.run("from_workload", answer.Frame(), gso(2, uint32(size))); got.verdict != verdict {
+					t.Errorf("to %s, timestamps %t, segments of %d bytes: %s, want %s", peer, timestamps, size, got.verdict, verdict)
+				}
+			}
+		}
+	}
+}
+
 // TestDirectClient has a workload's own connection leave the muxes.
 func TestDirectClientIsFound(t *testing.T) {
 	r, _ := fastpathRig(t)
