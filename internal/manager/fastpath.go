@@ -9,11 +9,16 @@ import (
 	"github.com/weirlb/weir/internal/store"
 )
 
+// How long a key of Fastpath signs. It is known for as long before, and of no use after it: messages live for
+// seconds, and nodes learn of a key within a second.
+const (
+	DefaultKeyInterval = time.Hour
+	MinKeyInterval     = 10 * time.Second
+)
+
 const (
 	// fastpathLook is how often the keys of Fastpath are looked at.
 	fastpathLook = time.Second
-	// defaultKeyLife is how long a key of Fastpath signs. It is known for as long before.
-	defaultKeyLife = time.Hour
 	// fastpathKeys are valid at a time: one that signs, and the one that will.
 	fastpathKeys = 2
 )
@@ -35,11 +40,11 @@ func (m *Manager) rotateKeys(ctx context.Context) error {
 		if s.Generation != seen {
 			seen, wanted = s.Generation, wantsFastpath(s)
 		}
-		if !wanted || nextKeys(s.FastpathKeys, m.now(), m.keyLife) == nil {
+		if !wanted || nextKeys(s.FastpathKeys, m.now(), m.cfg.KeyInterval) == nil {
 			continue
 		}
 		_, err := m.store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
-			return store.Change{FastpathKeys: nextKeys(s.FastpathKeys, m.now(), m.keyLife)}, nil
+			return store.Change{FastpathKeys: nextKeys(s.FastpathKeys, m.now(), m.cfg.KeyInterval)}, nil
 		})
 		if err != nil && ctx.Err() == nil {
 			m.log.Warn("can't change the keys of fastpath, trying again", "err", err)

@@ -35,6 +35,7 @@ type Config struct {
 	Telemetry     telemetry.Options
 
 	CertificateLife time.Duration // of certificates of nodes; 0: trust.NodeLife
+	KeyInterval     time.Duration // how long a key of Fastpath signs; 0: DefaultKeyInterval
 }
 
 // What one connection may take of a manager.
@@ -60,7 +61,6 @@ type Manager struct {
 	stopping   chan struct{} // closed when streams shall end
 	now        func() time.Time
 	silence    time.Duration // how long a host may be silent
-	keyLife    time.Duration // how long a key of Fastpath signs
 	secretLife time.Duration // how long a secret makes SYN cookies
 	apart      apartness
 	settle     time.Duration // how long a move of buckets lasts at least
@@ -91,6 +91,9 @@ type Manager struct {
 
 // New takes the address to listen on and opens the store. Nothing is served before Run.
 func New(ctx context.Context, cfg Config) (*Manager, error) {
+	if cfg.KeyInterval = cmp.Or(cfg.KeyInterval, DefaultKeyInterval); cfg.KeyInterval < MinKeyInterval {
+		return nil, fmt.Errorf("--fastpath-key-interval must be at least %s, is %s", MinKeyInterval, cfg.KeyInterval)
+	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("listen on %s: another program does: stop it, or choose another address with --listen", cfg.Listen)
@@ -130,7 +133,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	m := &Manager{
 		observed: observed, meters: counted, acks: newAcks(counted), cfg: cfg, log: cfg.Log, listener: listener, store: s, hub: newHub(s),
 		reports: newReports(), tasks: newTasks(), stopping: make(chan struct{}), now: time.Now,
-		silence: defaultSilence, keyLife: defaultKeyLife, secretLife: defaultSecretLife, apart: newApartness(), apartAfter: apartAfter, sessions: newSessions(), settle: desired.SettleTime,
+		silence: defaultSilence, secretLife: defaultSecretLife, apart: newApartness(), apartAfter: apartAfter, sessions: newSessions(), settle: desired.SettleTime,
 		ports: newPortRequests(), suspects: newSuspects(), resting: desired.RestTime,
 		bookmark: bookmarkTime, noticing: noticeTime, events: make(chan store.Event, eventBacklog),
 		peers: newPeers(secured.access), security: secured, audit: newAuditor(cfg.Name), strangerTime: strangerTime, slowReader: slowReader,
