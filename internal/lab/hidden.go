@@ -67,6 +67,7 @@ func loadCommand() *cobra.Command {
 // begun, holds them until SIGTERM, and then prints a stream.Result as JSON.
 func streamCommand() *cobra.Command {
 	var config stream.Config
+	var source string
 	cmd := &cobra.Command{
 		Use: "stream tcp|udp ADDRESS:PORT", Short: "Hold many connections or flows, and print which broke, as JSON",
 		Args: cobra.ExactArgs(2), Hidden: true,
@@ -74,6 +75,11 @@ func streamCommand() *cobra.Command {
 			config.Network = stream.Network(args[0])
 			if config.Target, err = netip.ParseAddrPort(args[1]); err != nil {
 				return err
+			}
+			if source != "" {
+				if config.Source, err = netip.ParseAddr(source); err != nil {
+					return err
+				}
 			}
 			out := cmd.OutOrStdout()
 			result, err := stream.Run(cmd.Context(), config, func() { fmt.Fprintln(out, netlab.Opened) })
@@ -87,6 +93,7 @@ func streamCommand() *cobra.Command {
 	flags.IntVar(&config.Streams, "streams", 1, "how many")
 	flags.DurationVar(&config.Interval, "interval", 0, "from block to block of one stream")
 	flags.IntVar(&config.Size, "size", 0, "bytes of a block")
+	flags.StringVar(&source, "source", "", "address that they come from")
 	flags.DurationVar(&config.Patience, "patience", 0, "a stream without an answer for so long is broken")
 	return cmd
 }

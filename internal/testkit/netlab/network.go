@@ -133,6 +133,11 @@ func (l *Lab) addContainer(n Node) error {
 	if err := netns.Veth(host, port, ns, Uplink); err != nil {
 		return err
 	}
+	return connectContainer(host, port, ns, n)
+}
+
+// connectContainer gives both ends of a container's link their addresses and routes.
+func connectContainer(host *netns.NS, port string, ns *netns.NS, n Node) error {
 	gateway4, gateway6 := n.gateway()
 	return first(
 		func() error { return addresses(host, port, 32, 128, gateway4, gateway6) },

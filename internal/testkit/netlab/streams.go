@@ -40,6 +40,9 @@ func (l *Lab) StartStreams(ctx context.Context, node string, config stream.Confi
 	s.cmd = exec.Command(l.Find("weir"), "lab", "stream", string(config.Network), config.Target.String(),
 		"--streams", strconv.Itoa(config.Streams), "--interval", config.Interval.String(),
 		"--size", strconv.Itoa(config.Size), "--patience", config.Patience.String())
+	if config.Source.IsValid() {
+		s.cmd.Args = append(s.cmd.Args, "--source", config.Source.String())
+	}
 	s.cmd.Stderr = &s.errors
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL}
 	output, err := s.cmd.StdoutPipe()

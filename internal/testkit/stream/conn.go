@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/weirlb/weir/internal/testkit/echo"
@@ -26,6 +27,9 @@ type conn struct {
 
 func openConn(config Config) (*conn, error) {
 	dialer := net.Dialer{Timeout: config.Patience}
+	if config.Source.IsValid() {
+		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(config.Source, 0))
+	}
 	opened, err := dialer.Dial("tcp", config.Target.String())
 	if err != nil {
 		return nil, err

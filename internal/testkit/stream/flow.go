@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 	"time"
@@ -23,7 +24,11 @@ type flow struct {
 
 // openFlow sends the first datagram until it is answered.
 func openFlow(config Config) (*flow, error) {
-	opened, err := net.Dial("udp", config.Target.String())
+	var dialer net.Dialer
+	if config.Source.IsValid() {
+		dialer.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(config.Source, 0))
+	}
+	opened, err := dialer.Dial("udp", config.Target.String())
 	if err != nil {
 		return nil, err
 	}

@@ -28,6 +28,7 @@ const (
 type Config struct {
 	Network  Network
 	Target   netip.AddrPort
+	Source   netip.Addr // that the streams come from; invalid: the kernel chooses
 	Streams  int
 	Interval time.Duration // from block to block of one stream; 0: 1 s
 	Size     int           // bytes of a block, each way; of TCP; 0: 256

@@ -1,0 +1,133 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirlb/weir/internal/fastpath"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/testkit/netlab"
+	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/testkit/stream"
+)
+
+// forgesNothing: a workload that knows all of a connection but the key can't take it over.
+func (l *fastpathLab) forgesNothing() {
+	l.t.Helper()
+	p := fastpathPairs[0]
+	tunnel, own := p.of(l.node(p.server)), p.of(l.node(p.spare))
+	ns, err := l.NS(p.spare)
+	must(l.t, err)
+	l.waitCounted(p, "forged", func() {
+		for id := uint32(1); id <= 3; id++ { // the manager's first keys
+			m := fastpath.Message{
+				Kind: fastpath.Redirect, Nonce: uint64(id), Expires: time.Now().Add(fastpath.Lifetime), Client: own, Server: tunnel,
+				Connection: fastpath.Connection{Protocol: model.TCP, Client: netip.AddrPortFrom(p.from, 1024), Server: netip.AddrPortFrom(p.to, 8080)},
+			}
+			datagram := fastpath.Datagram(fastpath.Seal(m, model.FastpathKey{ID: id}))
+			must(l.t, ns.Do(func() error {
+				return sendTo(unix.SOCK_DGRAM, 0, netip.AddrPortFrom(tunnel, fastpath.Port), datagram)
+			}))
+		}
+	})
+	host := l.node(p.server).Host
+	verdicts, err := l.Verdicts(host)
+	must(l.t, err)
+	inner := pkt.TCP(netip.AddrPortFrom(p.from, 1024).String(), netip.AddrPortFrom(p.to, 8080).String(), pkt.ACK|pkt.PSH).Frame()
+	must(l.t, ns.Do(func() error {
+		return sendTo(unix.SOCK_RAW, unix.IPPROTO_IPIP, netip.AddrPortFrom(tunnel, 0), inner[14:])
+	}))
+	must(l.t, netlab.Poll(l.t.Context(), bound, func() error {
+		now, err := l.Verdicts(host)
+		if err == nil && now["drop_not_a_mux"] == verdicts["drop_not_a_mux"] {
+			err = fmt.Errorf("%s has not refused a packet from %s", host, p.spare)
+		}
+		return err
+	}))
+}
+
+// sendTo sends one packet by IPv4.
+func sendTo(kind, protocol int, to netip.AddrPort, data []byte) error {
+	socket, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, protocol)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(socket)
+	return unix.Sendto(socket, data, 0, &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())})
+}
+
+// waitCounted waits until what happens is counted by the host of the pair's server.
+func (l *fastpathLab) waitCounted(p fastpathPair, result string, happens func()) {
+	l.t.Helper()
+	host := l.node(p.server).Host
+	before := l.result(host, result)
+	happens()
+	must(l.t, netlab.Poll(l.t.Context(), bound, func() error {
+		if l.result(host, result) == before {
+			return fmt.Errorf("%s has counted nothing as %s", host, result)
+		}
+		return nil
+	}))
+}
+
+// drains: connections that left the muxes stay where they are when their backend drains, new ones go elsewhere.
+func (l *fastpathLab) drains() {
+	l.t.Helper()
+	p := fastpathPairs[0]
+	l.serve(map[string]int{p.server: 0, p.spare: 1})
+	verdicts, err := l.Verdicts(l.node(p.spare).Host)
+	must(l.t, err)
+	l.talk("drained", p, stream.Config{Network: stream.TCP, Streams: 5, Interval: 50 * time.Millisecond, Size: 16 << 10})
+	l.waitLeft()
+	now, err := l.Verdicts(l.node(p.spare).Host)
+	must(l.t, err)
+	if now["reply_direct"] <= verdicts["reply_direct"] {
+		l.t.Error("new connections did not go to the other backend, or stayed with the muxes")
+	}
+	l.end("drained", 16<<10)
+	l.serve(map[string]int{})
+}
+
+// wayIsCut: what goes from host to host is lost, and what goes by the muxes is not.
+func (l *fastpathLab) wayIsCut() {
+	l.t.Helper()
+	cut := func(change string) {
+		for _, p := range fastpathPairs {
+			family := "-4"
+			if p.from.Is6() {
+				family = "-6"
+			}
+			ends := []string{p.of(l.node(p.client)).String(), p.of(l.node(p.server)).String()}
+			for i := range ends {
+				_, err := l.Run("router", "ip", family, "rule", change, "from", ends[i], "to", ends[1-i], "pref", "10", "blackhole")
+				must(l.t, err)
+			}
+		}
+	}
+	before := l.passed()
+	cut("add")
+	must(l.t, netlab.Poll(l.t.Context(), bound, func() error {
+		if passed := l.passed(); passed < before+2000 {
+			return fmt.Errorf("muxes have seen %d packets since the way is cut", passed-before)
+		}
+		return nil
+	}))
+	cut("del")
+	l.waitLeft()
+}
+
+// moves: a server is moved to another host, with its connections, which leave the muxes again from there.
+func (l *fastpathLab) moves() {
+	l.t.Helper()
+	p := fastpathPairs[1]
+	l.talk("moved", p, stream.Config{Network: stream.TCP, Streams: 5, Interval: 50 * time.Millisecond, Size: 16 << 10})
+	l.waitLeft()
+	must(l.t, l.Move(p.server, "host3"))
+	l.hosts[p.server] = "host3"
+	l.serve(map[string]int{})
+	l.waitLeft()
+	l.end("moved", 16<<10)
+}
