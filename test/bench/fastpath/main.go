@@ -1,0 +1,85 @@
+// Command fastpath measures in a lab of its own, with the real programs, what connections between services cost
+// muxes and hosts before and after they may leave the muxes (Ananta, Figure 11), and how fast they are. See
+// docs/performance.md for how to read the numbers.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	var how options
+	flag.StringVar(&how.bin, "bin", "bin", "folder with the programs")
+	flag.StringVar(&how.out, "out", "out/bench/fastpath.json", "file for the results")
+	flag.StringVar(&how.plots, "plots", "", "folder for the figures; empty: none are drawn")
+	flag.DurationVar(&how.phase, "phase", 15*time.Second, "how long uploads are made without Fastpath, and how long with it")
+	flag.DurationVar(&how.upload, "upload", 4*time.Second, "how long an upload takes")
+	flag.DurationVar(&how.speed, "speed", 8*time.Second, "how long uploads go at full speed, each way")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	err := run(ctx, how)
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "bench fastpath: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// options say what to measure, and for how long.
+type options struct {
+	bin, out, plots      string
+	phase, upload, speed time.Duration
+}
+
+// report is all that a run found.
+type report struct {
+	Seconds []second `json:"seconds"` // one after the other; Fastpath is on from a certain one
+	Phases  []phase  `json:"phases"`
+	Speeds  []speed  `json:"speeds,omitempty"`
+}
+
+func run(ctx context.Context, how options) (err error) {
+	w, err := newWorld(ctx, how.bin)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	var all report
+	if all.Seconds, all.Phases, err = w.measureUploads(ctx, how); err != nil {
+		return fmt.Errorf("measure uploads: %w", err)
+	}
+	printPhases(os.Stdout, all.Phases)
+	if how.speed > 0 {
+		if all.Speeds, err = w.measureSpeed(ctx, how); err != nil {
+			return fmt.Errorf("measure at full speed: %w", err)
+		}
+		printSpeeds(os.Stdout, all.Speeds)
+	}
+	if how.plots != "" {
+		if err := plot(how.plots, all.Seconds); err != nil {
+			return err
+		}
+	}
+	return all.write(how.out)
+}
+
+func (r report) write(path string) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode results: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("write results: %w", err)
+	}
+	return os.WriteFile(path, append(data, '\n'), 0o644)
+}

@@ -1,0 +1,288 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/weirlb/weir/internal/testkit/netlab"
+)
+
+// second is what happened within about one.
+type second struct {
+	At       float64 `json:"at"`       // s since the beginning
+	Fastpath bool    `json:"fastpath"` // connections may leave
+	Mux      float64 `json:"mux_cpu"`  // % of a CPU, of both muxes: XDP program and daemon
+	Host     float64 `json:"host_cpu"` // likewise of the median host: TC programs and daemon
+	ByMuxes  float64 `json:"packets_by_muxes"`
+	Direct   float64 `json:"packets_direct"`
+	Uploads  float64 `json:"uploads"`
+	Machine  float64 `json:"machine_cpu"` // % of all CPUs
+}
+
+// phase is the median of some seconds.
+type phase struct {
+	Name string `json:"name"`
+	second
+	PerUpload float64 `json:"packets_by_muxes_per_upload"`
+}
+
+// count is what grows with time.
+type count struct {
+	at              time.Time
+	mux             time.Duration
+	hosts           map[string]time.Duration
+	byMuxes, direct uint64
+	uploads         uint64
+	busy, all       uint64 // ticks of all CPUs
+}
+
+// measureUploads makes uploads, and lets them leave the muxes half-way.
+func (w *world) measureUploads(ctx context.Context, how options) (seconds []second, phases []phase, err error) {
+	loading, stop := context.WithCancel(ctx)
+	u := w.start(loading, uploadBytes, how.upload)
+	defer func() {
+		stop()
+		err = errors.Join(err, u.wait())
+	}()
+	pause(ctx, how.upload)
+	began := time.Now()
+	for _, fastpath := range []bool{false, true} {
+		if err := w.apply(ctx, fastpath); err != nil {
+			return nil, nil, err
+		}
+		if fastpath {
+			pause(ctx, how.upload) // the connections that began before are over
+		}
+		first := len(seconds)
+		total, err := w.watch(ctx, u, &seconds, fastpath, began, how.phase)
+		if err != nil {
+			return nil, nil, err
+		}
+		name := map[bool]string{false: "by the muxes", true: "with Fastpath"}[fastpath]
+		phases = append(phases, newPhase(name, seconds[first:], total))
+	}
+	return seconds, phases, ctx.Err()
+}
+
+// watch looks every second, for a while.
+func (w *world) watch(ctx context.Context, u *uploads, seconds *[]second, fastpath bool, began time.Time, lasts time.Duration) (perUpload float64, err error) {
+	before, err := w.count(u)
+	if err != nil {
+		return 0, err
+	}
+	first := before
+	for end := time.Now().Add(lasts); time.Now().Before(end) && ctx.Err() == nil; {
+		pause(ctx, time.Second)
+		now, err := w.count(u)
+		if err != nil {
+			return 0, err
+		}
+		s := between(before, now)
+		s.At, s.Fastpath = now.at.Sub(began).Seconds(), fastpath
+		*seconds = append(*seconds, s)
+		before = now
+	}
+	return float64(before.byMuxes-first.byMuxes) / float64(max(before.uploads-first.uploads, 1)), nil
+}
+
+func between(a, b count) second {
+	took := b.at.Sub(a.at).Seconds()
+	percent := func(d time.Duration) float64 { return 100 * d.Seconds() / took }
+	var hosts []float64
+	for host, used := range b.hosts {
+		hosts = append(hosts, percent(used-a.hosts[host]))
+	}
+	slices.Sort(hosts)
+	return second{
+		Mux: percent(b.mux - a.mux), Host: (hosts[(len(hosts)-1)/2] + hosts[len(hosts)/2]) / 2,
+		ByMuxes: float64(b.byMuxes-a.byMuxes) / took, Direct: float64(b.direct-a.direct) / took,
+		Uploads: float64(b.uploads-a.uploads) / took, Machine: 100 * float64(b.busy-a.busy) / float64(max(b.all-a.all, 1)),
+	}
+}
+
+func newPhase(name string, of []second, perUpload float64) phase {
+	median := func(value func(second) float64) float64 {
+		var values []float64
+		for _, s := range of {
+			values = append(values, value(s))
+		}
+		slices.Sort(values)
+		return values[len(values)/2]
+	}
+	return phase{Name: name, PerUpload: perUpload, second: second{
+		Fastpath: of[0].Fastpath,
+		Mux:      median(func(s second) float64 { return s.Mux }), Host: median(func(s second) float64 { return s.Host }),
+		ByMuxes: median(func(s second) float64 { return s.ByMuxes }), Direct: median(func(s second) float64 { return s.Direct }),
+		Uploads: median(func(s second) float64 { return s.Uploads }), Machine: median(func(s second) float64 { return s.Machine }),
+	}}
+}
+
+// count reads all counters.
+func (w *world) count(u *uploads) (c count, err error) {
+	c.at, c.hosts, c.uploads = time.Now(), map[string]time.Duration{}, u.done.Load()
+	if c.busy, c.all, err = machine(); err != nil {
+		return c, err
+	}
+	for _, n := range w.lab.Of(netlab.Mux) {
+		used, err := w.used(n.Name, "weir-mux")
+		if err != nil {
+			return c, err
+		}
+		c.mux += used
+		packets, err := w.lab.Forwarded(n.Name)
+		if err != nil {
+			return c, err
+		}
+		c.byMuxes += packets
+	}
+	for _, n := range w.lab.Of(netlab.Host) {
+		if c.hosts[n.Name], err = w.used(n.Name, "weir-agent"); err != nil {
+			return c, err
+		}
+		verdicts, err := w.lab.Verdicts(n.Name)
+		if err != nil {
+			return c, err
+		}
+		c.direct += verdicts["reply_direct"]
+	}
+	return c, nil
+}
+
+// used is the CPU's time that a node's programs took: those in the kernel and the daemon.
+func (w *world) used(node, daemon string) (time.Duration, error) {
+	process, err := w.lab.Process(node, daemon)
+	if err != nil {
+		return 0, err
+	}
+	used, err := processTime(process.PID)
+	if err != nil {
+		return 0, err
+	}
+	pins, err := filepath.Glob(filepath.Join(w.lab.PinPath(node), "live", "*"))
+	if err != nil {
+		return 0, err
+	}
+	seen := map[ebpf.ProgramID]bool{} // one program may be attached to many interfaces
+	for _, pin := range pins {
+		attached, err := link.LoadPinnedLink(pin, nil)
+		if err != nil {
+			continue // something else is pinned there
+		}
+		info, err := attached.Info()
+		_ = attached.Close()
+		if err != nil {
+			return 0, err
+		}
+		if seen[info.Program] {
+			continue
+		}
+		seen[info.Program] = true
+		program, err := ebpf.NewProgramFromID(info.Program)
+		if err != nil {
+			return 0, err
+		}
+		stats, err := program.Stats()
+		_ = program.Close()
+		if err != nil {
+			return 0, err
+		}
+		used += stats.Runtime
+	}
+	return used, nil
+}
+
+const tick = 10 * time.Millisecond // of /proc (USER_HZ)
+
+// processTime is what a process has used, in user space and for its own in the kernel (proc(5)).
+func processTime(pid int) (time.Duration, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
+	var ticks uint64
+	for _, field := range fields[11:13] {
+		n, err := strconv.ParseUint(field, 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * tick, nil
+}
+
+// machine is what all CPUs have done, in ticks.
+func machine() (busy, all uint64, err error) {
+	data, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, 0, err
+	}
+	line, _, _ := strings.Cut(string(data), "\n")
+	for i, field := range strings.Fields(line)[1:9] {
+		n, err := strconv.ParseUint(field, 10, 64)
+		if err != nil {
+			return 0, 0, err
+		}
+		all += n
+		if i != 3 && i != 4 { // idle, and waiting for disks
+			busy += n
+		}
+	}
+	return busy, all, nil
+}
+
+// speed is what uploads reach when nothing holds them up.
+type speed struct {
+	Name string  `json:"name"`
+	Gbit float64 `json:"gbit_per_s"`
+}
+
+// measureSpeed makes uploads at full speed with Fastpath, which is on, and then without.
+func (w *world) measureSpeed(ctx context.Context, how options) (speeds []speed, err error) {
+	const warm = 2 * time.Second
+	for _, fastpath := range []bool{true, false} {
+		if err := w.apply(ctx, fastpath); err != nil {
+			return nil, err
+		}
+		loading, stop := context.WithCancel(ctx)
+		u := w.start(loading, 1<<30, 0)
+		pause(ctx, warm)
+		began, before := time.Now(), u.bytes.Load()
+		pause(ctx, how.speed)
+		sent, took := u.bytes.Load()-before, time.Since(began)
+		stop()
+		if err := u.wait(); err != nil {
+			return nil, err
+		}
+		name := map[bool]string{false: "by the muxes", true: "with Fastpath"}[fastpath]
+		speeds = append(speeds, speed{Name: name, Gbit: float64(sent) * 8 / took.Seconds() / 1e9})
+	}
+	return speeds, ctx.Err()
+}
+
+func printPhases(to io.Writer, all []phase) {
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "uploads\ta second\tmuxes, % CPU\thost, % CPU\tmachine, %\tpackets by muxes, a second\tof each upload\tdirect, a second\t")
+	for _, p := range all {
+		fmt.Fprintf(w, "%s\t%.0f\t%.1f\t%.1f\t%.0f\t%.0f\t%.1f\t%.0f\t\n", p.Name, p.Uploads, p.Mux, p.Host, p.Machine, p.ByMuxes, p.PerUpload, p.Direct)
+	}
+	_ = w.Flush()
+}
+
+func printSpeeds(to io.Writer, all []speed) {
+	for _, s := range all {
+		fmt.Fprintf(to, "at full speed %s: %.2f Gbit/s\n", s.Name, s.Gbit)
+	}
+}
