@@ -26,6 +26,8 @@ type Status struct {
 	Backends   []StatusBackend          `json:"backends"`
 	Sessions   map[agent.State]int      `json:"sessions"`
 	Verdicts   map[string]model.Counter `json:"verdicts"`
+	// SYNCookies is what the host's own stack makes of them: "sockets", or needs: "handshakes".
+	SYNCookies string `json:"synCookies"`
 }
 
 // StatusBackend is one rule and where its workload lives.
@@ -54,7 +56,10 @@ func ReadStatus(pinPath string) (Status, error) {
 func newStatus(live agent.Status, name func(ifindex int) string) Status {
 	s := Status{
 		Generation: live.Generation, Uplink: name(live.Uplink), MTU: live.MTU, Muxes: sourceNames(live.Muxes),
-		Sessions: live.Sessions, Verdicts: live.Verdicts,
+		Sessions: live.Sessions, Verdicts: live.Verdicts, SYNCookies: "handshakes",
+	}
+	if live.TakesOver {
+		s.SYNCookies = "sockets"
 	}
 	keys := slices.SortedFunc(maps.Keys(live.Rules), func(a, b model.HostBackendKey) int {
 		if order := a.Endpoint.Compare(b.Endpoint); order != 0 {
@@ -90,6 +95,7 @@ func (s Status) Table(to io.Writer) error {
 	fmt.Fprintf(w, "generation\t%d\n", s.Generation)
 	fmt.Fprintf(w, "uplink\t%s, MTU %d\n", s.Uplink, s.MTU)
 	fmt.Fprintf(w, "muxes\t%s\n", orNone(s.Muxes))
+	fmt.Fprintf(w, "syn cookies\t%s\n", s.SYNCookies)
 	for _, state := range slices.Sorted(maps.Keys(s.Sessions)) {
 		fmt.Fprintf(w, "sessions %s\t%d\n", state, s.Sessions[state])
 	}

@@ -24,6 +24,8 @@ type Status struct {
 	Workloads  map[netip.Addr]int                         // DIP to ifindex; 0: native
 	Sessions   map[State]int
 	Verdicts   map[string]model.Counter
+	// TakesOver says whether the host's own stack makes sockets of SYN cookies.
+	TakesOver bool
 }
 
 // ErrNotLoaded means that no data plane is pinned.
@@ -66,6 +68,7 @@ func readStatus(maps map[string]*ebpf.Map, verdicts abi.Verdicts) (Status, error
 		Generation: model.Generation(settings.Generation),
 		Uplink:     int(settings.Uplink),
 		MTU:        int(settings.Mtu),
+		TakesOver:  settings.TakeOver != 0,
 		Workloads:  make(map[netip.Addr]int),
 		Sessions:   make(map[State]int),
 	}

@@ -315,6 +315,29 @@ func TestSYNCookiesOfOnePort(t *testing.T) {
 	})
 }
 
+// TestSYNCookiesOutliveTheAgent takes cookies while no agent runs, and when one has come back.
+func TestSYNCookiesOutliveTheAgent(t *testing.T) {
+	w := newWorld(t)
+	w.answer()
+	w.must(w.datapath.Close())
+	serve := func(when string) {
+		for name, way := range w.ways() {
+			listener := listenTCP(t, way.server, way.dip, false, nil)
+			go echoes(listener)
+			connection := dial(t, w.client, way.vip)
+			if err := asked(connection, "who is there?"); err != nil {
+				t.Errorf("%s, %s: %v", when, name, err)
+			}
+			connection.Close()
+			listener.Close()
+		}
+	}
+	serve("without an agent")
+	w.start()
+	serve("with the next one")
+	w.wantTaken("cookie_socket", "cookie_interface")
+}
+
 // TestSYNCookiesWhileSecretsRotate replaces the secrets between each answer of the mux and the client's.
 func TestSYNCookiesWhileSecretsRotate(t *testing.T) {
 	w := newWorld(t)

@@ -39,8 +39,10 @@ func (w *world) answer() *answerer {
 	w.t.Helper()
 	var all []model.HostBackend
 	for _, way := range []struct{ vip, tunnel, dip string }{
-		{nativeVIP4, hostDIP4, hostDIP4}, {nativeVIP6, hostDIP6, hostDIP6},
-		{interfaceVIP4, workloadDIP4, workloadDIP4}, {interfaceVIP6, workloadDIP6, workloadDIP6},
+		{nativeVIP4, hostDIP4, hostDIP4},
+		{nativeVIP6, hostDIP6, hostDIP6},
+		{interfaceVIP4, workloadDIP4, workloadDIP4},
+		{interfaceVIP6, workloadDIP6, workloadDIP6},
 	} {
 		vip, source := netip.MustParseAddr(way.vip), "10.77.2.254"
 		if vip.Is6() {
