@@ -121,3 +121,40 @@ func TestErrorsQuoteTheWorkloadsNumbers(t *testing.T) {
 		}
 	}
 }
+
+// TestClocksWithoutCookies translates the clocks of endpoints whose timestamps carry no slot: TSval must
+// go on from that of the mux. Muxes do not go by what stands below it, so a census does not either.
+func TestClocksWithoutCookies(t *testing.T) {
+	r := newRig(t)
+	r.withSYNCookies(model.SYNCookiesAuto)
+	var all []model.HostBackend
+	for _, rule := range r.rules {
+		rule.Cookies = false
+		all = append(all, rule)
+	}
+	if err := r.Apply(all, nil); err != nil {
+		t.Fatal(err)
+	}
+	b := beginNow(newHandshake(4, "interface", aligned), everything)
+	r.goThrough("a slot", b)
+	r.forget()
+	b.tsval &^= 1<<13 - 1
+	later := tsval0 + uint32(16)
+	told := (b.tsval>>13+(later-tsval0)>>3)<<13 | 1
+	steps := append(b.opened(),
+		b.fromClient(clientISN+1, 1, clientTSval+1, b.tsval, 0), // means none
+		b.fromWorkload(pkt.ACK|pkt.PSH, 1, clientISN+1, later, told),
+		b.fromClient(clientISN+1, 101, clientTSval+2, told, later))
+	for i, s := range steps {
+		r.check(fmt.Sprintf("no slot: step %d", i), s)
+	}
+	rows, err := readTable[agentSessionKey, agentSession](r.objects.Sessions)
+	if err != nil || len(rows) != 1 {
+		t.Fatalf("%d sessions (%v)", len(rows), err)
+	}
+	for _, row := range rows {
+		if carriesCookie(row) {
+			t.Errorf("muxes are said to find a session by its timestamps: %+v", row)
+		}
+	}
+}
