@@ -93,6 +93,9 @@ static __always_inline enum verdict handle(struct xdp_md *ctx, struct work *w, c
 		note_choice(w);
 	if (!looking && !verdict && w->endpoint->flags & ENDPOINT_FASTPATH)
 		redirect_look(w);
+	if (!verdict && w->endpoint->flags & ENDPOINT_WATCHED &&
+	    w->packet.protocol == IPPROTO_TCP && w->forward != VERDICT_FORWARD_SYN)
+		syn_follow(w);
 	if (!verdict)
 		verdict = encapsulate(ctx, w);
 	if (verdict)
@@ -117,6 +120,8 @@ static __always_inline enum aside aside_of(const struct work *w, enum verdict ve
 		return w->packet.destination_port == bpf_htons(GUE_PORT) ? ASIDE_GUE : ASIDE_NONE;
 	case VERDICT_DROP_TOO_BIG:
 		return w->backend->flags & BACKEND_V4 ? ASIDE_TOO_BIG_V4 : ASIDE_TOO_BIG_V6;
+	case VERDICT_DROP_SYN:
+		return ASIDE_SYN;
 	default:
 		return ASIDE_NONE;
 	}

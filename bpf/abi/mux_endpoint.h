@@ -31,6 +31,8 @@ enum endpoint_flag {
 	ENDPOINT_SNAT = 64, /* of a VIP that workloads leave as */
 	ENDPOINT_FASTPATH = 128, /* connections may leave the muxes */
 	ENDPOINT_SOURCES = 256, /* not every source may come: its row of `guards` tells which */
+	ENDPOINT_SYN_COOKIES = 512, /* SYNs are answered here */
+	ENDPOINT_WATCHED = 1024, /* whether handshakes are completed is looked at */
 };
 
 /*

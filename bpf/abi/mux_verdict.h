@@ -34,6 +34,7 @@ enum verdict {
 	VERDICT_RELAY_FRAGMENT, /* to the mux of the pool that owns its datagram */
 	VERDICT_REPLY_ECHO, /* to the sender: a VIP answers a ping */
 	VERDICT_REPLY_TOO_BIG, /* to the sender: it would not fit the MTU once encapsulated */
+	VERDICT_REPLY_SYN, /* to the sender: a SYN is answered with a cookie */
 
 	/* The packet is handed to user space, which sends it on; here it ends. */
 	VERDICT_PUNT_FRAGMENT, /* the first fragment of its datagram did not come yet */
@@ -53,6 +54,7 @@ enum verdict {
 	VERDICT_DROP_PUNT, /* user space has enough to do, or its buffer is full */
 	VERDICT_DROP_NOT_A_MUX, /* relayed to us by none of the pool */
 	VERDICT_DROP_RELAYED, /* relayed to us, but no fragment for an endpoint */
+	VERDICT_DROP_SYN, /* to be answered with a cookie, but not well formed, or from nobody */
 
 	VERDICT_COUNT,
 };

@@ -47,8 +47,8 @@ struct syn_secret {
 };
 
 /*
- * The secrets of the cluster. User space writes a row while its id is 0, or while no cookie of it
- * can be valid; then the id; then `makes`.
+ * The secrets of the cluster. User space writes a row only while no cookie of it is right, and has
+ * `makes` name one only that is there already.
  */
 struct syn_secrets {
 	__u64 clock; /* CLOCK_MONOTONIC and this is the time since 1970, in ns; 0: no cookies yet */

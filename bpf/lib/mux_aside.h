@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What the fast path does not do: ICMP, fragments, packets that are too big. Each step parses the
+ * What the fast path does not do: ICMP, fragments, packets that are too big, answers to SYNs. Each step parses the
  * frame again, and is a program of its own (mux_asides.h), so that the fast path pays nothing for
  * it, neither in time nor in stack.
  */
 #pragma once
 
+#include "lib/mux_answer.h"
 #include "lib/mux_fragment.h"
 #include "lib/mux_icmp.h"
 #include "lib/mux_reply.h"
@@ -19,6 +20,7 @@ enum aside {
 	ASIDE_TOO_BIG_V4, /* for a tunnel of IPv4 */
 	ASIDE_TOO_BIG_V6,
 	ASIDE_RARE, /* all over again, with what the fast path does not even parse */
+	ASIDE_SYN, /* a SYN that the mux answers */
 	ASIDE_COUNT,
 };
 
@@ -64,6 +66,8 @@ static __always_inline enum verdict step_aside(struct xdp_md *ctx, enum aside as
 		return too_big(ctx, ROOM_V4);
 	case ASIDE_TOO_BIG_V6:
 		return too_big(ctx, ROOM_V6);
+	case ASIDE_SYN:
+		return answer_syn(ctx);
 	case ASIDE_NONE:
 	case ASIDE_RARE:
 	case ASIDE_COUNT:

@@ -42,6 +42,12 @@ int aside_too_big_v6(struct xdp_md *ctx)
 	return aside_main(ctx, ASIDE_TOO_BIG_V6);
 }
 
+SEC("xdp.frags")
+int aside_syn(struct xdp_md *ctx)
+{
+	return aside_main(ctx, ASIDE_SYN);
+}
+
 int mux_rare(struct xdp_md *ctx);
 
 /* By enum aside: of one version of the programs, so no other version's fast path uses it. */
@@ -58,5 +64,6 @@ struct {
 		[ASIDE_TOO_BIG_V4] = (void *)&aside_too_big_v4,
 		[ASIDE_TOO_BIG_V6] = (void *)&aside_too_big_v6,
 		[ASIDE_RARE] = (void *)&mux_rare,
+		[ASIDE_SYN] = (void *)&aside_syn,
 	},
 };

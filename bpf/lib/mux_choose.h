@@ -10,6 +10,7 @@
 #include "lib/mux_endpoint.h"
 #include "lib/mux_flow.h"
 #include "lib/mux_snat.h"
+#include "lib/mux_syn.h"
 #include "lib/mux_work.h"
 
 /*
@@ -117,6 +118,9 @@ __noinline int choose_by_flow(struct ask *a)
  */
 static __always_inline __u32 choose_for_syn(const struct work *w)
 {
+	syn_count(w, false);
+	if (w->endpoint->flags & ENDPOINT_WATCHED)
+		syn_try(w->endpoint->id, w->hash, true);
 	if (w->endpoint->flags & ENDPOINT_MOVED)
 		flow_forget(w->hash, flow_tag(w->hash, w->endpoint->salt));
 	return chosen(bucket_slot(w->slices, bucket_hash(w)), VERDICT_FORWARD_SYN);
@@ -163,6 +167,8 @@ static __always_inline enum verdict choose(struct xdp_md *ctx, struct work *w)
 	}
 	if (flags & ENDPOINT_SNAT)
 		return choose_snat(w);
+	if (syn && flags & ENDPOINT_SYN_COOKIES)
+		return VERDICT_DROP_SYN; /* unless a step aside answers it */
 	w->hash = flowhash(&w->packet, &pool.hash_key);
 	choice = syn ? choose_for_syn(w) : choose_for_others(w, cookie);
 	w->forward = choice >> CHOSEN_VERDICT_SHIFT;

@@ -30,6 +30,7 @@ static __always_inline enum xdp_action finish(enum verdict verdict, __u64 bytes)
 	case VERDICT_RELAY_FRAGMENT:
 	case VERDICT_REPLY_ECHO:
 	case VERDICT_REPLY_TOO_BIG:
+	case VERDICT_REPLY_SYN:
 		return XDP_TX;
 	case VERDICT_DROP_NO_BACKEND:
 	case VERDICT_DROP_SOURCE:
@@ -46,6 +47,7 @@ static __always_inline enum xdp_action finish(enum verdict verdict, __u64 bytes)
 	case VERDICT_DROP_PUNT:
 	case VERDICT_DROP_NOT_A_MUX:
 	case VERDICT_DROP_RELAYED:
+	case VERDICT_DROP_SYN:
 		return XDP_DROP;
 	case VERDICT_NONE:
 	case VERDICT_COUNT:

@@ -18,6 +18,7 @@
 #include "abi/mux_shortcut.h"
 #include "abi/mux_snat.h"
 #include "abi/mux_verdict.h"
+#include "abi/syncookie.h"
 
 /*
  * (VIP, port, protocol) to the endpoint's row, and a row for each VIP. A row is replaced as a
@@ -135,3 +136,6 @@ struct {
 
 /* What all endpoints share; a map of one row that needs no lookup. */
 struct pool pool SEC(".data.pool");
+
+/* What SYN cookies are made with; likewise. */
+struct syn_secrets syn_secrets SEC(".data.syn");

@@ -21,6 +21,7 @@ import (
 type liveEndpoint struct {
 	row      muxEndpoint
 	settings settings
+	mode     model.SYNCookies // not in the tables: empty until the control plane says so
 	buckets  []model.Slot
 	previous []model.Slot       // as long as buckets, or empty when there is none
 	backends []model.MuxBackend // by slot; Backend is not in the tables and zero
@@ -149,6 +150,8 @@ func (d *Datapath) plan(upserts []model.MuxEndpoint, removed []model.EndpointKey
 		c.newBackends = old == nil || !slices.Equal(old.backends, next.backends)
 		if c.newBuckets || c.newBackends || old.settings != next.settings || old.lists != next.lists {
 			changes = append(changes, c)
+		} else {
+			old.mode = next.mode
 		}
 	}
 	for _, key := range removed {
@@ -163,7 +166,7 @@ func (d *Datapath) plan(upserts []model.MuxEndpoint, removed []model.EndpointKey
 // newLiveEndpoint is the endpoint in the form that reading the tables gives.
 func (d *Datapath) newLiveEndpoint(e model.MuxEndpoint) *liveEndpoint {
 	next := &liveEndpoint{
-		settings: d.settingsOf(e), buckets: slices.Clone(e.Buckets), backends: slices.Clone(e.Backends),
+		settings: d.settingsOf(e), mode: e.SYNCookies, buckets: slices.Clone(e.Buckets), backends: slices.Clone(e.Backends),
 	}
 	if slices.ContainsFunc(e.Previous, func(slot model.Slot) bool { return slot != 0 }) {
 		next.previous = slices.Clone(e.Previous)
@@ -393,6 +396,10 @@ func (d *Datapath) newID() (uint32, error) {
 	if err := d.tables.EndpointCounters.Put(id, zero); err != nil {
 		d.ids.put(id)
 		return 0, fmt.Errorf("clear row of endpoint_counters: %w", err)
+	}
+	if err := d.tables.SYNCounters.Put(id, make([]muxSynCounter, ebpf.MustPossibleCPU())); err != nil {
+		d.ids.put(id)
+		return 0, fmt.Errorf("clear row of syn_counters: %w", err)
 	}
 	return id, nil
 }

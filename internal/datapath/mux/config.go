@@ -120,6 +120,7 @@ func (d dimensions) spec() (*ebpf.CollectionSpec, error) {
 		muxMapEndpointCounters: d.rows() + 1,
 		muxMapGuards:           d.rows() + 1,
 		muxMapSources:          d.sourceRows(),
+		muxMapSynCounters:      d.rows() + 1,
 		muxMapBuckets:          d.bucketRows,
 		muxMapBackends:         d.backends,
 		muxMapFlows:            d.flowSets,
@@ -131,6 +132,7 @@ func (d dimensions) spec() (*ebpf.CollectionSpec, error) {
 	// The library adds the flag while it makes the map; adoption compares it before.
 	spec.Maps[poolMap].Flags |= unix.BPF_F_MMAPABLE
 	spec.Maps[membersMap].Flags |= unix.BPF_F_MMAPABLE
+	spec.Maps[secretsMap].Flags |= unix.BPF_F_MMAPABLE
 	if err := spec.Variables[muxVarCfgShortcutMask].Set(d.shortcutRows()*uint32(shortcutsPerRow) - 1); err != nil {
 		return nil, fmt.Errorf("set %s: %w", muxVarCfgShortcutMask, err)
 	}

@@ -42,6 +42,7 @@ type Datapath struct {
 	hops          *hops
 	tunnels       *tunnels
 	allPorts      int          // live endpoints on all ports
+	hasSecrets    bool         // of SYN cookies
 	members       muxMembers   // as written
 	predecessor   *predecessor // forwards until TakeOver; nil: we do
 }

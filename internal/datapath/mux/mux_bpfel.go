@@ -69,15 +69,17 @@ type muxEndpoint struct {
 type muxEndpointFlag uint32
 
 const (
-	muxEndpointFlagENDPOINT_MOVED    muxEndpointFlag = 1
-	muxEndpointFlagENDPOINT_COOKIES  muxEndpointFlag = 2
-	muxEndpointFlagENDPOINT_SETTLING muxEndpointFlag = 4
-	muxEndpointFlagENDPOINT_AFFINITY muxEndpointFlag = 8
-	muxEndpointFlagENDPOINT_PING     muxEndpointFlag = 16
-	muxEndpointFlagENDPOINT_VIP      muxEndpointFlag = 32
-	muxEndpointFlagENDPOINT_SNAT     muxEndpointFlag = 64
-	muxEndpointFlagENDPOINT_FASTPATH muxEndpointFlag = 128
-	muxEndpointFlagENDPOINT_SOURCES  muxEndpointFlag = 256
+	muxEndpointFlagENDPOINT_MOVED       muxEndpointFlag = 1
+	muxEndpointFlagENDPOINT_COOKIES     muxEndpointFlag = 2
+	muxEndpointFlagENDPOINT_SETTLING    muxEndpointFlag = 4
+	muxEndpointFlagENDPOINT_AFFINITY    muxEndpointFlag = 8
+	muxEndpointFlagENDPOINT_PING        muxEndpointFlag = 16
+	muxEndpointFlagENDPOINT_VIP         muxEndpointFlag = 32
+	muxEndpointFlagENDPOINT_SNAT        muxEndpointFlag = 64
+	muxEndpointFlagENDPOINT_FASTPATH    muxEndpointFlag = 128
+	muxEndpointFlagENDPOINT_SOURCES     muxEndpointFlag = 256
+	muxEndpointFlagENDPOINT_SYN_COOKIES muxEndpointFlag = 512
+	muxEndpointFlagENDPOINT_WATCHED     muxEndpointFlag = 1024
 )
 
 type muxEndpointKey struct {
@@ -323,6 +325,27 @@ type muxSourceKey struct {
 	Address muxAddress
 }
 
+type muxSynCounter struct {
+	_         structs.HostLayout
+	Syns      uint64
+	Answered  uint64
+	Tried     uint64
+	Completed uint64
+}
+
+type muxSynSecrets struct {
+	_     structs.HostLayout
+	Clock uint64
+	Makes uint32
+	Pad   uint32
+	Rows  [4]struct {
+		_   structs.HostLayout
+		Key [2]uint64
+		Id  uint32
+		Pad uint32
+	}
+}
+
 type muxVerdict uint32
 
 const (
@@ -346,22 +369,24 @@ const (
 	muxVerdictVERDICT_RELAY_FRAGMENT       muxVerdict = 17
 	muxVerdictVERDICT_REPLY_ECHO           muxVerdict = 18
 	muxVerdictVERDICT_REPLY_TOO_BIG        muxVerdict = 19
-	muxVerdictVERDICT_PUNT_FRAGMENT        muxVerdict = 20
-	muxVerdictVERDICT_PUNT_ICMP            muxVerdict = 21
-	muxVerdictVERDICT_PUNT_SPLIT           muxVerdict = 22
-	muxVerdictVERDICT_DROP_NO_BACKEND      muxVerdict = 23
-	muxVerdictVERDICT_DROP_SOURCE          muxVerdict = 24
-	muxVerdictVERDICT_DROP_NO_RANGE        muxVerdict = 25
-	muxVerdictVERDICT_DROP_NO_SOURCE       muxVerdict = 26
-	muxVerdictVERDICT_DROP_NO_NEXT_HOP     muxVerdict = 27
-	muxVerdictVERDICT_DROP_TOO_BIG         muxVerdict = 28
-	muxVerdictVERDICT_DROP_NO_HEADROOM     muxVerdict = 29
-	muxVerdictVERDICT_DROP_ECHO            muxVerdict = 30
-	muxVerdictVERDICT_DROP_ECHO_LIMITED    muxVerdict = 31
-	muxVerdictVERDICT_DROP_PUNT            muxVerdict = 32
-	muxVerdictVERDICT_DROP_NOT_A_MUX       muxVerdict = 33
-	muxVerdictVERDICT_DROP_RELAYED         muxVerdict = 34
-	muxVerdictVERDICT_COUNT                muxVerdict = 35
+	muxVerdictVERDICT_REPLY_SYN            muxVerdict = 20
+	muxVerdictVERDICT_PUNT_FRAGMENT        muxVerdict = 21
+	muxVerdictVERDICT_PUNT_ICMP            muxVerdict = 22
+	muxVerdictVERDICT_PUNT_SPLIT           muxVerdict = 23
+	muxVerdictVERDICT_DROP_NO_BACKEND      muxVerdict = 24
+	muxVerdictVERDICT_DROP_SOURCE          muxVerdict = 25
+	muxVerdictVERDICT_DROP_NO_RANGE        muxVerdict = 26
+	muxVerdictVERDICT_DROP_NO_SOURCE       muxVerdict = 27
+	muxVerdictVERDICT_DROP_NO_NEXT_HOP     muxVerdict = 28
+	muxVerdictVERDICT_DROP_TOO_BIG         muxVerdict = 29
+	muxVerdictVERDICT_DROP_NO_HEADROOM     muxVerdict = 30
+	muxVerdictVERDICT_DROP_ECHO            muxVerdict = 31
+	muxVerdictVERDICT_DROP_ECHO_LIMITED    muxVerdict = 32
+	muxVerdictVERDICT_DROP_PUNT            muxVerdict = 33
+	muxVerdictVERDICT_DROP_NOT_A_MUX       muxVerdict = 34
+	muxVerdictVERDICT_DROP_RELAYED         muxVerdict = 35
+	muxVerdictVERDICT_DROP_SYN             muxVerdict = 36
+	muxVerdictVERDICT_COUNT                muxVerdict = 37
 )
 
 type muxVipUsage struct {
@@ -393,11 +418,14 @@ const (
 	muxMapSnatOwners            = "snat_owners"
 	muxMapSnatRanges            = "snat_ranges"
 	muxMapSources               = "sources"
+	muxMapSynCounters           = "syn_counters"
+	muxMapSynTrials             = "syn_trials"
 	muxMapVerdicts              = "verdicts"
 	muxMapVipUsage              = "vip_usage"
 	muxProgAsideFragments       = "aside_fragments"
 	muxProgAsideIcmp            = "aside_icmp"
 	muxProgAsideRelayed         = "aside_relayed"
+	muxProgAsideSyn             = "aside_syn"
 	muxProgAsideTooBigV4        = "aside_too_big_v4"
 	muxProgAsideTooBigV6        = "aside_too_big_v6"
 	muxProgFlowClock            = "flow_clock"
@@ -416,6 +444,7 @@ const (
 	muxVarLookFilter            = "look_filter"
 	muxVarMembers               = "members"
 	muxVarPool                  = "pool"
+	muxVarSynSecrets            = "syn_secrets"
 	muxVarUnknownZero           = "unknown_zero"
 )
 
@@ -464,6 +493,7 @@ type muxProgramSpecs struct {
 	AsideFragments *ebpf.ProgramSpec `ebpf:"aside_fragments"`
 	AsideIcmp      *ebpf.ProgramSpec `ebpf:"aside_icmp"`
 	AsideRelayed   *ebpf.ProgramSpec `ebpf:"aside_relayed"`
+	AsideSyn       *ebpf.ProgramSpec `ebpf:"aside_syn"`
 	AsideTooBigV4  *ebpf.ProgramSpec `ebpf:"aside_too_big_v4"`
 	AsideTooBigV6  *ebpf.ProgramSpec `ebpf:"aside_too_big_v6"`
 	FlowClock      *ebpf.ProgramSpec `ebpf:"flow_clock"`
@@ -496,6 +526,8 @@ type muxMapSpecs struct {
 	SnatOwners       *ebpf.MapSpec `ebpf:"snat_owners"`
 	SnatRanges       *ebpf.MapSpec `ebpf:"snat_ranges"`
 	Sources          *ebpf.MapSpec `ebpf:"sources"`
+	SynCounters      *ebpf.MapSpec `ebpf:"syn_counters"`
+	SynTrials        *ebpf.MapSpec `ebpf:"syn_trials"`
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
 	VipUsage         *ebpf.MapSpec `ebpf:"vip_usage"`
 }
@@ -516,6 +548,7 @@ type muxVariableSpecs struct {
 	LookFilter            *ebpf.VariableSpec `ebpf:"look_filter"`
 	Members               *ebpf.VariableSpec `ebpf:"members"`
 	Pool                  *ebpf.VariableSpec `ebpf:"pool"`
+	SynSecrets            *ebpf.VariableSpec `ebpf:"syn_secrets"`
 	UnknownZero           *ebpf.VariableSpec `ebpf:"unknown_zero"`
 }
 
@@ -559,6 +592,8 @@ type muxMaps struct {
 	SnatOwners       *ebpf.Map `ebpf:"snat_owners"`
 	SnatRanges       *ebpf.Map `ebpf:"snat_ranges"`
 	Sources          *ebpf.Map `ebpf:"sources"`
+	SynCounters      *ebpf.Map `ebpf:"syn_counters"`
+	SynTrials        *ebpf.Map `ebpf:"syn_trials"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
 	VipUsage         *ebpf.Map `ebpf:"vip_usage"`
 }
@@ -585,6 +620,8 @@ func (m *muxMaps) Close() error {
 		m.SnatOwners,
 		m.SnatRanges,
 		m.Sources,
+		m.SynCounters,
+		m.SynTrials,
 		m.Verdicts,
 		m.VipUsage,
 	)
@@ -606,6 +643,7 @@ type muxVariables struct {
 	LookFilter            *ebpf.Variable `ebpf:"look_filter"`
 	Members               *ebpf.Variable `ebpf:"members"`
 	Pool                  *ebpf.Variable `ebpf:"pool"`
+	SynSecrets            *ebpf.Variable `ebpf:"syn_secrets"`
 	UnknownZero           *ebpf.Variable `ebpf:"unknown_zero"`
 }
 
@@ -616,6 +654,7 @@ type muxPrograms struct {
 	AsideFragments *ebpf.Program `ebpf:"aside_fragments"`
 	AsideIcmp      *ebpf.Program `ebpf:"aside_icmp"`
 	AsideRelayed   *ebpf.Program `ebpf:"aside_relayed"`
+	AsideSyn       *ebpf.Program `ebpf:"aside_syn"`
 	AsideTooBigV4  *ebpf.Program `ebpf:"aside_too_big_v4"`
 	AsideTooBigV6  *ebpf.Program `ebpf:"aside_too_big_v6"`
 	FlowClock      *ebpf.Program `ebpf:"flow_clock"`
@@ -629,6 +668,7 @@ func (p *muxPrograms) Close() error {
 		p.AsideFragments,
 		p.AsideIcmp,
 		p.AsideRelayed,
+		p.AsideSyn,
 		p.AsideTooBigV4,
 		p.AsideTooBigV6,
 		p.FlowClock,

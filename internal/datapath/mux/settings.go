@@ -41,7 +41,7 @@ type Settings struct {
 
 const settingFlags = muxEndpointFlagENDPOINT_COOKIES | muxEndpointFlagENDPOINT_SETTLING |
 	muxEndpointFlagENDPOINT_AFFINITY | muxEndpointFlagENDPOINT_PING | muxEndpointFlagENDPOINT_FASTPATH |
-	muxEndpointFlagENDPOINT_SOURCES
+	muxEndpointFlagENDPOINT_SOURCES | synFlags
 
 func (d *Datapath) settingsOf(e model.MuxEndpoint) settings {
 	s := settings{idle: toTicks(e.IdleTimeout, d.tick), flowLimit: e.FlowLimit}
@@ -72,6 +72,7 @@ func (d *Datapath) settingsOf(e model.MuxEndpoint) settings {
 		s.flags |= muxEndpointFlagENDPOINT_FASTPATH
 		s.packets = e.Fastpath.UDPPackets
 	}
+	s.flags |= d.synFlags(e)
 	return s
 }
 

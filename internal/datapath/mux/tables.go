@@ -25,7 +25,9 @@ type tables struct {
 	VIPUsage         *ebpf.Map `ebpf:"vip_usage"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
 	EndpointCounters *ebpf.Map `ebpf:"endpoint_counters"`
+	SYNCounters      *ebpf.Map `ebpf:"syn_counters"`
 	Pool             *ebpf.Map `ebpf:".data.pool"`
+	SYNSecrets       *ebpf.Map `ebpf:".data.syn"`
 	Members          *ebpf.Map `ebpf:".data.members"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	Punts            *ebpf.Map `ebpf:"punts"`
@@ -38,10 +40,11 @@ type tables struct {
 	names abi.Verdicts // of the rows of Verdicts
 }
 
-// What the library calls the maps of the variables pool and members.
+// What the library calls the maps of the variables pool, members and syn_secrets.
 const (
 	poolMap    = ".data.pool"
 	membersMap = ".data.members"
+	secretsMap = ".data.syn"
 
 	constantsMap = ".rodata"
 )
@@ -67,7 +70,9 @@ func (t *tables) pinned() []pinnedTable {
 		{"vip_usage", muxMapVipUsage, &t.VIPUsage},
 		{"verdicts", muxMapVerdicts, &t.Verdicts},
 		{"endpoint_counters", muxMapEndpointCounters, &t.EndpointCounters},
+		{"syn_counters", muxMapSynCounters, &t.SYNCounters},
 		{"pool", poolMap, &t.Pool},
+		{"syn_secrets", secretsMap, &t.SYNSecrets},
 		{"members", membersMap, &t.Members},
 		{"fragments", muxMapFragments, &t.Fragments},
 		{"punts", muxMapPunts, &t.Punts},

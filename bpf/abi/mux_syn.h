@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#pragma once
+
+#include "kernel.h"
+
+/*
+ * What an endpoint's SYNs come to. Of an endpoint that is watched, every fourth connection is
+ * looked at, by its hash: whether a packet that is no SYN follows the SYN.
+ */
+struct syn_counter {
+	__u64 syns; /* all that came, answered or forwarded */
+	__u64 answered; /* with a cookie */
+	__u64 tried; /* of those that are looked at: SYNs */
+	__u64 completed; /* and handshakes that went on */
+};
+
+_Static_assert(sizeof(struct syn_counter) == 32, "syn_counter");
+
+enum {
+	SYN_TRIALS = 1 << 18, /* connections that can be looked at, at a time */
+	SYN_TRIAL_SHIFT = 2, /* one in 1 << 2 is */
+};

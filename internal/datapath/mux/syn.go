@@ -1,0 +1,167 @@
+package mux
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// SYNState is how a mux treats an endpoint's SYNs, of one that leaves it to the mux.
+type SYNState struct {
+	Answers bool // with cookies
+	Watches bool // whether handshakes are completed
+}
+
+// SYNCounter is what an endpoint's SYNs came to since it was made.
+type SYNCounter struct {
+	SYNs     uint64
+	Answered uint64 // with cookies
+	// Tried and Completed are of a share of the connections, while the endpoint is watched: those that
+	// began, and those that went on.
+	Tried, Completed uint64
+}
+
+const synFlags = muxEndpointFlagENDPOINT_SYN_COOKIES | muxEndpointFlagENDPOINT_WATCHED
+
+// synFlags are those of an endpoint that is to be as e says. What this mux decided of it stays so. Without
+// secrets no SYN is answered.
+func (d *Datapath) synFlags(e model.MuxEndpoint) muxEndpointFlag {
+	var state SYNState
+	if live := d.live[e.Key]; live != nil {
+		state = synStateOf(live.row.Flags)
+	}
+	if !d.hasSecrets {
+		return 0
+	}
+	return synFlagsOf(e.SYNCookies, state)
+}
+
+// synFlagsOf are the flags of an endpoint that is in the mode, while state is what the mux decided.
+func synFlagsOf(mode model.SYNCookies, state SYNState) (flags muxEndpointFlag) {
+	switch {
+	case mode == model.SYNCookiesAlways, mode == model.SYNCookiesAuto && state.Answers:
+		flags = muxEndpointFlagENDPOINT_SYN_COOKIES
+	}
+	if mode == model.SYNCookiesAuto && state.Watches {
+		flags |= muxEndpointFlagENDPOINT_WATCHED
+	}
+	return flags
+}
+
+func synStateOf(flags muxEndpointFlag) SYNState {
+	return SYNState{
+		Answers: flags&muxEndpointFlagENDPOINT_SYN_COOKIES != 0,
+		Watches: flags&muxEndpointFlagENDPOINT_WATCHED != 0,
+	}
+}
+
+// SetSYNState changes how the SYNs of an endpoint are treated that leaves it to the mux. It stays so until
+// it is changed again, or the endpoint goes. Without secrets no SYN is answered.
+func (d *Datapath) SetSYNState(key model.EndpointKey, state SYNState) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	live := d.live[key]
+	if live == nil || live.mode != model.SYNCookiesAuto || !d.hasSecrets {
+		return nil
+	}
+	flags := synFlagsOf(live.mode, state)
+	if live.row.Flags&synFlags == flags {
+		return nil
+	}
+	live.row.Flags = live.row.Flags&^synFlags | flags
+	live.settings.flags = live.settings.flags&^synFlags | flags
+	if err := d.tables.Endpoints.Put(toKey(key), live.row); err != nil {
+		return fmt.Errorf("write row of endpoints: %w", err)
+	}
+	if err := d.openShortcuts(); err != nil {
+		return err
+	}
+	d.shortcuts.put(toKey(key), live.row)
+	return nil
+}
+
+// SYNStates are those of all live endpoints that leave it to the mux.
+func (d *Datapath) SYNStates() map[model.EndpointKey]SYNState {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	states := map[model.EndpointKey]SYNState{}
+	for key, live := range d.live {
+		if live.mode == model.SYNCookiesAuto {
+			states[key] = synStateOf(live.row.Flags)
+		}
+	}
+	return states
+}
+
+// SYNCounters counts the SYNs of those endpoints.
+func (d *Datapath) SYNCounters() (map[model.EndpointKey]SYNCounter, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	counters := map[model.EndpointKey]SYNCounter{}
+	var perCPU []muxSynCounter
+	for key, live := range d.live {
+		if live.mode != model.SYNCookiesAuto {
+			continue
+		}
+		if err := d.tables.SYNCounters.Lookup(live.row.Id, &perCPU); err != nil {
+			return nil, fmt.Errorf("read syns of endpoint %s: %w", key, err)
+		}
+		var sum SYNCounter
+		for _, c := range perCPU {
+			sum.SYNs += c.Syns
+			sum.Answered += c.Answered
+			sum.Tried += c.Tried
+			sum.Completed += c.Completed
+		}
+		counters[key] = sum
+	}
+	return counters, nil
+}
+
+// SetSYNSecrets takes over the secrets that are valid, the oldest first, and the time of day, which may
+// have been set anew.
+func (d *Datapath) SetSYNSecrets(secrets []model.SYNSecret) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var old muxSynSecrets
+	if err := d.tables.SYNSecrets.Lookup(uint32(0), &old); err != nil {
+		return fmt.Errorf("read syn secrets: %w", err)
+	}
+	next := muxSynSecrets{Clock: old.Clock}
+	clock, err := timeOfDay()
+	if err != nil {
+		return err
+	}
+	if apart := time.Duration(clock - old.Clock); apart.Abs() > time.Millisecond {
+		next.Clock = clock
+	}
+	for _, s := range secrets {
+		row := &next.Rows[s.ID%uint32(len(next.Rows))]
+		row.Id = s.ID
+		for i := range row.Key {
+			row.Key[i] = binary.LittleEndian.Uint64(s.Secret[8*i:])
+		}
+	}
+	next.Makes = model.MakesSYNCookies(secrets).ID % uint32(len(next.Rows))
+	d.hasSecrets = len(secrets) > 0
+	if next == old {
+		return nil
+	}
+	if err := d.tables.SYNSecrets.Put(uint32(0), next); err != nil {
+		return fmt.Errorf("write syn secrets: %w", err)
+	}
+	return nil
+}
+
+// timeOfDay is what CLOCK_MONOTONIC lacks of the time since 1970, in ns.
+func timeOfDay() (uint64, error) {
+	var monotonic unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &monotonic); err != nil {
+		return 0, fmt.Errorf("read the clock: %w", err)
+	}
+	return uint64(time.Now().UnixNano() - monotonic.Nano()), nil
+}
