@@ -2046,7 +2046,9 @@ type ReportMuxRequest struct {
 	Rejection *Rejection `protobuf:"bytes,3,opt,name=rejection,proto3" json:"rejection,omitempty"`
 	Status    *MuxStatus `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
 	// The highest that the mux has seen.
-	Epoch         uint64 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Epoch uint64 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// What happened since the last report that was answered.
+	Events        []*MuxEvent `protobuf:"bytes,6,rep,name=events,proto3" json:"events,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2116,6 +2118,84 @@ func (x *ReportMuxRequest) GetEpoch() uint64 {
 	return 0
 }
 
+func (x *ReportMuxRequest) GetEvents() []*MuxEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+// Something that a mux did by itself about an endpoint.
+type MuxEvent struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Endpoint *EndpointKey           `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	// One word in CamelCase: "SYNCookiesOn", "SYNCookiesOff".
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Why, with figures.
+	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Warning       bool   `protobuf:"varint,4,opt,name=warning,proto3" json:"warning,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MuxEvent) Reset() {
+	*x = MuxEvent{}
+	mi := &file_v1_sync_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MuxEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MuxEvent) ProtoMessage() {}
+
+func (x *MuxEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MuxEvent.ProtoReflect.Descriptor instead.
+func (*MuxEvent) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *MuxEvent) GetEndpoint() *EndpointKey {
+	if x != nil {
+		return x.Endpoint
+	}
+	return nil
+}
+
+func (x *MuxEvent) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *MuxEvent) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *MuxEvent) GetWarning() bool {
+	if x != nil {
+		return x.Warning
+	}
+	return false
+}
+
 type ReportMuxResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2124,7 +2204,7 @@ type ReportMuxResponse struct {
 
 func (x *ReportMuxResponse) Reset() {
 	*x = ReportMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2136,7 +2216,7 @@ func (x *ReportMuxResponse) String() string {
 func (*ReportMuxResponse) ProtoMessage() {}
 
 func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2149,7 +2229,7 @@ func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxResponse.ProtoReflect.Descriptor instead.
 func (*ReportMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{24}
+	return file_v1_sync_proto_rawDescGZIP(), []int{25}
 }
 
 type ReportHostRequest struct {
@@ -2175,7 +2255,7 @@ type ReportHostRequest struct {
 
 func (x *ReportHostRequest) Reset() {
 	*x = ReportHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2187,7 +2267,7 @@ func (x *ReportHostRequest) String() string {
 func (*ReportHostRequest) ProtoMessage() {}
 
 func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2200,7 +2280,7 @@ func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostRequest.ProtoReflect.Descriptor instead.
 func (*ReportHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{25}
+	return file_v1_sync_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReportHostRequest) GetName() string {
@@ -2275,7 +2355,7 @@ type BackendSessions struct {
 
 func (x *BackendSessions) Reset() {
 	*x = BackendSessions{}
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2287,7 +2367,7 @@ func (x *BackendSessions) String() string {
 func (*BackendSessions) ProtoMessage() {}
 
 func (x *BackendSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2300,7 +2380,7 @@ func (x *BackendSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendSessions.ProtoReflect.Descriptor instead.
 func (*BackendSessions) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{26}
+	return file_v1_sync_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *BackendSessions) GetEndpoint() *EndpointKey {
@@ -2354,7 +2434,7 @@ type BackendHealth struct {
 
 func (x *BackendHealth) Reset() {
 	*x = BackendHealth{}
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2366,7 +2446,7 @@ func (x *BackendHealth) String() string {
 func (*BackendHealth) ProtoMessage() {}
 
 func (x *BackendHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2379,7 +2459,7 @@ func (x *BackendHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendHealth.ProtoReflect.Descriptor instead.
 func (*BackendHealth) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{27}
+	return file_v1_sync_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *BackendHealth) GetEndpoint() *EndpointKey {
@@ -2425,7 +2505,7 @@ type ReportHostResponse struct {
 
 func (x *ReportHostResponse) Reset() {
 	*x = ReportHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2437,7 +2517,7 @@ func (x *ReportHostResponse) String() string {
 func (*ReportHostResponse) ProtoMessage() {}
 
 func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2450,7 +2530,7 @@ func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostResponse.ProtoReflect.Descriptor instead.
 func (*ReportHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{28}
+	return file_v1_sync_proto_rawDescGZIP(), []int{29}
 }
 
 var File_v1_sync_proto protoreflect.FileDescriptor
@@ -2635,7 +2715,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"synCookies\"Z\n" +
 	"\x0eHostBackendKey\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
-	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\"\xba\x01\n" +
+	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\"\xe5\x01\n" +
 	"\x10ReportMuxRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -2643,7 +2723,13 @@ const file_v1_sync_proto_rawDesc = "" +
 	"generation\x120\n" +
 	"\trejection\x18\x03 \x01(\v2\x12.weir.v1.RejectionR\trejection\x12*\n" +
 	"\x06status\x18\x04 \x01(\v2\x12.weir.v1.MuxStatusR\x06status\x12\x14\n" +
-	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\"\x13\n" +
+	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x12)\n" +
+	"\x06events\x18\x06 \x03(\v2\x11.weir.v1.MuxEventR\x06events\"\x88\x01\n" +
+	"\bMuxEvent\x120\n" +
+	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12\x18\n" +
+	"\awarning\x18\x04 \x01(\bR\awarning\"\x13\n" +
 	"\x11ReportMuxResponse\"\xcd\x02\n" +
 	"\x11ReportHostRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
@@ -2692,7 +2778,7 @@ func file_v1_sync_proto_rawDescGZIP() []byte {
 	return file_v1_sync_proto_rawDescData
 }
 
-var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_v1_sync_proto_goTypes = []any{
 	(*SyncMuxRequest)(nil),        // 0: weir.v1.SyncMuxRequest
 	(*SyncMuxResponse)(nil),       // 1: weir.v1.SyncMuxResponse
@@ -2718,25 +2804,26 @@ var file_v1_sync_proto_goTypes = []any{
 	(*HostBackend)(nil),           // 21: weir.v1.HostBackend
 	(*HostBackendKey)(nil),        // 22: weir.v1.HostBackendKey
 	(*ReportMuxRequest)(nil),      // 23: weir.v1.ReportMuxRequest
-	(*ReportMuxResponse)(nil),     // 24: weir.v1.ReportMuxResponse
-	(*ReportHostRequest)(nil),     // 25: weir.v1.ReportHostRequest
-	(*BackendSessions)(nil),       // 26: weir.v1.BackendSessions
-	(*BackendHealth)(nil),         // 27: weir.v1.BackendHealth
-	(*ReportHostResponse)(nil),    // 28: weir.v1.ReportHostResponse
-	(*EndpointKey)(nil),           // 29: weir.v1.EndpointKey
-	(*CaptureFilter)(nil),         // 30: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
-	(*PacketExplanation)(nil),     // 32: weir.v1.PacketExplanation
-	(*CapturedPacket)(nil),        // 33: weir.v1.CapturedPacket
-	(*Fastpath)(nil),              // 34: weir.v1.Fastpath
-	(*HealthCheck)(nil),           // 35: weir.v1.HealthCheck
-	(*Rejection)(nil),             // 36: weir.v1.Rejection
-	(*MuxStatus)(nil),             // 37: weir.v1.MuxStatus
-	(*HostStatus)(nil),            // 38: weir.v1.HostStatus
+	(*MuxEvent)(nil),              // 24: weir.v1.MuxEvent
+	(*ReportMuxResponse)(nil),     // 25: weir.v1.ReportMuxResponse
+	(*ReportHostRequest)(nil),     // 26: weir.v1.ReportHostRequest
+	(*BackendSessions)(nil),       // 27: weir.v1.BackendSessions
+	(*BackendHealth)(nil),         // 28: weir.v1.BackendHealth
+	(*ReportHostResponse)(nil),    // 29: weir.v1.ReportHostResponse
+	(*EndpointKey)(nil),           // 30: weir.v1.EndpointKey
+	(*CaptureFilter)(nil),         // 31: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),   // 32: google.protobuf.Duration
+	(*PacketExplanation)(nil),     // 33: weir.v1.PacketExplanation
+	(*CapturedPacket)(nil),        // 34: weir.v1.CapturedPacket
+	(*Fastpath)(nil),              // 35: weir.v1.Fastpath
+	(*HealthCheck)(nil),           // 36: weir.v1.HealthCheck
+	(*Rejection)(nil),             // 37: weir.v1.Rejection
+	(*MuxStatus)(nil),             // 38: weir.v1.MuxStatus
+	(*HostStatus)(nil),            // 39: weir.v1.HostStatus
 }
 var file_v1_sync_proto_depIdxs = []int32{
 	12, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
-	29, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
+	30, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
 	6,  // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
 	7,  // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.MuxTask
 	5,  // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
@@ -2745,52 +2832,54 @@ var file_v1_sync_proto_depIdxs = []int32{
 	2,  // 7: weir.v1.SyncMuxResponse.syn_secrets:type_name -> weir.v1.SYNSecret
 	8,  // 8: weir.v1.MuxTask.explain:type_name -> weir.v1.ExplainPacketTask
 	9,  // 9: weir.v1.MuxTask.capture:type_name -> weir.v1.CaptureTask
-	30, // 10: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
-	31, // 11: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
-	32, // 12: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
-	33, // 13: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
-	29, // 14: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	31, // 10: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
+	32, // 11: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
+	33, // 12: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
+	34, // 13: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
+	30, // 14: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
 	13, // 15: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
-	31, // 16: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
-	34, // 17: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
+	32, // 16: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
+	35, // 17: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
 	21, // 18: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
 	22, // 19: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
 	16, // 20: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
 	4,  // 21: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
 	3,  // 22: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
 	2,  // 23: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
-	31, // 24: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
-	29, // 25: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
-	35, // 26: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
-	31, // 27: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
-	29, // 28: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
-	36, // 29: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
-	37, // 30: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
-	36, // 31: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
-	38, // 32: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
-	27, // 33: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
-	26, // 34: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
-	29, // 35: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
-	29, // 36: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
-	0,  // 37: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
-	14, // 38: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
-	23, // 39: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
-	25, // 40: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
-	10, // 41: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
-	17, // 42: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
-	19, // 43: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
-	1,  // 44: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
-	15, // 45: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
-	24, // 46: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
-	28, // 47: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
-	11, // 48: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
-	18, // 49: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
-	20, // 50: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
-	44, // [44:51] is the sub-list for method output_type
-	37, // [37:44] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	32, // 24: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
+	30, // 25: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
+	36, // 26: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
+	32, // 27: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
+	30, // 28: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
+	37, // 29: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
+	38, // 30: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
+	24, // 31: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
+	30, // 32: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
+	37, // 33: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
+	39, // 34: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
+	28, // 35: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
+	27, // 36: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
+	30, // 37: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
+	30, // 38: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
+	0,  // 39: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
+	14, // 40: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
+	23, // 41: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
+	26, // 42: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
+	10, // 43: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
+	17, // 44: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
+	19, // 45: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
+	1,  // 46: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
+	15, // 47: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
+	25, // 48: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
+	29, // 49: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
+	11, // 50: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
+	18, // 51: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
+	20, // 52: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
+	46, // [46:53] is the sub-list for method output_type
+	39, // [39:46] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_v1_sync_proto_init() }
@@ -2810,7 +2899,7 @@ func file_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_sync_proto_rawDesc), len(file_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   29,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -66,6 +66,7 @@ func (m *Manager) ReportMux(ctx context.Context, r *weirv1.ReportMuxRequest) (*w
 		return nil, refusal(err)
 	}
 	m.auditMux(r.GetName(), r.GetStatus().GetSnat())
+	m.noteMux(r.GetName(), r.GetEvents())
 	return &weirv1.ReportMuxResponse{}, nil
 }
 

@@ -52,7 +52,9 @@ type fakeDatapath struct {
 	pool       mux.Pool
 	generation model.Generation
 	snat       map[model.SNATKey]model.MuxSNAT
-	full       error  // of Update
+	full       error // of Update
+	syn        map[model.EndpointKey]mux.SYNState
+	syns       mux.SYNCounter
 	mode       string // empty: native
 }
 
@@ -156,6 +158,31 @@ func (d *fakeDatapath) SweepFlows() (int, error) { return 0, nil }
 
 func (d *fakeDatapath) Verdicts() (map[string]model.Counter, error) {
 	return map[string]model.Counter{"forward_syn": {Packets: 3, Bytes: 180}}, nil
+}
+
+func (d *fakeDatapath) SetSYNSecrets([]model.SYNSecret) error { return nil }
+
+func (d *fakeDatapath) SYNStates() map[model.EndpointKey]mux.SYNState {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.syn)
+}
+
+// SYNCounters are those of one endpoint, and grow at each look while flooded says so.
+func (d *fakeDatapath) SYNCounters() (map[model.EndpointKey]mux.SYNCounter, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return map[model.EndpointKey]mux.SYNCounter{key(10): d.syns}, nil
+}
+
+func (d *fakeDatapath) SetSYNState(k model.EndpointKey, s mux.SYNState) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.syn == nil {
+		d.syn = map[model.EndpointKey]mux.SYNState{}
+	}
+	d.syn[k] = s
+	return nil
 }
 
 func (d *fakeDatapath) EndpointCounters() (map[model.EndpointKey]model.Counter, error) {

@@ -47,6 +47,8 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_mux_slow_path_packets_total", Help: "Packets that the program handed over, by why.", Labels: []string{"reason"}},
 	{Name: "weir_mux_slow_path_frames_total", Help: "Frames of the slow path, by what became of them.", Labels: []string{"result"}},
 	{Name: "weir_mux_redirects_total", Help: "What hosts were told of connections that may leave the muxes: sent, stays, failed.", Labels: []string{"result"}},
+	{Name: "weir_mux_syn_floods_total", Help: "Floods of SYNs that the mux has seen."},
+	{Name: "weir_mux_syn_flooded_endpoints", Help: "Endpoints whose SYNs the mux answers itself, as it sees a flood."},
 	{Name: "weir_mux_slow_path_held", Help: "Fragments that wait for the first one of their datagram."},
 }
 
@@ -67,6 +69,7 @@ func (m *Mux) observe() {
 			samplePeers(to, m.config.Speaker.Peers())
 			sampleSlowPath(to, m.config.SlowPathCounters)
 			m.config.Redirector.sample(to)
+			m.floods.sample(to)
 		}))
 	t.Ready("tables", m.tables.ready)
 	t.Ready("bgp", func(context.Context) (string, error) { return peersReady(m.config.Speaker.Peers()) })

@@ -38,6 +38,12 @@ type Datapath interface {
 	SweepFlows() (freed int, err error)
 	Verdicts() (map[string]model.Counter, error)
 	EndpointCounters() (map[model.EndpointKey]model.Counter, error)
+	// SetSYNSecrets takes over the secrets of SYN cookies, and the time of day.
+	SetSYNSecrets([]model.SYNSecret) error
+	// SYNStates, SYNCounters and SetSYNState are of the endpoints whose SYNs the mux may answer when it thinks fit.
+	SYNStates() map[model.EndpointKey]mux.SYNState
+	SYNCounters() (map[model.EndpointKey]mux.SYNCounter, error)
+	SetSYNState(model.EndpointKey, mux.SYNState) error
 	SNATCounters() (map[netip.Addr]model.Counter, error)
 	SNATDigest() (ranges int, digest uint64)
 	Usage() (mux.Usage, error)
@@ -99,6 +105,7 @@ type Config struct {
 	// Redirects has connections leave the muxes until ctx ends; nil: none do.
 	Redirects  func(ctx context.Context) error
 	Redirector *Redirector // of it
+	Floods     FloodLimits // zero: DefaultFloodLimits
 	Manager    Manager
 	Log        *slog.Logger
 	// Telemetry is told of the mux; nil: nobody is.
@@ -112,6 +119,7 @@ type Mux struct {
 	tables  *tables
 	reports *reports
 	tasks   *tasks
+	floods  *floods
 	stream  *telemetry.Stream
 }
 
@@ -122,6 +130,7 @@ func New(config Config) (*Mux, error) {
 		return nil, err
 	}
 	m := &Mux{config: config, tables: t, reports: newReports(config, t), tasks: newTasks(config, t), stream: telemetry.NewStream("weir_mux")}
+	m.floods = newFloods(config, m.reports.tell)
 	m.hops, err = config.NextHops(func(s HopState) {
 		t.hopsChanged(s)
 		m.reports.soon()
@@ -157,6 +166,7 @@ func (m *Mux) Run(ctx context.Context, handOver <-chan os.Signal) error {
 		group.Go(func() error { return m.config.Redirects(resolving) })
 	}
 	group.Go(func() error { return m.sweep(resolving) })
+	group.Go(func() error { return m.floods.run(resolving) })
 	group.Go(func() error {
 		err := m.config.Speaker.Run(speaking)
 		if err == nil && speaking.Err() == nil {
@@ -224,7 +234,7 @@ func (m *Mux) follow(ctx context.Context) error {
 		}
 		began := time.Now()
 		ctx, _, ended := m.config.Telemetry.Follow(ctx, "apply", began, message.GetTraceParents(), attribute.Int64("weir.generation", int64(update.Generation)))
-		err = m.tables.apply(ctx, update)
+		err = errors.Join(m.floods.setSecrets(update.SYNSecrets), m.tables.apply(ctx, update))
 		if err == nil {
 			m.config.Redirector.update(update)
 		}

@@ -51,6 +51,8 @@ type Options struct {
 	GracefulRestart time.Duration
 	DrainTime       time.Duration
 
+	SYNFloodLeast, SYNFloodMost uint32
+
 	MaxEndpoints, MaxBuckets, MaxBackends, MaxSNATPorts, MaxFlows, MaxVIPFlows, MaxSources int
 
 	Telemetry telemetry.Options
@@ -82,6 +84,8 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.DurationVar(&o.HoldTime, "hold-time", bgp.DefaultHoldTime, "silence after which a BGP session is lost")
 	flags.DurationVar(&o.GracefulRestart, "graceful-restart", 30*time.Second, "how long routers keep our routes while this program restarts; 0: not at all")
 	flags.DurationVar(&o.DrainTime, "drain-time", 2*time.Second, "how long to forward on after the routes are withdrawn, when stopped")
+	flags.Uint32Var(&o.SYNFloodLeast, "syn-flood-least", uint32(DefaultFloodLimits.Least), "SYNs a second of an endpoint below which nothing is a flood")
+	flags.Uint32Var(&o.SYNFloodMost, "syn-flood-most", uint32(DefaultFloodLimits.Most), "SYNs a second above which it may be one, whatever is usual")
 	flags.IntVar(&o.MaxEndpoints, "max-endpoints", 0, "room for endpoints (default 16384)")
 	flags.IntVar(&o.MaxBuckets, "max-buckets", 0, "room for buckets of all endpoints (default 8388608)")
 	flags.IntVar(&o.MaxBackends, "max-backends", 0, "room for backends of all endpoints (default 262144)")
@@ -160,6 +164,7 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 		SlowPath:         func(ctx context.Context) error { return serveSlowPath(ctx, datapath, &counters, log) },
 		SlowPathCounters: &counters,
 		Redirector:       redirector,
+		Floods:           FloodLimits{Least: float64(o.SYNFloodLeast), Most: float64(o.SYNFloodMost)},
 		Redirects: func(ctx context.Context) error {
 			return serveRedirects(ctx, datapath, redirector, s.bgp.NextHop4, s.bgp.NextHop6)
 		},
@@ -245,6 +250,9 @@ func (o *Options) settings(find func(string) (netlink.Interface, error)) (s sett
 	}
 	if min(o.MaxEndpoints, o.MaxBuckets, o.MaxBackends, o.MaxSNATPorts, o.MaxFlows, o.MaxVIPFlows, o.MaxSources) < 0 {
 		return s, errors.New("read --max-endpoints, --max-buckets, --max-backends, --max-snat-ports, --max-flows, --max-flows-per-vip and --max-source-prefixes: must not be negative")
+	}
+	if o.SYNFloodLeast == 0 || o.SYNFloodMost < o.SYNFloodLeast {
+		return s, fmt.Errorf("read --syn-flood-least and --syn-flood-most: must be at least 1, and at most the other: %d, %d", o.SYNFloodLeast, o.SYNFloodMost)
 	}
 	if s.prefix4, s.prefix6, err = o.outer(); err != nil {
 		return s, err

@@ -67,6 +67,8 @@ func TestBadOptionsAreNamed(t *testing.T) {
 		{both, "--interface eth9", "read --interface: interface eth9 not found; this machine has: eth0, lo"},
 		{both, "--xdp-mode fast", `read --xdp-mode: must be auto, native or generic, is "fast"`},
 		{both, "--drain-time -1s", "read --drain-time: must not be negative"},
+		{both, "--syn-flood-least 0", "must be at least 1"},
+		{both, "--syn-flood-least 10 --syn-flood-most 9", "at most the other: 10, 9"},
 		{both, "--max-flows -1", "--max-flows-per-vip and --max-source-prefixes: must not be negative"},
 		{both, "--announce some", `read --announce: must be vip or aggregate, is "some"`},
 		{both, "--announce aggregate", "aggregate needs at least one --aggregate"},

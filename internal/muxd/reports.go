@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -25,6 +26,35 @@ type reports struct {
 	config Config
 	tables *tables
 	wake   chan struct{} // holds at most one
+
+	mu     sync.Mutex
+	events []*weirv1.MuxEvent // that the manager has not heard of yet
+}
+
+// maxEvents bounds those that wait for a manager.
+const maxEvents = 64
+
+// tell has the manager told of an event, at once.
+func (r *reports) tell(e *weirv1.MuxEvent) {
+	r.mu.Lock()
+	r.events = append(r.events, e)
+	r.events = r.events[max(0, len(r.events)-maxEvents):]
+	r.mu.Unlock()
+	r.soon()
+}
+
+// heard forgets the events that a report told.
+func (r *reports) heard(events []*weirv1.MuxEvent) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = slices.DeleteFunc(r.events, func(e *weirv1.MuxEvent) bool { return slices.Contains(events, e) })
+}
+
+// untold are the events that the manager has not heard of.
+func (r *reports) untold() []*weirv1.MuxEvent {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.events)
 }
 
 func newReports(config Config, t *tables) *reports {
@@ -66,7 +96,11 @@ func (r *reports) send(ctx context.Context) error {
 	if rejected != nil {
 		request.Rejection = &weirv1.Rejection{Generation: uint64(rejected.generation), Reason: rejected.reason}
 	}
+	request.Events = r.untold()
 	_, err := r.config.Manager.ReportMux(ctx, request)
+	if err == nil {
+		r.heard(request.Events)
+	}
 	return err
 }
 

@@ -1,0 +1,271 @@
+package muxd
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/datapath/mux"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/telemetry"
+)
+
+// FloodLimits bound what the mux learns of how many SYNs an endpoint gets, in SYN/s.
+type FloodLimits struct {
+	Least float64 // what is below never counts as a flood
+	Most  float64 // what is above may be one, whatever is usual
+}
+
+// DefaultFloodLimits are those of a mux that is told nothing.
+var DefaultFloodLimits = FloodLimits{Least: 1000, Most: 100_000}
+
+const (
+	// floodLook is the time between two looks. A flood is told within four: one begins to follow handshakes,
+	// and the others see enough of them.
+	floodLook = 200 * time.Millisecond
+	// floodLearn is the time between two looks at endpoints of which none can be flooded.
+	floodLearn = 5 * time.Second
+	// floodWindow is how many looks the share of completed handshakes is counted over.
+	floodWindow = 5
+	// floodTried is how many handshakes must have been followed before their share means something.
+	floodTried = 16
+	// floodFactor times what is usual may be a flood; half of that is none.
+	floodFactor = 8
+	// floodShare of completed handshakes is too low for real clients, calmShare is high enough.
+	floodShare, calmShare = 0.5, 0.8
+	// floodHold is how long an end must last to be one.
+	floodHold = 3 * time.Second
+	// floodMemory is how long what is usual is remembered.
+	floodMemory = time.Minute
+)
+
+// trial is how many handshakes were followed, and completed, up to a look.
+type trial struct{ tried, completed uint64 }
+
+// flood is what the mux knows of one endpoint's SYNs.
+type flood struct {
+	state   mux.SYNState
+	seen    bool
+	at      time.Time
+	last    mux.SYNCounter
+	rate    float64 // SYN/s
+	usual   float64 // likewise
+	trials  []trial // of the last looks, while it is watched; the oldest first
+	calm    time.Time
+	flooded time.Time // since when SYNs are answered
+}
+
+// look takes over what was counted up to now. It returns what there is to tell, and whether it is trouble.
+func (f *flood) look(c mux.SYNCounter, now time.Time, limits FloodLimits) (tell string, trouble bool) {
+	passed := now.Sub(f.at)
+	if !f.seen || passed <= 0 || c.SYNs < f.last.SYNs {
+		f.seen, f.at, f.last = true, now, c
+		return "", false
+	}
+	f.rate = float64(c.SYNs-f.last.SYNs) / passed.Seconds()
+	f.at, f.last = now, c
+	limit := min(max(f.usual*floodFactor, limits.Least), limits.Most)
+	if !f.state.Watches && !f.state.Answers {
+		if f.rate <= limit {
+			f.learn(passed)
+			return "", false
+		}
+		f.state.Watches, f.trials, f.calm = true, nil, time.Time{}
+	}
+	f.state.Watches = true
+	f.trials = append(f.trials, trial{c.Tried, c.Completed})
+	f.trials = f.trials[max(0, len(f.trials)-floodWindow-1):]
+	share, known := f.completed()
+	real := known && share >= calmShare
+	switch {
+	case !f.state.Answers && known && share < floodShare && f.rate > limit/2:
+		f.state.Answers, f.calm, f.flooded = true, time.Time{}, now
+		return fmt.Sprintf("SYN cookies on: %.0f SYN/s, %.1f %% of the handshakes completed; usual %.0f/s", f.rate, 100*share, f.usual), true
+	case !f.state.Answers && real:
+		f.learn(passed)
+	}
+	if f.rate > limit/2 && (!f.state.Answers || !real) {
+		f.calm = time.Time{}
+		return "", false
+	}
+	return f.end(now)
+}
+
+// end ends what has been calm for long enough: first the answers, then the watch.
+func (f *flood) end(now time.Time) (tell string, trouble bool) {
+	if f.calm.IsZero() {
+		f.calm = now
+	}
+	if now.Sub(f.calm) < floodHold {
+		return "", false
+	}
+	f.calm = time.Time{}
+	if !f.state.Answers {
+		f.state.Watches = false
+		return "", false
+	}
+	f.state.Answers = false
+	if f.flooded.IsZero() { // it was another process that began
+		return fmt.Sprintf("SYN cookies off: %.0f SYN/s", f.rate), false
+	}
+	return fmt.Sprintf("SYN cookies off after %s: %.0f SYN/s", now.Sub(f.flooded).Round(time.Second), f.rate), false
+}
+
+// completed is the share of handshakes that were completed, those of the last look aside: they had no time
+// to. It is unknown while too few were followed.
+func (f *flood) completed() (share float64, known bool) {
+	if len(f.trials) < 3 {
+		return 0, false
+	}
+	first, before, last := f.trials[0], f.trials[len(f.trials)-2], f.trials[len(f.trials)-1]
+	tried := before.tried - first.tried
+	if tried < floodTried {
+		return 0, false
+	}
+	return min(1, float64(last.completed-first.completed)/float64(tried)), true
+}
+
+// learn has what came in a time count as usual.
+func (f *flood) learn(passed time.Duration) {
+	f.usual += (f.rate - f.usual) * (1 - math.Exp(-passed.Seconds()/floodMemory.Seconds()))
+}
+
+// floods watches the SYNs of all endpoints that leave it to the mux.
+type floods struct {
+	config Config
+	limits FloodLimits
+	tell   func(*weirv1.MuxEvent)
+
+	mu      sync.Mutex
+	secrets []model.SYNSecret
+	known   map[model.EndpointKey]*flood
+	looked  time.Time
+	total   uint64    // SYNs of all endpoints at the last look
+	totaled time.Time // when that was
+
+	began, answered atomic.Int64 // floods so far; endpoints whose SYNs are answered
+}
+
+func newFloods(config Config, tell func(*weirv1.MuxEvent)) *floods {
+	f := &floods{config: config, limits: config.Floods, tell: tell, known: map[model.EndpointKey]*flood{}}
+	if f.limits == (FloodLimits{}) {
+		f.limits = DefaultFloodLimits
+	}
+	return f
+}
+
+// setSecrets takes over the secrets that are valid from now on.
+func (f *floods) setSecrets(secrets []model.SYNSecret) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.secrets = secrets
+	return f.config.Datapath.SetSYNSecrets(secrets)
+}
+
+// run looks until ctx ends.
+func (f *floods) run(ctx context.Context) error {
+	ticker := time.NewTicker(floodLook)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-ticker.C:
+			if err := f.look(now); err != nil {
+				f.config.Log.Warn("can't look for floods of syns", "err", err)
+			}
+		}
+	}
+}
+
+// look looks at all endpoints, unless so few SYNs came that none can be flooded.
+func (f *floods) look(now time.Time) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	idle, err := f.idle(now)
+	if err != nil || idle {
+		return err
+	}
+	f.looked = now
+	if len(f.secrets) > 0 { // for the time of day, which may have been set
+		if err := f.config.Datapath.SetSYNSecrets(f.secrets); err != nil {
+			return err
+		}
+	}
+	counters, err := f.config.Datapath.SYNCounters()
+	if err != nil {
+		return err
+	}
+	maps.DeleteFunc(f.known, func(key model.EndpointKey, _ *flood) bool { _, there := counters[key]; return !there })
+	states := f.config.Datapath.SYNStates()
+	answered := 0
+	for _, key := range slices.SortedFunc(maps.Keys(counters), model.EndpointKey.Compare) {
+		if err := f.lookAt(key, states[key], counters[key], now); err != nil {
+			return err
+		}
+		if f.known[key].state.Answers {
+			answered++
+		}
+	}
+	f.answered.Store(int64(answered))
+	return nil
+}
+
+// lookAt looks at one endpoint. What another process, or a change of the endpoint, made of it holds.
+func (f *floods) lookAt(key model.EndpointKey, is mux.SYNState, c mux.SYNCounter, now time.Time) error {
+	one := f.known[key]
+	if one == nil {
+		one = &flood{}
+		f.known[key] = one
+	}
+	one.state = is
+	tell, trouble := one.look(c, now, f.limits)
+	if one.state != is {
+		if err := f.config.Datapath.SetSYNState(key, one.state); err != nil {
+			return err
+		}
+	}
+	if tell == "" {
+		return nil
+	}
+	reason := "SYNCookiesOff"
+	if trouble {
+		reason = "SYNCookiesOn"
+		f.began.Add(1)
+	}
+	f.config.Log.Warn(tell, "vip", key.VIP, "endpoint", key)
+	f.tell(&weirv1.MuxEvent{Endpoint: rpc.EndpointKeyToProto(key), Reason: reason, Message: tell, Warning: trouble})
+	return nil
+}
+
+// idle says whether no endpoint can be flooded, none was at the last look, and that was not long ago.
+func (f *floods) idle(now time.Time) (bool, error) {
+	verdicts, err := f.config.Datapath.Verdicts()
+	if err != nil {
+		return false, err
+	}
+	total, before, at := verdicts["forward_syn"].Packets+verdicts["reply_syn"].Packets+verdicts["drop_syn"].Packets, f.total, f.totaled
+	f.total, f.totaled = total, now
+	if now.Sub(f.looked) >= floodLearn || float64(total-before) > f.limits.Least*now.Sub(at).Seconds() {
+		return false, nil
+	}
+	for _, one := range f.known {
+		if one.state != (mux.SYNState{}) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// sample tells how many endpoints are flooded.
+func (f *floods) sample(to *telemetry.Sample) {
+	telemetry.Put(to, "weir_mux_syn_floods_total", uint64(f.began.Load()))
+	telemetry.Put(to, "weir_mux_syn_flooded_endpoints", uint64(f.answered.Load()))
+}

@@ -1,0 +1,154 @@
+package muxd
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/datapath/mux"
+)
+
+// load is what an endpoint gets for a time.
+type load struct {
+	seconds float64
+	real    float64 // SYN/s of clients that complete their handshakes after roundTrip
+	forged  float64 // SYN/s of others
+}
+
+const roundTrip = 100 * time.Millisecond
+
+// told is what a flood told, and when.
+type told struct {
+	after time.Duration
+	line  string
+}
+
+// runLoads plays loads to f by a clock of their own. As in the data plane, one connection in four is
+// followed while the endpoint is watched.
+func runLoads(f *flood, limits FloodLimits, loads ...load) (all []told, states []mux.SYNState) {
+	now, began := time.Unix(1_700_000_000, 0), time.Unix(1_700_000_000, 0)
+	var c mux.SYNCounter
+	var syns, tried, completed float64
+	var underWay []float64 // real ones that were followed, by step
+	const step = 20 * time.Millisecond
+	look := began
+	for _, l := range loads {
+		for end := now.Add(time.Duration(l.seconds * float64(time.Second))); now.Before(end); now = now.Add(step) {
+			syns += (l.real + l.forged) * step.Seconds()
+			followed := 0.0
+			if f.state.Watches {
+				tried += (l.real + l.forged) * step.Seconds() / 4
+				followed = l.real * step.Seconds() / 4
+			}
+			underWay = append(underWay, followed)
+			if n := int(roundTrip / step); len(underWay) > n {
+				completed += underWay[len(underWay)-1-n]
+			}
+			if now.Sub(look) >= floodLook {
+				look = now
+				c = mux.SYNCounter{SYNs: uint64(syns), Tried: uint64(tried), Completed: uint64(completed)}
+				if tell, _ := f.look(c, now, limits); tell != "" {
+					all = append(all, told{now.Sub(began), tell})
+				}
+				states = append(states, f.state)
+			}
+		}
+	}
+	return all, states
+}
+
+func TestAFloodIsToldWithinASecondAndEnds(t *testing.T) {
+	for name, quiet := range map[string]float64{"of a quiet endpoint": 0, "of a busy one": 5000} {
+		t.Run(name, func(t *testing.T) {
+			f := &flood{}
+			all, states := runLoads(f, DefaultFloodLimits, load{120, quiet, 0}, load{10, quiet, 120_000}, load{20, quiet, 0})
+			if len(all) != 2 || !strings.HasPrefix(all[0].line, "SYN cookies on: ") || !strings.HasPrefix(all[1].line, "SYN cookies off after ") {
+				t.Fatalf("%v", all)
+			}
+			if on := all[0].after - 120*time.Second; on < 0 || on > time.Second {
+				t.Errorf("on after %s", on)
+			}
+			if off := all[1].after - 130*time.Second; off < 0 || off > 2*floodHold {
+				t.Errorf("off after %s", off)
+			}
+			if last := states[len(states)-1]; last != (mux.SYNState{}) {
+				t.Errorf("in the end: %+v", last)
+			}
+		})
+	}
+}
+
+// A crowd of real clients, 200 times what is usual, is watched and left alone; so is what stays small.
+func TestACrowdIsNoFlood(t *testing.T) {
+	for name, loads := range map[string][]load{
+		"a crowd":                {{120, 100, 0}, {60, 20_000, 0}, {20, 100, 0}},
+		"a crowd of an idle one": {{10, 0, 0}, {30, 50_000, 0}},
+		"a few forged ones":      {{60, 10, 0}, {30, 10, 900}},
+		"growth":                 {{60, 1000, 0}, {60, 2000, 0}, {60, 4000, 0}},
+		"some are lost":          {{60, 100, 0}, {60, 10_000, 3000}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &flood{}
+			if all, _ := runLoads(f, DefaultFloodLimits, loads...); len(all) > 0 {
+				t.Errorf("%v", all)
+			}
+		})
+	}
+}
+
+// What is usual is bounded on both sides: an endpoint that gets a lot has no flood at a little more, and none hides
+// in what was learnt.
+func TestWhatIsUsualIsBounded(t *testing.T) {
+	f := &flood{}
+	limits := FloodLimits{Least: 100, Most: 20_000}
+	if all, _ := runLoads(f, limits, load{300, 10_000, 0}, load{10, 10_000, 5000}); len(all) != 0 {
+		t.Errorf("a little more: %v", all)
+	}
+	if f.usual < 9000 {
+		t.Errorf("usual is %.0f", f.usual)
+	}
+	if all, _ := runLoads(&flood{usual: 10_000}, limits, load{5, 10_000, 0}, load{5, 5000, 60_000}); len(all) != 1 {
+		t.Errorf("six times as many: %v", all)
+	}
+	if all, _ := runLoads(&flood{}, limits, load{5, 0, 0}, load{5, 0, 1500}); len(all) != 1 {
+		t.Errorf("above the least: %v", all)
+	}
+}
+
+// A successor goes on with what it finds, and ends it.
+func TestASuccessorEndsWhatItFinds(t *testing.T) {
+	f := &flood{state: mux.SYNState{Answers: true, Watches: true}}
+	all, states := runLoads(f, DefaultFloodLimits, load{5, 50, 120_000}, load{20, 50, 0})
+	if len(all) != 1 || !strings.HasPrefix(all[0].line, "SYN cookies off: ") || states[len(states)-1] != (mux.SYNState{}) {
+		t.Errorf("%v", all)
+	}
+}
+
+// What is found out reaches the data plane, and the manager with its evidence.
+func TestAFloodIsReported(t *testing.T) {
+	datapath := &fakeDatapath{journal: &journal{}}
+	var events []*weirv1.MuxEvent
+	config := Config{Datapath: datapath, Log: slog.New(slog.DiscardHandler)}
+	f := newFloods(config, func(e *weirv1.MuxEvent) { events = append(events, e) })
+	now := time.Unix(1_700_000_000, 0)
+	for range 10 {
+		now = now.Add(floodLook)
+		f.looked = time.Time{} // the verdicts of a fake do not grow
+		if err := f.look(now); err != nil {
+			t.Fatal(err)
+		}
+		datapath.syns.SYNs += 2000
+		if datapath.SYNStates()[key(10)].Watches {
+			datapath.syns.Tried += 500
+		}
+	}
+	if state := datapath.SYNStates()[key(10)]; !state.Answers || !state.Watches {
+		t.Errorf("%+v", state)
+	}
+	const want = "SYN cookies on: 10000 SYN/s, 0.0 % of the handshakes completed; usual 0/s"
+	if len(events) != 1 || events[0].GetReason() != "SYNCookiesOn" || !events[0].GetWarning() || events[0].GetMessage() != want {
+		t.Errorf("%v", events)
+	}
+}
