@@ -27,11 +27,11 @@ type SYNCounter struct {
 
 const synFlags = muxEndpointFlagENDPOINT_SYN_COOKIES | muxEndpointFlagENDPOINT_WATCHED
 
-// synFlags are those of an endpoint that is to be as e says. What this mux decided of it stays so. Without
-// secrets no SYN is answered.
+// synFlags are those of an endpoint that is to be as e says. What this mux, or the process before, decided of
+// it stays so. Without secrets no SYN is answered.
 func (d *Datapath) synFlags(e model.MuxEndpoint) muxEndpointFlag {
 	var state SYNState
-	if live := d.live[e.Key]; live != nil {
+	if live := d.live[e.Key]; live != nil && (live.mode == model.SYNCookiesAuto || live.mode == "") {
 		state = synStateOf(live.row.Flags)
 	}
 	if !d.hasSecrets {

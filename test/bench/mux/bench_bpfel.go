@@ -36,11 +36,14 @@ const (
 	benchMapSnatOwners            = "snat_owners"
 	benchMapSnatRanges            = "snat_ranges"
 	benchMapSources               = "sources"
+	benchMapSynCounters           = "syn_counters"
+	benchMapSynTrials             = "syn_trials"
 	benchMapVerdicts              = "verdicts"
 	benchMapVipUsage              = "vip_usage"
 	benchProgAsideFragments       = "aside_fragments"
 	benchProgAsideIcmp            = "aside_icmp"
 	benchProgAsideRelayed         = "aside_relayed"
+	benchProgAsideSyn             = "aside_syn"
 	benchProgAsideTooBigV4        = "aside_too_big_v4"
 	benchProgAsideTooBigV6        = "aside_too_big_v6"
 	benchProgBenchEmpty           = "bench_empty"
@@ -73,6 +76,7 @@ const (
 	benchVarMembers               = "members"
 	benchVarPool                  = "pool"
 	benchVarSunk                  = "sunk"
+	benchVarSynSecrets            = "syn_secrets"
 	benchVarUnknownZero           = "unknown_zero"
 )
 
@@ -121,6 +125,7 @@ type benchProgramSpecs struct {
 	AsideFragments *ebpf.ProgramSpec `ebpf:"aside_fragments"`
 	AsideIcmp      *ebpf.ProgramSpec `ebpf:"aside_icmp"`
 	AsideRelayed   *ebpf.ProgramSpec `ebpf:"aside_relayed"`
+	AsideSyn       *ebpf.ProgramSpec `ebpf:"aside_syn"`
 	AsideTooBigV4  *ebpf.ProgramSpec `ebpf:"aside_too_big_v4"`
 	AsideTooBigV6  *ebpf.ProgramSpec `ebpf:"aside_too_big_v6"`
 	BenchEmpty     *ebpf.ProgramSpec `ebpf:"bench_empty"`
@@ -161,6 +166,8 @@ type benchMapSpecs struct {
 	SnatOwners       *ebpf.MapSpec `ebpf:"snat_owners"`
 	SnatRanges       *ebpf.MapSpec `ebpf:"snat_ranges"`
 	Sources          *ebpf.MapSpec `ebpf:"sources"`
+	SynCounters      *ebpf.MapSpec `ebpf:"syn_counters"`
+	SynTrials        *ebpf.MapSpec `ebpf:"syn_trials"`
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
 	VipUsage         *ebpf.MapSpec `ebpf:"vip_usage"`
 }
@@ -187,6 +194,7 @@ type benchVariableSpecs struct {
 	Members               *ebpf.VariableSpec `ebpf:"members"`
 	Pool                  *ebpf.VariableSpec `ebpf:"pool"`
 	Sunk                  *ebpf.VariableSpec `ebpf:"sunk"`
+	SynSecrets            *ebpf.VariableSpec `ebpf:"syn_secrets"`
 	UnknownZero           *ebpf.VariableSpec `ebpf:"unknown_zero"`
 }
 
@@ -230,6 +238,8 @@ type benchMaps struct {
 	SnatOwners       *ebpf.Map `ebpf:"snat_owners"`
 	SnatRanges       *ebpf.Map `ebpf:"snat_ranges"`
 	Sources          *ebpf.Map `ebpf:"sources"`
+	SynCounters      *ebpf.Map `ebpf:"syn_counters"`
+	SynTrials        *ebpf.Map `ebpf:"syn_trials"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
 	VipUsage         *ebpf.Map `ebpf:"vip_usage"`
 }
@@ -256,6 +266,8 @@ func (m *benchMaps) Close() error {
 		m.SnatOwners,
 		m.SnatRanges,
 		m.Sources,
+		m.SynCounters,
+		m.SynTrials,
 		m.Verdicts,
 		m.VipUsage,
 	)
@@ -283,6 +295,7 @@ type benchVariables struct {
 	Members               *ebpf.Variable `ebpf:"members"`
 	Pool                  *ebpf.Variable `ebpf:"pool"`
 	Sunk                  *ebpf.Variable `ebpf:"sunk"`
+	SynSecrets            *ebpf.Variable `ebpf:"syn_secrets"`
 	UnknownZero           *ebpf.Variable `ebpf:"unknown_zero"`
 }
 
@@ -293,6 +306,7 @@ type benchPrograms struct {
 	AsideFragments *ebpf.Program `ebpf:"aside_fragments"`
 	AsideIcmp      *ebpf.Program `ebpf:"aside_icmp"`
 	AsideRelayed   *ebpf.Program `ebpf:"aside_relayed"`
+	AsideSyn       *ebpf.Program `ebpf:"aside_syn"`
 	AsideTooBigV4  *ebpf.Program `ebpf:"aside_too_big_v4"`
 	AsideTooBigV6  *ebpf.Program `ebpf:"aside_too_big_v6"`
 	BenchEmpty     *ebpf.Program `ebpf:"bench_empty"`
@@ -314,6 +328,7 @@ func (p *benchPrograms) Close() error {
 		p.AsideFragments,
 		p.AsideIcmp,
 		p.AsideRelayed,
+		p.AsideSyn,
 		p.AsideTooBigV4,
 		p.AsideTooBigV6,
 		p.BenchEmpty,
