@@ -27,6 +27,10 @@ const (
 	vipRate = 500
 	// portsWait bounds how long a port request waits for the store and the muxes.
 	portsWait = 10 * time.Second
+	// portsOpen is how many port requests a manager has under way at most: when they take their time, users' changes
+	// need what more of them would cost. busyRetry is when one beyond may be made again.
+	portsOpen = 128
+	busyRetry = 100 * time.Millisecond
 	// fullRetry is when a workload that may have no more ports may ask again.
 	fullRetry = 5 * time.Second
 )
@@ -36,6 +40,7 @@ type portRequests struct {
 	mu    sync.Mutex
 	of    map[model.SNATKey]*requester
 	vips  map[netip.Addr]*rate.Limiter
+	open  int
 	swept time.Time
 }
 
@@ -75,6 +80,10 @@ func (p *portRequests) begin(key model.SNATKey, perSecond uint32, now time.Time)
 		return demand, nil, rpc.RefusePorts(rpc.PortsOutstanding, time.Second/time.Duration(perSecond),
 			fmt.Errorf("%s asks for ports while another request of it is under way", key))
 	}
+	if p.open >= portsOpen {
+		return demand, nil, rpc.RefusePorts(rpc.PortsRate, busyRetry,
+			fmt.Errorf("%s asks for ports while %d other requests are under way", key, p.open))
+	}
 	r.asked = now
 	for _, limited := range []struct {
 		limit *rate.Limiter
@@ -88,9 +97,11 @@ func (p *portRequests) begin(key model.SNATKey, perSecond uint32, now time.Time)
 		}
 	}
 	r.outstanding = true
+	p.open++
 	return r.demand, func(gave int) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
+		p.open--
 		if r.outstanding = false; gave > 0 {
 			r.demand = r.demand.Gave(now, gave)
 		}

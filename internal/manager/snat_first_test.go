@@ -1,12 +1,15 @@
 package manager
 
 import (
+	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 )
 
@@ -68,5 +71,29 @@ func TestTheFirstManagerRefuses(t *testing.T) {
 	apply(t, replicas.urls[first], vip)
 	if given, err := allocate(t, client, "host1", firstLeaver, 1); err != nil || len(given) == 0 {
 		t.Errorf("given %v, %v, with 64 ports at most", given, err)
+	}
+}
+
+// A manager has so many port requests under way, whoever makes them, and no more until one ends.
+func TestPortRequestsUnderWayAreBounded(t *testing.T) {
+	requests, now := newPortRequests(), time.Unix(1000, 0)
+	var end func(int)
+	for i := range portsOpen + 1 {
+		key := model.SNATKey{
+			VIP: netip.AddrFrom4([4]byte{203, 0, 113, byte(i % 4)}), Address: netip.AddrFrom4([4]byte{10, 3, byte(i / 250), byte(i % 250)}),
+		}
+		_, done, err := requests.begin(key, 10, now)
+		reason, after, _ := rpc.PortsRefused(err)
+		if i < portsOpen && err != nil || i == portsOpen && (reason != rpc.PortsRate || after != busyRetry) {
+			t.Fatalf("request %d: %v, to be made again in %s", i, err, after)
+		}
+		if i == 0 {
+			end = done
+		}
+	}
+	end(1)
+	late := model.SNATKey{VIP: netip.MustParseAddr("203.0.113.9"), Address: netip.MustParseAddr("10.9.9.9")}
+	if _, _, err := requests.begin(late, 10, now); err != nil {
+		t.Errorf("when one has ended: %v", err)
 	}
 }
