@@ -61,7 +61,8 @@ func (w *world) askForPorts(ctx context.Context, perSecond int) *asked {
 		case <-tick.C:
 		}
 		for due := int(time.Since(begin).Seconds() * float64(perSecond)); i < due; i++ {
-			open.Go(func() { w.askFor(context.WithoutCancel(ctx), i%len(w.agents), all) })
+			workload := i % len(w.agents)
+			open.Go(func() { w.askFor(context.WithoutCancel(ctx), workload, all) })
 		}
 	}
 }
