@@ -23,8 +23,10 @@ import (
 type second struct {
 	At       float64 `json:"at"`       // s since the beginning
 	Fastpath bool    `json:"fastpath"` // connections may leave
-	Mux      float64 `json:"mux_cpu"`  // % of a CPU, of both muxes: XDP program and daemon
-	Host     float64 `json:"host_cpu"` // likewise of the median host: TC programs and daemon
+	Mux      float64 `json:"mux_cpu"`  // % of a CPU, of both muxes' programs in the kernel
+	Host     float64 `json:"host_cpu"` // likewise of the median host's
+	Muxd     float64 `json:"muxd_cpu"` // of both muxes' daemons
+	Agentd   float64 `json:"agentd_cpu"`
 	ByMuxes  float64 `json:"packets_by_muxes"`
 	Direct   float64 `json:"packets_direct"`
 	Uploads  float64 `json:"uploads"`
@@ -38,11 +40,14 @@ type phase struct {
 	PerUpload float64 `json:"packets_by_muxes_per_upload"`
 }
 
+// used is the CPU's time that a node has used.
+type used struct{ programs, daemon time.Duration }
+
 // count is what grows with time.
 type count struct {
 	at              time.Time
-	mux             time.Duration
-	hosts           map[string]time.Duration
+	mux             used // of both
+	hosts           map[string]used
 	byMuxes, direct uint64
 	uploads         uint64
 	busy, all       uint64 // ticks of all CPUs
@@ -100,38 +105,44 @@ func (w *world) watch(ctx context.Context, u *uploads, seconds *[]second, fastpa
 func between(a, b count) second {
 	took := b.at.Sub(a.at).Seconds()
 	percent := func(d time.Duration) float64 { return 100 * d.Seconds() / took }
-	var hosts []float64
+	var programs, daemons []float64
 	for host, used := range b.hosts {
-		hosts = append(hosts, percent(used-a.hosts[host]))
+		programs = append(programs, percent(used.programs-a.hosts[host].programs))
+		daemons = append(daemons, percent(used.daemon-a.hosts[host].daemon))
 	}
-	slices.Sort(hosts)
 	return second{
-		Mux: percent(b.mux - a.mux), Host: (hosts[(len(hosts)-1)/2] + hosts[len(hosts)/2]) / 2,
+		Mux: percent(b.mux.programs - a.mux.programs), Muxd: percent(b.mux.daemon - a.mux.daemon),
+		Host: median(programs), Agentd: median(daemons),
 		ByMuxes: float64(b.byMuxes-a.byMuxes) / took, Direct: float64(b.direct-a.direct) / took,
 		Uploads: float64(b.uploads-a.uploads) / took, Machine: 100 * float64(b.busy-a.busy) / float64(max(b.all-a.all, 1)),
 	}
 }
 
+func median(values []float64) float64 {
+	slices.Sort(values)
+	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
+}
+
 func newPhase(name string, of []second, perUpload float64) phase {
-	median := func(value func(second) float64) float64 {
+	each := func(value func(second) float64) float64 {
 		var values []float64
 		for _, s := range of {
 			values = append(values, value(s))
 		}
-		slices.Sort(values)
-		return values[len(values)/2]
+		return median(values)
 	}
 	return phase{Name: name, PerUpload: perUpload, second: second{
 		Fastpath: of[0].Fastpath,
-		Mux:      median(func(s second) float64 { return s.Mux }), Host: median(func(s second) float64 { return s.Host }),
-		ByMuxes: median(func(s second) float64 { return s.ByMuxes }), Direct: median(func(s second) float64 { return s.Direct }),
-		Uploads: median(func(s second) float64 { return s.Uploads }), Machine: median(func(s second) float64 { return s.Machine }),
+		Mux:      each(func(s second) float64 { return s.Mux }), Muxd: each(func(s second) float64 { return s.Muxd }),
+		Host: each(func(s second) float64 { return s.Host }), Agentd: each(func(s second) float64 { return s.Agentd }),
+		ByMuxes: each(func(s second) float64 { return s.ByMuxes }), Direct: each(func(s second) float64 { return s.Direct }),
+		Uploads: each(func(s second) float64 { return s.Uploads }), Machine: each(func(s second) float64 { return s.Machine }),
 	}}
 }
 
 // count reads all counters.
 func (w *world) count(u *uploads) (c count, err error) {
-	c.at, c.hosts, c.uploads = time.Now(), map[string]time.Duration{}, u.done.Load()
+	c.at, c.hosts, c.uploads = time.Now(), map[string]used{}, u.done.Load()
 	if c.busy, c.all, err = machine(); err != nil {
 		return c, err
 	}
@@ -140,7 +151,8 @@ func (w *world) count(u *uploads) (c count, err error) {
 		if err != nil {
 			return c, err
 		}
-		c.mux += used
+		c.mux.programs += used.programs
+		c.mux.daemon += used.daemon
 		packets, err := w.lab.Forwarded(n.Name)
 		if err != nil {
 			return c, err
@@ -160,19 +172,18 @@ func (w *world) count(u *uploads) (c count, err error) {
 	return c, nil
 }
 
-// used is the CPU's time that a node's programs took: those in the kernel and the daemon.
-func (w *world) used(node, daemon string) (time.Duration, error) {
+// used is the CPU's time that a node's programs in the kernel and its daemon took.
+func (w *world) used(node, daemon string) (u used, err error) {
 	process, err := w.lab.Process(node, daemon)
 	if err != nil {
-		return 0, err
+		return u, err
 	}
-	used, err := processTime(process.PID)
-	if err != nil {
-		return 0, err
+	if u.daemon, err = processTime(process.PID); err != nil {
+		return u, err
 	}
 	pins, err := filepath.Glob(filepath.Join(w.lab.PinPath(node), "live", "*"))
 	if err != nil {
-		return 0, err
+		return u, err
 	}
 	seen := map[ebpf.ProgramID]bool{} // one program may be attached to many interfaces
 	for _, pin := range pins {
@@ -183,7 +194,7 @@ func (w *world) used(node, daemon string) (time.Duration, error) {
 		info, err := attached.Info()
 		_ = attached.Close()
 		if err != nil {
-			return 0, err
+			return u, err
 		}
 		if seen[info.Program] {
 			continue
@@ -191,16 +202,16 @@ func (w *world) used(node, daemon string) (time.Duration, error) {
 		seen[info.Program] = true
 		program, err := ebpf.NewProgramFromID(info.Program)
 		if err != nil {
-			return 0, err
+			return u, err
 		}
 		stats, err := program.Stats()
 		_ = program.Close()
 		if err != nil {
-			return 0, err
+			return u, err
 		}
-		used += stats.Runtime
+		u.programs += stats.Runtime
 	}
-	return used, nil
+	return u, nil
 }
 
 const tick = 10 * time.Millisecond // of /proc (USER_HZ)
@@ -274,9 +285,9 @@ func (w *world) measureSpeed(ctx context.Context, how options) (speeds []speed, 
 
 func printPhases(to io.Writer, all []phase) {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "uploads\ta second\tmuxes, % CPU\thost, % CPU\tmachine, %\tpackets by muxes, a second\tof each upload\tdirect, a second\t")
+	fmt.Fprintln(w, "uploads\ta second\tmuxes' programs, % CPU\tdaemons\ta host's programs, % CPU\tdaemon\tmachine, %\tpackets by muxes, a second\tof each upload\tdirect, a second\t")
 	for _, p := range all {
-		fmt.Fprintf(w, "%s\t%.0f\t%.1f\t%.1f\t%.0f\t%.0f\t%.1f\t%.0f\t\n", p.Name, p.Uploads, p.Mux, p.Host, p.Machine, p.ByMuxes, p.PerUpload, p.Direct)
+		fmt.Fprintf(w, "%s\t%.0f\t%.2f\t%.1f\t%.2f\t%.1f\t%.0f\t%.0f\t%.1f\t%.0f\t\n", p.Name, p.Uploads, p.Mux, p.Muxd, p.Host, p.Agentd, p.Machine, p.ByMuxes, p.PerUpload, p.Direct)
 	}
 	_ = w.Flush()
 }

@@ -25,7 +25,7 @@ func plot(dir string, all []second) error {
 		return fmt.Errorf("draw figures: %w", err)
 	}
 	for name, text := range map[string]string{
-		"fastpath-cpu.svg": draw("CPU, % of one", all,
+		"fastpath-cpu.svg": draw("programs in the kernel, % of a CPU", all,
 			curve{"both muxes", "#c0392b", func(s second) float64 { return s.Mux }},
 			curve{"a host", "#1f77b4", func(s second) float64 { return s.Host }}),
 		"fastpath-packets.svg": draw("packets a second", all,
