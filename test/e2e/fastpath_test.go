@@ -20,8 +20,8 @@ const (
 	fastpathName = "fastpath"
 	// fastpathBytes are exchanged without a mux; WEIR_FASTPATH_BYTES says another number.
 	fastpathBytes = 256 << 20
-	// wirePacket is about what a full packet carries.
-	wirePacket = 1300
+	// wirePacket is less than what a packet carries on average, acknowledgements included.
+	wirePacket = 1000
 )
 
 // fastpathPair is a client's service and a server's, each with a VIP of its own, in one family.
@@ -210,6 +210,12 @@ func (l *fastpathLab) result(host, result string) uint64 {
 	return l.metric(host, "weir_agent_fastpath_messages_total", `result="`+result+`"`)
 }
 
+// connections is how many of a host have left the muxes so far.
+func (l *fastpathLab) connections(host, state string) uint64 {
+	l.t.Helper()
+	return l.metric(host, "weir_agent_fastpath_connections", `state="`+state+`"`)
+}
+
 func (l *fastpathLab) metric(host, name, label string) (sum uint64) {
 	l.t.Helper()
 	text, err := l.Run(host, "curl", "--silent", "--fail", "--retry", "5", "--retry-connrefused", "http://127.0.0.1:7412/metrics")
@@ -229,6 +235,7 @@ func (l *fastpathLab) metric(host, name, label string) (sum uint64) {
 // theirs passes one, whatever happens to agents and muxes.
 func TestFastpath(t *testing.T) {
 	l := newFastpathLab(t)
+	l.dies()
 	l.talkAll("first")
 	l.waitLeft()
 

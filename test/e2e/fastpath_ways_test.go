@@ -131,3 +131,54 @@ func (l *fastpathLab) moves() {
 	l.waitLeft()
 	l.end("moved", 16<<10)
 }
+
+// dies: a server's host loses its power. Its connections come back to the muxes, and end when it is there again.
+func (l *fastpathLab) dies() {
+	l.t.Helper()
+	p := fastpathPairs[0]
+	host, dead := l.node(p.client).Host, l.node(p.server).Host
+	wait := func(fits func(open uint64) bool) {
+		l.t.Helper()
+		must(l.t, netlab.Poll(l.t.Context(), bound, func() error {
+			if open := l.connections(host, "send"); !fits(open) {
+				return fmt.Errorf("%d connections of %s have left the muxes", open, host)
+			}
+			return nil
+		}))
+	}
+	none := func(open uint64) bool { return open == 0 }
+	l.talk("dead", p, stream.Config{Network: stream.TCP, Streams: 10, Interval: 50 * time.Millisecond, Size: 16 << 10})
+	wait(func(open uint64) bool { return open > 0 })
+	must(l.t, l.CutPower(dead))
+	wait(none)
+	must(l.t, l.Revive(dead))
+	must(l.t, l.WaitReady(l.t.Context()))
+	run := l.talks["dead "+p.name]
+	delete(l.talks, "dead "+p.name)
+	result, err := run.Stop()
+	must(l.t, err)
+	for _, b := range result.Breaks {
+		if b.Reason != "reset" {
+			l.t.Errorf("a connection to the server that died ended by %q", b.Reason)
+		}
+	}
+	if result.Broken != result.Opened {
+		l.t.Errorf("%d of %d connections to the server that died ended", result.Broken, result.Opened)
+	}
+	for _, n := range l.Of(netlab.Workload) {
+		if n.Host == dead {
+			_, err := l.Restart(n.Name, "weir")
+			must(l.t, err)
+		}
+	}
+	for _, p := range fastpathPairs {
+		must(l.t, netlab.Poll(l.t.Context(), bound, func() error {
+			out, err := l.Run(p.client, "curl", "--silent", "--show-error", "--fail", "--max-time", "2",
+				"--interface", p.of(l.node(p.client)).String(), url(p.to, 8080, "/"))
+			if err != nil {
+				err = fmt.Errorf("%w: %s", err, out)
+			}
+			return err
+		}))
+	}
+}
