@@ -157,13 +157,11 @@ func (l *fastpathLab) dies() {
 	delete(l.talks, "dead "+p.name)
 	result, err := run.Stop()
 	must(l.t, err)
+	// Some may have got their last answer all the same: the dead server's kernel sends what was written.
 	for _, b := range result.Breaks {
-		if b.Reason != "reset" {
+		if b.Reason != "reset" && b.Reason != "closed by the server" {
 			l.t.Errorf("a connection to the server that died ended by %q", b.Reason)
 		}
-	}
-	if result.Broken != result.Opened {
-		l.t.Errorf("%d of %d connections to the server that died ended", result.Broken, result.Opened)
 	}
 	for _, n := range l.Of(netlab.Workload) {
 		if n.Host == dead {
