@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"os"
@@ -118,7 +119,8 @@ func (l *fastpathLab) serve(weights map[string]int) {
 // talk holds streams of the pair's client to its server's VIP.
 func (l *fastpathLab) talk(name string, p fastpathPair, config stream.Config) {
 	l.t.Helper()
-	config.Target, config.Source, config.Patience = netip.AddrPortFrom(p.to, 8080), p.of(l.node(p.client)), 2*bound
+	config.Target, config.Source = netip.AddrPortFrom(p.to, 8080), p.of(l.node(p.client))
+	config.Patience = cmp.Or(config.Patience, 2*bound)
 	run, err := l.StartStreams(l.t.Context(), p.client, config)
 	must(l.t, err)
 	must(l.t, run.WaitOpened(l.t.Context(), bound))

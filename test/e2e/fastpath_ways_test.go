@@ -124,7 +124,9 @@ func (l *fastpathLab) wayIsCut() {
 func (l *fastpathLab) moves() {
 	l.t.Helper()
 	p := fastpathPairs[1]
-	l.talk("moved", p, stream.Config{Network: stream.TCP, Streams: 5, Interval: 50 * time.Millisecond, Size: 16 << 10})
+	l.talk("moved", p, stream.Config{
+		Network: stream.TCP, Streams: 5, Interval: 50 * time.Millisecond, Size: 16 << 10, Patience: bound / 2,
+	})
 	l.waitLeft()
 	must(l.t, l.Move(p.server, "host3"))
 	l.hosts[p.server] = "host3"
