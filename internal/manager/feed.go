@@ -188,8 +188,10 @@ func (f *muxFeed) take(first model.Generation) (update rpc.MuxUpdate, due bool) 
 	if f.waits.IsZero() {
 		f.waits = h.now()
 	}
-	update = rpc.MuxUpdate{Generation: s.Generation, Snapshot: whole, Pool: h.pool, Withdraw: f.withdraw,
-		Keys: s.FastpathKeys, SYNSecrets: s.SYNSecrets}
+	update = rpc.MuxUpdate{
+		Generation: s.Generation, Snapshot: whole, Pool: h.pool, Withdraw: f.withdraw,
+		Keys: s.FastpathKeys, SYNSecrets: s.SYNSecrets,
+	}
 	h.mu.Unlock()
 	if whole {
 		update.HashKey = s.HashKey
