@@ -31,10 +31,6 @@ struct syn_segment {
 enum {
 	SYN_OPTIONS_PLAIN = 4, /* bytes of options: MSS */
 	SYN_OPTIONS_ALL = 20, /* MSS, SACK permitted, timestamps, window scale */
-	TCP_OPTION_SCALE = 3,
-	TCP_OPTION_SCALE_LENGTH = 3,
-	TCP_OPTION_SACK_PERMITTED = 4,
-	TCP_OPTION_SACK_PERMITTED_LENGTH = 2,
 	TCP_OPTION_SACK = 5,
 	TCP_SACK_NUMBERS = 8, /* of four blocks */
 };
@@ -70,15 +66,15 @@ static __noinline __u32 replay_segment(const struct arrival *a, struct syn_segme
 		return bytes;
 	o[4] = o[5] = o[16] = o[17] = o[18] = o[19] = TCP_OPTION_NOP;
 	if (h->options & SYN_OPTION_SACK) {
-		o[4] = TCP_OPTION_SACK_PERMITTED;
-		o[5] = TCP_OPTION_SACK_PERMITTED_LENGTH;
+		o[4] = TCP_OPTION_SACK_OK;
+		o[5] = TCP_OPTION_SACK_OK_LENGTH;
 	}
 	o[6] = TCP_OPTION_TIMESTAMPS;
 	o[7] = TCP_OPTION_TIMESTAMPS_LENGTH;
 	replay_write32(o + 8, h->ts.tsval);
 	if (scale != SYN_OPTION_WSCALE) {
-		o[17] = TCP_OPTION_SCALE;
-		o[18] = TCP_OPTION_SCALE_LENGTH;
+		o[17] = TCP_OPTION_WSCALE;
+		o[18] = TCP_OPTION_WSCALE_LENGTH;
 		o[19] = scale;
 	}
 	return bytes;
@@ -245,7 +241,7 @@ static __noinline int replay_return(struct __sk_buff *skb, const struct packet *
 /* The window scale that a SYN/ACK announces; 0 without. */
 static __always_inline __u32 replay_scale(struct __sk_buff *skb, const struct packet *p)
 {
-	__u32 at = tcp_option_offset(skb, p->l4, TCP_OPTION_SCALE, TCP_OPTION_SCALE_LENGTH);
+	__u32 at = tcp_option_offset(skb, p->l4, TCP_OPTION_WSCALE, TCP_OPTION_WSCALE_LENGTH);
 	__u8 scale;
 
 	if (!at || bpf_skb_load_bytes(skb, p->l4 + at + 2, &scale, sizeof(scale)))
