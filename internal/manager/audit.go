@@ -55,6 +55,13 @@ func noteEnd(ctx context.Context, err error) {
 	}
 }
 
+// auditElsewhere says that another manager carries the call out, and audits it.
+func auditElsewhere(ctx context.Context) {
+	if c, ok := ctx.Value(calledKey{}).(*called); ok {
+		c.changes = false
+	}
+}
+
 func (c *called) end(err error) {
 	c.ended = true
 	// Who asks for more ports than there are is no stranger.

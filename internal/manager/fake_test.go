@@ -50,6 +50,9 @@ func startMux(t *testing.T, url, name, address string) *fakeMux {
 }
 
 func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
+	if len(p.GetTasks()) > 0 { // they come by themselves
+		return m.answer(p.GetTasks())
+	}
 	u, err := rpc.MuxUpdateFromProto(p)
 	if err != nil {
 		return err
@@ -89,6 +92,25 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 	}
 	_, err = m.client.ReportMux(context.Background(), report)
 	return err
+}
+
+// answer does what an operator asks.
+func (m *fakeMux) answer(tasks []*weirv1.MuxTask) error {
+	for _, task := range tasks {
+		answer := &weirv1.AnswerTaskRequest{Name: m.name, Id: task.GetId()}
+		switch {
+		case task.GetExplain() != nil:
+			answer.Explanation = &weirv1.PacketExplanation{Verdict: "drop_of_" + m.name}
+		case task.GetCapture() != nil:
+			answer.Packets, answer.Done = []*weirv1.CapturedPacket{{Verdict: "drop_of_" + m.name}}, true
+		default:
+			continue
+		}
+		if _, err := m.client.AnswerTask(context.Background(), answer); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // snatStatus is what the tables hold of source NAT.

@@ -90,7 +90,7 @@ func (t *tasks) ask(s *store.State, mux string, what *weirv1.MuxTask) (*task, fu
 	switch {
 	case stream == nil && s.Streams.At(mux):
 		return nil, nil, connect.NewError(connect.CodeFailedPrecondition,
-			fmt.Errorf("mux %s is connected to another manager: ask that one", mux))
+			fmt.Errorf("mux %s is connected to another manager, which does not say so to this one yet: try again", mux))
 	case stream == nil:
 		return nil, nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("mux %s is not connected", mux))
 	case captures && stream.capturing:
@@ -176,7 +176,17 @@ func (m *Manager) ExplainPacket(ctx context.Context, r *weirv1.ExplainPacketRequ
 	if err := rpc.CheckExplainFrame(r.GetFrame()); err != nil {
 		return nil, refusal(err)
 	}
-	asked, done, err := m.tasks.ask(m.store.State(), r.GetMux(), &weirv1.MuxTask{
+	state := m.store.State()
+	if client, ctx, err := m.atHolder(ctx, state, r.GetMux()); err != nil {
+		return nil, refusal(err)
+	} else if client != nil {
+		explained, err := client.ExplainPacket(ctx, r)
+		if err != nil {
+			return nil, refusal(err)
+		}
+		return explained, nil
+	}
+	asked, done, err := m.tasks.ask(state, r.GetMux(), &weirv1.MuxTask{
 		Task: &weirv1.MuxTask_Explain{Explain: &weirv1.ExplainPacketTask{Frame: r.GetFrame()}},
 	})
 	if err != nil {
@@ -202,7 +212,13 @@ func (m *Manager) Capture(ctx context.Context, r *weirv1.CaptureRequest, stream 
 	if err != nil {
 		return refusal(err)
 	}
-	asked, done, err := m.tasks.ask(m.store.State(), r.GetMux(), &weirv1.MuxTask{
+	state := m.store.State()
+	if client, ctx, err := m.atHolder(ctx, state, r.GetMux()); err != nil {
+		return refusal(err)
+	} else if client != nil {
+		return refusalOf(relayCapture(ctx, client, r, stream))
+	}
+	asked, done, err := m.tasks.ask(state, r.GetMux(), &weirv1.MuxTask{
 		Task: &weirv1.MuxTask_Capture{Capture: rpc.CaptureTaskToProto(r, capture)},
 	})
 	if err != nil {

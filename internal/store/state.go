@@ -91,13 +91,8 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 		if d, err = decode[[]synSecretDocument](key, kv.Value); err == nil {
 			s.SYNSecrets, err = synSecretsFromDocument(d)
 		}
-	case prefixVIPs:
-		var d recordedVIP
-		d, err = decode[recordedVIP](key, kv.Value)
-		if err == nil {
-			b.putVIP(vipFromDocument(d.vipDocument), generation)
-			s.Records.Set(name, d.Record)
-		}
+	case prefixVIPs, prefixTables:
+		err = read(kv).put(b)
 	case prefixPools:
 		var d poolDocument
 		d, err = decode[poolDocument](key, kv.Value)
@@ -109,8 +104,6 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 		c, err = decode[Conditions](key, kv.Value)
 		s.Conditions.Set(name, c)
 		b.note(name)
-	case prefixTables:
-		err = b.putTable(key, kv.Value, generation)
 	case prefixPorts:
 		err = b.putPorts(key, kv.Value, generation)
 	default:
@@ -155,23 +148,6 @@ func (b *builder) putOfNode(prefix, name string, kv *mvccpb.KeyValue) (err error
 		s.Ready.Set(name, ready)
 	}
 	return err
-}
-
-func (b *builder) putTable(key string, value []byte, generation model.Generation) error {
-	endpoint, err := parseTableKey(key)
-	if err != nil {
-		return err
-	}
-	d, err := decode[tableDocument](key, value)
-	if err != nil {
-		return err
-	}
-	table, err := tableFromDocument(d)
-	if err != nil {
-		return fmt.Errorf("read %s of the store: %w", key, err)
-	}
-	b.putTableOf(endpoint, table, generation)
-	return nil
 }
 
 // The changes of the desired state, as the watch and the writer make them.

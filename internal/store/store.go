@@ -223,8 +223,8 @@ func (s *Store) load(ctx context.Context) error {
 		return explain("read the store", err)
 	}
 	b := follow(&State{})
-	for _, kv := range response.Kvs {
-		if err := b.put(kv); err != nil {
+	for _, r := range readAll(response.Kvs) {
+		if err := r.put(b); err != nil {
 			return err
 		}
 	}

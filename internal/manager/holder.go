@@ -1,0 +1,69 @@
+package manager
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/trust"
+)
+
+// holder is the manager, if it is another one, that has told of a mux's stream.
+func (p *progress) holder(mux string) (manager string, there bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, here := p.own.muxes[mux]; here {
+		return "", false
+	}
+	for name, other := range p.others {
+		if _, there := other.muxes[mux]; there {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// atHolder is a client of the manager that holds the mux's stream, and the context of a call by it for the same
+// caller; nil if the call is for this manager, or was handed on to it.
+func (m *Manager) atHolder(ctx context.Context, s *store.State, mux string) (*rpc.Client, context.Context, error) {
+	if call, ok := connect.CallInfoForHandlerContext(ctx); ok && call.RequestHeader().Get(forwardedBy) != "" {
+		return nil, ctx, nil
+	}
+	name, there := m.progress.holder(mux)
+	if !there || s.Managers[name].Address == "" {
+		return nil, ctx, nil
+	}
+	client, err := m.peers.at(s.Managers[name].Address)
+	if err != nil {
+		return nil, ctx, err
+	}
+	encoded, err := trust.FromContext(ctx).Encode()
+	if err != nil {
+		return nil, ctx, err
+	}
+	auditElsewhere(ctx)
+	ctx, call := connect.NewClientContext(ctx)
+	call.RequestHeader().Set(forwardedBy, m.cfg.Name)
+	call.RequestHeader().Set(trust.OnBehalfHeader, encoded)
+	return client, ctx, nil
+}
+
+// relayCapture hands on what another manager captures.
+func relayCapture(ctx context.Context, client *rpc.Client, r *weirv1.CaptureRequest, to *connect.ServerStream[weirv1.CaptureResponse]) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	from, err := client.Capture(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	for from.Receive() {
+		if err := to.Send(from.Msg()); err != nil {
+			return err
+		}
+	}
+	return from.Err()
+}

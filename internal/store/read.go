@@ -1,0 +1,99 @@
+package store
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// reading is what a key's value says. VIPs and tables, which are most of the store, are read before they are put:
+// when a State is made of all of it, several at a time.
+type reading struct {
+	kv *mvccpb.KeyValue
+	of string // the prefix, if it is of those that were read
+
+	vip    model.VIP
+	record Record
+
+	endpoint model.EndpointKey
+	table    desired.Table
+
+	err error
+}
+
+func read(kv *mvccpb.KeyValue) reading {
+	r, key := reading{kv: kv}, string(kv.Key)
+	switch prefix, _ := split(key); prefix {
+	case prefixVIPs:
+		r.of = prefix
+		var d recordedVIP
+		d, r.err = decode[recordedVIP](key, kv.Value)
+		r.vip, r.record = vipFromDocument(d.vipDocument), d.Record
+	case prefixTables:
+		r.of = prefix
+		r.endpoint, r.table, r.err = readTable(key, kv.Value)
+	}
+	return r
+}
+
+func readTable(key string, value []byte) (endpoint model.EndpointKey, table desired.Table, err error) {
+	if endpoint, err = parseTableKey(key); err != nil {
+		return endpoint, table, err
+	}
+	d, err := decode[tableDocument](key, value)
+	if err != nil {
+		return endpoint, table, err
+	}
+	if table, err = tableFromDocument(d); err != nil {
+		err = fmt.Errorf("read %s of the store: %w", key, err)
+	}
+	return endpoint, table, err
+}
+
+// put makes the State that is being built hold what was read.
+func (r reading) put(b *builder) error {
+	generation := model.Generation(r.kv.ModRevision)
+	switch {
+	case r.err != nil:
+		return r.err
+	case r.of == prefixVIPs:
+		b.putVIP(r.vip, generation)
+		b.next.Records.Set(r.vip.Name, r.record)
+	case r.of == prefixTables:
+		b.putTableOf(r.endpoint, r.table, generation)
+	default:
+		return b.put(r.kv)
+	}
+	return nil
+}
+
+// readAtOnce is how many values one goroutine reads before it looks for more.
+const readAtOnce = 64
+
+// readAll reads values on all processors.
+func readAll(kvs []*mvccpb.KeyValue) []reading {
+	all := make([]reading, len(kvs))
+	var next atomic.Int64
+	var readers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		readers.Go(func() {
+			for {
+				from := int(next.Add(readAtOnce)) - readAtOnce
+				if from >= len(kvs) {
+					return
+				}
+				for i := from; i < min(from+readAtOnce, len(kvs)); i++ {
+					all[i] = read(kvs[i])
+				}
+			}
+		})
+	}
+	readers.Wait()
+	return all
+}
