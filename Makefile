@@ -10,7 +10,7 @@ LINT     := $(GO) tool -modfile=tools/golangci/go.mod golangci-lint
 BPF_C    := $(shell find bpf test -name '*.c' -o -name '*.h' | grep -v '^bpf/include/')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf build packages generate test unit e2e faults demo bench-mux bench-agent bench-snat bench-fastpath bench-manager api-test fuzz lint fmt clean
+.PHONY: help setup bpf build packages generate test unit e2e faults demo bench-mux bench-agent bench-snat bench-fastpath bench-manager api-test fuzz mutate lint fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ api-test: build ## Send the manager what its OpenAPI document allows, and what i
 
 fuzz: bpf ## Fuzz each parser for a minute
 	@scripts/fuzz.sh 60s
+
+mutate: bpf ## Put faults into the eBPF programs and see that a test finds each; RUN=regexp for some
+	@$(GO) run ./test/mutate -run '$(RUN)'
 
 lint: bpf ## Run all linters and check that generated files are current
 	$(LINT) run ./...

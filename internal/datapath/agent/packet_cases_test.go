@@ -1,6 +1,9 @@
 package agent
 
 import (
+	"bytes"
+	"testing"
+
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/weirlb/weir/internal/testkit/pkt"
@@ -255,5 +258,24 @@ func routeCases() []packetCase {
 		meet("client far away", client4, "reply_uplink"),
 		meet("client behind an interface here", interface4+":40000", "reply_interface"),
 		meet("client on this host", native4+":40000", "reply_host"),
+	}
+}
+
+// TestCongestionKeepsTheFlowLabel has the first word of an inner IPv6 header written: the low half of its class
+// shares a byte with the flow label.
+func TestCongestionKeepsTheFlowLabel(t *testing.T) {
+	r := newRig(t)
+	header := outer(native6)
+	header.TOS = 3 // congestion
+	in := pkt.TCP(client6, vip6, pkt.ACK, pkt.TOS(0xb8|2)).Inside(header)
+	frame := in.Frame()
+	inner := ethernetHeader + 40
+	copy(frame[inner+1:], []byte{0xad, 0xbe, 0xef}) // class a, and a label of dbeef
+	got := r.run("from_uplink", frame, nil)
+	if got.verdict != "deliver_native" {
+		t.Fatalf("verdict is %s", got.verdict)
+	}
+	if want := []byte{0x6b, 0xbd, 0xbe, 0xef}; !bytes.Equal(got.frame[ethernetHeader:ethernetHeader+4], want) {
+		t.Errorf("the inner header begins with %x, not %x", got.frame[ethernetHeader:ethernetHeader+4], want)
 	}
 }

@@ -264,15 +264,19 @@ func (g *rig) recount(t testing.TB) {
 	g.counted = verdicts(t, g.datapath)
 }
 
-// minimise reports the shortest history and the least frame that still differ.
+// minimiseTime bounds how long a smaller history and frame are looked for.
+const minimiseTime = 30 * time.Second
+
+// minimise reports the shortest history and the least frame that still differ, as far as time allows.
 func (g *rig) minimise(t testing.TB, history [][]byte) string {
+	end := time.Now().Add(minimiseTime)
 	last := history[len(history)-1]
 	before := history[:len(history)-1]
 	if g.differs(t, [][]byte{last}) != "" {
 		before = nil
 	}
 	for size := len(before); size > 0; size /= 2 {
-		for at := 0; at+size <= len(before); {
+		for at := 0; at+size <= len(before) && time.Now().Before(end); {
 			kept := append(append([][]byte{}, before[:at]...), before[at+size:]...)
 			if g.differs(t, append(kept, last)) != "" {
 				before = kept
@@ -281,7 +285,7 @@ func (g *rig) minimise(t testing.TB, history [][]byte) string {
 			}
 		}
 	}
-	small := g.shrink(t, before, last)
+	small := g.shrink(t, before, last, end)
 	var report strings.Builder
 	fmt.Fprintln(&report, g.differs(t, append(before, small)))
 	for _, frame := range before {
@@ -291,10 +295,10 @@ func (g *rig) minimise(t testing.TB, history [][]byte) string {
 	return report.String()
 }
 
-// shrink shortens the frame and clears its bytes as far as it still differs.
-func (g *rig) shrink(t testing.TB, before [][]byte, frame []byte) []byte {
+// shrink shortens the frame and clears its bytes as far as it still differs, until the end.
+func (g *rig) shrink(t testing.TB, before [][]byte, frame []byte, end time.Time) []byte {
 	try := func(candidate []byte) bool {
-		if len(candidate) < 14 || g.differs(t, append(before[:len(before):len(before)], candidate)) == "" {
+		if len(candidate) < 14 || time.Now().After(end) || g.differs(t, append(before[:len(before):len(before)], candidate)) == "" {
 			return false
 		}
 		frame = candidate

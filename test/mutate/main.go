@@ -1,0 +1,219 @@
+// Command mutate asks whether a test fails when the eBPF programs are wrong: it puts one fault after the
+// other into a copy of the sources, and runs those tests on it that give packets to the programs without a
+// network. It needs root, and clang as the programs do.
+package main
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+//go:embed mutations.txt
+var list string
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "mutate:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	only := flag.String("run", "", "only the faults that this regular expression matches, as file: what is wrong")
+	flag.Parse()
+	wanted, err := regexp.Compile(*only)
+	if err != nil {
+		return err
+	}
+	mutations, err := parse(list)
+	if err != nil {
+		return err
+	}
+	b, err := newBench(ctx)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(b.folder)
+	var survived, all int
+	for _, m := range mutations {
+		if !wanted.MatchString(m.String()) {
+			continue
+		}
+		began := time.Now()
+		fate, err := b.try(ctx, m)
+		if err != nil {
+			return fmt.Errorf("%s: %w", m, err)
+		}
+		all++
+		if fate == "" {
+			survived++
+			fate = "SURVIVED"
+		}
+		fmt.Printf("%s\n\t%s (%.0f s)\n", m, fate, time.Since(began).Seconds())
+	}
+	fmt.Printf("%d of %d faults were found\n", all-survived, all)
+	if survived > 0 {
+		return fmt.Errorf("no test fails on %d faults", survived)
+	}
+	return nil
+}
+
+// mutation is a fault: at one place of a file there stands with instead of what.
+type mutation struct{ file, wrong, what, with string }
+
+func (m mutation) String() string { return m.file + ": " + m.wrong }
+
+func parse(list string) ([]mutation, error) {
+	var all []mutation
+	text := func(line string) string {
+		return strings.ReplaceAll(strings.TrimPrefix(line, "\t"), `\n`, "\n")
+	}
+	lines := strings.Split(list, "\n")
+	for i := 0; i < len(lines); i++ {
+		if lines[i] == "" || strings.HasPrefix(lines[i], "#") {
+			continue
+		}
+		file, wrong, ok := strings.Cut(lines[i], ": ")
+		if !ok || i+2 >= len(lines) {
+			return nil, fmt.Errorf("line %d begins no fault", i+1)
+		}
+		all = append(all, mutation{file, wrong, text(lines[i+1]), text(lines[i+2])})
+		i += 2
+	}
+	return all, nil
+}
+
+// programs have tests that need no network: those that skip does not match.
+var programs = []struct{ name, folder, skip string }{
+	{
+		"mux", "internal/datapath/mux",
+		"^Test(Capture|Tables|Another|Inspect|Pins|Restart|Open|Unload|Replaced|StepsAside|Shortcuts|Ranges|Explain|Verifier|" +
+			"Digest|Programs|Packets[A-Z]|ClearedIsNew|Buckets)",
+	},
+	{
+		"agent", "internal/datapath/agent", "^Test(CookiesOfTransfers|GUETransfers|NarrowPath|LargeReplies|ClosedDatagram|" +
+			"BucketMoves|KeepAlive|WithoutKeepAlive|Restart|SessionsEnd|UDP$|ClosedPort|Workload|Uplink|OneOwner|Unload|Tables|Upgrade|" +
+			"OtherSizes|WhatCant|ThroughMux|SNATHoldsInOrder|SNATConnects|SNATOutlives|Tap|Transfers|Verifier|SYNCookie|" +
+			"Cookie.*Socket|Probe|ClearedIsNew|Floods|SNATShort)",
+	},
+}
+
+// bench has a copy of the sources, and for each program its tests and an object without a fault.
+type bench struct {
+	root, folder string
+	right        map[string][]byte
+}
+
+func newBench(ctx context.Context) (*bench, error) {
+	root, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	folder, err := os.MkdirTemp("", "weir-mutate-")
+	if err != nil {
+		return nil, err
+	}
+	b := &bench{root: root, folder: folder, right: map[string][]byte{}}
+	if err := os.CopyFS(b.path("bpf"), os.DirFS("bpf")); err != nil {
+		return nil, err
+	}
+	for _, p := range programs {
+		if err := b.command(ctx, root, "go", "test", "-c", "-o", b.path(p.name+".test"), "./"+p.folder); err != nil {
+			return nil, err
+		}
+		if b.right[p.name], err = b.compile(ctx, p.name); err != nil {
+			return nil, err
+		}
+		if failed, err := b.test(ctx, p.name, p.folder, p.skip); err != nil || failed != "" {
+			return nil, fmt.Errorf("the tests of %s fail without a fault: %s %w", p.name, failed, err)
+		}
+	}
+	return b, nil
+}
+
+func (b *bench) path(name string) string { return filepath.Join(b.folder, name) }
+
+// try says what found the fault; nothing did if it is empty.
+func (b *bench) try(ctx context.Context, m mutation) (string, error) {
+	path := b.path(m.file)
+	source, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	if n := bytes.Count(source, []byte(m.what)); n != 1 {
+		return "", fmt.Errorf("%q stands there %d times", m.what, n)
+	}
+	if err := os.WriteFile(path, bytes.Replace(source, []byte(m.what), []byte(m.with), 1), 0o600); err != nil {
+		return "", err
+	}
+	defer func() { _ = os.WriteFile(path, source, 0o600) }()
+	for _, p := range programs { // both, if both have the header
+		object, err := b.compile(ctx, p.name)
+		if err != nil {
+			return "", err
+		}
+		if bytes.Equal(object, b.right[p.name]) {
+			continue
+		}
+		if failed, err := b.test(ctx, p.name, p.folder, p.skip); err != nil || failed != "" {
+			return failed, err
+		}
+	}
+	return "", nil
+}
+
+func (b *bench) compile(ctx context.Context, name string) ([]byte, error) {
+	object := b.path(name + ".o")
+	err := b.command(ctx, b.folder, "clang-19", "-target", "bpfel", "-O2", "-g", "-mcpu=v3", "-Ibpf", "-Ibpf/include",
+		"-c", "bpf/"+name+".bpf.c", "-o", object)
+	if err != nil {
+		return nil, err
+	}
+	return os.ReadFile(object)
+}
+
+func (b *bench) command(ctx context.Context, folder, name string, args ...string) error {
+	command := exec.CommandContext(ctx, name, args...)
+	command.Dir = folder
+	if out, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, out)
+	}
+	return nil
+}
+
+var failure = regexp.MustCompile(`(?m)^ *--- FAIL: (\S+)`)
+
+// test says which test fails first, with its subtest.
+func (b *bench) test(ctx context.Context, name, folder, skip string) (string, error) {
+	test := exec.CommandContext(ctx, b.path(name+".test"), "-test.short", "-test.failfast", "-test.timeout=5m", "-rapid.nofailfile", "-test.skip", skip)
+	test.Dir = filepath.Join(b.root, folder)
+	test.Env = append(os.Environ(), "WEIR_TEST_OBJECT="+b.path(name+".o"))
+	out, err := test.CombinedOutput()
+	if exit := new(exec.ExitError); err == nil || !errors.As(err, &exit) {
+		return "", err
+	}
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	failed := "a panic"
+	for _, found := range failure.FindAllSubmatch(out, 2) {
+		failed = string(found[1])
+	}
+	if bytes.Contains(out, []byte("load program")) {
+		failed = "the verifier"
+	}
+	return name + ": " + failed, nil
+}
