@@ -13,7 +13,7 @@ BPF_C    := $(shell find bpf test -name '*.c' -o -name '*.h' | grep -v '^bpf/inc
 .PHONY: help setup bpf build packages generate test unit e2e faults demo bench-mux bench-agent bench-snat bench-fastpath bench-manager api-test fuzz mutate lint fmt clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Install missing packages (root; Debian 12 and later)
 	@scripts/setup.sh
