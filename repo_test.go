@@ -181,7 +181,7 @@ var layers = []struct {
 	packages []string
 }{
 	{"model (L0)", []string{"model"}},
-	{"pure (L1)", []string{"sorted", "bucket", "flowhash", "health", "typo", "selector", "manifest", "snat", "desired", "trust", "fastpath", "syncookie"}},
+	{"pure (L1)", []string{"sorted", "bucket", "flowhash", "health", "typo", "selector", "manifest", "snat", "desired", "trust", "fastpath", "syncookie", "overload"}},
 	{"adapters (L3)", []string{"telemetry", "store", "bgp", "datapath", "netlink", "probe"}},
 	{"daemons (L4)", []string{"daemon", "slowpath", "rpc", "doctor", "manager", "muxd", "agentd", "ctl", "lab"}},
 }

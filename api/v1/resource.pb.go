@@ -59,7 +59,9 @@ type VIP struct {
 	// Left out: nobody leaves as this VIP.
 	Snat *SNAT `protobuf:"bytes,16,opt,name=snat,proto3" json:"snat,omitempty"`
 	// Connections to the endpoints leave the muxes once they are established. Left out: they do not.
-	Fastpath      *Fastpath `protobuf:"bytes,17,opt,name=fastpath,proto3" json:"fastpath,omitempty"`
+	Fastpath *Fastpath `protobuf:"bytes,17,opt,name=fastpath,proto3" json:"fastpath,omitempty"`
+	// Left out: muxes take as much as comes.
+	Limits        *Limits `protobuf:"bytes,18,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -213,6 +215,76 @@ func (x *VIP) GetFastpath() *Fastpath {
 	return nil
 }
 
+func (x *VIP) GetLimits() *Limits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+// What the endpoints of a VIP take together each second, over all muxes. What is left out, or 0, is not limited.
+type Limits struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Packets uint64                 `protobuf:"varint,1,opt,name=packets,proto3" json:"packets,omitempty"`
+	// Of whole frames, as they come to a mux.
+	Bytes uint64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// New connections of TCP.
+	Connections   uint64 `protobuf:"varint,3,opt,name=connections,proto3" json:"connections,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Limits) Reset() {
+	*x = Limits{}
+	mi := &file_v1_resource_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Limits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Limits) ProtoMessage() {}
+
+func (x *Limits) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Limits.ProtoReflect.Descriptor instead.
+func (*Limits) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Limits) GetPackets() uint64 {
+	if x != nil {
+		return x.Packets
+	}
+	return 0
+}
+
+func (x *Limits) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Limits) GetConnections() uint64 {
+	if x != nil {
+		return x.Connections
+	}
+	return 0
+}
+
 // Which connections go from host to host, past the muxes.
 type Fastpath struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -226,7 +298,7 @@ type Fastpath struct {
 
 func (x *Fastpath) Reset() {
 	*x = Fastpath{}
-	mi := &file_v1_resource_proto_msgTypes[1]
+	mi := &file_v1_resource_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -238,7 +310,7 @@ func (x *Fastpath) String() string {
 func (*Fastpath) ProtoMessage() {}
 
 func (x *Fastpath) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[1]
+	mi := &file_v1_resource_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -251,7 +323,7 @@ func (x *Fastpath) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fastpath.ProtoReflect.Descriptor instead.
 func (*Fastpath) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{1}
+	return file_v1_resource_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Fastpath) GetSources() []string {
@@ -300,7 +372,7 @@ type SNAT struct {
 
 func (x *SNAT) Reset() {
 	*x = SNAT{}
-	mi := &file_v1_resource_proto_msgTypes[2]
+	mi := &file_v1_resource_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -312,7 +384,7 @@ func (x *SNAT) String() string {
 func (*SNAT) ProtoMessage() {}
 
 func (x *SNAT) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[2]
+	mi := &file_v1_resource_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -325,7 +397,7 @@ func (x *SNAT) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNAT.ProtoReflect.Descriptor instead.
 func (*SNAT) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{2}
+	return file_v1_resource_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SNAT) GetWorkloads() []*SNATWorkload {
@@ -406,7 +478,7 @@ type SNATWorkload struct {
 
 func (x *SNATWorkload) Reset() {
 	*x = SNATWorkload{}
-	mi := &file_v1_resource_proto_msgTypes[3]
+	mi := &file_v1_resource_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -418,7 +490,7 @@ func (x *SNATWorkload) String() string {
 func (*SNATWorkload) ProtoMessage() {}
 
 func (x *SNATWorkload) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[3]
+	mi := &file_v1_resource_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -431,7 +503,7 @@ func (x *SNATWorkload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATWorkload.ProtoReflect.Descriptor instead.
 func (*SNATWorkload) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{3}
+	return file_v1_resource_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SNATWorkload) GetAddress() string {
@@ -485,7 +557,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_v1_resource_proto_msgTypes[4]
+	mi := &file_v1_resource_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -497,7 +569,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[4]
+	mi := &file_v1_resource_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -510,7 +582,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{4}
+	return file_v1_resource_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Endpoint) GetProtocol() string {
@@ -605,7 +677,7 @@ type Backend struct {
 
 func (x *Backend) Reset() {
 	*x = Backend{}
-	mi := &file_v1_resource_proto_msgTypes[5]
+	mi := &file_v1_resource_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -617,7 +689,7 @@ func (x *Backend) String() string {
 func (*Backend) ProtoMessage() {}
 
 func (x *Backend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[5]
+	mi := &file_v1_resource_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -630,7 +702,7 @@ func (x *Backend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backend.ProtoReflect.Descriptor instead.
 func (*Backend) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{5}
+	return file_v1_resource_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Backend) GetAddress() string {
@@ -700,7 +772,7 @@ type HealthCheck struct {
 
 func (x *HealthCheck) Reset() {
 	*x = HealthCheck{}
-	mi := &file_v1_resource_proto_msgTypes[6]
+	mi := &file_v1_resource_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -712,7 +784,7 @@ func (x *HealthCheck) String() string {
 func (*HealthCheck) ProtoMessage() {}
 
 func (x *HealthCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[6]
+	mi := &file_v1_resource_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -725,7 +797,7 @@ func (x *HealthCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheck.ProtoReflect.Descriptor instead.
 func (*HealthCheck) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{6}
+	return file_v1_resource_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *HealthCheck) GetType() string {
@@ -807,7 +879,7 @@ type VIPStatus struct {
 
 func (x *VIPStatus) Reset() {
 	*x = VIPStatus{}
-	mi := &file_v1_resource_proto_msgTypes[7]
+	mi := &file_v1_resource_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -819,7 +891,7 @@ func (x *VIPStatus) String() string {
 func (*VIPStatus) ProtoMessage() {}
 
 func (x *VIPStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[7]
+	mi := &file_v1_resource_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -832,7 +904,7 @@ func (x *VIPStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPStatus.ProtoReflect.Descriptor instead.
 func (*VIPStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{7}
+	return file_v1_resource_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *VIPStatus) GetGeneration() uint64 {
@@ -905,7 +977,7 @@ type SNATStatus struct {
 
 func (x *SNATStatus) Reset() {
 	*x = SNATStatus{}
-	mi := &file_v1_resource_proto_msgTypes[8]
+	mi := &file_v1_resource_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -917,7 +989,7 @@ func (x *SNATStatus) String() string {
 func (*SNATStatus) ProtoMessage() {}
 
 func (x *SNATStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[8]
+	mi := &file_v1_resource_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -930,7 +1002,7 @@ func (x *SNATStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATStatus.ProtoReflect.Descriptor instead.
 func (*SNATStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{8}
+	return file_v1_resource_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SNATStatus) GetWorkloads() uint32 {
@@ -980,7 +1052,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_v1_resource_proto_msgTypes[9]
+	mi := &file_v1_resource_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -992,7 +1064,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[9]
+	mi := &file_v1_resource_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1005,7 +1077,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{9}
+	return file_v1_resource_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Condition) GetType() string {
@@ -1065,7 +1137,7 @@ type AddressPool struct {
 
 func (x *AddressPool) Reset() {
 	*x = AddressPool{}
-	mi := &file_v1_resource_proto_msgTypes[10]
+	mi := &file_v1_resource_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1077,7 +1149,7 @@ func (x *AddressPool) String() string {
 func (*AddressPool) ProtoMessage() {}
 
 func (x *AddressPool) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[10]
+	mi := &file_v1_resource_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1090,7 +1162,7 @@ func (x *AddressPool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressPool.ProtoReflect.Descriptor instead.
 func (*AddressPool) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{10}
+	return file_v1_resource_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AddressPool) GetName() string {
@@ -1153,7 +1225,7 @@ type AddressPoolStatus struct {
 
 func (x *AddressPoolStatus) Reset() {
 	*x = AddressPoolStatus{}
-	mi := &file_v1_resource_proto_msgTypes[11]
+	mi := &file_v1_resource_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1165,7 +1237,7 @@ func (x *AddressPoolStatus) String() string {
 func (*AddressPoolStatus) ProtoMessage() {}
 
 func (x *AddressPoolStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[11]
+	mi := &file_v1_resource_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1178,7 +1250,7 @@ func (x *AddressPoolStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressPoolStatus.ProtoReflect.Descriptor instead.
 func (*AddressPoolStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{11}
+	return file_v1_resource_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AddressPoolStatus) GetIpv4() *PoolUse {
@@ -1208,7 +1280,7 @@ type PoolUse struct {
 
 func (x *PoolUse) Reset() {
 	*x = PoolUse{}
-	mi := &file_v1_resource_proto_msgTypes[12]
+	mi := &file_v1_resource_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1220,7 +1292,7 @@ func (x *PoolUse) String() string {
 func (*PoolUse) ProtoMessage() {}
 
 func (x *PoolUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[12]
+	mi := &file_v1_resource_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1233,7 +1305,7 @@ func (x *PoolUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolUse.ProtoReflect.Descriptor instead.
 func (*PoolUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{12}
+	return file_v1_resource_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PoolUse) GetTotal() uint64 {
@@ -1281,7 +1353,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_v1_resource_proto_msgTypes[13]
+	mi := &file_v1_resource_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1293,7 +1365,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[13]
+	mi := &file_v1_resource_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1306,7 +1378,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{13}
+	return file_v1_resource_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Event) GetName() string {
@@ -1416,7 +1488,7 @@ type BackendStatus struct {
 
 func (x *BackendStatus) Reset() {
 	*x = BackendStatus{}
-	mi := &file_v1_resource_proto_msgTypes[14]
+	mi := &file_v1_resource_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1428,7 +1500,7 @@ func (x *BackendStatus) String() string {
 func (*BackendStatus) ProtoMessage() {}
 
 func (x *BackendStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[14]
+	mi := &file_v1_resource_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1441,7 +1513,7 @@ func (x *BackendStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendStatus.ProtoReflect.Descriptor instead.
 func (*BackendStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{14}
+	return file_v1_resource_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *BackendStatus) GetSlot() uint32 {
@@ -1518,7 +1590,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_v1_resource_proto_msgTypes[15]
+	mi := &file_v1_resource_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1530,7 +1602,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[15]
+	mi := &file_v1_resource_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1543,7 +1615,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{15}
+	return file_v1_resource_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Node) GetName() string {
@@ -1605,7 +1677,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_v1_resource_proto_msgTypes[16]
+	mi := &file_v1_resource_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1617,7 +1689,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[16]
+	mi := &file_v1_resource_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1630,7 +1702,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{16}
+	return file_v1_resource_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *NodeStatus) GetConnected() bool {
@@ -1693,7 +1765,7 @@ type Rejection struct {
 
 func (x *Rejection) Reset() {
 	*x = Rejection{}
-	mi := &file_v1_resource_proto_msgTypes[17]
+	mi := &file_v1_resource_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +1777,7 @@ func (x *Rejection) String() string {
 func (*Rejection) ProtoMessage() {}
 
 func (x *Rejection) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[17]
+	mi := &file_v1_resource_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +1790,7 @@ func (x *Rejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rejection.ProtoReflect.Descriptor instead.
 func (*Rejection) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{17}
+	return file_v1_resource_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Rejection) GetGeneration() uint64 {
@@ -1757,7 +1829,7 @@ type MuxStatus struct {
 
 func (x *MuxStatus) Reset() {
 	*x = MuxStatus{}
-	mi := &file_v1_resource_proto_msgTypes[18]
+	mi := &file_v1_resource_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +1841,7 @@ func (x *MuxStatus) String() string {
 func (*MuxStatus) ProtoMessage() {}
 
 func (x *MuxStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[18]
+	mi := &file_v1_resource_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +1854,7 @@ func (x *MuxStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxStatus.ProtoReflect.Descriptor instead.
 func (*MuxStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{18}
+	return file_v1_resource_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *MuxStatus) GetXdpMode() string {
@@ -1848,7 +1920,7 @@ type MuxSNATStatus struct {
 
 func (x *MuxSNATStatus) Reset() {
 	*x = MuxSNATStatus{}
-	mi := &file_v1_resource_proto_msgTypes[19]
+	mi := &file_v1_resource_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1860,7 +1932,7 @@ func (x *MuxSNATStatus) String() string {
 func (*MuxSNATStatus) ProtoMessage() {}
 
 func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[19]
+	mi := &file_v1_resource_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1873,7 +1945,7 @@ func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxSNATStatus.ProtoReflect.Descriptor instead.
 func (*MuxSNATStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{19}
+	return file_v1_resource_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *MuxSNATStatus) GetGeneration() uint64 {
@@ -1920,7 +1992,7 @@ type BGPPeer struct {
 
 func (x *BGPPeer) Reset() {
 	*x = BGPPeer{}
-	mi := &file_v1_resource_proto_msgTypes[20]
+	mi := &file_v1_resource_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1932,7 +2004,7 @@ func (x *BGPPeer) String() string {
 func (*BGPPeer) ProtoMessage() {}
 
 func (x *BGPPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[20]
+	mi := &file_v1_resource_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1945,7 +2017,7 @@ func (x *BGPPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BGPPeer.ProtoReflect.Descriptor instead.
 func (*BGPPeer) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{20}
+	return file_v1_resource_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *BGPPeer) GetAddress() string {
@@ -2016,7 +2088,7 @@ type HostStatus struct {
 
 func (x *HostStatus) Reset() {
 	*x = HostStatus{}
-	mi := &file_v1_resource_proto_msgTypes[21]
+	mi := &file_v1_resource_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2028,7 +2100,7 @@ func (x *HostStatus) String() string {
 func (*HostStatus) ProtoMessage() {}
 
 func (x *HostStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[21]
+	mi := &file_v1_resource_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2041,7 +2113,7 @@ func (x *HostStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostStatus.ProtoReflect.Descriptor instead.
 func (*HostStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{21}
+	return file_v1_resource_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *HostStatus) GetUplink() string {
@@ -2108,7 +2180,7 @@ type SNATUse struct {
 
 func (x *SNATUse) Reset() {
 	*x = SNATUse{}
-	mi := &file_v1_resource_proto_msgTypes[22]
+	mi := &file_v1_resource_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2120,7 +2192,7 @@ func (x *SNATUse) String() string {
 func (*SNATUse) ProtoMessage() {}
 
 func (x *SNATUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[22]
+	mi := &file_v1_resource_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2133,7 +2205,7 @@ func (x *SNATUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATUse.ProtoReflect.Descriptor instead.
 func (*SNATUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{22}
+	return file_v1_resource_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SNATUse) GetVip() string {
@@ -2242,7 +2314,7 @@ type SNATDestination struct {
 
 func (x *SNATDestination) Reset() {
 	*x = SNATDestination{}
-	mi := &file_v1_resource_proto_msgTypes[23]
+	mi := &file_v1_resource_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2254,7 +2326,7 @@ func (x *SNATDestination) String() string {
 func (*SNATDestination) ProtoMessage() {}
 
 func (x *SNATDestination) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[23]
+	mi := &file_v1_resource_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2267,7 +2339,7 @@ func (x *SNATDestination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATDestination.ProtoReflect.Descriptor instead.
 func (*SNATDestination) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{23}
+	return file_v1_resource_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SNATDestination) GetAddress() string {
@@ -2310,7 +2382,7 @@ type NamedCounter struct {
 
 func (x *NamedCounter) Reset() {
 	*x = NamedCounter{}
-	mi := &file_v1_resource_proto_msgTypes[24]
+	mi := &file_v1_resource_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2322,7 +2394,7 @@ func (x *NamedCounter) String() string {
 func (*NamedCounter) ProtoMessage() {}
 
 func (x *NamedCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[24]
+	mi := &file_v1_resource_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2335,7 +2407,7 @@ func (x *NamedCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedCounter.ProtoReflect.Descriptor instead.
 func (*NamedCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{24}
+	return file_v1_resource_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *NamedCounter) GetName() string {
@@ -2371,7 +2443,7 @@ type EndpointCounter struct {
 
 func (x *EndpointCounter) Reset() {
 	*x = EndpointCounter{}
-	mi := &file_v1_resource_proto_msgTypes[25]
+	mi := &file_v1_resource_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2383,7 +2455,7 @@ func (x *EndpointCounter) String() string {
 func (*EndpointCounter) ProtoMessage() {}
 
 func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[25]
+	mi := &file_v1_resource_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2396,7 +2468,7 @@ func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointCounter.ProtoReflect.Descriptor instead.
 func (*EndpointCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{25}
+	return file_v1_resource_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *EndpointCounter) GetEndpoint() *EndpointKey {
@@ -2432,7 +2504,7 @@ type EndpointKey struct {
 
 func (x *EndpointKey) Reset() {
 	*x = EndpointKey{}
-	mi := &file_v1_resource_proto_msgTypes[26]
+	mi := &file_v1_resource_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2444,7 +2516,7 @@ func (x *EndpointKey) String() string {
 func (*EndpointKey) ProtoMessage() {}
 
 func (x *EndpointKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[26]
+	mi := &file_v1_resource_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2457,7 +2529,7 @@ func (x *EndpointKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointKey.ProtoReflect.Descriptor instead.
 func (*EndpointKey) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{26}
+	return file_v1_resource_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *EndpointKey) GetVip() string {
@@ -2519,7 +2591,7 @@ type PacketExplanation struct {
 
 func (x *PacketExplanation) Reset() {
 	*x = PacketExplanation{}
-	mi := &file_v1_resource_proto_msgTypes[27]
+	mi := &file_v1_resource_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2531,7 +2603,7 @@ func (x *PacketExplanation) String() string {
 func (*PacketExplanation) ProtoMessage() {}
 
 func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[27]
+	mi := &file_v1_resource_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2544,7 +2616,7 @@ func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PacketExplanation.ProtoReflect.Descriptor instead.
 func (*PacketExplanation) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{27}
+	return file_v1_resource_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PacketExplanation) GetVerdict() string {
@@ -2685,7 +2757,7 @@ type CaptureFilter struct {
 
 func (x *CaptureFilter) Reset() {
 	*x = CaptureFilter{}
-	mi := &file_v1_resource_proto_msgTypes[28]
+	mi := &file_v1_resource_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2697,7 +2769,7 @@ func (x *CaptureFilter) String() string {
 func (*CaptureFilter) ProtoMessage() {}
 
 func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[28]
+	mi := &file_v1_resource_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2710,7 +2782,7 @@ func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureFilter.ProtoReflect.Descriptor instead.
 func (*CaptureFilter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{28}
+	return file_v1_resource_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CaptureFilter) GetClient() string {
@@ -2774,7 +2846,7 @@ type CapturedPacket struct {
 
 func (x *CapturedPacket) Reset() {
 	*x = CapturedPacket{}
-	mi := &file_v1_resource_proto_msgTypes[29]
+	mi := &file_v1_resource_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2786,7 +2858,7 @@ func (x *CapturedPacket) String() string {
 func (*CapturedPacket) ProtoMessage() {}
 
 func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[29]
+	mi := &file_v1_resource_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2799,7 +2871,7 @@ func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapturedPacket.ProtoReflect.Descriptor instead.
 func (*CapturedPacket) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{29}
+	return file_v1_resource_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CapturedPacket) GetTime() *timestamppb.Timestamp {
@@ -2848,7 +2920,7 @@ var File_v1_resource_proto protoreflect.FileDescriptor
 
 const file_v1_resource_proto_rawDesc = "" +
 	"\n" +
-	"\x11v1/resource.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xac\x05\n" +
+	"\x11v1/resource.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd5\x05\n" +
 	"\x03VIP\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x120\n" +
@@ -2871,10 +2943,15 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\n" +
 	"updated_by\x18\x0f \x01(\tR\tupdatedBy\x12!\n" +
 	"\x04snat\x18\x10 \x01(\v2\r.weir.v1.SNATR\x04snat\x12-\n" +
-	"\bfastpath\x18\x11 \x01(\v2\x11.weir.v1.FastpathR\bfastpath\x1a9\n" +
+	"\bfastpath\x18\x11 \x01(\v2\x11.weir.v1.FastpathR\bfastpath\x12'\n" +
+	"\x06limits\x18\x12 \x01(\v2\x0f.weir.v1.LimitsR\x06limits\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"E\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Z\n" +
+	"\x06Limits\x12\x18\n" +
+	"\apackets\x18\x01 \x01(\x04R\apackets\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12 \n" +
+	"\vconnections\x18\x03 \x01(\x04R\vconnections\"E\n" +
 	"\bFastpath\x12\x18\n" +
 	"\asources\x18\x01 \x03(\tR\asources\x12\x1f\n" +
 	"\vudp_packets\x18\x02 \x01(\rR\n" +
@@ -3132,89 +3209,91 @@ func file_v1_resource_proto_rawDescGZIP() []byte {
 	return file_v1_resource_proto_rawDescData
 }
 
-var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_v1_resource_proto_goTypes = []any{
 	(*VIP)(nil),                   // 0: weir.v1.VIP
-	(*Fastpath)(nil),              // 1: weir.v1.Fastpath
-	(*SNAT)(nil),                  // 2: weir.v1.SNAT
-	(*SNATWorkload)(nil),          // 3: weir.v1.SNATWorkload
-	(*Endpoint)(nil),              // 4: weir.v1.Endpoint
-	(*Backend)(nil),               // 5: weir.v1.Backend
-	(*HealthCheck)(nil),           // 6: weir.v1.HealthCheck
-	(*VIPStatus)(nil),             // 7: weir.v1.VIPStatus
-	(*SNATStatus)(nil),            // 8: weir.v1.SNATStatus
-	(*Condition)(nil),             // 9: weir.v1.Condition
-	(*AddressPool)(nil),           // 10: weir.v1.AddressPool
-	(*AddressPoolStatus)(nil),     // 11: weir.v1.AddressPoolStatus
-	(*PoolUse)(nil),               // 12: weir.v1.PoolUse
-	(*Event)(nil),                 // 13: weir.v1.Event
-	(*BackendStatus)(nil),         // 14: weir.v1.BackendStatus
-	(*Node)(nil),                  // 15: weir.v1.Node
-	(*NodeStatus)(nil),            // 16: weir.v1.NodeStatus
-	(*Rejection)(nil),             // 17: weir.v1.Rejection
-	(*MuxStatus)(nil),             // 18: weir.v1.MuxStatus
-	(*MuxSNATStatus)(nil),         // 19: weir.v1.MuxSNATStatus
-	(*BGPPeer)(nil),               // 20: weir.v1.BGPPeer
-	(*HostStatus)(nil),            // 21: weir.v1.HostStatus
-	(*SNATUse)(nil),               // 22: weir.v1.SNATUse
-	(*SNATDestination)(nil),       // 23: weir.v1.SNATDestination
-	(*NamedCounter)(nil),          // 24: weir.v1.NamedCounter
-	(*EndpointCounter)(nil),       // 25: weir.v1.EndpointCounter
-	(*EndpointKey)(nil),           // 26: weir.v1.EndpointKey
-	(*PacketExplanation)(nil),     // 27: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),         // 28: weir.v1.CaptureFilter
-	(*CapturedPacket)(nil),        // 29: weir.v1.CapturedPacket
-	nil,                           // 30: weir.v1.VIP.LabelsEntry
-	nil,                           // 31: weir.v1.AddressPool.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 33: google.protobuf.Duration
+	(*Limits)(nil),                // 1: weir.v1.Limits
+	(*Fastpath)(nil),              // 2: weir.v1.Fastpath
+	(*SNAT)(nil),                  // 3: weir.v1.SNAT
+	(*SNATWorkload)(nil),          // 4: weir.v1.SNATWorkload
+	(*Endpoint)(nil),              // 5: weir.v1.Endpoint
+	(*Backend)(nil),               // 6: weir.v1.Backend
+	(*HealthCheck)(nil),           // 7: weir.v1.HealthCheck
+	(*VIPStatus)(nil),             // 8: weir.v1.VIPStatus
+	(*SNATStatus)(nil),            // 9: weir.v1.SNATStatus
+	(*Condition)(nil),             // 10: weir.v1.Condition
+	(*AddressPool)(nil),           // 11: weir.v1.AddressPool
+	(*AddressPoolStatus)(nil),     // 12: weir.v1.AddressPoolStatus
+	(*PoolUse)(nil),               // 13: weir.v1.PoolUse
+	(*Event)(nil),                 // 14: weir.v1.Event
+	(*BackendStatus)(nil),         // 15: weir.v1.BackendStatus
+	(*Node)(nil),                  // 16: weir.v1.Node
+	(*NodeStatus)(nil),            // 17: weir.v1.NodeStatus
+	(*Rejection)(nil),             // 18: weir.v1.Rejection
+	(*MuxStatus)(nil),             // 19: weir.v1.MuxStatus
+	(*MuxSNATStatus)(nil),         // 20: weir.v1.MuxSNATStatus
+	(*BGPPeer)(nil),               // 21: weir.v1.BGPPeer
+	(*HostStatus)(nil),            // 22: weir.v1.HostStatus
+	(*SNATUse)(nil),               // 23: weir.v1.SNATUse
+	(*SNATDestination)(nil),       // 24: weir.v1.SNATDestination
+	(*NamedCounter)(nil),          // 25: weir.v1.NamedCounter
+	(*EndpointCounter)(nil),       // 26: weir.v1.EndpointCounter
+	(*EndpointKey)(nil),           // 27: weir.v1.EndpointKey
+	(*PacketExplanation)(nil),     // 28: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),         // 29: weir.v1.CaptureFilter
+	(*CapturedPacket)(nil),        // 30: weir.v1.CapturedPacket
+	nil,                           // 31: weir.v1.VIP.LabelsEntry
+	nil,                           // 32: weir.v1.AddressPool.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 33: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
 }
 var file_v1_resource_proto_depIdxs = []int32{
-	30, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
-	4,  // 1: weir.v1.VIP.endpoints:type_name -> weir.v1.Endpoint
-	7,  // 2: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
-	32, // 3: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
-	32, // 4: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
-	2,  // 5: weir.v1.VIP.snat:type_name -> weir.v1.SNAT
-	1,  // 6: weir.v1.VIP.fastpath:type_name -> weir.v1.Fastpath
-	3,  // 7: weir.v1.SNAT.workloads:type_name -> weir.v1.SNATWorkload
-	33, // 8: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
-	5,  // 9: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
-	6,  // 10: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
-	33, // 11: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
-	14, // 12: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
-	33, // 13: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	33, // 14: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
-	9,  // 15: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
-	8,  // 16: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
-	32, // 17: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
-	31, // 18: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
-	11, // 19: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
-	12, // 20: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
-	12, // 21: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
-	32, // 22: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
-	32, // 23: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
-	16, // 24: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
-	32, // 25: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
-	17, // 26: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
-	18, // 27: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
-	21, // 28: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
-	20, // 29: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
-	24, // 30: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
-	25, // 31: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
-	19, // 32: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
-	32, // 33: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
-	24, // 34: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
-	22, // 35: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
-	23, // 36: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
-	26, // 37: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
-	26, // 38: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
-	32, // 39: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	40, // [40:40] is the sub-list for method output_type
-	40, // [40:40] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	31, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
+	5,  // 1: weir.v1.VIP.endpoints:type_name -> weir.v1.Endpoint
+	8,  // 2: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
+	33, // 3: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
+	33, // 4: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
+	3,  // 5: weir.v1.VIP.snat:type_name -> weir.v1.SNAT
+	2,  // 6: weir.v1.VIP.fastpath:type_name -> weir.v1.Fastpath
+	1,  // 7: weir.v1.VIP.limits:type_name -> weir.v1.Limits
+	4,  // 8: weir.v1.SNAT.workloads:type_name -> weir.v1.SNATWorkload
+	34, // 9: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
+	6,  // 10: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
+	7,  // 11: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
+	34, // 12: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
+	15, // 13: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
+	34, // 14: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	34, // 15: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	10, // 16: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
+	9,  // 17: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
+	33, // 18: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	32, // 19: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
+	12, // 20: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
+	13, // 21: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
+	13, // 22: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
+	33, // 23: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
+	33, // 24: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
+	17, // 25: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
+	33, // 26: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
+	18, // 27: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
+	19, // 28: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
+	22, // 29: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
+	21, // 30: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
+	25, // 31: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
+	26, // 32: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
+	20, // 33: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
+	33, // 34: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
+	25, // 35: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
+	23, // 36: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
+	24, // 37: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
+	27, // 38: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
+	27, // 39: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
+	33, // 40: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	41, // [41:41] is the sub-list for method output_type
+	41, // [41:41] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }
@@ -3222,15 +3301,15 @@ func file_v1_resource_proto_init() {
 	if File_v1_resource_proto != nil {
 		return
 	}
-	file_v1_resource_proto_msgTypes[2].OneofWrappers = []any{}
-	file_v1_resource_proto_msgTypes[5].OneofWrappers = []any{}
+	file_v1_resource_proto_msgTypes[3].OneofWrappers = []any{}
+	file_v1_resource_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_resource_proto_rawDesc), len(file_v1_resource_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   32,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -985,8 +985,10 @@ type MuxEndpoint struct {
 	// "auto", "always" or "never"; left out by a manager that knows no SYN cookies: "never".
 	SynCookies string `protobuf:"bytes,12,opt,name=syn_cookies,json=synCookies,proto3" json:"syn_cookies,omitempty"`
 	// Prefixes of sources that may come, all if there are none, and of those that may not.
-	Allow         []string `protobuf:"bytes,13,rep,name=allow,proto3" json:"allow,omitempty"`
-	Deny          []string `protobuf:"bytes,14,rep,name=deny,proto3" json:"deny,omitempty"`
+	Allow []string `protobuf:"bytes,13,rep,name=allow,proto3" json:"allow,omitempty"`
+	Deny  []string `protobuf:"bytes,14,rep,name=deny,proto3" json:"deny,omitempty"`
+	// Of the VIP, the same in all its endpoints, and of all muxes together.
+	Limits        *Limits `protobuf:"bytes,15,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1115,6 +1117,13 @@ func (x *MuxEndpoint) GetAllow() []string {
 func (x *MuxEndpoint) GetDeny() []string {
 	if x != nil {
 		return x.Deny
+	}
+	return nil
+}
+
+func (x *MuxEndpoint) GetLimits() *Limits {
+	if x != nil {
+		return x.Limits
 	}
 	return nil
 }
@@ -2609,7 +2618,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x04done\x18\x06 \x01(\bR\x04done\x12\x14\n" +
 	"\x05error\x18\a \x01(\tR\x05error\"(\n" +
 	"\x12AnswerTaskResponse\x12\x12\n" +
-	"\x04gone\x18\x01 \x01(\bR\x04gone\"\xdf\x03\n" +
+	"\x04gone\x18\x01 \x01(\bR\x04gone\"\x88\x04\n" +
 	"\vMuxEndpoint\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x18\n" +
@@ -2627,7 +2636,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\vsyn_cookies\x18\f \x01(\tR\n" +
 	"synCookies\x12\x14\n" +
 	"\x05allow\x18\r \x03(\tR\x05allow\x12\x12\n" +
-	"\x04deny\x18\x0e \x03(\tR\x04deny\"z\n" +
+	"\x04deny\x18\x0e \x03(\tR\x04deny\x12'\n" +
+	"\x06limits\x18\x0f \x01(\v2\x0f.weir.v1.LimitsR\x06limits\"z\n" +
 	"\n" +
 	"MuxBackend\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x16\n" +
@@ -2816,10 +2826,11 @@ var file_v1_sync_proto_goTypes = []any{
 	(*PacketExplanation)(nil),     // 33: weir.v1.PacketExplanation
 	(*CapturedPacket)(nil),        // 34: weir.v1.CapturedPacket
 	(*Fastpath)(nil),              // 35: weir.v1.Fastpath
-	(*HealthCheck)(nil),           // 36: weir.v1.HealthCheck
-	(*Rejection)(nil),             // 37: weir.v1.Rejection
-	(*MuxStatus)(nil),             // 38: weir.v1.MuxStatus
-	(*HostStatus)(nil),            // 39: weir.v1.HostStatus
+	(*Limits)(nil),                // 36: weir.v1.Limits
+	(*HealthCheck)(nil),           // 37: weir.v1.HealthCheck
+	(*Rejection)(nil),             // 38: weir.v1.Rejection
+	(*MuxStatus)(nil),             // 39: weir.v1.MuxStatus
+	(*HostStatus)(nil),            // 40: weir.v1.HostStatus
 }
 var file_v1_sync_proto_depIdxs = []int32{
 	12, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
@@ -2840,46 +2851,47 @@ var file_v1_sync_proto_depIdxs = []int32{
 	13, // 15: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
 	32, // 16: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
 	35, // 17: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
-	21, // 18: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
-	22, // 19: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
-	16, // 20: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
-	4,  // 21: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
-	3,  // 22: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
-	2,  // 23: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
-	32, // 24: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
-	30, // 25: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
-	36, // 26: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
-	32, // 27: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
-	30, // 28: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
-	37, // 29: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
-	38, // 30: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
-	24, // 31: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
-	30, // 32: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
-	37, // 33: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
-	39, // 34: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
-	28, // 35: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
-	27, // 36: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
-	30, // 37: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
-	30, // 38: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
-	0,  // 39: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
-	14, // 40: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
-	23, // 41: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
-	26, // 42: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
-	10, // 43: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
-	17, // 44: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
-	19, // 45: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
-	1,  // 46: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
-	15, // 47: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
-	25, // 48: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
-	29, // 49: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
-	11, // 50: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
-	18, // 51: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
-	20, // 52: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
-	46, // [46:53] is the sub-list for method output_type
-	39, // [39:46] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	36, // 18: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
+	21, // 19: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
+	22, // 20: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
+	16, // 21: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
+	4,  // 22: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
+	3,  // 23: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
+	2,  // 24: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
+	32, // 25: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
+	30, // 26: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
+	37, // 27: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
+	32, // 28: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
+	30, // 29: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
+	38, // 30: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
+	39, // 31: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
+	24, // 32: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
+	30, // 33: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
+	38, // 34: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
+	40, // 35: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
+	28, // 36: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
+	27, // 37: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
+	30, // 38: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
+	30, // 39: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
+	0,  // 40: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
+	14, // 41: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
+	23, // 42: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
+	26, // 43: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
+	10, // 44: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
+	17, // 45: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
+	19, // 46: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
+	1,  // 47: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
+	15, // 48: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
+	25, // 49: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
+	29, // 50: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
+	11, // 51: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
+	18, // 52: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
+	20, // 53: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
+	47, // [47:54] is the sub-list for method output_type
+	40, // [40:47] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_v1_sync_proto_init() }

@@ -33,6 +33,7 @@ enum endpoint_flag {
 	ENDPOINT_SOURCES = 256, /* not every source may come: its row of `guards` tells which */
 	ENDPOINT_SYN_COOKIES = 512, /* SYNs are answered here */
 	ENDPOINT_WATCHED = 1024, /* whether handshakes are completed is looked at */
+	ENDPOINT_LIMITED = 2048, /* its VIP may have so much: its row of `vip_guards` tells */
 };
 
 /*

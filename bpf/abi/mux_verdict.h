@@ -44,6 +44,10 @@ enum verdict {
 	/* The packet is dropped. */
 	VERDICT_DROP_NO_BACKEND, /* the endpoint has no backend to choose */
 	VERDICT_DROP_SOURCE, /* the endpoint does not take packets from its source */
+	VERDICT_DROP_LIMIT_PACKETS, /* its VIP has had as many as it may */
+	VERDICT_DROP_LIMIT_BYTES,
+	VERDICT_DROP_LIMIT_CONNECTIONS,
+	VERDICT_DROP_SHARE, /* the mux has too much to do, and the VIP more than its share of it */
 	VERDICT_DROP_NO_RANGE, /* no workload has the port, of a VIP with source NAT */
 	VERDICT_DROP_NO_SOURCE, /* the mux has no outer source of the tunnel's family */
 	VERDICT_DROP_NO_NEXT_HOP, /* the way to the backend's host is not resolved */

@@ -34,6 +34,10 @@ static __always_inline enum xdp_action finish(enum verdict verdict, __u64 bytes)
 		return XDP_TX;
 	case VERDICT_DROP_NO_BACKEND:
 	case VERDICT_DROP_SOURCE:
+	case VERDICT_DROP_LIMIT_PACKETS:
+	case VERDICT_DROP_LIMIT_BYTES:
+	case VERDICT_DROP_LIMIT_CONNECTIONS:
+	case VERDICT_DROP_SHARE:
 	case VERDICT_DROP_NO_RANGE:
 	case VERDICT_DROP_NO_SOURCE:
 	case VERDICT_DROP_NO_NEXT_HOP:

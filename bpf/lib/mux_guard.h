@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What stands between a packet and its endpoint: which sources it takes. Only endpoints that have
- * such a thing pay for it: a flag of the row, which is loaded anyway, says so.
+ * What stands between a packet and its endpoint: which sources it takes, and how much its VIP may
+ * have. Only endpoints that have such a thing pay for it: flags of the row, which is loaded anyway,
+ * say so.
  */
 #pragma once
 
@@ -9,6 +10,8 @@
 #include <bpf/bpf_helpers.h>
 
 #include "abi/mux_guard.h"
+#include "lib/counter.h"
+#include "lib/mux_look.h"
 #include "lib/mux_tables.h"
 #include "lib/mux_work.h"
 
@@ -33,10 +36,41 @@ struct {
 	__type(value, struct guard);
 } guards SEC(".maps");
 
+/* By the VIP's index of vip_usage. Of endpoints without ENDPOINT_LIMITED nobody reads the row. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 16385);
+	__uint(map_flags,
+	       BPF_F_MMAPABLE); /* to store a word at once; and it aligns rows to lines */
+	__type(key, __u32);
+	__type(value, struct vip_guard);
+} vip_guards SEC(".maps");
+
+/* Packets that a VIP's limits, or its share, kept out; by its index. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 16385);
+	__type(key, __u32);
+	__type(value, struct counter);
+} vip_refused SEC(".maps");
+
+/* The verdict before those that are given here, which are one behind the other. */
+enum {
+	GUARD_VERDICTS = VERDICT_DROP_SOURCE - 1,
+	GUARD_VERDICTS_MASK = 7,
+};
+
+_Static_assert(VERDICT_DROP_SHARE - GUARD_VERDICTS <= GUARD_VERDICTS_MASK, "bits for each verdict");
+_Static_assert(VERDICT_DROP_TOO_BIG - GUARD_VERDICTS > GUARD_VERDICTS_MASK, "needs a backend");
+
 /* A packet that asks to get through. */
 struct guarded {
 	struct address source;
 	__u32 id; /* of the endpoint */
+	__u32 vip;
+	__u32 bytes;
+	enum endpoint_flag flags;
+	__u32 opens; /* a connection */
 	__u32 pad;
 };
 
@@ -57,36 +91,109 @@ static __always_inline bool source_is_listed(__u32 list, const struct address *s
 	return bpf_map_lookup_elem(&sources, &key);
 }
 
-/* A function of its own that gives back a number: the verifier walks it once. */
-__noinline int guard_refuses(const struct guarded *g)
+static __always_inline bool source_may_come(const struct guarded *g)
 {
-	struct guard *guard;
-	__u32 allow, deny, id;
+	__u32 id = g->id, allow, deny;
+	struct guard *guard = bpf_map_lookup_elem(&guards, &id);
 	__u64 lists;
 
-	if (!g)
-		return 0;
-	id = g->id;
-	guard = bpf_map_lookup_elem(&guards, &id);
 	if (!guard)
-		return 0;
+		return true;
 	lists = *(volatile __u64 *)&guard->lists;
 	allow = lists;
 	deny = lists >> 32;
 	if (deny && source_is_listed(deny, &g->source))
-		return 1;
-	return allow && !source_is_listed(allow, &g->source);
+		return false;
+	return !allow || source_is_listed(allow, &g->source);
+}
+
+enum { VIP_LIMIT_TRIES = 16 };
+
+/*
+ * Takes so much from a VIP's bucket if it has it. Many CPUs may race for it; the one that loses
+ * every try goes without: then the bucket is as good as empty.
+ */
+static __always_inline bool vip_limit_take(struct vip_guard *v, enum vip_limit limit, __u64 amount,
+					   __u64 now)
+{
+	__u64 cost = *(volatile __u64 *)&v->cost[limit], most = v->most[limit], full, from;
+
+	if (!cost)
+		return true;
+	cost = cost * amount >> VIP_COST_SHIFT;
+	for (int i = 0; i < VIP_LIMIT_TRIES; i++) {
+		full = *(volatile __u64 *)&v->full[limit];
+		from = full > now ? full : now;
+		if (from - now + cost > most)
+			return false;
+		if (only_looking())
+			return true;
+		if (__sync_val_compare_and_swap(&v->full[limit], full, from + cost) == full)
+			return true;
+	}
+	return false;
+}
+
+static __always_inline enum verdict vip_has_room(const struct guarded *g, struct vip_guard *v)
+{
+	__u64 now = bpf_ktime_get_coarse_ns();
+
+	if (v->drop && bpf_get_prandom_u32() < v->drop)
+		return VERDICT_DROP_SHARE;
+	if (g->opens && !vip_limit_take(v, VIP_LIMIT_CONNECTIONS, 1, now))
+		return VERDICT_DROP_LIMIT_CONNECTIONS;
+	if (!vip_limit_take(v, VIP_LIMIT_PACKETS, 1, now))
+		return VERDICT_DROP_LIMIT_PACKETS;
+	if (!vip_limit_take(v, VIP_LIMIT_BYTES, g->bytes, now))
+		return VERDICT_DROP_LIMIT_BYTES;
+	return VERDICT_NONE;
+}
+
+/*
+ * Gives back why the packet may not go on, as a distance from GUARD_VERDICTS; 0: it may. A function
+ * of its own, which the verifier walks once.
+ */
+__noinline int guard_refuses(const struct guarded *g)
+{
+	enum verdict verdict;
+	struct vip_guard *v;
+	__u32 vip;
+
+	if (!g)
+		return 0;
+	if (g->flags & ENDPOINT_SOURCES && !source_may_come(g))
+		return VERDICT_DROP_SOURCE - GUARD_VERDICTS;
+	if (!(g->flags & ENDPOINT_LIMITED))
+		return 0;
+	vip = g->vip;
+	v = bpf_map_lookup_elem(&vip_guards, &vip);
+	if (!v)
+		return 0;
+	verdict = vip_has_room(g, v);
+	if (!verdict)
+		return 0;
+	count(&vip_refused, vip, g->bytes);
+	return verdict - GUARD_VERDICTS;
 }
 
 /* May the packet go on to its endpoint? */
 static __always_inline enum verdict guard(const struct work *w)
 {
 	struct guarded g;
+	__u32 why;
 
-	if (!(w->endpoint->flags & ENDPOINT_SOURCES))
+	if (!(w->endpoint->flags & (ENDPOINT_SOURCES | ENDPOINT_LIMITED)))
 		return VERDICT_NONE;
 	g.source = w->packet.source;
 	g.id = w->endpoint->id;
+	g.vip = w->endpoint->vip;
+	g.bytes = w->packet.limit;
+	g.flags = w->endpoint->flags;
+	g.opens = (w->packet.tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN;
 	g.pad = 0;
-	return guard_refuses(&g) ? VERDICT_DROP_SOURCE : VERDICT_NONE;
+	why = guard_refuses(&g);
+	if (!why)
+		return VERDICT_NONE;
+	barrier_var(why); /* the verifier is to see the bound */
+	return GUARD_VERDICTS + (why & GUARD_VERDICTS_MASK);
 }

@@ -71,6 +71,7 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 	if vip.GetFlowLimit() > 0 {
 		fmt.Fprintf(w, "Flow limit:  %d in each mux\n", vip.GetFlowLimit())
 	}
+	limitsText(w, vip.GetLimits())
 	if vip.GetPool() != "" {
 		fmt.Fprintf(w, "Pool:        %s\n", vip.GetPool())
 	}
@@ -112,6 +113,22 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 		}
 	}
 	return nil
+}
+
+// limitsText tells what muxes take for a VIP each second.
+func limitsText(w io.Writer, l *weirv1.Limits) {
+	var parts []string
+	for _, limit := range []struct {
+		n    uint64
+		what string
+	}{{l.GetPackets(), "packets"}, {l.GetBytes(), "bytes"}, {l.GetConnections(), "new connections"}} {
+		if limit.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", limit.n, limit.what))
+		}
+	}
+	if len(parts) > 0 {
+		fmt.Fprintf(w, "Limits:      %s a second, over all muxes\n", strings.Join(parts, ", "))
+	}
 }
 
 // sourcesText tells a list of sources: all of a short one, how many of a long one.

@@ -36,6 +36,7 @@ type spec struct {
 	Ping        model.Ping        `json:"ping,omitempty"`
 	FlowLimit   uint32            `json:"flowLimit,omitempty"`
 	Fastpath    *fastpathSpec     `json:"fastpath,omitempty"`
+	Limits      *model.Limits     `json:"limits,omitempty"`
 	Endpoints   []endpointSpec    `json:"endpoints,omitempty"`
 	SNAT        *snatSpec         `json:"snat,omitempty"`
 }
@@ -97,6 +98,7 @@ func NewDocument(vip model.VIP, version uint64, status any) Document {
 	if f := vip.Fastpath; f != nil {
 		d.Spec.Fastpath = &fastpathSpec{Sources: f.Sources, UDPPackets: f.UDPPackets}
 	}
+	d.Spec.Limits = vip.Limits
 	d.Spec.SNAT = writeSNAT(vip.SNAT)
 	for _, e := range vip.Endpoints {
 		written := endpointSpec{

@@ -43,6 +43,7 @@ func validVIP(t *rapid.T) model.VIP {
 			UDPPackets: rapid.Uint32Max(model.MaxUDPPackets).Draw(t, "packets"),
 		}
 	}
+	vip.Limits = rapid.SampledFrom([]*model.Limits{nil, {Packets: 1}, {Bytes: 2, Connections: model.MaxLimit}}).Draw(t, "limits")
 	vip.FlowLimit = rapid.Uint32Max(model.MaxFlowLimit).Draw(t, "flow limit")
 	for i := range rapid.IntRange(1, 3).Draw(t, "endpoints") {
 		e := model.Endpoint{

@@ -53,6 +53,7 @@ func (r *reader) vip(doc *object) model.VIP {
 		vip.Ping = model.Ping(spec.get("ping").text(""))
 		vip.FlowLimit = uint32(spec.get("flowLimit").number(1, model.MaxFlowLimit, 0))
 		vip.Fastpath = fastpath(spec.get("fastpath").object())
+		vip.Limits = limits(spec.get("limits").object())
 		vip.SNAT = snat(spec.get("snat").object())
 		endpoints := spec.get("endpoints")
 		if vip.SNAT == nil {
@@ -64,6 +65,17 @@ func (r *reader) vip(doc *object) model.VIP {
 		spec.end()
 	}
 	return vip
+}
+
+// limits reads what the VIP takes each second; nil: as much as comes.
+func limits(o *object) *model.Limits {
+	if o.fields == nil {
+		return nil
+	}
+	number := func(field string) uint64 { return uint64(o.get(field).number(1, model.MaxLimit, 0)) }
+	l := &model.Limits{Packets: number("packets"), Bytes: number("bytes"), Connections: number("connections")}
+	o.end()
+	return l
 }
 
 // kindOf is the kind that the head of a document names, empty if it names none that can be read.

@@ -38,6 +38,7 @@ type MuxEndpoint struct {
 	SYNCookies SYNCookies
 	// Allow are the sources that may come, all if it is empty; of them those of Deny may not.
 	Allow, Deny []netip.Prefix
+	Limits      *Limits // of the VIP, of all muxes together; nil: none
 }
 
 // Equal says whether both are the same to a mux. What is long is compared as a whole first.

@@ -136,6 +136,7 @@ func (vip VIP) Validate() error {
 		v.refuse("endpoints", "must have at least one, unless there is snat")
 	}
 	v.fastpath(vip)
+	v.limits(vip)
 	first := make(map[EndpointKey]int, len(vip.Endpoints))
 	for i, e := range vip.Endpoints {
 		path := fmt.Sprintf("endpoints[%d]", i)

@@ -21,6 +21,8 @@ type VIP struct {
 	SNAT        *SNAT  // nil: nobody leaves as this VIP
 	// Fastpath holds for all endpoints; nil: connections stay with the muxes.
 	Fastpath *Fastpath
+	// Limits holds for all endpoints together, on all muxes together; nil: nothing is limited.
+	Limits *Limits
 }
 
 // Consistency says how the packets of a TCP connection find their backend again.

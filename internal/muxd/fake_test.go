@@ -56,6 +56,7 @@ type fakeDatapath struct {
 	syn        map[model.EndpointKey]mux.SYNState
 	syns       mux.SYNCounter
 	mode       string // empty: native
+	muxes      int
 }
 
 func (d *fakeDatapath) Mode() string                          { return cmp.Or(d.mode, "native") }
@@ -69,6 +70,17 @@ func (d *fakeDatapath) SetPool(p mux.Pool) error {
 }
 
 func (d *fakeDatapath) SetMembers(string, []model.PoolMember) error { return nil }
+
+func (d *fakeDatapath) SetMuxes(n int) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.muxes = n
+	return nil
+}
+
+func (d *fakeDatapath) RefusedCounters() (map[netip.Addr]model.Counter, error) {
+	return map[netip.Addr]model.Counter{key(10).VIP: {Packets: 2, Bytes: 120}}, nil
+}
 
 func (d *fakeDatapath) SetGeneration(g model.Generation) error {
 	d.note("generation %d", g)

@@ -25,6 +25,8 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_mux_bytes_total", Help: "Bytes of packets by what became of them.", Labels: []string{"verdict"}},
 	{Name: "weir_mux_endpoint_packets_total", Help: "Packets sent to backends of the endpoint.", Labels: []string{"vip", "protocol", "port"}},
 	{Name: "weir_mux_endpoint_bytes_total", Help: "Bytes of packets sent to backends of the endpoint.", Labels: []string{"vip", "protocol", "port"}},
+	{Name: "weir_mux_vip_refused_packets_total", Help: "Packets that limits of the VIP, or its share of the mux, kept out.", Labels: []string{"vip"}},
+	{Name: "weir_mux_vip_refused_bytes_total", Help: "Bytes of packets that limits of the VIP, or its share of the mux, kept out.", Labels: []string{"vip"}},
 	{Name: "weir_mux_snat_packets_total", Help: "Answers sent to workloads that leave as the VIP.", Labels: []string{"vip"}},
 	{Name: "weir_mux_snat_bytes_total", Help: "Bytes of answers sent to workloads that leave as the VIP.", Labels: []string{"vip"}},
 	{Name: "weir_mux_snat_ranges", Help: "Ranges of 8 ports of the VIP that workloads have.", Labels: []string{"vip"}},
@@ -40,6 +42,8 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_mux_flow_cells", Help: "Flows that the table has room for."},
 	{Name: "weir_mux_hosts", Help: "Tunnels' ends, by whether a next hop to them is known.", Labels: []string{"reachable"}},
 	{Name: "weir_mux_warnings", Help: "Lines of trouble that the mux reports."},
+	{Name: "weir_mux_overloaded", Help: "1 while packets are lost before the program sees them."},
+	{Name: "weir_mux_lost_packets_total", Help: "Packets that the interface had no room or no time for."},
 	{Name: "weir_mux_bgp_session_up", Help: "1 while the BGP session with the peer is established.", Labels: []string{"peer"}},
 	{Name: "weir_mux_bgp_session_changed_timestamp_seconds", Help: "When the session was established, or lost.", Labels: []string{"peer"}},
 	{Name: "weir_mux_bgp_routes", Help: "Routes announced to the peer.", Labels: []string{"peer"}},
@@ -70,6 +74,7 @@ func (m *Mux) observe() {
 			sampleSlowPath(to, m.config.SlowPathCounters)
 			m.config.Redirector.sample(to)
 			m.floods.sample(to)
+			m.watch.sample(to)
 		}))
 	t.Ready("tables", m.tables.ready)
 	t.Ready("bgp", func(context.Context) (string, error) { return peersReady(m.config.Speaker.Peers()) })
@@ -108,6 +113,14 @@ func (m *Mux) samplePackets(to *telemetry.Sample) {
 		vip, protocol, port := telemetry.Endpoint(key)
 		telemetry.Put(to, "weir_mux_endpoint_packets_total", c.Packets, vip, protocol, port)
 		telemetry.Put(to, "weir_mux_endpoint_bytes_total", c.Bytes, vip, protocol, port)
+	}
+	refused, err := m.config.Datapath.RefusedCounters()
+	if err != nil {
+		to.Fail("weir_mux_vip_refused_packets_total", err)
+	}
+	for vip, c := range refused {
+		telemetry.Put(to, "weir_mux_vip_refused_packets_total", c.Packets, vip.String())
+		telemetry.Put(to, "weir_mux_vip_refused_bytes_total", c.Bytes, vip.String())
 	}
 	answers, err := m.config.Datapath.SNATCounters()
 	if err != nil {

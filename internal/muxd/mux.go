@@ -17,6 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/bgp"
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/overload"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/slowpath"
 	"github.com/weirlb/weir/internal/telemetry"
@@ -35,6 +36,8 @@ type Datapath interface {
 	Tunnels() []netip.Addr
 	SetNextHops(map[netip.Addr]model.NextHop) error
 	SetMembers(self string, pool []model.PoolMember) error
+	SetMuxes(n int) error // that limits of VIPs are divided among
+	RefusedCounters() (map[netip.Addr]model.Counter, error)
 	SweepFlows() (freed int, err error)
 	Verdicts() (map[string]model.Counter, error)
 	EndpointCounters() (map[model.EndpointKey]model.Counter, error)
@@ -106,8 +109,10 @@ type Config struct {
 	Redirects  func(ctx context.Context) error
 	Redirector *Redirector // of it
 	Floods     FloodLimits // zero: DefaultFloodLimits
-	Manager    Manager
-	Log        *slog.Logger
+	// Load samples the interface; nil: overloads are not noticed.
+	Load    func() (overload.Sample, error)
+	Manager Manager
+	Log     *slog.Logger
 	// Telemetry is told of the mux; nil: nobody is.
 	Telemetry *telemetry.Telemetry
 }
@@ -120,6 +125,7 @@ type Mux struct {
 	reports *reports
 	tasks   *tasks
 	floods  *floods
+	watch   *watch
 	stream  *telemetry.Stream
 }
 
@@ -131,6 +137,8 @@ func New(config Config) (*Mux, error) {
 	}
 	m := &Mux{config: config, tables: t, reports: newReports(config, t), tasks: newTasks(config, t), stream: telemetry.NewStream("weir_mux")}
 	m.floods = newFloods(config, m.reports.tell)
+	m.watch = newWatch(config, m.reports.soon)
+	m.reports.overload = m.watch.warning
 	m.hops, err = config.NextHops(func(s HopState) {
 		t.hopsChanged(s)
 		m.reports.soon()
@@ -167,6 +175,7 @@ func (m *Mux) Run(ctx context.Context, handOver <-chan os.Signal) error {
 	}
 	group.Go(func() error { return m.sweep(resolving) })
 	group.Go(func() error { return m.floods.run(resolving) })
+	group.Go(func() error { return m.watch.run(resolving) })
 	group.Go(func() error {
 		err := m.config.Speaker.Run(speaking)
 		if err == nil && speaking.Err() == nil {

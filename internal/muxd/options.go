@@ -18,6 +18,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/netlink"
+	"github.com/weirlb/weir/internal/overload"
 	"github.com/weirlb/weir/internal/slowpath"
 	"github.com/weirlb/weir/internal/telemetry"
 	"github.com/weirlb/weir/internal/trust"
@@ -165,6 +166,7 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 		SlowPathCounters: &counters,
 		Redirector:       redirector,
 		Floods:           FloodLimits{Least: float64(o.SYNFloodLeast), Most: float64(o.SYNFloodMost)},
+		Load:             func() (overload.Sample, error) { return netlink.Load(o.Interface) },
 		Redirects: func(ctx context.Context) error {
 			return serveRedirects(ctx, datapath, redirector, s.bgp.NextHop4, s.bgp.NextHop6)
 		},

@@ -26,6 +26,8 @@ type reports struct {
 	config Config
 	tables *tables
 	wake   chan struct{} // holds at most one
+	// overload tells why the mux has too much to do; empty: it has not.
+	overload func() string
 
 	mu     sync.Mutex
 	events []*weirv1.MuxEvent // that the manager has not heard of yet
@@ -58,7 +60,7 @@ func (r *reports) untold() []*weirv1.MuxEvent {
 }
 
 func newReports(config Config, t *tables) *reports {
-	return &reports{config: config, tables: t, wake: make(chan struct{}, 1)}
+	return &reports{config: config, tables: t, wake: make(chan struct{}, 1), overload: func() string { return "" }}
 }
 
 // soon has a report sent without waiting for the next one's time.
@@ -107,6 +109,9 @@ func (r *reports) send(ctx context.Context) error {
 func (r *reports) status() *weirv1.MuxStatus {
 	status := &weirv1.MuxStatus{
 		XdpMode: r.config.Datapath.Mode(), Interface: r.config.Interface, Warnings: r.tables.trouble(),
+	}
+	if line := r.overload(); line != "" {
+		status.Warnings = append([]string{line}, status.Warnings...)
 	}
 	for _, p := range r.config.Speaker.Peers() {
 		status.Peers = append(status.Peers, &weirv1.BGPPeer{

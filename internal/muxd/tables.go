@@ -124,6 +124,9 @@ func (t *tables) apply(ctx context.Context, update rpc.MuxUpdate) error {
 	if err := t.config.Datapath.SetMembers(t.config.Name, update.Pool); err != nil {
 		t.log.Error("set the muxes of the pool", "err", err)
 	}
+	if err := t.config.Datapath.SetMuxes(len(update.Pool)); err != nil {
+		t.log.Error("divide the limits of VIPs among the muxes", "err", err)
+	}
 	if tunnels := t.config.Datapath.Tunnels(); !slices.Equal(tunnels, t.tunnels) {
 		changed, t.tunnels = true, tunnels
 	}

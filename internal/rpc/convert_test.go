@@ -119,6 +119,7 @@ func drawVIP(t *rapid.T) model.VIP {
 		Ping:        rapid.SampledFrom([]model.Ping{"", model.PingAnswer, model.PingIgnore}).Draw(t, "ping"),
 		FlowLimit:   rapid.Uint32Max(model.MaxFlowLimit).Draw(t, "flow limit"),
 		Fastpath:    drawFastpath(t, v4),
+		Limits:      rapid.SampledFrom([]*model.Limits{nil, {Packets: 1}, {Bytes: 2, Connections: model.MaxLimit}}).Draw(t, "limits"),
 	}
 	for i := range rapid.IntRange(1, 3).Draw(t, "endpoints") {
 		e := model.Endpoint{
@@ -161,7 +162,7 @@ func TestUpdatesComeBack(t *testing.T) {
 				Key: drawKey(t), Tenant: "acme", Buckets: []model.Slot{1, 8191, 1, 1}, Previous: []model.Slot{0, 1, 0, 8191},
 				Cookies:  rapid.SampledFrom([]model.Cookies{model.CookiesOff, model.CookiesSettling, model.CookiesOn}).Draw(t, "cookies"),
 				Affinity: rapid.Bool().Draw(t, "affinity"), Ping: rapid.Bool().Draw(t, "ping"),
-				FlowLimit: rapid.Uint32().Draw(t, "limit"), IdleTimeout: time.Minute, Fastpath: drawFastpath(t, true), Allow: drawSources(t, true),
+				FlowLimit: rapid.Uint32().Draw(t, "limit"), IdleTimeout: time.Minute, Fastpath: drawFastpath(t, true), Allow: drawSources(t, true), Limits: &model.Limits{Packets: 1, Bytes: 2},
 				Backends: []model.MuxBackend{
 					{Slot: 1, Tunnel: drawAddr(t, true), Backend: netip.AddrPortFrom(drawAddr(t, false), drawPort(t))},
 					{Slot: 8191, Tunnel: drawAddr(t, false), Backend: netip.AddrPortFrom(drawAddr(t, true), drawPort(t)), Down: true},

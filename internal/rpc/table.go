@@ -44,6 +44,7 @@ func MuxEndpointToProto(e model.MuxEndpoint) *weirv1.MuxEndpoint {
 		Ping: e.Ping, FlowLimit: e.FlowLimit, Fastpath: FastpathToProto(e.Fastpath),
 		SynCookies: string(e.SYNCookies),
 		Allow:      prefixStrings(e.Allow), Deny: prefixStrings(e.Deny),
+		Limits: LimitsToProto(e.Limits),
 	}
 	for _, slot := range e.Buckets {
 		p.Buckets = append(p.Buckets, uint32(slot))
@@ -75,6 +76,7 @@ func MuxEndpointFromProto(p *weirv1.MuxEndpoint) (model.MuxEndpoint, error) {
 	e.IdleTimeout = f.idle("idleTimeout", e.Key.Protocol, p.GetIdleTimeout())
 	e.Fastpath = f.fastpath("fastpath", p.GetFastpath())
 	e.SYNCookies = f.synCookies("synCookies", p.GetSynCookies())
+	e.Limits = limitsFromProto(p.GetLimits())
 	e.Allow, e.Deny = f.prefixes("allow", p.GetAllow()), f.prefixes("deny", p.GetDeny())
 	known := make(map[model.Slot]bool, len(p.GetBackends()))
 	for i, b := range p.GetBackends() {

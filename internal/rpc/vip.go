@@ -18,7 +18,7 @@ func VIPToProto(vip model.VIP) *weirv1.VIP {
 		Pool: vip.Pool, Family: string(vip.Family),
 		Endpoints:   make([]*weirv1.Endpoint, 0, len(vip.Endpoints)),
 		Consistency: string(vip.Consistency), Ping: string(vip.Ping), FlowLimit: vip.FlowLimit,
-		Fastpath: FastpathToProto(vip.Fastpath),
+		Fastpath: FastpathToProto(vip.Fastpath), Limits: LimitsToProto(vip.Limits),
 	}
 	for _, e := range vip.Endpoints {
 		endpoint := &weirv1.Endpoint{
@@ -67,6 +67,7 @@ func VIPFromProto(p *weirv1.VIP) (model.VIP, error) {
 		Consistency: model.Consistency(p.GetConsistency()), Ping: model.Ping(p.GetPing()), FlowLimit: p.GetFlowLimit(),
 	}
 	vip.Fastpath = f.fastpath("fastpath", p.GetFastpath())
+	vip.Limits = limitsFromProto(p.GetLimits())
 	if vip.Tenant == "" {
 		vip.Tenant = model.DefaultTenant
 	}

@@ -29,6 +29,7 @@ type (
 		FlowLimit   uint32            `json:"flowLimit,omitempty"`
 		Fastpath    *model.Fastpath   `json:"fastpath,omitempty"`
 		SNAT        *snatDocument     `json:"snat,omitempty"`
+		Limits      *model.Limits     `json:"limits,omitempty"`
 	}
 	endpointDocument struct {
 		Protocol     model.Protocol     `json:"protocol"`
@@ -103,7 +104,7 @@ type (
 func vipToDocument(vip model.VIP) vipDocument {
 	d := vipDocument{
 		Name: vip.Name, Tenant: vip.Tenant, Labels: vip.Labels, Address: vip.Address, Pool: vip.Pool, Family: vip.Family,
-		Consistency: vip.Consistency, Ping: vip.Ping, FlowLimit: vip.FlowLimit, Fastpath: vip.Fastpath,
+		Consistency: vip.Consistency, Ping: vip.Ping, FlowLimit: vip.FlowLimit, Fastpath: vip.Fastpath, Limits: vip.Limits,
 	}
 	for _, e := range vip.Endpoints {
 		endpoint := endpointDocument{
@@ -123,7 +124,7 @@ func vipToDocument(vip model.VIP) vipDocument {
 func vipFromDocument(d vipDocument) model.VIP {
 	vip := model.VIP{
 		Name: d.Name, Tenant: d.Tenant, Labels: d.Labels, Address: d.Address, Pool: d.Pool, Family: d.Family,
-		Consistency: d.Consistency, Ping: d.Ping, FlowLimit: d.FlowLimit, Fastpath: d.Fastpath,
+		Consistency: d.Consistency, Ping: d.Ping, FlowLimit: d.FlowLimit, Fastpath: d.Fastpath, Limits: d.Limits,
 	}
 	for _, e := range d.Endpoints {
 		endpoint := model.Endpoint{

@@ -356,6 +356,9 @@ func (d *Datapath) carryOut(c *change) error {
 	if err := d.writeGuard(c.next.row.Id, c.next.lists); err != nil {
 		return err
 	}
+	if err := d.writeLimits(c.next.row.Vip, c.next.settings.limits); err != nil {
+		return err
+	}
 	if err := d.tables.Endpoints.Put(toKey(c.key), c.next.row); err != nil {
 		return fmt.Errorf("write row of endpoints: %w", err)
 	}

@@ -119,6 +119,8 @@ func (d dimensions) spec() (*ebpf.CollectionSpec, error) {
 		muxMapVipUsage:         d.rows() + 1,
 		muxMapEndpointCounters: d.rows() + 1,
 		muxMapGuards:           d.rows() + 1,
+		muxMapVipGuards:        d.rows() + 1,
+		muxMapVipRefused:       d.rows() + 1,
 		muxMapSources:          d.sourceRows(),
 		muxMapSynCounters:      d.rows() + 1,
 		muxMapBuckets:          d.bucketRows,

@@ -37,6 +37,7 @@ type Datapath struct {
 	shortcuts     *shortcuts // nil until the first endpoint
 	snat          *snat
 	sources       *sources
+	limits        limits
 	flowLimit     uint32        // of a VIP that names none
 	tick          time.Duration // of the flow table's clock
 	hops          *hops

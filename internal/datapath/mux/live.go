@@ -41,6 +41,9 @@ func (d *Datapath) readLive() error {
 	if err := d.adoptSources(); err != nil {
 		return err
 	}
+	if err := d.adoptLimits(); err != nil {
+		return err
+	}
 	if err := d.adoptShortcuts(); err != nil {
 		return err
 	}

@@ -80,6 +80,7 @@ const (
 	muxEndpointFlagENDPOINT_SOURCES     muxEndpointFlag = 256
 	muxEndpointFlagENDPOINT_SYN_COOKIES muxEndpointFlag = 512
 	muxEndpointFlagENDPOINT_WATCHED     muxEndpointFlag = 1024
+	muxEndpointFlagENDPOINT_LIMITED     muxEndpointFlag = 2048
 )
 
 type muxEndpointKey struct {
@@ -349,45 +350,59 @@ type muxSynSecrets struct {
 type muxVerdict uint32
 
 const (
-	muxVerdictVERDICT_NONE                 muxVerdict = 0
-	muxVerdictVERDICT_PASS_MALFORMED       muxVerdict = 1
-	muxVerdictVERDICT_PASS_NOT_IP          muxVerdict = 2
-	muxVerdictVERDICT_PASS_FRAGMENT        muxVerdict = 3
-	muxVerdictVERDICT_PASS_ICMP            muxVerdict = 4
-	muxVerdictVERDICT_PASS_OTHER_PROTOCOL  muxVerdict = 5
-	muxVerdictVERDICT_PASS_NOT_FOR_US      muxVerdict = 6
-	muxVerdictVERDICT_FORWARD_SYN          muxVerdict = 7
-	muxVerdictVERDICT_FORWARD_COOKIE       muxVerdict = 8
-	muxVerdictVERDICT_FORWARD_FLOW         muxVerdict = 9
-	muxVerdictVERDICT_FORWARD_BUCKET       muxVerdict = 10
-	muxVerdictVERDICT_FORWARD_REPLACED     muxVerdict = 11
-	muxVerdictVERDICT_FORWARD_UNREMEMBERED muxVerdict = 12
-	muxVerdictVERDICT_FORWARD_CHAINED      muxVerdict = 13
-	muxVerdictVERDICT_FORWARD_SNAT         muxVerdict = 14
-	muxVerdictVERDICT_FORWARD_FRAGMENT     muxVerdict = 15
-	muxVerdictVERDICT_FORWARD_ICMP         muxVerdict = 16
-	muxVerdictVERDICT_RELAY_FRAGMENT       muxVerdict = 17
-	muxVerdictVERDICT_REPLY_ECHO           muxVerdict = 18
-	muxVerdictVERDICT_REPLY_TOO_BIG        muxVerdict = 19
-	muxVerdictVERDICT_REPLY_SYN            muxVerdict = 20
-	muxVerdictVERDICT_PUNT_FRAGMENT        muxVerdict = 21
-	muxVerdictVERDICT_PUNT_ICMP            muxVerdict = 22
-	muxVerdictVERDICT_PUNT_SPLIT           muxVerdict = 23
-	muxVerdictVERDICT_DROP_NO_BACKEND      muxVerdict = 24
-	muxVerdictVERDICT_DROP_SOURCE          muxVerdict = 25
-	muxVerdictVERDICT_DROP_NO_RANGE        muxVerdict = 26
-	muxVerdictVERDICT_DROP_NO_SOURCE       muxVerdict = 27
-	muxVerdictVERDICT_DROP_NO_NEXT_HOP     muxVerdict = 28
-	muxVerdictVERDICT_DROP_TOO_BIG         muxVerdict = 29
-	muxVerdictVERDICT_DROP_NO_HEADROOM     muxVerdict = 30
-	muxVerdictVERDICT_DROP_ECHO            muxVerdict = 31
-	muxVerdictVERDICT_DROP_ECHO_LIMITED    muxVerdict = 32
-	muxVerdictVERDICT_DROP_PUNT            muxVerdict = 33
-	muxVerdictVERDICT_DROP_NOT_A_MUX       muxVerdict = 34
-	muxVerdictVERDICT_DROP_RELAYED         muxVerdict = 35
-	muxVerdictVERDICT_DROP_SYN             muxVerdict = 36
-	muxVerdictVERDICT_COUNT                muxVerdict = 37
+	muxVerdictVERDICT_NONE                   muxVerdict = 0
+	muxVerdictVERDICT_PASS_MALFORMED         muxVerdict = 1
+	muxVerdictVERDICT_PASS_NOT_IP            muxVerdict = 2
+	muxVerdictVERDICT_PASS_FRAGMENT          muxVerdict = 3
+	muxVerdictVERDICT_PASS_ICMP              muxVerdict = 4
+	muxVerdictVERDICT_PASS_OTHER_PROTOCOL    muxVerdict = 5
+	muxVerdictVERDICT_PASS_NOT_FOR_US        muxVerdict = 6
+	muxVerdictVERDICT_FORWARD_SYN            muxVerdict = 7
+	muxVerdictVERDICT_FORWARD_COOKIE         muxVerdict = 8
+	muxVerdictVERDICT_FORWARD_FLOW           muxVerdict = 9
+	muxVerdictVERDICT_FORWARD_BUCKET         muxVerdict = 10
+	muxVerdictVERDICT_FORWARD_REPLACED       muxVerdict = 11
+	muxVerdictVERDICT_FORWARD_UNREMEMBERED   muxVerdict = 12
+	muxVerdictVERDICT_FORWARD_CHAINED        muxVerdict = 13
+	muxVerdictVERDICT_FORWARD_SNAT           muxVerdict = 14
+	muxVerdictVERDICT_FORWARD_FRAGMENT       muxVerdict = 15
+	muxVerdictVERDICT_FORWARD_ICMP           muxVerdict = 16
+	muxVerdictVERDICT_RELAY_FRAGMENT         muxVerdict = 17
+	muxVerdictVERDICT_REPLY_ECHO             muxVerdict = 18
+	muxVerdictVERDICT_REPLY_TOO_BIG          muxVerdict = 19
+	muxVerdictVERDICT_REPLY_SYN              muxVerdict = 20
+	muxVerdictVERDICT_PUNT_FRAGMENT          muxVerdict = 21
+	muxVerdictVERDICT_PUNT_ICMP              muxVerdict = 22
+	muxVerdictVERDICT_PUNT_SPLIT             muxVerdict = 23
+	muxVerdictVERDICT_DROP_NO_BACKEND        muxVerdict = 24
+	muxVerdictVERDICT_DROP_SOURCE            muxVerdict = 25
+	muxVerdictVERDICT_DROP_LIMIT_PACKETS     muxVerdict = 26
+	muxVerdictVERDICT_DROP_LIMIT_BYTES       muxVerdict = 27
+	muxVerdictVERDICT_DROP_LIMIT_CONNECTIONS muxVerdict = 28
+	muxVerdictVERDICT_DROP_SHARE             muxVerdict = 29
+	muxVerdictVERDICT_DROP_NO_RANGE          muxVerdict = 30
+	muxVerdictVERDICT_DROP_NO_SOURCE         muxVerdict = 31
+	muxVerdictVERDICT_DROP_NO_NEXT_HOP       muxVerdict = 32
+	muxVerdictVERDICT_DROP_TOO_BIG           muxVerdict = 33
+	muxVerdictVERDICT_DROP_NO_HEADROOM       muxVerdict = 34
+	muxVerdictVERDICT_DROP_ECHO              muxVerdict = 35
+	muxVerdictVERDICT_DROP_ECHO_LIMITED      muxVerdict = 36
+	muxVerdictVERDICT_DROP_PUNT              muxVerdict = 37
+	muxVerdictVERDICT_DROP_NOT_A_MUX         muxVerdict = 38
+	muxVerdictVERDICT_DROP_RELAYED           muxVerdict = 39
+	muxVerdictVERDICT_DROP_SYN               muxVerdict = 40
+	muxVerdictVERDICT_COUNT                  muxVerdict = 41
 )
+
+type muxVipGuard struct {
+	_    structs.HostLayout
+	Cost [3]uint64
+	Most [3]uint64
+	Drop uint64
+	Pad  uint64
+	Full [3]uint64
+	Pad2 [5]uint64
+}
 
 type muxVipUsage struct {
 	_     structs.HostLayout
@@ -421,6 +436,8 @@ const (
 	muxMapSynCounters           = "syn_counters"
 	muxMapSynTrials             = "syn_trials"
 	muxMapVerdicts              = "verdicts"
+	muxMapVipGuards             = "vip_guards"
+	muxMapVipRefused            = "vip_refused"
 	muxMapVipUsage              = "vip_usage"
 	muxProgAsideFragments       = "aside_fragments"
 	muxProgAsideIcmp            = "aside_icmp"
@@ -529,6 +546,8 @@ type muxMapSpecs struct {
 	SynCounters      *ebpf.MapSpec `ebpf:"syn_counters"`
 	SynTrials        *ebpf.MapSpec `ebpf:"syn_trials"`
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
+	VipGuards        *ebpf.MapSpec `ebpf:"vip_guards"`
+	VipRefused       *ebpf.MapSpec `ebpf:"vip_refused"`
 	VipUsage         *ebpf.MapSpec `ebpf:"vip_usage"`
 }
 
@@ -595,6 +614,8 @@ type muxMaps struct {
 	SynCounters      *ebpf.Map `ebpf:"syn_counters"`
 	SynTrials        *ebpf.Map `ebpf:"syn_trials"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
+	VipGuards        *ebpf.Map `ebpf:"vip_guards"`
+	VipRefused       *ebpf.Map `ebpf:"vip_refused"`
 	VipUsage         *ebpf.Map `ebpf:"vip_usage"`
 }
 
@@ -623,6 +644,8 @@ func (m *muxMaps) Close() error {
 		m.SynCounters,
 		m.SynTrials,
 		m.Verdicts,
+		m.VipGuards,
+		m.VipRefused,
 		m.VipUsage,
 	)
 }

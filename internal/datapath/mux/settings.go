@@ -27,7 +27,8 @@ type settings struct {
 	flags     muxEndpointFlag // those that the control plane decides
 	idle      uint32          // ticks
 	flowLimit uint32
-	packets   uint32 // of UDP, until a flow may leave the muxes
+	packets   uint32       // of UDP, until a flow may leave the muxes
+	limits    model.Limits // of the VIP; unknown of adopted tables
 }
 
 // Settings is what an endpoint's row says beside its buckets and backends.
@@ -41,7 +42,7 @@ type Settings struct {
 
 const settingFlags = muxEndpointFlagENDPOINT_COOKIES | muxEndpointFlagENDPOINT_SETTLING |
 	muxEndpointFlagENDPOINT_AFFINITY | muxEndpointFlagENDPOINT_PING | muxEndpointFlagENDPOINT_FASTPATH |
-	muxEndpointFlagENDPOINT_SOURCES | synFlags
+	muxEndpointFlagENDPOINT_SOURCES | muxEndpointFlagENDPOINT_LIMITED | synFlags
 
 func (d *Datapath) settingsOf(e model.MuxEndpoint) settings {
 	s := settings{idle: toTicks(e.IdleTimeout, d.tick), flowLimit: e.FlowLimit}
@@ -67,6 +68,10 @@ func (d *Datapath) settingsOf(e model.MuxEndpoint) settings {
 	}
 	if len(e.Allow)+len(e.Deny) > 0 {
 		s.flags |= muxEndpointFlagENDPOINT_SOURCES
+	}
+	if e.Limits != nil {
+		s.flags |= muxEndpointFlagENDPOINT_LIMITED
+		s.limits = *e.Limits
 	}
 	if e.Fastpath != nil {
 		s.flags |= muxEndpointFlagENDPOINT_FASTPATH

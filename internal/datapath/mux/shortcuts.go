@@ -70,6 +70,7 @@ func (d *Datapath) closeShared() {
 	}
 	d.snat.close()
 	d.sources.close()
+	d.limits.close()
 }
 
 func (s *shortcuts) close() {

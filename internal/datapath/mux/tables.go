@@ -34,6 +34,8 @@ type tables struct {
 	Redirects        *ebpf.Map `ebpf:"redirects"`
 	Guards           *ebpf.Map `ebpf:"guards"`
 	Sources          *ebpf.Map `ebpf:"sources"`
+	VIPGuards        *ebpf.Map `ebpf:"vip_guards"`
+	VIPRefused       *ebpf.Map `ebpf:"vip_refused"`
 
 	Clock *ebpf.Program `ebpf:"flow_clock"` // tells the ticks of Flows; nil when only inspected
 
@@ -79,6 +81,8 @@ func (t *tables) pinned() []pinnedTable {
 		{"redirects", muxMapRedirects, &t.Redirects},
 		{"guards", muxMapGuards, &t.Guards},
 		{"sources", muxMapSources, &t.Sources},
+		{"vip_guards", muxMapVipGuards, &t.VIPGuards},
+		{"vip_refused", muxMapVipRefused, &t.VIPRefused},
 	}
 }
 

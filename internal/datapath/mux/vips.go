@@ -81,6 +81,10 @@ func (d *Datapath) openVIP(vip netip.Addr) (*liveVIP, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := d.clearLimits(id); err != nil {
+		d.vips.ids.put(id)
+		return nil, err
+	}
 	live := &liveVIP{row: muxEndpoint{Slices: slicePair{bucketBits: noBuckets}.pack(), Vip: id}}
 	d.vips.live[vip] = live
 	return live, nil

@@ -39,6 +39,8 @@ const (
 	benchMapSynCounters           = "syn_counters"
 	benchMapSynTrials             = "syn_trials"
 	benchMapVerdicts              = "verdicts"
+	benchMapVipGuards             = "vip_guards"
+	benchMapVipRefused            = "vip_refused"
 	benchMapVipUsage              = "vip_usage"
 	benchProgAsideFragments       = "aside_fragments"
 	benchProgAsideIcmp            = "aside_icmp"
@@ -169,6 +171,8 @@ type benchMapSpecs struct {
 	SynCounters      *ebpf.MapSpec `ebpf:"syn_counters"`
 	SynTrials        *ebpf.MapSpec `ebpf:"syn_trials"`
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
+	VipGuards        *ebpf.MapSpec `ebpf:"vip_guards"`
+	VipRefused       *ebpf.MapSpec `ebpf:"vip_refused"`
 	VipUsage         *ebpf.MapSpec `ebpf:"vip_usage"`
 }
 
@@ -241,6 +245,8 @@ type benchMaps struct {
 	SynCounters      *ebpf.Map `ebpf:"syn_counters"`
 	SynTrials        *ebpf.Map `ebpf:"syn_trials"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
+	VipGuards        *ebpf.Map `ebpf:"vip_guards"`
+	VipRefused       *ebpf.Map `ebpf:"vip_refused"`
 	VipUsage         *ebpf.Map `ebpf:"vip_usage"`
 }
 
@@ -269,6 +275,8 @@ func (m *benchMaps) Close() error {
 		m.SynCounters,
 		m.SynTrials,
 		m.Verdicts,
+		m.VipGuards,
+		m.VipRefused,
 		m.VipUsage,
 	)
 }

@@ -75,6 +75,7 @@ func classes(of family) []class {
 	}
 	answer := pkt.TCP(from(23), snat, pkt.ACK, timestamps(2), body)
 	aligned, last := tcp(21, portCookies, timestamps(2)), tcp(22, portCookies, timestamps(30))
+	listed, limited := tcp(24, portListed, timestamps(2)), tcp(25, portLimited, timestamps(2))
 	return []class{
 		{name: floorClass, packet: tcp(10, portCookies), program: benchProgBenchFloor, action: xdpTX},
 		{name: passClass, packet: pkt.TCP(from(15), own, pkt.ACK, body), program: benchProgBenchPass, action: xdpPass},
@@ -88,6 +89,8 @@ func classes(of family) []class {
 		{name: "tcp-cookie-gue", packet: aligned, cookieAt: uint32(aligned.L4()) + 20 + 11, gue: true, action: xdpTX},
 		// The upper byte of the port stands for a cookie: so ports of many ranges take turns.
 		{name: "snat-return", packet: answer, cookieAt: uint32(answer.L4()) + 2, snat: true, action: xdpTX},
+		{name: "tcp-cookie-listed", packet: listed, cookieAt: uint32(listed.L4()) + 20 + 11, action: xdpTX},
+		{name: "tcp-cookie-limited", packet: limited, cookieAt: uint32(limited.L4()) + 20 + 11, action: xdpTX},
 		{name: "not-for-us", packet: pkt.TCP(from(15), own, pkt.ACK, body), beside: passClass, action: xdpPass},
 		{name: "not-for-us-snat", packet: pkt.TCP(from(15), own, pkt.ACK, body), beside: passClass, snat: true, action: xdpPass},
 	}

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -27,6 +29,7 @@ const (
 	endpoints = 1000 // of each family; the packets go to the first
 	backends  = 100  // of the endpoint measured
 	buckets   = 16384
+	listed    = 1_000_000 // prefixes of a list of sources
 	maxFlows  = 2_000_000 // of TCP and of UDP
 )
 
@@ -39,7 +42,7 @@ type world struct {
 }
 
 func newWorld() (*world, error) {
-	w, err := openWorld(mux.Config{MaxFlows: maxFlows})
+	w, err := openWorld(mux.Config{MaxFlows: maxFlows, MaxSources: 2 * (listed + 1)})
 	if err != nil {
 		return nil, err
 	}
@@ -119,6 +122,9 @@ func poolOf() mux.Pool {
 const (
 	portCookies = 80 + iota
 	portChained
+	portListed  // of many prefixes in allow
+	portLimited // never reaches its limits
+	portsMeasured
 )
 
 // newEndpoint is the i-th of a VIP, at port 80+i. Those measured have all the backends.
@@ -128,7 +134,13 @@ func newEndpoint(vip netip.Addr, i int, protocol model.Protocol) model.MuxEndpoi
 		Cookies: model.CookiesOn, FlowLimit: 2 * maxFlows,
 	}
 	members, size := 2, 256
-	if e.Key.Port <= portChained {
+	switch e.Key.Port {
+	case portListed:
+		e.Allow = sources(vip.Is6())
+	case portLimited:
+		e.Limits = &model.Limits{Packets: model.MaxLimit, Bytes: model.MaxLimit, Connections: model.MaxLimit}
+	}
+	if e.Key.Port < portsMeasured {
 		members, size = backends, buckets
 	}
 	for slot := range members {
@@ -145,6 +157,23 @@ func newEndpoint(vip netip.Addr, i int, protocol model.Protocol) model.MuxEndpoi
 		}
 	}
 	return e
+}
+
+// sources has all that packets come from in one prefix, and many longer ones in it, so that a look goes deep.
+func sources(v6 bool) []netip.Prefix {
+	around, at := netip.MustParsePrefix("24.0.0.0/8"), 0
+	if v6 {
+		around, at = netip.MustParsePrefix("2001:db8::1800:0/104"), 12
+	}
+	list := []netip.Prefix{around}
+	r := rand.New(rand.NewPCG(1, 2))
+	for range listed {
+		bytes := around.Addr().AsSlice()
+		binary.BigEndian.PutUint32(bytes[at:], binary.BigEndian.Uint32(bytes[at:])|r.Uint32()>>8)
+		a, _ := netip.AddrFromSlice(bytes)
+		list = append(list, netip.PrefixFrom(a, a.BitLen()))
+	}
+	return list
 }
 
 // harness is the bench's programs on the world's tables.

@@ -1,0 +1,137 @@
+package mux
+
+import (
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// limits are the VIPs' limits as the kernel has them, shared with packets.
+type limits struct {
+	rows  []muxVipGuard // nil until they are needed
+	raw   [][]byte
+	muxes uint64 // that a limit is divided among
+}
+
+// limitBurst is what a bucket holds: what comes in so long.
+const limitBurst = 100 * time.Millisecond
+
+// Bounds of a bucket's cost: 65 535 bytes at once must not overflow 64 bits, nor must a limit above what any
+// mux can do look like none.
+const (
+	leastCost = 1
+	mostCost  = 1 << 47
+	costUnit  = 1 << 16 // bpf/abi/mux_guard.h: VIP_COST_SHIFT
+	mostFrame = 1 << 16
+)
+
+// openLimits shares the table with packets, once.
+func (d *Datapath) openLimits() (err error) {
+	if d.limits.rows != nil {
+		return nil
+	}
+	if d.limits.rows, err = mapRows[muxVipGuard](&d.limits.raw, d.tables.VIPGuards); err != nil {
+		return fmt.Errorf("map table vip_guards: %w", err)
+	}
+	return nil
+}
+
+func (l *limits) close() {
+	for _, raw := range l.raw {
+		_ = unix.Munmap(raw)
+	}
+	l.rows, l.raw = nil, nil
+}
+
+// bucketOf is the cost and the size of a bucket that lets rate through each second, on one of so many muxes.
+// unit is the most that is taken at once.
+func bucketOf(rate, muxes, unit uint64) (cost, most uint64) {
+	if rate == 0 {
+		return 0, 0
+	}
+	cost = min(max(uint64(time.Second)*costUnit/rate*max(muxes, 1), leastCost), mostCost)
+	return cost, max(uint64(limitBurst), cost*unit/costUnit)
+}
+
+// writeLimits stores the limits of the VIP with that index; what its buckets hold stays.
+func (d *Datapath) writeLimits(vip uint32, l model.Limits) error {
+	if err := d.openLimits(); err != nil {
+		return err
+	}
+	row := &d.limits.rows[vip]
+	for i, limit := range []struct{ rate, unit uint64 }{{l.Packets, 1}, {l.Bytes, mostFrame}, {l.Connections, 1}} {
+		cost, most := bucketOf(limit.rate, d.limits.muxes, limit.unit)
+		atomic.StoreUint64(&row.Most[i], most)
+		atomic.StoreUint64(&row.Cost[i], cost)
+	}
+	return nil
+}
+
+// clearLimits begins anew with an index that another VIP may have had.
+func (d *Datapath) clearLimits(vip uint32) error {
+	if err := d.openLimits(); err != nil {
+		return err
+	}
+	d.limits.rows[vip] = muxVipGuard{} // nobody's endpoints say that it is to be read
+	zero := make([]muxCounter, ebpf.MustPossibleCPU())
+	if err := d.tables.VIPRefused.Put(vip, zero); err != nil {
+		return fmt.Errorf("clear row of vip_refused: %w", err)
+	}
+	return nil
+}
+
+// adoptLimits forgets what the process before said of shares.
+func (d *Datapath) adoptLimits() error {
+	if err := d.openLimits(); err != nil {
+		return err
+	}
+	for i := range d.limits.rows {
+		if atomic.LoadUint64(&d.limits.rows[i].Drop) != 0 {
+			atomic.StoreUint64(&d.limits.rows[i].Drop, 0)
+		}
+	}
+	return nil
+}
+
+// SetMuxes divides the limits of VIPs among so many muxes, of which each gets a like part of the traffic.
+func (d *Datapath) SetMuxes(n int) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n < 1 || d.limits.muxes == uint64(n) {
+		return nil
+	}
+	d.limits.muxes = uint64(n)
+	for key, live := range d.live {
+		if live.settings.limits != (model.Limits{}) {
+			if err := d.writeLimits(d.vips.live[key.VIP].row.Vip, live.settings.limits); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// RefusedCounters counts the packets that limits or shares kept out, of each VIP that has had any.
+func (d *Datapath) RefusedCounters() (map[netip.Addr]model.Counter, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	counters := map[netip.Addr]model.Counter{}
+	for key, live := range d.live {
+		if _, done := counters[key.VIP]; done || live.row.Flags&muxEndpointFlagENDPOINT_LIMITED == 0 {
+			continue
+		}
+		counter, err := abi.Counter(d.tables.VIPRefused, live.row.Vip)
+		if err != nil {
+			return nil, fmt.Errorf("read what was refused of vip %s: %w", key.VIP, err)
+		}
+		counters[key.VIP] = counter
+	}
+	return counters, nil
+}

@@ -1,0 +1,152 @@
+package mux
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/testkit/pkt"
+)
+
+// never is a limit whose tokens come back after hours.
+const never = 1 << 62
+
+// limitWorld gives the world's VIPs all limits, of which one has so much and no more.
+func limitWorld(t *testing.T, d *Datapath, limit, amount int) {
+	t.Helper()
+	for _, e := range world() {
+		e.Limits = &model.Limits{Packets: model.MaxLimit, Bytes: model.MaxLimit, Connections: model.MaxLimit}
+		apply(t, d, e)
+	}
+	for _, live := range d.vips.live {
+		row := &d.limits.rows[live.row.Vip]
+		row.Cost[limit] = never / uint64(amount)
+		row.Most[limit] = row.Cost[limit] * uint64(amount) >> 16
+	}
+}
+
+const (
+	limitPackets = iota
+	limitBytes
+	limitConnections
+)
+
+// spent has all of a limit taken already, by the frame.
+func spent(limit int, frame []byte) func(*testing.T, *Datapath) {
+	return func(t *testing.T, d *Datapath) {
+		t.Helper()
+		amount := 1
+		if limit == limitBytes {
+			amount = len(frame)
+		}
+		limitWorld(t, d, limit, amount)
+		if action, _ := run(t, d, frame); action != xdpTX {
+			t.Fatalf("action %d for the first packet: there is a token", action)
+		}
+	}
+}
+
+func limitCases() []packetCase {
+	syn4, syn6 := pkt.TCP(client4, vip4, pkt.SYN), pkt.TCP(client6, vip6, pkt.SYN)
+	ack4 := pkt.TCP(client4, vip4, pkt.ACK)
+	first, last := pkt.UDP(client4, vip4, pkt.Fragment(0, true)), pkt.UDP(client4, vip4, pkt.Fragment(9, false))
+	another := pkt.TCP(client4, "203.0.113.10:80", pkt.SYN).Frame()
+	return []packetCase{
+		{name: "a packet too many", packet: ack4, change: spent(limitPackets, another), verdict: "drop_limit_packets"},
+		{name: "a packet too many, v6", packet: syn6, change: spent(limitPackets, syn6.Frame()), verdict: "drop_limit_packets"},
+		{name: "of another endpoint of the VIP", packet: pkt.UDP(client4, vip4), change: spent(limitPackets, another), verdict: "drop_limit_packets"},
+		{name: "a first fragment too many", packet: first, change: spent(limitPackets, another), verdict: "drop_limit_packets"},
+		{name: "a last fragment too many", packet: last, change: spent(limitPackets, first.Frame()), verdict: "drop_limit_packets"},
+		{name: "a byte too many", packet: ack4, change: spent(limitBytes, another), verdict: "drop_limit_bytes"},
+		{name: "a connection too many", packet: syn4, change: spent(limitConnections, another), verdict: "drop_limit_connections"},
+		{name: "no new connection", packet: ack4, change: spent(limitConnections, another), verdict: "forward_bucket", tunnel: tunnel4},
+		{name: "another VIP", packet: syn6, change: spent(limitPackets, another), verdict: "forward_syn", tunnel: tunnel6},
+		{name: "no limit any more", packet: syn4, change: func(t *testing.T, d *Datapath) {
+			spent(limitPackets, another)(t, d)
+			for _, e := range world() {
+				apply(t, d, e)
+			}
+		}, verdict: "forward_syn", tunnel: tunnel4},
+		{name: "more than its share", packet: syn4, change: func(t *testing.T, d *Datapath) {
+			limitWorld(t, d, limitPackets, 1)
+			for _, live := range d.vips.live {
+				d.limits.rows[live.row.Vip].Drop = 1 << 32
+			}
+		}, verdict: "drop_share"},
+	}
+}
+
+// TestRefusedIsCounted sums up what limits keep out of a VIP, and begins at zero for another VIP.
+func TestRefusedIsCounted(t *testing.T) {
+	d := newFilled(t, world()...)
+	frame := pkt.TCP(client4, vip4, pkt.SYN).Frame()
+	spent(limitPackets, frame)(t, d)
+	for range 3 {
+		run(t, d, frame)
+	}
+	refused, err := d.RefusedCounters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	vip := endpoint(vip4, model.TCP).Key.VIP
+	if got, want := refused[vip], (model.Counter{Packets: 3, Bytes: 3 * uint64(len(frame))}); got != want {
+		t.Errorf("counted %+v, want %+v", got, want)
+	}
+	index := d.vips.live[vip].row.Vip
+	if err := d.clearLimits(index); err != nil {
+		t.Fatal(err)
+	}
+	if refused, _ = d.RefusedCounters(); refused[vip] != (model.Counter{}) || d.limits.rows[index] != (muxVipGuard{}) {
+		t.Errorf("another VIP would begin with %+v and %+v", refused[vip], d.limits.rows[index])
+	}
+}
+
+// TestLimitHolds offers more than a limit, and holds that no more gets through than it says: what comes while
+// the packets are offered, and one bucket.
+func TestLimitHolds(t *testing.T) {
+	const rate, jiffy = 1000, 10 * time.Millisecond
+	d := newFilled(t)
+	limited := endpoint(vip4, model.TCP, tunnel4)
+	limited.Limits = &model.Limits{Packets: 2 * rate}
+	apply(t, d, limited)
+	resolve(t, d)
+	if err := d.SetMuxes(2); err != nil {
+		t.Fatal(err)
+	}
+	frame := pkt.TCP(client4, vip4, pkt.SYN).Frame()
+	began := time.Now()
+	for range 5000 {
+		run(t, d, frame)
+	}
+	took := time.Since(began) + jiffy
+	got := verdicts(t, d)
+	most := uint64((took+limitBurst).Seconds()*rate) + 1
+	if got["forward_syn"] > most || got["forward_syn"] < rate*uint64(limitBurst)/uint64(time.Second) {
+		t.Errorf("%d packets got through in %s, want a bucket of them and at most %d", got["forward_syn"], took, most)
+	}
+	if got["forward_syn"]+got["drop_limit_packets"] != 5000 {
+		t.Errorf("verdicts are %v", got)
+	}
+}
+
+func TestBuckets(t *testing.T) {
+	for _, c := range []struct {
+		rate, muxes, unit, cost, most uint64
+	}{
+		{0, 4, 1, 0, 0},
+		{1000, 1, 1, 1e6 << 16, 1e8},
+		{1000, 4, 1, 4e6 << 16, 1e8},
+		{1, 1, 1, 1e9 << 16, 1e9},
+		{1, 1 << 20, mostFrame, mostCost, mostCost},
+		{125_000_000, 1, mostFrame, 8 << 16, 1e8},
+		{model.MaxLimit, 1, mostFrame, 65, 1e8},
+	} {
+		cost, most := bucketOf(c.rate, c.muxes, c.unit)
+		if cost != c.cost || most != c.most {
+			t.Errorf("%+v: cost %d, most %d", c, cost, most)
+		}
+		if full := most + cost>>16*c.unit; full < most || cost*c.unit/max(c.unit, 1) != cost {
+			t.Errorf("%+v overflows", c)
+		}
+	}
+}

@@ -1,0 +1,29 @@
+package model
+
+// Limits are what the endpoints of a VIP take together each second, over all muxes; 0: as much as comes.
+type Limits struct {
+	Packets     uint64 `json:"packets,omitempty"`
+	Bytes       uint64 `json:"bytes,omitempty"`       // of whole frames, as they come to a mux
+	Connections uint64 `json:"connections,omitempty"` // new ones of TCP
+}
+
+// MaxLimit bounds each of Limits.
+const MaxLimit = 1_000_000_000_000
+
+func (v *validator) limits(vip VIP) {
+	l := vip.Limits
+	if l == nil {
+		return
+	}
+	if *l == (Limits{}) {
+		v.refuse("limits", "must limit packets, bytes or connections")
+	}
+	if len(vip.Endpoints) == 0 {
+		v.refuse("limits", "are of what comes to endpoints, of which there is none")
+	}
+	for field, n := range map[string]uint64{"packets": l.Packets, "bytes": l.Bytes, "connections": l.Connections} {
+		if n > MaxLimit {
+			v.refuse("limits."+field, "must be at most %d, is %d", uint64(MaxLimit), n)
+		}
+	}
+}
