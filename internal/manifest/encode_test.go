@@ -43,8 +43,7 @@ func validVIP(t *rapid.T) model.VIP {
 			UDPPackets: rapid.Uint32Max(model.MaxUDPPackets).Draw(t, "packets"),
 		}
 	}
-	vip.Limits = rapid.SampledFrom([]*model.Limits{nil, {Packets: 1}, {Bytes: 2, Connections: model.MaxLimit}}).Draw(t, "limits")
-	vip.FlowLimit = rapid.Uint32Max(model.MaxFlowLimit).Draw(t, "flow limit")
+	vip.FlowLimit, vip.Limits = rapid.Uint32Max(model.MaxFlowLimit).Draw(t, "flow limit"), validLimits(t)
 	for i := range rapid.IntRange(1, 3).Draw(t, "endpoints") {
 		e := model.Endpoint{
 			Protocol: rapid.SampledFrom([]model.Protocol{model.TCP, model.UDP}).Draw(t, "protocol"), Port: uint16(80 + i),
@@ -80,6 +79,10 @@ func validVIP(t *rapid.T) model.VIP {
 		vip.Endpoints = append(vip.Endpoints, e)
 	}
 	return vip
+}
+
+func validLimits(t *rapid.T) *model.Limits {
+	return rapid.SampledFrom([]*model.Limits{nil, {Packets: 1}, {Bytes: 2, Connections: model.MaxLimit}}).Draw(t, "limits")
 }
 
 func validCheck(t *rapid.T) *model.HealthCheck {
