@@ -353,8 +353,9 @@ static __always_inline enum verdict answer_with_cookie(struct xdp_md *ctx, struc
 	return syn_answer(ctx, &s, cookie);
 }
 
-/* A SYN for an endpoint whose SYNs the mux answers. */
-static __always_inline enum verdict answer_syn(struct xdp_md *ctx)
+/* A SYN for an endpoint whose SYNs the mux answers. A function of its own: mux_look has no stack
+ * left. */
+__noinline int answer_syn(struct xdp_md *ctx)
 {
 	enum verdict verdict;
 	struct work w = {};
