@@ -125,7 +125,22 @@ func icmpCases() []packetCase {
 			all = append(all, w.inward(kind), w.outward(kind))
 		}
 	}
-	return append(all, v4.unknown(), v6.unknown())
+	return append(all, v4.unknown(), v6.unknown(), v4.laterFragment())
+}
+
+// laterFragment is an error about a fragment behind the first one, whose bytes happen to look like the ports of
+// a connection.
+func (w icmpWorld) laterFragment() packetCase {
+	vip, _ := w.addresses()
+	connection := pkt.UDP(w.client, w.vip)
+	out := delivered(connection, native4)
+	quoted := quote(replyTo(connection, 0), 1000)
+	later := append([]byte(nil), quoted...)
+	binary.BigEndian.PutUint16(later[6:], 100)
+	return packetCase{"error about a later fragment", []step{
+		carried(connection, outer(w.tunnel), gue{}, "deliver_native", &out),
+		carriedRaw(message(w.router, vip, w.errors[0], later), outer(w.tunnel), "drop_icmp_unknown", nil),
+	}}
 }
 
 func (w icmpWorld) addresses() (vip, client string) {

@@ -191,6 +191,7 @@ func mssCases() []packetCase {
 		handshake("MSS of v4", client4, vip4, native4, native4, 1460, clamped4),
 		handshake("MSS of v6", client6, vip6, native4, native6, 1440, clamped6),
 		handshake("MSS of v4 that is one too large", client4, vip4, native4, native4, clamped4+1, clamped4),
+		handshake("MSS of v4 that is one less", client4, vip4, native4, native4, clamped4-1, clamped4-1),
 		handshake("MSS of v4 that fits", client4, vip4, native4, native4, clamped4, clamped4),
 		handshake("MSS of v6 that is small", client6, vip6, native6, native6, 536, 536),
 		v4("MSS at an odd offset", synAck, []change{nop, pkt.MSS(1460)}, []change{pkt.MSS(clamped4)}),
