@@ -72,7 +72,7 @@ func limits(o *object) *model.Limits {
 	if o.fields == nil {
 		return nil
 	}
-	number := func(field string) uint64 { return uint64(o.get(field).number(1, model.MaxLimit, 0)) }
+	number := func(field string) uint64 { return o.get(field).number(1, model.MaxLimit, 0) }
 	l := &model.Limits{Packets: number("packets"), Bytes: number("bytes"), Connections: number("connections")}
 	o.end()
 	return l

@@ -103,10 +103,14 @@ func TestInvalidSettings(t *testing.T) {
 		}, "fastpath.udpPackets: must be at most 1048576, is 1048577"},
 		{"no limit", func(v *VIP) { v.Limits = &Limits{} }, "limits: must limit packets, bytes or connections"},
 		{"limit", func(v *VIP) { v.Limits = &Limits{Bytes: MaxLimit + 1} }, "limits.bytes: must be at most 1000000000000, is 1000000000001"},
-		{"source of another family", func(v *VIP) { v.Endpoints[0].Deny = []netip.Prefix{netip.MustParsePrefix("2001:db8::/64")} },
-			"endpoints[0].deny[0]: must be of the VIP's family (IPv4), is 2001:db8::/64"},
-		{"source with bits", func(v *VIP) { v.Endpoints[0].Allow = []netip.Prefix{netip.MustParsePrefix("10.1.1.1/8")} },
-			"endpoints[0].allow[0]: must have no bits set behind its length, is 10.1.1.1/8"},
+		{
+			"source of another family", func(v *VIP) { v.Endpoints[0].Deny = []netip.Prefix{netip.MustParsePrefix("2001:db8::/64")} },
+			"endpoints[0].deny[0]: must be of the VIP's family (IPv4), is 2001:db8::/64",
+		},
+		{
+			"source with bits", func(v *VIP) { v.Endpoints[0].Allow = []netip.Prefix{netip.MustParsePrefix("10.1.1.1/8")} },
+			"endpoints[0].allow[0]: must have no bits set behind its length, is 10.1.1.1/8",
+		},
 		{"source twice", func(v *VIP) {
 			v.Endpoints[0].Allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/8")}
 		}, "endpoints[0].allow[1]: is 10.0.0.0/8 again, as [0]"},
