@@ -91,7 +91,7 @@ func (l *churnLab) memory(t *testing.T) map[string]uint64 {
 	for _, n := range l.atWork(netlab.Mux) {
 		l.tables(t, n.Name, func(_ *ebpf.Map, info *ebpf.MapInfo) {
 			bytes, known := info.Memlock()
-			if !known {
+			if !known && info.Type != ebpf.LPMTrie { // one that is empty takes none
 				t.Fatalf("the kernel does not tell how much memory the map %s takes", info.Name)
 			}
 			all[n.Name] += bytes
