@@ -115,8 +115,8 @@ type portUser struct {
 // heldFlow is a flow that waits for a port.
 type heldFlow struct {
 	flow  agent.Flow
-	since time.Time
-	taken uint32 // packets that came here
+	since time.Time // it waits for a port, or has one and waits to be opened
+	taken uint32    // packets that came here
 	held  []agent.Notice
 	port  netip.AddrPort // not set: none yet
 }
@@ -267,8 +267,10 @@ func (p *ports) tick(ctx context.Context, now time.Time) {
 	defer p.mu.Unlock()
 	for _, user := range p.workloads {
 		user.refusals = 0
-		for len(user.queue) > 0 && now.Sub(user.queue[0].since) > p.config.Bounds.Time {
-			p.giveUp(user, user.queue[0])
+		for _, held := range slices.Clone(user.queue) {
+			if now.Sub(held.since) > p.config.Bounds.Time {
+				p.giveUp(user, held)
+			}
 		}
 		if len(user.queue) > 0 {
 			p.serve(ctx, user, now)

@@ -66,7 +66,7 @@ func (p *ports) serve(ctx context.Context, user *portUser, now time.Time) {
 				lacking++
 				continue
 			}
-			held.port = external
+			held.port, held.since = external, now // its wait is over: it is only to be opened
 		}
 		p.send(user, held)
 	}

@@ -154,6 +154,24 @@ func TestPortsServeWhatWaits(t *testing.T) {
 	}
 }
 
+// A flow whose port comes in the last moment, and which can't be opened at once, has time for that.
+func TestPortsComeLate(t *testing.T) {
+	w, p := newPortWorld(t)
+	w.refuse = connect.NewError(connect.CodeUnavailable, errors.New("away"))
+	now := time.Now()
+	p.take(t.Context(), waits(1, "one"), now)
+	p.asking.Wait()
+	w.want(t, "ask 1")
+	w.ranges, w.waiting = []model.Range{300}, true
+	p.tick(t.Context(), now.Add(p.config.Bounds.Time-time.Millisecond))
+	w.want(t, "leave one", "open after 1")
+	p.tick(t.Context(), now.Add(p.config.Bounds.Time+time.Millisecond))
+	w.want(t, "open after 1")
+	if n := len(p.workloads[portKey.Address].queue); n != 0 {
+		t.Errorf("%d flows wait", n)
+	}
+}
+
 // A refusal is told to the workload; a manager that can't be reached is asked again until the time is over.
 func TestPortsRefused(t *testing.T) {
 	w, p := newPortWorld(t)

@@ -99,7 +99,7 @@ func TestIperf(t *testing.T) {
 			{},
 			{"--reverse"},
 			{"--parallel", "4"},
-			{"--udp", "--bitrate", "50M", "--length", "1200"},
+			{"--udp", "--bitrate", "20M", "--length", "1200"},
 		} {
 			t.Run(strings.Join(append([]string{vip.String()}, options...), " "), func(t *testing.T) {
 				args := append([]string{"--client", vip.String(), "--time", "2", "--json"}, options...)
