@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -112,6 +113,27 @@ func TestManagersJoinAndLeave(t *testing.T) {
 	vip.Name, vip.Address = "after", "203.0.113.99"
 	generation := apply(t, r.urls[2], vip)
 	eventually(t, "the mux has it", func() bool { return mux.has(generation) })
+}
+
+// A manager that was taken out while it was down learns that from the others, and says so at every start.
+func TestTakenOutWhileDown(t *testing.T) {
+	r := startReplicas(t, 2)
+	cfg := Config{Name: "m3", PeerListen: freeAddress(t), Join: r.urls[0], DataDir: t.TempDir()}
+	_, stop := start(t, cfg)
+	stop()
+	if _, err := dial(t, r.urls[0]).DeleteManager(t.Context(), &weirv1.DeleteManagerRequest{Name: "m3"}); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Listen, cfg.Log, cfg.Insecure = "127.0.0.1:0", logger(t), true
+	for range 2 {
+		m, err := New(t.Context(), cfg)
+		if err == nil {
+			m.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "taken out of the cluster for good") {
+			t.Fatalf("a manager that was taken out starts: %v", err)
+		}
+	}
 }
 
 // Who writes by a manager that does not lead reads by it what was written.

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 
 	"go.uber.org/zap/zapcore"
 )
@@ -12,10 +13,12 @@ import (
 type quiet struct {
 	log    *slog.Logger
 	fields []zapcore.Field
+	// end, if not nil, gets the error by which etcd ends: it has no other way to tell it.
+	end *atomic.Pointer[string]
 }
 
 func (q quiet) Enabled(level zapcore.Level) bool {
-	return level >= zapcore.WarnLevel && q.log.Enabled(context.Background(), slog.LevelDebug)
+	return level >= zapcore.WarnLevel
 }
 
 func (q quiet) With(fields []zapcore.Field) zapcore.Core {
@@ -34,6 +37,12 @@ func (q quiet) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	values := zapcore.NewMapObjectEncoder()
 	for _, f := range append(q.fields[:len(q.fields):len(q.fields)], fields...) {
 		f.AddTo(values)
+	}
+	if reason, ok := values.Fields["error"].(string); ok && entry.Message == "server error" && q.end != nil {
+		q.end.Store(&reason)
+	}
+	if !q.log.Enabled(context.Background(), slog.LevelDebug) {
+		return nil
 	}
 	q.log.Debug("etcd: "+entry.Message, "level", entry.Level.String(), "fields", values.Fields)
 	return nil

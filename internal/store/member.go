@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
@@ -57,6 +58,8 @@ type member struct {
 	lock *os.File
 	dir  string
 	log  *slog.Logger
+	// end is the error by which etcd ended.
+	end atomic.Pointer[string]
 }
 
 // startMember starts etcd on the data directory and waits until it has a vote and there is a leader.
@@ -107,7 +110,7 @@ func (m *member) exists() bool {
 // config is what holds of founding, joining and restarting members alike.
 func (m *member) config(cfg Config) (*embed.Config, error) {
 	stop := fatal{log: cfg.Log, dir: cfg.DataDir}
-	logger := zap.New(quiet{log: cfg.Log}, zap.WithPanicHook(stop), zap.WithFatalHook(stop))
+	logger := zap.New(quiet{log: cfg.Log, end: &m.end}, zap.WithPanicHook(stop), zap.WithFatalHook(stop))
 	c := embed.NewConfig()
 	c.Name = cfg.Name
 	c.Dir = filepath.Join(cfg.DataDir, "etcd")
@@ -255,14 +258,27 @@ func (m *member) watch(ctx context.Context) error {
 
 // ended says why etcd ended by itself.
 func (m *member) ended() error {
-	cluster, ok := m.etcd.Server.Cluster().(interface{ IsIDRemoved(types.ID) bool })
-	if !ok || !cluster.IsIDRemoved(m.etcd.Server.MemberID()) {
+	if !m.removed() {
+		if reason := m.end.Load(); reason != nil {
+			return fmt.Errorf("the embedded etcd ended by itself: %s", *reason)
+		}
 		return errors.New("the embedded etcd ended by itself")
 	}
 	if err := os.WriteFile(m.removedFile(), nil, 0o600); err != nil {
 		m.log.Warn("can't note that this manager was removed", "err", err)
 	}
 	return m.removedError()
+}
+
+// removed reports whether etcd ended because the member was taken out: it learns that by the log of changes, or
+// from another member that has applied the change before this one did.
+func (m *member) removed() bool {
+	cluster, ok := m.etcd.Server.Cluster().(interface{ IsIDRemoved(types.ID) bool })
+	if ok && cluster.IsIDRemoved(m.etcd.Server.MemberID()) {
+		return true
+	}
+	reason := m.end.Load()
+	return reason != nil && strings.Contains(*reason, "the member has been permanently removed")
 }
 
 func (m *member) removedFile() string { return filepath.Join(m.dir, "removed") }
