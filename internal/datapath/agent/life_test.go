@@ -1,7 +1,9 @@
 package agent_test
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
@@ -215,6 +217,21 @@ func TestUplinkChanges(t *testing.T) {
 	connection := dial(t, w.client, nativeVIP4)
 	defer connection.Close()
 	wantMSS(t, connection, nativeVIP4, 1400)
+}
+
+// TestAdoptsItsOwn shares all tables with the same version that ran before: nothing needs to be migrated.
+func TestAdoptsItsOwn(t *testing.T) {
+	w := newWorld(t)
+	var log bytes.Buffer
+	w.must(w.datapath.Close(), w.host.Do(func() (err error) {
+		w.datapath, err = agent.Open(agent.Config{
+			Uplink: "uplink", PinPath: w.pins, MaxSessions: 1 << 12, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		return err
+	}))
+	if s := log.String(); strings.Contains(s, "migrated") || !strings.Contains(s, "adopted=true") {
+		t.Errorf("a restart logs %s", s)
+	}
 }
 
 // TestOneOwner refuses a second agent, and unloading under a running one.

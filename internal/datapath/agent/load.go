@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 )
@@ -72,6 +73,10 @@ func (d *Datapath) size(spec *ebpf.CollectionSpec) {
 	}
 	for _, name := range []string{"snat_ports", "snat_used"} {
 		spec.Maps[name].MaxEntries = uint32(2 * d.config.MaxSNATFlows)
+	}
+	// The library adds the flag while it makes the map; adoption compares it before.
+	for _, name := range []string{".data.settings", ".data.secrets"} {
+		spec.Maps[name].Flags |= unix.BPF_F_MMAPABLE
 	}
 }
 
