@@ -7,6 +7,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 // What is refused, or changes nothing, is decided on what is there: a leader that was frozen knows too little.
@@ -46,5 +47,31 @@ func TestRefusalsHoldWithTheirTransaction(t *testing.T) {
 		if failed == nil && !errors.Is(refused.err, refusal) || failed != nil && !errors.Is(refused.err, failure) {
 			t.Errorf("the refused change got %v after %v", refused.err, failed)
 		}
+	}
+}
+
+// Trust is changed by any manager: one that has not heard of a token yet does not refuse who shows it.
+func TestTrustRefusesOnWhatTheStoreHolds(t *testing.T) {
+	s, _ := open(t, Config{DataDir: t.TempDir()})
+	unknown, calls := errors.New("no such token"), 0
+	join := func(now *Trust) (TrustChange, error) {
+		calls++
+		if calls == 1 { // another manager makes the token meanwhile
+			if err := s.UpdateTrust(t.Context(), func(*Trust) (TrustChange, error) {
+				return TrustChange{Tokens: []trust.JoinToken{{ID: "t1"}}}, nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, known := now.Tokens["t1"]; !known {
+			return TrustChange{}, unknown
+		}
+		return TrustChange{}, nil
+	}
+	if err := s.UpdateTrust(t.Context(), join); err != nil || calls != 2 {
+		t.Errorf("got %v after %d calls", err, calls)
+	}
+	if err := s.UpdateTrust(t.Context(), func(*Trust) (TrustChange, error) { return TrustChange{}, unknown }); !errors.Is(err, unknown) {
+		t.Errorf("a refusal is %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,17 +90,21 @@ func (t *trusted) set(next *Trust) {
 func (s *Store) Trust() (*Trust, <-chan struct{}) { return s.trusted.get() }
 
 // UpdateTrust changes Trust by what decide makes of the newest one, all of it or nothing. If another
-// manager is faster, decide is called again. It returns when Trust shows the change.
+// manager is faster, decide is called again: what it refuses or leaves as it is, it decided on what the store
+// holds. It returns when Trust shows the change.
 func (s *Store) UpdateTrust(ctx context.Context, decide func(*Trust) (TrustChange, error)) error {
 	for {
 		now, _ := s.Trust()
-		change, err := decide(now)
+		change, refusal := decide(now)
+		ops, err := change.operations()
 		if err != nil {
 			return err
 		}
-		ops, err := change.operations()
-		if err != nil || len(ops) == 0 {
-			return err
+		if refusal != nil || len(ops) == 0 {
+			if newest, err := s.isNewest(ctx, now); err != nil || newest {
+				return cmp.Or(err, refusal)
+			}
+			continue
 		}
 		value, err := encode(struct{}{})
 		if err != nil {
@@ -118,6 +123,20 @@ func (s *Store) UpdateTrust(ctx context.Context, decide func(*Trust) (TrustChang
 			return err
 		}
 	}
+}
+
+// isNewest reports whether the store holds no newer Trust than now. If it does, Trust has it by then.
+func (s *Store) isNewest(ctx context.Context, now *Trust) (bool, error) {
+	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	response, err := s.client.Get(callCtx, keyTrust, clientv3.WithKeysOnly())
+	if err != nil {
+		return false, explain("read the store", err)
+	}
+	if len(response.Kvs) == 0 || response.Kvs[0].ModRevision <= now.version {
+		return true, nil
+	}
+	return false, s.awaitTrust(ctx, false, now, 0)
 }
 
 // FoundTrust keeps authority if there is no CA yet, and returns the one that there is. It is for the time
