@@ -32,9 +32,11 @@ type SyncMuxRequest struct {
 	Addresses []string `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	Version   string   `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
 	// The highest that the mux has seen of the cluster: a manager that knows less catches up before it answers.
-	Epoch         uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Generation    uint64 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
-	Cluster       uint64 `protobuf:"fixed64,12,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Epoch      uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Generation uint64 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
+	Cluster    uint64 `protobuf:"fixed64,12,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	// The program has just started, and has taken over nothing yet: port requests do not wait for it before it answers.
+	Joins         bool `protobuf:"varint,6,opt,name=joins,proto3" json:"joins,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -109,6 +111,13 @@ func (x *SyncMuxRequest) GetCluster() uint64 {
 		return x.Cluster
 	}
 	return 0
+}
+
+func (x *SyncMuxRequest) GetJoins() bool {
+	if x != nil {
+		return x.Joins
+	}
+	return false
 }
 
 type SyncMuxResponse struct {
@@ -2546,7 +2555,7 @@ var File_v1_sync_proto protoreflect.FileDescriptor
 
 const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/sync.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11v1/resource.proto\"\xac\x01\n" +
+	"\rv1/sync.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11v1/resource.proto\"\xc2\x01\n" +
 	"\x0eSyncMuxRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +
@@ -2555,7 +2564,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x05 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
-	"\acluster\x18\f \x01(\x06R\acluster\"\xd9\x04\n" +
+	"\acluster\x18\f \x01(\x06R\acluster\x12\x14\n" +
+	"\x05joins\x18\x06 \x01(\bR\x05joins\"\xd9\x04\n" +
 	"\x0fSyncMuxResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +

@@ -48,7 +48,7 @@ type host struct {
 	t                 *testing.T
 	*netns.NS         // of the host
 	container, router *netns.NS
-	pins              string
+	pins, data        string
 	agent             *exec.Cmd
 	log               bytes.Buffer
 }
@@ -57,7 +57,7 @@ func newHost(t *testing.T) *host {
 	t.Helper()
 	h := &host{
 		t: t, NS: netns.New(t, "wag-host"), container: netns.New(t, "wag-c1"), router: netns.New(t, "wag-router"),
-		pins: fmt.Sprintf("/sys/fs/bpf/weir-agent-test-%d", os.Getpid()),
+		pins: fmt.Sprintf("/sys/fs/bpf/weir-agent-test-%d", os.Getpid()), data: t.TempDir(),
 	}
 	h.must(netns.Veth(h.NS, "uplink", h.router, "eth0"))
 	h.must(h.AddAddress("uplink", netip.MustParsePrefix("10.2.1.1/24")))
@@ -94,7 +94,7 @@ func (h *host) plug() {
 // start runs weir-agent, which an earlier kill may have ended.
 func (h *host) start() {
 	h.t.Helper()
-	h.agent = program("--name", "host1", "--manager", "http://127.0.0.1:7400", "--uplink", "uplink", "--pin-path", h.pins)
+	h.agent = program("--name", "host1", "--manager", "http://127.0.0.1:7400", "--uplink", "uplink", "--pin-path", h.pins, "--data-dir", h.data)
 	h.agent.Stdout, h.agent.Stderr = &h.log, &h.log
 	h.must(h.Start(h.agent))
 }

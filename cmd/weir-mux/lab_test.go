@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -54,7 +55,7 @@ type lab struct {
 	client, router, mux, host *netns.NS
 	frr                       *frr.Router
 	manager                   *manager
-	pinPath                   string
+	pinPath, dataDir          string
 }
 
 func must(t *testing.T, err error) {
@@ -69,7 +70,7 @@ func newLab(t *testing.T) *lab {
 	l := &lab{
 		t: t, client: netns.New(t, "muxd-client"), router: netns.New(t, "muxd-router"),
 		mux: netns.New(t, "muxd-mux"), host: netns.New(t, "muxd-host"),
-		pinPath: "/sys/fs/bpf/weir-mux-test",
+		pinPath: "/sys/fs/bpf/weir-mux-test", dataDir: t.TempDir(),
 	}
 	l.connect(l.client, "to-client", 1)
 	l.connect(l.mux, "to-mux", 2)
@@ -142,7 +143,7 @@ func (l *lab) start(args ...string) *daemonProcess {
 	password := filepath.Join(l.t.TempDir(), "password")
 	must(l.t, os.WriteFile(password, []byte("s3cret\n"), 0o600))
 	args = append([]string{
-		"--name", "mux-1", "--manager", l.manager.url, "--interface", "eth0", "--pin-path", l.pinPath, "--as", "65010",
+		"--name", "mux-1", "--manager", l.manager.url, "--interface", "eth0", "--pin-path", l.pinPath, "--as", "65010", "--data-dir", l.dataDir,
 		"--peer", "address=10.2.0.1,as=65000,bfd=100ms,password-file=" + password,
 	}, args...)
 	d := &daemonProcess{t: l.t, log: &lockedBuffer{}, exited: make(chan error, 1)}
@@ -206,8 +207,10 @@ type manager struct {
 	url     string
 	updates chan rpc.MuxUpdate
 	mu      sync.Mutex
+	epoch   uint64        // that it stamps its messages with; 0: it stamps none
 	current rpc.MuxUpdate // the snapshot that a new stream begins with
 	last    *weirv1.ReportMuxRequest
+	asked   []*weirv1.SyncMuxRequest // all streams' so far
 }
 
 // newManager serves inside ns, so that the mux reaches it by loopback.
@@ -229,12 +232,13 @@ func newManager(t *testing.T, ns *netns.NS) *manager {
 	return m
 }
 
-func (m *manager) SyncMux(ctx context.Context, _ *weirv1.SyncMuxRequest, stream *connect.ServerStream[weirv1.SyncMuxResponse]) error {
+func (m *manager) SyncMux(ctx context.Context, r *weirv1.SyncMuxRequest, stream *connect.ServerStream[weirv1.SyncMuxResponse]) error {
 	m.mu.Lock()
+	m.asked = append(m.asked, r)
 	first := m.current
 	m.mu.Unlock()
 	if first.Generation > 0 {
-		if err := stream.Send(rpc.MuxUpdateToProto(first)); err != nil {
+		if err := stream.Send(m.message(first)); err != nil {
 			return err
 		}
 	}
@@ -243,11 +247,35 @@ func (m *manager) SyncMux(ctx context.Context, _ *weirv1.SyncMuxRequest, stream 
 		case <-ctx.Done():
 			return nil
 		case u := <-m.updates:
-			if err := stream.Send(rpc.MuxUpdateToProto(u)); err != nil {
+			if err := stream.Send(m.message(u)); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+func (m *manager) message(u rpc.MuxUpdate) *weirv1.SyncMuxResponse {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	message := rpc.MuxUpdateToProto(u)
+	if m.epoch > 0 {
+		message.Cluster, message.Epoch = 7, m.epoch
+	}
+	return message
+}
+
+// set has new streams begin with that snapshot, of that epoch.
+func (m *manager) set(epoch uint64, u rpc.MuxUpdate) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.epoch, m.current = epoch, u
+}
+
+// streams are the requests of all streams so far.
+func (m *manager) streams() []*weirv1.SyncMuxRequest {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.asked)
 }
 
 func (m *manager) ReportMux(_ context.Context, r *weirv1.ReportMuxRequest) (*weirv1.ReportMuxResponse, error) {

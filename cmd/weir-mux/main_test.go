@@ -173,6 +173,37 @@ func TestForwardingOutlivesTheDaemon(t *testing.T) {
 	}
 }
 
+// A mux that was killed knows at its next start what it had seen: an old leader, which may be all that it reaches
+// then, is not believed.
+func TestAnOldManagerIsNotBelievedAfterARestart(t *testing.T) {
+	l := newLab(t)
+	l.manager.set(20, table(5))
+	first := l.start()
+	eventually(t, "the mux runs generation 5", func() bool { return l.manager.report().GetGeneration() == 5 })
+	first.kill()
+	before := l.manager.streams()
+	if r := before[0]; r.GetEpoch() != 0 || r.GetGeneration() != 0 || !r.GetJoins() {
+		t.Errorf("the first start says %v", r)
+	}
+
+	l.manager.set(19, table(9))
+	second := l.start()
+	eventually(t, "it refuses the old manager, and tries again", func() bool { return len(l.manager.streams()) >= len(before)+2 })
+	for _, r := range l.manager.streams()[len(before):] {
+		if r.GetEpoch() != 20 || r.GetGeneration() != 5 || r.GetCluster() != 7 || !r.GetJoins() {
+			t.Errorf("the second start says %v", r)
+		}
+	}
+	if got := l.status().Generation; got != 5 {
+		t.Errorf("the mux runs generation %d of an old manager", got)
+	}
+	if log := second.log.String(); !strings.Contains(log, "refuse epoch 19, epoch 20 was seen") {
+		t.Error("the log does not tell why")
+	}
+	l.manager.set(21, table(6))
+	eventually(t, "it believes a new one", func() bool { return l.manager.report().GetGeneration() == 6 })
+}
+
 func TestCleanStop(t *testing.T) {
 	l := newLab(t)
 	d, s := l.forwards()

@@ -33,7 +33,8 @@ func (m *Manager) SyncMux(
 	defer closed()
 	asked, endTasks := m.tasks.open(node.Name)
 	defer endTasks()
-	feed, ended := m.hub.openMux(node.Name, r.GetGeneration() == 0)
+	// One of the release before says that it joins by having seen nothing.
+	feed, ended := m.hub.openMux(node.Name, r.GetJoins() || r.GetGeneration() == 0)
 	defer ended()
 	ask := func(task *weirv1.MuxTask) error {
 		return stream.Send(&weirv1.SyncMuxResponse{Generation: uint64(feed.sent), Tasks: []*weirv1.MuxTask{task}})

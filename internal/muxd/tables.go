@@ -354,6 +354,13 @@ func (t *tables) current() (model.Generation, *rejection) {
 	return t.generation, t.rejected
 }
 
+// joins says whether no stream of this process has filled the tables yet.
+func (t *tables) joins() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.filled
+}
+
 // snat is what the tables hold of source NAT, at their generation.
 func (t *tables) snat() *weirv1.MuxSNATStatus {
 	t.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -28,6 +29,8 @@ type Access struct {
 	CA       *x509.Certificate        // of the cluster; nil: only http:// is possible
 	Current  func() *trust.Credential // the newest certificate; nil: there is none
 	Token    string                   // bearer token of a user
+	Memory   string                   // data directory that keeps what a node has seen; empty: nothing is kept
+	Log      *slog.Logger             // with Memory
 }
 
 // Client makes a client. One manager is used at a time; when it can't be reached, the next one is tried.
@@ -45,7 +48,7 @@ func (a Access) Client() (*Client, error) {
 	base, httpClient := scheme+"://"+addresses[0], &http.Client{Transport: t}
 	translating := connect.WithInterceptors(
 		connect.UnaryInterceptorFunc(translateUnary), connect.UnaryInterceptorFunc(retryUnary),
-		fencing{fence: &fence{}, leave: t.dialer.leave})
+		fencing{fence: newFence(a.Memory, a.Log), leave: t.dialer.leave})
 	return &Client{
 		WeirServiceClient:    weirv1connect.NewWeirServiceClient(httpClient, base, translating),
 		SyncServiceClient:    weirv1connect.NewSyncServiceClient(httpClient, base, translating),

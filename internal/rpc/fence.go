@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 
 	"connectrpc.com/connect"
@@ -13,12 +14,20 @@ import (
 
 // fence keeps the highest epoch and generation that a node has seen, of whichever manager, and refuses
 // what is older: a manager that was frozen for minutes sends what is long past. It stands in the client,
-// so that no daemon can forget it. Another cluster counts anew.
+// so that no daemon can forget it, and its memory outlives the program. Another cluster counts anew.
 type fence struct {
-	mu         sync.Mutex
-	cluster    uint64
-	epoch      model.Epoch
-	generation model.Generation
+	mu     sync.Mutex
+	seen   seen
+	memory *memory // nil: it ends with the program
+}
+
+// newFence goes on from what the memory in a data directory holds; without a directory there is none.
+func newFence(dataDir string, log *slog.Logger) *fence {
+	f := &fence{}
+	if dataDir != "" {
+		f.memory, f.seen = recall(dataDir, log)
+	}
+	return f
 }
 
 // StaleError says that a manager is behind what the node has seen.
@@ -39,18 +48,21 @@ func (f *fence) pass(message stamped) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	cluster, epoch, generation := message.GetCluster(), model.Epoch(message.GetEpoch()), model.Generation(message.GetGeneration())
+	next := seen{cluster, max(f.seen.epoch, epoch), generation}
 	switch {
 	case cluster == 0:
 		return nil
-	case cluster != f.cluster:
-		f.cluster, f.epoch, f.generation = cluster, epoch, generation
-		return nil
-	case epoch != 0 && epoch < f.epoch:
-		return &StaleError{fmt.Sprintf("refuse epoch %d, epoch %d was seen", epoch, f.epoch)}
-	case generation < f.generation:
-		return &StaleError{fmt.Sprintf("refuse generation %d, generation %d was seen", generation, f.generation)}
+	case cluster != f.seen.cluster:
+		next.epoch = epoch
+	case epoch != 0 && epoch < f.seen.epoch:
+		return &StaleError{fmt.Sprintf("refuse epoch %d, epoch %d was seen", epoch, f.seen.epoch)}
+	case generation < f.seen.generation:
+		return &StaleError{fmt.Sprintf("refuse generation %d, generation %d was seen", generation, f.seen.generation)}
 	}
-	f.epoch, f.generation = max(f.epoch, epoch), generation
+	if next != f.seen && f.memory != nil {
+		f.memory.keep(next) // before the node acts on it
+	}
+	f.seen = next
 	return nil
 }
 
@@ -60,13 +72,13 @@ func (f *fence) stamp(request any) {
 	defer f.mu.Unlock()
 	switch r := request.(type) {
 	case *weirv1.SyncMuxRequest:
-		r.Cluster, r.Epoch, r.Generation = f.cluster, uint64(f.epoch), uint64(f.generation)
+		r.Cluster, r.Epoch, r.Generation = f.seen.cluster, uint64(f.seen.epoch), uint64(f.seen.generation)
 	case *weirv1.SyncHostRequest:
-		r.Cluster, r.Epoch, r.Generation = f.cluster, uint64(f.epoch), uint64(f.generation)
+		r.Cluster, r.Epoch, r.Generation = f.seen.cluster, uint64(f.seen.epoch), uint64(f.seen.generation)
 	case *weirv1.ReportMuxRequest:
-		r.Epoch = uint64(f.epoch)
+		r.Epoch = uint64(f.seen.epoch)
 	case *weirv1.ReportHostRequest:
-		r.Epoch = uint64(f.epoch)
+		r.Epoch = uint64(f.seen.epoch)
 	}
 }
 

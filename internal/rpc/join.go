@@ -44,7 +44,7 @@ func (m *Membership) Plain() bool { return strings.HasPrefix(m.Managers, schemeP
 
 // Client makes a client of the managers, after Obtain.
 func (m *Membership) Client() (*Client, error) {
-	access := Access{Managers: m.Managers}
+	access := Access{Managers: m.Managers, Memory: m.DataDir, Log: m.Log}
 	if c := m.Credential(); c != nil {
 		access.CA, access.Current = c.CA, m.Credential
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/testkit/netlab"
 	"github.com/weirlb/weir/internal/testkit/scrape"
@@ -97,7 +99,8 @@ func managerAway(t *testing.T, w *world) {
 }
 
 // oldLeaderAsked lets nodes that know of a new leader reach the old one alone, which is cut off from the others, or
-// was frozen until then. It refuses them, by what they say that they have seen.
+// was frozen until then. It refuses them, by what they say that they have seen, though their programs were killed
+// meanwhile and start anew.
 func oldLeaderAsked(t *testing.T, w *world) {
 	old := w.leader(t)
 	others, frozen := w.others(old), w.random.IntN(2) == 0
@@ -115,6 +118,18 @@ func oldLeaderAsked(t *testing.T, w *world) {
 		before = w.refused(t, old)
 	}
 	w.cutBoth(t, nodes, others)
+	restarted := w.random.IntN(2) == 0
+	for i, program := range []string{"weir-mux", "weir-agent"} {
+		if !restarted {
+			break
+		}
+		p, err := w.Process(nodes[i], program)
+		must(t, err)
+		must(t, p.Stop(unix.SIGKILL, bound))
+		_, err = w.Restart(nodes[i], program)
+		must(t, err)
+		w.log(t, "%s of %s is killed, and started again", program, nodes[i])
+	}
 	if frozen {
 		w.thaw(t, old)
 	}
