@@ -2143,15 +2143,17 @@ func (x *ReportMuxRequest) GetEvents() []*MuxEvent {
 	return nil
 }
 
-// Something that a mux did by itself about an endpoint.
+// Something that a mux did by itself about an endpoint, or about a VIP.
 type MuxEvent struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Endpoint *EndpointKey           `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
-	// One word in CamelCase: "SYNCookiesOn", "SYNCookiesOff".
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Left out: of vip as a whole.
+	Endpoint *EndpointKey `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	// One word in CamelCase: "SYNCookiesOn", "SYNCookiesOff", of VIPs "ShareOn", "ShareOff".
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Why, with figures.
 	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	Warning       bool   `protobuf:"varint,4,opt,name=warning,proto3" json:"warning,omitempty"`
+	Vip           string `protobuf:"bytes,5,opt,name=vip,proto3" json:"vip,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2212,6 +2214,13 @@ func (x *MuxEvent) GetWarning() bool {
 		return x.Warning
 	}
 	return false
+}
+
+func (x *MuxEvent) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
 }
 
 type ReportMuxResponse struct {
@@ -2744,12 +2753,13 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\trejection\x18\x03 \x01(\v2\x12.weir.v1.RejectionR\trejection\x12*\n" +
 	"\x06status\x18\x04 \x01(\v2\x12.weir.v1.MuxStatusR\x06status\x12\x14\n" +
 	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x12)\n" +
-	"\x06events\x18\x06 \x03(\v2\x11.weir.v1.MuxEventR\x06events\"\x88\x01\n" +
+	"\x06events\x18\x06 \x03(\v2\x11.weir.v1.MuxEventR\x06events\"\x9a\x01\n" +
 	"\bMuxEvent\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x18\n" +
-	"\awarning\x18\x04 \x01(\bR\awarning\"\x13\n" +
+	"\awarning\x18\x04 \x01(\bR\awarning\x12\x10\n" +
+	"\x03vip\x18\x05 \x01(\tR\x03vip\"\x13\n" +
 	"\x11ReportMuxResponse\"\xcd\x02\n" +
 	"\x11ReportHostRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +

@@ -37,7 +37,7 @@ struct vip_guard {
 	__u64 cost[VIP_LIMITS]; /* 2^-16 ns until one comes back; 0: not limited */
 	__u64 most[VIP_LIMITS]; /* ns that all in the bucket take to come back */
 	__u64 drop; /* so many of 2^32 packets are dropped: the VIP has more than its share */
-	__u64 pad;
+	__u64 until; /* this time, in ns: who says so must be there to say when it is over */
 	__u64 full[VIP_LIMITS]; /* when the bucket will be full again, in ns */
 	__u64 pad2[5];
 };

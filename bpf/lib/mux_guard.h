@@ -12,6 +12,7 @@
 #include "abi/mux_guard.h"
 #include "lib/counter.h"
 #include "lib/mux_look.h"
+#include "lib/mux_share.h"
 #include "lib/mux_tables.h"
 #include "lib/mux_work.h"
 
@@ -36,7 +37,10 @@ struct {
 	__type(value, struct guard);
 } guards SEC(".maps");
 
-/* By the VIP's index of vip_usage. Of endpoints without ENDPOINT_LIMITED nobody reads the row. */
+/*
+ * By the VIP's index of vip_usage. Of endpoints without ENDPOINT_LIMITED and ENDPOINT_SHARED nobody
+ * reads the row.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 16385);
@@ -138,14 +142,21 @@ static __always_inline enum verdict vip_has_room(const struct guarded *g, struct
 {
 	__u64 now = bpf_ktime_get_coarse_ns();
 
-	if (v->drop && bpf_get_prandom_u32() < v->drop)
-		return VERDICT_DROP_SHARE;
 	if (g->opens && !vip_limit_take(v, VIP_LIMIT_CONNECTIONS, 1, now))
 		return VERDICT_DROP_LIMIT_CONNECTIONS;
 	if (!vip_limit_take(v, VIP_LIMIT_PACKETS, 1, now))
 		return VERDICT_DROP_LIMIT_PACKETS;
 	if (!vip_limit_take(v, VIP_LIMIT_BYTES, g->bytes, now))
 		return VERDICT_DROP_LIMIT_BYTES;
+	return VERDICT_NONE;
+}
+
+static __always_inline enum verdict vip_takes(const struct guarded *g, struct vip_guard *v)
+{
+	if (g->flags & ENDPOINT_SHARED && share_is_exceeded(&g->source, g->vip, v))
+		return VERDICT_DROP_SHARE;
+	if (g->flags & ENDPOINT_LIMITED)
+		return vip_has_room(g, v);
 	return VERDICT_NONE;
 }
 
@@ -163,13 +174,13 @@ __noinline int guard_refuses(const struct guarded *g)
 		return 0;
 	if (g->flags & ENDPOINT_SOURCES && !source_may_come(g))
 		return VERDICT_DROP_SOURCE - GUARD_VERDICTS;
-	if (!(g->flags & ENDPOINT_LIMITED))
+	if (!(g->flags & (ENDPOINT_SHARED | ENDPOINT_LIMITED)))
 		return 0;
 	vip = g->vip;
 	v = bpf_map_lookup_elem(&vip_guards, &vip);
 	if (!v)
 		return 0;
-	verdict = vip_has_room(g, v);
+	verdict = vip_takes(g, v);
 	if (!verdict)
 		return 0;
 	count(&vip_refused, vip, g->bytes);
@@ -182,7 +193,7 @@ static __always_inline enum verdict guard(const struct work *w)
 	struct guarded g;
 	__u32 why;
 
-	if (!(w->endpoint->flags & (ENDPOINT_SOURCES | ENDPOINT_LIMITED)))
+	if (!(w->endpoint->flags & (ENDPOINT_SOURCES | ENDPOINT_LIMITED | ENDPOINT_SHARED)))
 		return VERDICT_NONE;
 	g.source = w->packet.source;
 	g.id = w->endpoint->id;

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"net/netip"
 	"slices"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
@@ -15,20 +16,31 @@ const (
 )
 
 // muxReasons are those that a mux may give.
-var muxReasons = []string{"SYNCookiesOn", "SYNCookiesOff"}
+var muxReasons = []string{"SYNCookiesOn", "SYNCookiesOff", "ShareOn", "ShareOff"}
 
-// noteMux notes what a mux did by itself about endpoints. What is of no VIP, or not of the list, is left out.
+// noteMux notes what a mux did by itself about endpoints and VIPs. What is of no VIP, or not of the list, is
+// left out.
 func (m *Manager) noteMux(mux string, events []*weirv1.MuxEvent) {
 	for _, e := range events[:min(len(events), maxMuxEvents)] {
-		key, err := rpc.EndpointKeyFromProto(e.GetEndpoint())
-		vip, there := m.store.State().VIPAt(key.VIP)
+		address, what, err := toldOf(e)
+		vip, there := m.store.State().VIPAt(address)
 		if err != nil || !there || !slices.Contains(muxReasons, e.GetReason()) {
 			continue
 		}
 		message := e.GetMessage()
 		m.note(store.Event{
 			Kind: kindVIP, Object: vip.Name, Tenant: vip.Tenant, Warning: e.GetWarning(), Reason: e.GetReason(),
-			Message: key.String() + ": " + message[:min(len(message), maxMuxMessage)], Source: mux,
+			Message: what + ": " + message[:min(len(message), maxMuxMessage)], Source: mux,
 		})
 	}
+}
+
+// toldOf is what an event is about: an endpoint of a VIP, or the VIP itself.
+func toldOf(e *weirv1.MuxEvent) (vip netip.Addr, what string, err error) {
+	if e.GetEndpoint() == nil {
+		vip, err = netip.ParseAddr(e.GetVip())
+		return vip, vip.String(), err
+	}
+	key, err := rpc.EndpointKeyFromProto(e.GetEndpoint())
+	return key.VIP, key.String(), err
 }

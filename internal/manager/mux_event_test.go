@@ -26,6 +26,9 @@ func TestMuxesTellEvents(t *testing.T) {
 		{Endpoint: web, Reason: "Deleted", Message: "of no known kind"},
 		{Endpoint: &weirv1.EndpointKey{Vip: "203.0.113.99", Protocol: "TCP", Port: 80}, Reason: "SYNCookiesOn"},
 		{Endpoint: web, Reason: "SYNCookiesOn", Message: "SYN cookies on: 120000 SYN/s", Warning: true},
+		{Vip: "nonsense", Reason: "ShareOn"},
+		{Vip: "203.0.113.99", Reason: "ShareOn"},
+		{Vip: "203.0.113.10", Reason: "ShareOff", Message: "within its share again"},
 	}}
 	eventually(t, "the report", func() bool {
 		_, err := mux.client.ReportMux(t.Context(), report)
@@ -35,10 +38,12 @@ func TestMuxesTellEvents(t *testing.T) {
 	eventually(t, "the event", func() bool {
 		list, err := client.ListEvents(t.Context(), &weirv1.ListEventsRequest{Kind: "VIP"})
 		told = slices.DeleteFunc(list.GetEvents(), func(e *weirv1.Event) bool { return e.Source != "mux1" })
-		return err == nil && slices.ContainsFunc(told, func(e *weirv1.Event) bool { return e.Reason == "SYNCookiesOn" })
+		return err == nil && slices.ContainsFunc(told, func(e *weirv1.Event) bool { return e.Reason == "SYNCookiesOn" }) &&
+			slices.ContainsFunc(told, func(e *weirv1.Event) bool { return e.Reason == "ShareOff" })
 	})
 	for _, e := range told {
-		if e.Reason == "Deleted" || e.Reason == "SYNCookiesOn" && (e.Object != "shop" || e.Tenant != "acme" || e.Severity != "warning" || e.Message != "TCP 203.0.113.10:80: SYN cookies on: 120000 SYN/s") {
+		if e.Reason == "Deleted" || e.Reason == "SYNCookiesOn" && (e.Object != "shop" || e.Tenant != "acme" || e.Severity != "warning" || e.Message != "TCP 203.0.113.10:80: SYN cookies on: 120000 SYN/s") ||
+			e.Reason == "ShareOn" || e.Reason == "ShareOff" && (e.Object != "shop" || e.Severity == "warning" || e.Message != "203.0.113.10: within its share again") {
 			t.Errorf("got %v", e)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/weirlb/weir/internal/bgp"
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/overload"
 	"github.com/weirlb/weir/internal/rpc"
 )
 
@@ -81,6 +82,14 @@ func (d *fakeDatapath) SetMuxes(n int) error {
 func (d *fakeDatapath) RefusedCounters() (map[netip.Addr]model.Counter, error) {
 	return map[netip.Addr]model.Counter{key(10).VIP: {Packets: 2, Bytes: 120}}, nil
 }
+
+func (d *fakeDatapath) Offered() (map[netip.Addr]mux.Offered, map[string]int, error) {
+	return nil, nil, nil
+}
+
+func (d *fakeDatapath) SetShares(map[netip.Addr]overload.Cut) error { return nil }
+
+func (d *fakeDatapath) Sources() (map[netip.Addr][]overload.Source, error) { return nil, nil }
 
 func (d *fakeDatapath) SetGeneration(g model.Generation) error {
 	d.note("generation %d", g)

@@ -42,7 +42,7 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_mux_flow_cells", Help: "Flows that the table has room for."},
 	{Name: "weir_mux_hosts", Help: "Tunnels' ends, by whether a next hop to them is known.", Labels: []string{"reachable"}},
 	{Name: "weir_mux_warnings", Help: "Lines of trouble that the mux reports."},
-	{Name: "weir_mux_overloaded", Help: "1 while packets are lost before the program sees them."},
+	{Name: "weir_mux_overloaded", Help: "1 while packets are lost before the program sees them, or VIPs are held to their share lest they are."},
 	{Name: "weir_mux_lost_packets_total", Help: "Packets that the interface had no room or no time for."},
 	{Name: "weir_mux_bgp_session_up", Help: "1 while the BGP session with the peer is established.", Labels: []string{"peer"}},
 	{Name: "weir_mux_bgp_session_changed_timestamp_seconds", Help: "When the session was established, or lost.", Labels: []string{"peer"}},

@@ -38,6 +38,11 @@ type Datapath interface {
 	SetMembers(self string, pool []model.PoolMember) error
 	SetMuxes(n int) error // that limits of VIPs are divided among
 	RefusedCounters() (map[netip.Addr]model.Counter, error)
+	// Offered is what has come for VIPs so far, and the workloads of tenants.
+	Offered() (vips map[netip.Addr]mux.Offered, tenants map[string]int, err error)
+	// SetShares has these VIPs alone lose packets, and their sources noted, which Sources tells since the last call.
+	SetShares(map[netip.Addr]overload.Cut) error
+	Sources() (map[netip.Addr][]overload.Source, error)
 	SweepFlows() (freed int, err error)
 	Verdicts() (map[string]model.Counter, error)
 	EndpointCounters() (map[model.EndpointKey]model.Counter, error)
@@ -137,7 +142,7 @@ func New(config Config) (*Mux, error) {
 	}
 	m := &Mux{config: config, tables: t, reports: newReports(config, t), tasks: newTasks(config, t), stream: telemetry.NewStream("weir_mux")}
 	m.floods = newFloods(config, m.reports.tell)
-	m.watch = newWatch(config, m.reports.soon)
+	m.watch = newWatch(config, m.reports)
 	m.reports.overload = m.watch.warning
 	m.hops, err = config.NextHops(func(s HopState) {
 		t.hopsChanged(s)

@@ -3,25 +3,32 @@ package muxd
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/overload"
 	"github.com/weirlb/weir/internal/telemetry"
 )
 
-// talkTime is the least time between two readings of the VIPs' counters while packets are lost. Else nobody
-// reads them.
-const talkTime = time.Second
+const (
+	// talkTime is the time between two readings of the VIPs' counters during an overload. Else nobody reads them.
+	talkTime = time.Second
+	// firstTalks are so much closer together, so that where packets come from is known within a second.
+	firstTalks, firstTalkTime = 3, 2 * overload.Interval
+)
 
-// watch follows the load of the mux's interface.
+// watch follows the load of the mux's interface, and shares what the mux can do while that is too much.
 type watch struct {
 	config   Config
-	tell     func() // that what warning says has changed
+	reports  *reports
 	detector overload.Detector
-	before   map[netip.Addr]model.Counter // what came for the VIPs so far; nil: nothing is lost
-	read     time.Time
+	budget   overload.Budget
+	shares   shares
+	talks    int                        // readings since packets were lost; 0: none are
+	before   map[netip.Addr]mux.Offered // at the last of them
+	at       overload.Sample            // likewise
 
 	mu    sync.Mutex
 	state overload.State
@@ -29,9 +36,11 @@ type watch struct {
 	line  string // the evidence; empty: no overload
 }
 
-func newWatch(config Config, tell func()) *watch { return &watch{config: config, tell: tell} }
+func newWatch(config Config, r *reports) *watch {
+	return &watch{config: config, reports: r, shares: newShares(config, r.tell)}
+}
 
-// run samples until ctx ends.
+// run samples until ctx ends. What VIPs lose ends with it: nobody would follow how much it has to be.
 func (w *watch) run(ctx context.Context) error {
 	if w.config.Load == nil {
 		return nil
@@ -42,7 +51,7 @@ func (w *watch) run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return w.config.Datapath.SetShares(nil)
 		case <-ticker.C:
 		}
 		sample, err := w.config.Load()
@@ -59,65 +68,109 @@ func (w *watch) run(ctx context.Context) error {
 // look takes a sample.
 func (w *watch) look(sample overload.Sample) error {
 	state, changed := w.detector.Look(sample)
-	w.mu.Lock()
-	w.state, w.lost = state, sample.Lost
-	w.mu.Unlock()
-	if !state.Overloaded && !state.Suspected {
-		w.before = nil
-		if changed {
-			w.note("")
+	if !state.Overloaded && !state.Suspected && !w.budget.Bound() && !w.shares.told() {
+		if w.talks == 0 {
+			w.note(state, sample.Lost, "")
+			return nil
+		}
+		w.talks, w.before = 0, nil
+		if err := w.config.Datapath.SetShares(nil); err != nil {
+			return err
+		}
+		was := w.warning()
+		w.note(state, sample.Lost, "")
+		if was != "" {
 			w.config.Log.Info("overload is over")
-			w.tell()
+			w.reports.soon()
 		}
 		return nil
 	}
-	if w.before != nil && !changed && sample.At.Sub(w.read) < talkTime {
+	between := talkTime
+	if w.talks < firstTalks {
+		between = firstTalkTime
+	}
+	if w.talks > 0 && !changed && sample.At.Sub(w.at.At) < between {
+		w.note(state, sample.Lost, w.warning())
 		return nil
 	}
-	now, err := w.offered()
+	return w.talk(sample, state)
+}
+
+// talk reads who talks, and shares what the mux can do among them.
+func (w *watch) talk(sample overload.Sample, state overload.State) error {
+	vips, tenants, err := w.config.Datapath.Offered()
 	if err != nil {
 		return err
 	}
-	busy := overload.Talkers(w.before, now, sample.At.Sub(w.read))
-	if w.before == nil {
-		busy = nil // there is nothing to compare with yet
+	sources, err := w.config.Datapath.Sources()
+	if err != nil {
+		return err
 	}
-	w.before, w.read = now, sample.At
-	if state.Overloaded {
-		w.note(state.Evidence(busy))
+	askers, done, all := asks(w.before, vips, sources, sample.At.Sub(w.at.At))
+	lost, received := overload.Loss(w.at, sample), float64(sample.Received-w.at.Received)/sample.At.Sub(w.at.At).Seconds()
+	if w.talks == 0 { // there is nothing to compare with yet
+		askers = nil
+	} else if state.Overloaded || w.budget.Bound() {
+		if 2*all.Packets < received*(1-lost) {
+			lost = 0 // most is for no VIP: none of them can help it
+		}
+		w.budget.Look(sample.At, done, all, lost)
 	}
-	if changed {
-		w.config.Log.Warn("overload began", "reason", w.warning())
-		w.tell()
+	w.talks, w.before, w.at = w.talks+1, vips, sample
+	busy, cuts := overload.Talkers(askers), w.budget.Cuts(askers, tenants)
+	if err := w.shares.set(sample.At, askers, busy, cuts); err != nil {
+		return err
+	}
+	was := w.warning()
+	line := was
+	if state.Overloaded || w.budget.Bound() {
+		line = state.Evidence(busy, len(cuts))
+	}
+	w.note(state, sample.Lost, line)
+	if was == "" && line != "" {
+		w.config.Log.Warn("overload began", "reason", line)
+	}
+	if line != was && w.talks <= firstTalks {
+		w.reports.soon()
 	}
 	return nil
 }
 
-// offered is what came for the VIPs so far.
-func (w *watch) offered() (map[netip.Addr]model.Counter, error) {
-	sum := map[netip.Addr]model.Counter{}
-	add := func(vip netip.Addr, c model.Counter) {
-		was := sum[vip]
-		sum[vip] = model.Counter{Packets: was.Packets + c.Packets, Bytes: was.Bytes + c.Bytes}
+// asks are the VIPs for which something came between two readings, and how much of all the mux did, and was
+// offered.
+func asks(before, after map[netip.Addr]mux.Offered, sources map[netip.Addr][]overload.Source, took time.Duration) (askers []overload.Asker, done, all overload.Rate) {
+	rate := func(now, was uint64) float64 {
+		if now <= was || took <= 0 { // of an endpoint that went
+			return 0
+		}
+		return float64(now-was) / took.Seconds()
 	}
-	forwarded, err := w.config.Datapath.EndpointCounters()
-	if err != nil {
-		return nil, err
+	for vip, now := range after {
+		was := before[vip]
+		a := overload.Asker{
+			VIP: vip, Tenant: now.Tenant, Workloads: now.Workloads,
+			Offered: overload.Rate{Packets: rate(now.All.Packets, was.All.Packets), Bytes: rate(now.All.Bytes, was.All.Bytes)},
+		}
+		if a.Offered.Packets == 0 {
+			continue
+		}
+		a.Sources, a.Unnamed = overload.PartsOf(sources[vip], a.Offered.Packets*took.Seconds())
+		askers = append(askers, a)
+		done.Packets += rate(now.Done.Packets, was.Done.Packets)
+		done.Bytes += rate(now.Done.Bytes, was.Done.Bytes)
+		all.Packets += a.Offered.Packets
+		all.Bytes += a.Offered.Bytes
 	}
-	for key, c := range forwarded {
-		add(key.VIP, c)
-	}
-	refused, err := w.config.Datapath.RefusedCounters()
-	for vip, c := range refused {
-		add(vip, c)
-	}
-	return sum, err
+	slices.SortFunc(askers, func(a, b overload.Asker) int { return a.VIP.Compare(b.VIP) })
+	return askers, done, all
 }
 
-func (w *watch) note(line string) {
+// note keeps what is known now. A line is told as long as VIPs are cut too, which may be all that keeps the
+// mux from losing packets itself.
+func (w *watch) note(state overload.State, lost uint64, line string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.line = line
+	w.state, w.lost, w.line = state, lost, line
 }
 
 // warning is the evidence of an overload; empty: there is none.
@@ -130,6 +183,6 @@ func (w *watch) warning() string {
 func (w *watch) sample(to *telemetry.Sample) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	telemetry.PutIf(to, "weir_mux_overloaded", w.state.Overloaded)
+	telemetry.PutIf(to, "weir_mux_overloaded", w.line != "")
 	telemetry.Put(to, "weir_mux_lost_packets_total", w.lost)
 }

@@ -2,57 +2,180 @@ package muxd
 
 import (
 	"log/slog"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/overload"
 )
 
-// countingDatapath has counters that grow with each reading.
-type countingDatapath struct {
+// busyDatapath has packets come for two VIPs, of two tenants, and notes what it is to drop.
+type busyDatapath struct {
 	fakeDatapath
-	readings uint64
+	now      time.Duration // of the samples
+	flood    bool          // the first VIP gets 90 000 packets a second, else 900; the second one 10 000
+	offered  map[netip.Addr]mux.Offered
+	cuts     map[netip.Addr]overload.Cut
+	readings int
+	read     time.Duration
 }
 
-func (d *countingDatapath) EndpointCounters() (map[model.EndpointKey]model.Counter, error) {
+func (d *busyDatapath) pass(took time.Duration) {
+	d.now += took
+	for vip, rate := range map[netip.Addr]float64{key(10).VIP: 900, key(11).VIP: 10_000} {
+		if vip == key(10).VIP && d.flood {
+			rate = 90_000
+		}
+		o := d.offered[vip]
+		packets := rate * took.Seconds()
+		done := packets * (1 - d.cuts[vip].All)
+		o.Tenant, o.Workloads = "of "+vip.String(), 2
+		o.All = model.Counter{Packets: o.All.Packets + uint64(packets), Bytes: o.All.Bytes + 100*uint64(packets)}
+		o.Done = model.Counter{Packets: o.Done.Packets + uint64(done), Bytes: o.Done.Bytes + 100*uint64(done)}
+		d.offered[vip] = o
+	}
+}
+
+func (d *busyDatapath) Offered() (map[netip.Addr]mux.Offered, map[string]int, error) {
 	d.readings++
-	return map[model.EndpointKey]model.Counter{key(10): {Packets: 900 * d.readings}, key(11): {Packets: 100 * d.readings}}, nil
+	all := map[netip.Addr]mux.Offered{}
+	for vip, o := range d.offered {
+		all[vip] = o
+	}
+	return all, map[string]int{"of 203.0.113.10": 2, "of 203.0.113.11": 2}, nil
 }
 
-// An overload is told with its evidence as it begins, and no counter is read while there is none.
-func TestOverloadIsToldWithItsEvidence(t *testing.T) {
-	d := &countingDatapath{fakeDatapath: fakeDatapath{journal: &journal{}}}
-	told := 0
-	w := newWatch(Config{Datapath: d, Log: slog.New(slog.DiscardHandler)}, func() { told++ })
-	sample := overload.Sample{At: time.Unix(1, 0)}
-	pass := func(took time.Duration, lost uint64) {
-		t.Helper()
-		for at := time.Duration(0); at < took; at += overload.Interval {
-			sample.At = sample.At.Add(overload.Interval)
-			sample.Received += 10_000
-			sample.Lost += lost
-			if err := w.look(sample); err != nil {
-				t.Fatal(err)
-			}
+func (d *busyDatapath) SetShares(cuts map[netip.Addr]overload.Cut) error {
+	d.cuts = cuts
+	return nil
+}
+
+// Sources tells of the first VIP that half of 90 000 packets a second come from one prefix, once it is looked at.
+func (d *busyDatapath) Sources() (map[netip.Addr][]overload.Source, error) {
+	took := d.now - d.read
+	d.read = d.now
+	if _, looked := d.cuts[key(10).VIP]; !looked || !d.flood {
+		return nil, nil
+	}
+	return map[netip.Addr][]overload.Source{
+		key(10).VIP: {{Prefix: netip.MustParsePrefix("198.51.100.0/24"), Packets: 45_000 * took.Seconds()}},
+	}, nil
+}
+
+// rig is a watch, and time that passes for it.
+type rig struct {
+	*watch
+	d      *busyDatapath
+	r      *reports
+	sample overload.Sample
+}
+
+func newRig() *rig {
+	d := &busyDatapath{fakeDatapath: fakeDatapath{journal: &journal{}}, offered: map[netip.Addr]mux.Offered{}}
+	config := Config{Datapath: d, Log: slog.New(slog.DiscardHandler)}
+	r := newReports(config, nil)
+	return &rig{watch: newWatch(config, r), d: d, r: r, sample: overload.Sample{At: time.Unix(1, 0)}}
+}
+
+// pass has so many packets lost in each interval. It says whether a report is due.
+func (r *rig) pass(t *testing.T, took time.Duration, lost uint64) (report bool) {
+	t.Helper()
+	for at := time.Duration(0); at < took; at += overload.Interval {
+		r.d.pass(overload.Interval)
+		r.sample.At = r.sample.At.Add(overload.Interval)
+		r.sample.Received += 20_000 + lost
+		r.sample.Lost += lost
+		if err := r.look(r.sample); err != nil {
+			t.Fatal(err)
 		}
 	}
-	pass(10*time.Second, 0)
-	if d.readings != 0 || told != 0 || w.warning() != "" {
-		t.Fatalf("without loss: %d readings, told %d times: %s", d.readings, told, w.warning())
+	select {
+	case <-r.r.wake:
+		return true
+	default:
+		return false
 	}
-	pass(time.Second, 1000)
-	if line := w.warning(); told != 1 || !strings.Contains(line, "most came for 203.0.113.10: ") || !strings.Contains(line, "90 %, then 203.0.113.11: ") {
-		t.Fatalf("told %d times within a second: %s", told, line)
+}
+
+func (r *rig) events() (told []string) {
+	for _, e := range r.r.untold() {
+		told = append(told, e.GetReason()+" "+e.GetVip()+": "+e.GetMessage())
 	}
-	before := d.readings
-	pass(10*time.Second, 1000)
-	if more := d.readings - before; told != 1 || more > 11 {
-		t.Errorf("told %d times, %d more readings in 10 s", told, more)
+	return told
+}
+
+// An overload is told with its evidence within a second, and nothing is read while there is none.
+func TestOverloadIsToldWithItsEvidence(t *testing.T) {
+	r := newRig()
+	r.d.flood = true
+	if r.pass(t, 10*time.Second, 0) || r.d.readings != 0 || r.warning() != "" {
+		t.Fatalf("without loss: %d readings: %s", r.d.readings, r.warning())
 	}
-	pass(2*overload.Calm, 0)
-	if told != 2 || w.warning() != "" {
-		t.Errorf("told %d times, still says %q", told, w.warning())
+	if !r.pass(t, time.Second, 2000) {
+		t.Error("no report within a second")
+	}
+	if line := r.warning(); !strings.Contains(line, "most came for 203.0.113.10: 90000 a second, 90 % (50 % from 198.51.100.0/24), then 203.0.113.11: 10000 a second, 10 %") {
+		t.Errorf("told: %s", line)
+	}
+	before := r.d.readings
+	r.pass(t, 10*time.Second, 2000)
+	if more := r.d.readings - before; more > 11 {
+		t.Errorf("%d more readings in 10 s", more)
+	}
+}
+
+// While a mux is overloaded the VIP that has more than its share loses it, its largest sources first, and
+// nobody else does. What it loses goes on for as long as it has too much, though nothing else is lost any more.
+func TestShareEndsWithItsCause(t *testing.T) {
+	r := newRig()
+	r.d.flood = true
+	vip := key(10).VIP
+	r.pass(t, time.Second, 2000)
+	cut, other := r.d.cuts[vip], r.d.cuts[key(11).VIP]
+	if cut.All < 0.1 || cut.All > 0.5 || cut.Sources[netip.MustParsePrefix("198.51.100.0/24")] <= cut.Rest || other.All != 0 || other.Rest != 0 {
+		t.Fatalf("cuts are %+v", r.d.cuts)
+	}
+	told := r.events()
+	if len(told) != 1 || !strings.HasPrefix(told[0], "ShareOn 203.0.113.10: the mux is overloaded and 90000 packets/s, ") ||
+		!strings.Contains(told[0], "more than tenant of 203.0.113.10's share of 50.0 %") || !strings.HasSuffix(told[0], "(50 % from 198.51.100.0/24)") {
+		t.Fatalf("told %q", told)
+	}
+	r.pass(t, 2*overload.Calm, 0)
+	if line := r.warning(); r.d.cuts[vip].All == 0 || !strings.Contains(line, "VIPs that are held to their share: 1") {
+		t.Errorf("without loss: %s, cuts %+v", line, r.d.cuts)
+	}
+	r.d.flood = false
+	r.pass(t, 2*time.Second, 0)
+	if r.d.cuts[vip].All != 0 {
+		t.Errorf("after the flood: %+v", r.d.cuts)
+	}
+	r.pass(t, 2*overload.Calm, 0)
+	if told := r.events(); len(told) != 2 || !strings.HasPrefix(told[1], "ShareOff 203.0.113.10: within its share again, after ") {
+		t.Errorf("told %q", told)
+	}
+	before := r.d.readings
+	if r.pass(t, overload.Calm, 0); r.warning() != "" || len(r.d.cuts) != 0 || r.d.readings != before {
+		t.Errorf("at the end: %q, %+v, %d more readings", r.warning(), r.d.cuts, r.d.readings-before)
+	}
+}
+
+// Packets that are lost, but come for no VIP, are no VIP's fault.
+func TestNoVIPLosesForOthers(t *testing.T) {
+	r := newRig()
+	for range 50 { // the second VIP has most of what comes for VIPs
+		r.sample.Received += 40_000 // for nobody
+		r.pass(t, overload.Interval, 2000)
+	}
+	line := r.warning()
+	if !strings.HasPrefix(line, "overloaded: ") || len(r.events()) > 0 {
+		t.Errorf("%s, told %q", line, r.events())
+	}
+	for vip, cut := range r.d.cuts {
+		if cut.All > 0 || cut.Rest > 0 {
+			t.Errorf("%s loses %+v", vip, cut)
+		}
 	}
 }

@@ -1,14 +1,8 @@
 package overload
 
 import (
-	"cmp"
-	"fmt"
-	"net/netip"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/weirlb/weir/internal/model"
 )
 
 const (
@@ -21,7 +15,6 @@ const (
 	leastLost  = 100         // packets a second: fewer are no overload
 	leastShare = 0.001       // of all packets, likewise
 	looks      = 2           // in a row that must agree
-	talkers    = 3           // VIPs that are named
 )
 
 // Sample is what is known of an interface's packets and of the CPUs at one time.
@@ -81,6 +74,20 @@ func (d *Detector) Look(s Sample) (now State, changed bool) {
 	return d.state, d.state.Overloaded != was
 }
 
+// Loss is the share of packets that were lost between two samples; 0: none, or so few that they do not count.
+func Loss(before, after Sample) float64 {
+	took := after.At.Sub(before.At).Seconds()
+	if took <= 0 || after.Lost < before.Lost || after.Received <= before.Received {
+		return 0
+	}
+	lost := float64(after.Lost - before.Lost)
+	share := lost / float64(after.Received-before.Received)
+	if lost/took < leastLost || share < leastShare {
+		return 0
+	}
+	return min(share, 1)
+}
+
 // busiest is the share of softirqs in the time of the CPU that has the largest.
 func busiest(before, after []CPU) (most float64) {
 	for i := range min(len(before), len(after)) {
@@ -89,42 +96,4 @@ func busiest(before, after []CPU) (most float64) {
 		}
 	}
 	return most
-}
-
-// Talker is a VIP and what came for it.
-type Talker struct {
-	VIP     netip.Addr
-	Packets float64 // a second
-	Share   float64 // of what came for all VIPs
-}
-
-// Talkers are the VIPs for which most came between two readings of their counters, the busiest first.
-func Talkers(before, after map[netip.Addr]model.Counter, took time.Duration) []Talker {
-	all, total := make([]Talker, 0, len(after)), 0.0
-	for vip, now := range after {
-		if packets := float64(now.Packets) - float64(before[vip].Packets); packets > 0 && took > 0 {
-			all = append(all, Talker{VIP: vip, Packets: packets / took.Seconds(), Share: packets})
-			total += packets
-		}
-	}
-	slices.SortFunc(all, func(a, b Talker) int {
-		return cmp.Or(cmp.Compare(b.Packets, a.Packets), a.VIP.Compare(b.VIP))
-	})
-	all = all[:min(len(all), talkers)]
-	for i := range all {
-		all[i].Share /= total
-	}
-	return all
-}
-
-// Evidence tells people of an overload, in one line.
-func (s State) Evidence(busy []Talker) string {
-	var line strings.Builder
-	fmt.Fprintf(&line, "overloaded: %.0f packets a second are lost before the program sees them (%.1f %% of all), softirqs take %.0f %% of the busiest CPU",
-		s.Lost, 100*s.Share, 100*s.SoftIRQ)
-	for i, t := range busy {
-		line.WriteString([]string{"; most came for ", ", then "}[min(i, 1)])
-		fmt.Fprintf(&line, "%s: %.0f a second, %.0f %%", t.VIP, t.Packets, 100*t.Share)
-	}
-	return line.String()
 }

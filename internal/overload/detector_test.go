@@ -1,12 +1,8 @@
 package overload
 
 import (
-	"net/netip"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/weirlb/weir/internal/model"
 )
 
 // script gives a detector samples every Interval: so many packets come in each, so many of them are lost.
@@ -78,23 +74,24 @@ func TestWhatIsNoOverload(t *testing.T) {
 	}
 }
 
-func TestEvidenceNamesTheBusiest(t *testing.T) {
-	vip := func(n byte) netip.Addr { return netip.AddrFrom4([4]byte{203, 0, 113, n}) }
-	before := map[netip.Addr]model.Counter{vip(1): {Packets: 100}, vip(2): {Packets: 7}, vip(9): {Packets: 1}}
-	after := map[netip.Addr]model.Counter{
-		vip(1): {Packets: 500}, vip(2): {Packets: 1607}, vip(3): {Packets: 1}, vip(4): {Packets: 1}, vip(9): {Packets: 1},
+func TestLossCountsOnlyWhatMatters(t *testing.T) {
+	before := Sample{At: time.Unix(1, 0), Received: 1000, Lost: 10}
+	after := func(received, lost uint64) Sample {
+		return Sample{At: before.At.Add(2 * time.Second), Received: before.Received + received, Lost: before.Lost + lost}
 	}
-	busy := Talkers(before, after, 2*time.Second)
-	if len(busy) != talkers || busy[0].VIP != vip(2) || busy[0].Packets != 800 || busy[1].VIP != vip(1) || busy[2].VIP != vip(3) {
-		t.Fatalf("the busiest are %+v", busy)
-	}
-	line := State{Overloaded: true, Lost: 1234.5, Share: 0.05, SoftIRQ: 0.99}.Evidence(busy[:2])
-	want := "overloaded: 1234 packets a second are lost before the program sees them (5.0 % of all), softirqs take 99 % of the busiest CPU" +
-		"; most came for 203.0.113.2: 800 a second, 80 %, then 203.0.113.1: 200 a second, 20 %"
-	if line != want {
-		t.Errorf("got  %s\nwant %s", line, want)
-	}
-	if line := (State{}).Evidence(nil); strings.Contains(line, "most") {
-		t.Errorf("nobody is named as %s", line)
+	for name, c := range map[string]struct {
+		after Sample
+		want  float64
+	}{
+		"much":         {after(10_000, 2500), 0.25},
+		"few":          {after(1000, 150), 0},
+		"few of many":  {after(10_000_000, 1000), 0},
+		"nothing came": {after(0, 0), 0},
+		"no time":      {before, 0},
+		"begun anew":   {Sample{At: before.At.Add(time.Second), Received: 500, Lost: 5}, 0},
+	} {
+		if got := Loss(before, c.after); got != c.want {
+			t.Errorf("%s: loss is %v, want %v", name, got, c.want)
+		}
 	}
 }

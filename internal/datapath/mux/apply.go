@@ -22,6 +22,7 @@ type liveEndpoint struct {
 	row      muxEndpoint
 	settings settings
 	mode     model.SYNCookies // not in the tables: empty until the control plane says so
+	tenant   string           // likewise
 	buckets  []model.Slot
 	previous []model.Slot       // as long as buckets, or empty when there is none
 	backends []model.MuxBackend // by slot; Backend is not in the tables and zero
@@ -86,6 +87,7 @@ func (d *Datapath) Replace(all []model.MuxEndpoint) error {
 }
 
 func (d *Datapath) apply(u Update) error {
+	d.weights = nil
 	changes, err := d.plan(u.Endpoints, u.Removed)
 	if err != nil {
 		return err
@@ -151,7 +153,7 @@ func (d *Datapath) plan(upserts []model.MuxEndpoint, removed []model.EndpointKey
 		if c.newBuckets || c.newBackends || old.settings != next.settings || old.lists != next.lists {
 			changes = append(changes, c)
 		} else {
-			old.mode = next.mode
+			old.mode, old.tenant = next.mode, next.tenant
 		}
 	}
 	for _, key := range removed {
@@ -166,7 +168,7 @@ func (d *Datapath) plan(upserts []model.MuxEndpoint, removed []model.EndpointKey
 // newLiveEndpoint is the endpoint in the form that reading the tables gives.
 func (d *Datapath) newLiveEndpoint(e model.MuxEndpoint) *liveEndpoint {
 	next := &liveEndpoint{
-		settings: d.settingsOf(e), mode: e.SYNCookies, buckets: slices.Clone(e.Buckets), backends: slices.Clone(e.Backends),
+		settings: d.settingsOf(e), mode: e.SYNCookies, tenant: e.Tenant, buckets: slices.Clone(e.Buckets), backends: slices.Clone(e.Backends),
 	}
 	if slices.ContainsFunc(e.Previous, func(slot model.Slot) bool { return slot != 0 }) {
 		next.previous = slices.Clone(e.Previous)

@@ -38,6 +38,8 @@ type Datapath struct {
 	snat          *snat
 	sources       *sources
 	limits        limits
+	shares        shares
+	weights       *weights      // nil: the tables have changed since
 	flowLimit     uint32        // of a VIP that names none
 	tick          time.Duration // of the flow table's clock
 	hops          *hops

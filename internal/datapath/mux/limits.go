@@ -118,20 +118,24 @@ func (d *Datapath) SetMuxes(n int) error {
 	return nil
 }
 
-// RefusedCounters counts the packets that limits or shares kept out, of each VIP that has had any.
+// RefusedCounters counts the packets that limits or shares kept out, of each VIP that has limits or has lost any.
 func (d *Datapath) RefusedCounters() (map[netip.Addr]model.Counter, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	counters := map[netip.Addr]model.Counter{}
-	for key, live := range d.live {
-		if _, done := counters[key.VIP]; done || live.row.Flags&muxEndpointFlagENDPOINT_LIMITED == 0 {
-			continue
-		}
+	for vip, live := range d.vips.live {
 		counter, err := abi.Counter(d.tables.VIPRefused, live.row.Vip)
 		if err != nil {
-			return nil, fmt.Errorf("read what was refused of vip %s: %w", key.VIP, err)
+			return nil, fmt.Errorf("read what was refused of vip %s: %w", vip, err)
 		}
-		counters[key.VIP] = counter
+		if counter != (model.Counter{}) {
+			counters[vip] = counter
+		}
+	}
+	for key, live := range d.live {
+		if _, there := counters[key.VIP]; !there && live.row.Flags&muxEndpointFlagENDPOINT_LIMITED != 0 {
+			counters[key.VIP] = model.Counter{}
+		}
 	}
 	return counters, nil
 }

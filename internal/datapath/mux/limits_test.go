@@ -67,12 +67,6 @@ func limitCases() []packetCase {
 				apply(t, d, e)
 			}
 		}, verdict: "forward_syn", tunnel: tunnel4},
-		{name: "more than its share", packet: syn4, change: func(t *testing.T, d *Datapath) {
-			limitWorld(t, d, limitPackets, 1)
-			for _, live := range d.vips.live {
-				d.limits.rows[live.row.Vip].Drop = 1 << 32
-			}
-		}, verdict: "drop_share"},
 	}
 }
 

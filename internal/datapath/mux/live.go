@@ -44,6 +44,9 @@ func (d *Datapath) readLive() error {
 	if err := d.adoptLimits(); err != nil {
 		return err
 	}
+	if err := d.adoptShares(); err != nil {
+		return err
+	}
 	if err := d.adoptShortcuts(); err != nil {
 		return err
 	}

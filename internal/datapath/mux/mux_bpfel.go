@@ -81,6 +81,7 @@ const (
 	muxEndpointFlagENDPOINT_SYN_COOKIES muxEndpointFlag = 512
 	muxEndpointFlagENDPOINT_WATCHED     muxEndpointFlag = 1024
 	muxEndpointFlagENDPOINT_LIMITED     muxEndpointFlag = 2048
+	muxEndpointFlagENDPOINT_SHARED      muxEndpointFlag = 4096
 )
 
 type muxEndpointKey struct {
@@ -302,6 +303,13 @@ type muxRedirectMemory struct {
 	Packets uint64
 }
 
+type muxShareKey struct {
+	_      structs.HostLayout
+	Prefix uint64
+	Vip    uint32
+	Pad    uint32
+}
+
 type muxShortcut uint32
 
 const (
@@ -345,6 +353,13 @@ type muxSynSecrets struct {
 		Id  uint32
 		Pad uint32
 	}
+}
+
+type muxTalker struct {
+	_         structs.HostLayout
+	Candidate muxShareKey
+	All       uint64
+	Lead      uint64
 }
 
 type muxVerdict uint32
@@ -395,13 +410,13 @@ const (
 )
 
 type muxVipGuard struct {
-	_    structs.HostLayout
-	Cost [3]uint64
-	Most [3]uint64
-	Drop uint64
-	Pad  uint64
-	Full [3]uint64
-	Pad2 [5]uint64
+	_     structs.HostLayout
+	Cost  [3]uint64
+	Most  [3]uint64
+	Drop  uint64
+	Until uint64
+	Full  [3]uint64
+	Pad2  [5]uint64
 }
 
 type muxVipUsage struct {
@@ -432,9 +447,11 @@ const (
 	muxMapShortcuts             = "shortcuts"
 	muxMapSnatOwners            = "snat_owners"
 	muxMapSnatRanges            = "snat_ranges"
+	muxMapSourceShares          = "source_shares"
 	muxMapSources               = "sources"
 	muxMapSynCounters           = "syn_counters"
 	muxMapSynTrials             = "syn_trials"
+	muxMapTalkers               = "talkers"
 	muxMapVerdicts              = "verdicts"
 	muxMapVipGuards             = "vip_guards"
 	muxMapVipRefused            = "vip_refused"
@@ -542,9 +559,11 @@ type muxMapSpecs struct {
 	Shortcuts        *ebpf.MapSpec `ebpf:"shortcuts"`
 	SnatOwners       *ebpf.MapSpec `ebpf:"snat_owners"`
 	SnatRanges       *ebpf.MapSpec `ebpf:"snat_ranges"`
+	SourceShares     *ebpf.MapSpec `ebpf:"source_shares"`
 	Sources          *ebpf.MapSpec `ebpf:"sources"`
 	SynCounters      *ebpf.MapSpec `ebpf:"syn_counters"`
 	SynTrials        *ebpf.MapSpec `ebpf:"syn_trials"`
+	Talkers          *ebpf.MapSpec `ebpf:"talkers"`
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
 	VipGuards        *ebpf.MapSpec `ebpf:"vip_guards"`
 	VipRefused       *ebpf.MapSpec `ebpf:"vip_refused"`
@@ -610,9 +629,11 @@ type muxMaps struct {
 	Shortcuts        *ebpf.Map `ebpf:"shortcuts"`
 	SnatOwners       *ebpf.Map `ebpf:"snat_owners"`
 	SnatRanges       *ebpf.Map `ebpf:"snat_ranges"`
+	SourceShares     *ebpf.Map `ebpf:"source_shares"`
 	Sources          *ebpf.Map `ebpf:"sources"`
 	SynCounters      *ebpf.Map `ebpf:"syn_counters"`
 	SynTrials        *ebpf.Map `ebpf:"syn_trials"`
+	Talkers          *ebpf.Map `ebpf:"talkers"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
 	VipGuards        *ebpf.Map `ebpf:"vip_guards"`
 	VipRefused       *ebpf.Map `ebpf:"vip_refused"`
@@ -640,9 +661,11 @@ func (m *muxMaps) Close() error {
 		m.Shortcuts,
 		m.SnatOwners,
 		m.SnatRanges,
+		m.SourceShares,
 		m.Sources,
 		m.SynCounters,
 		m.SynTrials,
+		m.Talkers,
 		m.Verdicts,
 		m.VipGuards,
 		m.VipRefused,

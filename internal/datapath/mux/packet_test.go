@@ -187,7 +187,7 @@ func TestPackets(t *testing.T) {
 }
 
 func allCases(t *testing.T) []packetCase {
-	return slices.Concat(forwardCases(), consistencyCases(), passCases(), dropCases(), asideCases(t), rareCases(), snatCases(), sourceCases(), synCases(), limitCases())
+	return slices.Concat(forwardCases(), consistencyCases(), passCases(), dropCases(), asideCases(t), rareCases(), snatCases(), sourceCases(), synCases(), limitCases(), shareCases())
 }
 
 func checkCase(t *testing.T, c packetCase) {

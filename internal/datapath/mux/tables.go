@@ -36,6 +36,8 @@ type tables struct {
 	Sources          *ebpf.Map `ebpf:"sources"`
 	VIPGuards        *ebpf.Map `ebpf:"vip_guards"`
 	VIPRefused       *ebpf.Map `ebpf:"vip_refused"`
+	Talkers          *ebpf.Map `ebpf:"talkers"`
+	SourceShares     *ebpf.Map `ebpf:"source_shares"`
 
 	Clock *ebpf.Program `ebpf:"flow_clock"` // tells the ticks of Flows; nil when only inspected
 
@@ -83,6 +85,8 @@ func (t *tables) pinned() []pinnedTable {
 		{"sources", muxMapSources, &t.Sources},
 		{"vip_guards", muxMapVipGuards, &t.VIPGuards},
 		{"vip_refused", muxMapVipRefused, &t.VIPRefused},
+		{"talkers", muxMapTalkers, &t.Talkers},
+		{"source_shares", muxMapSourceShares, &t.SourceShares},
 	}
 }
 

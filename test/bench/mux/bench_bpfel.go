@@ -35,9 +35,11 @@ const (
 	benchMapShortcuts             = "shortcuts"
 	benchMapSnatOwners            = "snat_owners"
 	benchMapSnatRanges            = "snat_ranges"
+	benchMapSourceShares          = "source_shares"
 	benchMapSources               = "sources"
 	benchMapSynCounters           = "syn_counters"
 	benchMapSynTrials             = "syn_trials"
+	benchMapTalkers               = "talkers"
 	benchMapVerdicts              = "verdicts"
 	benchMapVipGuards             = "vip_guards"
 	benchMapVipRefused            = "vip_refused"
@@ -167,9 +169,11 @@ type benchMapSpecs struct {
 	Shortcuts        *ebpf.MapSpec `ebpf:"shortcuts"`
 	SnatOwners       *ebpf.MapSpec `ebpf:"snat_owners"`
 	SnatRanges       *ebpf.MapSpec `ebpf:"snat_ranges"`
+	SourceShares     *ebpf.MapSpec `ebpf:"source_shares"`
 	Sources          *ebpf.MapSpec `ebpf:"sources"`
 	SynCounters      *ebpf.MapSpec `ebpf:"syn_counters"`
 	SynTrials        *ebpf.MapSpec `ebpf:"syn_trials"`
+	Talkers          *ebpf.MapSpec `ebpf:"talkers"`
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
 	VipGuards        *ebpf.MapSpec `ebpf:"vip_guards"`
 	VipRefused       *ebpf.MapSpec `ebpf:"vip_refused"`
@@ -241,9 +245,11 @@ type benchMaps struct {
 	Shortcuts        *ebpf.Map `ebpf:"shortcuts"`
 	SnatOwners       *ebpf.Map `ebpf:"snat_owners"`
 	SnatRanges       *ebpf.Map `ebpf:"snat_ranges"`
+	SourceShares     *ebpf.Map `ebpf:"source_shares"`
 	Sources          *ebpf.Map `ebpf:"sources"`
 	SynCounters      *ebpf.Map `ebpf:"syn_counters"`
 	SynTrials        *ebpf.Map `ebpf:"syn_trials"`
+	Talkers          *ebpf.Map `ebpf:"talkers"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
 	VipGuards        *ebpf.Map `ebpf:"vip_guards"`
 	VipRefused       *ebpf.Map `ebpf:"vip_refused"`
@@ -271,9 +277,11 @@ func (m *benchMaps) Close() error {
 		m.Shortcuts,
 		m.SnatOwners,
 		m.SnatRanges,
+		m.SourceShares,
 		m.Sources,
 		m.SynCounters,
 		m.SynTrials,
+		m.Talkers,
 		m.Verdicts,
 		m.VipGuards,
 		m.VipRefused,

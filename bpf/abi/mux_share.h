@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#pragma once
+
+#include "kernel.h"
+
+/* What comes for a VIP from one prefix of sources: a /24 of IPv4, a /56 of IPv6. */
+struct share_key {
+	__u64 prefix; /* the bytes as they come, SHARE_V4 of IPv4, in the top one */
+	__u32 vip; /* index of vip_usage */
+	__u32 pad;
+};
+
+/*
+ * A cell of a sketch that knows who has most of what falls into it (MV-Sketch, Tang et al., INFOCOM
+ * 2019): so many packets were sampled, and its candidate's are so many more than those of others.
+ */
+struct talker {
+	struct share_key candidate;
+	__u64 all;
+	__u64 lead;
+};
+
+enum {
+	SHARE_V4 = 4, /* top byte of share_key.prefix */
+	SHARE_SAMPLE = 16, /* one packet of so many is sampled */
+	TALKER_ROWS = 2, /* of the sketch, each with a hash of its own */
+	TALKER_COLUMNS = 1024,
+	TALKER_CELLS = TALKER_ROWS * TALKER_COLUMNS,
+	SHARE_SOURCES = 256, /* prefixes that lose another share than their VIP */
+};
+
+_Static_assert(sizeof(struct share_key) == 16, "share_key");
+_Static_assert(sizeof(struct talker) == 32, "talker");

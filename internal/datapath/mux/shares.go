@@ -1,0 +1,196 @@
+package mux
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/overload"
+)
+
+// shares are the VIPs whose packets are looked at, and those of their sources that lose another part.
+type shares struct {
+	vips    map[netip.Addr]bool
+	sources map[muxShareKey]uint64
+}
+
+// dropped is a part of packets as they know it: so many of 2^32.
+func dropped(part float64) uint64 {
+	return uint64(math.Round(min(max(part, 0), 1) * (1 << 32)))
+}
+
+// shareLife is how long a share holds that nobody renews.
+const shareLife = 5 * time.Second
+
+// SetShares has VIPs lose packets, and notes where theirs come from, until it is called again, or shareLife is over.
+// No other VIP loses any. Of a VIP that loses nothing only the sources are noted.
+func (d *Datapath) SetShares(cuts map[netip.Addr]overload.Cut) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(cuts)+len(d.shares.vips) == 0 {
+		return nil
+	}
+	if err := errors.Join(d.openLimits(), d.openShortcuts(), d.writeSourceShares(cuts)); err != nil {
+		return err
+	}
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return fmt.Errorf("read the clock: %w", err)
+	}
+	vips, until := map[netip.Addr]bool{}, uint64(now.Nano()+shareLife.Nanoseconds())
+	for vip, cut := range cuts {
+		if live := d.vips.live[vip]; live != nil {
+			vips[vip] = true
+			row := &d.limits.rows[live.row.Vip]
+			atomic.StoreUint64(&row.Drop, dropped(cut.Rest))
+			atomic.StoreUint64(&row.Until, until)
+		}
+	}
+	d.shares.vips = vips
+	return d.flagShares()
+}
+
+// flagShares has the rows of endpoints, and of VIPs with source NAT, say whether packets are to look.
+func (d *Datapath) flagShares() error {
+	flag := func(flags muxEndpointFlag, vip netip.Addr) muxEndpointFlag {
+		if d.shares.vips[vip] {
+			return flags | muxEndpointFlagENDPOINT_SHARED
+		}
+		return flags &^ muxEndpointFlagENDPOINT_SHARED
+	}
+	for key, live := range d.live {
+		flags := flag(live.row.Flags, key.VIP)
+		if flags == live.row.Flags {
+			continue
+		}
+		live.row.Flags = flags
+		if err := d.tables.Endpoints.Put(toKey(key), live.row); err != nil {
+			return fmt.Errorf("write row of endpoints: %w", err)
+		}
+		d.shortcuts.put(toKey(key), live.row)
+	}
+	for vip := range d.snat.vips {
+		live := d.vips.live[vip]
+		row := live.row
+		row.Flags = flag(row.Flags, vip)
+		if err := d.writeVIP(vip, live, row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeSourceShares brings the table source_shares to what cuts say of sources.
+func (d *Datapath) writeSourceShares(cuts map[netip.Addr]overload.Cut) error {
+	next := map[muxShareKey]uint64{}
+	for vip, cut := range cuts {
+		live := d.vips.live[vip]
+		if live == nil {
+			continue
+		}
+		for prefix, part := range cut.Sources {
+			if len(next) < int(d.tables.SourceShares.MaxEntries()) {
+				next[shareKey(live.row.Vip, prefix)] = dropped(part)
+			}
+		}
+	}
+	for key := range d.shares.sources {
+		if _, stays := next[key]; stays {
+			continue
+		}
+		if err := d.tables.SourceShares.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("delete row of source_shares: %w", err)
+		}
+		delete(d.shares.sources, key)
+	}
+	if d.shares.sources == nil {
+		d.shares.sources = map[muxShareKey]uint64{}
+	}
+	for key, drop := range next {
+		if was, there := d.shares.sources[key]; there && was == drop {
+			continue
+		}
+		if err := d.tables.SourceShares.Put(key, drop); err != nil {
+			return fmt.Errorf("write row of source_shares: %w", err)
+		}
+		d.shares.sources[key] = drop
+	}
+	return nil
+}
+
+// What a prefix of sources is; bpf/lib/mux_share.h is its twin.
+const (
+	sharePrefix4, sharePrefix6 = 24, 56
+	shareV4                    = 4 << 56
+)
+
+func shareKey(vip uint32, prefix netip.Prefix) muxShareKey {
+	words := abi.Words(prefix.Addr())
+	if prefix.Addr().Is4() {
+		return muxShareKey{Vip: vip, Prefix: uint64(words[3]) | shareV4}
+	}
+	return muxShareKey{Vip: vip, Prefix: uint64(words[0]) | uint64(words[1])<<32}
+}
+
+// prefixOf is what shareKey was made of.
+func prefixOf(key muxShareKey) netip.Prefix {
+	if key.Prefix>>56 == shareV4>>56 {
+		words := abi.Words(netip.AddrFrom4([4]byte{}))
+		words[3] = uint32(key.Prefix)
+		return netip.PrefixFrom(abi.Address(words), sharePrefix4)
+	}
+	words := [4]uint32{uint32(key.Prefix), uint32(key.Prefix >> 32)}
+	if words == [4]uint32{} { // abi has no address of this
+		return netip.PrefixFrom(netip.IPv6Unspecified(), sharePrefix6)
+	}
+	return netip.PrefixFrom(abi.Address(words), sharePrefix6)
+}
+
+// adoptShares ends what the process before made of shares.
+func (d *Datapath) adoptShares() error {
+	for key, live := range d.live {
+		if err := d.unshare(key, &live.row); err != nil { // adoptShortcuts writes it where packets read
+			return err
+		}
+	}
+	for vip, live := range d.vips.live {
+		if err := d.unshare(vipKey(vip), &live.row); err != nil {
+			return err
+		}
+	}
+	var key muxShareKey
+	var drop uint64
+	var stale []muxShareKey
+	entries := d.tables.SourceShares.Iterate()
+	for entries.Next(&key, &drop) {
+		stale = append(stale, key)
+	}
+	if err := entries.Err(); err != nil {
+		return fmt.Errorf("read table source_shares: %w", err)
+	}
+	for _, key := range stale {
+		if err := d.tables.SourceShares.Delete(key); err != nil {
+			return fmt.Errorf("delete row of source_shares: %w", err)
+		}
+	}
+	return nil
+}
+
+func (d *Datapath) unshare(key model.EndpointKey, row *muxEndpoint) error {
+	if row.Flags&muxEndpointFlagENDPOINT_SHARED == 0 {
+		return nil
+	}
+	row.Flags &^= muxEndpointFlagENDPOINT_SHARED
+	if err := d.tables.Endpoints.Put(toKey(key), *row); err != nil {
+		return fmt.Errorf("write row of endpoints: %w", err)
+	}
+	return nil
+}

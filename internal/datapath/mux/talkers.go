@@ -1,0 +1,105 @@
+package mux
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirlb/weir/internal/overload"
+)
+
+// leastSampled is how many packets of a prefix must have been sampled to name it.
+const leastSampled = overload.LeastSource / muxShareSample
+
+// Sources tells how many packets came from which prefixes of sources since the last call, about, for VIPs
+// that SetShares has looked at: of each the largest, in order.
+func (d *Datapath) Sources() (map[netip.Addr][]overload.Source, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	vips := map[uint32]netip.Addr{}
+	for vip := range d.shares.vips {
+		if live := d.vips.live[vip]; live != nil {
+			vips[live.row.Vip] = vip
+		}
+	}
+	found := map[netip.Addr][]overload.Source{}
+	sampled, err := d.tables.takeTalkers()
+	if err != nil {
+		return nil, err
+	}
+	for key, n := range sampled {
+		if vip, known := vips[key.Vip]; known && n >= leastSampled {
+			found[vip] = append(found[vip], overload.Source{
+				Prefix: prefixOf(key), Packets: float64(n) * float64(muxShareSample),
+			})
+		}
+	}
+	for vip, list := range found {
+		slices.SortFunc(list, func(a, b overload.Source) int {
+			return cmp.Or(cmp.Compare(b.Packets, a.Packets), a.Prefix.Compare(b.Prefix))
+		})
+		found[vip] = list[:min(len(list), overload.MostSources)]
+	}
+	return found, nil
+}
+
+// The sketch, as bpf/abi/mux_share.h tells it.
+const (
+	muxShareSample   = 16
+	muxTalkerRows    = 2
+	muxTalkerColumns = 1024
+)
+
+// takeTalkers reads and clears the sketch: how many packets of each candidate were sampled. That is what
+// the row tells that tells least, over all CPUs: no candidate has fewer, but for those that a row hides.
+func (t *tables) takeTalkers() (map[muxShareKey]uint64, error) {
+	cells := make([][]muxTalker, muxTalkerRows*muxTalkerColumns)
+	zero := make([]muxTalker, ebpf.MustPossibleCPU())
+	homes := [muxTalkerRows]map[muxShareKey]int{}
+	for i := range homes {
+		homes[i] = map[muxShareKey]int{}
+	}
+	for i := range cells {
+		if err := t.Talkers.Lookup(uint32(i), &cells[i]); err != nil {
+			return nil, fmt.Errorf("read row of talkers: %w", err)
+		}
+		empty := true
+		for _, c := range cells[i] {
+			if c.All == 0 {
+				continue
+			}
+			empty = false
+			homes[i/muxTalkerColumns][c.Candidate] = i
+		}
+		if empty {
+			continue
+		}
+		if err := t.Talkers.Put(uint32(i), zero); err != nil {
+			return nil, fmt.Errorf("clear row of talkers: %w", err)
+		}
+	}
+	sampled := map[muxShareKey]uint64{}
+	for key, cell := range homes[0] {
+		other, there := homes[1][key]
+		if !there {
+			continue // it is largest nowhere else, so it is small
+		}
+		sampled[key] = min(estimate(cells[cell], key), estimate(cells[other], key))
+	}
+	return sampled, nil
+}
+
+// estimate is how many packets of the key a cell has seen, at most.
+func estimate(cell []muxTalker, key muxShareKey) (n uint64) {
+	for _, c := range cell {
+		if c.Candidate == key {
+			n += (c.All + c.Lead) / 2
+		} else {
+			n += (c.All - c.Lead) / 2
+		}
+	}
+	return n
+}

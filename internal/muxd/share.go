@@ -1,0 +1,87 @@
+package muxd
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/overload"
+)
+
+// shares has VIPs lose what exceeds their share, and tells of it.
+type shares struct {
+	config Config
+	tell   func(*weirv1.MuxEvent)
+	looked map[netip.Addr]bool // VIPs whose sources were noted up to the last time
+	cut    map[netip.Addr]*cutVIP
+}
+
+// cutVIP is a VIP that loses packets, or did a moment ago.
+type cutVIP struct {
+	since, last time.Time
+	told        bool
+}
+
+func newShares(config Config, tell func(*weirv1.MuxEvent)) shares {
+	return shares{config: config, tell: tell, looked: map[netip.Addr]bool{}, cut: map[netip.Addr]*cutVIP{}}
+}
+
+// told says whether somebody was told of a VIP, and not yet of its end.
+func (s *shares) told() bool { return len(s.cut) > 0 }
+
+// set has VIPs lose what cuts say. The busiest are looked at in any case, for their sources.
+func (s *shares) set(at time.Time, askers []overload.Asker, busy []overload.Talker, cuts map[netip.Addr]overload.Cut) error {
+	all := make(map[netip.Addr]overload.Cut, len(cuts)+len(busy))
+	for _, t := range busy {
+		all[t.VIP] = overload.Cut{}
+	}
+	for vip, cut := range cuts {
+		all[vip] = cut
+	}
+	if err := s.config.Datapath.SetShares(all); err != nil {
+		return err
+	}
+	for _, a := range askers {
+		if cut, is := cuts[a.VIP]; is {
+			s.began(at, a, cut)
+		}
+	}
+	for vip, c := range s.cut {
+		if at.Sub(c.last) >= overload.Calm {
+			s.ended(at, vip, c)
+		}
+	}
+	clear(s.looked)
+	for vip := range all {
+		s.looked[vip] = true
+	}
+	return nil
+}
+
+// began tells of a VIP once, as soon as it is known where its packets come from.
+func (s *shares) began(at time.Time, a overload.Asker, cut overload.Cut) {
+	c := s.cut[a.VIP]
+	if c == nil {
+		c = &cutVIP{since: at}
+		s.cut[a.VIP] = c
+	}
+	c.last = at
+	if c.told || !s.looked[a.VIP] {
+		return
+	}
+	c.told = true
+	why := cut.Evidence(a)
+	s.config.Log.Warn("share on", "vip", a.VIP, "reason", why)
+	s.tell(&weirv1.MuxEvent{Vip: a.VIP.String(), Reason: "ShareOn", Message: why, Warning: true})
+}
+
+func (s *shares) ended(at time.Time, vip netip.Addr, c *cutVIP) {
+	delete(s.cut, vip)
+	if !c.told {
+		return
+	}
+	why := fmt.Sprintf("within its share again, after %s", c.last.Sub(c.since).Round(time.Second))
+	s.config.Log.Info("share off", "vip", vip, "reason", why)
+	s.tell(&weirv1.MuxEvent{Vip: vip.String(), Reason: "ShareOff", Message: why})
+}

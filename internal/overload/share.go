@@ -1,0 +1,239 @@
+package overload
+
+import (
+	"cmp"
+	"math"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Asker is a VIP that has packets come, and what it may ask for.
+type Asker struct {
+	VIP       netip.Addr
+	Tenant    string  // empty: not known, so it counts as one of its own
+	Workloads int     // behind the VIP
+	Offered   Rate    // all that the program saw come
+	Sources   []Part  // of Offered.Packets, by where they come from, if that is known; the largest first
+	Unnamed   float64 // the largest part that a prefix may have that Sources leaves out
+}
+
+// Rate is packets and bytes a second.
+type Rate struct{ Packets, Bytes float64 }
+
+// Part is what comes from a prefix of sources.
+type Part struct {
+	Prefix netip.Prefix
+	Share  float64
+}
+
+// Source is how much came from a prefix of sources, about.
+type Source struct {
+	Prefix  netip.Prefix
+	Packets float64
+}
+
+// Cut is what a VIP loses: shares of its packets.
+type Cut struct {
+	All     float64                  // of all that it is offered
+	Rest    float64                  // of packets from prefixes that Sources does not have
+	Sources map[netip.Prefix]float64 // of packets from these
+	Part    float64                  // of the workloads of all askers' tenants that its tenant has
+}
+
+const (
+	// dropCost is what dropping a packet costs a mux, of what it costs to send it on, about.
+	dropCost = 0.3
+	// budgetMargin is what is taken off what a mux was seen to do when it lost packets.
+	budgetMargin = 0.05
+	// budgetFloor is what it goes on to send on, of what it can, whatever else comes: if dropping alone is too
+	// much for it, more of that helps nobody.
+	budgetFloor = 1.0 / 4
+	// budgetGrowth is how much more it tries a second later, once nothing was lost for budgetHold: a trial that
+	// fails costs everybody, so it is a small one.
+	budgetGrowth, budgetHold = 1.02, 3 * time.Second
+	// leastCut is a share of packets that is not worth dropping.
+	leastCut = 0.001
+)
+
+// Budget follows what an overloaded mux can do. The zero value knows of no bound.
+type Budget struct {
+	most Rate      // that it can send on while it drops nothing; zero: no bound
+	room Rate      // that is left of it, beside the dropping
+	seen float64   // share of what comes that the program saw at the last look
+	lost time.Time // when packets were lost last
+	at   time.Time
+	fits time.Time // since when all that comes fits; zero: it does not
+}
+
+// Bound says whether there is a bound.
+func (b *Budget) Bound() bool { return b.most != (Rate{}) }
+
+// Look takes what the mux did in the last while, all that it saw come for VIPs, and the share of packets
+// that was lost before it saw them; 0: none that counts.
+func (b *Budget) Look(at time.Time, done, seen Rate, lost float64) {
+	passed := at.Sub(b.at).Seconds()
+	b.at = at
+	switch {
+	case lost > 0:
+		b.most = Rate{work(done.Packets, seen.Packets), work(done.Bytes, seen.Bytes)}.times(1 - budgetMargin)
+		b.lost = at
+	case b.Bound() && at.Sub(b.lost) >= budgetHold:
+		b.most = b.most.times(math.Pow(budgetGrowth, passed))
+	}
+	if !b.Bound() {
+		return
+	}
+	b.seen = 1 - min(lost, 0.99)
+	offered := seen.times(1 / b.seen)
+	b.room = Rate{room(b.most.Packets, offered.Packets), room(b.most.Bytes, offered.Bytes)}
+	if offered.Packets > b.most.Packets || offered.Bytes > b.most.Bytes {
+		b.fits = time.Time{}
+		return
+	}
+	if b.fits.IsZero() {
+		b.fits = at
+	}
+	if at.Sub(b.fits) >= Calm {
+		*b = Budget{}
+	}
+}
+
+// work is what a mux did that has sent on so much of what it saw, and dropped the rest.
+func work(done, seen float64) float64 { return done + dropCost*max(seen-done, 0) }
+
+// room is what can be sent on so that it, and dropping the rest of what comes, is no more than most.
+func room(most, offered float64) float64 {
+	if offered <= most {
+		return math.Inf(1)
+	}
+	return max((most-dropCost*offered)/(1-dropCost), most*budgetFloor)
+}
+
+func (r Rate) times(f float64) Rate { return Rate{r.Packets * f, r.Bytes * f} }
+
+// Cuts are what VIPs lose so that all together have no more than the budget: of packets, and of bytes, each
+// tenant gets by its workloads, and in it each VIP by its own, until it has what it wants (max-min fairness).
+// tenants are their workloads. Who loses nothing is left out.
+func (b *Budget) Cuts(askers []Asker, tenants map[string]int) map[netip.Addr]Cut {
+	if !b.Bound() {
+		return nil
+	}
+	cuts := map[netip.Addr]Cut{}
+	packets := kept(askers, tenants, b.room.Packets, func(a Asker) float64 { return a.Offered.Packets / b.seen })
+	bytes := kept(askers, tenants, b.room.Bytes, func(a Asker) float64 { return a.Offered.Bytes / b.seen })
+	for i, a := range askers {
+		keep := min(packets[i].share, bytes[i].share)
+		if 1-keep < leastCut {
+			continue
+		}
+		cut := a.cut(keep)
+		cut.Part = packets[i].part
+		cuts[a.VIP] = cut
+	}
+	return cuts
+}
+
+// keeps is what an asker keeps of what it is offered, and its tenant's part of all weights.
+type keeps struct{ share, part float64 }
+
+// kept shares room among the askers' tenants, then each tenant's among its askers.
+func kept(askers []Asker, tenants map[string]int, room float64, of func(Asker) float64) []keeps {
+	type group struct {
+		want  want
+		those []int
+	}
+	groups, index := []group{}, map[string]int{}
+	for i, a := range askers {
+		name, weight := a.tenant(), float64(max(tenants[a.Tenant], a.Workloads, 1))
+		if _, there := index[name]; !there {
+			index[name] = len(groups)
+			groups = append(groups, group{want: want{weight: weight}})
+		}
+		g := &groups[index[name]]
+		g.want.amount += of(a)
+		g.those = append(g.those, i)
+	}
+	wants, weights := make([]want, len(groups)), 0.0
+	for i, g := range groups {
+		wants[i] = g.want
+		weights += g.want.weight
+	}
+	all := make([]keeps, len(askers))
+	level := levelOf(wants, room)
+	for _, g := range groups {
+		wants := make([]want, len(g.those))
+		for i, j := range g.those {
+			wants[i] = want{amount: of(askers[j]), weight: float64(max(askers[j].Workloads, 1))}
+		}
+		inner := levelOf(wants, g.want.gets(level))
+		for i, j := range g.those {
+			all[j] = keeps{share: 1, part: g.want.weight / weights}
+			if amount := wants[i].amount; amount > 0 {
+				all[j].share = wants[i].gets(inner) / amount
+			}
+		}
+	}
+	return all
+}
+
+func (a Asker) tenant() string {
+	if a.Tenant == "" {
+		return a.VIP.String() // no tenant's name is an address
+	}
+	return a.Tenant
+}
+
+// cut has the asker keep a share of its packets: each prefix of sources gets the same, until it has what it
+// wants. Those that are not known by name count as being as large as they may be.
+func (a Asker) cut(keep float64) Cut {
+	cut := Cut{All: 1 - keep, Rest: 1 - keep}
+	if len(a.Sources) == 0 {
+		return cut
+	}
+	wants, rest := make([]want, 0, len(a.Sources)+1), 1.0
+	for _, s := range a.Sources {
+		wants = append(wants, want{amount: s.Share, weight: 1})
+		rest -= s.Share
+	}
+	others := want{amount: max(rest, 0), weight: max(rest/a.Unnamed, 1)}
+	level := levelOf(append(wants, others), keep)
+	cut.Sources = make(map[netip.Prefix]float64, len(a.Sources))
+	for i, s := range a.Sources {
+		cut.Sources[s.Prefix] = 1 - wants[i].gets(level)/wants[i].amount
+	}
+	if cut.Rest = 0; others.amount > 0 {
+		cut.Rest = 1 - others.gets(level)/others.amount
+	}
+	return cut
+}
+
+// want is what somebody asks for, and its weight.
+type want struct{ amount, weight float64 }
+
+// gets is what a level gives.
+func (w want) gets(level float64) float64 {
+	if full := level * w.weight; full < w.amount {
+		return full
+	}
+	return w.amount
+}
+
+// levelOf is how much each unit of weight gets so that all together have room, and nobody who has less than
+// another by weight wants more; infinite: all get what they want.
+func levelOf(wants []want, room float64) float64 {
+	wants = slices.Clone(wants)
+	slices.SortFunc(wants, func(a, b want) int { return cmp.Compare(a.amount*b.weight, b.amount*a.weight) })
+	weight := 0.0
+	for _, w := range wants {
+		weight += w.weight
+	}
+	for _, w := range wants {
+		if w.amount*weight > room*w.weight {
+			return max(room, 0) / weight
+		}
+		room -= w.amount
+		weight -= w.weight
+	}
+	return math.Inf(1)
+}
