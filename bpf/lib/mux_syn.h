@@ -32,7 +32,8 @@ struct {
 /* A packet of a watched endpoint. A function of its own, which the verifier walks once. */
 __noinline int syn_try(__u32 id, __u64 hash, bool syn)
 {
-	__u32 row = hash >> SYN_TRIAL_SHIFT & (SYN_TRIALS - 1), tag = hash >> 32;
+	__u32 row = hash >> SYN_TRIAL_SHIFT & (SYN_TRIALS - 1);
+	__u32 tag = hash >> 32 | 1; /* 0: nothing is tried */
 	struct syn_counter *counter;
 	__u32 *trial;
 
@@ -67,10 +68,17 @@ static __always_inline void syn_count(const struct work *w, bool answered)
 	counter->answered += answered;
 }
 
-/* A packet of TCP that is no SYN, of an endpoint that is watched. */
+/*
+ * A packet of TCP that is no SYN, of an endpoint that is watched. A reset completes no handshake:
+ * it is what a host sends whose address was forged.
+ */
 static __always_inline void syn_follow(struct work *w)
 {
-	__u64 hash = w->hash ? w->hash : flowhash(&w->packet, &pool.hash_key);
+	__u64 hash = w->hash;
 
+	if (w->packet.tcp_flags & TCP_FLAG_RST)
+		return;
+	if (!hash)
+		hash = flowhash(&w->packet, &pool.hash_key);
 	syn_try(w->endpoint->id, hash, false);
 }

@@ -105,8 +105,12 @@ func synOffer(syn pkt.Packet) syncookie.Offer {
 	return o
 }
 
+// answerLag is how long ago an answer may have been made: the program's clock lags by some jiffies, and a busy
+// machine takes its time until the answer is looked at.
+const answerLag = 30 * time.Second
+
 // differsFromSYNACK says how out is not the answer to syn that an endpoint with the buckets gives, if it
-// does; they are none where the slot does not matter. The program's clock may lag by some jiffies.
+// does; they are none where the slot does not matter.
 func differsFromSYNACK(syn pkt.Packet, offer syncookie.Offer, secrets []model.SYNSecret, buckets []model.Slot, out []byte, now time.Time) string {
 	got, err := pkt.Decode(out)
 	if err != nil {
@@ -143,7 +147,7 @@ func differsFromSYNACK(syn pkt.Packet, offer syncookie.Offer, secrets []model.SY
 	flow := syncookie.Flow{
 		Client: netip.AddrPortFrom(syn.IP.Source, syn.SourcePort), VIP: netip.AddrPortFrom(syn.IP.Destination, syn.DestinationPort), ISN: syn.Seq,
 	}
-	for _, at := range []time.Time{now, now.Add(-time.Second)} {
+	for _, at := range []time.Time{now, now.Add(-answerLag)} { // less than a tick apart
 		if got.Seq == syncookie.Make(model.MakesSYNCookies(secrets), flow, offer, at) {
 			return ""
 		}
@@ -166,7 +170,7 @@ func withSYNACKOptions(want, got, syn pkt.Packet, offer syncookie.Offer, slot mo
 	for _, option := range got.Options {
 		if option.OptionType == layers.TCPOptionKindTimestamps {
 			said := binary.BigEndian.Uint32(option.OptionData)
-			if late := int32(value-said) >> 18; late >= 0 && late < 8 { // in 268 ms
+			if late := int32(value-said) >> 18; late >= 0 && late <= int32(answerLag>>28) {
 				value = said&^0x3ffff | value&0x3ffff
 			}
 			if slot == 0 {
@@ -336,7 +340,9 @@ func TestHandshakesAreFollowed(t *testing.T) {
 				from := netip.AddrPortFrom(netip.MustParseAddr("198.51.100.9"), uint16(1024+i)).String()
 				run(t, d, pkt.TCP(from, vip4, pkt.SYN).Frame())
 				run(t, d, pkt.TCP(from, vip4, pkt.SYN).Frame()) // once more: it is the same one
-				if i%2 == 0 {
+				if i%2 == 1 { // whom the flood only claims to be
+					run(t, d, pkt.TCP(from, vip4, pkt.RST).Frame())
+				} else {
 					run(t, d, pkt.TCP(from, vip4, pkt.ACK, pkt.NOP(2), pkt.Timestamps(1, 1)).Frame())
 					run(t, d, pkt.TCP(from, vip4, pkt.ACK, pkt.NOP(2), pkt.Timestamps(1, 1)).Frame())
 				}
