@@ -17,12 +17,12 @@ static __always_inline enum verdict reply_parse(struct __sk_buff *skb, struct pa
 {
 	enum parsed parsed;
 
-	if (frame_is_tagged(skb))
-		return VERDICT_PASS_TAGGED;
 	p->protocol = 0;
 	__builtin_memset(&p->source, 0, sizeof(p->source)); /* of what has none, until parsed */
 	p->fragment_more = false;
 	p->fragment_offset = 0;
+	if (frame_is_tagged(skb))
+		return VERDICT_PASS_TAGGED;
 	parsed = frame_parse(skb, p);
 	if (parsed == PARSED_OK || (parsed == PARSED_FRAGMENT && p->fragment_offset == 0))
 		parsed = frame_parse_transport(skb, p);
