@@ -254,8 +254,8 @@ static __noinline int replay_learn(struct __sk_buff *skb, const struct packet *p
 				   struct session *session, __u32 seq, const struct timestamps *ts)
 {
 	session->shift = session->isn - seq;
-	if (session->window_shift) /* that of the mux, negative */
-		session->window_shift += replay_scale(skb, p);
+	if (session->window_shift) /* another CPU may learn the same from the same segment again */
+		session->window_shift = (__s32)replay_scale(skb, p) - SYN_COOKIE_WSCALE;
 	if (!ts->at)
 		session->cookie = session->offer = 0;
 	if (session->cookie)

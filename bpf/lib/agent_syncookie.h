@@ -65,7 +65,7 @@ static __noinline bool syncookie_lately(const struct arrival *a)
 	if (a->rule.flags & NAT_RULE_SYN_ALWAYS)
 		return true;
 	last = bpf_map_lookup_elem(&syn_lately, &a->key);
-	return last && bpf_ktime_get_coarse_ns() - *last < SYN_LATELY;
+	return last && !long_since(*last, SYN_LATELY);
 }
 
 static __noinline int syncookie_note(const struct arrival *a)
@@ -203,13 +203,15 @@ static __noinline enum verdict syncookie_ask(struct __sk_buff *skb, struct arriv
 /*
  * The session of a connection that begins by a cookie. The client knows TSval as the mux chose it,
  * so the workload's begins there. Muxes go by the slot in it only if the endpoint has cookies; what
- * is led through a handshake has its clock translated anyhow.
+ * is led through a handshake has its clock translated anyhow. Where no session was, another CPU may
+ * have made one by now of another segment with the cookie: that one goes on.
  */
 static __noinline struct session *syncookie_session(const struct session_key *key,
-						    const struct arrival *a, bool replay)
+						    const struct arrival *a, bool replay, bool past)
 {
 	const struct handshake *h = &a->handshake;
 	bool cookies = a->rule.flags & NAT_RULE_COOKIES;
+	struct session *session;
 	struct session fresh = {
 		.vip = a->inner.destination,
 		.vip_port = a->inner.destination_port,
@@ -237,10 +239,11 @@ static __noinline struct session *syncookie_session(const struct session_key *ke
 	}
 	if ((h->options & SYN_OPTION_WSCALE) != SYN_OPTION_WSCALE && h->ts.at)
 		fresh.window_shift = -SYN_COOKIE_WSCALE;
-	bpf_map_delete_elem(&sessions, key);
-	if (bpf_map_update_elem(&new_sessions, key, &fresh, BPF_ANY))
-		return NULL;
-	return bpf_map_lookup_elem(&new_sessions, key);
+	if (past)
+		bpf_map_delete_elem(&sessions, key);
+	bpf_map_update_elem(&new_sessions, key, &fresh, past ? BPF_ANY : BPF_NOEXIST);
+	session = bpf_map_lookup_elem(&new_sessions, key);
+	return session && session->isn == h->cookie ? session : NULL;
 }
 
 /*
@@ -293,7 +296,7 @@ static __noinline enum verdict syncookie_take(struct __sk_buff *skb, struct arri
 
 	/* A workload that is slow to answer is asked again, in the same session. */
 	if (assign || !session || !session_is_early(session) || session->isn != h->cookie)
-		session = syncookie_session(key, a, !assign);
+		session = syncookie_session(key, a, !assign, session);
 	if (!session)
 		return VERDICT_DROP_SESSION_FULL;
 
@@ -306,7 +309,7 @@ static __noinline enum verdict syncookie_take(struct __sk_buff *skb, struct arri
 	if (assign && syncookie_assign(skb, key, a, session))
 		return VERDICT_COOKIE_SOCKET;
 	if (assign) /* then as a workload that can't be told */
-		session = syncookie_session(key, a, true);
+		session = syncookie_session(key, a, true, true);
 	if (!session || replay_syn(skb, a))
 		return VERDICT_DROP_COOKIE_REPLAY;
 	*ifindex = h->ifindex;

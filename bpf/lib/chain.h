@@ -114,8 +114,7 @@ static __always_inline bool chain_knows_socket(struct __sk_buff *skb, const stru
 /* Over, and silent since: what comes now may be another connection of the same ports, elsewhere. */
 static __always_inline bool chain_is_past(const struct session *session)
 {
-	return session_is_over(session) &&
-	       bpf_ktime_get_coarse_ns() - session->last_seen > CHAIN_OVER;
+	return session_is_over(session) && long_since(session->last_seen, CHAIN_OVER);
 }
 
 /*

@@ -18,6 +18,12 @@
 /* A UDP flow says no end: one that was still for so many ns makes room for another VIP's. */
 #define SESSION_UDP_STILL (10ULL * 1000 * 1000 * 1000)
 
+/* Is it more than so many ns ago? Not if another CPU has noted a time that is later than ours. */
+static __always_inline bool long_since(__u64 then, __u64 ns)
+{
+	return (__s64)(bpf_ktime_get_coarse_ns() - then) > (__s64)ns;
+}
+
 static __always_inline bool session_is_over(const struct session *session)
 {
 	const __u32 fins = SESSION_CLIENT_FIN | SESSION_WORKLOAD_FIN;
@@ -28,7 +34,7 @@ static __always_inline bool session_is_over(const struct session *session)
 static __always_inline bool session_makes_room(const struct session *session, __u8 protocol)
 {
 	if (protocol == IPPROTO_UDP)
-		return bpf_ktime_get_coarse_ns() - session->last_seen > SESSION_UDP_STILL;
+		return long_since(session->last_seen, SESSION_UDP_STILL);
 	return session_is_over(session);
 }
 
@@ -141,6 +147,7 @@ static __always_inline void session_go_on(struct session *session, const struct 
 	if (syn && (session_is_over(session) || session_is_early(session))) {
 		session->events = 0;
 		session->direct = 0;
+		session->isn = 0; /* it does not begin by a cookie */
 	}
 	session_note(session, client_events(p));
 	session_seen(session);
@@ -160,7 +167,8 @@ static __always_inline struct session *session_lookup(const struct session_key *
 
 /*
  * The same for the client's packet p: a new one that the workload has answered in is moved. What
- * another CPU writes meanwhile may be lost; both ends took turns up to here.
+ * another CPU writes meanwhile is lost, so it waits until both ends have taken turns: a client
+ * whose SYN a mux has answered does not wait for the workload's answer, which may just be noted.
  */
 static __noinline struct session *session_of_client(const struct session_key *key, bool syn)
 {
@@ -169,7 +177,8 @@ static __noinline struct session *session_of_client(const struct session_key *ke
 	if (session)
 		return session;
 	session = bpf_map_lookup_elem(&new_sessions, key);
-	if (!session || syn || !(session->events & SESSION_WORKLOAD_ANSWER))
+	if (!session || syn || !(session->events & SESSION_WORKLOAD_ANSWER) ||
+	    session_is_early(session))
 		return session;
 	if (bpf_map_update_elem(&sessions, key, session, BPF_NOEXIST))
 		return session;

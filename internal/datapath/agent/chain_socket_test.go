@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 
 	"github.com/weirlb/weir/internal/testkit/netns"
@@ -12,7 +14,7 @@ import (
 // TestChainKnowsSockets has the sessions lost and the host's stack know the connection still: it is
 // not handed on. A listener does not know what has not begun.
 func TestChainKnowsSockets(t *testing.T) {
-	ns := netns.New(t, "wagent-sockets")
+	ns := netns.New(t, fmt.Sprintf("wagent%d-sockets", os.Getpid()))
 	for _, prefix := range []string{native4 + "/32", native6 + "/128", "198.51.100.7/32", "2001:db8::7/128"} {
 		if err := ns.AddAddress("lo", netip.MustParsePrefix(prefix)); err != nil {
 			t.Fatal(err)

@@ -151,7 +151,7 @@ const beforeDIP4, beforeDIP6 = "10.77.5.3", "fd77:5::3"
 // plugBefore adds a host with an agent of its own that serves the native VIPs, too.
 func (w *world) plugBefore() (*netns.NS, *agent.Datapath) {
 	w.t.Helper()
-	ns := netns.New(w.t, "wagent-before")
+	ns := netns.New(w.t, fmt.Sprintf("wagent%d-before", os.Getpid()))
 	w.must(
 		netns.Veth(ns, "uplink", w.network, "before"),
 		ns.AddAddress("uplink", prefixes("10.77.5.3/24", "fd77:5::3/64")...),

@@ -107,7 +107,7 @@ func (w *world) sweepAfter(state agent.State, idle time.Duration, lives bool) {
 
 func (w *world) eventually(what string, holds func() bool) {
 	w.t.Helper()
-	for end := time.Now().Add(10 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			w.t.Fatalf("never came true: %s; sessions: %v", what, w.sessions())
 		}

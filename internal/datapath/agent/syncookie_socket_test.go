@@ -296,14 +296,20 @@ func TestSYNCookiesOfOnePort(t *testing.T) {
 		from := &net.TCPAddr{IP: clientAddress(vip).AsSlice(), Port: 44000}
 		for i := range 3 {
 			var connection net.Conn
-			w.must(w.client.Do(func() (err error) {
-				dialer := net.Dialer{LocalAddr: from, Timeout: 10 * time.Second, Control: rawControl(func(fd uintptr) {
-					_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
-				})}
-				dialer.SetMultipathTCP(false)
-				connection, err = dialer.DialContext(context.Background(), "tcp", netip.AddrPortFrom(netip.MustParseAddr(vip), vipPort).String())
-				return err
-			}))
+			dialer := net.Dialer{LocalAddr: from, Timeout: 10 * time.Second, Control: rawControl(func(fd uintptr) {
+				_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+			})}
+			dialer.SetMultipathTCP(false)
+			w.eventually("the client's own socket of the connection before is gone", func() bool {
+				err := w.client.Do(func() (err error) {
+					connection, err = dialer.DialContext(context.Background(), "tcp", netip.AddrPortFrom(netip.MustParseAddr(vip), vipPort).String())
+					return err
+				})
+				if !errors.Is(err, unix.EADDRNOTAVAIL) {
+					w.must(err)
+				}
+				return err == nil
+			})
 			w.must(connection.SetDeadline(time.Now().Add(patience)))
 			_, err := connection.Write([]byte("once more"))
 			w.must(err)

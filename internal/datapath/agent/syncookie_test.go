@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -210,7 +211,7 @@ func TestReplayedHandshakes(t *testing.T) {
 // inside runs fn in a namespace where nothing listens: the programs look for sockets.
 func (r *rig) inside(fn func()) {
 	r.t.Helper()
-	ns := netns.New(r.t.(*testing.T), "wagent-syn")
+	ns := netns.New(r.t.(*testing.T), fmt.Sprintf("wagent%d-syn", os.Getpid()))
 	if err := ns.Do(func() error { fn(); return nil }); err != nil {
 		r.t.Fatal(err)
 	}
@@ -378,6 +379,26 @@ func TestEarlySegments(t *testing.T) {
 	}
 }
 
+// TestEarlySessionsStayWhereTheyAre has a segment of the client come while another CPU notes the workload's
+// SYN/ACK: what that learns must not be of a row that is gone.
+func TestEarlySessionsStayWhereTheyAre(t *testing.T) {
+	r := newRig(t)
+	r.withSYNCookies(model.SYNCookiesAuto)
+	b := beginNow(newHandshake(4, "interface", aligned), everything)
+	steps := b.opened()
+	r.check("cookie", steps[0])
+	r.setEvents(func(e agentSessionEvent) agentSessionEvent { return e | agentSessionEventSESSION_WORKLOAD_ANSWER })
+	r.check("cookie again", steps[0])
+	if rows, err := readTable[agentSessionKey, agentSession](r.objects.Sessions); err != nil || len(rows) != 0 {
+		t.Errorf("%d sessions have moved (%v)", len(rows), err)
+	}
+	r.check("SYN/ACK", steps[1])
+	r.check("data", b.fromClient(clientISN+1, 1, clientTSval, b.tsval, tsval0, pkt.Payload([]byte("data"))))
+	if rows, err := readTable[agentSessionKey, agentSession](r.objects.Sessions); err != nil || len(rows) != 1 {
+		t.Errorf("%d sessions have moved behind the handshake (%v)", len(rows), err)
+	}
+}
+
 // TestWorkloadRefuses brings the client a reset that it believes, each time that it asks.
 func TestWorkloadRefuses(t *testing.T) {
 	r := newRig(t)
@@ -414,12 +435,15 @@ func TestCookiesOfWhatIsOver(t *testing.T) {
 	r.check("the workload ends", b.fromWorkload(pkt.FIN|pkt.ACK, 1, clientISN+2, tsval0, b.tellsAs(tsval0)))
 	r.check("the client ends again", b.fromClient(clientISN+1, 1, clientTSval, b.tsval, tsval0, func(p *pkt.Packet) { p.Flags |= pkt.FIN }))
 	r.check("SYN", b.in(pkt.SYN, clientTSval, 0, 0))
+	if got := r.run("from_uplink", b.ack(numbers(77, 88)).Frame(), nil); got.verdict != "deliver_interface" {
+		t.Errorf("in a connection that begins by a SYN a stray segment is %s", got.verdict)
+	}
 	r.check("SYN/ACK", b.out(pkt.SYN|pkt.ACK, tsval0, told(tsval0), clientTSval))
 }
 
 // TestSegmentsWaitForTheSocket has the host's stack asked for a socket that it has not made yet.
 func TestSegmentsWaitForTheSocket(t *testing.T) {
-	ns := netns.New(t, "wagent-syn")
+	ns := netns.New(t, fmt.Sprintf("wagent%d-syn", os.Getpid()))
 	if err := ns.AddAddress("lo", netip.MustParsePrefix(native4+"/32")); err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,8 @@ type answerer struct {
 
 	mu      sync.Mutex
 	secrets []model.SYNSecret
-	rotates func() // after each answer; nil: does not
+	rotates func() // after the answer to each client; nil: does not
+	last    syncookie.Flow
 }
 
 // answer has the network answer SYNs to the VIPs, which no host sees from then on.
@@ -175,9 +176,10 @@ func (a *answerer) to(frame []byte) (pkt.Packet, bool) {
 			OptionType: layers.TCPOptionKindWindowScale, OptionLength: 3, OptionData: []byte{syncookie.WindowScale},
 		}))
 	}
-	if a.rotates != nil {
+	if a.rotates != nil && flow != a.last { // not once more for a SYN that was sent again
 		a.rotates()
 	}
+	a.last = flow
 	return answer, true
 }
 
