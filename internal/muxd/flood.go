@@ -177,8 +177,9 @@ func (f *floods) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case now := <-ticker.C:
-			if err := f.look(now); err != nil {
+		case <-ticker.C:
+			// Not the tick's own time: of a late one that is before what was counted meanwhile.
+			if err := f.look(time.Now()); err != nil {
 				f.config.Log.Warn("can't look for floods of syns", "err", err)
 			}
 		}
