@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -73,10 +74,14 @@ func (m *Manager) forward(next http.Handler) http.Handler {
 			}
 			defer done()
 			r.URL.Host = leader
-			proxy.ServeHTTP(w, r)
+			proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), answeredKey{}, done)))
 		}
 	})
 }
+
+// answeredKey is of what is to be done when the leader has answered, before the caller hears of it: who hears may ask
+// again at once.
+type answeredKey struct{}
 
 // toLeader sends requests to the leader, over connections that were opened with the newest certificate of
 // this manager.
@@ -141,6 +146,9 @@ func (m *Manager) proxy() *httputil.ReverseProxy {
 		},
 		ModifyResponse: func(answer *http.Response) error {
 			m.showWritten(answer)
+			if done, ok := answer.Request.Context().Value(answeredKey{}).(func()); ok {
+				done()
+			}
 			return nil
 		},
 		FlushInterval: -1,

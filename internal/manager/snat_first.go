@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -37,7 +38,7 @@ func (m *Manager) refusePorts(r *http.Request) (done func(), err error) {
 	}
 	_, end, err := m.ports.begin(key, vip.SNAT.RequestRate, m.now())
 	if err == nil {
-		done = func() { end(0) }
+		done = sync.OnceFunc(func() { end(0) })
 		if err = room(state, vip, key); err != nil && m.ports.passes(key, m.now()) {
 			err = nil
 		}
