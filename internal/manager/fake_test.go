@@ -37,6 +37,7 @@ type fakeMux struct {
 	withdrawn  bool   // it was told to take its routes back
 	wentBack   bool   // a generation was less than one before
 	pool       []model.PoolMember
+	moved      int // buckets that named another backend too, when they were most
 }
 
 func startMux(t *testing.T, url, name, address string) *fakeMux {
@@ -82,6 +83,7 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 			delete(m.tables, key)
 		}
 		m.generation, m.pool = u.Generation, u.Pool
+		m.moved = max(m.moved, m.underWay())
 	}
 	report.Generation, report.Status.Snat = uint64(m.generation), m.snatStatus()
 	m.withdrawn = u.Withdraw

@@ -103,15 +103,6 @@ func TestTwoManagersLeaveAMuxInThePool(t *testing.T) {
 	client := dial(t, a)
 	eventually(t, "all are connected", func() bool { return nodes(t, client) == 4 })
 	first := apply(t, a, shop())
-	eventually(t, "both muxes run it", func() bool { return muxes[0].has(first) && muxes[1].has(first) })
-	for _, mux := range muxes {
-		mux.mu.Lock()
-		mux.mute = true
-		mux.mu.Unlock()
-	}
-	vip := shop()
-	vip.Tenant = "other"
-	apply(t, a, vip)
 	withdrawn := func() (n int) {
 		for _, mux := range muxes {
 			mux.mu.Lock()
@@ -122,6 +113,17 @@ func TestTwoManagersLeaveAMuxInThePool(t *testing.T) {
 		}
 		return n
 	}
+	eventually(t, "both muxes run it, and are in the pool", func() bool {
+		return muxes[0].has(first) && muxes[1].has(first) && withdrawn() == 0
+	})
+	for _, mux := range muxes {
+		mux.mu.Lock()
+		mux.mute = true
+		mux.mu.Unlock()
+	}
+	vip := shop()
+	vip.Tenant = "other"
+	apply(t, a, vip)
 	eventually(t, "a mux is told to take its routes back", func() bool {
 		if withdrawn() == len(muxes) {
 			t.Fatal("both muxes are told to take their routes back")

@@ -166,10 +166,13 @@ func TestIdleFlowIsForgotten(t *testing.T) {
 	d := newFilled(t, short)
 	p := pkt.UDP(client4, vip4)
 	wantChosen(t, d, p, first)
+	sent := time.Now()
 	wantChosen(t, d, p, first)
 	allTo(&short, 2)
 	apply(t, d, short)
-	wantChosen(t, d, p, first)
+	if to := chosen(t, d, p); to != netip.MustParseAddr(first) && time.Since(sent) < short.IdleTimeout {
+		t.Errorf("while it is remembered it was sent to %s", to)
+	}
 	until(t, "the flow is freed", func() bool {
 		freed, err := d.SweepFlows()
 		if err != nil {

@@ -74,27 +74,39 @@ func (c Config) withDefaults() (Config, error) {
 // Run opens the streams, calls opened when the last has opened or failed, and keeps them busy until ctx
 // ends. Then each must answer once more. Streams that break are no error of Run.
 func Run(ctx context.Context, config Config, opened func()) (Result, error) {
-	config, err := config.withDefaults()
+	r, err := newRun(config)
 	if err != nil {
-		return Result{}, fmt.Errorf("hold streams: %w", err)
+		return Result{}, err
 	}
-	r := &run{config: config, result: Result{Backends: map[string]int{}}}
-	var opening, all sync.WaitGroup
-	opening.Add(config.Streams)
-	for i := range config.Streams {
-		all.Go(func() { r.hold(ctx, i, opening.Done) })
-	}
-	opening.Wait()
-	opened()
-	all.Wait()
-	slices.SortFunc(r.result.Breaks, func(a, b Break) int { return a.At.Compare(b.At) })
-	return r.result, nil
+	return r.until(ctx, opened), nil
 }
 
 type run struct {
 	config Config
 	mu     sync.Mutex
 	result Result
+}
+
+func newRun(config Config) (*run, error) {
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("hold streams: %w", err)
+	}
+	return &run{config: config, result: Result{Backends: map[string]int{}}}, nil
+}
+
+// until is Run.
+func (r *run) until(ctx context.Context, opened func()) Result {
+	var opening, all sync.WaitGroup
+	opening.Add(r.config.Streams)
+	for i := range r.config.Streams {
+		all.Go(func() { r.hold(ctx, i, opening.Done) })
+	}
+	opening.Wait()
+	opened()
+	all.Wait()
+	slices.SortFunc(r.result.Breaks, func(a, b Break) int { return a.At.Compare(b.At) })
+	return r.result
 }
 
 // exchanger is one open stream.
