@@ -1,14 +1,19 @@
 package manager
 
 import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/protobuf/proto"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 )
@@ -46,6 +51,7 @@ func TestTheFirstManagerRefuses(t *testing.T) {
 	vip.Snat.MaxPorts = 32
 	apply(t, replicas.urls[leader], vip)
 	eventually(t, "the host has what is preallocated", func() bool { return len(host.holds(firstLeaver).Ranges) == 1 })
+	asksThrough(t, managers[first])
 	if given, err := allocate(t, client, "host1", firstLeaver, 500); err != nil || len(given) != 3 {
 		t.Fatalf("given %v, %v, with 8 ports before and 32 at most", given, err)
 	}
@@ -72,6 +78,42 @@ func TestTheFirstManagerRefuses(t *testing.T) {
 	if given, err := allocate(t, client, "host1", firstLeaver, 1); err != nil || len(given) == 0 {
 		t.Errorf("given %v, %v, with 64 ports at most", given, err)
 	}
+}
+
+// asksThrough asks for ports of the leader by another manager: the request has ended there when its answer is heard.
+func asksThrough(t *testing.T, m *Manager) {
+	t.Helper()
+	handler, err := m.handler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask, err := proto.Marshal(&weirv1.AllocatePortsRequest{
+		Name: "host2", Vip: secondLeaver.VIP.String(), Address: secondLeaver.Address.String(), Ports: 1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, weirv1connect.SyncServiceAllocatePortsProcedure, bytes.NewReader(ask))
+	request.Header.Set("Content-Type", "application/proto")
+	heard := &hearer{ResponseRecorder: httptest.NewRecorder(), ports: m.ports}
+	handler.ServeHTTP(heard, request)
+	if heard.Code != http.StatusOK || heard.open != 0 {
+		t.Errorf("answered %d, %s, with %d requests under way", heard.Code, heard.Body, heard.open)
+	}
+}
+
+// hearer notes how many port requests are under way when an answer begins.
+type hearer struct {
+	*httptest.ResponseRecorder
+	ports *portRequests
+	open  int
+}
+
+func (h *hearer) WriteHeader(code int) {
+	h.ports.mu.Lock()
+	h.open = h.ports.open
+	h.ports.mu.Unlock()
+	h.ResponseRecorder.WriteHeader(code)
 }
 
 // A manager has so many port requests under way, whoever makes them, and no more until one ends.
