@@ -259,6 +259,7 @@ struct bpf_sock_tuple {
 enum {
 	BPF_TCP_TIME_WAIT = 6,
 	BPF_TCP_LISTEN = 10,
+	BPF_TCP_NEW_SYN_RECV = 12,
 };
 
 struct sock_common {

@@ -200,7 +200,7 @@ static __noinline enum verdict inbound_deliver(struct __sk_buff *skb, struct arr
 		if (verdict)
 			return verdict;
 		if (a->handshake.mss)
-			return syncookie_take(skb, a, &key, session, ifindex);
+			return syncookie_take(skb, a, &key, ifindex);
 	}
 	verdict = session_open(&key, &inner, &a->rule, &ts, &session);
 	if (verdict)

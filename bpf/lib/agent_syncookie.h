@@ -132,6 +132,15 @@ static __always_inline bool session_is_assigned(const struct session *session)
 /* What skb->tc_index says of a segment that has waited. */
 #define SYN_WAITED 1
 
+/* Sends the segment to the end of the line; false if it comes from there. */
+static __always_inline bool syncookie_again(struct __sk_buff *skb)
+{
+	if (skb->tc_index == SYN_WAITED)
+		return false;
+	skb->tc_index = SYN_WAITED;
+	return true;
+}
+
 /*
  * A segment behind the one that a socket is to be made of. The kernel takes a batch of packets
  * through us before the stack sees the first one, so the segment goes to the end of the line, once.
@@ -143,10 +152,8 @@ static __noinline enum verdict syncookie_wait(struct __sk_buff *skb, const struc
 {
 	if (chain_knows_socket(skb, key))
 		return VERDICT_NONE;
-	if (skb->tc_index != SYN_WAITED) {
-		skb->tc_index = SYN_WAITED;
+	if (syncookie_again(skb))
 		return VERDICT_COOKIE_WAIT;
-	}
 	return mss < 0 ? VERDICT_DROP_COOKIE_EARLY : VERDICT_NONE;
 }
 
@@ -188,8 +195,13 @@ static __noinline enum verdict syncookie_ask(struct __sk_buff *skb, struct arriv
 	if (!workload)
 		return VERDICT_DROP_NO_WORKLOAD;
 	state = *workload ? 0 : socket_state(skb, key);
-	/* A new SYN may end what waits for its last segments: the stack is to decide. */
-	if (state && state != BPF_TCP_LISTEN && state != BPF_TCP_TIME_WAIT)
+	/* Another CPU answers our SYN this moment: until we see the answer we can't translate. */
+	if (state == BPF_TCP_NEW_SYN_RECV && session && session_is_early(session) &&
+	    syncookie_again(skb))
+		return VERDICT_COOKIE_WAIT;
+	/* A new SYN may end what waits for its last segments, and has an answer sent again. */
+	if (state && state != BPF_TCP_LISTEN && state != BPF_TCP_TIME_WAIT &&
+	    state != BPF_TCP_NEW_SYN_RECV)
 		return VERDICT_NONE;
 	if (settings.snat && !snat_makes_room(key))
 		return VERDICT_DROP_SESSION_TAKEN;
@@ -201,17 +213,33 @@ static __noinline enum verdict syncookie_ask(struct __sk_buff *skb, struct arriv
 }
 
 /*
+ * The session that another segment of the same handshake has begun, maybe on another CPU this
+ * moment; NULL if there is none.
+ */
+static __noinline struct session *syncookie_shared(const struct session_key *key, __u32 cookie)
+{
+	struct session *session = session_lookup(key);
+
+	return session && session->isn == cookie && !session_is_over(session) ? session : NULL;
+}
+
+static __always_inline bool session_is_replayed(const struct session *session)
+{
+	return session->events & SESSION_REPLAY;
+}
+
+/*
  * The session of a connection that begins by a cookie. The client knows TSval as the mux chose it,
  * so the workload's begins there. Muxes go by the slot in it only if the endpoint has cookies; what
  * is led through a handshake has its clock translated anyhow. Where no session was, another CPU may
  * have made one by now of another segment with the cookie: that one goes on.
  */
 static __noinline struct session *syncookie_session(const struct session_key *key,
-						    const struct arrival *a, bool replay, bool past)
+						    const struct arrival *a, bool replay)
 {
 	const struct handshake *h = &a->handshake;
 	bool cookies = a->rule.flags & NAT_RULE_COOKIES;
-	struct session *session;
+	struct session *shared;
 	struct session fresh = {
 		.vip = a->inner.destination,
 		.vip_port = a->inner.destination_port,
@@ -239,11 +267,15 @@ static __noinline struct session *syncookie_session(const struct session_key *ke
 	}
 	if ((h->options & SYN_OPTION_WSCALE) != SYN_OPTION_WSCALE && h->ts.at)
 		fresh.window_shift = -SYN_COOKIE_WSCALE;
-	if (past)
-		bpf_map_delete_elem(&sessions, key);
-	bpf_map_update_elem(&new_sessions, key, &fresh, past ? BPF_ANY : BPF_NOEXIST);
-	session = bpf_map_lookup_elem(&new_sessions, key);
-	return session && session->isn == h->cookie ? session : NULL;
+	bpf_map_delete_elem(&sessions, key);
+	if (!bpf_map_update_elem(&new_sessions, key, &fresh, BPF_NOEXIST))
+		return bpf_map_lookup_elem(&new_sessions, key);
+	shared = syncookie_shared(key, h->cookie);
+	if (shared && session_is_replayed(shared) == replay)
+		return shared;
+	if (bpf_map_update_elem(&new_sessions, key, &fresh, BPF_ANY))
+		return NULL;
+	return bpf_map_lookup_elem(&new_sessions, key);
 }
 
 /*
@@ -286,17 +318,19 @@ static __noinline bool syncookie_assign(struct __sk_buff *skb, const struct sess
 
 /* Takes over what syncookie_ask() has found. Sets ifindex where the verdict redirects. */
 static __noinline enum verdict syncookie_take(struct __sk_buff *skb, struct arrival *a,
-					      const struct session_key *key,
-					      struct session *session, __u32 *ifindex)
+					      const struct session_key *key, __u32 *ifindex)
 {
 	struct packet *p = &a->inner;
 	struct handshake *h = &a->handshake;
 	bool assign = h->native && h->listens && settings.take_over;
+	struct session *session = syncookie_shared(key, h->cookie);
 	__u32 difference = 0;
 
 	/* A workload that is slow to answer is asked again, in the same session. */
-	if (assign || !session || !session_is_early(session) || session->isn != h->cookie)
-		session = syncookie_session(key, a, !assign, session);
+	if (session && session_is_replayed(session))
+		assign = false;
+	else if (!session || !assign)
+		session = syncookie_session(key, a, !assign);
 	if (!session)
 		return VERDICT_DROP_SESSION_FULL;
 
@@ -308,8 +342,10 @@ static __noinline enum verdict syncookie_take(struct __sk_buff *skb, struct arri
 		return VERDICT_DROP_REWRITE;
 	if (assign && syncookie_assign(skb, key, a, session))
 		return VERDICT_COOKIE_SOCKET;
+	if (assign && chain_knows_socket(skb, key)) /* another segment has become it by now */
+		return VERDICT_DELIVER_NATIVE;
 	if (assign) /* then as a workload that can't be told */
-		session = syncookie_session(key, a, true, true);
+		session = syncookie_session(key, a, true);
 	if (!session || replay_syn(skb, a))
 		return VERDICT_DROP_COOKIE_REPLAY;
 	*ifindex = h->ifindex;
