@@ -32,6 +32,7 @@ type hub struct {
 	hosts map[string]map[*hostFeed]bool
 	muxes map[*muxFeed]bool
 	fresh map[*hostFeed]bool // those that wait for their first State
+	ready model.Generation   // that the other managers are told that the hosts here are ready for
 
 	released *store.State // newest that muxes are told; nil until the hosts were ready once
 	held     []heldState  // States that wait for the hosts
@@ -51,6 +52,7 @@ type heldState struct {
 	state *store.State
 	keys  []model.EndpointKey
 	snat  []model.SNATKey // workloads that differ
+	alone bool            // hosts need nothing of it before muxes may use it
 	since time.Time
 }
 
@@ -106,7 +108,7 @@ func (h *hub) follow(s *store.State) time.Duration {
 	ready, wait := h.gate.ready(s, now)
 	h.tellManagers(s, ready)
 	ready, wait = h.gate.all(h.progress.hostsReady(s), ready, wait, now)
-	h.release(ready)
+	h.release(h.beyond(ready))
 	if s != h.counted {
 		h.counted = s
 		h.tellFenced(s)
@@ -128,8 +130,36 @@ func (h *hub) tellManagers(s *store.State, ready model.Generation) {
 			own.muxes[f.mux] = at
 		}
 	}
-	h.progress.set(own)
+	h.progress.set(own, h.awaited(own.hostsReady))
+	h.ready = own.hostsReady
 	h.store.SetReady(own.hostsReady, !h.progress.allListen(s, h.store.Name()))
+}
+
+// awaited says whether muxes may wait for the hosts here to be ready: not while they only keep up with what hosts
+// need nothing of.
+func (h *hub) awaited(ready model.Generation) bool {
+	return h.ready == 0 || ready < h.ready || slices.ContainsFunc(h.held, func(held heldState) bool {
+		return !held.alone && h.ready < held.state.Generation && held.state.Generation <= ready
+	})
+}
+
+// beyond is ready, or the newest generation after it up to which hosts need nothing: no other manager has to say
+// that its hosts have it.
+func (h *hub) beyond(ready model.Generation) model.Generation {
+	if h.released == nil {
+		return ready
+	}
+	ready = max(ready, h.released.Generation)
+	for _, held := range h.held {
+		if held.state.Generation <= ready {
+			continue
+		}
+		if !held.alone {
+			break
+		}
+		ready = held.state.Generation
+	}
+	return ready
 }
 
 // advance tells hosts what changed from the last State to s.
@@ -143,15 +173,18 @@ func (h *hub) advance(s *store.State, c changes, now time.Time) {
 		return
 	}
 	h.digests.add(s)
+	alone := true
 	for host, changed := range c.hosts {
+		alone = alone && !changed.adds
 		h.tellHost(host, changed, s.Generation, now)
 	}
 	if c.sources || !slices.Equal(h.state.FastpathKeys, s.FastpathKeys) || !slices.Equal(h.state.SYNSecrets, s.SYNSecrets) {
+		alone = false
 		for host := range h.hosts {
 			h.tellHost(host, hostChange{adds: true}, s.Generation, now)
 		}
 	}
-	h.held = append(h.held, heldState{state: s, keys: c.endpoints, snat: c.snat, since: now})
+	h.held = append(h.held, heldState{state: s, keys: c.endpoints, snat: c.snat, alone: alone, since: now})
 }
 
 // tellHost tells the host's streams, if there are any here.

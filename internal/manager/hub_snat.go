@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"reflect"
 	"slices"
 
 	"github.com/weirlb/weir/internal/desired"
@@ -81,7 +80,7 @@ func changedSNAT(old, s *store.State, delta store.Delta) []model.SNATKey {
 		isMux, hasMux := s.MuxSNAT(key)
 		wasOn, was, _ := hostSNAT(old, key)
 		isOn, is, _ := hostSNAT(s, key)
-		if hadMux != hasMux || wasOn != isOn || !reflect.DeepEqual(wasMux, isMux) || !reflect.DeepEqual(was, is) {
+		if hadMux != hasMux || wasOn != isOn || !wasMux.Equal(isMux) || !was.Equal(is) {
 			changed = append(changed, key)
 		}
 	}

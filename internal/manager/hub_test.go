@@ -72,6 +72,46 @@ func TestGateOpensLate(t *testing.T) {
 	}
 }
 
+// What hosts need nothing of goes to muxes without a word of other managers, and nothing behind what hosts do need.
+func TestWhatNeedsNoHost(t *testing.T) {
+	at := func(generation model.Generation, alone bool) heldState {
+		return heldState{state: &store.State{Generation: generation}, alone: alone}
+	}
+	h := &hub{}
+	if got := h.beyond(7); got != 7 {
+		t.Errorf("before hosts were ready once: up to %d, want 7", got)
+	}
+	h.released = &store.State{Generation: 10}
+	for _, c := range []struct {
+		name  string
+		held  []heldState
+		ready model.Generation // by what all managers say
+		want  model.Generation
+	}{
+		{"nothing is held", nil, 9, 10},
+		{"hosts need it", []heldState{at(11, false)}, 10, 10},
+		{"and have it", []heldState{at(11, false)}, 11, 11},
+		{"they do not", []heldState{at(11, true), at(12, true)}, 10, 12},
+		{"others said nothing for long", []heldState{at(11, true)}, 5, 11},
+		{"behind what they need", []heldState{at(11, true), at(12, false), at(13, true)}, 10, 11},
+		{"after what they have", []heldState{at(11, false), at(12, true), at(13, false)}, 11, 12},
+	} {
+		h.held = c.held
+		if got := h.beyond(c.ready); got != c.want {
+			t.Errorf("%s: up to %d, want %d", c.name, got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		before, ready model.Generation
+		want          bool
+	}{{0, 10, true}, {10, 11, false}, {10, 12, true}, {11, 13, true}, {12, 13, false}, {12, 11, true}} {
+		h.held, h.ready = []heldState{at(11, true), at(12, false), at(13, true)}, c.before
+		if got := h.awaited(c.ready); got != c.want {
+			t.Errorf("from %d to %d: awaited %t, want %t", c.before, c.ready, got, c.want)
+		}
+	}
+}
+
 func on(host, address string) model.Backend {
 	return model.Backend{Address: netip.MustParseAddr(address), Port: 80, Host: host, Weight: 1}
 }

@@ -46,6 +46,7 @@ type meters struct {
 
 	portRequests  *prometheus.CounterVec // by outcome
 	portsTook     *prometheus.HistogramVec
+	portStages    *prometheus.HistogramVec // by stage
 	portsGiven    prometheus.Counter
 	portsReleased prometheus.Counter
 	portFaults    *prometheus.CounterVec // by where
@@ -85,6 +86,8 @@ func (m *meters) countPorts() {
 	}, []string{"result"})
 	m.portsTook = telemetry.Seconds("weir_manager_port_request_duration_seconds",
 		"Time from a port request that was granted to its answer, when every healthy mux knows the ports.")
+	m.portStages = telemetry.Seconds("weir_manager_port_request_stage_duration_seconds",
+		"Time that a port request that was granted took of it: to wait for the writer, to be written, and until every healthy mux knew.", "stage")
 	m.portsGiven = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "weir_manager_ports_given_total", Help: "Ports that requests were given.",
 	})
@@ -97,6 +100,9 @@ func (m *meters) countPorts() {
 	for _, outcome := range []string{"granted", rpc.PortsOutstanding, rpc.PortsRate, rpc.PortsLimit, rpc.PortsExhausted, "failed"} {
 		m.portRequests.WithLabelValues(outcome)
 	}
+	for _, stage := range []string{stageWait, stageWrite, stageMuxes} {
+		m.portStages.WithLabelValues(stage)
+	}
 	for _, where := range []string{faultStore, faultMux, faultHost} {
 		m.portFaults.WithLabelValues(where)
 	}
@@ -105,7 +111,7 @@ func (m *meters) countPorts() {
 var roles = []model.Role{model.RoleMux, model.RoleHost}
 
 func (m *meters) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.requests, m.took, m.streams, m.refusals, m.acked, m.refused, m.portRequests, m.portsTook, m.portsGiven, m.portsReleased, m.portFaults}
+	return []prometheus.Collector{m.requests, m.took, m.streams, m.refusals, m.acked, m.refused, m.portRequests, m.portsTook, m.portStages, m.portsGiven, m.portsReleased, m.portFaults}
 }
 
 // Metrics describe all that a manager tells, but for what etcd does.

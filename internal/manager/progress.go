@@ -21,8 +21,7 @@ type progress struct {
 	own       nodesProgress
 	others    map[string]nodesProgress // by manager that has told on a stream that is open
 	listeners map[string]int           // managers that are told
-	changed   chan struct{}            // closed when own is replaced
-	muxes     chan struct{}            // closed when own's muxes differ
+	news      news                     // of own
 	floor     model.Generation         // that all healthy muxes have answered
 	waiting   map[*floorWait]bool
 }
@@ -50,16 +49,30 @@ type floorWait struct {
 func newProgress() *progress {
 	return &progress{
 		others: map[string]nodesProgress{}, listeners: map[string]int{}, waiting: map[*floorWait]bool{},
-		changed: make(chan struct{}), muxes: make(chan struct{}),
+		news: newNews(),
 	}
 }
 
-// lazyMuxes is how long a manager that does not lead may wait to hear how far muxes are, if nothing else is
-// to be told: the leader alone acts on it.
-const lazyMuxes = 50 * time.Millisecond
+// news are channels that are closed when there is something to tell.
+type news struct {
+	hosts chan struct{} // muxes may wait for hosts that are farther
+	muxes chan struct{} // muxes are
+	rest  chan struct{} // hosts are, and nobody waits for them
+}
 
-// set takes over how far the nodes of this manager are.
-func (p *progress) set(own nodesProgress) {
+func newNews() news { return news{make(chan struct{}), make(chan struct{}), make(chan struct{})} }
+
+// tell closes a channel, and makes another one for who looks next.
+func tell(c *chan struct{}) {
+	close(*c)
+	*c = make(chan struct{})
+}
+
+// lazy is how long other managers may wait to hear what they do not act on: of muxes the leader alone does.
+const lazy = 50 * time.Millisecond
+
+// set takes over how far the nodes of this manager are. awaited says whether muxes may wait for the hosts.
+func (p *progress) set(own nodesProgress, awaited bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	hosts := own.notes != p.own.notes || own.hostsReady != p.own.hostsReady
@@ -68,22 +81,22 @@ func (p *progress) set(own nodesProgress) {
 		return
 	}
 	p.own = own
-	if hosts {
-		close(p.changed)
-		p.changed = make(chan struct{})
+	switch {
+	case hosts && awaited:
+		tell(&p.news.hosts)
+	case hosts:
+		tell(&p.news.rest)
 	}
 	if muxes {
-		close(p.muxes)
-		p.muxes = make(chan struct{})
+		tell(&p.news.muxes)
 	}
 }
 
-// get returns how far the nodes of this manager are, and channels that are closed when hosts are farther, and
-// when muxes are.
-func (p *progress) get() (own nodesProgress, hosts, muxes <-chan struct{}) {
+// get returns how far the nodes of this manager are, and the channels of what comes next.
+func (p *progress) get() (own nodesProgress, next news) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.own, p.changed, p.muxes
+	return p.own, p.news
 }
 
 // told takes over what another manager says; nil: it says nothing any more.
@@ -251,8 +264,8 @@ func (p *progress) lacking(s *store.State, generation model.Generation) []string
 	return lack
 }
 
-// FollowProgress tells another manager how far the nodes of this one are, at once if its hosts are farther. How
-// far muxes are is told at once to the leader alone.
+// FollowProgress tells another manager how far the nodes of this one are, at once if its hosts are farther and muxes
+// may wait for them. How far muxes are is told at once to the leader alone.
 func (c cluster) FollowProgress(
 	ctx context.Context, r *weirv1.FollowProgressRequest, stream *connect.ServerStream[weirv1.FollowProgressResponse],
 ) error {
@@ -260,39 +273,46 @@ func (c cluster) FollowProgress(
 	defer c.progress.listen(r.GetName())()
 	var sent nodesProgress
 	for first := true; ; first = false {
-		own, hosts, muxes := c.progress.get()
+		own, next := c.progress.get()
 		if first || own.notes != sent.notes || own.hostsReady != sent.hostsReady || !maps.Equal(own.muxes, sent.muxes) {
 			if err := stream.Send(progressToProto(own)); err != nil {
 				return err
 			}
-			sent = own
-			c.hub.look()
+			if sent = own; first {
+				c.hub.look()
+			}
 			continue
 		}
-		if err := c.awaitProgress(ctx, hosts, muxes, c.store.State().Leader == r.GetName()); err != nil {
+		if err := c.awaitProgress(ctx, next, c.store.State().Leader == r.GetName()); err != nil {
 			return err
 		}
 	}
 }
 
-// awaitProgress returns when hosts are farther, or muxes are: at once, or soon.
-func (c cluster) awaitProgress(ctx context.Context, hosts, muxes <-chan struct{}, atOnce bool) error {
+// awaitProgress returns when there is something to tell: at once, or soon if it can wait.
+func (c cluster) awaitProgress(ctx context.Context, next news, leader bool) error {
+	muxes, rest := next.muxes, next.rest
 	var soon <-chan time.Time
 	for {
 		select {
-		case <-hosts:
+		case <-next.hosts:
 			return nil
 		case <-muxes:
-			if atOnce {
+			if leader {
 				return nil
 			}
-			muxes, soon = nil, time.After(lazyMuxes)
+			muxes = nil
+		case <-rest:
+			rest = nil
 		case <-soon:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-c.stopping:
 			return errStops
+		}
+		if soon == nil {
+			soon = time.After(lazy)
 		}
 	}
 }

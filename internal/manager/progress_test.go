@@ -30,7 +30,7 @@ func TestAwaitMuxes(t *testing.T) {
 		s, pool := poolOf("here", "there", "stored", "joins")
 		s.Status.Set("stored", store.NodeStatus{Generation: 12})
 		has := func(here, there model.Generation) {
-			p.set(nodesProgress{muxes: map[string]muxProgress{"here": {runs: here, answered: here}, "joins": {joins: true}}})
+			p.set(nodesProgress{muxes: map[string]muxProgress{"here": {runs: here, answered: here}, "joins": {joins: true}}}, true)
 			p.told("m2", &nodesProgress{muxes: map[string]muxProgress{"there": {runs: 9, answered: there}}})
 			p.settle(s, pool)
 		}
@@ -76,11 +76,41 @@ func TestAwaitMuxes(t *testing.T) {
 	})
 }
 
+// Other managers hear at once of hosts that muxes may wait for, and the leader of muxes; the rest can wait.
+func TestWhatCanWaitIsToldSoon(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		own     nodesProgress
+		awaited bool
+		leader  bool
+		wait    time.Duration
+	}{
+		{"hosts that muxes wait for", nodesProgress{hostsReady: 2}, true, false, 0},
+		{"hosts that nobody waits for", nodesProgress{hostsReady: 2}, false, false, lazy},
+		{"the same, to the leader", nodesProgress{hostsReady: 2}, false, true, lazy},
+		{"muxes", nodesProgress{muxes: map[string]muxProgress{"mux1": {runs: 2}}}, false, false, lazy},
+		{"muxes, to the leader", nodesProgress{muxes: map[string]muxProgress{"mux1": {runs: 2}}}, false, true, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newProgress()
+			_, next := p.get()
+			p.set(c.own, c.awaited)
+			begun := time.Now()
+			if err := (cluster{Manager: &Manager{stopping: make(chan struct{})}}).awaitProgress(t.Context(), next, c.leader); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(begun); took != c.wait {
+				t.Errorf("%s: told after %s, want %s", c.name, took, c.wait)
+			}
+		})
+	}
+}
+
 // What other managers say of their hosts goes before what the store has, where they say more.
 func TestHostsReady(t *testing.T) {
 	p := newProgress()
 	s := &store.State{Ready: sorted.Of(map[string]model.Generation{"self": 1, "old": 5, "quick": 5, "empty": 5, "slow": 5})}
-	p.set(nodesProgress{notes: "self"})
+	p.set(nodesProgress{notes: "self"}, true)
 	p.told("m2", &nodesProgress{notes: "quick", hostsReady: 8})
 	p.told("m3", &nodesProgress{notes: "empty"})
 	p.told("m4", &nodesProgress{notes: "slow", hostsReady: 4})
@@ -104,7 +134,7 @@ func TestShowWhatMuxesSaid(t *testing.T) {
 	for _, name := range []string{"on", "silent", "back"} {
 		s.Status.Set(name, store.NodeStatus{Generation: 10, Reason: "kept"})
 	}
-	p.set(nodesProgress{muxes: map[string]muxProgress{"on": {runs: 12, answered: 12}, "silent": {}, "back": {runs: 0, answered: 11}}})
+	p.set(nodesProgress{muxes: map[string]muxProgress{"on": {runs: 12, answered: 12}, "silent": {}, "back": {runs: 0, answered: 11}}}, true)
 	shown := p.show(s)
 	for name, want := range map[string]model.Generation{"on": 12, "silent": 10, "back": 0} {
 		if got := shown.Status.At(name); got.Generation != want || got.Reason != "kept" {

@@ -35,6 +35,13 @@ const (
 	fullRetry = 5 * time.Second
 )
 
+// What a port request that is granted spends its time on, as a metric calls it.
+const (
+	stageWait  = "wait"  // for the writer
+	stageWrite = "write" // until the State shows it
+	stageMuxes = "muxes" // until all healthy ones have answered
+)
+
 // portRequests are those that the leader has been asked lately.
 type portRequests struct {
 	mu    sync.Mutex
@@ -165,7 +172,9 @@ func (m *Manager) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequ
 	ctx, cancel := context.WithTimeout(ctx, portsWait)
 	defer cancel()
 	var given []model.Range
+	asked, taken := time.Now(), time.Time{}
 	generation, err := m.store.UpdateAs(ctx, store.Ports, func(s *store.State) (store.Change, error) {
+		taken = time.Now()
 		vip, err := leaverOf(s, r.GetName(), key)
 		if err != nil {
 			return store.Change{}, err
@@ -183,10 +192,14 @@ func (m *Manager) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequ
 		return nil, err
 	}
 	gave = len(given)
+	written := time.Now()
 	if err := m.progress.await(ctx, generation); err != nil {
 		return nil, rpc.RetryAfter(connect.CodeDeadlineExceeded,
 			errors.New("the ports were given, and a mux does not know them yet: they come by the stream"), time.Second)
 	}
+	m.meters.portStages.WithLabelValues(stageWait).Observe(taken.Sub(asked).Seconds())
+	m.meters.portStages.WithLabelValues(stageWrite).Observe(written.Sub(taken).Seconds())
+	m.meters.portStages.WithLabelValues(stageMuxes).Observe(time.Since(written).Seconds())
 	m.meters.portsGiven.Add(float64(gave * model.RangePorts))
 	return &weirv1.AllocatePortsResponse{Ranges: rpc.RangesToProto(given), Generation: uint64(generation)}, nil
 }

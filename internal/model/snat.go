@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -117,6 +118,12 @@ type MuxSNAT struct {
 	Ping   bool // of the VIP: answer echo requests
 }
 
+// Equal says whether both are the same.
+func (s MuxSNAT) Equal(other MuxSNAT) bool {
+	return s.Key == other.Key && s.Tunnel == other.Tunnel && s.Tenant == other.Tenant && s.Ping == other.Ping &&
+		slices.Equal(s.Ranges, other.Ranges)
+}
+
 // HostSNAT is the ports that a workload has of a VIP, as its host's agent runs it.
 type HostSNAT struct {
 	Key         SNATKey
@@ -130,6 +137,13 @@ type HostSNAT struct {
 	MaxPorts    uint32     // that it may hold
 	KeepPorts   uint32     // that it keeps although nobody uses them
 	Written     Generation // at which Ranges last changed; what is older than the host has is not news
+}
+
+// Equal says whether both are the same.
+func (s HostSNAT) Equal(other HostSNAT) bool {
+	return s.Key == other.Key && s.Tunnel == other.Tunnel && s.Filtering == other.Filtering && s.Exhausted == other.Exhausted &&
+		s.IdleTimeout == other.IdleTimeout && s.MaxPorts == other.MaxPorts && s.KeepPorts == other.KeepPorts && s.Written == other.Written &&
+		slices.Equal(s.Ranges, other.Ranges) && slices.Equal(s.Reclaim, other.Reclaim) && slices.Equal(s.Except, other.Except)
 }
 
 // WithDefaults returns s with what was left out put in.

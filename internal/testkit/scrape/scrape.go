@@ -37,7 +37,7 @@ var Labels = map[string]string{
 	"reason":        "kinds of packets of the slow path",
 	"result":        "what may become of something",
 	"role":          "mux, host, manager",
-	"stage":         "priorities of changes: three",
+	"stage":         "priorities of changes, and parts of a port request: three each",
 	"state":         "of flows, and of connections past the muxes: two each",
 	"table":         "of a mux: three",
 	"tunnel":        "backends of the host, as configured",

@@ -65,7 +65,7 @@ func (b *bench) run(ctx context.Context) error {
 		name string
 		do   func(context.Context) error
 	}{
-		{"bounds", b.bounds}, {"growth", b.growth}, {"large", b.large}, {"huge", b.huge}, {"snat", b.snat},
+		{"bounds", b.bounds}, {"growth", b.growth}, {"large", b.large}, {"huge", b.huge}, {"snat", b.snat}, {"ports", b.portsAlone},
 	} {
 		if !slices.Contains(strings.Fields(b.only), part.name) {
 			continue

@@ -22,9 +22,13 @@ type mux struct {
 	name, address string
 	client        *rpc.Client
 
+	due chan struct{} // holds at most one: there is something to acknowledge
+
 	mu        sync.Mutex
+	runsNow   uint64
+	hears     map[string]uint64 // as told, of what is not acknowledged yet
 	acked     uint64
-	told      map[string]uint64 // by VIP's address, the generation that told of it last
+	told      map[string]uint64 // by VIP's address, the generation that told of it last and is acknowledged
 	changed   chan struct{}     // closed when acked changes
 	waiting   []waiter          // for acked; all others are not woken
 	snapshots []time.Duration   // from opening the stream to having the snapshot
@@ -33,10 +37,13 @@ type mux struct {
 }
 
 func newMux(name, address string, client *rpc.Client) *mux {
-	return &mux{name: name, address: address, client: client, told: map[string]uint64{}, changed: make(chan struct{})}
+	return &mux{name: name, address: address, client: client, due: make(chan struct{}, 1), hears: map[string]uint64{}, told: map[string]uint64{}, changed: make(chan struct{})}
 }
 
 func (m *mux) run(ctx context.Context) {
+	var reporting sync.WaitGroup
+	defer reporting.Wait()
+	reporting.Go(func() { m.report(ctx) })
 	rpc.Follow(ctx, quiet, "tables", func(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error) { //nolint:errcheck // it ends with ctx
 		m.mu.Lock()
 		m.opened = time.Now()
@@ -45,35 +52,73 @@ func (m *mux) run(ctx context.Context) {
 		return m.client.SyncMux(ctx, &weirv1.SyncMuxRequest{Name: m.name, Addresses: []string{m.address}, Version: "bench"})
 	}, func(p *weirv1.SyncMuxResponse) error {
 		m.mu.Lock()
+		defer m.mu.Unlock()
 		if p.GetSnapshot() {
 			m.snapshots = append(m.snapshots, time.Since(m.opened))
 		}
-		m.mu.Unlock()
-		// As the mux, one report at a time; what comes meanwhile is acknowledged with the next.
-		_, err := m.client.ReportMux(ctx, &weirv1.ReportMuxRequest{
-			Name: m.name, Generation: p.GetGeneration(), Status: &weirv1.MuxStatus{XdpMode: "native", Interface: "eth0"},
-		})
-		if err != nil {
-			return err
-		}
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.acked = p.GetGeneration()
+		m.runsNow = p.GetGeneration()
 		if !p.GetSnapshot() {
 			for _, e := range p.GetEndpoints() {
-				m.told[e.GetEndpoint().GetVip()] = p.GetGeneration()
+				m.hears[e.GetEndpoint().GetVip()] = p.GetGeneration()
 			}
 		}
-		close(m.changed)
-		m.changed = make(chan struct{})
-		m.waiting = slices.DeleteFunc(m.waiting, func(w waiter) bool {
-			if w.generation > m.acked {
-				return false
-			}
-			close(w.reached)
-			return true
-		})
+		select {
+		case m.due <- struct{}{}:
+		default:
+		}
 		return nil
+	})
+}
+
+// report acknowledges what comes, until ctx ends: as the mux, one report at a time, and what comes meanwhile with
+// the next.
+func (m *mux) report(ctx context.Context) {
+	for {
+		select {
+		case <-m.due:
+		case <-ctx.Done():
+			return
+		}
+		m.mu.Lock()
+		generation := m.runsNow
+		m.mu.Unlock()
+		_, err := m.client.ReportMux(ctx, &weirv1.ReportMuxRequest{
+			Name: m.name, Generation: generation, Status: &weirv1.MuxStatus{XdpMode: "native", Interface: "eth0"},
+		})
+		if err == nil {
+			m.answered(generation)
+			continue
+		}
+		select {
+		case m.due <- struct{}{}: // again
+		default:
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// answered notes what the mux has acknowledged, and tells who waited for it.
+func (m *mux) answered(generation uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.acked = generation
+	for address, told := range m.hears {
+		if told <= generation {
+			m.told[address] = told
+			delete(m.hears, address)
+		}
+	}
+	close(m.changed)
+	m.changed = make(chan struct{})
+	m.waiting = slices.DeleteFunc(m.waiting, func(w waiter) bool {
+		if w.generation > m.acked {
+			return false
+		}
+		close(w.reached)
+		return true
 	})
 }
 

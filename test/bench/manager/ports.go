@@ -3,10 +3,16 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/testkit/scrape"
 )
 
 // leaving is how many VIPs the workloads leave as that ask for ports: one on each host, spread over these.
@@ -93,8 +99,52 @@ func (all *asked) note(took time.Duration, err error) {
 func (w *world) ports(ctx context.Context, perSecond int, lasting time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, lasting)
 	defer cancel()
+	before := w.portStages()
 	w.addAsked(fmt.Sprintf("%d port requests a second", perSecond), w.askForPorts(ctx, perSecond))
+	stages := w.results[len(w.results)-1].Stages
+	for stage, took := range w.portStages() {
+		if n := took.count - before[stage].count; n > 0 {
+			stages[stage] = 1000 * (took.seconds - before[stage].seconds) / n
+		}
+	}
+	for _, stage := range slices.Sorted(maps.Keys(stages)) {
+		fmt.Fprintf(os.Stderr, "  %s: %.1f ms on average\n", stage, stages[stage])
+	}
 	return nil
+}
+
+// spent is how long something took in all, and how often it was done.
+type spent struct{ seconds, count float64 }
+
+// portStages are what all managers say that port requests took as leader, by stage, and all of them.
+func (w *world) portStages() map[string]spent {
+	all := map[string]spent{}
+	for _, p := range w.managers {
+		for line := range strings.Lines(scrape.Text("http://" + p.metrics)) {
+			rest, is := strings.CutPrefix(line, "weir_manager_port_request_")
+			name, value, _ := strings.Cut(strings.TrimSpace(rest), " ")
+			number, err := strconv.ParseFloat(value, 64)
+			if !is || err != nil {
+				continue
+			}
+			stage := "all at the leader"
+			if _, label, labelled := strings.Cut(name, `{stage="`); labelled {
+				stage = strings.TrimSuffix(label, `"}`)
+			}
+			name, _, _ = strings.Cut(name, "{")
+			took := all[stage]
+			switch {
+			case strings.HasSuffix(name, "duration_seconds_sum"):
+				took.seconds += number
+			case strings.HasSuffix(name, "duration_seconds_count"):
+				took.count += number
+			default:
+				continue
+			}
+			all[stage] = took
+		}
+	}
+	return all
 }
 
 func (w *world) addAsked(name string, all *asked) {
@@ -102,7 +152,8 @@ func (w *world) addAsked(name string, all *asked) {
 		all.took = []time.Duration{0}
 	}
 	w.add(name, all.took)
-	w.results[len(w.results)-1].Shed, w.results[len(w.results)-1].Quantiles = all.refused, quantiles(all.took)
+	last := &w.results[len(w.results)-1]
+	last.Shed, last.Quantiles, last.Stages = all.refused, quantiles(all.took), map[string]float64{}
 	if all.reason != nil {
 		fmt.Printf("  %d port requests were refused, one: %v\n", all.refused, all.reason)
 	}

@@ -26,7 +26,8 @@ type result struct {
 	Shed     int     `json:"shed,omitempty"`    // port requests that were told to come back
 	MiB      int     `json:"mib,omitempty"`
 
-	Quantiles []float64 `json:"quantiles,omitempty"` // of port requests: within which time 0 to 100 of 100 were answered
+	Stages    map[string]float64 `json:"stages,omitempty"`    // mean time of each part of a port request
+	Quantiles []float64          `json:"quantiles,omitempty"` // of port requests: within which time 0 to 100 of 100 were answered
 }
 
 // summarise makes a figure of what was measured.

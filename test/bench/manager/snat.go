@@ -17,6 +17,23 @@ import (
 // snat measures Figures 15 and 13 of Ananta, at the manager: the time that port requests take, and that of normal
 // tenants' while one tenant asks more and more.
 func (b *bench) snat(ctx context.Context) error {
+	return b.leave(ctx, func(w *world) error { return w.fairness(ctx, 5*time.Second) })
+}
+
+// portsAlone measures Figure 15 alone, and then with fewer requests.
+func (b *bench) portsAlone(ctx context.Context) error {
+	return b.leave(ctx, func(w *world) error {
+		for _, perSecond := range []int{100, 20} {
+			if err := w.ports(ctx, perSecond, 5*time.Second); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// leave measures Figure 15, and then does more.
+func (b *bench) leave(ctx context.Context, then func(*world) error) error {
 	of := size{replicas: 5, vips: b.scale(100), muxes: 8, agents: b.scale(200)}
 	return b.with(ctx, of, func(w *world) error {
 		if err := w.loadPorts(ctx); err != nil {
@@ -25,7 +42,7 @@ func (b *bench) snat(ctx context.Context) error {
 		if err := w.ports(ctx, 500, 10*time.Second); err != nil {
 			return err
 		}
-		return w.fairness(ctx, 5*time.Second)
+		return then(w)
 	})
 }
 

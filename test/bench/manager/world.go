@@ -57,8 +57,8 @@ type world struct {
 
 // managerProcess is a weir-manager.
 type managerProcess struct {
-	name, address, peer string
-	command             *exec.Cmd
+	name, address, peer, metrics string
+	command                      *exec.Cmd
 }
 
 func (p *managerProcess) url() string { return "http://" + p.address }
@@ -117,7 +117,7 @@ func freePort() (int, error) {
 // startManager starts replica i, which joins the first one, and returns when it answers, and has a vote.
 func (w *world) startManager(ctx context.Context, i int) (*managerProcess, error) {
 	p := &managerProcess{name: "m" + strconv.Itoa(i+1)}
-	for _, address := range []*string{&p.address, &p.peer} {
+	for _, address := range []*string{&p.address, &p.peer, &p.metrics} {
 		port, err := freePort()
 		if err != nil {
 			return nil, err
@@ -146,7 +146,7 @@ func (w *world) launch(ctx context.Context, p *managerProcess, more ...string) e
 		args = append(args, "--insecure")
 	}
 	if w.has("--metrics-listen") {
-		args = append(args, "--metrics-listen", "127.0.0.1:0")
+		args = append(args, "--metrics-listen", p.metrics)
 	}
 	p.command = exec.Command(w.binary, args...) //nolint:noctx // it is ended by close
 	p.command.Stderr = os.Stderr
