@@ -1869,7 +1869,11 @@ type HostBackend struct {
 	// Connections may leave the muxes.
 	Fastpath bool `protobuf:"varint,13,opt,name=fastpath,proto3" json:"fastpath,omitempty"`
 	// As in MuxEndpoint: whether a mux may have answered a SYN in the backend's name.
-	SynCookies    string `protobuf:"bytes,14,opt,name=syn_cookies,json=synCookies,proto3" json:"syn_cookies,omitempty"`
+	SynCookies string `protobuf:"bytes,14,opt,name=syn_cookies,json=synCookies,proto3" json:"syn_cookies,omitempty"`
+	// Prefixes of clients whose connections may leave the muxes; left out: of all, if any may.
+	Leave []string `protobuf:"bytes,15,rep,name=leave,proto3" json:"leave,omitempty"`
+	// Of them, those whose connections stay.
+	Stay          []string `protobuf:"bytes,16,rep,name=stay,proto3" json:"stay,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2000,6 +2004,20 @@ func (x *HostBackend) GetSynCookies() string {
 		return x.SynCookies
 	}
 	return ""
+}
+
+func (x *HostBackend) GetLeave() []string {
+	if x != nil {
+		return x.Leave
+	}
+	return nil
+}
+
+func (x *HostBackend) GetStay() []string {
+	if x != nil {
+		return x.Stay
+	}
+	return nil
 }
 
 // Names a HostBackend on its host.
@@ -2724,7 +2742,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x14ReleasePortsResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
-	"generation\"\xc9\x03\n" +
+	"generation\"\xf3\x03\n" +
 	"\vHostBackend\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x18\n" +
@@ -2741,7 +2759,9 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\fidle_timeout\x18\f \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12\x1a\n" +
 	"\bfastpath\x18\r \x01(\bR\bfastpath\x12\x1f\n" +
 	"\vsyn_cookies\x18\x0e \x01(\tR\n" +
-	"synCookies\"Z\n" +
+	"synCookies\x12\x14\n" +
+	"\x05leave\x18\x0f \x03(\tR\x05leave\x12\x12\n" +
+	"\x04stay\x18\x10 \x03(\tR\x04stay\"Z\n" +
 	"\x0eHostBackendKey\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\"\xe5\x01\n" +

@@ -176,6 +176,7 @@ func (a *Agent) apply(message *weirv1.SyncHostResponse) error {
 	err = errors.Join(a.config.Datapath.SetSYNSecrets(update.SYNSecrets), a.tables.refusal(), a.ports.apply(update))
 	if a.direct != nil {
 		a.direct.setKeys(update.Keys)
+		a.direct.setServed(backends)
 	}
 	ended(err)
 	a.stream.Applied(time.Since(began), err)

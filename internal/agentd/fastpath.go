@@ -62,6 +62,7 @@ type direct struct {
 
 	mu     sync.Mutex
 	keys   []model.FastpathKey
+	served map[model.EndpointKey]model.HostBackend // one of each endpoint with a fastpath; nil: not told yet
 	guard  fastpath.Guard
 	barred map[fastpath.Connection]bar
 	quiet  map[fastpath.Connection]unanswered
@@ -91,6 +92,32 @@ func (d *direct) setKeys(keys []model.FastpathKey) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.keys = keys
+}
+
+// setServed takes over the backends of this host.
+func (d *direct) setServed(backends []model.HostBackend) {
+	served := map[model.EndpointKey]model.HostBackend{}
+	for _, b := range backends {
+		if b.Fastpath {
+			served[b.Endpoint] = b
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.served = served
+}
+
+// mayLeave says whether the manager lets the connection leave: one that a workload here has opened is judged at its
+// other end. Of a VIP without a fastpath the programs know.
+func (d *direct) mayLeave(w agent.Direct) bool {
+	server := w.Connection.Server
+	for _, port := range []uint16{server.Port(), model.AllPorts} {
+		key := model.EndpointKey{VIP: server.Addr(), Protocol: w.Connection.Protocol, Port: port}
+		if b, there := d.served[key]; there && !w.Client {
+			return b.MayLeave(w.Connection.Client.Addr())
+		}
+	}
+	return true
 }
 
 // take looks at what the programs handed over.
@@ -130,6 +157,9 @@ func (d *direct) message(c agent.Control) string {
 	}
 	if now.Before(d.barred[w.Connection].until) {
 		return "barred"
+	}
+	if !d.mayLeave(w) {
+		return "forbidden"
 	}
 	w.State = agent.DirectAccept
 	if m.Kind == fastpath.Ready {
@@ -249,6 +279,9 @@ func (d *direct) sweep() error {
 func (d *direct) over(w agent.Direct, quiet unanswered, now time.Time) string {
 	if _, _, err := d.datapath.SetDirect(w); errors.Is(err, agent.ErrDirectUnknown) || errors.Is(err, agent.ErrDirectForbidden) {
 		return "ended"
+	}
+	if !d.mayLeave(w) {
+		return "forbidden"
 	}
 	if w.State == agent.DirectAccept && agent.Now()-w.Heard > acceptTime {
 		return "ended"

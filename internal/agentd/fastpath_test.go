@@ -240,6 +240,39 @@ func TestReplaysChangeNothing(t *testing.T) {
 	}
 }
 
+// What an endpoint's lists forbid comes back to the muxes, which drop it, and does not leave again.
+func TestListsBringBack(t *testing.T) {
+	server, client := directConnection.Server, directConnection.Client.Addr()
+	served := func(stay ...netip.Prefix) []model.HostBackend {
+		return []model.HostBackend{{
+			Endpoint: model.EndpointKey{VIP: server.Addr(), Protocol: model.TCP, Port: server.Port()}, Fastpath: true,
+			Leave: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}, Stay: stay,
+		}}
+	}
+	n := newNetwork(t)
+	n.b.setServed(served())
+	n.redirect(true, true)
+	n.settle()
+	n.sweep(n.a, n.b)
+	n.check(agent.DirectSend, agent.DirectSend)
+	n.b.setServed(served(netip.PrefixFrom(client, 32)))
+	n.sweep(n.a, n.b)
+	n.check(agent.DirectSend, agent.DirectNone)
+	n.b.take(agent.Control{Source: netip.MustParseAddr(tunnelA), Destination: netip.MustParseAddr(tunnelB), Stray: directConnection})
+	n.settle()
+	n.check(agent.DirectNone, agent.DirectNone)
+	n.redirect(true, true) // by a mux that has not heard of it
+	n.settle()
+	n.check(agent.DirectAccept, agent.DirectNone)
+	if counts, _ := n.b.told(); counts["forbidden"] < 2 {
+		t.Errorf("counted are %v", counts)
+	}
+	n.b.setServed(served())
+	n.redirect(true, true)
+	n.settle()
+	n.check(agent.DirectSend, agent.DirectSend)
+}
+
 func TestAStrayPacketBringsItsConnectionBack(t *testing.T) {
 	n := newNetwork(t)
 	n.redirect(true, true)

@@ -79,17 +79,49 @@ func (s State) EachBackend(vip model.VIP, do func(host string, b model.HostBacke
 		if len(peers) > 0 {
 			sources = s.sources(e)
 		}
+		leave, stay := leavers(vip.Fastpath, e)
 		for _, b := range e.Backends {
 			slot := slots[b.AddrPort()]
 			do(b.Host, model.HostBackend{
 				Endpoint: Key(vip, e), Tunnel: b.TunnelAddress(), Backend: b.AddrPort(), HealthCheck: e.HealthCheck,
 				Slot: slot, Cookies: table.Cookies == model.CookiesOn || table.Cookies == model.CookiesSettling,
 				Buckets: uint32(len(table.Buckets)), Ceded: ceded[slot], Peers: admit(b.TunnelAddress(), peers[slot], sources),
-				Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(), Fastpath: vip.Fastpath != nil,
-				SYNCookies: e.WhenSYNCookies(),
+				Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(),
+				Fastpath: len(leave) > 0, Leave: leave, Stay: stay, SYNCookies: e.WhenSYNCookies(),
 			})
 		}
 	}
+}
+
+// leavers are the clients whose connections to e may leave the muxes: the sources of its VIP's Fastpath, as far as e
+// takes them, but for those of stay.
+func leavers(f *model.Fastpath, e model.Endpoint) (leave, stay []netip.Prefix) {
+	if f == nil {
+		return nil, nil
+	}
+	leave = f.Sources
+	if len(e.Allow) > 0 {
+		leave = nil
+		for _, source := range f.Sources {
+			for _, allowed := range e.Allow {
+				switch {
+				case !source.Overlaps(allowed):
+				case allowed.Bits() > source.Bits():
+					leave = append(leave, allowed)
+				default:
+					leave = append(leave, source)
+				}
+			}
+		}
+		slices.SortFunc(leave, netip.Prefix.Compare)
+		leave = slices.Compact(leave)
+	}
+	for _, denied := range e.Deny {
+		if slices.ContainsFunc(leave, denied.Overlaps) {
+			stay = append(stay, denied)
+		}
+	}
+	return leave, stay
 }
 
 // sources are, by the tunnel of each backend of e, the addresses of its host.

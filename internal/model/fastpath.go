@@ -30,6 +30,11 @@ func (f *Fastpath) Takes(client netip.Addr) bool {
 	return false
 }
 
+// MayLeave says whether a client's connections may leave the muxes.
+func (b HostBackend) MayLeave(client netip.Addr) bool {
+	return b.Fastpath && takes(b.Leave, b.Stay, client)
+}
+
 // Bounds of Fastpath.
 const (
 	MaxFastpathSources = 64

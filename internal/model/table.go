@@ -88,8 +88,9 @@ type HostBackend struct {
 	Peers       []netip.Addr
 	Affinity    bool
 	IdleTimeout time.Duration
-	Fastpath    bool       // connections may leave the muxes
-	SYNCookies  SYNCookies // as in MuxEndpoint
+	Fastpath    bool           // connections may leave the muxes
+	Leave, Stay []netip.Prefix // of clients of Leave, but for those of Stay; of all if Leave is empty
+	SYNCookies  SYNCookies     // as in MuxEndpoint
 }
 
 // Equal says whether both are the same to a host.

@@ -146,7 +146,7 @@ func HostBackendToProto(b model.HostBackend) *weirv1.HostBackend {
 		HealthCheck: HealthCheckToProto(b.HealthCheck),
 		Slot:        uint32(b.Slot), Cookies: b.Cookies, Buckets: b.Buckets, Ceded: b.Ceded,
 		Peers: addressStrings(b.Peers), Affinity: b.Affinity, IdleTimeout: optionalDuration(b.IdleTimeout),
-		Fastpath: b.Fastpath, SynCookies: string(b.SYNCookies),
+		Fastpath: b.Fastpath, Leave: prefixStrings(b.Leave), Stay: prefixStrings(b.Stay), SynCookies: string(b.SYNCookies),
 	}
 }
 
@@ -163,6 +163,7 @@ func HostBackendFromProto(p *weirv1.HostBackend) (model.HostBackend, error) {
 	b.Backend = f.addrPort("", b.Endpoint, p.GetAddress(), p.GetPort())
 	b.IdleTimeout = f.idle("idleTimeout", b.Endpoint.Protocol, p.GetIdleTimeout())
 	b.SYNCookies = f.synCookies("synCookies", p.GetSynCookies())
+	b.Leave, b.Stay = f.prefixes("leave", p.GetLeave()), f.prefixes("stay", p.GetStay())
 	if p.GetSlot() != 0 || p.GetCookies() {
 		b.Slot = f.slot("slot", p.GetSlot())
 	}

@@ -183,6 +183,68 @@ func TestDirectRefusals(t *testing.T) {
 	r.check("from where it was", inbound(pkt.TCP(client4, vip4, pkt.ACK).Inside(fromTo(far4, interface4)), "drop_not_a_mux", nil))
 }
 
+// A redirect that comes late, for a connection that has ended here, or whose backend is no more here, does nothing.
+func TestLateRedirects(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		later func(r *rig, in, answer pkt.Packet)
+	}{
+		{"both ends have said that it ends", func(r *rig, in, answer pkt.Packet) {
+			fin := func(p *pkt.Packet) { p.Flags = pkt.ACK | pkt.FIN }
+			r.run("from_uplink", in.With(fin).Inside(outer(interface4)).Frame(), nil)
+			r.run("from_workload", answer.With(fin).Frame(), nil)
+		}},
+		{"the workload reset it", func(r *rig, _, answer pkt.Packet) {
+			r.run("from_workload", answer.With(func(p *pkt.Packet) { p.Flags = pkt.RST }).Frame(), nil)
+		}},
+		{"the backend is gone", func(r *rig, _, _ pkt.Packet) {
+			if err := r.Replace(nil); err != nil {
+				r.t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, _ := fastpathRig(t)
+			packet := pkt.TCP(client4, vip4, pkt.ACK)
+			workload := delivered(packet.Inside(outer(interface4)), interface4)
+			answer := replyTo(workload, pkt.ACK)
+			reply := answer.With(from(vip4))
+			r.check("in", inbound(packet.Inside(outer(interface4)), "deliver_interface", &workload))
+			r.check("out", outbound("from_workload", answer, "reply_uplink", &reply))
+			c.later(r, packet, answer)
+			r.set(direct(model.TCP, client4, vip4, interface4, far4, DirectAccept), DirectNone, false, ErrDirectUnknown)
+			r.set(direct(model.TCP, client4, vip4, interface4, far4, DirectSend), DirectNone, false, ErrDirectUnknown)
+			if listed, err := r.Directs(); err != nil || len(listed) != 0 {
+				t.Errorf("listed are %v, %v", listed, err)
+			}
+			if got := r.run("from_uplink", packet.Inside(fromTo(far4, interface4)).Frame(), nil).verdict; strings.HasPrefix(got, "deliver") {
+				t.Errorf("past the muxes: %s", got)
+			}
+		})
+	}
+}
+
+// A redirect that names where the peer was, and comes when it has moved, sends nothing there.
+func TestARedirectToWhereThePeerWas(t *testing.T) {
+	const moved = "10.1.0.78"
+	r, _ := fastpathRig(t)
+	packet := pkt.TCP(client4, vip4, pkt.ACK)
+	workload := delivered(packet.Inside(outer(interface4)), interface4)
+	answer := replyTo(workload, pkt.ACK)
+	reply := answer.With(from(vip4))
+	r.check("in", inbound(packet.Inside(outer(interface4)), "deliver_interface", &workload))
+	r.check("out", outbound("from_workload", answer, "reply_uplink", &reply))
+	r.set(direct(model.TCP, client4, vip4, interface4, moved, DirectSend), DirectSend, true, nil)
+	there := reply.Inside(fromTo(interface4, moved))
+	r.check("to where it is", outbound("from_workload", answer, "reply_direct", &there))
+
+	r.set(direct(model.TCP, client4, vip4, interface4, far4, DirectAccept), DirectAccept, true, nil)
+	r.check("by the muxes", outbound("from_workload", answer, "reply_uplink", &reply))
+	r.check("from a mux", inbound(packet.Inside(outer(interface4)), "deliver_interface", &workload))
+	r.set(direct(model.TCP, client4, vip4, interface4, moved, DirectSend), DirectSend, true, nil)
+	r.check("to where it is again", outbound("from_workload", answer, "reply_direct", &there))
+}
+
 // Of a buffer with many segments, each one counts with its own headers. A buffer of the tests can't be encapsulated:
 // what fits fails there, what does not goes by the muxes.
 func TestDirectSegmentsFit(t *testing.T) {

@@ -66,7 +66,8 @@ func TestRedirectsAreNoted(t *testing.T) {
 	d := newFilled(t,
 		with(endpoint(server, model.TCP, "10.1.0.9"), rules), with(endpoint(server, model.UDP, "10.1.0.9"), rules),
 		endpoint("203.0.113.10:81", model.TCP, "10.1.0.9"),
-		with(endpoint("203.0.113.10:53", model.UDP, "10.1.0.9"), &model.Fastpath{Sources: rules.Sources}))
+		with(endpoint("203.0.113.10:53", model.UDP, "10.1.0.9"), &model.Fastpath{Sources: rules.Sources}),
+		with(refusing("203.0.113.10:82", client), rules))
 	if err := d.Update(Update{SNAT: []model.MuxSNAT{ranges("203.0.113.40", "10.1.0.2", "10.1.0.2", 128)}}); err != nil {
 		t.Fatal(err)
 	}
@@ -76,10 +77,11 @@ func TestRedirectsAreNoted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
+	action := uint32(xdpTX)
 	check := func(name string, p pkt.Packet, want int) {
 		t.Helper()
-		if action, _ := run(t, d, p.Frame()); action != xdpTX {
-			t.Fatalf("%s: action is %d", name, action)
+		if got, _ := run(t, d, p.Frame()); got != action {
+			t.Fatalf("%s: action is %d", name, got)
 		}
 		all := noted(t, r)
 		if len(all) != want {
@@ -106,6 +108,22 @@ func TestRedirectsAreNoted(t *testing.T) {
 	check("UDP of three packets", pkt.UDP(client, server), 1)
 
 	toldAgain(t, d, r, pkt.TCP(client, server, pkt.ACK).Frame())
+
+	// A mux decides first: what a list forbids does not leave, nor what one forbids since.
+	action = xdpDrop
+	check("of who may not come", pkt.TCP(client, "203.0.113.10:82", pkt.ACK), 0)
+	if err := d.Update(Update{Endpoints: []model.MuxEndpoint{with(refusing(server, client), rules)}}); err != nil {
+		t.Fatal(err)
+	}
+	check("of who may not come any more", pkt.TCP(client, server, pkt.ACK), 0)
+}
+
+// refusing is an endpoint that a client may not reach.
+func refusing(server, client string) model.MuxEndpoint {
+	e := endpoint(server, model.TCP, "10.1.0.9")
+	address := netip.MustParseAddrPort(client).Addr()
+	e.Deny = []netip.Prefix{netip.PrefixFrom(address, address.BitLen())}
+	return e
 }
 
 // toldAgain holds that user space hears of a connection as long as its packets come, but not of each.
