@@ -7,14 +7,12 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/testkit/benchlab"
 	"github.com/weirlb/weir/internal/testkit/netlab"
 )
 
@@ -41,19 +39,12 @@ type world struct {
 }
 
 func newWorld(ctx context.Context, bin string) (_ *world, err error) {
-	if err := netlab.Down(labName); err != nil {
-		return nil, err
-	}
-	bin, err = filepath.Abs(bin)
-	if err != nil {
-		return nil, err
-	}
 	w := &world{}
 	if w.stats, err = ebpf.EnableStats(unix.BPF_STATS_RUN_TIME); err != nil {
 		return nil, fmt.Errorf("count the time of eBPF programs: %w", err)
 	}
-	w.lab, err = netlab.Up(ctx, netlab.Config{
-		Plan: netlab.Plan{Name: labName, Clients: 1, Muxes: 2, Hosts: 4, Workloads: each}, Bin: bin, Tied: true,
+	w.lab, err = benchlab.Up(ctx, bin, netlab.Config{
+		Plan:     netlab.Plan{Name: labName, Clients: 1, Muxes: 2, Hosts: 4, Workloads: each},
 		Workload: func(*netlab.Lab, netlab.Node) error { return nil },
 	})
 	if err != nil {
@@ -64,11 +55,6 @@ func newWorld(ctx context.Context, bin string) (_ *world, err error) {
 	}
 	if err := w.apply(ctx, false); err != nil {
 		return nil, errors.Join(err, w.close())
-	}
-	for _, vip := range append([]netip.Addr{serverVIP}, clientVIPs...) {
-		if err := w.lab.WaitRouted(ctx, time.Minute, vip, 2); err != nil {
-			return nil, errors.Join(err, w.close())
-		}
 	}
 	return w, nil
 }
@@ -148,12 +134,5 @@ func (w *world) apply(ctx context.Context, fastpath bool) error {
 			fmt.Fprintf(&b, "    - {address: %s, host: %s, port: %d}\n", n.IPv4, n.Host, port)
 		}
 	}
-	file := filepath.Join(w.lab.Dir(), "bench.yaml")
-	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
-		return err
-	}
-	if out, err := w.lab.Weir("apply", "-f", file, "--wait"); err != nil {
-		return fmt.Errorf("%w: %s", err, out)
-	}
-	return ctx.Err()
+	return benchlab.Apply(ctx, w.lab, b.String(), append([]netip.Addr{serverVIP}, clientVIPs...)...)
 }

@@ -6,16 +6,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/weirlb/weir/internal/testkit/benchlab"
 )
 
 func main() {
@@ -28,13 +25,7 @@ func main() {
 	flag.DurationVar(&how.fast, "fast", 30*time.Second, "how long they are opened as demand is predicted")
 	flag.DurationVar(&how.step, "step", 8*time.Second, "how long each rate of the heavy workload lasts")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
-	err := run(ctx, how)
-	stop()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "bench snat: %v\n", err)
-		os.Exit(1)
-	}
+	benchlab.Main("snat", func(ctx context.Context) error { return run(ctx, how) })
 }
 
 // options say what to measure, and for how long.
@@ -73,16 +64,5 @@ func run(ctx context.Context, how options) (err error) {
 			return err
 		}
 	}
-	return all.write(how.out)
-}
-
-func (r report) write(path string) error {
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode results: %w", err)
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("write results: %w", err)
-	}
-	return os.WriteFile(path, append(data, '\n'), 0o644)
+	return benchlab.Write(how.out, all)
 }

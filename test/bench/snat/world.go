@@ -4,27 +4,24 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
+	"github.com/weirlb/weir/internal/testkit/benchlab"
 	"github.com/weirlb/weir/internal/testkit/netlab"
 	"github.com/weirlb/weir/internal/testkit/netns"
 )
 
 const (
 	labName = "benchsnat"
-	normals = 4 // workloads that open few connections
 	heavy   = "host1-w3"
 )
 
-// VIPs, one each: of who opens connections for the set-up, of the normal workloads, of the heavy one.
+// VIPs, one each: of who opens connections for the set-up, of each normal workload, of the heavy one.
 var (
-	setupVIPs = []string{"203.0.113.50", "203.0.113.51", "203.0.113.52"}
-	normalVIP = "203.0.113.60"
-	heavyVIP  = "203.0.113.61"
+	setupVIPs  = []string{"203.0.113.50", "203.0.113.51", "203.0.113.52"}
+	normalVIPs = []string{"203.0.113.60", "203.0.113.61", "203.0.113.62", "203.0.113.63"}
+	heavyVIP   = "203.0.113.69"
 )
 
 // Who opens connections for which part of the set-up. All are containers.
@@ -37,15 +34,8 @@ type world struct {
 }
 
 func newWorld(ctx context.Context, bin string) (*world, error) {
-	if err := netlab.Down(labName); err != nil {
-		return nil, err
-	}
-	bin, err := filepath.Abs(bin)
-	if err != nil {
-		return nil, err
-	}
-	lab, err := netlab.Up(ctx, netlab.Config{
-		Plan: netlab.Plan{Name: labName, Clients: 1, Muxes: 2, Hosts: 3, Workloads: 9, Outside: 1}, Bin: bin, Tied: true,
+	lab, err := benchlab.Up(ctx, bin, netlab.Config{
+		Plan: netlab.Plan{Name: labName, Clients: 1, Muxes: 2, Hosts: 3, Workloads: 9, Outside: 1},
 	})
 	if err != nil {
 		return nil, err
@@ -80,25 +70,21 @@ func (w *world) apply(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := vip("normal", normalVIP, "maxPorts: 4096", normalWorkloads()...); err != nil {
-		return err
-	}
-	if err := vip("heavy", heavyVIP, "maxPorts: 64512\n    requestRate: 1000", heavy); err != nil {
-		return err
-	}
-	file := filepath.Join(w.lab.Dir(), "bench.yaml")
-	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
-		return err
-	}
-	if out, err := w.lab.Weir("apply", "-f", file, "--wait"); err != nil {
-		return fmt.Errorf("%w: %s", err, out)
-	}
-	for _, text := range append([]string{normalVIP, heavyVIP}, setupVIPs...) {
-		if err := w.lab.WaitRouted(ctx, time.Minute, netip.MustParseAddr(text), 2); err != nil {
+	vips := append([]string{heavyVIP}, setupVIPs...)
+	for i, workload := range normalWorkloads() {
+		if err := vip(fmt.Sprintf("normal-%d", i), normalVIPs[i], "maxPorts: 4096", workload); err != nil {
 			return err
 		}
+		vips = append(vips, normalVIPs[i])
 	}
-	return nil
+	if err := vip("heavy", heavyVIP, "maxPorts: 4096", heavy); err != nil {
+		return err
+	}
+	var announced []netip.Addr
+	for _, text := range vips {
+		announced = append(announced, netip.MustParseAddr(text))
+	}
+	return benchlab.Apply(ctx, w.lab, b.String(), announced...)
 }
 
 func (w *world) ns(workload string) (*netns.NS, error) { return w.lab.NS(workload) }
