@@ -112,9 +112,7 @@ func TestRedirectsAreNoted(t *testing.T) {
 	// A mux decides first: what a list forbids does not leave, nor what one forbids since.
 	action = xdpDrop
 	check("of who may not come", pkt.TCP(client, "203.0.113.10:82", pkt.ACK), 0)
-	if err := d.Update(Update{Endpoints: []model.MuxEndpoint{with(refusing(server, client), rules)}}); err != nil {
-		t.Fatal(err)
-	}
+	apply(t, d, with(refusing(server, client), rules))
 	check("of who may not come any more", pkt.TCP(client, server, pkt.ACK), 0)
 }
 
