@@ -475,7 +475,7 @@ func TestSegmentsWaitForTheSocket(t *testing.T) {
 // TestSegmentsWaitForTheStack has the host's stack about to answer the SYN that the agent made, on another CPU: what
 // comes meanwhile waits, or asks again, and is not handed on with numbers that the stack does not know.
 func TestSegmentsWaitForTheStack(t *testing.T) {
-	ns := netns.New(t, "wagent-syn")
+	ns := netns.New(t, fmt.Sprintf("wagent%d-syn", os.Getpid()))
 	r := newRig(t)
 	r.withSYNCookies(model.SYNCookiesAuto)
 	b := beginNow(newHandshake(4, "native", aligned), everything)
