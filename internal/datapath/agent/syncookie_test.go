@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"github.com/gopacket/gopacket/layers"
-	"golang.org/x/sys/unix"
 
-	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/syncookie"
 	"github.com/weirlb/weir/internal/testkit/netns"
@@ -440,75 +438,4 @@ func TestCookiesOfWhatIsOver(t *testing.T) {
 		t.Errorf("in a connection that begins by a SYN a stray segment is %s", got.verdict)
 	}
 	r.check("SYN/ACK", b.out(pkt.SYN|pkt.ACK, tsval0, told(tsval0), clientTSval))
-}
-
-// TestSegmentsWaitForTheSocket has the host's stack asked for a socket that it has not made yet.
-func TestSegmentsWaitForTheSocket(t *testing.T) {
-	ns := netns.New(t, fmt.Sprintf("wagent%d-syn", os.Getpid()))
-	if err := ns.AddAddress("lo", netip.MustParsePrefix(native4+"/32")); err != nil {
-		t.Fatal(err)
-	}
-	r := newRig(t)
-	r.withSYNCookies(model.SYNCookiesAuto)
-	b := beginNow(newHandshake(4, "native", aligned), everything)
-	client, vip, dip := b.ends()
-	from, to, by := netip.MustParseAddrPort(client), netip.MustParseAddr(dip), netip.MustParseAddrPort(vip)
-	key := agentSessionKey{
-		Client: toAddress(from.Addr()), Dip: toAddress(to), ClientPort: abi.Port(from.Port()), DipPort: abi.Port(backendPort), Protocol: uint8(model.TCP),
-	}
-	row := agentSession{
-		Vip: toAddress(by.Addr()), VipPort: abi.Port(by.Port()), Events: agentSessionEventSESSION_CLIENT_ACK, Isn: b.cookie, LastSeen: uint64(Now()),
-	}
-	if err := writeTable(r.objects.NewSessions, map[agentSessionKey]agentSession{key: row}); err != nil {
-		t.Fatal(err)
-	}
-	defer listenAt(t, ns, native4).Close()
-	if err := ns.Do(func() error {
-		r.check("the cookie", inbound(b.ack(), "cookie_wait", nil))
-		r.check("behind it", inbound(b.ack(numbers(clientISN+21, b.cookie+1)), "cookie_wait", nil))
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestSegmentsWaitForTheStack has the host's stack about to answer the SYN that the agent made, on another CPU: what
-// comes meanwhile waits, or asks again, and is not handed on with numbers that the stack does not know.
-func TestSegmentsWaitForTheStack(t *testing.T) {
-	ns := netns.New(t, fmt.Sprintf("wagent%d-syn", os.Getpid()))
-	r := newRig(t)
-	r.withSYNCookies(model.SYNCookiesAuto)
-	b := beginNow(newHandshake(4, "native", aligned), everything)
-	client, _, dip := b.ends()
-	if err := ns.AddAddress("lo", netip.MustParsePrefix(dip+"/32")); err != nil {
-		t.Fatal(err)
-	}
-	if err := ns.AddLinkRoute(netip.PrefixFrom(netip.MustParseAddrPort(client).Addr(), 32), "lo"); err != nil {
-		t.Fatal(err)
-	}
-	defer listenAt(t, ns, dip).Close()
-	syn := b.syn()
-	data := b.ack(pkt.Payload([]byte("data with the cookie")))
-	if err := ns.Do(func() error {
-		r.check("the cookie", inbound(b.ack(), "cookie_native", &syn))
-		if err := sendRaw4(syn); err != nil { // the stack gets it, and its answer gets lost
-			return err
-		}
-		r.check("data", inbound(data, "cookie_wait", nil))
-		r.forget()
-		r.check("data that knows of no session yet", inbound(data, "cookie_native", &syn))
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// sendRaw4 hands an IPv4 packet to the stack of this thread's namespace.
-func sendRaw4(p pkt.Packet) error {
-	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(socket)
-	return unix.Sendto(socket, p.Frame()[p.L3():], 0, &unix.SockaddrInet4{Addr: p.IP.Destination.As4()})
 }
