@@ -49,7 +49,7 @@ func (s *shares) set(at time.Time, askers []overload.Asker, busy []overload.Talk
 	}
 	for vip, c := range s.cut {
 		if at.Sub(c.last) >= overload.Calm {
-			s.ended(at, vip, c)
+			s.ended(vip, c)
 		}
 	}
 	clear(s.looked)
@@ -76,7 +76,7 @@ func (s *shares) began(at time.Time, a overload.Asker, cut overload.Cut) {
 	s.tell(&weirv1.MuxEvent{Vip: a.VIP.String(), Reason: "ShareOn", Message: why, Warning: true})
 }
 
-func (s *shares) ended(at time.Time, vip netip.Addr, c *cutVIP) {
+func (s *shares) ended(vip netip.Addr, c *cutVIP) {
 	delete(s.cut, vip)
 	if !c.told {
 		return
