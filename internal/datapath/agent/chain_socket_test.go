@@ -1,11 +1,15 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/testkit/netns"
 	"github.com/weirlb/weir/internal/testkit/pkt"
@@ -72,15 +76,21 @@ func listenAt(t *testing.T, ns *netns.NS, dip string) (listener net.Listener) {
 	return listener
 }
 
-// connect makes a connection from a client's very address and port.
+// connect makes a connection from a client's very address and port. The kernel has a route to an address of IPv6
+// some time after it has the address.
 func connect(t *testing.T, ns *netns.NS, client, dip string) (connection net.Conn, listener net.Listener) {
 	t.Helper()
 	listener = listenAt(t, ns, dip)
-	if err := ns.Do(func() (err error) {
+	dial := func() (err error) {
 		dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(client))}
 		connection, err = dialer.Dial("tcp", listener.Addr().String())
 		return err
-	}); err != nil {
+	}
+	err := ns.Do(dial)
+	for end := time.Now().Add(20 * time.Second); errors.Is(err, unix.ENETUNREACH) && time.Now().Before(end); err = ns.Do(dial) {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	return connection, listener
