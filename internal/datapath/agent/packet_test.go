@@ -194,7 +194,7 @@ func TestVerdictsAreProduced(t *testing.T) {
 		"drop_cookie_old":      "TestRefusedCookies",
 		"drop_cookie_again":    "TestCookiesOfWhatIsOver",
 		"drop_cookie_early":    "TestEarlySegments",
-		"drop_cookie_replay":   "nowhere: the kernel makes no SYN of a merged buffer in a tunnel alone",
+		"drop_cookie_replay":   "TestMergedCookies",
 		"drop_direct":          "nowhere: the kernel refuses to encapsulate only what is encapsulated already",
 		"drop_rewrite":         "nowhere: the kernel's helpers fail here only for want of memory",
 	}

@@ -33,6 +33,7 @@ type answerer struct {
 	secrets []model.SYNSecret
 	rotates func() // after the answer to each client; nil: does not
 	last    syncookie.Flow
+	acks    []pkt.Packet // by which clients end the handshakes that were answered
 }
 
 // answer has the network answer SYNs to the VIPs, which no host sees from then on.
@@ -176,6 +177,13 @@ func (a *answerer) to(frame []byte) (pkt.Packet, bool) {
 			OptionType: layers.TCPOptionKindWindowScale, OptionLength: 3, OptionData: []byte{syncookie.WindowScale},
 		}))
 	}
+	ack := pkt.TCP(flow.Client.String(), flow.VIP.String(), pkt.ACK, pkt.Payload(nil), func(p *pkt.Packet) {
+		p.Seq, p.Ack, p.Source, p.Destination = answer.Ack, answer.Seq+1, answer.Destination, answer.Source
+	})
+	if offer.Timestamps {
+		ack = ack.With(pkt.NOP(2), pkt.Timestamps(tsval, syncookie.TSval(offer, slot, now)))
+	}
+	a.acks = append(a.acks, ack)
 	if a.rotates != nil && flow != a.last { // not once more for a SYN that was sent again
 		a.rotates()
 	}
