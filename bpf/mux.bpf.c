@@ -146,6 +146,9 @@ static __always_inline enum xdp_action mux_main(struct xdp_md *ctx, const bool r
 
 	verdict = fast_path(ctx, &w, rare, false);
 	aside = aside_of(&w, verdict, rare);
+	/* Of these come the most: to a constant the kernel jumps directly. */
+	if (aside == ASIDE_SYN)
+		bpf_tail_call_static(ctx, &asides, ASIDE_SYN);
 	if (aside)
 		bpf_tail_call(ctx, &asides, aside);
 	return finish(verdict, w.packet.limit);

@@ -152,6 +152,18 @@ struct syn {
 	bool v4;
 };
 
+/* The sum of a SYN's words of which all are options as Linux writes them, and none is data. */
+static __always_inline __u64 syn_aligned_sum(const struct tcphdr *tcp)
+{
+	const __u32 *words = (const __u32 *)tcp;
+	__u64 sum = 0;
+
+#pragma unroll
+	for (int i = 0; i < SYN_ACK_LONG / 4; i++)
+		sum += words[i];
+	return sum;
+}
+
 /*
  * Reads the TCP header; false when its checksum is wrong, its options contradict themselves, or it
  * wants more than to begin a connection: what a backend would drop is not answered either.
@@ -162,7 +174,7 @@ static __always_inline bool syn_read(struct xdp_md *ctx, const struct packet *p,
 	__u32 l4 = p->l4, length = p->l3 + p->l3_length - l4, header;
 	struct syn_aligned *aligned;
 	struct tcphdr *tcp;
-	__u64 sum;
+	__u64 sum = 0;
 
 	barrier_var(l4);
 	if (l4 > EXTENSIONS_START_MAX || length > SYN_BYTES_MAX)
@@ -176,13 +188,18 @@ static __always_inline bool syn_read(struct xdp_md *ctx, const struct packet *p,
 		return false;
 	s->flow.isn = tcp->seq;
 	aligned = (void *)(tcp + 1);
-	if (header != sizeof(*tcp) + sizeof(*aligned) || (void *)(aligned + 1) > end ||
-	    !offer_aligned(aligned, &s->offer))
+	s->offer = OFFER_MALFORMED;
+	if (header == SYN_ACK_LONG && (void *)(aligned + 1) <= end &&
+	    offer_aligned(aligned, &s->offer) && length == SYN_ACK_LONG)
+		sum = syn_aligned_sum(tcp);
+	if (s->offer & OFFER_MALFORMED)
 		s->offer = offer_search(ctx, l4 + sizeof(*tcp), header - sizeof(*tcp),
 					s->v4 ? MSS_DEFAULT_V4 : MSS_DEFAULT_V6);
 	if (s->offer & OFFER_MALFORMED)
 		return false;
-	sum = checksum_frame(ctx, l4, length) + bpf_htons(length) + ((__u64)IPPROTO_TCP << 8);
+	if (!sum) /* there are ports: no header's is 0 */
+		sum = checksum_frame(ctx, l4, length);
+	sum += bpf_htons(length) + ((__u64)IPPROTO_TCP << 8);
 #pragma unroll
 	for (int i = 0; i < 4; i++)
 		sum += (__u64)p->source.words[i] + p->destination.words[i];
@@ -353,16 +370,26 @@ static __always_inline enum verdict answer_with_cookie(struct xdp_md *ctx, struc
 	return syn_answer(ctx, &s, cookie);
 }
 
+/* Parses as the fast path does where that will do, which is nearly always. */
+static __always_inline bool syn_parse(struct xdp_md *ctx, struct packet *p)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+
+	if (parse_ethernet(data, end, p) == PARSED_OK && parse_ip(data, end, p) == PARSED_OK &&
+	    packet_is_whole(p))
+		return parse_transport(data, end, p) == PARSED_OK;
+	return parse_aside(ctx, p) == PARSED_OK && parse_transport_aside(data, end, p) == PARSED_OK;
+}
+
 /* A SYN for an endpoint whose SYNs the mux answers. A function of its own: mux_look has no stack
  * left. */
 __noinline int answer_syn(struct xdp_md *ctx)
 {
 	enum verdict verdict;
-	struct work w = {};
+	struct work w;
 
-	if (parse_aside(ctx, &w.packet) != PARSED_OK ||
-	    parse_transport_aside((void *)(long)ctx->data, (void *)(long)ctx->data_end,
-				  &w.packet) != PARSED_OK)
+	w.endpoint = NULL;
+	if (!syn_parse(ctx, &w.packet))
 		return VERDICT_DROP_SYN;
 	verdict = syn_choose(&w);
 	if (!verdict)

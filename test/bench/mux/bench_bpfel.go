@@ -54,6 +54,7 @@ const (
 	benchProgBenchFloor           = "bench_floor"
 	benchProgBenchMux             = "bench_mux"
 	benchProgBenchPass            = "bench_pass"
+	benchProgBenchSyn             = "bench_syn"
 	benchProgFlowClock            = "flow_clock"
 	benchProgLiveFloor            = "live_floor"
 	benchProgLiveGenerate         = "live_generate"
@@ -81,6 +82,7 @@ const (
 	benchVarPool                  = "pool"
 	benchVarSunk                  = "sunk"
 	benchVarSynSecrets            = "syn_secrets"
+	benchVarSynTemplate           = "syn_template"
 	benchVarUnknownZero           = "unknown_zero"
 )
 
@@ -136,6 +138,7 @@ type benchProgramSpecs struct {
 	BenchFloor     *ebpf.ProgramSpec `ebpf:"bench_floor"`
 	BenchMux       *ebpf.ProgramSpec `ebpf:"bench_mux"`
 	BenchPass      *ebpf.ProgramSpec `ebpf:"bench_pass"`
+	BenchSyn       *ebpf.ProgramSpec `ebpf:"bench_syn"`
 	FlowClock      *ebpf.ProgramSpec `ebpf:"flow_clock"`
 	LiveFloor      *ebpf.ProgramSpec `ebpf:"live_floor"`
 	LiveGenerate   *ebpf.ProgramSpec `ebpf:"live_generate"`
@@ -203,6 +206,7 @@ type benchVariableSpecs struct {
 	Pool                  *ebpf.VariableSpec `ebpf:"pool"`
 	Sunk                  *ebpf.VariableSpec `ebpf:"sunk"`
 	SynSecrets            *ebpf.VariableSpec `ebpf:"syn_secrets"`
+	SynTemplate           *ebpf.VariableSpec `ebpf:"syn_template"`
 	UnknownZero           *ebpf.VariableSpec `ebpf:"unknown_zero"`
 }
 
@@ -312,6 +316,7 @@ type benchVariables struct {
 	Pool                  *ebpf.Variable `ebpf:"pool"`
 	Sunk                  *ebpf.Variable `ebpf:"sunk"`
 	SynSecrets            *ebpf.Variable `ebpf:"syn_secrets"`
+	SynTemplate           *ebpf.Variable `ebpf:"syn_template"`
 	UnknownZero           *ebpf.Variable `ebpf:"unknown_zero"`
 }
 
@@ -329,6 +334,7 @@ type benchPrograms struct {
 	BenchFloor     *ebpf.Program `ebpf:"bench_floor"`
 	BenchMux       *ebpf.Program `ebpf:"bench_mux"`
 	BenchPass      *ebpf.Program `ebpf:"bench_pass"`
+	BenchSyn       *ebpf.Program `ebpf:"bench_syn"`
 	FlowClock      *ebpf.Program `ebpf:"flow_clock"`
 	LiveFloor      *ebpf.Program `ebpf:"live_floor"`
 	LiveGenerate   *ebpf.Program `ebpf:"live_generate"`
@@ -351,6 +357,7 @@ func (p *benchPrograms) Close() error {
 		p.BenchFloor,
 		p.BenchMux,
 		p.BenchPass,
+		p.BenchSyn,
 		p.FlowClock,
 		p.LiveFloor,
 		p.LiveGenerate,

@@ -83,6 +83,7 @@ func classes(of family) []class {
 		{name: "tcp-cookie", packet: aligned, cookieAt: uint32(aligned.L4()) + 20 + 11, action: xdpTX},
 		{name: "tcp-cookie-last", packet: last, cookieAt: uint32(last.L4()) + 20 + 39, action: xdpTX},
 		{name: "tcp-syn", packet: pkt.TCP(from(12), at(portCookies), pkt.SYN, body), action: xdpTX},
+		{name: "tcp-syn-cookie", packet: linuxSYN(from(26), at(portAnswers)), program: benchProgBenchSyn, action: xdpTX},
 		{name: "udp-known", packet: pkt.UDP(from(13), at(portCookies), body), action: xdpTX},
 		{name: "tcp-known", packet: tcp(16, portCookies), action: xdpTX},
 		{name: "chained", packet: tcp(17, portChained), action: xdpTX},
@@ -94,6 +95,22 @@ func classes(of family) []class {
 		{name: "not-for-us", packet: pkt.TCP(from(15), own, pkt.ACK, body), beside: passClass, action: xdpPass},
 		{name: "not-for-us-snat", packet: pkt.TCP(from(15), own, pkt.ACK, body), beside: passClass, snat: true, action: xdpPass},
 	}
+}
+
+// linuxSYN is a SYN as Linux sends it: its answer is as long.
+func linuxSYN(from, to string) pkt.Packet {
+	return pkt.TCP(from, to, pkt.SYN, pkt.Payload(nil), pkt.MSS(1460), pkt.TCPOptions(
+		layers.TCPOption{OptionType: layers.TCPOptionKindSACKPermitted, OptionLength: 2},
+	), pkt.Timestamps(1, 0), pkt.NOP(1), pkt.TCPOptions(
+		layers.TCPOption{OptionType: layers.TCPOptionKindWindowScale, OptionLength: 3, OptionData: []byte{7}},
+	))
+}
+
+// template is the class's frame for a harness that writes it anew for each packet.
+func (k *class) template() []byte {
+	frame := make([]byte, 96)
+	copy(frame, k.packet.Frame())
+	return frame
 }
 
 // timestamps are TCP's option behind so many bytes of padding.
@@ -120,7 +137,9 @@ func (w *world) measure(c *core, of family, flows int, budget time.Duration) ([]
 	deadline := time.Now().Add(budget)
 	all := classes(of)
 	for i := range all {
-		h.prepare(&all[i], w.datapath)
+		if err := h.prepare(&all[i], w.datapath); err != nil {
+			return nil, err
+		}
 		// Every flow twice: from here on the flow table remembers those that it should.
 		if _, err := all[i].burst(2*flows + 1000); err != nil {
 			return nil, err

@@ -6,11 +6,14 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/syncookie"
 	"github.com/weirlb/weir/internal/testkit/oracle"
+	"github.com/weirlb/weir/internal/testkit/pkt"
 )
 
 // verify looks at what each class's packet becomes before anything is timed: of the mux, every byte.
@@ -22,7 +25,9 @@ func (w *world) verify(of family) error {
 	defer h.Close()
 	m := w.oracle()
 	for _, k := range classes(of) {
-		h.prepare(&k, w.datapath)
+		if err := h.prepare(&k, w.datapath); err != nil {
+			return err
+		}
 		m.GUE, m.SNAT = k.gue, nil
 		if k.snat {
 			m.SNAT = workloads()
@@ -57,7 +62,10 @@ func (k *class) verify(of family, m *oracle.Mux) error {
 	if err := k.cookie.Set(cmp.Or(k.cookieAt, bodyAt)); err != nil {
 		return err
 	}
-	frame := k.restored(of)
+	frame := k.packet.Frame()
+	if k.program != benchProgBenchSyn {
+		frame = k.restored(of)
+	}
 	options := &ebpf.RunOptions{Data: bytes.Clone(frame), DataOut: make([]byte, len(frame)+256)}
 	action, err := k.run.Run(options)
 	if err != nil || action != k.action {
@@ -68,6 +76,9 @@ func (k *class) verify(of family, m *oracle.Mux) error {
 		if out := options.DataOut; len(out) != len(frame)+growth || !bytes.Equal(out[14+growth:], frame[14:]) {
 			return fmt.Errorf("got %x of %x", out, frame)
 		}
+	}
+	if k.program == benchProgBenchSyn {
+		return k.verifyAnswer(options.DataOut)
 	}
 	if k.program != "" {
 		return nil
@@ -94,4 +105,25 @@ func (k *class) restored(of family) []byte {
 	binary.BigEndian.PutUint32(source, binary.BigEndian.Uint32(source)&0xff000000)
 	frame[cmp.Or(k.cookieAt, bodyAt)] = 1
 	return frame
+}
+
+// verifyAnswer wants the SYN-ACK with the cookie, as the twin in Go makes it.
+func (k *class) verifyAnswer(out []byte) error {
+	got, err := pkt.Decode(out)
+	if err != nil {
+		return err
+	}
+	syn := k.packet
+	flow := syncookie.Flow{
+		Client: netip.AddrPortFrom(syn.IP.Source, syn.SourcePort), VIP: netip.AddrPortFrom(syn.IP.Destination, syn.DestinationPort), ISN: syn.Seq,
+	}
+	offer := syncookie.Offer{MSS: 1460, Timestamps: true, Scale: 7, SACK: true}
+	mss, err := syncookie.Check(synSecrets(), flow, got.Seq, offer, time.Now())
+	if err != nil || mss != offer.MSS {
+		return fmt.Errorf("cookie %#x: MSS %d: %w", got.Seq, mss, err)
+	}
+	if got.Flags != pkt.SYN|pkt.ACK || got.Ack != syn.Seq+1 || got.IP.Destination != syn.IP.Source || got.DestinationPort != syn.SourcePort {
+		return fmt.Errorf("no answer: %+v", got)
+	}
+	return nil
 }

@@ -85,6 +85,9 @@ func (w *world) fillWith(all []model.MuxEndpoint, snat []model.MuxSNAT) error {
 	if err := w.datapath.SetPool(poolOf()); err != nil {
 		return err
 	}
+	if err := w.datapath.SetSYNSecrets(synSecrets()); err != nil {
+		return err
+	}
 	if err := w.datapath.Update(mux.Update{Snapshot: true, Endpoints: all, SNAT: snat}); err != nil {
 		return err
 	}
@@ -118,12 +121,20 @@ func poolOf() mux.Pool {
 	return pool
 }
 
+func synSecrets() (secrets []model.SYNSecret) {
+	for id := range uint32(model.SYNSecrets) {
+		secrets = append(secrets, model.SYNSecret{ID: id + 1, Secret: [16]byte{byte(id), 's', 'y', 'n'}})
+	}
+	return secrets
+}
+
 // Ports of the endpoints measured.
 const (
 	portCookies = 80 + iota
 	portChained
 	portListed  // of many prefixes in allow
 	portLimited // never reaches its limits
+	portAnswers // SYNs by cookies
 	portsMeasured
 )
 
@@ -137,6 +148,8 @@ func newEndpoint(vip netip.Addr, i int, protocol model.Protocol) model.MuxEndpoi
 	switch e.Key.Port {
 	case portListed:
 		e.Allow = sources(vip.Is6())
+	case portAnswers:
+		e.SYNCookies = model.SYNCookiesAlways
 	case portLimited:
 		e.Limits = &model.Limits{Packets: model.MaxLimit, Bytes: model.MaxLimit, Connections: model.MaxLimit}
 	}
@@ -179,6 +192,7 @@ func sources(v6 bool) []netip.Prefix {
 // harness is the bench's programs on the world's tables.
 type harness struct {
 	Mux      *ebpf.Program  `ebpf:"bench_mux"`
+	SYN      *ebpf.Program  `ebpf:"bench_syn"`
 	Floor    *ebpf.Program  `ebpf:"bench_floor"`
 	Pass     *ebpf.Program  `ebpf:"bench_pass"`
 	Empty    *ebpf.Program  `ebpf:"bench_empty"`
@@ -189,20 +203,24 @@ type harness struct {
 	Whole    *ebpf.Program  `ebpf:"mux"`
 	Asides   *ebpf.Map      `ebpf:"asides"`
 	CookieAt *ebpf.Variable `ebpf:"cookie_at"`
+	Template *ebpf.Variable `ebpf:"syn_template"`
 	Sunk     *ebpf.Variable `ebpf:"sunk"`
 }
 
 func (h *harness) Close() {
-	for _, p := range []*ebpf.Program{h.Mux, h.Floor, h.Pass, h.Empty, h.Generate, h.Sink, h.Reflect, h.Bare, h.Whole} {
+	for _, p := range []*ebpf.Program{h.Mux, h.SYN, h.Floor, h.Pass, h.Empty, h.Generate, h.Sink, h.Reflect, h.Bare, h.Whole} {
 		_ = p.Close()
 	}
 	_ = h.Asides.Close()
 }
 
 // prepare gives the class its program.
-func (h *harness) prepare(k *class, d *mux.Datapath) {
+func (h *harness) prepare(k *class, d *mux.Datapath) error {
 	k.run, k.cookie, k.datapath = h.Mux, h.CookieAt, d
 	switch k.program {
+	case benchProgBenchSyn:
+		k.run = h.SYN
+		return h.Template.Set(k.template())
 	case benchProgBenchFloor:
 		k.run = h.Floor
 	case benchProgBenchPass:
@@ -210,6 +228,7 @@ func (h *harness) prepare(k *class, d *mux.Datapath) {
 	case benchProgBenchEmpty:
 		k.run = h.Empty
 	}
+	return nil
 }
 
 const shortcutsPerRow = 16
@@ -223,6 +242,9 @@ func (w *world) load(of family, flows int, keep bool) (*harness, error) {
 	replacements := map[string]*ebpf.Map{}
 	for object, table := range spec.Maps {
 		pin := strings.TrimPrefix(object, ".data.")
+		if pin == "syn" {
+			pin = "syn_secrets"
+		}
 		if strings.HasPrefix(pin, ".") || object == benchMapAsides {
 			continue // the harness's own variables, and programs
 		}

@@ -18,6 +18,7 @@ volatile const bool cfg_keep; /* leave the packet as the program left it, to loo
 __u32 flow; /* the next one */
 __u32 cookie_at; /* offset of the byte that names the backend in the packets of the class */
 __u64 sunk; /* frames that came back */
+__u8 syn_template[96]; /* the whole frame of a SYN: an answer is written over it */
 
 enum {
 	COOKIE_AT_MAX = 127,
@@ -39,6 +40,28 @@ static __always_inline bool restore(struct xdp_md *ctx)
 	*(__be16 *)(data + 12) = cfg_v6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 	*source = (*source & bpf_htonl(0xff000000)) | bpf_htonl(flow);
 	*cookie = (flow & (COOKIE_SLOTS - 1)) + 1;
+	flow = flow + 1 < cfg_flows ? flow + 1 : 0;
+	return true;
+}
+
+/* A SYN of the next flow, with its right checksum: all of the frame was written over. */
+static __always_inline bool restore_syn(struct xdp_md *ctx, const bool v6)
+{
+	const __u32 l4 = sizeof(struct ethhdr) + (v6 ? 40 : 20), bytes = l4 + 40;
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u32 word = bpf_htonl(flow), sum;
+	__u16 *check = data + l4 + offsetof(struct tcphdr, check);
+
+	if (data + bytes > end)
+		return false;
+#pragma unroll
+	for (__u32 at = 0; at + 8 <= bytes; at += 8)
+		*(__u64 *)(data + at) = *(__u64 *)(syn_template + at);
+	*(__u64 *)(data + bytes - 8) = *(__u64 *)(syn_template + bytes - 8);
+	*(__u32 *)(data + l4 - (v6 ? 20 : 8)) |= word;
+	sum = (__u16) ~*check + (word & 0xffff) + (word >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	*check = ~((sum & 0xffff) + (sum >> 16));
 	flow = flow + 1 < cfg_flows ? flow + 1 : 0;
 	return true;
 }
@@ -80,6 +103,15 @@ int bench_mux(struct xdp_md *ctx)
 	long before = length(ctx);
 
 	return restore(ctx) ? undo(ctx, run_mux(ctx), before) : XDP_ABORTED;
+}
+
+SEC("xdp.frags")
+int bench_syn(struct xdp_md *ctx)
+{
+	long before = length(ctx);
+	bool restored = cfg_v6 ? restore_syn(ctx, true) : restore_syn(ctx, false);
+
+	return restored ? undo(ctx, run_mux(ctx), before) : XDP_ABORTED;
 }
 
 SEC("xdp.frags")
