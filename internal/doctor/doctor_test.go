@@ -123,6 +123,7 @@ func TestEachCheckFails(t *testing.T) {
 		{"offloads", "rx-gro-list", doctor.Host, doctor.Fail, in("ethtool", "-K", "eth0", "rx-gro-list", "on")},
 		{"rp-filter", "strict on eth0", doctor.Mux, doctor.Warn, in("sysctl", "-w", "net.ipv4.conf.eth0.rp_filter=1")},
 		{"tcp-timestamps", "no cookie", doctor.Host, doctor.Warn, in("sysctl", "-w", "net.ipv4.tcp_timestamps=0")},
+		{"syn-cookies", "tcp_syncookies is 0", doctor.Host, doctor.Warn, in("sysctl", "-w", "net.ipv4.tcp_syncookies=0")},
 		{"firewall", "by default in t c", doctor.Manager, doctor.Warn, in("nft", unit+"drop; }")},
 		{"firewall", "invalid", doctor.Host, doctor.Warn, in("nft", unit+"accept; }; add rule inet t c ct state invalid drop")},
 	} {

@@ -73,6 +73,7 @@ func checks() []check {
 		{"offloads", []Role{Host}, offloads},
 		{"rp-filter", dataPlanes, reversePath},
 		{"tcp-timestamps", []Role{Host}, timestamps},
+		{"syn-cookies", []Role{Host}, synCookies},
 		{"firewall", everywhere, firewall},
 		{"manager", everywhere, managers},
 		{"certificates", everywhere, certificates},

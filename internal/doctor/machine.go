@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 )
 
@@ -167,4 +168,27 @@ func timeSync(context.Context, Subject) []Finding {
 		return bad(Warn, "run chrony or systemd-timesyncd: certificates and logs need the right time", "the kernel's clock is kept by nobody")
 	}
 	return ok("the clock is kept, to within %s", time.Duration(state.Maxerror)*time.Microsecond)
+}
+
+// synCookies looks for what the host's own stack needs to make sockets of SYN cookies.
+func synCookies(context.Context, Subject) []Finding {
+	const needed = "bpf_sk_assign_tcp_reqsk"
+	types, err := btf.LoadKernelSpec()
+	if err != nil {
+		return unknown(err, "look for "+needed+" in /proc/kallsyms")
+	}
+	var function *btf.Func
+	if err := types.TypeByName(needed, &function); err != nil {
+		return bad(Warn, "boot Linux 6.9 or later, or bear it: the agent leads the host's own services through handshakes instead",
+			"the kernel has no %s: it makes no sockets of SYN cookies", needed)
+	}
+	value, err := sysctl("net/ipv4/tcp_syncookies")
+	if err != nil {
+		return unknown(err, "look at sysctl net.ipv4.tcp_syncookies")
+	}
+	if value == "0" {
+		return bad(Warn, "sysctl -w net.ipv4.tcp_syncookies=1",
+			"net.ipv4.tcp_syncookies is 0: the kernel makes no sockets of SYN cookies")
+	}
+	return ok("the kernel makes sockets of SYN cookies")
 }
