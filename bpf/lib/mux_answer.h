@@ -155,12 +155,11 @@ struct syn {
 /* The sum of a SYN's words of which all are options as Linux writes them, and none is data. */
 static __always_inline __u64 syn_aligned_sum(const struct tcphdr *tcp)
 {
-	const __u32 *words = (const __u32 *)tcp;
 	__u64 sum = 0;
 
 #pragma unroll
 	for (int i = 0; i < SYN_ACK_LONG / 4; i++)
-		sum += words[i];
+		sum += ((const __u32 *)tcp)[i];
 	return sum;
 }
 
@@ -173,8 +172,8 @@ static __always_inline bool syn_read(struct xdp_md *ctx, const struct packet *p,
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u32 l4 = p->l4, length = p->l3 + p->l3_length - l4, header;
 	struct syn_aligned *aligned;
-	struct tcphdr *tcp;
 	__u64 sum = 0;
+	struct tcphdr *tcp;
 
 	barrier_var(l4);
 	if (l4 > EXTENSIONS_START_MAX || length > SYN_BYTES_MAX)
@@ -251,8 +250,7 @@ static __always_inline void write_syn_ack(__u32 *to, const struct syn *s, __u32 
 			to[i] = words[i];
 }
 
-/* Writes the IP header of an answer with so many bytes behind it; returns the pseudo header's sum.
- */
+/* The IP header of an answer with so many bytes behind it; returns the pseudo header's sum. */
 static __always_inline __u64 write_syn_ip(__u32 *ip, const struct syn *s, __u32 length)
 {
 	const __u32 *from = s->flow.vip.words, *to = s->flow.client.words;
@@ -381,8 +379,7 @@ static __always_inline bool syn_parse(struct xdp_md *ctx, struct packet *p)
 	return parse_aside(ctx, p) == PARSED_OK && parse_transport_aside(data, end, p) == PARSED_OK;
 }
 
-/* A SYN for an endpoint whose SYNs the mux answers. A function of its own: mux_look has no stack
- * left. */
+/* A SYN that the mux is to answer. A function of its own: mux_look has no stack left. */
 __noinline int answer_syn(struct xdp_md *ctx)
 {
 	enum verdict verdict;
