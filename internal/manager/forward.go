@@ -54,6 +54,9 @@ func (m *Manager) forward(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		if m.busy(w, r) {
+			return
+		}
 		leader, err := m.awaitLeader(r.Context())
 		switch {
 		case err != nil:

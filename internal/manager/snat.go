@@ -27,10 +27,12 @@ const (
 	vipRate = 500
 	// portsWait bounds how long a port request waits for the store and the muxes.
 	portsWait = 10 * time.Second
-	// portsOpen is how many port requests a manager has under way at most: when they take their time, users' changes
-	// need what more of them would cost. busyRetry is when one beyond may be made again.
-	portsOpen = 128
-	busyRetry = 100 * time.Millisecond
+	// portsOpen is how many port requests a manager has under way at most, and portsCrowded how many all together while
+	// users' changes come faster than they are written, which need what more of them would cost. busyRetry is when one
+	// beyond may be made again.
+	portsOpen    = 128
+	portsCrowded = 16
+	busyRetry    = 100 * time.Millisecond
 	// fullRetry is when a workload that may have no more ports may ask again.
 	fullRetry = 5 * time.Second
 )
@@ -49,6 +51,7 @@ type portRequests struct {
 	vips  map[netip.Addr]*rate.Limiter
 	open  int
 	swept time.Time
+	busy  *answer // to a request that is one too many
 }
 
 // requester is a workload that has asked for ports lately.
@@ -61,11 +64,11 @@ type requester struct {
 }
 
 func newPortRequests() *portRequests {
-	return &portRequests{of: map[model.SNATKey]*requester{}, vips: map[netip.Addr]*rate.Limiter{}}
+	return &portRequests{of: map[model.SNATKey]*requester{}, vips: map[netip.Addr]*rate.Limiter{}, busy: busyAnswer()}
 }
 
-// begin takes a request of a workload, unless another one of it is under way, or there were too many.
-func (p *portRequests) begin(key model.SNATKey, perSecond uint32, now time.Time) (demand snat.Demand, end func(gave int), err error) {
+// begin takes a request of a workload, unless another one of it is under way, or most are, or there were too many.
+func (p *portRequests) begin(key model.SNATKey, perSecond uint32, most int, now time.Time) (demand snat.Demand, end func(gave int), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sweep(now)
@@ -87,9 +90,8 @@ func (p *portRequests) begin(key model.SNATKey, perSecond uint32, now time.Time)
 		return demand, nil, rpc.RefusePorts(rpc.PortsOutstanding, time.Second/time.Duration(perSecond),
 			fmt.Errorf("%s asks for ports while another request of it is under way", key))
 	}
-	if p.open >= portsOpen {
-		return demand, nil, rpc.RefusePorts(rpc.PortsRate, busyRetry,
-			fmt.Errorf("%s asks for ports while %d other requests are under way", key, p.open))
+	if p.open >= most {
+		return demand, nil, errPortsBusy()
 	}
 	r.asked = now
 	for _, limited := range []struct {
@@ -154,18 +156,19 @@ func (m *Manager) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequ
 	if err != nil {
 		return nil, err
 	}
-	vip, err := leaverOf(m.store.State(), r.GetName(), key)
+	state := m.store.State()
+	vip, err := leaverOf(state, r.GetName(), key)
 	if err != nil {
 		return nil, err
 	}
-	demand, end, err := m.ports.begin(key, vip.SNAT.RequestRate, m.now())
+	demand, end, err := m.ports.begin(key, vip.SNAT.RequestRate, m.portsMost(state), m.now())
 	if err != nil {
 		return nil, err
 	}
 	gave := 0
 	defer func() { end(gave) }()
 	// What is refused for what it has need not wait behind what is written.
-	if err := room(m.store.State(), vip, key); err != nil {
+	if err := room(state, vip, key); err != nil {
 		m.notePorts(vip, err)
 		return nil, err
 	}

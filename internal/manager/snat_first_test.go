@@ -2,6 +2,8 @@ package manager
 
 import (
 	"bytes"
+	"cmp"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -16,6 +18,7 @@ import (
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/store"
 )
 
 // answeredPorts is how many port requests a manager has answered itself.
@@ -124,7 +127,7 @@ func TestPortRequestsUnderWayAreBounded(t *testing.T) {
 		key := model.SNATKey{
 			VIP: netip.AddrFrom4([4]byte{203, 0, 113, byte(i % 4)}), Address: netip.AddrFrom4([4]byte{10, 3, byte(i / 250), byte(i % 250)}),
 		}
-		_, done, err := requests.begin(key, 10, now)
+		_, done, err := requests.begin(key, 10, portsOpen, now)
 		reason, after, _ := rpc.PortsRefused(err)
 		if i < portsOpen && err != nil || i == portsOpen && (reason != rpc.PortsRate || after != busyRetry) {
 			t.Fatalf("request %d: %v, to be made again in %s", i, err, after)
@@ -135,7 +138,63 @@ func TestPortRequestsUnderWayAreBounded(t *testing.T) {
 	}
 	end(1)
 	late := model.SNATKey{VIP: netip.MustParseAddr("203.0.113.9"), Address: netip.MustParseAddr("10.9.9.9")}
-	if _, _, err := requests.begin(late, 10, now); err != nil {
+	if _, _, err := requests.begin(late, 10, portsOpen, now); err != nil {
 		t.Errorf("when one has ended: %v", err)
 	}
+}
+
+// A port request that is one too many is refused before it is looked at, and hosts understand the answer. Others go on.
+func TestPortRequestsThatAreTooManyAreToldToComeBack(t *testing.T) {
+	var m *Manager
+	url, _, _ := leaving(t, func(started *Manager) { m = started })
+	client := dial(t, url)
+	m.ports.mu.Lock()
+	m.ports.open += portsOpen
+	m.ports.mu.Unlock()
+	before := answeredPorts(t, m)
+	for range 3 {
+		_, err := allocate(t, client, "host1", firstLeaver, 1)
+		if reason, after, _ := rpc.PortsRefused(err); reason != rpc.PortsRate || after != busyRetry {
+			t.Errorf("one too many: %v, to be made again in %s", err, after)
+		}
+	}
+	if n := answeredPorts(t, m) - before; n != 3 {
+		t.Errorf("3 requests are counted as %v", n)
+	}
+	apply(t, url, plain("other", "203.0.113.21"))
+	m.ports.mu.Lock()
+	m.ports.open -= portsOpen
+	m.ports.mu.Unlock()
+	if given, err := allocate(t, client, "host1", firstLeaver, 1); err != nil || len(given) == 0 {
+		t.Errorf("when others have ended: given %v, %v", given, err)
+	}
+}
+
+// In a crowd of users' changes all managers together have few port requests under way.
+func TestACrowdOfChangesBoundsPortRequests(t *testing.T) {
+	var m *Manager
+	url, _ := start(t, Config{}, func(started *Manager) { m = started })
+	eventually(t, "no crowd", func() bool { return m.portsMost(m.store.State()) == portsOpen })
+	apply(t, url, plain("alone", "203.0.113.30"))
+	if m.portsMost(m.store.State()) != portsOpen {
+		t.Error("one change is a crowd")
+	}
+	follows := &store.State{Leader: "another", Managers: map[string]store.Manager{"a": {}, "b": {}, "c": {}, "d": {}, "another": {}}}
+	for want, s := range map[int]*store.State{portsCrowded: nil, portsCrowded / 5: follows} {
+		round := 0
+		eventually(t, "a crowd", func() bool {
+			round++
+			one, two := plain("one", "203.0.113.31"), plain("two", "203.0.113.32")
+			one.Labels = map[string]string{"round": fmt.Sprint(round)}
+			two.Labels = one.Labels
+			apply(t, url, one, two)
+			return m.portsMost(cmp.Or(s, m.store.State())) == want
+		})
+	}
+	eventually(t, "no crowd any more", func() bool { return m.portsMost(follows) == portsOpen })
+}
+
+// plain is a VIP of one endpoint.
+func plain(name, address string) *weirv1.VIP {
+	return &weirv1.VIP{Name: name, Address: address, Endpoints: []*weirv1.Endpoint{{Protocol: "TCP", Port: 80}}}
 }

@@ -58,6 +58,7 @@ type Store struct {
 	journal   journal                  // of VIPs, for those who watch them
 	took      *prometheus.HistogramVec // of calls of etcd
 	writes    writes
+	crowd     crowd
 	statuses  statuses
 	tidyEvery time.Duration
 	lowRoom   uint64
@@ -162,6 +163,7 @@ func (s *Store) Watch() (*State, <-chan struct{}) {
 // set takes over the State that b made.
 func (s *Store) set(b *builder) {
 	b.next.step = &step{delta: b.delta}
+	s.crowd.note(b.delta, time.Now())
 	defer s.journal.add(b)
 	s.mu.Lock()
 	defer s.mu.Unlock()

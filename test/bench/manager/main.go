@@ -22,7 +22,7 @@ func main() {
 	flag.StringVar(&b.binary, "manager", "bin/weir-manager", "the program to measure")
 	flag.StringVar(&b.weir, "weir", "bin/weir", "the command line that loads 20 000 VIPs from a file")
 	flag.BoolVar(&b.quick, "quick", false, "a tenth of the sizes, for a look")
-	flag.StringVar(&b.only, "only", "bounds growth large huge snat", "parts to measure")
+	flag.StringVar(&b.only, "only", "bounds growth large huge snat", "parts to measure; beside: of bounds, the burst and the port requests alone")
 	flag.StringVar(&b.replicas, "replicas", "1 3 5", "numbers of replicas with which the bounds are measured; all figures only with the last")
 	flag.IntVar(&b.changes, "changes", 300, "single changes to time with each number of replicas")
 	limit := flag.Duration("limit", 15*time.Minute, "how long the run may take")
@@ -65,7 +65,7 @@ func (b *bench) run(ctx context.Context) error {
 		name string
 		do   func(context.Context) error
 	}{
-		{"bounds", b.bounds}, {"growth", b.growth}, {"large", b.large}, {"huge", b.huge}, {"snat", b.snat}, {"ports", b.portsAlone},
+		{"bounds", b.bounds}, {"growth", b.growth}, {"large", b.large}, {"huge", b.huge}, {"snat", b.snat}, {"ports", b.portsAlone}, {"beside", b.beside},
 	} {
 		if !slices.Contains(strings.Fields(b.only), part.name) {
 			continue
@@ -123,6 +123,19 @@ func (b *bench) bounds(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// beside measures the burst, and the burst beside port requests.
+func (b *bench) beside(ctx context.Context) error {
+	return b.with(ctx, size{replicas: 5, vips: b.scale(1000), muxes: 8, agents: b.scale(1000)}, func(w *world) error {
+		if err := w.burst(ctx, "burst", b.scale(1000), 2); err != nil {
+			return err
+		}
+		if err := w.loadPorts(ctx); err != nil {
+			return err
+		}
+		return w.burstAndPorts(ctx, b.scale(1000), b.scale(2000))
+	})
 }
 
 // growth measures one change with more and more of each thing.

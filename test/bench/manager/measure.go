@@ -49,7 +49,7 @@ func (w *world) changes(ctx context.Context, name string, n int) error {
 func (w *world) burst(ctx context.Context, name string, n, round int) error {
 	took := make([]time.Duration, n)
 	group, inner := errgroup.WithContext(ctx)
-	begin := time.Now()
+	begin, cpu := time.Now(), w.cpu()
 	tick := time.NewTicker(time.Second / time.Duration(n))
 	defer tick.Stop()
 	for i := range n {
@@ -62,9 +62,34 @@ func (w *world) burst(ctx context.Context, name string, n, round int) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	w.add(name, took)
-	w.results[len(w.results)-1].Seconds = time.Since(begin).Seconds()
+	seconds, used := time.Since(begin).Seconds(), w.cpu()
+	w.add(name, took, func(r *result) {
+		r.Seconds, r.Managers, r.Bench = seconds, (used.managers - cpu.managers).Seconds(), (used.bench - cpu.bench).Seconds()
+	})
 	return nil
+}
+
+// cpuTimes are what programs took of all CPUs so far.
+type cpuTimes struct{ managers, bench time.Duration }
+
+// cpu is what the managers and this program took.
+func (w *world) cpu() (c cpuTimes) {
+	of := func(pid int) time.Duration {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		fields := strings.Fields(rest)
+		if err != nil || len(fields) < 13 {
+			return 0
+		}
+		user, _ := strconv.Atoi(fields[11]) // in hundredths of a second
+		system, _ := strconv.Atoi(fields[12])
+		return time.Duration(user+system) * 10 * time.Millisecond
+	}
+	for _, p := range w.managers {
+		c.managers += of(p.command.Process.Pid)
+	}
+	c.bench = of(os.Getpid())
+	return c
 }
 
 // health times changes of a backend's health, from the agent's report to the last mux.
@@ -212,9 +237,12 @@ func (w *world) memory(ctx context.Context) error {
 }
 
 // add notes what was measured.
-func (w *world) add(name string, took []time.Duration) {
+func (w *world) add(name string, took []time.Duration, more ...func(*result)) {
 	r := summarise(name, took)
 	r.Replicas, r.VIPs, r.Muxes, r.Agents = w.replicas, w.vips, w.size.muxes, w.size.agents
+	for _, add := range more {
+		add(&r)
+	}
 	w.results = append(w.results, r)
 	fmt.Fprintf(os.Stderr, "  %s\n", r)
 }

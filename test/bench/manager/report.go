@@ -25,6 +25,8 @@ type result struct {
 	Seconds  float64 `json:"seconds,omitempty"` // until all was done
 	Shed     int     `json:"shed,omitempty"`    // port requests that were told to come back
 	MiB      int     `json:"mib,omitempty"`
+	Managers float64 `json:"managersCPU,omitempty"` // seconds of CPU that the managers took meanwhile
+	Bench    float64 `json:"benchCPU,omitempty"`    // and the bench, with all simulated nodes and callers
 
 	Stages    map[string]float64 `json:"stages,omitempty"`    // mean time of each part of a port request
 	Quantiles []float64          `json:"quantiles,omitempty"` // of port requests: within which time 0 to 100 of 100 were answered
@@ -47,6 +49,9 @@ func (r result) String() string {
 	s := fmt.Sprintf("%s: p50 %.1f ms, p99 %.1f ms, at most %.1f ms, of %d", r.Name, r.P50, r.P99, r.Most, r.Count)
 	if r.Seconds > 0 {
 		s += fmt.Sprintf("; all within %.2f s", r.Seconds)
+	}
+	if r.Managers > 0 {
+		s += fmt.Sprintf("; CPU of the managers %.1f s, of the bench %.1f s", r.Managers, r.Bench)
 	}
 	if r.Shed > 0 {
 		s += fmt.Sprintf("; %d port requests shed", r.Shed)
