@@ -13,9 +13,17 @@ func TestSNATThatDiffers(t *testing.T) {
 		{Key: SNATKey{VIP: address}}, {Tunnel: address}, {Ranges: []Range{1}}, {Tenant: "acme"}, {Ping: true},
 	})
 	differs(t, HostSNAT.Equal, []HostSNAT{
-		{Key: SNATKey{VIP: address}}, {Tunnel: address}, {Ranges: []Range{1}}, {Reclaim: []Range{1}},
-		{Except: []netip.Prefix{netip.PrefixFrom(address, 32)}}, {Filtering: FilterNone}, {Exhausted: ExhaustedDrop},
-		{IdleTimeout: 1}, {MaxPorts: 8}, {KeepPorts: 8}, {Written: 1},
+		{Key: SNATKey{VIP: address}},
+		{Tunnel: address},
+		{Ranges: []Range{1}},
+		{Reclaim: []Range{1}},
+		{Except: []netip.Prefix{netip.PrefixFrom(address, 32)}},
+		{Filtering: FilterNone},
+		{Exhausted: ExhaustedDrop},
+		{IdleTimeout: 1},
+		{MaxPorts: 8},
+		{KeepPorts: 8},
+		{Written: 1},
 	})
 }
 

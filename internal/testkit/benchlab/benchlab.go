@@ -29,7 +29,7 @@ func Main(name string, run func(context.Context) error) {
 
 // Up builds a lab with the programs in a folder. One of its name that is left from before goes first.
 func Up(ctx context.Context, bin string, config netlab.Config) (*netlab.Lab, error) {
-	if err := netlab.Down(config.Plan.Name); err != nil {
+	if err := netlab.Down(config.Name); err != nil {
 		return nil, err
 	}
 	bin, err := filepath.Abs(bin)
