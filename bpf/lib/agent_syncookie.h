@@ -267,7 +267,9 @@ static __noinline struct session *syncookie_session(const struct session_key *ke
 	}
 	if ((h->options & SYN_OPTION_WSCALE) != SYN_OPTION_WSCALE && h->ts.at)
 		fresh.window_shift = -SYN_COOKIE_WSCALE;
-	bpf_map_delete_elem(&sessions, key);
+	shared = syncookie_shared(key, h->cookie);
+	if (!shared) /* what may be there is past */
+		bpf_map_delete_elem(&sessions, key);
 	if (!bpf_map_update_elem(&new_sessions, key, &fresh, BPF_NOEXIST))
 		return bpf_map_lookup_elem(&new_sessions, key);
 	shared = syncookie_shared(key, h->cookie);

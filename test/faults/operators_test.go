@@ -103,7 +103,10 @@ func (w *world) clear(t *testing.T) {
 			return err
 		})
 	}
-	w.mark(t)
+	generation := w.mark(t)
+	for _, r := range w.cluster.replicas { // what is read later is of what comes now
+		w.eventually(t, func(ctx context.Context) error { return w.current(ctx, r, generation) })
+	}
 	w.history = newHistory()
 }
 

@@ -340,7 +340,7 @@ func TestHandshakesAreFollowed(t *testing.T) {
 				from := netip.AddrPortFrom(netip.MustParseAddr("198.51.100.9"), uint16(1024+i)).String()
 				run(t, d, pkt.TCP(from, vip4, pkt.SYN).Frame())
 				run(t, d, pkt.TCP(from, vip4, pkt.SYN).Frame()) // once more: it is the same one
-				if i%2 == 1 { // whom the flood only claims to be
+				if i%2 == 1 {                                   // whom the flood only claims to be
 					run(t, d, pkt.TCP(from, vip4, pkt.RST).Frame())
 				} else {
 					run(t, d, pkt.TCP(from, vip4, pkt.ACK, pkt.NOP(2), pkt.Timestamps(1, 1)).Frame())
