@@ -115,9 +115,11 @@ type Config struct {
 	Redirector *Redirector // of it
 	Floods     FloodLimits // zero: DefaultFloodLimits
 	// Load samples the interface; nil: overloads are not noticed.
-	Load    func() (overload.Sample, error)
-	Manager Manager
-	Log     *slog.Logger
+	Load func() (overload.Sample, error)
+	// NoShares has overloads only told: what is lost is not shared by tenants.
+	NoShares bool
+	Manager  Manager
+	Log      *slog.Logger
 	// Telemetry is told of the mux; nil: nobody is.
 	Telemetry *telemetry.Telemetry
 }

@@ -54,6 +54,8 @@ type Options struct {
 
 	SYNFloodLeast, SYNFloodMost uint32
 
+	ShareOverload bool
+
 	MaxEndpoints, MaxBuckets, MaxBackends, MaxSNATPorts, MaxFlows, MaxVIPFlows, MaxSources int
 
 	Telemetry telemetry.Options
@@ -87,6 +89,7 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.DurationVar(&o.DrainTime, "drain-time", 2*time.Second, "how long to forward on after the routes are withdrawn, when stopped")
 	flags.Uint32Var(&o.SYNFloodLeast, "syn-flood-least", uint32(DefaultFloodLimits.Least), "SYNs a second of an endpoint below which nothing is a flood")
 	flags.Uint32Var(&o.SYNFloodMost, "syn-flood-most", uint32(DefaultFloodLimits.Most), "SYNs a second above which it may be one, whatever is usual")
+	flags.BoolVar(&o.ShareOverload, "share-overload", true, "drop, of what is too much for this mux, first what exceeds a tenant's share")
 	flags.IntVar(&o.MaxEndpoints, "max-endpoints", 0, "room for endpoints (default 16384)")
 	flags.IntVar(&o.MaxBuckets, "max-buckets", 0, "room for buckets of all endpoints (default 8388608)")
 	flags.IntVar(&o.MaxBackends, "max-backends", 0, "room for backends of all endpoints (default 262144)")
@@ -165,7 +168,7 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 		SlowPathCounters: &counters,
 		Redirector:       redirector,
 		Floods:           FloodLimits{Least: float64(o.SYNFloodLeast), Most: float64(o.SYNFloodMost)},
-		Load:             func() (overload.Sample, error) { return netlink.Load(o.Interface) },
+		Load:             func() (overload.Sample, error) { return netlink.Load(o.Interface) }, NoShares: !o.ShareOverload,
 		Redirects: func(ctx context.Context) error {
 			return serveRedirects(ctx, datapath, redirector, s.bgp.NextHop4, s.bgp.NextHop6)
 		},

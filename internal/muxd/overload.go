@@ -110,7 +110,7 @@ func (w *watch) talk(sample overload.Sample, state overload.State) error {
 	lost, received := overload.Loss(w.at, sample), float64(sample.Received-w.at.Received)/sample.At.Sub(w.at.At).Seconds()
 	if w.talks == 0 { // there is nothing to compare with yet
 		askers = nil
-	} else if state.Overloaded || w.budget.Bound() {
+	} else if !w.config.NoShares && (state.Overloaded || w.budget.Bound()) {
 		if 2*all.Packets < received*(1-lost) {
 			lost = 0 // most is for no VIP: none of them can help it
 		}

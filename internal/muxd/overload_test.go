@@ -127,6 +127,25 @@ func TestOverloadIsToldWithItsEvidence(t *testing.T) {
 	}
 }
 
+// Who wants no shares is told of overloads all the same, and nobody loses for others.
+func TestOverloadWithoutShares(t *testing.T) {
+	r := newRig()
+	r.config.NoShares = true
+	r.d.flood = true
+	r.pass(t, 3*time.Second, 2000)
+	if line := r.warning(); !strings.Contains(line, "most came for 203.0.113.10") {
+		t.Errorf("told: %q", line)
+	}
+	for vip, cut := range r.d.cuts {
+		if cut.All != 0 || cut.Rest != 0 {
+			t.Errorf("%s loses %+v", vip, cut)
+		}
+	}
+	if told := r.events(); len(told) != 0 {
+		t.Errorf("told %q", told)
+	}
+}
+
 // While a mux is overloaded the VIP that has more than its share loses it, its largest sources first, and
 // nobody else does. What it loses goes on for as long as it has too much, though nothing else is lost any more.
 func TestShareEndsWithItsCause(t *testing.T) {

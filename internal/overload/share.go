@@ -44,7 +44,8 @@ type Cut struct {
 const (
 	// dropCost is what dropping a packet costs a mux, of what it costs to send it on, about.
 	dropCost = 0.3
-	// budgetMargin is what is taken off what a mux was seen to do when it lost packets.
+	// budgetMargin is what is taken off what a mux was seen to do when it lost packets, at most: twice what it lost
+	// is enough where little was.
 	budgetMargin = 0.05
 	// budgetFloor is what it goes on to send on, of what it can, whatever else comes: if dropping alone is too
 	// much for it, more of that helps nobody.
@@ -76,7 +77,7 @@ func (b *Budget) Look(at time.Time, done, seen Rate, lost float64) {
 	b.at = at
 	switch {
 	case lost > 0:
-		b.most = Rate{work(done.Packets, seen.Packets), work(done.Bytes, seen.Bytes)}.times(1 - budgetMargin)
+		b.most = Rate{work(done.Packets, seen.Packets), work(done.Bytes, seen.Bytes)}.times(1 - min(budgetMargin, 2*lost))
 		b.lost = at
 	case b.Bound() && at.Sub(b.lost) >= budgetHold:
 		b.most = b.most.times(math.Pow(budgetGrowth, passed))
