@@ -201,6 +201,10 @@ static __noinline enum verdict inbound_deliver(struct __sk_buff *skb, struct arr
 			return verdict;
 		if (a->handshake.mss)
 			return syncookie_take(skb, a, &key, ifindex);
+		/* Another CPU may have begun it meanwhile, and not know yet what to translate. */
+		session = session_lookup(&key);
+		if (session && session_is_early(session))
+			return VERDICT_DROP_COOKIE_EARLY;
 	}
 	verdict = session_open(&key, &inner, &a->rule, &ts, &session);
 	if (verdict)

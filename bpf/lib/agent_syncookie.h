@@ -182,6 +182,7 @@ static __noinline enum verdict syncookie_ask(struct __sk_buff *skb, struct arriv
 		verdict = syncookie_wait(skb, key, mss);
 		if (verdict)
 			return verdict;
+		session = session_lookup(key); /* of another kind by now, maybe */
 	}
 	if (mss < 0 && session)
 		return session_is_early(session) ? VERDICT_DROP_COOKIE_EARLY : VERDICT_NONE;
@@ -229,6 +230,17 @@ static __always_inline bool session_is_replayed(const struct session *session)
 }
 
 /*
+ * A session of the host's stack becomes one of a handshake, in its place: a row that replaced it
+ * would forget what another CPU may have learnt.
+ */
+static __always_inline void syncookie_turn(struct session *session, const struct session *fresh)
+{
+	if (!session->cookie && fresh->cookie)
+		*session = *fresh;
+	__sync_fetch_and_or(&session->events, fresh->events);
+}
+
+/*
  * The session of a connection that begins by a cookie. The client knows TSval as the mux chose it,
  * so the workload's begins there. Muxes go by the slot in it only if the endpoint has cookies; what
  * is led through a handshake has its clock translated anyhow. Where no session was, another CPU may
@@ -268,13 +280,17 @@ static __noinline struct session *syncookie_session(const struct session_key *ke
 	if ((h->options & SYN_OPTION_WSCALE) != SYN_OPTION_WSCALE && h->ts.at)
 		fresh.window_shift = -SYN_COOKIE_WSCALE;
 	shared = syncookie_shared(key, h->cookie);
-	if (!shared) /* what may be there is past */
+	if (!shared) { /* what may be there is past */
 		bpf_map_delete_elem(&sessions, key);
-	if (!bpf_map_update_elem(&new_sessions, key, &fresh, BPF_NOEXIST))
-		return bpf_map_lookup_elem(&new_sessions, key);
-	shared = syncookie_shared(key, h->cookie);
-	if (shared && session_is_replayed(shared) == replay)
+		if (!bpf_map_update_elem(&new_sessions, key, &fresh, BPF_NOEXIST))
+			return bpf_map_lookup_elem(&new_sessions, key);
+		shared = syncookie_shared(key, h->cookie);
+	}
+	if (shared) {
+		if (replay && !session_is_replayed(shared))
+			syncookie_turn(shared, &fresh);
 		return shared;
+	}
 	if (bpf_map_update_elem(&new_sessions, key, &fresh, BPF_ANY))
 		return NULL;
 	return bpf_map_lookup_elem(&new_sessions, key);
@@ -329,12 +345,12 @@ static __noinline enum verdict syncookie_take(struct __sk_buff *skb, struct arri
 	__u32 difference = 0;
 
 	/* A workload that is slow to answer is asked again, in the same session. */
-	if (session && session_is_replayed(session))
-		assign = false;
-	else if (!session || !assign)
+	if (!session || (!assign && !session_is_replayed(session)))
 		session = syncookie_session(key, a, !assign);
 	if (!session)
 		return VERDICT_DROP_SESSION_FULL;
+	if (session_is_replayed(session))
+		assign = false;
 
 	/* From here on the packet is touched: fail closed. */
 	if (decap(skb, &a->outer, &a->tunnel, p))
@@ -344,10 +360,16 @@ static __noinline enum verdict syncookie_take(struct __sk_buff *skb, struct arri
 		return VERDICT_DROP_REWRITE;
 	if (assign && syncookie_assign(skb, key, a, session))
 		return VERDICT_COOKIE_SOCKET;
-	if (assign && chain_knows_socket(skb, key)) /* another segment has become it by now */
-		return VERDICT_DELIVER_NATIVE;
-	if (assign) /* then as a workload that can't be told */
+	if (assign) {
+		/* Another segment has become the socket, or this one is as for who can't be told.
+		 */
+		bool known = chain_knows_socket(skb, key);
+
+		session = syncookie_shared(key, h->cookie);
+		if (known && session && !session_is_replayed(session))
+			return VERDICT_DELIVER_NATIVE;
 		session = syncookie_session(key, a, true);
+	}
 	if (!session || replay_syn(skb, a))
 		return VERDICT_DROP_COOKIE_REPLAY;
 	*ifindex = h->ifindex;

@@ -186,7 +186,10 @@ static __noinline struct session *session_of_client(const struct session_key *ke
 	return bpf_map_lookup_elem(&sessions, key);
 }
 
-/* Makes a session of a client's packet in the place of past, if there is one. */
+/*
+ * Makes a session of a client's packet in the place of past, if there is one. If another CPU has
+ * just made one, that is it.
+ */
 static __noinline struct session *session_make(const struct session_key *key,
 					       const struct packet *p, const struct nat_rule *rule,
 					       const struct timestamps *ts, bool past)
@@ -198,6 +201,7 @@ static __noinline struct session *session_make(const struct session_key *key,
 		.last_seen = bpf_ktime_get_coarse_ns(),
 		.idle_timeout = rule->idle_timeout,
 	};
+	struct session *made;
 
 	if (p->tcp_flags & TCP_FLAG_SYN)
 		session_offer(&fresh, rule, ts);
@@ -205,9 +209,9 @@ static __noinline struct session *session_make(const struct session_key *key,
 		session_adopt(&fresh, rule, ts);
 	if (past)
 		bpf_map_delete_elem(&sessions, key);
-	if (bpf_map_update_elem(&new_sessions, key, &fresh, BPF_ANY))
-		return NULL;
-	return bpf_map_lookup_elem(&new_sessions, key);
+	bpf_map_update_elem(&new_sessions, key, &fresh, past ? BPF_ANY : BPF_NOEXIST);
+	made = bpf_map_lookup_elem(&new_sessions, key);
+	return made && session_is_of(made, p) ? made : NULL;
 }
 
 /*
