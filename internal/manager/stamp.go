@@ -29,6 +29,14 @@ func (m *Manager) stamp() (cluster, epoch uint64) {
 	return binary.BigEndian.Uint64(sum[:]), uint64(state.Epoch)
 }
 
+// seenBy is the generation of this cluster that a node has seen. What it remembers of another one says nothing here.
+func (m *Manager) seenBy(r stamped) model.Generation {
+	if cluster, _ := m.stamp(); r.GetCluster() != cluster {
+		return 0
+	}
+	return model.Generation(r.GetGeneration())
+}
+
 // catchUp returns when this manager knows what a node has seen, or refuses it: of a manager that was frozen, or is
 // cut off, no node hears anything. One that has seen a later epoch makes a leader look whether it still is one.
 func (m *Manager) catchUp(ctx context.Context, role model.Role, r stamped) error {

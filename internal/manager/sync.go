@@ -41,7 +41,7 @@ func (m *Manager) SyncMux(
 	}
 	return m.stream(ctx, feed.wake, asked, ask, func() (bool, error) {
 		before := feed.sent
-		update, due := feed.take(max(registered, model.Generation(r.GetGeneration())))
+		update, due := feed.take(max(registered, m.seenBy(r)))
 		if !due {
 			return false, nil
 		}
@@ -71,7 +71,7 @@ func (m *Manager) SyncHost(
 	feed, ended := m.hub.openHost(node.Name)
 	defer ended()
 	return m.stream(ctx, feed.wake, nil, nil, func() (bool, error) {
-		update, due := feed.take(max(registered, model.Generation(r.GetGeneration())))
+		update, due := feed.take(max(registered, m.seenBy(r)))
 		if !due {
 			return false, nil
 		}
