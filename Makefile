@@ -10,7 +10,7 @@ LINT     := $(GO) tool -modfile=tools/golangci/go.mod golangci-lint
 BPF_C    := $(shell find bpf test -name '*.c' -o -name '*.h' | grep -v '^bpf/include/')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf build packages generate test unit e2e faults demo bench-mux bench-agent bench-snat bench-fastpath bench-manager api-test fuzz mutate lint fmt clean
+.PHONY: help setup bpf build packages generate test unit e2e faults demo bench-mux bench-agent bench-snat bench-fastpath bench-flood bench-manager api-test fuzz mutate lint fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ bench-snat: build ## Time connections that leave as VIPs, in a lab; writes out/b
 
 bench-fastpath: build ## Time connections that leave the muxes, in a lab; writes out/bench/fastpath.json and docs/figures
 	@$(GO) run ./test/bench/fastpath -bin $(BIN) -out out/bench/fastpath.json -plots docs/figures
+
+bench-flood: build ## Flood one of five tenants in a lab; writes out/bench/flood.json and docs/figures
+	@$(GO) run ./test/bench/flood -bin $(BIN) -out out/bench/flood.json -plots docs/figures
 
 bench-manager: build ## Time the control plane with simulated muxes and agents; writes out/bench/manager.json
 	@$(GO) run ./test/bench/manager -out out/bench/manager.json -plots docs/images

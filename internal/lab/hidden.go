@@ -60,6 +60,7 @@ func loadCommand() *cobra.Command {
 	flags.IntVar(&config.PerConn, "per-connection", 1, "requests on one connection")
 	flags.DurationVar(&config.Timeout, "timeout", 0, "of one attempt")
 	flags.IntVar(&config.Attempts, "attempts", 1, "after which a request has failed")
+	flags.BoolVar(&config.Record, "record", false, "print every attempt, too")
 	return cmd
 }
 
@@ -102,7 +103,7 @@ func streamCommand() *cobra.Command {
 func floodCommand() *cobra.Command {
 	var config flood.Config
 	cmd := &cobra.Command{
-		Use: "flood ADDRESS:PORT...", Short: "Send SYNs or datagrams of spoofed sources at full speed, for a bounded time",
+		Use: "flood ADDRESS:PORT...", Short: "Send packets of spoofed sources, for a bounded time",
 		Args: cobra.MinimumNArgs(1), Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, text := range args {
@@ -120,6 +121,7 @@ func floodCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().DurationVar(&config.Duration, "duration", 0, "for how long")
-	cmd.Flags().BoolVar(&config.UDP, "udp", false, "datagrams instead of SYNs")
+	cmd.Flags().StringVar((*string)(&config.Kind), "kind", string(flood.SYN), "of the packets: syn, udp, segment, fragment or ping")
+	cmd.Flags().IntVar(&config.Rate, "rate", 0, "packets a second; 0: as many as one thread can send")
 	return cmd
 }

@@ -39,7 +39,7 @@ func (l *churnLab) testFlood(t *testing.T) {
 	if most := l.remembered(t); most > remembered {
 		t.Errorf("a mux remembers %d flows of a VIP, and remembered %d before the SYNs", most, remembered)
 	}
-	config.UDP, config.Duration = true, floodTime/6
+	config.Kind, config.Duration = flood.UDP, floodTime/6
 	l.flood(t, "datagrams", config)
 	// A flow of which one datagram was seen is not trusted: half the limit is for those. Each core
 	// may have been about to remember one more.

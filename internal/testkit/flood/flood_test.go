@@ -2,6 +2,7 @@ package flood_test
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -45,56 +46,120 @@ func ends(t *testing.T) (a *netns.NS, socket int) {
 	return a, socket
 }
 
-// Each packet is a SYN or a datagram with right checksums, from another source of the right network.
-func TestFloodIsOfGoodPackets(t *testing.T) {
-	for _, c := range []struct {
-		target  string
-		sources netip.Prefix
-		udp     bool
-	}{
-		{"10.9.1.2:80", flood.Sources4, false},
-		{"10.9.1.2:82", flood.Sources4, true},
-		{"[fd00:91::2]:81", flood.Sources6, false},
-		{"[fd00:91::2]:83", flood.Sources6, true},
-	} {
-		target, sources := netip.MustParseAddrPort(c.target), c.sources
-		a, socket := ends(t)
-		must(t, a.Do(func() error {
-			r, err := flood.Run(t.Context(), flood.Config{
-				Targets: []netip.AddrPort{target}, UDP: c.udp, Duration: 300 * time.Millisecond, // of which the neighbour takes its part
-			})
-			if err == nil && r.Packets == 0 {
-				t.Errorf("%s: nothing was sent", target)
-			}
-			return err
-		}))
-		seen := map[netip.Addr]bool{}
-		for buffer := make([]byte, 2000); ; {
-			n, _, err := unix.Recvfrom(socket, buffer, 0)
-			if err != nil {
-				break
-			}
-			p, err := pkt.Decode(buffer[:n])
-			if err != nil || netip.AddrPortFrom(p.IP.Destination, p.DestinationPort) != target {
-				continue // of neighbours
-			}
-			if udp := p.Protocol == layers.IPProtocolUDP; udp != c.udp || !udp && p.Flags != pkt.SYN {
-				t.Fatalf("%s saw a packet of protocol %v, with flags %v", target, p.Protocol, p.Flags)
-			}
-			if !sources.Contains(p.IP.Source) {
-				t.Errorf("%s saw %s, which is not of %s", target, p.IP.Source, sources)
-			}
-			seen[p.IP.Source] = true
+// sorts say how many sorts of packets a kind has, and of which one a packet is; "": of none.
+var sorts = map[flood.Kind]struct {
+	count int
+	of    func(pkt.Packet) string
+}{
+	flood.SYN: {1, func(p pkt.Packet) string {
+		if p.Flags == pkt.SYN && len(p.Options) == 1 && p.Options[0].OptionType == layers.TCPOptionKindMSS {
+			return "SYN"
 		}
-		if len(seen) < 100 {
-			t.Errorf("%s saw good packets of only %d sources", target, len(seen))
+		return ""
+	}},
+	flood.UDP: {1, func(p pkt.Packet) string {
+		if p.Protocol == layers.IPProtocolUDP && len(p.Payload) == 16 {
+			return "datagram"
+		}
+		return ""
+	}},
+	flood.Segment: {2, func(p pkt.Packet) string {
+		if p.Flags != pkt.ACK || p.Ack == 0 || len(p.Payload) > 0 {
+			return ""
+		}
+		if len(p.Options) == 1 && p.Options[0].OptionType == layers.TCPOptionKindTimestamps {
+			return "stamped"
+		}
+		return "plain"
+	}},
+	flood.Fragment: {2, func(p pkt.Packet) string {
+		switch ip := p.IP; {
+		case p.Protocol != layers.IPProtocolUDP || len(p.Payload) != 24 || ip.DontFragment:
+			return ""
+		case ip.MoreFragments && ip.FragmentOffset == 0:
+			return "first"
+		case !ip.MoreFragments && ip.FragmentOffset == 3:
+			return "later"
+		}
+		return ""
+	}},
+	flood.Ping: {1, func(p pkt.Packet) string {
+		if p.Protocol == layers.IPProtocolICMPv4 || p.Protocol == layers.IPProtocolICMPv6 {
+			return "ping"
+		}
+		return ""
+	}},
+}
+
+// Each packet is one of its kind with right checksums, from another source of the right network.
+func TestFloodIsOfGoodPackets(t *testing.T) {
+	for _, kind := range flood.Kinds {
+		for text, sources := range map[string]netip.Prefix{"10.9.1.2:80": flood.Sources4, "[fd00:91::2]:81": flood.Sources6} {
+			target := netip.MustParseAddrPort(text)
+			t.Run(fmt.Sprintf("%s to %s", kind, target), func(t *testing.T) { testPackets(t, kind, target, sources) })
 		}
 	}
 }
 
+func testPackets(t *testing.T, kind flood.Kind, target netip.AddrPort, sources netip.Prefix) {
+	a, socket := ends(t)
+	must(t, a.Do(func() error {
+		r, err := flood.Run(t.Context(), flood.Config{
+			Targets: []netip.AddrPort{target}, Kind: kind, Duration: 300 * time.Millisecond, // of which the neighbour takes its part
+		})
+		if err == nil && r.Packets == 0 {
+			t.Error("nothing was sent")
+		}
+		return err
+	}))
+	seen, of := map[netip.Addr]bool{}, map[string]int{}
+	for buffer := make([]byte, 2000); ; {
+		n, _, err := unix.Recvfrom(socket, buffer, 0)
+		if err != nil {
+			break
+		}
+		p, err := pkt.Decode(buffer[:n])
+		if err != nil || p.IP.Destination != target.Addr() {
+			continue // of neighbours
+		}
+		if !sources.Contains(p.IP.Source) {
+			continue // of neighbours, likewise
+		}
+		if ported := kind != flood.Ping && kind != flood.Fragment; ported && p.DestinationPort != target.Port() {
+			t.Fatalf("saw one for port %d", p.DestinationPort)
+		}
+		sort := sorts[kind].of(p)
+		if sort == "" {
+			t.Fatalf("saw %+v", p)
+		}
+		of[sort]++
+		seen[p.IP.Source] = true
+	}
+	if len(seen) < 100 || len(of) != sorts[kind].count {
+		t.Errorf("saw good packets of only %d sources: %v", len(seen), of)
+	}
+}
+
+// A rate is kept, whatever one thread could send.
+func TestFloodKeepsItsRate(t *testing.T) {
+	a, _ := ends(t)
+	must(t, a.Do(func() error {
+		const rate, lasts = 2000, time.Second
+		r, err := flood.Run(t.Context(), flood.Config{
+			Targets: []netip.AddrPort{netip.MustParseAddrPort("10.9.1.2:80")}, Rate: rate, Duration: lasts,
+		})
+		if r.Packets == 0 || float64(r.Packets) > rate*r.Took.Seconds()+64 || time.Since(r.Began) < lasts {
+			t.Errorf("%+v of %d a second", r, rate)
+		}
+		return err
+	}))
+}
+
 func TestFloodsAreBounded(t *testing.T) {
 	target := []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1")}
-	for _, config := range []flood.Config{{Duration: time.Second}, {Targets: target}, {Targets: target, Duration: time.Hour}} {
+	for _, config := range []flood.Config{
+		{Duration: time.Second}, {Targets: target}, {Targets: target, Duration: time.Hour}, {Targets: target, Duration: time.Second, Kind: "storm"},
+	} {
 		if _, err := flood.Run(t.Context(), config); err == nil {
 			t.Errorf("%+v was accepted", config)
 		}

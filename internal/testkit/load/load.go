@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weirlb/weir/internal/testkit/echo"
 )
 
@@ -26,6 +28,7 @@ type Config struct {
 	PerConn     int           // requests on one connection; 0: 1
 	Timeout     time.Duration // of one attempt, with its connection; 0: 5 s
 	Attempts    int           // after which a request counts as failed; 0: 1
+	Record      bool          // every attempt
 }
 
 // Result is what the client noticed.
@@ -38,6 +41,15 @@ type Result struct {
 	Slowest  time.Duration  `json:"slowest"` // of the requests that were answered, attempts together
 	Took     time.Duration  `json:"took"`
 	Failures []Failure      `json:"failures,omitempty"` // of attempts, in order of their end; the first maxFailures
+	Attempts []Attempt      `json:"attempts,omitempty"` // all, in order of their end, if they were to be recorded
+}
+
+// Attempt is what became of one.
+type Attempt struct {
+	Started time.Time     `json:"started"`
+	Took    time.Duration `json:"took"`
+	Again   int           `json:"again,omitempty"` // segments that the client sent again on its connection, SYNs above all
+	Failed  bool          `json:"failed,omitempty"`
 }
 
 // Failure is an attempt that failed.
@@ -175,6 +187,9 @@ func (c *client) serve(conn *connection) {
 	for attempt := 1; ; attempt++ {
 		started := time.Now()
 		response, err := conn.ask(started.Add(c.config.Timeout))
+		if c.config.Record {
+			c.record(Attempt{Started: started, Took: time.Since(started), Again: conn.again, Failed: err != nil})
+		}
 		if err == nil {
 			c.answered(response, time.Since(began))
 			return
@@ -184,6 +199,12 @@ func (c *client) serve(conn *connection) {
 			return
 		}
 	}
+}
+
+func (c *client) record(a Attempt) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.result.Attempts = append(c.result.Attempts, a)
 }
 
 func (c *client) answered(header http.Header, took time.Duration) {
@@ -217,9 +238,11 @@ type connection struct {
 	conn   net.Conn
 	reader *bufio.Reader
 	asked  int
+	again  int // segments that were sent again, up to the last answer
 }
 
 func (c *connection) ask(deadline time.Time) (http.Header, error) {
+	c.again = 0
 	if c.conn == nil {
 		dialer := net.Dialer{Deadline: deadline}
 		conn, err := dialer.Dial("tcp", c.client.address)
@@ -242,6 +265,7 @@ func (c *connection) ask(deadline time.Time) (http.Header, error) {
 		return nil, err
 	}
 	response, err := http.ReadResponse(c.reader, nil)
+	c.again = retransmitted(c.conn)
 	if err != nil {
 		return nil, err
 	}
@@ -260,6 +284,20 @@ func (c *connection) ask(deadline time.Time) (http.Header, error) {
 		c.close()
 	}
 	return response.Header, nil
+}
+
+// retransmitted is how many segments were sent again on a connection.
+func retransmitted(conn net.Conn) (segments int) {
+	raw, err := conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			segments = int(info.Total_retrans)
+		}
+	})
+	return segments
 }
 
 func (c *connection) close() {

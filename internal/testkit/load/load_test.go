@@ -72,6 +72,30 @@ func TestFailuresAreCountedAndRetried(t *testing.T) {
 	}
 }
 
+func TestAttemptsAreRecordedWhenAsked(t *testing.T) {
+	var asked atomic.Int64
+	url, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1) == 1 {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		answer(w, nil)
+	})
+	began := time.Now()
+	r := run(t, Config{URL: url, Requests: 3, Concurrency: 1, Record: true})
+	if len(r.Attempts) != 3 || !r.Attempts[0].Failed || r.Attempts[1].Failed || r.Attempts[2].Failed {
+		t.Fatalf("%+v", r.Attempts)
+	}
+	for _, a := range r.Attempts {
+		if a.Started.Before(began) || a.Took <= 0 || a.Again != 0 {
+			t.Errorf("%+v", a)
+		}
+	}
+	if r := run(t, Config{URL: url, Requests: 3, Concurrency: 1}); len(r.Attempts) > 0 {
+		t.Errorf("not asked for, recorded all the same: %+v", r.Attempts)
+	}
+}
+
 func TestSilentServerEndsByTimeout(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0") // never accepts
 	if err != nil {

@@ -1,8 +1,10 @@
 package netlab
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"strconv"
 
 	"github.com/weirlb/weir/internal/testkit/flood"
 )
@@ -16,7 +18,7 @@ func (l *Lab) Flood(node string, config flood.Config) (flood.Result, error) {
 			return result, err
 		}
 	}
-	args := []string{"lab", "flood", "--duration", config.Duration.String(), fmt.Sprintf("--udp=%t", config.UDP)}
+	args := []string{"lab", "flood", "--duration", config.Duration.String(), "--kind", string(cmp.Or(config.Kind, flood.SYN)), "--rate", strconv.Itoa(config.Rate)}
 	for _, target := range config.Targets {
 		args = append(args, target.String())
 	}

@@ -23,6 +23,9 @@ type Config struct {
 	// Workload starts what a workload serves. Nil: the echo of weir lab echo, on port 8080.
 	Workload func(lab *Lab, node Node) error
 
+	// MuxFlags are more flags of the muxes' programs.
+	MuxFlags []string
+
 	// Later names muxes and hosts whose programs Up does not start: they take part from Join on.
 	Later []string
 
@@ -33,9 +36,10 @@ type Config struct {
 // Lab is a running lab.
 type Lab struct {
 	Plan
-	bin  string
-	dir  string
-	tied bool
+	bin   string
+	dir   string
+	tied  bool
+	flags []string // of muxes
 
 	mu        sync.Mutex
 	spaces    map[string]*netns.NS
@@ -72,7 +76,7 @@ func Up(ctx context.Context, config Config) (*Lab, error) {
 	if _, err := os.Stat(dir); err == nil {
 		return nil, fmt.Errorf("build lab %s: there is one of this name: take it down first (weir lab down --name %s)", config.Name, config.Name)
 	}
-	l := &Lab{Plan: config.Plan, bin: config.Bin, dir: dir, tied: config.Tied, spaces: map[string]*netns.NS{}, tokens: map[string][]string{}}
+	l := &Lab{Plan: config.Plan, bin: config.Bin, dir: dir, tied: config.Tied, flags: config.MuxFlags, spaces: map[string]*netns.NS{}, tokens: map[string][]string{}}
 	if err := l.build(ctx, config); err != nil {
 		return nil, fmt.Errorf("build lab %s: %w", config.Name, errors.Join(err, l.Down()))
 	}

@@ -34,7 +34,7 @@ func (l *Lab) StartLoad(ctx context.Context, node string, config load.Config) (*
 		"--requests", strconv.Itoa(config.Requests), "--duration", config.Duration.String(),
 		"--concurrency", strconv.Itoa(config.Concurrency), "--rate", strconv.Itoa(config.Rate),
 		"--per-connection", strconv.Itoa(config.PerConn), "--timeout", config.Timeout.String(),
-		"--attempts", strconv.Itoa(config.Attempts))
+		"--attempts", strconv.Itoa(config.Attempts), "--record="+strconv.FormatBool(config.Record))
 	run.cmd.Stdout, run.cmd.Stderr = &run.output, &run.errors
 	run.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL}
 	if err := ns.Start(run.cmd); err != nil {

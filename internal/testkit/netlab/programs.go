@@ -107,6 +107,7 @@ func (l *Lab) startMux(n Node, join []string) error {
 		return fmt.Errorf("write the BGP password: %w", err)
 	}
 	router, _ := n.gateway()
+	join = append(join, l.flags...)
 	_, err := l.Start(n.Name, "weir-mux", append(join,
 		"--interface", Uplink, "--pin-path", l.PinPath(n.Name),
 		"--as", strconv.Itoa(muxAS),

@@ -5,17 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"text/tabwriter"
 	"time"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
-
+	"github.com/weirlb/weir/internal/testkit/benchlab"
 	"github.com/weirlb/weir/internal/testkit/netlab"
 )
 
@@ -40,17 +34,14 @@ type phase struct {
 	PerUpload float64 `json:"packets_by_muxes_per_upload"`
 }
 
-// used is the CPU's time that a node has used.
-type used struct{ programs, daemon time.Duration }
-
 // count is what grows with time.
 type count struct {
 	at              time.Time
-	mux             used // of both
-	hosts           map[string]used
+	mux             benchlab.Used // of both
+	hosts           map[string]benchlab.Used
 	byMuxes, direct uint64
 	uploads         uint64
-	busy, all       uint64 // ticks of all CPUs
+	machine         benchlab.Machine
 }
 
 // measureUploads makes uploads, and lets them leave the muxes half-way.
@@ -107,14 +98,14 @@ func between(a, b count) second {
 	percent := func(d time.Duration) float64 { return 100 * d.Seconds() / took }
 	var programs, daemons []float64
 	for host, used := range b.hosts {
-		programs = append(programs, percent(used.programs-a.hosts[host].programs))
-		daemons = append(daemons, percent(used.daemon-a.hosts[host].daemon))
+		programs = append(programs, percent(used.Programs-a.hosts[host].Programs))
+		daemons = append(daemons, percent(used.Daemon-a.hosts[host].Daemon))
 	}
 	return second{
-		Mux: percent(b.mux.programs - a.mux.programs), Muxd: percent(b.mux.daemon - a.mux.daemon),
+		Mux: percent(b.mux.Programs - a.mux.Programs), Muxd: percent(b.mux.Daemon - a.mux.Daemon),
 		Host: median(programs), Agentd: median(daemons),
 		ByMuxes: float64(b.byMuxes-a.byMuxes) / took, Direct: float64(b.direct-a.direct) / took,
-		Uploads: float64(b.uploads-a.uploads) / took, Machine: 100 * float64(b.busy-a.busy) / float64(max(b.all-a.all, 1)),
+		Uploads: float64(b.uploads-a.uploads) / took, Machine: 100 * float64(b.machine.Busy-a.machine.Busy) / float64(max(b.machine.All-a.machine.All, 1)),
 	}
 }
 
@@ -142,17 +133,17 @@ func newPhase(name string, of []second, perUpload float64) phase {
 
 // count reads all counters.
 func (w *world) count(u *uploads) (c count, err error) {
-	c.at, c.hosts, c.uploads = time.Now(), map[string]used{}, u.done.Load()
-	if c.busy, c.all, err = machine(); err != nil {
+	c.at, c.hosts, c.uploads = time.Now(), map[string]benchlab.Used{}, u.done.Load()
+	if c.machine, err = benchlab.MachineUsed(); err != nil {
 		return c, err
 	}
 	for _, n := range w.lab.Of(netlab.Mux) {
-		used, err := w.used(n.Name, "weir-mux")
+		used, err := benchlab.UsedBy(w.lab, n.Name, "weir-mux")
 		if err != nil {
 			return c, err
 		}
-		c.mux.programs += used.programs
-		c.mux.daemon += used.daemon
+		c.mux.Programs += used.Programs
+		c.mux.Daemon += used.Daemon
 		packets, err := w.lab.Forwarded(n.Name)
 		if err != nil {
 			return c, err
@@ -160,7 +151,7 @@ func (w *world) count(u *uploads) (c count, err error) {
 		c.byMuxes += packets
 	}
 	for _, n := range w.lab.Of(netlab.Host) {
-		if c.hosts[n.Name], err = w.used(n.Name, "weir-agent"); err != nil {
+		if c.hosts[n.Name], err = benchlab.UsedBy(w.lab, n.Name, "weir-agent"); err != nil {
 			return c, err
 		}
 		verdicts, err := w.lab.Verdicts(n.Name)
@@ -170,88 +161,6 @@ func (w *world) count(u *uploads) (c count, err error) {
 		c.direct += verdicts["reply_direct"]
 	}
 	return c, nil
-}
-
-// used is the CPU's time that a node's programs in the kernel and its daemon took.
-func (w *world) used(node, daemon string) (u used, err error) {
-	process, err := w.lab.Process(node, daemon)
-	if err != nil {
-		return u, err
-	}
-	if u.daemon, err = processTime(process.PID); err != nil {
-		return u, err
-	}
-	pins, err := filepath.Glob(filepath.Join(w.lab.PinPath(node), "live", "*"))
-	if err != nil {
-		return u, err
-	}
-	seen := map[ebpf.ProgramID]bool{} // one program may be attached to many interfaces
-	for _, pin := range pins {
-		attached, err := link.LoadPinnedLink(pin, nil)
-		if err != nil {
-			continue // something else is pinned there
-		}
-		info, err := attached.Info()
-		_ = attached.Close()
-		if err != nil {
-			return u, err
-		}
-		if seen[info.Program] {
-			continue
-		}
-		seen[info.Program] = true
-		program, err := ebpf.NewProgramFromID(info.Program)
-		if err != nil {
-			return u, err
-		}
-		stats, err := program.Stats()
-		_ = program.Close()
-		if err != nil {
-			return u, err
-		}
-		u.programs += stats.Runtime
-	}
-	return u, nil
-}
-
-const tick = 10 * time.Millisecond // of /proc (USER_HZ)
-
-// processTime is what a process has used, in user space and for its own in the kernel (proc(5)).
-func processTime(pid int) (time.Duration, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
-	var ticks uint64
-	for _, field := range fields[11:13] {
-		n, err := strconv.ParseUint(field, 10, 64)
-		if err != nil {
-			return 0, err
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * tick, nil
-}
-
-// machine is what all CPUs have done, in ticks.
-func machine() (busy, all uint64, err error) {
-	data, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return 0, 0, err
-	}
-	line, _, _ := strings.Cut(string(data), "\n")
-	for i, field := range strings.Fields(line)[1:9] {
-		n, err := strconv.ParseUint(field, 10, 64)
-		if err != nil {
-			return 0, 0, err
-		}
-		all += n
-		if i != 3 && i != 4 { // idle, and waiting for disks
-			busy += n
-		}
-	}
-	return busy, all, nil
 }
 
 // speed is what uploads reach when nothing holds them up.
