@@ -138,10 +138,10 @@ func (w *world) measureLong(ctx context.Context, how options) (_ *long, err erro
 		l.Samples = append(l.Samples, t.sample)
 	}
 	s := series{Trials: []trial{l.Trial}}
-	if err := c.end(&s, how.long); err != nil {
+	if err := c.end(&s); err != nil {
 		return nil, err
 	}
-	w.detected(&s, how.long)
+	w.detected(&s)
 	l.Trial = s.Trials[0]
 	l.Sessions, err = w.changed(sessions)
 	return l, errors.Join(err, ctx.Err())

@@ -39,19 +39,27 @@ func (s *series) detections() (all []float64) {
 	return all
 }
 
+// gone is when VIPs had no route any more, of all trials, in ms.
+func (s *series) gone() (all []float64) {
+	for _, t := range s.Trials {
+		all = append(all, t.Gone...)
+	}
+	return all
+}
+
 // printAll tells of series, one row each.
 func printAll(to io.Writer, name string, all []series) {
 	t := newTable(to, name, "base load", "a second", "trials", "flood, a second", "machine, %", "others: connections", "lost", "sent again",
-		"victim's own", "lost", "lost after 1 s", "sent again", "detected in, ms: median", "99 %", "most", "sessions changed")
+		"victim's own", "lost", "lost after 1 s", "sent again", "detected in, ms: median", "99 %", "most", "route gone, ms: most", "sessions changed")
 	for _, s := range all {
 		others, own, late := s.all()
 		rate, found := 0.0, s.detections()
 		for _, trial := range s.Trials {
 			rate += trial.Rate / float64(len(s.Trials))
 		}
-		t.row("%s %s\t%s\t%d\t%d\t%.0f\t%.0f\t%d\t%d\t%d\t%d\t%d\t%.2f %%\t%d\t%.0f\t%.0f\t%.0f\t%d", s.Mode, s.Kind, s.Load, s.Rate, len(s.Trials), rate, s.Machine,
+		t.row("%s %s\t%s\t%d\t%d\t%.0f\t%.0f\t%d\t%d\t%d\t%d\t%d\t%.2f %%\t%d\t%.0f\t%.0f\t%.0f\t%.0f\t%d", s.Mode, s.Kind, s.Load, s.Rate, len(s.Trials), rate, s.Machine,
 			others.Connections, others.Failed, others.Again, own.Connections, own.Failed, late.lost(), own.Again,
-			percentile(found, 50), percentile(found, 99), percentile(found, 100), s.disturbed())
+			percentile(found, 50), percentile(found, 99), percentile(found, 100), percentile(s.gone(), 100), s.disturbed())
 	}
 	t.end()
 }

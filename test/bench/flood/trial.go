@@ -42,7 +42,9 @@ type trial struct {
 	Victim int       `json:"victim"` // tenant
 	Began  time.Time `json:"began"`
 	Rate   float64   `json:"packets_per_s"`
-	Detect []float64 `json:"detect_ms"` // of each mux and family, until it acted
+	Ended  time.Time `json:"ended"`     // with what follows the flood
+	Detect []float64 `json:"detect_ms"` // of each mux and family, until it answered SYNs itself
+	Gone   []float64 `json:"gone_ms"`   // of each family, until the router had no way to the VIP any more
 	Others tally     `json:"others"`    // clients of the other tenants
 	Own    tally     `json:"own"`       // of the victim
 	Late   tally     `json:"own_late"`  // of these, those that began grace after the flood did
@@ -94,7 +96,7 @@ func (w *world) measureFigure(ctx context.Context, how options) (all []series, e
 			return nil, err
 		}
 		for _, base := range how.loads {
-			s, err := w.measure(ctx, how, m.name, flood.SYN, base, how.trials)
+			s, err := w.measure(ctx, how, m, flood.SYN, base, max(1, how.trials/m.part))
 			if err != nil {
 				return nil, fmt.Errorf("mode %s, base load %s: %w", m.name, base.Name, err)
 			}
@@ -114,7 +116,7 @@ func (w *world) measureKinds(ctx context.Context, how options) (all []series, er
 		if kind == flood.SYN {
 			continue
 		}
-		s, err := w.measure(ctx, how, modes[0].name, kind, how.loads[1], min(trials, how.trials))
+		s, err := w.measure(ctx, how, modes[0], kind, how.loads[1], min(trials, how.trials))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", kind, err)
 		}
@@ -124,8 +126,8 @@ func (w *world) measureKinds(ctx context.Context, how options) (all []series, er
 }
 
 // measure floods one tenant after the other while clients of all ask.
-func (w *world) measure(ctx context.Context, how options, mode string, kind flood.Kind, base baseLoad, trials int) (series, error) {
-	s := series{Mode: mode, Kind: kind, Load: base.Name, Rate: base.Rate}
+func (w *world) measure(ctx context.Context, how options, m mode, kind flood.Kind, base baseLoad, trials int) (series, error) {
+	s := series{Mode: m.name, Kind: kind, Load: base.Name, Rate: base.Rate}
 	sessions, err := w.sessions()
 	if err != nil {
 		return s, err
@@ -147,21 +149,25 @@ func (w *world) measure(ctx context.Context, how options, mode string, kind floo
 		if err != nil {
 			return s, errors.Join(err, c.abandon())
 		}
-		s.Trials = append(s.Trials, t)
 		pause(ctx, gap)
+		if t.Ended, err = w.back(ctx, t.Victim); err != nil {
+			return s, errors.Join(err, c.abandon())
+		}
+		s.Trials = append(s.Trials, t)
+		pause(ctx, m.rest)
 	}
 	after, err := benchlab.MachineUsed()
 	if err != nil {
 		return s, errors.Join(err, c.abandon())
 	}
 	s.Machine = 100 * float64(after.Busy-before.Busy) / float64(max(after.All-before.All, 1))
-	if err := c.end(&s, how.lasts+gap); err != nil {
+	if err := c.end(&s); err != nil {
 		return s, err
 	}
 	if s.Sessions, err = w.changed(sessions); err != nil {
 		return s, err
 	}
-	w.detected(&s, how.lasts+gap)
+	w.detected(&s)
 	s.print()
 	return s, ctx.Err()
 }
@@ -171,8 +177,14 @@ func (w *world) flood(victim int, config flood.Config) (trial, error) {
 	for _, vip := range vipsOf(victim) {
 		config.Targets = append(config.Targets, netip.AddrPortFrom(vip, 80))
 	}
+	stop := w.watchRoutes(vipsOf(victim))
 	r, err := w.lab.Flood(attacker, config)
-	return trial{Victim: victim, Began: r.Began, Rate: float64(r.Packets) / max(r.Took.Seconds(), 1e-9)}, err
+	gone := stop()
+	t := trial{Victim: victim, Began: r.Began, Ended: time.Now(), Rate: float64(r.Packets) / max(r.Took.Seconds(), 1e-9)}
+	for _, at := range gone {
+		t.Gone = append(t.Gone, float64(at.Sub(r.Began).Microseconds())/1000)
+	}
+	return t, err
 }
 
 // crowd is the clients of all VIPs.
@@ -202,9 +214,8 @@ func (c crowd) abandon() (err error) {
 	return err
 }
 
-// end ends the clients, and counts what each trial did to them, for so long after its beginning.
-func (c crowd) end(s *series, lasts time.Duration) error {
-	s.Seconds = make([]bin, (lasts+time.Second-1)/time.Second)
+// end ends the clients, and counts what each trial did to them.
+func (c crowd) end(s *series) error {
 	for tenant := range tenants {
 		for _, vip := range vipsOf(tenant) {
 			r, err := c[vip].Stop()
@@ -212,19 +223,22 @@ func (c crowd) end(s *series, lasts time.Duration) error {
 				return err
 			}
 			for _, a := range r.Attempts {
-				s.count(tenant, a, lasts)
+				s.count(tenant, a)
 			}
 		}
 	}
 	return nil
 }
 
-func (s *series) count(tenant int, a load.Attempt, lasts time.Duration) {
+func (s *series) count(tenant int, a load.Attempt) {
 	for i := range s.Trials {
 		t := &s.Trials[i]
 		at := a.Started.Sub(t.Began)
-		if at < 0 || at >= lasts {
+		if at < 0 || a.Started.After(t.Ended) {
 			continue
+		}
+		for len(s.Seconds) <= int(at/time.Second) {
+			s.Seconds = append(s.Seconds, bin{})
 		}
 		second := &s.Seconds[at/time.Second]
 		if tenant != t.Victim {

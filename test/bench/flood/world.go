@@ -118,14 +118,20 @@ func (w *world) listen(ctx context.Context, n netlab.Node) error {
 type mode struct {
 	name       string
 	synCookies string // of the endpoints
-	own        string // the kernel's own SYN cookies where workloads live
+
+	// Where workloads live: the kernel's own SYN cookies, how often it sends a SYN/ACK again, and how long what it keeps of
+	// connections half open outlasts a trial.
+	own, again string
+	rest       time.Duration
+	part       int // of the trials
 }
 
-// Workloads answer SYNs as Linux does by default, or, in the last mode, as a system does that has no SYN cookies of its own.
+// Workloads answer SYNs as Linux does by default, or, in mode unprotected, as a system does that has no SYN cookies of its
+// own; there what is half open is given up early, lest a trial sees what the one before it left.
 var modes = []mode{
-	{name: "cookies", synCookies: "auto", own: "1"},
-	{name: "off", synCookies: "never", own: "1"},
-	{name: "unprotected", synCookies: "never", own: "0"},
+	{name: "cookies", synCookies: "auto", own: "1", again: "5", part: 1},
+	{name: "off", synCookies: "never", own: "1", again: "5", part: 2},
+	{name: "unprotected", synCookies: "never", own: "0", again: "1", rest: 3 * time.Second, part: 2},
 }
 
 func modeNames() (names []string) {
@@ -142,7 +148,7 @@ func (w *world) apply(ctx context.Context, m mode) error {
 		if err != nil {
 			return err
 		}
-		if err := ns.Sysctl("net.ipv4.tcp_syncookies", m.own); err != nil {
+		if err := errors.Join(ns.Sysctl("net.ipv4.tcp_syncookies", m.own), ns.Sysctl("net.ipv4.tcp_synack_retries", m.again)); err != nil {
 			return err
 		}
 	}
@@ -160,7 +166,8 @@ func (w *world) write(b *strings.Builder, tenant int, vip netip.Addr, m mode) {
 	if vip.Is6() {
 		family = 6
 	}
-	fmt.Fprintf(b, "---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: tenant-%d-%d, tenant: tenant-%[1]d}\nspec:\n  address: '%[3]s'\n  endpoints:\n", tenant, family, vip)
+	fmt.Fprintf(b, "---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: tenant-%d-%d, tenant: tenant-%[1]d}\nspec:\n  address: '%[3]s'\n", tenant, family, vip)
+	b.WriteString("  endpoints:\n")
 	for _, protocol := range []string{"TCP", "UDP"} {
 		fmt.Fprintf(b, "  - protocol: %s\n    port: 80\n", protocol)
 		if protocol == "TCP" {
