@@ -128,6 +128,28 @@ func (m *Manager) shown(r *http.Request) (trust.Identity, error) {
 		return trust.Identity{Kind: trust.User, Name: "anybody", Method: trust.Insecure}, nil
 	}
 	trusted, _ := m.store.Trust()
+	caller, err := m.shownTo(r, trusted)
+	if !errors.As(err, new(*unknownUserError)) {
+		return caller, err
+	}
+	// Another manager may have made the user a moment ago.
+	newest, failed := m.store.NewestTrust(r.Context(), trusted)
+	switch {
+	case failed != nil:
+		return trust.Identity{}, fmt.Errorf("%w; if it is new, try again: %w", err, failed)
+	case newest == trusted:
+		return trust.Identity{}, err
+	}
+	return m.shownTo(r, newest)
+}
+
+// unknownUserError is why somebody is refused who may be a user that this manager has not heard of yet.
+type unknownUserError struct{ reason string }
+
+func (e *unknownUserError) Error() string { return e.reason }
+
+// shownTo is who makes a request, by what trusted says of what it shows.
+func (m *Manager) shownTo(r *http.Request, trusted *store.Trust) (trust.Identity, error) {
 	if bearer := r.Header.Get("Authorization"); bearer != "" {
 		return userByToken(trusted, bearer)
 	}
@@ -163,7 +185,7 @@ func userByToken(trusted *store.Trust, header string) (trust.Identity, error) {
 	account, known := trusted.Accounts[secret.ID]
 	// The same work for users that are not there, so that time does not tell which ones are.
 	if matches := secret.Matches(account.Hash); !known || !matches {
-		return trust.Identity{}, errors.New("the bearer token is not valid: it was replaced, or its user deleted: ask an admin for another")
+		return trust.Identity{}, &unknownUserError{"the bearer token is not valid: it was replaced, or its user deleted: ask an admin for another"}
 	}
 	return trust.Identity{Kind: trust.User, Name: account.Name, Method: trust.ByToken, Bindings: account.Bindings}, nil
 }
@@ -201,7 +223,7 @@ func inForce(caller trust.Identity, trusted *store.Trust) (trust.Identity, error
 	if caller.Kind == trust.User {
 		account, known := trusted.Accounts[caller.Name]
 		if !known || len(account.Hash) > 0 {
-			return trust.Identity{}, fmt.Errorf("there is no %s with a certificate any more", caller)
+			return trust.Identity{}, &unknownUserError{fmt.Sprintf("there is no %s with a certificate any more", caller)}
 		}
 		caller.Bindings = account.Bindings
 	}

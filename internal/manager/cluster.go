@@ -99,8 +99,16 @@ func clusterRefusal(err error) error {
 
 // DeleteManager takes a manager out of the cluster.
 func (c cluster) DeleteManager(ctx context.Context, r *weirv1.DeleteManagerRequest) (*weirv1.DeleteManagerResponse, error) {
-	if managers := c.store.State().Managers; managers[r.GetName()].Name == "" {
+	m, known := c.store.State().Managers[r.GetName()]
+	if !known {
 		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no manager %.64q", r.GetName()))
+	}
+	if c.store.External() {
+		// It is no member of etcd: nothing would end it.
+		if _, err := c.ask(ctx, m); err == nil {
+			return nil, connect.NewError(connect.CodeFailedPrecondition,
+				fmt.Errorf("manager %s runs, and shares an external etcd: stop it first", m.Name))
+		}
 	}
 	if err := c.store.RemoveManager(ctx, r.GetName()); err != nil {
 		return nil, clusterRefusal(err)

@@ -20,16 +20,17 @@ import (
 
 // Config says where a manager listens and where its store is.
 type Config struct {
-	Name          string   // of this manager among the replicas
-	Listen        string   // "127.0.0.1:7400"
-	Advertise     string   // host:port at which the other managers reach Listen, if it is another
-	PeerListen    string   // host:port for the embedded etcd's peers; empty: this manager is the only one
-	Join          string   // a manager, or several, of the cluster to join at the first start; empty: found one
-	TokenFile     string   // holds the token to join with
-	CAHash        string   // of the CA of the cluster to join
-	Insecure      bool     // neither TLS nor authentication: everybody may do everything
-	DataDir       string   // of the embedded etcd
-	EtcdEndpoints []string // of an external etcd; then DataDir is not used
+	Name          string        // of this manager among the replicas
+	Listen        string        // "127.0.0.1:7400"
+	Advertise     string        // host:port at which the other managers reach Listen, if it is another
+	PeerListen    string        // host:port for the embedded etcd's peers; empty: this manager is the only one
+	Join          string        // a manager, or several, of the cluster to join at the first start; empty: found one
+	TokenFile     string        // holds the token to join with
+	CAHash        string        // of the CA of the cluster to join
+	Insecure      bool          // neither TLS nor authentication: everybody may do everything
+	DataDir       string        // of the embedded etcd
+	EtcdEndpoints []string      // of an external etcd; then DataDir holds certificates only
+	EtcdTLS       store.EtcdTLS // with it
 	Version       string
 	Log           *slog.Logger
 	Telemetry     telemetry.Options
@@ -115,7 +116,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	advertised := advertise(cfg, listener.Addr().String())
 	s, err := store.Open(ctx, store.Config{
 		Name: cfg.Name, Address: advertised,
-		DataDir: cfg.DataDir, Endpoints: cfg.EtcdEndpoints, Log: cfg.Log,
+		DataDir: cfg.DataDir, Endpoints: cfg.EtcdEndpoints, EtcdTLS: cfg.EtcdTLS, Log: cfg.Log,
 		PeerListen: cfg.PeerListen, Join: joining(cfg, secured, advertised), PeerTLS: secured.peerTLS(), Lone: secured.lone,
 	})
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
 )
 
 // Bounds of the embedded etcd. MaxOperations bounds one transaction: the VIPs and tables of one apply.
@@ -41,18 +41,25 @@ func lockDirectory(dir string) (*os.File, error) {
 	return lock, nil
 }
 
-// dialExternal connects to the etcd at endpoints and holds that it answers.
-func dialExternal(ctx context.Context, endpoints []string, log *slog.Logger) (*clientv3.Client, error) {
+// dialExternal connects to the etcd at the endpoints and holds that it answers.
+func dialExternal(ctx context.Context, cfg Config) (*clientv3.Client, error) {
+	endpoints := strings.Join(cfg.Endpoints, ",")
+	secured := &etcdCredentials{files: cfg.EtcdTLS, log: cfg.Log}
+	var options []grpc.DialOption
+	if strings.HasPrefix(endpoints, "https://") {
+		options = append(options, grpc.WithTransportCredentials(secured))
+	}
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints:            endpoints,
+		Endpoints:            cfg.Endpoints,
 		DialTimeout:          reachTimeout,
 		DialKeepAliveTime:    10 * time.Second,
 		DialKeepAliveTimeout: 5 * time.Second,
 		MaxCallSendMsgSize:   maxRequestBytes,
-		Logger:               zap.New(quiet{log: log}),
+		Logger:               zap.New(quiet{log: cfg.Log}),
+		DialOptions:          options,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read --etcd-endpoints %s: %w", strings.Join(endpoints, ","), err)
+		return nil, fmt.Errorf("read --etcd-endpoints %s: %w", endpoints, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
@@ -61,8 +68,10 @@ func dialExternal(ctx context.Context, endpoints []string, log *slog.Logger) (*c
 		if errors.Is(err, context.DeadlineExceeded) {
 			err = fmt.Errorf("no answer within %s", reachTimeout)
 		}
-		return nil, fmt.Errorf("reach etcd at %s: %w: check that it runs there, and --etcd-endpoints",
-			strings.Join(endpoints, ","), err)
+		if problem := secured.last(); problem != "" {
+			return nil, fmt.Errorf("reach etcd at %s: %s: check --etcd-ca-file, --etcd-cert-file and --etcd-key-file, and etcd's own", endpoints, problem)
+		}
+		return nil, fmt.Errorf("reach etcd at %s: %w: check that it runs there, and --etcd-endpoints", endpoints, err)
 	}
 	return client, nil
 }

@@ -29,6 +29,7 @@ type Config struct {
 	Address   string // host:port of its API, for the others
 	DataDir   string
 	Endpoints []string
+	EtcdTLS   EtcdTLS // with the etcd at Endpoints
 	// PeerListen is the host:port at which the other managers' etcd reach this one's; empty: it is the only one.
 	PeerListen string
 	PeerTLS    *PeerTLS // nil: plaintext
@@ -55,6 +56,7 @@ type Store struct {
 	log       *slog.Logger
 	streams   streams
 	trusted   trusted
+	asking    shared                   // for the newest Trust
 	journal   journal                  // of VIPs, for those who watch them
 	took      *prometheus.HistogramVec // of calls of etcd
 	writes    writes
@@ -74,6 +76,9 @@ type Store struct {
 // return, only while Run runs.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	cfg.Name = cmp.Or(cfg.Name, DefaultName)
+	if err := cfg.EtcdTLS.check(cfg.Endpoints); err != nil {
+		return nil, err
+	}
 	s := &Store{
 		tidyEvery: cmp.Or(cfg.tidyEvery, tidyEvery), lowRoom: cmp.Or(cfg.lowRoom, lowRoom),
 		name: cfg.Name, address: cfg.Address, log: cfg.Log, streams: newStreams(), journal: newJournal(),
@@ -81,7 +86,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		changed: make(chan struct{}), elected: make(chan struct{}),
 	}
 	if len(cfg.Endpoints) > 0 {
-		client, err := dialExternal(ctx, cfg.Endpoints, cfg.Log)
+		client, err := dialExternal(ctx, cfg)
 		if err != nil {
 			return nil, err
 		}
@@ -121,6 +126,9 @@ func (s *Store) String() string {
 	}
 	return s.where + ": 1 member"
 }
+
+// External says whether the store is an etcd of its own.
+func (s *Store) External() bool { return s.member == nil }
 
 // Close ends the connection, and the embedded etcd.
 func (s *Store) Close() {

@@ -125,6 +125,21 @@ func (s *Store) UpdateTrust(ctx context.Context, decide func(*Trust) (TrustChang
 	}
 }
 
+// NewestTrust returns the Trust that the store holds, which may be the one that was read before: what is refused by
+// that is asked of this one. All who ask at once share a read, and none a read that had begun before.
+func (s *Store) NewestTrust(ctx context.Context, was *Trust) (*Trust, error) {
+	err := s.asking.share(ctx, func() error {
+		now, _ := s.Trust()
+		_, err := s.isNewest(context.WithoutCancel(ctx), now)
+		return err
+	})
+	if err != nil {
+		return was, err
+	}
+	now, _ := s.Trust()
+	return now, nil
+}
+
 // isNewest reports whether the store holds no newer Trust than now. If it does, Trust has it by then.
 func (s *Store) isNewest(ctx context.Context, now *Trust) (bool, error) {
 	callCtx, cancel := context.WithTimeout(ctx, callTimeout)

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"testing"
 
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 )
@@ -13,33 +14,69 @@ import (
 // Start runs etcd, with the limits that it has by default, until the test ends, and returns its URL.
 func Start(t testing.TB) string {
 	t.Helper()
-	client, peer := freeURL(t), freeURL(t)
+	return start(t, "http", transport.TLSInfo{}).URL()
+}
+
+// Server is an etcd that can be started again.
+type Server struct {
+	cfg     *embed.Config
+	running *embed.Etcd
+}
+
+// StartTLS runs etcd with the files of a folder, and asks clients for certificates of its CA.
+func StartTLS(t testing.TB, files Files) *Server {
+	t.Helper()
+	return start(t, "https", transport.TLSInfo{
+		CertFile: files.Certificate, KeyFile: files.Key, TrustedCAFile: files.CA, ClientCertAuth: true,
+	})
+}
+
+func start(t testing.TB, scheme string, secured transport.TLSInfo) *Server {
+	t.Helper()
+	client, peer := freeURL(t, scheme), freeURL(t, "http")
 	cfg := embed.NewConfig()
 	cfg.Dir = t.TempDir()
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	etcd, err := embed.StartEtcd(cfg)
-	if err != nil {
+	cfg.ClientTLSInfo = secured
+	s := &Server{cfg: cfg}
+	s.run(t)
+	t.Cleanup(func() { s.running.Close() })
+	return s
+}
+
+func (s *Server) run(t testing.TB) {
+	t.Helper()
+	var err error
+	if s.running, err = embed.StartEtcd(s.cfg); err != nil {
 		t.Fatalf("start etcd: %v", err)
 	}
-	t.Cleanup(etcd.Close)
 	select {
-	case <-etcd.Server.ReadyNotify():
+	case <-s.running.Server.ReadyNotify():
 	case <-t.Context().Done():
 		t.Fatalf("start etcd: %v", t.Context().Err())
 	}
-	return client.String()
+}
+
+// URL is where it listens for clients.
+func (s *Server) URL() string { return s.cfg.AdvertiseClientUrls[0].String() }
+
+// Restart ends it and starts it again on the same data, with its files as they are by then.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	s.running.Close()
+	s.run(t)
 }
 
 // freeURL is a URL on a port that was free a moment ago.
-func freeURL(t testing.TB) url.URL {
+func freeURL(t testing.TB, scheme string) url.URL {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it listens on loopback for an instant
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	return url.URL{Scheme: "http", Host: l.Addr().String()}
+	return url.URL{Scheme: scheme, Host: l.Addr().String()}
 }
