@@ -26,6 +26,7 @@ type sourceLists [2]listDigest
 type sourceList struct {
 	id       uint32
 	prefixes []netip.Prefix // in order, each once
+	digest   listDigest
 	uses     int
 }
 
@@ -149,7 +150,7 @@ func (d *Datapath) holdList(digest listDigest, prefixes []netip.Prefix) error {
 	if err != nil {
 		return err
 	}
-	list := &sourceList{id: id, prefixes: prefixes, uses: 1}
+	list := &sourceList{id: id, prefixes: prefixes, digest: digest, uses: 1}
 	d.sources.rows += len(prefixes)
 	if err := d.tables.writeList(list); err != nil {
 		d.sources.retired = append(d.sources.retired, list)
@@ -198,9 +199,12 @@ func (d *Datapath) writeGuard(id uint32, lists sourceLists) error {
 	if err := d.openGuards(); err != nil {
 		return err
 	}
-	atomic.StoreUint64(&d.sources.guards[id], uint64(d.sources.id(lists[0]))|uint64(d.sources.id(lists[1]))<<32)
+	atomic.StoreUint64(&d.sources.guards[id], guardWord(d.sources.id(lists[0]), d.sources.id(lists[1])))
 	return nil
 }
+
+// guardWord is how packets find an endpoint's lists.
+func guardWord(allow, deny uint32) uint64 { return uint64(allow) | uint64(deny)<<32 }
 
 func (s *sources) id(digest listDigest) uint32 {
 	if list := s.lists[digest]; list != nil {
@@ -285,26 +289,24 @@ func (d *Datapath) adoptSources() error {
 	if err != nil {
 		return err
 	}
-	digests, used := map[uint32]listDigest{}, map[uint32]bool{}
+	used := map[uint32]bool{}
 	for id, list := range byID {
-		slices.SortFunc(list.prefixes, netip.Prefix.Compare)
-		_, digests[id] = canonical(list.prefixes)
+		list.prefixes, list.digest = canonical(list.prefixes)
 		d.sources.rows += len(list.prefixes)
 		used[id] = true
 	}
-	hold := func(id uint32) listDigest {
-		list, digest := byID[id], digests[id]
-		if list == nil {
-			return listDigest{}
-		}
-		list.uses++
-		d.sources.lists[digest] = list
-		return digest
-	}
 	for _, live := range d.live {
-		if live.row.Flags&muxEndpointFlagENDPOINT_SOURCES != 0 {
-			word := d.sources.guards[live.row.Id]
-			live.lists = sourceLists{hold(uint32(word)), hold(uint32(word >> 32))}
+		if live.row.Flags&muxEndpointFlagENDPOINT_SOURCES == 0 {
+			continue
+		}
+		word := &d.sources.guards[live.row.Id]
+		old := *word
+		var ids [2]uint32
+		for i, id := range []uint32{uint32(old), uint32(old >> 32)} {
+			ids[i], live.lists[i] = d.adoptList(id, byID[id])
+		}
+		if now := guardWord(ids[0], ids[1]); now != old {
+			atomic.StoreUint64(word, now)
 		}
 	}
 	d.sources.ids.claim(used)
@@ -314,6 +316,21 @@ func (d *Datapath) adoptSources() error {
 		}
 	}
 	return d.purgeLists()
+}
+
+// adoptList notes that an endpoint names a list that was found. Of two with the same prefixes one stays, and the
+// other is nobody's.
+func (d *Datapath) adoptList(id uint32, found *sourceList) (uint32, listDigest) {
+	if found == nil {
+		return id, listDigest{}
+	}
+	kept := d.sources.lists[found.digest]
+	if kept == nil {
+		kept = found
+		d.sources.lists[found.digest] = found
+	}
+	kept.uses++
+	return kept.id, kept.digest
 }
 
 // readLists reads all lists, by number.

@@ -189,3 +189,48 @@ func TestListsOutliveTheirProcess(t *testing.T) {
 		t.Errorf("%d rows of %d lists stay when nobody names them", d.sources.rows, len(d.sources.lists))
 	}
 }
+
+// TestTwoListsOfTheSameSources adopts tables in which a process that ended halfway left a list twice, each under a
+// number of its own that an endpoint names. One stays for both, until neither names it.
+func TestTwoListsOfTheSameSources(t *testing.T) {
+	p := newPlace(t)
+	d := p.mustOpen(t)
+	tcp, udp := endpoint(vip4, model.TCP, tunnel4), endpoint(vip4, model.UDP, tunnel4)
+	tcp.Deny = prefixes("198.51.100.0/24", "10.0.0.0/8")
+	udp.Deny = tcp.Deny
+	if err := d.Replace([]model.MuxEndpoint{tcp, udp}); err != nil {
+		t.Fatal(err)
+	}
+	twin := &sourceList{id: 99, prefixes: tcp.Deny}
+	if err := d.tables.writeList(twin); err != nil {
+		t.Fatal(err)
+	}
+	d.sources.guards[d.live[udp.Key].row.Id] = guardWord(0, twin.id)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	d = p.mustOpen(t)
+	defer d.Close()
+	drops := func(packet pkt.Packet, what string) {
+		t.Helper()
+		if action, _ := run(t, d, packet.Frame()); action != xdpDrop {
+			t.Errorf("%s: action %d", what, action)
+		}
+	}
+	drops(pkt.TCP(client4, vip4, pkt.SYN), "TCP, adopted")
+	drops(pkt.UDP(client4, vip4), "UDP, adopted")
+	if lists, err := d.tables.readLists(); err != nil || len(lists) != 1 || d.sources.rows != 2 {
+		t.Errorf("lists are %v, of %d rows, %v", lists, d.sources.rows, err)
+	}
+	if err := d.Apply(nil, []model.EndpointKey{udp.Key}); err != nil {
+		t.Fatal(err)
+	}
+	drops(pkt.TCP(client4, vip4, pkt.SYN), "TCP, when UDP is gone")
+	if err := d.Replace(nil); err != nil {
+		t.Fatal(err)
+	}
+	if d.sources.rows != 0 || len(d.sources.lists) != 0 {
+		t.Errorf("%d rows of %d lists stay when nobody names them", d.sources.rows, len(d.sources.lists))
+	}
+}

@@ -2,9 +2,11 @@ package mux
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/model"
@@ -101,25 +103,59 @@ func (d *Datapath) SYNStates() map[model.EndpointKey]SYNState {
 func (d *Datapath) SYNCounters() (map[model.EndpointKey]SYNCounter, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	var last uint32
+	for _, live := range d.live {
+		if live.mode == model.SYNCookiesAuto {
+			last = max(last, live.row.Id)
+		}
+	}
+	rows, err := d.tables.readSYNs(last)
+	if err != nil {
+		return nil, err
+	}
 	counters := map[model.EndpointKey]SYNCounter{}
-	var perCPU []muxSynCounter
 	for key, live := range d.live {
-		if live.mode != model.SYNCookiesAuto {
-			continue
+		if live.mode == model.SYNCookiesAuto {
+			counters[key] = rows[live.row.Id]
 		}
-		if err := d.tables.SYNCounters.Lookup(live.row.Id, &perCPU); err != nil {
-			return nil, fmt.Errorf("read syns of endpoint %s: %w", key, err)
-		}
-		var sum SYNCounter
-		for _, c := range perCPU {
-			sum.SYNs += c.Syns
-			sum.Answered += c.Answered
-			sum.Tried += c.Tried
-			sum.Completed += c.Completed
-		}
-		counters[key] = sum
 	}
 	return counters, nil
+}
+
+// synBatch is how many rows of syn_counters are read at once.
+const synBatch = 1024
+
+// readSYNs sums the CPUs' counters of all endpoints to the last number, by number. In batches it costs a fraction of
+// reading them one by one.
+func (t *tables) readSYNs(last uint32) ([]SYNCounter, error) {
+	cpus := ebpf.MustPossibleCPU()
+	sums := make([]SYNCounter, last+1)
+	ids, rows := make([]uint32, synBatch), make([]muxSynCounter, synBatch*cpus)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := t.SYNCounters.BatchLookup(&cursor, ids, rows, nil)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil, fmt.Errorf("read syn counters: %w", err)
+		}
+		for i, id := range ids[:n] {
+			if id > last {
+				return sums, nil
+			}
+			for _, c := range rows[i*cpus : (i+1)*cpus] {
+				sums[id].add(c)
+			}
+		}
+		if err != nil {
+			return sums, nil
+		}
+	}
+}
+
+func (c *SYNCounter) add(more muxSynCounter) {
+	c.SYNs += more.Syns
+	c.Answered += more.Answered
+	c.Tried += more.Tried
+	c.Completed += more.Completed
 }
 
 // SetSYNSecrets takes over the secrets that are valid, the oldest first, and the time of day, which may
