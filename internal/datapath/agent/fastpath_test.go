@@ -175,12 +175,19 @@ func TestDirectRefusals(t *testing.T) {
 	large := answer.With(pkt.Payload(make([]byte, uplinkMTU-40)))
 	whole := large.With(from(vip4))
 	r.check("too large for the way", outbound("from_workload", large, "reply_uplink", &whole))
-	there := reply.Inside(fromTo(interface4, "10.1.0.78"))
-	r.set(direct(model.TCP, client4, vip4, interface4, "10.1.0.78", DirectAccept), DirectAccept, true, nil) // it has moved
-	r.check("until it says so", outbound("from_workload", answer, "reply_uplink", &reply))
-	r.set(direct(model.TCP, client4, vip4, interface4, "10.1.0.78", DirectSend), DirectSend, true, nil)
-	r.check("to where it is now", outbound("from_workload", answer, "reply_direct", &there))
-	r.check("from where it was", inbound(pkt.TCP(client4, vip4, pkt.ACK).Inside(fromTo(far4, interface4)), "drop_not_a_mux", nil))
+}
+
+// established is a client's packet in a connection that both ends have spoken in by the muxes, what the workload
+// answers, and what that leaves as.
+func (r *rig) established() (packet, answer, reply pkt.Packet) {
+	r.t.Helper()
+	packet = pkt.TCP(client4, vip4, pkt.ACK)
+	workload := delivered(packet.Inside(outer(interface4)), interface4)
+	answer = replyTo(workload, pkt.ACK)
+	reply = answer.With(from(vip4))
+	r.check("in", inbound(packet.Inside(outer(interface4)), "deliver_interface", &workload))
+	r.check("out", outbound("from_workload", answer, "reply_uplink", &reply))
+	return packet, answer, reply
 }
 
 // A redirect that comes late, for a connection that has ended here, or whose backend is no more here, does nothing.
@@ -205,12 +212,7 @@ func TestLateRedirects(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, _ := fastpathRig(t)
-			packet := pkt.TCP(client4, vip4, pkt.ACK)
-			workload := delivered(packet.Inside(outer(interface4)), interface4)
-			answer := replyTo(workload, pkt.ACK)
-			reply := answer.With(from(vip4))
-			r.check("in", inbound(packet.Inside(outer(interface4)), "deliver_interface", &workload))
-			r.check("out", outbound("from_workload", answer, "reply_uplink", &reply))
+			packet, answer, _ := r.established()
 			c.later(r, packet, answer)
 			r.set(direct(model.TCP, client4, vip4, interface4, far4, DirectAccept), DirectNone, false, ErrDirectUnknown)
 			r.set(direct(model.TCP, client4, vip4, interface4, far4, DirectSend), DirectNone, false, ErrDirectUnknown)
@@ -224,25 +226,27 @@ func TestLateRedirects(t *testing.T) {
 	}
 }
 
-// A redirect that names where the peer was, and comes when it has moved, sends nothing there.
-func TestARedirectToWhereThePeerWas(t *testing.T) {
+// A peer that moves is sent to where it is once it has said so there; a redirect that names where it was, and comes
+// late, sends nothing there.
+func TestThePeerMoves(t *testing.T) {
 	const moved = "10.1.0.78"
 	r, _ := fastpathRig(t)
-	packet := pkt.TCP(client4, vip4, pkt.ACK)
-	workload := delivered(packet.Inside(outer(interface4)), interface4)
-	answer := replyTo(workload, pkt.ACK)
-	reply := answer.With(from(vip4))
-	r.check("in", inbound(packet.Inside(outer(interface4)), "deliver_interface", &workload))
-	r.check("out", outbound("from_workload", answer, "reply_uplink", &reply))
-	r.set(direct(model.TCP, client4, vip4, interface4, moved, DirectSend), DirectSend, true, nil)
-	there := reply.Inside(fromTo(interface4, moved))
-	r.check("to where it is", outbound("from_workload", answer, "reply_direct", &there))
-
-	r.set(direct(model.TCP, client4, vip4, interface4, far4, DirectAccept), DirectAccept, true, nil)
-	r.check("by the muxes", outbound("from_workload", answer, "reply_uplink", &reply))
-	r.check("from a mux", inbound(packet.Inside(outer(interface4)), "deliver_interface", &workload))
-	r.set(direct(model.TCP, client4, vip4, interface4, moved, DirectSend), DirectSend, true, nil)
-	r.check("to where it is again", outbound("from_workload", answer, "reply_direct", &there))
+	packet, answer, reply := r.established()
+	before, now := reply.Inside(fromTo(interface4, far4)), reply.Inside(fromTo(interface4, moved))
+	to := func(peer string, state DirectState) Direct {
+		return direct(model.TCP, client4, vip4, interface4, peer, state)
+	}
+	r.set(to(far4, DirectSend), DirectSend, true, nil)
+	r.check("to where it is", outbound("from_workload", answer, "reply_direct", &before))
+	for range 2 { // the second time when a late redirect has led back
+		r.set(to(moved, DirectAccept), DirectAccept, true, nil)
+		r.check("until it says so", outbound("from_workload", answer, "reply_uplink", &reply))
+		r.set(to(moved, DirectSend), DirectSend, true, nil)
+		r.check("to where it is now", outbound("from_workload", answer, "reply_direct", &now))
+		r.check("from where it was", inbound(packet.Inside(fromTo(far4, interface4)), "drop_not_a_mux", nil))
+		r.set(to(far4, DirectAccept), DirectAccept, true, nil)
+		r.check("by the muxes", outbound("from_workload", answer, "reply_uplink", &reply))
+	}
 }
 
 // Of a buffer with many segments, each one counts with its own headers. A buffer of the tests can't be encapsulated:
