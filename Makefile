@@ -35,10 +35,10 @@ generate: bpf ## Regenerate everything that is generated and committed
 test: build unit e2e ## Run every test: units, packet tables, namespaces, lab
 
 unit: build ## Run all tests but those in the lab
-	scripts/test.sh -count=1 -timeout 30m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/faults -e /test/docs -e /test/synflood -e /test/fair)
+	scripts/test.sh -count=1 -timeout 30m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/faults -e /test/docs -e /test/synflood -e /test/fair -e /test/moved)
 
 e2e: build ## Run the tests in the lab: end to end, and the commands of the documents
-	WEIR_BIN=$(CURDIR)/$(BIN) scripts/test.sh -count=1 -timeout 30m -p 1 ./test/e2e ./test/faults ./test/docs ./test/synflood ./test/fair
+	WEIR_BIN=$(CURDIR)/$(BIN) scripts/test.sh -count=1 -timeout 30m -p 1 ./test/e2e ./test/faults ./test/docs ./test/synflood ./test/fair ./test/moved
 
 faults: build ## Break the control plane in every way, with SEEDS seeds each (default 1)
 	WEIR_BIN=$(CURDIR)/$(BIN) $(GO) test -count=1 -v -timeout 24h ./test/faults -seeds $(or $(SEEDS),1) -first $(or $(FIRST),1)

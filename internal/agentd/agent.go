@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -76,11 +78,13 @@ type Config struct {
 	// KeepAliveInterval, and says how many.
 	KeepAlive         func() (asked int, err error)
 	KeepAliveInterval time.Duration
-	Workloads         Workloads
-	Manager           Manager
-	Probe             Probe
-	Ports             PortsConfig
-	Log               *slog.Logger
+	// Depart ends the sessions of workloads that have left the host.
+	Depart    func(workloads map[netip.Addr]bool) (agent.Departed, error)
+	Workloads Workloads
+	Manager   Manager
+	Probe     Probe
+	Ports     PortsConfig
+	Log       *slog.Logger
 	// Telemetry is told of the host; nil: nobody is.
 	Telemetry *telemetry.Telemetry
 	// Directs are the connections that have left the muxes; nil: none do. Controls reads what the programs
@@ -102,6 +106,7 @@ type Agent struct {
 	ports   *ports
 	stream  *telemetry.Stream
 	direct  *direct // nil: no connection leaves the muxes
+	leaving *departures
 
 	asked, unasked atomic.Uint64 // silent workloads, and rounds that failed
 }
@@ -120,6 +125,10 @@ func New(config Config) (*Agent, error) {
 	c := newChecks(config.Log, config.Probe, rand.Float64, maxRunning, r.soon)
 	r.findings = c.findings
 	a := &Agent{config: config, tables: t, checks: c, reports: r, ports: p, stream: telemetry.NewStream("weir_agent")}
+	a.leaving = &departures{
+		log: config.Log, locate: config.Workloads.Locate, depart: config.Depart, now: time.Now, leaving: make(map[netip.Addr]time.Time),
+	}
+	a.leaving.set(slices.Collect(maps.Values(config.Live)))
 	if config.Directs != nil {
 		a.direct = newDirect(config.Log, config.Directs, config.Send)
 	}
@@ -136,6 +145,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return a.reports.run(ctx) })
 	group.Go(func() error { return a.sweep(ctx) })
 	group.Go(func() error { return a.keepAlive(ctx) })
+	group.Go(func() error { return a.leaving.run(ctx) })
 	group.Go(func() error { return a.ports.run(ctx) })
 	if a.direct != nil {
 		group.Go(func() error { return a.direct.run(ctx, a.config.Controls.Read, a.config.Controls.Close) })
@@ -178,6 +188,7 @@ func (a *Agent) apply(message *weirv1.SyncHostResponse) error {
 		a.direct.setKeys(update.Keys)
 		a.direct.setServed(backends)
 	}
+	a.leaving.set(backends)
 	ended(err)
 	a.stream.Applied(time.Since(began), err)
 	a.checks.set(backends, time.Now())

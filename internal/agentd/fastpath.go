@@ -29,6 +29,8 @@ const (
 	barTime, barMost = 5 * time.Second, 5 * time.Minute
 	// maxBarred bounds what is remembered of such connections.
 	maxBarred = 1 << 14
+	// listTime is for how long a list of the connections that have left is good enough to end one by.
+	listTime = 200 * time.Millisecond
 	// Messages that are looked at in one window: each costs a MAC.
 	windowMessages, windowTime = 2048, 100 * time.Millisecond
 )
@@ -60,20 +62,23 @@ type direct struct {
 	send     func(to netip.Addr, datagram []byte) error
 	now      func() time.Time
 
-	mu     sync.Mutex
-	keys   []model.FastpathKey
-	served map[model.EndpointKey]model.HostBackend // one of each endpoint with a fastpath; nil: not told yet
-	guard  fastpath.Guard
-	barred map[fastpath.Connection]bar
-	quiet  map[fastpath.Connection]unanswered
-	counts map[string]uint64         // messages by what became of them
-	states map[agent.DirectState]int // connections at the last sweep
+	mu       sync.Mutex
+	keys     []model.FastpathKey
+	served   map[model.EndpointKey]model.HostBackend // one of each endpoint with a fastpath; nil: not told yet
+	tunnels  map[model.HostBackendKey]bool           // all of them
+	guard    fastpath.Guard
+	barred   map[fastpath.Connection]bar
+	quiet    map[fastpath.Connection]unanswered
+	listed   map[fastpath.Connection]agent.Direct // by what this end sends
+	listedAt time.Time
+	counts   map[string]uint64         // messages by what became of them
+	states   map[agent.DirectState]int // connections at the last sweep
 }
 
 // results are all that direct counts.
 var results = []string{
 	"accepted", "ready", "gone", "malformed", "forged", "key", "expired", "replayed", "wrong_source", "unknown", "forbidden",
-	"local", "full", "barred", "stray", "silent", "ended", "failed",
+	"local", "full", "barred", "stray", "left", "silent", "ended", "failed",
 }
 
 func newDirect(log *slog.Logger, datapath Directs, send func(netip.Addr, []byte) error) *direct {
@@ -96,15 +101,28 @@ func (d *direct) setKeys(keys []model.FastpathKey) {
 
 // setServed takes over the backends of this host.
 func (d *direct) setServed(backends []model.HostBackend) {
-	served := map[model.EndpointKey]model.HostBackend{}
+	served, tunnels := map[model.EndpointKey]model.HostBackend{}, map[model.HostBackendKey]bool{}
 	for _, b := range backends {
 		if b.Fastpath {
 			served[b.Endpoint] = b
+			tunnels[b.Key()] = true
 		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.served = served
+	d.served, d.tunnels = served, tunnels
+}
+
+// serves says whether the connection is of a backend of this host.
+func (d *direct) serves(w agent.Direct) bool {
+	server := w.Connection.Server
+	for _, port := range []uint16{server.Port(), model.AllPorts} {
+		key := model.EndpointKey{VIP: server.Addr(), Protocol: w.Connection.Protocol, Port: port}
+		if d.tunnels[model.HostBackendKey{Endpoint: key, Tunnel: w.Own}] {
+			return true
+		}
+	}
+	return false
 }
 
 // mayLeave says whether the manager lets the connection leave: one that a workload here has opened is judged at its
@@ -217,20 +235,48 @@ func (d *direct) tell(m fastpath.Message, to netip.Addr, now time.Time, result s
 // gone brings a connection back whose peer knows nothing of it. The message tells the packet that came
 // there, so its client is this end, whoever opened the connection.
 func (d *direct) gone(w agent.Direct) string {
-	all, err := d.datapath.Directs()
-	if err != nil {
+	if err := d.list(); err != nil {
 		return d.refusal(err)
 	}
-	for _, found := range all {
-		sent := found.Connection
-		if !found.Client {
-			sent.Client, sent.Server = sent.Server, sent.Client
-		}
-		if sent == w.Connection && found.Own == w.Own && found.Peer == w.Peer {
-			return d.end(found, "gone")
-		}
+	found, there := d.listed[w.Connection]
+	if !there || found.Own != w.Own || found.Peer != w.Peer {
+		return "unknown"
 	}
-	return "unknown"
+	delete(d.listed, w.Connection)
+	return d.end(found, "gone")
+}
+
+// list reads the connections that have left, if that was not done just now: many may come back at once.
+func (d *direct) list() error {
+	now := d.now()
+	if d.listed != nil && now.Sub(d.listedAt) < listTime {
+		return nil
+	}
+	all, err := d.datapath.Directs()
+	if err != nil {
+		return err
+	}
+	d.listed, d.listedAt = make(map[fastpath.Connection]agent.Direct, len(all)), now
+	for _, w := range all {
+		d.listed[sent(w)] = w
+	}
+	return nil
+}
+
+// sent is the connection as what this end sends tells it: its sender is the client.
+func sent(w agent.Direct) fastpath.Connection {
+	c := w.Connection
+	if !w.Client {
+		c.Client, c.Server = c.Server, c.Client
+	}
+	return c
+}
+
+// left tells the peer that the backend is not here any more, so that its next packet goes by the muxes: they know
+// where it is.
+func (d *direct) left(w agent.Direct, now time.Time) string {
+	m := fastpath.Message{Kind: fastpath.Gone, Connection: w.Connection, ToClient: true, Client: w.Peer, Server: w.Own}
+	return d.tell(m, w.Peer, now, "left")
 }
 
 // stray tells a host that a packet of its came past the muxes and may not.
@@ -262,6 +308,9 @@ func (d *direct) sweep() error {
 	for _, w := range all {
 		if why := d.over(w, quiet[w.Connection], now); why != "" {
 			d.counts[d.end(w, why)]++
+			if !w.Client && d.tunnels != nil && !d.serves(w) {
+				d.counts[d.left(w, now)]++
+			}
 			continue
 		}
 		d.states[w.State]++

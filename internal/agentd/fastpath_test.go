@@ -245,7 +245,7 @@ func TestListsBringBack(t *testing.T) {
 	server, client := directConnection.Server, directConnection.Client.Addr()
 	served := func(stay ...netip.Prefix) []model.HostBackend {
 		return []model.HostBackend{{
-			Endpoint: model.EndpointKey{VIP: server.Addr(), Protocol: model.TCP, Port: server.Port()}, Fastpath: true,
+			Endpoint: model.EndpointKey{VIP: server.Addr(), Protocol: model.TCP, Port: server.Port()}, Tunnel: netip.MustParseAddr(tunnelB), Fastpath: true,
 			Leave: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}, Stay: stay,
 		}}
 	}
@@ -271,6 +271,31 @@ func TestListsBringBack(t *testing.T) {
 	n.redirect(true, true)
 	n.settle()
 	n.check(agent.DirectSend, agent.DirectSend)
+}
+
+// A backend that is not on its host any more, for it has moved: the client's end hears of it before it sends anything.
+func TestABackendThatLeavesBringsBack(t *testing.T) {
+	n := newNetwork(t)
+	server := directConnection.Server
+	n.b.setServed([]model.HostBackend{{
+		Endpoint: model.EndpointKey{VIP: server.Addr(), Protocol: model.TCP, Port: server.Port()}, Tunnel: netip.MustParseAddr(tunnelB), Fastpath: true,
+		Leave: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")},
+	}})
+	n.redirect(true, true)
+	n.settle()
+	n.sweep(n.a, n.b)
+	n.settle()
+	n.check(agent.DirectSend, agent.DirectSend)
+	n.b.setServed(nil)
+	n.atB.established = false // for its rule is gone
+	n.sweep(n.b)
+	n.settle()
+	n.check(agent.DirectNone, agent.DirectNone)
+	a, _ := n.a.told()
+	b, _ := n.b.told()
+	if a["gone"] != 1 || b["left"] != 1 || b["ended"] != 1 {
+		t.Errorf("counted are %v and %v", a, b)
+	}
 }
 
 func TestAStrayPacketBringsItsConnectionBack(t *testing.T) {

@@ -139,7 +139,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 		Datapath: datapath, Workloads: workloads, Manager: client, Probe: probe.Run, Log: log, Telemetry: observed, MaxSessions: o.MaxSessions,
 		Ports: ports, Sweep: func() (agent.Census, error) { return o.sweep(datapath) },
 		KeepAlive: func() (int, error) { return datapath.KeepAlive(agent.Now()) }, KeepAliveInterval: keepAliveInterval(o.CookieTick),
-		Directs: datapath, Controls: controls, Send: sender.send,
+		Depart: datapath.Depart, Directs: datapath, Controls: controls, Send: sender.send,
 	})
 	if err != nil {
 		return err

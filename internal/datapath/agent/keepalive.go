@@ -43,7 +43,7 @@ func (d *Datapath) KeepAlive(now time.Duration) (asked int, err error) {
 	for _, p := range due {
 		if failed := p.send(sockets); failed != nil {
 			// A workload that is down for now can't be reached; others can.
-			err = fmt.Errorf("ask silent workload %s: %w", p.workload, failed)
+			err = fmt.Errorf("ask silent workload %s: %w", p.to, failed)
 			continue
 		}
 		asked++
@@ -63,11 +63,11 @@ func isSilent(key agentSessionKey, row agentSession, now time.Duration) bool {
 	return now-time.Duration(row.LastSent) >= bound/silentShare
 }
 
-// prompt is a segment to a workload as from its client.
+// prompt is a segment to one end of a connection as from the other.
 type prompt struct {
-	client, workload netip.AddrPort
-	seq, ack         uint32
-	tsval, tsecr     uint32
+	from, to     netip.AddrPort
+	seq, ack     uint32
+	tsval, tsecr uint32
 }
 
 func newPrompt(key agentSessionKey, row agentSession) prompt {
@@ -76,9 +76,8 @@ func newPrompt(key agentSessionKey, row agentSession) prompt {
 		tsecr -= row.ClockShift
 	}
 	return prompt{
-		client:   fromAddrPort(key.Client, key.ClientPort),
-		workload: fromAddrPort(key.Dip, key.DipPort),
-		seq:      row.ClientNext - 1, ack: row.WorkloadSeq,
+		from: fromAddrPort(key.Client, key.ClientPort), to: fromAddrPort(key.Dip, key.DipPort),
+		seq: row.ClientNext - 1, ack: row.WorkloadSeq,
 		tsval: row.ClientTsval, tsecr: tsecr,
 	}
 }
@@ -86,11 +85,11 @@ func newPrompt(key agentSessionKey, row agentSession) prompt {
 // send writes the packet to a socket that takes IP headers, which is opened when first needed. The
 // route leads to the host's own stack, or by the workload's interface.
 func (p prompt) send(sockets map[bool]int) error {
-	v4 := p.workload.Addr().Is4()
+	v4 := p.to.Addr().Is4()
 	family := unix.AF_INET6
-	var to unix.Sockaddr = &unix.SockaddrInet6{Addr: p.workload.Addr().As16()}
+	var to unix.Sockaddr = &unix.SockaddrInet6{Addr: p.to.Addr().As16()}
 	if v4 {
-		family, to = unix.AF_INET, &unix.SockaddrInet4{Addr: p.workload.Addr().As4()}
+		family, to = unix.AF_INET, &unix.SockaddrInet4{Addr: p.to.Addr().As4()}
 	}
 	socket, open := sockets[v4]
 	if !open {
@@ -107,12 +106,12 @@ func (p prompt) send(sockets map[bool]int) error {
 func (p prompt) packet() []byte {
 	const hops = 64
 	segment := p.segment()
-	source, destination := p.client.Addr().AsSlice(), p.workload.Addr().AsSlice()
+	source, destination := p.from.Addr().AsSlice(), p.to.Addr().AsSlice()
 	sum := checksum(source, 0) + checksum(destination, 0) + uint32(model.TCP) + uint32(len(segment))
 	binary.BigEndian.PutUint16(segment[16:], ^fold(checksum(segment, sum)))
 
 	var header []byte
-	if p.workload.Addr().Is4() {
+	if p.to.Addr().Is4() {
 		header = []byte{0x45, 0, 0, 0, 0, 0, 0x40, 0, hops, byte(model.TCP), 0, 0}
 	} else {
 		header = []byte{0x60, 0, 0, 0, 0, byte(len(segment)), byte(model.TCP), hops}
@@ -124,8 +123,8 @@ func (p prompt) packet() []byte {
 // segment is an empty one that carries timestamps, without its checksum.
 func (p prompt) segment() []byte {
 	const words, ackFlag, window = 8, 0x10, 0xffff
-	s := binary.BigEndian.AppendUint16(nil, p.client.Port())
-	s = binary.BigEndian.AppendUint16(s, p.workload.Port())
+	s := binary.BigEndian.AppendUint16(nil, p.from.Port())
+	s = binary.BigEndian.AppendUint16(s, p.to.Port())
 	s = binary.BigEndian.AppendUint32(s, p.seq)
 	s = binary.BigEndian.AppendUint32(s, p.ack)
 	s = append(s, words<<4, ackFlag)

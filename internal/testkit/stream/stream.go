@@ -45,7 +45,18 @@ type Result struct {
 	Slowest  time.Duration  `json:"slowest"` // answer
 	Backends map[string]int `json:"backends"`
 	Breaks   []Break        `json:"breaks,omitempty"` // in order of time; the first maxBreaks
+	Late     []Late         `json:"late,omitempty"`   // answers, likewise
 }
+
+// Late is an answer that took a second or more.
+type Late struct {
+	Local string        `json:"local"` // the client's address and port
+	At    time.Time     `json:"at"`    // when it came
+	Took  time.Duration `json:"took"`
+}
+
+// lateAnswer is what an answer takes at least to be a Late one.
+const lateAnswer = time.Second
 
 // Break is the end of a stream before its time.
 type Break struct {
@@ -162,8 +173,12 @@ func (r *run) exchange(s exchanger) error {
 		r.result.Lost++
 		return nil
 	}
+	took := time.Since(began)
 	r.result.Blocks++
-	r.result.Slowest = max(r.result.Slowest, time.Since(began))
+	r.result.Slowest = max(r.result.Slowest, took)
+	if took >= lateAnswer && len(r.result.Late) < maxBreaks {
+		r.result.Late = append(r.result.Late, Late{Local: s.local(), At: began.Add(took), Took: took})
+	}
 	return nil
 }
 

@@ -1,0 +1,116 @@
+package agentd
+
+import (
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// clients count how often they were asked.
+type clients struct{ asked int }
+
+func (c *clients) Ask() error {
+	c.asked++
+	return nil
+}
+
+// leavers are workloads, those that are here, and those that have departed.
+type leavers struct {
+	*departures
+	t        *testing.T
+	time     time.Time
+	here     map[netip.Addr]bool
+	departed []netip.Addr
+}
+
+func newLeavers(t *testing.T, here ...netip.Addr) *leavers {
+	l := &leavers{t: t, time: time.Unix(1_700_000_000, 0), here: map[netip.Addr]bool{}}
+	for _, a := range here {
+		l.here[a] = true
+	}
+	l.departures = &departures{
+		log: slog.New(slog.DiscardHandler), now: func() time.Time { return l.time }, leaving: map[netip.Addr]time.Time{},
+		locate: func(all []netip.Addr) (_ map[netip.Addr]int, missing map[netip.Addr]string, _ error) {
+			missing = map[netip.Addr]string{}
+			for _, a := range all {
+				if !l.here[a] {
+					missing[a] = "gone"
+				}
+			}
+			return nil, missing, nil
+		},
+		depart: func(workloads map[netip.Addr]bool) (agent.Departed, error) {
+			l.departed = slices.AppendSeq(l.departed, maps.Keys(workloads))
+			return agent.Departed{}, nil
+		},
+	}
+	return l
+}
+
+// expect looks, and holds which have departed until now.
+func (l *leavers) expect(when string, want ...netip.Addr) {
+	l.t.Helper()
+	if err := l.look(); err != nil {
+		l.t.Fatal(err)
+	}
+	if !slices.Equal(l.departed, want) {
+		l.t.Fatalf("%s: departed are %v, want %v", when, l.departed, want)
+	}
+}
+
+// TestDepartures takes two backends from a host: one lives on it for a while yet, one for long.
+func TestDepartures(t *testing.T) {
+	stays, moves := netip.MustParseAddr("10.1.0.5"), netip.MustParseAddr("fd00:1::6")
+	l := newLeavers(t, stays, moves)
+	backend := func(a netip.Addr) model.HostBackend {
+		return model.HostBackend{Backend: netip.AddrPortFrom(a, 80)}
+	}
+	l.set([]model.HostBackend{backend(stays), backend(moves)})
+	delete(l.here, moves)
+	l.expect("down, and a backend yet")
+	l.here[moves] = true
+	l.set(nil)
+	l.expect("no backend, and still here")
+	delete(l.here, moves)
+	l.expect("gone", moves)
+	l.expect("a second look", moves)
+	l.set([]model.HostBackend{backend(stays)})
+	delete(l.here, stays)
+	l.expect("a backend again, and down", moves)
+	l.set(nil)
+	l.here[stays] = true
+	l.time = l.time.Add(leaveTime + time.Second)
+	l.expect("here for long", moves)
+	delete(l.here, stays)
+	l.expect("gone after long", moves)
+}
+
+func TestClientsAreAskedAgain(t *testing.T) {
+	now, c := time.Unix(1_700_000_000, 0), &clients{}
+	d := &departures{now: func() time.Time { return now }}
+	d.ask(c, now)
+	for i, after := range askTimes {
+		for _, at := range []time.Duration{after - time.Millisecond, after} {
+			now = time.Unix(1_700_000_000, 0).Add(at)
+			if err := d.look(); err != nil {
+				t.Fatal(err)
+			}
+			want := i
+			if at == after {
+				want++
+			}
+			if c.asked != want {
+				t.Errorf("asked %d times after %s, want %d", c.asked, at, want)
+			}
+		}
+	}
+	if len(d.asked) != 0 {
+		t.Errorf("%d are asked for ever", len(d.asked))
+	}
+}

@@ -1,0 +1,187 @@
+// Package moved takes a server to another host and back, with its connections, in a lab of its own: those that have
+// left the muxes and those that have not, side by side.
+//
+//	router ── mux1, mux2 ── host1, host3: the server ── host2: a client that leaves the muxes, and one that does not
+package moved
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirlb/weir/internal/testkit/netlab"
+	"github.com/weirlb/weir/internal/testkit/stream"
+)
+
+const (
+	labName = "moved"
+	bound   = time.Minute
+	// moves is how often the server moves; WEIR_MOVES says another number.
+	moves = 2
+	// streams are held in each family by each client.
+	streams = 10
+	server  = "host1-w1"
+	// patience is less than what a client takes until it asks by itself whether a silent server is there: 15 s.
+	patience = 14 * time.Second
+)
+
+// way is a client's service, and the VIP by which it talks to the server.
+type way struct {
+	name     string
+	fastpath bool
+	client   string // two workloads may use one port of their VIPs, so each way has a VIP of its own
+	from, to netip.Addr
+}
+
+var ways = []way{
+	{"v4-fastpath", true, "host2-w1", netip.MustParseAddr("203.0.113.50"), netip.MustParseAddr("203.0.113.60")},
+	{"v6-fastpath", true, "host2-w1", netip.MustParseAddr("2001:db8:113::50"), netip.MustParseAddr("2001:db8:113::60")},
+	{"v4", false, "host2-w2", netip.MustParseAddr("203.0.113.51"), netip.MustParseAddr("203.0.113.61")},
+	{"v6", false, "host2-w2", netip.MustParseAddr("2001:db8:113::51"), netip.MustParseAddr("2001:db8:113::61")},
+}
+
+func (w way) of(n netlab.Node) netip.Addr {
+	if w.to.Is6() {
+		return n.IPv6
+	}
+	return n.IPv4
+}
+
+type lab struct {
+	*netlab.Lab
+	t    *testing.T
+	host string // where the server is
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func up(t *testing.T) *lab {
+	t.Helper()
+	bin := os.Getenv("WEIR_BIN")
+	if bin == "" {
+		var err error
+		bin, err = filepath.Abs("../../bin")
+		must(t, err)
+	}
+	must(t, netlab.Down(labName)) // what a run that crashed left
+	built, err := netlab.Up(t.Context(), netlab.Config{
+		Plan: netlab.Plan{Name: labName, Clients: 1, Muxes: 2, Hosts: 3, Workloads: 2}, Bin: bin, Tied: true,
+	})
+	must(t, err)
+	t.Cleanup(func() {
+		built.Report(t)
+		if err := built.Down(); err != nil {
+			t.Error(err)
+		}
+	})
+	l := &lab{Lab: built, t: t, host: "host1"}
+	l.serve()
+	for _, w := range ways {
+		must(t, built.WaitRouted(t.Context(), bound, w.from, 2))
+		must(t, built.WaitRouted(t.Context(), bound, w.to, 2))
+	}
+	return l
+}
+
+func (l *lab) node(name string) netlab.Node {
+	l.t.Helper()
+	n, err := l.Node(name)
+	must(l.t, err)
+	return n
+}
+
+// serve applies the services as they are now.
+func (l *lab) serve() {
+	l.t.Helper()
+	var b strings.Builder
+	for _, w := range ways {
+		client := l.node(w.client)
+		fmt.Fprintf(&b, "---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: from-%s}\nspec:\n  address: '%s'\n  snat:\n    workloads: [{address: '%s', host: %s}]\n",
+			w.name, w.from, w.of(client), client.Host)
+		fmt.Fprintf(&b, "---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: to-%s}\nspec:\n  address: '%s'\n", w.name, w.to)
+		if w.fastpath {
+			fmt.Fprintf(&b, "  fastpath: {sources: ['%s']}\n", w.from)
+		}
+		fmt.Fprintf(&b, "  endpoints:\n  - protocol: TCP\n    port: 8080\n    backends: [{host: %s, address: '%s', port: %d}]\n",
+			l.host, w.of(l.node(server)), netlab.EchoPort)
+	}
+	file := filepath.Join(l.Dir(), "moved.yaml")
+	must(l.t, os.WriteFile(file, []byte(b.String()), 0o600))
+	if out, err := l.Weir("apply", "-f", file, "--wait"); err != nil {
+		l.t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// TestMovedConnections: all are answered again, those too whose client waits for an answer and has nothing to send.
+func TestMovedConnections(t *testing.T) {
+	times := moves
+	if text := os.Getenv("WEIR_MOVES"); text != "" {
+		n, err := strconv.Atoi(text)
+		must(t, err)
+		times = n
+	}
+	l := up(t)
+	for i := range times {
+		l.move(i)
+	}
+}
+
+func (l *lab) move(number int) {
+	l.t.Helper()
+	runs := map[string]*netlab.Streams{}
+	for _, w := range ways {
+		run, err := l.StartStreams(l.t.Context(), w.client, stream.Config{
+			Network: stream.TCP, Target: netip.AddrPortFrom(w.to, 8080), Source: w.of(l.node(w.client)),
+			Streams: streams, Interval: 10 * time.Millisecond, Size: 64 << 10, Patience: patience,
+		})
+		must(l.t, err)
+		must(l.t, run.WaitOpened(l.t.Context(), bound))
+		runs[w.name] = run
+	}
+	l.waitLeft()
+	l.host = map[string]string{"host1": "host3", "host3": "host1"}[l.host]
+	must(l.t, l.Move(server, l.host))
+	l.serve()
+	for _, w := range ways {
+		result, err := runs[w.name].Stop() // each must answer once more
+		must(l.t, err)
+		late := 0
+		for _, answer := range result.Late {
+			if answer.Took > 5*time.Second {
+				late++
+			}
+		}
+		l.t.Logf("move %d to %s, %s: of %d connections %d broke, %d answers took more than 5 s, the slowest %s",
+			number, l.host, w.name, result.Opened, result.Broken, late, result.Slowest.Round(time.Millisecond))
+		if result.Broken > 0 {
+			l.t.Errorf("%+v", result.Breaks)
+		}
+	}
+}
+
+// waitLeft waits until all connections have left the muxes that may.
+func (l *lab) waitLeft() {
+	l.t.Helper()
+	must(l.t, netlab.Poll(l.t.Context(), 2*bound, func() error {
+		text, err := l.Run("host2", "curl", "--silent", "--fail", "http://127.0.0.1:7412/metrics")
+		if err != nil {
+			return err
+		}
+		_, rest, _ := strings.Cut(text, "weir_agent_fastpath_connections{state=\"send\"} ")
+		number, _, _ := strings.Cut(rest, "\n")
+		if left, err := strconv.Atoi(number); err != nil || left < 2*streams {
+			return fmt.Errorf("%q of %d connections have left", number, 2*streams)
+		}
+		return nil
+	}))
+}
