@@ -22,13 +22,15 @@ func main() {
 	flag.StringVar(&how.bin, "bin", "bin", "folder with the programs")
 	flag.StringVar(&how.out, "out", "out/bench/flood.json", "file for the results")
 	flag.StringVar(&how.plots, "plots", "", "folder for the figures; empty: none are drawn")
-	flag.StringVar(&how.only, "only", "", "measure this alone: figure, kinds or long")
+	flag.StringVar(&how.only, "only", "", "measure this alone: figure, kinds, overload or long")
 	flag.StringVar(&how.modes, "modes", "", "of the figure, these alone, with commas between: "+strings.Join(modeNames(), ", "))
 	flag.IntVar(&how.trials, "trials", 10, "floods of each mode at each base load")
 	flag.DurationVar(&how.lasts, "lasts", 3*time.Second, "how long a flood of a trial lasts")
 	flag.IntVar(&how.rate, "rate", 20_000, "packets a second of a trial's flood")
 	flag.StringVar(&loads, "loads", "100,400,1200", "connections a second of all clients: base loads none, moderate and heavy")
 	flag.DurationVar(&how.long, "long", 5*time.Minute, "how long the flood at full speed lasts")
+	flag.DurationVar(&how.overload, "overload", 20*time.Second, "how long an overloaded mux is looked at")
+	flag.IntVar(&how.delay, "delay", 0, "slow the overload down: how often its generator reads the clock for each packet")
 	flag.Parse()
 	benchlab.Main("flood", func(ctx context.Context) (err error) {
 		if how.loads, err = parseLoads(loads); err != nil {
@@ -42,7 +44,8 @@ func main() {
 type options struct {
 	bin, out, plots, only, modes string
 	trials, rate                 int
-	lasts, long                  time.Duration
+	lasts, long, overload        time.Duration
+	delay                        int
 	loads                        []baseLoad
 }
 
@@ -73,6 +76,8 @@ type report struct {
 	Figure []series `json:"figure,omitempty"`
 	Kinds  []series `json:"kinds,omitempty"`
 	Long   *long    `json:"long,omitempty"`
+
+	Overload *overload `json:"overload,omitempty"`
 }
 
 func run(ctx context.Context, how options) (err error) {
@@ -99,6 +104,12 @@ func run(ctx context.Context, how options) (err error) {
 			return fmt.Errorf("measure a long flood: %w", err)
 		}
 		all.Long.print(os.Stdout)
+	}
+	if how.only == "" || how.only == "overload" { // the last: the mux's interface stays as this makes it
+		if all.Overload, err = w.measureOverload(ctx, how); err != nil {
+			return fmt.Errorf("measure an overload: %w", err)
+		}
+		all.Overload.print(os.Stdout)
 	}
 	if how.plots != "" {
 		if err := all.plot(how.plots); err != nil {

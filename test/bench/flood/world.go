@@ -124,6 +124,8 @@ type mode struct {
 	own, again string
 	rest       time.Duration
 	part       int // of the trials
+
+	weights []int // workloads of each tenant; nil: all
 }
 
 // Workloads answer SYNs as Linux does by default, or, in mode unprotected, as a system does that has no SYN cookies of its
@@ -174,10 +176,15 @@ func (w *world) write(b *strings.Builder, tenant int, vip netip.Addr, m mode) {
 			fmt.Fprintf(b, "    synCookies: %s\n", m.synCookies)
 		}
 		b.WriteString("    backends:\n")
+		left := workloads
+		if m.weights != nil {
+			left = m.weights[tenant]
+		}
 		for _, n := range w.lab.Of(netlab.Workload) {
-			if (n.Number-1)/2 != tenant {
+			if (n.Number-1)/2 != tenant || left == 0 {
 				continue
 			}
+			left--
 			address := n.IPv4
 			if vip.Is6() {
 				address = n.IPv6

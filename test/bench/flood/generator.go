@@ -1,0 +1,129 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+
+	"github.com/weirlb/weir/internal/testkit/netlab"
+	"github.com/weirlb/weir/internal/testkit/netns"
+)
+
+// generator makes frames in the kernel and redirects them to a mux's link: datagrams from sources of chance to VIPs by
+// sharesOf.
+type generator struct {
+	program *ebpf.Program
+	frame   []byte
+	port    int
+}
+
+const (
+	frameSize   = 60
+	burstFrames = 1 << 15
+	burstBatch  = 64
+	l3, l4      = 14, 34 // offsets
+)
+
+// context is struct xdp_md.
+type xdpContext struct {
+	Data, DataEnd, DataMeta, Ingress, RxQueue, Egress uint32
+}
+
+// newGenerator makes one that reads the clock so many times for each frame, to be slower.
+func (w *world) newGenerator(router *netns.NS, delay int) (g *generator, err error) {
+	g = &generator{frame: make([]byte, frameSize)}
+	mux, err := w.lab.NS(overloaded)
+	if err != nil {
+		return nil, err
+	}
+	to, err := mux.MAC(netlab.Uplink)
+	if err != nil {
+		return nil, err
+	}
+	from, err := router.MAC(overloaded)
+	if err != nil {
+		return nil, err
+	}
+	if g.port, err = router.Index(overloaded); err != nil {
+		return nil, err
+	}
+	copy(g.frame, to)
+	copy(g.frame[6:], from)
+	binary.BigEndian.PutUint16(g.frame[12:], unix.ETH_P_IP)
+	ip := g.frame[l3:]
+	ip[0], ip[8], ip[9] = 0x45, 64, unix.IPPROTO_UDP
+	binary.BigEndian.PutUint16(ip[2:], frameSize-l3)
+	ip[12], ip[13] = 198, 18
+	copy(ip[16:], vipsOf(0)[0].AsSlice())
+	sum := 0
+	for i := 0; i < l4-l3; i += 2 {
+		sum += int(binary.BigEndian.Uint16(ip[i:]))
+	}
+	binary.BigEndian.PutUint16(g.frame[l4+2:], 80)
+	binary.BigEndian.PutUint16(g.frame[l4+4:], frameSize-l4)
+	g.program, err = ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "generate", Type: ebpf.XDP, License: "Dual BSD/GPL", Instructions: g.instructions(delay, int32(sum)),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load the generator: %w", err)
+	}
+	return g, nil
+}
+
+func (g *generator) close() { _ = g.program.Close() }
+
+// instructions write the whole frame anew: its memory comes back as the last receiver left it. sum is that of the IP
+// header's words, without a checksum.
+func (g *generator) instructions(delay int, sum int32) asm.Instructions {
+	const context, data, random, tenant, word, carry = asm.R6, asm.R7, asm.R9, asm.R2, asm.R4, asm.R5
+	all := asm.Instructions{
+		asm.Mov.Reg(context, asm.R1),
+		asm.LoadMem(data, context, 0, asm.Word),
+		asm.LoadMem(asm.R8, context, 4, asm.Word),
+		asm.Mov.Reg(asm.R1, data), asm.Add.Imm(asm.R1, frameSize), asm.JGT.Reg(asm.R1, asm.R8, "short"),
+	}
+	for range delay {
+		all = append(all, asm.FnKtimeGetNs.Call())
+	}
+	all = append(all, asm.FnGetPrandomU32.Call(), asm.Mov.Reg(random, asm.R0))
+	for at := 0; at < l4+8; at += 4 {
+		all = append(all, asm.StoreImm(data, int16(at), int64(int32(binary.LittleEndian.Uint32(g.frame[at:]))), asm.Word))
+	}
+	all = append(all, asm.Mov.Reg(asm.R1, random), asm.Mod.Imm(asm.R1, 100))
+	bound := 0
+	for n, share := range sharesOf {
+		if share > 0 {
+			bound += share
+			all = append(all, asm.Mov.Imm(tenant, int32(n)), asm.JLT.Imm(asm.R1, int32(bound), "chosen"))
+		}
+	}
+	fold := asm.Instructions{asm.Mov.Reg(carry, word), asm.RSh.Imm(carry, 16), asm.And.Imm(word, 0xffff), asm.Add.Reg(word, carry)}
+	all = append(all,
+		asm.Mov.Reg(asm.R3, tenant).WithSymbol("chosen"),
+		asm.Add.Imm(asm.R3, int32(vipsOf(0)[0].As4()[3])), asm.StoreMem(data, l3+19, asm.R3, asm.Byte),
+		asm.Mov.Reg(word, random), asm.RSh.Imm(word, 8), asm.And.Imm(word, 0xffff),
+		asm.Mov.Reg(carry, word), asm.HostTo(asm.BE, carry, asm.Half), asm.StoreMem(data, l3+14, carry, asm.Half), // of the source
+		asm.Add.Reg(word, tenant), asm.Add.Imm(word, sum))
+	all = append(append(all, fold...), fold...)
+	return append(all,
+		asm.Xor.Imm(word, 0xffff), asm.HostTo(asm.BE, word, asm.Half), asm.StoreMem(data, l3+10, word, asm.Half),
+		asm.RSh.Imm(random, 16), asm.StoreMem(data, l4, random, asm.Half), // the source's port
+		asm.Mov.Imm(asm.R1, int32(g.port)), asm.Mov.Imm(asm.R2, 0), asm.FnRedirect.Call(), asm.Return(),
+		asm.Mov.Imm(asm.R0, 1).WithSymbol("short"), asm.Return(), // XDP_DROP
+	)
+}
+
+// burst sends some frames, at the generator's speed.
+func (g *generator) burst() (frames int, err error) {
+	_, err = g.program.Run(&ebpf.RunOptions{
+		Data: g.frame, Repeat: burstFrames, Flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES, BatchSize: burstBatch,
+		Context: xdpContext{DataEnd: frameSize, Ingress: uint32(g.port)},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("generate frames: %w", err)
+	}
+	return burstFrames, nil
+}
