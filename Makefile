@@ -8,6 +8,10 @@ PROGRAMS := weir weir-manager weir-mux weir-agent
 BUF      := $(GO) tool -modfile=tools/buf/go.mod buf
 LINT     := $(GO) tool -modfile=tools/golangci/go.mod golangci-lint
 BPF_C    := $(shell find bpf test -name '*.c' -o -name '*.h' | grep -v '^bpf/include/')
+# What bpf2go writes, with Go beside each. It is written anew when a source of any is newer.
+BPF_O    := internal/datapath/mux/mux_bpfel.o internal/datapath/agent/agent_bpfel.o internal/datapath/agent/relay/relay_bpfel.o \
+	internal/datapath/syncookie/twin_bpfel.o test/bench/mux/bench_bpfel.o
+BPF_IN   := $(BPF_C) $(shell find bpf/include -type f; grep -rl --include=*.go '^//go:generate' internal test) go.mod
 
 .DEFAULT_GOAL := help
 .PHONY: help setup bpf build packages generate test unit e2e faults demo bench-mux bench-agent bench-snat bench-fastpath bench-flood bench-manager api-test fuzz mutate lint fmt clean
@@ -18,7 +22,9 @@ help: ## List the targets
 setup: ## Install missing packages (root; Debian 12 and later)
 	@scripts/setup.sh
 
-bpf: setup ## Compile the eBPF programs
+bpf: $(BPF_O) ## Compile the eBPF programs
+
+$(BPF_O) &: $(BPF_IN) | setup
 	@$(GO) generate ./internal/datapath/... ./test/bench/...
 
 build: bpf ## Build the four programs into bin/
@@ -30,15 +36,23 @@ packages: build ## Write deb and rpm packages into out/packages
 
 generate: bpf ## Regenerate everything that is generated and committed
 	@$(BUF) generate
-	@for name in manager mux agent; do $(GO) run ./cmd/weir-$$name config >deploy/config/$$name.yaml; done
+	@$(MAKE) --no-print-directory build
+	@for name in manager mux agent; do $(BIN)/weir-$$name config >deploy/config/$$name.yaml; done
 
-test: build unit e2e ## Run every test: units, packet tables, namespaces, lab
+test: build unit e2e ## Run every test: units, packet tables, namespaces, lab, and the API by schemathesis (in CI always)
+	@scripts/schemathesis.sh $(if $(CI),,--may-skip)
 
+# Most of these packages wait more than they compute: more of them at a time than there are CPUs. What waits longest begins.
 unit: build ## Run all tests but those in the lab
-	scripts/test.sh -count=1 -timeout 30m $$($(GO) list ./... | grep -v -e /test/e2e -e /test/faults -e /test/docs -e /test/synflood -e /test/fair -e /test/moved)
+	scripts/test.sh -count=1 -timeout 30m -p 4 ./test/upgrade ./cmd/... $$($(GO) list ./... | grep -v $(LABS:%=-e /test/%) $(ALONE:%=-e /test/%))
+
+# Those that bound how long something may take, and those that flood, have the machine to themselves.
+LABS  := faults docs
+ALONE := e2e synflood fair moved
 
 e2e: build ## Run the tests in the lab: end to end, and the commands of the documents
-	WEIR_BIN=$(CURDIR)/$(BIN) scripts/test.sh -count=1 -timeout 30m -p 1 ./test/e2e ./test/faults ./test/docs ./test/synflood ./test/fair ./test/moved
+	WEIR_BIN=$(CURDIR)/$(BIN) scripts/test.sh -count=1 -timeout 30m -p 2 $(LABS:%=./test/%)
+	WEIR_BIN=$(CURDIR)/$(BIN) scripts/test.sh -count=1 -timeout 30m -p 1 $(ALONE:%=./test/%)
 
 faults: build ## Break the control plane in every way, with SEEDS seeds each (default 1)
 	WEIR_BIN=$(CURDIR)/$(BIN) $(GO) test -count=1 -v -timeout 24h ./test/faults -seeds $(or $(SEEDS),1) -first $(or $(FIRST),1)

@@ -31,9 +31,12 @@ fail() {
 
 missing_packages() {
 	local need
-	for need in "${needs[@]}"; do
-		command -v "${need%%:*}" >/dev/null 2>&1 || echo "${need##*:}"
-	done | sort -u
+	{
+		for need in "${needs[@]}"; do
+			command -v "${need%%:*}" >/dev/null 2>&1 || echo "${need##*:}"
+		done
+		python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || echo python3-venv # schemathesis is installed by PyPI
+	} | sort -u
 }
 
 check_go() {

@@ -5,7 +5,7 @@ set -euo pipefail
 
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
-go test "$@" 2>&1 | tee "$out" && exit
+go test -vet=off "$@" 2>&1 | tee "$out" && exit
 status=$?
 echo "=== what failed"
 grep -E '^ *--- FAIL|^FAIL|^panic: |^WARNING: DATA RACE|^ +[a-z0-9_]+_test\.go:[0-9]+: ' "$out" || true

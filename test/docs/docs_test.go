@@ -77,10 +77,12 @@ func TestDocumentsRun(t *testing.T) {
 		}
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	var shared lab
+	t.Cleanup(shared.down)
 	ran := 0
 	for _, path := range documents(t) {
 		if found := blocks(read(t, path)); len(found) > 0 {
-			t.Run(path, func(t *testing.T) { runDocument(t, found) })
+			t.Run(path, func(t *testing.T) { runDocument(t, &shared, found) })
 			ran++
 		}
 	}
@@ -89,32 +91,57 @@ func TestDocumentsRun(t *testing.T) {
 	}
 }
 
-// runDocument runs the blocks in a lab of their own, unless they build it themselves.
-func runDocument(t *testing.T, found []block) {
-	sh := func(b block) {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), blockTimeout)
-		defer cancel()
-		argv := []string{"bash", "-euo", "pipefail", "-c", b.commands}
-		if b.node != "" {
-			argv = append([]string{"weir", "lab", "exec", b.node}, argv...)
-		}
-		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-		cmd.Dir = root
-		cmd.WaitDelay = time.Second
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s\n%s%v", b.commands, out, err)
-		}
-		t.Logf("%s\n%s", b.commands, bytes.TrimSpace(out))
+// lab is the one that documents find which build none themselves. It serves the shop.
+type lab struct{ up bool }
+
+func (l *lab) find(t *testing.T) {
+	t.Helper()
+	if !l.up {
+		sh(t, block{commands: "weir lab up"})
+		l.up = true
 	}
-	t.Cleanup(func() { _ = exec.Command("weir", "lab", "down").Run() })
+	sh(t, block{commands: "weir lab exec manager weir apply -f examples/shop.yaml --wait"})
+}
+
+func (l *lab) down() {
+	_ = exec.Command("weir", "lab", "down").Run()
+	l.up = false
+}
+
+func sh(t *testing.T, b block) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), blockTimeout)
+	defer cancel()
+	argv := []string{"bash", "-euo", "pipefail", "-c", b.commands}
+	if b.node != "" {
+		argv = append([]string{"weir", "lab", "exec", b.node}, argv...)
+	}
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Dir = root
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s\n%s%v", b.commands, out, err)
+	}
+	t.Logf("%s\n%s", b.commands, bytes.TrimSpace(out))
+}
+
+// runDocument runs the blocks in the lab, or, if they build one themselves, in that.
+func runDocument(t *testing.T, shared *lab, found []block) {
 	builds := slices.ContainsFunc(found, func(b block) bool { return strings.Contains(b.commands, "weir lab up") })
+	if builds {
+		shared.down()
+	}
+	t.Cleanup(func() {
+		if builds || t.Failed() {
+			shared.down()
+		}
+	})
 	if !builds {
-		sh(block{commands: "weir lab up\nweir lab exec manager weir apply -f examples/shop.yaml --wait"})
+		shared.find(t)
 	}
 	for _, b := range found {
-		sh(b)
+		sh(t, b)
 	}
 }
 

@@ -57,7 +57,11 @@ func Down(name string) error {
 func (l *Lab) makeFolders() error {
 	pins := filepath.Join(l.dir, "bpf")
 	for _, dir := range []string{l.LogDir(), pins} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		err := os.MkdirAll(dir, 0o755)
+		for tries := 1; errors.Is(err, os.ErrNotExist) && tries < 10; tries++ { // the lab that ends just now took the labs' folder along
+			err = os.MkdirAll(dir, 0o755)
+		}
+		if err != nil {
 			return fmt.Errorf("make the lab's folder: %w", err)
 		}
 	}
