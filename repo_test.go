@@ -181,7 +181,7 @@ var layers = []struct {
 	packages []string
 }{
 	{"model (L0)", []string{"model"}},
-	{"pure (L1)", []string{"sorted", "bucket", "flowhash", "health", "typo", "selector", "manifest", "snat", "desired", "trust", "fastpath", "syncookie", "overload"}},
+	{"pure (L1)", []string{"sorted", "bucket", "flowhash", "health", "typo", "selector", "manifest", "snat", "desired", "trust", "fastpath", "syncookie", "overload", "mitigation"}},
 	{"adapters (L3)", []string{"telemetry", "store", "bgp", "datapath", "netlink", "probe"}},
 	{"daemons (L4)", []string{"daemon", "slowpath", "rpc", "doctor", "manager", "muxd", "agentd", "ctl", "lab"}},
 }
@@ -329,7 +329,7 @@ func isCall(call *ast.CallExpr, pkg, name string) bool {
 // logKeys are the keys of structured logs. One thing has one key, so that logs of all programs can be
 // searched alike.
 var logKeys = []string{
-	"addresses", "adopted", "as", "backend", "backends", "change", "do", "drain", "ended", "endpoint",
+	"action", "addresses", "adopted", "as", "backend", "backends", "change", "do", "drain", "ended", "endpoint",
 	"endpoints", "epoch", "err", "fields", "file", "from", "generation", "health", "identity", "ifindex",
 	"interface", "level", "listen", "live", "manager", "members", "mode", "muxes", "name", "neighbor", "new", "node",
 	"nodes", "old", "on", "peer", "pins", "pool", "procedure", "reason", "refused", "result", "role", "store", "stream",

@@ -61,7 +61,9 @@ type VIP struct {
 	// Connections to the endpoints leave the muxes once they are established. Left out: they do not.
 	Fastpath *Fastpath `protobuf:"bytes,17,opt,name=fastpath,proto3" json:"fastpath,omitempty"`
 	// Left out: muxes take as much as comes.
-	Limits        *Limits `protobuf:"bytes,18,opt,name=limits,proto3" json:"limits,omitempty"`
+	Limits *Limits `protobuf:"bytes,18,opt,name=limits,proto3" json:"limits,omitempty"`
+	// Left out: muxes answer floods of SYNs with cookies and hold VIPs to their share, and nothing else is done.
+	Overload      *Overload `protobuf:"bytes,19,opt,name=overload,proto3" json:"overload,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -222,6 +224,279 @@ func (x *VIP) GetLimits() *Limits {
 	return nil
 }
 
+func (x *VIP) GetOverload() *Overload {
+	if x != nil {
+		return x.Overload
+	}
+	return nil
+}
+
+// What the manager does about a VIP that has too much come, beside what muxes do by themselves.
+type Overload struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What sets it off, as muxes tell it: "overload", the VIP exceeds its share of a mux by most; "syn-flood", a mux
+	// answers its SYNs with cookies. Left out: "overload".
+	Triggers []string `protobuf:"bytes,1,rep,name=triggers,proto3" json:"triggers,omitempty"`
+	// At least one. They are taken one after the other, each in addition to those before it; "limit" comes before
+	// "scrub", and that before "blackhole".
+	Steps []*OverloadStep `protobuf:"bytes,2,rep,name=steps,proto3" json:"steps,omitempty"`
+	// How long a step lasts at least. It doubles when it happens again soon. Left out: 1m.
+	HoldDown *durationpb.Duration `protobuf:"bytes,3,opt,name=hold_down,json=holdDown,proto3" json:"hold_down,omitempty"`
+	// What hold_down doubles to at most. Left out: 1h, or hold_down if that is longer.
+	MaxHoldDown   *durationpb.Duration `protobuf:"bytes,4,opt,name=max_hold_down,json=maxHoldDown,proto3" json:"max_hold_down,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Overload) Reset() {
+	*x = Overload{}
+	mi := &file_v1_resource_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Overload) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Overload) ProtoMessage() {}
+
+func (x *Overload) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Overload.ProtoReflect.Descriptor instead.
+func (*Overload) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Overload) GetTriggers() []string {
+	if x != nil {
+		return x.Triggers
+	}
+	return nil
+}
+
+func (x *Overload) GetSteps() []*OverloadStep {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *Overload) GetHoldDown() *durationpb.Duration {
+	if x != nil {
+		return x.HoldDown
+	}
+	return nil
+}
+
+func (x *Overload) GetMaxHoldDown() *durationpb.Duration {
+	if x != nil {
+		return x.MaxHoldDown
+	}
+	return nil
+}
+
+// One step of an Overload.
+type OverloadStep struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "limit", "scrub" (muxes announce the VIP for a scrubber) or "blackhole" (nothing of the VIP arrives any more).
+	Action string `protobuf:"bytes,1,opt,name=action,proto3" json:"action,omitempty"`
+	// How long it lasts, since it began or since the step before, until the step is taken. Left out: 10s.
+	After *durationpb.Duration `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
+	// Of "limit" alone: on top of the VIP's own.
+	Limits *Limits `protobuf:"bytes,3,opt,name=limits,proto3" json:"limits,omitempty"`
+	// Of "scrub" alone: a scrubber of the pool that has the VIP's address.
+	Scrubber      string `protobuf:"bytes,4,opt,name=scrubber,proto3" json:"scrubber,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OverloadStep) Reset() {
+	*x = OverloadStep{}
+	mi := &file_v1_resource_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OverloadStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OverloadStep) ProtoMessage() {}
+
+func (x *OverloadStep) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OverloadStep.ProtoReflect.Descriptor instead.
+func (*OverloadStep) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *OverloadStep) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *OverloadStep) GetAfter() *durationpb.Duration {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+func (x *OverloadStep) GetLimits() *Limits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *OverloadStep) GetScrubber() string {
+	if x != nil {
+		return x.Scrubber
+	}
+	return ""
+}
+
+// How muxes announce a VIP whose packets are not to come to them.
+type Diversion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most one of each family. None of the VIP's: the mux's own address.
+	NextHops []string `protobuf:"bytes,1,rep,name=next_hops,json=nextHops,proto3" json:"next_hops,omitempty"`
+	// Of BGP: "65535:666", or a large one, "4200000000:1:2".
+	Communities   []string `protobuf:"bytes,2,rep,name=communities,proto3" json:"communities,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Diversion) Reset() {
+	*x = Diversion{}
+	mi := &file_v1_resource_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Diversion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Diversion) ProtoMessage() {}
+
+func (x *Diversion) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Diversion.ProtoReflect.Descriptor instead.
+func (*Diversion) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Diversion) GetNextHops() []string {
+	if x != nil {
+		return x.NextHops
+	}
+	return nil
+}
+
+func (x *Diversion) GetCommunities() []string {
+	if x != nil {
+		return x.Communities
+	}
+	return nil
+}
+
+// Where packets go to come back to the muxes without those of attackers.
+type Scrubber struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unique in its pool; a DNS label.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// As in Diversion.
+	NextHops      []string `protobuf:"bytes,2,rep,name=next_hops,json=nextHops,proto3" json:"next_hops,omitempty"`
+	Communities   []string `protobuf:"bytes,3,rep,name=communities,proto3" json:"communities,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Scrubber) Reset() {
+	*x = Scrubber{}
+	mi := &file_v1_resource_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Scrubber) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Scrubber) ProtoMessage() {}
+
+func (x *Scrubber) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Scrubber.ProtoReflect.Descriptor instead.
+func (*Scrubber) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Scrubber) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Scrubber) GetNextHops() []string {
+	if x != nil {
+		return x.NextHops
+	}
+	return nil
+}
+
+func (x *Scrubber) GetCommunities() []string {
+	if x != nil {
+		return x.Communities
+	}
+	return nil
+}
+
 // What the endpoints of a VIP take together each second, over all muxes. What is left out, or 0, is not limited.
 type Limits struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -236,7 +511,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_v1_resource_proto_msgTypes[1]
+	mi := &file_v1_resource_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -248,7 +523,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[1]
+	mi := &file_v1_resource_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -261,7 +536,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{1}
+	return file_v1_resource_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Limits) GetPackets() uint64 {
@@ -298,7 +573,7 @@ type Fastpath struct {
 
 func (x *Fastpath) Reset() {
 	*x = Fastpath{}
-	mi := &file_v1_resource_proto_msgTypes[2]
+	mi := &file_v1_resource_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -310,7 +585,7 @@ func (x *Fastpath) String() string {
 func (*Fastpath) ProtoMessage() {}
 
 func (x *Fastpath) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[2]
+	mi := &file_v1_resource_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -323,7 +598,7 @@ func (x *Fastpath) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fastpath.ProtoReflect.Descriptor instead.
 func (*Fastpath) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{2}
+	return file_v1_resource_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Fastpath) GetSources() []string {
@@ -372,7 +647,7 @@ type SNAT struct {
 
 func (x *SNAT) Reset() {
 	*x = SNAT{}
-	mi := &file_v1_resource_proto_msgTypes[3]
+	mi := &file_v1_resource_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -384,7 +659,7 @@ func (x *SNAT) String() string {
 func (*SNAT) ProtoMessage() {}
 
 func (x *SNAT) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[3]
+	mi := &file_v1_resource_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -397,7 +672,7 @@ func (x *SNAT) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNAT.ProtoReflect.Descriptor instead.
 func (*SNAT) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{3}
+	return file_v1_resource_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SNAT) GetWorkloads() []*SNATWorkload {
@@ -478,7 +753,7 @@ type SNATWorkload struct {
 
 func (x *SNATWorkload) Reset() {
 	*x = SNATWorkload{}
-	mi := &file_v1_resource_proto_msgTypes[4]
+	mi := &file_v1_resource_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -490,7 +765,7 @@ func (x *SNATWorkload) String() string {
 func (*SNATWorkload) ProtoMessage() {}
 
 func (x *SNATWorkload) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[4]
+	mi := &file_v1_resource_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -503,7 +778,7 @@ func (x *SNATWorkload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATWorkload.ProtoReflect.Descriptor instead.
 func (*SNATWorkload) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{4}
+	return file_v1_resource_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SNATWorkload) GetAddress() string {
@@ -557,7 +832,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_v1_resource_proto_msgTypes[5]
+	mi := &file_v1_resource_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -569,7 +844,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[5]
+	mi := &file_v1_resource_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -582,7 +857,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{5}
+	return file_v1_resource_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Endpoint) GetProtocol() string {
@@ -677,7 +952,7 @@ type Backend struct {
 
 func (x *Backend) Reset() {
 	*x = Backend{}
-	mi := &file_v1_resource_proto_msgTypes[6]
+	mi := &file_v1_resource_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -689,7 +964,7 @@ func (x *Backend) String() string {
 func (*Backend) ProtoMessage() {}
 
 func (x *Backend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[6]
+	mi := &file_v1_resource_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -702,7 +977,7 @@ func (x *Backend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backend.ProtoReflect.Descriptor instead.
 func (*Backend) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{6}
+	return file_v1_resource_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Backend) GetAddress() string {
@@ -772,7 +1047,7 @@ type HealthCheck struct {
 
 func (x *HealthCheck) Reset() {
 	*x = HealthCheck{}
-	mi := &file_v1_resource_proto_msgTypes[7]
+	mi := &file_v1_resource_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -784,7 +1059,7 @@ func (x *HealthCheck) String() string {
 func (*HealthCheck) ProtoMessage() {}
 
 func (x *HealthCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[7]
+	mi := &file_v1_resource_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -797,7 +1072,7 @@ func (x *HealthCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheck.ProtoReflect.Descriptor instead.
 func (*HealthCheck) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{7}
+	return file_v1_resource_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *HealthCheck) GetType() string {
@@ -866,7 +1141,7 @@ type VIPStatus struct {
 	MuxesTotal      uint32 `protobuf:"varint,3,opt,name=muxes_total,json=muxesTotal,proto3" json:"muxes_total,omitempty"`
 	// One line for each mux that refused the VIP's tables, with its reason.
 	Rejections []string `protobuf:"bytes,4,rep,name=rejections,proto3" json:"rejections,omitempty"`
-	// "accepted", "programmed" and "healthy", in this order.
+	// "accepted", "programmed" and "healthy", in this order, then "mitigated" of a VIP with an overload policy.
 	Conditions []*Condition `protobuf:"bytes,5,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	// Backends that are healthy or not checked, of all.
 	BackendsHealthy uint32 `protobuf:"varint,6,opt,name=backends_healthy,json=backendsHealthy,proto3" json:"backends_healthy,omitempty"`
@@ -879,7 +1154,7 @@ type VIPStatus struct {
 
 func (x *VIPStatus) Reset() {
 	*x = VIPStatus{}
-	mi := &file_v1_resource_proto_msgTypes[8]
+	mi := &file_v1_resource_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -891,7 +1166,7 @@ func (x *VIPStatus) String() string {
 func (*VIPStatus) ProtoMessage() {}
 
 func (x *VIPStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[8]
+	mi := &file_v1_resource_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -904,7 +1179,7 @@ func (x *VIPStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPStatus.ProtoReflect.Descriptor instead.
 func (*VIPStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{8}
+	return file_v1_resource_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *VIPStatus) GetGeneration() uint64 {
@@ -977,7 +1252,7 @@ type SNATStatus struct {
 
 func (x *SNATStatus) Reset() {
 	*x = SNATStatus{}
-	mi := &file_v1_resource_proto_msgTypes[9]
+	mi := &file_v1_resource_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -989,7 +1264,7 @@ func (x *SNATStatus) String() string {
 func (*SNATStatus) ProtoMessage() {}
 
 func (x *SNATStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[9]
+	mi := &file_v1_resource_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1002,7 +1277,7 @@ func (x *SNATStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATStatus.ProtoReflect.Descriptor instead.
 func (*SNATStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{9}
+	return file_v1_resource_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SNATStatus) GetWorkloads() uint32 {
@@ -1036,7 +1311,7 @@ func (x *SNATStatus) GetPortsResting() uint32 {
 // One thing that is so, or is not, of a resource.
 type Condition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "accepted", "programmed" or "healthy".
+	// "accepted", "programmed", "healthy" or "mitigated".
 	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	// "true", "false" or "unknown".
 	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
@@ -1052,7 +1327,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_v1_resource_proto_msgTypes[10]
+	mi := &file_v1_resource_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1064,7 +1339,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[10]
+	mi := &file_v1_resource_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1077,7 +1352,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{10}
+	return file_v1_resource_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Condition) GetType() string {
@@ -1130,14 +1405,18 @@ type AddressPool struct {
 	// Output only: the version of the store at which the pool was last written.
 	ResourceVersion uint64 `protobuf:"varint,6,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
 	// Output only.
-	Status        *AddressPoolStatus `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
+	Status *AddressPoolStatus `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
+	// That VIPs of the pool may be sent through.
+	Scrubbers []*Scrubber `protobuf:"bytes,8,rep,name=scrubbers,proto3" json:"scrubbers,omitempty"`
+	// How a VIP that is black-holed is announced. Left out: it is not.
+	Blackhole     *Diversion `protobuf:"bytes,9,opt,name=blackhole,proto3" json:"blackhole,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AddressPool) Reset() {
 	*x = AddressPool{}
-	mi := &file_v1_resource_proto_msgTypes[11]
+	mi := &file_v1_resource_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1149,7 +1428,7 @@ func (x *AddressPool) String() string {
 func (*AddressPool) ProtoMessage() {}
 
 func (x *AddressPool) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[11]
+	mi := &file_v1_resource_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1162,7 +1441,7 @@ func (x *AddressPool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressPool.ProtoReflect.Descriptor instead.
 func (*AddressPool) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{11}
+	return file_v1_resource_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AddressPool) GetName() string {
@@ -1214,6 +1493,20 @@ func (x *AddressPool) GetStatus() *AddressPoolStatus {
 	return nil
 }
 
+func (x *AddressPool) GetScrubbers() []*Scrubber {
+	if x != nil {
+		return x.Scrubbers
+	}
+	return nil
+}
+
+func (x *AddressPool) GetBlackhole() *Diversion {
+	if x != nil {
+		return x.Blackhole
+	}
+	return nil
+}
+
 // How much of a pool is in use. Families that the pool has none of are left out.
 type AddressPoolStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1225,7 +1518,7 @@ type AddressPoolStatus struct {
 
 func (x *AddressPoolStatus) Reset() {
 	*x = AddressPoolStatus{}
-	mi := &file_v1_resource_proto_msgTypes[12]
+	mi := &file_v1_resource_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1237,7 +1530,7 @@ func (x *AddressPoolStatus) String() string {
 func (*AddressPoolStatus) ProtoMessage() {}
 
 func (x *AddressPoolStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[12]
+	mi := &file_v1_resource_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1250,7 +1543,7 @@ func (x *AddressPoolStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressPoolStatus.ProtoReflect.Descriptor instead.
 func (*AddressPoolStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{12}
+	return file_v1_resource_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AddressPoolStatus) GetIpv4() *PoolUse {
@@ -1280,7 +1573,7 @@ type PoolUse struct {
 
 func (x *PoolUse) Reset() {
 	*x = PoolUse{}
-	mi := &file_v1_resource_proto_msgTypes[13]
+	mi := &file_v1_resource_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1292,7 +1585,7 @@ func (x *PoolUse) String() string {
 func (*PoolUse) ProtoMessage() {}
 
 func (x *PoolUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[13]
+	mi := &file_v1_resource_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1305,7 +1598,7 @@ func (x *PoolUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolUse.ProtoReflect.Descriptor instead.
 func (*PoolUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{13}
+	return file_v1_resource_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PoolUse) GetTotal() uint64 {
@@ -1353,7 +1646,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_v1_resource_proto_msgTypes[14]
+	mi := &file_v1_resource_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1658,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[14]
+	mi := &file_v1_resource_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1671,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{14}
+	return file_v1_resource_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Event) GetName() string {
@@ -1488,7 +1781,7 @@ type BackendStatus struct {
 
 func (x *BackendStatus) Reset() {
 	*x = BackendStatus{}
-	mi := &file_v1_resource_proto_msgTypes[15]
+	mi := &file_v1_resource_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1500,7 +1793,7 @@ func (x *BackendStatus) String() string {
 func (*BackendStatus) ProtoMessage() {}
 
 func (x *BackendStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[15]
+	mi := &file_v1_resource_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1513,7 +1806,7 @@ func (x *BackendStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendStatus.ProtoReflect.Descriptor instead.
 func (*BackendStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{15}
+	return file_v1_resource_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *BackendStatus) GetSlot() uint32 {
@@ -1590,7 +1883,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_v1_resource_proto_msgTypes[16]
+	mi := &file_v1_resource_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +1895,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[16]
+	mi := &file_v1_resource_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,7 +1908,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{16}
+	return file_v1_resource_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Node) GetName() string {
@@ -1677,7 +1970,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_v1_resource_proto_msgTypes[17]
+	mi := &file_v1_resource_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +1982,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[17]
+	mi := &file_v1_resource_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +1995,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{17}
+	return file_v1_resource_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *NodeStatus) GetConnected() bool {
@@ -1765,7 +2058,7 @@ type Rejection struct {
 
 func (x *Rejection) Reset() {
 	*x = Rejection{}
-	mi := &file_v1_resource_proto_msgTypes[18]
+	mi := &file_v1_resource_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1777,7 +2070,7 @@ func (x *Rejection) String() string {
 func (*Rejection) ProtoMessage() {}
 
 func (x *Rejection) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[18]
+	mi := &file_v1_resource_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1790,7 +2083,7 @@ func (x *Rejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rejection.ProtoReflect.Descriptor instead.
 func (*Rejection) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{18}
+	return file_v1_resource_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Rejection) GetGeneration() uint64 {
@@ -1822,14 +2115,16 @@ type MuxStatus struct {
 	// Things that an operator should know, one line each: "no route to 10.2.1.2".
 	Warnings []string `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	// Left out: the mux knows no source NAT.
-	Snat          *MuxSNATStatus `protobuf:"bytes,7,opt,name=snat,proto3" json:"snat,omitempty"`
+	Snat *MuxSNATStatus `protobuf:"bytes,7,opt,name=snat,proto3" json:"snat,omitempty"`
+	// VIPs that have too much come, just now.
+	Pressures     []*VIPPressure `protobuf:"bytes,8,rep,name=pressures,proto3" json:"pressures,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MuxStatus) Reset() {
 	*x = MuxStatus{}
-	mi := &file_v1_resource_proto_msgTypes[19]
+	mi := &file_v1_resource_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1841,7 +2136,7 @@ func (x *MuxStatus) String() string {
 func (*MuxStatus) ProtoMessage() {}
 
 func (x *MuxStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[19]
+	mi := &file_v1_resource_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1854,7 +2149,7 @@ func (x *MuxStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxStatus.ProtoReflect.Descriptor instead.
 func (*MuxStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{19}
+	return file_v1_resource_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MuxStatus) GetXdpMode() string {
@@ -1906,6 +2201,85 @@ func (x *MuxStatus) GetSnat() *MuxSNATStatus {
 	return nil
 }
 
+func (x *MuxStatus) GetPressures() []*VIPPressure {
+	if x != nil {
+		return x.Pressures
+	}
+	return nil
+}
+
+// What a mux finds wrong with what comes for a VIP.
+type VIPPressure struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vip   string                 `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	// Of the VIP, as the mux's tables have it; empty: not known.
+	Tenant string `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// As in Overload.triggers.
+	Cause string `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"`
+	// For people, with figures from when it began.
+	Evidence      string `protobuf:"bytes,4,opt,name=evidence,proto3" json:"evidence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VIPPressure) Reset() {
+	*x = VIPPressure{}
+	mi := &file_v1_resource_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VIPPressure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VIPPressure) ProtoMessage() {}
+
+func (x *VIPPressure) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VIPPressure.ProtoReflect.Descriptor instead.
+func (*VIPPressure) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *VIPPressure) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *VIPPressure) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *VIPPressure) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+func (x *VIPPressure) GetEvidence() string {
+	if x != nil {
+		return x.Evidence
+	}
+	return ""
+}
+
 // What the tables of a mux hold of source NAT.
 type MuxSNATStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1920,7 +2294,7 @@ type MuxSNATStatus struct {
 
 func (x *MuxSNATStatus) Reset() {
 	*x = MuxSNATStatus{}
-	mi := &file_v1_resource_proto_msgTypes[20]
+	mi := &file_v1_resource_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1932,7 +2306,7 @@ func (x *MuxSNATStatus) String() string {
 func (*MuxSNATStatus) ProtoMessage() {}
 
 func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[20]
+	mi := &file_v1_resource_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1945,7 +2319,7 @@ func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxSNATStatus.ProtoReflect.Descriptor instead.
 func (*MuxSNATStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{20}
+	return file_v1_resource_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *MuxSNATStatus) GetGeneration() uint64 {
@@ -1992,7 +2366,7 @@ type BGPPeer struct {
 
 func (x *BGPPeer) Reset() {
 	*x = BGPPeer{}
-	mi := &file_v1_resource_proto_msgTypes[21]
+	mi := &file_v1_resource_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2004,7 +2378,7 @@ func (x *BGPPeer) String() string {
 func (*BGPPeer) ProtoMessage() {}
 
 func (x *BGPPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[21]
+	mi := &file_v1_resource_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2017,7 +2391,7 @@ func (x *BGPPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BGPPeer.ProtoReflect.Descriptor instead.
 func (*BGPPeer) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{21}
+	return file_v1_resource_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *BGPPeer) GetAddress() string {
@@ -2088,7 +2462,7 @@ type HostStatus struct {
 
 func (x *HostStatus) Reset() {
 	*x = HostStatus{}
-	mi := &file_v1_resource_proto_msgTypes[22]
+	mi := &file_v1_resource_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2100,7 +2474,7 @@ func (x *HostStatus) String() string {
 func (*HostStatus) ProtoMessage() {}
 
 func (x *HostStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[22]
+	mi := &file_v1_resource_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2113,7 +2487,7 @@ func (x *HostStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostStatus.ProtoReflect.Descriptor instead.
 func (*HostStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{22}
+	return file_v1_resource_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *HostStatus) GetUplink() string {
@@ -2180,7 +2554,7 @@ type SNATUse struct {
 
 func (x *SNATUse) Reset() {
 	*x = SNATUse{}
-	mi := &file_v1_resource_proto_msgTypes[23]
+	mi := &file_v1_resource_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2192,7 +2566,7 @@ func (x *SNATUse) String() string {
 func (*SNATUse) ProtoMessage() {}
 
 func (x *SNATUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[23]
+	mi := &file_v1_resource_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2205,7 +2579,7 @@ func (x *SNATUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATUse.ProtoReflect.Descriptor instead.
 func (*SNATUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{23}
+	return file_v1_resource_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SNATUse) GetVip() string {
@@ -2314,7 +2688,7 @@ type SNATDestination struct {
 
 func (x *SNATDestination) Reset() {
 	*x = SNATDestination{}
-	mi := &file_v1_resource_proto_msgTypes[24]
+	mi := &file_v1_resource_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2326,7 +2700,7 @@ func (x *SNATDestination) String() string {
 func (*SNATDestination) ProtoMessage() {}
 
 func (x *SNATDestination) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[24]
+	mi := &file_v1_resource_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2339,7 +2713,7 @@ func (x *SNATDestination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATDestination.ProtoReflect.Descriptor instead.
 func (*SNATDestination) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{24}
+	return file_v1_resource_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SNATDestination) GetAddress() string {
@@ -2382,7 +2756,7 @@ type NamedCounter struct {
 
 func (x *NamedCounter) Reset() {
 	*x = NamedCounter{}
-	mi := &file_v1_resource_proto_msgTypes[25]
+	mi := &file_v1_resource_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2394,7 +2768,7 @@ func (x *NamedCounter) String() string {
 func (*NamedCounter) ProtoMessage() {}
 
 func (x *NamedCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[25]
+	mi := &file_v1_resource_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2407,7 +2781,7 @@ func (x *NamedCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedCounter.ProtoReflect.Descriptor instead.
 func (*NamedCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{25}
+	return file_v1_resource_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *NamedCounter) GetName() string {
@@ -2443,7 +2817,7 @@ type EndpointCounter struct {
 
 func (x *EndpointCounter) Reset() {
 	*x = EndpointCounter{}
-	mi := &file_v1_resource_proto_msgTypes[26]
+	mi := &file_v1_resource_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2455,7 +2829,7 @@ func (x *EndpointCounter) String() string {
 func (*EndpointCounter) ProtoMessage() {}
 
 func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[26]
+	mi := &file_v1_resource_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2468,7 +2842,7 @@ func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointCounter.ProtoReflect.Descriptor instead.
 func (*EndpointCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{26}
+	return file_v1_resource_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *EndpointCounter) GetEndpoint() *EndpointKey {
@@ -2504,7 +2878,7 @@ type EndpointKey struct {
 
 func (x *EndpointKey) Reset() {
 	*x = EndpointKey{}
-	mi := &file_v1_resource_proto_msgTypes[27]
+	mi := &file_v1_resource_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2516,7 +2890,7 @@ func (x *EndpointKey) String() string {
 func (*EndpointKey) ProtoMessage() {}
 
 func (x *EndpointKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[27]
+	mi := &file_v1_resource_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2529,7 +2903,7 @@ func (x *EndpointKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointKey.ProtoReflect.Descriptor instead.
 func (*EndpointKey) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{27}
+	return file_v1_resource_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *EndpointKey) GetVip() string {
@@ -2591,7 +2965,7 @@ type PacketExplanation struct {
 
 func (x *PacketExplanation) Reset() {
 	*x = PacketExplanation{}
-	mi := &file_v1_resource_proto_msgTypes[28]
+	mi := &file_v1_resource_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2603,7 +2977,7 @@ func (x *PacketExplanation) String() string {
 func (*PacketExplanation) ProtoMessage() {}
 
 func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[28]
+	mi := &file_v1_resource_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2616,7 +2990,7 @@ func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PacketExplanation.ProtoReflect.Descriptor instead.
 func (*PacketExplanation) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{28}
+	return file_v1_resource_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PacketExplanation) GetVerdict() string {
@@ -2757,7 +3131,7 @@ type CaptureFilter struct {
 
 func (x *CaptureFilter) Reset() {
 	*x = CaptureFilter{}
-	mi := &file_v1_resource_proto_msgTypes[29]
+	mi := &file_v1_resource_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2769,7 +3143,7 @@ func (x *CaptureFilter) String() string {
 func (*CaptureFilter) ProtoMessage() {}
 
 func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[29]
+	mi := &file_v1_resource_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2782,7 +3156,7 @@ func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureFilter.ProtoReflect.Descriptor instead.
 func (*CaptureFilter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{29}
+	return file_v1_resource_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CaptureFilter) GetClient() string {
@@ -2846,7 +3220,7 @@ type CapturedPacket struct {
 
 func (x *CapturedPacket) Reset() {
 	*x = CapturedPacket{}
-	mi := &file_v1_resource_proto_msgTypes[30]
+	mi := &file_v1_resource_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2858,7 +3232,7 @@ func (x *CapturedPacket) String() string {
 func (*CapturedPacket) ProtoMessage() {}
 
 func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[30]
+	mi := &file_v1_resource_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2871,7 +3245,7 @@ func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapturedPacket.ProtoReflect.Descriptor instead.
 func (*CapturedPacket) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{30}
+	return file_v1_resource_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CapturedPacket) GetTime() *timestamppb.Timestamp {
@@ -2920,7 +3294,7 @@ var File_v1_resource_proto protoreflect.FileDescriptor
 
 const file_v1_resource_proto_rawDesc = "" +
 	"\n" +
-	"\x11v1/resource.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd5\x05\n" +
+	"\x11v1/resource.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x84\x06\n" +
 	"\x03VIP\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x120\n" +
@@ -2944,10 +3318,28 @@ const file_v1_resource_proto_rawDesc = "" +
 	"updated_by\x18\x0f \x01(\tR\tupdatedBy\x12!\n" +
 	"\x04snat\x18\x10 \x01(\v2\r.weir.v1.SNATR\x04snat\x12-\n" +
 	"\bfastpath\x18\x11 \x01(\v2\x11.weir.v1.FastpathR\bfastpath\x12'\n" +
-	"\x06limits\x18\x12 \x01(\v2\x0f.weir.v1.LimitsR\x06limits\x1a9\n" +
+	"\x06limits\x18\x12 \x01(\v2\x0f.weir.v1.LimitsR\x06limits\x12-\n" +
+	"\boverload\x18\x13 \x01(\v2\x11.weir.v1.OverloadR\boverload\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Z\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xca\x01\n" +
+	"\bOverload\x12\x1a\n" +
+	"\btriggers\x18\x01 \x03(\tR\btriggers\x12+\n" +
+	"\x05steps\x18\x02 \x03(\v2\x15.weir.v1.OverloadStepR\x05steps\x126\n" +
+	"\thold_down\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\bholdDown\x12=\n" +
+	"\rmax_hold_down\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\vmaxHoldDown\"\x9c\x01\n" +
+	"\fOverloadStep\x12\x16\n" +
+	"\x06action\x18\x01 \x01(\tR\x06action\x12/\n" +
+	"\x05after\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05after\x12'\n" +
+	"\x06limits\x18\x03 \x01(\v2\x0f.weir.v1.LimitsR\x06limits\x12\x1a\n" +
+	"\bscrubber\x18\x04 \x01(\tR\bscrubber\"J\n" +
+	"\tDiversion\x12\x1b\n" +
+	"\tnext_hops\x18\x01 \x03(\tR\bnextHops\x12 \n" +
+	"\vcommunities\x18\x02 \x03(\tR\vcommunities\"]\n" +
+	"\bScrubber\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
+	"\tnext_hops\x18\x02 \x03(\tR\bnextHops\x12 \n" +
+	"\vcommunities\x18\x03 \x03(\tR\vcommunities\"Z\n" +
 	"\x06Limits\x12\x18\n" +
 	"\apackets\x18\x01 \x01(\x04R\apackets\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12 \n" +
@@ -3030,7 +3422,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12L\n" +
-	"\x14last_transition_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x12lastTransitionTime\"\xcb\x02\n" +
+	"\x14last_transition_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x12lastTransitionTime\"\xae\x03\n" +
 	"\vAddressPool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x128\n" +
 	"\x06labels\x18\x02 \x03(\v2 .weir.v1.AddressPool.LabelsEntryR\x06labels\x12\x1a\n" +
@@ -3040,7 +3432,9 @@ const file_v1_resource_proto_rawDesc = "" +
 	"exclusions\x12\x18\n" +
 	"\atenants\x18\x05 \x03(\tR\atenants\x12)\n" +
 	"\x10resource_version\x18\x06 \x01(\x04R\x0fresourceVersion\x122\n" +
-	"\x06status\x18\a \x01(\v2\x1a.weir.v1.AddressPoolStatusR\x06status\x1a9\n" +
+	"\x06status\x18\a \x01(\v2\x1a.weir.v1.AddressPoolStatusR\x06status\x12/\n" +
+	"\tscrubbers\x18\b \x03(\v2\x11.weir.v1.ScrubberR\tscrubbers\x120\n" +
+	"\tblackhole\x18\t \x01(\v2\x12.weir.v1.DiversionR\tblackhole\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"_\n" +
@@ -3095,7 +3489,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x9f\x02\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xd3\x02\n" +
 	"\tMuxStatus\x12\x19\n" +
 	"\bxdp_mode\x18\x01 \x01(\tR\axdpMode\x12\x1c\n" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12&\n" +
@@ -3103,7 +3497,13 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\bverdicts\x18\x04 \x03(\v2\x15.weir.v1.NamedCounterR\bverdicts\x126\n" +
 	"\tendpoints\x18\x05 \x03(\v2\x18.weir.v1.EndpointCounterR\tendpoints\x12\x1a\n" +
 	"\bwarnings\x18\x06 \x03(\tR\bwarnings\x12*\n" +
-	"\x04snat\x18\a \x01(\v2\x16.weir.v1.MuxSNATStatusR\x04snat\"_\n" +
+	"\x04snat\x18\a \x01(\v2\x16.weir.v1.MuxSNATStatusR\x04snat\x122\n" +
+	"\tpressures\x18\b \x03(\v2\x14.weir.v1.VIPPressureR\tpressures\"i\n" +
+	"\vVIPPressure\x12\x10\n" +
+	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
+	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x14\n" +
+	"\x05cause\x18\x03 \x01(\tR\x05cause\x12\x1a\n" +
+	"\bevidence\x18\x04 \x01(\tR\bevidence\"_\n" +
 	"\rMuxSNATStatus\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -3209,91 +3609,105 @@ func file_v1_resource_proto_rawDescGZIP() []byte {
 	return file_v1_resource_proto_rawDescData
 }
 
-var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_v1_resource_proto_goTypes = []any{
 	(*VIP)(nil),                   // 0: weir.v1.VIP
-	(*Limits)(nil),                // 1: weir.v1.Limits
-	(*Fastpath)(nil),              // 2: weir.v1.Fastpath
-	(*SNAT)(nil),                  // 3: weir.v1.SNAT
-	(*SNATWorkload)(nil),          // 4: weir.v1.SNATWorkload
-	(*Endpoint)(nil),              // 5: weir.v1.Endpoint
-	(*Backend)(nil),               // 6: weir.v1.Backend
-	(*HealthCheck)(nil),           // 7: weir.v1.HealthCheck
-	(*VIPStatus)(nil),             // 8: weir.v1.VIPStatus
-	(*SNATStatus)(nil),            // 9: weir.v1.SNATStatus
-	(*Condition)(nil),             // 10: weir.v1.Condition
-	(*AddressPool)(nil),           // 11: weir.v1.AddressPool
-	(*AddressPoolStatus)(nil),     // 12: weir.v1.AddressPoolStatus
-	(*PoolUse)(nil),               // 13: weir.v1.PoolUse
-	(*Event)(nil),                 // 14: weir.v1.Event
-	(*BackendStatus)(nil),         // 15: weir.v1.BackendStatus
-	(*Node)(nil),                  // 16: weir.v1.Node
-	(*NodeStatus)(nil),            // 17: weir.v1.NodeStatus
-	(*Rejection)(nil),             // 18: weir.v1.Rejection
-	(*MuxStatus)(nil),             // 19: weir.v1.MuxStatus
-	(*MuxSNATStatus)(nil),         // 20: weir.v1.MuxSNATStatus
-	(*BGPPeer)(nil),               // 21: weir.v1.BGPPeer
-	(*HostStatus)(nil),            // 22: weir.v1.HostStatus
-	(*SNATUse)(nil),               // 23: weir.v1.SNATUse
-	(*SNATDestination)(nil),       // 24: weir.v1.SNATDestination
-	(*NamedCounter)(nil),          // 25: weir.v1.NamedCounter
-	(*EndpointCounter)(nil),       // 26: weir.v1.EndpointCounter
-	(*EndpointKey)(nil),           // 27: weir.v1.EndpointKey
-	(*PacketExplanation)(nil),     // 28: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),         // 29: weir.v1.CaptureFilter
-	(*CapturedPacket)(nil),        // 30: weir.v1.CapturedPacket
-	nil,                           // 31: weir.v1.VIP.LabelsEntry
-	nil,                           // 32: weir.v1.AddressPool.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 33: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
+	(*Overload)(nil),              // 1: weir.v1.Overload
+	(*OverloadStep)(nil),          // 2: weir.v1.OverloadStep
+	(*Diversion)(nil),             // 3: weir.v1.Diversion
+	(*Scrubber)(nil),              // 4: weir.v1.Scrubber
+	(*Limits)(nil),                // 5: weir.v1.Limits
+	(*Fastpath)(nil),              // 6: weir.v1.Fastpath
+	(*SNAT)(nil),                  // 7: weir.v1.SNAT
+	(*SNATWorkload)(nil),          // 8: weir.v1.SNATWorkload
+	(*Endpoint)(nil),              // 9: weir.v1.Endpoint
+	(*Backend)(nil),               // 10: weir.v1.Backend
+	(*HealthCheck)(nil),           // 11: weir.v1.HealthCheck
+	(*VIPStatus)(nil),             // 12: weir.v1.VIPStatus
+	(*SNATStatus)(nil),            // 13: weir.v1.SNATStatus
+	(*Condition)(nil),             // 14: weir.v1.Condition
+	(*AddressPool)(nil),           // 15: weir.v1.AddressPool
+	(*AddressPoolStatus)(nil),     // 16: weir.v1.AddressPoolStatus
+	(*PoolUse)(nil),               // 17: weir.v1.PoolUse
+	(*Event)(nil),                 // 18: weir.v1.Event
+	(*BackendStatus)(nil),         // 19: weir.v1.BackendStatus
+	(*Node)(nil),                  // 20: weir.v1.Node
+	(*NodeStatus)(nil),            // 21: weir.v1.NodeStatus
+	(*Rejection)(nil),             // 22: weir.v1.Rejection
+	(*MuxStatus)(nil),             // 23: weir.v1.MuxStatus
+	(*VIPPressure)(nil),           // 24: weir.v1.VIPPressure
+	(*MuxSNATStatus)(nil),         // 25: weir.v1.MuxSNATStatus
+	(*BGPPeer)(nil),               // 26: weir.v1.BGPPeer
+	(*HostStatus)(nil),            // 27: weir.v1.HostStatus
+	(*SNATUse)(nil),               // 28: weir.v1.SNATUse
+	(*SNATDestination)(nil),       // 29: weir.v1.SNATDestination
+	(*NamedCounter)(nil),          // 30: weir.v1.NamedCounter
+	(*EndpointCounter)(nil),       // 31: weir.v1.EndpointCounter
+	(*EndpointKey)(nil),           // 32: weir.v1.EndpointKey
+	(*PacketExplanation)(nil),     // 33: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),         // 34: weir.v1.CaptureFilter
+	(*CapturedPacket)(nil),        // 35: weir.v1.CapturedPacket
+	nil,                           // 36: weir.v1.VIP.LabelsEntry
+	nil,                           // 37: weir.v1.AddressPool.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 38: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 39: google.protobuf.Duration
 }
 var file_v1_resource_proto_depIdxs = []int32{
-	31, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
-	5,  // 1: weir.v1.VIP.endpoints:type_name -> weir.v1.Endpoint
-	8,  // 2: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
-	33, // 3: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
-	33, // 4: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
-	3,  // 5: weir.v1.VIP.snat:type_name -> weir.v1.SNAT
-	2,  // 6: weir.v1.VIP.fastpath:type_name -> weir.v1.Fastpath
-	1,  // 7: weir.v1.VIP.limits:type_name -> weir.v1.Limits
-	4,  // 8: weir.v1.SNAT.workloads:type_name -> weir.v1.SNATWorkload
-	34, // 9: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
-	6,  // 10: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
-	7,  // 11: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
-	34, // 12: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
-	15, // 13: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
-	34, // 14: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	34, // 15: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
-	10, // 16: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
-	9,  // 17: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
-	33, // 18: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
-	32, // 19: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
-	12, // 20: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
-	13, // 21: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
-	13, // 22: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
-	33, // 23: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
-	33, // 24: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
-	17, // 25: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
-	33, // 26: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
-	18, // 27: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
-	19, // 28: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
-	22, // 29: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
-	21, // 30: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
-	25, // 31: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
-	26, // 32: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
-	20, // 33: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
-	33, // 34: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
-	25, // 35: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
-	23, // 36: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
-	24, // 37: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
-	27, // 38: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
-	27, // 39: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
-	33, // 40: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	41, // [41:41] is the sub-list for method output_type
-	41, // [41:41] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	36, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
+	9,  // 1: weir.v1.VIP.endpoints:type_name -> weir.v1.Endpoint
+	12, // 2: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
+	38, // 3: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
+	38, // 4: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
+	7,  // 5: weir.v1.VIP.snat:type_name -> weir.v1.SNAT
+	6,  // 6: weir.v1.VIP.fastpath:type_name -> weir.v1.Fastpath
+	5,  // 7: weir.v1.VIP.limits:type_name -> weir.v1.Limits
+	1,  // 8: weir.v1.VIP.overload:type_name -> weir.v1.Overload
+	2,  // 9: weir.v1.Overload.steps:type_name -> weir.v1.OverloadStep
+	39, // 10: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
+	39, // 11: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
+	39, // 12: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
+	5,  // 13: weir.v1.OverloadStep.limits:type_name -> weir.v1.Limits
+	8,  // 14: weir.v1.SNAT.workloads:type_name -> weir.v1.SNATWorkload
+	39, // 15: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
+	10, // 16: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
+	11, // 17: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
+	39, // 18: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
+	19, // 19: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
+	39, // 20: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	39, // 21: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	14, // 22: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
+	13, // 23: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
+	38, // 24: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	37, // 25: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
+	16, // 26: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
+	4,  // 27: weir.v1.AddressPool.scrubbers:type_name -> weir.v1.Scrubber
+	3,  // 28: weir.v1.AddressPool.blackhole:type_name -> weir.v1.Diversion
+	17, // 29: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
+	17, // 30: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
+	38, // 31: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
+	38, // 32: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
+	21, // 33: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
+	38, // 34: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
+	22, // 35: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
+	23, // 36: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
+	27, // 37: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
+	26, // 38: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
+	30, // 39: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
+	31, // 40: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
+	25, // 41: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
+	24, // 42: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
+	38, // 43: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
+	30, // 44: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
+	28, // 45: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
+	29, // 46: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
+	32, // 47: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
+	32, // 48: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
+	38, // 49: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	50, // [50:50] is the sub-list for method output_type
+	50, // [50:50] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }
@@ -3301,15 +3715,15 @@ func file_v1_resource_proto_init() {
 	if File_v1_resource_proto != nil {
 		return
 	}
-	file_v1_resource_proto_msgTypes[3].OneofWrappers = []any{}
-	file_v1_resource_proto_msgTypes[6].OneofWrappers = []any{}
+	file_v1_resource_proto_msgTypes[7].OneofWrappers = []any{}
+	file_v1_resource_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_resource_proto_rawDesc), len(file_v1_resource_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   33,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

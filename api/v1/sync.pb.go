@@ -153,7 +153,9 @@ type SyncMuxResponse struct {
 	// All that are valid, the oldest first, every time: the oldest one signs.
 	FastpathKeys []*FastpathKey `protobuf:"bytes,20,rep,name=fastpath_keys,json=fastpathKeys,proto3" json:"fastpath_keys,omitempty"`
 	// All that are valid, the oldest first, every time: the last but one makes cookies.
-	SynSecrets    []*SYNSecret `protobuf:"bytes,21,rep,name=syn_secrets,json=synSecrets,proto3" json:"syn_secrets,omitempty"`
+	SynSecrets []*SYNSecret `protobuf:"bytes,21,rep,name=syn_secrets,json=synSecrets,proto3" json:"syn_secrets,omitempty"`
+	// The VIPs that are not announced as usual: all of them, every time.
+	Routes        []*VIPRoute `protobuf:"bytes,22,rep,name=routes,proto3" json:"routes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -293,6 +295,93 @@ func (x *SyncMuxResponse) GetSynSecrets() []*SYNSecret {
 	return nil
 }
 
+func (x *SyncMuxResponse) GetRoutes() []*VIPRoute {
+	if x != nil {
+		return x.Routes
+	}
+	return nil
+}
+
+// How muxes announce a VIP that they do not announce as usual.
+type VIPRoute struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Vip   string                 `protobuf:"bytes,1,opt,name=vip,proto3" json:"vip,omitempty"`
+	// Of the step that it is for: "scrub" or "blackhole".
+	Action string `protobuf:"bytes,2,opt,name=action,proto3" json:"action,omitempty"`
+	// Not at all.
+	Withdrawn bool `protobuf:"varint,3,opt,name=withdrawn,proto3" json:"withdrawn,omitempty"`
+	// Left out: the mux's own address.
+	NextHop       string   `protobuf:"bytes,4,opt,name=next_hop,json=nextHop,proto3" json:"next_hop,omitempty"`
+	Communities   []string `protobuf:"bytes,5,rep,name=communities,proto3" json:"communities,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VIPRoute) Reset() {
+	*x = VIPRoute{}
+	mi := &file_v1_sync_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VIPRoute) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VIPRoute) ProtoMessage() {}
+
+func (x *VIPRoute) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VIPRoute.ProtoReflect.Descriptor instead.
+func (*VIPRoute) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *VIPRoute) GetVip() string {
+	if x != nil {
+		return x.Vip
+	}
+	return ""
+}
+
+func (x *VIPRoute) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *VIPRoute) GetWithdrawn() bool {
+	if x != nil {
+		return x.Withdrawn
+	}
+	return false
+}
+
+func (x *VIPRoute) GetNextHop() string {
+	if x != nil {
+		return x.NextHop
+	}
+	return ""
+}
+
+func (x *VIPRoute) GetCommunities() []string {
+	if x != nil {
+		return x.Communities
+	}
+	return nil
+}
+
 // What makes and checks SYN cookies.
 type SYNSecret struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -306,7 +395,7 @@ type SYNSecret struct {
 
 func (x *SYNSecret) Reset() {
 	*x = SYNSecret{}
-	mi := &file_v1_sync_proto_msgTypes[2]
+	mi := &file_v1_sync_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -318,7 +407,7 @@ func (x *SYNSecret) String() string {
 func (*SYNSecret) ProtoMessage() {}
 
 func (x *SYNSecret) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[2]
+	mi := &file_v1_sync_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -331,7 +420,7 @@ func (x *SYNSecret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SYNSecret.ProtoReflect.Descriptor instead.
 func (*SYNSecret) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{2}
+	return file_v1_sync_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SYNSecret) GetId() uint32 {
@@ -361,7 +450,7 @@ type FastpathKey struct {
 
 func (x *FastpathKey) Reset() {
 	*x = FastpathKey{}
-	mi := &file_v1_sync_proto_msgTypes[3]
+	mi := &file_v1_sync_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -373,7 +462,7 @@ func (x *FastpathKey) String() string {
 func (*FastpathKey) ProtoMessage() {}
 
 func (x *FastpathKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[3]
+	mi := &file_v1_sync_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -386,7 +475,7 @@ func (x *FastpathKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FastpathKey.ProtoReflect.Descriptor instead.
 func (*FastpathKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{3}
+	return file_v1_sync_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *FastpathKey) GetId() uint32 {
@@ -415,7 +504,7 @@ type SNATKey struct {
 
 func (x *SNATKey) Reset() {
 	*x = SNATKey{}
-	mi := &file_v1_sync_proto_msgTypes[4]
+	mi := &file_v1_sync_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -427,7 +516,7 @@ func (x *SNATKey) String() string {
 func (*SNATKey) ProtoMessage() {}
 
 func (x *SNATKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[4]
+	mi := &file_v1_sync_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -440,7 +529,7 @@ func (x *SNATKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATKey.ProtoReflect.Descriptor instead.
 func (*SNATKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{4}
+	return file_v1_sync_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SNATKey) GetVip() string {
@@ -475,7 +564,7 @@ type MuxSNAT struct {
 
 func (x *MuxSNAT) Reset() {
 	*x = MuxSNAT{}
-	mi := &file_v1_sync_proto_msgTypes[5]
+	mi := &file_v1_sync_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -487,7 +576,7 @@ func (x *MuxSNAT) String() string {
 func (*MuxSNAT) ProtoMessage() {}
 
 func (x *MuxSNAT) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[5]
+	mi := &file_v1_sync_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -500,7 +589,7 @@ func (x *MuxSNAT) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxSNAT.ProtoReflect.Descriptor instead.
 func (*MuxSNAT) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{5}
+	return file_v1_sync_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *MuxSNAT) GetVip() string {
@@ -557,7 +646,7 @@ type PoolMember struct {
 
 func (x *PoolMember) Reset() {
 	*x = PoolMember{}
-	mi := &file_v1_sync_proto_msgTypes[6]
+	mi := &file_v1_sync_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -569,7 +658,7 @@ func (x *PoolMember) String() string {
 func (*PoolMember) ProtoMessage() {}
 
 func (x *PoolMember) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[6]
+	mi := &file_v1_sync_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -582,7 +671,7 @@ func (x *PoolMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolMember.ProtoReflect.Descriptor instead.
 func (*PoolMember) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{6}
+	return file_v1_sync_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PoolMember) GetName() string {
@@ -616,7 +705,7 @@ type MuxTask struct {
 
 func (x *MuxTask) Reset() {
 	*x = MuxTask{}
-	mi := &file_v1_sync_proto_msgTypes[7]
+	mi := &file_v1_sync_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -628,7 +717,7 @@ func (x *MuxTask) String() string {
 func (*MuxTask) ProtoMessage() {}
 
 func (x *MuxTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[7]
+	mi := &file_v1_sync_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -641,7 +730,7 @@ func (x *MuxTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxTask.ProtoReflect.Descriptor instead.
 func (*MuxTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{7}
+	return file_v1_sync_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *MuxTask) GetId() uint64 {
@@ -719,7 +808,7 @@ type ExplainPacketTask struct {
 
 func (x *ExplainPacketTask) Reset() {
 	*x = ExplainPacketTask{}
-	mi := &file_v1_sync_proto_msgTypes[8]
+	mi := &file_v1_sync_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -731,7 +820,7 @@ func (x *ExplainPacketTask) String() string {
 func (*ExplainPacketTask) ProtoMessage() {}
 
 func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[8]
+	mi := &file_v1_sync_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -744,7 +833,7 @@ func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketTask.ProtoReflect.Descriptor instead.
 func (*ExplainPacketTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{8}
+	return file_v1_sync_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ExplainPacketTask) GetFrame() []byte {
@@ -770,7 +859,7 @@ type CaptureTask struct {
 
 func (x *CaptureTask) Reset() {
 	*x = CaptureTask{}
-	mi := &file_v1_sync_proto_msgTypes[9]
+	mi := &file_v1_sync_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -782,7 +871,7 @@ func (x *CaptureTask) String() string {
 func (*CaptureTask) ProtoMessage() {}
 
 func (x *CaptureTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[9]
+	mi := &file_v1_sync_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -795,7 +884,7 @@ func (x *CaptureTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureTask.ProtoReflect.Descriptor instead.
 func (*CaptureTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{9}
+	return file_v1_sync_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CaptureTask) GetFilter() *CaptureFilter {
@@ -846,7 +935,7 @@ type AnswerTaskRequest struct {
 
 func (x *AnswerTaskRequest) Reset() {
 	*x = AnswerTaskRequest{}
-	mi := &file_v1_sync_proto_msgTypes[10]
+	mi := &file_v1_sync_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -858,7 +947,7 @@ func (x *AnswerTaskRequest) String() string {
 func (*AnswerTaskRequest) ProtoMessage() {}
 
 func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[10]
+	mi := &file_v1_sync_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -871,7 +960,7 @@ func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerTaskRequest.ProtoReflect.Descriptor instead.
 func (*AnswerTaskRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{10}
+	return file_v1_sync_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AnswerTaskRequest) GetName() string {
@@ -933,7 +1022,7 @@ type AnswerTaskResponse struct {
 
 func (x *AnswerTaskResponse) Reset() {
 	*x = AnswerTaskResponse{}
-	mi := &file_v1_sync_proto_msgTypes[11]
+	mi := &file_v1_sync_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -945,7 +1034,7 @@ func (x *AnswerTaskResponse) String() string {
 func (*AnswerTaskResponse) ProtoMessage() {}
 
 func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[11]
+	mi := &file_v1_sync_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -958,7 +1047,7 @@ func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerTaskResponse.ProtoReflect.Descriptor instead.
 func (*AnswerTaskResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{11}
+	return file_v1_sync_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AnswerTaskResponse) GetGone() bool {
@@ -1004,7 +1093,7 @@ type MuxEndpoint struct {
 
 func (x *MuxEndpoint) Reset() {
 	*x = MuxEndpoint{}
-	mi := &file_v1_sync_proto_msgTypes[12]
+	mi := &file_v1_sync_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1016,7 +1105,7 @@ func (x *MuxEndpoint) String() string {
 func (*MuxEndpoint) ProtoMessage() {}
 
 func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[12]
+	mi := &file_v1_sync_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1029,7 +1118,7 @@ func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEndpoint.ProtoReflect.Descriptor instead.
 func (*MuxEndpoint) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{12}
+	return file_v1_sync_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *MuxEndpoint) GetEndpoint() *EndpointKey {
@@ -1155,7 +1244,7 @@ type MuxBackend struct {
 
 func (x *MuxBackend) Reset() {
 	*x = MuxBackend{}
-	mi := &file_v1_sync_proto_msgTypes[13]
+	mi := &file_v1_sync_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1167,7 +1256,7 @@ func (x *MuxBackend) String() string {
 func (*MuxBackend) ProtoMessage() {}
 
 func (x *MuxBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[13]
+	mi := &file_v1_sync_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1180,7 +1269,7 @@ func (x *MuxBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxBackend.ProtoReflect.Descriptor instead.
 func (*MuxBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{13}
+	return file_v1_sync_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *MuxBackend) GetSlot() uint32 {
@@ -1234,7 +1323,7 @@ type SyncHostRequest struct {
 
 func (x *SyncHostRequest) Reset() {
 	*x = SyncHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[14]
+	mi := &file_v1_sync_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1246,7 +1335,7 @@ func (x *SyncHostRequest) String() string {
 func (*SyncHostRequest) ProtoMessage() {}
 
 func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[14]
+	mi := &file_v1_sync_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1259,7 +1348,7 @@ func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostRequest.ProtoReflect.Descriptor instead.
 func (*SyncHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{14}
+	return file_v1_sync_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SyncHostRequest) GetName() string {
@@ -1337,7 +1426,7 @@ type SyncHostResponse struct {
 
 func (x *SyncHostResponse) Reset() {
 	*x = SyncHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[15]
+	mi := &file_v1_sync_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1349,7 +1438,7 @@ func (x *SyncHostResponse) String() string {
 func (*SyncHostResponse) ProtoMessage() {}
 
 func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[15]
+	mi := &file_v1_sync_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1362,7 +1451,7 @@ func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostResponse.ProtoReflect.Descriptor instead.
 func (*SyncHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{15}
+	return file_v1_sync_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SyncHostResponse) GetGeneration() uint64 {
@@ -1492,7 +1581,7 @@ type HostSNAT struct {
 
 func (x *HostSNAT) Reset() {
 	*x = HostSNAT{}
-	mi := &file_v1_sync_proto_msgTypes[16]
+	mi := &file_v1_sync_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1504,7 +1593,7 @@ func (x *HostSNAT) String() string {
 func (*HostSNAT) ProtoMessage() {}
 
 func (x *HostSNAT) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[16]
+	mi := &file_v1_sync_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1517,7 +1606,7 @@ func (x *HostSNAT) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostSNAT.ProtoReflect.Descriptor instead.
 func (*HostSNAT) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{16}
+	return file_v1_sync_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *HostSNAT) GetVip() string {
@@ -1618,7 +1707,7 @@ type AllocatePortsRequest struct {
 
 func (x *AllocatePortsRequest) Reset() {
 	*x = AllocatePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[17]
+	mi := &file_v1_sync_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1630,7 +1719,7 @@ func (x *AllocatePortsRequest) String() string {
 func (*AllocatePortsRequest) ProtoMessage() {}
 
 func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[17]
+	mi := &file_v1_sync_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1643,7 +1732,7 @@ func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsRequest.ProtoReflect.Descriptor instead.
 func (*AllocatePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{17}
+	return file_v1_sync_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AllocatePortsRequest) GetName() string {
@@ -1686,7 +1775,7 @@ type AllocatePortsResponse struct {
 
 func (x *AllocatePortsResponse) Reset() {
 	*x = AllocatePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[18]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1698,7 +1787,7 @@ func (x *AllocatePortsResponse) String() string {
 func (*AllocatePortsResponse) ProtoMessage() {}
 
 func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[18]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1711,7 +1800,7 @@ func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsResponse.ProtoReflect.Descriptor instead.
 func (*AllocatePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{18}
+	return file_v1_sync_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AllocatePortsResponse) GetRanges() []uint32 {
@@ -1741,7 +1830,7 @@ type ReleasePortsRequest struct {
 
 func (x *ReleasePortsRequest) Reset() {
 	*x = ReleasePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[19]
+	mi := &file_v1_sync_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1753,7 +1842,7 @@ func (x *ReleasePortsRequest) String() string {
 func (*ReleasePortsRequest) ProtoMessage() {}
 
 func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[19]
+	mi := &file_v1_sync_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1766,7 +1855,7 @@ func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsRequest.ProtoReflect.Descriptor instead.
 func (*ReleasePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{19}
+	return file_v1_sync_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReleasePortsRequest) GetName() string {
@@ -1807,7 +1896,7 @@ type ReleasePortsResponse struct {
 
 func (x *ReleasePortsResponse) Reset() {
 	*x = ReleasePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[20]
+	mi := &file_v1_sync_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1819,7 +1908,7 @@ func (x *ReleasePortsResponse) String() string {
 func (*ReleasePortsResponse) ProtoMessage() {}
 
 func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[20]
+	mi := &file_v1_sync_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1832,7 +1921,7 @@ func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsResponse.ProtoReflect.Descriptor instead.
 func (*ReleasePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{20}
+	return file_v1_sync_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReleasePortsResponse) GetGeneration() uint64 {
@@ -1880,7 +1969,7 @@ type HostBackend struct {
 
 func (x *HostBackend) Reset() {
 	*x = HostBackend{}
-	mi := &file_v1_sync_proto_msgTypes[21]
+	mi := &file_v1_sync_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1892,7 +1981,7 @@ func (x *HostBackend) String() string {
 func (*HostBackend) ProtoMessage() {}
 
 func (x *HostBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[21]
+	mi := &file_v1_sync_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1905,7 +1994,7 @@ func (x *HostBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackend.ProtoReflect.Descriptor instead.
 func (*HostBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{21}
+	return file_v1_sync_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *HostBackend) GetEndpoint() *EndpointKey {
@@ -2031,7 +2120,7 @@ type HostBackendKey struct {
 
 func (x *HostBackendKey) Reset() {
 	*x = HostBackendKey{}
-	mi := &file_v1_sync_proto_msgTypes[22]
+	mi := &file_v1_sync_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +2132,7 @@ func (x *HostBackendKey) String() string {
 func (*HostBackendKey) ProtoMessage() {}
 
 func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[22]
+	mi := &file_v1_sync_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +2145,7 @@ func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackendKey.ProtoReflect.Descriptor instead.
 func (*HostBackendKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{22}
+	return file_v1_sync_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *HostBackendKey) GetEndpoint() *EndpointKey {
@@ -2091,7 +2180,7 @@ type ReportMuxRequest struct {
 
 func (x *ReportMuxRequest) Reset() {
 	*x = ReportMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[23]
+	mi := &file_v1_sync_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2103,7 +2192,7 @@ func (x *ReportMuxRequest) String() string {
 func (*ReportMuxRequest) ProtoMessage() {}
 
 func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[23]
+	mi := &file_v1_sync_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2116,7 +2205,7 @@ func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxRequest.ProtoReflect.Descriptor instead.
 func (*ReportMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{23}
+	return file_v1_sync_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReportMuxRequest) GetName() string {
@@ -2178,7 +2267,7 @@ type MuxEvent struct {
 
 func (x *MuxEvent) Reset() {
 	*x = MuxEvent{}
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2190,7 +2279,7 @@ func (x *MuxEvent) String() string {
 func (*MuxEvent) ProtoMessage() {}
 
 func (x *MuxEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2203,7 +2292,7 @@ func (x *MuxEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEvent.ProtoReflect.Descriptor instead.
 func (*MuxEvent) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{24}
+	return file_v1_sync_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *MuxEvent) GetEndpoint() *EndpointKey {
@@ -2249,7 +2338,7 @@ type ReportMuxResponse struct {
 
 func (x *ReportMuxResponse) Reset() {
 	*x = ReportMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2261,7 +2350,7 @@ func (x *ReportMuxResponse) String() string {
 func (*ReportMuxResponse) ProtoMessage() {}
 
 func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2274,7 +2363,7 @@ func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxResponse.ProtoReflect.Descriptor instead.
 func (*ReportMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{25}
+	return file_v1_sync_proto_rawDescGZIP(), []int{26}
 }
 
 type ReportHostRequest struct {
@@ -2300,7 +2389,7 @@ type ReportHostRequest struct {
 
 func (x *ReportHostRequest) Reset() {
 	*x = ReportHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2312,7 +2401,7 @@ func (x *ReportHostRequest) String() string {
 func (*ReportHostRequest) ProtoMessage() {}
 
 func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2325,7 +2414,7 @@ func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostRequest.ProtoReflect.Descriptor instead.
 func (*ReportHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{26}
+	return file_v1_sync_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReportHostRequest) GetName() string {
@@ -2400,7 +2489,7 @@ type BackendSessions struct {
 
 func (x *BackendSessions) Reset() {
 	*x = BackendSessions{}
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2412,7 +2501,7 @@ func (x *BackendSessions) String() string {
 func (*BackendSessions) ProtoMessage() {}
 
 func (x *BackendSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2425,7 +2514,7 @@ func (x *BackendSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendSessions.ProtoReflect.Descriptor instead.
 func (*BackendSessions) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{27}
+	return file_v1_sync_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *BackendSessions) GetEndpoint() *EndpointKey {
@@ -2479,7 +2568,7 @@ type BackendHealth struct {
 
 func (x *BackendHealth) Reset() {
 	*x = BackendHealth{}
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2491,7 +2580,7 @@ func (x *BackendHealth) String() string {
 func (*BackendHealth) ProtoMessage() {}
 
 func (x *BackendHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2504,7 +2593,7 @@ func (x *BackendHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendHealth.ProtoReflect.Descriptor instead.
 func (*BackendHealth) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{28}
+	return file_v1_sync_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *BackendHealth) GetEndpoint() *EndpointKey {
@@ -2550,7 +2639,7 @@ type ReportHostResponse struct {
 
 func (x *ReportHostResponse) Reset() {
 	*x = ReportHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2562,7 +2651,7 @@ func (x *ReportHostResponse) String() string {
 func (*ReportHostResponse) ProtoMessage() {}
 
 func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2575,7 +2664,7 @@ func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostResponse.ProtoReflect.Descriptor instead.
 func (*ReportHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{29}
+	return file_v1_sync_proto_rawDescGZIP(), []int{30}
 }
 
 var File_v1_sync_proto protoreflect.FileDescriptor
@@ -2592,7 +2681,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"generation\x18\x05 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
 	"\acluster\x18\f \x01(\x06R\acluster\x12\x14\n" +
-	"\x05joins\x18\x06 \x01(\bR\x05joins\"\xd9\x04\n" +
+	"\x05joins\x18\x06 \x01(\bR\x05joins\"\x84\x05\n" +
 	"\x0fSyncMuxResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -2611,7 +2700,14 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\fsnat_removed\x18\x12 \x03(\v2\x10.weir.v1.SNATKeyR\vsnatRemoved\x129\n" +
 	"\rfastpath_keys\x18\x14 \x03(\v2\x14.weir.v1.FastpathKeyR\ffastpathKeys\x123\n" +
 	"\vsyn_secrets\x18\x15 \x03(\v2\x12.weir.v1.SYNSecretR\n" +
-	"synSecrets\"3\n" +
+	"synSecrets\x12)\n" +
+	"\x06routes\x18\x16 \x03(\v2\x11.weir.v1.VIPRouteR\x06routes\"\x8f\x01\n" +
+	"\bVIPRoute\x12\x10\n" +
+	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
+	"\x06action\x18\x02 \x01(\tR\x06action\x12\x1c\n" +
+	"\twithdrawn\x18\x03 \x01(\bR\twithdrawn\x12\x19\n" +
+	"\bnext_hop\x18\x04 \x01(\tR\anextHop\x12 \n" +
+	"\vcommunities\x18\x05 \x03(\tR\vcommunities\"3\n" +
 	"\tSYNSecret\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\fR\x06secret\"5\n" +
@@ -2828,110 +2924,112 @@ func file_v1_sync_proto_rawDescGZIP() []byte {
 	return file_v1_sync_proto_rawDescData
 }
 
-var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_v1_sync_proto_goTypes = []any{
 	(*SyncMuxRequest)(nil),        // 0: weir.v1.SyncMuxRequest
 	(*SyncMuxResponse)(nil),       // 1: weir.v1.SyncMuxResponse
-	(*SYNSecret)(nil),             // 2: weir.v1.SYNSecret
-	(*FastpathKey)(nil),           // 3: weir.v1.FastpathKey
-	(*SNATKey)(nil),               // 4: weir.v1.SNATKey
-	(*MuxSNAT)(nil),               // 5: weir.v1.MuxSNAT
-	(*PoolMember)(nil),            // 6: weir.v1.PoolMember
-	(*MuxTask)(nil),               // 7: weir.v1.MuxTask
-	(*ExplainPacketTask)(nil),     // 8: weir.v1.ExplainPacketTask
-	(*CaptureTask)(nil),           // 9: weir.v1.CaptureTask
-	(*AnswerTaskRequest)(nil),     // 10: weir.v1.AnswerTaskRequest
-	(*AnswerTaskResponse)(nil),    // 11: weir.v1.AnswerTaskResponse
-	(*MuxEndpoint)(nil),           // 12: weir.v1.MuxEndpoint
-	(*MuxBackend)(nil),            // 13: weir.v1.MuxBackend
-	(*SyncHostRequest)(nil),       // 14: weir.v1.SyncHostRequest
-	(*SyncHostResponse)(nil),      // 15: weir.v1.SyncHostResponse
-	(*HostSNAT)(nil),              // 16: weir.v1.HostSNAT
-	(*AllocatePortsRequest)(nil),  // 17: weir.v1.AllocatePortsRequest
-	(*AllocatePortsResponse)(nil), // 18: weir.v1.AllocatePortsResponse
-	(*ReleasePortsRequest)(nil),   // 19: weir.v1.ReleasePortsRequest
-	(*ReleasePortsResponse)(nil),  // 20: weir.v1.ReleasePortsResponse
-	(*HostBackend)(nil),           // 21: weir.v1.HostBackend
-	(*HostBackendKey)(nil),        // 22: weir.v1.HostBackendKey
-	(*ReportMuxRequest)(nil),      // 23: weir.v1.ReportMuxRequest
-	(*MuxEvent)(nil),              // 24: weir.v1.MuxEvent
-	(*ReportMuxResponse)(nil),     // 25: weir.v1.ReportMuxResponse
-	(*ReportHostRequest)(nil),     // 26: weir.v1.ReportHostRequest
-	(*BackendSessions)(nil),       // 27: weir.v1.BackendSessions
-	(*BackendHealth)(nil),         // 28: weir.v1.BackendHealth
-	(*ReportHostResponse)(nil),    // 29: weir.v1.ReportHostResponse
-	(*EndpointKey)(nil),           // 30: weir.v1.EndpointKey
-	(*CaptureFilter)(nil),         // 31: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),   // 32: google.protobuf.Duration
-	(*PacketExplanation)(nil),     // 33: weir.v1.PacketExplanation
-	(*CapturedPacket)(nil),        // 34: weir.v1.CapturedPacket
-	(*Fastpath)(nil),              // 35: weir.v1.Fastpath
-	(*Limits)(nil),                // 36: weir.v1.Limits
-	(*HealthCheck)(nil),           // 37: weir.v1.HealthCheck
-	(*Rejection)(nil),             // 38: weir.v1.Rejection
-	(*MuxStatus)(nil),             // 39: weir.v1.MuxStatus
-	(*HostStatus)(nil),            // 40: weir.v1.HostStatus
+	(*VIPRoute)(nil),              // 2: weir.v1.VIPRoute
+	(*SYNSecret)(nil),             // 3: weir.v1.SYNSecret
+	(*FastpathKey)(nil),           // 4: weir.v1.FastpathKey
+	(*SNATKey)(nil),               // 5: weir.v1.SNATKey
+	(*MuxSNAT)(nil),               // 6: weir.v1.MuxSNAT
+	(*PoolMember)(nil),            // 7: weir.v1.PoolMember
+	(*MuxTask)(nil),               // 8: weir.v1.MuxTask
+	(*ExplainPacketTask)(nil),     // 9: weir.v1.ExplainPacketTask
+	(*CaptureTask)(nil),           // 10: weir.v1.CaptureTask
+	(*AnswerTaskRequest)(nil),     // 11: weir.v1.AnswerTaskRequest
+	(*AnswerTaskResponse)(nil),    // 12: weir.v1.AnswerTaskResponse
+	(*MuxEndpoint)(nil),           // 13: weir.v1.MuxEndpoint
+	(*MuxBackend)(nil),            // 14: weir.v1.MuxBackend
+	(*SyncHostRequest)(nil),       // 15: weir.v1.SyncHostRequest
+	(*SyncHostResponse)(nil),      // 16: weir.v1.SyncHostResponse
+	(*HostSNAT)(nil),              // 17: weir.v1.HostSNAT
+	(*AllocatePortsRequest)(nil),  // 18: weir.v1.AllocatePortsRequest
+	(*AllocatePortsResponse)(nil), // 19: weir.v1.AllocatePortsResponse
+	(*ReleasePortsRequest)(nil),   // 20: weir.v1.ReleasePortsRequest
+	(*ReleasePortsResponse)(nil),  // 21: weir.v1.ReleasePortsResponse
+	(*HostBackend)(nil),           // 22: weir.v1.HostBackend
+	(*HostBackendKey)(nil),        // 23: weir.v1.HostBackendKey
+	(*ReportMuxRequest)(nil),      // 24: weir.v1.ReportMuxRequest
+	(*MuxEvent)(nil),              // 25: weir.v1.MuxEvent
+	(*ReportMuxResponse)(nil),     // 26: weir.v1.ReportMuxResponse
+	(*ReportHostRequest)(nil),     // 27: weir.v1.ReportHostRequest
+	(*BackendSessions)(nil),       // 28: weir.v1.BackendSessions
+	(*BackendHealth)(nil),         // 29: weir.v1.BackendHealth
+	(*ReportHostResponse)(nil),    // 30: weir.v1.ReportHostResponse
+	(*EndpointKey)(nil),           // 31: weir.v1.EndpointKey
+	(*CaptureFilter)(nil),         // 32: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),   // 33: google.protobuf.Duration
+	(*PacketExplanation)(nil),     // 34: weir.v1.PacketExplanation
+	(*CapturedPacket)(nil),        // 35: weir.v1.CapturedPacket
+	(*Fastpath)(nil),              // 36: weir.v1.Fastpath
+	(*Limits)(nil),                // 37: weir.v1.Limits
+	(*HealthCheck)(nil),           // 38: weir.v1.HealthCheck
+	(*Rejection)(nil),             // 39: weir.v1.Rejection
+	(*MuxStatus)(nil),             // 40: weir.v1.MuxStatus
+	(*HostStatus)(nil),            // 41: weir.v1.HostStatus
 }
 var file_v1_sync_proto_depIdxs = []int32{
-	12, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
-	30, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
-	6,  // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
-	7,  // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.MuxTask
-	5,  // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
-	4,  // 5: weir.v1.SyncMuxResponse.snat_removed:type_name -> weir.v1.SNATKey
-	3,  // 6: weir.v1.SyncMuxResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
-	2,  // 7: weir.v1.SyncMuxResponse.syn_secrets:type_name -> weir.v1.SYNSecret
-	8,  // 8: weir.v1.MuxTask.explain:type_name -> weir.v1.ExplainPacketTask
-	9,  // 9: weir.v1.MuxTask.capture:type_name -> weir.v1.CaptureTask
-	31, // 10: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
-	32, // 11: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
-	33, // 12: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
-	34, // 13: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
-	30, // 14: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
-	13, // 15: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
-	32, // 16: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
-	35, // 17: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
-	36, // 18: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
-	21, // 19: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
-	22, // 20: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
-	16, // 21: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
-	4,  // 22: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
-	3,  // 23: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
-	2,  // 24: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
-	32, // 25: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
-	30, // 26: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
-	37, // 27: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
-	32, // 28: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
-	30, // 29: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
-	38, // 30: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
-	39, // 31: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
-	24, // 32: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
-	30, // 33: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
-	38, // 34: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
-	40, // 35: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
-	28, // 36: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
-	27, // 37: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
-	30, // 38: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
-	30, // 39: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
-	0,  // 40: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
-	14, // 41: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
-	23, // 42: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
-	26, // 43: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
-	10, // 44: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
-	17, // 45: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
-	19, // 46: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
-	1,  // 47: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
-	15, // 48: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
-	25, // 49: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
-	29, // 50: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
-	11, // 51: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
-	18, // 52: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
-	20, // 53: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
-	47, // [47:54] is the sub-list for method output_type
-	40, // [40:47] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	13, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
+	31, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
+	7,  // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
+	8,  // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.MuxTask
+	6,  // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
+	5,  // 5: weir.v1.SyncMuxResponse.snat_removed:type_name -> weir.v1.SNATKey
+	4,  // 6: weir.v1.SyncMuxResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
+	3,  // 7: weir.v1.SyncMuxResponse.syn_secrets:type_name -> weir.v1.SYNSecret
+	2,  // 8: weir.v1.SyncMuxResponse.routes:type_name -> weir.v1.VIPRoute
+	9,  // 9: weir.v1.MuxTask.explain:type_name -> weir.v1.ExplainPacketTask
+	10, // 10: weir.v1.MuxTask.capture:type_name -> weir.v1.CaptureTask
+	32, // 11: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
+	33, // 12: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
+	34, // 13: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
+	35, // 14: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
+	31, // 15: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	14, // 16: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
+	33, // 17: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
+	36, // 18: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
+	37, // 19: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
+	22, // 20: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
+	23, // 21: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
+	17, // 22: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
+	5,  // 23: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
+	4,  // 24: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
+	3,  // 25: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
+	33, // 26: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
+	31, // 27: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
+	38, // 28: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
+	33, // 29: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
+	31, // 30: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
+	39, // 31: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
+	40, // 32: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
+	25, // 33: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
+	31, // 34: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
+	39, // 35: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
+	41, // 36: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
+	29, // 37: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
+	28, // 38: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
+	31, // 39: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
+	31, // 40: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
+	0,  // 41: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
+	15, // 42: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
+	24, // 43: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
+	27, // 44: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
+	11, // 45: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
+	18, // 46: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
+	20, // 47: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
+	1,  // 48: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
+	16, // 49: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
+	26, // 50: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
+	30, // 51: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
+	12, // 52: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
+	19, // 53: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
+	21, // 54: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
+	48, // [48:55] is the sub-list for method output_type
+	41, // [41:48] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_v1_sync_proto_init() }
@@ -2940,7 +3038,7 @@ func file_v1_sync_proto_init() {
 		return
 	}
 	file_v1_resource_proto_init()
-	file_v1_sync_proto_msgTypes[7].OneofWrappers = []any{
+	file_v1_sync_proto_msgTypes[8].OneofWrappers = []any{
 		(*MuxTask_Explain)(nil),
 		(*MuxTask_Capture)(nil),
 		(*MuxTask_Cancel)(nil),
@@ -2951,7 +3049,7 @@ func file_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_sync_proto_rawDesc), len(file_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   30,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -71,7 +71,7 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 	if vip.GetFlowLimit() > 0 {
 		fmt.Fprintf(w, "Flow limit:  %d in each mux\n", vip.GetFlowLimit())
 	}
-	limitsText(w, vip.GetLimits())
+	boundsText(w, vip)
 	if vip.GetPool() != "" {
 		fmt.Fprintf(w, "Pool:        %s\n", vip.GetPool())
 	}
@@ -115,8 +115,15 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 	return nil
 }
 
-// limitsText tells what muxes take for a VIP each second.
-func limitsText(w io.Writer, l *weirv1.Limits) {
+// boundsText tells what muxes take for a VIP each second, and what becomes of it if more comes.
+func boundsText(w io.Writer, vip *weirv1.VIP) {
+	if text := limitText(vip.GetLimits()); text != "" {
+		fmt.Fprintf(w, "Limits:      %s a second, over all muxes\n", text)
+	}
+	overloadText(w, vip.GetOverload())
+}
+
+func limitText(l *weirv1.Limits) string {
 	var parts []string
 	for _, limit := range []struct {
 		n    uint64
@@ -126,9 +133,7 @@ func limitsText(w io.Writer, l *weirv1.Limits) {
 			parts = append(parts, fmt.Sprintf("%d %s", limit.n, limit.what))
 		}
 	}
-	if len(parts) > 0 {
-		fmt.Fprintf(w, "Limits:      %s a second, over all muxes\n", strings.Join(parts, ", "))
-	}
+	return strings.Join(parts, ", ")
 }
 
 // sourcesText tells a list of sources: all of a short one, how many of a long one.

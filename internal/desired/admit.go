@@ -109,6 +109,9 @@ func (a *admission) vip(path string, vip model.VIP) {
 	if vip.SNAT != nil {
 		a.snat(path+".snat", vip)
 	}
+	if reason := a.scrubs(vip); reason != "" {
+		a.refuse(fmt.Sprintf("%s.overload.steps[%d].scrubber", path, vip.Overload.Step(model.ActionScrub)), "%s", reason)
+	}
 }
 
 func (a *admission) backend(path string, vip model.VIP, b model.Backend) {

@@ -62,7 +62,7 @@ func (p place) Compare(other place) int {
 func (s State) Clone() State {
 	return State{
 		VIPs: s.VIPs.Clone(), Tables: s.Tables.Clone(), Nodes: s.Nodes.Clone(), Health: s.Health.Clone(),
-		Pools: s.Pools.Clone(), Ports: s.Ports.Clone(),
+		Pools: s.Pools.Clone(), Ports: s.Ports.Clone(), Steps: s.Steps.Clone(),
 		index: index{
 			uses: s.uses.Clone(), living: s.living.Clone(), muxes: s.muxes.Clone(), moving: s.moving.Clone(), taken: s.taken.Clone(),
 			leaving: s.leaving.Clone(), digest: s.digest, ranges: s.ranges,

@@ -70,6 +70,9 @@ func (s State) AdmitPools(pools []model.AddressPool, along []model.VIP) error {
 			if vip.Pool == p.Name && !p.Covers(vip.Address) && !applied[vip.Name] {
 				refuse(path+".prefixes", "VIP %s has %s: they must have it until the VIP is gone", vip.Name, vip.Address)
 			}
+			if reason := after.scrubs(vip); reason != "" && !applied[vip.Name] {
+				refuse(path+".scrubbers", "the overload policy of VIP %s needs it: %s", vip.Name, reason)
+			}
 		}
 		for vip := range s.inPool(p) {
 			if field, reason := refuses(p, vip); reason != "" && !applied[vip.Name] {
@@ -99,7 +102,7 @@ func (s State) overlaps(name string, prefix netip.Prefix) (string, netip.Prefix)
 func (s State) AdmitPoolRemoval(name string) error {
 	var users []string
 	for vip := range s.inPool(s.Pools.At(name)) {
-		if vip.Pool == name {
+		if vip.Pool == name || vip.Overload.Step(model.ActionScrub) >= 0 {
 			users = append(users, vip.Name)
 		}
 	}

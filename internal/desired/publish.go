@@ -7,6 +7,13 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
+// MuxEndpoint is endpoint e of vip as muxes run it, by its table, and by what is in force of its overload policy.
+func (s State) MuxEndpoint(vip model.VIP, e model.Endpoint) model.MuxEndpoint {
+	endpoint := MuxEndpoint(vip, e, s.Tables.At(Key(vip, e)))
+	endpoint.Limits = s.limits(vip)
+	return endpoint
+}
+
 // MuxEndpoint is endpoint e of vip as muxes run it, by its table.
 func MuxEndpoint(vip model.VIP, e model.Endpoint, table Table) model.MuxEndpoint {
 	endpoint := model.MuxEndpoint{

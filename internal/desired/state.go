@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirlb/weir/internal/mitigation"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/sorted"
 )
@@ -24,6 +25,7 @@ type State struct {
 	Health sorted.Map[string, HostHealth] // by host
 	Pools  sorted.Map[string, model.AddressPool]
 	Ports  sorted.Map[model.SNATKey, Holding]
+	Steps  sorted.Map[string, mitigation.State] // of overload policies, by VIP
 
 	index
 }

@@ -181,7 +181,7 @@ func (c condition) noted(before store.Condition, now time.Time) store.Condition 
 // toProto writes the condition; noted is what the leader noted of it last.
 func (c condition) toProto(kind string, noted store.Condition) *weirv1.Condition {
 	p := &weirv1.Condition{Type: kind, Status: c.status, Reason: c.reason, Message: c.message}
-	if noted.Status == c.status {
+	if noted.Status == c.status && !noted.Since.IsZero() {
 		p.LastTransitionTime = timestamppb.New(noted.Since)
 	}
 	return p
@@ -195,7 +195,11 @@ func conditionsToProto(s *store.State, vip model.VIP, c conditions) []*weirv1.Co
 	if record.Created.IsZero() { // written by an older manager
 		p.LastTransitionTime = nil
 	}
-	return []*weirv1.Condition{
+	all := []*weirv1.Condition{
 		p, c.programmed.toProto("programmed", noted.Programmed), c.healthy.toProto("healthy", noted.Healthy),
 	}
+	if now, has := mitigated(s, vip); has {
+		all = append(all, now)
+	}
+	return all
 }

@@ -37,7 +37,10 @@ type fakeMux struct {
 	withdrawn  bool   // it was told to take its routes back
 	wentBack   bool   // a generation was less than one before
 	pool       []model.PoolMember
-	moved      int // buckets that named another backend too, when they were most
+	routes     []model.VIPRoute
+	usual      int                   // messages that told of none
+	pressures  []*weirv1.VIPPressure // that it reports
+	moved      int                   // buckets that named another backend too, when they were most
 }
 
 func startMux(t *testing.T, url, name, address string) *fakeMux {
@@ -82,10 +85,13 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 		for _, key := range u.Removed {
 			delete(m.tables, key)
 		}
-		m.generation, m.pool = u.Generation, u.Pool
+		m.generation, m.pool, m.routes = u.Generation, u.Pool, u.Routes
+		if len(u.Routes) == 0 {
+			m.usual++
+		}
 		m.moved = max(m.moved, m.underWay())
 	}
-	report.Generation, report.Status.Snat = uint64(m.generation), m.snatStatus()
+	report.Generation, report.Status.Snat, report.Status.Pressures = uint64(m.generation), m.snatStatus(), m.pressures
 	m.withdrawn = u.Withdraw
 	mute := m.mute
 	m.mu.Unlock()

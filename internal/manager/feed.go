@@ -190,7 +190,7 @@ func (f *muxFeed) take(first model.Generation) (update rpc.MuxUpdate, due bool) 
 	}
 	update = rpc.MuxUpdate{
 		Generation: s.Generation, Snapshot: whole, Pool: h.pool, Withdraw: f.withdraw,
-		Keys: s.FastpathKeys, SYNSecrets: s.SYNSecrets,
+		Keys: s.FastpathKeys, SYNSecrets: s.SYNSecrets, Routes: s.Routes(),
 	}
 	h.mu.Unlock()
 	if whole {

@@ -455,7 +455,7 @@ func muxEndpoint(s *store.State, key model.EndpointKey) (model.MuxEndpoint, bool
 	if !there {
 		return model.MuxEndpoint{}, false
 	}
-	return desired.MuxEndpoint(vip, e, s.Tables.At(key)), true
+	return s.MuxEndpoint(vip, e), true
 }
 
 // endpoint finds an endpoint and its VIP.

@@ -25,6 +25,7 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_manager_endpoints", Help: "Endpoints of all VIPs."},
 	{Name: "weir_manager_backends", Help: "Backends of all endpoints, by their health.", Labels: []string{"health"}},
 	{Name: "weir_manager_endpoints_without_backends", Help: "Endpoints none of whose backends is healthy or unchecked."},
+	{Name: "weir_manager_mitigated_vips", Help: "VIPs by the last step of their overload policy that is in force.", Labels: []string{"action"}},
 	{Name: "weir_manager_nodes", Help: "Registered nodes, by whether their stream is open with any manager.", Labels: []string{"role", "connected"}},
 	{Name: "weir_manager_nodes_rejecting", Help: "Nodes that refuse what they were sent.", Labels: []string{"role"}},
 	{Name: "weir_manager_nodes_behind", Help: "Connected nodes that do not run what they are to run.", Labels: []string{"role"}},
@@ -43,6 +44,8 @@ type meters struct {
 	refusals *prometheus.CounterVec   // by role
 	acked    *prometheus.HistogramVec // by role
 	refused  *prometheus.CounterVec   // by role, streams
+
+	steps *prometheus.CounterVec // of overload policies, by action
 
 	portRequests  *prometheus.CounterVec // by outcome
 	portsTook     *prometheus.HistogramVec
@@ -68,6 +71,12 @@ func newMeters() *meters {
 			Name: "weir_manager_streams_refused_total", Help: "Streams that were refused as this manager was cut off, or behind what the node had seen.",
 		}, []string{"role"}),
 		acked: telemetry.Seconds("weir_manager_sync_duration_seconds", "Time from sending a generation to a node until its report that it runs it.", "role"),
+	}
+	m.steps = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_manager_overload_steps_total", Help: "Steps of overload policies that this manager took as the leader.",
+	}, []string{"action"})
+	for _, action := range model.OverloadActions {
+		m.steps.WithLabelValues(string(action))
 	}
 	m.countPorts()
 	for _, role := range roles {
@@ -111,7 +120,7 @@ func (m *meters) countPorts() {
 var roles = []model.Role{model.RoleMux, model.RoleHost}
 
 func (m *meters) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.requests, m.took, m.streams, m.refusals, m.acked, m.refused, m.portRequests, m.portsTook, m.portStages, m.portsGiven, m.portsReleased, m.portFaults}
+	return []prometheus.Collector{m.requests, m.took, m.streams, m.refusals, m.acked, m.refused, m.steps, m.portRequests, m.portsTook, m.portStages, m.portsGiven, m.portsReleased, m.portFaults}
 }
 
 // Metrics describe all that a manager tells, but for what etcd does.
@@ -143,6 +152,9 @@ func (m *Manager) sample(to *telemetry.Sample) {
 	_, ranges := s.SNATDigest()
 	telemetry.Put(to, "weir_manager_snat_ports", ranges*model.RangePorts)
 	telemetry.Put(to, "weir_manager_snat_workloads", s.LeaversCount())
+	for action, vips := range mitigatedVIPs(s) {
+		telemetry.Put(to, "weir_manager_mitigated_vips", vips, string(action))
+	}
 	n := m.inventory.of(s)
 	telemetry.Put(to, "weir_manager_endpoints", n.endpoints)
 	telemetry.Put(to, "weir_manager_endpoints_without_backends", n.dead)

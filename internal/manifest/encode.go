@@ -37,6 +37,7 @@ type spec struct {
 	FlowLimit   uint32            `json:"flowLimit,omitempty"`
 	Fastpath    *fastpathSpec     `json:"fastpath,omitempty"`
 	Limits      *model.Limits     `json:"limits,omitempty"`
+	Overload    *overloadSpec     `json:"overload,omitempty"`
 	Endpoints   []endpointSpec    `json:"endpoints,omitempty"`
 	SNAT        *snatSpec         `json:"snat,omitempty"`
 }
@@ -98,7 +99,7 @@ func NewDocument(vip model.VIP, version uint64, status any) Document {
 	if f := vip.Fastpath; f != nil {
 		d.Spec.Fastpath = &fastpathSpec{Sources: f.Sources, UDPPackets: f.UDPPackets}
 	}
-	d.Spec.Limits = vip.Limits
+	d.Spec.Limits, d.Spec.Overload = vip.Limits, writeOverload(vip.Overload)
 	d.Spec.SNAT = writeSNAT(vip.SNAT)
 	for _, e := range vip.Endpoints {
 		written := endpointSpec{

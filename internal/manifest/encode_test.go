@@ -43,7 +43,7 @@ func validVIP(t *rapid.T) model.VIP {
 			UDPPackets: rapid.Uint32Max(model.MaxUDPPackets).Draw(t, "packets"),
 		}
 	}
-	vip.FlowLimit, vip.Limits = rapid.Uint32Max(model.MaxFlowLimit).Draw(t, "flow limit"), validLimits(t)
+	vip.FlowLimit, vip.Limits, vip.Overload = rapid.Uint32Max(model.MaxFlowLimit).Draw(t, "flow limit"), validLimits(t), validOverload(t)
 	for i := range rapid.IntRange(1, 3).Draw(t, "endpoints") {
 		e := model.Endpoint{
 			Protocol: rapid.SampledFrom([]model.Protocol{model.TCP, model.UDP}).Draw(t, "protocol"), Port: uint16(80 + i),
@@ -127,4 +127,14 @@ func TestWhatIsWrittenIsReadBack(t *testing.T) {
 			}
 		}
 	})
+}
+
+func validOverload(t *rapid.T) *model.Overload {
+	return rapid.SampledFrom([]*model.Overload{nil, {
+		Triggers: []model.OverloadCause{model.CauseSYNFlood}, HoldDown: time.Minute, MaxHoldDown: time.Hour,
+		Steps: []model.OverloadStep{
+			{Action: model.ActionLimit, After: time.Second, Limits: &model.Limits{Bytes: 7}},
+			{Action: model.ActionScrub, After: 2 * time.Second, Scrubber: "east"}, {Action: model.ActionBlackhole, After: 3 * time.Second},
+		},
+	}}).Draw(t, "overload")
 }

@@ -38,6 +38,10 @@ func (r *reader) pool(doc *object) model.AddressPool {
 		for _, v := range spec.get("tenants").list() {
 			pool.Tenants = append(pool.Tenants, v.text(""))
 		}
+		for _, v := range spec.get("scrubbers").list() {
+			pool.Scrubbers = append(pool.Scrubbers, scrubber(v.object()))
+		}
+		pool.Blackhole = blackhole(spec.get("blackhole").object())
 		spec.end()
 	}
 	return pool
@@ -82,6 +86,9 @@ type poolSpec struct {
 	Prefixes   []netip.Prefix `json:"prefixes"`
 	Exclusions []netip.Prefix `json:"exclusions,omitempty"`
 	Tenants    []string       `json:"tenants,omitempty"`
+
+	Scrubbers []model.Scrubber `json:"scrubbers,omitempty"`
+	Blackhole *model.Diversion `json:"blackhole,omitempty"`
 }
 
 // NewPoolDocument writes pool. version is that of the store, 0 for none.
@@ -89,6 +96,8 @@ func NewPoolDocument(pool model.AddressPool, version uint64, status any) PoolDoc
 	return PoolDocument{
 		APIVersion: Version, Kind: KindPool, Status: status,
 		Metadata: poolMetadata{Name: pool.Name, Labels: pool.Labels, ResourceVersion: version},
-		Spec:     poolSpec{Prefixes: pool.Prefixes, Exclusions: pool.Exclusions, Tenants: pool.Tenants},
+		Spec: poolSpec{
+			Prefixes: pool.Prefixes, Exclusions: pool.Exclusions, Tenants: pool.Tenants, Scrubbers: pool.Scrubbers, Blackhole: pool.Blackhole,
+		},
 	}
 }

@@ -54,6 +54,7 @@ func (r *reader) vip(doc *object) model.VIP {
 		vip.FlowLimit = uint32(spec.get("flowLimit").number(1, model.MaxFlowLimit, 0))
 		vip.Fastpath = fastpath(spec.get("fastpath").object())
 		vip.Limits = limits(spec.get("limits").object())
+		vip.Overload = overload(spec.get("overload").object())
 		vip.SNAT = snat(spec.get("snat").object())
 		endpoints := spec.get("endpoints")
 		if vip.SNAT == nil {

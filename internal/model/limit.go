@@ -21,9 +21,13 @@ func (v *validator) limits(vip VIP) {
 	if len(vip.Endpoints) == 0 {
 		v.refuse("limits", "are of what comes to endpoints, of which there is none")
 	}
+	v.mostLimits("limits", *l)
+}
+
+func (v *validator) mostLimits(path string, l Limits) {
 	for field, n := range map[string]uint64{"packets": l.Packets, "bytes": l.Bytes, "connections": l.Connections} {
 		if n > MaxLimit {
-			v.refuse("limits."+field, "must be at most %d, is %d", uint64(MaxLimit), n)
+			v.refuse(path+"."+field, "must be at most %d, is %d", uint64(MaxLimit), n)
 		}
 	}
 }

@@ -14,6 +14,8 @@ type AddressPool struct {
 	Prefixes   []netip.Prefix // of either family; none overlaps another
 	Exclusions []netip.Prefix // within Prefixes: no VIP may have an address of them
 	Tenants    []string       // that may have addresses; none: all tenants
+	Scrubbers  []Scrubber     // that VIPs of the pool may be sent through; names are unique
+	Blackhole  *Diversion     // how VIPs that are black-holed are announced; nil: not at all
 }
 
 // Family is a version of IP.
@@ -111,6 +113,7 @@ func (p AddressPool) Validate() error {
 			v.refuse(field, "is %s again, as tenants[%d]", tenant, j)
 		}
 	}
+	v.diversions(p)
 	return errors.Join(v.errs...)
 }
 

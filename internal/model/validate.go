@@ -137,6 +137,7 @@ func (vip VIP) Validate() error {
 	}
 	v.fastpath(vip)
 	v.limits(vip)
+	v.overload(vip)
 	first := make(map[EndpointKey]int, len(vip.Endpoints))
 	for i, e := range vip.Endpoints {
 		path := fmt.Sprintf("endpoints[%d]", i)

@@ -23,6 +23,8 @@ type VIP struct {
 	Fastpath *Fastpath
 	// Limits holds for all endpoints together, on all muxes together; nil: nothing is limited.
 	Limits *Limits
+	// Overload holds for all endpoints together; nil: the manager does nothing.
+	Overload *Overload
 }
 
 // Consistency says how the packets of a TCP connection find their backend again.

@@ -120,6 +120,7 @@ func drawVIP(t *rapid.T) model.VIP {
 		FlowLimit:   rapid.Uint32Max(model.MaxFlowLimit).Draw(t, "flow limit"),
 		Fastpath:    drawFastpath(t, v4),
 		Limits:      rapid.SampledFrom([]*model.Limits{nil, {Packets: 1}, {Bytes: 2, Connections: model.MaxLimit}}).Draw(t, "limits"),
+		Overload:    rapid.SampledFrom([]*model.Overload{nil, wholeOverload()}).Draw(t, "overload"),
 	}
 	for i := range rapid.IntRange(1, 3).Draw(t, "endpoints") {
 		e := model.Endpoint{
@@ -346,4 +347,15 @@ func FuzzFromProto(f *testing.F) {
 			}
 		}
 	})
+}
+
+// wholeOverload has every field.
+func wholeOverload() *model.Overload {
+	return &model.Overload{
+		Triggers: []model.OverloadCause{model.CauseOverload, model.CauseSYNFlood}, HoldDown: time.Minute, MaxHoldDown: time.Hour,
+		Steps: []model.OverloadStep{
+			{Action: model.ActionLimit, After: time.Second, Limits: &model.Limits{Bytes: 7}},
+			{Action: model.ActionScrub, After: 2 * time.Second, Scrubber: "east"}, {Action: model.ActionBlackhole, After: 3 * time.Second},
+		},
+	}
 }

@@ -13,6 +13,7 @@ import (
 func AddressPoolToProto(p model.AddressPool) *weirv1.AddressPool {
 	return &weirv1.AddressPool{
 		Name: p.Name, Labels: p.Labels, Prefixes: rangeStrings(p.Prefixes), Exclusions: rangeStrings(p.Exclusions), Tenants: p.Tenants,
+		Scrubbers: scrubbersToProto(p.Scrubbers), Blackhole: diversionToProto(p.Blackhole),
 	}
 }
 
@@ -30,6 +31,14 @@ func AddressPoolFromProto(p *weirv1.AddressPool) (model.AddressPool, error) {
 	pool := model.AddressPool{
 		Name: p.GetName(), Labels: p.GetLabels(), Tenants: p.GetTenants(),
 		Prefixes: f.prefixes("prefixes", p.GetPrefixes()), Exclusions: f.prefixes("exclusions", p.GetExclusions()),
+	}
+	for i, s := range p.GetScrubbers() {
+		path := fmt.Sprintf("scrubbers[%d]", i)
+		pool.Scrubbers = append(pool.Scrubbers, model.Scrubber{Name: s.GetName(), Diversion: f.diversion(path, s.GetNextHops(), s.GetCommunities())})
+	}
+	if hole := p.GetBlackhole(); hole != nil {
+		d := f.diversion("blackhole", hole.GetNextHops(), hole.GetCommunities())
+		pool.Blackhole = &d
 	}
 	if f.err() == nil {
 		f.add(pool.Validate())

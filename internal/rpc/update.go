@@ -26,6 +26,8 @@ type MuxUpdate struct {
 	Keys []model.FastpathKey
 	// SYNSecrets are all that are valid, the oldest first; every time.
 	SYNSecrets []model.SYNSecret
+	// Routes are of the VIPs that are not announced as usual, by address: all of them, every time.
+	Routes []model.VIPRoute
 }
 
 // HostUpdate is one step of a host's tables.
@@ -50,6 +52,7 @@ type HostUpdate struct {
 func MuxUpdateToProto(u MuxUpdate) *weirv1.SyncMuxResponse {
 	p := &weirv1.SyncMuxResponse{Withdraw: u.Withdraw, Generation: uint64(u.Generation), Snapshot: u.Snapshot, FastpathKeys: keysToProto(u.Keys)}
 	p.SynSecrets = synSecretsToProto(u.SYNSecrets)
+	p.Routes = routesToProto(u.Routes)
 	if u.Snapshot {
 		p.HashKey = u.HashKey[:]
 	}
@@ -105,6 +108,7 @@ func MuxUpdateFromProto(p *weirv1.SyncMuxResponse) (MuxUpdate, error) {
 	var f fields
 	u.Keys = f.keys("fastpathKeys", p.GetFastpathKeys())
 	u.SYNSecrets = f.synSecrets("synSecrets", p.GetSynSecrets())
+	u.Routes = f.routes("routes", p.GetRoutes())
 	errs = append(errs, f.err())
 	return u, errors.Join(errs...)
 }

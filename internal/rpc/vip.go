@@ -18,7 +18,7 @@ func VIPToProto(vip model.VIP) *weirv1.VIP {
 		Pool: vip.Pool, Family: string(vip.Family),
 		Endpoints:   make([]*weirv1.Endpoint, 0, len(vip.Endpoints)),
 		Consistency: string(vip.Consistency), Ping: string(vip.Ping), FlowLimit: vip.FlowLimit,
-		Fastpath: FastpathToProto(vip.Fastpath), Limits: LimitsToProto(vip.Limits),
+		Fastpath: FastpathToProto(vip.Fastpath), Limits: LimitsToProto(vip.Limits), Overload: OverloadToProto(vip.Overload),
 	}
 	for _, e := range vip.Endpoints {
 		endpoint := &weirv1.Endpoint{
@@ -68,6 +68,7 @@ func VIPFromProto(p *weirv1.VIP) (model.VIP, error) {
 	}
 	vip.Fastpath = f.fastpath("fastpath", p.GetFastpath())
 	vip.Limits = limitsFromProto(p.GetLimits())
+	vip.Overload = f.overload("overload", p.GetOverload())
 	if vip.Tenant == "" {
 		vip.Tenant = model.DefaultTenant
 	}

@@ -29,6 +29,7 @@ const (
 	prefixStreams  = root + "streams/"
 	prefixFenced   = root + "fenced/"
 	prefixReady    = root + "ready/"
+	prefixSteps    = root + "steps/"
 )
 
 // tableKey is where the table of an endpoint lies: tables/203.0.113.10/TCP/80.

@@ -30,6 +30,7 @@ type (
 		Fastpath    *model.Fastpath   `json:"fastpath,omitempty"`
 		SNAT        *snatDocument     `json:"snat,omitempty"`
 		Limits      *model.Limits     `json:"limits,omitempty"`
+		Overload    *model.Overload   `json:"overload,omitempty"`
 	}
 	endpointDocument struct {
 		Protocol     model.Protocol     `json:"protocol"`
@@ -105,6 +106,7 @@ func vipToDocument(vip model.VIP) vipDocument {
 	d := vipDocument{
 		Name: vip.Name, Tenant: vip.Tenant, Labels: vip.Labels, Address: vip.Address, Pool: vip.Pool, Family: vip.Family,
 		Consistency: vip.Consistency, Ping: vip.Ping, FlowLimit: vip.FlowLimit, Fastpath: vip.Fastpath, Limits: vip.Limits,
+		Overload: vip.Overload,
 	}
 	for _, e := range vip.Endpoints {
 		endpoint := endpointDocument{
@@ -125,6 +127,7 @@ func vipFromDocument(d vipDocument) model.VIP {
 	vip := model.VIP{
 		Name: d.Name, Tenant: d.Tenant, Labels: d.Labels, Address: d.Address, Pool: d.Pool, Family: d.Family,
 		Consistency: d.Consistency, Ping: d.Ping, FlowLimit: d.FlowLimit, Fastpath: d.Fastpath, Limits: d.Limits,
+		Overload: d.Overload,
 	}
 	for _, e := range d.Endpoints {
 		endpoint := model.Endpoint{

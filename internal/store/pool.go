@@ -15,6 +15,8 @@ type poolDocument struct {
 	Prefixes   []netip.Prefix    `json:"prefixes"`
 	Exclusions []netip.Prefix    `json:"exclusions,omitempty"`
 	Tenants    []string          `json:"tenants,omitempty"`
+	Scrubbers  []model.Scrubber  `json:"scrubbers,omitempty"`
+	Blackhole  *model.Diversion  `json:"blackhole,omitempty"`
 }
 
 // Record says when and by whom a VIP was written.

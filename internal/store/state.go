@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/flowhash"
+	"github.com/weirlb/weir/internal/mitigation"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/sorted"
 )
@@ -106,6 +107,11 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 		b.note(name)
 	case prefixPorts:
 		err = b.putPorts(key, kv.Value, generation)
+	case prefixSteps:
+		var steps mitigation.State
+		if steps, err = decode[mitigation.State](key, kv.Value); err == nil {
+			b.putSteps(name, steps)
+		}
 	default:
 		err = b.putOfNode(prefix, name, kv)
 	}
@@ -164,6 +170,20 @@ func (b *builder) removeVIP(name string) {
 	b.next.RemoveVIP(name)
 	b.next.Written.Delete(name)
 	b.next.Records.Delete(name)
+	b.next.Steps.Delete(name)
+	b.delta.VIPs[name] = true
+}
+
+// putSteps takes over what is in force of a VIP's overload policy. Whoever follows the VIP hears of it.
+func (b *builder) putSteps(name string, steps mitigation.State) {
+	b.note(name)
+	b.next.Steps.Set(name, steps)
+	b.delta.VIPs[name] = true
+}
+
+func (b *builder) removeSteps(name string) {
+	b.note(name)
+	b.next.Steps.Delete(name)
 	b.delta.VIPs[name] = true
 }
 
@@ -206,6 +226,8 @@ func (b *builder) remove(key string) error {
 	case prefixConditions:
 		s.Conditions.Delete(name)
 		b.note(name)
+	case prefixSteps:
+		b.removeSteps(name)
 	case prefixTables:
 		endpoint, err := parseTableKey(key)
 		if err != nil {

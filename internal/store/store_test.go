@@ -90,6 +90,9 @@ func vip(name, address string) model.VIP {
 	return model.VIP{
 		Name: name, Tenant: "acme", Labels: map[string]string{"tier": "web"}, Address: netip.MustParseAddr(address),
 		Consistency: model.ConsistencyFlowTable, Ping: model.PingIgnore, FlowLimit: 7, Limits: &model.Limits{Packets: 1, Bytes: 2, Connections: 3},
+		Overload: &model.Overload{Triggers: []model.OverloadCause{model.CauseOverload}, HoldDown: time.Minute, MaxHoldDown: time.Hour, Steps: []model.OverloadStep{
+			{Action: model.ActionLimit, After: time.Second, Limits: &model.Limits{Bytes: 7}}, {Action: model.ActionScrub, After: time.Minute, Scrubber: "east"},
+		}},
 		Fastpath: &model.Fastpath{Sources: []netip.Prefix{netip.MustParsePrefix("203.0.113.16/28")}, UDPPackets: 9},
 		Endpoints: []model.Endpoint{{
 			Protocol: model.UDP, Port: 53, AllUnhealthy: model.Refuse, Affinity: model.AffinityClient, IdleTimeout: time.Minute,

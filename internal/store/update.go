@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/mitigation"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -33,6 +34,8 @@ type Change struct {
 	DeletePorts  []model.SNATKey
 	FastpathKeys []model.FastpathKey // all of them; nil: as they were
 	SYNSecrets   []model.SYNSecret   // likewise
+	// Steps are of overload policies, by VIP; the zero value is nothing, which is not kept.
+	Steps map[string]mitigation.State
 }
 
 // commit writes what was folded if the desired state is still that of its base, and this replica leads in
@@ -87,7 +90,7 @@ func (c Change) operations() ([]clientv3.Op, error) {
 		put(prefixVIPs+vip.Name, value, err)
 	}
 	for _, name := range c.DeleteVIPs {
-		ops = append(ops, clientv3.OpDelete(prefixVIPs+name), clientv3.OpDelete(prefixConditions+name))
+		ops = append(ops, clientv3.OpDelete(prefixVIPs+name), clientv3.OpDelete(prefixConditions+name), clientv3.OpDelete(prefixSteps+name))
 	}
 	for _, pool := range c.Pools {
 		value, err := encode(poolDocument(pool))
@@ -117,6 +120,14 @@ func (c Change) operations() ([]clientv3.Op, error) {
 	}
 	for _, key := range c.DeletePorts {
 		ops = append(ops, clientv3.OpDelete(portsKey(key)))
+	}
+	for name, steps := range c.Steps {
+		if steps == (mitigation.State{}) {
+			ops = append(ops, clientv3.OpDelete(prefixSteps+name))
+			continue
+		}
+		value, err := encode(steps)
+		put(prefixSteps+name, value, err)
 	}
 	for _, node := range c.Nodes {
 		value, err := encode(nodeDocument(node))

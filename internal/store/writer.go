@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/weirlb/weir/internal/mitigation"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/telemetry"
 )
@@ -353,6 +354,13 @@ func (b *builder) apply(c Change, generation model.Generation) {
 	}
 	for key, holding := range c.Ports {
 		b.putHolding(key, holding, generation)
+	}
+	for name, steps := range c.Steps {
+		if steps == (mitigation.State{}) {
+			b.removeSteps(name)
+		} else {
+			b.putSteps(name, steps)
+		}
 	}
 	for _, node := range c.Nodes {
 		b.next.PutNode(node)

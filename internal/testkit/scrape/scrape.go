@@ -17,6 +17,7 @@ import (
 
 // Labels are those that Weir's metrics may have, and what bounds their values.
 var Labels = map[string]string{
+	"action":        "steps of overload policies",
 	"backend":       "backends of the host, as configured",
 	"code":          "codes of the API",
 	"connected":     "true, false",

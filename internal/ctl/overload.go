@@ -1,0 +1,48 @@
+package ctl
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// overloadText tells what becomes of a VIP that has too much come.
+func overloadText(w io.Writer, o *weirv1.Overload) {
+	if o == nil {
+		return
+	}
+	steps := make([]string, 0, len(o.GetSteps()))
+	for _, s := range o.GetSteps() {
+		text := s.GetAction()
+		switch model.OverloadAction(text) {
+		case model.ActionLimit:
+			text += " to " + limitText(s.GetLimits()) + " a second"
+		case model.ActionScrub:
+			text += " by " + s.GetScrubber()
+		}
+		steps = append(steps, fmt.Sprintf("%s after %s", text, s.GetAfter().AsDuration()))
+	}
+	fmt.Fprintf(w, "Overload:    on %s: %s; for %s at least, up to %s at relapses\n", strings.Join(o.GetTriggers(), " or "), strings.Join(steps, ", then "),
+		o.GetHoldDown().AsDuration(), o.GetMaxHoldDown().AsDuration())
+}
+
+// mitigationHint says in a list that a VIP is not as usual: " (black-holed)".
+func mitigationHint(vip *weirv1.VIP) string {
+	for _, c := range vip.GetStatus().GetConditions() {
+		if c.GetType() != "mitigated" || c.GetStatus() != "true" {
+			continue
+		}
+		switch c.GetReason() {
+		case "BlackHoled":
+			return " (black-holed)"
+		case "Scrubbed":
+			return " (scrubbed)"
+		default:
+			return " (limited)"
+		}
+	}
+	return ""
+}

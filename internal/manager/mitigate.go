@@ -1,0 +1,285 @@
+package manager
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/mitigation"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store"
+)
+
+const (
+	// mitigateLook is the time between two looks at what muxes say of VIPs.
+	mitigateLook = 200 * time.Millisecond
+	// pressureGap is how long nobody may speak of a VIP until it is calm: the stream of a mux that has too much
+	// to do may break.
+	pressureGap = 5 * time.Second
+	// staleReport is what a mux said too long ago to count, longer than the store takes to hear that it says so still.
+	staleReport = 2 * storeEvery
+)
+
+// mitigate takes and ends the steps of overload policies, until ctx ends. What is in force is in the store; for how
+// long muxes have complained begins anew with each leader.
+func (m *Manager) mitigate(ctx context.Context) error {
+	watch := pressures{manager: m, of: map[pressed]*complaint{}, read: map[string]readReport{}}
+	tick := time.NewTicker(mitigateLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		state, now := m.store.State(), m.now()
+		watch.look(state, now)
+		if err := m.takeSteps(ctx, state, &watch, now); err != nil && ctx.Err() == nil {
+			m.log.Warn("overload policies are not followed, trying again", "err", err)
+		}
+	}
+}
+
+// pressed is a VIP of which a mux complains, and its tenant, if the mux knows; and what for.
+type pressed struct {
+	address netip.Addr
+	tenant  string
+	cause   model.OverloadCause
+}
+
+// complaint is for how long muxes have said the same.
+type complaint struct {
+	since, last time.Time
+	by          map[string]string // mux → evidence, of the last look that found any
+}
+
+// pressures follow what muxes say.
+type pressures struct {
+	manager *Manager
+	of      map[pressed]*complaint
+	read    map[string]readReport // by mux
+}
+
+// readReport is what was read of a mux's status in the store, for as long as that is the same.
+type readReport struct {
+	seen      time.Time
+	pressures []*weirv1.VIPPressure
+}
+
+// look takes over what connected muxes say now.
+func (p *pressures) look(s *store.State, now time.Time) {
+	said := map[pressed]map[string]string{}
+	for mux := range s.MuxNodes() {
+		if !s.Streams.Has(mux.Name) {
+			continue
+		}
+		for _, v := range p.said(s, mux.Name, now) {
+			address, err := netip.ParseAddr(v.GetVip())
+			if err != nil {
+				continue
+			}
+			at := pressed{address, v.GetTenant(), model.OverloadCause(v.GetCause())}
+			if said[at] == nil {
+				said[at] = map[string]string{}
+			}
+			evidence := v.GetEvidence()
+			said[at][mux.Name] = strings.ToValidUTF8(evidence[:min(len(evidence), maxMuxMessage)], "")
+		}
+	}
+	for at, by := range said {
+		if p.of[at] == nil {
+			p.of[at] = &complaint{since: now}
+		}
+		p.of[at].last, p.of[at].by = now, by
+	}
+	maps.DeleteFunc(p.of, func(_ pressed, c *complaint) bool { return now.Sub(c.last) > pressureGap })
+	maps.DeleteFunc(p.read, func(mux string, _ readReport) bool { return !s.Streams.Has(mux) })
+}
+
+// said is what a mux said last, here or to another manager.
+func (p *pressures) said(s *store.State, mux string, now time.Time) []*weirv1.VIPPressure {
+	stored := s.Status.At(mux)
+	if newest, here := p.manager.reports.get(mux, stored); here {
+		if now.Sub(newest.Seen) > staleReport {
+			return nil
+		}
+		return newest.detail.GetMux().GetPressures()
+	}
+	if now.Sub(stored.Seen) > staleReport {
+		return nil
+	}
+	if read, known := p.read[mux]; known && read.seen.Equal(stored.Seen) {
+		return read.pressures
+	}
+	detail := &weirv1.NodeStatus{}
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(stored.Detail, detail); err != nil && len(stored.Detail) > 0 {
+		p.manager.log.Warn("can't read the status of a mux", "node", mux, "err", err)
+	}
+	p.read[mux] = readReport{stored.Seen, detail.GetMux().GetPressures()}
+	return p.read[mux].pressures
+}
+
+// on is what muxes say of vip that its policy is about. What they say of another tenant's VIP is not about it.
+func (p *pressures) on(vip model.VIP) (worst mitigation.Pressure) {
+	if vip.Overload == nil {
+		return worst
+	}
+	var evidence []string
+	for at, c := range p.of {
+		if at.address != vip.Address || at.tenant != "" && at.tenant != vip.Tenant || !slices.Contains(vip.Overload.Triggers, at.cause) {
+			continue
+		}
+		if worst.Since.IsZero() || c.since.Before(worst.Since) {
+			worst.Since = c.since
+		}
+		evidence = append(evidence, c.String())
+	}
+	slices.Sort(evidence)
+	worst.Evidence = strings.Join(evidence, "; ")
+	return worst
+}
+
+// String is what one mux says, and how many more do.
+func (c *complaint) String() string {
+	muxes := slices.Sorted(maps.Keys(c.by))
+	text := fmt.Sprintf("%s: %s", muxes[0], c.by[muxes[0]])
+	if more := len(muxes) - 1; more > 0 {
+		text += fmt.Sprintf(" (and %d more muxes)", more)
+	}
+	return text
+}
+
+// concerned are the names of the VIPs of which muxes complain, or of which anything is known.
+func (p *pressures) concerned(s *store.State) map[string]bool {
+	names := map[string]bool{}
+	for at := range p.of {
+		if vip, there := s.VIPAt(at.address); there && vip.Overload != nil {
+			names[vip.Name] = true
+		}
+	}
+	for name := range s.Steps.Keys() {
+		names[name] = true
+	}
+	return names
+}
+
+// stepped is what happened to a VIP's policy.
+type stepped struct {
+	vip    model.VIP
+	before mitigation.State
+	after  mitigation.State
+	event  mitigation.Event
+}
+
+// stepsDue is what becomes of the policies of all VIPs that are concerned.
+func stepsDue(s *store.State, p *pressures, now time.Time) (due []stepped) {
+	for name := range p.concerned(s) {
+		vip, before := s.VIPs.At(name), s.Steps.At(name)
+		after, event := before.Next(vip, p.on(vip), now)
+		if event != mitigation.Nothing {
+			due = append(due, stepped{vip, before, after, event})
+		}
+	}
+	slices.SortFunc(due, func(a, b stepped) int { return cmp.Compare(a.vip.Name, b.vip.Name) })
+	return due
+}
+
+// takeSteps writes what becomes of the policies, and tells of it. A leader that has lost its lead writes nothing.
+func (m *Manager) takeSteps(ctx context.Context, s *store.State, p *pressures, now time.Time) error {
+	if len(stepsDue(s, p, now)) == 0 {
+		return nil
+	}
+	var done []stepped
+	_, err := m.store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
+		done = stepsDue(s, p, now)
+		change := store.Change{Steps: map[string]mitigation.State{}}
+		for _, d := range done {
+			change.Steps[d.vip.Name] = d.after
+		}
+		return change, nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, d := range done {
+		m.tellStep(d, now)
+	}
+	return nil
+}
+
+// stepReasons are those of events and conditions, by action.
+var stepReasons = map[model.OverloadAction]string{
+	model.ActionLimit: "Limited", model.ActionScrub: "Scrubbed", model.ActionBlackhole: "BlackHoled",
+}
+
+// tellStep tells people what was done about a VIP, and why.
+func (m *Manager) tellStep(d stepped, now time.Time) {
+	e := store.Event{Kind: kindVIP, Object: d.vip.Name, Tenant: d.vip.Tenant}
+	switch d.event {
+	case mitigation.Taken:
+		e.Warning, e.Reason = true, stepReasons[d.after.Action]
+		e.Message = fmt.Sprintf("%s, for %s at least: %s", stepText(d.vip, d.after.Action), d.after.HoldDown, d.after.Evidence)
+		m.meters.steps.WithLabelValues(string(d.after.Action)).Inc()
+		m.log.Warn("overload step taken", "vip", d.vip.Name, "action", d.after.Action, "reason", d.after.Evidence)
+	case mitigation.Restored:
+		e.Reason, e.Message = "Restored", fmt.Sprintf("as usual again, %s after the first step", now.Sub(d.before.Began).Round(time.Second))
+		m.log.Info("overload steps ended", "vip", d.vip.Name)
+	case mitigation.Withdrawn:
+		if d.vip.Name == "" {
+			return // it is gone itself
+		}
+		e.Reason, e.Message = "Restored", fmt.Sprintf("as usual again: its overload policy has no %s any more", d.before.Action)
+		m.log.Info("overload steps ended, as the policy has them no more", "vip", d.vip.Name)
+	default:
+		return
+	}
+	m.note(e)
+}
+
+// stepText says what a step does to vip.
+func stepText(vip model.VIP, action model.OverloadAction) string {
+	switch action {
+	case model.ActionScrub:
+		return "announced for scrubber " + vip.Overload.Steps[vip.Overload.Step(action)].Scrubber
+	case model.ActionBlackhole:
+		return "black-holed: nothing of it arrives"
+	}
+	return "limited further"
+}
+
+// mitigated says what is in force of a VIP's overload policy; false: it has none.
+func mitigated(s *store.State, vip model.VIP) (*weirv1.Condition, bool) {
+	if vip.Overload == nil {
+		return nil, false
+	}
+	state := s.Steps.At(vip.Name).Of(vip)
+	if state.Action == "" {
+		c := condition{isFalse, "AsUsual", "no step of the overload policy is in force"}
+		return c.toProto("mitigated", store.Condition{Status: isFalse, Since: state.Ended}), true
+	}
+	c := condition{isTrue, stepReasons[state.Action], fmt.Sprintf("%s, until %s at least: %s",
+		stepText(vip, state.Action), state.Until.UTC().Format(time.RFC3339), state.Evidence)}
+	return c.toProto("mitigated", store.Condition{Status: isTrue, Since: state.Began}), true
+}
+
+// mitigatedVIPs are how many there are, by the last step in force.
+func mitigatedVIPs(s *store.State) map[model.OverloadAction]int {
+	n := map[model.OverloadAction]int{}
+	for _, action := range model.OverloadActions {
+		n[action] = 0
+	}
+	for name, state := range s.Steps.All() {
+		if now := state.Of(s.VIPs.At(name)); now.Action != "" {
+			n[now.Action]++
+		}
+	}
+	return n
+}
