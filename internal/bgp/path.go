@@ -1,41 +1,75 @@
 package bgp
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/weirlb/weir/internal/model"
 )
 
 const originIGP = 0
 
-func (s *Speaker) nextHop(p netip.Prefix) netip.Addr {
-	if p.Addr().Is4() {
+// Route is a prefix and how it is announced.
+type Route struct {
+	Prefix      netip.Prefix
+	NextHop     netip.Addr // not valid: the speaker's own
+	Communities []model.Community
+}
+
+// Plain is the usual route of a prefix.
+func Plain(p netip.Prefix) Route { return Route{Prefix: p} }
+
+// Equal says whether both are the same route.
+func (r Route) Equal(other Route) bool {
+	return r.Prefix == other.Prefix && r.NextHop == other.NextHop && slices.Equal(r.Communities, other.Communities)
+}
+
+// String is the prefix of a usual route, or "203.0.113.10/32 via 10.0.9.2 with [65535:666]".
+func (r Route) String() string {
+	text := r.Prefix.String()
+	if r.NextHop.IsValid() {
+		text += " via " + r.NextHop.String()
+	}
+	if len(r.Communities) > 0 {
+		text += fmt.Sprintf(" with %v", r.Communities)
+	}
+	return text
+}
+
+func (s *Speaker) nextHop(r Route) netip.Addr {
+	switch {
+	case r.NextHop.IsValid():
+		return r.NextHop
+	case r.Prefix.Addr().Is4():
 		return s.config.NextHop4
 	}
 	return s.config.NextHop6
 }
 
-func (s *Speaker) paths(prefixes map[netip.Prefix]bool) []*apiutil.Path {
-	paths := make([]*apiutil.Path, 0, len(prefixes))
-	for p := range prefixes {
-		if path, err := newPath(p, s.nextHop(p)); err == nil { // Announce checked what can fail
+func (s *Speaker) paths(routes map[netip.Prefix]Route) []*apiutil.Path {
+	paths := make([]*apiutil.Path, 0, len(routes))
+	for _, r := range routes {
+		if path, err := newPath(r, s.nextHop(r)); err == nil { // Announce checked what can fail
 			paths = append(paths, path)
 		}
 	}
 	return paths
 }
 
-func newPath(prefix netip.Prefix, nextHop netip.Addr) (*apiutil.Path, error) {
-	nlri, err := bgp.NewIPAddrPrefix(prefix)
+func newPath(r Route, nextHop netip.Addr) (*apiutil.Path, error) {
+	nlri, err := bgp.NewIPAddrPrefix(r.Prefix)
 	if err != nil {
 		return nil, err
 	}
 	var hop bgp.PathAttributeInterface
 	family := bgp.RF_IPv4_UC
-	if prefix.Addr().Is4() {
+	if r.Prefix.Addr().Is4() {
 		hop, err = bgp.NewPathAttributeNextHop(nextHop)
 	} else {
 		family = bgp.RF_IPv6_UC
@@ -45,7 +79,27 @@ func newPath(prefix netip.Prefix, nextHop netip.Addr) (*apiutil.Path, error) {
 		return nil, err
 	}
 	attributes := []bgp.PathAttributeInterface{bgp.NewPathAttributeOrigin(originIGP), hop}
-	return &apiutil.Path{Family: family, Nlri: nlri, Attrs: attributes}, nil
+	return &apiutil.Path{Family: family, Nlri: nlri, Attrs: append(attributes, communities(r.Communities)...)}, nil
+}
+
+// communities are the attributes that hold list: one for communities, one for large ones.
+func communities(list []model.Community) (attributes []bgp.PathAttributeInterface) {
+	var plain []uint32
+	var large []*bgp.LargeCommunity
+	for _, c := range list {
+		if c.Large {
+			large = append(large, bgp.NewLargeCommunity(c.Admin, c.Value, c.Rest))
+		} else {
+			plain = append(plain, c.Admin<<16|c.Value)
+		}
+	}
+	if len(plain) > 0 {
+		attributes = append(attributes, bgp.NewPathAttributeCommunities(plain))
+	}
+	if len(large) > 0 {
+		attributes = append(attributes, bgp.NewPathAttributeLargeCommunities(large))
+	}
+	return attributes
 }
 
 // GoBGP dials again after this long, in seconds; it makes less than two of it two.

@@ -63,8 +63,8 @@ type job struct {
 	ComesBack bool
 }
 
-// speak runs a speaker that obeys lines on standard input: "announce PREFIX...", "peers" (answers one
-// line of JSON), "stop" and "handover".
+// speak runs a speaker that obeys lines on standard input: "announce PREFIX...", "routes" with all of them as JSON, "peers"
+// (answers one line of JSON), "stop" and "handover".
 func speak(text string) error {
 	var j job
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
@@ -75,7 +75,7 @@ func speak(text string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Announce(j.Announce); err != nil {
+	if err := s.Announce(plain(j.Announce)); err != nil {
 		return err
 	}
 	if j.ComesBack {
@@ -92,7 +92,15 @@ func speak(text string) error {
 				for _, w := range words[1:] {
 					prefixes = append(prefixes, netip.MustParsePrefix(w))
 				}
-				if err := s.Announce(prefixes); err != nil {
+				if err := s.Announce(plain(prefixes)); err != nil {
+					panic(err)
+				}
+			case "routes":
+				var routes []Route
+				if err := json.Unmarshal([]byte(words[1]), &routes); err != nil {
+					panic(err)
+				}
+				if err := s.Announce(routes); err != nil {
 					panic(err)
 				}
 			case "peers":
@@ -106,6 +114,14 @@ func speak(text string) error {
 		}
 	}()
 	return s.Run(ctx)
+}
+
+// plain are the usual routes of prefixes.
+func plain(prefixes []netip.Prefix) (routes []Route) {
+	for _, p := range prefixes {
+		routes = append(routes, Plain(p))
+	}
+	return routes
 }
 
 // run runs a command in ns.

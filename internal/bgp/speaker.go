@@ -20,7 +20,7 @@ type Speaker struct {
 
 	mu        sync.Mutex
 	server    *server.BgpServer // nil unless Run runs
-	announced map[netip.Prefix]bool
+	announced map[netip.Prefix]Route
 	comesBack bool
 	handOver  bool
 }
@@ -33,7 +33,7 @@ func New(config Config) (*Speaker, error) {
 	if config.HoldTime == 0 {
 		config.HoldTime = DefaultHoldTime
 	}
-	s := &Speaker{config: config, announced: map[netip.Prefix]bool{}}
+	s := &Speaker{config: config, announced: map[netip.Prefix]Route{}}
 	now := time.Now()
 	for _, p := range config.Peers {
 		password, err := readPassword(config.Log, p)
@@ -147,32 +147,39 @@ func (s *Speaker) close(ctx context.Context, gobgp *server.BgpServer) error {
 	return nil
 }
 
-// Announce makes prefixes the full set of what is announced. Prefixes whose family has no next hop
+// Announce makes routes the full set of what is announced. Those whose family has no next hop, or another one's,
 // are left out and named in the error; the others are announced.
-func (s *Speaker) Announce(prefixes []netip.Prefix) error {
+func (s *Speaker) Announce(routes []Route) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var errs []error
-	wanted := make(map[netip.Prefix]bool, len(prefixes))
-	for _, p := range prefixes {
-		if !p.IsValid() {
-			errs = append(errs, fmt.Errorf("announce %s: not a prefix", p))
+	wanted := make(map[netip.Prefix]Route, len(routes))
+	for _, r := range routes {
+		if !r.Prefix.IsValid() {
+			errs = append(errs, fmt.Errorf("announce %s: not a prefix", r.Prefix))
 			continue
 		}
-		if !s.nextHop(p).IsValid() {
-			errs = append(errs, fmt.Errorf("announce %s: this mux has no address of its family to be the next hop", p))
+		hop := s.nextHop(r)
+		if !hop.IsValid() {
+			errs = append(errs, fmt.Errorf("announce %s: this mux has no address of its family to be the next hop", r.Prefix))
 			continue
 		}
-		wanted[p.Masked()] = true
+		if hop.Is4() != r.Prefix.Addr().Is4() {
+			errs = append(errs, fmt.Errorf("announce %s: next hop %s is of another family", r.Prefix, hop))
+			continue
+		}
+		r.Prefix = r.Prefix.Masked()
+		wanted[r.Prefix] = r
 	}
-	errs = append(errs, s.change(without(wanted, s.announced), without(s.announced, wanted)))
+	added, removed := without(wanted, s.announced, Route.Equal), without(s.announced, wanted, samePrefix)
+	errs = append(errs, s.change(added, removed))
 	s.announced = wanted
 	return errors.Join(errs...)
 }
 
 // change tells the server, if it runs. The new comes before the old goes: an aggregate that
-// replaces a route leaves no gap.
-func (s *Speaker) change(added, removed map[netip.Prefix]bool) error {
+// replaces a route leaves no gap, and neither does a route that replaces one of its prefix.
+func (s *Speaker) change(added, removed map[netip.Prefix]Route) error {
 	if s.server == nil {
 		return nil
 	}
@@ -189,12 +196,15 @@ func (s *Speaker) change(added, removed map[netip.Prefix]bool) error {
 	return nil
 }
 
-func without(set, other map[netip.Prefix]bool) map[netip.Prefix]bool {
-	rest := map[netip.Prefix]bool{}
-	for p := range set {
-		if !other[p] {
-			rest[p] = true
+// without are the routes of set that other has no same one of.
+func without(set, other map[netip.Prefix]Route, same func(a, b Route) bool) map[netip.Prefix]Route {
+	rest := map[netip.Prefix]Route{}
+	for p, r := range set {
+		if there, has := other[p]; !has || !same(r, there) {
+			rest[p] = r
 		}
 	}
 	return rest
 }
+
+func samePrefix(a, b Route) bool { return a.Prefix == b.Prefix }

@@ -240,14 +240,14 @@ type fakeSpeaker struct {
 	broken    chan error // ends Run
 }
 
-func (s *fakeSpeaker) Announce(prefixes []netip.Prefix) error {
-	if text := fmt.Sprint(prefixes); text != s.announced {
+func (s *fakeSpeaker) Announce(routes []bgp.Route) error {
+	if text := fmt.Sprint(routes); text != s.announced {
 		s.announced = text
 		s.note("announce %s", text)
 	}
-	for _, p := range prefixes {
-		if p.Addr().Is6() {
-			return errors.Join(fmt.Errorf("announce %s: no next hop", p))
+	for _, r := range routes {
+		if r.Prefix.Addr().Is6() {
+			return errors.Join(fmt.Errorf("announce %s: no next hop", r))
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package muxd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -60,6 +61,7 @@ type flood struct {
 	trials  []trial // of the last looks, while it is watched; the oldest first
 	calm    time.Time
 	flooded time.Time // since when SYNs are answered
+	told    string    // when that began; empty: another process told
 }
 
 // look takes over what was counted up to now. It returns what there is to tell, and whether it is trouble.
@@ -87,7 +89,8 @@ func (f *flood) look(c mux.SYNCounter, now time.Time, limits FloodLimits) (tell 
 	switch {
 	case !f.state.Answers && known && share < floodShare && f.rate > limit/2:
 		f.state.Answers, f.calm, f.flooded = true, time.Time{}, now
-		return fmt.Sprintf("SYN cookies on: %.0f SYN/s, %.1f %% of the handshakes completed; usual %.0f/s", f.rate, 100*share, f.usual), true
+		f.told = fmt.Sprintf("SYN cookies on: %.0f SYN/s, %.1f %% of the handshakes completed; usual %.0f/s", f.rate, 100*share, f.usual)
+		return f.told, true
 	case !f.state.Answers && real:
 		f.learn(passed)
 	}
@@ -263,6 +266,20 @@ func (f *floods) idle(now time.Time) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// pressures are the VIPs of the endpoints whose SYNs are answered, a line for each endpoint.
+func (f *floods) pressures() (all []*weirv1.VIPPressure) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, key := range slices.SortedFunc(maps.Keys(f.known), model.EndpointKey.Compare) {
+		if one := f.known[key]; one.state.Answers {
+			all = append(all, &weirv1.VIPPressure{
+				Vip: key.VIP.String(), Cause: string(model.CauseSYNFlood), Evidence: key.String() + ": " + cmp.Or(one.told, "SYN cookies on"),
+			})
+		}
+	}
+	return all
 }
 
 // sample tells how many endpoints are flooded.

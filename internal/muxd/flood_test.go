@@ -151,4 +151,7 @@ func TestAFloodIsReported(t *testing.T) {
 	if len(events) != 1 || events[0].GetReason() != "SYNCookiesOn" || !events[0].GetWarning() || events[0].GetMessage() != want {
 		t.Errorf("%v", events)
 	}
+	if press := f.pressures(); len(press) != 1 || press[0].Vip != "203.0.113.10" || press[0].Cause != "syn-flood" || press[0].Evidence != "TCP 203.0.113.10:80: "+want {
+		t.Errorf("pressures are %v", press)
+	}
 }

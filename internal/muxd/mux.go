@@ -69,7 +69,7 @@ type Datapath interface {
 
 // Speaker announces routes.
 type Speaker interface {
-	Announce([]netip.Prefix) error // the full set
+	Announce([]bgp.Route) error // the full set
 	Peers() []bgp.PeerState
 	Run(ctx context.Context) error // ends by closing the sessions
 	HandOver()                     // makes that end leave the routes with the peers
@@ -100,6 +100,7 @@ type Config struct {
 	Encapsulation    mux.Encapsulation
 	MTU              int           // of the interface, until NextHops tells another
 	Routes           Routes        // what is announced
+	RoutesFile       string        // that remembers the VIPs that are not announced as usual; empty: nothing does
 	DrainTime        time.Duration // between the withdrawal of the routes and the end of forwarding
 	Lead             time.Duration // between the withdrawal of a VIP and the end of its endpoints
 	Datapath         Datapath      // owned by the Mux
@@ -146,6 +147,7 @@ func New(config Config) (*Mux, error) {
 	m.floods = newFloods(config, m.reports.tell)
 	m.watch = newWatch(config, m.reports)
 	m.reports.overload = m.watch.warning
+	m.reports.pressures = func() []*weirv1.VIPPressure { return append(m.watch.pressures(), m.floods.pressures()...) }
 	m.hops, err = config.NextHops(func(s HopState) {
 		t.hopsChanged(s)
 		m.reports.soon()

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -158,7 +159,7 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 	m, err := New(Config{
 		Name: o.Name, Version: daemon.Version, Interface: o.Interface,
 		Source4: s.bgp.NextHop4, Source6: s.bgp.NextHop6, MTU: s.mtu,
-		Encapsulation: mux.Encapsulation(o.Encapsulation), Prefix4: s.prefix4, Prefix6: s.prefix6, Routes: s.routes, DrainTime: o.DrainTime, Lead: withdrawLead,
+		Encapsulation: mux.Encapsulation(o.Encapsulation), Prefix4: s.prefix4, Prefix6: s.prefix6, Routes: s.routes, RoutesFile: filepath.Join(o.DataDir, "routes"), DrainTime: o.DrainTime, Lead: withdrawLead,
 		Datapath: datapath, Speaker: speaker, Manager: client, Log: log, Telemetry: observed,
 		NextHops: func(changed func(HopState)) (NextHops, error) {
 			return netlink.New(netlink.Config{Interface: o.Interface, Changed: changed, Log: log})

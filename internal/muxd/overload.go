@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/overload"
 	"github.com/weirlb/weir/internal/telemetry"
@@ -34,6 +35,7 @@ type watch struct {
 	state overload.State
 	lost  uint64
 	line  string // the evidence; empty: no overload
+	press []*weirv1.VIPPressure
 }
 
 func newWatch(config Config, r *reports) *watch {
@@ -170,7 +172,14 @@ func asks(before, after map[netip.Addr]mux.Offered, sources map[netip.Addr][]ove
 func (w *watch) note(state overload.State, lost uint64, line string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.state, w.lost, w.line = state, lost, line
+	w.state, w.lost, w.line, w.press = state, lost, line, w.shares.pressures(w.at.At)
+}
+
+// pressures are the VIPs that exceed their share by most.
+func (w *watch) pressures() []*weirv1.VIPPressure {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.press)
 }
 
 // warning is the evidence of an overload; empty: there is none.

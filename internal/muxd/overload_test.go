@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/overload"
@@ -162,6 +163,11 @@ func TestShareEndsWithItsCause(t *testing.T) {
 		!strings.Contains(told[0], "more than tenant of 203.0.113.10's share of 50.0 %") || !strings.HasSuffix(told[0], "(50 % from 198.51.100.0/24)") {
 		t.Fatalf("told %q", told)
 	}
+	press := r.pressures()
+	if len(press) != 1 || press[0].Vip != "203.0.113.10" || press[0].Tenant != "of 203.0.113.10" || press[0].Cause != "overload" ||
+		press[0].Vip+": "+press[0].Evidence != strings.TrimPrefix(told[0], "ShareOn ") {
+		t.Errorf("pressures are %v, told %q", press, told)
+	}
 	r.pass(t, 2*overload.Calm, 0)
 	if line := r.warning(); r.d.cuts[vip].All == 0 || !strings.Contains(line, "VIPs that are held to their share: 1") {
 		t.Errorf("without loss: %s, cuts %+v", line, r.d.cuts)
@@ -175,9 +181,40 @@ func TestShareEndsWithItsCause(t *testing.T) {
 	if told := r.events(); len(told) != 2 || !strings.HasPrefix(told[1], "ShareOff 203.0.113.10: within its share again, after ") {
 		t.Errorf("told %q", told)
 	}
+	if press := r.pressures(); len(press) != 0 {
+		t.Errorf("at the end pressures are %v", press)
+	}
 	before := r.d.readings
 	if r.pass(t, overload.Calm, 0); r.warning() != "" || len(r.d.cuts) != 0 || r.d.readings != before {
 		t.Errorf("at the end: %q, %+v, %d more readings", r.warning(), r.d.cuts, r.d.readings-before)
+	}
+}
+
+// Whose share is exceeded by a little, as another's flood leaves little to share, is no pressure: it is a victim.
+func TestOnlyTheHeaviestIsPressure(t *testing.T) {
+	s := newShares(Config{Datapath: &fakeDatapath{}, Log: slog.New(slog.DiscardHandler)}, func(*weirv1.MuxEvent) {})
+	asker := func(n byte, packets float64) overload.Asker {
+		return overload.Asker{VIP: key(n).VIP, Tenant: "acme", Offered: overload.Rate{Packets: packets}}
+	}
+	askers := []overload.Asker{asker(10, 90_000), asker(11, 60_000), asker(12, 6000), asker(13, 100)}
+	cuts := map[netip.Addr]overload.Cut{
+		key(10).VIP: {All: 0.9}, key(11).VIP: {All: 0.8}, key(12).VIP: {All: 0.2},
+	}
+	at := time.Unix(1, 0)
+	for range 2 {
+		if err := s.set(at, askers, nil, cuts); err != nil {
+			t.Fatal(err)
+		}
+	}
+	press := s.pressures(at)
+	if len(press) != 2 || press[0].Vip != "203.0.113.10" || press[1].Vip != "203.0.113.11" {
+		t.Errorf("pressures are %v", press)
+	}
+	if err := s.set(at.Add(overload.Calm), askers[2:], nil, map[netip.Addr]overload.Cut{key(12).VIP: {All: 0.2}}); err != nil {
+		t.Fatal(err)
+	}
+	if press := s.pressures(at.Add(overload.Calm)); len(press) != 1 || press[0].Vip != "203.0.113.12" {
+		t.Errorf("without the others pressures are %v", press)
 	}
 }
 

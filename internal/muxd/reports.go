@@ -28,6 +28,8 @@ type reports struct {
 	wake   chan struct{} // holds at most one
 	// overload tells why the mux has too much to do; empty: it has not.
 	overload func() string
+	// pressures are the VIPs that have too much come.
+	pressures func() []*weirv1.VIPPressure
 
 	mu     sync.Mutex
 	events []*weirv1.MuxEvent // that the manager has not heard of yet
@@ -60,7 +62,10 @@ func (r *reports) untold() []*weirv1.MuxEvent {
 }
 
 func newReports(config Config, t *tables) *reports {
-	return &reports{config: config, tables: t, wake: make(chan struct{}, 1), overload: func() string { return "" }}
+	return &reports{
+		config: config, tables: t, wake: make(chan struct{}, 1),
+		overload: func() string { return "" }, pressures: func() []*weirv1.VIPPressure { return nil },
+	}
 }
 
 // soon has a report sent without waiting for the next one's time.
@@ -108,7 +113,7 @@ func (r *reports) send(ctx context.Context) error {
 
 func (r *reports) status() *weirv1.MuxStatus {
 	status := &weirv1.MuxStatus{
-		XdpMode: r.config.Datapath.Mode(), Interface: r.config.Interface, Warnings: r.tables.trouble(),
+		XdpMode: r.config.Datapath.Mode(), Interface: r.config.Interface, Warnings: r.tables.trouble(), Pressures: r.pressures(),
 	}
 	if line := r.overload(); line != "" {
 		status.Warnings = append([]string{line}, status.Warnings...)

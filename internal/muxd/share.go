@@ -2,10 +2,13 @@ package muxd
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/overload"
 )
 
@@ -21,10 +24,34 @@ type shares struct {
 type cutVIP struct {
 	since, last time.Time
 	told        bool
+	tenant      string
+	evidence    string    // of when it was told
+	heavy       time.Time // when it was last one of those that exceed their share by most
 }
 
 func newShares(config Config, tell func(*weirv1.MuxEvent)) shares {
 	return shares{config: config, tell: tell, looked: map[netip.Addr]bool{}, cut: map[netip.Addr]*cutVIP{}}
+}
+
+// heavyPart of the most by which a VIP exceeds its share: who exceeds its own by less is rather a victim, whose share
+// is small for what others send, and is no reason for more than to hold it to that.
+const heavyPart = 0.5
+
+// excess is what the asker has beyond its share, in packets a second.
+func excess(a overload.Asker, cuts map[netip.Addr]overload.Cut) float64 {
+	return cuts[a.VIP].All * a.Offered.Packets
+}
+
+// pressures are the VIPs that exceed their share by most, in order.
+func (s *shares) pressures(at time.Time) (all []*weirv1.VIPPressure) {
+	for _, vip := range slices.SortedFunc(maps.Keys(s.cut), netip.Addr.Compare) {
+		if c := s.cut[vip]; c.told && !c.heavy.IsZero() && at.Sub(c.heavy) < overload.Calm {
+			all = append(all, &weirv1.VIPPressure{
+				Vip: vip.String(), Tenant: c.tenant, Cause: string(model.CauseOverload), Evidence: c.evidence,
+			})
+		}
+	}
+	return all
 }
 
 // told says whether somebody was told of a VIP, and not yet of its end.
@@ -42,9 +69,16 @@ func (s *shares) set(at time.Time, askers []overload.Asker, busy []overload.Talk
 	if err := s.config.Datapath.SetShares(all); err != nil {
 		return err
 	}
+	most := 0.0
+	for _, a := range askers {
+		most = max(most, excess(a, cuts))
+	}
 	for _, a := range askers {
 		if cut, is := cuts[a.VIP]; is {
 			s.began(at, a, cut)
+			if excess(a, cuts) >= most*heavyPart {
+				s.cut[a.VIP].heavy = at
+			}
 		}
 	}
 	for vip, c := range s.cut {
@@ -70,8 +104,8 @@ func (s *shares) began(at time.Time, a overload.Asker, cut overload.Cut) {
 	if c.told || !s.looked[a.VIP] {
 		return
 	}
-	c.told = true
 	why := cut.Evidence(a)
+	c.told, c.tenant, c.evidence = true, a.Tenant, why
 	s.config.Log.Warn("share on", "vip", a.VIP, "reason", why)
 	s.tell(&weirv1.MuxEvent{Vip: a.VIP.String(), Reason: "ShareOn", Message: why, Warning: true})
 }

@@ -48,6 +48,7 @@ type tables struct {
 	stopped    bool // nothing is announced any more
 	fenced     bool // out of the pool: nothing is announced until the manager says otherwise
 	warnings   []string
+	diverted   diverted // VIPs that are not announced as usual
 }
 
 // newTables takes over what the data plane runs.
@@ -65,6 +66,7 @@ func newTables(config Config) (*tables, error) {
 		return nil, err
 	}
 	t.live = newLive(keys, vips)
+	t.diverted = recallDiverted(config.RoutesFile, config.Log)
 	if t.generation, err = config.Datapath.Generation(); err != nil {
 		return nil, err
 	}
@@ -107,6 +109,7 @@ func (t *tables) announceLive() error {
 // snapshot is needed.
 func (t *tables) apply(ctx context.Context, update rpc.MuxUpdate) error {
 	t.fence(update.Withdraw)
+	t.divert(update.Routes)
 	if t.withdraw(update) {
 		wait(ctx, t.config.Lead)
 	}
@@ -283,15 +286,17 @@ func (t *tables) announce() {
 	if err := t.config.Discard(prefixes); err != nil {
 		warnings = append(warnings, err.Error())
 	}
+	routes, more := t.diverted.routes(t.config.Routes, vips)
+	warnings = append(warnings, more...)
 	if t.blind() {
-		prefixes = nil
+		routes = nil
 		warnings = append(warnings, "no host can be reached: no VIP is announced until one can")
 	}
 	if t.fenced {
-		prefixes = nil
+		routes = nil
 		warnings = append(warnings, "out of the pool, as this mux did not answer the manager in time: no VIP is announced until it is current")
 	}
-	if err := t.config.Speaker.Announce(prefixes); err != nil {
+	if err := t.config.Speaker.Announce(routes); err != nil {
 		warnings = append(warnings, reasons(err)...)
 	}
 	t.warnings = warnings
