@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -37,15 +38,42 @@ func build(t *testing.T, version string, names ...string) string {
 	return out
 }
 
-// What an operator does over the years, with dpkg: install, configure, upgrade, remove, install again, purge.
-func TestDebLives(t *testing.T) {
-	folder := t.TempDir()
-	for version, names := range map[string][]string{"1.0.0": nil, "1.0.1": {"weir-mux", "weir-manager"}} {
-		if err := os.Rename(build(t, version, names...), filepath.Join(folder, version)); err != nil {
+// built holds the packages of two versions, in folders of their names, for all tests.
+var built struct {
+	once   sync.Once
+	folder string
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	os.RemoveAll(built.folder)
+	os.Exit(code)
+}
+
+// versions returns the folder with the packages 1.0.0, and, of the daemons, 1.0.1.
+func versions(t *testing.T) string {
+	t.Helper()
+	built.once.Do(func() {
+		folder, err := os.MkdirTemp("", "weir-packages-")
+		if err != nil {
 			t.Fatal(err)
 		}
+		for version, names := range map[string][]string{"1.0.0": nil, "1.0.1": {"weir-mux", "weir-agent", "weir-manager"}} {
+			if out, err := exec.Command("cp", "-r", build(t, version, names...), filepath.Join(folder, version)).CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		}
+		built.folder = folder
+	})
+	if built.folder == "" {
+		t.Fatal("the packages could not be built: see the first test that wanted them")
 	}
-	r := newRoom(t, folder)
+	return built.folder
+}
+
+// What an operator does over the years, with dpkg: install, configure, upgrade, remove, install again, purge.
+func TestDebLives(t *testing.T) {
+	r := newRoom(t, versions(t))
 	install := func(version string) string {
 		t.Helper()
 		return r.run("dpkg -i /mnt/" + version + "/*.deb")

@@ -36,7 +36,12 @@ exec chroot "$floor/room" bash
 // newRoom makes a room with a folder of this machine at /mnt.
 func newRoom(t *testing.T, folder string) *room {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "bash", "-c", furnish, "room", folder)
+	return newShell(t, exec.CommandContext(t.Context(), "unshare", "--mount", "bash", "-c", furnish, "room", folder))
+}
+
+// newShell talks to a command that becomes a shell in a room.
+func newShell(t *testing.T, cmd *exec.Cmd) *room {
+	t.Helper()
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
