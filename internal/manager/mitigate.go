@@ -152,7 +152,7 @@ func (c *complaint) String() string {
 	muxes := slices.Sorted(maps.Keys(c.by))
 	text := fmt.Sprintf("%s: %s", muxes[0], c.by[muxes[0]])
 	if more := len(muxes) - 1; more > 0 {
-		text += fmt.Sprintf(" (and %d more muxes)", more)
+		text += fmt.Sprintf(" (and %d more)", more)
 	}
 	return text
 }
