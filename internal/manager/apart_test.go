@@ -11,6 +11,7 @@ import (
 // A manager that is cut off from the others sends its nodes to another one, takes none, and answers reads; when it
 // is back, nodes come again.
 func TestNodesLeaveAManagerThatIsCutOff(t *testing.T) {
+	t.Parallel()
 	impatient := func(m *Manager) { m.apartAfter = 3 * time.Second }
 	var urls []string
 	var stops []func()

@@ -117,6 +117,7 @@ func rest(t *testing.T, client *http.Client, manager, name string, n int, header
 // Managers that joined by tokens hand writes of a tenant's user on to the leader, who believes them of whom the
 // write is, and nobody else.
 func TestManagersWithTLS(t *testing.T) {
+	t.Parallel()
 	c := startTrusted(t, 3)
 	eventually(t, "all have joined, and say how they are", func() bool {
 		managers := listManagers(t, c.admin)

@@ -13,6 +13,7 @@ import (
 // Managers on an etcd of the operator's own, with TLS: one joins, both answer, one leaves, and what was backed up is
 // restored into an embedded store.
 func TestManagersOnAnExternalEtcd(t *testing.T) {
+	t.Parallel()
 	by, theirs, ours := etcd.NewAuthority(t, "operator"), etcd.In(filepath.Join(t.TempDir(), "etcd")), etcd.In(filepath.Join(t.TempDir(), "manager"))
 	by.Write(t, theirs)
 	by.Write(t, ours)

@@ -29,6 +29,7 @@ func backedUp(t *testing.T, client *rpc.Client) string {
 // The CA is replaced by a backup and a restore: what was configured stays, nothing that the old one signed is good,
 // and a node joins anew when it is told of the new one, though it has a certificate.
 func TestTheCAIsReplaced(t *testing.T) {
+	t.Parallel()
 	first := Config{Name: "m1", Listen: "127.0.0.1:0", DataDir: t.TempDir(), Version: "test", Log: logger(t)}
 	m, stop := startUntil(t, first)
 	access, err := rpc.ReadConfig(AdminFile(first.DataDir))

@@ -148,6 +148,7 @@ func TestShowWhatMuxesSaid(t *testing.T) {
 
 // Managers tell each other by streams: muxes of all get what hosts of all have, and the leader knows when.
 func TestManagersFollowEachOther(t *testing.T) {
+	t.Parallel()
 	var all []*Manager
 	r := startReplicas(t, 3, func(m *Manager) { all = append(all, m) })
 	startHost(t, r.urls[1], "host1", "10.2.1.2")

@@ -3,8 +3,10 @@ package manager
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,15 +14,26 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 )
 
+// ports are those that freeAddress gives out: below those that the kernel gives to whoever asks for any, of which
+// another test may get one before it is used.
+var ports atomic.Uint32
+
+const firstPort, lastPort = 12_000, 32_000
+
 // freeAddress is one at which nothing listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	ports.CompareAndSwap(0, 1+rand.Uint32N(lastPort-firstPort)) // other packages' tests look for theirs elsewhere
+	for range lastPort - firstPort {
+		port := firstPort + ports.Add(1)%(lastPort-firstPort)
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			listener.Close()
+			return listener.Addr().String()
+		}
 	}
-	defer listener.Close()
-	return listener.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
 
 // replicas are managers of one cluster.
@@ -68,6 +81,7 @@ func leaderOf(managers map[string]*weirv1.Manager) string {
 
 // Managers join while the first one runs; each answers reads, takes writes and holds streams; one leaves.
 func TestManagersJoinAndLeave(t *testing.T) {
+	t.Parallel()
 	r := startReplicas(t, 3)
 	startHost(t, r.urls[1], "host1", "10.2.1.2")
 	startHost(t, r.urls[2], "host2", "10.2.2.2")
@@ -117,6 +131,7 @@ func TestManagersJoinAndLeave(t *testing.T) {
 
 // A manager that was taken out while it was down learns that from the others, and says so at every start.
 func TestTakenOutWhileDown(t *testing.T) {
+	t.Parallel()
 	r := startReplicas(t, 2)
 	cfg := Config{Name: "m3", PeerListen: freeAddress(t), Join: r.urls[0], DataDir: t.TempDir()}
 	_, stop := start(t, cfg)
@@ -138,6 +153,7 @@ func TestTakenOutWhileDown(t *testing.T) {
 
 // Who writes by a manager that does not lead reads by it what was written.
 func TestReadYourWrites(t *testing.T) {
+	t.Parallel()
 	r := startReplicas(t, 2)
 	client := dial(t, r.urls[1])
 	for i := range 100 {
@@ -155,6 +171,7 @@ func TestReadYourWrites(t *testing.T) {
 
 // A majority that is lost stops writes, with an error that says so, and not reads of how things are.
 func TestMajorityLost(t *testing.T) {
+	t.Parallel()
 	r := startReplicas(t, 3)
 	r.stops[1]()
 	apply(t, r.urls[0], loneVIP("shop", 1))

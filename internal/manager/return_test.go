@@ -110,6 +110,7 @@ func filesOf(t *testing.T, folder string) map[string]string {
 
 // All managers were away for longer than their certificates live, or lost them: none makes a CA of its own.
 func TestManagersFoundNothingAnew(t *testing.T) {
+	t.Parallel()
 	configs, stops, ca := clusterOf(t)
 	credential, err := trust.LoadCredential(configs[1].DataDir)
 	if err != nil {
@@ -132,6 +133,7 @@ func TestManagersFoundNothingAnew(t *testing.T) {
 
 // A manager that is alone is its own CA: it returns after any time, with the certificate or without.
 func TestALoneManagerReturns(t *testing.T) {
+	t.Parallel()
 	cfg := Config{Name: "m1", Listen: "127.0.0.1:0", PeerListen: freeAddress(t), DataDir: t.TempDir(), Version: "test", Log: logger(t)}
 	m, stop := startUntil(t, cfg)
 	ca := m.security.authority
@@ -215,6 +217,7 @@ func TestTheFirstUsersCertificateIsRenewed(t *testing.T) {
 
 // A cluster without TLS gets it: one manager goes first, alone, and the others join it anew.
 func TestAPlainClusterGetsTLS(t *testing.T) {
+	t.Parallel()
 	plain := func(name string) Config {
 		return Config{Name: name, Listen: "127.0.0.1:0", PeerListen: freeAddress(t), DataDir: t.TempDir(), Insecure: true, Version: "test", Log: logger(t)}
 	}
