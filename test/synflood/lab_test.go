@@ -143,7 +143,7 @@ func underFlood(t *testing.T, lab *netlab.Lab) {
 		runs[vip] = run
 		config.Targets = append(config.Targets, netip.AddrPortFrom(vip, 80))
 	}
-	before, sessions := answered(t, lab), testlab.Sessions(t, lab)
+	before := answered(t, lab)
 	r, err := lab.Flood("client2", config)
 	testlab.Must(t, err)
 	t.Logf("%d SYNs of spoofed sources in %v", r.Packets, r.Took)
@@ -163,10 +163,5 @@ func underFlood(t *testing.T, lab *netlab.Lab) {
 	}
 	if n := answered(t, lab) - before; n == 0 {
 		t.Error("no SYN was answered with a cookie")
-	}
-	for mux, now := range testlab.Sessions(t, lab) {
-		if was := sessions[mux]; now != was {
-			t.Errorf("the sessions of %s were %+v, are %+v", mux, was, now)
-		}
 	}
 }
