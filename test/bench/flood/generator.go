@@ -27,7 +27,7 @@ const (
 	l3, l4      = 14, 34 // offsets
 )
 
-// context is struct xdp_md.
+// xdpContext is struct xdp_md.
 type xdpContext struct {
 	Data, DataEnd, DataMeta, Ingress, RxQueue, Egress uint32
 }
@@ -57,7 +57,7 @@ func (w *world) newGenerator(router *netns.NS, delay int) (g *generator, err err
 	ip[0], ip[8], ip[9] = 0x45, 64, unix.IPPROTO_UDP
 	binary.BigEndian.PutUint16(ip[2:], frameSize-l3)
 	ip[12], ip[13] = 198, 18
-	copy(ip[16:], vipsOf(0)[0].AsSlice())
+	copy(ip[16:], sharingVIP(0).AsSlice())
 	sum := 0
 	for i := 0; i < l4-l3; i += 2 {
 		sum += int(binary.BigEndian.Uint16(ip[i:]))
@@ -95,15 +95,13 @@ func (g *generator) instructions(delay int, sum int32) asm.Instructions {
 	all = append(all, asm.Mov.Reg(asm.R1, random), asm.Mod.Imm(asm.R1, 100))
 	bound := 0
 	for n, share := range sharesOf {
-		if share > 0 {
-			bound += share
-			all = append(all, asm.Mov.Imm(tenant, int32(n)), asm.JLT.Imm(asm.R1, int32(bound), "chosen"))
-		}
+		bound += share
+		all = append(all, asm.Mov.Imm(tenant, int32(n)), asm.JLT.Imm(asm.R1, int32(bound), "chosen"))
 	}
 	fold := asm.Instructions{asm.Mov.Reg(carry, word), asm.RSh.Imm(carry, 16), asm.And.Imm(word, 0xffff), asm.Add.Reg(word, carry)}
 	all = append(all,
 		asm.Mov.Reg(asm.R3, tenant).WithSymbol("chosen"),
-		asm.Add.Imm(asm.R3, int32(vipsOf(0)[0].As4()[3])), asm.StoreMem(data, l3+19, asm.R3, asm.Byte),
+		asm.Add.Imm(asm.R3, int32(sharingVIP(0).As4()[3])), asm.StoreMem(data, l3+19, asm.R3, asm.Byte),
 		asm.Mov.Reg(word, random), asm.RSh.Imm(word, 8), asm.And.Imm(word, 0xffff),
 		asm.Mov.Reg(carry, word), asm.HostTo(asm.BE, carry, asm.Half), asm.StoreMem(data, l3+14, carry, asm.Half), // of the source
 		asm.Add.Reg(word, tenant), asm.Add.Imm(word, sum))

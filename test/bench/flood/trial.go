@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	settle   = 3 * time.Second // before the first flood
-	gap      = time.Second     // behind each: what began in it counts as well
-	patience = 5 * time.Second // of a client: then its connection is lost
+	settle   = 3 * time.Second         // before the first flood
+	gap      = time.Second             // behind each: what began in it counts as well
+	patience = 2500 * time.Millisecond // of a client: after two SYNs its connection is lost
 	// grace is what a flood is given until the victim's own clients are to be served.
 	grace = time.Second
 )

@@ -125,15 +125,20 @@ type mode struct {
 	rest       time.Duration
 	part       int // of the trials
 
-	weights []int // workloads of each tenant; nil: all
+	overload string // policy of the VIPs
 }
 
 // Workloads answer SYNs as Linux does by default, or, in mode unprotected, as a system does that has no SYN cookies of its
-// own; there what is half open is given up early, lest a trial sees what the one before it left.
+// own; there what is half open is given up early, lest a trial sees what the one before it left. A black hole lasts just longer
+// than the flood of a trial.
 var modes = []mode{
 	{name: "cookies", synCookies: "auto", own: "1", again: "5", part: 1},
 	{name: "off", synCookies: "never", own: "1", again: "5", part: 2},
 	{name: "unprotected", synCookies: "never", own: "0", again: "1", rest: 3 * time.Second, part: 2},
+	{
+		name: "black hole", synCookies: "auto", own: "1", again: "5", part: 1,
+		overload: "{triggers: [syn-flood], steps: [{action: blackhole, after: 1s}], holdDown: 4s, maxHoldDown: 4s}",
+	},
 }
 
 func modeNames() (names []string) {
@@ -157,18 +162,29 @@ func (w *world) apply(ctx context.Context, m mode) error {
 	var b strings.Builder
 	for tenant := range tenants {
 		for _, vip := range vipsOf(tenant) {
-			w.write(&b, tenant, vip, m)
+			w.write(&b, service{owner: "tenant", tenant: tenant, vip: vip, workloads: workloads}, m)
 		}
 	}
 	return benchlab.Apply(ctx, w.lab, b.String(), vips()...)
 }
 
-func (w *world) write(b *strings.Builder, tenant int, vip netip.Addr, m mode) {
+// service is a VIP of a tenant of a kind, with some of the workloads that are for the tenants of that number.
+type service struct {
+	owner     string
+	tenant    int
+	vip       netip.Addr
+	workloads int
+}
+
+func (w *world) write(b *strings.Builder, s service, m mode) {
 	family := 4
-	if vip.Is6() {
+	if s.vip.Is6() {
 		family = 6
 	}
-	fmt.Fprintf(b, "---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: tenant-%d-%d, tenant: tenant-%[1]d}\nspec:\n  address: '%[3]s'\n", tenant, family, vip)
+	fmt.Fprintf(b, "---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: %s-%d-%d, tenant: %[1]s-%[2]d}\nspec:\n  address: '%[4]s'\n", s.owner, s.tenant, family, s.vip)
+	if m.overload != "" {
+		fmt.Fprintf(b, "  overload: %s\n", m.overload)
+	}
 	b.WriteString("  endpoints:\n")
 	for _, protocol := range []string{"TCP", "UDP"} {
 		fmt.Fprintf(b, "  - protocol: %s\n    port: 80\n", protocol)
@@ -176,17 +192,14 @@ func (w *world) write(b *strings.Builder, tenant int, vip netip.Addr, m mode) {
 			fmt.Fprintf(b, "    synCookies: %s\n", m.synCookies)
 		}
 		b.WriteString("    backends:\n")
-		left := workloads
-		if m.weights != nil {
-			left = m.weights[tenant]
-		}
+		left := s.workloads
 		for _, n := range w.lab.Of(netlab.Workload) {
-			if (n.Number-1)/2 != tenant || left == 0 {
+			if (n.Number-1)/2 != s.tenant || left == 0 {
 				continue
 			}
 			left--
 			address := n.IPv4
-			if vip.Is6() {
+			if s.vip.Is6() {
 				address = n.IPv6
 			}
 			fmt.Fprintf(b, "    - {host: %s, address: '%s', port: %d}\n", n.Host, address, port)
