@@ -95,6 +95,7 @@ func TestTheLastMuxStaysInThePool(t *testing.T) {
 
 // Two managers that give up on the last two muxes at the same moment leave one in: the store has the last word.
 func TestTwoManagersLeaveAMuxInThePool(t *testing.T) {
+	t.Parallel()
 	endpoints := []string{etcd.Start(t)}
 	impatient := func(m *Manager) { m.hub.patience = 200 * time.Millisecond }
 	a, _ := start(t, Config{Name: "m1", EtcdEndpoints: endpoints}, impatient)

@@ -10,6 +10,7 @@ import (
 
 // Whichever manager is asked about a mux, that one answers which holds its stream.
 func TestTasksGoToTheHolderOfTheStream(t *testing.T) {
+	t.Parallel()
 	r := startReplicas(t, 2)
 	startMux(t, r.urls[1], "mux1", "10.1.1.2")
 	startMux(t, r.urls[0], "mux2", "10.1.1.3")

@@ -110,6 +110,7 @@ func send(t *testing.T, by *trust.Credential, method, url, kind string, body io.
 type unsized struct{ io.Reader }
 
 func TestRequestsThatAreNone(t *testing.T) {
+	t.Parallel()
 	m, admin, url := secure(t, Config{})
 	boss, err := issue(m.security.authority, trust.Identity{Kind: trust.User, Name: "admin"}, nil, nil, time.Hour)
 	if err != nil {

@@ -83,6 +83,7 @@ func (p *process) kill() {
 // What was acknowledged survives a kill at any moment; no generation goes back; and a mux that
 // comes back gets the tables that it had.
 func TestKilledManagersLoseNothing(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t)
 	p.start(t)
 	mux, client := startMux(t, p.url(), "mux1", "10.1.1.2"), dial(t, p.url())

@@ -37,6 +37,7 @@ func answeredPorts(t *testing.T, m *Manager) (n float64) {
 // A workload that has all that it may, and asks on, costs the leader nothing: the manager that its host speaks to
 // refuses. What changes is heard of at once.
 func TestTheFirstManagerRefuses(t *testing.T) {
+	t.Parallel()
 	var managers []*Manager
 	replicas := startReplicas(t, 3, func(m *Manager) { managers = append(managers, m) })
 	led := leaderOf(listManagers(t, dial(t, replicas.urls[0])))

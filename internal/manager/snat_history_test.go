@@ -187,6 +187,7 @@ func (h *history) relist(t *testing.T, client *rpc.Client) {
 // Whatever is asked, released and changed, and whenever the manager is killed: nobody is given what somebody else has,
 // and what was answered is kept.
 func TestNothingIsGivenTwice(t *testing.T) {
+	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	p := newProcess(t)
 	p.start(t)
@@ -217,6 +218,7 @@ func TestNothingIsGivenTwice(t *testing.T) {
 
 // The leader goes while ports are asked for, by managers that all hosts can reach: the next one goes on.
 func TestNothingIsGivenTwiceByTheNextLeader(t *testing.T) {
+	t.Parallel()
 	r := startReplicas(t, 3)
 	client := dial(t, r.urls[0]+","+r.urls[1]+","+r.urls[2])
 	var leader int
