@@ -160,6 +160,9 @@ func (r *rig) replace(node, program, bin string, signal syscall.Signal, more ...
 	r.t.Fatalf("no %s runs on %s", program, node)
 }
 
+// dataDir is a node's in the lab: not this machine's own.
+func dataDir(node string) string { return filepath.Join("/run/weir-lab", labName, node) }
+
 func (r *rig) log(node, program string) string {
 	return filepath.Join("/run/weir-lab", labName, "log", node+"-"+program+"-upgrade.log")
 }

@@ -77,7 +77,7 @@ func TestPreviousReleaseBecomesThisOne(t *testing.T) {
 	r.change(r.new, 2)
 	tr.more(r)
 	for i, mux := range []string{"mux1", "mux2"} {
-		r.replace(mux, "weir-mux", r.new, syscall.SIGUSR2, insecure(r.new, "weir-mux")...)
+		r.replace(mux, "weir-mux", r.new, syscall.SIGUSR2, append(insecure(r.new, "weir-mux"), "--data-dir", dataDir(mux))...)
 		r.becomes(mux, false)
 		r.wait("the BGP session of "+mux+" is up", func() error {
 			text, err := os.ReadFile(r.log(mux, "weir-mux"))
@@ -90,7 +90,7 @@ func TestPreviousReleaseBecomesThisOne(t *testing.T) {
 		tr.more(r)
 	}
 	for i, host := range []string{"host1", "host2"} {
-		r.replace(host, "weir-agent", r.new, syscall.SIGTERM, insecure(r.new, "weir-agent")...)
+		r.replace(host, "weir-agent", r.new, syscall.SIGTERM, append(insecure(r.new, "weir-agent"), "--data-dir", dataDir(host))...)
 		r.becomes(host, false)
 		r.change(r.new, 6+i)
 		tr.more(r)
@@ -107,12 +107,11 @@ func TestPreviousReleaseBecomesThisOne(t *testing.T) {
 func (r *rig) getsTLS(tr *traffic) {
 	r.t.Helper()
 	const manager = "https://10.4.1.2:7400"
-	data := filepath.Join("/run/weir-lab", labName)
 	r.replace("manager", "weir-manager", r.new, syscall.SIGTERM)
 	if err := r.try(r.new, "--manager", "http://10.4.1.2:7400", "status"); err == nil {
 		r.t.Error("the manager answers without TLS")
 	}
-	r.access = []string{"--config", filepath.Join(data, "manager", "admin.yaml"), "--manager", manager}
+	r.access = []string{"--config", filepath.Join(dataDir("manager"), "admin.yaml"), "--manager", manager}
 	r.wait("the manager answers with TLS", func() error { return r.try(r.new, "status") })
 	for _, kind := range []struct {
 		role, program string
@@ -126,7 +125,7 @@ func (r *rig) getsTLS(tr *traffic) {
 		told := r.operate(r.new, "token", "create", "--role", kind.role, "--uses", "2", "--write", file)
 		_, hash, _ := strings.Cut(told, "ca-hash")
 		for _, node := range kind.nodes {
-			r.replace(node, kind.program, r.new, kind.signal, "--manager", manager, "--data-dir", filepath.Join(data, node),
+			r.replace(node, kind.program, r.new, kind.signal, "--manager", manager,
 				"--token-file", file, "--ca-hash", strings.Fields(hash)[0])
 			r.wait(node+" is connected", func() error { return r.connected(node) })
 			tr.more(r)
