@@ -2250,12 +2250,13 @@ func (x *ReportMuxRequest) GetEvents() []*MuxEvent {
 	return nil
 }
 
-// Something that a mux did by itself about an endpoint, or about a VIP.
+// Something that a mux did by itself about an endpoint, or a mux or host about a VIP.
 type MuxEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Left out: of vip as a whole.
 	Endpoint *EndpointKey `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
-	// One word in CamelCase: "SYNCookiesOn", "SYNCookiesOff", of VIPs "ShareOn", "ShareOff".
+	// One word in CamelCase: "SYNCookiesOn", "SYNCookiesOff", of VIPs "ShareOn", "ShareOff",
+	// and of hosts "SessionQuotaOn", "SessionQuotaOff".
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Why, with figures.
 	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
@@ -2382,7 +2383,9 @@ type ReportHostRequest struct {
 	// The report counts sessions: what sessions leaves out has none.
 	SessionsCounted bool `protobuf:"varint,7,opt,name=sessions_counted,json=sessionsCounted,proto3" json:"sessions_counted,omitempty"`
 	// The highest that the host has seen.
-	Epoch         uint64 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Epoch uint64 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// What happened since the last report that was answered, to VIPs as a whole.
+	Events        []*MuxEvent `protobuf:"bytes,9,rep,name=events,proto3" json:"events,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2471,6 +2474,13 @@ func (x *ReportHostRequest) GetEpoch() uint64 {
 		return x.Epoch
 	}
 	return 0
+}
+
+func (x *ReportHostRequest) GetEvents() []*MuxEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
 }
 
 // The connections that a host remembers of one of its backends.
@@ -2876,7 +2886,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x18\n" +
 	"\awarning\x18\x04 \x01(\bR\awarning\x12\x10\n" +
 	"\x03vip\x18\x05 \x01(\tR\x03vip\"\x13\n" +
-	"\x11ReportMuxResponse\"\xcd\x02\n" +
+	"\x11ReportMuxResponse\"\xf8\x02\n" +
 	"\x11ReportHostRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -2887,7 +2897,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x06health\x18\x05 \x03(\v2\x16.weir.v1.BackendHealthR\x06health\x124\n" +
 	"\bsessions\x18\x06 \x03(\v2\x18.weir.v1.BackendSessionsR\bsessions\x12)\n" +
 	"\x10sessions_counted\x18\a \x01(\bR\x0fsessionsCounted\x12\x14\n" +
-	"\x05epoch\x18\b \x01(\x04R\x05epoch\"\xb4\x01\n" +
+	"\x05epoch\x18\b \x01(\x04R\x05epoch\x12)\n" +
+	"\x06events\x18\t \x03(\v2\x11.weir.v1.MuxEventR\x06events\"\xb4\x01\n" +
 	"\x0fBackendSessions\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x1a\n" +
@@ -3009,27 +3020,28 @@ var file_v1_sync_proto_depIdxs = []int32{
 	41, // 36: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
 	29, // 37: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
 	28, // 38: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
-	31, // 39: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
-	31, // 40: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
-	0,  // 41: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
-	15, // 42: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
-	24, // 43: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
-	27, // 44: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
-	11, // 45: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
-	18, // 46: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
-	20, // 47: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
-	1,  // 48: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
-	16, // 49: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
-	26, // 50: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
-	30, // 51: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
-	12, // 52: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
-	19, // 53: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
-	21, // 54: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
-	48, // [48:55] is the sub-list for method output_type
-	41, // [41:48] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	25, // 39: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
+	31, // 40: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
+	31, // 41: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
+	0,  // 42: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
+	15, // 43: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
+	24, // 44: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
+	27, // 45: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
+	11, // 46: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
+	18, // 47: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
+	20, // 48: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
+	1,  // 49: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
+	16, // 50: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
+	26, // 51: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
+	30, // 52: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
+	12, // 53: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
+	19, // 54: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
+	21, // 55: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
+	49, // [49:56] is the sub-list for method output_type
+	42, // [42:49] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_v1_sync_proto_init() }

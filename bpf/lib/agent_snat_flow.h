@@ -13,12 +13,6 @@
 #include "lib/agent_tables.h"
 #include "lib/packet.h"
 
-/*
- * Of a function that is not static: the verifier looks at it by itself, once, and trusts that the
- * argument is there. Without that it would walk the same code from each caller anew.
- */
-#define __arg_nonnull __attribute__((btf_decl_tag("arg:nonnull")))
-
 /* last_seen is written at most once in so many ns, to leave the cache line shared. */
 #define SNAT_SEEN_STEP (1ULL << 27)
 

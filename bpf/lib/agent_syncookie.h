@@ -344,6 +344,8 @@ static __noinline enum verdict syncookie_take(struct __sk_buff *skb, struct arri
 	struct session *session = syncookie_shared(key, h->cookie);
 	__u32 difference = 0;
 
+	if (!session)
+		quota_begin(key, &p->destination);
 	/* A workload that is slow to answer is asked again, in the same session. */
 	if (!session || (!assign && !session_is_replayed(session)))
 		session = syncookie_session(key, a, !assign);

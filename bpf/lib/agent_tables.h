@@ -15,6 +15,12 @@
 #include "abi/reply_fragment.h"
 #include "abi/session.h"
 
+/*
+ * Of a function that is not static: the verifier looks at it by itself, once, and trusts that the
+ * argument is there. Without that it would walk the same code from each caller anew.
+ */
+#define __arg_nonnull __attribute__((btf_decl_tag("arg:nonnull")))
+
 /* Where encapsulated packets may come from: addresses and prefixes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);

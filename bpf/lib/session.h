@@ -11,6 +11,7 @@
 #include "lib/agent_tables.h"
 #include "lib/cookie.h"
 #include "lib/packet.h"
+#include "lib/session_quota.h"
 
 /* last_seen is written at most once in so many ns, to leave the cache line shared. */
 #define SESSION_SEEN_STEP (1ULL << 27)
@@ -173,12 +174,16 @@ static __always_inline struct session *session_lookup(const struct session_key *
 static __noinline struct session *session_of_client(const struct session_key *key, bool syn)
 {
 	struct session *session = bpf_map_lookup_elem(&sessions, key);
+	struct address vip;
 
 	if (session)
 		return session;
 	session = bpf_map_lookup_elem(&new_sessions, key);
 	if (!session || syn || !(session->events & SESSION_WORKLOAD_ANSWER) ||
 	    session_is_early(session))
+		return session;
+	vip = session->vip;
+	if (!quota_prove(&vip))
 		return session;
 	if (bpf_map_update_elem(&sessions, key, session, BPF_NOEXIST))
 		return session;
@@ -233,6 +238,7 @@ session_open(const struct session_key *key, const struct packet *p, const struct
 	}
 	if (live && !session_makes_room(live, p->protocol))
 		return VERDICT_DROP_SESSION_TAKEN;
+	quota_begin(key, &p->destination); /* not in session_make(), whose stack is large */
 	*session = session_make(key, p, rule, ts, live);
 	return *session ? VERDICT_NONE : VERDICT_DROP_SESSION_FULL;
 }

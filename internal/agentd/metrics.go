@@ -25,6 +25,8 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_agent_sessions", Help: "Sessions at the last sweep."},
 	{Name: "weir_agent_sessions_max", Help: "Sessions that there is room for."},
 	{Name: "weir_agent_sessions_ended_total", Help: "Sessions that sweeps ended because they were idle."},
+	{Name: "weir_agent_vip_sessions", Help: "Sessions of a VIP at the last sweep: proven or new.", Labels: []string{"vip", "state"}},
+	{Name: "weir_agent_vip_session_limit", Help: "Proven sessions that a VIP may have, as long as others leave room.", Labels: []string{"vip"}},
 	{Name: "weir_agent_backend_sessions", Help: "Sessions of a backend at the last sweep.", Labels: backendLabels},
 	{Name: "weir_agent_backend_sessions_without_cookie", Help: "Sessions that muxes find by flow table and bucket alone.", Labels: backendLabels},
 	{Name: "weir_agent_backend_sessions_ceded", Help: "Sessions that live by chaining: their bucket went to another backend.", Labels: backendLabels},
@@ -119,6 +121,12 @@ func (r *reports) sample(to *telemetry.Sample) {
 	r.mu.Unlock()
 	telemetry.Put(to, "weir_agent_sessions", census.Live)
 	telemetry.Put(to, "weir_agent_sessions_ended_total", ended)
+	for _, v := range census.VIPs {
+		vip := v.VIP.String()
+		telemetry.Put(to, "weir_agent_vip_sessions", v.Proven, vip, "proven")
+		telemetry.Put(to, "weir_agent_vip_sessions", v.New, vip, "new")
+		telemetry.Put(to, "weir_agent_vip_session_limit", v.Limit, vip)
+	}
 	for _, s := range census.Backends {
 		vip, protocol, port := telemetry.Endpoint(s.Key.Endpoint)
 		tunnel := s.Key.Tunnel.String()

@@ -29,6 +29,7 @@ type Options struct {
 	PinPath     string
 	MaxSessions int
 	MaxRules    int
+	MaxVIP      int // sessions; 0: what others leave
 	CookieTick  time.Duration
 	Timeouts    agent.Timeouts
 	SNATFlows   int
@@ -43,6 +44,7 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	o.Node.Flags(flags, "name of this node, as backends name their host", "/var/lib/weir-agent")
 	flags.StringVar(&o.Uplink, "uplink", "", "interface towards the network, where the muxes' packets arrive (required)")
 	flags.IntVar(&o.MaxSessions, "max-sessions", agent.DefaultMaxSessions, "room for sessions; the longest idle ones make way")
+	flags.IntVar(&o.MaxVIP, "max-sessions-per-vip", 0, "sessions of one VIP at most (default: its own part of --max-sessions, and half of it as far as others leave that)")
 	flags.IntVar(&o.MaxRules, "max-rules", agent.DefaultMaxRules, "room for backends of this host")
 	flags.DurationVar(&o.CookieTick, "cookie-tick", agent.DefaultCookieTick, "clock that clients are told in TCP timestamps of new connections: a power of two of 1ms")
 	o.Timeouts = agent.DefaultTimeouts()
@@ -76,6 +78,9 @@ func (o *Options) check() error {
 	}
 	if o.MaxSessions <= 0 || o.MaxRules <= 0 {
 		return errors.New("read --max-sessions and --max-rules: must be positive")
+	}
+	if o.MaxVIP < 0 {
+		return errors.New("read --max-sessions-per-vip: must not be negative")
 	}
 	t := o.Timeouts
 	if min(t.SYN, t.Established, t.Closing, t.Reset, t.UDP, t.SNATUDP, t.ICMP) <= 0 {
@@ -152,7 +157,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 // open opens the data plane, which no other agent may run.
 func (o *Options) open(log *slog.Logger) (*agent.Datapath, error) {
 	datapath, err := agent.Open(agent.Config{
-		Uplink: o.Uplink, PinPath: o.PinPath, MaxSessions: o.MaxSessions, MaxRules: o.MaxRules,
+		Uplink: o.Uplink, PinPath: o.PinPath, MaxSessions: o.MaxSessions, MaxVIPSessions: o.MaxVIP, MaxRules: o.MaxRules,
 		CookieTick: o.CookieTick, MaxSNATFlows: o.SNATFlows, MaxHeld: o.Hold.Packets, AnySource: !o.Sources, Log: log,
 	})
 	if errors.Is(err, pin.ErrLocked) {

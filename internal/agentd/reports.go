@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -40,6 +41,8 @@ type reports struct {
 	counted uint64                      // changes of the tables before the sweep
 	counts  bool                        // the manager was not told the census
 	trouble string                      // of the sweep
+	refused map[netip.Addr]bool         // VIPs that had all the sessions that they may have
+	events  []*weirv1.MuxEvent          // that the manager has not heard of yet
 	failure string                      // of the last report
 }
 
@@ -88,6 +91,7 @@ func (r *reports) sessions(changes uint64, found agent.Census, err error) {
 	defer r.mu.Unlock()
 	r.census, r.counted, r.counts, r.trouble = found, changes, err == nil, ""
 	r.ended += uint64(found.Ended)
+	r.quotas(found.VIPs)
 	if err != nil {
 		r.trouble = err.Error()
 	}
@@ -121,6 +125,9 @@ func (r *reports) send(ctx context.Context) {
 	}
 	_, err := r.config.Manager.ReportHost(ctx, request)
 	r.note(news, stream, err)
+	if err == nil {
+		r.heard(request.GetEvents())
+	}
 }
 
 // request is the report that is due, the news in it, and the stream that they are news to.
@@ -131,6 +138,7 @@ func (r *reports) request() (request *weirv1.ReportHostRequest, news []finding, 
 	defer r.mu.Unlock()
 	request = &weirv1.ReportHostRequest{
 		Name: r.config.Name, Generation: uint64(now.running), Rejection: now.rejection, Status: r.status(now),
+		Events: slices.Clone(r.events),
 	}
 	// A count from before a change says nothing of the buckets that were ceded with it.
 	if r.counts && r.counted == now.changes {

@@ -18,19 +18,22 @@ const (
 // muxReasons are those that a mux may give.
 var muxReasons = []string{"SYNCookiesOn", "SYNCookiesOff", "ShareOn", "ShareOff"}
 
-// noteMux notes what a mux did by itself about endpoints and VIPs. What is of no VIP, or not of the list, is
+// hostReasons are those that a host may give.
+var hostReasons = []string{"SessionQuotaOn", "SessionQuotaOff"}
+
+// noteDone notes what a node did by itself about endpoints and VIPs. What is of no VIP, or not of reasons, is
 // left out.
-func (m *Manager) noteMux(mux string, events []*weirv1.MuxEvent) {
+func (m *Manager) noteDone(node string, reasons []string, events []*weirv1.MuxEvent) {
 	for _, e := range events[:min(len(events), maxMuxEvents)] {
 		address, what, err := toldOf(e)
 		vip, there := m.store.State().VIPAt(address)
-		if err != nil || !there || !slices.Contains(muxReasons, e.GetReason()) {
+		if err != nil || !there || !slices.Contains(reasons, e.GetReason()) {
 			continue
 		}
 		message := e.GetMessage()
 		m.note(store.Event{
 			Kind: kindVIP, Object: vip.Name, Tenant: vip.Tenant, Warning: e.GetWarning(), Reason: e.GetReason(),
-			Message: what + ": " + message[:min(len(message), maxMuxMessage)], Source: mux,
+			Message: what + ": " + message[:min(len(message), maxMuxMessage)], Source: node,
 		})
 	}
 }

@@ -331,6 +331,18 @@ type agentSessionKey struct {
 	Pad        [3]uint8
 }
 
+type agentSessionQuota struct {
+	_    structs.HostLayout
+	Own  [2]uint64
+	Most [2]uint64
+}
+
+type agentSessionUsage struct {
+	_       structs.HostLayout
+	Made    [2]uint64
+	Refused [2]uint64
+}
+
 type agentSnatEvent uint32
 
 const (
@@ -607,44 +619,47 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	agentMapArrivals       = "arrivals"
-	agentMapControls       = "controls"
-	agentMapFastpath       = "fastpath"
-	agentMapMuxes          = "muxes"
-	agentMapNatRules       = "nat_rules"
-	agentMapNewSessions    = "new_sessions"
-	agentMapPeers          = "peers"
-	agentMapReplayScratch  = "replay_scratch"
-	agentMapReplyFragments = "reply_fragments"
-	agentMapSessions       = "sessions"
-	agentMapSnatExcepts    = "snat_excepts"
-	agentMapSnatFlows      = "snat_flows"
-	agentMapSnatNoTarget   = "snat_no_target"
-	agentMapSnatNotices    = "snat_notices"
-	agentMapSnatOwned      = "snat_owned"
-	agentMapSnatPorts      = "snat_ports"
-	agentMapSnatSearches   = "snat_searches"
-	agentMapSnatStates     = "snat_states"
-	agentMapSnatTargets    = "snat_targets"
-	agentMapSnatUsed       = "snat_used"
-	agentMapSnatWorkloads  = "snat_workloads"
-	agentMapSynLately      = "syn_lately"
-	agentMapTunnels        = "tunnels"
-	agentMapVerdicts       = "verdicts"
-	agentMapWorkloads      = "workloads"
-	agentProgFastpathSet   = "fastpath_set"
-	agentProgFromUplink    = "from_uplink"
-	agentProgFromWorkload  = "from_workload"
-	agentProgSnatAssign    = "snat_assign"
-	agentProgSnatClose     = "snat_close"
-	agentProgSnatOpen      = "snat_open"
-	agentProgSnatOwn       = "snat_own"
-	agentProgSnatRefuse    = "snat_refuse"
-	agentProgSnatSweep     = "snat_sweep"
-	agentProgSnatUnhold    = "snat_unhold"
-	agentProgToUplink      = "to_uplink"
-	agentVarSettings       = "settings"
-	agentVarSynSecrets     = "syn_secrets"
+	agentMapArrivals        = "arrivals"
+	agentMapControls        = "controls"
+	agentMapFastpath        = "fastpath"
+	agentMapMuxes           = "muxes"
+	agentMapNatRules        = "nat_rules"
+	agentMapNewSessions     = "new_sessions"
+	agentMapPeers           = "peers"
+	agentMapReplayScratch   = "replay_scratch"
+	agentMapReplyFragments  = "reply_fragments"
+	agentMapSessionQuotas   = "session_quotas"
+	agentMapSessionUsages   = "session_usages"
+	agentMapSessions        = "sessions"
+	agentMapSnatExcepts     = "snat_excepts"
+	agentMapSnatFlows       = "snat_flows"
+	agentMapSnatNoTarget    = "snat_no_target"
+	agentMapSnatNotices     = "snat_notices"
+	agentMapSnatOwned       = "snat_owned"
+	agentMapSnatPorts       = "snat_ports"
+	agentMapSnatSearches    = "snat_searches"
+	agentMapSnatStates      = "snat_states"
+	agentMapSnatTargets     = "snat_targets"
+	agentMapSnatUsed        = "snat_used"
+	agentMapSnatWorkloads   = "snat_workloads"
+	agentMapSpilledSessions = "spilled_sessions"
+	agentMapSynLately       = "syn_lately"
+	agentMapTunnels         = "tunnels"
+	agentMapVerdicts        = "verdicts"
+	agentMapWorkloads       = "workloads"
+	agentProgFastpathSet    = "fastpath_set"
+	agentProgFromUplink     = "from_uplink"
+	agentProgFromWorkload   = "from_workload"
+	agentProgSnatAssign     = "snat_assign"
+	agentProgSnatClose      = "snat_close"
+	agentProgSnatOpen       = "snat_open"
+	agentProgSnatOwn        = "snat_own"
+	agentProgSnatRefuse     = "snat_refuse"
+	agentProgSnatSweep      = "snat_sweep"
+	agentProgSnatUnhold     = "snat_unhold"
+	agentProgToUplink       = "to_uplink"
+	agentVarSettings        = "settings"
+	agentVarSynSecrets      = "syn_secrets"
 )
 
 // loadAgent returns the embedded CollectionSpec for agent.
@@ -706,31 +721,34 @@ type agentProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type agentMapSpecs struct {
-	Arrivals       *ebpf.MapSpec `ebpf:"arrivals"`
-	Controls       *ebpf.MapSpec `ebpf:"controls"`
-	Fastpath       *ebpf.MapSpec `ebpf:"fastpath"`
-	Muxes          *ebpf.MapSpec `ebpf:"muxes"`
-	NatRules       *ebpf.MapSpec `ebpf:"nat_rules"`
-	NewSessions    *ebpf.MapSpec `ebpf:"new_sessions"`
-	Peers          *ebpf.MapSpec `ebpf:"peers"`
-	ReplayScratch  *ebpf.MapSpec `ebpf:"replay_scratch"`
-	ReplyFragments *ebpf.MapSpec `ebpf:"reply_fragments"`
-	Sessions       *ebpf.MapSpec `ebpf:"sessions"`
-	SnatExcepts    *ebpf.MapSpec `ebpf:"snat_excepts"`
-	SnatFlows      *ebpf.MapSpec `ebpf:"snat_flows"`
-	SnatNoTarget   *ebpf.MapSpec `ebpf:"snat_no_target"`
-	SnatNotices    *ebpf.MapSpec `ebpf:"snat_notices"`
-	SnatOwned      *ebpf.MapSpec `ebpf:"snat_owned"`
-	SnatPorts      *ebpf.MapSpec `ebpf:"snat_ports"`
-	SnatSearches   *ebpf.MapSpec `ebpf:"snat_searches"`
-	SnatStates     *ebpf.MapSpec `ebpf:"snat_states"`
-	SnatTargets    *ebpf.MapSpec `ebpf:"snat_targets"`
-	SnatUsed       *ebpf.MapSpec `ebpf:"snat_used"`
-	SnatWorkloads  *ebpf.MapSpec `ebpf:"snat_workloads"`
-	SynLately      *ebpf.MapSpec `ebpf:"syn_lately"`
-	Tunnels        *ebpf.MapSpec `ebpf:"tunnels"`
-	Verdicts       *ebpf.MapSpec `ebpf:"verdicts"`
-	Workloads      *ebpf.MapSpec `ebpf:"workloads"`
+	Arrivals        *ebpf.MapSpec `ebpf:"arrivals"`
+	Controls        *ebpf.MapSpec `ebpf:"controls"`
+	Fastpath        *ebpf.MapSpec `ebpf:"fastpath"`
+	Muxes           *ebpf.MapSpec `ebpf:"muxes"`
+	NatRules        *ebpf.MapSpec `ebpf:"nat_rules"`
+	NewSessions     *ebpf.MapSpec `ebpf:"new_sessions"`
+	Peers           *ebpf.MapSpec `ebpf:"peers"`
+	ReplayScratch   *ebpf.MapSpec `ebpf:"replay_scratch"`
+	ReplyFragments  *ebpf.MapSpec `ebpf:"reply_fragments"`
+	SessionQuotas   *ebpf.MapSpec `ebpf:"session_quotas"`
+	SessionUsages   *ebpf.MapSpec `ebpf:"session_usages"`
+	Sessions        *ebpf.MapSpec `ebpf:"sessions"`
+	SnatExcepts     *ebpf.MapSpec `ebpf:"snat_excepts"`
+	SnatFlows       *ebpf.MapSpec `ebpf:"snat_flows"`
+	SnatNoTarget    *ebpf.MapSpec `ebpf:"snat_no_target"`
+	SnatNotices     *ebpf.MapSpec `ebpf:"snat_notices"`
+	SnatOwned       *ebpf.MapSpec `ebpf:"snat_owned"`
+	SnatPorts       *ebpf.MapSpec `ebpf:"snat_ports"`
+	SnatSearches    *ebpf.MapSpec `ebpf:"snat_searches"`
+	SnatStates      *ebpf.MapSpec `ebpf:"snat_states"`
+	SnatTargets     *ebpf.MapSpec `ebpf:"snat_targets"`
+	SnatUsed        *ebpf.MapSpec `ebpf:"snat_used"`
+	SnatWorkloads   *ebpf.MapSpec `ebpf:"snat_workloads"`
+	SpilledSessions *ebpf.MapSpec `ebpf:"spilled_sessions"`
+	SynLately       *ebpf.MapSpec `ebpf:"syn_lately"`
+	Tunnels         *ebpf.MapSpec `ebpf:"tunnels"`
+	Verdicts        *ebpf.MapSpec `ebpf:"verdicts"`
+	Workloads       *ebpf.MapSpec `ebpf:"workloads"`
 }
 
 // agentVariableSpecs contains global variables before they are loaded into the kernel.
@@ -761,31 +779,34 @@ func (o *agentObjects) Close() error {
 //
 // It can be passed to loadAgentObjects or ebpf.CollectionSpec.LoadAndAssign.
 type agentMaps struct {
-	Arrivals       *ebpf.Map `ebpf:"arrivals"`
-	Controls       *ebpf.Map `ebpf:"controls"`
-	Fastpath       *ebpf.Map `ebpf:"fastpath"`
-	Muxes          *ebpf.Map `ebpf:"muxes"`
-	NatRules       *ebpf.Map `ebpf:"nat_rules"`
-	NewSessions    *ebpf.Map `ebpf:"new_sessions"`
-	Peers          *ebpf.Map `ebpf:"peers"`
-	ReplayScratch  *ebpf.Map `ebpf:"replay_scratch"`
-	ReplyFragments *ebpf.Map `ebpf:"reply_fragments"`
-	Sessions       *ebpf.Map `ebpf:"sessions"`
-	SnatExcepts    *ebpf.Map `ebpf:"snat_excepts"`
-	SnatFlows      *ebpf.Map `ebpf:"snat_flows"`
-	SnatNoTarget   *ebpf.Map `ebpf:"snat_no_target"`
-	SnatNotices    *ebpf.Map `ebpf:"snat_notices"`
-	SnatOwned      *ebpf.Map `ebpf:"snat_owned"`
-	SnatPorts      *ebpf.Map `ebpf:"snat_ports"`
-	SnatSearches   *ebpf.Map `ebpf:"snat_searches"`
-	SnatStates     *ebpf.Map `ebpf:"snat_states"`
-	SnatTargets    *ebpf.Map `ebpf:"snat_targets"`
-	SnatUsed       *ebpf.Map `ebpf:"snat_used"`
-	SnatWorkloads  *ebpf.Map `ebpf:"snat_workloads"`
-	SynLately      *ebpf.Map `ebpf:"syn_lately"`
-	Tunnels        *ebpf.Map `ebpf:"tunnels"`
-	Verdicts       *ebpf.Map `ebpf:"verdicts"`
-	Workloads      *ebpf.Map `ebpf:"workloads"`
+	Arrivals        *ebpf.Map `ebpf:"arrivals"`
+	Controls        *ebpf.Map `ebpf:"controls"`
+	Fastpath        *ebpf.Map `ebpf:"fastpath"`
+	Muxes           *ebpf.Map `ebpf:"muxes"`
+	NatRules        *ebpf.Map `ebpf:"nat_rules"`
+	NewSessions     *ebpf.Map `ebpf:"new_sessions"`
+	Peers           *ebpf.Map `ebpf:"peers"`
+	ReplayScratch   *ebpf.Map `ebpf:"replay_scratch"`
+	ReplyFragments  *ebpf.Map `ebpf:"reply_fragments"`
+	SessionQuotas   *ebpf.Map `ebpf:"session_quotas"`
+	SessionUsages   *ebpf.Map `ebpf:"session_usages"`
+	Sessions        *ebpf.Map `ebpf:"sessions"`
+	SnatExcepts     *ebpf.Map `ebpf:"snat_excepts"`
+	SnatFlows       *ebpf.Map `ebpf:"snat_flows"`
+	SnatNoTarget    *ebpf.Map `ebpf:"snat_no_target"`
+	SnatNotices     *ebpf.Map `ebpf:"snat_notices"`
+	SnatOwned       *ebpf.Map `ebpf:"snat_owned"`
+	SnatPorts       *ebpf.Map `ebpf:"snat_ports"`
+	SnatSearches    *ebpf.Map `ebpf:"snat_searches"`
+	SnatStates      *ebpf.Map `ebpf:"snat_states"`
+	SnatTargets     *ebpf.Map `ebpf:"snat_targets"`
+	SnatUsed        *ebpf.Map `ebpf:"snat_used"`
+	SnatWorkloads   *ebpf.Map `ebpf:"snat_workloads"`
+	SpilledSessions *ebpf.Map `ebpf:"spilled_sessions"`
+	SynLately       *ebpf.Map `ebpf:"syn_lately"`
+	Tunnels         *ebpf.Map `ebpf:"tunnels"`
+	Verdicts        *ebpf.Map `ebpf:"verdicts"`
+	Workloads       *ebpf.Map `ebpf:"workloads"`
 }
 
 func (m *agentMaps) Close() error {
@@ -799,6 +820,8 @@ func (m *agentMaps) Close() error {
 		m.Peers,
 		m.ReplayScratch,
 		m.ReplyFragments,
+		m.SessionQuotas,
+		m.SessionUsages,
 		m.Sessions,
 		m.SnatExcepts,
 		m.SnatFlows,
@@ -811,6 +834,7 @@ func (m *agentMaps) Close() error {
 		m.SnatTargets,
 		m.SnatUsed,
 		m.SnatWorkloads,
+		m.SpilledSessions,
 		m.SynLately,
 		m.Tunnels,
 		m.Verdicts,

@@ -14,6 +14,8 @@ type Census struct {
 	Live, Ended int
 	// Backends are those that have sessions or ceded buckets, in order.
 	Backends []model.BackendSessions
+	// VIPs are those of the host's rules, in order.
+	VIPs []VIPSessions
 }
 
 // SetHashKey tells the pool's secret, without which a census takes every session without a cookie

@@ -26,6 +26,8 @@ type Config struct {
 	PinPath     string // folder on a bpffs
 	MaxSessions int    // 0: DefaultMaxSessions
 	MaxRules    int    // 0: DefaultMaxRules; bounds workloads too
+	// MaxVIPSessions bounds the proven sessions of a VIP, and its new ones; 0: what others leave does.
+	MaxVIPSessions int
 	// CookieTick is of the timestamps of new connections; 0: DefaultCookieTick.
 	CookieTick time.Duration
 	// MaxSNATFlows is room for workloads' own connections, half of it for those of one; 0:
@@ -51,6 +53,8 @@ type Datapath struct {
 	mu    sync.Mutex
 	rules map[model.HostBackendKey]model.HostBackend // as in nat_rules, and what they come from
 	key   *flowhash.Key                              // of the pool; nil: not known yet
+
+	refused map[netip.Addr][quotaTables]uint64 // what the counts said at the last sweep
 
 	snat    map[netip.Addr]*snatRow // by workload, as the tables hold them
 	excepts map[agentSnatExcept]uint8

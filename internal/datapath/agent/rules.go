@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -47,7 +48,7 @@ func (d *Datapath) setRules(rules map[model.HostBackendKey]model.HostBackend) er
 		}
 		rows[toRuleKey(key)] = toRule(b)
 	}
-	if err := d.setPeers(rules); err != nil {
+	if err := errors.Join(d.countVIPs(rules), d.setPeers(rules)); err != nil {
 		return err
 	}
 	if err := writeTable(d.objects.NatRules, rows); err != nil {

@@ -87,6 +87,10 @@ func Now() time.Duration {
 func (d *Datapath) Sweep(now time.Duration, t Timeouts) (Census, error) {
 	var result Census
 	count := d.newCensus()
+	vips, err := d.newLedger()
+	if err != nil {
+		return result, err
+	}
 	for _, table := range d.sessionTables() {
 		err := eachSession(table, func(key agentSessionKey, row agentSession) error {
 			if expired(key, row, now, t) {
@@ -98,7 +102,9 @@ func (d *Datapath) Sweep(now time.Duration, t Timeouts) (Census, error) {
 				}
 			}
 			result.Live++
-			count.add(fromSession(key, row), carriesCookie(row))
+			session := fromSession(key, row)
+			count.add(session, carriesCookie(row))
+			vips.add(table, session)
 			return nil
 		})
 		if err != nil {
@@ -106,7 +112,8 @@ func (d *Datapath) Sweep(now time.Duration, t Timeouts) (Census, error) {
 		}
 	}
 	result.Backends = count.backends()
-	return result, nil
+	result.VIPs, err = d.settle(vips)
+	return result, err
 }
 
 // sessionTables are where sessions are. One may move from the first to the second meanwhile, so the

@@ -1,0 +1,47 @@
+package agentd
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/datapath/agent"
+)
+
+// maxEvents bounds those that wait for a manager.
+const maxEvents = 64
+
+// quotas notes which VIPs have reached their quota of sessions, and which are below it again: events of theirs.
+func (r *reports) quotas(vips []agent.VIPSessions) {
+	refused := make(map[netip.Addr]bool)
+	for _, v := range vips {
+		if !v.Refused {
+			continue
+		}
+		refused[v.VIP] = true
+		if !r.refused[v.VIP] {
+			r.tell(v.VIP, "SessionQuotaOn", fmt.Sprintf(
+				"has %d of at most %d sessions, and %d new ones: more make way for each other", v.Proven, v.Limit, v.New), true)
+		}
+	}
+	for vip := range r.refused {
+		if !refused[vip] {
+			r.tell(vip, "SessionQuotaOff", "wants no more sessions than it may have", false)
+		}
+	}
+	r.refused = refused
+}
+
+// tell has the manager told of an event by the next report.
+func (r *reports) tell(vip netip.Addr, reason, message string, warning bool) {
+	r.events = append(r.events, &weirv1.MuxEvent{Vip: vip.String(), Reason: reason, Message: message, Warning: warning})
+	r.events = r.events[max(0, len(r.events)-maxEvents):]
+}
+
+// heard forgets the events that a report told.
+func (r *reports) heard(events []*weirv1.MuxEvent) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = slices.DeleteFunc(r.events, func(e *weirv1.MuxEvent) bool { return slices.Contains(events, e) })
+}

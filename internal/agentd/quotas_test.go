@@ -1,0 +1,34 @@
+package agentd
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/weirlb/weir/internal/datapath/agent"
+)
+
+// A VIP's quota is an event when it is reached, and when it is enough again; what a report told is not told twice.
+func TestQuotasAreEvents(t *testing.T) {
+	r := &reports{}
+	sweep := func(refused bool) (reasons []string) {
+		for _, vip := range []string{"203.0.113.10", "2001:db8:1::10"} {
+			r.quotas([]agent.VIPSessions{{VIP: netip.MustParseAddr(vip), Proven: 7, Limit: 7, Refused: refused}})
+			r.quotas(nil)
+		}
+		for _, e := range r.events {
+			reasons = append(reasons, e.GetVip()+" "+e.GetReason())
+		}
+		r.heard(r.events)
+		return reasons
+	}
+	if got := sweep(false); len(got) != 0 {
+		t.Errorf("events without need: %v", got)
+	}
+	got := sweep(true)
+	if len(got) != 4 || got[0] != "203.0.113.10 SessionQuotaOn" || got[3] != "2001:db8:1::10 SessionQuotaOff" {
+		t.Errorf("events are %v", got)
+	}
+	if len(r.events) != 0 {
+		t.Errorf("%d events are told twice", len(r.events))
+	}
+}

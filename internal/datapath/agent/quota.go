@@ -1,0 +1,274 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// sessionTable is enum session_table: a table that has quotas.
+type sessionTable int
+
+const (
+	provenTable sessionTable = iota
+	newTable
+	quotaTables = sessionTable(len(agentSessionUsage{}.Made))
+)
+
+// borrowed is whose rows count what VIPs have beyond their own: no VIP's.
+var borrowed netip.Addr
+
+// VIPSessions is what a VIP has of the tables of sessions.
+type VIPSessions struct {
+	VIP netip.Addr
+	// Proven are those that both ends have spoken in.
+	Proven, New int
+	Limit       int  // on Proven, until the next sweep
+	Refused     bool // it wanted more than it may have since the last sweep
+}
+
+// holding is what a sweep counts of a VIP.
+type holding struct {
+	used    [quotaTables]int // rows of each table
+	waiting [quotaTables]int // beyond it, for want of room
+}
+
+// quota is how many rows of a table a VIP may have.
+type quota struct {
+	own  int // in any case
+	most int // as long as others leave room
+}
+
+// divide gives each VIP an equal part of half of a table's room for its own. The other half they borrow from: who
+// comes first, and once it does not do for all, each up to the same part. most bounds each VIP; 0: nothing does.
+func divide(room, most int, table sessionTable, held map[netip.Addr]*holding) (each map[netip.Addr]quota, shared int) {
+	each = make(map[netip.Addr]quota, len(held))
+	if len(held) == 0 {
+		return each, room
+	}
+	own := max(room/2/len(held), 1)
+	shared = room / 2
+	wants := make([]int, 0, len(held))
+	for _, h := range held {
+		wants = append(wants, max(h.used[table]+h.waiting[table]-own, 0))
+	}
+	q := quota{own: own, most: own + level(wants, shared)}
+	if most > 0 {
+		q = quota{own: min(q.own, most), most: min(q.most, most)}
+	}
+	for vip := range held {
+		each[vip] = q
+	}
+	return each, shared
+}
+
+// level is the largest part that nobody may exceed, so that all that is wanted fits the room; the whole room if it
+// does anyhow.
+func level(wants []int, room int) int {
+	slices.Sort(wants)
+	left := room
+	for i, want := range wants {
+		part := left / (len(wants) - i)
+		if want > part {
+			return part
+		}
+		left -= want
+	}
+	return room
+}
+
+// tableRoom is how many rows a table is sure to hold: the kernel keeps some free for each CPU, and evicts before it
+// uses those of another.
+func tableRoom(table *ebpf.Map) int {
+	const perCPU = 128
+	size := int(table.MaxEntries())
+	return size - min(size/2, perCPU*runtime.NumCPU())
+}
+
+// rows are the quotas as the programs compare them: with counts that grow from what they were, made, when the sweep
+// began. Of the VIP that is no address they say what may be borrowed.
+func (d *Datapath) quotaRows(held map[netip.Addr]*holding, made map[netip.Addr]agentSessionUsage) map[netip.Addr]agentSessionQuota {
+	rows := make(map[netip.Addr]agentSessionQuota, len(held)+1)
+	var all agentSessionQuota
+	for table := range quotaTables {
+		each, shared := divide(d.room(table), d.config.MaxVIPSessions, table, held)
+		lent := 0
+		for vip, q := range each {
+			row, used := rows[vip], held[vip].used[table]
+			row.Own[table] = made[vip].Made[table] + uint64(max(q.own-used, 0))
+			row.Most[table] = made[vip].Made[table] + uint64(max(q.most-used, 0))
+			rows[vip] = row
+			lent += max(min(used, q.most)-q.own, 0)
+		}
+		all.Own[table] = made[borrowed].Made[table] + uint64(max(shared-lent, 0))
+	}
+	all.Most[newTable] = uint64(d.spillRoom())
+	rows[borrowed] = all
+	return rows
+}
+
+// room is what VIPs divide of a table.
+func (d *Datapath) room(table sessionTable) int {
+	if table == newTable {
+		return tableRoom(d.objects.NewSessions) - d.spillRoom()
+	}
+	return tableRoom(d.objects.Sessions)
+}
+
+// spillRoom is how many new sessions may be beyond quotas: a quarter, as far as their keys are kept.
+func (d *Datapath) spillRoom() int {
+	return min(tableRoom(d.objects.NewSessions)/4, int(d.objects.SpilledSessions.MaxEntries()))
+}
+
+// countVIPs has sessions counted for exactly the VIPs of rules. One that is new has none yet.
+func (d *Datapath) countVIPs(rules map[model.HostBackendKey]model.HostBackend) error {
+	made, err := d.usages()
+	if err != nil {
+		return err
+	}
+	held := make(map[netip.Addr]*holding)
+	for key := range rules {
+		held[key.Endpoint.VIP] = &holding{}
+	}
+	rows := d.quotaRows(held, made)
+	for vip, row := range rows {
+		if _, known := made[vip]; !known {
+			err = errors.Join(err, d.objects.SessionUsages.Put(toAddress(vip), agentSessionUsage{}), d.objects.SessionQuotas.Put(toAddress(vip), row))
+		}
+	}
+	for vip := range made {
+		if _, wanted := rows[vip]; !wanted {
+			err = errors.Join(err, deleteRow(d.objects.SessionQuotas, vip), deleteRow(d.objects.SessionUsages, vip))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("set quotas of sessions: %w", err)
+	}
+	return nil
+}
+
+func deleteRow(table *ebpf.Map, of netip.Addr) error {
+	if err := table.Delete(toAddress(of)); !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (d *Datapath) usages() (map[netip.Addr]agentSessionUsage, error) {
+	rows, err := readTable[agentAddress, agentSessionUsage](d.objects.SessionUsages)
+	if err != nil {
+		return nil, fmt.Errorf("read what VIPs have of sessions: %w", err)
+	}
+	made := make(map[netip.Addr]agentSessionUsage, len(rows))
+	for vip, row := range rows {
+		made[fromAddress(vip)] = row
+	}
+	return made, nil
+}
+
+// ledger counts what VIPs have, beside a sweep.
+type ledger struct {
+	proven *ebpf.Map
+	made   map[netip.Addr]agentSessionUsage // when it began
+	held   map[netip.Addr]*holding
+}
+
+func (d *Datapath) newLedger() (*ledger, error) {
+	made, err := d.usages()
+	l := &ledger{proven: d.objects.Sessions, made: made, held: make(map[netip.Addr]*holding, len(made))}
+	for vip := range made {
+		if vip != borrowed {
+			l.held[vip] = &holding{}
+		}
+	}
+	return l, err
+}
+
+// add counts a session that is in a table.
+func (l *ledger) add(in *ebpf.Map, s Session) {
+	h := l.held[s.VIP.Addr()]
+	if h == nil { // the VIP is gone
+		return
+	}
+	if in == l.proven {
+		h.used[provenTable]++
+		return
+	}
+	h.used[newTable]++
+	if s.State == StateEstablished {
+		h.waiting[provenTable]++
+	}
+}
+
+// settle sets quotas by what the ledger has counted, and ends what VIPs have borrowed and others need: those
+// that have been idle for longest.
+func (d *Datapath) settle(l *ledger) ([]VIPSessions, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for vip, h := range l.held {
+		h.waiting[newTable] = int(l.made[vip].Refused[newTable] - d.refused[vip][newTable])
+	}
+	for vip, row := range d.quotaRows(l.held, l.made) {
+		err := d.objects.SessionQuotas.Update(toAddress(vip), row, ebpf.UpdateExist)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) { // the VIP may have gone
+			return nil, fmt.Errorf("set the quota of sessions of %s: %w", vip, err)
+		}
+	}
+	each, _ := divide(d.room(provenTable), d.config.MaxVIPSessions, provenTable, l.held)
+	excess := make(map[netip.Addr]int)
+	all := make([]VIPSessions, 0, len(l.held))
+	for vip, h := range l.held {
+		limit := each[vip].most
+		if h.used[provenTable] > limit {
+			excess[vip] = h.used[provenTable] - limit
+		}
+		before, now := d.refused[vip], l.made[vip].Refused
+		all = append(all, VIPSessions{
+			VIP: vip, Proven: h.used[provenTable], New: h.used[newTable], Limit: limit, Refused: now != before,
+		})
+	}
+	d.refused = make(map[netip.Addr][quotaTables]uint64, len(l.made))
+	for vip, row := range l.made {
+		d.refused[vip] = row.Refused
+	}
+	slices.SortFunc(all, func(a, b VIPSessions) int { return a.VIP.Compare(b.VIP) })
+	return all, d.giveBack(excess)
+}
+
+// giveBack ends so many proven sessions of each VIP: those that have been idle for longest.
+func (d *Datapath) giveBack(excess map[netip.Addr]int) error {
+	if len(excess) == 0 {
+		return nil
+	}
+	type idle struct {
+		key  agentSessionKey
+		seen time.Duration
+	}
+	found := make(map[netip.Addr][]idle, len(excess))
+	err := eachSession(d.objects.Sessions, func(key agentSessionKey, row agentSession) error {
+		vip := fromAddress(row.Vip)
+		if excess[vip] > 0 {
+			found[vip] = append(found[vip], idle{key, time.Duration(row.LastSeen)})
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("end sessions that VIPs have borrowed: %w", err)
+	}
+	for vip, sessions := range found {
+		slices.SortFunc(sessions, func(a, b idle) int { return int(a.seen - b.seen) })
+		for _, s := range sessions[:min(excess[vip], len(sessions))] {
+			if err := endSession(d.objects.Sessions, s.key, nil); err != nil {
+				return fmt.Errorf("end a session that %s has borrowed: %w", vip, err)
+			}
+		}
+	}
+	return nil
+}
