@@ -18,6 +18,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -33,6 +35,9 @@ const (
 	// elections.
 	heartbeat = 100
 	election  = 1000
+	// batchInterval is how often etcd brings its database on disk up to its log: what is committed meanwhile is in the log,
+	// and every time costs two syncs, which changes wait for.
+	batchInterval = 500 * time.Millisecond
 	// waitNotice is how long a start waits for the other members before it says so, again and again.
 	waitNotice = 10 * time.Second
 )
@@ -140,6 +145,7 @@ func (m *member) config(cfg Config) (*embed.Config, error) {
 	c.InitialCluster = c.Name + "=" + peer.String()
 	c.TickMs, c.ElectionMs = heartbeat, election
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModeRevision, keepRevisions
+	c.BackendBatchInterval = batchInterval
 	c.QuotaBackendBytes = quotaBytes
 	if cfg.quota != 0 {
 		c.QuotaBackendBytes = cfg.quota
@@ -309,6 +315,29 @@ func (m *member) awaitLeader(ctx context.Context) error {
 		}
 		select {
 		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// changes calls do with what changes in the State from a revision on, as etcd applies it, until ctx ends or do fails.
+// It asks etcd itself: by its client, which is made for another process, each change passes five goroutines more.
+func (m *member) changes(ctx context.Context, from int64, do func([]*mvccpb.Event) error) error {
+	stream := m.etcd.Server.Watchable().NewWatchStream()
+	defer stream.Close()
+	if _, err := stream.Watch(ctx, clientv3.AutoWatchID, []byte(root), []byte(clientv3.GetPrefixRangeEnd(root)), from); err != nil {
+		return fmt.Errorf("watch the store: %w", err)
+	}
+	for {
+		select {
+		case response := <-stream.Chan():
+			if response.CompactRevision != 0 {
+				return rpctypes.ErrCompacted
+			}
+			if err := do(response.Events); err != nil {
+				return err
+			}
 		case <-ctx.Done():
 			return ctx.Err()
 		}

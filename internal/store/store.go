@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
@@ -279,30 +280,44 @@ type unreadableError struct{ error }
 
 // watch takes over changes until the watch breaks.
 func (s *Store) watch(ctx context.Context) error {
+	from := s.State().revision + 1
+	if s.member != nil {
+		return s.member.changes(ctx, from, s.takeOver)
+	}
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
-	from := s.State().revision + 1
 	for response := range s.client.Watch(ctx, root, clientv3.WithPrefix(), clientv3.WithRev(from)) {
 		if err := response.Err(); err != nil {
 			return err
 		}
-		// Without fragments, a response holds all events of each of its revisions.
-		b := follow(s.State())
-		for _, event := range response.Events {
-			var err error
-			if event.Type == clientv3.EventTypeDelete {
-				err = b.remove(string(event.Kv.Key))
-			} else {
-				err = b.put(event.Kv)
-			}
-			if err != nil {
-				return &unreadableError{err}
-			}
-			b.next.revision = max(b.next.revision, event.Kv.ModRevision)
+		events := make([]*mvccpb.Event, len(response.Events))
+		for i, event := range response.Events {
+			events[i] = (*mvccpb.Event)(event)
 		}
-		s.set(b)
+		if err := s.takeOver(events); err != nil {
+			return err
+		}
 	}
 	return errors.New("the watch ended")
+}
+
+// takeOver makes the State hold what changed: all events of each of their revisions.
+func (s *Store) takeOver(events []*mvccpb.Event) error {
+	b := follow(s.State())
+	for _, event := range events {
+		var err error
+		if event.Type == mvccpb.Event_DELETE {
+			err = b.remove(string(event.Kv.Key))
+		} else {
+			err = b.put(event.Kv)
+		}
+		if err != nil {
+			return &unreadableError{err}
+		}
+		b.next.revision = max(b.next.revision, event.Kv.ModRevision)
+	}
+	s.set(b)
+	return nil
 }
 
 // Ping says whether the store answers.
