@@ -62,10 +62,8 @@ func (w *world) burst(ctx context.Context, name string, n, round int) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	seconds, used := time.Since(begin).Seconds(), w.cpu()
-	w.add(name, took, func(r *result) {
-		r.Seconds, r.Managers, r.Bench = seconds, (used.managers - cpu.managers).Seconds(), (used.bench - cpu.bench).Seconds()
-	})
+	seconds := time.Since(begin).Seconds()
+	w.add(name, took, w.since(cpu), func(r *result) { r.Seconds = seconds })
 	return nil
 }
 
@@ -90,6 +88,14 @@ func (w *world) cpu() (c cpuTimes) {
 	}
 	c.bench = of(os.Getpid())
 	return c
+}
+
+// since notes in a result what was taken of all CPUs since a moment.
+func (w *world) since(before cpuTimes) func(*result) {
+	used := w.cpu()
+	return func(r *result) {
+		r.Managers, r.Bench = (used.managers - before.managers).Seconds(), (used.bench - before.bench).Seconds()
+	}
 }
 
 // health times changes of a backend's health, from the agent's report to the last mux.

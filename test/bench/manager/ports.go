@@ -99,8 +99,8 @@ func (all *asked) note(took time.Duration, err error) {
 func (w *world) ports(ctx context.Context, perSecond int, lasting time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, lasting)
 	defer cancel()
-	before := w.portStages()
-	w.addAsked(fmt.Sprintf("%d port requests a second", perSecond), w.askForPorts(ctx, perSecond))
+	before, cpu := w.portStages(), w.cpu()
+	w.addAsked(fmt.Sprintf("%d port requests a second", perSecond), w.askForPorts(ctx, perSecond), w.since(cpu))
 	stages := w.results[len(w.results)-1].Stages
 	for stage, took := range w.portStages() {
 		if n := took.count - before[stage].count; n > 0 {
@@ -147,11 +147,11 @@ func (w *world) portStages() map[string]spent {
 	return all
 }
 
-func (w *world) addAsked(name string, all *asked) {
+func (w *world) addAsked(name string, all *asked, more ...func(*result)) {
 	if len(all.took) == 0 {
 		all.took = []time.Duration{0}
 	}
-	w.add(name, all.took)
+	w.add(name, all.took, more...)
 	last := &w.results[len(w.results)-1]
 	last.Shed, last.Quantiles, last.Stages = all.refused, quantiles(all.took), map[string]float64{}
 	if all.reason != nil {

@@ -174,7 +174,10 @@ func (w *world) close() {
 		w.client.Close()
 	}
 	for _, p := range w.managers {
-		p.command.Process.Kill() //nolint:errcheck // it may have ended
+		p.command.Process.Signal(syscall.SIGSTOP) //nolint:errcheck // it may have ended; none shall tell that others do
+	}
+	for _, p := range w.managers {
+		p.command.Process.Kill() //nolint:errcheck // likewise
 		p.command.Wait()         //nolint:errcheck // it was killed
 	}
 	os.RemoveAll(w.dir)
