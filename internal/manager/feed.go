@@ -28,6 +28,25 @@ type hostFeed struct {
 
 	snatWhole bool // a snapshot of SNAT is due, when the muxes have what the host may know
 	snat      map[model.SNATKey]bool
+	waits     bool // to tell of snat
+}
+
+// laterSNAT is how long a host is not told what it knows by the answer to its request: by then there may be more to
+// tell, and it answers but once.
+const laterSNAT = time.Second
+
+// tellLater has the host told what is due by then, unless it is sooner.
+func (f *hostFeed) tellLater() {
+	if f.waits {
+		return
+	}
+	f.waits = true
+	time.AfterFunc(laterSNAT, func() {
+		f.hub.mu.Lock()
+		defer f.hub.mu.Unlock()
+		f.waits = false
+		wake(f.wake)
+	})
 }
 
 // addSNAT notes workloads of which the host must hear.

@@ -54,9 +54,11 @@ func (m *Manager) forward(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if m.busy(w, r) {
+		leave, ok := m.enterPorts(w, r)
+		if !ok {
 			return
 		}
+		defer leave()
 		leader, err := m.awaitLeader(r.Context())
 		switch {
 		case err != nil:
@@ -76,8 +78,9 @@ func (m *Manager) forward(next http.Handler) http.Handler {
 				return
 			}
 			defer done()
+			answered := func() { done(); leave() }
 			r.URL.Host = leader
-			proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), answeredKey{}, done)))
+			proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), answeredKey{}, answered)))
 		}
 	})
 }

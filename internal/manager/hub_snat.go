@@ -35,23 +35,49 @@ func (h *hub) confirm(floor model.Generation) {
 	}
 }
 
-// tellSNAT tells the hosts that a workload lives on, or did in the State before, if they have a stream here.
+// tellSNAT tells the hosts that a workload lives on, or did in the State before, if they have a stream here. If it has
+// some ranges more and nothing else is new, its host can wait: it asked, and the answer told it.
 func (h *hub) tellSNAT(before *store.State, key model.SNATKey) {
-	hosts := map[string]bool{}
-	for _, s := range []*store.State{before, h.confirmed} {
-		if s == nil {
-			continue
+	var wasOn, isOn string
+	if before != nil {
+		_, w, _ := before.Leaving(key)
+		wasOn = w.Host
+	}
+	_, w, _ := h.confirmed.Leaving(key)
+	isOn = w.Host
+	if feeds := h.hosts[isOn]; len(feeds) > 0 {
+		later := false
+		if wasOn == isOn {
+			_, was, _ := hostSNAT(before, key)
+			_, is, _ := hostSNAT(h.confirmed, key)
+			later = grew(was, is)
 		}
-		if _, w, there := s.Leaving(key); there {
-			hosts[w.Host] = true
+		for f := range feeds {
+			if f.addSNAT(key); later {
+				f.tellLater()
+			} else {
+				wake(f.wake)
+			}
 		}
 	}
-	for host := range hosts {
-		for f := range h.hosts[host] {
-			f.addSNAT(key)
-			wake(f.wake)
+	if wasOn == isOn {
+		return
+	}
+	for f := range h.hosts[wasOn] {
+		f.addSNAT(key)
+		wake(f.wake)
+	}
+}
+
+// grew says whether a workload has what it had, and ranges more, and nothing else differs.
+func grew(was, is model.HostSNAT) bool {
+	for _, r := range was.Ranges {
+		if _, kept := slices.BinarySearch(is.Ranges, r); !kept {
+			return false
 		}
 	}
+	is.Ranges, is.Written = was.Ranges, was.Written
+	return is.Equal(was)
 }
 
 // hostSNAT is what the workload of a key has as its host runs it, if there is such a workload.

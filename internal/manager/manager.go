@@ -135,10 +135,11 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		observed: observed, meters: counted, acks: newAcks(counted), cfg: cfg, log: cfg.Log, listener: listener, store: s, hub: newHub(s),
 		reports: newReports(), tasks: newTasks(), stopping: make(chan struct{}), now: time.Now,
 		silence: defaultSilence, secretLife: defaultSecretLife, apart: newApartness(), apartAfter: apartAfter, sessions: newSessions(), settle: desired.SettleTime,
-		ports: newPortRequests(), suspects: newSuspects(), resting: desired.RestTime,
+		suspects: newSuspects(), resting: desired.RestTime,
 		bookmark: bookmarkTime, noticing: noticeTime, events: make(chan store.Event, eventBacklog),
 		peers: newPeers(secured.access), security: secured, audit: newAuditor(cfg.Name), strangerTime: strangerTime, slowReader: slowReader,
 	}
+	m.ports = newPortRequests(m.portPlaces)
 	m.observe()
 	m.progress = m.hub.progress
 	m.hub.published = m.published

@@ -49,8 +49,8 @@ type portRequests struct {
 	mu    sync.Mutex
 	of    map[model.SNATKey]*requester
 	vips  map[netip.Addr]*rate.Limiter
-	open  int
 	swept time.Time
+	line  portLine
 	busy  *answer // to a request that is one too many
 }
 
@@ -63,12 +63,15 @@ type requester struct {
 	passed      time.Time // when a request went to the leader that was to be refused
 }
 
-func newPortRequests() *portRequests {
-	return &portRequests{of: map[model.SNATKey]*requester{}, vips: map[netip.Addr]*rate.Limiter{}, busy: busyAnswer()}
+func newPortRequests(places func() (n int, crowd bool)) *portRequests {
+	return &portRequests{
+		of: map[model.SNATKey]*requester{}, vips: map[netip.Addr]*rate.Limiter{}, busy: busyAnswer(),
+		line: portLine{places: places, patience: lineTime},
+	}
 }
 
-// begin takes a request of a workload, unless another one of it is under way, or most are, or there were too many.
-func (p *portRequests) begin(key model.SNATKey, perSecond uint32, most int, now time.Time) (demand snat.Demand, end func(gave int), err error) {
+// begin takes a request of a workload, unless another one of it is under way, or there were too many.
+func (p *portRequests) begin(key model.SNATKey, perSecond uint32, now time.Time) (demand snat.Demand, end func(gave int), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sweep(now)
@@ -90,9 +93,6 @@ func (p *portRequests) begin(key model.SNATKey, perSecond uint32, most int, now 
 		return demand, nil, rpc.RefusePorts(rpc.PortsOutstanding, time.Second/time.Duration(perSecond),
 			fmt.Errorf("%s asks for ports while another request of it is under way", key))
 	}
-	if p.open >= most {
-		return demand, nil, errPortsBusy()
-	}
 	r.asked = now
 	for _, limited := range []struct {
 		limit *rate.Limiter
@@ -106,11 +106,9 @@ func (p *portRequests) begin(key model.SNATKey, perSecond uint32, most int, now 
 		}
 	}
 	r.outstanding = true
-	p.open++
 	return r.demand, func(gave int) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.open--
 		if r.outstanding = false; gave > 0 {
 			r.demand = r.demand.Gave(now, gave)
 		}
@@ -161,7 +159,7 @@ func (m *Manager) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequ
 	if err != nil {
 		return nil, err
 	}
-	demand, end, err := m.ports.begin(key, vip.SNAT.RequestRate, m.portsMost(state), m.now())
+	demand, end, err := m.ports.begin(key, vip.SNAT.RequestRate, m.now())
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"sync"
 
 	"connectrpc.com/connect"
 
@@ -31,25 +32,29 @@ func (m *Manager) portsMost(s *store.State) int {
 	return max(1, portsCrowded/max(1, len(s.Managers)))
 }
 
-// full says whether so many requests are under way.
-func (p *portRequests) full(most int) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.open >= most
+// portPlaces is the same for the line, and whether there is a crowd.
+func (m *Manager) portPlaces() (n int, crowd bool) {
+	return m.portsMost(m.store.State()), m.store.Crowded()
 }
 
-// busy answers a port request, as hosts send it, that is one too many, before it costs more than its answer: when
-// thousands come in a second, that is what decides. It says whether it did.
-func (m *Manager) busy(w http.ResponseWriter, r *http.Request) bool {
-	if r.URL.Path != weirv1connect.SyncServiceAllocatePortsProcedure || r.Header.Get("Content-Type") != "application/proto" ||
-		!m.ports.full(m.portsMost(m.store.State())) {
-		return false
+// enterPorts takes the place of a request, if it is one for ports, or answers that there is none: before it costs more
+// than its answer, which is what decides when thousands come in a second. leave gives the place back.
+func (m *Manager) enterPorts(w http.ResponseWriter, r *http.Request) (leave func(), ok bool) {
+	if r.URL.Path != weirv1connect.SyncServiceAllocatePortsProcedure {
+		return func() {}, true
+	}
+	if m.ports.line.enter(r.Context(), r.Header.Get(forwardedBy) != "", m.stopping) {
+		return sync.OnceFunc(m.ports.line.leave), true
 	}
 	noteEnd(r.Context(), nil) // who asks for ports while others do is no stranger
 	m.meters.portRequests.WithLabelValues(rpc.PortsRate).Inc()
-	io.CopyN(io.Discard, r.Body, maxPortRequest) //nolint:errcheck // what it asks for does not matter
-	m.ports.busy.write(w)
-	return true
+	if r.Header.Get("Content-Type") == "application/proto" { // as hosts send it
+		io.CopyN(io.Discard, r.Body, maxPortRequest) //nolint:errcheck // what it asks for does not matter
+		m.ports.busy.write(w)
+	} else {
+		refuse(w, r, errPortsBusy())
+	}
+	return nil, false
 }
 
 // answer is an answer of HTTP that is written many times.
@@ -59,7 +64,7 @@ type answer struct {
 	body   bytes.Buffer
 }
 
-// busyAnswer is what busy writes.
+// busyAnswer is what who gets no place is told.
 func busyAnswer() *answer {
 	a := &answer{header: http.Header{}}
 	r := &http.Request{Method: http.MethodPost, Header: http.Header{"Content-Type": {"application/proto"}, "Connect-Protocol-Version": {"1"}}}

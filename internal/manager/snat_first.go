@@ -36,7 +36,7 @@ func (m *Manager) refusePorts(r *http.Request) (done func(), err error) {
 	if err != nil {
 		return done, nil //nolint:nilerr // this manager may be behind
 	}
-	_, end, err := m.ports.begin(key, vip.SNAT.RequestRate, m.portsMost(state), m.now())
+	_, end, err := m.ports.begin(key, vip.SNAT.RequestRate, m.now())
 	if err == nil {
 		done = sync.OnceFunc(func() { end(0) })
 		if err = room(state, vip, key); err != nil && m.ports.passes(key, m.now()) {

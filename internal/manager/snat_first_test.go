@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -16,7 +15,6 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
-	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 )
@@ -114,33 +112,26 @@ type hearer struct {
 }
 
 func (h *hearer) WriteHeader(code int) {
-	h.ports.mu.Lock()
-	h.open = h.ports.open
-	h.ports.mu.Unlock()
+	h.ports.line.mu.Lock()
+	h.open = h.ports.line.open
+	h.ports.line.mu.Unlock()
 	h.ResponseRecorder.WriteHeader(code)
 }
 
-// A manager has so many port requests under way, whoever makes them, and no more until one ends.
+// While users' changes do not crowd, a manager has so many port requests under way, and no more until one ends.
 func TestPortRequestsUnderWayAreBounded(t *testing.T) {
-	requests, now := newPortRequests(), time.Unix(1000, 0)
-	var end func(int)
-	for i := range portsOpen + 1 {
-		key := model.SNATKey{
-			VIP: netip.AddrFrom4([4]byte{203, 0, 113, byte(i % 4)}), Address: netip.AddrFrom4([4]byte{10, 3, byte(i / 250), byte(i % 250)}),
-		}
-		_, done, err := requests.begin(key, 10, portsOpen, now)
-		reason, after, _ := rpc.PortsRefused(err)
-		if i < portsOpen && err != nil || i == portsOpen && (reason != rpc.PortsRate || after != busyRetry) {
-			t.Fatalf("request %d: %v, to be made again in %s", i, err, after)
-		}
-		if i == 0 {
-			end = done
+	line := &portLine{places: func() (int, bool) { return portsOpen, false }, patience: time.Hour}
+	for i := range portsOpen {
+		if !line.enter(t.Context(), false, nil) {
+			t.Fatalf("request %d finds no place", i)
 		}
 	}
-	end(1)
-	late := model.SNATKey{VIP: netip.MustParseAddr("203.0.113.9"), Address: netip.MustParseAddr("10.9.9.9")}
-	if _, _, err := requests.begin(late, 10, portsOpen, now); err != nil {
-		t.Errorf("when one has ended: %v", err)
+	if line.enter(t.Context(), false, nil) {
+		t.Error("one too many finds a place")
+	}
+	line.leave()
+	if !line.enter(t.Context(), false, nil) {
+		t.Error("when one has ended there is no place")
 	}
 }
 
@@ -149,9 +140,9 @@ func TestPortRequestsThatAreTooManyAreToldToComeBack(t *testing.T) {
 	var m *Manager
 	url, _, _ := leaving(t, func(started *Manager) { m = started })
 	client := dial(t, url)
-	m.ports.mu.Lock()
-	m.ports.open += portsOpen
-	m.ports.mu.Unlock()
+	m.ports.line.mu.Lock()
+	m.ports.line.open += portsOpen
+	m.ports.line.mu.Unlock()
 	before := answeredPorts(t, m)
 	for range 3 {
 		_, err := allocate(t, client, "host1", firstLeaver, 1)
@@ -163,9 +154,9 @@ func TestPortRequestsThatAreTooManyAreToldToComeBack(t *testing.T) {
 		t.Errorf("3 requests are counted as %v", n)
 	}
 	apply(t, url, plain("other", "203.0.113.21"))
-	m.ports.mu.Lock()
-	m.ports.open -= portsOpen
-	m.ports.mu.Unlock()
+	m.ports.line.mu.Lock()
+	m.ports.line.open -= portsOpen
+	m.ports.line.mu.Unlock()
 	if given, err := allocate(t, client, "host1", firstLeaver, 1); err != nil || len(given) == 0 {
 		t.Errorf("when others have ended: given %v, %v", given, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -54,6 +55,9 @@ func (w *writtenWriter) Flush() {
 // reads are until it does.
 func (m *Manager) showWritten(answer *http.Response) {
 	defer answer.Header.Del(writtenHeader)
+	if answer.Request.URL.Path == weirv1connect.SyncServiceAllocatePortsProcedure {
+		return // all muxes have what it gave, and its host reads nothing by it
+	}
 	var generation model.Generation
 	var version int64
 	if _, err := fmt.Sscan(answer.Header.Get(writtenHeader), &generation, &version); err != nil {

@@ -1,0 +1,152 @@
+package manager
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// crowded is a line with two places while a crowd lasts, and with four behind it.
+func crowded(lasts time.Duration) *portLine {
+	begun := time.Now()
+	return &portLine{patience: lineTime, places: func() (int, bool) {
+		if time.Since(begun) < lasts {
+			return 2, true
+		}
+		return 4, false
+	}}
+}
+
+// In a crowd port requests that are too many wait, and have their turn in order; those that waited elsewhere go ahead.
+func TestPortRequestsWaitInACrowd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		line := crowded(time.Hour)
+		var mu sync.Mutex
+		var names []string
+		served := func(name ...string) []string {
+			mu.Lock()
+			defer mu.Unlock()
+			names = append(names, name...)
+			return slices.Clone(names)
+		}
+		ask := func(name string, ahead bool) {
+			go func() {
+				if line.enter(t.Context(), ahead, nil) {
+					served(name)
+				}
+			}()
+			synctest.Wait()
+		}
+		for _, name := range []string{"a", "b", "c", "d"} {
+			ask(name, false)
+		}
+		ask("handed on", true)
+		if !slices.Equal(served(), []string{"a", "b"}) {
+			t.Fatalf("with two places %v have one", served())
+		}
+		for n := range 3 {
+			if line.leave(); len(served()) != 2+n {
+				t.Errorf("at once when one has ended %v have been served", served())
+			}
+			time.Sleep(lineLook)
+			synctest.Wait()
+		}
+		if !slices.Equal(served(), []string{"a", "b", "handed on", "c", "d"}) {
+			t.Errorf("served in the order %v", served())
+		}
+	})
+}
+
+// Who waits is refused when it took too long, when its host gave up, and when the manager stops.
+func TestPortRequestsDoNotWaitForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		line := crowded(time.Hour)
+		for range 2 {
+			line.enter(t.Context(), false, nil)
+		}
+		begun := time.Now()
+		if line.enter(t.Context(), false, nil) || time.Since(begun) != lineTime {
+			t.Errorf("waited %s without a place", time.Since(begun))
+		}
+		gone, giveUp := context.WithTimeout(t.Context(), lineTime/2)
+		defer giveUp()
+		if line.enter(gone, false, nil) || time.Since(begun) != lineTime*3/2 {
+			t.Error("a host that gave up waits on")
+		}
+		stops := make(chan struct{})
+		close(stops)
+		if line.enter(t.Context(), false, stops) {
+			t.Error("a manager that stops gives a place")
+		}
+		if len(line.waiting) != 0 || line.open != 2 {
+			t.Errorf("%d wait, and %d have a place", len(line.waiting), line.open)
+		}
+	})
+}
+
+// So many wait, and no more.
+func TestTheLineOfPortRequestsIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		line := crowded(time.Hour)
+		for range 2 + lineMost {
+			go line.enter(t.Context(), false, nil)
+		}
+		synctest.Wait()
+		if len(line.waiting) != lineMost {
+			t.Fatalf("%d wait", len(line.waiting))
+		}
+		begun := time.Now()
+		if line.enter(t.Context(), false, nil) || time.Since(begun) != 0 {
+			t.Error("one more waits")
+		}
+		time.Sleep(lineTime)
+	})
+}
+
+// When the crowd is over those who wait have what places there are, though nobody tells them.
+func TestTheEndOfACrowdServesPortRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		line := crowded(lineTime / 2)
+		var served atomic.Int64
+		for range 5 {
+			go func() {
+				if line.enter(t.Context(), false, nil) {
+					served.Add(1)
+				}
+			}()
+		}
+		time.Sleep(lineTime/2 + lineLook)
+		synctest.Wait()
+		if served.Load() != 4 {
+			t.Errorf("%d have one of four places", served.Load())
+		}
+		time.Sleep(lineTime)
+	})
+}
+
+// A host whose workload has some ranges more, which it asked for, can wait to be told; of all else it hears at once.
+func TestWhatAHostOfSNATCanWaitFor(t *testing.T) {
+	was := model.HostSNAT{Key: firstLeaver, Ranges: []model.Range{200, 300}, MaxPorts: 1024, Written: 7}
+	for name, c := range map[string]struct {
+		change func(*model.HostSNAT)
+		waits  bool
+	}{
+		"nothing":        {func(*model.HostSNAT) {}, true},
+		"more":           {func(s *model.HostSNAT) { s.Ranges, s.Written = []model.Range{150, 200, 250, 300, 301}, 8 }, true},
+		"less":           {func(s *model.HostSNAT) { s.Ranges, s.Written = []model.Range{300}, 8 }, false},
+		"others":         {func(s *model.HostSNAT) { s.Ranges, s.Written = []model.Range{200, 301}, 8 }, false},
+		"to be released": {func(s *model.HostSNAT) { s.Reclaim = []model.Range{200} }, false},
+		"another limit":  {func(s *model.HostSNAT) { s.Ranges, s.MaxPorts = []model.Range{200, 300, 301}, 2048 }, false},
+	} {
+		is := was
+		if c.change(&is); grew(was, is) != c.waits {
+			t.Errorf("%s: it can wait: %v", name, !c.waits)
+		}
+	}
+}
