@@ -290,11 +290,7 @@ func (s *Store) watch(ctx context.Context) error {
 		if err := response.Err(); err != nil {
 			return err
 		}
-		events := make([]*mvccpb.Event, len(response.Events))
-		for i, event := range response.Events {
-			events[i] = (*mvccpb.Event)(event)
-		}
-		if err := s.takeOver(events); err != nil {
+		if err := s.takeOver(response.Events); err != nil {
 			return err
 		}
 	}
