@@ -28,6 +28,7 @@ func command() *cobra.Command {
 				return err
 			}
 			cfg.Log = log
+			defer daemon.PaceCollector()()
 			m, err := manager.New(cmd.Context(), cfg)
 			if err != nil {
 				return err

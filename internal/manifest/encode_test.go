@@ -134,7 +134,8 @@ func validOverload(t *rapid.T) *model.Overload {
 		Triggers: []model.OverloadCause{model.CauseSYNFlood}, HoldDown: time.Minute, MaxHoldDown: time.Hour,
 		Steps: []model.OverloadStep{
 			{Action: model.ActionLimit, After: time.Second, Limits: &model.Limits{Bytes: 7}},
-			{Action: model.ActionScrub, After: 2 * time.Second, Scrubber: "east"}, {Action: model.ActionBlackhole, After: 3 * time.Second},
+			{Action: model.ActionScrub, After: 2 * time.Second, Scrubber: "east"},
+			{Action: model.ActionBlackhole, After: 3 * time.Second},
 		},
 	}}).Draw(t, "overload")
 }

@@ -355,7 +355,8 @@ func wholeOverload() *model.Overload {
 		Triggers: []model.OverloadCause{model.CauseOverload, model.CauseSYNFlood}, HoldDown: time.Minute, MaxHoldDown: time.Hour,
 		Steps: []model.OverloadStep{
 			{Action: model.ActionLimit, After: time.Second, Limits: &model.Limits{Bytes: 7}},
-			{Action: model.ActionScrub, After: 2 * time.Second, Scrubber: "east"}, {Action: model.ActionBlackhole, After: 3 * time.Second},
+			{Action: model.ActionScrub, After: 2 * time.Second, Scrubber: "east"},
+			{Action: model.ActionBlackhole, After: 3 * time.Second},
 		},
 	}
 }

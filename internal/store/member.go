@@ -35,9 +35,6 @@ const (
 	// elections.
 	heartbeat = 100
 	election  = 1000
-	// batchInterval is how often etcd brings its database on disk up to its log: what is committed meanwhile is in the log,
-	// and every time costs two syncs, which changes wait for.
-	batchInterval = 500 * time.Millisecond
 	// waitNotice is how long a start waits for the other members before it says so, again and again.
 	waitNotice = 10 * time.Second
 )
@@ -145,7 +142,6 @@ func (m *member) config(cfg Config) (*embed.Config, error) {
 	c.InitialCluster = c.Name + "=" + peer.String()
 	c.TickMs, c.ElectionMs = heartbeat, election
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModeRevision, keepRevisions
-	c.BackendBatchInterval = batchInterval
 	c.QuotaBackendBytes = quotaBytes
 	if cfg.quota != 0 {
 		c.QuotaBackendBytes = cfg.quota
