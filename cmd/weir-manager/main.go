@@ -52,9 +52,7 @@ func command() *cobra.Command {
 	flags.DurationVar(&cfg.KeyInterval, "fastpath-key-interval", manager.DefaultKeyInterval, "how long a key of Fastpath signs; at least "+manager.MinKeyInterval.String())
 	flags.StringVar(&cfg.DataDir, "data-dir", "/var/lib/weir", "directory of the embedded etcd")
 	flags.StringSliceVar(&cfg.EtcdEndpoints, "etcd-endpoints", nil, "URLs of an external etcd, separated by commas (default: the embedded one)")
-	flags.StringVar(&cfg.EtcdTLS.CA, "etcd-ca-file", "", "file with the CA of an external etcd, read again for each connection (default: the machine's CAs)")
-	flags.StringVar(&cfg.EtcdTLS.Certificate, "etcd-cert-file", "", "file with this manager's certificate for an external etcd, read again for each connection")
-	flags.StringVar(&cfg.EtcdTLS.Key, "etcd-key-file", "", "file with the key of --etcd-cert-file")
+	cfg.EtcdTLS.Flags(flags)
 	cfg.Telemetry.Flags(flags, telemetry.ManagerListen)
 	daemon.ConfigFlag(cmd)
 	return cmd

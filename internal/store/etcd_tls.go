@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/spf13/pflag"
 	"google.golang.org/grpc/credentials"
 )
 
@@ -22,6 +23,13 @@ type EtcdTLS struct {
 	CA          string // of etcd; empty: the machine's CAs
 	Certificate string // of this manager, with Key; empty: etcd asks for none
 	Key         string
+}
+
+// Flags adds the flags.
+func (f *EtcdTLS) Flags(flags *pflag.FlagSet) {
+	flags.StringVar(&f.CA, "etcd-ca-file", "", "file with the CA of an external etcd, read again for each connection (default: the machine's CAs)")
+	flags.StringVar(&f.Certificate, "etcd-cert-file", "", "file with this manager's certificate for an external etcd, read again for each connection")
+	flags.StringVar(&f.Key, "etcd-key-file", "", "file with the key of --etcd-cert-file")
 }
 
 // check says what is wrong with the files for these endpoints.
