@@ -76,7 +76,7 @@ bench-flood: build ## Flood one of five tenants in a lab; writes out/bench/flood
 	@$(GO) run ./test/bench/flood -bin $(BIN) -out out/bench/flood.json -plots docs/figures
 
 bench-manager: build ## Time the control plane with simulated muxes and agents; writes out/bench/manager.json
-	@$(GO) run ./test/bench/manager -out out/bench/manager.json -plots docs/images
+	@$(GO) run ./test/bench/manager -out out/bench/manager.json -plots docs/figures
 
 api-test: build ## Send the manager what its OpenAPI document allows, and what it does not (schemathesis, by PyPI)
 	@scripts/schemathesis.sh
