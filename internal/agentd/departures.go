@@ -2,7 +2,9 @@ package agentd
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -71,8 +73,9 @@ func (d *departures) look() error {
 	if len(gone) > 0 {
 		departed, err := d.depart(gone)
 		if err != nil {
-			return err
+			return err // they are looked for again
 		}
+		maps.DeleteFunc(d.leaving, func(workload netip.Addr, _ time.Time) bool { return gone[workload] })
 		d.log.Info("workloads have left", "backends", len(gone), "live", departed.Len())
 		if departed.Len() > 0 {
 			d.ask(departed, now)
@@ -81,7 +84,7 @@ func (d *departures) look() error {
 	for i, a := range d.asked {
 		if !now.Before(a.due[0]) {
 			d.asked[i].due = a.due[1:]
-			err = a.clients.Ask()
+			err = errors.Join(err, a.clients.Ask())
 		}
 	}
 	d.asked = slices.DeleteFunc(d.asked, func(a asking) bool { return len(a.due) == 0 })
@@ -114,7 +117,6 @@ func (d *departures) gone(now time.Time) (map[netip.Addr]bool, error) {
 	gone := make(map[netip.Addr]bool, len(missing))
 	for workload := range missing {
 		gone[workload] = true
-		delete(d.leaving, workload)
 	}
 	return gone, err
 }

@@ -1,6 +1,7 @@
 package agentd
 
 import (
+	"errors"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -89,6 +90,23 @@ func TestDepartures(t *testing.T) {
 	l.expect("here for long", moves)
 	delete(l.here, stays)
 	l.expect("gone after long", moves)
+}
+
+// A workload whose connections could not be looked after is not forgotten.
+func TestADepartureThatFailsIsTriedAgain(t *testing.T) {
+	moves := netip.MustParseAddr("10.1.0.5")
+	l := newLeavers(t, moves)
+	depart, failure := l.depart, errors.New("no memory")
+	l.depart = func(map[netip.Addr]bool) (agent.Departed, error) { return agent.Departed{}, failure }
+	l.set([]model.HostBackend{{Backend: netip.AddrPortFrom(moves, 80)}})
+	l.set(nil)
+	delete(l.here, moves)
+	if err := l.look(); !errors.Is(err, failure) {
+		t.Fatalf("got %v, want %v", err, failure)
+	}
+	l.depart = depart
+	l.expect("the second try", moves)
+	l.expect("a third look", moves)
 }
 
 func TestClientsAreAskedAgain(t *testing.T) {

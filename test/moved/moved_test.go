@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,11 +15,10 @@ import (
 
 	"github.com/weirlb/weir/internal/testkit/netlab"
 	"github.com/weirlb/weir/internal/testkit/stream"
+	"github.com/weirlb/weir/internal/testkit/testlab"
 )
 
 const (
-	labName = "moved"
-	bound   = time.Minute
 	// moves is how often the server moves; WEIR_MOVES says another number.
 	moves = 2
 	// streams are held in each family by each client.
@@ -58,37 +56,14 @@ type lab struct {
 	host string // where the server is
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func up(t *testing.T) *lab {
 	t.Helper()
-	bin := os.Getenv("WEIR_BIN")
-	if bin == "" {
-		var err error
-		bin, err = filepath.Abs("../../bin")
-		must(t, err)
-	}
-	must(t, netlab.Down(labName)) // what a run that crashed left
-	built, err := netlab.Up(t.Context(), netlab.Config{
-		Plan: netlab.Plan{Name: labName, Clients: 1, Muxes: 2, Hosts: 3, Workloads: 2}, Bin: bin, Tied: true,
-	})
-	must(t, err)
-	t.Cleanup(func() {
-		built.Report(t)
-		if err := built.Down(); err != nil {
-			t.Error(err)
-		}
-	})
+	built := testlab.Up(t, netlab.Config{Plan: netlab.Plan{Name: "moved", Clients: 1, Muxes: 2, Hosts: 3, Workloads: 2}})
 	l := &lab{Lab: built, t: t, host: "host1"}
 	l.serve()
 	for _, w := range ways {
-		must(t, built.WaitRouted(t.Context(), bound, w.from, 2))
-		must(t, built.WaitRouted(t.Context(), bound, w.to, 2))
+		testlab.Must(t, built.WaitRouted(t.Context(), testlab.Bound, w.from, 2))
+		testlab.Must(t, built.WaitRouted(t.Context(), testlab.Bound, w.to, 2))
 	}
 	return l
 }
@@ -96,7 +71,7 @@ func up(t *testing.T) *lab {
 func (l *lab) node(name string) netlab.Node {
 	l.t.Helper()
 	n, err := l.Node(name)
-	must(l.t, err)
+	testlab.Must(l.t, err)
 	return n
 }
 
@@ -115,11 +90,7 @@ func (l *lab) serve() {
 		fmt.Fprintf(&b, "  endpoints:\n  - protocol: TCP\n    port: 8080\n    backends: [{host: %s, address: '%s', port: %d}]\n",
 			l.host, w.of(l.node(server)), netlab.EchoPort)
 	}
-	file := filepath.Join(l.Dir(), "moved.yaml")
-	must(l.t, os.WriteFile(file, []byte(b.String()), 0o600))
-	if out, err := l.Weir("apply", "-f", file, "--wait"); err != nil {
-		l.t.Fatalf("%v: %s", err, out)
-	}
+	testlab.Apply(l.t, l.Lab, b.String())
 }
 
 // TestMovedConnections: all are answered again, those too whose client waits for an answer and has nothing to send.
@@ -127,7 +98,7 @@ func TestMovedConnections(t *testing.T) {
 	times := moves
 	if text := os.Getenv("WEIR_MOVES"); text != "" {
 		n, err := strconv.Atoi(text)
-		must(t, err)
+		testlab.Must(t, err)
 		times = n
 	}
 	l := up(t)
@@ -144,17 +115,17 @@ func (l *lab) move(number int) {
 			Network: stream.TCP, Target: netip.AddrPortFrom(w.to, 8080), Source: w.of(l.node(w.client)),
 			Streams: streams, Interval: 10 * time.Millisecond, Size: 64 << 10, Patience: patience,
 		})
-		must(l.t, err)
-		must(l.t, run.WaitOpened(l.t.Context(), bound))
+		testlab.Must(l.t, err)
+		testlab.Must(l.t, run.WaitOpened(l.t.Context(), testlab.Bound))
 		runs[w.name] = run
 	}
 	l.waitLeft()
 	l.host = map[string]string{"host1": "host3", "host3": "host1"}[l.host]
-	must(l.t, l.Move(server, l.host))
+	testlab.Must(l.t, l.Move(server, l.host))
 	l.serve()
 	for _, w := range ways {
 		result, err := runs[w.name].Stop() // each must answer once more
-		must(l.t, err)
+		testlab.Must(l.t, err)
 		late := 0
 		for _, answer := range result.Late {
 			if answer.Took > 5*time.Second {
@@ -172,7 +143,7 @@ func (l *lab) move(number int) {
 // waitLeft waits until all connections have left the muxes that may.
 func (l *lab) waitLeft() {
 	l.t.Helper()
-	must(l.t, netlab.Poll(l.t.Context(), 2*bound, func() error {
+	testlab.Must(l.t, netlab.Poll(l.t.Context(), 2*testlab.Bound, func() error {
 		text, err := l.Run("host2", "curl", "--silent", "--fail", "http://127.0.0.1:7412/metrics")
 		if err != nil {
 			return err
