@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlb/weir/internal/bgp"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 // diverted are the VIPs that are not announced as usual, and how they are instead.
@@ -129,9 +130,5 @@ func (d diverted) keep(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	next := path + ".next"
-	if err := os.WriteFile(next, append(text, '\n'), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(next, path)
+	return trust.WriteFile(path, append(text, '\n'))
 }
