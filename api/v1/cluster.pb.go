@@ -1081,14 +1081,14 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12\x1a\n" +
 	"\banswered\x18\x03 \x01(\x04R\banswered\x12\x14\n" +
-	"\x05joins\x18\x04 \x01(\bR\x05joins2\xd0\x04\n" +
-	"\x0eClusterService\x12a\n" +
-	"\fListManagers\x12\x1c.weir.v1.ListManagersRequest\x1a\x1d.weir.v1.ListManagersResponse\"\x14\x82\xd3\xe4\x93\x02\x0e\x12\f/v1/managers\x12k\n" +
+	"\x05joins\x18\x04 \x01(\bR\x05joins2\xd8\x04\n" +
+	"\x0eClusterService\x12d\n" +
+	"\fListManagers\x12\x1c.weir.v1.ListManagersRequest\x1a\x1d.weir.v1.ListManagersResponse\"\x17\x82\xd3\xe4\x93\x02\x0e\x12\f/v1/managers\x90\x02\x02\x12k\n" +
 	"\rDeleteManager\x12\x1d.weir.v1.DeleteManagerRequest\x1a\x1e.weir.v1.DeleteManagerResponse\"\x1b\x82\xd3\xe4\x93\x02\x15*\x13/v1/managers/{name}\x12H\n" +
 	"\vJoinManager\x12\x1b.weir.v1.JoinManagerRequest\x1a\x1c.weir.v1.JoinManagerResponse\x12K\n" +
-	"\fRegisterNode\x12\x1c.weir.v1.RegisterNodeRequest\x1a\x1d.weir.v1.RegisterNodeResponse\x12E\n" +
+	"\fRegisterNode\x12\x1c.weir.v1.RegisterNodeRequest\x1a\x1d.weir.v1.RegisterNodeResponse\x12J\n" +
 	"\n" +
-	"GetReplica\x12\x1a.weir.v1.GetReplicaRequest\x1a\x1b.weir.v1.GetReplicaResponse\x12;\n" +
+	"GetReplica\x12\x1a.weir.v1.GetReplicaRequest\x1a\x1b.weir.v1.GetReplicaResponse\"\x03\x90\x02\x02\x12;\n" +
 	"\x06Backup\x12\x16.weir.v1.BackupRequest\x1a\x17.weir.v1.BackupResponse0\x01\x12S\n" +
 	"\x0eFollowProgress\x12\x1e.weir.v1.FollowProgressRequest\x1a\x1f.weir.v1.FollowProgressResponse0\x01B&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
 

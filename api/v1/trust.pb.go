@@ -2463,34 +2463,34 @@ const file_v1_trust_proto_rawDesc = "" +
 	"\x05limit\x18\x01 \x01(\rR\x05limit\x12\x18\n" +
 	"\arefused\x18\x02 \x01(\bR\arefused\"B\n" +
 	"\x11ListAuditResponse\x12-\n" +
-	"\aentries\x18\x01 \x03(\v2\x13.weir.v1.AuditEntryR\aentries2\xb1\r\n" +
+	"\aentries\x18\x01 \x03(\v2\x13.weir.v1.AuditEntryR\aentries2\xc9\r\n" +
 	"\fTrustService\x123\n" +
 	"\x04Join\x12\x14.weir.v1.JoinRequest\x1a\x15.weir.v1.JoinResponse\x12W\n" +
-	"\x10RenewCertificate\x12 .weir.v1.RenewCertificateRequest\x1a!.weir.v1.RenewCertificateResponse\x12M\n" +
-	"\x06WhoAmI\x12\x16.weir.v1.WhoAmIRequest\x1a\x17.weir.v1.WhoAmIResponse\"\x12\x82\xd3\xe4\x93\x02\f\x12\n" +
-	"/v1/whoami\x12_\n" +
+	"\x10RenewCertificate\x12 .weir.v1.RenewCertificateRequest\x1a!.weir.v1.RenewCertificateResponse\x12P\n" +
+	"\x06WhoAmI\x12\x16.weir.v1.WhoAmIRequest\x1a\x17.weir.v1.WhoAmIResponse\"\x15\x82\xd3\xe4\x93\x02\f\x12\n" +
+	"/v1/whoami\x90\x02\x02\x12_\n" +
 	"\vCreateToken\x12\x1b.weir.v1.CreateTokenRequest\x1a\x1c.weir.v1.CreateTokenResponse\"\x15\x82\xd3\xe4\x93\x02\x0f:\x01*\"\n" +
-	"/v1/tokens\x12Y\n" +
+	"/v1/tokens\x12\\\n" +
 	"\n" +
-	"ListTokens\x12\x1a.weir.v1.ListTokensRequest\x1a\x1b.weir.v1.ListTokensResponse\"\x12\x82\xd3\xe4\x93\x02\f\x12\n" +
-	"/v1/tokens\x12a\n" +
-	"\vDeleteToken\x12\x1b.weir.v1.DeleteTokenRequest\x1a\x1c.weir.v1.DeleteTokenResponse\"\x17\x82\xd3\xe4\x93\x02\x11*\x0f/v1/tokens/{id}\x12]\n" +
-	"\vListMembers\x12\x1b.weir.v1.ListMembersRequest\x1a\x1c.weir.v1.ListMembersResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/members\x12x\n" +
+	"ListTokens\x12\x1a.weir.v1.ListTokensRequest\x1a\x1b.weir.v1.ListTokensResponse\"\x15\x82\xd3\xe4\x93\x02\f\x12\n" +
+	"/v1/tokens\x90\x02\x02\x12a\n" +
+	"\vDeleteToken\x12\x1b.weir.v1.DeleteTokenRequest\x1a\x1c.weir.v1.DeleteTokenResponse\"\x17\x82\xd3\xe4\x93\x02\x11*\x0f/v1/tokens/{id}\x12`\n" +
+	"\vListMembers\x12\x1b.weir.v1.ListMembersRequest\x1a\x1c.weir.v1.ListMembersResponse\"\x16\x82\xd3\xe4\x93\x02\r\x12\v/v1/members\x90\x02\x02\x12x\n" +
 	"\fRevokeMember\x12\x1c.weir.v1.RevokeMemberRequest\x1a\x1d.weir.v1.RevokeMemberResponse\"+\x82\xd3\xe4\x93\x02%:\x01*\" /v1/members/{role}/{name}/revoke\x12[\n" +
 	"\n" +
 	"CreateUser\x12\x1a.weir.v1.CreateUserRequest\x1a\x1b.weir.v1.CreateUserResponse\"\x14\x82\xd3\xe4\x93\x02\x0e:\x01*\"\t/v1/users\x12b\n" +
 	"\n" +
 	"UpdateUser\x12\x1a.weir.v1.UpdateUserRequest\x1a\x1b.weir.v1.UpdateUserResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\x1a\x10/v1/users/{name}\x12i\n" +
 	"\n" +
-	"RotateUser\x12\x1a.weir.v1.RotateUserRequest\x1a\x1b.weir.v1.RotateUserResponse\"\"\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/users/{name}/rotate\x12U\n" +
-	"\tListUsers\x12\x19.weir.v1.ListUsersRequest\x1a\x1a.weir.v1.ListUsersResponse\"\x11\x82\xd3\xe4\x93\x02\v\x12\t/v1/users\x12_\n" +
+	"RotateUser\x12\x1a.weir.v1.RotateUserRequest\x1a\x1b.weir.v1.RotateUserResponse\"\"\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/users/{name}/rotate\x12X\n" +
+	"\tListUsers\x12\x19.weir.v1.ListUsersRequest\x1a\x1a.weir.v1.ListUsersResponse\"\x14\x82\xd3\xe4\x93\x02\v\x12\t/v1/users\x90\x02\x02\x12_\n" +
 	"\n" +
-	"DeleteUser\x12\x1a.weir.v1.DeleteUserRequest\x1a\x1b.weir.v1.DeleteUserResponse\"\x18\x82\xd3\xe4\x93\x02\x12*\x10/v1/users/{name}\x12i\n" +
-	"\fApplyTenants\x12\x1c.weir.v1.ApplyTenantsRequest\x1a\x1d.weir.v1.ApplyTenantsResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/tenants:apply\x12]\n" +
-	"\vListTenants\x12\x1b.weir.v1.ListTenantsRequest\x1a\x1c.weir.v1.ListTenantsResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/tenants\x12^\n" +
-	"\tGetTenant\x12\x19.weir.v1.GetTenantRequest\x1a\x1a.weir.v1.GetTenantResponse\"\x1a\x82\xd3\xe4\x93\x02\x14\x12\x12/v1/tenants/{name}\x12g\n" +
-	"\fDeleteTenant\x12\x1c.weir.v1.DeleteTenantRequest\x1a\x1d.weir.v1.DeleteTenantResponse\"\x1a\x82\xd3\xe4\x93\x02\x14*\x12/v1/tenants/{name}\x12U\n" +
-	"\tListAudit\x12\x19.weir.v1.ListAuditRequest\x1a\x1a.weir.v1.ListAuditResponse\"\x11\x82\xd3\xe4\x93\x02\v\x12\t/v1/auditB&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
+	"DeleteUser\x12\x1a.weir.v1.DeleteUserRequest\x1a\x1b.weir.v1.DeleteUserResponse\"\x18\x82\xd3\xe4\x93\x02\x12*\x10/v1/users/{name}\x12l\n" +
+	"\fApplyTenants\x12\x1c.weir.v1.ApplyTenantsRequest\x1a\x1d.weir.v1.ApplyTenantsResponse\"\x1f\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/tenants:apply\x90\x02\x02\x12`\n" +
+	"\vListTenants\x12\x1b.weir.v1.ListTenantsRequest\x1a\x1c.weir.v1.ListTenantsResponse\"\x16\x82\xd3\xe4\x93\x02\r\x12\v/v1/tenants\x90\x02\x02\x12a\n" +
+	"\tGetTenant\x12\x19.weir.v1.GetTenantRequest\x1a\x1a.weir.v1.GetTenantResponse\"\x1d\x82\xd3\xe4\x93\x02\x14\x12\x12/v1/tenants/{name}\x90\x02\x02\x12g\n" +
+	"\fDeleteTenant\x12\x1c.weir.v1.DeleteTenantRequest\x1a\x1d.weir.v1.DeleteTenantResponse\"\x1a\x82\xd3\xe4\x93\x02\x14*\x12/v1/tenants/{name}\x12X\n" +
+	"\tListAudit\x12\x19.weir.v1.ListAuditRequest\x1a\x1a.weir.v1.ListAuditResponse\"\x14\x82\xd3\xe4\x93\x02\v\x12\t/v1/audit\x90\x02\x02B&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
 
 var (
 	file_v1_trust_proto_rawDescOnce sync.Once

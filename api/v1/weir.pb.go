@@ -3339,36 +3339,36 @@ const file_v1_weir_proto_rawDesc = "" +
 	"snapLength\"X\n" +
 	"\x0fCaptureResponse\x121\n" +
 	"\apackets\x18\x01 \x03(\v2\x17.weir.v1.CapturedPacketR\apackets\x12\x12\n" +
-	"\x04lost\x18\x02 \x01(\x04R\x04lost2\xae\x12\n" +
-	"\vWeirService\x12]\n" +
-	"\tApplyVIPs\x12\x19.weir.v1.ApplyVIPsRequest\x1a\x1a.weir.v1.ApplyVIPsResponse\"\x19\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/v1/vips:apply\x12Y\n" +
+	"\x04lost\x18\x02 \x01(\x04R\x04lost2\xd2\x12\n" +
+	"\vWeirService\x12`\n" +
+	"\tApplyVIPs\x12\x19.weir.v1.ApplyVIPsRequest\x1a\x1a.weir.v1.ApplyVIPsResponse\"\x1c\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/v1/vips:apply\x90\x02\x02\x12Y\n" +
 	"\tCreateVIP\x12\x19.weir.v1.CreateVIPRequest\x1a\x1a.weir.v1.CreateVIPResponse\"\x15\x82\xd3\xe4\x93\x02\x0f:\x03vip\"\b/v1/vips\x12`\n" +
 	"\tUpdateVIP\x12\x19.weir.v1.UpdateVIPRequest\x1a\x1a.weir.v1.UpdateVIPResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x03vip\x1a\x0f/v1/vips/{name}\x12_\n" +
-	"\bPatchVIP\x12\x18.weir.v1.PatchVIPRequest\x1a\x19.weir.v1.PatchVIPResponse\"\x1e\x82\xd3\xe4\x93\x02\x18:\x05patch2\x0f/v1/vips/{name}\x12Q\n" +
-	"\bListVIPs\x12\x18.weir.v1.ListVIPsRequest\x1a\x19.weir.v1.ListVIPsResponse\"\x10\x82\xd3\xe4\x93\x02\n" +
-	"\x12\b/v1/vips\x12R\n" +
-	"\x06GetVIP\x12\x16.weir.v1.GetVIPRequest\x1a\x17.weir.v1.GetVIPResponse\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/vips/{name}\x12[\n" +
+	"\bPatchVIP\x12\x18.weir.v1.PatchVIPRequest\x1a\x19.weir.v1.PatchVIPResponse\"\x1e\x82\xd3\xe4\x93\x02\x18:\x05patch2\x0f/v1/vips/{name}\x12T\n" +
+	"\bListVIPs\x12\x18.weir.v1.ListVIPsRequest\x1a\x19.weir.v1.ListVIPsResponse\"\x13\x82\xd3\xe4\x93\x02\n" +
+	"\x12\b/v1/vips\x90\x02\x02\x12U\n" +
+	"\x06GetVIP\x12\x16.weir.v1.GetVIPRequest\x1a\x17.weir.v1.GetVIPResponse\"\x1a\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/vips/{name}\x90\x02\x02\x12[\n" +
 	"\tDeleteVIP\x12\x19.weir.v1.DeleteVIPRequest\x1a\x1a.weir.v1.DeleteVIPResponse\"\x17\x82\xd3\xe4\x93\x02\x11*\x0f/v1/vips/{name}\x12\\\n" +
-	"\tWatchVIPs\x12\x19.weir.v1.WatchVIPsRequest\x1a\x1a.weir.v1.WatchVIPsResponse\"\x16\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/vips:watch0\x01\x12Z\n" +
-	"\aGetSNAT\x12\x17.weir.v1.GetSNATRequest\x1a\x18.weir.v1.GetSNATResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/vips/{name}/snat\x12t\n" +
+	"\tWatchVIPs\x12\x19.weir.v1.WatchVIPsRequest\x1a\x1a.weir.v1.WatchVIPsResponse\"\x16\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/vips:watch0\x01\x12]\n" +
+	"\aGetSNAT\x12\x17.weir.v1.GetSNATRequest\x1a\x18.weir.v1.GetSNATResponse\"\x1f\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/vips/{name}/snat\x90\x02\x02\x12t\n" +
 	"\fReclaimPorts\x12\x1c.weir.v1.ReclaimPortsRequest\x1a\x1d.weir.v1.ReclaimPortsResponse\"'\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/v1/vips/{name}/snat:reclaim\x12s\n" +
 	"\x11CreateAddressPool\x12!.weir.v1.CreateAddressPoolRequest\x1a\".weir.v1.CreateAddressPoolResponse\"\x17\x82\xd3\xe4\x93\x02\x11:\x04pool\"\t/v1/pools\x12z\n" +
-	"\x11UpdateAddressPool\x12!.weir.v1.UpdateAddressPoolRequest\x1a\".weir.v1.UpdateAddressPoolResponse\"\x1e\x82\xd3\xe4\x93\x02\x18:\x04pool\x1a\x10/v1/pools/{name}\x12j\n" +
-	"\x10ListAddressPools\x12 .weir.v1.ListAddressPoolsRequest\x1a!.weir.v1.ListAddressPoolsResponse\"\x11\x82\xd3\xe4\x93\x02\v\x12\t/v1/pools\x12k\n" +
-	"\x0eGetAddressPool\x12\x1e.weir.v1.GetAddressPoolRequest\x1a\x1f.weir.v1.GetAddressPoolResponse\"\x18\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/pools/{name}\x12t\n" +
-	"\x11DeleteAddressPool\x12!.weir.v1.DeleteAddressPoolRequest\x1a\".weir.v1.DeleteAddressPoolResponse\"\x18\x82\xd3\xe4\x93\x02\x12*\x10/v1/pools/{name}\x12Y\n" +
+	"\x11UpdateAddressPool\x12!.weir.v1.UpdateAddressPoolRequest\x1a\".weir.v1.UpdateAddressPoolResponse\"\x1e\x82\xd3\xe4\x93\x02\x18:\x04pool\x1a\x10/v1/pools/{name}\x12m\n" +
+	"\x10ListAddressPools\x12 .weir.v1.ListAddressPoolsRequest\x1a!.weir.v1.ListAddressPoolsResponse\"\x14\x82\xd3\xe4\x93\x02\v\x12\t/v1/pools\x90\x02\x02\x12n\n" +
+	"\x0eGetAddressPool\x12\x1e.weir.v1.GetAddressPoolRequest\x1a\x1f.weir.v1.GetAddressPoolResponse\"\x1b\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/pools/{name}\x90\x02\x02\x12t\n" +
+	"\x11DeleteAddressPool\x12!.weir.v1.DeleteAddressPoolRequest\x1a\".weir.v1.DeleteAddressPoolResponse\"\x18\x82\xd3\xe4\x93\x02\x12*\x10/v1/pools/{name}\x12\\\n" +
 	"\n" +
-	"ListEvents\x12\x1a.weir.v1.ListEventsRequest\x1a\x1b.weir.v1.ListEventsResponse\"\x12\x82\xd3\xe4\x93\x02\f\x12\n" +
-	"/v1/events\x12d\n" +
-	"\vWatchEvents\x12\x1b.weir.v1.WatchEventsRequest\x1a\x1c.weir.v1.WatchEventsResponse\"\x18\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/events:watch0\x01\x12U\n" +
-	"\tListNodes\x12\x19.weir.v1.ListNodesRequest\x1a\x1a.weir.v1.ListNodesResponse\"\x11\x82\xd3\xe4\x93\x02\v\x12\t/v1/nodes\x12V\n" +
-	"\aGetNode\x12\x17.weir.v1.GetNodeRequest\x1a\x18.weir.v1.GetNodeResponse\"\x18\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/nodes/{name}\x12_\n" +
+	"ListEvents\x12\x1a.weir.v1.ListEventsRequest\x1a\x1b.weir.v1.ListEventsResponse\"\x15\x82\xd3\xe4\x93\x02\f\x12\n" +
+	"/v1/events\x90\x02\x02\x12d\n" +
+	"\vWatchEvents\x12\x1b.weir.v1.WatchEventsRequest\x1a\x1c.weir.v1.WatchEventsResponse\"\x18\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/events:watch0\x01\x12X\n" +
+	"\tListNodes\x12\x19.weir.v1.ListNodesRequest\x1a\x1a.weir.v1.ListNodesResponse\"\x14\x82\xd3\xe4\x93\x02\v\x12\t/v1/nodes\x90\x02\x02\x12Y\n" +
+	"\aGetNode\x12\x17.weir.v1.GetNodeRequest\x1a\x18.weir.v1.GetNodeResponse\"\x1b\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/nodes/{name}\x90\x02\x02\x12_\n" +
 	"\n" +
-	"DeleteNode\x12\x1a.weir.v1.DeleteNodeRequest\x1a\x1b.weir.v1.DeleteNodeResponse\"\x18\x82\xd3\xe4\x93\x02\x12*\x10/v1/nodes/{name}\x12V\n" +
-	"\tGetStatus\x12\x19.weir.v1.GetStatusRequest\x1a\x1a.weir.v1.GetStatusResponse\"\x12\x82\xd3\xe4\x93\x02\f\x12\n" +
-	"/v1/status\x12Q\n" +
-	"\aExplain\x12\x17.weir.v1.ExplainRequest\x1a\x18.weir.v1.ExplainResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/explain\x12r\n" +
-	"\rExplainPacket\x12\x1d.weir.v1.ExplainPacketRequest\x1a\x1e.weir.v1.ExplainPacketResponse\"\"\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/nodes/{mux}/explain\x12>\n" +
+	"DeleteNode\x12\x1a.weir.v1.DeleteNodeRequest\x1a\x1b.weir.v1.DeleteNodeResponse\"\x18\x82\xd3\xe4\x93\x02\x12*\x10/v1/nodes/{name}\x12Y\n" +
+	"\tGetStatus\x12\x19.weir.v1.GetStatusRequest\x1a\x1a.weir.v1.GetStatusResponse\"\x15\x82\xd3\xe4\x93\x02\f\x12\n" +
+	"/v1/status\x90\x02\x02\x12T\n" +
+	"\aExplain\x12\x17.weir.v1.ExplainRequest\x1a\x18.weir.v1.ExplainResponse\"\x16\x82\xd3\xe4\x93\x02\r\x12\v/v1/explain\x90\x02\x02\x12u\n" +
+	"\rExplainPacket\x12\x1d.weir.v1.ExplainPacketRequest\x1a\x1e.weir.v1.ExplainPacketResponse\"%\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/nodes/{mux}/explain\x90\x02\x02\x12>\n" +
 	"\aCapture\x12\x17.weir.v1.CaptureRequest\x1a\x18.weir.v1.CaptureResponse0\x01B&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
 
 var (

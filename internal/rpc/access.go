@@ -44,7 +44,6 @@ func (a Access) Client() (*Client, error) {
 			"or write http:// for a manager that runs with --insecure", a.Managers, ConfigVariable)
 	}
 	t := &transport{access: a, dialer: &dialer{addresses: addresses}, secure: scheme == schemeTLS}
-	// The transport knows one host; the dialer decides which manager that is.
 	base, httpClient := scheme+"://"+addresses[0], &http.Client{Transport: t}
 	translating := connect.WithInterceptors(
 		connect.UnaryInterceptorFunc(translateUnary), connect.UnaryInterceptorFunc(retryUnary),
@@ -77,10 +76,10 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		r.Header.Set("Authorization", "Bearer "+t.access.Token)
 	}
 	response, err := t.current().RoundTrip(r)
-	if err != nil {
-		return nil, t.dialer.otherScheme(r.Context(), t.secure, err)
+	if err != nil && !t.secure {
+		err = t.dialer.wantsTLS(r.Context(), err)
 	}
-	return response, nil
+	return response, err
 }
 
 func (t *transport) current() *http.Transport {
@@ -97,16 +96,15 @@ func (t *transport) current() *http.Transport {
 		t.now.CloseIdleConnections()
 	}
 	t.credential, t.now = newest, &http.Transport{
-		DialContext:     t.dialer.dial,
 		Protocols:       &http.Protocols{},
 		HTTP2:           &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 		IdleConnTimeout: idleTimeout,
 	}
 	if t.secure {
 		t.now.Protocols.SetHTTP2(true)
-		t.now.TLSClientConfig = trust.ClientTLS(t.access.CA, func() *trust.Credential { return newest }, time.Now)
-		t.now.TLSHandshakeTimeout = dialTimeout
+		t.now.DialTLSContext = t.dialer.dialTLS(trust.ClientTLS(t.access.CA, func() *trust.Credential { return newest }, time.Now))
 	} else {
+		t.now.DialContext = t.dialer.dial
 		t.now.Protocols.SetUnencryptedHTTP2(true)
 	}
 	return t.now

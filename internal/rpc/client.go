@@ -3,10 +3,7 @@ package rpc
 import (
 	"cmp"
 	"context"
-	"net"
 	"os"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -26,14 +23,9 @@ const (
 // ManagerURL is where the manager is, by the environment or by default.
 func ManagerURL() string { return cmp.Or(os.Getenv(ManagerVariable), DefaultManager) }
 
-const (
-	dialTimeout = 3 * time.Second
-	// A connection without traffic is probed, so that a stream notices that a manager's machine died.
-	pingAfter   = 5 * time.Second
-	pingTimeout = 5 * time.Second
-	// A connection that was opened with an older certificate is closed when no call uses it.
-	idleTimeout = 90 * time.Second
-)
+// idleTimeout is how long a connection that no call uses is kept: one that was opened with an older certificate is not
+// used again.
+const idleTimeout = 90 * time.Second
 
 // Client calls a manager. Errors of unary calls are *Error or *UnreachableError.
 type Client struct {
@@ -116,74 +108,4 @@ func (c *Client) EachBackup(ctx context.Context, do func(chunk []byte) error) er
 		}
 	}
 	return translate(stream.Err())
-}
-
-func joinPort(host string) string { return net.JoinHostPort(host, DefaultPort) }
-
-// dialer connects to the first manager that takes the connection, beginning with the one after that which
-// did last: one that is frozen takes connections and answers nothing, and must not be tried for ever.
-type dialer struct {
-	addresses []string
-	next      atomic.Int64 // index of the manager to begin with
-
-	mu    sync.Mutex
-	conns map[*conn]bool // that are open
-	last  string         // address of the newest
-}
-
-// conn is a connection that its dialer knows of.
-type conn struct {
-	net.Conn
-	dialer *dialer
-}
-
-// Close closes the connection.
-func (c *conn) Close() error {
-	c.dialer.mu.Lock()
-	delete(c.dialer.conns, c)
-	c.dialer.mu.Unlock()
-	return c.Conn.Close()
-}
-
-func (d *dialer) hold(opened net.Conn, address string) net.Conn {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.conns == nil {
-		d.conns = map[*conn]bool{}
-	}
-	c := &conn{opened, d}
-	d.conns[c], d.last = true, address
-	return c
-}
-
-// leave ends all connections, if there is another manager to go to: HTTP opens more than it uses, and which one a
-// call came by is not known here.
-func (d *dialer) leave() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.addresses) < 2 {
-		return
-	}
-	for c := range d.conns {
-		c.Conn.Close()
-	}
-	clear(d.conns)
-}
-
-func (d *dialer) dial(ctx context.Context, network, _ string) (net.Conn, error) {
-	unreachable := &UnreachableError{}
-	first := int(d.next.Load())
-	for i := range d.addresses {
-		at := (first + i) % len(d.addresses)
-		conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, d.addresses[at])
-		if err == nil {
-			d.next.Store(int64(at + 1))
-			return d.hold(conn, d.addresses[at]), nil
-		}
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		unreachable.add(d.addresses[at], err)
-	}
-	return nil, unreachable
 }

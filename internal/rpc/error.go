@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -56,6 +57,8 @@ func (e *UnreachableError) add(address string, err error) {
 		reason = syscall.Err.Error()
 	case errors.As(err, &timeout) && timeout.Timeout():
 		reason = "no answer"
+	case errors.Is(err, io.EOF):
+		reason = "the connection broke"
 	}
 	e.reasons = append(e.reasons, "at "+address+": "+reason)
 }

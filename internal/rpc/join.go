@@ -161,21 +161,21 @@ func (m *Membership) callJoin(ctx context.Context, call *weirv1.JoinRequest) (*w
 	if err != nil {
 		return nil, nil, err
 	}
-	var ca *x509.Certificate
-	config, err := trust.PinnedTLS(m.CAHash, time.Now, func(found *x509.Certificate) { ca = found })
+	var ca atomic.Pointer[x509.Certificate] // several managers may be asked beside each other
+	config, err := trust.PinnedTLS(m.CAHash, time.Now, ca.Store)
 	if err != nil {
 		return nil, nil, &Error{Code: connect.CodeInvalidArgument, Message: "read --ca-hash: " + err.Error(), cause: err}
 	}
 	d := &dialer{addresses: addresses}
-	t := &http.Transport{DialContext: d.dial, TLSClientConfig: config, TLSHandshakeTimeout: dialTimeout, Protocols: &http.Protocols{}}
+	t := &http.Transport{DialTLSContext: d.dialTLS(config), Protocols: &http.Protocols{}}
 	t.Protocols.SetHTTP2(true)
 	defer t.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
-	client := weirv1connect.NewTrustServiceClient(&http.Client{Transport: schemed{t, d}}, schemeTLS+"://"+addresses[0],
+	client := weirv1connect.NewTrustServiceClient(&http.Client{Transport: t}, schemeTLS+"://"+addresses[0],
 		connect.WithInterceptors(connect.UnaryInterceptorFunc(translateUnary)))
 	response, err := client.Join(ctx, call)
-	return response, ca, err
+	return response, ca.Load(), err
 }
 
 const (

@@ -51,17 +51,31 @@ func retryIn(err error) (time.Duration, bool) {
 	return 0, false
 }
 
-// retryUnary makes calls again that a manager did not carry out and asks to, within the caller's deadline.
+// repeats bounds how often a call is made again whose outcome nobody knows.
+const repeats = 2
+
+// retryUnary makes calls again that a manager did not carry out and asks to, within the caller's deadline. A call that
+// may be made twice is also made again when the manager that took it, or the leader behind it, is lost.
 func retryUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
 		until, bounded := ctx.Deadline()
 		if !bounded {
 			until = time.Now().Add(retryTime)
 		}
+		left := 0
+		if request.Spec().IdempotencyLevel != connect.IdempotencyUnknown {
+			left = repeats
+		}
 		for {
 			response, err := next(ctx, request)
 			delay, again := retryIn(err)
-			if _, _, ports := PortsRefused(err); !again || ports {
+			if _, _, ports := PortsRefused(err); ports {
+				return response, err
+			}
+			if !again && left > 0 && lost(err) {
+				delay, again, left = retryDelay, true, left-1
+			}
+			if !again {
 				return response, err
 			}
 			delay += rand.N(delay + 1)
@@ -75,4 +89,14 @@ func retryUnary(next connect.UnaryFunc) connect.UnaryFunc {
 			}
 		}
 	}
+}
+
+// lost says whether nobody knows what became of a call, because a manager died or froze.
+func lost(err error) bool {
+	told := translate(err)
+	if errors.As(told, new(*UnreachableError)) {
+		return !errors.As(err, new(*UnreachableError)) // none was reached: it was not even sent
+	}
+	var refused *Error
+	return errors.As(told, &refused) && refused.Code == connect.CodeUnavailable
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"time"
 )
 
@@ -24,38 +23,16 @@ func (e *SchemeError) Error() string {
 	return fmt.Sprintf("the manager at %s speaks no TLS, it runs with --insecure: start it without, or write http://%[1]s", e.Address)
 }
 
-// schemed is a transport with TLS whose errors say that the manager has none.
-type schemed struct {
-	*http.Transport
-
-	dialer *dialer
-}
-
-// RoundTrip sends one request.
-func (t schemed) RoundTrip(r *http.Request) (*http.Response, error) {
-	response, err := t.Transport.RoundTrip(r)
-	if err != nil {
-		return nil, t.dialer.otherScheme(r.Context(), true, err)
-	}
-	return response, nil
-}
-
 // probeTime bounds the question whether a manager has TLS.
 const probeTime = 2 * time.Second
 
-// otherScheme is a *SchemeError if that is why a request to the manager that was dialled last failed with err,
-// else err.
-func (d *dialer) otherScheme(ctx context.Context, secure bool, err error) error {
+// wantsTLS is a *SchemeError if a request without TLS to the manager that was dialled last failed with err because
+// that one has TLS, else err.
+func (d *dialer) wantsTLS(ctx context.Context, err error) error {
 	d.mu.Lock()
 	address := d.last
 	d.mu.Unlock()
 	if address == "" || errors.As(err, new(*UnreachableError)) || ctx.Err() != nil {
-		return err
-	}
-	if secure {
-		if errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, new(tls.RecordHeaderError)) {
-			return &SchemeError{Address: address}
-		}
 		return err
 	}
 	// A server that waits for TLS hangs up without a word.

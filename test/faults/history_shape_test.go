@@ -65,14 +65,13 @@ func TestCheckerFindsWrongHistories(t *testing.T) {
 	}
 }
 
-func TestPauseIsTheLongestWithoutAWrite(t *testing.T) {
-	if got := pause([]entry{
-		at(0, 1, "m1", call{Kind: apply, Value: "a"}, answer{Outcome: created, Version: 5}),
-		at(1, 3, "m1", call{Kind: apply, Value: "b"}, answer{Outcome: unknown}),
-		at(2, 4, "m1", call{Kind: get}, answer{Value: "a"}),
-		at(5, 6, "m1", call{Kind: apply, Value: "c"}, answer{Outcome: updated, Version: 8}),
-		at(6, 7, "m1", call{Kind: remove}, answer{Outcome: done}),
-	}); got != 5*time.Second {
-		t.Errorf("pause is %v, want 5s", got)
+func TestGapIsTheLongestWithoutAWrite(t *testing.T) {
+	began := time.Now()
+	var times []time.Time
+	for _, after := range []time.Duration{6, 1, 0, 7} { // as several writers note them
+		times = append(times, began.Add(after*time.Second))
+	}
+	if got := gap(times); got != 5*time.Second {
+		t.Errorf("gap is %v, want 5s", got)
 	}
 }

@@ -187,21 +187,6 @@ func backwards(entries []entry) []string {
 	return wrong
 }
 
-// pause is the longest time without an acknowledged write, from the first write to the last.
-func pause(entries []entry) (longest time.Duration) {
-	var ends []time.Duration
-	for _, e := range entries {
-		if e.Kind != get && e.Outcome != unknown {
-			ends = append(ends, e.To)
-		}
-	}
-	slices.Sort(ends)
-	for i := 1; i < len(ends); i++ {
-		longest = max(longest, ends[i]-ends[i-1])
-	}
-	return longest
-}
-
 // consistent holds that the history is one that a correct store answers, and leaves a picture of it if not.
 func consistent(t *testing.T, entries []entry) {
 	t.Helper()
@@ -209,7 +194,7 @@ func consistent(t *testing.T, entries []entry) {
 	for _, e := range entries {
 		count[string(e.Kind)+" "+string(e.Outcome)]++
 	}
-	t.Logf("%d calls: %v; no write was answered for %.1f s", len(entries), count, pause(entries).Seconds())
+	t.Logf("%d calls: %v", len(entries), count)
 	wrong := inconsistencies(entries)
 	for _, w := range wrong {
 		t.Error(w)

@@ -118,15 +118,20 @@ func one[T any](w *world, of []T) T { return of[w.random.IntN(len(of))] }
 // serving is the manifest of what the clients of the data plane use: a VIP whose backends are not checked, for
 // connections that stay, and one whose backends are.
 func serving(lab *netlab.Lab) string {
+	return manifest(lab, steadyVIP, "", 1) +
+		manifest(lab, checkedVIP, "healthCheck: {tcp: {}, interval: 1s, timeout: 900ms, fall: 5}", 1)
+}
+
+// manifest is that of a VIP in front of all workloads, of which the first has a weight.
+func manifest(lab *netlab.Lab, name, check string, weight int) string {
 	var b strings.Builder
-	for name, check := range map[string]string{
-		steadyVIP: "", checkedVIP: "      healthCheck: {tcp: {}, interval: 1s, timeout: 900ms, fall: 5}\n",
-	} {
-		fmt.Fprintf(&b, "---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: %s}\nspec:\n  address: '%s'\n  endpoints:\n"+
-			"    - protocol: TCP\n      port: 80\n%s      backends:\n", name, addresses[name], check)
-		for _, n := range lab.Of(netlab.Workload) {
-			fmt.Fprintf(&b, "        - {host: %s, address: '%s', port: %d}\n", n.Host, n.IPv4, netlab.EchoPort)
+	fmt.Fprintf(&b, "---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: %s}\nspec:\n  address: '%s'\n  endpoints:\n"+
+		"    - protocol: TCP\n      port: 80\n      %s\n      backends:\n", name, addresses[name], check)
+	for i, n := range lab.Of(netlab.Workload) {
+		if i > 0 {
+			weight = 1
 		}
+		fmt.Fprintf(&b, "        - {host: %s, address: '%s', port: %d, weight: %d}\n", n.Host, n.IPv4, netlab.EchoPort, weight)
 	}
 	return b.String()
 }
@@ -135,11 +140,14 @@ const (
 	steadyVIP  = "steady"
 	checkedVIP = "checked"
 	markerVIP  = "marker"
+	writerVIP  = "writer"
+	commandVIP = "command"
 )
 
 // addresses are those of all VIPs.
 var addresses = map[string]string{
 	steadyVIP: "203.0.113.10", checkedVIP: "203.0.113.11", markerVIP: "203.0.113.12",
+	writerVIP: "203.0.113.13", commandVIP: "203.0.113.14",
 	"r1": "203.0.113.21", "r2": "203.0.113.22", "r3": "203.0.113.23",
 }
 

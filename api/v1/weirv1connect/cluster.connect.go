@@ -90,6 +90,7 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			httpClient,
 			baseURL+ClusterServiceListManagersProcedure,
 			connect.WithSchema(clusterServiceMethods.ByName("ListManagers")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		deleteManager: connect.NewClient[v1.DeleteManagerRequest, v1.DeleteManagerResponse](
@@ -114,6 +115,7 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			httpClient,
 			baseURL+ClusterServiceGetReplicaProcedure,
 			connect.WithSchema(clusterServiceMethods.ByName("GetReplica")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		backup: connect.NewClient[v1.BackupRequest, v1.BackupResponse](
@@ -227,6 +229,7 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		ClusterServiceListManagersProcedure,
 		svc.ListManagers,
 		connect.WithSchema(clusterServiceMethods.ByName("ListManagers")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	clusterServiceDeleteManagerHandler := connect.NewUnaryHandlerSimple(
@@ -251,6 +254,7 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		ClusterServiceGetReplicaProcedure,
 		svc.GetReplica,
 		connect.WithSchema(clusterServiceMethods.ByName("GetReplica")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	clusterServiceBackupHandler := connect.NewServerStreamHandlerSimple(

@@ -143,6 +143,7 @@ func NewTrustServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			httpClient,
 			baseURL+TrustServiceWhoAmIProcedure,
 			connect.WithSchema(trustServiceMethods.ByName("WhoAmI")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		createToken: connect.NewClient[v1.CreateTokenRequest, v1.CreateTokenResponse](
@@ -155,6 +156,7 @@ func NewTrustServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			httpClient,
 			baseURL+TrustServiceListTokensProcedure,
 			connect.WithSchema(trustServiceMethods.ByName("ListTokens")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		deleteToken: connect.NewClient[v1.DeleteTokenRequest, v1.DeleteTokenResponse](
@@ -167,6 +169,7 @@ func NewTrustServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			httpClient,
 			baseURL+TrustServiceListMembersProcedure,
 			connect.WithSchema(trustServiceMethods.ByName("ListMembers")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		revokeMember: connect.NewClient[v1.RevokeMemberRequest, v1.RevokeMemberResponse](
@@ -197,6 +200,7 @@ func NewTrustServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			httpClient,
 			baseURL+TrustServiceListUsersProcedure,
 			connect.WithSchema(trustServiceMethods.ByName("ListUsers")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		deleteUser: connect.NewClient[v1.DeleteUserRequest, v1.DeleteUserResponse](
@@ -209,18 +213,21 @@ func NewTrustServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			httpClient,
 			baseURL+TrustServiceApplyTenantsProcedure,
 			connect.WithSchema(trustServiceMethods.ByName("ApplyTenants")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		listTenants: connect.NewClient[v1.ListTenantsRequest, v1.ListTenantsResponse](
 			httpClient,
 			baseURL+TrustServiceListTenantsProcedure,
 			connect.WithSchema(trustServiceMethods.ByName("ListTenants")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		getTenant: connect.NewClient[v1.GetTenantRequest, v1.GetTenantResponse](
 			httpClient,
 			baseURL+TrustServiceGetTenantProcedure,
 			connect.WithSchema(trustServiceMethods.ByName("GetTenant")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		deleteTenant: connect.NewClient[v1.DeleteTenantRequest, v1.DeleteTenantResponse](
@@ -233,6 +240,7 @@ func NewTrustServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			httpClient,
 			baseURL+TrustServiceListAuditProcedure,
 			connect.WithSchema(trustServiceMethods.ByName("ListAudit")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 	}
@@ -481,6 +489,7 @@ func NewTrustServiceHandler(svc TrustServiceHandler, opts ...connect.HandlerOpti
 		TrustServiceWhoAmIProcedure,
 		svc.WhoAmI,
 		connect.WithSchema(trustServiceMethods.ByName("WhoAmI")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	trustServiceCreateTokenHandler := connect.NewUnaryHandlerSimple(
@@ -493,6 +502,7 @@ func NewTrustServiceHandler(svc TrustServiceHandler, opts ...connect.HandlerOpti
 		TrustServiceListTokensProcedure,
 		svc.ListTokens,
 		connect.WithSchema(trustServiceMethods.ByName("ListTokens")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	trustServiceDeleteTokenHandler := connect.NewUnaryHandlerSimple(
@@ -505,6 +515,7 @@ func NewTrustServiceHandler(svc TrustServiceHandler, opts ...connect.HandlerOpti
 		TrustServiceListMembersProcedure,
 		svc.ListMembers,
 		connect.WithSchema(trustServiceMethods.ByName("ListMembers")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	trustServiceRevokeMemberHandler := connect.NewUnaryHandlerSimple(
@@ -535,6 +546,7 @@ func NewTrustServiceHandler(svc TrustServiceHandler, opts ...connect.HandlerOpti
 		TrustServiceListUsersProcedure,
 		svc.ListUsers,
 		connect.WithSchema(trustServiceMethods.ByName("ListUsers")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	trustServiceDeleteUserHandler := connect.NewUnaryHandlerSimple(
@@ -547,18 +559,21 @@ func NewTrustServiceHandler(svc TrustServiceHandler, opts ...connect.HandlerOpti
 		TrustServiceApplyTenantsProcedure,
 		svc.ApplyTenants,
 		connect.WithSchema(trustServiceMethods.ByName("ApplyTenants")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	trustServiceListTenantsHandler := connect.NewUnaryHandlerSimple(
 		TrustServiceListTenantsProcedure,
 		svc.ListTenants,
 		connect.WithSchema(trustServiceMethods.ByName("ListTenants")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	trustServiceGetTenantHandler := connect.NewUnaryHandlerSimple(
 		TrustServiceGetTenantProcedure,
 		svc.GetTenant,
 		connect.WithSchema(trustServiceMethods.ByName("GetTenant")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	trustServiceDeleteTenantHandler := connect.NewUnaryHandlerSimple(
@@ -571,6 +586,7 @@ func NewTrustServiceHandler(svc TrustServiceHandler, opts ...connect.HandlerOpti
 		TrustServiceListAuditProcedure,
 		svc.ListAudit,
 		connect.WithSchema(trustServiceMethods.ByName("ListAudit")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	return "/weir.v1.TrustService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -156,6 +156,7 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			httpClient,
 			baseURL+WeirServiceApplyVIPsProcedure,
 			connect.WithSchema(weirServiceMethods.ByName("ApplyVIPs")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		createVIP: connect.NewClient[v1.CreateVIPRequest, v1.CreateVIPResponse](
@@ -180,12 +181,14 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			httpClient,
 			baseURL+WeirServiceListVIPsProcedure,
 			connect.WithSchema(weirServiceMethods.ByName("ListVIPs")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		getVIP: connect.NewClient[v1.GetVIPRequest, v1.GetVIPResponse](
 			httpClient,
 			baseURL+WeirServiceGetVIPProcedure,
 			connect.WithSchema(weirServiceMethods.ByName("GetVIP")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		deleteVIP: connect.NewClient[v1.DeleteVIPRequest, v1.DeleteVIPResponse](
@@ -204,6 +207,7 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			httpClient,
 			baseURL+WeirServiceGetSNATProcedure,
 			connect.WithSchema(weirServiceMethods.ByName("GetSNAT")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		reclaimPorts: connect.NewClient[v1.ReclaimPortsRequest, v1.ReclaimPortsResponse](
@@ -228,12 +232,14 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			httpClient,
 			baseURL+WeirServiceListAddressPoolsProcedure,
 			connect.WithSchema(weirServiceMethods.ByName("ListAddressPools")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		getAddressPool: connect.NewClient[v1.GetAddressPoolRequest, v1.GetAddressPoolResponse](
 			httpClient,
 			baseURL+WeirServiceGetAddressPoolProcedure,
 			connect.WithSchema(weirServiceMethods.ByName("GetAddressPool")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		deleteAddressPool: connect.NewClient[v1.DeleteAddressPoolRequest, v1.DeleteAddressPoolResponse](
@@ -246,6 +252,7 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			httpClient,
 			baseURL+WeirServiceListEventsProcedure,
 			connect.WithSchema(weirServiceMethods.ByName("ListEvents")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		watchEvents: connect.NewClient[v1.WatchEventsRequest, v1.WatchEventsResponse](
@@ -258,12 +265,14 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			httpClient,
 			baseURL+WeirServiceListNodesProcedure,
 			connect.WithSchema(weirServiceMethods.ByName("ListNodes")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		getNode: connect.NewClient[v1.GetNodeRequest, v1.GetNodeResponse](
 			httpClient,
 			baseURL+WeirServiceGetNodeProcedure,
 			connect.WithSchema(weirServiceMethods.ByName("GetNode")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		deleteNode: connect.NewClient[v1.DeleteNodeRequest, v1.DeleteNodeResponse](
@@ -276,18 +285,21 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			httpClient,
 			baseURL+WeirServiceGetStatusProcedure,
 			connect.WithSchema(weirServiceMethods.ByName("GetStatus")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		explain: connect.NewClient[v1.ExplainRequest, v1.ExplainResponse](
 			httpClient,
 			baseURL+WeirServiceExplainProcedure,
 			connect.WithSchema(weirServiceMethods.ByName("Explain")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		explainPacket: connect.NewClient[v1.ExplainPacketRequest, v1.ExplainPacketResponse](
 			httpClient,
 			baseURL+WeirServiceExplainPacketProcedure,
 			connect.WithSchema(weirServiceMethods.ByName("ExplainPacket")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		capture: connect.NewClient[v1.CaptureRequest, v1.CaptureResponse](
@@ -592,6 +604,7 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		WeirServiceApplyVIPsProcedure,
 		svc.ApplyVIPs,
 		connect.WithSchema(weirServiceMethods.ByName("ApplyVIPs")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	weirServiceCreateVIPHandler := connect.NewUnaryHandlerSimple(
@@ -616,12 +629,14 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		WeirServiceListVIPsProcedure,
 		svc.ListVIPs,
 		connect.WithSchema(weirServiceMethods.ByName("ListVIPs")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	weirServiceGetVIPHandler := connect.NewUnaryHandlerSimple(
 		WeirServiceGetVIPProcedure,
 		svc.GetVIP,
 		connect.WithSchema(weirServiceMethods.ByName("GetVIP")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	weirServiceDeleteVIPHandler := connect.NewUnaryHandlerSimple(
@@ -640,6 +655,7 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		WeirServiceGetSNATProcedure,
 		svc.GetSNAT,
 		connect.WithSchema(weirServiceMethods.ByName("GetSNAT")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	weirServiceReclaimPortsHandler := connect.NewUnaryHandlerSimple(
@@ -664,12 +680,14 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		WeirServiceListAddressPoolsProcedure,
 		svc.ListAddressPools,
 		connect.WithSchema(weirServiceMethods.ByName("ListAddressPools")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	weirServiceGetAddressPoolHandler := connect.NewUnaryHandlerSimple(
 		WeirServiceGetAddressPoolProcedure,
 		svc.GetAddressPool,
 		connect.WithSchema(weirServiceMethods.ByName("GetAddressPool")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	weirServiceDeleteAddressPoolHandler := connect.NewUnaryHandlerSimple(
@@ -682,6 +700,7 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		WeirServiceListEventsProcedure,
 		svc.ListEvents,
 		connect.WithSchema(weirServiceMethods.ByName("ListEvents")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	weirServiceWatchEventsHandler := connect.NewServerStreamHandlerSimple(
@@ -694,12 +713,14 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		WeirServiceListNodesProcedure,
 		svc.ListNodes,
 		connect.WithSchema(weirServiceMethods.ByName("ListNodes")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	weirServiceGetNodeHandler := connect.NewUnaryHandlerSimple(
 		WeirServiceGetNodeProcedure,
 		svc.GetNode,
 		connect.WithSchema(weirServiceMethods.ByName("GetNode")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	weirServiceDeleteNodeHandler := connect.NewUnaryHandlerSimple(
@@ -712,18 +733,21 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		WeirServiceGetStatusProcedure,
 		svc.GetStatus,
 		connect.WithSchema(weirServiceMethods.ByName("GetStatus")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	weirServiceExplainHandler := connect.NewUnaryHandlerSimple(
 		WeirServiceExplainProcedure,
 		svc.Explain,
 		connect.WithSchema(weirServiceMethods.ByName("Explain")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	weirServiceExplainPacketHandler := connect.NewUnaryHandlerSimple(
 		WeirServiceExplainPacketProcedure,
 		svc.ExplainPacket,
 		connect.WithSchema(weirServiceMethods.ByName("ExplainPacket")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	weirServiceCaptureHandler := connect.NewServerStreamHandlerSimple(
