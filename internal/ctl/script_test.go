@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirlb/weir/internal/daemon"
 	"github.com/weirlb/weir/internal/manager"
+	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/rpc"
 )
 
@@ -75,7 +76,7 @@ func startManager(ts *testscript.TestScript, neg bool, args []string) {
 		m.Close()
 	})
 	if secure {
-		ts.Setenv(rpc.ConfigVariable, manager.AdminFile(ts.MkAbs("data")))
+		ts.Setenv(rpc.ConfigVariable, pki.AdminFile(ts.MkAbs("data")))
 		return
 	}
 	ts.Setenv(rpc.ManagerVariable, "http://"+m.Address().String())

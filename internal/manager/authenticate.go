@@ -3,8 +3,6 @@ package manager
 import (
 	"bufio"
 	"context"
-	"crypto/sha256"
-	"crypto/x509"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -17,6 +15,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
@@ -124,12 +123,12 @@ func (m *Manager) identify(r *http.Request) trust.Identity {
 }
 
 func (m *Manager) shown(r *http.Request) (trust.Identity, error) {
-	if m.security.insecure {
+	if m.identity.Insecure() {
 		return trust.Identity{Kind: trust.User, Name: "anybody", Method: trust.Insecure}, nil
 	}
 	trusted, _ := m.store.Trust()
 	caller, err := m.shownTo(r, trusted)
-	if !errors.As(err, new(*unknownUserError)) {
+	if !errors.As(err, new(*pki.UnknownUserError)) {
 		return caller, err
 	}
 	// Another manager may have made the user a moment ago.
@@ -143,11 +142,6 @@ func (m *Manager) shown(r *http.Request) (trust.Identity, error) {
 	return m.shownTo(r, newest)
 }
 
-// unknownUserError is why somebody is refused who may be a user that this manager has not heard of yet.
-type unknownUserError struct{ reason string }
-
-func (e *unknownUserError) Error() string { return e.reason }
-
 // shownTo is who makes a request, by what trusted says of what it shows.
 func (m *Manager) shownTo(r *http.Request, trusted *store.Trust) (trust.Identity, error) {
 	if bearer := r.Header.Get("Authorization"); bearer != "" {
@@ -159,7 +153,7 @@ func (m *Manager) shownTo(r *http.Request, trusted *store.Trust) (trust.Identity
 		}
 		return trust.Identity{}, nil
 	}
-	caller, err := m.security.byCertificate(r.TLS.PeerCertificates[0], trusted, m.now())
+	caller, err := m.identity.ByCertificate(r.TLS.PeerCertificates[0], trusted, m.now())
 	if err != nil {
 		return trust.Identity{}, err
 	}
@@ -185,74 +179,9 @@ func userByToken(trusted *store.Trust, header string) (trust.Identity, error) {
 	account, known := trusted.Accounts[secret.ID]
 	// The same work for users that are not there, so that time does not tell which ones are.
 	if matches := secret.Matches(account.Hash); !known || !matches {
-		return trust.Identity{}, &unknownUserError{"the bearer token is not valid: it was replaced, or its user deleted: ask an admin for another"}
+		return trust.Identity{}, &pki.UnknownUserError{Reason: "the bearer token is not valid: it was replaced, or its user deleted: ask an admin for another"}
 	}
 	return trust.Identity{Kind: trust.User, Name: account.Name, Method: trust.ByToken, Bindings: account.Bindings}, nil
-}
-
-// byCertificate is whom a client certificate is of, if it is in force.
-func (s *security) byCertificate(certificate *x509.Certificate, trusted *store.Trust, now time.Time) (trust.Identity, error) {
-	caller, err := s.identified(certificate, trusted, now)
-	if err != nil {
-		return trust.Identity{}, err
-	}
-	return inForce(caller, trusted)
-}
-
-// identified is whom a certificate is of. Signatures are checked once.
-func (s *security) identified(certificate *x509.Certificate, trusted *store.Trust, now time.Time) (trust.Identity, error) {
-	key := sha256.Sum256(certificate.Raw)
-	if known, ok := s.known.get(key); ok && now.Before(certificate.NotAfter) {
-		return known, nil
-	}
-	if trusted.Authority == nil {
-		return trust.Identity{}, errors.New("the cluster has no CA")
-	}
-	caller, err := trust.Identify(certificate, trusted.Authority.Certificate, now)
-	if err == nil {
-		s.known.put(key, caller)
-	}
-	return caller, err
-}
-
-// inForce holds that the identity was not revoked, and says what it may do.
-func inForce(caller trust.Identity, trusted *store.Trust) (trust.Identity, error) {
-	if member := trusted.Members[caller.String()]; caller.Issue < member.Issue {
-		return trust.Identity{}, fmt.Errorf("the certificate of %s was revoked: join again with a new token, or ask an admin for other credentials", caller)
-	}
-	if caller.Kind == trust.User {
-		account, known := trusted.Accounts[caller.Name]
-		if !known || len(account.Hash) > 0 {
-			return trust.Identity{}, &unknownUserError{fmt.Sprintf("there is no %s with a certificate any more", caller)}
-		}
-		caller.Bindings = account.Bindings
-	}
-	return caller, nil
-}
-
-// maxKnown bounds the certificates that are remembered.
-const maxKnown = 20000
-
-// knownCertificates remembers whom certificates are of, by their hash.
-type knownCertificates struct {
-	mu  sync.Mutex
-	all map[[sha256.Size]byte]trust.Identity
-}
-
-func (k *knownCertificates) get(key [sha256.Size]byte) (trust.Identity, bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	i, ok := k.all[key]
-	return i, ok
-}
-
-func (k *knownCertificates) put(key [sha256.Size]byte, i trust.Identity) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.all == nil || len(k.all) >= maxKnown {
-		k.all = map[[sha256.Size]byte]trust.Identity{}
-	}
-	k.all[key] = i
 }
 
 // endedError says why a stream of somebody who may hold it no longer was ended.
@@ -312,7 +241,7 @@ func (o *openStreams) endRevoked(trusted *store.Trust) {
 func stillMay(caller trust.Identity, trusted *store.Trust) error {
 	switch caller.Method {
 	case trust.ByCertificate:
-		now, err := inForce(caller, trusted)
+		now, err := pki.InForce(caller, trusted)
 		if err == nil && !sameBindings(now, caller) {
 			err = errors.New("what you may do has changed: open the stream again")
 		}

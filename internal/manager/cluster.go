@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"net/url"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -39,13 +41,25 @@ func advertise(cfg Config, listens string) string {
 	return cmp.Or(cfg.Advertise, listens)
 }
 
+// reachable is the address to write into a configuration for one that is advertised.
+func reachable(advertised string) string {
+	host, port, err := net.SplitHostPort(advertised)
+	if err != nil {
+		return advertised
+	}
+	if a, err := netip.ParseAddr(host); err == nil && a.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
 // joining asks the managers to join for a place; nil if this one founds a cluster.
-func joining(cfg Config, s *security, address string) func(context.Context, string) ([]store.Member, error) {
+func joining(cfg Config, identity *pki.Identity, address string) func(context.Context, string) ([]store.Member, error) {
 	if cfg.Join == "" {
 		return nil
 	}
 	return func(ctx context.Context, peerURL string) ([]store.Member, error) {
-		client, err := s.toJoin(cfg.Join).Client()
+		client, err := identity.ToJoin(cfg.Join).Client()
 		if err != nil {
 			return nil, err
 		}

@@ -17,6 +17,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/trust"
 )
@@ -78,13 +79,13 @@ func runManager(t *testing.T, m *Manager) {
 
 // at is how to reach manager i, as nobody.
 func (c *trustedCluster) at(i int) rpc.Access {
-	return rpc.Access{Managers: "https://" + c.managers[i].Address().String(), CA: c.managers[0].security.authority.Certificate}
+	return rpc.Access{Managers: "https://" + c.managers[i].Address().String(), CA: c.managers[0].identity.Authority().Certificate}
 }
 
 // httpAt calls manager i with that certificate.
 func (c *trustedCluster) httpAt(t *testing.T, credential *trust.Credential) *http.Client {
 	t.Helper()
-	config := trust.ClientTLS(c.managers[0].security.authority.Certificate, func() *trust.Credential { return credential }, time.Now)
+	config := trust.ClientTLS(c.managers[0].identity.Authority().Certificate, func() *trust.Credential { return credential }, time.Now)
 	transport := &http.Transport{TLSClientConfig: config, Protocols: &http.Protocols{}}
 	transport.Protocols.SetHTTP2(true)
 	t.Cleanup(transport.CloseIdleConnections)
@@ -218,7 +219,7 @@ func (c *trustedCluster) writesOfUser(t *testing.T, token string) {
 func (c *trustedCluster) strangers(t *testing.T) {
 	t.Helper()
 	boss, err := trust.Identity{
-		Kind: trust.User, Name: admin, Method: trust.ByCertificate, Bindings: []trust.Binding{{Tenant: trust.AllTenants, Role: trust.Admin}},
+		Kind: trust.User, Name: "admin", Method: trust.ByCertificate, Bindings: []trust.Binding{{Tenant: trust.AllTenants, Role: trust.Admin}},
 	}.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -231,7 +232,7 @@ func (c *trustedCluster) strangers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	forged, err := issue(other, trust.Identity{Kind: trust.Manager, Name: "m2"}, []string{anyManager}, nil, time.Hour)
+	forged, err := pki.Issue(other, trust.Identity{Kind: trust.Manager, Name: "m2"}, []string{pki.AnyManager}, nil, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +262,7 @@ func (c *trustedCluster) strangers(t *testing.T) {
 			t.Errorf("%s may talk to the etcd of m1", what)
 		}
 	}
-	if err := c.handshake(t, c.managers[1].security.current.Load()); err != nil {
+	if err := c.handshake(t, c.managers[1].identity.Current()); err != nil {
 		t.Errorf("m2 may not talk to the etcd of m1: %v", err)
 	}
 }

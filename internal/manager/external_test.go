@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/testkit/etcd"
@@ -27,7 +28,7 @@ func TestManagersOnAnExternalEtcd(t *testing.T) {
 	cfg := joinConfig(t, admin, url, "m2", "manager")
 	cfg.PeerListen, cfg.EtcdEndpoints, cfg.EtcdTLS = "", external, store.EtcdTLS(ours)
 	m2, stop := startUntil(t, cfg)
-	access, err := rpc.ReadConfig(AdminFile(m1.cfg.DataDir))
+	access, err := rpc.ReadConfig(pki.AdminFile(m1.cfg.DataDir))
 	if err != nil {
 		t.Fatal(err)
 	}

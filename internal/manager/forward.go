@@ -15,6 +15,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 
+	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/trust"
 )
@@ -92,7 +93,7 @@ type answeredKey struct{}
 // toLeader sends requests to the leader, over connections that were opened with the newest certificate of
 // this manager.
 type toLeader struct {
-	security *security
+	identity *pki.Identity
 	now      func() time.Time
 
 	mu         sync.Mutex
@@ -108,7 +109,7 @@ func (l *toLeader) RoundTrip(r *http.Request) (*http.Response, error) {
 func (l *toLeader) current() *http.Transport {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	newest := l.security.current.Load()
+	newest := l.identity.Current()
 	if l.transport != nil && newest == l.credential {
 		return l.transport
 	}
@@ -121,24 +122,24 @@ func (l *toLeader) current() *http.Transport {
 		HTTP2:           &http.HTTP2Config{SendPingTimeout: forwardDial, PingTimeout: forwardPing},
 		IdleConnTimeout: idleTimeout,
 	}
-	if l.security.insecure {
+	if l.identity.Insecure() {
 		l.transport.Protocols.SetUnencryptedHTTP2(true)
 		return l.transport
 	}
 	l.transport.Protocols.SetHTTP2(true)
 	l.transport.TLSHandshakeTimeout = forwardTLS
-	l.transport.TLSClientConfig = trust.ClientTLS(l.security.authority.Certificate, func() *trust.Credential { return newest }, l.now)
+	l.transport.TLSClientConfig = trust.ClientTLS(l.identity.Authority().Certificate, func() *trust.Credential { return newest }, l.now)
 	return l.transport
 }
 
 // proxy hands a request on to the manager that its URL names.
 func (m *Manager) proxy() *httputil.ReverseProxy {
 	scheme := "https"
-	if m.security.insecure {
+	if m.identity.Insecure() {
 		scheme = "http"
 	}
 	return &httputil.ReverseProxy{
-		Transport: &toLeader{security: m.security, now: m.now},
+		Transport: &toLeader{identity: m.identity, now: m.now},
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: scheme, Host: r.In.URL.Host})
 			r.Out.Header.Set(forwardedBy, m.cfg.Name)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/telemetry"
 )
@@ -74,7 +75,7 @@ type Manager struct {
 
 	apartAfter time.Duration // how long the store may be silent
 
-	security *security
+	identity *pki.Identity
 	open     openStreams
 
 	strangerTime time.Duration // that strangers may take to send a request
@@ -103,7 +104,10 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		return nil, fmt.Errorf("listen on %s: %w: choose another address with --listen", cfg.Listen, err)
 	}
 	cfg.Name = cmp.Or(cfg.Name, store.DefaultName)
-	secured, err := newSecurity(ctx, cfg, listener.Addr())
+	identity, err := pki.New(ctx, pki.Config{
+		Insecure: cfg.Insecure, Name: cfg.Name, DataDir: cfg.DataDir, Advertise: cfg.Advertise, PeerListen: cfg.PeerListen,
+		ExternalEtcd: len(cfg.EtcdEndpoints) > 0, Join: cfg.Join, TokenFile: cfg.TokenFile, CAHash: cfg.CAHash, Log: cfg.Log,
+	}, listener.Addr())
 	if err != nil {
 		listener.Close()
 		return nil, err
@@ -117,14 +121,14 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	s, err := store.Open(ctx, store.Config{
 		Name: cfg.Name, Address: advertised,
 		DataDir: cfg.DataDir, Endpoints: cfg.EtcdEndpoints, EtcdTLS: cfg.EtcdTLS, Log: cfg.Log,
-		PeerListen: cfg.PeerListen, Join: joining(cfg, secured, advertised), PeerTLS: secured.peerTLS(), Lone: secured.lone,
+		PeerListen: cfg.PeerListen, Join: joining(cfg, identity, advertised), PeerTLS: identity.PeerTLS(), Lone: identity.Lone(),
 	})
 	if err != nil {
 		observed.Close()
 		listener.Close()
-		return nil, secured.forget(err)
+		return nil, identity.Forget(err)
 	}
-	if err := secured.settle(ctx, s, "https://"+reachable(advertised)); err != nil {
+	if err := identity.Settle(ctx, s, "https://"+reachable(advertised)); err != nil {
 		s.Close()
 		observed.Close()
 		listener.Close()
@@ -137,7 +141,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		silence: defaultSilence, secretLife: defaultSecretLife, apart: newApartness(), apartAfter: apartAfter, sessions: newSessions(), settle: desired.SettleTime,
 		suspects: newSuspects(), resting: desired.RestTime,
 		bookmark: bookmarkTime, noticing: noticeTime, events: make(chan store.Event, eventBacklog),
-		peers: newPeers(secured.access), security: secured, audit: newAuditor(cfg.Name), strangerTime: strangerTime, slowReader: slowReader,
+		peers: newPeers(identity.Access), identity: identity, audit: newAuditor(cfg.Name), strangerTime: strangerTime, slowReader: slowReader,
 	}
 	m.ports = newPortRequests(m.portPlaces)
 	m.observe()
@@ -166,7 +170,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.store.Run(storeCtx) })
 	group.Go(func() error { return m.hub.run(ctx) })
 	group.Go(func() error { return m.watchTrust(ctx) })
-	group.Go(func() error { return m.security.keep(ctx, m) })
+	group.Go(func() error { return m.identity.Keep(ctx, m.store, m.log) })
 	group.Go(func() error { return m.writeAudit(ctx) })
 	group.Go(func() error { return m.hub.watchMuxes(ctx) })
 	group.Go(func() error { return m.followManagers(ctx) })
@@ -193,11 +197,11 @@ func (m *Manager) serve(ctx context.Context) error {
 	}
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(m.security.insecure)
-	protocols.SetHTTP2(!m.security.insecure)
+	protocols.SetUnencryptedHTTP2(m.identity.Insecure())
+	protocols.SetHTTP2(!m.identity.Insecure())
 	server := &http.Server{
 		Handler:           handler,
-		TLSConfig:         m.security.tls(),
+		TLSConfig:         m.identity.TLS(),
 		MaxHeaderBytes:    maxHeader,
 		IdleTimeout:       idleTimeout,
 		Protocols:         &protocols,
@@ -207,7 +211,7 @@ func (m *Manager) serve(ctx context.Context) error {
 	}
 	ended := make(chan error, 1)
 	go func() {
-		if m.security.insecure {
+		if m.identity.Insecure() {
 			ended <- server.Serve(m.listener)
 			return
 		}

@@ -23,7 +23,7 @@ type trustService struct{ *Manager }
 
 // secured says that trust needs a manager that has a CA.
 func (t trustService) secured() error {
-	if t.security.insecure {
+	if t.identity.Insecure() {
 		return connect.NewError(connect.CodeFailedPrecondition, errors.New("the manager runs with --insecure: it has no CA"))
 	}
 	return nil
@@ -82,11 +82,11 @@ func (t trustService) Join(ctx context.Context, r *weirv1.JoinRequest) (*weirv1.
 	if err != nil {
 		return nil, refusal(err)
 	}
-	certificate, err := t.security.authority.Sign(identity, r.GetRequest(), t.now(), t.life(role))
+	certificate, err := t.identity.Authority().Sign(identity, r.GetRequest(), t.now(), t.life(role))
 	if err != nil {
 		return nil, refusal(err)
 	}
-	return &weirv1.JoinResponse{Certificate: certificate.Raw, Ca: t.security.authority.Certificate.Raw}, nil
+	return &weirv1.JoinResponse{Certificate: certificate.Raw, Ca: t.identity.Authority().Certificate.Raw}, nil
 }
 
 // life is how long a certificate lives.
@@ -112,7 +112,7 @@ func (t trustService) RenewCertificate(ctx context.Context, r *weirv1.RenewCerti
 	if _, err := trust.ParseRequest(r.GetRequest()); err != nil {
 		return nil, refusal(&model.FieldError{Field: "request", Reason: err.Error()})
 	}
-	certificate, err := t.security.authority.Sign(caller, r.GetRequest(), t.now(), t.life(caller.Kind))
+	certificate, err := t.identity.Authority().Sign(caller, r.GetRequest(), t.now(), t.life(caller.Kind))
 	if err != nil {
 		return nil, refusal(err)
 	}
@@ -218,7 +218,7 @@ func (t trustService) CreateToken(ctx context.Context, r *weirv1.CreateTokenRequ
 		return nil, refusal(err)
 	}
 	return &weirv1.CreateTokenResponse{
-		Token: tokenToProto(token), Text: secret.Text(), CaHash: trust.Hash(t.security.authority.Certificate),
+		Token: tokenToProto(token), Text: secret.Text(), CaHash: trust.Hash(t.identity.Authority().Certificate),
 	}, nil
 }
 

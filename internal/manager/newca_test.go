@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
@@ -32,7 +33,7 @@ func TestTheCAIsReplaced(t *testing.T) {
 	t.Parallel()
 	first := Config{Name: "m1", Listen: "127.0.0.1:0", DataDir: t.TempDir(), Version: "test", Log: logger(t)}
 	m, stop := startUntil(t, first)
-	access, err := rpc.ReadConfig(AdminFile(first.DataDir))
+	access, err := rpc.ReadConfig(pki.AdminFile(first.DataDir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,7 @@ func TestTheCAIsReplaced(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	old, file := m.security.authority.Certificate, backedUp(t, admin)
+	old, file := m.identity.Authority().Certificate, backedUp(t, admin)
 	stop()
 	second := first
 	second.DataDir = filepath.Join(t.TempDir(), "new")
@@ -55,14 +56,14 @@ func TestTheCAIsReplaced(t *testing.T) {
 	}
 
 	m, _ = startUntil(t, second)
-	if m.security.authority.Certificate.Equal(old) {
+	if m.identity.Authority().Certificate.Equal(old) {
 		t.Fatal("the CA is the same")
 	}
 	url := "https://" + m.Address().String()
 	access.Managers = url
 	_, err = connected(t, access).GetStatus(t.Context(), &weirv1.GetStatusRequest{})
 	refusedWith(t, "who knows the old CA", err, "another CA")
-	if access, err = rpc.ReadConfig(AdminFile(second.DataDir)); err != nil {
+	if access, err = rpc.ReadConfig(pki.AdminFile(second.DataDir)); err != nil {
 		t.Fatal(err)
 	}
 	admin = connected(t, access)

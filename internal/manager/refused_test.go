@@ -17,6 +17,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/trust"
 )
@@ -24,12 +25,12 @@ import (
 // as is a client of m that shows a certificate.
 func as(t *testing.T, m *Manager, url string, by *trust.Authority, i trust.Identity, life time.Duration) *rpc.Client {
 	t.Helper()
-	credential, err := issue(by, i, nil, nil, life)
+	credential, err := pki.Issue(by, i, nil, nil, life)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return connected(t, rpc.Access{
-		Managers: url, CA: m.security.authority.Certificate, Current: func() *trust.Credential { return credential },
+		Managers: url, CA: m.identity.Authority().Certificate, Current: func() *trust.Credential { return credential },
 	})
 }
 
@@ -68,9 +69,9 @@ func TestCertificatesAndTokensOutOfForce(t *testing.T) {
 	}
 	refusedWith(t, "an admin of another cluster", call(as(t, m, url, foreign, boss, time.Hour)), "join this one with a token")
 	refusedWith(t, "a manager of another cluster", call(as(t, m, url, foreign, trust.Identity{Kind: trust.Manager, Name: "m2"}, time.Hour)), "of another CA")
-	refusedWith(t, "a certificate that expired", call(as(t, m, url, m.security.authority, boss, -time.Minute)), "join again with a new token")
-	refusedWith(t, "a user that is not there", call(as(t, m, url, m.security.authority, trust.Identity{Kind: trust.User, Name: "eve"}, time.Hour)), "there is no user/eve")
-	own := as(t, m, url, m.security.authority, trust.Identity{Kind: trust.Mux, Name: "mux7"}, time.Hour)
+	refusedWith(t, "a certificate that expired", call(as(t, m, url, m.identity.Authority(), boss, -time.Minute)), "join again with a new token")
+	refusedWith(t, "a user that is not there", call(as(t, m, url, m.identity.Authority(), trust.Identity{Kind: trust.User, Name: "eve"}, time.Hour)), "there is no user/eve")
+	own := as(t, m, url, m.identity.Authority(), trust.Identity{Kind: trust.Mux, Name: "mux7"}, time.Hour)
 	_, err = own.RegisterNode(t.Context(), &weirv1.RegisterNodeRequest{})
 	refusedWith(t, "what managers do, by a mux", err, "only managers do")
 
@@ -112,11 +113,11 @@ type unsized struct{ io.Reader }
 func TestRequestsThatAreNone(t *testing.T) {
 	t.Parallel()
 	m, admin, url := secure(t, Config{})
-	boss, err := issue(m.security.authority, trust.Identity{Kind: trust.User, Name: "admin"}, nil, nil, time.Hour)
+	boss, err := pki.Issue(m.identity.Authority(), trust.Identity{Kind: trust.User, Name: "admin"}, nil, nil, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	mux, err := issue(m.security.authority, trust.Identity{Kind: trust.Mux, Name: "mux1"}, nil, nil, time.Hour)
+	mux, err := pki.Issue(m.identity.Authority(), trust.Identity{Kind: trust.Mux, Name: "mux1"}, nil, nil, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +169,7 @@ func TestRequestsThatAreNone(t *testing.T) {
 // Managers say on whose behalf they call, but not that nothing was shown.
 func TestOnBehalf(t *testing.T) {
 	m, admin, url := secure(t, Config{})
-	peer, err := issue(m.security.authority, trust.Identity{Kind: trust.Manager, Name: "m2"}, nil, nil, time.Hour)
+	peer, err := pki.Issue(m.identity.Authority(), trust.Identity{Kind: trust.Manager, Name: "m2"}, nil, nil, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +279,7 @@ func TestSlowReaders(t *testing.T) {
 // slowWatch opens a watch of REST over HTTP/2, of which not more than a little is taken before it is read.
 func slowWatch(t *testing.T, m *Manager, url string) io.Reader {
 	t.Helper()
-	boss, err := issue(m.security.authority, trust.Identity{Kind: trust.User, Name: "admin"}, nil, nil, time.Hour)
+	boss, err := pki.Issue(m.identity.Authority(), trust.Identity{Kind: trust.User, Name: "admin"}, nil, nil, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}

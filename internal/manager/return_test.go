@@ -12,6 +12,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/trust"
 )
@@ -42,13 +43,13 @@ func clusterOf(t *testing.T) (configs []Config, stops []func(), ca *trust.Author
 	t.Helper()
 	first := Config{Name: "m1", Listen: "127.0.0.1:0", PeerListen: freeAddress(t), DataDir: t.TempDir(), Version: "test", Log: logger(t)}
 	m1, stop1 := startUntil(t, first)
-	access, err := rpc.ReadConfig(AdminFile(first.DataDir))
+	access, err := rpc.ReadConfig(pki.AdminFile(first.DataDir))
 	if err != nil {
 		t.Fatal(err)
 	}
 	second := joinConfig(t, connected(t, access), access.Managers, "m2", "manager")
 	_, stop2 := startUntil(t, second)
-	return []Config{first, second}, []func(){stop1, stop2}, m1.security.authority
+	return []Config{first, second}, []func(){stop1, stop2}, m1.identity.Authority()
 }
 
 // expire replaces a manager's certificate by one that ended.
@@ -136,7 +137,7 @@ func TestALoneManagerReturns(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Name: "m1", Listen: "127.0.0.1:0", PeerListen: freeAddress(t), DataDir: t.TempDir(), Version: "test", Log: logger(t)}
 	m, stop := startUntil(t, cfg)
-	ca := m.security.authority
+	ca := m.identity.Authority()
 	for what, lose := range map[string]func(){
 		"expired": func() { expire(t, cfg, ca) },
 		"lost": func() {
@@ -148,13 +149,13 @@ func TestALoneManagerReturns(t *testing.T) {
 		stop()
 		lose()
 		m, stop = startUntil(t, cfg)
-		if !m.security.authority.Certificate.Equal(ca.Certificate) {
+		if !m.identity.Authority().Certificate.Equal(ca.Certificate) {
 			t.Errorf("%s: the cluster has another CA", what)
 		}
-		if left := time.Until(m.security.current.Load().Certificate.NotAfter); left < trust.ManagerLife-24*time.Hour {
+		if left := time.Until(m.identity.Current().Certificate.NotAfter); left < trust.ManagerLife-24*time.Hour {
 			t.Errorf("%s: the certificate is good for %s", what, left)
 		}
-		access, err := rpc.ReadConfig(AdminFile(cfg.DataDir))
+		access, err := rpc.ReadConfig(pki.AdminFile(cfg.DataDir))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,14 +170,14 @@ func TestALoneManagerReturns(t *testing.T) {
 func TestTheFirstUsersCertificateIsRenewed(t *testing.T) {
 	m, admin, _ := secure(t, Config{Name: "m1"})
 	trusted, _ := m.store.Trust()
-	file := AdminFile(m.cfg.DataDir)
+	file := pki.AdminFile(m.cfg.DataDir)
 	before, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	renewed := func(after time.Duration) bool {
 		t.Helper()
-		if err := m.security.renewAdmin(trusted, time.Now().Add(after)); err != nil {
+		if err := m.identity.RenewAdmin(trusted, time.Now().Add(after)); err != nil {
 			t.Fatal(err)
 		}
 		now, err := os.ReadFile(file)
@@ -247,7 +248,7 @@ func TestAPlainClusterGetsTLS(t *testing.T) {
 	stop1()
 
 	m1, _ = startUntil(t, tls)
-	access, err := rpc.ReadConfig(AdminFile(tls.DataDir))
+	access, err := rpc.ReadConfig(pki.AdminFile(tls.DataDir))
 	if err != nil {
 		t.Fatal(err)
 	}

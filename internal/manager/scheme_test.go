@@ -34,7 +34,7 @@ func TestTheWrongScheme(t *testing.T) {
 	refusedWith(t, "no TLS to a manager that has it", status(rpc.Access{Managers: "http://" + withTLS.Address().String()}),
 		"speaks TLS only: write https://"+withTLS.Address().String())
 	refusedWith(t, "TLS to a manager that has none",
-		status(rpc.Access{Managers: "https://" + without.Address().String(), CA: withTLS.security.authority.Certificate}),
+		status(rpc.Access{Managers: "https://" + without.Address().String(), CA: withTLS.identity.Authority().Certificate}),
 		"speaks no TLS, it runs with --insecure")
 
 	// A node that is to join goes on trying: the manager may be the next to be started again.

@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/trust"
 )
@@ -36,7 +37,7 @@ func secure(t *testing.T, cfg Config, tune ...func(*Manager)) (*Manager, *rpc.Cl
 		}
 		m.Close()
 	})
-	access, err := rpc.ReadConfig(AdminFile(cfg.DataDir))
+	access, err := rpc.ReadConfig(pki.AdminFile(cfg.DataDir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,9 +129,9 @@ func TestNodesJoinAndAreRevoked(t *testing.T) {
 // strangers calls without a credential, and with one that was made up.
 func strangers(t *testing.T, m *Manager, url string) {
 	t.Helper()
-	_, err := connected(t, rpc.Access{Managers: url, CA: m.security.authority.Certificate}).GetStatus(t.Context(), &weirv1.GetStatusRequest{})
+	_, err := connected(t, rpc.Access{Managers: url, CA: m.identity.Authority().Certificate}).GetStatus(t.Context(), &weirv1.GetStatusRequest{})
 	refusedWith(t, "nobody", err, "show a client certificate or a bearer token")
-	_, err = connected(t, rpc.Access{Managers: url, CA: m.security.authority.Certificate, Token: "weir_user_x." + strings.Repeat("a", 43)}).
+	_, err = connected(t, rpc.Access{Managers: url, CA: m.identity.Authority().Certificate, Token: "weir_user_x." + strings.Repeat("a", 43)}).
 		GetStatus(t.Context(), &weirv1.GetStatusRequest{})
 	refusedWith(t, "a made-up token", err, "the bearer token is not valid")
 }
@@ -195,7 +196,7 @@ func TestTenantsSeeAndChangeTheirOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rita := connected(t, rpc.Access{Managers: url, CA: m.security.authority.Certificate, Token: made.GetToken()})
+	rita := connected(t, rpc.Access{Managers: url, CA: m.identity.Authority().Certificate, Token: made.GetToken()})
 	vip := func(name, tenant, address string) *weirv1.ApplyVIPsRequest {
 		return &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{{
 			Name: name, Tenant: tenant, Address: address, Endpoints: []*weirv1.Endpoint{{Protocol: "TCP", Port: 80}},

@@ -19,7 +19,7 @@ func operator(t *testing.T, m *Manager, admin *rpc.Client, url, name, tenant str
 	if err != nil {
 		t.Fatal(err)
 	}
-	return connected(t, rpc.Access{Managers: url, CA: m.security.authority.Certificate, Token: made.GetToken()})
+	return connected(t, rpc.Access{Managers: url, CA: m.identity.Authority().Certificate, Token: made.GetToken()})
 }
 
 func of(tenant string, vip *weirv1.VIP) *weirv1.VIP {

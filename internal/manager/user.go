@@ -71,7 +71,7 @@ func (t trustService) credentials(now *store.Trust, name string, request []byte)
 	c.member.Joined, c.member.Revoked = t.now(), false
 	if len(request) > 0 {
 		identity.Issue = c.member.Issue
-		certificate, err := t.security.authority.Sign(identity, request, t.now(), trust.UserLife)
+		certificate, err := t.identity.Authority().Sign(identity, request, t.now(), trust.UserLife)
 		if err != nil {
 			return c, &model.FieldError{Field: "request", Reason: err.Error()}
 		}
@@ -107,7 +107,7 @@ func (t trustService) CreateUser(ctx context.Context, r *weirv1.CreateUserReques
 		return nil, refusal(err)
 	}
 	return &weirv1.CreateUserResponse{
-		User: userToProto(account), Token: made.token, Certificate: made.certificate, Ca: t.security.authority.Certificate.Raw,
+		User: userToProto(account), Token: made.token, Certificate: made.certificate, Ca: t.identity.Authority().Certificate.Raw,
 	}, nil
 }
 
@@ -131,7 +131,7 @@ func (t trustService) RotateUser(ctx context.Context, r *weirv1.RotateUserReques
 	if err != nil {
 		return nil, refusal(err)
 	}
-	return &weirv1.RotateUserResponse{Token: made.token, Certificate: made.certificate, Ca: t.security.authority.Certificate.Raw}, nil
+	return &weirv1.RotateUserResponse{Token: made.token, Certificate: made.certificate, Ca: t.identity.Authority().Certificate.Raw}, nil
 }
 
 func noUser(name string) error {

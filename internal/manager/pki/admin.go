@@ -1,4 +1,4 @@
-package manager
+package pki
 
 import (
 	"context"
@@ -22,12 +22,12 @@ const admin = "admin"
 func AdminFile(dataDir string) string { return filepath.Join(dataDir, "admin.yaml") }
 
 // writeAdmin makes the cluster's first user.
-func (s *security) writeAdmin(ctx context.Context, into *store.Store, managerURL string) error {
+func (i *Identity) writeAdmin(ctx context.Context, into *store.Store, managerURL string) error {
 	issue := adminIssue(into)
 	if err := into.FoundAdmin(ctx, trust.Account{Name: admin, Bindings: []trust.Binding{{Tenant: trust.AllTenants, Role: trust.Admin}}}); err != nil {
 		return err
 	}
-	return s.writeAdminFile(issue, managerURL)
+	return i.writeAdminFile(issue, managerURL)
 }
 
 // adminIssue is of which issue the first user's certificate must be: there may have been a user of that name,
@@ -38,8 +38,8 @@ func adminIssue(from *store.Store) uint32 {
 }
 
 // writeAdminFile writes the first user's configuration, with a new certificate.
-func (s *security) writeAdminFile(number uint32, managers ...string) error {
-	credential, err := issue(s.authority, trust.Identity{Kind: trust.User, Name: admin, Issue: number}, nil, nil, trust.UserLife)
+func (i *Identity) writeAdminFile(number uint32, managers ...string) error {
+	credential, err := Issue(i.authority, trust.Identity{Kind: trust.User, Name: admin, Issue: number}, nil, nil, trust.UserLife)
 	if err != nil {
 		return err
 	}
@@ -48,19 +48,19 @@ func (s *security) writeAdminFile(number uint32, managers ...string) error {
 		return err
 	}
 	text, err := rpc.Config{
-		Managers: managers, CA: string(trust.EncodeCertificate(s.authority.Certificate)),
+		Managers: managers, CA: string(trust.EncodeCertificate(i.authority.Certificate)),
 		Certificate: string(credential.CertificatePEM()), Key: string(key),
 	}.Encode()
 	if err != nil {
 		return err
 	}
-	return trust.WriteFile(AdminFile(s.dir), text)
+	return trust.WriteFile(AdminFile(i.dir), text)
 }
 
-// renewAdmin gives the first user's configuration beside this manager's store a new certificate, well before the
+// RenewAdmin gives the first user's configuration beside this manager's store a new certificate, well before the
 // end of the one that it has. It leaves one that is gone, is of somebody else, or was revoked.
-func (s *security) renewAdmin(trusted *store.Trust, now time.Time) error {
-	text, err := os.ReadFile(AdminFile(s.dir))
+func (i *Identity) RenewAdmin(trusted *store.Trust, now time.Time) error {
+	text, err := os.ReadFile(AdminFile(i.dir))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -69,21 +69,21 @@ func (s *security) renewAdmin(trusted *store.Trust, now time.Time) error {
 	}
 	var config rpc.Config
 	if err := yaml.Load(text, &config); err != nil {
-		return fmt.Errorf("read %s: %w", AdminFile(s.dir), err)
+		return fmt.Errorf("read %s: %w", AdminFile(i.dir), err)
 	}
 	access, err := config.Access()
 	if err != nil {
-		return fmt.Errorf("read %s: %w", AdminFile(s.dir), err)
+		return fmt.Errorf("read %s: %w", AdminFile(i.dir), err)
 	}
-	if access.Current == nil || !access.CA.Equal(s.authority.Certificate) {
+	if access.Current == nil || !access.CA.Equal(i.authority.Certificate) {
 		return nil
 	}
 	has := access.Current()
 	if !has.Identity.Is(trust.User, admin) || now.Before(has.RenewAt()) {
 		return nil
 	}
-	if _, err := inForce(has.Identity, trusted); err != nil {
+	if _, err := InForce(has.Identity, trusted); err != nil {
 		return nil //nolint:nilerr // whoever revoked it meant it
 	}
-	return s.writeAdminFile(has.Identity.Issue, config.Managers...)
+	return i.writeAdminFile(has.Identity.Issue, config.Managers...)
 }

@@ -1,0 +1,83 @@
+package pki
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/trust"
+)
+
+// UnknownUserError is why somebody is refused who may be a user that this manager has not heard of yet.
+type UnknownUserError struct{ Reason string }
+
+func (e *UnknownUserError) Error() string { return e.Reason }
+
+// ByCertificate is whom a client certificate is of, if it is in force.
+func (i *Identity) ByCertificate(certificate *x509.Certificate, trusted *store.Trust, now time.Time) (trust.Identity, error) {
+	caller, err := i.identified(certificate, trusted, now)
+	if err != nil {
+		return trust.Identity{}, err
+	}
+	return InForce(caller, trusted)
+}
+
+// identified is whom a certificate is of. Signatures are checked once.
+func (i *Identity) identified(certificate *x509.Certificate, trusted *store.Trust, now time.Time) (trust.Identity, error) {
+	key := sha256.Sum256(certificate.Raw)
+	if known, ok := i.known.get(key); ok && now.Before(certificate.NotAfter) {
+		return known, nil
+	}
+	if trusted.Authority == nil {
+		return trust.Identity{}, errors.New("the cluster has no CA")
+	}
+	caller, err := trust.Identify(certificate, trusted.Authority.Certificate, now)
+	if err == nil {
+		i.known.put(key, caller)
+	}
+	return caller, err
+}
+
+// InForce holds that the identity was not revoked, and says what it may do.
+func InForce(caller trust.Identity, trusted *store.Trust) (trust.Identity, error) {
+	if member := trusted.Members[caller.String()]; caller.Issue < member.Issue {
+		return trust.Identity{}, fmt.Errorf("the certificate of %s was revoked: join again with a new token, or ask an admin for other credentials", caller)
+	}
+	if caller.Kind == trust.User {
+		account, known := trusted.Accounts[caller.Name]
+		if !known || len(account.Hash) > 0 {
+			return trust.Identity{}, &UnknownUserError{fmt.Sprintf("there is no %s with a certificate any more", caller)}
+		}
+		caller.Bindings = account.Bindings
+	}
+	return caller, nil
+}
+
+// maxKnown bounds the certificates that are remembered.
+const maxKnown = 20000
+
+// knownCertificates remembers whom certificates are of, by their hash.
+type knownCertificates struct {
+	mu  sync.Mutex
+	all map[[sha256.Size]byte]trust.Identity
+}
+
+func (k *knownCertificates) get(key [sha256.Size]byte) (trust.Identity, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	i, ok := k.all[key]
+	return i, ok
+}
+
+func (k *knownCertificates) put(key [sha256.Size]byte, i trust.Identity) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.all == nil || len(k.all) >= maxKnown {
+		k.all = map[[sha256.Size]byte]trust.Identity{}
+	}
+	k.all[key] = i
+}
