@@ -83,6 +83,7 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict,
 	case VERDICT_DROP_ECN:
 	case VERDICT_DROP_SESSION_TAKEN:
 	case VERDICT_DROP_SESSION_FULL:
+	case VERDICT_DROP_SESSION_GONE:
 	case VERDICT_DROP_CHAIN_FAMILY:
 	case VERDICT_DROP_CHAIN:
 	case VERDICT_SNAT_HOLD: /* user space has it */

@@ -68,6 +68,7 @@ enum verdict {
 	VERDICT_DROP_ECN, /* congestion met on the way by a packet that can't tell it (RFC 6040) */
 	VERDICT_DROP_SESSION_TAKEN, /* same client and DIP in a live session with another VIP */
 	VERDICT_DROP_SESSION_FULL, /* no room for a new session */
+	VERDICT_DROP_SESSION_GONE, /* its session's row became another's while it passed */
 	VERDICT_DROP_CHAIN_FAMILY, /* no address of the other backend's family to hand on from */
 	VERDICT_DROP_CHAIN, /* the kernel refused to change the outer header */
 	VERDICT_DROP_NOT_ITS_SOURCE, /* from where nobody with that address lives */

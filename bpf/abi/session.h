@@ -47,7 +47,7 @@ struct session {
 	__u32 client_tsval; /* the client's last one */
 	__u32 client_next; /* the workload's acknowledgement number with tsval */
 	__u32 workload_seq; /* its sequence number with tsval */
-	__u32 idle_timeout; /* the rule's */
+	__u32 tag; /* see session_tag(); 0: made by a version without tags */
 	__u16 offer; /* cookie if the answer to the client's SYN carries a timestamp */
 	__u8 cookie_scale;
 	__u8 direct; /* 1: a row of fastpath says where the workload's packets go */
@@ -61,7 +61,10 @@ struct session {
 	__s8 window_shift; /* what the client sees of the workload's windows is so many bits higher
 			    */
 	__u8 pad;
+
+	__u32 idle_timeout; /* the rule's */
+	__u32 spilled; /* its place in spilled_sessions, from 1; 0: it is within quotas */
 };
 
 _Static_assert(sizeof(struct session_key) == 40, "session_key");
-_Static_assert(sizeof(struct session) == 144, "session");
+_Static_assert(sizeof(struct session) == 152, "session");

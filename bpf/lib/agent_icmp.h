@@ -313,6 +313,8 @@ static __noinline enum verdict icmp_reply(struct __sk_buff *skb, const struct pa
 	if (session) {
 		to.address = session->vip;
 		to.port = session->vip_port;
+		if (!session_names(session, &key, &to.address, to.port))
+			return VERDICT_DROP_SESSION_GONE;
 	} else if (flow && flow->gate & SNAT_OPEN) {
 		to.address = flow->vip;
 		to.port = flow->vip_port;

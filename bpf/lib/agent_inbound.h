@@ -154,7 +154,7 @@ static __always_inline enum verdict inbound_rule(struct __sk_buff *skb, struct a
 /* VIP and port become DIP and port; a later fragment has no port, and no options. */
 static __always_inline enum verdict inbound_rewrite(struct __sk_buff *skb, const struct packet *p,
 						    const struct nat_rule *rule,
-						    struct session *session,
+						    struct session *session, __u32 tag,
 						    const struct timestamps *ts)
 {
 	struct address dip = rule->dip;
@@ -170,7 +170,9 @@ static __always_inline enum verdict inbound_rewrite(struct __sk_buff *skb, const
 			err = err ?: replay_inward(skb, p, session, &difference);
 		err = err ?: rewrite_end(skb, p, difference);
 	}
-	return err ? VERDICT_DROP_REWRITE : VERDICT_NONE;
+	if (err)
+		return VERDICT_DROP_REWRITE;
+	return session_stays(session, tag) ? VERDICT_NONE : VERDICT_DROP_SESSION_GONE;
 }
 
 /* To the workload of a->rule. Sets ifindex where the verdict redirects. */
@@ -189,6 +191,7 @@ static __noinline enum verdict inbound_deliver(struct __sk_buff *skb, struct arr
 	struct timestamps ts = {};
 	struct session *session;
 	enum verdict verdict;
+	__u32 tag;
 
 	if (!workload)
 		return VERDICT_DROP_NO_WORKLOAD;
@@ -206,14 +209,14 @@ static __noinline enum verdict inbound_deliver(struct __sk_buff *skb, struct arr
 		if (session && session_is_early(session))
 			return VERDICT_DROP_COOKIE_EARLY;
 	}
-	verdict = session_open(&key, &inner, &a->rule, &ts, &session);
+	verdict = session_open(&key, &inner, &a->rule, &ts, &session, &tag);
 	if (verdict)
 		return verdict;
 
 	/* From here on the packet is touched: fail closed. */
 	if (decap(skb, &a->outer, &a->tunnel, &inner))
 		return VERDICT_DROP_DECAPSULATE;
-	verdict = inbound_rewrite(skb, &inner, &a->rule, session, &ts);
+	verdict = inbound_rewrite(skb, &inner, &a->rule, session, tag, &ts);
 	if (verdict)
 		return verdict;
 	*ifindex = *workload;

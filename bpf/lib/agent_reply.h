@@ -40,12 +40,36 @@ static __always_inline enum verdict reply_parse(struct __sk_buff *skb, struct pa
 	return VERDICT_NONE;
 }
 
+/* What a reply leaves as, and the tag of the row that says so. */
+struct reply_name {
+	struct address vip;
+	__be16 vip_port;
+	__u32 tag;
+};
+
+/* Reads it, and notes the packet in the session. False: that is another connection's by now. */
+static __noinline bool reply_note(struct session *session, const struct session_key *key,
+				  const struct packet *p, struct reply_name *name)
+{
+	name->vip = session->vip;
+	name->vip_port = session->vip_port;
+	name->tag = session->tag;
+	if (!session_names(session, key, &name->vip, name->vip_port))
+		return false;
+	session_answered(session, p);
+	return true;
+}
+
 /* Apart, so that what else a packet may meet finds room on the stack. */
 static __noinline enum verdict reply_rewrite(struct __sk_buff *skb, const struct packet *p,
-					     struct session *session)
+					     const struct session_key *key, struct session *session)
 {
+	struct reply_name name;
 	__u32 difference = 0;
 	enum verdict verdict;
+
+	if (!reply_note(session, key, p, &name))
+		return VERDICT_DROP_SESSION_GONE;
 
 	/* From here on the packet is touched: fail closed. */
 	if (session->events & SESSION_REPLAY) {
@@ -53,7 +77,7 @@ static __noinline enum verdict reply_rewrite(struct __sk_buff *skb, const struct
 		if (verdict)
 			return verdict;
 	}
-	if (rewrite_begin(skb, p, SOURCE, &session->vip, session->vip_port, &difference))
+	if (rewrite_begin(skb, p, SOURCE, &name.vip, name.vip_port, &difference))
 		return VERDICT_DROP_REWRITE;
 	if (cookie_write(skb, p, session, &difference))
 		return VERDICT_DROP_REWRITE;
@@ -63,8 +87,10 @@ static __noinline enum verdict reply_rewrite(struct __sk_buff *skb, const struct
 		return VERDICT_DROP_REWRITE;
 	if (mss_clamp(skb, p, settings.mtu))
 		return VERDICT_DROP_REWRITE;
+	if (!session_stays(session, name.tag))
+		return VERDICT_DROP_SESSION_GONE;
 	if (p->fragment_more)
-		fragment_note(p, &session->vip);
+		fragment_note(p, &name.vip);
 	return session->direct ? fastpath_send(skb, p) : VERDICT_NONE;
 }
 
@@ -123,8 +149,7 @@ static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *
 		return settings.snat ? snat_new(skb, p, &key, ifindex) : VERDICT_PASS_NO_SESSION;
 	if (!at_workload && source_check_passing(p, ifindex))
 		return VERDICT_DROP_NOT_ITS_SOURCE;
-	session_answered(session, p);
-	return reply_rewrite(skb, p, session);
+	return reply_rewrite(skb, p, &key, session);
 }
 
 /*

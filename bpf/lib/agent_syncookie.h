@@ -263,6 +263,7 @@ static __noinline struct session *syncookie_session(const struct session_key *ke
 		.workload_seq = h->cookie + 1,
 		.isn = h->cookie,
 		.window = h->window,
+		.tag = session_tag(key, &a->inner.destination, a->inner.destination_port),
 	};
 
 	if (h->ts.at && (cookies || replay)) {
@@ -342,15 +343,17 @@ static __noinline enum verdict syncookie_take(struct __sk_buff *skb, struct arri
 	struct handshake *h = &a->handshake;
 	bool assign = h->native && h->listens && settings.take_over;
 	struct session *session = syncookie_shared(key, h->cookie);
-	__u32 difference = 0;
+	__u32 difference = 0, place = 0;
 
 	if (!session)
-		quota_begin(key, &p->destination);
+		place = quota_begin(key, &p->destination);
 	/* A workload that is slow to answer is asked again, in the same session. */
 	if (!session || (!assign && !session_is_replayed(session)))
 		session = syncookie_session(key, a, !assign);
 	if (!session)
 		return VERDICT_DROP_SESSION_FULL;
+	if (place)
+		session->spilled = place;
 	if (session_is_replayed(session))
 		assign = false;
 

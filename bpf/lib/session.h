@@ -132,6 +132,57 @@ static __always_inline void session_offer(struct session *session, const struct 
 	session->client_tsval = ts->tsval;
 }
 
+static __always_inline __u64 tag_term(__u32 a, __u32 b, __u32 odd)
+{
+	return (__u64)(__u32)(a + odd) * (__u32)(b + ~odd);
+}
+
+/*
+ * The kernel gives a row that was deleted or evicted to another connection at once, though another
+ * CPU may still be at it. So each says whose it is, by a sum as flowhash() has it: who has read the
+ * VIP compares, and who has gone by the rest looks whether the tag is as it was.
+ */
+static __always_inline __u32 session_tag(const struct session_key *key, const struct address *vip,
+					 __be16 vip_port)
+{
+	const __u32 *c = key->client.words, *d = key->dip.words, *v = vip->words;
+	__u32 ports = (__u32)key->client_port << 16 | key->dip_port;
+	__u32 rest = (__u32)vip_port << 16 | key->protocol;
+	__u64 sum;
+
+	sum = tag_term(c[0], c[1], 0x9e3779b9) + tag_term(c[2], c[3], 0x85ebca6b) +
+	      tag_term(d[0], d[1], 0xc2b2ae35) + tag_term(d[2], d[3], 0x27d4eb2f) +
+	      tag_term(v[0], v[1], 0x165667b1) + tag_term(v[2], v[3], 0xd3a2646d) +
+	      tag_term(ports, rest, 0xfd7046c5);
+	return (__u32)(sum ^ sum >> 32) ?: 1;
+}
+
+/* Were vip and its port, which were read from the row, those of key? */
+static __always_inline bool session_names(const struct session *session,
+					  const struct session_key *key, const struct address *vip,
+					  __be16 vip_port)
+{
+	__u32 tag;
+
+	barrier(); /* what is compared is what will be used */
+	tag = session->tag;
+	return !tag || tag == session_tag(key, vip, vip_port);
+}
+
+static __always_inline bool session_is_own(const struct session *session,
+					   const struct session_key *key)
+{
+	struct address vip = session->vip;
+
+	return session_names(session, key, &vip, session->vip_port);
+}
+
+/* Is the row still that of the connection whose tag it had? */
+static __always_inline bool session_stays(const struct session *session, __u32 tag)
+{
+	return *(volatile const __u32 *)&session->tag == tag;
+}
+
 static __always_inline bool session_is_of(const struct session *session, const struct packet *p)
 {
 	struct address vip = session->vip;
@@ -205,6 +256,7 @@ static __noinline struct session *session_make(const struct session_key *key,
 		.events = client_events(p),
 		.last_seen = bpf_ktime_get_coarse_ns(),
 		.idle_timeout = rule->idle_timeout,
+		.tag = session_tag(key, &p->destination, p->destination_port),
 	};
 	struct session *made;
 
@@ -222,25 +274,34 @@ static __noinline struct session *session_make(const struct session_key *key,
 /*
  * The session of a client's packet that rule rewrites, made if there is none; it is what
  * session_of_client() has found before. One that is over, or a flow that is still, makes room for
- * another VIP; a live one never does, for the replies to both would look the same.
- * A packet in the middle of an unknown connection gets a session too: the workload's reset must
- * find its way back.
+ * another VIP; a live one never does, for the replies to both would look the same. tag is the
+ * row's. A packet in the middle of an unknown connection gets a session too: the workload's reset
+ * must find its way back.
  */
 static __always_inline enum verdict
 session_open(const struct session_key *key, const struct packet *p, const struct nat_rule *rule,
-	     const struct timestamps *ts, struct session **session)
+	     const struct timestamps *ts, struct session **session, __u32 *tag)
 {
+	__u32 ours = session_tag(key, &p->destination, p->destination_port);
 	struct session *live = *session;
+	__u32 place;
 
-	if (live && session_is_of(live, p)) {
+	*tag = live ? live->tag : ours;
+	barrier();
+	if (live && (*tag ? *tag == ours : session_is_of(live, p))) {
 		session_go_on(live, p, rule, ts);
 		return VERDICT_NONE;
 	}
-	if (live && !session_makes_room(live, p->protocol))
+	if (live && session_is_own(live, key) && !session_makes_room(live, p->protocol))
 		return VERDICT_DROP_SESSION_TAKEN;
-	quota_begin(key, &p->destination); /* not in session_make(), whose stack is large */
+	*tag = ours;
+	place = quota_begin(key, &p->destination); /* not in session_make(), whose stack is large */
 	*session = session_make(key, p, rule, ts, live);
-	return *session ? VERDICT_NONE : VERDICT_DROP_SESSION_FULL;
+	if (!*session)
+		return VERDICT_DROP_SESSION_FULL;
+	if (place)
+		(*session)->spilled = place;
+	return VERDICT_NONE;
 }
 
 /* A workload's packet replies in the session. */

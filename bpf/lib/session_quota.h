@@ -77,8 +77,20 @@ __noinline int quota_prove(const struct address *vip __arg_nonnull)
 }
 
 /*
+ * Ends what was made beyond quotas at this place. The same connection may have begun anew since,
+ * within quotas or at another place: such a row stays.
+ */
+static __always_inline void quota_end(const struct session_key *key, __u32 place)
+{
+	const struct session *session = bpf_map_lookup_elem(&new_sessions, key);
+
+	if (session && session->spilled == place)
+		bpf_map_delete_elem(&new_sessions, key);
+}
+
+/*
  * Counts a new session that is about to be made. One beyond the VIP's quota takes the place of
- * another such.
+ * another such, which is returned for its row; 0: it is within.
  */
 __noinline int quota_begin(const struct session_key *key __arg_nonnull,
 			   const struct address *vip __arg_nonnull)
@@ -99,7 +111,7 @@ __noinline int quota_begin(const struct session_key *key __arg_nonnull,
 	oldest = bpf_map_lookup_elem(&spilled_sessions, &index);
 	if (!oldest)
 		return 0;
-	bpf_map_delete_elem(&new_sessions, oldest);
+	quota_end(oldest, index + 1);
 	*oldest = *key;
-	return 1;
+	return index + 1;
 }

@@ -295,7 +295,7 @@ type agentSession struct {
 	ClientTsval uint32
 	ClientNext  uint32
 	WorkloadSeq uint32
-	IdleTimeout uint32
+	Tag         uint32
 	Offer       uint16
 	CookieScale uint8
 	Direct      uint8
@@ -306,6 +306,8 @@ type agentSession struct {
 	Window      uint16
 	WindowShift int8
 	Pad         uint8
+	IdleTimeout uint32
+	Spilled     uint32
 }
 
 type agentSessionEvent uint32
@@ -594,25 +596,26 @@ const (
 	agentVerdictVERDICT_DROP_ECN             agentVerdict = 40
 	agentVerdictVERDICT_DROP_SESSION_TAKEN   agentVerdict = 41
 	agentVerdictVERDICT_DROP_SESSION_FULL    agentVerdict = 42
-	agentVerdictVERDICT_DROP_CHAIN_FAMILY    agentVerdict = 43
-	agentVerdictVERDICT_DROP_CHAIN           agentVerdict = 44
-	agentVerdictVERDICT_DROP_NOT_ITS_SOURCE  agentVerdict = 45
-	agentVerdictVERDICT_DROP_PORTS_EXHAUSTED agentVerdict = 46
-	agentVerdictVERDICT_DROP_FLOWS_FULL      agentVerdict = 47
-	agentVerdictVERDICT_DROP_FILTERED        agentVerdict = 48
-	agentVerdictVERDICT_DROP_HOLD_FULL       agentVerdict = 49
-	agentVerdictVERDICT_DROP_HOLD_LARGE      agentVerdict = 50
-	agentVerdictVERDICT_DROP_HOLD_FRAGMENT   agentVerdict = 51
-	agentVerdictVERDICT_DROP_DECAPSULATE     agentVerdict = 52
-	agentVerdictVERDICT_DROP_REWRITE         agentVerdict = 53
-	agentVerdictVERDICT_DROP_DIRECT          agentVerdict = 54
-	agentVerdictVERDICT_DROP_CONTROL         agentVerdict = 55
-	agentVerdictVERDICT_DROP_COOKIE_FORGED   agentVerdict = 56
-	agentVerdictVERDICT_DROP_COOKIE_OLD      agentVerdict = 57
-	agentVerdictVERDICT_DROP_COOKIE_AGAIN    agentVerdict = 58
-	agentVerdictVERDICT_DROP_COOKIE_EARLY    agentVerdict = 59
-	agentVerdictVERDICT_DROP_COOKIE_REPLAY   agentVerdict = 60
-	agentVerdictVERDICT_COUNT                agentVerdict = 61
+	agentVerdictVERDICT_DROP_SESSION_GONE    agentVerdict = 43
+	agentVerdictVERDICT_DROP_CHAIN_FAMILY    agentVerdict = 44
+	agentVerdictVERDICT_DROP_CHAIN           agentVerdict = 45
+	agentVerdictVERDICT_DROP_NOT_ITS_SOURCE  agentVerdict = 46
+	agentVerdictVERDICT_DROP_PORTS_EXHAUSTED agentVerdict = 47
+	agentVerdictVERDICT_DROP_FLOWS_FULL      agentVerdict = 48
+	agentVerdictVERDICT_DROP_FILTERED        agentVerdict = 49
+	agentVerdictVERDICT_DROP_HOLD_FULL       agentVerdict = 50
+	agentVerdictVERDICT_DROP_HOLD_LARGE      agentVerdict = 51
+	agentVerdictVERDICT_DROP_HOLD_FRAGMENT   agentVerdict = 52
+	agentVerdictVERDICT_DROP_DECAPSULATE     agentVerdict = 53
+	agentVerdictVERDICT_DROP_REWRITE         agentVerdict = 54
+	agentVerdictVERDICT_DROP_DIRECT          agentVerdict = 55
+	agentVerdictVERDICT_DROP_CONTROL         agentVerdict = 56
+	agentVerdictVERDICT_DROP_COOKIE_FORGED   agentVerdict = 57
+	agentVerdictVERDICT_DROP_COOKIE_OLD      agentVerdict = 58
+	agentVerdictVERDICT_DROP_COOKIE_AGAIN    agentVerdict = 59
+	agentVerdictVERDICT_DROP_COOKIE_EARLY    agentVerdict = 60
+	agentVerdictVERDICT_DROP_COOKIE_REPLAY   agentVerdict = 61
+	agentVerdictVERDICT_COUNT                agentVerdict = 62
 )
 
 // Names of all BPF objects in the ELF.

@@ -168,6 +168,7 @@ func actionOf(verdict string) uint32 {
 func TestVerdictsAreProduced(t *testing.T) {
 	elsewhere := map[string]string{
 		"drop_session_full":    "TestSessionsFull",
+		"drop_session_gone":    "TestRowsOfOthersAreRefused",
 		"drop_chain_family":    "TestChainWithoutFamily",
 		"pass_except":          "TestSNATVerdicts",
 		"pass_no_flow":         "TestSNATVerdicts",
