@@ -1962,7 +1962,9 @@ type HostBackend struct {
 	// Prefixes of clients whose connections may leave the muxes; left out: of all, if any may.
 	Leave []string `protobuf:"bytes,15,rep,name=leave,proto3" json:"leave,omitempty"`
 	// Of them, those whose connections stay.
-	Stay          []string `protobuf:"bytes,16,rep,name=stay,proto3" json:"stay,omitempty"`
+	Stay []string `protobuf:"bytes,16,rep,name=stay,proto3" json:"stay,omitempty"`
+	// Of the VIP; left out by a manager that does not say: the VIP is alone.
+	Tenant        string `protobuf:"bytes,17,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2107,6 +2109,13 @@ func (x *HostBackend) GetStay() []string {
 		return x.Stay
 	}
 	return nil
+}
+
+func (x *HostBackend) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
 }
 
 // Names a HostBackend on its host.
@@ -2848,7 +2857,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x14ReleasePortsResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
-	"generation\"\xf3\x03\n" +
+	"generation\"\x8b\x04\n" +
 	"\vHostBackend\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x18\n" +
@@ -2867,7 +2876,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\vsyn_cookies\x18\x0e \x01(\tR\n" +
 	"synCookies\x12\x14\n" +
 	"\x05leave\x18\x0f \x03(\tR\x05leave\x12\x12\n" +
-	"\x04stay\x18\x10 \x03(\tR\x04stay\"Z\n" +
+	"\x04stay\x18\x10 \x03(\tR\x04stay\x12\x16\n" +
+	"\x06tenant\x18\x11 \x01(\tR\x06tenant\"Z\n" +
 	"\x0eHostBackendKey\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\"\xe5\x01\n" +

@@ -71,9 +71,10 @@ func (s State) CheckedOn(host string) map[HealthKey]bool {
 	return checked
 }
 
-// Adds says whether a host that has was must have b before muxes use it. How it is checked may wait.
+// Adds says whether a host that has was must have b before muxes use it. How it is checked, and whose it is, may wait.
 func Adds(was, b model.HostBackend) bool {
 	b.HealthCheck, was.HealthCheck = nil, nil
+	b.Tenant, was.Tenant = "", ""
 	return !was.Equal(b)
 }
 
@@ -94,7 +95,7 @@ func (s State) EachBackend(vip model.VIP, do func(host string, b model.HostBacke
 				Slot: slot, Cookies: table.Cookies == model.CookiesOn || table.Cookies == model.CookiesSettling,
 				Buckets: uint32(len(table.Buckets)), Ceded: ceded[slot], Peers: admit(b.TunnelAddress(), peers[slot], sources),
 				Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(),
-				Fastpath: len(leave) > 0, Leave: leave, Stay: stay, SYNCookies: e.WhenSYNCookies(),
+				Fastpath: len(leave) > 0, Leave: leave, Stay: stay, SYNCookies: e.WhenSYNCookies(), Tenant: vip.Tenant,
 			})
 		}
 	}

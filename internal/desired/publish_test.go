@@ -54,3 +54,29 @@ func TestLeavers(t *testing.T) {
 		}
 	}
 }
+
+// Hosts are told whose a backend is. Muxes need not wait until they know.
+func TestHostsKnowTenants(t *testing.T) {
+	vip := model.VIP{Name: "web", Tenant: "acme", Address: netip.MustParseAddr("203.0.113.10"), Endpoints: []model.Endpoint{{
+		Protocol: model.TCP, Port: 80, Backends: []model.Backend{{Address: netip.MustParseAddr("10.1.0.5"), Port: 80, Host: "host1"}},
+	}}}
+	told := 0
+	State{}.EachBackend(vip, func(_ string, b model.HostBackend) {
+		told++
+		if b.Tenant != vip.Tenant {
+			t.Errorf("tenant of %s is %q", b.Endpoint, b.Tenant)
+		}
+		was := b
+		was.Tenant = ""
+		if Adds(was, b) {
+			t.Error("muxes wait until a host knows whose a backend is")
+		}
+		was.Slot++
+		if !Adds(was, b) {
+			t.Error("muxes do not wait for what a host needs")
+		}
+	})
+	if told != 1 {
+		t.Errorf("%d backends", told)
+	}
+}

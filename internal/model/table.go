@@ -91,6 +91,7 @@ type HostBackend struct {
 	Fastpath    bool           // connections may leave the muxes
 	Leave, Stay []netip.Prefix // of clients of Leave, but for those of Stay; of all if Leave is empty
 	SYNCookies  SYNCookies     // as in MuxEndpoint
+	Tenant      string         // whose VIP it is; empty: a manager or a table does not say
 }
 
 // Equal says whether both are the same to a host.

@@ -186,7 +186,7 @@ func TestUpdatesComeBack(t *testing.T) {
 			Endpoint: drawKey(t), Tunnel: drawAddr(t, true), HealthCheck: drawCheck(t),
 			Backend: netip.AddrPortFrom(drawAddr(t, true), drawPort(t)), Slot: 8191, Cookies: true,
 			Buckets: 256, Ceded: []uint32{0, 17, 255}, Peers: []netip.Addr{drawAddr(t, true), drawAddr(t, false)},
-			Affinity: true, IdleTimeout: time.Minute, Fastpath: true, Leave: drawSources(t, true), Stay: drawSources(t, true),
+			Affinity: true, IdleTimeout: time.Minute, Fastpath: true, Leave: drawSources(t, true), Stay: drawSources(t, true), Tenant: "acme",
 		}
 		ranges := drawRanges(t)
 		host := HostUpdate{

@@ -146,7 +146,7 @@ func HostBackendToProto(b model.HostBackend) *weirv1.HostBackend {
 		HealthCheck: HealthCheckToProto(b.HealthCheck),
 		Slot:        uint32(b.Slot), Cookies: b.Cookies, Buckets: b.Buckets, Ceded: b.Ceded,
 		Peers: addressStrings(b.Peers), Affinity: b.Affinity, IdleTimeout: optionalDuration(b.IdleTimeout),
-		Fastpath: b.Fastpath, Leave: prefixStrings(b.Leave), Stay: prefixStrings(b.Stay), SynCookies: string(b.SYNCookies),
+		Fastpath: b.Fastpath, Leave: prefixStrings(b.Leave), Stay: prefixStrings(b.Stay), SynCookies: string(b.SYNCookies), Tenant: b.Tenant,
 	}
 }
 
@@ -158,7 +158,7 @@ func HostBackendFromProto(p *weirv1.HostBackend) (model.HostBackend, error) {
 		Tunnel:      f.address("tunnel", p.GetTunnel()),
 		HealthCheck: f.healthCheck("healthCheck", p.GetHealthCheck()),
 		Cookies:     p.GetCookies(), Affinity: p.GetAffinity(), Fastpath: p.GetFastpath(),
-		Buckets: p.GetBuckets(), Ceded: p.GetCeded(), Peers: f.addresses("peers", p.GetPeers()),
+		Buckets: p.GetBuckets(), Ceded: p.GetCeded(), Peers: f.addresses("peers", p.GetPeers()), Tenant: p.GetTenant(),
 	}
 	b.Backend = f.addrPort("", b.Endpoint, p.GetAddress(), p.GetPort())
 	b.IdleTimeout = f.idle("idleTimeout", b.Endpoint.Protocol, p.GetIdleTimeout())

@@ -27,7 +27,8 @@ var borrowed netip.Addr
 
 // VIPSessions is what a VIP has of the tables of sessions.
 type VIPSessions struct {
-	VIP netip.Addr
+	VIP    netip.Addr
+	Tenant string // empty: not known yet
 	// Proven are those that both ends have spoken in.
 	Proven, New int
 	Limit       int  // on Proven, until the next sweep
@@ -36,52 +37,9 @@ type VIPSessions struct {
 
 // holding is what a sweep counts of a VIP.
 type holding struct {
-	used    [quotaTables]int // rows of each table
+	used    [quotaTables]int // rows of each table, within quotas
+	spilled int              // new ones beyond
 	waiting [quotaTables]int // beyond it, for want of room
-}
-
-// quota is how many rows of a table a VIP may have.
-type quota struct {
-	own  int // in any case
-	most int // as long as others leave room
-}
-
-// divide gives each VIP an equal part of half of a table's room for its own. The other half they borrow from: who
-// comes first, and once it does not do for all, each up to the same part. most bounds each VIP; 0: nothing does.
-func divide(room, most int, table sessionTable, held map[netip.Addr]*holding) (each map[netip.Addr]quota, shared int) {
-	each = make(map[netip.Addr]quota, len(held))
-	if len(held) == 0 {
-		return each, room
-	}
-	own := max(room/2/len(held), 1)
-	shared = room / 2
-	wants := make([]int, 0, len(held))
-	for _, h := range held {
-		wants = append(wants, max(h.used[table]+h.waiting[table]-own, 0))
-	}
-	q := quota{own: own, most: own + level(wants, shared)}
-	if most > 0 {
-		q = quota{own: min(q.own, most), most: min(q.most, most)}
-	}
-	for vip := range held {
-		each[vip] = q
-	}
-	return each, shared
-}
-
-// level is the largest part that nobody may exceed, so that all that is wanted fits the room; the whole room if it
-// does anyhow.
-func level(wants []int, room int) int {
-	slices.Sort(wants)
-	left := room
-	for i, want := range wants {
-		part := left / (len(wants) - i)
-		if want > part {
-			return part
-		}
-		left -= want
-	}
-	return room
 }
 
 // tableRoom is how many rows a table is sure to hold: the kernel keeps some free for each CPU, and evicts before it
@@ -94,11 +52,13 @@ func tableRoom(table *ebpf.Map) int {
 
 // rows are the quotas as the programs compare them: with counts that grow from what they were, made, when the sweep
 // began. Of the VIP that is no address they say what may be borrowed.
-func (d *Datapath) quotaRows(held map[netip.Addr]*holding, made map[netip.Addr]agentSessionUsage) map[netip.Addr]agentSessionQuota {
+func (d *Datapath) quotaRows(
+	tenants map[string]*tenancy, held map[netip.Addr]*holding, made map[netip.Addr]agentSessionUsage,
+) map[netip.Addr]agentSessionQuota {
 	rows := make(map[netip.Addr]agentSessionQuota, len(held)+1)
 	var all agentSessionQuota
 	for table := range quotaTables {
-		each, shared := divide(d.room(table), d.config.MaxVIPSessions, table, held)
+		each, shared := divide(d.room(table), d.config.MaxVIPSessions, table, tenants, held)
 		lent := 0
 		for vip, q := range each {
 			row, used := rows[vip], held[vip].used[table]
@@ -137,7 +97,7 @@ func (d *Datapath) countVIPs(rules map[model.HostBackendKey]model.HostBackend) e
 	for key := range rules {
 		held[key.Endpoint.VIP] = &holding{}
 	}
-	rows := d.quotaRows(held, made)
+	rows := d.quotaRows(tenanciesOf(rules), held, made)
 	for vip, row := range rows {
 		if _, known := made[vip]; !known {
 			err = errors.Join(err, d.objects.SessionUsages.Put(toAddress(vip), agentSessionUsage{}), d.objects.SessionQuotas.Put(toAddress(vip), row))
@@ -192,7 +152,7 @@ func (d *Datapath) newLedger() (*ledger, error) {
 }
 
 // add counts a session that is in a table.
-func (l *ledger) add(in *ebpf.Map, s Session) {
+func (l *ledger) add(in *ebpf.Map, s Session, spilled bool) {
 	h := l.held[s.VIP.Addr()]
 	if h == nil { // the VIP is gone
 		return
@@ -201,7 +161,11 @@ func (l *ledger) add(in *ebpf.Map, s Session) {
 		h.used[provenTable]++
 		return
 	}
-	h.used[newTable]++
+	if spilled {
+		h.spilled++
+	} else {
+		h.used[newTable]++
+	}
 	if s.State == StateEstablished {
 		h.waiting[provenTable]++
 	}
@@ -215,23 +179,28 @@ func (d *Datapath) settle(l *ledger) ([]VIPSessions, error) {
 	for vip, h := range l.held {
 		h.waiting[newTable] = int(l.made[vip].Refused[newTable] - d.refused[vip][newTable])
 	}
-	for vip, row := range d.quotaRows(l.held, l.made) {
+	tenants := tenanciesOf(d.rules)
+	for vip, row := range d.quotaRows(tenants, l.held, l.made) {
 		err := d.objects.SessionQuotas.Update(toAddress(vip), row, ebpf.UpdateExist)
 		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) { // the VIP may have gone
 			return nil, fmt.Errorf("set the quota of sessions of %s: %w", vip, err)
 		}
 	}
-	each, _ := divide(d.room(provenTable), d.config.MaxVIPSessions, provenTable, l.held)
+	each, _ := divide(d.room(provenTable), d.config.MaxVIPSessions, provenTable, tenants, l.held)
 	excess := make(map[netip.Addr]int)
-	all := make([]VIPSessions, 0, len(l.held))
-	for vip, h := range l.held {
-		limit := each[vip].most
+	all := make([]VIPSessions, 0, len(each))
+	owners := make(map[netip.Addr]string, len(each))
+	for key, b := range d.rules {
+		owners[key.Endpoint.VIP] = b.Tenant
+	}
+	for vip, q := range each {
+		h, limit := l.held[vip], q.most
 		if h.used[provenTable] > limit {
 			excess[vip] = h.used[provenTable] - limit
 		}
 		before, now := d.refused[vip], l.made[vip].Refused
 		all = append(all, VIPSessions{
-			VIP: vip, Proven: h.used[provenTable], New: h.used[newTable], Limit: limit, Refused: now != before,
+			VIP: vip, Tenant: owners[vip], Proven: min(h.used[provenTable], limit), New: h.used[newTable] + h.spilled, Limit: limit, Refused: now != before,
 		})
 	}
 	d.refused = make(map[netip.Addr][quotaTables]uint64, len(l.made))

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"pgregory.net/rapid"
@@ -105,10 +106,10 @@ func (r *rig) sweep() Census {
 	return census
 }
 
-// TestBorrowedSessionsAreGivenBack has one VIP borrow all there is, and another want as many later.
-func TestBorrowedSessionsAreGivenBack(t *testing.T) {
-	r := quotaRig(t)
-	open := func(i int, vip string) {
+// prove opens so many connections whose clients answer, beginning with the first-th client.
+func (r *rig) prove(vip string, first, n int) {
+	r.t.Helper()
+	for i := first; i < first+n; i++ {
 		packet := func(flags pkt.Flags) pkt.Packet {
 			return pkt.TCP(fmt.Sprintf("198.51.100.%d:%d", 1+i%200, 1024+i/200), vip, flags)
 		}
@@ -116,47 +117,218 @@ func TestBorrowedSessionsAreGivenBack(t *testing.T) {
 		r.quick("to_uplink", replyTo(delivered(packet(pkt.SYN), native4), pkt.SYN|pkt.ACK).Frame())
 		r.quick("from_uplink", packet(pkt.ACK).Inside(outer(native4)).Frame())
 	}
-	proven := func(vip string) int {
-		for _, v := range r.sweep().VIPs {
-			if v.VIP == netip.MustParseAddrPort(vip).Addr() {
-				return v.Proven
-			}
-		}
-		return -1
+}
+
+// proven sweeps, and tells how many proven sessions each VIP has.
+func (r *rig) proven() map[string]int {
+	r.t.Helper()
+	all := make(map[string]int)
+	for _, v := range r.sweep().VIPs {
+		all[v.VIP.String()] = v.Proven
 	}
-	for i := range 4000 {
-		open(i, vip4)
+	return all
+}
+
+// TestIdleSharesAreLentAndGivenBack has one VIP of three take what the others own and do not use, but for what they need to
+// begin with; and give it back when another wants as much.
+func TestIdleSharesAreLentAndGivenBack(t *testing.T) {
+	r := quotaRig(t)
+	room := r.room(provenTable)
+	for i := range 2 {
+		r.prove(vip4, i*3000, 3000)
+		r.proven()
 	}
-	alone := proven(vip4)
+	first, second := ipOf(vip4), ipOf(otherVIP4)
+	alone := r.proven()[first]
+	if least := room/2 + room/6 + room/12; alone < least { // common, its own, and some of that of the others
+		t.Errorf("a VIP beside idle ones has %d of %d sessions, want at least %d", alone, room, least)
+	}
+	// What the other keeps it has at once, with no sweep between.
+	const some = 40
+	r.prove(otherVIP4, 10_000, some)
 	for range 4 {
-		for i := range 4000 {
-			open(10_000+i, otherVIP4)
-		}
-		r.sweep()
+		r.prove(otherVIP4, 10_000, 4000)
+		r.proven()
 	}
-	first, second := proven(vip4), proven(otherVIP4)
-	if first >= alone || second < first*9/10 {
-		t.Errorf("a VIP that had %d sessions has %d beside one that wants as many and has %d", alone, first, second)
+	r.proven()
+	now := r.proven()
+	if now[first] >= alone*3/4 || now[second] < now[first]*9/10 {
+		t.Errorf("a VIP that had %d sessions has %d beside one that wants as many and has %d", alone, now[first], now[second])
+	}
+	if sum := now[first] + now[second]; sum > room {
+		t.Errorf("both have %d, there is room for %d", sum, room)
 	}
 }
 
-func TestLevels(t *testing.T) {
+// TestBorrowedSessionsEndAtASweep has a VIP hold more than it may once another wants its own: the sweep ends the rest, the
+// longest idle first.
+func TestBorrowedSessionsEndAtASweep(t *testing.T) {
+	r := quotaRig(t)
+	r.prove(vip4, 0, 1200)
+	before := r.proven()[ipOf(vip4)]
+	// As if the other had been refused that many; and the first half of ours had been idle for longest.
+	idle := make(map[agentSessionKey]bool)
+	rows, err := readTable[agentSessionKey, agentSession](r.objects.Sessions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, row := range rows {
+		if len(idle) == before/2 {
+			break
+		}
+		idle[key] = true
+		row.LastSeen -= uint64(time.Minute)
+		if err := r.objects.Sessions.Put(key, row); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := r.newLedger()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.held[netip.MustParseAddrPort(vip4).Addr()].used[provenTable] = before
+	l.held[netip.MustParseAddrPort(otherVIP4).Addr()].waiting[provenTable] = 4000
+	counted, err := r.settle(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := 0
+	for _, v := range counted {
+		if v.VIP == netip.MustParseAddrPort(vip4).Addr() {
+			limit = v.Limit
+		}
+	}
+	if limit >= before || limit == 0 {
+		t.Fatalf("limit is %d beside one that wants all, had %d", limit, before)
+	}
+	rows, err = readTable[agentSessionKey, agentSession](r.objects.Sessions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != limit {
+		t.Errorf("%d sessions are left, may have %d", len(rows), limit)
+	}
+	stayed := 0
+	for key := range rows {
+		if idle[key] {
+			stayed++
+		}
+	}
+	if ended := before - limit; stayed != max(len(idle)-ended, 0) {
+		t.Errorf("%d ended, and %d stayed of %d that had been idle for longest", ended, stayed, len(idle))
+	}
+}
+
+// TestTenantsShareSessions has a tenant of many VIPs and one of a single one want all there is, with the same workload each:
+// both get the same.
+func TestTenantsShareSessions(t *testing.T) {
+	r := quotaRig(t)
+	var rules []model.HostBackend
+	var many []string
+	for i := range 8 {
+		vip := fmt.Sprintf("203.0.113.%d:80", 20+i)
+		many = append(many, vip)
+		rules = append(rules, rule(model.TCP, vip, native4, native4, native6))
+		rules[i].Tenant = "many"
+	}
+	one := rule(model.TCP, vip4, native4, native4, native6)
+	one.Tenant = "one"
+	if err := r.Replace(append(rules, one)); err != nil {
+		t.Fatal(err)
+	}
+	const want = 1500
+	sum := func(now map[string]int) (all int) {
+		for _, vip := range many {
+			all += now[ipOf(vip)]
+		}
+		return all
+	}
+	var now map[string]int
+	for range 5 {
+		for i, vip := range many {
+			r.prove(vip, 20_000+i*want/8, want/8)
+		}
+		now = r.proven()
+		r.prove(vip4, 0, want)
+		now = r.proven()
+	}
+	theirs, ours := sum(now), now[ipOf(vip4)]
+	if ours*10 < theirs*9 || theirs*10 < ours*9 {
+		t.Errorf("a tenant has %d sessions with 8 VIPs, another %d with one", theirs, ours)
+	}
+}
+
+func ipOf(addrPort string) string { return netip.MustParseAddrPort(addrPort).Addr().String() }
+
+func TestParts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		room := rapid.IntRange(0, 1000).Draw(t, "room")
-		wants := rapid.SliceOfN(rapid.IntRange(0, 500), 1, 20).Draw(t, "wants")
-		part := level(append([]int(nil), wants...), room)
-		sum, cut := 0, 0
-		for _, want := range wants {
-			sum += min(want, part)
-			if want > part {
-				cut++
+		parties := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) party {
+			return party{weight: rapid.IntRange(1, 5).Draw(t, "weight"), want: rapid.IntRange(0, 500).Draw(t, "want")}
+		}), 1, 20).Draw(t, "parties")
+		each, left := parts(room, parties)
+		sum := left
+		for i, part := range each {
+			sum += part
+			cut := part < parties[i].want
+			if part < 0 || part > parties[i].want {
+				t.Fatalf("who wants %d gets %d", parties[i].want, part)
+			}
+			if cut && left > 0 {
+				t.Fatalf("who wants %d gets %d, and %d is left", parties[i].want, part, left)
+			}
+			for j, other := range each { // nobody who is cut has less by weight than another, but for what was rounded
+				if n := len(parties); cut && (part+n)*parties[j].weight < (other-n)*parties[i].weight {
+					t.Fatalf("%+v get %d, and %+v get %d", parties[i], part, parties[j], other)
+				}
 			}
 		}
-		if sum > room {
-			t.Fatalf("parts of %d add up to %d", part, sum)
+		if sum != room {
+			t.Fatalf("parts add up to %d of %d", sum, room)
 		}
-		if cut > 0 && room-sum >= cut {
-			t.Fatalf("%d are cut to %d, and %d of the room is left", cut, part, room-sum)
+	})
+}
+
+// What tenants own and may borrow is the whole room. A tenant has as much with one VIP as with many.
+func TestDivide(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const room = 100_000
+		tenants, held := make(map[string]*tenancy), make(map[netip.Addr]*holding)
+		for i := range byte(rapid.IntRange(1, 5).Draw(t, "tenants")) {
+			tenant := &tenancy{workloads: 1, vips: make(map[netip.Addr]int)}
+			tenants[fmt.Sprint(i)] = tenant
+			for j := range byte(rapid.IntRange(1, 9).Draw(t, "vips")) {
+				vip := netip.AddrFrom4([4]byte{203, 0, i, j})
+				tenant.vips[vip] = rapid.IntRange(1, 3).Draw(t, "workloads")
+				held[vip] = &holding{used: [quotaTables]int{rapid.IntRange(0, room).Draw(t, "used")}}
+			}
+		}
+		each, shared := divide(room, 0, provenTable, tenants, held)
+		own := 0
+		for vip, q := range each {
+			own += q.own
+			if q.most < q.own || q.most > q.own+shared {
+				t.Fatalf("%s has %+v, and may borrow of %d", vip, q, shared)
+			}
+		}
+		if own+shared > room || own+shared < room-len(each)-len(tenants) {
+			t.Fatalf("%d are owned and %d to borrow, of %d", own, shared, room)
+		}
+		part := func(name string) (most, want int) {
+			for vip := range tenants[name].vips {
+				most += min(each[vip].most, wantOf(held[vip], provenTable))
+				want += wantOf(held[vip], provenTable)
+			}
+			return most, want
+		}
+		for a := range tenants {
+			for b := range tenants {
+				gets, wants := part(a)
+				other, _ := part(b)
+				if rounded := 2 * len(each); gets+rounded < wants && gets+rounded < other {
+					t.Fatalf("tenant %s wants %d and may have %d, and %s may have %d", a, wants, gets, b, other)
+				}
+			}
 		}
 	})
 }

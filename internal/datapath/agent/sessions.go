@@ -104,7 +104,7 @@ func (d *Datapath) Sweep(now time.Duration, t Timeouts) (Census, error) {
 			result.Live++
 			session := fromSession(key, row)
 			count.add(session, carriesCookie(row))
-			vips.add(table, session)
+			vips.add(table, session, row.Spilled != 0)
 			return nil
 		})
 		if err != nil {
