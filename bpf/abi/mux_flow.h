@@ -42,8 +42,18 @@ struct flow_set {
 /* Cells of `flows` that a VIP owns. Only ever added to. */
 struct vip_usage {
 	__u64 cells[2]; /* untrusted, trusted */
+	__u32 tenant; /* index of tenant_usage; 0: none. User space writes */
+	__u32 pad;
+};
+
+/* Those that the VIPs of a tenant own together; user space puts right what is off. */
+struct tenant_usage {
+	__u64 cells[2]; /* likewise */
+	__u32 limit; /* on trusted ones; user space writes */
+	__u32 pad;
 };
 
 _Static_assert(sizeof(struct flow_cell) == 16, "flow_cell");
 _Static_assert(sizeof(struct flow_set) == 128, "flow_set");
-_Static_assert(sizeof(struct vip_usage) == 16, "vip_usage");
+_Static_assert(sizeof(struct vip_usage) == 24, "vip_usage");
+_Static_assert(sizeof(struct tenant_usage) == 24, "tenant_usage");

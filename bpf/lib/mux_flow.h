@@ -62,6 +62,9 @@ struct flow_claim {
 	__u32 untrusted; /* cells that the VIP has */
 	bool set_has_room; /* for one more untrusted flow */
 	bool vip_has_room;
+	bool tenant_has_room;
+	__u32 tenant; /* index of tenant_usage; 0: none */
+	__u64 tenant_untrusted; /* cells that it has */
 };
 
 static __always_inline struct vip_usage *usage_of(__u32 owner)
@@ -71,12 +74,25 @@ static __always_inline struct vip_usage *usage_of(__u32 owner)
 	return bpf_map_lookup_elem(&vip_usage, &row);
 }
 
-static __always_inline void usage_add(__u32 owner, __u64 n)
+/* The tenant's, of a row that may be 0: NULL. */
+static __always_inline struct tenant_usage *tenant_usage_of(__u32 tenant)
+{
+	return tenant ? bpf_map_lookup_elem(&tenant_usage, &tenant) : NULL;
+}
+
+/*
+ * Counts for the VIP and for its tenant. Not static, as what else writes; the 0 is for the kernel.
+ */
+__noinline int usage_add(__u32 owner, __u64 n)
 {
 	struct vip_usage *usage = owner ? usage_of(owner) : NULL;
+	struct tenant_usage *tenant = usage ? tenant_usage_of(usage->tenant) : NULL;
 
 	if (usage)
 		__sync_fetch_and_add(&usage->cells[owner & FLOW_TRUSTED], n);
+	if (tenant)
+		__sync_fetch_and_add(&tenant->cells[owner & FLOW_TRUSTED], n);
+	return 0;
 }
 
 /* Untrusted flows may have half as many cells as trusted ones: most of them never come again. */
@@ -109,9 +125,13 @@ static __always_inline __u32 flow_lives(const struct flow_cell *cell, __u32 now)
 static __always_inline bool flow_may_trust(const struct flow_set *set, const struct flow_claim *c)
 {
 	struct vip_usage *usage = usage_of(c->vip << FLOW_OWNER_SHIFT);
+	struct tenant_usage *tenant;
 	int trusted = 0;
 
 	if (!usage || usage->cells[FLOW_TRUSTED] >= c->limit)
+		return false;
+	tenant = tenant_usage_of(usage->tenant);
+	if (tenant && tenant->cells[FLOW_TRUSTED] >= tenant->limit)
 		return false;
 	for (int i = 0; i < FLOW_CELLS; i++)
 		trusted +=
@@ -190,10 +210,32 @@ __noinline int flow_peek(__u64 hash, __u64 tag, __u32 now)
 enum flow_rank {
 	FLOW_RANK_NEVER, /* trusted, or untrusted of another VIP that has no more than its share */
 	FLOW_RANK_OURS, /* untrusted, of our VIP */
-	FLOW_RANK_GREEDIER, /* untrusted, of a VIP that has more than we and half its limit */
-	FLOW_RANK_FREE, /* and neither the set nor our VIP has too many untrusted ones */
+	FLOW_RANK_GREEDIER, /* untrusted, of one that has more than we and half its limit */
+	FLOW_RANK_FREE, /* and neither the set, our VIP nor its tenant has too many untrusted ones
+			 */
 	FLOW_RANK_SAME, /* the flow's own: what it was sent to is gone */
 };
+
+/*
+ * May the claim take an untrusted cell of a VIP that is not its own? Of another tenant's if that
+ * one is greedier, of its own tenant's if that VIP is: then the tenant has no more than before.
+ */
+static __always_inline bool flow_is_greedier(const struct vip_usage *theirs,
+					     const struct flow_claim *c)
+{
+	struct tenant_usage *tenant = tenant_usage_of(theirs->tenant);
+
+	if (!c->vip_has_room)
+		return false;
+	if (tenant && theirs->tenant != c->tenant)
+		return c->tenant_has_room && tenant->cells[0] > c->tenant_untrusted &&
+		       tenant->cells[0] > untrusted_limit(tenant->limit) / 2;
+	if (theirs->cells[0] <= c->untrusted)
+		return false;
+	if (!c->tenant_has_room)
+		return tenant != NULL;
+	return theirs->cells[0] > untrusted_limit(c->limit) / 2;
+}
 
 __noinline int flow_rank(const struct flow_cell *cell, const struct flow_claim *c)
 {
@@ -202,7 +244,8 @@ __noinline int flow_rank(const struct flow_cell *cell, const struct flow_claim *
 	if (!cell || !c)
 		return FLOW_RANK_NEVER;
 	if (flow_is_free(cell, c->now))
-		return c->set_has_room && c->vip_has_room ? FLOW_RANK_FREE : FLOW_RANK_NEVER;
+		return c->set_has_room && c->vip_has_room && c->tenant_has_room ? FLOW_RANK_FREE
+										: FLOW_RANK_NEVER;
 	if (flow_matches(cell->flow, c->tag))
 		return FLOW_RANK_SAME;
 	if (cell->owner & FLOW_TRUSTED)
@@ -210,10 +253,7 @@ __noinline int flow_rank(const struct flow_cell *cell, const struct flow_claim *
 	if (cell->owner >> FLOW_OWNER_SHIFT == c->vip)
 		return FLOW_RANK_OURS;
 	theirs = usage_of(cell->owner);
-	if (theirs && c->vip_has_room && theirs->cells[0] > c->untrusted &&
-	    theirs->cells[0] > untrusted_limit(c->limit) / 2)
-		return FLOW_RANK_GREEDIER;
-	return FLOW_RANK_NEVER;
+	return theirs && flow_is_greedier(theirs, c) ? FLOW_RANK_GREEDIER : FLOW_RANK_NEVER;
 }
 
 enum {
@@ -256,6 +296,7 @@ __noinline int flow_remember(struct flow_claim *c)
 {
 	struct flow_set *set = c ? flow_set_of(c->hash) : NULL;
 	struct vip_usage *usage = c ? usage_of(c->vip << FLOW_OWNER_SHIFT) : NULL;
+	struct tenant_usage *tenant;
 	__u32 rank, untrusted = 0;
 	struct flow_cell *cell;
 	__u64 best = 0;
@@ -270,6 +311,10 @@ __noinline int flow_remember(struct flow_claim *c)
 	c->untrusted = usage->cells[0];
 	c->set_has_room = untrusted < FLOW_UNTRUSTED_CELLS;
 	c->vip_has_room = c->untrusted < untrusted_limit(c->limit);
+	tenant = tenant_usage_of(usage->tenant);
+	c->tenant = usage->tenant;
+	c->tenant_untrusted = tenant ? tenant->cells[0] : c->untrusted;
+	c->tenant_has_room = !tenant || c->tenant_untrusted < untrusted_limit(tenant->limit);
 	for (int i = 0; i < FLOW_CELLS; i++)
 		best = higher(best, flow_score(set, i, c));
 	rank = best >> FLOW_SCORE_RANK_SHIFT;

@@ -118,6 +118,15 @@ struct {
 	__type(value, struct vip_usage);
 } vip_usage SEC(".maps");
 
+/* Likewise by tenant: row 0 is not used. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 16385);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct tenant_usage);
+} tenant_usage SEC(".maps");
+
 /* Packets by what became of them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -39,6 +39,8 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_mux_table_size", Help: "Rows that a table has.", Labels: []string{"table"}},
 	{Name: "weir_mux_flows", Help: "Flows remembered of a VIP: seen once, or trusted.", Labels: []string{"vip", "state"}},
 	{Name: "weir_mux_flow_limit", Help: "Trusted flows that a VIP may have; half as many that were seen once.", Labels: []string{"vip"}},
+	{Name: "weir_mux_tenant_flows", Help: "Flows remembered of a tenant's VIPs together: seen once, or trusted.", Labels: []string{"tenant", "state"}},
+	{Name: "weir_mux_tenant_flow_limit", Help: "Trusted flows that a tenant may have; half as many that were seen once.", Labels: []string{"tenant"}},
 	{Name: "weir_mux_flow_cells", Help: "Flows that the table has room for."},
 	{Name: "weir_mux_hosts", Help: "Tunnels' ends, by whether a next hop to them is known.", Labels: []string{"reachable"}},
 	{Name: "weir_mux_warnings", Help: "Lines of trouble that the mux reports."},
@@ -159,6 +161,11 @@ func (m *Mux) sampleUsage(to *telemetry.Sample) {
 	telemetry.Put(to, "weir_mux_flow_cells", usage.FlowCells)
 	if len(usage.VIPs) > maxSeries {
 		return
+	}
+	for _, of := range usage.Tenants {
+		telemetry.Put(to, "weir_mux_tenant_flows", of.Flows.Untrusted, of.Tenant, "seen_once")
+		telemetry.Put(to, "weir_mux_tenant_flows", of.Flows.Trusted, of.Tenant, "trusted")
+		telemetry.Put(to, "weir_mux_tenant_flow_limit", of.Limit, of.Tenant)
 	}
 	for _, v := range usage.VIPs {
 		telemetry.Put(to, "weir_mux_flows", v.Flows.Untrusted, v.VIP.String(), "seen_once")

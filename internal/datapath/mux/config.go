@@ -117,6 +117,7 @@ func (d dimensions) spec() (*ebpf.CollectionSpec, error) {
 		muxMapShortcuts:        d.shortcutRows(),
 		muxMapEndpointRows:     d.rows() + 1,
 		muxMapVipUsage:         d.rows() + 1,
+		muxMapTenantUsage:      d.rows() + 1,
 		muxMapEndpointCounters: d.rows() + 1,
 		muxMapGuards:           d.rows() + 1,
 		muxMapVipGuards:        d.rows() + 1,

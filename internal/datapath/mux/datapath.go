@@ -39,9 +39,10 @@ type Datapath struct {
 	sources       *sources
 	limits        limits
 	shares        shares
-	weights       *weights      // nil: the tables have changed since
-	flowLimit     uint32        // of a VIP that names none
-	tick          time.Duration // of the flow table's clock
+	tenants       map[string]uint32 // indexes of tenant_usage
+	weights       *weights          // nil: the tables have changed since
+	flowLimit     uint32            // of a VIP that names none
+	tick          time.Duration     // of the flow table's clock
 	hops          *hops
 	tunnels       *tunnels
 	allPorts      int          // live endpoints on all ports
@@ -67,6 +68,7 @@ func newDatapath(d dimensions, log *slog.Logger) *Datapath {
 		flowLimit:     uint32(orDefault(int(d.flowLimit), int(d.flowSets)*len(muxFlowSet{}.Cells)/4)),
 		snat:          newSNAT(d.snatVIPs, d.snatOwnerRows()),
 		sources:       newSources(d.rows(), int(d.sourceRows())),
+		tenants:       map[string]uint32{},
 		hops:          newHops(),
 		tunnels:       newTunnels(),
 	}

@@ -17,13 +17,14 @@ type FlowUsage struct {
 
 // flowMemory is the flow table and its accounts as the kernel has them, shared with packets.
 type flowMemory struct {
-	sets  []muxFlowSet
-	usage []muxVipUsage
-	raw   [][]byte
+	sets    []muxFlowSet
+	usage   []muxVipUsage
+	tenants []muxTenantUsage
+	raw     [][]byte
 }
 
 // SweepFlows frees the cells of flows that expired, and tells how many. Packets would take such
-// cells too, but until then they count for their VIP.
+// cells too, but until then they count for their VIP. It also says of VIPs whose they are.
 func (d *Datapath) SweepFlows() (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -55,10 +56,12 @@ func (d *Datapath) sweep() (freed int, err error) {
 	}
 	for id := range d.vips.retired {
 		if m.usage[id].Cells == [2]uint64{} {
+			atomic.StoreUint32(&m.usage[id].Tenant, 0)
 			delete(d.vips.retired, id)
 			d.vips.ids.put(id)
 		}
 	}
+	d.settleTenants(m)
 	return freed, nil
 }
 
@@ -82,7 +85,11 @@ func (m *flowMemory) free(cell *muxFlowCell, now uint32, gone map[uint32]bool) b
 		return false
 	}
 	if vip := owner >> 1; int(vip) < len(m.usage) {
-		atomic.AddUint64(&m.usage[vip].Cells[owner&1], ^uint64(0))
+		usage := &m.usage[vip]
+		atomic.AddUint64(&usage.Cells[owner&1], ^uint64(0))
+		if tenant := atomic.LoadUint32(&usage.Tenant); tenant != 0 && int(tenant) < len(m.tenants) {
+			atomic.AddUint64(&m.tenants[tenant].Cells[owner&1], ^uint64(0))
+		}
 	}
 	return true
 }
@@ -95,6 +102,10 @@ func (t *tables) mapFlows() (m *flowMemory, err error) {
 	if m.usage, err = mapRows[muxVipUsage](&m.raw, t.VIPUsage); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("map table vip_usage: %w", err)
+	}
+	if m.tenants, err = mapRows[muxTenantUsage](&m.raw, t.TenantUsage); err != nil {
+		m.Close()
+		return nil, fmt.Errorf("map table tenant_usage: %w", err)
 	}
 	return m, nil
 }

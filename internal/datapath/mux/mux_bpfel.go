@@ -362,6 +362,13 @@ type muxTalker struct {
 	Lead      uint64
 }
 
+type muxTenantUsage struct {
+	_     structs.HostLayout
+	Cells [2]uint64
+	Limit uint32
+	Pad   uint32
+}
+
 type muxVerdict uint32
 
 const (
@@ -420,8 +427,10 @@ type muxVipGuard struct {
 }
 
 type muxVipUsage struct {
-	_     structs.HostLayout
-	Cells [2]uint64
+	_      structs.HostLayout
+	Cells  [2]uint64
+	Tenant uint32
+	Pad    uint32
 }
 
 // Names of all BPF objects in the ELF.
@@ -452,6 +461,7 @@ const (
 	muxMapSynCounters           = "syn_counters"
 	muxMapSynTrials             = "syn_trials"
 	muxMapTalkers               = "talkers"
+	muxMapTenantUsage           = "tenant_usage"
 	muxMapVerdicts              = "verdicts"
 	muxMapVipGuards             = "vip_guards"
 	muxMapVipRefused            = "vip_refused"
@@ -564,6 +574,7 @@ type muxMapSpecs struct {
 	SynCounters      *ebpf.MapSpec `ebpf:"syn_counters"`
 	SynTrials        *ebpf.MapSpec `ebpf:"syn_trials"`
 	Talkers          *ebpf.MapSpec `ebpf:"talkers"`
+	TenantUsage      *ebpf.MapSpec `ebpf:"tenant_usage"`
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
 	VipGuards        *ebpf.MapSpec `ebpf:"vip_guards"`
 	VipRefused       *ebpf.MapSpec `ebpf:"vip_refused"`
@@ -634,6 +645,7 @@ type muxMaps struct {
 	SynCounters      *ebpf.Map `ebpf:"syn_counters"`
 	SynTrials        *ebpf.Map `ebpf:"syn_trials"`
 	Talkers          *ebpf.Map `ebpf:"talkers"`
+	TenantUsage      *ebpf.Map `ebpf:"tenant_usage"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
 	VipGuards        *ebpf.Map `ebpf:"vip_guards"`
 	VipRefused       *ebpf.Map `ebpf:"vip_refused"`
@@ -666,6 +678,7 @@ func (m *muxMaps) Close() error {
 		m.SynCounters,
 		m.SynTrials,
 		m.Talkers,
+		m.TenantUsage,
 		m.Verdicts,
 		m.VipGuards,
 		m.VipRefused,

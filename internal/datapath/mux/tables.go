@@ -23,6 +23,7 @@ type tables struct {
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Flows            *ebpf.Map `ebpf:"flows"`
 	VIPUsage         *ebpf.Map `ebpf:"vip_usage"`
+	TenantUsage      *ebpf.Map `ebpf:"tenant_usage"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
 	EndpointCounters *ebpf.Map `ebpf:"endpoint_counters"`
 	SYNCounters      *ebpf.Map `ebpf:"syn_counters"`
@@ -72,6 +73,7 @@ func (t *tables) pinned() []pinnedTable {
 		{"next_hops", muxMapNextHops, &t.NextHops},
 		{"flows", muxMapFlows, &t.Flows},
 		{"vip_usage", muxMapVipUsage, &t.VIPUsage},
+		{"tenant_usage", muxMapTenantUsage, &t.TenantUsage},
 		{"verdicts", muxMapVerdicts, &t.Verdicts},
 		{"endpoint_counters", muxMapEndpointCounters, &t.EndpointCounters},
 		{"syn_counters", muxMapSynCounters, &t.SYNCounters},

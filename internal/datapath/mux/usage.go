@@ -12,6 +12,7 @@ type Usage struct {
 	SNAT                         map[netip.Addr]int // ranges that workloads have, by VIP
 	FlowCells                    uint64             // that the flow table has
 	VIPs                         []VIPUsage
+	Tenants                      []TenantUsage // those of whose flows account is kept, by name
 }
 
 // Room is the rows of a table.
@@ -24,6 +25,13 @@ type VIPUsage struct {
 	Limit uint32 // of trusted flows
 }
 
+// TenantUsage is a tenant's part of the flow table.
+type TenantUsage struct {
+	Tenant string
+	Flows  FlowUsage
+	Limit  uint32 // of trusted flows of all its VIPs
+}
+
 // Usage reads how full the tables are.
 func (d *Datapath) Usage() (Usage, error) {
 	u, ids := d.usage()
@@ -34,7 +42,9 @@ func (d *Datapath) Usage() (Usage, error) {
 		}
 		u.VIPs[i].Flows = FlowUsage{Untrusted: row.Cells[0], Trusted: row.Cells[1]}
 	}
-	return u, nil
+	var err error
+	u.Tenants, err = d.tenantUsage()
+	return u, err
 }
 
 // usage is what is known without asking the kernel, and the VIPs' rows there.

@@ -40,6 +40,7 @@ const (
 	benchMapSynCounters           = "syn_counters"
 	benchMapSynTrials             = "syn_trials"
 	benchMapTalkers               = "talkers"
+	benchMapTenantUsage           = "tenant_usage"
 	benchMapVerdicts              = "verdicts"
 	benchMapVipGuards             = "vip_guards"
 	benchMapVipRefused            = "vip_refused"
@@ -177,6 +178,7 @@ type benchMapSpecs struct {
 	SynCounters      *ebpf.MapSpec `ebpf:"syn_counters"`
 	SynTrials        *ebpf.MapSpec `ebpf:"syn_trials"`
 	Talkers          *ebpf.MapSpec `ebpf:"talkers"`
+	TenantUsage      *ebpf.MapSpec `ebpf:"tenant_usage"`
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
 	VipGuards        *ebpf.MapSpec `ebpf:"vip_guards"`
 	VipRefused       *ebpf.MapSpec `ebpf:"vip_refused"`
@@ -254,6 +256,7 @@ type benchMaps struct {
 	SynCounters      *ebpf.Map `ebpf:"syn_counters"`
 	SynTrials        *ebpf.Map `ebpf:"syn_trials"`
 	Talkers          *ebpf.Map `ebpf:"talkers"`
+	TenantUsage      *ebpf.Map `ebpf:"tenant_usage"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
 	VipGuards        *ebpf.Map `ebpf:"vip_guards"`
 	VipRefused       *ebpf.Map `ebpf:"vip_refused"`
@@ -286,6 +289,7 @@ func (m *benchMaps) Close() error {
 		m.SynCounters,
 		m.SynTrials,
 		m.Talkers,
+		m.TenantUsage,
 		m.Verdicts,
 		m.VipGuards,
 		m.VipRefused,
