@@ -60,7 +60,7 @@ func (c *credentials) request(cmd *cobra.Command) (request []byte, err error) {
 }
 
 // tell writes what the managers made, or prints the token.
-func (c *credentials) tell(cmd *cobra.Command, s *session, token string, certificate, ca []byte) error {
+func (c *credentials) tell(cmd *cobra.Command, s *session, client *rpc.Client, token string, certificate, ca []byte) error {
 	if c.file == "" {
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), token)
 		return err
@@ -74,6 +74,12 @@ func (c *credentials) tell(cmd *cobra.Command, s *session, token string, certifi
 		return fmt.Errorf("read the CA: %w", err)
 	}
 	config := rpc.Config{Managers: strings.Split(access.Managers, ","), CA: string(trust.EncodeCertificate(authority)), Token: token}
+	// Whoever gets the file is to reach the cluster whichever of its managers is away.
+	if all, err := client.ListManagers(cmd.Context(), &weirv1.ListManagersRequest{}); err == nil {
+		for _, m := range all.GetManagers() {
+			config.Know(m.GetAddress())
+		}
+	}
 	if c.certificate {
 		signed, err := x509.ParseCertificate(certificate)
 		if err != nil {
@@ -120,7 +126,7 @@ func (s *session) createUserCommand() *cobra.Command {
 				if err != nil {
 					return fmt.Errorf("create user %s: %w", args[0], err)
 				}
-				return given.tell(cmd, s, made.GetToken(), made.GetCertificate(), made.GetCa())
+				return given.tell(cmd, s, client, made.GetToken(), made.GetCertificate(), made.GetCa())
 			})
 		},
 	}
@@ -147,7 +153,7 @@ func (s *session) rotateUserCommand() *cobra.Command {
 				if err != nil {
 					return fmt.Errorf("rotate user %s: %w", args[0], err)
 				}
-				return given.tell(cmd, s, made.GetToken(), made.GetCertificate(), made.GetCa())
+				return given.tell(cmd, s, client, made.GetToken(), made.GetCertificate(), made.GetCa())
 			})
 		},
 	}

@@ -115,6 +115,25 @@ func rest(t *testing.T, client *http.Client, manager, name string, n int, header
 	return answer.StatusCode, text.String()
 }
 
+// adminKnowsAll holds that the first user's configuration names the managers that joined.
+func (c *trustedCluster) adminKnowsAll(t *testing.T) {
+	t.Helper()
+	m := c.managers[0]
+	trusted, _ := m.store.Trust()
+	if err := m.identity.KeepAdmin(trusted, m.store.Managers(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	access, err := rpc.ReadConfig(pki.AdminFile(m.cfg.DataDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, known := range m.store.Managers() {
+		if !strings.Contains(access.Managers+",", "https://"+known.Address+",") {
+			t.Errorf("the first user's configuration names %s, not %s", access.Managers, known.Address)
+		}
+	}
+}
+
 // Managers that joined by tokens hand writes of a tenant's user on to the leader, who believes them of whom the
 // write is, and nobody else.
 func TestManagersWithTLS(t *testing.T) {
@@ -129,6 +148,7 @@ func TestManagersWithTLS(t *testing.T) {
 		}
 		return len(managers) == 3 && leaderOf(managers) == "m1"
 	})
+	c.adminKnowsAll(t)
 	for _, m := range c.managers {
 		for _, member := range m.store.Managers() {
 			if !strings.HasPrefix(member.PeerURL, "https://") {

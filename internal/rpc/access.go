@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -126,6 +128,20 @@ type Config struct {
 	Certificate string   `yaml:"certificate,omitempty"` // PEM
 	Key         string   `yaml:"key,omitempty"`         // PEM
 	Token       string   `yaml:"token,omitempty"`
+}
+
+// Know adds managers, by the host:port of their API, and says whether it did not name all of them yet. Those
+// that listen at all addresses tell none.
+func (c *Config) Know(managers ...string) (more bool) {
+	named, _, _ := parseManagers(strings.Join(c.Managers, ",")) // what is not readable names none
+	for _, m := range managers {
+		at, err := netip.ParseAddrPort(m)
+		if slices.Contains(named, m) || err == nil && at.Addr().IsUnspecified() {
+			continue
+		}
+		c.Managers, named, more = append(c.Managers, schemeTLS+"://"+m), append(named, m), true
+	}
+	return more
 }
 
 // Encode writes the file.

@@ -18,7 +18,7 @@ import (
 // admin is the name of the first user.
 const admin = "admin"
 
-// AdminFile is where the founding manager writes the first user's configuration.
+// AdminFile is where the founding manager keeps the first user's configuration.
 func AdminFile(dataDir string) string { return filepath.Join(dataDir, "admin.yaml") }
 
 // writeAdmin makes the cluster's first user.
@@ -57,9 +57,10 @@ func (i *Identity) writeAdminFile(number uint32, managers ...string) error {
 	return trust.WriteFile(AdminFile(i.dir), text)
 }
 
-// RenewAdmin gives the first user's configuration beside this manager's store a new certificate, well before the
-// end of the one that it has. It leaves one that is gone, is of somebody else, or was revoked.
-func (i *Identity) RenewAdmin(trusted *store.Trust, now time.Time) error {
+// KeepAdmin keeps the first user's configuration beside this manager's store good: it gets a new certificate, well before
+// the end of the one that it has, and names managers that joined. One that is gone, is of somebody else, or was revoked
+// is left alone.
+func (i *Identity) KeepAdmin(trusted *store.Trust, managers []store.Manager, now time.Time) error {
 	text, err := os.ReadFile(AdminFile(i.dir))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -79,11 +80,18 @@ func (i *Identity) RenewAdmin(trusted *store.Trust, now time.Time) error {
 		return nil
 	}
 	has := access.Current()
-	if !has.Identity.Is(trust.User, admin) || now.Before(has.RenewAt()) {
+	if !has.Identity.Is(trust.User, admin) {
 		return nil
 	}
 	if _, err := InForce(has.Identity, trusted); err != nil {
 		return nil //nolint:nilerr // whoever revoked it meant it
+	}
+	joined := false
+	for _, m := range managers {
+		joined = config.Know(m.Address) || joined
+	}
+	if !joined && now.Before(has.RenewAt()) {
+		return nil
 	}
 	return i.writeAdminFile(has.Identity.Issue, config.Managers...)
 }

@@ -225,8 +225,8 @@ func (i *Identity) Settle(ctx context.Context, from *store.Store, managerURL str
 const (
 	// renewOwn is how often a manager that runs signs its own certificate anew. It also does when it starts.
 	renewOwn = trust.NodeLife * 2 / 3
-	// lookAtAdmin is how often a manager looks whether the first user's certificate is to be renewed.
-	lookAtAdmin = 24 * time.Hour
+	// lookAtAdmin is how often a manager looks whether the first user's configuration is still good.
+	lookAtAdmin = time.Minute
 )
 
 // Keep renews this manager's certificate, and the first user's beside it, until ctx ends.
@@ -234,7 +234,7 @@ func (i *Identity) Keep(ctx context.Context, from *store.Store, log *slog.Logger
 	if i.insecure {
 		return nil
 	}
-	signed := time.Now()
+	signed, told := time.Now(), ""
 	for {
 		wait := time.Until(signed.Add(renewOwn))
 		if wait <= 0 {
@@ -246,8 +246,11 @@ func (i *Identity) Keep(ctx context.Context, from *store.Store, log *slog.Logger
 			}
 		}
 		trusted, _ := from.Trust()
-		if err := i.RenewAdmin(trusted, time.Now()); err != nil {
-			log.Warn("can't renew the certificate of the first user, trying on", "err", err)
+		if err := i.KeepAdmin(trusted, from.Managers(), time.Now()); err == nil {
+			told = ""
+		} else if err.Error() != told {
+			told = err.Error()
+			log.Warn("can't keep the first user's configuration, trying on", "err", err)
 		}
 		select {
 		case <-time.After(min(max(wait, time.Second), lookAtAdmin)):
