@@ -1,32 +1,25 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"connectrpc.com/connect"
-
-	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/daemon"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/testkit/frr"
 	"github.com/weirlb/weir/internal/testkit/netns"
+	"github.com/weirlb/weir/internal/testkit/puppet"
 )
 
 // The topology of these tests. weir-mux is a process of this test binary, the router a real FRR; the
@@ -54,7 +47,7 @@ type lab struct {
 	t                         *testing.T
 	client, router, mux, host *netns.NS
 	frr                       *frr.Router
-	manager                   *manager
+	manager                   *puppet.Manager
 	pinPath, dataDir          string
 }
 
@@ -87,7 +80,7 @@ func newLab(t *testing.T) *lab {
 	must(t, err)
 	l.frr = router
 	t.Cleanup(func() { must(t, router.Stop()) })
-	l.manager = newManager(t, l.mux)
+	l.manager = puppet.NewManager(t, l.mux, "127.0.0.1:0") // the mux reaches it by loopback
 	must(t, l.unload())
 	t.Cleanup(func() { must(t, l.unload()) })
 	return l
@@ -116,25 +109,8 @@ func (l *lab) unload() error {
 type daemonProcess struct {
 	t      *testing.T
 	cmd    *exec.Cmd
-	log    *lockedBuffer
+	log    *netns.Log
 	exited chan error
-}
-
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 // start starts weir-mux; more arguments override.
@@ -143,10 +119,10 @@ func (l *lab) start(args ...string) *daemonProcess {
 	password := filepath.Join(l.t.TempDir(), "password")
 	must(l.t, os.WriteFile(password, []byte("s3cret\n"), 0o600))
 	args = append([]string{
-		"--name", "mux-1", "--manager", l.manager.url, "--interface", "eth0", "--pin-path", l.pinPath, "--as", "65010", "--data-dir", l.dataDir,
+		"--name", "mux-1", "--manager", l.manager.URL, "--interface", "eth0", "--pin-path", l.pinPath, "--as", "65010", "--data-dir", l.dataDir,
 		"--peer", "address=10.2.0.1,as=65000,bfd=100ms,password-file=" + password,
 	}, args...)
-	d := &daemonProcess{t: l.t, log: &lockedBuffer{}, exited: make(chan error, 1)}
+	d := &daemonProcess{t: l.t, log: &netns.Log{}, exited: make(chan error, 1)}
 	d.cmd = exec.Command(os.Args[0], args...)
 	d.cmd.Env = append(os.Environ(), "WEIR_TEST_MUX=1")
 	d.cmd.Stderr = d.log
@@ -155,7 +131,7 @@ func (l *lab) start(args ...string) *daemonProcess {
 	l.t.Cleanup(func() {
 		d.kill()
 		if l.t.Failed() {
-			l.t.Logf("weir-mux %d:\n%s\nlast report: %v", d.cmd.Process.Pid, d.log, l.manager.report())
+			l.t.Logf("weir-mux %d:\n%s\nlast report: %v", d.cmd.Process.Pid, d.log, l.manager.Report())
 		}
 	})
 	return d
@@ -199,104 +175,6 @@ func eventually(t *testing.T, what string, ok func() bool) {
 			t.Fatalf("never came to: %s", what)
 		}
 	}
-}
-
-// manager plays the manager to one mux.
-type manager struct {
-	weirv1connect.UnimplementedSyncServiceHandler
-	url     string
-	updates chan rpc.MuxUpdate
-	mu      sync.Mutex
-	epoch   uint64        // that it stamps its messages with; 0: it stamps none
-	current rpc.MuxUpdate // the snapshot that a new stream begins with
-	last    *weirv1.ReportMuxRequest
-	asked   []*weirv1.SyncMuxRequest // all streams' so far
-}
-
-// newManager serves inside ns, so that the mux reaches it by loopback.
-func newManager(t *testing.T, ns *netns.NS) *manager {
-	t.Helper()
-	m := &manager{updates: make(chan rpc.MuxUpdate)}
-	var listener net.Listener
-	must(t, ns.Do(func() (err error) {
-		listener, err = net.Listen("tcp", "127.0.0.1:0")
-		return err
-	}))
-	m.url = "http://" + listener.Addr().String()
-	handlers := http.NewServeMux()
-	handlers.Handle(weirv1connect.NewSyncServiceHandler(m))
-	server := &http.Server{Handler: handlers, Protocols: new(http.Protocols)}
-	server.Protocols.SetUnencryptedHTTP2(true)
-	go server.Serve(listener)
-	t.Cleanup(func() { server.Close() })
-	return m
-}
-
-func (m *manager) SyncMux(ctx context.Context, r *weirv1.SyncMuxRequest, stream *connect.ServerStream[weirv1.SyncMuxResponse]) error {
-	m.mu.Lock()
-	m.asked = append(m.asked, r)
-	first := m.current
-	m.mu.Unlock()
-	if first.Generation > 0 {
-		if err := stream.Send(m.message(first)); err != nil {
-			return err
-		}
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case u := <-m.updates:
-			if err := stream.Send(m.message(u)); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-func (m *manager) message(u rpc.MuxUpdate) *weirv1.SyncMuxResponse {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	message := rpc.MuxUpdateToProto(u)
-	if m.epoch > 0 {
-		message.Cluster, message.Epoch = 7, m.epoch
-	}
-	return message
-}
-
-// set has new streams begin with that snapshot, of that epoch.
-func (m *manager) set(epoch uint64, u rpc.MuxUpdate) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.epoch, m.current = epoch, u
-}
-
-// streams are the requests of all streams so far.
-func (m *manager) streams() []*weirv1.SyncMuxRequest {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Clone(m.asked)
-}
-
-func (m *manager) ReportMux(_ context.Context, r *weirv1.ReportMuxRequest) (*weirv1.ReportMuxResponse, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.last = r
-	return &weirv1.ReportMuxResponse{}, nil
-}
-
-func (m *manager) report() *weirv1.ReportMuxRequest {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.last
-}
-
-// publish sends the VIP's table to the stream that is open, and to later ones.
-func (m *manager) publish(u rpc.MuxUpdate) {
-	m.mu.Lock()
-	m.current = u
-	m.mu.Unlock()
-	m.updates <- u
 }
 
 // table is the VIP on one backend behind the host.

@@ -17,6 +17,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/weirlb/weir/internal/muxd"
+	"github.com/weirlb/weir/internal/testkit/puppet"
 )
 
 // identity names the live objects of the kernel: the attachment, the program, the tables.
@@ -107,7 +108,7 @@ func (l *lab) routeEvents() (read func() []string) {
 func (l *lab) forwards() (*daemonProcess, *stream) {
 	l.t.Helper()
 	d := l.start()
-	l.manager.publish(table(5))
+	l.manager.Muxes.Publish(table(5))
 	eventually(l.t, "the VIP is routed to the mux", func() bool { return strings.Contains(l.routes(), "via 10.2.0.2") })
 	eventually(l.t, "the report says so", func() bool { return l.ready(5) })
 	s := l.stream()
@@ -117,7 +118,7 @@ func (l *lab) forwards() (*daemonProcess, *stream) {
 
 // ready says whether the mux reports that it runs generation, with its peer up.
 func (l *lab) ready(generation uint64) bool {
-	r := l.manager.report()
+	r := l.manager.Report()
 	if r.GetGeneration() != generation || len(r.GetStatus().GetPeers()) == 0 {
 		return false
 	}
@@ -150,9 +151,7 @@ func TestForwardingOutlivesTheDaemon(t *testing.T) {
 				t.Errorf("weir-mux ended with %v", err)
 			}
 			l.start()
-			l.manager.mu.Lock()
-			l.manager.last = nil
-			l.manager.mu.Unlock()
+			l.manager.Forget()
 			eventually(t, "the third one reports", func() bool { return l.ready(5) })
 			s.more(500)
 
@@ -177,20 +176,20 @@ func TestForwardingOutlivesTheDaemon(t *testing.T) {
 // then, is not believed.
 func TestAnOldManagerIsNotBelievedAfterARestart(t *testing.T) {
 	l := newLab(t)
-	l.manager.set(20, table(5))
+	l.manager.Muxes.Set(20, table(5))
 	first := l.start()
-	eventually(t, "the mux runs generation 5", func() bool { return l.manager.report().GetGeneration() == 5 })
+	eventually(t, "the mux runs generation 5", func() bool { return l.manager.Report().GetGeneration() == 5 })
 	first.kill()
-	before := l.manager.streams()
+	before := l.manager.Muxes.Streams()
 	if r := before[0]; r.GetEpoch() != 0 || r.GetGeneration() != 0 || !r.GetJoins() {
 		t.Errorf("the first start says %v", r)
 	}
 
-	l.manager.set(19, table(9))
+	l.manager.Muxes.Set(19, table(9))
 	second := l.start()
-	eventually(t, "it refuses the old manager, and tries again", func() bool { return len(l.manager.streams()) >= len(before)+2 })
-	for _, r := range l.manager.streams()[len(before):] {
-		if r.GetEpoch() != 20 || r.GetGeneration() != 5 || r.GetCluster() != 7 || !r.GetJoins() {
+	eventually(t, "it refuses the old manager, and tries again", func() bool { return len(l.manager.Muxes.Streams()) >= len(before)+2 })
+	for _, r := range l.manager.Muxes.Streams()[len(before):] {
+		if r.GetEpoch() != 20 || r.GetGeneration() != 5 || r.GetCluster() != puppet.Cluster || !r.GetJoins() {
 			t.Errorf("the second start says %v", r)
 		}
 	}
@@ -200,8 +199,8 @@ func TestAnOldManagerIsNotBelievedAfterARestart(t *testing.T) {
 	if log := second.log.String(); !strings.Contains(log, "refuse epoch 19, epoch 20 was seen") {
 		t.Error("the log does not tell why")
 	}
-	l.manager.set(21, table(6))
-	eventually(t, "it believes a new one", func() bool { return l.manager.report().GetGeneration() == 6 })
+	l.manager.Muxes.Set(21, table(6))
+	eventually(t, "it believes a new one", func() bool { return l.manager.Report().GetGeneration() == 6 })
 }
 
 func TestCleanStop(t *testing.T) {
@@ -226,9 +225,9 @@ func TestVIPRemoved(t *testing.T) {
 	_, s := l.forwards()
 	empty := table(6)
 	empty.Endpoints = nil
-	l.manager.publish(empty)
+	l.manager.Muxes.Publish(empty)
 	eventually(t, "the route is withdrawn", func() bool { return l.routes() == "" })
-	eventually(t, "the mux runs the generation", func() bool { return l.manager.report().GetGeneration() == 6 })
+	eventually(t, "the mux runs the generation", func() bool { return l.manager.Report().GetGeneration() == 6 })
 	// Whatever reached the mux was forwarded: none was passed to the kernel for want of an endpoint.
 	s.lost()
 	if got := l.status(); len(got.Endpoints) != 0 {

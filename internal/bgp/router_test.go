@@ -283,25 +283,8 @@ type speaker struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	out    *bufio.Reader
-	log    *lockedBuffer
+	log    *netns.Log
 	exited chan error
-}
-
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 // config is that of speaker i, with one session to the router's IPv4 address.
@@ -332,7 +315,7 @@ func (n *network) start(i int, j job) *speaker {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	s := &speaker{t: n.t, log: &lockedBuffer{}, exited: make(chan error, 1)}
+	s := &speaker{t: n.t, log: &netns.Log{}, exited: make(chan error, 1)}
 	s.cmd = exec.Command(os.Args[0])
 	s.cmd.Env = append(os.Environ(), "WEIR_TEST_SPEAKER="+string(text))
 	s.cmd.Stderr = s.log
@@ -400,6 +383,13 @@ func (s *speaker) end(how string) {
 		}
 	case <-time.After(20 * time.Second):
 		s.t.Fatal("the speaker does not end")
+	}
+}
+
+func (s *speaker) signal(which syscall.Signal) {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(which); err != nil {
+		s.t.Fatal(err)
 	}
 }
 
