@@ -39,6 +39,7 @@ type peer struct {
 	bfdDue    time.Time // when BFD is to be started, or started anew; zero: not soon
 	bfdInit   time.Time // since when BFD hears the peer and is not heard; zero: does not
 	bfdStarts int       // of this session
+	renewDue  time.Time // when GoBGP is to dial the peer anew; zero: it knows it
 
 	mu    sync.Mutex
 	state string
@@ -97,6 +98,7 @@ func (s *Speaker) follow(ctx context.Context, gobgp *server.BgpServer, events <-
 		case e := <-events:
 			s.changed(ctx, gobgp, e)
 		case now := <-tick.C:
+			s.renew(ctx, gobgp, now)
 			s.tendBFD(ctx, gobgp, now)
 			s.diagnose(ctx, gobgp)
 		}
@@ -115,9 +117,53 @@ func (s *Speaker) changed(ctx context.Context, gobgp *server.BgpServer, e event)
 		case wentDown:
 			s.config.Log.Warn("bgp session is down", "peer", p.Address.String(), "err", e.reason)
 			p.bfdDue = time.Time{}
-			s.setBFD(ctx, gobgp, p, false)
+			s.forget(ctx, gobgp, p, time.Now())
 		case unchanged:
 		}
+	}
+}
+
+// forgetTime is how long GoBGP does without a peer that it is to forget, and the peer's BFD with it: a reset that BFD has asked
+// for only just must not find the next one of the address.
+const forgetTime = lookEvery
+
+// forget has GoBGP forget a peer whose session has ended, until renew has it dial anew. GoBGP 4.8 waits for five seconds before
+// it dials a peer that ended the session; and a reset that BFD asks for when the session has ended already waits for the
+// next one, and ends it as soon as it is up (osrg/gobgp issue 3561).
+func (s *Speaker) forget(ctx context.Context, gobgp *server.BgpServer, p *peer, now time.Time) {
+	ended := false
+	err := gobgp.ListPeer(ctx, &api.ListPeerRequest{Address: p.Address.String()}, func(n *api.Peer) {
+		state := n.GetState().GetSessionState()
+		ended = state == api.PeerState_SESSION_STATE_IDLE || state == api.PeerState_SESSION_STATE_ACTIVE
+	})
+	if err == nil && !ended { // the next one is there already: we are late
+		s.setBFD(ctx, gobgp, p, false)
+		return
+	}
+	if err == nil {
+		err = gobgp.DeletePeer(ctx, &api.DeletePeerRequest{Address: p.Address.String()})
+	}
+	if err != nil {
+		s.config.Log.Error("forget the session", "peer", p.Address.String(), "err", err)
+		return
+	}
+	p.renewDue = now.Add(forgetTime)
+}
+
+// renew has GoBGP dial the peers that it was to forget, without BFD.
+func (s *Speaker) renew(ctx context.Context, gobgp *server.BgpServer, now time.Time) {
+	for _, p := range s.peers {
+		if p.renewDue.IsZero() || now.Before(p.renewDue) {
+			continue
+		}
+		n := s.neighbor(p)
+		if n.GracefulRestart != nil {
+			n.GracefulRestart.LocalRestarting = false // that was the first session
+		}
+		if err := gobgp.AddPeer(ctx, &api.AddPeerRequest{Peer: n}); err != nil {
+			s.config.Log.Error("dial anew", "peer", p.Address.String(), "err", err)
+		}
+		p.renewDue = time.Time{}
 	}
 }
 

@@ -3,6 +3,7 @@ package bgp
 import (
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -167,6 +168,37 @@ func TestBFDFindsASilentPeer(t *testing.T) {
 	run(t, n.router, "nft delete table inet silence")
 	n.wantNextHops(vip4, "10.8.1.2")
 	s.want("bfd up again", func(p PeerState) bool { return p.BFD == "up" })
+}
+
+// A speaker that stood still for longer than the router waits for it loses its session once. It finds the router's NOTIFICATION
+// and a silence of BFD together, whichever of them first.
+func TestWhatIsLostIsLostOnce(t *testing.T) {
+	const stops = 3
+	n := newNetwork(t, func(c *frr.Config) {
+		c.BFD = 50 * time.Millisecond
+		c.HoldTime = 90 * time.Second
+		c.GracefulRestart = true
+	})
+	config := n.config(1)
+	config.HoldTime, config.GracefulRestart, config.Peers[0].BFD = 90*time.Second, 30*time.Second, 50*time.Millisecond
+	s := n.startSpeaker(1, config, vip4, vip6)
+	up := func(p PeerState) bool { return p.Established() && p.BFD == "up" }
+	s.want("bfd up", up)
+	for stop := range stops {
+		n.wantNextHops(vip4, "10.8.1.2")
+		n.wantNextHops(vip6, "fd00:8:1::2")
+		s.signal(syscall.SIGSTOP)
+		n.wantNextHops(vip4, "")
+		time.Sleep(2 * bfdHears * bfdMultiplier * config.Peers[0].BFD) // longer than the speaker waits for the router
+		s.signal(syscall.SIGCONT)
+		goesOn := time.Now()
+		eventually(t, func() bool { return strings.Count(s.log.String(), "session is down") > stop }, func() string { return "the speaker lost nothing" })
+		s.want("bfd up again", up)
+		t.Logf("up %v after the speaker goes on", time.Since(goesOn).Round(10*time.Millisecond))
+		if lost := strings.Count(s.log.String(), "session is down"); lost != stop+1 {
+			t.Fatalf("after %d stops the session was lost %d times:\n%s", stop+1, lost, s.log)
+		}
+	}
 }
 
 // A router that takes no part in BFD keeps its session, and is told of.
