@@ -19,7 +19,6 @@ import (
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/netlink"
-	"github.com/weirlb/weir/internal/overload"
 	"github.com/weirlb/weir/internal/slowpath"
 	"github.com/weirlb/weir/internal/telemetry"
 	"github.com/weirlb/weir/internal/trust"
@@ -169,7 +168,7 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 		SlowPathCounters: &counters,
 		Redirector:       redirector,
 		Floods:           FloodLimits{Least: float64(o.SYNFloodLeast), Most: float64(o.SYNFloodMost)},
-		Load:             func() (overload.Sample, error) { return netlink.Load(o.Interface) }, NoShares: !o.ShareOverload,
+		Load:             netlink.NewLoad(o.Interface, datapath.NotIP).Sample, NoShares: !o.ShareOverload,
 		Redirects: func(ctx context.Context) error {
 			return serveRedirects(ctx, datapath, redirector, s.bgp.NextHop4, s.bgp.NextHop6)
 		},

@@ -19,20 +19,37 @@ import (
 // userTick is the unit of /proc/stat: the kernel tells user space a hundred a second, whatever its own is.
 const userTick = 10 * time.Millisecond
 
-// Load tells how many packets came to an interface, how many of them it had no room or no time for, and how
+// Load follows the load of an interface.
+type Load struct {
+	name  string
+	notIP func() (uint64, error)
+	drops overload.Drops
+}
+
+// NewLoad follows the interface of the name. notIP counts the packets that its program has passed to the kernel as they are
+// not IP.
+func NewLoad(name string, notIP func() (uint64, error)) *Load {
+	return &Load{name: name, notIP: notIP}
+}
+
+// Sample tells how many packets came to the interface, how many of them it had no room or no time for, and how
 // the CPUs spend their time.
-func Load(name string) (s overload.Sample, err error) {
+func (l *Load) Sample() (s overload.Sample, err error) {
 	requests, err := vnl.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return s, fmt.Errorf("open netlink socket: %w", err)
 	}
 	defer requests.Close()
-	link, err := requests.LinkByName(name)
+	link, err := requests.LinkByName(l.name)
 	if err != nil {
-		return s, fmt.Errorf("read counters of interface %s: %w", name, err)
+		return s, fmt.Errorf("read counters of interface %s: %w", l.name, err)
+	}
+	notIP, err := l.notIP() // after what was dropped
+	if err != nil {
+		return s, err
 	}
 	if c := link.Attrs().Statistics; c != nil {
-		s.Lost = c.RxDropped + c.RxMissedErrors + c.RxFifoErrors + c.RxOverErrors
+		s.Lost = l.drops.Lost(c.RxDropped, notIP) + c.RxMissedErrors + c.RxFifoErrors + c.RxOverErrors
 		s.Received = c.RxPackets + s.Lost
 	}
 	text, err := os.ReadFile("/proc/stat")

@@ -13,6 +13,15 @@ func (d *Datapath) Verdicts() (map[string]model.Counter, error) {
 	return d.tables.names.Read(d.tables.Verdicts)
 }
 
+// NotIP counts the packets that were passed to the kernel as they are not IP.
+func (d *Datapath) NotIP() (uint64, error) {
+	counter, err := abi.Counter(d.tables.Verdicts, uint32(muxVerdictVERDICT_PASS_NOT_IP))
+	if err != nil {
+		return 0, fmt.Errorf("read counter of what is not ip: %w", err)
+	}
+	return counter.Packets, nil
+}
+
 // EndpointCounters counts the packets forwarded for each live endpoint since it was made.
 func (d *Datapath) EndpointCounters() (map[model.EndpointKey]model.Counter, error) {
 	d.mu.Lock()
