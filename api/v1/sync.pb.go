@@ -1237,7 +1237,9 @@ type MuxBackend struct {
 	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
 	Port    uint32 `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
 	// Flows that the mux remembers for it are chosen anew.
-	Down          bool `protobuf:"varint,5,opt,name=down,proto3" json:"down,omitempty"`
+	Down bool `protobuf:"varint,5,opt,name=down,proto3" json:"down,omitempty"`
+	// It was taken away: it is down, and no workload of the VIP any more.
+	Retired       bool `protobuf:"varint,6,opt,name=retired,proto3" json:"retired,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1303,6 +1305,13 @@ func (x *MuxBackend) GetPort() uint32 {
 func (x *MuxBackend) GetDown() bool {
 	if x != nil {
 		return x.Down
+	}
+	return false
+}
+
+func (x *MuxBackend) GetRetired() bool {
+	if x != nil {
+		return x.Retired
 	}
 	return false
 }
@@ -2789,14 +2798,15 @@ const file_v1_sync_proto_rawDesc = "" +
 	"synCookies\x12\x14\n" +
 	"\x05allow\x18\r \x03(\tR\x05allow\x12\x12\n" +
 	"\x04deny\x18\x0e \x03(\tR\x04deny\x12'\n" +
-	"\x06limits\x18\x0f \x01(\v2\x0f.weir.v1.LimitsR\x06limits\"z\n" +
+	"\x06limits\x18\x0f \x01(\v2\x0f.weir.v1.LimitsR\x06limits\"\x94\x01\n" +
 	"\n" +
 	"MuxBackend\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04port\x18\x04 \x01(\rR\x04port\x12\x12\n" +
-	"\x04down\x18\x05 \x01(\bR\x04down\"\xad\x01\n" +
+	"\x04down\x18\x05 \x01(\bR\x04down\x12\x18\n" +
+	"\aretired\x18\x06 \x01(\bR\aretired\"\xad\x01\n" +
 	"\x0fSyncHostRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +

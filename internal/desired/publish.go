@@ -29,7 +29,7 @@ func MuxEndpoint(vip model.VIP, e model.Endpoint, table Table) model.MuxEndpoint
 	}
 	for _, r := range table.Rows {
 		endpoint.Backends = append(endpoint.Backends,
-			model.MuxBackend{Slot: r.Slot, Tunnel: r.Tunnel, Backend: r.Backend, Down: r.Down})
+			model.MuxBackend{Slot: r.Slot, Tunnel: r.Tunnel, Backend: r.Backend, Down: r.Down, Retired: r.Retired()})
 	}
 	if len(table.Moves) > 0 && !table.Closed {
 		endpoint.Previous = make([]model.Slot, len(table.Buckets))

@@ -69,6 +69,8 @@ type MuxBackend struct {
 	// Down: flows that a mux remembers for this backend are chosen anew. A backend that drains
 	// is not down: it is merely in no bucket.
 	Down bool
+	// Retired: it is the endpoint's no more, and its slot is kept from others for a while. It is down too.
+	Retired bool
 }
 
 // HostBackend is a backend as its host's agent runs it: what to rewrite and what to check.

@@ -166,7 +166,7 @@ func TestUpdatesComeBack(t *testing.T) {
 				FlowLimit: rapid.Uint32().Draw(t, "limit"), IdleTimeout: time.Minute, Fastpath: drawFastpath(t, true), Allow: drawSources(t, true), Limits: &model.Limits{Packets: 1, Bytes: 2},
 				Backends: []model.MuxBackend{
 					{Slot: 1, Tunnel: drawAddr(t, true), Backend: netip.AddrPortFrom(drawAddr(t, false), drawPort(t))},
-					{Slot: 8191, Tunnel: drawAddr(t, false), Backend: netip.AddrPortFrom(drawAddr(t, true), drawPort(t)), Down: true},
+					{Slot: 8191, Tunnel: drawAddr(t, false), Backend: netip.AddrPortFrom(drawAddr(t, true), drawPort(t)), Down: true, Retired: true},
 				},
 			}},
 			Pool: []model.PoolMember{

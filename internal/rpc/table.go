@@ -57,7 +57,7 @@ func MuxEndpointToProto(e model.MuxEndpoint) *weirv1.MuxEndpoint {
 	}
 	for _, b := range e.Backends {
 		p.Backends = append(p.Backends, &weirv1.MuxBackend{
-			Slot: uint32(b.Slot), Tunnel: optional(b.Tunnel), Down: b.Down,
+			Slot: uint32(b.Slot), Tunnel: optional(b.Tunnel), Down: b.Down, Retired: b.Retired,
 			Address: optional(b.Backend.Addr()), Port: uint32(b.Backend.Port()),
 		})
 	}
@@ -87,7 +87,7 @@ func MuxEndpointFromProto(p *weirv1.MuxEndpoint) (model.MuxEndpoint, error) {
 		}
 		known[slot] = true
 		e.Backends = append(e.Backends, model.MuxBackend{
-			Slot: slot, Tunnel: f.address(path+"tunnel", b.GetTunnel()), Down: b.GetDown(),
+			Slot: slot, Tunnel: f.address(path+"tunnel", b.GetTunnel()), Down: b.GetDown(), Retired: b.GetRetired(),
 			Backend: f.addrPort(path, e.Key, b.GetAddress(), b.GetPort()),
 		})
 	}

@@ -149,11 +149,11 @@ func (d *Datapath) plan(upserts []model.MuxEndpoint, removed []model.EndpointKey
 			c.prefixes[i], next.lists[i] = canonical(list)
 		}
 		c.newBuckets = old == nil || !slices.Equal(old.buckets, next.buckets) || !slices.Equal(old.previous, next.previous)
-		c.newBackends = old == nil || !slices.Equal(old.backends, next.backends)
+		c.newBackends = old == nil || !slices.EqualFunc(old.backends, next.backends, sameRow)
 		if c.newBuckets || c.newBackends || old.settings != next.settings || old.lists != next.lists {
 			changes = append(changes, c)
 		} else {
-			old.mode, old.tenant = next.mode, next.tenant
+			old.mode, old.tenant, old.backends = next.mode, next.tenant, next.backends
 		}
 	}
 	for _, key := range removed {
@@ -163,6 +163,12 @@ func (d *Datapath) plan(upserts []model.MuxEndpoint, removed []model.EndpointKey
 		}
 	}
 	return changes, nil
+}
+
+// sameRow says whether both are the same in the tables, which do not know which backends are retired.
+func sameRow(a, b model.MuxBackend) bool {
+	a.Retired, b.Retired = false, false
+	return a == b
 }
 
 // newLiveEndpoint is the endpoint in the form that reading the tables gives.

@@ -51,7 +51,9 @@ func (d *Datapath) weigh() *weights {
 	}
 	for key, live := range d.live {
 		for _, b := range live.backends {
-			hold(key.VIP, live.tenant, b.Tunnel)
+			if !b.Retired {
+				hold(key.VIP, live.tenant, b.Tunnel)
+			}
 		}
 	}
 	for key, s := range d.snat.live {

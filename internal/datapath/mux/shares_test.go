@@ -142,6 +142,20 @@ func TestOfferedKnowsWorkloads(t *testing.T) {
 	changed.Tenant = "acme"
 	apply(t, d, changed)
 	check(3, "acme 3", "acme 1", "other 1")
+	endpoints[0].Backends[0].Down = true
+	apply(t, d, endpoints[0])
+	check(3, "acme 3", "acme 1", "other 1")
+	for _, i := range []int{0, 1} { // a backend that was taken away keeps its slot for a while
+		endpoints[i].Backends[1].Down, endpoints[i].Backends[1].Retired = true, true
+	}
+	endpoints[1].Backends[0].Down, endpoints[1].Backends[0].Retired = true, true
+	endpoints[1].Buckets = nil
+	apply(t, d, endpoints[0])
+	apply(t, d, endpoints[1])
+	check(1, "acme 1", "acme 1", "other 1")
+	endpoints[0].Backends[1].Retired = false
+	apply(t, d, endpoints[0])
+	check(2, "acme 2", "acme 1", "other 1")
 }
 
 // Sources are told of VIPs that are looked at: about as many as came, the largest first, and none that is not.
