@@ -90,8 +90,7 @@ func (p *pressures) look(s *store.State, now time.Time) {
 			if said[at] == nil {
 				said[at] = map[string]string{}
 			}
-			evidence := v.GetEvidence()
-			said[at][mux.Name] = strings.ToValidUTF8(evidence[:min(len(evidence), maxMuxMessage)], "")
+			said[at][mux.Name] = cutMessage(v.GetEvidence())
 		}
 	}
 	for at, by := range said {

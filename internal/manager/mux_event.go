@@ -3,6 +3,7 @@ package manager
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/rpc"
@@ -30,12 +31,16 @@ func (m *Manager) noteDone(node string, reasons []string, events []*weirv1.MuxEv
 		if err != nil || !there || !slices.Contains(reasons, e.GetReason()) {
 			continue
 		}
-		message := e.GetMessage()
 		m.note(store.Event{
 			Kind: kindVIP, Object: vip.Name, Tenant: vip.Tenant, Warning: e.GetWarning(), Reason: e.GetReason(),
-			Message: what + ": " + message[:min(len(message), maxMuxMessage)], Source: node,
+			Message: what + ": " + cutMessage(e.GetMessage()), Source: node,
 		})
 	}
+}
+
+// cutMessage cuts what a mux tells to what is kept of it, between two letters.
+func cutMessage(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), maxMuxMessage)], "")
 }
 
 // toldOf is what an event is about: an endpoint of a VIP, or the VIP itself.

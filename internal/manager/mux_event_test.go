@@ -2,6 +2,7 @@ package manager
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
@@ -29,6 +30,7 @@ func TestMuxesTellEvents(t *testing.T) {
 		{Vip: "nonsense", Reason: "ShareOn"},
 		{Vip: "203.0.113.99", Reason: "ShareOn"},
 		{Vip: "203.0.113.10", Reason: "ShareOff", Message: "within its share again"},
+		{Vip: "203.0.113.10", Reason: "ShareOn", Message: "x" + strings.Repeat("ü", maxMuxMessage)}, // the last that fits is cut in two
 	}}
 	eventually(t, "the report", func() bool {
 		_, err := mux.client.ReportMux(t.Context(), report)
@@ -39,11 +41,12 @@ func TestMuxesTellEvents(t *testing.T) {
 		list, err := client.ListEvents(t.Context(), &weirv1.ListEventsRequest{Kind: "VIP"})
 		told = slices.DeleteFunc(list.GetEvents(), func(e *weirv1.Event) bool { return e.Source != "mux1" })
 		return err == nil && slices.ContainsFunc(told, func(e *weirv1.Event) bool { return e.Reason == "SYNCookiesOn" }) &&
-			slices.ContainsFunc(told, func(e *weirv1.Event) bool { return e.Reason == "ShareOff" })
+			slices.ContainsFunc(told, func(e *weirv1.Event) bool { return e.Reason == "ShareOff" }) &&
+			slices.ContainsFunc(told, func(e *weirv1.Event) bool { return e.Reason == "ShareOn" })
 	})
 	for _, e := range told {
 		if e.Reason == "Deleted" || e.Reason == "SYNCookiesOn" && (e.Object != "shop" || e.Tenant != "acme" || e.Severity != "warning" || e.Message != "TCP 203.0.113.10:80: SYN cookies on: 120000 SYN/s") ||
-			e.Reason == "ShareOn" || e.Reason == "ShareOff" && (e.Object != "shop" || e.Severity == "warning" || e.Message != "203.0.113.10: within its share again") {
+			e.Reason == "ShareOn" && e.Message != "203.0.113.10: x"+strings.Repeat("ü", maxMuxMessage/2-1) || e.Reason == "ShareOff" && (e.Object != "shop" || e.Severity == "warning" || e.Message != "203.0.113.10: within its share again") {
 			t.Errorf("got %v", e)
 		}
 	}
