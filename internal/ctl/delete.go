@@ -107,6 +107,17 @@ or backends live on it. A node that comes back registers anew.`,
 	}
 }
 
+// deleteCommand deletes what the names of a kind stand for, of which list knows all.
+func (s *session) deleteCommand(kind, short string, list func(context.Context, *rpc.Client) ([]string, error), remove func(*cobra.Command, []string) error) *cobra.Command {
+	return &cobra.Command{
+		Use:               kind + " NAME...",
+		Short:             short,
+		Args:              arguments(1, maxNames, "NAME..."),
+		ValidArgsFunction: s.complete(maxNames, list),
+		RunE:              remove,
+	}
+}
+
 // deleteEach deletes what the names of a kind stand for, one after the other, whatever becomes of the others.
 func (s *session) deleteEach(cmd *cobra.Command, kind string, names []string, remove func(context.Context, *rpc.Client, string) error) error {
 	var errs []error

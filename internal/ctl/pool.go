@@ -121,13 +121,7 @@ func poolNames(ctx context.Context, client *rpc.Client) ([]string, error) {
 }
 
 func (s *session) deletePoolCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:               "pool NAME...",
-		Short:             "Delete address pools. It is refused while a VIP names one",
-		Args:              arguments(1, maxNames, "NAME..."),
-		ValidArgsFunction: s.complete(maxNames, poolNames),
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.deletePools(cmd, args) },
-	}
+	return s.deleteCommand("pool", "Delete address pools. It is refused while a VIP names one", poolNames, s.deletePools)
 }
 
 func (s *session) deletePools(cmd *cobra.Command, names []string) error {

@@ -141,13 +141,7 @@ func tenantNames(ctx context.Context, client *rpc.Client) ([]string, error) {
 }
 
 func (s *session) deleteTenantCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:               "tenant NAME...",
-		Short:             "Delete tenants. It is refused while one has VIPs or users",
-		Args:              arguments(1, maxNames, "NAME..."),
-		ValidArgsFunction: s.complete(maxNames, tenantNames),
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.deleteTenants(cmd, args) },
-	}
+	return s.deleteCommand("tenant", "Delete tenants. It is refused while one has VIPs or users", tenantNames, s.deleteTenants)
 }
 
 func (s *session) deleteTenants(cmd *cobra.Command, names []string) error {
