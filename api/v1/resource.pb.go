@@ -2117,7 +2117,9 @@ type MuxStatus struct {
 	// Left out: the mux knows no source NAT.
 	Snat *MuxSNATStatus `protobuf:"bytes,7,opt,name=snat,proto3" json:"snat,omitempty"`
 	// VIPs that have too much come, just now.
-	Pressures     []*VIPPressure `protobuf:"bytes,8,rep,name=pressures,proto3" json:"pressures,omitempty"`
+	Pressures []*VIPPressure `protobuf:"bytes,8,rep,name=pressures,proto3" json:"pressures,omitempty"`
+	// Flows that the mux remembers of tenants.
+	Flows         []*TenantRows `protobuf:"bytes,9,rep,name=flows,proto3" json:"flows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2208,6 +2210,74 @@ func (x *MuxStatus) GetPressures() []*VIPPressure {
 	return nil
 }
 
+func (x *MuxStatus) GetFlows() []*TenantRows {
+	if x != nil {
+		return x.Flows
+	}
+	return nil
+}
+
+// Rows that a tenant has of a node's table, and may have.
+type TenantRows struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Used          uint64                 `protobuf:"varint,2,opt,name=used,proto3" json:"used,omitempty"`
+	Limit         uint64                 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TenantRows) Reset() {
+	*x = TenantRows{}
+	mi := &file_v1_resource_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TenantRows) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TenantRows) ProtoMessage() {}
+
+func (x *TenantRows) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TenantRows.ProtoReflect.Descriptor instead.
+func (*TenantRows) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *TenantRows) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *TenantRows) GetUsed() uint64 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *TenantRows) GetLimit() uint64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
 // What a mux finds wrong with what comes for a VIP.
 type VIPPressure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2224,7 +2294,7 @@ type VIPPressure struct {
 
 func (x *VIPPressure) Reset() {
 	*x = VIPPressure{}
-	mi := &file_v1_resource_proto_msgTypes[24]
+	mi := &file_v1_resource_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2236,7 +2306,7 @@ func (x *VIPPressure) String() string {
 func (*VIPPressure) ProtoMessage() {}
 
 func (x *VIPPressure) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[24]
+	mi := &file_v1_resource_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2249,7 +2319,7 @@ func (x *VIPPressure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPPressure.ProtoReflect.Descriptor instead.
 func (*VIPPressure) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{24}
+	return file_v1_resource_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *VIPPressure) GetVip() string {
@@ -2294,7 +2364,7 @@ type MuxSNATStatus struct {
 
 func (x *MuxSNATStatus) Reset() {
 	*x = MuxSNATStatus{}
-	mi := &file_v1_resource_proto_msgTypes[25]
+	mi := &file_v1_resource_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2306,7 +2376,7 @@ func (x *MuxSNATStatus) String() string {
 func (*MuxSNATStatus) ProtoMessage() {}
 
 func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[25]
+	mi := &file_v1_resource_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2319,7 +2389,7 @@ func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxSNATStatus.ProtoReflect.Descriptor instead.
 func (*MuxSNATStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{25}
+	return file_v1_resource_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *MuxSNATStatus) GetGeneration() uint64 {
@@ -2366,7 +2436,7 @@ type BGPPeer struct {
 
 func (x *BGPPeer) Reset() {
 	*x = BGPPeer{}
-	mi := &file_v1_resource_proto_msgTypes[26]
+	mi := &file_v1_resource_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2378,7 +2448,7 @@ func (x *BGPPeer) String() string {
 func (*BGPPeer) ProtoMessage() {}
 
 func (x *BGPPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[26]
+	mi := &file_v1_resource_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2391,7 +2461,7 @@ func (x *BGPPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BGPPeer.ProtoReflect.Descriptor instead.
 func (*BGPPeer) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{26}
+	return file_v1_resource_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *BGPPeer) GetAddress() string {
@@ -2455,14 +2525,16 @@ type HostStatus struct {
 	// Things that an operator should know, one line each.
 	Warnings []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	// By VIP and workload.
-	Snat          []*SNATUse `protobuf:"bytes,5,rep,name=snat,proto3" json:"snat,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Snat []*SNATUse `protobuf:"bytes,5,rep,name=snat,proto3" json:"snat,omitempty"`
+	// Of tenants, those that both ends have spoken in; the limit is what others leave room for.
+	TenantSessions []*TenantRows `protobuf:"bytes,6,rep,name=tenant_sessions,json=tenantSessions,proto3" json:"tenant_sessions,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *HostStatus) Reset() {
 	*x = HostStatus{}
-	mi := &file_v1_resource_proto_msgTypes[27]
+	mi := &file_v1_resource_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2474,7 +2546,7 @@ func (x *HostStatus) String() string {
 func (*HostStatus) ProtoMessage() {}
 
 func (x *HostStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[27]
+	mi := &file_v1_resource_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2487,7 +2559,7 @@ func (x *HostStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostStatus.ProtoReflect.Descriptor instead.
 func (*HostStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{27}
+	return file_v1_resource_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *HostStatus) GetUplink() string {
@@ -2525,6 +2597,13 @@ func (x *HostStatus) GetSnat() []*SNATUse {
 	return nil
 }
 
+func (x *HostStatus) GetTenantSessions() []*TenantRows {
+	if x != nil {
+		return x.TenantSessions
+	}
+	return nil
+}
+
 // How a workload uses the ports that it has of a VIP.
 type SNATUse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -2554,7 +2633,7 @@ type SNATUse struct {
 
 func (x *SNATUse) Reset() {
 	*x = SNATUse{}
-	mi := &file_v1_resource_proto_msgTypes[28]
+	mi := &file_v1_resource_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2566,7 +2645,7 @@ func (x *SNATUse) String() string {
 func (*SNATUse) ProtoMessage() {}
 
 func (x *SNATUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[28]
+	mi := &file_v1_resource_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2579,7 +2658,7 @@ func (x *SNATUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATUse.ProtoReflect.Descriptor instead.
 func (*SNATUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{28}
+	return file_v1_resource_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SNATUse) GetVip() string {
@@ -2688,7 +2767,7 @@ type SNATDestination struct {
 
 func (x *SNATDestination) Reset() {
 	*x = SNATDestination{}
-	mi := &file_v1_resource_proto_msgTypes[29]
+	mi := &file_v1_resource_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2700,7 +2779,7 @@ func (x *SNATDestination) String() string {
 func (*SNATDestination) ProtoMessage() {}
 
 func (x *SNATDestination) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[29]
+	mi := &file_v1_resource_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2713,7 +2792,7 @@ func (x *SNATDestination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATDestination.ProtoReflect.Descriptor instead.
 func (*SNATDestination) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{29}
+	return file_v1_resource_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SNATDestination) GetAddress() string {
@@ -2756,7 +2835,7 @@ type NamedCounter struct {
 
 func (x *NamedCounter) Reset() {
 	*x = NamedCounter{}
-	mi := &file_v1_resource_proto_msgTypes[30]
+	mi := &file_v1_resource_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2768,7 +2847,7 @@ func (x *NamedCounter) String() string {
 func (*NamedCounter) ProtoMessage() {}
 
 func (x *NamedCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[30]
+	mi := &file_v1_resource_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2781,7 +2860,7 @@ func (x *NamedCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedCounter.ProtoReflect.Descriptor instead.
 func (*NamedCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{30}
+	return file_v1_resource_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *NamedCounter) GetName() string {
@@ -2817,7 +2896,7 @@ type EndpointCounter struct {
 
 func (x *EndpointCounter) Reset() {
 	*x = EndpointCounter{}
-	mi := &file_v1_resource_proto_msgTypes[31]
+	mi := &file_v1_resource_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2829,7 +2908,7 @@ func (x *EndpointCounter) String() string {
 func (*EndpointCounter) ProtoMessage() {}
 
 func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[31]
+	mi := &file_v1_resource_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2842,7 +2921,7 @@ func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointCounter.ProtoReflect.Descriptor instead.
 func (*EndpointCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{31}
+	return file_v1_resource_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *EndpointCounter) GetEndpoint() *EndpointKey {
@@ -2878,7 +2957,7 @@ type EndpointKey struct {
 
 func (x *EndpointKey) Reset() {
 	*x = EndpointKey{}
-	mi := &file_v1_resource_proto_msgTypes[32]
+	mi := &file_v1_resource_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2890,7 +2969,7 @@ func (x *EndpointKey) String() string {
 func (*EndpointKey) ProtoMessage() {}
 
 func (x *EndpointKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[32]
+	mi := &file_v1_resource_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2903,7 +2982,7 @@ func (x *EndpointKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointKey.ProtoReflect.Descriptor instead.
 func (*EndpointKey) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{32}
+	return file_v1_resource_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *EndpointKey) GetVip() string {
@@ -2965,7 +3044,7 @@ type PacketExplanation struct {
 
 func (x *PacketExplanation) Reset() {
 	*x = PacketExplanation{}
-	mi := &file_v1_resource_proto_msgTypes[33]
+	mi := &file_v1_resource_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2977,7 +3056,7 @@ func (x *PacketExplanation) String() string {
 func (*PacketExplanation) ProtoMessage() {}
 
 func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[33]
+	mi := &file_v1_resource_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2990,7 +3069,7 @@ func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PacketExplanation.ProtoReflect.Descriptor instead.
 func (*PacketExplanation) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{33}
+	return file_v1_resource_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PacketExplanation) GetVerdict() string {
@@ -3131,7 +3210,7 @@ type CaptureFilter struct {
 
 func (x *CaptureFilter) Reset() {
 	*x = CaptureFilter{}
-	mi := &file_v1_resource_proto_msgTypes[34]
+	mi := &file_v1_resource_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3143,7 +3222,7 @@ func (x *CaptureFilter) String() string {
 func (*CaptureFilter) ProtoMessage() {}
 
 func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[34]
+	mi := &file_v1_resource_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3156,7 +3235,7 @@ func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureFilter.ProtoReflect.Descriptor instead.
 func (*CaptureFilter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{34}
+	return file_v1_resource_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CaptureFilter) GetClient() string {
@@ -3220,7 +3299,7 @@ type CapturedPacket struct {
 
 func (x *CapturedPacket) Reset() {
 	*x = CapturedPacket{}
-	mi := &file_v1_resource_proto_msgTypes[35]
+	mi := &file_v1_resource_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3232,7 +3311,7 @@ func (x *CapturedPacket) String() string {
 func (*CapturedPacket) ProtoMessage() {}
 
 func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[35]
+	mi := &file_v1_resource_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3245,7 +3324,7 @@ func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapturedPacket.ProtoReflect.Descriptor instead.
 func (*CapturedPacket) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{35}
+	return file_v1_resource_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CapturedPacket) GetTime() *timestamppb.Timestamp {
@@ -3489,7 +3568,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xd3\x02\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xfe\x02\n" +
 	"\tMuxStatus\x12\x19\n" +
 	"\bxdp_mode\x18\x01 \x01(\tR\axdpMode\x12\x1c\n" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12&\n" +
@@ -3498,7 +3577,13 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\tendpoints\x18\x05 \x03(\v2\x18.weir.v1.EndpointCounterR\tendpoints\x12\x1a\n" +
 	"\bwarnings\x18\x06 \x03(\tR\bwarnings\x12*\n" +
 	"\x04snat\x18\a \x01(\v2\x16.weir.v1.MuxSNATStatusR\x04snat\x122\n" +
-	"\tpressures\x18\b \x03(\v2\x14.weir.v1.VIPPressureR\tpressures\"i\n" +
+	"\tpressures\x18\b \x03(\v2\x14.weir.v1.VIPPressureR\tpressures\x12)\n" +
+	"\x05flows\x18\t \x03(\v2\x13.weir.v1.TenantRowsR\x05flows\"N\n" +
+	"\n" +
+	"TenantRows\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
+	"\x04used\x18\x02 \x01(\x04R\x04used\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x04R\x05limit\"i\n" +
 	"\vVIPPressure\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x14\n" +
@@ -3518,14 +3603,15 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
 	"\x06routes\x18\x06 \x01(\rR\x06routes\x12\x1d\n" +
 	"\n" +
-	"last_error\x18\a \x01(\tR\tlastError\"\xb5\x01\n" +
+	"last_error\x18\a \x01(\tR\tlastError\"\xf3\x01\n" +
 	"\n" +
 	"HostStatus\x12\x16\n" +
 	"\x06uplink\x18\x01 \x01(\tR\x06uplink\x121\n" +
 	"\bverdicts\x18\x02 \x03(\v2\x15.weir.v1.NamedCounterR\bverdicts\x12\x1a\n" +
 	"\bsessions\x18\x03 \x01(\x04R\bsessions\x12\x1a\n" +
 	"\bwarnings\x18\x04 \x03(\tR\bwarnings\x12$\n" +
-	"\x04snat\x18\x05 \x03(\v2\x10.weir.v1.SNATUseR\x04snat\"\x87\x03\n" +
+	"\x04snat\x18\x05 \x03(\v2\x10.weir.v1.SNATUseR\x04snat\x12<\n" +
+	"\x0ftenant_sessions\x18\x06 \x03(\v2\x13.weir.v1.TenantRowsR\x0etenantSessions\"\x87\x03\n" +
 	"\aSNATUse\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -3609,7 +3695,7 @@ func file_v1_resource_proto_rawDescGZIP() []byte {
 	return file_v1_resource_proto_rawDescData
 }
 
-var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_v1_resource_proto_goTypes = []any{
 	(*VIP)(nil),                   // 0: weir.v1.VIP
 	(*Overload)(nil),              // 1: weir.v1.Overload
@@ -3635,79 +3721,82 @@ var file_v1_resource_proto_goTypes = []any{
 	(*NodeStatus)(nil),            // 21: weir.v1.NodeStatus
 	(*Rejection)(nil),             // 22: weir.v1.Rejection
 	(*MuxStatus)(nil),             // 23: weir.v1.MuxStatus
-	(*VIPPressure)(nil),           // 24: weir.v1.VIPPressure
-	(*MuxSNATStatus)(nil),         // 25: weir.v1.MuxSNATStatus
-	(*BGPPeer)(nil),               // 26: weir.v1.BGPPeer
-	(*HostStatus)(nil),            // 27: weir.v1.HostStatus
-	(*SNATUse)(nil),               // 28: weir.v1.SNATUse
-	(*SNATDestination)(nil),       // 29: weir.v1.SNATDestination
-	(*NamedCounter)(nil),          // 30: weir.v1.NamedCounter
-	(*EndpointCounter)(nil),       // 31: weir.v1.EndpointCounter
-	(*EndpointKey)(nil),           // 32: weir.v1.EndpointKey
-	(*PacketExplanation)(nil),     // 33: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),         // 34: weir.v1.CaptureFilter
-	(*CapturedPacket)(nil),        // 35: weir.v1.CapturedPacket
-	nil,                           // 36: weir.v1.VIP.LabelsEntry
-	nil,                           // 37: weir.v1.AddressPool.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 38: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 39: google.protobuf.Duration
+	(*TenantRows)(nil),            // 24: weir.v1.TenantRows
+	(*VIPPressure)(nil),           // 25: weir.v1.VIPPressure
+	(*MuxSNATStatus)(nil),         // 26: weir.v1.MuxSNATStatus
+	(*BGPPeer)(nil),               // 27: weir.v1.BGPPeer
+	(*HostStatus)(nil),            // 28: weir.v1.HostStatus
+	(*SNATUse)(nil),               // 29: weir.v1.SNATUse
+	(*SNATDestination)(nil),       // 30: weir.v1.SNATDestination
+	(*NamedCounter)(nil),          // 31: weir.v1.NamedCounter
+	(*EndpointCounter)(nil),       // 32: weir.v1.EndpointCounter
+	(*EndpointKey)(nil),           // 33: weir.v1.EndpointKey
+	(*PacketExplanation)(nil),     // 34: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),         // 35: weir.v1.CaptureFilter
+	(*CapturedPacket)(nil),        // 36: weir.v1.CapturedPacket
+	nil,                           // 37: weir.v1.VIP.LabelsEntry
+	nil,                           // 38: weir.v1.AddressPool.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 39: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 40: google.protobuf.Duration
 }
 var file_v1_resource_proto_depIdxs = []int32{
-	36, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
+	37, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
 	9,  // 1: weir.v1.VIP.endpoints:type_name -> weir.v1.Endpoint
 	12, // 2: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
-	38, // 3: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
-	38, // 4: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
+	39, // 3: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
+	39, // 4: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
 	7,  // 5: weir.v1.VIP.snat:type_name -> weir.v1.SNAT
 	6,  // 6: weir.v1.VIP.fastpath:type_name -> weir.v1.Fastpath
 	5,  // 7: weir.v1.VIP.limits:type_name -> weir.v1.Limits
 	1,  // 8: weir.v1.VIP.overload:type_name -> weir.v1.Overload
 	2,  // 9: weir.v1.Overload.steps:type_name -> weir.v1.OverloadStep
-	39, // 10: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
-	39, // 11: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
-	39, // 12: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
+	40, // 10: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
+	40, // 11: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
+	40, // 12: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
 	5,  // 13: weir.v1.OverloadStep.limits:type_name -> weir.v1.Limits
 	8,  // 14: weir.v1.SNAT.workloads:type_name -> weir.v1.SNATWorkload
-	39, // 15: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
+	40, // 15: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
 	10, // 16: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
 	11, // 17: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
-	39, // 18: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
+	40, // 18: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
 	19, // 19: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
-	39, // 20: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	39, // 21: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	40, // 20: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	40, // 21: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
 	14, // 22: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
 	13, // 23: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
-	38, // 24: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
-	37, // 25: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
+	39, // 24: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	38, // 25: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
 	16, // 26: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
 	4,  // 27: weir.v1.AddressPool.scrubbers:type_name -> weir.v1.Scrubber
 	3,  // 28: weir.v1.AddressPool.blackhole:type_name -> weir.v1.Diversion
 	17, // 29: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
 	17, // 30: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
-	38, // 31: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
-	38, // 32: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
+	39, // 31: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
+	39, // 32: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
 	21, // 33: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
-	38, // 34: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
+	39, // 34: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
 	22, // 35: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
 	23, // 36: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
-	27, // 37: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
-	26, // 38: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
-	30, // 39: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
-	31, // 40: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
-	25, // 41: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
-	24, // 42: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
-	38, // 43: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
-	30, // 44: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
-	28, // 45: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
-	29, // 46: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
-	32, // 47: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
-	32, // 48: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
-	38, // 49: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	50, // [50:50] is the sub-list for method output_type
-	50, // [50:50] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	28, // 37: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
+	27, // 38: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
+	31, // 39: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
+	32, // 40: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
+	26, // 41: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
+	25, // 42: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
+	24, // 43: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
+	39, // 44: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
+	31, // 45: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
+	29, // 46: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
+	24, // 47: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
+	30, // 48: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
+	33, // 49: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
+	33, // 50: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
+	39, // 51: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	52, // [52:52] is the sub-list for method output_type
+	52, // [52:52] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }
@@ -3723,7 +3812,7 @@ func file_v1_resource_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_resource_proto_rawDesc), len(file_v1_resource_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   38,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1598,7 +1598,11 @@ type Tenant struct {
 	// What it may have at most.
 	Quotas *Quotas `protobuf:"bytes,3,opt,name=quotas,proto3" json:"quotas,omitempty"`
 	// What it has. Output only.
-	Used          *Quotas `protobuf:"bytes,4,opt,name=used,proto3" json:"used,omitempty"`
+	Used *Quotas `protobuf:"bytes,4,opt,name=used,proto3" json:"used,omitempty"`
+	// On the mux where it is nearest to what that remembers of its flows, and on the host where it is nearest to what sessions
+	// it may have; left out where none has any. Output only.
+	Flows         *NodeRows `protobuf:"bytes,5,opt,name=flows,proto3" json:"flows,omitempty"`
+	Sessions      *NodeRows `protobuf:"bytes,6,opt,name=sessions,proto3" json:"sessions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1661,6 +1665,81 @@ func (x *Tenant) GetUsed() *Quotas {
 	return nil
 }
 
+func (x *Tenant) GetFlows() *NodeRows {
+	if x != nil {
+		return x.Flows
+	}
+	return nil
+}
+
+func (x *Tenant) GetSessions() *NodeRows {
+	if x != nil {
+		return x.Sessions
+	}
+	return nil
+}
+
+// Rows of a table of a node that a tenant has, and may have.
+type NodeRows struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Used          uint64                 `protobuf:"varint,2,opt,name=used,proto3" json:"used,omitempty"`
+	Limit         uint64                 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeRows) Reset() {
+	*x = NodeRows{}
+	mi := &file_v1_trust_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeRows) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeRows) ProtoMessage() {}
+
+func (x *NodeRows) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_trust_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeRows.ProtoReflect.Descriptor instead.
+func (*NodeRows) Descriptor() ([]byte, []int) {
+	return file_v1_trust_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *NodeRows) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *NodeRows) GetUsed() uint64 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *NodeRows) GetLimit() uint64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
 // Numbers of things; as a limit, what is left out is not limited.
 type Quotas struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -1675,7 +1754,7 @@ type Quotas struct {
 
 func (x *Quotas) Reset() {
 	*x = Quotas{}
-	mi := &file_v1_trust_proto_msgTypes[31]
+	mi := &file_v1_trust_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1687,7 +1766,7 @@ func (x *Quotas) String() string {
 func (*Quotas) ProtoMessage() {}
 
 func (x *Quotas) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[31]
+	mi := &file_v1_trust_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1700,7 +1779,7 @@ func (x *Quotas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Quotas.ProtoReflect.Descriptor instead.
 func (*Quotas) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{31}
+	return file_v1_trust_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Quotas) GetVips() uint32 {
@@ -1740,7 +1819,7 @@ type ApplyTenantsRequest struct {
 
 func (x *ApplyTenantsRequest) Reset() {
 	*x = ApplyTenantsRequest{}
-	mi := &file_v1_trust_proto_msgTypes[32]
+	mi := &file_v1_trust_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1752,7 +1831,7 @@ func (x *ApplyTenantsRequest) String() string {
 func (*ApplyTenantsRequest) ProtoMessage() {}
 
 func (x *ApplyTenantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[32]
+	mi := &file_v1_trust_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1765,7 +1844,7 @@ func (x *ApplyTenantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyTenantsRequest.ProtoReflect.Descriptor instead.
 func (*ApplyTenantsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{32}
+	return file_v1_trust_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ApplyTenantsRequest) GetTenants() []*Tenant {
@@ -1784,7 +1863,7 @@ type ApplyTenantsResponse struct {
 
 func (x *ApplyTenantsResponse) Reset() {
 	*x = ApplyTenantsResponse{}
-	mi := &file_v1_trust_proto_msgTypes[33]
+	mi := &file_v1_trust_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1796,7 +1875,7 @@ func (x *ApplyTenantsResponse) String() string {
 func (*ApplyTenantsResponse) ProtoMessage() {}
 
 func (x *ApplyTenantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[33]
+	mi := &file_v1_trust_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1809,7 +1888,7 @@ func (x *ApplyTenantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyTenantsResponse.ProtoReflect.Descriptor instead.
 func (*ApplyTenantsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{33}
+	return file_v1_trust_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ApplyTenantsResponse) GetTenants() []*AppliedTenant {
@@ -1830,7 +1909,7 @@ type AppliedTenant struct {
 
 func (x *AppliedTenant) Reset() {
 	*x = AppliedTenant{}
-	mi := &file_v1_trust_proto_msgTypes[34]
+	mi := &file_v1_trust_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1842,7 +1921,7 @@ func (x *AppliedTenant) String() string {
 func (*AppliedTenant) ProtoMessage() {}
 
 func (x *AppliedTenant) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[34]
+	mi := &file_v1_trust_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1855,7 +1934,7 @@ func (x *AppliedTenant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppliedTenant.ProtoReflect.Descriptor instead.
 func (*AppliedTenant) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{34}
+	return file_v1_trust_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AppliedTenant) GetName() string {
@@ -1880,7 +1959,7 @@ type ListTenantsRequest struct {
 
 func (x *ListTenantsRequest) Reset() {
 	*x = ListTenantsRequest{}
-	mi := &file_v1_trust_proto_msgTypes[35]
+	mi := &file_v1_trust_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1892,7 +1971,7 @@ func (x *ListTenantsRequest) String() string {
 func (*ListTenantsRequest) ProtoMessage() {}
 
 func (x *ListTenantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[35]
+	mi := &file_v1_trust_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1905,7 +1984,7 @@ func (x *ListTenantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTenantsRequest.ProtoReflect.Descriptor instead.
 func (*ListTenantsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{35}
+	return file_v1_trust_proto_rawDescGZIP(), []int{36}
 }
 
 type ListTenantsResponse struct {
@@ -1917,7 +1996,7 @@ type ListTenantsResponse struct {
 
 func (x *ListTenantsResponse) Reset() {
 	*x = ListTenantsResponse{}
-	mi := &file_v1_trust_proto_msgTypes[36]
+	mi := &file_v1_trust_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +2008,7 @@ func (x *ListTenantsResponse) String() string {
 func (*ListTenantsResponse) ProtoMessage() {}
 
 func (x *ListTenantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[36]
+	mi := &file_v1_trust_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +2021,7 @@ func (x *ListTenantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTenantsResponse.ProtoReflect.Descriptor instead.
 func (*ListTenantsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{36}
+	return file_v1_trust_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListTenantsResponse) GetTenants() []*Tenant {
@@ -1961,7 +2040,7 @@ type GetTenantRequest struct {
 
 func (x *GetTenantRequest) Reset() {
 	*x = GetTenantRequest{}
-	mi := &file_v1_trust_proto_msgTypes[37]
+	mi := &file_v1_trust_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1973,7 +2052,7 @@ func (x *GetTenantRequest) String() string {
 func (*GetTenantRequest) ProtoMessage() {}
 
 func (x *GetTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[37]
+	mi := &file_v1_trust_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1986,7 +2065,7 @@ func (x *GetTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTenantRequest.ProtoReflect.Descriptor instead.
 func (*GetTenantRequest) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{37}
+	return file_v1_trust_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetTenantRequest) GetName() string {
@@ -2005,7 +2084,7 @@ type GetTenantResponse struct {
 
 func (x *GetTenantResponse) Reset() {
 	*x = GetTenantResponse{}
-	mi := &file_v1_trust_proto_msgTypes[38]
+	mi := &file_v1_trust_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2017,7 +2096,7 @@ func (x *GetTenantResponse) String() string {
 func (*GetTenantResponse) ProtoMessage() {}
 
 func (x *GetTenantResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[38]
+	mi := &file_v1_trust_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2030,7 +2109,7 @@ func (x *GetTenantResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTenantResponse.ProtoReflect.Descriptor instead.
 func (*GetTenantResponse) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{38}
+	return file_v1_trust_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetTenantResponse) GetTenant() *Tenant {
@@ -2049,7 +2128,7 @@ type DeleteTenantRequest struct {
 
 func (x *DeleteTenantRequest) Reset() {
 	*x = DeleteTenantRequest{}
-	mi := &file_v1_trust_proto_msgTypes[39]
+	mi := &file_v1_trust_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2061,7 +2140,7 @@ func (x *DeleteTenantRequest) String() string {
 func (*DeleteTenantRequest) ProtoMessage() {}
 
 func (x *DeleteTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[39]
+	mi := &file_v1_trust_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2074,7 +2153,7 @@ func (x *DeleteTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTenantRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTenantRequest) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{39}
+	return file_v1_trust_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DeleteTenantRequest) GetName() string {
@@ -2092,7 +2171,7 @@ type DeleteTenantResponse struct {
 
 func (x *DeleteTenantResponse) Reset() {
 	*x = DeleteTenantResponse{}
-	mi := &file_v1_trust_proto_msgTypes[40]
+	mi := &file_v1_trust_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2104,7 +2183,7 @@ func (x *DeleteTenantResponse) String() string {
 func (*DeleteTenantResponse) ProtoMessage() {}
 
 func (x *DeleteTenantResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[40]
+	mi := &file_v1_trust_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2117,7 +2196,7 @@ func (x *DeleteTenantResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTenantResponse.ProtoReflect.Descriptor instead.
 func (*DeleteTenantResponse) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{40}
+	return file_v1_trust_proto_rawDescGZIP(), []int{41}
 }
 
 type AuditEntry struct {
@@ -2143,7 +2222,7 @@ type AuditEntry struct {
 
 func (x *AuditEntry) Reset() {
 	*x = AuditEntry{}
-	mi := &file_v1_trust_proto_msgTypes[41]
+	mi := &file_v1_trust_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2155,7 +2234,7 @@ func (x *AuditEntry) String() string {
 func (*AuditEntry) ProtoMessage() {}
 
 func (x *AuditEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[41]
+	mi := &file_v1_trust_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2168,7 +2247,7 @@ func (x *AuditEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
 func (*AuditEntry) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{41}
+	return file_v1_trust_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *AuditEntry) GetTime() *timestamppb.Timestamp {
@@ -2239,7 +2318,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_v1_trust_proto_msgTypes[42]
+	mi := &file_v1_trust_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2251,7 +2330,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[42]
+	mi := &file_v1_trust_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2264,7 +2343,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{42}
+	return file_v1_trust_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListAuditRequest) GetLimit() uint32 {
@@ -2290,7 +2369,7 @@ type ListAuditResponse struct {
 
 func (x *ListAuditResponse) Reset() {
 	*x = ListAuditResponse{}
-	mi := &file_v1_trust_proto_msgTypes[43]
+	mi := &file_v1_trust_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2302,7 +2381,7 @@ func (x *ListAuditResponse) String() string {
 func (*ListAuditResponse) ProtoMessage() {}
 
 func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[43]
+	mi := &file_v1_trust_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2315,7 +2394,7 @@ func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditResponse) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{43}
+	return file_v1_trust_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListAuditResponse) GetEntries() []*AuditEntry {
@@ -2416,12 +2495,18 @@ const file_v1_trust_proto_rawDesc = "" +
 	"\x05users\x18\x01 \x03(\v2\r.weir.v1.UserR\x05users\"'\n" +
 	"\x11DeleteUserRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x14\n" +
-	"\x12DeleteUserResponse\"\x82\x01\n" +
+	"\x12DeleteUserResponse\"\xda\x01\n" +
 	"\x06Tenant\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06ranges\x18\x02 \x03(\tR\x06ranges\x12'\n" +
 	"\x06quotas\x18\x03 \x01(\v2\x0f.weir.v1.QuotasR\x06quotas\x12#\n" +
-	"\x04used\x18\x04 \x01(\v2\x0f.weir.v1.QuotasR\x04used\"\xae\x01\n" +
+	"\x04used\x18\x04 \x01(\v2\x0f.weir.v1.QuotasR\x04used\x12'\n" +
+	"\x05flows\x18\x05 \x01(\v2\x11.weir.v1.NodeRowsR\x05flows\x12-\n" +
+	"\bsessions\x18\x06 \x01(\v2\x11.weir.v1.NodeRowsR\bsessions\"H\n" +
+	"\bNodeRows\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
+	"\x04used\x18\x02 \x01(\x04R\x04used\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x04R\x05limit\"\xae\x01\n" +
 	"\x06Quotas\x12\x17\n" +
 	"\x04vips\x18\x01 \x01(\rH\x00R\x04vips\x88\x01\x01\x12!\n" +
 	"\tendpoints\x18\x02 \x01(\rH\x01R\tendpoints\x88\x01\x01\x12\x1f\n" +
@@ -2504,7 +2589,7 @@ func file_v1_trust_proto_rawDescGZIP() []byte {
 	return file_v1_trust_proto_rawDescData
 }
 
-var file_v1_trust_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_v1_trust_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_v1_trust_proto_goTypes = []any{
 	(*JoinRequest)(nil),              // 0: weir.v1.JoinRequest
 	(*JoinResponse)(nil),             // 1: weir.v1.JoinResponse
@@ -2537,87 +2622,90 @@ var file_v1_trust_proto_goTypes = []any{
 	(*DeleteUserRequest)(nil),        // 28: weir.v1.DeleteUserRequest
 	(*DeleteUserResponse)(nil),       // 29: weir.v1.DeleteUserResponse
 	(*Tenant)(nil),                   // 30: weir.v1.Tenant
-	(*Quotas)(nil),                   // 31: weir.v1.Quotas
-	(*ApplyTenantsRequest)(nil),      // 32: weir.v1.ApplyTenantsRequest
-	(*ApplyTenantsResponse)(nil),     // 33: weir.v1.ApplyTenantsResponse
-	(*AppliedTenant)(nil),            // 34: weir.v1.AppliedTenant
-	(*ListTenantsRequest)(nil),       // 35: weir.v1.ListTenantsRequest
-	(*ListTenantsResponse)(nil),      // 36: weir.v1.ListTenantsResponse
-	(*GetTenantRequest)(nil),         // 37: weir.v1.GetTenantRequest
-	(*GetTenantResponse)(nil),        // 38: weir.v1.GetTenantResponse
-	(*DeleteTenantRequest)(nil),      // 39: weir.v1.DeleteTenantRequest
-	(*DeleteTenantResponse)(nil),     // 40: weir.v1.DeleteTenantResponse
-	(*AuditEntry)(nil),               // 41: weir.v1.AuditEntry
-	(*ListAuditRequest)(nil),         // 42: weir.v1.ListAuditRequest
-	(*ListAuditResponse)(nil),        // 43: weir.v1.ListAuditResponse
-	(*timestamppb.Timestamp)(nil),    // 44: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 45: google.protobuf.Duration
+	(*NodeRows)(nil),                 // 31: weir.v1.NodeRows
+	(*Quotas)(nil),                   // 32: weir.v1.Quotas
+	(*ApplyTenantsRequest)(nil),      // 33: weir.v1.ApplyTenantsRequest
+	(*ApplyTenantsResponse)(nil),     // 34: weir.v1.ApplyTenantsResponse
+	(*AppliedTenant)(nil),            // 35: weir.v1.AppliedTenant
+	(*ListTenantsRequest)(nil),       // 36: weir.v1.ListTenantsRequest
+	(*ListTenantsResponse)(nil),      // 37: weir.v1.ListTenantsResponse
+	(*GetTenantRequest)(nil),         // 38: weir.v1.GetTenantRequest
+	(*GetTenantResponse)(nil),        // 39: weir.v1.GetTenantResponse
+	(*DeleteTenantRequest)(nil),      // 40: weir.v1.DeleteTenantRequest
+	(*DeleteTenantResponse)(nil),     // 41: weir.v1.DeleteTenantResponse
+	(*AuditEntry)(nil),               // 42: weir.v1.AuditEntry
+	(*ListAuditRequest)(nil),         // 43: weir.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),        // 44: weir.v1.ListAuditResponse
+	(*timestamppb.Timestamp)(nil),    // 45: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 46: google.protobuf.Duration
 }
 var file_v1_trust_proto_depIdxs = []int32{
 	6,  // 0: weir.v1.WhoAmIResponse.bindings:type_name -> weir.v1.Binding
-	44, // 1: weir.v1.Token.created:type_name -> google.protobuf.Timestamp
-	44, // 2: weir.v1.Token.expires:type_name -> google.protobuf.Timestamp
-	45, // 3: weir.v1.CreateTokenRequest.ttl:type_name -> google.protobuf.Duration
+	45, // 1: weir.v1.Token.created:type_name -> google.protobuf.Timestamp
+	45, // 2: weir.v1.Token.expires:type_name -> google.protobuf.Timestamp
+	46, // 3: weir.v1.CreateTokenRequest.ttl:type_name -> google.protobuf.Duration
 	7,  // 4: weir.v1.CreateTokenResponse.token:type_name -> weir.v1.Token
 	7,  // 5: weir.v1.ListTokensResponse.tokens:type_name -> weir.v1.Token
-	44, // 6: weir.v1.Member.joined:type_name -> google.protobuf.Timestamp
+	45, // 6: weir.v1.Member.joined:type_name -> google.protobuf.Timestamp
 	14, // 7: weir.v1.ListMembersResponse.members:type_name -> weir.v1.Member
 	6,  // 8: weir.v1.User.bindings:type_name -> weir.v1.Binding
-	44, // 9: weir.v1.User.created:type_name -> google.protobuf.Timestamp
+	45, // 9: weir.v1.User.created:type_name -> google.protobuf.Timestamp
 	19, // 10: weir.v1.CreateUserRequest.user:type_name -> weir.v1.User
 	19, // 11: weir.v1.CreateUserResponse.user:type_name -> weir.v1.User
 	6,  // 12: weir.v1.UpdateUserRequest.bindings:type_name -> weir.v1.Binding
 	19, // 13: weir.v1.UpdateUserResponse.user:type_name -> weir.v1.User
 	19, // 14: weir.v1.ListUsersResponse.users:type_name -> weir.v1.User
-	31, // 15: weir.v1.Tenant.quotas:type_name -> weir.v1.Quotas
-	31, // 16: weir.v1.Tenant.used:type_name -> weir.v1.Quotas
-	30, // 17: weir.v1.ApplyTenantsRequest.tenants:type_name -> weir.v1.Tenant
-	34, // 18: weir.v1.ApplyTenantsResponse.tenants:type_name -> weir.v1.AppliedTenant
-	30, // 19: weir.v1.ListTenantsResponse.tenants:type_name -> weir.v1.Tenant
-	30, // 20: weir.v1.GetTenantResponse.tenant:type_name -> weir.v1.Tenant
-	44, // 21: weir.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
-	41, // 22: weir.v1.ListAuditResponse.entries:type_name -> weir.v1.AuditEntry
-	0,  // 23: weir.v1.TrustService.Join:input_type -> weir.v1.JoinRequest
-	2,  // 24: weir.v1.TrustService.RenewCertificate:input_type -> weir.v1.RenewCertificateRequest
-	4,  // 25: weir.v1.TrustService.WhoAmI:input_type -> weir.v1.WhoAmIRequest
-	8,  // 26: weir.v1.TrustService.CreateToken:input_type -> weir.v1.CreateTokenRequest
-	10, // 27: weir.v1.TrustService.ListTokens:input_type -> weir.v1.ListTokensRequest
-	12, // 28: weir.v1.TrustService.DeleteToken:input_type -> weir.v1.DeleteTokenRequest
-	15, // 29: weir.v1.TrustService.ListMembers:input_type -> weir.v1.ListMembersRequest
-	17, // 30: weir.v1.TrustService.RevokeMember:input_type -> weir.v1.RevokeMemberRequest
-	20, // 31: weir.v1.TrustService.CreateUser:input_type -> weir.v1.CreateUserRequest
-	22, // 32: weir.v1.TrustService.UpdateUser:input_type -> weir.v1.UpdateUserRequest
-	24, // 33: weir.v1.TrustService.RotateUser:input_type -> weir.v1.RotateUserRequest
-	26, // 34: weir.v1.TrustService.ListUsers:input_type -> weir.v1.ListUsersRequest
-	28, // 35: weir.v1.TrustService.DeleteUser:input_type -> weir.v1.DeleteUserRequest
-	32, // 36: weir.v1.TrustService.ApplyTenants:input_type -> weir.v1.ApplyTenantsRequest
-	35, // 37: weir.v1.TrustService.ListTenants:input_type -> weir.v1.ListTenantsRequest
-	37, // 38: weir.v1.TrustService.GetTenant:input_type -> weir.v1.GetTenantRequest
-	39, // 39: weir.v1.TrustService.DeleteTenant:input_type -> weir.v1.DeleteTenantRequest
-	42, // 40: weir.v1.TrustService.ListAudit:input_type -> weir.v1.ListAuditRequest
-	1,  // 41: weir.v1.TrustService.Join:output_type -> weir.v1.JoinResponse
-	3,  // 42: weir.v1.TrustService.RenewCertificate:output_type -> weir.v1.RenewCertificateResponse
-	5,  // 43: weir.v1.TrustService.WhoAmI:output_type -> weir.v1.WhoAmIResponse
-	9,  // 44: weir.v1.TrustService.CreateToken:output_type -> weir.v1.CreateTokenResponse
-	11, // 45: weir.v1.TrustService.ListTokens:output_type -> weir.v1.ListTokensResponse
-	13, // 46: weir.v1.TrustService.DeleteToken:output_type -> weir.v1.DeleteTokenResponse
-	16, // 47: weir.v1.TrustService.ListMembers:output_type -> weir.v1.ListMembersResponse
-	18, // 48: weir.v1.TrustService.RevokeMember:output_type -> weir.v1.RevokeMemberResponse
-	21, // 49: weir.v1.TrustService.CreateUser:output_type -> weir.v1.CreateUserResponse
-	23, // 50: weir.v1.TrustService.UpdateUser:output_type -> weir.v1.UpdateUserResponse
-	25, // 51: weir.v1.TrustService.RotateUser:output_type -> weir.v1.RotateUserResponse
-	27, // 52: weir.v1.TrustService.ListUsers:output_type -> weir.v1.ListUsersResponse
-	29, // 53: weir.v1.TrustService.DeleteUser:output_type -> weir.v1.DeleteUserResponse
-	33, // 54: weir.v1.TrustService.ApplyTenants:output_type -> weir.v1.ApplyTenantsResponse
-	36, // 55: weir.v1.TrustService.ListTenants:output_type -> weir.v1.ListTenantsResponse
-	38, // 56: weir.v1.TrustService.GetTenant:output_type -> weir.v1.GetTenantResponse
-	40, // 57: weir.v1.TrustService.DeleteTenant:output_type -> weir.v1.DeleteTenantResponse
-	43, // 58: weir.v1.TrustService.ListAudit:output_type -> weir.v1.ListAuditResponse
-	41, // [41:59] is the sub-list for method output_type
-	23, // [23:41] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	32, // 15: weir.v1.Tenant.quotas:type_name -> weir.v1.Quotas
+	32, // 16: weir.v1.Tenant.used:type_name -> weir.v1.Quotas
+	31, // 17: weir.v1.Tenant.flows:type_name -> weir.v1.NodeRows
+	31, // 18: weir.v1.Tenant.sessions:type_name -> weir.v1.NodeRows
+	30, // 19: weir.v1.ApplyTenantsRequest.tenants:type_name -> weir.v1.Tenant
+	35, // 20: weir.v1.ApplyTenantsResponse.tenants:type_name -> weir.v1.AppliedTenant
+	30, // 21: weir.v1.ListTenantsResponse.tenants:type_name -> weir.v1.Tenant
+	30, // 22: weir.v1.GetTenantResponse.tenant:type_name -> weir.v1.Tenant
+	45, // 23: weir.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	42, // 24: weir.v1.ListAuditResponse.entries:type_name -> weir.v1.AuditEntry
+	0,  // 25: weir.v1.TrustService.Join:input_type -> weir.v1.JoinRequest
+	2,  // 26: weir.v1.TrustService.RenewCertificate:input_type -> weir.v1.RenewCertificateRequest
+	4,  // 27: weir.v1.TrustService.WhoAmI:input_type -> weir.v1.WhoAmIRequest
+	8,  // 28: weir.v1.TrustService.CreateToken:input_type -> weir.v1.CreateTokenRequest
+	10, // 29: weir.v1.TrustService.ListTokens:input_type -> weir.v1.ListTokensRequest
+	12, // 30: weir.v1.TrustService.DeleteToken:input_type -> weir.v1.DeleteTokenRequest
+	15, // 31: weir.v1.TrustService.ListMembers:input_type -> weir.v1.ListMembersRequest
+	17, // 32: weir.v1.TrustService.RevokeMember:input_type -> weir.v1.RevokeMemberRequest
+	20, // 33: weir.v1.TrustService.CreateUser:input_type -> weir.v1.CreateUserRequest
+	22, // 34: weir.v1.TrustService.UpdateUser:input_type -> weir.v1.UpdateUserRequest
+	24, // 35: weir.v1.TrustService.RotateUser:input_type -> weir.v1.RotateUserRequest
+	26, // 36: weir.v1.TrustService.ListUsers:input_type -> weir.v1.ListUsersRequest
+	28, // 37: weir.v1.TrustService.DeleteUser:input_type -> weir.v1.DeleteUserRequest
+	33, // 38: weir.v1.TrustService.ApplyTenants:input_type -> weir.v1.ApplyTenantsRequest
+	36, // 39: weir.v1.TrustService.ListTenants:input_type -> weir.v1.ListTenantsRequest
+	38, // 40: weir.v1.TrustService.GetTenant:input_type -> weir.v1.GetTenantRequest
+	40, // 41: weir.v1.TrustService.DeleteTenant:input_type -> weir.v1.DeleteTenantRequest
+	43, // 42: weir.v1.TrustService.ListAudit:input_type -> weir.v1.ListAuditRequest
+	1,  // 43: weir.v1.TrustService.Join:output_type -> weir.v1.JoinResponse
+	3,  // 44: weir.v1.TrustService.RenewCertificate:output_type -> weir.v1.RenewCertificateResponse
+	5,  // 45: weir.v1.TrustService.WhoAmI:output_type -> weir.v1.WhoAmIResponse
+	9,  // 46: weir.v1.TrustService.CreateToken:output_type -> weir.v1.CreateTokenResponse
+	11, // 47: weir.v1.TrustService.ListTokens:output_type -> weir.v1.ListTokensResponse
+	13, // 48: weir.v1.TrustService.DeleteToken:output_type -> weir.v1.DeleteTokenResponse
+	16, // 49: weir.v1.TrustService.ListMembers:output_type -> weir.v1.ListMembersResponse
+	18, // 50: weir.v1.TrustService.RevokeMember:output_type -> weir.v1.RevokeMemberResponse
+	21, // 51: weir.v1.TrustService.CreateUser:output_type -> weir.v1.CreateUserResponse
+	23, // 52: weir.v1.TrustService.UpdateUser:output_type -> weir.v1.UpdateUserResponse
+	25, // 53: weir.v1.TrustService.RotateUser:output_type -> weir.v1.RotateUserResponse
+	27, // 54: weir.v1.TrustService.ListUsers:output_type -> weir.v1.ListUsersResponse
+	29, // 55: weir.v1.TrustService.DeleteUser:output_type -> weir.v1.DeleteUserResponse
+	34, // 56: weir.v1.TrustService.ApplyTenants:output_type -> weir.v1.ApplyTenantsResponse
+	37, // 57: weir.v1.TrustService.ListTenants:output_type -> weir.v1.ListTenantsResponse
+	39, // 58: weir.v1.TrustService.GetTenant:output_type -> weir.v1.GetTenantResponse
+	41, // 59: weir.v1.TrustService.DeleteTenant:output_type -> weir.v1.DeleteTenantResponse
+	44, // 60: weir.v1.TrustService.ListAudit:output_type -> weir.v1.ListAuditResponse
+	43, // [43:61] is the sub-list for method output_type
+	25, // [25:43] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_v1_trust_proto_init() }
@@ -2625,14 +2713,14 @@ func file_v1_trust_proto_init() {
 	if File_v1_trust_proto != nil {
 		return
 	}
-	file_v1_trust_proto_msgTypes[31].OneofWrappers = []any{}
+	file_v1_trust_proto_msgTypes[32].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_trust_proto_rawDesc), len(file_v1_trust_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   44,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,7 +24,10 @@ func TestSessionsAreCountedAfterTheTables(t *testing.T) {
 	r.findings = func() []finding { return nil }
 	r.restart()
 	b := unchecked(1)
-	found := agent.Census{Live: 3, Backends: []model.BackendSessions{{Key: b.Key(), Sessions: 3, WithoutCookie: 2, Ceded: 1}}}
+	found := agent.Census{
+		Live: 3, Backends: []model.BackendSessions{{Key: b.Key(), Sessions: 3, WithoutCookie: 2, Ceded: 1}},
+		Tenants: []agent.TenantSessions{{Tenant: "acme", Proven: 3, Limit: 70}},
+	}
 	report := func() *weirv1.ReportHostRequest {
 		request, _, _ := r.request()
 		return request
@@ -43,6 +46,9 @@ func TestSessionsAreCountedAfterTheTables(t *testing.T) {
 	got := report()
 	if !got.GetSessionsCounted() || len(got.GetSessions()) != 1 || got.GetSessions()[0].GetCeded() != 1 {
 		t.Errorf("the count was not told: %v", got)
+	}
+	if s := got.GetStatus().GetTenantSessions(); len(s) != 1 || s[0].GetTenant() != "acme" || s[0].GetUsed() != 3 || s[0].GetLimit() != 70 {
+		t.Errorf("tenants have sessions %v", s)
 	}
 	_, news, stream := r.request()
 	r.note(news, stream, nil)

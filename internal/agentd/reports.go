@@ -181,6 +181,9 @@ func (r *reports) status(now standing) *weirv1.HostStatus {
 		status.Warnings = append(status.Warnings, fmt.Sprintf("counters are missing: %v", err))
 	}
 	status.Verdicts = rpc.CountersToProto(verdicts)
+	for _, t := range r.census.Tenants {
+		status.TenantSessions = append(status.TenantSessions, &weirv1.TenantRows{Tenant: t.Tenant, Used: uint64(t.Proven), Limit: uint64(t.Limit)})
+	}
 	return status
 }
 

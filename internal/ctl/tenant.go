@@ -43,11 +43,11 @@ func (s *session) getTenantsCommand() *cobra.Command {
 
 func (s *session) printTenants(w io.Writer, tenants []*weirv1.Tenant) error {
 	if s.format == formatTable {
-		t := newColumns("", "no tenants: weir apply -f FILE makes some", "NAME", "RANGES", "VIPS", "ENDPOINTS", "BACKENDS", "PORTS")
+		t := newColumns("", "no tenants: weir apply -f FILE makes some", "NAME", "RANGES", "VIPS", "ENDPOINTS", "BACKENDS", "PORTS", "FLOWS", "SESSIONS")
 		for _, p := range tenants {
 			used, most := p.GetUsed(), p.GetQuotas()
 			t.add(p.GetName(), tenantRanges(p), ofQuota(used.GetVips(), most.Vips), ofQuota(used.GetEndpoints(), most.Endpoints),
-				ofQuota(used.GetBackends(), most.Backends), ofQuota(used.GetPorts(), most.Ports))
+				ofQuota(used.GetBackends(), most.Backends), ofQuota(used.GetPorts(), most.Ports), part(p.GetFlows()), part(p.GetSessions()))
 		}
 		return t.write(w)
 	}
@@ -57,7 +57,7 @@ func (s *session) printTenants(w io.Writer, tenants []*weirv1.Tenant) error {
 		if err != nil {
 			return fmt.Errorf("read tenant %s: %w", p.GetName(), err)
 		}
-		documents = append(documents, manifest.NewTenantDocument(tenant, map[string]message{"used": {p.GetUsed()}}))
+		documents = append(documents, manifest.NewTenantDocument(tenant, tenantStatus(p)))
 	}
 	switch {
 	case s.format == formatYAML:
@@ -71,6 +71,34 @@ func (s *session) printTenants(w io.Writer, tenants []*weirv1.Tenant) error {
 		return s.print(w, documents[0], nil)
 	}
 	return s.print(w, documents, nil)
+}
+
+// tenantStatus is what a tenant's document says beside what it may have.
+func tenantStatus(p *weirv1.Tenant) map[string]message {
+	status := map[string]message{"used": {p.GetUsed()}}
+	if p.GetFlows() != nil {
+		status["flows"] = message{p.GetFlows()}
+	}
+	if p.GetSessions() != nil {
+		status["sessions"] = message{p.GetSessions()}
+	}
+	return status
+}
+
+// part is "12%" of what a tenant may have of a node's table.
+func part(r *weirv1.NodeRows) string {
+	if r.GetLimit() == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f%%", 100*float64(r.GetUsed())/float64(r.GetLimit()))
+}
+
+// ofNode is "1200/524288 on mux1".
+func ofNode(r *weirv1.NodeRows) string {
+	if r == nil {
+		return "none"
+	}
+	return fmt.Sprintf("%d/%d on %s", r.GetUsed(), r.GetLimit(), r.GetNode())
 }
 
 func tenantRanges(p *weirv1.Tenant) string {
@@ -120,6 +148,8 @@ func describeTenant(w io.Writer, p *weirv1.Tenant, vips []*weirv1.VIP) error {
 		{"Endpoints", ofQuota(used.GetEndpoints(), most.Endpoints)},
 		{"Backends", ofQuota(used.GetBackends(), most.Backends)},
 		{"Ports", ofQuota(used.GetPorts(), most.Ports)},
+		{"Flows", ofNode(p.GetFlows())},
+		{"Sessions", ofNode(p.GetSessions())},
 	} {
 		fmt.Fprintf(w, "%-12s %s\n", line[0]+":", line[1])
 	}

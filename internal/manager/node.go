@@ -44,17 +44,24 @@ func (m *Manager) GetNode(_ context.Context, r *weirv1.GetNodeRequest) (*weirv1.
 	return &weirv1.GetNodeResponse{Node: m.nodeWithStatus(state, node)}, nil
 }
 
-// nodeWithStatus writes node with the newest that it said.
-func (m *Manager) nodeWithStatus(s *store.State, node model.Node) *weirv1.Node {
+// said is the newest that node said.
+func (m *Manager) said(s *store.State, node model.Node) (store.NodeStatus, *weirv1.NodeStatus) {
 	said, detail := s.Status.At(node.Name), &weirv1.NodeStatus{}
 	if newest, ok := m.reports.get(node.Name, said); ok {
 		if node.Role == model.RoleMux {
 			newest.Generation = said.Generation // it may report to another manager by now
 		}
-		said, detail = newest.NodeStatus, newest.detail
-	} else if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(said.Detail, detail); err != nil && len(said.Detail) > 0 {
+		return newest.NodeStatus, newest.detail
+	}
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(said.Detail, detail); err != nil && len(said.Detail) > 0 {
 		m.log.Warn("can't read the status of a node", "node", node.Name, "err", err)
 	}
+	return said, detail
+}
+
+// nodeWithStatus writes node with the newest that it said.
+func (m *Manager) nodeWithStatus(s *store.State, node model.Node) *weirv1.Node {
+	said, detail := m.said(s, node)
 	p := rpc.NodeToProto(node)
 	p.Status = &weirv1.NodeStatus{
 		Connected: s.Streams.At(node.Name), Generation: uint64(said.Generation),

@@ -185,14 +185,16 @@ func (r report) says(other report) bool {
 // withoutCounters is a copy of a report's detail, which nobody else knows yet.
 func withoutCounters(detail *weirv1.NodeStatus) *weirv1.NodeStatus {
 	if mux := detail.GetMux(); mux != nil {
-		verdicts, endpoints, snat := mux.Verdicts, mux.Endpoints, mux.Snat
-		mux.Verdicts, mux.Endpoints, mux.Snat = nil, nil, nil // many: they are not copied
-		defer func() { mux.Verdicts, mux.Endpoints, mux.Snat = verdicts, endpoints, snat }()
+		verdicts, endpoints, snat, flows := mux.Verdicts, mux.Endpoints, mux.Snat, mux.Flows
+		mux.Verdicts, mux.Endpoints, mux.Snat, mux.Flows = nil, nil, nil, nil // many: they are not copied
+		defer func() { mux.Verdicts, mux.Endpoints, mux.Snat, mux.Flows = verdicts, endpoints, snat, flows }()
 	}
 	if host := detail.GetHost(); host != nil {
-		verdicts, sessions, snat := host.Verdicts, host.Sessions, host.Snat
-		host.Verdicts, host.Sessions, host.Snat = nil, 0, nil
-		defer func() { host.Verdicts, host.Sessions, host.Snat = verdicts, sessions, snat }()
+		verdicts, sessions, snat, tenants := host.Verdicts, host.Sessions, host.Snat, host.TenantSessions
+		host.Verdicts, host.Sessions, host.Snat, host.TenantSessions = nil, 0, nil, nil
+		defer func() {
+			host.Verdicts, host.Sessions, host.Snat, host.TenantSessions = verdicts, sessions, snat, tenants
+		}()
 	}
 	return proto.CloneOf(detail)
 }

@@ -36,10 +36,35 @@ func auditToProto(entries []trust.AuditEntry) []*weirv1.AuditEntry {
 	return list
 }
 
-func tenantToProto(t model.Tenant, used desired.Usage) *weirv1.Tenant {
+func tenantToProto(t model.Tenant, used desired.Usage, rows tenantRows) *weirv1.Tenant {
 	p := rpc.TenantToProto(t)
 	p.Used = &weirv1.Quotas{Vips: &used.VIPs, Endpoints: &used.Endpoints, Backends: &used.Backends, Ports: &used.Ports}
+	p.Flows, p.Sessions = rows.flows[t.Name], rows.sessions[t.Name]
 	return p
+}
+
+// tenantRows are what tenants have of tables of nodes, each where it is nearest to its limit.
+type tenantRows struct{ flows, sessions map[string]*weirv1.NodeRows }
+
+// tenantRows collects what the nodes that are connected have said.
+func (m *Manager) tenantRows(s *store.State) tenantRows {
+	rows := tenantRows{flows: map[string]*weirv1.NodeRows{}, sessions: map[string]*weirv1.NodeRows{}}
+	note := func(in map[string]*weirv1.NodeRows, node string, all []*weirv1.TenantRows) {
+		for _, r := range all {
+			was := in[r.GetTenant()]
+			if was == nil || float64(r.GetUsed())*float64(was.GetLimit()) > float64(was.GetUsed())*float64(r.GetLimit()) {
+				in[r.GetTenant()] = &weirv1.NodeRows{Node: node, Used: r.GetUsed(), Limit: r.GetLimit()}
+			}
+		}
+	}
+	for _, node := range s.SortedNodes() {
+		if s.Streams.At(node.Name) {
+			_, said := m.said(s, node)
+			note(rows.flows, node.Name, said.GetMux().GetFlows())
+			note(rows.sessions, node.Name, said.GetHost().GetTenantSessions())
+		}
+	}
+	return rows
 }
 
 // ApplyTenants creates or replaces tenants, all of them or none.
@@ -95,11 +120,12 @@ func (t trustService) ApplyTenants(ctx context.Context, r *weirv1.ApplyTenantsRe
 // ListTenants lists the tenants that the caller may see, by name.
 func (t trustService) ListTenants(ctx context.Context, _ *weirv1.ListTenantsRequest) (*weirv1.ListTenantsResponse, error) {
 	now, _ := t.store.Trust()
-	s := t.store.State()
+	s := t.view()
+	rows := t.tenantRows(s)
 	response := &weirv1.ListTenantsResponse{}
 	for _, name := range slices.Sorted(maps.Keys(now.Tenants)) {
 		if sees(ctx, name) {
-			response.Tenants = append(response.Tenants, tenantToProto(now.Tenants[name], s.Usage(name)))
+			response.Tenants = append(response.Tenants, tenantToProto(now.Tenants[name], s.Usage(name), rows))
 		}
 	}
 	return response, nil
@@ -112,7 +138,8 @@ func (t trustService) GetTenant(_ context.Context, r *weirv1.GetTenantRequest) (
 	if !there {
 		return nil, noTenant(r.GetName())
 	}
-	return &weirv1.GetTenantResponse{Tenant: tenantToProto(tenant, t.store.State().Usage(tenant.Name))}, nil
+	s := t.view()
+	return &weirv1.GetTenantResponse{Tenant: tenantToProto(tenant, s.Usage(tenant.Name), t.tenantRows(s))}, nil
 }
 
 func noTenant(name string) error {

@@ -212,7 +212,14 @@ func (d *fakeDatapath) EndpointCounters() (map[model.EndpointKey]model.Counter, 
 
 func (d *fakeDatapath) Usage() (mux.Usage, error) {
 	room := mux.Room{Used: 1, Size: 4}
-	return mux.Usage{Endpoints: room, Buckets: room, Backends: room, FlowCells: 64, VIPs: []mux.VIPUsage{{VIP: key(10).VIP, Limit: 8}}}, nil
+	tenants, err := d.TenantUsage()
+	return mux.Usage{
+		Endpoints: room, Buckets: room, Backends: room, FlowCells: 64, VIPs: []mux.VIPUsage{{VIP: key(10).VIP, Limit: 8}}, Tenants: tenants,
+	}, err
+}
+
+func (d *fakeDatapath) TenantUsage() ([]mux.TenantUsage, error) {
+	return []mux.TenantUsage{{Tenant: "acme", Flows: mux.FlowUsage{Untrusted: 9, Trusted: 5}, Limit: 8}}, nil
 }
 
 func (d *fakeDatapath) Explain(frame []byte) (model.Explanation, error) {

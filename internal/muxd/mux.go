@@ -55,6 +55,7 @@ type Datapath interface {
 	SNATCounters() (map[netip.Addr]model.Counter, error)
 	SNATDigest() (ranges int, digest uint64)
 	Usage() (mux.Usage, error)
+	TenantUsage() ([]mux.TenantUsage, error)
 	// Explain runs a frame through the program without sending or counting it.
 	Explain(frame []byte) (model.Explanation, error)
 	// Capture copies packets until its bounds or ctx end it. It hands on those that came since the last

@@ -235,6 +235,9 @@ func TestReport(t *testing.T) {
 		s.GetEndpoints()[0].GetBytes() != 180 {
 		t.Errorf("status %v", s)
 	}
+	if f := s.GetFlows(); len(f) != 1 || f[0].GetTenant() != "acme" || f[0].GetUsed() != 5 || f[0].GetLimit() != 8 {
+		t.Errorf("tenants have flows %v", f)
+	}
 }
 
 func TestAnnounceErrorsAreWarnings(t *testing.T) {

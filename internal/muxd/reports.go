@@ -129,6 +129,13 @@ func (r *reports) status() *weirv1.MuxStatus {
 		status.Warnings = append(status.Warnings, fmt.Sprintf("counters are missing: %v", err))
 	}
 	status.Verdicts = rpc.CountersToProto(verdicts)
+	tenants, err := r.config.Datapath.TenantUsage()
+	if err != nil {
+		status.Warnings = append(status.Warnings, fmt.Sprintf("what tenants have of flows is missing: %v", err))
+	}
+	for _, t := range tenants {
+		status.Flows = append(status.Flows, &weirv1.TenantRows{Tenant: t.Tenant, Used: t.Flows.Trusted, Limit: uint64(t.Limit)})
+	}
 	endpoints, err := r.config.Datapath.EndpointCounters()
 	if err != nil {
 		status.Warnings = append(status.Warnings, fmt.Sprintf("endpoints' counters are missing: %v", err))

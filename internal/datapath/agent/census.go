@@ -16,6 +16,8 @@ type Census struct {
 	Backends []model.BackendSessions
 	// VIPs are those of the host's rules, in order.
 	VIPs []VIPSessions
+	// Tenants are those that are named, by name.
+	Tenants []TenantSessions
 }
 
 // SetHashKey tells the pool's secret, without which a census takes every session without a cookie

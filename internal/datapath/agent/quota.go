@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -33,6 +34,12 @@ type VIPSessions struct {
 	Proven, New int
 	Limit       int  // on Proven, until the next sweep
 	Refused     bool // it wanted more than it may have since the last sweep
+}
+
+// TenantSessions is what the VIPs of a tenant have of proven sessions together.
+type TenantSessions struct {
+	Tenant        string
+	Proven, Limit int
 }
 
 // holding is what a sweep counts of a VIP.
@@ -173,7 +180,7 @@ func (l *ledger) add(in *ebpf.Map, s Session, spilled bool) {
 
 // settle sets quotas by what the ledger has counted, and ends what VIPs have borrowed and others need: those
 // that have been idle for longest.
-func (d *Datapath) settle(l *ledger) ([]VIPSessions, error) {
+func (d *Datapath) settle(l *ledger) ([]VIPSessions, []TenantSessions, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for vip, h := range l.held {
@@ -183,7 +190,7 @@ func (d *Datapath) settle(l *ledger) ([]VIPSessions, error) {
 	for vip, row := range d.quotaRows(tenants, l.held, l.made) {
 		err := d.objects.SessionQuotas.Update(toAddress(vip), row, ebpf.UpdateExist)
 		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) { // the VIP may have gone
-			return nil, fmt.Errorf("set the quota of sessions of %s: %w", vip, err)
+			return nil, nil, fmt.Errorf("set the quota of sessions of %s: %w", vip, err)
 		}
 	}
 	each, _ := divide(d.room(provenTable), d.config.MaxVIPSessions, provenTable, tenants, l.held)
@@ -208,7 +215,22 @@ func (d *Datapath) settle(l *ledger) ([]VIPSessions, error) {
 		d.refused[vip] = row.Refused
 	}
 	slices.SortFunc(all, func(a, b VIPSessions) int { return a.VIP.Compare(b.VIP) })
-	return all, d.giveBack(excess)
+	return all, sumTenants(tenants, all), d.giveBack(excess)
+}
+
+// sumTenants adds up what VIPs of tenants have that have been divided.
+func sumTenants(tenants map[string]*tenancy, vips []VIPSessions) []TenantSessions {
+	proven := make(map[string]int)
+	for _, v := range vips {
+		proven[v.Tenant] += v.Proven
+	}
+	var all []TenantSessions
+	for _, name := range slices.Sorted(maps.Keys(tenants)) {
+		if t := tenants[name]; t.named {
+			all = append(all, TenantSessions{Tenant: name, Proven: proven[name], Limit: t.most})
+		}
+	}
+	return all
 }
 
 // giveBack ends so many proven sessions of each VIP: those that have been idle for longest.

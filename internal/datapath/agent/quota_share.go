@@ -17,8 +17,10 @@ type quota struct {
 
 // tenancy is a tenant's VIPs on the host. A VIP that names none, or whose is not known, is one by itself.
 type tenancy struct {
+	named     bool
 	workloads int
 	vips      map[netip.Addr]int // workloads of each
+	most      int                // rows that it may have, of the table that was divided last
 }
 
 // tenanciesOf counts the workloads of tenants and their VIPs, each once.
@@ -37,13 +39,13 @@ func tenanciesOf(rules map[model.HostBackendKey]model.HostBackend) map[string]*t
 	all := make(map[string]*tenancy)
 	for key, b := range rules {
 		vip := key.Endpoint.VIP
-		name := b.Tenant
-		if name == "" || name == model.DefaultTenant {
+		name, named := b.Tenant, b.Tenant != "" && b.Tenant != model.DefaultTenant
+		if !named {
 			name = vip.String()
 		}
 		t := all[name]
 		if t == nil {
-			t = &tenancy{vips: make(map[netip.Addr]int)}
+			t = &tenancy{named: named, vips: make(map[netip.Addr]int)}
 			all[name] = t
 		}
 		if isNew(held{tenant: name, workload: b.Backend.Addr()}) {
@@ -107,6 +109,7 @@ func divide(room, most int, table sessionTable, tenants map[string]*tenancy, hel
 	}
 	borrows, left := parts(shared, parties)
 	for i, name := range names {
+		tenants[name].most = own[i] + borrows[i] + left
 		tenants[name].divide(own[i], borrows[i]+left, table, held, each)
 	}
 	if most > 0 {

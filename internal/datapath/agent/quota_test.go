@@ -188,7 +188,7 @@ func TestBorrowedSessionsEndAtASweep(t *testing.T) {
 	}
 	l.held[netip.MustParseAddrPort(vip4).Addr()].used[provenTable] = before
 	l.held[netip.MustParseAddrPort(otherVIP4).Addr()].waiting[provenTable] = 4000
-	counted, err := r.settle(l)
+	counted, _, err := r.settle(l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,11 +248,18 @@ func TestTenantsShareSessions(t *testing.T) {
 		for i, vip := range many {
 			r.prove(vip, 20_000+i*want/8, want/8)
 		}
-		now = r.proven()
+		r.proven()
 		r.prove(vip4, 0, want)
 		now = r.proven()
 	}
 	theirs, ours := sum(now), now[ipOf(vip4)]
+	told := make(map[string]TenantSessions)
+	for _, tenant := range r.sweep().Tenants {
+		told[tenant.Tenant] = tenant
+	}
+	if told["many"].Proven != theirs || told["one"].Proven != ours || len(told) != 2 || told["many"].Limit < theirs || told["one"].Limit < ours {
+		t.Errorf("a tenant has %d sessions, another %d; told are %v", theirs, ours, told)
+	}
 	if ours*10 < theirs*9 || theirs*10 < ours*9 {
 		t.Errorf("a tenant has %d sessions with 8 VIPs, another %d with one", theirs, ours)
 	}

@@ -112,7 +112,7 @@ func (d *Datapath) Sweep(now time.Duration, t Timeouts) (Census, error) {
 		}
 	}
 	result.Backends = count.backends()
-	result.VIPs, err = d.settle(vips)
+	result.VIPs, result.Tenants, err = d.settle(vips)
 	return result, err
 }
 

@@ -106,8 +106,8 @@ func (m *flowMemory) recount() {
 	}
 }
 
-// tenantUsage reads what tenants have of the flow table.
-func (d *Datapath) tenantUsage() ([]TenantUsage, error) {
+// TenantUsage reads what tenants have of the flow table, by name.
+func (d *Datapath) TenantUsage() ([]TenantUsage, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	all := make([]TenantUsage, 0, len(d.tenants))

@@ -43,7 +43,7 @@ func (d *Datapath) Usage() (Usage, error) {
 		u.VIPs[i].Flows = FlowUsage{Untrusted: row.Cells[0], Trusted: row.Cells[1]}
 	}
 	var err error
-	u.Tenants, err = d.tenantUsage()
+	u.Tenants, err = d.TenantUsage()
 	return u, err
 }
 
