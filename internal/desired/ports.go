@@ -65,37 +65,58 @@ func (h Holding) each() iter.Seq[model.Range] {
 // a change is taken over key by key.
 type taken struct{ once, twice *snat.Set }
 
-func (t taken) with(h Holding, add bool) taken {
+// replaced is t after some workload has some ranges no more, and others.
+func (t taken) replaced(gone, come []model.Range) taken {
 	next := taken{t.once.Clone(), t.twice}
-	for r := range h.each() {
-		switch {
-		case add && !next.once.Has(r):
-			next.once.Add(r)
-		case add:
-			next.twice = next.twice.Clone()
-			next.twice.Add(r)
-		case next.twice.Has(r):
+	for _, r := range gone {
+		if next.twice.Has(r) {
 			next.twice = next.twice.Clone()
 			next.twice.Remove(r)
-		default:
+		} else {
 			next.once.Remove(r)
+		}
+	}
+	for _, r := range come {
+		if next.once.Has(r) {
+			next.twice = next.twice.Clone()
+			next.twice.Add(r)
+		} else {
+			next.once.Add(r)
 		}
 	}
 	return next
 }
 
-// PutHolding adds or replaces what a workload has.
+// beyond are those of some ranges that are not among others.
+func beyond(some, others iter.Seq[model.Range]) []model.Range {
+	var among snat.Set
+	for r := range others {
+		among.Add(r)
+	}
+	var left []model.Range
+	for r := range some {
+		if !among.Has(r) {
+			left = append(left, r)
+		}
+	}
+	return left
+}
+
+// PutHolding adds or replaces what a workload has. It costs little where the workload has much and little of it differs.
 func (s *State) PutHolding(key model.SNATKey, h Holding) {
-	s.sum(key, -1)
-	s.taken.Set(key.VIP, s.taken.At(key.VIP).with(s.Ports.At(key), false).with(h, true))
+	before := s.Ports.At(key)
+	s.taken.Set(key.VIP, s.taken.At(key.VIP).replaced(beyond(before.each(), h.each()), beyond(h.each(), before.each())))
 	s.Ports.Set(key, h)
-	s.sum(key, 1)
+	was, is := slices.Values(before.Ranges), slices.Values(h.Ranges)
+	s.sum(key, -1, beyond(was, is))
+	s.sum(key, 1, beyond(is, was))
 }
 
 // RemoveHolding forgets what a workload has.
 func (s *State) RemoveHolding(key model.SNATKey) {
-	s.sum(key, -1)
-	left := s.taken.At(key.VIP).with(s.Ports.At(key), false)
+	before := s.Ports.At(key)
+	s.sum(key, -1, before.Ranges)
+	left := s.taken.At(key.VIP).replaced(slices.Collect(before.each()), nil)
 	if s.Ports.Delete(key); left.once.Len() == 0 {
 		s.taken.Delete(key.VIP)
 		return
@@ -111,25 +132,24 @@ func (s *State) leave(vip model.VIP) {
 	for _, w := range vip.SNAT.Workloads {
 		key := model.SNATKey{VIP: vip.Address, Address: w.Address}
 		s.leaving.Set(key, w)
-		s.sum(key, 1)
+		s.sum(key, 1, s.Ports.At(key).Ranges)
 	}
 }
 
 // stay forgets who leaves as a VIP.
 func (s *State) stay(vip model.VIP) {
 	for key := range SNATKeys(vip) {
-		s.sum(key, -1)
+		s.sum(key, -1, s.Ports.At(key).Ranges)
 		s.leaving.Delete(key)
 	}
 }
 
-// sum adds what the workload of a key has to the digest of all, or takes it away.
-func (s *State) sum(key model.SNATKey, sign int) {
+// sum adds ranges of the workload of a key to the digest of all, or takes them away.
+func (s *State) sum(key model.SNATKey, sign int, ranges []model.Range) {
 	w, there := s.leaving.Get(key)
-	if !there {
+	if !there || len(ranges) == 0 {
 		return
 	}
-	ranges := s.Ports.At(key).Ranges
 	s.digest ^= snat.Digest(key.VIP, w.TunnelAddress(), ranges...)
 	s.ranges += sign * len(ranges)
 }
@@ -163,6 +183,9 @@ func (s State) Leaving(key model.SNATKey) (model.VIP, model.SNATWorkload, bool) 
 	vip, there := s.VIPAt(key.VIP)
 	return vip, w, there
 }
+
+// Leaver finds the workload that a key names, if there is such.
+func (s State) Leaver(key model.SNATKey) (model.SNATWorkload, bool) { return s.leaving.Get(key) }
 
 // Leavers are those who leave as VIPs, by VIP.
 func (s State) Leavers() iter.Seq[model.SNATKey] { return s.leaving.Keys() }
