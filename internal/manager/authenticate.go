@@ -318,16 +318,27 @@ func (w *watchedWriter) Flush() {
 	http.NewResponseController(w.ResponseWriter).Flush() // the next write tells
 }
 
-// bound bounds the time of one write of a stream. In between there is none.
+// bound bounds the time of one write of a stream. In between there is none. The connection's own deadline is set only when
+// that time is over: to set it and to take it back wakes who serves the connection, six times for each message.
 func (w *watchedWriter) bound() (done func()) {
 	if !w.stream {
 		return func() {}
 	}
-	control := http.NewResponseController(w.ResponseWriter)
-	if control.SetWriteDeadline(time.Now().Add(w.slow)) != nil {
-		return func() {}
+	var mu sync.Mutex
+	written := false
+	timer := time.AfterFunc(w.slow, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !written {
+			http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(-time.Second)) //nolint:errcheck // not all writers have one
+		}
+	})
+	return func() {
+		timer.Stop()
+		mu.Lock()
+		defer mu.Unlock()
+		written = true
 	}
-	return func() { control.SetWriteDeadline(time.Time{}) } //nolint:errcheck // it could be set before
 }
 
 // streams says whether a path is one of the calls that stream.

@@ -55,8 +55,14 @@ func (f *hostFeed) addSNAT(key model.SNATKey) {
 		f.snat = map[model.SNATKey]bool{}
 	}
 	if f.snat[key] = true; len(f.snat) > maxPending {
-		f.snatWhole, f.snat = true, nil
+		f.snapshotSNAT()
 	}
+}
+
+// snapshotSNAT has the host told all of SNAT.
+func (f *hostFeed) snapshotSNAT() {
+	f.snatWhole, f.snat = true, nil
+	f.hub.whole[f] = true
 }
 
 // takeSNAT adds what is due of SNAT to an update: what the muxes have. Of what the host heard before this stream,
@@ -67,6 +73,7 @@ func (f *hostFeed) takeSNAT(update *rpc.HostUpdate, s *store.State, first model.
 	}
 	whole, keys := f.snatWhole, f.snat
 	f.snatWhole, f.snat = false, nil
+	delete(f.hub.whole, f)
 	if whole {
 		update.SNATSnapshot, keys = true, map[model.SNATKey]bool{}
 		for key := range s.LeaversOn(f.host) {
@@ -255,7 +262,7 @@ func addSNAT(update *rpc.MuxUpdate, s *store.State, key model.SNATKey) {
 // ack notes what the mux runs, and refused.
 func (f *muxFeed) ack(runs, refused model.Generation, now time.Time) {
 	generation := max(runs, refused)
-	f.first, f.runs = true, runs
+	f.first, f.runs = true, max(f.runs, runs) // a report may be older than an acknowledgement
 	if generation > f.acked {
 		f.acked, f.waits = generation, now
 	}

@@ -32,6 +32,7 @@ type hub struct {
 	hosts map[string]map[*hostFeed]bool
 	muxes map[*muxFeed]bool
 	fresh map[*hostFeed]bool // those that wait for their first State
+	whole map[*hostFeed]bool // those that wait for a snapshot of SNAT
 	ready model.Generation   // that the other managers are told that the hosts here are ready for
 
 	released *store.State // newest that muxes are told; nil until the hosts were ready once
@@ -59,7 +60,7 @@ type heldState struct {
 func newHub(s *store.Store) *hub {
 	return &hub{
 		store: s, progress: newProgress(), grace: hostsGrace, patience: muxPatience, now: time.Now, gate: newGate(), hosts: map[string]map[*hostFeed]bool{},
-		muxes: map[*muxFeed]bool{}, fresh: map[*hostFeed]bool{}, acked: make(chan struct{}, 1),
+		muxes: map[*muxFeed]bool{}, fresh: map[*hostFeed]bool{}, whole: map[*hostFeed]bool{}, acked: make(chan struct{}, 1),
 	}
 }
 
@@ -128,6 +129,9 @@ func (h *hub) tellManagers(s *store.State, ready model.Generation) {
 		at := muxProgress{runs: f.runs, answered: f.acked, joins: f.joins && !f.first}
 		if before, twice := own.muxes[f.mux]; !twice || at.answered > before.answered {
 			own.muxes[f.mux] = at
+		}
+		if awaited := !at.joins && !f.out; awaited && (own.floor == 0 || at.answered < own.floor) {
+			own.floor = at.answered
 		}
 	}
 	h.progress.set(own, h.awaited(own.hostsReady))
@@ -249,9 +253,10 @@ func members(s *store.State) []model.PoolMember {
 
 // openHost begins the feed of a host's stream.
 func (h *hub) openHost(name string) (f *hostFeed, closed func()) {
-	f = &hostFeed{hub: h, host: name, whole: true, snatWhole: true, wake: make(chan struct{}, 1)}
+	f = &hostFeed{hub: h, host: name, whole: true, wake: make(chan struct{}, 1)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	f.snapshotSNAT()
 	if h.hosts[name] == nil {
 		h.hosts[name] = map[*hostFeed]bool{}
 	}
@@ -265,6 +270,7 @@ func (h *hub) openHost(name string) (f *hostFeed, closed func()) {
 		defer h.mu.Unlock()
 		delete(h.hosts[name], f)
 		delete(h.fresh, f)
+		delete(h.whole, f)
 		if len(h.hosts[name]) == 0 {
 			delete(h.hosts, name)
 		}
@@ -286,32 +292,6 @@ func (h *hub) openMux(name string, joins bool) (f *muxFeed, closed func()) {
 		delete(h.muxes, f)
 		h.look()
 	}
-}
-
-// ackHost notes that a host runs a generation, or refused it.
-func (h *hub) ackHost(name string, generation model.Generation) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	waited := false
-	for f := range h.hosts[name] {
-		f.acked = max(f.acked, generation)
-		waited = h.gate.ack(f) || waited
-	}
-	if waited {
-		h.look()
-	}
-}
-
-// ackMux notes that a mux runs a generation, and refused another one, if that is not 0.
-func (h *hub) ackMux(name string, runs, refused model.Generation) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for f := range h.muxes {
-		if f.mux == name {
-			f.ack(runs, refused, h.now())
-		}
-	}
-	h.look()
 }
 
 // reached is the generation that muxes may run, 0 if none yet, and how many hosts with a stream here had

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/weirlb/weir/internal/desired"
@@ -26,12 +27,8 @@ func (h *hub) confirm(floor model.Generation) {
 		}
 	}
 	h.told = slices.Delete(h.told, 0, n)
-	for _, feeds := range h.hosts {
-		for f := range feeds {
-			if f.snatWhole {
-				wake(f.wake)
-			}
-		}
+	for f := range h.whole {
+		wake(f.wake)
 	}
 }
 
@@ -40,10 +37,10 @@ func (h *hub) confirm(floor model.Generation) {
 func (h *hub) tellSNAT(before *store.State, key model.SNATKey) {
 	var wasOn, isOn string
 	if before != nil {
-		_, w, _ := before.Leaving(key)
+		w, _ := before.Leaver(key)
 		wasOn = w.Host
 	}
-	_, w, _ := h.confirmed.Leaving(key)
+	w, _ := h.confirmed.Leaver(key)
 	isOn = w.Host
 	if feeds := h.hosts[isOn]; len(feeds) > 0 {
 		later := false
@@ -90,9 +87,6 @@ func hostSNAT(s *store.State, key model.SNATKey) (host string, snat model.HostSN
 // changedSNAT are the workloads of which muxes or hosts have to hear, in order.
 func changedSNAT(old, s *store.State, delta store.Delta) []model.SNATKey {
 	keys := map[model.SNATKey]bool{}
-	for key := range delta.Ports {
-		keys[key] = true
-	}
 	for name := range delta.VIPs {
 		for _, state := range []*store.State{old, s} {
 			for key := range desired.SNATKeys(state.VIPs.At(name)) {
@@ -100,8 +94,11 @@ func changedSNAT(old, s *store.State, delta store.Delta) []model.SNATKey {
 			}
 		}
 	}
-	var changed []model.SNATKey
+	changed := slices.Collect(maps.Keys(delta.Ports)) // what was written tells hosts when
 	for key := range keys {
+		if delta.Ports[key] {
+			continue
+		}
 		wasMux, hadMux := old.MuxSNAT(key)
 		isMux, hasMux := s.MuxSNAT(key)
 		wasOn, was, _ := hostSNAT(old, key)

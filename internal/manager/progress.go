@@ -31,6 +31,20 @@ type nodesProgress struct {
 	notes      string           // what its notes in the store are under
 	hostsReady model.Generation // 0: it has no hosts
 	muxes      map[string]muxProgress
+	floor      model.Generation // that those muxes have answered that are waited for; the others work it out
+}
+
+// moves says whether the leader may act on what muxes have said since before: the slowest has, or there are others.
+func (n nodesProgress) moves(before nodesProgress) bool {
+	if n.floor != before.floor || len(n.muxes) != len(before.muxes) {
+		return true
+	}
+	for name, m := range n.muxes {
+		if was, there := before.muxes[name]; !there || was.joins != m.joins {
+			return true
+		}
+	}
+	return false
 }
 
 // muxProgress is how far a mux is, by what it said on its stream.
@@ -56,8 +70,8 @@ func newProgress() *progress {
 // news are channels that are closed when there is something to tell.
 type news struct {
 	hosts chan struct{} // muxes may wait for hosts that are farther
-	muxes chan struct{} // muxes are
-	rest  chan struct{} // hosts are, and nobody waits for them
+	muxes chan struct{} // all muxes are
+	rest  chan struct{} // hosts or some muxes are, and nobody waits for them
 }
 
 func newNews() news { return news{make(chan struct{}), make(chan struct{}), make(chan struct{})} }
@@ -80,6 +94,7 @@ func (p *progress) set(own nodesProgress, awaited bool) {
 	if !hosts && !muxes {
 		return
 	}
+	before := p.own
 	p.own = own
 	switch {
 	case hosts && awaited:
@@ -87,8 +102,11 @@ func (p *progress) set(own nodesProgress, awaited bool) {
 	case hosts:
 		tell(&p.news.rest)
 	}
-	if muxes {
+	switch {
+	case muxes && own.moves(before):
 		tell(&p.news.muxes)
+	case muxes:
+		tell(&p.news.rest)
 	}
 }
 
@@ -99,15 +117,17 @@ func (p *progress) get() (own nodesProgress, next news) {
 	return p.own, p.news
 }
 
-// told takes over what another manager says; nil: it says nothing any more.
-func (p *progress) told(manager string, said *nodesProgress) {
+// told takes over what another manager says; nil: it says nothing any more. It tells whether that is news of its hosts.
+func (p *progress) told(manager string, said *nodesProgress) (hosts bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	before, known := p.others[manager]
 	if said == nil {
 		delete(p.others, manager)
-		return
+		return known
 	}
 	p.others[manager] = *said
+	return !known || before.notes != said.notes || before.hostsReady != said.hostsReady
 }
 
 // listen notes that a manager is told how far the nodes of this one are, until the function returned is called.
@@ -384,15 +404,12 @@ func (m *Manager) followManager(ctx context.Context, other store.Manager) {
 	}
 	rpc.Follow(ctx, m.log, "progress of "+other.Name, //nolint:errcheck // it ends with ctx
 		func(ctx context.Context) (*connect.ServerStreamForClient[weirv1.FollowProgressResponse], error) {
-			m.progress.told(other.Name, nil)
-			m.hub.look()
+			m.hub.heard(other.Name, nil)
 			return client.FollowProgress(ctx, &weirv1.FollowProgressRequest{Name: m.cfg.Name})
 		}, func(p *weirv1.FollowProgressResponse) error {
 			said := progressFromProto(p)
-			m.progress.told(other.Name, &said)
-			m.hub.look()
+			m.hub.heard(other.Name, &said)
 			return nil
 		})
-	m.progress.told(other.Name, nil)
-	m.hub.look()
+	m.hub.heard(other.Name, nil)
 }

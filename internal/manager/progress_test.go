@@ -76,23 +76,32 @@ func TestAwaitMuxes(t *testing.T) {
 	})
 }
 
-// Other managers hear at once of hosts that muxes may wait for, and the leader of muxes; the rest can wait.
+// Other managers hear at once of hosts that muxes may wait for, and the leader of muxes when the slowest of them is
+// farther; the rest can wait.
 func TestWhatCanWaitIsToldSoon(t *testing.T) {
+	two := func(floor, other model.Generation, joins bool) nodesProgress {
+		return nodesProgress{floor: floor, muxes: map[string]muxProgress{"mux1": {answered: floor}, "mux2": {answered: other, joins: joins}}}
+	}
 	for _, c := range []struct {
 		name    string
+		before  nodesProgress
 		own     nodesProgress
 		awaited bool
 		leader  bool
 		wait    time.Duration
 	}{
-		{"hosts that muxes wait for", nodesProgress{hostsReady: 2}, true, false, 0},
-		{"hosts that nobody waits for", nodesProgress{hostsReady: 2}, false, false, lazy},
-		{"the same, to the leader", nodesProgress{hostsReady: 2}, false, true, lazy},
-		{"muxes", nodesProgress{muxes: map[string]muxProgress{"mux1": {runs: 2}}}, false, false, lazy},
-		{"muxes, to the leader", nodesProgress{muxes: map[string]muxProgress{"mux1": {runs: 2}}}, false, true, 0},
+		{"hosts that muxes wait for", nodesProgress{}, nodesProgress{hostsReady: 2}, true, false, 0},
+		{"hosts that nobody waits for", nodesProgress{}, nodesProgress{hostsReady: 2}, false, false, lazy},
+		{"the same, to the leader", nodesProgress{}, nodesProgress{hostsReady: 2}, false, true, lazy},
+		{"muxes", two(1, 1, false), two(2, 2, false), false, false, lazy},
+		{"muxes, to the leader", two(1, 1, false), two(2, 2, false), false, true, 0},
+		{"one of two muxes, to the leader", two(1, 1, false), two(1, 2, false), false, true, lazy},
+		{"a mux more, to the leader", nodesProgress{floor: 1, muxes: map[string]muxProgress{"mux1": {answered: 1}}}, two(1, 1, false), false, true, 0},
+		{"a mux that joined, to the leader", two(1, 1, true), two(1, 1, false), false, true, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newProgress()
+			p.set(c.before, false)
 			_, next := p.get()
 			p.set(c.own, c.awaited)
 			begun := time.Now()

@@ -192,7 +192,7 @@ func (h *hub) resend(node string) {
 		}
 	}
 	for f := range h.hosts[node] {
-		f.snatWhole = true
+		f.snapshotSNAT()
 		wake(f.wake)
 	}
 }
