@@ -155,7 +155,9 @@ type SyncMuxResponse struct {
 	// All that are valid, the oldest first, every time: the last but one makes cookies.
 	SynSecrets []*SYNSecret `protobuf:"bytes,21,rep,name=syn_secrets,json=synSecrets,proto3" json:"syn_secrets,omitempty"`
 	// The VIPs that are not announced as usual: all of them, every time.
-	Routes        []*VIPRoute `protobuf:"bytes,22,rep,name=routes,proto3" json:"routes,omitempty"`
+	Routes []*VIPRoute `protobuf:"bytes,22,rep,name=routes,proto3" json:"routes,omitempty"`
+	// The manager takes AcknowledgeMux. One that does not know it is told by ReportMux alone.
+	Acknowledge   bool `protobuf:"varint,23,opt,name=acknowledge,proto3" json:"acknowledge,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -300,6 +302,13 @@ func (x *SyncMuxResponse) GetRoutes() []*VIPRoute {
 		return x.Routes
 	}
 	return nil
+}
+
+func (x *SyncMuxResponse) GetAcknowledge() bool {
+	if x != nil {
+		return x.Acknowledge
+	}
+	return false
 }
 
 // How muxes announce a VIP that they do not announce as usual.
@@ -2385,6 +2394,95 @@ func (*ReportMuxResponse) Descriptor() ([]byte, []int) {
 	return file_v1_sync_proto_rawDescGZIP(), []int{26}
 }
 
+type AcknowledgeMuxRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// That the mux runs, and refused nothing since.
+	Generation    uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcknowledgeMuxRequest) Reset() {
+	*x = AcknowledgeMuxRequest{}
+	mi := &file_v1_sync_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcknowledgeMuxRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcknowledgeMuxRequest) ProtoMessage() {}
+
+func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcknowledgeMuxRequest.ProtoReflect.Descriptor instead.
+func (*AcknowledgeMuxRequest) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *AcknowledgeMuxRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AcknowledgeMuxRequest) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+type AcknowledgeMuxResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcknowledgeMuxResponse) Reset() {
+	*x = AcknowledgeMuxResponse{}
+	mi := &file_v1_sync_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcknowledgeMuxResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcknowledgeMuxResponse) ProtoMessage() {}
+
+func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcknowledgeMuxResponse.ProtoReflect.Descriptor instead.
+func (*AcknowledgeMuxResponse) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{28}
+}
+
 type ReportHostRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2410,7 +2508,7 @@ type ReportHostRequest struct {
 
 func (x *ReportHostRequest) Reset() {
 	*x = ReportHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2422,7 +2520,7 @@ func (x *ReportHostRequest) String() string {
 func (*ReportHostRequest) ProtoMessage() {}
 
 func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2435,7 +2533,7 @@ func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostRequest.ProtoReflect.Descriptor instead.
 func (*ReportHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{27}
+	return file_v1_sync_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReportHostRequest) GetName() string {
@@ -2517,7 +2615,7 @@ type BackendSessions struct {
 
 func (x *BackendSessions) Reset() {
 	*x = BackendSessions{}
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2529,7 +2627,7 @@ func (x *BackendSessions) String() string {
 func (*BackendSessions) ProtoMessage() {}
 
 func (x *BackendSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2542,7 +2640,7 @@ func (x *BackendSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendSessions.ProtoReflect.Descriptor instead.
 func (*BackendSessions) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{28}
+	return file_v1_sync_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *BackendSessions) GetEndpoint() *EndpointKey {
@@ -2596,7 +2694,7 @@ type BackendHealth struct {
 
 func (x *BackendHealth) Reset() {
 	*x = BackendHealth{}
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2608,7 +2706,7 @@ func (x *BackendHealth) String() string {
 func (*BackendHealth) ProtoMessage() {}
 
 func (x *BackendHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2621,7 +2719,7 @@ func (x *BackendHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendHealth.ProtoReflect.Descriptor instead.
 func (*BackendHealth) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{29}
+	return file_v1_sync_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *BackendHealth) GetEndpoint() *EndpointKey {
@@ -2667,7 +2765,7 @@ type ReportHostResponse struct {
 
 func (x *ReportHostResponse) Reset() {
 	*x = ReportHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[30]
+	mi := &file_v1_sync_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2679,7 +2777,7 @@ func (x *ReportHostResponse) String() string {
 func (*ReportHostResponse) ProtoMessage() {}
 
 func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[30]
+	mi := &file_v1_sync_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2692,7 +2790,7 @@ func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostResponse.ProtoReflect.Descriptor instead.
 func (*ReportHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{30}
+	return file_v1_sync_proto_rawDescGZIP(), []int{32}
 }
 
 var File_v1_sync_proto protoreflect.FileDescriptor
@@ -2709,7 +2807,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"generation\x18\x05 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
 	"\acluster\x18\f \x01(\x06R\acluster\x12\x14\n" +
-	"\x05joins\x18\x06 \x01(\bR\x05joins\"\x84\x05\n" +
+	"\x05joins\x18\x06 \x01(\bR\x05joins\"\xa6\x05\n" +
 	"\x0fSyncMuxResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -2729,7 +2827,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\rfastpath_keys\x18\x14 \x03(\v2\x14.weir.v1.FastpathKeyR\ffastpathKeys\x123\n" +
 	"\vsyn_secrets\x18\x15 \x03(\v2\x12.weir.v1.SYNSecretR\n" +
 	"synSecrets\x12)\n" +
-	"\x06routes\x18\x16 \x03(\v2\x11.weir.v1.VIPRouteR\x06routes\"\x8f\x01\n" +
+	"\x06routes\x18\x16 \x03(\v2\x11.weir.v1.VIPRouteR\x06routes\x12 \n" +
+	"\vacknowledge\x18\x17 \x01(\bR\vacknowledge\"\x8f\x01\n" +
 	"\bVIPRoute\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
 	"\x06action\x18\x02 \x01(\tR\x06action\x12\x1c\n" +
@@ -2906,7 +3005,13 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x18\n" +
 	"\awarning\x18\x04 \x01(\bR\awarning\x12\x10\n" +
 	"\x03vip\x18\x05 \x01(\tR\x03vip\"\x13\n" +
-	"\x11ReportMuxResponse\"\xf8\x02\n" +
+	"\x11ReportMuxResponse\"K\n" +
+	"\x15AcknowledgeMuxRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\"\x18\n" +
+	"\x16AcknowledgeMuxResponse\"\xf8\x02\n" +
 	"\x11ReportHostRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -2931,11 +3036,12 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x04port\x18\x03 \x01(\rR\x04port\x12\x16\n" +
 	"\x06health\x18\x04 \x01(\tR\x06health\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\"\x14\n" +
-	"\x12ReportHostResponse2\xff\x03\n" +
+	"\x12ReportHostResponse2\xd4\x04\n" +
 	"\vSyncService\x12>\n" +
 	"\aSyncMux\x12\x17.weir.v1.SyncMuxRequest\x1a\x18.weir.v1.SyncMuxResponse0\x01\x12A\n" +
 	"\bSyncHost\x12\x18.weir.v1.SyncHostRequest\x1a\x19.weir.v1.SyncHostResponse0\x01\x12B\n" +
-	"\tReportMux\x12\x19.weir.v1.ReportMuxRequest\x1a\x1a.weir.v1.ReportMuxResponse\x12E\n" +
+	"\tReportMux\x12\x19.weir.v1.ReportMuxRequest\x1a\x1a.weir.v1.ReportMuxResponse\x12S\n" +
+	"\x0eAcknowledgeMux\x12\x1e.weir.v1.AcknowledgeMuxRequest\x1a\x1f.weir.v1.AcknowledgeMuxResponse(\x01\x12E\n" +
 	"\n" +
 	"ReportHost\x12\x1a.weir.v1.ReportHostRequest\x1a\x1b.weir.v1.ReportHostResponse\x12E\n" +
 	"\n" +
@@ -2955,54 +3061,56 @@ func file_v1_sync_proto_rawDescGZIP() []byte {
 	return file_v1_sync_proto_rawDescData
 }
 
-var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_v1_sync_proto_goTypes = []any{
-	(*SyncMuxRequest)(nil),        // 0: weir.v1.SyncMuxRequest
-	(*SyncMuxResponse)(nil),       // 1: weir.v1.SyncMuxResponse
-	(*VIPRoute)(nil),              // 2: weir.v1.VIPRoute
-	(*SYNSecret)(nil),             // 3: weir.v1.SYNSecret
-	(*FastpathKey)(nil),           // 4: weir.v1.FastpathKey
-	(*SNATKey)(nil),               // 5: weir.v1.SNATKey
-	(*MuxSNAT)(nil),               // 6: weir.v1.MuxSNAT
-	(*PoolMember)(nil),            // 7: weir.v1.PoolMember
-	(*MuxTask)(nil),               // 8: weir.v1.MuxTask
-	(*ExplainPacketTask)(nil),     // 9: weir.v1.ExplainPacketTask
-	(*CaptureTask)(nil),           // 10: weir.v1.CaptureTask
-	(*AnswerTaskRequest)(nil),     // 11: weir.v1.AnswerTaskRequest
-	(*AnswerTaskResponse)(nil),    // 12: weir.v1.AnswerTaskResponse
-	(*MuxEndpoint)(nil),           // 13: weir.v1.MuxEndpoint
-	(*MuxBackend)(nil),            // 14: weir.v1.MuxBackend
-	(*SyncHostRequest)(nil),       // 15: weir.v1.SyncHostRequest
-	(*SyncHostResponse)(nil),      // 16: weir.v1.SyncHostResponse
-	(*HostSNAT)(nil),              // 17: weir.v1.HostSNAT
-	(*AllocatePortsRequest)(nil),  // 18: weir.v1.AllocatePortsRequest
-	(*AllocatePortsResponse)(nil), // 19: weir.v1.AllocatePortsResponse
-	(*ReleasePortsRequest)(nil),   // 20: weir.v1.ReleasePortsRequest
-	(*ReleasePortsResponse)(nil),  // 21: weir.v1.ReleasePortsResponse
-	(*HostBackend)(nil),           // 22: weir.v1.HostBackend
-	(*HostBackendKey)(nil),        // 23: weir.v1.HostBackendKey
-	(*ReportMuxRequest)(nil),      // 24: weir.v1.ReportMuxRequest
-	(*MuxEvent)(nil),              // 25: weir.v1.MuxEvent
-	(*ReportMuxResponse)(nil),     // 26: weir.v1.ReportMuxResponse
-	(*ReportHostRequest)(nil),     // 27: weir.v1.ReportHostRequest
-	(*BackendSessions)(nil),       // 28: weir.v1.BackendSessions
-	(*BackendHealth)(nil),         // 29: weir.v1.BackendHealth
-	(*ReportHostResponse)(nil),    // 30: weir.v1.ReportHostResponse
-	(*EndpointKey)(nil),           // 31: weir.v1.EndpointKey
-	(*CaptureFilter)(nil),         // 32: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),   // 33: google.protobuf.Duration
-	(*PacketExplanation)(nil),     // 34: weir.v1.PacketExplanation
-	(*CapturedPacket)(nil),        // 35: weir.v1.CapturedPacket
-	(*Fastpath)(nil),              // 36: weir.v1.Fastpath
-	(*Limits)(nil),                // 37: weir.v1.Limits
-	(*HealthCheck)(nil),           // 38: weir.v1.HealthCheck
-	(*Rejection)(nil),             // 39: weir.v1.Rejection
-	(*MuxStatus)(nil),             // 40: weir.v1.MuxStatus
-	(*HostStatus)(nil),            // 41: weir.v1.HostStatus
+	(*SyncMuxRequest)(nil),         // 0: weir.v1.SyncMuxRequest
+	(*SyncMuxResponse)(nil),        // 1: weir.v1.SyncMuxResponse
+	(*VIPRoute)(nil),               // 2: weir.v1.VIPRoute
+	(*SYNSecret)(nil),              // 3: weir.v1.SYNSecret
+	(*FastpathKey)(nil),            // 4: weir.v1.FastpathKey
+	(*SNATKey)(nil),                // 5: weir.v1.SNATKey
+	(*MuxSNAT)(nil),                // 6: weir.v1.MuxSNAT
+	(*PoolMember)(nil),             // 7: weir.v1.PoolMember
+	(*MuxTask)(nil),                // 8: weir.v1.MuxTask
+	(*ExplainPacketTask)(nil),      // 9: weir.v1.ExplainPacketTask
+	(*CaptureTask)(nil),            // 10: weir.v1.CaptureTask
+	(*AnswerTaskRequest)(nil),      // 11: weir.v1.AnswerTaskRequest
+	(*AnswerTaskResponse)(nil),     // 12: weir.v1.AnswerTaskResponse
+	(*MuxEndpoint)(nil),            // 13: weir.v1.MuxEndpoint
+	(*MuxBackend)(nil),             // 14: weir.v1.MuxBackend
+	(*SyncHostRequest)(nil),        // 15: weir.v1.SyncHostRequest
+	(*SyncHostResponse)(nil),       // 16: weir.v1.SyncHostResponse
+	(*HostSNAT)(nil),               // 17: weir.v1.HostSNAT
+	(*AllocatePortsRequest)(nil),   // 18: weir.v1.AllocatePortsRequest
+	(*AllocatePortsResponse)(nil),  // 19: weir.v1.AllocatePortsResponse
+	(*ReleasePortsRequest)(nil),    // 20: weir.v1.ReleasePortsRequest
+	(*ReleasePortsResponse)(nil),   // 21: weir.v1.ReleasePortsResponse
+	(*HostBackend)(nil),            // 22: weir.v1.HostBackend
+	(*HostBackendKey)(nil),         // 23: weir.v1.HostBackendKey
+	(*ReportMuxRequest)(nil),       // 24: weir.v1.ReportMuxRequest
+	(*MuxEvent)(nil),               // 25: weir.v1.MuxEvent
+	(*ReportMuxResponse)(nil),      // 26: weir.v1.ReportMuxResponse
+	(*AcknowledgeMuxRequest)(nil),  // 27: weir.v1.AcknowledgeMuxRequest
+	(*AcknowledgeMuxResponse)(nil), // 28: weir.v1.AcknowledgeMuxResponse
+	(*ReportHostRequest)(nil),      // 29: weir.v1.ReportHostRequest
+	(*BackendSessions)(nil),        // 30: weir.v1.BackendSessions
+	(*BackendHealth)(nil),          // 31: weir.v1.BackendHealth
+	(*ReportHostResponse)(nil),     // 32: weir.v1.ReportHostResponse
+	(*EndpointKey)(nil),            // 33: weir.v1.EndpointKey
+	(*CaptureFilter)(nil),          // 34: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),    // 35: google.protobuf.Duration
+	(*PacketExplanation)(nil),      // 36: weir.v1.PacketExplanation
+	(*CapturedPacket)(nil),         // 37: weir.v1.CapturedPacket
+	(*Fastpath)(nil),               // 38: weir.v1.Fastpath
+	(*Limits)(nil),                 // 39: weir.v1.Limits
+	(*HealthCheck)(nil),            // 40: weir.v1.HealthCheck
+	(*Rejection)(nil),              // 41: weir.v1.Rejection
+	(*MuxStatus)(nil),              // 42: weir.v1.MuxStatus
+	(*HostStatus)(nil),             // 43: weir.v1.HostStatus
 }
 var file_v1_sync_proto_depIdxs = []int32{
 	13, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
-	31, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
+	33, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
 	7,  // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
 	8,  // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.MuxTask
 	6,  // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
@@ -3012,53 +3120,55 @@ var file_v1_sync_proto_depIdxs = []int32{
 	2,  // 8: weir.v1.SyncMuxResponse.routes:type_name -> weir.v1.VIPRoute
 	9,  // 9: weir.v1.MuxTask.explain:type_name -> weir.v1.ExplainPacketTask
 	10, // 10: weir.v1.MuxTask.capture:type_name -> weir.v1.CaptureTask
-	32, // 11: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
-	33, // 12: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
-	34, // 13: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
-	35, // 14: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
-	31, // 15: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	34, // 11: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
+	35, // 12: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
+	36, // 13: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
+	37, // 14: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
+	33, // 15: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
 	14, // 16: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
-	33, // 17: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
-	36, // 18: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
-	37, // 19: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
+	35, // 17: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
+	38, // 18: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
+	39, // 19: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
 	22, // 20: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
 	23, // 21: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
 	17, // 22: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
 	5,  // 23: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
 	4,  // 24: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
 	3,  // 25: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
-	33, // 26: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
-	31, // 27: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
-	38, // 28: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
-	33, // 29: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
-	31, // 30: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
-	39, // 31: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
-	40, // 32: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
+	35, // 26: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
+	33, // 27: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
+	40, // 28: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
+	35, // 29: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
+	33, // 30: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
+	41, // 31: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
+	42, // 32: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
 	25, // 33: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
-	31, // 34: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
-	39, // 35: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
-	41, // 36: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
-	29, // 37: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
-	28, // 38: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
+	33, // 34: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
+	41, // 35: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
+	43, // 36: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
+	31, // 37: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
+	30, // 38: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
 	25, // 39: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
-	31, // 40: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
-	31, // 41: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
+	33, // 40: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
+	33, // 41: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
 	0,  // 42: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
 	15, // 43: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
 	24, // 44: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
-	27, // 45: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
-	11, // 46: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
-	18, // 47: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
-	20, // 48: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
-	1,  // 49: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
-	16, // 50: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
-	26, // 51: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
-	30, // 52: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
-	12, // 53: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
-	19, // 54: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
-	21, // 55: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
-	49, // [49:56] is the sub-list for method output_type
-	42, // [42:49] is the sub-list for method input_type
+	27, // 45: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
+	29, // 46: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
+	11, // 47: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
+	18, // 48: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
+	20, // 49: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
+	1,  // 50: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
+	16, // 51: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
+	26, // 52: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
+	28, // 53: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
+	32, // 54: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
+	12, // 55: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
+	19, // 56: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
+	21, // 57: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
+	50, // [50:58] is the sub-list for method output_type
+	42, // [42:50] is the sub-list for method input_type
 	42, // [42:42] is the sub-list for extension type_name
 	42, // [42:42] is the sub-list for extension extendee
 	0,  // [0:42] is the sub-list for field type_name
@@ -3081,7 +3191,7 @@ func file_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_sync_proto_rawDesc), len(file_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

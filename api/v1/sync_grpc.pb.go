@@ -22,13 +22,14 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	SyncService_SyncMux_FullMethodName       = "/weir.v1.SyncService/SyncMux"
-	SyncService_SyncHost_FullMethodName      = "/weir.v1.SyncService/SyncHost"
-	SyncService_ReportMux_FullMethodName     = "/weir.v1.SyncService/ReportMux"
-	SyncService_ReportHost_FullMethodName    = "/weir.v1.SyncService/ReportHost"
-	SyncService_AnswerTask_FullMethodName    = "/weir.v1.SyncService/AnswerTask"
-	SyncService_AllocatePorts_FullMethodName = "/weir.v1.SyncService/AllocatePorts"
-	SyncService_ReleasePorts_FullMethodName  = "/weir.v1.SyncService/ReleasePorts"
+	SyncService_SyncMux_FullMethodName        = "/weir.v1.SyncService/SyncMux"
+	SyncService_SyncHost_FullMethodName       = "/weir.v1.SyncService/SyncHost"
+	SyncService_ReportMux_FullMethodName      = "/weir.v1.SyncService/ReportMux"
+	SyncService_AcknowledgeMux_FullMethodName = "/weir.v1.SyncService/AcknowledgeMux"
+	SyncService_ReportHost_FullMethodName     = "/weir.v1.SyncService/ReportHost"
+	SyncService_AnswerTask_FullMethodName     = "/weir.v1.SyncService/AnswerTask"
+	SyncService_AllocatePorts_FullMethodName  = "/weir.v1.SyncService/AllocatePorts"
+	SyncService_ReleasePorts_FullMethodName   = "/weir.v1.SyncService/ReleasePorts"
 )
 
 // SyncServiceClient is the client API for SyncService service.
@@ -41,8 +42,11 @@ type SyncServiceClient interface {
 	SyncMux(ctx context.Context, in *SyncMuxRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SyncMuxResponse], error)
 	// Registers the host and streams what its workloads need.
 	SyncHost(ctx context.Context, in *SyncHostRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SyncHostResponse], error)
-	// What a mux runs, or why it refused. Sent at each change and every few seconds.
+	// What a mux runs, or why it refused, and all that it counts. Sent after a snapshot, at news, and every few seconds; at
+	// each change where AcknowledgeMux is not taken.
 	ReportMux(ctx context.Context, in *ReportMuxRequest, opts ...grpc.CallOption) (*ReportMuxResponse, error)
+	// Which generations a mux runs, as it goes: a call that lasts as long as the mux's stream, to the manager that has it.
+	AcknowledgeMux(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[AcknowledgeMuxRequest, AcknowledgeMuxResponse], error)
 	// What a host runs, and its backends' health. Sent at each change and every few seconds.
 	ReportHost(ctx context.Context, in *ReportHostRequest, opts ...grpc.CallOption) (*ReportHostResponse, error)
 	// A mux's answer, or a part of it, to a task that came on its stream.
@@ -110,6 +114,19 @@ func (c *syncServiceClient) ReportMux(ctx context.Context, in *ReportMuxRequest,
 	return out, nil
 }
 
+func (c *syncServiceClient) AcknowledgeMux(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[AcknowledgeMuxRequest, AcknowledgeMuxResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SyncService_ServiceDesc.Streams[2], SyncService_AcknowledgeMux_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[AcknowledgeMuxRequest, AcknowledgeMuxResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SyncService_AcknowledgeMuxClient = grpc.ClientStreamingClient[AcknowledgeMuxRequest, AcknowledgeMuxResponse]
+
 func (c *syncServiceClient) ReportHost(ctx context.Context, in *ReportHostRequest, opts ...grpc.CallOption) (*ReportHostResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReportHostResponse)
@@ -160,8 +177,11 @@ type SyncServiceServer interface {
 	SyncMux(*SyncMuxRequest, grpc.ServerStreamingServer[SyncMuxResponse]) error
 	// Registers the host and streams what its workloads need.
 	SyncHost(*SyncHostRequest, grpc.ServerStreamingServer[SyncHostResponse]) error
-	// What a mux runs, or why it refused. Sent at each change and every few seconds.
+	// What a mux runs, or why it refused, and all that it counts. Sent after a snapshot, at news, and every few seconds; at
+	// each change where AcknowledgeMux is not taken.
 	ReportMux(context.Context, *ReportMuxRequest) (*ReportMuxResponse, error)
+	// Which generations a mux runs, as it goes: a call that lasts as long as the mux's stream, to the manager that has it.
+	AcknowledgeMux(grpc.ClientStreamingServer[AcknowledgeMuxRequest, AcknowledgeMuxResponse]) error
 	// What a host runs, and its backends' health. Sent at each change and every few seconds.
 	ReportHost(context.Context, *ReportHostRequest) (*ReportHostResponse, error)
 	// A mux's answer, or a part of it, to a task that came on its stream.
@@ -188,6 +208,9 @@ func (UnimplementedSyncServiceServer) SyncHost(*SyncHostRequest, grpc.ServerStre
 }
 func (UnimplementedSyncServiceServer) ReportMux(context.Context, *ReportMuxRequest) (*ReportMuxResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReportMux not implemented")
+}
+func (UnimplementedSyncServiceServer) AcknowledgeMux(grpc.ClientStreamingServer[AcknowledgeMuxRequest, AcknowledgeMuxResponse]) error {
+	return status.Error(codes.Unimplemented, "method AcknowledgeMux not implemented")
 }
 func (UnimplementedSyncServiceServer) ReportHost(context.Context, *ReportHostRequest) (*ReportHostResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReportHost not implemented")
@@ -260,6 +283,13 @@ func _SyncService_ReportMux_Handler(srv interface{}, ctx context.Context, dec fu
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _SyncService_AcknowledgeMux_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(SyncServiceServer).AcknowledgeMux(&grpc.GenericServerStream[AcknowledgeMuxRequest, AcknowledgeMuxResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SyncService_AcknowledgeMuxServer = grpc.ClientStreamingServer[AcknowledgeMuxRequest, AcknowledgeMuxResponse]
 
 func _SyncService_ReportHost_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReportHostRequest)
@@ -371,6 +401,11 @@ var SyncService_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "SyncHost",
 			Handler:       _SyncService_SyncHost_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "AcknowledgeMux",
+			Handler:       _SyncService_AcknowledgeMux_Handler,
+			ClientStreams: true,
 		},
 	},
 	Metadata: "v1/sync.proto",

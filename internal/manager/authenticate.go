@@ -344,7 +344,7 @@ func (w *watchedWriter) bound() (done func()) {
 // streams says whether a path is one of the calls that stream.
 func streams(path string) bool {
 	switch path {
-	case weirv1connect.SyncServiceSyncMuxProcedure, weirv1connect.SyncServiceSyncHostProcedure,
+	case weirv1connect.SyncServiceSyncMuxProcedure, weirv1connect.SyncServiceSyncHostProcedure, weirv1connect.SyncServiceAcknowledgeMuxProcedure,
 		weirv1connect.WeirServiceCaptureProcedure, weirv1connect.WeirServiceWatchVIPsProcedure,
 		weirv1connect.WeirServiceWatchEventsProcedure, weirv1connect.ClusterServiceBackupProcedure,
 		watchVIPsPath, watchEventsPath:

@@ -41,12 +41,14 @@ type fakeMux struct {
 	usual      int                   // messages that told of none
 	pressures  []*weirv1.VIPPressure // that it reports
 	moved      int                   // buckets that named another backend too, when they were most
+	acks       rpc.Acknowledger
 }
 
 func startMux(t *testing.T, url, name, address string) *fakeMux {
 	m := &fakeMux{
 		name: name, client: dial(t, url), tables: map[model.EndpointKey]model.MuxEndpoint{}, snat: map[model.SNATKey]model.MuxSNAT{},
 	}
+	m.acks = rpc.Acknowledger{Name: name, Open: m.client.AcknowledgeMux}
 	goFollow(t, m.name, func(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error) {
 		return m.client.SyncMux(ctx, &weirv1.SyncMuxRequest{Name: name, Addresses: []string{address}, Version: "test"})
 	}, m.apply)
@@ -94,8 +96,13 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 	report.Generation, report.Status.Snat, report.Status.Pressures = uint64(m.generation), m.snatStatus(), m.pressures
 	m.withdrawn = u.Withdraw
 	mute := m.mute
+	if u.Snapshot {
+		m.acks.Close() // the stream is another one
+	}
+	// It has little to report, and reports half of that.
+	acknowledges := m.messages%2 == 0 && p.GetAcknowledge() && !u.Snapshot && m.reject == "" && !m.lies && m.pressures == nil
 	m.mu.Unlock()
-	if mute {
+	if mute || acknowledges && m.acks.Tell(context.Background(), uint64(m.generation)) == nil {
 		return nil
 	}
 	_, err = m.client.ReportMux(context.Background(), report)

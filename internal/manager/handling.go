@@ -42,11 +42,12 @@ var handling = map[string]place{
 	weirv1connect.WeirServiceExplainPacketProcedure:     anyReads,
 	weirv1connect.WeirServiceCaptureProcedure:           anyReads,
 
-	weirv1connect.SyncServiceSyncMuxProcedure:    ownWrites,
-	weirv1connect.SyncServiceReportMuxProcedure:  ownWrites,
-	weirv1connect.SyncServiceAnswerTaskProcedure: ownWrites,
-	weirv1connect.SyncServiceSyncHostProcedure:   ownWrites,
-	weirv1connect.SyncServiceReportHostProcedure: ownWrites,
+	weirv1connect.SyncServiceSyncMuxProcedure:        ownWrites,
+	weirv1connect.SyncServiceReportMuxProcedure:      ownWrites,
+	weirv1connect.SyncServiceAcknowledgeMuxProcedure: ownWrites,
+	weirv1connect.SyncServiceAnswerTaskProcedure:     ownWrites,
+	weirv1connect.SyncServiceSyncHostProcedure:       ownWrites,
+	weirv1connect.SyncServiceReportHostProcedure:     ownWrites,
 
 	weirv1connect.SyncServiceAllocatePortsProcedure: byLeader,
 	weirv1connect.SyncServiceReleasePortsProcedure:  byLeader,

@@ -70,6 +70,33 @@ func (m *Manager) ReportMux(ctx context.Context, r *weirv1.ReportMuxRequest) (*w
 	return &weirv1.ReportMuxResponse{}, nil
 }
 
+// AcknowledgeMux takes which generations a mux runs, as it goes, while this manager has its stream. What else it would
+// report it does report, now and then.
+func (m *Manager) AcknowledgeMux(
+	_ context.Context, stream *connect.ClientStream[weirv1.AcknowledgeMuxRequest],
+) (*weirv1.AcknowledgeMuxResponse, error) {
+	for stream.Receive() {
+		name, generation := stream.Msg().GetName(), model.Generation(stream.Msg().GetGeneration())
+		m.acks.answered(name, generation, 0, nil)
+		if !m.hub.ackMux(name, generation, 0) {
+			return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("mux %s follows another manager", name))
+		}
+		m.noteRuns(name, generation)
+	}
+	return &weirv1.AcknowledgeMuxResponse{}, stream.Err()
+}
+
+// noteRuns has the store know that a mux runs a generation, with what it said last of all else.
+func (m *Manager) noteRuns(name string, generation model.Generation) {
+	next, ok := m.reports.get(name, m.store.State().Status.At(name))
+	if !ok || generation <= next.Generation {
+		return
+	}
+	next.Generation, next.Seen = generation, m.now()
+	m.reports.put(name, next)
+	m.putStatus(name, next, false)
+}
+
 // ReportHost takes what a host runs, and its backends' health.
 func (m *Manager) ReportHost(ctx context.Context, r *weirv1.ReportHostRequest) (*weirv1.ReportHostResponse, error) {
 	m.doubt(ctx, r.GetEpoch())
@@ -166,15 +193,20 @@ func (m *Manager) report(
 	if next.Rejected > next.Generation && next.Rejected != state.Status.At(name).Rejected {
 		m.log.Warn("a node refused its tables", "node", name, "generation", next.Rejected, "reason", next.Reason)
 	}
-	failed := func(err error) {
-		m.reports.forget(name) // so that the next report is news
-		m.log.Debug("the store did not take what a node said", "node", name, "err", err)
-	}
 	m.reports.put(name, next)
-	m.store.PutStatus(name, store.StatusWrite{
-		Status: next.NodeStatus, Detail: func() ([]byte, error) { return protojson.Marshal(detail) }, News: news, Failed: failed,
-	})
+	m.putStatus(name, next, news)
 	return nil
+}
+
+// putStatus has the store take a report.
+func (m *Manager) putStatus(name string, r report, news bool) {
+	m.store.PutStatus(name, store.StatusWrite{
+		Status: r.NodeStatus, Detail: func() ([]byte, error) { return protojson.Marshal(r.detail) }, News: news,
+		Failed: func(err error) {
+			m.reports.forget(name) // so that the next report is news
+			m.log.Debug("the store did not take what a node said", "node", name, "err", err)
+		},
+	})
 }
 
 // says says whether both reports are the same but for counters and what is run.

@@ -109,6 +109,57 @@ func TestPortsAreKnownToMuxesBeforeTheyAreUsed(t *testing.T) {
 	eventually(t, "the host has them", func() bool { return len(hosts[1].holds(secondLeaver).Ranges) > 1 })
 }
 
+// What a mux acknowledges on a stream of its own counts as what it reports, and is known to the store soon; a manager that
+// does not have the mux's stream says so, and a report that is late takes nothing back.
+func TestMuxesAcknowledge(t *testing.T) {
+	url, mux, _ := leaving(t)
+	client := dial(t, url)
+	acks := rpc.Acknowledger{Name: "mux1", Open: client.AcknowledgeMux}
+	t.Cleanup(acks.Close)
+	mux.mu.Lock()
+	mux.mute = true
+	before := uint64(mux.generation)
+	mux.mu.Unlock()
+	answered := make(chan error, 1)
+	go func() {
+		_, err := allocate(t, client, "host2", secondLeaver, 8)
+		answered <- err
+	}()
+	eventually(t, "the mux reads them", func() bool { return len(mux.owners(secondLeaver.VIP)) > 2 })
+	mux.mu.Lock()
+	runs := uint64(mux.generation)
+	mux.mu.Unlock()
+	if err := acks.Tell(t.Context(), runs-1); err != nil {
+		t.Fatal(err)
+	}
+	if len(answered) > 0 {
+		t.Error("answered before the mux had")
+	}
+	if err := acks.Tell(t.Context(), runs); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+	late := &weirv1.ReportMuxRequest{Name: "mux1", Generation: before, Status: &weirv1.MuxStatus{XdpMode: "native", Interface: "eth0"}}
+	if _, err := client.ReportMux(t.Context(), late); err != nil {
+		t.Fatal(err)
+	}
+	node, err := client.GetNode(t.Context(), &weirv1.GetNodeRequest{Name: "mux1"})
+	if err != nil || node.GetNode().GetStatus().GetGeneration() != runs {
+		t.Errorf("it runs %d, want %d: %v", node.GetNode().GetStatus().GetGeneration(), runs, err)
+	}
+	elsewhere := rpc.Acknowledger{Name: "mux2", Open: client.AcknowledgeMux}
+	t.Cleanup(elsewhere.Close)
+	eventually(t, "one that follows another manager is told", func() bool {
+		err = elsewhere.Tell(t.Context(), runs)
+		return err != nil
+	})
+	if !strings.Contains(err.Error(), "follows another manager") {
+		t.Error(err)
+	}
+}
+
 func TestPortsOfOtherHostsAreRefused(t *testing.T) {
 	url, _, _ := leaving(t)
 	client := dial(t, url)

@@ -46,6 +46,7 @@ func (m *Manager) SyncMux(
 			return false, nil
 		}
 		message := rpc.MuxUpdateToProto(update)
+		message.Acknowledge = true
 		message.TraceParents = m.sending(node, before, update.Generation)
 		message.Cluster, message.Epoch = m.stamp()
 		return true, stream.Send(message)

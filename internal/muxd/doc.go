@@ -3,6 +3,7 @@
 //
 //	manager ──SyncMux──▶ tables ──Apply──▶ data plane ◀──SetNextHops── next hops ◀── kernel
 //	   ▲                   │  VIPs                                        │
+//	   ├──AcknowledgeMux── acknowledgements: what runs                    │
 //	   └──ReportMux─────── reports ◀── counters, peers, warnings ─────────┘
 //	                       └─▶ routes ──Announce──▶ speaker ──▶ routers
 //

@@ -314,6 +314,10 @@ func (m *fakeManager) SyncMux(ctx context.Context, _ *weirv1.SyncMuxRequest) (*c
 	return nil, errors.New("manager is away")
 }
 
+func (m *fakeManager) AcknowledgeMux(context.Context) (*rpc.Acknowledgements, error) {
+	return nil, errors.New("manager is away")
+}
+
 func (m *fakeManager) ReportMux(ctx context.Context, r *weirv1.ReportMuxRequest) (*weirv1.ReportMuxResponse, error) {
 	select {
 	case m.reports <- r:

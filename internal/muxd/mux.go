@@ -86,6 +86,7 @@ type NextHops interface {
 type Manager interface {
 	SyncMux(ctx context.Context, request *weirv1.SyncMuxRequest) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error)
 	ReportMux(ctx context.Context, request *weirv1.ReportMuxRequest) (*weirv1.ReportMuxResponse, error)
+	AcknowledgeMux(ctx context.Context) (*rpc.Acknowledgements, error)
 	AnswerTask(ctx context.Context, request *weirv1.AnswerTaskRequest) (*weirv1.AnswerTaskResponse, error)
 }
 
@@ -132,6 +133,7 @@ type Mux struct {
 	hops    NextHops
 	tables  *tables
 	reports *reports
+	acks    *acknowledgements
 	tasks   *tasks
 	floods  *floods
 	watch   *watch
@@ -145,6 +147,7 @@ func New(config Config) (*Mux, error) {
 		return nil, err
 	}
 	m := &Mux{config: config, tables: t, reports: newReports(config, t), tasks: newTasks(config, t), stream: telemetry.NewStream("weir_mux")}
+	m.acks = newAcknowledgements(config, t, m.reports)
 	m.floods = newFloods(config, m.reports.tell)
 	m.watch = newWatch(config, m.reports)
 	m.reports.overload = m.watch.warning
@@ -176,6 +179,7 @@ func (m *Mux) Run(ctx context.Context, handOver <-chan os.Signal) error {
 	group.Go(func() error { return m.hops.Run(resolving) })
 	group.Go(func() error { return m.follow(following) })
 	group.Go(func() error { return m.reports.run(following) })
+	group.Go(func() error { return m.acks.run(following) })
 	group.Go(func() error { return m.tasks.run(following) })
 	if m.config.SlowPath != nil {
 		group.Go(func() error { return m.config.SlowPath(resolving) })
@@ -244,7 +248,11 @@ func (m *Mux) follow(ctx context.Context) error {
 		if tasksAlone(message) {
 			return nil
 		}
-		defer m.reports.soon()
+		if message.GetSnapshot() {
+			m.acks.anew.Store(true)
+			defer m.reports.soon()
+		}
+		defer m.acks.soon(message.GetAcknowledge())
 		update, err := rpc.MuxUpdateFromProto(message)
 		if err != nil {
 			err = fmt.Errorf("read the tables of generation %d: %w", message.GetGeneration(), err)

@@ -41,6 +41,9 @@ const (
 	SyncServiceSyncHostProcedure = "/weir.v1.SyncService/SyncHost"
 	// SyncServiceReportMuxProcedure is the fully-qualified name of the SyncService's ReportMux RPC.
 	SyncServiceReportMuxProcedure = "/weir.v1.SyncService/ReportMux"
+	// SyncServiceAcknowledgeMuxProcedure is the fully-qualified name of the SyncService's
+	// AcknowledgeMux RPC.
+	SyncServiceAcknowledgeMuxProcedure = "/weir.v1.SyncService/AcknowledgeMux"
 	// SyncServiceReportHostProcedure is the fully-qualified name of the SyncService's ReportHost RPC.
 	SyncServiceReportHostProcedure = "/weir.v1.SyncService/ReportHost"
 	// SyncServiceAnswerTaskProcedure is the fully-qualified name of the SyncService's AnswerTask RPC.
@@ -59,8 +62,11 @@ type SyncServiceClient interface {
 	SyncMux(context.Context, *v1.SyncMuxRequest) (*connect.ServerStreamForClient[v1.SyncMuxResponse], error)
 	// Registers the host and streams what its workloads need.
 	SyncHost(context.Context, *v1.SyncHostRequest) (*connect.ServerStreamForClient[v1.SyncHostResponse], error)
-	// What a mux runs, or why it refused. Sent at each change and every few seconds.
+	// What a mux runs, or why it refused, and all that it counts. Sent after a snapshot, at news, and every few seconds; at
+	// each change where AcknowledgeMux is not taken.
 	ReportMux(context.Context, *v1.ReportMuxRequest) (*v1.ReportMuxResponse, error)
+	// Which generations a mux runs, as it goes: a call that lasts as long as the mux's stream, to the manager that has it.
+	AcknowledgeMux(context.Context) (*connect.ClientStreamForClientSimple[v1.AcknowledgeMuxRequest, v1.AcknowledgeMuxResponse], error)
 	// What a host runs, and its backends' health. Sent at each change and every few seconds.
 	ReportHost(context.Context, *v1.ReportHostRequest) (*v1.ReportHostResponse, error)
 	// A mux's answer, or a part of it, to a task that came on its stream.
@@ -101,6 +107,12 @@ func NewSyncServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(syncServiceMethods.ByName("ReportMux")),
 			connect.WithClientOptions(opts...),
 		),
+		acknowledgeMux: connect.NewClient[v1.AcknowledgeMuxRequest, v1.AcknowledgeMuxResponse](
+			httpClient,
+			baseURL+SyncServiceAcknowledgeMuxProcedure,
+			connect.WithSchema(syncServiceMethods.ByName("AcknowledgeMux")),
+			connect.WithClientOptions(opts...),
+		),
 		reportHost: connect.NewClient[v1.ReportHostRequest, v1.ReportHostResponse](
 			httpClient,
 			baseURL+SyncServiceReportHostProcedure,
@@ -130,13 +142,14 @@ func NewSyncServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 
 // syncServiceClient implements SyncServiceClient.
 type syncServiceClient struct {
-	syncMux       *connect.Client[v1.SyncMuxRequest, v1.SyncMuxResponse]
-	syncHost      *connect.Client[v1.SyncHostRequest, v1.SyncHostResponse]
-	reportMux     *connect.Client[v1.ReportMuxRequest, v1.ReportMuxResponse]
-	reportHost    *connect.Client[v1.ReportHostRequest, v1.ReportHostResponse]
-	answerTask    *connect.Client[v1.AnswerTaskRequest, v1.AnswerTaskResponse]
-	allocatePorts *connect.Client[v1.AllocatePortsRequest, v1.AllocatePortsResponse]
-	releasePorts  *connect.Client[v1.ReleasePortsRequest, v1.ReleasePortsResponse]
+	syncMux        *connect.Client[v1.SyncMuxRequest, v1.SyncMuxResponse]
+	syncHost       *connect.Client[v1.SyncHostRequest, v1.SyncHostResponse]
+	reportMux      *connect.Client[v1.ReportMuxRequest, v1.ReportMuxResponse]
+	acknowledgeMux *connect.Client[v1.AcknowledgeMuxRequest, v1.AcknowledgeMuxResponse]
+	reportHost     *connect.Client[v1.ReportHostRequest, v1.ReportHostResponse]
+	answerTask     *connect.Client[v1.AnswerTaskRequest, v1.AnswerTaskResponse]
+	allocatePorts  *connect.Client[v1.AllocatePortsRequest, v1.AllocatePortsResponse]
+	releasePorts   *connect.Client[v1.ReleasePortsRequest, v1.ReleasePortsResponse]
 }
 
 // SyncMux calls weir.v1.SyncService.SyncMux.
@@ -156,6 +169,11 @@ func (c *syncServiceClient) ReportMux(ctx context.Context, req *v1.ReportMuxRequ
 		return response.Msg, err
 	}
 	return nil, err
+}
+
+// AcknowledgeMux calls weir.v1.SyncService.AcknowledgeMux.
+func (c *syncServiceClient) AcknowledgeMux(ctx context.Context) (*connect.ClientStreamForClientSimple[v1.AcknowledgeMuxRequest, v1.AcknowledgeMuxResponse], error) {
+	return c.acknowledgeMux.CallClientStreamSimple(ctx)
 }
 
 // ReportHost calls weir.v1.SyncService.ReportHost.
@@ -200,8 +218,11 @@ type SyncServiceHandler interface {
 	SyncMux(context.Context, *v1.SyncMuxRequest, *connect.ServerStream[v1.SyncMuxResponse]) error
 	// Registers the host and streams what its workloads need.
 	SyncHost(context.Context, *v1.SyncHostRequest, *connect.ServerStream[v1.SyncHostResponse]) error
-	// What a mux runs, or why it refused. Sent at each change and every few seconds.
+	// What a mux runs, or why it refused, and all that it counts. Sent after a snapshot, at news, and every few seconds; at
+	// each change where AcknowledgeMux is not taken.
 	ReportMux(context.Context, *v1.ReportMuxRequest) (*v1.ReportMuxResponse, error)
+	// Which generations a mux runs, as it goes: a call that lasts as long as the mux's stream, to the manager that has it.
+	AcknowledgeMux(context.Context, *connect.ClientStream[v1.AcknowledgeMuxRequest]) (*v1.AcknowledgeMuxResponse, error)
 	// What a host runs, and its backends' health. Sent at each change and every few seconds.
 	ReportHost(context.Context, *v1.ReportHostRequest) (*v1.ReportHostResponse, error)
 	// A mux's answer, or a part of it, to a task that came on its stream.
@@ -238,6 +259,12 @@ func NewSyncServiceHandler(svc SyncServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(syncServiceMethods.ByName("ReportMux")),
 		connect.WithHandlerOptions(opts...),
 	)
+	syncServiceAcknowledgeMuxHandler := connect.NewClientStreamHandlerSimple(
+		SyncServiceAcknowledgeMuxProcedure,
+		svc.AcknowledgeMux,
+		connect.WithSchema(syncServiceMethods.ByName("AcknowledgeMux")),
+		connect.WithHandlerOptions(opts...),
+	)
 	syncServiceReportHostHandler := connect.NewUnaryHandlerSimple(
 		SyncServiceReportHostProcedure,
 		svc.ReportHost,
@@ -270,6 +297,8 @@ func NewSyncServiceHandler(svc SyncServiceHandler, opts ...connect.HandlerOption
 			syncServiceSyncHostHandler.ServeHTTP(w, r)
 		case SyncServiceReportMuxProcedure:
 			syncServiceReportMuxHandler.ServeHTTP(w, r)
+		case SyncServiceAcknowledgeMuxProcedure:
+			syncServiceAcknowledgeMuxHandler.ServeHTTP(w, r)
 		case SyncServiceReportHostProcedure:
 			syncServiceReportHostHandler.ServeHTTP(w, r)
 		case SyncServiceAnswerTaskProcedure:
@@ -297,6 +326,10 @@ func (UnimplementedSyncServiceHandler) SyncHost(context.Context, *v1.SyncHostReq
 
 func (UnimplementedSyncServiceHandler) ReportMux(context.Context, *v1.ReportMuxRequest) (*v1.ReportMuxResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.SyncService.ReportMux is not implemented"))
+}
+
+func (UnimplementedSyncServiceHandler) AcknowledgeMux(context.Context, *connect.ClientStream[v1.AcknowledgeMuxRequest]) (*v1.AcknowledgeMuxResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.SyncService.AcknowledgeMux is not implemented"))
 }
 
 func (UnimplementedSyncServiceHandler) ReportHost(context.Context, *v1.ReportHostRequest) (*v1.ReportHostResponse, error) {

@@ -22,9 +22,12 @@ type mux struct {
 	name, address string
 	client        *rpc.Client
 
-	due chan struct{} // holds at most one: there is something to acknowledge
+	due  chan struct{} // holds at most one: there is something to acknowledge
+	tell rpc.Acknowledger
 
 	mu        sync.Mutex
+	takes     bool // the manager takes acknowledgements
+	anew      bool // the stream is another one: it begins with a report
 	runsNow   uint64
 	hears     map[string]uint64 // as told, of what is not acknowledged yet
 	acked     uint64
@@ -37,7 +40,10 @@ type mux struct {
 }
 
 func newMux(name, address string, client *rpc.Client) *mux {
-	return &mux{name: name, address: address, client: client, due: make(chan struct{}, 1), hears: map[string]uint64{}, told: map[string]uint64{}, changed: make(chan struct{})}
+	return &mux{
+		name: name, address: address, client: client, due: make(chan struct{}, 1), tell: rpc.Acknowledger{Name: name, Open: client.AcknowledgeMux},
+		hears: map[string]uint64{}, told: map[string]uint64{}, changed: make(chan struct{}),
+	}
 }
 
 func (m *mux) run(ctx context.Context) {
@@ -55,7 +61,9 @@ func (m *mux) run(ctx context.Context) {
 		defer m.mu.Unlock()
 		if p.GetSnapshot() {
 			m.snapshots = append(m.snapshots, time.Since(m.opened))
+			m.anew = true
 		}
+		m.takes = p.GetAcknowledge()
 		m.runsNow = p.GetGeneration()
 		if !p.GetSnapshot() {
 			for _, e := range p.GetEndpoints() {
@@ -70,21 +78,43 @@ func (m *mux) run(ctx context.Context) {
 	})
 }
 
-// report acknowledges what comes, until ctx ends: as the mux, one report at a time, and what comes meanwhile with
+// reportEvery is how often a mux reports, beside what it acknowledges.
+const reportEvery = 2 * time.Second
+
+// report acknowledges what comes, until ctx ends: as the mux, one message at a time, and what comes meanwhile with
 // the next.
 func (m *mux) report(ctx context.Context) {
+	defer m.tell.Close()
+	tick := time.NewTicker(reportEvery)
+	defer tick.Stop()
 	for {
+		whole := false
 		select {
 		case <-m.due:
+		case <-tick.C:
+			whole = true
 		case <-ctx.Done():
 			return
 		}
 		m.mu.Lock()
-		generation := m.runsNow
+		generation, takes := m.runsNow, m.takes
+		if m.anew {
+			m.tell.Close()
+			m.anew, whole = false, true
+		}
 		m.mu.Unlock()
-		_, err := m.client.ReportMux(ctx, &weirv1.ReportMuxRequest{
-			Name: m.name, Generation: generation, Status: &weirv1.MuxStatus{XdpMode: "native", Interface: "eth0"},
-		})
+		if generation == 0 {
+			continue
+		}
+		var err error
+		if takes {
+			err = m.tell.Tell(ctx, generation)
+		}
+		if whole || !takes || err != nil {
+			_, err = m.client.ReportMux(ctx, &weirv1.ReportMuxRequest{
+				Name: m.name, Generation: generation, Status: &weirv1.MuxStatus{XdpMode: "native", Interface: "eth0"},
+			})
+		}
 		if err == nil {
 			m.answered(generation)
 			continue

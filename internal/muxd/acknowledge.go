@@ -1,0 +1,61 @@
+package muxd
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+// acknowledgements tell the manager at once which generation runs. A report, which is sent now and then, says that too,
+// and all counters with it; it goes instead where the manager does not take them, or something was refused.
+type acknowledgements struct {
+	config  Config
+	tables  *tables
+	reports *reports
+	to      rpc.Acknowledger
+	wake    chan struct{} // holds at most one
+	anew    atomic.Bool   // the stream is another one, maybe with another manager
+}
+
+func newAcknowledgements(config Config, t *tables, r *reports) *acknowledgements {
+	return &acknowledgements{
+		config: config, tables: t, reports: r, wake: make(chan struct{}, 1),
+		to: rpc.Acknowledger{Name: config.Name, Open: config.Manager.AcknowledgeMux},
+	}
+}
+
+// soon has the manager told what runs, if it takes that.
+func (a *acknowledgements) soon(takes bool) {
+	if !takes {
+		a.reports.soon()
+		return
+	}
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (a *acknowledgements) run(ctx context.Context) error {
+	defer a.to.Close()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.wake:
+		}
+		if a.anew.Swap(false) {
+			a.to.Close()
+		}
+		generation, rejected := a.tables.current()
+		if rejected != nil {
+			a.reports.soon()
+			continue
+		}
+		if err := a.to.Tell(ctx, uint64(generation)); err != nil && ctx.Err() == nil {
+			a.config.Log.Debug("acknowledge to the manager", "err", err)
+			a.reports.soon()
+		}
+	}
+}
