@@ -1,0 +1,98 @@
+package muxd
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+// hearing is a manager that takes acknowledgements, until it refuses.
+type hearing struct {
+	weirv1connect.UnimplementedSyncServiceHandler
+
+	heard   chan uint64
+	refuses chan struct{} // closed: it does
+}
+
+func (h *hearing) AcknowledgeMux(
+	_ context.Context, stream *connect.ClientStream[weirv1.AcknowledgeMuxRequest],
+) (*weirv1.AcknowledgeMuxResponse, error) {
+	for stream.Receive() {
+		select {
+		case <-h.refuses:
+			return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New("the mux follows another manager"))
+		case h.heard <- stream.Msg().GetGeneration():
+		}
+	}
+	return &weirv1.AcknowledgeMuxResponse{}, stream.Err()
+}
+
+// What runs is acknowledged where the manager takes that, and reported where it does not, was refused or is lost.
+func TestAcknowledge(t *testing.T) {
+	h := &hearing{heard: make(chan uint64), refuses: make(chan struct{})}
+	handlers := http.NewServeMux()
+	handlers.Handle(weirv1connect.NewSyncServiceHandler(h))
+	server := httptest.NewUnstartedServer(handlers)
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	t.Cleanup(server.Close)
+	client, err := rpc.NewClient(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+
+	b := newBench(t, nil, endpoint(key(10), "10.2.0.1"))
+	config := b.mux.config
+	config.Manager = client
+	a := newAcknowledgements(config, b.mux.tables, b.mux.reports)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+
+	for _, anew := range []bool{false, false, true} {
+		a.anew.Store(anew)
+		if a.soon(true); <-h.heard != 7 {
+			t.Error("it acknowledged another generation")
+		}
+	}
+	if len(b.mux.reports.wake) > 0 {
+		t.Error("it reports what it acknowledged")
+	}
+	a.soon(false)
+	<-b.mux.reports.wake
+	b.mux.tables.reject(9, errors.New("endpoints[0].buckets: must be a power of two, are 3"))
+	a.soon(true)
+	<-b.mux.reports.wake
+	b.mux.tables.mu.Lock()
+	b.mux.tables.rejected = nil
+	b.mux.tables.mu.Unlock()
+	close(h.refuses)
+	for reported := false; !reported; { // that it is refused shows at the next
+		a.soon(true)
+		select {
+		case <-b.mux.reports.wake:
+			reported = true
+		case <-h.heard:
+		case <-t.Context().Done():
+			t.Fatal("it does not report what nobody hears")
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
