@@ -1,9 +1,12 @@
 package synflood
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/weirlb/weir/internal/testkit/flood"
@@ -20,15 +23,25 @@ func applyPolicies(t *testing.T, lab *netlab.Lab) {
 	all := []string{fmt.Sprintf("---\napiVersion: weir/v1\nkind: AddressPool\nmetadata: {name: flooded}\nspec:\n  prefixes: ['%s', '%s']\n"+
 		"  scrubbers: [{name: east, communities: ['%s']}]\n", vips[0], vips[1], community)}
 	for i, vip := range vips {
-		steps := "{action: scrub, scrubber: east, after: 1s}, {action: blackhole, after: 8s}"
+		steps := "{action: scrub, scrubber: east, after: 1s}, {action: blackhole, after: 5s}"
 		if vip.Is6() {
 			steps = "{action: blackhole, after: 1s}"
 		}
 		all = append(all, fmt.Sprintf("---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: syn-%d}\nspec:\n  address: '%s'\n"+
-			"  overload: {triggers: [syn-flood], holdDown: 20s, steps: [%s]}\n  endpoints:\n    - port: 80\n      backends:\n%s",
+			"  overload: {triggers: [syn-flood], holdDown: 15s, steps: [%s]}\n  endpoints:\n    - port: 80\n      backends:\n%s",
 			i, vip, steps, testlab.Backends(lab, vip)))
 	}
 	testlab.Apply(t, lab, all...)
+}
+
+// applyBlackhole has the first VIP black-holed when a mux has too much come for it. It has an endpoint for what comes then.
+func applyBlackhole(t *testing.T, lab *netlab.Lab) {
+	t.Helper()
+	vip := vips[0]
+	testlab.Apply(t, lab, fmt.Sprintf("---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: syn-0}\nspec:\n  address: '%s'\n"+
+		"  overload: {triggers: [overload], holdDown: 5s, maxHoldDown: 5s, steps: [{action: blackhole, after: 1s}]}\n  endpoints:\n"+
+		"    - port: 80\n      backends:\n%s    - port: 80\n      protocol: UDP\n      backends:\n%s",
+		vip, testlab.Backends(lab, vip), testlab.Backends(lab, vip)))
 }
 
 // scrubbed is how many routes of the VIP, of IPv4, the router has with the community.
@@ -47,7 +60,7 @@ func TestAFloodSetsAPolicyOff(t *testing.T) {
 		t.Fatalf("before the flood %d routes have the community: %v", n, err)
 	}
 	ended := make(chan error, 1)
-	config := flood.Config{Duration: 2 * floodTime, Targets: []netip.AddrPort{netip.AddrPortFrom(vips[0], 80), netip.AddrPortFrom(vips[1], 80)}}
+	config := flood.Config{Duration: floodTime * 3 / 2, Targets: []netip.AddrPort{netip.AddrPortFrom(vips[0], 80), netip.AddrPortFrom(vips[1], 80)}}
 	go func() {
 		_, err := lab.Flood("client2", config)
 		ended <- err
@@ -83,4 +96,27 @@ func TestAFloodSetsAPolicyOff(t *testing.T) {
 			t.Errorf("no event %s:\n%s", reason, out)
 		}
 	}
+	t.Run("overload", func(t *testing.T) { overloadSetsAPolicyOff(t, lab) })
+}
+
+// What comes to a mux that loses packets sets a policy off too: what one VIP has too much of black-holes it, by both muxes.
+func overloadSetsAPolicyOff(t *testing.T, lab *netlab.Lab) {
+	applyBlackhole(t, lab)
+	testlab.WaitServed(t, lab, vips...)
+	overloaded, stop := context.WithCancel(t.Context())
+	var sent atomic.Int64
+	ended := make(chan error, 1)
+	go func() {
+		ended <- lab.Overload(overloaded, "mux1", flood.Mix{First: vips[0], Shares: []int{100}}, &sent)
+	}()
+	gone := lab.WaitRouted(t.Context(), testlab.Bound, vips[0], 0)
+	out, err := lab.Weir("describe", "vip", "syn-0")
+	stop()
+	testlab.Must(t, errors.Join(gone, err, <-ended))
+	t.Logf("%d datagrams\n%s", sent.Load(), out)
+	if !strings.Contains(out, "Mitigated:   true, BlackHoled") || !strings.Contains(out, "mux1: the mux is overloaded") {
+		t.Error("it does not say why it is black-holed")
+	}
+	testlab.Must(t, lab.WaitRouted(t.Context(), 2*testlab.Bound, vips[0], 2))
+	served(t, lab, vips[0], 40)
 }

@@ -7,15 +7,13 @@ import (
 	"io"
 	"net/netip"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/weirlb/weir/internal/testkit/benchlab"
+	"github.com/weirlb/weir/internal/testkit/flood"
 	"github.com/weirlb/weir/internal/testkit/netlab"
 	"github.com/weirlb/weir/internal/testkit/netns"
 )
@@ -55,18 +53,12 @@ func sharingVIP(tenant int) netip.Addr {
 }
 
 const (
-	overloaded   = "mux1"
-	settled      = 6 * time.Second // until the shares are there
-	sendingCPU   = 0
-	receivingCPU = 1
+	overloaded = "mux1"
+	settled    = 6 * time.Second // until the shares are there
 )
 
-// measureOverload has more datagrams come to one mux than it can do. The mux's interface loses packets as a NIC does,
-// for a thread on another CPU takes them.
+// measureOverload has more datagrams come to one mux than it can do.
 func (w *world) measureOverload(ctx context.Context, how options) (o *overload, err error) {
-	if runtime.NumCPU() < 2 {
-		return nil, errors.New("needs two CPUs: one sends, and one is the mux")
-	}
 	var b strings.Builder
 	var announced []netip.Addr
 	for tenant, workloads := range workloadsOf {
@@ -80,44 +72,14 @@ func (w *world) measureOverload(ctx context.Context, how options) (o *overload, 
 	if err != nil {
 		return nil, err
 	}
-	if err := mux.ThreadXDP(netlab.Uplink, receivingCPU); err != nil {
-		return nil, err
-	}
 	sending, stop := context.WithCancel(ctx)
 	var sent atomic.Int64
 	ended := make(chan error, 1)
-	go func() { ended <- w.send(sending, how.delay, &sent) }()
+	mix := flood.Mix{First: sharingVIP(0), Shares: sharesOf, Delay: how.delay}
+	go func() { ended <- w.lab.Overload(sending, overloaded, mix, &sent) }()
 	o, err = w.shared(ctx, mux, &sent, how.overload)
 	stop()
 	return o, errors.Join(err, <-ended)
-}
-
-// send sends from the router's interface to the mux until ctx ends.
-func (w *world) send(ctx context.Context, delay int, sent *atomic.Int64) error {
-	router, err := w.lab.NS(string(netlab.Router))
-	if err != nil {
-		return err
-	}
-	g, err := w.newGenerator(router, delay)
-	if err != nil {
-		return err
-	}
-	defer g.close()
-	return router.Do(func() error {
-		var set unix.CPUSet
-		set.Set(sendingCPU)
-		if err := unix.SchedSetaffinity(0, &set); err != nil { // of this thread, which ends with it
-			return fmt.Errorf("send on CPU %d: %w", sendingCPU, err)
-		}
-		for ctx.Err() == nil {
-			n, err := g.burst()
-			if err != nil {
-				return err
-			}
-			sent.Add(int64(n))
-		}
-		return nil
-	})
 }
 
 // counted is what was sent, lost, and forwarded for each tenant up to a time.

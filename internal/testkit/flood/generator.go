@@ -1,20 +1,32 @@
-package main
+package flood
 
 import (
 	"encoding/binary"
 	"fmt"
+	"net"
+	"net/netip"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
-
-	"github.com/weirlb/weir/internal/testkit/netlab"
-	"github.com/weirlb/weir/internal/testkit/netns"
 )
 
-// generator makes frames in the kernel and redirects them to a mux's link: datagrams from sources of chance to VIPs by
-// sharesOf.
-type generator struct {
+// Link is where a Generator's frames go: from an interface, by its number, to the one at its other end.
+type Link struct {
+	From, To  net.HardwareAddr
+	Interface int
+}
+
+// Mix is what they are: datagrams from sources of chance to port 80 of some addresses of IPv4, one after the other.
+type Mix struct {
+	First  netip.Addr
+	Shares []int // of each in percent, all together 100
+	Delay  int   // how often the clock is read for each frame: slows the generator down
+}
+
+// Generator makes frames in the kernel and redirects them to a link, at a rate that no socket sends at. They pass no router.
+type Generator struct {
+	mix     Mix
 	program *ebpf.Program
 	frame   []byte
 	port    int
@@ -32,32 +44,21 @@ type xdpContext struct {
 	Data, DataEnd, DataMeta, Ingress, RxQueue, Egress uint32
 }
 
-// newGenerator makes one that reads the clock so many times for each frame, to be slower.
-func (w *world) newGenerator(router *netns.NS, delay int) (g *generator, err error) {
-	g = &generator{frame: make([]byte, frameSize)}
-	mux, err := w.lab.NS(overloaded)
-	if err != nil {
-		return nil, err
+// NewGenerator makes a generator for a link of the network namespace that Burst is called in.
+func NewGenerator(link Link, mix Mix) (g *Generator, err error) {
+	if !mix.First.Is4() {
+		return nil, fmt.Errorf("generate frames to %s: needs an address of IPv4", mix.First)
 	}
-	to, err := mux.MAC(netlab.Uplink)
-	if err != nil {
-		return nil, err
-	}
-	from, err := router.MAC(overloaded)
-	if err != nil {
-		return nil, err
-	}
-	if g.port, err = router.Index(overloaded); err != nil {
-		return nil, err
-	}
-	copy(g.frame, to)
-	copy(g.frame[6:], from)
+	g = &Generator{mix: mix, frame: make([]byte, frameSize), port: link.Interface}
+	copy(g.frame, link.To)
+	copy(g.frame[6:], link.From)
 	binary.BigEndian.PutUint16(g.frame[12:], unix.ETH_P_IP)
 	ip := g.frame[l3:]
 	ip[0], ip[8], ip[9] = 0x45, 64, unix.IPPROTO_UDP
 	binary.BigEndian.PutUint16(ip[2:], frameSize-l3)
-	ip[12], ip[13] = 198, 18
-	copy(ip[16:], sharingVIP(0).AsSlice())
+	source := Sources4.Addr().As4()
+	copy(ip[12:], source[:2])
+	copy(ip[16:], mix.First.AsSlice())
 	sum := 0
 	for i := 0; i < l4-l3; i += 2 {
 		sum += int(binary.BigEndian.Uint16(ip[i:]))
@@ -65,7 +66,7 @@ func (w *world) newGenerator(router *netns.NS, delay int) (g *generator, err err
 	binary.BigEndian.PutUint16(g.frame[l4+2:], 80)
 	binary.BigEndian.PutUint16(g.frame[l4+4:], frameSize-l4)
 	g.program, err = ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "generate", Type: ebpf.XDP, License: "Dual BSD/GPL", Instructions: g.instructions(delay, int32(sum)),
+		Name: "generate", Type: ebpf.XDP, License: "Dual BSD/GPL", Instructions: g.instructions(int32(sum)),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("load the generator: %w", err)
@@ -73,11 +74,12 @@ func (w *world) newGenerator(router *netns.NS, delay int) (g *generator, err err
 	return g, nil
 }
 
-func (g *generator) close() { _ = g.program.Close() }
+// Close unloads it.
+func (g *Generator) Close() error { return g.program.Close() }
 
 // instructions write the whole frame anew: its memory comes back as the last receiver left it. sum is that of the IP
 // header's words, without a checksum.
-func (g *generator) instructions(delay int, sum int32) asm.Instructions {
+func (g *Generator) instructions(sum int32) asm.Instructions {
 	const context, data, random, tenant, word, carry = asm.R6, asm.R7, asm.R9, asm.R2, asm.R4, asm.R5
 	all := asm.Instructions{
 		asm.Mov.Reg(context, asm.R1),
@@ -85,7 +87,7 @@ func (g *generator) instructions(delay int, sum int32) asm.Instructions {
 		asm.LoadMem(asm.R8, context, 4, asm.Word),
 		asm.Mov.Reg(asm.R1, data), asm.Add.Imm(asm.R1, frameSize), asm.JGT.Reg(asm.R1, asm.R8, "short"),
 	}
-	for range delay {
+	for range g.mix.Delay {
 		all = append(all, asm.FnKtimeGetNs.Call())
 	}
 	all = append(all, asm.FnGetPrandomU32.Call(), asm.Mov.Reg(random, asm.R0))
@@ -94,14 +96,14 @@ func (g *generator) instructions(delay int, sum int32) asm.Instructions {
 	}
 	all = append(all, asm.Mov.Reg(asm.R1, random), asm.Mod.Imm(asm.R1, 100))
 	bound := 0
-	for n, share := range sharesOf {
+	for n, share := range g.mix.Shares {
 		bound += share
 		all = append(all, asm.Mov.Imm(tenant, int32(n)), asm.JLT.Imm(asm.R1, int32(bound), "chosen"))
 	}
 	fold := asm.Instructions{asm.Mov.Reg(carry, word), asm.RSh.Imm(carry, 16), asm.And.Imm(word, 0xffff), asm.Add.Reg(word, carry)}
 	all = append(all,
 		asm.Mov.Reg(asm.R3, tenant).WithSymbol("chosen"),
-		asm.Add.Imm(asm.R3, int32(sharingVIP(0).As4()[3])), asm.StoreMem(data, l3+19, asm.R3, asm.Byte),
+		asm.Add.Imm(asm.R3, int32(g.mix.First.As4()[3])), asm.StoreMem(data, l3+19, asm.R3, asm.Byte),
 		asm.Mov.Reg(word, random), asm.RSh.Imm(word, 8), asm.And.Imm(word, 0xffff),
 		asm.Mov.Reg(carry, word), asm.HostTo(asm.BE, carry, asm.Half), asm.StoreMem(data, l3+14, carry, asm.Half), // of the source
 		asm.Add.Reg(word, tenant), asm.Add.Imm(word, sum))
@@ -114,8 +116,8 @@ func (g *generator) instructions(delay int, sum int32) asm.Instructions {
 	)
 }
 
-// burst sends some frames, at the generator's speed.
-func (g *generator) burst() (frames int, err error) {
+// Burst sends some frames, at the generator's speed.
+func (g *Generator) Burst() (frames int, err error) {
 	_, err = g.program.Run(&ebpf.RunOptions{
 		Data: g.frame, Repeat: burstFrames, Flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES, BatchSize: burstBatch,
 		Context: xdpContext{DataEnd: frameSize, Ingress: uint32(g.port)},
