@@ -125,3 +125,30 @@ good any more: managers, hosts and muxes join with new tokens. Users' bearer tok
 	cmd.Flags().StringVar(&name, "name", store.DefaultName, "`name` of the manager that will run on it")
 	return cmd
 }
+
+func newCACommand() *cobra.Command {
+	var cfg store.Config
+	cmd := &cobra.Command{
+		Use:   "new-ca",
+		Short: "Have the managers on an external etcd make another CA",
+		Long: `Take the CA out of an external etcd, while no manager runs. The first manager that is started
+then, with an empty data directory, makes another. No certificate and no join token from
+before is good any more: managers, hosts and muxes join with new tokens. What users have
+configured and their bearer tokens stay. With the embedded etcd: weir restore --new-ca.`,
+		Example: `  weir new-ca --etcd-endpoints https://etcd1:2379 --etcd-ca-file /etc/etcd/ca.pem`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), restoreTime)
+			defer cancel()
+			cfg.Log = slog.New(slog.DiscardHandler)
+			if err := store.ForgetCA(ctx, cfg); err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), "the CA is forgotten: start one manager with an empty --data-dir, and have all others join it")
+			return nil
+		},
+	}
+	cmd.Flags().StringSliceVar(&cfg.Endpoints, "etcd-endpoints", nil, "URLs of the external etcd, separated by commas (required)")
+	cfg.EtcdTLS.Flags(cmd.Flags())
+	return cmd
+}

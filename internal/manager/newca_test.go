@@ -10,6 +10,7 @@ import (
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/testkit/etcd"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -83,4 +84,51 @@ func TestTheCAIsReplaced(t *testing.T) {
 	if who, err := client.WhoAmI(t.Context(), &weirv1.WhoAmIRequest{}); err != nil || who.GetIdentity() != "mux/mux1" {
 		t.Errorf("the mux is %v, %v", who, err)
 	}
+}
+
+// On an external etcd the CA is replaced in place, while no manager runs.
+func TestTheCAOfAnExternalEtcdIsReplaced(t *testing.T) {
+	t.Parallel()
+	external := store.Config{Endpoints: []string{etcd.Start(t)}, Log: logger(t)}
+	first := Config{Name: "m1", Listen: "127.0.0.1:0", DataDir: t.TempDir(), Version: "test", Log: logger(t), EtcdEndpoints: external.Endpoints}
+	refusedWith(t, "a store without a CA", store.ForgetCA(t.Context(), external), "the store has none")
+	m, stop := startUntil(t, first)
+	access, err := rpc.ReadConfig(pki.AdminFile(first.DataDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := connected(t, access)
+	if _, err := admin.CreateVIP(t.Context(), &weirv1.CreateVIPRequest{Vip: loneVIP("kept", 1)}); err != nil {
+		t.Fatal(err)
+	}
+	old := joinConfig(t, admin, "https://"+m.Address().String(), "m2", "manager")
+	refusedWith(t, "while one runs", store.ForgetCA(t.Context(), external), "manager m1 runs: stop all managers")
+	was := m.identity.Authority().Certificate
+	stop()
+	if err := store.ForgetCA(t.Context(), external); err != nil {
+		t.Fatal(err)
+	}
+
+	second := first
+	second.DataDir = t.TempDir()
+	m, _ = startUntil(t, second)
+	if m.identity.Authority().Certificate.Equal(was) {
+		t.Fatal("the CA is the same")
+	}
+	if access, err = rpc.ReadConfig(pki.AdminFile(second.DataDir)); err != nil {
+		t.Fatal(err)
+	}
+	admin = connected(t, access)
+	if _, err := admin.GetVIP(t.Context(), &weirv1.GetVIPRequest{Name: "kept"}); err != nil {
+		t.Error(err)
+	}
+	old.PeerListen, old.EtcdEndpoints, old.Join = "", external.Endpoints, "https://"+m.Address().String()
+	_, err = New(t.Context(), old)
+	if err == nil {
+		t.Error("a token from before is good")
+	}
+	fresh := joinConfig(t, admin, "https://"+m.Address().String(), "m2", "manager")
+	fresh.PeerListen, fresh.EtcdEndpoints = "", external.Endpoints
+	startUntil(t, fresh)
+	eventually(t, "both managers are known", func() bool { return len(listManagers(t, admin)) == 2 })
 }

@@ -73,13 +73,9 @@ func begin(ctx context.Context, dataDir, name string, newCA bool, log *slog.Logg
 	if err != nil {
 		return 0, err
 	}
-	ops := []clientv3.Op{
-		clientv3.OpPut(keyGeneration, none), clientv3.OpDelete(keyLeader),
-		clientv3.OpDelete(prefixManagers, clientv3.WithPrefix()), clientv3.OpDelete(prefixStreams, clientv3.WithPrefix()),
-	}
+	ops := append([]clientv3.Op{clientv3.OpPut(keyGeneration, none), clientv3.OpDelete(keyLeader)}, forgetManagers()...)
 	if newCA {
-		ops = append(ops, clientv3.OpDelete(keyCA),
-			clientv3.OpDelete(prefixTokens, clientv3.WithPrefix()), clientv3.OpDelete(prefixMembers, clientv3.WithPrefix()))
+		ops = append(ops, forgetCA()...)
 	}
 	written, err := client.Txn(ctx).Then(ops...).Commit()
 	if err != nil {

@@ -1,0 +1,60 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// forgetCA takes the CA out of the store, and all that it signed: no token or certificate from before is good. The next manager
+// makes another CA when it starts, and all join anew.
+func forgetCA() []clientv3.Op {
+	return []clientv3.Op{
+		clientv3.OpDelete(keyCA), clientv3.OpDelete(prefixTokens, clientv3.WithPrefix()), clientv3.OpDelete(prefixMembers, clientv3.WithPrefix()),
+	}
+}
+
+// forgetManagers takes out what is known of the managers and streams from before.
+func forgetManagers() []clientv3.Op {
+	return []clientv3.Op{clientv3.OpDelete(prefixManagers, clientv3.WithPrefix()), clientv3.OpDelete(prefixStreams, clientv3.WithPrefix())}
+}
+
+// ForgetCA takes the CA out of the external etcd of cfg, of which no manager may run. What users have configured stays.
+func ForgetCA(ctx context.Context, cfg Config) error {
+	if len(cfg.Endpoints) == 0 {
+		return errors.New("the CA of an embedded store is replaced by weir restore --new-ca: name an external etcd with --etcd-endpoints")
+	}
+	if err := cfg.EtcdTLS.check(cfg.Endpoints); err != nil {
+		return err
+	}
+	client, err := dialExternal(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	none, err := encode(struct{}{})
+	if err != nil {
+		return err
+	}
+	ops := append(append([]clientv3.Op{clientv3.OpPut(keyGeneration, none)}, forgetCA()...), forgetManagers()...)
+	done, err := client.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(keyLeader), "=", 0), clientv3.Compare(clientv3.CreateRevision(keyCA), ">", 0)).
+		Then(ops...).Else(clientv3.OpGet(keyLeader)).Commit()
+	if err != nil {
+		return explain("forget the CA", err)
+	}
+	if done.Succeeded {
+		return nil
+	}
+	leaders := done.Responses[0].GetResponseRange().Kvs
+	if len(leaders) == 0 {
+		return errors.New("forget the CA: the store has none: is it the etcd of a cluster with TLS?")
+	}
+	leader, err := decode[leaderDocument](keyLeader, leaders[0].Value)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("forget the CA: manager %s runs: stop all managers, and try again %d seconds later", leader.Name, leaderLease)
+}
