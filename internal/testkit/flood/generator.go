@@ -34,7 +34,7 @@ type Generator struct {
 
 const (
 	frameSize   = 60
-	burstFrames = 1 << 15
+	burstFrames = 1 << 12
 	burstBatch  = 64
 	l3, l4      = 14, 34 // offsets
 )

@@ -70,6 +70,9 @@ func (ns *NS) ThreadXDP(name string, cpu int) error {
 		if err := unix.SchedSetaffinity(pid, &set); err != nil {
 			return fmt.Errorf("bind the thread that polls %s in namespace %s to CPU %d: %w", name, ns.name, cpu, err)
 		}
+		if err := unix.Setpriority(unix.PRIO_PROCESS, pid, -20); err != nil { // softirqs wait for no program either
+			return fmt.Errorf("put the thread that polls %s in namespace %s first: %w", name, ns.name, err)
+		}
 	}
 	return nil
 }

@@ -23,6 +23,7 @@ type overload struct {
 	Told    string  `json:"told"` // by the mux: when the overload began
 	Rounds  []round `json:"rounds"`
 	Tenants []given `json:"tenants"` // once the shares had been there for some seconds
+	Lost    float64 `json:"lost"`    // of what was sent then, before the mux's program saw it: of all tenants alike
 }
 
 // round is some seconds.
@@ -42,7 +43,7 @@ type given struct {
 // Of what comes, the first two tenants send far more than their share, one of which has twice the workloads, and a third
 // one little.
 var (
-	sharesOf    = []int{48, 48, 4} // % of the packets
+	sharesOf    = []int{49, 50, 1} // % of the packets
 	workloadsOf = []int{10, 5, 10}
 )
 
@@ -140,6 +141,7 @@ func (w *world) shared(ctx context.Context, mux *netns.NS, sent *atomic.Int64, l
 		}
 	}
 	took := last.at.Sub(from.at).Seconds()
+	o.Lost = (last.lost - from.lost) / max(last.sent-from.sent, 1)
 	for tenant, share := range sharesOf {
 		o.Tenants = append(o.Tenants, given{
 			Workloads: workloadsOf[tenant], Sent: (last.sent - from.sent) / took * float64(share) / 100,
@@ -153,11 +155,11 @@ func (w *world) shared(ctx context.Context, mux *netns.NS, sent *atomic.Int64, l
 }
 
 func (o *overload) print(to io.Writer) {
-	fmt.Fprintf(to, "told by the mux: %s\n", o.Told)
-	t := newTable(to, "overload", "workloads", "sent, a second", "forwarded", "for each workload", "of the first tenant's")
+	fmt.Fprintf(to, "told by the mux: %s\nlost by its interface: %.3f\n", o.Told, o.Lost)
+	t := newTable(to, "overload", "workloads", "sent, a second", "forwarded", "of what was sent", "for each workload", "of the first tenant's")
 	for i, g := range o.Tenants {
 		each := g.Forwarded / float64(g.Workloads)
-		t.row("tenant-%d\t%d\t%.0f\t%.0f\t%.0f\t%.3f", i, g.Workloads, g.Sent, g.Forwarded, each, each/(o.Tenants[0].Forwarded/float64(o.Tenants[0].Workloads)))
+		t.row("tenant-%d\t%d\t%.0f\t%.0f\t%.3f\t%.0f\t%.3f", i, g.Workloads, g.Sent, g.Forwarded, g.Forwarded/max(g.Sent, 1), each, each/(o.Tenants[0].Forwarded/float64(o.Tenants[0].Workloads)))
 	}
 	t.end()
 }
