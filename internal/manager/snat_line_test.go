@@ -12,15 +12,15 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// crowded is a line with two places while a crowd lasts, and with four behind it.
+// crowded is a manager's line, with two places while a crowd lasts, and with four behind it.
 func crowded(lasts time.Duration) *portLine {
 	begun := time.Now()
-	return &portLine{patience: lineTime, places: func() (int, bool) {
+	return &newPortRequests(func() (int, bool) {
 		if time.Since(begun) < lasts {
 			return 2, true
 		}
 		return 4, false
-	}}
+	}).line
 }
 
 // In a crowd port requests that are too many wait, and have their turn in order; those that waited elsewhere go ahead.
