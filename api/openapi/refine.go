@@ -22,9 +22,9 @@ var words = map[string][]any{
 	"weir.v1.SNAT.filtering":        {"", "address-and-port-dependent", "address-dependent", "endpoint-independent"},
 	"weir.v1.SNAT.exhausted":        {"", "reject", "drop"},
 	"/v1/nodes.role":                {"", "mux", "host"},
-	"/v1/events.kind":               {"", "VIP", "AddressPool", "mux", "host", "manager"},
+	"/v1/events.kind":               {"", "VIP", "AddressPool", "PrefixList", "mux", "host", "manager"},
 	"/v1/events.severity":           {"", "info", "warning"},
-	"/v1/events:watch.kind":         {"", "VIP", "AddressPool", "mux", "host", "manager"},
+	"/v1/events:watch.kind":         {"", "VIP", "AddressPool", "PrefixList", "mux", "host", "manager"},
 	"/v1/events:watch.severity":     {"", "info", "warning"},
 	"/v1/explain.protocol":          {"TCP", "UDP"},
 }

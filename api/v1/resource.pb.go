@@ -825,7 +825,12 @@ type Endpoint struct {
 	// Addresses and prefixes of clients that may come, at most 4096. Left out: all may.
 	Allow []string `protobuf:"bytes,9,rep,name=allow,proto3" json:"allow,omitempty"`
 	// Addresses and prefixes of clients that may not come, although allow may have them. At most 4096.
-	Deny          []string `protobuf:"bytes,10,rep,name=deny,proto3" json:"deny,omitempty"`
+	Deny []string `protobuf:"bytes,10,rep,name=deny,proto3" json:"deny,omitempty"`
+	// Names of prefix lists whose clients may come, beside those of allow, and may not, beside those of deny: at most 4
+	// of each, of the VIP's tenant or of none. Of a list, what is of the VIP's family counts. With an empty list
+	// in allow_lists, and nothing else, nobody may come.
+	AllowLists    []string `protobuf:"bytes,11,rep,name=allow_lists,json=allowLists,proto3" json:"allow_lists,omitempty"`
+	DenyLists     []string `protobuf:"bytes,12,rep,name=deny_lists,json=denyLists,proto3" json:"deny_lists,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -926,6 +931,20 @@ func (x *Endpoint) GetAllow() []string {
 func (x *Endpoint) GetDeny() []string {
 	if x != nil {
 		return x.Deny
+	}
+	return nil
+}
+
+func (x *Endpoint) GetAllowLists() []string {
+	if x != nil {
+		return x.AllowLists
+	}
+	return nil
+}
+
+func (x *Endpoint) GetDenyLists() []string {
+	if x != nil {
+		return x.DenyLists
 	}
 	return nil
 }
@@ -1615,12 +1634,165 @@ func (x *PoolUse) GetUsed() uint64 {
 	return 0
 }
 
-// Something that happened to a VIP, a pool or a node. Events that repeat are one, with a count.
+// A list of sources that endpoints refer to by its name: it changes without them.
+type PrefixList struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unique; a DNS label.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Owner; a DNS label. Left out: of the cluster, for endpoints of all tenants.
+	Tenant string            `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Addresses and prefixes of both families, at most 1000000.
+	Prefixes []string `protobuf:"bytes,4,rep,name=prefixes,proto3" json:"prefixes,omitempty"`
+	// Output only: the version of the store at which the list was last written.
+	ResourceVersion uint64 `protobuf:"varint,5,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
+	// Output only.
+	Status        *PrefixListStatus `protobuf:"bytes,6,opt,name=status,proto3" json:"status,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrefixList) Reset() {
+	*x = PrefixList{}
+	mi := &file_v1_resource_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrefixList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrefixList) ProtoMessage() {}
+
+func (x *PrefixList) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrefixList.ProtoReflect.Descriptor instead.
+func (*PrefixList) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *PrefixList) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PrefixList) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *PrefixList) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *PrefixList) GetPrefixes() []string {
+	if x != nil {
+		return x.Prefixes
+	}
+	return nil
+}
+
+func (x *PrefixList) GetResourceVersion() uint64 {
+	if x != nil {
+		return x.ResourceVersion
+	}
+	return 0
+}
+
+func (x *PrefixList) GetStatus() *PrefixListStatus {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+// What is in a prefix list, and who uses it.
+type PrefixListStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Prefixes of each family.
+	Ipv4 uint32 `protobuf:"varint,1,opt,name=ipv4,proto3" json:"ipv4,omitempty"`
+	Ipv6 uint32 `protobuf:"varint,2,opt,name=ipv6,proto3" json:"ipv6,omitempty"`
+	// Names of the VIPs that the caller may see with an endpoint that names the list.
+	Vips          []string `protobuf:"bytes,3,rep,name=vips,proto3" json:"vips,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrefixListStatus) Reset() {
+	*x = PrefixListStatus{}
+	mi := &file_v1_resource_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrefixListStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrefixListStatus) ProtoMessage() {}
+
+func (x *PrefixListStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrefixListStatus.ProtoReflect.Descriptor instead.
+func (*PrefixListStatus) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *PrefixListStatus) GetIpv4() uint32 {
+	if x != nil {
+		return x.Ipv4
+	}
+	return 0
+}
+
+func (x *PrefixListStatus) GetIpv6() uint32 {
+	if x != nil {
+		return x.Ipv6
+	}
+	return 0
+}
+
+func (x *PrefixListStatus) GetVips() []string {
+	if x != nil {
+		return x.Vips
+	}
+	return nil
+}
+
+// Something that happened to a VIP, a pool, a prefix list or a node. Events that repeat are one, with a count.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// "VIP", "AddressPool", "mux", "host" or "manager".
+	// "VIP", "AddressPool", "PrefixList", "mux", "host" or "manager".
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Name of what it happened to.
 	Object string `protobuf:"bytes,3,opt,name=object,proto3" json:"object,omitempty"`
@@ -1646,7 +1818,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_v1_resource_proto_msgTypes[18]
+	mi := &file_v1_resource_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1658,7 +1830,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[18]
+	mi := &file_v1_resource_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1671,7 +1843,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{18}
+	return file_v1_resource_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Event) GetName() string {
@@ -1781,7 +1953,7 @@ type BackendStatus struct {
 
 func (x *BackendStatus) Reset() {
 	*x = BackendStatus{}
-	mi := &file_v1_resource_proto_msgTypes[19]
+	mi := &file_v1_resource_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1793,7 +1965,7 @@ func (x *BackendStatus) String() string {
 func (*BackendStatus) ProtoMessage() {}
 
 func (x *BackendStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[19]
+	mi := &file_v1_resource_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1806,7 +1978,7 @@ func (x *BackendStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendStatus.ProtoReflect.Descriptor instead.
 func (*BackendStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{19}
+	return file_v1_resource_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *BackendStatus) GetSlot() uint32 {
@@ -1883,7 +2055,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_v1_resource_proto_msgTypes[20]
+	mi := &file_v1_resource_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1895,7 +2067,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[20]
+	mi := &file_v1_resource_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1908,7 +2080,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{20}
+	return file_v1_resource_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Node) GetName() string {
@@ -1970,7 +2142,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_v1_resource_proto_msgTypes[21]
+	mi := &file_v1_resource_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1982,7 +2154,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[21]
+	mi := &file_v1_resource_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1995,7 +2167,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{21}
+	return file_v1_resource_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *NodeStatus) GetConnected() bool {
@@ -2058,7 +2230,7 @@ type Rejection struct {
 
 func (x *Rejection) Reset() {
 	*x = Rejection{}
-	mi := &file_v1_resource_proto_msgTypes[22]
+	mi := &file_v1_resource_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2070,7 +2242,7 @@ func (x *Rejection) String() string {
 func (*Rejection) ProtoMessage() {}
 
 func (x *Rejection) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[22]
+	mi := &file_v1_resource_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2083,7 +2255,7 @@ func (x *Rejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rejection.ProtoReflect.Descriptor instead.
 func (*Rejection) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{22}
+	return file_v1_resource_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Rejection) GetGeneration() uint64 {
@@ -2126,7 +2298,7 @@ type MuxStatus struct {
 
 func (x *MuxStatus) Reset() {
 	*x = MuxStatus{}
-	mi := &file_v1_resource_proto_msgTypes[23]
+	mi := &file_v1_resource_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +2310,7 @@ func (x *MuxStatus) String() string {
 func (*MuxStatus) ProtoMessage() {}
 
 func (x *MuxStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[23]
+	mi := &file_v1_resource_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +2323,7 @@ func (x *MuxStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxStatus.ProtoReflect.Descriptor instead.
 func (*MuxStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{23}
+	return file_v1_resource_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *MuxStatus) GetXdpMode() string {
@@ -2229,7 +2401,7 @@ type TenantRows struct {
 
 func (x *TenantRows) Reset() {
 	*x = TenantRows{}
-	mi := &file_v1_resource_proto_msgTypes[24]
+	mi := &file_v1_resource_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2241,7 +2413,7 @@ func (x *TenantRows) String() string {
 func (*TenantRows) ProtoMessage() {}
 
 func (x *TenantRows) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[24]
+	mi := &file_v1_resource_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2254,7 +2426,7 @@ func (x *TenantRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantRows.ProtoReflect.Descriptor instead.
 func (*TenantRows) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{24}
+	return file_v1_resource_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TenantRows) GetTenant() string {
@@ -2294,7 +2466,7 @@ type VIPPressure struct {
 
 func (x *VIPPressure) Reset() {
 	*x = VIPPressure{}
-	mi := &file_v1_resource_proto_msgTypes[25]
+	mi := &file_v1_resource_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2306,7 +2478,7 @@ func (x *VIPPressure) String() string {
 func (*VIPPressure) ProtoMessage() {}
 
 func (x *VIPPressure) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[25]
+	mi := &file_v1_resource_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2319,7 +2491,7 @@ func (x *VIPPressure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPPressure.ProtoReflect.Descriptor instead.
 func (*VIPPressure) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{25}
+	return file_v1_resource_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *VIPPressure) GetVip() string {
@@ -2364,7 +2536,7 @@ type MuxSNATStatus struct {
 
 func (x *MuxSNATStatus) Reset() {
 	*x = MuxSNATStatus{}
-	mi := &file_v1_resource_proto_msgTypes[26]
+	mi := &file_v1_resource_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2376,7 +2548,7 @@ func (x *MuxSNATStatus) String() string {
 func (*MuxSNATStatus) ProtoMessage() {}
 
 func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[26]
+	mi := &file_v1_resource_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2389,7 +2561,7 @@ func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxSNATStatus.ProtoReflect.Descriptor instead.
 func (*MuxSNATStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{26}
+	return file_v1_resource_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *MuxSNATStatus) GetGeneration() uint64 {
@@ -2436,7 +2608,7 @@ type BGPPeer struct {
 
 func (x *BGPPeer) Reset() {
 	*x = BGPPeer{}
-	mi := &file_v1_resource_proto_msgTypes[27]
+	mi := &file_v1_resource_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2448,7 +2620,7 @@ func (x *BGPPeer) String() string {
 func (*BGPPeer) ProtoMessage() {}
 
 func (x *BGPPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[27]
+	mi := &file_v1_resource_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2461,7 +2633,7 @@ func (x *BGPPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BGPPeer.ProtoReflect.Descriptor instead.
 func (*BGPPeer) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{27}
+	return file_v1_resource_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *BGPPeer) GetAddress() string {
@@ -2534,7 +2706,7 @@ type HostStatus struct {
 
 func (x *HostStatus) Reset() {
 	*x = HostStatus{}
-	mi := &file_v1_resource_proto_msgTypes[28]
+	mi := &file_v1_resource_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2546,7 +2718,7 @@ func (x *HostStatus) String() string {
 func (*HostStatus) ProtoMessage() {}
 
 func (x *HostStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[28]
+	mi := &file_v1_resource_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2559,7 +2731,7 @@ func (x *HostStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostStatus.ProtoReflect.Descriptor instead.
 func (*HostStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{28}
+	return file_v1_resource_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *HostStatus) GetUplink() string {
@@ -2633,7 +2805,7 @@ type SNATUse struct {
 
 func (x *SNATUse) Reset() {
 	*x = SNATUse{}
-	mi := &file_v1_resource_proto_msgTypes[29]
+	mi := &file_v1_resource_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2645,7 +2817,7 @@ func (x *SNATUse) String() string {
 func (*SNATUse) ProtoMessage() {}
 
 func (x *SNATUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[29]
+	mi := &file_v1_resource_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2658,7 +2830,7 @@ func (x *SNATUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATUse.ProtoReflect.Descriptor instead.
 func (*SNATUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{29}
+	return file_v1_resource_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SNATUse) GetVip() string {
@@ -2767,7 +2939,7 @@ type SNATDestination struct {
 
 func (x *SNATDestination) Reset() {
 	*x = SNATDestination{}
-	mi := &file_v1_resource_proto_msgTypes[30]
+	mi := &file_v1_resource_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2779,7 +2951,7 @@ func (x *SNATDestination) String() string {
 func (*SNATDestination) ProtoMessage() {}
 
 func (x *SNATDestination) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[30]
+	mi := &file_v1_resource_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2792,7 +2964,7 @@ func (x *SNATDestination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATDestination.ProtoReflect.Descriptor instead.
 func (*SNATDestination) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{30}
+	return file_v1_resource_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SNATDestination) GetAddress() string {
@@ -2835,7 +3007,7 @@ type NamedCounter struct {
 
 func (x *NamedCounter) Reset() {
 	*x = NamedCounter{}
-	mi := &file_v1_resource_proto_msgTypes[31]
+	mi := &file_v1_resource_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2847,7 +3019,7 @@ func (x *NamedCounter) String() string {
 func (*NamedCounter) ProtoMessage() {}
 
 func (x *NamedCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[31]
+	mi := &file_v1_resource_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2860,7 +3032,7 @@ func (x *NamedCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedCounter.ProtoReflect.Descriptor instead.
 func (*NamedCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{31}
+	return file_v1_resource_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *NamedCounter) GetName() string {
@@ -2896,7 +3068,7 @@ type EndpointCounter struct {
 
 func (x *EndpointCounter) Reset() {
 	*x = EndpointCounter{}
-	mi := &file_v1_resource_proto_msgTypes[32]
+	mi := &file_v1_resource_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2908,7 +3080,7 @@ func (x *EndpointCounter) String() string {
 func (*EndpointCounter) ProtoMessage() {}
 
 func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[32]
+	mi := &file_v1_resource_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2921,7 +3093,7 @@ func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointCounter.ProtoReflect.Descriptor instead.
 func (*EndpointCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{32}
+	return file_v1_resource_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *EndpointCounter) GetEndpoint() *EndpointKey {
@@ -2957,7 +3129,7 @@ type EndpointKey struct {
 
 func (x *EndpointKey) Reset() {
 	*x = EndpointKey{}
-	mi := &file_v1_resource_proto_msgTypes[33]
+	mi := &file_v1_resource_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2969,7 +3141,7 @@ func (x *EndpointKey) String() string {
 func (*EndpointKey) ProtoMessage() {}
 
 func (x *EndpointKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[33]
+	mi := &file_v1_resource_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2982,7 +3154,7 @@ func (x *EndpointKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointKey.ProtoReflect.Descriptor instead.
 func (*EndpointKey) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{33}
+	return file_v1_resource_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *EndpointKey) GetVip() string {
@@ -3044,7 +3216,7 @@ type PacketExplanation struct {
 
 func (x *PacketExplanation) Reset() {
 	*x = PacketExplanation{}
-	mi := &file_v1_resource_proto_msgTypes[34]
+	mi := &file_v1_resource_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3056,7 +3228,7 @@ func (x *PacketExplanation) String() string {
 func (*PacketExplanation) ProtoMessage() {}
 
 func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[34]
+	mi := &file_v1_resource_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3069,7 +3241,7 @@ func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PacketExplanation.ProtoReflect.Descriptor instead.
 func (*PacketExplanation) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{34}
+	return file_v1_resource_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PacketExplanation) GetVerdict() string {
@@ -3210,7 +3382,7 @@ type CaptureFilter struct {
 
 func (x *CaptureFilter) Reset() {
 	*x = CaptureFilter{}
-	mi := &file_v1_resource_proto_msgTypes[35]
+	mi := &file_v1_resource_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3222,7 +3394,7 @@ func (x *CaptureFilter) String() string {
 func (*CaptureFilter) ProtoMessage() {}
 
 func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[35]
+	mi := &file_v1_resource_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3235,7 +3407,7 @@ func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureFilter.ProtoReflect.Descriptor instead.
 func (*CaptureFilter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{35}
+	return file_v1_resource_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CaptureFilter) GetClient() string {
@@ -3299,7 +3471,7 @@ type CapturedPacket struct {
 
 func (x *CapturedPacket) Reset() {
 	*x = CapturedPacket{}
-	mi := &file_v1_resource_proto_msgTypes[36]
+	mi := &file_v1_resource_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3311,7 +3483,7 @@ func (x *CapturedPacket) String() string {
 func (*CapturedPacket) ProtoMessage() {}
 
 func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[36]
+	mi := &file_v1_resource_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3324,7 +3496,7 @@ func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapturedPacket.ProtoReflect.Descriptor instead.
 func (*CapturedPacket) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{36}
+	return file_v1_resource_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *CapturedPacket) GetTime() *timestamppb.Timestamp {
@@ -3441,7 +3613,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\fSNATWorkload\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x16\n" +
-	"\x06tunnel\x18\x03 \x01(\tR\x06tunnel\"\xeb\x02\n" +
+	"\x06tunnel\x18\x03 \x01(\tR\x06tunnel\"\xab\x03\n" +
 	"\bEndpoint\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\tR\bprotocol\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12,\n" +
@@ -3454,7 +3626,11 @@ const file_v1_resource_proto_rawDesc = "" +
 	"synCookies\x12\x14\n" +
 	"\x05allow\x18\t \x03(\tR\x05allow\x12\x12\n" +
 	"\x04deny\x18\n" +
-	" \x03(\tR\x04deny\"\xbb\x01\n" +
+	" \x03(\tR\x04deny\x12\x1f\n" +
+	"\vallow_lists\x18\v \x03(\tR\n" +
+	"allowLists\x12\x1d\n" +
+	"\n" +
+	"deny_lists\x18\f \x03(\tR\tdenyLists\"\xbb\x01\n" +
 	"\aBackend\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12\x12\n" +
@@ -3522,7 +3698,22 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x04ipv6\x18\x02 \x01(\v2\x10.weir.v1.PoolUseR\x04ipv6\"3\n" +
 	"\aPoolUse\x12\x14\n" +
 	"\x05total\x18\x01 \x01(\x04R\x05total\x12\x12\n" +
-	"\x04used\x18\x02 \x01(\x04R\x04used\"\xfa\x02\n" +
+	"\x04used\x18\x02 \x01(\x04R\x04used\"\xa6\x02\n" +
+	"\n" +
+	"PrefixList\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x127\n" +
+	"\x06labels\x18\x03 \x03(\v2\x1f.weir.v1.PrefixList.LabelsEntryR\x06labels\x12\x1a\n" +
+	"\bprefixes\x18\x04 \x03(\tR\bprefixes\x12)\n" +
+	"\x10resource_version\x18\x05 \x01(\x04R\x0fresourceVersion\x121\n" +
+	"\x06status\x18\x06 \x01(\v2\x19.weir.v1.PrefixListStatusR\x06status\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"N\n" +
+	"\x10PrefixListStatus\x12\x12\n" +
+	"\x04ipv4\x18\x01 \x01(\rR\x04ipv4\x12\x12\n" +
+	"\x04ipv6\x18\x02 \x01(\rR\x04ipv6\x12\x12\n" +
+	"\x04vips\x18\x03 \x03(\tR\x04vips\"\xfa\x02\n" +
 	"\x05Event\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x16\n" +
@@ -3695,7 +3886,7 @@ func file_v1_resource_proto_rawDescGZIP() []byte {
 	return file_v1_resource_proto_rawDescData
 }
 
-var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_v1_resource_proto_goTypes = []any{
 	(*VIP)(nil),                   // 0: weir.v1.VIP
 	(*Overload)(nil),              // 1: weir.v1.Overload
@@ -3715,88 +3906,93 @@ var file_v1_resource_proto_goTypes = []any{
 	(*AddressPool)(nil),           // 15: weir.v1.AddressPool
 	(*AddressPoolStatus)(nil),     // 16: weir.v1.AddressPoolStatus
 	(*PoolUse)(nil),               // 17: weir.v1.PoolUse
-	(*Event)(nil),                 // 18: weir.v1.Event
-	(*BackendStatus)(nil),         // 19: weir.v1.BackendStatus
-	(*Node)(nil),                  // 20: weir.v1.Node
-	(*NodeStatus)(nil),            // 21: weir.v1.NodeStatus
-	(*Rejection)(nil),             // 22: weir.v1.Rejection
-	(*MuxStatus)(nil),             // 23: weir.v1.MuxStatus
-	(*TenantRows)(nil),            // 24: weir.v1.TenantRows
-	(*VIPPressure)(nil),           // 25: weir.v1.VIPPressure
-	(*MuxSNATStatus)(nil),         // 26: weir.v1.MuxSNATStatus
-	(*BGPPeer)(nil),               // 27: weir.v1.BGPPeer
-	(*HostStatus)(nil),            // 28: weir.v1.HostStatus
-	(*SNATUse)(nil),               // 29: weir.v1.SNATUse
-	(*SNATDestination)(nil),       // 30: weir.v1.SNATDestination
-	(*NamedCounter)(nil),          // 31: weir.v1.NamedCounter
-	(*EndpointCounter)(nil),       // 32: weir.v1.EndpointCounter
-	(*EndpointKey)(nil),           // 33: weir.v1.EndpointKey
-	(*PacketExplanation)(nil),     // 34: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),         // 35: weir.v1.CaptureFilter
-	(*CapturedPacket)(nil),        // 36: weir.v1.CapturedPacket
-	nil,                           // 37: weir.v1.VIP.LabelsEntry
-	nil,                           // 38: weir.v1.AddressPool.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 39: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 40: google.protobuf.Duration
+	(*PrefixList)(nil),            // 18: weir.v1.PrefixList
+	(*PrefixListStatus)(nil),      // 19: weir.v1.PrefixListStatus
+	(*Event)(nil),                 // 20: weir.v1.Event
+	(*BackendStatus)(nil),         // 21: weir.v1.BackendStatus
+	(*Node)(nil),                  // 22: weir.v1.Node
+	(*NodeStatus)(nil),            // 23: weir.v1.NodeStatus
+	(*Rejection)(nil),             // 24: weir.v1.Rejection
+	(*MuxStatus)(nil),             // 25: weir.v1.MuxStatus
+	(*TenantRows)(nil),            // 26: weir.v1.TenantRows
+	(*VIPPressure)(nil),           // 27: weir.v1.VIPPressure
+	(*MuxSNATStatus)(nil),         // 28: weir.v1.MuxSNATStatus
+	(*BGPPeer)(nil),               // 29: weir.v1.BGPPeer
+	(*HostStatus)(nil),            // 30: weir.v1.HostStatus
+	(*SNATUse)(nil),               // 31: weir.v1.SNATUse
+	(*SNATDestination)(nil),       // 32: weir.v1.SNATDestination
+	(*NamedCounter)(nil),          // 33: weir.v1.NamedCounter
+	(*EndpointCounter)(nil),       // 34: weir.v1.EndpointCounter
+	(*EndpointKey)(nil),           // 35: weir.v1.EndpointKey
+	(*PacketExplanation)(nil),     // 36: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),         // 37: weir.v1.CaptureFilter
+	(*CapturedPacket)(nil),        // 38: weir.v1.CapturedPacket
+	nil,                           // 39: weir.v1.VIP.LabelsEntry
+	nil,                           // 40: weir.v1.AddressPool.LabelsEntry
+	nil,                           // 41: weir.v1.PrefixList.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 43: google.protobuf.Duration
 }
 var file_v1_resource_proto_depIdxs = []int32{
-	37, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
+	39, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
 	9,  // 1: weir.v1.VIP.endpoints:type_name -> weir.v1.Endpoint
 	12, // 2: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
-	39, // 3: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
-	39, // 4: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
+	42, // 3: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
+	42, // 4: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
 	7,  // 5: weir.v1.VIP.snat:type_name -> weir.v1.SNAT
 	6,  // 6: weir.v1.VIP.fastpath:type_name -> weir.v1.Fastpath
 	5,  // 7: weir.v1.VIP.limits:type_name -> weir.v1.Limits
 	1,  // 8: weir.v1.VIP.overload:type_name -> weir.v1.Overload
 	2,  // 9: weir.v1.Overload.steps:type_name -> weir.v1.OverloadStep
-	40, // 10: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
-	40, // 11: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
-	40, // 12: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
+	43, // 10: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
+	43, // 11: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
+	43, // 12: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
 	5,  // 13: weir.v1.OverloadStep.limits:type_name -> weir.v1.Limits
 	8,  // 14: weir.v1.SNAT.workloads:type_name -> weir.v1.SNATWorkload
-	40, // 15: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
+	43, // 15: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
 	10, // 16: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
 	11, // 17: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
-	40, // 18: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
-	19, // 19: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
-	40, // 20: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	40, // 21: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	43, // 18: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
+	21, // 19: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
+	43, // 20: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	43, // 21: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
 	14, // 22: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
 	13, // 23: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
-	39, // 24: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
-	38, // 25: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
+	42, // 24: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	40, // 25: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
 	16, // 26: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
 	4,  // 27: weir.v1.AddressPool.scrubbers:type_name -> weir.v1.Scrubber
 	3,  // 28: weir.v1.AddressPool.blackhole:type_name -> weir.v1.Diversion
 	17, // 29: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
 	17, // 30: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
-	39, // 31: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
-	39, // 32: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
-	21, // 33: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
-	39, // 34: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
-	22, // 35: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
-	23, // 36: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
-	28, // 37: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
-	27, // 38: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
-	31, // 39: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
-	32, // 40: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
-	26, // 41: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
-	25, // 42: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
-	24, // 43: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
-	39, // 44: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
-	31, // 45: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
-	29, // 46: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
-	24, // 47: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
-	30, // 48: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
-	33, // 49: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
-	33, // 50: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
-	39, // 51: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	52, // [52:52] is the sub-list for method output_type
-	52, // [52:52] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	41, // 31: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
+	19, // 32: weir.v1.PrefixList.status:type_name -> weir.v1.PrefixListStatus
+	42, // 33: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
+	42, // 34: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
+	23, // 35: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
+	42, // 36: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
+	24, // 37: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
+	25, // 38: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
+	30, // 39: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
+	29, // 40: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
+	33, // 41: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
+	34, // 42: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
+	28, // 43: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
+	27, // 44: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
+	26, // 45: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
+	42, // 46: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
+	33, // 47: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
+	31, // 48: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
+	26, // 49: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
+	32, // 50: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
+	35, // 51: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
+	35, // 52: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
+	42, // 53: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	54, // [54:54] is the sub-list for method output_type
+	54, // [54:54] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }
@@ -3812,7 +4008,7 @@ func file_v1_resource_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_resource_proto_rawDesc), len(file_v1_resource_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   39,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -36,7 +36,11 @@ type SyncMuxRequest struct {
 	Generation uint64 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
 	Cluster    uint64 `protobuf:"fixed64,12,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	// The program has just started, and has taken over nothing yet: port requests do not wait for it before it answers.
-	Joins         bool `protobuf:"varint,6,opt,name=joins,proto3" json:"joins,omitempty"`
+	Joins bool `protobuf:"varint,6,opt,name=joins,proto3" json:"joins,omitempty"`
+	// The mux knows prefix lists. To one that does not, a manager writes short ones out in allow and deny.
+	PrefixLists bool `protobuf:"varint,7,opt,name=prefix_lists,json=prefixLists,proto3" json:"prefix_lists,omitempty"`
+	// Ids of the chunks that it has of them.
+	PrefixChunks  []string `protobuf:"bytes,8,rep,name=prefix_chunks,json=prefixChunks,proto3" json:"prefix_chunks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -120,6 +124,20 @@ func (x *SyncMuxRequest) GetJoins() bool {
 	return false
 }
 
+func (x *SyncMuxRequest) GetPrefixLists() bool {
+	if x != nil {
+		return x.PrefixLists
+	}
+	return false
+}
+
+func (x *SyncMuxRequest) GetPrefixChunks() []string {
+	if x != nil {
+		return x.PrefixChunks
+	}
+	return nil
+}
+
 type SyncMuxResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// That the message leads to.
@@ -157,9 +175,14 @@ type SyncMuxResponse struct {
 	// The VIPs that are not announced as usual: all of them, every time.
 	Routes []*VIPRoute `protobuf:"bytes,22,rep,name=routes,proto3" json:"routes,omitempty"`
 	// The manager takes AcknowledgeMux. One that does not know it is told by ReportMux alone.
-	Acknowledge   bool `protobuf:"varint,23,opt,name=acknowledge,proto3" json:"acknowledge,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Acknowledge bool `protobuf:"varint,23,opt,name=acknowledge,proto3" json:"acknowledge,omitempty"`
+	// New to the mux. A message may hold chunks alone, for one that follows, and leads to the generation before it then.
+	PrefixChunks []*PrefixChunk `protobuf:"bytes,24,rep,name=prefix_chunks,json=prefixChunks,proto3" json:"prefix_chunks,omitempty"`
+	// Those that endpoints name, new or changed; after a snapshot these are all.
+	PrefixLists        []*MuxPrefixList `protobuf:"bytes,25,rep,name=prefix_lists,json=prefixLists,proto3" json:"prefix_lists,omitempty"`
+	PrefixListsRemoved []string         `protobuf:"bytes,26,rep,name=prefix_lists_removed,json=prefixListsRemoved,proto3" json:"prefix_lists_removed,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *SyncMuxResponse) Reset() {
@@ -311,6 +334,136 @@ func (x *SyncMuxResponse) GetAcknowledge() bool {
 	return false
 }
 
+func (x *SyncMuxResponse) GetPrefixChunks() []*PrefixChunk {
+	if x != nil {
+		return x.PrefixChunks
+	}
+	return nil
+}
+
+func (x *SyncMuxResponse) GetPrefixLists() []*MuxPrefixList {
+	if x != nil {
+		return x.PrefixLists
+	}
+	return nil
+}
+
+func (x *SyncMuxResponse) GetPrefixListsRemoved() []string {
+	if x != nil {
+		return x.PrefixListsRemoved
+	}
+	return nil
+}
+
+// A part of a prefix list, which never changes.
+type PrefixChunk struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By what is in it.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// 4 or 6, for the family, then the prefixes in order: each the address, of 4 or 16 bytes, and the length.
+	Prefixes      []byte `protobuf:"bytes,2,opt,name=prefixes,proto3" json:"prefixes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrefixChunk) Reset() {
+	*x = PrefixChunk{}
+	mi := &file_v1_sync_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrefixChunk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrefixChunk) ProtoMessage() {}
+
+func (x *PrefixChunk) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrefixChunk.ProtoReflect.Descriptor instead.
+func (*PrefixChunk) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PrefixChunk) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *PrefixChunk) GetPrefixes() []byte {
+	if x != nil {
+		return x.Prefixes
+	}
+	return nil
+}
+
+// A prefix list as a mux runs it.
+type MuxPrefixList struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Ids of its chunks, in order.
+	Chunks        []string `protobuf:"bytes,2,rep,name=chunks,proto3" json:"chunks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MuxPrefixList) Reset() {
+	*x = MuxPrefixList{}
+	mi := &file_v1_sync_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MuxPrefixList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MuxPrefixList) ProtoMessage() {}
+
+func (x *MuxPrefixList) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_sync_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MuxPrefixList.ProtoReflect.Descriptor instead.
+func (*MuxPrefixList) Descriptor() ([]byte, []int) {
+	return file_v1_sync_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *MuxPrefixList) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *MuxPrefixList) GetChunks() []string {
+	if x != nil {
+		return x.Chunks
+	}
+	return nil
+}
+
 // How muxes announce a VIP that they do not announce as usual.
 type VIPRoute struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -328,7 +481,7 @@ type VIPRoute struct {
 
 func (x *VIPRoute) Reset() {
 	*x = VIPRoute{}
-	mi := &file_v1_sync_proto_msgTypes[2]
+	mi := &file_v1_sync_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -340,7 +493,7 @@ func (x *VIPRoute) String() string {
 func (*VIPRoute) ProtoMessage() {}
 
 func (x *VIPRoute) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[2]
+	mi := &file_v1_sync_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -353,7 +506,7 @@ func (x *VIPRoute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPRoute.ProtoReflect.Descriptor instead.
 func (*VIPRoute) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{2}
+	return file_v1_sync_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *VIPRoute) GetVip() string {
@@ -404,7 +557,7 @@ type SYNSecret struct {
 
 func (x *SYNSecret) Reset() {
 	*x = SYNSecret{}
-	mi := &file_v1_sync_proto_msgTypes[3]
+	mi := &file_v1_sync_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -416,7 +569,7 @@ func (x *SYNSecret) String() string {
 func (*SYNSecret) ProtoMessage() {}
 
 func (x *SYNSecret) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[3]
+	mi := &file_v1_sync_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -429,7 +582,7 @@ func (x *SYNSecret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SYNSecret.ProtoReflect.Descriptor instead.
 func (*SYNSecret) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{3}
+	return file_v1_sync_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SYNSecret) GetId() uint32 {
@@ -459,7 +612,7 @@ type FastpathKey struct {
 
 func (x *FastpathKey) Reset() {
 	*x = FastpathKey{}
-	mi := &file_v1_sync_proto_msgTypes[4]
+	mi := &file_v1_sync_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -471,7 +624,7 @@ func (x *FastpathKey) String() string {
 func (*FastpathKey) ProtoMessage() {}
 
 func (x *FastpathKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[4]
+	mi := &file_v1_sync_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -484,7 +637,7 @@ func (x *FastpathKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FastpathKey.ProtoReflect.Descriptor instead.
 func (*FastpathKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{4}
+	return file_v1_sync_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *FastpathKey) GetId() uint32 {
@@ -513,7 +666,7 @@ type SNATKey struct {
 
 func (x *SNATKey) Reset() {
 	*x = SNATKey{}
-	mi := &file_v1_sync_proto_msgTypes[5]
+	mi := &file_v1_sync_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -525,7 +678,7 @@ func (x *SNATKey) String() string {
 func (*SNATKey) ProtoMessage() {}
 
 func (x *SNATKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[5]
+	mi := &file_v1_sync_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -538,7 +691,7 @@ func (x *SNATKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATKey.ProtoReflect.Descriptor instead.
 func (*SNATKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{5}
+	return file_v1_sync_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SNATKey) GetVip() string {
@@ -573,7 +726,7 @@ type MuxSNAT struct {
 
 func (x *MuxSNAT) Reset() {
 	*x = MuxSNAT{}
-	mi := &file_v1_sync_proto_msgTypes[6]
+	mi := &file_v1_sync_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -585,7 +738,7 @@ func (x *MuxSNAT) String() string {
 func (*MuxSNAT) ProtoMessage() {}
 
 func (x *MuxSNAT) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[6]
+	mi := &file_v1_sync_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -598,7 +751,7 @@ func (x *MuxSNAT) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxSNAT.ProtoReflect.Descriptor instead.
 func (*MuxSNAT) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{6}
+	return file_v1_sync_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *MuxSNAT) GetVip() string {
@@ -655,7 +808,7 @@ type PoolMember struct {
 
 func (x *PoolMember) Reset() {
 	*x = PoolMember{}
-	mi := &file_v1_sync_proto_msgTypes[7]
+	mi := &file_v1_sync_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -667,7 +820,7 @@ func (x *PoolMember) String() string {
 func (*PoolMember) ProtoMessage() {}
 
 func (x *PoolMember) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[7]
+	mi := &file_v1_sync_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -680,7 +833,7 @@ func (x *PoolMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolMember.ProtoReflect.Descriptor instead.
 func (*PoolMember) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{7}
+	return file_v1_sync_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PoolMember) GetName() string {
@@ -714,7 +867,7 @@ type MuxTask struct {
 
 func (x *MuxTask) Reset() {
 	*x = MuxTask{}
-	mi := &file_v1_sync_proto_msgTypes[8]
+	mi := &file_v1_sync_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -726,7 +879,7 @@ func (x *MuxTask) String() string {
 func (*MuxTask) ProtoMessage() {}
 
 func (x *MuxTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[8]
+	mi := &file_v1_sync_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -739,7 +892,7 @@ func (x *MuxTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxTask.ProtoReflect.Descriptor instead.
 func (*MuxTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{8}
+	return file_v1_sync_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *MuxTask) GetId() uint64 {
@@ -817,7 +970,7 @@ type ExplainPacketTask struct {
 
 func (x *ExplainPacketTask) Reset() {
 	*x = ExplainPacketTask{}
-	mi := &file_v1_sync_proto_msgTypes[9]
+	mi := &file_v1_sync_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -829,7 +982,7 @@ func (x *ExplainPacketTask) String() string {
 func (*ExplainPacketTask) ProtoMessage() {}
 
 func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[9]
+	mi := &file_v1_sync_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -842,7 +995,7 @@ func (x *ExplainPacketTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketTask.ProtoReflect.Descriptor instead.
 func (*ExplainPacketTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{9}
+	return file_v1_sync_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ExplainPacketTask) GetFrame() []byte {
@@ -868,7 +1021,7 @@ type CaptureTask struct {
 
 func (x *CaptureTask) Reset() {
 	*x = CaptureTask{}
-	mi := &file_v1_sync_proto_msgTypes[10]
+	mi := &file_v1_sync_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -880,7 +1033,7 @@ func (x *CaptureTask) String() string {
 func (*CaptureTask) ProtoMessage() {}
 
 func (x *CaptureTask) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[10]
+	mi := &file_v1_sync_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -893,7 +1046,7 @@ func (x *CaptureTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureTask.ProtoReflect.Descriptor instead.
 func (*CaptureTask) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{10}
+	return file_v1_sync_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CaptureTask) GetFilter() *CaptureFilter {
@@ -944,7 +1097,7 @@ type AnswerTaskRequest struct {
 
 func (x *AnswerTaskRequest) Reset() {
 	*x = AnswerTaskRequest{}
-	mi := &file_v1_sync_proto_msgTypes[11]
+	mi := &file_v1_sync_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -956,7 +1109,7 @@ func (x *AnswerTaskRequest) String() string {
 func (*AnswerTaskRequest) ProtoMessage() {}
 
 func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[11]
+	mi := &file_v1_sync_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -969,7 +1122,7 @@ func (x *AnswerTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerTaskRequest.ProtoReflect.Descriptor instead.
 func (*AnswerTaskRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{11}
+	return file_v1_sync_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AnswerTaskRequest) GetName() string {
@@ -1031,7 +1184,7 @@ type AnswerTaskResponse struct {
 
 func (x *AnswerTaskResponse) Reset() {
 	*x = AnswerTaskResponse{}
-	mi := &file_v1_sync_proto_msgTypes[12]
+	mi := &file_v1_sync_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1043,7 +1196,7 @@ func (x *AnswerTaskResponse) String() string {
 func (*AnswerTaskResponse) ProtoMessage() {}
 
 func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[12]
+	mi := &file_v1_sync_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1056,7 +1209,7 @@ func (x *AnswerTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerTaskResponse.ProtoReflect.Descriptor instead.
 func (*AnswerTaskResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{12}
+	return file_v1_sync_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AnswerTaskResponse) GetGone() bool {
@@ -1094,6 +1247,9 @@ type MuxEndpoint struct {
 	// Prefixes of sources that may come, all if there are none, and of those that may not.
 	Allow []string `protobuf:"bytes,13,rep,name=allow,proto3" json:"allow,omitempty"`
 	Deny  []string `protobuf:"bytes,14,rep,name=deny,proto3" json:"deny,omitempty"`
+	// Names of prefix lists, of which the same holds.
+	AllowLists []string `protobuf:"bytes,16,rep,name=allow_lists,json=allowLists,proto3" json:"allow_lists,omitempty"`
+	DenyLists  []string `protobuf:"bytes,17,rep,name=deny_lists,json=denyLists,proto3" json:"deny_lists,omitempty"`
 	// Of the VIP, the same in all its endpoints, and of all muxes together.
 	Limits        *Limits `protobuf:"bytes,15,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1102,7 +1258,7 @@ type MuxEndpoint struct {
 
 func (x *MuxEndpoint) Reset() {
 	*x = MuxEndpoint{}
-	mi := &file_v1_sync_proto_msgTypes[13]
+	mi := &file_v1_sync_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1114,7 +1270,7 @@ func (x *MuxEndpoint) String() string {
 func (*MuxEndpoint) ProtoMessage() {}
 
 func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[13]
+	mi := &file_v1_sync_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1127,7 +1283,7 @@ func (x *MuxEndpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEndpoint.ProtoReflect.Descriptor instead.
 func (*MuxEndpoint) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{13}
+	return file_v1_sync_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MuxEndpoint) GetEndpoint() *EndpointKey {
@@ -1228,6 +1384,20 @@ func (x *MuxEndpoint) GetDeny() []string {
 	return nil
 }
 
+func (x *MuxEndpoint) GetAllowLists() []string {
+	if x != nil {
+		return x.AllowLists
+	}
+	return nil
+}
+
+func (x *MuxEndpoint) GetDenyLists() []string {
+	if x != nil {
+		return x.DenyLists
+	}
+	return nil
+}
+
 func (x *MuxEndpoint) GetLimits() *Limits {
 	if x != nil {
 		return x.Limits
@@ -1255,7 +1425,7 @@ type MuxBackend struct {
 
 func (x *MuxBackend) Reset() {
 	*x = MuxBackend{}
-	mi := &file_v1_sync_proto_msgTypes[14]
+	mi := &file_v1_sync_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1267,7 +1437,7 @@ func (x *MuxBackend) String() string {
 func (*MuxBackend) ProtoMessage() {}
 
 func (x *MuxBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[14]
+	mi := &file_v1_sync_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1280,7 +1450,7 @@ func (x *MuxBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxBackend.ProtoReflect.Descriptor instead.
 func (*MuxBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{14}
+	return file_v1_sync_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *MuxBackend) GetSlot() uint32 {
@@ -1341,7 +1511,7 @@ type SyncHostRequest struct {
 
 func (x *SyncHostRequest) Reset() {
 	*x = SyncHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[15]
+	mi := &file_v1_sync_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1353,7 +1523,7 @@ func (x *SyncHostRequest) String() string {
 func (*SyncHostRequest) ProtoMessage() {}
 
 func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[15]
+	mi := &file_v1_sync_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1366,7 +1536,7 @@ func (x *SyncHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostRequest.ProtoReflect.Descriptor instead.
 func (*SyncHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{15}
+	return file_v1_sync_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SyncHostRequest) GetName() string {
@@ -1444,7 +1614,7 @@ type SyncHostResponse struct {
 
 func (x *SyncHostResponse) Reset() {
 	*x = SyncHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[16]
+	mi := &file_v1_sync_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1456,7 +1626,7 @@ func (x *SyncHostResponse) String() string {
 func (*SyncHostResponse) ProtoMessage() {}
 
 func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[16]
+	mi := &file_v1_sync_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1469,7 +1639,7 @@ func (x *SyncHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncHostResponse.ProtoReflect.Descriptor instead.
 func (*SyncHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{16}
+	return file_v1_sync_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SyncHostResponse) GetGeneration() uint64 {
@@ -1599,7 +1769,7 @@ type HostSNAT struct {
 
 func (x *HostSNAT) Reset() {
 	*x = HostSNAT{}
-	mi := &file_v1_sync_proto_msgTypes[17]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1611,7 +1781,7 @@ func (x *HostSNAT) String() string {
 func (*HostSNAT) ProtoMessage() {}
 
 func (x *HostSNAT) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[17]
+	mi := &file_v1_sync_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1624,7 +1794,7 @@ func (x *HostSNAT) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostSNAT.ProtoReflect.Descriptor instead.
 func (*HostSNAT) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{17}
+	return file_v1_sync_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *HostSNAT) GetVip() string {
@@ -1725,7 +1895,7 @@ type AllocatePortsRequest struct {
 
 func (x *AllocatePortsRequest) Reset() {
 	*x = AllocatePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[18]
+	mi := &file_v1_sync_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1737,7 +1907,7 @@ func (x *AllocatePortsRequest) String() string {
 func (*AllocatePortsRequest) ProtoMessage() {}
 
 func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[18]
+	mi := &file_v1_sync_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1750,7 +1920,7 @@ func (x *AllocatePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsRequest.ProtoReflect.Descriptor instead.
 func (*AllocatePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{18}
+	return file_v1_sync_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AllocatePortsRequest) GetName() string {
@@ -1793,7 +1963,7 @@ type AllocatePortsResponse struct {
 
 func (x *AllocatePortsResponse) Reset() {
 	*x = AllocatePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[19]
+	mi := &file_v1_sync_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1805,7 +1975,7 @@ func (x *AllocatePortsResponse) String() string {
 func (*AllocatePortsResponse) ProtoMessage() {}
 
 func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[19]
+	mi := &file_v1_sync_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1818,7 +1988,7 @@ func (x *AllocatePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocatePortsResponse.ProtoReflect.Descriptor instead.
 func (*AllocatePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{19}
+	return file_v1_sync_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AllocatePortsResponse) GetRanges() []uint32 {
@@ -1848,7 +2018,7 @@ type ReleasePortsRequest struct {
 
 func (x *ReleasePortsRequest) Reset() {
 	*x = ReleasePortsRequest{}
-	mi := &file_v1_sync_proto_msgTypes[20]
+	mi := &file_v1_sync_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1860,7 +2030,7 @@ func (x *ReleasePortsRequest) String() string {
 func (*ReleasePortsRequest) ProtoMessage() {}
 
 func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[20]
+	mi := &file_v1_sync_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1873,7 +2043,7 @@ func (x *ReleasePortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsRequest.ProtoReflect.Descriptor instead.
 func (*ReleasePortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{20}
+	return file_v1_sync_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReleasePortsRequest) GetName() string {
@@ -1914,7 +2084,7 @@ type ReleasePortsResponse struct {
 
 func (x *ReleasePortsResponse) Reset() {
 	*x = ReleasePortsResponse{}
-	mi := &file_v1_sync_proto_msgTypes[21]
+	mi := &file_v1_sync_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1926,7 +2096,7 @@ func (x *ReleasePortsResponse) String() string {
 func (*ReleasePortsResponse) ProtoMessage() {}
 
 func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[21]
+	mi := &file_v1_sync_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1939,7 +2109,7 @@ func (x *ReleasePortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasePortsResponse.ProtoReflect.Descriptor instead.
 func (*ReleasePortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{21}
+	return file_v1_sync_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReleasePortsResponse) GetGeneration() uint64 {
@@ -1989,7 +2159,7 @@ type HostBackend struct {
 
 func (x *HostBackend) Reset() {
 	*x = HostBackend{}
-	mi := &file_v1_sync_proto_msgTypes[22]
+	mi := &file_v1_sync_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2001,7 +2171,7 @@ func (x *HostBackend) String() string {
 func (*HostBackend) ProtoMessage() {}
 
 func (x *HostBackend) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[22]
+	mi := &file_v1_sync_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2014,7 +2184,7 @@ func (x *HostBackend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackend.ProtoReflect.Descriptor instead.
 func (*HostBackend) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{22}
+	return file_v1_sync_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *HostBackend) GetEndpoint() *EndpointKey {
@@ -2147,7 +2317,7 @@ type HostBackendKey struct {
 
 func (x *HostBackendKey) Reset() {
 	*x = HostBackendKey{}
-	mi := &file_v1_sync_proto_msgTypes[23]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2159,7 +2329,7 @@ func (x *HostBackendKey) String() string {
 func (*HostBackendKey) ProtoMessage() {}
 
 func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[23]
+	mi := &file_v1_sync_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2172,7 +2342,7 @@ func (x *HostBackendKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostBackendKey.ProtoReflect.Descriptor instead.
 func (*HostBackendKey) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{23}
+	return file_v1_sync_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *HostBackendKey) GetEndpoint() *EndpointKey {
@@ -2207,7 +2377,7 @@ type ReportMuxRequest struct {
 
 func (x *ReportMuxRequest) Reset() {
 	*x = ReportMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2219,7 +2389,7 @@ func (x *ReportMuxRequest) String() string {
 func (*ReportMuxRequest) ProtoMessage() {}
 
 func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[24]
+	mi := &file_v1_sync_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2232,7 +2402,7 @@ func (x *ReportMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxRequest.ProtoReflect.Descriptor instead.
 func (*ReportMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{24}
+	return file_v1_sync_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReportMuxRequest) GetName() string {
@@ -2295,7 +2465,7 @@ type MuxEvent struct {
 
 func (x *MuxEvent) Reset() {
 	*x = MuxEvent{}
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2307,7 +2477,7 @@ func (x *MuxEvent) String() string {
 func (*MuxEvent) ProtoMessage() {}
 
 func (x *MuxEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[25]
+	mi := &file_v1_sync_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2320,7 +2490,7 @@ func (x *MuxEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxEvent.ProtoReflect.Descriptor instead.
 func (*MuxEvent) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{25}
+	return file_v1_sync_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *MuxEvent) GetEndpoint() *EndpointKey {
@@ -2366,7 +2536,7 @@ type ReportMuxResponse struct {
 
 func (x *ReportMuxResponse) Reset() {
 	*x = ReportMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2378,7 +2548,7 @@ func (x *ReportMuxResponse) String() string {
 func (*ReportMuxResponse) ProtoMessage() {}
 
 func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[26]
+	mi := &file_v1_sync_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2391,7 +2561,7 @@ func (x *ReportMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMuxResponse.ProtoReflect.Descriptor instead.
 func (*ReportMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{26}
+	return file_v1_sync_proto_rawDescGZIP(), []int{28}
 }
 
 type AcknowledgeMuxRequest struct {
@@ -2405,7 +2575,7 @@ type AcknowledgeMuxRequest struct {
 
 func (x *AcknowledgeMuxRequest) Reset() {
 	*x = AcknowledgeMuxRequest{}
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2417,7 +2587,7 @@ func (x *AcknowledgeMuxRequest) String() string {
 func (*AcknowledgeMuxRequest) ProtoMessage() {}
 
 func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[27]
+	mi := &file_v1_sync_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2430,7 +2600,7 @@ func (x *AcknowledgeMuxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeMuxRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeMuxRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{27}
+	return file_v1_sync_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AcknowledgeMuxRequest) GetName() string {
@@ -2455,7 +2625,7 @@ type AcknowledgeMuxResponse struct {
 
 func (x *AcknowledgeMuxResponse) Reset() {
 	*x = AcknowledgeMuxResponse{}
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2467,7 +2637,7 @@ func (x *AcknowledgeMuxResponse) String() string {
 func (*AcknowledgeMuxResponse) ProtoMessage() {}
 
 func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[28]
+	mi := &file_v1_sync_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2480,7 +2650,7 @@ func (x *AcknowledgeMuxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeMuxResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeMuxResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{28}
+	return file_v1_sync_proto_rawDescGZIP(), []int{30}
 }
 
 type ReportHostRequest struct {
@@ -2508,7 +2678,7 @@ type ReportHostRequest struct {
 
 func (x *ReportHostRequest) Reset() {
 	*x = ReportHostRequest{}
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2520,7 +2690,7 @@ func (x *ReportHostRequest) String() string {
 func (*ReportHostRequest) ProtoMessage() {}
 
 func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[29]
+	mi := &file_v1_sync_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2533,7 +2703,7 @@ func (x *ReportHostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostRequest.ProtoReflect.Descriptor instead.
 func (*ReportHostRequest) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{29}
+	return file_v1_sync_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReportHostRequest) GetName() string {
@@ -2615,7 +2785,7 @@ type BackendSessions struct {
 
 func (x *BackendSessions) Reset() {
 	*x = BackendSessions{}
-	mi := &file_v1_sync_proto_msgTypes[30]
+	mi := &file_v1_sync_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2627,7 +2797,7 @@ func (x *BackendSessions) String() string {
 func (*BackendSessions) ProtoMessage() {}
 
 func (x *BackendSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[30]
+	mi := &file_v1_sync_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2640,7 +2810,7 @@ func (x *BackendSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendSessions.ProtoReflect.Descriptor instead.
 func (*BackendSessions) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{30}
+	return file_v1_sync_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BackendSessions) GetEndpoint() *EndpointKey {
@@ -2694,7 +2864,7 @@ type BackendHealth struct {
 
 func (x *BackendHealth) Reset() {
 	*x = BackendHealth{}
-	mi := &file_v1_sync_proto_msgTypes[31]
+	mi := &file_v1_sync_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2706,7 +2876,7 @@ func (x *BackendHealth) String() string {
 func (*BackendHealth) ProtoMessage() {}
 
 func (x *BackendHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[31]
+	mi := &file_v1_sync_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2719,7 +2889,7 @@ func (x *BackendHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendHealth.ProtoReflect.Descriptor instead.
 func (*BackendHealth) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{31}
+	return file_v1_sync_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BackendHealth) GetEndpoint() *EndpointKey {
@@ -2765,7 +2935,7 @@ type ReportHostResponse struct {
 
 func (x *ReportHostResponse) Reset() {
 	*x = ReportHostResponse{}
-	mi := &file_v1_sync_proto_msgTypes[32]
+	mi := &file_v1_sync_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2777,7 +2947,7 @@ func (x *ReportHostResponse) String() string {
 func (*ReportHostResponse) ProtoMessage() {}
 
 func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_sync_proto_msgTypes[32]
+	mi := &file_v1_sync_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2790,14 +2960,14 @@ func (x *ReportHostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHostResponse.ProtoReflect.Descriptor instead.
 func (*ReportHostResponse) Descriptor() ([]byte, []int) {
-	return file_v1_sync_proto_rawDescGZIP(), []int{32}
+	return file_v1_sync_proto_rawDescGZIP(), []int{34}
 }
 
 var File_v1_sync_proto protoreflect.FileDescriptor
 
 const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/sync.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11v1/resource.proto\"\xc2\x01\n" +
+	"\rv1/sync.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11v1/resource.proto\"\x8a\x02\n" +
 	"\x0eSyncMuxRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +
@@ -2807,7 +2977,9 @@ const file_v1_sync_proto_rawDesc = "" +
 	"generation\x18\x05 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
 	"\acluster\x18\f \x01(\x06R\acluster\x12\x14\n" +
-	"\x05joins\x18\x06 \x01(\bR\x05joins\"\xa6\x05\n" +
+	"\x05joins\x18\x06 \x01(\bR\x05joins\x12!\n" +
+	"\fprefix_lists\x18\a \x01(\bR\vprefixLists\x12#\n" +
+	"\rprefix_chunks\x18\b \x03(\tR\fprefixChunks\"\xce\x06\n" +
 	"\x0fSyncMuxResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -2828,7 +3000,16 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\vsyn_secrets\x18\x15 \x03(\v2\x12.weir.v1.SYNSecretR\n" +
 	"synSecrets\x12)\n" +
 	"\x06routes\x18\x16 \x03(\v2\x11.weir.v1.VIPRouteR\x06routes\x12 \n" +
-	"\vacknowledge\x18\x17 \x01(\bR\vacknowledge\"\x8f\x01\n" +
+	"\vacknowledge\x18\x17 \x01(\bR\vacknowledge\x129\n" +
+	"\rprefix_chunks\x18\x18 \x03(\v2\x14.weir.v1.PrefixChunkR\fprefixChunks\x129\n" +
+	"\fprefix_lists\x18\x19 \x03(\v2\x16.weir.v1.MuxPrefixListR\vprefixLists\x120\n" +
+	"\x14prefix_lists_removed\x18\x1a \x03(\tR\x12prefixListsRemoved\"9\n" +
+	"\vPrefixChunk\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
+	"\bprefixes\x18\x02 \x01(\fR\bprefixes\";\n" +
+	"\rMuxPrefixList\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06chunks\x18\x02 \x03(\tR\x06chunks\"\x8f\x01\n" +
 	"\bVIPRoute\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x16\n" +
 	"\x06action\x18\x02 \x01(\tR\x06action\x12\x1c\n" +
@@ -2878,7 +3059,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x04done\x18\x06 \x01(\bR\x04done\x12\x14\n" +
 	"\x05error\x18\a \x01(\tR\x05error\"(\n" +
 	"\x12AnswerTaskResponse\x12\x12\n" +
-	"\x04gone\x18\x01 \x01(\bR\x04gone\"\x88\x04\n" +
+	"\x04gone\x18\x01 \x01(\bR\x04gone\"\xc8\x04\n" +
 	"\vMuxEndpoint\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x18\n" +
@@ -2896,7 +3077,11 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\vsyn_cookies\x18\f \x01(\tR\n" +
 	"synCookies\x12\x14\n" +
 	"\x05allow\x18\r \x03(\tR\x05allow\x12\x12\n" +
-	"\x04deny\x18\x0e \x03(\tR\x04deny\x12'\n" +
+	"\x04deny\x18\x0e \x03(\tR\x04deny\x12\x1f\n" +
+	"\vallow_lists\x18\x10 \x03(\tR\n" +
+	"allowLists\x12\x1d\n" +
+	"\n" +
+	"deny_lists\x18\x11 \x03(\tR\tdenyLists\x12'\n" +
 	"\x06limits\x18\x0f \x01(\v2\x0f.weir.v1.LimitsR\x06limits\"\x94\x01\n" +
 	"\n" +
 	"MuxBackend\x12\x12\n" +
@@ -3061,117 +3246,121 @@ func file_v1_sync_proto_rawDescGZIP() []byte {
 	return file_v1_sync_proto_rawDescData
 }
 
-var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_v1_sync_proto_goTypes = []any{
 	(*SyncMuxRequest)(nil),         // 0: weir.v1.SyncMuxRequest
 	(*SyncMuxResponse)(nil),        // 1: weir.v1.SyncMuxResponse
-	(*VIPRoute)(nil),               // 2: weir.v1.VIPRoute
-	(*SYNSecret)(nil),              // 3: weir.v1.SYNSecret
-	(*FastpathKey)(nil),            // 4: weir.v1.FastpathKey
-	(*SNATKey)(nil),                // 5: weir.v1.SNATKey
-	(*MuxSNAT)(nil),                // 6: weir.v1.MuxSNAT
-	(*PoolMember)(nil),             // 7: weir.v1.PoolMember
-	(*MuxTask)(nil),                // 8: weir.v1.MuxTask
-	(*ExplainPacketTask)(nil),      // 9: weir.v1.ExplainPacketTask
-	(*CaptureTask)(nil),            // 10: weir.v1.CaptureTask
-	(*AnswerTaskRequest)(nil),      // 11: weir.v1.AnswerTaskRequest
-	(*AnswerTaskResponse)(nil),     // 12: weir.v1.AnswerTaskResponse
-	(*MuxEndpoint)(nil),            // 13: weir.v1.MuxEndpoint
-	(*MuxBackend)(nil),             // 14: weir.v1.MuxBackend
-	(*SyncHostRequest)(nil),        // 15: weir.v1.SyncHostRequest
-	(*SyncHostResponse)(nil),       // 16: weir.v1.SyncHostResponse
-	(*HostSNAT)(nil),               // 17: weir.v1.HostSNAT
-	(*AllocatePortsRequest)(nil),   // 18: weir.v1.AllocatePortsRequest
-	(*AllocatePortsResponse)(nil),  // 19: weir.v1.AllocatePortsResponse
-	(*ReleasePortsRequest)(nil),    // 20: weir.v1.ReleasePortsRequest
-	(*ReleasePortsResponse)(nil),   // 21: weir.v1.ReleasePortsResponse
-	(*HostBackend)(nil),            // 22: weir.v1.HostBackend
-	(*HostBackendKey)(nil),         // 23: weir.v1.HostBackendKey
-	(*ReportMuxRequest)(nil),       // 24: weir.v1.ReportMuxRequest
-	(*MuxEvent)(nil),               // 25: weir.v1.MuxEvent
-	(*ReportMuxResponse)(nil),      // 26: weir.v1.ReportMuxResponse
-	(*AcknowledgeMuxRequest)(nil),  // 27: weir.v1.AcknowledgeMuxRequest
-	(*AcknowledgeMuxResponse)(nil), // 28: weir.v1.AcknowledgeMuxResponse
-	(*ReportHostRequest)(nil),      // 29: weir.v1.ReportHostRequest
-	(*BackendSessions)(nil),        // 30: weir.v1.BackendSessions
-	(*BackendHealth)(nil),          // 31: weir.v1.BackendHealth
-	(*ReportHostResponse)(nil),     // 32: weir.v1.ReportHostResponse
-	(*EndpointKey)(nil),            // 33: weir.v1.EndpointKey
-	(*CaptureFilter)(nil),          // 34: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),    // 35: google.protobuf.Duration
-	(*PacketExplanation)(nil),      // 36: weir.v1.PacketExplanation
-	(*CapturedPacket)(nil),         // 37: weir.v1.CapturedPacket
-	(*Fastpath)(nil),               // 38: weir.v1.Fastpath
-	(*Limits)(nil),                 // 39: weir.v1.Limits
-	(*HealthCheck)(nil),            // 40: weir.v1.HealthCheck
-	(*Rejection)(nil),              // 41: weir.v1.Rejection
-	(*MuxStatus)(nil),              // 42: weir.v1.MuxStatus
-	(*HostStatus)(nil),             // 43: weir.v1.HostStatus
+	(*PrefixChunk)(nil),            // 2: weir.v1.PrefixChunk
+	(*MuxPrefixList)(nil),          // 3: weir.v1.MuxPrefixList
+	(*VIPRoute)(nil),               // 4: weir.v1.VIPRoute
+	(*SYNSecret)(nil),              // 5: weir.v1.SYNSecret
+	(*FastpathKey)(nil),            // 6: weir.v1.FastpathKey
+	(*SNATKey)(nil),                // 7: weir.v1.SNATKey
+	(*MuxSNAT)(nil),                // 8: weir.v1.MuxSNAT
+	(*PoolMember)(nil),             // 9: weir.v1.PoolMember
+	(*MuxTask)(nil),                // 10: weir.v1.MuxTask
+	(*ExplainPacketTask)(nil),      // 11: weir.v1.ExplainPacketTask
+	(*CaptureTask)(nil),            // 12: weir.v1.CaptureTask
+	(*AnswerTaskRequest)(nil),      // 13: weir.v1.AnswerTaskRequest
+	(*AnswerTaskResponse)(nil),     // 14: weir.v1.AnswerTaskResponse
+	(*MuxEndpoint)(nil),            // 15: weir.v1.MuxEndpoint
+	(*MuxBackend)(nil),             // 16: weir.v1.MuxBackend
+	(*SyncHostRequest)(nil),        // 17: weir.v1.SyncHostRequest
+	(*SyncHostResponse)(nil),       // 18: weir.v1.SyncHostResponse
+	(*HostSNAT)(nil),               // 19: weir.v1.HostSNAT
+	(*AllocatePortsRequest)(nil),   // 20: weir.v1.AllocatePortsRequest
+	(*AllocatePortsResponse)(nil),  // 21: weir.v1.AllocatePortsResponse
+	(*ReleasePortsRequest)(nil),    // 22: weir.v1.ReleasePortsRequest
+	(*ReleasePortsResponse)(nil),   // 23: weir.v1.ReleasePortsResponse
+	(*HostBackend)(nil),            // 24: weir.v1.HostBackend
+	(*HostBackendKey)(nil),         // 25: weir.v1.HostBackendKey
+	(*ReportMuxRequest)(nil),       // 26: weir.v1.ReportMuxRequest
+	(*MuxEvent)(nil),               // 27: weir.v1.MuxEvent
+	(*ReportMuxResponse)(nil),      // 28: weir.v1.ReportMuxResponse
+	(*AcknowledgeMuxRequest)(nil),  // 29: weir.v1.AcknowledgeMuxRequest
+	(*AcknowledgeMuxResponse)(nil), // 30: weir.v1.AcknowledgeMuxResponse
+	(*ReportHostRequest)(nil),      // 31: weir.v1.ReportHostRequest
+	(*BackendSessions)(nil),        // 32: weir.v1.BackendSessions
+	(*BackendHealth)(nil),          // 33: weir.v1.BackendHealth
+	(*ReportHostResponse)(nil),     // 34: weir.v1.ReportHostResponse
+	(*EndpointKey)(nil),            // 35: weir.v1.EndpointKey
+	(*CaptureFilter)(nil),          // 36: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),    // 37: google.protobuf.Duration
+	(*PacketExplanation)(nil),      // 38: weir.v1.PacketExplanation
+	(*CapturedPacket)(nil),         // 39: weir.v1.CapturedPacket
+	(*Fastpath)(nil),               // 40: weir.v1.Fastpath
+	(*Limits)(nil),                 // 41: weir.v1.Limits
+	(*HealthCheck)(nil),            // 42: weir.v1.HealthCheck
+	(*Rejection)(nil),              // 43: weir.v1.Rejection
+	(*MuxStatus)(nil),              // 44: weir.v1.MuxStatus
+	(*HostStatus)(nil),             // 45: weir.v1.HostStatus
 }
 var file_v1_sync_proto_depIdxs = []int32{
-	13, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
-	33, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
-	7,  // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
-	8,  // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.MuxTask
-	6,  // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
-	5,  // 5: weir.v1.SyncMuxResponse.snat_removed:type_name -> weir.v1.SNATKey
-	4,  // 6: weir.v1.SyncMuxResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
-	3,  // 7: weir.v1.SyncMuxResponse.syn_secrets:type_name -> weir.v1.SYNSecret
-	2,  // 8: weir.v1.SyncMuxResponse.routes:type_name -> weir.v1.VIPRoute
-	9,  // 9: weir.v1.MuxTask.explain:type_name -> weir.v1.ExplainPacketTask
-	10, // 10: weir.v1.MuxTask.capture:type_name -> weir.v1.CaptureTask
-	34, // 11: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
-	35, // 12: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
-	36, // 13: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
-	37, // 14: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
-	33, // 15: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
-	14, // 16: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
-	35, // 17: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
-	38, // 18: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
-	39, // 19: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
-	22, // 20: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
-	23, // 21: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
-	17, // 22: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
-	5,  // 23: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
-	4,  // 24: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
-	3,  // 25: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
-	35, // 26: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
-	33, // 27: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
-	40, // 28: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
-	35, // 29: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
-	33, // 30: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
-	41, // 31: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
-	42, // 32: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
-	25, // 33: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
-	33, // 34: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
-	41, // 35: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
-	43, // 36: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
-	31, // 37: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
-	30, // 38: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
-	25, // 39: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
-	33, // 40: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
-	33, // 41: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
-	0,  // 42: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
-	15, // 43: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
-	24, // 44: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
-	27, // 45: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
-	29, // 46: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
-	11, // 47: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
-	18, // 48: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
-	20, // 49: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
-	1,  // 50: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
-	16, // 51: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
-	26, // 52: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
-	28, // 53: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
-	32, // 54: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
-	12, // 55: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
-	19, // 56: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
-	21, // 57: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
-	50, // [50:58] is the sub-list for method output_type
-	42, // [42:50] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	15, // 0: weir.v1.SyncMuxResponse.endpoints:type_name -> weir.v1.MuxEndpoint
+	35, // 1: weir.v1.SyncMuxResponse.removed:type_name -> weir.v1.EndpointKey
+	9,  // 2: weir.v1.SyncMuxResponse.pool:type_name -> weir.v1.PoolMember
+	10, // 3: weir.v1.SyncMuxResponse.tasks:type_name -> weir.v1.MuxTask
+	8,  // 4: weir.v1.SyncMuxResponse.snat:type_name -> weir.v1.MuxSNAT
+	7,  // 5: weir.v1.SyncMuxResponse.snat_removed:type_name -> weir.v1.SNATKey
+	6,  // 6: weir.v1.SyncMuxResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
+	5,  // 7: weir.v1.SyncMuxResponse.syn_secrets:type_name -> weir.v1.SYNSecret
+	4,  // 8: weir.v1.SyncMuxResponse.routes:type_name -> weir.v1.VIPRoute
+	2,  // 9: weir.v1.SyncMuxResponse.prefix_chunks:type_name -> weir.v1.PrefixChunk
+	3,  // 10: weir.v1.SyncMuxResponse.prefix_lists:type_name -> weir.v1.MuxPrefixList
+	11, // 11: weir.v1.MuxTask.explain:type_name -> weir.v1.ExplainPacketTask
+	12, // 12: weir.v1.MuxTask.capture:type_name -> weir.v1.CaptureTask
+	36, // 13: weir.v1.CaptureTask.filter:type_name -> weir.v1.CaptureFilter
+	37, // 14: weir.v1.CaptureTask.duration:type_name -> google.protobuf.Duration
+	38, // 15: weir.v1.AnswerTaskRequest.explanation:type_name -> weir.v1.PacketExplanation
+	39, // 16: weir.v1.AnswerTaskRequest.packets:type_name -> weir.v1.CapturedPacket
+	35, // 17: weir.v1.MuxEndpoint.endpoint:type_name -> weir.v1.EndpointKey
+	16, // 18: weir.v1.MuxEndpoint.backends:type_name -> weir.v1.MuxBackend
+	37, // 19: weir.v1.MuxEndpoint.idle_timeout:type_name -> google.protobuf.Duration
+	40, // 20: weir.v1.MuxEndpoint.fastpath:type_name -> weir.v1.Fastpath
+	41, // 21: weir.v1.MuxEndpoint.limits:type_name -> weir.v1.Limits
+	24, // 22: weir.v1.SyncHostResponse.backends:type_name -> weir.v1.HostBackend
+	25, // 23: weir.v1.SyncHostResponse.removed:type_name -> weir.v1.HostBackendKey
+	19, // 24: weir.v1.SyncHostResponse.snat:type_name -> weir.v1.HostSNAT
+	7,  // 25: weir.v1.SyncHostResponse.snat_removed:type_name -> weir.v1.SNATKey
+	6,  // 26: weir.v1.SyncHostResponse.fastpath_keys:type_name -> weir.v1.FastpathKey
+	5,  // 27: weir.v1.SyncHostResponse.syn_secrets:type_name -> weir.v1.SYNSecret
+	37, // 28: weir.v1.HostSNAT.idle_timeout:type_name -> google.protobuf.Duration
+	35, // 29: weir.v1.HostBackend.endpoint:type_name -> weir.v1.EndpointKey
+	42, // 30: weir.v1.HostBackend.health_check:type_name -> weir.v1.HealthCheck
+	37, // 31: weir.v1.HostBackend.idle_timeout:type_name -> google.protobuf.Duration
+	35, // 32: weir.v1.HostBackendKey.endpoint:type_name -> weir.v1.EndpointKey
+	43, // 33: weir.v1.ReportMuxRequest.rejection:type_name -> weir.v1.Rejection
+	44, // 34: weir.v1.ReportMuxRequest.status:type_name -> weir.v1.MuxStatus
+	27, // 35: weir.v1.ReportMuxRequest.events:type_name -> weir.v1.MuxEvent
+	35, // 36: weir.v1.MuxEvent.endpoint:type_name -> weir.v1.EndpointKey
+	43, // 37: weir.v1.ReportHostRequest.rejection:type_name -> weir.v1.Rejection
+	45, // 38: weir.v1.ReportHostRequest.status:type_name -> weir.v1.HostStatus
+	33, // 39: weir.v1.ReportHostRequest.health:type_name -> weir.v1.BackendHealth
+	32, // 40: weir.v1.ReportHostRequest.sessions:type_name -> weir.v1.BackendSessions
+	27, // 41: weir.v1.ReportHostRequest.events:type_name -> weir.v1.MuxEvent
+	35, // 42: weir.v1.BackendSessions.endpoint:type_name -> weir.v1.EndpointKey
+	35, // 43: weir.v1.BackendHealth.endpoint:type_name -> weir.v1.EndpointKey
+	0,  // 44: weir.v1.SyncService.SyncMux:input_type -> weir.v1.SyncMuxRequest
+	17, // 45: weir.v1.SyncService.SyncHost:input_type -> weir.v1.SyncHostRequest
+	26, // 46: weir.v1.SyncService.ReportMux:input_type -> weir.v1.ReportMuxRequest
+	29, // 47: weir.v1.SyncService.AcknowledgeMux:input_type -> weir.v1.AcknowledgeMuxRequest
+	31, // 48: weir.v1.SyncService.ReportHost:input_type -> weir.v1.ReportHostRequest
+	13, // 49: weir.v1.SyncService.AnswerTask:input_type -> weir.v1.AnswerTaskRequest
+	20, // 50: weir.v1.SyncService.AllocatePorts:input_type -> weir.v1.AllocatePortsRequest
+	22, // 51: weir.v1.SyncService.ReleasePorts:input_type -> weir.v1.ReleasePortsRequest
+	1,  // 52: weir.v1.SyncService.SyncMux:output_type -> weir.v1.SyncMuxResponse
+	18, // 53: weir.v1.SyncService.SyncHost:output_type -> weir.v1.SyncHostResponse
+	28, // 54: weir.v1.SyncService.ReportMux:output_type -> weir.v1.ReportMuxResponse
+	30, // 55: weir.v1.SyncService.AcknowledgeMux:output_type -> weir.v1.AcknowledgeMuxResponse
+	34, // 56: weir.v1.SyncService.ReportHost:output_type -> weir.v1.ReportHostResponse
+	14, // 57: weir.v1.SyncService.AnswerTask:output_type -> weir.v1.AnswerTaskResponse
+	21, // 58: weir.v1.SyncService.AllocatePorts:output_type -> weir.v1.AllocatePortsResponse
+	23, // 59: weir.v1.SyncService.ReleasePorts:output_type -> weir.v1.ReleasePortsResponse
+	52, // [52:60] is the sub-list for method output_type
+	44, // [44:52] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_v1_sync_proto_init() }
@@ -3180,7 +3369,7 @@ func file_v1_sync_proto_init() {
 		return
 	}
 	file_v1_resource_proto_init()
-	file_v1_sync_proto_msgTypes[8].OneofWrappers = []any{
+	file_v1_sync_proto_msgTypes[10].OneofWrappers = []any{
 		(*MuxTask_Explain)(nil),
 		(*MuxTask_Capture)(nil),
 		(*MuxTask_Cancel)(nil),
@@ -3191,7 +3380,7 @@ func file_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_sync_proto_rawDesc), len(file_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   33,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

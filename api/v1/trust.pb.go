@@ -1747,7 +1747,9 @@ type Quotas struct {
 	Endpoints *uint32                `protobuf:"varint,2,opt,name=endpoints,proto3,oneof" json:"endpoints,omitempty"`
 	Backends  *uint32                `protobuf:"varint,3,opt,name=backends,proto3,oneof" json:"backends,omitempty"`
 	// Of endpoints: one for each, 65535 for one of all ports.
-	Ports         *uint32 `protobuf:"varint,4,opt,name=ports,proto3,oneof" json:"ports,omitempty"`
+	Ports *uint32 `protobuf:"varint,4,opt,name=ports,proto3,oneof" json:"ports,omitempty"`
+	// In all prefix lists of the tenant.
+	Prefixes      *uint32 `protobuf:"varint,5,opt,name=prefixes,proto3,oneof" json:"prefixes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1806,6 +1808,13 @@ func (x *Quotas) GetBackends() uint32 {
 func (x *Quotas) GetPorts() uint32 {
 	if x != nil && x.Ports != nil {
 		return *x.Ports
+	}
+	return 0
+}
+
+func (x *Quotas) GetPrefixes() uint32 {
+	if x != nil && x.Prefixes != nil {
+		return *x.Prefixes
 	}
 	return 0
 }
@@ -2506,17 +2515,19 @@ const file_v1_trust_proto_rawDesc = "" +
 	"\bNodeRows\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\x04R\x04used\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\x04R\x05limit\"\xae\x01\n" +
+	"\x05limit\x18\x03 \x01(\x04R\x05limit\"\xdc\x01\n" +
 	"\x06Quotas\x12\x17\n" +
 	"\x04vips\x18\x01 \x01(\rH\x00R\x04vips\x88\x01\x01\x12!\n" +
 	"\tendpoints\x18\x02 \x01(\rH\x01R\tendpoints\x88\x01\x01\x12\x1f\n" +
 	"\bbackends\x18\x03 \x01(\rH\x02R\bbackends\x88\x01\x01\x12\x19\n" +
-	"\x05ports\x18\x04 \x01(\rH\x03R\x05ports\x88\x01\x01B\a\n" +
+	"\x05ports\x18\x04 \x01(\rH\x03R\x05ports\x88\x01\x01\x12\x1f\n" +
+	"\bprefixes\x18\x05 \x01(\rH\x04R\bprefixes\x88\x01\x01B\a\n" +
 	"\x05_vipsB\f\n" +
 	"\n" +
 	"_endpointsB\v\n" +
 	"\t_backendsB\b\n" +
-	"\x06_ports\"@\n" +
+	"\x06_portsB\v\n" +
+	"\t_prefixes\"@\n" +
 	"\x13ApplyTenantsRequest\x12)\n" +
 	"\atenants\x18\x01 \x03(\v2\x0f.weir.v1.TenantR\atenants\"H\n" +
 	"\x14ApplyTenantsResponse\x120\n" +

@@ -32,6 +32,7 @@ type ApplyVIPsRequest struct {
 	// Say what would change, and change nothing.
 	DryRun        bool           `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	Pools         []*AddressPool `protobuf:"bytes,3,rep,name=pools,proto3" json:"pools,omitempty"`
+	PrefixLists   []*PrefixList  `protobuf:"bytes,4,rep,name=prefix_lists,json=prefixLists,proto3" json:"prefix_lists,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -87,12 +88,20 @@ func (x *ApplyVIPsRequest) GetPools() []*AddressPool {
 	return nil
 }
 
+func (x *ApplyVIPsRequest) GetPrefixLists() []*PrefixList {
+	if x != nil {
+		return x.PrefixLists
+	}
+	return nil
+}
+
 type ApplyVIPsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The generation that holds the change: what to wait for.
 	Generation    uint64                `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
 	Vips          []*AppliedVIP         `protobuf:"bytes,2,rep,name=vips,proto3" json:"vips,omitempty"`
 	Pools         []*AppliedAddressPool `protobuf:"bytes,3,rep,name=pools,proto3" json:"pools,omitempty"`
+	PrefixLists   []*AppliedPrefixList  `protobuf:"bytes,4,rep,name=prefix_lists,json=prefixLists,proto3" json:"prefix_lists,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -144,6 +153,13 @@ func (x *ApplyVIPsResponse) GetVips() []*AppliedVIP {
 func (x *ApplyVIPsResponse) GetPools() []*AppliedAddressPool {
 	if x != nil {
 		return x.Pools
+	}
+	return nil
+}
+
+func (x *ApplyVIPsResponse) GetPrefixLists() []*AppliedPrefixList {
+	if x != nil {
+		return x.PrefixLists
 	}
 	return nil
 }
@@ -274,6 +290,77 @@ func (x *AppliedAddressPool) GetChange() string {
 	return ""
 }
 
+// What an apply did to a prefix list.
+type AppliedPrefixList struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// "created", "updated" or "unchanged".
+	Change string `protobuf:"bytes,2,opt,name=change,proto3" json:"change,omitempty"`
+	// Prefixes that were not in it before, and that are not any more.
+	Added         uint32 `protobuf:"varint,3,opt,name=added,proto3" json:"added,omitempty"`
+	Removed       uint32 `protobuf:"varint,4,opt,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppliedPrefixList) Reset() {
+	*x = AppliedPrefixList{}
+	mi := &file_v1_weir_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppliedPrefixList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppliedPrefixList) ProtoMessage() {}
+
+func (x *AppliedPrefixList) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppliedPrefixList.ProtoReflect.Descriptor instead.
+func (*AppliedPrefixList) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *AppliedPrefixList) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AppliedPrefixList) GetChange() string {
+	if x != nil {
+		return x.Change
+	}
+	return ""
+}
+
+func (x *AppliedPrefixList) GetAdded() uint32 {
+	if x != nil {
+		return x.Added
+	}
+	return 0
+}
+
+func (x *AppliedPrefixList) GetRemoved() uint32 {
+	if x != nil {
+		return x.Removed
+	}
+	return 0
+}
+
 // What a change does to an endpoint's table.
 type EndpointEffect struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -299,7 +386,7 @@ type EndpointEffect struct {
 
 func (x *EndpointEffect) Reset() {
 	*x = EndpointEffect{}
-	mi := &file_v1_weir_proto_msgTypes[4]
+	mi := &file_v1_weir_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -311,7 +398,7 @@ func (x *EndpointEffect) String() string {
 func (*EndpointEffect) ProtoMessage() {}
 
 func (x *EndpointEffect) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[4]
+	mi := &file_v1_weir_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -324,7 +411,7 @@ func (x *EndpointEffect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointEffect.ProtoReflect.Descriptor instead.
 func (*EndpointEffect) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{4}
+	return file_v1_weir_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *EndpointEffect) GetEndpoint() *EndpointKey {
@@ -406,7 +493,7 @@ type CreateVIPRequest struct {
 
 func (x *CreateVIPRequest) Reset() {
 	*x = CreateVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[5]
+	mi := &file_v1_weir_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -418,7 +505,7 @@ func (x *CreateVIPRequest) String() string {
 func (*CreateVIPRequest) ProtoMessage() {}
 
 func (x *CreateVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[5]
+	mi := &file_v1_weir_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -431,7 +518,7 @@ func (x *CreateVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVIPRequest.ProtoReflect.Descriptor instead.
 func (*CreateVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{5}
+	return file_v1_weir_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CreateVIPRequest) GetVip() *VIP {
@@ -452,7 +539,7 @@ type CreateVIPResponse struct {
 
 func (x *CreateVIPResponse) Reset() {
 	*x = CreateVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[6]
+	mi := &file_v1_weir_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -464,7 +551,7 @@ func (x *CreateVIPResponse) String() string {
 func (*CreateVIPResponse) ProtoMessage() {}
 
 func (x *CreateVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[6]
+	mi := &file_v1_weir_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -477,7 +564,7 @@ func (x *CreateVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateVIPResponse.ProtoReflect.Descriptor instead.
 func (*CreateVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{6}
+	return file_v1_weir_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CreateVIPResponse) GetVip() *VIP {
@@ -505,7 +592,7 @@ type UpdateVIPRequest struct {
 
 func (x *UpdateVIPRequest) Reset() {
 	*x = UpdateVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[7]
+	mi := &file_v1_weir_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -517,7 +604,7 @@ func (x *UpdateVIPRequest) String() string {
 func (*UpdateVIPRequest) ProtoMessage() {}
 
 func (x *UpdateVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[7]
+	mi := &file_v1_weir_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -530,7 +617,7 @@ func (x *UpdateVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateVIPRequest.ProtoReflect.Descriptor instead.
 func (*UpdateVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{7}
+	return file_v1_weir_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *UpdateVIPRequest) GetName() string {
@@ -558,7 +645,7 @@ type UpdateVIPResponse struct {
 
 func (x *UpdateVIPResponse) Reset() {
 	*x = UpdateVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[8]
+	mi := &file_v1_weir_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -570,7 +657,7 @@ func (x *UpdateVIPResponse) String() string {
 func (*UpdateVIPResponse) ProtoMessage() {}
 
 func (x *UpdateVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[8]
+	mi := &file_v1_weir_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -583,7 +670,7 @@ func (x *UpdateVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateVIPResponse.ProtoReflect.Descriptor instead.
 func (*UpdateVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{8}
+	return file_v1_weir_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *UpdateVIPResponse) GetVip() *VIP {
@@ -613,7 +700,7 @@ type PatchVIPRequest struct {
 
 func (x *PatchVIPRequest) Reset() {
 	*x = PatchVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[9]
+	mi := &file_v1_weir_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -625,7 +712,7 @@ func (x *PatchVIPRequest) String() string {
 func (*PatchVIPRequest) ProtoMessage() {}
 
 func (x *PatchVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[9]
+	mi := &file_v1_weir_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -638,7 +725,7 @@ func (x *PatchVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchVIPRequest.ProtoReflect.Descriptor instead.
 func (*PatchVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{9}
+	return file_v1_weir_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PatchVIPRequest) GetName() string {
@@ -673,7 +760,7 @@ type PatchVIPResponse struct {
 
 func (x *PatchVIPResponse) Reset() {
 	*x = PatchVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[10]
+	mi := &file_v1_weir_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -685,7 +772,7 @@ func (x *PatchVIPResponse) String() string {
 func (*PatchVIPResponse) ProtoMessage() {}
 
 func (x *PatchVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[10]
+	mi := &file_v1_weir_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -698,7 +785,7 @@ func (x *PatchVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchVIPResponse.ProtoReflect.Descriptor instead.
 func (*PatchVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{10}
+	return file_v1_weir_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PatchVIPResponse) GetVip() *VIP {
@@ -733,7 +820,7 @@ type ListVIPsRequest struct {
 
 func (x *ListVIPsRequest) Reset() {
 	*x = ListVIPsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[11]
+	mi := &file_v1_weir_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -745,7 +832,7 @@ func (x *ListVIPsRequest) String() string {
 func (*ListVIPsRequest) ProtoMessage() {}
 
 func (x *ListVIPsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[11]
+	mi := &file_v1_weir_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -758,7 +845,7 @@ func (x *ListVIPsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVIPsRequest.ProtoReflect.Descriptor instead.
 func (*ListVIPsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{11}
+	return file_v1_weir_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListVIPsRequest) GetTenant() string {
@@ -809,7 +896,7 @@ type ListVIPsResponse struct {
 
 func (x *ListVIPsResponse) Reset() {
 	*x = ListVIPsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[12]
+	mi := &file_v1_weir_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -821,7 +908,7 @@ func (x *ListVIPsResponse) String() string {
 func (*ListVIPsResponse) ProtoMessage() {}
 
 func (x *ListVIPsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[12]
+	mi := &file_v1_weir_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -834,7 +921,7 @@ func (x *ListVIPsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListVIPsResponse.ProtoReflect.Descriptor instead.
 func (*ListVIPsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{12}
+	return file_v1_weir_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListVIPsResponse) GetVips() []*VIP {
@@ -871,7 +958,7 @@ type WatchVIPsRequest struct {
 
 func (x *WatchVIPsRequest) Reset() {
 	*x = WatchVIPsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[13]
+	mi := &file_v1_weir_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -883,7 +970,7 @@ func (x *WatchVIPsRequest) String() string {
 func (*WatchVIPsRequest) ProtoMessage() {}
 
 func (x *WatchVIPsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[13]
+	mi := &file_v1_weir_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -896,7 +983,7 @@ func (x *WatchVIPsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchVIPsRequest.ProtoReflect.Descriptor instead.
 func (*WatchVIPsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{13}
+	return file_v1_weir_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchVIPsRequest) GetTenant() string {
@@ -941,7 +1028,7 @@ type WatchVIPsResponse struct {
 
 func (x *WatchVIPsResponse) Reset() {
 	*x = WatchVIPsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[14]
+	mi := &file_v1_weir_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -953,7 +1040,7 @@ func (x *WatchVIPsResponse) String() string {
 func (*WatchVIPsResponse) ProtoMessage() {}
 
 func (x *WatchVIPsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[14]
+	mi := &file_v1_weir_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -966,7 +1053,7 @@ func (x *WatchVIPsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchVIPsResponse.ProtoReflect.Descriptor instead.
 func (*WatchVIPsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{14}
+	return file_v1_weir_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchVIPsResponse) GetType() string {
@@ -999,7 +1086,7 @@ type CreateAddressPoolRequest struct {
 
 func (x *CreateAddressPoolRequest) Reset() {
 	*x = CreateAddressPoolRequest{}
-	mi := &file_v1_weir_proto_msgTypes[15]
+	mi := &file_v1_weir_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1098,7 @@ func (x *CreateAddressPoolRequest) String() string {
 func (*CreateAddressPoolRequest) ProtoMessage() {}
 
 func (x *CreateAddressPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[15]
+	mi := &file_v1_weir_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1024,7 +1111,7 @@ func (x *CreateAddressPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAddressPoolRequest.ProtoReflect.Descriptor instead.
 func (*CreateAddressPoolRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{15}
+	return file_v1_weir_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CreateAddressPoolRequest) GetPool() *AddressPool {
@@ -1043,7 +1130,7 @@ type CreateAddressPoolResponse struct {
 
 func (x *CreateAddressPoolResponse) Reset() {
 	*x = CreateAddressPoolResponse{}
-	mi := &file_v1_weir_proto_msgTypes[16]
+	mi := &file_v1_weir_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1055,7 +1142,7 @@ func (x *CreateAddressPoolResponse) String() string {
 func (*CreateAddressPoolResponse) ProtoMessage() {}
 
 func (x *CreateAddressPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[16]
+	mi := &file_v1_weir_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1068,7 +1155,7 @@ func (x *CreateAddressPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateAddressPoolResponse.ProtoReflect.Descriptor instead.
 func (*CreateAddressPoolResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{16}
+	return file_v1_weir_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CreateAddressPoolResponse) GetPool() *AddressPool {
@@ -1089,7 +1176,7 @@ type UpdateAddressPoolRequest struct {
 
 func (x *UpdateAddressPoolRequest) Reset() {
 	*x = UpdateAddressPoolRequest{}
-	mi := &file_v1_weir_proto_msgTypes[17]
+	mi := &file_v1_weir_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1101,7 +1188,7 @@ func (x *UpdateAddressPoolRequest) String() string {
 func (*UpdateAddressPoolRequest) ProtoMessage() {}
 
 func (x *UpdateAddressPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[17]
+	mi := &file_v1_weir_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1114,7 +1201,7 @@ func (x *UpdateAddressPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateAddressPoolRequest.ProtoReflect.Descriptor instead.
 func (*UpdateAddressPoolRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{17}
+	return file_v1_weir_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *UpdateAddressPoolRequest) GetName() string {
@@ -1140,7 +1227,7 @@ type UpdateAddressPoolResponse struct {
 
 func (x *UpdateAddressPoolResponse) Reset() {
 	*x = UpdateAddressPoolResponse{}
-	mi := &file_v1_weir_proto_msgTypes[18]
+	mi := &file_v1_weir_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1152,7 +1239,7 @@ func (x *UpdateAddressPoolResponse) String() string {
 func (*UpdateAddressPoolResponse) ProtoMessage() {}
 
 func (x *UpdateAddressPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[18]
+	mi := &file_v1_weir_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1165,7 +1252,7 @@ func (x *UpdateAddressPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateAddressPoolResponse.ProtoReflect.Descriptor instead.
 func (*UpdateAddressPoolResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{18}
+	return file_v1_weir_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *UpdateAddressPoolResponse) GetPool() *AddressPool {
@@ -1189,7 +1276,7 @@ type ListAddressPoolsRequest struct {
 
 func (x *ListAddressPoolsRequest) Reset() {
 	*x = ListAddressPoolsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[19]
+	mi := &file_v1_weir_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1201,7 +1288,7 @@ func (x *ListAddressPoolsRequest) String() string {
 func (*ListAddressPoolsRequest) ProtoMessage() {}
 
 func (x *ListAddressPoolsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[19]
+	mi := &file_v1_weir_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1214,7 +1301,7 @@ func (x *ListAddressPoolsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAddressPoolsRequest.ProtoReflect.Descriptor instead.
 func (*ListAddressPoolsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{19}
+	return file_v1_weir_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListAddressPoolsRequest) GetPageSize() uint32 {
@@ -1256,7 +1343,7 @@ type ListAddressPoolsResponse struct {
 
 func (x *ListAddressPoolsResponse) Reset() {
 	*x = ListAddressPoolsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[20]
+	mi := &file_v1_weir_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1268,7 +1355,7 @@ func (x *ListAddressPoolsResponse) String() string {
 func (*ListAddressPoolsResponse) ProtoMessage() {}
 
 func (x *ListAddressPoolsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[20]
+	mi := &file_v1_weir_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1281,7 +1368,7 @@ func (x *ListAddressPoolsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAddressPoolsResponse.ProtoReflect.Descriptor instead.
 func (*ListAddressPoolsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{20}
+	return file_v1_weir_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListAddressPoolsResponse) GetPools() []*AddressPool {
@@ -1307,7 +1394,7 @@ type GetAddressPoolRequest struct {
 
 func (x *GetAddressPoolRequest) Reset() {
 	*x = GetAddressPoolRequest{}
-	mi := &file_v1_weir_proto_msgTypes[21]
+	mi := &file_v1_weir_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1319,7 +1406,7 @@ func (x *GetAddressPoolRequest) String() string {
 func (*GetAddressPoolRequest) ProtoMessage() {}
 
 func (x *GetAddressPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[21]
+	mi := &file_v1_weir_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1332,7 +1419,7 @@ func (x *GetAddressPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAddressPoolRequest.ProtoReflect.Descriptor instead.
 func (*GetAddressPoolRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{21}
+	return file_v1_weir_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetAddressPoolRequest) GetName() string {
@@ -1351,7 +1438,7 @@ type GetAddressPoolResponse struct {
 
 func (x *GetAddressPoolResponse) Reset() {
 	*x = GetAddressPoolResponse{}
-	mi := &file_v1_weir_proto_msgTypes[22]
+	mi := &file_v1_weir_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1363,7 +1450,7 @@ func (x *GetAddressPoolResponse) String() string {
 func (*GetAddressPoolResponse) ProtoMessage() {}
 
 func (x *GetAddressPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[22]
+	mi := &file_v1_weir_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1376,7 +1463,7 @@ func (x *GetAddressPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAddressPoolResponse.ProtoReflect.Descriptor instead.
 func (*GetAddressPoolResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{22}
+	return file_v1_weir_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetAddressPoolResponse) GetPool() *AddressPool {
@@ -1397,7 +1484,7 @@ type DeleteAddressPoolRequest struct {
 
 func (x *DeleteAddressPoolRequest) Reset() {
 	*x = DeleteAddressPoolRequest{}
-	mi := &file_v1_weir_proto_msgTypes[23]
+	mi := &file_v1_weir_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1409,7 +1496,7 @@ func (x *DeleteAddressPoolRequest) String() string {
 func (*DeleteAddressPoolRequest) ProtoMessage() {}
 
 func (x *DeleteAddressPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[23]
+	mi := &file_v1_weir_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1422,7 +1509,7 @@ func (x *DeleteAddressPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAddressPoolRequest.ProtoReflect.Descriptor instead.
 func (*DeleteAddressPoolRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{23}
+	return file_v1_weir_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DeleteAddressPoolRequest) GetName() string {
@@ -1447,7 +1534,7 @@ type DeleteAddressPoolResponse struct {
 
 func (x *DeleteAddressPoolResponse) Reset() {
 	*x = DeleteAddressPoolResponse{}
-	mi := &file_v1_weir_proto_msgTypes[24]
+	mi := &file_v1_weir_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1459,7 +1546,7 @@ func (x *DeleteAddressPoolResponse) String() string {
 func (*DeleteAddressPoolResponse) ProtoMessage() {}
 
 func (x *DeleteAddressPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[24]
+	mi := &file_v1_weir_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1472,12 +1559,668 @@ func (x *DeleteAddressPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAddressPoolResponse.ProtoReflect.Descriptor instead.
 func (*DeleteAddressPoolResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{24}
+	return file_v1_weir_proto_rawDescGZIP(), []int{25}
+}
+
+type CreatePrefixListRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PrefixList    *PrefixList            `protobuf:"bytes,1,opt,name=prefix_list,json=prefixList,proto3" json:"prefix_list,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreatePrefixListRequest) Reset() {
+	*x = CreatePrefixListRequest{}
+	mi := &file_v1_weir_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreatePrefixListRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreatePrefixListRequest) ProtoMessage() {}
+
+func (x *CreatePrefixListRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreatePrefixListRequest.ProtoReflect.Descriptor instead.
+func (*CreatePrefixListRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *CreatePrefixListRequest) GetPrefixList() *PrefixList {
+	if x != nil {
+		return x.PrefixList
+	}
+	return nil
+}
+
+type CreatePrefixListResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Without its prefixes.
+	PrefixList *PrefixList `protobuf:"bytes,1,opt,name=prefix_list,json=prefixList,proto3" json:"prefix_list,omitempty"`
+	// The generation that holds the change: what to wait for.
+	Generation    uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreatePrefixListResponse) Reset() {
+	*x = CreatePrefixListResponse{}
+	mi := &file_v1_weir_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreatePrefixListResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreatePrefixListResponse) ProtoMessage() {}
+
+func (x *CreatePrefixListResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreatePrefixListResponse.ProtoReflect.Descriptor instead.
+func (*CreatePrefixListResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *CreatePrefixListResponse) GetPrefixList() *PrefixList {
+	if x != nil {
+		return x.PrefixList
+	}
+	return nil
+}
+
+func (x *CreatePrefixListResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+type UpdatePrefixListRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Its name may be left out. Its resource version, if there is one, is the one to replace.
+	PrefixList    *PrefixList `protobuf:"bytes,2,opt,name=prefix_list,json=prefixList,proto3" json:"prefix_list,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdatePrefixListRequest) Reset() {
+	*x = UpdatePrefixListRequest{}
+	mi := &file_v1_weir_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdatePrefixListRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdatePrefixListRequest) ProtoMessage() {}
+
+func (x *UpdatePrefixListRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdatePrefixListRequest.ProtoReflect.Descriptor instead.
+func (*UpdatePrefixListRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *UpdatePrefixListRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *UpdatePrefixListRequest) GetPrefixList() *PrefixList {
+	if x != nil {
+		return x.PrefixList
+	}
+	return nil
+}
+
+type UpdatePrefixListResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Without its prefixes.
+	PrefixList *PrefixList `protobuf:"bytes,1,opt,name=prefix_list,json=prefixList,proto3" json:"prefix_list,omitempty"`
+	// The generation that holds the change: what to wait for.
+	Generation    uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdatePrefixListResponse) Reset() {
+	*x = UpdatePrefixListResponse{}
+	mi := &file_v1_weir_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdatePrefixListResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdatePrefixListResponse) ProtoMessage() {}
+
+func (x *UpdatePrefixListResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdatePrefixListResponse.ProtoReflect.Descriptor instead.
+func (*UpdatePrefixListResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *UpdatePrefixListResponse) GetPrefixList() *PrefixList {
+	if x != nil {
+		return x.PrefixList
+	}
+	return nil
+}
+
+func (x *UpdatePrefixListResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+type ChangePrefixListRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Addresses and prefixes. What is in both is in the list afterwards.
+	Add    []string `protobuf:"bytes,2,rep,name=add,proto3" json:"add,omitempty"`
+	Remove []string `protobuf:"bytes,3,rep,name=remove,proto3" json:"remove,omitempty"`
+	// Only if the list is still of that version. Left out: of any.
+	ResourceVersion uint64 `protobuf:"varint,4,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *ChangePrefixListRequest) Reset() {
+	*x = ChangePrefixListRequest{}
+	mi := &file_v1_weir_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangePrefixListRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangePrefixListRequest) ProtoMessage() {}
+
+func (x *ChangePrefixListRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangePrefixListRequest.ProtoReflect.Descriptor instead.
+func (*ChangePrefixListRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ChangePrefixListRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ChangePrefixListRequest) GetAdd() []string {
+	if x != nil {
+		return x.Add
+	}
+	return nil
+}
+
+func (x *ChangePrefixListRequest) GetRemove() []string {
+	if x != nil {
+		return x.Remove
+	}
+	return nil
+}
+
+func (x *ChangePrefixListRequest) GetResourceVersion() uint64 {
+	if x != nil {
+		return x.ResourceVersion
+	}
+	return 0
+}
+
+type ChangePrefixListResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Without its prefixes.
+	PrefixList *PrefixList `protobuf:"bytes,1,opt,name=prefix_list,json=prefixList,proto3" json:"prefix_list,omitempty"`
+	// The generation that holds the change: what to wait for.
+	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// Prefixes that were not in it before, and that are not any more.
+	Added         uint32 `protobuf:"varint,3,opt,name=added,proto3" json:"added,omitempty"`
+	Removed       uint32 `protobuf:"varint,4,opt,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangePrefixListResponse) Reset() {
+	*x = ChangePrefixListResponse{}
+	mi := &file_v1_weir_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangePrefixListResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangePrefixListResponse) ProtoMessage() {}
+
+func (x *ChangePrefixListResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangePrefixListResponse.ProtoReflect.Descriptor instead.
+func (*ChangePrefixListResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ChangePrefixListResponse) GetPrefixList() *PrefixList {
+	if x != nil {
+		return x.PrefixList
+	}
+	return nil
+}
+
+func (x *ChangePrefixListResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *ChangePrefixListResponse) GetAdded() uint32 {
+	if x != nil {
+		return x.Added
+	}
+	return 0
+}
+
+func (x *ChangePrefixListResponse) GetRemoved() uint32 {
+	if x != nil {
+		return x.Removed
+	}
+	return 0
+}
+
+type ListPrefixListsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Left out: of all tenants that the caller may see, and those of none.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Results at most in a page; 1000 at most. Left out: 1000.
+	PageSize uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the page before. Everything else must be as it was then.
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	LabelSelector string `protobuf:"bytes,4,opt,name=label_selector,json=labelSelector,proto3" json:"label_selector,omitempty"`
+	NamePrefix    string `protobuf:"bytes,5,opt,name=name_prefix,json=namePrefix,proto3" json:"name_prefix,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPrefixListsRequest) Reset() {
+	*x = ListPrefixListsRequest{}
+	mi := &file_v1_weir_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPrefixListsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPrefixListsRequest) ProtoMessage() {}
+
+func (x *ListPrefixListsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPrefixListsRequest.ProtoReflect.Descriptor instead.
+func (*ListPrefixListsRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ListPrefixListsRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *ListPrefixListsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListPrefixListsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListPrefixListsRequest) GetLabelSelector() string {
+	if x != nil {
+		return x.LabelSelector
+	}
+	return ""
+}
+
+func (x *ListPrefixListsRequest) GetNamePrefix() string {
+	if x != nil {
+		return x.NamePrefix
+	}
+	return ""
+}
+
+type ListPrefixListsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Without their prefixes.
+	PrefixLists []*PrefixList `protobuf:"bytes,1,rep,name=prefix_lists,json=prefixLists,proto3" json:"prefix_lists,omitempty"`
+	// Of the next page; empty: this is the last.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPrefixListsResponse) Reset() {
+	*x = ListPrefixListsResponse{}
+	mi := &file_v1_weir_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPrefixListsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPrefixListsResponse) ProtoMessage() {}
+
+func (x *ListPrefixListsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPrefixListsResponse.ProtoReflect.Descriptor instead.
+func (*ListPrefixListsResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ListPrefixListsResponse) GetPrefixLists() []*PrefixList {
+	if x != nil {
+		return x.PrefixLists
+	}
+	return nil
+}
+
+func (x *ListPrefixListsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type GetPrefixListRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetPrefixListRequest) Reset() {
+	*x = GetPrefixListRequest{}
+	mi := &file_v1_weir_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetPrefixListRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetPrefixListRequest) ProtoMessage() {}
+
+func (x *GetPrefixListRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetPrefixListRequest.ProtoReflect.Descriptor instead.
+func (*GetPrefixListRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *GetPrefixListRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type GetPrefixListResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PrefixList    *PrefixList            `protobuf:"bytes,1,opt,name=prefix_list,json=prefixList,proto3" json:"prefix_list,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetPrefixListResponse) Reset() {
+	*x = GetPrefixListResponse{}
+	mi := &file_v1_weir_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetPrefixListResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetPrefixListResponse) ProtoMessage() {}
+
+func (x *GetPrefixListResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetPrefixListResponse.ProtoReflect.Descriptor instead.
+func (*GetPrefixListResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *GetPrefixListResponse) GetPrefixList() *PrefixList {
+	if x != nil {
+		return x.PrefixList
+	}
+	return nil
+}
+
+type DeletePrefixListRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Only if the list is still of that version. Left out: of any.
+	ResourceVersion uint64 `protobuf:"varint,2,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *DeletePrefixListRequest) Reset() {
+	*x = DeletePrefixListRequest{}
+	mi := &file_v1_weir_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletePrefixListRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletePrefixListRequest) ProtoMessage() {}
+
+func (x *DeletePrefixListRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletePrefixListRequest.ProtoReflect.Descriptor instead.
+func (*DeletePrefixListRequest) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *DeletePrefixListRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DeletePrefixListRequest) GetResourceVersion() uint64 {
+	if x != nil {
+		return x.ResourceVersion
+	}
+	return 0
+}
+
+type DeletePrefixListResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeletePrefixListResponse) Reset() {
+	*x = DeletePrefixListResponse{}
+	mi := &file_v1_weir_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletePrefixListResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletePrefixListResponse) ProtoMessage() {}
+
+func (x *DeletePrefixListResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletePrefixListResponse.ProtoReflect.Descriptor instead.
+func (*DeletePrefixListResponse) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{37}
 }
 
 type ListEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "VIP", "AddressPool", "mux", "host" or "manager". Left out: all.
+	// "VIP", "AddressPool", "PrefixList", "mux", "host" or "manager". Left out: all.
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Name of what they happened to. Left out: all.
 	Object string `protobuf:"bytes,2,opt,name=object,proto3" json:"object,omitempty"`
@@ -1495,7 +2238,7 @@ type ListEventsRequest struct {
 
 func (x *ListEventsRequest) Reset() {
 	*x = ListEventsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[25]
+	mi := &file_v1_weir_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1507,7 +2250,7 @@ func (x *ListEventsRequest) String() string {
 func (*ListEventsRequest) ProtoMessage() {}
 
 func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[25]
+	mi := &file_v1_weir_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1520,7 +2263,7 @@ func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListEventsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{25}
+	return file_v1_weir_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListEventsRequest) GetKind() string {
@@ -1578,7 +2321,7 @@ type ListEventsResponse struct {
 
 func (x *ListEventsResponse) Reset() {
 	*x = ListEventsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[26]
+	mi := &file_v1_weir_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1590,7 +2333,7 @@ func (x *ListEventsResponse) String() string {
 func (*ListEventsResponse) ProtoMessage() {}
 
 func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[26]
+	mi := &file_v1_weir_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1603,7 +2346,7 @@ func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListEventsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{26}
+	return file_v1_weir_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListEventsResponse) GetEvents() []*Event {
@@ -1641,7 +2384,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[27]
+	mi := &file_v1_weir_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1653,7 +2396,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[27]
+	mi := &file_v1_weir_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1666,7 +2409,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{27}
+	return file_v1_weir_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *WatchEventsRequest) GetKind() string {
@@ -1717,7 +2460,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[28]
+	mi := &file_v1_weir_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +2472,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[28]
+	mi := &file_v1_weir_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +2485,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{28}
+	return file_v1_weir_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WatchEventsResponse) GetType() string {
@@ -1775,7 +2518,7 @@ type GetVIPRequest struct {
 
 func (x *GetVIPRequest) Reset() {
 	*x = GetVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[29]
+	mi := &file_v1_weir_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1787,7 +2530,7 @@ func (x *GetVIPRequest) String() string {
 func (*GetVIPRequest) ProtoMessage() {}
 
 func (x *GetVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[29]
+	mi := &file_v1_weir_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1800,7 +2543,7 @@ func (x *GetVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVIPRequest.ProtoReflect.Descriptor instead.
 func (*GetVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{29}
+	return file_v1_weir_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetVIPRequest) GetName() string {
@@ -1819,7 +2562,7 @@ type GetVIPResponse struct {
 
 func (x *GetVIPResponse) Reset() {
 	*x = GetVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[30]
+	mi := &file_v1_weir_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1831,7 +2574,7 @@ func (x *GetVIPResponse) String() string {
 func (*GetVIPResponse) ProtoMessage() {}
 
 func (x *GetVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[30]
+	mi := &file_v1_weir_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1844,7 +2587,7 @@ func (x *GetVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVIPResponse.ProtoReflect.Descriptor instead.
 func (*GetVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{30}
+	return file_v1_weir_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetVIPResponse) GetVip() *VIP {
@@ -1865,7 +2608,7 @@ type DeleteVIPRequest struct {
 
 func (x *DeleteVIPRequest) Reset() {
 	*x = DeleteVIPRequest{}
-	mi := &file_v1_weir_proto_msgTypes[31]
+	mi := &file_v1_weir_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1877,7 +2620,7 @@ func (x *DeleteVIPRequest) String() string {
 func (*DeleteVIPRequest) ProtoMessage() {}
 
 func (x *DeleteVIPRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[31]
+	mi := &file_v1_weir_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1890,7 +2633,7 @@ func (x *DeleteVIPRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVIPRequest.ProtoReflect.Descriptor instead.
 func (*DeleteVIPRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{31}
+	return file_v1_weir_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DeleteVIPRequest) GetName() string {
@@ -1917,7 +2660,7 @@ type DeleteVIPResponse struct {
 
 func (x *DeleteVIPResponse) Reset() {
 	*x = DeleteVIPResponse{}
-	mi := &file_v1_weir_proto_msgTypes[32]
+	mi := &file_v1_weir_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +2672,7 @@ func (x *DeleteVIPResponse) String() string {
 func (*DeleteVIPResponse) ProtoMessage() {}
 
 func (x *DeleteVIPResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[32]
+	mi := &file_v1_weir_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +2685,7 @@ func (x *DeleteVIPResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteVIPResponse.ProtoReflect.Descriptor instead.
 func (*DeleteVIPResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{32}
+	return file_v1_weir_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DeleteVIPResponse) GetGeneration() uint64 {
@@ -1961,7 +2704,7 @@ type GetSNATRequest struct {
 
 func (x *GetSNATRequest) Reset() {
 	*x = GetSNATRequest{}
-	mi := &file_v1_weir_proto_msgTypes[33]
+	mi := &file_v1_weir_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1973,7 +2716,7 @@ func (x *GetSNATRequest) String() string {
 func (*GetSNATRequest) ProtoMessage() {}
 
 func (x *GetSNATRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[33]
+	mi := &file_v1_weir_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1986,7 +2729,7 @@ func (x *GetSNATRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSNATRequest.ProtoReflect.Descriptor instead.
 func (*GetSNATRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{33}
+	return file_v1_weir_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GetSNATRequest) GetName() string {
@@ -2010,7 +2753,7 @@ type GetSNATResponse struct {
 
 func (x *GetSNATResponse) Reset() {
 	*x = GetSNATResponse{}
-	mi := &file_v1_weir_proto_msgTypes[34]
+	mi := &file_v1_weir_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2022,7 +2765,7 @@ func (x *GetSNATResponse) String() string {
 func (*GetSNATResponse) ProtoMessage() {}
 
 func (x *GetSNATResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[34]
+	mi := &file_v1_weir_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +2778,7 @@ func (x *GetSNATResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSNATResponse.ProtoReflect.Descriptor instead.
 func (*GetSNATResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{34}
+	return file_v1_weir_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GetSNATResponse) GetName() string {
@@ -2089,7 +2832,7 @@ type WorkloadPorts struct {
 
 func (x *WorkloadPorts) Reset() {
 	*x = WorkloadPorts{}
-	mi := &file_v1_weir_proto_msgTypes[35]
+	mi := &file_v1_weir_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2101,7 +2844,7 @@ func (x *WorkloadPorts) String() string {
 func (*WorkloadPorts) ProtoMessage() {}
 
 func (x *WorkloadPorts) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[35]
+	mi := &file_v1_weir_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2114,7 +2857,7 @@ func (x *WorkloadPorts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkloadPorts.ProtoReflect.Descriptor instead.
 func (*WorkloadPorts) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{35}
+	return file_v1_weir_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *WorkloadPorts) GetAddress() string {
@@ -2188,7 +2931,7 @@ type ReclaimPortsRequest struct {
 
 func (x *ReclaimPortsRequest) Reset() {
 	*x = ReclaimPortsRequest{}
-	mi := &file_v1_weir_proto_msgTypes[36]
+	mi := &file_v1_weir_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2200,7 +2943,7 @@ func (x *ReclaimPortsRequest) String() string {
 func (*ReclaimPortsRequest) ProtoMessage() {}
 
 func (x *ReclaimPortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[36]
+	mi := &file_v1_weir_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2213,7 +2956,7 @@ func (x *ReclaimPortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimPortsRequest.ProtoReflect.Descriptor instead.
 func (*ReclaimPortsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{36}
+	return file_v1_weir_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ReclaimPortsRequest) GetName() string {
@@ -2255,7 +2998,7 @@ type ReclaimPortsResponse struct {
 
 func (x *ReclaimPortsResponse) Reset() {
 	*x = ReclaimPortsResponse{}
-	mi := &file_v1_weir_proto_msgTypes[37]
+	mi := &file_v1_weir_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2267,7 +3010,7 @@ func (x *ReclaimPortsResponse) String() string {
 func (*ReclaimPortsResponse) ProtoMessage() {}
 
 func (x *ReclaimPortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[37]
+	mi := &file_v1_weir_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2280,7 +3023,7 @@ func (x *ReclaimPortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimPortsResponse.ProtoReflect.Descriptor instead.
 func (*ReclaimPortsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{37}
+	return file_v1_weir_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ReclaimPortsResponse) GetReclaim() []uint32 {
@@ -2307,7 +3050,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_v1_weir_proto_msgTypes[38]
+	mi := &file_v1_weir_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2319,7 +3062,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[38]
+	mi := &file_v1_weir_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2332,7 +3075,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{38}
+	return file_v1_weir_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ListNodesRequest) GetRole() string {
@@ -2351,7 +3094,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_v1_weir_proto_msgTypes[39]
+	mi := &file_v1_weir_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2363,7 +3106,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[39]
+	mi := &file_v1_weir_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2376,7 +3119,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{39}
+	return file_v1_weir_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -2395,7 +3138,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_v1_weir_proto_msgTypes[40]
+	mi := &file_v1_weir_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2407,7 +3150,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[40]
+	mi := &file_v1_weir_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2420,7 +3163,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{40}
+	return file_v1_weir_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *GetNodeRequest) GetName() string {
@@ -2439,7 +3182,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_v1_weir_proto_msgTypes[41]
+	mi := &file_v1_weir_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2451,7 +3194,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[41]
+	mi := &file_v1_weir_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2464,7 +3207,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{41}
+	return file_v1_weir_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *GetNodeResponse) GetNode() *Node {
@@ -2483,7 +3226,7 @@ type DeleteNodeRequest struct {
 
 func (x *DeleteNodeRequest) Reset() {
 	*x = DeleteNodeRequest{}
-	mi := &file_v1_weir_proto_msgTypes[42]
+	mi := &file_v1_weir_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2495,7 +3238,7 @@ func (x *DeleteNodeRequest) String() string {
 func (*DeleteNodeRequest) ProtoMessage() {}
 
 func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[42]
+	mi := &file_v1_weir_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2508,7 +3251,7 @@ func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNodeRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{42}
+	return file_v1_weir_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *DeleteNodeRequest) GetName() string {
@@ -2526,7 +3269,7 @@ type DeleteNodeResponse struct {
 
 func (x *DeleteNodeResponse) Reset() {
 	*x = DeleteNodeResponse{}
-	mi := &file_v1_weir_proto_msgTypes[43]
+	mi := &file_v1_weir_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2538,7 +3281,7 @@ func (x *DeleteNodeResponse) String() string {
 func (*DeleteNodeResponse) ProtoMessage() {}
 
 func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[43]
+	mi := &file_v1_weir_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2551,7 +3294,7 @@ func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNodeResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{43}
+	return file_v1_weir_proto_rawDescGZIP(), []int{56}
 }
 
 type GetStatusRequest struct {
@@ -2562,7 +3305,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_v1_weir_proto_msgTypes[44]
+	mi := &file_v1_weir_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2574,7 +3317,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[44]
+	mi := &file_v1_weir_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2587,7 +3330,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{44}
+	return file_v1_weir_proto_rawDescGZIP(), []int{57}
 }
 
 type GetStatusResponse struct {
@@ -2609,7 +3352,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_v1_weir_proto_msgTypes[45]
+	mi := &file_v1_weir_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2621,7 +3364,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[45]
+	mi := &file_v1_weir_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2634,7 +3377,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{45}
+	return file_v1_weir_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -2707,7 +3450,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_v1_weir_proto_msgTypes[46]
+	mi := &file_v1_weir_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2719,7 +3462,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[46]
+	mi := &file_v1_weir_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2732,7 +3475,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{46}
+	return file_v1_weir_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ExplainRequest) GetProtocol() string {
@@ -2793,7 +3536,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_v1_weir_proto_msgTypes[47]
+	mi := &file_v1_weir_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2805,7 +3548,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[47]
+	mi := &file_v1_weir_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2818,7 +3561,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{47}
+	return file_v1_weir_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ExplainResponse) GetVip() string {
@@ -2896,7 +3639,7 @@ type ExplainPacketRequest struct {
 
 func (x *ExplainPacketRequest) Reset() {
 	*x = ExplainPacketRequest{}
-	mi := &file_v1_weir_proto_msgTypes[48]
+	mi := &file_v1_weir_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2908,7 +3651,7 @@ func (x *ExplainPacketRequest) String() string {
 func (*ExplainPacketRequest) ProtoMessage() {}
 
 func (x *ExplainPacketRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[48]
+	mi := &file_v1_weir_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2921,7 +3664,7 @@ func (x *ExplainPacketRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketRequest.ProtoReflect.Descriptor instead.
 func (*ExplainPacketRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{48}
+	return file_v1_weir_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ExplainPacketRequest) GetMux() string {
@@ -2947,7 +3690,7 @@ type ExplainPacketResponse struct {
 
 func (x *ExplainPacketResponse) Reset() {
 	*x = ExplainPacketResponse{}
-	mi := &file_v1_weir_proto_msgTypes[49]
+	mi := &file_v1_weir_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2959,7 +3702,7 @@ func (x *ExplainPacketResponse) String() string {
 func (*ExplainPacketResponse) ProtoMessage() {}
 
 func (x *ExplainPacketResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[49]
+	mi := &file_v1_weir_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2972,7 +3715,7 @@ func (x *ExplainPacketResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketResponse.ProtoReflect.Descriptor instead.
 func (*ExplainPacketResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{49}
+	return file_v1_weir_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ExplainPacketResponse) GetExplanation() *PacketExplanation {
@@ -2999,7 +3742,7 @@ type CaptureRequest struct {
 
 func (x *CaptureRequest) Reset() {
 	*x = CaptureRequest{}
-	mi := &file_v1_weir_proto_msgTypes[50]
+	mi := &file_v1_weir_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3011,7 +3754,7 @@ func (x *CaptureRequest) String() string {
 func (*CaptureRequest) ProtoMessage() {}
 
 func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[50]
+	mi := &file_v1_weir_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3024,7 +3767,7 @@ func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureRequest.ProtoReflect.Descriptor instead.
 func (*CaptureRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{50}
+	return file_v1_weir_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *CaptureRequest) GetMux() string {
@@ -3073,7 +3816,7 @@ type CaptureResponse struct {
 
 func (x *CaptureResponse) Reset() {
 	*x = CaptureResponse{}
-	mi := &file_v1_weir_proto_msgTypes[51]
+	mi := &file_v1_weir_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3085,7 +3828,7 @@ func (x *CaptureResponse) String() string {
 func (*CaptureResponse) ProtoMessage() {}
 
 func (x *CaptureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[51]
+	mi := &file_v1_weir_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3098,7 +3841,7 @@ func (x *CaptureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureResponse.ProtoReflect.Descriptor instead.
 func (*CaptureResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{51}
+	return file_v1_weir_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *CaptureResponse) GetPackets() []*CapturedPacket {
@@ -3119,17 +3862,19 @@ var File_v1_weir_proto protoreflect.FileDescriptor
 
 const file_v1_weir_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/weir.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x11v1/resource.proto\"y\n" +
+	"\rv1/weir.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x11v1/resource.proto\"\xb1\x01\n" +
 	"\x10ApplyVIPsRequest\x12 \n" +
 	"\x04vips\x18\x01 \x03(\v2\f.weir.v1.VIPR\x04vips\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12*\n" +
-	"\x05pools\x18\x03 \x03(\v2\x14.weir.v1.AddressPoolR\x05pools\"\x8f\x01\n" +
+	"\x05pools\x18\x03 \x03(\v2\x14.weir.v1.AddressPoolR\x05pools\x126\n" +
+	"\fprefix_lists\x18\x04 \x03(\v2\x13.weir.v1.PrefixListR\vprefixLists\"\xce\x01\n" +
 	"\x11ApplyVIPsResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12'\n" +
 	"\x04vips\x18\x02 \x03(\v2\x13.weir.v1.AppliedVIPR\x04vips\x121\n" +
-	"\x05pools\x18\x03 \x03(\v2\x1b.weir.v1.AppliedAddressPoolR\x05pools\"\x85\x01\n" +
+	"\x05pools\x18\x03 \x03(\v2\x1b.weir.v1.AppliedAddressPoolR\x05pools\x12=\n" +
+	"\fprefix_lists\x18\x04 \x03(\v2\x1a.weir.v1.AppliedPrefixListR\vprefixLists\"\x85\x01\n" +
 	"\n" +
 	"AppliedVIP\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
@@ -3138,7 +3883,12 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\aaddress\x18\x04 \x01(\tR\aaddress\"@\n" +
 	"\x12AppliedAddressPool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06change\x18\x02 \x01(\tR\x06change\"\xa6\x03\n" +
+	"\x06change\x18\x02 \x01(\tR\x06change\"o\n" +
+	"\x11AppliedPrefixList\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06change\x18\x02 \x01(\tR\x06change\x12\x14\n" +
+	"\x05added\x18\x03 \x01(\rR\x05added\x12\x18\n" +
+	"\aremoved\x18\x04 \x01(\rR\aremoved\"\xa6\x03\n" +
 	"\x0eEndpointEffect\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06change\x18\x02 \x01(\tR\x06change\x12#\n" +
@@ -3223,7 +3973,59 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\x18DeleteAddressPoolRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12)\n" +
 	"\x10resource_version\x18\x02 \x01(\x04R\x0fresourceVersion\"\x1b\n" +
-	"\x19DeleteAddressPoolResponse\"\xaf\x01\n" +
+	"\x19DeleteAddressPoolResponse\"O\n" +
+	"\x17CreatePrefixListRequest\x124\n" +
+	"\vprefix_list\x18\x01 \x01(\v2\x13.weir.v1.PrefixListR\n" +
+	"prefixList\"p\n" +
+	"\x18CreatePrefixListResponse\x124\n" +
+	"\vprefix_list\x18\x01 \x01(\v2\x13.weir.v1.PrefixListR\n" +
+	"prefixList\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\"c\n" +
+	"\x17UpdatePrefixListRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x124\n" +
+	"\vprefix_list\x18\x02 \x01(\v2\x13.weir.v1.PrefixListR\n" +
+	"prefixList\"p\n" +
+	"\x18UpdatePrefixListResponse\x124\n" +
+	"\vprefix_list\x18\x01 \x01(\v2\x13.weir.v1.PrefixListR\n" +
+	"prefixList\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\"\x82\x01\n" +
+	"\x17ChangePrefixListRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
+	"\x03add\x18\x02 \x03(\tR\x03add\x12\x16\n" +
+	"\x06remove\x18\x03 \x03(\tR\x06remove\x12)\n" +
+	"\x10resource_version\x18\x04 \x01(\x04R\x0fresourceVersion\"\xa0\x01\n" +
+	"\x18ChangePrefixListResponse\x124\n" +
+	"\vprefix_list\x18\x01 \x01(\v2\x13.weir.v1.PrefixListR\n" +
+	"prefixList\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12\x14\n" +
+	"\x05added\x18\x03 \x01(\rR\x05added\x12\x18\n" +
+	"\aremoved\x18\x04 \x01(\rR\aremoved\"\xb4\x01\n" +
+	"\x16ListPrefixListsRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\x12%\n" +
+	"\x0elabel_selector\x18\x04 \x01(\tR\rlabelSelector\x12\x1f\n" +
+	"\vname_prefix\x18\x05 \x01(\tR\n" +
+	"namePrefix\"y\n" +
+	"\x17ListPrefixListsResponse\x126\n" +
+	"\fprefix_lists\x18\x01 \x03(\v2\x13.weir.v1.PrefixListR\vprefixLists\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"*\n" +
+	"\x14GetPrefixListRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"M\n" +
+	"\x15GetPrefixListResponse\x124\n" +
+	"\vprefix_list\x18\x01 \x01(\v2\x13.weir.v1.PrefixListR\n" +
+	"prefixList\"X\n" +
+	"\x17DeletePrefixListRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12)\n" +
+	"\x10resource_version\x18\x02 \x01(\x04R\x0fresourceVersion\"\x1a\n" +
+	"\x18DeletePrefixListResponse\"\xaf\x01\n" +
 	"\x11ListEventsRequest\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x16\n" +
 	"\x06object\x18\x02 \x01(\tR\x06object\x12\x16\n" +
@@ -3339,7 +4141,7 @@ const file_v1_weir_proto_rawDesc = "" +
 	"snapLength\"X\n" +
 	"\x0fCaptureResponse\x121\n" +
 	"\apackets\x18\x01 \x03(\v2\x17.weir.v1.CapturedPacketR\apackets\x12\x12\n" +
-	"\x04lost\x18\x02 \x01(\x04R\x04lost2\xd2\x12\n" +
+	"\x04lost\x18\x02 \x01(\x04R\x04lost2\xc3\x18\n" +
 	"\vWeirService\x12`\n" +
 	"\tApplyVIPs\x12\x19.weir.v1.ApplyVIPsRequest\x1a\x1a.weir.v1.ApplyVIPsResponse\"\x1c\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/v1/vips:apply\x90\x02\x02\x12Y\n" +
 	"\tCreateVIP\x12\x19.weir.v1.CreateVIPRequest\x1a\x1a.weir.v1.CreateVIPResponse\"\x15\x82\xd3\xe4\x93\x02\x0f:\x03vip\"\b/v1/vips\x12`\n" +
@@ -3356,7 +4158,13 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\x11UpdateAddressPool\x12!.weir.v1.UpdateAddressPoolRequest\x1a\".weir.v1.UpdateAddressPoolResponse\"\x1e\x82\xd3\xe4\x93\x02\x18:\x04pool\x1a\x10/v1/pools/{name}\x12m\n" +
 	"\x10ListAddressPools\x12 .weir.v1.ListAddressPoolsRequest\x1a!.weir.v1.ListAddressPoolsResponse\"\x14\x82\xd3\xe4\x93\x02\v\x12\t/v1/pools\x90\x02\x02\x12n\n" +
 	"\x0eGetAddressPool\x12\x1e.weir.v1.GetAddressPoolRequest\x1a\x1f.weir.v1.GetAddressPoolResponse\"\x1b\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/pools/{name}\x90\x02\x02\x12t\n" +
-	"\x11DeleteAddressPool\x12!.weir.v1.DeleteAddressPoolRequest\x1a\".weir.v1.DeleteAddressPoolResponse\"\x18\x82\xd3\xe4\x93\x02\x12*\x10/v1/pools/{name}\x12\\\n" +
+	"\x11DeleteAddressPool\x12!.weir.v1.DeleteAddressPoolRequest\x1a\".weir.v1.DeleteAddressPoolResponse\"\x18\x82\xd3\xe4\x93\x02\x12*\x10/v1/pools/{name}\x12}\n" +
+	"\x10CreatePrefixList\x12 .weir.v1.CreatePrefixListRequest\x1a!.weir.v1.CreatePrefixListResponse\"$\x82\xd3\xe4\x93\x02\x1e:\vprefix_list\"\x0f/v1/prefixlists\x12\x84\x01\n" +
+	"\x10UpdatePrefixList\x12 .weir.v1.UpdatePrefixListRequest\x1a!.weir.v1.UpdatePrefixListResponse\"+\x82\xd3\xe4\x93\x02%:\vprefix_list\x1a\x16/v1/prefixlists/{name}\x12\x8a\x01\n" +
+	"\x10ChangePrefixList\x12 .weir.v1.ChangePrefixListRequest\x1a!.weir.v1.ChangePrefixListResponse\"1\x82\xd3\xe4\x93\x02+:\x01*\"&/v1/prefixlists/{name}/prefixes:change\x12p\n" +
+	"\x0fListPrefixLists\x12\x1f.weir.v1.ListPrefixListsRequest\x1a .weir.v1.ListPrefixListsResponse\"\x1a\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/prefixlists\x90\x02\x02\x12q\n" +
+	"\rGetPrefixList\x12\x1d.weir.v1.GetPrefixListRequest\x1a\x1e.weir.v1.GetPrefixListResponse\"!\x82\xd3\xe4\x93\x02\x18\x12\x16/v1/prefixlists/{name}\x90\x02\x02\x12w\n" +
+	"\x10DeletePrefixList\x12 .weir.v1.DeletePrefixListRequest\x1a!.weir.v1.DeletePrefixListResponse\"\x1e\x82\xd3\xe4\x93\x02\x18*\x16/v1/prefixlists/{name}\x12\\\n" +
 	"\n" +
 	"ListEvents\x12\x1a.weir.v1.ListEventsRequest\x1a\x1b.weir.v1.ListEventsResponse\"\x15\x82\xd3\xe4\x93\x02\f\x12\n" +
 	"/v1/events\x90\x02\x02\x12d\n" +
@@ -3383,162 +4191,197 @@ func file_v1_weir_proto_rawDescGZIP() []byte {
 	return file_v1_weir_proto_rawDescData
 }
 
-var file_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_v1_weir_proto_goTypes = []any{
 	(*ApplyVIPsRequest)(nil),          // 0: weir.v1.ApplyVIPsRequest
 	(*ApplyVIPsResponse)(nil),         // 1: weir.v1.ApplyVIPsResponse
 	(*AppliedVIP)(nil),                // 2: weir.v1.AppliedVIP
 	(*AppliedAddressPool)(nil),        // 3: weir.v1.AppliedAddressPool
-	(*EndpointEffect)(nil),            // 4: weir.v1.EndpointEffect
-	(*CreateVIPRequest)(nil),          // 5: weir.v1.CreateVIPRequest
-	(*CreateVIPResponse)(nil),         // 6: weir.v1.CreateVIPResponse
-	(*UpdateVIPRequest)(nil),          // 7: weir.v1.UpdateVIPRequest
-	(*UpdateVIPResponse)(nil),         // 8: weir.v1.UpdateVIPResponse
-	(*PatchVIPRequest)(nil),           // 9: weir.v1.PatchVIPRequest
-	(*PatchVIPResponse)(nil),          // 10: weir.v1.PatchVIPResponse
-	(*ListVIPsRequest)(nil),           // 11: weir.v1.ListVIPsRequest
-	(*ListVIPsResponse)(nil),          // 12: weir.v1.ListVIPsResponse
-	(*WatchVIPsRequest)(nil),          // 13: weir.v1.WatchVIPsRequest
-	(*WatchVIPsResponse)(nil),         // 14: weir.v1.WatchVIPsResponse
-	(*CreateAddressPoolRequest)(nil),  // 15: weir.v1.CreateAddressPoolRequest
-	(*CreateAddressPoolResponse)(nil), // 16: weir.v1.CreateAddressPoolResponse
-	(*UpdateAddressPoolRequest)(nil),  // 17: weir.v1.UpdateAddressPoolRequest
-	(*UpdateAddressPoolResponse)(nil), // 18: weir.v1.UpdateAddressPoolResponse
-	(*ListAddressPoolsRequest)(nil),   // 19: weir.v1.ListAddressPoolsRequest
-	(*ListAddressPoolsResponse)(nil),  // 20: weir.v1.ListAddressPoolsResponse
-	(*GetAddressPoolRequest)(nil),     // 21: weir.v1.GetAddressPoolRequest
-	(*GetAddressPoolResponse)(nil),    // 22: weir.v1.GetAddressPoolResponse
-	(*DeleteAddressPoolRequest)(nil),  // 23: weir.v1.DeleteAddressPoolRequest
-	(*DeleteAddressPoolResponse)(nil), // 24: weir.v1.DeleteAddressPoolResponse
-	(*ListEventsRequest)(nil),         // 25: weir.v1.ListEventsRequest
-	(*ListEventsResponse)(nil),        // 26: weir.v1.ListEventsResponse
-	(*WatchEventsRequest)(nil),        // 27: weir.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),       // 28: weir.v1.WatchEventsResponse
-	(*GetVIPRequest)(nil),             // 29: weir.v1.GetVIPRequest
-	(*GetVIPResponse)(nil),            // 30: weir.v1.GetVIPResponse
-	(*DeleteVIPRequest)(nil),          // 31: weir.v1.DeleteVIPRequest
-	(*DeleteVIPResponse)(nil),         // 32: weir.v1.DeleteVIPResponse
-	(*GetSNATRequest)(nil),            // 33: weir.v1.GetSNATRequest
-	(*GetSNATResponse)(nil),           // 34: weir.v1.GetSNATResponse
-	(*WorkloadPorts)(nil),             // 35: weir.v1.WorkloadPorts
-	(*ReclaimPortsRequest)(nil),       // 36: weir.v1.ReclaimPortsRequest
-	(*ReclaimPortsResponse)(nil),      // 37: weir.v1.ReclaimPortsResponse
-	(*ListNodesRequest)(nil),          // 38: weir.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),         // 39: weir.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),            // 40: weir.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),           // 41: weir.v1.GetNodeResponse
-	(*DeleteNodeRequest)(nil),         // 42: weir.v1.DeleteNodeRequest
-	(*DeleteNodeResponse)(nil),        // 43: weir.v1.DeleteNodeResponse
-	(*GetStatusRequest)(nil),          // 44: weir.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),         // 45: weir.v1.GetStatusResponse
-	(*ExplainRequest)(nil),            // 46: weir.v1.ExplainRequest
-	(*ExplainResponse)(nil),           // 47: weir.v1.ExplainResponse
-	(*ExplainPacketRequest)(nil),      // 48: weir.v1.ExplainPacketRequest
-	(*ExplainPacketResponse)(nil),     // 49: weir.v1.ExplainPacketResponse
-	(*CaptureRequest)(nil),            // 50: weir.v1.CaptureRequest
-	(*CaptureResponse)(nil),           // 51: weir.v1.CaptureResponse
-	(*VIP)(nil),                       // 52: weir.v1.VIP
-	(*AddressPool)(nil),               // 53: weir.v1.AddressPool
-	(*EndpointKey)(nil),               // 54: weir.v1.EndpointKey
-	(*structpb.Struct)(nil),           // 55: google.protobuf.Struct
-	(*Event)(nil),                     // 56: weir.v1.Event
-	(*SNATStatus)(nil),                // 57: weir.v1.SNATStatus
-	(*SNATUse)(nil),                   // 58: weir.v1.SNATUse
-	(*Node)(nil),                      // 59: weir.v1.Node
-	(*Backend)(nil),                   // 60: weir.v1.Backend
-	(*PacketExplanation)(nil),         // 61: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),             // 62: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),       // 63: google.protobuf.Duration
-	(*CapturedPacket)(nil),            // 64: weir.v1.CapturedPacket
+	(*AppliedPrefixList)(nil),         // 4: weir.v1.AppliedPrefixList
+	(*EndpointEffect)(nil),            // 5: weir.v1.EndpointEffect
+	(*CreateVIPRequest)(nil),          // 6: weir.v1.CreateVIPRequest
+	(*CreateVIPResponse)(nil),         // 7: weir.v1.CreateVIPResponse
+	(*UpdateVIPRequest)(nil),          // 8: weir.v1.UpdateVIPRequest
+	(*UpdateVIPResponse)(nil),         // 9: weir.v1.UpdateVIPResponse
+	(*PatchVIPRequest)(nil),           // 10: weir.v1.PatchVIPRequest
+	(*PatchVIPResponse)(nil),          // 11: weir.v1.PatchVIPResponse
+	(*ListVIPsRequest)(nil),           // 12: weir.v1.ListVIPsRequest
+	(*ListVIPsResponse)(nil),          // 13: weir.v1.ListVIPsResponse
+	(*WatchVIPsRequest)(nil),          // 14: weir.v1.WatchVIPsRequest
+	(*WatchVIPsResponse)(nil),         // 15: weir.v1.WatchVIPsResponse
+	(*CreateAddressPoolRequest)(nil),  // 16: weir.v1.CreateAddressPoolRequest
+	(*CreateAddressPoolResponse)(nil), // 17: weir.v1.CreateAddressPoolResponse
+	(*UpdateAddressPoolRequest)(nil),  // 18: weir.v1.UpdateAddressPoolRequest
+	(*UpdateAddressPoolResponse)(nil), // 19: weir.v1.UpdateAddressPoolResponse
+	(*ListAddressPoolsRequest)(nil),   // 20: weir.v1.ListAddressPoolsRequest
+	(*ListAddressPoolsResponse)(nil),  // 21: weir.v1.ListAddressPoolsResponse
+	(*GetAddressPoolRequest)(nil),     // 22: weir.v1.GetAddressPoolRequest
+	(*GetAddressPoolResponse)(nil),    // 23: weir.v1.GetAddressPoolResponse
+	(*DeleteAddressPoolRequest)(nil),  // 24: weir.v1.DeleteAddressPoolRequest
+	(*DeleteAddressPoolResponse)(nil), // 25: weir.v1.DeleteAddressPoolResponse
+	(*CreatePrefixListRequest)(nil),   // 26: weir.v1.CreatePrefixListRequest
+	(*CreatePrefixListResponse)(nil),  // 27: weir.v1.CreatePrefixListResponse
+	(*UpdatePrefixListRequest)(nil),   // 28: weir.v1.UpdatePrefixListRequest
+	(*UpdatePrefixListResponse)(nil),  // 29: weir.v1.UpdatePrefixListResponse
+	(*ChangePrefixListRequest)(nil),   // 30: weir.v1.ChangePrefixListRequest
+	(*ChangePrefixListResponse)(nil),  // 31: weir.v1.ChangePrefixListResponse
+	(*ListPrefixListsRequest)(nil),    // 32: weir.v1.ListPrefixListsRequest
+	(*ListPrefixListsResponse)(nil),   // 33: weir.v1.ListPrefixListsResponse
+	(*GetPrefixListRequest)(nil),      // 34: weir.v1.GetPrefixListRequest
+	(*GetPrefixListResponse)(nil),     // 35: weir.v1.GetPrefixListResponse
+	(*DeletePrefixListRequest)(nil),   // 36: weir.v1.DeletePrefixListRequest
+	(*DeletePrefixListResponse)(nil),  // 37: weir.v1.DeletePrefixListResponse
+	(*ListEventsRequest)(nil),         // 38: weir.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),        // 39: weir.v1.ListEventsResponse
+	(*WatchEventsRequest)(nil),        // 40: weir.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),       // 41: weir.v1.WatchEventsResponse
+	(*GetVIPRequest)(nil),             // 42: weir.v1.GetVIPRequest
+	(*GetVIPResponse)(nil),            // 43: weir.v1.GetVIPResponse
+	(*DeleteVIPRequest)(nil),          // 44: weir.v1.DeleteVIPRequest
+	(*DeleteVIPResponse)(nil),         // 45: weir.v1.DeleteVIPResponse
+	(*GetSNATRequest)(nil),            // 46: weir.v1.GetSNATRequest
+	(*GetSNATResponse)(nil),           // 47: weir.v1.GetSNATResponse
+	(*WorkloadPorts)(nil),             // 48: weir.v1.WorkloadPorts
+	(*ReclaimPortsRequest)(nil),       // 49: weir.v1.ReclaimPortsRequest
+	(*ReclaimPortsResponse)(nil),      // 50: weir.v1.ReclaimPortsResponse
+	(*ListNodesRequest)(nil),          // 51: weir.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),         // 52: weir.v1.ListNodesResponse
+	(*GetNodeRequest)(nil),            // 53: weir.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),           // 54: weir.v1.GetNodeResponse
+	(*DeleteNodeRequest)(nil),         // 55: weir.v1.DeleteNodeRequest
+	(*DeleteNodeResponse)(nil),        // 56: weir.v1.DeleteNodeResponse
+	(*GetStatusRequest)(nil),          // 57: weir.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),         // 58: weir.v1.GetStatusResponse
+	(*ExplainRequest)(nil),            // 59: weir.v1.ExplainRequest
+	(*ExplainResponse)(nil),           // 60: weir.v1.ExplainResponse
+	(*ExplainPacketRequest)(nil),      // 61: weir.v1.ExplainPacketRequest
+	(*ExplainPacketResponse)(nil),     // 62: weir.v1.ExplainPacketResponse
+	(*CaptureRequest)(nil),            // 63: weir.v1.CaptureRequest
+	(*CaptureResponse)(nil),           // 64: weir.v1.CaptureResponse
+	(*VIP)(nil),                       // 65: weir.v1.VIP
+	(*AddressPool)(nil),               // 66: weir.v1.AddressPool
+	(*PrefixList)(nil),                // 67: weir.v1.PrefixList
+	(*EndpointKey)(nil),               // 68: weir.v1.EndpointKey
+	(*structpb.Struct)(nil),           // 69: google.protobuf.Struct
+	(*Event)(nil),                     // 70: weir.v1.Event
+	(*SNATStatus)(nil),                // 71: weir.v1.SNATStatus
+	(*SNATUse)(nil),                   // 72: weir.v1.SNATUse
+	(*Node)(nil),                      // 73: weir.v1.Node
+	(*Backend)(nil),                   // 74: weir.v1.Backend
+	(*PacketExplanation)(nil),         // 75: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),             // 76: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),       // 77: google.protobuf.Duration
+	(*CapturedPacket)(nil),            // 78: weir.v1.CapturedPacket
 }
 var file_v1_weir_proto_depIdxs = []int32{
-	52, // 0: weir.v1.ApplyVIPsRequest.vips:type_name -> weir.v1.VIP
-	53, // 1: weir.v1.ApplyVIPsRequest.pools:type_name -> weir.v1.AddressPool
-	2,  // 2: weir.v1.ApplyVIPsResponse.vips:type_name -> weir.v1.AppliedVIP
-	3,  // 3: weir.v1.ApplyVIPsResponse.pools:type_name -> weir.v1.AppliedAddressPool
-	4,  // 4: weir.v1.AppliedVIP.effects:type_name -> weir.v1.EndpointEffect
-	54, // 5: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
-	52, // 6: weir.v1.CreateVIPRequest.vip:type_name -> weir.v1.VIP
-	52, // 7: weir.v1.CreateVIPResponse.vip:type_name -> weir.v1.VIP
-	52, // 8: weir.v1.UpdateVIPRequest.vip:type_name -> weir.v1.VIP
-	52, // 9: weir.v1.UpdateVIPResponse.vip:type_name -> weir.v1.VIP
-	55, // 10: weir.v1.PatchVIPRequest.patch:type_name -> google.protobuf.Struct
-	52, // 11: weir.v1.PatchVIPResponse.vip:type_name -> weir.v1.VIP
-	52, // 12: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
-	52, // 13: weir.v1.WatchVIPsResponse.vip:type_name -> weir.v1.VIP
-	53, // 14: weir.v1.CreateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
-	53, // 15: weir.v1.CreateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	53, // 16: weir.v1.UpdateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
-	53, // 17: weir.v1.UpdateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	53, // 18: weir.v1.ListAddressPoolsResponse.pools:type_name -> weir.v1.AddressPool
-	53, // 19: weir.v1.GetAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	56, // 20: weir.v1.ListEventsResponse.events:type_name -> weir.v1.Event
-	56, // 21: weir.v1.WatchEventsResponse.event:type_name -> weir.v1.Event
-	52, // 22: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
-	57, // 23: weir.v1.GetSNATResponse.status:type_name -> weir.v1.SNATStatus
-	35, // 24: weir.v1.GetSNATResponse.workloads:type_name -> weir.v1.WorkloadPorts
-	58, // 25: weir.v1.WorkloadPorts.use:type_name -> weir.v1.SNATUse
-	59, // 26: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
-	59, // 27: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
-	59, // 28: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
-	60, // 29: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
-	61, // 30: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
-	62, // 31: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
-	63, // 32: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
-	64, // 33: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
-	0,  // 34: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
-	5,  // 35: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
-	7,  // 36: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
-	9,  // 37: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
-	11, // 38: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
-	29, // 39: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
-	31, // 40: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
-	13, // 41: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
-	33, // 42: weir.v1.WeirService.GetSNAT:input_type -> weir.v1.GetSNATRequest
-	36, // 43: weir.v1.WeirService.ReclaimPorts:input_type -> weir.v1.ReclaimPortsRequest
-	15, // 44: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
-	17, // 45: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
-	19, // 46: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
-	21, // 47: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
-	23, // 48: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
-	25, // 49: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
-	27, // 50: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
-	38, // 51: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
-	40, // 52: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
-	42, // 53: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
-	44, // 54: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
-	46, // 55: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
-	48, // 56: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
-	50, // 57: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
-	1,  // 58: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
-	6,  // 59: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
-	8,  // 60: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
-	10, // 61: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
-	12, // 62: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
-	30, // 63: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
-	32, // 64: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
-	14, // 65: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
-	34, // 66: weir.v1.WeirService.GetSNAT:output_type -> weir.v1.GetSNATResponse
-	37, // 67: weir.v1.WeirService.ReclaimPorts:output_type -> weir.v1.ReclaimPortsResponse
-	16, // 68: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
-	18, // 69: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
-	20, // 70: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
-	22, // 71: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
-	24, // 72: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
-	26, // 73: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
-	28, // 74: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
-	39, // 75: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
-	41, // 76: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
-	43, // 77: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
-	45, // 78: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
-	47, // 79: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
-	49, // 80: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
-	51, // 81: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
-	58, // [58:82] is the sub-list for method output_type
-	34, // [34:58] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	65, // 0: weir.v1.ApplyVIPsRequest.vips:type_name -> weir.v1.VIP
+	66, // 1: weir.v1.ApplyVIPsRequest.pools:type_name -> weir.v1.AddressPool
+	67, // 2: weir.v1.ApplyVIPsRequest.prefix_lists:type_name -> weir.v1.PrefixList
+	2,  // 3: weir.v1.ApplyVIPsResponse.vips:type_name -> weir.v1.AppliedVIP
+	3,  // 4: weir.v1.ApplyVIPsResponse.pools:type_name -> weir.v1.AppliedAddressPool
+	4,  // 5: weir.v1.ApplyVIPsResponse.prefix_lists:type_name -> weir.v1.AppliedPrefixList
+	5,  // 6: weir.v1.AppliedVIP.effects:type_name -> weir.v1.EndpointEffect
+	68, // 7: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
+	65, // 8: weir.v1.CreateVIPRequest.vip:type_name -> weir.v1.VIP
+	65, // 9: weir.v1.CreateVIPResponse.vip:type_name -> weir.v1.VIP
+	65, // 10: weir.v1.UpdateVIPRequest.vip:type_name -> weir.v1.VIP
+	65, // 11: weir.v1.UpdateVIPResponse.vip:type_name -> weir.v1.VIP
+	69, // 12: weir.v1.PatchVIPRequest.patch:type_name -> google.protobuf.Struct
+	65, // 13: weir.v1.PatchVIPResponse.vip:type_name -> weir.v1.VIP
+	65, // 14: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
+	65, // 15: weir.v1.WatchVIPsResponse.vip:type_name -> weir.v1.VIP
+	66, // 16: weir.v1.CreateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
+	66, // 17: weir.v1.CreateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	66, // 18: weir.v1.UpdateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
+	66, // 19: weir.v1.UpdateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	66, // 20: weir.v1.ListAddressPoolsResponse.pools:type_name -> weir.v1.AddressPool
+	66, // 21: weir.v1.GetAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	67, // 22: weir.v1.CreatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
+	67, // 23: weir.v1.CreatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	67, // 24: weir.v1.UpdatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
+	67, // 25: weir.v1.UpdatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	67, // 26: weir.v1.ChangePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	67, // 27: weir.v1.ListPrefixListsResponse.prefix_lists:type_name -> weir.v1.PrefixList
+	67, // 28: weir.v1.GetPrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	70, // 29: weir.v1.ListEventsResponse.events:type_name -> weir.v1.Event
+	70, // 30: weir.v1.WatchEventsResponse.event:type_name -> weir.v1.Event
+	65, // 31: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
+	71, // 32: weir.v1.GetSNATResponse.status:type_name -> weir.v1.SNATStatus
+	48, // 33: weir.v1.GetSNATResponse.workloads:type_name -> weir.v1.WorkloadPorts
+	72, // 34: weir.v1.WorkloadPorts.use:type_name -> weir.v1.SNATUse
+	73, // 35: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
+	73, // 36: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
+	73, // 37: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
+	74, // 38: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
+	75, // 39: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
+	76, // 40: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
+	77, // 41: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
+	78, // 42: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
+	0,  // 43: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
+	6,  // 44: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
+	8,  // 45: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
+	10, // 46: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
+	12, // 47: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
+	42, // 48: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
+	44, // 49: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
+	14, // 50: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
+	46, // 51: weir.v1.WeirService.GetSNAT:input_type -> weir.v1.GetSNATRequest
+	49, // 52: weir.v1.WeirService.ReclaimPorts:input_type -> weir.v1.ReclaimPortsRequest
+	16, // 53: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
+	18, // 54: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
+	20, // 55: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
+	22, // 56: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
+	24, // 57: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
+	26, // 58: weir.v1.WeirService.CreatePrefixList:input_type -> weir.v1.CreatePrefixListRequest
+	28, // 59: weir.v1.WeirService.UpdatePrefixList:input_type -> weir.v1.UpdatePrefixListRequest
+	30, // 60: weir.v1.WeirService.ChangePrefixList:input_type -> weir.v1.ChangePrefixListRequest
+	32, // 61: weir.v1.WeirService.ListPrefixLists:input_type -> weir.v1.ListPrefixListsRequest
+	34, // 62: weir.v1.WeirService.GetPrefixList:input_type -> weir.v1.GetPrefixListRequest
+	36, // 63: weir.v1.WeirService.DeletePrefixList:input_type -> weir.v1.DeletePrefixListRequest
+	38, // 64: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
+	40, // 65: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
+	51, // 66: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
+	53, // 67: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
+	55, // 68: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
+	57, // 69: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
+	59, // 70: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
+	61, // 71: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
+	63, // 72: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
+	1,  // 73: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
+	7,  // 74: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
+	9,  // 75: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
+	11, // 76: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
+	13, // 77: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
+	43, // 78: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
+	45, // 79: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
+	15, // 80: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
+	47, // 81: weir.v1.WeirService.GetSNAT:output_type -> weir.v1.GetSNATResponse
+	50, // 82: weir.v1.WeirService.ReclaimPorts:output_type -> weir.v1.ReclaimPortsResponse
+	17, // 83: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
+	19, // 84: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
+	21, // 85: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
+	23, // 86: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
+	25, // 87: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
+	27, // 88: weir.v1.WeirService.CreatePrefixList:output_type -> weir.v1.CreatePrefixListResponse
+	29, // 89: weir.v1.WeirService.UpdatePrefixList:output_type -> weir.v1.UpdatePrefixListResponse
+	31, // 90: weir.v1.WeirService.ChangePrefixList:output_type -> weir.v1.ChangePrefixListResponse
+	33, // 91: weir.v1.WeirService.ListPrefixLists:output_type -> weir.v1.ListPrefixListsResponse
+	35, // 92: weir.v1.WeirService.GetPrefixList:output_type -> weir.v1.GetPrefixListResponse
+	37, // 93: weir.v1.WeirService.DeletePrefixList:output_type -> weir.v1.DeletePrefixListResponse
+	39, // 94: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
+	41, // 95: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
+	52, // 96: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
+	54, // 97: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
+	56, // 98: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
+	58, // 99: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
+	60, // 100: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
+	62, // 101: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
+	64, // 102: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
+	73, // [73:103] is the sub-list for method output_type
+	43, // [43:73] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_v1_weir_proto_init() }
@@ -3553,7 +4396,7 @@ func file_v1_weir_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_weir_proto_rawDesc), len(file_v1_weir_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   52,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

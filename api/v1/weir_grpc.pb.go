@@ -36,6 +36,12 @@ const (
 	WeirService_ListAddressPools_FullMethodName  = "/weir.v1.WeirService/ListAddressPools"
 	WeirService_GetAddressPool_FullMethodName    = "/weir.v1.WeirService/GetAddressPool"
 	WeirService_DeleteAddressPool_FullMethodName = "/weir.v1.WeirService/DeleteAddressPool"
+	WeirService_CreatePrefixList_FullMethodName  = "/weir.v1.WeirService/CreatePrefixList"
+	WeirService_UpdatePrefixList_FullMethodName  = "/weir.v1.WeirService/UpdatePrefixList"
+	WeirService_ChangePrefixList_FullMethodName  = "/weir.v1.WeirService/ChangePrefixList"
+	WeirService_ListPrefixLists_FullMethodName   = "/weir.v1.WeirService/ListPrefixLists"
+	WeirService_GetPrefixList_FullMethodName     = "/weir.v1.WeirService/GetPrefixList"
+	WeirService_DeletePrefixList_FullMethodName  = "/weir.v1.WeirService/DeletePrefixList"
 	WeirService_ListEvents_FullMethodName        = "/weir.v1.WeirService/ListEvents"
 	WeirService_WatchEvents_FullMethodName       = "/weir.v1.WeirService/WatchEvents"
 	WeirService_ListNodes_FullMethodName         = "/weir.v1.WeirService/ListNodes"
@@ -53,7 +59,7 @@ const (
 //
 // What operators call.
 type WeirServiceClient interface {
-	// Creates or updates VIPs and address pools, all of them or none.
+	// Creates or updates VIPs, address pools and prefix lists, all of them or none.
 	ApplyVIPs(ctx context.Context, in *ApplyVIPsRequest, opts ...grpc.CallOption) (*ApplyVIPsResponse, error)
 	// Creates a VIP. Refused if there is one of that name.
 	CreateVIP(ctx context.Context, in *CreateVIPRequest, opts ...grpc.CallOption) (*CreateVIPResponse, error)
@@ -82,6 +88,18 @@ type WeirServiceClient interface {
 	GetAddressPool(ctx context.Context, in *GetAddressPoolRequest, opts ...grpc.CallOption) (*GetAddressPoolResponse, error)
 	// Deletes an address pool. Refused while a VIP has an address of it.
 	DeleteAddressPool(ctx context.Context, in *DeleteAddressPoolRequest, opts ...grpc.CallOption) (*DeleteAddressPoolResponse, error)
+	// Creates a prefix list. Refused if there is one of that name.
+	CreatePrefixList(ctx context.Context, in *CreatePrefixListRequest, opts ...grpc.CallOption) (*CreatePrefixListResponse, error)
+	// Replaces a prefix list as a whole. Muxes hear of what differs.
+	UpdatePrefixList(ctx context.Context, in *UpdatePrefixListRequest, opts ...grpc.CallOption) (*UpdatePrefixListResponse, error)
+	// Takes prefixes out of a prefix list and puts others in, as one change. What is so already stays so.
+	ChangePrefixList(ctx context.Context, in *ChangePrefixListRequest, opts ...grpc.CallOption) (*ChangePrefixListResponse, error)
+	// Lists prefix lists by name, in pages, without their prefixes.
+	ListPrefixLists(ctx context.Context, in *ListPrefixListsRequest, opts ...grpc.CallOption) (*ListPrefixListsResponse, error)
+	// Returns a prefix list with all its prefixes.
+	GetPrefixList(ctx context.Context, in *GetPrefixListRequest, opts ...grpc.CallOption) (*GetPrefixListResponse, error)
+	// Deletes a prefix list. Refused while an endpoint names it.
+	DeletePrefixList(ctx context.Context, in *DeletePrefixListRequest, opts ...grpc.CallOption) (*DeletePrefixListResponse, error)
 	// Lists events, the latest last, in pages. They are forgotten after an hour or so.
 	ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error)
 	// Streams events as they happen. REST gets one JSON object a line.
@@ -268,6 +286,66 @@ func (c *weirServiceClient) DeleteAddressPool(ctx context.Context, in *DeleteAdd
 	return out, nil
 }
 
+func (c *weirServiceClient) CreatePrefixList(ctx context.Context, in *CreatePrefixListRequest, opts ...grpc.CallOption) (*CreatePrefixListResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CreatePrefixListResponse)
+	err := c.cc.Invoke(ctx, WeirService_CreatePrefixList_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) UpdatePrefixList(ctx context.Context, in *UpdatePrefixListRequest, opts ...grpc.CallOption) (*UpdatePrefixListResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdatePrefixListResponse)
+	err := c.cc.Invoke(ctx, WeirService_UpdatePrefixList_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) ChangePrefixList(ctx context.Context, in *ChangePrefixListRequest, opts ...grpc.CallOption) (*ChangePrefixListResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ChangePrefixListResponse)
+	err := c.cc.Invoke(ctx, WeirService_ChangePrefixList_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) ListPrefixLists(ctx context.Context, in *ListPrefixListsRequest, opts ...grpc.CallOption) (*ListPrefixListsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListPrefixListsResponse)
+	err := c.cc.Invoke(ctx, WeirService_ListPrefixLists_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) GetPrefixList(ctx context.Context, in *GetPrefixListRequest, opts ...grpc.CallOption) (*GetPrefixListResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetPrefixListResponse)
+	err := c.cc.Invoke(ctx, WeirService_GetPrefixList_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *weirServiceClient) DeletePrefixList(ctx context.Context, in *DeletePrefixListRequest, opts ...grpc.CallOption) (*DeletePrefixListResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeletePrefixListResponse)
+	err := c.cc.Invoke(ctx, WeirService_DeletePrefixList_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *weirServiceClient) ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListEventsResponse)
@@ -382,7 +460,7 @@ type WeirService_CaptureClient = grpc.ServerStreamingClient[CaptureResponse]
 //
 // What operators call.
 type WeirServiceServer interface {
-	// Creates or updates VIPs and address pools, all of them or none.
+	// Creates or updates VIPs, address pools and prefix lists, all of them or none.
 	ApplyVIPs(context.Context, *ApplyVIPsRequest) (*ApplyVIPsResponse, error)
 	// Creates a VIP. Refused if there is one of that name.
 	CreateVIP(context.Context, *CreateVIPRequest) (*CreateVIPResponse, error)
@@ -411,6 +489,18 @@ type WeirServiceServer interface {
 	GetAddressPool(context.Context, *GetAddressPoolRequest) (*GetAddressPoolResponse, error)
 	// Deletes an address pool. Refused while a VIP has an address of it.
 	DeleteAddressPool(context.Context, *DeleteAddressPoolRequest) (*DeleteAddressPoolResponse, error)
+	// Creates a prefix list. Refused if there is one of that name.
+	CreatePrefixList(context.Context, *CreatePrefixListRequest) (*CreatePrefixListResponse, error)
+	// Replaces a prefix list as a whole. Muxes hear of what differs.
+	UpdatePrefixList(context.Context, *UpdatePrefixListRequest) (*UpdatePrefixListResponse, error)
+	// Takes prefixes out of a prefix list and puts others in, as one change. What is so already stays so.
+	ChangePrefixList(context.Context, *ChangePrefixListRequest) (*ChangePrefixListResponse, error)
+	// Lists prefix lists by name, in pages, without their prefixes.
+	ListPrefixLists(context.Context, *ListPrefixListsRequest) (*ListPrefixListsResponse, error)
+	// Returns a prefix list with all its prefixes.
+	GetPrefixList(context.Context, *GetPrefixListRequest) (*GetPrefixListResponse, error)
+	// Deletes a prefix list. Refused while an endpoint names it.
+	DeletePrefixList(context.Context, *DeletePrefixListRequest) (*DeletePrefixListResponse, error)
 	// Lists events, the latest last, in pages. They are forgotten after an hour or so.
 	ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error)
 	// Streams events as they happen. REST gets one JSON object a line.
@@ -481,6 +571,24 @@ func (UnimplementedWeirServiceServer) GetAddressPool(context.Context, *GetAddres
 }
 func (UnimplementedWeirServiceServer) DeleteAddressPool(context.Context, *DeleteAddressPoolRequest) (*DeleteAddressPoolResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteAddressPool not implemented")
+}
+func (UnimplementedWeirServiceServer) CreatePrefixList(context.Context, *CreatePrefixListRequest) (*CreatePrefixListResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreatePrefixList not implemented")
+}
+func (UnimplementedWeirServiceServer) UpdatePrefixList(context.Context, *UpdatePrefixListRequest) (*UpdatePrefixListResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdatePrefixList not implemented")
+}
+func (UnimplementedWeirServiceServer) ChangePrefixList(context.Context, *ChangePrefixListRequest) (*ChangePrefixListResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ChangePrefixList not implemented")
+}
+func (UnimplementedWeirServiceServer) ListPrefixLists(context.Context, *ListPrefixListsRequest) (*ListPrefixListsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListPrefixLists not implemented")
+}
+func (UnimplementedWeirServiceServer) GetPrefixList(context.Context, *GetPrefixListRequest) (*GetPrefixListResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetPrefixList not implemented")
+}
+func (UnimplementedWeirServiceServer) DeletePrefixList(context.Context, *DeletePrefixListRequest) (*DeletePrefixListResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeletePrefixList not implemented")
 }
 func (UnimplementedWeirServiceServer) ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListEvents not implemented")
@@ -792,6 +900,114 @@ func _WeirService_DeleteAddressPool_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _WeirService_CreatePrefixList_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreatePrefixListRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).CreatePrefixList(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_CreatePrefixList_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).CreatePrefixList(ctx, req.(*CreatePrefixListRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_UpdatePrefixList_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdatePrefixListRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).UpdatePrefixList(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_UpdatePrefixList_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).UpdatePrefixList(ctx, req.(*UpdatePrefixListRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_ChangePrefixList_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ChangePrefixListRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).ChangePrefixList(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_ChangePrefixList_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).ChangePrefixList(ctx, req.(*ChangePrefixListRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_ListPrefixLists_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListPrefixListsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).ListPrefixLists(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_ListPrefixLists_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).ListPrefixLists(ctx, req.(*ListPrefixListsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_GetPrefixList_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetPrefixListRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).GetPrefixList(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_GetPrefixList_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).GetPrefixList(ctx, req.(*GetPrefixListRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _WeirService_DeletePrefixList_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeletePrefixListRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WeirServiceServer).DeletePrefixList(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WeirService_DeletePrefixList_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WeirServiceServer).DeletePrefixList(ctx, req.(*DeletePrefixListRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _WeirService_ListEvents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListEventsRequest)
 	if err := dec(in); err != nil {
@@ -1002,6 +1218,30 @@ var WeirService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteAddressPool",
 			Handler:    _WeirService_DeleteAddressPool_Handler,
+		},
+		{
+			MethodName: "CreatePrefixList",
+			Handler:    _WeirService_CreatePrefixList_Handler,
+		},
+		{
+			MethodName: "UpdatePrefixList",
+			Handler:    _WeirService_UpdatePrefixList_Handler,
+		},
+		{
+			MethodName: "ChangePrefixList",
+			Handler:    _WeirService_ChangePrefixList_Handler,
+		},
+		{
+			MethodName: "ListPrefixLists",
+			Handler:    _WeirService_ListPrefixLists_Handler,
+		},
+		{
+			MethodName: "GetPrefixList",
+			Handler:    _WeirService_GetPrefixList_Handler,
+		},
+		{
+			MethodName: "DeletePrefixList",
+			Handler:    _WeirService_DeletePrefixList_Handler,
 		},
 		{
 			MethodName: "ListEvents",

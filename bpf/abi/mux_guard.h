@@ -5,8 +5,26 @@
 
 /* What packets to an endpoint are held against before it takes them. Loaded as one word. */
 struct guard {
-	/* Numbers of lists of sources: that may come, below, and that may not, above; 0: none. */
+	/*
+	 * Numbers of lists of sources: that may come, below, and that may not, above; 0: none. With
+	 * SOURCE_SET it is the row of `source_sets` that has the numbers of several.
+	 */
 	__u64 lists;
+};
+
+enum {
+	SOURCE_SET = 1 << 30, /* more than there are lists */
+	SOURCE_SET_LISTS = 8,
+};
+
+/* Lists that hold as one. */
+struct source_set {
+	__u32 lists[SOURCE_SET_LISTS]; /* their numbers; from the first 0 on there are none */
+};
+
+/* What a prefix list is called: for the program that finds the tables after another. */
+struct source_name {
+	char name[64];
 };
 
 /* A prefix of a list of sources. */
@@ -48,4 +66,6 @@ enum {
 
 _Static_assert(sizeof(struct guard) == 8, "guard");
 _Static_assert(sizeof(struct source_key) == 24, "source_key");
+_Static_assert(sizeof(struct source_set) == 32, "source_set");
+_Static_assert(sizeof(struct source_name) == 64, "source_name");
 _Static_assert(sizeof(struct vip_guard) == 128, "vip_guard");

@@ -17,8 +17,9 @@
 #include "lib/mux_work.h"
 
 /*
- * Prefixes of all lists. Written by user space: a list that a row of `guards` names changes only by
- * being replaced. Bounded by user space, which counts; memory is taken as rows come.
+ * Prefixes of all lists. Written by user space: a list of an endpoint changes only by being
+ * replaced; one that has a name in place, what is new before what is gone. Bounded by user space,
+ * which counts; memory is taken as rows come.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
@@ -27,6 +28,23 @@ struct {
 	__type(key, struct source_key);
 	__type(value, __u8);
 } sources SEC(".maps");
+
+/* Written by user space while no row of `guards` names the row. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 16385);
+	__type(key, __u32);
+	__type(value, struct source_set);
+} source_sets SEC(".maps");
+
+/* By the number of a list that has a name. User space writes and reads it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192); /* twice what there may be, as they come before others go */
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct source_name);
+} source_names SEC(".maps");
 
 /* By the endpoint's id. Of an endpoint without ENDPOINT_SOURCES nobody reads the row. */
 struct {
@@ -95,6 +113,27 @@ static __always_inline bool source_is_listed(__u32 list, const struct address *s
 	return bpf_map_lookup_elem(&sources, &key);
 }
 
+/* Says so of a list, or of several that hold as one. */
+static __always_inline bool source_is_in(__u32 lists, const struct address *source)
+{
+	struct source_set *set;
+	__u32 row = lists & ~SOURCE_SET, list;
+
+	if (!(lists & SOURCE_SET))
+		return source_is_listed(lists, source);
+	set = bpf_map_lookup_elem(&source_sets, &row);
+	if (!set)
+		return false;
+	for (int i = 0; i < SOURCE_SET_LISTS; i++) {
+		list = set->lists[i];
+		if (!list)
+			return false;
+		if (source_is_listed(list, source))
+			return true;
+	}
+	return false;
+}
+
 static __always_inline bool source_may_come(const struct guarded *g)
 {
 	__u32 id = g->id, allow, deny;
@@ -106,9 +145,9 @@ static __always_inline bool source_may_come(const struct guarded *g)
 	lists = *(volatile __u64 *)&guard->lists;
 	allow = lists;
 	deny = lists >> 32;
-	if (deny && source_is_listed(deny, &g->source))
+	if (deny && source_is_in(deny, &g->source))
 		return false;
-	return !allow || source_is_listed(allow, &g->source);
+	return !allow || source_is_in(allow, &g->source);
 }
 
 enum { VIP_LIMIT_TRIES = 16 };

@@ -21,9 +21,9 @@ func applyCommand(s *session) *cobra.Command {
 	var wait waiting
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
-		Short: "Create or update VIPs, address pools and tenants from manifests",
-		Long: `Create or update the VIPs and address pools that manifests describe: all of them, or
-none if there is anything wrong with one. Tenants are applied before them, by themselves:
+		Short: "Create or update VIPs, address pools, prefix lists and tenants from manifests",
+		Long: `Create or update the VIPs, address pools and prefix lists that manifests describe: all
+of them, or none if there is anything wrong with one. Tenants are applied before them, by themselves:
 all of them or none.
 
 FILE is a YAML or JSON file, a folder of such, or - for standard input; -f may be
@@ -79,12 +79,15 @@ func (s *session) apply(cmd *cobra.Command, files []string, dryRun bool, wait wa
 		return nil
 	}
 	request := &weirv1.ApplyVIPsRequest{DryRun: dryRun}
-	// Pools come first, as an apply in parts has them first.
+	// VIPs come last, as an apply in parts has the others first.
 	slices.SortStableFunc(resources, func(a, b manifest.Resource) int { return cmp.Compare(isVIP(a), isVIP(b)) })
 	for _, r := range resources {
-		if r.Pool != nil {
+		switch {
+		case r.Pool != nil:
 			request.Pools = append(request.Pools, rpc.AddressPoolToProto(*r.Pool))
-		} else {
+		case r.PrefixList != nil:
+			request.PrefixLists = append(request.PrefixLists, rpc.PrefixListToProtoWhole(*r.PrefixList))
+		default:
 			request.Vips = append(request.Vips, rpc.VIPToProto(r.VIP))
 		}
 	}
@@ -95,6 +98,9 @@ func (s *session) apply(cmd *cobra.Command, files []string, dryRun bool, wait wa
 	err = s.print(cmd.OutOrStdout(), message{response}, func(w io.Writer) error {
 		for _, pool := range response.GetPools() {
 			fmt.Fprintf(w, "pool %s %s\n", pool.GetName(), pool.GetChange())
+		}
+		for _, list := range response.GetPrefixLists() {
+			printApplied(w, list)
 		}
 		if dryRun {
 			return printDryRun(w, response.GetVips())
@@ -110,9 +116,9 @@ func (s *session) apply(cmd *cobra.Command, files []string, dryRun bool, wait wa
 	return s.wait(cmd, wait, response.GetGeneration())
 }
 
-// isVIP is 1 for a VIP, 0 for a pool.
+// isVIP is 1 for a VIP, 0 for a pool or a prefix list.
 func isVIP(r manifest.Resource) int {
-	if r.Pool == nil {
+	if r.Pool == nil && r.PrefixList == nil {
 		return 1
 	}
 	return 0

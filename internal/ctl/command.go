@@ -38,8 +38,8 @@ func Command(config Config) *cobra.Command {
 		Short: "Operate a Weir load balancer",
 		Long: `Operate a Weir load balancer.
 
-Get, describe, status, top, explain and capture show what is there; apply, edit, patch and
-delete change it.
+Get, describe, status, top, explain and capture show what is there; apply, edit, patch,
+delete and prefixlist change it.
 
 Exit status: 0 all went well; 1 something failed or was refused; 2 wrong usage;
 3 the change is made, but not every mux ran it within --timeout.`,
@@ -52,7 +52,7 @@ Exit status: 0 all went well; 1 something failed or was refused; 2 wrong usage;
 	root.PersistentFlags().StringVar(&s.config, "config", "",
 		"`file` that says where the managers are and who you are; the variable "+rpc.ConfigVariable+" does the same")
 	root.AddCommand(
-		applyCommand(s), editCommand(s), patchCommand(s), deleteCommand(s),
+		applyCommand(s), editCommand(s), patchCommand(s), deleteCommand(s), prefixListCommand(s),
 		getCommand(s), describeCommand(s), statusCommand(s), topCommand(s), explainCommand(s), captureCommand(s), snatCommand(s), doctorCommand(s), versionCommand(s),
 		backupCommand(s), restoreCommand(), newCACommand(),
 		tokenCommand(s), userCommand(s), revokeCommand(s), auditCommand(s),

@@ -17,10 +17,12 @@ func deleteCommand(s *session) *cobra.Command {
 	var wait waiting
 	cmd := &cobra.Command{
 		Use:   "delete",
-		Short: "Delete VIPs, address pools and tenants, or forget nodes",
-		Long: `Delete VIPs, address pools and tenants, or forget nodes that are gone for good.
+		Short: "Delete VIPs, address pools, prefix lists and tenants, or forget nodes",
+		Long: `Delete VIPs, address pools, prefix lists and tenants, or forget nodes that are gone
+for good.
 
-With -f, delete the VIPs that manifests describe, then their pools, then their tenants.`,
+With -f, delete the VIPs that manifests describe, then their prefix lists, then their
+pools, then their tenants.`,
 		Example: `  weir delete vip shop
   weir delete -f shop.yaml
   weir delete node mux7`,
@@ -42,6 +44,9 @@ With -f, delete the VIPs that manifests describe, then their pools, then their t
 		if err := s.deleteVIPs(cmd, names[manifest.Kind], wait); err != nil {
 			return err
 		}
+		if err := s.deletePrefixLists(cmd, names[manifest.KindPrefixList]); err != nil {
+			return err
+		}
 		if err := s.deletePools(cmd, names[manifest.KindPool]); err != nil {
 			return err
 		}
@@ -49,7 +54,7 @@ With -f, delete the VIPs that manifests describe, then their pools, then their t
 	}
 	fileFlag(cmd, &files, "`file` or folder of manifests, - for standard input; may be repeated")
 	wait.flags(cmd)
-	cmd.AddCommand(s.deleteVIPCommand(), s.deleteNodeCommand(), s.deleteManagerCommand(), s.deletePoolCommand(), s.deleteTenantCommand())
+	cmd.AddCommand(s.deleteVIPCommand(), s.deleteNodeCommand(), s.deleteManagerCommand(), s.deletePoolCommand(), s.deletePrefixListCommand(), s.deleteTenantCommand())
 	return cmd
 }
 

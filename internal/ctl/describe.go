@@ -99,8 +99,7 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 		if e.GetIdleTimeout() != nil {
 			fmt.Fprintf(w, "  Idle timeout:   %s\n", e.GetIdleTimeout().AsDuration())
 		}
-		sourcesText(w, "Allow", e.GetAllow())
-		sourcesText(w, "Deny", e.GetDeny())
+		clientsText(w, e)
 		t := newColumns("  ", "no backends: the muxes drop what arrives",
 			"SLOT", "BACKEND", "HOST", "TUNNEL", "WEIGHT", "SHARE", "BUCKETS", "CEDED", "SESSIONS", "NO COOKIE", "HEALTH")
 		for _, b := range e.GetBackends() {
@@ -113,6 +112,14 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 		}
 	}
 	return nil
+}
+
+// clientsText tells who may come.
+func clientsText(w io.Writer, e *weirv1.Endpoint) {
+	sourcesText(w, "Allow", e.GetAllow())
+	sourcesText(w, "Deny", e.GetDeny())
+	sourcesText(w, "Allow lists", e.GetAllowLists())
+	sourcesText(w, "Deny lists", e.GetDenyLists())
 }
 
 // boundsText tells what muxes take for a VIP each second, and what becomes of it if more comes.

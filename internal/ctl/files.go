@@ -144,7 +144,7 @@ func locate(err error, resources []manifest.Resource) error {
 	}
 	kinds := map[string][]manifest.Resource{} // as an apply has them
 	for _, r := range resources {
-		kind := map[string]string{manifest.Kind: "vips", manifest.KindPool: "pools", manifest.KindTenant: "tenants"}[r.Kind()]
+		kind := map[string]string{manifest.Kind: "vips", manifest.KindPool: "pools", manifest.KindPrefixList: "prefixLists", manifest.KindTenant: "tenants"}[r.Kind()]
 		kinds[kind] = append(kinds[kind], r)
 	}
 	var problems manifest.Problems

@@ -17,7 +17,7 @@ import (
 func getCommand(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get",
-		Short: "List VIPs, address pools, tenants, events or nodes, a line each",
+		Short: "List VIPs, address pools, prefix lists, tenants, events or nodes, a line each",
 		Example: `  weir get vips
   weir get vips -l team=web --watch
   weir get pools
@@ -26,7 +26,7 @@ func getCommand(s *session) *cobra.Command {
   weir get vip shop -o yaml > shop.yaml`,
 	}
 	group(cmd)
-	cmd.AddCommand(s.getVIPsCommand(), s.getPoolsCommand(), s.getTenantsCommand(), s.getEventsCommand(), s.getNodesCommand(), s.getManagersCommand())
+	cmd.AddCommand(s.getVIPsCommand(), s.getPoolsCommand(), s.getPrefixListsCommand(), s.getTenantsCommand(), s.getEventsCommand(), s.getNodesCommand(), s.getManagersCommand())
 	return cmd
 }
 

@@ -28,14 +28,14 @@ func writes(vip *weirv1.VIP) int { return 1 + len(vip.GetEndpoints()) }
 
 // parts are the changes that a request is made in: one, if it fits.
 func parts(whole *weirv1.ApplyVIPsRequest) []*weirv1.ApplyVIPsRequest {
-	all := len(whole.GetPools())
+	all := len(whole.GetPools()) + len(whole.GetPrefixLists())
 	for _, vip := range whole.GetVips() {
 		all += writes(vip)
 	}
 	if all <= wholeMost {
 		return []*weirv1.ApplyVIPsRequest{whole}
 	}
-	part, n := &weirv1.ApplyVIPsRequest{Pools: whole.GetPools()}, len(whole.GetPools())
+	part, n := &weirv1.ApplyVIPsRequest{Pools: whole.GetPools(), PrefixLists: whole.GetPrefixLists()}, len(whole.GetPools())+len(whole.GetPrefixLists())
 	list := []*weirv1.ApplyVIPsRequest{part}
 	for _, vip := range whole.GetVips() {
 		if n += writes(vip); n > partMost && len(part.GetVips()) > 0 {
@@ -54,18 +54,19 @@ func (s *session) applyVIPs(cmd *cobra.Command, whole *weirv1.ApplyVIPsRequest, 
 	if whole.GetDryRun() || len(list) == 1 {
 		return s.applyPart(cmd.Context(), whole, resources)
 	}
-	check := &weirv1.ApplyVIPsRequest{Vips: whole.GetVips(), Pools: whole.GetPools(), DryRun: true}
+	check := &weirv1.ApplyVIPsRequest{Vips: whole.GetVips(), Pools: whole.GetPools(), PrefixLists: whole.GetPrefixLists(), DryRun: true}
 	if _, err := s.applyPart(cmd.Context(), check, resources); err != nil {
 		return nil, err
 	}
 	all := &weirv1.ApplyVIPsResponse{}
 	for _, part := range list {
-		done, err := s.applyPart(cmd.Context(), part, resources[len(all.GetPools())+len(all.GetVips()):])
+		done, err := s.applyPart(cmd.Context(), part, resources[len(all.GetPools())+len(all.GetPrefixLists())+len(all.GetVips()):])
 		if err != nil {
 			return nil, partError(err, len(all.GetVips()))
 		}
 		all.Generation = done.GetGeneration()
 		all.Vips, all.Pools = append(all.Vips, done.GetVips()...), append(all.Pools, done.GetPools()...)
+		all.PrefixLists = append(all.PrefixLists, done.GetPrefixLists()...)
 		fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d VIPs\n", len(all.GetVips()), len(whole.GetVips()))
 	}
 	return all, nil
@@ -75,6 +76,9 @@ func (s *session) applyPart(ctx context.Context, part *weirv1.ApplyVIPsRequest, 
 	response *weirv1.ApplyVIPsResponse, err error,
 ) {
 	limit := callTime + time.Duration(len(part.GetVips()))*applyTime
+	for _, list := range part.GetPrefixLists() {
+		limit += time.Duration(len(list.GetPrefixes())) * prefixTime
+	}
 	err = s.callWithin(ctx, limit, func(ctx context.Context, client *rpc.Client) error {
 		response, err = client.ApplyVIPs(ctx, part)
 		return locate(err, resources)

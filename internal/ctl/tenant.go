@@ -43,11 +43,12 @@ func (s *session) getTenantsCommand() *cobra.Command {
 
 func (s *session) printTenants(w io.Writer, tenants []*weirv1.Tenant) error {
 	if s.format == formatTable {
-		t := newColumns("", "no tenants: weir apply -f FILE makes some", "NAME", "RANGES", "VIPS", "ENDPOINTS", "BACKENDS", "PORTS", "FLOWS", "SESSIONS")
+		t := newColumns("", "no tenants: weir apply -f FILE makes some", "NAME", "RANGES", "VIPS", "ENDPOINTS", "BACKENDS", "PORTS", "PREFIXES", "FLOWS", "SESSIONS")
 		for _, p := range tenants {
 			used, most := p.GetUsed(), p.GetQuotas()
 			t.add(p.GetName(), tenantRanges(p), ofQuota(used.GetVips(), most.Vips), ofQuota(used.GetEndpoints(), most.Endpoints),
-				ofQuota(used.GetBackends(), most.Backends), ofQuota(used.GetPorts(), most.Ports), part(p.GetFlows()), part(p.GetSessions()))
+				ofQuota(used.GetBackends(), most.Backends), ofQuota(used.GetPorts(), most.Ports),
+				ofQuota(used.GetPrefixes(), most.Prefixes), part(p.GetFlows()), part(p.GetSessions()))
 		}
 		return t.write(w)
 	}
@@ -148,6 +149,7 @@ func describeTenant(w io.Writer, p *weirv1.Tenant, vips []*weirv1.VIP) error {
 		{"Endpoints", ofQuota(used.GetEndpoints(), most.Endpoints)},
 		{"Backends", ofQuota(used.GetBackends(), most.Backends)},
 		{"Ports", ofQuota(used.GetPorts(), most.Ports)},
+		{"Prefixes", ofQuota(used.GetPrefixes(), most.Prefixes)},
 		{"Flows", ofNode(p.GetFlows())},
 		{"Sessions", ofNode(p.GetSessions())},
 	} {

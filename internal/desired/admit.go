@@ -105,6 +105,7 @@ func (a *admission) vip(path string, vip model.VIP) {
 			a.backend(fmt.Sprintf("%s.endpoints[%d].backends[%d]", path, i, j), vip, b)
 		}
 		a.portFree(fmt.Sprintf("%s.endpoints[%d].port", path, i), vip, e)
+		a.named(fmt.Sprintf("%s.endpoints[%d]", path, i), vip, e)
 	}
 	if vip.SNAT != nil {
 		a.snat(path+".snat", vip)

@@ -18,6 +18,7 @@ type index struct {
 	moving sorted.Map[model.EndpointKey, none] // tables in transition
 	taken  sorted.Map[netip.Addr, taken]       // ranges of each VIP that somebody has, by address
 
+	naming  sorted.Map[naming, none]                      // who names which prefix list
 	leaving sorted.Map[model.SNATKey, model.SNATWorkload] // who leaves as VIPs
 	digest  uint64                                        // of the ranges of all of them, as muxes have them
 	ranges  int                                           // how many those are
@@ -62,10 +63,10 @@ func (p place) Compare(other place) int {
 func (s State) Clone() State {
 	return State{
 		VIPs: s.VIPs.Clone(), Tables: s.Tables.Clone(), Nodes: s.Nodes.Clone(), Health: s.Health.Clone(),
-		Pools: s.Pools.Clone(), Ports: s.Ports.Clone(), Steps: s.Steps.Clone(),
+		Pools: s.Pools.Clone(), Ports: s.Ports.Clone(), Steps: s.Steps.Clone(), PrefixLists: s.PrefixLists.Clone(),
 		index: index{
 			uses: s.uses.Clone(), living: s.living.Clone(), muxes: s.muxes.Clone(), moving: s.moving.Clone(), taken: s.taken.Clone(),
-			leaving: s.leaving.Clone(), digest: s.digest, ranges: s.ranges,
+			naming: s.naming.Clone(), leaving: s.leaving.Clone(), digest: s.digest, ranges: s.ranges,
 		},
 	}
 }
@@ -78,6 +79,7 @@ func (s *State) PutVIP(vip model.VIP) {
 	s.VIPs.Set(vip.Name, vip)
 	replace(&s.uses, eachUse, old, vip)
 	replace(&s.living, eachPlace, old, vip)
+	replace(&s.naming, eachNaming, old, vip)
 	s.leave(vip)
 }
 
@@ -114,6 +116,7 @@ func (s *State) RemoveVIP(name string) {
 	s.stay(old)
 	eachUse(old, func(u use) { s.uses.Delete(u) })
 	eachPlace(old, func(p place) { s.living.Delete(p) })
+	eachNaming(old, func(n naming) { s.naming.Delete(n) })
 }
 
 func eachUse(vip model.VIP, do func(use)) {

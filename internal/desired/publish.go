@@ -21,7 +21,7 @@ func MuxEndpoint(vip model.VIP, e model.Endpoint, table Table) model.MuxEndpoint
 		Cookies: table.Cookies, Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(),
 		Ping: vip.Ping != model.PingIgnore, FlowLimit: vip.FlowLimit, Fastpath: vip.Fastpath,
 		SYNCookies: e.WhenSYNCookies(),
-		Allow:      e.Allow, Deny: e.Deny,
+		Allow:      e.Allow, Deny: e.Deny, AllowLists: e.AllowLists, DenyLists: e.DenyLists,
 		Limits: vip.Limits,
 	}
 	if endpoint.Cookies == "" { // the table is older than cookies, and will be computed anew
@@ -87,7 +87,7 @@ func (s State) EachBackend(vip model.VIP, do func(host string, b model.HostBacke
 		if len(peers) > 0 {
 			sources = s.sources(e)
 		}
-		leave, stay := leavers(vip.Fastpath, e)
+		leave, stay := s.leavers(vip.Fastpath, e)
 		for _, b := range e.Backends {
 			slot := slots[b.AddrPort()]
 			do(b.Host, model.HostBackend{
@@ -102,34 +102,47 @@ func (s State) EachBackend(vip model.VIP, do func(host string, b model.HostBacke
 }
 
 // leavers are the clients whose connections to e may leave the muxes: the sources of its VIP's Fastpath, as far as e
-// takes them, but for those of stay.
-func leavers(f *model.Fastpath, e model.Endpoint) (leave, stay []netip.Prefix) {
+// takes them, but for those of stay. They are none if the lists of e have so many of them that hosts would be told more than
+// model.MaxSources: then all connections stay.
+func (s State) leavers(f *model.Fastpath, e model.Endpoint) (leave, stay []netip.Prefix) {
 	if f == nil {
 		return nil, nil
 	}
+	allow, deny := append(s.sets(e.AllowLists), model.NewPrefixSet(e.Allow)), append(s.sets(e.DenyLists), model.NewPrefixSet(e.Deny))
 	leave = f.Sources
-	if len(e.Allow) > 0 {
-		leave = nil
-		for _, source := range f.Sources {
-			for _, allowed := range e.Allow {
-				switch {
-				case !source.Overlaps(allowed):
-				case allowed.Bits() > source.Bits():
-					leave = append(leave, allowed)
-				default:
-					leave = append(leave, source)
-				}
-			}
-		}
-		slices.SortFunc(leave, netip.Prefix.Compare)
-		leave = slices.Compact(leave)
+	if len(e.Allow)+len(e.AllowLists) > 0 {
+		leave = common(f.Sources, allow, false)
 	}
-	for _, denied := range e.Deny {
-		if slices.ContainsFunc(leave, denied.Overlaps) {
-			stay = append(stay, denied)
-		}
+	stay = common(leave, deny, true)
+	if len(leave) > max(model.MaxSources, len(f.Sources)) || len(stay) > model.MaxSources {
+		return nil, nil
 	}
 	return leave, stay
+}
+
+// common are the addresses that both sources and one of the sets have: in the prefixes of the sets if whole, else in what
+// both have. It ends when they are more than hosts are told.
+func common(sources []netip.Prefix, sets []model.PrefixSet, whole bool) []netip.Prefix {
+	var all []netip.Prefix
+	for _, source := range sources {
+		for _, set := range sets {
+			if around, covered := set.Covering(source); covered {
+				if !whole {
+					around = source
+				}
+				all = append(all, around)
+				continue // with what lies in it
+			}
+			for inner := range set.Within(source) {
+				if len(all) > 2*model.MaxSources {
+					return all
+				}
+				all = append(all, inner)
+			}
+		}
+	}
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return slices.Compact(all)
 }
 
 // sources are, by the tunnel of each backend of e, the addresses of its host.

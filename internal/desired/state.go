@@ -27,6 +27,8 @@ type State struct {
 	Ports  sorted.Map[model.SNATKey, Holding]
 	Steps  sorted.Map[string, mitigation.State] // of overload policies, by VIP
 
+	PrefixLists sorted.Map[string, model.PrefixList]
+
 	index
 }
 

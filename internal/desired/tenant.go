@@ -10,7 +10,7 @@ import (
 )
 
 // Usage is what a tenant has.
-type Usage struct{ VIPs, Endpoints, Backends, Ports uint32 }
+type Usage struct{ VIPs, Endpoints, Backends, Ports, Prefixes uint32 }
 
 func (u *Usage) add(vip model.VIP) {
 	u.VIPs++
@@ -33,6 +33,7 @@ func (s State) Usage(tenant string) Usage {
 			u.add(vip)
 		}
 	}
+	u.Prefixes = uint32(s.Listed(tenant))
 	return u
 }
 

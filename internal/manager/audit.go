@@ -77,7 +77,7 @@ func isDryRun(message any) bool {
 
 // nouns are what the names in calls are of, by the procedure's noun.
 var nouns = map[string]string{
-	"VIP": "vip", "VIPs": "vip", "Ports": "vip", "AddressPool": "pool", "Node": "node", "Manager": "manager", "User": "user", "Tenant": "tenant", "Tenants": "tenant",
+	"VIP": "vip", "VIPs": "vip", "Ports": "vip", "AddressPool": "pool", "PrefixList": "prefixlist", "Node": "node", "Manager": "manager", "User": "user", "Tenant": "tenant", "Tenants": "tenant",
 }
 
 // nounOf is what a name in a call is of.
@@ -95,6 +95,9 @@ func subject(procedure string, message any) string {
 		for _, pool := range r.GetPools() {
 			add("pool", pool.GetName())
 		}
+		for _, list := range r.GetPrefixLists() {
+			add("prefixlist", list.GetName())
+		}
 		for _, vip := range r.GetVips() {
 			add("vip", vip.GetName())
 		}
@@ -106,6 +109,8 @@ func subject(procedure string, message any) string {
 		add("vip", r.GetVip().GetName())
 	case *weirv1.CreateAddressPoolRequest:
 		add("pool", r.GetPool().GetName())
+	case *weirv1.CreatePrefixListRequest:
+		add("prefixlist", r.GetPrefixList().GetName())
 	case *weirv1.CreateUserRequest:
 		add("user", r.GetUser().GetName())
 	case *weirv1.CreateTokenRequest:

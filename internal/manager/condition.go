@@ -49,7 +49,7 @@ type conditions struct {
 
 func conditionsOf(s *store.State, vip model.VIP) conditions {
 	var c conditions
-	c.programmed = programmed(s, generationOf(s, vip))
+	c.programmed = programmed(s, vip, generationOf(s, vip))
 	c.healthy, c.serving, c.backends = healthy(s, vip)
 	return c
 }
@@ -59,13 +59,16 @@ func generationOf(s *store.State, vip model.VIP) model.Generation {
 	generation := s.Written.At(vip.Name)
 	for _, e := range vip.Endpoints {
 		generation = max(generation, s.Computed.At(desired.Key(vip, e)))
+		for _, list := range e.Lists() {
+			generation = max(generation, s.PrefixListWritten.At(list))
+		}
 	}
 	return generation
 }
 
 // programmed says whether all muxes that are connected run the generation. One that is away forwards
 // nothing, or what it had: that is told of the mux, not of each VIP.
-func programmed(s *store.State, generation model.Generation) condition {
+func programmed(s *store.State, vip model.VIP, generation model.Generation) condition {
 	var registered, connected, run int
 	var refused []string
 	for mux := range s.MuxNodes() {
@@ -79,6 +82,8 @@ func programmed(s *store.State, generation model.Generation) condition {
 		}
 		connected++
 		switch {
+		case ignorant(s, vip, mux) != "":
+			refused = append(refused, mux.Name+": "+ignorant(s, vip, mux))
 		case said.Generation >= generation:
 			run++
 		case said.Rejected >= generation:

@@ -14,9 +14,10 @@ import (
 // removed is what a change does to an endpoint that is not in the VIP any more.
 const removed = "removed"
 
-// dryRun says what applying the pools and VIPs would change. It writes nothing.
-func (m *Manager) dryRun(ctx context.Context, s *store.State, pools []model.AddressPool, vips []model.VIP) (*weirv1.ApplyVIPsResponse, error) {
-	admitted, err := m.admitted(ctx, s, pools, vips)
+// dryRun says what applying the lists, pools and VIPs would change. It writes nothing.
+func (m *Manager) dryRun(ctx context.Context, g staged, pools []model.AddressPool, vips []model.VIP) (*weirv1.ApplyVIPsResponse, error) {
+	s := g.base
+	admitted, err := m.admitted(ctx, s, g.lists, pools, vips)
 	if err != nil {
 		return nil, err
 	}
@@ -26,7 +27,7 @@ func (m *Manager) dryRun(ctx context.Context, s *store.State, pools []model.Addr
 		applied[i].Effects = m.effects(s, after, vip, change)
 	}
 	_, appliedPools := changedPools(s, pools)
-	return &weirv1.ApplyVIPsResponse{Generation: uint64(s.Generation), Vips: applied, Pools: appliedPools}, nil
+	return &weirv1.ApplyVIPsResponse{Generation: uint64(s.Generation), Vips: applied, Pools: appliedPools, PrefixLists: g.applied}, nil
 }
 
 // effects are those of the change on the endpoints of vip whose tables it touches, in order.

@@ -22,6 +22,7 @@ import (
 const (
 	kindVIP     = "VIP"
 	kindPool    = "AddressPool"
+	kindList    = "PrefixList"
 	kindManager = "manager"
 )
 
@@ -92,7 +93,7 @@ func (m *Manager) recordEvents(ctx context.Context) error {
 type eventFilter struct{ kind, object, tenant, severity string }
 
 func newEventFilter(kind, object, tenant, severity string) (eventFilter, error) {
-	kinds := []string{"", kindVIP, kindPool, string(model.RoleMux), string(model.RoleHost), kindManager}
+	kinds := []string{"", kindVIP, kindPool, kindList, string(model.RoleMux), string(model.RoleHost), kindManager}
 	if !slices.Contains(kinds, kind) {
 		return eventFilter{}, &model.FieldError{Field: "kind", Reason: fmt.Sprintf("must be one of %v, is %.64q", kinds[1:], kind)}
 	}

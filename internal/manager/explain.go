@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -47,8 +48,8 @@ func (m *Manager) explain(s *store.State, vip model.VIP, e model.Endpoint, flow 
 	}
 	step := func(format string, args ...any) { p.Steps = append(p.Steps, fmt.Sprintf(format, args...)) }
 	step("%s goes to endpoint %s of VIP %s (tenant %s)", flow, desired.Key(vip, e), vip.Name, vip.Tenant)
-	if !e.Takes(flow.Source.Addr()) {
-		step("the endpoint does not take %s: the muxes drop the flow, by %s", flow.Source.Addr(), whyRefused(e, flow.Source.Addr()))
+	if !e.Takes(flow.Source.Addr(), s.Lists) {
+		step("the endpoint does not take %s: the muxes drop the flow, by %s", flow.Source.Addr(), whyRefused(s, e, flow.Source.Addr()))
 		return p
 	}
 	if table.Cookies == model.CookiesOn || table.Cookies == model.CookiesSettling {
@@ -107,11 +108,12 @@ func rewritten(backend netip.AddrPort, flow model.Flow) netip.AddrPort {
 }
 
 // whyRefused names the list that keeps the source out.
-func whyRefused(e model.Endpoint, source netip.Addr) string {
-	for _, p := range e.Deny {
-		if p.Contains(source) {
-			return fmt.Sprintf("%s in deny", p)
-		}
+func whyRefused(s *store.State, e model.Endpoint, source netip.Addr) string {
+	switch denied := s.Denies(e, source); {
+	case denied != "":
+		return denied
+	case len(e.AllowLists) > 0:
+		return "allow and " + strings.Join(e.AllowLists, ", ") + ", which have it not"
 	}
 	return "allow, which has it not"
 }

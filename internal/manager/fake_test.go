@@ -40,17 +40,25 @@ type fakeMux struct {
 	routes     []model.VIPRoute
 	usual      int                   // messages that told of none
 	pressures  []*weirv1.VIPPressure // that it reports
-	moved      int                   // buckets that named another backend too, when they were most
+	lists      map[string]model.PrefixSet
+	chunks     rpc.PrefixChunks // of the stream alone
+	pieces     int              // messages of chunks alone
+	sent       int              // chunks that came with updates
+	old        bool             // it is of a release that knows no prefix lists
+	moved      int              // buckets that named another backend too, when they were most
 	acks       rpc.Acknowledger
 }
 
-func startMux(t *testing.T, url, name, address string) *fakeMux {
+func startMux(t *testing.T, url, name, address string, change ...func(*fakeMux)) *fakeMux {
 	m := &fakeMux{
 		name: name, client: dial(t, url), tables: map[model.EndpointKey]model.MuxEndpoint{}, snat: map[model.SNATKey]model.MuxSNAT{},
 	}
 	m.acks = rpc.Acknowledger{Name: name, Open: m.client.AcknowledgeMux}
+	for _, c := range change {
+		c(m)
+	}
 	goFollow(t, m.name, func(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error) {
-		return m.client.SyncMux(ctx, &weirv1.SyncMuxRequest{Name: name, Addresses: []string{address}, Version: "test"})
+		return m.client.SyncMux(ctx, &weirv1.SyncMuxRequest{Name: name, Addresses: []string{address}, Version: "test", PrefixLists: !m.old, PrefixChunks: m.chunks.IDs()})
 	}, m.apply)
 	return m
 }
@@ -59,7 +67,11 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 	if len(p.GetTasks()) > 0 { // they come by themselves
 		return m.answer(p.GetTasks())
 	}
-	u, err := rpc.MuxUpdateFromProto(p)
+	if alone, err := m.chunks.Take(p); alone || err != nil {
+		m.pieces++
+		return err
+	}
+	u, err := rpc.MuxUpdateFromProto(p, &m.chunks)
 	if err != nil {
 		return err
 	}
@@ -74,6 +86,7 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 			m.snapshots++
 			m.tables = map[model.EndpointKey]model.MuxEndpoint{}
 			m.snat = map[model.SNATKey]model.MuxSNAT{}
+			m.lists = map[string]model.PrefixSet{}
 		}
 		for _, s := range u.SNAT {
 			m.snat[s.Key] = s
@@ -84,6 +97,8 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 		for _, e := range u.Endpoints {
 			m.tables[e.Key] = e
 		}
+		m.applyLists(p, u)
+		m.chunks.Applied(u)
 		for _, key := range u.Removed {
 			delete(m.tables, key)
 		}
@@ -107,6 +122,16 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 	}
 	_, err = m.client.ReportMux(context.Background(), report)
 	return err
+}
+
+func (m *fakeMux) applyLists(p *weirv1.SyncMuxResponse, u rpc.MuxUpdate) {
+	m.sent += len(p.GetPrefixChunks())
+	for _, l := range u.Lists {
+		m.lists[l.Name] = l.Prefixes
+	}
+	for _, name := range u.ListsRemoved {
+		delete(m.lists, name)
+	}
 }
 
 // answer does what an operator asks.

@@ -162,7 +162,8 @@ type muxFeed struct {
 	waits   time.Time        // since when an answer is due; zero: it is current
 	runs    model.Generation // of what it acked, what it did not refuse
 	joins   bool             // it had seen nothing when it opened this stream
-	first   bool             // it has answered on this stream
+	chunks  feedChunks
+	first   bool // it has answered on this stream
 
 	out      bool // it did not answer in time
 	withdraw bool // it is out of the pool, and told so
@@ -218,12 +219,13 @@ func (f *muxFeed) take(first model.Generation) (update rpc.MuxUpdate, due bool) 
 		Generation: s.Generation, Snapshot: whole, Pool: h.pool, Withdraw: f.withdraw,
 		Keys: s.FastpathKeys, SYNSecrets: s.SYNSecrets, Routes: s.Routes(),
 	}
+	f.takeLists(&update, s)
 	h.mu.Unlock()
 	if whole {
 		update.HashKey = s.HashKey
 		update.Endpoints = make([]model.MuxEndpoint, 0, s.Tables.Len())
 		for key := range s.Tables.Keys() {
-			add(&update, s, key)
+			f.addEndpoint(&update, s, key)
 		}
 		for key := range s.Leavers() {
 			addSNAT(&update, s, key)
@@ -235,7 +237,7 @@ func (f *muxFeed) take(first model.Generation) (update rpc.MuxUpdate, due bool) 
 		slices.SortFunc(update.SNAT, func(a, b model.MuxSNAT) int { return a.Key.Compare(b.Key) })
 		slices.SortFunc(update.SNATRemoved, model.SNATKey.Compare)
 		for key := range pending {
-			add(&update, s, key)
+			f.addEndpoint(&update, s, key)
 		}
 		slices.SortFunc(update.Endpoints, func(a, b model.MuxEndpoint) int { return a.Key.Compare(b.Key) })
 		slices.SortFunc(update.Removed, model.EndpointKey.Compare)
@@ -243,10 +245,17 @@ func (f *muxFeed) take(first model.Generation) (update rpc.MuxUpdate, due bool) 
 	return update, true
 }
 
-func add(update *rpc.MuxUpdate, s *store.State, key model.EndpointKey) {
-	if e, there := muxEndpoint(s, key); there {
+// addEndpoint adds an endpoint as the mux knows it. One that names lists which the mux does not know, and which are too long to
+// be written out, is none to it: so it drops what it should not let through.
+func (f *muxFeed) addEndpoint(update *rpc.MuxUpdate, s *store.State, key model.EndpointKey) {
+	e, there := muxEndpoint(s, key)
+	if there && !f.chunks.known {
+		e, there = s.Inline(e)
+	}
+	switch {
+	case there:
 		update.Endpoints = append(update.Endpoints, e)
-	} else if !update.Snapshot {
+	case !update.Snapshot:
 		update.Removed = append(update.Removed, key)
 	}
 }

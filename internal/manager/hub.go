@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -53,8 +54,11 @@ type heldState struct {
 	state *store.State
 	keys  []model.EndpointKey
 	snat  []model.SNATKey // workloads that differ
-	alone bool            // hosts need nothing of it before muxes may use it
-	since time.Time
+	lists []string        // prefix lists that differ
+	// written are the endpoints that name those: for muxes that are told of the lists as parts of them.
+	written []model.EndpointKey
+	alone   bool // hosts need nothing of it before muxes may use it
+	since   time.Time
 }
 
 func newHub(s *store.Store) *hub {
@@ -188,7 +192,7 @@ func (h *hub) advance(s *store.State, c changes, now time.Time) {
 			h.tellHost(host, hostChange{adds: true}, s.Generation, now)
 		}
 	}
-	h.held = append(h.held, heldState{state: s, keys: c.endpoints, snat: c.snat, alone: alone, since: now})
+	h.held = append(h.held, heldState{state: s, keys: c.endpoints, snat: c.snat, lists: c.lists, written: c.written, alone: alone, since: now})
 }
 
 // tellHost tells the host's streams, if there are any here.
@@ -222,6 +226,7 @@ func (h *hub) release(ready model.Generation) {
 		for _, held := range h.held[:n] {
 			f.add(held.keys)
 			f.addSNAT(held.snat)
+			f.addLists(held.lists, held.written)
 		}
 		f.soon()
 	}
@@ -280,9 +285,10 @@ func (h *hub) openHost(name string) (f *hostFeed, closed func()) {
 	}
 }
 
-// openMux begins the feed of a mux's stream; one that joins has seen no generation yet.
-func (h *hub) openMux(name string, joins bool) (f *muxFeed, closed func()) {
-	f = &muxFeed{hub: h, mux: name, joins: joins, whole: true, wake: make(chan struct{}, 1)}
+// openMux begins the feed of a mux's stream; one that joins has seen no generation yet. Of prefix lists, if it knows any,
+// it has these chunks.
+func (h *hub) openMux(name string, joins, knowsLists bool, chunks []string) (f *muxFeed, closed func()) {
+	f = &muxFeed{hub: h, mux: name, joins: joins, chunks: feedChunks{known: knowsLists, has: setOf(chunks)}, whole: true, wake: make(chan struct{}, 1)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.muxes[f] = true
@@ -319,6 +325,8 @@ type changes struct {
 	hosts     map[string]hostChange // by host, those that must hear of something
 	endpoints []model.EndpointKey   // of muxes
 	snat      []model.SNATKey       // of muxes and hosts
+	lists     []string              // of muxes, those that endpoints name
+	written   []model.EndpointKey   // that name lists that changed
 }
 
 // hostChange is what one host must hear.
@@ -349,6 +357,7 @@ func newChanges(old, s *store.State, delta store.Delta) changes {
 	}
 	c.endpoints = changedEndpoints(old, s, vips)
 	c.snat = changedSNAT(old, s, delta)
+	c.lists, c.written = changedLists(old, s, vips, delta)
 	for name := range delta.Nodes {
 		if old.Nodes.At(name).Role == model.RoleMux || s.Nodes.At(name).Role == model.RoleMux {
 			c.sources = c.sources || !slices.Equal(old.Muxes(), s.Muxes())
@@ -380,6 +389,12 @@ func touched(old, s *store.State, delta store.Delta) map[string]bool {
 			}
 		}
 	}
+	for name := range delta.PrefixLists { // hosts have of them what concerns Fastpath
+		for vip := range s.Naming(name) {
+			vips[vip.Name] = vips[vip.Name] || vip.Fastpath != nil
+		}
+	}
+	maps.DeleteFunc(vips, func(_ string, is bool) bool { return !is })
 	for name := range delta.Nodes {
 		if slices.Equal(old.Nodes.At(name).Addresses, s.Nodes.At(name).Addresses) {
 			continue

@@ -34,13 +34,16 @@ func (m *Manager) SyncMux(
 	asked, endTasks := m.tasks.open(node.Name)
 	defer endTasks()
 	// One of the release before says that it joins by having seen nothing.
-	feed, ended := m.hub.openMux(node.Name, r.GetJoins() || r.GetGeneration() == 0)
+	feed, ended := m.hub.openMux(node.Name, r.GetJoins() || r.GetGeneration() == 0, r.GetPrefixLists(), r.GetPrefixChunks())
 	defer ended()
 	ask := func(task *weirv1.MuxTask) error {
 		return stream.Send(&weirv1.SyncMuxResponse{Generation: uint64(feed.sent), Tasks: []*weirv1.MuxTask{task}})
 	}
 	return m.stream(ctx, feed.wake, asked, ask, func() (bool, error) {
 		before := feed.sent
+		if chunks := feed.takeChunks(max(registered, m.seenBy(r))); len(chunks) > 0 {
+			return true, stream.Send(&weirv1.SyncMuxResponse{Generation: uint64(before), PrefixChunks: rpc.ChunksToProto(chunks)})
+		}
 		update, due := feed.take(max(registered, m.seenBy(r)))
 		if !due {
 			return false, nil

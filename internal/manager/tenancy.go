@@ -28,6 +28,9 @@ func (m *Manager) permitTenant(caller trust.Identity, role trust.Role, message a
 			return rpc.NewError(connect.CodePermissionDenied,
 				&model.FieldError{Field: "pools", Reason: fmt.Sprintf("%s may not write pools: that takes the role admin in all tenants", caller)})
 		}
+		if err := permitLists(caller, "prefixLists", r.GetPrefixLists()...); err != nil {
+			return err
+		}
 		return permitWrites(caller, s, "vips", r.GetVips()...)
 	case *weirv1.CreateVIPRequest:
 		return permitWrites(caller, s, "vip", r.GetVip())
@@ -57,6 +60,15 @@ func (m *Manager) permitTenant(caller trust.Identity, role trust.Role, message a
 		if !caller.May(role, r.GetName()) {
 			return connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no tenant %.64q of yours", r.GetName()))
 		}
+	case *weirv1.CreatePrefixListRequest:
+		return permitLists(caller, "prefixList", r.GetPrefixList())
+	case *weirv1.UpdatePrefixListRequest:
+		if err := permitList(caller, s, role, r.GetName()); err != nil {
+			return err
+		}
+		return permitLists(caller, "prefixList", r.GetPrefixList())
+	case *weirv1.ChangePrefixListRequest, *weirv1.DeletePrefixListRequest, *weirv1.GetPrefixListRequest:
+		return permitList(caller, s, role, nameOf(message))
 	case interface{ GetTenant() string }: // those that list and watch
 		if r.GetTenant() != "" {
 			return permitTenantOf(caller, "tenant", r.GetTenant())
@@ -91,6 +103,43 @@ func permitWrites(caller trust.Identity, s *store.State, field string, vips ...*
 		if old, there := s.VIPs.Get(vip.GetName()); there && !caller.May(trust.Operator, old.Tenant) {
 			return rpc.NewError(connect.CodePermissionDenied,
 				&model.FieldError{Field: path + ".name", Reason: fmt.Sprintf("%s is taken: take another name", vip.GetName())})
+		}
+	}
+	return nil
+}
+
+// permitList holds that the caller has the role in the tenant of that prefix list. Those of none may be seen by all.
+func permitList(caller trust.Identity, s *store.State, role trust.Role, name string) error {
+	list, there := s.PrefixLists.Get(name)
+	switch {
+	case !there || list.Tenant != "" && !caller.May(trust.Viewer, list.Tenant):
+		return connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no prefix list %.64q of yours", name))
+	case role == trust.Viewer && list.Tenant == "" || caller.May(role, listTenant(list.Tenant)):
+		return nil
+	case list.Tenant == "":
+		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf(
+			"%s may not change prefix list %s, which is for all tenants: that takes the role %s in all of them", caller, name, role))
+	}
+	return connect.NewError(connect.CodePermissionDenied,
+		fmt.Errorf("%s may not change prefix list %s: that takes the role %s in tenant %s", caller, name, role, list.Tenant))
+}
+
+// permitLists holds that the caller may write lists into their tenants.
+func permitLists(caller trust.Identity, field string, lists ...*weirv1.PrefixList) error {
+	for i, list := range lists {
+		path := field
+		if field == "prefixLists" {
+			path = fmt.Sprintf("prefixLists[%d]", i)
+		}
+		if list.GetTenant() == "" && !caller.May(trust.Operator, trust.AllTenants) {
+			return rpc.NewError(connect.CodePermissionDenied, &model.FieldError{Field: path + ".tenant", Reason: fmt.Sprintf(
+				"%s may not write prefix lists for all tenants: name a tenant of yours", caller)})
+		}
+		if list.GetTenant() == "" {
+			continue
+		}
+		if err := permitTenantOf(caller, path+".tenant", list.GetTenant()); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -131,14 +180,17 @@ func permitOver(caller trust.Identity, s *store.State, vips []model.VIP) error {
 	return nil
 }
 
-// admitted says whether the caller may write vips, and whether they fit together, with all others, and
+// admitted says whether the caller may write vips, and lists, and whether they fit together, with all others, and
 // with what their tenants may have.
-func (m *Manager) admitted(ctx context.Context, s *store.State, pools []model.AddressPool, vips []model.VIP) ([]model.VIP, error) {
+func (m *Manager) admitted(ctx context.Context, s *store.State, lists []model.PrefixList, pools []model.AddressPool, vips []model.VIP) ([]model.VIP, error) {
 	caller := trust.FromContext(ctx)
 	if err := permitOver(caller, s, vips); err != nil {
 		return nil, err
 	}
-	admitted, err := admit(s, pools, vips)
+	if err := m.admitLists(ctx, s, lists, vips); err != nil {
+		return nil, err
+	}
+	admitted, err := admit(s, lists, pools, vips)
 	if err != nil {
 		return nil, err
 	}

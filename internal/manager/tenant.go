@@ -38,7 +38,7 @@ func auditToProto(entries []trust.AuditEntry) []*weirv1.AuditEntry {
 
 func tenantToProto(t model.Tenant, used desired.Usage, rows tenantRows) *weirv1.Tenant {
 	p := rpc.TenantToProto(t)
-	p.Used = &weirv1.Quotas{Vips: &used.VIPs, Endpoints: &used.Endpoints, Backends: &used.Backends, Ports: &used.Ports}
+	p.Used = &weirv1.Quotas{Vips: &used.VIPs, Endpoints: &used.Endpoints, Backends: &used.Backends, Ports: &used.Ports, Prefixes: &used.Prefixes}
 	p.Flows, p.Sessions = rows.flows[t.Name], rows.sessions[t.Name]
 	return p
 }
@@ -155,6 +155,11 @@ func (t trustService) DeleteTenant(ctx context.Context, r *weirv1.DeleteTenantRe
 		}
 		if used := t.store.State().Usage(name); used.VIPs > 0 {
 			return change, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("tenant %s has %d VIPs: delete them first", name, used.VIPs))
+		}
+		for list := range t.store.State().PrefixLists.Values() {
+			if list.Tenant == name {
+				return change, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("tenant %s has prefix list %s: delete it first", name, list.Name))
+			}
 		}
 		for _, user := range slices.Sorted(maps.Keys(now.Accounts)) {
 			for _, b := range now.Accounts[user].Bindings {

@@ -28,28 +28,29 @@ func (m *Manager) ApplyVIPs(ctx context.Context, r *weirv1.ApplyVIPsRequest) (*w
 	if err := rpc.Known(r); err != nil {
 		return nil, refusal(err)
 	}
-	if len(r.GetVips())+len(r.GetPools()) == 0 {
+	if len(r.GetVips())+len(r.GetPools())+len(r.GetPrefixLists()) == 0 {
 		return nil, refusal(&model.FieldError{Field: "vips", Reason: "must have at least one"})
 	}
 	_, validated := telemetry.Span(ctx, "validate")
 	vips, errVIPs := rpc.VIPsFromProto(r.GetVips())
 	validated(errVIPs)
 	pools, errPools := rpc.AddressPoolsFromProto(r.GetPools())
-	if err := errors.Join(errVIPs, errPools); err != nil {
+	lists, errLists := rpc.PrefixListsFromProto(r.GetPrefixLists())
+	if err := errors.Join(errVIPs, errPools, errLists); err != nil {
 		return nil, refusal(err)
 	}
 	if r.GetDryRun() {
-		response, err := m.dryRun(ctx, m.store.State(), pools, vips)
+		response, err := m.dryRun(ctx, edited(m.store.State(), replacing(lists)), pools, vips)
 		if err != nil {
 			return nil, refusal(err)
 		}
 		return response, nil
 	}
-	done, err := m.put(ctx, pools, func(*store.State) ([]model.VIP, error) { return vips, nil })
+	done, err := m.putAll(ctx, replacing(lists), pools, vips)
 	if err != nil {
 		return nil, refusal(err)
 	}
-	return &weirv1.ApplyVIPsResponse{Generation: uint64(done.generation), Vips: done.vips, Pools: done.pools}, nil
+	return &weirv1.ApplyVIPsResponse{Generation: uint64(done.generation), Vips: done.vips, Pools: done.pools, PrefixLists: done.lists}, nil
 }
 
 // outcome is what a write did.
@@ -57,6 +58,7 @@ type outcome struct {
 	generation model.Generation
 	vips       []*weirv1.AppliedVIP
 	pools      []*weirv1.AppliedAddressPool
+	lists      []*weirv1.AppliedPrefixList
 }
 
 // put writes pools, and the VIPs that choose makes of the State that they are written to. The paths of its
@@ -64,19 +66,43 @@ type outcome struct {
 func (m *Manager) put(
 	ctx context.Context, pools []model.AddressPool, choose func(*store.State) ([]model.VIP, error),
 ) (outcome, error) {
-	var done outcome
+	return m.putOn(ctx, staged{}, pools, choose)
+}
+
+// putAll writes prefix lists, pools and VIPs: all of them or none.
+func (m *Manager) putAll(ctx context.Context, edits []listEdit, pools []model.AddressPool, vips []model.VIP) (done outcome, err error) {
+	choose := func(*store.State) ([]model.VIP, error) { return vips, nil }
+	if len(edits) == 0 {
+		return m.put(ctx, pools, choose)
+	}
+	err = m.withLists(ctx, edits, vips, nil, func(g staged) (err error) {
+		done, err = m.putOn(ctx, g, pools, choose)
+		return err
+	})
+	return done, err
+}
+
+// putOn is put, with lists whose chunks are in the store.
+func (m *Manager) putOn(
+	ctx context.Context, g staged, pools []model.AddressPool, choose func(*store.State) ([]model.VIP, error),
+) (outcome, error) {
+	done := outcome{lists: g.applied}
 	generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
 		vips, err := choose(s)
 		if err != nil {
 			return store.Change{}, err
 		}
-		admitted, err := m.admitted(ctx, s, pools, vips)
+		if err := g.current(s); err != nil {
+			return store.Change{}, err
+		}
+		admitted, err := m.admitted(ctx, s, g.lists, pools, vips)
 		if err != nil {
 			return store.Change{}, err
 		}
 		change, applied := m.apply(s, admitted)
 		done.vips = applied
 		change.Pools, done.pools = changedPools(s, pools)
+		change.PrefixLists = g.differ
 		change.Records = m.records(ctx, s, change.VIPs)
 		return change, nil
 	})
@@ -84,6 +110,7 @@ func (m *Manager) put(
 		return done, err
 	}
 	done.generation = generation
+	m.happenedToLists(ctx, done.lists, generation)
 	for _, a := range done.vips {
 		if a.Change != unchanged {
 			m.log.InfoContext(ctx, "VIP applied", "vip", a.Name, "change", a.Change, "generation", generation)
@@ -99,10 +126,10 @@ func (m *Manager) put(
 	return done, nil
 }
 
-// admit says whether pools and vips fit together and with s, and returns the VIPs with what is theirs.
-func admit(s *store.State, pools []model.AddressPool, vips []model.VIP) ([]model.VIP, error) {
+// admit says whether lists, pools and vips fit together and with s, and returns the VIPs with what is theirs.
+func admit(s *store.State, lists []model.PrefixList, pools []model.AddressPool, vips []model.VIP) ([]model.VIP, error) {
 	errPools := s.AdmitPools(pools, vips)
-	admitted, err := s.WithPools(pools).Admit(vips)
+	admitted, err := s.WithPools(pools).WithPrefixLists(lists).Admit(vips)
 	return admitted, errors.Join(errPools, err)
 }
 

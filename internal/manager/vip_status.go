@@ -25,7 +25,7 @@ func (m *Manager) vipWithStatus(s *store.State, vip model.VIP) *weirv1.VIP {
 			p.Endpoints[i].Backends[j].Status = status
 		}
 	}
-	p.Status = vipStatus(s, generationOf(s, vip))
+	p.Status = vipStatus(s, vip, generationOf(s, vip))
 	c := conditionsOf(s, vip)
 	p.Status.Conditions = conditionsToProto(s, vip, c)
 	p.Status.Snat = snatStatus(s, vip)
@@ -52,7 +52,7 @@ func (m *Manager) backendStatuses(s *store.State, vip model.VIP, e model.Endpoin
 }
 
 // vipStatus says which muxes run the generation, of all registered. One that is away may have stopped.
-func vipStatus(s *store.State, generation model.Generation) *weirv1.VIPStatus {
+func vipStatus(s *store.State, vip model.VIP, generation model.Generation) *weirv1.VIPStatus {
 	status := &weirv1.VIPStatus{Generation: uint64(generation)}
 	for node := range s.MuxNodes() {
 		if s.Fenced.Has(node.Name) {
@@ -60,7 +60,9 @@ func vipStatus(s *store.State, generation model.Generation) *weirv1.VIPStatus {
 		}
 		status.MuxesTotal++
 		said := s.Status.At(node.Name)
-		switch {
+		switch reason := ignorant(s, vip, node); {
+		case reason != "":
+			status.Rejections = append(status.Rejections, node.Name+": "+reason)
 		case said.Generation >= generation && s.Streams.At(node.Name):
 			status.MuxesProgrammed++
 		case said.Rejected >= generation:

@@ -53,6 +53,8 @@ type endpointSpec struct {
 	SYNCookies   model.SYNCookies   `json:"synCookies,omitempty"`
 	Allow        []netip.Prefix     `json:"allow,omitempty"`
 	Deny         []netip.Prefix     `json:"deny,omitempty"`
+	AllowLists   []string           `json:"allowLists,omitempty"`
+	DenyLists    []string           `json:"denyLists,omitempty"`
 }
 
 // portSpec is the port of an endpoint: a number, or "all".
@@ -105,6 +107,7 @@ func NewDocument(vip model.VIP, version uint64, status any) Document {
 		written := endpointSpec{
 			Protocol: e.Protocol, Port: portSpec(e.Port), AllUnhealthy: e.AllUnhealthy, HealthCheck: writeCheck(e.HealthCheck),
 			Affinity: e.Affinity, SYNCookies: e.SYNCookies, Allow: e.Allow, Deny: e.Deny,
+			AllowLists: e.AllowLists, DenyLists: e.DenyLists,
 		}
 		if e.IdleTimeout != 0 {
 			written.IdleTimeout = e.IdleTimeout.String()
@@ -134,7 +137,7 @@ func writeCheck(c *model.HealthCheck) *healthCheckSpec {
 }
 
 // Encode writes one YAML document for each document given.
-func Encode[D Document | PoolDocument | TenantDocument](documents ...D) ([]byte, error) {
+func Encode[D Document | PoolDocument | PrefixListDocument | TenantDocument](documents ...D) ([]byte, error) {
 	var out bytes.Buffer
 	for i, d := range documents {
 		text, err := json.Marshal(d)

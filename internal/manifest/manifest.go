@@ -16,18 +16,20 @@ import (
 
 // Version and a kind head the documents that this package reads and writes.
 const (
-	Version    = "weir/v1"
-	Kind       = "VIP"
-	KindPool   = "AddressPool"
-	KindTenant = "Tenant"
+	Version        = "weir/v1"
+	Kind           = "VIP"
+	KindPool       = "AddressPool"
+	KindTenant     = "Tenant"
+	KindPrefixList = "PrefixList"
 )
 
-// Resource is one document that was read: a VIP, or a pool, or a tenant.
+// Resource is one document that was read: a VIP, or a pool, a prefix list or a tenant.
 type Resource struct {
-	VIP      model.VIP
-	Pool     *model.AddressPool
-	Tenant   *model.Tenant
-	Warnings Problems // what was read but has no effect
+	VIP        model.VIP
+	Pool       *model.AddressPool
+	Tenant     *model.Tenant
+	PrefixList *model.PrefixList
+	Warnings   Problems // what was read but has no effect
 
 	places places
 }
@@ -39,6 +41,8 @@ func (r Resource) Kind() string {
 		return KindPool
 	case r.Tenant != nil:
 		return KindTenant
+	case r.PrefixList != nil:
+		return KindPrefixList
 	}
 	return Kind
 }
@@ -50,6 +54,8 @@ func (r Resource) Name() string {
 		return r.Pool.Name
 	case r.Tenant != nil:
 		return r.Tenant.Name
+	case r.PrefixList != nil:
+		return r.PrefixList.Name
 	}
 	return r.VIP.Name
 }
@@ -61,6 +67,8 @@ func (r Resource) validate() error {
 		return r.Pool.Validate()
 	case r.Tenant != nil:
 		return r.Tenant.Validate()
+	case r.PrefixList != nil:
+		return r.PrefixList.Validate()
 	}
 	return r.VIP.Validate()
 }
@@ -189,6 +197,10 @@ func read(src *source, root *yaml.Node) (Resource, Problems) {
 			r.places.spelling = tenantSpelling
 			tenant := r.tenant(doc)
 			resource.Tenant = &tenant
+		case KindPrefixList:
+			r.places.spelling = prefixListSpelling
+			list := r.prefixList(doc)
+			resource.PrefixList = &list
 		default:
 			return Resource{}, r.problems
 		}

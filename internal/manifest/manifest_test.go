@@ -136,8 +136,11 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("an invalid resource was accepted: %v", err)
 			}
 			text, err := Encode(NewDocument(r.VIP, 0, nil))
-			if r.Pool != nil {
+			switch {
+			case r.Pool != nil:
 				text, err = Encode(NewPoolDocument(*r.Pool, 0, nil))
+			case r.PrefixList != nil:
+				text, err = Encode(NewPrefixListDocument(*r.PrefixList, 0, nil))
 			}
 			if err != nil {
 				t.Fatal(err)

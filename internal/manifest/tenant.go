@@ -34,6 +34,7 @@ func (r *reader) tenant(doc *object) model.Tenant {
 			tenant.Limits = model.Quotas{
 				VIPs: quotas.get("vips").limit(), Endpoints: quotas.get("endpoints").limit(),
 				Backends: quotas.get("backends").limit(), Ports: quotas.get("ports").limit(),
+				Prefixes: quotas.get("prefixes").limit(),
 			}
 			quotas.end()
 		}
@@ -75,6 +76,7 @@ type tenantQuotas struct {
 	Endpoints *uint32 `json:"endpoints,omitempty"`
 	Backends  *uint32 `json:"backends,omitempty"`
 	Ports     *uint32 `json:"ports,omitempty"`
+	Prefixes  *uint32 `json:"prefixes,omitempty"`
 }
 
 // NewTenantDocument writes tenant.

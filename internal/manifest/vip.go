@@ -86,8 +86,8 @@ func kindOf(doc *object) string {
 		version.refuse("must be %s, is %s", Version, quote(s))
 	}
 	s := kind.text(Kind)
-	if s != Kind && s != KindPool && s != KindTenant {
-		kind.refuse("must be %s, %s or %s, is %s", Kind, KindPool, KindTenant, quote(s))
+	if s != Kind && s != KindPool && s != KindPrefixList && s != KindTenant {
+		kind.refuse("must be %s, %s, %s or %s, is %s", Kind, KindPool, KindPrefixList, KindTenant, quote(s))
 	}
 	if len(doc.r.problems) > 0 {
 		return ""
@@ -121,6 +121,7 @@ func endpoint(o *object) model.Endpoint {
 	e.IdleTimeout = o.get("idleTimeout").duration(0)
 	e.HealthCheck = healthCheck(o.get("healthCheck").object())
 	e.Allow, e.Deny = prefixes(o.get("allow")), prefixes(o.get("deny"))
+	e.AllowLists, e.DenyLists = texts(o.get("allowLists")), texts(o.get("denyLists"))
 	e.AllUnhealthy = model.AllUnhealthy(o.get("allUnhealthy").text(""))
 	e.SYNCookies = model.SYNCookies(o.get("synCookies").text(""))
 	o.end()
@@ -130,6 +131,13 @@ func endpoint(o *object) model.Endpoint {
 func prefixes(v value) (all []netip.Prefix) {
 	for _, p := range v.list() {
 		all = append(all, p.prefix())
+	}
+	return all
+}
+
+func texts(v value) (all []string) {
+	for _, t := range v.list() {
+		all = append(all, t.text(""))
 	}
 	return all
 }

@@ -32,7 +32,7 @@ func (f *Fastpath) Takes(client netip.Addr) bool {
 
 // MayLeave says whether a client's connections may leave the muxes.
 func (b HostBackend) MayLeave(client netip.Addr) bool {
-	return b.Fastpath && takes(b.Leave, b.Stay, client)
+	return b.Fastpath && takes(b.Leave, nil, b.Stay, nil, client, nil)
 }
 
 // Bounds of Fastpath.

@@ -3,19 +3,29 @@ package model
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // MaxSources bounds Endpoint.Allow, and Endpoint.Deny.
 const MaxSources = 4096
 
-// Takes says whether packets of the source may come to the endpoint.
-func (e Endpoint) Takes(source netip.Addr) bool { return takes(e.Allow, e.Deny, source) }
+// Lists are prefix lists, by their names.
+type Lists func(name string) PrefixSet
+
+// Takes says whether packets of the source may come to the endpoint. Without prefix lists it needs none.
+func (e Endpoint) Takes(source netip.Addr, lists Lists) bool {
+	return takes(e.Allow, e.AllowLists, e.Deny, e.DenyLists, source, lists)
+}
 
 // Takes says whether packets of the source may come to the endpoint.
-func (e MuxEndpoint) Takes(source netip.Addr) bool { return takes(e.Allow, e.Deny, source) }
+func (e MuxEndpoint) Takes(source netip.Addr, lists Lists) bool {
+	return takes(e.Allow, e.AllowLists, e.Deny, e.DenyLists, source, lists)
+}
 
-func takes(allow, deny []netip.Prefix, source netip.Addr) bool {
-	return (len(allow) == 0 || listed(allow, source)) && !listed(deny, source)
+func takes(allow []netip.Prefix, allowLists []string, deny []netip.Prefix, denyLists []string, source netip.Addr, lists Lists) bool {
+	in := func(name string) bool { return lists(name).Contains(source) }
+	allowed := len(allow)+len(allowLists) == 0 || listed(allow, source) || slices.ContainsFunc(allowLists, in)
+	return allowed && !listed(deny, source) && !slices.ContainsFunc(denyLists, in)
 }
 
 func listed(list []netip.Prefix, source netip.Addr) bool {

@@ -38,7 +38,9 @@ type MuxEndpoint struct {
 	SYNCookies SYNCookies
 	// Allow are the sources that may come, all if it is empty; of them those of Deny may not.
 	Allow, Deny []netip.Prefix
-	Limits      *Limits // of the VIP, of all muxes together; nil: none
+	// AllowLists and DenyLists are the names of prefix lists, of which the same holds.
+	AllowLists, DenyLists []string
+	Limits                *Limits // of the VIP, of all muxes together; nil: none
 }
 
 // Equal says whether both are the same to a mux. What is long is compared as a whole first.
@@ -140,6 +142,8 @@ type Node struct {
 	Addresses []netip.Addr   // a mux's outer source addresses; a host's own addresses
 	Version   string         // of the program that runs on it
 	Prefixes  []netip.Prefix // outer sources of a mux that spreads them
+	// KnowsLists says that a mux runs prefix lists; one of an earlier release does not.
+	KnowsLists bool
 }
 
 // PoolMember is a mux as the others of its pool know it.

@@ -19,6 +19,7 @@ type Quotas struct {
 	Endpoints *uint32
 	Backends  *uint32
 	Ports     *uint32 // one for each endpoint, 65535 for one of all ports
+	Prefixes  *uint32 // in all its prefix lists
 }
 
 // AllPortsCount is how many ports an endpoint of all ports takes of its tenant's quota.

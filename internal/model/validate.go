@@ -208,6 +208,8 @@ func (v *validator) endpoint(path string, vip netip.Addr, e Endpoint) {
 	v.synCookies(path+".synCookies", e)
 	v.sources(path+".allow", vip, e.Allow)
 	v.sources(path+".deny", vip, e.Deny)
+	v.lists(path+".allowLists", e.AllowLists)
+	v.lists(path+".denyLists", e.DenyLists)
 	if e.HealthCheck != nil {
 		v.healthCheck(path+".healthCheck", *e.HealthCheck)
 		if e.Port == AllPorts && e.HealthCheck.Port == 0 {

@@ -182,7 +182,7 @@ func TestTakes(t *testing.T) {
 		{nil, list("198.51.100.7/32"), "198.51.100.8", true},
 	} {
 		e := Endpoint{Allow: c.allow, Deny: c.deny}
-		if got := e.Takes(netip.MustParseAddr(c.source)); got != c.want {
+		if got := e.Takes(netip.MustParseAddr(c.source), nil); got != c.want {
 			t.Errorf("allow %v, deny %v: takes %s: %v", c.allow, c.deny, c.source, got)
 		}
 	}

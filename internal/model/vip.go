@@ -61,6 +61,8 @@ type Endpoint struct {
 	SYNCookies   SYNCookies    // of TCP only
 	// Allow are the sources that may come, all if it is empty; of them those of Deny may not.
 	Allow, Deny []netip.Prefix
+	// AllowLists and DenyLists are the names of prefix lists, of which the same holds.
+	AllowLists, DenyLists []string
 }
 
 // Affinity says what new connections of one client have in common.

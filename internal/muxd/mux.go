@@ -138,6 +138,7 @@ type Mux struct {
 	floods  *floods
 	watch   *watch
 	stream  *telemetry.Stream
+	chunks  rpc.PrefixChunks // of the stream alone
 }
 
 // New takes over what the data plane runs, and announces it once Run runs.
@@ -245,7 +246,11 @@ func (m *Mux) follow(ctx context.Context) error {
 	return rpc.Follow(ctx, m.config.Log, "mux", m.open, func(message *weirv1.SyncMuxResponse) error {
 		m.stream.Message()
 		m.tasks.take(message.GetTasks())
-		if tasksAlone(message) {
+		alone, err := m.chunks.Take(message)
+		if err != nil {
+			return err
+		}
+		if alone || tasksAlone(message) {
 			return nil
 		}
 		if message.GetSnapshot() {
@@ -253,7 +258,7 @@ func (m *Mux) follow(ctx context.Context) error {
 			defer m.reports.soon()
 		}
 		defer m.acks.soon(message.GetAcknowledge())
-		update, err := rpc.MuxUpdateFromProto(message)
+		update, err := rpc.MuxUpdateFromProto(message, &m.chunks)
 		if err != nil {
 			err = fmt.Errorf("read the tables of generation %d: %w", message.GetGeneration(), err)
 			m.tables.reject(model.Generation(message.GetGeneration()), err)
@@ -264,6 +269,7 @@ func (m *Mux) follow(ctx context.Context) error {
 		err = errors.Join(m.floods.setSecrets(update.SYNSecrets), m.tables.apply(ctx, update))
 		if err == nil {
 			m.config.Redirector.update(update)
+			m.chunks.Applied(update)
 		}
 		ended(err)
 		m.stream.Applied(time.Since(began), err)
@@ -274,7 +280,7 @@ func (m *Mux) follow(ctx context.Context) error {
 // tasksAlone says whether the message changes no table.
 func tasksAlone(m *weirv1.SyncMuxResponse) bool {
 	return len(m.GetTasks()) > 0 && !m.GetSnapshot() && len(m.GetEndpoints())+len(m.GetRemoved())+len(m.GetPool()) == 0 &&
-		len(m.GetSnat())+len(m.GetSnatRemoved()) == 0
+		len(m.GetSnat())+len(m.GetSnatRemoved())+len(m.GetPrefixLists())+len(m.GetPrefixListsRemoved()) == 0
 }
 
 // sweepInterval is how often the cells of expired flows are freed. Packets don't wait for it.
@@ -296,7 +302,7 @@ func (m *Mux) sweep(ctx context.Context) error {
 // open begins a stream, by which the manager learns of the mux.
 func (m *Mux) open(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error) {
 	m.stream.Opens()
-	request := &weirv1.SyncMuxRequest{Name: m.config.Name, Version: m.config.Version, Joins: m.tables.joins()}
+	request := &weirv1.SyncMuxRequest{Name: m.config.Name, Version: m.config.Version, Joins: m.tables.joins(), PrefixLists: true, PrefixChunks: m.chunks.IDs()}
 	for _, source := range []netip.Addr{m.config.Source4, m.config.Source6} {
 		if source.IsValid() {
 			request.Addresses = append(request.Addresses, source.String())

@@ -178,7 +178,7 @@ func TestUpdatesComeBack(t *testing.T) {
 			}},
 			SNATRemoved: []model.SNATKey{drawSNATKey(t)},
 		}
-		muxBack, err := MuxUpdateFromProto(MuxUpdateToProto(mux))
+		muxBack, err := MuxUpdateFromProto(MuxUpdateToProto(mux), new(PrefixChunks))
 		if diff := cmp.Diff(mux, muxBack, byValue); err != nil || diff != "" {
 			t.Fatalf("a mux's update came back otherwise: %v\n%s", err, diff)
 		}
@@ -267,7 +267,7 @@ func TestWhatFromProtoRefuses(t *testing.T) {
 		_, err := HostBackendFromProto(b)
 		return err
 	}
-	_, hashErr := MuxUpdateFromProto(&weirv1.SyncMuxResponse{Snapshot: true, HashKey: []byte{1}})
+	_, hashErr := MuxUpdateFromProto(&weirv1.SyncMuxResponse{Snapshot: true, HashKey: []byte{1}}, new(PrefixChunks))
 	if hashErr == nil {
 		t.Error("a hash key of one byte was accepted")
 	}
@@ -336,7 +336,7 @@ func FuzzFromProto(f *testing.F) {
 		}
 		var mux weirv1.SyncMuxResponse
 		if proto.Unmarshal(data, &mux) == nil {
-			if _, err := MuxUpdateFromProto(&mux); err != nil && fmt.Sprint(err) == "" {
+			if _, err := MuxUpdateFromProto(&mux, new(PrefixChunks)); err != nil && fmt.Sprint(err) == "" {
 				t.Error("refused without a reason")
 			}
 		}

@@ -44,6 +44,7 @@ func MuxEndpointToProto(e model.MuxEndpoint) *weirv1.MuxEndpoint {
 		Ping: e.Ping, FlowLimit: e.FlowLimit, Fastpath: FastpathToProto(e.Fastpath),
 		SynCookies: string(e.SYNCookies),
 		Allow:      prefixStrings(e.Allow), Deny: prefixStrings(e.Deny),
+		AllowLists: e.AllowLists, DenyLists: e.DenyLists,
 		Limits: LimitsToProto(e.Limits),
 	}
 	for _, slot := range e.Buckets {
@@ -78,6 +79,7 @@ func MuxEndpointFromProto(p *weirv1.MuxEndpoint) (model.MuxEndpoint, error) {
 	e.SYNCookies = f.synCookies("synCookies", p.GetSynCookies())
 	e.Limits = limitsFromProto(p.GetLimits())
 	e.Allow, e.Deny = f.prefixes("allow", p.GetAllow()), f.prefixes("deny", p.GetDeny())
+	e.AllowLists, e.DenyLists = p.GetAllowLists(), p.GetDenyLists()
 	known := make(map[model.Slot]bool, len(p.GetBackends()))
 	for i, b := range p.GetBackends() {
 		path := fmt.Sprintf("backends[%d].", i)

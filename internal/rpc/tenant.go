@@ -13,7 +13,7 @@ import (
 func TenantToProto(t model.Tenant) *weirv1.Tenant {
 	p := &weirv1.Tenant{
 		Name:   t.Name,
-		Quotas: &weirv1.Quotas{Vips: t.Limits.VIPs, Endpoints: t.Limits.Endpoints, Backends: t.Limits.Backends, Ports: t.Limits.Ports},
+		Quotas: &weirv1.Quotas{Vips: t.Limits.VIPs, Endpoints: t.Limits.Endpoints, Backends: t.Limits.Backends, Ports: t.Limits.Ports, Prefixes: t.Limits.Prefixes},
 	}
 	for _, r := range t.Ranges {
 		p.Ranges = append(p.Ranges, r.String())
@@ -25,7 +25,7 @@ func TenantToProto(t model.Tenant) *weirv1.Tenant {
 func TenantFromProto(path string, p *weirv1.Tenant) (model.Tenant, error) {
 	t := model.Tenant{Name: p.GetName()}
 	if q := p.GetQuotas(); q != nil {
-		t.Limits = model.Quotas{VIPs: q.Vips, Endpoints: q.Endpoints, Backends: q.Backends, Ports: q.Ports}
+		t.Limits = model.Quotas{VIPs: q.Vips, Endpoints: q.Endpoints, Backends: q.Backends, Ports: q.Ports, Prefixes: q.Prefixes}
 	}
 	var errs []error
 	for i, text := range p.GetRanges() {

@@ -28,6 +28,11 @@ type MuxUpdate struct {
 	SYNSecrets []model.SYNSecret
 	// Routes are of the VIPs that are not announced as usual, by address: all of them, every time.
 	Routes []model.VIPRoute
+	// Lists are the prefix lists that endpoints name, new or changed; in a snapshot these are all. Their chunks that the
+	// mux has not are in the message, or were in those before it.
+	Lists        []model.MuxPrefixList
+	ListsRemoved []string
+	Chunks       []*model.PrefixChunk
 }
 
 // HostUpdate is one step of a host's tables.
@@ -69,11 +74,12 @@ func MuxUpdateToProto(u MuxUpdate) *weirv1.SyncMuxResponse {
 		p.Snat = append(p.Snat, MuxSNATToProto(s))
 	}
 	p.SnatRemoved = snatKeysToProto(u.SNATRemoved)
+	p.PrefixLists, p.PrefixListsRemoved, p.PrefixChunks = muxListsToProto(u.Lists), u.ListsRemoved, ChunksToProto(u.Chunks)
 	return p
 }
 
-// MuxUpdateFromProto reads what MuxUpdateToProto wrote.
-func MuxUpdateFromProto(p *weirv1.SyncMuxResponse) (MuxUpdate, error) {
+// MuxUpdateFromProto reads what MuxUpdateToProto wrote. The chunks of prefix lists are those of the mux.
+func MuxUpdateFromProto(p *weirv1.SyncMuxResponse, chunks *PrefixChunks) (MuxUpdate, error) {
 	u := MuxUpdate{Withdraw: p.GetWithdraw(), Generation: model.Generation(p.GetGeneration()), Snapshot: p.GetSnapshot()}
 	var errs []error
 	if u.Snapshot {
@@ -109,6 +115,9 @@ func MuxUpdateFromProto(p *weirv1.SyncMuxResponse) (MuxUpdate, error) {
 	u.Keys = f.keys("fastpathKeys", p.GetFastpathKeys())
 	u.SYNSecrets = f.synSecrets("synSecrets", p.GetSynSecrets())
 	u.Routes = f.routes("routes", p.GetRoutes())
+	u.ListsRemoved = p.GetPrefixListsRemoved()
+	u.Lists, err = chunks.lists(p)
+	errs = append(errs, err)
 	errs = append(errs, f.err())
 	return u, errors.Join(errs...)
 }

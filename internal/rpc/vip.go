@@ -28,6 +28,7 @@ func VIPToProto(vip model.VIP) *weirv1.VIP {
 			Affinity:    string(e.Affinity), IdleTimeout: optionalDuration(e.IdleTimeout),
 			SynCookies: string(e.SYNCookies),
 			Allow:      prefixStrings(e.Allow), Deny: prefixStrings(e.Deny),
+			AllowLists: e.AllowLists, DenyLists: e.DenyLists,
 		}
 		for _, b := range e.Backends {
 			endpoint.Backends = append(endpoint.Backends, BackendToProto(b))
@@ -94,6 +95,7 @@ func (f *fields) endpoint(path string, p *weirv1.Endpoint) model.Endpoint {
 		SYNCookies:   model.SYNCookies(p.GetSynCookies()),
 		Allow:        f.prefixes(path+".allow", p.GetAllow()),
 		Deny:         f.prefixes(path+".deny", p.GetDeny()),
+		AllowLists:   p.GetAllowLists(), DenyLists: p.GetDenyLists(),
 	}
 	if p.GetIdleTimeout() != nil && e.IdleTimeout == 0 {
 		f.refuse(path+".idleTimeout", "must be %s to %s, is 0s", model.MinIdle, model.MaxIdle)

@@ -16,13 +16,15 @@ type Delta struct {
 	Status  map[string]bool // by node
 	Streams map[string]bool // by node
 	Ports   map[model.SNATKey]bool
+
+	PrefixLists map[string]bool
 }
 
 func newDelta() Delta {
 	return Delta{
 		VIPs: map[string]bool{}, Tables: map[model.EndpointKey]bool{}, Nodes: map[string]bool{},
 		Health: map[string]bool{}, Status: map[string]bool{}, Streams: map[string]bool{},
-		Ports: map[model.SNATKey]bool{},
+		Ports: map[model.SNATKey]bool{}, PrefixLists: map[string]bool{},
 	}
 }
 
@@ -35,6 +37,7 @@ func (d Delta) add(next Delta) {
 	maps.Copy(d.Status, next.Status)
 	maps.Copy(d.Streams, next.Streams)
 	maps.Copy(d.Ports, next.Ports)
+	maps.Copy(d.PrefixLists, next.PrefixLists)
 }
 
 // step is one of the steps that a Store's States took, in a list: whoever holds one finds those since.
@@ -76,6 +79,9 @@ func (s *State) Everything() Delta {
 	}
 	for key := range s.Ports.Keys() {
 		all.Ports[key] = true
+	}
+	for name := range s.PrefixLists.Keys() {
+		all.PrefixLists[name] = true
 	}
 	return all
 }

@@ -8,6 +8,8 @@
 //	/weir/v1/hash-key        the pool's secret, made once
 //	/weir/v1/vips/NAME       a VIP as its user wrote it, hosts resolved, with its address, when it was written and by whom
 //	/weir/v1/pools/NAME      an address pool
+//	/weir/v1/prefix-lists/NAME        a prefix list, by the ids of its chunks
+//	/weir/v1/prefix-chunks/LIST/ID    a chunk of its prefixes, which never changes; written before what names it
 //	/weir/v1/conditions/NAME what the leader noted of a VIP's state, and since when it is so
 //	/weir/v1/tables/VIP/...  an endpoint's slots and buckets
 //	/weir/v1/nodes/NAME      a registered mux or host
@@ -19,7 +21,7 @@
 //	/weir/audit/v1/...       what was changed and what was refused
 //
 // Invariants:
-//   - the desired state (VIPs, pools, tables, nodes) changes only by Update: one transaction, all or nothing,
+//   - the desired state (VIPs, pools, prefix lists, tables, nodes) changes only by Update: one transaction, all or nothing,
 //     refused and tried again when another manager changed it since it was read;
 //   - a State never changes and is of one revision; generations only grow;
 //   - Update and the other writes return when State shows them.

@@ -52,8 +52,12 @@ func parseTableKey(key string) (model.EndpointKey, error) {
 	return model.EndpointKey{VIP: vip, Protocol: protocol, Port: uint16(port)}, nil
 }
 
-// schema is the version of the documents of this package.
-const schema = 1
+// The versions of the documents of this package. A VIP that names prefix lists is of listsSchema: a manager that knows
+// none must not take it for one that everybody may come to.
+const (
+	schema      = 1
+	listsSchema = 2
+)
 
 // document is the frame of every value.
 type document[T any] struct {
@@ -63,6 +67,18 @@ type document[T any] struct {
 
 func encode[T any](value T) (string, error) {
 	data, err := json.Marshal(document[T]{Schema: schema, Value: value})
+	return string(data), err
+}
+
+// encodeVIP is encode in the schema that the VIP needs.
+func encodeVIP(vip recordedVIP) (string, error) {
+	d := document[recordedVIP]{Schema: schema, Value: vip}
+	for _, e := range vip.Endpoints {
+		if len(e.AllowLists)+len(e.DenyLists) > 0 {
+			d.Schema = listsSchema
+		}
+	}
+	data, err := json.Marshal(d)
 	return string(data), err
 }
 
@@ -78,10 +94,14 @@ func decode[T any](key string, data []byte) (T, error) {
 			d.Schema = head.Schema
 		}
 	}
+	newest := schema
+	if strings.HasPrefix(key, prefixVIPs) {
+		newest = listsSchema
+	}
 	switch {
-	case d.Schema != schema && d.Schema != 0 || err == nil && d.Schema == 0:
+	case d.Schema > newest || err == nil && d.Schema < schema:
 		return d.Value, fmt.Errorf("read %s of the store: its schema is %d, this weir-manager knows %d: run a newer one",
-			key, d.Schema, schema)
+			key, d.Schema, newest)
 	case err != nil:
 		return d.Value, fmt.Errorf("read %s of the store: %w", key, err)
 	}

@@ -43,6 +43,8 @@ type (
 		SYNCookies   model.SYNCookies   `json:"synCookies,omitempty"`
 		Allow        []netip.Prefix     `json:"allow,omitempty"`
 		Deny         []netip.Prefix     `json:"deny,omitempty"`
+		AllowLists   []string           `json:"allowLists,omitempty"`
+		DenyLists    []string           `json:"denyLists,omitempty"`
 	}
 	backendDocument struct {
 		Address netip.Addr `json:"address"`
@@ -67,6 +69,8 @@ type (
 		Addresses []netip.Addr   `json:"addresses"`
 		Version   string         `json:"version"`
 		Prefixes  []netip.Prefix `json:"prefixes,omitempty"`
+
+		KnowsLists bool `json:"knowsLists,omitempty"`
 	}
 	tableDocument struct {
 		Rows    []rowDocument  `json:"rows"`
@@ -112,7 +116,7 @@ func vipToDocument(vip model.VIP) vipDocument {
 		endpoint := endpointDocument{
 			Protocol: e.Protocol, Port: e.Port, AllUnhealthy: e.AllUnhealthy, HealthCheck: (*checkDocument)(e.HealthCheck),
 			Affinity: e.Affinity, IdleTimeout: e.IdleTimeout, SYNCookies: e.SYNCookies,
-			Allow: e.Allow, Deny: e.Deny,
+			Allow: e.Allow, Deny: e.Deny, AllowLists: e.AllowLists, DenyLists: e.DenyLists,
 		}
 		for _, b := range e.Backends {
 			endpoint.Backends = append(endpoint.Backends, backendDocument(b))
@@ -133,7 +137,7 @@ func vipFromDocument(d vipDocument) model.VIP {
 		endpoint := model.Endpoint{
 			Protocol: e.Protocol, Port: e.Port, AllUnhealthy: e.AllUnhealthy, HealthCheck: (*model.HealthCheck)(e.HealthCheck),
 			Affinity: e.Affinity, IdleTimeout: e.IdleTimeout, SYNCookies: e.SYNCookies,
-			Allow: e.Allow, Deny: e.Deny,
+			Allow: e.Allow, Deny: e.Deny, AllowLists: e.AllowLists, DenyLists: e.DenyLists,
 		}
 		for _, b := range e.Backends {
 			endpoint.Backends = append(endpoint.Backends, model.Backend(b))

@@ -17,27 +17,29 @@ import (
 // State is everything in the store, as of one revision. It is read only.
 type State struct {
 	desired.State
-	Generation    model.Generation                                // the revision at which the desired state last changed
-	Epoch         model.Epoch                                     // of the newest leader; 0: not known
-	Leader        string                                          // the manager that leads, empty if none does
-	Managers      map[string]Manager                              // the replicas, by name
-	LeaderAddress string                                          // of its API
-	HashKey       flowhash.Key                                    // the pool's secret
-	FastpathKeys  []model.FastpathKey                             // that are valid, the oldest, which signs, first; never written to
-	SYNSecrets    []model.SYNSecret                               // that are valid, the oldest first; never written to
-	Written       sorted.Map[string, model.Generation]            // when each VIP was last written, by name
-	Computed      sorted.Map[model.EndpointKey, model.Generation] // when each table last changed
-	Status        sorted.Map[string, NodeStatus]                  // by node
-	Streams       sorted.Map[string, bool]                        // the nodes whose stream is open, with any manager
-	Reported      sorted.Map[string, int64]                       // revisions at which each host's health last changed
-	Records       sorted.Map[string, Record]                      // when and by whom each VIP was written, by name
-	PoolWritten   sorted.Map[string, model.Generation]            // when each pool was last written, by name
-	Conditions    sorted.Map[string, Conditions]                  // of each VIP, as the leader noted them, by name
-	Fenced        sorted.Map[string, string]                      // by node whose stream is open and who does not answer, why
-	Ready         sorted.Map[string, model.Generation]            // by manager, what all its hosts have
-	PortsWritten  sorted.Map[model.SNATKey, model.Generation]     // when each workload's ranges were last written
-	Traces        []Trace                                         // of the newest changes that have one, in order
+	Generation        model.Generation                                // the revision at which the desired state last changed
+	Epoch             model.Epoch                                     // of the newest leader; 0: not known
+	Leader            string                                          // the manager that leads, empty if none does
+	Managers          map[string]Manager                              // the replicas, by name
+	LeaderAddress     string                                          // of its API
+	HashKey           flowhash.Key                                    // the pool's secret
+	FastpathKeys      []model.FastpathKey                             // that are valid, the oldest, which signs, first; never written to
+	SYNSecrets        []model.SYNSecret                               // that are valid, the oldest first; never written to
+	Written           sorted.Map[string, model.Generation]            // when each VIP was last written, by name
+	Computed          sorted.Map[model.EndpointKey, model.Generation] // when each table last changed
+	Status            sorted.Map[string, NodeStatus]                  // by node
+	Streams           sorted.Map[string, bool]                        // the nodes whose stream is open, with any manager
+	Reported          sorted.Map[string, int64]                       // revisions at which each host's health last changed
+	Records           sorted.Map[string, Record]                      // when and by whom each VIP was written, by name
+	PoolWritten       sorted.Map[string, model.Generation]            // when each pool was last written, by name
+	PrefixListWritten sorted.Map[string, model.Generation]            // when each prefix list was last written, by name
+	Conditions        sorted.Map[string, Conditions]                  // of each VIP, as the leader noted them, by name
+	Fenced            sorted.Map[string, string]                      // by node whose stream is open and who does not answer, why
+	Ready             sorted.Map[string, model.Generation]            // by manager, what all its hosts have
+	PortsWritten      sorted.Map[model.SNATKey, model.Generation]     // when each workload's ranges were last written
+	Traces            []Trace                                         // of the newest changes that have one, in order
 
+	chunks   sorted.Map[string, *model.PrefixChunk] // of prefix lists, by LIST/ID
 	revision int64
 	step     *step
 }
@@ -51,6 +53,7 @@ func (s *State) Clone() *State {
 	next.Records, next.PoolWritten, next.Conditions = s.Records.Clone(), s.PoolWritten.Clone(), s.Conditions.Clone()
 	next.Fenced, next.Ready = s.Fenced.Clone(), s.Ready.Clone()
 	next.PortsWritten = s.PortsWritten.Clone()
+	next.PrefixListWritten, next.chunks = s.PrefixListWritten.Clone(), s.chunks.Clone()
 	return &next
 }
 
@@ -100,6 +103,10 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 		if err == nil {
 			b.putPool(model.AddressPool(d), generation)
 		}
+	case prefixChunks:
+		err = b.putChunk(key, name, kv.Value)
+	case prefixLists:
+		err = b.putPrefixListOf(key, kv.Value, generation)
 	case prefixConditions:
 		var c Conditions
 		c, err = decode[Conditions](key, kv.Value)
@@ -223,6 +230,10 @@ func (b *builder) remove(key string) error {
 		b.removeVIP(name)
 	case prefixPools:
 		b.removePool(name)
+	case prefixChunks:
+		s.chunks.Delete(name)
+	case prefixLists:
+		b.removePrefixList(name)
 	case prefixConditions:
 		s.Conditions.Delete(name)
 		b.note(name)

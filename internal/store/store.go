@@ -63,6 +63,7 @@ type Store struct {
 	writes    writes
 	crowd     crowd
 	statuses  statuses
+	staging   staging
 	tidyEvery time.Duration
 	lowRoom   uint64
 

@@ -309,7 +309,7 @@ func TestCompactedWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	ops, err := Change{VIPs: []model.VIP{vip("shop", "203.0.113.1")}}.operations()
+	ops, err := Change{VIPs: []model.VIP{vip("shop", "203.0.113.1")}}.operations(s.State())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -246,6 +246,7 @@ type (
 		Endpoints *uint32 `json:"endpoints,omitempty"`
 		Backends  *uint32 `json:"backends,omitempty"`
 		Ports     *uint32 `json:"ports,omitempty"`
+		Prefixes  *uint32 `json:"prefixes,omitempty"`
 	}
 )
 

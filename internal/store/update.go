@@ -30,10 +30,13 @@ type Change struct {
 	Records      map[string]Record // of VIPs, by name
 	Pools        []model.AddressPool
 	DeletePools  []string
-	Ports        map[model.SNATKey]desired.Holding
-	DeletePorts  []model.SNATKey
-	FastpathKeys []model.FastpathKey // all of them; nil: as they were
-	SYNSecrets   []model.SYNSecret   // likewise
+	// PrefixLists have their chunks in the store: see StageChunks.
+	PrefixLists       []model.PrefixList
+	DeletePrefixLists []string
+	Ports             map[model.SNATKey]desired.Holding
+	DeletePorts       []model.SNATKey
+	FastpathKeys      []model.FastpathKey // all of them; nil: as they were
+	SYNSecrets        []model.SYNSecret   // likewise
 	// Steps are of overload policies, by VIP; the zero value is nothing, which is not kept.
 	Steps map[string]mitigation.State
 }
@@ -56,7 +59,7 @@ func (s *Store) commit(ctx context.Context, fence clientv3.Cmp, epoch model.Epoc
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	response, err := s.client.Txn(ctx).
-		If(fence, clientv3.Compare(clientv3.ModRevision(keyGeneration), "=", int64(f.base.Generation))).
+		If(append(f.conditions(), fence, clientv3.Compare(clientv3.ModRevision(keyGeneration), "=", int64(f.base.Generation)))...).
 		Then(ops...).
 		Else(clientv3.OpGet(keyGeneration), clientv3.OpGet(keyLeader)).
 		Commit()
@@ -78,15 +81,15 @@ func (s *Store) commit(ctx context.Context, fence clientv3.Cmp, epoch model.Epoc
 	return model.Generation(found[0].ModRevision), false, nil
 }
 
-// operations are the writes of the change, without that of the generation.
-func (c Change) operations() ([]clientv3.Op, error) {
-	var ops []clientv3.Op
-	var errs []error
+// operations are the writes that make s hold the change, without that of the generation.
+func (c Change) operations(s *State) ([]clientv3.Op, error) {
+	ops, err := c.prefixListOperations(s)
+	errs := []error{err}
 	put := func(key string, value string, err error) {
 		ops, errs = append(ops, clientv3.OpPut(key, value)), append(errs, err)
 	}
 	for _, vip := range c.VIPs {
-		value, err := encode(writtenVIP(vip, c.Records[vip.Name]))
+		value, err := encodeVIP(writtenVIP(vip, c.Records[vip.Name]))
 		put(prefixVIPs+vip.Name, value, err)
 	}
 	for _, name := range c.DeleteVIPs {

@@ -254,6 +254,7 @@ type folded struct {
 	errs       []error // of each
 	ops        map[string]clientv3.Op
 	bytes      int
+	lists      map[string]model.PrefixList // that are written, by name
 	generation model.Generation
 }
 
@@ -263,7 +264,7 @@ const maxBatchBytes = 8 << 20
 // fold decides changes one after the other, each on what those before it lead to, as many of batch as fit
 // into a transaction.
 func (s *Store) fold(batch []*write) *folded {
-	f := &folded{base: s.State(), ops: map[string]clientv3.Op{}}
+	f := &folded{base: s.State(), ops: map[string]clientv3.Op{}, lists: map[string]model.PrefixList{}}
 	f.generation = f.base.Generation
 	b := follow(f.base)
 	for _, w := range batch {
@@ -279,6 +280,9 @@ func (s *Store) fold(batch []*write) *folded {
 			f.ops[string(op.KeyBytes())] = op
 			f.bytes += len(op.KeyBytes()) + len(op.ValueBytes())
 		}
+		for _, list := range change.PrefixLists {
+			f.lists[list.Name] = list
+		}
 		b.apply(change, f.base.Generation+1)
 	}
 	return f
@@ -290,7 +294,7 @@ func (f *folded) versions(ops []clientv3.Op) bool {
 	return slices.ContainsFunc(ops, func(op clientv3.Op) bool {
 		key := string(op.KeyBytes())
 		_, written := f.ops[key]
-		return written && (strings.HasPrefix(key, prefixVIPs) || strings.HasPrefix(key, prefixPools))
+		return written && (strings.HasPrefix(key, prefixVIPs) || strings.HasPrefix(key, prefixPools) || strings.HasPrefix(key, prefixLists))
 	})
 }
 
@@ -306,7 +310,7 @@ func (w *write) attempt(s *State) (change Change, ops []clientv3.Op, err error) 
 	if change, err = w.decide(s); err != nil {
 		return Change{}, nil, err
 	}
-	ops, err = change.operations()
+	ops, err = change.operations(s)
 	if err == nil && len(ops) >= MaxOperations {
 		err = &model.FieldError{Field: "vips", Reason: fmt.Sprintf(
 			"need %d writes at once, at most %d are possible: apply fewer VIPs at a time", len(ops)+1, MaxOperations)}
@@ -337,6 +341,7 @@ func (b *builder) apply(c Change, generation model.Generation) {
 	for _, name := range c.DeletePools {
 		b.removePool(name)
 	}
+	b.applyPrefixLists(c, generation)
 	if c.FastpathKeys != nil {
 		b.next.FastpathKeys = c.FastpathKeys
 	}

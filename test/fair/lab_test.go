@@ -4,13 +4,17 @@
 package fair
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weirlb/weir/internal/testkit/benchlab"
 	"github.com/weirlb/weir/internal/testkit/flood"
 	"github.com/weirlb/weir/internal/testkit/load"
 	"github.com/weirlb/weir/internal/testkit/netlab"
@@ -51,6 +55,7 @@ func TestTenantsAreKeptApart(t *testing.T) {
 	testlab.Apply(t, lab, vip(lab, "fair-4", vip4, "", ""), vip(lab, "fair-6", vip6, "", ""), vip(lab, "victim-4", victim4, "", ""), vip(lab, "victim-6", victim6, "", ""))
 	testlab.WaitServed(t, lab, vip4, vip6, victim4, victim6)
 	t.Run("lists", func(t *testing.T) { listsHold(t, lab) })
+	t.Run("prefix lists", func(t *testing.T) { prefixListsHold(t, lab) })
 	t.Run("limits", func(t *testing.T) { limitsHold(t, lab) })
 	t.Run("floods", func(t *testing.T) { floodsAreAnothers(t, lab) })
 }
@@ -73,6 +78,63 @@ func listsHold(t *testing.T, lab *netlab.Lab) {
 			t.Errorf("%s: nothing was dropped", a)
 		}
 		testlab.Served(t, a, asks(t, lab, "client1", a, 20, 20*time.Second))
+	}
+}
+
+// listed is how many prefixes of each family the list has, so that two more find room.
+const listed = 499_999
+
+// A list of a million prefixes keeps out whom one of them names, from when it is added until it is removed; the other client
+// is served all the time.
+func prefixListsHold(t *testing.T, lab *netlab.Lab) {
+	file, out := filepath.Join(lab.Dir(), "blocked.txt"), lab.Of(netlab.Client)[1]
+	var text bytes.Buffer
+	for i := range listed {
+		fmt.Fprintf(&text, "100.%d.%d.%d\n2001:db8:%x:%x::/64\n", 64+i>>16, i>>8&255, i&255, 0x8000+i>>16, i&0xffff)
+	}
+	testlab.Must(t, os.WriteFile(file, text.Bytes(), 0o600))
+	weir := func(args ...string) {
+		t.Helper()
+		began := time.Now()
+		out, err := lab.Weir(append(args, "--wait", "--timeout", "2m")...)
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		t.Logf("%s after %s", strings.TrimSpace(out), time.Since(began).Round(time.Millisecond))
+	}
+	weir("prefixlist", "replace", "blocked", "--file", file)
+	named := "      denyLists: [blocked]\n"
+	began := time.Now()
+	testlab.Apply(t, lab, vip(lab, "fair-4", vip4, "", named), vip(lab, "fair-6", vip6, "", named))
+	t.Logf("endpoints that name it after %s", time.Since(began).Round(time.Millisecond))
+	for _, a := range []netip.Addr{vip4, vip6} {
+		from := out.IPv4
+		if a.Is6() {
+			from = out.IPv6
+		}
+		testlab.Served(t, a, asks(t, lab, out.Name, a, 5, 20*time.Second))
+		weir("prefixlist", "add", "blocked", from.String())
+		before := testlab.Counted(t, lab, "drop_source")
+		if r := asks(t, lab, out.Name, a, 2, 2*time.Second); r.Failed != r.Requests {
+			t.Errorf("%s: %d of %d requests came through", a, r.Requests-r.Failed, r.Requests)
+		}
+		if testlab.Counted(t, lab, "drop_source") == before {
+			t.Errorf("%s: nothing was dropped", a)
+		}
+		testlab.Served(t, a, asks(t, lab, "client1", a, 20, 20*time.Second))
+		weir("prefixlist", "remove", "blocked", from.String())
+		testlab.Served(t, a, asks(t, lab, out.Name, a, 5, 20*time.Second))
+	}
+	for kind, daemon := range map[netlab.Kind]string{netlab.Manager: "weir-manager", netlab.Mux: "weir-mux"} {
+		for _, node := range lab.Of(kind) {
+			used, err := benchlab.UsedBy(lab, node.Name, daemon)
+			testlab.Must(t, err)
+			t.Logf("%s has %d MiB, its tables %d MiB", node.Name, used.Resident>>20, used.Tables>>20)
+		}
+	}
+	testlab.Apply(t, lab, vip(lab, "fair-4", vip4, "", ""), vip(lab, "fair-6", vip6, "", ""))
+	if out, err := lab.Weir("delete", "prefixlist", "blocked"); err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 

@@ -70,6 +70,24 @@ const (
 	// WeirServiceDeleteAddressPoolProcedure is the fully-qualified name of the WeirService's
 	// DeleteAddressPool RPC.
 	WeirServiceDeleteAddressPoolProcedure = "/weir.v1.WeirService/DeleteAddressPool"
+	// WeirServiceCreatePrefixListProcedure is the fully-qualified name of the WeirService's
+	// CreatePrefixList RPC.
+	WeirServiceCreatePrefixListProcedure = "/weir.v1.WeirService/CreatePrefixList"
+	// WeirServiceUpdatePrefixListProcedure is the fully-qualified name of the WeirService's
+	// UpdatePrefixList RPC.
+	WeirServiceUpdatePrefixListProcedure = "/weir.v1.WeirService/UpdatePrefixList"
+	// WeirServiceChangePrefixListProcedure is the fully-qualified name of the WeirService's
+	// ChangePrefixList RPC.
+	WeirServiceChangePrefixListProcedure = "/weir.v1.WeirService/ChangePrefixList"
+	// WeirServiceListPrefixListsProcedure is the fully-qualified name of the WeirService's
+	// ListPrefixLists RPC.
+	WeirServiceListPrefixListsProcedure = "/weir.v1.WeirService/ListPrefixLists"
+	// WeirServiceGetPrefixListProcedure is the fully-qualified name of the WeirService's GetPrefixList
+	// RPC.
+	WeirServiceGetPrefixListProcedure = "/weir.v1.WeirService/GetPrefixList"
+	// WeirServiceDeletePrefixListProcedure is the fully-qualified name of the WeirService's
+	// DeletePrefixList RPC.
+	WeirServiceDeletePrefixListProcedure = "/weir.v1.WeirService/DeletePrefixList"
 	// WeirServiceListEventsProcedure is the fully-qualified name of the WeirService's ListEvents RPC.
 	WeirServiceListEventsProcedure = "/weir.v1.WeirService/ListEvents"
 	// WeirServiceWatchEventsProcedure is the fully-qualified name of the WeirService's WatchEvents RPC.
@@ -93,7 +111,7 @@ const (
 
 // WeirServiceClient is a client for the weir.v1.WeirService service.
 type WeirServiceClient interface {
-	// Creates or updates VIPs and address pools, all of them or none.
+	// Creates or updates VIPs, address pools and prefix lists, all of them or none.
 	ApplyVIPs(context.Context, *v1.ApplyVIPsRequest) (*v1.ApplyVIPsResponse, error)
 	// Creates a VIP. Refused if there is one of that name.
 	CreateVIP(context.Context, *v1.CreateVIPRequest) (*v1.CreateVIPResponse, error)
@@ -122,6 +140,18 @@ type WeirServiceClient interface {
 	GetAddressPool(context.Context, *v1.GetAddressPoolRequest) (*v1.GetAddressPoolResponse, error)
 	// Deletes an address pool. Refused while a VIP has an address of it.
 	DeleteAddressPool(context.Context, *v1.DeleteAddressPoolRequest) (*v1.DeleteAddressPoolResponse, error)
+	// Creates a prefix list. Refused if there is one of that name.
+	CreatePrefixList(context.Context, *v1.CreatePrefixListRequest) (*v1.CreatePrefixListResponse, error)
+	// Replaces a prefix list as a whole. Muxes hear of what differs.
+	UpdatePrefixList(context.Context, *v1.UpdatePrefixListRequest) (*v1.UpdatePrefixListResponse, error)
+	// Takes prefixes out of a prefix list and puts others in, as one change. What is so already stays so.
+	ChangePrefixList(context.Context, *v1.ChangePrefixListRequest) (*v1.ChangePrefixListResponse, error)
+	// Lists prefix lists by name, in pages, without their prefixes.
+	ListPrefixLists(context.Context, *v1.ListPrefixListsRequest) (*v1.ListPrefixListsResponse, error)
+	// Returns a prefix list with all its prefixes.
+	GetPrefixList(context.Context, *v1.GetPrefixListRequest) (*v1.GetPrefixListResponse, error)
+	// Deletes a prefix list. Refused while an endpoint names it.
+	DeletePrefixList(context.Context, *v1.DeletePrefixListRequest) (*v1.DeletePrefixListResponse, error)
 	// Lists events, the latest last, in pages. They are forgotten after an hour or so.
 	ListEvents(context.Context, *v1.ListEventsRequest) (*v1.ListEventsResponse, error)
 	// Streams events as they happen. REST gets one JSON object a line.
@@ -248,6 +278,44 @@ func NewWeirServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(weirServiceMethods.ByName("DeleteAddressPool")),
 			connect.WithClientOptions(opts...),
 		),
+		createPrefixList: connect.NewClient[v1.CreatePrefixListRequest, v1.CreatePrefixListResponse](
+			httpClient,
+			baseURL+WeirServiceCreatePrefixListProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("CreatePrefixList")),
+			connect.WithClientOptions(opts...),
+		),
+		updatePrefixList: connect.NewClient[v1.UpdatePrefixListRequest, v1.UpdatePrefixListResponse](
+			httpClient,
+			baseURL+WeirServiceUpdatePrefixListProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("UpdatePrefixList")),
+			connect.WithClientOptions(opts...),
+		),
+		changePrefixList: connect.NewClient[v1.ChangePrefixListRequest, v1.ChangePrefixListResponse](
+			httpClient,
+			baseURL+WeirServiceChangePrefixListProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("ChangePrefixList")),
+			connect.WithClientOptions(opts...),
+		),
+		listPrefixLists: connect.NewClient[v1.ListPrefixListsRequest, v1.ListPrefixListsResponse](
+			httpClient,
+			baseURL+WeirServiceListPrefixListsProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("ListPrefixLists")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
+		getPrefixList: connect.NewClient[v1.GetPrefixListRequest, v1.GetPrefixListResponse](
+			httpClient,
+			baseURL+WeirServiceGetPrefixListProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("GetPrefixList")),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
+		deletePrefixList: connect.NewClient[v1.DeletePrefixListRequest, v1.DeletePrefixListResponse](
+			httpClient,
+			baseURL+WeirServiceDeletePrefixListProcedure,
+			connect.WithSchema(weirServiceMethods.ByName("DeletePrefixList")),
+			connect.WithClientOptions(opts...),
+		),
 		listEvents: connect.NewClient[v1.ListEventsRequest, v1.ListEventsResponse](
 			httpClient,
 			baseURL+WeirServiceListEventsProcedure,
@@ -328,6 +396,12 @@ type weirServiceClient struct {
 	listAddressPools  *connect.Client[v1.ListAddressPoolsRequest, v1.ListAddressPoolsResponse]
 	getAddressPool    *connect.Client[v1.GetAddressPoolRequest, v1.GetAddressPoolResponse]
 	deleteAddressPool *connect.Client[v1.DeleteAddressPoolRequest, v1.DeleteAddressPoolResponse]
+	createPrefixList  *connect.Client[v1.CreatePrefixListRequest, v1.CreatePrefixListResponse]
+	updatePrefixList  *connect.Client[v1.UpdatePrefixListRequest, v1.UpdatePrefixListResponse]
+	changePrefixList  *connect.Client[v1.ChangePrefixListRequest, v1.ChangePrefixListResponse]
+	listPrefixLists   *connect.Client[v1.ListPrefixListsRequest, v1.ListPrefixListsResponse]
+	getPrefixList     *connect.Client[v1.GetPrefixListRequest, v1.GetPrefixListResponse]
+	deletePrefixList  *connect.Client[v1.DeletePrefixListRequest, v1.DeletePrefixListResponse]
 	listEvents        *connect.Client[v1.ListEventsRequest, v1.ListEventsResponse]
 	watchEvents       *connect.Client[v1.WatchEventsRequest, v1.WatchEventsResponse]
 	listNodes         *connect.Client[v1.ListNodesRequest, v1.ListNodesResponse]
@@ -470,6 +544,60 @@ func (c *weirServiceClient) DeleteAddressPool(ctx context.Context, req *v1.Delet
 	return nil, err
 }
 
+// CreatePrefixList calls weir.v1.WeirService.CreatePrefixList.
+func (c *weirServiceClient) CreatePrefixList(ctx context.Context, req *v1.CreatePrefixListRequest) (*v1.CreatePrefixListResponse, error) {
+	response, err := c.createPrefixList.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// UpdatePrefixList calls weir.v1.WeirService.UpdatePrefixList.
+func (c *weirServiceClient) UpdatePrefixList(ctx context.Context, req *v1.UpdatePrefixListRequest) (*v1.UpdatePrefixListResponse, error) {
+	response, err := c.updatePrefixList.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ChangePrefixList calls weir.v1.WeirService.ChangePrefixList.
+func (c *weirServiceClient) ChangePrefixList(ctx context.Context, req *v1.ChangePrefixListRequest) (*v1.ChangePrefixListResponse, error) {
+	response, err := c.changePrefixList.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListPrefixLists calls weir.v1.WeirService.ListPrefixLists.
+func (c *weirServiceClient) ListPrefixLists(ctx context.Context, req *v1.ListPrefixListsRequest) (*v1.ListPrefixListsResponse, error) {
+	response, err := c.listPrefixLists.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetPrefixList calls weir.v1.WeirService.GetPrefixList.
+func (c *weirServiceClient) GetPrefixList(ctx context.Context, req *v1.GetPrefixListRequest) (*v1.GetPrefixListResponse, error) {
+	response, err := c.getPrefixList.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// DeletePrefixList calls weir.v1.WeirService.DeletePrefixList.
+func (c *weirServiceClient) DeletePrefixList(ctx context.Context, req *v1.DeletePrefixListRequest) (*v1.DeletePrefixListResponse, error) {
+	response, err := c.deletePrefixList.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // ListEvents calls weir.v1.WeirService.ListEvents.
 func (c *weirServiceClient) ListEvents(ctx context.Context, req *v1.ListEventsRequest) (*v1.ListEventsResponse, error) {
 	response, err := c.listEvents.CallUnary(ctx, connect.NewRequest(req))
@@ -545,7 +673,7 @@ func (c *weirServiceClient) Capture(ctx context.Context, req *v1.CaptureRequest)
 
 // WeirServiceHandler is an implementation of the weir.v1.WeirService service.
 type WeirServiceHandler interface {
-	// Creates or updates VIPs and address pools, all of them or none.
+	// Creates or updates VIPs, address pools and prefix lists, all of them or none.
 	ApplyVIPs(context.Context, *v1.ApplyVIPsRequest) (*v1.ApplyVIPsResponse, error)
 	// Creates a VIP. Refused if there is one of that name.
 	CreateVIP(context.Context, *v1.CreateVIPRequest) (*v1.CreateVIPResponse, error)
@@ -574,6 +702,18 @@ type WeirServiceHandler interface {
 	GetAddressPool(context.Context, *v1.GetAddressPoolRequest) (*v1.GetAddressPoolResponse, error)
 	// Deletes an address pool. Refused while a VIP has an address of it.
 	DeleteAddressPool(context.Context, *v1.DeleteAddressPoolRequest) (*v1.DeleteAddressPoolResponse, error)
+	// Creates a prefix list. Refused if there is one of that name.
+	CreatePrefixList(context.Context, *v1.CreatePrefixListRequest) (*v1.CreatePrefixListResponse, error)
+	// Replaces a prefix list as a whole. Muxes hear of what differs.
+	UpdatePrefixList(context.Context, *v1.UpdatePrefixListRequest) (*v1.UpdatePrefixListResponse, error)
+	// Takes prefixes out of a prefix list and puts others in, as one change. What is so already stays so.
+	ChangePrefixList(context.Context, *v1.ChangePrefixListRequest) (*v1.ChangePrefixListResponse, error)
+	// Lists prefix lists by name, in pages, without their prefixes.
+	ListPrefixLists(context.Context, *v1.ListPrefixListsRequest) (*v1.ListPrefixListsResponse, error)
+	// Returns a prefix list with all its prefixes.
+	GetPrefixList(context.Context, *v1.GetPrefixListRequest) (*v1.GetPrefixListResponse, error)
+	// Deletes a prefix list. Refused while an endpoint names it.
+	DeletePrefixList(context.Context, *v1.DeletePrefixListRequest) (*v1.DeletePrefixListResponse, error)
 	// Lists events, the latest last, in pages. They are forgotten after an hour or so.
 	ListEvents(context.Context, *v1.ListEventsRequest) (*v1.ListEventsResponse, error)
 	// Streams events as they happen. REST gets one JSON object a line.
@@ -696,6 +836,44 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(weirServiceMethods.ByName("DeleteAddressPool")),
 		connect.WithHandlerOptions(opts...),
 	)
+	weirServiceCreatePrefixListHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceCreatePrefixListProcedure,
+		svc.CreatePrefixList,
+		connect.WithSchema(weirServiceMethods.ByName("CreatePrefixList")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceUpdatePrefixListHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceUpdatePrefixListProcedure,
+		svc.UpdatePrefixList,
+		connect.WithSchema(weirServiceMethods.ByName("UpdatePrefixList")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceChangePrefixListHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceChangePrefixListProcedure,
+		svc.ChangePrefixList,
+		connect.WithSchema(weirServiceMethods.ByName("ChangePrefixList")),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceListPrefixListsHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceListPrefixListsProcedure,
+		svc.ListPrefixLists,
+		connect.WithSchema(weirServiceMethods.ByName("ListPrefixLists")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceGetPrefixListHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceGetPrefixListProcedure,
+		svc.GetPrefixList,
+		connect.WithSchema(weirServiceMethods.ByName("GetPrefixList")),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
+	weirServiceDeletePrefixListHandler := connect.NewUnaryHandlerSimple(
+		WeirServiceDeletePrefixListProcedure,
+		svc.DeletePrefixList,
+		connect.WithSchema(weirServiceMethods.ByName("DeletePrefixList")),
+		connect.WithHandlerOptions(opts...),
+	)
 	weirServiceListEventsHandler := connect.NewUnaryHandlerSimple(
 		WeirServiceListEventsProcedure,
 		svc.ListEvents,
@@ -788,6 +966,18 @@ func NewWeirServiceHandler(svc WeirServiceHandler, opts ...connect.HandlerOption
 			weirServiceGetAddressPoolHandler.ServeHTTP(w, r)
 		case WeirServiceDeleteAddressPoolProcedure:
 			weirServiceDeleteAddressPoolHandler.ServeHTTP(w, r)
+		case WeirServiceCreatePrefixListProcedure:
+			weirServiceCreatePrefixListHandler.ServeHTTP(w, r)
+		case WeirServiceUpdatePrefixListProcedure:
+			weirServiceUpdatePrefixListHandler.ServeHTTP(w, r)
+		case WeirServiceChangePrefixListProcedure:
+			weirServiceChangePrefixListHandler.ServeHTTP(w, r)
+		case WeirServiceListPrefixListsProcedure:
+			weirServiceListPrefixListsHandler.ServeHTTP(w, r)
+		case WeirServiceGetPrefixListProcedure:
+			weirServiceGetPrefixListHandler.ServeHTTP(w, r)
+		case WeirServiceDeletePrefixListProcedure:
+			weirServiceDeletePrefixListHandler.ServeHTTP(w, r)
 		case WeirServiceListEventsProcedure:
 			weirServiceListEventsHandler.ServeHTTP(w, r)
 		case WeirServiceWatchEventsProcedure:
@@ -873,6 +1063,30 @@ func (UnimplementedWeirServiceHandler) GetAddressPool(context.Context, *v1.GetAd
 
 func (UnimplementedWeirServiceHandler) DeleteAddressPool(context.Context, *v1.DeleteAddressPoolRequest) (*v1.DeleteAddressPoolResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.DeleteAddressPool is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) CreatePrefixList(context.Context, *v1.CreatePrefixListRequest) (*v1.CreatePrefixListResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.CreatePrefixList is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) UpdatePrefixList(context.Context, *v1.UpdatePrefixListRequest) (*v1.UpdatePrefixListResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.UpdatePrefixList is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) ChangePrefixList(context.Context, *v1.ChangePrefixListRequest) (*v1.ChangePrefixListResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.ChangePrefixList is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) ListPrefixLists(context.Context, *v1.ListPrefixListsRequest) (*v1.ListPrefixListsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.ListPrefixLists is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) GetPrefixList(context.Context, *v1.GetPrefixListRequest) (*v1.GetPrefixListResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.GetPrefixList is not implemented"))
+}
+
+func (UnimplementedWeirServiceHandler) DeletePrefixList(context.Context, *v1.DeletePrefixListRequest) (*v1.DeletePrefixListResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.WeirService.DeletePrefixList is not implemented"))
 }
 
 func (UnimplementedWeirServiceHandler) ListEvents(context.Context, *v1.ListEventsRequest) (*v1.ListEventsResponse, error) {

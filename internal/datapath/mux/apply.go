@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -38,7 +37,7 @@ type change struct {
 	buckets, backends span
 	newBuckets        bool // next has buckets, or previous ones, of its own, to be written
 	newBackends       bool
-	prefixes          [2][]netip.Prefix // of next's lists
+	sides             [2]sourceSide // of next's lists
 }
 
 // Update is a step of the tables.
@@ -48,6 +47,9 @@ type Update struct {
 	Removed     []model.EndpointKey
 	SNAT        []model.MuxSNAT // whole; a range may go from one to another in one step
 	SNATRemoved []model.SNATKey
+	// Lists are those that endpoints name, whole; what is in them already is not written again.
+	Lists        []model.MuxPrefixList
+	ListsRemoved []string
 }
 
 // Update brings endpoints, and the ranges of workloads, to what they say. Packets see each as it was or
@@ -103,12 +105,19 @@ func (d *Datapath) apply(u Update) error {
 		d.undoSNAT(snat)
 		return err
 	}
-	if err := d.holdLists(changes); err != nil {
+	lists, err := d.growLists(u)
+	if err == nil {
+		err = d.holdLists(changes)
+	}
+	if err != nil {
 		d.release(changes)
 		d.undoSNAT(snat)
-		return err
+		return errors.Join(err, d.undoLists(lists))
 	}
 	if err := d.carryOutAll(changes, snat); err != nil {
+		return err
+	}
+	if err := d.shrinkLists(lists); err != nil {
 		return err
 	}
 	if err := d.purgeLists(); err != nil {
@@ -145,9 +154,8 @@ func (d *Datapath) plan(upserts []model.MuxEndpoint, removed []model.EndpointKey
 		}
 		old, next := d.live[endpoint.Key], d.newLiveEndpoint(endpoint)
 		c := change{key: endpoint.Key, old: old, next: next}
-		for i, list := range [2][]netip.Prefix{endpoint.Allow, endpoint.Deny} {
-			c.prefixes[i], next.lists[i] = canonical(list)
-		}
+		c.sides = [2]sourceSide{newSourceSide(endpoint.Allow, endpoint.AllowLists), newSourceSide(endpoint.Deny, endpoint.DenyLists)}
+		next.lists = sourceLists{c.sides[0].digest, c.sides[1].digest}
 		c.newBuckets = old == nil || !slices.Equal(old.buckets, next.buckets) || !slices.Equal(old.previous, next.previous)
 		c.newBackends = old == nil || !slices.EqualFunc(old.backends, next.backends, sameRow)
 		if c.newBuckets || c.newBackends || old.settings != next.settings || old.lists != next.lists {

@@ -123,6 +123,7 @@ func (d dimensions) spec() (*ebpf.CollectionSpec, error) {
 		muxMapVipGuards:        d.rows() + 1,
 		muxMapVipRefused:       d.rows() + 1,
 		muxMapSources:          d.sourceRows(),
+		muxMapSourceSets:       sourceSetRows*d.rows() + 1,
 		muxMapSynCounters:      d.rows() + 1,
 		muxMapBuckets:          d.bucketRows,
 		muxMapBackends:         d.backends,

@@ -334,6 +334,16 @@ type muxSourceKey struct {
 	Address muxAddress
 }
 
+type muxSourceName struct {
+	_    structs.HostLayout
+	Name [64]int8
+}
+
+type muxSourceSet struct {
+	_     structs.HostLayout
+	Lists [8]uint32
+}
+
 type muxSynCounter struct {
 	_         structs.HostLayout
 	Syns      uint64
@@ -456,6 +466,8 @@ const (
 	muxMapShortcuts             = "shortcuts"
 	muxMapSnatOwners            = "snat_owners"
 	muxMapSnatRanges            = "snat_ranges"
+	muxMapSourceNames           = "source_names"
+	muxMapSourceSets            = "source_sets"
 	muxMapSourceShares          = "source_shares"
 	muxMapSources               = "sources"
 	muxMapSynCounters           = "syn_counters"
@@ -569,6 +581,8 @@ type muxMapSpecs struct {
 	Shortcuts        *ebpf.MapSpec `ebpf:"shortcuts"`
 	SnatOwners       *ebpf.MapSpec `ebpf:"snat_owners"`
 	SnatRanges       *ebpf.MapSpec `ebpf:"snat_ranges"`
+	SourceNames      *ebpf.MapSpec `ebpf:"source_names"`
+	SourceSets       *ebpf.MapSpec `ebpf:"source_sets"`
 	SourceShares     *ebpf.MapSpec `ebpf:"source_shares"`
 	Sources          *ebpf.MapSpec `ebpf:"sources"`
 	SynCounters      *ebpf.MapSpec `ebpf:"syn_counters"`
@@ -640,6 +654,8 @@ type muxMaps struct {
 	Shortcuts        *ebpf.Map `ebpf:"shortcuts"`
 	SnatOwners       *ebpf.Map `ebpf:"snat_owners"`
 	SnatRanges       *ebpf.Map `ebpf:"snat_ranges"`
+	SourceNames      *ebpf.Map `ebpf:"source_names"`
+	SourceSets       *ebpf.Map `ebpf:"source_sets"`
 	SourceShares     *ebpf.Map `ebpf:"source_shares"`
 	Sources          *ebpf.Map `ebpf:"sources"`
 	SynCounters      *ebpf.Map `ebpf:"syn_counters"`
@@ -673,6 +689,8 @@ func (m *muxMaps) Close() error {
 		m.Shortcuts,
 		m.SnatOwners,
 		m.SnatRanges,
+		m.SourceNames,
+		m.SourceSets,
 		m.SourceShares,
 		m.Sources,
 		m.SynCounters,

@@ -66,7 +66,7 @@ func (d *Datapath) settingsOf(e model.MuxEndpoint) settings {
 	if e.Ping {
 		s.flags |= muxEndpointFlagENDPOINT_PING
 	}
-	if len(e.Allow)+len(e.Deny) > 0 {
+	if len(e.Allow)+len(e.Deny)+len(e.AllowLists)+len(e.DenyLists) > 0 {
 		s.flags |= muxEndpointFlagENDPOINT_SOURCES
 	}
 	if e.Limits != nil {

@@ -37,13 +37,22 @@ type sources struct {
 	rows    int // of the table that lists have, those that are retired too
 	most    int
 	retired []*sourceList // packets may still read these
-	guards  []uint64      // the table guards as the kernel has it, shared with packets; nil until it is needed
-	raw     [][]byte
+
+	named       map[string]*namedList
+	sets        map[listDigest]*sourceSet
+	rowsOfSets  *ids
+	retiredSets []*sourceSet // packets may still read these
+	leaving     []*namedList // that go when nobody names them
+	guards      []uint64     // the table guards as the kernel has it, shared with packets; nil until it is needed
+	raw         [][]byte
 }
 
-// newSources has numbers for two lists of each endpoint, and for two more while they change.
+// newSources has numbers for two lists of each endpoint, and for two more while they change, and for all prefix lists.
 func newSources(endpoints uint32, most int) *sources {
-	return &sources{lists: map[listDigest]*sourceList{}, ids: newIDs("lists of sources", 4*endpoints), most: most}
+	return &sources{
+		lists: map[listDigest]*sourceList{}, ids: newIDs("lists of sources", 4*endpoints+2*model.MaxPrefixLists), most: most,
+		named: map[string]*namedList{}, sets: map[listDigest]*sourceSet{}, rowsOfSets: newIDs("source_sets", sourceSetRows*endpoints),
+	}
 }
 
 // openGuards shares the table with packets, once.
@@ -101,8 +110,8 @@ func (d *Datapath) holdLists(changes []change) error {
 		if c.next == nil {
 			continue
 		}
-		for j, digest := range c.next.lists {
-			if err := d.holdList(digest, c.prefixes[j]); err != nil {
+		for j, side := range c.sides {
+			if err := d.holdSide(side); err != nil {
 				for _, held := range c.next.lists[:j] {
 					d.releaseList(held)
 				}
@@ -137,14 +146,8 @@ func (d *Datapath) holdList(digest listDigest, prefixes []netip.Prefix) error {
 		held.uses++
 		return nil
 	}
-	if d.sources.rows+len(prefixes) > d.sources.most {
-		if err := d.purgeLists(); err != nil {
-			return err
-		}
-	}
-	if d.sources.rows+len(prefixes) > d.sources.most {
-		return fmt.Errorf("no room in table sources: a list needs %d rows, %d are free: raise --max-source-prefixes",
-			len(prefixes), d.sources.most-d.sources.rows)
+	if err := d.sourceRoom(len(prefixes)); err != nil {
+		return err
 	}
 	id, err := d.sources.ids.take()
 	if err != nil {
@@ -160,7 +163,25 @@ func (d *Datapath) holdList(digest listDigest, prefixes []netip.Prefix) error {
 	return nil
 }
 
+// sourceRoom holds that so many rows are free.
+func (d *Datapath) sourceRoom(rows int) error {
+	if d.sources.rows+rows > d.sources.most {
+		if err := d.purgeLists(); err != nil {
+			return err
+		}
+	}
+	if d.sources.rows+rows > d.sources.most {
+		return fmt.Errorf("no room in table sources: a list needs %d rows, %d are free: raise --max-source-prefixes",
+			rows, d.sources.most-d.sources.rows)
+	}
+	return nil
+}
+
 func (d *Datapath) releaseList(digest listDigest) {
+	if set := d.sources.sets[digest]; set != nil {
+		d.releaseSet(set)
+		return
+	}
 	list := d.sources.lists[digest]
 	if list == nil {
 		return
@@ -173,10 +194,14 @@ func (d *Datapath) releaseList(digest listDigest) {
 
 // purgeLists takes lists that nobody names out of the table, once no packet reads them.
 func (d *Datapath) purgeLists() error {
-	if len(d.sources.retired) == 0 {
+	if len(d.sources.retired)+len(d.sources.retiredSets)+len(d.sources.leaving) == 0 {
 		return nil
 	}
 	if err := quiesce(); err != nil {
+		return err
+	}
+	d.purgeSets()
+	if err := d.purgeNamed(); err != nil {
 		return err
 	}
 	for len(d.sources.retired) > 0 {
@@ -207,6 +232,9 @@ func (d *Datapath) writeGuard(id uint32, lists sourceLists) error {
 func guardWord(allow, deny uint32) uint64 { return uint64(allow) | uint64(deny)<<32 }
 
 func (s *sources) id(digest listDigest) uint32 {
+	if set := s.sets[digest]; set != nil {
+		return muxSourceSetFlag | set.row
+	}
 	if list := s.lists[digest]; list != nil {
 		return list.id
 	}
@@ -229,6 +257,7 @@ func sourceKey(list uint32, p netip.Prefix) muxSourceKey {
 const (
 	muxSourceListShift = 1
 	muxSourceListV4    = 1
+	muxSourceSetFlag   = 1 << 30 // of guard.lists
 )
 
 // fromSourceKey is what sourceKey wrote.
@@ -244,31 +273,37 @@ func fromSourceKey(key muxSourceKey) (list uint32, p netip.Prefix) {
 // sourceBatch is how many rows of a list are written at once.
 const sourceBatch = 4096
 
-func (t *tables) writeList(list *sourceList) error {
-	values := make([]uint8, min(sourceBatch, len(list.prefixes)))
-	for part := range slices.Chunk(list.prefixes, sourceBatch) {
+func (t *tables) writeList(list *sourceList) error { return t.writeSources(list.id, list.prefixes) }
+
+// writeSources adds rows to a list.
+func (t *tables) writeSources(list uint32, prefixes []netip.Prefix) error {
+	values := make([]uint8, min(sourceBatch, len(prefixes)))
+	for part := range slices.Chunk(prefixes, sourceBatch) {
 		keys := make([]muxSourceKey, len(part))
 		for i, p := range part {
-			keys[i] = sourceKey(list.id, p)
+			keys[i] = sourceKey(list, p)
 		}
 		if _, err := t.Sources.BatchUpdate(keys, values[:len(keys)], nil); err != nil {
-			return fmt.Errorf("write a list of %d sources: %w", len(list.prefixes), err)
+			return fmt.Errorf("write a list of %d sources: %w", len(prefixes), err)
 		}
 	}
 	return nil
 }
 
 // deleteList removes the rows of a list, of one that was written in part too.
-func (t *tables) deleteList(list *sourceList) error {
-	for part := range slices.Chunk(list.prefixes, sourceBatch) {
+func (t *tables) deleteList(list *sourceList) error { return t.deleteSources(list.id, list.prefixes) }
+
+// deleteSources removes rows of a list, as far as they are there.
+func (t *tables) deleteSources(list uint32, prefixes []netip.Prefix) error {
+	for part := range slices.Chunk(prefixes, sourceBatch) {
 		keys := make([]muxSourceKey, len(part))
 		for i, p := range part {
-			keys[i] = sourceKey(list.id, p)
+			keys[i] = sourceKey(list, p)
 		}
 		for len(keys) > 0 {
 			n, err := t.Sources.BatchDelete(keys, nil)
 			if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-				return fmt.Errorf("delete a list of %d sources: %w", len(list.prefixes), err)
+				return fmt.Errorf("delete a list of %d sources: %w", len(prefixes), err)
 			}
 			if err == nil {
 				n--
@@ -290,6 +325,10 @@ func (d *Datapath) adoptSources() error {
 		return err
 	}
 	used := map[uint32]bool{}
+	if err := d.adoptNamed(byID, used); err != nil {
+		return err
+	}
+	rowsOfSets := map[uint32]bool{}
 	for id, list := range byID {
 		list.prefixes, list.digest = canonical(list.prefixes)
 		d.sources.rows += len(list.prefixes)
@@ -303,6 +342,13 @@ func (d *Datapath) adoptSources() error {
 		old := *word
 		var ids [2]uint32
 		for i, id := range []uint32{uint32(old), uint32(old >> 32)} {
+			if id&muxSourceSetFlag != 0 {
+				if ids[i], live.lists[i], err = d.adoptSet(id&^muxSourceSetFlag, byID); err != nil {
+					return err
+				}
+				rowsOfSets[ids[i]&^muxSourceSetFlag] = true
+				continue
+			}
 			ids[i], live.lists[i] = d.adoptList(id, byID[id])
 		}
 		if now := guardWord(ids[0], ids[1]); now != old {
@@ -310,6 +356,7 @@ func (d *Datapath) adoptSources() error {
 		}
 	}
 	d.sources.ids.claim(used)
+	d.sources.rowsOfSets.claim(rowsOfSets)
 	for _, list := range byID {
 		if list.uses == 0 {
 			d.sources.retired = append(d.sources.retired, list)

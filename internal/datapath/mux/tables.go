@@ -35,6 +35,8 @@ type tables struct {
 	Redirects        *ebpf.Map `ebpf:"redirects"`
 	Guards           *ebpf.Map `ebpf:"guards"`
 	Sources          *ebpf.Map `ebpf:"sources"`
+	SourceSets       *ebpf.Map `ebpf:"source_sets"`
+	SourceNames      *ebpf.Map `ebpf:"source_names"`
 	VIPGuards        *ebpf.Map `ebpf:"vip_guards"`
 	VIPRefused       *ebpf.Map `ebpf:"vip_refused"`
 	Talkers          *ebpf.Map `ebpf:"talkers"`
@@ -85,6 +87,8 @@ func (t *tables) pinned() []pinnedTable {
 		{"redirects", muxMapRedirects, &t.Redirects},
 		{"guards", muxMapGuards, &t.Guards},
 		{"sources", muxMapSources, &t.Sources},
+		{"source_sets", muxMapSourceSets, &t.SourceSets},
+		{"source_names", muxMapSourceNames, &t.SourceNames},
 		{"vip_guards", muxMapVipGuards, &t.VIPGuards},
 		{"vip_refused", muxMapVipRefused, &t.VIPRefused},
 		{"talkers", muxMapTalkers, &t.Talkers},

@@ -119,7 +119,7 @@ func (m *Mux) forwardFragment(p *packet) Outcome {
 	}
 	p.flow = t.flow
 	e := m.endpointOf(p.flow) // that of the first fragment: the tables stay
-	if e != nil && !e.Takes(p.from) {
+	if e != nil && !e.Takes(p.from, nil) {
 		return Outcome{Verdict: "drop_source"}
 	}
 	w := &weir{
@@ -145,7 +145,7 @@ func (m *Mux) firstFragment(p *packet) (out Outcome, ends bool) {
 		if out := m.snat(p, nil, ""); out.Verdict == "drop_no_range" {
 			return out, true
 		}
-	case !e.Takes(p.from): // which is remembered, too
+	case !e.Takes(p.from, nil): // which is remembered, too
 	default:
 		c := m.choose(e, p)
 		if c.backend == nil {

@@ -94,7 +94,7 @@ func (m *Mux) icmpError(p *packet) Outcome {
 	if e == nil {
 		return Outcome{Verdict: "pass_icmp"}
 	}
-	if !e.Takes(p.flow.Source.Addr()) { // the client, not the router that tells
+	if !e.Takes(p.flow.Source.Addr(), nil) { // the client, not the router that tells
 		return Outcome{Verdict: "drop_source"}
 	}
 	b := m.known(e, p.flow, cookie)

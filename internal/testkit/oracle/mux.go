@@ -68,7 +68,7 @@ func (m *Mux) whole(p *packet) Outcome {
 	if e == nil {
 		return m.relayed(p)
 	}
-	if !e.Takes(p.from) {
+	if !e.Takes(p.from, nil) {
 		return Outcome{Verdict: "drop_source"}
 	}
 	c := m.choose(e, p)

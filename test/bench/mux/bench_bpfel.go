@@ -35,6 +35,8 @@ const (
 	benchMapShortcuts             = "shortcuts"
 	benchMapSnatOwners            = "snat_owners"
 	benchMapSnatRanges            = "snat_ranges"
+	benchMapSourceNames           = "source_names"
+	benchMapSourceSets            = "source_sets"
 	benchMapSourceShares          = "source_shares"
 	benchMapSources               = "sources"
 	benchMapSynCounters           = "syn_counters"
@@ -173,6 +175,8 @@ type benchMapSpecs struct {
 	Shortcuts        *ebpf.MapSpec `ebpf:"shortcuts"`
 	SnatOwners       *ebpf.MapSpec `ebpf:"snat_owners"`
 	SnatRanges       *ebpf.MapSpec `ebpf:"snat_ranges"`
+	SourceNames      *ebpf.MapSpec `ebpf:"source_names"`
+	SourceSets       *ebpf.MapSpec `ebpf:"source_sets"`
 	SourceShares     *ebpf.MapSpec `ebpf:"source_shares"`
 	Sources          *ebpf.MapSpec `ebpf:"sources"`
 	SynCounters      *ebpf.MapSpec `ebpf:"syn_counters"`
@@ -251,6 +255,8 @@ type benchMaps struct {
 	Shortcuts        *ebpf.Map `ebpf:"shortcuts"`
 	SnatOwners       *ebpf.Map `ebpf:"snat_owners"`
 	SnatRanges       *ebpf.Map `ebpf:"snat_ranges"`
+	SourceNames      *ebpf.Map `ebpf:"source_names"`
+	SourceSets       *ebpf.Map `ebpf:"source_sets"`
 	SourceShares     *ebpf.Map `ebpf:"source_shares"`
 	Sources          *ebpf.Map `ebpf:"sources"`
 	SynCounters      *ebpf.Map `ebpf:"syn_counters"`
@@ -284,6 +290,8 @@ func (m *benchMaps) Close() error {
 		m.Shortcuts,
 		m.SnatOwners,
 		m.SnatRanges,
+		m.SourceNames,
+		m.SourceSets,
 		m.SourceShares,
 		m.Sources,
 		m.SynCounters,

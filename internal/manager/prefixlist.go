@@ -1,0 +1,369 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+
+	"connectrpc.com/connect"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/trust"
+)
+
+// listEdit is what a call wants of one prefix list.
+type listEdit struct {
+	list model.PrefixList // as it shall be; of a change of prefixes, the name alone
+	// add and remove are the prefixes of a change, if it is one.
+	changes     bool
+	add, remove []netip.Prefix
+}
+
+// replacing are the edits that make lists what they say.
+func replacing(lists []model.PrefixList) []listEdit {
+	edits := make([]listEdit, 0, len(lists))
+	for _, list := range lists {
+		edits = append(edits, listEdit{list: list})
+	}
+	return edits
+}
+
+// on is the list that the edit makes of the one in s, in its chunks as far as they are the same.
+func (e listEdit) on(s *store.State) model.PrefixList {
+	old := s.PrefixLists.At(e.list.Name)
+	if e.changes {
+		old.Prefixes = old.Prefixes.Change(e.add, e.remove)
+		return old
+	}
+	list := e.list
+	list.Prefixes = old.Prefixes.Replace(list.Prefixes)
+	return list
+}
+
+// errStale says that a list was written since its chunks were made.
+var errStale = errors.New("the prefix list was changed by another call")
+
+// staged are lists whose chunks are in the store.
+type staged struct {
+	base    *store.State       // that they were made on
+	lists   []model.PrefixList // all of them
+	differ  []model.PrefixList
+	applied []*weirv1.AppliedPrefixList
+}
+
+// current holds that the lists may be written to s as they are.
+func (g staged) current(s *store.State) error {
+	for _, list := range g.lists {
+		if s.PrefixListWritten.At(list.Name) != g.base.PrefixListWritten.At(list.Name) || !s.HasChunks(list) {
+			return errStale
+		}
+	}
+	return nil
+}
+
+// withLists has write write the lists that the edits make, once their chunks are in the store. If another call was faster, they
+// are made anew. allowed says why not, before anything is written; nil: nothing is in the way.
+func (m *Manager) withLists(ctx context.Context, edits []listEdit, vips []model.VIP, allowed func(*store.State) error, write func(staged) error) error {
+	for {
+		g, release, err := m.stageLists(ctx, edits, vips, allowed)
+		if err != nil {
+			return err
+		}
+		err = write(g)
+		release()
+		if !errors.Is(err, errStale) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+func (m *Manager) stageLists(ctx context.Context, edits []listEdit, vips []model.VIP, allowed func(*store.State) error) (g staged, release func(), err error) {
+	g = edited(m.store.State(), edits)
+	var releases []func()
+	release = func() {
+		for _, r := range releases {
+			r()
+		}
+	}
+	if allowed != nil {
+		if err := allowed(g.base); err != nil {
+			return g, nil, err
+		}
+	}
+	if err := m.admitLists(ctx, g.base, g.lists, vips); err != nil {
+		return g, nil, err
+	}
+	for _, list := range g.differ {
+		held, err := m.store.StageChunks(ctx, list)
+		if err != nil {
+			release()
+			return g, nil, err
+		}
+		releases = append(releases, held)
+	}
+	return g, release, nil
+}
+
+// edited are the lists that the edits make of those in s. Their chunks are not in the store yet.
+func edited(s *store.State, edits []listEdit) staged {
+	g := staged{base: s}
+	for _, edit := range edits {
+		list := edit.on(s)
+		old, had := s.PrefixLists.Get(list.Name)
+		did := &weirv1.AppliedPrefixList{Name: list.Name, Change: created}
+		switch {
+		case had && old.Tenant == list.Tenant && maps.Equal(old.Labels, list.Labels) && old.Prefixes.Equal(list.Prefixes):
+			did.Change = unchanged
+		case had:
+			did.Change = updated
+		}
+		if did.Change != unchanged {
+			did.Added, did.Removed = uint32(len(list.Prefixes.Minus(old.Prefixes))), uint32(len(old.Prefixes.Minus(list.Prefixes)))
+			g.differ = append(g.differ, list)
+		}
+		g.lists, g.applied = append(g.lists, list), append(g.applied, did)
+	}
+	return g
+}
+
+// admitLists says whether the caller may write the lists, and whether they fit together, with all others, with VIPs that
+// are written with them, and with what their tenants may have.
+func (m *Manager) admitLists(ctx context.Context, s *store.State, lists []model.PrefixList, vips []model.VIP) error {
+	caller := trust.FromContext(ctx)
+	for i, list := range lists {
+		field := fmt.Sprintf("prefixLists[%d].", i)
+		old, there := s.PrefixLists.Get(list.Name)
+		if there && !caller.Anonymous() && !caller.May(trust.Operator, listTenant(old.Tenant)) {
+			return rpc.NewError(connect.CodePermissionDenied, &model.FieldError{Field: field + "name", Reason: list.Name + " is taken: take another name"})
+		}
+		if n := list.Prefixes.Len(); n > model.MaxListed {
+			return &model.FieldError{Field: field + "prefixes", Reason: fmt.Sprintf("must be at most %d, would be %d", model.MaxListed, n)}
+		}
+	}
+	trusted, _ := m.store.Trust()
+	return s.AdmitPrefixLists(lists, vips, trusted.Tenants)
+}
+
+// listTenant is where a caller must have a role to do it to a list of the tenant.
+func listTenant(tenant string) string {
+	if tenant == "" {
+		return trust.AllTenants
+	}
+	return tenant
+}
+
+// seesList says whether the caller may see the list: one of its tenants, or that of none.
+func seesList(ctx context.Context, list model.PrefixList) bool {
+	return list.Tenant == "" || sees(ctx, list.Tenant)
+}
+
+// happenedToLists tells of lists that were written.
+func (m *Manager) happenedToLists(ctx context.Context, applied []*weirv1.AppliedPrefixList, generation model.Generation) {
+	for _, a := range applied {
+		if a.Change == unchanged {
+			continue
+		}
+		m.log.InfoContext(ctx, "prefix list applied", "name", a.Name, "change", a.Change, "generation", generation)
+		m.happened(ctx, store.Event{
+			Kind: kindList, Object: a.Name, Tenant: m.store.State().PrefixLists.At(a.Name).Tenant, Reason: reasons[a.Change],
+			Message: fmt.Sprintf("prefix list %s: %d prefixes added, %d removed", a.Change, a.Added, a.Removed),
+		})
+	}
+}
+
+// editList makes one edit if allowed does not say why not.
+func (m *Manager) editList(ctx context.Context, edit listEdit, allowed func(*store.State) error) (
+	list *weirv1.PrefixList, did *weirv1.AppliedPrefixList, generation model.Generation, err error,
+) {
+	var applied []*weirv1.AppliedPrefixList
+	err = m.withLists(ctx, []listEdit{edit}, nil, allowed, func(g staged) (err error) {
+		applied = g.applied
+		generation, err = m.store.Update(ctx, func(s *store.State) (store.Change, error) {
+			if err := errors.Join(allowed(s), g.current(s)); err != nil {
+				return store.Change{}, err
+			}
+			if err := m.admitLists(ctx, s, g.lists, nil); err != nil {
+				return store.Change{}, err
+			}
+			return store.Change{PrefixLists: g.differ}, nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, nil, 0, refusal(inside("prefixLists[0].", err))
+	}
+	m.happenedToLists(ctx, applied, generation)
+	s := m.store.State()
+	return listWithStatus(ctx, s, s.PrefixLists.At(edit.list.Name)), applied[0], generation, nil
+}
+
+// CreatePrefixList creates a list.
+func (m *Manager) CreatePrefixList(ctx context.Context, r *weirv1.CreatePrefixListRequest) (*weirv1.CreatePrefixListResponse, error) {
+	list, err := readList(r.GetPrefixList())
+	if err != nil {
+		return nil, err
+	}
+	written, _, generation, err := m.editList(ctx, listEdit{list: list}, func(s *store.State) error {
+		if s.PrefixLists.Has(list.Name) {
+			return connect.NewError(connect.CodeAlreadyExists,
+				fmt.Errorf("there is a prefix list %s already: update it, or take another name", list.Name))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &weirv1.CreatePrefixListResponse{PrefixList: written, Generation: uint64(generation)}, nil
+}
+
+// UpdatePrefixList replaces a list.
+func (m *Manager) UpdatePrefixList(ctx context.Context, r *weirv1.UpdatePrefixListRequest) (*weirv1.UpdatePrefixListResponse, error) {
+	if err := named(r.GetName(), r.GetPrefixList().GetName()); err != nil {
+		return nil, refusal(err)
+	}
+	if r.GetPrefixList() != nil {
+		r.PrefixList.Name = r.GetName()
+	}
+	list, err := readList(r.GetPrefixList())
+	if err != nil {
+		return nil, err
+	}
+	written, _, generation, err := m.editList(ctx, listEdit{list: list}, func(s *store.State) error {
+		return currentList(ctx, s, r.GetName(), r.GetPrefixList().GetResourceVersion())
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &weirv1.UpdatePrefixListResponse{PrefixList: written, Generation: uint64(generation)}, nil
+}
+
+func readList(p *weirv1.PrefixList) (model.PrefixList, error) {
+	if err := rpc.Known(p); err != nil {
+		return model.PrefixList{}, refusal(err)
+	}
+	list, err := rpc.PrefixListFromProto(p)
+	if err != nil {
+		return list, refusal(err)
+	}
+	return list, nil
+}
+
+// ChangePrefixList puts prefixes into a list and takes others out of it.
+func (m *Manager) ChangePrefixList(ctx context.Context, r *weirv1.ChangePrefixListRequest) (*weirv1.ChangePrefixListResponse, error) {
+	add, errAdd := rpc.PrefixesFromProto("add", r.GetAdd())
+	remove, errRemove := rpc.PrefixesFromProto("remove", r.GetRemove())
+	if err := errors.Join(errAdd, errRemove); err != nil {
+		return nil, refusal(err)
+	}
+	if len(add)+len(remove) == 0 {
+		return nil, refusal(&model.FieldError{Field: "add", Reason: "must have at least one, or remove must"})
+	}
+	edit := listEdit{list: model.PrefixList{Name: r.GetName()}, changes: true, add: add, remove: remove}
+	written, did, generation, err := m.editList(ctx, edit, func(s *store.State) error {
+		return currentList(ctx, s, r.GetName(), r.GetResourceVersion())
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &weirv1.ChangePrefixListResponse{
+		PrefixList: written, Generation: uint64(generation), Added: did.GetAdded(), Removed: did.GetRemoved(),
+	}, nil
+}
+
+// DeletePrefixList deletes a list that no endpoint names.
+func (m *Manager) DeletePrefixList(ctx context.Context, r *weirv1.DeletePrefixListRequest) (*weirv1.DeletePrefixListResponse, error) {
+	tenant := ""
+	generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
+		if err := currentList(ctx, s, r.GetName(), r.GetResourceVersion()); err != nil {
+			return store.Change{}, err
+		}
+		if err := s.AdmitPrefixListRemoval(r.GetName(), seesVIP(ctx)); err != nil {
+			return store.Change{}, rpc.NewError(connect.CodeFailedPrecondition, err)
+		}
+		tenant = s.PrefixLists.At(r.GetName()).Tenant
+		return store.Change{DeletePrefixLists: []string{r.GetName()}}, nil
+	})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	m.log.InfoContext(ctx, "prefix list deleted", "name", r.GetName(), "generation", generation)
+	m.happened(ctx, store.Event{Kind: kindList, Object: r.GetName(), Tenant: tenant, Reason: "Deleted", Message: "prefix list deleted"})
+	return &weirv1.DeletePrefixListResponse{}, nil
+}
+
+// currentList holds that the list is there, and of the version, unless that is 0.
+func currentList(ctx context.Context, s *store.State, name string, version uint64) error {
+	there := uint64(s.PrefixListWritten.At(name))
+	switch {
+	case there == 0 || !seesList(ctx, s.PrefixLists.At(name)):
+		return noList(ctx, s, name)
+	case version == 0 || version == there:
+		return nil
+	}
+	return outdated("prefix list "+name, there, version, store.Record{})
+}
+
+func noList(ctx context.Context, s *store.State, name string) error {
+	return notFound("prefix list", name, s.PrefixLists, func(l model.PrefixList) bool { return seesList(ctx, l) })
+}
+
+// ListPrefixLists lists prefix lists by name.
+func (m *Manager) ListPrefixLists(ctx context.Context, r *weirv1.ListPrefixListsRequest) (*weirv1.ListPrefixListsResponse, error) {
+	state := m.store.State()
+	f, err := newFilter(r.GetTenant(), r.GetLabelSelector(), r.GetNamePrefix())
+	if err != nil {
+		return nil, refusal(err)
+	}
+	page, err := newPage(r.GetPageSize(), r.GetPageToken())
+	if err != nil {
+		return nil, refusal(err)
+	}
+	response := &weirv1.ListPrefixListsResponse{}
+	for name, list := range state.PrefixLists.From(f.from(page.After)) {
+		if !f.inRange(name) {
+			break
+		}
+		wanted := f.tenant == "" || f.tenant == list.Tenant
+		if name <= page.After || !wanted || !f.labels.Matches(list.Labels) || !seesList(ctx, list) {
+			continue
+		}
+		if len(response.PrefixLists) == page.size {
+			response.NextPageToken = page.token(response.PrefixLists[page.size-1].GetName())
+			break
+		}
+		response.PrefixLists = append(response.PrefixLists, listWithStatus(ctx, state, list))
+	}
+	return response, nil
+}
+
+// GetPrefixList returns one list with its prefixes.
+func (m *Manager) GetPrefixList(ctx context.Context, r *weirv1.GetPrefixListRequest) (*weirv1.GetPrefixListResponse, error) {
+	state := m.store.State()
+	list, there := state.PrefixLists.Get(r.GetName())
+	if !there || !seesList(ctx, list) {
+		return nil, noList(ctx, state, r.GetName())
+	}
+	p := listWithStatus(ctx, state, list)
+	p.Prefixes = rpc.PrefixesToProto(list.Prefixes)
+	return &weirv1.GetPrefixListResponse{PrefixList: p}, nil
+}
+
+// listWithStatus writes a list with all that is output only, and without its prefixes.
+func listWithStatus(ctx context.Context, s *store.State, list model.PrefixList) *weirv1.PrefixList {
+	p := rpc.PrefixListToProto(list)
+	p.ResourceVersion = uint64(s.PrefixListWritten.At(list.Name))
+	p.Status = &weirv1.PrefixListStatus{
+		Ipv4: uint32(list.Prefixes.Count(model.IPv4)), Ipv6: uint32(list.Prefixes.Count(model.IPv6)),
+	}
+	for vip := range s.Naming(list.Name) {
+		if sees(ctx, vip.Tenant) {
+			p.Status.Vips = append(p.Status.Vips, vip.Name)
+		}
+	}
+	return p
+}

@@ -1,0 +1,194 @@
+package rpc
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// PrefixListToProto writes l without its prefixes, and without the fields that are output only.
+func PrefixListToProto(l model.PrefixList) *weirv1.PrefixList {
+	return &weirv1.PrefixList{Name: l.Name, Tenant: l.Tenant, Labels: l.Labels}
+}
+
+// PrefixListToProtoWhole writes l with its prefixes.
+func PrefixListToProtoWhole(l model.PrefixList) *weirv1.PrefixList {
+	p := PrefixListToProto(l)
+	p.Prefixes = PrefixesToProto(l.Prefixes)
+	return p
+}
+
+// PrefixesToProto writes the prefixes of s in order, those of full length as addresses.
+func PrefixesToProto(s model.PrefixSet) []string { return prefixStrings(slices.Collect(s.All())) }
+
+// PrefixListFromProto reads and validates a list. Fields that are output only are left aside.
+func PrefixListFromProto(p *weirv1.PrefixList) (model.PrefixList, error) {
+	var f fields
+	list := model.PrefixList{
+		Name: p.GetName(), Tenant: p.GetTenant(), Labels: p.GetLabels(),
+		Prefixes: model.NewPrefixSet(f.listed("prefixes", p.GetPrefixes())),
+	}
+	if f.err() == nil {
+		f.add(list.Validate())
+	}
+	return list, f.err()
+}
+
+// PrefixListsFromProto reads several; the paths of its field errors begin with prefixLists[i].
+func PrefixListsFromProto(all []*weirv1.PrefixList) ([]model.PrefixList, error) {
+	var lists []model.PrefixList
+	var errs []error
+	for i, p := range all {
+		list, err := PrefixListFromProto(p)
+		lists = append(lists, list)
+		errs = append(errs, below(fmt.Sprintf("prefixLists[%d]", i), err))
+	}
+	return lists, errors.Join(errs...)
+}
+
+// PrefixesFromProto reads prefixes to be put into a list, or taken out of it.
+func PrefixesFromProto(field string, texts []string) ([]netip.Prefix, error) {
+	var f fields
+	return f.listed(field, texts), f.err()
+}
+
+// listedWrong bounds how many wrong prefixes of a list are told.
+const listedWrong = 20
+
+// listed reads the prefixes of a list.
+func (f *fields) listed(path string, texts []string) []netip.Prefix {
+	if len(texts) > model.MaxListed {
+		f.refuse(path, "must be at most %d, are %d", model.MaxListed, len(texts))
+		return nil
+	}
+	all, wrong := make([]netip.Prefix, 0, len(texts)), 0
+	for i, text := range texts {
+		p, reason := ParseListed(text)
+		if reason == "" {
+			all = append(all, p)
+			continue
+		}
+		if wrong++; wrong <= listedWrong {
+			f.refuse(fmt.Sprintf("%s[%d]", path, i), "%s", reason)
+		}
+	}
+	if wrong > listedWrong {
+		f.refuse(path, "%d more of the prefixes are wrong", wrong-listedWrong)
+	}
+	return all
+}
+
+// ParseListed reads a prefix of a list, or an address, or says what is wrong with it.
+func ParseListed(text string) (p netip.Prefix, wrong string) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		if a.Zone() != "" {
+			return p, fmt.Sprintf("must have no zone, is %.64q", text)
+		}
+		p = netip.PrefixFrom(a, a.BitLen())
+	} else if p, err = netip.ParsePrefix(text); err != nil {
+		return p, fmt.Sprintf("must be an address or a prefix such as 198.51.100.0/24, is %.64q", text)
+	}
+	return p, model.ListedPrefix(p)
+}
+
+// ChunksToProto writes chunks of prefix lists.
+func ChunksToProto(chunks []*model.PrefixChunk) []*weirv1.PrefixChunk {
+	var all []*weirv1.PrefixChunk
+	for _, c := range chunks {
+		all = append(all, &weirv1.PrefixChunk{Id: c.ID(), Prefixes: c.Packed()})
+	}
+	return all
+}
+
+func muxListsToProto(lists []model.MuxPrefixList) []*weirv1.MuxPrefixList {
+	var all []*weirv1.MuxPrefixList
+	for _, l := range lists {
+		p := &weirv1.MuxPrefixList{Name: l.Name}
+		for _, c := range l.Prefixes.Chunks() {
+			p.Chunks = append(p.Chunks, c.ID())
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// PrefixChunks are the chunks of prefix lists that a mux has: those of its lists, and those that came for the next update.
+// The zero value has none.
+type PrefixChunks struct {
+	all map[string]*model.PrefixChunk
+	now map[string][]string // by list, the ids of its chunks
+}
+
+// Take keeps the chunks of a message. It says whether the message has nothing else.
+func (c *PrefixChunks) Take(p *weirv1.SyncMuxResponse) (alone bool, err error) {
+	if c.all == nil {
+		c.all, c.now = map[string]*model.PrefixChunk{}, map[string][]string{}
+	}
+	for _, chunk := range p.GetPrefixChunks() {
+		read, err := model.ParsePrefixChunk(chunk.GetPrefixes())
+		if err != nil {
+			return false, fmt.Errorf("read chunk %.64q of a prefix list: %w", chunk.GetId(), err)
+		}
+		c.all[read.ID()] = read
+	}
+	return len(p.GetPrefixChunks()) > 0 && !p.GetSnapshot() && len(p.GetPool())+len(p.GetPrefixLists())+len(p.GetEndpoints())+len(p.GetRemoved()) == 0, nil
+}
+
+// IDs are those of the chunks, for the manager to leave out what the mux has.
+func (c *PrefixChunks) IDs() []string { return slices.Sorted(maps.Keys(c.all)) }
+
+// lists reads the lists of an update.
+func (c *PrefixChunks) lists(p *weirv1.SyncMuxResponse) ([]model.MuxPrefixList, error) {
+	var lists []model.MuxPrefixList
+	var errs []error
+	for i, l := range p.GetPrefixLists() {
+		var f fields
+		path := fmt.Sprintf("prefixLists[%d]", i)
+		list := model.MuxPrefixList{Name: f.name(path+".name", l.GetName())}
+		chunks := make([]*model.PrefixChunk, 0, len(l.GetChunks()))
+		for _, id := range l.GetChunks() {
+			if chunk := c.all[id]; chunk != nil {
+				chunks = append(chunks, chunk)
+			} else {
+				f.refuse(path+".chunks", "%.64q did not come", id)
+			}
+		}
+		var err error
+		if list.Prefixes, err = model.PrefixSetOf(chunks); err != nil {
+			f.refuse(path+".chunks", "%v", err)
+		}
+		lists, errs = append(lists, list), append(errs, f.err())
+	}
+	return lists, errors.Join(errs...)
+}
+
+// Applied forgets the chunks that no list has after the update.
+func (c *PrefixChunks) Applied(u MuxUpdate) {
+	if u.Snapshot {
+		clear(c.now)
+	}
+	for _, name := range u.ListsRemoved {
+		delete(c.now, name)
+	}
+	for _, list := range u.Lists {
+		c.now[list.Name] = nil
+		for _, chunk := range list.Prefixes.Chunks() {
+			c.now[list.Name] = append(c.now[list.Name], chunk.ID())
+		}
+	}
+	if !u.Snapshot && len(u.Lists)+len(u.ListsRemoved) == 0 {
+		return
+	}
+	kept := map[string]bool{}
+	for _, ids := range c.now {
+		for _, id := range ids {
+			kept[id] = true
+		}
+	}
+	maps.DeleteFunc(c.all, func(id string, _ *model.PrefixChunk) bool { return !kept[id] })
+}

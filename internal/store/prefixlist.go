@@ -1,0 +1,278 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// A prefix list is a head, and chunks that never change, by their ids. Chunks are written first, in small transactions,
+// and mean nothing until a head names them; the head is written with the generation. So a list changes as a whole,
+// whatever its size, and what a crash leaves is chunks that no head names: they go when a list is next written.
+const (
+	prefixLists  = root + "prefix-lists/"
+	prefixChunks = root + "prefix-chunks/" // LIST/ID; read before the heads, by their order
+)
+
+// stageBytes is how much one transaction of chunks writes at most: an external etcd takes 1.5 MB.
+const stageBytes = 512 << 10
+
+type prefixListDocument struct {
+	Name   string            `json:"name"`
+	Tenant string            `json:"tenant,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"`
+	Chunks []string          `json:"chunks"` // ids, in order
+}
+
+// chunkName is what follows prefixChunks in a key.
+func chunkName(list, id string) string { return list + "/" + id }
+
+func prefixListToDocument(l model.PrefixList) prefixListDocument {
+	d := prefixListDocument{Name: l.Name, Tenant: l.Tenant, Labels: l.Labels}
+	for _, c := range l.Prefixes.Chunks() {
+		d.Chunks = append(d.Chunks, c.ID())
+	}
+	return d
+}
+
+// putPrefixListOf takes over a head. Its chunks are there already.
+func (b *builder) putPrefixListOf(key string, value []byte, generation model.Generation) error {
+	d, err := decode[prefixListDocument](key, value)
+	if err != nil {
+		return err
+	}
+	list := model.PrefixList{Name: d.Name, Tenant: d.Tenant, Labels: d.Labels}
+	chunks := make([]*model.PrefixChunk, 0, len(d.Chunks))
+	for _, id := range d.Chunks {
+		chunk, there := b.next.chunks.Get(chunkName(d.Name, id))
+		if !there {
+			return fmt.Errorf("read %s of the store: its chunk %s is missing: restore the store from a backup", key, id)
+		}
+		chunks = append(chunks, chunk)
+	}
+	if list.Prefixes, err = model.PrefixSetOf(chunks); err != nil {
+		return fmt.Errorf("read %s of the store: %w", key, err)
+	}
+	b.putPrefixList(list, generation)
+	return nil
+}
+
+// putChunk takes over a chunk.
+func (b *builder) putChunk(key, name string, value []byte) error {
+	packed, err := decode[[]byte](key, value)
+	if err != nil {
+		return err
+	}
+	chunk, err := model.ParsePrefixChunk(packed)
+	if err != nil {
+		return fmt.Errorf("read %s of the store: %w", key, err)
+	}
+	b.next.chunks.Set(name, chunk)
+	return nil
+}
+
+func (b *builder) putPrefixList(list model.PrefixList, generation model.Generation) {
+	b.next.PutPrefixList(list)
+	b.next.PrefixListWritten.Set(list.Name, generation)
+	b.delta.PrefixLists[list.Name] = true
+}
+
+func (b *builder) removePrefixList(name string) {
+	b.next.PrefixLists.Delete(name)
+	b.next.PrefixListWritten.Delete(name)
+	b.delta.PrefixLists[name] = true
+}
+
+// prefixListOperations are the writes of lists. What only their predecessors in s had goes with them.
+func (c Change) prefixListOperations(s *State) ([]clientv3.Op, error) {
+	var ops []clientv3.Op
+	for _, list := range c.PrefixLists {
+		if !s.HasChunks(list) {
+			return nil, fmt.Errorf("write prefix list %s: its chunks are not in the store", list.Name)
+		}
+		value, err := encode(prefixListToDocument(list))
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, clientv3.OpPut(prefixLists+list.Name, value))
+		for _, name := range dropped(s, list) {
+			ops = append(ops, clientv3.OpDelete(prefixChunks+name))
+		}
+	}
+	for _, name := range c.DeletePrefixLists {
+		ops = append(ops, clientv3.OpDelete(prefixLists+name))
+		for _, chunk := range dropped(s, model.PrefixList{Name: name}) {
+			ops = append(ops, clientv3.OpDelete(prefixChunks+chunk))
+		}
+	}
+	return ops, nil
+}
+
+// dropped are the chunks that the list has in s and not any more.
+func dropped(s *State, list model.PrefixList) []string {
+	kept := map[string]bool{}
+	for _, c := range list.Prefixes.Chunks() {
+		kept[c.ID()] = true
+	}
+	var names []string
+	for _, c := range s.PrefixLists.At(list.Name).Prefixes.Chunks() {
+		if !kept[c.ID()] {
+			names = append(names, chunkName(list.Name, c.ID()))
+		}
+	}
+	return names
+}
+
+// applyPrefixLists makes the State that is being built hold the lists of a change.
+func (b *builder) applyPrefixLists(c Change, generation model.Generation) {
+	for _, name := range c.DeletePrefixLists {
+		for _, chunk := range dropped(b.next, model.PrefixList{Name: name}) {
+			b.next.chunks.Delete(chunk)
+		}
+		b.removePrefixList(name)
+	}
+	for _, list := range c.PrefixLists {
+		for _, chunk := range dropped(b.next, list) {
+			b.next.chunks.Delete(chunk)
+		}
+		b.putPrefixList(list, generation)
+	}
+}
+
+// HasChunks says whether the chunks of the list are in the store, so that its head may be written.
+func (s *State) HasChunks(list model.PrefixList) bool {
+	return !slices.ContainsFunc(list.Prefixes.Chunks(), func(c *model.PrefixChunk) bool {
+		return !s.chunks.Has(chunkName(list.Name, c.ID()))
+	})
+}
+
+// staging is of chunks that no head names yet.
+type staging struct {
+	mu   sync.Mutex     // held while chunks are looked for, and while those that nobody wants are deleted
+	held map[string]int // chunks that a head will name, by how many
+}
+
+// StageChunks writes the chunks of a list that are not in the store. They stay there until release is called, and
+// afterwards if a head names them.
+func (s *Store) StageChunks(ctx context.Context, list model.PrefixList) (release func(), err error) {
+	fence, _, err := s.fence(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.staging.mu.Lock()
+	defer s.staging.mu.Unlock()
+	if err := s.sweepChunks(ctx, fence); err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, c := range list.Prefixes.Chunks() {
+		names = append(names, chunkName(list.Name, c.ID()))
+	}
+	if err := s.writeChunks(ctx, fence, list); err != nil {
+		return nil, err
+	}
+	if s.staging.held == nil {
+		s.staging.held = map[string]int{}
+	}
+	for _, name := range names {
+		s.staging.held[name]++
+	}
+	return func() {
+		s.staging.mu.Lock()
+		defer s.staging.mu.Unlock()
+		for _, name := range names {
+			if s.staging.held[name]--; s.staging.held[name] == 0 {
+				delete(s.staging.held, name)
+			}
+		}
+	}, nil
+}
+
+// writeChunks writes the chunks that State does not have, and returns when it has them.
+func (s *Store) writeChunks(ctx context.Context, fence clientv3.Cmp, list model.PrefixList) error {
+	state, size := s.State(), 0
+	var ops []clientv3.Op
+	for _, c := range list.Prefixes.Chunks() {
+		name := chunkName(list.Name, c.ID())
+		if state.chunks.Has(name) {
+			continue
+		}
+		value, err := encode(c.Packed())
+		if err != nil {
+			return err
+		}
+		if size += len(value); size > stageBytes && len(ops) > 0 {
+			if err := s.stage(ctx, fence, ops); err != nil {
+				return err
+			}
+			ops, size = nil, len(value)
+		}
+		ops = append(ops, clientv3.OpPut(prefixChunks+name, value))
+	}
+	return s.stage(ctx, fence, ops)
+}
+
+// sweepChunks deletes the chunks that neither a head names nor a head will.
+func (s *Store) sweepChunks(ctx context.Context, fence clientv3.Cmp) error {
+	state := s.State()
+	named := map[string]bool{}
+	for list := range state.PrefixLists.Values() {
+		for _, c := range list.Prefixes.Chunks() {
+			named[chunkName(list.Name, c.ID())] = true
+		}
+	}
+	var ops []clientv3.Op
+	for name := range state.chunks.Keys() {
+		if !named[name] && s.staging.held[name] == 0 {
+			ops = append(ops, clientv3.OpDelete(prefixChunks+name))
+		}
+	}
+	const most = 64
+	for part := range slices.Chunk(ops, most) {
+		if err := s.stage(ctx, fence, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stage writes and deletes chunks, if this replica still leads, and returns when State shows it.
+func (s *Store) stage(ctx context.Context, fence clientv3.Cmp, ops []clientv3.Op) error {
+	if len(ops) == 0 {
+		return nil
+	}
+	if err := s.room(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	response, err := s.client.Txn(ctx).If(fence).Then(ops...).Commit()
+	if err != nil {
+		return explain("write a part of a prefix list to the store", err)
+	}
+	if !response.Succeeded {
+		return ErrNotLeader
+	}
+	return s.await(ctx, func(state *State) bool { return state.revision >= response.Header.Revision })
+}
+
+// conditions hold that the chunks of written lists are there: a head without them could not be read.
+func (f *folded) conditions() []clientv3.Cmp {
+	var all []clientv3.Cmp
+	for _, op := range f.ops {
+		name, isHead := strings.CutPrefix(string(op.KeyBytes()), prefixLists)
+		if !isHead || !op.IsPut() {
+			continue
+		}
+		for _, c := range f.lists[name].Prefixes.Chunks() {
+			all = append(all, clientv3.Compare(clientv3.CreateRevision(prefixChunks+chunkName(name, c.ID())), ">", 0))
+		}
+	}
+	return all
+}
