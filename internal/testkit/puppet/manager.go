@@ -47,7 +47,7 @@ func NewManager(t *testing.T, ns *netns.NS, address string) *Manager {
 	handlers.Handle(weirv1connect.NewSyncServiceHandler(m))
 	server := &http.Server{Handler: handlers, Protocols: new(http.Protocols)}
 	server.Protocols.SetUnencryptedHTTP2(true)
-	go server.Serve(listener)
+	go func() { _ = server.Serve(listener) }() // ends when it is closed
 	t.Cleanup(func() { server.Close() })
 	return m
 }
