@@ -212,15 +212,16 @@ func TestNoMomentWithoutAList(t *testing.T) {
 	}
 	update(t, d, Update{Endpoints: []model.MuxEndpoint{allowed, denied}, Lists: shapes[:1]})
 	four, six := pkt.TCP(client4, vip4, pkt.SYN).Frame(), pkt.TCP("[2001:db8::7]:1", vip6, pkt.SYN).Frame()
-	done := make(chan error)
+	done := make(chan error, 1)
+	defer func() { <-done }() // before the tables are closed
 	go func() {
+		defer close(done)
 		for i := range 3000 {
 			if err := d.Update(Update{Lists: shapes[i%3 : i%3+1]}); err != nil {
 				done <- err
 				return
 			}
 		}
-		done <- nil
 	}()
 	for packets := 0; ; packets++ {
 		select {
