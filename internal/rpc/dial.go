@@ -16,12 +16,12 @@ const (
 	// dialTimeout bounds the attempt to connect to one manager, TLS with it.
 	dialTimeout = 3 * time.Second
 	// hedgeDelay is how long a manager may take before the next one is asked too. Two of five that are frozen or
-	// whose machines died cost a caller a second.
-	hedgeDelay = 500 * time.Millisecond
+	// whose machines died cost a caller less than a second.
+	hedgeDelay = 400 * time.Millisecond
 	// A connection without traffic is probed, so that a stream, and who waits for ports, notices within four seconds
 	// that a manager froze or its machine died.
 	pingAfter   = 1500 * time.Millisecond
-	pingTimeout = 2 * time.Second
+	pingTimeout = 2500 * time.Millisecond
 )
 
 // dialer connects to the first manager that takes the connection and, with TLS, proves who it is, beginning with
