@@ -46,33 +46,34 @@ func (m *Manager) permitTenant(caller trust.Identity, role trust.Role, message a
 		if tenant, moves := r.GetPatch().GetFields()["tenant"]; moves {
 			return permitTenantOf(caller, "patch.tenant", tenant.GetStringValue())
 		}
-	case *weirv1.GetVIPRequest:
-		return permitNamed(caller, s, role, r.GetName())
-	case *weirv1.GetSNATRequest:
-		return permitNamed(caller, s, role, r.GetName())
-	case *weirv1.ReclaimPortsRequest:
-		return permitNamed(caller, s, role, r.GetName())
-	case *weirv1.DeleteVIPRequest:
-		return permitNamed(caller, s, role, r.GetName())
+	case *weirv1.GetVIPRequest, *weirv1.GetSNATRequest, *weirv1.ReclaimPortsRequest, *weirv1.DeleteVIPRequest:
+		return permitNamed(caller, s, role, nameOf(message))
 	case *weirv1.ExplainRequest:
 		return permitAddress(caller, s, r.GetDestinationAddress())
 	case *weirv1.GetTenantRequest:
 		if !caller.May(role, r.GetName()) {
 			return connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no tenant %.64q of yours", r.GetName()))
 		}
-	case *weirv1.CreatePrefixListRequest:
-		return permitLists(caller, "prefixList", r.GetPrefixList())
-	case *weirv1.UpdatePrefixListRequest:
-		if err := permitList(caller, s, role, r.GetName()); err != nil {
-			return err
-		}
-		return permitLists(caller, "prefixList", r.GetPrefixList())
-	case *weirv1.ChangePrefixListRequest, *weirv1.DeletePrefixListRequest, *weirv1.GetPrefixListRequest:
-		return permitList(caller, s, role, nameOf(message))
+	case *weirv1.CreatePrefixListRequest, *weirv1.UpdatePrefixListRequest, *weirv1.ChangePrefixListRequest, *weirv1.GetPrefixListRequest,
+		*weirv1.DeletePrefixListRequest:
+		return permitListCall(caller, s, role, message)
 	case interface{ GetTenant() string }: // those that list and watch
 		if r.GetTenant() != "" {
 			return permitTenantOf(caller, "tenant", r.GetTenant())
 		}
+	}
+	return nil
+}
+
+// permitListCall is permitTenant of calls about one prefix list.
+func permitListCall(caller trust.Identity, s *store.State, role trust.Role, message any) error {
+	if _, creates := message.(*weirv1.CreatePrefixListRequest); !creates {
+		if err := permitList(caller, s, role, nameOf(message)); err != nil {
+			return err
+		}
+	}
+	if r, writes := message.(interface{ GetPrefixList() *weirv1.PrefixList }); writes {
+		return permitLists(caller, "prefixList", r.GetPrefixList())
 	}
 	return nil
 }

@@ -71,14 +71,15 @@ func (m *Manager) put(
 
 // putAll writes prefix lists, pools and VIPs: all of them or none.
 func (m *Manager) putAll(ctx context.Context, edits []listEdit, pools []model.AddressPool, vips []model.VIP) (done outcome, err error) {
-	choose := func(*store.State) ([]model.VIP, error) { return vips, nil }
-	if len(edits) == 0 {
-		return m.put(ctx, pools, choose)
-	}
-	err = m.withLists(ctx, edits, vips, nil, func(g staged) (err error) {
-		done, err = m.putOn(ctx, g, pools, choose)
+	put := func(g staged) (err error) {
+		done, err = m.putOn(ctx, g, pools, func(*store.State) ([]model.VIP, error) { return vips, nil })
 		return err
-	})
+	}
+	if len(edits) == 0 {
+		err = put(staged{})
+	} else {
+		err = m.withLists(ctx, edits, vips, nil, put)
+	}
 	return done, err
 }
 

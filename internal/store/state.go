@@ -251,6 +251,18 @@ func (b *builder) remove(key string) error {
 			return err
 		}
 		b.removeHolding(workload)
+	case prefixNodes, prefixStatus, prefixHealth, prefixStreams, prefixFenced:
+		b.removeOfNode(prefix, name)
+	case prefixReady:
+		s.Ready.Delete(name)
+	}
+	return nil
+}
+
+// removeOfNode forgets a node, or something of what is said of it.
+func (b *builder) removeOfNode(prefix, name string) {
+	s := b.next
+	switch prefix {
 	case prefixNodes:
 		b.removeNode(name)
 	case prefixStatus:
@@ -266,10 +278,7 @@ func (b *builder) remove(key string) error {
 	case prefixFenced:
 		s.Fenced.Delete(name)
 		b.delta.Streams[name] = true
-	case prefixReady:
-		s.Ready.Delete(name)
 	}
-	return nil
 }
 
 // split returns the prefix of a key and the name that follows it; a key of its own is its prefix.
