@@ -13,6 +13,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/testkit/etcd"
 )
 
@@ -199,6 +200,9 @@ func TestStoppedManagerEndsItsStreams(t *testing.T) {
 	url, stop := start(t, Config{}, func(m *Manager) { m.log = slog.New(slog.NewTextHandler(&logged, nil)) })
 	mux := startMux(t, url, "mux1", "10.1.1.2")
 	eventually(t, "the mux has tables", func() bool { return mux.has(1) })
+	acks := rpc.Acknowledger{Name: "mux1", Open: dial(t, url).AcknowledgeMux}
+	t.Cleanup(acks.Close)
+	eventually(t, "the mux acknowledges", func() bool { return acks.Tell(t.Context(), 1) == nil })
 	stop()
 	if strings.Contains(logged.String(), "calls under way") {
 		t.Errorf("the streams did not end by themselves:\n%s", &logged)

@@ -73,17 +73,32 @@ func (m *Manager) ReportMux(ctx context.Context, r *weirv1.ReportMuxRequest) (*w
 // AcknowledgeMux takes which generations a mux runs, as it goes, while this manager has its stream. What else it would
 // report it does report, now and then.
 func (m *Manager) AcknowledgeMux(
-	_ context.Context, stream *connect.ClientStream[weirv1.AcknowledgeMuxRequest],
+	ctx context.Context, stream *connect.ClientStream[weirv1.AcknowledgeMuxRequest],
 ) (*weirv1.AcknowledgeMuxResponse, error) {
+	ended := make(chan error, 1)
+	go func() { ended <- m.acknowledged(stream) }()
+	select {
+	case err := <-ended:
+		return &weirv1.AcknowledgeMuxResponse{}, err
+	// Neither ends the wait for a message, but the end of the call does.
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-m.stopping:
+		return nil, errStops
+	}
+}
+
+// acknowledged takes what comes on the stream until it ends.
+func (m *Manager) acknowledged(stream *connect.ClientStream[weirv1.AcknowledgeMuxRequest]) error {
 	for stream.Receive() {
 		name, generation := stream.Msg().GetName(), model.Generation(stream.Msg().GetGeneration())
 		m.acks.answered(name, generation, 0, nil)
 		if !m.hub.ackMux(name, generation, 0) {
-			return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("mux %s follows another manager", name))
+			return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("mux %s follows another manager", name))
 		}
 		m.noteRuns(name, generation)
 	}
-	return &weirv1.AcknowledgeMuxResponse{}, stream.Err()
+	return stream.Err()
 }
 
 // noteRuns has the store know that a mux runs a generation, with what it said last of all else.
