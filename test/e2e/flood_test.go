@@ -75,10 +75,15 @@ func (l *churnLab) remembered(t *testing.T) int {
 				return
 			}
 			var vip uint32
-			var cells [2]uint64 // untrusted, trusted
-			for rows := table.Iterate(); rows.Next(&vip, &cells); {
-				most = max(most, cells[0])
+			var usage struct { // as struct vip_usage
+				Cells       [2]uint64 // untrusted, trusted
+				Tenant, Pad uint32
 			}
+			rows := table.Iterate()
+			for rows.Next(&vip, &usage) {
+				most = max(most, usage.Cells[0])
+			}
+			must(t, rows.Err())
 		})
 	}
 	return int(most)
