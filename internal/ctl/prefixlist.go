@@ -53,9 +53,6 @@ func (s *session) changeListCommand(verb, short string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if len(prefixes) == 0 {
-				return &usageError{cmd, errors.New("name a PREFIX, or a --file that has some")}
-			}
 			request := &weirv1.ChangePrefixListRequest{Name: args[0], Add: prefixes}
 			if verb == "remove" {
 				request.Add, request.Remove = nil, prefixes
@@ -160,22 +157,28 @@ func printApplied(w io.Writer, list *weirv1.AppliedPrefixList) {
 	fmt.Fprintln(w)
 }
 
-// readPrefixes are those of the arguments, and of a file, if there is one.
+// readPrefixes are those of the arguments, and of a file, if there is one. None at all is an error: a pipe that broke must
+// not empty a list.
 func readPrefixes(cmd *cobra.Command, arguments []string, file string) ([]string, error) {
 	for _, text := range arguments {
 		if _, wrong := rpc.ParseListed(text); wrong != "" {
 			return nil, fmt.Errorf("%s: %s", text, wrong)
 		}
 	}
-	if file == "" {
-		return arguments, nil
+	var all []string
+	if file != "" {
+		text, err := readManifest(cmd.InOrStdin(), file)
+		if err != nil {
+			return nil, err
+		}
+		if all, err = parsePrefixes(file, text); err != nil {
+			return nil, err
+		}
 	}
-	text, err := readManifest(cmd.InOrStdin(), file)
-	if err != nil {
-		return nil, err
+	if all = append(all, arguments...); len(all) == 0 {
+		return nil, &usageError{cmd, errors.New("name a PREFIX, or a --file that has some; a list is emptied by applying a manifest of it with none")}
 	}
-	listed, err := parsePrefixes(file, text)
-	return append(listed, arguments...), err
+	return all, nil
 }
 
 // wrongLines bounds how many wrong lines of a file are told.
