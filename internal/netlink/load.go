@@ -3,13 +3,16 @@ package netlink
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/safchain/ethtool"
 	vnl "github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -19,17 +22,26 @@ import (
 // userTick is the unit of /proc/stat: the kernel tells user space a hundred a second, whatever its own is.
 const userTick = 10 * time.Millisecond
 
-// Load follows the load of an interface.
-type Load struct {
-	name  string
-	notIP func() (uint64, error)
-	drops overload.Drops
+// Program counts the packets that the program of an interface has taken, and that the kernel may count as dropped.
+type Program interface {
+	// NotIP counts what was passed to the kernel as it is not IP.
+	NotIP() (uint64, error)
+	// Ended counts what the program dropped, or gave to user space.
+	Ended() (uint64, error)
 }
 
-// NewLoad follows the interface of the name. notIP counts the packets that its program has passed to the kernel as they are
-// not IP.
-func NewLoad(name string, notIP func() (uint64, error)) *Load {
-	return &Load{name: name, notIP: notIP}
+// Load follows the load of an interface.
+type Load struct {
+	name    string
+	program Program
+	index   int // of the interface that endsToo is said of
+	endsToo bool
+	drops   overload.Drops
+}
+
+// NewLoad follows the interface of the name, where the program is.
+func NewLoad(name string, program Program) *Load {
+	return &Load{name: name, program: program}
 }
 
 // Sample tells how many packets came to the interface, how many of them it had no room or no time for, and how
@@ -44,12 +56,12 @@ func (l *Load) Sample() (s overload.Sample, err error) {
 	if err != nil {
 		return s, fmt.Errorf("read counters of interface %s: %w", l.name, err)
 	}
-	notIP, err := l.notIP() // after what was dropped
+	unwanted, err := l.unwanted(link.Attrs().Index) // after what was dropped
 	if err != nil {
 		return s, err
 	}
 	if c := link.Attrs().Statistics; c != nil {
-		s.Lost = l.drops.Lost(c.RxDropped, notIP) + c.RxMissedErrors + c.RxFifoErrors + c.RxOverErrors
+		s.Lost = l.drops.Lost(c.RxDropped, unwanted) + c.RxMissedErrors + c.RxFifoErrors + c.RxOverErrors
 		s.Received = c.RxPackets + s.Lost
 	}
 	text, err := os.ReadFile("/proc/stat")
@@ -59,6 +71,32 @@ func (l *Load) Sample() (s overload.Sample, err error) {
 	s.CPUs, err = parseCPUs(bytes.NewReader(text))
 	s.At = time.Now()
 	return s, err
+}
+
+// dropCounters are the drivers that count what an XDP program drops as dropped on receipt, beside what they lost
+// (receive_small_xdp in drivers/net/virtio_net.c, tun_xdp_act in drivers/net/tun.c).
+var dropCounters = []string{"tun", "virtio_net"}
+
+// unwanted counts what the interface may count as dropped though it was not lost.
+func (l *Load) unwanted(index int) (uint64, error) {
+	if index != l.index {
+		tool, err := ethtool.NewEthtool()
+		if err != nil {
+			return 0, fmt.Errorf("ask for the driver of interface %s: %w", l.name, err)
+		}
+		defer tool.Close()
+		driver, err := tool.DriverName(l.name)
+		if err != nil && !errors.Is(err, unix.EOPNOTSUPP) { // loopback has none
+			return 0, fmt.Errorf("ask for the driver of interface %s: %w", l.name, err)
+		}
+		l.index, l.endsToo = index, slices.Contains(dropCounters, driver)
+	}
+	count, err := l.program.NotIP()
+	if err != nil || !l.endsToo {
+		return count, err
+	}
+	ended, err := l.program.Ended()
+	return count + ended, err
 }
 
 // parseCPUs reads the lines of single CPUs of /proc/stat (proc_stat(5)).
