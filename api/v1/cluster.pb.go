@@ -955,7 +955,7 @@ type MuxProgress struct {
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The generation that it runs, as it said on the stream that it has now; 0: it said nothing yet.
 	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
-	// The newest generation that it runs or refused.
+	// The newest generation that it runs or refused, or runs but for what waits for long prefix lists.
 	Answered uint64 `protobuf:"varint,3,opt,name=answered,proto3" json:"answered,omitempty"`
 	// Its program has just started: it announces nothing before it answers.
 	Joins         bool `protobuf:"varint,4,opt,name=joins,proto3" json:"joins,omitempty"`

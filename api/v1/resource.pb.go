@@ -2700,8 +2700,10 @@ type HostStatus struct {
 	Snat []*SNATUse `protobuf:"bytes,5,rep,name=snat,proto3" json:"snat,omitempty"`
 	// Of tenants, those that both ends have spoken in; the limit is what others leave room for.
 	TenantSessions []*TenantRows `protobuf:"bytes,6,rep,name=tenant_sessions,json=tenantSessions,proto3" json:"tenant_sessions,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Of tenants, rows of the table of source NAT that each is nearest to the end of.
+	TenantSnat    []*TenantRows `protobuf:"bytes,7,rep,name=tenant_snat,json=tenantSnat,proto3" json:"tenant_snat,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HostStatus) Reset() {
@@ -2772,6 +2774,13 @@ func (x *HostStatus) GetSnat() []*SNATUse {
 func (x *HostStatus) GetTenantSessions() []*TenantRows {
 	if x != nil {
 		return x.TenantSessions
+	}
+	return nil
+}
+
+func (x *HostStatus) GetTenantSnat() []*TenantRows {
+	if x != nil {
+		return x.TenantSnat
 	}
 	return nil
 }
@@ -3794,7 +3803,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
 	"\x06routes\x18\x06 \x01(\rR\x06routes\x12\x1d\n" +
 	"\n" +
-	"last_error\x18\a \x01(\tR\tlastError\"\xf3\x01\n" +
+	"last_error\x18\a \x01(\tR\tlastError\"\xa9\x02\n" +
 	"\n" +
 	"HostStatus\x12\x16\n" +
 	"\x06uplink\x18\x01 \x01(\tR\x06uplink\x121\n" +
@@ -3802,7 +3811,9 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\bsessions\x18\x03 \x01(\x04R\bsessions\x12\x1a\n" +
 	"\bwarnings\x18\x04 \x03(\tR\bwarnings\x12$\n" +
 	"\x04snat\x18\x05 \x03(\v2\x10.weir.v1.SNATUseR\x04snat\x12<\n" +
-	"\x0ftenant_sessions\x18\x06 \x03(\v2\x13.weir.v1.TenantRowsR\x0etenantSessions\"\x87\x03\n" +
+	"\x0ftenant_sessions\x18\x06 \x03(\v2\x13.weir.v1.TenantRowsR\x0etenantSessions\x124\n" +
+	"\vtenant_snat\x18\a \x03(\v2\x13.weir.v1.TenantRowsR\n" +
+	"tenantSnat\"\x87\x03\n" +
 	"\aSNATUse\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -3984,15 +3995,16 @@ var file_v1_resource_proto_depIdxs = []int32{
 	33, // 47: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
 	31, // 48: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
 	26, // 49: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
-	32, // 50: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
-	35, // 51: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
-	35, // 52: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
-	42, // 53: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	54, // [54:54] is the sub-list for method output_type
-	54, // [54:54] is the sub-list for method input_type
-	54, // [54:54] is the sub-list for extension type_name
-	54, // [54:54] is the sub-list for extension extendee
-	0,  // [0:54] is the sub-list for field type_name
+	26, // 50: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
+	32, // 51: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
+	35, // 52: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
+	35, // 53: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
+	42, // 54: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	55, // [55:55] is the sub-list for method output_type
+	55, // [55:55] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }

@@ -1762,7 +1762,9 @@ type HostSNAT struct {
 	KeepPorts uint32 `protobuf:"varint,11,opt,name=keep_ports,json=keepPorts,proto3" json:"keep_ports,omitempty"`
 	// The generation at which the ranges last changed, as of an answer to AllocatePorts: what is older than the
 	// host has of the workload is not news.
-	Written       uint64 `protobuf:"varint,12,opt,name=written,proto3" json:"written,omitempty"`
+	Written uint64 `protobuf:"varint,12,opt,name=written,proto3" json:"written,omitempty"`
+	// Whose VIP it is.
+	Tenant        string `protobuf:"bytes,13,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1879,6 +1881,13 @@ func (x *HostSNAT) GetWritten() uint64 {
 		return x.Written
 	}
 	return 0
+}
+
+func (x *HostSNAT) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
 }
 
 type AllocatePortsRequest struct {
@@ -2568,7 +2577,9 @@ type AcknowledgeMuxRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// That the mux runs, and refused nothing since.
-	Generation    uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// It runs this one too, but for prefix lists that it still writes, and endpoints that come to name them; 0: generation.
+	Ahead         uint64 `protobuf:"varint,3,opt,name=ahead,proto3" json:"ahead,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2613,6 +2624,13 @@ func (x *AcknowledgeMuxRequest) GetName() string {
 func (x *AcknowledgeMuxRequest) GetGeneration() uint64 {
 	if x != nil {
 		return x.Generation
+	}
+	return 0
+}
+
+func (x *AcknowledgeMuxRequest) GetAhead() uint64 {
+	if x != nil {
+		return x.Ahead
 	}
 	return 0
 }
@@ -3117,7 +3135,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\rsnat_snapshot\x18\x13 \x01(\bR\fsnatSnapshot\x129\n" +
 	"\rfastpath_keys\x18\x14 \x03(\v2\x14.weir.v1.FastpathKeyR\ffastpathKeys\x123\n" +
 	"\vsyn_secrets\x18\x15 \x03(\v2\x12.weir.v1.SYNSecretR\n" +
-	"synSecrets\"\xe8\x02\n" +
+	"synSecrets\"\x80\x03\n" +
 	"\bHostSNAT\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -3132,7 +3150,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	" \x01(\rR\bmaxPorts\x12\x1d\n" +
 	"\n" +
 	"keep_ports\x18\v \x01(\rR\tkeepPorts\x12\x18\n" +
-	"\awritten\x18\f \x01(\x04R\awritten\"l\n" +
+	"\awritten\x18\f \x01(\x04R\awritten\x12\x16\n" +
+	"\x06tenant\x18\r \x01(\tR\x06tenant\"l\n" +
 	"\x14AllocatePortsRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03vip\x18\x02 \x01(\tR\x03vip\x12\x18\n" +
@@ -3190,12 +3209,13 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x18\n" +
 	"\awarning\x18\x04 \x01(\bR\awarning\x12\x10\n" +
 	"\x03vip\x18\x05 \x01(\tR\x03vip\"\x13\n" +
-	"\x11ReportMuxResponse\"K\n" +
+	"\x11ReportMuxResponse\"a\n" +
 	"\x15AcknowledgeMuxRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
-	"generation\"\x18\n" +
+	"generation\x12\x14\n" +
+	"\x05ahead\x18\x03 \x01(\x04R\x05ahead\"\x18\n" +
 	"\x16AcknowledgeMuxResponse\"\xf8\x02\n" +
 	"\x11ReportHostRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +

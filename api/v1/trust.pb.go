@@ -1599,10 +1599,11 @@ type Tenant struct {
 	Quotas *Quotas `protobuf:"bytes,3,opt,name=quotas,proto3" json:"quotas,omitempty"`
 	// What it has. Output only.
 	Used *Quotas `protobuf:"bytes,4,opt,name=used,proto3" json:"used,omitempty"`
-	// On the mux where it is nearest to what that remembers of its flows, and on the host where it is nearest to what sessions
-	// it may have; left out where none has any. Output only.
+	// On the mux where it is nearest to what that remembers of its flows, and on the hosts where it is nearest to what sessions
+	// it may have, and what rows of source NAT; left out where none has any. Output only.
 	Flows         *NodeRows `protobuf:"bytes,5,opt,name=flows,proto3" json:"flows,omitempty"`
 	Sessions      *NodeRows `protobuf:"bytes,6,opt,name=sessions,proto3" json:"sessions,omitempty"`
+	Snat          *NodeRows `protobuf:"bytes,7,opt,name=snat,proto3" json:"snat,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1675,6 +1676,13 @@ func (x *Tenant) GetFlows() *NodeRows {
 func (x *Tenant) GetSessions() *NodeRows {
 	if x != nil {
 		return x.Sessions
+	}
+	return nil
+}
+
+func (x *Tenant) GetSnat() *NodeRows {
+	if x != nil {
+		return x.Snat
 	}
 	return nil
 }
@@ -2504,14 +2512,15 @@ const file_v1_trust_proto_rawDesc = "" +
 	"\x05users\x18\x01 \x03(\v2\r.weir.v1.UserR\x05users\"'\n" +
 	"\x11DeleteUserRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x14\n" +
-	"\x12DeleteUserResponse\"\xda\x01\n" +
+	"\x12DeleteUserResponse\"\x81\x02\n" +
 	"\x06Tenant\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06ranges\x18\x02 \x03(\tR\x06ranges\x12'\n" +
 	"\x06quotas\x18\x03 \x01(\v2\x0f.weir.v1.QuotasR\x06quotas\x12#\n" +
 	"\x04used\x18\x04 \x01(\v2\x0f.weir.v1.QuotasR\x04used\x12'\n" +
 	"\x05flows\x18\x05 \x01(\v2\x11.weir.v1.NodeRowsR\x05flows\x12-\n" +
-	"\bsessions\x18\x06 \x01(\v2\x11.weir.v1.NodeRowsR\bsessions\"H\n" +
+	"\bsessions\x18\x06 \x01(\v2\x11.weir.v1.NodeRowsR\bsessions\x12%\n" +
+	"\x04snat\x18\a \x01(\v2\x11.weir.v1.NodeRowsR\x04snat\"H\n" +
 	"\bNodeRows\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\x04R\x04used\x12\x14\n" +
@@ -2670,53 +2679,54 @@ var file_v1_trust_proto_depIdxs = []int32{
 	32, // 16: weir.v1.Tenant.used:type_name -> weir.v1.Quotas
 	31, // 17: weir.v1.Tenant.flows:type_name -> weir.v1.NodeRows
 	31, // 18: weir.v1.Tenant.sessions:type_name -> weir.v1.NodeRows
-	30, // 19: weir.v1.ApplyTenantsRequest.tenants:type_name -> weir.v1.Tenant
-	35, // 20: weir.v1.ApplyTenantsResponse.tenants:type_name -> weir.v1.AppliedTenant
-	30, // 21: weir.v1.ListTenantsResponse.tenants:type_name -> weir.v1.Tenant
-	30, // 22: weir.v1.GetTenantResponse.tenant:type_name -> weir.v1.Tenant
-	45, // 23: weir.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
-	42, // 24: weir.v1.ListAuditResponse.entries:type_name -> weir.v1.AuditEntry
-	0,  // 25: weir.v1.TrustService.Join:input_type -> weir.v1.JoinRequest
-	2,  // 26: weir.v1.TrustService.RenewCertificate:input_type -> weir.v1.RenewCertificateRequest
-	4,  // 27: weir.v1.TrustService.WhoAmI:input_type -> weir.v1.WhoAmIRequest
-	8,  // 28: weir.v1.TrustService.CreateToken:input_type -> weir.v1.CreateTokenRequest
-	10, // 29: weir.v1.TrustService.ListTokens:input_type -> weir.v1.ListTokensRequest
-	12, // 30: weir.v1.TrustService.DeleteToken:input_type -> weir.v1.DeleteTokenRequest
-	15, // 31: weir.v1.TrustService.ListMembers:input_type -> weir.v1.ListMembersRequest
-	17, // 32: weir.v1.TrustService.RevokeMember:input_type -> weir.v1.RevokeMemberRequest
-	20, // 33: weir.v1.TrustService.CreateUser:input_type -> weir.v1.CreateUserRequest
-	22, // 34: weir.v1.TrustService.UpdateUser:input_type -> weir.v1.UpdateUserRequest
-	24, // 35: weir.v1.TrustService.RotateUser:input_type -> weir.v1.RotateUserRequest
-	26, // 36: weir.v1.TrustService.ListUsers:input_type -> weir.v1.ListUsersRequest
-	28, // 37: weir.v1.TrustService.DeleteUser:input_type -> weir.v1.DeleteUserRequest
-	33, // 38: weir.v1.TrustService.ApplyTenants:input_type -> weir.v1.ApplyTenantsRequest
-	36, // 39: weir.v1.TrustService.ListTenants:input_type -> weir.v1.ListTenantsRequest
-	38, // 40: weir.v1.TrustService.GetTenant:input_type -> weir.v1.GetTenantRequest
-	40, // 41: weir.v1.TrustService.DeleteTenant:input_type -> weir.v1.DeleteTenantRequest
-	43, // 42: weir.v1.TrustService.ListAudit:input_type -> weir.v1.ListAuditRequest
-	1,  // 43: weir.v1.TrustService.Join:output_type -> weir.v1.JoinResponse
-	3,  // 44: weir.v1.TrustService.RenewCertificate:output_type -> weir.v1.RenewCertificateResponse
-	5,  // 45: weir.v1.TrustService.WhoAmI:output_type -> weir.v1.WhoAmIResponse
-	9,  // 46: weir.v1.TrustService.CreateToken:output_type -> weir.v1.CreateTokenResponse
-	11, // 47: weir.v1.TrustService.ListTokens:output_type -> weir.v1.ListTokensResponse
-	13, // 48: weir.v1.TrustService.DeleteToken:output_type -> weir.v1.DeleteTokenResponse
-	16, // 49: weir.v1.TrustService.ListMembers:output_type -> weir.v1.ListMembersResponse
-	18, // 50: weir.v1.TrustService.RevokeMember:output_type -> weir.v1.RevokeMemberResponse
-	21, // 51: weir.v1.TrustService.CreateUser:output_type -> weir.v1.CreateUserResponse
-	23, // 52: weir.v1.TrustService.UpdateUser:output_type -> weir.v1.UpdateUserResponse
-	25, // 53: weir.v1.TrustService.RotateUser:output_type -> weir.v1.RotateUserResponse
-	27, // 54: weir.v1.TrustService.ListUsers:output_type -> weir.v1.ListUsersResponse
-	29, // 55: weir.v1.TrustService.DeleteUser:output_type -> weir.v1.DeleteUserResponse
-	34, // 56: weir.v1.TrustService.ApplyTenants:output_type -> weir.v1.ApplyTenantsResponse
-	37, // 57: weir.v1.TrustService.ListTenants:output_type -> weir.v1.ListTenantsResponse
-	39, // 58: weir.v1.TrustService.GetTenant:output_type -> weir.v1.GetTenantResponse
-	41, // 59: weir.v1.TrustService.DeleteTenant:output_type -> weir.v1.DeleteTenantResponse
-	44, // 60: weir.v1.TrustService.ListAudit:output_type -> weir.v1.ListAuditResponse
-	43, // [43:61] is the sub-list for method output_type
-	25, // [25:43] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	31, // 19: weir.v1.Tenant.snat:type_name -> weir.v1.NodeRows
+	30, // 20: weir.v1.ApplyTenantsRequest.tenants:type_name -> weir.v1.Tenant
+	35, // 21: weir.v1.ApplyTenantsResponse.tenants:type_name -> weir.v1.AppliedTenant
+	30, // 22: weir.v1.ListTenantsResponse.tenants:type_name -> weir.v1.Tenant
+	30, // 23: weir.v1.GetTenantResponse.tenant:type_name -> weir.v1.Tenant
+	45, // 24: weir.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	42, // 25: weir.v1.ListAuditResponse.entries:type_name -> weir.v1.AuditEntry
+	0,  // 26: weir.v1.TrustService.Join:input_type -> weir.v1.JoinRequest
+	2,  // 27: weir.v1.TrustService.RenewCertificate:input_type -> weir.v1.RenewCertificateRequest
+	4,  // 28: weir.v1.TrustService.WhoAmI:input_type -> weir.v1.WhoAmIRequest
+	8,  // 29: weir.v1.TrustService.CreateToken:input_type -> weir.v1.CreateTokenRequest
+	10, // 30: weir.v1.TrustService.ListTokens:input_type -> weir.v1.ListTokensRequest
+	12, // 31: weir.v1.TrustService.DeleteToken:input_type -> weir.v1.DeleteTokenRequest
+	15, // 32: weir.v1.TrustService.ListMembers:input_type -> weir.v1.ListMembersRequest
+	17, // 33: weir.v1.TrustService.RevokeMember:input_type -> weir.v1.RevokeMemberRequest
+	20, // 34: weir.v1.TrustService.CreateUser:input_type -> weir.v1.CreateUserRequest
+	22, // 35: weir.v1.TrustService.UpdateUser:input_type -> weir.v1.UpdateUserRequest
+	24, // 36: weir.v1.TrustService.RotateUser:input_type -> weir.v1.RotateUserRequest
+	26, // 37: weir.v1.TrustService.ListUsers:input_type -> weir.v1.ListUsersRequest
+	28, // 38: weir.v1.TrustService.DeleteUser:input_type -> weir.v1.DeleteUserRequest
+	33, // 39: weir.v1.TrustService.ApplyTenants:input_type -> weir.v1.ApplyTenantsRequest
+	36, // 40: weir.v1.TrustService.ListTenants:input_type -> weir.v1.ListTenantsRequest
+	38, // 41: weir.v1.TrustService.GetTenant:input_type -> weir.v1.GetTenantRequest
+	40, // 42: weir.v1.TrustService.DeleteTenant:input_type -> weir.v1.DeleteTenantRequest
+	43, // 43: weir.v1.TrustService.ListAudit:input_type -> weir.v1.ListAuditRequest
+	1,  // 44: weir.v1.TrustService.Join:output_type -> weir.v1.JoinResponse
+	3,  // 45: weir.v1.TrustService.RenewCertificate:output_type -> weir.v1.RenewCertificateResponse
+	5,  // 46: weir.v1.TrustService.WhoAmI:output_type -> weir.v1.WhoAmIResponse
+	9,  // 47: weir.v1.TrustService.CreateToken:output_type -> weir.v1.CreateTokenResponse
+	11, // 48: weir.v1.TrustService.ListTokens:output_type -> weir.v1.ListTokensResponse
+	13, // 49: weir.v1.TrustService.DeleteToken:output_type -> weir.v1.DeleteTokenResponse
+	16, // 50: weir.v1.TrustService.ListMembers:output_type -> weir.v1.ListMembersResponse
+	18, // 51: weir.v1.TrustService.RevokeMember:output_type -> weir.v1.RevokeMemberResponse
+	21, // 52: weir.v1.TrustService.CreateUser:output_type -> weir.v1.CreateUserResponse
+	23, // 53: weir.v1.TrustService.UpdateUser:output_type -> weir.v1.UpdateUserResponse
+	25, // 54: weir.v1.TrustService.RotateUser:output_type -> weir.v1.RotateUserResponse
+	27, // 55: weir.v1.TrustService.ListUsers:output_type -> weir.v1.ListUsersResponse
+	29, // 56: weir.v1.TrustService.DeleteUser:output_type -> weir.v1.DeleteUserResponse
+	34, // 57: weir.v1.TrustService.ApplyTenants:output_type -> weir.v1.ApplyTenantsResponse
+	37, // 58: weir.v1.TrustService.ListTenants:output_type -> weir.v1.ListTenantsResponse
+	39, // 59: weir.v1.TrustService.GetTenant:output_type -> weir.v1.GetTenantResponse
+	41, // 60: weir.v1.TrustService.DeleteTenant:output_type -> weir.v1.DeleteTenantResponse
+	44, // 61: weir.v1.TrustService.ListAudit:output_type -> weir.v1.ListAuditResponse
+	44, // [44:62] is the sub-list for method output_type
+	26, // [26:44] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_v1_trust_proto_init() }

@@ -11,8 +11,9 @@
  * which is read and written as a whole.
  *
  * A flow is untrusted until its second packet (Ananta, section 3.3.3). Of a set at most
- * FLOW_UNTRUSTED_CELLS are of untrusted flows and FLOW_TRUSTED_CELLS of trusted ones; only
- * untrusted flows are given up before their time.
+ * FLOW_UNTRUSTED_CELLS are of untrusted flows and FLOW_TRUSTED_CELLS of trusted ones. A flow is
+ * given up before its time for one of who has less than its own part, if its VIP and tenant have
+ * more than theirs; an untrusted one also for another of its VIP.
  */
 enum {
 	FLOW_CELLS = 8,
@@ -39,21 +40,18 @@ struct flow_set {
 	struct flow_cell cells[FLOW_CELLS];
 };
 
-/* Cells of `flows` that a VIP owns. Only ever added to. */
-struct vip_usage {
+/*
+ * Cells of `flows` that a VIP has, or that the VIPs of a tenant have together: packets only add to
+ * them, user space puts right what is off for a tenant. The rest user space writes.
+ */
+struct flow_usage {
 	__u64 cells[2]; /* untrusted, trusted */
-	__u32 tenant; /* index of tenant_usage; 0: none. User space writes */
-	__u32 pad;
-};
-
-/* Those that the VIPs of a tenant own together; user space puts right what is off. */
-struct tenant_usage {
-	__u64 cells[2]; /* likewise */
-	__u32 limit; /* on trusted ones; user space writes */
+	__u32 own; /* trusted ones that others don't take; half as many untrusted ones */
+	__u32 limit; /* on trusted ones; a VIP's is in its endpoints' rows, not here */
+	__u32 tenant; /* of a VIP: index of tenant_usage; 0: none */
 	__u32 pad;
 };
 
 _Static_assert(sizeof(struct flow_cell) == 16, "flow_cell");
 _Static_assert(sizeof(struct flow_set) == 128, "flow_set");
-_Static_assert(sizeof(struct vip_usage) == 24, "vip_usage");
-_Static_assert(sizeof(struct tenant_usage) == 24, "tenant_usage");
+_Static_assert(sizeof(struct flow_usage) == 32, "flow_usage");

@@ -36,6 +36,29 @@ struct snat_unhold_call {
 	__u32 packets;
 };
 
+/* snat_list: whose a workload is. */
+struct snat_list_call {
+	__u32 workload;
+	__u32 tenant;
+	__u32 fresh; /* 1: its number was nobody's, or another's */
+};
+
+/* snat_share: what a tenant may have of a table; of no tenant, what all may borrow. */
+struct snat_share_call {
+	__u32 tenant;
+	__u32 table;
+	__u32 own;
+	__u32 most;
+	__s32 off; /* rows that its count lacks */
+};
+
+/* snat_mend: so many rows a workload's count lacks. */
+struct snat_mend_call {
+	__u32 workload;
+	__u32 table;
+	__s32 off;
+};
+
 /* snat_sweep: ends flows that were idle for longer, in ns, or all of a workload. */
 struct snat_sweep_call {
 	__u64 now;

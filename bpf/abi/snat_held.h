@@ -8,6 +8,7 @@ enum snat_notice {
 	SNAT_NOTICE_HOLD = 1, /* a packet waits: there is no port for its flow */
 	SNAT_NOTICE_REFUSED = 2, /* a packet was dropped, for there are no ports to be had */
 	SNAT_NOTICE_LOW = 3, /* few ports are left; no packet */
+	SNAT_NOTICE_FULL = 4, /* a packet was dropped, for there was no room for its connection */
 };
 
 /* Room for the frame behind the head of a record. */

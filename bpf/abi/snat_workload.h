@@ -2,6 +2,7 @@
 #pragma once
 
 #include "abi/address.h"
+#include "abi/snat_tenant.h"
 
 /* Ports come in ranges of 8, and are searched in blocks of 64. */
 enum {
@@ -33,11 +34,16 @@ struct snat_workload {
 
 /* What the programs note of a workload, by its number. */
 struct snat_state {
-	__u32 flows; /* in snat_flows */
+	__u32 rows[SNAT_TABLES]; /* that it has of each table */
+	__u32 found[SNAT_TABLES]; /* by the sweep */
+	__u32 tenant; /* number of whose it is; 0: not known. User space's programs write */
 	__u32 held; /* packets that user space holds, or is about to */
+	__u32 refused; /* rows that it did not get */
+	__u32 pad;
 	__u64 asked; /* when user space was told last that ports run low */
 	__u64 refused_until; /* user space: there are no more ports to be had */
 	__u64 begun; /* flows that found a port at once */
+	__u64 told; /* when user space was told last that there is no room */
 };
 
 struct snat_owned_key {
@@ -84,7 +90,7 @@ struct snat_used_key {
 };
 
 _Static_assert(sizeof(struct snat_workload) == 168, "snat_workload");
-_Static_assert(sizeof(struct snat_state) == 32, "snat_state");
+_Static_assert(sizeof(struct snat_state) == 80, "snat_state");
 _Static_assert(sizeof(struct snat_owned) == 104, "snat_owned");
 _Static_assert(sizeof(struct snat_except) == 24, "snat_except");
 _Static_assert(sizeof(struct snat_target_key) == 24, "snat_target_key");

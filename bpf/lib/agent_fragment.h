@@ -6,6 +6,8 @@
 #pragma once
 
 #include "lib/agent_tables.h"
+#include "lib/agent_tenants.h"
+#include "lib/datagram.h"
 #include "lib/decap.h"
 #include "lib/rewrite.h"
 
@@ -46,46 +48,39 @@ static __always_inline int rewrite_fragment(struct __sk_buff *skb, const struct 
 	return err ?: bpf_skb_store_bytes(skb, at, &to4, sizeof(to4), 0);
 }
 
-static __always_inline struct reply_fragment_key fragment_key(const struct packet *p)
+static __always_inline struct datagram_set *fragment_set(__u64 hash)
 {
-	struct reply_fragment_key key = {
-		.client = p->destination,
-		.dip = p->source,
-		.id = p->fragment_id,
-		.protocol = p->protocol,
+	__u32 row = hash % REPLY_FRAGMENT_SETS;
+
+	return bpf_map_lookup_elem(&reply_fragments, &row);
+}
+
+/*
+ * Remembers what the first fragment leaves as: the VIP, or nothing, for it is dropped, and those
+ * that follow are to be dropped too.
+ */
+__noinline int fragment_note(const struct packet *p __arg_nonnull,
+			     const struct address *vip __arg_nonnull, bool dropped)
+{
+	struct datagram d = {
+		.hash = datagram_hash(p, &hash_key),
+		.owner = tenant_of(vip) ?: -1U, /* whose nobody has said yet, all together */
 	};
 
-	return key;
-}
-
-/* Remembers what the first fragment of a reply leaves as. Full: the oldest is forgotten. */
-static __always_inline void fragment_note(const struct packet *p, const struct address *vip)
-{
-	struct reply_fragment_key key = fragment_key(p);
-	struct reply_fragment value = { .vip = *vip };
-
-	bpf_map_update_elem(&reply_fragments, &key, &value, BPF_ANY);
-}
-
-/* The later ones of a datagram whose first fragment is dropped are to be dropped too. */
-static __noinline int fragment_note_dropped(const struct packet *p)
-{
-	struct address none = {};
-
-	fragment_note(p, &none);
-	return 0;
+	if (!dropped)
+		__builtin_memcpy(d.told, vip, sizeof(d.told));
+	return datagram_note(fragment_set(d.hash), &d);
 }
 
 /* A later fragment leaves as the first one did. */
 static __noinline enum verdict fragment_reply(struct __sk_buff *skb, const struct packet *p)
 {
-	struct reply_fragment_key key = fragment_key(p);
-	const struct reply_fragment *first = bpf_map_lookup_elem(&reply_fragments, &key);
+	struct datagram d = { .hash = datagram_hash(p, &hash_key) };
 	struct address vip;
 
-	if (!first)
+	if (!datagram_recall(fragment_set(d.hash), &d))
 		return VERDICT_PASS_FRAGMENT;
-	vip = first->vip;
+	__builtin_memcpy(&vip, d.told, sizeof(vip));
 	if (!address_is_set(&vip)) /* its first one had no port, and was dropped */
 		return VERDICT_DROP_HOLD_FRAGMENT;
 	return rewrite_fragment(skb, p, SOURCE, &vip) ? VERDICT_DROP_REWRITE : VERDICT_NONE;

@@ -90,7 +90,7 @@ static __noinline enum verdict reply_rewrite(struct __sk_buff *skb, const struct
 	if (!session_stays(session, name.tag))
 		return VERDICT_DROP_SESSION_GONE;
 	if (p->fragment_more)
-		fragment_note(p, &name.vip);
+		fragment_note(p, &name.vip, false);
 	return session->direct ? fastpath_send(skb, p) : VERDICT_NONE;
 }
 

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "lib/agent_snat_port.h"
+#include "lib/agent_snat_out.h"
 
 /* Sets which ports of a block new connections may use. The use that is counted stays. */
 static __noinline int snat_own_block(const struct snat_own_call *call)
@@ -28,20 +28,47 @@ static __noinline int snat_own_block(const struct snat_own_call *call)
 	return 1;
 }
 
+/* A port of the mapping that s's flow shares with others. False: as snat_take(). */
+static __always_inline bool snat_borrow(struct snat_search *s, __u32 ifindex)
+{
+	int made = snat_map(s, ifindex);
+
+	if (made == 1 && snat_permit(s, false)) {
+		snat_count(s->used.target.workload, s->port, 1);
+		return true;
+	}
+	s->full = made != 0;
+	return false;
+}
+
 /* Gives a held flow a port. It stays held until what waits in it has been sent. */
 static __noinline int snat_assign_port(struct snat_flow_call *call)
 {
 	struct snat_search s = { .key = call->key };
 	struct snat_flow *flow = bpf_map_lookup_elem(&snat_flows, &s.key);
+	const struct snat_workload *workload = bpf_map_lookup_elem(&snat_workloads, &s.key.dip);
+	const struct snat_flow *now;
+	bool borrows;
 
 	if (!flow)
 		return SNAT_GONE;
 	if (!flow->vip_port) {
-		if (!snat_take(&s))
-			return 0;
-		snat_count_flow(flow->workload, -1); /* snat_take counted it once more */
+		borrows = workload && workload->flags & SNAT_ONE_MAPPING;
+		s.used.target.workload = flow->workload;
+		if (!(borrows ? snat_borrow(&s, flow->ifindex) : snat_take(&s))) {
+			if (!s.full)
+				return 0;
+			snat_end(&s.key); /* no ports would help it */
+			return SNAT_GONE;
+		}
+		flow->borrowed = borrows;
 		flow->vip = s.vip;
 		flow->vip_port = bpf_htons(s.port);
+		now = bpf_map_lookup_elem(&snat_flows, &s.key);
+		if (!now || now->vip_port != flow->vip_port) {
+			snat_leave_port(&s, borrows); /* ended meanwhile, without the port */
+			return SNAT_GONE;
+		}
 	}
 	call->vip = flow->vip;
 	call->vip_port = flow->vip_port;
@@ -89,6 +116,22 @@ static __noinline int snat_touch_mapping(const struct session_key *key, __u64 se
 	return 0;
 }
 
+/* A row that stays. */
+static __always_inline void snat_found(__u32 workload, enum snat_table table)
+{
+	struct snat_state *state = bpf_map_lookup_elem(&snat_states, &workload);
+
+	if (state)
+		state->found[table]++;
+}
+
+static long snat_forget_found(void *map, __u32 *workload, struct snat_state *state,
+			      struct snat_sweep_call *call)
+{
+	__builtin_memset(state->found, 0, sizeof(state->found));
+	return 0;
+}
+
 static long snat_sweep_flow(void *map, struct session_key *key, struct snat_flow *flow,
 			    struct snat_sweep_call *call)
 {
@@ -115,38 +158,67 @@ static long snat_sweep_flow(void *map, struct session_key *key, struct snat_flow
 		return 0;
 	}
 	call->live++;
+	snat_found(flow->workload, SNAT_TABLE_FLOWS);
 	if (flow->borrowed)
 		snat_touch_mapping(&own, call->now);
 	return 0;
 }
 
-/* Rows of snat_ports without a flow: permissions of a mapping that has gone. */
+/* Is it a permission of a mapping that has gone? */
+static __always_inline bool snat_permits_nothing(const struct snat_port_key *key,
+						 const struct snat_port *port)
+{
+	struct session_key flow_key = {
+		.dip = port->dip,
+		.dip_port = port->dip_port,
+		.protocol = key->protocol,
+	};
+
+	if (key->remote_port || !address_is_set(&key->remote) || key->protocol == IPPROTO_ICMP ||
+	    key->protocol == IPPROTO_ICMPV6)
+		return false;
+	return !bpf_map_lookup_elem(&snat_flows, &flow_key);
+}
+
+/* Rows of snat_ports without a flow: permissions of mappings that have gone, and all of who goes.
+ */
 static long snat_sweep_port(void *map, struct snat_port_key *key, struct snat_port *port,
 			    struct snat_sweep_call *call)
 {
 	struct snat_port_key own = *key;
-	struct session_key flow_key = {
-		.dip = port->dip,
-		.dip_port = port->dip_port,
-		.protocol = own.protocol,
-	};
+	__u32 workload = port->workload;
 
-	if (own.remote_port || !address_is_set(&own.remote) || own.protocol == IPPROTO_ICMP ||
-	    own.protocol == IPPROTO_ICMPV6)
-		return 0;
-	if (!bpf_map_lookup_elem(&snat_flows, &flow_key))
-		bpf_map_delete_elem(&snat_ports, &own);
+	if (call->workload ? workload == call->workload : snat_permits_nothing(&own, port))
+		snat_drop_port(&own, workload);
+	else
+		snat_found(workload, SNAT_TABLE_PORTS);
 	return 0;
 }
 
-/* Hints of targets that have had no connection for the time of an idle one of UDP. */
+/*
+ * Hints of targets that have had no connection for the time of an idle one of UDP. Of one that
+ * begins this moment the next hint does not know: it has one less than none when that has ended.
+ */
 static long snat_sweep_target(void *map, struct snat_target_key *key, struct snat_target *target,
 			      struct snat_sweep_call *call)
 {
 	struct snat_target_key own = *key;
+	bool idle = (__s32)target->live <= 0 && call->now > target->used_at &&
+		    call->now - target->used_at > call->udp;
 
-	if (!target->live && call->now > target->used_at && call->now - target->used_at > call->udp)
-		bpf_map_delete_elem(&snat_targets, &own);
+	if (call->workload ? own.workload != call->workload : !idle)
+		snat_found(own.workload, SNAT_TABLE_TARGETS);
+	else if (!bpf_map_delete_elem(&snat_targets, &own))
+		snat_count_rows(own.workload, SNAT_TABLE_TARGETS, -1);
+	return 0;
+}
+
+/* A row has gone. A connection may have begun this moment, and taken its bit before: a row again.
+ */
+static __noinline int snat_unused(const struct snat_used_key *key, __u64 used)
+{
+	if (!used || bpf_map_update_elem(&snat_used, key, &used, BPF_NOEXIST))
+		snat_count_rows(key->target.workload, SNAT_TABLE_USED, -1);
 	return 0;
 }
 
@@ -154,10 +226,90 @@ static long snat_sweep_used(void *map, struct snat_used_key *key, __u64 *used,
 			    struct snat_sweep_call *call)
 {
 	struct snat_used_key own = *key;
+	bool idle = !*used && !bpf_map_lookup_elem(&snat_targets, &own.target);
 
-	if (!*used && !bpf_map_lookup_elem(&snat_targets, &own.target))
-		bpf_map_delete_elem(&snat_used, &own);
+	if (call->workload ? own.target.workload != call->workload : !idle)
+		snat_found(own.target.workload, SNAT_TABLE_USED);
+	else if (!bpf_map_delete_elem(&snat_used, &own))
+		snat_unused(&own, *used);
 	return 0;
+}
+
+/* Is there anything to be found? */
+static __always_inline bool snat_sweeps(const struct snat_sweep_call *call, enum snat_table table)
+{
+	__u32 workload = call->workload;
+	const struct snat_state *state = bpf_map_lookup_elem(&snat_states, &workload);
+
+	return !workload || !state || state->rows[table];
+}
+
+/* What is counted of a workload counts for its tenant. */
+static __noinline int snat_list_workload(const struct snat_list_call *call)
+{
+	__u32 workload = call->workload, tenant = call->tenant, before;
+	struct snat_state *state = bpf_map_lookup_elem(&snat_states, &workload);
+
+	if (!state)
+		return 0;
+	if (call->fresh)
+		state->asked = state->refused_until = state->begun = state->held = 0;
+	before = state->tenant;
+	if (before == tenant)
+		return 1;
+	state->tenant = tenant;
+	for (int i = 0; i < SNAT_TABLES; i++) {
+		snat_count_tenant(before, i, -state->rows[i]);
+		snat_count_tenant(tenant, i, state->rows[i]);
+	}
+	return 1;
+}
+
+/* Sets what a tenant may have of a table, and what it has borrowed by that. */
+static __noinline int snat_set_share(const struct snat_share_call *call)
+{
+	__u32 number = call->tenant, none = 0;
+	enum snat_table table = call->table;
+	struct snat_tenant *tenant = bpf_map_lookup_elem(&snat_tenants, &number);
+	struct snat_tenant *all = bpf_map_lookup_elem(&snat_tenants, &none);
+	__s32 rows, own, lent;
+
+	if (!tenant || !all || table >= SNAT_TABLES)
+		return 0;
+	rows = tenant->rows[table];
+	own = tenant->own[table];
+	tenant->own[table] = call->own;
+	tenant->most[table] = call->most;
+	if (!number) {
+		__sync_fetch_and_add(&all->rows[table], call->off);
+		return 1;
+	}
+	lent = snat_excess(rows, call->own) - snat_excess(rows, own);
+	__sync_fetch_and_add(&all->rows[table], lent);
+	snat_count_tenant(number, table, call->off);
+	return 1;
+}
+
+SEC("syscall")
+int snat_list(struct snat_list_call *call)
+{
+	struct snat_list_call own = *call;
+
+	return snat_list_workload(&own);
+}
+
+SEC("syscall")
+int snat_share(struct snat_share_call *call)
+{
+	struct snat_share_call own = *call;
+
+	return snat_set_share(&own);
+}
+
+SEC("syscall")
+int snat_mend(struct snat_mend_call *call)
+{
+	return snat_count_rows(call->workload, call->table, call->off);
 }
 
 SEC("syscall")
@@ -231,12 +383,15 @@ int snat_sweep(struct snat_sweep_call *call)
 {
 	struct snat_sweep_call own = *call;
 
-	bpf_for_each_map_elem(&snat_flows, snat_sweep_flow, &own, 0);
-	if (!own.workload) {
+	bpf_for_each_map_elem(&snat_states, snat_forget_found, &own, 0);
+	if (snat_sweeps(&own, SNAT_TABLE_FLOWS))
+		bpf_for_each_map_elem(&snat_flows, snat_sweep_flow, &own, 0);
+	if (snat_sweeps(&own, SNAT_TABLE_PORTS))
 		bpf_for_each_map_elem(&snat_ports, snat_sweep_port, &own, 0);
+	if (snat_sweeps(&own, SNAT_TABLE_TARGETS))
 		bpf_for_each_map_elem(&snat_targets, snat_sweep_target, &own, 0);
+	if (snat_sweeps(&own, SNAT_TABLE_USED))
 		bpf_for_each_map_elem(&snat_used, snat_sweep_used, &own, 0);
-	}
 	*call = own;
 	return 0;
 }

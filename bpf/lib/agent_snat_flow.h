@@ -9,7 +9,7 @@
  */
 #pragma once
 
-#include "lib/agent_snat_tables.h"
+#include "lib/agent_snat_tenant.h"
 #include "lib/agent_tables.h"
 #include "lib/packet.h"
 
@@ -148,15 +148,6 @@ __noinline int snat_take_back(const struct session_key *key __arg_nonnull, __u32
 	return 1;
 }
 
-/* Counts a flow of the workload, which may have no port yet. */
-static __always_inline void snat_count_flow(__u32 workload, __s32 by)
-{
-	struct snat_state *state = bpf_map_lookup_elem(&snat_states, &workload);
-
-	if (state)
-		__sync_fetch_and_add(&state->flows, by);
-}
-
 /* Counts a flow that begins (1) or ends (-1) at the port. */
 __noinline int snat_count(__u32 workload, __u32 port, __s32 by)
 {
@@ -165,12 +156,19 @@ __noinline int snat_count(__u32 workload, __u32 port, __s32 by)
 	__u32 range = port / SNAT_RANGE_PORTS % SNAT_BLOCK_RANGES;
 	struct snat_owned *owned = bpf_map_lookup_elem(&snat_owned, &owned_key);
 
-	snat_count_flow(workload, by);
 	if (!owned)
 		return 0;
 	__sync_fetch_and_add(&owned->flows[range], by);
 	owned->used_at[range] = bpf_ktime_get_ns();
 	return 0;
+}
+
+/* Removes a row of snat_ports. */
+__noinline int snat_drop_port(const struct snat_port_key *key __arg_nonnull, __u32 workload)
+{
+	if (bpf_map_delete_elem(&snat_ports, key)) /* another CPU did */
+		return 0;
+	return snat_count_rows(workload, SNAT_TABLE_PORTS, -1);
 }
 
 /* Removes both rows of a flow, and what they were counted by. */
@@ -192,11 +190,10 @@ __noinline int snat_end(const struct session_key *key __arg_nonnull)
 	port_key = snat_port_key(key, &vip, flow->vip_port);
 	if (bpf_map_delete_elem(&snat_flows, key)) /* another CPU did */
 		return 0;
-	if (!open) {
-		snat_count_flow(workload, -1);
+	snat_count_rows(workload, SNAT_TABLE_FLOWS, -1);
+	if (!open)
 		return 1;
-	}
-	bpf_map_delete_elem(&snat_ports, &port_key);
+	snat_drop_port(&port_key, workload);
 	if (!borrowed)
 		snat_give_back(key, workload, port);
 	snat_count(workload, port, -1);

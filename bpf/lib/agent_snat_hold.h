@@ -57,6 +57,23 @@ __noinline int snat_tell(struct __sk_buff *skb, const struct packet *p __arg_non
 	return 0;
 }
 
+/*
+ * Tells user space that there is no room for a connection. Once a tick for each workload, however
+ * many it begins: what others tell needs room, too.
+ */
+__noinline int snat_tell_full(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
+			      const struct snat_search *s __arg_nonnull, __u32 ifindex)
+{
+	__u32 number = s->used.target.workload;
+	struct snat_state *state = bpf_map_lookup_elem(&snat_states, &number);
+	__u64 now = bpf_ktime_get_coarse_ns();
+
+	if (!state || state->told == now)
+		return 0;
+	state->told = now;
+	return snat_tell(skb, p, s, ifindex, SNAT_NOTICE_FULL);
+}
+
 /* Tells user space that ports of a workload run low. */
 __noinline int snat_tell_low(__u32 workload)
 {

@@ -57,10 +57,9 @@ __noinline enum verdict snat_admit(const struct packet *p __arg_nonnull,
 	home = bpf_map_lookup_elem(&workloads, &s->key.dip);
 	if (!home)
 		return VERDICT_DROP_NO_WORKLOAD;
-	if (!state || state->flows >= settings.snat_flows || !snat_permit(s, false))
+	if (!state || (__s32)state->rows[SNAT_TABLE_FLOWS] >= (__s32)settings.snat_flows ||
+	    !snat_open_borrowed(s, *home))
 		return VERDICT_DROP_FLOWS_FULL;
-	if (snat_insert(s, *home, SNAT_OPEN, true))
-		snat_count(s->used.target.workload, s->port, 1);
 	return VERDICT_NONE;
 }
 

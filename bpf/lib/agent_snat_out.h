@@ -28,7 +28,7 @@ static __always_inline enum verdict snat_translate(struct __sk_buff *skb, const 
 	if (err)
 		return VERDICT_DROP_REWRITE;
 	if (p->fragment_more)
-		fragment_note(p, &vip);
+		fragment_note(p, &vip, false);
 	return flow->ifindex ? VERDICT_SNAT_UPLINK : VERDICT_SNAT_NATIVE;
 }
 
@@ -52,6 +52,7 @@ __noinline enum verdict snat_send(struct __sk_buff *skb, const struct packet *p 
 __noinline bool snat_renew(const struct session_key *key __arg_nonnull)
 {
 	struct snat_flow *flow = bpf_map_lookup_elem(&snat_flows, key);
+	const struct snat_flow *now;
 	struct snat_owned_key owned_key = {};
 	const struct snat_owned *owned;
 	struct snat_port *port;
@@ -68,6 +69,11 @@ __noinline bool snat_renew(const struct session_key *key __arg_nonnull)
 	    !(owned->ports >> (number % SNAT_BLOCK_PORTS) & 1) ||
 	    !snat_take_back(key, flow->workload, number)) {
 		snat_end(key);
+		return false;
+	}
+	now = bpf_map_lookup_elem(&snat_flows, key);
+	if (!now || now->vip_port != bpf_htons(number)) { /* ended meanwhile, without the port */
+		snat_give_back(key, owned_key.workload, number);
 		return false;
 	}
 	flow->events = 0;
@@ -118,14 +124,14 @@ __noinline int snat_ask(const struct snat_workload *workload __arg_nonnull,
 }
 
 /*
- * Begins a flow for s->key, which has a port if with is set, or a mapping's port. Returns whether
- * it did, or another CPU had.
+ * Begins a flow for s->key, at a port of its own or its mapping's. False: another CPU has, or there
+ * is no room.
  */
 __noinline bool snat_insert(const struct snat_search *s __arg_nonnull, __u32 ifindex, __u32 gate,
 			    bool borrowed)
 {
 	struct snat_flow fresh = {
-		.last_seen = bpf_ktime_get_coarse_ns(),
+		.last_seen = bpf_ktime_get_ns(), /* user space's programs have no other clock */
 		.gate = gate,
 		.workload = s->used.target.workload,
 		.ifindex = ifindex,
@@ -136,40 +142,68 @@ __noinline bool snat_insert(const struct snat_search *s __arg_nonnull, __u32 ifi
 		fresh.vip = s->vip;
 		fresh.vip_port = bpf_htons(s->port);
 	}
-	return !bpf_map_update_elem(&snat_flows, &s->key, &fresh, BPF_NOEXIST);
+	if (snat_has_room(fresh.workload, SNAT_TABLE_FLOWS) &&
+	    !bpf_map_update_elem(&snat_flows, &s->key, &fresh, BPF_NOEXIST)) {
+		snat_count_rows(fresh.workload, SNAT_TABLE_FLOWS, 1);
+		return true;
+	}
+	if (!bpf_map_lookup_elem(&snat_flows, &s->key))
+		snat_note_refused(fresh.workload, SNAT_TABLE_FLOWS);
+	return false;
 }
 
 /* A port for the flow of s->key, and its rows: 1; 0: there is none; -1: no room for rows. */
 __noinline int snat_open_flow(struct snat_search *s __arg_nonnull, __u32 ifindex)
 {
 	if (!snat_take(s))
-		return 0;
+		return s->full ? -1 : 0;
 	if (snat_insert(s, ifindex, SNAT_OPEN, false))
 		return 1;
-	bpf_map_delete_elem(&snat_ports, &s->port_key);
-	snat_give_back(&s->key, s->used.target.workload, s->port);
-	snat_count(s->used.target.workload, s->port, -1);
+	snat_leave_port(s, false);
 	return bpf_map_lookup_elem(&snat_flows, &s->key) ? 1 : -1;
 }
 
 /* A row of snat_ports for s->key at the port of its mapping; false: another has it. */
 __noinline bool snat_permit(struct snat_search *s __arg_nonnull, bool address_alone)
 {
-	struct snat_port fresh = snat_fresh_port(s);
+	__u32 workload = s->used.target.workload;
 	const struct snat_port *port;
 
+	snat_fresh_port(s);
 	s->port_key = snat_port_key(&s->key, &s->vip, bpf_htons(s->port));
 	if (address_alone)
 		s->port_key.remote_port = 0;
-	if (!bpf_map_update_elem(&snat_ports, &s->port_key, &fresh, BPF_NOEXIST))
+	if (snat_has_room(workload, SNAT_TABLE_PORTS) &&
+	    !bpf_map_update_elem(&snat_ports, &s->port_key, &s->port_row, BPF_NOEXIST)) {
+		snat_count_rows(workload, SNAT_TABLE_PORTS, 1);
 		return true;
+	}
 	port = bpf_map_lookup_elem(&snat_ports, &s->port_key);
-	return port && port->workload == fresh.workload && port->dip_port == fresh.dip_port;
+	if (!port)
+		snat_note_refused(workload, SNAT_TABLE_PORTS);
+	return port && port->workload == workload && port->dip_port == s->key.dip_port;
 }
 
-/* The same where (DIP, port) has one mapping for all: first that, then a flow that borrows from it.
+/* Both rows of a flow at the port of its mapping. False: there is no room, or no such port. */
+__noinline bool snat_open_borrowed(struct snat_search *s __arg_nonnull, __u32 ifindex)
+{
+	if (!snat_permit(s, false))
+		return false;
+	if (snat_insert(s, ifindex, SNAT_OPEN, true)) {
+		snat_count(s->used.target.workload, s->port, 1);
+		return true;
+	}
+	if (bpf_map_lookup_elem(&snat_flows, &s->key))
+		return true;
+	snat_drop_port(&s->port_key, s->used.target.workload);
+	return false;
+}
+
+/*
+ * Where (DIP, port) has one mapping for all: finds that, or makes it, and lets s's remote answer.
+ * As snat_open_flow().
  */
-__noinline int snat_open_mapped(struct snat_search *s __arg_nonnull, __u32 ifindex)
+static __always_inline int snat_map(struct snat_search *s, __u32 ifindex)
 {
 	const struct snat_flow *mapping;
 	struct address client = s->key.client;
@@ -191,11 +225,17 @@ __noinline int snat_open_mapped(struct snat_search *s __arg_nonnull, __u32 ifind
 		return -1;
 	s->vip = mapping->vip;
 	s->port = bpf_ntohs(mapping->vip_port);
-	if (!snat_permit(s, true) || !snat_permit(s, false) ||
-	    !snat_insert(s, ifindex, SNAT_OPEN, true))
-		return -1;
-	snat_count(s->used.target.workload, s->port, 1);
-	return 1;
+	return snat_permit(s, true) ? 1 : -1;
+}
+
+/* A flow that borrows its mapping's port. As snat_open_flow(). */
+__noinline int snat_open_mapped(struct snat_search *s __arg_nonnull, __u32 ifindex)
+{
+	int made = snat_map(s, ifindex);
+
+	if (made != 1)
+		return made;
+	return snat_open_borrowed(s, ifindex) ? 1 : -1;
 }
 
 /* No port: the packet waits, unless it is known that waiting is in vain. */
@@ -213,12 +253,11 @@ __noinline enum verdict snat_without_port(struct __sk_buff *skb,
 		return VERDICT_DROP_PORTS_EXHAUSTED;
 	}
 	if (p->fragment_more) {
-		fragment_note_dropped(p);
+		fragment_note(p, &s->vip, true);
 		snat_tell_low(number);
 		return VERDICT_DROP_HOLD_FRAGMENT;
 	}
-	if (snat_insert(s, ifindex, 0, false))
-		__sync_fetch_and_add(&state->flows, 1);
+	snat_insert(s, ifindex, 0, false);
 	return snat_hold(skb, p, s, ifindex);
 }
 
@@ -269,11 +308,15 @@ __noinline enum verdict snat_begin(struct __sk_buff *skb, const struct packet *p
 		return VERDICT_PASS_NO_FLOW;
 	s->used.target.workload = workload->number;
 	state = bpf_map_lookup_elem(&snat_states, &s->used.target.workload);
-	if (!state || state->flows >= settings.snat_flows)
+	if (!state)
 		return VERDICT_DROP_FLOWS_FULL;
-	verdict = snat_begin_as(skb, p, s, workload, ifindex);
+	verdict = VERDICT_DROP_FLOWS_FULL;
+	if ((__s32)state->rows[SNAT_TABLE_FLOWS] < (__s32)settings.snat_flows)
+		verdict = snat_begin_as(skb, p, s, workload, ifindex);
 	if (verdict == VERDICT_NONE)
 		__sync_fetch_and_add(&state->begun, 1);
+	if (verdict == VERDICT_DROP_FLOWS_FULL)
+		snat_tell_full(skb, p, s, ifindex);
 	return verdict;
 }
 

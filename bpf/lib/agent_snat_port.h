@@ -20,7 +20,8 @@ enum {
 struct snat_search {
 	struct session_key key;
 	struct snat_used_key used; /* target, and the block at hand */
-	struct snat_port_key port_key; /* scratch */
+	struct snat_port_key port_key; /* scratch: a row of snat_ports */
+	struct snat_port port_row;
 	struct address vip; /* result */
 	__u32 start; /* block that the search began in, behind bit */
 	__u32 bit;
@@ -28,6 +29,7 @@ struct snat_search {
 	bool wrapped;
 	bool found;
 	bool hurried; /* the port has rested for less than SNAT_REST */
+	bool full; /* there was no room for a row */
 };
 
 /* The search of the packet at hand: too much for the stack below all that comes before. */
@@ -46,7 +48,7 @@ static __always_inline struct snat_search *snat_search_for(const struct session_
 	if (!s) /* never */
 		return NULL;
 	s->key = *key;
-	s->hurried = false;
+	s->hurried = s->full = false;
 	return s;
 }
 
@@ -105,8 +107,15 @@ static __always_inline __u64 *snat_used_of(struct snat_search *s)
 
 	if (used)
 		return used;
-	bpf_map_update_elem(&snat_used, &s->used, &none, BPF_NOEXIST);
-	return bpf_map_lookup_elem(&snat_used, &s->used);
+	if (snat_has_room(s->used.target.workload, SNAT_TABLE_USED) &&
+	    !bpf_map_update_elem(&snat_used, &s->used, &none, BPF_NOEXIST))
+		snat_count_rows(s->used.target.workload, SNAT_TABLE_USED, 1);
+	used = bpf_map_lookup_elem(&snat_used, &s->used);
+	if (!used) {
+		snat_note_refused(s->used.target.workload, SNAT_TABLE_USED);
+		s->full = true;
+	}
+	return used;
 }
 
 /* Takes a port of s's block; false: it has none behind the start. */
@@ -171,18 +180,28 @@ struct {
 	__type(value, struct snat_target);
 } snat_no_target SEC(".maps");
 
-/* Where the search for the first connection to a target begins, nobody can guess (RFC 6056). */
-static __always_inline struct snat_target *snat_make_target(const struct snat_target_key *key)
+/*
+ * A row for s's target, whose search begins where nobody can guess (RFC 6056). NULL: there is no
+ * room.
+ */
+static __always_inline struct snat_target *snat_make_target(struct snat_search *s)
 {
-	__u32 zero = 0;
+	__u32 workload = s->used.target.workload, zero = 0;
 	const struct snat_target *none = bpf_map_lookup_elem(&snat_no_target, &zero);
 	struct snat_target *target;
+	bool made;
 
-	if (!none || bpf_map_update_elem(&snat_targets, key, none, BPF_NOEXIST))
-		return bpf_map_lookup_elem(&snat_targets, key);
-	target = bpf_map_lookup_elem(&snat_targets, key);
-	if (target)
+	made = none && snat_has_room(workload, SNAT_TABLE_TARGETS) &&
+	       !bpf_map_update_elem(&snat_targets, &s->used.target, none, BPF_NOEXIST);
+	if (made)
+		snat_count_rows(workload, SNAT_TABLE_TARGETS, 1);
+	target = bpf_map_lookup_elem(&snat_targets, &s->used.target);
+	if (target && made)
 		target->cursor = bpf_get_prandom_u32() & 0xffff;
+	if (!target) {
+		snat_note_refused(workload, SNAT_TABLE_TARGETS);
+		s->full = true;
+	}
 	return target;
 }
 
@@ -192,7 +211,7 @@ static __always_inline struct snat_target *snat_target_of(struct snat_search *s,
 	struct snat_target *target = bpf_map_lookup_elem(&snat_targets, &s->used.target);
 
 	if (!target)
-		target = snat_make_target(&s->used.target);
+		target = snat_make_target(s);
 	if (target && target->epoch != epoch) {
 		target->epoch = epoch;
 		__builtin_memset(target->full, 0, sizeof(target->full));
@@ -224,16 +243,26 @@ __noinline bool snat_search(struct snat_search *s __arg_nonnull,
 	return s->found;
 }
 
+/* s->port_row for s's connection. */
+static __always_inline void snat_fresh_port(struct snat_search *s)
+{
+	__builtin_memset(&s->port_row, 0, sizeof(s->port_row));
+	s->port_row.dip = s->key.dip;
+	s->port_row.last_seen = bpf_ktime_get_ns();
+	s->port_row.workload = s->used.target.workload;
+	s->port_row.dip_port = s->key.dip_port;
+}
+
 /*
  * Takes the five-tuple of s->port_key from a connection that is over: 1; 0: from a live one it
  * can't be taken; -1: there is no room for rows.
  */
-__noinline int snat_take_over(struct snat_search *s __arg_nonnull,
-			      const struct snat_port *fresh __arg_nonnull)
+__noinline int snat_take_over(struct snat_search *s __arg_nonnull)
 {
 	const struct snat_port *port = bpf_map_lookup_elem(&snat_ports, &s->port_key);
 	const struct snat_flow *flow;
 	struct session_key other;
+	__u32 whose, owner;
 
 	if (!port)
 		return -1;
@@ -241,26 +270,19 @@ __noinline int snat_take_over(struct snat_search *s __arg_nonnull,
 	flow = bpf_map_lookup_elem(&snat_flows, &other);
 	if (flow && !snat_is_over(flow->events, port->events))
 		return 0;
-	s->hurried = fresh->last_seen - port->last_seen < SNAT_REST;
-	if (bpf_map_update_elem(&snat_ports, &s->port_key, fresh, BPF_EXIST))
+	whose = port->workload;
+	owner = flow ? flow->workload : 0;
+	s->hurried = s->port_row.last_seen - port->last_seen < SNAT_REST;
+	if (bpf_map_update_elem(&snat_ports, &s->port_key, &s->port_row, BPF_EXIST))
 		return 0;
-	/* What the old one counted goes on as this one's. */
-	if (flow)
-		bpf_map_delete_elem(&snat_flows, &other);
+	if (whose != s->port_row.workload) {
+		snat_count_rows(whose, SNAT_TABLE_PORTS, -1);
+		snat_count_rows(s->port_row.workload, SNAT_TABLE_PORTS, 1);
+	}
+	/* The use of the port that the old one counted goes on as this one's. */
+	if (flow && !bpf_map_delete_elem(&snat_flows, &other))
+		snat_count_rows(owner, SNAT_TABLE_FLOWS, -1);
 	return 1;
-}
-
-/* A new row of snat_ports for s's connection. */
-static __always_inline struct snat_port snat_fresh_port(const struct snat_search *s)
-{
-	struct snat_port fresh = {
-		.dip = s->key.dip,
-		.last_seen = bpf_ktime_get_ns(),
-		.workload = s->used.target.workload,
-		.dip_port = s->key.dip_port,
-	};
-
-	return fresh;
 }
 
 /*
@@ -269,16 +291,22 @@ static __always_inline struct snat_port snat_fresh_port(const struct snat_search
  */
 __noinline int snat_claim(struct snat_search *s __arg_nonnull)
 {
-	struct snat_port fresh = snat_fresh_port(s);
+	__u32 workload = s->used.target.workload;
 
+	snat_fresh_port(s);
 	s->port_key = snat_port_key(&s->key, &s->vip, bpf_htons(s->port));
-	if (bpf_map_update_elem(&snat_ports, &s->port_key, &fresh, BPF_NOEXIST))
-		return snat_take_over(s, &fresh);
-	snat_count(s->used.target.workload, s->port, 1);
+	if (!snat_has_room(workload, SNAT_TABLE_PORTS) ||
+	    bpf_map_update_elem(&snat_ports, &s->port_key, &s->port_row, BPF_NOEXIST))
+		return snat_take_over(s);
+	snat_count_rows(workload, SNAT_TABLE_PORTS, 1);
+	snat_count(workload, s->port, 1);
 	return 1;
 }
 
-/* Gives the flow of s->key a port of its workload: s->vip and s->port. */
+/*
+ * Gives the flow of s->key a port of its workload: s->vip and s->port. False: there is none, or no
+ * room for rows, and s->full.
+ */
 static __always_inline bool snat_take(struct snat_search *s)
 {
 	const struct snat_workload *workload = bpf_map_lookup_elem(&snat_workloads, &s->key.dip);
@@ -297,7 +325,19 @@ static __always_inline bool snat_take(struct snat_search *s)
 		if (claimed < 0)
 			break;
 	}
-	if (claimed < 0)
+	if (claimed < 0) {
 		snat_give_back(&s->key, s->used.target.workload, s->port);
+		snat_note_refused(s->used.target.workload, SNAT_TABLE_PORTS);
+		s->full = true;
+	}
 	return false;
+}
+
+/* The port that s took, or borrowed, is nobody's: there is no flow. */
+static __always_inline void snat_leave_port(struct snat_search *s, bool borrowed)
+{
+	snat_drop_port(&s->port_key, s->used.target.workload);
+	if (!borrowed)
+		snat_give_back(&s->key, s->used.target.workload, s->port);
+	snat_count(s->used.target.workload, s->port, -1);
 }

@@ -37,10 +37,17 @@ struct {
 extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk,
 				   struct bpf_tcp_req_attrs *attrs, int attrs__sz) __ksym __weak;
 
-/* Has the session begun, and does it go on? Then there is nothing to ask. */
+/*
+ * Have both ends spoken, and does the session go on? Then there is nothing to ask. That the
+ * workload has answered is not enough: a SYN that was forwarded may have been sent again, and
+ * answered by a mux, before the client got the answer. The first segment of the client says which
+ * one it took.
+ */
 static __always_inline bool session_is_open(const struct session *session)
 {
-	return session->events & SESSION_WORKLOAD_ANSWER && !session_is_over(session) &&
+	const __u32 both = SESSION_CLIENT_ACK | SESSION_WORKLOAD_ANSWER;
+
+	return (session->events & both) == both && !session_is_over(session) &&
 	       !session_is_early(session);
 }
 

@@ -10,9 +10,10 @@
 #include "abi/agent_settings.h"
 #include "abi/agent_verdict.h"
 #include "abi/counter.h"
+#include "abi/datagram.h"
+#include "abi/flowhash.h"
 #include "abi/nat_rule.h"
 #include "abi/peer.h"
-#include "abi/reply_fragment.h"
 #include "abi/session.h"
 
 /*
@@ -88,13 +89,22 @@ struct {
 	__type(value, struct session);
 } new_sessions SEC(".maps");
 
-/* Datagrams that workloads answer in fragments: see agent_fragment.h. */
+enum { REPLY_FRAGMENT_SETS = 4096 }; /* a power of two */
+
+/*
+ * Datagrams that workloads send in fragments: see agent_fragment.h. Full: one of the set is
+ * forgotten, see datagram.h.
+ */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 8192);
-	__type(key, struct reply_fragment_key);
-	__type(value, struct reply_fragment);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, REPLY_FRAGMENT_SETS);
+	__uint(map_flags, BPF_F_MMAPABLE); /* it aligns sets to lines */
+	__type(key, __u32);
+	__type(value, struct datagram_set);
 } reply_fragments SEC(".maps");
+
+/* What datagrams are hashed with, so that nobody can aim at a set. User space draws it, once. */
+struct flowhash_key hash_key SEC(".data.hash_key");
 
 /* What user space tells the programs besides the tables; a map of one row that needs no lookup. */
 struct agent_settings settings SEC(".data.settings");

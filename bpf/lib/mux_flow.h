@@ -58,16 +58,17 @@ struct flow_claim {
 	__u32 limit; /* on its trusted cells */
 	__u32 idle;
 	__u32 now;
-	/* Set by flow_remember(): */
-	__u32 untrusted; /* cells that the VIP has */
-	bool set_has_room; /* for one more untrusted flow */
-	bool vip_has_room;
-	bool tenant_has_room;
+	/* Set by flow_assess(): */
+	__u32 kind; /* of cells that the below is about: FLOW_TRUSTED, or 0 */
 	__u32 tenant; /* index of tenant_usage; 0: none */
-	__u64 tenant_untrusted; /* cells that it has */
+	bool set_has_room; /* for one more */
+	bool vip_has_room; /* below its limit */
+	bool vip_has_less; /* than its own part */
+	bool tenant_has_room;
+	bool tenant_has_less;
 };
 
-static __always_inline struct vip_usage *usage_of(__u32 owner)
+static __always_inline struct flow_usage *usage_of(__u32 owner)
 {
 	__u32 row = owner >> FLOW_OWNER_SHIFT;
 
@@ -75,7 +76,7 @@ static __always_inline struct vip_usage *usage_of(__u32 owner)
 }
 
 /* The tenant's, of a row that may be 0: NULL. */
-static __always_inline struct tenant_usage *tenant_usage_of(__u32 tenant)
+static __always_inline struct flow_usage *tenant_usage_of(__u32 tenant)
 {
 	return tenant ? bpf_map_lookup_elem(&tenant_usage, &tenant) : NULL;
 }
@@ -85,8 +86,8 @@ static __always_inline struct tenant_usage *tenant_usage_of(__u32 tenant)
  */
 __noinline int usage_add(__u32 owner, __u64 n)
 {
-	struct vip_usage *usage = owner ? usage_of(owner) : NULL;
-	struct tenant_usage *tenant = usage ? tenant_usage_of(usage->tenant) : NULL;
+	struct flow_usage *usage = owner ? usage_of(owner) : NULL;
+	struct flow_usage *tenant = usage ? tenant_usage_of(usage->tenant) : NULL;
 
 	if (usage)
 		__sync_fetch_and_add(&usage->cells[owner & FLOW_TRUSTED], n);
@@ -95,10 +96,13 @@ __noinline int usage_add(__u32 owner, __u64 n)
 	return 0;
 }
 
-/* Untrusted flows may have half as many cells as trusted ones: most of them never come again. */
-static __always_inline __u64 untrusted_limit(__u32 limit)
+/*
+ * Of cells of a kind, what a number of trusted ones stands for. Half as many are of untrusted
+ * flows: most of them never come again.
+ */
+static __always_inline __u64 flow_part(__u32 cells, __u32 kind)
 {
-	return limit / 2 ?: 1;
+	return kind ? cells : cells / 2 ?: 1;
 }
 
 /*
@@ -122,30 +126,147 @@ static __always_inline __u32 flow_lives(const struct flow_cell *cell, __u32 now)
 	return owned & left;
 }
 
-static __always_inline bool flow_may_trust(const struct flow_set *set, const struct flow_claim *c)
-{
-	struct vip_usage *usage = usage_of(c->vip << FLOW_OWNER_SHIFT);
-	struct tenant_usage *tenant;
-	int trusted = 0;
+/*
+ * What writes or chooses are functions of their own, which the verifier walks once, not once for
+ * every way that leads to them. A 0 of those that tell nothing is there for the kernel, which wants
+ * one.
+ */
 
-	if (!usage || usage->cells[FLOW_TRUSTED] >= c->limit)
+/* Looks up what the claim's VIP and tenant have, and the set, of cells of a kind. */
+__noinline int flow_assess(const struct flow_set *set, struct flow_claim *c, __u32 kind)
+{
+	struct flow_usage *usage = c ? usage_of(c->vip << FLOW_OWNER_SHIFT) : NULL;
+	struct flow_usage *tenant;
+	__u32 cells = 0;
+
+	if (!set || !usage)
 		return false;
-	tenant = tenant_usage_of(usage->tenant);
-	if (tenant && tenant->cells[FLOW_TRUSTED] >= tenant->limit)
-		return false;
+	kind &= FLOW_TRUSTED;
 	for (int i = 0; i < FLOW_CELLS; i++)
-		trusted +=
-			set->cells[i].owner & FLOW_TRUSTED && !flow_is_free(&set->cells[i], c->now);
-	return trusted < FLOW_TRUSTED_CELLS;
+		cells += flow_lives(&set->cells[i], c->now) & ~(set->cells[i].owner ^ kind);
+	c->kind = kind;
+	c->tenant = usage->tenant;
+	tenant = tenant_usage_of(c->tenant);
+	c->set_has_room = cells < (kind ? FLOW_TRUSTED_CELLS : FLOW_UNTRUSTED_CELLS);
+	c->vip_has_room = usage->cells[kind] < flow_part(c->limit, kind);
+	c->vip_has_less = usage->cells[kind] < flow_part(usage->own, kind);
+	c->tenant_has_room = !tenant || tenant->cells[kind] < flow_part(tenant->limit, kind);
+	c->tenant_has_less =
+		tenant ? tenant->cells[kind] < flow_part(tenant->own, kind) : c->vip_has_less;
+	return true;
+}
+
+static __always_inline bool flow_has_room(const struct flow_claim *c)
+{
+	return c->set_has_room && c->vip_has_room && c->tenant_has_room;
 }
 
 /*
- * What writes are functions of their own, which the verifier walks once, not once for every way
- * that leads to them. A 0 of those that tell nothing is there for the kernel, which wants one.
+ * Does a flow of this VIP and kind make way for the claim's? If the VIP and its tenant have more of
+ * the kind than their own parts, and the claim's tenant has less of its kind. Within a tenant VIPs
+ * exchange cells of a kind by what they have, for the tenant has as many as before. A VIP of no
+ * tenant is like one.
  */
+static __always_inline bool flow_yields(const struct flow_usage *theirs, __u32 kind,
+					const struct flow_claim *c)
+{
+	struct flow_usage *tenant;
+
+	if (!c->vip_has_room || theirs->cells[kind] <= flow_part(theirs->own, kind))
+		return false;
+	tenant = tenant_usage_of(theirs->tenant);
+	if (tenant && theirs->tenant == c->tenant && kind == c->kind)
+		return c->vip_has_less;
+	if (tenant && tenant->cells[kind] <= flow_part(tenant->own, kind))
+		return false;
+	return c->tenant_has_less;
+}
+
+/* How willingly a cell is given to the claim. */
+enum flow_rank {
+	FLOW_RANK_NEVER,
+	FLOW_RANK_TRUSTED, /* borrowed, and the claim's would be untrusted */
+	FLOW_RANK_OURS, /* untrusted, of our VIP */
+	FLOW_RANK_BORROWED, /* of the claim's kind */
+	FLOW_RANK_FREE, /* and neither the set, our VIP nor its tenant has too many of the kind */
+	FLOW_RANK_SAME, /* the flow's own: what it was sent to is gone */
+};
+
+__noinline int flow_rank(const struct flow_cell *cell, const struct flow_claim *c)
+{
+	struct flow_usage *theirs;
+	__u32 owner, kind;
+
+	if (!cell || !c)
+		return FLOW_RANK_NEVER;
+	owner = cell->owner;
+	kind = owner & FLOW_TRUSTED;
+	if (flow_is_free(cell, c->now))
+		return flow_has_room(c) ? FLOW_RANK_FREE : FLOW_RANK_NEVER;
+	if (flow_matches(cell->flow, c->tag))
+		return c->kind ? FLOW_RANK_NEVER : FLOW_RANK_SAME;
+	if (kind != c->kind && (c->kind || !c->set_has_room))
+		return FLOW_RANK_NEVER;
+	if (owner >> FLOW_OWNER_SHIFT == c->vip)
+		return kind ? FLOW_RANK_NEVER : FLOW_RANK_OURS;
+	theirs = usage_of(owner);
+	if (!theirs || !flow_yields(theirs, kind, c))
+		return FLOW_RANK_NEVER;
+	return kind == c->kind ? FLOW_RANK_BORROWED : FLOW_RANK_TRUSTED;
+}
+
+enum {
+	FLOW_SCORE_RANK_SHIFT = 35,
+	FLOW_SCORE_AGE_SHIFT = 3, /* below it: the cell's index */
+};
+
+/* Ranks a cell among those of its set: the oldest of those of the best rank has the highest score.
+ */
+static __always_inline __u64 flow_score(const struct flow_set *set, __u32 i,
+					const struct flow_claim *c)
+{
+	const struct flow_cell *cell = &set->cells[i];
+	__u32 age = c->now - cell->expires + (1U << 31);
+	__u64 rank = flow_rank(cell, c);
+
+	return rank << FLOW_SCORE_RANK_SHIFT | (__u64)age << FLOW_SCORE_AGE_SHIFT | i;
+}
+
+/* The higher one, without a branch. */
+static __always_inline __u64 higher(__u64 a, __u64 b)
+{
+	__s64 less = (__s64)(a - b);
+
+	barrier_var(less);
+	return a - (less & less >> 63);
+}
+
+static __always_inline void flow_free(struct flow_cell *cell)
+{
+	usage_add(__sync_lock_test_and_set(&cell->owner, 0), -1);
+}
+
+/* May the claim's cell be trusted? Then who has borrowed has made way for it. */
+__noinline int flow_may_trust(struct flow_set *set, struct flow_claim *c)
+{
+	__u64 best = 0;
+
+	if (!set || !c || !flow_assess(set, c, FLOW_TRUSTED))
+		return false;
+	if (flow_has_room(c))
+		return true;
+	if (!c->vip_has_less && !c->tenant_has_less)
+		return false;
+	for (int i = 0; i < FLOW_CELLS; i++)
+		best = higher(best, flow_score(set, i, c));
+	if (best >> FLOW_SCORE_RANK_SHIFT != FLOW_RANK_BORROWED)
+		return false;
+	flow_free(&set->cells[best % FLOW_CELLS]);
+	return true;
+}
 
 /* A packet of a remembered flow came: its cell lasts longer, and is trusted if there is room. */
-__noinline int flow_touch(struct flow_set *set, __u32 i, const struct flow_claim *c)
+__noinline int flow_touch(struct flow_set *set, __u32 i, struct flow_claim *c)
 {
 	struct flow_cell *cell;
 	__u32 seen, want;
@@ -168,7 +289,7 @@ __noinline int flow_touch(struct flow_set *set, __u32 i, const struct flow_claim
 }
 
 /* The slot that the flow was sent to, or 0. */
-static __always_inline __u32 flow_recall(const struct flow_claim *c)
+static __always_inline __u32 flow_recall(struct flow_claim *c)
 {
 	struct flow_set *set = flow_set_of(c->hash);
 
@@ -206,81 +327,6 @@ __noinline int flow_peek(__u64 hash, __u64 tag, __u32 now)
 	return 0;
 }
 
-/* How willingly a cell is given to the claim. */
-enum flow_rank {
-	FLOW_RANK_NEVER, /* trusted, or untrusted of another VIP that has no more than its share */
-	FLOW_RANK_OURS, /* untrusted, of our VIP */
-	FLOW_RANK_GREEDIER, /* untrusted, of one that has more than we and half its limit */
-	FLOW_RANK_FREE, /* and neither the set, our VIP nor its tenant has too many untrusted ones
-			 */
-	FLOW_RANK_SAME, /* the flow's own: what it was sent to is gone */
-};
-
-/*
- * May the claim take an untrusted cell of a VIP that is not its own? Of another tenant's if that
- * one is greedier, of its own tenant's if that VIP is: then the tenant has no more than before.
- */
-static __always_inline bool flow_is_greedier(const struct vip_usage *theirs,
-					     const struct flow_claim *c)
-{
-	struct tenant_usage *tenant = tenant_usage_of(theirs->tenant);
-
-	if (!c->vip_has_room)
-		return false;
-	if (tenant && theirs->tenant != c->tenant)
-		return c->tenant_has_room && tenant->cells[0] > c->tenant_untrusted &&
-		       tenant->cells[0] > untrusted_limit(tenant->limit) / 2;
-	if (theirs->cells[0] <= c->untrusted)
-		return false;
-	if (!c->tenant_has_room)
-		return tenant != NULL;
-	return theirs->cells[0] > untrusted_limit(c->limit) / 2;
-}
-
-__noinline int flow_rank(const struct flow_cell *cell, const struct flow_claim *c)
-{
-	struct vip_usage *theirs;
-
-	if (!cell || !c)
-		return FLOW_RANK_NEVER;
-	if (flow_is_free(cell, c->now))
-		return c->set_has_room && c->vip_has_room && c->tenant_has_room ? FLOW_RANK_FREE
-										: FLOW_RANK_NEVER;
-	if (flow_matches(cell->flow, c->tag))
-		return FLOW_RANK_SAME;
-	if (cell->owner & FLOW_TRUSTED)
-		return FLOW_RANK_NEVER;
-	if (cell->owner >> FLOW_OWNER_SHIFT == c->vip)
-		return FLOW_RANK_OURS;
-	theirs = usage_of(cell->owner);
-	return theirs && flow_is_greedier(theirs, c) ? FLOW_RANK_GREEDIER : FLOW_RANK_NEVER;
-}
-
-enum {
-	FLOW_SCORE_RANK_SHIFT = 35,
-	FLOW_SCORE_AGE_SHIFT = 3, /* below it: the cell's index */
-};
-
-/* Ranks a cell among those of its set: the oldest of those of the best rank has the highest score.
- */
-static __always_inline __u64 flow_score(struct flow_set *set, __u32 i, const struct flow_claim *c)
-{
-	struct flow_cell *cell = &set->cells[i];
-	__u32 age = c->now - cell->expires + (1U << 31);
-	__u64 rank = flow_rank(cell, c);
-
-	return rank << FLOW_SCORE_RANK_SHIFT | (__u64)age << FLOW_SCORE_AGE_SHIFT | i;
-}
-
-/* The higher one, without a branch. */
-static __always_inline __u64 higher(__u64 a, __u64 b)
-{
-	__s64 less = (__s64)(a - b);
-
-	barrier_var(less);
-	return a - (less & less >> 63);
-}
-
 static __always_inline void flow_take(struct flow_cell *cell, const struct flow_claim *c)
 {
 	__u32 want = c->vip << FLOW_OWNER_SHIFT;
@@ -295,26 +341,12 @@ static __always_inline void flow_take(struct flow_cell *cell, const struct flow_
 __noinline int flow_remember(struct flow_claim *c)
 {
 	struct flow_set *set = c ? flow_set_of(c->hash) : NULL;
-	struct vip_usage *usage = c ? usage_of(c->vip << FLOW_OWNER_SHIFT) : NULL;
-	struct tenant_usage *tenant;
-	__u32 rank, untrusted = 0;
 	struct flow_cell *cell;
 	__u64 best = 0;
+	__u32 rank;
 
-	if (!set || !usage)
+	if (!set || !flow_assess(set, c, 0))
 		return 0;
-	for (int i = 0; i < FLOW_CELLS; i++) {
-		__u32 live = flow_lives(&set->cells[i], c->now);
-
-		untrusted += live & ~set->cells[i].owner;
-	}
-	c->untrusted = usage->cells[0];
-	c->set_has_room = untrusted < FLOW_UNTRUSTED_CELLS;
-	c->vip_has_room = c->untrusted < untrusted_limit(c->limit);
-	tenant = tenant_usage_of(usage->tenant);
-	c->tenant = usage->tenant;
-	c->tenant_untrusted = tenant ? tenant->cells[0] : c->untrusted;
-	c->tenant_has_room = !tenant || c->tenant_untrusted < untrusted_limit(tenant->limit);
 	for (int i = 0; i < FLOW_CELLS; i++)
 		best = higher(best, flow_score(set, i, c));
 	rank = best >> FLOW_SCORE_RANK_SHIFT;
@@ -336,7 +368,7 @@ __noinline int flow_forget(__u64 hash, __u64 tag)
 		struct flow_cell *cell = &set->cells[i];
 
 		if (flow_matches(cell->flow, tag))
-			usage_add(__sync_lock_test_and_set(&cell->owner, 0), -1);
+			flow_free(cell);
 	}
 	return 0;
 }

@@ -5,58 +5,66 @@
  */
 #pragma once
 
-#include "abi/mux_fragment.h"
 #include "abi/mux_member.h"
 #include "lib/counter.h"
+#include "lib/datagram.h"
 #include "lib/mux_choose.h"
 #include "lib/mux_encapsulate.h"
 #include "lib/mux_guard.h"
 #include "lib/mux_parse.h"
 #include "lib/mux_reply.h"
 
+enum { FRAGMENT_SETS = 8192 }; /* a power of two */
+
 /*
- * Datagrams whose first fragment came. Written by packets, read by user space. Full: the one that
- * was used longest ago is forgotten, and its later fragments count as early.
+ * Datagrams whose first fragment came. Written by packets, read by user space. Full: a datagram of
+ * the set is forgotten, see lib/datagram.h, and its later fragments count as early.
  */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
-	__type(key, struct fragment_key);
-	__type(value, struct fragment);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FRAGMENT_SETS);
+	__uint(map_flags, BPF_F_MMAPABLE); /* it aligns sets to lines */
+	__type(key, __u32);
+	__type(value, struct datagram_set);
 } fragments SEC(".maps");
 
 /* The muxes of the pool; a map of one row that needs no lookup. Written by user space. */
 struct members members SEC(".data.members");
 
-/* Ids are used again: what the first fragment told holds so long, in ns. */
-volatile const __u64 cfg_fragment_life = 2000000000;
+/* What a first fragment told, as a word of its datagram's cell. */
+struct fragment_told {
+	__be16 source_port;
+	__be16 destination_port;
+	__u16 slot; /* that the first one was sent to */
+	__u16 other_slot; /* that was named with it, 0: none */
+};
 
-static __always_inline struct fragment_key fragment_key(const struct packet *p)
+_Static_assert(sizeof(struct fragment_told) == sizeof(__u64), "fragment_told");
+
+static __always_inline __u64 fragment_hash(const struct packet *p)
 {
-	struct fragment_key key = {
-		.source = p->source,
-		.destination = p->destination,
-		.id = p->fragment_id,
-		.protocol = p->protocol,
-	};
-
-	return key;
+	return datagram_hash(p, &pool.hash_key);
 }
 
-/* What is known of the packet's datagram, or NULL. */
-static __always_inline struct fragment *fragment_recall(const struct packet *p)
+static __always_inline struct datagram_set *fragment_set(__u64 hash)
 {
-	struct fragment_key key = fragment_key(p);
-	struct fragment *known = bpf_map_lookup_elem(&fragments, &key);
-	__u64 seen;
+	__u32 row = hash % FRAGMENT_SETS;
 
-	if (!known)
-		return NULL;
-	/* Before the clock: another CPU may write a time that is later than ours. */
-	seen = *(volatile __u64 *)&known->seen;
-	if ((__s64)(bpf_ktime_get_coarse_ns() - seen) > (__s64)cfg_fragment_life)
-		return NULL;
-	return known;
+	return bpf_map_lookup_elem(&fragments, &row);
+}
+
+/* Did the first fragment of d's datagram come? Then d says what it told. */
+static __always_inline bool fragment_recall(struct datagram *d)
+{
+	return datagram_recall(fragment_set(d->hash), d);
+}
+
+/* Whose the datagram is: the tenant's, or the VIP's if that is by itself. */
+static __always_inline __u32 fragment_tenant(__u32 vip)
+{
+	struct flow_usage *usage = bpf_map_lookup_elem(&vip_usage, &vip);
+
+	return usage && usage->tenant ? usage->tenant << 1 | 1 : vip << 1;
 }
 
 /* Is the fragment's datagram one that we forward? Of ICMP only what workloads with source NAT asked
@@ -69,19 +77,6 @@ static __always_inline bool fragment_is_for_vip(const struct packet *p)
 		return false;
 	vip = vip_of(&p->destination);
 	return vip && (!packet_is_icmp(p) || vip->flags & ENDPOINT_SNAT);
-}
-
-/* The hash of what all fragments of the datagram have in common. */
-static __always_inline __u64 fragment_hash(const struct packet *p)
-{
-	struct packet common;
-
-	common.source = p->source;
-	common.destination = p->destination;
-	common.protocol = p->protocol;
-	common.source_port = p->fragment_id;
-	common.destination_port = p->fragment_id >> 16;
-	return flowhash(&common, &pool.hash_key);
 }
 
 /* A member's claim to the datagram: the largest one wins (rendezvous hashing). */
@@ -152,7 +147,7 @@ __noinline int fragment_relay(struct xdp_md *ctx)
 {
 	struct packet p = {};
 	__u32 owner, self = members.self;
-	__u64 hash;
+	struct datagram d = {};
 
 	if (parse_aside(ctx, &p) != PARSED_FRAGMENT)
 		return VERDICT_PASS_FRAGMENT;
@@ -160,13 +155,15 @@ __noinline int fragment_relay(struct xdp_md *ctx)
 		return VERDICT_PASS_FRAGMENT;
 	if (p.l3_length + FRAGMENT_ROOM > pool.mtu)
 		return VERDICT_DROP_TOO_BIG;
-	if (members.count < 2 || fragment_recall(&p))
+	if (members.count < 2)
 		return VERDICT_NONE;
-	hash = fragment_hash(&p);
-	owner = fragment_owner(hash);
+	d.hash = fragment_hash(&p);
+	if (fragment_recall(&d))
+		return VERDICT_NONE;
+	owner = fragment_owner(d.hash);
 	if (owner == self || owner >= MEMBERS_MAX || self >= MEMBERS_MAX)
 		return VERDICT_NONE;
-	return relay(ctx, &p, &members.rows[owner], &members.rows[self], hash);
+	return relay(ctx, &p, &members.rows[owner], &members.rows[self], d.hash);
 }
 
 static __always_inline enum verdict fragment_classify(struct work *w)
@@ -201,9 +198,9 @@ static __always_inline enum verdict fragment_parse_echo(void *data, void *end, s
 static __always_inline enum verdict fragment_first(struct xdp_md *ctx, struct work *w)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct fragment_key key = fragment_key(&w->packet);
-	struct fragment told = { .seen = bpf_ktime_get_coarse_ns() };
+	struct datagram d = { .hash = fragment_hash(&w->packet) };
 	enum verdict verdict = VERDICT_NONE;
+	struct fragment_told told = {};
 
 	if (packet_is_icmp(&w->packet))
 		verdict = fragment_parse_echo(data, end, &w->packet);
@@ -222,28 +219,32 @@ static __always_inline enum verdict fragment_first(struct xdp_md *ctx, struct wo
 		told.slot = w->slot;
 		told.other_slot = w->other ? w->other_slot : 0;
 	}
+	__builtin_memcpy(&d.told[0], &told, sizeof(told));
+	d.owner = fragment_tenant(w->endpoint->vip);
 	if (!only_looking())
-		bpf_map_update_elem(&fragments, &key, &told, BPF_ANY);
+		datagram_note(fragment_set(d.hash), &d);
 	return verdict;
 }
 
 static __always_inline enum verdict fragment_later(struct xdp_md *ctx, struct work *w)
 {
-	struct fragment *known = fragment_recall(&w->packet);
+	struct datagram d = { .hash = fragment_hash(&w->packet) };
+	struct fragment_told told;
 	enum verdict verdict;
 
-	if (!known)
-		return punt(ctx, w->packet.l3, PUNT_FRAGMENT) ? VERDICT_PUNT_FRAGMENT
-							      : VERDICT_DROP_PUNT;
-	w->packet.source_port = known->source_port;
-	w->packet.destination_port = known->destination_port;
+	if (!fragment_recall(&d))
+		return punt(ctx, &w->packet, PUNT_FRAGMENT) ? VERDICT_PUNT_FRAGMENT
+							    : VERDICT_DROP_PUNT;
+	__builtin_memcpy(&told, &d.told[0], sizeof(told));
+	w->packet.source_port = told.source_port;
+	w->packet.destination_port = told.destination_port;
 	verdict = fragment_classify(w);
 	if (verdict)
 		return verdict;
 	if (w->endpoint->flags & ENDPOINT_SNAT)
 		return choose_snat(w);
-	w->backend = backend_at(w->slices, known->slot); /* where the first one went */
-	w->other = backend_alive(w->slices, known->other_slot);
+	w->backend = backend_at(w->slices, told.slot); /* where the first one went */
+	w->other = backend_alive(w->slices, told.other_slot);
 	if (w->other)
 		w->weir.step = GUE_STEP_ASK;
 	return w->backend ? VERDICT_NONE : VERDICT_DROP_NO_BACKEND;

@@ -71,7 +71,7 @@ static __always_inline enum verdict icmp_error(struct xdp_md *ctx, struct work *
 		w->backend = choose_known(w, cookie);
 	}
 	if (!w->backend)
-		return punt(ctx, p->l3, PUNT_ERROR) ? VERDICT_PUNT_ICMP : VERDICT_DROP_PUNT;
+		return punt(ctx, p, PUNT_ERROR) ? VERDICT_PUNT_ICMP : VERDICT_DROP_PUNT;
 	verdict = encapsulate(ctx, w);
 	if (verdict)
 		return verdict;

@@ -6,8 +6,9 @@
 #include <bpf/bpf_helpers.h>
 
 #include "abi/mux_punt.h"
-#include "lib/limit.h"
+#include "lib/mux_limit.h"
 #include "lib/mux_look.h"
+#include "lib/packet.h"
 
 /* Packets for user space, as struct punt. Full means that the packet is dropped. */
 struct {
@@ -42,17 +43,18 @@ static __always_inline bool punt_submit(struct xdp_md *ctx, struct punt *punt, _
 }
 
 /* Copies the frame, whose IP header is at l3, to user space. Returns whether it could. */
-__noinline int punt(struct xdp_md *ctx, __u32 l3, enum punt_reason reason)
+__noinline int punt_frame(struct xdp_md *ctx, __u32 l3, const struct address *vip,
+			  enum punt_reason reason)
 {
 	__u64 length = bpf_xdp_get_buff_len(ctx);
 	struct punt_small *small;
 	struct punt_large *large;
 
-	if (length < 1 || length > PUNT_LARGE)
+	if (!vip || length < 1 || length > PUNT_LARGE)
 		return 0;
 	if (only_looking())
 		return 1;
-	if (!limit_take(LIMIT_PUNT))
+	if (!limit_take(LIMIT_PUNT, vip))
 		return 0;
 	if (length <= PUNT_SMALL) {
 		small = bpf_ringbuf_reserve(&punts, sizeof(*small), 0);
@@ -60,4 +62,12 @@ __noinline int punt(struct xdp_md *ctx, __u32 l3, enum punt_reason reason)
 	}
 	large = bpf_ringbuf_reserve(&punts, sizeof(*large), 0);
 	return large && punt_submit(ctx, &large->head, length, l3, reason);
+}
+
+/* The same, of a packet to a VIP. */
+static __always_inline int punt(struct xdp_md *ctx, const struct packet *p, enum punt_reason reason)
+{
+	struct address vip = p->destination; /* a copy: what has an address is kept in memory */
+
+	return punt_frame(ctx, p->l3, &vip, reason);
 }

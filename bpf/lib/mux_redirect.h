@@ -8,7 +8,7 @@
 
 #include "abi/redirect.h"
 #include "lib/flowhash.h"
-#include "lib/limit.h"
+#include "lib/mux_limit.h"
 #include "lib/mux_snat.h"
 #include "lib/mux_work.h"
 
@@ -91,7 +91,7 @@ __noinline int redirect_note(struct redirect_ask *ask)
 		return 0;
 	slices = *(volatile __u64 *)&vip->slices;
 	owner = snat_owner(slices, ask->redirect.connection.client_port);
-	if (!owner || !limit_take(LIMIT_REDIRECT))
+	if (!owner || !limit_take(LIMIT_REDIRECT, &ask->redirect.connection.server))
 		return 0;
 	redirect = bpf_ringbuf_reserve(&redirects, sizeof(*redirect), 0);
 	if (!redirect)

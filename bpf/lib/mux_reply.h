@@ -4,7 +4,7 @@
 
 #include "lib/checksum.h"
 #include "lib/encap.h"
-#include "lib/limit.h"
+#include "lib/mux_limit.h"
 #include "lib/mux_parse.h"
 #include "lib/mux_punt.h"
 #include "lib/mux_work.h"
@@ -78,7 +78,7 @@ static __always_inline enum verdict echo(struct xdp_md *ctx, const struct packet
 		return VERDICT_PASS_MALFORMED;
 	if (!answers || !address_is_host(&p->source))
 		return VERDICT_DROP_ECHO;
-	if (!limit_take(LIMIT_ECHO))
+	if (!limit_take(LIMIT_ECHO, &p->destination))
 		return VERDICT_DROP_ECHO_LIMITED;
 	if (p->ethertype == bpf_htons(ETH_P_IP)) {
 		if (data + l3 + sizeof(struct iphdr) > end)
@@ -211,10 +211,10 @@ __noinline int too_big(struct xdp_md *ctx, __u32 room)
 	if (parsed == PARSED_MALFORMED || !may_be_told(ctx, &p, parsed))
 		return VERDICT_DROP_TOO_BIG;
 	if (v4 && !p.dont_fragment)
-		return punt(ctx, p.l3, PUNT_SPLIT) ? VERDICT_PUNT_SPLIT : VERDICT_DROP_PUNT;
+		return punt(ctx, &p, PUNT_SPLIT) ? VERDICT_PUNT_SPLIT : VERDICT_DROP_PUNT;
 	if (v4 && parsed == PARSED_FRAGMENT && p.fragment_offset) /* RFC 1122, section 3.2.2 */
 		return VERDICT_DROP_TOO_BIG;
-	if (!address_is_host(&p.source) || !limit_take(LIMIT_ERROR))
+	if (!address_is_host(&p.source) || !limit_take(LIMIT_ERROR, &p.destination))
 		return VERDICT_DROP_TOO_BIG;
 	if (!v4 && mtu < MTU_V6_MIN)
 		mtu = MTU_V6_MIN;

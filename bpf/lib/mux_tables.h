@@ -115,7 +115,7 @@ struct {
 	__uint(max_entries, 16385);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, __u32);
-	__type(value, struct vip_usage);
+	__type(value, struct flow_usage);
 } vip_usage SEC(".maps");
 
 /* Likewise by tenant: row 0 is not used. */
@@ -124,7 +124,7 @@ struct {
 	__uint(max_entries, 16385);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, __u32);
-	__type(value, struct tenant_usage);
+	__type(value, struct flow_usage);
 } tenant_usage SEC(".maps");
 
 /* Packets by what became of them. */

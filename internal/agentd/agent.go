@@ -47,6 +47,7 @@ type Datapath interface {
 	SetGeneration(generation model.Generation) error
 	Generation() (model.Generation, error)
 	Verdicts() (map[string]model.Counter, error)
+	LostDatagrams() (map[string]uint64, error)
 }
 
 // Workloads finds on which interface an address lives, and says when that may have changed.

@@ -27,6 +27,7 @@ func TestSessionsAreCountedAfterTheTables(t *testing.T) {
 	found := agent.Census{
 		Live: 3, Backends: []model.BackendSessions{{Key: b.Key(), Sessions: 3, WithoutCookie: 2, Ceded: 1}},
 		Tenants: []agent.TenantSessions{{Tenant: "acme", Proven: 3, Limit: 70}},
+		SNAT:    agent.SNATCensus{Tenants: []agent.SNATRoom{{Tenant: "acme", Used: 4, Limit: 80}}},
 	}
 	report := func() *weirv1.ReportHostRequest {
 		request, _, _ := r.request()
@@ -49,6 +50,9 @@ func TestSessionsAreCountedAfterTheTables(t *testing.T) {
 	}
 	if s := got.GetStatus().GetTenantSessions(); len(s) != 1 || s[0].GetTenant() != "acme" || s[0].GetUsed() != 3 || s[0].GetLimit() != 70 {
 		t.Errorf("tenants have sessions %v", s)
+	}
+	if s := got.GetStatus().GetTenantSnat(); len(s) != 1 || s[0].GetTenant() != "acme" || s[0].GetUsed() != 4 || s[0].GetLimit() != 80 {
+		t.Errorf("tenants have rows of source NAT %v", s)
 	}
 	_, news, stream := r.request()
 	r.note(news, stream, nil)

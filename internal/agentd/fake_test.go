@@ -142,6 +142,10 @@ func (d *fakeDatapath) Generation() (model.Generation, error) {
 	return d.generation, nil
 }
 
+func (d *fakeDatapath) LostDatagrams() (map[string]uint64, error) {
+	return map[string]uint64{"another_tenant": 7}, nil
+}
+
 func (d *fakeDatapath) Verdicts() (map[string]model.Counter, error) {
 	return map[string]model.Counter{"deliver_native": {Packets: 3, Bytes: 300}, "drop_no_rule": {}}, nil
 }

@@ -24,12 +24,16 @@ var directConnection = fastpath.Connection{
 // fakeDirects knows one connection, while it is established.
 type fakeDirects struct {
 	established bool
+	forbidden   bool // its rule has no fastpath
 	row         *agent.Direct
 }
 
 func (f *fakeDirects) SetDirect(w agent.Direct) (agent.DirectState, bool, error) {
 	if !f.established || w.Connection != directConnection {
 		return agent.DirectNone, false, agent.ErrDirectUnknown
+	}
+	if f.forbidden {
+		return agent.DirectNone, false, agent.ErrDirectForbidden
 	}
 	if f.row != nil && f.row.Peer == w.Peer && w.State <= f.row.State {
 		return f.row.State, false, nil
@@ -268,6 +272,34 @@ func TestListsBringBack(t *testing.T) {
 		t.Errorf("counted are %v", counts)
 	}
 	n.b.setServed(served())
+	n.redirect(true, true)
+	n.settle()
+	n.check(agent.DirectSend, agent.DirectSend)
+}
+
+// A list that became too long for hosts to be told has no connection leave, as if the VIP had no fastpath: those that have left come back.
+func TestListsTooLongBringBack(t *testing.T) {
+	n := newNetwork(t)
+	server := directConnection.Server
+	served := []model.HostBackend{{
+		Endpoint: model.EndpointKey{VIP: server.Addr(), Protocol: model.TCP, Port: server.Port()}, Tunnel: netip.MustParseAddr(tunnelB), Fastpath: true,
+		Leave: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")},
+	}}
+	n.b.setServed(served)
+	n.redirect(true, true)
+	n.settle()
+	n.check(agent.DirectSend, agent.DirectSend)
+	stays := served[0]
+	stays.Fastpath, stays.Leave, n.atB.forbidden = false, nil, true
+	n.b.setServed([]model.HostBackend{stays})
+	n.sweep(n.a, n.b)
+	n.settle()
+	n.check(agent.DirectNone, agent.DirectNone)
+	n.redirect(false, true) // by a mux that has not heard of it
+	n.settle()
+	n.check(agent.DirectNone, agent.DirectNone)
+	n.b.setServed(served)
+	n.atB.forbidden = false
 	n.redirect(true, true)
 	n.settle()
 	n.check(agent.DirectSend, agent.DirectSend)

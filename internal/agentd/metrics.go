@@ -17,6 +17,7 @@ import (
 var metrics = []telemetry.Metric{
 	{Name: "weir_agent_packets_total", Help: "Packets by what became of them.", Labels: []string{"verdict"}},
 	{Name: "weir_agent_bytes_total", Help: "Bytes of packets by what became of them.", Labels: []string{"verdict"}},
+	{Name: "weir_agent_datagrams_lost_total", Help: "Datagrams that leave in fragments and were forgotten early, for the same tenant's or another's.", Labels: []string{"reason"}},
 	{Name: "weir_agent_generation", Help: "Generation of the rules that run."},
 	{Name: "weir_agent_rejected_generation", Help: "Generation that was refused since; 0: none."},
 	{Name: "weir_agent_backends", Help: "Backends of this host."},
@@ -41,6 +42,8 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_agent_snat_begun_total", Help: "Connections that found a port at once.", Labels: portLabels},
 	{Name: "weir_agent_snat_waited_total", Help: "Connections that waited for a port.", Labels: portLabels},
 	{Name: "weir_agent_snat_exhausted_total", Help: "Packets that found no port and waited in vain, or not at all.", Labels: portLabels},
+	{Name: "weir_agent_snat_tenant_rows", Help: "Rows that a tenant has of the table of source NAT that it is nearest to the end of.", Labels: []string{"tenant"}},
+	{Name: "weir_agent_snat_tenant_row_limit", Help: "Rows that it may have of that table, as long as others leave room.", Labels: []string{"tenant"}},
 	{Name: "weir_agent_fastpath_connections", Help: "Connections that have left the muxes, at the last sweep.", Labels: []string{"state"}},
 	{Name: "weir_agent_fastpath_messages_total", Help: "What came of messages and of connections that left the muxes.", Labels: []string{"result"}},
 	{Name: "weir_agent_warnings", Help: "Lines of trouble that the agent reports."},
@@ -82,6 +85,13 @@ func (a *Agent) samplePackets(to *telemetry.Sample) {
 	for name, c := range verdicts {
 		telemetry.Put(to, "weir_agent_packets_total", c.Packets, name)
 		telemetry.Put(to, "weir_agent_bytes_total", c.Bytes, name)
+	}
+	lost, err := a.config.Datapath.LostDatagrams()
+	if err != nil {
+		to.Fail("weir_agent_datagrams_lost_total", err)
+	}
+	for whose, n := range lost {
+		telemetry.Put(to, "weir_agent_datagrams_lost_total", n, whose)
 	}
 }
 
@@ -126,6 +136,10 @@ func (r *reports) sample(to *telemetry.Sample) {
 		telemetry.Put(to, "weir_agent_vip_sessions", v.Proven, vip, "proven")
 		telemetry.Put(to, "weir_agent_vip_sessions", v.New, vip, "new")
 		telemetry.Put(to, "weir_agent_vip_session_limit", v.Limit, vip)
+	}
+	for _, t := range census.SNAT.Tenants {
+		telemetry.Put(to, "weir_agent_snat_tenant_rows", t.Used, t.Tenant)
+		telemetry.Put(to, "weir_agent_snat_tenant_row_limit", t.Limit, t.Tenant)
 	}
 	for _, s := range census.Backends {
 		vip, protocol, port := telemetry.Endpoint(s.Key.Endpoint)

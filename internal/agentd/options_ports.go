@@ -35,7 +35,8 @@ func (o *Options) ports(datapath *agent.Datapath, manager PortManager) (PortsCon
 // sweep ends idle sessions and workloads' own connections, and follows the system's clock.
 func (o *Options) sweep(datapath *agent.Datapath) (agent.Census, error) {
 	census, err := datapath.Sweep(agent.Now(), o.Timeouts)
-	_, _, failed := datapath.SweepSNAT(agent.Now(), o.Timeouts)
+	snat, failed := datapath.SweepSNAT(agent.Now(), o.Timeouts)
+	census.SNAT = snat
 	return census, errors.Join(err, failed, datapath.SetSYNClock())
 }
 

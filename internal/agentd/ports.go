@@ -255,6 +255,8 @@ func (p *ports) take(ctx context.Context, n agent.Notice, now time.Time) {
 	case agent.NoticeRefused:
 		user.exhausted++
 		p.refuse(user, n)
+	case agent.NoticeFull:
+		p.refuse(user, n)
 	case agent.NoticeHold:
 		p.hold(user, n, now)
 		p.serve(ctx, user, now)

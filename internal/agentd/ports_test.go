@@ -194,6 +194,16 @@ func TestPortsRefused(t *testing.T) {
 	w.want(t, "ask 1", "ask 1", "tell 3", "end")
 }
 
+// For whom there is no room is told so; no ports would help.
+func TestNoRoomIsTold(t *testing.T) {
+	w, p := newPortWorld(t)
+	full := waits(1, "one")
+	full.Kind = agent.NoticeFull
+	p.take(t.Context(), full, time.Now())
+	p.asking.Wait()
+	w.want(t, "tell 3")
+}
+
 // What is idle is closed first, given back when it still is, and what must be kept is kept.
 func TestPortsAreGivenBack(t *testing.T) {
 	w, p := newPortWorld(t, 300, 301, 302)

@@ -33,6 +33,24 @@ func (r *reports) quotas(vips []agent.VIPSessions) {
 	r.refused = refused
 }
 
+// snatQuotas notes which VIPs' workloads had no room for connections of their own, and which have it again.
+func (r *reports) snatQuotas(vips []agent.SNATRefusal) {
+	refused := make(map[netip.Addr]bool)
+	for _, v := range vips {
+		refused[v.VIP] = true
+		if !r.leaving[v.VIP] {
+			r.tell(v.VIP, "SNATQuotaOn", fmt.Sprintf(
+				"workloads' own connections are refused: their tenant has %d of at most %d rows of a table of source NAT", v.Used, v.Limit), true)
+		}
+	}
+	for vip := range r.leaving {
+		if !refused[vip] {
+			r.tell(vip, "SNATQuotaOff", "no connection of its workloads is refused", false)
+		}
+	}
+	r.leaving = refused
+}
+
 // tell has the manager told of an event by the next report.
 func (r *reports) tell(vip netip.Addr, reason, message string, warning bool) {
 	r.events = append(r.events, &weirv1.MuxEvent{Vip: vip.String(), Reason: reason, Message: message, Warning: warning})

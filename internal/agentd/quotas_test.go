@@ -32,3 +32,19 @@ func TestQuotasAreEvents(t *testing.T) {
 		t.Errorf("%d events are told twice", len(r.events))
 	}
 }
+
+// So it is when workloads' own connections are refused.
+func TestRefusedConnectionsAreEvents(t *testing.T) {
+	r := &reports{}
+	vip := netip.MustParseAddr("203.0.113.10")
+	for _, refused := range []bool{false, true, true, false, false} {
+		var vips []agent.SNATRefusal
+		if refused {
+			vips = []agent.SNATRefusal{{VIP: vip, Used: 6, Limit: 7}}
+		}
+		r.snatQuotas(vips)
+	}
+	if len(r.events) != 2 || r.events[0].GetReason() != "SNATQuotaOn" || r.events[1].GetReason() != "SNATQuotaOff" {
+		t.Errorf("events are %v", r.events)
+	}
+}

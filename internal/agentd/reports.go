@@ -42,6 +42,7 @@ type reports struct {
 	counts  bool                        // the manager was not told the census
 	trouble string                      // of the sweep
 	refused map[netip.Addr]bool         // VIPs that had all the sessions that they may have
+	leaving map[netip.Addr]bool         // VIPs whose workloads' own connections were refused
 	events  []*weirv1.MuxEvent          // that the manager has not heard of yet
 	failure string                      // of the last report
 }
@@ -92,6 +93,7 @@ func (r *reports) sessions(changes uint64, found agent.Census, err error) {
 	r.census, r.counted, r.counts, r.trouble = found, changes, err == nil, ""
 	r.ended += uint64(found.Ended)
 	r.quotas(found.VIPs)
+	r.snatQuotas(found.SNAT.Refused)
 	if err != nil {
 		r.trouble = err.Error()
 	}
@@ -183,6 +185,9 @@ func (r *reports) status(now standing) *weirv1.HostStatus {
 	status.Verdicts = rpc.CountersToProto(verdicts)
 	for _, t := range r.census.Tenants {
 		status.TenantSessions = append(status.TenantSessions, &weirv1.TenantRows{Tenant: t.Tenant, Used: uint64(t.Proven), Limit: uint64(t.Limit)})
+	}
+	for _, t := range r.census.SNAT.Tenants {
+		status.TenantSnat = append(status.TenantSnat, &weirv1.TenantRows{Tenant: t.Tenant, Used: uint64(t.Used), Limit: uint64(t.Limit)})
 	}
 	return status
 }

@@ -43,12 +43,12 @@ func (s *session) getTenantsCommand() *cobra.Command {
 
 func (s *session) printTenants(w io.Writer, tenants []*weirv1.Tenant) error {
 	if s.format == formatTable {
-		t := newColumns("", "no tenants: weir apply -f FILE makes some", "NAME", "RANGES", "VIPS", "ENDPOINTS", "BACKENDS", "PORTS", "PREFIXES", "FLOWS", "SESSIONS")
+		t := newColumns("", "no tenants: weir apply -f FILE makes some", "NAME", "RANGES", "VIPS", "ENDPOINTS", "BACKENDS", "PORTS", "PREFIXES", "FLOWS", "SESSIONS", "SNAT")
 		for _, p := range tenants {
 			used, most := p.GetUsed(), p.GetQuotas()
 			t.add(p.GetName(), tenantRanges(p), ofQuota(used.GetVips(), most.Vips), ofQuota(used.GetEndpoints(), most.Endpoints),
 				ofQuota(used.GetBackends(), most.Backends), ofQuota(used.GetPorts(), most.Ports),
-				ofQuota(used.GetPrefixes(), most.Prefixes), part(p.GetFlows()), part(p.GetSessions()))
+				ofQuota(used.GetPrefixes(), most.Prefixes), part(p.GetFlows()), part(p.GetSessions()), part(p.GetSnat()))
 		}
 		return t.write(w)
 	}
@@ -82,6 +82,9 @@ func tenantStatus(p *weirv1.Tenant) map[string]message {
 	}
 	if p.GetSessions() != nil {
 		status["sessions"] = message{p.GetSessions()}
+	}
+	if p.GetSnat() != nil {
+		status["snat"] = message{p.GetSnat()}
 	}
 	return status
 }
@@ -152,6 +155,7 @@ func describeTenant(w io.Writer, p *weirv1.Tenant, vips []*weirv1.VIP) error {
 		{"Prefixes", ofQuota(used.GetPrefixes(), most.Prefixes)},
 		{"Flows", ofNode(p.GetFlows())},
 		{"Sessions", ofNode(p.GetSessions())},
+		{"Source NAT", ofNode(p.GetSnat())},
 	} {
 		fmt.Fprintf(w, "%-12s %s\n", line[0]+":", line[1])
 	}

@@ -27,7 +27,10 @@ func NewKey(secret []byte) (Key, error) {
 }
 
 // Sum hashes the flow. A table of n buckets, n a power of two, uses Sum & (n-1).
-func (k Key) Sum(f model.Flow) uint32 {
+func (k Key) Sum(f model.Flow) uint32 { return uint32(k.Sum64(f)) }
+
+// Sum64 is all of the hash, which tells flows apart.
+func (k Key) Sum64(f model.Flow) uint64 {
 	source, destination := f.Source.Addr().As16(), f.Destination.Addr().As16()
 	var ports [4]byte
 	binary.BigEndian.PutUint16(ports[0:], f.Source.Port())
@@ -52,5 +55,5 @@ func (k Key) Sum(f model.Flow) uint32 {
 	h ^= h >> 33
 	h *= 0xc4ceb9fe1a85ec53
 	h ^= h >> 33
-	return uint32(h)
+	return h
 }

@@ -178,6 +178,15 @@ func (s PrefixSet) Minus(other PrefixSet) []netip.Prefix {
 	return rest
 }
 
+// Beyond is how many prefixes s has in chunks that other does not have: at least as many as Minus has.
+func (s PrefixSet) Beyond(other PrefixSet) int {
+	n := 0
+	for _, c := range apart(s, other) {
+		n += c.Len()
+	}
+	return n
+}
+
 // apart are the chunks of s that other does not have.
 func apart(s, other PrefixSet) []*PrefixChunk {
 	theirs := make(map[string]bool, len(other.chunks))

@@ -51,6 +51,9 @@ func TestPrefixSetIsASet(t *testing.T) {
 		}
 		holdChunks(t, set)
 		holdLookups(t, r, set, got)
+		if n, m := set.Beyond(before), before.Beyond(set); n < len(set.Minus(before)) || m < len(before.Minus(set)) || set.Beyond(set) != 0 {
+			t.Fatalf("round %d: %d and %d prefixes are said to differ at most", round, n, m)
+		}
 		if added := set.Minus(before); len(added)-len(before.Minus(set)) != len(got)-len(was) || slices.ContainsFunc(added, before.Has) {
 			t.Fatalf("round %d: the difference to the set before is wrong", round)
 		}

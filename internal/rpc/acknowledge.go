@@ -23,8 +23,9 @@ type Acknowledger struct {
 	end    context.CancelFunc
 }
 
-// Tell tells a generation. When it fails, the manager may not have heard of the one before either.
-func (a *Acknowledger) Tell(ctx context.Context, generation uint64) error {
+// Tell tells a generation, and the one that runs but for what waits for long prefix lists. When it fails, the manager may not have heard of those before
+// either.
+func (a *Acknowledger) Tell(ctx context.Context, generation, ahead uint64) error {
 	if a.stream == nil {
 		ctx, end := context.WithCancel(ctx)
 		stream, err := a.Open(ctx)
@@ -34,7 +35,7 @@ func (a *Acknowledger) Tell(ctx context.Context, generation uint64) error {
 		}
 		a.stream, a.end = stream, end
 	}
-	err := a.stream.Send(&weirv1.AcknowledgeMuxRequest{Name: a.Name, Generation: generation})
+	err := a.stream.Send(&weirv1.AcknowledgeMuxRequest{Name: a.Name, Generation: generation, Ahead: ahead})
 	if err == nil {
 		return nil
 	}

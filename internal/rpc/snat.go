@@ -143,7 +143,7 @@ func HostSNATToProto(s model.HostSNAT) *weirv1.HostSNAT {
 		Vip: optional(s.Key.VIP), Address: optional(s.Key.Address), Tunnel: optional(s.Tunnel),
 		Ranges: RangesToProto(s.Ranges), Reclaim: RangesToProto(s.Reclaim),
 		Filtering: string(s.Filtering), Exhausted: string(s.Exhausted),
-		IdleTimeout: durationpb.New(s.IdleTimeout), MaxPorts: s.MaxPorts, KeepPorts: s.KeepPorts, Written: uint64(s.Written),
+		IdleTimeout: durationpb.New(s.IdleTimeout), MaxPorts: s.MaxPorts, KeepPorts: s.KeepPorts, Written: uint64(s.Written), Tenant: s.Tenant,
 	}
 	for _, prefix := range s.Except {
 		p.Except = append(p.Except, prefix.String())
@@ -159,7 +159,7 @@ func HostSNATFromProto(p *weirv1.HostSNAT) (model.HostSNAT, error) {
 		Ranges: f.ranges("ranges", p.GetRanges()), Reclaim: f.ranges("reclaim", p.GetReclaim()),
 		Filtering: oneOf(&f, "filtering", p.GetFiltering(), model.FilterAddressAndPort, model.FilterAddress, model.FilterNone),
 		Exhausted: oneOf(&f, "exhausted", p.GetExhausted(), model.ExhaustedReject, model.ExhaustedDrop),
-		MaxPorts:  p.GetMaxPorts(), KeepPorts: p.GetKeepPorts(), Written: model.Generation(p.GetWritten()),
+		MaxPorts:  p.GetMaxPorts(), KeepPorts: p.GetKeepPorts(), Written: model.Generation(p.GetWritten()), Tenant: p.GetTenant(),
 		IdleTimeout: f.duration("idleTimeout", p.GetIdleTimeout(), model.DefaultSNATIdle),
 	}
 	for i, text := range p.GetExcept() {

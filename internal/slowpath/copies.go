@@ -2,6 +2,7 @@ package slowpath
 
 import (
 	"encoding/binary"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -15,20 +16,45 @@ const (
 	copiesAtOnce    = 8192 // so that one error gets to the largest endpoint
 )
 
+// ownCopiesPerSecond are those of one error after the other that each VIP has beside them.
+const ownCopiesPerSecond = copiesPerSecond / 50
+
+// copies bounds copies of ICMP errors: of all VIPs, and, when others have taken those, of each by itself. The zero value is
+// full.
+type copies struct {
+	all bucket
+	own map[netip.Addr]*bucket
+}
+
+// take takes n tokens for the VIP if there are so many.
+func (c *copies) take(vip netip.Addr, n int, now time.Time) bool {
+	if c.all.take(n, copiesAtOnce, copiesPerSecond, now) {
+		return true
+	}
+	maps.DeleteFunc(c.own, func(_ netip.Addr, b *bucket) bool { return b.full.Before(now) })
+	if c.own == nil {
+		c.own = map[netip.Addr]*bucket{}
+	}
+	if c.own[vip] == nil {
+		c.own[vip] = &bucket{}
+	}
+	return c.own[vip].take(n, n, ownCopiesPerSecond, now)
+}
+
 // bucket is a token bucket. The zero value is full.
 type bucket struct {
 	full time.Time // when it will be
 }
 
-// take takes n tokens if there are so many.
-func (b *bucket) take(n int, now time.Time) bool {
-	const each = time.Second / copiesPerSecond
+// take takes n tokens if there are so many, of a bucket that holds most of them and gets so many each second.
+func (b *bucket) take(n, most, rate int, now time.Time) bool {
+	each := time.Second / time.Duration(rate)
 	from := b.full
 	if from.Before(now) {
 		from = now
 	}
 	next := from.Add(time.Duration(n) * each)
-	if next.Sub(now) > copiesAtOnce*each {
+	if next.Sub(now) > time.Duration(most)*each {
 		return false
 	}
 	b.full = next

@@ -1,6 +1,7 @@
 package slowpath
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/weirlb/weir/internal/datapath/mux"
@@ -13,31 +14,66 @@ const (
 	HoldTime     = time.Second
 )
 
+// leastHeld is what a fragment counts for at least, in bytes: so the bound on bytes is one on fragments, too.
+const leastHeld = MaxHeldBytes / MaxHeld
+
 // heldFragment came before the first one of its datagram.
 type heldFragment struct {
 	frame []byte
 	until time.Time
 }
 
-// hold keeps early fragments, by datagram. The zero value is empty.
+func (f heldFragment) size() int { return max(len(f.frame), leastHeld) }
+
+// hold keeps early fragments, by datagram. VIPs share the room: who comes first has it, and who has most gives it back to one that
+// has less. The zero value is empty.
 type hold struct {
 	fragments map[mux.FragmentKey][]heldFragment
 	count     int
-	bytes     int
+	size      int
+	vips      map[netip.Addr]int // what each has of size
 }
 
-// add keeps the frame until it is taken or expires; false when there is no room.
-func (h *hold) add(key mux.FragmentKey, frame []byte, now time.Time) bool {
-	if h.count >= MaxHeld || h.bytes+len(frame) > MaxHeldBytes {
-		return false
-	}
+// add keeps the frame until it is taken or expires. It says how many it had no room for: others that made way, or the frame
+// itself.
+func (h *hold) add(key mux.FragmentKey, frame []byte, now time.Time) (dropped int) {
 	if h.fragments == nil {
-		h.fragments = map[mux.FragmentKey][]heldFragment{}
+		h.fragments, h.vips = map[mux.FragmentKey][]heldFragment{}, map[netip.Addr]int{}
 	}
-	h.fragments[key] = append(h.fragments[key], heldFragment{frame: frame, until: now.Add(HoldTime)})
+	f := heldFragment{frame: frame, until: now.Add(HoldTime)}
+	for h.size+f.size() > MaxHeldBytes {
+		greediest := h.greediest()
+		if h.vips[greediest] <= h.vips[key.Destination]+f.size() {
+			return dropped + 1
+		}
+		dropped += len(h.take(h.oldest(greediest)))
+	}
+	h.fragments[key] = append(h.fragments[key], f)
 	h.count++
-	h.bytes += len(frame)
-	return true
+	h.size += f.size()
+	h.vips[key.Destination] += f.size()
+	return dropped
+}
+
+// greediest is the VIP that has most.
+func (h *hold) greediest() (greediest netip.Addr) {
+	for vip, size := range h.vips {
+		if size > h.vips[greediest] {
+			greediest = vip
+		}
+	}
+	return greediest
+}
+
+// oldest is the datagram of the VIP that has waited for longest.
+func (h *hold) oldest(vip netip.Addr) (oldest mux.FragmentKey) {
+	var until time.Time
+	for key, held := range h.fragments {
+		if key.Destination == vip && (until.IsZero() || held[0].until.Before(until)) {
+			oldest, until = key, held[0].until
+		}
+	}
+	return oldest
 }
 
 // take gives back the fragments of a datagram, in the order that they came in.
@@ -45,11 +81,19 @@ func (h *hold) take(key mux.FragmentKey) [][]byte {
 	var frames [][]byte
 	for _, held := range h.fragments[key] {
 		frames = append(frames, held.frame)
-		h.count--
-		h.bytes -= len(held.frame)
+		h.forget(key, held)
 	}
 	delete(h.fragments, key)
 	return frames
+}
+
+// forget counts a fragment of the datagram as held no more.
+func (h *hold) forget(key mux.FragmentKey, f heldFragment) {
+	h.count--
+	h.size -= f.size()
+	if h.vips[key.Destination] -= f.size(); h.vips[key.Destination] == 0 {
+		delete(h.vips, key.Destination)
+	}
 }
 
 // expire forgets what was held for too long, and says how many that were.
@@ -61,8 +105,7 @@ func (h *hold) expire(now time.Time) (forgotten int) {
 				kept = append(kept, f)
 				continue
 			}
-			h.count--
-			h.bytes -= len(f.frame)
+			h.forget(key, f)
 			forgotten++
 		}
 		if len(kept) == 0 {

@@ -39,7 +39,7 @@ type SlowPath struct {
 	punts    Punts
 	log      *slog.Logger
 	held     hold
-	copies   bucket
+	copies   copies
 	counters *Counters
 }
 
@@ -112,9 +112,7 @@ func (s *SlowPath) keep(p mux.Punt, now time.Time) {
 		s.inject(p.Frame)
 		return
 	}
-	if !s.held.add(packet.key(), p.Frame, now) {
-		s.counters.Overflowed.Add(1)
-	}
+	s.counters.Overflowed.Add(uint64(s.held.add(packet.key(), p.Frame, now)))
 	s.counters.Held.Store(int64(s.held.count))
 }
 
@@ -143,7 +141,7 @@ func (s *SlowPath) copy(p mux.Punt, now time.Time) {
 	if len(ways) == 0 {
 		return
 	}
-	if !s.copies.take(len(ways), now) {
+	if !s.copies.take(flow.Destination.Addr(), len(ways), now) {
 		s.counters.Limited.Add(1)
 		return
 	}

@@ -101,8 +101,8 @@ func TestEarlyFragmentsWaitForTheFirst(t *testing.T) {
 		}
 		time.Sleep(HoldTime)
 		synctest.Wait()
-		if s.held.count != 0 || s.held.bytes != 0 || len(s.held.fragments) != 0 {
-			t.Errorf("%d fragments of %d bytes are held for too long", s.held.count, s.held.bytes)
+		if s.held.count != 0 || s.held.size != 0 || len(s.held.fragments) != 0 {
+			t.Errorf("%d fragments of %d bytes are held for too long", s.held.count, s.held.size)
 		}
 		punts <- mux.Punt{Reason: mux.PuntFragment, Frame: later(2), L3: 14}
 		synctest.Wait()
@@ -113,22 +113,59 @@ func TestEarlyFragmentsWaitForTheFirst(t *testing.T) {
 }
 
 func TestFloodOfFragmentsIsBounded(t *testing.T) {
-	var h hold
-	kept := 0
-	for i := range 100000 {
-		if h.add(key(uint32(i)), make([]byte, 1500), time.Time{}) {
-			kept++
+	for _, length := range []int{60, 1500, 9000} {
+		var h hold
+		kept := 0
+		for i := range 100000 {
+			kept += 1 - h.add(key(uint32(i)), make([]byte, length), time.Time{})
+		}
+		if kept > MaxHeld || h.count != kept || length*kept > MaxHeldBytes || kept < min(MaxHeld, MaxHeldBytes/length-1) {
+			t.Errorf("holds %d fragments of %d bytes, counts %d", kept, length, h.count)
+		}
+		h.expire(time.Time{}.Add(HoldTime))
+		if h.count != 0 || h.size != 0 || len(h.vips) != 0 {
+			t.Errorf("holds %d fragments of %d bytes when all expired, of VIPs %v", h.count, h.size, h.vips)
+		}
+		if h.add(key(0), make([]byte, length), time.Time{}) != 0 {
+			t.Error("takes nothing after the flood")
 		}
 	}
-	if kept > MaxHeld || h.count != kept || h.bytes != 1500*kept || h.bytes > MaxHeldBytes {
-		t.Errorf("holds %d fragments of %d bytes, counts %d", kept, h.bytes, h.count)
+}
+
+// A VIP that is flooded with early fragments has the whole room, until others want some of it: the oldest of its datagrams make way for
+// theirs, but none of theirs for its own.
+func TestEarlyFragmentsAreSharedByVIPs(t *testing.T) {
+	var h hold
+	now := time.Time{}
+	flood := func(from, to uint32) (dropped int) {
+		for i := from; i < to; i++ {
+			now = now.Add(time.Microsecond)
+			dropped += h.add(key(i), make([]byte, 100), now)
+		}
+		return dropped
 	}
-	h.expire(time.Time{}.Add(HoldTime))
-	if h.count != 0 || h.bytes != 0 {
-		t.Errorf("holds %d fragments of %d bytes when all expired", h.count, h.bytes)
+	if dropped := flood(0, 2*MaxHeld); dropped != MaxHeld {
+		t.Errorf("alone, %d of %d had no room, want %d", dropped, 2*MaxHeld, MaxHeld)
 	}
-	if !h.add(key(0), make([]byte, 1500), time.Time{}) {
-		t.Error("takes nothing after the flood")
+	other := func(i uint32) mux.FragmentKey {
+		k := key(i)
+		k.Destination = netip.MustParseAddr("2001:db8::1")
+		return k
+	}
+	for i := range uint32(100) {
+		now = now.Add(time.Microsecond)
+		if dropped := h.add(other(i/4), make([]byte, 9000), now); dropped > 9000/leastHeld+1 {
+			t.Errorf("%d fragments made way for one", dropped)
+		}
+		flood(i, i+100)
+	}
+	for i := range uint32(25) {
+		if n := len(h.fragments[other(i)]); n != 4 {
+			t.Errorf("%d of 4 fragments of another VIP's datagram are held", n)
+		}
+	}
+	if h.fragments[key(0)] != nil || h.fragments[key(MaxHeld-1)] == nil {
+		t.Error("not the oldest datagrams made way")
 	}
 }
 
@@ -222,18 +259,26 @@ func TestErrorsGoToEveryBackend(t *testing.T) {
 }
 
 func TestCopiesAreBounded(t *testing.T) {
-	var b bucket
+	var c copies
 	now := time.Time{}.Add(time.Hour)
+	flooded, other := netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("2001:db8::1")
 	taken := 0
+	const each = copiesAtOnce / 8
 	for range 100 {
-		if b.take(1000, now) {
-			taken += 1000
+		if c.take(flooded, each, now) {
+			taken += each
 		}
 	}
-	if taken > copiesAtOnce {
-		t.Errorf("%d copies at once, want at most %d", taken, copiesAtOnce)
+	if taken != copiesAtOnce+each { // and one error of its own
+		t.Errorf("%d copies at once, want %d", taken, copiesAtOnce+each)
 	}
-	if !b.take(1000, now.Add(time.Second)) {
+	if !c.take(other, 100, now) {
+		t.Error("another VIP has no copies")
+	}
+	if c.take(other, 100, now) {
+		t.Error("a VIP has more copies than its own")
+	}
+	if !c.take(flooded, 1000, now.Add(time.Second)) {
 		t.Error("no copy a second later")
 	}
 }

@@ -112,6 +112,34 @@ func TestStagedChunksStay(t *testing.T) {
 	}
 }
 
+// TestHeadsWantTheirChunks: one that names a chunk which is not in the store any more, though the writer's State shows it still,
+// is not written.
+func TestHeadsWantTheirChunks(t *testing.T) {
+	s, _ := open(t, Config{DataDir: t.TempDir()})
+	list := listOf("blocked", 0, 5000)
+	mustStage(t, s, list)()
+	head := map[string]clientv3.Op{prefixLists + list.Name: clientv3.OpPut(prefixLists+list.Name, "")}
+	written := func() bool {
+		t.Helper()
+		f := folded{ops: head, lists: map[string]model.PrefixList{list.Name: list}}
+		response, err := s.client.Txn(t.Context()).If(f.conditions()...).Then(clientv3.OpPut(root+"test", "x")).Commit()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.Succeeded
+	}
+	if !written() {
+		t.Error("a head whose chunks are there was not written")
+	}
+	chunks := list.Prefixes.Chunks()
+	if _, err := s.client.Delete(t.Context(), prefixChunks+chunkName(list.Name, chunks[len(chunks)-1].ID())); err != nil {
+		t.Fatal(err)
+	}
+	if written() {
+		t.Error("a head was written whose last chunk is gone")
+	}
+}
+
 // TestVIPsWithListsAreOfASchemaOfTheirOwn: a manager of an earlier release must not take them for ones that all may come to.
 func TestVIPsWithListsAreOfASchemaOfTheirOwn(t *testing.T) {
 	s, _ := open(t, Config{DataDir: t.TempDir()})

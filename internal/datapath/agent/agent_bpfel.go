@@ -153,6 +153,17 @@ type agentCounter struct {
 	Bytes   uint64
 }
 
+type agentDatagramSet struct {
+	_     structs.HostLayout
+	Cells [8]struct {
+		_     structs.HostLayout
+		Check uint64
+		Told  [2]uint64
+		Seen  uint32
+		Owner uint32
+	}
+}
+
 type agentFastpath struct {
 	_       structs.HostLayout
 	Peer    agentAddress
@@ -195,6 +206,11 @@ const (
 	agentFastpathStateFASTPATH_ACCEPT agentFastpathState = 1
 	agentFastpathStateFASTPATH_SEND   agentFastpathState = 2
 )
+
+type agentFlowhashKey struct {
+	_     structs.HostLayout
+	Words [10]uint32
+}
 
 type agentNatRule struct {
 	_           structs.HostLayout
@@ -267,20 +283,6 @@ type agentReplayScratch struct {
 		}
 		Options [40]uint8
 	}
-}
-
-type agentReplyFragment struct {
-	_   structs.HostLayout
-	Vip agentAddress
-}
-
-type agentReplyFragmentKey struct {
-	_        structs.HostLayout
-	Client   agentAddress
-	Dip      agentAddress
-	Id       uint32
-	Protocol uint8
-	Pad      [3]uint8
 }
 
 type agentSession struct {
@@ -398,12 +400,27 @@ type agentSnatHeld struct {
 	Pad      [3]uint8
 }
 
+type agentSnatListCall struct {
+	_        structs.HostLayout
+	Workload uint32
+	Tenant   uint32
+	Fresh    uint32
+}
+
+type agentSnatMendCall struct {
+	_        structs.HostLayout
+	Workload uint32
+	Table    uint32
+	Off      int32
+}
+
 type agentSnatNotice uint32
 
 const (
 	agentSnatNoticeSNAT_NOTICE_HOLD    agentSnatNotice = 1
 	agentSnatNoticeSNAT_NOTICE_REFUSED agentSnatNotice = 2
 	agentSnatNoticeSNAT_NOTICE_LOW     agentSnatNotice = 3
+	agentSnatNoticeSNAT_NOTICE_FULL    agentSnatNotice = 4
 )
 
 type agentSnatOwnCall struct {
@@ -451,6 +468,8 @@ type agentSnatSearch struct {
 	Key     agentSessionKey
 	Used    agentSnatUsedKey
 	PortKey agentSnatPortKey
+	_       [4]byte
+	PortRow agentSnatPort
 	Vip     agentAddress
 	Start   uint32
 	Bit     uint32
@@ -458,16 +477,30 @@ type agentSnatSearch struct {
 	Wrapped bool
 	Found   bool
 	Hurried bool
-	_       [1]byte
+	Full    bool
+}
+
+type agentSnatShareCall struct {
+	_      structs.HostLayout
+	Tenant uint32
+	Table  uint32
+	Own    uint32
+	Most   uint32
+	Off    int32
 }
 
 type agentSnatState struct {
 	_            structs.HostLayout
-	Flows        uint32
+	Rows         [4]uint32
+	Found        [4]uint32
+	Tenant       uint32
 	Held         uint32
+	Refused      uint32
+	Pad          uint32
 	Asked        uint64
 	RefusedUntil uint64
 	Begun        uint64
+	Told         uint64
 }
 
 type agentSnatSweepCall struct {
@@ -484,6 +517,16 @@ type agentSnatSweepCall struct {
 	Ended       uint32
 	Pad         uint32
 }
+
+type agentSnatTable uint32
+
+const (
+	agentSnatTableSNAT_TABLE_FLOWS   agentSnatTable = 0
+	agentSnatTableSNAT_TABLE_PORTS   agentSnatTable = 1
+	agentSnatTableSNAT_TABLE_TARGETS agentSnatTable = 2
+	agentSnatTableSNAT_TABLE_USED    agentSnatTable = 3
+	agentSnatTableSNAT_TABLES        agentSnatTable = 4
+)
 
 type agentSnatTarget struct {
 	_      structs.HostLayout
@@ -502,6 +545,14 @@ type agentSnatTargetKey struct {
 	RemotePort uint16
 	Protocol   uint8
 	Pad        uint8
+}
+
+type agentSnatTenant struct {
+	_       structs.HostLayout
+	Rows    [4]uint32
+	Own     [4]uint32
+	Most    [4]uint32
+	Refused [4]uint32
 }
 
 type agentSnatUnholdCall struct {
@@ -625,6 +676,7 @@ const (
 	agentMapArrivals        = "arrivals"
 	agentMapControls        = "controls"
 	agentMapFastpath        = "fastpath"
+	agentMapLostDatagrams   = "lost_datagrams"
 	agentMapMuxes           = "muxes"
 	agentMapNatRules        = "nat_rules"
 	agentMapNewSessions     = "new_sessions"
@@ -643,24 +695,31 @@ const (
 	agentMapSnatSearches    = "snat_searches"
 	agentMapSnatStates      = "snat_states"
 	agentMapSnatTargets     = "snat_targets"
+	agentMapSnatTenants     = "snat_tenants"
 	agentMapSnatUsed        = "snat_used"
 	agentMapSnatWorkloads   = "snat_workloads"
 	agentMapSpilledSessions = "spilled_sessions"
 	agentMapSynLately       = "syn_lately"
 	agentMapTunnels         = "tunnels"
 	agentMapVerdicts        = "verdicts"
+	agentMapVipTenants      = "vip_tenants"
 	agentMapWorkloads       = "workloads"
 	agentProgFastpathSet    = "fastpath_set"
 	agentProgFromUplink     = "from_uplink"
 	agentProgFromWorkload   = "from_workload"
 	agentProgSnatAssign     = "snat_assign"
 	agentProgSnatClose      = "snat_close"
+	agentProgSnatList       = "snat_list"
+	agentProgSnatMend       = "snat_mend"
 	agentProgSnatOpen       = "snat_open"
 	agentProgSnatOwn        = "snat_own"
 	agentProgSnatRefuse     = "snat_refuse"
+	agentProgSnatShare      = "snat_share"
 	agentProgSnatSweep      = "snat_sweep"
 	agentProgSnatUnhold     = "snat_unhold"
 	agentProgToUplink       = "to_uplink"
+	agentVarCfgDatagramLife = "cfg_datagram_life"
+	agentVarHashKey         = "hash_key"
 	agentVarSettings        = "settings"
 	agentVarSynSecrets      = "syn_secrets"
 )
@@ -712,9 +771,12 @@ type agentProgramSpecs struct {
 	FromWorkload *ebpf.ProgramSpec `ebpf:"from_workload"`
 	SnatAssign   *ebpf.ProgramSpec `ebpf:"snat_assign"`
 	SnatClose    *ebpf.ProgramSpec `ebpf:"snat_close"`
+	SnatList     *ebpf.ProgramSpec `ebpf:"snat_list"`
+	SnatMend     *ebpf.ProgramSpec `ebpf:"snat_mend"`
 	SnatOpen     *ebpf.ProgramSpec `ebpf:"snat_open"`
 	SnatOwn      *ebpf.ProgramSpec `ebpf:"snat_own"`
 	SnatRefuse   *ebpf.ProgramSpec `ebpf:"snat_refuse"`
+	SnatShare    *ebpf.ProgramSpec `ebpf:"snat_share"`
 	SnatSweep    *ebpf.ProgramSpec `ebpf:"snat_sweep"`
 	SnatUnhold   *ebpf.ProgramSpec `ebpf:"snat_unhold"`
 	ToUplink     *ebpf.ProgramSpec `ebpf:"to_uplink"`
@@ -727,6 +789,7 @@ type agentMapSpecs struct {
 	Arrivals        *ebpf.MapSpec `ebpf:"arrivals"`
 	Controls        *ebpf.MapSpec `ebpf:"controls"`
 	Fastpath        *ebpf.MapSpec `ebpf:"fastpath"`
+	LostDatagrams   *ebpf.MapSpec `ebpf:"lost_datagrams"`
 	Muxes           *ebpf.MapSpec `ebpf:"muxes"`
 	NatRules        *ebpf.MapSpec `ebpf:"nat_rules"`
 	NewSessions     *ebpf.MapSpec `ebpf:"new_sessions"`
@@ -745,12 +808,14 @@ type agentMapSpecs struct {
 	SnatSearches    *ebpf.MapSpec `ebpf:"snat_searches"`
 	SnatStates      *ebpf.MapSpec `ebpf:"snat_states"`
 	SnatTargets     *ebpf.MapSpec `ebpf:"snat_targets"`
+	SnatTenants     *ebpf.MapSpec `ebpf:"snat_tenants"`
 	SnatUsed        *ebpf.MapSpec `ebpf:"snat_used"`
 	SnatWorkloads   *ebpf.MapSpec `ebpf:"snat_workloads"`
 	SpilledSessions *ebpf.MapSpec `ebpf:"spilled_sessions"`
 	SynLately       *ebpf.MapSpec `ebpf:"syn_lately"`
 	Tunnels         *ebpf.MapSpec `ebpf:"tunnels"`
 	Verdicts        *ebpf.MapSpec `ebpf:"verdicts"`
+	VipTenants      *ebpf.MapSpec `ebpf:"vip_tenants"`
 	Workloads       *ebpf.MapSpec `ebpf:"workloads"`
 }
 
@@ -758,8 +823,10 @@ type agentMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type agentVariableSpecs struct {
-	Settings   *ebpf.VariableSpec `ebpf:"settings"`
-	SynSecrets *ebpf.VariableSpec `ebpf:"syn_secrets"`
+	CfgDatagramLife *ebpf.VariableSpec `ebpf:"cfg_datagram_life"`
+	HashKey         *ebpf.VariableSpec `ebpf:"hash_key"`
+	Settings        *ebpf.VariableSpec `ebpf:"settings"`
+	SynSecrets      *ebpf.VariableSpec `ebpf:"syn_secrets"`
 }
 
 // agentObjects contains all objects after they have been loaded into the kernel.
@@ -785,6 +852,7 @@ type agentMaps struct {
 	Arrivals        *ebpf.Map `ebpf:"arrivals"`
 	Controls        *ebpf.Map `ebpf:"controls"`
 	Fastpath        *ebpf.Map `ebpf:"fastpath"`
+	LostDatagrams   *ebpf.Map `ebpf:"lost_datagrams"`
 	Muxes           *ebpf.Map `ebpf:"muxes"`
 	NatRules        *ebpf.Map `ebpf:"nat_rules"`
 	NewSessions     *ebpf.Map `ebpf:"new_sessions"`
@@ -803,12 +871,14 @@ type agentMaps struct {
 	SnatSearches    *ebpf.Map `ebpf:"snat_searches"`
 	SnatStates      *ebpf.Map `ebpf:"snat_states"`
 	SnatTargets     *ebpf.Map `ebpf:"snat_targets"`
+	SnatTenants     *ebpf.Map `ebpf:"snat_tenants"`
 	SnatUsed        *ebpf.Map `ebpf:"snat_used"`
 	SnatWorkloads   *ebpf.Map `ebpf:"snat_workloads"`
 	SpilledSessions *ebpf.Map `ebpf:"spilled_sessions"`
 	SynLately       *ebpf.Map `ebpf:"syn_lately"`
 	Tunnels         *ebpf.Map `ebpf:"tunnels"`
 	Verdicts        *ebpf.Map `ebpf:"verdicts"`
+	VipTenants      *ebpf.Map `ebpf:"vip_tenants"`
 	Workloads       *ebpf.Map `ebpf:"workloads"`
 }
 
@@ -817,6 +887,7 @@ func (m *agentMaps) Close() error {
 		m.Arrivals,
 		m.Controls,
 		m.Fastpath,
+		m.LostDatagrams,
 		m.Muxes,
 		m.NatRules,
 		m.NewSessions,
@@ -835,12 +906,14 @@ func (m *agentMaps) Close() error {
 		m.SnatSearches,
 		m.SnatStates,
 		m.SnatTargets,
+		m.SnatTenants,
 		m.SnatUsed,
 		m.SnatWorkloads,
 		m.SpilledSessions,
 		m.SynLately,
 		m.Tunnels,
 		m.Verdicts,
+		m.VipTenants,
 		m.Workloads,
 	)
 }
@@ -849,8 +922,10 @@ func (m *agentMaps) Close() error {
 //
 // It can be passed to loadAgentObjects or ebpf.CollectionSpec.LoadAndAssign.
 type agentVariables struct {
-	Settings   *ebpf.Variable `ebpf:"settings"`
-	SynSecrets *ebpf.Variable `ebpf:"syn_secrets"`
+	CfgDatagramLife *ebpf.Variable `ebpf:"cfg_datagram_life"`
+	HashKey         *ebpf.Variable `ebpf:"hash_key"`
+	Settings        *ebpf.Variable `ebpf:"settings"`
+	SynSecrets      *ebpf.Variable `ebpf:"syn_secrets"`
 }
 
 // agentPrograms contains all programs after they have been loaded into the kernel.
@@ -862,9 +937,12 @@ type agentPrograms struct {
 	FromWorkload *ebpf.Program `ebpf:"from_workload"`
 	SnatAssign   *ebpf.Program `ebpf:"snat_assign"`
 	SnatClose    *ebpf.Program `ebpf:"snat_close"`
+	SnatList     *ebpf.Program `ebpf:"snat_list"`
+	SnatMend     *ebpf.Program `ebpf:"snat_mend"`
 	SnatOpen     *ebpf.Program `ebpf:"snat_open"`
 	SnatOwn      *ebpf.Program `ebpf:"snat_own"`
 	SnatRefuse   *ebpf.Program `ebpf:"snat_refuse"`
+	SnatShare    *ebpf.Program `ebpf:"snat_share"`
 	SnatSweep    *ebpf.Program `ebpf:"snat_sweep"`
 	SnatUnhold   *ebpf.Program `ebpf:"snat_unhold"`
 	ToUplink     *ebpf.Program `ebpf:"to_uplink"`
@@ -877,9 +955,12 @@ func (p *agentPrograms) Close() error {
 		p.FromWorkload,
 		p.SnatAssign,
 		p.SnatClose,
+		p.SnatList,
+		p.SnatMend,
 		p.SnatOpen,
 		p.SnatOwn,
 		p.SnatRefuse,
+		p.SnatShare,
 		p.SnatSweep,
 		p.SnatUnhold,
 		p.ToUplink,

@@ -18,6 +18,8 @@ type Census struct {
 	VIPs []VIPSessions
 	// Tenants are those that are named, by name.
 	Tenants []TenantSessions
+	// SNAT is of workloads' own connections.
+	SNAT SNATCensus
 }
 
 // SetHashKey tells the pool's secret, without which a census takes every session without a cookie

@@ -58,7 +58,12 @@ type Datapath struct {
 
 	snat    map[netip.Addr]*snatRow // by workload, as the tables hold them
 	excepts map[agentSnatExcept]uint8
+	tenants tenants
 	tunnels map[agentAddress]uint8 // that an earlier process had, until SetSNAT
+
+	snatWeights map[uint32]int                // that the tables of source NAT were divided by, by tenant
+	snatRefused map[uint32][snatTables]uint32 // what tenants' counts said at the last sweep
+	snatOff     map[snatCount]int32           // counts that were off at the last sweep
 }
 
 // Open loads and attaches the data plane, or adopts the one that runs: its tables and sessions
@@ -106,7 +111,7 @@ func (d *Datapath) start() error {
 	if err := d.load(); err != nil {
 		return err
 	}
-	if err := errors.Join(d.readRules(), d.readSNAT()); err != nil {
+	if err := errors.Join(d.readTenants(), d.readRules(), d.readSNAT()); err != nil {
 		return err
 	}
 	if err := d.useUplink(uplink); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +36,19 @@ func fastpathRig(t *testing.T) (*rig, *Controls) {
 	}
 	t.Cleanup(func() { controls.Close() })
 	return r, controls
+}
+
+// leavable has backends of these VIPs alone be ones whose connections may leave.
+func (r *rig) leavable(vips ...string) {
+	r.t.Helper()
+	var all []model.HostBackend
+	for _, b := range r.rules {
+		b.Fastpath = slices.Contains(vips, b.Endpoint.VIP.String())
+		all = append(all, b)
+	}
+	if err := r.Replace(all); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 func direct(protocol model.Protocol, client, server, own, peer string, state DirectState) Direct {
@@ -149,6 +163,42 @@ func (r *rig) checkDirects(w Direct) {
 	if err != nil || len(listed) != 1 || listed[0].String() != w.String() || listed[0].Own != w.Own || listed[0].Sent == 0 || listed[0].Heard == 0 {
 		r.t.Errorf("listed are %v, %v, not %s", listed, err, w)
 	}
+}
+
+// The word of a manager that none leaves any more, as a list became too long to be told, is one about those that have left, too.
+func TestDirectsEndWithTheirRule(t *testing.T) {
+	for _, family := range []int{4, 6} {
+		r, _ := fastpathRig(t)
+		client, vip, dip, peer := client4, vip4, native4, far4
+		if family == 6 {
+			client, vip, dip, peer = client6, vip6, native6, far6
+		}
+		packet := pkt.TCP(client, vip, pkt.ACK)
+		workload := delivered(packet.Inside(outer(dip)), dip)
+		answer := replyTo(workload, pkt.ACK)
+		reply := answer.With(from(vip))
+		r.check("in", inbound(packet.Inside(outer(dip)), "deliver_native", &workload))
+		r.check("out", outbound("to_uplink", answer, "reply_native", &reply))
+		w := direct(model.TCP, client, vip, dip, peer, DirectSend)
+		r.set(w, DirectSend, true, nil)
+		r.leavable()
+		r.set(w, DirectNone, false, ErrDirectForbidden)
+		if err := r.endAll(); err != nil {
+			t.Fatal(err)
+		}
+		r.check("past the muxes after the end", inbound(packet.Inside(fromTo(peer, dip)), "drop_not_a_mux", nil))
+		r.leavable(netip.MustParseAddrPort(vip).Addr().String())
+		r.set(w, DirectSend, true, nil)
+	}
+}
+
+// endAll brings all connections back.
+func (r *rig) endAll() error {
+	all, err := r.Directs()
+	for _, w := range all {
+		err = errors.Join(err, r.EndDirect(w))
+	}
+	return err
 }
 
 // What a peer is told of must belong to a connection that may leave.

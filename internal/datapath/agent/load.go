@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"crypto/rand"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/flowhash"
 )
 
 // load brings maps and programs into the kernel: the live maps if there are any, migrated if they
@@ -25,6 +27,9 @@ func (d *Datapath) load() error {
 		return err
 	}
 	d.size(spec)
+	if err := drawHashKey(spec); err != nil {
+		return err
+	}
 	if d.folder.HasLive() {
 		return d.adopt(spec)
 	}
@@ -71,6 +76,8 @@ func (d *Datapath) size(spec *ebpf.CollectionSpec) {
 	for _, name := range []string{"nat_rules", "tunnels", "workloads"} {
 		spec.Maps[name].MaxEntries = uint32(d.config.MaxRules)
 	}
+	spec.Maps["vip_tenants"].MaxEntries = uint32(d.config.MaxRules + maxSNATWorkloads)
+	spec.Maps["snat_tenants"].MaxEntries = uint32(d.config.MaxRules + maxSNATWorkloads + 1)
 	for _, name := range []string{"snat_flows", "snat_targets"} {
 		spec.Maps[name].MaxEntries = uint32(d.config.MaxSNATFlows)
 	}
@@ -78,9 +85,19 @@ func (d *Datapath) size(spec *ebpf.CollectionSpec) {
 		spec.Maps[name].MaxEntries = uint32(2 * d.config.MaxSNATFlows)
 	}
 	// The library adds the flag while it makes the map; adoption compares it before.
-	for _, name := range []string{".data.settings", ".data.secrets"} {
+	for _, name := range []string{".data.settings", ".data.secrets", ".data.hash_key"} {
 		spec.Maps[name].Flags |= unix.BPF_F_MMAPABLE
 	}
+}
+
+// drawHashKey makes the key that a new table of it begins with; one that is live stays as it is.
+func drawHashKey(spec *ebpf.CollectionSpec) error {
+	key := make([]byte, flowhash.KeySize)
+	_, _ = rand.Read(key) // never fails
+	if err := spec.Variables[agentVarHashKey].Set(key); err != nil {
+		return fmt.Errorf("set hash_key: %w", err)
+	}
+	return nil
 }
 
 // Sessions of one side alone have so much room beside the others.
@@ -91,8 +108,14 @@ const (
 
 const remedy = "run `weir-agent unload` to remove the data plane that runs, then start again"
 
+// constants is what the library calls what programs are loaded with: no other version goes on with that.
+const constants = ".rodata"
+
 func pinTables(folder string, collection *ebpf.Collection) error {
 	for name, m := range collection.Maps {
+		if name == constants {
+			continue
+		}
 		if err := m.Pin(filepath.Join(folder, pinName(name))); err != nil {
 			return fmt.Errorf("pin table %s: %w", name, err)
 		}

@@ -44,6 +44,9 @@ func (d *Datapath) newMigration(spec *ebpf.CollectionSpec) (_ *migration, err er
 		return m, err
 	}
 	for name, ours := range spec.Maps {
+		if name == constants {
+			continue
+		}
 		live, err := ebpf.LoadPinnedMap(d.folder.Live(pinName(name)), nil)
 		if errors.Is(err, fs.ErrNotExist) {
 			m.missing = append(m.missing, name)
@@ -180,6 +183,9 @@ func (m *migration) copyTable(name string, to *ebpf.Map, flags ebpf.MapUpdateFla
 	if name == "muxes" && from.Type() == ebpf.Hash {
 		return copyMuxes(from, to)
 	}
+	if name == agentMapReplyFragments {
+		return nil // it tells of datagrams that are on their way this moment
+	}
 	if spec.Type == ebpf.PerCPUArray || spec.Type == ebpf.RingBuf {
 		return nil // counters of other verdicts begin anew; what user space did not read is lost
 	}
@@ -187,6 +193,7 @@ func (m *migration) copyTable(name string, to *ebpf.Map, flags ebpf.MapUpdateFla
 	if err != nil {
 		return err
 	}
+	theirs.value = slices.DeleteFunc(theirs.value, func(f field) bool { return f.name != "" && f.name == dropped[name] })
 	keys, err := movesOf(theirs.key, ours.key)
 	if err != nil {
 		return err
@@ -211,6 +218,10 @@ func (m *migration) copyTable(name string, to *ebpf.Map, flags ebpf.MapUpdateFla
 		return err
 	})
 }
+
+// dropped are the members of tables' rows that older versions have and this one does without: it counts rows of
+// source NAT anew.
+var dropped = map[string]string{"snat_states": "flows"}
 
 // copyMuxes makes a prefix of each address: the first version had no others.
 func copyMuxes(from, to *ebpf.Map) error {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -181,6 +182,37 @@ func TestOtherSizes(t *testing.T) {
 	}
 	w.wantNoDrops()
 	w.wantNoOddTimestamps()
+}
+
+// TestReplyFragmentsAreTakenAnew: of a version that kept datagrams in a table of rows nothing is brought along, and what
+// datagrams are hashed with stays over restarts.
+func TestReplyFragmentsAreTakenAnew(t *testing.T) {
+	w := newWorld(t)
+	silent := w.silentConnections()
+	w.must(w.datapath.Close())
+	path := filepath.Join(w.pins, "live", "reply_fragments")
+	w.must(os.Remove(path))
+	rows, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 40, ValueSize: 16, MaxEntries: 8192})
+	w.must(err)
+	defer rows.Close()
+	w.must(rows.Put(make([]byte, 40), make([]byte, 16)), rows.Pin(path))
+	hashKey := func() (key flowhash.Key) {
+		table, err := ebpf.LoadPinnedMap(filepath.Join(w.pins, "live", "hash_key"), nil)
+		w.must(err)
+		defer table.Close()
+		w.must(table.Lookup(uint32(0), &key))
+		return key
+	}
+	before := hashKey()
+	w.start()
+	for name, c := range silent {
+		if err := c.speak("with other fragments"); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if key := hashKey(); key != before || key == (flowhash.Key{}) {
+		t.Errorf("the key is %x, and was %x", key, before)
+	}
 }
 
 // TestWhatCantBeMigrated is refused, and told with what to do; what runs goes on.

@@ -39,10 +39,7 @@ func tenanciesOf(rules map[model.HostBackendKey]model.HostBackend) map[string]*t
 	all := make(map[string]*tenancy)
 	for key, b := range rules {
 		vip := key.Endpoint.VIP
-		name, named := b.Tenant, b.Tenant != "" && b.Tenant != model.DefaultTenant
-		if !named {
-			name = vip.String()
-		}
+		name, named := tenantName(b.Tenant, vip)
 		t := all[name]
 		if t == nil {
 			t = &tenancy{named: named, vips: make(map[netip.Addr]int)}

@@ -48,7 +48,7 @@ func (d *Datapath) setRules(rules map[model.HostBackendKey]model.HostBackend) er
 		}
 		rows[toRuleKey(key)] = toRule(b)
 	}
-	if err := errors.Join(d.countVIPs(rules), d.setPeers(rules)); err != nil {
+	if err := errors.Join(d.countVIPs(rules), d.numberTenants(ownersOf(rules, d.snat)), d.setPeers(rules)); err != nil {
 		return err
 	}
 	if err := writeTable(d.objects.NatRules, rows); err != nil {
@@ -58,7 +58,7 @@ func (d *Datapath) setRules(rules map[model.HostBackendKey]model.HostBackend) er
 		return err
 	}
 	d.rules = rules
-	return nil
+	return d.followTenants()
 }
 
 // setTunnels makes ours to decapsulate what the rules name, and the workloads that leave as VIPs.

@@ -33,6 +33,9 @@ type snatRow struct {
 	config model.HostSNAT
 	blocks map[uint32]uint64 // ports for new connections, by block
 	before []model.Range     // that it had until SetSNAT
+
+	tenant  uint32 // that its rows are counted for
+	refused uint32 // what its count said at the last sweep
 }
 
 // alwaysExcepted are destinations that no connection of a workload's own is translated for.
@@ -65,6 +68,12 @@ func (d *Datapath) SetSNAT(wanted []model.HostSNAT, excepted []netip.Prefix) err
 		return err
 	}
 	d.numberSNAT(rows)
+	if err := d.numberTenants(ownersOf(d.rules, rows)); err != nil {
+		return err
+	}
+	if err := d.shareAnew(rows); err != nil {
+		return err
+	}
 	if err := d.writeExcepts(rows, excepted); err != nil {
 		return err
 	}
@@ -111,6 +120,7 @@ func (d *Datapath) numberSNAT(rows map[netip.Addr]*snatRow) {
 	for dip, row := range rows {
 		if old := d.snat[dip]; old != nil {
 			row.number, row.epoch, row.blocks, row.before = old.number, old.epoch, old.blocks, old.config.Ranges
+			row.tenant, row.refused = old.tenant, old.refused
 			taken[row.number] = true
 		}
 	}
@@ -130,10 +140,8 @@ func (d *Datapath) numberSNAT(rows map[netip.Addr]*snatRow) {
 func (d *Datapath) writeSNAT(row *snatRow) error {
 	blocks := blocksOf(row.config)
 	old := row.blocks
-	if old == nil {
-		if err := d.objects.SnatStates.Put(row.number, agentSnatState{}); err != nil {
-			return err
-		}
+	if err := d.listSNAT(row, old == nil); err != nil {
+		return err
 	}
 	held := blocksOfRanges(row.config.Ranges)
 	lost := make(map[uint32]uint64)

@@ -148,14 +148,25 @@ func (d *Datapath) endFlowsOn(row *snatRow, ports map[uint32]uint64) error {
 	return nil
 }
 
-// SweepSNAT ends workloads' own connections that have been idle for longer than their state allows.
-func (d *Datapath) SweepSNAT(now time.Duration, t Timeouts) (live, ended int, err error) {
+// SNATCensus is what a sweep found of workloads' own connections.
+type SNATCensus struct {
+	Live, Ended int
+	Tenants     []SNATRoom    // those that are named, by name
+	Refused     []SNATRefusal // in order
+}
+
+// SweepSNAT ends workloads' own connections that have been idle for longer than their state allows, and divides the
+// tables anew by what tenants have.
+func (d *Datapath) SweepSNAT(now time.Duration, t Timeouts) (SNATCensus, error) {
 	c := agentSnatSweepCall{
 		Now: uint64(now), Syn: uint64(t.SYN), Established: uint64(t.Established), Closing: uint64(t.Closing),
 		Reset: uint64(t.Reset), Udp: uint64(t.SNATUDP), Icmp: uint64(t.ICMP),
 	}
 	if err := call(d.objects.SnatSweep, &c); err != nil {
-		return 0, 0, fmt.Errorf("sweep flows: %w", err)
+		return SNATCensus{}, fmt.Errorf("sweep flows: %w", err)
 	}
-	return int(c.Live), int(c.Ended), nil
+	census := SNATCensus{Live: int(c.Live), Ended: int(c.Ended)}
+	var err error
+	census.Tenants, census.Refused, err = d.settleSNAT()
+	return census, err
 }

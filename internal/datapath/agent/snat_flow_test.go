@@ -112,8 +112,12 @@ func TestSNATFlowsFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.leaves(native4, pkt.UDP(own(native4, 50000), remote4))
-	if got := r.verdict("to_uplink", pkt.UDP(own(native4, 50001), remote4)); got != "drop_flows_full" {
+	notices, late := r.notices(), pkt.UDP(own(native4, 50001), remote4)
+	if got := r.verdict("to_uplink", late); got != "drop_flows_full" {
 		t.Errorf("verdict is %s", got)
+	}
+	if n := r.notice(notices); n.Kind != NoticeFull || n.Workload.String() != native4 || !bytes.Equal(n.Frame, late.Frame()) {
+		t.Errorf("notice is %+v", n)
 	}
 	r.leaves(guest4, pkt.UDP(own(guest4, 50000), remote4))
 }
@@ -250,8 +254,8 @@ func TestSNATSweep(t *testing.T) {
 		after time.Duration
 		live  int
 	}{{20 * time.Second, 3}, {time.Minute, 2}, {6 * time.Minute, 1}, {3 * time.Hour, 0}} {
-		live, _, err := r.SweepSNAT(Now()+c.after, DefaultTimeouts())
-		if err != nil || live != c.live {
+		census, err := r.SweepSNAT(Now()+c.after, DefaultTimeouts())
+		if live := census.Live; err != nil || live != c.live {
 			t.Errorf("after %s: %d flows are left, not %d (%v)", c.after, live, c.live, err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/weirlb/weir/internal/model"
@@ -137,6 +138,46 @@ func TestSNATFiltering(t *testing.T) {
 				t.Errorf("a stranger's segment: verdict is %s, not %s", got, c.strangersSegment)
 			}
 		})
+	}
+}
+
+// A flow that waited for a port gets that of its mapping, as those do that come later.
+func TestSNATMappingOfHeldFlows(t *testing.T) {
+	for _, remote := range []struct{ dip, first, second, stranger string }{
+		{native4, remote4, otherRemote4, "198.51.100.9:9999"},
+		{guest6, remote6, "[2001:db8::8]:80", "[2001:db8::99]:9999"},
+	} {
+		r := snatRig(t, filtering(model.FilterNone), ranges(0))
+		program := "to_uplink"
+		if remote.dip == guest6 {
+			program = "from_workload"
+		}
+		first := pkt.UDP(own(remote.dip, 50000), remote.first)
+		if got := r.verdict(program, first); got != "snat_hold" {
+			t.Fatalf("without ports: verdict is %s", got)
+		}
+		r.listed(filtering(model.FilterNone), ranges(1))
+		r.leaves(remote.dip, pkt.UDP(own(remote.dip, 50001), remote.second)) // has the first of the ports
+		flow := Flow{model.UDP, netip.MustParseAddrPort(own(remote.dip, 50000)), netip.MustParseAddrPort(remote.first)}
+		external, found, err := r.AssignPort(flow)
+		if err != nil || !found {
+			t.Fatal(external, found, err)
+		}
+		if opened, err := r.OpenFlow(flow, 1); err != nil || !opened {
+			t.Fatal(opened, err)
+		}
+		for _, to := range []string{remote.first, remote.second} {
+			if out := r.leaves(remote.dip, pkt.UDP(own(remote.dip, 50000), to)); out.SourcePort != external.Port() {
+				t.Errorf("to %s from port %d, not %d", to, out.SourcePort, external.Port())
+			}
+		}
+		out := r.leaves(remote.dip, first)
+		if got := r.verdict("from_uplink", answered(out, remote.dip, 0, from(remote.stranger))); !strings.HasPrefix(got, "deliver_") {
+			t.Errorf("from a stranger: verdict is %s", got)
+		}
+		if flows, err := r.Flows(); err != nil || len(flows) != 6 { // two of them mappings
+			t.Errorf("flows are %v, %v", flows, err)
+		}
 	}
 }
 

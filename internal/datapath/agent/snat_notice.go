@@ -17,7 +17,7 @@ type Notice struct {
 	Workload netip.Addr // its address
 	Flow     Flow       // not with NoticeLow
 	Order    uint32     // of the packet among those of its flow that wait, from 1
-	Frame    []byte     // of NoticeRefused the beginning alone
+	Frame    []byte     // of NoticeRefused and NoticeFull the beginning alone
 	L3, L4   int        // offsets in the frame
 	Ifindex  int        // where the workload's packets come from; 0: native
 }
@@ -30,6 +30,7 @@ const (
 	NoticeHold    = NoticeKind(agentSnatNoticeSNAT_NOTICE_HOLD)    // the packet waits for a port
 	NoticeRefused = NoticeKind(agentSnatNoticeSNAT_NOTICE_REFUSED) // it was dropped: there are no ports
 	NoticeLow     = NoticeKind(agentSnatNoticeSNAT_NOTICE_LOW)     // few ports are left
+	NoticeFull    = NoticeKind(agentSnatNoticeSNAT_NOTICE_FULL)    // it was dropped: there was no room for its flow
 )
 
 // Notices is where they are read.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"net/netip"
@@ -56,16 +57,45 @@ func (d *Datapath) readSNAT() error {
 		slices.Sort(row.config.Ranges)
 		slices.Sort(row.config.Reclaim)
 	}
-	if err := d.readExcepts(byNumber); err != nil {
-		return err
-	}
-	if err := d.endHeld(); err != nil {
+	if err := errors.Join(d.readExcepts(byNumber), d.readTenantsOfSNAT(), d.endHeld()); err != nil {
 		return err
 	}
 	if len(d.snat) > 0 { // which of them are whose, the manager's first message tells
 		d.tunnels, err = readTable[agentAddress, uint8](d.objects.Tunnels)
 	}
 	return err
+}
+
+// readTenantsOfSNAT goes on with the counts of an earlier process, or counts what a version has left that did not.
+func (d *Datapath) readTenantsOfSNAT() error {
+	a, err := d.snatAccounts()
+	if err != nil {
+		return err
+	}
+	uncounted := false
+	d.snatRefused = make(map[uint32][snatTables]uint32)
+	for _, row := range d.snat {
+		state := a.states[row.number]
+		row.tenant, row.refused = state.Tenant, state.Refused
+		d.snatRefused[row.tenant] = a.tenants[row.tenant].Refused
+		uncounted = uncounted || row.tenant == 0
+	}
+	if err := errors.Join(d.numberTenants(ownersOf(d.rules, d.snat)), d.followTenants()); err != nil || !uncounted {
+		return err
+	}
+	return d.countSNAT()
+}
+
+// countSNAT counts all rows anew.
+func (d *Datapath) countSNAT() error {
+	if err := call(d.objects.SnatSweep, &agentSnatSweepCall{}); err != nil { // nothing is idle at no time
+		return fmt.Errorf("count flows: %w", err)
+	}
+	a, err := d.snatAccounts()
+	if err != nil {
+		return err
+	}
+	return d.mendSNAT(a, true)
 }
 
 func filteringOf(flags agentSnatWorkloadFlag) model.Filtering {

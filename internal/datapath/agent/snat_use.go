@@ -68,7 +68,7 @@ func (d *Datapath) SNATUse(whole bool) ([]SNATUse, error) {
 			return nil, fmt.Errorf("read state of %s: %w", row.config.Key, err)
 		}
 		use := SNATUse{
-			Key: row.config.Key, Tunnel: row.config.Tunnel, Ranges: row.config.Ranges, Flows: int(int32(state.Flows)), Begun: state.Begun, Held: int(int32(state.Held)),
+			Key: row.config.Key, Tunnel: row.config.Tunnel, Ranges: row.config.Ranges, Flows: int(int32(state.Rows[agentSnatTableSNAT_TABLE_FLOWS])), Begun: state.Begun, Held: int(int32(state.Held)),
 			PortsInUse: used[row.number], Most: most[row.number],
 		}
 		if use.Idle, err = d.idleRanges(row); err != nil {

@@ -378,6 +378,39 @@ func TestEarlySegments(t *testing.T) {
 	}
 }
 
+// TestSYNsAnsweredTwice has the workload answer a SYN, and then a mux the same one, which the client has sent again: the client
+// goes by the answer that it got, whichever that is.
+func TestSYNsAnsweredTwice(t *testing.T) {
+	r := newRig(t)
+	r.withSYNCookies(model.SYNCookiesAuto)
+	r.inside(func() {
+		for _, family := range []int{4, 6} {
+			for _, kind := range []string{"native", "interface"} {
+				what := fmt.Sprintf("v%d %s", family, kind)
+				b := beginNow(newHandshake(family, kind, aligned), everything)
+				syn := b.ack(func(p *pkt.Packet) { p.Flags = pkt.SYN; p.Options = nil }, numbers(clientISN, 0))
+				deliver, reply := b.verdict("deliver_native", "deliver_interface"), b.verdict("reply_native", "reply_uplink")
+				answered := func() {
+					t.Helper()
+					r.forget()
+					if got := r.verdict("from_uplink", syn); got != deliver {
+						t.Fatalf("%s: the SYN is %s", what, got)
+					}
+					if got := r.verdict(b.sends(), b.synAck()); got != reply {
+						t.Fatalf("%s: the workload's answer is %s", what, got)
+					}
+				}
+				answered()
+				r.goThrough(what+", by the mux's answer", b)
+				answered()
+				if got := r.verdict("from_uplink", b.ack(numbers(clientISN+1, workloadISN+1))); got != deliver {
+					t.Errorf("%s: by the workload's answer, the client's segment is %s", what, got)
+				}
+			}
+		}
+	})
+}
+
 // TestEarlySessionsStayWhereTheyAre has a segment of the client come while another CPU notes the workload's
 // SYN/ACK: what that learns must not be of a row that is gone.
 func TestEarlySessionsStayWhereTheyAre(t *testing.T) {

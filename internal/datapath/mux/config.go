@@ -55,8 +55,9 @@ type dimensions struct {
 	snatVIPs                                  uint32
 	sources                                   uint32        // 0: the default
 	flowLimit                                 uint32        // 0: half of MaxFlows
-	tokens                                    []uint64      // of the buckets of bpf/lib/limit.h; nil: those that stand there
-	fragmentLife                              time.Duration // 0: what stands in bpf/lib/mux_fragment.h
+	tokens                                    []uint64      // of the buckets of bpf/lib/mux_limit.h; nil: those that stand there
+	tokenTime                                 time.Duration // until one comes back; 0: likewise
+	fragmentLife                              time.Duration // 0: what stands in bpf/lib/datagram.h
 }
 
 func (c Config) dimensions() (dimensions, error) {
@@ -122,6 +123,7 @@ func (d dimensions) spec() (*ebpf.CollectionSpec, error) {
 		muxMapGuards:           d.rows() + 1,
 		muxMapVipGuards:        d.rows() + 1,
 		muxMapVipRefused:       d.rows() + 1,
+		muxMapVipTokens:        d.rows() + 1,
 		muxMapSources:          d.sourceRows(),
 		muxMapSourceSets:       sourceSetRows*d.rows() + 1,
 		muxMapSynCounters:      d.rows() + 1,
@@ -137,31 +139,40 @@ func (d dimensions) spec() (*ebpf.CollectionSpec, error) {
 	spec.Maps[poolMap].Flags |= unix.BPF_F_MMAPABLE
 	spec.Maps[membersMap].Flags |= unix.BPF_F_MMAPABLE
 	spec.Maps[secretsMap].Flags |= unix.BPF_F_MMAPABLE
-	if err := spec.Variables[muxVarCfgShortcutMask].Set(d.shortcutRows()*uint32(shortcutsPerRow) - 1); err != nil {
-		return nil, fmt.Errorf("set %s: %w", muxVarCfgShortcutMask, err)
+	knobs, err := d.knobs()
+	if err != nil {
+		return nil, err
 	}
-	if err := spec.Variables[muxVarCfgFlowSetMask].Set(d.flowSets - 1); err != nil {
-		return nil, fmt.Errorf("set %s: %w", muxVarCfgFlowSetMask, err)
-	}
-	if d.tokens != nil {
-		if err := spec.Variables[muxVarCfgLimitBurst].Set(d.tokens); err != nil {
-			return nil, fmt.Errorf("set %s: %w", muxVarCfgLimitBurst, err)
+	for knob, value := range knobs {
+		if err := spec.Variables[knob].Set(value); err != nil {
+			return nil, fmt.Errorf("set %s: %w", knob, err)
 		}
 	}
-	if d.fragmentLife != 0 {
-		if err := spec.Variables[muxVarCfgFragmentLife].Set(uint64(d.fragmentLife)); err != nil {
-			return nil, fmt.Errorf("set %s: %w", muxVarCfgFragmentLife, err)
-		}
-	}
+	name(spec)
+	return spec, nil
+}
+
+// knobs are the program's constants that are not as they stand there.
+func (d dimensions) knobs() (map[string]any, error) {
 	tick, err := flowTick()
 	if err != nil {
 		return nil, err
 	}
-	if err := spec.Variables[muxVarCfgFlowUntrustedTicks].Set(uint32(untrustedIdle / tick)); err != nil {
-		return nil, fmt.Errorf("set %s: %w", muxVarCfgFlowUntrustedTicks, err)
+	knobs := map[string]any{
+		muxVarCfgShortcutMask:       d.shortcutRows()*uint32(shortcutsPerRow) - 1,
+		muxVarCfgFlowSetMask:        d.flowSets - 1,
+		muxVarCfgFlowUntrustedTicks: uint32(untrustedIdle / tick),
 	}
-	name(spec)
-	return spec, nil
+	if d.tokens != nil {
+		knobs[muxVarCfgLimitBurst] = d.tokens
+	}
+	if d.tokenTime != 0 {
+		knobs[muxVarCfgLimitInterval] = slices.Repeat([]uint64{uint64(d.tokenTime)}, len(d.tokens))
+	}
+	if d.fragmentLife != 0 {
+		knobs[muxVarCfgDatagramLife] = uint32(min(d.fragmentLife/datagramTick, datagramLong))
+	}
+	return knobs, nil
 }
 
 // name tells the program from others by its name, as far as a kernel takes one: by a hash of the object

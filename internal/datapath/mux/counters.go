@@ -2,6 +2,7 @@ package mux
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/model"
@@ -20,6 +21,21 @@ func (d *Datapath) NotIP() (uint64, error) {
 		return 0, fmt.Errorf("read counter of what is not ip: %w", err)
 	}
 	return counter.Packets, nil
+}
+
+// Ended counts the packets that the kernel was told to drop: those that were dropped, and those that user space sends on.
+func (d *Datapath) Ended() (uint64, error) {
+	all, err := d.Verdicts()
+	if err != nil {
+		return 0, err
+	}
+	var sum uint64
+	for name, counter := range all {
+		if strings.HasPrefix(name, "drop_") || strings.HasPrefix(name, "punt_") {
+			sum += counter.Packets
+		}
+	}
+	return sum, nil
 }
 
 // EndpointCounters counts the packets forwarded for each live endpoint since it was made.

@@ -18,8 +18,8 @@ type FlowUsage struct {
 // flowMemory is the flow table and its accounts as the kernel has them, shared with packets.
 type flowMemory struct {
 	sets    []muxFlowSet
-	usage   []muxVipUsage
-	tenants []muxTenantUsage
+	usage   []muxFlowUsage
+	tenants []muxFlowUsage
 	raw     [][]byte
 }
 
@@ -99,11 +99,11 @@ func (t *tables) mapFlows() (m *flowMemory, err error) {
 	if m.sets, err = mapRows[muxFlowSet](&m.raw, t.Flows); err != nil {
 		return nil, fmt.Errorf("map table flows: %w", err)
 	}
-	if m.usage, err = mapRows[muxVipUsage](&m.raw, t.VIPUsage); err != nil {
+	if m.usage, err = mapRows[muxFlowUsage](&m.raw, t.VIPUsage); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("map table vip_usage: %w", err)
 	}
-	if m.tenants, err = mapRows[muxTenantUsage](&m.raw, t.TenantUsage); err != nil {
+	if m.tenants, err = mapRows[muxFlowUsage](&m.raw, t.TenantUsage); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("map table tenant_usage: %w", err)
 	}

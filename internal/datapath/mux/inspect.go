@@ -153,7 +153,7 @@ func (t *tables) endpointStatus(key model.EndpointKey, row muxEndpoint) (e Endpo
 	if err != nil {
 		return e, err
 	}
-	var usage muxVipUsage
+	var usage muxFlowUsage
 	if err := t.VIPUsage.Lookup(row.Vip, &usage); err != nil {
 		return e, fmt.Errorf("read row %d of vip_usage: %w", row.Vip, err)
 	}

@@ -60,6 +60,7 @@ func limitCases() []packetCase {
 		{name: "a byte too many", packet: ack4, change: spent(limitBytes, another), verdict: "drop_limit_bytes"},
 		{name: "a connection too many", packet: syn4, change: spent(limitConnections, another), verdict: "drop_limit_connections"},
 		{name: "no new connection", packet: ack4, change: spent(limitConnections, another), verdict: "forward_bucket", tunnel: tunnel4},
+		{name: "an answer to a SYN is no new connection", packet: pkt.TCP(client4, vip4, pkt.SYN|pkt.ACK), change: spent(limitConnections, another), verdict: "forward_bucket", tunnel: tunnel4},
 		{name: "another VIP", packet: syn6, change: spent(limitPackets, another), verdict: "forward_syn", tunnel: tunnel6},
 		{name: "no limit any more", packet: syn4, change: func(t *testing.T, d *Datapath) {
 			spent(limitPackets, another)(t, d)
@@ -93,6 +94,25 @@ func TestRefusedIsCounted(t *testing.T) {
 	if refused, _ = d.RefusedCounters(); refused[vip] != (model.Counter{}) || d.limits.rows[index] != (muxVipGuard{}) {
 		t.Errorf("another VIP would begin with %+v and %+v", refused[vip], d.limits.rows[index])
 	}
+}
+
+// TestLimitsAreNotUsedUpByLooking has a VIP with one token left, which explaining does not take.
+func TestLimitsAreNotUsedUpByLooking(t *testing.T) {
+	d := newFilled(t, world()...)
+	limitWorld(t, d, limitPackets, 1)
+	frame := pkt.TCP(client4, vip4, pkt.SYN).Frame()
+	explained := func(want string) {
+		t.Helper()
+		if e, err := d.Explain(frame); err != nil || e.Verdict != want {
+			t.Errorf("explained as %s, %v, want %s", e.Verdict, err, want)
+		}
+	}
+	explained("forward_syn")
+	explained("forward_syn")
+	if action, _ := run(t, d, frame); action != xdpTX {
+		t.Errorf("action %d: the token is gone", action)
+	}
+	explained("drop_limit_packets")
 }
 
 // TestLimitHolds offers more than a limit, and holds that no more gets through than it says: what comes while

@@ -54,6 +54,17 @@ type muxCounter struct {
 	Bytes   uint64
 }
 
+type muxDatagramSet struct {
+	_     structs.HostLayout
+	Cells [8]struct {
+		_     structs.HostLayout
+		Check uint64
+		Told  [2]uint64
+		Seen  uint32
+		Owner uint32
+	}
+}
+
 type muxEndpoint struct {
 	_          structs.HostLayout
 	Slices     uint64
@@ -110,27 +121,18 @@ type muxFlowSet struct {
 	Cells [8]muxFlowCell
 }
 
+type muxFlowUsage struct {
+	_      structs.HostLayout
+	Cells  [2]uint64
+	Own    uint32
+	Limit  uint32
+	Tenant uint32
+	Pad    uint32
+}
+
 type muxFlowhashKey struct {
 	_     structs.HostLayout
 	Words [10]uint32
-}
-
-type muxFragment struct {
-	_               structs.HostLayout
-	Seen            uint64
-	SourcePort      uint16
-	DestinationPort uint16
-	Slot            uint16
-	OtherSlot       uint16
-}
-
-type muxFragmentKey struct {
-	_           structs.HostLayout
-	Source      muxAddress
-	Destination muxAddress
-	Id          uint32
-	Protocol    uint8
-	Pad         [3]uint8
 }
 
 type muxGuard struct {
@@ -372,13 +374,6 @@ type muxTalker struct {
 	Lead      uint64
 }
 
-type muxTenantUsage struct {
-	_     structs.HostLayout
-	Cells [2]uint64
-	Limit uint32
-	Pad   uint32
-}
-
 type muxVerdict uint32
 
 const (
@@ -436,11 +431,9 @@ type muxVipGuard struct {
 	Pad2  [5]uint64
 }
 
-type muxVipUsage struct {
-	_      structs.HostLayout
-	Cells  [2]uint64
-	Tenant uint32
-	Pad    uint32
+type muxVipTokens struct {
+	_    structs.HostLayout
+	Full [4]uint64
 }
 
 // Names of all BPF objects in the ELF.
@@ -459,6 +452,7 @@ const (
 	muxMapGuards                = "guards"
 	muxMapLooks                 = "looks"
 	muxMapLost                  = "lost"
+	muxMapLostDatagrams         = "lost_datagrams"
 	muxMapNextHops              = "next_hops"
 	muxMapPunts                 = "punts"
 	muxMapRedirectMemory        = "redirect_memory"
@@ -477,6 +471,7 @@ const (
 	muxMapVerdicts              = "verdicts"
 	muxMapVipGuards             = "vip_guards"
 	muxMapVipRefused            = "vip_refused"
+	muxMapVipTokens             = "vip_tokens"
 	muxMapVipUsage              = "vip_usage"
 	muxProgAsideFragments       = "aside_fragments"
 	muxProgAsideIcmp            = "aside_icmp"
@@ -488,9 +483,9 @@ const (
 	muxProgMux                  = "mux"
 	muxProgMuxLook              = "mux_look"
 	muxProgMuxRare              = "mux_rare"
+	muxVarCfgDatagramLife       = "cfg_datagram_life"
 	muxVarCfgFlowSetMask        = "cfg_flow_set_mask"
 	muxVarCfgFlowUntrustedTicks = "cfg_flow_untrusted_ticks"
-	muxVarCfgFragmentLife       = "cfg_fragment_life"
 	muxVarCfgLimitBurst         = "cfg_limit_burst"
 	muxVarCfgLimitInterval      = "cfg_limit_interval"
 	muxVarCfgLook               = "cfg_look"
@@ -574,6 +569,7 @@ type muxMapSpecs struct {
 	Guards           *ebpf.MapSpec `ebpf:"guards"`
 	Looks            *ebpf.MapSpec `ebpf:"looks"`
 	Lost             *ebpf.MapSpec `ebpf:"lost"`
+	LostDatagrams    *ebpf.MapSpec `ebpf:"lost_datagrams"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
 	Punts            *ebpf.MapSpec `ebpf:"punts"`
 	RedirectMemory   *ebpf.MapSpec `ebpf:"redirect_memory"`
@@ -592,6 +588,7 @@ type muxMapSpecs struct {
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
 	VipGuards        *ebpf.MapSpec `ebpf:"vip_guards"`
 	VipRefused       *ebpf.MapSpec `ebpf:"vip_refused"`
+	VipTokens        *ebpf.MapSpec `ebpf:"vip_tokens"`
 	VipUsage         *ebpf.MapSpec `ebpf:"vip_usage"`
 }
 
@@ -599,9 +596,9 @@ type muxMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type muxVariableSpecs struct {
+	CfgDatagramLife       *ebpf.VariableSpec `ebpf:"cfg_datagram_life"`
 	CfgFlowSetMask        *ebpf.VariableSpec `ebpf:"cfg_flow_set_mask"`
 	CfgFlowUntrustedTicks *ebpf.VariableSpec `ebpf:"cfg_flow_untrusted_ticks"`
-	CfgFragmentLife       *ebpf.VariableSpec `ebpf:"cfg_fragment_life"`
 	CfgLimitBurst         *ebpf.VariableSpec `ebpf:"cfg_limit_burst"`
 	CfgLimitInterval      *ebpf.VariableSpec `ebpf:"cfg_limit_interval"`
 	CfgLook               *ebpf.VariableSpec `ebpf:"cfg_look"`
@@ -647,6 +644,7 @@ type muxMaps struct {
 	Guards           *ebpf.Map `ebpf:"guards"`
 	Looks            *ebpf.Map `ebpf:"looks"`
 	Lost             *ebpf.Map `ebpf:"lost"`
+	LostDatagrams    *ebpf.Map `ebpf:"lost_datagrams"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Punts            *ebpf.Map `ebpf:"punts"`
 	RedirectMemory   *ebpf.Map `ebpf:"redirect_memory"`
@@ -665,6 +663,7 @@ type muxMaps struct {
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
 	VipGuards        *ebpf.Map `ebpf:"vip_guards"`
 	VipRefused       *ebpf.Map `ebpf:"vip_refused"`
+	VipTokens        *ebpf.Map `ebpf:"vip_tokens"`
 	VipUsage         *ebpf.Map `ebpf:"vip_usage"`
 }
 
@@ -682,6 +681,7 @@ func (m *muxMaps) Close() error {
 		m.Guards,
 		m.Looks,
 		m.Lost,
+		m.LostDatagrams,
 		m.NextHops,
 		m.Punts,
 		m.RedirectMemory,
@@ -700,6 +700,7 @@ func (m *muxMaps) Close() error {
 		m.Verdicts,
 		m.VipGuards,
 		m.VipRefused,
+		m.VipTokens,
 		m.VipUsage,
 	)
 }
@@ -708,9 +709,9 @@ func (m *muxMaps) Close() error {
 //
 // It can be passed to loadMuxObjects or ebpf.CollectionSpec.LoadAndAssign.
 type muxVariables struct {
+	CfgDatagramLife       *ebpf.Variable `ebpf:"cfg_datagram_life"`
 	CfgFlowSetMask        *ebpf.Variable `ebpf:"cfg_flow_set_mask"`
 	CfgFlowUntrustedTicks *ebpf.Variable `ebpf:"cfg_flow_untrusted_ticks"`
-	CfgFragmentLife       *ebpf.Variable `ebpf:"cfg_fragment_life"`
 	CfgLimitBurst         *ebpf.Variable `ebpf:"cfg_limit_burst"`
 	CfgLimitInterval      *ebpf.Variable `ebpf:"cfg_limit_interval"`
 	CfgLook               *ebpf.Variable `ebpf:"cfg_look"`

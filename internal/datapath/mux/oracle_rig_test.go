@@ -3,7 +3,6 @@ package mux
 import (
 	"bytes"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"maps"
 	"math/bits"
@@ -126,8 +125,8 @@ func (g *rig) setSNAT(t testing.TB, on bool) {
 func (g *rig) reset(t testing.TB) {
 	t.Helper()
 	wipe[muxFlowSet](t, g.datapath.tables.Flows)
-	wipe[muxVipUsage](t, g.datapath.tables.VIPUsage)
-	g.forgetFragments(t)
+	wipe[muxFlowUsage](t, g.datapath.tables.VIPUsage)
+	wipe[muxDatagramSet](t, g.datapath.tables.Fragments)
 	for g.punts.reader.SetDeadline(time.Now()); ; { // what a difference left there
 		if _, err := g.punts.Read(); err != nil {
 			break
@@ -145,21 +144,6 @@ func (g *rig) reset(t testing.TB) {
 	for _, endpoints := range [][]model.MuxEndpoint{g.before, g.after} {
 		for _, e := range endpoints {
 			g.mux.Set(e)
-		}
-	}
-}
-
-func (g *rig) forgetFragments(t testing.TB) {
-	t.Helper()
-	var cursor ebpf.MapBatchCursor
-	keys, rows := make([]muxFragmentKey, 1024), make([]muxFragment, 1024)
-	for {
-		_, err := g.datapath.tables.Fragments.BatchLookupAndDelete(&cursor, keys, rows, nil)
-		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			return
-		}
-		if err != nil {
-			t.Fatal(err)
 		}
 	}
 }

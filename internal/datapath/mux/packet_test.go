@@ -204,7 +204,7 @@ func checkCase(t *testing.T, c packetCase) {
 		frame = c.damage(frame)
 	}
 	before, endpointsBefore := verdicts(t, d), endpointPackets(t, d)
-	bytesBefore := verdictBytes(t, d, c.verdict)
+	bytesBefore, endedBefore := verdictBytes(t, d, c.verdict), ended(t, d)
 	action, out := runWithMeta(t, d, bytes.Clone(frame), c.meta)
 
 	if diff := cmp.Diff(map[string]uint64{c.verdict: 1}, difference(before, verdicts(t, d))); diff != "" {
@@ -212,6 +212,9 @@ func checkCase(t *testing.T, c packetCase) {
 	}
 	if got := verdictBytes(t, d, c.verdict) - bytesBefore; got != uint64(len(frame)) {
 		t.Errorf("%d bytes were counted, want %d", got, len(frame))
+	}
+	if counted := ended(t, d) > endedBefore; counted != (action == xdpDrop) {
+		t.Errorf("the packet counts as one that ended: %t, and its action is %d", counted, action)
 	}
 	forwarded := difference(endpointsBefore, endpointPackets(t, d))
 	switch c.verdict[:4] {
@@ -311,4 +314,13 @@ func endpointPackets(t *testing.T, d *Datapath) map[string]uint64 {
 		packets[vip.String()] = counter.Packets
 	}
 	return packets
+}
+
+func ended(t *testing.T, d *Datapath) uint64 {
+	t.Helper()
+	n, err := d.Ended()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

@@ -188,6 +188,23 @@ func (d *Datapath) growList(c *listChange) error {
 	return nil
 }
 
+// PrefixList is what the tables have of a prefix list.
+func (d *Datapath) PrefixList(name string) model.PrefixSet {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if list := d.sources.named[name]; list != nil {
+		return list.prefixes
+	}
+	return model.PrefixSet{}
+}
+
+// SourceRoom is how many rows lists can take beside those that are there.
+func (d *Datapath) SourceRoom() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.sources.most - d.sources.rows
+}
+
 // leave notes the prefix lists that an update takes away.
 func (d *Datapath) leave(u Update) {
 	gone := setOf(u.ListsRemoved)

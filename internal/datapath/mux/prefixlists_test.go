@@ -20,7 +20,7 @@ func TestNamedLists(t *testing.T) {
 	d := newFilledOf(t, testSizes, world()...)
 	lists := []model.MuxPrefixList{
 		named("client", "198.51.100.7/32", "2001:db8::7/128"), named("others", "198.51.100.8/29", "2001:db8::8/125"),
-		named("wide", "198.51.0.0/16", "2001:db8::/32"), named("none"),
+		named("wide", "198.51.0.0/16", "2001:db8::/32"), named("none"), named("nobody"),
 	}
 	sets := map[string]model.PrefixSet{}
 	for _, list := range lists {
@@ -28,7 +28,7 @@ func TestNamedLists(t *testing.T) {
 	}
 	update(t, d, Update{Lists: lists})
 	inline := [][]netip.Prefix{nil, prefixes("198.51.100.7/32", "2001:db8::7/128"), prefixes("192.0.2.0/24", "2001:db8:2::/48")}
-	names := [][]string{nil, {"client"}, {"others"}, {"none"}, {"none", "others", "wide", "client"}}
+	names := [][]string{nil, {"client"}, {"others"}, {"none"}, {"nobody", "none", "others", "wide"}}
 	packets := map[string]pkt.Packet{vip4: pkt.TCP(client4, vip4, pkt.SYN), vip6: pkt.TCP(client6, vip6, pkt.SYN)}
 	tried := 0
 	for _, vip := range []string{vip4, vip6} {
@@ -59,7 +59,7 @@ func TestNamedLists(t *testing.T) {
 	for _, e := range world() {
 		apply(t, d, e)
 	}
-	update(t, d, Update{ListsRemoved: []string{"client", "others", "wide", "none"}})
+	update(t, d, Update{ListsRemoved: []string{"client", "others", "wide", "none", "nobody"}})
 	holdNothingLeft(t, d)
 }
 
@@ -98,6 +98,9 @@ func TestNamedListsChangeInPlace(t *testing.T) {
 		if d.sources.rows != rows {
 			t.Errorf("%s: %d rows, want %d", what, d.sources.rows, rows)
 		}
+		if n, room := d.PrefixList("blocked").Len(), d.SourceRoom(); n != rows || room != 6-rows {
+			t.Errorf("%s: the list is said to have %d prefixes, and %d to have room, want %d and %d", what, n, room, rows, 6-rows)
+		}
 		if lists, err := d.tables.readLists(); err != nil || len(lists[number].prefixes) != rows {
 			t.Errorf("%s: the table has %v, %v, want %d", what, lists, err, rows)
 		}
@@ -129,6 +132,25 @@ func TestNamedListsChangeInPlace(t *testing.T) {
 		t.Errorf("%d rows of an empty list, number %d, was %d", d.sources.rows, d.sources.named["blocked"].id, number)
 	}
 	update(t, d, Update{Snapshot: true})
+	holdNothingLeft(t, d)
+}
+
+// TestNamedListsStayWhileEndpointsHaveThem takes a list away before the endpoint that names it.
+func TestNamedListsStayWhileEndpointsHaveThem(t *testing.T) {
+	d := newFilledOf(t, testSizes, world()...)
+	tcp := endpoint(vip4, model.TCP, tunnel4)
+	tcp.DenyLists = []string{"blocked"}
+	update(t, d, Update{Endpoints: []model.MuxEndpoint{tcp}, Lists: []model.MuxPrefixList{named("blocked", "198.51.100.7/32")}})
+	syn := pkt.TCP(client4, vip4, pkt.SYN).Frame()
+	update(t, d, Update{ListsRemoved: []string{"blocked"}})
+	if action, _ := run(t, d, syn); action != xdpDrop {
+		t.Errorf("action %d for a listed source, whose list is to go and is named still", action)
+	}
+	tcp.DenyLists = nil
+	update(t, d, Update{Endpoints: []model.MuxEndpoint{tcp}})
+	if action, _ := run(t, d, syn); action != xdpTX {
+		t.Errorf("action %d without the list", action)
+	}
 	holdNothingLeft(t, d)
 }
 

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 
 	"github.com/cilium/ebpf/ringbuf"
-	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/model"
 )
@@ -70,39 +69,6 @@ func (p *Punts) Read() (Punt, error) {
 
 // Close ends reading.
 func (p *Punts) Close() error { return p.reader.Close() }
-
-// FragmentKey names the datagram that a fragment is of.
-type FragmentKey struct {
-	Source, Destination netip.Addr
-	Protocol            uint8
-	ID                  uint32
-}
-
-// FragmentKnown says whether the first fragment of the datagram came.
-func (d *Datapath) FragmentKnown(k FragmentKey) bool {
-	key := muxFragmentKey{
-		Source: toAddress(k.Source), Destination: toAddress(k.Destination), Protocol: k.Protocol,
-	}
-	// As on the wire: IPv4's stands in the first two bytes.
-	id := make([]byte, 4)
-	if k.Source.Is4() {
-		binary.BigEndian.PutUint16(id, uint16(k.ID))
-	} else {
-		binary.BigEndian.PutUint32(id, k.ID)
-	}
-	key.Id = binary.NativeEndian.Uint32(id)
-	var known muxFragment
-	if d.tables.Fragments.Lookup(key, &known) != nil {
-		return false
-	}
-	var now unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &now) != nil {
-		return false
-	}
-	return uint64(now.Nano())-known.Seen <= fragmentLife
-}
-
-const fragmentLife = 2_000_000_000 // ns, as bpf/lib/mux_fragment.h says
 
 // fragmentRoom is what the largest header takes: IPv6, UDP, GUE, struct gue_weir and an address.
 const fragmentRoom = 40 + 8 + 4 + 8 + 16

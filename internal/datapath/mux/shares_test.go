@@ -170,7 +170,8 @@ func TestSourcesAreFound(t *testing.T) {
 	}
 	send(8000, "198.51.100.7:40000", vip4)
 	send(4000, "192.0.2.9:40000", vip4)
-	send(4000, "[2001:db8::7]:40000", vip6)
+	send(2000, "[2001:db8::7]:40000", vip6) // both of a prefix
+	send(2000, "[2001:db8:0:ff::7]:40000", vip6)
 	for i := range 2000 { // of nobody in particular
 		run(t, d, pkt.UDP(fmt.Sprintf("10.%d.%d.1:1000", i/250, i%250), vip4).Frame())
 	}

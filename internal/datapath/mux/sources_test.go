@@ -62,6 +62,8 @@ func sourceCases() []packetCase {
 		{name: "not allowed", packet: syn4, change: refuse(others, nil), verdict: drop},
 		{name: "not allowed, v6", packet: syn6, change: refuse(others, nil), verdict: drop},
 		{name: "allowed and denied", packet: syn4, change: refuse(wide, client), verdict: drop},
+		{name: "neither allowed nor denied", packet: syn4, change: refuse(others, others), verdict: drop},
+		{name: "neither allowed nor denied, v6", packet: syn6, change: refuse(others, others), verdict: drop},
 		{name: "denied of UDP", packet: pkt.UDP(client4, vip4), change: refuse(nil, client), verdict: drop},
 		{name: "denied of a known flow", packet: pkt.TCP(client4, vip4, pkt.ACK), change: remembered(refuse(nil, client)), verdict: drop},
 		{name: "denied with a cookie", packet: pkt.TCP(client4, vip4, pkt.ACK, pkt.Timestamps(1, 1)), change: refuse(nil, client), verdict: drop},

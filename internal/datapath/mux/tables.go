@@ -31,6 +31,7 @@ type tables struct {
 	SYNSecrets       *ebpf.Map `ebpf:".data.syn"`
 	Members          *ebpf.Map `ebpf:".data.members"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
+	LostDatagrams    *ebpf.Map `ebpf:"lost_datagrams"`
 	Punts            *ebpf.Map `ebpf:"punts"`
 	Redirects        *ebpf.Map `ebpf:"redirects"`
 	Guards           *ebpf.Map `ebpf:"guards"`
@@ -83,6 +84,7 @@ func (t *tables) pinned() []pinnedTable {
 		{"syn_secrets", secretsMap, &t.SYNSecrets},
 		{"members", membersMap, &t.Members},
 		{"fragments", muxMapFragments, &t.Fragments},
+		{"lost_datagrams", muxMapLostDatagrams, &t.LostDatagrams},
 		{"punts", muxMapPunts, &t.Punts},
 		{"redirects", muxMapRedirects, &t.Redirects},
 		{"guards", muxMapGuards, &t.Guards},

@@ -9,8 +9,8 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// What VIPs of a tenant have of the flow table is counted together, and bounded. Packets count by the index that the
-// VIP's row of vip_usage has. Names are not in the tables: after a restart the indexes hold on, without a name until the
+// What VIPs of a tenant have of the flow table is counted together, and bounded; parts.go tells what is their own. Packets
+// count by the index that the VIP's row of vip_usage has. Names are not in the tables: after a restart the indexes hold on, without a name until the
 // control plane has said whose a VIP is.
 
 // flowOwner is whose a VIP is, as of its endpoints.
@@ -19,8 +19,8 @@ type flowOwner struct {
 	limit  uint32 // on the VIP's flows
 }
 
-// settleTenants gives each VIP the index of its tenant, each tenant its limit, and corrects what packets may have
-// counted for another one since.
+// settleTenants gives each VIP the index of its tenant, each tenant its limit, corrects what packets may have counted
+// for another one since, and divides the table.
 func (d *Datapath) settleTenants(m *flowMemory) {
 	vips := make(map[uint32]flowOwner, len(d.vips.live)) // by index of vip_usage
 	for key, live := range d.live {
@@ -45,6 +45,7 @@ func (d *Datapath) settleTenants(m *flowMemory) {
 			atomic.StoreUint32(&m.tenants[index].Limit, limit)
 		}
 	}
+	d.divide(m)
 }
 
 // nameTenants gives tenants that are new an index, and takes it from those that have no VIP any more. What a VIP's row
@@ -112,11 +113,11 @@ func (d *Datapath) TenantUsage() ([]TenantUsage, error) {
 	defer d.mu.Unlock()
 	all := make([]TenantUsage, 0, len(d.tenants))
 	for _, name := range slices.Sorted(maps.Keys(d.tenants)) {
-		var row muxTenantUsage
+		var row muxFlowUsage
 		if err := d.tables.TenantUsage.Lookup(d.tenants[name], &row); err != nil {
 			return nil, fmt.Errorf("read what tenant %s has of flows: %w", name, err)
 		}
-		all = append(all, TenantUsage{Tenant: name, Flows: FlowUsage{Untrusted: row.Cells[0], Trusted: row.Cells[1]}, Limit: row.Limit})
+		all = append(all, TenantUsage{Tenant: name, Flows: FlowUsage{Untrusted: row.Cells[0], Trusted: row.Cells[1]}, Own: row.Own, Limit: row.Limit})
 	}
 	return all, nil
 }

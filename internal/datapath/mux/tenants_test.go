@@ -148,6 +148,19 @@ func TestTenantsOutliveARestart(t *testing.T) {
 	for i, vip := range w.many {
 		w.send(t, d, vip, 0x0b000000+uint32(i)<<20, 1500, 2)
 	}
+	parts := func() (owns uint32) {
+		m, err := d.tables.mapFlows()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		return m.tenants[before].Own
+	}
+	d.weights = nil
+	sweepFlows(t, d)
+	if parts() == 0 {
+		t.Error("a tenant whose name is not known owns nothing")
+	}
 	if err := d.Replace(endpoints); err != nil {
 		t.Fatal(err)
 	}
@@ -173,8 +186,8 @@ func TestTenantsOutliveARestart(t *testing.T) {
 	}
 	sweepFlows(t, d)
 	sweepFlows(t, d)
-	if have := tenantsHave(t, d); len(have) != 0 {
-		t.Errorf("tenants without VIPs have %v", have)
+	if have := tenantsHave(t, d); len(have) != 0 || parts() != 0 {
+		t.Errorf("tenants without VIPs have %v, one owns %d", have, parts())
 	}
 }
 

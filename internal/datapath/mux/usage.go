@@ -22,6 +22,7 @@ type Room struct{ Used, Size uint64 }
 type VIPUsage struct {
 	VIP   netip.Addr
 	Flows FlowUsage
+	Own   uint32 // trusted flows that others do not take
 	Limit uint32 // of trusted flows
 }
 
@@ -29,6 +30,7 @@ type VIPUsage struct {
 type TenantUsage struct {
 	Tenant string
 	Flows  FlowUsage
+	Own    uint32 // trusted flows that others do not take
 	Limit  uint32 // of trusted flows of all its VIPs
 }
 
@@ -36,11 +38,12 @@ type TenantUsage struct {
 func (d *Datapath) Usage() (Usage, error) {
 	u, ids := d.usage()
 	for i := range u.VIPs {
-		var row muxVipUsage
+		var row muxFlowUsage
 		if err := d.tables.VIPUsage.Lookup(ids[i], &row); err != nil {
 			return u, fmt.Errorf("read row %d of vip_usage: %w", ids[i], err)
 		}
 		u.VIPs[i].Flows = FlowUsage{Untrusted: row.Cells[0], Trusted: row.Cells[1]}
+		u.VIPs[i].Own = row.Own
 	}
 	var err error
 	u.Tenants, err = d.TenantUsage()

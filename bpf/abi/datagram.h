@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#pragma once
+
+#include "kernel.h"
+
+/*
+ * What the first fragment of a datagram told, for those that follow: a table of sets of eight
+ * cells. The hash of what all fragments have in common chooses the set, and tells datagrams apart.
+ *
+ * CPUs share cells without locks (Hyatt and Mann's lockless transposition table): check is the hash
+ * and what was told, one xor the other, so a cell that is half one datagram's and half another's
+ * is neither's.
+ */
+enum {
+	DATAGRAM_CELLS = 8,
+	DATAGRAM_TOLD = 2,
+	DATAGRAM_TICK_SHIFT = 20, /* a tick is 2^20 ns: a little more than a millisecond */
+};
+
+struct datagram_cell {
+	__u64 check;
+	__u64 told[DATAGRAM_TOLD];
+	__u32 seen; /* tick of the coarse monotonic clock */
+	__u32 owner; /* 0: the cell is free */
+};
+
+struct datagram_set {
+	struct datagram_cell cells[DATAGRAM_CELLS];
+};
+
+_Static_assert(sizeof(struct datagram_cell) == 32, "datagram_cell"); /* two in a cache line */
+_Static_assert(sizeof(struct datagram_set) == 256, "datagram_set");

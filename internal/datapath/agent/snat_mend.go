@@ -1,0 +1,87 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+)
+
+// Counts of source NAT are exact as long as the programs alone change tables and tenants stay. What an upgrade, or a
+// tenant's change, has put off is mended by what the sweep counts. What packets change beside is off, too, but otherwise each
+// time: only what two sweeps find alike is mended.
+
+// snatCount names a count that may be off: of a workload, of a tenant, or of what all have borrowed.
+type snatCount struct {
+	workload, tenant uint32 // one of them, or none
+	table            int
+}
+
+// off is by how much counts differ from what they count.
+func (a snatAccounts) off() map[snatCount]int32 {
+	off := make(map[snatCount]int32)
+	sums := make([][snatTables]int32, len(a.tenants))
+	for number, state := range a.states {
+		for table, rows := range state.Rows {
+			if lacks := int32(state.Found[table] - rows); lacks != 0 && number != 0 {
+				off[snatCount{workload: uint32(number), table: table}] = lacks
+			}
+			sums[state.Tenant][table] += int32(rows)
+		}
+	}
+	var lent [snatTables]int32
+	for number, row := range a.tenants[1:] {
+		number++
+		for table, rows := range row.Rows {
+			if lacks := sums[number][table] - int32(rows); lacks != 0 {
+				off[snatCount{tenant: uint32(number), table: table}] = lacks
+			}
+			lent[table] += max(int32(rows)-int32(row.Own[table]), 0)
+		}
+	}
+	for table, rows := range a.tenants[0].Rows {
+		if lacks := lent[table] - int32(rows); lacks != 0 {
+			off[snatCount{table: table}] = lacks
+		}
+	}
+	return off
+}
+
+// mendSNAT adds what counts lack: now, or what the last sweep has found, too.
+func (d *Datapath) mendSNAT(a snatAccounts, now bool) error {
+	off := a.off()
+	for count, lacks := range off {
+		if !now && d.snatOff[count] != lacks {
+			continue
+		}
+		var err error
+		if count.workload != 0 {
+			err = call(d.objects.SnatMend, &agentSnatMendCall{Workload: count.workload, Table: uint32(count.table), Off: lacks})
+		} else {
+			row := a.tenants[count.tenant]
+			err = call(d.objects.SnatShare, &agentSnatShareCall{
+				Tenant: count.tenant, Table: uint32(count.table), Own: row.Own[count.table], Most: row.Most[count.table], Off: lacks,
+			})
+		}
+		if err != nil {
+			return fmt.Errorf("mend counts of source NAT: %w", err)
+		}
+		delete(off, count)
+	}
+	d.snatOff = off
+	return nil
+}
+
+// readArray reads a whole table.
+func readArray[V any](table *ebpf.Map, rows []V) error {
+	keys := make([]uint32, len(rows))
+	var cursor ebpf.MapBatchCursor
+	n, err := table.BatchLookup(&cursor, keys, rows, nil)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return err
+	}
+	if n != len(rows) {
+		return fmt.Errorf("has %d rows of %d", n, len(rows))
+	}
+	return nil
+}

@@ -1,0 +1,242 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+)
+
+// snatTables are those that workloads' own connections fill, as enum snat_table.
+const snatTables = agentSnatTableSNAT_TABLES
+
+// SNATRoom is what a tenant has of the table of source NAT that it is nearest to the end of, and may have.
+type SNATRoom struct {
+	Tenant      string
+	Used, Limit int
+}
+
+// SNATRefusal is a VIP whose workloads' own connections were refused since the last sweep: there was no room for a row.
+type SNATRefusal struct {
+	VIP         netip.Addr
+	Used, Limit int // of the tenant, as SNATRoom
+}
+
+// snatTenant is who shares the tables on this host, by number.
+type snatTenant struct {
+	name      string // empty: a VIP that is by itself
+	workloads int
+	vips      map[netip.Addr]bool
+}
+
+func (d *Datapath) snatTables() [snatTables]*ebpf.Map {
+	return [snatTables]*ebpf.Map{d.objects.SnatFlows, d.objects.SnatPorts, d.objects.SnatTargets, d.objects.SnatUsed}
+}
+
+// snatTenants are those of rows.
+func (d *Datapath) snatTenants(rows map[netip.Addr]*snatRow) map[uint32]snatTenant {
+	owners := ownersOf(d.rules, rows)
+	all := make(map[uint32]snatTenant)
+	for _, row := range rows {
+		vip := row.config.Key.VIP
+		t, known := all[d.tenants.vips[vip]]
+		if !known {
+			t.vips = make(map[netip.Addr]bool)
+		}
+		if name, named := tenantName(owners[vip], vip); named {
+			t.name = name
+		}
+		t.vips[vip] = true
+		t.workloads++
+		all[d.tenants.vips[vip]] = t
+	}
+	return all
+}
+
+// snatShare is what a tenant may have of a table: own in any case, most while others leave room.
+type snatShare struct{ own, most int }
+
+// shareSNAT divides half of a table's room among tenants, by their workloads with source NAT. The other half they borrow
+// from: who comes first, and once it does not do for all, each up to its part by weight. wanted is what they have, and what
+// they were refused.
+func shareSNAT(room int, tenants map[uint32]snatTenant, wanted map[uint32]int) (each map[uint32]snatShare, lent int) {
+	each = make(map[uint32]snatShare, len(tenants))
+	numbers, workloads := slices.Sorted(maps.Keys(tenants)), 0
+	for _, t := range tenants {
+		workloads += t.workloads
+	}
+	own, parties := make([]int, len(numbers)), make([]party, len(numbers))
+	lent = room
+	for i, number := range numbers {
+		own[i] = room / 2 * tenants[number].workloads / workloads
+		parties[i] = party{weight: tenants[number].workloads, want: max(wanted[number]-own[i], 0)}
+		lent -= own[i]
+	}
+	borrows, left := parts(lent, parties)
+	for i, number := range numbers {
+		each[number] = snatShare{own: own[i], most: own[i] + borrows[i] + left}
+	}
+	return each, lent
+}
+
+// snatAccounts are the counts of the programs.
+type snatAccounts struct {
+	states  []agentSnatState  // by workload's number
+	tenants []agentSnatTenant // by tenant's number
+}
+
+func (d *Datapath) snatAccounts() (snatAccounts, error) {
+	a := snatAccounts{
+		states: make([]agentSnatState, d.objects.SnatStates.MaxEntries()), tenants: make([]agentSnatTenant, d.objects.SnatTenants.MaxEntries()),
+	}
+	if err := readArray(d.objects.SnatStates, a.states); err != nil {
+		return a, fmt.Errorf("read what workloads have of source NAT: %w", err)
+	}
+	if err := readArray(d.objects.SnatTenants, a.tenants); err != nil {
+		return a, fmt.Errorf("read what tenants have of source NAT: %w", err)
+	}
+	return a, nil
+}
+
+// setShares brings what tenants may have into the tables.
+func (d *Datapath) setShares(tenants map[uint32]snatTenant, a snatAccounts) error {
+	for table, of := range d.snatTables() {
+		wanted := make(map[uint32]int, len(tenants))
+		for number := range tenants {
+			row := a.tenants[number]
+			wanted[number] = int(int32(row.Rows[table])) + int(row.Refused[table]-d.snatRefused[number][table])
+		}
+		each, lent := shareSNAT(int(of.MaxEntries()), tenants, wanted)
+		each[0] = snatShare{own: lent, most: lent}
+		for number, share := range each {
+			row := a.tenants[number]
+			if row.Own[table] == uint32(share.own) && row.Most[table] == uint32(share.most) {
+				continue
+			}
+			c := agentSnatShareCall{Tenant: number, Table: uint32(table), Own: uint32(share.own), Most: uint32(share.most)}
+			if err := call(d.objects.SnatShare, &c); err != nil {
+				return fmt.Errorf("share rows of source NAT: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// shareAnew divides the tables after workloads or their tenants have changed.
+func (d *Datapath) shareAnew(rows map[netip.Addr]*snatRow) error {
+	tenants := d.snatTenants(rows)
+	weights := make(map[uint32]int, len(tenants))
+	for number, t := range tenants {
+		weights[number] = t.workloads
+	}
+	if maps.Equal(weights, d.snatWeights) {
+		return nil
+	}
+	a, err := d.snatAccounts()
+	if err != nil {
+		return err
+	}
+	if err := d.setShares(tenants, a); err != nil {
+		return err
+	}
+	d.snatWeights = weights
+	return nil
+}
+
+// followTenants has the tables divided among, and rows counted for, the tenants as their VIPs are numbered now.
+func (d *Datapath) followTenants() error {
+	if err := d.shareAnew(d.snat); err != nil {
+		return err
+	}
+	for _, row := range d.snat {
+		if err := d.listSNAT(row, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listSNAT has the rows of a workload counted for its tenant.
+func (d *Datapath) listSNAT(row *snatRow, fresh bool) error {
+	tenant := d.tenants.vips[row.config.Key.VIP]
+	if tenant == row.tenant && !fresh {
+		return nil
+	}
+	c := agentSnatListCall{Workload: row.number, Tenant: tenant}
+	if fresh {
+		c.Fresh = 1
+	}
+	if err := call(d.objects.SnatList, &c); err != nil {
+		return fmt.Errorf("say whose %s is: %w", row.config.Key, err)
+	}
+	row.tenant = tenant
+	return nil
+}
+
+// settleSNAT is called after each sweep, which has counted the rows: it mends counts, divides the tables by what tenants
+// have and want, and tells how near they are to what they may have.
+func (d *Datapath) settleSNAT() ([]SNATRoom, []SNATRefusal, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.snat) == 0 {
+		return nil, nil, nil
+	}
+	a, err := d.snatAccounts()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := d.mendSNAT(a, false); err != nil {
+		return nil, nil, err
+	}
+	tenants := d.snatTenants(d.snat)
+	if err := d.setShares(tenants, a); err != nil {
+		return nil, nil, err
+	}
+	if a, err = d.snatAccounts(); err != nil {
+		return nil, nil, err
+	}
+	rooms, refusals := d.snatRooms(tenants, a)
+	d.snatRefused = make(map[uint32][snatTables]uint32, len(tenants))
+	for number := range tenants {
+		d.snatRefused[number] = a.tenants[number].Refused
+	}
+	return rooms, refusals, nil
+}
+
+// snatRooms tells what tenants have and may have, and which VIPs were refused more.
+func (d *Datapath) snatRooms(tenants map[uint32]snatTenant, a snatAccounts) (rooms []SNATRoom, refusals []SNATRefusal) {
+	refused := make(map[netip.Addr]bool)
+	for _, row := range d.snat {
+		if now := a.states[row.number].Refused; now != row.refused {
+			refused[row.config.Key.VIP], row.refused = true, now
+		}
+	}
+	for number, t := range tenants {
+		room := nearest(a.tenants[number])
+		if room.Tenant = t.name; t.name != "" {
+			rooms = append(rooms, room)
+		}
+		for vip := range t.vips {
+			if refused[vip] {
+				refusals = append(refusals, SNATRefusal{VIP: vip, Used: room.Used, Limit: room.Limit})
+			}
+		}
+	}
+	slices.SortFunc(rooms, func(a, b SNATRoom) int { return strings.Compare(a.Tenant, b.Tenant) })
+	slices.SortFunc(refusals, func(a, b SNATRefusal) int { return a.VIP.Compare(b.VIP) })
+	return rooms, refusals
+}
+
+// nearest is of the table of which the least is left to a tenant.
+func nearest(row agentSnatTenant) (room SNATRoom) {
+	for table := range snatTables {
+		used, limit := max(int(int32(row.Rows[table])), 0), int(row.Most[table])
+		if room.Limit == 0 || used*room.Limit > room.Used*limit {
+			room.Used, room.Limit = used, limit
+		}
+	}
+	return room
+}

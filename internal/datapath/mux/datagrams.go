@@ -1,0 +1,75 @@
+package mux
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// FragmentKey names the datagram that a fragment is of.
+type FragmentKey struct {
+	Source, Destination netip.Addr
+	Protocol            uint8
+	ID                  uint32
+}
+
+// What bpf/lib/datagram.h says of time.
+const (
+	datagramTick = 1 << 20 // ns
+	datagramLife = 1907    // ticks
+	datagramLong = 1 << 30 // the longest life that it can have
+)
+
+// FragmentKnown says whether the first fragment of the datagram came: as datagram_recall() does.
+func (d *Datapath) FragmentKnown(k FragmentKey) bool {
+	pool, err := d.Pool()
+	if err != nil {
+		return false
+	}
+	hash := pool.HashKey.Sum64(k.common())
+	var set muxDatagramSet
+	if d.tables.Fragments.Lookup(uint32(hash%uint64(d.tables.Fragments.MaxEntries())), &set) != nil {
+		return false
+	}
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &now) != nil {
+		return false
+	}
+	return set.knows(hash, uint32(now.Nano()/datagramTick))
+}
+
+// knows reads what packets may be writing: of half a cell the check is wrong.
+func (s *muxDatagramSet) knows(hash uint64, now uint32) bool {
+	for _, cell := range s.Cells {
+		if cell.Check^cell.Told[0]^cell.Told[1] == hash && cell.Seen-now+datagramLife <= 2*datagramLife {
+			return true
+		}
+	}
+	return false
+}
+
+// common is what all fragments of the datagram have, with the id in the place of ports: as on the wire, where IPv4's
+// stands in the first two bytes.
+func (k FragmentKey) common() model.Flow {
+	id := make([]byte, 4)
+	if k.Source.Is4() {
+		binary.BigEndian.PutUint16(id, uint16(k.ID))
+	} else {
+		binary.BigEndian.PutUint32(id, k.ID)
+	}
+	return model.Flow{
+		Protocol:    model.Protocol(k.Protocol),
+		Source:      netip.AddrPortFrom(k.Source, binary.BigEndian.Uint16(id)),
+		Destination: netip.AddrPortFrom(k.Destination, binary.BigEndian.Uint16(id[2:])),
+	}
+}
+
+// LostDatagrams counts datagrams in fragments that were forgotten before their time, by why: for
+// others of the same tenant, or another's.
+func (d *Datapath) LostDatagrams() (map[string]uint64, error) {
+	return abi.LostDatagrams(d.tables.LostDatagrams)
+}

@@ -1,0 +1,67 @@
+package mux
+
+import "sync/atomic"
+
+// The flow table is divided among tenants by their workloads, as what an overloaded mux can do is: a part is a tenant's
+// own, and what others leave idle it borrows. A VIP of no tenant is like one. Within a tenant, VIPs divide its part likewise.
+
+// holding is a VIP with endpoints that divides the flow table with others.
+type holding struct {
+	tenant uint32 // index of tenant_usage; 0: it is by itself
+	weight int
+	limit  uint32 // on its flows
+}
+
+// ownFlows are the trusted flows that own parts add up to: three in a set of eight cells. So few that a flow of who has less
+// than its part hardly ever finds the set's six places for trusted ones taken by others who have no more than theirs.
+func (d dimensions) ownFlows() int { return int(d.flowSets) * 3 }
+
+// holdings are the VIPs that divide the table, by index of vip_usage.
+func (d *Datapath) holdings(m *flowMemory) map[uint32]holding {
+	all := make(map[uint32]holding, len(d.vips.live))
+	weights := d.weigh().vips
+	for key, live := range d.live {
+		if vip := d.vips.live[key.VIP]; vip != nil {
+			id := vip.row.Vip
+			all[id] = holding{tenant: m.usage[id].Tenant, weight: max(weights[key.VIP].Workloads, 1), limit: live.settings.flowLimit}
+		}
+	}
+	return all
+}
+
+// divide writes what tenants and VIPs own. None owns more than it may have.
+func (d *Datapath) divide(m *flowMemory) {
+	holdings := d.holdings(m)
+	vips, tenants, all := map[uint32]int{}, map[uint32]int{}, 0 // weights: of a tenant's VIPs one by one, of tenants, of all
+	for _, h := range holdings {
+		vips[h.tenant] += h.weight
+	}
+	for name, index := range d.tenants {
+		tenants[index] = max(d.weigh().tenants[name], 1)
+	}
+	for index, weight := range vips {
+		if index != 0 && tenants[index] == 0 { // nobody has said yet who it is
+			tenants[index] = weight
+		}
+		all += tenants[index]
+	}
+	all += vips[0]
+	for index := range m.tenants {
+		usage, own := &m.tenants[index], 0
+		if weight := tenants[uint32(index)]; weight != 0 {
+			own = min(d.sizes.ownFlows()*weight/all, int(usage.Limit))
+		}
+		atomic.StoreUint32(&usage.Own, uint32(own))
+	}
+	for id := range m.usage {
+		own := 0
+		if h, there := holdings[uint32(id)]; there {
+			room, among := d.sizes.ownFlows(), all
+			if h.tenant != 0 {
+				room, among = int(m.tenants[h.tenant].Own), vips[h.tenant]
+			}
+			own = min(room*h.weight/among, int(h.limit))
+		}
+		atomic.StoreUint32(&m.usage[id].Own, uint32(own))
+	}
+}
