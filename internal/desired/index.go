@@ -223,6 +223,17 @@ func (s State) VIPAt(address netip.Addr) (model.VIP, bool) {
 	return model.VIP{}, false
 }
 
+// EndpointAt is the endpoint of the key, and its VIP.
+func (s State) EndpointAt(key model.EndpointKey) (vip model.VIP, e model.Endpoint, there bool) {
+	vip, _ = s.VIPAt(key.VIP)
+	for _, e := range vip.Endpoints {
+		if Key(vip, e) == key {
+			return vip, e, true
+		}
+	}
+	return vip, e, false
+}
+
 // MuxNodes are the muxes by name.
 func (s State) MuxNodes() iter.Seq[model.Node] { return s.muxes.Values() }
 

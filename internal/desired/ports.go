@@ -384,7 +384,7 @@ func (s State) HostSNAT(key model.SNATKey) (host string, snat model.HostSNAT, th
 	return w.Host, model.HostSNAT{
 		Key: key, Tunnel: w.TunnelAddress(), Ranges: h.Ranges, Reclaim: h.Reclaim, Except: vip.SNAT.Except,
 		Filtering: vip.SNAT.Filtering, Exhausted: vip.SNAT.Exhausted, IdleTimeout: vip.SNAT.IdleTimeout,
-		MaxPorts: vip.SNAT.MaxPorts, KeepPorts: vip.SNAT.Preallocate,
+		MaxPorts: vip.SNAT.MaxPorts, KeepPorts: vip.SNAT.Preallocate, Tenant: vip.Tenant,
 	}, true
 }
 

@@ -6,13 +6,12 @@
 //	                                                 │ newest State
 //	           reconcile: health ─▶ tables ◀─────────┤
 //	           transitions: counts ─▶ tables ◀───────┤
-//	           hub: newest view ─▶ hosts' streams ◀──┤
-//	                └─ gate ─▶ muxes' view ─▶ muxes' streams
+//	           package publish ─▶ nodes' streams ◀───┘
 //
 // Invariants:
 //   - nothing lives only here: State is the store's, and what streams sent is theirs to forget;
 //   - a stream reads the newest view and computes its own delta: a slow node skips, nothing queues;
 //   - what hosts counted and since when muxes run a move is forgotten by a restart: moves last longer then;
-//   - muxes get a view only after the connected hosts have what it needs of them, or hostsGrace passed;
+//   - muxes get a view only after the connected hosts have what it needs of them, or a second passed;
 //   - tables change only in the store, with a new generation; a restart changes none.
 package manager

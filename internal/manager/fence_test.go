@@ -13,7 +13,7 @@ import (
 
 // A mux that does not answer is taken out of the pool, delays nobody, and comes back by itself.
 func TestAMuxThatDoesNotAnswerIsTakenOut(t *testing.T) {
-	url, _ := start(t, Config{}, func(m *Manager) { m.hub.patience = 200 * time.Millisecond })
+	url, _ := start(t, Config{}, func(m *Manager) { m.hub.Patience = 200 * time.Millisecond })
 	startHost(t, url, "host1", "10.2.1.2")
 	startHost(t, url, "host2", "10.2.2.2")
 	mux1, mux2 := startMux(t, url, "mux1", "10.1.1.2"), startMux(t, url, "mux2", "10.1.2.2")
@@ -64,7 +64,7 @@ func TestAMuxThatDoesNotAnswerIsTakenOut(t *testing.T) {
 
 // When no mux answers, the last one stays in the pool: old tables are better than no routes.
 func TestTheLastMuxStaysInThePool(t *testing.T) {
-	url, _ := start(t, Config{}, func(m *Manager) { m.hub.patience = 200 * time.Millisecond })
+	url, _ := start(t, Config{}, func(m *Manager) { m.hub.Patience = 200 * time.Millisecond })
 	startHost(t, url, "host1", "10.2.1.2")
 	startHost(t, url, "host2", "10.2.2.2")
 	mux1, mux2 := startMux(t, url, "mux1", "10.1.1.2"), startMux(t, url, "mux2", "10.1.2.2")
@@ -97,7 +97,7 @@ func TestTheLastMuxStaysInThePool(t *testing.T) {
 func TestTwoManagersLeaveAMuxInThePool(t *testing.T) {
 	t.Parallel()
 	endpoints := []string{etcd.Start(t)}
-	impatient := func(m *Manager) { m.hub.patience = 200 * time.Millisecond }
+	impatient := func(m *Manager) { m.hub.Patience = 200 * time.Millisecond }
 	a, _ := start(t, Config{Name: "m1", EtcdEndpoints: endpoints}, impatient)
 	b, _ := start(t, Config{Name: "m2", EtcdEndpoints: endpoints}, impatient)
 	startHost(t, a, "host1", "10.2.1.2")

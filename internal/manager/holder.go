@@ -11,28 +11,13 @@ import (
 	"github.com/weirlb/weir/internal/trust"
 )
 
-// holder is the manager, if it is another one, that has told of a mux's stream.
-func (p *progress) holder(mux string) (manager string, there bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, here := p.own.muxes[mux]; here {
-		return "", false
-	}
-	for name, other := range p.others {
-		if _, there := other.muxes[mux]; there {
-			return name, true
-		}
-	}
-	return "", false
-}
-
 // atHolder is a client of the manager that holds the mux's stream, and the context of a call by it for the same
 // caller; nil if the call is for this manager, or was handed on to it.
 func (m *Manager) atHolder(ctx context.Context, s *store.State, mux string) (*rpc.Client, context.Context, error) {
 	if call, ok := connect.CallInfoForHandlerContext(ctx); ok && call.RequestHeader().Get(forwardedBy) != "" {
 		return nil, ctx, nil
 	}
-	name, there := m.progress.holder(mux)
+	name, there := m.hub.Holder(mux)
 	if !there || s.Managers[name].Address == "" {
 		return nil, ctx, nil
 	}

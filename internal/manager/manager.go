@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/manager/pki"
+	"github.com/weirlb/weir/internal/manager/publish"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/telemetry"
 )
@@ -55,8 +56,7 @@ type Manager struct {
 	log        *slog.Logger
 	listener   net.Listener
 	store      *store.Store
-	hub        *hub
-	progress   *progress
+	hub        *publish.Hub
 	reports    reports
 	sessions   sessions
 	tasks      *tasks
@@ -136,7 +136,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	}
 	counted := newMeters()
 	m := &Manager{
-		observed: observed, meters: counted, acks: newAcks(counted), cfg: cfg, log: cfg.Log, listener: listener, store: s, hub: newHub(s),
+		observed: observed, meters: counted, acks: newAcks(counted), cfg: cfg, log: cfg.Log, listener: listener, store: s,
 		reports: newReports(), tasks: newTasks(), stopping: make(chan struct{}), now: time.Now,
 		silence: defaultSilence, secretLife: defaultSecretLife, apart: newApartness(), apartAfter: apartAfter, sessions: newSessions(), settle: desired.SettleTime,
 		suspects: newSuspects(), resting: desired.RestTime,
@@ -145,8 +145,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	}
 	m.ports = newPortRequests(m.portPlaces)
 	m.observe()
-	m.progress = m.hub.progress
-	m.hub.published = m.published
+	m.hub = publish.New(s, m.published)
 	return m, nil
 }
 
@@ -168,11 +167,11 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer stopStore()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return m.store.Run(storeCtx) })
-	group.Go(func() error { return m.hub.run(ctx) })
+	group.Go(func() error { return m.hub.Run(ctx) })
 	group.Go(func() error { return m.watchTrust(ctx) })
 	group.Go(func() error { return m.identity.Keep(ctx, m.store, m.log) })
 	group.Go(func() error { return m.writeAudit(ctx) })
-	group.Go(func() error { return m.hub.watchMuxes(ctx) })
+	group.Go(func() error { return m.hub.WatchMuxes(ctx) })
 	group.Go(func() error { return m.followManagers(ctx) })
 	group.Go(func() error { return m.watchStore(ctx) })
 	group.Go(func() error { return m.recordEvents(ctx) }) // muxes report to any replica

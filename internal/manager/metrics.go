@@ -143,7 +143,7 @@ func (m *Manager) observe() {
 // sample tells the desired state and how far the nodes are.
 func (m *Manager) sample(to *telemetry.Sample) {
 	s := m.view()
-	forMuxes, late := m.hub.reached()
+	forMuxes, late := m.hub.Reached()
 	telemetry.Put(to, "weir_manager_generation", uint64(s.Generation))
 	telemetry.Put(to, "weir_manager_published_generation", uint64(forMuxes))
 	telemetry.PutIf(to, "weir_manager_leader", m.leads())

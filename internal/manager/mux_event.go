@@ -20,7 +20,7 @@ const (
 var muxReasons = []string{"SYNCookiesOn", "SYNCookiesOff", "ShareOn", "ShareOff"}
 
 // hostReasons are those that a host may give.
-var hostReasons = []string{"SessionQuotaOn", "SessionQuotaOff"}
+var hostReasons = []string{"SessionQuotaOn", "SessionQuotaOff", "SNATQuotaOn", "SNATQuotaOff"}
 
 // noteDone notes what a node did by itself about endpoints and VIPs. What is of no VIP, or not of reasons, is
 // left out.

@@ -144,3 +144,33 @@ func (m *Manager) GetStatus(context.Context, *weirv1.GetStatusRequest) (*weirv1.
 	}
 	return response, nil
 }
+
+// How a node stands.
+const (
+	syncCurrent = "current"
+	syncBehind  = "behind"
+	syncOut     = "out"
+)
+
+// sync says how a node stands, whoever holds its stream: of those of others, what they noted.
+func (m *Manager) sync(s *store.State, node model.Node) string {
+	if !s.Streams.At(node.Name) {
+		return ""
+	}
+	if s.Fenced.Has(node.Name) {
+		return syncOut
+	}
+	if current, here := m.hub.Stands(node.Name); here && current {
+		return syncCurrent
+	} else if here {
+		return syncBehind
+	}
+	published, _ := m.hub.Reached()
+	if said := s.Status.At(node.Name); node.Role == model.RoleMux && max(said.Generation, said.Rejected) < published {
+		return syncBehind
+	}
+	return syncCurrent
+}
+
+// view is the State that users are shown.
+func (m *Manager) view() *store.State { return m.hub.Show(m.store.State()) }

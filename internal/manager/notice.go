@@ -20,7 +20,7 @@ func (m *Manager) notice(ctx context.Context) error {
 	n := noticer{manager: m, pending: map[string]bool{}}
 	for {
 		state, changed := m.store.Watch()
-		if err := n.look(ctx, m.progress.show(state)); err != nil && ctx.Err() == nil {
+		if err := n.look(ctx, m.hub.Show(state)); err != nil && ctx.Err() == nil {
 			m.log.Warn("conditions of VIPs are not noted", "err", err)
 		}
 		select {

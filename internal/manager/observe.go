@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/telemetry"
 )
 
@@ -65,12 +66,12 @@ func (m *Manager) sending(node model.Node, after, to model.Generation) []string 
 	return names
 }
 
-// published tells how long a State that is newer than after waited for the hosts.
-func (m *Manager) published(after model.Generation, held heldState) {
+// published tells how long a State that is newer than after waited for the hosts, since when it was there.
+func (m *Manager) published(after model.Generation, s *store.State, since time.Time) {
 	if !m.observed.Tracing() {
 		return
 	}
-	_, _, ended := m.observed.Follow(context.Background(), "publish", held.since, held.state.TracesIn(after, held.state.Generation))
+	_, _, ended := m.observed.Follow(context.Background(), "publish", since, s.TracesIn(after, s.Generation))
 	ended(nil)
 }
 

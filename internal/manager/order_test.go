@@ -12,6 +12,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/manager/publish"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/testkit/etcd"
@@ -20,7 +21,7 @@ import (
 // world starts a manager with two hosts and a mux; grace is how long muxes wait for hosts.
 func world(t *testing.T, grace time.Duration) (url string, mux *fakeMux, host1, host2 *fakeHost) {
 	t.Helper()
-	url, _ = start(t, Config{}, func(m *Manager) { m.hub.grace = grace })
+	url, _ = start(t, Config{}, func(m *Manager) { m.hub.Grace = grace })
 	host1, host2 = startHost(t, url, "host1", "10.2.1.2"), startHost(t, url, "host2", "10.2.2.2")
 	mux = startMux(t, url, "mux1", "10.1.1.2")
 	client := dial(t, url)
@@ -52,7 +53,7 @@ func TestMuxesWaitForHosts(t *testing.T) {
 }
 
 func TestASilentHostHoldsNobodyForEver(t *testing.T) {
-	url, mux, _, host2 := world(t, hostsGrace)
+	url, mux, _, host2 := world(t, publish.HostsGrace)
 	host2.set(true)
 	generation := apply(t, url, shop())
 	eventually(t, "the mux has the tables", func() bool { return mux.has(generation) })
@@ -60,7 +61,7 @@ func TestASilentHostHoldsNobodyForEver(t *testing.T) {
 
 // A stream sends what changed, not everything again.
 func TestStreamsSendDeltas(t *testing.T) {
-	url, mux, _, _ := world(t, hostsGrace)
+	url, mux, _, _ := world(t, publish.HostsGrace)
 	vip := shop()
 	eventually(t, "the mux has shop", func() bool { return mux.has(apply(t, url, vip)) })
 	other := shop()
@@ -76,7 +77,7 @@ func TestStreamsSendDeltas(t *testing.T) {
 
 // VIPs that swap addresses in one apply keep both tables.
 func TestVIPsSwapAddresses(t *testing.T) {
-	url, mux, _, _ := world(t, hostsGrace)
+	url, mux, _, _ := world(t, publish.HostsGrace)
 	a, b := shop(), shop()
 	b.Name, b.Address = "blog", "203.0.113.11"
 	b.Endpoints[0].Backends = b.Endpoints[0].Backends[:1]
@@ -130,7 +131,7 @@ func TestMergeKeepsWhatIsTheHostsAndChecked(t *testing.T) {
 }
 
 func TestNodes(t *testing.T) {
-	url, mux, _, _ := world(t, hostsGrace)
+	url, mux, _, _ := world(t, publish.HostsGrace)
 	client := dial(t, url)
 	apply(t, url, shop())
 	eventually(t, "the mux's report is seen", func() bool {
@@ -202,7 +203,7 @@ func TestStoppedManagerEndsItsStreams(t *testing.T) {
 	eventually(t, "the mux has tables", func() bool { return mux.has(1) })
 	acks := rpc.Acknowledger{Name: "mux1", Open: dial(t, url).AcknowledgeMux}
 	t.Cleanup(acks.Close)
-	eventually(t, "the mux acknowledges", func() bool { return acks.Tell(t.Context(), 1) == nil })
+	eventually(t, "the mux acknowledges", func() bool { return acks.Tell(t.Context(), 1, 0) == nil })
 	stop()
 	if strings.Contains(logged.String(), "calls under way") {
 		t.Errorf("the streams did not end by themselves:\n%s", &logged)

@@ -93,7 +93,7 @@ func (m *Manager) acknowledged(stream *connect.ClientStream[weirv1.AcknowledgeMu
 	for stream.Receive() {
 		name, generation := stream.Msg().GetName(), model.Generation(stream.Msg().GetGeneration())
 		m.acks.answered(name, generation, 0, nil)
-		if !m.hub.ackMux(name, generation, 0) {
+		if !m.hub.AckMux(name, generation, model.Generation(stream.Msg().GetAhead())) {
 			return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("mux %s follows another manager", name))
 		}
 		m.noteRuns(name, generation)
@@ -186,9 +186,9 @@ func (m *Manager) report(
 	m.acks.answered(name, model.Generation(generation), model.Generation(rejection.GetGeneration()), errors.New(rejection.GetReason()))
 	now := m.now()
 	if refused := model.Generation(rejection.GetGeneration()); role == model.RoleMux {
-		m.hub.ackMux(name, model.Generation(generation), refused)
+		m.hub.AckMux(name, model.Generation(generation), refused)
 	} else {
-		m.hub.ackHost(name, max(model.Generation(generation), refused))
+		m.hub.AckHost(name, max(model.Generation(generation), refused))
 	}
 	next := report{detail: detail, bare: withoutCounters(detail), stored: now, NodeStatus: store.NodeStatus{
 		Seen: now, Generation: model.Generation(generation),
@@ -237,10 +237,10 @@ func withoutCounters(detail *weirv1.NodeStatus) *weirv1.NodeStatus {
 		defer func() { mux.Verdicts, mux.Endpoints, mux.Snat, mux.Flows = verdicts, endpoints, snat, flows }()
 	}
 	if host := detail.GetHost(); host != nil {
-		verdicts, sessions, snat, tenants := host.Verdicts, host.Sessions, host.Snat, host.TenantSessions
-		host.Verdicts, host.Sessions, host.Snat, host.TenantSessions = nil, 0, nil, nil
+		verdicts, sessions, snat, tenants, leaving := host.Verdicts, host.Sessions, host.Snat, host.TenantSessions, host.TenantSnat
+		host.Verdicts, host.Sessions, host.Snat, host.TenantSessions, host.TenantSnat = nil, 0, nil, nil, nil
 		defer func() {
-			host.Verdicts, host.Sessions, host.Snat, host.TenantSessions = verdicts, sessions, snat, tenants
+			host.Verdicts, host.Sessions, host.Snat, host.TenantSessions, host.TenantSnat = verdicts, sessions, snat, tenants, leaving
 		}()
 	}
 	return proto.CloneOf(detail)

@@ -194,7 +194,7 @@ func (m *Manager) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequ
 	}
 	gave = len(given)
 	written := time.Now()
-	if err := m.progress.await(ctx, generation); err != nil {
+	if err := m.hub.Await(ctx, generation); err != nil {
 		return nil, rpc.RetryAfter(connect.CodeDeadlineExceeded,
 			errors.New("the ports were given, and a mux does not know them yet: they come by the stream"), time.Second)
 	}

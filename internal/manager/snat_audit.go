@@ -55,19 +55,19 @@ func (m *Manager) auditMux(mux string, said *weirv1.MuxSNATStatus) {
 	if said == nil {
 		return
 	}
-	want, known := m.hub.digestAt(model.Generation(said.GetGeneration()))
+	ranges, digest, known := m.hub.DigestAt(model.Generation(said.GetGeneration()))
 	if !known {
 		return
 	}
-	differ := want.digest != said.GetDigest() || uint64(want.ranges) != said.GetRanges()
+	differ := digest != said.GetDigest() || uint64(ranges) != said.GetRanges()
 	if !m.suspects.saw(mux, differ) {
 		return
 	}
-	m.hub.resend(mux)
+	m.hub.Resend(mux)
 	m.fault(faultMux, store.Event{
 		Kind: string(model.RoleMux), Object: mux, Reason: "PortsDiffer",
 		Message: fmt.Sprintf("its table of source NAT holds %d ranges at generation %d, other ones than the %d that it was told: it gets all tables anew",
-			said.GetRanges(), said.GetGeneration(), want.ranges),
+			said.GetRanges(), said.GetGeneration(), ranges),
 	})
 }
 
@@ -93,7 +93,7 @@ func (m *Manager) auditHost(host string, said []*weirv1.SNATUse) {
 	if !m.suspects.saw(host, len(wrong) > 0) {
 		return
 	}
-	m.hub.resend(host)
+	m.hub.Resend(host)
 	m.fault(faultHost, store.Event{
 		Kind: string(model.RoleHost), Object: host, Reason: "PortsDiffer",
 		Message: fmt.Sprintf("its tables of source NAT are not what it was told (%s): it gets all of it anew", wrong[0]),
@@ -174,29 +174,6 @@ func (m *Manager) wrongPorts(s *store.State) map[model.SNATKey]desired.Holding {
 	return wrong
 }
 
-// digestAt is the digest of SNAT at a generation that was told here lately.
-func (h *hub) digestAt(generation model.Generation) (generationDigest, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.digests.at(generation)
-}
-
-// resend has a node that has a stream here get a snapshot.
-func (h *hub) resend(node string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for f := range h.muxes {
-		if f.mux == node {
-			f.whole = true
-			f.soon()
-		}
-	}
-	for f := range h.hosts[node] {
-		f.snapshotSNAT()
-		wake(f.wake)
-	}
-}
-
 // endRests ends the rest of ranges that were given back long enough ago, while this manager leads.
 func (m *Manager) endRests(ctx context.Context) error {
 	tick := time.NewTicker(m.resting / 24)
@@ -244,7 +221,7 @@ func (m *Manager) rested(s *store.State) map[model.SNATKey]desired.Holding {
 			continue
 		}
 		next, some := h.Rested(now.Add(-m.resting))
-		if !some || m.progress.reached() < s.PortsWritten.At(key) || m.clings(s, key, h, now) {
+		if !some || m.hub.Answered() < s.PortsWritten.At(key) || m.clings(s, key, h, now) {
 			continue
 		}
 		if done[key] = next; len(done) >= restedMost {

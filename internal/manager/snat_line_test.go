@@ -8,8 +8,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/weirlb/weir/internal/model"
 )
 
 // crowded is a manager's line, with two places while a crowd lasts, and with four behind it.
@@ -128,25 +126,4 @@ func TestTheEndOfACrowdServesPortRequests(t *testing.T) {
 		}
 		time.Sleep(lineTime)
 	})
-}
-
-// A host whose workload has some ranges more, which it asked for, can wait to be told; of all else it hears at once.
-func TestWhatAHostOfSNATCanWaitFor(t *testing.T) {
-	was := model.HostSNAT{Key: firstLeaver, Ranges: []model.Range{200, 300}, MaxPorts: 1024, Written: 7}
-	for name, c := range map[string]struct {
-		change func(*model.HostSNAT)
-		waits  bool
-	}{
-		"nothing":        {func(*model.HostSNAT) {}, true},
-		"more":           {func(s *model.HostSNAT) { s.Ranges, s.Written = []model.Range{150, 200, 250, 300, 301}, 8 }, true},
-		"less":           {func(s *model.HostSNAT) { s.Ranges, s.Written = []model.Range{300}, 8 }, false},
-		"others":         {func(s *model.HostSNAT) { s.Ranges, s.Written = []model.Range{200, 301}, 8 }, false},
-		"to be released": {func(s *model.HostSNAT) { s.Reclaim = []model.Range{200} }, false},
-		"another limit":  {func(s *model.HostSNAT) { s.Ranges, s.MaxPorts = []model.Range{200, 300, 301}, 2048 }, false},
-	} {
-		is := was
-		if c.change(&is); grew(was, is) != c.waits {
-			t.Errorf("%s: it can wait: %v", name, !c.waits)
-		}
-	}
 }

@@ -109,6 +109,16 @@ func TestPortsAreKnownToMuxesBeforeTheyAreUsed(t *testing.T) {
 	eventually(t, "the host has them", func() bool { return len(hosts[1].holds(secondLeaver).Ranges) > 1 })
 }
 
+// runsOf is the generation that a mux runs, as a manager tells it.
+func runsOf(t *testing.T, client *rpc.Client, mux string) uint64 {
+	t.Helper()
+	node, err := client.GetNode(t.Context(), &weirv1.GetNodeRequest{Name: mux})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return node.GetNode().GetStatus().GetGeneration()
+}
+
 // What a mux acknowledges on a stream of its own counts as what it reports, and is known to the store soon; a manager that
 // does not have the mux's stream says so, and a report that is late takes nothing back.
 func TestMuxesAcknowledge(t *testing.T) {
@@ -129,30 +139,37 @@ func TestMuxesAcknowledge(t *testing.T) {
 	mux.mu.Lock()
 	runs := uint64(mux.generation)
 	mux.mu.Unlock()
-	if err := acks.Tell(t.Context(), runs-1); err != nil {
+	if err := acks.Tell(t.Context(), runs-1, 0); err != nil {
 		t.Fatal(err)
 	}
 	if len(answered) > 0 {
 		t.Error("answered before the mux had")
 	}
-	if err := acks.Tell(t.Context(), runs); err != nil {
+	if err := acks.Tell(t.Context(), runs-1, runs); err != nil { // but for a prefix list
 		t.Fatal(err)
 	}
 	if err := <-answered; err != nil {
 		t.Error(err)
 	}
+	if got := runsOf(t, client, "mux1"); got >= runs {
+		t.Errorf("it runs %d, of which a list is not whole", got)
+	}
+	if err := acks.Tell(t.Context(), runs, runs); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it runs all", func() bool { return runsOf(t, client, "mux1") == runs })
 	late := &weirv1.ReportMuxRequest{Name: "mux1", Generation: before, Status: &weirv1.MuxStatus{XdpMode: "native", Interface: "eth0"}}
 	if _, err := client.ReportMux(t.Context(), late); err != nil {
 		t.Fatal(err)
 	}
-	node, err := client.GetNode(t.Context(), &weirv1.GetNodeRequest{Name: "mux1"})
-	if err != nil || node.GetNode().GetStatus().GetGeneration() != runs {
-		t.Errorf("it runs %d, want %d: %v", node.GetNode().GetStatus().GetGeneration(), runs, err)
+	if got := runsOf(t, client, "mux1"); got != runs {
+		t.Errorf("it runs %d, want %d", got, runs)
 	}
 	elsewhere := rpc.Acknowledger{Name: "mux2", Open: client.AcknowledgeMux}
 	t.Cleanup(elsewhere.Close)
+	var err error
 	eventually(t, "one that follows another manager is told", func() bool {
-		err = elsewhere.Tell(t.Context(), runs)
+		err = elsewhere.Tell(t.Context(), runs, 0)
 		return err != nil
 	})
 	if !strings.Contains(err.Error(), "follows another manager") {

@@ -34,17 +34,17 @@ func (m *Manager) SyncMux(
 	asked, endTasks := m.tasks.open(node.Name)
 	defer endTasks()
 	// One of the release before says that it joins by having seen nothing.
-	feed, ended := m.hub.openMux(node.Name, r.GetJoins() || r.GetGeneration() == 0, r.GetPrefixLists(), r.GetPrefixChunks())
+	feed, ended := m.hub.OpenMux(node.Name, r.GetJoins() || r.GetGeneration() == 0, r.GetPrefixLists(), r.GetPrefixChunks())
 	defer ended()
 	ask := func(task *weirv1.MuxTask) error {
-		return stream.Send(&weirv1.SyncMuxResponse{Generation: uint64(feed.sent), Tasks: []*weirv1.MuxTask{task}})
+		return stream.Send(&weirv1.SyncMuxResponse{Generation: uint64(feed.Sent()), Tasks: []*weirv1.MuxTask{task}})
 	}
-	return m.stream(ctx, feed.wake, asked, ask, func() (bool, error) {
-		before := feed.sent
-		if chunks := feed.takeChunks(max(registered, m.seenBy(r))); len(chunks) > 0 {
+	return m.stream(ctx, feed.Wake(), asked, ask, func() (bool, error) {
+		before := feed.Sent()
+		if chunks := feed.TakeChunks(max(registered, m.seenBy(r))); len(chunks) > 0 {
 			return true, stream.Send(&weirv1.SyncMuxResponse{Generation: uint64(before), PrefixChunks: rpc.ChunksToProto(chunks)})
 		}
-		update, due := feed.take(max(registered, m.seenBy(r)))
+		update, due := feed.Take(max(registered, m.seenBy(r)))
 		if !due {
 			return false, nil
 		}
@@ -72,10 +72,10 @@ func (m *Manager) SyncHost(
 		return refusal(err)
 	}
 	defer closed()
-	feed, ended := m.hub.openHost(node.Name)
+	feed, ended := m.hub.OpenHost(node.Name)
 	defer ended()
-	return m.stream(ctx, feed.wake, nil, nil, func() (bool, error) {
-		update, due := feed.take(max(registered, m.seenBy(r)))
+	return m.stream(ctx, feed.Wake(), nil, nil, func() (bool, error) {
+		update, due := feed.Take(max(registered, m.seenBy(r)))
 		if !due {
 			return false, nil
 		}

@@ -39,16 +39,16 @@ func auditToProto(entries []trust.AuditEntry) []*weirv1.AuditEntry {
 func tenantToProto(t model.Tenant, used desired.Usage, rows tenantRows) *weirv1.Tenant {
 	p := rpc.TenantToProto(t)
 	p.Used = &weirv1.Quotas{Vips: &used.VIPs, Endpoints: &used.Endpoints, Backends: &used.Backends, Ports: &used.Ports, Prefixes: &used.Prefixes}
-	p.Flows, p.Sessions = rows.flows[t.Name], rows.sessions[t.Name]
+	p.Flows, p.Sessions, p.Snat = rows.flows[t.Name], rows.sessions[t.Name], rows.snat[t.Name]
 	return p
 }
 
 // tenantRows are what tenants have of tables of nodes, each where it is nearest to its limit.
-type tenantRows struct{ flows, sessions map[string]*weirv1.NodeRows }
+type tenantRows struct{ flows, sessions, snat map[string]*weirv1.NodeRows }
 
 // tenantRows collects what the nodes that are connected have said.
 func (m *Manager) tenantRows(s *store.State) tenantRows {
-	rows := tenantRows{flows: map[string]*weirv1.NodeRows{}, sessions: map[string]*weirv1.NodeRows{}}
+	rows := tenantRows{flows: map[string]*weirv1.NodeRows{}, sessions: map[string]*weirv1.NodeRows{}, snat: map[string]*weirv1.NodeRows{}}
 	note := func(in map[string]*weirv1.NodeRows, node string, all []*weirv1.TenantRows) {
 		for _, r := range all {
 			was := in[r.GetTenant()]
@@ -62,6 +62,7 @@ func (m *Manager) tenantRows(s *store.State) tenantRows {
 			_, said := m.said(s, node)
 			note(rows.flows, node.Name, said.GetMux().GetFlows())
 			note(rows.sessions, node.Name, said.GetHost().GetTenantSessions())
+			note(rows.snat, node.Name, said.GetHost().GetTenantSnat())
 		}
 	}
 	return rows

@@ -6,8 +6,8 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 )
 
-// A tenant's flows are told of the mux where it is nearest to what that remembers of them, its sessions likewise of a host; of
-// nodes that say nothing of it, as older ones do, and of tenants that have none, nothing is told.
+// A tenant's flows are told of the mux where it is nearest to what that remembers of them, its sessions and rows of source NAT
+// likewise of a host; of nodes that say nothing of it, as older ones do, and of tenants that have none, nothing is told.
 func TestTenantsAreToldWhereTheyAreFullest(t *testing.T) {
 	url, _ := start(t, Config{})
 	client := dial(t, url)
@@ -26,10 +26,10 @@ func TestTenantsAreToldWhereTheyAreFullest(t *testing.T) {
 			_, err = mux2.client.ReportMux(t.Context(), &weirv1.ReportMuxRequest{Name: "mux2", Status: &weirv1.MuxStatus{Flows: rows(50, 100)}})
 		}
 		if err == nil {
-			_, err = host1.client.ReportHost(t.Context(), &weirv1.ReportHostRequest{Name: "host1", Status: &weirv1.HostStatus{TenantSessions: rows(7, 10)}})
+			_, err = host1.client.ReportHost(t.Context(), &weirv1.ReportHostRequest{Name: "host1", Status: &weirv1.HostStatus{TenantSessions: rows(7, 10), TenantSnat: rows(1, 9)}})
 		}
 		if err == nil {
-			_, err = host2.client.ReportHost(t.Context(), &weirv1.ReportHostRequest{Name: "host2", Status: &weirv1.HostStatus{TenantSessions: rows(60, 100)}})
+			_, err = host2.client.ReportHost(t.Context(), &weirv1.ReportHostRequest{Name: "host2", Status: &weirv1.HostStatus{TenantSessions: rows(60, 100), TenantSnat: rows(2, 9)}})
 		}
 		return err
 	}
@@ -46,11 +46,11 @@ func TestTenantsAreToldWhereTheyAreFullest(t *testing.T) {
 			return false
 		}
 		blue, red := list.GetTenants()[0], list.GetTenants()[1]
-		if blue.GetFlows() != nil || blue.GetSessions() != nil {
-			t.Fatalf("a tenant without flows and sessions has %v and %v", blue.GetFlows(), blue.GetSessions())
+		if blue.GetFlows() != nil || blue.GetSessions() != nil || blue.GetSnat() != nil {
+			t.Fatalf("a tenant without flows and sessions has %v, %v and %v", blue.GetFlows(), blue.GetSessions(), blue.GetSnat())
 		}
 		for _, tenant := range []*weirv1.Tenant{red, one.GetTenant()} {
-			if !said(tenant.GetFlows(), "mux2", 50, 100) || !said(tenant.GetSessions(), "host1", 7, 10) {
+			if !said(tenant.GetFlows(), "mux2", 50, 100) || !said(tenant.GetSessions(), "host1", 7, 10) || !said(tenant.GetSnat(), "host2", 2, 9) {
 				return false
 			}
 		}

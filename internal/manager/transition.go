@@ -194,7 +194,7 @@ func (t *transitions) due(s *store.State, counted sessions, now time.Time) ([]st
 	ended, marks := desired.Ended{}, map[moved]mark{}
 	lowest, muxes := slowestMux(s)
 	for key := range s.Moving() {
-		vip, e, there := endpoint(s, key)
+		vip, e, there := s.EndpointAt(key)
 		if !there {
 			continue
 		}

@@ -96,7 +96,7 @@ func (m *Manager) eachVIP(ctx context.Context, r *weirv1.WatchVIPsRequest, send 
 		if !complete {
 			return errTooOld(at)
 		}
-		state = m.progress.show(state)
+		state = m.hub.Show(state)
 		var messages []*weirv1.WatchVIPsResponse
 		for _, change := range changes {
 			if message := m.changed(ctx, f, state, change); message != nil {

@@ -1,4 +1,4 @@
-package manager
+package publish
 
 import (
 	"context"
@@ -13,27 +13,28 @@ import (
 	"github.com/weirlb/weir/internal/store"
 )
 
-// hostsGrace is how long muxes wait for a host to have what they are about to use of it. A host that
+// HostsGrace is how long muxes wait for a host to have what they are about to use of it. A host that
 // took longer is not waited for again until it is current.
-const hostsGrace = time.Second
+const HostsGrace = time.Second
 
-// hub works out from what changed between two States which nodes that have their stream here must hear of
+// Hub works out from what changed between two States which nodes that have their stream here must hear of
 // it: hosts at once, muxes when the hosts are ready.
-type hub struct {
+type Hub struct {
 	store    *store.Store
 	progress *progress
-	grace    time.Duration
-	patience time.Duration // with muxes
-	looked   time.Time     // when their patience was last looked at
-	now      func() time.Time
+	// Grace is how long muxes wait for a host, Patience how long the pool waits for a mux. They may be changed before Run.
+	Grace, Patience time.Duration
+
+	looked time.Time // when their patience was last looked at
+	now    func() time.Time
 
 	mu    sync.Mutex
 	state *store.State // newest that hosts are told; nil before the first
 	gate  *gate
-	hosts map[string]map[*hostFeed]bool
-	muxes map[*muxFeed]bool
-	fresh map[*hostFeed]bool // those that wait for their first State
-	whole map[*hostFeed]bool // those that wait for a snapshot of SNAT
+	hosts map[string]map[*HostFeed]bool
+	muxes map[*MuxFeed]bool
+	fresh map[*HostFeed]bool // those that wait for their first State
+	whole map[*HostFeed]bool // those that wait for a snapshot of SNAT
 	ready model.Generation   // that the other managers are told that the hosts here are ready for
 
 	released *store.State // newest that muxes are told; nil until the hosts were ready once
@@ -46,7 +47,7 @@ type hub struct {
 	confirmed *store.State
 	digests   digests
 
-	published func(after model.Generation, held heldState) // is told of each; nil: nobody is
+	published func(after model.Generation, s *store.State, since time.Time) // is told of each
 }
 
 // heldState is a State that muxes may not use yet, and the endpoints that differ from the one before it.
@@ -61,15 +62,16 @@ type heldState struct {
 	since   time.Time
 }
 
-func newHub(s *store.Store) *hub {
-	return &hub{
-		store: s, progress: newProgress(), grace: hostsGrace, patience: muxPatience, now: time.Now, gate: newGate(), hosts: map[string]map[*hostFeed]bool{},
-		muxes: map[*muxFeed]bool{}, fresh: map[*hostFeed]bool{}, whole: map[*hostFeed]bool{}, acked: make(chan struct{}, 1),
+// New follows the store once Run runs. published is told of each State that muxes are told, with the generation before it, and since when it has been there.
+func New(s *store.Store, published func(after model.Generation, s *store.State, since time.Time)) *Hub {
+	return &Hub{
+		store: s, published: published, progress: newProgress(), Grace: HostsGrace, Patience: muxPatience, now: time.Now, gate: newGate(), hosts: map[string]map[*HostFeed]bool{},
+		muxes: map[*MuxFeed]bool{}, fresh: map[*HostFeed]bool{}, whole: map[*HostFeed]bool{}, acked: make(chan struct{}, 1),
 	}
 }
 
-// run follows the store until ctx ends.
-func (h *hub) run(ctx context.Context) error {
+// Run follows the store until ctx ends.
+func (h *Hub) Run(ctx context.Context) error {
 	for {
 		state, changed := h.store.Watch()
 		wait := h.follow(state)
@@ -89,7 +91,7 @@ func (h *hub) run(ctx context.Context) error {
 
 // follow takes over a State and tells the feeds. It returns when to look again at the latest: 0 if nothing
 // waits for a time.
-func (h *hub) follow(s *store.State) time.Duration {
+func (h *Hub) follow(s *store.State) time.Duration {
 	var changed changes
 	if before := h.state; before != nil && before.Generation != s.Generation {
 		changed = newChanges(before, s, s.Since(before)) // without the lock: nobody else replaces the State
@@ -97,7 +99,7 @@ func (h *hub) follow(s *store.State) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.now()
-	h.gate.grace = h.grace
+	h.gate.grace = h.Grace
 	switch {
 	case h.state == nil:
 		h.gate.begin(s, now)
@@ -124,7 +126,7 @@ func (h *hub) follow(s *store.State) time.Duration {
 }
 
 // tellManagers tells how far the nodes here are: by streams, and by the store if a manager has none from here.
-func (h *hub) tellManagers(s *store.State, ready model.Generation) {
+func (h *Hub) tellManagers(s *store.State, ready model.Generation) {
 	own := nodesProgress{notes: h.store.Self(), muxes: make(map[string]muxProgress, len(h.muxes))}
 	if h.gate.hosts > 0 {
 		own.hostsReady = ready
@@ -140,12 +142,12 @@ func (h *hub) tellManagers(s *store.State, ready model.Generation) {
 	}
 	h.progress.set(own, h.awaited(own.hostsReady))
 	h.ready = own.hostsReady
-	h.store.SetReady(own.hostsReady, !h.progress.allListen(s, h.store.Name()))
+	h.store.SetReady(own.hostsReady, !h.TellsAll(s))
 }
 
 // awaited says whether muxes may wait for the hosts here to be ready: not while they only keep up with what hosts
 // need nothing of.
-func (h *hub) awaited(ready model.Generation) bool {
+func (h *Hub) awaited(ready model.Generation) bool {
 	return h.ready == 0 || ready < h.ready || slices.ContainsFunc(h.held, func(held heldState) bool {
 		return !held.alone && h.ready < held.state.Generation && held.state.Generation <= ready
 	})
@@ -153,7 +155,7 @@ func (h *hub) awaited(ready model.Generation) bool {
 
 // beyond is ready, or the newest generation after it up to which hosts need nothing: no other manager has to say
 // that its hosts have it.
-func (h *hub) beyond(ready model.Generation) model.Generation {
+func (h *Hub) beyond(ready model.Generation) model.Generation {
 	if h.released == nil {
 		return ready
 	}
@@ -171,7 +173,7 @@ func (h *hub) beyond(ready model.Generation) model.Generation {
 }
 
 // advance tells hosts what changed from the last State to s.
-func (h *hub) advance(s *store.State, c changes, now time.Time) {
+func (h *Hub) advance(s *store.State, c changes, now time.Time) {
 	if h.state.Generation == s.Generation {
 		if len(h.held) > 0 {
 			h.held[len(h.held)-1].state = s // streams and reports are newer
@@ -196,7 +198,7 @@ func (h *hub) advance(s *store.State, c changes, now time.Time) {
 }
 
 // tellHost tells the host's streams, if there are any here.
-func (h *hub) tellHost(host string, changed hostChange, generation model.Generation, now time.Time) {
+func (h *Hub) tellHost(host string, changed hostChange, generation model.Generation, now time.Time) {
 	for f := range h.hosts[host] {
 		f.add(changed)
 		if changed.adds {
@@ -206,7 +208,7 @@ func (h *hub) tellHost(host string, changed hostChange, generation model.Generat
 }
 
 // release tells muxes the newest State that is not newer than ready.
-func (h *hub) release(ready model.Generation) {
+func (h *Hub) release(ready model.Generation) {
 	n := 0
 	for n < len(h.held) && h.held[n].state.Generation <= ready {
 		n++
@@ -214,10 +216,10 @@ func (h *hub) release(ready model.Generation) {
 	if n == 0 {
 		return
 	}
-	if h.published != nil && h.released != nil {
+	if h.released != nil {
 		after := h.released.Generation
 		for _, held := range h.held[:n] {
-			h.published(after, held)
+			h.published(after, held.state, held.since)
 			after = held.state.Generation
 		}
 	}
@@ -235,7 +237,7 @@ func (h *hub) release(ready model.Generation) {
 }
 
 // tellPool tells muxes when others come and go.
-func (h *hub) tellPool(pool []model.PoolMember) {
+func (h *Hub) tellPool(pool []model.PoolMember) {
 	if reflect.DeepEqual(pool, h.pool) {
 		return
 	}
@@ -256,14 +258,14 @@ func members(s *store.State) []model.PoolMember {
 	return pool
 }
 
-// openHost begins the feed of a host's stream.
-func (h *hub) openHost(name string) (f *hostFeed, closed func()) {
-	f = &hostFeed{hub: h, host: name, whole: true, wake: make(chan struct{}, 1)}
+// OpenHost begins the feed of a host's stream.
+func (h *Hub) OpenHost(name string) (f *HostFeed, closed func()) {
+	f = &HostFeed{hub: h, host: name, whole: true, wake: make(chan struct{}, 1)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f.snapshotSNAT()
 	if h.hosts[name] == nil {
-		h.hosts[name] = map[*hostFeed]bool{}
+		h.hosts[name] = map[*HostFeed]bool{}
 	}
 	h.hosts[name][f], h.fresh[f] = true, true
 	h.gate.hosts++
@@ -285,10 +287,10 @@ func (h *hub) openHost(name string) (f *hostFeed, closed func()) {
 	}
 }
 
-// openMux begins the feed of a mux's stream; one that joins has seen no generation yet. Of prefix lists, if it knows any,
+// OpenMux begins the feed of a mux's stream; one that joins has seen no generation yet. Of prefix lists, if it knows any,
 // it has these chunks.
-func (h *hub) openMux(name string, joins, knowsLists bool, chunks []string) (f *muxFeed, closed func()) {
-	f = &muxFeed{hub: h, mux: name, joins: joins, chunks: feedChunks{known: knowsLists, has: setOf(chunks)}, whole: true, wake: make(chan struct{}, 1)}
+func (h *Hub) OpenMux(name string, joins, knowsLists bool, chunks []string) (f *MuxFeed, closed func()) {
+	f = &MuxFeed{hub: h, mux: name, joins: joins, chunks: feedChunks{known: knowsLists, has: setOf(chunks)}, whole: true, wake: make(chan struct{}, 1)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.muxes[f] = true
@@ -300,9 +302,9 @@ func (h *hub) openMux(name string, joins, knowsLists bool, chunks []string) (f *
 	}
 }
 
-// reached is the generation that muxes may run, 0 if none yet, and how many hosts with a stream here had
+// Reached is the generation that muxes may run, 0 if none yet, and how many hosts with a stream here had
 // their time for what they must have, and do not have it.
-func (h *hub) reached() (published model.Generation, late int) {
+func (h *Hub) Reached() (published model.Generation, late int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.released != nil {
@@ -317,7 +319,7 @@ func (h *hub) reached() (published model.Generation, late int) {
 }
 
 // look has run look at the gate again.
-func (h *hub) look() { wake(h.acked) }
+func (h *Hub) look() { wake(h.acked) }
 
 // changes are what differs between two States for those that run it.
 type changes struct {
@@ -446,20 +448,9 @@ func changedEndpoints(old, s *store.State, vips map[string]bool) []model.Endpoin
 
 // muxEndpoint is an endpoint as muxes run it, if there is one of that key.
 func muxEndpoint(s *store.State, key model.EndpointKey) (model.MuxEndpoint, bool) {
-	vip, e, there := endpoint(s, key)
+	vip, e, there := s.EndpointAt(key)
 	if !there {
 		return model.MuxEndpoint{}, false
 	}
 	return s.MuxEndpoint(vip, e), true
-}
-
-// endpoint finds an endpoint and its VIP.
-func endpoint(s *store.State, key model.EndpointKey) (vip model.VIP, e model.Endpoint, there bool) {
-	vip, _ = s.VIPAt(key.VIP)
-	for _, e := range vip.Endpoints {
-		if desired.Key(vip, e) == key {
-			return vip, e, true
-		}
-	}
-	return vip, e, false
 }

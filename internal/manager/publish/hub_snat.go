@@ -1,4 +1,4 @@
-package manager
+package publish
 
 import (
 	"maps"
@@ -11,7 +11,7 @@ import (
 
 // confirm tells hosts of SNAT what all healthy muxes have by now: a workload that sends with a port before a mux
 // knows it would get no answer.
-func (h *hub) confirm(floor model.Generation) {
+func (h *Hub) confirm(floor model.Generation) {
 	n := 0
 	for n < len(h.told) && h.told[n].state.Generation <= floor {
 		n++
@@ -34,7 +34,7 @@ func (h *hub) confirm(floor model.Generation) {
 
 // tellSNAT tells the hosts that a workload lives on, or did in the State before, if they have a stream here. If it has
 // some ranges more and nothing else is new, its host can wait: it asked, and the answer told it.
-func (h *hub) tellSNAT(before *store.State, key model.SNATKey) {
+func (h *Hub) tellSNAT(before *store.State, key model.SNATKey) {
 	var wasOn, isOn string
 	if before != nil {
 		w, _ := before.Leaver(key)
@@ -139,4 +139,29 @@ func (d *digests) at(generation model.Generation) (found generationDigest, known
 		}
 	}
 	return generationDigest{}, false
+}
+
+// DigestAt is the digest of what muxes were told of source NAT at a generation, and of how many ranges. known is false for one that is too old, or was never
+// told here.
+func (h *Hub) DigestAt(generation model.Generation) (ranges int, digest uint64, known bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at, known := h.digests.at(generation)
+	return at.ranges, at.digest, known
+}
+
+// Resend has a node that has a stream here get a snapshot.
+func (h *Hub) Resend(node string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for f := range h.muxes {
+		if f.mux == node {
+			f.whole = true
+			f.soon()
+		}
+	}
+	for f := range h.hosts[node] {
+		f.snapshotSNAT()
+		wake(f.wake)
+	}
 }

@@ -1,4 +1,4 @@
-package manager
+package publish
 
 import (
 	"context"
@@ -6,11 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"connectrpc.com/connect"
-
-	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -50,7 +46,7 @@ func (n nodesProgress) moves(before nodesProgress) bool {
 // muxProgress is how far a mux is, by what it said on its stream.
 type muxProgress struct {
 	runs     model.Generation
-	answered model.Generation // what it runs, or refused since
+	answered model.Generation // what it runs, or refused since, or runs but for what waits for long prefix lists
 	joins    bool             // its program has just started, and announces nothing before it answers
 }
 
@@ -218,9 +214,6 @@ func (p *progress) show(s *store.State) *store.State {
 	return shown
 }
 
-// view is the State that users are shown.
-func (m *Manager) view() *store.State { return m.progress.show(m.store.State()) }
-
 // settle works out and returns what all muxes of the pool have answered, and wakes those who waited for it.
 func (p *progress) settle(s *store.State, pool []model.PoolMember) (floor model.Generation) {
 	p.mu.Lock()
@@ -270,146 +263,17 @@ func (p *progress) reached() model.Generation {
 	return p.floor
 }
 
-// lacking are, of the healthy muxes, those that do not run a generation: they have refused it, or have not
-// answered yet.
-func (p *progress) lacking(s *store.State, generation model.Generation) []string {
+// holder is the manager, if it is another one, that has told of a mux's stream.
+func (p *progress) holder(mux string) (manager string, there bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var lack []string
-	for _, m := range members(s) {
-		if at, said := p.mux(s, m.Name); said && at.runs < generation {
-			lack = append(lack, m.Name)
+	if _, here := p.own.muxes[mux]; here {
+		return "", false
+	}
+	for name, other := range p.others {
+		if _, there := other.muxes[mux]; there {
+			return name, true
 		}
 	}
-	return lack
-}
-
-// FollowProgress tells another manager how far the nodes of this one are, at once if its hosts are farther and muxes
-// may wait for them. How far muxes are is told at once to the leader alone.
-func (c cluster) FollowProgress(
-	ctx context.Context, r *weirv1.FollowProgressRequest, stream *connect.ServerStream[weirv1.FollowProgressResponse],
-) error {
-	defer c.hub.look()
-	defer c.progress.listen(r.GetName())()
-	var sent nodesProgress
-	for first := true; ; first = false {
-		own, next := c.progress.get()
-		if first || own.notes != sent.notes || own.hostsReady != sent.hostsReady || !maps.Equal(own.muxes, sent.muxes) {
-			if err := stream.Send(progressToProto(own)); err != nil {
-				return err
-			}
-			if sent = own; first {
-				c.hub.look()
-			}
-			continue
-		}
-		if err := c.awaitProgress(ctx, next, c.store.State().Leader == r.GetName()); err != nil {
-			return err
-		}
-	}
-}
-
-// awaitProgress returns when there is something to tell: at once, or soon if it can wait.
-func (c cluster) awaitProgress(ctx context.Context, next news, leader bool) error {
-	muxes, rest := next.muxes, next.rest
-	var soon <-chan time.Time
-	for {
-		select {
-		case <-next.hosts:
-			return nil
-		case <-muxes:
-			if leader {
-				return nil
-			}
-			muxes = nil
-		case <-rest:
-			rest = nil
-		case <-soon:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-c.stopping:
-			return errStops
-		}
-		if soon == nil {
-			soon = time.After(lazy)
-		}
-	}
-}
-
-func progressToProto(n nodesProgress) *weirv1.FollowProgressResponse {
-	p := &weirv1.FollowProgressResponse{Notes: n.notes, HostsReady: uint64(n.hostsReady)}
-	for name, m := range n.muxes {
-		p.Muxes = append(p.Muxes, &weirv1.MuxProgress{
-			Name: name, Generation: uint64(m.runs), Answered: uint64(m.answered), Joins: m.joins,
-		})
-	}
-	return p
-}
-
-func progressFromProto(p *weirv1.FollowProgressResponse) nodesProgress {
-	n := nodesProgress{
-		notes: p.GetNotes(), hostsReady: model.Generation(p.GetHostsReady()), muxes: make(map[string]muxProgress, len(p.GetMuxes())),
-	}
-	for _, m := range p.GetMuxes() {
-		n.muxes[m.GetName()] = muxProgress{
-			runs: model.Generation(m.GetGeneration()), answered: model.Generation(m.GetAnswered()), joins: m.GetJoins(),
-		}
-	}
-	return n
-}
-
-// followManagers keeps a stream of progress open to each other manager, until ctx ends.
-func (m *Manager) followManagers(ctx context.Context) error {
-	var streams sync.WaitGroup
-	defer streams.Wait()
-	open := map[store.Manager]context.CancelFunc{}
-	defer func() {
-		for _, end := range open {
-			end()
-		}
-	}()
-	for {
-		state, changed := m.store.Watch()
-		there := map[store.Manager]bool{}
-		for _, other := range state.Managers {
-			there[other] = true
-			if open[other] != nil || other.Name == m.cfg.Name {
-				continue
-			}
-			following, end := context.WithCancel(ctx)
-			open[other] = end
-			streams.Go(func() { m.followManager(following, other) })
-		}
-		for other, end := range open {
-			if !there[other] {
-				end()
-				delete(open, other)
-			}
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// followManager takes over what one manager says of its nodes, until ctx ends.
-func (m *Manager) followManager(ctx context.Context, other store.Manager) {
-	client, err := m.peers.at(other.Address)
-	if err != nil {
-		m.log.Warn("can't follow another manager", "manager", other.Name, "err", err)
-		return
-	}
-	rpc.Follow(ctx, m.log, "progress of "+other.Name, //nolint:errcheck // it ends with ctx
-		func(ctx context.Context) (*connect.ServerStreamForClient[weirv1.FollowProgressResponse], error) {
-			m.hub.heard(other.Name, nil)
-			return client.FollowProgress(ctx, &weirv1.FollowProgressRequest{Name: m.cfg.Name})
-		}, func(p *weirv1.FollowProgressResponse) error {
-			said := progressFromProto(p)
-			m.hub.heard(other.Name, &said)
-			return nil
-		})
-	m.hub.heard(other.Name, nil)
+	return "", false
 }

@@ -1,4 +1,4 @@
-package manager
+package publish
 
 import (
 	"context"
@@ -46,9 +46,6 @@ func TestAwaitMuxes(t *testing.T) {
 			if done := len(reached) == 1; done != step.done {
 				t.Errorf("with %d here and %d there: done %v", step.here, step.there, done)
 			}
-		}
-		if lack := p.lacking(s, 12); len(lack) != 1 || lack[0] != "there" {
-			t.Errorf("%v lack it, want the one that refused it", lack)
 		}
 
 		// One whose stream breaks is known by the store again, and does not count once it is gone.
@@ -105,8 +102,8 @@ func TestWhatCanWaitIsToldSoon(t *testing.T) {
 			_, next := p.get()
 			p.set(c.own, c.awaited)
 			begun := time.Now()
-			if err := (cluster{Manager: &Manager{stopping: make(chan struct{})}}).awaitProgress(t.Context(), next, c.leader); err != nil {
-				t.Error(err)
+			if stopped, err := next.await(t.Context(), c.leader, nil); stopped || err != nil {
+				t.Error(stopped, err)
 			}
 			if took := time.Since(begun); took != c.wait {
 				t.Errorf("%s: told after %s, want %s", c.name, took, c.wait)
@@ -152,53 +149,5 @@ func TestShowWhatMuxesSaid(t *testing.T) {
 	}
 	if s.Status.At("on").Generation != 10 {
 		t.Error("the State itself was changed")
-	}
-}
-
-// Managers tell each other by streams: muxes of all get what hosts of all have, and the leader knows when.
-func TestManagersFollowEachOther(t *testing.T) {
-	t.Parallel()
-	var all []*Manager
-	r := startReplicas(t, 3, func(m *Manager) { all = append(all, m) })
-	startHost(t, r.urls[1], "host1", "10.2.1.2")
-	startHost(t, r.urls[2], "host2", "10.2.2.2")
-	muxes := []*fakeMux{startMux(t, r.urls[1], "mux1", "10.1.1.2"), startMux(t, r.urls[2], "mux2", "10.1.2.2")}
-	eventually(t, "all are connected", func() bool { return nodes(t, dial(t, r.urls[0])) == 4 })
-	eventually(t, "each is told by both others", func() bool {
-		for _, m := range all {
-			if !m.progress.allListen(m.store.State(), m.cfg.Name) {
-				return false
-			}
-		}
-		return true
-	})
-	for _, mux := range muxes {
-		eventually(t, mux.name+" is in the pool", func() bool {
-			p := all[0].progress
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			at, said := p.mux(all[0].store.State(), mux.name)
-			return said && at.answered > 0
-		})
-	}
-	first := model.Generation(apply(t, r.urls[0], shop()))
-	for range 20 {
-		generation := model.Generation(apply(t, r.urls[0], shop()))
-		if err := all[0].progress.await(t.Context(), generation); err != nil {
-			t.Fatal(err)
-		}
-		for _, mux := range muxes {
-			if !mux.has(uint64(generation)) {
-				t.Fatalf("%s lacks generation %d", mux.name, generation)
-			}
-		}
-		change := shop()
-		change.Endpoints[0].Backends = change.Endpoints[0].Backends[:1]
-		apply(t, r.urls[0], change)
-	}
-	for manager, ready := range all[0].store.State().Ready.All() {
-		if ready > first {
-			t.Errorf("%s wrote to the store what it tells by its streams: %d after %d", manager, ready, first)
-		}
 	}
 }

@@ -1,4 +1,4 @@
-package manager
+package publish
 
 import (
 	"context"
@@ -18,7 +18,7 @@ const (
 
 // fence takes muxes that do not answer out of the pool, and back in when they do. The store has the last word, so
 // that two managers leave one in, and one that is cut off from the others takes nobody out.
-func (h *hub) fence() {
+func (h *Hub) fence() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	slept := h.slept()
@@ -26,7 +26,7 @@ func (h *hub) fence() {
 		if slept > 0 && !f.waits.IsZero() {
 			f.waits = f.waits.Add(slept)
 		}
-		bound := h.patience
+		bound := h.Patience
 		if !f.first {
 			bound *= snapshotPatience
 		}
@@ -45,7 +45,7 @@ func (h *hub) fence() {
 
 // tellFenced tells muxes that were taken out to take their routes back, and those that are in again to announce
 // them; who does not even read that has lost its BGP sessions, or loses them with its process.
-func (h *hub) tellFenced(s *store.State) {
+func (h *Hub) tellFenced(s *store.State) {
 	for f := range h.muxes {
 		if out := f.out && s.Fenced.Has(f.mux); out != f.withdraw {
 			f.withdraw = out
@@ -55,12 +55,12 @@ func (h *hub) tellFenced(s *store.State) {
 }
 
 // slept is how long this manager itself stood still since it last looked: that silence is no mux's.
-func (h *hub) slept() time.Duration {
+func (h *Hub) slept() time.Duration {
 	now := h.now()
 	since := now.Sub(h.looked)
 	first := h.looked.IsZero()
 	h.looked = now
-	if first || since < h.patience/2 {
+	if first || since < h.Patience/2 {
 		return 0
 	}
 	return since
@@ -68,7 +68,7 @@ func (h *hub) slept() time.Duration {
 
 // serves is a mux beside that one that is connected, with any manager, and in the pool; empty if there is none:
 // the last one is left in, as old tables are better than no routes.
-func (h *hub) serves(mux string) string {
+func (h *Hub) serves(mux string) string {
 	s := h.store.State()
 	out := map[string]bool{mux: true} // which the State may not show yet
 	for f := range h.muxes {
@@ -82,9 +82,9 @@ func (h *hub) serves(mux string) string {
 	return ""
 }
 
-// watchMuxes fences until ctx ends.
-func (h *hub) watchMuxes(ctx context.Context) error {
-	tick := time.NewTicker(h.patience / 10)
+// WatchMuxes fences until ctx ends.
+func (h *Hub) WatchMuxes(ctx context.Context) error {
+	tick := time.NewTicker(h.Patience / 10)
 	defer tick.Stop()
 	for {
 		select {
@@ -96,49 +96,17 @@ func (h *hub) watchMuxes(ctx context.Context) error {
 	}
 }
 
-// standing says how a node with a stream here stands; empty if it has none.
-func (h *hub) standing(name string) string {
+// Stands says whether a node has a stream here, and whether it has what it was told, or had not long to.
+func (h *Hub) Stands(name string) (current, there bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for f := range h.hosts[name] {
-		if f.late {
-			return syncBehind
-		}
-		return syncCurrent
+		return !f.late, true
 	}
 	for f := range h.muxes {
-		if f.mux != name {
-			continue
+		if f.mux == name {
+			return f.waits.IsZero() || h.now().Sub(f.waits) <= h.Grace, true
 		}
-		if !f.waits.IsZero() && h.now().Sub(f.waits) > h.grace {
-			return syncBehind
-		}
-		return syncCurrent
 	}
-	return ""
-}
-
-// How a node stands.
-const (
-	syncCurrent = "current"
-	syncBehind  = "behind"
-	syncOut     = "out"
-)
-
-// sync says how a node stands, whoever holds its stream: of those of others, what they noted.
-func (m *Manager) sync(s *store.State, node model.Node) string {
-	if !s.Streams.At(node.Name) {
-		return ""
-	}
-	if s.Fenced.Has(node.Name) {
-		return syncOut
-	}
-	if here := m.hub.standing(node.Name); here != "" {
-		return here
-	}
-	published, _ := m.hub.reached()
-	if said := s.Status.At(node.Name); node.Role == model.RoleMux && max(said.Generation, said.Rejected) < published {
-		return syncBehind
-	}
-	return syncCurrent
+	return false, false
 }

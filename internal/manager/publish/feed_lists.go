@@ -1,4 +1,4 @@
-package manager
+package publish
 
 import (
 	"maps"
@@ -29,7 +29,7 @@ func setOf(list []string) map[string]bool {
 }
 
 // addLists notes lists that the mux must hear of; of one that knows none, the endpoints that name them.
-func (f *muxFeed) addLists(lists []string, written []model.EndpointKey) {
+func (f *MuxFeed) addLists(lists []string, written []model.EndpointKey) {
 	if !f.chunks.known {
 		f.add(written)
 		return
@@ -43,7 +43,7 @@ func (f *muxFeed) addLists(lists []string, written []model.EndpointKey) {
 }
 
 // due are the lists that the next update has, in order, as of s. The hub's lock is held.
-func (f *muxFeed) due(s *store.State) []string {
+func (f *MuxFeed) due(s *store.State) []string {
 	switch {
 	case !f.chunks.known:
 		return nil
@@ -53,9 +53,9 @@ func (f *muxFeed) due(s *store.State) []string {
 	return slices.Sorted(maps.Keys(f.chunks.pending))
 }
 
-// takeChunks returns chunks of lists that are to be sent before the next update, as that would be too long with them;
+// TakeChunks returns chunks of lists that are to be sent before the next update, as that would be too long with them;
 // none if it would not be.
-func (f *muxFeed) takeChunks(first model.Generation) []*model.PrefixChunk {
+func (f *MuxFeed) TakeChunks(first model.Generation) []*model.PrefixChunk {
 	h := f.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -95,7 +95,7 @@ func (c *feedChunks) missing(set model.PrefixSet) []*model.PrefixChunk {
 
 // takeLists adds to an update the lists that are due, with the chunks that the mux has not. From then on the mux has those of
 // the lists that endpoints name, and no others. The hub's lock is held.
-func (f *muxFeed) takeLists(update *rpc.MuxUpdate, s *store.State) {
+func (f *MuxFeed) takeLists(update *rpc.MuxUpdate, s *store.State) {
 	whole := update.Snapshot
 	names := slices.Sorted(maps.Keys(f.chunks.pending))
 	if whole {
@@ -154,21 +154,4 @@ func changedLists(old, s *store.State, vips map[string]bool, delta store.Delta) 
 	}
 	slices.Sort(lists)
 	return lists, written
-}
-
-// ignorant says why the mux does not run the VIP, if that is because the mux knows no prefix lists; else it is empty.
-func ignorant(s *store.State, vip model.VIP, mux model.Node) string {
-	if mux.KnowsLists {
-		return ""
-	}
-	for _, e := range vip.Endpoints {
-		if len(e.Lists()) == 0 {
-			continue
-		}
-		if _, fits := s.Inline(s.MuxEndpoint(vip, e)); !fits {
-			return "its release knows no prefix lists, and those of " + desired.Key(vip, e).String() +
-				" are too long, or too short, to be written out for it: it drops what comes for the endpoint: upgrade it"
-		}
-	}
-	return ""
 }

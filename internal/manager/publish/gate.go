@@ -1,4 +1,4 @@
-package manager
+package publish
 
 import (
 	"time"
@@ -12,7 +12,7 @@ import (
 type gate struct {
 	grace  time.Duration
 	hosts  int                  // open feeds
-	wanted map[*hostFeed][]need // by feed, what it has not acknowledged, in order
+	wanted map[*HostFeed][]need // by feed, what it has not acknowledged, in order
 	others map[string]behind    // managers whose hosts lack something
 	opens  time.Time            // before, hosts may not have connected again; zero: they had their time
 }
@@ -33,7 +33,7 @@ type need struct {
 const maxNeeds = 64
 
 func newGate() *gate {
-	return &gate{grace: hostsGrace, wanted: map[*hostFeed][]need{}, others: map[string]behind{}}
+	return &gate{grace: HostsGrace, wanted: map[*HostFeed][]need{}, others: map[string]behind{}}
 }
 
 // begin notes that the manager started with s. Hosts that were connected to one before it may have missed
@@ -48,7 +48,7 @@ func (g *gate) begin(s *store.State, now time.Time) {
 }
 
 // need notes that f must have a generation.
-func (g *gate) need(f *hostFeed, generation model.Generation, now time.Time) {
+func (g *gate) need(f *HostFeed, generation model.Generation, now time.Time) {
 	needs := g.wanted[f]
 	if len(needs) >= maxNeeds {
 		needs[len(needs)-1].generation = generation
@@ -58,7 +58,7 @@ func (g *gate) need(f *hostFeed, generation model.Generation, now time.Time) {
 }
 
 // ack notes what f has by now. It says whether it was waited for.
-func (g *gate) ack(f *hostFeed) bool {
+func (g *gate) ack(f *HostFeed) bool {
 	needs, waited := g.wanted[f]
 	for len(needs) > 0 && needs[0].generation <= f.acked {
 		needs = needs[1:]
@@ -71,7 +71,7 @@ func (g *gate) ack(f *hostFeed) bool {
 }
 
 // forget ends the waiting for f.
-func (g *gate) forget(f *hostFeed) { delete(g.wanted, f) }
+func (g *gate) forget(f *HostFeed) { delete(g.wanted, f) }
 
 // ready is the newest generation that all hosts have, or had the time for: those here, and those of the other
 // managers. It says after what time that may change by itself; 0: never.

@@ -1,4 +1,4 @@
-package manager
+package publish
 
 import (
 	"cmp"
@@ -13,10 +13,10 @@ import (
 // maxPending bounds what a feed keeps for a slow reader, who gets a snapshot instead of more.
 const maxPending = 1 << 16
 
-// hostFeed is what a host's stream has to send yet. Changes of one backend fall together: it does not grow
+// HostFeed is what a host's stream has to send yet. Changes of one backend fall together: it does not grow
 // with time. Its fields are guarded by the hub.
-type hostFeed struct {
-	hub     *hub
+type HostFeed struct {
+	hub     *Hub
 	host    string
 	wake    chan struct{} // holds at most one
 	whole   bool          // a snapshot is due
@@ -36,7 +36,7 @@ type hostFeed struct {
 const laterSNAT = time.Second
 
 // tellLater has the host told what is due by then, unless it is sooner.
-func (f *hostFeed) tellLater() {
+func (f *HostFeed) tellLater() {
 	if f.waits {
 		return
 	}
@@ -50,7 +50,7 @@ func (f *hostFeed) tellLater() {
 }
 
 // addSNAT notes workloads of which the host must hear.
-func (f *hostFeed) addSNAT(key model.SNATKey) {
+func (f *HostFeed) addSNAT(key model.SNATKey) {
 	if f.snat == nil {
 		f.snat = map[model.SNATKey]bool{}
 	}
@@ -60,14 +60,14 @@ func (f *hostFeed) addSNAT(key model.SNATKey) {
 }
 
 // snapshotSNAT has the host told all of SNAT.
-func (f *hostFeed) snapshotSNAT() {
+func (f *HostFeed) snapshotSNAT() {
 	f.snatWhole, f.snat = true, nil
 	f.hub.whole[f] = true
 }
 
 // takeSNAT adds what is due of SNAT to an update: what the muxes have. Of what the host heard before this stream,
 // up to generation first, it takes nothing back.
-func (f *hostFeed) takeSNAT(update *rpc.HostUpdate, s *store.State, first model.Generation) {
+func (f *HostFeed) takeSNAT(update *rpc.HostUpdate, s *store.State, first model.Generation) {
 	if s == nil || f.snatWhole && s.Generation < first {
 		return
 	}
@@ -92,12 +92,12 @@ func (f *hostFeed) takeSNAT(update *rpc.HostUpdate, s *store.State, first model.
 }
 
 // snatDue says whether there is anything of SNAT to tell, as of what the muxes have.
-func (f *hostFeed) snatDue(s *store.State, first model.Generation) bool {
+func (f *HostFeed) snatDue(s *store.State, first model.Generation) bool {
 	return s != nil && (len(f.snat) > 0 || f.snatWhole) && (!f.snatWhole || s.Generation >= first)
 }
 
 // add notes what the host must hear.
-func (f *hostFeed) add(change hostChange) {
+func (f *HostFeed) add(change hostChange) {
 	if f.pending == nil {
 		f.pending = map[model.HostBackendKey]*model.HostBackend{}
 	}
@@ -110,8 +110,11 @@ func (f *hostFeed) add(change hostChange) {
 	wake(f.wake)
 }
 
-// take returns what is due, if anything is and the State holds generation first.
-func (f *hostFeed) take(first model.Generation) (update rpc.HostUpdate, due bool) {
+// Wake has something when Take may return more.
+func (f *HostFeed) Wake() <-chan struct{} { return f.wake }
+
+// Take returns what is due, if anything is and the State holds generation first.
+func (f *HostFeed) Take(first model.Generation) (update rpc.HostUpdate, due bool) {
 	h := f.hub
 	h.mu.Lock()
 	s := h.state
@@ -147,10 +150,10 @@ func (f *hostFeed) take(first model.Generation) (update rpc.HostUpdate, due bool
 	return update, true
 }
 
-// muxFeed is what a mux's stream has to send yet: the endpoints that changed, which are read when it is
+// MuxFeed is what a mux's stream has to send yet: the endpoints that changed, which are read when it is
 // sent. Its fields are guarded by the hub.
-type muxFeed struct {
-	hub     *hub
+type MuxFeed struct {
+	hub     *Hub
 	mux     string
 	wake    chan struct{} // holds at most one
 	whole   bool          // a snapshot is due
@@ -170,7 +173,7 @@ type muxFeed struct {
 }
 
 // add notes endpoints that the mux must hear of.
-func (f *muxFeed) add(keys []model.EndpointKey) {
+func (f *MuxFeed) add(keys []model.EndpointKey) {
 	if f.pending == nil {
 		f.pending = map[model.EndpointKey]bool{}
 	}
@@ -183,7 +186,7 @@ func (f *muxFeed) add(keys []model.EndpointKey) {
 }
 
 // addSNAT notes workloads that the mux must hear of.
-func (f *muxFeed) addSNAT(keys []model.SNATKey) {
+func (f *MuxFeed) addSNAT(keys []model.SNATKey) {
 	if f.snat == nil {
 		f.snat = map[model.SNATKey]bool{}
 	}
@@ -196,13 +199,19 @@ func (f *muxFeed) addSNAT(keys []model.SNATKey) {
 }
 
 // soon has what is due sent, if only the generation or the pool.
-func (f *muxFeed) soon() {
+func (f *MuxFeed) soon() {
 	f.dirty = true
 	wake(f.wake)
 }
 
-// take returns what is due, if anything is and muxes may run generation first.
-func (f *muxFeed) take(first model.Generation) (update rpc.MuxUpdate, due bool) {
+// Wake has something when Take may return more.
+func (f *MuxFeed) Wake() <-chan struct{} { return f.wake }
+
+// Sent is the generation of what Take returned last. It is for the goroutine that calls Take.
+func (f *MuxFeed) Sent() model.Generation { return f.sent }
+
+// Take returns what is due, if anything is and muxes may run generation first.
+func (f *MuxFeed) Take(first model.Generation) (update rpc.MuxUpdate, due bool) {
 	h := f.hub
 	h.mu.Lock()
 	s := h.released
@@ -247,7 +256,7 @@ func (f *muxFeed) take(first model.Generation) (update rpc.MuxUpdate, due bool) 
 
 // addEndpoint adds an endpoint as the mux knows it. One that names lists which the mux does not know, and which are too long to
 // be written out, is none to it: so it drops what it should not let through.
-func (f *muxFeed) addEndpoint(update *rpc.MuxUpdate, s *store.State, key model.EndpointKey) {
+func (f *MuxFeed) addEndpoint(update *rpc.MuxUpdate, s *store.State, key model.EndpointKey) {
 	e, there := muxEndpoint(s, key)
 	if there && !f.chunks.known {
 		e, there = s.Inline(e)
@@ -268,9 +277,9 @@ func addSNAT(update *rpc.MuxUpdate, s *store.State, key model.SNATKey) {
 	}
 }
 
-// ack notes what the mux runs, and refused.
-func (f *muxFeed) ack(runs, refused model.Generation, now time.Time) {
-	generation := max(runs, refused)
+// ack notes what the mux runs, and answered beyond that.
+func (f *MuxFeed) ack(runs, answered model.Generation, now time.Time) {
+	generation := max(runs, answered)
 	f.first, f.runs = true, max(f.runs, runs) // a report may be older than an acknowledgement
 	if generation > f.acked {
 		f.acked, f.waits = generation, now

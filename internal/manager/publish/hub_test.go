@@ -1,4 +1,4 @@
-package manager
+package publish
 
 import (
 	"net/netip"
@@ -9,11 +9,11 @@ import (
 	"github.com/weirlb/weir/internal/store"
 )
 
-// Muxes wait for the hosts, each for hostsGrace at most, and for other managers' hosts.
+// Muxes wait for the hosts, each for HostsGrace at most, and for other managers' hosts.
 func TestGate(t *testing.T) {
 	begin := time.Unix(1000, 0)
 	g := newGate()
-	host1, host2 := &hostFeed{}, &hostFeed{}
+	host1, host2 := &HostFeed{}, &HostFeed{}
 	s, others := &store.State{Generation: 10}, map[string]model.Generation{}
 	steps := []struct {
 		name  string
@@ -23,24 +23,24 @@ func TestGate(t *testing.T) {
 		wait  time.Duration
 	}{
 		{"nothing is added", 0, func(time.Time) {}, 10, 0},
-		{"two hosts must have something", 0, func(now time.Time) { g.need(host1, 8, now); g.need(host2, 10, now) }, 7, hostsGrace},
-		{"one has it", hostsGrace / 4, func(time.Time) { host1.acked = 8; g.ack(host1) }, 9, hostsGrace * 3 / 4},
-		{"more is added", hostsGrace / 2, func(now time.Time) { s.Generation = 12; g.need(host2, 12, now) }, 9, hostsGrace / 2},
-		{"it had its time", hostsGrace, func(time.Time) {}, 12, 0},
-		{"it is not waited for again", hostsGrace, func(now time.Time) { s.Generation = 13; g.need(host2, 13, now) }, 13, 0},
-		{"until it is current", hostsGrace, func(now time.Time) {
+		{"two hosts must have something", 0, func(now time.Time) { g.need(host1, 8, now); g.need(host2, 10, now) }, 7, HostsGrace},
+		{"one has it", HostsGrace / 4, func(time.Time) { host1.acked = 8; g.ack(host1) }, 9, HostsGrace * 3 / 4},
+		{"more is added", HostsGrace / 2, func(now time.Time) { s.Generation = 12; g.need(host2, 12, now) }, 9, HostsGrace / 2},
+		{"it had its time", HostsGrace, func(time.Time) {}, 12, 0},
+		{"it is not waited for again", HostsGrace, func(now time.Time) { s.Generation = 13; g.need(host2, 13, now) }, 13, 0},
+		{"until it is current", HostsGrace, func(now time.Time) {
 			host2.acked = 13
 			g.ack(host2)
 			s.Generation = 14
 			g.need(host2, 14, now)
-		}, 13, hostsGrace},
-		{"it goes", hostsGrace, func(time.Time) { g.forget(host2) }, 14, 0},
-		{"another manager's hosts are behind", 2 * hostsGrace, func(time.Time) {
+		}, 13, HostsGrace},
+		{"it goes", HostsGrace, func(time.Time) { g.forget(host2) }, 14, 0},
+		{"another manager's hosts are behind", 2 * HostsGrace, func(time.Time) {
 			others = map[string]model.Generation{"other": 12}
-		}, 12, 2 * hostsGrace},
-		{"they get on", 3 * hostsGrace, func(time.Time) { others["other"] = 13 }, 13, 2 * hostsGrace},
-		{"that manager does nothing", 5 * hostsGrace, func(time.Time) {}, 14, 0},
-		{"it does again", 6 * hostsGrace, func(time.Time) { others["other"] = 14 }, 14, 0},
+		}, 12, 2 * HostsGrace},
+		{"they get on", 3 * HostsGrace, func(time.Time) { others["other"] = 13 }, 13, 2 * HostsGrace},
+		{"that manager does nothing", 5 * HostsGrace, func(time.Time) {}, 14, 0},
+		{"it does again", 6 * HostsGrace, func(time.Time) { others["other"] = 14 }, 14, 0},
 	}
 	for _, step := range steps {
 		now := begin.Add(step.after)
@@ -59,7 +59,7 @@ func TestGateOpensLate(t *testing.T) {
 	s.PutNode(model.Node{Name: "host1", Role: model.RoleHost})
 	g := newGate()
 	g.begin(s, begin)
-	if ready, wait := g.ready(s, begin); ready != 0 || wait != hostsGrace {
+	if ready, wait := g.ready(s, begin); ready != 0 || wait != HostsGrace {
 		t.Errorf("ready up to %d, look again after %s", ready, wait)
 	}
 	g.hosts++
@@ -67,7 +67,7 @@ func TestGateOpensLate(t *testing.T) {
 		t.Errorf("ready up to %d with all hosts", ready)
 	}
 	g.hosts--
-	if ready, wait := g.ready(s, begin.Add(hostsGrace)); ready != 10 || wait != 0 {
+	if ready, wait := g.ready(s, begin.Add(HostsGrace)); ready != 10 || wait != 0 {
 		t.Errorf("ready up to %d, look again after %s when hosts had their time", ready, wait)
 	}
 }
@@ -77,7 +77,7 @@ func TestWhatNeedsNoHost(t *testing.T) {
 	at := func(generation model.Generation, alone bool) heldState {
 		return heldState{state: &store.State{Generation: generation}, alone: alone}
 	}
-	h := &hub{}
+	h := &Hub{}
 	if got := h.beyond(7); got != 7 {
 		t.Errorf("before hosts were ready once: up to %d, want 7", got)
 	}
@@ -165,6 +165,27 @@ func TestWhatAddsToHosts(t *testing.T) {
 		}
 		if adds != c.want {
 			t.Errorf("%s: adds %v, want %v", c.name, adds, c.want)
+		}
+	}
+}
+
+// A host whose workload has some ranges more, which it asked for, can wait to be told; of all else it hears at once.
+func TestWhatAHostOfSNATCanWaitFor(t *testing.T) {
+	was := model.HostSNAT{Key: model.SNATKey{VIP: netip.MustParseAddr("203.0.113.10"), Address: netip.MustParseAddr("10.3.1.10")}, Ranges: []model.Range{200, 300}, MaxPorts: 1024, Written: 7}
+	for name, c := range map[string]struct {
+		change func(*model.HostSNAT)
+		waits  bool
+	}{
+		"nothing":        {func(*model.HostSNAT) {}, true},
+		"more":           {func(s *model.HostSNAT) { s.Ranges, s.Written = []model.Range{150, 200, 250, 300, 301}, 8 }, true},
+		"less":           {func(s *model.HostSNAT) { s.Ranges, s.Written = []model.Range{300}, 8 }, false},
+		"others":         {func(s *model.HostSNAT) { s.Ranges, s.Written = []model.Range{200, 301}, 8 }, false},
+		"to be released": {func(s *model.HostSNAT) { s.Reclaim = []model.Range{200} }, false},
+		"another limit":  {func(s *model.HostSNAT) { s.Ranges, s.MaxPorts = []model.Range{200, 300, 301}, 2048 }, false},
+	} {
+		is := was
+		if c.change(&is); grew(was, is) != c.waits {
+			t.Errorf("%s: it can wait: %v", name, !c.waits)
 		}
 	}
 }
