@@ -15,6 +15,7 @@ type acknowledgements struct {
 	reports *reports
 	to      rpc.Acknowledger
 	wake    chan struct{} // holds at most one
+	takes   atomic.Bool   // the manager of the stream takes them
 	anew    atomic.Bool   // the stream is another one, maybe with another manager
 }
 
@@ -27,14 +28,17 @@ func newAcknowledgements(config Config, t *tables, r *reports) *acknowledgements
 
 // soon has the manager told what runs, if it takes that.
 func (a *acknowledgements) soon(takes bool) {
-	if !takes {
+	a.takes.Store(takes)
+	a.again()
+}
+
+// again has the manager told what runs since.
+func (a *acknowledgements) again() {
+	if !a.takes.Load() {
 		a.reports.soon()
 		return
 	}
-	select {
-	case a.wake <- struct{}{}:
-	default:
-	}
+	wake(a.wake)
 }
 
 func (a *acknowledgements) run(ctx context.Context) error {
@@ -48,12 +52,12 @@ func (a *acknowledgements) run(ctx context.Context) error {
 		if a.anew.Swap(false) {
 			a.to.Close()
 		}
-		generation, rejected := a.tables.current()
+		generation, ahead, rejected := a.tables.current()
 		if rejected != nil {
 			a.reports.soon()
 			continue
 		}
-		if err := a.to.Tell(ctx, uint64(generation)); err != nil && ctx.Err() == nil {
+		if err := a.to.Tell(ctx, uint64(generation), uint64(ahead)); err != nil && ctx.Err() == nil {
 			a.config.Log.Debug("acknowledge to the manager", "err", err)
 			a.reports.soon()
 		}

@@ -58,6 +58,8 @@ type fakeDatapath struct {
 	syns       mux.SYNCounter
 	mode       string // empty: native
 	muxes      int
+	lists      map[string]model.PrefixSet
+	room       int // for lists
 }
 
 func (d *fakeDatapath) Mode() string                          { return cmp.Or(d.mode, "native") }
@@ -113,7 +115,16 @@ func (d *fakeDatapath) Update(u mux.Update) error {
 	}
 	if u.Snapshot {
 		clear(d.endpoints)
+		clear(d.lists)
 		d.snat = nil
+	}
+	for _, list := range u.Lists {
+		d.note("list %s has %d", list.Name, list.Prefixes.Len())
+		d.lists[list.Name] = list.Prefixes
+	}
+	for _, name := range u.ListsRemoved {
+		d.note("list %s goes", name)
+		delete(d.lists, name)
 	}
 	for _, key := range u.Removed {
 		delete(d.endpoints, key)
@@ -132,6 +143,14 @@ func (d *fakeDatapath) Update(u mux.Update) error {
 	}
 	return nil
 }
+
+func (d *fakeDatapath) PrefixList(name string) model.PrefixSet {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lists[name]
+}
+
+func (d *fakeDatapath) SourceRoom() int { return d.room }
 
 func (d *fakeDatapath) VIPs() ([]netip.Addr, error) {
 	d.mu.Lock()
@@ -177,6 +196,10 @@ func (d *fakeDatapath) SetNextHops(hops map[netip.Addr]model.NextHop) error {
 
 func (d *fakeDatapath) SweepFlows() (int, error) { return 0, nil }
 
+func (d *fakeDatapath) LostDatagrams() (map[string]uint64, error) {
+	return map[string]uint64{"another_tenant": 7}, nil
+}
+
 func (d *fakeDatapath) Verdicts() (map[string]model.Counter, error) {
 	return map[string]model.Counter{"forward_syn": {Packets: 3, Bytes: 180}}, nil
 }
@@ -219,7 +242,7 @@ func (d *fakeDatapath) Usage() (mux.Usage, error) {
 }
 
 func (d *fakeDatapath) TenantUsage() ([]mux.TenantUsage, error) {
-	return []mux.TenantUsage{{Tenant: "acme", Flows: mux.FlowUsage{Untrusted: 9, Trusted: 5}, Limit: 8}}, nil
+	return []mux.TenantUsage{{Tenant: "acme", Flows: mux.FlowUsage{Untrusted: 9, Trusted: 5}, Own: 6, Limit: 8}}, nil
 }
 
 func (d *fakeDatapath) Explain(frame []byte) (model.Explanation, error) {
@@ -344,7 +367,7 @@ func newBench(t *testing.T, change func(*Config), live ...model.MuxEndpoint) *be
 	j := &journal{}
 	b := &bench{
 		t: t, journal: j,
-		datapath: &fakeDatapath{journal: j, endpoints: map[model.EndpointKey]model.MuxEndpoint{}},
+		datapath: &fakeDatapath{journal: j, endpoints: map[model.EndpointKey]model.MuxEndpoint{}, lists: map[string]model.PrefixSet{}},
 		speaker:  &fakeSpeaker{journal: j, announced: "[]", broken: make(chan error)},
 		hops:     &fakeHops{journal: j, last: "[]"},
 		manager:  &fakeManager{reports: make(chan *weirv1.ReportMuxRequest), answers: make(chan *weirv1.AnswerTaskRequest, 16)},

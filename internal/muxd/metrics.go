@@ -39,8 +39,10 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_mux_table_size", Help: "Rows that a table has.", Labels: []string{"table"}},
 	{Name: "weir_mux_flows", Help: "Flows remembered of a VIP: seen once, or trusted.", Labels: []string{"vip", "state"}},
 	{Name: "weir_mux_flow_limit", Help: "Trusted flows that a VIP may have; half as many that were seen once.", Labels: []string{"vip"}},
+	{Name: "weir_mux_flow_part", Help: "Trusted flows of a VIP that make way for nobody: its own part of the table; half as many that were seen once.", Labels: []string{"vip"}},
 	{Name: "weir_mux_tenant_flows", Help: "Flows remembered of a tenant's VIPs together: seen once, or trusted.", Labels: []string{"tenant", "state"}},
 	{Name: "weir_mux_tenant_flow_limit", Help: "Trusted flows that a tenant may have; half as many that were seen once.", Labels: []string{"tenant"}},
+	{Name: "weir_mux_tenant_flow_part", Help: "Trusted flows of a tenant that make way for nobody: its own part of the table; half as many that were seen once.", Labels: []string{"tenant"}},
 	{Name: "weir_mux_flow_cells", Help: "Flows that the table has room for."},
 	{Name: "weir_mux_hosts", Help: "Tunnels' ends, by whether a next hop to them is known.", Labels: []string{"reachable"}},
 	{Name: "weir_mux_warnings", Help: "Lines of trouble that the mux reports."},
@@ -55,6 +57,7 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_mux_redirects_total", Help: "What hosts were told of connections that may leave the muxes: sent, stays, failed.", Labels: []string{"result"}},
 	{Name: "weir_mux_syn_floods_total", Help: "Floods of SYNs that the mux has seen."},
 	{Name: "weir_mux_syn_flooded_endpoints", Help: "Endpoints whose SYNs the mux answers itself, as it sees a flood."},
+	{Name: "weir_mux_datagrams_lost_total", Help: "Datagrams in fragments that were forgotten early, for the same tenant's or another's.", Labels: []string{"reason"}},
 	{Name: "weir_mux_slow_path_held", Help: "Fragments that wait for the first one of their datagram."},
 }
 
@@ -86,7 +89,7 @@ func (m *Mux) observe() {
 // managerReady says how the stream stands. Tables from before a restart forward without any manager.
 func (m *Mux) managerReady() (string, error) {
 	stands, err := m.stream.Ready()
-	if generation, _ := m.tables.current(); err != nil && generation != 0 {
+	if generation, _, _ := m.tables.current(); err != nil && generation != 0 {
 		return fmt.Sprintf("%v, going on with what runs", err), nil
 	}
 	return stands, err
@@ -101,6 +104,13 @@ func (m *Mux) samplePackets(to *telemetry.Sample) {
 	for name, c := range verdicts {
 		telemetry.Put(to, "weir_mux_packets_total", c.Packets, name)
 		telemetry.Put(to, "weir_mux_bytes_total", c.Bytes, name)
+	}
+	lost, err := m.config.Datapath.LostDatagrams()
+	if err != nil {
+		to.Fail("weir_mux_datagrams_lost_total", err)
+	}
+	for whose, n := range lost {
+		telemetry.Put(to, "weir_mux_datagrams_lost_total", n, whose)
 	}
 	endpoints, err := m.config.Datapath.EndpointCounters()
 	if err != nil {
@@ -166,11 +176,13 @@ func (m *Mux) sampleUsage(to *telemetry.Sample) {
 		telemetry.Put(to, "weir_mux_tenant_flows", of.Flows.Untrusted, of.Tenant, "seen_once")
 		telemetry.Put(to, "weir_mux_tenant_flows", of.Flows.Trusted, of.Tenant, "trusted")
 		telemetry.Put(to, "weir_mux_tenant_flow_limit", of.Limit, of.Tenant)
+		telemetry.Put(to, "weir_mux_tenant_flow_part", of.Own, of.Tenant)
 	}
 	for _, v := range usage.VIPs {
 		telemetry.Put(to, "weir_mux_flows", v.Flows.Untrusted, v.VIP.String(), "seen_once")
 		telemetry.Put(to, "weir_mux_flows", v.Flows.Trusted, v.VIP.String(), "trusted")
 		telemetry.Put(to, "weir_mux_flow_limit", v.Limit, v.VIP.String())
+		telemetry.Put(to, "weir_mux_flow_part", v.Own, v.VIP.String())
 	}
 }
 

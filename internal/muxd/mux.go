@@ -31,6 +31,9 @@ type Datapath interface {
 	Generation() (model.Generation, error)
 	SetGeneration(model.Generation) error
 	Update(mux.Update) error
+	// PrefixList is what the tables have of a prefix list, SourceRoom how many prefixes there is room for beside all.
+	PrefixList(name string) model.PrefixSet
+	SourceRoom() int
 	Endpoints() ([]model.EndpointKey, error)
 	VIPs() ([]netip.Addr, error) // those without endpoints too
 	Tunnels() []netip.Addr
@@ -45,6 +48,7 @@ type Datapath interface {
 	Sources() (map[netip.Addr][]overload.Source, error)
 	SweepFlows() (freed int, err error)
 	Verdicts() (map[string]model.Counter, error)
+	LostDatagrams() (map[string]uint64, error)
 	EndpointCounters() (map[model.EndpointKey]model.Counter, error)
 	// SetSYNSecrets takes over the secrets of SYN cookies, and the time of day.
 	SetSYNSecrets([]model.SYNSecret) error
@@ -181,6 +185,7 @@ func (m *Mux) Run(ctx context.Context, handOver <-chan os.Signal) error {
 	group.Go(func() error { return m.follow(following) })
 	group.Go(func() error { return m.reports.run(following) })
 	group.Go(func() error { return m.acks.run(following) })
+	group.Go(func() error { return m.tables.write(following, m.acks.again, m.reports.soon) })
 	group.Go(func() error { return m.tasks.run(following) })
 	if m.config.SlowPath != nil {
 		group.Go(func() error { return m.config.SlowPath(resolving) })

@@ -114,7 +114,7 @@ func TestRefusedTablesChangeNothing(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	b.did("announce []", "apply +1 -1", "announce [203.0.113.10/32]")
-	generation, rejected := b.mux.tables.current()
+	generation, _, rejected := b.mux.tables.current()
 	if generation != 7 || rejected == nil || rejected.generation != 8 || rejected.reason != b.datapath.full.Error() {
 		t.Errorf("generation %d, rejected %+v", generation, rejected)
 	}
@@ -123,7 +123,7 @@ func TestRefusedTablesChangeNothing(t *testing.T) {
 	if err := b.apply(update); err != nil {
 		t.Fatal(err)
 	}
-	if generation, rejected := b.mux.tables.current(); generation != 8 || rejected != nil {
+	if generation, _, rejected := b.mux.tables.current(); generation != 8 || rejected != nil {
 		t.Errorf("generation %d, rejected %+v", generation, rejected)
 	}
 }
@@ -133,7 +133,7 @@ func TestRestartTakesOverWhatIsLive(t *testing.T) {
 	b := newBench(t, nil, endpoint(key(10), "10.2.0.1", "10.2.0.2"), endpoint(key(11), "10.2.0.3"))
 	b.did("pool key 0, sources 10.7.0.9 invalid IP, mtu 1500",
 		"destinations [10.2.0.1 10.2.0.2 10.2.0.3]", "announce [203.0.113.10/32 203.0.113.11/32]")
-	if generation, _ := b.mux.tables.current(); generation != 7 {
+	if generation, _, _ := b.mux.tables.current(); generation != 7 {
 		t.Errorf("generation %d, want that of the tables", generation)
 	}
 

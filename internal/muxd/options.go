@@ -168,7 +168,7 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 		SlowPathCounters: &counters,
 		Redirector:       redirector,
 		Floods:           FloodLimits{Least: float64(o.SYNFloodLeast), Most: float64(o.SYNFloodMost)},
-		Load:             netlink.NewLoad(o.Interface, datapath.NotIP).Sample, NoShares: !o.ShareOverload,
+		Load:             netlink.NewLoad(o.Interface, datapath).Sample, NoShares: !o.ShareOverload,
 		Redirects: func(ctx context.Context) error {
 			return serveRedirects(ctx, datapath, redirector, s.bgp.NextHop4, s.bgp.NextHop6)
 		},

@@ -70,8 +70,13 @@ func newReports(config Config, t *tables) *reports {
 
 // soon has a report sent without waiting for the next one's time.
 func (r *reports) soon() {
+	wake(r.wake)
+}
+
+// wake tells whoever reads the channel, which holds one.
+func wake(c chan struct{}) {
 	select {
-	case r.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -95,7 +100,7 @@ func (r *reports) run(ctx context.Context) error {
 func (r *reports) send(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	generation, rejected := r.tables.current()
+	generation, _, rejected := r.tables.current()
 	request := &weirv1.ReportMuxRequest{
 		Name: r.config.Name, Generation: uint64(generation), Status: r.status(),
 	}

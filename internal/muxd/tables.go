@@ -33,13 +33,18 @@ type tables struct {
 	destinations func([]netip.Addr) // to find next hops to
 
 	mu         sync.Mutex
-	generation model.Generation
-	rejected   *rejection // the last, unless something was applied since
+	generation model.Generation // that runs
+	ahead      model.Generation // that runs but for what waits, or generation
+	waits      waiting
+	piece      int           // how many prefixes of a list are written at once
+	fill       chan struct{} // holds at most one: something waits
+	rejected   *rejection    // the last, unless something was applied since
 	pool       mux.Pool
 	live       *live
 	leaving    map[netip.Addr]bool // VIPs that are withdrawn but still live
 	announced  map[netip.Addr]bool // VIPs
 	tunnels    []netip.Addr        // of the backends
+	others     []netip.Addr        // of the other muxes of the pool
 	sought     []netip.Addr        // that next hops are looked for to: tunnels, and the other muxes
 	hops       HopState
 	settled    bool // every next hop was tried once
@@ -55,7 +60,7 @@ type tables struct {
 func newTables(config Config) (*tables, error) {
 	t := &tables{
 		config: config, log: config.Log, destinations: func([]netip.Addr) {},
-		announced: map[netip.Addr]bool{},
+		announced: map[netip.Addr]bool{}, fill: make(chan struct{}, 1), piece: listPiece,
 	}
 	keys, err := config.Datapath.Endpoints()
 	if err != nil {
@@ -70,6 +75,7 @@ func newTables(config Config) (*tables, error) {
 	if t.generation, err = config.Datapath.Generation(); err != nil {
 		return nil, err
 	}
+	t.ahead = t.generation
 	if t.pool, err = config.Datapath.Pool(); err != nil {
 		return nil, err
 	}
@@ -115,35 +121,58 @@ func (t *tables) apply(ctx context.Context, update rpc.MuxUpdate) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	changed, err := t.program(update)
+	now, waits := t.waits.take(update, t.config.Datapath, t.piece)
+	changed, err := t.program(now)
 	changed = changed || len(t.leaving) > 0 || len(t.warnings) > 0
 	t.leaving = nil
+	if err == nil {
+		t.ahead, t.waits, t.rejected = update.Generation, waits, nil
+		err = t.runs()
+	}
 	if err != nil {
 		t.refuse(update.Generation, err)
 		t.announce() // what was leaving stays
 		return err
 	}
-	t.generation, t.rejected = update.Generation, nil
 	if err := t.config.Datapath.SetMembers(t.config.Name, update.Pool); err != nil {
 		t.log.Error("set the muxes of the pool", "err", err)
 	}
 	if err := t.config.Datapath.SetMuxes(len(update.Pool)); err != nil {
 		t.log.Error("divide the limits of VIPs among the muxes", "err", err)
 	}
+	t.others = others(t.config.Name, update.Pool)
+	t.filled = true
+	t.programmed(changed)
+	t.log.DebugContext(ctx, "tables applied", "generation", update.Generation, "endpoints", t.live.endpoints)
+	return nil
+}
+
+// runs notes that the generation that was applied last runs, unless something of it waits.
+func (t *tables) runs() error {
+	if t.waits.any() {
+		wake(t.fill)
+		return nil
+	}
+	if err := t.config.Datapath.SetGeneration(t.ahead); err != nil {
+		return err
+	}
+	t.generation = t.ahead
+	return nil
+}
+
+// programmed follows what the data plane was brought to. changed says whether the VIPs are others now.
+func (t *tables) programmed(changed bool) {
 	if tunnels := t.config.Datapath.Tunnels(); !slices.Equal(tunnels, t.tunnels) {
 		changed, t.tunnels = true, tunnels
 	}
-	if all := slices.Concat(t.tunnels, others(t.config.Name, update.Pool)); !slices.Equal(all, t.sought) {
+	if all := slices.Concat(t.tunnels, t.others); !slices.Equal(all, t.sought) {
 		t.sought = all
 		t.destinations(all)
 	}
-	t.filled = true
 	t.takeOver()
 	if changed { // most updates change neither the VIPs nor the hosts
 		t.announce()
 	}
-	t.log.DebugContext(ctx, "tables applied", "generation", update.Generation, "endpoints", t.live.endpoints)
-	return nil
 }
 
 // fence takes all routes back, or announces them again. Packets that still come are forwarded.
@@ -198,7 +227,7 @@ func (t *tables) program(update rpc.MuxUpdate) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return t.live.apply(update), t.config.Datapath.SetGeneration(update.Generation)
+	return t.live.apply(update), nil
 }
 
 // reject notes that a generation could not even be read.
@@ -352,11 +381,11 @@ func reasons(err error) []string {
 	return lines
 }
 
-// current is what the data plane runs, and what it refused since.
-func (t *tables) current() (model.Generation, *rejection) {
+// current is what the data plane runs, what it runs but for what waits, and what it refused since.
+func (t *tables) current() (generation, ahead model.Generation, rejected *rejection) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.generation, t.rejected
+	return t.generation, t.ahead, t.rejected
 }
 
 // joins says whether no stream of this process has filled the tables yet.
@@ -371,5 +400,5 @@ func (t *tables) snat() *weirv1.MuxSNATStatus {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	ranges, digest := t.config.Datapath.SNATDigest()
-	return &weirv1.MuxSNATStatus{Generation: uint64(t.generation), Ranges: uint64(ranges), Digest: digest}
+	return &weirv1.MuxSNATStatus{Generation: uint64(t.ahead), Ranges: uint64(ranges), Digest: digest}
 }

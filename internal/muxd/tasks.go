@@ -117,7 +117,7 @@ func (t *tasks) explain(frame []byte) (*weirv1.AnswerTaskRequest, error) {
 	if err := rpc.CheckExplainFrame(frame); err != nil {
 		return nil, err
 	}
-	generation, _ := t.tables.current()
+	generation, _, _ := t.tables.current()
 	explanation, err := t.config.Datapath.Explain(frame)
 	if err != nil {
 		return nil, err
