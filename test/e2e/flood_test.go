@@ -75,9 +75,9 @@ func (l *churnLab) remembered(t *testing.T) int {
 				return
 			}
 			var vip uint32
-			var usage struct { // as struct vip_usage
-				Cells       [2]uint64 // untrusted, trusted
-				Tenant, Pad uint32
+			var usage struct { // as struct flow_usage
+				Cells                   [2]uint64 // untrusted, trusted
+				Own, Limit, Tenant, Pad uint32
 			}
 			rows := table.Iterate()
 			for rows.Next(&vip, &usage) {

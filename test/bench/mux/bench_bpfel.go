@@ -28,6 +28,7 @@ const (
 	benchMapGuards                = "guards"
 	benchMapLooks                 = "looks"
 	benchMapLost                  = "lost"
+	benchMapLostDatagrams         = "lost_datagrams"
 	benchMapNextHops              = "next_hops"
 	benchMapPunts                 = "punts"
 	benchMapRedirectMemory        = "redirect_memory"
@@ -46,6 +47,7 @@ const (
 	benchMapVerdicts              = "verdicts"
 	benchMapVipGuards             = "vip_guards"
 	benchMapVipRefused            = "vip_refused"
+	benchMapVipTokens             = "vip_tokens"
 	benchMapVipUsage              = "vip_usage"
 	benchProgAsideFragments       = "aside_fragments"
 	benchProgAsideIcmp            = "aside_icmp"
@@ -66,10 +68,10 @@ const (
 	benchProgMux                  = "mux"
 	benchProgMuxLook              = "mux_look"
 	benchProgMuxRare              = "mux_rare"
+	benchVarCfgDatagramLife       = "cfg_datagram_life"
 	benchVarCfgFlowSetMask        = "cfg_flow_set_mask"
 	benchVarCfgFlowUntrustedTicks = "cfg_flow_untrusted_ticks"
 	benchVarCfgFlows              = "cfg_flows"
-	benchVarCfgFragmentLife       = "cfg_fragment_life"
 	benchVarCfgKeep               = "cfg_keep"
 	benchVarCfgLimitBurst         = "cfg_limit_burst"
 	benchVarCfgLimitInterval      = "cfg_limit_interval"
@@ -168,6 +170,7 @@ type benchMapSpecs struct {
 	Guards           *ebpf.MapSpec `ebpf:"guards"`
 	Looks            *ebpf.MapSpec `ebpf:"looks"`
 	Lost             *ebpf.MapSpec `ebpf:"lost"`
+	LostDatagrams    *ebpf.MapSpec `ebpf:"lost_datagrams"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
 	Punts            *ebpf.MapSpec `ebpf:"punts"`
 	RedirectMemory   *ebpf.MapSpec `ebpf:"redirect_memory"`
@@ -186,6 +189,7 @@ type benchMapSpecs struct {
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
 	VipGuards        *ebpf.MapSpec `ebpf:"vip_guards"`
 	VipRefused       *ebpf.MapSpec `ebpf:"vip_refused"`
+	VipTokens        *ebpf.MapSpec `ebpf:"vip_tokens"`
 	VipUsage         *ebpf.MapSpec `ebpf:"vip_usage"`
 }
 
@@ -193,10 +197,10 @@ type benchMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type benchVariableSpecs struct {
+	CfgDatagramLife       *ebpf.VariableSpec `ebpf:"cfg_datagram_life"`
 	CfgFlowSetMask        *ebpf.VariableSpec `ebpf:"cfg_flow_set_mask"`
 	CfgFlowUntrustedTicks *ebpf.VariableSpec `ebpf:"cfg_flow_untrusted_ticks"`
 	CfgFlows              *ebpf.VariableSpec `ebpf:"cfg_flows"`
-	CfgFragmentLife       *ebpf.VariableSpec `ebpf:"cfg_fragment_life"`
 	CfgKeep               *ebpf.VariableSpec `ebpf:"cfg_keep"`
 	CfgLimitBurst         *ebpf.VariableSpec `ebpf:"cfg_limit_burst"`
 	CfgLimitInterval      *ebpf.VariableSpec `ebpf:"cfg_limit_interval"`
@@ -248,6 +252,7 @@ type benchMaps struct {
 	Guards           *ebpf.Map `ebpf:"guards"`
 	Looks            *ebpf.Map `ebpf:"looks"`
 	Lost             *ebpf.Map `ebpf:"lost"`
+	LostDatagrams    *ebpf.Map `ebpf:"lost_datagrams"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Punts            *ebpf.Map `ebpf:"punts"`
 	RedirectMemory   *ebpf.Map `ebpf:"redirect_memory"`
@@ -266,6 +271,7 @@ type benchMaps struct {
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
 	VipGuards        *ebpf.Map `ebpf:"vip_guards"`
 	VipRefused       *ebpf.Map `ebpf:"vip_refused"`
+	VipTokens        *ebpf.Map `ebpf:"vip_tokens"`
 	VipUsage         *ebpf.Map `ebpf:"vip_usage"`
 }
 
@@ -283,6 +289,7 @@ func (m *benchMaps) Close() error {
 		m.Guards,
 		m.Looks,
 		m.Lost,
+		m.LostDatagrams,
 		m.NextHops,
 		m.Punts,
 		m.RedirectMemory,
@@ -301,6 +308,7 @@ func (m *benchMaps) Close() error {
 		m.Verdicts,
 		m.VipGuards,
 		m.VipRefused,
+		m.VipTokens,
 		m.VipUsage,
 	)
 }
@@ -309,10 +317,10 @@ func (m *benchMaps) Close() error {
 //
 // It can be passed to loadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type benchVariables struct {
+	CfgDatagramLife       *ebpf.Variable `ebpf:"cfg_datagram_life"`
 	CfgFlowSetMask        *ebpf.Variable `ebpf:"cfg_flow_set_mask"`
 	CfgFlowUntrustedTicks *ebpf.Variable `ebpf:"cfg_flow_untrusted_ticks"`
 	CfgFlows              *ebpf.Variable `ebpf:"cfg_flows"`
-	CfgFragmentLife       *ebpf.Variable `ebpf:"cfg_fragment_life"`
 	CfgKeep               *ebpf.Variable `ebpf:"cfg_keep"`
 	CfgLimitBurst         *ebpf.Variable `ebpf:"cfg_limit_burst"`
 	CfgLimitInterval      *ebpf.Variable `ebpf:"cfg_limit_interval"`
