@@ -209,12 +209,13 @@ static __always_inline void session_go_on(struct session *session, const struct 
 		session_adopt(session, rule, ts);
 }
 
-/* The session of key, wherever it is kept. */
+/* The session of key, wherever it is kept: also if it moved after the first look. */
 static __always_inline struct session *session_lookup(const struct session_key *key)
 {
 	struct session *session = bpf_map_lookup_elem(&sessions, key);
 
-	return session ?: bpf_map_lookup_elem(&new_sessions, key);
+	session = session ?: bpf_map_lookup_elem(&new_sessions, key);
+	return session ?: bpf_map_lookup_elem(&sessions, key);
 }
 
 /*
@@ -230,8 +231,9 @@ static __noinline struct session *session_of_client(const struct session_key *ke
 	if (session)
 		return session;
 	session = bpf_map_lookup_elem(&new_sessions, key);
-	if (!session || syn || !(session->events & SESSION_WORKLOAD_ANSWER) ||
-	    session_is_early(session))
+	if (!session) /* or it has just been moved */
+		return bpf_map_lookup_elem(&sessions, key);
+	if (syn || !(session->events & SESSION_WORKLOAD_ANSWER) || session_is_early(session))
 		return session;
 	vip = session->vip;
 	if (!quota_prove(&vip))

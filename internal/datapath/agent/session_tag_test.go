@@ -1,7 +1,10 @@
 package agent
 
 import (
+	"errors"
 	"net/netip"
+	"runtime"
+	"sync/atomic"
 	"testing"
 
 	"github.com/weirlb/weir/internal/model"
@@ -133,6 +136,49 @@ func TestRepliesWhileRowsChangeHands(t *testing.T) {
 				if got := out[source : source+len(wrong)]; string(got) == string(wrong) {
 					t.Fatalf("answer %d leaves as from the VIP of another connection, %s", i, f.other)
 				}
+			}
+		})
+	}
+}
+
+// TestRepliesWhileSessionsMove has a session move from the new ones to the proven ones, over and over, while the workload
+// answers in it: always as from the VIP.
+func TestRepliesWhileSessionsMove(t *testing.T) {
+	const rounds = 200_000
+	for name, f := range families {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.rulesOfTwo(f.greedy, f.other)
+			address := netip.MustParseAddr(f.client)
+			ours := r.answer(netip.AddrPortFrom(address, 2000).String(), f.greedy, f.dip)
+			var answers atomic.Int64
+			moved := make(chan error, 1)
+			go func() {
+				from, to := r.objects.NewSessions, r.objects.Sessions
+				var err error
+				for err == nil && answers.Load() < rounds {
+					err = errors.Join(to.Put(ours.key, ours.row), from.Delete(ours.key))
+					from, to = to, from
+					// None of them meets more than one move.
+					for begun := answers.Load(); answers.Load() < min(begun+2, rounds); {
+						runtime.Gosched()
+					}
+				}
+				moved <- err
+			}()
+			vip, frame, source := netip.MustParseAddrPort(f.greedy).Addr().AsSlice(), ours.reply.Frame(), ethernetHeader+12
+			if address.Is6() {
+				source = ethernetHeader + 8
+			}
+			for i := range rounds {
+				out := r.quick("to_uplink", frame)
+				if got := out[source : source+len(vip)]; string(got) != string(vip) {
+					t.Errorf("answer %d leaves as from %v", i, got)
+				}
+				answers.Add(1)
+			}
+			if err := <-moved; err != nil {
+				t.Error(err)
 			}
 		})
 	}
