@@ -11,6 +11,8 @@ import (
 	"github.com/weirlb/weir/internal/testkit/stream"
 )
 
+const clock = "15:04:05.000" // of what happened, to be compared with logs
+
 // crowd is what clients do during a scenario: streams to both VIPs of a service, and new connections.
 type crowd struct {
 	size    int // streams to each VIP
@@ -70,6 +72,9 @@ func (c *crowd) unbrokenBut(t *testing.T, killed string) {
 		}
 		if r.Failed > 0 {
 			t.Errorf("%s: %d of %d new connections failed: %v", vip, r.Failed, r.Requests, reasons)
+			for _, f := range r.Failures[:min(10, len(r.Failures))] {
+				t.Logf("%s: begun at %s: %s", vip, f.Started.Format(clock), f.Error)
+			}
 		}
 	}
 	for vip, streams := range c.streams {

@@ -60,8 +60,10 @@ func (l *churnLab) replace(t *testing.T, program string, signal syscall.Signal, 
 		must(t, err)
 	}
 	for _, n := range nodes {
-		must(t, netlab.Poll(t.Context(), bound, func() error { return l.working(n) }))
-		t.Logf("%s on %s, ended by %v, is back %s after %.1f s", program, n.Name, signal, strings.Join(more, " "), time.Since(began).Seconds())
+		// Under load a mux that makes tables anew may have to wait for its programs for half a minute.
+		must(t, netlab.Poll(t.Context(), 3*bound, func() error { return l.working(n) }))
+		t.Logf("%s on %s, ended at %s by %v, is back %s after %.1f s", program, n.Name, began.Format(clock), signal,
+			strings.Join(more, " "), time.Since(began).Seconds())
 	}
 }
 
