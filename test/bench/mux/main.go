@@ -17,14 +17,15 @@ func main() {
 	out := flag.String("out", "out/bench/mux.json", "file for the results")
 	budget := flag.Duration("time", 150*time.Second, "time for all measurements of packets together")
 	only := flag.String("only", "", "measure this alone: packets, live or memory")
+	class := flag.String("class", "", "measure only this class of packets, and what it is compared with")
 	flag.Parse()
-	if err := run(*out, *only, *budget); err != nil {
+	if err := run(*out, *only, *class, *budget); err != nil {
 		fmt.Fprintf(os.Stderr, "bench mux: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(out, only string, budget time.Duration) error {
+func run(out, only, class string, budget time.Duration) error {
 	var all report
 	wanted := func(part string) bool { return only == "" || only == part }
 	if wanted("memory") { // before the thread is bound to a core
@@ -45,7 +46,7 @@ func run(out, only string, budget time.Duration) error {
 	}
 	defer world.Close()
 	if wanted("packets") {
-		if all.Packets, err = measurePackets(core, world, budget); err != nil {
+		if all.Packets, err = measurePackets(core, world, class, budget); err != nil {
 			return err
 		}
 		printTable(os.Stdout, all.Packets)
@@ -59,13 +60,13 @@ func run(out, only string, budget time.Duration) error {
 	return writeJSON(out, all)
 }
 
-func measurePackets(core *core, world *world, budget time.Duration) ([]result, error) {
+func measurePackets(core *core, world *world, class string, budget time.Duration) ([]result, error) {
 	families, flows := []family{v4, v6}, []int{1, 1_000_000}
 	share := budget / time.Duration(len(families)*len(flows))
 	var results []result
 	for _, family := range families {
 		for _, n := range flows {
-			measured, err := world.measure(core, family, n, share)
+			measured, err := world.measure(core, family, n, class, share)
 			if err != nil {
 				return nil, fmt.Errorf("measure %s with %d flows: %w", family, n, err)
 			}

@@ -124,8 +124,8 @@ func timestamps(padding int) func(*pkt.Packet) {
 	})...)
 }
 
-// measure times all classes for one family and number of flows, the floor among them.
-func (w *world) measure(c *core, of family, flows int, budget time.Duration) ([]result, error) {
+// measure times all classes, or one, for one family and number of flows, and what they are compared with.
+func (w *world) measure(c *core, of family, flows int, only string, budget time.Duration) ([]result, error) {
 	if err := w.verify(of); err != nil {
 		return nil, err
 	}
@@ -136,6 +136,9 @@ func (w *world) measure(c *core, of family, flows int, budget time.Duration) ([]
 	defer h.Close()
 	deadline := time.Now().Add(budget)
 	all := classes(of)
+	if only != "" {
+		all = slices.DeleteFunc(all, func(k class) bool { return k.name != only && k.name != floorClass && k.name != passClass })
+	}
 	for i := range all {
 		if err := h.prepare(&all[i], w.datapath); err != nil {
 			return nil, err
