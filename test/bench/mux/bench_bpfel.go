@@ -60,6 +60,8 @@ const (
 	benchProgBenchMux             = "bench_mux"
 	benchProgBenchPass            = "bench_pass"
 	benchProgBenchSyn             = "bench_syn"
+	benchProgBenchSynEmpty        = "bench_syn_empty"
+	benchProgBenchSynFloor        = "bench_syn_floor"
 	benchProgFlowClock            = "flow_clock"
 	benchProgLiveFloor            = "live_floor"
 	benchProgLiveGenerate         = "live_generate"
@@ -144,6 +146,8 @@ type benchProgramSpecs struct {
 	BenchMux       *ebpf.ProgramSpec `ebpf:"bench_mux"`
 	BenchPass      *ebpf.ProgramSpec `ebpf:"bench_pass"`
 	BenchSyn       *ebpf.ProgramSpec `ebpf:"bench_syn"`
+	BenchSynEmpty  *ebpf.ProgramSpec `ebpf:"bench_syn_empty"`
+	BenchSynFloor  *ebpf.ProgramSpec `ebpf:"bench_syn_floor"`
 	FlowClock      *ebpf.ProgramSpec `ebpf:"flow_clock"`
 	LiveFloor      *ebpf.ProgramSpec `ebpf:"live_floor"`
 	LiveGenerate   *ebpf.ProgramSpec `ebpf:"live_generate"`
@@ -355,6 +359,8 @@ type benchPrograms struct {
 	BenchMux       *ebpf.Program `ebpf:"bench_mux"`
 	BenchPass      *ebpf.Program `ebpf:"bench_pass"`
 	BenchSyn       *ebpf.Program `ebpf:"bench_syn"`
+	BenchSynEmpty  *ebpf.Program `ebpf:"bench_syn_empty"`
+	BenchSynFloor  *ebpf.Program `ebpf:"bench_syn_floor"`
 	FlowClock      *ebpf.Program `ebpf:"flow_clock"`
 	LiveFloor      *ebpf.Program `ebpf:"live_floor"`
 	LiveGenerate   *ebpf.Program `ebpf:"live_generate"`
@@ -378,6 +384,8 @@ func (p *benchPrograms) Close() error {
 		p.BenchMux,
 		p.BenchPass,
 		p.BenchSyn,
+		p.BenchSynEmpty,
+		p.BenchSynFloor,
 		p.FlowClock,
 		p.LiveFloor,
 		p.LiveGenerate,

@@ -41,6 +41,7 @@ type class struct {
 
 	run      *ebpf.Program
 	cookie   *ebpf.Variable
+	template *ebpf.Variable // of a harness that writes each frame anew; else nil
 	datapath *mux.Datapath
 }
 
@@ -51,8 +52,9 @@ type noisy struct {
 }
 
 const (
-	floorClass = "floor"
-	passClass  = "parse-and-pass"
+	floorClass    = "floor"
+	passClass     = "parse-and-pass"
+	synFloorClass = "floor-syn"
 
 	bodyAt = 120 // of a byte of the payload, where a cookie does no harm
 )
@@ -83,7 +85,9 @@ func classes(of family) []class {
 		{name: "tcp-cookie", packet: aligned, cookieAt: uint32(aligned.L4()) + 20 + 11, action: xdpTX},
 		{name: "tcp-cookie-last", packet: last, cookieAt: uint32(last.L4()) + 20 + 39, action: xdpTX},
 		{name: "tcp-syn", packet: pkt.TCP(from(12), at(portCookies), pkt.SYN, body), action: xdpTX},
-		{name: "tcp-syn-cookie", packet: linuxSYN(from(26), at(portAnswers)), program: benchProgBenchSyn, action: xdpTX},
+		{name: synFloorClass, packet: linuxSYN(from(27), at(portCookies)), program: benchProgBenchSynFloor, action: xdpTX},
+		{name: "harness-syn", packet: linuxSYN(from(27), at(portCookies)), program: benchProgBenchSynEmpty, action: xdpPass},
+		{name: "tcp-syn-cookie", packet: linuxSYN(from(26), at(portAnswers)), program: benchProgBenchSyn, beside: synFloorClass, action: xdpTX},
 		{name: "udp-known", packet: pkt.UDP(from(13), at(portCookies), body), action: xdpTX},
 		{name: "tcp-known", packet: tcp(16, portCookies), action: xdpTX},
 		{name: "chained", packet: tcp(17, portChained), action: xdpTX},
@@ -106,11 +110,20 @@ func linuxSYN(from, to string) pkt.Packet {
 	))
 }
 
-// template is the class's frame for a harness that writes it anew for each packet.
-func (k *class) template() []byte {
-	frame := make([]byte, 96)
+// restore tells the harness what it writes before each packet.
+func (k *class) restore() error {
+	if err := k.cookie.Set(cmp.Or(k.cookieAt, bodyAt)); err != nil {
+		return fmt.Errorf("say where the cookie is: %w", err)
+	}
+	if k.template == nil {
+		return nil
+	}
+	frame := make([]byte, k.template.Size())
 	copy(frame, k.packet.Frame())
-	return frame
+	if err := k.template.Set(frame); err != nil {
+		return fmt.Errorf("say what the frame is: %w", err)
+	}
+	return nil
 }
 
 // timestamps are TCP's option behind so many bytes of padding.
@@ -137,7 +150,7 @@ func (w *world) measure(c *core, of family, flows int, only string, budget time.
 	deadline := time.Now().Add(budget)
 	all := classes(of)
 	if only != "" {
-		all = slices.DeleteFunc(all, func(k class) bool { return k.name != only && k.name != floorClass && k.name != passClass })
+		all = alone(all, only)
 	}
 	for i := range all {
 		if err := h.prepare(&all[i], w.datapath); err != nil {
@@ -164,6 +177,17 @@ func (w *world) measure(c *core, of family, flows int, only string, budget time.
 		}
 	}
 	return summarise(all, of, flows), nil
+}
+
+// alone leaves a class, what it is compared with, and the floor.
+func alone(all []class, name string) []class {
+	wanted := []string{name, floorClass}
+	for i := range all {
+		if all[i].name == name {
+			wanted = append(wanted, all[i].beside)
+		}
+	}
+	return slices.DeleteFunc(all, func(k class) bool { return !slices.Contains(wanted, k.name) })
 }
 
 // besides is the class that k is compared with.
@@ -213,8 +237,8 @@ func median(values []float64) float64 {
 }
 
 func (k *class) burst(packets int) (time.Duration, error) {
-	if err := k.cookie.Set(cmp.Or(k.cookieAt, bodyAt)); err != nil {
-		return 0, fmt.Errorf("say where the cookie is: %w", err)
+	if err := k.restore(); err != nil {
+		return 0, err
 	}
 	if err := k.set(true); err != nil {
 		return 0, err

@@ -59,11 +59,11 @@ func (k *class) verify(of family, m *oracle.Mux) error {
 		return err
 	}
 	defer func() { _ = k.set(false) }()
-	if err := k.cookie.Set(cmp.Or(k.cookieAt, bodyAt)); err != nil {
+	if err := k.restore(); err != nil {
 		return err
 	}
 	frame := k.packet.Frame()
-	if k.program != benchProgBenchSyn {
+	if !k.writes() {
 		frame = k.restored(of)
 	}
 	options := &ebpf.RunOptions{Data: bytes.Clone(frame), DataOut: make([]byte, len(frame)+256)}
@@ -71,7 +71,7 @@ func (k *class) verify(of family, m *oracle.Mux) error {
 	if err != nil || action != k.action {
 		return fmt.Errorf("action %d, want %d: %w", action, k.action, err)
 	}
-	if k.program == benchProgBenchFloor {
+	if k.program == benchProgBenchFloor || k.program == benchProgBenchSynFloor {
 		growth := map[family]int{v4: 20, v6: 40}[of]
 		if out := options.DataOut; len(out) != len(frame)+growth || !bytes.Equal(out[14+growth:], frame[14:]) {
 			return fmt.Errorf("got %x of %x", out, frame)

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -193,6 +194,8 @@ func sources(v6 bool) []netip.Prefix {
 type harness struct {
 	Mux      *ebpf.Program  `ebpf:"bench_mux"`
 	SYN      *ebpf.Program  `ebpf:"bench_syn"`
+	SYNFloor *ebpf.Program  `ebpf:"bench_syn_floor"`
+	SYNEmpty *ebpf.Program  `ebpf:"bench_syn_empty"`
 	Floor    *ebpf.Program  `ebpf:"bench_floor"`
 	Pass     *ebpf.Program  `ebpf:"bench_pass"`
 	Empty    *ebpf.Program  `ebpf:"bench_empty"`
@@ -208,7 +211,7 @@ type harness struct {
 }
 
 func (h *harness) Close() {
-	for _, p := range []*ebpf.Program{h.Mux, h.SYN, h.Floor, h.Pass, h.Empty, h.Generate, h.Sink, h.Reflect, h.Bare, h.Whole} {
+	for _, p := range []*ebpf.Program{h.Mux, h.SYN, h.SYNFloor, h.SYNEmpty, h.Floor, h.Pass, h.Empty, h.Generate, h.Sink, h.Reflect, h.Bare, h.Whole} {
 		_ = p.Close()
 	}
 	_ = h.Asides.Close()
@@ -217,10 +220,16 @@ func (h *harness) Close() {
 // prepare gives the class its program.
 func (h *harness) prepare(k *class, d *mux.Datapath) error {
 	k.run, k.cookie, k.datapath = h.Mux, h.CookieAt, d
+	if k.writes() {
+		k.template = h.Template
+	}
 	switch k.program {
 	case benchProgBenchSyn:
 		k.run = h.SYN
-		return h.Template.Set(k.template())
+	case benchProgBenchSynFloor:
+		k.run = h.SYNFloor
+	case benchProgBenchSynEmpty:
+		k.run = h.SYNEmpty
 	case benchProgBenchFloor:
 		k.run = h.Floor
 	case benchProgBenchPass:
@@ -229,6 +238,11 @@ func (h *harness) prepare(k *class, d *mux.Datapath) error {
 		k.run = h.Empty
 	}
 	return nil
+}
+
+// writes says whether the harness writes the class's whole frame before each packet.
+func (k *class) writes() bool {
+	return slices.Contains([]string{benchProgBenchSyn, benchProgBenchSynFloor, benchProgBenchSynEmpty}, k.program)
 }
 
 const shortcutsPerRow = 16

@@ -105,13 +105,26 @@ int bench_mux(struct xdp_md *ctx)
 	return restore(ctx) ? undo(ctx, run_mux(ctx), before) : XDP_ABORTED;
 }
 
+static __always_inline bool restore_any_syn(struct xdp_md *ctx)
+{
+	return cfg_v6 ? restore_syn(ctx, true) : restore_syn(ctx, false);
+}
+
 SEC("xdp.frags")
 int bench_syn(struct xdp_md *ctx)
 {
 	long before = length(ctx);
-	bool restored = cfg_v6 ? restore_syn(ctx, true) : restore_syn(ctx, false);
 
-	return restored ? undo(ctx, run_mux(ctx), before) : XDP_ABORTED;
+	return restore_any_syn(ctx) ? undo(ctx, run_mux(ctx), before) : XDP_ABORTED;
+}
+
+/* The floor where the whole frame was just written: the first loads wait for the stores. */
+SEC("xdp.frags")
+int bench_syn_floor(struct xdp_md *ctx)
+{
+	long before = length(ctx);
+
+	return restore_any_syn(ctx) ? undo(ctx, run_floor(ctx), before) : XDP_ABORTED;
 }
 
 SEC("xdp.frags")
@@ -137,6 +150,14 @@ int bench_empty(struct xdp_md *ctx)
 	long before = length(ctx);
 
 	return restore(ctx) ? undo(ctx, XDP_PASS, before) : XDP_ABORTED;
+}
+
+SEC("xdp.frags")
+int bench_syn_empty(struct xdp_md *ctx)
+{
+	long before = length(ctx);
+
+	return restore_any_syn(ctx) ? undo(ctx, XDP_PASS, before) : XDP_ABORTED;
 }
 
 /* Live frames: XDP_TX of the test run sends the frame out of the interface it runs for. */
