@@ -42,12 +42,8 @@ type Cut struct {
 }
 
 const (
-	// dropCost is what dropping a packet costs a mux at least, of what it costs to send it on. It may be more where
-	// the way to the program is long, and where packets are lost for other reasons dropping some saves nothing.
+	// dropCost is what dropping a packet costs a mux, of what it costs to send it on, about.
 	dropCost = 0.3
-	// dropsTold is the share of dropped packets that tells what they cost. What was learnt so fades by costFades a look:
-	// then more is dropped, which tells.
-	dropsTold, costFades = 0.1, 0.9
 	// budgetMargin is what is taken off what a mux was seen to do when it lost packets, at most: twice what it lost
 	// is enough where little was.
 	budgetMargin = 0.05
@@ -63,24 +59,16 @@ const (
 
 // Budget follows what an overloaded mux can do. The zero value knows of no bound.
 type Budget struct {
-	packets, bytes bound
-	seen           float64   // share of what comes that the program saw at the last look
-	lost           time.Time // when packets were lost last
-	at             time.Time
-	fits           time.Time // since when all that comes fits; zero: it does not
-}
-
-// bound is what a mux can do of packets, or of bytes, a second.
-type bound struct {
-	most  float64 // that it can send on while it drops nothing; 0: no bound
-	use   float64 // of most, that is safe
-	cost  float64 // of dropping one, of what sending it on costs
-	room  float64 // that is left to send on, beside the dropping
-	tried bool    // more than was known to be safe, since packets were lost last
+	most Rate      // that it can send on while it drops nothing; zero: no bound
+	room Rate      // that is left of it, beside the dropping
+	seen float64   // share of what comes that the program saw at the last look
+	lost time.Time // when packets were lost last
+	at   time.Time
+	fits time.Time // since when all that comes fits; zero: it does not
 }
 
 // Bound says whether there is a bound.
-func (b *Budget) Bound() bool { return b.packets.most != 0 || b.bytes.most != 0 }
+func (b *Budget) Bound() bool { return b.most != (Rate{}) }
 
 // Look takes what the mux did in the last while, all that it saw come for VIPs, and the share of packets
 // that was lost before it saw them; 0: none that counts.
@@ -89,20 +77,18 @@ func (b *Budget) Look(at time.Time, done, seen Rate, lost float64) {
 	b.at = at
 	switch {
 	case lost > 0:
-		b.packets.learn(done.Packets, seen.Packets, lost)
-		b.bytes.learn(done.Bytes, seen.Bytes, lost)
+		b.most = Rate{work(done.Packets, seen.Packets), work(done.Bytes, seen.Bytes)}.times(1 - min(budgetMargin, 2*lost))
 		b.lost = at
 	case b.Bound() && at.Sub(b.lost) >= budgetHold:
-		b.packets.try(math.Pow(budgetGrowth, passed))
-		b.bytes.try(math.Pow(budgetGrowth, passed))
+		b.most = b.most.times(math.Pow(budgetGrowth, passed))
 	}
 	if !b.Bound() {
 		return
 	}
 	b.seen = 1 - min(lost, 0.99)
 	offered := seen.times(1 / b.seen)
-	packets, bytes := b.packets.share(offered.Packets, b.seen), b.bytes.share(offered.Bytes, b.seen)
-	if !packets || !bytes {
+	b.room = Rate{room(b.most.Packets, offered.Packets), room(b.most.Bytes, offered.Bytes)}
+	if offered.Packets > b.most.Packets || offered.Bytes > b.most.Bytes {
 		b.fits = time.Time{}
 		return
 	}
@@ -114,48 +100,15 @@ func (b *Budget) Look(at time.Time, done, seen Rate, lost float64) {
 	}
 }
 
-// learn takes what a mux did that could do no more: it sent on so much of what it saw, and dropped the rest. If it
-// has tried more, that is what it can do. Else it loses packets again though it was to have room: then dropping
-// costs more than was thought, or the loss has another reason and dropping saves nothing.
-func (b *bound) learn(done, seen, lost float64) {
-	if b.most == 0 {
-		b.cost, b.tried = dropCost, true
-	}
-	dropped := max(seen-done, 0)
-	if b.tried {
-		b.most = done + b.cost*dropped
-	} else {
-		b.most = min(max(b.most, done+dropCost*dropped), seen)
-		b.cost = dropCost + (b.cost-dropCost)*costFades
-		if dropped > dropsTold*seen {
-			b.cost = (b.most - done) / dropped
-		}
-	}
-	b.use, b.tried = 1-min(budgetMargin, 2*lost), false
-}
+// work is what a mux did that has sent on so much of what it saw, and dropped the rest.
+func work(done, seen float64) float64 { return done + dropCost*max(seen-done, 0) }
 
-func (b *bound) try(more float64) {
-	b.most *= more
-	b.tried = true
-}
-
-// share finds the room, so that what is sent on and dropping the rest of what comes are no more than the mux can
-// do, and tells whether all of it fits. The mux saw a share of what comes.
-func (b *bound) share(offered, seen float64) bool {
-	most := b.most * b.use
+// room is what can be sent on so that it, and dropping the rest of what comes, is no more than most.
+func room(most, offered float64) float64 {
 	if offered <= most {
-		b.room = math.Inf(1)
-		return true
+		return math.Inf(1)
 	}
-	least := budgetFloor
-	if b.cost*offered > most { // it will lose packets anyway: all the less does it drop, the less that saves
-		least += (1 - budgetFloor) * (b.cost - dropCost) / (1 - dropCost)
-	}
-	b.room = least * most / seen // it goes on to see as little
-	if b.cost < 1 {
-		b.room = max(b.room, (most-b.cost*offered)/(1-b.cost))
-	}
-	return false
+	return max((most-dropCost*offered)/(1-dropCost), most*budgetFloor)
 }
 
 func (r Rate) times(f float64) Rate { return Rate{r.Packets * f, r.Bytes * f} }
@@ -168,8 +121,8 @@ func (b *Budget) Cuts(askers []Asker, tenants map[string]int) map[netip.Addr]Cut
 		return nil
 	}
 	cuts := map[netip.Addr]Cut{}
-	packets := kept(askers, tenants, b.packets.room, func(a Asker) float64 { return a.Offered.Packets / b.seen })
-	bytes := kept(askers, tenants, b.bytes.room, func(a Asker) float64 { return a.Offered.Bytes / b.seen })
+	packets := kept(askers, tenants, b.room.Packets, func(a Asker) float64 { return a.Offered.Packets / b.seen })
+	bytes := kept(askers, tenants, b.room.Bytes, func(a Asker) float64 { return a.Offered.Bytes / b.seen })
 	for i, a := range askers {
 		keep := min(packets[i].share, bytes[i].share)
 		if 1-keep < leastCut {
