@@ -152,6 +152,7 @@ func TestRepliesWhileSessionsMove(t *testing.T) {
 			address := netip.MustParseAddr(f.client)
 			ours := r.answer(netip.AddrPortFrom(address, 2000).String(), f.greedy, f.dip)
 			var answers atomic.Int64
+			defer answers.Store(rounds) // whatever ends the test ends the moves
 			moved := make(chan error, 1)
 			go func() {
 				from, to := r.objects.NewSessions, r.objects.Sessions

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -52,9 +53,8 @@ type noisy struct {
 }
 
 const (
-	floorClass    = "floor"
-	passClass     = "parse-and-pass"
-	synFloorClass = "floor-syn"
+	floorClass = "floor"
+	passClass  = "parse-and-pass"
 
 	bodyAt = 120 // of a byte of the payload, where a cookie does no harm
 )
@@ -85,9 +85,9 @@ func classes(of family) []class {
 		{name: "tcp-cookie", packet: aligned, cookieAt: uint32(aligned.L4()) + 20 + 11, action: xdpTX},
 		{name: "tcp-cookie-last", packet: last, cookieAt: uint32(last.L4()) + 20 + 39, action: xdpTX},
 		{name: "tcp-syn", packet: pkt.TCP(from(12), at(portCookies), pkt.SYN, body), action: xdpTX},
-		{name: synFloorClass, packet: linuxSYN(from(27), at(portCookies)), program: benchProgBenchSynFloor, action: xdpTX},
+		{name: "floor-syn", packet: linuxSYN(from(27), at(portCookies)), program: benchProgBenchSynFloor, action: xdpTX},
 		{name: "harness-syn", packet: linuxSYN(from(27), at(portCookies)), program: benchProgBenchSynEmpty, action: xdpPass},
-		{name: "tcp-syn-cookie", packet: linuxSYN(from(26), at(portAnswers)), program: benchProgBenchSyn, beside: synFloorClass, action: xdpTX},
+		{name: "tcp-syn-cookie", packet: linuxSYN(from(26), at(portAnswers)), program: benchProgBenchSyn, action: xdpTX},
 		{name: "udp-known", packet: pkt.UDP(from(13), at(portCookies), body), action: xdpTX},
 		{name: "tcp-known", packet: tcp(16, portCookies), action: xdpTX},
 		{name: "chained", packet: tcp(17, portChained), action: xdpTX},
@@ -150,7 +150,9 @@ func (w *world) measure(c *core, of family, flows int, only string, budget time.
 	deadline := time.Now().Add(budget)
 	all := classes(of)
 	if only != "" {
-		all = alone(all, only)
+		if all, err = alone(all, only); err != nil {
+			return nil, err
+		}
 	}
 	for i := range all {
 		if err := h.prepare(&all[i], w.datapath); err != nil {
@@ -180,14 +182,17 @@ func (w *world) measure(c *core, of family, flows int, only string, budget time.
 }
 
 // alone leaves a class, what it is compared with, and the floor.
-func alone(all []class, name string) []class {
-	wanted := []string{name, floorClass}
+func alone(all []class, name string) ([]class, error) {
+	var names []string
 	for i := range all {
-		if all[i].name == name {
-			wanted = append(wanted, all[i].beside)
-		}
+		names = append(names, all[i].name)
 	}
-	return slices.DeleteFunc(all, func(k class) bool { return !slices.Contains(wanted, k.name) })
+	at := slices.Index(names, name)
+	if at < 0 {
+		return nil, fmt.Errorf("there is no class %q, but %s", name, strings.Join(names, ", "))
+	}
+	wanted := []string{name, all[at].beside, floorClass}
+	return slices.DeleteFunc(all, func(k class) bool { return !slices.Contains(wanted, k.name) }), nil
 }
 
 // besides is the class that k is compared with.
