@@ -21,7 +21,7 @@ const (
 // TestCookiesOfTransfers sends both ways with every kind of stack: cookies are carried exactly where
 // both ends have timestamps, no option is lost, and no end finds a timestamp odd.
 func TestCookiesOfTransfers(t *testing.T) {
-	w := newWorld(t)
+	w := newOrderedWorld(t)
 	w.offloads(true)
 	for _, c := range []struct {
 		name               string
@@ -103,7 +103,7 @@ func (w *world) cookieOf(client net.Addr) model.Slot {
 	return 0
 }
 
-// wantNoOddTimestamps fails if a stack has refused a segment for its timestamps.
+// wantNoOddTimestamps fails if a stack has refused a segment for its timestamps. It needs an ordered world.
 func (w *world) wantNoOddTimestamps() {
 	w.t.Helper()
 	for _, ns := range []*netns.NS{w.client, w.host, w.workload} {

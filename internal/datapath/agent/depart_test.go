@@ -10,7 +10,7 @@ import (
 // has brought along. Their clients wait, and the workload's answer finds its way once they were asked. A native one brings none
 // along: what it says before its clients were asked would leave with the host's own address, and be refused.
 func TestDepart(t *testing.T) {
-	w := newWorld(t)
+	w := newOrderedWorld(t)
 	all := w.silentConnections()
 	dips := map[netip.Addr]bool{}
 	for _, way := range w.ways() {

@@ -15,7 +15,7 @@ const shortTick = time.Millisecond / 64
 // TestKeepAlive leaves connections silent for longer than their clients' timestamps bear: the
 // workload's next segment arrives all the same, and the sessions have not got younger.
 func TestKeepAlive(t *testing.T) {
-	w := newWorld(t)
+	w := newOrderedWorld(t)
 	w.shortenClock()
 	all := w.silentConnections()
 	seen := w.lastSeen()

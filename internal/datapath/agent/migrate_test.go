@@ -45,7 +45,7 @@ func toFirst(a string) firstAddress { return abi.Words(netip.MustParseAddr(a)) }
 // TestUpgradeFromTheFirstVersion migrates its tables while connections live: none breaks, and their
 // sessions go on as what they are. Those that begin afterwards carry cookies.
 func TestUpgradeFromTheFirstVersion(t *testing.T) {
-	w := newWorld(t)
+	w := newOrderedWorld(t)
 	w.must(w.datapath.Unload())
 	w.datapath = nil
 	w.startFirst()
@@ -163,7 +163,7 @@ func (w *world) attachFirst(name string, at int, program *ebpf.Program, where eb
 
 // TestOtherSizes keeps sessions and connections in tables of another size.
 func TestOtherSizes(t *testing.T) {
-	w := newWorld(t)
+	w := newOrderedWorld(t)
 	silent := w.silentConnections()
 	before := len(w.sessions())
 	for _, size := range []int{77, 1 << 13} {

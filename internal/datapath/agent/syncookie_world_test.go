@@ -238,7 +238,7 @@ func rawControl(set func(uintptr)) func(string, string, syscall.RawConn) error {
 // TestSYNCookieTransfers sends both ways over connections whose SYN a mux answered: to the host's own
 // stack, which makes a socket of the cookie, or can't, and to a workload that sees a handshake.
 func TestSYNCookieTransfers(t *testing.T) {
-	w := newWorld(t)
+	w := newOrderedWorld(t)
 	w.answer()
 	for _, c := range []struct {
 		name       string
