@@ -9,6 +9,7 @@
 #include "lib/mux_cookie.h"
 #include "lib/mux_endpoint.h"
 #include "lib/mux_flow.h"
+#include "lib/mux_handover.h"
 #include "lib/mux_snat.h"
 #include "lib/mux_syn.h"
 #include "lib/mux_work.h"
@@ -118,12 +119,24 @@ __noinline int choose_by_flow(struct ask *a)
  */
 static __always_inline __u32 choose_for_syn(const struct work *w)
 {
-	syn_count(w, false);
+	syn_count(w->endpoint->id, false);
 	if (w->endpoint->flags & ENDPOINT_WATCHED)
 		syn_try(w->endpoint->id, w->hash, true);
 	if (w->endpoint->flags & ENDPOINT_MOVED)
 		flow_forget(w->hash, flow_tag(w->hash, w->endpoint->salt));
 	return chosen(bucket_slot(w->slices, bucket_hash(w)), VERDICT_FORWARD_SYN);
+}
+
+/* One that the mux answers: its backend is known now, so that the ACK will find the same. */
+static __always_inline enum verdict choose_to_answer(struct work *w)
+{
+	w->slot = bucket_slot(w->slices, bucket_hash(w));
+	if (!backend_at(w->slices, w->slot)) {
+		syn_count(w->endpoint->id, false);
+		return VERDICT_DROP_NO_BACKEND;
+	}
+	syn_hand_over(w);
+	return VERDICT_DROP_SYN; /* unless a step aside answers it */
 }
 
 static __always_inline __u32 choose_for_others(const struct work *w, __u32 cookie)
@@ -167,9 +180,9 @@ static __always_inline enum verdict choose(struct xdp_md *ctx, struct work *w)
 	}
 	if (flags & ENDPOINT_SNAT)
 		return choose_snat(w);
-	if (syn && flags & ENDPOINT_SYN_COOKIES)
-		return VERDICT_DROP_SYN; /* unless a step aside answers it */
 	w->hash = flowhash(&w->packet, &pool.hash_key);
+	if (syn && flags & ENDPOINT_SYN_COOKIES)
+		return choose_to_answer(w);
 	choice = syn ? choose_for_syn(w) : choose_for_others(w, cookie);
 	w->forward = choice >> CHOSEN_VERDICT_SHIFT;
 	w->slot = choice & SLOT_MASK;

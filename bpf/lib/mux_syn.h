@@ -57,9 +57,8 @@ __noinline int syn_try(__u32 id, __u64 hash, bool syn)
 	return 0;
 }
 
-static __always_inline void syn_count(const struct work *w, bool answered)
+static __always_inline void syn_count(__u32 id, bool answered)
 {
-	__u32 id = w->endpoint->id;
 	struct syn_counter *counter = bpf_map_lookup_elem(&syn_counters, &id);
 
 	if (!counter || only_looking())

@@ -126,8 +126,11 @@ static __always_inline __u32 syn_mss(__u32 class)
 /* The class of the largest MSS that is not above the client's, or the lowest. */
 static __always_inline __u32 syn_class(__u32 mss)
 {
-	return (mss >= 1220) + (mss >= 1300) + (mss >= 1360) + (mss >= 1400) + (mss >= 1440) +
-	       (mss >= 1460) + (mss >= 8940);
+	if (mss >= 1440)
+		return mss >= 1460 ? 6 + (mss >= 8940) : 5;
+	if (mss >= 1300)
+		return mss >= 1360 ? 3 + (mss >= 1400) : 2;
+	return mss >= 1220;
 }
 
 static __always_inline __u32 syn_detail(__u32 class, __u32 options)

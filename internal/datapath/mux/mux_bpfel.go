@@ -354,6 +354,19 @@ type muxSynCounter struct {
 	Completed uint64
 }
 
+type muxSynHandover struct {
+	_       structs.HostLayout
+	Hash    uint64
+	Id      uint32
+	Watched uint32
+	Slot    uint32
+	Limit   uint32
+	L3      uint32
+	L4      uint32
+	Length  uint32
+	V4      uint32
+}
+
 type muxSynSecrets struct {
 	_     structs.HostLayout
 	Clock uint64
@@ -465,6 +478,7 @@ const (
 	muxMapSourceShares          = "source_shares"
 	muxMapSources               = "sources"
 	muxMapSynCounters           = "syn_counters"
+	muxMapSynHandovers          = "syn_handovers"
 	muxMapSynTrials             = "syn_trials"
 	muxMapTalkers               = "talkers"
 	muxMapTenantUsage           = "tenant_usage"
@@ -582,6 +596,7 @@ type muxMapSpecs struct {
 	SourceShares     *ebpf.MapSpec `ebpf:"source_shares"`
 	Sources          *ebpf.MapSpec `ebpf:"sources"`
 	SynCounters      *ebpf.MapSpec `ebpf:"syn_counters"`
+	SynHandovers     *ebpf.MapSpec `ebpf:"syn_handovers"`
 	SynTrials        *ebpf.MapSpec `ebpf:"syn_trials"`
 	Talkers          *ebpf.MapSpec `ebpf:"talkers"`
 	TenantUsage      *ebpf.MapSpec `ebpf:"tenant_usage"`
@@ -657,6 +672,7 @@ type muxMaps struct {
 	SourceShares     *ebpf.Map `ebpf:"source_shares"`
 	Sources          *ebpf.Map `ebpf:"sources"`
 	SynCounters      *ebpf.Map `ebpf:"syn_counters"`
+	SynHandovers     *ebpf.Map `ebpf:"syn_handovers"`
 	SynTrials        *ebpf.Map `ebpf:"syn_trials"`
 	Talkers          *ebpf.Map `ebpf:"talkers"`
 	TenantUsage      *ebpf.Map `ebpf:"tenant_usage"`
@@ -694,6 +710,7 @@ func (m *muxMaps) Close() error {
 		m.SourceShares,
 		m.Sources,
 		m.SynCounters,
+		m.SynHandovers,
 		m.SynTrials,
 		m.Talkers,
 		m.TenantUsage,

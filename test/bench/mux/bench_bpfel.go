@@ -41,6 +41,7 @@ const (
 	benchMapSourceShares          = "source_shares"
 	benchMapSources               = "sources"
 	benchMapSynCounters           = "syn_counters"
+	benchMapSynHandovers          = "syn_handovers"
 	benchMapSynTrials             = "syn_trials"
 	benchMapTalkers               = "talkers"
 	benchMapTenantUsage           = "tenant_usage"
@@ -187,6 +188,7 @@ type benchMapSpecs struct {
 	SourceShares     *ebpf.MapSpec `ebpf:"source_shares"`
 	Sources          *ebpf.MapSpec `ebpf:"sources"`
 	SynCounters      *ebpf.MapSpec `ebpf:"syn_counters"`
+	SynHandovers     *ebpf.MapSpec `ebpf:"syn_handovers"`
 	SynTrials        *ebpf.MapSpec `ebpf:"syn_trials"`
 	Talkers          *ebpf.MapSpec `ebpf:"talkers"`
 	TenantUsage      *ebpf.MapSpec `ebpf:"tenant_usage"`
@@ -269,6 +271,7 @@ type benchMaps struct {
 	SourceShares     *ebpf.Map `ebpf:"source_shares"`
 	Sources          *ebpf.Map `ebpf:"sources"`
 	SynCounters      *ebpf.Map `ebpf:"syn_counters"`
+	SynHandovers     *ebpf.Map `ebpf:"syn_handovers"`
 	SynTrials        *ebpf.Map `ebpf:"syn_trials"`
 	Talkers          *ebpf.Map `ebpf:"talkers"`
 	TenantUsage      *ebpf.Map `ebpf:"tenant_usage"`
@@ -306,6 +309,7 @@ func (m *benchMaps) Close() error {
 		m.SourceShares,
 		m.Sources,
 		m.SynCounters,
+		m.SynHandovers,
 		m.SynTrials,
 		m.Talkers,
 		m.TenantUsage,
