@@ -334,12 +334,12 @@ static __always_inline enum verdict syn_answer(struct xdp_md *ctx, const struct 
 }
 
 /* The answer by family: what it is made of then stands in constant places. */
-static __always_inline enum verdict answer(struct xdp_md *ctx, const struct syn_handover *h,
+static __always_inline enum verdict answer(struct xdp_md *ctx, struct syn_handover *h,
 					   const bool v4)
 {
 	__u32 row = syn_secrets.makes & (SYN_COOKIE_SECRETS - 1), options;
 	const struct syn_secret *secret = &syn_secrets.rows[row];
-	__u64 time = bpf_ktime_get_coarse_ns() + syn_secrets.clock;
+	__u64 time = syn_coarse_ns(h) + syn_secrets.clock;
 	struct syn_ack a;
 	struct syn s;
 
@@ -357,17 +357,21 @@ static __always_inline enum verdict answer(struct xdp_md *ctx, const struct syn_
 	return syn_answer(ctx, h, &s, &a, v4, true);
 }
 
-/* A SYN that was handed over. A function of its own: mux_look has no stack left. */
-__noinline int answer_syn(struct xdp_md *ctx)
+/* A SYN that was handed over. */
+static __always_inline enum verdict answer_syn(struct xdp_md *ctx, struct syn_handover *h)
 {
-	struct syn_handover *h = syn_handover();
-	enum verdict verdict;
+	enum verdict verdict = h->v4 ? answer(ctx, h, true) : answer(ctx, h, false);
 
-	if (!h)
-		return VERDICT_DROP_SYN;
-	verdict = h->v4 ? answer(ctx, h, true) : answer(ctx, h, false);
 	syn_count(h->id, verdict == VERDICT_REPLY_SYN);
 	if (verdict == VERDICT_REPLY_SYN && h->watched)
 		syn_try(h->id, h->hash, true);
 	return verdict;
+}
+
+/* The same as a function of its own: mux_look has no stack left. */
+__noinline int answer_syn_aside(struct xdp_md *ctx)
+{
+	struct syn_handover *h = syn_handover();
+
+	return h ? answer_syn(ctx, h) : VERDICT_DROP_SYN;
 }

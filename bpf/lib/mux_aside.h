@@ -67,7 +67,7 @@ static __always_inline enum verdict step_aside(struct xdp_md *ctx, enum aside as
 	case ASIDE_TOO_BIG_V6:
 		return too_big(ctx, ROOM_V6);
 	case ASIDE_SYN:
-		return answer_syn(ctx);
+		return answer_syn_aside(ctx);
 	case ASIDE_NONE:
 	case ASIDE_RARE:
 	case ASIDE_COUNT:

@@ -42,10 +42,13 @@ int aside_too_big_v6(struct xdp_md *ctx)
 	return aside_main(ctx, ASIDE_TOO_BIG_V6);
 }
 
+/* Without a call: a flood pays for each, most where the kernel makes returns safe. */
 SEC("xdp.frags")
 int aside_syn(struct xdp_md *ctx)
 {
-	return aside_main(ctx, ASIDE_SYN);
+	struct syn_handover *h = syn_handover();
+
+	return h ? finish(answer_syn(ctx, h), h->limit) : XDP_DROP;
 }
 
 int mux_rare(struct xdp_md *ctx);

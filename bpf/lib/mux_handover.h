@@ -22,6 +22,9 @@ struct syn_handover {
 	__u32 l4;
 	__u32 length; /* of the TCP header and what follows it */
 	__u32 v4; /* 1: IPv4 */
+	/* What stays for the next one. */
+	__u64 jiffy; /* at which the clock was asked */
+	__u64 clock; /* what it said: bpf_ktime_get_coarse_ns() */
 };
 
 /* The one that this CPU is about to answer. */
@@ -37,6 +40,18 @@ static __always_inline struct syn_handover *syn_handover(void)
 	__u32 row = 0;
 
 	return bpf_map_lookup_elem(&syn_handovers, &row);
+}
+
+/* The coarse clock moves once in a jiffy: until then it need not be asked, which takes a call. */
+static __always_inline __u64 syn_coarse_ns(struct syn_handover *s)
+{
+	__u64 jiffy = bpf_jiffies64(); /* no call: the kernel makes it a load */
+
+	if (s->jiffy != jiffy) {
+		s->clock = bpf_ktime_get_coarse_ns();
+		s->jiffy = jiffy;
+	}
+	return s->clock;
 }
 
 /* To be called when the hash and the backend's slot are known. */

@@ -365,6 +365,8 @@ type muxSynHandover struct {
 	L4      uint32
 	Length  uint32
 	V4      uint32
+	Jiffy   uint64
+	Clock   uint64
 }
 
 type muxSynSecrets struct {
