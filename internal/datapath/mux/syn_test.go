@@ -3,6 +3,7 @@ package mux
 import (
 	"encoding/binary"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/gopacket/gopacket/layers"
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
 	"github.com/weirlb/weir/internal/model"
@@ -278,6 +280,39 @@ func TestSYNsAreAnswered(t *testing.T) {
 	remembers := slices.ContainsFunc(usage.VIPs, func(v VIPUsage) bool { return v.Flows != FlowUsage{} })
 	if err != nil || remembers && !otherwise {
 		t.Errorf("flows are remembered of SYNs: %+v, %v", usage.VIPs, err)
+	}
+}
+
+// The clock that answers tell goes on, on a CPU that has asked it before.
+func TestSYNAnswersTellTheTime(t *testing.T) {
+	d := newFilled(t, world()...)
+	answering(t, d)
+	runtime.LockOSThread() // for good: the thread ends with the test
+	var one unix.CPUSet
+	one.Set(0)
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		t.Fatal(err)
+	}
+	frame := pkt.TCP(client4, vip4, pkt.SYN, pkt.Timestamps(1, 0)).Frame()
+	clock := func() uint32 {
+		t.Helper()
+		_, out := run(t, d, frame)
+		got, err := pkt.Decode(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, option := range got.Options {
+			if option.OptionType == layers.TCPOptionKindTimestamps {
+				return binary.BigEndian.Uint32(option.OptionData) >> 18
+			}
+		}
+		t.Fatal("an answer without timestamps")
+		return 0
+	}
+	first, again := clock(), clock()
+	time.Sleep(2 << 28) // two of its steps
+	if last := clock(); last-first < 2 || again-first > last-first {
+		t.Errorf("the clock says %d, %d, and two steps later %d", first, again, last)
 	}
 }
 
