@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * What the fast path does not do: ICMP, fragments, packets that are too big, answers to SYNs. Each
- * step parses the frame again, and is a program of its own (mux_asides.h), so that the fast path
- * pays nothing for it, neither in time nor in stack.
+ * step parses the frame again, but a SYN is handed over (mux_handover.h). Each is a program of its
+ * own (mux_asides.h), so that the fast path pays nothing for it, neither in time nor in stack.
  */
 #pragma once
 
