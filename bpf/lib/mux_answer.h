@@ -306,9 +306,9 @@ static __always_inline __u64 write_syn_ip(__u32 *ip, const struct syn *s, const 
 }
 
 /* Makes of the SYN its answer. From the first change on it is dropped, not passed. */
-static __always_inline enum verdict syn_answer(struct xdp_md *ctx, const struct syn_handover *h,
-					       const struct syn *s, const struct syn_ack *a,
-					       const bool v4, const bool timestamps)
+static __always_inline enum verdict write_answer(struct xdp_md *ctx, const struct syn_handover *h,
+						 const struct syn *s, const struct syn_ack *a,
+						 const bool v4, const bool timestamps)
 {
 	const __u32 header = v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
 	const __u32 tcp = timestamps ? SYN_ACK_LONG : SYN_ACK_SHORT;
@@ -334,8 +334,8 @@ static __always_inline enum verdict syn_answer(struct xdp_md *ctx, const struct 
 }
 
 /* The answer by family: what it is made of then stands in constant places. */
-static __always_inline enum verdict answer(struct xdp_md *ctx, struct syn_handover *h,
-					   const bool v4)
+static __always_inline enum verdict answer_family(struct xdp_md *ctx, struct syn_handover *h,
+						  const bool v4)
 {
 	__u32 row = syn_secrets.makes & (SYN_COOKIE_SECRETS - 1), options;
 	const struct syn_secret *secret = &syn_secrets.rows[row];
@@ -352,15 +352,15 @@ static __always_inline enum verdict answer(struct xdp_md *ctx, struct syn_handov
 				   time);
 	a.mss = syn_own_mss(v4);
 	if (!(options & SYN_OPTION_TIMESTAMPS))
-		return syn_answer(ctx, h, &s, &a, v4, false);
+		return write_answer(ctx, h, &s, &a, v4, false);
 	a.tsval = syn_tsval(h->slot, options, time);
-	return syn_answer(ctx, h, &s, &a, v4, true);
+	return write_answer(ctx, h, &s, &a, v4, true);
 }
 
 /* A SYN that was handed over. */
 static __always_inline enum verdict answer_syn(struct xdp_md *ctx, struct syn_handover *h)
 {
-	enum verdict verdict = h->v4 ? answer(ctx, h, true) : answer(ctx, h, false);
+	enum verdict verdict = h->v4 ? answer_family(ctx, h, true) : answer_family(ctx, h, false);
 
 	syn_count(h->id, verdict == VERDICT_REPLY_SYN);
 	if (verdict == VERDICT_REPLY_SYN && h->watched)

@@ -42,13 +42,13 @@ int aside_too_big_v6(struct xdp_md *ctx)
 	return aside_main(ctx, ASIDE_TOO_BIG_V6);
 }
 
-/* Without a call: a flood pays for each, most where the kernel makes returns safe. */
+/* Not by a function: a flood pays for each call, most where the kernel makes returns safe. */
 SEC("xdp.frags")
 int aside_syn(struct xdp_md *ctx)
 {
 	struct syn_handover *h = syn_handover();
 
-	return h ? finish(answer_syn(ctx, h), h->limit) : XDP_DROP;
+	return h ? finish(answer_syn(ctx, h), h->limit) : finish(VERDICT_DROP_SYN, 0);
 }
 
 int mux_rare(struct xdp_md *ctx);

@@ -126,19 +126,23 @@ func TestRepliesWhileRowsChangeHands(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			wrong, frame := netip.MustParseAddrPort(f.other).Addr().AsSlice(), ours.reply.Frame()
-			source := ethernetHeader + 12
-			if address.Is6() {
-				source = ethernetHeader + 8
-			}
+			wrong, frame := netip.MustParseAddrPort(f.other).Addr(), ours.reply.Frame()
 			for i := range rounds {
-				out := r.quick("to_uplink", frame)
-				if got := out[source : source+len(wrong)]; string(got) == string(wrong) {
+				if sourceOf(r.quick("to_uplink", frame)) == wrong {
 					t.Fatalf("answer %d leaves as from the VIP of another connection, %s", i, f.other)
 				}
 			}
 		})
 	}
+}
+
+// sourceOf is the address that a frame of IP comes from.
+func sourceOf(frame []byte) netip.Addr {
+	packet := frame[ethernetHeader:]
+	if packet[0]>>4 == 4 {
+		return netip.AddrFrom4([4]byte(packet[12:16]))
+	}
+	return netip.AddrFrom16([16]byte(packet[8:24]))
 }
 
 // TestRepliesWhileSessionsMove has a session move from the new ones to the proven ones, over and over, while the workload
@@ -167,13 +171,9 @@ func TestRepliesWhileSessionsMove(t *testing.T) {
 				}
 				moved <- err
 			}()
-			vip, frame, source := netip.MustParseAddrPort(f.greedy).Addr().AsSlice(), ours.reply.Frame(), ethernetHeader+12
-			if address.Is6() {
-				source = ethernetHeader + 8
-			}
+			vip, frame := netip.MustParseAddrPort(f.greedy).Addr(), ours.reply.Frame()
 			for i := range rounds {
-				out := r.quick("to_uplink", frame)
-				if got := out[source : source+len(vip)]; string(got) != string(vip) {
+				if got := sourceOf(r.quick("to_uplink", frame)); got != vip {
 					t.Errorf("answer %d leaves as from %v", i, got)
 				}
 				answers.Add(1)
