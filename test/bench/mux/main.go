@@ -17,7 +17,7 @@ func main() {
 	out := flag.String("out", "out/bench/mux.json", "file for the results")
 	budget := flag.Duration("time", 150*time.Second, "time for all measurements of packets together")
 	only := flag.String("only", "", "measure this alone: packets, live or memory")
-	class := flag.String("class", "", "measure only this class of packets, and what it is compared with")
+	class := flag.String("class", "", "measure only these classes of packets (with commas between them), and what they are compared with")
 	flag.Parse()
 	if err := run(*out, *only, *class, *budget); err != nil {
 		fmt.Fprintf(os.Stderr, "bench mux: %v\n", err)

@@ -88,6 +88,7 @@ func classes(of family) []class {
 		{name: "floor-syn", packet: linuxSYN(from(27), at(portCookies)), program: benchProgBenchSynFloor, action: xdpTX},
 		{name: "harness-syn", packet: linuxSYN(from(27), at(portCookies)), program: benchProgBenchSynEmpty, action: xdpPass},
 		{name: "tcp-syn-cookie", packet: linuxSYN(from(26), at(portAnswers)), program: benchProgBenchSyn, action: xdpTX},
+		{name: "tcp-syn-cookie-flooded", packet: linuxSYN(from(28), at(portFlooded)), program: benchProgBenchSyn, action: xdpTX},
 		{name: "udp-known", packet: pkt.UDP(from(13), at(portCookies), body), action: xdpTX},
 		{name: "tcp-known", packet: tcp(16, portCookies), action: xdpTX},
 		{name: "chained", packet: tcp(17, portChained), action: xdpTX},
@@ -137,7 +138,7 @@ func timestamps(padding int) func(*pkt.Packet) {
 	})...)
 }
 
-// measure times all classes, or one, for one family and number of flows, and what they are compared with.
+// measure times all classes, or some, for one family and number of flows, and what they are compared with.
 func (w *world) measure(c *core, of family, flows int, only string, budget time.Duration) ([]result, error) {
 	if err := w.verify(of); err != nil {
 		return nil, err
@@ -181,18 +182,21 @@ func (w *world) measure(c *core, of family, flows int, only string, budget time.
 	return summarise(all, of, flows), nil
 }
 
-// alone leaves a class, what it is compared with, and the floor.
-func alone(all []class, name string) ([]class, error) {
+// alone leaves the classes named, with commas between them, what they are compared with, and the floor.
+func alone(all []class, wanted string) ([]class, error) {
 	var names []string
 	for i := range all {
 		names = append(names, all[i].name)
 	}
-	at := slices.Index(names, name)
-	if at < 0 {
-		return nil, fmt.Errorf("there is no class %q, but %s", name, strings.Join(names, ", "))
+	stay := []string{floorClass}
+	for name := range strings.SplitSeq(wanted, ",") {
+		at := slices.Index(names, name)
+		if at < 0 {
+			return nil, fmt.Errorf("there is no class %q, but %s", name, strings.Join(names, ", "))
+		}
+		stay = append(stay, name, all[at].beside)
 	}
-	wanted := []string{name, all[at].beside, floorClass}
-	return slices.DeleteFunc(all, func(k class) bool { return !slices.Contains(wanted, k.name) }), nil
+	return slices.DeleteFunc(all, func(k class) bool { return !slices.Contains(stay, k.name) }), nil
 }
 
 // besides is the class that k is compared with.

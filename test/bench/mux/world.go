@@ -92,6 +92,14 @@ func (w *world) fillWith(all []model.MuxEndpoint, snat []model.MuxSNAT) error {
 	if err := w.datapath.Update(mux.Update{Snapshot: true, Endpoints: all, SNAT: snat}); err != nil {
 		return err
 	}
+	for _, e := range all {
+		if e.Key.Port != portFlooded {
+			continue
+		}
+		if err := w.datapath.SetSYNState(e.Key, mux.SYNState{Answers: true, Watches: true}); err != nil {
+			return err
+		}
+	}
 	hops := map[netip.Addr]model.NextHop{}
 	for _, tunnel := range w.datapath.Tunnels() {
 		hops[tunnel] = testHop
@@ -136,6 +144,7 @@ const (
 	portListed  // of many prefixes in allow
 	portLimited // never reaches its limits
 	portAnswers // SYNs by cookies
+	portFlooded // answers so because of a flood, and watches for its end
 	portsMeasured
 )
 
@@ -151,6 +160,8 @@ func newEndpoint(vip netip.Addr, i int, protocol model.Protocol) model.MuxEndpoi
 		e.Allow = sources(vip.Is6())
 	case portAnswers:
 		e.SYNCookies = model.SYNCookiesAlways
+	case portFlooded:
+		e.SYNCookies = model.SYNCookiesAuto
 	case portLimited:
 		e.Limits = &model.Limits{Packets: model.MaxLimit, Bytes: model.MaxLimit, Connections: model.MaxLimit}
 	}
