@@ -4,7 +4,7 @@
 #include "kernel.h"
 
 /*
- * What an endpoint's SYNs come to. Of an endpoint that is watched, every fourth connection is
+ * What an endpoint's SYNs come to. Of an endpoint that is watched, every eighth connection is
  * looked at, by its hash: whether a packet that is no SYN follows the SYN.
  */
 struct syn_counter {
@@ -17,6 +17,6 @@ struct syn_counter {
 _Static_assert(sizeof(struct syn_counter) == 32, "syn_counter");
 
 enum {
-	SYN_TRIALS = 1 << 18, /* connections that can be looked at, at a time */
-	SYN_TRIAL_SHIFT = 2, /* one in 1 << 2 is */
+	SYN_TRIALS = 1 << 17, /* connections that can be looked at, at a time */
+	SYN_TRIAL_SHIFT = 3, /* one in 1 << 3 is */
 };

@@ -160,6 +160,23 @@ static __always_inline __u64 syn_aligned_sum(const struct tcphdr *tcp)
 	return sum;
 }
 
+/* Both halves as a whole: half the loads, and the hash wants them so. Returns their words' sum. */
+static __always_inline __u64 address_from_v6(struct address *to, const struct in6_addr *from)
+{
+	const __u64 *halves = (const __u64 *)from;
+	__u64 sum = 0;
+
+#pragma unroll
+	for (int i = 0; i < 2; i++) {
+		__u64 half = halves[i];
+
+		to->words[2 * i] = half;
+		to->words[2 * i + 1] = half >> 32;
+		sum += (__u32)half + (half >> 32);
+	}
+	return sum;
+}
+
 static __always_inline bool syn_read_addresses(void *ip, void *end, struct syn *s, const bool v4)
 {
 	struct iphdr *ip4 = ip;
@@ -175,12 +192,8 @@ static __always_inline bool syn_read_addresses(void *ip, void *end, struct syn *
 	}
 	if ((void *)(ip6 + 1) > end)
 		return false;
-	__builtin_memcpy(&s->flow.client, &ip6->saddr, sizeof(s->flow.client));
-	__builtin_memcpy(&s->flow.vip, &ip6->daddr, sizeof(s->flow.vip));
-	s->addresses = 0;
-#pragma unroll
-	for (int i = 0; i < 4; i++)
-		s->addresses += (__u64)s->flow.client.words[i] + s->flow.vip.words[i];
+	s->addresses = address_from_v6(&s->flow.client, &ip6->saddr) +
+		       address_from_v6(&s->flow.vip, &ip6->daddr);
 	return true;
 }
 
@@ -297,9 +310,9 @@ static __always_inline __u64 write_syn_ip(__u32 *ip, const struct syn *s, const 
 		ip[0] = bpf_htonl(6U << 28);
 		ip[1] = bpf_htons(length) | IPPROTO_TCP << 16 | (__u32)REPLY_TTL << 24;
 #pragma unroll
-		for (int i = 0; i < 4; i++) {
-			ip[2 + i] = from[i];
-			ip[6 + i] = to[i];
+		for (int i = 0; i < 4; i += 2) {
+			*(__u64 *)(ip + 2 + i) = from[i] | (__u64)from[i + 1] << 32;
+			*(__u64 *)(ip + 6 + i) = to[i] | (__u64)to[i + 1] << 32;
 		}
 	}
 	return s->addresses + bpf_htons(length) + ((__u64)IPPROTO_TCP << 8);
@@ -362,9 +375,8 @@ static __always_inline enum verdict answer_syn(struct xdp_md *ctx, struct syn_ha
 {
 	enum verdict verdict = h->v4 ? answer_family(ctx, h, true) : answer_family(ctx, h, false);
 
-	syn_count(h->id, verdict == VERDICT_REPLY_SYN);
-	if (verdict == VERDICT_REPLY_SYN && h->watched)
-		syn_try(h->id, h->hash, true);
+	if (verdict == VERDICT_REPLY_SYN)
+		syn_count_answer(h->id);
 	return verdict;
 }
 

@@ -119,9 +119,6 @@ __noinline int choose_by_flow(struct ask *a)
  */
 static __always_inline __u32 choose_for_syn(const struct work *w)
 {
-	syn_count(w->endpoint->id, false);
-	if (w->endpoint->flags & ENDPOINT_WATCHED)
-		syn_try(w->endpoint->id, w->hash, true);
 	if (w->endpoint->flags & ENDPOINT_MOVED)
 		flow_forget(w->hash, flow_tag(w->hash, w->endpoint->salt));
 	return chosen(bucket_slot(w->slices, bucket_hash(w)), VERDICT_FORWARD_SYN);
@@ -131,10 +128,8 @@ static __always_inline __u32 choose_for_syn(const struct work *w)
 static __always_inline enum verdict choose_to_answer(struct work *w)
 {
 	w->slot = bucket_slot(w->slices, bucket_hash(w));
-	if (!backend_at(w->slices, w->slot)) {
-		syn_count(w->endpoint->id, false);
+	if (!backend_at(w->slices, w->slot))
 		return VERDICT_DROP_NO_BACKEND;
-	}
 	syn_hand_over(w);
 	return VERDICT_DROP_SYN; /* unless a step aside answers it */
 }
@@ -181,6 +176,8 @@ static __always_inline enum verdict choose(struct xdp_md *ctx, struct work *w)
 	if (flags & ENDPOINT_SNAT)
 		return choose_snat(w);
 	w->hash = flowhash(&w->packet, &pool.hash_key);
+	if (syn)
+		syn_count(w);
 	if (syn && flags & ENDPOINT_SYN_COOKIES)
 		return choose_to_answer(w);
 	choice = syn ? choose_for_syn(w) : choose_for_others(w, cookie);

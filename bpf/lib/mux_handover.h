@@ -13,15 +13,14 @@
 
 /* In words: the CPU waits when it reads words of what was stored in smaller ones. */
 struct syn_handover {
-	__u64 hash; /* of the five-tuple */
 	__u32 id; /* of the endpoint */
-	__u32 watched; /* whether it is */
 	__u32 slot; /* of the backend that the ACK will find */
 	__u32 limit; /* as in struct packet, as the next two */
 	__u32 l3;
 	__u32 l4;
 	__u32 length; /* of the TCP header and what follows it */
 	__u32 v4; /* 1: IPv4 */
+	__u32 pad;
 	/* What stays for the next one. */
 	__u64 jiffy; /* at which the clock was asked */
 	__u64 clock; /* what it said: bpf_ktime_get_coarse_ns() */
@@ -54,7 +53,7 @@ static __always_inline __u64 syn_coarse_ns(struct syn_handover *s)
 	return s->clock;
 }
 
-/* To be called when the hash and the backend's slot are known. */
+/* To be called when the backend's slot is known. */
 static __always_inline void syn_hand_over(const struct work *w)
 {
 	const struct packet *p = &w->packet;
@@ -62,9 +61,7 @@ static __always_inline void syn_hand_over(const struct work *w)
 
 	if (!s)
 		return;
-	s->hash = w->hash;
 	s->id = w->endpoint->id;
-	s->watched = w->endpoint->flags & ENDPOINT_WATCHED;
 	s->slot = w->slot;
 	s->limit = p->limit;
 	s->l3 = p->l3;

@@ -19,52 +19,81 @@ struct {
 } syn_counters SEC(".maps");
 
 /*
- * Connections of watched endpoints whose handshake is under way, by hash: the rest of the hash.
- * Full means that the one before is forgotten, and counts as never completed.
+ * Connections of watched endpoints whose handshake is under way, by hash: the upper end of the
+ * hash, or 0. Where there is one already it is forgotten, and counts as never completed. All are in
+ * one row: a flood meets as little memory as can be.
  */
+struct syn_trials {
+	__u16 tags[SYN_TRIALS];
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SYN_TRIALS);
+	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, struct syn_trials);
 } syn_trials SEC(".maps");
 
-/* A packet of a watched endpoint. A function of its own, which the verifier walks once. */
-__noinline int syn_try(__u32 id, __u64 hash, bool syn)
+/* Which connections of watched endpoints are tried. */
+static __always_inline bool syn_sampled(__u64 hash)
 {
-	__u32 row = hash >> SYN_TRIAL_SHIFT & (SYN_TRIALS - 1);
-	__u32 tag = hash >> 32 | 1; /* 0: nothing is tried */
-	struct syn_counter *counter;
-	__u32 *trial;
-
-	if (hash & ((1 << SYN_TRIAL_SHIFT) - 1) || only_looking())
-		return 0;
-	trial = bpf_map_lookup_elem(&syn_trials, &row);
-	if (!trial)
-		return 0;
-	if (!syn && *trial != tag)
-		return 0;
-	counter = bpf_map_lookup_elem(&syn_counters, &id);
-	if (!counter)
-		return 0;
-	if (!syn) {
-		*trial = 0;
-		counter->completed++;
-	} else if (*trial != tag) { /* not one that is sent again */
-		*trial = tag;
-		counter->tried++;
-	}
-	return 0;
+	return !(hash & ((1 << SYN_TRIAL_SHIFT) - 1));
 }
 
-static __always_inline void syn_count(__u32 id, bool answered)
+static __always_inline __u16 *syn_trial(__u64 hash)
 {
+	__u32 row = 0;
+	struct syn_trials *trials = bpf_map_lookup_elem(&syn_trials, &row);
+
+	return trials ? &trials->tags[hash >> SYN_TRIAL_SHIFT & (SYN_TRIALS - 1)] : NULL;
+}
+
+static __always_inline __u16 syn_trial_tag(__u64 hash)
+{
+	return hash >> 48 | 1;
+}
+
+/* Counts a SYN, whatever becomes of it. Of a watched endpoint it may begin a trial. */
+static __always_inline void syn_count(const struct work *w)
+{
+	__u32 id = w->endpoint->id;
 	struct syn_counter *counter = bpf_map_lookup_elem(&syn_counters, &id);
+	__u16 tag = syn_trial_tag(w->hash), *trial;
 
 	if (!counter || only_looking())
 		return;
 	counter->syns++;
-	counter->answered += answered;
+	if (!(w->endpoint->flags & ENDPOINT_WATCHED) || !syn_sampled(w->hash))
+		return;
+	trial = syn_trial(w->hash);
+	if (!trial)
+		return;
+	counter->tried += *trial != tag; /* not one that is sent again */
+	*trial = tag;
+}
+
+static __always_inline void syn_count_answer(__u32 id)
+{
+	struct syn_counter *counter = bpf_map_lookup_elem(&syn_counters, &id);
+
+	if (counter && !only_looking())
+		counter->answered++;
+}
+
+/* A packet that is no SYN, of a connection that may be tried. The verifier walks this once. */
+__noinline int syn_complete(__u32 id, __u64 hash)
+{
+	__u16 *trial = syn_trial(hash);
+	struct syn_counter *counter;
+
+	if (!trial || *trial != syn_trial_tag(hash) || only_looking())
+		return 0;
+	counter = bpf_map_lookup_elem(&syn_counters, &id);
+	if (!counter)
+		return 0;
+	*trial = 0;
+	counter->completed++;
+	return 0;
 }
 
 /*
@@ -79,5 +108,6 @@ static __always_inline void syn_follow(struct work *w)
 		return;
 	if (!hash)
 		hash = flowhash(&w->packet, &pool.hash_key);
-	syn_try(w->endpoint->id, hash, false);
+	if (syn_sampled(hash))
+		syn_complete(w->endpoint->id, hash);
 }

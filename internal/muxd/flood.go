@@ -33,8 +33,9 @@ const (
 	floodLook = 200 * time.Millisecond
 	// floodLearn is the time between two looks at endpoints of which none can be flooded.
 	floodLearn = 5 * time.Second
-	// floodWindow is how many looks the share of completed handshakes is counted over.
-	floodWindow = 5
+	// floodWindow is how many looks the share of completed handshakes is counted over, and floodWindowMost
+	// over how many at most while too few were followed.
+	floodWindow, floodWindowMost = 5, 10
 	// floodTried is how many handshakes must have been followed before their share means something.
 	floodTried = 16
 	// floodFactor times what is usual may be a flood; half of that is none.
@@ -83,7 +84,7 @@ func (f *flood) look(c mux.SYNCounter, now time.Time, limits FloodLimits) (tell 
 	}
 	f.state.Watches = true
 	f.trials = append(f.trials, trial{c.Tried, c.Completed})
-	f.trials = f.trials[max(0, len(f.trials)-floodWindow-1):]
+	f.trials = f.trials[max(0, len(f.trials)-floodWindowMost-1):]
 	share, known := f.completed()
 	real := known && share >= calmShare
 	switch {
@@ -127,12 +128,14 @@ func (f *flood) completed() (share float64, known bool) {
 	if len(f.trials) < 3 {
 		return 0, false
 	}
-	first, before, last := f.trials[0], f.trials[len(f.trials)-2], f.trials[len(f.trials)-1]
-	tried := before.tried - first.tried
-	if tried < floodTried {
-		return 0, false
+	before, last := f.trials[len(f.trials)-2], f.trials[len(f.trials)-1]
+	for from := max(0, len(f.trials)-1-floodWindow); from >= 0; from-- {
+		first := f.trials[from]
+		if tried := before.tried - first.tried; tried >= floodTried {
+			return min(1, float64(last.completed-first.completed)/float64(tried)), true
+		}
 	}
-	return min(1, float64(last.completed-first.completed)/float64(tried)), true
+	return 0, false
 }
 
 // learn has what came in a time count as usual.

@@ -25,7 +25,7 @@ type told struct {
 	line  string
 }
 
-// runLoads plays loads to f by a clock of their own. As in the data plane, one connection in four is
+// runLoads plays loads to f by a clock of their own. As in the data plane, one connection in eight is
 // followed while the endpoint is watched.
 func runLoads(f *flood, limits FloodLimits, loads ...load) (all []told, states []mux.SYNState) {
 	now, began := time.Unix(1_700_000_000, 0), time.Unix(1_700_000_000, 0)
@@ -39,8 +39,8 @@ func runLoads(f *flood, limits FloodLimits, loads ...load) (all []told, states [
 			syns += (l.real + l.forged) * step.Seconds()
 			followed := 0.0
 			if f.state.Watches {
-				tried += (l.real + l.forged) * step.Seconds() / 4
-				followed = l.real * step.Seconds() / 4
+				tried += (l.real + l.forged) * step.Seconds() / 8
+				followed = l.real * step.Seconds() / 8
 			}
 			underWay = append(underWay, followed)
 			if n := int(roundTrip / step); len(underWay) > n {
@@ -114,6 +114,18 @@ func TestWhatIsUsualIsBounded(t *testing.T) {
 	}
 	if all, _ := runLoads(&flood{}, limits, load{5, 0, 0}, load{5, 0, 1500}); len(all) != 1 {
 		t.Errorf("above the least: %v", all)
+	}
+}
+
+// Of few SYNs few are followed: they are followed for longer.
+func TestASmallFloodIsTold(t *testing.T) {
+	limits := FloodLimits{Least: 50, Most: 20_000}
+	all, _ := runLoads(&flood{}, limits, load{5, 0, 0}, load{5, 0, 90})
+	if len(all) != 1 || !strings.HasPrefix(all[0].line, "SYN cookies on: ") {
+		t.Errorf("%v", all)
+	}
+	if all, _ := runLoads(&flood{}, limits, load{5, 0, 0}, load{30, 90, 0}); len(all) != 0 {
+		t.Errorf("a small crowd: %v", all)
 	}
 }
 

@@ -355,18 +355,17 @@ type muxSynCounter struct {
 }
 
 type muxSynHandover struct {
-	_       structs.HostLayout
-	Hash    uint64
-	Id      uint32
-	Watched uint32
-	Slot    uint32
-	Limit   uint32
-	L3      uint32
-	L4      uint32
-	Length  uint32
-	V4      uint32
-	Jiffy   uint64
-	Clock   uint64
+	_      structs.HostLayout
+	Id     uint32
+	Slot   uint32
+	Limit  uint32
+	L3     uint32
+	L4     uint32
+	Length uint32
+	V4     uint32
+	Pad    uint32
+	Jiffy  uint64
+	Clock  uint64
 }
 
 type muxSynSecrets struct {
@@ -380,6 +379,11 @@ type muxSynSecrets struct {
 		Id  uint32
 		Pad uint32
 	}
+}
+
+type muxSynTrials struct {
+	_    structs.HostLayout
+	Tags [131072]uint16
 }
 
 type muxTalker struct {
