@@ -161,7 +161,7 @@ static __always_inline __u64 syn_aligned_sum(const struct tcphdr *tcp)
 }
 
 /* Both halves as a whole: half the loads, and the hash wants them so. Returns their words' sum. */
-static __always_inline __u64 address_from_v6(struct address *to, const struct in6_addr *from)
+static __always_inline __u64 syn_read_v6(struct address *to, const struct in6_addr *from)
 {
 	const __u64 *halves = (const __u64 *)from;
 	__u64 sum = 0;
@@ -192,8 +192,8 @@ static __always_inline bool syn_read_addresses(void *ip, void *end, struct syn *
 	}
 	if ((void *)(ip6 + 1) > end)
 		return false;
-	s->addresses = address_from_v6(&s->flow.client, &ip6->saddr) +
-		       address_from_v6(&s->flow.vip, &ip6->daddr);
+	s->addresses =
+		syn_read_v6(&s->flow.client, &ip6->saddr) + syn_read_v6(&s->flow.vip, &ip6->daddr);
 	return true;
 }
 

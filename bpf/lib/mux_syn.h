@@ -20,8 +20,8 @@ struct {
 
 /*
  * Connections of watched endpoints whose handshake is under way, by hash: the upper end of the
- * hash, or 0. Where there is one already it is forgotten, and counts as never completed. All are in
- * one row: a flood meets as little memory as can be.
+ * hash; or 0. Where there is one already it is forgotten, and counts as never completed. All are in
+ * one row, for each row takes 8 bytes: a flood is to find them in a cache.
  */
 struct syn_trials {
 	__u16 tags[SYN_TRIALS];
@@ -50,7 +50,7 @@ static __always_inline __u16 *syn_trial(__u64 hash)
 
 static __always_inline __u16 syn_trial_tag(__u64 hash)
 {
-	return hash >> 48 | 1;
+	return hash >> 48 | 1; /* 0 is an empty cell */
 }
 
 /* Counts a SYN, whatever becomes of it. Of a watched endpoint it may begin a trial. */

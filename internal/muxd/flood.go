@@ -28,8 +28,8 @@ type FloodLimits struct {
 var DefaultFloodLimits = FloodLimits{Least: 1000, Most: 100_000}
 
 const (
-	// floodLook is the time between two looks. A flood is told within four: one begins to follow handshakes,
-	// and the others see enough of them.
+	// floodLook is the time between two looks. A flood of 320 SYN/s or more is told within four: one begins to
+	// follow handshakes, and the others see enough of them.
 	floodLook = 200 * time.Millisecond
 	// floodLearn is the time between two looks at endpoints of which none can be flooded.
 	floodLearn = 5 * time.Second

@@ -120,11 +120,11 @@ func TestWhatIsUsualIsBounded(t *testing.T) {
 // Of few SYNs few are followed: they are followed for longer.
 func TestASmallFloodIsTold(t *testing.T) {
 	limits := FloodLimits{Least: 50, Most: 20_000}
-	all, _ := runLoads(&flood{}, limits, load{5, 0, 0}, load{5, 0, 90})
+	all, _ := runLoads(&flood{}, limits, load{5, 0, 0}, load{5, 0, 75})
 	if len(all) != 1 || !strings.HasPrefix(all[0].line, "SYN cookies on: ") {
 		t.Errorf("%v", all)
 	}
-	if all, _ := runLoads(&flood{}, limits, load{5, 0, 0}, load{30, 90, 0}); len(all) != 0 {
+	if all, _ := runLoads(&flood{}, limits, load{5, 0, 0}, load{30, 75, 0}); len(all) != 0 {
 		t.Errorf("a small crowd: %v", all)
 	}
 }
@@ -153,7 +153,7 @@ func TestAFloodIsReported(t *testing.T) {
 		}
 		datapath.syns.SYNs += 2000
 		if datapath.SYNStates()[key(10)].Watches {
-			datapath.syns.Tried += 500
+			datapath.syns.Tried += 250
 		}
 	}
 	if state := datapath.SYNStates()[key(10)]; !state.Answers || !state.Watches {

@@ -81,7 +81,7 @@ func (w *world) Close() error {
 	return errors.Join(append(errs, w.ns.Delete())...)
 }
 
-// fillWith brings in the endpoints, whose ports are whose, a pool, and a hop for every host.
+// fillWith brings in the endpoints, whose ports are whose, a pool, and a hop for every host. Endpoints in auto are flooded.
 func (w *world) fillWith(all []model.MuxEndpoint, snat []model.MuxSNAT) error {
 	if err := w.datapath.SetPool(poolOf()); err != nil {
 		return err
@@ -92,19 +92,31 @@ func (w *world) fillWith(all []model.MuxEndpoint, snat []model.MuxSNAT) error {
 	if err := w.datapath.Update(mux.Update{Snapshot: true, Endpoints: all, SNAT: snat}); err != nil {
 		return err
 	}
-	for _, e := range all {
-		if e.Key.Port != portFlooded {
-			continue
-		}
-		if err := w.datapath.SetSYNState(e.Key, mux.SYNState{Answers: true, Watches: true}); err != nil {
-			return err
-		}
+	if err := w.flood(all); err != nil {
+		return err
 	}
 	hops := map[netip.Addr]model.NextHop{}
 	for _, tunnel := range w.datapath.Tunnels() {
 		hops[tunnel] = testHop
 	}
 	return w.datapath.SetNextHops(hops)
+}
+
+// flood has the mux treat those that leave it to the mux as it does during a flood.
+func (w *world) flood(all []model.MuxEndpoint) error {
+	flooded := mux.SYNState{Answers: true, Watches: true}
+	for _, e := range all {
+		if e.SYNCookies != model.SYNCookiesAuto {
+			continue
+		}
+		if err := w.datapath.SetSYNState(e.Key, flooded); err != nil {
+			return err
+		}
+		if got := w.datapath.SYNStates()[e.Key]; got != flooded {
+			return fmt.Errorf("endpoint %s is %+v, want %+v", e.Key, got, flooded)
+		}
+	}
+	return nil
 }
 
 // tables are those that packets are measured with.
