@@ -64,7 +64,7 @@ func buildLab(ctx context.Context) (*netlab.Lab, error) {
 		return nil, err
 	}
 	lab, err := netlab.Up(ctx, netlab.Config{
-		Plan: netlab.Plan{Name: sharedLab, Clients: 1, Managers: 3, Muxes: 2, Hosts: 3, Workloads: 2}, Bin: bin, Tied: true,
+		Plan: netlab.Plan{Name: sharedLab, Clients: 2, Managers: 3, Muxes: 2, Hosts: 3, Workloads: 2}, Bin: bin, Tied: true,
 	})
 	if err != nil {
 		return nil, err
@@ -154,16 +154,16 @@ func url(vip netip.Addr, port uint16, path string) string {
 }
 
 // answered holds that no request failed and that the servers saw the client's own address.
-func answered(t *testing.T, lab *netlab.Lab, vip netip.Addr, r load.Result) {
+func answered(t *testing.T, lab *netlab.Lab, client string, vip netip.Addr, r load.Result) {
 	t.Helper()
 	if r.Failed > 0 || r.Retried > 0 {
 		t.Errorf("%s: %d of %d requests failed, %d were retried, the first with %+v", vip, r.Failed, r.Requests, r.Retried, r.Failures[0])
 	}
-	client, err := lab.Node("client1")
+	node, err := lab.Node(client)
 	must(t, err)
-	own := client.IPv4
+	own := node.IPv4
 	if vip.Is6() {
-		own = client.IPv6
+		own = node.IPv6
 	}
 	if got := r.Clients[own.String()]; got != r.Requests-r.Failed || len(r.Clients) > 1 {
 		t.Errorf("%s: servers saw the clients %v, want only %s", vip, r.Clients, own)

@@ -88,7 +88,7 @@ func TestMuxStopsCleanly(t *testing.T) {
 		after(t, time.Second)
 		must(t, mux.Stop(syscall.SIGTERM, 6*time.Second))
 	}) {
-		answered(t, lab, vip, r)
+		answered(t, lab, "client1", vip, r)
 		t.Logf("%s: %d requests, the slowest took %v", vip, r.Requests, r.Slowest)
 	}
 	if id := programID(t, lab, victim); id != 0 {
@@ -126,7 +126,7 @@ func TestMuxDaemonIsKilled(t *testing.T) {
 		must(t, err)
 		after(t, 3*time.Second)
 	}) {
-		answered(t, lab, vip, r)
+		answered(t, lab, "client1", vip, r)
 		t.Logf("%s: %d requests, the slowest took %v", vip, r.Requests, r.Slowest)
 	}
 	ready(t, lab)
@@ -187,7 +187,7 @@ func TestOpenConnectionsOutliveAMux(t *testing.T) {
 		after(t, 2*time.Second)
 		must(t, lab.CutPower(victim))
 	}) {
-		answered(t, lab, vip, r)
+		answered(t, lab, "client1", vip, r)
 		if r.Requests < 1000 {
 			t.Errorf("%s: only %d requests", vip, r.Requests)
 		}
@@ -210,7 +210,7 @@ func TestMuxLinkFlaps(t *testing.T) {
 		_, err = lab.Run("router", "ip", "link", "set", victim, "up")
 		must(t, err)
 	}) {
-		answered(t, lab, vip, r)
+		answered(t, lab, "client1", vip, r)
 		t.Logf("%s: %d requests, the slowest took %v", vip, r.Requests, r.Slowest)
 	}
 	ready(t, lab) // by both muxes, for both families
@@ -219,7 +219,7 @@ func TestMuxLinkFlaps(t *testing.T) {
 	for _, vip := range vips {
 		r, err := lab.Load(t.Context(), "client1", load.Config{URL: url(vip, 80, "/"), Requests: 100, Timeout: 5 * time.Second})
 		must(t, err)
-		answered(t, lab, vip, r)
+		answered(t, lab, "client1", vip, r)
 	}
 	if now, err := lab.Forwarded(victim); err != nil || now <= before {
 		t.Errorf("%s forwards nothing since its link is back: %d packets, %v", victim, now, err)

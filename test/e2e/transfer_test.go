@@ -52,7 +52,7 @@ func TestLargeTransfers(t *testing.T) {
 		// Few connections may all meet one mux: with these, each has seen some.
 		r, err := lab.Load(t.Context(), "client1", load.Config{URL: url(vip, 80, "/"), Requests: 100, Concurrency: 4, PerConn: 1, Timeout: 20 * time.Second})
 		must(t, err)
-		answered(t, lab, vip, r)
+		answered(t, lab, "client1", vip, r)
 	}
 }
 
