@@ -54,9 +54,15 @@ func answering(t *testing.T, d *Datapath) {
 
 func synCases() []packetCase {
 	syn4, syn6 := pkt.TCP(client4, vip4, pkt.SYN), pkt.TCP(client6, vip6, pkt.SYN)
+	noMSS := pkt.TCP(client6, vip6, pkt.SYN, pkt.Payload(nil), pkt.MSS(0), pkt.TCPOptions( // where Linux writes its own
+		layers.TCPOption{OptionType: layers.TCPOptionKindSACKPermitted, OptionLength: 2},
+	), pkt.Timestamps(1, 0), pkt.NOP(1), pkt.TCPOptions(
+		layers.TCPOption{OptionType: layers.TCPOptionKindWindowScale, OptionLength: 3, OptionData: []byte{7}},
+	))
 	cases := []packetCase{
 		{name: "4", packet: syn4, verdict: "reply_syn", check: checkSYNACK(syn4)},
 		{name: "6", packet: syn6, verdict: "reply_syn", check: checkSYNACK(syn6)},
+		{name: "with an MSS of 0", packet: noMSS, verdict: "reply_syn", check: checkSYNACK(noMSS)},
 		{name: "and FIN", packet: pkt.TCP(client4, vip4, pkt.SYN|pkt.FIN), verdict: "drop_syn"},
 		{name: "and RST", packet: pkt.TCP(client6, vip6, pkt.SYN|pkt.RST), verdict: "drop_syn"},
 		{name: "from nobody", packet: pkt.TCP("0.0.0.0:40000", vip4, pkt.SYN), verdict: "drop_syn"},
