@@ -59,10 +59,18 @@ func synCases() []packetCase {
 	), pkt.Timestamps(1, 0), pkt.NOP(1), pkt.TCPOptions(
 		layers.TCPOption{OptionType: layers.TCPOptionKindWindowScale, OptionLength: 3, OptionData: []byte{7}},
 	))
+	oddMSS := pkt.TCP(client4, vip4, pkt.SYN, pkt.TCPOptions(
+		layers.TCPOption{OptionType: layers.TCPOptionKindMSS, OptionLength: 3, OptionData: []byte{40}},
+	), pkt.NOP(1))
+	unknown := pkt.TCP(client4, vip4, pkt.SYN, pkt.TCPOptions(
+		layers.TCPOption{OptionType: 254, OptionLength: 4, OptionData: []byte{1, 2}},
+	))
 	cases := []packetCase{
 		{name: "4", packet: syn4, verdict: "reply_syn", check: checkSYNACK(syn4)},
 		{name: "6", packet: syn6, verdict: "reply_syn", check: checkSYNACK(syn6)},
 		{name: "with an MSS of 0", packet: noMSS, verdict: "reply_syn", check: checkSYNACK(noMSS)},
+		{name: "with an MSS of another size", packet: oddMSS, verdict: "reply_syn", check: checkSYNACK(oddMSS)},
+		{name: "with an option beyond its header", packet: unknown, verdict: "drop_syn", damage: lengthenOption},
 		{name: "and FIN", packet: pkt.TCP(client4, vip4, pkt.SYN|pkt.FIN), verdict: "drop_syn"},
 		{name: "and RST", packet: pkt.TCP(client6, vip6, pkt.SYN|pkt.RST), verdict: "drop_syn"},
 		{name: "from nobody", packet: pkt.TCP("0.0.0.0:40000", vip4, pkt.SYN), verdict: "drop_syn"},
@@ -76,6 +84,15 @@ func synCases() []packetCase {
 		cases[i].change = answering
 	}
 	return cases
+}
+
+// lengthenOption has the first option reach beyond the header, and the checksum right.
+func lengthenOption(frame []byte) []byte {
+	tcp := frame[14+20:]
+	tcp[21]++
+	sum := uint32(^binary.BigEndian.Uint16(tcp[16:])) + 1
+	binary.BigEndian.PutUint16(tcp[16:], ^uint16(sum+sum>>16))
+	return frame
 }
 
 // checkSYNACK wants the answer to a SYN.
@@ -97,6 +114,9 @@ func synOffer(syn pkt.Packet) syncookie.Offer {
 	for _, option := range syn.Options {
 		switch option.OptionType {
 		case layers.TCPOptionKindMSS:
+			if len(option.OptionData) != 2 {
+				continue // none of another size is one
+			}
 			if said := binary.BigEndian.Uint16(option.OptionData); said != 0 {
 				o.MSS = said
 			}
