@@ -288,7 +288,10 @@ __noinline int flow_touch(struct flow_set *set, __u32 i, struct flow_claim *c)
 	return 0;
 }
 
-/* The slot that the flow was sent to, or 0. */
+/*
+ * The slot that the flow was sent to, or 0. A cell that expired keeps its tag, and a flow that
+ * comes back may have taken another one: a free cell ends no search.
+ */
 static __always_inline __u32 flow_recall(struct flow_claim *c)
 {
 	struct flow_set *set = flow_set_of(c->hash);
@@ -300,10 +303,8 @@ static __always_inline __u32 flow_recall(struct flow_claim *c)
 		struct flow_cell *cell = &set->cells[i];
 		__u64 flow = *(volatile __u64 *)&cell->flow;
 
-		if (!flow_matches(flow, c->tag))
+		if (!flow_matches(flow, c->tag) || flow_is_free(cell, c->now))
 			continue;
-		if (flow_is_free(cell, c->now))
-			return 0;
 		if (!(cell->owner & FLOW_TRUSTED) || (__s32)(c->now + c->idle - cell->expires) > 0)
 			flow_touch(set, i, c);
 		return flow & SLOT_MASK;
@@ -321,8 +322,8 @@ __noinline int flow_peek(__u64 hash, __u64 tag, __u32 now)
 	for (int i = 0; i < FLOW_CELLS; i++) {
 		struct flow_cell *cell = &set->cells[i];
 
-		if (flow_matches(cell->flow, tag))
-			return flow_is_free(cell, now) ? 0 : cell->flow & SLOT_MASK;
+		if (flow_matches(cell->flow, tag) && !flow_is_free(cell, now))
+			return cell->flow & SLOT_MASK;
 	}
 	return 0;
 }
