@@ -84,7 +84,7 @@ api-test: build ## Send the manager what its OpenAPI document allows, and what i
 fuzz: bpf ## Fuzz each parser for a minute
 	@scripts/fuzz.sh 60s
 
-mutate: bpf ## Put faults into the eBPF programs and see that a test finds each; RUN=regexp for some
+mutate: bpf ## Put faults into the eBPF programs and the Go of the control plane, and see that a test finds each; RUN=regexp for some
 	@$(GO) run ./test/mutate -run '$(RUN)'
 
 lint: bpf ## Run all linters and check that generated files are current

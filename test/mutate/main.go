@@ -1,6 +1,6 @@
-// Command mutate asks whether a test fails when the eBPF programs are wrong: it puts one fault after the
-// other into a copy of the sources, and runs those tests on it that give packets to the programs without a
-// network. It needs root, and clang as the programs do.
+// Command mutate asks whether a test fails when the sources are wrong: it puts one fault after the other into a copy of
+// them. Faults in the eBPF programs are for the tests that give packets to the programs without a network: these need
+// root, and clang as the programs do. Faults in Go are for the tests that mutations.txt names above them.
 package main
 
 import (
@@ -43,18 +43,28 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b, err := newBench(ctx)
+	folder, err := os.MkdirTemp("", "weir-mutate-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(b.folder)
+	defer os.RemoveAll(folder)
+	root, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	b := &bench{root: root, folder: folder, right: map[string][]byte{}}
+	packages := &packages{root: root, folder: folder, passed: map[tests]bool{}}
 	var survived, all int
 	for _, m := range mutations {
 		if !wanted.MatchString(m.String()) {
 			continue
 		}
 		began := time.Now()
-		fate, err := b.try(ctx, m)
+		try := b.try
+		if m.tests != (tests{}) {
+			try = packages.try
+		}
+		fate, err := try(ctx, m)
 		if err != nil {
 			return fmt.Errorf("%s: %w", m, err)
 		}
@@ -73,25 +83,53 @@ func run(ctx context.Context) error {
 }
 
 // mutation is a fault: at one place of a file there stands with instead of what.
-type mutation struct{ file, wrong, what, with string }
+type mutation struct {
+	file, wrong, what, with string
+	tests                   tests // that shall find it; those of the eBPF programs if there are none
+}
 
 func (m mutation) String() string { return m.file + ": " + m.wrong }
+
+// put returns the source with the fault.
+func (m mutation) put(source []byte) ([]byte, error) {
+	if n := bytes.Count(source, []byte(m.what)); n != 1 {
+		return nil, fmt.Errorf("%q stands there %d times", m.what, n)
+	}
+	return bytes.Replace(source, []byte(m.what), []byte(m.with), 1), nil
+}
+
+// tests are those of a package, as go test's -run has them.
+type tests struct{ folder, run string }
+
+// testsOf heads a section of faults in Go: "tests: internal/manager ^TestRules$". The next one ends it.
+const testsOf = "tests: "
 
 func parse(list string) ([]mutation, error) {
 	var all []mutation
 	text := func(line string) string {
 		return strings.ReplaceAll(strings.TrimPrefix(line, "\t"), `\n`, "\n")
 	}
+	var section tests
 	lines := strings.Split(list, "\n")
 	for i := 0; i < len(lines); i++ {
 		if lines[i] == "" || strings.HasPrefix(lines[i], "#") {
+			continue
+		}
+		if named, ok := strings.CutPrefix(lines[i], testsOf); ok {
+			section.folder, section.run, _ = strings.Cut(named, " ")
 			continue
 		}
 		file, wrong, ok := strings.Cut(lines[i], ": ")
 		if !ok || i+2 >= len(lines) {
 			return nil, fmt.Errorf("line %d begins no fault", i+1)
 		}
-		all = append(all, mutation{file, wrong, text(lines[i+1]), text(lines[i+2])})
+		m := mutation{file: file, wrong: wrong, what: text(lines[i+1]), with: text(lines[i+2])}
+		if strings.HasSuffix(file, ".go") {
+			if m.tests = section; section.run == "" {
+				return nil, fmt.Errorf("line %d: no line %q names tests for a fault in Go", i+1, testsOf)
+			}
+		}
+		all = append(all, m)
 		i += 2
 	}
 	return all, nil
@@ -118,46 +156,45 @@ type bench struct {
 	right        map[string][]byte
 }
 
-func newBench(ctx context.Context) (*bench, error) {
-	root, err := os.Getwd()
-	if err != nil {
-		return nil, err
+// prepare makes ready what faults in the eBPF programs need.
+func (b *bench) prepare(ctx context.Context) (err error) {
+	if len(b.right) > 0 {
+		return nil
 	}
-	folder, err := os.MkdirTemp("", "weir-mutate-")
-	if err != nil {
-		return nil, err
-	}
-	b := &bench{root: root, folder: folder, right: map[string][]byte{}}
 	if err := os.CopyFS(b.path("bpf"), os.DirFS("bpf")); err != nil {
-		return nil, err
+		return err
 	}
 	for _, p := range programs {
-		if err := b.command(ctx, root, "go", "test", "-c", "-o", b.path(p.name+".test"), "./"+p.folder); err != nil {
-			return nil, err
+		if err := b.command(ctx, b.root, "go", "test", "-c", "-o", b.path(p.name+".test"), "./"+p.folder); err != nil {
+			return err
 		}
 		if b.right[p.name], err = b.compile(ctx, p.name); err != nil {
-			return nil, err
+			return err
 		}
 		if failed, err := b.test(ctx, p.name, p.folder, p.skip); err != nil || failed != "" {
-			return nil, fmt.Errorf("the tests of %s fail without a fault: %s %w", p.name, failed, err)
+			return fmt.Errorf("the tests of %s fail without a fault: %s %w", p.name, failed, err)
 		}
 	}
-	return b, nil
+	return nil
 }
 
 func (b *bench) path(name string) string { return filepath.Join(b.folder, name) }
 
 // try says what found the fault; nothing did if it is empty.
 func (b *bench) try(ctx context.Context, m mutation) (string, error) {
+	if err := b.prepare(ctx); err != nil {
+		return "", err
+	}
 	path := b.path(m.file)
 	source, err := os.ReadFile(path)
 	if err != nil {
 		return "", err
 	}
-	if n := bytes.Count(source, []byte(m.what)); n != 1 {
-		return "", fmt.Errorf("%q stands there %d times", m.what, n)
+	wrong, err := m.put(source)
+	if err != nil {
+		return "", err
 	}
-	if err := os.WriteFile(path, bytes.Replace(source, []byte(m.what), []byte(m.with), 1), 0o600); err != nil {
+	if err := os.WriteFile(path, wrong, 0o600); err != nil {
 		return "", err
 	}
 	defer func() { _ = os.WriteFile(path, source, 0o600) }()
