@@ -2464,10 +2464,13 @@ type MuxEvent struct {
 	// One word in CamelCase: "SYNCookiesOn", "SYNCookiesOff", of VIPs "ShareOn", "ShareOff",
 	// and of hosts "SessionQuotaOn", "SessionQuotaOff".
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Why, with figures.
-	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	Warning       bool   `protobuf:"varint,4,opt,name=warning,proto3" json:"warning,omitempty"`
-	Vip           string `protobuf:"bytes,5,opt,name=vip,proto3" json:"vip,omitempty"`
+	// Of muxes: why, with figures. What a host writes here is not shown.
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Warning bool   `protobuf:"varint,4,opt,name=warning,proto3" json:"warning,omitempty"`
+	Vip     string `protobuf:"bytes,5,opt,name=vip,proto3" json:"vip,omitempty"`
+	// Of hosts: rows that the VIP has, and may have at most.
+	Used          uint64 `protobuf:"varint,6,opt,name=used,proto3" json:"used,omitempty"`
+	Limit         uint64 `protobuf:"varint,7,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2535,6 +2538,20 @@ func (x *MuxEvent) GetVip() string {
 		return x.Vip
 	}
 	return ""
+}
+
+func (x *MuxEvent) GetUsed() uint64 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *MuxEvent) GetLimit() uint64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
 }
 
 type ReportMuxResponse struct {
@@ -3202,13 +3219,15 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\trejection\x18\x03 \x01(\v2\x12.weir.v1.RejectionR\trejection\x12*\n" +
 	"\x06status\x18\x04 \x01(\v2\x12.weir.v1.MuxStatusR\x06status\x12\x14\n" +
 	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x12)\n" +
-	"\x06events\x18\x06 \x03(\v2\x11.weir.v1.MuxEventR\x06events\"\x9a\x01\n" +
+	"\x06events\x18\x06 \x03(\v2\x11.weir.v1.MuxEventR\x06events\"\xc4\x01\n" +
 	"\bMuxEvent\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x18\n" +
 	"\awarning\x18\x04 \x01(\bR\awarning\x12\x10\n" +
-	"\x03vip\x18\x05 \x01(\tR\x03vip\"\x13\n" +
+	"\x03vip\x18\x05 \x01(\tR\x03vip\x12\x12\n" +
+	"\x04used\x18\x06 \x01(\x04R\x04used\x12\x14\n" +
+	"\x05limit\x18\a \x01(\x04R\x05limit\"\x13\n" +
 	"\x11ReportMuxResponse\"a\n" +
 	"\x15AcknowledgeMuxRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +

@@ -407,7 +407,9 @@ type Token struct {
 	Uses uint32 `protobuf:"varint,6,opt,name=uses,proto3" json:"uses,omitempty"`
 	Used uint32 `protobuf:"varint,7,opt,name=used,proto3" json:"used,omitempty"`
 	// Who made it.
-	By            string `protobuf:"bytes,8,opt,name=by,proto3" json:"by,omitempty"`
+	By string `protobuf:"bytes,8,opt,name=by,proto3" json:"by,omitempty"`
+	// Prefixes that addresses of those who join lie in. Empty: any that nobody else has.
+	Addresses     []string `protobuf:"bytes,9,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -498,6 +500,13 @@ func (x *Token) GetBy() string {
 	return ""
 }
 
+func (x *Token) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
 type CreateTokenRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "mux", "host" or "manager".
@@ -506,7 +515,10 @@ type CreateTokenRequest struct {
 	// Left out: 1h.
 	Ttl *durationpb.Duration `protobuf:"bytes,3,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	// Left out: 1.
-	Uses          uint32 `protobuf:"varint,4,opt,name=uses,proto3" json:"uses,omitempty"`
+	Uses uint32 `protobuf:"varint,4,opt,name=uses,proto3" json:"uses,omitempty"`
+	// Prefixes that addresses of muxes and hosts that join must lie in. Empty: any address that is no other node's, no VIP's,
+	// leads to no backend of another host, and is in no pool and no tenant's ranges.
+	Addresses     []string `protobuf:"bytes,5,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -567,6 +579,13 @@ func (x *CreateTokenRequest) GetUses() uint32 {
 		return x.Uses
 	}
 	return 0
+}
+
+func (x *CreateTokenRequest) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
 }
 
 type CreateTokenResponse struct {
@@ -795,10 +814,12 @@ func (*DeleteTokenResponse) Descriptor() ([]byte, []int) {
 type Member struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "mux", "host", "manager" or "user".
-	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Joined        *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=joined,proto3" json:"joined,omitempty"`
-	Revoked       bool                   `protobuf:"varint,4,opt,name=revoked,proto3" json:"revoked,omitempty"`
+	Role    string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	Name    string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Joined  *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=joined,proto3" json:"joined,omitempty"`
+	Revoked bool                   `protobuf:"varint,4,opt,name=revoked,proto3" json:"revoked,omitempty"`
+	// Prefixes that its addresses lie in, by the token that it joined with.
+	Addresses     []string `protobuf:"bytes,5,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -859,6 +880,13 @@ func (x *Member) GetRevoked() bool {
 		return x.Revoked
 	}
 	return false
+}
+
+func (x *Member) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
 }
 
 type ListMembersRequest struct {
@@ -1601,9 +1629,11 @@ type Tenant struct {
 	Used *Quotas `protobuf:"bytes,4,opt,name=used,proto3" json:"used,omitempty"`
 	// On the mux where it is nearest to what that remembers of its flows, and on the hosts where it is nearest to what sessions
 	// it may have, and what rows of source NAT; left out where none has any. Output only.
-	Flows         *NodeRows `protobuf:"bytes,5,opt,name=flows,proto3" json:"flows,omitempty"`
-	Sessions      *NodeRows `protobuf:"bytes,6,opt,name=sessions,proto3" json:"sessions,omitempty"`
-	Snat          *NodeRows `protobuf:"bytes,7,opt,name=snat,proto3" json:"snat,omitempty"`
+	Flows    *NodeRows `protobuf:"bytes,5,opt,name=flows,proto3" json:"flows,omitempty"`
+	Sessions *NodeRows `protobuf:"bytes,6,opt,name=sessions,proto3" json:"sessions,omitempty"`
+	Snat     *NodeRows `protobuf:"bytes,7,opt,name=snat,proto3" json:"snat,omitempty"`
+	// What its VIPs' backends, tunnels and workloads of source NAT may be.
+	Backends      *TenantBackends `protobuf:"bytes,8,opt,name=backends,proto3" json:"backends,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1687,6 +1717,69 @@ func (x *Tenant) GetSnat() *NodeRows {
 	return nil
 }
 
+func (x *Tenant) GetBackends() *TenantBackends {
+	if x != nil {
+		return x.Backends
+	}
+	return nil
+}
+
+// Addresses that a tenant's VIPs may lead to, and leave from. Both empty: any address that is no node's own and is of
+// no other tenant, neither by its VIPs nor by its prefixes.
+type TenantBackends struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Prefixes of workloads' addresses, and of tunnels. They do not open addresses of nodes.
+	Prefixes []string `protobuf:"bytes,1,rep,name=prefixes,proto3" json:"prefixes,omitempty"`
+	// Names of hosts whose own addresses workloads may have.
+	Hosts         []string `protobuf:"bytes,2,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TenantBackends) Reset() {
+	*x = TenantBackends{}
+	mi := &file_v1_trust_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TenantBackends) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TenantBackends) ProtoMessage() {}
+
+func (x *TenantBackends) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_trust_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TenantBackends.ProtoReflect.Descriptor instead.
+func (*TenantBackends) Descriptor() ([]byte, []int) {
+	return file_v1_trust_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *TenantBackends) GetPrefixes() []string {
+	if x != nil {
+		return x.Prefixes
+	}
+	return nil
+}
+
+func (x *TenantBackends) GetHosts() []string {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
 // Rows of a table of a node that a tenant has, and may have.
 type NodeRows struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1699,7 +1792,7 @@ type NodeRows struct {
 
 func (x *NodeRows) Reset() {
 	*x = NodeRows{}
-	mi := &file_v1_trust_proto_msgTypes[31]
+	mi := &file_v1_trust_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1711,7 +1804,7 @@ func (x *NodeRows) String() string {
 func (*NodeRows) ProtoMessage() {}
 
 func (x *NodeRows) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[31]
+	mi := &file_v1_trust_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1724,7 +1817,7 @@ func (x *NodeRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRows.ProtoReflect.Descriptor instead.
 func (*NodeRows) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{31}
+	return file_v1_trust_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *NodeRows) GetNode() string {
@@ -1764,7 +1857,7 @@ type Quotas struct {
 
 func (x *Quotas) Reset() {
 	*x = Quotas{}
-	mi := &file_v1_trust_proto_msgTypes[32]
+	mi := &file_v1_trust_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1776,7 +1869,7 @@ func (x *Quotas) String() string {
 func (*Quotas) ProtoMessage() {}
 
 func (x *Quotas) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[32]
+	mi := &file_v1_trust_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1789,7 +1882,7 @@ func (x *Quotas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Quotas.ProtoReflect.Descriptor instead.
 func (*Quotas) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{32}
+	return file_v1_trust_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Quotas) GetVips() uint32 {
@@ -1836,7 +1929,7 @@ type ApplyTenantsRequest struct {
 
 func (x *ApplyTenantsRequest) Reset() {
 	*x = ApplyTenantsRequest{}
-	mi := &file_v1_trust_proto_msgTypes[33]
+	mi := &file_v1_trust_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1848,7 +1941,7 @@ func (x *ApplyTenantsRequest) String() string {
 func (*ApplyTenantsRequest) ProtoMessage() {}
 
 func (x *ApplyTenantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[33]
+	mi := &file_v1_trust_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1861,7 +1954,7 @@ func (x *ApplyTenantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyTenantsRequest.ProtoReflect.Descriptor instead.
 func (*ApplyTenantsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{33}
+	return file_v1_trust_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ApplyTenantsRequest) GetTenants() []*Tenant {
@@ -1880,7 +1973,7 @@ type ApplyTenantsResponse struct {
 
 func (x *ApplyTenantsResponse) Reset() {
 	*x = ApplyTenantsResponse{}
-	mi := &file_v1_trust_proto_msgTypes[34]
+	mi := &file_v1_trust_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1892,7 +1985,7 @@ func (x *ApplyTenantsResponse) String() string {
 func (*ApplyTenantsResponse) ProtoMessage() {}
 
 func (x *ApplyTenantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[34]
+	mi := &file_v1_trust_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1905,7 +1998,7 @@ func (x *ApplyTenantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyTenantsResponse.ProtoReflect.Descriptor instead.
 func (*ApplyTenantsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{34}
+	return file_v1_trust_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ApplyTenantsResponse) GetTenants() []*AppliedTenant {
@@ -1926,7 +2019,7 @@ type AppliedTenant struct {
 
 func (x *AppliedTenant) Reset() {
 	*x = AppliedTenant{}
-	mi := &file_v1_trust_proto_msgTypes[35]
+	mi := &file_v1_trust_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1938,7 +2031,7 @@ func (x *AppliedTenant) String() string {
 func (*AppliedTenant) ProtoMessage() {}
 
 func (x *AppliedTenant) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[35]
+	mi := &file_v1_trust_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1951,7 +2044,7 @@ func (x *AppliedTenant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppliedTenant.ProtoReflect.Descriptor instead.
 func (*AppliedTenant) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{35}
+	return file_v1_trust_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AppliedTenant) GetName() string {
@@ -1976,7 +2069,7 @@ type ListTenantsRequest struct {
 
 func (x *ListTenantsRequest) Reset() {
 	*x = ListTenantsRequest{}
-	mi := &file_v1_trust_proto_msgTypes[36]
+	mi := &file_v1_trust_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1988,7 +2081,7 @@ func (x *ListTenantsRequest) String() string {
 func (*ListTenantsRequest) ProtoMessage() {}
 
 func (x *ListTenantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[36]
+	mi := &file_v1_trust_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2001,7 +2094,7 @@ func (x *ListTenantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTenantsRequest.ProtoReflect.Descriptor instead.
 func (*ListTenantsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{36}
+	return file_v1_trust_proto_rawDescGZIP(), []int{37}
 }
 
 type ListTenantsResponse struct {
@@ -2013,7 +2106,7 @@ type ListTenantsResponse struct {
 
 func (x *ListTenantsResponse) Reset() {
 	*x = ListTenantsResponse{}
-	mi := &file_v1_trust_proto_msgTypes[37]
+	mi := &file_v1_trust_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2025,7 +2118,7 @@ func (x *ListTenantsResponse) String() string {
 func (*ListTenantsResponse) ProtoMessage() {}
 
 func (x *ListTenantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[37]
+	mi := &file_v1_trust_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2038,7 +2131,7 @@ func (x *ListTenantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTenantsResponse.ProtoReflect.Descriptor instead.
 func (*ListTenantsResponse) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{37}
+	return file_v1_trust_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListTenantsResponse) GetTenants() []*Tenant {
@@ -2057,7 +2150,7 @@ type GetTenantRequest struct {
 
 func (x *GetTenantRequest) Reset() {
 	*x = GetTenantRequest{}
-	mi := &file_v1_trust_proto_msgTypes[38]
+	mi := &file_v1_trust_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2069,7 +2162,7 @@ func (x *GetTenantRequest) String() string {
 func (*GetTenantRequest) ProtoMessage() {}
 
 func (x *GetTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[38]
+	mi := &file_v1_trust_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2082,7 +2175,7 @@ func (x *GetTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTenantRequest.ProtoReflect.Descriptor instead.
 func (*GetTenantRequest) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{38}
+	return file_v1_trust_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetTenantRequest) GetName() string {
@@ -2101,7 +2194,7 @@ type GetTenantResponse struct {
 
 func (x *GetTenantResponse) Reset() {
 	*x = GetTenantResponse{}
-	mi := &file_v1_trust_proto_msgTypes[39]
+	mi := &file_v1_trust_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2113,7 +2206,7 @@ func (x *GetTenantResponse) String() string {
 func (*GetTenantResponse) ProtoMessage() {}
 
 func (x *GetTenantResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[39]
+	mi := &file_v1_trust_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2126,7 +2219,7 @@ func (x *GetTenantResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTenantResponse.ProtoReflect.Descriptor instead.
 func (*GetTenantResponse) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{39}
+	return file_v1_trust_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetTenantResponse) GetTenant() *Tenant {
@@ -2145,7 +2238,7 @@ type DeleteTenantRequest struct {
 
 func (x *DeleteTenantRequest) Reset() {
 	*x = DeleteTenantRequest{}
-	mi := &file_v1_trust_proto_msgTypes[40]
+	mi := &file_v1_trust_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2157,7 +2250,7 @@ func (x *DeleteTenantRequest) String() string {
 func (*DeleteTenantRequest) ProtoMessage() {}
 
 func (x *DeleteTenantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[40]
+	mi := &file_v1_trust_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2170,7 +2263,7 @@ func (x *DeleteTenantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTenantRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTenantRequest) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{40}
+	return file_v1_trust_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DeleteTenantRequest) GetName() string {
@@ -2188,7 +2281,7 @@ type DeleteTenantResponse struct {
 
 func (x *DeleteTenantResponse) Reset() {
 	*x = DeleteTenantResponse{}
-	mi := &file_v1_trust_proto_msgTypes[41]
+	mi := &file_v1_trust_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2200,7 +2293,7 @@ func (x *DeleteTenantResponse) String() string {
 func (*DeleteTenantResponse) ProtoMessage() {}
 
 func (x *DeleteTenantResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[41]
+	mi := &file_v1_trust_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2213,7 +2306,7 @@ func (x *DeleteTenantResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTenantResponse.ProtoReflect.Descriptor instead.
 func (*DeleteTenantResponse) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{41}
+	return file_v1_trust_proto_rawDescGZIP(), []int{42}
 }
 
 type AuditEntry struct {
@@ -2239,7 +2332,7 @@ type AuditEntry struct {
 
 func (x *AuditEntry) Reset() {
 	*x = AuditEntry{}
-	mi := &file_v1_trust_proto_msgTypes[42]
+	mi := &file_v1_trust_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2251,7 +2344,7 @@ func (x *AuditEntry) String() string {
 func (*AuditEntry) ProtoMessage() {}
 
 func (x *AuditEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[42]
+	mi := &file_v1_trust_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2264,7 +2357,7 @@ func (x *AuditEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
 func (*AuditEntry) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{42}
+	return file_v1_trust_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *AuditEntry) GetTime() *timestamppb.Timestamp {
@@ -2335,7 +2428,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_v1_trust_proto_msgTypes[43]
+	mi := &file_v1_trust_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2347,7 +2440,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[43]
+	mi := &file_v1_trust_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2360,7 +2453,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{43}
+	return file_v1_trust_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListAuditRequest) GetLimit() uint32 {
@@ -2386,7 +2479,7 @@ type ListAuditResponse struct {
 
 func (x *ListAuditResponse) Reset() {
 	*x = ListAuditResponse{}
-	mi := &file_v1_trust_proto_msgTypes[44]
+	mi := &file_v1_trust_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2398,7 +2491,7 @@ func (x *ListAuditResponse) String() string {
 func (*ListAuditResponse) ProtoMessage() {}
 
 func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_trust_proto_msgTypes[44]
+	mi := &file_v1_trust_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2411,7 +2504,7 @@ func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditResponse) Descriptor() ([]byte, []int) {
-	return file_v1_trust_proto_rawDescGZIP(), []int{44}
+	return file_v1_trust_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListAuditResponse) GetEntries() []*AuditEntry {
@@ -2445,7 +2538,7 @@ const file_v1_trust_proto_rawDesc = "" +
 	"\bbindings\x18\x03 \x03(\v2\x10.weir.v1.BindingR\bbindings\"5\n" +
 	"\aBinding\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x12\n" +
-	"\x04role\x18\x02 \x01(\tR\x04role\"\xe3\x01\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\"\x81\x02\n" +
 	"\x05Token\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
@@ -2454,12 +2547,14 @@ const file_v1_trust_proto_rawDesc = "" +
 	"\aexpires\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x12\x12\n" +
 	"\x04uses\x18\x06 \x01(\rR\x04uses\x12\x12\n" +
 	"\x04used\x18\a \x01(\rR\x04used\x12\x0e\n" +
-	"\x02by\x18\b \x01(\tR\x02by\"}\n" +
+	"\x02by\x18\b \x01(\tR\x02by\x12\x1c\n" +
+	"\taddresses\x18\t \x03(\tR\taddresses\"\x9b\x01\n" +
 	"\x12CreateTokenRequest\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12+\n" +
 	"\x03ttl\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12\x12\n" +
-	"\x04uses\x18\x04 \x01(\rR\x04uses\"h\n" +
+	"\x04uses\x18\x04 \x01(\rR\x04uses\x12\x1c\n" +
+	"\taddresses\x18\x05 \x03(\tR\taddresses\"h\n" +
 	"\x13CreateTokenResponse\x12$\n" +
 	"\x05token\x18\x01 \x01(\v2\x0e.weir.v1.TokenR\x05token\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x17\n" +
@@ -2469,12 +2564,13 @@ const file_v1_trust_proto_rawDesc = "" +
 	"\x06tokens\x18\x01 \x03(\v2\x0e.weir.v1.TokenR\x06tokens\"$\n" +
 	"\x12DeleteTokenRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x15\n" +
-	"\x13DeleteTokenResponse\"~\n" +
+	"\x13DeleteTokenResponse\"\x9c\x01\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x122\n" +
 	"\x06joined\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x06joined\x12\x18\n" +
-	"\arevoked\x18\x04 \x01(\bR\arevoked\"\x14\n" +
+	"\arevoked\x18\x04 \x01(\bR\arevoked\x12\x1c\n" +
+	"\taddresses\x18\x05 \x03(\tR\taddresses\"\x14\n" +
 	"\x12ListMembersRequest\"@\n" +
 	"\x13ListMembersResponse\x12)\n" +
 	"\amembers\x18\x01 \x03(\v2\x0f.weir.v1.MemberR\amembers\"=\n" +
@@ -2512,7 +2608,7 @@ const file_v1_trust_proto_rawDesc = "" +
 	"\x05users\x18\x01 \x03(\v2\r.weir.v1.UserR\x05users\"'\n" +
 	"\x11DeleteUserRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x14\n" +
-	"\x12DeleteUserResponse\"\x81\x02\n" +
+	"\x12DeleteUserResponse\"\xb6\x02\n" +
 	"\x06Tenant\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06ranges\x18\x02 \x03(\tR\x06ranges\x12'\n" +
@@ -2520,7 +2616,11 @@ const file_v1_trust_proto_rawDesc = "" +
 	"\x04used\x18\x04 \x01(\v2\x0f.weir.v1.QuotasR\x04used\x12'\n" +
 	"\x05flows\x18\x05 \x01(\v2\x11.weir.v1.NodeRowsR\x05flows\x12-\n" +
 	"\bsessions\x18\x06 \x01(\v2\x11.weir.v1.NodeRowsR\bsessions\x12%\n" +
-	"\x04snat\x18\a \x01(\v2\x11.weir.v1.NodeRowsR\x04snat\"H\n" +
+	"\x04snat\x18\a \x01(\v2\x11.weir.v1.NodeRowsR\x04snat\x123\n" +
+	"\bbackends\x18\b \x01(\v2\x17.weir.v1.TenantBackendsR\bbackends\"B\n" +
+	"\x0eTenantBackends\x12\x1a\n" +
+	"\bprefixes\x18\x01 \x03(\tR\bprefixes\x12\x14\n" +
+	"\x05hosts\x18\x02 \x03(\tR\x05hosts\"H\n" +
 	"\bNodeRows\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\x04R\x04used\x12\x14\n" +
@@ -2609,7 +2709,7 @@ func file_v1_trust_proto_rawDescGZIP() []byte {
 	return file_v1_trust_proto_rawDescData
 }
 
-var file_v1_trust_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_v1_trust_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_v1_trust_proto_goTypes = []any{
 	(*JoinRequest)(nil),              // 0: weir.v1.JoinRequest
 	(*JoinResponse)(nil),             // 1: weir.v1.JoinResponse
@@ -2642,91 +2742,93 @@ var file_v1_trust_proto_goTypes = []any{
 	(*DeleteUserRequest)(nil),        // 28: weir.v1.DeleteUserRequest
 	(*DeleteUserResponse)(nil),       // 29: weir.v1.DeleteUserResponse
 	(*Tenant)(nil),                   // 30: weir.v1.Tenant
-	(*NodeRows)(nil),                 // 31: weir.v1.NodeRows
-	(*Quotas)(nil),                   // 32: weir.v1.Quotas
-	(*ApplyTenantsRequest)(nil),      // 33: weir.v1.ApplyTenantsRequest
-	(*ApplyTenantsResponse)(nil),     // 34: weir.v1.ApplyTenantsResponse
-	(*AppliedTenant)(nil),            // 35: weir.v1.AppliedTenant
-	(*ListTenantsRequest)(nil),       // 36: weir.v1.ListTenantsRequest
-	(*ListTenantsResponse)(nil),      // 37: weir.v1.ListTenantsResponse
-	(*GetTenantRequest)(nil),         // 38: weir.v1.GetTenantRequest
-	(*GetTenantResponse)(nil),        // 39: weir.v1.GetTenantResponse
-	(*DeleteTenantRequest)(nil),      // 40: weir.v1.DeleteTenantRequest
-	(*DeleteTenantResponse)(nil),     // 41: weir.v1.DeleteTenantResponse
-	(*AuditEntry)(nil),               // 42: weir.v1.AuditEntry
-	(*ListAuditRequest)(nil),         // 43: weir.v1.ListAuditRequest
-	(*ListAuditResponse)(nil),        // 44: weir.v1.ListAuditResponse
-	(*timestamppb.Timestamp)(nil),    // 45: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 46: google.protobuf.Duration
+	(*TenantBackends)(nil),           // 31: weir.v1.TenantBackends
+	(*NodeRows)(nil),                 // 32: weir.v1.NodeRows
+	(*Quotas)(nil),                   // 33: weir.v1.Quotas
+	(*ApplyTenantsRequest)(nil),      // 34: weir.v1.ApplyTenantsRequest
+	(*ApplyTenantsResponse)(nil),     // 35: weir.v1.ApplyTenantsResponse
+	(*AppliedTenant)(nil),            // 36: weir.v1.AppliedTenant
+	(*ListTenantsRequest)(nil),       // 37: weir.v1.ListTenantsRequest
+	(*ListTenantsResponse)(nil),      // 38: weir.v1.ListTenantsResponse
+	(*GetTenantRequest)(nil),         // 39: weir.v1.GetTenantRequest
+	(*GetTenantResponse)(nil),        // 40: weir.v1.GetTenantResponse
+	(*DeleteTenantRequest)(nil),      // 41: weir.v1.DeleteTenantRequest
+	(*DeleteTenantResponse)(nil),     // 42: weir.v1.DeleteTenantResponse
+	(*AuditEntry)(nil),               // 43: weir.v1.AuditEntry
+	(*ListAuditRequest)(nil),         // 44: weir.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),        // 45: weir.v1.ListAuditResponse
+	(*timestamppb.Timestamp)(nil),    // 46: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 47: google.protobuf.Duration
 }
 var file_v1_trust_proto_depIdxs = []int32{
 	6,  // 0: weir.v1.WhoAmIResponse.bindings:type_name -> weir.v1.Binding
-	45, // 1: weir.v1.Token.created:type_name -> google.protobuf.Timestamp
-	45, // 2: weir.v1.Token.expires:type_name -> google.protobuf.Timestamp
-	46, // 3: weir.v1.CreateTokenRequest.ttl:type_name -> google.protobuf.Duration
+	46, // 1: weir.v1.Token.created:type_name -> google.protobuf.Timestamp
+	46, // 2: weir.v1.Token.expires:type_name -> google.protobuf.Timestamp
+	47, // 3: weir.v1.CreateTokenRequest.ttl:type_name -> google.protobuf.Duration
 	7,  // 4: weir.v1.CreateTokenResponse.token:type_name -> weir.v1.Token
 	7,  // 5: weir.v1.ListTokensResponse.tokens:type_name -> weir.v1.Token
-	45, // 6: weir.v1.Member.joined:type_name -> google.protobuf.Timestamp
+	46, // 6: weir.v1.Member.joined:type_name -> google.protobuf.Timestamp
 	14, // 7: weir.v1.ListMembersResponse.members:type_name -> weir.v1.Member
 	6,  // 8: weir.v1.User.bindings:type_name -> weir.v1.Binding
-	45, // 9: weir.v1.User.created:type_name -> google.protobuf.Timestamp
+	46, // 9: weir.v1.User.created:type_name -> google.protobuf.Timestamp
 	19, // 10: weir.v1.CreateUserRequest.user:type_name -> weir.v1.User
 	19, // 11: weir.v1.CreateUserResponse.user:type_name -> weir.v1.User
 	6,  // 12: weir.v1.UpdateUserRequest.bindings:type_name -> weir.v1.Binding
 	19, // 13: weir.v1.UpdateUserResponse.user:type_name -> weir.v1.User
 	19, // 14: weir.v1.ListUsersResponse.users:type_name -> weir.v1.User
-	32, // 15: weir.v1.Tenant.quotas:type_name -> weir.v1.Quotas
-	32, // 16: weir.v1.Tenant.used:type_name -> weir.v1.Quotas
-	31, // 17: weir.v1.Tenant.flows:type_name -> weir.v1.NodeRows
-	31, // 18: weir.v1.Tenant.sessions:type_name -> weir.v1.NodeRows
-	31, // 19: weir.v1.Tenant.snat:type_name -> weir.v1.NodeRows
-	30, // 20: weir.v1.ApplyTenantsRequest.tenants:type_name -> weir.v1.Tenant
-	35, // 21: weir.v1.ApplyTenantsResponse.tenants:type_name -> weir.v1.AppliedTenant
-	30, // 22: weir.v1.ListTenantsResponse.tenants:type_name -> weir.v1.Tenant
-	30, // 23: weir.v1.GetTenantResponse.tenant:type_name -> weir.v1.Tenant
-	45, // 24: weir.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
-	42, // 25: weir.v1.ListAuditResponse.entries:type_name -> weir.v1.AuditEntry
-	0,  // 26: weir.v1.TrustService.Join:input_type -> weir.v1.JoinRequest
-	2,  // 27: weir.v1.TrustService.RenewCertificate:input_type -> weir.v1.RenewCertificateRequest
-	4,  // 28: weir.v1.TrustService.WhoAmI:input_type -> weir.v1.WhoAmIRequest
-	8,  // 29: weir.v1.TrustService.CreateToken:input_type -> weir.v1.CreateTokenRequest
-	10, // 30: weir.v1.TrustService.ListTokens:input_type -> weir.v1.ListTokensRequest
-	12, // 31: weir.v1.TrustService.DeleteToken:input_type -> weir.v1.DeleteTokenRequest
-	15, // 32: weir.v1.TrustService.ListMembers:input_type -> weir.v1.ListMembersRequest
-	17, // 33: weir.v1.TrustService.RevokeMember:input_type -> weir.v1.RevokeMemberRequest
-	20, // 34: weir.v1.TrustService.CreateUser:input_type -> weir.v1.CreateUserRequest
-	22, // 35: weir.v1.TrustService.UpdateUser:input_type -> weir.v1.UpdateUserRequest
-	24, // 36: weir.v1.TrustService.RotateUser:input_type -> weir.v1.RotateUserRequest
-	26, // 37: weir.v1.TrustService.ListUsers:input_type -> weir.v1.ListUsersRequest
-	28, // 38: weir.v1.TrustService.DeleteUser:input_type -> weir.v1.DeleteUserRequest
-	33, // 39: weir.v1.TrustService.ApplyTenants:input_type -> weir.v1.ApplyTenantsRequest
-	36, // 40: weir.v1.TrustService.ListTenants:input_type -> weir.v1.ListTenantsRequest
-	38, // 41: weir.v1.TrustService.GetTenant:input_type -> weir.v1.GetTenantRequest
-	40, // 42: weir.v1.TrustService.DeleteTenant:input_type -> weir.v1.DeleteTenantRequest
-	43, // 43: weir.v1.TrustService.ListAudit:input_type -> weir.v1.ListAuditRequest
-	1,  // 44: weir.v1.TrustService.Join:output_type -> weir.v1.JoinResponse
-	3,  // 45: weir.v1.TrustService.RenewCertificate:output_type -> weir.v1.RenewCertificateResponse
-	5,  // 46: weir.v1.TrustService.WhoAmI:output_type -> weir.v1.WhoAmIResponse
-	9,  // 47: weir.v1.TrustService.CreateToken:output_type -> weir.v1.CreateTokenResponse
-	11, // 48: weir.v1.TrustService.ListTokens:output_type -> weir.v1.ListTokensResponse
-	13, // 49: weir.v1.TrustService.DeleteToken:output_type -> weir.v1.DeleteTokenResponse
-	16, // 50: weir.v1.TrustService.ListMembers:output_type -> weir.v1.ListMembersResponse
-	18, // 51: weir.v1.TrustService.RevokeMember:output_type -> weir.v1.RevokeMemberResponse
-	21, // 52: weir.v1.TrustService.CreateUser:output_type -> weir.v1.CreateUserResponse
-	23, // 53: weir.v1.TrustService.UpdateUser:output_type -> weir.v1.UpdateUserResponse
-	25, // 54: weir.v1.TrustService.RotateUser:output_type -> weir.v1.RotateUserResponse
-	27, // 55: weir.v1.TrustService.ListUsers:output_type -> weir.v1.ListUsersResponse
-	29, // 56: weir.v1.TrustService.DeleteUser:output_type -> weir.v1.DeleteUserResponse
-	34, // 57: weir.v1.TrustService.ApplyTenants:output_type -> weir.v1.ApplyTenantsResponse
-	37, // 58: weir.v1.TrustService.ListTenants:output_type -> weir.v1.ListTenantsResponse
-	39, // 59: weir.v1.TrustService.GetTenant:output_type -> weir.v1.GetTenantResponse
-	41, // 60: weir.v1.TrustService.DeleteTenant:output_type -> weir.v1.DeleteTenantResponse
-	44, // 61: weir.v1.TrustService.ListAudit:output_type -> weir.v1.ListAuditResponse
-	44, // [44:62] is the sub-list for method output_type
-	26, // [26:44] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	33, // 15: weir.v1.Tenant.quotas:type_name -> weir.v1.Quotas
+	33, // 16: weir.v1.Tenant.used:type_name -> weir.v1.Quotas
+	32, // 17: weir.v1.Tenant.flows:type_name -> weir.v1.NodeRows
+	32, // 18: weir.v1.Tenant.sessions:type_name -> weir.v1.NodeRows
+	32, // 19: weir.v1.Tenant.snat:type_name -> weir.v1.NodeRows
+	31, // 20: weir.v1.Tenant.backends:type_name -> weir.v1.TenantBackends
+	30, // 21: weir.v1.ApplyTenantsRequest.tenants:type_name -> weir.v1.Tenant
+	36, // 22: weir.v1.ApplyTenantsResponse.tenants:type_name -> weir.v1.AppliedTenant
+	30, // 23: weir.v1.ListTenantsResponse.tenants:type_name -> weir.v1.Tenant
+	30, // 24: weir.v1.GetTenantResponse.tenant:type_name -> weir.v1.Tenant
+	46, // 25: weir.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	43, // 26: weir.v1.ListAuditResponse.entries:type_name -> weir.v1.AuditEntry
+	0,  // 27: weir.v1.TrustService.Join:input_type -> weir.v1.JoinRequest
+	2,  // 28: weir.v1.TrustService.RenewCertificate:input_type -> weir.v1.RenewCertificateRequest
+	4,  // 29: weir.v1.TrustService.WhoAmI:input_type -> weir.v1.WhoAmIRequest
+	8,  // 30: weir.v1.TrustService.CreateToken:input_type -> weir.v1.CreateTokenRequest
+	10, // 31: weir.v1.TrustService.ListTokens:input_type -> weir.v1.ListTokensRequest
+	12, // 32: weir.v1.TrustService.DeleteToken:input_type -> weir.v1.DeleteTokenRequest
+	15, // 33: weir.v1.TrustService.ListMembers:input_type -> weir.v1.ListMembersRequest
+	17, // 34: weir.v1.TrustService.RevokeMember:input_type -> weir.v1.RevokeMemberRequest
+	20, // 35: weir.v1.TrustService.CreateUser:input_type -> weir.v1.CreateUserRequest
+	22, // 36: weir.v1.TrustService.UpdateUser:input_type -> weir.v1.UpdateUserRequest
+	24, // 37: weir.v1.TrustService.RotateUser:input_type -> weir.v1.RotateUserRequest
+	26, // 38: weir.v1.TrustService.ListUsers:input_type -> weir.v1.ListUsersRequest
+	28, // 39: weir.v1.TrustService.DeleteUser:input_type -> weir.v1.DeleteUserRequest
+	34, // 40: weir.v1.TrustService.ApplyTenants:input_type -> weir.v1.ApplyTenantsRequest
+	37, // 41: weir.v1.TrustService.ListTenants:input_type -> weir.v1.ListTenantsRequest
+	39, // 42: weir.v1.TrustService.GetTenant:input_type -> weir.v1.GetTenantRequest
+	41, // 43: weir.v1.TrustService.DeleteTenant:input_type -> weir.v1.DeleteTenantRequest
+	44, // 44: weir.v1.TrustService.ListAudit:input_type -> weir.v1.ListAuditRequest
+	1,  // 45: weir.v1.TrustService.Join:output_type -> weir.v1.JoinResponse
+	3,  // 46: weir.v1.TrustService.RenewCertificate:output_type -> weir.v1.RenewCertificateResponse
+	5,  // 47: weir.v1.TrustService.WhoAmI:output_type -> weir.v1.WhoAmIResponse
+	9,  // 48: weir.v1.TrustService.CreateToken:output_type -> weir.v1.CreateTokenResponse
+	11, // 49: weir.v1.TrustService.ListTokens:output_type -> weir.v1.ListTokensResponse
+	13, // 50: weir.v1.TrustService.DeleteToken:output_type -> weir.v1.DeleteTokenResponse
+	16, // 51: weir.v1.TrustService.ListMembers:output_type -> weir.v1.ListMembersResponse
+	18, // 52: weir.v1.TrustService.RevokeMember:output_type -> weir.v1.RevokeMemberResponse
+	21, // 53: weir.v1.TrustService.CreateUser:output_type -> weir.v1.CreateUserResponse
+	23, // 54: weir.v1.TrustService.UpdateUser:output_type -> weir.v1.UpdateUserResponse
+	25, // 55: weir.v1.TrustService.RotateUser:output_type -> weir.v1.RotateUserResponse
+	27, // 56: weir.v1.TrustService.ListUsers:output_type -> weir.v1.ListUsersResponse
+	29, // 57: weir.v1.TrustService.DeleteUser:output_type -> weir.v1.DeleteUserResponse
+	35, // 58: weir.v1.TrustService.ApplyTenants:output_type -> weir.v1.ApplyTenantsResponse
+	38, // 59: weir.v1.TrustService.ListTenants:output_type -> weir.v1.ListTenantsResponse
+	40, // 60: weir.v1.TrustService.GetTenant:output_type -> weir.v1.GetTenantResponse
+	42, // 61: weir.v1.TrustService.DeleteTenant:output_type -> weir.v1.DeleteTenantResponse
+	45, // 62: weir.v1.TrustService.ListAudit:output_type -> weir.v1.ListAuditResponse
+	45, // [45:63] is the sub-list for method output_type
+	27, // [27:45] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_v1_trust_proto_init() }
@@ -2734,14 +2836,14 @@ func file_v1_trust_proto_init() {
 	if File_v1_trust_proto != nil {
 		return
 	}
-	file_v1_trust_proto_msgTypes[32].OneofWrappers = []any{}
+	file_v1_trust_proto_msgTypes[33].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_trust_proto_rawDesc), len(file_v1_trust_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   45,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
