@@ -2,6 +2,7 @@
 /* From a mux to a workload (Ananta 3.4.1). */
 #pragma once
 
+#include "lib/agent_admission.h"
 #include "lib/agent_fastpath.h"
 #include "lib/agent_fragment.h"
 #include "lib/agent_icmp.h"
@@ -56,31 +57,15 @@ static __always_inline enum verdict inbound_tunnel(struct __sk_buff *skb,
 	return VERDICT_NONE;
 }
 
-/*
- * Does a mux send? Whether a peer hands on, or sends past the muxes, is asked when the connection
- * is known.
- */
-static __always_inline enum verdict inbound_admit(struct arrival *a, const struct packet *outer,
-						  const struct tunnel *t)
-{
-	if (t->step == GUE_STEP_CHAINED || t->step == GUE_STEP_FINAL ||
-	    address_is_mux(&outer->source))
-		return VERDICT_NONE;
-	a->direct = true;
-	return t->entropy ? VERDICT_DROP_NOT_A_MUX : VERDICT_NONE;
-}
-
-/* What carries the packet, and that it may come here. */
+/* What carries the packet. */
 static __noinline enum verdict inbound_outer(struct __sk_buff *skb, struct arrival *a)
 {
 	struct packet outer = {};
 	struct tunnel t = {};
 	enum verdict verdict;
 
-	a->direct = false;
 	verdict = inbound_parse(skb, &outer);
 	verdict = verdict ?: inbound_tunnel(skb, &outer, &t);
-	verdict = verdict ?: inbound_admit(a, &outer, &t);
 	if (verdict && verdict != VERDICT_TAKE_CONTROL)
 		return verdict;
 	a->outer = outer;
@@ -120,35 +105,6 @@ static __noinline enum verdict inbound_inner(struct __sk_buff *skb, struct arriv
 		return VERDICT_DROP_ECN;
 	a->inner = inner;
 	return VERDICT_NONE;
-}
-
-/* Past the muxes comes only what belongs to a connection that may. */
-static __noinline enum verdict inbound_direct(const struct arrival *a)
-{
-	struct session_key key = {
-		.client = a->inner.source,
-		.dip = a->rule.dip,
-		.client_port = a->inner.source_port,
-		.dip_port = a->rule.port,
-		.protocol = a->inner.protocol,
-	};
-
-	return fastpath_admit(a, &key);
-}
-
-/* The rule of the packet, or of the backend on this host that it is handed on to. */
-static __always_inline enum verdict inbound_rule(struct __sk_buff *skb, struct arrival *a)
-{
-	a->key.vip = a->inner.destination;
-	a->key.tunnel = a->outer.destination;
-	a->key.port = a->inner.destination_port;
-	a->key.protocol = a->inner.protocol;
-	a->key.pad = 0;
-	if (!rule_find(&a->key, &a->rule))
-		return VERDICT_DROP_NO_RULE;
-	if (a->direct)
-		return inbound_direct(a);
-	return a->tunnel.step == GUE_STEP_NONE ? VERDICT_NONE : chain(skb, a);
 }
 
 /* VIP and port become DIP and port; a later fragment has no port, and no options. */
@@ -242,30 +198,49 @@ static __noinline bool inbound_has_room(const struct arrival *a)
 	return snat_makes_room(&key);
 }
 
+/* To the workload of a->rule, or to the other backend that the packet names. */
+static __always_inline enum verdict inbound_endpoint(struct __sk_buff *skb, struct arrival *a,
+						     __u32 *ifindex)
+{
+	enum verdict verdict = VERDICT_NONE;
+
+	*ifindex = settings.uplink; /* for what is handed on */
+	if (a->tunnel.step != GUE_STEP_NONE)
+		verdict = chain(skb, a);
+	if (!verdict && settings.snat && !inbound_has_room(a))
+		return VERDICT_DROP_SESSION_TAKEN;
+	return verdict ?: inbound_deliver(skb, a, ifindex);
+}
+
 /* Sets ifindex where the verdict redirects. */
 static __always_inline enum verdict inbound(struct __sk_buff *skb, __u32 *ifindex)
 {
 	__u32 zero = 0;
 	struct arrival *a = bpf_map_lookup_elem(&arrivals, &zero);
-	enum verdict verdict;
+	enum verdict verdict, refusal;
 
 	if (!a) /* never */
 		return VERDICT_PASS_OTHER;
 	verdict = inbound_outer(skb, a);
 	if (verdict == VERDICT_TAKE_CONTROL)
 		return control_take(skb, a);
-	verdict = verdict ?: inbound_inner(skb, a);
-	if (a->direct && (verdict || protocol_is_icmp(a->inner.protocol)))
-		return VERDICT_DROP_NOT_A_MUX;
 	if (verdict)
 		return verdict;
-	if (protocol_is_icmp(a->inner.protocol) && !a->inner.destination_port)
+	refusal = inbound_inner(skb, a);
+	a->content = refusal ? CONTENT_REFUSED : content_find(a);
+	verdict = admit(a) ?: refusal;
+	if (verdict)
+		return verdict;
+	switch (a->content) {
+	case CONTENT_ENDPOINT:
+		return inbound_endpoint(skb, a, ifindex);
+	case CONTENT_ANSWER:
+	case CONTENT_ECHO:
+		return settings.snat ? snat_answer(skb, a, ifindex) : VERDICT_DROP_NO_RULE;
+	case CONTENT_ERROR:
 		return icmp_inbound(skb, a, ifindex);
-	*ifindex = settings.uplink; /* for what is handed on */
-	verdict = inbound_rule(skb, a);
-	if (verdict == VERDICT_DROP_NO_RULE && settings.snat)
-		return snat_answer(skb, a, ifindex);
-	if (!verdict && settings.snat && !inbound_has_room(a))
-		return VERDICT_DROP_SESSION_TAKEN;
-	return verdict ?: inbound_deliver(skb, a, ifindex);
+	case CONTENT_REFUSED:
+		break;
+	}
+	return VERDICT_DROP_INNER_OTHER; /* never: refusal says why */
 }

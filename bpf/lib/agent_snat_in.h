@@ -88,30 +88,12 @@ static __always_inline int snat_rewrite_answer(struct __sk_buff *skb, const stru
 	return rewrite(skb, p, DESTINATION, dip, port);
 }
 
-/* Past the muxes comes only what belongs to a connection that may. */
-static __noinline enum verdict snat_direct(const struct arrival *a,
-					   const struct snat_port_key *port_key,
-					   const struct snat_port *port)
-{
-	struct session_key key = snat_flow_key(port_key, port);
-
-	return fastpath_admit(a, &key);
-}
-
 /* Whose connection a packet answers: DIP and port in a->rule. */
 __noinline enum verdict snat_find_answer(struct arrival *a __arg_nonnull)
 {
 	struct snat_port_key key = snat_answer_key(&a->inner);
 	struct snat_port *port = bpf_map_lookup_elem(&snat_ports, &key);
 
-	if (!port && a->direct)
-		return VERDICT_DROP_NOT_A_MUX;
-	if (port && a->direct) {
-		enum verdict verdict = snat_direct(a, &key, port);
-
-		if (verdict)
-			return verdict;
-	}
 	if (!port) {
 		enum verdict verdict = snat_admit(&a->inner, &key);
 

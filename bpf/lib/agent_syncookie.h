@@ -60,7 +60,7 @@ static __always_inline bool syncookie_may(const struct arrival *a, const struct 
 	if (session && session_is_open(session))
 		return false;
 	return a->rule.flags & NAT_RULE_SYN_COOKIES && p->protocol == IPPROTO_TCP &&
-	       (p->tcp_flags & flags) == TCP_FLAG_ACK && !a->direct &&
+	       (p->tcp_flags & flags) == TCP_FLAG_ACK && !a->past_muxes &&
 	       a->tunnel.kind != GUE_KIND_FRAGMENT;
 }
 

@@ -26,6 +26,15 @@ struct handshake {
 	bool listens; /* the host's own stack does, for it */
 };
 
+/* What is inside a packet for us: what its sender may say depends on that. */
+enum content {
+	CONTENT_REFUSED = 0, /* nothing that any workload gets */
+	CONTENT_ENDPOINT, /* to an endpoint, by a rule of this host */
+	CONTENT_ANSWER, /* to no endpoint: an answer to a workload's own connection, or lost */
+	CONTENT_ECHO, /* likewise, to a ping */
+	CONTENT_ERROR, /* an ICMP error */
+};
+
 /* What is known of a packet for us: too much for the stack of every function that asks. */
 struct arrival {
 	struct packet outer;
@@ -34,7 +43,8 @@ struct arrival {
 	struct nat_rule_key key; /* that rule was found by */
 	struct nat_rule rule;
 	struct handshake handshake;
-	bool direct; /* not by a mux: it must be of a connection that has left them */
+	enum content content;
+	bool past_muxes; /* from the far end of a connection that has left them */
 };
 
 struct {
@@ -302,8 +312,6 @@ static __noinline enum verdict chain(struct __sk_buff *skb, struct arrival *a)
 	struct nat_rule_key key = a->key;
 	struct nat_rule other;
 
-	if (a->tunnel.step != GUE_STEP_ASK && !chain_is_from_peer(a))
-		return VERDICT_DROP_NOT_A_PEER;
 	if (a->tunnel.step == GUE_STEP_FINAL || chain_begins(&a->inner) ||
 	    chain_knows(skb, &a->inner, &a->rule, a->tunnel.step == GUE_STEP_ASK))
 		return VERDICT_NONE;

@@ -32,8 +32,8 @@ struct tunnel {
 	__be16 source_port; /* of a fragment's datagram */
 	__be16 destination_port;
 	__u8 protocol; /* IPPROTO_IPIP or IPPROTO_IPV6 */
-	__u8 step; /* enum gue_step */
-	__u8 kind; /* enum gue_kind */
+	enum gue_step step;
+	enum gue_kind kind;
 };
 
 /* UDP and what of GUE every packet has. */
@@ -53,10 +53,19 @@ static __always_inline bool protocol_is_ip(__u8 protocol)
 	return protocol == IPPROTO_IPIP || protocol == IPPROTO_IPV6;
 }
 
+/* Is what Weir says of the packet for hosts? */
 static __always_inline bool gue_knows(const struct gue_weir *weir)
 {
-	return weir->version == GUE_WEIR_VERSION && weir->step <= GUE_STEP_FINAL &&
-	       (weir->kind == GUE_KIND_PACKET || weir->kind == GUE_KIND_FRAGMENT);
+	if (weir->version != GUE_WEIR_VERSION || weir->step > GUE_STEP_FINAL)
+		return false;
+	switch ((enum gue_kind)weir->kind) {
+	case GUE_KIND_PACKET:
+	case GUE_KIND_FRAGMENT:
+		return true;
+	case GUE_KIND_RELAY: /* for muxes */
+		return false;
+	}
+	return false;
 }
 
 static __always_inline enum verdict gue_read_rest(struct __sk_buff *skb, __u32 at, __u32 words,

@@ -92,9 +92,9 @@ type agentArrival struct {
 		SourcePort      uint16
 		DestinationPort uint16
 		Protocol        uint8
-		Step            uint8
-		Kind            uint8
-		_               [3]byte
+		_               [1]byte
+		Step            agentGueStep
+		Kind            agentGueKind
 	}
 	Key       agentNatRuleKey
 	Rule      agentNatRule
@@ -115,8 +115,9 @@ type agentArrival struct {
 		Native  bool
 		Listens bool
 	}
-	Direct bool
-	_      [3]byte
+	Content   uint32
+	PastMuxes bool
+	_         [3]byte
 }
 
 type agentConnection struct {
@@ -211,6 +212,23 @@ type agentFlowhashKey struct {
 	_     structs.HostLayout
 	Words [10]uint32
 }
+
+type agentGueKind uint32
+
+const (
+	agentGueKindGUE_KIND_PACKET   agentGueKind = 0
+	agentGueKindGUE_KIND_FRAGMENT agentGueKind = 1
+	agentGueKindGUE_KIND_RELAY    agentGueKind = 2
+)
+
+type agentGueStep uint32
+
+const (
+	agentGueStepGUE_STEP_NONE    agentGueStep = 0
+	agentGueStepGUE_STEP_ASK     agentGueStep = 1
+	agentGueStepGUE_STEP_CHAINED agentGueStep = 2
+	agentGueStepGUE_STEP_FINAL   agentGueStep = 3
+)
 
 type agentNatRule struct {
 	_           structs.HostLayout
