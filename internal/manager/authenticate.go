@@ -161,7 +161,7 @@ func (m *Manager) shownTo(r *http.Request, trusted *store.Trust) (trust.Identity
 		if caller.Kind != trust.Manager {
 			return trust.Identity{}, fmt.Errorf("%s may not call on behalf of others", caller)
 		}
-		return trust.DecodeIdentity(encoded)
+		return m.onBehalf(r.Context(), encoded, trusted)
 	}
 	return caller, nil
 }
@@ -176,12 +176,26 @@ func userByToken(trusted *store.Trust, header string) (trust.Identity, error) {
 	if err != nil {
 		return trust.Identity{}, fmt.Errorf("the bearer token %w", err)
 	}
-	account, known := trusted.Accounts[secret.ID]
-	// The same work for users that are not there, so that time does not tell which ones are.
-	if matches := secret.Matches(account.Hash); !known || !matches {
-		return trust.Identity{}, &pki.UnknownUserError{Reason: "the bearer token is not valid: it was replaced, or its user deleted: ask an admin for another"}
+	return pki.ByToken(secret, trusted)
+}
+
+// onBehalf is the caller that another manager names, if that caller's credential is in force by what this manager knows:
+// the other may not have heard of a revocation.
+func (m *Manager) onBehalf(ctx context.Context, encoded string, trusted *store.Trust) (trust.Identity, error) {
+	named, err := trust.DecodeIdentity(encoded)
+	if err != nil {
+		return trust.Identity{}, err
 	}
-	return trust.Identity{Kind: trust.User, Name: account.Name, Method: trust.ByToken, Bindings: account.Bindings}, nil
+	caller, err := pki.InForce(named, trusted)
+	if err != nil || sameBindings(caller, named) {
+		return caller, err
+	}
+	// One of the two managers has not heard of a change of what the user may do.
+	newest, err := m.store.NewestTrust(ctx, trusted)
+	if err != nil {
+		return trust.Identity{}, err
+	}
+	return pki.InForce(named, newest)
 }
 
 // endedError says why a stream of somebody who may hold it no longer was ended.
@@ -208,22 +222,33 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// add notes a stream until the function returned is called. The context ends with its caller's right.
-func (o *openStreams) add(ctx context.Context, caller trust.Identity) (context.Context, func()) {
+// holdStream notes a stream until the function returned is called. The context ends with its caller's right.
+func (m *Manager) holdStream(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	s := &openStream{caller: caller, end: cancel}
+	s := &openStream{caller: trust.FromContext(ctx), end: cancel}
+	m.open.add(s)
+	// A revocation after the caller was identified, and before the stream was noted, has not ended it.
+	trusted, _ := m.store.Trust()
+	s.endIfRevoked(trusted)
+	return ctx, func() {
+		m.open.remove(s)
+		cancel(nil)
+	}
+}
+
+func (o *openStreams) add(s *openStream) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.all == nil {
 		o.all = map[*openStream]bool{}
 	}
 	o.all[s] = true
-	return ctx, func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		delete(o.all, s)
-		cancel(nil)
-	}
+}
+
+func (o *openStreams) remove(s *openStream) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.all, s)
 }
 
 // endRevoked ends the streams of those that are not trusted any more.
@@ -231,28 +256,26 @@ func (o *openStreams) endRevoked(trusted *store.Trust) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for s := range o.all {
-		if err := stillMay(s.caller, trusted); err != nil {
-			s.end(&endedError{err.Error()})
-		}
+		s.endIfRevoked(trusted)
+	}
+}
+
+func (s *openStream) endIfRevoked(trusted *store.Trust) {
+	if err := stillMay(s.caller, trusted); err != nil {
+		s.end(&endedError{err.Error()})
 	}
 }
 
 // stillMay says why the caller of a stream may not hold it any more.
 func stillMay(caller trust.Identity, trusted *store.Trust) error {
-	switch caller.Method {
-	case trust.ByCertificate:
-		now, err := pki.InForce(caller, trusted)
-		if err == nil && !sameBindings(now, caller) {
-			err = errors.New("what you may do has changed: open the stream again")
-		}
-		return err
-	case trust.ByToken:
-		account, known := trusted.Accounts[caller.Name]
-		if !known || !sameBindings(trust.Identity{Bindings: account.Bindings}, caller) {
-			return errors.New("what you may do has changed: open the stream again")
-		}
+	if caller.Anonymous() || caller.Method == trust.Insecure {
+		return nil
 	}
-	return nil
+	now, err := pki.InForce(caller, trusted)
+	if err == nil && !sameBindings(now, caller) {
+		err = errors.New("what you may do has changed: open the stream again")
+	}
+	return err
 }
 
 func sameBindings(a, b trust.Identity) bool {

@@ -202,7 +202,7 @@ func (guard) WrapStreamingClient(next connect.StreamingClientFunc) connect.Strea
 // WrapStreamingHandler guards a stream: at its beginning by its request, and for as long as it is open.
 func (g guard) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
-		ctx, end := g.open.add(ctx, trust.FromContext(ctx))
+		ctx, end := g.holdStream(ctx)
 		defer end()
 		err := ended(ctx, next(ctx, &guardedStream{StreamingHandlerConn: conn, ctx: ctx, manager: g.Manager}))
 		noteEnd(ctx, err)

@@ -106,8 +106,12 @@ func (t trustService) RenewCertificate(ctx context.Context, r *weirv1.RenewCerti
 		return nil, err
 	}
 	caller := trust.FromContext(ctx)
-	if caller.Method != trust.ByCertificate {
+	switch {
+	case caller.Method != trust.ByCertificate:
 		return nil, connect.NewError(connect.CodePermissionDenied, fmt.Errorf("%s has no certificate to renew", caller))
+	case caller.Kind == trust.User: // a copy of a key that was stolen would be good for ever
+		return nil, connect.NewError(connect.CodePermissionDenied,
+			fmt.Errorf("%s may not renew a user's certificate: an admin gives another with weir user rotate", caller))
 	}
 	if _, err := trust.ParseRequest(r.GetRequest()); err != nil {
 		return nil, refusal(&model.FieldError{Field: "request", Reason: err.Error()})
@@ -141,7 +145,7 @@ func (t trustService) ListMembers(context.Context, *weirv1.ListMembersRequest) (
 	return response, nil
 }
 
-// RevokeMember ends all certificates of a member.
+// RevokeMember ends what a member proves itself by: its certificates, or its bearer token, and the join tokens that it had.
 func (t trustService) RevokeMember(ctx context.Context, r *weirv1.RevokeMemberRequest) (*weirv1.RevokeMemberResponse, error) {
 	role := trust.Kind(r.GetRole())
 	if role != trust.User {
@@ -153,12 +157,15 @@ func (t trustService) RevokeMember(ctx context.Context, r *weirv1.RevokeMemberRe
 	key := string(role) + "/" + r.GetName()
 	err := t.store.UpdateTrust(ctx, func(now *store.Trust) (store.TrustChange, error) {
 		member, known := now.Members[key]
-		if _, account := now.Accounts[r.GetName()]; role == trust.User && account {
+		change := store.TrustChange{DeleteTokens: tokensOf(now, role, r.GetName())}
+		if account, there := now.Accounts[r.GetName()]; role == trust.User && there {
 			// The first user has joined by nothing.
 			member.Kind, member.Name, known = role, r.GetName(), true
-			if err := keepAdmin(now, r.GetName(), nil); err != nil {
+			if err := keepAdmin(now, r.GetName(), nil, t.now()); err != nil {
 				return store.TrustChange{}, err
 			}
+			account.Hash = nil // a new CA forgets the members, and not the accounts
+			change.Accounts = []trust.Account{account}
 		}
 		if managers := t.store.State().Managers; role == trust.Manager && managers[r.GetName()].Name != "" {
 			// Nor has a manager that founded the cluster, or shares an external etcd.
@@ -174,12 +181,25 @@ func (t trustService) RevokeMember(ctx context.Context, r *weirv1.RevokeMemberRe
 		if !member.Revoked {
 			member.Issue, member.Revoked = member.Issue+1, true
 		}
-		return store.TrustChange{Members: []trust.Member{member}}, nil
+		change.Members = []trust.Member{member}
+		return change, nil
 	})
 	if err != nil {
 		return nil, refusal(err)
 	}
 	return &weirv1.RevokeMemberResponse{}, nil
+}
+
+// tokensOf are the join tokens that a node is known to have had, and those that are for its name alone: with one of them
+// it could join again.
+func tokensOf(now *store.Trust, role trust.Kind, name string) (ids []string) {
+	for id, token := range now.Tokens {
+		joined := slices.ContainsFunc(token.Used, func(use trust.Use) bool { return use.Name == name })
+		if token.Role == role && (token.Name == name || joined) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 func notMember(key string) error {

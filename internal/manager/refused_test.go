@@ -175,7 +175,13 @@ func TestOnBehalf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	user := trust.Identity{Kind: trust.User, Name: "rita", Method: trust.ByToken, From: "192.0.2.7:99", Bindings: []trust.Binding{{Tenant: "red", Role: trust.Viewer}}}
+	if _, err := admin.CreateUser(t.Context(), &weirv1.CreateUserRequest{User: &weirv1.User{
+		Name: "rita", Bindings: []*weirv1.Binding{{Tenant: "default", Role: "viewer"}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	// The other manager has not heard that rita is no admin any more.
+	user := trust.Identity{Kind: trust.User, Name: "rita", Method: trust.ByToken, From: "192.0.2.7:99", Bindings: []trust.Binding{{Tenant: "*", Role: trust.Admin}}}
 	ask := func(i trust.Identity, procedure string) (int, string) {
 		encoded, err := i.Encode()
 		if err != nil {
@@ -188,6 +194,12 @@ func TestOnBehalf(t *testing.T) {
 	}
 	if status, text := ask(user, weirv1connect.TrustServiceListUsersProcedure); status != 403 || !strings.Contains(text, "user/rita may not call ListUsers") {
 		t.Errorf("for rita, what admins do: %d %s", status, text)
+	}
+	if _, err := admin.RotateUser(t.Context(), &weirv1.RotateUserRequest{Name: "rita"}); err != nil {
+		t.Fatal(err)
+	}
+	if status, text := ask(user, weirv1connect.TrustServiceWhoAmIProcedure); status != 401 || !strings.Contains(text, "was revoked") {
+		t.Errorf("for rita, by a token that was replaced: %d %s", status, text)
 	}
 	user.Method = trust.Insecure
 	if status, text := ask(user, weirv1connect.TrustServiceWhoAmIProcedure); status != 401 || !strings.Contains(text, "is no proof") {

@@ -10,7 +10,6 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
-	"github.com/weirlb/weir/internal/trust"
 )
 
 // The paths of the watches of REST.
@@ -48,7 +47,7 @@ func (m *Manager) restWatches() map[string]restWatch {
 
 // guardedWatch runs a watch that the caller may open, for as long as it may hold it.
 func (m *Manager) guardedWatch(ctx context.Context, watch restWatch, request proto.Message, send func(proto.Message) error) error {
-	ctx, end := m.open.add(ctx, trust.FromContext(ctx))
+	ctx, end := m.holdStream(ctx)
 	defer end()
 	note(ctx, watch.procedure, request)
 	err := m.permit(ctx, watch.procedure, request)

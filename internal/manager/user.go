@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -150,7 +151,7 @@ func (t trustService) UpdateUser(ctx context.Context, r *weirv1.UpdateUserReques
 		if err := checkAccount(now, account); err != nil {
 			return change, err
 		}
-		return store.TrustChange{Accounts: []trust.Account{account}}, keepAdmin(now, account.Name, account.Bindings)
+		return store.TrustChange{Accounts: []trust.Account{account}}, keepAdmin(now, account.Name, account.Bindings, t.now())
 	})
 	if err != nil {
 		return nil, refusal(err)
@@ -163,7 +164,11 @@ func (t trustService) ListUsers(context.Context, *weirv1.ListUsersRequest) (*wei
 	now, _ := t.store.Trust()
 	response := &weirv1.ListUsersResponse{}
 	for _, name := range slices.Sorted(maps.Keys(now.Accounts)) {
-		response.Users = append(response.Users, userToProto(now.Accounts[name]))
+		user := userToProto(now.Accounts[name])
+		if now.Members[string(trust.User)+"/"+name].Revoked {
+			user.Method = "revoked"
+		}
+		response.Users = append(response.Users, user)
 	}
 	return response, nil
 }
@@ -176,7 +181,7 @@ func (t trustService) DeleteUser(ctx context.Context, r *weirv1.DeleteUserReques
 		}
 		member := now.Members[string(trust.User)+"/"+r.GetName()]
 		member.Kind, member.Name, member.Issue, member.Revoked = trust.User, r.GetName(), member.Issue+1, true
-		return store.TrustChange{DeleteAccounts: []string{r.GetName()}, Members: []trust.Member{member}}, keepAdmin(now, r.GetName(), nil)
+		return store.TrustChange{DeleteAccounts: []string{r.GetName()}, Members: []trust.Member{member}}, keepAdmin(now, r.GetName(), nil, t.now())
 	})
 	if err != nil {
 		return nil, refusal(err)
@@ -184,17 +189,33 @@ func (t trustService) DeleteUser(ctx context.Context, r *weirv1.DeleteUserReques
 	return &weirv1.DeleteUserResponse{}, nil
 }
 
-// keepAdmin holds that somebody is left who may change who may do what.
-func keepAdmin(now *store.Trust, name string, bindings []trust.Binding) error {
-	if (trust.Identity{Bindings: bindings}).May(trust.Admin, trust.AllTenants) {
-		return nil
+// keepAdmin holds that somebody is left who may change who may do what, and can still prove who they are, when the user
+// of that name has these bindings.
+func keepAdmin(now *store.Trust, name string, bindings []trust.Binding, at time.Time) error {
+	isAdmin := func(bindings []trust.Binding) bool {
+		return (trust.Identity{Bindings: bindings}).May(trust.Admin, trust.AllTenants)
+	}
+	if isAdmin(bindings) || !isAdmin(now.Accounts[name].Bindings) || !canProve(now, now.Accounts[name], at) {
+		return nil // as many are left as before
 	}
 	for other, account := range now.Accounts {
-		if other != name && (trust.Identity{Bindings: account.Bindings}).May(trust.Admin, trust.AllTenants) {
+		if other != name && isAdmin(account.Bindings) && canProve(now, account, at) {
 			return nil
 		}
 	}
 	return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("%s is the last admin of the cluster: make another first", name))
+}
+
+// canProve says whether the user has a credential that is in force.
+func canProve(now *store.Trust, account trust.Account, at time.Time) bool {
+	member := now.Members[string(trust.User)+"/"+account.Name]
+	switch {
+	case member.Revoked:
+		return false
+	case len(account.Hash) > 0, member.Joined.IsZero(): // the first user's certificate is kept by its manager
+		return true
+	}
+	return at.Before(member.Joined.Add(trust.UserLife))
 }
 
 // ListAudit lists what was changed and what was refused, the newest first.

@@ -42,19 +42,39 @@ func (i *Identity) identified(certificate *x509.Certificate, trusted *store.Trus
 	return caller, err
 }
 
-// InForce holds that the identity was not revoked, and says what it may do.
+// InForce holds that what the caller has shown, a certificate or a bearer token, was not revoked or replaced, and says
+// what the caller may do. It is asked when a call begins, and of each open stream when Trust changes.
 func InForce(caller trust.Identity, trusted *store.Trust) (trust.Identity, error) {
-	if member := trusted.Members[caller.String()]; caller.Issue < member.Issue {
+	member := trusted.Members[caller.String()]
+	account, known := trusted.Accounts[caller.Name]
+	byToken := caller.Method == trust.ByToken
+	switch {
+	case caller.Kind != trust.User && caller.Issue >= member.Issue:
+		return caller, nil
+	case caller.Kind != trust.User || caller.Issue < member.Issue && !byToken:
 		return trust.Identity{}, fmt.Errorf("the certificate of %s was revoked: join again with a new token, or ask an admin for other credentials", caller)
+	case !known || byToken != (len(account.Hash) > 0):
+		return trust.Identity{}, &UnknownUserError{fmt.Sprintf("there is no %s with a %s any more", caller, caller.Method)}
+	case member.Revoked || caller.Issue < member.Issue:
+		return trust.Identity{}, fmt.Errorf("the %s of %s was revoked: ask an admin for another", caller.Method, caller)
+	case byToken && caller.Issue > member.Issue:
+		return trust.Identity{}, &UnknownUserError{fmt.Sprintf("this manager has not heard of the token of %s", caller)}
 	}
-	if caller.Kind == trust.User {
-		account, known := trusted.Accounts[caller.Name]
-		if !known || len(account.Hash) > 0 {
-			return trust.Identity{}, &UnknownUserError{fmt.Sprintf("there is no %s with a certificate any more", caller)}
-		}
-		caller.Bindings = account.Bindings
-	}
+	caller.Bindings = account.Bindings
 	return caller, nil
+}
+
+// ByToken is whose bearer token secret is, if it is in force.
+func ByToken(secret trust.Secret, trusted *store.Trust) (trust.Identity, error) {
+	account, known := trusted.Accounts[secret.ID]
+	// The same work for users that are not there, so that time does not tell which ones are.
+	if matches := secret.Matches(account.Hash); !known || !matches {
+		return trust.Identity{}, &UnknownUserError{Reason: "the bearer token is not valid: it was replaced or revoked, or its user deleted: ask an admin for another"}
+	}
+	caller := trust.Identity{Kind: trust.User, Name: account.Name, Method: trust.ByToken}
+	// The token that matches is the newest. Each later revocation, rotation and deletion counts the issue up.
+	caller.Issue = trusted.Members[caller.String()].Issue
+	return InForce(caller, trusted)
 }
 
 // maxKnown bounds the certificates that are remembered.
