@@ -813,7 +813,13 @@ type ListVIPsRequest struct {
 	// By labels: "app=shop,tier!=test,env in (a,b),zone,!old".
 	LabelSelector string `protobuf:"bytes,4,opt,name=label_selector,json=labelSelector,proto3" json:"label_selector,omitempty"`
 	// What names begin with.
-	NamePrefix    string `protobuf:"bytes,5,opt,name=name_prefix,json=namePrefix,proto3" json:"name_prefix,omitempty"`
+	NamePrefix string `protobuf:"bytes,5,opt,name=name_prefix,json=namePrefix,proto3" json:"name_prefix,omitempty"`
+	// Only those that have a backend, or a workload that leaves as them, on this host.
+	Host string `protobuf:"bytes,6,opt,name=host,proto3" json:"host,omitempty"`
+	// Only those with one of these addresses; 256 at most.
+	Addresses []string `protobuf:"bytes,7,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	// Only those that GetStatus warns of.
+	WithWarnings  bool `protobuf:"varint,8,opt,name=with_warnings,json=withWarnings,proto3" json:"with_warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -881,6 +887,27 @@ func (x *ListVIPsRequest) GetNamePrefix() string {
 		return x.NamePrefix
 	}
 	return ""
+}
+
+func (x *ListVIPsRequest) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *ListVIPsRequest) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *ListVIPsRequest) GetWithWarnings() bool {
+	if x != nil {
+		return x.WithWarnings
+	}
+	return false
 }
 
 type ListVIPsResponse struct {
@@ -3340,14 +3367,21 @@ type GetStatusResponse struct {
 	// The newest generation.
 	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
 	// Of the store: "embedded" or "external", with its members.
-	Store             string  `protobuf:"bytes,3,opt,name=store,proto3" json:"store,omitempty"`
+	Store string `protobuf:"bytes,3,opt,name=store,proto3" json:"store,omitempty"`
+	// Without the counters of endpoints: GetNode and ListNodes have them.
 	Nodes             []*Node `protobuf:"bytes,4,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	Vips              uint32  `protobuf:"varint,5,opt,name=vips,proto3" json:"vips,omitempty"`
 	Endpoints         uint32  `protobuf:"varint,6,opt,name=endpoints,proto3" json:"endpoints,omitempty"`
 	Backends          uint32  `protobuf:"varint,7,opt,name=backends,proto3" json:"backends,omitempty"`
 	BackendsUnhealthy uint32  `protobuf:"varint,8,opt,name=backends_unhealthy,json=backendsUnhealthy,proto3" json:"backends_unhealthy,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Of all VIPs that the caller may see, by host.
+	HostBackends []*HostBackends `protobuf:"bytes,9,rep,name=host_backends,json=hostBackends,proto3" json:"host_backends,omitempty"`
+	// What is wrong with all VIPs that the caller may see, one line each, the worst first; 100 at most.
+	VipWarnings []string `protobuf:"bytes,10,rep,name=vip_warnings,json=vipWarnings,proto3" json:"vip_warnings,omitempty"`
+	// How many of those there are in all.
+	VipWarningsTotal uint32 `protobuf:"varint,11,opt,name=vip_warnings_total,json=vipWarningsTotal,proto3" json:"vip_warnings_total,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *GetStatusResponse) Reset() {
@@ -3436,6 +3470,124 @@ func (x *GetStatusResponse) GetBackendsUnhealthy() uint32 {
 	return 0
 }
 
+func (x *GetStatusResponse) GetHostBackends() []*HostBackends {
+	if x != nil {
+		return x.HostBackends
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetVipWarnings() []string {
+	if x != nil {
+		return x.VipWarnings
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetVipWarningsTotal() uint32 {
+	if x != nil {
+		return x.VipWarningsTotal
+	}
+	return 0
+}
+
+// The backends on a host, by what becomes of new connections.
+type HostBackends struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Host  string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	Total uint32                 `protobuf:"varint,2,opt,name=total,proto3" json:"total,omitempty"`
+	// Healthy, or not checked.
+	Serving uint32 `protobuf:"varint,3,opt,name=serving,proto3" json:"serving,omitempty"`
+	// Their weight is 0.
+	Draining  uint32 `protobuf:"varint,4,opt,name=draining,proto3" json:"draining,omitempty"`
+	Unhealthy uint32 `protobuf:"varint,5,opt,name=unhealthy,proto3" json:"unhealthy,omitempty"`
+	// Not checked yet.
+	Unknown uint32 `protobuf:"varint,6,opt,name=unknown,proto3" json:"unknown,omitempty"`
+	// Addresses that muxes send packets for them to; 8 at most.
+	Tunnels       []string `protobuf:"bytes,7,rep,name=tunnels,proto3" json:"tunnels,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostBackends) Reset() {
+	*x = HostBackends{}
+	mi := &file_v1_weir_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostBackends) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostBackends) ProtoMessage() {}
+
+func (x *HostBackends) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_weir_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostBackends.ProtoReflect.Descriptor instead.
+func (*HostBackends) Descriptor() ([]byte, []int) {
+	return file_v1_weir_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *HostBackends) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *HostBackends) GetTotal() uint32 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *HostBackends) GetServing() uint32 {
+	if x != nil {
+		return x.Serving
+	}
+	return 0
+}
+
+func (x *HostBackends) GetDraining() uint32 {
+	if x != nil {
+		return x.Draining
+	}
+	return 0
+}
+
+func (x *HostBackends) GetUnhealthy() uint32 {
+	if x != nil {
+		return x.Unhealthy
+	}
+	return 0
+}
+
+func (x *HostBackends) GetUnknown() uint32 {
+	if x != nil {
+		return x.Unknown
+	}
+	return 0
+}
+
+func (x *HostBackends) GetTunnels() []string {
+	if x != nil {
+		return x.Tunnels
+	}
+	return nil
+}
+
 type ExplainRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "TCP" or "UDP".
@@ -3450,7 +3602,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_v1_weir_proto_msgTypes[59]
+	mi := &file_v1_weir_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3462,7 +3614,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[59]
+	mi := &file_v1_weir_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3475,7 +3627,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{59}
+	return file_v1_weir_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ExplainRequest) GetProtocol() string {
@@ -3536,7 +3688,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_v1_weir_proto_msgTypes[60]
+	mi := &file_v1_weir_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3548,7 +3700,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[60]
+	mi := &file_v1_weir_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3561,7 +3713,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{60}
+	return file_v1_weir_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ExplainResponse) GetVip() string {
@@ -3639,7 +3791,7 @@ type ExplainPacketRequest struct {
 
 func (x *ExplainPacketRequest) Reset() {
 	*x = ExplainPacketRequest{}
-	mi := &file_v1_weir_proto_msgTypes[61]
+	mi := &file_v1_weir_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3651,7 +3803,7 @@ func (x *ExplainPacketRequest) String() string {
 func (*ExplainPacketRequest) ProtoMessage() {}
 
 func (x *ExplainPacketRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[61]
+	mi := &file_v1_weir_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3664,7 +3816,7 @@ func (x *ExplainPacketRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketRequest.ProtoReflect.Descriptor instead.
 func (*ExplainPacketRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{61}
+	return file_v1_weir_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ExplainPacketRequest) GetMux() string {
@@ -3690,7 +3842,7 @@ type ExplainPacketResponse struct {
 
 func (x *ExplainPacketResponse) Reset() {
 	*x = ExplainPacketResponse{}
-	mi := &file_v1_weir_proto_msgTypes[62]
+	mi := &file_v1_weir_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3702,7 +3854,7 @@ func (x *ExplainPacketResponse) String() string {
 func (*ExplainPacketResponse) ProtoMessage() {}
 
 func (x *ExplainPacketResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[62]
+	mi := &file_v1_weir_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3715,7 +3867,7 @@ func (x *ExplainPacketResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPacketResponse.ProtoReflect.Descriptor instead.
 func (*ExplainPacketResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{62}
+	return file_v1_weir_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ExplainPacketResponse) GetExplanation() *PacketExplanation {
@@ -3742,7 +3894,7 @@ type CaptureRequest struct {
 
 func (x *CaptureRequest) Reset() {
 	*x = CaptureRequest{}
-	mi := &file_v1_weir_proto_msgTypes[63]
+	mi := &file_v1_weir_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3754,7 +3906,7 @@ func (x *CaptureRequest) String() string {
 func (*CaptureRequest) ProtoMessage() {}
 
 func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[63]
+	mi := &file_v1_weir_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3767,7 +3919,7 @@ func (x *CaptureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureRequest.ProtoReflect.Descriptor instead.
 func (*CaptureRequest) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{63}
+	return file_v1_weir_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *CaptureRequest) GetMux() string {
@@ -3816,7 +3968,7 @@ type CaptureResponse struct {
 
 func (x *CaptureResponse) Reset() {
 	*x = CaptureResponse{}
-	mi := &file_v1_weir_proto_msgTypes[64]
+	mi := &file_v1_weir_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3828,7 +3980,7 @@ func (x *CaptureResponse) String() string {
 func (*CaptureResponse) ProtoMessage() {}
 
 func (x *CaptureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_weir_proto_msgTypes[64]
+	mi := &file_v1_weir_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3841,7 +3993,7 @@ func (x *CaptureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureResponse.ProtoReflect.Descriptor instead.
 func (*CaptureResponse) Descriptor() ([]byte, []int) {
-	return file_v1_weir_proto_rawDescGZIP(), []int{64}
+	return file_v1_weir_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *CaptureResponse) GetPackets() []*CapturedPacket {
@@ -3924,7 +4076,7 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\x03vip\x18\x01 \x01(\v2\f.weir.v1.VIPR\x03vip\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
-	"generation\"\xad\x01\n" +
+	"generation\"\x84\x02\n" +
 	"\x0fListVIPsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
@@ -3932,7 +4084,10 @@ const file_v1_weir_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\x12%\n" +
 	"\x0elabel_selector\x18\x04 \x01(\tR\rlabelSelector\x12\x1f\n" +
 	"\vname_prefix\x18\x05 \x01(\tR\n" +
-	"namePrefix\"\x87\x01\n" +
+	"namePrefix\x12\x12\n" +
+	"\x04host\x18\x06 \x01(\tR\x04host\x12\x1c\n" +
+	"\taddresses\x18\a \x03(\tR\taddresses\x12#\n" +
+	"\rwith_warnings\x18\b \x01(\bR\fwithWarnings\"\x87\x01\n" +
 	"\x10ListVIPsResponse\x12 \n" +
 	"\x04vips\x18\x01 \x03(\v2\f.weir.v1.VIPR\x04vips\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12)\n" +
@@ -4096,7 +4251,7 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\x11DeleteNodeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x14\n" +
 	"\x12DeleteNodeResponse\"\x12\n" +
-	"\x10GetStatusRequest\"\x85\x02\n" +
+	"\x10GetStatusRequest\"\x92\x03\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1e\n" +
 	"\n" +
@@ -4107,7 +4262,19 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\x04vips\x18\x05 \x01(\rR\x04vips\x12\x1c\n" +
 	"\tendpoints\x18\x06 \x01(\rR\tendpoints\x12\x1a\n" +
 	"\bbackends\x18\a \x01(\rR\bbackends\x12-\n" +
-	"\x12backends_unhealthy\x18\b \x01(\rR\x11backendsUnhealthy\"\xd0\x01\n" +
+	"\x12backends_unhealthy\x18\b \x01(\rR\x11backendsUnhealthy\x12:\n" +
+	"\rhost_backends\x18\t \x03(\v2\x15.weir.v1.HostBackendsR\fhostBackends\x12!\n" +
+	"\fvip_warnings\x18\n" +
+	" \x03(\tR\vvipWarnings\x12,\n" +
+	"\x12vip_warnings_total\x18\v \x01(\rR\x10vipWarningsTotal\"\xc0\x01\n" +
+	"\fHostBackends\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x14\n" +
+	"\x05total\x18\x02 \x01(\rR\x05total\x12\x18\n" +
+	"\aserving\x18\x03 \x01(\rR\aserving\x12\x1a\n" +
+	"\bdraining\x18\x04 \x01(\rR\bdraining\x12\x1c\n" +
+	"\tunhealthy\x18\x05 \x01(\rR\tunhealthy\x12\x18\n" +
+	"\aunknown\x18\x06 \x01(\rR\aunknown\x12\x18\n" +
+	"\atunnels\x18\a \x03(\tR\atunnels\"\xd0\x01\n" +
 	"\x0eExplainRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\tR\bprotocol\x12%\n" +
 	"\x0esource_address\x18\x02 \x01(\tR\rsourceAddress\x12\x1f\n" +
@@ -4191,7 +4358,7 @@ func file_v1_weir_proto_rawDescGZIP() []byte {
 	return file_v1_weir_proto_rawDescData
 }
 
-var file_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
+var file_v1_weir_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_v1_weir_proto_goTypes = []any{
 	(*ApplyVIPsRequest)(nil),          // 0: weir.v1.ApplyVIPsRequest
 	(*ApplyVIPsResponse)(nil),         // 1: weir.v1.ApplyVIPsResponse
@@ -4252,136 +4419,138 @@ var file_v1_weir_proto_goTypes = []any{
 	(*DeleteNodeResponse)(nil),        // 56: weir.v1.DeleteNodeResponse
 	(*GetStatusRequest)(nil),          // 57: weir.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),         // 58: weir.v1.GetStatusResponse
-	(*ExplainRequest)(nil),            // 59: weir.v1.ExplainRequest
-	(*ExplainResponse)(nil),           // 60: weir.v1.ExplainResponse
-	(*ExplainPacketRequest)(nil),      // 61: weir.v1.ExplainPacketRequest
-	(*ExplainPacketResponse)(nil),     // 62: weir.v1.ExplainPacketResponse
-	(*CaptureRequest)(nil),            // 63: weir.v1.CaptureRequest
-	(*CaptureResponse)(nil),           // 64: weir.v1.CaptureResponse
-	(*VIP)(nil),                       // 65: weir.v1.VIP
-	(*AddressPool)(nil),               // 66: weir.v1.AddressPool
-	(*PrefixList)(nil),                // 67: weir.v1.PrefixList
-	(*EndpointKey)(nil),               // 68: weir.v1.EndpointKey
-	(*structpb.Struct)(nil),           // 69: google.protobuf.Struct
-	(*Event)(nil),                     // 70: weir.v1.Event
-	(*SNATStatus)(nil),                // 71: weir.v1.SNATStatus
-	(*SNATUse)(nil),                   // 72: weir.v1.SNATUse
-	(*Node)(nil),                      // 73: weir.v1.Node
-	(*Backend)(nil),                   // 74: weir.v1.Backend
-	(*PacketExplanation)(nil),         // 75: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),             // 76: weir.v1.CaptureFilter
-	(*durationpb.Duration)(nil),       // 77: google.protobuf.Duration
-	(*CapturedPacket)(nil),            // 78: weir.v1.CapturedPacket
+	(*HostBackends)(nil),              // 59: weir.v1.HostBackends
+	(*ExplainRequest)(nil),            // 60: weir.v1.ExplainRequest
+	(*ExplainResponse)(nil),           // 61: weir.v1.ExplainResponse
+	(*ExplainPacketRequest)(nil),      // 62: weir.v1.ExplainPacketRequest
+	(*ExplainPacketResponse)(nil),     // 63: weir.v1.ExplainPacketResponse
+	(*CaptureRequest)(nil),            // 64: weir.v1.CaptureRequest
+	(*CaptureResponse)(nil),           // 65: weir.v1.CaptureResponse
+	(*VIP)(nil),                       // 66: weir.v1.VIP
+	(*AddressPool)(nil),               // 67: weir.v1.AddressPool
+	(*PrefixList)(nil),                // 68: weir.v1.PrefixList
+	(*EndpointKey)(nil),               // 69: weir.v1.EndpointKey
+	(*structpb.Struct)(nil),           // 70: google.protobuf.Struct
+	(*Event)(nil),                     // 71: weir.v1.Event
+	(*SNATStatus)(nil),                // 72: weir.v1.SNATStatus
+	(*SNATUse)(nil),                   // 73: weir.v1.SNATUse
+	(*Node)(nil),                      // 74: weir.v1.Node
+	(*Backend)(nil),                   // 75: weir.v1.Backend
+	(*PacketExplanation)(nil),         // 76: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),             // 77: weir.v1.CaptureFilter
+	(*durationpb.Duration)(nil),       // 78: google.protobuf.Duration
+	(*CapturedPacket)(nil),            // 79: weir.v1.CapturedPacket
 }
 var file_v1_weir_proto_depIdxs = []int32{
-	65, // 0: weir.v1.ApplyVIPsRequest.vips:type_name -> weir.v1.VIP
-	66, // 1: weir.v1.ApplyVIPsRequest.pools:type_name -> weir.v1.AddressPool
-	67, // 2: weir.v1.ApplyVIPsRequest.prefix_lists:type_name -> weir.v1.PrefixList
+	66, // 0: weir.v1.ApplyVIPsRequest.vips:type_name -> weir.v1.VIP
+	67, // 1: weir.v1.ApplyVIPsRequest.pools:type_name -> weir.v1.AddressPool
+	68, // 2: weir.v1.ApplyVIPsRequest.prefix_lists:type_name -> weir.v1.PrefixList
 	2,  // 3: weir.v1.ApplyVIPsResponse.vips:type_name -> weir.v1.AppliedVIP
 	3,  // 4: weir.v1.ApplyVIPsResponse.pools:type_name -> weir.v1.AppliedAddressPool
 	4,  // 5: weir.v1.ApplyVIPsResponse.prefix_lists:type_name -> weir.v1.AppliedPrefixList
 	5,  // 6: weir.v1.AppliedVIP.effects:type_name -> weir.v1.EndpointEffect
-	68, // 7: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
-	65, // 8: weir.v1.CreateVIPRequest.vip:type_name -> weir.v1.VIP
-	65, // 9: weir.v1.CreateVIPResponse.vip:type_name -> weir.v1.VIP
-	65, // 10: weir.v1.UpdateVIPRequest.vip:type_name -> weir.v1.VIP
-	65, // 11: weir.v1.UpdateVIPResponse.vip:type_name -> weir.v1.VIP
-	69, // 12: weir.v1.PatchVIPRequest.patch:type_name -> google.protobuf.Struct
-	65, // 13: weir.v1.PatchVIPResponse.vip:type_name -> weir.v1.VIP
-	65, // 14: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
-	65, // 15: weir.v1.WatchVIPsResponse.vip:type_name -> weir.v1.VIP
-	66, // 16: weir.v1.CreateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
-	66, // 17: weir.v1.CreateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	66, // 18: weir.v1.UpdateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
-	66, // 19: weir.v1.UpdateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	66, // 20: weir.v1.ListAddressPoolsResponse.pools:type_name -> weir.v1.AddressPool
-	66, // 21: weir.v1.GetAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
-	67, // 22: weir.v1.CreatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
-	67, // 23: weir.v1.CreatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	67, // 24: weir.v1.UpdatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
-	67, // 25: weir.v1.UpdatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	67, // 26: weir.v1.ChangePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	67, // 27: weir.v1.ListPrefixListsResponse.prefix_lists:type_name -> weir.v1.PrefixList
-	67, // 28: weir.v1.GetPrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
-	70, // 29: weir.v1.ListEventsResponse.events:type_name -> weir.v1.Event
-	70, // 30: weir.v1.WatchEventsResponse.event:type_name -> weir.v1.Event
-	65, // 31: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
-	71, // 32: weir.v1.GetSNATResponse.status:type_name -> weir.v1.SNATStatus
+	69, // 7: weir.v1.EndpointEffect.endpoint:type_name -> weir.v1.EndpointKey
+	66, // 8: weir.v1.CreateVIPRequest.vip:type_name -> weir.v1.VIP
+	66, // 9: weir.v1.CreateVIPResponse.vip:type_name -> weir.v1.VIP
+	66, // 10: weir.v1.UpdateVIPRequest.vip:type_name -> weir.v1.VIP
+	66, // 11: weir.v1.UpdateVIPResponse.vip:type_name -> weir.v1.VIP
+	70, // 12: weir.v1.PatchVIPRequest.patch:type_name -> google.protobuf.Struct
+	66, // 13: weir.v1.PatchVIPResponse.vip:type_name -> weir.v1.VIP
+	66, // 14: weir.v1.ListVIPsResponse.vips:type_name -> weir.v1.VIP
+	66, // 15: weir.v1.WatchVIPsResponse.vip:type_name -> weir.v1.VIP
+	67, // 16: weir.v1.CreateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
+	67, // 17: weir.v1.CreateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	67, // 18: weir.v1.UpdateAddressPoolRequest.pool:type_name -> weir.v1.AddressPool
+	67, // 19: weir.v1.UpdateAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	67, // 20: weir.v1.ListAddressPoolsResponse.pools:type_name -> weir.v1.AddressPool
+	67, // 21: weir.v1.GetAddressPoolResponse.pool:type_name -> weir.v1.AddressPool
+	68, // 22: weir.v1.CreatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
+	68, // 23: weir.v1.CreatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	68, // 24: weir.v1.UpdatePrefixListRequest.prefix_list:type_name -> weir.v1.PrefixList
+	68, // 25: weir.v1.UpdatePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	68, // 26: weir.v1.ChangePrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	68, // 27: weir.v1.ListPrefixListsResponse.prefix_lists:type_name -> weir.v1.PrefixList
+	68, // 28: weir.v1.GetPrefixListResponse.prefix_list:type_name -> weir.v1.PrefixList
+	71, // 29: weir.v1.ListEventsResponse.events:type_name -> weir.v1.Event
+	71, // 30: weir.v1.WatchEventsResponse.event:type_name -> weir.v1.Event
+	66, // 31: weir.v1.GetVIPResponse.vip:type_name -> weir.v1.VIP
+	72, // 32: weir.v1.GetSNATResponse.status:type_name -> weir.v1.SNATStatus
 	48, // 33: weir.v1.GetSNATResponse.workloads:type_name -> weir.v1.WorkloadPorts
-	72, // 34: weir.v1.WorkloadPorts.use:type_name -> weir.v1.SNATUse
-	73, // 35: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
-	73, // 36: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
-	73, // 37: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
-	74, // 38: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
-	75, // 39: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
-	76, // 40: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
-	77, // 41: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
-	78, // 42: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
-	0,  // 43: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
-	6,  // 44: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
-	8,  // 45: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
-	10, // 46: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
-	12, // 47: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
-	42, // 48: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
-	44, // 49: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
-	14, // 50: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
-	46, // 51: weir.v1.WeirService.GetSNAT:input_type -> weir.v1.GetSNATRequest
-	49, // 52: weir.v1.WeirService.ReclaimPorts:input_type -> weir.v1.ReclaimPortsRequest
-	16, // 53: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
-	18, // 54: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
-	20, // 55: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
-	22, // 56: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
-	24, // 57: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
-	26, // 58: weir.v1.WeirService.CreatePrefixList:input_type -> weir.v1.CreatePrefixListRequest
-	28, // 59: weir.v1.WeirService.UpdatePrefixList:input_type -> weir.v1.UpdatePrefixListRequest
-	30, // 60: weir.v1.WeirService.ChangePrefixList:input_type -> weir.v1.ChangePrefixListRequest
-	32, // 61: weir.v1.WeirService.ListPrefixLists:input_type -> weir.v1.ListPrefixListsRequest
-	34, // 62: weir.v1.WeirService.GetPrefixList:input_type -> weir.v1.GetPrefixListRequest
-	36, // 63: weir.v1.WeirService.DeletePrefixList:input_type -> weir.v1.DeletePrefixListRequest
-	38, // 64: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
-	40, // 65: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
-	51, // 66: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
-	53, // 67: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
-	55, // 68: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
-	57, // 69: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
-	59, // 70: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
-	61, // 71: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
-	63, // 72: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
-	1,  // 73: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
-	7,  // 74: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
-	9,  // 75: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
-	11, // 76: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
-	13, // 77: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
-	43, // 78: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
-	45, // 79: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
-	15, // 80: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
-	47, // 81: weir.v1.WeirService.GetSNAT:output_type -> weir.v1.GetSNATResponse
-	50, // 82: weir.v1.WeirService.ReclaimPorts:output_type -> weir.v1.ReclaimPortsResponse
-	17, // 83: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
-	19, // 84: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
-	21, // 85: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
-	23, // 86: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
-	25, // 87: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
-	27, // 88: weir.v1.WeirService.CreatePrefixList:output_type -> weir.v1.CreatePrefixListResponse
-	29, // 89: weir.v1.WeirService.UpdatePrefixList:output_type -> weir.v1.UpdatePrefixListResponse
-	31, // 90: weir.v1.WeirService.ChangePrefixList:output_type -> weir.v1.ChangePrefixListResponse
-	33, // 91: weir.v1.WeirService.ListPrefixLists:output_type -> weir.v1.ListPrefixListsResponse
-	35, // 92: weir.v1.WeirService.GetPrefixList:output_type -> weir.v1.GetPrefixListResponse
-	37, // 93: weir.v1.WeirService.DeletePrefixList:output_type -> weir.v1.DeletePrefixListResponse
-	39, // 94: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
-	41, // 95: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
-	52, // 96: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
-	54, // 97: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
-	56, // 98: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
-	58, // 99: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
-	60, // 100: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
-	62, // 101: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
-	64, // 102: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
-	73, // [73:103] is the sub-list for method output_type
-	43, // [43:73] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	73, // 34: weir.v1.WorkloadPorts.use:type_name -> weir.v1.SNATUse
+	74, // 35: weir.v1.ListNodesResponse.nodes:type_name -> weir.v1.Node
+	74, // 36: weir.v1.GetNodeResponse.node:type_name -> weir.v1.Node
+	74, // 37: weir.v1.GetStatusResponse.nodes:type_name -> weir.v1.Node
+	59, // 38: weir.v1.GetStatusResponse.host_backends:type_name -> weir.v1.HostBackends
+	75, // 39: weir.v1.ExplainResponse.backend:type_name -> weir.v1.Backend
+	76, // 40: weir.v1.ExplainPacketResponse.explanation:type_name -> weir.v1.PacketExplanation
+	77, // 41: weir.v1.CaptureRequest.filter:type_name -> weir.v1.CaptureFilter
+	78, // 42: weir.v1.CaptureRequest.duration:type_name -> google.protobuf.Duration
+	79, // 43: weir.v1.CaptureResponse.packets:type_name -> weir.v1.CapturedPacket
+	0,  // 44: weir.v1.WeirService.ApplyVIPs:input_type -> weir.v1.ApplyVIPsRequest
+	6,  // 45: weir.v1.WeirService.CreateVIP:input_type -> weir.v1.CreateVIPRequest
+	8,  // 46: weir.v1.WeirService.UpdateVIP:input_type -> weir.v1.UpdateVIPRequest
+	10, // 47: weir.v1.WeirService.PatchVIP:input_type -> weir.v1.PatchVIPRequest
+	12, // 48: weir.v1.WeirService.ListVIPs:input_type -> weir.v1.ListVIPsRequest
+	42, // 49: weir.v1.WeirService.GetVIP:input_type -> weir.v1.GetVIPRequest
+	44, // 50: weir.v1.WeirService.DeleteVIP:input_type -> weir.v1.DeleteVIPRequest
+	14, // 51: weir.v1.WeirService.WatchVIPs:input_type -> weir.v1.WatchVIPsRequest
+	46, // 52: weir.v1.WeirService.GetSNAT:input_type -> weir.v1.GetSNATRequest
+	49, // 53: weir.v1.WeirService.ReclaimPorts:input_type -> weir.v1.ReclaimPortsRequest
+	16, // 54: weir.v1.WeirService.CreateAddressPool:input_type -> weir.v1.CreateAddressPoolRequest
+	18, // 55: weir.v1.WeirService.UpdateAddressPool:input_type -> weir.v1.UpdateAddressPoolRequest
+	20, // 56: weir.v1.WeirService.ListAddressPools:input_type -> weir.v1.ListAddressPoolsRequest
+	22, // 57: weir.v1.WeirService.GetAddressPool:input_type -> weir.v1.GetAddressPoolRequest
+	24, // 58: weir.v1.WeirService.DeleteAddressPool:input_type -> weir.v1.DeleteAddressPoolRequest
+	26, // 59: weir.v1.WeirService.CreatePrefixList:input_type -> weir.v1.CreatePrefixListRequest
+	28, // 60: weir.v1.WeirService.UpdatePrefixList:input_type -> weir.v1.UpdatePrefixListRequest
+	30, // 61: weir.v1.WeirService.ChangePrefixList:input_type -> weir.v1.ChangePrefixListRequest
+	32, // 62: weir.v1.WeirService.ListPrefixLists:input_type -> weir.v1.ListPrefixListsRequest
+	34, // 63: weir.v1.WeirService.GetPrefixList:input_type -> weir.v1.GetPrefixListRequest
+	36, // 64: weir.v1.WeirService.DeletePrefixList:input_type -> weir.v1.DeletePrefixListRequest
+	38, // 65: weir.v1.WeirService.ListEvents:input_type -> weir.v1.ListEventsRequest
+	40, // 66: weir.v1.WeirService.WatchEvents:input_type -> weir.v1.WatchEventsRequest
+	51, // 67: weir.v1.WeirService.ListNodes:input_type -> weir.v1.ListNodesRequest
+	53, // 68: weir.v1.WeirService.GetNode:input_type -> weir.v1.GetNodeRequest
+	55, // 69: weir.v1.WeirService.DeleteNode:input_type -> weir.v1.DeleteNodeRequest
+	57, // 70: weir.v1.WeirService.GetStatus:input_type -> weir.v1.GetStatusRequest
+	60, // 71: weir.v1.WeirService.Explain:input_type -> weir.v1.ExplainRequest
+	62, // 72: weir.v1.WeirService.ExplainPacket:input_type -> weir.v1.ExplainPacketRequest
+	64, // 73: weir.v1.WeirService.Capture:input_type -> weir.v1.CaptureRequest
+	1,  // 74: weir.v1.WeirService.ApplyVIPs:output_type -> weir.v1.ApplyVIPsResponse
+	7,  // 75: weir.v1.WeirService.CreateVIP:output_type -> weir.v1.CreateVIPResponse
+	9,  // 76: weir.v1.WeirService.UpdateVIP:output_type -> weir.v1.UpdateVIPResponse
+	11, // 77: weir.v1.WeirService.PatchVIP:output_type -> weir.v1.PatchVIPResponse
+	13, // 78: weir.v1.WeirService.ListVIPs:output_type -> weir.v1.ListVIPsResponse
+	43, // 79: weir.v1.WeirService.GetVIP:output_type -> weir.v1.GetVIPResponse
+	45, // 80: weir.v1.WeirService.DeleteVIP:output_type -> weir.v1.DeleteVIPResponse
+	15, // 81: weir.v1.WeirService.WatchVIPs:output_type -> weir.v1.WatchVIPsResponse
+	47, // 82: weir.v1.WeirService.GetSNAT:output_type -> weir.v1.GetSNATResponse
+	50, // 83: weir.v1.WeirService.ReclaimPorts:output_type -> weir.v1.ReclaimPortsResponse
+	17, // 84: weir.v1.WeirService.CreateAddressPool:output_type -> weir.v1.CreateAddressPoolResponse
+	19, // 85: weir.v1.WeirService.UpdateAddressPool:output_type -> weir.v1.UpdateAddressPoolResponse
+	21, // 86: weir.v1.WeirService.ListAddressPools:output_type -> weir.v1.ListAddressPoolsResponse
+	23, // 87: weir.v1.WeirService.GetAddressPool:output_type -> weir.v1.GetAddressPoolResponse
+	25, // 88: weir.v1.WeirService.DeleteAddressPool:output_type -> weir.v1.DeleteAddressPoolResponse
+	27, // 89: weir.v1.WeirService.CreatePrefixList:output_type -> weir.v1.CreatePrefixListResponse
+	29, // 90: weir.v1.WeirService.UpdatePrefixList:output_type -> weir.v1.UpdatePrefixListResponse
+	31, // 91: weir.v1.WeirService.ChangePrefixList:output_type -> weir.v1.ChangePrefixListResponse
+	33, // 92: weir.v1.WeirService.ListPrefixLists:output_type -> weir.v1.ListPrefixListsResponse
+	35, // 93: weir.v1.WeirService.GetPrefixList:output_type -> weir.v1.GetPrefixListResponse
+	37, // 94: weir.v1.WeirService.DeletePrefixList:output_type -> weir.v1.DeletePrefixListResponse
+	39, // 95: weir.v1.WeirService.ListEvents:output_type -> weir.v1.ListEventsResponse
+	41, // 96: weir.v1.WeirService.WatchEvents:output_type -> weir.v1.WatchEventsResponse
+	52, // 97: weir.v1.WeirService.ListNodes:output_type -> weir.v1.ListNodesResponse
+	54, // 98: weir.v1.WeirService.GetNode:output_type -> weir.v1.GetNodeResponse
+	56, // 99: weir.v1.WeirService.DeleteNode:output_type -> weir.v1.DeleteNodeResponse
+	58, // 100: weir.v1.WeirService.GetStatus:output_type -> weir.v1.GetStatusResponse
+	61, // 101: weir.v1.WeirService.Explain:output_type -> weir.v1.ExplainResponse
+	63, // 102: weir.v1.WeirService.ExplainPacket:output_type -> weir.v1.ExplainPacketResponse
+	65, // 103: weir.v1.WeirService.Capture:output_type -> weir.v1.CaptureResponse
+	74, // [74:104] is the sub-list for method output_type
+	44, // [44:74] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_v1_weir_proto_init() }
@@ -4396,7 +4565,7 @@ func file_v1_weir_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_weir_proto_rawDesc), len(file_v1_weir_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   65,
+			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -69,6 +69,16 @@ func badNight() *canned {
 		status: &weirv1.GetStatusResponse{
 			Version: "v0.1.0", Generation: 42, Store: "embedded", Vips: 1, Endpoints: 2, Backends: 4, BackendsUnhealthy: 1,
 			Nodes: append(troubledMuxes(), troubledHosts()...),
+			HostBackends: []*weirv1.HostBackends{
+				{Host: "host1", Total: 3, Serving: 3, Tunnels: []string{"10.3.1.11", "10.3.1.12", "10.3.1.13"}},
+				{Host: "host2", Total: 2, Unhealthy: 1, Draining: 1, Tunnels: []string{"10.3.2.11", "10.3.2.12"}},
+			},
+			VipWarnings: []string{
+				"vip shop, UDP 53: has no backends: the muxes drop what arrives",
+				"vip shop: refused by mux3: grow the table buckets: it holds 512, 1024 are needed",
+				"vip shop, TCP 80: backend 10.3.2.11:8080 on host2 is unhealthy: GET /healthz: 503 Service Unavailable",
+			},
+			VipWarningsTotal: 3,
 		},
 	}
 }

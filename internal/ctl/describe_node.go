@@ -25,11 +25,13 @@ func (s *session) describeNodeCommand() *cobra.Command {
 				if err != nil {
 					return fmt.Errorf("describe node %s: %w", args[0], err)
 				}
-				vips, err := client.ListVIPs(ctx, &weirv1.ListVIPsRequest{})
-				if err != nil {
-					return fmt.Errorf("describe node %s: %w", args[0], err)
+				var vips []*weirv1.VIP
+				if response.GetNode().GetRole() == roleHost {
+					if vips, err = listVIPs(ctx, client, &weirv1.ListVIPsRequest{Host: args[0]}); err != nil {
+						return fmt.Errorf("describe node %s: %w", args[0], err)
+					}
 				}
-				return s.describeNode(cmd.OutOrStdout(), response.GetNode(), vips.GetVips())
+				return s.describeNode(cmd.OutOrStdout(), response.GetNode(), vips)
 			})
 		},
 	}

@@ -3,6 +3,7 @@ package ctl
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -31,8 +32,8 @@ func getCommand(s *session) *cobra.Command {
 }
 
 func (s *session) getVIPsCommand() *cobra.Command {
-	var tenant, labels, prefix string
-	var watch bool
+	var tenant, labels, prefix, host string
+	var watch, warned bool
 	cmd := &cobra.Command{
 		Use:               "vips [NAME]",
 		Aliases:           []string{"vip"},
@@ -40,12 +41,17 @@ func (s *session) getVIPsCommand() *cobra.Command {
 		Args:              arguments(0, 1, "[NAME]"),
 		ValidArgsFunction: s.complete(1, vipNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if watch && (host != "" || warned) {
+				return &usageError{cmd, errors.New("--host and --with-warnings list, and do not watch")}
+			}
 			if watch {
 				return s.watchVIPs(cmd, &weirv1.WatchVIPsRequest{Tenant: tenant, LabelSelector: labels, NamePrefix: cmp.Or(strings.Join(args, ""), prefix)})
 			}
 			return s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
 				if len(args) == 0 {
-					vips, err := listVIPs(ctx, client, &weirv1.ListVIPsRequest{Tenant: tenant, LabelSelector: labels, NamePrefix: prefix})
+					vips, err := listVIPs(ctx, client, &weirv1.ListVIPsRequest{
+						Tenant: tenant, LabelSelector: labels, NamePrefix: prefix, Host: host, WithWarnings: warned,
+					})
 					if err != nil {
 						return fmt.Errorf("list vips: %w", err)
 					}
@@ -61,6 +67,8 @@ func (s *session) getVIPsCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&tenant, "tenant", "", "only those of the `tenant`")
 	cmd.Flags().StringVar(&prefix, "name-prefix", "", "only those whose name begins with the `text`")
+	cmd.Flags().StringVar(&host, "host", "", "only those with a backend, or a workload that leaves as them, on the `host`")
+	cmd.Flags().BoolVar(&warned, "with-warnings", false, "only those that weir status warns of")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on with what changes; with NAME, of VIPs whose name begins so")
 	selectorFlag(cmd, &labels)
 	s.outputFlag(cmd)

@@ -69,6 +69,7 @@ func startMux(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: mux runs|refuses|ignores|works NAME ADDRESS")
 	}
 	mode, name := args[0], args[1]
+	var counting counter
 	follow(ts, name,
 		func(ctx context.Context, c *rpc.Client) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error) {
 			return c.SyncMux(ctx, &weirv1.SyncMuxRequest{Name: name, Addresses: args[2:], Version: "test"})
@@ -88,7 +89,7 @@ func startMux(ts *testscript.TestScript, neg bool, args []string) {
 				report.Generation = 0
 				report.Rejection = &weirv1.Rejection{Generation: m.GetGeneration(), Reason: "the table buckets is full"}
 			case mode == "works" && len(m.GetEndpoints()) > 0:
-				go countOn(ctx, c, report, m.GetEndpoints()[0].GetEndpoint())
+				counting.follow(ctx, c, report, m.GetEndpoints()[0].GetEndpoint())
 			}
 			_, err := c.ReportMux(ctx, report)
 			return err

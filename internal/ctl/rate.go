@@ -3,6 +3,7 @@ package ctl
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -34,6 +35,7 @@ type muxGauge struct {
 
 	verdictRates  map[string]rate // nil until the second report
 	endpointRates map[string]rate
+	addressRates  map[string]float64 // packets a second, by the address of VIPs
 }
 
 func newGauge() *gauge { return &gauge{muxes: map[string]*muxGauge{}} }
@@ -66,13 +68,18 @@ func newMuxGauge(last *muxGauge, at time.Time, mux *weirv1.MuxStatus) *muxGauge 
 	for _, c := range mux.GetVerdicts() {
 		m.verdicts[c.GetName()] = counted{c.GetPackets(), c.GetBytes()}
 	}
+	addresses := make(map[string]string, len(mux.GetEndpoints())) // by the endpoint's name
 	for _, c := range mux.GetEndpoints() {
-		m.endpoints[endpointName(c.GetEndpoint())] = counted{c.GetPackets(), c.GetBytes()}
+		name := endpointName(c.GetEndpoint())
+		m.endpoints[name], addresses[name] = counted{c.GetPackets(), c.GetBytes()}, c.GetEndpoint().GetVip()
 	}
 	if last != nil {
 		seconds := at.Sub(last.reported).Seconds()
 		m.verdictRates = growth(last.verdicts, m.verdicts, seconds)
-		m.endpointRates = growth(last.endpoints, m.endpoints, seconds)
+		m.endpointRates, m.addressRates = growth(last.endpoints, m.endpoints, seconds), map[string]float64{}
+		for name, r := range m.endpointRates {
+			m.addressRates[addresses[name]] += r.packets
+		}
 	}
 	return m
 }
@@ -108,6 +115,20 @@ func (g *gauge) endpoint(name string) (sum rate) {
 		sum.add(m.endpointRates[name])
 	}
 	return sum
+}
+
+// busiest are the addresses of VIPs with the most packets a second, n at most.
+func (g *gauge) busiest(n int) []string {
+	sums := map[string]float64{}
+	for _, m := range g.muxes {
+		for address, packets := range m.addressRates {
+			sums[address] += packets
+		}
+	}
+	addresses := slices.SortedFunc(maps.Keys(sums), func(a, b string) int {
+		return cmp.Or(cmp.Compare(sums[b], sums[a]), strings.Compare(a, b))
+	})
+	return addresses[:min(n, len(addresses))]
 }
 
 // verdicts are the rates of all muxes together, by name.

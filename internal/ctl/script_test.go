@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -50,6 +51,7 @@ func TestScripts(t *testing.T) {
 			"report":     reportHealth,
 			"await":      await,
 			"exitcode":   exitCode,
+			"vips":       writeVIPs,
 		},
 	})
 }
@@ -80,6 +82,21 @@ func startManager(ts *testscript.TestScript, neg bool, args []string) {
 		return
 	}
 	ts.Setenv(rpc.ManagerVariable, "http://"+m.Address().String())
+}
+
+// writeVIPs writes a manifest of many VIPs, each with a backend of its own port on host2.
+func writeVIPs(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: vips NUMBER FILE")
+	}
+	number, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	var text bytes.Buffer
+	for i := range number {
+		fmt.Fprintf(&text, "---\napiVersion: weir/v1\nkind: VIP\nmetadata: {name: vip%04d}\nspec:\n  address: 203.0.%d.%d\n", i, 100+i/250, 1+i%250)
+		fmt.Fprintf(&text, "  endpoints: [{port: 80, backends: [{host: host2, address: 10.3.2.11, port: %d}]}]\n", 1000+i)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), text.Bytes(), 0o644))
 }
 
 // awaitTime bounds await.

@@ -23,7 +23,8 @@ func statusCommand(s *session) *cobra.Command {
 		Use:   "status",
 		Short: "Show how the whole installation does, and what is wrong with it",
 		Long: `Show how the whole installation does: the manager, the muxes with their BGP sessions,
-the hosts, the VIPs. What needs attention stands at the end, with what to do.`,
+the hosts, the first 100 VIPs. What needs attention, of all VIPs, stands at the end, with
+what to do.`,
 		Args:              arguments(0, 0, ""),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -45,19 +46,24 @@ the hosts, the VIPs. What needs attention stands at the end, with what to do.`,
 	return cmd
 }
 
+// shownVIPs is how many VIPs are shown, by name. All of them are counted, and warned of.
+const shownVIPs = 100
+
 // statusDocument is the status as JSON and YAML.
 type statusDocument struct {
 	Manager  message             `json:"manager"`
-	VIPs     []manifest.Document `json:"vips"`
+	VIPs     []manifest.Document `json:"vips"` // at most shownVIPs
 	Warnings []string            `json:"warnings"`
 }
 
-// observation is all that the manager knows, at one time.
+// observation is what the manager knows, at one time.
 type observation struct {
 	session  *session
+	managers string // URLs
 	status   *weirv1.GetStatusResponse
-	vips     []*weirv1.VIP
+	vips     []*weirv1.VIP // at most shownVIPs
 	warnings []string
+	warned   int // how many warnings there are, with those that are left out
 }
 
 func (s *session) observe(ctx context.Context, client *rpc.Client) (*observation, error) {
@@ -65,18 +71,22 @@ func (s *session) observe(ctx context.Context, client *rpc.Client) (*observation
 	if err != nil {
 		return nil, err
 	}
-	vips, err := client.ListVIPs(ctx, &weirv1.ListVIPsRequest{})
+	vips, err := client.ListVIPs(ctx, &weirv1.ListVIPsRequest{PageSize: shownVIPs})
 	if err != nil {
 		return nil, err
 	}
-	o := &observation{session: s, status: status, vips: vips.GetVips(), warnings: []string{}}
+	access, err := s.access()
+	if err != nil {
+		return nil, err
+	}
+	o := &observation{session: s, managers: access.Managers, status: status, vips: vips.GetVips(), warnings: []string{}}
 	o.warn()
 	return o, nil
 }
 
 func (o *observation) write(w io.Writer) error {
 	s := o.status
-	fmt.Fprintf(w, "Manager     %s, version %s, store %s\n", o.session.manager, s.GetVersion(), s.GetStore())
+	fmt.Fprintf(w, "Manager     %s, version %s, store %s\n", o.managers, s.GetVersion(), s.GetStore())
 	fmt.Fprintf(w, "Generation  %d\n", s.GetGeneration())
 	fmt.Fprintf(w, "VIPs        %d, with %d endpoints and %d backends, %d of them unhealthy\n",
 		s.GetVips(), s.GetEndpoints(), s.GetBackends(), s.GetBackendsUnhealthy())
@@ -86,12 +96,15 @@ func (o *observation) write(w io.Writer) error {
 			return err
 		}
 	}
+	if more := int(s.GetVips()) - len(o.vips); more > 0 {
+		fmt.Fprintf(w, "and %d more: weir get vips\n", more)
+	}
 	fmt.Fprintln(w)
 	if len(o.warnings) == 0 {
 		fmt.Fprintln(w, "No warnings.")
 		return nil
 	}
-	fmt.Fprintf(w, "Warnings (%d)\n", len(o.warnings))
+	fmt.Fprintf(w, "Warnings (%d)\n", o.warned)
 	for _, warning := range o.warnings {
 		fmt.Fprintf(w, "  %s\n", warning)
 	}
@@ -112,15 +125,11 @@ func (o *observation) muxes() *columns {
 }
 
 func (o *observation) hosts() *columns {
-	tallies := map[string]*tally{}
-	for _, vip := range o.vips {
-		for _, e := range vip.GetEndpoints() {
-			for _, b := range e.GetBackends() {
-				if tallies[b.GetHost()] == nil {
-					tallies[b.GetHost()] = &tally{}
-				}
-				tallies[b.GetHost()].add(b)
-			}
+	tallies := map[string]tally{}
+	for _, h := range o.status.GetHostBackends() {
+		tallies[h.GetHost()] = tally{
+			total: int(h.GetTotal()), serving: int(h.GetServing()), draining: int(h.GetDraining()),
+			down: int(h.GetUnhealthy()), unknown: int(h.GetUnknown()),
 		}
 	}
 	t := newColumns("", "no hosts", "HOST", "STATE", "GENERATION", "BACKENDS", "SESSIONS", "DELIVERED", "REPLIED", "DROPPED")
@@ -128,12 +137,8 @@ func (o *observation) hosts() *columns {
 		if n.GetRole() != roleHost {
 			continue
 		}
-		backends := tallies[n.GetName()]
-		if backends == nil {
-			backends = &tally{}
-		}
 		host := n.GetStatus().GetHost()
-		t.add(n.GetName(), o.session.nodeState(n), generation(n), *backends, host.GetSessions(),
+		t.add(n.GetName(), o.session.nodeState(n), generation(n), tallies[n.GetName()], host.GetSessions(),
 			count(host.GetVerdicts(), verdictDeliver), count(host.GetVerdicts(), verdictReply),
 			count(host.GetVerdicts(), verdictDrop))
 	}

@@ -3,8 +3,10 @@ package ctl
 import (
 	"context"
 	"strings"
+	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
@@ -49,16 +51,35 @@ func capturedPair(snap int) []*weirv1.CapturedPacket {
 	}
 }
 
-// countOn reports counters that grow, until ctx ends or the manager is gone.
-func countOn(ctx context.Context, c *rpc.Client, report *weirv1.ReportMuxRequest, endpoint *weirv1.EndpointKey) {
+// counter reports counters that grow, with the newest report.
+type counter struct {
+	mu     sync.Mutex
+	newest *weirv1.ReportMuxRequest // nil: it does not run yet
+}
+
+// follow makes the report the newest. The first one begins the counting, of the endpoint; it goes on until ctx ends
+// or the manager is gone.
+func (c *counter) follow(ctx context.Context, client *rpc.Client, report *weirv1.ReportMuxRequest, endpoint *weirv1.EndpointKey) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.newest == nil {
+		go c.count(ctx, client, endpoint)
+	}
+	c.newest = proto.CloneOf(report)
+}
+
+func (c *counter) count(ctx context.Context, client *rpc.Client, endpoint *weirv1.EndpointKey) {
 	for n := uint64(1); ; n++ {
+		c.mu.Lock()
+		report := proto.CloneOf(c.newest)
+		c.mu.Unlock()
 		report.Status.Verdicts = []*weirv1.NamedCounter{
 			{Name: "forward_cookie", Packets: 1000 * n, Bytes: 100_000 * n},
 			{Name: "drop_no_backend", Packets: 7 * n, Bytes: 70 * n},
 			{Name: "pass_icmp", Packets: 7, Bytes: 70},
 		}
 		report.Status.Endpoints = []*weirv1.EndpointCounter{{Endpoint: endpoint, Packets: 1000 * n, Bytes: 100_000 * n}}
-		if _, err := c.ReportMux(ctx, report); err != nil {
+		if _, err := client.ReportMux(ctx, report); err != nil {
 			return
 		}
 		select {

@@ -31,8 +31,8 @@ func topCommand(s *session) *cobra.Command {
 		Use:   "top",
 		Short: "Show what muxes, VIPs, backends and verdicts do by the second, live",
 		Long: `Show packets and bits a second: of muxes, of VIPs, and of verdicts, with the connections
-of every backend. A rate is that between the last two reports of a mux, which come every
-two seconds.
+of every backend; of more than 256 VIPs, of those with the most packets. A rate is that
+between the last two reports of a mux, which come every two seconds.
 
 In a terminal it goes on until q is pressed; tab, or 1 to 4, chooses what is shown. Else,
 or with --once, it shows everything once.`,
@@ -61,21 +61,29 @@ type top struct {
 	gauge  *gauge
 	muxes  []*weirv1.Node
 	vips   []*weirv1.VIP
+	more   bool // there are VIPs that are not shown
 }
 
-// look asks the manager.
-func (t *top) look(ctx context.Context) error {
+// topVIPs is how many VIPs are shown at most: a manager lists as many by their addresses.
+const topVIPs = 256
+
+// look asks the manager for the muxes, and for the VIPs of the addresses if there are more than are shown.
+func (t *top) look(ctx context.Context, busiest []string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	muxes, err := muxNodes(ctx, t.client)
 	if err != nil {
 		return fmt.Errorf("list nodes: %w", err)
 	}
-	vips, err := t.client.ListVIPs(ctx, &weirv1.ListVIPsRequest{})
+	vips, err := t.client.ListVIPs(ctx, &weirv1.ListVIPsRequest{PageSize: topVIPs})
+	more := vips.GetNextPageToken() != ""
+	if err == nil && more && len(busiest) > 0 {
+		vips, err = t.client.ListVIPs(ctx, &weirv1.ListVIPsRequest{Addresses: busiest})
+	}
 	if err != nil {
 		return fmt.Errorf("list vips: %w", err)
 	}
-	t.muxes, t.vips = muxes, vips.GetVips()
+	t.muxes, t.vips, t.more = muxes, vips.GetVips(), more
 	t.gauge.observe(muxes)
 	return nil
 }
@@ -86,10 +94,11 @@ func (t *top) once(ctx context.Context, w io.Writer) error {
 	defer ticker.Stop()
 	timeout := time.After(ratesTime)
 	for {
-		if err := t.look(ctx); err != nil {
+		ready := t.gauge.ready()
+		if err := t.look(ctx, t.gauge.busiest(topVIPs)); err != nil {
 			return err
 		}
-		if t.gauge.ready() {
+		if t.gauge.ready() && (ready || !t.more) { // the VIPs are chosen by rates of the look before
 			return t.write(w)
 		}
 		select {
@@ -111,7 +120,15 @@ func (t *top) write(w io.Writer) error {
 			return err
 		}
 	}
+	t.writeMore(w)
 	return nil
+}
+
+// writeMore says that not all VIPs are shown.
+func (t *top) writeMore(w io.Writer) {
+	if t.more {
+		fmt.Fprintf(w, "\nVIPs and backends are those of the %d addresses with the most packets.\n", topVIPs)
+	}
 }
 
 // topViews are the tables, in order.
@@ -210,19 +227,22 @@ type (
 	looked struct { // a look came back
 		muxes []*weirv1.Node
 		vips  []*weirv1.VIP
+		more  bool
 		err   error
 	}
 	lookAgain struct{}
 )
 
 // Init asks for the first look.
-func (s *screen) Init() tea.Cmd { return s.look }
+func (s *screen) Init() tea.Cmd { return s.look() }
 
 // look runs beside the screen, so it hands over what it finds and touches nothing.
-func (s *screen) look() tea.Msg {
-	fresh := &top{client: s.top.client, gauge: newGauge()}
-	err := fresh.look(s.ctx)
-	return looked{fresh.muxes, fresh.vips, err}
+func (s *screen) look() tea.Cmd {
+	fresh, busiest := &top{client: s.top.client, gauge: newGauge()}, s.top.gauge.busiest(topVIPs)
+	return func() tea.Msg {
+		err := fresh.look(s.ctx, busiest)
+		return looked{fresh.muxes, fresh.vips, fresh.more, err}
+	}
 }
 
 // Update takes keys, sizes and looks.
@@ -234,12 +254,12 @@ func (s *screen) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 		return s, s.press(m.String())
 	case looked:
 		if s.err = m.err; m.err == nil {
-			s.top.muxes, s.top.vips = m.muxes, m.vips
+			s.top.muxes, s.top.vips, s.top.more = m.muxes, m.vips, m.more
 			s.top.gauge.observe(m.muxes)
 		}
 		return s, tea.Tick(lookTime, func(time.Time) tea.Msg { return lookAgain{} })
 	case lookAgain:
-		return s, s.look
+		return s, s.look()
 	}
 	return s, nil
 }
@@ -283,6 +303,7 @@ func (s *screen) draw() string {
 		fmt.Fprintln(&out, "waiting for the muxes' reports")
 	default:
 		topViews[s.view].table(s.top).write(&out) //nolint:errcheck // to memory
+		s.top.writeMore(&out)
 	}
 	return cut(out.String(), s.width, s.height)
 }

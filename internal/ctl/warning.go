@@ -2,11 +2,8 @@ package ctl
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/internal/model"
 )
 
 // warn collects what needs attention: the worst first.
@@ -21,64 +18,27 @@ func (o *observation) warn() {
 		}
 	}
 	switch {
-	case muxes == 0 && len(o.vips) > 0:
+	case muxes == 0 && o.status.GetVips() > 0:
 		o.add("no mux is registered: nothing forwards packets, start weir-mux")
 	case muxes > 0 && connected == 0:
 		o.add("no mux is connected: they forward with the tables they have, and learn of no change")
 	}
-	for _, vip := range o.vips {
-		o.warnVIP(vip)
+	for _, warning := range o.status.GetVipWarnings() {
+		o.add("%s", warning)
 	}
-	o.warnRefused()
+	untold := int(o.status.GetVipWarningsTotal()) - len(o.status.GetVipWarnings())
+	if untold > 0 {
+		o.add("and %d more of VIPs: weir get vips --with-warnings", untold)
+		untold-- // this line is counted too
+	}
 	for _, n := range o.status.GetNodes() {
 		o.warnNode(n)
 	}
+	o.warned = len(o.warnings) + max(untold, 0)
 }
 
 func (o *observation) add(format string, args ...any) {
 	o.warnings = append(o.warnings, fmt.Sprintf(format, args...))
-}
-
-func (o *observation) warnVIP(vip *weirv1.VIP) {
-	for _, e := range vip.GetEndpoints() {
-		var all tally
-		for _, b := range e.GetBackends() {
-			all.add(b)
-		}
-		endpoint := fmt.Sprintf("vip %s, %s %s", vip.GetName(), e.GetProtocol(), portName(e.GetPort()))
-		switch {
-		case all.total == 0:
-			o.add("%s: has no backends: the muxes drop what arrives", endpoint)
-		case all.total == all.draining:
-			o.add("%s: all backends drain: new connections are dropped", endpoint)
-		case all.serving == 0 && e.GetAllUnhealthy() == string(model.Refuse):
-			o.add("%s: no backend is healthy: new connections are dropped", endpoint)
-		case all.serving == 0:
-			o.add("%s: no backend is healthy: connections go to all of them", endpoint)
-		}
-		for _, b := range e.GetBackends() {
-			if model.Health(b.GetStatus().GetHealth()) == model.HealthUnhealthy {
-				o.add("%s: backend %s on %s is %s", endpoint, hostPort(b.GetAddress(), b.GetPort()), b.GetHost(), backendState(b))
-			}
-		}
-	}
-}
-
-// warnRefused tells each refusal once: a full table keeps out all VIPs of a generation.
-func (o *observation) warnRefused() {
-	refused := map[string][]string{} // names of VIPs
-	for _, vip := range o.vips {
-		for _, rejection := range vip.GetStatus().GetRejections() {
-			refused[rejection] = append(refused[rejection], vip.GetName())
-		}
-	}
-	for _, rejection := range slices.Sorted(maps.Keys(refused)) {
-		vips := "vip " + refused[rejection][0]
-		if others := len(refused[rejection]) - 1; others > 0 {
-			vips += fmt.Sprintf(" and %d others", others)
-		}
-		o.add("%s: refused by %s", vips, rejection)
-	}
 }
 
 func (o *observation) warnNode(n *weirv1.Node) {

@@ -205,9 +205,12 @@ func (s State) used(address netip.Addr, as purpose) iter.Seq[use] {
 }
 
 // VIPsOn are the VIPs that have a backend on host, or a workload that leaves as they, by name.
-func (s State) VIPsOn(host string) iter.Seq[model.VIP] {
+func (s State) VIPsOn(host string) iter.Seq[model.VIP] { return s.VIPsOnFrom(host, "") }
+
+// VIPsOnFrom is VIPsOn, from a name on.
+func (s State) VIPsOnFrom(host, name string) iter.Seq[model.VIP] {
 	return func(yield func(model.VIP) bool) {
-		for p := range s.living.From(place{host: host}) {
+		for p := range s.living.From(place{host: host, vip: name}) {
 			if p.host != host || !yield(s.VIPs.At(p.vip)) {
 				return
 			}

@@ -59,7 +59,11 @@ func wayMTU(ctx context.Context, s Subject) []Finding {
 		}
 	}
 	if whole > 0 {
-		found = append(found, ok("%d of %d ways carry what they must", whole, len(ways))...)
+		text := fmt.Sprintf("%d of %d ways carry what they must", whole, len(ways))
+		if len(ways) == mostChecks {
+			text += "; there may be more, which are not looked at"
+		}
+		found = append(found, ok("%s", text)...)
 	}
 	return found
 }
@@ -140,18 +144,16 @@ func waysOf(ctx context.Context, s Subject) ([]way, error) {
 		}
 		return ways, nil
 	}
-	answer, err := client.ListVIPs(ctx, &weirv1.ListVIPsRequest{})
+	answer, err := client.GetStatus(ctx, &weirv1.GetStatusRequest{})
 	if err != nil {
 		return nil, err
 	}
-	for _, vip := range answer.GetVips() {
-		for _, e := range vip.GetEndpoints() {
-			for _, b := range e.GetBackends() {
-				to := b.GetTunnel()
-				if to == "" {
-					to = b.GetAddress()
-				}
-				add(to, b.GetHost())
+	for i, more := 0, true; more; i++ { // one of each host first, as some may be too many
+		more = false
+		for _, h := range answer.GetHostBackends() {
+			if i < len(h.GetTunnels()) {
+				add(h.GetTunnels()[i], h.GetHost())
+				more = true
 			}
 		}
 	}

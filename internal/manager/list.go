@@ -6,11 +6,16 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
 	"strings"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/selector"
+	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -105,6 +110,52 @@ func (p page) token(after string) string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
+// maxAddresses bounds the addresses that VIPs are listed by.
+const maxAddresses = 256
+
+// candidates are the VIPs to choose from, by name, from a name on: all of them, or those that an index finds.
+func candidates(s *store.State, r *weirv1.ListVIPsRequest, from string) (iter.Seq[model.VIP], error) {
+	switch {
+	case len(r.GetAddresses()) > maxAddresses:
+		return nil, &model.FieldError{Field: "addresses", Reason: fmt.Sprintf("must be at most %d, are %d", maxAddresses, len(r.GetAddresses()))}
+	case len(r.GetAddresses()) > 0:
+		vips := map[string]model.VIP{}
+		for _, text := range r.GetAddresses() {
+			address, err := netip.ParseAddr(text)
+			if err != nil {
+				return nil, &model.FieldError{Field: "addresses", Reason: fmt.Sprintf("must be IP addresses, is %.80q", text)}
+			}
+			if vip, there := s.VIPAt(address); there && vip.Name >= from && (r.GetHost() == "" || livesOn(vip, r.GetHost()) > 0) {
+				vips[vip.Name] = vip
+			}
+		}
+		return func(yield func(model.VIP) bool) {
+			for _, name := range slices.Sorted(maps.Keys(vips)) {
+				if !yield(vips[name]) {
+					return
+				}
+			}
+		}, nil
+	case r.GetHost() != "":
+		return s.VIPsOnFrom(r.GetHost(), from), nil
+	}
+	return func(yield func(model.VIP) bool) {
+		for _, vip := range s.VIPs.From(from) {
+			if !yield(vip) {
+				return
+			}
+		}
+	}, nil
+}
+
+// warns says whether GetStatus warns of a VIP.
+func warns(s *store.State, vip model.VIP, muxes []model.Node) bool {
+	for range vipWarnings(s, vip) {
+		return true
+	}
+	return len(rejectionsOf(s, vip, muxes)) > 0
+}
+
 // ListVIPs lists VIPs by name.
 func (m *Manager) ListVIPs(ctx context.Context, r *weirv1.ListVIPsRequest) (*weirv1.ListVIPsResponse, error) {
 	f, err := newFilter(r.GetTenant(), r.GetLabelSelector(), r.GetNamePrefix())
@@ -117,11 +168,16 @@ func (m *Manager) ListVIPs(ctx context.Context, r *weirv1.ListVIPsRequest) (*wei
 	}
 	state := m.view()
 	response := &weirv1.ListVIPsResponse{ResourceVersion: state.Revision()}
-	for name, vip := range state.VIPs.From(f.from(p.After)) {
-		if !f.inRange(name) {
+	named, err := candidates(state, r, f.from(p.After))
+	if err != nil {
+		return nil, refusal(err)
+	}
+	muxes := refusing(state)
+	for vip := range named {
+		if !f.inRange(vip.Name) {
 			break
 		}
-		if p.After != "" && name <= p.After || !f.fits(ctx, vip) {
+		if p.After != "" && vip.Name <= p.After || !f.fits(ctx, vip) || r.GetWithWarnings() && !warns(state, vip, muxes) {
 			continue
 		}
 		if len(response.Vips) == p.size {

@@ -87,6 +87,7 @@ type Manager struct {
 	acks      *acks
 	inventory inventory
 	ports     *portRequests
+	summaries summaries
 	suspects  suspects
 	resting   time.Duration // how long a range that was given back is nobody's
 }

@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -124,25 +125,30 @@ func livesOn(vip model.VIP, host string) int {
 	return n
 }
 
-// GetStatus sums the state up.
-func (m *Manager) GetStatus(context.Context, *weirv1.GetStatusRequest) (*weirv1.GetStatusResponse, error) {
-	s := m.view()
+// GetStatus sums up what the caller may see.
+func (m *Manager) GetStatus(ctx context.Context, _ *weirv1.GetStatusRequest) (*weirv1.GetStatusResponse, error) {
+	stored := m.store.State()
+	s := m.hub.Show(stored)
 	response := &weirv1.GetStatusResponse{
-		Version: m.cfg.Version, Generation: uint64(s.Generation), Store: m.store.String(),
-		Nodes: m.nodes(s, ""), Vips: uint32(s.VIPs.Len()),
+		Version: m.cfg.Version, Generation: uint64(s.Generation), Store: m.store.String(), Nodes: m.nodes(s, ""),
 	}
-	for _, vip := range s.VIPs.All() {
-		response.Endpoints += uint32(len(vip.Endpoints))
-		for _, e := range vip.Endpoints {
-			response.Backends += uint32(len(e.Backends))
-			for _, b := range e.Backends {
-				if health, _ := s.BackendHealth(vip, e, b); health == model.HealthUnhealthy {
-					response.BackendsUnhealthy++
-				}
-			}
-		}
+	for _, n := range response.Nodes {
+		n.GetStatus().Mux = withoutEndpoints(n.GetStatus().GetMux())
 	}
+	addSummary(response, m.summaries.get(stored, s, time.Now), func(tenant string) bool { return sees(ctx, tenant) })
 	return response, nil
+}
+
+// withoutEndpoints is what a mux said, without its counters: there is one for each endpoint of all VIPs. What it said
+// is shared with others, and stays as it is.
+func withoutEndpoints(mux *weirv1.MuxStatus) *weirv1.MuxStatus {
+	if mux == nil {
+		return nil
+	}
+	return &weirv1.MuxStatus{
+		XdpMode: mux.GetXdpMode(), Interface: mux.GetInterface(), Peers: mux.GetPeers(), Verdicts: mux.GetVerdicts(),
+		Warnings: mux.GetWarnings(), Snat: mux.GetSnat(), Pressures: mux.GetPressures(), Flows: mux.GetFlows(),
+	}
 }
 
 // How a node stands.

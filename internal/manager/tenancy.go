@@ -211,7 +211,6 @@ func (m *Manager) reduce(caller trust.Identity, response any) {
 		reduceNodes([]*weirv1.Node{r.GetNode()})
 	case *weirv1.GetStatusResponse:
 		reduceNodes(r.GetNodes())
-		r.Vips, r.Endpoints, r.Backends, r.BackendsUnhealthy = m.count(func(tenant string) bool { return caller.May(trust.Viewer, tenant) })
 	}
 }
 
@@ -225,25 +224,4 @@ func reduceNodes(nodes []*weirv1.Node) {
 			n.Status.Rejection = &weirv1.Rejection{Generation: r.GetGeneration(), Reason: "an operator of the cluster sees why"}
 		}
 	}
-}
-
-// count counts what there is of the tenants.
-func (m *Manager) count(of func(tenant string) bool) (vips, endpoints, backends, unhealthy uint32) {
-	s := m.store.State()
-	for vip := range s.VIPs.Values() {
-		if !of(vip.Tenant) {
-			continue
-		}
-		vips++
-		for _, e := range vip.Endpoints {
-			endpoints++
-			for _, b := range e.Backends {
-				backends++
-				if health, _ := s.BackendHealth(vip, e, b); health == model.HealthUnhealthy {
-					unhealthy++
-				}
-			}
-		}
-	}
-	return vips, endpoints, backends, unhealthy
 }

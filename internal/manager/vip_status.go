@@ -59,16 +59,53 @@ func vipStatus(s *store.State, vip model.VIP, generation model.Generation) *weir
 			continue // it announces nothing
 		}
 		status.MuxesTotal++
-		said := s.Status.At(node.Name)
-		switch reason := ignorant(s, vip, node); {
-		case reason != "":
-			status.Rejections = append(status.Rejections, node.Name+": "+reason)
-		case said.Generation >= generation && s.Streams.At(node.Name):
+		switch runs, rejection := runsVIP(s, vip, node, generation); {
+		case runs:
 			status.MuxesProgrammed++
-		case said.Rejected >= generation:
-			status.Rejections = append(status.Rejections, node.Name+": "+said.Reason)
+		case rejection != "":
+			status.Rejections = append(status.Rejections, rejection)
 		}
 	}
 	slices.SortFunc(status.Rejections, cmp.Compare)
 	return status
+}
+
+// runsVIP says whether a mux runs the generation of a VIP, or why it refused to.
+func runsVIP(s *store.State, vip model.VIP, mux model.Node, generation model.Generation) (runs bool, rejection string) {
+	said := s.Status.At(mux.Name)
+	switch reason := ignorant(s, vip, mux); {
+	case reason != "":
+		return false, mux.Name + ": " + reason
+	case said.Generation >= generation && s.Streams.At(mux.Name):
+		return true, ""
+	case said.Rejected >= generation:
+		return false, mux.Name + ": " + said.Reason
+	}
+	return false, ""
+}
+
+// refusing are the muxes that may have refused a VIP: mostly none.
+func refusing(s *store.State) []model.Node {
+	var muxes []model.Node
+	for mux := range s.MuxNodes() {
+		if !s.Fenced.Has(mux.Name) && (!mux.KnowsLists || s.Status.At(mux.Name).Rejected > 0) {
+			muxes = append(muxes, mux)
+		}
+	}
+	return muxes
+}
+
+// rejectionsOf are why those of the muxes do not run the VIP that refused it.
+func rejectionsOf(s *store.State, vip model.VIP, muxes []model.Node) []string {
+	var all []string
+	if len(muxes) == 0 {
+		return nil
+	}
+	generation := generationOf(s, vip)
+	for _, mux := range muxes {
+		if _, rejection := runsVIP(s, vip, mux, generation); rejection != "" {
+			all = append(all, rejection)
+		}
+	}
+	return all
 }

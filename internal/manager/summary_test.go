@@ -1,0 +1,132 @@
+package manager
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store"
+)
+
+func anyTenant(string) bool { return true }
+
+func told(s *store.State, sees func(string) bool) *weirv1.GetStatusResponse {
+	response := &weirv1.GetStatusResponse{}
+	addSummary(response, summarize(s), sees)
+	return response
+}
+
+// crowd is a State of n VIPs of two tenants, with two backends each, on 100 hosts; those that broken names have one
+// that is unhealthy.
+func crowd(n int, broken func(i int) bool) *store.State {
+	s := &store.State{}
+	health := make([]desired.HostHealth, 100)
+	for i := range health {
+		health[i] = desired.HostHealth{}
+	}
+	for i := range n {
+		vip := model.VIP{Name: fmt.Sprintf("vip%06d", i), Tenant: []string{"red", "blue"}[i%2], Address: netip.AddrFrom4([4]byte{203, byte(i >> 16), byte(i >> 8), byte(i)})}
+		e := model.Endpoint{Protocol: model.TCP, Port: 80, HealthCheck: &model.HealthCheck{}}
+		for j := range 2 {
+			host := (i + j) % len(health)
+			b := model.Backend{Host: fmt.Sprintf("host%02d", host), Address: netip.AddrFrom4([4]byte{10, 3, byte(host), 1}), Port: uint16(1024 + i%30000), Weight: 1}
+			state := model.BackendHealth{Health: model.HealthHealthy}
+			if j == 0 && broken(i) {
+				state = model.BackendHealth{Health: model.HealthUnhealthy, Reason: strings.Repeat("x", 4096)}
+			}
+			health[host][desired.HealthKey{Endpoint: desired.Key(vip, e), Backend: b.AddrPort()}] = state
+			e.Backends = append(e.Backends, b)
+		}
+		vip.Endpoints = []model.Endpoint{e}
+		s.PutVIP(vip)
+	}
+	for i, h := range health {
+		s.Health.Set(fmt.Sprintf("host%02d", i), h)
+	}
+	return s
+}
+
+// The answer tells of each of 100 000 VIPs and is as large as for few: bytes by hosts and lines, not by VIPs.
+func TestStatusOfManyVIPsIsSmall(t *testing.T) {
+	const n = 100_000
+	s := crowd(n, func(i int) bool { return i%2 == 1 || i == n-2 }) // all of blue, and one of red
+	bare := model.VIP{Name: "zz-bare", Tenant: "red", Address: netip.MustParseAddr("2001:db8::1"), Endpoints: []model.Endpoint{{Protocol: model.UDP, Port: 53}}}
+	s.PutVIP(bare)
+
+	all := told(s, anyTenant)
+	if all.Vips != n+1 || all.Backends != 2*n || all.BackendsUnhealthy != n/2+1 || all.VipWarningsTotal != n/2+2 {
+		t.Errorf("counted %d VIPs, %d backends, %d of them unhealthy, %d warnings", all.Vips, all.Backends, all.BackendsUnhealthy, all.VipWarningsTotal)
+	}
+	if len(all.VipWarnings) != maxWarnings || !strings.HasPrefix(all.VipWarnings[0], "vip zz-bare, UDP 53: has no backends") {
+		t.Errorf("%d lines, the first is %q: want the worst VIP first, whatever its name", len(all.VipWarnings), all.VipWarnings[0])
+	}
+	var serving, unhealthy uint32
+	for _, h := range all.HostBackends {
+		serving, unhealthy = serving+h.Serving, unhealthy+h.Unhealthy
+	}
+	if serving != n+n/2-1 || unhealthy != n/2+1 || len(all.HostBackends) != 100 || !slices.Equal(all.HostBackends[7].Tunnels, []string{"10.3.7.1"}) {
+		t.Errorf("hosts have %d backends that serve, and %d unhealthy: %v", serving, unhealthy, all.HostBackends[7])
+	}
+	if size := proto.Size(all); size > 64<<10 {
+		t.Errorf("the answer has %d bytes for %d VIPs, want 64 KiB at most", size, n)
+	}
+
+	// A viewer of one tenant is told of its own VIPs, and not less for what there is of others.
+	red := told(s, func(tenant string) bool { return tenant == "red" })
+	if red.Vips != n/2+1 || red.VipWarningsTotal != 2 || len(red.VipWarnings) != 2 || !strings.HasPrefix(red.VipWarnings[1], "vip vip099998, TCP 80: backend 10.3.98.1:") {
+		t.Errorf("red is told of %d VIPs, and %.200q", red.Vips, red.VipWarnings)
+	}
+}
+
+// A summary is made once for a State, and for another one only when what it took is a small part of the time.
+func TestSummariesAreShared(t *testing.T) {
+	var c summaries
+	now, took := time.Now(), 100*time.Millisecond
+	clock := func() time.Time { now = now.Add(took); return now }
+	one, other := crowd(3, func(int) bool { return false }), crowd(4, func(int) bool { return false })
+	vips := func(s *store.State) (n uint32) {
+		for _, t := range c.get(s, s, clock) {
+			n += t.vips
+		}
+		return n
+	}
+	for range 100 {
+		if vips(one) != 3 {
+			t.Fatal("not the State's summary")
+		}
+	}
+	took = 0
+	if c.made != 1 || vips(other) != 4 || c.made != 2 {
+		t.Fatalf("made %d summaries of two States", c.made)
+	}
+	c.until = now.Add(time.Second)
+	if vips(one) != 4 || c.made != 2 {
+		t.Error("a summary was made although the last one took a large part of the time")
+	}
+	now = now.Add(time.Second)
+	if vips(one) != 3 || c.made != 3 {
+		t.Error("an old summary is told for ever")
+	}
+}
+
+// A refusal of many VIPs is one line, of all tenants together.
+func TestRefusalIsOneLine(t *testing.T) {
+	s := crowd(5, func(int) bool { return false })
+	s.PutNode(model.Node{Name: "mux1", Role: model.RoleMux, KnowsLists: true})
+	s.PutNode(model.Node{Name: "mux2", Role: model.RoleMux, KnowsLists: true})
+	s.Streams.Set("mux1", true)
+	s.Status.Set("mux1", store.NodeStatus{Generation: 7})
+	s.Status.Set("mux2", store.NodeStatus{Rejected: 7, Reason: "the table buckets is full"})
+	all := told(s, anyTenant)
+	if want := []string{"vip vip000001 and 4 others: refused by mux2: the table buckets is full"}; !slices.Equal(all.VipWarnings, want) {
+		t.Errorf("told %q, want %q", all.VipWarnings, want)
+	}
+}
