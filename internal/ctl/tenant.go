@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -112,6 +113,18 @@ func tenantRanges(p *weirv1.Tenant) string {
 	return strings.Join(p.GetRanges(), ",")
 }
 
+// tenantBackends is "10.3.0.0/22, own addresses of host7".
+func tenantBackends(b *weirv1.TenantBackends) string {
+	parts := slices.Clone(b.GetPrefixes())
+	if len(b.GetHosts()) > 0 {
+		parts = append(parts, "own addresses of "+strings.Join(b.GetHosts(), ", "))
+	}
+	if len(parts) == 0 {
+		return "what is no node's and no other tenant's"
+	}
+	return strings.Join(parts, ", ")
+}
+
 // ofQuota is "3/10", or "3" if there is no limit.
 func ofQuota(used uint32, most *uint32) string {
 	if most == nil {
@@ -148,6 +161,7 @@ func describeTenant(w io.Writer, p *weirv1.Tenant, vips []*weirv1.VIP) error {
 	for _, line := range [][2]string{
 		{"Name", p.GetName()},
 		{"Ranges", tenantRanges(p)},
+		{"May reach", tenantBackends(p.GetBackends())},
 		{"VIPs", ofQuota(used.GetVips(), most.Vips)},
 		{"Endpoints", ofQuota(used.GetEndpoints(), most.Endpoints)},
 		{"Backends", ofQuota(used.GetBackends(), most.Backends)},

@@ -22,6 +22,8 @@ type index struct {
 	leaving sorted.Map[model.SNATKey, model.SNATWorkload] // who leaves as VIPs
 	digest  uint64                                        // of the ranges of all of them, as muxes have them
 	ranges  int                                           // how many those are
+
+	usage sorted.Map[string, Usage] // of tenants, but for prefixes
 }
 
 type none = struct{}
@@ -66,7 +68,7 @@ func (s State) Clone() State {
 		Pools: s.Pools.Clone(), Ports: s.Ports.Clone(), Steps: s.Steps.Clone(), PrefixLists: s.PrefixLists.Clone(),
 		index: index{
 			uses: s.uses.Clone(), living: s.living.Clone(), muxes: s.muxes.Clone(), moving: s.moving.Clone(), taken: s.taken.Clone(),
-			naming: s.naming.Clone(), leaving: s.leaving.Clone(), digest: s.digest, ranges: s.ranges,
+			naming: s.naming.Clone(), leaving: s.leaving.Clone(), digest: s.digest, ranges: s.ranges, usage: s.usage.Clone(),
 		},
 	}
 }
@@ -76,7 +78,11 @@ func (s State) Clone() State {
 func (s *State) PutVIP(vip model.VIP) {
 	old := s.VIPs.At(vip.Name)
 	s.stay(old)
+	if old.Name != "" {
+		s.countUse(old, -1)
+	}
 	s.VIPs.Set(vip.Name, vip)
+	s.countUse(vip, 1)
 	replace(&s.uses, eachUse, old, vip)
 	replace(&s.living, eachPlace, old, vip)
 	replace(&s.naming, eachNaming, old, vip)
@@ -113,6 +119,7 @@ func (s *State) RemoveVIP(name string) {
 		return
 	}
 	s.VIPs.Delete(name)
+	s.countUse(old, -1)
 	s.stay(old)
 	eachUse(old, func(u use) { s.uses.Delete(u) })
 	eachPlace(old, func(p place) { s.living.Delete(p) })

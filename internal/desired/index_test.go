@@ -2,6 +2,7 @@ package desired
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -22,7 +23,7 @@ func anyVIP(t *rapid.T, i int) model.VIP {
 		}
 		return b
 	}), 0, 6)
-	vip := model.VIP{Name: fmt.Sprint("vip", i), Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(10*i + rapid.IntRange(0, 1).Draw(t, "vip"))})}
+	vip := model.VIP{Name: fmt.Sprint("vip", i), Tenant: rapid.SampledFrom([]string{"red", "blue"}).Draw(t, "tenant"), Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(10*i + rapid.IntRange(0, 1).Draw(t, "vip"))})}
 	for port := range rapid.IntRange(0, 2).Draw(t, "endpoints") {
 		vip.Endpoints = append(vip.Endpoints, model.Endpoint{Protocol: model.TCP, Port: uint16(port + 1), Backends: backends.Draw(t, "backends")})
 	}
@@ -50,7 +51,11 @@ func TestIndexesHoldWhatVIPsHave(t *testing.T) {
 		var uses []use
 		var places []place
 		var leave []model.SNATKey
+		usage := map[string]Usage{}
 		for vip := range s.VIPs.Values() {
+			u := usage[vip.Tenant]
+			u.add(vip)
+			usage[vip.Tenant] = u
 			eachUse(vip, func(u use) { uses = append(uses, u) })
 			eachPlace(vip, func(p place) { places = append(places, p) })
 			leave = slices.AppendSeq(leave, SNATKeys(vip))
@@ -63,6 +68,9 @@ func TestIndexesHoldWhatVIPsHave(t *testing.T) {
 		}
 		if got, want := slices.Collect(s.living.Keys()), slices.Compact(places); !slices.Equal(got, want) {
 			t.Fatalf("hosts have backends of %v, want %v", got, want)
+		}
+		if got := maps.Collect(s.usage.All()); !maps.Equal(got, usage) {
+			t.Fatalf("tenants have %v, want %v", got, usage)
 		}
 		if got := slices.Collect(s.Leavers()); !slices.Equal(got, leave) {
 			t.Fatalf("%v leave, want %v", got, leave)

@@ -3,8 +3,8 @@ package desired
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 
 	"github.com/weirlb/weir/internal/model"
 )
@@ -12,64 +12,65 @@ import (
 // Usage is what a tenant has.
 type Usage struct{ VIPs, Endpoints, Backends, Ports, Prefixes uint32 }
 
-func (u *Usage) add(vip model.VIP) {
-	u.VIPs++
+func (u *Usage) add(vip model.VIP) { u.count(vip, 1) }
+
+// count adds what vip has n times; n is 1 or -1.
+func (u *Usage) count(vip model.VIP, n int) {
+	each := uint32(n) // of -1: one less
+	u.VIPs += each
 	for _, e := range vip.Endpoints {
-		u.Endpoints++
-		u.Backends += uint32(len(e.Backends))
+		u.Endpoints += each
+		u.Backends += each * uint32(len(e.Backends))
 		if e.Port == model.AllPorts {
-			u.Ports += model.AllPortsCount
+			u.Ports += each * model.AllPortsCount
 		} else {
-			u.Ports++
+			u.Ports += each
 		}
 	}
 }
 
 // Usage is what the tenant has.
 func (s State) Usage(tenant string) Usage {
-	var u Usage
-	for vip := range s.VIPs.Values() {
-		if vip.Tenant == tenant {
-			u.add(vip)
-		}
-	}
+	u := s.usage.At(tenant)
 	u.Prefixes = uint32(s.Listed(tenant))
 	return u
 }
 
-// AdmitTenants says whether vips, admitted otherwise, are within what their tenants may have. What
-// takes nothing more is admitted even if the tenant has too much already.
-func (s State) AdmitTenants(vips []model.VIP, tenants map[string]model.Tenant) error {
-	var errs []error
-	last := map[string]int{}
-	for i, vip := range vips {
-		tenant, limited := tenants[vip.Tenant]
-		if !limited {
-			continue
-		}
-		last[vip.Tenant] = i
-		inside := len(tenant.Ranges) == 0
-		ranges := make([]string, 0, len(tenant.Ranges))
-		for _, r := range tenant.Ranges {
-			inside = inside || r.Contains(vip.Address)
-			ranges = append(ranges, r.String())
-		}
-		if !inside {
-			errs = append(errs, &model.FieldError{Field: fmt.Sprintf("vips[%d].address", i), Reason: fmt.Sprintf(
-				"%s is not in the ranges of tenant %s: %s", vip.Address, vip.Tenant, strings.Join(ranges, ", "))})
-		}
+// countUse notes that a tenant has vip, or, if n is -1, that it has it no more.
+func (s *State) countUse(vip model.VIP, n int) {
+	u := s.usage.At(vip.Tenant)
+	if u.count(vip, n); u == (Usage{}) {
+		s.usage.Delete(vip.Tenant)
+		return
 	}
-	replaced := map[string]model.VIP{}
+	s.usage.Set(vip.Tenant, u)
+}
+
+// AdmitTenants says whether vips, admitted otherwise, lead only to what is their tenants', and are within what these may
+// have. Of a tenant that there is none of anything is admitted, unless all are to be confined: then it is one without
+// prefixes and quotas. What takes nothing more is admitted even if the tenant has too much already.
+func (s State) AdmitTenants(vips []model.VIP, tenants *Tenants, confined bool) error {
+	var errs []error
+	last, replaced := map[string]int{}, map[string]model.VIP{}
+	next := s.Clone()
 	for _, vip := range vips {
+		next.PutVIP(vip)
 		replaced[vip.Name] = vip
 	}
-	names := make([]string, 0, len(last))
-	for name := range last {
-		names = append(names, name)
+	for i, vip := range vips {
+		tenant, there := tenants.all[vip.Tenant]
+		if there {
+			last[vip.Tenant] = i
+		} else if !confined {
+			continue
+		}
+		tenant.Name = vip.Tenant
+		o := ownership{State: next, tenants: tenants, tenant: tenant}
+		o.vip(fmt.Sprintf("vips[%d]", i), vip)
+		errs = append(errs, o.errs...)
 	}
-	slices.Sort(names)
-	for _, name := range names {
-		errs = append(errs, s.admitQuotas(tenants[name], last[name], replaced)...)
+	for _, name := range slices.Sorted(maps.Keys(last)) {
+		errs = append(errs, s.admitQuotas(tenants.all[name], last[name], replaced)...)
 	}
 	return errors.Join(errs...)
 }
@@ -77,17 +78,12 @@ func (s State) AdmitTenants(vips []model.VIP, tenants map[string]model.Tenant) e
 // admitQuotas compares what the tenant has before and after with its limits. The errors name the last
 // of its VIPs that are written.
 func (s State) admitQuotas(tenant model.Tenant, last int, written map[string]model.VIP) []error {
-	var before, after Usage
-	for vip := range s.VIPs.Values() {
-		if vip.Tenant != tenant.Name {
-			continue
+	before := s.usage.At(tenant.Name)
+	after := before
+	for name, vip := range written {
+		if old := s.VIPs.At(name); old.Tenant == tenant.Name {
+			after.count(old, -1)
 		}
-		before.add(vip)
-		if _, again := written[vip.Name]; !again {
-			after.add(vip)
-		}
-	}
-	for _, vip := range written {
 		if vip.Tenant == tenant.Name {
 			after.add(vip)
 		}

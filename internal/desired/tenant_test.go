@@ -41,7 +41,7 @@ func TestQuotasOfTenants(t *testing.T) {
 		"less, but too many":  {model.Quotas{Endpoints: limit(0)}, holding("old", []uint16{1}), ""},
 		"as much, over limit": {model.Quotas{VIPs: limit(0), Ports: limit(1)}, holding("old", []uint16{1, 2}), ""},
 	} {
-		err := s.AdmitTenants([]model.VIP{c.vip}, map[string]model.Tenant{"red": {Name: "red", Limits: c.limits}})
+		err := s.AdmitTenants([]model.VIP{c.vip}, NewTenants(map[string]model.Tenant{"red": {Name: "red", Limits: c.limits}}), false)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: got %v, want %q", what, err, c.want)
 		}

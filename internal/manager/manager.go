@@ -83,6 +83,8 @@ type Manager struct {
 
 	audit *auditor
 
+	indexed indexedTenants
+
 	meters    *meters
 	acks      *acks
 	inventory inventory

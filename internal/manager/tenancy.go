@@ -5,10 +5,12 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"sync"
 
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -195,8 +197,25 @@ func (m *Manager) admitted(ctx context.Context, s *store.State, lists []model.Pr
 	if err != nil {
 		return nil, err
 	}
+	return admitted, s.AdmitTenants(admitted, m.tenants(), !caller.May(trust.Operator, trust.AllTenants))
+}
+
+// tenants are all that there are now.
+func (m *Manager) tenants() *desired.Tenants {
 	trusted, _ := m.store.Trust()
-	return admitted, s.AdmitTenants(admitted, trusted.Tenants)
+	m.indexed.mu.Lock()
+	defer m.indexed.mu.Unlock()
+	if m.indexed.of != trusted {
+		m.indexed.of, m.indexed.tenants = trusted, desired.NewTenants(trusted.Tenants)
+	}
+	return m.indexed.tenants
+}
+
+// indexedTenants are those of a Trust, until there is another one.
+type indexedTenants struct {
+	mu      sync.Mutex
+	of      *store.Trust
+	tenants *desired.Tenants
 }
 
 // reduce takes from an answer what a caller who is bound to tenants may not see of the cluster.

@@ -30,6 +30,15 @@ func (r *reader) tenant(doc *object) model.Tenant {
 		for _, v := range spec.get("ranges").list() {
 			tenant.Ranges = append(tenant.Ranges, v.prefix())
 		}
+		if backends := spec.get("backends").object(); backends.fields != nil {
+			for _, v := range backends.get("prefixes").list() {
+				tenant.Backends.Prefixes = append(tenant.Backends.Prefixes, v.prefix())
+			}
+			for _, v := range backends.get("hosts").list() {
+				tenant.Backends.Hosts = append(tenant.Backends.Hosts, v.text(""))
+			}
+			backends.end()
+		}
 		if quotas := spec.get("quotas").object(); quotas.fields != nil {
 			tenant.Limits = model.Quotas{
 				VIPs: quotas.get("vips").limit(), Endpoints: quotas.get("endpoints").limit(),
@@ -69,6 +78,8 @@ type tenantMetadata struct {
 type tenantSpec struct {
 	Ranges []netip.Prefix `json:"ranges,omitempty"`
 	Quotas *tenantQuotas  `json:"quotas,omitempty"`
+
+	Backends *model.TenantBackends `json:"backends,omitempty"`
 }
 
 type tenantQuotas struct {
@@ -88,6 +99,9 @@ func NewTenantDocument(tenant model.Tenant, status any) TenantDocument {
 	if tenant.Limits != (model.Quotas{}) {
 		quotas := tenantQuotas(tenant.Limits)
 		d.Spec.Quotas = &quotas
+	}
+	if !tenant.Backends.IsZero() {
+		d.Spec.Backends = &tenant.Backends
 	}
 	return d
 }

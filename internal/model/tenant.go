@@ -11,7 +11,22 @@ type Tenant struct {
 	Name   string
 	Ranges []netip.Prefix // that its VIPs' addresses lie in; none: any address
 	Limits Quotas
+	// Backends are what its VIPs may lead to and leave from.
+	Backends TenantBackends
 }
+
+// TenantBackends are addresses that a tenant's workloads may have. The zero value is any address that is no node's own
+// and is of no other tenant, neither by its VIPs nor by its TenantBackends.
+type TenantBackends struct {
+	Prefixes []netip.Prefix `json:"prefixes,omitempty"` // of workloads and tunnels; they do not open addresses of nodes
+	Hosts    []string       `json:"hosts,omitempty"`    // whose own addresses workloads may have
+}
+
+// IsZero says whether nothing is named.
+func (b TenantBackends) IsZero() bool { return len(b.Prefixes)+len(b.Hosts) == 0 }
+
+// MaxTenantBackends bounds the prefixes and the hosts of TenantBackends, each.
+const MaxTenantBackends = 1024
 
 // Quotas are numbers of things that a tenant has, or may have at most; nil is no limit.
 type Quotas struct {
@@ -31,15 +46,37 @@ func (t Tenant) Validate() error {
 	if !ValidName(t.Name) {
 		errs = append(errs, &FieldError{Field: "name", Reason: fmt.Sprintf("must be a DNS label, is %.70q", t.Name)})
 	}
-	for i, r := range t.Ranges {
-		switch {
-		case !r.IsValid():
-			errs = append(errs, &FieldError{Field: fmt.Sprintf("ranges[%d]", i), Reason: "must be a prefix such as 203.0.113.0/24"})
-		case r != r.Masked():
-			errs = append(errs, &FieldError{Field: fmt.Sprintf("ranges[%d]", i), Reason: fmt.Sprintf("has bits behind the prefix: did you mean %s?", r.Masked())})
-		case r.Addr().Is4In6():
-			errs = append(errs, &FieldError{Field: fmt.Sprintf("ranges[%d]", i), Reason: "must be written as IPv4"})
+	prefixes := func(field string, all []netip.Prefix) {
+		for i, p := range all {
+			if reason := ownedPrefix(p); reason != "" {
+				errs = append(errs, &FieldError{Field: fmt.Sprintf("%s[%d]", field, i), Reason: reason})
+			}
+		}
+	}
+	prefixes("ranges", t.Ranges)
+	prefixes("backends.prefixes", t.Backends.Prefixes)
+	for i, host := range t.Backends.Hosts {
+		if !ValidName(host) {
+			errs = append(errs, &FieldError{Field: fmt.Sprintf("backends.hosts[%d]", i), Reason: fmt.Sprintf("must be the name of a host, is %.70q", host)})
+		}
+	}
+	for field, n := range map[string]int{"backends.prefixes": len(t.Backends.Prefixes), "backends.hosts": len(t.Backends.Hosts)} {
+		if n > MaxTenantBackends {
+			errs = append(errs, &FieldError{Field: field, Reason: fmt.Sprintf("must be at most %d, are %d", MaxTenantBackends, n)})
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// ownedPrefix says what is wrong with a prefix that belongs to a tenant or a node, or nothing.
+func ownedPrefix(p netip.Prefix) (reason string) {
+	switch {
+	case !p.IsValid():
+		return "must be a prefix such as 203.0.113.0/24"
+	case p != p.Masked():
+		return fmt.Sprintf("has bits behind the prefix: did you mean %s?", p.Masked())
+	case p.Addr().Is4In6():
+		return "must be written as IPv4"
+	}
+	return ""
 }

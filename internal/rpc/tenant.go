@@ -18,6 +18,12 @@ func TenantToProto(t model.Tenant) *weirv1.Tenant {
 	for _, r := range t.Ranges {
 		p.Ranges = append(p.Ranges, r.String())
 	}
+	if !t.Backends.IsZero() {
+		p.Backends = &weirv1.TenantBackends{Hosts: t.Backends.Hosts}
+		for _, prefix := range t.Backends.Prefixes {
+			p.Backends.Prefixes = append(p.Backends.Prefixes, prefix.String())
+		}
+	}
 	return p
 }
 
@@ -27,22 +33,29 @@ func TenantFromProto(path string, p *weirv1.Tenant) (model.Tenant, error) {
 	if q := p.GetQuotas(); q != nil {
 		t.Limits = model.Quotas{VIPs: q.Vips, Endpoints: q.Endpoints, Backends: q.Backends, Ports: q.Ports, Prefixes: q.Prefixes}
 	}
-	var errs []error
-	for i, text := range p.GetRanges() {
-		r, err := netip.ParsePrefix(text)
-		if err != nil {
-			errs = append(errs, &model.FieldError{
-				Field:  fmt.Sprintf("%s.ranges[%d]", path, i),
-				Reason: fmt.Sprintf("must be a prefix such as 203.0.113.0/24, is %.60q", text),
-			})
-			continue
-		}
-		t.Ranges = append(t.Ranges, r)
-	}
+	ranges, errs := prefixesFromProto(path+".ranges", p.GetRanges())
+	prefixes, wrong := prefixesFromProto(path+".backends.prefixes", p.GetBackends().GetPrefixes())
+	t.Ranges, t.Backends, errs = ranges, model.TenantBackends{Prefixes: prefixes, Hosts: p.GetBackends().GetHosts()}, append(errs, wrong...)
 	if len(errs) == 0 {
 		for _, err := range model.FieldErrors(t.Validate()) {
 			errs = append(errs, &model.FieldError{Field: path + "." + err.Field, Reason: err.Reason})
 		}
 	}
 	return t, errors.Join(errs...)
+}
+
+// prefixesFromProto reads prefixes; its errors name field[i].
+func prefixesFromProto(field string, texts []string) (prefixes []netip.Prefix, errs []error) {
+	for i, text := range texts {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			errs = append(errs, &model.FieldError{
+				Field:  fmt.Sprintf("%s[%d]", field, i),
+				Reason: fmt.Sprintf("must be a prefix such as 203.0.113.0/24, is %.60q", text),
+			})
+			continue
+		}
+		prefixes = append(prefixes, p)
+	}
+	return prefixes, errs
 }

@@ -224,7 +224,7 @@ func (c TrustChange) operations() ([]clientv3.Op, error) {
 		put(prefixAccounts+a.Name, value, err)
 	}
 	for _, t := range c.Tenants {
-		value, err := encode(tenantDocument{Name: t.Name, Ranges: t.Ranges, Limits: quotasDocument(t.Limits)})
+		value, err := encode(tenantDocument{Name: t.Name, Ranges: t.Ranges, Limits: quotasDocument(t.Limits), Backends: t.Backends})
 		put(prefixTenants+t.Name, value, err)
 	}
 	for prefix, names := range map[string][]string{prefixTokens: c.DeleteTokens, prefixAccounts: c.DeleteAccounts, prefixTenants: c.DeleteTenants} {
@@ -240,6 +240,8 @@ type (
 		Name   string         `json:"name"`
 		Ranges []netip.Prefix `json:"ranges,omitempty"`
 		Limits quotasDocument `json:"limits,omitzero"`
+
+		Backends model.TenantBackends `json:"backends,omitzero"`
 	}
 	quotasDocument struct {
 		VIPs      *uint32 `json:"vips,omitempty"`
@@ -290,7 +292,7 @@ func (t *Trust) put(key string, value []byte, revision int64) (err error) {
 	case prefixTenants[:len(prefixTenants)-1]:
 		var d tenantDocument
 		d, err = decode[tenantDocument](key, value)
-		t.Tenants[name] = model.Tenant{Name: d.Name, Ranges: d.Ranges, Limits: model.Quotas(d.Limits)}
+		t.Tenants[name] = model.Tenant{Name: d.Name, Ranges: d.Ranges, Limits: model.Quotas(d.Limits), Backends: d.Backends}
 	}
 	return err
 }
