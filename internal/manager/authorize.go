@@ -19,8 +19,8 @@ type scope int
 const (
 	inCluster scope = iota // in all tenants
 	inTenant               // in the tenant of what the call is about; in some tenant, for those that list
-	asItself               // it is a node, and calls for itself
-	asManager              // it is a manager
+	asItself               // it is a node or a manager, and calls for itself
+	asManager              // it is a manager, and calls for a node
 	asAnybody              // it is known
 	asNobody               // it need not be known
 )
@@ -29,7 +29,7 @@ const (
 type rule struct {
 	scope   scope
 	role    trust.Role
-	kind    trust.Kind // of node, as itself
+	kind    trust.Kind // of what calls for itself
 	changes bool       // what it did goes to the audit log
 }
 
@@ -75,10 +75,10 @@ var rules = map[string]rule{
 	weirv1connect.SyncServiceReleasePortsProcedure:      {scope: asItself, kind: trust.Host},
 	weirv1connect.ClusterServiceListManagersProcedure:   {scope: inCluster, role: trust.Viewer},
 	weirv1connect.ClusterServiceDeleteManagerProcedure:  {scope: inCluster, role: trust.Admin, changes: true},
-	weirv1connect.ClusterServiceJoinManagerProcedure:    {scope: asManager, changes: true},
+	weirv1connect.ClusterServiceJoinManagerProcedure:    {scope: asItself, kind: trust.Manager, changes: true},
 	weirv1connect.ClusterServiceRegisterNodeProcedure:   {scope: asManager},
 	weirv1connect.ClusterServiceGetReplicaProcedure:     {scope: inCluster, role: trust.Viewer},
-	weirv1connect.ClusterServiceFollowProgressProcedure: {scope: asManager},
+	weirv1connect.ClusterServiceFollowProgressProcedure: {scope: asItself, kind: trust.Manager},
 	weirv1connect.ClusterServiceBackupProcedure:         {scope: inCluster, role: trust.Admin, changes: true},
 	weirv1connect.TrustServiceJoinProcedure:             {scope: asNobody, changes: true},
 	weirv1connect.TrustServiceRenewCertificateProcedure: {scope: asAnybody},

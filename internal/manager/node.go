@@ -77,16 +77,17 @@ func (m *Manager) nodeWithStatus(s *store.State, node model.Node) *weirv1.Node {
 	return p
 }
 
-// DeleteNode forgets a node that is neither connected nor needed.
+// DeleteNode forgets a node that is neither connected nor needed. Of one that was revoked the streams end, and no other is
+// opened: it need not be waited for.
 func (m *Manager) DeleteNode(ctx context.Context, r *weirv1.DeleteNodeRequest) (*weirv1.DeleteNodeResponse, error) {
 	name := r.GetName()
 	_, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
 		if _, there := s.Nodes.Get(name); !there {
 			return store.Change{}, notFound("node", name, s.Nodes, anyNode)
 		}
-		if s.Streams.At(name) {
+		if s.Streams.At(name) && !m.isRevoked(s.Nodes.At(name)) {
 			return store.Change{}, connect.NewError(connect.CodeFailedPrecondition,
-				fmt.Errorf("node %s is connected: stop its program first", name))
+				fmt.Errorf("node %s is connected: stop its program first, or weir revoke it", name))
 		}
 		for vip := range s.VIPsOn(name) {
 			if n := livesOn(vip, name); n > 0 {
@@ -103,6 +104,12 @@ func (m *Manager) DeleteNode(ctx context.Context, r *weirv1.DeleteNodeRequest) (
 	m.sessions.forget(name)
 	m.log.Info("node deleted", "node", name)
 	return &weirv1.DeleteNodeResponse{}, nil
+}
+
+// isRevoked says whether nobody has a credential of the node that is in force.
+func (m *Manager) isRevoked(node model.Node) bool {
+	trusted, _ := m.store.Trust()
+	return trusted.Members[string(node.Role)+"/"+node.Name].Revoked
 }
 
 // livesOn counts the backends of vip on host, and the workloads that leave as it.

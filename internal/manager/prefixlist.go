@@ -282,6 +282,10 @@ func (m *Manager) DeletePrefixList(ctx context.Context, r *weirv1.DeletePrefixLi
 		if err := currentList(ctx, s, r.GetName(), r.GetResourceVersion()); err != nil {
 			return store.Change{}, err
 		}
+		// The name may have come to another tenant since the call was permitted.
+		if err := permitList(trust.FromContext(ctx), s, trust.Operator, r.GetName()); err != nil {
+			return store.Change{}, err
+		}
 		if err := s.AdmitPrefixListRemoval(r.GetName(), seesVIP(ctx)); err != nil {
 			return store.Change{}, rpc.NewError(connect.CodeFailedPrecondition, err)
 		}

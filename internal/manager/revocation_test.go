@@ -273,3 +273,29 @@ func TestUsersCertificatesEnd(t *testing.T) {
 		t.Error("a certificate is good for a year, and then proves nothing")
 	}
 }
+
+// A node that was revoked is deleted at once, though the store still has its stream, and does not register again.
+func TestARevokedNodeIsDeleted(t *testing.T) {
+	c := startTrusted(t, 1)
+	h, m := c.newNode(t, trust.Host, "evil"), c.managers[0]
+	procedure, request := h.stream()
+	caller := newWireCaller(t, m, h.credential, "")
+	if got := firstOf(caller.call(t.Context(), t, c.at(0).Managers, procedure, request)); !got.message {
+		t.Fatalf("the stream: %+v", got)
+	}
+	defer m.store.OpenStream(h.name)() // as if a manager had not heard of the revocation
+	eventually(t, "the stream is in the store", func() bool { return m.store.State().Streams.At(h.name) })
+	remove := func() error {
+		return failure(c.admin.DeleteNode(t.Context(), &weirv1.DeleteNodeRequest{Name: h.name}))
+	}
+	refusedWith(t, "a node that is connected", remove(), "stop its program first")
+	if _, err := c.admin.RevokeMember(t.Context(), &weirv1.RevokeMemberRequest{Role: h.role, Name: h.name}); err != nil {
+		t.Fatal(err)
+	}
+	node := m.store.State().Nodes.At(h.name)
+	if err := remove(); err != nil {
+		t.Error(err)
+	}
+	_, err := m.write(t.Context(), node)
+	refusedWith(t, "its registration, by a manager that has not heard", err, "host/evil was revoked")
+}

@@ -20,6 +20,7 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/snat"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 const (
@@ -306,6 +307,10 @@ func (m *Manager) ReclaimPorts(ctx context.Context, r *weirv1.ReclaimPortsReques
 		vip, there := s.VIPs.Get(r.GetName())
 		if !there {
 			return store.Change{}, notFound("VIP", r.GetName(), s.VIPs, seesVIP(ctx))
+		}
+		// The name may have come to another tenant since the call was permitted.
+		if err := permitNamed(trust.FromContext(ctx), s, trust.Operator, vip.Name); err != nil {
+			return store.Change{}, err
 		}
 		key := model.SNATKey{VIP: vip.Address, Address: address.Unmap()}
 		h, there := s.Ports.Get(key)

@@ -167,6 +167,9 @@ func (m *Manager) write(ctx context.Context, node model.Node) (model.Generation,
 		if !news {
 			return store.Change{}, nil
 		}
+		if m.isRevoked(node) { // the manager that has its stream may not have heard
+			return store.Change{}, connect.NewError(connect.CodeUnauthenticated, fmt.Errorf("%s/%s was revoked: join again with a new token", node.Role, node.Name))
+		}
 		if err := s.AdmitNode(node); err != nil {
 			return store.Change{}, err
 		}

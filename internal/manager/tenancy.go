@@ -228,9 +228,26 @@ func (m *Manager) reduce(caller trust.Identity, response any) {
 		reduceNodes(r.GetNodes())
 	case *weirv1.GetNodeResponse:
 		reduceNodes([]*weirv1.Node{r.GetNode()})
+	case *weirv1.ListAddressPoolsResponse:
+		for _, pool := range r.GetPools() {
+			reducePool(caller, pool)
+		}
+	case *weirv1.GetAddressPoolResponse:
+		reducePool(caller, r.GetPool())
 	case *weirv1.GetStatusResponse:
 		reduceNodes(r.GetNodes())
 	}
+}
+
+// reducePool leaves those of the pool's tenants that the caller may see.
+func reducePool(caller trust.Identity, pool *weirv1.AddressPool) {
+	var seen []string // the pool's own list is the State's
+	for _, tenant := range pool.GetTenants() {
+		if caller.May(trust.Viewer, tenant) {
+			seen = append(seen, tenant)
+		}
+	}
+	pool.Tenants = seen
 }
 
 // reduceNodes leaves what tells whether a change has reached the nodes.

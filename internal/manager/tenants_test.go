@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 // operator is a client of a new user who has the role operator in a tenant.
@@ -148,10 +150,49 @@ func TestTenantsCannotWritePools(t *testing.T) {
 
 // What another tenant has since the call was permitted is not deleted.
 func TestDeletionAsksAgain(t *testing.T) {
-	m, _, _ := blueAndRed(t, nil)
+	m, admin, _ := blueAndRed(t, nil)
 	// The rule is not asked here: it was, and rose was the caller's then.
 	_, err := m.DeleteVIP(t.Context(), &weirv1.DeleteVIPRequest{Name: "rose"})
 	refusedWith(t, "a caller without a right", err, `no VIP "rose" of yours`)
+	_, err = m.ReclaimPorts(t.Context(), &weirv1.ReclaimPortsRequest{Name: "rose", Address: "10.9.9.9"})
+	refusedWith(t, "ports, by a caller without a right", err, `no VIP "rose" of yours`)
+	if _, err := admin.CreatePrefixList(t.Context(), &weirv1.CreatePrefixListRequest{
+		PrefixList: &weirv1.PrefixList{Name: "ours", Prefixes: []string{"192.0.2.77/32"}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = m.DeletePrefixList(t.Context(), &weirv1.DeletePrefixListRequest{Name: "ours"})
+	refusedWith(t, "a list, by a caller without a right", err, "may not change prefix list ours")
+}
+
+// What another tenant has since the call was permitted is not written over.
+func TestWritesAskAgain(t *testing.T) {
+	m, _, _ := blueAndRed(t, nil)
+	rita := trust.WithIdentity(t.Context(), trust.Identity{
+		Kind: trust.User, Name: "rita", Method: trust.ByToken, Bindings: []trust.Binding{{Tenant: "red", Role: trust.Operator}},
+	})
+	_, err := m.ApplyVIPs(rita, &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{of("red", bare("sea", "203.0.113.9"))}})
+	refusedWith(t, "an apply over a VIP of another tenant", err, "vips[0].name: sea is taken")
+}
+
+// A pool that tenants share does not tell one of them of the others.
+func TestPoolsHideTenants(t *testing.T) {
+	m, admin, rita := blueAndRed(t, nil)
+	shared := &weirv1.AddressPool{Name: "shared", Prefixes: []string{"192.0.2.64/28"}, Tenants: []string{"blue", "red"}}
+	if _, err := admin.CreateAddressPool(t.Context(), &weirv1.CreateAddressPoolRequest{Pool: shared}); err != nil {
+		t.Fatal(err)
+	}
+	one, err := rita.GetAddressPool(t.Context(), &weirv1.GetAddressPoolRequest{Name: "shared"})
+	if err != nil || !slices.Equal(one.GetPool().GetTenants(), []string{"red"}) {
+		t.Errorf("to red: %v, %v", one, err)
+	}
+	all, err := rita.ListAddressPools(t.Context(), &weirv1.ListAddressPoolsRequest{})
+	if err != nil || len(all.GetPools()) != 1 || !slices.Equal(all.GetPools()[0].GetTenants(), []string{"red"}) {
+		t.Errorf("all, to red: %v, %v", all, err)
+	}
+	if kept := m.store.State().Pools.At("shared").Tenants; !slices.Equal(kept, []string{"blue", "red"}) {
+		t.Errorf("the pool is for %v now", kept)
+	}
 }
 
 func TestQuotasHoldForAllWrites(t *testing.T) {
