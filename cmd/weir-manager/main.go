@@ -54,6 +54,7 @@ func command() *cobra.Command {
 	flags.StringSliceVar(&cfg.EtcdEndpoints, "etcd-endpoints", nil, "URLs of an external etcd, separated by commas (default: the embedded one)")
 	cfg.EtcdTLS.Flags(flags)
 	cfg.Telemetry.Flags(flags, telemetry.ManagerListen)
+	cmd.AddCommand(adminReset(&cfg))
 	daemon.ConfigFlag(cmd)
 	return cmd
 }

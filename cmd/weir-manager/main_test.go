@@ -127,3 +127,22 @@ func explained(t *testing.T, dir, printed string) {
 		t.Errorf("printed %d lines:\n%s", lines, printed)
 	}
 }
+
+// The first user is reset by the program, on the data directory of a manager that is stopped.
+func TestAdminReset(t *testing.T) {
+	dir := t.TempDir()
+	runs := func(printed string) bool { return strings.Contains(printed, "manager runs") }
+	run(t, dir, runs)
+	before, err := os.ReadFile(filepath.Join(dir, "admin.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), os.Args[0], "admin-reset", "--data-dir", dir).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), filepath.Join(dir, "admin.yaml")) {
+		t.Fatalf("the reset: %s, %v", out, err)
+	}
+	run(t, dir, runs)
+	if after, err := os.ReadFile(filepath.Join(dir, "admin.yaml")); err != nil || bytes.Equal(before, after) {
+		t.Errorf("the configuration is as it was, or gone: %v", err)
+	}
+}

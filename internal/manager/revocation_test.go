@@ -1,10 +1,12 @@
 package manager
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,9 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/manager/pki"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/testkit/etcd"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -298,4 +303,66 @@ func TestARevokedNodeIsDeleted(t *testing.T) {
 	}
 	_, err := m.write(t.Context(), node)
 	refusedWith(t, "its registration, by a manager that has not heard", err, "host/evil was revoked")
+}
+
+// adminOf is a client of m with the configuration in its data directory.
+func adminOf(t *testing.T, m *Manager) *rpc.Client {
+	t.Helper()
+	access, err := rpc.ReadConfig(pki.AdminFile(m.cfg.DataDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	access.Managers = "https://" + m.Address().String()
+	return connected(t, access)
+}
+
+// A manager's data directory is a way back in when no admin can prove who they are, with the embedded etcd and an external one.
+func TestAdminReset(t *testing.T) {
+	for name, endpoints := range map[string][]string{"embedded": nil, "external": {etcd.Start(t)}} {
+		t.Run(name, func(t *testing.T) {
+			cfg := Config{Name: "m1", Listen: "127.0.0.1:0", EtcdEndpoints: endpoints, DataDir: t.TempDir(), Version: "test", Log: logger(t)}
+			refusedWith(t, "a directory of no manager", pki.RequestAdminReset(cfg.DataDir), "--data-dir")
+			_, stop := startUntil(t, cfg)
+			before, err := os.ReadFile(pki.AdminFile(cfg.DataDir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			stop()
+			if err := pki.RequestAdminReset(cfg.DataDir); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Remove(pki.AdminFile(cfg.DataDir)); err != nil {
+				t.Fatal(err)
+			}
+			m, stop := startUntil(t, cfg)
+			reset := adminOf(t, m)
+			if _, err := reset.WhoAmI(t.Context(), &weirv1.WhoAmIRequest{}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := reset.ListUsers(t.Context(), &weirv1.ListUsersRequest{}); err != nil {
+				t.Error(err)
+			}
+			made, err := reset.ListAudit(t.Context(), &weirv1.ListAuditRequest{})
+			if err != nil || !strings.Contains(made.String(), "admin-reset") {
+				t.Errorf("the audit log: %v, %v", made, err)
+			}
+			refusedWith(t, "the last admin, who was reset",
+				failure(reset.RevokeMember(t.Context(), &weirv1.RevokeMemberRequest{Role: "user", Name: "admin"})), "make another first")
+			stop()
+
+			after, err := os.ReadFile(pki.AdminFile(cfg.DataDir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, _ = startUntil(t, cfg)
+			if now, err := os.ReadFile(pki.AdminFile(cfg.DataDir)); err != nil || !bytes.Equal(now, after) {
+				t.Errorf("the admin is reset again: %v", err)
+			}
+			if err := os.WriteFile(pki.AdminFile(cfg.DataDir), before, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err = adminOf(t, m).WhoAmI(t.Context(), &weirv1.WhoAmIRequest{})
+			refusedWith(t, "what the admin had before", err, "was revoked")
+		})
+	}
 }

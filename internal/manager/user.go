@@ -195,7 +195,8 @@ func keepAdmin(now *store.Trust, name string, bindings []trust.Binding, at time.
 	isAdmin := func(bindings []trust.Binding) bool {
 		return (trust.Identity{Bindings: bindings}).May(trust.Admin, trust.AllTenants)
 	}
-	if isAdmin(bindings) || !isAdmin(now.Accounts[name].Bindings) || !canProve(now, now.Accounts[name], at) {
+	revoked := now.Members[string(trust.User)+"/"+name].Revoked
+	if isAdmin(bindings) || revoked || !isAdmin(now.Accounts[name].Bindings) {
 		return nil // as many are left as before
 	}
 	for other, account := range now.Accounts {

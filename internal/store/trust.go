@@ -372,3 +372,31 @@ func (s *Store) FoundAdmin(ctx context.Context, account trust.Account) error {
 	}
 	return s.loadTrust(ctx)
 }
+
+// ResetAdmin writes the first user anew, and returns the issue from which on its credentials are in force. It is for the
+// time before Run.
+func (s *Store) ResetAdmin(ctx context.Context, account trust.Account) (issue uint32, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	value, err := encode(struct{}{})
+	if err != nil {
+		return 0, err
+	}
+	for {
+		now, _ := s.Trust()
+		member := trust.Member{Kind: trust.User, Name: account.Name}
+		member.Issue = now.Members[member.Key()].Issue + 1
+		ops, err := TrustChange{Accounts: []trust.Account{account}, Members: []trust.Member{member}}.operations()
+		if err != nil {
+			return 0, err
+		}
+		done, err := s.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(keyTrust), "=", now.version)).
+			Then(append(ops, clientv3.OpPut(keyTrust, value))...).Commit()
+		if err != nil {
+			return 0, explain("reset the first user", err)
+		}
+		if err := s.loadTrust(ctx); err != nil || done.Succeeded {
+			return member.Issue, err
+		}
+	}
+}

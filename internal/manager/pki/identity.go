@@ -208,7 +208,7 @@ func (i *Identity) Settle(ctx context.Context, from *store.Store, managerURL str
 		return err
 	}
 	if i.founding == nil {
-		return nil
+		return i.resetAdmin(ctx, from, managerURL)
 	}
 	if i.founding.Certificate.Equal(i.authority.Certificate) {
 		if err := i.writeAdmin(ctx, from, managerURL); err != nil {
