@@ -66,6 +66,28 @@ func leaves(tenant, vip, workload, tunnel, host string) *weirv1.VIP {
 	}}
 }
 
+// refuses holds that no way to write the VIP is open to red, and that no answer tells of blue.
+func (town *town) refuses(t *testing.T, what string, vip *weirv1.VIP, want string) {
+	t.Helper()
+	for how, call := range map[string]func() error{
+		"create": func() error {
+			return failure(town.red.CreateVIP(t.Context(), &weirv1.CreateVIPRequest{Vip: vip}))
+		},
+		"apply": func() error {
+			return failure(town.red.ApplyVIPs(t.Context(), &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{vip}}))
+		},
+		"dry run": func() error {
+			return failure(town.red.ApplyVIPs(t.Context(), &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{vip}, DryRun: true}))
+		},
+	} {
+		err := call()
+		refusedWith(t, what+", by "+how, err, want)
+		if err != nil && (strings.Contains(err.Error(), "blue") || strings.Contains(err.Error(), "sea")) {
+			t.Errorf("%s tells of the other tenant: %v", what, err)
+		}
+	}
+}
+
 // A tenant's operator tries to reach what is another tenant's, or a node's.
 func TestHostileTenant(t *testing.T) {
 	town := newTown(t)
@@ -99,23 +121,7 @@ func TestHostileTenant(t *testing.T) {
 		"an address of IPv6 in its ranges":         {at("2001:db8:b::7", "fd00:5::1", "", "host1"), "address: 2001:db8:b::7 is another tenant's"},
 	}
 	for what, c := range attempts {
-		for how, call := range map[string]func() error{
-			"create": func() error {
-				return failure(town.red.CreateVIP(t.Context(), &weirv1.CreateVIPRequest{Vip: c.vip}))
-			},
-			"apply": func() error {
-				return failure(town.red.ApplyVIPs(t.Context(), &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{c.vip}}))
-			},
-			"dry run": func() error {
-				return failure(town.red.ApplyVIPs(t.Context(), &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{c.vip}, DryRun: true}))
-			},
-		} {
-			err := call()
-			refusedWith(t, what+", by "+how, err, c.want)
-			if err != nil && (strings.Contains(err.Error(), "blue") || strings.Contains(err.Error(), "sea")) {
-				t.Errorf("%s tells of the other tenant: %v", what, err)
-			}
-		}
+		town.refuses(t, what, c.vip, c.want)
 	}
 	if after := town.m.store.State().Generation; after != town.generation {
 		t.Errorf("the generation went from %d to %d", town.generation, after)
