@@ -39,6 +39,7 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict,
 		counter->bytes += passage->bytes;
 	}
 	switch (verdict) {
+	case VERDICT_PASS_OURS:
 	case VERDICT_PASS_TAGGED:
 	case VERDICT_PASS_OTHER:
 	case VERDICT_PASS_MALFORMED:
@@ -55,13 +56,15 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict,
 	case VERDICT_COOKIE_SOCKET:
 	case VERDICT_COOKIE_NATIVE:
 		return TCX_NEXT;
-	case VERDICT_DELIVER_INTERFACE:
-	case VERDICT_REPLY_UPLINK:
-	case VERDICT_REPLY_INTERFACE:
+	case VERDICT_REPLY_UPLINK: /* by the uplink */
 	case VERDICT_CHAIN_ON:
 	case VERDICT_CHAIN_BACK:
 	case VERDICT_REPLY_DIRECT:
 	case VERDICT_SNAT_UPLINK:
+		departure_seal(skb);
+		return bpf_redirect_neigh(passage->ifindex, NULL, 0, 0);
+	case VERDICT_DELIVER_INTERFACE:
+	case VERDICT_REPLY_INTERFACE:
 	case VERDICT_COOKIE_INTERFACE:
 		return bpf_redirect_neigh(passage->ifindex, NULL, 0, 0);
 	case VERDICT_COOKIE_ANSWER: /* back where it came from */
@@ -89,6 +92,8 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict,
 	case VERDICT_DROP_CHAIN:
 	case VERDICT_SNAT_HOLD: /* user space has it */
 	case VERDICT_DROP_NOT_ITS_SOURCE:
+	case VERDICT_DROP_TAGGED:
+	case VERDICT_DROP_OWN_TUNNEL:
 	case VERDICT_DROP_PORTS_EXHAUSTED:
 	case VERDICT_DROP_FLOWS_FULL:
 	case VERDICT_DROP_FILTERED:
@@ -126,8 +131,11 @@ int to_uplink(struct __sk_buff *skb)
 {
 	struct passage how = passage(skb);
 	struct packet p;
-	enum verdict verdict = reply(skb, &p, skb->ingress_ifindex, false);
+	enum verdict verdict;
 
+	if (departure_is_sealed(skb))
+		return finish(skb, VERDICT_PASS_OURS, &how);
+	verdict = reply(skb, &p, skb->ingress_ifindex, false);
 	how.ifindex = settings.uplink; /* for what goes to a peer */
 	return finish(skb, verdict ?: VERDICT_REPLY_NATIVE, &how);
 }

@@ -9,6 +9,7 @@ enum verdict {
 	VERDICT_NONE = 0, /* go on to the next step; never the last word */
 
 	/* Left untouched: the host's stack, or the wire, gets the packet as it is. */
+	VERDICT_PASS_OURS, /* sent by another of our programs, which has counted it */
 	VERDICT_PASS_TAGGED, /* belongs to a VLAN interface above this one */
 	VERDICT_PASS_OTHER, /* not IP; or from a workload, neither TCP nor UDP */
 	VERDICT_PASS_MALFORMED,
@@ -72,6 +73,9 @@ enum verdict {
 	VERDICT_DROP_CHAIN_FAMILY, /* no address of the other backend's family to hand on from */
 	VERDICT_DROP_CHAIN, /* the kernel refused to change the outer header */
 	VERDICT_DROP_NOT_ITS_SOURCE, /* from where nobody with that address lives */
+	VERDICT_DROP_TAGGED, /* in a VLAN, from an interface whose own addresses alone are known */
+	VERDICT_DROP_OWN_TUNNEL, /* GUE from a workload's tunnel address: that is the agent's to
+				    send */
 	VERDICT_DROP_PORTS_EXHAUSTED, /* no port, and the manager has none to give */
 	VERDICT_DROP_FLOWS_FULL, /* no room for a connection of the workload's own */
 	VERDICT_DROP_FILTERED, /* for a workload's mapping, by whom it has not sent to */

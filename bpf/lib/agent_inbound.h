@@ -9,13 +9,14 @@
 #include "lib/agent_snat_in.h"
 #include "lib/agent_syncookie.h"
 #include "lib/agent_tables.h"
+#include "lib/agent_vlan.h"
 #include "lib/chain.h"
 #include "lib/decap.h"
 #include "lib/session.h"
 
 static __always_inline enum verdict inbound_parse(struct __sk_buff *skb, struct packet *outer)
 {
-	if (frame_is_tagged(skb))
+	if (frame_is_tagged(skb) && frame_untag(skb))
 		return VERDICT_PASS_TAGGED;
 	switch (frame_parse(skb, outer)) {
 	case PARSED_OK:

@@ -13,7 +13,8 @@
 #include "lib/mss.h"
 #include "lib/session.h"
 
-static __always_inline enum verdict reply_parse(struct __sk_buff *skb, struct packet *p)
+static __always_inline enum verdict reply_parse(struct __sk_buff *skb, struct packet *p,
+						bool at_workload)
 {
 	enum parsed parsed;
 
@@ -21,8 +22,9 @@ static __always_inline enum verdict reply_parse(struct __sk_buff *skb, struct pa
 	__builtin_memset(&p->source, 0, sizeof(p->source)); /* of what has none, until parsed */
 	p->fragment_more = false;
 	p->fragment_offset = 0;
-	if (frame_is_tagged(skb))
-		return VERDICT_PASS_TAGGED;
+	if (frame_is_tagged(skb) && (!at_workload || frame_untag(skb)))
+		return at_workload && settings.check_sources ? VERDICT_DROP_TAGGED
+							     : VERDICT_PASS_TAGGED;
 	parsed = frame_parse(skb, p);
 	if (parsed == PARSED_OK || (parsed == PARSED_FRAGMENT && p->fragment_offset == 0))
 		parsed = frame_parse_transport(skb, p);
@@ -129,7 +131,12 @@ static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *
 	struct session *session;
 	enum verdict verdict, aside;
 
-	aside = reply_parse(skb, p);
+	if (!at_workload && ifindex) {
+		verdict = source_check_leaving(skb, ifindex);
+		if (verdict)
+			return verdict;
+	}
+	aside = reply_parse(skb, p, at_workload);
 	if (aside == VERDICT_PASS_OTHER && protocol_is_icmp(p->protocol) && settings.snat &&
 	    echo_read(skb, p, true))
 		aside = VERDICT_NONE;
@@ -145,6 +152,8 @@ static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *
 	if (verdict)
 		return verdict;
 	session = session_lookup(&key);
+	if (!session && at_workload && source_speaks_gue(p))
+		return VERDICT_DROP_OWN_TUNNEL;
 	if (!session)
 		return settings.snat ? snat_new(skb, p, &key, ifindex) : VERDICT_PASS_NO_SESSION;
 	if (!at_workload && source_check_passing(p, ifindex))

@@ -67,6 +67,15 @@ struct {
 	__type(value, __u32);
 } workloads SEC(".maps");
 
+/* Interfaces that workloads are behind: from_workload runs there. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, __u8);
+} workload_links SEC(".maps");
+
 /*
  * Live connections that both ends have spoken in. The programs write and read; user space deletes
  * what has been idle for too long. Full: the least recently used one is evicted.

@@ -623,68 +623,71 @@ type agentVerdict uint32
 
 const (
 	agentVerdictVERDICT_NONE                 agentVerdict = 0
-	agentVerdictVERDICT_PASS_TAGGED          agentVerdict = 1
-	agentVerdictVERDICT_PASS_OTHER           agentVerdict = 2
-	agentVerdictVERDICT_PASS_MALFORMED       agentVerdict = 3
-	agentVerdictVERDICT_PASS_FRAGMENT        agentVerdict = 4
-	agentVerdictVERDICT_PASS_NOT_TUNNEL      agentVerdict = 5
-	agentVerdictVERDICT_PASS_NOT_OUR_TUNNEL  agentVerdict = 6
-	agentVerdictVERDICT_PASS_NO_SESSION      agentVerdict = 7
-	agentVerdictVERDICT_PASS_EXCEPT          agentVerdict = 8
-	agentVerdictVERDICT_PASS_NO_FLOW         agentVerdict = 9
-	agentVerdictVERDICT_DELIVER_NATIVE       agentVerdict = 10
-	agentVerdictVERDICT_DELIVER_INTERFACE    agentVerdict = 11
-	agentVerdictVERDICT_CHAIN_ON             agentVerdict = 12
-	agentVerdictVERDICT_CHAIN_BACK           agentVerdict = 13
-	agentVerdictVERDICT_REPLY_NATIVE         agentVerdict = 14
-	agentVerdictVERDICT_REPLY_UPLINK         agentVerdict = 15
-	agentVerdictVERDICT_REPLY_INTERFACE      agentVerdict = 16
-	agentVerdictVERDICT_REPLY_HOST           agentVerdict = 17
-	agentVerdictVERDICT_REPLY_DIRECT         agentVerdict = 18
-	agentVerdictVERDICT_TAKE_CONTROL         agentVerdict = 19
-	agentVerdictVERDICT_SNAT_NATIVE          agentVerdict = 20
-	agentVerdictVERDICT_SNAT_UPLINK          agentVerdict = 21
-	agentVerdictVERDICT_SNAT_HOLD            agentVerdict = 22
-	agentVerdictVERDICT_COOKIE_SOCKET        agentVerdict = 23
-	agentVerdictVERDICT_COOKIE_NATIVE        agentVerdict = 24
-	agentVerdictVERDICT_COOKIE_INTERFACE     agentVerdict = 25
-	agentVerdictVERDICT_COOKIE_WAIT          agentVerdict = 26
-	agentVerdictVERDICT_COOKIE_ANSWER        agentVerdict = 27
-	agentVerdictVERDICT_COOKIE_ANSWER_HOST   agentVerdict = 28
-	agentVerdictVERDICT_DROP_NOT_A_MUX       agentVerdict = 29
-	agentVerdictVERDICT_DROP_NOT_A_PEER      agentVerdict = 30
-	agentVerdictVERDICT_DROP_GUE_MALFORMED   agentVerdict = 31
-	agentVerdictVERDICT_DROP_GUE_UNKNOWN     agentVerdict = 32
-	agentVerdictVERDICT_DROP_GUE_MERGED      agentVerdict = 33
-	agentVerdictVERDICT_DROP_INNER_MALFORMED agentVerdict = 34
-	agentVerdictVERDICT_DROP_INNER_FRAGMENT  agentVerdict = 35
-	agentVerdictVERDICT_DROP_INNER_OTHER     agentVerdict = 36
-	agentVerdictVERDICT_DROP_NO_RULE         agentVerdict = 37
-	agentVerdictVERDICT_DROP_NO_WORKLOAD     agentVerdict = 38
-	agentVerdictVERDICT_DROP_ICMP_UNKNOWN    agentVerdict = 39
-	agentVerdictVERDICT_DROP_ECN             agentVerdict = 40
-	agentVerdictVERDICT_DROP_SESSION_TAKEN   agentVerdict = 41
-	agentVerdictVERDICT_DROP_SESSION_FULL    agentVerdict = 42
-	agentVerdictVERDICT_DROP_SESSION_GONE    agentVerdict = 43
-	agentVerdictVERDICT_DROP_CHAIN_FAMILY    agentVerdict = 44
-	agentVerdictVERDICT_DROP_CHAIN           agentVerdict = 45
-	agentVerdictVERDICT_DROP_NOT_ITS_SOURCE  agentVerdict = 46
-	agentVerdictVERDICT_DROP_PORTS_EXHAUSTED agentVerdict = 47
-	agentVerdictVERDICT_DROP_FLOWS_FULL      agentVerdict = 48
-	agentVerdictVERDICT_DROP_FILTERED        agentVerdict = 49
-	agentVerdictVERDICT_DROP_HOLD_FULL       agentVerdict = 50
-	agentVerdictVERDICT_DROP_HOLD_LARGE      agentVerdict = 51
-	agentVerdictVERDICT_DROP_HOLD_FRAGMENT   agentVerdict = 52
-	agentVerdictVERDICT_DROP_DECAPSULATE     agentVerdict = 53
-	agentVerdictVERDICT_DROP_REWRITE         agentVerdict = 54
-	agentVerdictVERDICT_DROP_DIRECT          agentVerdict = 55
-	agentVerdictVERDICT_DROP_CONTROL         agentVerdict = 56
-	agentVerdictVERDICT_DROP_COOKIE_FORGED   agentVerdict = 57
-	agentVerdictVERDICT_DROP_COOKIE_OLD      agentVerdict = 58
-	agentVerdictVERDICT_DROP_COOKIE_AGAIN    agentVerdict = 59
-	agentVerdictVERDICT_DROP_COOKIE_EARLY    agentVerdict = 60
-	agentVerdictVERDICT_DROP_COOKIE_REPLAY   agentVerdict = 61
-	agentVerdictVERDICT_COUNT                agentVerdict = 62
+	agentVerdictVERDICT_PASS_OURS            agentVerdict = 1
+	agentVerdictVERDICT_PASS_TAGGED          agentVerdict = 2
+	agentVerdictVERDICT_PASS_OTHER           agentVerdict = 3
+	agentVerdictVERDICT_PASS_MALFORMED       agentVerdict = 4
+	agentVerdictVERDICT_PASS_FRAGMENT        agentVerdict = 5
+	agentVerdictVERDICT_PASS_NOT_TUNNEL      agentVerdict = 6
+	agentVerdictVERDICT_PASS_NOT_OUR_TUNNEL  agentVerdict = 7
+	agentVerdictVERDICT_PASS_NO_SESSION      agentVerdict = 8
+	agentVerdictVERDICT_PASS_EXCEPT          agentVerdict = 9
+	agentVerdictVERDICT_PASS_NO_FLOW         agentVerdict = 10
+	agentVerdictVERDICT_DELIVER_NATIVE       agentVerdict = 11
+	agentVerdictVERDICT_DELIVER_INTERFACE    agentVerdict = 12
+	agentVerdictVERDICT_CHAIN_ON             agentVerdict = 13
+	agentVerdictVERDICT_CHAIN_BACK           agentVerdict = 14
+	agentVerdictVERDICT_REPLY_NATIVE         agentVerdict = 15
+	agentVerdictVERDICT_REPLY_UPLINK         agentVerdict = 16
+	agentVerdictVERDICT_REPLY_INTERFACE      agentVerdict = 17
+	agentVerdictVERDICT_REPLY_HOST           agentVerdict = 18
+	agentVerdictVERDICT_REPLY_DIRECT         agentVerdict = 19
+	agentVerdictVERDICT_TAKE_CONTROL         agentVerdict = 20
+	agentVerdictVERDICT_SNAT_NATIVE          agentVerdict = 21
+	agentVerdictVERDICT_SNAT_UPLINK          agentVerdict = 22
+	agentVerdictVERDICT_SNAT_HOLD            agentVerdict = 23
+	agentVerdictVERDICT_COOKIE_SOCKET        agentVerdict = 24
+	agentVerdictVERDICT_COOKIE_NATIVE        agentVerdict = 25
+	agentVerdictVERDICT_COOKIE_INTERFACE     agentVerdict = 26
+	agentVerdictVERDICT_COOKIE_WAIT          agentVerdict = 27
+	agentVerdictVERDICT_COOKIE_ANSWER        agentVerdict = 28
+	agentVerdictVERDICT_COOKIE_ANSWER_HOST   agentVerdict = 29
+	agentVerdictVERDICT_DROP_NOT_A_MUX       agentVerdict = 30
+	agentVerdictVERDICT_DROP_NOT_A_PEER      agentVerdict = 31
+	agentVerdictVERDICT_DROP_GUE_MALFORMED   agentVerdict = 32
+	agentVerdictVERDICT_DROP_GUE_UNKNOWN     agentVerdict = 33
+	agentVerdictVERDICT_DROP_GUE_MERGED      agentVerdict = 34
+	agentVerdictVERDICT_DROP_INNER_MALFORMED agentVerdict = 35
+	agentVerdictVERDICT_DROP_INNER_FRAGMENT  agentVerdict = 36
+	agentVerdictVERDICT_DROP_INNER_OTHER     agentVerdict = 37
+	agentVerdictVERDICT_DROP_NO_RULE         agentVerdict = 38
+	agentVerdictVERDICT_DROP_NO_WORKLOAD     agentVerdict = 39
+	agentVerdictVERDICT_DROP_ICMP_UNKNOWN    agentVerdict = 40
+	agentVerdictVERDICT_DROP_ECN             agentVerdict = 41
+	agentVerdictVERDICT_DROP_SESSION_TAKEN   agentVerdict = 42
+	agentVerdictVERDICT_DROP_SESSION_FULL    agentVerdict = 43
+	agentVerdictVERDICT_DROP_SESSION_GONE    agentVerdict = 44
+	agentVerdictVERDICT_DROP_CHAIN_FAMILY    agentVerdict = 45
+	agentVerdictVERDICT_DROP_CHAIN           agentVerdict = 46
+	agentVerdictVERDICT_DROP_NOT_ITS_SOURCE  agentVerdict = 47
+	agentVerdictVERDICT_DROP_TAGGED          agentVerdict = 48
+	agentVerdictVERDICT_DROP_OWN_TUNNEL      agentVerdict = 49
+	agentVerdictVERDICT_DROP_PORTS_EXHAUSTED agentVerdict = 50
+	agentVerdictVERDICT_DROP_FLOWS_FULL      agentVerdict = 51
+	agentVerdictVERDICT_DROP_FILTERED        agentVerdict = 52
+	agentVerdictVERDICT_DROP_HOLD_FULL       agentVerdict = 53
+	agentVerdictVERDICT_DROP_HOLD_LARGE      agentVerdict = 54
+	agentVerdictVERDICT_DROP_HOLD_FRAGMENT   agentVerdict = 55
+	agentVerdictVERDICT_DROP_DECAPSULATE     agentVerdict = 56
+	agentVerdictVERDICT_DROP_REWRITE         agentVerdict = 57
+	agentVerdictVERDICT_DROP_DIRECT          agentVerdict = 58
+	agentVerdictVERDICT_DROP_CONTROL         agentVerdict = 59
+	agentVerdictVERDICT_DROP_COOKIE_FORGED   agentVerdict = 60
+	agentVerdictVERDICT_DROP_COOKIE_OLD      agentVerdict = 61
+	agentVerdictVERDICT_DROP_COOKIE_AGAIN    agentVerdict = 62
+	agentVerdictVERDICT_DROP_COOKIE_EARLY    agentVerdict = 63
+	agentVerdictVERDICT_DROP_COOKIE_REPLAY   agentVerdict = 64
+	agentVerdictVERDICT_COUNT                agentVerdict = 65
 )
 
 // Names of all BPF objects in the ELF.
@@ -721,6 +724,7 @@ const (
 	agentMapTunnels         = "tunnels"
 	agentMapVerdicts        = "verdicts"
 	agentMapVipTenants      = "vip_tenants"
+	agentMapWorkloadLinks   = "workload_links"
 	agentMapWorkloads       = "workloads"
 	agentProgFastpathSet    = "fastpath_set"
 	agentProgFromUplink     = "from_uplink"
@@ -834,6 +838,7 @@ type agentMapSpecs struct {
 	Tunnels         *ebpf.MapSpec `ebpf:"tunnels"`
 	Verdicts        *ebpf.MapSpec `ebpf:"verdicts"`
 	VipTenants      *ebpf.MapSpec `ebpf:"vip_tenants"`
+	WorkloadLinks   *ebpf.MapSpec `ebpf:"workload_links"`
 	Workloads       *ebpf.MapSpec `ebpf:"workloads"`
 }
 
@@ -897,6 +902,7 @@ type agentMaps struct {
 	Tunnels         *ebpf.Map `ebpf:"tunnels"`
 	Verdicts        *ebpf.Map `ebpf:"verdicts"`
 	VipTenants      *ebpf.Map `ebpf:"vip_tenants"`
+	WorkloadLinks   *ebpf.Map `ebpf:"workload_links"`
 	Workloads       *ebpf.Map `ebpf:"workloads"`
 }
 
@@ -932,6 +938,7 @@ func (m *agentMaps) Close() error {
 		m.Tunnels,
 		m.Verdicts,
 		m.VipTenants,
+		m.WorkloadLinks,
 		m.Workloads,
 	)
 }

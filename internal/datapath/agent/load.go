@@ -73,7 +73,7 @@ func (d *Datapath) size(spec *ebpf.CollectionSpec) {
 	for _, name := range []string{"session_usages", "session_quotas"} {
 		spec.Maps[name].MaxEntries = uint32(d.config.MaxRules + 1)
 	}
-	for _, name := range []string{"nat_rules", "tunnels", "workloads"} {
+	for _, name := range []string{"nat_rules", "tunnels", "workloads", "workload_links"} {
 		spec.Maps[name].MaxEntries = uint32(d.config.MaxRules)
 	}
 	spec.Maps["vip_tenants"].MaxEntries = uint32(d.config.MaxRules + maxSNATWorkloads)

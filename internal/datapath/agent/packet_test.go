@@ -196,6 +196,9 @@ func TestVerdictsAreProduced(t *testing.T) {
 		"drop_cookie_again":    "TestCookiesOfWhatIsOver",
 		"drop_cookie_early":    "TestEarlySegments",
 		"drop_cookie_replay":   "TestMergedCookies",
+		"pass_ours":            "TestDeparturesAreSealed",
+		"drop_tagged":          "TestTagsOfWorkloads",
+		"drop_own_tunnel":      "TestGUEOfWorkloads",
 		"drop_direct":          "nowhere: the kernel refuses to encapsulate only what is encapsulated already",
 		"drop_rewrite":         "nowhere: the kernel's helpers fail here only for want of memory",
 	}

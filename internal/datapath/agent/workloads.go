@@ -26,11 +26,12 @@ func (d *Datapath) SetWorkloads(workloads map[netip.Addr]int) error {
 	for _, a := range host.addresses { // as clients of local workloads
 		rows[toAddress(a)] = 0
 	}
-	links := make(map[string]int)
+	links, indexes := make(map[string]int), make(map[uint32]uint8)
 	for dip, ifindex := range workloads {
 		rows[toAddress(dip)] = uint32(ifindex)
 		if ifindex != 0 {
 			links[linkPrefix+strconv.Itoa(ifindex)] = ifindex
+			indexes[uint32(ifindex)] = 1
 		}
 	}
 	d.mu.Lock()
@@ -39,6 +40,9 @@ func (d *Datapath) SetWorkloads(workloads map[netip.Addr]int) error {
 	attached := d.attachWorkloads(links)
 	if err := writeTable(d.objects.Workloads, rows); err != nil {
 		return fmt.Errorf("set workloads: %w", err)
+	}
+	if err := writeTable(d.objects.WorkloadLinks, indexes); err != nil {
+		return fmt.Errorf("set workloads' interfaces: %w", err)
 	}
 	return errors.Join(attached, d.detachWorkloads(links))
 }
