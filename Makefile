@@ -14,7 +14,7 @@ BPF_O    := internal/datapath/mux/mux_bpfel.o internal/datapath/agent/agent_bpfe
 BPF_IN   := $(BPF_C) $(shell find bpf/include -type f; grep -rl --include=*.go '^//go:generate' internal test) go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf build packages generate test unit e2e faults demo bench-mux bench-agent bench-snat bench-fastpath bench-flood bench-manager api-test fuzz mutate lint fmt clean
+.PHONY: help setup bpf build packages generate test unit e2e faults demo bench-mux bench-agent bench-snat bench-fastpath bench-flood bench-manager api-test fuzz fuzz-packets mutate lint fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ api-test: build ## Send the manager what its OpenAPI document allows, and what i
 
 fuzz: bpf ## Fuzz each parser for a minute
 	@scripts/fuzz.sh 60s
+
+fuzz-packets: bpf ## Give the host's programs a million hostile packets of each class
+	@$(GO) test -count=1 -timeout 60m -v -run TestHostilePackets ./internal/datapath/agent -packets 1000000
 
 mutate: bpf ## Put faults into the eBPF programs and the Go of the control plane, and see that a test finds each; RUN=regexp for some
 	@$(GO) run ./test/mutate -run '$(RUN)'

@@ -40,6 +40,7 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict,
 	}
 	switch (verdict) {
 	case VERDICT_PASS_OURS:
+	case VERDICT_PASS_NOT_FOR_US:
 	case VERDICT_PASS_TAGGED:
 	case VERDICT_PASS_OTHER:
 	case VERDICT_PASS_MALFORMED:

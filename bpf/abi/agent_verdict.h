@@ -10,6 +10,7 @@ enum verdict {
 
 	/* Left untouched: the host's stack, or the wire, gets the packet as it is. */
 	VERDICT_PASS_OURS, /* sent by another of our programs, which has counted it */
+	VERDICT_PASS_NOT_FOR_US, /* to another MAC, or all: the stack takes no tunnel from there */
 	VERDICT_PASS_TAGGED, /* belongs to a VLAN interface above this one */
 	VERDICT_PASS_OTHER, /* not IP; or from a workload, neither TCP nor UDP */
 	VERDICT_PASS_MALFORMED,

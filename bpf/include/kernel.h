@@ -26,6 +26,7 @@ enum { false = 0, true = 1 };
 
 #define ETH_P_IP	0x0800
 #define ETH_P_IPV6	0x86dd
+#define PACKET_HOST 0 /* linux/if_packet.h: to this host's own MAC */
 #define ETH_P_8021Q	0x8100
 #define ETH_P_8021AD	0x88a8
 #define ETH_ALEN	6

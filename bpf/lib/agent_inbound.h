@@ -16,6 +16,9 @@
 
 static __always_inline enum verdict inbound_parse(struct __sk_buff *skb, struct packet *outer)
 {
+	/* RFC 1122, 3.3.6; and a link that floods, or an interface that is promiscuous. */
+	if (skb->pkt_type != PACKET_HOST)
+		return VERDICT_PASS_NOT_FOR_US;
 	if (frame_is_tagged(skb) && frame_untag(skb))
 		return VERDICT_PASS_TAGGED;
 	switch (frame_parse(skb, outer)) {

@@ -141,6 +141,8 @@ static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *
 	    echo_read(skb, p, true))
 		aside = VERDICT_NONE;
 	if (aside) {
+		if (at_workload && aside == VERDICT_PASS_MALFORMED)
+			source_read(skb, p); /* the parser may have stopped before it */
 		verdict = at_workload ? source_check(skb, p, ifindex)
 				      : source_check_passing(p, ifindex);
 		return verdict ?: reply_aside(skb, p, aside);

@@ -256,7 +256,7 @@ func restored(sent []uint32, echoed uint32) uint32 {
 // quick runs a program without looking at verdicts. Checksums don't matter to it.
 func (r *rig) quick(program string, frame []byte) []byte {
 	r.t.Helper()
-	options := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256)}
+	options := &ebpf.RunOptions{Data: toUs(frame), DataOut: make([]byte, len(frame)+256)}
 	if _, err := r.program(program).Run(options); err != nil {
 		r.t.Fatal(err)
 	}

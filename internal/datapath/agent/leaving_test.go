@@ -112,6 +112,22 @@ func TestPriorityTagsOfMuxes(t *testing.T) {
 	}
 }
 
+// On a link that floods, or with a promiscuous interface, a packet for another MAC comes by: it is the other host's. Nor is a
+// packet in a broadcast for a host's own address.
+func TestFramesForOthers(t *testing.T) {
+	r := newRig(t)
+	for name, mac := range map[string]pkt.MAC{
+		"another's": {2, 0, 0, 0, 0, 3}, "a broadcast": {0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, "a multicast": {1, 0, 0x5e, 0, 0, 1},
+	} {
+		for _, p := range []pkt.Packet{
+			pkt.TCP(client4, vip4, pkt.SYN).Inside(outer(native4)), inGUE(pkt.TCP(client6, vip6, pkt.SYN), outer(native6), gue{}),
+		} {
+			p.Destination = mac
+			r.check(name, inbound(p, "pass_not_for_us", nil))
+		}
+	}
+}
+
 // The uplink looks at what came from a workload's interface by itself: it needs nothing of what from_workload has seen.
 func TestForgedSourcesAtTheUplink(t *testing.T) {
 	r, ns := sourceRig(t)

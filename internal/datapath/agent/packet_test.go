@@ -196,6 +196,7 @@ func TestVerdictsAreProduced(t *testing.T) {
 		"drop_cookie_again":    "TestCookiesOfWhatIsOver",
 		"drop_cookie_early":    "TestEarlySegments",
 		"drop_cookie_replay":   "TestMergedCookies",
+		"pass_not_for_us":      "TestFramesForOthers",
 		"pass_ours":            "TestDeparturesAreSealed",
 		"drop_tagged":          "TestTagsOfWorkloads",
 		"drop_own_tunnel":      "TestGUEOfWorkloads",

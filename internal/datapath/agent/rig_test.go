@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"maps"
@@ -183,11 +184,29 @@ type outcome struct {
 	frame   []byte
 }
 
+// toUs is the frame with the MAC of a test run's interface, loopback, where that of a packet of pkt stands.
+func toUs(frame []byte) []byte {
+	mac := pkt.UDP(client4, vip4).Destination
+	if !bytes.HasPrefix(frame, mac[:]) {
+		return frame
+	}
+	return append(make([]byte, len(mac)), frame[len(mac):]...)
+}
+
+// asSent puts the MAC of a frame that was sent as toUs back into what came out, wherever it went.
+func asSent(frame, out []byte) {
+	for _, mac := range [][]byte{out[:6], out[6:12]} {
+		if bytes.Equal(mac, make([]byte, 6)) {
+			copy(mac, frame[:6])
+		}
+	}
+}
+
 // run gives the frame to the program. It fails if not exactly one counter moved.
 func (r *rig) run(program string, frame []byte, skb []byte) outcome {
 	r.t.Helper()
 	before := r.verdicts()
-	options := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256)}
+	options := &ebpf.RunOptions{Data: toUs(frame), DataOut: make([]byte, len(frame)+256)}
 	if skb != nil {
 		options.Context = skb
 	}
@@ -196,6 +215,7 @@ func (r *rig) run(program string, frame []byte, skb []byte) outcome {
 		r.t.Fatalf("run %s: %v", program, err)
 	}
 	result := outcome{action: action, frame: options.DataOut}
+	asSent(frame, result.frame)
 	for name, after := range r.verdicts() {
 		moved := model.Counter{
 			Packets: after.Packets - before[name].Packets, Bytes: after.Bytes - before[name].Bytes,

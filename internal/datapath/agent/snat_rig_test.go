@@ -194,4 +194,6 @@ func (r *rig) flowCount() int {
 	return len(flows)
 }
 
-func ebpfOptions(in, out []byte) *ebpf.RunOptions { return &ebpf.RunOptions{Data: in, DataOut: out} }
+func ebpfOptions(in, out []byte) *ebpf.RunOptions {
+	return &ebpf.RunOptions{Data: toUs(in), DataOut: out}
+}
