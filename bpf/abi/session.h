@@ -16,14 +16,21 @@ struct session_key {
 
 /* What has been seen of a connection; bits of session.events. Each is set once, by any CPU. */
 enum session_event {
-	SESSION_CLIENT_ACK = 0x01, /* a segment of the client that is no SYN */
+	/* A segment of the client that is no SYN; after a SYN, one that acknowledges the SYN/ACK.
+	 */
+	SESSION_CLIENT_ACK = 0x01,
 	SESSION_WORKLOAD_ANSWER = 0x02, /* a segment of the workload that is no reset */
 	SESSION_CLIENT_FIN = 0x04,
 	SESSION_WORKLOAD_FIN = 0x08,
-	SESSION_RESET = 0x10, /* by either side, and no answer of the workload since */
+	/* By the workload, or by the client with the right number, and no answer of the workload
+	   since. */
+	SESSION_RESET = 0x10,
 	SESSION_REPLAY = 0x20, /* begun by a SYN cookie: the agent shakes hands with the workload */
 	SESSION_REPLAYED = 0x40, /* and has: numbers are translated */
 	SESSION_OWN_TICKS = 0x80, /* its cookie is for timestamps alone: muxes do not go by it */
+	SESSION_CLIENT_SYN = 0x100, /* it began by a SYN: what the client acknowledges is known */
+	SESSION_CLIENT_RESET =
+		0x200, /* by the client, maybe forged: user space asks the workload */
 };
 
 /*
@@ -42,11 +49,11 @@ struct session {
 	__u16 cookie; /* slot that the client is told; 0: timestamps are left alone */
 	enum session_event events; /* bits of it; none for UDP */
 	__u64 last_seen; /* CLOCK_MONOTONIC in ns, up to 134 ms late: see session_seen() */
-	__u64 last_sent; /* when tsval was; 0: the workload has sent none yet */
-	__u32 tsval; /* the workload's last one, as it sent it */
+	__u64 last_sent; /* when tsval was, or client_next and workload_seq */
+	__u32 tsval; /* the workload's last one, as it sent it; 0: none yet */
 	__u32 client_tsval; /* the client's last one */
-	__u32 client_next; /* the workload's acknowledgement number with tsval */
-	__u32 workload_seq; /* its sequence number with tsval */
+	__u32 client_next; /* the workload's acknowledgement number, up to 134 ms late */
+	__u32 workload_seq; /* its sequence number, likewise */
 	__u32 tag; /* see session_tag(); 0: made by a version without tags */
 	__u16 offer; /* cookie if the answer to the client's SYN carries a timestamp */
 	__u8 cookie_scale;

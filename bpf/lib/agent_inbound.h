@@ -157,7 +157,7 @@ static __noinline enum verdict inbound_deliver(struct __sk_buff *skb, struct arr
 		return VERDICT_DROP_NO_WORKLOAD;
 	if (!inner.fragment_offset)
 		ts = timestamps_read(skb, &inner);
-	session = session_of_client(&key, inner.tcp_flags & TCP_FLAG_SYN);
+	session = session_of_client(skb, &key, &inner);
 	if (syncookie_may(a, &inner, session)) {
 		verdict = syncookie_ask(skb, a, &key, session, &ts);
 		if (verdict)
@@ -169,7 +169,7 @@ static __noinline enum verdict inbound_deliver(struct __sk_buff *skb, struct arr
 		if (session && session_is_early(session))
 			return VERDICT_DROP_COOKIE_EARLY;
 	}
-	verdict = session_open(&key, &inner, &a->rule, &ts, &session, &tag);
+	verdict = session_open(skb, &key, &inner, &a->rule, &ts, &session, &tag);
 	if (verdict)
 		return verdict;
 

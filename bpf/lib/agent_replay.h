@@ -288,8 +288,7 @@ static __noinline enum verdict replay_answer(struct __sk_buff *skb, const struct
 			return VERDICT_NONE;
 		if (session->isn !=
 		    seq + session->shift) { /* not ours: the client has begun anew */
-			__sync_fetch_and_and(&session->events,
-					     ~(SESSION_REPLAY | SESSION_REPLAYED));
+			session_renew(session);
 			return VERDICT_NONE;
 		}
 	} else if (is_syn_ack(p)) {

@@ -50,15 +50,16 @@ struct reply_name {
 };
 
 /* Reads it, and notes the packet in the session. False: that is another connection's by now. */
-static __noinline bool reply_note(struct session *session, const struct session_key *key,
-				  const struct packet *p, struct reply_name *name)
+static __noinline bool reply_note(struct __sk_buff *skb, struct session *session,
+				  const struct session_key *key, const struct packet *p,
+				  struct reply_name *name)
 {
 	name->vip = session->vip;
 	name->vip_port = session->vip_port;
 	name->tag = session->tag;
 	if (!session_names(session, key, &name->vip, name->vip_port))
 		return false;
-	session_answered(session, p);
+	session_answered(skb, session, p);
 	return true;
 }
 
@@ -70,7 +71,7 @@ static __noinline enum verdict reply_rewrite(struct __sk_buff *skb, const struct
 	__u32 difference = 0;
 	enum verdict verdict;
 
-	if (!reply_note(session, key, p, &name))
+	if (!reply_note(skb, session, key, p, &name))
 		return VERDICT_DROP_SESSION_GONE;
 
 	/* From here on the packet is touched: fail closed. */

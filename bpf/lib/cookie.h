@@ -50,7 +50,7 @@ static __always_inline __u32 cookie_true_value(struct session *session, __u32 ts
 	__u32 last = session->tsval, mask = cookie_tick_mask(session);
 	__u32 behind, value, sent;
 
-	if (!session->last_sent || (tsecr & COOKIE_MASK) != session->cookie)
+	if (!session->tsval || (tsecr & COOKIE_MASK) != session->cookie)
 		return 0;
 	behind = cookie_make(session, last) - tsecr;
 	if ((__s32)behind < 0)
@@ -74,22 +74,14 @@ static __always_inline bool is_syn_ack(const struct packet *p)
  * A SYN/ACK begins a new row of TSvals: the agent may have missed how an older connection of the
  * same ports ended.
  */
-static __always_inline void cookie_note(struct __sk_buff *skb, const struct packet *p,
-					struct session *session, __u32 tsval)
+static __always_inline void cookie_note(const struct packet *p, struct session *session,
+					__u32 tsval)
 {
-	__be32 numbers[2];
-
-	if (session->last_sent && !timestamp_after(tsval, session->tsval) && !is_syn_ack(p))
+	if (session->tsval && !timestamp_after(tsval, session->tsval) && !is_syn_ack(p))
 		return;
 	*cookie_tick(session, tsval) = tsval;
 	session->tsval = tsval;
 	session->last_sent = bpf_ktime_get_coarse_ns();
-	if (!(p->tcp_flags & TCP_FLAG_ACK))
-		return;
-	if (bpf_skb_load_bytes(skb, p->l4 + offsetof(struct tcphdr, seq), numbers, sizeof(numbers)))
-		return;
-	session->workload_seq = bpf_ntohl(numbers[0]);
-	session->client_next = bpf_ntohl(numbers[1]);
 }
 
 /* The workload's SYN/ACK settles whether the connection carries a cookie. */
@@ -119,7 +111,7 @@ static __always_inline int cookie_write(struct __sk_buff *skb, const struct pack
 	tsval = ts.tsval;
 	if (session->events & SESSION_REPLAYED)
 		tsval += session->clock_shift;
-	cookie_note(skb, p, session, tsval);
+	cookie_note(p, session, tsval);
 	return rewrite_tcp32(skb, p, ts.at, bpf_htonl(ts.tsval),
 			     bpf_htonl(cookie_make(session, tsval)), difference);
 }

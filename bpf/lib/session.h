@@ -11,6 +11,7 @@
 #include "lib/agent_tables.h"
 #include "lib/cookie.h"
 #include "lib/packet.h"
+#include "lib/session_proof.h"
 #include "lib/session_quota.h"
 
 /* last_seen is written at most once in so many ns, to leave the cache line shared. */
@@ -55,8 +56,7 @@ static __always_inline __u32 client_events(const struct packet *p)
 		return 0;
 	if (p->tcp_flags & TCP_FLAG_RST)
 		return SESSION_RESET;
-	if (!(p->tcp_flags & TCP_FLAG_SYN))
-		events |= SESSION_CLIENT_ACK;
+	events |= p->tcp_flags & TCP_FLAG_SYN ? SESSION_CLIENT_SYN : SESSION_CLIENT_ACK;
 	if (p->tcp_flags & TCP_FLAG_FIN)
 		events |= SESSION_CLIENT_FIN;
 	return events;
@@ -75,17 +75,8 @@ static __always_inline __u32 workload_events(const struct packet *p)
 	return events;
 }
 
-/* Writes only what changes: every packet of a connection passes here, on any CPU. */
-static __always_inline void session_note(struct session *session, __u32 events)
+static __always_inline void session_seen(struct session *session, __u64 now)
 {
-	if (events & ~session->events)
-		__sync_fetch_and_or(&session->events, events);
-}
-
-static __always_inline void session_seen(struct session *session)
-{
-	__u64 now = bpf_ktime_get_coarse_ns();
-
 	if (now - session->last_seen >= SESSION_SEEN_STEP)
 		session->last_seen = now;
 }
@@ -190,19 +181,26 @@ static __always_inline bool session_is_of(const struct session *session, const s
 	return session->vip_port == p->destination_port && address_equal(&vip, &p->destination);
 }
 
-/* A client's packet in a session of the same VIP. A SYN in one that is over begins it anew. */
-static __always_inline void session_go_on(struct session *session, const struct packet *p,
-					  const struct nat_rule *rule, const struct timestamps *ts)
+/*
+ * A client's packet in a session of the same VIP. A SYN begins one anew that the workload has not
+ * answered in. Else the SYN may be forged: the workload's SYN/ACK begins it anew.
+ */
+static __always_inline void session_go_on(struct __sk_buff *skb, struct session *session,
+					  const struct packet *p, const struct nat_rule *rule,
+					  const struct timestamps *ts)
 {
 	bool syn = p->tcp_flags & TCP_FLAG_SYN;
+	__u32 events = client_events(p);
 
-	if (syn && (session_is_over(session) || session_is_early(session))) {
-		session->events = 0;
+	if (syn && (!(session->events & SESSION_WORKLOAD_ANSWER) || session_is_early(session))) {
+		session->events = SESSION_CLIENT_SYN;
 		session->direct = 0;
 		session->isn = 0; /* it does not begin by a cookie */
 	}
-	session_note(session, client_events(p));
-	session_seen(session);
+	/* Writes only what changes: every packet of a connection passes here, on any CPU. */
+	if (!syn && events & ~session->events)
+		session_note_client(skb, p, session, events);
+	session_seen(session, bpf_ktime_get_coarse_ns());
 	if (syn)
 		session_offer(session, rule, ts);
 	else if (!session->offer && !(session->events & SESSION_WORKLOAD_ANSWER))
@@ -223,8 +221,10 @@ static __always_inline struct session *session_lookup(const struct session_key *
  * another CPU writes meanwhile is lost, so it waits until both ends have taken turns: a client
  * whose SYN a mux has answered does not wait for the workload's answer, which may just be noted.
  */
-static __noinline struct session *session_of_client(const struct session_key *key, bool syn)
+static __noinline struct session *
+session_of_client(struct __sk_buff *skb, const struct session_key *key, const struct packet *p)
 {
+	bool syn = p->protocol == IPPROTO_TCP && p->tcp_flags & TCP_FLAG_SYN;
 	struct session *session = bpf_map_lookup_elem(&sessions, key);
 	struct address vip;
 
@@ -234,6 +234,8 @@ static __noinline struct session *session_of_client(const struct session_key *ke
 	if (!session) /* or it has just been moved */
 		return bpf_map_lookup_elem(&sessions, key);
 	if (syn || !(session->events & SESSION_WORKLOAD_ANSWER) || session_is_early(session))
+		return session;
+	if (p->protocol == IPPROTO_TCP && !session_acknowledges(skb, p, session))
 		return session;
 	vip = session->vip;
 	if (!quota_prove(&vip))
@@ -281,8 +283,9 @@ static __noinline struct session *session_make(const struct session_key *key,
  * must find its way back.
  */
 static __always_inline enum verdict
-session_open(const struct session_key *key, const struct packet *p, const struct nat_rule *rule,
-	     const struct timestamps *ts, struct session **session, __u32 *tag)
+session_open(struct __sk_buff *skb, const struct session_key *key, const struct packet *p,
+	     const struct nat_rule *rule, const struct timestamps *ts, struct session **session,
+	     __u32 *tag)
 {
 	__u32 ours = session_tag(key, &p->destination, p->destination_port);
 	struct session *live = *session;
@@ -291,7 +294,7 @@ session_open(const struct session_key *key, const struct packet *p, const struct
 	*tag = live ? live->tag : ours;
 	barrier();
 	if (live && (*tag ? *tag == ours : session_is_of(live, p))) {
-		session_go_on(live, p, rule, ts);
+		session_go_on(skb, live, p, rule, ts);
 		return VERDICT_NONE;
 	}
 	if (live && session_is_own(live, key) && !session_makes_room(live, p->protocol))
@@ -307,14 +310,20 @@ session_open(const struct session_key *key, const struct packet *p, const struct
 }
 
 /* A workload's packet replies in the session. */
-static __always_inline void session_answered(struct session *session, const struct packet *p)
+static __always_inline void session_answered(struct __sk_buff *skb, struct session *session,
+					     const struct packet *p)
 {
+	__u64 now = bpf_ktime_get_coarse_ns();
 	__u32 events = workload_events(p);
+	const __u32 resets = SESSION_RESET | SESSION_CLIENT_RESET;
+	bool fresh = events & ~session->events;
 
-	/* The workload goes on: the reset was a forged one, which TCP ignored (RFC 5961). */
-	if (events & SESSION_WORKLOAD_ANSWER && session->events & SESSION_RESET)
-		__sync_fetch_and_and(&session->events, ~SESSION_RESET);
-	session_note(session, events);
+	if (p->protocol == IPPROTO_TCP &&
+	    (fresh || session->events & resets || p->tcp_flags & TCP_FLAG_SYN ||
+	     now - session->last_sent >= SESSION_SEEN_STEP))
+		session_note_workload(skb, p, session, events);
+	else if (fresh)
+		__sync_fetch_and_or(&session->events, events);
 	if (workload_lives(p))
-		session_seen(session);
+		session_seen(session, now);
 }

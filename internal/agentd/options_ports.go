@@ -3,6 +3,7 @@ package agentd
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
 	"net/url"
@@ -32,11 +33,15 @@ func (o *Options) ports(datapath *agent.Datapath, manager PortManager) (PortsCon
 	}, nil
 }
 
-// sweep ends idle sessions and workloads' own connections, and follows the system's clock.
-func (o *Options) sweep(datapath *agent.Datapath) (agent.Census, error) {
+// sweep ends idle sessions and workloads' own connections, asks workloads about resets that may be forged, and follows the
+// system's clock.
+func (o *Options) sweep(datapath *agent.Datapath, log *slog.Logger) (agent.Census, error) {
 	census, err := datapath.Sweep(agent.Now(), o.Timeouts)
 	snat, failed := datapath.SweepSNAT(agent.Now(), o.Timeouts)
 	census.SNAT = snat
+	if _, unasked := census.Doubtful.Send(); unasked != nil {
+		log.Debug("can't ask workloads whose sessions were reset", "err", unasked)
+	}
 	return census, errors.Join(err, failed, datapath.SetSYNClock())
 }
 

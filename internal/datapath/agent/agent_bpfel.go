@@ -341,6 +341,8 @@ const (
 	agentSessionEventSESSION_REPLAY          agentSessionEvent = 32
 	agentSessionEventSESSION_REPLAYED        agentSessionEvent = 64
 	agentSessionEventSESSION_OWN_TICKS       agentSessionEvent = 128
+	agentSessionEventSESSION_CLIENT_SYN      agentSessionEvent = 256
+	agentSessionEventSESSION_CLIENT_RESET    agentSessionEvent = 512
 )
 
 type agentSessionKey struct {

@@ -12,6 +12,8 @@ import (
 // Census is what a sweep found.
 type Census struct {
 	Live, Ended int
+	// Doubtful ask the workloads of sessions that were reset, maybe by a forged segment.
+	Doubtful Prompts
 	// Backends are those that have sessions or ceded buckets, in order.
 	Backends []model.BackendSessions
 	// VIPs are those of the host's rules, in order.

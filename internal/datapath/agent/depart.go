@@ -1,17 +1,14 @@
 package agent
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
-
-	"golang.org/x/sys/unix"
 )
 
 // Departed are the connections of workloads that have left the host and taken them along. Where they live now
 // nothing is known of a connection until its client sends something, and what the workload sends before that leaves
 // with its own address. A client that waits for an answer sends nothing.
-type Departed struct{ prompts []prompt }
+type Departed struct{ prompts Prompts }
 
 // Len is how many connections there are.
 func (d Departed) Len() int { return len(d.prompts) }
@@ -39,28 +36,18 @@ func (d *Datapath) Depart(workloads map[netip.Addr]bool) (Departed, error) {
 // Ask sends each client a segment of the past, as from its VIP: its answer tells the new host of the connection
 // (RFC 9293, section 3.10.7.4). It must be called in the uplink's network namespace.
 func (d Departed) Ask() error {
-	sockets := map[bool]int{}
-	var err error
-	for _, p := range d.prompts {
-		if failed := p.send(sockets); failed != nil {
-			err = fmt.Errorf("ask client %s: %w", p.to, failed)
-		}
-	}
-	for _, socket := range sockets {
-		err = errors.Join(err, unix.Close(socket))
-	}
+	_, err := d.prompts.Send()
 	return err
 }
 
 // newClientPrompt is a segment as the workload would have sent it when the session last noted its numbers, and one
-// before them. Sessions without a cookie have none: any number does, for what lies outside the window is
-// answered too.
+// before them.
 func newClientPrompt(key agentSessionKey, row agentSession) prompt {
 	p := prompt{
 		from: fromAddrPort(row.Vip, row.VipPort), to: fromAddrPort(key.Client, key.ClientPort),
 		seq: row.WorkloadSeq + row.Shift - 1, ack: row.ClientNext,
 	}
-	if row.Cookie != 0 && row.LastSent != 0 {
+	if row.Cookie != 0 && row.Tsval != 0 {
 		const mask = 1<<cookieBits - 1
 		p.tsval, p.tsecr = row.Tsval<<row.CookieScale&^mask|uint32(row.Cookie), row.ClientTsval
 	}

@@ -19,7 +19,7 @@ import (
 // connection moves on. It returns how many it asked, and must be called in the uplink's network
 // namespace.
 func (d *Datapath) KeepAlive(now time.Duration) (asked int, err error) {
-	var due []prompt
+	var due Prompts
 	for _, table := range d.sessionTables() {
 		err = eachSession(table, func(key agentSessionKey, row agentSession) error {
 			if isSilent(key, row, now) {
@@ -31,9 +31,14 @@ func (d *Datapath) KeepAlive(now time.Duration) (asked int, err error) {
 			return 0, fmt.Errorf("find silent sessions: %w", err)
 		}
 	}
-	if len(due) == 0 {
-		return 0, nil
-	}
+	return due.Send()
+}
+
+// Prompts are segments that have workloads say whether they have a connection.
+type Prompts []prompt
+
+// Send sends them, and says how many. It must be called in the uplink's network namespace.
+func (due Prompts) Send() (sent int, err error) {
 	sockets := map[bool]int{} // by whether they are of IPv4
 	defer func() {
 		for _, socket := range sockets {
@@ -43,12 +48,12 @@ func (d *Datapath) KeepAlive(now time.Duration) (asked int, err error) {
 	for _, p := range due {
 		if failed := p.send(sockets); failed != nil {
 			// A workload that is down for now can't be reached; others can.
-			err = fmt.Errorf("ask silent workload %s: %w", p.to, failed)
+			err = fmt.Errorf("ask workload %s: %w", p.to, failed)
 			continue
 		}
-		asked++
+		sent++
 	}
-	return asked, err
+	return sent, err
 }
 
 // silentShare is the part of a client's bound after which its workload is asked: twice in vain, and
@@ -56,7 +61,7 @@ func (d *Datapath) KeepAlive(now time.Duration) (asked int, err error) {
 const silentShare = 3
 
 func isSilent(key agentSessionKey, row agentSession, now time.Duration) bool {
-	if row.Cookie == 0 || row.LastSent == 0 || stateOf(key.Protocol, row.Events) != StateEstablished {
+	if row.Cookie == 0 || row.Tsval == 0 || stateOf(key.Protocol, row.Events) != StateEstablished {
 		return false
 	}
 	bound := CookieBound(cookieTick(uint32(row.CookieScale)))

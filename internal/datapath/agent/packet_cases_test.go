@@ -211,10 +211,11 @@ func sessionCases() []packetCase {
 	ack, ackOut := tcp(vip4, pkt.ACK)
 	fin, finOut := tcp(vip4, pkt.FIN|pkt.ACK)
 	rst, rstOut := tcp(vip4, pkt.RST)
+	forged, forgedOut := rst.With(numbers(7000, 0)), rstOut.With(numbers(7000, 0))
 	other, otherOut := tcp(otherVIP4, pkt.SYN)
 
 	reply := func(vip string, flags pkt.Flags) step {
-		answer := replyTo(synOut, flags)
+		answer := replyTo(synOut, flags, numbers(1999, 1000))
 		direct := answer.With(from(vip))
 		return outbound("to_uplink", answer, "reply_native", &direct)
 	}
@@ -234,6 +235,9 @@ func sessionCases() []packetCase {
 		{"another VIP follows a reset", after(
 			inbound(rst, "deliver_native", &rstOut),
 			inbound(other, "deliver_native", &otherOut), reply(otherVIP4, pkt.SYN|pkt.ACK))},
+		{"another VIP meets a session whose reset has another number", after(
+			inbound(forged, "deliver_native", &forgedOut),
+			inbound(other, "drop_session_taken", nil))},
 		{"another VIP meets a session whose reset was ignored", after(
 			inbound(rst, "deliver_native", &rstOut), reply(vip4, pkt.ACK),
 			inbound(other, "drop_session_taken", nil))},

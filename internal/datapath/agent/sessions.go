@@ -83,7 +83,7 @@ func Now() time.Duration {
 }
 
 // Sweep ends the sessions that have been idle for longer than their state allows at the time now,
-// and counts the others.
+// and counts the others. Of those that were reset, maybe by a forged segment, the result has the prompts.
 func (d *Datapath) Sweep(now time.Duration, t Timeouts) (Census, error) {
 	var result Census
 	count := d.newCensus()
@@ -100,6 +100,9 @@ func (d *Datapath) Sweep(now time.Duration, t Timeouts) (Census, error) {
 					result.Ended++
 					return endSession(table, key, err)
 				}
+			}
+			if mayBeReset(key, row, now, t) {
+				result.Doubtful = append(result.Doubtful, newPrompt(key, row))
 			}
 			result.Live++
 			session := fromSession(key, row)
@@ -155,7 +158,21 @@ func expired(key agentSessionKey, row agentSession, now time.Duration, t Timeout
 	if own := row.IdleTimeout; own != 0 && (state == StateEstablished || state == StateUDP) {
 		bound = time.Duration(own) * time.Millisecond
 	}
+	if isDoubtful(key, row) {
+		bound = min(bound, t.Closing)
+	}
 	return now-time.Duration(row.LastSeen) > bound
+}
+
+// isDoubtful says whether the session's client has reset it, or somebody as the client. It ends if its workload does not
+// answer to that.
+func isDoubtful(key agentSessionKey, row agentSession) bool {
+	return row.Events&agentSessionEventSESSION_CLIENT_RESET != 0 && stateOf(key.Protocol, row.Events) == StateEstablished
+}
+
+// mayBeReset says whether it is time to ask the workload of such a session.
+func mayBeReset(key agentSessionKey, row agentSession, now time.Duration, t Timeouts) bool {
+	return isDoubtful(key, row) && now-time.Duration(row.LastSeen) >= t.Reset
 }
 
 func fromSession(key agentSessionKey, row agentSession) Session {
