@@ -71,7 +71,7 @@ struct snat_sweep_call {
 	__u32 workload; /* 0: those that were idle; else all of this one */
 	__u32 live; /* result: flows that are left */
 	__u32 ended; /* result */
-	__u32 pad;
+	__u32 doubtful; /* result: flows of which the workload is to be asked */
 };
 
 _Static_assert(sizeof(struct snat_flow_call) == 68, "snat_flow_call");

@@ -14,7 +14,8 @@ enum snat_event {
 	SNAT_SPOKE = 0x1, /* a packet that is no reset */
 	SNAT_ACKED = 0x2, /* a segment that is no SYN, or a packet that is no segment */
 	SNAT_FIN = 0x4,
-	SNAT_RESET = 0x8, /* and no answer of the workload since */
+	SNAT_RESET = 0x8, /* the remote's has the right number, and the remote was silent since */
+	SNAT_REMOTE_RESET = 0x10, /* of the flow: maybe forged, user space asks the workload */
 };
 
 /* gate: an open flow has this bit; else the number of packets that user space was given to hold. */
@@ -33,7 +34,9 @@ struct snat_flow {
 	__be16 vip_port;
 	__u8 direct; /* 1: a row of fastpath says where the workload's packets go */
 	__u8 borrowed; /* 1: the port is that of the mapping, which is a row without client */
-	__u8 pad[4];
+	__u32 workload_seq; /* the workload's sequence number, up to 134 ms late */
+	__u32 remote_next; /* its acknowledgement number, likewise */
+	__u32 pad;
 };
 
 /*
@@ -60,6 +63,6 @@ struct snat_port {
 	__u8 pad[6];
 };
 
-_Static_assert(sizeof(struct snat_flow) == 48, "snat_flow");
+_Static_assert(sizeof(struct snat_flow) == 56, "snat_flow");
 _Static_assert(sizeof(struct snat_port_key) == 40, "snat_port_key");
 _Static_assert(sizeof(struct snat_port) == 40, "snat_port");

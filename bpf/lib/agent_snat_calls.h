@@ -98,9 +98,12 @@ static __always_inline __u64 snat_bound(const struct snat_sweep_call *call, __u8
 		return call->reset;
 	if (workload & remote & SNAT_FIN)
 		return call->closing;
-	if (workload & SNAT_ACKED && remote & SNAT_SPOKE)
-		return call->established;
-	return call->syn;
+	if (!(workload & SNAT_ACKED && remote & SNAT_SPOKE))
+		return call->syn;
+	/* A workload that does not say whether it was reset. */
+	if (workload & SNAT_REMOTE_RESET && call->closing < call->established)
+		return call->closing;
+	return call->established;
 }
 
 /* Keeps the mapping of a borrowed port alive. */
@@ -158,6 +161,8 @@ static long snat_sweep_flow(void *map, struct session_key *key, struct snat_flow
 		return 0;
 	}
 	call->live++;
+	if (flow->events & SNAT_REMOTE_RESET && call->now - seen >= call->reset)
+		call->doubtful++;
 	snat_found(flow->workload, SNAT_TABLE_FLOWS);
 	if (flow->borrowed)
 		snat_touch_mapping(&own, call->now);

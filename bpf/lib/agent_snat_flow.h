@@ -12,6 +12,7 @@
 #include "lib/agent_snat_tenant.h"
 #include "lib/agent_tables.h"
 #include "lib/packet.h"
+#include "lib/session_proof.h"
 
 /* last_seen is written at most once in so many ns, to leave the cache line shared. */
 #define SNAT_SEEN_STEP (1ULL << 27)
@@ -200,6 +201,27 @@ __noinline int snat_end(const struct session_key *key __arg_nonnull)
 	return 1;
 }
 
+/*
+ * Notes what a workload's segment tells by its numbers. False: it resets a forged answer to its
+ * SYN, by the number that this acknowledged, and the connection goes on.
+ */
+static __always_inline bool snat_note_numbers(struct __sk_buff *skb, const struct packet *p,
+					      struct snat_flow *flow)
+{
+	struct tcp_numbers numbers;
+
+	if (!tcp_numbers_read(skb, p, &numbers))
+		return true;
+	if (p->tcp_flags & TCP_FLAG_RST)
+		return p->tcp_flags & TCP_FLAG_ACK || flow->events & SNAT_ACKED ||
+		       bpf_ntohl(numbers.seq) - flow->workload_seq <= SESSION_ACK_WINDOW;
+	flow->workload_seq = bpf_ntohl(numbers.seq);
+	flow->remote_next = bpf_ntohl(numbers.ack);
+	if (flow->events & SNAT_REMOTE_RESET) /* the workload goes on: the reset was forged */
+		__sync_fetch_and_and(&flow->events, ~SNAT_REMOTE_RESET);
+	return true;
+}
+
 /* What is new of a workload's side; at the connection's end its port is given back. */
 __noinline int snat_note_workload(const struct session_key *key __arg_nonnull,
 				  struct snat_flow *flow __arg_nonnull, __u32 events)
@@ -215,17 +237,40 @@ __noinline int snat_note_workload(const struct session_key *key __arg_nonnull,
 	return 0;
 }
 
+/*
+ * Is a remote's reset right? One that refuses a SYN acknowledges it, any other has the number that
+ * the workload expects (RFC 9293, section 3.10.7). The number that is noted may be old, so of
+ * another user space asks the workload.
+ */
+static __always_inline bool snat_believes(struct __sk_buff *skb, const struct packet *p,
+					  struct snat_flow *flow)
+{
+	struct tcp_numbers numbers;
+
+	if (!tcp_numbers_read(skb, p, &numbers))
+		return false;
+	if (!(flow->events & SNAT_ACKED))
+		return p->tcp_flags & TCP_FLAG_ACK &&
+		       bpf_ntohl(numbers.ack) == flow->workload_seq + 1;
+	if (bpf_ntohl(numbers.seq) == flow->remote_next)
+		return true;
+	__sync_fetch_and_or(&flow->events, SNAT_REMOTE_RESET);
+	return false;
+}
+
 /* The same of the remote's side. */
-__noinline int snat_note_remote(const struct snat_port_key *port_key __arg_nonnull,
+__noinline int snat_note_remote(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
+				const struct snat_port_key *port_key __arg_nonnull,
 				struct snat_port *port __arg_nonnull, __u32 events)
 {
 	struct session_key key = snat_flow_key(port_key, port);
-	const struct snat_flow *flow;
+	struct snat_flow *flow = NULL;
 
-	__sync_fetch_and_or(&port->events, events);
-	if (!(events & (SNAT_FIN | SNAT_RESET)))
+	if (events & (SNAT_FIN | SNAT_RESET))
+		flow = bpf_map_lookup_elem(&snat_flows, &key);
+	if (events & SNAT_RESET && !(flow && snat_believes(skb, p, flow)))
 		return 0;
-	flow = bpf_map_lookup_elem(&snat_flows, &key);
+	__sync_fetch_and_or(&port->events, events);
 	if (flow && !flow->borrowed && snat_is_over(flow->events, port->events))
 		snat_give_back(&key, flow->workload, bpf_ntohs(port_key->port));
 	return 0;

@@ -64,7 +64,7 @@ __noinline enum verdict snat_admit(const struct packet *p __arg_nonnull,
 }
 
 /* What the remote's packet tells of the connection. */
-static __always_inline void snat_note_answer(const struct snat_port_key *key,
+static __always_inline void snat_note_answer(struct __sk_buff *skb, const struct snat_port_key *key,
 					     struct snat_port *port, const struct packet *p)
 {
 	__u32 events = snat_events(p);
@@ -73,7 +73,7 @@ static __always_inline void snat_note_answer(const struct snat_port_key *key,
 	if (events & SNAT_SPOKE && port->events & SNAT_RESET)
 		__sync_fetch_and_and(&port->events, ~SNAT_RESET);
 	if (events & ~port->events)
-		snat_note_remote(key, port, events);
+		snat_note_remote(skb, p, key, port, events);
 	snat_seen(&port->last_seen);
 }
 
@@ -89,7 +89,7 @@ static __always_inline int snat_rewrite_answer(struct __sk_buff *skb, const stru
 }
 
 /* Whose connection a packet answers: DIP and port in a->rule. */
-__noinline enum verdict snat_find_answer(struct arrival *a __arg_nonnull)
+__noinline enum verdict snat_find_answer(struct __sk_buff *skb, struct arrival *a __arg_nonnull)
 {
 	struct snat_port_key key = snat_answer_key(&a->inner);
 	struct snat_port *port = bpf_map_lookup_elem(&snat_ports, &key);
@@ -106,7 +106,7 @@ __noinline enum verdict snat_find_answer(struct arrival *a __arg_nonnull)
 	a->rule.dip = port->dip;
 	a->rule.port = port->dip_port;
 	if (!a->inner.fragment_offset)
-		snat_note_answer(&key, port, &a->inner);
+		snat_note_answer(skb, &key, port, &a->inner);
 	return VERDICT_NONE;
 }
 
@@ -134,7 +134,7 @@ static __noinline enum verdict snat_deliver(struct __sk_buff *skb, struct arriva
 static __always_inline enum verdict snat_answer(struct __sk_buff *skb, struct arrival *a,
 						__u32 *ifindex)
 {
-	enum verdict verdict = snat_find_answer(a);
+	enum verdict verdict = snat_find_answer(skb, a);
 
 	return verdict ?: snat_deliver(skb, a, ifindex);
 }

@@ -39,8 +39,8 @@ func (o *Options) sweep(datapath *agent.Datapath, log *slog.Logger) (agent.Censu
 	census, err := datapath.Sweep(agent.Now(), o.Timeouts)
 	snat, failed := datapath.SweepSNAT(agent.Now(), o.Timeouts)
 	census.SNAT = snat
-	if _, unasked := census.Doubtful.Send(); unasked != nil {
-		log.Debug("can't ask workloads whose sessions were reset", "err", unasked)
+	if _, unasked := append(census.Doubtful, snat.Doubtful...).Send(); unasked != nil {
+		log.Debug("can't ask workloads whose connections were reset", "err", unasked)
 	}
 	return census, errors.Join(err, failed, datapath.SetSYNClock())
 }

@@ -370,10 +370,11 @@ type agentSessionUsage struct {
 type agentSnatEvent uint32
 
 const (
-	agentSnatEventSNAT_SPOKE agentSnatEvent = 1
-	agentSnatEventSNAT_ACKED agentSnatEvent = 2
-	agentSnatEventSNAT_FIN   agentSnatEvent = 4
-	agentSnatEventSNAT_RESET agentSnatEvent = 8
+	agentSnatEventSNAT_SPOKE        agentSnatEvent = 1
+	agentSnatEventSNAT_ACKED        agentSnatEvent = 2
+	agentSnatEventSNAT_FIN          agentSnatEvent = 4
+	agentSnatEventSNAT_RESET        agentSnatEvent = 8
+	agentSnatEventSNAT_REMOTE_RESET agentSnatEvent = 16
 )
 
 type agentSnatExcept struct {
@@ -384,17 +385,19 @@ type agentSnatExcept struct {
 }
 
 type agentSnatFlow struct {
-	_        structs.HostLayout
-	Vip      agentAddress
-	LastSeen uint64
-	Gate     uint32
-	Workload uint32
-	Ifindex  uint32
-	Events   agentSnatEvent
-	VipPort  uint16
-	Direct   uint8
-	Borrowed uint8
-	Pad      [4]uint8
+	_           structs.HostLayout
+	Vip         agentAddress
+	LastSeen    uint64
+	Gate        uint32
+	Workload    uint32
+	Ifindex     uint32
+	Events      agentSnatEvent
+	VipPort     uint16
+	Direct      uint8
+	Borrowed    uint8
+	WorkloadSeq uint32
+	RemoteNext  uint32
+	Pad         uint32
 }
 
 type agentSnatFlowCall struct {
@@ -535,7 +538,7 @@ type agentSnatSweepCall struct {
 	Workload    uint32
 	Live        uint32
 	Ended       uint32
-	Pad         uint32
+	Doubtful    uint32
 }
 
 type agentSnatTable uint32

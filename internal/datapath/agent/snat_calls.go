@@ -151,6 +151,7 @@ func (d *Datapath) endFlowsOn(row *snatRow, ports map[uint32]uint64) error {
 // SNATCensus is what a sweep found of workloads' own connections.
 type SNATCensus struct {
 	Live, Ended int
+	Doubtful    Prompts       // as that of Census
 	Tenants     []SNATRoom    // those that are named, by name
 	Refused     []SNATRefusal // in order
 }
@@ -167,6 +168,26 @@ func (d *Datapath) SweepSNAT(now time.Duration, t Timeouts) (SNATCensus, error) 
 	}
 	census := SNATCensus{Live: int(c.Live), Ended: int(c.Ended)}
 	var err error
+	if c.Doubtful > 0 {
+		if census.Doubtful, err = d.doubtfulFlows(now, t); err != nil {
+			return census, err
+		}
+	}
 	census.Tenants, census.Refused, err = d.settleSNAT()
 	return census, err
+}
+
+// doubtfulFlows are the prompts for workloads of flows that were reset, maybe by a forged segment.
+func (d *Datapath) doubtfulFlows(now time.Duration, t Timeouts) (Prompts, error) {
+	var due Prompts
+	err := eachFlow(d.objects.SnatFlows, func(key agentSessionKey, flow agentSnatFlow) {
+		doubtful := flow.Events&agentSnatEventSNAT_REMOTE_RESET != 0
+		if doubtful && now-time.Duration(flow.LastSeen) >= t.Reset {
+			due = append(due, prompt{
+				from: fromAddrPort(key.Client, key.ClientPort), to: fromAddrPort(key.Dip, key.DipPort),
+				seq: flow.RemoteNext - 1, ack: flow.WorkloadSeq,
+			})
+		}
+	})
+	return due, err
 }

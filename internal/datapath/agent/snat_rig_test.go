@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/gopacket/gopacket/layers"
 
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/testkit/pkt"
@@ -105,7 +106,11 @@ func (r *rig) leaves(dip string, p pkt.Packet) pkt.Packet {
 
 // answered is the remote's answer to a packet as it left, in a mux's tunnel to the workload.
 func answered(out pkt.Packet, tunnel string, flags pkt.Flags, changes ...func(*pkt.Packet)) pkt.Packet {
-	return replyTo(out, flags, changes...).Inside(outer(tunnel))
+	p := replyTo(out, flags)
+	if p.Protocol == layers.IPProtocolTCP {
+		p.Seq, p.Ack = 1999, out.Seq+1
+	}
+	return p.With(changes...).Inside(outer(tunnel))
 }
 
 // verdict sends a frame, and says what became of it.
