@@ -86,26 +86,6 @@ static __noinline int snat_open_gate(const struct snat_flow_call *call)
 	return __sync_val_compare_and_swap(&flow->gate, call->seen, SNAT_OPEN) == call->seen;
 }
 
-/* The idle time that ends a flow, by how far both sides have got. */
-static __always_inline __u64 snat_bound(const struct snat_sweep_call *call, __u8 protocol,
-					__u32 workload, __u32 remote)
-{
-	if (protocol == IPPROTO_UDP)
-		return call->udp;
-	if (protocol != IPPROTO_TCP)
-		return call->icmp;
-	if ((workload | remote) & SNAT_RESET)
-		return call->reset;
-	if (workload & remote & SNAT_FIN)
-		return call->closing;
-	if (!(workload & SNAT_ACKED && remote & SNAT_SPOKE))
-		return call->syn;
-	/* A workload that does not say whether it was reset. */
-	if (workload & SNAT_REMOTE_RESET && call->closing < call->established)
-		return call->closing;
-	return call->established;
-}
-
 /* Keeps the mapping of a borrowed port alive. */
 static __noinline int snat_touch_mapping(const struct session_key *key, __u64 seen)
 {

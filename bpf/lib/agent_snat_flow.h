@@ -237,6 +237,21 @@ __noinline int snat_note_workload(const struct session_key *key __arg_nonnull,
 	return 0;
 }
 
+/* Notes a workload's packet with which something is new, or which comes SNAT_SEEN_STEP after. */
+__noinline int snat_note_sent(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
+			      const struct session_key *key __arg_nonnull,
+			      struct snat_flow *flow __arg_nonnull)
+{
+	__u32 events = snat_events(p);
+
+	if (p->protocol == IPPROTO_TCP && !snat_note_numbers(skb, p, flow))
+		return 0;
+	if (events & ~flow->events)
+		snat_note_workload(key, flow, events);
+	flow->last_seen = bpf_ktime_get_coarse_ns();
+	return 0;
+}
+
 /*
  * Is a remote's reset right? One that refuses a SYN acknowledges it, any other has the number that
  * the workload expects (RFC 9293, section 3.10.7). The number that is noted may be old, so of
@@ -274,6 +289,26 @@ __noinline int snat_note_remote(struct __sk_buff *skb, const struct packet *p __
 	if (flow && !flow->borrowed && snat_is_over(flow->events, port->events))
 		snat_give_back(&key, flow->workload, bpf_ntohs(port_key->port));
 	return 0;
+}
+
+/* The idle time that ends a flow, by how far both sides have got. */
+static __always_inline __u64 snat_bound(const struct snat_sweep_call *call, __u8 protocol,
+					__u32 workload, __u32 remote)
+{
+	if (protocol == IPPROTO_UDP)
+		return call->udp;
+	if (protocol != IPPROTO_TCP)
+		return call->icmp;
+	if ((workload | remote) & SNAT_RESET)
+		return call->reset;
+	if (workload & remote & SNAT_FIN)
+		return call->closing;
+	if (!(workload & SNAT_ACKED && remote & SNAT_SPOKE))
+		return call->syn;
+	/* A workload that does not say whether it was reset. */
+	if (workload & SNAT_REMOTE_RESET && call->closing < call->established)
+		return call->closing;
+	return call->established;
 }
 
 /* An inbound session is about to begin as key: what is over of the workload's own makes room. */

@@ -32,21 +32,6 @@ static __always_inline enum verdict snat_translate(struct __sk_buff *skb, const 
 	return flow->ifindex ? VERDICT_SNAT_UPLINK : VERDICT_SNAT_NATIVE;
 }
 
-/* Notes a workload's packet with which something is new, or which comes SNAT_SEEN_STEP after. */
-__noinline int snat_note_sent(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
-			      const struct session_key *key __arg_nonnull,
-			      struct snat_flow *flow __arg_nonnull)
-{
-	__u32 events = snat_events(p);
-
-	if (p->protocol == IPPROTO_TCP && !snat_note_numbers(skb, p, flow))
-		return 0;
-	if (events & ~flow->events)
-		snat_note_workload(key, flow, events);
-	flow->last_seen = bpf_ktime_get_coarse_ns();
-	return 0;
-}
-
 /* A packet in an open flow, of which something may be new. */
 __noinline enum verdict snat_send(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
 				  const struct session_key *key __arg_nonnull,
