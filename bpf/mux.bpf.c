@@ -14,6 +14,7 @@
 #include "lib/mux_finish.h"
 #include "lib/mux_guard.h"
 #include "lib/mux_look.h"
+#include "lib/mux_martian.h"
 #include "lib/mux_redirect.h"
 #include "lib/mux_work.h"
 #include "lib/packet.h"
@@ -27,8 +28,13 @@
 static __always_inline enum verdict parse(struct xdp_md *ctx, struct packet *p, const bool rare)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	enum parsed parsed = parse_ethernet(data, end, p);
+	enum parsed parsed;
 
+	if (data + sizeof(struct ethhdr) > end)
+		return VERDICT_PASS_MALFORMED;
+	if (!frame_is_ours(data))
+		return VERDICT_PASS_OTHER_MAC;
+	parsed = parse_ethernet(data, end, p);
 	if (parsed == PARSED_OK) {
 		parsed = parse_ip(data, end, p);
 		if (parsed == PARSED_OTHER)
@@ -67,6 +73,8 @@ static __always_inline enum verdict classify(struct work *w)
 	w->endpoint = endpoint_of(&w->packet.destination, w->packet.protocol, &w->endpoint_port);
 	if (!w->endpoint)
 		return VERDICT_PASS_NOT_FOR_US;
+	if (source_is_martian(&w->packet))
+		return VERDICT_DROP_MARTIAN;
 	w->slices = *(volatile __u64 *)&w->endpoint->slices;
 	return guard(w);
 }

@@ -22,6 +22,7 @@ struct pool {
 	__u32 mtu; /* of the interface, in bytes from the IP header on */
 	enum pool_flag flags;
 	__u64 generation; /* of the tables, for the control plane: packets do not read it */
+	__u64 mac; /* of the interface: the first 8 bytes of a frame to it, less the last 2 */
 };
 
-_Static_assert(sizeof(struct pool) == 120, "pool");
+_Static_assert(sizeof(struct pool) == 128, "pool");

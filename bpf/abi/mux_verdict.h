@@ -10,6 +10,7 @@ enum verdict {
 
 	/* The packet goes on into the kernel, unchanged. */
 	VERDICT_PASS_MALFORMED, /* lengths and versions that contradict the frame */
+	VERDICT_PASS_OTHER_MAC, /* not to the interface's MAC: broadcast, what a switch floods */
 	VERDICT_PASS_NOT_IP, /* ARP, LLDP, three VLAN tags, ... */
 	VERDICT_PASS_FRAGMENT, /* for no endpoint, or of neither TCP nor UDP */
 	VERDICT_PASS_ICMP, /* for no VIP, or of a kind that says nothing of a connection */
@@ -42,6 +43,8 @@ enum verdict {
 	VERDICT_PUNT_SPLIT, /* too big, and IPv4 may split it */
 
 	/* The packet is dropped. */
+	VERDICT_DROP_MARTIAN, /* its source is no host's: loopback, multicast, 0/8, the VIP itself
+			       */
 	VERDICT_DROP_NO_BACKEND, /* the endpoint has no backend to choose */
 	VERDICT_DROP_SOURCE, /* the endpoint does not take packets from its source */
 	VERDICT_DROP_LIMIT_PACKETS, /* its VIP has had as many as it may */

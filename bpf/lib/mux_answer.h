@@ -358,8 +358,6 @@ static __always_inline enum verdict answer_family(struct xdp_md *ctx, struct syn
 
 	if (!secret->id || !syn_read(ctx, h, &s, v4))
 		return VERDICT_DROP_SYN;
-	if (!address_is_host(&s.flow.client) || address_equal(&s.flow.client, &s.flow.vip))
-		return VERDICT_DROP_SYN;
 	options = s.offer >> OFFER_OPTIONS_SHIFT & 0xff;
 	a.cookie = syn_cookie_make(secret, &s.flow, s.offer >> OFFER_MSS_SHIFT & 0xffff, options,
 				   time);

@@ -11,6 +11,7 @@ static __always_inline enum xdp_action finish(enum verdict verdict, __u64 bytes)
 
 	switch (verdict) {
 	case VERDICT_PASS_MALFORMED:
+	case VERDICT_PASS_OTHER_MAC:
 	case VERDICT_PASS_NOT_IP:
 	case VERDICT_PASS_FRAGMENT:
 	case VERDICT_PASS_ICMP:
@@ -32,6 +33,7 @@ static __always_inline enum xdp_action finish(enum verdict verdict, __u64 bytes)
 	case VERDICT_REPLY_TOO_BIG:
 	case VERDICT_REPLY_SYN:
 		return XDP_TX;
+	case VERDICT_DROP_MARTIAN:
 	case VERDICT_DROP_NO_BACKEND:
 	case VERDICT_DROP_SOURCE:
 	case VERDICT_DROP_LIMIT_PACKETS:

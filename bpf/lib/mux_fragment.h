@@ -153,6 +153,8 @@ __noinline int fragment_relay(struct xdp_md *ctx)
 		return VERDICT_PASS_FRAGMENT;
 	if (!fragment_is_for_vip(&p))
 		return VERDICT_PASS_FRAGMENT;
+	if (source_is_martian(&p))
+		return VERDICT_DROP_MARTIAN;
 	if (p.l3_length + FRAGMENT_ROOM > pool.mtu)
 		return VERDICT_DROP_TOO_BIG;
 	if (members.count < 2)
@@ -258,6 +260,8 @@ __noinline int fragment_forward(struct xdp_md *ctx)
 
 	if (parse_aside(ctx, &w.packet) != PARSED_FRAGMENT || !fragment_is_for_vip(&w.packet))
 		return VERDICT_PASS_FRAGMENT;
+	if (source_is_martian(&w.packet))
+		return VERDICT_DROP_MARTIAN;
 	verdict = w.packet.fragment_offset ? fragment_later(ctx, &w) : fragment_first(ctx, &w);
 	if (verdict)
 		return verdict;

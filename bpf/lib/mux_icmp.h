@@ -59,6 +59,8 @@ static __always_inline enum verdict icmp_error(struct xdp_md *ctx, struct work *
 	w->endpoint = endpoint_of(&p->destination, p->protocol, &w->endpoint_port);
 	if (!w->endpoint)
 		return VERDICT_PASS_ICMP;
+	if (source_is_martian(p))
+		return VERDICT_DROP_MARTIAN;
 	w->slices = *(volatile __u64 *)&w->endpoint->slices;
 	verdict = guard(w);
 	if (verdict)
@@ -115,6 +117,8 @@ __noinline int icmp(struct xdp_md *ctx)
 		return VERDICT_PASS_ICMP;
 	if (icmp_is_echo(&w.packet, header->type))
 		return echo(ctx, &w.packet, vip->flags & ENDPOINT_PING);
+	if (source_is_martian(&w.packet))
+		return VERDICT_DROP_MARTIAN;
 	identifier = header->rest;
 	if (icmp_is_echo_reply(&w.packet, header->type) && vip->flags & ENDPOINT_SNAT) {
 		w.endpoint = vip;

@@ -5,6 +5,7 @@
 #include "lib/checksum.h"
 #include "lib/encap.h"
 #include "lib/mux_limit.h"
+#include "lib/mux_martian.h"
 #include "lib/mux_parse.h"
 #include "lib/mux_punt.h"
 #include "lib/mux_work.h"
@@ -26,19 +27,6 @@ enum {
 		  sizeof(struct gue_weir) + sizeof(struct address),
 	FRAGMENT_ROOM = ROOM_V6, /* to its owner, then to the backend's host */
 };
-
-/* Can somebody be answered there? A reply to a group or to nobody would make trouble for others. */
-static __always_inline bool address_is_host(const struct address *a)
-{
-	if (address_is_v4(a)) {
-		__u32 first = a->words[3] & 0xff; /* in network byte order: the lowest in memory */
-
-		return first != 0 && first != 127 && first < 224;
-	}
-	if ((a->words[0] & 0xff) == 0xff)
-		return false;
-	return a->words[0] | a->words[1] | a->words[2] | (a->words[3] & ~bpf_htonl(1));
-}
 
 static __always_inline void echo_v4(struct iphdr *ip, struct icmp_header *icmp)
 {
@@ -76,7 +64,7 @@ static __always_inline enum verdict echo(struct xdp_md *ctx, const struct packet
 	barrier_var(l3);
 	if (!icmp || l3 > ETH_HLEN_MAX)
 		return VERDICT_PASS_MALFORMED;
-	if (!answers || !address_is_host(&p->source))
+	if (!answers || !source_is_host(p))
 		return VERDICT_DROP_ECHO;
 	if (!limit_take(LIMIT_ECHO, &p->destination))
 		return VERDICT_DROP_ECHO_LIMITED;
@@ -214,7 +202,7 @@ __noinline int too_big(struct xdp_md *ctx, __u32 room)
 		return punt(ctx, &p, PUNT_SPLIT) ? VERDICT_PUNT_SPLIT : VERDICT_DROP_PUNT;
 	if (v4 && parsed == PARSED_FRAGMENT && p.fragment_offset) /* RFC 1122, section 3.2.2 */
 		return VERDICT_DROP_TOO_BIG;
-	if (!address_is_host(&p.source) || !limit_take(LIMIT_ERROR, &p.destination))
+	if (!limit_take(LIMIT_ERROR, &p.destination))
 		return VERDICT_DROP_TOO_BIG;
 	if (!v4 && mtu < MTU_V6_MIN)
 		mtu = MTU_V6_MIN;

@@ -105,6 +105,7 @@ type Config struct {
 	Prefix4, Prefix6 netip.Prefix
 	Encapsulation    mux.Encapsulation
 	MTU              int           // of the interface, until NextHops tells another
+	MAC              [6]byte       // likewise
 	Routes           Routes        // what is announced
 	RoutesFile       string        // that remembers the VIPs that are not announced as usual; empty: nothing does
 	DrainTime        time.Duration // between the withdrawal of the routes and the end of forwarding

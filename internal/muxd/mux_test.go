@@ -146,13 +146,19 @@ func TestRestartTakesOverWhatIsLive(t *testing.T) {
 	b.did("next hops of [10.2.0.1 10.2.0.2 10.2.0.3]")
 }
 
-func TestMTUFollowsTheInterface(t *testing.T) {
+func TestMTUAndMACFollowTheInterface(t *testing.T) {
 	b := newBench(t, nil)
 	b.take()
 	state := resolved()
 	state.MTU = 9000
 	b.hops.changed(state)
 	b.did("next hops of []", "pool key 0, sources 10.7.0.9 invalid IP, mtu 9000")
+	state.MAC[0] = 6
+	b.hops.changed(state)
+	b.did("next hops of []", "pool key 0, sources 10.7.0.9 invalid IP, mtu 9000")
+	if pool, _ := b.datapath.Pool(); pool.MAC != state.MAC {
+		t.Errorf("the pool's MAC is %x, want the interface's, %x", pool.MAC, state.MAC)
+	}
 }
 
 func TestAggregates(t *testing.T) {

@@ -157,7 +157,7 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 	redirector := NewRedirector(log)
 	m, err := New(Config{
 		Name: o.Name, Version: daemon.Version, Interface: o.Interface,
-		Source4: s.bgp.NextHop4, Source6: s.bgp.NextHop6, MTU: s.mtu,
+		Source4: s.bgp.NextHop4, Source6: s.bgp.NextHop6, MTU: s.link.MTU, MAC: s.link.MAC,
 		Encapsulation: mux.Encapsulation(o.Encapsulation), Prefix4: s.prefix4, Prefix6: s.prefix6, Routes: s.routes, RoutesFile: filepath.Join(o.DataDir, "routes"), DrainTime: o.DrainTime, Lead: withdrawLead,
 		Datapath: datapath, Speaker: speaker, Manager: client, Log: log, Telemetry: observed,
 		NextHops: func(changed func(HopState)) (NextHops, error) {
@@ -231,7 +231,7 @@ func Unload(pinPath string) error {
 // settings are the options, read.
 type settings struct {
 	mode             mux.Mode
-	mtu              int
+	link             netlink.Interface
 	prefix4, prefix6 netip.Prefix
 	routes           Routes
 	bgp              bgp.Config
@@ -268,7 +268,7 @@ func (o *Options) settings(find func(string) (netlink.Interface, error)) (s sett
 	if err != nil {
 		return s, fmt.Errorf("read --interface: %w", err)
 	}
-	s.mtu = link.MTU
+	s.link = link
 	s.bgp, err = o.speaker(link)
 	return s, err
 }

@@ -39,7 +39,7 @@ func TestOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.bgp.NextHop4 != addr("10.7.0.9") || s.bgp.NextHop6 != addr("fd00:7::9") || s.bgp.RouterID != addr("10.7.0.9") || s.mtu != 1500 {
+	if s.bgp.NextHop4 != addr("10.7.0.9") || s.bgp.NextHop6 != addr("fd00:7::9") || s.bgp.RouterID != addr("10.7.0.9") || s.link.MTU != 1500 {
 		t.Errorf("settings %+v", s)
 	}
 	peers := []bgp.Peer{

@@ -80,7 +80,7 @@ func newTables(config Config) (*tables, error) {
 		return nil, err
 	}
 	pool := t.pool
-	pool.Source4, pool.Source6, pool.MTU = config.Source4, config.Source6, config.MTU
+	pool.Source4, pool.Source6, pool.MTU, pool.MAC = config.Source4, config.Source6, config.MTU, config.MAC
 	pool.Prefix4, pool.Prefix6, pool.Encapsulation = config.Prefix4, config.Prefix6, config.Encapsulation
 	return t, t.setPool(pool)
 }
@@ -94,6 +94,13 @@ func (t *tables) setPool(pool mux.Pool) error {
 	}
 	t.pool = pool
 	return nil
+}
+
+// mac is the interface's: frames to another are not looked at.
+func (t *tables) mac() [6]byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.pool.MAC
 }
 
 // announceLive announces the VIPs of live tables without waiting for anything: they were announced
@@ -259,9 +266,9 @@ func (t *tables) hopsChanged(state HopState) {
 		t.log.Error("set next hops", "err", err)
 	}
 	if pool := t.pool; state.MTU > 0 {
-		pool.MTU = state.MTU
+		pool.MTU, pool.MAC = state.MTU, state.MAC
 		if err := t.setPool(pool); err != nil {
-			t.log.Error("set the mtu", "err", err)
+			t.log.Error("set the interface's mtu and mac", "err", err)
 		}
 	}
 	t.takeOver()

@@ -118,6 +118,8 @@ func (t *tasks) explain(frame []byte) (*weirv1.AnswerTaskRequest, error) {
 		return nil, err
 	}
 	generation, _, _ := t.tables.current()
+	mac := t.tables.mac()
+	copy(frame, mac[:]) // who asks does not know it
 	explanation, err := t.config.Datapath.Explain(frame)
 	if err != nil {
 		return nil, err

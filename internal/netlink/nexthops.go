@@ -31,10 +31,11 @@ type State struct {
 	Problems map[netip.Addr]string // why there is no next hop: "no route to 10.2.1.2"
 	Link     string                // what is wrong with the interface, or empty
 	MTU      int                   // of the interface
+	MAC      [6]byte               // likewise
 }
 
 func (s State) equal(other State) bool {
-	return s.Link == other.Link && s.MTU == other.MTU &&
+	return s.Link == other.Link && s.MTU == other.MTU && s.MAC == other.MAC &&
 		maps.Equal(s.NextHops, other.NextHops) && maps.Equal(s.Problems, other.Problems)
 }
 
@@ -201,6 +202,7 @@ func (h *NextHops) evaluate(now time.Time) {
 		Problems: map[netip.Addr]string{},
 		Link:     h.linkProblem,
 		MTU:      h.link.MTU,
+		MAC:      h.link.MAC,
 	}
 	for addr, d := range h.destinations {
 		hop, problem := h.hop(addr, d, now)

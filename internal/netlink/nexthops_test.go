@@ -264,6 +264,8 @@ func TestNextHopsTellTheLink(t *testing.T) {
 	w.resolves("10.7.0.1", n.mac(n.router, "eth0"))
 	n.ip(n.mux, "link set eth0 mtu 9000")
 	w.eventually("the new MTU", func(s State) bool { return s.MTU == 9000 })
+	n.ip(n.mux, "link set eth0 address 02:00:00:00:07:07")
+	w.eventually("the new MAC", func(s State) bool { return s.MAC == [6]byte{2, 0, 0, 0, 7, 7} })
 	n.ip(n.router, "link set eth0 down") // takes the carrier
 	w.eventually("down", func(s State) bool { return s.Link == "interface eth0 is down" })
 	n.ip(n.router, "link set eth0 up")

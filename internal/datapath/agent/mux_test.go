@@ -59,7 +59,7 @@ func (w *world) plugMux() {
 	hop := model.NextHop{Source: [6]byte(source), Destination: [6]byte(destination)}
 	w.must(
 		datapath.SetPool(mux.Pool{
-			HashKey: flowhash.Key{1}, MTU: 1500,
+			HashKey: flowhash.Key{1}, MTU: 1500, MAC: hop.Source,
 			Source4: netip.MustParseAddr("10.77.4.2"), Source6: netip.MustParseAddr("fd77:4::2"),
 		}),
 		datapath.Replace([]model.MuxEndpoint{

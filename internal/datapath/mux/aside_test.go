@@ -198,7 +198,7 @@ func owned(self string) func(*testing.T, *Datapath) {
 			self = "self"
 		}
 		if err := d.SetNextHops(map[netip.Addr]model.NextHop{
-			other4: testHop, source4: testHop,
+			other4: muxHop, source4: muxHop,
 			netip.MustParseAddr(tunnel4): testHop, netip.MustParseAddr(tunnel6): testHop,
 		}); err != nil {
 			t.Fatal(err)

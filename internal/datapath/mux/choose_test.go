@@ -30,10 +30,11 @@ func TestBucketsAreChosenAsInGo(t *testing.T) {
 	address := func(like string) netip.AddrPort {
 		to := netip.MustParseAddrPort(like).Addr()
 		bytes := to.As16()
-		for i := len(bytes) - to.BitLen()/8; i < len(bytes); i++ {
+		first := len(bytes) - to.BitLen()/8
+		for i := first; i < len(bytes); i++ {
 			bytes[i] = byte(random.Uint32())
 		}
-		bytes[12] |= 1 // never the unspecified address
+		bytes[first] = 1 + bytes[first]%120 // a host's address
 		return netip.AddrPortFrom(netip.AddrFrom16(bytes).Unmap(), uint16(random.Uint32()))
 	}
 	for _, vip := range []string{vip4, vip6} {

@@ -22,6 +22,12 @@ var (
 
 	source4, source6 = netip.MustParseAddr("10.255.0.1"), netip.MustParseAddr("fd00:ff::1")
 
+	// testMAC is the interface's: what frames are to.
+	testMAC = [6]byte{2, 0, 0, 0, 0, 2}
+
+	// muxHop leads to another mux of the pool: in these tests all have the same MAC.
+	muxHop = model.NextHop{Source: [6]byte{2, 0xaa, 0, 0, 0, 1}, Destination: testMAC}
+
 	testHop = model.NextHop{
 		Source:      [6]byte{2, 0xaa, 0, 0, 0, 1},
 		Destination: [6]byte{2, 0xbb, 0, 0, 0, 2},
@@ -82,7 +88,7 @@ func testPool() Pool {
 	for i := range key {
 		key[i] = byte(7*i + 3)
 	}
-	return Pool{HashKey: key, Source4: source4, Source6: source6, MTU: testMTU, Encapsulation: IPIP}
+	return Pool{HashKey: key, Source4: source4, Source6: source6, MTU: testMTU, MAC: testMAC, Encapsulation: IPIP}
 }
 
 // newFilled has a pool, the endpoints given, and a resolved hop for every tunnel.
@@ -200,5 +206,6 @@ func difference(before, after map[string]uint64) map[string]uint64 {
 func randomTuple(seed uint32, i int) netip.AddrPort {
 	var b [4]byte
 	binary.BigEndian.PutUint32(b[:], seed+uint32(i)*2654435761)
+	b[0] = 1 + b[0]%120 // a host's
 	return netip.AddrPortFrom(netip.AddrFrom4(b), uint16(1024+i))
 }

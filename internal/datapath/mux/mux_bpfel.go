@@ -271,6 +271,7 @@ type muxPool struct {
 	Mtu        uint32
 	Flags      uint32
 	Generation uint64
+	Mac        uint64
 }
 
 type muxPoolFlag uint32
@@ -398,46 +399,48 @@ type muxVerdict uint32
 const (
 	muxVerdictVERDICT_NONE                   muxVerdict = 0
 	muxVerdictVERDICT_PASS_MALFORMED         muxVerdict = 1
-	muxVerdictVERDICT_PASS_NOT_IP            muxVerdict = 2
-	muxVerdictVERDICT_PASS_FRAGMENT          muxVerdict = 3
-	muxVerdictVERDICT_PASS_ICMP              muxVerdict = 4
-	muxVerdictVERDICT_PASS_OTHER_PROTOCOL    muxVerdict = 5
-	muxVerdictVERDICT_PASS_NOT_FOR_US        muxVerdict = 6
-	muxVerdictVERDICT_FORWARD_SYN            muxVerdict = 7
-	muxVerdictVERDICT_FORWARD_COOKIE         muxVerdict = 8
-	muxVerdictVERDICT_FORWARD_FLOW           muxVerdict = 9
-	muxVerdictVERDICT_FORWARD_BUCKET         muxVerdict = 10
-	muxVerdictVERDICT_FORWARD_REPLACED       muxVerdict = 11
-	muxVerdictVERDICT_FORWARD_UNREMEMBERED   muxVerdict = 12
-	muxVerdictVERDICT_FORWARD_CHAINED        muxVerdict = 13
-	muxVerdictVERDICT_FORWARD_SNAT           muxVerdict = 14
-	muxVerdictVERDICT_FORWARD_FRAGMENT       muxVerdict = 15
-	muxVerdictVERDICT_FORWARD_ICMP           muxVerdict = 16
-	muxVerdictVERDICT_RELAY_FRAGMENT         muxVerdict = 17
-	muxVerdictVERDICT_REPLY_ECHO             muxVerdict = 18
-	muxVerdictVERDICT_REPLY_TOO_BIG          muxVerdict = 19
-	muxVerdictVERDICT_REPLY_SYN              muxVerdict = 20
-	muxVerdictVERDICT_PUNT_FRAGMENT          muxVerdict = 21
-	muxVerdictVERDICT_PUNT_ICMP              muxVerdict = 22
-	muxVerdictVERDICT_PUNT_SPLIT             muxVerdict = 23
-	muxVerdictVERDICT_DROP_NO_BACKEND        muxVerdict = 24
-	muxVerdictVERDICT_DROP_SOURCE            muxVerdict = 25
-	muxVerdictVERDICT_DROP_LIMIT_PACKETS     muxVerdict = 26
-	muxVerdictVERDICT_DROP_LIMIT_BYTES       muxVerdict = 27
-	muxVerdictVERDICT_DROP_LIMIT_CONNECTIONS muxVerdict = 28
-	muxVerdictVERDICT_DROP_SHARE             muxVerdict = 29
-	muxVerdictVERDICT_DROP_NO_RANGE          muxVerdict = 30
-	muxVerdictVERDICT_DROP_NO_SOURCE         muxVerdict = 31
-	muxVerdictVERDICT_DROP_NO_NEXT_HOP       muxVerdict = 32
-	muxVerdictVERDICT_DROP_TOO_BIG           muxVerdict = 33
-	muxVerdictVERDICT_DROP_NO_HEADROOM       muxVerdict = 34
-	muxVerdictVERDICT_DROP_ECHO              muxVerdict = 35
-	muxVerdictVERDICT_DROP_ECHO_LIMITED      muxVerdict = 36
-	muxVerdictVERDICT_DROP_PUNT              muxVerdict = 37
-	muxVerdictVERDICT_DROP_NOT_A_MUX         muxVerdict = 38
-	muxVerdictVERDICT_DROP_RELAYED           muxVerdict = 39
-	muxVerdictVERDICT_DROP_SYN               muxVerdict = 40
-	muxVerdictVERDICT_COUNT                  muxVerdict = 41
+	muxVerdictVERDICT_PASS_OTHER_MAC         muxVerdict = 2
+	muxVerdictVERDICT_PASS_NOT_IP            muxVerdict = 3
+	muxVerdictVERDICT_PASS_FRAGMENT          muxVerdict = 4
+	muxVerdictVERDICT_PASS_ICMP              muxVerdict = 5
+	muxVerdictVERDICT_PASS_OTHER_PROTOCOL    muxVerdict = 6
+	muxVerdictVERDICT_PASS_NOT_FOR_US        muxVerdict = 7
+	muxVerdictVERDICT_FORWARD_SYN            muxVerdict = 8
+	muxVerdictVERDICT_FORWARD_COOKIE         muxVerdict = 9
+	muxVerdictVERDICT_FORWARD_FLOW           muxVerdict = 10
+	muxVerdictVERDICT_FORWARD_BUCKET         muxVerdict = 11
+	muxVerdictVERDICT_FORWARD_REPLACED       muxVerdict = 12
+	muxVerdictVERDICT_FORWARD_UNREMEMBERED   muxVerdict = 13
+	muxVerdictVERDICT_FORWARD_CHAINED        muxVerdict = 14
+	muxVerdictVERDICT_FORWARD_SNAT           muxVerdict = 15
+	muxVerdictVERDICT_FORWARD_FRAGMENT       muxVerdict = 16
+	muxVerdictVERDICT_FORWARD_ICMP           muxVerdict = 17
+	muxVerdictVERDICT_RELAY_FRAGMENT         muxVerdict = 18
+	muxVerdictVERDICT_REPLY_ECHO             muxVerdict = 19
+	muxVerdictVERDICT_REPLY_TOO_BIG          muxVerdict = 20
+	muxVerdictVERDICT_REPLY_SYN              muxVerdict = 21
+	muxVerdictVERDICT_PUNT_FRAGMENT          muxVerdict = 22
+	muxVerdictVERDICT_PUNT_ICMP              muxVerdict = 23
+	muxVerdictVERDICT_PUNT_SPLIT             muxVerdict = 24
+	muxVerdictVERDICT_DROP_MARTIAN           muxVerdict = 25
+	muxVerdictVERDICT_DROP_NO_BACKEND        muxVerdict = 26
+	muxVerdictVERDICT_DROP_SOURCE            muxVerdict = 27
+	muxVerdictVERDICT_DROP_LIMIT_PACKETS     muxVerdict = 28
+	muxVerdictVERDICT_DROP_LIMIT_BYTES       muxVerdict = 29
+	muxVerdictVERDICT_DROP_LIMIT_CONNECTIONS muxVerdict = 30
+	muxVerdictVERDICT_DROP_SHARE             muxVerdict = 31
+	muxVerdictVERDICT_DROP_NO_RANGE          muxVerdict = 32
+	muxVerdictVERDICT_DROP_NO_SOURCE         muxVerdict = 33
+	muxVerdictVERDICT_DROP_NO_NEXT_HOP       muxVerdict = 34
+	muxVerdictVERDICT_DROP_TOO_BIG           muxVerdict = 35
+	muxVerdictVERDICT_DROP_NO_HEADROOM       muxVerdict = 36
+	muxVerdictVERDICT_DROP_ECHO              muxVerdict = 37
+	muxVerdictVERDICT_DROP_ECHO_LIMITED      muxVerdict = 38
+	muxVerdictVERDICT_DROP_PUNT              muxVerdict = 39
+	muxVerdictVERDICT_DROP_NOT_A_MUX         muxVerdict = 40
+	muxVerdictVERDICT_DROP_RELAYED           muxVerdict = 41
+	muxVerdictVERDICT_DROP_SYN               muxVerdict = 42
+	muxVerdictVERDICT_COUNT                  muxVerdict = 43
 )
 
 type muxVipGuard struct {

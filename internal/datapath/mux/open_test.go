@@ -30,6 +30,9 @@ func newPlace(t *testing.T) place {
 	if err := netns.Veth(ns, "eth0", peer, "eth0"); err != nil {
 		t.Fatal(err)
 	}
+	if err := ns.SetMAC("eth0", testMAC); err != nil {
+		t.Fatal(err)
+	}
 	path := filepath.Join("/sys/fs/bpf", name)
 	t.Cleanup(func() { _ = Unload(path) })
 	return place{ns, peer, Config{

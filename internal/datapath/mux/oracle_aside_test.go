@@ -82,7 +82,7 @@ func tooBigClasses(s scene) []oracleClass {
 			return s.adorn(r, f)
 		}
 	}
-	more := byFamily(s, []string{"punt_split", "drop_too_big"}, []string{"drop_too_big"})
+	more := byFamily(s, []string{"punt_split", "drop_too_big"}, nil)
 	return []oracleClass{
 		{name: "too-big", verdict: "reply_too_big", more: more, draw: draw(testMTU-120, testMTU+80)},
 		{name: "too-big-gue", verdict: "reply_too_big", more: more, draw: draw(testMTU-120, testMTU+80), pool: inGUE},
@@ -174,7 +174,7 @@ func (s scene) drawError(r *rand.Rand) draft {
 		quote = quote[:r.IntN(len(quote)+1)]
 	}
 	f := draft{
-		from: oracleAddress(r, s.vip), to: sometimes(r, vip.Addr(), s.vip, s.other), ttl: 64, sumAt: 2,
+		from: sometimes(r, oracleAddress(r, s.vip), s.strangers()...), to: sometimes(r, vip.Addr(), s.vip, s.other), ttl: 64, sumAt: 2,
 		tos: 0xc0, id: uint16(r.Uint32()), protocol: byFamily[byte](s, 1, 58),
 	}
 	kinds := byFamily(s, []byte{3, 11, 12, 4, 5}, []byte{1, 2, 3, 4, 0, 5})
@@ -194,7 +194,7 @@ func fragmentClasses(s scene) []oracleClass {
 		}},
 		{name: "fragments-big", verdict: "reply_too_big", draw: func(r *rand.Rand) draft {
 			return s.adornFragment(r, s.drawFragment(r, testMTU-180+r.IntN(120)))
-		}, more: byFamily(s, []string{"punt_split", "drop_too_big"}, []string{"drop_too_big"})},
+		}, more: byFamily(s, []string{"punt_split", "drop_too_big"}, nil)},
 		{name: "relayed", verdict: "forward_fragment", more: []string{"punt_fragment", "drop_not_a_mux", "drop_relayed"}, draw: s.drawRelayed},
 		{name: "relayed-narrow", verdict: "forward_fragment", more: []string{"drop_too_big"}, draw: s.drawRelayed, pool: func(p Pool) Pool {
 			p.MTU = 120

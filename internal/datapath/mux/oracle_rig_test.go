@@ -136,7 +136,7 @@ func (g *rig) reset(t testing.TB) {
 		Self: oracleMembers[0].Name, Members: g.members(),
 		HashKey: g.pool.HashKey, Source4: g.pool.Source4, Source6: g.pool.Source6,
 		Prefix4: g.pool.Prefix4, Prefix6: g.pool.Prefix6, GUE: g.pool.Encapsulation == GUE,
-		MTU: g.pool.MTU, Hops: g.hops,
+		MTU: g.pool.MTU, MAC: testMAC, Hops: g.hops,
 	}
 	if g.snat {
 		g.mux.SNAT = g.ranges

@@ -161,8 +161,8 @@ func dropCases() []packetCase {
 	return []packetCase{
 		{name: "no backend", packet: pkt.TCP(client4, "203.0.113.11:80", pkt.SYN), verdict: "drop_no_backend"},
 		{name: "no backend, not a SYN", packet: pkt.TCP(client4, "203.0.113.11:80", pkt.ACK), verdict: "drop_no_backend"},
-		{name: "too big", packet: pkt.TCP("127.0.0.1:40000", vip4, pkt.SYN, tooLong, dontFragment), verdict: "drop_too_big"},
-		{name: "too big for v6", packet: pkt.UDP("224.0.0.1:40000", vip4, tooLong, dontFragment), verdict: "drop_too_big"},
+		{name: "too big", packet: pkt.TCP(client4, vip4, pkt.SYN, tooLong, dontFragment), limited: true, verdict: "drop_too_big"},
+		{name: "too big for v6", packet: pkt.UDP(client4, vip4, tooLong, dontFragment), limited: true, verdict: "drop_too_big"},
 		{name: "no source of v4", packet: syn4, change: pool(func(p *Pool) { p.Source4 = netip.Addr{} }), verdict: "drop_no_source"},
 		{name: "no source of v6", packet: syn6, change: pool(func(p *Pool) { p.Source6 = netip.Addr{} }), verdict: "drop_no_source"},
 		{name: "hop not resolved", packet: syn4, change: unresolve, verdict: "drop_no_next_hop"},
@@ -187,7 +187,7 @@ func TestPackets(t *testing.T) {
 }
 
 func allCases(t *testing.T) []packetCase {
-	return slices.Concat(forwardCases(), consistencyCases(), passCases(), dropCases(), asideCases(t), rareCases(), snatCases(), sourceCases(), synCases(), limitCases(), shareCases())
+	return slices.Concat(forwardCases(), consistencyCases(), passCases(), dropCases(), asideCases(t), rareCases(), snatCases(), sourceCases(), synCases(), limitCases(), shareCases(), otherMACCases(), martianCases())
 }
 
 func checkCase(t *testing.T, c packetCase) {

@@ -1,6 +1,8 @@
 package mux
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -18,6 +20,8 @@ type Pool struct {
 	Prefix4, Prefix6 netip.Prefix
 	Encapsulation    Encapsulation
 	MTU              int // of the interface
+	// MAC is the interface's Ethernet address: frames to another are not looked at.
+	MAC [6]byte
 }
 
 // Encapsulation is what packets are sent in. Those that must carry more than IP can go in GUE always.
@@ -47,7 +51,11 @@ func (d *Datapath) SetPool(p Pool) error {
 	if p.MTU <= 0 {
 		return fmt.Errorf("set pool: mtu %d is not positive", p.MTU)
 	}
+	if p.MAC == [6]byte{} {
+		return errors.New("set pool: no mac")
+	}
 	return d.updatePool(func(row *muxPool) {
+		row.Mac = toMAC(p.MAC)
 		row.HashKey = toHashKey(p.HashKey)
 		row.Mtu = uint32(p.MTU)
 		row.Flags &= uint32(notedFlags)
@@ -65,6 +73,20 @@ func (d *Datapath) SetPool(p Pool) error {
 			row.Flags |= uint32(muxPoolFlagPOOL_SPREAD6)
 		}
 	})
+}
+
+// toMAC is what a frame to the address begins with, as pool.mac has it.
+func toMAC(mac [6]byte) uint64 {
+	var head [8]byte
+	copy(head[2:], mac[:])
+	return binary.LittleEndian.Uint64(head[:])
+}
+
+func fromMAC(word uint64) (mac [6]byte) {
+	var head [8]byte
+	binary.LittleEndian.PutUint64(head[:], word)
+	copy(mac[:], head[2:])
+	return mac
 }
 
 const minPrefix6 = 64 // the hash fills no more bits
@@ -107,7 +129,7 @@ func (d *Datapath) Generation() (model.Generation, error) {
 }
 
 func fromPool(row muxPool) Pool {
-	p := Pool{HashKey: fromHashKey(row.HashKey), MTU: int(row.Mtu), Encapsulation: IPIP}
+	p := Pool{HashKey: fromHashKey(row.HashKey), MTU: int(row.Mtu), MAC: fromMAC(row.Mac), Encapsulation: IPIP}
 	if row.Flags&uint32(muxPoolFlagPOOL_GUE) != 0 {
 		p.Encapsulation = GUE
 	}

@@ -42,7 +42,7 @@ func newTwoMuxes(t *testing.T, endpoints ...model.MuxEndpoint) *twoMuxes {
 		if err := d.SetPool(p); err != nil {
 			t.Fatal(err)
 		}
-		hops := map[netip.Addr]model.NextHop{source4: testHop, other4: testHop}
+		hops := map[netip.Addr]model.NextHop{source4: muxHop, other4: muxHop}
 		for _, tunnel := range d.Tunnels() {
 			hops[tunnel] = testHop
 		}

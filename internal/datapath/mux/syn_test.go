@@ -73,8 +73,6 @@ func synCases() []packetCase {
 		{name: "with an option beyond its header", packet: unknown, verdict: "drop_syn", damage: lengthenOption},
 		{name: "and FIN", packet: pkt.TCP(client4, vip4, pkt.SYN|pkt.FIN), verdict: "drop_syn"},
 		{name: "and RST", packet: pkt.TCP(client6, vip6, pkt.SYN|pkt.RST), verdict: "drop_syn"},
-		{name: "from nobody", packet: pkt.TCP("0.0.0.0:40000", vip4, pkt.SYN), verdict: "drop_syn"},
-		{name: "from itself", packet: pkt.TCP(vip4, vip4, pkt.SYN), verdict: "drop_syn"},
 		{name: "from port 0", packet: pkt.TCP("198.51.100.7:0", vip4, pkt.SYN), verdict: "drop_syn"},
 		{name: "to no backend", packet: pkt.TCP(client4, "203.0.113.11:80", pkt.SYN), verdict: "drop_no_backend"},
 		{name: "wrong checksum", packet: syn4, verdict: "drop_syn", damage: func(f []byte) []byte { f[14+20+16]++; return f }},

@@ -45,6 +45,11 @@ func (ns *NS) SetMTU(name string, mtu int) error {
 	return ns.change(name, "set the MTU of", func(l netlink.Link) error { return ns.netlink.LinkSetMTU(l, mtu) })
 }
 
+// SetMAC gives an interface another Ethernet address.
+func (ns *NS) SetMAC(name string, mac [6]byte) error {
+	return ns.change(name, "set the mac of", func(l netlink.Link) error { return ns.netlink.LinkSetHardwareAddr(l, mac[:]) })
+}
+
 // DeleteLink removes an interface.
 func (ns *NS) DeleteLink(name string) error { return ns.change(name, "delete", ns.netlink.LinkDel) }
 

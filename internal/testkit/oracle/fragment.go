@@ -31,6 +31,9 @@ func (m *Mux) fragment(p *packet) Outcome {
 	if !m.takesFragment(p) {
 		return Outcome{Verdict: "pass_fragment"}
 	}
+	if m.isMartian(p.from, p.to) {
+		return Outcome{Verdict: "drop_martian"}
+	}
 	if len(p.ip)+room6 > m.MTU { // nobody knows yet what tunnel it takes
 		return m.tooBig(p, true)
 	}
@@ -105,6 +108,9 @@ func (m *Mux) address(name string, v4 bool) netip.Addr {
 
 // forwardFragment sends a fragment of ours to the backend of its datagram.
 func (m *Mux) forwardFragment(p *packet) Outcome {
+	if m.isMartian(p.from, p.to) {
+		return Outcome{Verdict: "drop_martian"}
+	}
 	if p.fragment.offset == 0 {
 		if verdict := p.parseFirst(); verdict != "" {
 			return Outcome{Verdict: verdict}

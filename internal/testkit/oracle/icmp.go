@@ -35,6 +35,8 @@ func (m *Mux) icmp(p *packet) Outcome {
 		return Outcome{Verdict: "reply_echo", Frame: p.echo()}
 	case kind == echo:
 		return Outcome{Verdict: "drop_echo"}
+	case m.isMartian(p.from, p.to):
+		return Outcome{Verdict: "drop_martian"}
 	case p.isEchoReply() && m.isSNAT(p.to):
 		return m.echoReply(p)
 	case slices.Contains(errors, kind):
@@ -88,11 +90,14 @@ func (m *Mux) icmpError(p *packet) Outcome {
 		Protocol: q.flow.Protocol, Source: q.flow.Destination, Destination: q.flow.Source,
 	}
 	e := m.endpointOf(p.flow)
-	if e == nil && m.isSNAT(p.to) {
-		return m.snat(p, nil, "forward_icmp")
+	if e == nil && !m.isSNAT(p.to) {
+		return Outcome{Verdict: "pass_icmp"}
+	}
+	if m.isMartian(p.flow.Source.Addr(), p.to) {
+		return Outcome{Verdict: "drop_martian"}
 	}
 	if e == nil {
-		return Outcome{Verdict: "pass_icmp"}
+		return m.snat(p, nil, "forward_icmp")
 	}
 	if !e.Takes(p.flow.Source.Addr(), nil) { // the client, not the router that tells
 		return Outcome{Verdict: "drop_source"}

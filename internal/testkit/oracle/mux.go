@@ -14,6 +14,7 @@ type Mux struct {
 	Prefix4, Prefix6 netip.Prefix // valid: what the outer source is taken from by flow hash instead
 	GUE              bool         // encapsulate in GUE, not in IP alone
 	MTU              int
+	MAC              [6]byte                      // of the interface
 	Hops             map[netip.Addr]model.NextHop // by tunnel, and by address of a mux
 	Self             string                       // name among Members
 	Members          []model.PoolMember           // of the pool; empty: this mux is alone
@@ -47,6 +48,9 @@ func (m *Mux) Set(e model.MuxEndpoint) {
 
 // Handle is a frame's way through the mux.
 func (m *Mux) Handle(frame []byte) Outcome {
+	if len(frame) >= 14 && [6]byte(frame) != m.MAC {
+		return Outcome{Verdict: "pass_other_mac"}
+	}
 	p, verdict := parse(frame)
 	switch verdict {
 	case "":
@@ -62,11 +66,14 @@ func (m *Mux) Handle(frame []byte) Outcome {
 // whole is TCP or UDP in one piece.
 func (m *Mux) whole(p *packet) Outcome {
 	e := m.endpointOf(p.flow)
-	if e == nil && m.isSNAT(p.to) {
-		return m.snat(p, nil, "forward_snat")
+	if e == nil && !m.isSNAT(p.to) {
+		return m.relayed(p)
+	}
+	if m.isMartian(p.from, p.to) {
+		return Outcome{Verdict: "drop_martian"}
 	}
 	if e == nil {
-		return m.relayed(p)
+		return m.snat(p, nil, "forward_snat")
 	}
 	if !e.Takes(p.from, nil) {
 		return Outcome{Verdict: "drop_source"}
@@ -84,6 +91,12 @@ func (m *Mux) whole(p *packet) Outcome {
 		return m.tooBig(p, c.backend.Tunnel.Is6())
 	}
 	return out
+}
+
+// isMartian says whether no packet to the VIP comes from the address (RFC 1812, section 5.3.7): from the VIP itself only what
+// workloads send that leave as it.
+func (m *Mux) isMartian(from, vip netip.Addr) bool {
+	return !isHost(from) || from == vip && !m.isSNAT(vip)
 }
 
 // vip says whether the address is a VIP, and whether that answers echo requests.

@@ -42,7 +42,7 @@ func (w *world) verify(of family) error {
 func (w *world) oracle() *oracle.Mux {
 	pool := poolOf()
 	m := &oracle.Mux{
-		HashKey: pool.HashKey, Source4: pool.Source4, Source6: pool.Source6, MTU: pool.MTU,
+		HashKey: pool.HashKey, Source4: pool.Source4, Source6: pool.Source6, MTU: pool.MTU, MAC: pool.MAC,
 		Hops: map[netip.Addr]model.NextHop{},
 	}
 	for _, e := range tables() {
@@ -96,8 +96,7 @@ func (k *class) verify(of family, m *oracle.Mux) error {
 // restored is the class's packet as the harness hands it to the program: of flow 0.
 func (k *class) restored(of family) []byte {
 	frame := k.packet.Frame()
-	copy(frame, bytes.Repeat([]byte{2}, 7))
-	copy(frame[7:], bytes.Repeat([]byte{0x0a}, 5))
+	copy(frame[6:], []byte{2, 0x0a, 0x0a, 0x0a, 0x0a, 0x0a})
 	source := frame[26:30]
 	if of == v6 {
 		source = frame[34:38]

@@ -135,6 +135,7 @@ var testHop = model.NextHop{Source: [6]byte{2, 1}, Destination: [6]byte{2, 2}}
 func poolOf() mux.Pool {
 	pool := mux.Pool{
 		Source4: netip.MustParseAddr("172.16.0.1"), Source6: netip.MustParseAddr("fd00::1"), MTU: 1500,
+		MAC: [6]byte{2, 0, 0, 0, 0, 2},
 	}
 	for i := range pool.HashKey {
 		pool.HashKey[i] = byte(37*i + 11)

@@ -35,7 +35,7 @@ static __always_inline bool restore(struct xdp_md *ctx)
 	barrier_var(cookie);
 	if (data + COOKIE_AT_MAX + 1 > end || (void *)(cookie + 1) > end)
 		return false;
-	*(__u64 *)data = 0x0a02020202020202ULL;
+	*(__u64 *)data = 0x0a02020000000002ULL; /* to 02:00:00:00:00:02 */
 	*(__u32 *)(data + 8) = 0x0a0a0a0a;
 	*(__be16 *)(data + 12) = cfg_v6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 	*source = (*source & bpf_htonl(0xff000000)) | bpf_htonl(flow);
