@@ -2701,7 +2701,9 @@ type HostStatus struct {
 	// Of tenants, those that both ends have spoken in; the limit is what others leave room for.
 	TenantSessions []*TenantRows `protobuf:"bytes,6,rep,name=tenant_sessions,json=tenantSessions,proto3" json:"tenant_sessions,omitempty"`
 	// Of tenants, rows of the table of source NAT that each is nearest to the end of.
-	TenantSnat    []*TenantRows `protobuf:"bytes,7,rep,name=tenant_snat,json=tenantSnat,proto3" json:"tenant_snat,omitempty"`
+	TenantSnat []*TenantRows `protobuf:"bytes,7,rep,name=tenant_snat,json=tenantSnat,proto3" json:"tenant_snat,omitempty"`
+	// Each of snat names its ranges, as SyncHostResponse.tell_ranges asks for.
+	TellsRanges   bool `protobuf:"varint,8,opt,name=tells_ranges,json=tellsRanges,proto3" json:"tells_ranges,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2785,6 +2787,13 @@ func (x *HostStatus) GetTenantSnat() []*TenantRows {
 	return nil
 }
 
+func (x *HostStatus) GetTellsRanges() bool {
+	if x != nil {
+		return x.TellsRanges
+	}
+	return false
+}
+
 // How a workload uses the ports that it has of a VIP.
 type SNATUse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -2807,7 +2816,9 @@ type SNATUse struct {
 	FlowsWaited uint64 `protobuf:"varint,11,opt,name=flows_waited,json=flowsWaited,proto3" json:"flows_waited,omitempty"`
 	Exhausted   uint64 `protobuf:"varint,12,opt,name=exhausted,proto3" json:"exhausted,omitempty"`
 	// Of what is in the tables: HostSNAT.written, or the generation of the newest answer.
-	Written       uint64 `protobuf:"varint,13,opt,name=written,proto3" json:"written,omitempty"`
+	Written uint64 `protobuf:"varint,13,opt,name=written,proto3" json:"written,omitempty"`
+	// With HostStatus.tells_ranges: the numbers of the ranges, in order.
+	RangeNumbers  []uint32 `protobuf:"varint,14,rep,packed,name=range_numbers,json=rangeNumbers,proto3" json:"range_numbers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2931,6 +2942,13 @@ func (x *SNATUse) GetWritten() uint64 {
 		return x.Written
 	}
 	return 0
+}
+
+func (x *SNATUse) GetRangeNumbers() []uint32 {
+	if x != nil {
+		return x.RangeNumbers
+	}
+	return nil
 }
 
 // Flows of a workload to one destination.
@@ -3803,7 +3821,7 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
 	"\x06routes\x18\x06 \x01(\rR\x06routes\x12\x1d\n" +
 	"\n" +
-	"last_error\x18\a \x01(\tR\tlastError\"\xa9\x02\n" +
+	"last_error\x18\a \x01(\tR\tlastError\"\xcc\x02\n" +
 	"\n" +
 	"HostStatus\x12\x16\n" +
 	"\x06uplink\x18\x01 \x01(\tR\x06uplink\x121\n" +
@@ -3813,7 +3831,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x04snat\x18\x05 \x03(\v2\x10.weir.v1.SNATUseR\x04snat\x12<\n" +
 	"\x0ftenant_sessions\x18\x06 \x03(\v2\x13.weir.v1.TenantRowsR\x0etenantSessions\x124\n" +
 	"\vtenant_snat\x18\a \x03(\v2\x13.weir.v1.TenantRowsR\n" +
-	"tenantSnat\"\x87\x03\n" +
+	"tenantSnat\x12!\n" +
+	"\ftells_ranges\x18\b \x01(\bR\vtellsRanges\"\xac\x03\n" +
 	"\aSNATUse\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -3830,7 +3849,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	"flowsLocal\x12!\n" +
 	"\fflows_waited\x18\v \x01(\x04R\vflowsWaited\x12\x1c\n" +
 	"\texhausted\x18\f \x01(\x04R\texhausted\x12\x18\n" +
-	"\awritten\x18\r \x01(\x04R\awritten\"q\n" +
+	"\awritten\x18\r \x01(\x04R\awritten\x12#\n" +
+	"\rrange_numbers\x18\x0e \x03(\rR\frangeNumbers\"q\n" +
 	"\x0fSNATDestination\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12\x1a\n" +

@@ -1606,8 +1606,11 @@ type SyncHostResponse struct {
 	// These are all of snat: forget others. Not in each snapshot, as a host is told what the muxes know already.
 	SnatSnapshot bool `protobuf:"varint,19,opt,name=snat_snapshot,json=snatSnapshot,proto3" json:"snat_snapshot,omitempty"`
 	// As in SyncMuxResponse.
-	FastpathKeys  []*FastpathKey `protobuf:"bytes,20,rep,name=fastpath_keys,json=fastpathKeys,proto3" json:"fastpath_keys,omitempty"`
-	SynSecrets    []*SYNSecret   `protobuf:"bytes,21,rep,name=syn_secrets,json=synSecrets,proto3" json:"syn_secrets,omitempty"`
+	FastpathKeys []*FastpathKey `protobuf:"bytes,20,rep,name=fastpath_keys,json=fastpathKeys,proto3" json:"fastpath_keys,omitempty"`
+	SynSecrets   []*SYNSecret   `protobuf:"bytes,21,rep,name=syn_secrets,json=synSecrets,proto3" json:"syn_secrets,omitempty"`
+	// The store was restored from a backup: reports are to name the ranges that workloads have. Until the manager has them,
+	// nothing of snat is told.
+	TellRanges    bool `protobuf:"varint,22,opt,name=tell_ranges,json=tellRanges,proto3" json:"tell_ranges,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1738,6 +1741,13 @@ func (x *SyncHostResponse) GetSynSecrets() []*SYNSecret {
 		return x.SynSecrets
 	}
 	return nil
+}
+
+func (x *SyncHostResponse) GetTellRanges() bool {
+	if x != nil {
+		return x.TellRanges
+	}
+	return false
 }
 
 // The ports that a workload has of a VIP, as its host runs it.
@@ -3134,7 +3144,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x05 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
-	"\acluster\x18\f \x01(\x06R\acluster\"\xaa\x04\n" +
+	"\acluster\x18\f \x01(\x06R\acluster\"\xcb\x04\n" +
 	"\x10SyncHostResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -3152,7 +3162,9 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\rsnat_snapshot\x18\x13 \x01(\bR\fsnatSnapshot\x129\n" +
 	"\rfastpath_keys\x18\x14 \x03(\v2\x14.weir.v1.FastpathKeyR\ffastpathKeys\x123\n" +
 	"\vsyn_secrets\x18\x15 \x03(\v2\x12.weir.v1.SYNSecretR\n" +
-	"synSecrets\"\x80\x03\n" +
+	"synSecrets\x12\x1f\n" +
+	"\vtell_ranges\x18\x16 \x01(\bR\n" +
+	"tellRanges\"\x80\x03\n" +
 	"\bHostSNAT\x12\x10\n" +
 	"\x03vip\x18\x01 \x01(\tR\x03vip\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +

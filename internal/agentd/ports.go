@@ -92,6 +92,7 @@ type ports struct {
 	mu        sync.Mutex
 	workloads map[netip.Addr]*portUser
 	failure   string // of SetSNAT
+	tells     bool   // the manager asks for the ranges of all workloads
 }
 
 // portUser is a workload with source NAT.
@@ -134,11 +135,15 @@ func newPorts(config PortsConfig, name string, log *slog.Logger, listed func([]n
 
 // apply takes what a message of the manager says of source NAT.
 func (p *ports) apply(update rpc.HostUpdate) error {
-	if p.config.Datapath == nil || len(update.SNAT)+len(update.SNATRemoved) == 0 && !update.SNATSnapshot {
+	if p.config.Datapath == nil {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.tells = update.TellRanges
+	if len(update.SNAT)+len(update.SNATRemoved) == 0 && !update.SNATSnapshot {
+		return nil
+	}
 	if update.SNATSnapshot {
 		wanted := make(map[netip.Addr]model.SNATKey, len(update.SNAT))
 		for _, s := range update.SNAT {

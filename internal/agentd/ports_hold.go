@@ -177,7 +177,7 @@ func (p *ports) answered(ctx context.Context, key model.SNATKey, answer *weirv1.
 	user.asking = false
 	reason, after, _ := rpc.PortsRefused(err)
 	switch {
-	case reason == rpc.PortsRate || reason == rpc.PortsOutstanding || err != nil && !isRefusal(err):
+	case reason == rpc.PortsRate || reason == rpc.PortsOutstanding || reason == rpc.PortsRestored || err != nil && !isRefusal(err):
 		user.askAfter, user.wants = now.Add(max(after, retryAfter)), true
 		p.log.Debug("ports can't be asked for", "vip", key.VIP, "err", err)
 		return

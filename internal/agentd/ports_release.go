@@ -9,6 +9,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/datapath/agent"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/snat"
 	"github.com/weirlb/weir/internal/telemetry"
 )
@@ -122,16 +123,16 @@ func (p *ports) given(user *portUser, due []model.Range, answer *weirv1.ReleaseP
 	p.warn("close ranges", p.set())
 }
 
-// uses is what the manager is told of the workloads' ports.
-func (p *ports) uses() []*weirv1.SNATUse {
+// uses is what the manager is told of the workloads' ports, with their ranges if it asks for these.
+func (p *ports) uses() (all []*weirv1.SNATUse, tellsRanges bool) {
 	if p.config.Datapath == nil {
-		return nil
+		return nil, true
 	}
 	uses, err := p.config.Datapath.SNATUse(true)
 	p.warn("read the use of ports", err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	all := make([]*weirv1.SNATUse, 0, len(uses))
+	all = make([]*weirv1.SNATUse, 0, len(uses))
 	for _, use := range uses {
 		u := &weirv1.SNATUse{
 			Vip: use.Key.VIP.String(), Address: use.Key.Address.String(), Ranges: uint32(len(use.Ranges)),
@@ -146,9 +147,12 @@ func (p *ports) uses() []*weirv1.SNATUse {
 			u.Requests, u.FlowsWaited, u.Exhausted = user.requests, user.waited, user.exhausted
 			u.FlowsLocal, u.Written = use.Begun, uint64(user.config.Written)
 		}
+		if p.tells {
+			u.RangeNumbers = rpc.RangesToProto(use.Ranges)
+		}
 		all = append(all, u)
 	}
-	return all
+	return all, p.tells && err == nil
 }
 
 func protocolName(p model.Protocol) string {
@@ -160,7 +164,8 @@ func protocolName(p model.Protocol) string {
 
 // sample tells of the ports.
 func (p *ports) sample(to *telemetry.Sample) {
-	for _, use := range p.uses() {
+	uses, _ := p.uses()
+	for _, use := range uses {
 		vip, workload := use.GetVip(), use.GetAddress()
 		telemetry.Put(to, "weir_agent_snat_ports", use.GetRanges()*model.RangePorts, vip, workload)
 		telemetry.Put(to, "weir_agent_snat_ports_in_use", use.GetPortsInUse(), vip, workload)

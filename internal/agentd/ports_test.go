@@ -195,6 +195,25 @@ func TestPortsRefused(t *testing.T) {
 }
 
 // For whom there is no room is told so; no ports would help.
+// Ranges are named while the manager asks for them, and kept while it tells nothing of them.
+func TestRangesAreToldWhenAskedFor(t *testing.T) {
+	w, p := newPortWorld(t, 300, 301)
+	w.ranges = []model.Range{300, 301}
+	for _, asked := range []bool{false, true, false} {
+		if err := p.apply(rpc.HostUpdate{TellRanges: asked}); err != nil {
+			t.Fatal(err)
+		}
+		uses, told := p.uses()
+		want := 0
+		if asked {
+			want = len(w.ranges)
+		}
+		if told != asked || len(uses) != 1 || len(uses[0].GetRangeNumbers()) != want || len(w.ranges) == 0 {
+			t.Errorf("asked: %v; it tells: %v, %v", asked, told, uses)
+		}
+	}
+}
+
 func TestNoRoomIsTold(t *testing.T) {
 	w, p := newPortWorld(t)
 	full := waits(1, "one")

@@ -173,8 +173,8 @@ func (r *reports) news(findings []finding) []finding {
 func (r *reports) status(now standing) *weirv1.HostStatus {
 	status := &weirv1.HostStatus{
 		Uplink: r.config.Uplink, Sessions: uint64(r.census.Live), Warnings: slices.Concat(now.warnings, r.ports.warnings()),
-		Snat: r.ports.uses(),
 	}
+	status.Snat, status.TellsRanges = r.ports.uses()
 	if r.trouble != "" {
 		status.Warnings = append(status.Warnings, r.trouble)
 	}

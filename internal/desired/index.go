@@ -65,7 +65,7 @@ func (p place) Compare(other place) int {
 func (s State) Clone() State {
 	return State{
 		VIPs: s.VIPs.Clone(), Tables: s.Tables.Clone(), Nodes: s.Nodes.Clone(), Health: s.Health.Clone(),
-		Pools: s.Pools.Clone(), Ports: s.Ports.Clone(), Steps: s.Steps.Clone(), PrefixLists: s.PrefixLists.Clone(),
+		Pools: s.Pools.Clone(), Ports: s.Ports.Clone(), Steps: s.Steps.Clone(), PrefixLists: s.PrefixLists.Clone(), Restored: s.Restored,
 		index: index{
 			uses: s.uses.Clone(), living: s.living.Clone(), muxes: s.muxes.Clone(), moving: s.moving.Clone(), taken: s.taken.Clone(),
 			naming: s.naming.Clone(), leaving: s.leaving.Clone(), digest: s.digest, ranges: s.ranges, usage: s.usage.Clone(),

@@ -127,6 +127,11 @@ func (a *admission) allocate(path string, vip model.VIP) model.VIP {
 	if !there {
 		return vip // told by pooled
 	}
+	if a.Restored.Pending() {
+		a.refuse(path+".pool", "%s gives no address yet: the store was restored from a backup, and not all nodes have told what they have: "+
+			"try again in some minutes", pool.Name)
+		return vip
+	}
 	family := vip.WantedFamily()
 	prefixes := slices.Clone(pool.Prefixes)
 	if family == "" { // IPv4 first

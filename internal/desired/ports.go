@@ -299,8 +299,11 @@ func (h Holding) rest(ranges []model.Range, now time.Time) Holding {
 }
 
 // give returns h with up to n ranges more, and which those are: its own that rest first, then what is free from
-// start on.
+// start on. While a restore is pending it gives nothing.
 func (s State) give(key model.SNATKey, h Holding, blocked *snat.Set, n int, start model.Range) (Holding, []model.Range) {
+	if s.Restored.Pending() {
+		return h, nil
+	}
 	var given []model.Range
 	var resting []Resting
 	for _, r := range h.Resting {

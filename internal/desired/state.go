@@ -16,6 +16,17 @@ const RetireTime = time.Hour
 
 func retireTime(e model.Endpoint) time.Duration { return max(RetireTime, e.Idle()) }
 
+// RetireTime is the longest time that a slot which is freed now rests.
+func (s State) RetireTime() time.Duration {
+	longest := RetireTime
+	for vip := range s.VIPs.Values() {
+		for _, e := range vip.Endpoints {
+			longest = max(longest, retireTime(e))
+		}
+	}
+	return longest
+}
+
 // State is all that tables are computed from, with what finds them by address and by host. A copy that was
 // not made by Clone is read only.
 type State struct {
@@ -28,6 +39,8 @@ type State struct {
 	Steps  sorted.Map[string, mitigation.State] // of overload policies, by VIP
 
 	PrefixLists sorted.Map[string, model.PrefixList]
+
+	Restored Restored
 
 	index
 }

@@ -42,7 +42,7 @@ func Gone(old, vip model.VIP) []model.EndpointKey {
 
 // compute returns the table of e that follows old.
 func (s State) compute(vip model.VIP, e model.Endpoint, old Table, now time.Time, ended map[model.Slot]time.Time) Table {
-	table := Table{Rows: keep(old.Rows, e.Backends, now, retireTime(e))}
+	table := Table{Rows: keep(old.Rows, e.Backends, now, retireTime(e), s.Restored)}
 	table.Cookies, table.Settles = cookies(vip, e, old, now)
 	effective := s.effective(vip, e)
 	ailing := s.mark(table.Rows, vip, e, effective.kept)
@@ -172,7 +172,7 @@ func (s State) effective(vip model.VIP, e model.Endpoint) effect {
 
 // keep gives each backend a row: its old one if it has any, even a retired one, else a free slot.
 // Rows without a backend retire, and are forgotten after the time to retire.
-func keep(old []Row, backends []model.Backend, now time.Time, retire time.Duration) []Row {
+func keep(old []Row, backends []model.Backend, now time.Time, retire time.Duration, restored Restored) []Row {
 	wanted := make(map[netip.AddrPort]model.Backend, len(backends))
 	for _, b := range backends {
 		wanted[b.AddrPort()] = b
@@ -197,7 +197,7 @@ func keep(old []Row, backends []model.Backend, now time.Time, retire time.Durati
 			fresh = append(fresh, b)
 		}
 	}
-	rows, free := vacate(rows, len(fresh))
+	rows, free := vacate(rows, len(fresh), restored.passOver(rows))
 	for i, b := range fresh {
 		rows = append(rows, Row{Slot: free[i], Backend: b.AddrPort(), Tunnel: b.TunnelAddress()})
 	}
@@ -205,9 +205,9 @@ func keep(old []Row, backends []model.Backend, now time.Time, retire time.Durati
 	return rows
 }
 
-// vacate returns n slots that no row has, the lowest first. If too few are free, the rows that
-// retired first give up theirs.
-func vacate(rows []Row, n int) ([]Row, []model.Slot) {
+// vacate returns n slots that no row has, the lowest but for the first ones, which are passed over as far as there are
+// enough. If too few are free, the rows that retired first give up theirs.
+func vacate(rows []Row, n, passOver int) ([]Row, []model.Slot) {
 	for excess := len(rows) + n - model.MaxBackends; excess > 0; excess-- {
 		oldest := -1
 		for i, r := range rows {
@@ -221,9 +221,14 @@ func vacate(rows []Row, n int) ([]Row, []model.Slot) {
 	for _, r := range rows {
 		taken[r.Slot] = true
 	}
+	passOver = min(passOver, model.MaxBackends-len(rows)-n)
 	free := make([]model.Slot, 0, n)
 	for slot := model.Slot(1); len(free) < n; slot++ {
-		if !taken[slot] {
+		switch {
+		case taken[slot]:
+		case passOver > 0:
+			passOver--
+		default:
 			free = append(free, slot)
 		}
 	}

@@ -232,15 +232,19 @@ type fakeHost struct {
 	snat       map[model.SNATKey]model.HostSNAT
 	snapshots  int // of SNAT
 	lies       bool
+	tells      bool // its ranges, as it was asked to
 	muxes      []netip.Prefix
 	silent     bool // it does not acknowledge
 	key        flowhash.Key
 }
 
 func startHost(t *testing.T, url, name string, addresses ...string) *fakeHost {
-	h := &fakeHost{
-		name: name, client: dial(t, url), backends: map[model.HostBackendKey]model.HostBackend{}, snat: map[model.SNATKey]model.HostSNAT{},
-	}
+	return startHostWith(t, url, name, map[model.SNATKey]model.HostSNAT{}, addresses...)
+}
+
+// startHostWith starts a host that has ports already, which managers told it that are gone.
+func startHostWith(t *testing.T, url, name string, has map[model.SNATKey]model.HostSNAT, addresses ...string) *fakeHost {
+	h := &fakeHost{name: name, client: dial(t, url), backends: map[model.HostBackendKey]model.HostBackend{}, snat: has}
 	goFollow(t, h.name, func(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncHostResponse], error) {
 		return h.client.SyncHost(ctx, &weirv1.SyncHostRequest{Name: name, Addresses: addresses, Version: "test"})
 	}, h.apply)
@@ -262,11 +266,15 @@ func (h *fakeHost) apply(p *weirv1.SyncHostResponse) error {
 	for _, key := range u.Removed {
 		delete(h.backends, key)
 	}
-	if u.SNATSnapshot {
+	before := h.snat
+	if h.tells = u.TellRanges; u.SNATSnapshot {
 		h.snapshots++
 		h.snat = map[model.SNATKey]model.HostSNAT{}
 	}
 	for _, s := range u.SNAT {
+		if own := before[s.Key]; s.Written < own.Written { // as an agent does: an answer has overtaken it
+			s.Ranges, s.Written = own.Ranges, own.Written
+		}
 		h.snat[s.Key] = s
 	}
 	for _, key := range u.SNATRemoved {
@@ -284,7 +292,7 @@ func (h *fakeHost) apply(p *weirv1.SyncHostResponse) error {
 // report tells the manager the generation and health.
 func (h *fakeHost) report(health ...model.BackendHealth) error {
 	h.mu.Lock()
-	r := &weirv1.ReportHostRequest{Name: h.name, Generation: uint64(h.generation), Status: &weirv1.HostStatus{Uplink: "eth0"}}
+	r := &weirv1.ReportHostRequest{Name: h.name, Generation: uint64(h.generation), Status: &weirv1.HostStatus{Uplink: "eth0", TellsRanges: h.tells}}
 	for key, s := range h.snat {
 		use := &weirv1.SNATUse{
 			Vip: key.VIP.String(), Address: key.Address.String(), Ranges: uint32(len(s.Ranges)), Written: uint64(s.Written), Flows: 7,
@@ -292,6 +300,9 @@ func (h *fakeHost) report(health ...model.BackendHealth) error {
 		}
 		if use.Digest = snat.Digest(key.VIP, s.Tunnel, s.Ranges...); h.lies {
 			use.Digest++
+		}
+		if h.tells {
+			use.RangeNumbers = rpc.RangesToProto(s.Ranges)
 		}
 		r.Status.Snat = append(r.Status.Snat, use)
 	}

@@ -179,7 +179,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.watchStore(ctx) })
 	group.Go(func() error { return m.recordEvents(ctx) }) // muxes report to any replica
 	group.Go(func() error {
-		return m.whileLeading(ctx, m.reconcile, m.watchSilence, m.endTransitions, m.endRests, m.auditPorts, m.notice, m.rotateKeys, m.rotateSecrets, m.mitigate, m.store.Promote)
+		return m.whileLeading(ctx, m.reconcile, m.watchSilence, m.endTransitions, m.endRests, m.settleRestore, m.auditPorts, m.notice, m.rotateKeys, m.rotateSecrets, m.mitigate, m.store.Promote)
 	})
 	group.Go(func() error {
 		defer stopStore()

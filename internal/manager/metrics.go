@@ -106,7 +106,7 @@ func (m *meters) countPorts() {
 	m.portFaults = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_manager_port_faults_total", Help: "Differences that the audit of source NAT found, and mended, by where.",
 	}, []string{"role"})
-	for _, outcome := range []string{"granted", rpc.PortsOutstanding, rpc.PortsRate, rpc.PortsLimit, rpc.PortsExhausted, "failed"} {
+	for _, outcome := range []string{"granted", rpc.PortsOutstanding, rpc.PortsRate, rpc.PortsLimit, rpc.PortsExhausted, rpc.PortsRestored, "failed"} {
 		m.portRequests.WithLabelValues(outcome)
 	}
 	for _, stage := range []string{stageWait, stageWrite, stageMuxes} {

@@ -36,6 +36,8 @@ const (
 	busyRetry    = 100 * time.Millisecond
 	// fullRetry is when a workload that may have no more ports may ask again.
 	fullRetry = 5 * time.Second
+	// restoredRetry is when who was refused as a restore is pending may ask again.
+	restoredRetry = time.Second
 )
 
 // What a port request that is granted spends its time on, as a metric calls it.
@@ -208,6 +210,10 @@ func (m *Manager) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequ
 
 // room says why a workload gets no more ports: it, or its VIP, has no room for more.
 func room(s *store.State, vip model.VIP, key model.SNATKey) error {
+	if s.Restored.Pending() {
+		return rpc.RefusePorts(rpc.PortsRestored, restoredRetry, errors.New(
+			"the store was restored from a backup: no ports are given until the hosts have told which they have"))
+	}
 	if has := len(s.Ports.At(key).Ranges); mayTake(vip, has) <= 0 {
 		return rpc.RefusePorts(rpc.PortsLimit, fullRetry, fmt.Errorf(
 			"%s has %d ports, of the %d that it may: raise snat.maxPorts, if it may have more",

@@ -22,7 +22,7 @@ import (
 // answeredPorts is how many port requests a manager has answered itself.
 func answeredPorts(t *testing.T, m *Manager) (n float64) {
 	t.Helper()
-	for _, outcome := range []string{"granted", "failed", rpc.PortsOutstanding, rpc.PortsRate, rpc.PortsLimit, rpc.PortsExhausted} {
+	for _, outcome := range []string{"granted", "failed", rpc.PortsOutstanding, rpc.PortsRate, rpc.PortsLimit, rpc.PortsExhausted, rpc.PortsRestored} {
 		var counted dto.Metric
 		if err := m.meters.portRequests.WithLabelValues(outcome).Write(&counted); err != nil {
 			t.Fatal(err)

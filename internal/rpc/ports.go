@@ -14,6 +14,7 @@ const (
 	PortsRate        = "rate"        // too many a second
 	PortsLimit       = "limit"       // the workload has all that it may
 	PortsExhausted   = "exhausted"   // the VIP has none left
+	PortsRestored    = "restored"    // the store was restored, and it is not known yet who has which
 )
 
 const portsDomain = "ports.weir"

@@ -48,6 +48,7 @@ type HostUpdate struct {
 	SNAT         []model.HostSNAT
 	SNATRemoved  []model.SNATKey
 	SNATSnapshot bool // these are all of SNAT
+	TellRanges   bool // reports are to name the ranges that workloads have
 	// Keys and SYNSecrets are as in MuxUpdate.
 	Keys       []model.FastpathKey
 	SYNSecrets []model.SYNSecret
@@ -140,7 +141,7 @@ func HostUpdateToProto(u HostUpdate) *weirv1.SyncHostResponse {
 	for _, s := range u.SNAT {
 		p.Snat = append(p.Snat, HostSNATToProto(s))
 	}
-	p.SnatRemoved, p.SnatSnapshot = snatKeysToProto(u.SNATRemoved), u.SNATSnapshot
+	p.SnatRemoved, p.SnatSnapshot, p.TellRanges = snatKeysToProto(u.SNATRemoved), u.SNATSnapshot, u.TellRanges
 	return p
 }
 
@@ -150,7 +151,7 @@ func HostUpdateFromProto(p *weirv1.SyncHostResponse) (HostUpdate, error) {
 	u := HostUpdate{
 		Generation: model.Generation(p.GetGeneration()), Snapshot: p.GetSnapshot(),
 		Muxes: f.prefixes("muxes", p.GetMuxes()), Keys: f.keys("fastpathKeys", p.GetFastpathKeys()),
-		SYNSecrets: f.synSecrets("synSecrets", p.GetSynSecrets()),
+		SYNSecrets: f.synSecrets("synSecrets", p.GetSynSecrets()), TellRanges: p.GetTellRanges(),
 	}
 	errs := []error{f.err()}
 	if len(p.GetHashKey()) > 0 { // a manager from before it told hosts leaves it out

@@ -6,6 +6,10 @@ import (
 	"path/filepath"
 	"testing"
 
+	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.uber.org/zap"
+
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -85,5 +89,73 @@ func TestWhatRestoreRefuses(t *testing.T) {
 	}
 	if _, err := Restore(t.Context(), path, dir, "m1", false, testLog(t)); err == nil {
 		t.Error("a store was overwritten")
+	}
+}
+
+// What was written on managers' leases is gone with them, and the store is marked as restored until all is known.
+func TestWhatARestoreForgets(t *testing.T) {
+	s, end := open(t, Config{Name: "m1", DataDir: t.TempDir()})
+	mustUpdate(t, s, Change{Nodes: []model.Node{host}})
+	for key, value := range map[string]any{prefixFenced + "mux1": "silent", prefixReady + "m1": model.Generation(7), prefixStreams + "host1": struct{}{}} {
+		text, err := encode(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.client.Put(t.Context(), key, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := backUp(t, s)
+	end()
+	dir := t.TempDir()
+	generation, err := Restore(t.Context(), path, dir, "m1", false, testLog(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, end = open(t, Config{Name: "m1", DataDir: dir})
+	eventually(t, "it leads", func() bool { mine, _ := s.Epoch(); return mine != 0 })
+	state := s.State()
+	if state.Fenced.Len()+state.Ready.Len()+state.Streams.Len() > 0 {
+		t.Errorf("fenced %v, ready %v, streams %v are left", state.Fenced, state.Ready, state.Streams)
+	}
+	if state.Restored != (desired.Restored{At: generation}) || !state.Restored.Pending() {
+		t.Errorf("it is restored as of %+v, want generation %d", state.Restored, generation)
+	}
+	mustUpdate(t, s, Change{Restored: &desired.Restored{At: 1, Settled: true}})
+	end()
+	s, _ = open(t, Config{Name: "m1", DataDir: dir})
+	eventually(t, "it leads again", func() bool { mine, _ := s.Epoch(); return mine != 0 })
+	if r := s.State().Restored; !r.Settled || r.At == 0 || r.Pending() {
+		t.Errorf("it is settled as %+v", r)
+	}
+	mustUpdate(t, s, Change{Restored: &desired.Restored{}})
+	if r := s.State().Restored; r.At != 0 {
+		t.Errorf("it is over, and %+v is left", r)
+	}
+}
+
+// A store that etcd's own tools restored, with a bump of the revision as the runbook says, is known for one.
+func TestAStoreThatOthersRestored(t *testing.T) {
+	s, end := open(t, Config{Name: "m1", DataDir: t.TempDir()})
+	generation := mustUpdate(t, s, Change{Nodes: []model.Node{host}})
+	path := backUp(t, s)
+	end()
+	dir := t.TempDir()
+	err := snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
+		SnapshotPath: path, Name: "m1", OutputDataDir: filepath.Join(dir, "etcd"), PeerURLs: []string{lonely},
+		InitialCluster: "m1=" + lonely, InitialClusterToken: "etcdutl", RevisionBump: leap, MarkCompacted: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second start is none
+		s, end = open(t, Config{Name: "m1", DataDir: dir})
+		eventually(t, "it knows", func() bool { return s.State().Restored.Pending() })
+		first := s.State().Restored.At
+		if first < generation+leap {
+			t.Errorf("it is restored as of generation %d, which nodes may have seen", first)
+		}
+		generation = first - leap
+		end()
 	}
 }

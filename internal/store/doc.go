@@ -5,6 +5,7 @@
 //	/weir/v1/hosts           written with those changes that add to what hosts run
 //	/weir/v1/leader          the manager that leads; its creation revision is the epoch
 //	/weir/v1/managers/NAME   a replica of the manager, and its member of the embedded etcd
+//	/weir/v1/restored        the store is restored, and what was given out after the backup is not given to others yet
 //	/weir/v1/hash-key        the pool's secret, made once
 //	/weir/v1/vips/NAME       a VIP as its user wrote it, hosts resolved, with its address, when it was written and by whom
 //	/weir/v1/pools/NAME      an address pool

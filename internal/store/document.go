@@ -20,6 +20,7 @@ const (
 	keyFastpath    = root + "fastpath-keys"
 	keySYNSecrets  = root + "syn-secrets"
 	keyLeader      = root + "leader"
+	keyRestored    = root + "restored"
 	prefixManagers = root + "managers/"
 	prefixVIPs     = root + "vips/"
 	prefixTables   = root + "tables/"

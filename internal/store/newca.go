@@ -16,9 +16,13 @@ func forgetCA() []clientv3.Op {
 	}
 }
 
-// forgetManagers takes out what is known of the managers and streams from before.
-func forgetManagers() []clientv3.Op {
-	return []clientv3.Op{clientv3.OpDelete(prefixManagers, clientv3.WithPrefix()), clientv3.OpDelete(prefixStreams, clientv3.WithPrefix())}
+// forgetManagers takes out what is known of the managers from before, and what they wrote on their leases: streams, nodes that
+// do not answer, and what their hosts have.
+func forgetManagers() (ops []clientv3.Op) {
+	for _, prefix := range []string{prefixManagers, prefixStreams, prefixFenced, prefixReady} {
+		ops = append(ops, clientv3.OpDelete(prefix, clientv3.WithPrefix()))
+	}
+	return ops
 }
 
 // ForgetCA takes the CA out of the external etcd of cfg, of which no manager may run. What users have configured stays.

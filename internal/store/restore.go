@@ -29,6 +29,9 @@ const leap = 1_000_000_000
 // from the time, in milliseconds, if that is more than those of the backup and a leap. So they also do when
 // a backup is restored twice.
 //
+// Nor does the store know what was given out after the backup: it is marked as restored, and gives out nothing that may be
+// in use until the manager knows; see desired.Restored.
+//
 // With newCA the store has no CA any more, and no token or certificate from before is good: the manager makes
 // another CA when it starts, and all join anew.
 func Restore(ctx context.Context, backup, dataDir, name string, newCA bool, log *slog.Logger) (model.Generation, error) {
@@ -59,6 +62,11 @@ func Restore(ctx context.Context, backup, dataDir, name string, newCA bool, log 
 	return begin(ctx, dataDir, name, newCA, log)
 }
 
+// restoredDocument marks a store that was restored.
+type restoredDocument struct {
+	Settled bool `json:"settled,omitempty"` // what nodes hold is known
+}
+
 // begin starts a restored store once, to hold that it can be read, and to write what must be new: the
 // generation, and nothing of the managers and streams from before.
 func begin(ctx context.Context, dataDir, name string, newCA bool, log *slog.Logger) (model.Generation, error) {
@@ -73,7 +81,12 @@ func begin(ctx context.Context, dataDir, name string, newCA bool, log *slog.Logg
 	if err != nil {
 		return 0, err
 	}
-	ops := append([]clientv3.Op{clientv3.OpPut(keyGeneration, none), clientv3.OpDelete(keyLeader)}, forgetManagers()...)
+	restored, err := encode(restoredDocument{})
+	if err != nil {
+		return 0, err
+	}
+	ops := append([]clientv3.Op{clientv3.OpPut(keyGeneration, none), clientv3.OpPut(keyRestored, restored), clientv3.OpDelete(keyLeader)},
+		forgetManagers()...)
 	if newCA {
 		ops = append(ops, forgetCA()...)
 	}
@@ -86,4 +99,31 @@ func begin(ctx context.Context, dataDir, name string, newCA bool, log *slog.Logg
 		return 0, err
 	}
 	return model.Generation(written.Header.Revision), nil
+}
+
+// noteLeap marks a store as restored whose revision is far ahead of all that it holds: so it is when etcd's own tools restored
+// it, with a bump of the revision, as an external one is.
+func (s *Store) noteLeap(ctx context.Context) error {
+	state := s.State()
+	newest, err := s.client.Get(ctx, root, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
+		clientv3.WithSort(clientv3.SortByModRevision, clientv3.SortDescend), clientv3.WithLimit(1))
+	if err != nil {
+		return explain("read the store", err)
+	}
+	if len(newest.Kvs) == 0 || newest.Header.Revision-newest.Kvs[0].ModRevision < leap/2 {
+		return nil
+	}
+	none, err := encode(struct{}{})
+	if err != nil {
+		return err
+	}
+	restored, err := encode(restoredDocument{})
+	if err != nil {
+		return err
+	}
+	s.log.Warn("the store was restored", "old", newest.Kvs[0].ModRevision, "new", newest.Header.Revision)
+	_, err = s.client.Txn(ctx). // if not another manager was faster
+					If(clientv3.Compare(clientv3.ModRevision(keyGeneration), "=", int64(state.Generation))).
+					Then(clientv3.OpPut(keyGeneration, none), clientv3.OpPut(keyRestored, restored)).Commit()
+	return explain("mark the store as restored", err)
 }

@@ -78,6 +78,10 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 		err = s.putTraces(key, kv)
 	case keyLeader:
 		err = s.putLeader(kv)
+	case keyRestored:
+		var d restoredDocument
+		d, err = decode[restoredDocument](key, kv.Value)
+		s.Restored = desired.Restored{At: generation, Settled: d.Settled}
 	case prefixManagers:
 		err = s.putManager(name, kv.Value)
 	case keyHash:
@@ -226,6 +230,8 @@ func (b *builder) remove(key string) error {
 		delete(s.Managers, name)
 	case keyLeader:
 		s.Leader, s.LeaderAddress = "", ""
+	case keyRestored:
+		s.Restored = desired.Restored{}
 	case prefixVIPs:
 		b.removeVIP(name)
 	case prefixPools:

@@ -106,6 +106,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		err = s.load(ctx)
 	}
 	if err == nil {
+		err = s.noteLeap(ctx)
+	}
+	if err == nil {
 		err = s.enroll(ctx)
 	}
 	if err == nil {

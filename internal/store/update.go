@@ -39,6 +39,8 @@ type Change struct {
 	SYNSecrets        []model.SYNSecret   // likewise
 	// Steps are of overload policies, by VIP; the zero value is nothing, which is not kept.
 	Steps map[string]mitigation.State
+	// Restored is the next step of a restore: Settled, or none, when it is over; nil: as it was.
+	Restored *desired.Restored
 }
 
 // commit writes what was folded if the desired state is still that of its base, and this replica leads in
@@ -123,6 +125,12 @@ func (c Change) operations(s *State) ([]clientv3.Op, error) {
 	}
 	for _, key := range c.DeletePorts {
 		ops = append(ops, clientv3.OpDelete(portsKey(key)))
+	}
+	if r := c.Restored; r != nil && r.At == 0 {
+		ops = append(ops, clientv3.OpDelete(keyRestored))
+	} else if r != nil {
+		value, err := encode(restoredDocument{Settled: r.Settled})
+		put(keyRestored, value, err)
 	}
 	for name, steps := range c.Steps {
 		if steps == (mitigation.State{}) {

@@ -348,6 +348,9 @@ func (b *builder) apply(c Change, generation model.Generation) {
 	if c.SYNSecrets != nil {
 		b.next.SYNSecrets = c.SYNSecrets
 	}
+	if c.Restored != nil {
+		b.next.Restored = *c.Restored
+	}
 	for _, pool := range c.Pools {
 		b.putPool(pool, generation)
 	}

@@ -66,9 +66,9 @@ func (f *HostFeed) snapshotSNAT() {
 }
 
 // takeSNAT adds what is due of SNAT to an update: what the muxes have. Of what the host heard before this stream,
-// up to generation first, it takes nothing back.
+// up to generation first, it takes nothing back. While a restore is pending the host tells, and is told nothing.
 func (f *HostFeed) takeSNAT(update *rpc.HostUpdate, s *store.State, first model.Generation) {
-	if s == nil || f.snatWhole && s.Generation < first {
+	if s == nil || s.Restored.Pending() || f.snatWhole && s.Generation < first {
 		return
 	}
 	whole, keys := f.snatWhole, f.snat
@@ -93,7 +93,7 @@ func (f *HostFeed) takeSNAT(update *rpc.HostUpdate, s *store.State, first model.
 
 // snatDue says whether there is anything of SNAT to tell, as of what the muxes have.
 func (f *HostFeed) snatDue(s *store.State, first model.Generation) bool {
-	return s != nil && (len(f.snat) > 0 || f.snatWhole) && (!f.snatWhole || s.Generation >= first)
+	return s != nil && !s.Restored.Pending() && (len(f.snat) > 0 || f.snatWhole) && (!f.snatWhole || s.Generation >= first)
 }
 
 // add notes what the host must hear.
@@ -126,6 +126,7 @@ func (f *HostFeed) Take(first model.Generation) (update rpc.HostUpdate, due bool
 	f.whole, f.dirty, f.pending, f.sent = false, false, nil, s.Generation
 	delete(h.fresh, f)
 	update = rpc.HostUpdate{Generation: s.Generation, Snapshot: whole, Muxes: s.Muxes(), Keys: s.FastpathKeys, SYNSecrets: s.SYNSecrets}
+	update.TellRanges = s.Restored.Pending()
 	f.takeSNAT(&update, h.confirmed, first)
 	h.mu.Unlock()
 	if whole {

@@ -1,0 +1,165 @@
+package desired
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/snat"
+)
+
+// Restored says that the store was restored from a backup lately. What was given out after the backup is in no store, and
+// must not be given to anyone else: ranges of ports, addresses of pools, slots.
+type Restored struct {
+	At      model.Generation // of the newest step of the restore; 0: none was lately
+	Settled bool             // the nodes have told what they hold: ranges and addresses are given out again
+}
+
+// Pending says whether nothing new may be given out: what nodes hold is not known yet.
+func (r Restored) Pending() bool { return r.At != 0 && !r.Settled }
+
+// reservedSlots is how many free slots of an endpoint nobody is given for a while after a restore. Slots are given from the lowest
+// free one on: those were given to backends that were added after the backup, and segments of open connections may still
+// carry them.
+const reservedSlots = 64
+
+// passOver is how many free slots of an endpoint that has rows are passed over. It differs from restore to restore of one backup.
+func (r Restored) passOver(rows []Row) int {
+	if r.At == 0 || len(rows) == 0 {
+		return 0
+	}
+	return reservedSlots + int(r.At%reservedSlots)
+}
+
+// ToldPorts are the ranges that a host says a workload has. Ranges of a workload that the host says it has none of are
+// empty, but there.
+type ToldPorts struct {
+	Host   string
+	Ranges []model.Range
+}
+
+// TakeOver returns what the workloads have of the VIP at an address after a restore, by what their hosts told: hosts never had
+// a range that another one had, so what is told is newer than the backup. Of a workload whose host told nothing the backup
+// holds, but for what others have. What the backup has and the host has not rests, and so does what a host has for a
+// workload that is not its own by the backup.
+func (s State) TakeOver(address netip.Addr, told map[model.SNATKey][]ToldPorts, now time.Time) map[model.SNATKey]Holding {
+	t := takeOver{State: s, owner: map[model.Range]model.SNATKey{}, next: map[model.SNATKey]Holding{}, told: map[model.SNATKey]bool{}}
+	keys := slices.SortedFunc(maps.Keys(told), model.SNATKey.Compare)
+	for _, confirmed := range []bool{true, false} { // what backup and host agree on goes first
+		for _, key := range keys {
+			if key.VIP == address {
+				t.own(key, told[key], confirmed)
+			}
+		}
+	}
+	for key, backup := range s.Holdings(address) {
+		t.complete(key, backup, now)
+	}
+	for key, h := range t.next {
+		slices.Sort(h.Ranges)
+		t.next[key] = h
+	}
+	t.restStrays(address, keys, told, now)
+	return t.next
+}
+
+type takeOver struct {
+	State
+	owner map[model.Range]model.SNATKey // by what is held or rests
+	next  map[model.SNATKey]Holding
+	told  map[model.SNATKey]bool // keys whose own host told of them
+}
+
+// own gives the workload of a key what its host told: those that the backup has too, or the others, up to its limit.
+func (t *takeOver) own(key model.SNATKey, told []ToldPorts, confirmed bool) {
+	vip, w, listed := t.Leaving(key)
+	if !listed {
+		return
+	}
+	backup := t.Ports.At(key)
+	for _, one := range told {
+		if one.Host != w.Host {
+			continue
+		}
+		t.told[key] = true
+		h := t.next[key]
+		h.Host = w.Host
+		for _, r := range one.Ranges {
+			_, had := slices.BinarySearch(backup.Ranges, r)
+			if _, taken := t.owner[r]; taken || had != confirmed || r == 0 || !had && len(h.Ranges) >= int(vip.SNAT.MaxPorts)/model.RangePorts {
+				continue
+			}
+			t.owner[r] = key
+			h.Ranges = append(h.Ranges, r)
+		}
+		t.next[key] = h
+	}
+}
+
+// complete gives a workload what is left to it of the backup.
+func (t *takeOver) complete(key model.SNATKey, backup Holding, now time.Time) {
+	h := t.next[key]
+	h.Host = cmp.Or(h.Host, backup.Host)
+	free := func(ranges []model.Range) (left []model.Range) {
+		for _, r := range ranges {
+			if _, taken := t.owner[r]; !taken {
+				t.owner[r] = key
+				left = append(left, r)
+			}
+		}
+		return left
+	}
+	left := free(backup.Ranges)
+	if t.told[key] {
+		if len(left) > 0 {
+			h.Resting = append(h.Resting, Resting{Since: now, Ranges: left})
+		}
+	} else {
+		h.Ranges = append(h.Ranges, left...)
+	}
+	for _, r := range backup.Resting {
+		if left := free(r.Ranges); len(left) > 0 {
+			h.Resting = append(h.Resting, Resting{Since: now, Ranges: left})
+		}
+	}
+	for _, r := range backup.Reclaim {
+		if slices.Contains(h.Ranges, r) {
+			h.Reclaim = append(h.Reclaim, r)
+		}
+	}
+	t.next[key] = h
+}
+
+// restStrays lets what hosts told and no workload was given rest, up to what a workload may have.
+func (t *takeOver) restStrays(address netip.Addr, keys []model.SNATKey, told map[model.SNATKey][]ToldPorts, now time.Time) {
+	vip, _ := t.VIPAt(address)
+	most := snat.Ranges
+	if vip.SNAT != nil {
+		most = int(vip.SNAT.MaxPorts) / model.RangePorts
+	}
+	for _, key := range keys {
+		if key.VIP != address {
+			continue
+		}
+		for _, one := range told[key] {
+			var strays []model.Range
+			for _, r := range one.Ranges {
+				if _, taken := t.owner[r]; !taken && r != 0 && len(strays) < most {
+					t.owner[r] = key
+					strays = append(strays, r)
+				}
+			}
+			if len(strays) == 0 {
+				continue
+			}
+			slices.Sort(strays)
+			h := t.next[key]
+			h.Host = cmp.Or(h.Host, one.Host)
+			h.Resting = append(h.Resting, Resting{Since: now, Ranges: strays})
+			t.next[key] = h
+		}
+	}
+}
