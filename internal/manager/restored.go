@@ -64,7 +64,7 @@ func (m *Manager) settleStep(ctx context.Context, s *store.State, passed time.Du
 		return store.Change{Restored: &desired.Restored{At: s.Generation, Settled: true}}, nil
 	})
 	if err == nil {
-		m.log.Info("the restore is settled: ports and pool addresses are given out again", "silent", silent)
+		m.log.Info("the restore is settled: ports and pool addresses are given out again", "nodes", silent)
 	}
 	return err
 }

@@ -104,6 +104,12 @@ func TestRestoreGivesNoPortsTwice(t *testing.T) {
 		allocate(t, client, "host1", firstLeaver, 192)
 		return len(hosts[0].holds(firstLeaver).Ranges)+len(hosts[1].holds(secondLeaver).Ranges) == 24
 	})
+	compareRestored(t, hosts, has)
+}
+
+// compareRestored holds what hosts have to what they had before the restore.
+func compareRestored(t *testing.T, hosts [2]*fakeHost, has [2]map[model.SNATKey]model.HostSNAT) {
+	t.Helper()
 	for _, r := range has[1][secondLeaver].Ranges {
 		if !slices.Contains(hosts[1].holds(secondLeaver).Ranges, r) {
 			t.Errorf("range %d was taken from host2, which was given it after the backup", r)

@@ -67,6 +67,18 @@ type restoredDocument struct {
 	Settled bool `json:"settled,omitempty"` // what nodes hold is known
 }
 
+// restoredOperation adds the write of the next step of a restore.
+func (c Change) restoredOperation(ops []clientv3.Op, errs []error) ([]clientv3.Op, []error) {
+	if c.Restored == nil {
+		return ops, errs
+	}
+	if c.Restored.At == 0 {
+		return append(ops, clientv3.OpDelete(keyRestored)), errs
+	}
+	value, err := encode(restoredDocument{Settled: c.Restored.Settled})
+	return append(ops, clientv3.OpPut(keyRestored, value)), append(errs, err)
+}
+
 // begin starts a restored store once, to hold that it can be read, and to write what must be new: the
 // generation, and nothing of the managers and streams from before.
 func begin(ctx context.Context, dataDir, name string, newCA bool, log *slog.Logger) (model.Generation, error) {

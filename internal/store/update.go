@@ -86,7 +86,7 @@ func (s *Store) commit(ctx context.Context, fence clientv3.Cmp, epoch model.Epoc
 // operations are the writes that make s hold the change, without that of the generation.
 func (c Change) operations(s *State) ([]clientv3.Op, error) {
 	ops, err := c.prefixListOperations(s)
-	errs := []error{err}
+	ops, errs := c.restoredOperation(ops, []error{err})
 	put := func(key string, value string, err error) {
 		ops, errs = append(ops, clientv3.OpPut(key, value)), append(errs, err)
 	}
@@ -125,12 +125,6 @@ func (c Change) operations(s *State) ([]clientv3.Op, error) {
 	}
 	for _, key := range c.DeletePorts {
 		ops = append(ops, clientv3.OpDelete(portsKey(key)))
-	}
-	if r := c.Restored; r != nil && r.At == 0 {
-		ops = append(ops, clientv3.OpDelete(keyRestored))
-	} else if r != nil {
-		value, err := encode(restoredDocument{Settled: r.Settled})
-		put(keyRestored, value, err)
 	}
 	for name, steps := range c.Steps {
 		if steps == (mitigation.State{}) {
