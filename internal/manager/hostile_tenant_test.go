@@ -126,6 +126,13 @@ func TestHostileTenant(t *testing.T) {
 	if after := town.m.store.State().Generation; after != town.generation {
 		t.Errorf("the generation went from %d to %d", town.generation, after)
 	}
+	town.lets(t, at)
+}
+
+// lets holds what red may do, with backends of its own VIP rose, and that it comes to no other by a change of that.
+func (town *town) lets(t *testing.T, at func(vip, address, tunnel, host string) *weirv1.VIP) {
+	t.Helper()
+	const v4 = "203.0.113.1"
 	// What is nobody's it may have, with its host's address as a tunnel, but not by way of a patch of that.
 	for _, vip := range []*weirv1.VIP{at(v4, "10.5.0.1", "10.2.1.1", "host1"), leaves("red", v4, "10.5.0.1", "10.5.0.2", "host1"), at(v4, "10.5.0.1", "", "host2")} {
 		if _, err := town.red.ApplyVIPs(t.Context(), &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{vip}}); err != nil {
