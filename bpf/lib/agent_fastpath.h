@@ -27,6 +27,8 @@ struct {
 
 enum {
 	CONTROLS_BYTES = 1 << 18,
+	CONTROLS_OF_OTHERS =
+		CONTROLS_BYTES / 2, /* that only muxes may go beyond: anybody may send */
 	TCP_HEADER_WORDS_AT = 12, /* the byte whose upper half has the header's length */
 };
 
@@ -58,6 +60,7 @@ static __noinline enum verdict control_take(struct __sk_buff *skb, const struct 
 {
 	const struct packet *outer = &a->outer;
 	__u32 room = outer->l3 + outer->l3_length - outer->l4;
+	bool from_mux = address_is_mux(&outer->source);
 	struct gue_front front = {};
 	struct control *control;
 
@@ -69,11 +72,13 @@ static __noinline enum verdict control_take(struct __sk_buff *skb, const struct 
 	if (bpf_ntohs(front.udp.len) != sizeof(front) + FASTPATH_MESSAGE ||
 	    room < sizeof(front) + FASTPATH_MESSAGE)
 		return VERDICT_DROP_GUE_MALFORMED;
+	if (!from_mux && bpf_ringbuf_query(&controls, BPF_RB_AVAIL_DATA) > CONTROLS_OF_OTHERS)
+		return VERDICT_DROP_CONTROL;
 	control = bpf_ringbuf_reserve(&controls, sizeof(*control), 0);
 	if (!control)
 		return VERDICT_DROP_CONTROL;
 	control_begin(control, outer, CONTROL_MESSAGE);
-	control->from_mux = address_is_mux(&outer->source);
+	control->from_mux = from_mux;
 	if (bpf_skb_load_bytes(skb, outer->l4 + sizeof(front), control->message,
 			       FASTPATH_MESSAGE)) {
 		bpf_ringbuf_discard(control, 0);

@@ -71,6 +71,8 @@ type direct struct {
 	quiet    map[fastpath.Connection]unanswered
 	listed   map[fastpath.Connection]agent.Direct // by what this end sends
 	listedAt time.Time
+	strays   int // answered since straysAt
+	straysAt time.Time
 	counts   map[string]uint64         // messages by what became of them
 	states   map[agent.DirectState]int // connections at the last sweep
 }
@@ -78,8 +80,11 @@ type direct struct {
 // results are all that direct counts.
 var results = []string{
 	"accepted", "ready", "gone", "malformed", "forged", "key", "expired", "replayed", "wrong_source", "unknown", "forbidden",
-	"local", "full", "barred", "stray", "left", "silent", "ended", "failed",
+	"local", "full", "barred", "stray", "stray_unanswered", "left", "silent", "ended", "failed",
 }
+
+// straysPerSecond are answered: who sends them may have forged its address, and each answer is three times as long.
+const straysPerSecond = 500
 
 func newDirect(log *slog.Logger, datapath Directs, send func(netip.Addr, []byte) error) *direct {
 	d := &direct{
@@ -281,6 +286,13 @@ func (d *direct) left(w agent.Direct, now time.Time) string {
 
 // stray tells a host that a packet of its came past the muxes and may not.
 func (d *direct) stray(c agent.Control) string {
+	if now := d.now(); now.Sub(d.straysAt) >= time.Second {
+		d.strays, d.straysAt = 0, now
+	}
+	if d.strays == straysPerSecond {
+		return "stray_unanswered"
+	}
+	d.strays++
 	m := fastpath.Message{Kind: fastpath.Gone, Connection: c.Stray, ToClient: true, Client: c.Source, Server: c.Destination}
 	return d.tell(m, c.Source, d.now(), "stray")
 }

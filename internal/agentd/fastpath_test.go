@@ -353,6 +353,25 @@ func TestAStrayPacketBringsItsConnectionBack(t *testing.T) {
 	n.check(agent.DirectNone, agent.DirectNone)
 }
 
+// Strays with forged sources have the host answer others: so many in a second, and no more.
+func TestStraysAreAnsweredInMeasure(t *testing.T) {
+	n := newNetwork(t)
+	n.redirect(true, true)
+	n.settle()
+	stray := agent.Control{Source: netip.MustParseAddr(tunnelA), Destination: netip.MustParseAddr(tunnelB), Stray: directConnection}
+	for range straysPerSecond + 100 {
+		n.b.take(stray)
+	}
+	if b, _ := n.b.told(); b["stray"] != straysPerSecond || b["stray_unanswered"] != 100 {
+		t.Errorf("counted are %v", b)
+	}
+	n.now = n.now.Add(time.Second)
+	n.b.take(stray)
+	if b, _ := n.b.told(); b["stray"] != straysPerSecond+1 {
+		t.Errorf("a second later counted are %v", b)
+	}
+}
+
 func TestSilenceBringsBack(t *testing.T) {
 	n := newNetwork(t)
 	n.redirect(true, true)
