@@ -352,11 +352,11 @@ func (s State) Release(key model.SNATKey, ranges []model.Range, now time.Time) H
 	return s.Ports.At(key).rest(ranges, now)
 }
 
-// Rested returns h without what has rested since before a time. It says whether that is anything.
-func (h Holding) Rested(before time.Time) (Holding, bool) {
+// Rested returns h without what has rested long enough. It says whether that is anything.
+func (h Holding) Rested(enough func(Resting) bool) (Holding, bool) {
 	var left []Resting
 	for _, r := range h.Resting {
-		if r.Since.After(before) {
+		if !enough(r) {
 			left = append(left, r)
 		}
 	}

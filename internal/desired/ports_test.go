@@ -107,7 +107,7 @@ func TestPortsHoldTogether(t *testing.T) {
 				h := s.Ports.At(key)
 				s.PutHolding(key, s.Release(key, h.Ranges[:len(h.Ranges)/2], now))
 			case 3:
-				if h, some := s.Ports.At(key).Rested(now.Add(-RestTime)); some {
+				if h, some := s.Ports.At(key).Rested(func(r Resting) bool { return !r.Since.After(now.Add(-RestTime)) }); some {
 					s.PutHolding(key, h)
 				}
 			case 4:

@@ -53,10 +53,15 @@ type meters struct {
 	portsGiven    prometheus.Counter
 	portsReleased prometheus.Counter
 	portFaults    *prometheus.CounterVec // by where
+
+	silenceIgnored prometheus.Gauge
 }
 
 func newMeters() *meters {
 	m := &meters{
+		silenceIgnored: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "weir_manager_silence_ignored", Help: "1 while most hosts are silent, so that this manager, which leads, takes none out.",
+		}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_manager_api_requests_total", Help: "Calls of the API by procedure, or method and path of REST, and code.",
 		}, []string{"procedure", "code"}),
@@ -120,7 +125,7 @@ func (m *meters) countPorts() {
 var roles = []model.Role{model.RoleMux, model.RoleHost}
 
 func (m *meters) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.requests, m.took, m.streams, m.refusals, m.acked, m.refused, m.steps, m.portRequests, m.portsTook, m.portStages, m.portsGiven, m.portsReleased, m.portFaults}
+	return []prometheus.Collector{m.silenceIgnored, m.requests, m.took, m.streams, m.refusals, m.acked, m.refused, m.steps, m.portRequests, m.portsTook, m.portStages, m.portsGiven, m.portsReleased, m.portFaults}
 }
 
 // Metrics describe all that a manager tells, but for what etcd does.

@@ -11,13 +11,20 @@ import (
 )
 
 // reconcile recomputes the tables whose backends' health changed, until ctx ends. Changes that come
-// while it writes are taken together. Its first round looks at every VIP, so that a manager which
+// while it writes are taken together. Beside them it looks once at every VIP, in pieces, so that a manager which
 // died between a report and its tables leaves nothing behind.
 func (m *Manager) reconcile(ctx context.Context) error {
-	var last *store.State
+	var r rounds
 	for {
 		state, changed := m.store.Watch()
-		if err := m.recompute(ctx, dirty(last, state)); err != nil {
+		err := m.recompute(ctx, r.news(state))
+		if err == nil {
+			r.did(state)
+			if err = m.recompute(ctx, r.piece()); err == nil && r.swept() {
+				continue
+			}
+		}
+		if err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -29,13 +36,39 @@ func (m *Manager) reconcile(ctx context.Context) error {
 			}
 			continue
 		}
-		last = state
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
 		}
 	}
+}
+
+// rounds are those of a term: what is new in each, and a piece of all that there was at its begin.
+type rounds struct {
+	last *store.State
+	left []string // VIPs that were not looked at yet
+}
+
+// news are the VIPs of which something is new, since the last round.
+func (r *rounds) news(state *store.State) []string {
+	if r.last == nil {
+		r.left = slices.Collect(state.VIPs.Keys())
+		return nil
+	}
+	return dirty(r.last, state)
+}
+
+// did notes that what was new up to state is done.
+func (r *rounds) did(state *store.State) { r.last = state }
+
+// piece are some of the VIPs that were not looked at.
+func (r *rounds) piece() []string { return r.left[:min(len(r.left), recomputeMost)] }
+
+// swept notes that the piece was looked at, and says whether some are left.
+func (r *rounds) swept() bool {
+	r.left = r.left[len(r.piece()):]
+	return len(r.left) > 0
 }
 
 // recomputeMost is how many VIPs' tables are computed in one go, so that users' changes get in between.
@@ -64,11 +97,8 @@ func (m *Manager) recompute(ctx context.Context, vips []string) error {
 }
 
 // dirty returns the names of the VIPs that were written after last, or that have a backend whose health
-// changed since; of all VIPs if last is nil.
+// changed since.
 func dirty(last, state *store.State) []string {
-	if last == nil {
-		return slices.Collect(state.VIPs.Keys())
-	}
 	delta := state.Since(last)
 	vips := map[string]bool{}
 	for name := range delta.VIPs {

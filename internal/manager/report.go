@@ -216,12 +216,28 @@ func (m *Manager) report(
 // putStatus has the store take a report.
 func (m *Manager) putStatus(name string, r report, news bool) {
 	m.store.PutStatus(name, store.StatusWrite{
-		Status: r.NodeStatus, Detail: func() ([]byte, error) { return protojson.Marshal(r.detail) }, News: news,
+		Status: r.NodeStatus, Detail: r.forStore, News: news,
 		Failed: func(err error) {
 			m.reports.forget(name) // so that the next report is news
 			m.log.Debug("the store did not take what a node said", "node", name, "err", err)
 		},
 	})
+}
+
+// detailMost is how many bytes the store has of what a node says besides counters of endpoints.
+const detailMost = 64 << 10
+
+// forStore is what the store has of the report: all of it, or, where that is much, what other managers decide on.
+func (r report) forStore() ([]byte, error) {
+	text, err := protojson.Marshal(r.detail)
+	if err != nil || len(text) <= detailMost {
+		return text, err
+	}
+	bare := proto.CloneOf(r.bare)
+	if host := bare.GetHost(); host != nil {
+		host.Snat = r.detail.GetHost().GetSnat()
+	}
+	return protojson.Marshal(bare)
 }
 
 // says says whether both reports are the same but for counters and what is run.

@@ -19,9 +19,10 @@ const defaultSilence = 5 * time.Second
 // left there to say that they are gone. What a manager knows of a host's silence begins with its own
 // start, so that its restart takes out nobody.
 func (m *Manager) watchSilence(ctx context.Context) error {
-	since := map[string]time.Time{} // when each host's stream was first seen to be gone
+	known := newSilence()
 	tick := time.NewTicker(m.silence / 5)
 	defer tick.Stop()
+	defer m.meters.silenceIgnored.Set(0)
 	for {
 		select {
 		case <-ctx.Done():
@@ -29,7 +30,16 @@ func (m *Manager) watchSilence(ctx context.Context) error {
 		case <-tick.C:
 		}
 		state := m.store.State()
-		for _, host := range silentHosts(state, since, m.now(), m.silence) {
+		before := known.most
+		silent := known.hosts(state, m.now(), m.silence)
+		m.meters.silenceIgnored.Set(0)
+		if known.most && len(known.word) > 0 {
+			m.meters.silenceIgnored.Set(1)
+			if !before {
+				m.log.Warn("most hosts are silent: none is taken out, as it is this manager that seems to be cut off")
+			}
+		}
+		for _, host := range silent {
 			if err := m.takeOut(ctx, host); err != nil && ctx.Err() == nil {
 				m.log.Warn("can't take the backends of a silent host out, trying again", "node", host, "err", err)
 			}
@@ -37,32 +47,60 @@ func (m *Manager) watchSilence(ctx context.Context) error {
 	}
 }
 
-// silentHosts returns the hosts that have been without a stream for as long as bound, and keeps since.
-// When most hosts are, it is the manager that is cut off: it returns none, and the time begins anew once
-// they are back, so that the last to reconnect is not taken for dead.
-func silentHosts(s *store.State, since map[string]time.Time, now time.Time, bound time.Duration) []string {
-	var silent []string
-	hosts, gone := 0, 0
+// staleAfter is how long a host is without a word before it does not count among those whose silence says that the manager is
+// cut off: it was replaced, and nobody deleted it.
+const staleAfter = time.Hour
+
+// silence is what a manager knows of hosts that say nothing, in its term.
+type silence struct {
+	since map[string]time.Time // when each host's stream was first seen to be gone
+	word  map[string]time.Time // when each host was last heard of, or was cut off with most others
+	most  bool                 // most hosts are silent
+}
+
+func newSilence() *silence {
+	return &silence{since: map[string]time.Time{}, word: map[string]time.Time{}}
+}
+
+// hosts returns the hosts that have been without a stream for as long as bound. When most of those that are in
+// use are, it is the manager that is cut off: it returns none, and the time begins anew once they are back, so that the
+// last to reconnect is not taken for dead.
+func (q *silence) hosts(s *store.State, now time.Time, bound time.Duration) []string {
+	var silent, gone []string
+	used, connected := 0, 0
 	for name, node := range s.Nodes.All() {
 		if node.Role != model.RoleHost {
 			continue
 		}
-		hosts++
 		if s.Streams.At(name) {
-			delete(since, name)
+			connected++
+			used++
+			delete(q.since, name)
+			q.word[name] = now
 			continue
 		}
-		gone++
-		if since[name].IsZero() {
-			since[name] = now
+		if q.since[name].IsZero() {
+			q.since[name] = now
 		}
-		if now.Sub(since[name]) >= bound {
+		if q.word[name].IsZero() {
+			q.word[name] = s.Status.At(name).Seen
+		}
+		if now.Sub(q.word[name]) < staleAfter {
+			used++
+			gone = append(gone, name)
+		}
+		if now.Sub(q.since[name]) >= bound {
 			silent = append(silent, name)
 		}
 	}
-	maps.DeleteFunc(since, func(name string, _ time.Time) bool { _, there := s.Nodes.Get(name); return !there })
-	if 2*gone > hosts {
-		clear(since)
+	for _, all := range []map[string]time.Time{q.since, q.word} {
+		maps.DeleteFunc(all, func(name string, _ time.Time) bool { _, there := s.Nodes.Get(name); return !there })
+	}
+	if q.most = connected == 0 || 2*len(gone) > used; q.most {
+		clear(q.since)
+		for _, name := range gone {
+			q.word[name] = now
+		}
 		return nil
 	}
 	return silent
@@ -73,7 +111,7 @@ func silentHosts(s *store.State, since map[string]time.Time, now time.Time, boun
 func (m *Manager) takeOut(ctx context.Context, host string) error {
 	reason := fmt.Sprintf("no word from the agent of %s", host)
 	marked := 0
-	err := m.store.UpdateHealth(ctx, host, func(s *store.State) desired.HostHealth {
+	err := m.store.UpdateSilent(ctx, host, func(s *store.State) desired.HostHealth {
 		before := s.Health.At(host)
 		if s.Streams.At(host) {
 			marked = 0

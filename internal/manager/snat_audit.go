@@ -178,18 +178,20 @@ func (m *Manager) wrongPorts(s *store.State) map[model.SNATKey]desired.Holding {
 func (m *Manager) endRests(ctx context.Context) error {
 	tick := time.NewTicker(m.resting / 24)
 	defer tick.Stop()
+	var seen rests
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		if len(m.rested(m.store.State())) == 0 {
+		seen = seen.look(m.store.State(), m.now())
+		if len(m.rested(m.store.State(), seen)) == 0 {
 			continue
 		}
 		_, err := m.store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
 			change := store.Change{Ports: map[model.SNATKey]desired.Holding{}}
-			for key, h := range m.rested(s) {
+			for key, h := range m.rested(s, seen) {
 				if _, _, listed := s.Leaving(key); listed || !h.Empty() {
 					change.Ports[key] = h
 				} else {
@@ -204,12 +206,41 @@ func (m *Manager) endRests(ctx context.Context) error {
 	}
 }
 
+// rests are when this manager, in its term, first saw what rests. Whose clock Resting.Since is by does not matter: after a
+// change of the leader what rests does so anew.
+type rests map[resting]time.Time
+
+type resting struct {
+	key   model.SNATKey
+	since int64 // by the leader that wrote it: a name, no time
+}
+
+// look notes what rests by now.
+func (seen rests) look(s *store.State, now time.Time) rests {
+	next := rests{}
+	for key, h := range s.Ports.All() {
+		for _, r := range h.Resting {
+			at := resting{key, r.Since.UnixNano()}
+			if next[at] = now; !seen[at].IsZero() {
+				next[at] = seen[at]
+			}
+		}
+	}
+	return next
+}
+
+// longer says whether something of a workload has rested for longer than a time, as of now.
+func (seen rests) longer(key model.SNATKey, r desired.Resting, than time.Duration, now time.Time) bool {
+	first, known := seen[resting{key, r.Since.UnixNano()}]
+	return known && now.Sub(first) >= than
+}
+
 // restedMost is how many holdings one transaction changes.
 const restedMost = 1000
 
 // rested are holdings of which something has rested, without that. Ranges that a workload's host still holds, by
 // what it said last, rest on; and all do until every healthy mux knows that they are nobody's.
-func (m *Manager) rested(s *store.State) map[model.SNATKey]desired.Holding {
+func (m *Manager) rested(s *store.State, seen rests) map[model.SNATKey]desired.Holding {
 	done := map[model.SNATKey]desired.Holding{}
 	now := m.now()
 	for key, h := range s.Ports.All() {
@@ -220,8 +251,8 @@ func (m *Manager) rested(s *store.State) map[model.SNATKey]desired.Holding {
 			}
 			continue
 		}
-		next, some := h.Rested(now.Add(-m.resting))
-		if !some || m.hub.Answered() < s.PortsWritten.At(key) || m.clings(s, key, h, now) {
+		next, some := h.Rested(func(r desired.Resting) bool { return seen.longer(key, r, m.resting, now) })
+		if !some || m.hub.Answered() < s.PortsWritten.At(key) || m.clings(s, key, h, seen, now) {
 			continue
 		}
 		if done[key] = next; len(done) >= restedMost {
@@ -236,11 +267,11 @@ const clingMost = 5
 
 // clings says whether the host of a workload that is in no list any more still has ranges for it, by what it said
 // last. A host that is away says nothing: then the time to rest is enough.
-func (m *Manager) clings(s *store.State, key model.SNATKey, h desired.Holding, now time.Time) bool {
+func (m *Manager) clings(s *store.State, key model.SNATKey, h desired.Holding, seen rests, now time.Time) bool {
 	if _, _, listed := s.Leaving(key); listed || !s.Streams.At(h.Host) {
 		return false
 	}
-	if now.Sub(h.Resting[0].Since) > clingMost*m.resting {
+	if seen.longer(key, h.Resting[0], clingMost*m.resting, now) {
 		return false
 	}
 	use := m.snatUse(s, h.Host, key)

@@ -67,12 +67,16 @@ func (s *Store) PruneAudit(ctx context.Context) error {
 			continue
 		}
 		old, err := s.client.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
-			clientv3.WithSort(clientv3.SortByKey, clientv3.SortAscend), clientv3.WithLimit(count.Count-keep))
+			clientv3.WithSort(clientv3.SortByKey, clientv3.SortAscend), clientv3.WithLimit(count.Count-keep),
+			clientv3.WithRev(count.Header.Revision))
 		if err != nil {
 			return explain("prune the audit log", err)
 		}
 		last := string(old.Kvs[len(old.Kvs)-1].Key)
-		if _, err := s.client.Delete(ctx, prefix, clientv3.WithRange(last+"\x00")); err != nil {
+		_, err = s.client.Txn(ctx). // if no other replica has
+						If(clientv3.Compare(clientv3.CreateRevision(last), ">", 0)).
+						Then(clientv3.OpDelete(prefix, clientv3.WithRange(last+"\x00"))).Commit()
+		if err != nil {
 			return explain("prune the audit log", err)
 		}
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,8 +92,8 @@ func (s *Store) AddManager(ctx context.Context, m Manager) ([]Member, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if _, _, err := s.fence(ctx); err != nil {
-		return nil, err
+	if err := s.txn(ctx, nil); err != nil { // it leads, by etcd: members are no part of a transaction
+		return nil, explain("add the manager "+m.Name, err)
 	}
 	list, err := s.client.MemberList(ctx)
 	if err != nil {
@@ -103,17 +104,51 @@ func (s *Store) AddManager(ctx context.Context, m Manager) ([]Member, error) {
 	}
 	added, err := s.client.MemberAddAsLearner(ctx, []string{m.PeerURL})
 	switch {
-	case errors.Is(err, rpctypes.ErrTooManyLearners), errors.Is(err, rpctypes.ErrUnhealthy):
-		return nil, fmt.Errorf("another manager joins just now, or one is not well: %w", ErrRetry)
+	case errors.Is(err, rpctypes.ErrTooManyLearners):
+		return nil, fmt.Errorf("manager %[1]s joins just now, and has no vote yet: if it does not go on, take it out with weir delete manager %[1]s: %[2]w",
+			s.joiner(list.Members), ErrRetry)
+	case errors.Is(err, rpctypes.ErrUnhealthy):
+		return nil, fmt.Errorf("a manager is not well: %w", ErrRetry)
 	case err != nil:
 		return nil, explain("add the manager "+m.Name, err)
 	}
 	m.Member = added.Member.ID
-	if err := s.putManager(ctx, m); err != nil {
+	if err := s.noteMember(ctx, m); err != nil {
 		return nil, err
 	}
 	s.log.Info("a manager joins", "manager", m.Name, "addresses", m.PeerURL)
 	return s.named(added.Members, m), nil
+}
+
+// noteMember has the store know the manager of a member that was added. If another replica leads meanwhile, the member is taken out.
+func (s *Store) noteMember(ctx context.Context, m Manager) error {
+	value, err := encode(m)
+	if err == nil {
+		err = s.txn(ctx, []clientv3.Op{clientv3.OpPut(prefixManagers+m.Name, value)})
+	}
+	if err == nil {
+		return nil
+	}
+	if _, undone := s.client.MemberRemove(ctx, m.Member); undone != nil {
+		s.log.Warn("a manager that can't join has a member", "manager", m.Name, "err", undone)
+	}
+	return explain("note the manager "+m.Name, err)
+}
+
+// joiner is the name of the manager whose member has no vote yet.
+func (s *Store) joiner(members []*etcdserverpb.Member) string {
+	for _, member := range members {
+		if !member.IsLearner {
+			continue
+		}
+		for _, m := range s.State().Managers {
+			if m.Member == member.ID {
+				return m.Name
+			}
+		}
+		return cmp.Or(member.Name, fmt.Sprintf("%x", member.ID))
+	}
+	return "?"
 }
 
 // makeWay removes a learner of m's name or peer address, and refuses m if a member with a vote has either.
@@ -161,8 +196,8 @@ func (s *Store) named(members []*etcdserverpb.Member, joins Manager) []Member {
 func (s *Store) RemoveManager(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if _, _, err := s.fence(ctx); err != nil {
-		return err
+	if err := s.txn(ctx, nil); err != nil {
+		return explain("take manager "+name+" out", err)
 	}
 	m, there := s.State().Managers[name]
 	if !there {
@@ -184,7 +219,7 @@ func (s *Store) RemoveManager(ctx context.Context, name string) error {
 			return explain("take manager "+name+" out", err)
 		}
 	}
-	if _, err := s.client.Delete(ctx, prefixManagers+name); err != nil {
+	if err := s.txn(ctx, []clientv3.Op{clientv3.OpDelete(prefixManagers + name)}); err != nil {
 		return explain("forget manager "+name, err)
 	}
 	s.log.Info("a manager was taken out", "manager", name)

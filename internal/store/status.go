@@ -3,8 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -87,24 +85,52 @@ func (w StatusWrite) encode() (value string, err error) {
 	return encode(w.Status)
 }
 
-// putStatuses writes in as few transactions as an external etcd takes by default.
+// putStatuses writes in as few transactions as an external etcd takes by default. What is too large for it is told of that node alone.
 func (s *Store) putStatuses(ctx context.Context, waiting map[string]StatusWrite) error {
-	for some := range slices.Chunk(slices.Collect(maps.Keys(waiting)), noteMost) {
-		var ops []clientv3.Op
-		for _, node := range some {
-			value, err := waiting[node].encode()
-			if err != nil {
-				waiting[node].Failed(fmt.Errorf("write the status of %s: %w", node, err))
-				continue
-			}
-			ops = append(ops, clientv3.OpTxn(
-				[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(prefixNodes+node), ">", 0)},
-				[]clientv3.Op{clientv3.OpPut(prefixStatus+node, value)}, nil))
-		}
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
-		_, err := s.client.Txn(ctx).Then(ops...).Commit()
-		cancel()
+	var nodes []string
+	var ops []clientv3.Op
+	size := 0
+	write := func() error {
+		defer func() { nodes, ops, size = nil, nil, 0 }()
+		return s.putSome(ctx, nodes, ops, waiting)
+	}
+	for node, w := range waiting {
+		value, err := w.encode()
 		if err != nil {
+			w.Failed(fmt.Errorf("write the status of %s: %w", node, err))
+			continue
+		}
+		if len(ops) == noteMost || len(ops) > 0 && size+len(value) > stageBytes {
+			if err := write(); err != nil {
+				return err
+			}
+		}
+		size += len(value)
+		nodes, ops = append(nodes, node), append(ops, clientv3.OpTxn(
+			[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(prefixNodes+node), ">", 0)},
+			[]clientv3.Op{clientv3.OpPut(prefixStatus+node, value)}, nil))
+	}
+	if len(ops) == 0 {
+		return nil
+	}
+	return write()
+}
+
+// putSome writes the statuses of nodes at once, or one by one if they are too large together.
+func (s *Store) putSome(ctx context.Context, nodes []string, ops []clientv3.Op, waiting map[string]StatusWrite) error {
+	one, cancel := context.WithTimeout(ctx, callTimeout)
+	_, err := s.client.Txn(one).Then(ops...).Commit()
+	cancel()
+	if !tooLarge(err) {
+		return err
+	}
+	if len(ops) == 1 {
+		s.log.Warn("the store does not take what a node says", "node", nodes[0], "err", err)
+		waiting[nodes[0]].Failed(err)
+		return nil
+	}
+	for i := range ops {
+		if err := s.putSome(ctx, nodes[i:i+1], ops[i:i+1], waiting); err != nil {
 			return err
 		}
 	}

@@ -145,55 +145,6 @@ func (c Change) operations(s *State) ([]clientv3.Op, error) {
 	return ops, errors.Join(errs...)
 }
 
-// UpdateHealth changes what host said of its backends to what decide makes of the newest State, which
-// may be what it was: then nothing is written. It does not touch the tables.
-func (s *Store) UpdateHealth(ctx context.Context, host string, decide func(*State) desired.HostHealth) error {
-	for {
-		state := s.State()
-		health := decide(state)
-		if maps.Equal(health, state.Health.At(host)) {
-			return nil
-		}
-		value, err := encode(healthToDocument(health))
-		if err != nil {
-			return fmt.Errorf("write the health of %s: %w", host, err)
-		}
-		revision, won, err := s.putIf(ctx, prefixHealth+host, value,
-			clientv3.Compare(clientv3.ModRevision(prefixHealth+host), "=", state.Reported.At(host)),
-			clientv3.Compare(clientv3.CreateRevision(prefixNodes+host), ">", 0))
-		if err != nil {
-			return explain("write the health of "+host, err)
-		}
-		if !won {
-			if registered := s.State().Nodes.Has(host); !registered {
-				return nil
-			}
-		}
-		if err := s.await(ctx, func(s *State) bool { return s.revision >= revision }); err != nil || won {
-			return err
-		}
-	}
-}
-
-// putIf writes one key if all conditions hold. It returns the revision of the write, or else one
-// that holds what the conditions found.
-func (s *Store) putIf(ctx context.Context, key, value string, conditions ...clientv3.Cmp) (int64, bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	response, err := s.client.Txn(ctx).If(conditions...).Then(clientv3.OpPut(key, value)).
-		Else(clientv3.OpGet(key)).Commit()
-	if err != nil {
-		return 0, false, err
-	}
-	if response.Succeeded {
-		return response.Header.Revision, true, nil
-	}
-	for _, kv := range response.Responses[0].GetResponseRange().GetKvs() {
-		return kv.ModRevision, false, nil
-	}
-	return 0, false, nil
-}
-
 // explain says what an operator can do about an error of etcd.
 func explain(what string, err error) error {
 	switch {

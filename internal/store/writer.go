@@ -244,7 +244,8 @@ func (s *Store) commitAll(ctx context.Context, batch []*write) {
 var errOvertaken = errors.New("another manager was faster")
 
 func tooLarge(err error) bool {
-	return errors.Is(err, rpctypes.ErrTooManyOps) || errors.Is(err, rpctypes.ErrRequestTooLarge)
+	return errors.Is(err, rpctypes.ErrTooManyOps) || errors.Is(err, rpctypes.ErrRequestTooLarge) ||
+		err != nil && strings.Contains(err.Error(), "message larger than max") // by the client, or by gRPC at etcd
 }
 
 // folded are changes that are written together.
