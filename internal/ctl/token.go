@@ -1,9 +1,11 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,7 +30,8 @@ func (s *session) createTokenCommand() *cobra.Command {
 		Long: `Make a token for muxes, hosts or managers to join with. Its text is told once. It goes into a file that
 only root may read, named by --token-file; the hash of the cluster's CA is for --ca-hash.`,
 		Example: `  weir token create --role mux --ttl 1h
-  weir token create --role agent --uses 40 --write token`,
+  weir token create --role agent --uses 40 --write token
+  weir token create --role agent --name host7 --addresses 10.2.7.1/32,2001:db8:2:7::/64`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			request.Ttl = durationpb.New(life)
 			return s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
@@ -54,6 +57,7 @@ only root may read, named by --token-file; the hash of the cluster's CA is for -
 	flags.StringVar(&request.Name, "name", "", "the only `name` that the token is good for; also one that joined before")
 	flags.DurationVar(&life, "ttl", trust.DefaultTokenLife, "how long the token is good for")
 	flags.Uint32Var(&request.Uses, "uses", 1, "how many nodes may join with it")
+	flags.StringSliceVar(&request.Addresses, "addresses", nil, "`prefixes` that the addresses of those that join must lie in; left out: any that nobody else has")
 	flags.StringVar(&file, "write", "", "`file` to write the token to, instead of telling it")
 	return cmd
 }
@@ -67,10 +71,10 @@ func (s *session) listTokensCommand() *cobra.Command {
 				if err != nil {
 					return fmt.Errorf("list tokens: %w", err)
 				}
-				rows := newColumns("", "There are no tokens.", "ID", "ROLE", "NAME", "USED", "EXPIRES", "BY")
+				rows := newColumns("", "There are no tokens.", "ID", "ROLE", "NAME", "USED", "EXPIRES", "BY", "ADDRESSES")
 				for _, t := range response.GetTokens() {
 					rows.add(t.GetId(), t.GetRole(), t.GetName(), fmt.Sprintf("%d/%d", t.GetUsed(), t.GetUses()),
-						t.GetExpires().AsTime().Format(time.RFC3339), t.GetBy())
+						t.GetExpires().AsTime().Format(time.RFC3339), t.GetBy(), cmp.Or(strings.Join(t.GetAddresses(), ","), "any"))
 				}
 				return s.print(cmd.OutOrStdout(), messages(response.GetTokens()), rows.write)
 			})

@@ -3,7 +3,6 @@ package desired
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -208,51 +207,4 @@ func list(known []string) string {
 		return fmt.Sprintf("there are %s and %d more", strings.Join(known[:most], ", "), len(known)-most)
 	}
 	return "there are " + strings.Join(known, ", ")
-}
-
-// AdmitNode says whether n may register: its name is not taken by a node of another role, and none
-// of its addresses is a VIP's, or leads to a backend on another host.
-func (s State) AdmitNode(n model.Node) error {
-	var errs []error
-	refuse := func(field, format string, args ...any) {
-		errs = append(errs, &model.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)})
-	}
-	if other, taken := s.Nodes.Get(n.Name); taken && other.Role != n.Role {
-		refuse("name", "%s is registered as a %s already: take another --name", n.Name, other.Role)
-	}
-	for i, p := range n.Prefixes {
-		for vip, used := range s.usedIn(p) {
-			refuse(fmt.Sprintf("prefixes[%d]", i), "%s has %s, an address of VIP %s or of its backends", p, used, vip)
-		}
-	}
-	for i, address := range n.Addresses {
-		field := fmt.Sprintf("addresses[%d]", i)
-		for u := range s.used(address, asVIP) {
-			refuse(field, "%s is the address of VIP %s", address, u.name)
-		}
-		for u := range s.used(address, asTunnel) {
-			if u.host != n.Name && !slices.Contains(s.Nodes.At(u.host).Addresses, address) {
-				refuse(field, "%s leads to a backend of VIP %s on %s", address, u.name, u.host)
-			}
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// usedIn are the VIPs with an address in p, their own or one of their backends, each with the first.
-func (s State) usedIn(p netip.Prefix) iter.Seq2[string, netip.Addr] {
-	return func(yield func(string, netip.Addr) bool) {
-		told := map[string]bool{}
-		for u := range s.uses.From(use{address: p.Masked().Addr()}) {
-			if !p.Contains(u.address) {
-				return
-			}
-			if u.as != asNode && !told[u.name] {
-				told[u.name] = true
-				if !yield(u.name, u.address) {
-					return
-				}
-			}
-		}
-	}
 }

@@ -156,30 +156,60 @@ func TestHostsByAddressBecomeNames(t *testing.T) {
 }
 
 func TestAdmitNode(t *testing.T) {
+	tenants := NewTenants(map[string]model.Tenant{"red": {Name: "red", Ranges: []netip.Prefix{netip.MustParsePrefix("2001:db8:a::/48")}}})
+	host := func(name string, addresses ...string) model.Node {
+		n := model.Node{Name: name, Role: model.RoleHost}
+		for _, a := range addresses {
+			n.Addresses = append(n.Addresses, addr(a))
+		}
+		return n
+	}
 	for _, c := range []struct {
-		node model.Node
-		want string
+		node    model.Node
+		allowed []netip.Prefix
+		want    string
 	}{
-		{model.Node{Name: "host1", Role: model.RoleHost, Addresses: []netip.Addr{addr("10.2.1.9")}}, ""},
-		{model.Node{Name: "host1", Role: model.RoleMux}, "name: host1 is registered as a host already: take another --name"},
-		{
-			model.Node{Name: "mux2", Role: model.RoleMux, Addresses: []netip.Addr{addr("203.0.113.20")}},
-			"addresses[0]: 203.0.113.20 is the address of VIP blog",
-		},
-		{
-			model.Node{Name: "mux2", Role: model.RoleMux, Addresses: []netip.Addr{addr("10.3.1.20")}},
-			"addresses[0]: 10.3.1.20 leads to a backend of VIP blog on host1",
-		},
-		{model.Node{Name: "host1", Role: model.RoleHost, Addresses: []netip.Addr{addr("10.3.1.20")}}, ""},
+		{node: host("host1", "10.2.1.9")},
+		{node: host("host1", "10.3.1.20")},
+		{node: host("host3", "10.2.3.2", "2001:db8:3::2")},
+		{node: model.Node{Name: "host1", Role: model.RoleMux}, want: "name: host1 is registered as a host already: take another --name"},
+		{node: host("evil", "203.0.113.20"), want: "addresses[0]: 203.0.113.20 is the address of VIP blog"},
+		{node: host("evil", "10.3.1.20"), want: "addresses[0]: 10.3.1.20 leads to a backend of VIP blog on host1"},
+		{node: host("evil", "10.3.1.21"), want: "addresses[0]: 10.3.1.21 leads to a backend of VIP blog on host1"},
+		{node: host("evil", "10.2.9.9", "10.2.1.2"), want: "addresses[1]: 10.2.1.2 is an address of node host1: if that is gone, weir delete node host1"},
+		{node: host("evil", "2001:db8:2::2"), want: "addresses[0]: 2001:db8:2::2 is an address of node host1: if that is gone, weir delete node host1"},
+		{node: host("evil", "10.1.1.2"), want: "addresses[0]: 10.1.1.2 is an address of node mux1: if that is gone, weir delete node mux1"},
+		{node: host("evil", "10.9.0.7"), want: "addresses[0]: 10.9.0.7 is a source address of mux mux1"},
+		{node: host("evil", "192.0.2.3"), want: "addresses[0]: 192.0.2.3 is of pool lagoon: exclude it there, or let the node join by a token with --addresses"},
+		{node: host("evil", "2001:db8:a::3"), want: "addresses[0]: 2001:db8:a::3 is in the ranges of a tenant: let the node join by a token with --addresses"},
+		{node: host("host3", "192.0.2.3"), allowed: []netip.Prefix{netip.MustParsePrefix("192.0.2.3/32")}},
+		{node: host("evil", "10.2.1.2"), allowed: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}, want: "addresses[0]: 10.2.1.2 is an address of node host1: if that is gone, weir delete node host1"},
+		{node: host("evil", "10.2.3.3", "10.4.0.1"), allowed: []netip.Prefix{netip.MustParsePrefix("10.2.3.0/24")}, want: "addresses[1]: 10.4.0.1 is not in what evil joined for: 10.2.3.0/24"},
+		{node: spread("mux2", "10.2.0.0/16"), want: "prefixes[0]: 10.2.0.0/16 has 10.2.1.2, an address of node host1"},
+		{node: spread("mux2", "10.9.0.128/25"), want: "prefixes[0]: 10.9.0.128/25 overlaps source addresses of mux mux1"},
+		{node: spread("mux2", "10.8.0.0/24"), allowed: []netip.Prefix{netip.MustParsePrefix("10.8.0.0/25")}, want: "prefixes[0]: 10.8.0.0/24 is not in what mux2 joined for: 10.8.0.0/25"},
+		{node: spread("mux1", "10.9.0.0/24")},
 	} {
+		s := town().WithPools([]model.AddressPool{pool("lagoon", "192.0.2.0/28")})
+		s.PutNode(spread("mux1", "10.9.0.0/24", "10.1.1.2"))
+		s.PutVIP(newVIP("blog", "203.0.113.20", on("host1", "10.3.1.20"), through(on("host1", "10.3.1.21"), "10.5.0.1")))
 		got := ""
-		if err := town().AdmitNode(c.node); err != nil {
+		if err := s.AdmitNode(c.node, tenants, c.allowed); err != nil {
 			got = err.Error()
 		}
 		if got != c.want {
 			t.Errorf("%+v: got %q, want %q", c.node, got, c.want)
 		}
 	}
+}
+
+// spread is a mux that spreads its sources over a prefix.
+func spread(name, prefix string, addresses ...string) model.Node {
+	n := model.Node{Name: name, Role: model.RoleMux, Prefixes: []netip.Prefix{netip.MustParsePrefix(prefix)}}
+	for _, a := range addresses {
+		n.Addresses = append(n.Addresses, addr(a))
+	}
+	return n
 }
 
 func TestKnownHostsAreListedBriefly(t *testing.T) {
@@ -206,12 +236,12 @@ func TestSpreadSourcesAreNobodysAddress(t *testing.T) {
 			t.Errorf("got %v, want %s", err, c.want)
 		}
 		s := state([]model.VIP{c.vip})
-		if err := s.AdmitNode(mux); err == nil || !strings.HasPrefix(err.Error(), "prefixes[0]: 10.9.0.0/24 has 10.9.0.") {
+		if err := s.AdmitNode(mux, NewTenants(nil), nil); err == nil || !strings.HasPrefix(err.Error(), "prefixes[0]: 10.9.0.0/24 has 10.9.0.") {
 			t.Errorf("the mux got %v", err)
 		}
 	}
 	s.PutVIP(newVIP("shop", "203.0.113.10", on("host1", "10.3.1.9")))
-	if err := s.AdmitNode(mux); err != nil {
+	if err := s.AdmitNode(mux, NewTenants(nil), nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -33,7 +33,7 @@ type use struct {
 	address netip.Addr
 	as      purpose
 	name    string // of the VIP or node
-	host    string // that a tunnel leads to
+	host    string // that a tunnel leads to, or a backend lives on
 }
 
 // purpose is what for. A backend's address that is its tunnel too is only the latter.
@@ -134,7 +134,7 @@ func eachUse(vip model.VIP, do func(use)) {
 		for _, b := range e.Backends {
 			do(use{address: b.TunnelAddress(), as: asTunnel, name: vip.Name, host: b.Host})
 			if b.Address != b.TunnelAddress() {
-				do(use{address: b.Address, as: asBackend, name: vip.Name})
+				do(use{address: b.Address, as: asBackend, name: vip.Name, host: b.Host})
 			}
 		}
 	}
@@ -145,7 +145,7 @@ func eachUse(vip model.VIP, do func(use)) {
 		do(use{address: w.Address, as: asWorkload, name: vip.Name})
 		do(use{address: w.TunnelAddress(), as: asTunnel, name: vip.Name, host: w.Host})
 		if w.Address != w.TunnelAddress() {
-			do(use{address: w.Address, as: asBackend, name: vip.Name})
+			do(use{address: w.Address, as: asBackend, name: vip.Name, host: w.Host})
 		}
 	}
 }

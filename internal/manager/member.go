@@ -14,6 +14,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
 )
@@ -76,7 +77,7 @@ func (t trustService) Join(ctx context.Context, r *weirv1.JoinRequest) (*weirv1.
 		token.Used = append(slices.Clone(token.Used), trust.Use{Name: identity.Name, Key: key})
 		return store.TrustChange{
 			Tokens:  []trust.JoinToken{token},
-			Members: []trust.Member{{Kind: role, Name: identity.Name, Issue: identity.Issue, Joined: t.now()}},
+			Members: []trust.Member{{Kind: role, Name: identity.Name, Issue: identity.Issue, Joined: t.now(), Addresses: token.Addresses}},
 		}, nil
 	})
 	if err != nil {
@@ -140,6 +141,7 @@ func (t trustService) ListMembers(context.Context, *weirv1.ListMembersRequest) (
 		member := now.Members[key]
 		response.Members = append(response.Members, &weirv1.Member{
 			Role: string(member.Kind), Name: member.Name, Joined: timestamppb.New(member.Joined), Revoked: member.Revoked,
+			Addresses: rpc.PrefixTexts(member.Addresses),
 		})
 	}
 	return response, nil
@@ -223,10 +225,15 @@ func (t trustService) CreateToken(ctx context.Context, r *weirv1.CreateTokenRequ
 	if err != nil {
 		return nil, refusal(&model.FieldError{Field: "role", Reason: err.Error()})
 	}
+	addresses, err := rpc.ParsePrefixes("addresses", r.GetAddresses())
+	if err != nil {
+		return nil, refusal(err)
+	}
 	now := t.now()
 	token := trust.JoinToken{
 		ID: secret.ID, Hash: secret.Hash(), Role: role, Name: r.GetName(), Created: now, Expires: now.Add(life),
 		Uses: cmp.Or(r.GetUses(), 1), By: trust.FromContext(ctx).String(),
+		Addresses: addresses,
 	}
 	if err := token.Validate(); err != nil {
 		return nil, refusal(err)
@@ -259,6 +266,7 @@ func tokenToProto(token trust.JoinToken) *weirv1.Token {
 	return &weirv1.Token{
 		Id: token.ID, Role: string(token.Role), Name: token.Name, Created: timestamppb.New(token.Created),
 		Expires: timestamppb.New(token.Expires), Uses: token.Uses, Used: uint32(len(token.Used)), By: token.By,
+		Addresses: rpc.PrefixTexts(token.Addresses),
 	}
 }
 

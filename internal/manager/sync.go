@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 // SyncMux registers a mux and streams the pool's tables to it.
@@ -139,6 +142,9 @@ func (m *Manager) register(ctx context.Context, node model.Node) (model.Generati
 
 // registered returns a generation that holds the node. If there is none yet, the leader writes it.
 func (m *Manager) registered(ctx context.Context, node model.Node) (model.Generation, error) {
+	if err := desired.AdmitJoined(node, m.joinedFor(node)); err != nil {
+		return 0, err
+	}
 	state := m.store.State()
 	if old, had := state.Nodes.Get(node.Name); had && reflect.DeepEqual(old, node) {
 		return state.Generation, nil
@@ -158,6 +164,12 @@ func (m *Manager) registered(ctx context.Context, node model.Node) (model.Genera
 	return model.Generation(r.GetGeneration()), err
 }
 
+// joinedFor are the prefixes that a node's addresses lie in, by the token that it joined with; none: any.
+func (m *Manager) joinedFor(node model.Node) []netip.Prefix {
+	trusted, _ := m.store.Trust()
+	return trusted.Members[trust.Member{Kind: trust.Kind(node.Role), Name: node.Name}.Key()].Addresses
+}
+
 // write writes the node, if it is new or changed, and returns a generation that holds it.
 func (m *Manager) write(ctx context.Context, node model.Node) (model.Generation, error) {
 	news := false
@@ -170,7 +182,7 @@ func (m *Manager) write(ctx context.Context, node model.Node) (model.Generation,
 		if m.isRevoked(node) { // the manager that has its stream may not have heard
 			return store.Change{}, connect.NewError(connect.CodeUnauthenticated, fmt.Errorf("%s/%s was revoked: join again with a new token", node.Role, node.Name))
 		}
-		if err := s.AdmitNode(node); err != nil {
+		if err := s.AdmitNode(node, m.tenants(), m.joinedFor(node)); err != nil {
 			return store.Change{}, err
 		}
 		moved := !slices.Equal(old.Addresses, node.Addresses) || !slices.Equal(old.Prefixes, node.Prefixes)

@@ -48,7 +48,7 @@ func (t Tenant) Validate() error {
 	}
 	prefixes := func(field string, all []netip.Prefix) {
 		for i, p := range all {
-			if reason := ownedPrefix(p); reason != "" {
+			if reason := OwnedPrefix(p); reason != "" {
 				errs = append(errs, &FieldError{Field: fmt.Sprintf("%s[%d]", field, i), Reason: reason})
 			}
 		}
@@ -68,8 +68,8 @@ func (t Tenant) Validate() error {
 	return errors.Join(errs...)
 }
 
-// ownedPrefix says what is wrong with a prefix that belongs to a tenant or a node, or nothing.
-func ownedPrefix(p netip.Prefix) (reason string) {
+// OwnedPrefix says what is wrong with a prefix that belongs to a tenant or a node, or nothing.
+func OwnedPrefix(p netip.Prefix) (reason string) {
 	switch {
 	case !p.IsValid():
 		return "must be a prefix such as 203.0.113.0/24"

@@ -33,19 +33,22 @@ func TenantFromProto(path string, p *weirv1.Tenant) (model.Tenant, error) {
 	if q := p.GetQuotas(); q != nil {
 		t.Limits = model.Quotas{VIPs: q.Vips, Endpoints: q.Endpoints, Backends: q.Backends, Ports: q.Ports, Prefixes: q.Prefixes}
 	}
-	ranges, errs := prefixesFromProto(path+".ranges", p.GetRanges())
-	prefixes, wrong := prefixesFromProto(path+".backends.prefixes", p.GetBackends().GetPrefixes())
-	t.Ranges, t.Backends, errs = ranges, model.TenantBackends{Prefixes: prefixes, Hosts: p.GetBackends().GetHosts()}, append(errs, wrong...)
-	if len(errs) == 0 {
-		for _, err := range model.FieldErrors(t.Validate()) {
-			errs = append(errs, &model.FieldError{Field: path + "." + err.Field, Reason: err.Reason})
-		}
+	ranges, wrongRanges := ParsePrefixes(path+".ranges", p.GetRanges())
+	prefixes, wrongBackends := ParsePrefixes(path+".backends.prefixes", p.GetBackends().GetPrefixes())
+	t.Ranges, t.Backends = ranges, model.TenantBackends{Prefixes: prefixes, Hosts: p.GetBackends().GetHosts()}
+	if err := errors.Join(wrongRanges, wrongBackends); err != nil {
+		return t, err
+	}
+	var errs []error
+	for _, err := range model.FieldErrors(t.Validate()) {
+		errs = append(errs, &model.FieldError{Field: path + "." + err.Field, Reason: err.Reason})
 	}
 	return t, errors.Join(errs...)
 }
 
-// prefixesFromProto reads prefixes; its errors name field[i].
-func prefixesFromProto(field string, texts []string) (prefixes []netip.Prefix, errs []error) {
+// ParsePrefixes reads prefixes; its errors name field[i].
+func ParsePrefixes(field string, texts []string) (prefixes []netip.Prefix, err error) {
+	var errs []error
 	for i, text := range texts {
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
@@ -57,5 +60,14 @@ func prefixesFromProto(field string, texts []string) (prefixes []netip.Prefix, e
 		}
 		prefixes = append(prefixes, p)
 	}
-	return prefixes, errs
+	return prefixes, errors.Join(errs...)
+}
+
+// PrefixTexts writes prefixes.
+func PrefixTexts(prefixes []netip.Prefix) []string {
+	var texts []string
+	for _, p := range prefixes {
+		texts = append(texts, p.String())
+	}
+	return texts
 }

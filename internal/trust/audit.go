@@ -1,6 +1,9 @@
 package trust
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
 
 // AuditEntry says what somebody changed, or was refused.
 type AuditEntry struct {
@@ -23,6 +26,8 @@ type Member struct {
 	Issue   uint32    `json:"issue"` // the least that is in force
 	Joined  time.Time `json:"joined"`
 	Revoked bool      `json:"revoked,omitempty"` // and not joined since
+	// Addresses are prefixes that those of a node lie in; none: any that is nobody else's.
+	Addresses []netip.Prefix `json:"addresses,omitempty"`
 }
 
 // Key names a member: "mux/mux1".

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/netip"
 	"regexp"
 	"strings"
 	"time"
@@ -93,6 +94,8 @@ type JoinToken struct {
 	Uses    uint32    `json:"uses"`
 	Used    []Use     `json:"used,omitempty"`
 	By      string    `json:"by"`
+	// Addresses are prefixes that addresses of the nodes that join lie in; none: any that is nobody else's.
+	Addresses []netip.Prefix `json:"addresses,omitempty"`
 }
 
 // Use is one join by a token.
@@ -106,6 +109,7 @@ const (
 	DefaultTokenLife = time.Hour
 	MaxTokenLife     = 30 * 24 * time.Hour
 	MaxTokenUses     = 10000
+	maxAddresses     = 256
 )
 
 // Validate says what is wrong with a token that is asked for.
@@ -128,6 +132,17 @@ func (t JoinToken) Validate() error {
 	}
 	if t.Name != "" && t.Uses > 1 {
 		refuse("uses", "must be 1 for a token of one name, is %d", t.Uses)
+	}
+	if t.Role == Manager && len(t.Addresses) > 0 {
+		refuse("addresses", "are for muxes and agents, not for managers")
+	}
+	if n := len(t.Addresses); n > maxAddresses {
+		refuse("addresses", "must be at most %d, are %d", maxAddresses, n)
+	}
+	for i, p := range t.Addresses {
+		if reason := model.OwnedPrefix(p); reason != "" {
+			refuse(fmt.Sprintf("addresses[%d]", i), "%s", reason)
+		}
 	}
 	return errors.Join(errs...)
 }

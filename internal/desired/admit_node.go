@@ -1,0 +1,134 @@
+package desired
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// AdmitNode says whether n may register: its name is not taken by a node of another role, and its addresses and source
+// prefixes are in allowed, and nobody else's. Without allowed they must be in no pool and no tenant's ranges either: those
+// are addresses of VIPs, although there may be no VIP of them yet.
+func (s State) AdmitNode(n model.Node, tenants *Tenants, allowed []netip.Prefix) error {
+	a := nodeAdmission{State: s, node: n, tenants: tenants, allowed: allowed}
+	if other, taken := s.Nodes.Get(n.Name); taken && other.Role != n.Role {
+		a.refuse("name", "%s is registered as a %s already: take another --name", n.Name, other.Role)
+	}
+	for i, p := range n.Prefixes {
+		a.prefix(fmt.Sprintf("prefixes[%d]", i), p)
+	}
+	for i, address := range n.Addresses {
+		a.address(fmt.Sprintf("addresses[%d]", i), address)
+	}
+	return errors.Join(append(a.errs, AdmitJoined(n, allowed))...)
+}
+
+// AdmitJoined says whether the addresses and source prefixes of n are those that its join allows; none is any.
+func AdmitJoined(n model.Node, allowed []netip.Prefix) error {
+	if len(allowed) == 0 {
+		return nil
+	}
+	a := nodeAdmission{allowed: allowed}
+	for i, p := range n.Prefixes {
+		if !slices.ContainsFunc(allowed, func(in netip.Prefix) bool { return in.Bits() <= p.Bits() && in.Contains(p.Addr()) }) {
+			a.refuse(fmt.Sprintf("prefixes[%d]", i), "%s is not in what %s joined for: %s", p, n.Name, joined(allowed))
+		}
+	}
+	for i, address := range n.Addresses {
+		if !slices.ContainsFunc(allowed, func(in netip.Prefix) bool { return in.Contains(address) }) {
+			a.refuse(fmt.Sprintf("addresses[%d]", i), "%s is not in what %s joined for: %s", address, n.Name, joined(allowed))
+		}
+	}
+	return errors.Join(a.errs...)
+}
+
+// nodeAdmission is one call of AdmitNode.
+type nodeAdmission struct {
+	State
+	node    model.Node
+	tenants *Tenants
+	allowed []netip.Prefix
+	errs    []error
+}
+
+func (a *nodeAdmission) refuse(field, format string, args ...any) {
+	a.errs = append(a.errs, &model.FieldError{Field: field, Reason: fmt.Sprintf(format, args...)})
+}
+
+// prefix holds that hosts accept packets from no address of somebody else.
+func (a *nodeAdmission) prefix(field string, p netip.Prefix) {
+	for vip, used := range a.usedIn(p) {
+		a.refuse(field, "%s has %s, an address of VIP %s or of its backends", p, used, vip)
+	}
+	for u := range a.uses.From(use{address: p.Masked().Addr()}) {
+		if !p.Contains(u.address) {
+			break
+		}
+		if u.as == asNode && u.name != a.node.Name {
+			a.refuse(field, "%s has %s, an address of node %s", p, u.address, u.name)
+			break
+		}
+	}
+	for other := range a.MuxNodes() {
+		if other.Name != a.node.Name && slices.ContainsFunc(other.Prefixes, p.Overlaps) {
+			a.refuse(field, "%s overlaps source addresses of mux %s", p, other.Name)
+		}
+	}
+}
+
+// address holds that an address is nobody else's.
+func (a *nodeAdmission) address(field string, address netip.Addr) {
+	for u := range a.used(address, asVIP) {
+		a.refuse(field, "%s is the address of VIP %s", address, u.name)
+	}
+	for _, as := range []purpose{asBackend, asTunnel} {
+		for u := range a.used(address, as) {
+			if u.host != a.node.Name {
+				a.refuse(field, "%s leads to a backend of VIP %s on %s", address, u.name, u.host)
+			}
+		}
+	}
+	for u := range a.used(address, asNode) {
+		if u.name != a.node.Name {
+			a.refuse(field, "%s is an address of node %s: if that is gone, weir delete node %s", address, u.name, u.name)
+		}
+	}
+	for other := range a.MuxNodes() {
+		if other.Name != a.node.Name && slices.ContainsFunc(other.Prefixes, func(p netip.Prefix) bool { return p.Contains(address) }) {
+			a.refuse(field, "%s is a source address of mux %s", address, other.Name)
+		}
+	}
+	if len(a.allowed) > 0 {
+		return // somebody has named it
+	}
+	for pool := range a.Pools.Values() {
+		if pool.Covers(address) && !pool.Excludes(address) {
+			a.refuse(field, "%s is of pool %s: exclude it there, or let the node join by a token with --addresses", address, pool.Name)
+		}
+	}
+	if a.tenants.ranges.hasOther("", address) {
+		a.refuse(field, "%s is in the ranges of a tenant: let the node join by a token with --addresses", address)
+	}
+}
+
+// usedIn are the VIPs with an address in p, their own or one of their backends, each with the first.
+func (s State) usedIn(p netip.Prefix) iter.Seq2[string, netip.Addr] {
+	return func(yield func(string, netip.Addr) bool) {
+		told := map[string]bool{}
+		for u := range s.uses.From(use{address: p.Masked().Addr()}) {
+			if !p.Contains(u.address) {
+				return
+			}
+			if u.as != asNode && !told[u.name] {
+				told[u.name] = true
+				if !yield(u.name, u.address) {
+					return
+				}
+			}
+		}
+	}
+}
