@@ -1592,7 +1592,7 @@ type SyncHostResponse struct {
 	Removed  []*HostBackendKey `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
 	// Outer sources to accept, addresses and prefixes: all muxes, every time.
 	Muxes []string `protobuf:"bytes,5,rep,name=muxes,proto3" json:"muxes,omitempty"`
-	// The pool's secret, 40 bytes; only in a snapshot.
+	// The pool's secret, 40 bytes; once on a stream, when a backend has ceded buckets.
 	HashKey []byte `protobuf:"bytes,6,opt,name=hash_key,json=hashKey,proto3" json:"hash_key,omitempty"`
 	// As in SyncMuxResponse.
 	TraceParents []string `protobuf:"bytes,15,rep,name=trace_parents,json=traceParents,proto3" json:"trace_parents,omitempty"`
@@ -1605,9 +1605,10 @@ type SyncHostResponse struct {
 	SnatRemoved []*SNATKey  `protobuf:"bytes,18,rep,name=snat_removed,json=snatRemoved,proto3" json:"snat_removed,omitempty"`
 	// These are all of snat: forget others. Not in each snapshot, as a host is told what the muxes know already.
 	SnatSnapshot bool `protobuf:"varint,19,opt,name=snat_snapshot,json=snatSnapshot,proto3" json:"snat_snapshot,omitempty"`
-	// As in SyncMuxResponse.
+	// As in SyncMuxResponse, of a host that needs them: with a backend of a Fastpath, or a workload that leaves as a VIP.
 	FastpathKeys []*FastpathKey `protobuf:"bytes,20,rep,name=fastpath_keys,json=fastpathKeys,proto3" json:"fastpath_keys,omitempty"`
-	SynSecrets   []*SYNSecret   `protobuf:"bytes,21,rep,name=syn_secrets,json=synSecrets,proto3" json:"syn_secrets,omitempty"`
+	// As in SyncMuxResponse, of a host with a backend whose endpoint may answer SYNs with cookies.
+	SynSecrets []*SYNSecret `protobuf:"bytes,21,rep,name=syn_secrets,json=synSecrets,proto3" json:"syn_secrets,omitempty"`
 	// The store was restored from a backup: reports are to name the ranges that workloads have. Until the manager has them,
 	// nothing of snat is told.
 	TellRanges    bool `protobuf:"varint,22,opt,name=tell_ranges,json=tellRanges,proto3" json:"tell_ranges,omitempty"`

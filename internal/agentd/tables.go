@@ -65,9 +65,9 @@ func (t *tables) apply(update rpc.HostUpdate) []model.HostBackend {
 	quiet := len(update.Backends)+len(update.Removed) == 0 && slices.Equal(t.muxes, update.Muxes)
 	if update.Snapshot {
 		clear(t.backends)
-		if update.HashKey != (flowhash.Key{}) {
-			t.datapath.SetHashKey(update.HashKey)
-		}
+	}
+	if update.HashKey != (flowhash.Key{}) {
+		t.datapath.SetHashKey(update.HashKey)
 	}
 	for _, b := range update.Backends {
 		t.backends[b.Key()] = b

@@ -258,7 +258,10 @@ func (h *fakeHost) apply(p *weirv1.SyncHostResponse) error {
 	}
 	h.mu.Lock()
 	if u.Snapshot {
-		h.backends, h.key = map[model.HostBackendKey]model.HostBackend{}, u.HashKey
+		h.backends = map[model.HostBackendKey]model.HostBackend{}
+	}
+	if u.HashKey != (flowhash.Key{}) {
+		h.key = u.HashKey
 	}
 	for _, b := range u.Backends {
 		h.backends[b.Key()] = b

@@ -42,14 +42,14 @@ type HostUpdate struct {
 	Backends   []model.HostBackend
 	Removed    []model.HostBackendKey
 	Muxes      []netip.Prefix // outer sources to accept: all of them, every time
-	HashKey    flowhash.Key   // only in a snapshot
+	HashKey    flowhash.Key   // zero: the host needs none, or has it
 	// SNAT is what the host's workloads have, new or changed. It comes when the muxes have it, so that it
 	// has a snapshot of its own.
 	SNAT         []model.HostSNAT
 	SNATRemoved  []model.SNATKey
 	SNATSnapshot bool // these are all of SNAT
 	TellRanges   bool // reports are to name the ranges that workloads have
-	// Keys and SYNSecrets are as in MuxUpdate.
+	// Keys and SYNSecrets are as in MuxUpdate, of a host that needs them.
 	Keys       []model.FastpathKey
 	SYNSecrets []model.SYNSecret
 }
@@ -129,7 +129,7 @@ func HostUpdateToProto(u HostUpdate) *weirv1.SyncHostResponse {
 		Generation: uint64(u.Generation), Snapshot: u.Snapshot, Muxes: prefixStrings(u.Muxes),
 		FastpathKeys: keysToProto(u.Keys), SynSecrets: synSecretsToProto(u.SYNSecrets),
 	}
-	if u.Snapshot {
+	if u.HashKey != (flowhash.Key{}) {
 		p.HashKey = u.HashKey[:]
 	}
 	for _, b := range u.Backends {
@@ -154,7 +154,7 @@ func HostUpdateFromProto(p *weirv1.SyncHostResponse) (HostUpdate, error) {
 		SYNSecrets: f.synSecrets("synSecrets", p.GetSynSecrets()), TellRanges: p.GetTellRanges(),
 	}
 	errs := []error{f.err()}
-	if len(p.GetHashKey()) > 0 { // a manager from before it told hosts leaves it out
+	if len(p.GetHashKey()) > 0 { // else this host needs none, or has it
 		key, err := flowhash.NewKey(p.GetHashKey())
 		u.HashKey = key
 		errs = append(errs, err)

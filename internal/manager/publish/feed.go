@@ -29,6 +29,8 @@ type HostFeed struct {
 	snatWhole bool // a snapshot of SNAT is due, when the muxes have what the host may know
 	snat      map[model.SNATKey]bool
 	waits     bool // to tell of snat
+
+	secrets secretNeeds
 }
 
 // laterSNAT is how long a host is not told what it knows by the answer to its request: by then there may be more to
@@ -125,12 +127,11 @@ func (f *HostFeed) Take(first model.Generation) (update rpc.HostUpdate, due bool
 	whole, pending := f.whole, f.pending
 	f.whole, f.dirty, f.pending, f.sent = false, false, nil, s.Generation
 	delete(h.fresh, f)
-	update = rpc.HostUpdate{Generation: s.Generation, Snapshot: whole, Muxes: s.Muxes(), Keys: s.FastpathKeys, SYNSecrets: s.SYNSecrets}
+	update = rpc.HostUpdate{Generation: s.Generation, Snapshot: whole, Muxes: s.Muxes()}
 	update.TellRanges = s.Restored.Pending()
 	f.takeSNAT(&update, h.confirmed, first)
 	h.mu.Unlock()
 	if whole {
-		update.HashKey = s.HashKey
 		for _, b := range s.BackendsOn(f.host) {
 			update.Backends = append(update.Backends, b)
 		}
@@ -148,6 +149,7 @@ func (f *HostFeed) Take(first model.Generation) (update rpc.HostUpdate, due bool
 	}
 	slices.SortFunc(update.Backends, func(a, b model.HostBackend) int { return compare(a.Key(), b.Key()) })
 	slices.SortFunc(update.Removed, compare)
+	f.secrets.give(&update, s, f.host)
 	return update, true
 }
 

@@ -1,0 +1,115 @@
+package publish
+
+import (
+	"slices"
+
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// secretNeeds is what a host needs the pool's secrets for, and which of them it has been given on this stream. Its
+// owner is the goroutine that calls Take.
+type secretNeeds struct {
+	backends map[model.HostBackendKey]backendNeeds
+	syn      int // backends whose endpoint answers SYNs with cookies
+	fastpath int // backends whose connections may leave the muxes
+
+	leaves  bool // a workload leaves as a VIP, so it may be the client of a Fastpath
+	counted bool // leaves is current
+
+	hashed  bool // the host has been given the hash key
+	keys    []model.FastpathKey
+	secrets []model.SYNSecret
+}
+
+// backendNeeds is what one backend needs.
+type backendNeeds struct{ syn, fastpath bool }
+
+// put notes a backend that the host has from now on.
+func (n *secretNeeds) put(b model.HostBackend) {
+	n.remove(b.Key())
+	need := backendNeeds{syn: b.SYNCookies != model.SYNCookiesNever && b.Endpoint.Protocol == model.TCP, fastpath: b.Fastpath}
+	if n.backends == nil {
+		n.backends = map[model.HostBackendKey]backendNeeds{}
+	}
+	n.backends[b.Key()] = need
+	n.count(need, 1)
+}
+
+// remove notes a backend that the host has no more.
+func (n *secretNeeds) remove(key model.HostBackendKey) {
+	n.count(n.backends[key], -1)
+	delete(n.backends, key)
+}
+
+func (n *secretNeeds) count(need backendNeeds, by int) {
+	if need.syn {
+		n.syn += by
+	}
+	if need.fastpath {
+		n.fastpath += by
+	}
+}
+
+// follow notes what an update changes of the host's backends.
+func (n *secretNeeds) follow(update rpc.HostUpdate) {
+	if update.Snapshot {
+		*n = secretNeeds{keys: n.keys, secrets: n.secrets}
+	}
+	for _, key := range update.Removed {
+		n.remove(key)
+	}
+	for _, b := range update.Backends {
+		n.put(b)
+	}
+	if len(update.Backends)+len(update.Removed)+len(update.SNAT)+len(update.SNATRemoved) > 0 {
+		n.counted = false
+	}
+}
+
+// give writes those secrets into an update that the host needs: a host that is compromised has no others.
+//
+//   - The hash key tells which sessions are in buckets that a backend ceded. It is given once on a stream, with the
+//     first such bucket.
+//   - Secrets of SYN cookies are for hosts with a backend whose endpoint may answer SYNs.
+//   - Keys of Fastpath are for hosts with a backend whose connections may leave the muxes, and for those with a
+//     workload that leaves as a VIP.
+//
+// Of secrets that the host needed and needs no more it is told of no new ones; those that it has are valid to their
+// end, so that it can say of connections that they are gone.
+func (n *secretNeeds) give(update *rpc.HostUpdate, s *store.State, host string) {
+	n.follow(*update)
+	if !n.hashed && slices.ContainsFunc(update.Backends, func(b model.HostBackend) bool { return len(b.Ceded) > 0 }) {
+		update.HashKey, n.hashed = s.HashKey, true
+	}
+	n.secrets = given(s.SYNSecrets, n.secrets, n.syn > 0, func(secret model.SYNSecret) uint32 { return secret.ID })
+	n.keys = given(s.FastpathKeys, n.keys, len(s.FastpathKeys) > 0 && (n.fastpath > 0 || n.hasLeavers(s, host)), func(key model.FastpathKey) uint32 { return key.ID })
+	update.SYNSecrets, update.Keys = n.secrets, n.keys
+}
+
+// hasLeavers says whether a workload of the host leaves as a VIP.
+func (n *secretNeeds) hasLeavers(s *store.State, host string) bool {
+	if !n.counted {
+		n.leaves, n.counted = false, true
+		for range s.LeaversOn(host) {
+			n.leaves = true
+			break
+		}
+	}
+	return n.leaves
+}
+
+// given are the secrets that a host has: all that are valid if it needs them, else those of before that still are.
+func given[S any](valid, before []S, needed bool, id func(S) uint32) []S {
+	if needed {
+		return valid
+	}
+	var kept []S
+	for _, secret := range valid {
+		if slices.ContainsFunc(before, func(b S) bool { return id(b) == id(secret) }) {
+			kept = append(kept, secret)
+		}
+	}
+	return kept
+}
