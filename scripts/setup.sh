@@ -6,6 +6,7 @@ set -euo pipefail
 # command:package, as Debian names them
 needs=(
 	clang-19:clang-19
+	gcc:gcc
 	llvm-strip-19:llvm-19
 	clang-format-19:clang-format-19
 	/usr/lib/frr/bgpd:frr
@@ -35,6 +36,7 @@ missing_packages() {
 		for need in "${needs[@]}"; do
 			command -v "${need%%:*}" >/dev/null 2>&1 || echo "${need##*:}"
 		done
+		[[ -e /usr/include/stdlib.h ]] || echo libc6-dev # the race detector is linked by gcc
 		python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || echo python3-venv # schemathesis is installed by PyPI
 	} | sort -u
 }
