@@ -97,6 +97,7 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict,
 	case VERDICT_DROP_OWN_TUNNEL:
 	case VERDICT_DROP_PORTS_EXHAUSTED:
 	case VERDICT_DROP_FLOWS_FULL:
+	case VERDICT_DROP_UNSOLICITED_FULL:
 	case VERDICT_DROP_FILTERED:
 	case VERDICT_DROP_HOLD_FULL:
 	case VERDICT_DROP_HOLD_LARGE:

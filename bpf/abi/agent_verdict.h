@@ -79,6 +79,8 @@ enum verdict {
 				    send */
 	VERDICT_DROP_PORTS_EXHAUSTED, /* no port, and the manager has none to give */
 	VERDICT_DROP_FLOWS_FULL, /* no room for a connection of the workload's own */
+	VERDICT_DROP_UNSOLICITED_FULL, /* what remotes may begin at a workload's mappings, they have
+					*/
 	VERDICT_DROP_FILTERED, /* for a workload's mapping, by whom it has not sent to */
 	VERDICT_DROP_HOLD_FULL, /* waits for a port, and too many of the workload do */
 	VERDICT_DROP_HOLD_LARGE, /* waits for a port, and is larger than what is kept */

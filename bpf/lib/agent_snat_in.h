@@ -18,6 +18,32 @@ static __always_inline struct snat_port_key snat_answer_key(const struct packet 
 	return key;
 }
 
+/* Has the tenant less than half of what is its own? */
+static __always_inline bool snat_halves(const struct snat_tenant *tenant, enum snat_table table)
+{
+	return (__s32)tenant->rows[table] < (__s32)(tenant->own[table] / 2);
+}
+
+/*
+ * May a remote begin a flow? Anybody can forge one, so remotes have no more than half of what the
+ * workload may have, nor of what is its tenant's own: the rest is for flows that workloads begin.
+ */
+__noinline bool snat_admits_more(__u32 workload)
+{
+	const struct snat_state *state = bpf_map_lookup_elem(&snat_states, &workload);
+	const struct snat_tenant *tenant;
+	__u32 number;
+
+	if (!state || (__s32)state->rows[SNAT_TABLE_FLOWS] >= (__s32)(settings.snat_flows / 2))
+		return false;
+	number = state->tenant;
+	if (!number) /* after an upgrade, until user space has told */
+		return true;
+	tenant = bpf_map_lookup_elem(&snat_tenants, &number);
+	return tenant && snat_halves(tenant, SNAT_TABLE_FLOWS) &&
+	       snat_halves(tenant, SNAT_TABLE_PORTS);
+}
+
 /*
  * By whom the workload has not sent to: where (DIP, port) has one mapping, the workload's filtering
  * decides (RFC 4787, section 5). What is let in becomes a flow of its own.
@@ -30,7 +56,6 @@ __noinline enum verdict snat_admit(const struct packet *p __arg_nonnull,
 					.protocol = key->protocol };
 	struct snat_search *s = snat_search_for(&flow_key);
 	const struct snat_workload *workload;
-	const struct snat_state *state;
 	const struct snat_port *mapping;
 	const __u32 *home;
 
@@ -53,12 +78,12 @@ __noinline enum verdict snat_admit(const struct packet *p __arg_nonnull,
 	s->vip = key->vip;
 	s->port = bpf_ntohs(key->port);
 	s->used.target.workload = workload->number;
-	state = bpf_map_lookup_elem(&snat_states, &s->used.target.workload);
 	home = bpf_map_lookup_elem(&workloads, &s->key.dip);
 	if (!home)
 		return VERDICT_DROP_NO_WORKLOAD;
-	if (!state || (__s32)state->rows[SNAT_TABLE_FLOWS] >= (__s32)settings.snat_flows ||
-	    !snat_open_borrowed(s, *home))
+	if (!snat_admits_more(s->used.target.workload))
+		return VERDICT_DROP_UNSOLICITED_FULL;
+	if (!snat_open_borrowed(s, *home))
 		return VERDICT_DROP_FLOWS_FULL;
 	return VERDICT_NONE;
 }
