@@ -114,7 +114,7 @@ func TestRESTRefuses(t *testing.T) {
 		{"POST", "/v1/vips:apply", `{"vips": [null]}`, 400},
 		{"POST", "/v1/vips:apply", strings.Repeat("[", 20000), 400},
 		{"POST", "/v1/vips:apply", "\xff\x00", 400},
-		{"POST", "/v1/vips:apply", `{"vips": [` + strings.Repeat(" ", maxMessage) + `]}`, 413},
+		{"POST", "/v1/vips:apply", `{"vips": [` + strings.Repeat(" ", maxApply) + `]}`, 413},
 	} {
 		if code, answer := call(t, c.method, url+c.path, c.body); code != c.code || answer["message"] == "" {
 			t.Errorf("%s %s %.20q: %d %v, want %d", c.method, c.path, c.body, code, answer, c.code)

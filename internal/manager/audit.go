@@ -36,6 +36,7 @@ type called struct {
 	ended     bool
 	code      string // empty: it went well
 	reason    string
+	began     func() // of a stream: its first message is there
 }
 
 type calledKey struct{}
@@ -53,6 +54,14 @@ func noteEnd(ctx context.Context, err error) {
 	if c, ok := ctx.Value(calledKey{}).(*called); ok {
 		c.end(err)
 	}
+}
+
+// beganOf is what a stream calls at its first message.
+func beganOf(ctx context.Context) func() {
+	if c, ok := ctx.Value(calledKey{}).(*called); ok && c.began != nil {
+		return c.began
+	}
+	return func() {}
 }
 
 // auditElsewhere says that another manager carries the call out, and audits it.
@@ -134,7 +143,7 @@ func subject(procedure string, message any) string {
 	if n := len(names); n > most {
 		names = append(names[:most], fmt.Sprintf("and %d more", n-most))
 	}
-	return bounded(strings.Join(names, " "))
+	return shortened(strings.Join(names, " "))
 }
 
 // auditor writes the audit log.
@@ -166,10 +175,10 @@ func (a *auditor) record(c *called, path string, answer *watchedWriter) {
 	}
 	entry := trust.AuditEntry{
 		Time: time.Now().UTC(), Identity: c.caller.String(), From: c.caller.From, Procedure: c.procedure, Subject: c.subject,
-		Result: "ok", Reason: bounded(c.reason), Manager: a.manager, Refused: c.code != "",
+		Result: "ok", Reason: shortened(c.reason), Manager: a.manager, Refused: c.code != "",
 	}
 	if entry.Procedure == "" {
-		entry.Procedure = bounded(path)
+		entry.Procedure = shortened(path)
 	}
 	if entry.Refused {
 		entry.Result = c.code
@@ -214,8 +223,8 @@ func protocolCode(code connect.Code) string {
 	return code.String()
 }
 
-// bounded cuts a text that strangers may have written.
-func bounded(s string) string {
+// shortened cuts a text that strangers may have written.
+func shortened(s string) string {
 	const most = 512
 	if len(s) > most {
 		s = s[:most] + "..."

@@ -17,54 +17,91 @@ import (
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
 )
 
-// maxJoin bounds a request of somebody who is not known yet, in bytes.
-const maxJoin = 64 << 10
-
-// authenticate says who makes each request, and refuses nobody before its body is read.
-func (m *Manager) authenticate(next http.Handler) http.Handler {
+// authenticate says who makes each request, and takes what it needs before its body is read.
+func (m *Manager) authenticate(next http.Handler, procedureOf func(*http.Request) string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller := m.identify(r)
+		if !caller.Anonymous() {
+			prove(r.Context())
+		}
 		c := &called{caller: caller}
+		m.handed(r)
 		ctx := context.WithValue(trust.WithIdentity(r.Context(), caller), calledKey{}, c)
 		// What the request says of the caller has been read: nobody behind this reads it again.
 		r = r.WithContext(ctx)
-		answer := &watchedWriter{ResponseWriter: w, stream: streams(r.URL.Path), slow: m.slowReader}
+		answer := &watchedWriter{ResponseWriter: w, slow: m.slowReader}
+		c.began = func() { http.NewResponseController(w).SetReadDeadline(time.Time{}) } //nolint:errcheck // not all writers have one
 		m.boundReading(w, r, caller)
-		if err := admissible(r, caller); err != nil {
-			c.procedure = bounded(r.URL.Path)
-			c.end(err)
-			refuse(answer, r, err)
-		} else if err := oversized(w, r, caller); err != nil {
-			c.procedure = bounded(r.URL.Path)
+		leave, err := m.entered(w, r, caller, procedureOf(r))
+		if err != nil {
+			c.procedure = shortened(r.URL.Path)
 			c.end(err)
 			refuse(answer, r, err)
 		} else {
-			next.ServeHTTP(answer, r)
+			func() {
+				defer leave()
+				next.ServeHTTP(answer, r)
+			}()
 		}
 		m.audit.record(c, r.URL.Path, answer)
 	})
 }
 
-// boundReading bounds the time in which the body of a request must come. What streams has a short one, and
+// entered takes what a request needs, and returns what gives it back, or says why it is refused before its body is read.
+func (m *Manager) entered(w http.ResponseWriter, r *http.Request, caller trust.Identity, procedure string) (leave func(), err error) {
+	if err := admissible(r, caller); err != nil {
+		return nil, err
+	}
+	if caller.Anonymous() { // before the first byte is waited for
+		if leave, err = m.enterRequest(r, caller, procedure, r.ContentLength); err != nil {
+			return nil, err
+		}
+	}
+	size, err := oversized(w, r, caller, procedure)
+	switch {
+	case err != nil && leave != nil:
+		leave()
+		return nil, err
+	case err != nil || leave != nil:
+		return leave, err
+	}
+	return m.enterRequest(r, caller, procedure, size)
+}
+
+// boundReading bounds the time in which the body of a request must come. What streams has it for its first message, and
 // goes on long after it.
 func (m *Manager) boundReading(w http.ResponseWriter, r *http.Request, caller trust.Identity) {
-	within := knownTime
-	switch {
-	case caller.Anonymous():
+	within := bound.Callers[kindOf(caller)].Sending
+	if caller.Anonymous() {
 		within = m.strangerTime
-		if r.ProtoMajor == 1 {
-			w.Header().Set("Connection", "close") // or the server would wait for the rest of the body
-		}
-	case streams(r.URL.Path):
+		// The next request takes another handshake; and of HTTP/1, the server would wait for the rest of the body.
+		w.Header().Set("Connection", "close")
+	}
+	if isWatch(r.URL.Path) { // it has no body, and HTTP/1 would take the end of its time for the end of the connection
 		return
 	}
 	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(within)); err != nil {
 		m.log.Debug("can't bound the time of a request", "err", err)
 	}
+}
+
+// handed holds that only managers hand requests on.
+func (m *Manager) handed(r *http.Request) {
+	if r.Header.Get(forwardedBy) == "" || m.identity.Insecure() {
+		return
+	}
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		trusted, _ := m.store.Trust()
+		if peer, err := m.identity.ByCertificate(r.TLS.PeerCertificates[0], trusted, m.now()); err == nil && peer.Kind == trust.Manager {
+			return
+		}
+	}
+	r.Header.Del(forwardedBy)
 }
 
 // admissible says why a request is refused before its body is read.
@@ -73,17 +110,23 @@ func admissible(r *http.Request, caller trust.Identity) error {
 	switch {
 	case caller.Anonymous() && !joins && !open(r.URL.Path):
 		return unauthenticated(caller)
-	case caller.Anonymous() && r.ContentLength > maxJoin:
+	case caller.Anonymous() && r.ContentLength > bound.Unknown:
 		return connect.NewError(connect.CodeResourceExhausted,
-			fmt.Errorf("the request has %d bytes, more than %d: send a token, a name and a request for a certificate alone", r.ContentLength, maxJoin))
+			fmt.Errorf("the request has %d bytes, more than %d: send a token, a name and a request for a certificate alone", r.ContentLength, bound.Unknown))
+	case joins && packed(r):
+		return connect.NewError(connect.CodeUnimplemented, errors.New("a join may not be compressed"))
 	}
 	return nil
 }
 
-// oversized says why a request is refused by the size that it tells, and bounds what a stranger may send beyond it.
+// oversized returns the size that a request tells, negative if it tells none, or says why it is refused by it, and bounds
+// what a stranger may send beyond it.
 // gRPC tells the size in the first bytes of the body, as package connect, which would refuse it too, reads them.
-func oversized(w http.ResponseWriter, r *http.Request, caller trust.Identity) error {
-	size := r.ContentLength
+func oversized(w http.ResponseWriter, r *http.Request, caller trust.Identity, procedure string) (size int64, err error) {
+	size = r.ContentLength
+	if caller.Anonymous() {
+		r.Body = http.MaxBytesReader(w, r.Body, bound.Unknown)
+	}
 	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") && !streams(r.URL.Path) {
 		body := bufio.NewReaderSize(r.Body, grpcHead)
 		if head, err := body.Peek(grpcHead); err == nil {
@@ -94,14 +137,15 @@ func oversized(w http.ResponseWriter, r *http.Request, caller trust.Identity) er
 			io.Closer
 		}{body, r.Body}
 	}
-	if caller.Anonymous() {
-		r.Body = http.MaxBytesReader(w, r.Body, maxJoin)
+	if most := int64(bound.Of(procedure).Bytes); size > most && strings.HasPrefix(r.URL.Path, "/weir.v1.") { // REST has an answer of its own
+		return size, tooLarge(size, most)
 	}
-	if size > maxMessage && strings.HasPrefix(r.URL.Path, "/weir.v1.") { // REST has an answer of its own
-		return connect.NewError(connect.CodeResourceExhausted,
-			fmt.Errorf("the request has %d bytes, more than %d: apply fewer VIPs at a time", size, maxMessage))
-	}
-	return nil
+	return size, nil
+}
+
+func tooLarge(size, most int64) error {
+	return connect.NewError(connect.CodeResourceExhausted,
+		fmt.Errorf("the request has %d bytes, more than %d: apply fewer VIPs at a time", size, most))
 }
 
 // grpcHead is what stands before each message of gRPC: whether it is compressed, and its size in four bytes.
@@ -131,7 +175,10 @@ func (m *Manager) shown(r *http.Request) (trust.Identity, error) {
 	if !errors.As(err, new(*pki.UnknownUserError)) {
 		return caller, err
 	}
-	// Another manager may have made the user a moment ago.
+	// Another manager may have made the user a moment ago. To ask costs a read of the store.
+	if !m.strangers.askTrust(r.RemoteAddr, m.now()) {
+		return trust.Identity{}, err
+	}
 	newest, failed := m.store.NewestTrust(r.Context(), trusted)
 	switch {
 	case failed != nil:
@@ -303,22 +350,15 @@ func (m *Manager) watchTrust(ctx context.Context) error {
 	}
 }
 
-// slowReader is how long a stream's reader may take none of what is written to it.
+// slowReader is how long a reader may take none of what is written to it.
 const slowReader = 30 * time.Second
 
-// strangerTime is how long strangers may take to send a request, and knownTime how long all others may.
-const (
-	strangerTime = 10 * time.Second
-	knownTime    = time.Minute
-)
-
-// watchedWriter sees how a request ended, and ends streams that nobody reads.
+// watchedWriter sees how a request ended, and ends answers that nobody reads.
 type watchedWriter struct {
 	http.ResponseWriter
 
-	stream bool
-	slow   time.Duration // that a write of a stream may last
-	code   int
+	slow time.Duration // that a write may last
+	code int
 }
 
 // Unwrap is for http.ResponseController.
@@ -330,9 +370,20 @@ func (w *watchedWriter) WriteHeader(code int) {
 	w.ResponseWriter.WriteHeader(code)
 }
 
-func (w *watchedWriter) Write(data []byte) (int, error) {
-	defer w.bound()()
-	return w.ResponseWriter.Write(data)
+// maxWrite is how much of an answer is written in the time of one write, in bytes: a slow reader of a long answer is cut off
+// only if it takes less.
+const maxWrite = 256 << 10
+
+func (w *watchedWriter) Write(data []byte) (n int, err error) {
+	for {
+		part := data[n:min(len(data), n+maxWrite)]
+		done := w.bound()
+		written, err := w.ResponseWriter.Write(part)
+		done()
+		if n += written; err != nil || n == len(data) {
+			return n, err
+		}
+	}
 }
 
 // Flush sends what was written.
@@ -341,12 +392,9 @@ func (w *watchedWriter) Flush() {
 	http.NewResponseController(w.ResponseWriter).Flush() // the next write tells
 }
 
-// bound bounds the time of one write of a stream. In between there is none. The connection's own deadline is set only when
+// bound bounds the time of one write. In between there is none. The connection's own deadline is set only when
 // that time is over: to set it and to take it back wakes who serves the connection, six times for each message.
 func (w *watchedWriter) bound() (done func()) {
-	if !w.stream {
-		return func() {}
-	}
 	var mu sync.Mutex
 	written := false
 	timer := time.AfterFunc(w.slow, func() {
@@ -370,11 +418,14 @@ func streams(path string) bool {
 	case weirv1connect.SyncServiceSyncMuxProcedure, weirv1connect.SyncServiceSyncHostProcedure, weirv1connect.SyncServiceAcknowledgeMuxProcedure,
 		weirv1connect.WeirServiceCaptureProcedure, weirv1connect.WeirServiceWatchVIPsProcedure,
 		weirv1connect.WeirServiceWatchEventsProcedure, weirv1connect.ClusterServiceBackupProcedure,
-		watchVIPsPath, watchEventsPath:
+		weirv1connect.ClusterServiceFollowProgressProcedure:
 		return true
 	}
-	return false
+	return isWatch(path)
 }
+
+// isWatch says whether a path is a watch of REST.
+func isWatch(path string) bool { return path == watchVIPsPath || path == watchEventsPath }
 
 // grpcStatus is the code in the trailers of an answer, or empty.
 func grpcStatus(h http.Header) string {

@@ -8,8 +8,10 @@ import (
 
 	"connectrpc.com/connect"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -161,10 +163,33 @@ func (m *Manager) intercept(ctx context.Context, request any, info *grpc.UnarySe
 	return m.guarded(ctx, info.FullMethod, request, handle)
 }
 
+// admit says whether the caller may make the call with this message, now, and whether the message is within its bounds.
+func (m *Manager) admit(ctx context.Context, procedure string, message any) error {
+	if err := m.permit(ctx, procedure, message); err != nil {
+		return err
+	}
+	if err := m.limited(trust.FromContext(ctx), procedure); err != nil {
+		return err
+	}
+	return within(message)
+}
+
+// within says which fields of a message are beyond their bounds.
+func within(message any) error {
+	m, ok := message.(proto.Message)
+	if !ok {
+		return nil
+	}
+	if err := bound.Check(m); err != nil {
+		return refusal(err)
+	}
+	return nil
+}
+
 // guarded permits a unary call, makes it, and notes how it ended.
 func (m *Manager) guarded(ctx context.Context, procedure string, request any, handle func(context.Context, any) (any, error)) (response any, err error) {
 	note(ctx, procedure, request)
-	if err = m.permit(ctx, procedure, request); err == nil {
+	if err = m.admit(ctx, procedure, request); err == nil {
 		if response, err = handle(ctx, request); err == nil {
 			m.reduce(trust.FromContext(ctx), response)
 		}
@@ -204,7 +229,7 @@ func (g guard) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.S
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		ctx, end := g.holdStream(ctx)
 		defer end()
-		err := ended(ctx, next(ctx, &guardedStream{StreamingHandlerConn: conn, ctx: ctx, manager: g.Manager}))
+		err := ended(ctx, next(ctx, &guardedStream{StreamingHandlerConn: conn, ctx: ctx, manager: g.Manager, began: beganOf(ctx)}))
 		noteEnd(ctx, err)
 		return err
 	}
@@ -213,8 +238,10 @@ func (g guard) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.S
 type guardedStream struct {
 	connect.StreamingHandlerConn
 
-	ctx     context.Context
-	manager *Manager
+	ctx      context.Context
+	manager  *Manager
+	received bool   // a message
+	began    func() // is called at the first message: the time to send it is over
 }
 
 // Receive reads a message and holds that the caller may send it.
@@ -223,5 +250,13 @@ func (s *guardedStream) Receive(message any) error {
 		return err
 	}
 	note(s.ctx, s.Spec().Procedure, message)
-	return s.manager.permit(s.ctx, s.Spec().Procedure, message)
+	if s.received {
+		if err := s.manager.permit(s.ctx, s.Spec().Procedure, message); err != nil {
+			return err
+		}
+		return within(message)
+	}
+	s.received = true
+	s.began()
+	return s.manager.admit(s.ctx, s.Spec().Procedure, message)
 }

@@ -16,6 +16,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 // Kinds of things that events happen to; nodes have their role.
@@ -203,7 +204,7 @@ func (m *Manager) eachEvent(ctx context.Context, r *weirv1.WatchEventsRequest, s
 	if err != nil {
 		return err
 	}
-	end, err := m.watches.begin()
+	end, err := m.watches.begin(trust.FromContext(ctx))
 	if err != nil {
 		return err
 	}

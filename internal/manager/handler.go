@@ -12,18 +12,16 @@ import (
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/store"
 )
-
-// maxMessage bounds a request, in bytes.
-const maxMessage = 64 << 20
 
 // minCompressed is the size of an answer from which on packing it pays, in bytes.
 const minCompressed = 16 << 10
 
 // handler serves gRPC, gRPC-Web, Connect and REST from the same services.
 func (m *Manager) handler() (http.Handler, error) {
-	options := connect.WithHandlerOptions(connect.WithReadMaxBytes(maxMessage), connect.WithCodec(rpc.StrictJSON{}), connect.WithCompressMinBytes(minCompressed),
+	options := connect.WithHandlerOptions(connect.WithConditionalHandlerOptions(bounded), connect.WithCompressMinBytes(minCompressed),
 		connect.WithInterceptors(m.observer(), guard{m}))
 	mux := http.NewServeMux()
 	mux.Handle(weirv1connect.NewWeirServiceHandler(m, options))
@@ -36,7 +34,17 @@ func (m *Manager) handler() (http.Handler, error) {
 		return nil, err
 	}
 	mux.HandleFunc("GET /healthz", m.healthz)
-	return m.authenticate(m.observer().rest(mux, m.forward(mux))), nil
+	return m.authenticate(m.observer().rest(mux, m.forward(mux)), procedureOf(mux)), nil
+}
+
+// bounded holds the requests of a procedure to its bounds. What strangers may call inflates nothing.
+func bounded(spec connect.Spec) []connect.HandlerOption {
+	b := bound.Of(spec.Procedure)
+	options := []connect.HandlerOption{connect.WithReadMaxBytes(b.Bytes), rpc.WithCodecs(b.Messages)}
+	if rules[spec.Procedure].scope == asNobody {
+		options = append(options, connect.WithCompression("gzip", nil, nil))
+	}
+	return options
 }
 
 // healthz says whether the store answers.

@@ -16,6 +16,7 @@ import (
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/manager/publish"
+	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/telemetry"
 )
@@ -78,8 +79,12 @@ type Manager struct {
 	identity *pki.Identity
 	open     openStreams
 
+	strangers    strangers
+	requests     places        // of known callers, streams left out
+	large        places        // likewise, of those that need much memory
+	rates        buckets       // of known callers
 	strangerTime time.Duration // that strangers may take to send a request
-	slowReader   time.Duration // that a stream's reader may take none of it
+	slowReader   time.Duration // that a reader may take none of an answer
 
 	audit *auditor
 
@@ -144,7 +149,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		silence: defaultSilence, secretLife: defaultSecretLife, apart: newApartness(), apartAfter: apartAfter, sessions: newSessions(), settle: desired.SettleTime,
 		suspects: newSuspects(), resting: desired.RestTime,
 		bookmark: bookmarkTime, noticing: noticeTime, events: make(chan store.Event, eventBacklog),
-		peers: newPeers(identity.Access), identity: identity, audit: newAuditor(cfg.Name), strangerTime: strangerTime, slowReader: slowReader,
+		peers: newPeers(identity.Access), identity: identity, audit: newAuditor(cfg.Name), strangerTime: bound.Callers[bound.Stranger].Sending, slowReader: slowReader,
 	}
 	m.ports = newPortRequests(m.portPlaces)
 	m.observe()
@@ -210,14 +215,24 @@ func (m *Manager) serve(ctx context.Context) error {
 		HTTP2:             &http.HTTP2Config{SendPingTimeout: 5 * time.Second, PingTimeout: 5 * time.Second},
 		ReadHeaderTimeout: m.strangerTime,
 		ErrorLog:          slog.NewLogLogger(m.log.Handler(), slog.LevelDebug),
+		ConnContext:       withVisitor,
 	}
-	ended := make(chan error, 1)
+	gate := newGate(m.listener, m.strangerTime)
+	ended, closed := make(chan error, 1), make(chan struct{})
+	go func() {
+		gate.run()
+		close(closed)
+	}()
+	defer func() {
+		m.listener.Close()
+		<-closed
+	}()
 	go func() {
 		if m.identity.Insecure() {
-			ended <- server.Serve(m.listener)
+			ended <- server.Serve(gate)
 			return
 		}
-		ended <- server.ServeTLS(m.listener, "", "")
+		ended <- server.ServeTLS(gate, "", "")
 	}()
 	select {
 	case err := <-ended:

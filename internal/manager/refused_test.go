@@ -21,6 +21,7 @@ import (
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -109,6 +110,9 @@ func send(t *testing.T, by *trust.Credential, method, url, kind string, body io.
 	return answer.StatusCode, string(all) + answer.Header.Get("Grpc-Message") + answer.Trailer.Get("Grpc-Message")
 }
 
+// maxApply bounds an apply, in bytes.
+var maxApply = bound.Of(weirv1connect.WeirServiceApplyVIPsProcedure).Bytes
+
 // unsized hides how long a body is.
 type unsized struct{ io.Reader }
 
@@ -136,12 +140,12 @@ func TestRequestsThatAreNone(t *testing.T) {
 		want       string
 		header     []string
 	}{
-		"a large join":                 {nil, join, proto, large(maxJoin + 1), 429, "send a token, a name and a request", nil},
-		"a large join of no length":    {nil, join, proto, unsized{large(maxJoin + 1)}, 429, "resource_exhausted", nil},
-		"a large call by nobody":       {nil, apply, proto, large(4 * maxJoin), 401, "show a client certificate or a bearer token", nil},
-		"a large apply":                {boss, apply, proto, large(maxMessage + 1), 429, "apply fewer VIPs at a time", nil},
-		"a large apply of no length":   {boss, apply, proto, unsized{large(maxMessage + 1)}, 429, "resource_exhausted", nil},
-		"a large apply by REST":        {boss, "/v1/vips:apply", json, unsized{io.MultiReader(strings.NewReader(`{"vips": "`), large(maxMessage))}, 413, "apply fewer VIPs at a time", nil},
+		"a large join":                 {nil, join, proto, large(bound.Unknown + 1), 429, "send a token, a name and a request", nil},
+		"a large join of no length":    {nil, join, proto, unsized{large(bound.Unknown + 1)}, 429, "resource_exhausted", nil},
+		"a large call by nobody":       {nil, apply, proto, large(4 * bound.Unknown), 401, "show a client certificate or a bearer token", nil},
+		"a large apply":                {boss, apply, proto, large(maxApply + 1), 429, "apply fewer VIPs at a time", nil},
+		"a large apply of no length":   {boss, apply, proto, unsized{large(maxApply + 1)}, 429, "resource_exhausted", nil},
+		"a large apply by REST":        {boss, "/v1/vips:apply", json, unsized{io.MultiReader(strings.NewReader(`{"vips": "`), large(maxApply))}, 413, "apply fewer VIPs at a time", nil},
 		"protobuf that is none":        {boss, apply, proto, strings.NewReader("\xff\xff\xff"), 400, "unmarshal", nil},
 		"protobuf of nobody":           {nil, join, proto, strings.NewReader("\xff\xff\xff"), 400, "unmarshal", nil},
 		"JSON that is none":            {boss, apply, json, strings.NewReader(`{"vips": [`), 400, "unmarshal", nil},
@@ -284,7 +288,7 @@ func TestSlowReaders(t *testing.T) {
 	if !quick.Receive() || quick.Msg().GetVip().GetName() != "new" {
 		t.Errorf("a watch beside it: %v, %v", quick.Msg(), quick.Err())
 	}
-	eventually(t, "the slow reader's watch is ended", func() bool { return m.watches.open.Load() == 1 })
+	eventually(t, "the slow reader's watch is ended", func() bool { return m.watches.callers.taken() == 1 })
 	if _, err := io.Copy(io.Discard, slow); err == nil {
 		t.Error("the slow reader's stream ended as if it were complete")
 	}
@@ -316,7 +320,7 @@ func TestDeadlinesAreToldWhenTheyAreOver(t *testing.T) {
 	}{{0, false}, {900 * time.Millisecond, false}, {1100 * time.Millisecond, true}} {
 		synctest.Test(t, func(t *testing.T) {
 			reader := &sluggish{takes: c.takes}
-			w := &watchedWriter{ResponseWriter: reader, stream: true, slow: time.Second}
+			w := &watchedWriter{ResponseWriter: reader, slow: time.Second}
 			for range 2 {
 				if _, err := w.Write([]byte("a message")); err != nil {
 					t.Error(err)

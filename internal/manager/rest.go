@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -13,14 +14,17 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/genproto/googleapis/api/annotations"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/weirlb/weir/api/openapi"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/typo"
 )
 
@@ -74,16 +78,16 @@ func (m *Manager) handleREST(mux *http.ServeMux) error {
 		w.Header().Set("Content-Type", "application/json")
 		w.Write(document) //nolint:errcheck // the client is gone: nobody is left to tell
 	})
-	bounded := http.MaxBytesHandler(gateway, maxMessage)
-	watches := m.restWatches()
+	procedures, watches := restProcedures(), m.restWatches()
 	for path, methods := range documented.Paths {
 		for method, call := range methods {
 			known := call.query()
-			serve := bounded
+			pattern := strings.ToUpper(method) + " " + path
+			serve := boundedBody(gateway, bound.Of(procedures[pattern]))
 			if watch, is := watches[path]; is {
 				serve = m.watchHandler(watch, gateway)
 			}
-			mux.HandleFunc(strings.ToUpper(method)+" "+path, func(w http.ResponseWriter, r *http.Request) {
+			mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 				if err := unknownParameters(r.URL.Query(), known); err != nil {
 					_, marshaler := runtime.MarshalerForRequest(gateway, r)
 					restError(r.Context(), gateway, marshaler, w, r, refusal(err))
@@ -100,9 +104,54 @@ func (m *Manager) handleREST(mux *http.ServeMux) error {
 			restRouting(r.Context(), gateway, marshaler, w, r, http.StatusMethodNotAllowed)
 			return
 		}
-		bounded.ServeHTTP(w, r)
+		boundedBody(gateway, bound.Of("")).ServeHTTP(w, r)
 	})
 	return nil
+}
+
+// boundedBody holds the JSON of requests to what their procedure takes.
+func boundedBody(next http.Handler, b bound.Request) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		limited := http.MaxBytesReader(w, r.Body, int64(b.Bytes))
+		r.Body = struct {
+			io.Reader
+			io.Closer
+		}{bound.NewJSON(limited, b.Messages), limited}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// restProcedures are the procedures of REST by method and path, as their annotations have them.
+func restProcedures() map[string]string {
+	all := map[string]string{}
+	for _, service := range bound.Services() {
+		for i := range service.Methods().Len() {
+			method := service.Methods().Get(i)
+			rule, _ := proto.GetExtension(method.Options(), annotations.E_Http).(*annotations.HttpRule)
+			procedure := "/" + string(service.FullName()) + "/" + string(method.Name())
+			for verb, path := range map[string]string{
+				http.MethodGet: rule.GetGet(), http.MethodPut: rule.GetPut(), http.MethodPost: rule.GetPost(),
+				http.MethodDelete: rule.GetDelete(), http.MethodPatch: rule.GetPatch(),
+			} {
+				if path != "" {
+					all[verb+" "+path] = procedure
+				}
+			}
+		}
+	}
+	return all
+}
+
+// procedureOf finds the procedure that a request is for, by the routes of REST; empty: none.
+func procedureOf(routes *http.ServeMux) func(*http.Request) string {
+	procedures := restProcedures()
+	return func(r *http.Request) string {
+		if !strings.HasPrefix(r.URL.Path, restRoot) {
+			return r.URL.Path
+		}
+		_, pattern := routes.Handler(r)
+		return procedures[pattern]
+	}
 }
 
 // allowed returns the methods that a path of REST has.
@@ -141,7 +190,7 @@ func restError(
 	if strings.HasSuffix(status.Convert(err).Message(), (&http.MaxBytesError{}).Error()) { // the gateway keeps the text only
 		err = &runtime.HTTPStatusError{
 			HTTPStatus: http.StatusRequestEntityTooLarge,
-			Err:        status.Errorf(codes.ResourceExhausted, "the request has more than %d bytes: apply fewer VIPs at a time", maxMessage),
+			Err:        status.Error(codes.ResourceExhausted, "the request is too large: apply fewer VIPs at a time"),
 		}
 	}
 	if errors.As(err, &refused) {

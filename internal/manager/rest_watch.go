@@ -50,7 +50,7 @@ func (m *Manager) guardedWatch(ctx context.Context, watch restWatch, request pro
 	ctx, end := m.holdStream(ctx)
 	defer end()
 	note(ctx, watch.procedure, request)
-	err := m.permit(ctx, watch.procedure, request)
+	err := m.admit(ctx, watch.procedure, request)
 	if err == nil {
 		err = ended(ctx, watch.run(ctx, request, send))
 	}

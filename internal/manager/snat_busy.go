@@ -3,16 +3,21 @@ package manager
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
+	"net/netip"
 	"sync"
+	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 // errPortsBusy is what a workload is told whose request is one too many.
@@ -38,23 +43,69 @@ func (m *Manager) portPlaces() (n int, crowd bool) {
 }
 
 // enterPorts takes the place of a request, if it is one for ports, or answers that there is none: before it costs more
-// than its answer, which is what decides when thousands come in a second. leave gives the place back.
+// than its answer, which is what decides when thousands come in a second. Only hosts have places, and only when the whole
+// request is there. leave gives the place back.
 func (m *Manager) enterPorts(w http.ResponseWriter, r *http.Request) (leave func(), ok bool) {
 	if r.URL.Path != weirv1connect.SyncServiceAllocatePortsProcedure {
 		return func() {}, true
 	}
-	if m.ports.line.enter(r.Context(), r.Header.Get(forwardedBy) != "", m.stopping) {
-		return sync.OnceFunc(m.ports.line.leave), true
+	if caller := trust.FromContext(r.Context()); caller.Kind != trust.Host && caller.Method != trust.Insecure {
+		err := connect.NewError(connect.CodePermissionDenied, fmt.Errorf("%s may not call AllocatePorts: only hosts do", caller))
+		noteEnd(r.Context(), err)
+		refuse(w, r, err)
+		return nil, false
+	}
+	if err := readPorts(w, r); err != nil {
+		noteEnd(r.Context(), err)
+		refuse(w, r, err)
+		return nil, false
+	}
+	who := m.payerOf(r)
+	if m.ports.line.enter(r.Context(), who, r.Header.Get(forwardedBy) != "", m.stopping) {
+		return sync.OnceFunc(func() { m.ports.line.leave(who) }), true
 	}
 	noteEnd(r.Context(), nil) // who asks for ports while others do is no stranger
 	m.meters.portRequests.WithLabelValues(rpc.PortsRate).Inc()
 	if r.Header.Get("Content-Type") == "application/proto" { // as hosts send it
-		io.CopyN(io.Discard, r.Body, maxPortRequest) //nolint:errcheck // what it asks for does not matter
 		m.ports.busy.write(w)
 	} else {
 		refuse(w, r, errPortsBusy())
 	}
 	return nil, false
+}
+
+// readPorts reads the body of a port request, which is small and comes at once.
+func readPorts(w http.ResponseWriter, r *http.Request) error {
+	control := http.NewResponseController(w)
+	bounds := control.SetReadDeadline(time.Now().Add(bound.PortBody)) == nil
+	most := bound.Of(r.URL.Path).Bytes + grpcHead
+	body, err := io.ReadAll(io.LimitReader(r.Body, int64(most)+1))
+	switch {
+	case err != nil:
+		return connect.NewError(connect.CodeDeadlineExceeded, fmt.Errorf("the port request did not come within %s: %w", bound.PortBody, err))
+	case len(body) > most:
+		return tooLarge(int64(len(body)), int64(most))
+	}
+	if bounds {
+		control.SetReadDeadline(time.Time{}) //nolint:errcheck // it could be set
+	}
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{bytes.NewReader(body), r.Body}
+	return nil
+}
+
+// payerOf is whose part of the places a port request takes: that of the VIP's tenant, or the host's where it is not known.
+func (m *Manager) payerOf(r *http.Request) string {
+	if ask := peekPorts(r); ask != nil {
+		if address, err := netip.ParseAddr(ask.GetVip()); err == nil {
+			if vip, there := m.store.State().VIPAt(address); there {
+				return "tenant/" + vip.Tenant
+			}
+		}
+	}
+	return trust.FromContext(r.Context()).String()
 }
 
 // answer is an answer of HTTP that is written many times.

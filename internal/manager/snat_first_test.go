@@ -16,6 +16,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -118,19 +119,29 @@ func (h *hearer) WriteHeader(code int) {
 	h.ResponseRecorder.WriteHeader(code)
 }
 
-// While users' changes do not crowd, a manager has so many port requests under way, and no more until one ends.
+// While users' changes do not crowd, a manager has so many port requests under way, and no more until one ends. A tenant
+// leaves some to others.
 func TestPortRequestsUnderWayAreBounded(t *testing.T) {
 	line := &portLine{places: func() (int, bool) { return portsOpen, false }, patience: time.Hour}
-	for i := range portsOpen {
-		if !line.enter(t.Context(), false, nil) {
+	enter := func(who string) bool { return line.enter(t.Context(), who, false, nil) }
+	for i := range bound.Part(portsOpen) {
+		if !enter("red") {
 			t.Fatalf("request %d finds no place", i)
 		}
 	}
-	if line.enter(t.Context(), false, nil) {
+	if enter("red") {
+		t.Error("one tenant has more than its part")
+	}
+	for i := bound.Part(portsOpen); i < portsOpen; i++ {
+		if !enter("blue") {
+			t.Fatalf("request %d, of another tenant, finds no place", i)
+		}
+	}
+	if enter("green") {
 		t.Error("one too many finds a place")
 	}
-	line.leave()
-	if !line.enter(t.Context(), false, nil) {
+	line.leave("red")
+	if !enter("green") {
 		t.Error("when one has ended there is no place")
 	}
 }

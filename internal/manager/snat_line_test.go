@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/weirlb/weir/internal/rpc/bound"
 )
 
 // crowded is a manager's line, with two places while a crowd lasts, and with four behind it.
@@ -35,7 +37,7 @@ func TestPortRequestsWaitInACrowd(t *testing.T) {
 		}
 		ask := func(name string, ahead bool) {
 			go func() {
-				if line.enter(t.Context(), ahead, nil) {
+				if line.enter(t.Context(), "red", ahead, nil) {
 					served(name)
 				}
 			}()
@@ -49,7 +51,7 @@ func TestPortRequestsWaitInACrowd(t *testing.T) {
 			t.Fatalf("with two places %v have one", served())
 		}
 		for n := range 3 {
-			if line.leave(); len(served()) != 2+n {
+			if line.leave("red"); len(served()) != 2+n {
 				t.Errorf("at once when one has ended %v have been served", served())
 			}
 			time.Sleep(lineLook)
@@ -66,20 +68,20 @@ func TestPortRequestsDoNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		line := crowded(time.Hour)
 		for range 2 {
-			line.enter(t.Context(), false, nil)
+			line.enter(t.Context(), "red", false, nil)
 		}
 		begun := time.Now()
-		if line.enter(t.Context(), false, nil) || time.Since(begun) != lineTime {
+		if line.enter(t.Context(), "red", false, nil) || time.Since(begun) != lineTime {
 			t.Errorf("waited %s without a place", time.Since(begun))
 		}
 		gone, giveUp := context.WithTimeout(t.Context(), lineTime/2)
 		defer giveUp()
-		if line.enter(gone, false, nil) || time.Since(begun) != lineTime*3/2 {
+		if line.enter(gone, "red", false, nil) || time.Since(begun) != lineTime*3/2 {
 			t.Error("a host that gave up waits on")
 		}
 		stops := make(chan struct{})
 		close(stops)
-		if line.enter(t.Context(), false, stops) {
+		if line.enter(t.Context(), "red", false, stops) {
 			t.Error("a manager that stops gives a place")
 		}
 		if len(line.waiting) != 0 || line.open != 2 {
@@ -93,15 +95,43 @@ func TestTheLineOfPortRequestsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		line := crowded(time.Hour)
 		for range 2 + lineMost {
-			go line.enter(t.Context(), false, nil)
+			go line.enter(t.Context(), "red", false, nil)
+		}
+		synctest.Wait()
+		if len(line.waiting) != bound.Part(lineMost) {
+			t.Fatalf("of one tenant %d wait", len(line.waiting))
+		}
+		for range lineMost {
+			go line.enter(t.Context(), "blue", false, nil)
 		}
 		synctest.Wait()
 		if len(line.waiting) != lineMost {
 			t.Fatalf("%d wait", len(line.waiting))
 		}
 		begun := time.Now()
-		if line.enter(t.Context(), false, nil) || time.Since(begun) != 0 {
+		if line.enter(t.Context(), "red", false, nil) || time.Since(begun) != 0 {
 			t.Error("one more waits")
+		}
+		time.Sleep(lineTime)
+	})
+}
+
+// Who waits with many others of its tenant does not keep another tenant waiting.
+func TestTenantsHaveTheirTurnsInTheLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		line := crowded(time.Hour)
+		for range 2 + 100 {
+			go line.enter(t.Context(), "red", false, nil)
+		}
+		synctest.Wait()
+		served := false
+		go func() { served = line.enter(t.Context(), "blue", false, nil) }()
+		synctest.Wait()
+		line.leave("red")
+		time.Sleep(lineLook)
+		synctest.Wait()
+		if !served {
+			t.Error("a request of blue waits behind those of red")
 		}
 		time.Sleep(lineTime)
 	})
@@ -114,7 +144,7 @@ func TestTheEndOfACrowdServesPortRequests(t *testing.T) {
 		var served atomic.Int64
 		for range 5 {
 			go func() {
-				if line.enter(t.Context(), false, nil) {
+				if line.enter(t.Context(), "red", false, nil) {
 					served.Add(1)
 				}
 			}()

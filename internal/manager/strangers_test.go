@@ -122,12 +122,12 @@ func TestNodesJoinAndAreRevoked(t *testing.T) {
 		t.Errorf("join again: %v", err)
 	}
 
-	strangers(t, m, url)
+	callAsStrangers(t, m, url)
 	auditedRefusals(t, admin)
 }
 
-// strangers calls without a credential, and with one that was made up.
-func strangers(t *testing.T, m *Manager, url string) {
+// callAsStrangers calls without a credential, and with one that was made up.
+func callAsStrangers(t *testing.T, m *Manager, url string) {
 	t.Helper()
 	_, err := connected(t, rpc.Access{Managers: url, CA: m.identity.Authority().Certificate}).GetStatus(t.Context(), &weirv1.GetStatusRequest{})
 	refusedWith(t, "nobody", err, "show a client certificate or a bearer token")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -12,26 +11,44 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/trust"
 )
 
-// Bounds of watches.
 const (
-	maxWatches   = 1000             // at once, with one manager
 	bookmarkTime = 30 * time.Second // between two bookmarks of a watch that has nothing to tell
 	catchUpTime  = 3 * time.Second  // that a watch waits for this manager to be where another one was
 )
 
-// watches counts those that are open.
-type watches struct{ open atomic.Int32 }
+// watches counts those that are open: of each caller, and of all callers of a tenant.
+type watches struct{ callers, tenants places }
 
 // begin takes a place, until end is called.
-func (w *watches) begin() (end func(), err error) {
-	if w.open.Add(1) > maxWatches {
-		w.open.Add(-1)
-		return nil, rpc.NewError(connect.CodeResourceExhausted, fmt.Errorf("this manager has %d watches open already: try another one, or later", maxWatches))
+func (w *watches) begin(caller trust.Identity) (end func(), err error) {
+	if caller.Method == trust.Insecure {
+		caller = trust.Identity{}
 	}
-	return func() { w.open.Add(-1) }, nil
+	refuse := func(who string, n int) error {
+		return rpc.NewError(connect.CodeResourceExhausted, fmt.Errorf("%s has %d watches open already: end some, try another manager, or later", who, n))
+	}
+	each := bound.Callers[kindOf(caller)].Watches
+	if w.callers.taken() >= bound.Watches {
+		return nil, refuse("this manager", bound.Watches)
+	}
+	leave := w.callers.takePlace(caller.String(), bound.Watches, each)
+	if leave == nil {
+		return nil, refuse(caller.String(), each)
+	}
+	leaveTenant := func() {}
+	if tenant := caller.Share(); tenant != caller.String() {
+		most := bound.Callers[bound.Tenant].Watches
+		if leaveTenant = w.tenants.takePlace(tenant, 0, most); leaveTenant == nil {
+			leave()
+			return nil, refuse(tenant, most)
+		}
+	}
+	return func() { leave(); leaveTenant() }, nil
 }
 
 // errTooOld says that a watch can't go on from a resource version.
@@ -74,7 +91,7 @@ func (m *Manager) eachVIP(ctx context.Context, r *weirv1.WatchVIPsRequest, send 
 	if err != nil {
 		return err
 	}
-	end, err := m.watches.begin()
+	end, err := m.watches.begin(trust.FromContext(ctx))
 	if err != nil {
 		return err
 	}

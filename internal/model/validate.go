@@ -44,7 +44,13 @@ func ValidName(s string) bool { return dnsLabel.MatchString(s) }
 // validator collects every reason, so that a user mends a manifest in one go.
 type validator struct{ errs []error }
 
+// mostErrors bounds how many reasons a refusal has.
+const mostErrors = 128
+
 func (v *validator) refuse(field, format string, args ...any) {
+	if len(v.errs) >= mostErrors {
+		return
+	}
 	v.errs = append(v.errs, &FieldError{Field: field, Reason: fmt.Sprintf(format, args...)})
 }
 

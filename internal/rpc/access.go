@@ -48,7 +48,7 @@ func (a Access) Client() (*Client, error) {
 	t := &transport{access: a, dialer: &dialer{addresses: addresses}, secure: scheme == schemeTLS}
 	base, httpClient := scheme+"://"+addresses[0], &http.Client{Transport: t}
 	translating := connect.WithInterceptors(
-		connect.UnaryInterceptorFunc(translateUnary), connect.UnaryInterceptorFunc(retryUnary),
+		connect.UnaryInterceptorFunc(translateUnary), connect.UnaryInterceptorFunc(retryUnary), connect.UnaryInterceptorFunc(cutting),
 		fencing{fence: newFence(a.Memory, a.Log), leave: t.dialer.leave})
 	return &Client{
 		WeirServiceClient:    weirv1connect.NewWeirServiceClient(httpClient, base, translating),

@@ -14,7 +14,13 @@ import (
 // it at once. Paths are those of the JSON that users write.
 type fields struct{ errs []error }
 
+// mostErrors bounds how many reasons a refusal has: nobody mends more at a time, and each costs those behind it.
+const mostErrors = 128
+
 func (f *fields) refuse(path, format string, args ...any) {
+	if len(f.errs) >= mostErrors {
+		return
+	}
 	f.errs = append(f.errs, &model.FieldError{Field: path, Reason: fmt.Sprintf(format, args...)})
 }
 
@@ -34,7 +40,7 @@ func (f *fields) refused(path string) bool {
 // failed already.
 func (f *fields) add(err error) {
 	for _, e := range model.FieldErrors(err) {
-		if !f.refused(e.Field) {
+		if len(f.errs) < mostErrors && !f.refused(e.Field) {
 			f.errs = append(f.errs, e)
 		}
 	}

@@ -9,13 +9,51 @@ import (
 const crowdLasts = 500 * time.Millisecond
 
 // crowd notes when users' changes last came faster than they are written.
-type crowd struct{ nanos atomic.Int64 }
+type crowd struct {
+	nanos atomic.Int64
 
-// note looks at what a new State changed. Changes that come one by one are of a State each.
-func (c *crowd) note(delta Delta, now time.Time) {
-	if len(delta.VIPs) > 1 {
-		c.nanos.Store(now.UnixNano())
+	// Whether there are VIPs of other tenants than of one, looked at lately.
+	tenant string
+	shared bool
+	looked time.Time
+}
+
+// sharedLook is how long what was found of other tenants holds: to look at all VIPs costs more than a State.
+const sharedLook = 5 * time.Second
+
+// note looks at what a new State changed. Changes that come one by one are of a State each. Those of one tenant among
+// several are no crowd: it would hold up the port requests of all others.
+func (c *crowd) note(delta Delta, s *State, now time.Time) {
+	if len(delta.VIPs) < 2 {
+		return
 	}
+	tenants := map[string]bool{}
+	for name := range delta.VIPs {
+		if vip, there := s.VIPs.Get(name); there {
+			tenants[vip.Tenant] = true
+		}
+	}
+	for tenant := range tenants {
+		if len(tenants) == 1 && c.sharedWith(tenant, s, now) {
+			return
+		}
+	}
+	c.nanos.Store(now.UnixNano())
+}
+
+// sharedWith says whether other tenants than that have VIPs.
+func (c *crowd) sharedWith(tenant string, s *State, now time.Time) bool {
+	if c.tenant == tenant && now.Sub(c.looked) < sharedLook {
+		return c.shared
+	}
+	c.tenant, c.looked, c.shared = tenant, now, false
+	for _, vip := range s.VIPs.All() {
+		if vip.Tenant != tenant {
+			c.shared = true
+			break
+		}
+	}
+	return c.shared
 }
 
 func (c *crowd) now(now time.Time) bool {

@@ -97,7 +97,7 @@ func TestOldLeaderCommitsNothing(t *testing.T) {
 	committed := make(chan error, 1)
 	go func() {
 		w := &write{ctx: t.Context(), decide: change(Change{VIPs: []model.VIP{vip("old", "203.0.113.1")}})}
-		f := old.fold([]*write{w})
+		f, _ := old.fold([]*write{w})
 		_, won, err := old.commit(context.Background(), fence, epoch, f)
 		if err == nil && won {
 			err = errors.New("it was written")

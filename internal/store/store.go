@@ -176,7 +176,7 @@ func (s *Store) Watch() (*State, <-chan struct{}) {
 // set takes over the State that b made.
 func (s *Store) set(b *builder) {
 	b.next.step = &step{delta: b.delta}
-	s.crowd.note(b.delta, time.Now())
+	s.crowd.note(b.delta, b.next, time.Now())
 	defer s.journal.add(b)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -38,6 +38,9 @@ var (
 	takeMost = [priorities]int{1024, 1024, 256}
 )
 
+// eachMost is how many of those that may wait are of one tenant or caller.
+func eachMost(p Priority) int { return waitMost[p] / 4 }
+
 // OverloadedError says that a change was not taken, as too many of its priority wait.
 type OverloadedError struct {
 	Priority Priority
@@ -50,10 +53,12 @@ func (e *OverloadedError) Error() string {
 
 // write is a change that waits, or is being written.
 type write struct {
-	ctx    context.Context // of the caller, for its trace alone
-	decide func(*State) (Change, error)
-	taken  bool // by the writer, who will answer
-	done   chan struct{}
+	ctx      context.Context // of the caller, for its trace alone
+	priority Priority
+	who      string // shares the writer with others as one: a tenant, or a caller
+	decide   func(*State) (Change, error)
+	taken    bool // by the writer, who will answer
+	done     chan struct{}
 
 	// The answer.
 	generation model.Generation
@@ -63,7 +68,7 @@ type write struct {
 // writes are the changes that wait, by priority.
 type writes struct {
 	mu       sync.Mutex
-	queues   [priorities][]*write
+	queues   [priorities]turns
 	wake     chan struct{}      // holds at most one
 	shed     [priorities]uint64 // changes that were not taken
 	portsDue time.Time          // before, port requests alone are no transaction
@@ -77,13 +82,15 @@ func newWrites() writes { return writes{wake: make(chan struct{}, 1)} }
 func (q *writes) add(priority Priority, w *write) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	waiting := len(q.queues[priority])
-	if waiting >= waitMost[priority] {
+	w.priority = priority
+	waiting := q.queues[priority].n
+	// What a manager writes by itself has no tenant, and room for all.
+	if waiting >= waitMost[priority] || w.who != "" && len(q.queues[priority].of[w.who]) >= eachMost(priority) {
 		q.shed[priority]++
 		rounds := time.Duration(waiting/takeMost[priority] + 1)
 		return &OverloadedError{Priority: priority, After: max(rounds*q.took, 50*time.Millisecond).Round(time.Millisecond)}
 	}
-	q.queues[priority] = append(q.queues[priority], w)
+	q.queues[priority].add(w)
 	select {
 	case q.wake <- struct{}{}:
 	default:
@@ -99,12 +106,21 @@ func (q *writes) withdraw(priority Priority, w *write) bool {
 	if w.taken {
 		return false
 	}
-	for i, other := range q.queues[priority] {
-		if other == w {
-			q.queues[priority] = append(q.queues[priority][:i:i], q.queues[priority][i+1:]...)
-		}
-	}
+	q.queues[priority].remove(w)
 	return true
+}
+
+// giveBack has changes that were taken, and found no room in a transaction, wait again before those that came behind them.
+func (q *writes) giveBack(left []*write) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(left) > 0 {
+		q.crowdDue = time.Time{} // they have waited
+	}
+	for _, w := range slices.Backward(left) {
+		w.taken = false
+		q.queues[w.priority].putFirst(w)
+	}
 }
 
 // portsPause is how long after one transaction of port requests the next one begins, if nothing else is to be
@@ -121,7 +137,7 @@ const crowdPause = 10 * time.Millisecond
 func (q *writes) take(now time.Time) (batch []*write, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	urgent, due := len(q.queues[Configuration])+len(q.queues[Health]), q.crowdDue
+	urgent, due := q.queues[Configuration].n+q.queues[Health].n, q.crowdDue
 	if urgent == 0 {
 		due = q.portsDue
 	}
@@ -129,16 +145,14 @@ func (q *writes) take(now time.Time) (batch []*write, wait time.Duration) {
 		return nil, waits
 	}
 	q.crowdDue = time.Time{}
-	if full := len(q.queues[Configuration]) > takeMost[Configuration] || len(q.queues[Health]) > takeMost[Health]; urgent > 1 && !full {
+	if full := q.queues[Configuration].n > takeMost[Configuration] || q.queues[Health].n > takeMost[Health]; urgent > 1 && !full {
 		q.crowdDue = now.Add(crowdPause)
 	}
-	if len(q.queues[Ports]) > 0 {
+	if q.queues[Ports].n > 0 {
 		q.portsDue = now.Add(portsPause)
 	}
-	for priority, queue := range q.queues {
-		n := min(len(queue), takeMost[priority])
-		batch = append(batch, queue[:n]...)
-		q.queues[priority] = queue[n:]
+	for priority := range q.queues {
+		batch = append(batch, q.queues[priority].take(takeMost[priority])...)
 	}
 	for _, w := range batch {
 		w.taken = true
@@ -149,8 +163,8 @@ func (q *writes) take(now time.Time) (batch []*write, wait time.Duration) {
 func (q *writes) waiting() (n [priorities]int, shed [priorities]uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for priority, queue := range q.queues {
-		n[priority] = len(queue)
+	for priority := range q.queues {
+		n[priority] = q.queues[priority].n
 	}
 	return n, q.shed
 }
@@ -175,7 +189,7 @@ func (s *Store) Update(ctx context.Context, decide func(*State) (Change, error))
 
 // UpdateAs is Update of a priority. It fails with an OverloadedError when too many changes wait.
 func (s *Store) UpdateAs(ctx context.Context, priority Priority, decide func(*State) (Change, error)) (model.Generation, error) {
-	w := &write{ctx: ctx, decide: decide, done: make(chan struct{})}
+	w := &write{ctx: ctx, who: shareOf(ctx), decide: decide, done: make(chan struct{})}
 	if err := s.writes.add(priority, w); err != nil {
 		return 0, err
 	}
@@ -216,7 +230,8 @@ func (s *Store) writeAll(ctx context.Context) error {
 	}
 }
 
-// commitAll writes and answers all of batch, in as few transactions as it takes.
+// commitAll writes and answers what of batch fits into one transaction, and gives the rest back: what came meanwhile has its
+// turn with it.
 func (s *Store) commitAll(ctx context.Context, batch []*write) {
 	for len(batch) > 0 {
 		fence, epoch, err := s.fence(ctx)
@@ -224,19 +239,22 @@ func (s *Store) commitAll(ctx context.Context, batch []*write) {
 			(&folded{writes: batch, errs: make([]error, len(batch))}).answer(err)
 			return
 		}
-		f := s.fold(batch)
+		f, left := s.fold(batch)
 		err = s.settle(ctx, fence, epoch, f)
 		switch {
 		case errors.Is(err, errOvertaken):
 			continue // decide anew
 		case tooLarge(err) && len(f.writes) > 1:
 			// An external etcd may take less than we do.
+			s.writes.giveBack(left)
+			left = nil
 			s.commitAll(ctx, f.writes[:len(f.writes)/2])
 			s.commitAll(ctx, f.writes[len(f.writes)/2:])
 		default:
 			f.answer(err)
 		}
-		batch = batch[len(f.writes):]
+		s.writes.giveBack(left)
+		return
 	}
 }
 
@@ -263,15 +281,26 @@ type folded struct {
 const maxBatchBytes = 8 << 20
 
 // fold decides changes one after the other, each on what those before it lead to, as many of batch as fit
-// into a transaction.
-func (s *Store) fold(batch []*write) *folded {
-	f := &folded{base: s.State(), ops: map[string]clientv3.Op{}, lists: map[string]model.PrefixList{}}
+// into a transaction, and returns those that are left. Of a tenant whose change does not fit all that follow are left:
+// other tenants' go on, and its own keep their order.
+func (s *Store) fold(batch []*write) (f *folded, left []*write) {
+	f = &folded{base: s.State(), ops: map[string]clientv3.Op{}, lists: map[string]model.PrefixList{}}
 	f.generation = f.base.Generation
 	b := follow(f.base)
-	for _, w := range batch {
+	waits := map[string]bool{}
+	for i, w := range batch {
+		if waits[w.who] {
+			left = append(left, w)
+			continue
+		}
 		change, ops, err := w.attempt(b.next)
-		if len(f.ops) > 0 && len(f.ops)+len(ops) >= MaxOperations || f.bytes > maxBatchBytes || f.versions(ops) {
-			break
+		switch {
+		case len(f.ops) > 0 && len(f.ops)+len(ops) >= MaxOperations || f.bytes > maxBatchBytes:
+			return f, append(left, batch[i:]...)
+		case f.versions(ops):
+			waits[w.who] = true
+			left = append(left, w)
+			continue
 		}
 		f.writes, f.errs = append(f.writes, w), append(f.errs, err)
 		if err != nil {
@@ -286,7 +315,7 @@ func (s *Store) fold(batch []*write) *folded {
 		}
 		b.apply(change, f.base.Generation+1)
 	}
-	return f
+	return f, left
 }
 
 // versions says whether one of ops writes what has a version and is written by f already. What one transaction

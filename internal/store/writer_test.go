@@ -149,7 +149,7 @@ func TestAVersionNamesOneState(t *testing.T) {
 		}
 		return &write{ctx: t.Context(), decide: change(c)}
 	}
-	if f := s.fold([]*write{of("a", "shop"), of("a", "blog"), of("b", "shop"), of("c", "mail")}); len(f.writes) != 2 {
+	if f, _ := s.fold([]*write{of("a", "shop"), of("a", "blog"), of("b", "shop"), of("c", "mail")}); len(f.writes) != 2 {
 		t.Errorf("%d changes are written together, want 2: the third is of a VIP that the first one writes", len(f.writes))
 	}
 	generations := make(chan model.Generation, 20)

@@ -77,3 +77,18 @@ func (i Identity) Tenants(role Role) (tenants []string, everywhere bool) {
 	}
 	return tenants, false
 }
+
+// Share is who shares what there is of a manager with others as one: the users of a tenant together, each other caller
+// by itself.
+func (i Identity) Share() string {
+	if i.Kind != User || len(i.Bindings) == 0 {
+		return i.String()
+	}
+	tenant := i.Bindings[0].Tenant
+	for _, b := range i.Bindings {
+		if b.Tenant != tenant || b.Tenant == AllTenants {
+			return i.String()
+		}
+	}
+	return "tenant/" + tenant
+}

@@ -1,0 +1,218 @@
+package manager
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/manager/pki"
+	"github.com/weirlb/weir/internal/trust"
+)
+
+// gzipped is a text as gzip packs it.
+func gzipped(t *testing.T, text []byte) []byte {
+	t.Helper()
+	var packed bytes.Buffer
+	w, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(text); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return packed.Bytes()
+}
+
+// allocated is how many bytes the process has allocated while do ran.
+func allocated(do func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	do()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// enveloped is a message as gRPC and streams send it.
+func enveloped(flags byte, message []byte) []byte {
+	head := binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(message)))
+	return append(head, message...)
+}
+
+// What a stranger sends packed is neither inflated nor parsed, by any protocol: 60 KiB on the wire stay 60 KiB.
+func TestStrangersInflateNothing(t *testing.T) {
+	_, _, url := secure(t, Config{})
+	message, err := proto.Marshal(&weirv1.JoinRequest{Name: strings.Repeat("x", 60<<20)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed := gzipped(t, message)
+	if len(packed) > 64<<10 {
+		t.Fatalf("the join has %d bytes packed", len(packed))
+	}
+	join := url + weirv1connect.TrustServiceJoinProcedure
+	for what, c := range map[string]struct {
+		kind, header string
+		body         []byte
+	}{
+		"Connect":  {"application/proto", "Content-Encoding", packed},
+		"gRPC":     {"application/grpc", "Grpc-Encoding", enveloped(1, packed)},
+		"gRPC-Web": {"application/grpc-web", "Grpc-Encoding", enveloped(1, packed)},
+		"a lie":    {"application/grpc", "X-Nothing", enveloped(1, packed)},
+	} {
+		took := allocated(func() {
+			status, text := send(t, nil, http.MethodPost, join, c.kind, bytes.NewReader(c.body), c.header, "gzip")
+			if status == http.StatusOK && !strings.Contains(c.kind, "grpc") || strings.Contains(text, "DNS label") {
+				t.Errorf("%s: got %d %s, want a refusal before it is parsed", what, status, text)
+			}
+		})
+		if took > 8<<20 {
+			t.Errorf("%s: %d bytes on the wire made the manager allocate %d", what, len(c.body), took)
+		}
+	}
+}
+
+// A request of many messages that are empty is refused before they are made, whoever sends it: 2 bytes on the wire are
+// some hundred in memory.
+func TestEmptyMessagesAreCounted(t *testing.T) {
+	m, _, url := secure(t, Config{})
+	boss, err := pki.Issue(m.identity.Authority(), trust.Identity{Kind: trust.User, Name: "admin"}, nil, nil, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 1 << 20
+	text := []byte(`{"vips": [` + strings.Repeat("{},", n) + `{}]}`)
+	for what, c := range map[string]struct {
+		path, kind string
+		body       []byte
+	}{
+		"protobuf":          {weirv1connect.WeirServiceApplyVIPsProcedure, "application/proto", bytes.Repeat([]byte{0x0a, 0}, n)},
+		"gRPC":              {weirv1connect.WeirServiceApplyVIPsProcedure, "application/grpc", enveloped(0, bytes.Repeat([]byte{0x0a, 0}, n))},
+		"JSON":              {weirv1connect.WeirServiceApplyVIPsProcedure, "application/json", text},
+		"JSON of a charset": {weirv1connect.WeirServiceApplyVIPsProcedure, "application/json; charset=utf-8", text},
+		"REST":              {"/v1/vips:apply", "application/json", text},
+	} {
+		took := allocated(func() {
+			status, answer := send(t, boss, http.MethodPost, url+c.path, c.kind, bytes.NewReader(c.body))
+			if !strings.Contains(answer, "holds more than 262144 messages") {
+				t.Errorf("%s: got %d %.300s", what, status, answer)
+			}
+		})
+		if most := uint64(100 << 20); took > most {
+			t.Errorf("%s: %d bytes made the manager allocate %d", what, len(c.body), took)
+		}
+	}
+}
+
+// A misspelled field is refused in JSON whatever the charset.
+func TestJSONIsStrictInEachCharset(t *testing.T) {
+	m, _, url := secure(t, Config{})
+	boss, err := pki.Issue(m.identity.Authority(), trust.Identity{Kind: trust.User, Name: "admin"}, nil, nil, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, text := send(t, boss, http.MethodPost, url+weirv1connect.WeirServiceApplyVIPsProcedure, "application/json; charset=utf-8", strings.NewReader(`{"vipz": []}`))
+	if status != http.StatusBadRequest || !strings.Contains(text, "vipz") {
+		t.Errorf("got %d %s", status, text)
+	}
+}
+
+// A stranger has a few requests under way, and others find a place.
+func TestStrangersHavePlaces(t *testing.T) {
+	m, _, _ := secure(t, Config{})
+	const post = "POST " + weirv1connect.TrustServiceJoinProcedure + " HTTP/1.1\r\nHost: m\r\nContent-Type: application/proto\r\nContent-Length: 1000\r\n\r\n"
+	for range 20 {
+		raw(t, m, true, post)
+	}
+	eventually(t, "the places of one address are taken", func() bool { return m.strangers.places.taken() == 8 })
+	conn := raw(t, m, true, post)
+	conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // the read tells
+	answer := make([]byte, 1024)
+	n, err := conn.Read(answer)
+	if err != nil && err != io.EOF || !strings.Contains(string(answer[:n]), "429") {
+		t.Errorf("one too many is told %q, %v", answer[:n], err)
+	}
+	if leave, err := m.strangers.enter("192.0.2.1:99", time.Now()); err != nil {
+		t.Errorf("another address finds no place: %v", err)
+	} else {
+		leave()
+	}
+}
+
+// Only hosts take places of port requests, and only when their request is there; and only managers go ahead in the line.
+func TestPlacesOfPortRequestsAreForHosts(t *testing.T) {
+	m, admin, _ := secure(t, Config{})
+	made, err := admin.CreateUser(t.Context(), &weirv1.CreateUserRequest{User: &weirv1.User{
+		Name: "vic", Bindings: []*weirv1.Binding{{Tenant: "red", Role: "viewer"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	post := "POST " + weirv1connect.SyncServiceAllocatePortsProcedure + " HTTP/1.1\r\nHost: m\r\nContent-Type: application/proto\r\n" +
+		"Authorization: Bearer " + made.GetToken() + "\r\nContent-Length: 100\r\n\r\n"
+	conns := []net.Conn{}
+	for range 10 {
+		conns = append(conns, raw(t, m, true, post))
+	}
+	for _, conn := range conns {
+		conn.SetReadDeadline(time.Now().Add(30 * time.Second)) // the read tells
+		answer := make([]byte, 4096)
+		n, err := conn.Read(answer)
+		if !strings.Contains(string(answer[:n]), "only hosts do") {
+			t.Fatalf("a viewer that sends no body is told %q, %v", answer[:n], err)
+		}
+	}
+	m.ports.line.mu.Lock()
+	defer m.ports.line.mu.Unlock()
+	if m.ports.line.open != 0 {
+		t.Errorf("%d places are taken", m.ports.line.open)
+	}
+}
+
+// A host that sends half of a port request takes no place.
+func TestHalfAPortRequestTakesNoPlace(t *testing.T) {
+	m, _, _ := secure(t, Config{})
+	credential, err := pki.Issue(m.identity.Authority(), trust.Identity{Kind: trust.Host, Name: "host1"}, nil, nil, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := tls.Dial("tcp", m.Address().String(), &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{*credential.TLS()}}) //nolint:gosec // as above
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	m.ports.line.mu.Lock()
+	m.ports.line.open += portsOpen // who comes with a whole request is told that there is no place
+	m.ports.line.mu.Unlock()
+	text := "POST " + weirv1connect.SyncServiceAllocatePortsProcedure + " HTTP/1.1\r\nHost: m\r\nContent-Type: application/proto\r\nContent-Length: 100\r\n\r\nhalf"
+	if _, err := conn.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	conn.SetReadDeadline(time.Now().Add(30 * time.Second)) // the read tells
+	answer := make([]byte, 4096)
+	n, err := conn.Read(answer)
+	if !strings.Contains(string(answer[:n]), "did not come within 1s") {
+		t.Errorf("half a request is told %q, %v", answer[:n], err)
+	}
+	header := http.Header{forwardedBy: {"m9"}}
+	r := &http.Request{Header: header, TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{credential.Certificate}}}
+	if m.handed(r); r.Header.Get(forwardedBy) != "" {
+		t.Error("a host hands requests on as managers do")
+	}
+}

@@ -1,0 +1,65 @@
+package bound
+
+import "time"
+
+// Caller bounds what callers of a kind may have of a manager. What is 0 is not bounded.
+type Caller struct {
+	Each    int           // requests of one of them under way, streams left out
+	All     int           // of all of them
+	Rate    float64       // tokens a second that one has; a request takes what its procedure costs
+	Burst   int           // tokens that it may save
+	Streams float64       // a second that one may open: each costs its tables as a whole
+	Opening int           // streams that it may open at once
+	Watches int           // of one
+	Sending time.Duration // that one may take to send a request
+}
+
+// Kind is a kind of caller.
+type Kind string
+
+// Kinds of callers.
+const (
+	Stranger Kind = "stranger" // whoever is not known, by address: an IPv4 address, a /64 of IPv6
+	User     Kind = "user"     // of some tenants
+	Tenant   Kind = "tenant"   // all users of one tenant together
+	Operator Kind = "operator" // a user of all tenants
+	Host     Kind = "host"
+	Mux      Kind = "mux"
+	Manager  Kind = "manager" // of the same cluster
+)
+
+// Callers are the bounds by kind of caller.
+var Callers = map[Kind]Caller{
+	Stranger: {Each: 8, All: 64, Rate: 20, Burst: 100, Sending: 10 * time.Second},
+	User:     {Each: 64, Rate: 200, Burst: 2000, Watches: 100, Sending: time.Minute},
+	Tenant:   {Each: 128, All: 1024, Rate: 400, Burst: 4000, Watches: 250, Sending: time.Minute},
+	Operator: {Each: 256, All: 1024, Rate: 2000, Burst: 20000, Watches: 250, Sending: time.Minute},
+	Host:     {Each: 256, Rate: 200, Burst: 1000, Streams: 1, Opening: 20, Sending: time.Minute},
+	Mux:      {Each: 64, Rate: 500, Burst: 2000, Streams: 1, Opening: 20, Sending: time.Minute},
+	Manager:  {Sending: time.Minute},
+}
+
+// What all callers have together.
+const (
+	Watches   = 1000        // open with one manager
+	LargeAll  = 8           // requests under way that are Large
+	LargeEach = 2           // of one caller, or of one tenant
+	PortBody  = time.Second // to send a port request, which has no place before it is there
+)
+
+// Connections of those that have not said yet who they are.
+const (
+	ConnectionsAll      = 256  // that are served
+	ConnectionsEach     = 32   // from one address
+	ConnectionsWait     = 4096 // that wait to be served
+	ConnectionsWaitEach = 1024
+)
+
+// Part is what of a number one of several may have, so that another finds some: three quarters, unless they are few.
+func Part(n int) int {
+	const few = 8
+	if n < few {
+		return n
+	}
+	return n * 3 / 4
+}

@@ -1,0 +1,120 @@
+package bound
+
+import (
+	"fmt"
+	"io"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// TooManyError says that a request holds more messages than its procedure takes.
+type TooManyError struct{ Most int }
+
+func (e *TooManyError) Error() string {
+	return fmt.Sprintf("the request holds more than %d messages: send fewer at a time", e.Most)
+}
+
+// CountWire holds that a message in the wire format of protobuf has at most so many messages in it, and sixteen times as
+// many texts in lists. What is malformed is passed: parsing it fails.
+func CountWire(data []byte, m protoreflect.MessageDescriptor, atMost int) error {
+	w := wire{messages: atMost, values: valuesEach * atMost}
+	w.count(data, m, 0)
+	if w.messages < 0 || w.values < 0 {
+		return &TooManyError{atMost}
+	}
+	return nil
+}
+
+// wire counts down what is left.
+type wire struct{ messages, values int }
+
+// count returns false when there is nothing more to count.
+func (w *wire) count(data []byte, m protoreflect.MessageDescriptor, depth int) bool {
+	if depth > maxDepth {
+		w.messages = -1 // the parser would follow far deeper
+		return false
+	}
+	for len(data) > 0 {
+		number, kind, n := protowire.ConsumeTag(data)
+		if n < 0 {
+			return false
+		}
+		data = data[n:]
+		if n = protowire.ConsumeFieldValue(number, kind, data); n < 0 {
+			return false
+		}
+		value := data[:n]
+		data = data[n:]
+		if kind != protowire.BytesType {
+			continue
+		}
+		f := m.Fields().ByNumber(number)
+		switch {
+		case f == nil:
+		case f.Message() != nil:
+			w.messages--
+			inner, _ := protowire.ConsumeBytes(value)
+			if w.messages < 0 || !w.count(inner, f.Message(), depth+1) {
+				return false
+			}
+		case f.IsList() && isText(f):
+			if w.values--; w.values < 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// JSON counts the objects and the values of a JSON text as it passes.
+type JSON struct {
+	Reader  io.Reader
+	Objects int // that are left
+	Values  int // likewise: what commas and brackets separate
+
+	most     int
+	inString bool
+	escaped  bool
+}
+
+// NewJSON reads JSON of at most so many objects, and of sixteen times as many values.
+func NewJSON(r io.Reader, atMost int) *JSON {
+	return &JSON{Reader: r, Objects: atMost, Values: valuesEach * atMost, most: atMost}
+}
+
+// valuesEach is how many values an object of a request has at most, on average.
+const valuesEach = 16
+
+// Read fails with a TooManyError at the first object or value that is one too many.
+func (j *JSON) Read(p []byte) (int, error) {
+	n, err := j.Reader.Read(p)
+	if tooMany := j.Count(p[:n]); tooMany != nil {
+		return 0, tooMany
+	}
+	return n, err
+}
+
+// Count takes the next part of the text.
+func (j *JSON) Count(part []byte) error {
+	for _, c := range part {
+		switch {
+		case j.escaped:
+			j.escaped = false
+		case j.inString && c == '\\':
+			j.escaped = true
+		case c == '"':
+			j.inString = !j.inString
+		case j.inString:
+		case c == '{':
+			j.Objects--
+			j.Values--
+		case c == ',' || c == '[':
+			j.Values--
+		}
+	}
+	if j.Objects < 0 || j.Values < 0 {
+		return &TooManyError{j.most}
+	}
+	return nil
+}
