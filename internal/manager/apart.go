@@ -29,6 +29,9 @@ type apartness struct {
 	apart  bool
 	parted chan struct{} // closed while it is apart
 
+	looked bool  // at the store
+	last   error // of the last look
+
 	// What this manager handed on and the leader did, and it does not show yet.
 	generation model.Generation
 	version    int64
@@ -41,6 +44,20 @@ func (a *apartness) watch() (apart bool, parted <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.apart, a.parted
+}
+
+// answered notes how the store answered.
+func (a *apartness) answered(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.looked, a.last = true, err
+}
+
+// answer is how the store answered last, at most a few seconds ago.
+func (a *apartness) answer() (looked bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.looked, a.last
 }
 
 // set says whether that is news.
@@ -87,6 +104,7 @@ func (m *Manager) watchStore(ctx context.Context) error {
 		asked, cancel := context.WithTimeout(ctx, askTime)
 		_, err := m.store.Current(asked)
 		cancel()
+		m.apart.answered(err)
 		slept := !looked.IsZero() && m.now().Sub(looked) > 2*(askEvery+askTime)
 		looked = m.now()
 		switch {

@@ -98,7 +98,7 @@ func nounOf(procedure string) string {
 // subject names what a call is about, as kind/name.
 func subject(procedure string, message any) string {
 	var names []string
-	add := func(kind, name string) { names = append(names, kind+"/"+name) }
+	add := func(kind, name string) { names = append(names, kind+"/"+shortened(name)) }
 	switch r := message.(type) {
 	case *weirv1.ApplyVIPsRequest:
 		for _, pool := range r.GetPools() {
@@ -151,6 +151,8 @@ type auditor struct {
 	manager string
 	wake    chan struct{}
 
+	rates buckets // of refusals, by who is refused
+
 	mu      sync.Mutex
 	queued  []trust.AuditEntry
 	refused int // of those queued
@@ -184,6 +186,21 @@ func (a *auditor) record(c *called, path string, answer *watchedWriter) {
 		entry.Result = c.code
 	}
 	a.add(entry)
+}
+
+// Refusals of one caller that are noted: so many at once, and then so many a second. Of strangers, a caller is an address.
+const (
+	refusalsAtOnce = 100
+	refusalsRate   = 0.2
+)
+
+// isRepetitive says whether so much was refused to one caller lately that more of it would drive out what others did.
+func (a *auditor) isRepetitive(e trust.AuditEntry) bool {
+	who := e.Identity
+	if who == (trust.Identity{}).String() {
+		who = sourceOf(e.From)
+	}
+	return e.Refused && a.rates.take(who, refusalsRate, refusalsAtOnce, 1, e.Time) > 0
 }
 
 // audited are the codes of refusals that tell of strangers; others are noted only of what would have
@@ -233,10 +250,11 @@ func shortened(s string) string {
 }
 
 func (a *auditor) add(e trust.AuditEntry) {
+	repetitive := a.isRepetitive(e)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
-	case e.Refused && a.refused >= maxRefusals:
+	case repetitive || e.Refused && a.refused >= maxRefusals:
 		a.left++
 	case len(a.queued) >= maxQueued:
 		a.lost++

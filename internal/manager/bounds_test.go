@@ -6,9 +6,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
@@ -19,6 +21,9 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/manager/pki"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc/bound"
+	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -158,6 +163,9 @@ func TestStrangersHavePlaces(t *testing.T) {
 // Only hosts take places of port requests, and only when their request is there; and only managers go ahead in the line.
 func TestPlacesOfPortRequestsAreForHosts(t *testing.T) {
 	m, admin, _ := secure(t, Config{})
+	if _, err := admin.ApplyTenants(t.Context(), &weirv1.ApplyTenantsRequest{Tenants: []*weirv1.Tenant{{Name: "red"}}}); err != nil {
+		t.Fatal(err)
+	}
 	made, err := admin.CreateUser(t.Context(), &weirv1.CreateUserRequest{User: &weirv1.User{
 		Name: "vic", Bindings: []*weirv1.Binding{{Tenant: "red", Role: "viewer"}},
 	}})
@@ -214,5 +222,137 @@ func TestHalfAPortRequestTakesNoPlace(t *testing.T) {
 	r := &http.Request{Header: header, TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{credential.Certificate}}}
 	if m.handed(r); r.Header.Get(forwardedBy) != "" {
 		t.Error("a host hands requests on as managers do")
+	}
+}
+
+// /healthz tells what this manager saw of the store last: strangers have it read nothing.
+func TestHealthzIsTheLastLook(t *testing.T) {
+	m := &Manager{apart: newApartness()}
+	ask := func() int {
+		w := httptest.NewRecorder()
+		m.healthz(w, nil)
+		return w.Code
+	}
+	for _, c := range []struct {
+		look func()
+		want int
+	}{
+		{func() {}, http.StatusServiceUnavailable}, {func() { m.apart.answered(nil) }, http.StatusOK},
+		{func() { m.apart.answered(errApart) }, http.StatusServiceUnavailable},
+	} {
+		if c.look(); ask() != c.want {
+			t.Errorf("answered %d, want %d", ask(), c.want)
+		}
+	}
+}
+
+// One caller's refusals do not drive those of others out of the audit log.
+func TestRefusalsAreNotedByCaller(t *testing.T) {
+	a := newAuditor("m1")
+	now := time.Unix(1000, 0)
+	refuse := func(identity, from string) {
+		a.add(trust.AuditEntry{Time: now, Identity: identity, From: from, Refused: true})
+	}
+	count := map[string]int{}
+	for i := range 100 {
+		now = now.Add(time.Second)
+		for range 20 {
+			refuse("nobody", fmt.Sprintf("192.0.2.1:%d", 1000+i))
+		}
+		refuse("nobody", "198.51.100.7:99")
+		if i%10 == 0 {
+			refuse("user/vic", "192.0.2.1:5")
+		}
+		for _, e := range a.take() {
+			who, _, _ := strings.Cut(e.From, ":")
+			count[e.Identity+" "+who]++
+		}
+	}
+	if n := count["nobody 192.0.2.1"]; n > 150 {
+		t.Errorf("%d refusals of one stranger were noted", n)
+	}
+	if count["nobody 198.51.100.7"] < 100 || count["user/vic 192.0.2.1"] != 10 {
+		t.Errorf("of others were noted %v", count)
+	}
+}
+
+// A mux that takes back what it said, each second, does not have all VIPs looked at each time.
+func TestWhatMuxesTakeBackIsPaced(t *testing.T) {
+	n := noticer{manager: &Manager{noticing: time.Second}, last: &store.State{}, muxes: muxFloor{connected: 1, floor: 10}}
+	now, looks := time.Unix(1000, 0), 0
+	for i := range 100 {
+		now = now.Add(time.Second)
+		said := n.paced(muxFloor{connected: 1, floor: model.Generation(10 - i%2), refused: model.Generation(i)}, now)
+		if said.floor < n.muxes.floor || said.refused != n.muxes.refused {
+			looks++
+		}
+		n.muxes = said
+	}
+	if looks < 5 || looks > 11 {
+		t.Errorf("in 100 s all VIPs were looked at %d times", looks)
+	}
+	if n.paced(muxFloor{connected: 1, floor: 11, refused: n.muxes.refused}, now).floor != 11 {
+		t.Error("what goes up waits")
+	}
+}
+
+// Requests are limited by caller and by tenant; what one tenant makes is not another's.
+func TestRatesAreByCallerAndTenant(t *testing.T) {
+	now := time.Unix(1000, 0)
+	m := &Manager{now: func() time.Time { return now }}
+	user := func(name, tenant string) trust.Identity {
+		return trust.Identity{Kind: trust.User, Name: name, Method: trust.ByToken, Bindings: []trust.Binding{{Tenant: tenant, Role: trust.Operator}}}
+	}
+	makes := func(i trust.Identity, procedure string) (n int) {
+		for n < 30000 && m.limited(i, procedure) == nil {
+			n++
+		}
+		return n
+	}
+	patch, status := weirv1connect.WeirServicePatchVIPProcedure, weirv1connect.WeirServiceGetStatusProcedure
+	each, all := bound.Callers[bound.User].Burst, bound.Callers[bound.Tenant].Burst
+	for i, c := range []struct {
+		caller    trust.Identity
+		procedure string
+		want      int
+	}{
+		{user("rita", "red"), patch, each}, {user("ron", "red"), status, each / bound.Of(status).Cost},
+		{user("rob", "red"), patch, all - 2*each}, {user("bea", "blue"), patch, each},
+		{trust.Identity{Kind: trust.Host, Name: "host1"}, weirv1connect.SyncServiceSyncHostProcedure, bound.Callers[bound.Host].Opening},
+		{trust.Identity{Kind: trust.Manager, Name: "m2"}, patch, 30000},
+	} {
+		if n := makes(c.caller, c.procedure); n != c.want {
+			t.Errorf("%d: %s makes %d calls of %s at once, want %d", i, c.caller, n, c.procedure, c.want)
+		}
+	}
+	if now = now.Add(time.Second); makes(user("bea", "blue"), patch) != int(bound.Callers[bound.User].Rate) {
+		t.Error("a second later blue has other than its rate")
+	}
+}
+
+// One caller, or one tenant, does not take all watches.
+func TestWatchesAreShared(t *testing.T) {
+	var w watches
+	open := func(name, tenant string) error {
+		_, err := w.begin(trust.Identity{Kind: trust.User, Name: name, Method: trust.ByToken, Bindings: []trust.Binding{{Tenant: tenant, Role: trust.Viewer}}})
+		return err
+	}
+	each, tenant := bound.Callers[bound.User].Watches, bound.Callers[bound.Tenant].Watches
+	n := 0
+	for i := range 10 {
+		for open(fmt.Sprint("vic", i), "red") == nil {
+			if n++; n == each {
+				break
+			}
+		}
+	}
+	if n > tenant {
+		t.Errorf("a tenant has %d watches", n)
+	}
+	if err := open("vic0", "red"); err == nil {
+		t.Error("a viewer opens watches on and on")
+	}
+	if err := open("admin", trust.AllTenants); err != nil {
+		t.Errorf("the admin: %v", err)
 	}
 }

@@ -41,6 +41,7 @@ type noticer struct {
 	manager *Manager
 	last    *store.State
 	muxes   muxFloor
+	all     time.Time       // when all VIPs were looked at for what a mux said
 	pending map[string]bool // VIPs that some mux does not run yet
 }
 
@@ -68,7 +69,7 @@ func floorOf(s *store.State) muxFloor {
 
 // look notes what is new in s. What could not be noted is looked at again with the next State.
 func (n *noticer) look(ctx context.Context, s *store.State) error {
-	muxes := floorOf(s)
+	muxes := n.paced(floorOf(s), n.manager.now())
 	names := n.touched(s, muxes)
 	if n.last != nil {
 		for _, e := range nodeEvents(n.last, s, s.Since(n.last)) {
@@ -108,6 +109,23 @@ func (n *noticer) look(ctx context.Context, s *store.State) error {
 		return err
 	}
 	return nil
+}
+
+// allPause is how many looks lie between two in which all VIPs are looked at for what muxes say: one that takes back what
+// it said, over and over, would have all conditions written each time.
+const allPause = 10
+
+// paced is what muxes say, or what they said before if that was just looked at for all VIPs: they are looked at later.
+func (n *noticer) paced(said muxFloor, now time.Time) muxFloor {
+	if n.last == nil || said.floor >= n.muxes.floor && said.refused == n.muxes.refused {
+		return said
+	}
+	if now.Sub(n.all) < allPause*n.manager.noticing {
+		said.floor, said.refused = n.muxes.floor, n.muxes.refused
+		return said
+	}
+	n.all = now
+	return said
 }
 
 // touched are the names of the VIPs whose conditions may differ from the last State.

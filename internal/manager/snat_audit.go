@@ -63,12 +63,26 @@ func (m *Manager) auditMux(mux string, said *weirv1.MuxSNATStatus) {
 	if !m.suspects.saw(mux, differ) {
 		return
 	}
+	if !m.mayResend(mux) {
+		return
+	}
 	m.hub.Resend(mux)
 	m.fault(faultMux, store.Event{
 		Kind: string(model.RoleMux), Object: mux, Reason: "PortsDiffer",
 		Message: fmt.Sprintf("its table of source NAT holds %d ranges at generation %d, other ones than the %d that it was told: it gets all tables anew",
 			said.GetRanges(), said.GetGeneration(), ranges),
 	})
+}
+
+// Snapshots that a node gets for what it says of its tables: so many at once, and then one in so many seconds.
+const (
+	resendsAtOnce = 5
+	resendsRate   = 1.0 / 30
+)
+
+// mayResend says whether a node may have all of its tables once more: one that lies would have them each second.
+func (m *Manager) mayResend(node string) bool {
+	return m.rates.take("resend "+node, resendsRate, resendsAtOnce, 1, m.now()) == 0
 }
 
 // auditHost compares what a host's tables hold of SNAT with the store, where the host says that it knows what was
@@ -91,6 +105,9 @@ func (m *Manager) auditHost(host string, said []*weirv1.SNATUse) {
 		}
 	}
 	if !m.suspects.saw(host, len(wrong) > 0) {
+		return
+	}
+	if !m.mayResend(host) {
 		return
 	}
 	m.hub.Resend(host)

@@ -87,7 +87,7 @@ func TestTheTableIsComplete(t *testing.T) {
 // beyond is a message in which a field is one beyond its bound, and the same cut to it.
 func beyond(f protoreflect.FieldDescriptor) proto.Message {
 	m := dynamicpb.NewMessage(f.ContainingMessage())
-	b := of(f)
+	b := OfField(f)
 	fill(m, f, b.Text+1, b.List+1)
 	return m
 }
@@ -122,7 +122,7 @@ func fill(m protoreflect.Message, f protoreflect.FieldDescriptor, text, list int
 // What is one beyond its bound is refused by the name of its field and the bound, or cut to it.
 func TestEachFieldIsHeldToItsBound(t *testing.T) {
 	eachField(func(f protoreflect.FieldDescriptor) {
-		m, b := beyond(f), of(f)
+		m, b := beyond(f), OfField(f)
 		bound := b.Text
 		if f.IsList() || f.IsMap() {
 			bound = b.List

@@ -52,7 +52,7 @@ func boundOf(f protoreflect.FieldDescriptor) Field {
 	if b, there := fields.Load(f); there {
 		return b.(Field) //nolint:forcetypeassert // nothing else is stored
 	}
-	b := of(f)
+	b := OfField(f)
 	fields.Store(f, b)
 	return b
 }

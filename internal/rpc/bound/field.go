@@ -288,8 +288,8 @@ var Fields = map[protoreflect.FullName]Field{
 
 const home = "weir.v1."
 
-// of is the bound of a field.
-func of(f protoreflect.FieldDescriptor) Field {
+// OfField is the bound of a field.
+func OfField(f protoreflect.FieldDescriptor) Field {
 	full := f.FullName()
 	b, there := Fields[full]
 	if !there && len(full) > len(home) && full[:len(home)] == home {
