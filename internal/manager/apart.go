@@ -29,8 +29,7 @@ type apartness struct {
 	apart  bool
 	parted chan struct{} // closed while it is apart
 
-	looked bool  // at the store
-	last   error // of the last look
+	last error // of the last look at the store; it has answered before there was one
 
 	// What this manager handed on and the leader did, and it does not show yet.
 	generation model.Generation
@@ -50,14 +49,14 @@ func (a *apartness) watch() (apart bool, parted <-chan struct{}) {
 func (a *apartness) answered(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.looked, a.last = true, err
+	a.last = err
 }
 
 // answer is how the store answered last, at most a few seconds ago.
-func (a *apartness) answer() (looked bool, err error) {
+func (a *apartness) answer() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.looked, a.last
+	return a.last
 }
 
 // set says whether that is news.

@@ -237,8 +237,8 @@ func TestHealthzIsTheLastLook(t *testing.T) {
 		look func()
 		want int
 	}{
-		{func() {}, http.StatusServiceUnavailable}, {func() { m.apart.answered(nil) }, http.StatusOK},
-		{func() { m.apart.answered(errApart) }, http.StatusServiceUnavailable},
+		{func() {}, http.StatusOK}, {func() { m.apart.answered(errApart) }, http.StatusServiceUnavailable},
+		{func() { m.apart.answered(nil) }, http.StatusOK},
 	} {
 		if c.look(); ask() != c.want {
 			t.Errorf("answered %d, want %d", ask(), c.want)

@@ -173,6 +173,9 @@ func (m *Manager) proxy() *httputil.ReverseProxy {
 
 // refuse answers a request of any protocol with err.
 func refuse(w http.ResponseWriter, r *http.Request, err error) {
+	if r.ProtoMajor == 1 && r.ContentLength != 0 {
+		w.Header().Set("Connection", "close") // or the server would wait for the rest of the body before it answers
+	}
 	if writer := connect.NewErrorWriter(); writer.IsSupported(r) {
 		writer.Write(w, r, err) //nolint:errcheck // the client is gone: nobody is left to tell
 		return

@@ -319,11 +319,3 @@ func (s *Store) takeOver(events []*mvccpb.Event) error {
 	s.set(b)
 	return nil
 }
-
-// Ping says whether the store answers.
-func (s *Store) Ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
-	defer cancel()
-	_, err := s.client.Get(ctx, keyGeneration)
-	return explain("read the store", err)
-}
