@@ -131,6 +131,8 @@ var Fields = map[protoreflect.FullName]Field{
 	"ReclaimPortsRequest.ranges":     {List: 8192},
 
 	// What users ask.
+	"ListVIPsRequest.host":                   {Text: name},
+	"ListVIPsRequest.addresses":              {List: 1024, Text: address},
 	"ListVIPsRequest.tenant":                 {Text: name},
 	"ListVIPsRequest.page_token":             {Text: page},
 	"ListVIPsRequest.label_selector":         {Text: page},
@@ -271,6 +273,9 @@ var Fields = map[protoreflect.FullName]Field{
 	"ApplyTenantsRequest.tenants":     {List: resources},
 	"GetTenantRequest.name":           {Text: name},
 	"DeleteTenantRequest.name":        {Text: name},
+	"TenantBackends.prefixes":         {List: 1024, Text: address},
+	"TenantBackends.hosts":            {List: 1024, Text: name},
+	"CreateTokenRequest.addresses":    {List: 64, Text: address},
 	"Tenant.name":                     {Text: name},
 	"Tenant.ranges":                   {List: 1024, Text: address},
 	"NodeRows.node":                   {Text: name},
