@@ -28,7 +28,6 @@ func command() *cobra.Command {
 				return err
 			}
 			cfg.Log = log
-			daemon.LimitMemory()
 			defer daemon.PaceCollector()()
 			m, err := manager.New(cmd.Context(), cfg)
 			if err != nil {

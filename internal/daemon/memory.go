@@ -11,21 +11,19 @@ import (
 // memoryPart is what of its cgroup's memory a program's heap may have, in percent: stacks and mapped files need some.
 const memoryPart = 85
 
-// LimitMemory has the garbage collector keep the program below the memory.max of its cgroup (cgroups(7), version 2), unless
-// GOMEMLIMIT says otherwise, and returns that bound in bytes; 0: there is none.
-func LimitMemory() int64 {
+// limitMemory has the garbage collector keep the program below the memory.max of its cgroup (cgroups(7), version 2), unless
+// GOMEMLIMIT says otherwise.
+func limitMemory() {
 	if os.Getenv("GOMEMLIMIT") != "" {
-		return 0
+		return
 	}
 	groups, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
-		return 0
+		return
 	}
-	limit := memoryMax("/sys/fs/cgroup", string(groups)) / 100 * memoryPart
-	if limit > 0 {
+	if limit := memoryMax("/sys/fs/cgroup", string(groups)) / 100 * memoryPart; limit > 0 {
 		debug.SetMemoryLimit(limit)
 	}
-	return limit
 }
 
 // memoryMax is the least memory.max of a cgroup and those above it, 0 for none, by the text of /proc/self/cgroup.

@@ -221,6 +221,7 @@ var Fields = map[protoreflect.FullName]Field{
 	"HostStatus.tenant_snat":       {List: rows},
 	"SNATUse.vip":                  {Text: address},
 	"SNATUse.address":              {Text: address},
+	"SNATUse.range_numbers":        {List: 8192},
 	"SNATUse.destinations":         {List: 16},
 	"SNATDestination.address":      {Text: address},
 	"SNATDestination.protocol":     {Text: word},
