@@ -55,6 +55,7 @@ enum verdict {
 	VERDICT_DROP_NO_SOURCE, /* the mux has no outer source of the tunnel's family */
 	VERDICT_DROP_NO_NEXT_HOP, /* the way to the backend's host is not resolved */
 	VERDICT_DROP_TOO_BIG, /* the same, and nobody can be told, or too many were */
+	VERDICT_DROP_MERGED, /* likewise, longer than the interface's MTU: several in one buffer */
 	VERDICT_DROP_NO_HEADROOM, /* the driver left no room for the outer header */
 	VERDICT_DROP_ECHO, /* a ping to a VIP that does not answer, or from an address of nobody */
 	VERDICT_DROP_ECHO_LIMITED, /* more pings than are answered */

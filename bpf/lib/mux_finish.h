@@ -44,6 +44,7 @@ static __always_inline enum xdp_action finish(enum verdict verdict, __u64 bytes)
 	case VERDICT_DROP_NO_SOURCE:
 	case VERDICT_DROP_NO_NEXT_HOP:
 	case VERDICT_DROP_TOO_BIG:
+	case VERDICT_DROP_MERGED:
 	case VERDICT_DROP_NO_HEADROOM:
 	case VERDICT_PUNT_FRAGMENT:
 	case VERDICT_PUNT_ICMP:

@@ -198,6 +198,13 @@ __noinline int too_big(struct xdp_md *ctx, __u32 room)
 	v4 = p.ethertype == bpf_htons(ETH_P_IP);
 	if (parsed == PARSED_MALFORMED || !may_be_told(ctx, &p, parsed))
 		return VERDICT_DROP_TOO_BIG;
+	/*
+	 * No such packet came by the wire: it is several that the kernel merged (GRO before generic
+	 * XDP, TSO of a veth's other end). Its sender's packets are not too big: it is told
+	 * nothing.
+	 */
+	if (p.l3_length > pool.mtu)
+		return VERDICT_DROP_MERGED;
 	if (v4 && !p.dont_fragment)
 		return punt(ctx, &p, PUNT_SPLIT) ? VERDICT_PUNT_SPLIT : VERDICT_DROP_PUNT;
 	if (v4 && parsed == PARSED_FRAGMENT && p.fragment_offset) /* RFC 1122, section 3.2.2 */

@@ -252,7 +252,7 @@ func ownerScore(p pkt.Packet, member string) uint64 {
 func tooBigCases() []packetCase {
 	long := pkt.Payload(bytes.Repeat([]byte{7}, testMTU-20-20-20+1))
 	df4, any4 := pkt.TCP(client4, vip4, pkt.ACK, long, dontFragment), pkt.TCP(client4, vip4, pkt.ACK, long)
-	big6 := pkt.TCP(client6, vip6, pkt.ACK, long)
+	big6 := pkt.TCP(client6, vip6, pkt.ACK, pkt.Payload(bytes.Repeat([]byte{7}, testMTU-40-20)))
 	frag6 := pkt.UDP(client6, vip6, pkt.Fragment(0, true), long)
 	tagged := df4.With(pkt.VLANs(5, 6))
 	return []packetCase{

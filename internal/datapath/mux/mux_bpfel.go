@@ -433,14 +433,15 @@ const (
 	muxVerdictVERDICT_DROP_NO_SOURCE         muxVerdict = 33
 	muxVerdictVERDICT_DROP_NO_NEXT_HOP       muxVerdict = 34
 	muxVerdictVERDICT_DROP_TOO_BIG           muxVerdict = 35
-	muxVerdictVERDICT_DROP_NO_HEADROOM       muxVerdict = 36
-	muxVerdictVERDICT_DROP_ECHO              muxVerdict = 37
-	muxVerdictVERDICT_DROP_ECHO_LIMITED      muxVerdict = 38
-	muxVerdictVERDICT_DROP_PUNT              muxVerdict = 39
-	muxVerdictVERDICT_DROP_NOT_A_MUX         muxVerdict = 40
-	muxVerdictVERDICT_DROP_RELAYED           muxVerdict = 41
-	muxVerdictVERDICT_DROP_SYN               muxVerdict = 42
-	muxVerdictVERDICT_COUNT                  muxVerdict = 43
+	muxVerdictVERDICT_DROP_MERGED            muxVerdict = 36
+	muxVerdictVERDICT_DROP_NO_HEADROOM       muxVerdict = 37
+	muxVerdictVERDICT_DROP_ECHO              muxVerdict = 38
+	muxVerdictVERDICT_DROP_ECHO_LIMITED      muxVerdict = 39
+	muxVerdictVERDICT_DROP_PUNT              muxVerdict = 40
+	muxVerdictVERDICT_DROP_NOT_A_MUX         muxVerdict = 41
+	muxVerdictVERDICT_DROP_RELAYED           muxVerdict = 42
+	muxVerdictVERDICT_DROP_SYN               muxVerdict = 43
+	muxVerdictVERDICT_COUNT                  muxVerdict = 44
 )
 
 type muxVipGuard struct {

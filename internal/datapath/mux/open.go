@@ -71,7 +71,9 @@ func open(c Config, sizes dimensions, spec *ebpf.CollectionSpec) (_ *Datapath, e
 	if err != nil {
 		return nil, err
 	}
-	_, d.mode, err = attachment(d.link)
+	if _, d.mode, err = attachment(d.link); err == nil && d.mode == Generic {
+		d.stopMerging(iface.Name)
+	}
 	return d, err
 }
 

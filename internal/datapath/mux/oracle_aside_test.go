@@ -86,7 +86,7 @@ func tooBigClasses(s scene) []oracleClass {
 	return []oracleClass{
 		{name: "too-big", verdict: "reply_too_big", more: more, draw: draw(testMTU-120, testMTU+80)},
 		{name: "too-big-gue", verdict: "reply_too_big", more: more, draw: draw(testMTU-120, testMTU+80), pool: inGUE},
-		{name: "too-big-narrow", verdict: "reply_too_big", more: more, draw: draw(300, 600), pool: narrow},
+		{name: "too-big-narrow", verdict: "reply_too_big", more: more, draw: draw(400, 480), pool: narrow},
 	}
 }
 

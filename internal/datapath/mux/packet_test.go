@@ -143,6 +143,7 @@ func passCases() []packetCase {
 
 func dropCases() []packetCase {
 	tooLong := pkt.Payload(bytes.Repeat([]byte{7}, testMTU-20-20-20+1))
+	merged := pkt.Payload(bytes.Repeat([]byte{7}, 2*(testMTU-60)))
 	pool := func(change func(*Pool)) func(*testing.T, *Datapath) {
 		return func(t *testing.T, d *Datapath) {
 			p := testPool()
@@ -163,6 +164,9 @@ func dropCases() []packetCase {
 		{name: "no backend, not a SYN", packet: pkt.TCP(client4, "203.0.113.11:80", pkt.ACK), verdict: "drop_no_backend"},
 		{name: "too big", packet: pkt.TCP(client4, vip4, pkt.SYN, tooLong, dontFragment), limited: true, verdict: "drop_too_big"},
 		{name: "too big for v6", packet: pkt.UDP(client4, vip4, tooLong, dontFragment), limited: true, verdict: "drop_too_big"},
+		{name: "merged", packet: pkt.TCP(client4, vip4, pkt.ACK, merged, dontFragment), verdict: "drop_merged"},
+		{name: "merged, may be fragmented", packet: pkt.TCP(client4, vip4, pkt.ACK, merged), verdict: "drop_merged"},
+		{name: "merged, v6", packet: pkt.TCP(client6, vip6, pkt.ACK, merged), verdict: "drop_merged"},
 		{name: "no source of v4", packet: syn4, change: pool(func(p *Pool) { p.Source4 = netip.Addr{} }), verdict: "drop_no_source"},
 		{name: "no source of v6", packet: syn6, change: pool(func(p *Pool) { p.Source6 = netip.Addr{} }), verdict: "drop_no_source"},
 		{name: "hop not resolved", packet: syn4, change: unresolve, verdict: "drop_no_next_hop"},

@@ -46,7 +46,7 @@ func leaving(t *testing.T, d *Datapath) {
 
 func snatCases() []packetCase {
 	answer4 := pkt.TCP("198.51.100.7:443", "203.0.113.10:5000", pkt.SYN|pkt.ACK)
-	big := pkt.Payload(make([]byte, testMTU-39))
+	big := pkt.Payload(make([]byte, testMTU-40))
 	ping := pkt.ICMP("198.51.100.7", "203.0.113.10")
 	reply := func(identifier uint16) func([]byte) []byte {
 		return func(frame []byte) []byte {

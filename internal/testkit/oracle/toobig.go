@@ -17,6 +17,8 @@ func (m *Mux) tooBig(p *packet, tunnel6 bool) Outcome {
 		mtu = m.MTU - room6
 	}
 	switch {
+	case len(p.ip) > m.MTU: // several that the kernel merged
+		return Outcome{Verdict: "drop_merged"}
 	case p.v4 && !p.df: // RFC 791: it may be fragmented
 		return Outcome{Verdict: "punt_split", Frame: p.frame, L3: p.l3}
 	case p.v4 && p.fragment != nil && p.fragment.offset > 0: // RFC 1122, section 3.2.2
