@@ -20,7 +20,7 @@ func (d *Datapath) stopMerging(iface string) {
 		return
 	}
 	if len(changed) > 0 {
-		d.log.Warn("switched off, as generic XDP drops what they merge", "interface", iface, "offloads", strings.Join(changed, ", "))
+		d.log.Warn("switched off "+strings.Join(changed, ", ")+": generic XDP drops what they merge", "interface", iface)
 	}
 }
 
