@@ -88,8 +88,8 @@ api-test: build ## Send the manager what its OpenAPI document allows, and what i
 fuzz: bpf ## Fuzz each parser for a minute
 	@scripts/fuzz.sh 60s
 
-fuzz-packets: bpf ## Give the host's programs a million hostile packets of each class
-	@$(GO) test -count=1 -timeout 60m -v -run TestHostilePackets ./internal/datapath/agent -packets 1000000
+fuzz-packets: bpf ## Give the programs a million hostile packets of each class
+	@$(GO) test -count=1 -timeout 60m -v -run TestHostilePackets ./internal/datapath/agent ./internal/datapath/mux -packets 1000000
 
 mutate: bpf ## Put faults into the eBPF programs and the Go of the control plane, and see that a test finds each; RUN=regexp for some
 	@$(GO) run ./test/mutate -run '$(RUN)'
