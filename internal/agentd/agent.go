@@ -123,7 +123,7 @@ func New(config Config) (*Agent, error) {
 		t.listed = append(t.listed, s.Key.Address)
 	}
 	r := newReports(config, t, p)
-	c := newChecks(config.Log, config.Probe, rand.Float64, maxRunning, r.soon)
+	c := newChecks(config.Log, t.within(config.Probe), rand.Float64, maxRunning, r.soon)
 	r.findings = c.findings
 	a := &Agent{config: config, tables: t, checks: c, reports: r, ports: p, stream: telemetry.NewStream("weir_agent")}
 	a.leaving = &departures{

@@ -117,6 +117,7 @@ func TestHealthIsToldOnChangeAndWholeOnEachStream(t *testing.T) {
 	checked := backend(1)
 	checked.HealthCheck.Interval, checked.HealthCheck.Timeout = 20*time.Millisecond, 20*time.Millisecond
 	tells := func(r *weirv1.ReportHostRequest) bool { return len(r.GetHealth()) > 0 }
+	b.workloads.move(checked.Backend.Addr(), 7)
 	b.manager.updates <- snapshot(5, checked)
 	if got := healths(b.manager.await(t, "health", tells)); got != "10.3.0.1:8080 healthy" {
 		t.Errorf("first told %q", got)

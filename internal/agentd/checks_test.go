@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -48,6 +49,13 @@ type probes struct {
 	most    int           // running at once
 	takes   time.Duration // of each check
 	failure string
+}
+
+// counts says how often each backend was asked.
+func (p *probes) counts() map[netip.AddrPort]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.count)
 }
 
 func (p *probes) run(ctx context.Context, b model.HostBackend) error {

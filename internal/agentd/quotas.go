@@ -1,7 +1,6 @@
 package agentd
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -21,13 +20,12 @@ func (r *reports) quotas(vips []agent.VIPSessions) {
 		}
 		refused[v.VIP] = true
 		if !r.refused[v.VIP] {
-			r.tell(v.VIP, "SessionQuotaOn", fmt.Sprintf(
-				"has %d of at most %d sessions, and %d new ones: more make way for each other", v.Proven, v.Limit, v.New), true)
+			r.tell(&weirv1.MuxEvent{Vip: v.VIP.String(), Reason: "SessionQuotaOn", Used: uint64(v.Proven) + uint64(v.New), Limit: uint64(v.Limit), Warning: true})
 		}
 	}
 	for vip := range r.refused {
 		if !refused[vip] {
-			r.tell(vip, "SessionQuotaOff", "wants no more sessions than it may have", false)
+			r.tell(&weirv1.MuxEvent{Vip: vip.String(), Reason: "SessionQuotaOff"})
 		}
 	}
 	r.refused = refused
@@ -39,21 +37,20 @@ func (r *reports) snatQuotas(vips []agent.SNATRefusal) {
 	for _, v := range vips {
 		refused[v.VIP] = true
 		if !r.leaving[v.VIP] {
-			r.tell(v.VIP, "SNATQuotaOn", fmt.Sprintf(
-				"workloads' own connections are refused: their tenant has %d of at most %d rows of a table of source NAT", v.Used, v.Limit), true)
+			r.tell(&weirv1.MuxEvent{Vip: v.VIP.String(), Reason: "SNATQuotaOn", Used: uint64(v.Used), Limit: uint64(v.Limit), Warning: true})
 		}
 	}
 	for vip := range r.leaving {
 		if !refused[vip] {
-			r.tell(vip, "SNATQuotaOff", "no connection of its workloads is refused", false)
+			r.tell(&weirv1.MuxEvent{Vip: vip.String(), Reason: "SNATQuotaOff"})
 		}
 	}
 	r.leaving = refused
 }
 
 // tell has the manager told of an event by the next report.
-func (r *reports) tell(vip netip.Addr, reason, message string, warning bool) {
-	r.events = append(r.events, &weirv1.MuxEvent{Vip: vip.String(), Reason: reason, Message: message, Warning: warning})
+func (r *reports) tell(event *weirv1.MuxEvent) {
+	r.events = append(r.events, event)
 	r.events = r.events[max(0, len(r.events)-maxEvents):]
 }
 

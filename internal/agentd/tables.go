@@ -31,6 +31,8 @@ type tables struct {
 	stale    bool                                       // it may hold something else than backends
 	rejected *weirv1.Rejection                          // newest that was refused; nil: none since running
 	missing  []string                                   // backends that are not on this host, a line each
+	absent   map[netip.Addr]string                      // the same by address
+	located  map[netip.Addr]bool                        // workloads that are on this host
 	listed   []netip.Addr                               // workloads that leave as VIPs, in order
 	lost     string                                     // why workloads can't be found or reached
 }
@@ -206,12 +208,51 @@ func (t *tables) find() error {
 	for _, a := range t.listed {
 		addresses[a] = true
 	}
+	refused := map[netip.Addr]string{}
+	for a := range addresses {
+		if reason := model.Routable(a); reason != "" {
+			refused[a] = fmt.Sprintf("backend %s is no workload: %s", a, reason)
+			delete(addresses, a)
+		}
+	}
 	interfaces, missing, err := t.workloads.Locate(slices.SortedFunc(maps.Keys(addresses), netip.Addr.Compare))
 	if err != nil {
 		return err
 	}
-	t.missing = lines(missing)
+	t.absent, t.located = maps.Clone(missing), make(map[netip.Addr]bool, len(interfaces))
+	if t.absent == nil {
+		t.absent = map[netip.Addr]string{}
+	}
+	maps.Copy(t.absent, refused)
+	for a := range interfaces {
+		t.located[a] = true
+	}
+	t.missing = lines(t.absent)
 	return t.datapath.SetWorkloads(interfaces)
+}
+
+// unreachable says why a backend must not be asked how it is, or nothing: a check goes to a workload of this host and
+// nowhere else, whoever wrote its address.
+func (t *tables) unreachable(address netip.Addr) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch reason, absent := t.absent[address]; {
+	case absent:
+		return errors.New(reason)
+	case !t.located[address]:
+		return fmt.Errorf("backend %s is not found on this host yet", address)
+	}
+	return nil
+}
+
+// within runs probe for backends that live on this host.
+func (t *tables) within(probe Probe) Probe {
+	return func(ctx context.Context, backend model.HostBackend) error {
+		if err := t.unreachable(backend.Backend.Addr()); err != nil {
+			return err
+		}
+		return probe(ctx, backend)
+	}
 }
 
 // follow notes whether the host's uplink and workloads could be followed; if not, retry tries again.

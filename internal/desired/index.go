@@ -225,6 +225,9 @@ func (s State) VIPsOnFrom(host, name string) iter.Seq[model.VIP] {
 	}
 }
 
+// Serves says whether a host has a backend of the VIP, or a workload that leaves as it.
+func (s State) Serves(host, vip string) bool { return s.living.Has(place{host, vip}) }
+
 // VIPAt is the VIP that has the address.
 func (s State) VIPAt(address netip.Addr) (model.VIP, bool) {
 	for u := range s.used(address, asVIP) {

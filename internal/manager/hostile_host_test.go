@@ -87,3 +87,67 @@ func TestHostileHostClaimsAddresses(t *testing.T) {
 	_, err = town.admin.CreateToken(t.Context(), &weirv1.CreateTokenRequest{Role: "host", Addresses: []string{"10.0.0.1/8"}})
 	refusedWith(t, "a prefix", err, "addresses[0]: has bits behind the prefix")
 }
+
+// A host that has joined, and is registered, tells of what is on other hosts.
+func TestHostileHostTellsOfOthers(t *testing.T) {
+	town := newTown(t)
+	ctx := t.Context()
+	evil := joinedNode(t, town.admin, town.url, trust.Host, "evil")
+	if err := syncs(t, evil, "evil", "10.2.9.9"); err != nil {
+		t.Fatal(err)
+	}
+	sea, err := town.admin.GetVIP(ctx, &weirv1.GetVIPRequest{Name: "sea"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := sea.GetVip()
+	checked.Endpoints[0].HealthCheck = &weirv1.HealthCheck{Type: "tcp"}
+	mine := leads("mine", "teal", "192.0.2.98", &weirv1.Backend{Address: "10.9.9.1", Port: 80, Host: "evil"})
+	if _, err := town.admin.ApplyVIPs(ctx, &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{checked, mine}}); err != nil {
+		t.Fatal(err)
+	}
+	const lure = "call +1-555-0100 to have your service restored"
+	endpoint := &weirv1.EndpointKey{Vip: "198.51.100.1", Protocol: "TCP", Port: 80}
+	report := &weirv1.ReportHostRequest{
+		Name: "evil", Status: &weirv1.HostStatus{Uplink: "eth0"},
+		Health: []*weirv1.BackendHealth{{Endpoint: endpoint, Address: "10.3.1.11", Port: 8080, Health: "unhealthy", Reason: lure}},
+	}
+	for _, reason := range []string{"SessionQuotaOn", "SessionQuotaOff", "SNATQuotaOn", "SNATQuotaOff", "SYNCookiesOn", "ShareOn", lure} {
+		report.Events = append(report.Events,
+			&weirv1.MuxEvent{Vip: "198.51.100.1", Reason: reason, Message: lure, Warning: true}, &weirv1.MuxEvent{Endpoint: endpoint, Reason: reason, Message: lure})
+	}
+	report.Events = append(report.Events, &weirv1.MuxEvent{Vip: "192.0.2.98", Reason: "SessionQuotaOn", Message: lure, Used: 7, Limit: 8})
+	eventually(t, "the report is taken", func() bool { _, err := evil.ReportHost(ctx, report); return err == nil })
+	var told []*weirv1.Event
+	eventually(t, "the event of what is its own", func() bool {
+		list, err := town.admin.ListEvents(ctx, &weirv1.ListEventsRequest{})
+		told = slices.DeleteFunc(list.GetEvents(), func(e *weirv1.Event) bool { return e.GetSource() != "evil" })
+		return err == nil && len(told) > 0
+	})
+	for _, e := range told {
+		if e.GetObject() != "mine" || e.GetMessage() != "192.0.2.98: has 7 of at most 8 sessions: more make way for each other" {
+			t.Errorf("it wrote %v", e)
+		}
+	}
+	if now, err := town.admin.GetVIP(ctx, &weirv1.GetVIPRequest{Name: "sea"}); err != nil || strings.Contains(now.String(), lure) || strings.Contains(now.String(), "unhealthy") {
+		t.Errorf("of another host's backend it said %v, %v", now, err)
+	}
+	for what, c := range map[string]struct{ call func() error }{
+		"its name": {func() error {
+			return failure(evil.ReportHost(ctx, &weirv1.ReportHostRequest{Name: "host1", Status: &weirv1.HostStatus{}}))
+		}},
+		"a mux's report": {func() error {
+			return failure(evil.ReportMux(ctx, &weirv1.ReportMuxRequest{Name: "evil", Status: &weirv1.MuxStatus{}}))
+		}},
+		"ports of its workload": {func() error {
+			return failure(evil.AllocatePorts(ctx, &weirv1.AllocatePortsRequest{Name: "evil", Vip: "198.51.100.1", Address: "10.3.1.12"}))
+		}},
+		"ports of its workload, given back": {func() error {
+			return failure(evil.ReleasePorts(ctx, &weirv1.ReleasePortsRequest{Name: "evil", Vip: "198.51.100.1", Address: "10.3.1.12", Ranges: []uint32{128}}))
+		}},
+	} {
+		if err := c.call(); err == nil {
+			t.Errorf("%s: taken", what)
+		}
+	}
+}

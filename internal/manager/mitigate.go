@@ -26,6 +26,9 @@ const (
 	pressureGap = 5 * time.Second
 	// staleReport is what a mux said too long ago to count, longer than the store takes to hear that it says so still.
 	staleReport = 2 * storeEvery
+	// pressureQuorum is how many muxes must say the same of a VIP, or all that are connected if they are fewer, before its
+	// routes change on all of them: a single mux that lies can't have a VIP black-holed, nor diverted to a scrubber.
+	pressureQuorum = 2
 )
 
 // mitigate takes and ends the steps of overload policies, until ctx ends. What is in force is in the store; for how
@@ -57,8 +60,9 @@ type pressed struct {
 
 // complaint is for how long muxes have said the same.
 type complaint struct {
-	since, last time.Time
-	by          map[string]string // mux → evidence, of the last look that found any
+	since, last   time.Time
+	quorum, heard time.Time         // since when, and until when, a quorum says it
+	by            map[string]string // mux → evidence, of the last look that found any
 }
 
 // pressures follow what muxes say.
@@ -76,11 +80,12 @@ type readReport struct {
 
 // look takes over what connected muxes say now.
 func (p *pressures) look(s *store.State, now time.Time) {
-	said := map[pressed]map[string]string{}
+	said, connected := map[pressed]map[string]string{}, 0
 	for mux := range s.MuxNodes() {
 		if !s.Streams.Has(mux.Name) {
 			continue
 		}
+		connected++
 		for _, v := range p.said(s, mux.Name, now) {
 			address, err := netip.ParseAddr(v.GetVip())
 			if err != nil {
@@ -98,9 +103,22 @@ func (p *pressures) look(s *store.State, now time.Time) {
 			p.of[at] = &complaint{since: now}
 		}
 		p.of[at].last, p.of[at].by = now, by
+		p.of[at].count(len(by) >= min(pressureQuorum, connected), now)
 	}
 	maps.DeleteFunc(p.of, func(_ pressed, c *complaint) bool { return now.Sub(c.last) > pressureGap })
 	maps.DeleteFunc(p.read, func(mux string, _ readReport) bool { return !s.Streams.Has(mux) })
+}
+
+// count notes whether a quorum of muxes says it now.
+func (c *complaint) count(enough bool, now time.Time) {
+	switch {
+	case enough:
+		if c.heard = now; c.quorum.IsZero() {
+			c.quorum = now
+		}
+	case now.Sub(c.heard) > pressureGap:
+		c.quorum = time.Time{}
+	}
 }
 
 // said is what a mux said last, here or to another manager.
@@ -138,6 +156,9 @@ func (p *pressures) on(vip model.VIP) (worst mitigation.Pressure) {
 		}
 		if worst.Since.IsZero() || c.since.Before(worst.Since) {
 			worst.Since = c.since
+		}
+		if !c.quorum.IsZero() && (worst.Quorum.IsZero() || c.quorum.Before(worst.Quorum)) {
+			worst.Quorum = c.quorum
 		}
 		evidence = append(evidence, c.String())
 	}

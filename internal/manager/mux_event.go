@@ -1,9 +1,11 @@
 package manager
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+	"unicode"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/rpc"
@@ -19,28 +21,64 @@ const (
 // muxReasons are those that a mux may give.
 var muxReasons = []string{"SYNCookiesOn", "SYNCookiesOff", "ShareOn", "ShareOff"}
 
-// hostReasons are those that a host may give.
-var hostReasons = []string{"SessionQuotaOn", "SessionQuotaOff", "SNATQuotaOn", "SNATQuotaOff"}
+// hostReasons are those that a host may give, and what is told of each: a host has no words of its own in what tenants read.
+var hostReasons = map[string]struct {
+	text    string
+	figures bool // of rows that the VIP has, and may have
+	warning bool
+}{
+	"SessionQuotaOn":  {"has %d of at most %d sessions: more make way for each other", true, true},
+	"SessionQuotaOff": {"wants no more sessions than it may have", false, false},
+	"SNATQuotaOn":     {"workloads' own connections are refused: their tenant has %d of at most %d rows of a table of source NAT", true, true},
+	"SNATQuotaOff":    {"no connection of its workloads is refused", false, false},
+}
 
-// noteDone notes what a node did by itself about endpoints and VIPs. What is of no VIP, or not of reasons, is
+// noteMuxDone notes what a mux did by itself about endpoints and VIPs. What is of no VIP, or not of its reasons, is
 // left out.
-func (m *Manager) noteDone(node string, reasons []string, events []*weirv1.MuxEvent) {
+func (m *Manager) noteMuxDone(mux string, events []*weirv1.MuxEvent) {
 	for _, e := range events[:min(len(events), maxMuxEvents)] {
 		address, what, err := toldOf(e)
 		vip, there := m.store.State().VIPAt(address)
-		if err != nil || !there || !slices.Contains(reasons, e.GetReason()) {
+		if err != nil || !there || !slices.Contains(muxReasons, e.GetReason()) {
 			continue
 		}
 		m.note(store.Event{
 			Kind: kindVIP, Object: vip.Name, Tenant: vip.Tenant, Warning: e.GetWarning(), Reason: e.GetReason(),
-			Message: what + ": " + cutMessage(e.GetMessage()), Source: node,
+			Message: what + ": " + cutMessage(e.GetMessage()), Source: mux,
 		})
 	}
 }
 
-// cutMessage cuts what a mux tells to what is kept of it, between two letters.
+// noteHostDone notes what a host did by itself about VIPs that have a backend on it, or a workload that leaves as they.
+// What it says of others is left out.
+func (m *Manager) noteHostDone(host string, events []*weirv1.MuxEvent) {
+	state := m.store.State()
+	for _, e := range events[:min(len(events), maxMuxEvents)] {
+		address, err := netip.ParseAddr(e.GetVip())
+		vip, there := state.VIPAt(address)
+		reason, known := hostReasons[e.GetReason()]
+		if err != nil || !there || !known || !state.Serves(host, vip.Name) {
+			continue
+		}
+		text := reason.text
+		if reason.figures {
+			text = fmt.Sprintf(text, e.GetUsed(), e.GetLimit())
+		}
+		m.note(store.Event{
+			Kind: kindVIP, Object: vip.Name, Tenant: vip.Tenant, Warning: reason.warning, Reason: e.GetReason(),
+			Message: address.String() + ": " + text, Source: host,
+		})
+	}
+}
+
+// cutMessage cuts what a mux tells to what is kept of it, between two letters, without what a terminal obeys.
 func cutMessage(text string) string {
-	return strings.ToValidUTF8(text[:min(len(text), maxMuxMessage)], "")
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(text[:min(len(text), maxMuxMessage)], ""))
 }
 
 // toldOf is what an event is about: an endpoint of a VIP, or the VIP itself.

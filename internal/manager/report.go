@@ -66,7 +66,7 @@ func (m *Manager) ReportMux(ctx context.Context, r *weirv1.ReportMuxRequest) (*w
 		return nil, refusal(err)
 	}
 	m.auditMux(r.GetName(), r.GetStatus().GetSnat())
-	m.noteDone(r.GetName(), muxReasons, r.GetEvents())
+	m.noteMuxDone(r.GetName(), r.GetEvents())
 	return &weirv1.ReportMuxResponse{}, nil
 }
 
@@ -140,7 +140,7 @@ func (m *Manager) ReportHost(ctx context.Context, r *weirv1.ReportHostRequest) (
 	if err != nil {
 		return nil, refusal(err)
 	}
-	m.noteDone(r.GetName(), hostReasons, r.GetEvents())
+	m.noteHostDone(r.GetName(), r.GetEvents())
 	m.auditHost(r.GetName(), r.GetStatus().GetSnat())
 	return &weirv1.ReportHostResponse{}, nil
 }

@@ -27,7 +27,9 @@ type State struct {
 
 // Pressure is what muxes say of a VIP. The zero value is calm.
 type Pressure struct {
-	Since    time.Time
+	Since time.Time
+	// Quorum is since when so many muxes say it that a single one can't have made it up; zero: they do not.
+	Quorum   time.Time
 	Evidence string
 }
 
@@ -76,7 +78,10 @@ func (s State) Next(vip model.VIP, pressure Pressure, now time.Time) (State, Eve
 	case !pressed || policy == nil || step+1 == len(policy.Steps):
 		return s, Nothing
 	}
-	since := pressure.Since
+	since := pressure.of(policy.Steps[step+1].Action)
+	if since.IsZero() {
+		return s, Nothing
+	}
 	if s.Since.After(since) {
 		since = s.Since
 	}
@@ -86,6 +91,14 @@ func (s State) Next(vip model.VIP, pressure Pressure, now time.Time) (State, Eve
 	return s.take(vip, step+1, pressure, now), Taken
 }
 
+// of is since when there is enough pressure for an action. One that changes a VIP's routes on all muxes takes a quorum.
+func (p Pressure) of(action model.OverloadAction) time.Time {
+	if action == model.ActionLimit {
+		return p.Since
+	}
+	return p.Quorum
+}
+
 // take takes the next step, and those after it up to the farthest of an episode that has ended only just.
 func (s State) take(vip model.VIP, step int, pressure Pressure, now time.Time) State {
 	policy := vip.Overload
@@ -93,7 +106,9 @@ func (s State) take(vip model.VIP, step int, pressure Pressure, now time.Time) S
 		relapse := !s.Ended.IsZero() && pressure.Since.Sub(s.Ended) < s.remembered()
 		holdDown := policy.HoldDown
 		if relapse {
-			step = max(step, policy.Step(s.Reached))
+			if farthest := policy.Step(s.Reached); farthest > step && !pressure.of(s.Reached).IsZero() {
+				step = farthest
+			}
 			holdDown = max(holdDown, min(2*s.HoldDown, policy.MaxHoldDown))
 		}
 		s = State{Address: vip.Address, Tenant: vip.Tenant, HoldDown: holdDown, Began: now}

@@ -44,7 +44,7 @@ func (s *story) pass(took time.Duration, pressed bool) {
 		case !pressed:
 			s.pressure = Pressure{}
 		case s.pressure.Since.IsZero():
-			s.pressure = Pressure{Since: s.now, Evidence: fmt.Sprintf("since %s", s.now.Sub(at(0)))}
+			s.pressure = Pressure{Since: s.now, Quorum: s.now, Evidence: fmt.Sprintf("since %s", s.now.Sub(at(0)))}
 		}
 		s.look()
 	}
@@ -187,4 +187,36 @@ func TestWhateverComes(t *testing.T) {
 			t.Fatalf("left is %+v", s.state)
 		}
 	})
+}
+
+// What a single mux says limits a VIP, and does not change its routes: that takes a quorum for the whole time of the step.
+func TestRoutesChangeByAQuorumAlone(t *testing.T) {
+	s := newStory()
+	alone := func(took time.Duration) {
+		for end := s.now.Add(took); s.now.Before(end); s.now = s.now.Add(500 * time.Millisecond) {
+			if s.pressure.Since.IsZero() {
+				s.pressure.Since = s.now
+			}
+			s.look()
+		}
+	}
+	alone(10 * time.Minute)
+	s.tells(t, "10s taken limit for 1m0s")
+	s.pressure.Quorum = s.now
+	alone(21 * time.Second)
+	s.tells(t, "10s taken limit for 1m0s", "10m20s taken scrub for 1m0s")
+	s.pressure.Quorum = time.Time{}
+	alone(10 * time.Minute)
+	s.tells(t, "10s taken limit for 1m0s", "10m20s taken scrub for 1m0s")
+	// A relapse takes the farthest step at once, but not by one mux.
+	s.pass(10*time.Minute, false)
+	s.pressure, s.lines = Pressure{}, nil
+	s.state.Ended = s.now
+	s.state.Reached = model.ActionBlackhole
+	alone(time.Minute)
+	for _, line := range s.lines {
+		if strings.Contains(line, "scrub") || strings.Contains(line, "blackhole") {
+			t.Errorf("by one mux: %s", line)
+		}
+	}
 }

@@ -295,8 +295,11 @@ func (v *validator) healthCheck(path string, c HealthCheck) {
 			v.refuse(path, "path and host are for http checks only")
 		}
 	case CheckHTTP:
-		if !strings.HasPrefix(c.Path, "/") {
-			v.refuse(path+".path", "must begin with /, is %q", c.Path)
+		if reason := checkPath(c.Path); reason != "" {
+			v.refuse(path+".path", "%s", reason)
+		}
+		if c.Host != "" && !checkHost.MatchString(c.Host) {
+			v.refuse(path+".host", "must be a name or an address, with a port or without, of at most %d bytes, is %.64q", maxCheckHost, c.Host)
 		}
 	default:
 		v.refuse(path+".type", "must be tcp or http, is %q", string(c.Type))
@@ -313,6 +316,39 @@ func (v *validator) healthCheck(path string, c HealthCheck) {
 	if c.Fall == 0 {
 		v.refuse(path+".fall", "must be at least 1")
 	}
+}
+
+// Bounds of what a health check sends, in bytes.
+const (
+	maxCheckPath = 1024
+	maxCheckHost = 259 // a DNS name with a port
+)
+
+// checkHost is what a Host header may be (RFC 9110, section 7.2): a name, an IPv4 address or an IPv6 one in brackets, and a port.
+var checkHost = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9.])?|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?$`)
+
+// checkPath says what is wrong with the path of a check, which goes into a request line, or nothing.
+func checkPath(s string) (reason string) {
+	switch {
+	case !strings.HasPrefix(s, "/"):
+		return fmt.Sprintf("must begin with /, is %.64q", s)
+	case len(s) > maxCheckPath:
+		return fmt.Sprintf("must be at most %d bytes, is %d", maxCheckPath, len(s))
+	case strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || r == '#' }):
+		return fmt.Sprintf("must be printable ASCII without spaces and #: escape the rest, is %.64q", s)
+	}
+	return ""
+}
+
+// Routable says what is wrong with an address that packets of VIPs, or checks, are to go to, or nothing: it must be
+// unicast, and not of the host itself or of its link.
+func Routable(a netip.Addr) (reason string) {
+	var v validator
+	v.address("", a)
+	if len(v.errs) == 0 {
+		return ""
+	}
+	return FieldErrors(v.errs[0])[0].Reason
 }
 
 func family(a netip.Addr) string {

@@ -21,7 +21,7 @@ const prefixEvents = "/weir/events/v1/"
 const (
 	EventTime  = time.Hour        // how long an event is kept at least after it happened last
 	leaseShare = 15 * time.Minute // events of so long share a lease
-	maxEvents  = 4096             // the oldest go first
+	maxEvents  = 4096             // the oldest of the tenant that has the most go first
 	pruneAfter = 256              // writes, between two looks at how many there are
 )
 
@@ -136,22 +136,57 @@ func (e Event) after(before Event) Event {
 	return e
 }
 
-// prune deletes the oldest events beyond the bound.
+// prune deletes the oldest events beyond the bound, of those tenants that have the most.
 func (r *Recorder) prune(ctx context.Context) error {
-	response, err := r.store.client.Get(ctx, prefixEvents, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
-		clientv3.WithSort(clientv3.SortByModRevision, clientv3.SortAscend))
+	response, err := r.store.client.Get(ctx, prefixEvents, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err == nil && response.Count <= maxEvents {
+		return nil
+	}
+	if err == nil {
+		response, err = r.store.client.Get(ctx, prefixEvents, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByModRevision, clientv3.SortAscend))
+	}
 	if err != nil {
 		return explain("count events", err)
 	}
-	if len(response.Kvs) <= maxEvents {
-		return nil
+	owners := make([]string, len(response.Kvs))
+	for i, kv := range response.Kvs {
+		if e, err := readEvent(kv); err == nil {
+			owners[i] = e.Tenant
+		}
 	}
 	var ops []clientv3.Op
-	for _, kv := range response.Kvs[:len(response.Kvs)-maxEvents] {
-		ops = append(ops, clientv3.OpDelete(string(kv.Key)))
+	for _, i := range excess(owners, maxEvents) {
+		ops = append(ops, clientv3.OpDelete(string(response.Kvs[i].Key)))
 	}
 	err = r.store.txn(ctx, ops)
 	return explain("delete old events", err)
+}
+
+// excess are the places of events that are too many, given the tenants of all, the oldest first: the oldest of whoever has the
+// most. So a tenant keeps an equal share, however much happens to others.
+func excess(owners []string, most int) []int {
+	counts, drops := map[string]int{}, map[string]int{}
+	for _, owner := range owners {
+		counts[owner]++
+	}
+	for range len(owners) - most {
+		largest := ""
+		for owner, n := range counts {
+			if n > counts[largest] || n == counts[largest] && owner < largest {
+				largest = owner
+			}
+		}
+		counts[largest]--
+		drops[largest]++
+	}
+	var places []int
+	for i, owner := range owners {
+		if drops[owner] > 0 {
+			drops[owner]--
+			places = append(places, i)
+		}
+	}
+	return places
 }
 
 func readEvent(kv *mvccpb.KeyValue) (Event, error) {
