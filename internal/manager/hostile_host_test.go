@@ -132,6 +132,13 @@ func TestHostileHostTellsOfOthers(t *testing.T) {
 	if now, err := town.admin.GetVIP(ctx, &weirv1.GetVIPRequest{Name: "sea"}); err != nil || strings.Contains(now.String(), lure) || strings.Contains(now.String(), "unhealthy") {
 		t.Errorf("of another host's backend it said %v, %v", now, err)
 	}
+	callsForOthers(t, evil)
+}
+
+// callsForOthers calls as other nodes, and for other hosts' workloads.
+func callsForOthers(t *testing.T, evil *rpc.Client) {
+	t.Helper()
+	ctx := t.Context()
 	for what, c := range map[string]struct{ call func() error }{
 		"its name": {func() error {
 			return failure(evil.ReportHost(ctx, &weirv1.ReportHostRequest{Name: "host1", Status: &weirv1.HostStatus{}}))
