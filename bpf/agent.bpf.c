@@ -175,6 +175,8 @@ int fastpath_set(struct fastpath_command *c)
 		command.answer = FASTPATH_LOCAL;
 	else
 		command.answer = fastpath_put(&command, &key);
+	if (command.answer == FASTPATH_UNNAMED)
+		goto out;
 	direct = command.now == FASTPATH_SEND;
 	if (session)
 		session->direct = direct;

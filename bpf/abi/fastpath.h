@@ -33,6 +33,7 @@ enum fastpath_answer {
 	FASTPATH_FORBIDDEN = 3, /* the VIP's connections stay with the muxes */
 	FASTPATH_LOCAL = 4, /* both ends are on this host */
 	FASTPATH_FULL = 5, /* no room for another row */
+	FASTPATH_UNNAMED = 6, /* no redirect has named this peer */
 };
 
 struct fastpath_command {

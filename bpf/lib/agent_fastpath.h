@@ -307,7 +307,10 @@ fastpath_opened(const struct fastpath_command *c, struct session_key *key, struc
 	return FASTPATH_SET;
 }
 
-/* Makes the row what the command says. It never takes back what the peer has said already. */
+/*
+ * Makes the row what the command says. It never takes back what the peer has said already. Only a
+ * redirect, which asks for ACCEPT, names the peer: no host brings a connection to itself.
+ */
 static __always_inline enum fastpath_answer fastpath_put(struct fastpath_command *c,
 							 const struct session_key *key)
 {
@@ -337,6 +340,8 @@ static __always_inline enum fastpath_answer fastpath_put(struct fastpath_command
 			return FASTPATH_SET;
 		}
 	}
+	if (c->state != FASTPATH_ACCEPT)
+		return FASTPATH_UNNAMED;
 	if (bpf_map_update_elem(&fastpath, key, &fresh, BPF_ANY))
 		return FASTPATH_FULL;
 	c->now = c->state;

@@ -7,6 +7,7 @@
 #include "lib/agent_snat_echo.h"
 #include "lib/agent_snat_hold.h"
 #include "lib/agent_snat_port.h"
+#include "lib/agent_source.h"
 #include "lib/mss.h"
 
 /* How often user space is told that ports run low, in ns. */
@@ -297,6 +298,8 @@ __noinline enum verdict snat_begin(struct __sk_buff *skb, const struct packet *p
 
 	if (!workload || !s)
 		return VERDICT_PASS_NO_SESSION;
+	if (!ifindex && source_is_agent(p))
+		return VERDICT_PASS_OURS;
 	if (!snat_is_at_home(p, ifindex))
 		return VERDICT_DROP_NOT_ITS_SOURCE;
 	if (snat_is_excepted(p, workload->group))

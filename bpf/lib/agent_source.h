@@ -149,16 +149,22 @@ static __always_inline bool departure_is_sealed(struct __sk_buff *skb)
 	return true;
 }
 
-/*
- * Is it GUE as this host's agent would send it? Of a workload's tunnel address other hosts believe
- * that it hands on packets of the workload's endpoint.
- */
-static __noinline bool source_speaks_gue(const struct packet *p)
+/* Is it GUE as this host's agent sends it, from a workload's tunnel address? */
+static __noinline bool source_is_agent(const struct packet *p)
 {
 	struct address source = p->source;
 
-	return settings.check_sources && p->protocol == IPPROTO_UDP &&
-	       p->destination_port == bpf_htons(GUE_PORT) && bpf_map_lookup_elem(&tunnels, &source);
+	return p->protocol == IPPROTO_UDP && p->destination_port == bpf_htons(GUE_PORT) &&
+	       bpf_map_lookup_elem(&tunnels, &source);
+}
+
+/*
+ * Of a workload's tunnel address other hosts believe that it hands on packets of the workload's
+ * endpoint, and what it says of connections that leave the muxes.
+ */
+static __always_inline bool source_speaks_gue(const struct packet *p)
+{
+	return settings.check_sources && source_is_agent(p);
 }
 
 /*

@@ -95,7 +95,7 @@ type Config struct {
 		Read() (agent.Control, error)
 		Close() error
 	}
-	Send func(to netip.Addr, datagram []byte) error
+	Send func(from, to netip.Addr, datagram []byte) error
 }
 
 // Agent is the daemon of one host.

@@ -3,12 +3,10 @@ package agentd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -59,7 +57,7 @@ type unanswered struct {
 type direct struct {
 	log      *slog.Logger
 	datapath Directs
-	send     func(to netip.Addr, datagram []byte) error
+	send     func(from, to netip.Addr, datagram []byte) error
 	now      func() time.Time
 
 	mu       sync.Mutex
@@ -80,13 +78,13 @@ type direct struct {
 // results are all that direct counts.
 var results = []string{
 	"accepted", "ready", "gone", "malformed", "forged", "key", "expired", "replayed", "wrong_source", "unknown", "forbidden",
-	"local", "full", "barred", "stray", "stray_unanswered", "left", "silent", "ended", "failed",
+	"unnamed", "local", "full", "barred", "stray", "stray_unanswered", "left", "silent", "ended", "failed",
 }
 
 // straysPerSecond are answered: who sends them may have forged its address, and each answer is three times as long.
 const straysPerSecond = 500
 
-func newDirect(log *slog.Logger, datapath Directs, send func(netip.Addr, []byte) error) *direct {
+func newDirect(log *slog.Logger, datapath Directs, send func(from, to netip.Addr, datagram []byte) error) *direct {
 	d := &direct{
 		log: log, datapath: datapath, send: send, now: time.Now,
 		barred: map[fastpath.Connection]bar{}, quiet: map[fastpath.Connection]unanswered{}, counts: map[string]uint64{}, states: map[agent.DirectState]int{},
@@ -171,8 +169,8 @@ func (d *direct) message(c agent.Control) string {
 		return "replayed"
 	case err != nil:
 		return "malformed"
-	case m.Own() != c.Destination, m.Kind == fastpath.Redirect && !c.FromMux:
-		return "wrong_source"
+	case m.Own() != c.Destination, m.Kind == fastpath.Redirect && !c.FromMux, m.Kind != fastpath.Redirect && m.Peer() != c.Source:
+		return "wrong_source" // all hosts have the keys: each one speaks for its own tunnels
 	}
 	w := agent.Direct{Connection: m.Connection, Client: m.ToClient, Own: m.Own(), Peer: m.Peer()}
 	if m.Kind == fastpath.Gone {
@@ -207,6 +205,8 @@ func (d *direct) refusal(err error) string {
 		return "forbidden"
 	case errors.Is(err, agent.ErrDirectLocal):
 		return "local"
+	case errors.Is(err, agent.ErrDirectUnnamed):
+		return "unnamed"
 	case errors.Is(err, agent.ErrDirectFull):
 		return "full"
 	}
@@ -221,17 +221,17 @@ func (d *direct) ready(w agent.Direct, want bool, now time.Time) string {
 	if w.Client {
 		m.Client, m.Server = w.Own, w.Peer
 	}
-	return d.tell(m, w.Peer, now, "ready")
+	return d.tell(m, now, "ready")
 }
 
-// tell seals a message and sends it. One that is lost is asked for again.
-func (d *direct) tell(m fastpath.Message, to netip.Addr, now time.Time, result string) string {
+// tell seals a message and sends it between its tunnels. One that is lost is asked for again.
+func (d *direct) tell(m fastpath.Message, now time.Time, result string) string {
 	if len(d.keys) == 0 {
 		return "key"
 	}
 	m.Nonce, m.Expires = rand.Uint64(), now.Add(fastpath.Lifetime)
-	if err := d.send(to, fastpath.Datagram(fastpath.Seal(m, d.keys[0]))); err != nil {
-		d.log.Debug("can't send to a host", "peer", to.String(), "err", err)
+	if err := d.send(m.Peer(), m.Own(), fastpath.Datagram(fastpath.Seal(m, d.keys[0]))); err != nil {
+		d.log.Debug("can't send to a host", "peer", m.Own().String(), "err", err)
 		return "failed"
 	}
 	return result
@@ -281,7 +281,7 @@ func sent(w agent.Direct) fastpath.Connection {
 // where it is.
 func (d *direct) left(w agent.Direct, now time.Time) string {
 	m := fastpath.Message{Kind: fastpath.Gone, Connection: w.Connection, ToClient: true, Client: w.Peer, Server: w.Own}
-	return d.tell(m, w.Peer, now, "left")
+	return d.tell(m, now, "left")
 }
 
 // stray tells a host that a packet of its came past the muxes and may not.
@@ -294,7 +294,7 @@ func (d *direct) stray(c agent.Control) string {
 	}
 	d.strays++
 	m := fastpath.Message{Kind: fastpath.Gone, Connection: c.Stray, ToClient: true, Client: c.Source, Server: c.Destination}
-	return d.tell(m, c.Source, d.now(), "stray")
+	return d.tell(m, d.now(), "stray")
 }
 
 // end brings a connection back to the muxes.
@@ -417,22 +417,3 @@ func (d *direct) told() (counts map[string]uint64, states map[agent.DirectState]
 	defer d.mu.Unlock()
 	return maps.Clone(d.counts), maps.Clone(d.states)
 }
-
-// sender sends datagrams to the GUE port of tunnels, from the host's own addresses.
-type sender struct{ socket *net.UDPConn }
-
-func newSender() (*sender, error) {
-	socket, err := net.ListenUDP("udp", nil)
-	if err != nil {
-		return nil, fmt.Errorf("open a socket for fastpath: %w", err)
-	}
-	return &sender{socket: socket}, nil
-}
-
-func (s *sender) send(to netip.Addr, datagram []byte) error {
-	_, err := s.socket.WriteToUDPAddrPort(datagram, netip.AddrPortFrom(to, fastpath.Port))
-	return err
-}
-
-// Close ends sending.
-func (s *sender) Close() error { return s.socket.Close() }

@@ -38,6 +38,9 @@ func (f *fakeDirects) SetDirect(w agent.Direct) (agent.DirectState, bool, error)
 	if f.row != nil && f.row.Peer == w.Peer && w.State <= f.row.State {
 		return f.row.State, false, nil
 	}
+	if w.State == agent.DirectSend && (f.row == nil || f.row.Peer != w.Peer) {
+		return agent.DirectNone, false, agent.ErrDirectUnnamed
+	}
 	w.Sent = agent.Now()
 	w.Heard = w.Sent
 	f.row = &w
@@ -80,16 +83,16 @@ func testKeys() []model.FastpathKey {
 
 func newNetwork(t *testing.T) *network {
 	n := &network{t: t, now: time.Unix(1_700_000_000, 0), atA: &fakeDirects{established: true}, atB: &fakeDirects{established: true}}
-	end := func(own string, datapath *fakeDirects) *direct {
-		d := newDirect(slog.New(slog.DiscardHandler), datapath, func(to netip.Addr, datagram []byte) error {
-			n.deliver(own, to, datagram[4:], false)
+	end := func(datapath *fakeDirects) *direct {
+		d := newDirect(slog.New(slog.DiscardHandler), datapath, func(from, to netip.Addr, datagram []byte) error {
+			n.deliver(from.String(), to, datagram[4:], false)
 			return nil
 		})
 		d.now = func() time.Time { return n.now }
 		d.setKeys(testKeys())
 		return d
 	}
-	n.a, n.b = end(tunnelA, n.atA), end(tunnelB, n.atB)
+	n.a, n.b = end(n.atA), end(n.atB)
 	return n
 }
 
@@ -152,22 +155,30 @@ func TestBothEndsAgree(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		toA, toB bool
-	}{{"both redirects", true, true}, {"one is lost", true, false}, {"the other is lost", false, true}} {
+		atA, atB agent.DirectState // before the mux tells again
+	}{
+		{"both redirects", true, true, agent.DirectSend, agent.DirectSend},
+		{"one is lost", true, false, agent.DirectAccept, agent.DirectNone},
+		{"the other is lost", false, true, agent.DirectNone, agent.DirectAccept},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := newNetwork(t)
 			n.redirect(c.toA, c.toB)
+			n.settle()
+			n.check(c.atA, c.atB)
+			n.redirect(!c.toA, !c.toB)
 			n.settle()
 			n.check(agent.DirectSend, agent.DirectSend)
 		})
 	}
 }
 
-// Whatever is lost, nobody sends whose packets the other would not take, and the next redirect mends it.
+// Whatever is lost, nobody sends whose packets the other would not take, and the next redirects mend it.
 func TestLostMessagesOnlyDelay(t *testing.T) {
 	for lost := range 6 {
 		n := newNetwork(t)
 		n.lost = lost
-		for range 3 {
+		for range 4 {
 			n.redirect(true, true)
 			n.settle()
 			if n.atA.state() == agent.DirectSend && n.atB.state() == agent.DirectNone || n.atB.state() == agent.DirectSend && n.atA.state() == agent.DirectNone {
@@ -209,7 +220,7 @@ func TestRefusedMessagesChangeNothing(t *testing.T) {
 		{"wrong_source", sealed(func(m *fastpath.Message) { m.ToClient = true }), true},
 		{"expired", sealed(func(m *fastpath.Message) { m.Expires = n.now.Add(-time.Minute) }), true},
 		{"unknown", sealed(func(m *fastpath.Message) { m.Connection.Client = netip.MustParseAddrPort("203.0.113.20:1025") }), true},
-		{"unknown", sealed(func(m *fastpath.Message) { m.Kind = fastpath.Gone }), false},
+		{"wrong_source", sealed(func(m *fastpath.Message) { m.Kind = fastpath.Gone }), false},
 	} {
 		before, _ := n.b.told()
 		n.b.take(agent.Control{Source: netip.MustParseAddr(muxSource), Destination: to, FromMux: c.mux, Message: c.message})

@@ -187,6 +187,7 @@ const (
 	agentFastpathAnswerFASTPATH_FORBIDDEN agentFastpathAnswer = 3
 	agentFastpathAnswerFASTPATH_LOCAL     agentFastpathAnswer = 4
 	agentFastpathAnswerFASTPATH_FULL      agentFastpathAnswer = 5
+	agentFastpathAnswerFASTPATH_UNNAMED   agentFastpathAnswer = 6
 )
 
 type agentFastpathCommand struct {

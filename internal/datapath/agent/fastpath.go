@@ -48,11 +48,12 @@ var (
 	ErrDirectUnknown   = errors.New("no such connection here that is established")
 	ErrDirectForbidden = errors.New("its vip has no fastpath")
 	ErrDirectLocal     = errors.New("both ends are on this host")
+	ErrDirectUnnamed   = errors.New("no redirect has named this peer")
 	ErrDirectFull      = errors.New("too many connections have left the muxes")
 )
 
 // SetDirect lets a connection go as far as w.State; DirectNone brings it back to the muxes. It never goes
-// back from DirectSend to DirectAccept, unless the peer is another. It returns the state that the
+// back from DirectSend to DirectAccept, unless the peer is another, and to DirectSend only with the peer of DirectAccept. It returns the state that the
 // connection is in, and whether that is news.
 func (d *Datapath) SetDirect(w Direct) (state DirectState, changed bool, err error) {
 	c := agentFastpathCommand{
@@ -75,6 +76,8 @@ func (d *Datapath) SetDirect(w Direct) (state DirectState, changed bool, err err
 		return state, false, ErrDirectForbidden
 	case agentFastpathAnswerFASTPATH_LOCAL:
 		return state, false, ErrDirectLocal
+	case agentFastpathAnswerFASTPATH_UNNAMED:
+		return state, false, ErrDirectUnnamed
 	case agentFastpathAnswerFASTPATH_FULL:
 		return state, false, ErrDirectFull
 	}

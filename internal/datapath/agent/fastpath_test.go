@@ -67,6 +67,30 @@ func (r *rig) set(w Direct, state DirectState, changed bool, want error) {
 	}
 }
 
+// leave has the connection leave, as after a redirect and the peer's word.
+func (r *rig) leave(w Direct) {
+	r.t.Helper()
+	accept := w
+	accept.State = DirectAccept
+	r.set(accept, DirectAccept, true, nil)
+	r.set(w, DirectSend, true, nil)
+}
+
+// Only a redirect names the peer: the word of another one changes nothing.
+func TestOnlyARedirectNamesThePeer(t *testing.T) {
+	r, _ := fastpathRig(t)
+	_, answer, reply := r.established()
+	direct := direct(model.TCP, client4, vip4, interface4, "10.1.0.79", DirectSend)
+	r.set(direct, DirectNone, false, ErrDirectUnnamed)
+	r.check("by the muxes", outbound("from_workload", answer, "reply_uplink", &reply))
+	named := direct
+	named.Peer = netip.MustParseAddr(far4)
+	there := reply.Inside(fromTo(interface4, far4))
+	r.leave(named)
+	r.set(direct, DirectNone, false, ErrDirectUnnamed)
+	r.check("to the peer", outbound("from_workload", answer, "reply_direct", &there))
+}
+
 // control is the next record; it must be there.
 func (r *rig) control(c *Controls) Control {
 	r.t.Helper()
@@ -180,7 +204,7 @@ func TestDirectsEndWithTheirRule(t *testing.T) {
 		r.check("in", inbound(packet.Inside(outer(dip)), "deliver_native", &workload))
 		r.check("out", outbound("to_uplink", answer, "reply_native", &reply))
 		w := direct(model.TCP, client, vip, dip, peer, DirectSend)
-		r.set(w, DirectSend, true, nil)
+		r.leave(w)
 		r.leavable()
 		r.set(w, DirectNone, false, ErrDirectForbidden)
 		if err := r.endAll(); err != nil {
@@ -188,7 +212,7 @@ func TestDirectsEndWithTheirRule(t *testing.T) {
 		}
 		r.check("past the muxes after the end", inbound(packet.Inside(fromTo(peer, dip)), "drop_not_a_mux", nil))
 		r.leavable(netip.MustParseAddrPort(vip).Addr().String())
-		r.set(w, DirectSend, true, nil)
+		r.leave(w)
 	}
 }
 
@@ -221,7 +245,7 @@ func TestDirectRefusals(t *testing.T) {
 	r.check("out", outbound("from_workload", answer, "reply_uplink", &reply))
 	r.set(direct(model.TCP, client4, vip4, interface4, native4, DirectSend), DirectNone, false, ErrDirectLocal)
 
-	r.set(direct(model.TCP, client4, vip4, interface4, far4, DirectSend), DirectSend, true, nil)
+	r.leave(direct(model.TCP, client4, vip4, interface4, far4, DirectSend))
 	large := answer.With(pkt.Payload(make([]byte, uplinkMTU-40)))
 	whole := large.With(from(vip4))
 	r.check("too large for the way", outbound("from_workload", large, "reply_uplink", &whole))
@@ -286,7 +310,7 @@ func TestThePeerMoves(t *testing.T) {
 	to := func(peer string, state DirectState) Direct {
 		return direct(model.TCP, client4, vip4, interface4, peer, state)
 	}
-	r.set(to(far4, DirectSend), DirectSend, true, nil)
+	r.leave(to(far4, DirectSend))
 	r.check("to where it is", outbound("from_workload", answer, "reply_direct", &before))
 	for range 2 { // the second time when a late redirect has led back
 		r.set(to(moved, DirectAccept), DirectAccept, true, nil)
@@ -317,7 +341,7 @@ func TestDirectSegmentsFit(t *testing.T) {
 			}
 			r.check("in", inbound(in, "deliver_interface", &want))
 			r.run("from_workload", answer.Frame(), nil)
-			r.set(direct(model.TCP, client4, vip4, own, peer, DirectSend), DirectSend, true, nil)
+			r.leave(direct(model.TCP, client4, vip4, own, peer, DirectSend))
 			for size, verdict := range map[int]string{uplinkMTU - headers: "drop_direct", uplinkMTU - headers + 1: "reply_uplink"} {
 				if got := r.run("from_workload", answer.Frame(), gso(2, uint32(size))); got.verdict != verdict {
 					t.Errorf("to %s, timestamps %t, segments of %d bytes: %s, want %s", peer, timestamps, size, got.verdict, verdict)
@@ -350,7 +374,7 @@ func TestDirectClientIsFound(t *testing.T) {
 	r.set(w, DirectNone, false, ErrDirectUnknown) // the handshake is not done
 	flow.Events = agentSnatEventSNAT_SPOKE | agentSnatEventSNAT_ACKED
 	put()
-	r.set(w, DirectSend, true, nil)
+	r.leave(w)
 	if err := r.objects.SnatFlows.Lookup(flowKey, &flow); err != nil || flow.Direct != 1 {
 		t.Errorf("%v, %v", flow, err)
 	}

@@ -19,6 +19,7 @@ const (
 	guest4, guest6     = "10.1.0.8", "fd01::8" // behind the interface of index 1
 	remote4, remote6   = "198.51.100.7:443", "[2001:db8::7]:443"
 	otherRemote4       = "198.51.100.8:443"
+	remote4GUE         = "198.51.100.7:6080"
 	firstRange         = model.Range(200) // ports 1600 to 1607
 )
 

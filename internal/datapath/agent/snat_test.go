@@ -96,6 +96,10 @@ func TestSNATVerdicts(t *testing.T) {
 		{"an answer of a server that is reached directly", "to_uplink", pkt.TCP(native4+":50000", remote4, pkt.SYN|pkt.ACK), "pass_no_flow"},
 		{"a workload that is not listed", "to_uplink", syn("10.1.0.99:50000", remote4), "pass_no_session"},
 		{"another's address from an interface", "from_workload", syn(native4+":50000", remote4), "drop_not_its_source"},
+		{"the agent's word for a workload's tunnel", "to_uplink", pkt.UDP(interface4+":50000", remote4GUE), "pass_no_session"},
+		{"the agent's word for a workload that leaves as a VIP", "to_uplink", pkt.UDP(guest4+":50000", remote4GUE), "pass_ours"},
+		{"the agent's word for a native workload", "to_uplink", pkt.UDP(native4+":50000", remote4GUE), "pass_ours"},
+		{"the agent's word, by IPv6", "to_uplink", pkt.UDP("["+guest6+"]:50000", "[2001:db8::7]:6080"), "pass_ours"},
 		{"another's address from the host", "to_uplink", syn(guest4+":50000", remote4), "drop_not_its_source"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
