@@ -14,12 +14,14 @@ import (
 	"github.com/weirlb/weir/internal/testkit/stream"
 )
 
-// forgesNothing: a workload that knows all of a connection but the key can't take it over.
+// forgesNothing: a workload that knows all of a connection but the key can't take it over. It is no backend: of those
+// the own host drops such messages (drop_own_tunnel).
 func (l *fastpathLab) forgesNothing() {
 	l.t.Helper()
 	p := fastpathPairs[0]
-	tunnel, own := p.of(l.node(p.server)), p.of(l.node(p.spare))
-	ns, err := l.NS(p.spare)
+	const forger = "host3-w2"
+	tunnel, own := p.of(l.node(p.server)), p.of(l.node(forger))
+	ns, err := l.NS(forger)
 	must(l.t, err)
 	l.waitCounted(p, "forged", func() {
 		for id := uint32(1); id <= 3; id++ { // the manager's first keys
@@ -43,7 +45,7 @@ func (l *fastpathLab) forgesNothing() {
 	must(l.t, netlab.Poll(l.t.Context(), bound, func() error {
 		now, err := l.Verdicts(host)
 		if err == nil && now["drop_not_a_mux"] == verdicts["drop_not_a_mux"] {
-			err = fmt.Errorf("%s has not refused a packet from %s", host, p.spare)
+			err = fmt.Errorf("%s has not refused a packet from %s", host, forger)
 		}
 		return err
 	}))
