@@ -14,7 +14,7 @@ BPF_O    := internal/datapath/mux/mux_bpfel.o internal/datapath/agent/agent_bpfe
 BPF_IN   := $(BPF_C) $(shell find bpf/include -type f; grep -rl --include=*.go '^//go:generate' internal test) go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf build packages generate test unit race e2e faults demo bench-mux bench-agent bench-snat bench-fastpath bench-flood bench-manager api-test fuzz fuzz-packets mutate lint fmt clean
+.PHONY: help setup bpf build packages generate test unit race e2e faults demo bench-mux bench-agent bench-snat bench-fastpath bench-flood bench-manager bench-strangers api-test fuzz fuzz-packets mutate lint fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ bench-flood: build ## Flood one of five tenants in a lab; writes out/bench/flood
 
 bench-manager: build ## Time the control plane with simulated muxes and agents; writes out/bench/manager.json
 	@$(GO) run ./test/bench/manager -out out/bench/manager.json -plots docs/figures
+
+bench-strangers: build ## Time what requests of strangers cost a manager; writes out/bench/strangers.json
+	@$(GO) run ./test/bench/strangers -out out/bench/strangers.json
 
 api-test: build ## Send the manager what its OpenAPI document allows, and what it does not (schemathesis, by PyPI)
 	@scripts/schemathesis.sh
