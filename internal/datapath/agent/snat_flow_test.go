@@ -28,7 +28,7 @@ func TestSNATHold(t *testing.T) {
 			t.Fatalf("packet %d: verdict is %s", i, got)
 		}
 		n := r.notice(notices)
-		if n.Kind != NoticeHold || int(n.Order) != i+1 || !bytes.Equal(n.Frame, p.Frame()) || n.L3 != 14 || n.L4 != 34 || n.Ifindex != 0 {
+		if n.Kind != NoticeHold || int(n.Order) != i+1 || !bytes.Equal(n.Frame, toUs(p.Frame())) || n.L3 != 14 || n.L4 != 34 || n.Ifindex != 0 {
 			t.Errorf("notice %d is %+v", i, n)
 		}
 		if want := "UDP 10.1.0.5:50000 → 198.51.100.7:443"; n.Flow.String() != want {
@@ -95,7 +95,7 @@ func TestSNATExhausted(t *testing.T) {
 	if got := r.verdict("to_uplink", syn); got != "drop_ports_exhausted" {
 		t.Errorf("verdict is %s", got)
 	}
-	if n := r.notice(notices); n.Kind != NoticeRefused || !bytes.Equal(n.Frame, syn.Frame()) || n.Workload != dip {
+	if n := r.notice(notices); n.Kind != NoticeRefused || !bytes.Equal(n.Frame, toUs(syn.Frame())) || n.Workload != dip {
 		t.Errorf("notice is %+v", n)
 	}
 	if err := r.RefusePorts(dip, 0); err != nil {
@@ -116,7 +116,7 @@ func TestSNATFlowsFull(t *testing.T) {
 	if got := r.verdict("to_uplink", late); got != "drop_flows_full" {
 		t.Errorf("verdict is %s", got)
 	}
-	if n := r.notice(notices); n.Kind != NoticeFull || n.Workload.String() != native4 || !bytes.Equal(n.Frame, late.Frame()) {
+	if n := r.notice(notices); n.Kind != NoticeFull || n.Workload.String() != native4 || !bytes.Equal(n.Frame, toUs(late.Frame())) {
 		t.Errorf("notice is %+v", n)
 	}
 	r.leaves(guest4, pkt.UDP(own(guest4, 50000), remote4))
