@@ -2,6 +2,7 @@ package mux
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/weirlb/weir/internal/testkit/pkt"
@@ -26,9 +27,10 @@ func FuzzProgram(f *testing.F) {
 		}
 		before := verdicts(t, d)
 		action, out := run(t, d, bytes.Clone(frame))
-		total := uint64(0)
-		for _, n := range difference(before, verdicts(t, d)) {
+		total, reply := uint64(0), false
+		for name, n := range difference(before, verdicts(t, d)) {
 			total += n
+			reply = reply || strings.HasPrefix(name, "reply_") // the mux's own answer, of which aside_test.go judges
 		}
 		if total != 1 {
 			t.Errorf("%d verdicts were counted", total)
@@ -39,7 +41,9 @@ func FuzzProgram(f *testing.F) {
 				t.Errorf("action %d changed the frame:\n got %x\nwant %x", action, out, frame)
 			}
 		case xdpTX:
-			checkEncapsulation(t, frame, out)
+			if !reply {
+				checkEncapsulation(t, frame, out)
+			}
 		default:
 			t.Errorf("action %d", action)
 		}

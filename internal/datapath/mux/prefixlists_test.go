@@ -169,6 +169,9 @@ func refusals(t *testing.T, d *Datapath) uint64 {
 func TestNamedListsOutliveTheirProcess(t *testing.T) {
 	p := newPlace(t)
 	d := p.mustOpen(t)
+	if err := d.SetPool(testPool()); err != nil {
+		t.Fatal(err)
+	}
 	denied, six := endpoint(vip4, model.TCP, tunnel4), endpoint(vip6, model.TCP, tunnel6)
 	denied.Deny, denied.DenyLists = prefixes("192.0.2.0/24"), []string{"bad", "worse"}
 	six.AllowLists, six.DenyLists = []string{"good"}, []string{"bad"}

@@ -148,6 +148,9 @@ func TestListsOfSources(t *testing.T) {
 func TestListsOutliveTheirProcess(t *testing.T) {
 	p := newPlace(t)
 	d := p.mustOpen(t)
+	if err := d.SetPool(testPool()); err != nil {
+		t.Fatal(err)
+	}
 	denied := endpoint(vip4, model.TCP, tunnel4)
 	denied.Deny = prefixes("198.51.100.0/24", "10.0.0.0/8")
 	six := endpoint(vip6, model.TCP, tunnel6)
@@ -197,6 +200,9 @@ func TestListsOutliveTheirProcess(t *testing.T) {
 func TestTwoListsOfTheSameSources(t *testing.T) {
 	p := newPlace(t)
 	d := p.mustOpen(t)
+	if err := d.SetPool(testPool()); err != nil {
+		t.Fatal(err)
+	}
 	tcp, udp := endpoint(vip4, model.TCP, tunnel4), endpoint(vip4, model.UDP, tunnel4)
 	tcp.Deny = prefixes("198.51.100.0/24", "10.0.0.0/8")
 	udp.Deny = tcp.Deny

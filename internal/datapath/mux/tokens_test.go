@@ -16,7 +16,7 @@ func TestEachVIPHasTokens(t *testing.T) {
 	sizes.tokens, sizes.tokenTime = []uint64{50 * own, 50 * own, 50 * own, 50 * own}, time.Hour
 	const third = "203.0.113.11:80" // another VIP of IPv4
 	echo4, echo6 := pkt.ICMP("198.51.100.7", "203.0.113.10"), pkt.ICMP("2001:db8::7", "2001:db8:1::10")
-	long := pkt.Payload(bytes.Repeat([]byte{7}, testMTU))
+	long4, long6 := pkt.Payload(bytes.Repeat([]byte{7}, testMTU-20-20)), pkt.Payload(bytes.Repeat([]byte{7}, testMTU-40-20))
 	for _, c := range []struct {
 		what           string
 		flood, another pkt.Packet
@@ -24,8 +24,8 @@ func TestEachVIPHasTokens(t *testing.T) {
 	}{
 		{"pings", echo4, echo6, "reply_echo", "drop_echo_limited"},
 		{"pings, v6", echo6, echo4, "reply_echo", "drop_echo_limited"},
-		{"packets that are too big", pkt.TCP(client6, vip6, pkt.ACK, long), pkt.TCP(client4, vip4, pkt.ACK, long, dontFragment), "reply_too_big", "drop_too_big"},
-		{"packets to be cut", pkt.TCP(client4, vip4, pkt.ACK, long), pkt.TCP(client4, third, pkt.ACK, long), "punt_split", "drop_punt"},
+		{"packets that are too big", pkt.TCP(client6, vip6, pkt.ACK, long6), pkt.TCP(client4, vip4, pkt.ACK, long4, dontFragment), "reply_too_big", "drop_too_big"},
+		{"packets to be cut", pkt.TCP(client4, vip4, pkt.ACK, long4), pkt.TCP(client4, third, pkt.ACK, long4), "punt_split", "drop_punt"},
 		{"early fragments", pkt.UDP(client4, vip4, pkt.Fragment(9, false)), pkt.UDP(client6, vip6, pkt.Fragment(9, false)), "punt_fragment", "drop_punt"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
