@@ -141,22 +141,29 @@ static __always_inline bool syn_is_proven(struct xdp_md *ctx, struct syn_proof *
 				echo ? syn_options(echo) : 0, now) > 0;
 }
 
-/* Counts the handshake if the segment completes it. The verifier walks this once. */
+/* The trial of the connection, while it is under way. */
+static __always_inline __u16 *syn_trial_of(const struct syn_proof *proof)
+{
+	__u16 *trial = syn_trial(proof->hash);
+
+	return trial && *trial == syn_trial_tag(proof->hash) ? trial : NULL;
+}
+
+/*
+ * Counts the handshake if the segment completes it. The verifier walks this once. Nothing is kept
+ * over the search of options: mux_look has no more stack for it.
+ */
 __noinline int syn_complete(struct xdp_md *ctx)
 {
 	struct syn_proof *proof = syn_proof();
 	struct syn_counter *counter;
 	__u16 *trial;
-	__u32 id;
 
-	if (!proof || only_looking())
+	if (!proof || only_looking() || !syn_trial_of(proof) || !syn_is_proven(ctx, proof))
 		return 0;
-	trial = syn_trial(proof->hash);
-	if (!trial || *trial != syn_trial_tag(proof->hash))
-		return 0;
-	id = proof->id;
-	counter = bpf_map_lookup_elem(&syn_counters, &id);
-	if (!counter || !syn_is_proven(ctx, proof))
+	trial = syn_trial_of(proof);
+	counter = bpf_map_lookup_elem(&syn_counters, &proof->id);
+	if (!trial || !counter)
 		return 0;
 	*trial = 0;
 	counter->completed++;
