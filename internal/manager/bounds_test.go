@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -150,7 +151,7 @@ func TestStrangersHavePlaces(t *testing.T) {
 	conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // the read tells
 	answer := make([]byte, 1024)
 	n, err := conn.Read(answer)
-	if err != nil && err != io.EOF || !strings.Contains(string(answer[:n]), "429") {
+	if err != nil && !errors.Is(err, io.EOF) || !strings.Contains(string(answer[:n]), "429") {
 		t.Errorf("one too many is told %q, %v", answer[:n], err)
 	}
 	if leave, err := m.strangers.enter("192.0.2.1:99", time.Now()); err != nil {
@@ -237,7 +238,8 @@ func TestHealthzIsTheLastLook(t *testing.T) {
 		look func()
 		want int
 	}{
-		{func() {}, http.StatusOK}, {func() { m.apart.answered(errApart) }, http.StatusServiceUnavailable},
+		{func() {}, http.StatusOK},
+		{func() { m.apart.answered(errApart) }, http.StatusServiceUnavailable},
 		{func() { m.apart.answered(nil) }, http.StatusOK},
 	} {
 		if c.look(); ask() != c.want {
@@ -316,8 +318,10 @@ func TestRatesAreByCallerAndTenant(t *testing.T) {
 		procedure string
 		want      int
 	}{
-		{user("rita", "red"), patch, each}, {user("ron", "red"), status, each / bound.Of(status).Cost},
-		{user("rob", "red"), patch, all - 2*each}, {user("bea", "blue"), patch, each},
+		{user("rita", "red"), patch, each},
+		{user("ron", "red"), status, each / bound.Of(status).Cost},
+		{user("rob", "red"), patch, all - 2*each},
+		{user("bea", "blue"), patch, each},
 		{trust.Identity{Kind: trust.Host, Name: "host1"}, weirv1connect.SyncServiceSyncHostProcedure, bound.Callers[bound.Host].Opening},
 		{trust.Identity{Kind: trust.Manager, Name: "m2"}, patch, 30000},
 	} {

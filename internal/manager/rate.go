@@ -84,7 +84,7 @@ func sourceOf(from string) string {
 	if a.Is4() {
 		return a.String()
 	}
-	p, _ := a.WithZone("").Prefix(64) //nolint:errcheck // an IPv6 address has so many bits
+	p, _ := a.WithZone("").Prefix(64) // an IPv6 address has so many bits
 	return p.String()
 }
 

@@ -45,7 +45,7 @@ func (m *Manager) settleRestore(ctx context.Context) error {
 // settleStep ends a step of the restore, which goes on for some time, if it is due.
 func (m *Manager) settleStep(ctx context.Context, s *store.State, passed time.Duration) error {
 	if s.Restored.Settled {
-		if passed < desired.RetireTime || passed < s.State.RetireTime() {
+		if passed < desired.RetireTime || passed < s.RetireTime() {
 			return nil
 		}
 		_, err := m.store.UpdateAs(ctx, store.Health, func(*store.State) (store.Change, error) {

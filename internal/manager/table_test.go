@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,7 +29,7 @@ func ways(request protoreflect.MessageDescriptor) (all []way) {
 		seen[m.FullName()] = true
 		for i := range m.Fields().Len() {
 			f := m.Fields().Get(i)
-			here := append(to[:len(to):len(to)], f)
+			here := slices.Concat(to, way{f})
 			text := f.Kind() == protoreflect.StringKind || f.Kind() == protoreflect.BytesKind
 			if f.IsList() || f.IsMap() || text {
 				all = append(all, here)

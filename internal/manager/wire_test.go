@@ -77,7 +77,7 @@ func firstOf(answer *http.Response) grpcAnswer {
 
 // endOf reads an answer of gRPC to its end.
 func endOf(answer *http.Response) grpcAnswer {
-	io.Copy(io.Discard, answer.Body) //nolint:errcheck // the status tells
+	io.Copy(io.Discard, answer.Body) // the status tells
 	return statusOf(answer)
 }
 

@@ -246,6 +246,6 @@ func workloadSeeds() (seeds [][]byte) {
 				inGUE(udp, pkt.IP{Source: udp.IP.Source, Destination: netip.MustParseAddr(c.tunnel), TTL: 64}, step1(stepFinal, peer4)).Frame())
 		}
 	}
-	slices.SortFunc(seeds, func(a, b []byte) int { return slices.Compare(a, b) })
+	slices.SortFunc(seeds, slices.Compare)
 	return seeds
 }

@@ -179,8 +179,11 @@ func encapsulated(outer ipHeader, frame []byte, tunnels map[netip.Addr]map[netip
 		return errors.New("the packet was changed")
 	}
 	inner, err := readHeader(inside)
-	if err != nil || inner.to.Is4() != (protocol == protocolV4) {
-		return fmt.Errorf("inside is %s, of protocol %d: %v", inner.to, protocol, err)
+	if err != nil {
+		return err
+	}
+	if inner.to.Is4() != (protocol == protocolV4) {
+		return fmt.Errorf("inside is %s, of protocol %d", inner.to, protocol)
 	}
 	if isMartian(inner.from) {
 		return fmt.Errorf("forwarded from %s", inner.from)
