@@ -32,7 +32,7 @@ enum endpoint_flag {
 	ENDPOINT_FASTPATH = 128, /* connections may leave the muxes */
 	ENDPOINT_SOURCES = 256, /* not every source may come: its row of `guards` tells which */
 	ENDPOINT_SYN_COOKIES = 512, /* SYNs are answered here */
-	ENDPOINT_WATCHED = 1024, /* handshakes are tried: some SYNs are answered here */
+	ENDPOINT_WATCHED = 1024, /* whether handshakes are completed is looked at */
 	ENDPOINT_LIMITED = 2048, /* its VIP may have so much: its row of `vip_guards` tells */
 	ENDPOINT_SHARED = 4096, /* the mux is overloaded, and its VIP is looked at: likewise */
 };

@@ -5,13 +5,13 @@
 
 /*
  * What an endpoint's SYNs come to. Of an endpoint that is watched, every eighth connection is
- * tried, by its hash: its SYN is answered with a cookie, and an ACK is to bring the cookie back.
+ * looked at, by its hash: whether a packet that is no SYN follows the SYN.
  */
 struct syn_counter {
 	__u64 syns; /* all that came, answered or forwarded */
 	__u64 answered; /* with a cookie */
-	__u64 tried; /* handshakes: SYNs that came */
-	__u64 completed; /* of those: an ACK brought the cookie back */
+	__u64 tried; /* of those that are looked at: SYNs */
+	__u64 completed; /* and handshakes that went on */
 };
 
 _Static_assert(sizeof(struct syn_counter) == 32, "syn_counter");

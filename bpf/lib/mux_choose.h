@@ -178,7 +178,7 @@ static __always_inline enum verdict choose(struct xdp_md *ctx, struct work *w)
 	w->hash = flowhash(&w->packet, &pool.hash_key);
 	if (syn)
 		syn_count(w);
-	if (syn && syn_is_answered(w))
+	if (syn && flags & ENDPOINT_SYN_COOKIES)
 		return choose_to_answer(w);
 	choice = syn ? choose_for_syn(w) : choose_for_others(w, cookie);
 	w->forward = choice >> CHOSEN_VERDICT_SHIFT;

@@ -369,33 +369,6 @@ type muxSynHandover struct {
 	Clock  uint64
 }
 
-type muxSynProof struct {
-	_    structs.HostLayout
-	Flow struct {
-		_          structs.HostLayout
-		Client     muxAddress
-		Vip        muxAddress
-		ClientPort uint16
-		VipPort    uint16
-		Isn        uint32
-	}
-	Tcp struct {
-		_      structs.HostLayout
-		Source uint16
-		Dest   uint16
-		Seq    uint32
-		AckSeq uint32
-		_      [2]byte /* unsupported bitfield */
-		Window uint16
-		Check  uint16
-		UrgPtr uint16
-	}
-	Id   uint32
-	L4   uint32
-	_    [4]byte
-	Hash uint64
-}
-
 type muxSynSecrets struct {
 	_     structs.HostLayout
 	Clock uint64
@@ -516,7 +489,6 @@ const (
 	muxMapSources               = "sources"
 	muxMapSynCounters           = "syn_counters"
 	muxMapSynHandovers          = "syn_handovers"
-	muxMapSynProofs             = "syn_proofs"
 	muxMapSynTrials             = "syn_trials"
 	muxMapTalkers               = "talkers"
 	muxMapTenantUsage           = "tenant_usage"
@@ -635,7 +607,6 @@ type muxMapSpecs struct {
 	Sources          *ebpf.MapSpec `ebpf:"sources"`
 	SynCounters      *ebpf.MapSpec `ebpf:"syn_counters"`
 	SynHandovers     *ebpf.MapSpec `ebpf:"syn_handovers"`
-	SynProofs        *ebpf.MapSpec `ebpf:"syn_proofs"`
 	SynTrials        *ebpf.MapSpec `ebpf:"syn_trials"`
 	Talkers          *ebpf.MapSpec `ebpf:"talkers"`
 	TenantUsage      *ebpf.MapSpec `ebpf:"tenant_usage"`
@@ -712,7 +683,6 @@ type muxMaps struct {
 	Sources          *ebpf.Map `ebpf:"sources"`
 	SynCounters      *ebpf.Map `ebpf:"syn_counters"`
 	SynHandovers     *ebpf.Map `ebpf:"syn_handovers"`
-	SynProofs        *ebpf.Map `ebpf:"syn_proofs"`
 	SynTrials        *ebpf.Map `ebpf:"syn_trials"`
 	Talkers          *ebpf.Map `ebpf:"talkers"`
 	TenantUsage      *ebpf.Map `ebpf:"tenant_usage"`
@@ -751,7 +721,6 @@ func (m *muxMaps) Close() error {
 		m.Sources,
 		m.SynCounters,
 		m.SynHandovers,
-		m.SynProofs,
 		m.SynTrials,
 		m.Talkers,
 		m.TenantUsage,

@@ -15,7 +15,7 @@ import (
 // SYNState is how a mux treats an endpoint's SYNs, of one that leaves it to the mux.
 type SYNState struct {
 	Answers bool // with cookies
-	Watches bool // whether handshakes are completed: SYNs of a share of the connections are answered
+	Watches bool // whether handshakes are completed
 }
 
 // SYNCounter is what an endpoint's SYNs came to since it was made.
@@ -23,7 +23,7 @@ type SYNCounter struct {
 	SYNs     uint64
 	Answered uint64 // with cookies
 	// Tried and Completed are of a share of the connections, while the endpoint is watched: those that
-	// began, and those whose cookie came back.
+	// began, and those that went on.
 	Tried, Completed uint64
 }
 

@@ -393,6 +393,82 @@ func TestTheMuxDecidesWhatIsAnswered(t *testing.T) {
 	expect("at last", "forward_syn")
 }
 
+// Handshakes of a watched endpoint are followed, whether its SYNs are answered or forwarded, and of no other.
+func TestHandshakesAreFollowed(t *testing.T) {
+	for name, state := range map[string]SYNState{
+		"answered": {Answers: true, Watches: true}, "forwarded": {Watches: true}, "not watched": {Answers: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			auto := inMode(endpoint(vip4, model.TCP, tunnel4), model.SYNCookiesAuto)
+			auto.Cookies = model.CookiesOn
+			d := newFilled(t, auto)
+			if err := d.SetSYNSecrets(synSecrets(1)); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.SetSYNState(auto.Key, state); err != nil {
+				t.Fatal(err)
+			}
+			const connections = 800
+			want := SYNCounter{SYNs: 2 * connections}
+			if state.Answers {
+				want.Answered = want.SYNs
+			}
+			for i := range connections {
+				shakeHands(t, d, i, i%2 == 0)
+			}
+			before := wantTried(t, d, auto.Key, want, connections)
+			if state.Watches && (before.Completed*3 < before.Tried || before.Completed*3 > before.Tried*2) {
+				t.Errorf("%+v: half of them went on", before)
+			}
+			// What is damaged is part of a flood as well, though it is not answered.
+			for i := range connections {
+				frame := pkt.TCP(clientOf(connections+i), vip4, pkt.SYN).Frame()
+				wrongly(frame, 14+20+16, 1)
+				run(t, d, frame)
+			}
+			want.SYNs += connections
+			wantTried(t, d, auto.Key, want, 2*connections)
+		})
+	}
+}
+
+// clientOf is the i-th client.
+func clientOf(i int) string {
+	return netip.AddrPortFrom(netip.MustParseAddr("198.51.100.9"), uint16(1024+i)).String()
+}
+
+// shakeHands sends a SYN, once more the same, and what follows it twice: of one who only was said to have sent it, a reset.
+func shakeHands(t *testing.T, d *Datapath, i int, real bool) {
+	t.Helper()
+	then := pkt.TCP(clientOf(i), vip4, pkt.RST)
+	if real {
+		then = pkt.TCP(clientOf(i), vip4, pkt.ACK, pkt.NOP(2), pkt.Timestamps(1, 1))
+	}
+	for _, packet := range []pkt.Packet{pkt.TCP(clientOf(i), vip4, pkt.SYN), then} {
+		run(t, d, packet.Frame())
+		run(t, d, packet.Frame())
+	}
+}
+
+// wantTried wants an eighth of the connections to have been tried, or none if the endpoint is not watched.
+func wantTried(t *testing.T, d *Datapath, key model.EndpointKey, want SYNCounter, connections uint64) SYNCounter {
+	t.Helper()
+	counters, err := d.SYNCounters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	least, most := connections/12, connections/6
+	if !d.SYNStates()[key].Watches {
+		least, most = 0, 0
+	}
+	c := counters[key]
+	want.Tried, want.Completed = c.Tried, c.Completed
+	if c != want || c.Tried < least || c.Tried > most || c.Completed > c.Tried {
+		t.Errorf("%+v, want %+v, of which %d to %d are tried", c, want, least, most)
+	}
+	return c
+}
+
 // While secrets are replaced each answer is right by one of the secrets that all know.
 func TestSecretsRotateUnderLoad(t *testing.T) {
 	d := newFilled(t, world()...)
