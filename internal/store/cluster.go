@@ -223,7 +223,8 @@ func (s *Store) RemoveManager(ctx context.Context, name string) error {
 		return explain("forget manager "+name, err)
 	}
 	s.log.Info("a manager was taken out", "manager", name)
-	return nil
+	// Who asks next sees it gone.
+	return s.await(ctx, func(s *State) bool { _, there := s.Managers[name]; return !there })
 }
 
 // handOver has another member lead etcd.
