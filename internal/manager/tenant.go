@@ -149,31 +149,39 @@ func noTenant(name string) error {
 
 // DeleteTenant forgets a tenant that has neither VIPs nor users.
 func (t trustService) DeleteTenant(ctx context.Context, r *weirv1.DeleteTenantRequest) (*weirv1.DeleteTenantResponse, error) {
-	name := r.GetName()
-	err := t.store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
-		if _, there := now.Tenants[name]; !there {
-			return change, noTenant(name)
+	_, err := t.store.Update(ctx, func(s *store.State) (store.Change, error) {
+		now, _ := t.store.Trust()
+		if err := admitTenantRemoval(s, now, r.GetName()); err != nil {
+			return store.Change{}, err
 		}
-		if used := t.store.State().Usage(name); used.VIPs > 0 {
-			return change, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("tenant %s has %d VIPs: delete them first", name, used.VIPs))
-		}
-		for list := range t.store.State().PrefixLists.Values() {
-			if list.Tenant == name {
-				return change, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("tenant %s has prefix list %s: delete it first", name, list.Name))
-			}
-		}
-		for _, user := range slices.Sorted(maps.Keys(now.Accounts)) {
-			for _, b := range now.Accounts[user].Bindings {
-				if b.Tenant == name {
-					return change, connect.NewError(connect.CodeFailedPrecondition,
-						fmt.Errorf("user %s is bound to tenant %s: delete or update the user first", user, name))
-				}
-			}
-		}
-		return store.TrustChange{DeleteTenants: []string{name}}, nil
+		return store.Change{DeleteTenants: []string{r.GetName()}}, nil
 	})
 	if err != nil {
 		return nil, refusal(err)
 	}
 	return &weirv1.DeleteTenantResponse{}, nil
+}
+
+// admitTenantRemoval says why a tenant must stay.
+func admitTenantRemoval(s *store.State, now *store.Trust, name string) error {
+	if _, there := now.Tenants[name]; !there {
+		return noTenant(name)
+	}
+	if used := s.Usage(name); used.VIPs > 0 {
+		return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("tenant %s has %d VIPs: delete them first", name, used.VIPs))
+	}
+	for list := range s.PrefixLists.Values() {
+		if list.Tenant == name {
+			return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("tenant %s has prefix list %s: delete it first", name, list.Name))
+		}
+	}
+	for _, user := range slices.Sorted(maps.Keys(now.Accounts)) {
+		for _, b := range now.Accounts[user].Bindings {
+			if b.Tenant == name {
+				return connect.NewError(connect.CodeFailedPrecondition,
+					fmt.Errorf("user %s is bound to tenant %s: delete or update the user first", user, name))
+			}
+		}
+	}
+	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -22,7 +21,8 @@ import (
 // every manager may write it.
 const (
 	trustRoot      = "/weir/trust/v1/"
-	keyTrust       = trustRoot + "version" // written with every change
+	keyTrust       = trustRoot + "version"         // written with every change
+	keyTenants     = trustRoot + "tenants-version" // written with every change of tenants
 	keyCA          = trustRoot + "ca"
 	prefixTokens   = trustRoot + "tokens/"
 	prefixMembers  = trustRoot + "members/"
@@ -39,6 +39,7 @@ type Trust struct {
 	Tenants   map[string]model.Tenant    // by name
 
 	version  int64 // revision of keyTrust
+	tenants  int64 // revision of keyTenants
 	revision int64
 }
 
@@ -60,8 +61,7 @@ type TrustChange struct {
 	Members        []trust.Member
 	Accounts       []trust.Account
 	DeleteAccounts []string
-	Tenants        []model.Tenant
-	DeleteTenants  []string
+	Tenants        []model.Tenant // see Change.DeleteTenants
 }
 
 // trusted holds the newest Trust.
@@ -227,30 +227,17 @@ func (c TrustChange) operations() ([]clientv3.Op, error) {
 		value, err := encode(tenantDocument{Name: t.Name, Ranges: t.Ranges, Limits: quotasDocument(t.Limits), Backends: t.Backends})
 		put(prefixTenants+t.Name, value, err)
 	}
-	for prefix, names := range map[string][]string{prefixTokens: c.DeleteTokens, prefixAccounts: c.DeleteAccounts, prefixTenants: c.DeleteTenants} {
+	if len(c.Tenants) > 0 {
+		value, err := encode(struct{}{})
+		put(keyTenants, value, err)
+	}
+	for prefix, names := range map[string][]string{prefixTokens: c.DeleteTokens, prefixAccounts: c.DeleteAccounts} {
 		for _, name := range names {
 			ops = append(ops, clientv3.OpDelete(prefix+name))
 		}
 	}
 	return ops, errors.Join(errs...)
 }
-
-type (
-	tenantDocument struct {
-		Name   string         `json:"name"`
-		Ranges []netip.Prefix `json:"ranges,omitempty"`
-		Limits quotasDocument `json:"limits,omitzero"`
-
-		Backends model.TenantBackends `json:"backends,omitzero"`
-	}
-	quotasDocument struct {
-		VIPs      *uint32 `json:"vips,omitempty"`
-		Endpoints *uint32 `json:"endpoints,omitempty"`
-		Backends  *uint32 `json:"backends,omitempty"`
-		Ports     *uint32 `json:"ports,omitempty"`
-		Prefixes  *uint32 `json:"prefixes,omitempty"`
-	}
-)
 
 // loadTrust reads the whole of Trust.
 func (s *Store) loadTrust(ctx context.Context) error {
@@ -278,6 +265,8 @@ func (t *Trust) put(key string, value []byte, revision int64) (err error) {
 	switch prefix := trustRoot + kind; prefix {
 	case keyTrust:
 		t.version = revision
+	case keyTenants:
+		t.tenants = revision
 	case keyCA:
 		var text string
 		if text, err = decode[string](key, value); err == nil {

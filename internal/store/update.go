@@ -39,6 +39,8 @@ type Change struct {
 	SYNSecrets        []model.SYNSecret   // likewise
 	// Steps are of overload policies, by VIP; the zero value is nothing, which is not kept.
 	Steps map[string]mitigation.State
+	// DeleteTenants have neither VIPs, prefix lists nor users.
+	DeleteTenants []string
 	// Restored is the next step of a restore: Settled, or none, when it is over; nil: as it was.
 	Restored *desired.Restored
 }
@@ -61,7 +63,7 @@ func (s *Store) commit(ctx context.Context, fence clientv3.Cmp, epoch model.Epoc
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	response, err := s.client.Txn(ctx).
-		If(append(f.conditions(), fence, clientv3.Compare(clientv3.ModRevision(keyGeneration), "=", int64(f.base.Generation)))...).
+		If(append(append(f.conditions(), f.trustConditions()...), fence, clientv3.Compare(clientv3.ModRevision(keyGeneration), "=", int64(f.base.Generation)))...).
 		Then(ops...).
 		Else(clientv3.OpGet(keyGeneration), clientv3.OpGet(keyLeader)).
 		Commit()
@@ -86,7 +88,7 @@ func (s *Store) commit(ctx context.Context, fence clientv3.Cmp, epoch model.Epoc
 // operations are the writes that make s hold the change, without that of the generation.
 func (c Change) operations(s *State) ([]clientv3.Op, error) {
 	ops, err := c.prefixListOperations(s)
-	ops, errs := c.restoredOperation(ops, []error{err})
+	ops, errs := c.tenantOperations(c.restoredOperation(ops, []error{err}))
 	put := func(key string, value string, err error) {
 		ops, errs = append(ops, clientv3.OpPut(key, value)), append(errs, err)
 	}

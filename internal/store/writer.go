@@ -269,6 +269,7 @@ func tooLarge(err error) bool {
 // folded are changes that are written together.
 type folded struct {
 	base       *State
+	trusted    *Trust // from before the first decision, which may be by a newer one: then the transaction fails
 	writes     []*write
 	errs       []error // of each
 	ops        map[string]clientv3.Op
@@ -284,7 +285,8 @@ const maxBatchBytes = 8 << 20
 // into a transaction, and returns those that are left. Of a tenant whose change does not fit all that follow are left:
 // other tenants' go on, and its own keep their order.
 func (s *Store) fold(batch []*write) (f *folded, left []*write) {
-	f = &folded{base: s.State(), ops: map[string]clientv3.Op{}, lists: map[string]model.PrefixList{}}
+	trusted, _ := s.Trust()
+	f = &folded{base: s.State(), trusted: trusted, ops: map[string]clientv3.Op{}, lists: map[string]model.PrefixList{}}
 	f.generation = f.base.Generation
 	b := follow(f.base)
 	waits := map[string]bool{}
@@ -314,6 +316,9 @@ func (s *Store) fold(batch []*write) (f *folded, left []*write) {
 			f.lists[list.Name] = list
 		}
 		b.apply(change, f.base.Generation+1)
+		if f.deletesTenants() { // nobody else's decision knows of that yet
+			return f, append(left, batch[i+1:]...)
+		}
 	}
 	return f, left
 }
@@ -417,6 +422,11 @@ func (s *Store) settle(ctx context.Context, fence clientv3.Cmp, epoch model.Epoc
 	defer cancel()
 	if err := s.await(ctx, func(s *State) bool { return s.Generation >= revision }); err != nil {
 		return err
+	}
+	if !won && f.isOfUsers() || f.deletesTenants() {
+		if _, err := s.isNewest(ctx, f.trusted); err != nil {
+			return err
+		}
 	}
 	if !won {
 		return errOvertaken

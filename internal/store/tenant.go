@@ -1,0 +1,71 @@
+package store
+
+import (
+	"net/netip"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/weirlb/weir/internal/model"
+)
+
+// Tenants are part of Trust, and limit the desired state. So that each is decided by the other as it is when the
+// transaction commits, what users change is written only if keyTenants is that of the Trust from before the decision,
+// and tenants, which must have nothing when they go, are deleted in the order of the changes of the desired state.
+
+type (
+	tenantDocument struct {
+		Name   string         `json:"name"`
+		Ranges []netip.Prefix `json:"ranges,omitempty"`
+		Limits quotasDocument `json:"limits,omitzero"`
+
+		Backends model.TenantBackends `json:"backends,omitzero"`
+	}
+	quotasDocument struct {
+		VIPs      *uint32 `json:"vips,omitempty"`
+		Endpoints *uint32 `json:"endpoints,omitempty"`
+		Backends  *uint32 `json:"backends,omitempty"`
+		Ports     *uint32 `json:"ports,omitempty"`
+		Prefixes  *uint32 `json:"prefixes,omitempty"`
+	}
+)
+
+// tenantOperations adds the deletions of tenants.
+func (c Change) tenantOperations(ops []clientv3.Op, errs []error) ([]clientv3.Op, []error) {
+	if len(c.DeleteTenants) == 0 {
+		return ops, errs
+	}
+	value, err := encode(struct{}{})
+	ops = append(ops, clientv3.OpPut(keyTrust, value), clientv3.OpPut(keyTenants, value))
+	for _, name := range c.DeleteTenants {
+		ops = append(ops, clientv3.OpDelete(prefixTenants+name))
+	}
+	return ops, append(errs, err)
+}
+
+// isOfUsers says whether what was folded holds a change of what users want. Others do not depend on tenants.
+func (f *folded) isOfUsers() bool {
+	for _, w := range f.writes {
+		if w.priority == Configuration {
+			return true
+		}
+	}
+	return false
+}
+
+// deletesTenants says whether Trust is written too.
+func (f *folded) deletesTenants() bool {
+	_, writes := f.ops[keyTrust]
+	return writes
+}
+
+// trustConditions hold that tenants are those by which was decided and, if some are deleted, that no user came to them.
+func (f *folded) trustConditions() []clientv3.Cmp {
+	var all []clientv3.Cmp
+	if f.isOfUsers() {
+		all = append(all, clientv3.Compare(clientv3.ModRevision(keyTenants), "=", f.trusted.tenants))
+	}
+	if f.deletesTenants() {
+		all = append(all, clientv3.Compare(clientv3.ModRevision(keyTrust), "=", f.trusted.version))
+	}
+	return all
+}
