@@ -31,6 +31,8 @@ enum session_event {
 	SESSION_CLIENT_SYN = 0x100, /* it began by a SYN: what the client acknowledges is known */
 	SESSION_CLIENT_RESET =
 		0x200, /* by the client, maybe forged: user space asks the workload */
+	/* The row was copied from new_sessions to sessions: events are noted there. */
+	SESSION_MOVED = 0x800,
 };
 
 /*

@@ -59,7 +59,7 @@ static __noinline bool reply_note(struct __sk_buff *skb, struct session *session
 	name->tag = session->tag;
 	if (!session_names(session, key, &name->vip, name->vip_port))
 		return false;
-	session_answered(skb, session, p);
+	session_answered(skb, key, session, p);
 	return true;
 }
 

@@ -185,9 +185,9 @@ static __always_inline bool session_is_of(const struct session *session, const s
  * A client's packet in a session of the same VIP. A SYN begins one anew that the workload has not
  * answered in. Else the SYN may be forged: the workload's SYN/ACK begins it anew.
  */
-static __always_inline void session_go_on(struct __sk_buff *skb, struct session *session,
-					  const struct packet *p, const struct nat_rule *rule,
-					  const struct timestamps *ts)
+static __always_inline void session_go_on(struct __sk_buff *skb, const struct session_key *key,
+					  struct session *session, const struct packet *p,
+					  const struct nat_rule *rule, const struct timestamps *ts)
 {
 	bool syn = p->tcp_flags & TCP_FLAG_SYN;
 	__u32 events = client_events(p);
@@ -199,7 +199,7 @@ static __always_inline void session_go_on(struct __sk_buff *skb, struct session 
 	}
 	/* Writes only what changes: every packet of a connection passes here, on any CPU. */
 	if (!syn && events & ~session->events)
-		session_note_client(skb, p, session, events);
+		session_note_client(skb, p, key, session, events);
 	session_seen(session, bpf_ktime_get_coarse_ns());
 	if (syn)
 		session_offer(session, rule, ts);
@@ -217,15 +217,16 @@ static __always_inline struct session *session_lookup(const struct session_key *
 }
 
 /*
- * The same for the client's packet p: a new one that the workload has answered in is moved. What
- * another CPU writes meanwhile is lost, so it waits until both ends have taken turns: a client
- * whose SYN a mux has answered does not wait for the workload's answer, which may just be noted.
+ * The same for the client's packet p: a new one that the workload has answered in is moved. The
+ * numbers that another CPU writes meanwhile are lost, so it waits until both ends have taken turns:
+ * a client whose SYN a mux has answered does not wait for the workload's answer, which may just be
+ * noted. Events are not lost: see session_note().
  */
 static __noinline struct session *
 session_of_client(struct __sk_buff *skb, const struct session_key *key, const struct packet *p)
 {
 	bool syn = p->protocol == IPPROTO_TCP && p->tcp_flags & TCP_FLAG_SYN;
-	struct session *session = bpf_map_lookup_elem(&sessions, key);
+	struct session *session = bpf_map_lookup_elem(&sessions, key), *moved;
 	struct address vip;
 
 	if (session)
@@ -242,8 +243,12 @@ session_of_client(struct __sk_buff *skb, const struct session_key *key, const st
 		return session;
 	if (bpf_map_update_elem(&sessions, key, session, BPF_NOEXIST))
 		return session;
+	moved = bpf_map_lookup_elem(&sessions, key);
+	if (moved)
+		__sync_fetch_and_or(&moved->events,
+				    __sync_fetch_and_or(&session->events, SESSION_MOVED));
 	bpf_map_delete_elem(&new_sessions, key);
-	return bpf_map_lookup_elem(&sessions, key);
+	return moved;
 }
 
 /*
@@ -294,7 +299,7 @@ session_open(struct __sk_buff *skb, const struct session_key *key, const struct 
 	*tag = live ? live->tag : ours;
 	barrier();
 	if (live && (*tag ? *tag == ours : session_is_of(live, p))) {
-		session_go_on(skb, live, p, rule, ts);
+		session_go_on(skb, key, live, p, rule, ts);
 		return VERDICT_NONE;
 	}
 	if (live && session_is_own(live, key) && !session_makes_room(live, p->protocol))
@@ -310,8 +315,8 @@ session_open(struct __sk_buff *skb, const struct session_key *key, const struct 
 }
 
 /* A workload's packet replies in the session. */
-static __always_inline void session_answered(struct __sk_buff *skb, struct session *session,
-					     const struct packet *p)
+static __always_inline void session_answered(struct __sk_buff *skb, const struct session_key *key,
+					     struct session *session, const struct packet *p)
 {
 	__u64 now = bpf_ktime_get_coarse_ns();
 	__u32 events = workload_events(p);
@@ -321,9 +326,9 @@ static __always_inline void session_answered(struct __sk_buff *skb, struct sessi
 	if (p->protocol == IPPROTO_TCP &&
 	    (fresh || session->events & resets || p->tcp_flags & TCP_FLAG_SYN ||
 	     now - session->last_sent >= SESSION_SEEN_STEP))
-		session_note_workload(skb, p, session, events);
+		session_note_workload(skb, p, key, session, events);
 	else if (fresh)
-		__sync_fetch_and_or(&session->events, events);
+		session_note(key, session, events);
 	if (workload_lives(p))
 		session_seen(session, now);
 }

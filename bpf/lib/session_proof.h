@@ -26,6 +26,24 @@ static __always_inline bool tcp_numbers_read(struct __sk_buff *skb, const struct
 }
 
 /*
+ * Notes events, and returns the row that has them. session_of_client() may move the session on
+ * another CPU: the copy has what was noted before SESSION_MOVED, and gets the rest here.
+ */
+static __always_inline struct session *session_note(const struct session_key *key,
+						    struct session *session, __u32 events)
+{
+	struct session *moved;
+
+	if (!(__sync_fetch_and_or(&session->events, events) & SESSION_MOVED))
+		return session;
+	moved = bpf_map_lookup_elem(&sessions, key);
+	if (!moved)
+		return session;
+	__sync_fetch_and_or(&moved->events, events);
+	return moved;
+}
+
+/*
  * Does the client's segment prove that the client is there? In a connection that began by a SYN it
  * must acknowledge the SYN/ACK. Of one that is found in its middle the workload's answer is enough:
  * a workload resets what it does not know.
@@ -55,7 +73,8 @@ static __always_inline bool session_expects(struct __sk_buff *skb, const struct 
 
 /* Notes what is new of the client in a segment that is no SYN. */
 static __noinline int session_note_client(struct __sk_buff *skb, const struct packet *p,
-					  struct session *session, __u32 events)
+					  const struct session_key *key, struct session *session,
+					  __u32 events)
 {
 	if (events & SESSION_RESET && !session_expects(skb, p, session))
 		events = SESSION_CLIENT_RESET;
@@ -63,7 +82,7 @@ static __noinline int session_note_client(struct __sk_buff *skb, const struct pa
 		 !session_acknowledges(skb, p, session))
 		return 0;
 	if (events & ~session->events)
-		__sync_fetch_and_or(&session->events, events);
+		session_note(key, session, events);
 	return 0;
 }
 
@@ -100,7 +119,8 @@ static __always_inline bool session_resets_another(const struct packet *p,
  * forged: TCP has ignored it (RFC 5961).
  */
 static __noinline int session_note_workload(struct __sk_buff *skb, const struct packet *p,
-					    struct session *session, __u32 events)
+					    const struct session_key *key, struct session *session,
+					    __u32 events)
 {
 	struct tcp_numbers numbers;
 
@@ -114,7 +134,7 @@ static __noinline int session_note_workload(struct __sk_buff *skb, const struct 
 	    session->events & (SESSION_RESET | SESSION_CLIENT_RESET))
 		__sync_fetch_and_and(&session->events, ~(SESSION_RESET | SESSION_CLIENT_RESET));
 	if (events & ~session->events)
-		__sync_fetch_and_or(&session->events, events);
+		session = session_note(key, session, events);
 	if (p->tcp_flags & TCP_FLAG_RST || !(p->tcp_flags & TCP_FLAG_ACK))
 		return 0;
 	session->workload_seq = bpf_ntohl(numbers.seq);

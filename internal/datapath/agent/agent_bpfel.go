@@ -344,6 +344,7 @@ const (
 	agentSessionEventSESSION_OWN_TICKS       agentSessionEvent = 128
 	agentSessionEventSESSION_CLIENT_SYN      agentSessionEvent = 256
 	agentSessionEventSESSION_CLIENT_RESET    agentSessionEvent = 512
+	agentSessionEventSESSION_MOVED           agentSessionEvent = 2048
 )
 
 type agentSessionKey struct {
