@@ -41,14 +41,15 @@ extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk,
  * Have both ends spoken, and does the session go on? Then there is nothing to ask. That the
  * workload has answered is not enough: a SYN that was forwarded may have been sent again, and
  * answered by a mux, before the client got the answer. The first segment of the client says which
- * one it took.
+ * one it took. A client that has reset the connection may have begun another one from the same
+ * port.
  */
 static __always_inline bool session_is_open(const struct session *session)
 {
 	const __u32 both = SESSION_CLIENT_ACK | SESSION_WORKLOAD_ANSWER;
 
-	return (session->events & both) == both && !session_is_over(session) &&
-	       !session_is_early(session);
+	return (session->events & (both | SESSION_CLIENT_RESET)) == both &&
+	       !session_is_over(session) && !session_is_early(session);
 }
 
 /* May the client's packet have a cookie? session is the one of its ports, or NULL. */
@@ -136,6 +137,17 @@ static __always_inline bool session_is_assigned(const struct session *session)
 	return session->isn && !(session->events & others);
 }
 
+/*
+ * Of a session that the cookie began: does the workload still have to be asked? Not if it has
+ * answered; but what it answers while the agent's SYN is under way may be of a connection before.
+ */
+static __always_inline bool session_is_asked_again(const struct session *session)
+{
+	if (!(session->events & SESSION_WORKLOAD_ANSWER))
+		return true;
+	return session_is_early(session) && !session_is_over(session);
+}
+
 /* What skb->tc_index says of a segment that has waited. */
 #define SYN_WAITED 1
 
@@ -196,8 +208,7 @@ static __noinline enum verdict syncookie_ask(struct __sk_buff *skb, struct arriv
 	if (mss < 0)
 		return syncookie_refuse(skb, a, key, mss);
 	syncookie_note(a);
-	if (session && session->isn == a->handshake.cookie && session_is_over(session) &&
-	    session->events & SESSION_WORKLOAD_ANSWER)
+	if (session && session->isn == a->handshake.cookie && !session_is_asked_again(session))
 		return session->events & SESSION_RESET ? VERDICT_DROP_COOKIE_AGAIN : VERDICT_NONE;
 	workload = bpf_map_lookup_elem(&workloads, &a->rule.dip);
 	if (!workload)

@@ -293,23 +293,8 @@ func TestSYNCookiesOfOnePort(t *testing.T) {
 				accepted.Close() // first, so that it waits for what is late
 			}
 		}()
-		from := &net.TCPAddr{IP: clientAddress(vip).AsSlice(), Port: 44000}
 		for i := range 3 {
-			var connection net.Conn
-			dialer := net.Dialer{LocalAddr: from, Timeout: 10 * time.Second, Control: rawControl(func(fd uintptr) {
-				_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
-			})}
-			dialer.SetMultipathTCP(false)
-			w.eventually("the client's own socket of the connection before is gone", func() bool {
-				err := w.client.Do(func() (err error) {
-					connection, err = dialer.DialContext(context.Background(), "tcp", netip.AddrPortFrom(netip.MustParseAddr(vip), vipPort).String())
-					return err
-				})
-				if !errors.Is(err, unix.EADDRNOTAVAIL) {
-					w.must(err)
-				}
-				return err == nil
-			})
+			connection := w.dialFrom(44000, vip)
 			w.must(connection.SetDeadline(time.Now().Add(patience)))
 			_, err := connection.Write([]byte("once more"))
 			w.must(err)
@@ -317,6 +302,46 @@ func TestSYNCookiesOfOnePort(t *testing.T) {
 				t.Fatalf("connection %d ended with %v", i, err)
 			}
 			connection.Close()
+		}
+	})
+}
+
+// dialFrom connects from a port, as soon as the client's own socket of the connection before is gone.
+func (w *world) dialFrom(port int, vip string) (connection net.Conn) {
+	w.t.Helper()
+	from := &net.TCPAddr{IP: clientAddress(vip).AsSlice(), Port: port}
+	dialer := net.Dialer{LocalAddr: from, Timeout: 10 * time.Second, Control: rawControl(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	})}
+	dialer.SetMultipathTCP(false)
+	w.eventually("the client's own socket of the connection before is gone", func() bool {
+		err := w.client.Do(func() (err error) {
+			connection, err = dialer.DialContext(context.Background(), "tcp", netip.AddrPortFrom(netip.MustParseAddr(vip), vipPort).String())
+			return err
+		})
+		if !errors.Is(err, unix.EADDRNOTAVAIL) {
+			w.must(err)
+		}
+		return err == nil
+	})
+	return connection
+}
+
+// TestSYNCookiesAfterResets has a client reset its connection and open the next one from the same port at once. The
+// host can't tell that the reset is not forged: its number is not the one that was noted last.
+func TestSYNCookiesAfterResets(t *testing.T) {
+	w := newWorld(t)
+	w.answer()
+	w.cookieWays(t, func(t *testing.T, server *netns.NS, dip, vip string) {
+		go echoes(listenTCP(t, server, dip, false, nil))
+		for i := range 3 {
+			connection := w.dialFrom(45000, vip)
+			for _, question := range []string{"who", "is", "there?"} {
+				if err := asked(connection, question); err != nil {
+					t.Fatalf("connection %d: %v", i, err)
+				}
+			}
+			w.must(connection.(*net.TCPConn).SetLinger(0), connection.Close())
 		}
 	})
 }

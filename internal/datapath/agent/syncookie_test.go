@@ -456,6 +456,8 @@ func TestCookiesOfWhatIsOver(t *testing.T) {
 		r.check(fmt.Sprintf("step %d", i), s)
 	}
 	r.check("data", b.fromClient(clientISN+1, 1, clientTSval, b.tsval, tsval0))
+	r.quick("from_uplink", b.ack(numbers(77, 88), func(p *pkt.Packet) { p.Flags = pkt.RST }).Frame())
+	r.check("data, with the cookie, after a forged reset", b.fromClient(clientISN+1, 1, clientTSval, b.tsval, tsval0))
 	r.check("the workload resets", b.fromWorkload(pkt.RST, 1, 0, tsval0, b.tellsAs(tsval0)))
 	r.check("cookie again", inbound(b.ack(), "drop_cookie_again", nil))
 
