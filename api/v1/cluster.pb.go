@@ -797,8 +797,10 @@ func (*BackupRequest) Descriptor() ([]byte, []int) {
 }
 
 type BackupResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Chunk         []byte                 `protobuf:"bytes,1,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Chunk []byte                 `protobuf:"bytes,1,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	// The copy holds the store as of this revision, or later. In the first message.
+	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -838,6 +840,13 @@ func (x *BackupResponse) GetChunk() []byte {
 		return x.Chunk
 	}
 	return nil
+}
+
+func (x *BackupResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 type FollowProgressRequest struct {
@@ -1075,9 +1084,10 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x11GetReplicaRequest\"@\n" +
 	"\x12GetReplicaResponse\x12*\n" +
 	"\areplica\x18\x01 \x01(\v2\x10.weir.v1.ReplicaR\areplica\"\x0f\n" +
-	"\rBackupRequest\"&\n" +
+	"\rBackupRequest\"B\n" +
 	"\x0eBackupResponse\x12\x14\n" +
-	"\x05chunk\x18\x01 \x01(\fR\x05chunk\"+\n" +
+	"\x05chunk\x18\x01 \x01(\fR\x05chunk\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"+\n" +
 	"\x15FollowProgressRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"{\n" +
 	"\x16FollowProgressResponse\x12\x14\n" +

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 )
@@ -26,7 +27,8 @@ func backupCommand(s *session) *cobra.Command {
 		Use:   "backup FILE",
 		Short: "Copy the whole store of a cluster of managers into a file",
 		Long: `Copy the whole store of a cluster of managers into a file, as of now, from any of them.
-The copy is checked by its hash before it takes the file's name. It holds the cluster's
+The copy is checked by its hash, and for what was acknowledged before, before it takes
+the file's name. It holds the cluster's
 secrets: only its owner may read it.`,
 		Example: `  weir backup weir.backup`,
 		Args:    arguments(1, 1, "FILE"),
@@ -58,7 +60,10 @@ func backUp(ctx context.Context, client *rpc.Client, path string) (size int, err
 		}
 	}()
 	check := &trailer{sum: sha256.New()}
-	err = client.EachBackup(ctx, func(chunk []byte) error {
+	revision := uint64(0)
+	err = client.EachBackup(ctx, func(part *weirv1.BackupResponse) error {
+		chunk := part.GetChunk()
+		revision = max(revision, part.GetRevision())
 		check.take(chunk)
 		size += len(chunk)
 		_, err := file.Write(chunk)
@@ -67,7 +72,10 @@ func backUp(ctx context.Context, client *rpc.Client, path string) (size int, err
 	if err == nil {
 		err = check.err()
 	}
-	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
+	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
+		err = store.CheckBackup(file.Name(), int64(revision))
+	}
+	if err != nil {
 		return 0, err
 	}
 	return size, os.Rename(file.Name(), path)

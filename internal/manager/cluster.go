@@ -213,6 +213,9 @@ func (c cluster) Backup(ctx context.Context, _ *weirv1.BackupRequest, stream *co
 		return refusal(err)
 	}
 	defer copied.Close()
+	if err := stream.Send(&weirv1.BackupResponse{Revision: uint64(copied.Revision)}); err != nil {
+		return err
+	}
 	buffer := make([]byte, backupChunk)
 	for {
 		n, err := copied.Read(buffer)

@@ -18,7 +18,7 @@ import (
 func backedUp(t *testing.T, client *rpc.Client) string {
 	t.Helper()
 	var backup bytes.Buffer
-	if err := client.EachBackup(t.Context(), func(chunk []byte) error { backup.Write(chunk); return nil }); err != nil {
+	if err := client.EachBackup(t.Context(), func(part *weirv1.BackupResponse) error { backup.Write(part.GetChunk()); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "backup")

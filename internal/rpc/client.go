@@ -96,14 +96,14 @@ func (c *Client) EachCapture(ctx context.Context, r *weirv1.CaptureRequest, do f
 }
 
 // EachBackup copies a manager's store and calls do for each part, in order, until it or ctx ends or do fails.
-func (c *Client) EachBackup(ctx context.Context, do func(chunk []byte) error) error {
+func (c *Client) EachBackup(ctx context.Context, do func(part *weirv1.BackupResponse) error) error {
 	stream, err := c.Backup(ctx, &weirv1.BackupRequest{})
 	if err != nil {
 		return translate(err)
 	}
 	defer stream.Close()
 	for stream.Receive() {
-		if err := do(stream.Msg().GetChunk()); err != nil {
+		if err := do(stream.Msg()); err != nil {
 			return err
 		}
 	}

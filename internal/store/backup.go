@@ -2,20 +2,89 @@ package store
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.uber.org/zap"
 )
 
-// Backup returns a consistent copy of the whole store, as of now, and the SHA-256 of it behind it.
-func (s *Store) Backup(ctx context.Context) (io.ReadCloser, error) {
-	if err := s.Sync(ctx); err != nil { // what was acknowledged by another replica is in it
-		return nil, err
+// Backup is a consistent copy of the whole store, with its SHA-256 behind it.
+type Backup struct {
+	io.ReadCloser
+	Revision int64 // of the newest write that must be in it; see CheckBackup
+}
+
+// Backup copies the whole store, as of now: what was acknowledged before is in the copy. An etcd's copy is what one of
+// its members has, which may lag. So an external one is copied from a member that has just answered a read that asks the
+// majority, over a connection to that one alone.
+func (s *Store) Backup(ctx context.Context) (*Backup, error) {
+	if s.member != nil {
+		return backupOf(ctx, s.client)
 	}
-	copied, err := s.client.Snapshot(ctx)
-	return copied, explain("copy the store", err)
+	var errs []error
+	for _, endpoint := range s.external.Endpoints {
+		one := s.external
+		one.Endpoints = []string{endpoint}
+		client, err := dialExternal(ctx, one)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		copied, err := backupOf(ctx, client)
+		if err == nil {
+			copied.ReadCloser = &copyOfOne{copied.ReadCloser, client}
+			return copied, nil
+		}
+		errs = append(errs, err)
+		client.Close()
+	}
+	return nil, errors.Join(errs...)
+}
+
+// backupOf copies the store of a client that asks one member alone.
+func backupOf(ctx context.Context, client *clientv3.Client) (*Backup, error) {
+	reading, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	newest, err := client.Txn(reading).Then(clientv3.OpGet(keyGeneration), clientv3.OpGet(keyTrust)).Commit()
+	if err != nil {
+		return nil, explain("read the store", err)
+	}
+	b := &Backup{}
+	for _, r := range newest.Responses {
+		for _, kv := range r.GetResponseRange().GetKvs() {
+			b.Revision = max(b.Revision, kv.ModRevision)
+		}
+	}
+	if b.ReadCloser, err = client.Snapshot(ctx); err != nil {
+		return nil, explain("copy the store", err)
+	}
+	return b, nil
+}
+
+// copyOfOne ends the connection that it came by.
+type copyOfOne struct {
+	io.ReadCloser
+	client *clientv3.Client
+}
+
+func (c *copyOfOne) Close() error { return errors.Join(c.ReadCloser.Close(), c.client.Close()) }
+
+// CheckBackup says what is wrong with a backup in a file: it must hold what was written up to a revision. One that was
+// copied while its member of an external etcd started again, or behind an address of several, may lack it.
+func CheckBackup(path string, revision int64) error {
+	status, err := snapshot.NewV3(zap.NewNop()).Status(path)
+	if err != nil {
+		return fmt.Errorf("read the copy: %w", err)
+	}
+	if status.Revision < revision {
+		return fmt.Errorf("the copy is of revision %d, and lacks what was written up to %d: etcd's member lags, try again", status.Revision, revision)
+	}
+	return nil
 }
 
 // Size is how much room the store takes.

@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/testkit/etcd"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 // backUp writes a backup of s into a file.
@@ -157,5 +160,51 @@ func TestAStoreThatOthersRestored(t *testing.T) {
 		}
 		generation = first - leap
 		end()
+	}
+}
+
+// A member of an external etcd that is cut off from the others lags, and is not the one that is copied.
+func TestBackupOfAnExternalStoreHoldsWhatWasAcknowledged(t *testing.T) {
+	members := etcd.StartCluster(t, 3)
+	lagging, current := members[0], members[1]
+	both, _ := open(t, Config{Name: "m1", Endpoints: []string{lagging.URL(), current.URL()}})
+	old := backUp(t, both)
+	lagging.Cut(members[1:]...)
+	s, _ := open(t, Config{Name: "m2", Endpoints: []string{current.URL()}})
+	if err := s.UpdateTrust(t.Context(), func(*Trust) (TrustChange, error) {
+		return TrustChange{Tokens: []trust.JoinToken{{ID: "t1"}}}, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	now, _ := s.Trust()
+	if err := CheckBackup(backUp(t, both), now.Version()); err != nil {
+		t.Error(err)
+	}
+	err := CheckBackup(old, now.Version())
+	if err == nil || !strings.Contains(err.Error(), "etcd's member lags, try again") {
+		t.Errorf("a backup from before: %v", err)
+	}
+}
+
+// What a backup must hold is asked of it: of the newest change of what users have configured, and of who may do what.
+func TestBackupsTellWhatTheyHold(t *testing.T) {
+	s, _ := open(t, Config{DataDir: t.TempDir()})
+	generation := mustUpdate(t, s, Change{VIPs: []model.VIP{vip("shop", "203.0.113.1")}})
+	for _, want := range []int64{int64(generation), 0} {
+		if want == 0 {
+			putTenant(t, s, 1)
+			now, _ := s.Trust()
+			want = now.Version()
+		}
+		copied, err := s.Backup(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if copied.Close(); copied.Revision != want {
+			t.Errorf("the backup must hold revision %d, want %d", copied.Revision, want)
+		}
+		if err := CheckBackup(backUp(t, s), want); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -51,6 +51,7 @@ type Config struct {
 type Store struct {
 	client    *clientv3.Client
 	member    *member // nil: external
+	external  Config  // of an external etcd
 	name      string
 	address   string
 	where     string
@@ -92,6 +93,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		if err != nil {
 			return nil, err
 		}
+		s.external = cfg
 		s.client, s.where = client, "external: "+strings.Join(cfg.Endpoints, ", ")
 	} else {
 		m, err := startMember(ctx, cfg)

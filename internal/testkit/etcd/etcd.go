@@ -2,8 +2,10 @@
 package etcd
 
 import (
+	"fmt"
 	"net"
 	"net/url"
+	"strings"
 	"testing"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
@@ -33,26 +35,71 @@ func StartTLS(t testing.TB, files Files) *Server {
 
 func start(t testing.TB, scheme string, secured transport.TLSInfo) *Server {
 	t.Helper()
+	s := &Server{cfg: config(t, scheme)}
+	s.cfg.InitialCluster = s.cfg.InitialClusterFromName(s.cfg.Name)
+	s.cfg.ClientTLSInfo = secured
+	s.run(t)
+	t.Cleanup(func() { s.running.Close() })
+	return s
+}
+
+func config(t testing.TB, scheme string) *embed.Config {
+	t.Helper()
 	client, peer := freeURL(t, scheme), freeURL(t, "http")
 	cfg := embed.NewConfig()
 	cfg.Dir = t.TempDir()
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
-	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	cfg.ClientTLSInfo = secured
-	s := &Server{cfg: cfg}
-	s.run(t)
-	t.Cleanup(func() { s.running.Close() })
-	return s
+	return cfg
+}
+
+// StartCluster runs an etcd of n members until the test ends.
+func StartCluster(t testing.TB, n int) []*Server {
+	t.Helper()
+	var members []*Server
+	var all []string
+	for i := range n {
+		cfg := config(t, "http")
+		cfg.Name = fmt.Sprintf("etcd%d", i)
+		all = append(all, cfg.Name+"="+cfg.AdvertisePeerUrls[0].String())
+		members = append(members, &Server{cfg: cfg})
+	}
+	for _, s := range members {
+		s.cfg.InitialCluster = strings.Join(all, ",")
+		s.launch(t)
+		t.Cleanup(func() { s.running.Close() })
+	}
+	for _, s := range members {
+		s.await(t)
+	}
+	return members
+}
+
+// Cut ends all traffic between the member and others, both ways, but for what is under way.
+func (s *Server) Cut(others ...*Server) {
+	for _, other := range others {
+		s.running.Server.CutPeer(other.running.Server.MemberID())
+		other.running.Server.CutPeer(s.running.Server.MemberID())
+	}
 }
 
 func (s *Server) run(t testing.TB) {
+	t.Helper()
+	s.launch(t)
+	s.await(t)
+}
+
+func (s *Server) launch(t testing.TB) {
 	t.Helper()
 	var err error
 	if s.running, err = embed.StartEtcd(s.cfg); err != nil {
 		t.Fatalf("start etcd: %v", err)
 	}
+}
+
+func (s *Server) await(t testing.TB) {
+	t.Helper()
 	select {
 	case <-s.running.Server.ReadyNotify():
 	case <-t.Context().Done():
