@@ -19,14 +19,22 @@ enum {
 	FLOW_CELLS = 8,
 	FLOW_UNTRUSTED_CELLS = 4,
 	FLOW_TRUSTED_CELLS = 6,
-	FLOW_TAG_SHIFT = SLOT_BITS,
+	FLOW_TAG_SHIFT = SLOT_BITS + 1,
+	FLOW_SYN = 1 << SLOT_BITS, /* bit of a flow: a SYN is noted, see lib/mux_flow_syn.h */
+	FLOW_SEQUENCE_SHIFT = 17, /* bits of the SYN's sequence number that are not noted */
+	FLOW_SEQUENCE_MASK = (1 << (32 - FLOW_SEQUENCE_SHIFT)) - 1,
+	FLOW_SYN_TAG_SHIFT = FLOW_TAG_SHIFT + 32 - FLOW_SEQUENCE_SHIFT,
 	FLOW_TRUSTED = 1, /* bit of an owner */
 	FLOW_OWNER_SHIFT = 1, /* above it: index of vip_usage */
 	FLOW_TICK_SHIFT = 4, /* a tick is 16 of the kernel's jiffies: 16 to 160 ms */
 };
 
 struct flow_cell {
-	__u64 flow; /* 51 bits of tag, 13 of slot */
+	/*
+	 * 50 bits of tag, FLOW_SYN, 13 bits of slot. With FLOW_SYN: 35 bits of tag, and the upper
+	 * 15 of the sequence number that follows the SYN.
+	 */
+	__u64 flow;
 	/*
 	 * Whose usage the cell counts in: index of vip_usage, and whether as trusted. 0: the cell
 	 * is free. Only ever exchanged: who takes an owner out counts it down, who puts one in

@@ -9,6 +9,7 @@
 #include "lib/mux_cookie.h"
 #include "lib/mux_endpoint.h"
 #include "lib/mux_flow.h"
+#include "lib/mux_flow_syn.h"
 #include "lib/mux_handover.h"
 #include "lib/mux_snat.h"
 #include "lib/mux_syn.h"
@@ -63,6 +64,7 @@ struct ask {
 	__u64 slices;
 	__u32 bucket_hash;
 	__u32 cookie; /* of an endpoint that settles; 0: none */
+	__u32 l4; /* of a TCP segment whose flow's cell may note a SYN, else 0 */
 };
 
 /* What choose_by_flow() gives back, from the lowest bit: slot, previous slot, verdict. */
@@ -99,13 +101,15 @@ static __always_inline __u32 choose_by_bucket(struct ask *a, enum verdict forwar
  * What is remembered, the cookie of an endpoint that settles, the bucket. A function of its own
  * that gives back a number: the verifier walks it once, and what follows it once.
  */
-__noinline int choose_by_flow(struct ask *a)
+__noinline int choose_by_flow(struct xdp_md *ctx, struct ask *a)
 {
 	__u32 slot;
 
 	if (!a)
 		return 0;
 	slot = flow_recall(&a->claim);
+	if (!slot && a->l4)
+		slot = flow_after_syn(ctx, &a->claim, a->l4);
 	if (slot && backend_alive(a->slices, slot))
 		return chosen(slot, VERDICT_FORWARD_FLOW);
 	if (a->cookie && backend_alive(a->slices, a->cookie))
@@ -114,14 +118,17 @@ __noinline int choose_by_flow(struct ask *a)
 }
 
 /*
- * A new connection goes where its bucket says, and what was remembered of its five-tuple is
- * forgotten. Nothing is remembered yet: a flood of SYNs evicts nobody.
+ * A new connection goes where its bucket says. What is remembered of its five-tuple stays until a
+ * segment follows the SYN, and nothing else is remembered: a flood of SYNs evicts nobody.
  */
-static __always_inline __u32 choose_for_syn(const struct work *w)
+static __always_inline __u32 choose_for_syn(struct xdp_md *ctx, const struct work *w)
 {
+	__u32 slot = bucket_slot(w->slices, bucket_hash(w));
+
 	if (w->endpoint->flags & ENDPOINT_MOVED)
-		flow_forget(w->hash, flow_tag(w->hash, w->endpoint->salt));
-	return chosen(bucket_slot(w->slices, bucket_hash(w)), VERDICT_FORWARD_SYN);
+		flow_note_syn(ctx, w->hash, flow_tag(w->hash, w->endpoint->salt), slot,
+			      w->packet.l4);
+	return chosen(slot, VERDICT_FORWARD_SYN);
 }
 
 /* One that the mux answers: its backend is known now, so that the ACK will find the same. */
@@ -134,7 +141,8 @@ static __always_inline enum verdict choose_to_answer(struct work *w)
 	return VERDICT_DROP_SYN; /* unless a step aside answers it */
 }
 
-static __always_inline __u32 choose_for_others(const struct work *w, __u32 cookie)
+static __always_inline __u32 choose_for_others(struct xdp_md *ctx, const struct work *w,
+					       __u32 cookie)
 {
 	const struct endpoint *e = w->endpoint;
 	struct ask ask = {
@@ -147,9 +155,11 @@ static __always_inline __u32 choose_for_others(const struct work *w, __u32 cooki
 		.slices = w->slices,
 		.bucket_hash = bucket_hash(w),
 		.cookie = cookie,
+		.l4 = e->flags & ENDPOINT_MOVED && w->packet.protocol == IPPROTO_TCP ? w->packet.l4
+										     : 0,
 	};
 
-	return choose_by_flow(&ask);
+	return choose_by_flow(ctx, &ask);
 }
 
 static __always_inline enum verdict choose_snat(struct work *w)
@@ -180,7 +190,7 @@ static __always_inline enum verdict choose(struct xdp_md *ctx, struct work *w)
 		syn_count(w);
 	if (syn && flags & ENDPOINT_SYN_COOKIES)
 		return choose_to_answer(w);
-	choice = syn ? choose_for_syn(w) : choose_for_others(w, cookie);
+	choice = syn ? choose_for_syn(ctx, w) : choose_for_others(ctx, w, cookie);
 	w->forward = choice >> CHOSEN_VERDICT_SHIFT;
 	w->slot = choice & SLOT_MASK;
 	w->backend = backend_at(w->slices, w->slot);

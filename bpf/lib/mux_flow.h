@@ -35,7 +35,7 @@ static __always_inline __u64 flow_tag(__u64 hash, __u64 salt)
 
 static __always_inline bool flow_matches(__u64 flow, __u64 tag)
 {
-	return (flow ^ tag) >> FLOW_TAG_SHIFT == 0;
+	return (flow ^ tag) >> SLOT_BITS == 0; /* so no SYN is noted */
 }
 
 /* Jiffies, because they are a plain load: a call for the time costs a tenth of a packet. */
@@ -357,19 +357,4 @@ __noinline int flow_remember(struct flow_claim *c)
 	else if (rank != FLOW_RANK_NEVER)
 		flow_take(cell, c);
 	return rank != FLOW_RANK_NEVER;
-}
-
-__noinline int flow_forget(__u64 hash, __u64 tag)
-{
-	struct flow_set *set = flow_set_of(hash);
-
-	if (!set || only_looking())
-		return 0;
-	for (int i = 0; i < FLOW_CELLS; i++) {
-		struct flow_cell *cell = &set->cells[i];
-
-		if (flow_matches(cell->flow, tag))
-			flow_free(cell);
-	}
-	return 0;
 }

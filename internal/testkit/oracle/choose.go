@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"encoding/binary"
 	"net/netip"
 
 	"github.com/weirlb/weir/internal/model"
@@ -11,6 +12,7 @@ type endpoint struct {
 	model.MuxEndpoint
 	moved bool // a bucket of it has moved
 	flows map[model.Flow]model.Slot
+	syns  map[model.Flow]uint32 // of flows at another backend: the sequence number that follows a SYN
 }
 
 // choice is a backend, and why.
@@ -25,15 +27,14 @@ type choice struct {
 func (m *Mux) choose(e *endpoint, p *packet) choice {
 	bucket, previous := m.bucket(e, p.flow)
 	if p.opens() {
-		if e.moved { // till then what is remembered is where the bucket leads
-			delete(e.flows, p.flow)
-		}
+		e.noteSYN(p, bucket)
 		return choice{verdict: "forward_syn", backend: e.at(bucket)}
 	}
 	cookie := e.cookie(p)
 	if cookie != nil && e.Cookies == model.CookiesOn {
 		return choice{verdict: "forward_cookie", backend: cookie}
 	}
+	e.decide(p)
 	slot, known := e.flows[p.flow]
 	if b := e.alive(slot); known && b != nil {
 		return choice{verdict: "forward_flow", backend: b}
@@ -56,6 +57,28 @@ func (m *Mux) choose(e *endpoint, p *packet) choice {
 	return c
 }
 
+// noteSYN keeps what is remembered, and the number by which the segment after the SYN is told.
+func (e *endpoint) noteSYN(p *packet, bucket model.Slot) {
+	delete(e.syns, p.flow)
+	if slot, known := e.flows[p.flow]; known && slot != bucket {
+		e.syns[p.flow] = binary.BigEndian.Uint32(p.l4[4:]) + 1
+	}
+}
+
+// decide ends the note of a SYN, and what is remembered if the segment follows the SYN: its number, without the lower
+// 17 bits, is the one noted or the next one.
+func (e *endpoint) decide(p *packet) {
+	noted, ok := e.syns[p.flow]
+	if !ok {
+		return
+	}
+	delete(e.syns, p.flow)
+	seq := binary.BigEndian.Uint32(p.l4[4:])
+	if seq>>17 == noted>>17 || (seq-1<<17)>>17 == noted>>17 {
+		delete(e.flows, p.flow)
+	}
+}
+
 // known is the backend that a connection is at, by the slot that its backend's timestamps name (0:
 // none), if that is certain; else nil. Nothing is remembered.
 func (m *Mux) known(e *endpoint, f model.Flow, cookie model.Slot) *model.MuxBackend {
@@ -63,7 +86,8 @@ func (m *Mux) known(e *endpoint, f model.Flow, cookie model.Slot) *model.MuxBack
 	if named != nil && e.Cookies == model.CookiesOn {
 		return named
 	}
-	if slot, known := e.flows[f]; known && e.alive(slot) != nil {
+	_, noted := e.syns[f]
+	if slot, known := e.flows[f]; known && !noted && e.alive(slot) != nil {
 		return e.alive(slot)
 	}
 	if named != nil && e.Cookies == model.CookiesSettling {

@@ -35,9 +35,9 @@ type Outcome struct {
 // Set brings the endpoint to what e says. Flows that are remembered live on.
 func (m *Mux) Set(e model.MuxEndpoint) {
 	old := m.endpoints[e.Key]
-	next := &endpoint{MuxEndpoint: e, flows: map[model.Flow]model.Slot{}}
+	next := &endpoint{MuxEndpoint: e, flows: map[model.Flow]model.Slot{}, syns: map[model.Flow]uint32{}}
 	if old != nil {
-		next.flows = old.flows
+		next.flows, next.syns = old.flows, old.syns
 		next.moved = old.moved || anyMoved(old.Buckets, e.Buckets)
 	}
 	if m.endpoints == nil {
