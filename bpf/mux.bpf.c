@@ -76,7 +76,7 @@ static __always_inline enum verdict classify(struct work *w)
 	if (source_is_martian(&w->packet))
 		return VERDICT_DROP_MARTIAN;
 	w->slices = *(volatile __u64 *)&w->endpoint->slices;
-	return guard(w);
+	return guard(w, false);
 }
 
 static __always_inline void note_choice(struct work *w)

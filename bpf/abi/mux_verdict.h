@@ -62,6 +62,7 @@ enum verdict {
 	VERDICT_DROP_PUNT, /* user space has enough to do, or its buffer is full */
 	VERDICT_DROP_NOT_A_MUX, /* relayed to us by none of the pool */
 	VERDICT_DROP_RELAYED, /* relayed to us, but no fragment for an endpoint */
+	VERDICT_DROP_RELAY_LIMITED, /* another mux's fragment, and as many are relayed as may be */
 	VERDICT_DROP_SYN, /* to be answered with a cookie, but not well formed, or from nobody */
 
 	VERDICT_COUNT,

@@ -36,7 +36,7 @@ static __always_inline enum verdict aside_fragment(struct xdp_md *ctx)
 	enum verdict verdict = fragment_relay(ctx);
 
 	if (!verdict)
-		verdict = fragment_forward(ctx);
+		verdict = fragment_forward(ctx, false);
 	return verdict == VERDICT_DROP_TOO_BIG ? too_big(ctx, FRAGMENT_ROOM) : verdict;
 }
 
@@ -47,7 +47,7 @@ static __always_inline enum verdict aside_gue(struct xdp_md *ctx)
 
 	if (verdict)
 		return verdict;
-	verdict = fragment_forward(ctx);
+	verdict = fragment_forward(ctx, true);
 	if (verdict == VERDICT_PASS_FRAGMENT || verdict == VERDICT_PASS_MALFORMED)
 		return VERDICT_DROP_RELAYED;
 	return verdict;

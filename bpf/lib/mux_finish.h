@@ -54,6 +54,7 @@ static __always_inline enum xdp_action finish(enum verdict verdict, __u64 bytes)
 	case VERDICT_DROP_PUNT:
 	case VERDICT_DROP_NOT_A_MUX:
 	case VERDICT_DROP_RELAYED:
+	case VERDICT_DROP_RELAY_LIMITED:
 	case VERDICT_DROP_SYN:
 		return XDP_DROP;
 	case VERDICT_NONE:

@@ -110,6 +110,23 @@ __noinline int fragment_owner(__u32 hash)
 	return best;
 }
 
+/*
+ * Why the packet is not relayed, or VERDICT_NONE. Its VIP's limits hold here, where it came from
+ * outside, and all that is relayed has a rate: who forges fragments chooses their owner.
+ */
+__noinline int relay_refuses(const struct packet *p)
+{
+	struct endpoint *vip = p ? vip_of(&p->destination) : NULL;
+	enum verdict verdict;
+
+	if (!vip)
+		return VERDICT_PASS_FRAGMENT;
+	verdict = guard_vip(p, vip);
+	if (verdict)
+		return verdict;
+	return limit_take(LIMIT_RELAY, &p->destination) ? VERDICT_NONE : VERDICT_DROP_RELAY_LIMITED;
+}
+
 /* Sends the packet to the member, in GUE. VERDICT_NONE when there is no way to it. */
 static __always_inline enum verdict relay(struct xdp_md *ctx, const struct packet *p,
 					  struct member *to, struct member *self, __u64 hash)
@@ -124,7 +141,7 @@ static __always_inline enum verdict relay(struct xdp_md *ctx, const struct packe
 	};
 	enum member_way way = MEMBER_V4;
 	struct next_hop *hop;
-	__u32 id;
+	__u32 id, why;
 
 	if (!to->next_hops[MEMBER_V4] || !address_is_set(&self->addresses[MEMBER_V4]))
 		way = MEMBER_V6;
@@ -132,6 +149,9 @@ static __always_inline enum verdict relay(struct xdp_md *ctx, const struct packe
 	hop = bpf_map_lookup_elem(&next_hops, &id);
 	if (!id || !hop || !address_is_set(&self->addresses[way]) || !vlan_tags_load(ctx, &g.vlan))
 		return VERDICT_NONE;
+	why = relay_refuses(p);
+	if (why)
+		return why;
 	__builtin_memcpy(g.macs, hop->macs, sizeof(g.macs));
 	g.v4 = way == MEMBER_V4;
 	g.source = self->addresses[way];
@@ -168,14 +188,14 @@ __noinline int fragment_relay(struct xdp_md *ctx)
 	return relay(ctx, &p, &members.rows[owner], &members.rows[self], d.hash);
 }
 
-static __always_inline enum verdict fragment_classify(struct work *w)
+static __always_inline enum verdict fragment_classify(struct work *w, bool relayed)
 {
 	w->endpoint_port = w->packet.destination_port;
 	w->endpoint = endpoint_of(&w->packet.destination, w->packet.protocol, &w->endpoint_port);
 	if (!w->endpoint)
 		return VERDICT_PASS_FRAGMENT;
 	w->slices = *(volatile __u64 *)&w->endpoint->slices;
-	return guard(w);
+	return guard(w, relayed);
 }
 
 /* The identifier of an answer to a ping stands for the destination's port. */
@@ -197,7 +217,7 @@ static __always_inline enum verdict fragment_parse_echo(void *data, void *end, s
  * The first fragment is chosen for as a whole packet is, and remembered for the others: also that
  * its endpoint does not take its source, so that user space does not wait for it.
  */
-static __always_inline enum verdict fragment_first(struct xdp_md *ctx, struct work *w)
+static __always_inline enum verdict fragment_first(struct xdp_md *ctx, struct work *w, bool relayed)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct datagram d = { .hash = fragment_hash(&w->packet) };
@@ -210,7 +230,7 @@ static __always_inline enum verdict fragment_first(struct xdp_md *ctx, struct wo
 		verdict = VERDICT_PASS_MALFORMED;
 	if (verdict)
 		return verdict;
-	verdict = fragment_classify(w);
+	verdict = fragment_classify(w, relayed);
 	if (!verdict)
 		verdict = choose(ctx, w);
 	if (verdict && verdict != VERDICT_DROP_SOURCE)
@@ -228,7 +248,7 @@ static __always_inline enum verdict fragment_first(struct xdp_md *ctx, struct wo
 	return verdict;
 }
 
-static __always_inline enum verdict fragment_later(struct xdp_md *ctx, struct work *w)
+static __always_inline enum verdict fragment_later(struct xdp_md *ctx, struct work *w, bool relayed)
 {
 	struct datagram d = { .hash = fragment_hash(&w->packet) };
 	struct fragment_told told;
@@ -240,7 +260,7 @@ static __always_inline enum verdict fragment_later(struct xdp_md *ctx, struct wo
 	__builtin_memcpy(&told, &d.told[0], sizeof(told));
 	w->packet.source_port = told.source_port;
 	w->packet.destination_port = told.destination_port;
-	verdict = fragment_classify(w);
+	verdict = fragment_classify(w, relayed);
 	if (verdict)
 		return verdict;
 	if (w->endpoint->flags & ENDPOINT_SNAT)
@@ -252,8 +272,8 @@ static __always_inline enum verdict fragment_later(struct xdp_md *ctx, struct wo
 	return w->backend ? VERDICT_NONE : VERDICT_DROP_NO_BACKEND;
 }
 
-/* A fragment whose owner we are: to the backend of its datagram. */
-__noinline int fragment_forward(struct xdp_md *ctx)
+/* A fragment whose owner we are, from outside or relayed: to the backend of its datagram. */
+__noinline int fragment_forward(struct xdp_md *ctx, __u32 relayed)
 {
 	struct work w = {};
 	enum verdict verdict;
@@ -262,7 +282,8 @@ __noinline int fragment_forward(struct xdp_md *ctx)
 		return VERDICT_PASS_FRAGMENT;
 	if (source_is_martian(&w.packet))
 		return VERDICT_DROP_MARTIAN;
-	verdict = w.packet.fragment_offset ? fragment_later(ctx, &w) : fragment_first(ctx, &w);
+	verdict = w.packet.fragment_offset ? fragment_later(ctx, &w, relayed)
+					   : fragment_first(ctx, &w, relayed);
 	if (verdict)
 		return verdict;
 	w.weir.version = GUE_WEIR_VERSION;

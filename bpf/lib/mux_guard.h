@@ -56,8 +56,8 @@ struct {
 } guards SEC(".maps");
 
 /*
- * By the VIP's index of vip_usage. Of endpoints without ENDPOINT_LIMITED and ENDPOINT_SHARED nobody
- * reads the row.
+ * By the VIP's index of vip_usage. Read for endpoints with ENDPOINT_LIMITED or ENDPOINT_SHARED, and
+ * for fragments that are relayed.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -93,7 +93,7 @@ struct guarded {
 	__u32 bytes;
 	enum endpoint_flag flags;
 	__u32 opens; /* a connection */
-	__u32 pad;
+	__u32 paid; /* packets and bytes are, at the mux that relayed it */
 };
 
 static __always_inline bool source_is_listed(__u32 list, const struct address *source)
@@ -183,6 +183,8 @@ static __always_inline enum verdict vip_has_room(const struct guarded *g, struct
 
 	if (g->opens && !vip_limit_take(v, VIP_LIMIT_CONNECTIONS, 1, now))
 		return VERDICT_DROP_LIMIT_CONNECTIONS;
+	if (g->paid)
+		return VERDICT_NONE;
 	if (!vip_limit_take(v, VIP_LIMIT_PACKETS, 1, now))
 		return VERDICT_DROP_LIMIT_PACKETS;
 	if (!vip_limit_take(v, VIP_LIMIT_BYTES, g->bytes, now))
@@ -226,11 +228,20 @@ __noinline int guard_refuses(const struct guarded *g)
 	return verdict - GUARD_VERDICTS;
 }
 
+static __always_inline enum verdict guard_ask(const struct guarded *g)
+{
+	__u32 why = guard_refuses(g);
+
+	if (!why)
+		return VERDICT_NONE;
+	barrier_var(why); /* the verifier is to see the bound */
+	return GUARD_VERDICTS + (why & GUARD_VERDICTS_MASK);
+}
+
 /* May the packet go on to its endpoint? */
-static __always_inline enum verdict guard(const struct work *w)
+static __always_inline enum verdict guard(const struct work *w, const bool paid)
 {
 	struct guarded g;
-	__u32 why;
 
 	if (!(w->endpoint->flags & (ENDPOINT_SOURCES | ENDPOINT_LIMITED | ENDPOINT_SHARED)))
 		return VERDICT_NONE;
@@ -240,10 +251,22 @@ static __always_inline enum verdict guard(const struct work *w)
 	g.bytes = w->packet.limit;
 	g.flags = w->endpoint->flags;
 	g.opens = (w->packet.tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN;
-	g.pad = 0;
-	why = guard_refuses(&g);
-	if (!why)
-		return VERDICT_NONE;
-	barrier_var(why); /* the verifier is to see the bound */
-	return GUARD_VERDICTS + (why & GUARD_VERDICTS_MASK);
+	g.paid = paid;
+	return guard_ask(&g);
+}
+
+/*
+ * May the VIP have one packet more, of which no ports are known? So no endpoint says whether the
+ * VIP has limits, but its row of `vip_guards` does.
+ */
+static __always_inline enum verdict guard_vip(const struct packet *p, const struct endpoint *vip)
+{
+	struct guarded g = {
+		.source = p->source,
+		.vip = vip->vip,
+		.bytes = p->limit,
+		.flags = ENDPOINT_LIMITED,
+	};
+
+	return guard_ask(&g);
 }

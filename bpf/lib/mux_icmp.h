@@ -62,7 +62,7 @@ static __always_inline enum verdict icmp_error(struct xdp_md *ctx, struct work *
 	if (source_is_martian(p))
 		return VERDICT_DROP_MARTIAN;
 	w->slices = *(volatile __u64 *)&w->endpoint->slices;
-	verdict = guard(w);
+	verdict = guard(w, false);
 	if (verdict)
 		return verdict;
 	if (w->endpoint->flags & ENDPOINT_SNAT) {

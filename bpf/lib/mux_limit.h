@@ -15,14 +15,15 @@ enum limit {
 	LIMIT_ERROR = 1, /* ICMP errors that we make */
 	LIMIT_PUNT = 2, /* packets handed to user space */
 	LIMIT_REDIRECT = 3, /* connections that may leave the muxes */
+	LIMIT_RELAY = 4, /* fragments sent to their owner */
 	LIMITS,
 };
 
 enum { LIMIT_TRIES = 8 };
 
 /* Nanoseconds that a token takes to come back, and how many a bucket holds. */
-volatile const __u64 cfg_limit_interval[LIMITS] = { 50000, 100000, 50000, 50000 };
-volatile const __u64 cfg_limit_burst[LIMITS] = { 2000, 1000, 1000, 2000 };
+volatile const __u64 cfg_limit_interval[LIMITS] = { 50000, 100000, 50000, 50000, 5000 };
+volatile const __u64 cfg_limit_burst[LIMITS] = { 2000, 1000, 1000, 2000, 20000 };
 
 __u64 limit_full[LIMITS];
 

@@ -157,6 +157,10 @@ func fragmentCases(t *testing.T) []packetCase {
 	}
 	relayed := relayFrame(t, first4)
 	as := func(frame []byte) func([]byte) []byte { return func([]byte) []byte { return bytes.Clone(frame) } }
+	another := pkt.TCP(client4, vip4, pkt.SYN).Frame()
+	opening := append(bytes.Clone(relayed[:14+20+8+12]), pkt.TCP(client4, vip4, pkt.SYN, pkt.Fragment(0, true)).Frame()[14:]...)
+	binary.BigEndian.PutUint16(opening[14+2:], uint16(len(opening)-14))
+	binary.BigEndian.PutUint16(opening[14+20+4:], uint16(len(opening)-14-20))
 	stranger := bytes.Clone(relayed)
 	stranger[14+15] ^= 1
 	empty := bytes.Clone(relayed)
@@ -179,8 +183,23 @@ func fragmentCases(t *testing.T) []packetCase {
 		{name: "relayed to us", packet: first4, change: owned("self"), damage: as(relayed), verdict: "forward_fragment", check: func(t *testing.T, frame, out []byte) {
 			inFragment(14, tunnel6)(t, first4.Frame(), out)
 		}},
+		{name: "of another mux, and of a VIP that has had its packets", packet: first4, change: both(spent(limitPackets, another), owned("other")), verdict: "drop_limit_packets"},
+		{name: "of another mux, later, and of a VIP that has had its bytes", packet: pkt.UDP(client4, vip4, pkt.Fragment(9, false)), change: both(spent(limitBytes, another), owned("other")), verdict: "drop_limit_bytes"},
+		{name: "of another mux, more than are relayed", packet: first4, change: owned("other"), limited: true, verdict: "drop_relay_limited"},
+		{name: "relayed to us, of a VIP that has had its packets", packet: first4, change: both(spent(limitPackets, another), owned("self")), damage: as(relayed), verdict: "forward_fragment", check: func(t *testing.T, frame, out []byte) {
+			inFragment(14, tunnel6)(t, first4.Frame(), out)
+		}},
+		{name: "relayed to us, of a VIP that has had its connections", packet: first4, change: both(spent(limitConnections, another), owned("self")), damage: as(opening), verdict: "drop_limit_connections"},
 		{name: "relayed by a stranger", packet: first4, change: owned("self"), damage: as(stranger), verdict: "drop_not_a_mux"},
 		{name: "relayed, but of GRE", packet: first4, change: owned("self"), damage: as(empty), verdict: "drop_relayed"},
+	}
+}
+
+func both(one, other func(*testing.T, *Datapath)) func(*testing.T, *Datapath) {
+	return func(t *testing.T, d *Datapath) {
+		t.Helper()
+		one(t, d)
+		other(t, d)
 	}
 }
 

@@ -440,8 +440,9 @@ const (
 	muxVerdictVERDICT_DROP_PUNT              muxVerdict = 40
 	muxVerdictVERDICT_DROP_NOT_A_MUX         muxVerdict = 41
 	muxVerdictVERDICT_DROP_RELAYED           muxVerdict = 42
-	muxVerdictVERDICT_DROP_SYN               muxVerdict = 43
-	muxVerdictVERDICT_COUNT                  muxVerdict = 44
+	muxVerdictVERDICT_DROP_RELAY_LIMITED     muxVerdict = 43
+	muxVerdictVERDICT_DROP_SYN               muxVerdict = 44
+	muxVerdictVERDICT_COUNT                  muxVerdict = 45
 )
 
 type muxVipGuard struct {
@@ -456,7 +457,7 @@ type muxVipGuard struct {
 
 type muxVipTokens struct {
 	_    structs.HostLayout
-	Full [4]uint64
+	Full [5]uint64
 }
 
 // Names of all BPF objects in the ELF.

@@ -22,7 +22,7 @@ import (
 // oracleSizes leave so much room in the table of flows that none is ever given up.
 var oracleSizes = dimensions{
 	endpoints: 256, bucketRows: 4096, backends: 32768, flowSets: 1 << 16, snatVIPs: 8,
-	tokens: []uint64{1 << 40, 1 << 40, 1 << 40, 1 << 40}, fragmentLife: 1 << 60,
+	tokens: tokensEach(1 << 40), fragmentLife: 1 << 60,
 }
 
 // rig is a data plane and an oracle that were told the same.

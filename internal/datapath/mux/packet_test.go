@@ -197,7 +197,7 @@ func allCases(t *testing.T) []packetCase {
 func checkCase(t *testing.T, c packetCase) {
 	sizes := testSizes
 	if c.limited {
-		sizes.tokens = []uint64{0, 0, 0, 0}
+		sizes.tokens = tokensEach(0)
 	}
 	d := newFilledOf(t, sizes, world()...)
 	if c.change != nil {
