@@ -103,7 +103,7 @@ static __always_inline enum verdict handle(struct xdp_md *ctx, struct work *w, c
 		redirect_look(w);
 	if (!verdict && w->endpoint->flags & ENDPOINT_WATCHED &&
 	    w->packet.protocol == IPPROTO_TCP && w->forward != VERDICT_FORWARD_SYN)
-		syn_follow(w);
+		syn_follow(ctx, w);
 	if (!verdict)
 		verdict = encapsulate(ctx, w);
 	if (verdict)

@@ -35,6 +35,7 @@ enum endpoint_flag {
 	ENDPOINT_WATCHED = 1024, /* whether handshakes are completed is looked at */
 	ENDPOINT_LIMITED = 2048, /* its VIP may have so much: its row of `vip_guards` tells */
 	ENDPOINT_SHARED = 4096, /* the mux is overloaded, and its VIP is looked at: likewise */
+	ENDPOINT_TRIED = 8192, /* the SYNs of handshakes that are looked at are answered here */
 };
 
 /*

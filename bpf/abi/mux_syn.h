@@ -5,13 +5,14 @@
 
 /*
  * What an endpoint's SYNs come to. Of an endpoint that is watched, every eighth connection is
- * looked at, by its hash: whether a packet that is no SYN follows the SYN.
+ * tried, by its hash: whether an ACK follows the SYN. If the SYN is answered here, the ACK must
+ * bring the cookie back.
  */
 struct syn_counter {
 	__u64 syns; /* all that came, answered or forwarded */
 	__u64 answered; /* with a cookie */
-	__u64 tried; /* of those that are looked at: SYNs */
-	__u64 completed; /* and handshakes that went on */
+	__u64 tried; /* handshakes: SYNs that came */
+	__u64 completed; /* of those: the ACK came */
 };
 
 _Static_assert(sizeof(struct syn_counter) == 32, "syn_counter");

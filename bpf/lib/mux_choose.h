@@ -188,7 +188,7 @@ static __always_inline enum verdict choose(struct xdp_md *ctx, struct work *w)
 	w->hash = flowhash(&w->packet, &pool.hash_key);
 	if (syn)
 		syn_count(w);
-	if (syn && flags & ENDPOINT_SYN_COOKIES)
+	if (syn && syn_is_answered(w))
 		return choose_to_answer(w);
 	choice = syn ? choose_for_syn(ctx, w) : choose_for_others(ctx, w, cookie);
 	w->forward = choice >> CHOSEN_VERDICT_SHIFT;

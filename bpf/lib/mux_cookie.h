@@ -13,18 +13,19 @@
 #include "lib/packet.h"
 #include "lib/tcp.h"
 
-/* Where the low half of a timestamp, which carries the cookie, stands in the option. */
+/* Where the lower three bytes of a timestamp, which carry the cookie, stand in the option. */
 enum timestamps_field {
-	TIMESTAMPS_VALUE = 4,
-	TIMESTAMPS_ECHO = 8,
+	TIMESTAMPS_VALUE = 3,
+	TIMESTAMPS_ECHO = 7,
 };
 
 /* Zero, which the verifier can't know: what it is added to may then be anything to it. */
 volatile __u32 unknown_zero;
 
 /*
- * The slot in the timestamps among the length bytes of options at the offset; 0 when there are
- * none. A function of its own, which the verifier walks once.
+ * The lower three bytes of a timestamp among the length bytes of options at the offset: from the
+ * lowest bit the slot, and what a SYN cookie has beside it. 0 when there is none. A function of its
+ * own, which the verifier walks once.
  */
 __noinline int cookie_search(struct xdp_md *ctx, __u32 offset, __u32 length,
 			     enum timestamps_field field)
@@ -53,7 +54,8 @@ __noinline int cookie_search(struct xdp_md *ctx, __u32 offset, __u32 length,
 		if (kind == TCP_OPTION_TIMESTAMPS && size == TCP_OPTION_TIMESTAMPS_LENGTH) {
 			if (at + TCP_OPTION_TIMESTAMPS_LENGTH > length)
 				return 0;
-			return (options[at + field] << 8 | options[at + field + 1]) & SLOT_MASK;
+			return options[at + field] << 16 | options[at + field + 1] << 8 |
+			       options[at + field + 2];
 		}
 		if (size < 2)
 			return 0;
@@ -80,5 +82,6 @@ static __always_inline __u32 cookie_slot(struct xdp_md *ctx, const struct packet
 	if ((void *)(head + 1) <= end && options >= sizeof(*head) - sizeof(struct tcphdr) &&
 	    head->head == TCP_ALIGNED_TIMESTAMPS)
 		return bpf_ntohl(head->tsecr) & SLOT_MASK;
-	return cookie_search(ctx, p->l4 + sizeof(struct tcphdr), options, TIMESTAMPS_ECHO);
+	return cookie_search(ctx, p->l4 + sizeof(struct tcphdr), options, TIMESTAMPS_ECHO) &
+	       SLOT_MASK;
 }

@@ -29,7 +29,7 @@ static __always_inline __u32 quoted_cookie(struct xdp_md *ctx, const struct pack
 	options -= sizeof(struct tcphdr);
 	if (options > quoted->limit - at)
 		options = quoted->limit - at;
-	return cookie_search(ctx, at, options, TIMESTAMPS_VALUE);
+	return cookie_search(ctx, at, options, TIMESTAMPS_VALUE) & SLOT_MASK;
 }
 
 /* From here on the packet counts as one that the client would send on the quoted connection. */

@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Counting SYNs, and what share of them is followed by more. An endpoint that is not watched pays
- * for its SYNs alone.
+ * Counting SYNs, and what share of the handshakes is completed. An endpoint that is not watched
+ * pays for its SYNs alone.
+ *
+ * The ACK of a connection whose SYN was answered here must bring the cookie back: it proves that
+ * the client got the answer. The ACK of one whose SYN was forwarded proves nothing, as the mux does
+ * not see the backend's SYN-ACK. So user space has SYNs answered for a moment where such ACKs come.
  */
 #pragma once
 
 #include "abi/mux_syn.h"
 #include "lib/flowhash.h"
+#include "lib/mux_cookie.h"
 #include "lib/mux_look.h"
+#include "lib/mux_tables.h"
 #include "lib/mux_work.h"
+#include "lib/syncookie.h"
 
 /* What SYNs come to, by the endpoint's id. Written by packets. */
 struct {
@@ -53,6 +60,20 @@ static __always_inline __u16 syn_trial_tag(__u64 hash)
 	return hash >> 48 | 1; /* 0 is an empty cell */
 }
 
+/* Is the SYN of a handshake that is tried? */
+static __always_inline bool syn_is_tried(const struct work *w)
+{
+	return w->endpoint->flags & ENDPOINT_WATCHED && syn_sampled(w->hash);
+}
+
+/* Is the SYN to be answered with a cookie? */
+static __always_inline bool syn_is_answered(const struct work *w)
+{
+	const __u32 flags = w->endpoint->flags;
+
+	return flags & ENDPOINT_SYN_COOKIES || (flags & ENDPOINT_TRIED && syn_sampled(w->hash));
+}
+
 /* Counts a SYN, whatever becomes of it. Of a watched endpoint it may begin a trial. */
 static __always_inline void syn_count(const struct work *w)
 {
@@ -63,7 +84,7 @@ static __always_inline void syn_count(const struct work *w)
 	if (!counter || only_looking())
 		return;
 	counter->syns++;
-	if (!(w->endpoint->flags & ENDPOINT_WATCHED) || !syn_sampled(w->hash))
+	if (!syn_is_tried(w))
 		return;
 	trial = syn_trial(w->hash);
 	if (!trial)
@@ -80,16 +101,78 @@ static __always_inline void syn_count_answer(__u32 id)
 		counter->answered++;
 }
 
-/* A packet that is no SYN, of a connection that may be tried. The verifier walks this once. */
-__noinline int syn_complete(__u32 id, __u64 hash)
-{
-	__u16 *trial = syn_trial(hash);
-	struct syn_counter *counter;
+/* An ACK of a connection that may be tried. */
+struct syn_proof {
+	struct syn_flow flow;
+	struct tcphdr tcp;
+	__u32 id; /* of the endpoint */
+	__u32 flags; /* likewise */
+	__u64 hash;
+	__u32 l4;
+	__u32 pad;
+};
 
-	if (!trial || *trial != syn_trial_tag(hash) || only_looking())
+/* The one that this CPU looks at: the fast path's stack has no room for it. Packets write and read.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct syn_proof);
+} syn_proofs SEC(".maps");
+
+static __always_inline struct syn_proof *syn_proof(void)
+{
+	__u32 row = 0;
+
+	return bpf_map_lookup_elem(&syn_proofs, &row);
+}
+
+/*
+ * Does the segment acknowledge a SYN-ACK of a mux? Its cookie must be right, as at the host. Where
+ * SYNs are forwarded any will do.
+ */
+static __always_inline bool syn_is_proven(struct xdp_md *ctx, struct syn_proof *proof)
+{
+	__u64 now = bpf_ktime_get_coarse_ns() + syn_secrets.clock;
+	struct tcphdr *tcp = &proof->tcp;
+	__u32 cookie, length, echo;
+
+	if (!(proof->flags & (ENDPOINT_SYN_COOKIES | ENDPOINT_TRIED)))
+		return true;
+	if (!syn_secrets.clock || bpf_xdp_load_bytes(ctx, proof->l4, tcp, sizeof(*tcp)))
+		return false;
+	length = tcp->doff * 4 - sizeof(*tcp);
+	cookie = bpf_ntohl(tcp->ack_seq) - 1;
+	proof->flow.isn = bpf_htonl(bpf_ntohl(tcp->seq) - 1);
+	echo = cookie_search(ctx, proof->l4 + sizeof(*tcp), length, TIMESTAMPS_ECHO);
+	return syn_cookie_check(&syn_secrets.rows[syn_cookie_row(cookie)], &proof->flow, cookie,
+				echo ? syn_options(echo) : 0, now) > 0;
+}
+
+/* The trial of the connection, while it is under way. */
+static __always_inline __u16 *syn_trial_of(const struct syn_proof *proof)
+{
+	__u16 *trial = syn_trial(proof->hash);
+
+	return trial && *trial == syn_trial_tag(proof->hash) ? trial : NULL;
+}
+
+/*
+ * Counts the handshake if the segment completes it. The verifier walks this once. Nothing is kept
+ * over the search of options: mux_look has no more stack for it.
+ */
+__noinline int syn_complete(struct xdp_md *ctx)
+{
+	struct syn_proof *proof = syn_proof();
+	struct syn_counter *counter;
+	__u16 *trial;
+
+	if (!proof || only_looking() || !syn_trial_of(proof) || !syn_is_proven(ctx, proof))
 		return 0;
-	counter = bpf_map_lookup_elem(&syn_counters, &id);
-	if (!counter)
+	trial = syn_trial_of(proof);
+	counter = bpf_map_lookup_elem(&syn_counters, &proof->id);
+	if (!trial || !counter)
 		return 0;
 	*trial = 0;
 	counter->completed++;
@@ -97,17 +180,31 @@ __noinline int syn_complete(__u32 id, __u64 hash)
 }
 
 /*
- * A packet of TCP that is no SYN, of an endpoint that is watched. A reset completes no handshake:
- * it is what a host sends whose address was forged.
+ * A packet of TCP of an endpoint that is watched. Only an ACK completes a handshake: a reset is
+ * what a host sends whose address was forged.
  */
-static __always_inline void syn_follow(struct work *w)
+static __always_inline void syn_follow(struct xdp_md *ctx, struct work *w)
 {
+	const __u8 flags = TCP_FLAG_SYN | TCP_FLAG_RST | TCP_FLAG_ACK;
+	struct syn_proof *proof;
 	__u64 hash = w->hash;
 
-	if (w->packet.tcp_flags & TCP_FLAG_RST)
+	if ((w->packet.tcp_flags & flags) != TCP_FLAG_ACK)
 		return;
 	if (!hash)
 		hash = flowhash(&w->packet, &pool.hash_key);
-	if (syn_sampled(hash))
-		syn_complete(w->endpoint->id, hash);
+	if (!syn_sampled(hash))
+		return;
+	proof = syn_proof();
+	if (!proof)
+		return;
+	proof->hash = hash;
+	proof->flow.client = w->packet.source;
+	proof->flow.vip = w->packet.destination;
+	proof->flow.client_port = w->packet.source_port;
+	proof->flow.vip_port = w->packet.destination_port;
+	proof->id = w->endpoint->id;
+	proof->flags = w->endpoint->flags;
+	proof->l4 = w->packet.l4;
+	syn_complete(ctx);
 }

@@ -93,6 +93,7 @@ const (
 	muxEndpointFlagENDPOINT_WATCHED     muxEndpointFlag = 1024
 	muxEndpointFlagENDPOINT_LIMITED     muxEndpointFlag = 2048
 	muxEndpointFlagENDPOINT_SHARED      muxEndpointFlag = 4096
+	muxEndpointFlagENDPOINT_TRIED       muxEndpointFlag = 8192
 )
 
 type muxEndpointKey struct {
@@ -369,6 +370,35 @@ type muxSynHandover struct {
 	Clock  uint64
 }
 
+type muxSynProof struct {
+	_    structs.HostLayout
+	Flow struct {
+		_          structs.HostLayout
+		Client     muxAddress
+		Vip        muxAddress
+		ClientPort uint16
+		VipPort    uint16
+		Isn        uint32
+	}
+	Tcp struct {
+		_      structs.HostLayout
+		Source uint16
+		Dest   uint16
+		Seq    uint32
+		AckSeq uint32
+		_      [2]byte /* unsupported bitfield */
+		Window uint16
+		Check  uint16
+		UrgPtr uint16
+	}
+	Id    uint32
+	Flags uint32
+	_     [4]byte
+	Hash  uint64
+	L4    uint32
+	Pad   uint32
+}
+
 type muxSynSecrets struct {
 	_     structs.HostLayout
 	Clock uint64
@@ -490,6 +520,7 @@ const (
 	muxMapSources               = "sources"
 	muxMapSynCounters           = "syn_counters"
 	muxMapSynHandovers          = "syn_handovers"
+	muxMapSynProofs             = "syn_proofs"
 	muxMapSynTrials             = "syn_trials"
 	muxMapTalkers               = "talkers"
 	muxMapTenantUsage           = "tenant_usage"
@@ -608,6 +639,7 @@ type muxMapSpecs struct {
 	Sources          *ebpf.MapSpec `ebpf:"sources"`
 	SynCounters      *ebpf.MapSpec `ebpf:"syn_counters"`
 	SynHandovers     *ebpf.MapSpec `ebpf:"syn_handovers"`
+	SynProofs        *ebpf.MapSpec `ebpf:"syn_proofs"`
 	SynTrials        *ebpf.MapSpec `ebpf:"syn_trials"`
 	Talkers          *ebpf.MapSpec `ebpf:"talkers"`
 	TenantUsage      *ebpf.MapSpec `ebpf:"tenant_usage"`
@@ -684,6 +716,7 @@ type muxMaps struct {
 	Sources          *ebpf.Map `ebpf:"sources"`
 	SynCounters      *ebpf.Map `ebpf:"syn_counters"`
 	SynHandovers     *ebpf.Map `ebpf:"syn_handovers"`
+	SynProofs        *ebpf.Map `ebpf:"syn_proofs"`
 	SynTrials        *ebpf.Map `ebpf:"syn_trials"`
 	Talkers          *ebpf.Map `ebpf:"talkers"`
 	TenantUsage      *ebpf.Map `ebpf:"tenant_usage"`
@@ -722,6 +755,7 @@ func (m *muxMaps) Close() error {
 		m.Sources,
 		m.SynCounters,
 		m.SynHandovers,
+		m.SynProofs,
 		m.SynTrials,
 		m.Talkers,
 		m.TenantUsage,

@@ -15,7 +15,8 @@ import (
 // SYNState is how a mux treats an endpoint's SYNs, of one that leaves it to the mux.
 type SYNState struct {
 	Answers bool // with cookies
-	Watches bool // whether handshakes are completed
+	Watches bool // whether handshakes are completed, of a share of the connections
+	Tries   bool // answers the SYNs of that share, while it watches
 }
 
 // SYNCounter is what an endpoint's SYNs came to since it was made.
@@ -23,11 +24,11 @@ type SYNCounter struct {
 	SYNs     uint64
 	Answered uint64 // with cookies
 	// Tried and Completed are of a share of the connections, while the endpoint is watched: those that
-	// began, and those that went on.
+	// began, and those whose ACK came: with the right cookie, if the mux answered the SYN.
 	Tried, Completed uint64
 }
 
-const synFlags = muxEndpointFlagENDPOINT_SYN_COOKIES | muxEndpointFlagENDPOINT_WATCHED
+const synFlags = muxEndpointFlagENDPOINT_SYN_COOKIES | muxEndpointFlagENDPOINT_WATCHED | muxEndpointFlagENDPOINT_TRIED
 
 // synFlags are those of an endpoint that is to be as e says. What this mux, or the process before, decided of
 // it stays so. Without secrets no SYN is answered.
@@ -50,6 +51,9 @@ func synFlagsOf(mode model.SYNCookies, state SYNState) (flags muxEndpointFlag) {
 	}
 	if mode == model.SYNCookiesAuto && state.Watches {
 		flags |= muxEndpointFlagENDPOINT_WATCHED
+		if state.Tries {
+			flags |= muxEndpointFlagENDPOINT_TRIED
+		}
 	}
 	return flags
 }
@@ -58,6 +62,7 @@ func synStateOf(flags muxEndpointFlag) SYNState {
 	return SYNState{
 		Answers: flags&muxEndpointFlagENDPOINT_SYN_COOKIES != 0,
 		Watches: flags&muxEndpointFlagENDPOINT_WATCHED != 0,
+		Tries:   flags&muxEndpointFlagENDPOINT_TRIED != 0,
 	}
 }
 

@@ -42,6 +42,7 @@ const (
 	benchMapSources               = "sources"
 	benchMapSynCounters           = "syn_counters"
 	benchMapSynHandovers          = "syn_handovers"
+	benchMapSynProofs             = "syn_proofs"
 	benchMapSynTrials             = "syn_trials"
 	benchMapTalkers               = "talkers"
 	benchMapTenantUsage           = "tenant_usage"
@@ -189,6 +190,7 @@ type benchMapSpecs struct {
 	Sources          *ebpf.MapSpec `ebpf:"sources"`
 	SynCounters      *ebpf.MapSpec `ebpf:"syn_counters"`
 	SynHandovers     *ebpf.MapSpec `ebpf:"syn_handovers"`
+	SynProofs        *ebpf.MapSpec `ebpf:"syn_proofs"`
 	SynTrials        *ebpf.MapSpec `ebpf:"syn_trials"`
 	Talkers          *ebpf.MapSpec `ebpf:"talkers"`
 	TenantUsage      *ebpf.MapSpec `ebpf:"tenant_usage"`
@@ -272,6 +274,7 @@ type benchMaps struct {
 	Sources          *ebpf.Map `ebpf:"sources"`
 	SynCounters      *ebpf.Map `ebpf:"syn_counters"`
 	SynHandovers     *ebpf.Map `ebpf:"syn_handovers"`
+	SynProofs        *ebpf.Map `ebpf:"syn_proofs"`
 	SynTrials        *ebpf.Map `ebpf:"syn_trials"`
 	Talkers          *ebpf.Map `ebpf:"talkers"`
 	TenantUsage      *ebpf.Map `ebpf:"tenant_usage"`
@@ -310,6 +313,7 @@ func (m *benchMaps) Close() error {
 		m.Sources,
 		m.SynCounters,
 		m.SynHandovers,
+		m.SynProofs,
 		m.SynTrials,
 		m.Talkers,
 		m.TenantUsage,
