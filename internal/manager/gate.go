@@ -3,17 +3,23 @@ package manager
 import (
 	"context"
 	"crypto/tls"
+	"maps"
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/weirlb/weir/internal/rpc/bound"
 )
 
 // gate bounds the connections of those that have not said yet who they are: a TLS handshake and what HTTP keeps of a
-// connection cost far more than a socket that waits. Sources, which are addresses, have their turns: one that opens
-// thousands waits for its own. A connection whose caller is known has its place no longer.
+// connection cost far more than a socket that waits. Addresses have their turns: one that opens thousands waits for its own.
+//
+// The places of an address, and those of all, are token buckets: at most as many connections are served as there are tokens. One
+// that ends and never said who it is takes its token along; one whose caller is known has its place no longer, and gives it back.
 type gate struct {
 	net.Listener
 
@@ -22,17 +28,43 @@ type gate struct {
 	patience time.Duration // that a connection waits to be served
 
 	mu      sync.Mutex
-	serving int
+	all     bucket
 	sources map[string]*source
 	order   []string // of sources with connections that wait; the first has the next turn
 	waits   int
-	err     error // of the listener
+	timer   *time.Timer // while some wait
+	swept   time.Time
+	known   map[string]time.Time // when a caller from there was known
+	err     error                // of the listener
 }
 
-// source is an address with connections that are served without a known caller, or wait.
+// source is an address with connections that are served without a known caller, or wait, or ended so lately.
 type source struct {
-	serving int
+	bucket
 	waiting []*visitor
+}
+
+// bucket is a token bucket, and how many of its tokens are used just now.
+type bucket struct {
+	tokens *rate.Limiter
+	used   int
+}
+
+func newBucket(perSecond float64, burst int) bucket {
+	return bucket{tokens: rate.NewLimiter(rate.Limit(perSecond), burst)}
+}
+
+func (b *bucket) has(now time.Time) bool { return b.tokens.TokensAt(now) >= float64(b.used+1) }
+
+// spend ends the use of a token, which is gone.
+func (b *bucket) spend(now time.Time) {
+	b.used--
+	b.tokens.ReserveN(now, 1)
+}
+
+// unused says whether a new bucket would be the same.
+func (b *bucket) unused(now time.Time) bool {
+	return b.used == 0 && b.tokens.TokensAt(now) >= float64(b.tokens.Burst())
 }
 
 // visitor is a connection whose caller is not known yet.
@@ -41,12 +73,30 @@ type visitor struct {
 
 	gate   *gate
 	source string
+	past   bool // the bucket of all
+	spoke  atomic.Bool
 	once   sync.Once
 	timer  *time.Timer // while it waits
 }
 
+const (
+	// lookPause is the time between two looks whether there are tokens for connections that wait.
+	lookPause = 5 * time.Millisecond
+	// sweepSources is the time between two looks for addresses that can be forgotten.
+	sweepSources = 100 * time.Millisecond
+	// sourceKnown is how long an address that a known caller came from needs no tokens of the others, and maxKnown how many do.
+	sourceKnown = time.Hour
+	maxKnown    = 16384
+	// maxAdmitted is how many connections may wait for the server to accept them.
+	maxAdmitted = 1024
+)
+
 func newGate(l net.Listener, patience time.Duration) *gate {
-	return &gate{Listener: l, admitted: make(chan *visitor, bound.ConnectionsAll), ended: make(chan struct{}), patience: patience, sources: map[string]*source{}}
+	return &gate{
+		Listener: l, admitted: make(chan *visitor, maxAdmitted), ended: make(chan struct{}), patience: patience,
+		all:     newBucket(bound.HandshakesAll, bound.ConnectionsAll),
+		sources: map[string]*source{}, known: map[string]time.Time{},
+	}
 }
 
 // run takes connections until the listener is closed.
@@ -103,16 +153,16 @@ func (g *gate) Accept() (net.Conn, error) {
 func (g *gate) arrive(v *visitor) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	now := time.Now()
 	s := g.sources[v.source]
 	if s == nil {
-		s = &source{}
+		g.sweep(now)
+		s = &source{bucket: newBucket(bound.HandshakesEach, bound.ConnectionsEach)}
 		g.sources[v.source] = s
 	}
 	switch {
-	case g.serving < bound.ConnectionsAll && s.serving < bound.ConnectionsEach && len(s.waiting) == 0:
-		g.serve(s, v)
+	case len(s.waiting) == 0 && g.serve(s, v, now):
 	case g.waits >= bound.ConnectionsWait || len(s.waiting) >= bound.ConnectionsWaitEach:
-		g.forget(v.source, s)
 		v.Conn.Close()
 	default:
 		if len(s.waiting) == 0 {
@@ -121,19 +171,74 @@ func (g *gate) arrive(v *visitor) {
 		g.waits++
 		s.waiting = append(s.waiting, v)
 		v.timer = time.AfterFunc(g.patience, func() { g.giveUp(v) })
+		if g.timer == nil {
+			g.timer = time.AfterFunc(lookPause, g.look)
+		}
 	}
 }
 
-func (g *gate) serve(s *source, v *visitor) {
-	g.serving++
-	s.serving++
-	g.admitted <- v // there is room: it has as many places as connections are served
+// serve serves a connection, if there are tokens.
+func (g *gate) serve(s *source, v *visitor, now time.Time) bool {
+	seen, known := g.known[v.source]
+	v.past = known && now.Sub(seen) < sourceKnown
+	if !s.has(now) || !v.past && !g.all.has(now) {
+		return false
+	}
+	select {
+	case g.admitted <- v:
+	default: // the server is slower than its callers
+		return false
+	}
+	s.used++
+	if !v.past {
+		g.all.used++
+	}
+	return true
 }
 
-func (g *gate) forget(name string, s *source) {
-	if s.serving == 0 && len(s.waiting) == 0 {
-		delete(g.sources, name)
+// sweep forgets the addresses of which nothing is to be remembered.
+func (g *gate) sweep(now time.Time) {
+	if now.Sub(g.swept) < sweepSources {
+		return
 	}
+	g.swept = now
+	for name, s := range g.sources {
+		if len(s.waiting) == 0 && s.unused(now) {
+			delete(g.sources, name)
+		}
+	}
+}
+
+// look serves those that wait, by turns, and looks again while some do.
+func (g *gate) look() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	g.timer = nil
+	for g.turn(now) {
+	}
+	if g.waits > 0 {
+		g.timer = time.AfterFunc(lookPause, g.look)
+	}
+}
+
+// turn serves the first that waits of each address, if there are tokens. It returns whether one was served.
+func (g *gate) turn(now time.Time) (served bool) {
+	for range len(g.order) {
+		name := g.order[0]
+		g.order = g.order[1:]
+		s := g.sources[name]
+		if first := s.waiting[0]; g.serve(s, first, now) {
+			s.waiting = s.waiting[1:]
+			g.waits--
+			first.timer.Stop()
+			served = true
+		}
+		if len(s.waiting) > 0 {
+			g.order = append(g.order, name)
+		}
+	}
+	return served
 }
 
 // giveUp closes a connection that has waited too long.
@@ -153,7 +258,6 @@ func (g *gate) giveUp(v *visitor) {
 	if len(s.waiting) == 0 {
 		g.leaveOrder(v.source)
 	}
-	g.forget(v.source, s)
 	v.Conn.Close()
 }
 
@@ -163,42 +267,55 @@ func (g *gate) leaveOrder(name string) {
 	}
 }
 
-// leave gives the place of a connection to the next.
-func (g *gate) leave(v *visitor) {
+// leave takes the place of a connection back, and its token unless its caller is known.
+func (g *gate) leave(v *visitor, known bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := g.sources[v.source]
-	g.serving--
-	s.serving--
-	g.forget(v.source, s)
-	for range len(g.order) {
-		if g.serving >= bound.ConnectionsAll {
-			return
-		}
-		name := g.order[0]
-		g.order = g.order[1:]
-		next := g.sources[name]
-		if next.serving < bound.ConnectionsEach {
-			first := next.waiting[0]
-			next.waiting = next.waiting[1:]
-			g.waits--
-			first.timer.Stop()
-			g.serve(next, first)
-		}
-		if len(next.waiting) > 0 {
-			g.order = append(g.order, name)
+	now := time.Now()
+	used := []*bucket{&g.sources[v.source].bucket, &g.all}
+	if v.past {
+		used = used[:1]
+	}
+	for _, b := range used {
+		if known || !v.spoke.Load() {
+			b.used--
+		} else {
+			b.spend(now)
 		}
 	}
+	if known {
+		g.note(v.source, now)
+	}
+}
+
+// note notes that a caller from an address is known.
+func (g *gate) note(name string, now time.Time) {
+	if _, there := g.known[name]; !there && len(g.known) >= maxKnown {
+		maps.DeleteFunc(g.known, func(_ string, at time.Time) bool { return now.Sub(at) >= sourceKnown })
+		if len(g.known) >= maxKnown {
+			return
+		}
+	}
+	g.known[name] = now
 }
 
 // Close closes a connection that is served.
 func (v *visitor) Close() error {
-	v.prove()
+	v.once.Do(func() { v.gate.leave(v, false) })
 	return v.Conn.Close()
 }
 
-// prove gives the place back: the caller is known, or gone.
-func (v *visitor) prove() { v.once.Do(func() { v.gate.leave(v) }) }
+// Read notes that the caller said something: a TLS handshake may follow.
+func (v *visitor) Read(p []byte) (int, error) {
+	n, err := v.Conn.Read(p)
+	if n > 0 {
+		v.spoke.Store(true)
+	}
+	return n, err
+}
+
+// prove gives the place back: the caller is known.
+func (v *visitor) prove() { v.once.Do(func() { v.gate.leave(v, true) }) }
 
 type visitorKey struct{}
 

@@ -44,7 +44,7 @@ type Config struct {
 
 // What one connection may take of a manager.
 const (
-	maxHeader   = 64 << 10 // bytes
+	maxHeader   = 16 << 10 // bytes
 	idleTimeout = 2 * time.Minute
 )
 

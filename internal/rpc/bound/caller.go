@@ -53,6 +53,8 @@ const (
 	ConnectionsEach     = 32   // from one address
 	ConnectionsWait     = 4096 // that wait to be served
 	ConnectionsWaitEach = 1024
+	HandshakesAll       = 200 // a second that end without saying who they are
+	HandshakesEach      = 50  // from one address
 )
 
 // Part is what of a number one of several may have, so that another finds some: three quarters, unless they are few.

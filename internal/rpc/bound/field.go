@@ -23,7 +23,7 @@ const (
 	name    = 256  // DNS labels have their own rule, with an error of its own, far below
 	line    = 1024 // for people
 	page    = 4096 // tokens of pages and selectors
-	request = 16 << 10
+	request = 8 << 10
 	frame   = 16 << 10
 )
 

@@ -20,13 +20,14 @@ const (
 	medium = 1 << 20
 	large  = 64 << 20
 
+	join = 8
 	few  = 256
 	some = 1 << 14
 	many = 1 << 18
 )
 
 // Unknown is what somebody who is not known may send, in bytes. It is never decompressed.
-const Unknown = small
+const Unknown = 16 << 10
 
 // Large says whether a request may need so much memory that few of its size are taken at once.
 func (r Request) Large() bool { return r.Bytes > 4*medium }
@@ -78,7 +79,7 @@ var Requests = map[string]Request{
 	weirv1connect.ClusterServiceGetReplicaProcedure:     {small, few, 1},
 	weirv1connect.ClusterServiceFollowProgressProcedure: {small, few, 1},
 	weirv1connect.ClusterServiceBackupProcedure:         {small, few, 100},
-	weirv1connect.TrustServiceJoinProcedure:             {Unknown, few, 1},
+	weirv1connect.TrustServiceJoinProcedure:             {Unknown, join, 1},
 	weirv1connect.TrustServiceRenewCertificateProcedure: {small, few, 10},
 	weirv1connect.TrustServiceWhoAmIProcedure:           {small, few, 1},
 	weirv1connect.TrustServiceCreateTokenProcedure:      {small, few, 1},

@@ -15,19 +15,19 @@ func (e *TooManyError) Error() string {
 	return fmt.Sprintf("the request holds more than %d messages: send fewer at a time", e.Most)
 }
 
-// CountWire holds that a message in the wire format of protobuf has at most so many messages in it, and sixteen times as
-// many texts in lists. What is malformed is passed: parsing it fails.
+// CountWire holds that a message in the wire format of protobuf has at most so many messages in it, sixteen times as many
+// texts in lists, and fields: one that is there again takes no memory, but time. What is malformed is passed: parsing it fails.
 func CountWire(data []byte, m protoreflect.MessageDescriptor, atMost int) error {
-	w := wire{messages: atMost, values: valuesEach * atMost}
+	w := wire{messages: atMost, values: valuesEach * atMost, fields: fieldsEach * atMost}
 	w.count(data, m, 0)
-	if w.messages < 0 || w.values < 0 {
+	if w.messages < 0 || w.values < 0 || w.fields < 0 {
 		return &TooManyError{atMost}
 	}
 	return nil
 }
 
 // wire counts down what is left.
-type wire struct{ messages, values int }
+type wire struct{ messages, values, fields int }
 
 // count returns false when there is nothing more to count.
 func (w *wire) count(data []byte, m protoreflect.MessageDescriptor, depth int) bool {
@@ -37,7 +37,7 @@ func (w *wire) count(data []byte, m protoreflect.MessageDescriptor, depth int) b
 	}
 	for len(data) > 0 {
 		number, kind, n := protowire.ConsumeTag(data)
-		if n < 0 {
+		if w.fields--; n < 0 || w.fields < 0 {
 			return false
 		}
 		data = data[n:]
@@ -83,8 +83,8 @@ func NewJSON(r io.Reader, atMost int) *JSON {
 	return &JSON{Reader: r, Objects: atMost, Values: valuesEach * atMost, most: atMost}
 }
 
-// valuesEach is how many values an object of a request has at most, on average.
-const valuesEach = 16
+// How many values an object of a request has at most, on average, and fields on the wire.
+const valuesEach, fieldsEach = 16, 32
 
 // Read fails with a TooManyError at the first object or value that is one too many.
 func (j *JSON) Read(p []byte) (int, error) {

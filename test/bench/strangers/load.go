@@ -19,7 +19,7 @@ import (
 const (
 	clientsAtOnce = 64
 	silentAtOnce  = 2000
-	connectionEnd = 5 * time.Second
+	connectionEnd = 8 * time.Second
 	maxAnswer     = 1 << 20
 )
 
@@ -81,7 +81,7 @@ func (l *load) note(answer string) {
 // source is the address of a request.
 func (l *load) source(number int) net.Addr {
 	if l.sources == 1 {
-		return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
+		return &net.TCPAddr{IP: net.IPv4(127, 1, 0, 0)} // not the admin's
 	}
 	at := number / l.class.requests() % l.sources
 	return &net.TCPAddr{IP: net.IPv4(127, 1, byte(at/200), byte(at%200+1))}

@@ -44,9 +44,15 @@ func (w *world) turn(ctx context.Context, c class, n, sources int) (*measurement
 	return &measurement{cpu: []time.Duration{after - before}, peak: peak, answers: l.answers}, err
 }
 
+// fewer is how many times fewer requests come from a single address, which gets slow answers.
+const fewer = 5
+
 // round is one turn of a class, and applies alone and beside it.
 func (w *world) round(ctx context.Context, c class, m *measurement, b *bench, sources int) error {
 	n := b.requests / b.rounds
+	if sources == 1 {
+		n /= fewer
+	}
 	sent, err := w.turn(ctx, c, n, sources)
 	if err != nil {
 		return err
@@ -74,6 +80,23 @@ func (w *world) round(ctx context.Context, c class, m *measurement, b *bench, so
 	<-ended
 	m.meantime = append(m.meantime, meantime...)
 	return err
+}
+
+// warmUp sends bare handshakes, and applies beside them, until the peak of memory grows no more, and returns it: a heap grows to
+// twice what lives in it before it is looked through, whoever asks.
+func (w *world) warmUp(ctx context.Context, bare class, b *bench, sources int) (peak int, err error) {
+	const turns, slack = 8, 4 << 20
+	for range turns {
+		m := &measurement{answers: map[string]int{}}
+		if err := w.round(ctx, bare, m, b, sources); err != nil {
+			return 0, err
+		}
+		if m.peak <= peak+slack {
+			break
+		}
+		peak = m.peak
+	}
+	return peak, nil
 }
 
 // applyEnd is how long an apply is waited for.
