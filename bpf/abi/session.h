@@ -20,7 +20,7 @@ enum session_event {
 	 */
 	SESSION_CLIENT_ACK = 0x01,
 	SESSION_WORKLOAD_ANSWER = 0x02, /* a segment of the workload that is no reset */
-	SESSION_CLIENT_FIN = 0x04,
+	SESSION_CLIENT_FIN = 0x04, /* that the workload has acknowledged */
 	SESSION_WORKLOAD_FIN = 0x08,
 	/* By the workload, or by the client with the right number, and no answer of the workload
 	   since. */
@@ -31,6 +31,7 @@ enum session_event {
 	SESSION_CLIENT_SYN = 0x100, /* it began by a SYN: what the client acknowledges is known */
 	SESSION_CLIENT_RESET =
 		0x200, /* by the client, maybe forged: user space asks the workload */
+	SESSION_FIN_NOTED = 0x400, /* of the client, maybe forged: client_fin is its number */
 	/* The row was copied from new_sessions to sessions: events are noted there. */
 	SESSION_MOVED = 0x800,
 };
@@ -61,6 +62,9 @@ struct session {
 	__u8 cookie_scale;
 	__u8 direct; /* 1: a row of fastpath says where the workload's packets go */
 	__u32 tsvals[SESSION_TICKS]; /* by tick, the last TSval that the workload sent in it */
+	__u32 idle_timeout; /* the rule's */
+	__u32 spilled; /* its place in spilled_sessions, from 1; 0: it is within quotas */
+	__u32 client_fin; /* what acknowledges the client's FIN, if SESSION_FIN_NOTED */
 
 	/* Of connections that began by a SYN cookie; see agent_syncookie.h. */
 	__u32 isn; /* the cookie: what the client took for the workload's first number; 0: none */
@@ -69,11 +73,8 @@ struct session {
 	__u16 window; /* the client's, as it sent it with the cookie */
 	__s8 window_shift; /* what the client sees of the workload's windows is so many bits higher
 			    */
-	__u8 pad;
-
-	__u32 idle_timeout; /* the rule's */
-	__u32 spilled; /* its place in spilled_sessions, from 1; 0: it is within quotas */
+	__u8 pad[5];
 };
 
 _Static_assert(sizeof(struct session_key) == 40, "session_key");
-_Static_assert(sizeof(struct session) == 152, "session");
+_Static_assert(sizeof(struct session) == 160, "session");

@@ -13,9 +13,10 @@
 enum snat_event {
 	SNAT_SPOKE = 0x1, /* a packet that is no reset */
 	SNAT_ACKED = 0x2, /* a segment that is no SYN, or a packet that is no segment */
-	SNAT_FIN = 0x4,
+	SNAT_FIN = 0x4, /* the remote's: that the workload has acknowledged */
 	SNAT_RESET = 0x8, /* the remote's has the right number, and the remote was silent since */
 	SNAT_REMOTE_RESET = 0x10, /* of the flow: maybe forged, user space asks the workload */
+	SNAT_REMOTE_FIN = 0x20, /* of the flow: maybe forged, remote_fin is its number */
 };
 
 /* gate: an open flow has this bit; else the number of packets that user space was given to hold. */
@@ -36,7 +37,7 @@ struct snat_flow {
 	__u8 borrowed; /* 1: the port is that of the mapping, which is a row without client */
 	__u32 workload_seq; /* the workload's sequence number, up to 134 ms late */
 	__u32 remote_next; /* its acknowledgement number, likewise */
-	__u32 pad;
+	__u32 remote_fin; /* what acknowledges the remote's FIN, if SNAT_REMOTE_FIN */
 };
 
 /*

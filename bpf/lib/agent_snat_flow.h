@@ -237,6 +237,28 @@ __noinline int snat_note_workload(const struct session_key *key __arg_nonnull,
 	return 0;
 }
 
+/* Is the remote's FIN noted, and does the workload's segment acknowledge it? */
+static __always_inline bool snat_takes_fin(struct __sk_buff *skb, const struct packet *p,
+					   const struct snat_flow *flow)
+{
+	return flow->events & SNAT_REMOTE_FIN && tcp_acknowledges_fin(skb, p, flow->remote_fin);
+}
+
+/* Notes that the remote has finished; a connection that is over then gives its port back. */
+__noinline int snat_note_end(const struct session_key *key __arg_nonnull,
+			     struct snat_flow *flow __arg_nonnull)
+{
+	struct snat_port *port = snat_port_of(key, flow);
+
+	__sync_fetch_and_and(&flow->events, ~SNAT_REMOTE_FIN);
+	if (!port)
+		return 0;
+	__sync_fetch_and_or(&port->events, SNAT_FIN);
+	if (!flow->borrowed && snat_is_over(flow->events, port->events))
+		snat_give_back(key, flow->workload, bpf_ntohs(flow->vip_port));
+	return 0;
+}
+
 /* Notes a workload's packet with which something is new, or which comes SNAT_SEEN_STEP after. */
 __noinline int snat_note_sent(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
 			      const struct session_key *key __arg_nonnull,
@@ -248,6 +270,8 @@ __noinline int snat_note_sent(struct __sk_buff *skb, const struct packet *p __ar
 		return 0;
 	if (events & ~flow->events)
 		snat_note_workload(key, flow, events);
+	if (snat_takes_fin(skb, p, flow))
+		snat_note_end(key, flow);
 	flow->last_seen = bpf_ktime_get_coarse_ns();
 	return 0;
 }
@@ -273,7 +297,22 @@ static __always_inline bool snat_believes(struct __sk_buff *skb, const struct pa
 	return false;
 }
 
-/* The same of the remote's side. */
+/* Notes a FIN of the remote, which counts once the workload acknowledges it. */
+__noinline int snat_note_fin(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
+			     struct snat_flow *flow __arg_nonnull)
+{
+	__u32 next = flow->remote_next, noted = next, fin = tcp_fin_read(skb, p);
+
+	if (flow->events & SNAT_REMOTE_FIN)
+		noted = flow->remote_fin;
+	if (!fin || !tcp_fin_precedes(fin, noted, next))
+		return 0;
+	flow->remote_fin = fin;
+	__sync_fetch_and_or(&flow->events, SNAT_REMOTE_FIN);
+	return 0;
+}
+
+/* What is new of the remote's side. */
 __noinline int snat_note_remote(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
 				const struct snat_port_key *port_key __arg_nonnull,
 				struct snat_port *port __arg_nonnull, __u32 events)
@@ -285,6 +324,9 @@ __noinline int snat_note_remote(struct __sk_buff *skb, const struct packet *p __
 		flow = bpf_map_lookup_elem(&snat_flows, &key);
 	if (events & SNAT_RESET && !(flow && snat_believes(skb, p, flow)))
 		return 0;
+	if (events & SNAT_FIN && flow)
+		snat_note_fin(skb, p, flow);
+	events &= ~SNAT_FIN;
 	__sync_fetch_and_or(&port->events, events);
 	if (flow && !flow->borrowed && snat_is_over(flow->events, port->events))
 		snat_give_back(&key, flow->workload, bpf_ntohs(port_key->port));

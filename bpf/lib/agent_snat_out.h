@@ -39,6 +39,7 @@ __noinline enum verdict snat_send(struct __sk_buff *skb, const struct packet *p 
 				  struct snat_flow *flow __arg_nonnull)
 {
 	if (snat_events(p) & ~flow->events || flow->events & SNAT_REMOTE_RESET ||
+	    snat_takes_fin(skb, p, flow) ||
 	    bpf_ktime_get_coarse_ns() - flow->last_seen >= SNAT_SEEN_STEP)
 		snat_note_sent(skb, p, key, flow);
 	return snat_translate(skb, p, flow);

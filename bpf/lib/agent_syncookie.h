@@ -265,52 +265,52 @@ static __always_inline void syncookie_turn(struct session *session, const struct
  * have made one by now of another segment with the cookie: that one goes on.
  */
 static __noinline struct session *syncookie_session(const struct session_key *key,
-						    const struct arrival *a, bool replay)
+						    struct arrival *a, bool replay)
 {
 	const struct handshake *h = &a->handshake;
 	bool cookies = a->rule.flags & NAT_RULE_COOKIES;
 	struct session *shared;
-	struct session fresh = {
-		.vip = a->inner.destination,
-		.vip_port = a->inner.destination_port,
-		.events = SESSION_CLIENT_ACK | (replay ? SESSION_REPLAY : 0),
-		.last_seen = bpf_ktime_get_coarse_ns(),
-		.idle_timeout = a->rule.idle_timeout,
-		.client_tsval = h->ts.tsval,
-		.client_next = h->seq,
-		.workload_seq = h->cookie + 1,
-		.isn = h->cookie,
-		.window = h->window,
-		.tag = session_tag(key, &a->inner.destination, a->inner.destination_port),
-	};
+	struct session *fresh = &a->fresh;
 
+	__builtin_memset(fresh, 0, sizeof(*fresh));
+	fresh->vip = a->inner.destination;
+	fresh->vip_port = a->inner.destination_port;
+	fresh->events = SESSION_CLIENT_ACK | (replay ? SESSION_REPLAY : 0);
+	fresh->last_seen = bpf_ktime_get_coarse_ns();
+	fresh->idle_timeout = a->rule.idle_timeout;
+	fresh->client_tsval = h->ts.tsval;
+	fresh->client_next = h->seq;
+	fresh->workload_seq = h->cookie + 1;
+	fresh->isn = h->cookie;
+	fresh->window = h->window;
+	fresh->tag = session_tag(key, &a->inner.destination, a->inner.destination_port);
 	if (h->ts.at && (cookies || replay)) {
-		fresh.cookie = (h->ts.tsecr & COOKIE_MASK) ?: 1;
-		fresh.offer = fresh.cookie;
-		fresh.cookie_scale = settings.cookie_scale;
+		fresh->cookie = (h->ts.tsecr & COOKIE_MASK) ?: 1;
+		fresh->offer = fresh->cookie;
+		fresh->cookie_scale = settings.cookie_scale;
 		/* Up, where a tick is shorter than a unit of the workload's clock. */
-		fresh.tsval = (h->ts.tsecr & ~COOKIE_MASK) + (1U << fresh.cookie_scale) - 1;
-		fresh.tsval >>= fresh.cookie_scale;
-		fresh.last_sent = fresh.last_seen;
-		*cookie_tick(&fresh, fresh.tsval) = fresh.tsval;
+		fresh->tsval = (h->ts.tsecr & ~COOKIE_MASK) + (1U << fresh->cookie_scale) - 1;
+		fresh->tsval >>= fresh->cookie_scale;
+		fresh->last_sent = fresh->last_seen;
+		*cookie_tick(fresh, fresh->tsval) = fresh->tsval;
 		if (!cookies)
-			fresh.events |= SESSION_OWN_TICKS;
+			fresh->events |= SESSION_OWN_TICKS;
 	}
 	if ((h->options & SYN_OPTION_WSCALE) != SYN_OPTION_WSCALE && h->ts.at)
-		fresh.window_shift = -SYN_COOKIE_WSCALE;
+		fresh->window_shift = -SYN_COOKIE_WSCALE;
 	shared = syncookie_shared(key, h->cookie);
 	if (!shared) { /* what may be there is past */
 		bpf_map_delete_elem(&sessions, key);
-		if (!bpf_map_update_elem(&new_sessions, key, &fresh, BPF_NOEXIST))
+		if (!bpf_map_update_elem(&new_sessions, key, fresh, BPF_NOEXIST))
 			return bpf_map_lookup_elem(&new_sessions, key);
 		shared = syncookie_shared(key, h->cookie);
 	}
 	if (shared) {
 		if (replay && !session_is_replayed(shared))
-			syncookie_turn(shared, &fresh);
+			syncookie_turn(shared, fresh);
 		return shared;
 	}
-	if (bpf_map_update_elem(&new_sessions, key, &fresh, BPF_ANY))
+	if (bpf_map_update_elem(&new_sessions, key, fresh, BPF_ANY))
 		return NULL;
 	return bpf_map_lookup_elem(&new_sessions, key);
 }

@@ -43,6 +43,7 @@ struct arrival {
 	struct nat_rule_key key; /* that rule was found by */
 	struct nat_rule rule;
 	struct handshake handshake;
+	struct session fresh; /* scratch: what begins by a SYN cookie */
 	enum content content;
 	bool past_muxes; /* from the far end of a connection that has left them */
 };

@@ -262,7 +262,7 @@ static __noinline struct session *session_make(const struct session_key *key,
 	struct session fresh = {
 		.vip = p->destination,
 		.vip_port = p->destination_port,
-		.events = client_events(p),
+		.events = client_events(p) & ~SESSION_CLIENT_FIN,
 		.last_seen = bpf_ktime_get_coarse_ns(),
 		.idle_timeout = rule->idle_timeout,
 		.tag = session_tag(key, &p->destination, p->destination_port),
@@ -311,6 +311,8 @@ session_open(struct __sk_buff *skb, const struct session_key *key, const struct 
 		return VERDICT_DROP_SESSION_FULL;
 	if (place)
 		(*session)->spilled = place;
+	if (client_events(p) & SESSION_CLIENT_FIN)
+		session_note_fin(skb, p, key, *session);
 	return VERDICT_NONE;
 }
 
@@ -321,8 +323,11 @@ static __always_inline void session_answered(struct __sk_buff *skb, const struct
 	__u64 now = bpf_ktime_get_coarse_ns();
 	__u32 events = workload_events(p);
 	const __u32 resets = SESSION_RESET | SESSION_CLIENT_RESET;
-	bool fresh = events & ~session->events;
+	bool fresh;
 
+	if (session_takes_fin(skb, p, session))
+		events |= SESSION_CLIENT_FIN;
+	fresh = events & ~session->events;
 	if (p->protocol == IPPROTO_TCP &&
 	    (fresh || session->events & resets || p->tcp_flags & TCP_FLAG_SYN ||
 	     now - session->last_sent >= SESSION_SEEN_STEP))

@@ -25,6 +25,41 @@ static __always_inline bool tcp_numbers_read(struct __sk_buff *skb, const struct
 							  numbers, sizeof(*numbers));
 }
 
+/* The number that acknowledges the FIN of a segment; 0 if it can't be read. */
+static __always_inline __u32 tcp_fin_read(struct __sk_buff *skb, const struct packet *p)
+{
+	const __u32 at = offsetof(struct tcphdr, window) - 2; /* of what has the data offset */
+	__u32 length = p->l3 + p->l3_length - p->l4;
+	__be32 word;
+
+	if (p->fragment_offset || bpf_skb_load_bytes(skb, p->l4 + at, &word, sizeof(word)))
+		return 0;
+	length -= bpf_ntohl(word) >> 28 << 2;
+	if (bpf_skb_load_bytes(skb, p->l4 + offsetof(struct tcphdr, seq), &word, sizeof(word)))
+		return 0;
+	return bpf_ntohl(word) + length + 1;
+}
+
+/*
+ * Which of two FINs is more likely to be acknowledged, by who has acknowledged all before next? The
+ * one that comes first after next. noted is next itself if there is no other.
+ */
+static __always_inline bool tcp_fin_precedes(__u32 fin, __u32 noted, __u32 next)
+{
+	return fin - next - 1 < noted - next - 1;
+}
+
+/* Does the segment acknowledge the FIN, and nothing beyond it? */
+static __noinline bool tcp_acknowledges_fin(struct __sk_buff *skb, const struct packet *p,
+					    __u32 fin)
+{
+	const __u8 others = TCP_FLAG_SYN | TCP_FLAG_RST;
+	struct tcp_numbers numbers;
+
+	return (p->tcp_flags & (TCP_FLAG_ACK | others)) == TCP_FLAG_ACK &&
+	       tcp_numbers_read(skb, p, &numbers) && bpf_ntohl(numbers.ack) == fin;
+}
+
 /*
  * Notes events, and returns the row that has them. session_of_client() may move the session on
  * another CPU: the copy has what was noted before SESSION_MOVED, and gets the rest here.
@@ -71,6 +106,30 @@ static __always_inline bool session_expects(struct __sk_buff *skb, const struct 
 	       bpf_ntohl(numbers.seq) == session->client_next;
 }
 
+/* Notes a FIN of the client, which counts once the workload acknowledges it. */
+static __noinline int session_note_fin(struct __sk_buff *skb, const struct packet *p,
+				       const struct session_key *key, struct session *session)
+{
+	__u32 next = session->client_next, noted = next, fin = tcp_fin_read(skb, p);
+
+	if (session->events & SESSION_FIN_NOTED)
+		noted = session->client_fin;
+	if (!fin || !tcp_fin_precedes(fin, noted, next))
+		return 0;
+	session_note(key, session, SESSION_FIN_NOTED)->client_fin = fin;
+	return 0;
+}
+
+/* Does the workload's segment acknowledge a FIN that is noted and does not count yet? */
+static __always_inline bool session_takes_fin(struct __sk_buff *skb, const struct packet *p,
+					      const struct session *session)
+{
+	const __u32 both = SESSION_FIN_NOTED | SESSION_CLIENT_FIN;
+
+	return (session->events & both) == SESSION_FIN_NOTED &&
+	       tcp_acknowledges_fin(skb, p, session->client_fin);
+}
+
 /* Notes what is new of the client in a segment that is no SYN. */
 static __noinline int session_note_client(struct __sk_buff *skb, const struct packet *p,
 					  const struct session_key *key, struct session *session,
@@ -81,6 +140,9 @@ static __noinline int session_note_client(struct __sk_buff *skb, const struct pa
 	else if (!(events & SESSION_RESET) && p->protocol == IPPROTO_TCP &&
 		 !session_acknowledges(skb, p, session))
 		return 0;
+	if (events & SESSION_CLIENT_FIN)
+		session_note_fin(skb, p, key, session);
+	events &= ~SESSION_CLIENT_FIN;
 	if (events & ~session->events)
 		session_note(key, session, events);
 	return 0;

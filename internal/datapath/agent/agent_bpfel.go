@@ -115,6 +115,7 @@ type agentArrival struct {
 		Native  bool
 		Listens bool
 	}
+	Fresh     agentSession
 	Content   uint32
 	PastMuxes bool
 	_         [3]byte
@@ -321,14 +322,15 @@ type agentSession struct {
 	CookieScale uint8
 	Direct      uint8
 	Tsvals      [16]uint32
+	IdleTimeout uint32
+	Spilled     uint32
+	ClientFin   uint32
 	Isn         uint32
 	Shift       uint32
 	ClockShift  uint32
 	Window      uint16
 	WindowShift int8
-	Pad         uint8
-	IdleTimeout uint32
-	Spilled     uint32
+	Pad         [5]uint8
 }
 
 type agentSessionEvent uint32
@@ -344,6 +346,7 @@ const (
 	agentSessionEventSESSION_OWN_TICKS       agentSessionEvent = 128
 	agentSessionEventSESSION_CLIENT_SYN      agentSessionEvent = 256
 	agentSessionEventSESSION_CLIENT_RESET    agentSessionEvent = 512
+	agentSessionEventSESSION_FIN_NOTED       agentSessionEvent = 1024
 	agentSessionEventSESSION_MOVED           agentSessionEvent = 2048
 )
 
@@ -377,6 +380,7 @@ const (
 	agentSnatEventSNAT_FIN          agentSnatEvent = 4
 	agentSnatEventSNAT_RESET        agentSnatEvent = 8
 	agentSnatEventSNAT_REMOTE_RESET agentSnatEvent = 16
+	agentSnatEventSNAT_REMOTE_FIN   agentSnatEvent = 32
 )
 
 type agentSnatExcept struct {
@@ -399,7 +403,7 @@ type agentSnatFlow struct {
 	Borrowed    uint8
 	WorkloadSeq uint32
 	RemoteNext  uint32
-	Pad         uint32
+	RemoteFin   uint32
 }
 
 type agentSnatFlowCall struct {

@@ -273,7 +273,7 @@ func TestLateRedirects(t *testing.T) {
 		{"both ends have said that it ends", func(r *rig, in, answer pkt.Packet) {
 			fin := func(p *pkt.Packet) { p.Flags = pkt.ACK | pkt.FIN }
 			r.run("from_uplink", in.With(fin).Inside(outer(interface4)).Frame(), nil)
-			r.run("from_workload", answer.With(fin).Frame(), nil)
+			r.run("from_workload", answer.With(fin, numbers(in.Ack, in.Seq+payloadBytes+1)).Frame(), nil)
 		}},
 		{"the workload reset it", func(r *rig, _, answer pkt.Packet) {
 			r.run("from_workload", answer.With(func(p *pkt.Packet) { p.Flags = pkt.RST }).Frame(), nil)

@@ -74,7 +74,7 @@ func TestChainPastSessions(t *testing.T) {
 	ask, chained := step1(stepAsk, peer4), step1(stepChained, peer4)
 	fin := pkt.TCP(client4, vip4, pkt.FIN|pkt.ACK)
 	finOut := delivered(fin, native4)
-	answer := replyTo(out, pkt.FIN|pkt.ACK)
+	answer := replyTo(out, pkt.FIN|pkt.ACK, numbers(2000, fin.Seq+payloadBytes+1))
 	direct := answer.With(from(vip4))
 	r.check("client's FIN", carried(fin, outer(native4), gue{}, "deliver_native", &finOut))
 	r.check("workload's FIN", outbound("to_uplink", answer, "reply_native", &direct))

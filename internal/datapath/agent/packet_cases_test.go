@@ -214,8 +214,8 @@ func sessionCases() []packetCase {
 	forged, forgedOut := rst.With(numbers(7000, 0)), rstOut.With(numbers(7000, 0))
 	other, otherOut := tcp(otherVIP4, pkt.SYN)
 
-	reply := func(vip string, flags pkt.Flags) step {
-		answer := replyTo(synOut, flags, numbers(1999, 1000))
+	reply := func(vip string, flags pkt.Flags, changes ...func(*pkt.Packet)) step {
+		answer := replyTo(synOut, flags, numbers(1999, 1000)).With(changes...)
 		direct := answer.With(from(vip))
 		return outbound("to_uplink", answer, "reply_native", &direct)
 	}
@@ -230,8 +230,11 @@ func sessionCases() []packetCase {
 			inbound(fin, "deliver_native", &finOut),
 			inbound(other, "drop_session_taken", nil))},
 		{"another VIP follows a closed session", after(
-			inbound(fin, "deliver_native", &finOut), reply(vip4, pkt.FIN|pkt.ACK),
+			inbound(fin, "deliver_native", &finOut), reply(vip4, pkt.FIN|pkt.ACK, numbers(2000, 1000+payloadBytes+1)),
 			inbound(other, "deliver_native", &otherOut), reply(otherVIP4, pkt.SYN|pkt.ACK))},
+		{"another VIP meets a session whose FIN has another number", after(
+			inbound(fin, "deliver_native", &finOut), reply(vip4, pkt.FIN|pkt.ACK),
+			inbound(other, "drop_session_taken", nil))},
 		{"another VIP follows a reset", after(
 			inbound(rst, "deliver_native", &rstOut),
 			inbound(other, "deliver_native", &otherOut), reply(otherVIP4, pkt.SYN|pkt.ACK))},

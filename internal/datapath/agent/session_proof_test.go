@@ -217,7 +217,7 @@ func TestPortUsedAgain(t *testing.T) {
 	talks(t, func(t *testing.T, c talk) {
 		c.shake()
 		c.hears(pkt.FIN|pkt.ACK, clientNext, workloadNext)
-		c.answers(pkt.FIN|pkt.ACK, workloadNext, clientNext+1)
+		c.answers(pkt.FIN|pkt.ACK, workloadNext, clientEnd)
 		if state := c.state(); state != StateClosing {
 			t.Fatalf("after both ends have finished the session is %q", state)
 		}

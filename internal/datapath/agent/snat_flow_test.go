@@ -203,7 +203,7 @@ func TestSNATShortConnections(t *testing.T) {
 			r.verdict("from_uplink", answered(out, native4, pkt.SYN|pkt.ACK)),
 			r.verdict("to_uplink", syn.With(fin)),
 			r.verdict("from_uplink", answered(out, native4, pkt.FIN|pkt.ACK)),
-			r.verdict("to_uplink", syn.With(fin, func(p *pkt.Packet) { p.Flags = pkt.ACK })),
+			r.verdict("to_uplink", syn.With(fin, numbers(syn.Seq, 1999+payloadBytes+1), func(p *pkt.Packet) { p.Flags = pkt.ACK })),
 		} {
 			if verdict != "snat_native" && verdict != "deliver_native" {
 				t.Fatalf("connection %d, step %d: verdict is %s", i, step, verdict)
