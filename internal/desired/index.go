@@ -16,6 +16,7 @@ type index struct {
 	living sorted.Map[place, none]
 	muxes  sorted.Map[string, model.Node]
 	moving sorted.Map[model.EndpointKey, none] // tables in transition
+	free   sorted.Map[model.EndpointKey, none] // tables with slots that rest
 	taken  sorted.Map[netip.Addr, taken]       // ranges of each VIP that somebody has, by address
 
 	naming  sorted.Map[naming, none]                      // who names which prefix list
@@ -67,7 +68,7 @@ func (s State) Clone() State {
 		VIPs: s.VIPs.Clone(), Tables: s.Tables.Clone(), Nodes: s.Nodes.Clone(), Health: s.Health.Clone(),
 		Pools: s.Pools.Clone(), Ports: s.Ports.Clone(), Steps: s.Steps.Clone(), PrefixLists: s.PrefixLists.Clone(), Restored: s.Restored,
 		index: index{
-			uses: s.uses.Clone(), living: s.living.Clone(), muxes: s.muxes.Clone(), moving: s.moving.Clone(), taken: s.taken.Clone(),
+			uses: s.uses.Clone(), living: s.living.Clone(), muxes: s.muxes.Clone(), moving: s.moving.Clone(), free: s.free.Clone(), taken: s.taken.Clone(),
 			naming: s.naming.Clone(), leaving: s.leaving.Clone(), digest: s.digest, ranges: s.ranges, usage: s.usage.Clone(),
 		},
 	}
@@ -171,12 +172,18 @@ func (s *State) PutTable(key model.EndpointKey, table Table) {
 	} else {
 		s.moving.Delete(key)
 	}
+	if slices.ContainsFunc(table.Rows, Row.Retired) {
+		s.free.Set(key, none{})
+	} else {
+		s.free.Delete(key)
+	}
 }
 
 // RemoveTable forgets a table.
 func (s *State) RemoveTable(key model.EndpointKey) {
 	s.Tables.Delete(key)
 	s.moving.Delete(key)
+	s.free.Delete(key)
 }
 
 // PutNode adds or replaces a node.
@@ -252,3 +259,6 @@ func (s State) MuxNodes() iter.Seq[model.Node] { return s.muxes.Values() }
 
 // Moving are the endpoints whose table is in transition.
 func (s State) Moving() iter.Seq[model.EndpointKey] { return s.moving.Keys() }
+
+// Freed are the endpoints whose table has slots of backends that were removed.
+func (s State) Freed() iter.Seq[model.EndpointKey] { return s.free.Keys() }

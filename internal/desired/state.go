@@ -77,7 +77,7 @@ type Row struct {
 	Slot    model.Slot
 	Backend netip.AddrPort
 	Tunnel  netip.Addr
-	Freed   time.Time // when the backend was removed; zero: in use
+	Freed   time.Time // when the backend was removed, by the clock of the leader of then; zero: in use
 	Down    bool      // its flows are chosen anew: see mark
 }
 

@@ -10,9 +10,13 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
+// FreeFor says how long the slot of a retired row has been free, by the clock of the leader that asks: Row.Freed is by
+// that of whoever led then. nil: all for no time yet.
+type FreeFor func(model.EndpointKey, Row) time.Duration
+
 // Changed computes vip's tables and returns those that differ from the ones in s. The moves that ended
 // names are over.
-func (s State) Changed(vip model.VIP, now time.Time, ended Ended) map[model.EndpointKey]Table {
+func (s State) Changed(vip model.VIP, now time.Time, ended Ended, free FreeFor) map[model.EndpointKey]Table {
 	changed := map[model.EndpointKey]Table{}
 	for _, e := range vip.Endpoints {
 		key := Key(vip, e)
@@ -20,7 +24,8 @@ func (s State) Changed(vip model.VIP, now time.Time, ended Ended) map[model.Endp
 		if !had {
 			old.Cookies = fresh
 		}
-		table := s.compute(vip, e, old, now, ended[key])
+		rests := func(r Row) bool { return free == nil || free(key, r) < retireTime(e) }
+		table := s.compute(vip, e, old, now, ended[key], rests)
 		if !had || !table.Equal(old) {
 			changed[key] = table
 		}
@@ -41,8 +46,8 @@ func Gone(old, vip model.VIP) []model.EndpointKey {
 }
 
 // compute returns the table of e that follows old.
-func (s State) compute(vip model.VIP, e model.Endpoint, old Table, now time.Time, ended map[model.Slot]time.Time) Table {
-	table := Table{Rows: keep(old.Rows, e.Backends, now, retireTime(e), s.Restored)}
+func (s State) compute(vip model.VIP, e model.Endpoint, old Table, now time.Time, ended map[model.Slot]time.Time, rests func(Row) bool) Table {
+	table := Table{Rows: keep(old.Rows, e.Backends, now, rests, s.Restored)}
 	table.Cookies, table.Settles = cookies(vip, e, old, now)
 	effective := s.effective(vip, e)
 	ailing := s.mark(table.Rows, vip, e, effective.kept)
@@ -171,8 +176,8 @@ func (s State) effective(vip model.VIP, e model.Endpoint) effect {
 }
 
 // keep gives each backend a row: its old one if it has any, even a retired one, else a free slot.
-// Rows without a backend retire, and are forgotten after the time to retire.
-func keep(old []Row, backends []model.Backend, now time.Time, retire time.Duration, restored Restored) []Row {
+// Rows without a backend retire, and are forgotten when they have rested.
+func keep(old []Row, backends []model.Backend, now time.Time, rests func(Row) bool, restored Restored) []Row {
 	wanted := make(map[netip.AddrPort]model.Backend, len(backends))
 	for _, b := range backends {
 		wanted[b.AddrPort()] = b
@@ -187,7 +192,7 @@ func keep(old []Row, backends []model.Backend, now time.Time, retire time.Durati
 		case !r.Retired():
 			r.Freed = now
 			rows = append(rows, r)
-		case now.Sub(r.Freed) < retire:
+		case rests(r):
 			rows = append(rows, r)
 		}
 	}

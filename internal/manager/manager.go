@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -96,6 +97,7 @@ type Manager struct {
 	ports     *portRequests
 	summaries summaries
 	suspects  suspects
+	free      atomic.Pointer[freeSlots]
 	resting   time.Duration // how long a range that was given back is nobody's
 }
 
@@ -184,7 +186,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.watchStore(ctx) })
 	group.Go(func() error { return m.recordEvents(ctx) }) // muxes report to any replica
 	group.Go(func() error {
-		return m.whileLeading(ctx, m.reconcile, m.watchSilence, m.endTransitions, m.endRests, m.settleRestore, m.auditPorts, m.notice, m.rotateKeys, m.rotateSecrets, m.mitigate, m.store.Promote)
+		return m.whileLeading(ctx, m.reconcile, m.watchSilence, m.endTransitions, m.endRests, m.watchFreeSlots, m.settleRestore, m.auditPorts, m.notice, m.rotateKeys, m.rotateSecrets, m.mitigate, m.store.Promote)
 	})
 	group.Go(func() error {
 		defer stopStore()

@@ -177,7 +177,7 @@ func (m *Manager) follow(s *store.State, vips []string, ended desired.Ended) sto
 	change := store.Change{Tables: map[model.EndpointKey]desired.Table{}, Ports: map[model.SNATKey]desired.Holding{}}
 	for _, name := range vips {
 		if vip, there := s.VIPs.Get(name); there {
-			maps.Copy(change.Tables, s.Changed(vip, m.now(), ended))
+			maps.Copy(change.Tables, s.Changed(vip, m.now(), ended, m.freeFor))
 			if vip.SNAT != nil {
 				maps.Copy(change.Ports, s.ChangedPorts(vip.Address, m.now()))
 			}

@@ -1,0 +1,76 @@
+package manager
+
+import (
+	"context"
+	"time"
+
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// freeSlots are when this manager first saw slots free. Their rest is counted from then: the clock of the leader that
+// freed them may be another. After a change of the leader they may rest for longer, never for less.
+type freeSlots map[freeSlot]time.Time
+
+type freeSlot struct {
+	endpoint model.EndpointKey
+	slot     model.Slot
+	freed    int64 // by the leader that wrote it: a name, no time
+}
+
+func freeSlotOf(key model.EndpointKey, r desired.Row) freeSlot {
+	return freeSlot{key, r.Slot, r.Freed.UnixNano()}
+}
+
+// look notes what is free by now.
+func (seen freeSlots) look(s *store.State, now time.Time) freeSlots {
+	next := freeSlots{}
+	for key := range s.Freed() {
+		for _, r := range s.Tables.At(key).Rows {
+			if !r.Retired() {
+				continue
+			}
+			at := freeSlotOf(key, r)
+			if next[at] = now; !seen[at].IsZero() {
+				next[at] = seen[at]
+			}
+		}
+	}
+	return next
+}
+
+// lookForFreeSlots is how often a leader looks for slots that are free.
+const lookForFreeSlots = time.Minute
+
+// watchFreeSlots notes slots that are free while this manager leads. What it has seen in an earlier term counts.
+func (m *Manager) watchFreeSlots(ctx context.Context) error {
+	tick := time.NewTicker(lookForFreeSlots)
+	defer tick.Stop()
+	for {
+		var seen freeSlots
+		if before := m.free.Load(); before != nil {
+			seen = *before
+		}
+		seen = seen.look(m.store.State(), m.now())
+		m.free.Store(&seen)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// freeFor is how long this manager knows a slot to be free.
+func (m *Manager) freeFor(key model.EndpointKey, r desired.Row) time.Duration {
+	seen := m.free.Load()
+	if seen == nil {
+		return 0
+	}
+	first, known := (*seen)[freeSlotOf(key, r)]
+	if !known {
+		return 0
+	}
+	return m.now().Sub(first)
+}
