@@ -25,6 +25,7 @@ type Status struct {
 	Muxes      []string                 `json:"muxes"` // addresses and prefixes
 	Backends   []StatusBackend          `json:"backends"`
 	Sessions   map[agent.State]int      `json:"sessions"`
+	SNAT       []StatusSNAT             `json:"snat"`
 	Verdicts   map[string]model.Counter `json:"verdicts"`
 	// SYNCookies is what the host's own stack makes of them: "sockets", or needs: "handshakes".
 	SYNCookies string `json:"synCookies"`
@@ -36,6 +37,13 @@ type StatusBackend struct {
 	Tunnel   netip.Addr     `json:"tunnel"`
 	Backend  netip.AddrPort `json:"backend"`
 	Workload string         `json:"workload"` // an interface, "native", or "missing"
+}
+
+// StatusSNAT is a workload that leaves as a VIP, with its ports.
+type StatusSNAT struct {
+	VIP      netip.Addr    `json:"vip"`
+	Workload netip.Addr    `json:"workload"`
+	Ranges   []model.Range `json:"ranges"` // of 8 ports; range n begins with port 8 n
 }
 
 // ReadStatus reads the data plane that is pinned at pinPath.
@@ -78,6 +86,9 @@ func newStatus(live agent.Status, name func(ifindex int) string) Status {
 		}
 		s.Backends = append(s.Backends, row)
 	}
+	for _, key := range slices.SortedFunc(maps.Keys(live.SNAT), model.SNATKey.Compare) {
+		s.SNAT = append(s.SNAT, StatusSNAT{VIP: key.VIP, Workload: key.Address, Ranges: live.SNAT[key]})
+	}
 	return s
 }
 
@@ -102,6 +113,12 @@ func (s Status) Table(to io.Writer) error {
 	fmt.Fprintln(w, "\nENDPOINT\tTUNNEL\tBACKEND\tWORKLOAD")
 	for _, b := range s.Backends {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", b.Endpoint, b.Tunnel, b.Backend, b.Workload)
+	}
+	if len(s.SNAT) > 0 {
+		fmt.Fprintln(w, "\nVIP\tWORKLOAD\tPORTS")
+	}
+	for _, n := range s.SNAT {
+		fmt.Fprintf(w, "%s\t%s\t%d\n", n.VIP, n.Workload, len(n.Ranges)*model.RangePorts)
 	}
 	daemon.WriteVerdicts(w, s.Verdicts)
 	return w.Flush()

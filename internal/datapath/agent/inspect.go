@@ -24,6 +24,7 @@ type Status struct {
 	Workloads  map[netip.Addr]int                         // DIP to ifindex; 0: native
 	Sessions   map[State]int
 	Verdicts   map[string]model.Counter
+	SNAT       map[model.SNATKey][]model.Range // the ports of workloads that leave as a VIP, in order
 	// TakesOver says whether the host's own stack makes sockets of SYN cookies.
 	TakesOver bool
 }
@@ -44,7 +45,7 @@ func Inspect(pinPath string) (Status, error) {
 	}
 	maps := make(map[string]*ebpf.Map)
 	defer closeMaps(maps)
-	for _, name := range []string{"settings", "muxes", "nat_rules", "workloads", "new_sessions", "sessions", "verdicts"} {
+	for _, name := range []string{"settings", "muxes", "nat_rules", "workloads", "new_sessions", "sessions", "verdicts", "snat_workloads", "snat_owned"} {
 		m, err := ebpf.LoadPinnedMap(pin.Live(pinPath, name), &ebpf.LoadPinOptions{ReadOnly: true})
 		if errors.Is(err, fs.ErrNotExist) {
 			return Status{}, fmt.Errorf("inspect %s: %w", pinPath, ErrNotLoaded)
@@ -98,6 +99,32 @@ func readStatus(maps map[string]*ebpf.Map, verdicts abi.Verdicts) (Status, error
 		failed = append(failed, err)
 	}
 
+	status.SNAT, err = readPorts(maps["snat_workloads"], maps["snat_owned"])
+	failed = append(failed, err)
+
 	status.Verdicts, err = verdicts.Read(maps["verdicts"])
 	return status, errors.Join(append(failed, err)...)
+}
+
+// readPorts reads which ranges each workload has.
+func readPorts(workloads, owned *ebpf.Map) (map[model.SNATKey][]model.Range, error) {
+	rows, failed := readTable[agentAddress, agentSnatWorkload](workloads)
+	blocks, err := readTable[agentSnatOwnedKey, agentSnatOwned](owned)
+	ports, byNumber := make(map[model.SNATKey][]model.Range, len(rows)), make(map[uint32]model.SNATKey, len(rows))
+	for dip, row := range rows {
+		key := model.SNATKey{VIP: fromAddress(row.Vip), Address: fromAddress(dip)}
+		ports[key], byNumber[row.Number] = nil, key
+	}
+	for block, row := range blocks {
+		key, known := byNumber[block.Workload]
+		if !known {
+			continue
+		}
+		held, _ := rangesOfOwned(block, row)
+		ports[key] = append(ports[key], held...)
+	}
+	for _, ranges := range ports {
+		slices.Sort(ranges)
+	}
+	return ports, errors.Join(failed, err)
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -299,5 +300,12 @@ func TestTables(t *testing.T) {
 	w.must(err)
 	if len(again.Rules) != len(after.Rules) {
 		t.Errorf("a refused change left %d rules, not %d", len(again.Rules), len(after.Rules))
+	}
+	w.leave(500, 7, 507)
+	ports, err := agent.Inspect(w.pins)
+	w.must(err)
+	key := model.SNATKey{VIP: netip.MustParseAddr(outVIP4), Address: netip.MustParseAddr(workloadDIP4)}
+	if held := ports.SNAT[key]; len(ports.SNAT) != 1 || !slices.Equal(held, []model.Range{7, 500, 507}) {
+		t.Errorf("source NAT is %v", ports.SNAT)
 	}
 }

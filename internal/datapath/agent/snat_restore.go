@@ -43,15 +43,9 @@ func (d *Datapath) readSNAT() error {
 			continue
 		}
 		row.blocks[key.Block] = value.Ports
-		for r := range uint32(rangesOfBlock) {
-			switch {
-			case value.Ports>>(r*model.RangePorts)&0xff != 0:
-				row.config.Ranges = append(row.config.Ranges, model.Range(key.Block*rangesOfBlock+r))
-			case value.Flows[r] != 0: // one that is to be given up
-				row.config.Ranges = append(row.config.Ranges, model.Range(key.Block*rangesOfBlock+r))
-				row.config.Reclaim = append(row.config.Reclaim, model.Range(key.Block*rangesOfBlock+r))
-			}
-		}
+		held, reclaimed := rangesOfOwned(key, value)
+		row.config.Ranges = append(row.config.Ranges, held...)
+		row.config.Reclaim = append(row.config.Reclaim, reclaimed...)
 	}
 	for _, row := range d.snat {
 		slices.Sort(row.config.Ranges)
@@ -64,6 +58,20 @@ func (d *Datapath) readSNAT() error {
 		d.tunnels, err = readTable[agentAddress, uint8](d.objects.Tunnels)
 	}
 	return err
+}
+
+// rangesOfOwned are the ranges that a workload has of a block, and those of them that take no new flow.
+func rangesOfOwned(key agentSnatOwnedKey, owned agentSnatOwned) (held, reclaimed []model.Range) {
+	for r := range uint32(rangesOfBlock) {
+		number := model.Range(key.Block*rangesOfBlock + r)
+		switch {
+		case owned.Ports>>(r*model.RangePorts)&0xff != 0:
+			held = append(held, number)
+		case owned.Flows[r] != 0: // one that is to be given up
+			held, reclaimed = append(held, number), append(reclaimed, number)
+		}
+	}
+	return held, reclaimed
 }
 
 // readTenantsOfSNAT goes on with the counts of an earlier process, or counts what a version has left that did not.
