@@ -38,8 +38,8 @@ var scenarios = []scenario{
 }
 
 func TestFaults(t *testing.T) {
-	lab := newLab(t, netlab.Plan{Name: *labName, Clients: 3, Managers: 3, Muxes: 3, Hosts: 2, Workloads: 2})
-	prepare(t, lab)
+	lab := newLab(t, netlab.Plan{Name: *labName, Clients: 3, Managers: 3, Muxes: 3, Hosts: 2, Workloads: 2, Outside: 1})
+	ports := prepare(t, lab)
 	c := newCluster(t, lab, operator)
 	count := max(1, *seeds)
 	for i := range count {
@@ -50,7 +50,7 @@ func TestFaults(t *testing.T) {
 			seed := *firstSeed + uint64(i)
 			t.Run(fmt.Sprintf("%s/seed %d", s.name, seed), func(t *testing.T) {
 				w := &world{
-					Lab: lab, random: rand.New(rand.NewPCG(seed, 0)), full: *seeds > 0, cluster: c, history: newHistory(),
+					Lab: lab, random: rand.New(rand.NewPCG(seed, 0)), full: *seeds > 0, cluster: c, history: newHistory(), ports: ports,
 				}
 				w.play(t, s)
 			})
@@ -61,8 +61,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// prepare applies what the data plane's clients use.
-func prepare(t *testing.T, lab *netlab.Lab) {
+// prepare applies what the data plane's clients use, and looks from then on at who has which ports.
+func prepare(t *testing.T, lab *netlab.Lab) *ports {
 	t.Helper()
 	file := filepath.Join(lab.Dir(), "serving.yaml")
 	must(t, os.WriteFile(file, []byte(serving(lab)), 0o600))
@@ -70,6 +70,7 @@ func prepare(t *testing.T, lab *netlab.Lab) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	must(t, lab.WaitHealthy(t.Context(), bound))
+	return watchPorts(t, lab)
 }
 
 // play runs a scenario with clients of both planes at work, before, during and after.
@@ -91,6 +92,7 @@ func (w *world) play(t *testing.T, s scenario) {
 	stopped = true
 	w.well(t)
 	traffic.unbroken(t)
+	w.portsAgree(t)
 	consistent(t, w.history.entries())
 }
 

@@ -20,12 +20,13 @@ func TestTwoOfFive(t *testing.T) {
 	if *seeds == 0 {
 		t.Skip("one of the scenarios that make faults runs")
 	}
-	lab := newLab(t, netlab.Plan{Name: five(), Clients: 3, Managers: 5, Muxes: 2, Hosts: 2, Workloads: 2})
-	prepare(t, lab)
+	lab := newLab(t, netlab.Plan{Name: five(), Clients: 3, Managers: 5, Muxes: 2, Hosts: 2, Workloads: 2, Outside: 1})
+	ports := prepare(t, lab)
 	c := newCluster(t, lab, operator)
 	for i := range *seeds {
 		w := &world{
 			Lab: lab, random: rand.New(rand.NewPCG(*firstSeed+uint64(i), 5)), full: true, cluster: c, history: newHistory(),
+			ports: ports,
 		}
 		var lost []string
 		var u *users

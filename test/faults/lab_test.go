@@ -31,8 +31,11 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == memberProgram {
+		runMember()
+	}
 	flag.Parse()
-	for _, name := range []string{*labName, five()} { // what a run that crashed left
+	for _, name := range []string{*labName, five(), external()} { // what a run that crashed left
 		if err := clear(name); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -62,6 +65,7 @@ type world struct {
 	full    bool // not the short selection
 	cluster *cluster
 	history *history
+	ports   *ports
 }
 
 // marks is how many times the marker was written, by all scenarios.
@@ -69,17 +73,24 @@ var marks atomic.Uint64
 
 func newLab(t *testing.T, plan netlab.Plan) *netlab.Lab {
 	t.Helper()
+	return startLab(t, netlab.Config{Plan: plan})
+}
+
+// startLab starts a lab of which no more is said than what is special.
+func startLab(t *testing.T, config netlab.Config) *netlab.Lab {
+	t.Helper()
 	bin := os.Getenv("WEIR_BIN")
 	if bin == "" {
 		var err error
 		bin, err = filepath.Abs("../../bin")
 		must(t, err)
 	}
-	lab, err := netlab.Up(t.Context(), netlab.Config{Plan: plan, Bin: bin, Tied: true})
+	config.Bin, config.Tied = bin, true
+	lab, err := netlab.Up(t.Context(), config)
 	must(t, err)
 	t.Cleanup(func() {
 		lab.Report(t)
-		must(t, clear(plan.Name))
+		must(t, clear(config.Name))
 		must(t, lab.Down())
 	})
 	return lab
@@ -116,10 +127,10 @@ func (w *world) between(low, high time.Duration) time.Duration {
 func one[T any](w *world, of []T) T { return of[w.random.IntN(len(of))] }
 
 // serving is the manifest of what the clients of the data plane use: a VIP whose backends are not checked, for
-// connections that stay, and one whose backends are.
+// connections that stay, one whose backends are, and those that workloads leave as.
 func serving(lab *netlab.Lab) string {
 	return manifest(lab, steadyVIP, "", 1) +
-		manifest(lab, checkedVIP, "healthCheck: {tcp: {}, interval: 1s, timeout: 900ms, fall: 5}", 1)
+		manifest(lab, checkedVIP, "healthCheck: {tcp: {}, interval: 1s, timeout: 900ms, fall: 5}", 1) + leaving(lab)
 }
 
 // manifest is that of a VIP in front of all workloads, of which the first has a weight.
@@ -149,6 +160,7 @@ var addresses = map[string]string{
 	steadyVIP: "203.0.113.10", checkedVIP: "203.0.113.11", markerVIP: "203.0.113.12",
 	writerVIP: "203.0.113.13", commandVIP: "203.0.113.14",
 	"r1": "203.0.113.21", "r2": "203.0.113.22", "r3": "203.0.113.23",
+	"crawler4": "203.0.113.30", "crawler6": "2001:db8:113::30",
 }
 
 // registers are the VIPs that operators write.

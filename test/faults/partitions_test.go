@@ -154,16 +154,24 @@ func (w *world) refused(t *testing.T, manager string) (streams float64) {
 	t.Helper()
 	ns, err := w.NS(manager)
 	must(t, err)
-	transport := &http.Transport{DialContext: dialIn(ns), DisableKeepAlives: true}
-	response, err := (&http.Client{Transport: transport, Timeout: bound}).Get("http://127.0.0.1:7410/metrics")
-	must(t, err)
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
+	caller := &http.Client{Transport: &http.Transport{DialContext: dialIn(ns), DisableKeepAlives: true}, Timeout: bound}
+	text, err := metrics(caller, "http://127.0.0.1:7410/metrics")
 	must(t, err)
 	for _, role := range []string{"mux", "host"} {
-		streams += scrape.Value(t, string(text), fmt.Sprintf("weir_manager_streams_refused_total{role=%q}", role))
+		streams += scrape.Value(t, text, fmt.Sprintf("weir_manager_streams_refused_total{role=%q}", role))
 	}
 	return streams
+}
+
+// metrics are what a program shows at a URL.
+func metrics(caller *http.Client, url string) (string, error) {
+	response, err := caller.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	return string(text), err
 }
 
 // clockStepped steps the time of day of some programs, and back.

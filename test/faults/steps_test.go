@@ -57,42 +57,50 @@ func (w *world) names(kind netlab.Kind) []string {
 	return names
 }
 
-func (w *world) kill(t *testing.T, managers ...string) {
+// program is what a manager's node, or one of an external etcd, runs.
+func program(node string) string {
+	if slices.Contains(members, node) {
+		return memberProgram
+	}
+	return "weir-manager"
+}
+
+func (w *world) kill(t *testing.T, nodes ...string) {
 	t.Helper()
-	for _, name := range managers {
-		p, err := w.Process(name, "weir-manager")
+	for _, name := range nodes {
+		p, err := w.Process(name, program(name))
 		must(t, err)
 		must(t, p.Stop(unix.SIGKILL, bound))
 		w.log(t, "%s is killed", name)
 	}
 }
 
-func (w *world) restart(t *testing.T, managers ...string) {
+func (w *world) restart(t *testing.T, nodes ...string) {
 	t.Helper()
-	for _, name := range managers {
-		_, err := w.Restart(name, "weir-manager")
+	for _, name := range nodes {
+		_, err := w.Restart(name, program(name))
 		must(t, err)
 		w.log(t, "%s is started again", name)
 	}
 }
 
-// freeze stops managers as a hanging disk or hypervisor does, until thaw.
-func (w *world) freeze(t *testing.T, managers ...string) {
+// freeze stops programs as a hanging disk or hypervisor does, until thaw.
+func (w *world) freeze(t *testing.T, nodes ...string) {
 	t.Helper()
-	w.signal(t, unix.SIGSTOP, managers...)
-	w.log(t, "%v is frozen", managers)
+	w.signal(t, unix.SIGSTOP, nodes...)
+	w.log(t, "%v is frozen", nodes)
 }
 
-func (w *world) thaw(t *testing.T, managers ...string) {
+func (w *world) thaw(t *testing.T, nodes ...string) {
 	t.Helper()
-	w.signal(t, unix.SIGCONT, managers...)
-	w.log(t, "%v wakes up", managers)
+	w.signal(t, unix.SIGCONT, nodes...)
+	w.log(t, "%v wakes up", nodes)
 }
 
-func (w *world) signal(t *testing.T, signal unix.Signal, managers ...string) {
+func (w *world) signal(t *testing.T, signal unix.Signal, nodes ...string) {
 	t.Helper()
-	for _, name := range managers {
-		p, err := w.Process(name, "weir-manager")
+	for _, name := range nodes {
+		p, err := w.Process(name, program(name))
 		must(t, err)
 		must(t, p.Signal(signal))
 	}

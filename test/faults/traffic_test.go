@@ -14,6 +14,8 @@ import (
 type traffic struct {
 	streams  *netlab.Streams
 	requests *netlab.Load
+	outward  []*netlab.Streams // of workloads
+	bursts   *bursts           // likewise
 }
 
 // longest is longer than any scenario.
@@ -31,16 +33,28 @@ func (w *world) startTraffic(t *testing.T) *traffic {
 	})
 	must(t, err)
 	must(t, streams.WaitOpened(t.Context(), bound))
-	return &traffic{streams: streams, requests: requests}
+	return &traffic{streams: streams, requests: requests, outward: w.heldOutside(t), bursts: w.startBursts(t)}
 }
 
 func target(vip string) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr(addresses[vip]), 80)
 }
 
-// unbroken ends the traffic and holds that no connection broke and no new one failed.
+// unbroken ends the traffic and holds that no connection broke and no new one of clients failed. Workloads' new ones may
+// find no port while nobody leads.
 func (c *traffic) unbroken(t *testing.T) {
 	t.Helper()
+	opened, err := c.bursts.stop()
+	must(t, err)
+	for _, s := range c.outward {
+		held, err := s.Stop()
+		must(t, err)
+		t.Logf("%d connections to outside stayed, with %d blocks, the slowest in %v; %d others came and went",
+			held.Opened, held.Blocks, held.Slowest.Round(time.Millisecond), opened)
+		if held.Broken > 0 || held.Opened == 0 {
+			t.Errorf("%d of %d connections to outside broke: %+v", held.Broken, held.Opened, held.Breaks)
+		}
+	}
 	held, err := c.streams.Stop()
 	must(t, err)
 	made, err := c.requests.Stop()

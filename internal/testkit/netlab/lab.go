@@ -23,6 +23,9 @@ type Config struct {
 	// Workload starts what a workload serves. Nil: the echo of weir lab echo, on port 8080.
 	Workload func(lab *Lab, node Node) error
 
+	// Store starts an etcd that the managers use instead of their own, and returns its URLs, as --etcd-endpoints takes them.
+	Store func(lab *Lab) (endpoints string, err error)
+
 	// MuxFlags are more flags of the muxes' programs.
 	MuxFlags []string
 
@@ -89,7 +92,7 @@ func (l *Lab) build(ctx context.Context, config Config) error {
 	}
 	steps := []func() error{
 		l.makeFolders, l.save, l.buildNetwork, l.startRouter,
-		func() error { return l.startManagers(ctx) },
+		func() error { return l.startManagers(ctx, config.Store) },
 		func() error { return l.startNodes(config.Later) },
 		func() error { return l.startWorkloads(config.Workload) },
 		l.startOutside,

@@ -32,16 +32,25 @@ func (n Node) managerURL() string {
 
 // startManagers starts the first manager, which founds the cluster and makes its CA, and then lets the others
 // join it one after the other: a member more is taken in while all that are there work.
-func (l *Lab) startManagers(ctx context.Context) error {
+func (l *Lab) startManagers(ctx context.Context, startStore func(*Lab) (endpoints string, err error)) error {
+	var external []string
+	if startStore != nil {
+		endpoints, err := startStore(l)
+		if err != nil {
+			return fmt.Errorf("start the store: %w", err)
+		}
+		external = []string{"--etcd-endpoints", endpoints}
+	}
 	managers := l.Of(Manager)
 	for i, n := range managers {
 		args := []string{"--name", n.Name, "--listen", fmt.Sprintf("0.0.0.0:%d", managerPort), "--data-dir", l.DataDir(n.Name)}
 		if len(managers) > 1 {
-			args = []string{
-				"--name", n.Name, "--listen", netip.AddrPortFrom(n.IPv4, managerPort).String(),
-				"--peer-listen", netip.AddrPortFrom(n.IPv4, peerPort).String(), "--data-dir", l.DataDir(n.Name),
-			}
+			args[3] = netip.AddrPortFrom(n.IPv4, managerPort).String()
 		}
+		if len(managers) > 1 && external == nil {
+			args = append(args, "--peer-listen", netip.AddrPortFrom(n.IPv4, peerPort).String())
+		}
+		args = append(args, external...)
 		if i > 0 {
 			join, err := l.token(Manager)
 			if err != nil {
