@@ -128,18 +128,8 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		return nil, err
 	}
 	advertised := advertise(cfg, listener.Addr().String())
-	s, err := store.Open(ctx, store.Config{
-		Name: cfg.Name, Address: advertised,
-		DataDir: cfg.DataDir, Endpoints: cfg.EtcdEndpoints, EtcdTLS: cfg.EtcdTLS, Log: cfg.Log,
-		PeerListen: cfg.PeerListen, Join: joining(cfg, identity, advertised), PeerTLS: identity.PeerTLS(), Lone: identity.Lone(),
-	})
+	s, err := openStore(ctx, cfg, identity, advertised)
 	if err != nil {
-		observed.Close()
-		listener.Close()
-		return nil, identity.Forget(err)
-	}
-	if err := identity.Settle(ctx, s, "https://"+reachable(advertised)); err != nil {
-		s.Close()
 		observed.Close()
 		listener.Close()
 		return nil, err
@@ -157,6 +147,29 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	m.observe()
 	m.hub = publish.New(s, m.published)
 	return m, nil
+}
+
+// openStore opens the store and agrees with it on the cluster's CA. An embedded etcd reads the CA that its peers must have when it
+// starts: one of a restored store, which was started with another, is started again.
+func openStore(ctx context.Context, cfg Config, identity *pki.Identity, advertised string) (*store.Store, error) {
+	for {
+		s, err := store.Open(ctx, store.Config{
+			Name: cfg.Name, Address: advertised,
+			DataDir: cfg.DataDir, Endpoints: cfg.EtcdEndpoints, EtcdTLS: cfg.EtcdTLS, Log: cfg.Log,
+			PeerListen: cfg.PeerListen, Join: joining(cfg, identity, advertised), PeerTLS: identity.PeerTLS(), Lone: identity.Lone(),
+		})
+		if err != nil {
+			return nil, identity.Forget(err)
+		}
+		changed, err := identity.Settle(ctx, s, "https://"+reachable(advertised))
+		if err == nil && (!changed || len(cfg.EtcdEndpoints) > 0) {
+			return s, nil
+		}
+		s.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
 }
 
 // Address is where the manager listens.

@@ -132,3 +132,31 @@ func TestTheCAOfAnExternalEtcdIsReplaced(t *testing.T) {
 	startUntil(t, fresh)
 	eventually(t, "both managers are known", func() bool { return len(listManagers(t, admin)) == 2 })
 }
+
+// Others join a manager that was restored from a backup into an empty data directory, while it runs: it has a certificate of
+// the cluster's CA, and asks its peers for one.
+func TestOthersJoinARestoredManager(t *testing.T) {
+	t.Parallel()
+	first := Config{Name: "m1", Listen: "127.0.0.1:0", PeerListen: freeAddress(t), DataDir: t.TempDir(), Version: "test", Log: logger(t)}
+	m, stop := startUntil(t, first)
+	access, err := rpc.ReadConfig(pki.AdminFile(first.DataDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	access.Managers = "https://" + m.Address().String()
+	backup := backedUp(t, connected(t, access))
+	stop()
+
+	second := first
+	second.DataDir, second.PeerListen = filepath.Join(t.TempDir(), "restored"), freeAddress(t)
+	if _, err := store.Restore(t.Context(), backup, second.DataDir, second.Name, false, logger(t)); err != nil {
+		t.Fatal(err)
+	}
+	m, _ = startUntil(t, second)
+	url := "https://" + m.Address().String()
+	access.Managers = url
+	admin := connected(t, access)
+	if _, _ = startUntil(t, joinConfig(t, admin, url, "m2", "manager")); len(listManagers(t, admin)) != 2 {
+		t.Errorf("the managers are %v", listManagers(t, admin))
+	}
+}

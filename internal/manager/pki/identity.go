@@ -181,45 +181,46 @@ func Issue(by *trust.Authority, i trust.Identity, names []string, addresses []ne
 	return key.Credential(certificate, by.Certificate)
 }
 
-// Settle agrees with the store on the cluster's CA. If this manager founded the cluster, it writes the
-// first user's configuration.
-func (i *Identity) Settle(ctx context.Context, from *store.Store, managerURL string) error {
+// Settle agrees with the store on the cluster's CA, and says whether that is another one than the one that this manager began with.
+// If this manager founded the cluster, it writes the first user's configuration.
+func (i *Identity) Settle(ctx context.Context, from *store.Store, managerURL string) (changed bool, err error) {
 	if i.insecure {
-		return nil
+		return false, nil
 	}
 	trusted, _ := from.Trust()
 	i.authority = trusted.Authority
 	if i.authority == nil {
 		made := i.founding
 		if made == nil {
-			return fmt.Errorf("%s holds a certificate, but the store has no CA: restore the store from a backup, or start with an empty --data-dir", i.dir)
+			return false, fmt.Errorf("%s holds a certificate, but the store has no CA: restore the store from a backup, or start with an empty --data-dir", i.dir)
 		}
 		authority, err := from.FoundTrust(ctx, made)
 		if err != nil {
-			return err
+			return false, err
 		}
 		i.authority = authority
 	}
 	if _, err := InForce(i.self, trusted); err != nil {
-		return fmt.Errorf("%w: move %s away, and join again with --join, --token-file and --ca-hash", err, i.dir)
+		return false, fmt.Errorf("%w: move %s away, and join again with --join, --token-file and --ca-hash", err, i.dir)
 	}
 	// Another manager of an external etcd may have been the first.
 	if err := i.sign(i.authority); err != nil {
-		return err
+		return false, err
 	}
+	i.lone = nil
 	if i.founding == nil {
-		return i.resetAdmin(ctx, from, managerURL)
+		return false, i.resetAdmin(ctx, from, managerURL)
 	}
-	if i.founding.Certificate.Equal(i.authority.Certificate) {
+	if changed = !i.founding.Certificate.Equal(i.authority.Certificate); !changed {
 		if err := i.writeAdmin(ctx, from, managerURL); err != nil {
-			return err
+			return false, err
 		}
 	}
 	i.founding = nil
 	if err := os.Remove(foundingFile(i.dir)); err != nil {
-		return fmt.Errorf("remove the CA's key, which the store has now: %w", err)
+		return false, fmt.Errorf("remove the CA's key, which the store has now: %w", err)
 	}
-	return nil
+	return changed, nil
 }
 
 const (
