@@ -16,9 +16,9 @@ import (
 var leavingAddress = netip.MustParseAddr("203.0.113.20")
 
 // leavingVIP is a VIP with few ports, as which workloads leave.
-func leavingVIP(listed []bool, preallocate, most uint32, endpoint uint16) model.VIP {
+func leavingVIP(listed []bool, preallocate, most uint32, reserved, endpoint uint16) model.VIP {
 	s := model.SNAT{
-		Preallocate: preallocate, MaxPorts: most, RequestRate: 10, Reserved: []model.PortRange{{First: 1, Last: 64999}},
+		Preallocate: preallocate, MaxPorts: most, RequestRate: 10, Reserved: []model.PortRange{{First: 1, Last: reserved}},
 	}.WithDefaults()
 	for i, is := range listed {
 		if is {
@@ -78,7 +78,7 @@ func TestPortsHoldTogether(t *testing.T) {
 		listed := []bool{true, true, true, true}
 		write := func() {
 			vip := leavingVIP(listed, 8*rapid.Uint32Range(0, 3).Draw(t, "preallocate"), 8*rapid.Uint32Range(3, 40).Draw(t, "most"),
-				rapid.SampledFrom([]uint16{0, 65100, 65300}).Draw(t, "endpoint"))
+				rapid.SampledFrom([]uint16{64999, 65199}).Draw(t, "reserved"), rapid.SampledFrom([]uint16{0, 65100, 65300}).Draw(t, "endpoint"))
 			if _, err := s.Admit([]model.VIP{vip}); err != nil {
 				for _, e := range model.FieldErrors(err) {
 					if e.Field == "vips[0].endpoints[0].port" {
@@ -104,8 +104,7 @@ func TestPortsHoldTogether(t *testing.T) {
 			case 1:
 				allocateSome(t, &s, key)
 			case 2:
-				h := s.Ports.At(key)
-				s.PutHolding(key, s.Release(key, h.Ranges[:len(h.Ranges)/2], now))
+				releaseSome(t, &s, key, now)
 			case 3:
 				if h, some := s.Ports.At(key).Rested(func(r Resting) bool { return !r.Since.After(now.Add(-RestTime)) }); some {
 					s.PutHolding(key, h)
@@ -147,10 +146,22 @@ func allocateSome(t *rapid.T, s *State, key model.SNATKey) {
 	s.PutHolding(key, h)
 }
 
+// releaseSome gives half of what a workload has back, and holds that nobody else may have it.
+func releaseSome(t *rapid.T, s *State, key model.SNATKey, now time.Time) {
+	released := s.Ports.At(key).Ranges
+	released = slices.Clone(released[:len(released)/2])
+	s.PutHolding(key, s.Release(key, released, now))
+	for _, r := range released {
+		if !s.Taken(leavingAddress).Has(r) {
+			t.Fatalf("range %d is free as soon as %s gives it back", r, key)
+		}
+	}
+}
+
 // A range that two workloads have, which must not be, is left to the one that was given it first.
 func TestDisputedRangesAreTheFirsts(t *testing.T) {
 	var s State
-	s.PutVIP(leavingVIP([]bool{true, true}, 0, 64, 0))
+	s.PutVIP(leavingVIP([]bool{true, true}, 0, 64, 64999, 0))
 	first := model.SNATKey{VIP: leavingAddress, Address: netip.MustParseAddr("10.3.1.0")}
 	second := model.SNATKey{VIP: leavingAddress, Address: netip.MustParseAddr("10.3.1.1")}
 	s.PutHolding(first, Holding{Host: "host0", Ranges: []model.Range{8130, 8131}})
