@@ -2,7 +2,8 @@
 // needs whether it fits, why not, and what to do next.
 //
 //	machine.go   kernel, JIT, bpffs, limits, clock
-//	interface.go XDP and its owner, offloads, sysctls
+//	interface.go XDP and its owner, sysctls
+//	offloads.go  offloads, by what packets need at a host and at a mux
 //	way.go       routes and their MTU towards those who tunnels lead to
 //	firewall.go  rules that drop
 //	control.go   managers: reachable, certificates, clocks

@@ -12,6 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	vnl "github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/doctor"
@@ -121,6 +125,9 @@ func TestEachCheckFails(t *testing.T) {
 		{"xdp-owner", "another XDP program", doctor.Mux, doctor.Fail, func(ns *netns.NS) func() error { return func() error { return ns.PassXDP("eth0") } }},
 		{"xdp-owner", "another XDP program", doctor.Host, doctor.Warn, func(ns *netns.NS) func() error { return func() error { return ns.PassXDP("eth0") } }},
 		{"offloads", "rx-gro-list", doctor.Host, doctor.Fail, in("ethtool", "-K", "eth0", "rx-gro-list", "on")},
+		{"offloads", "rx-vlan-stag-hw-parse on: frames leave without", doctor.Mux, doctor.Fail, func(ns *netns.NS) func() error { return func() error { return ns.PassXDP("eth0") } }},
+		{"offloads", "rx-gro on: what the kernel merges", doctor.Mux, doctor.Fail, behindGeneric("on")},
+		{"offloads", "other end's tso", doctor.Mux, doctor.Warn, behindGeneric("off")},
 		{"rp-filter", "strict on eth0", doctor.Mux, doctor.Warn, in("sysctl", "-w", "net.ipv4.conf.eth0.rp_filter=1")},
 		{"tcp-timestamps", "no cookie", doctor.Host, doctor.Warn, in("sysctl", "-w", "net.ipv4.tcp_timestamps=0")},
 		{"syn-cookies", "tcp_syncookies is 0", doctor.Host, doctor.Warn, in("sysctl", "-w", "net.ipv4.tcp_syncookies=0")},
@@ -137,6 +144,31 @@ func TestEachCheckFails(t *testing.T) {
 				t.Errorf("level %s, not %s, or %q is missing: %s", level, c.level, c.says, text)
 			}
 		})
+	}
+}
+
+// behindGeneric attaches a program that passes everything in generic mode, behind GRO that is on or off.
+func behindGeneric(gro string) func(*netns.NS) func() error {
+	return func(ns *netns.NS) func() error {
+		return func() error {
+			if _, err := ns.Run("ethtool", "-K", "eth0", "gro", gro); err != nil {
+				return err
+			}
+			index, err := ns.Index("eth0")
+			if err != nil {
+				return err
+			}
+			program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+				Type: ebpf.XDP, License: "Dual BSD/GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()},
+			})
+			if err != nil {
+				return err
+			}
+			defer program.Close()
+			return ns.Do(func() error {
+				return vnl.LinkSetXdpFdWithFlags(&vnl.Dummy{LinkAttrs: vnl.LinkAttrs{Index: index}}, program.FD(), nl.XDP_FLAGS_SKB_MODE)
+			})
+		}
 	}
 }
 

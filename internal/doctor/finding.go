@@ -71,6 +71,7 @@ func checks() []check {
 		{"xdp", []Role{Mux}, nativeXDP},
 		{"xdp-owner", dataPlanes, ownerOfXDP},
 		{"offloads", []Role{Host}, offloads},
+		{"offloads", []Role{Mux}, offloadsOfMux},
 		{"rp-filter", dataPlanes, reversePath},
 		{"tcp-timestamps", []Role{Host}, timestamps},
 		{"syn-cookies", []Role{Host}, synCookies},

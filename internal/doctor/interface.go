@@ -126,32 +126,6 @@ func ownerOfXDP(_ context.Context, s Subject) []Finding {
 	return bad(Fail, "detach it: ip link set "+s.Interface+" xdp off, or bpftool net", "another XDP program, %s, has %s: only one can", name, s.Interface)
 }
 
-// harmful offloads make packets that the agent can't change; see docs/design/agent.md.
-var harmful = []string{"rx-gro-list", "rx-udp-gro-forwarding", "rx-lro"}
-
-func offloads(_ context.Context, s Subject) []Finding {
-	tool, err := ethtool.NewEthtool()
-	if err != nil {
-		return unknown(err, "look at ethtool -k "+s.Interface)
-	}
-	defer tool.Close()
-	features, err := tool.Features(s.Interface)
-	if err != nil {
-		return unknown(err, "look at ethtool -k "+s.Interface)
-	}
-	var on []string
-	for _, name := range harmful {
-		if features[name] {
-			on = append(on, name)
-		}
-	}
-	if len(on) > 0 {
-		return bad(Fail, "ethtool -K "+s.Interface+" "+strings.Join(on, " off ")+" off", "%s has %s on: packets are merged in a way that can't be rewritten",
-			s.Interface, strings.Join(on, " and "))
-	}
-	return ok("%s are off on %s", strings.Join(harmful, ", "), s.Interface)
-}
-
 // reversePath finds strict filters: they drop packets whose way back leaves by another interface.
 func reversePath(_ context.Context, s Subject) []Finding {
 	all, err := sysctl("net/ipv4/conf/all/rp_filter")

@@ -71,8 +71,8 @@ func open(c Config, sizes dimensions, spec *ebpf.CollectionSpec) (_ *Datapath, e
 	if err != nil {
 		return nil, err
 	}
-	if _, d.mode, err = attachment(d.link); err == nil && d.mode == Generic {
-		d.stopMerging(iface.Name)
+	if _, d.mode, err = attachment(d.link); err == nil {
+		d.switchOffloads(iface.Name, d.mode)
 	}
 	return d, err
 }
