@@ -2421,7 +2421,13 @@ type ListAuditRequest struct {
 	// At most so many. Left out: 100.
 	Limit uint32 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
 	// Only what was refused.
-	Refused       bool `protobuf:"varint,2,opt,name=refused,proto3" json:"refused,omitempty"`
+	Refused bool `protobuf:"varint,2,opt,name=refused,proto3" json:"refused,omitempty"`
+	// Only what this identity did: "user/alice", "host/h1".
+	Identity string `protobuf:"bytes,3,opt,name=identity,proto3" json:"identity,omitempty"`
+	// Only what was about this: "vip/shop", "tenant/acme".
+	Subject string `protobuf:"bytes,4,opt,name=subject,proto3" json:"subject,omitempty"`
+	// Only what is not older.
+	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2468,6 +2474,27 @@ func (x *ListAuditRequest) GetRefused() bool {
 		return x.Refused
 	}
 	return false
+}
+
+func (x *ListAuditRequest) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *ListAuditRequest) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *ListAuditRequest) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
 }
 
 type ListAuditResponse struct {
@@ -2663,10 +2690,13 @@ const file_v1_trust_proto_rawDesc = "" +
 	"\asubject\x18\x05 \x01(\tR\asubject\x12\x16\n" +
 	"\x06result\x18\x06 \x01(\tR\x06result\x12\x16\n" +
 	"\x06reason\x18\a \x01(\tR\x06reason\x12\x18\n" +
-	"\amanager\x18\b \x01(\tR\amanager\"B\n" +
+	"\amanager\x18\b \x01(\tR\amanager\"\xaa\x01\n" +
 	"\x10ListAuditRequest\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\rR\x05limit\x12\x18\n" +
-	"\arefused\x18\x02 \x01(\bR\arefused\"B\n" +
+	"\arefused\x18\x02 \x01(\bR\arefused\x12\x1a\n" +
+	"\bidentity\x18\x03 \x01(\tR\bidentity\x12\x18\n" +
+	"\asubject\x18\x04 \x01(\tR\asubject\x120\n" +
+	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"B\n" +
 	"\x11ListAuditResponse\x12-\n" +
 	"\aentries\x18\x01 \x03(\v2\x13.weir.v1.AuditEntryR\aentries2\xc9\r\n" +
 	"\fTrustService\x123\n" +
@@ -2787,48 +2817,49 @@ var file_v1_trust_proto_depIdxs = []int32{
 	30, // 23: weir.v1.ListTenantsResponse.tenants:type_name -> weir.v1.Tenant
 	30, // 24: weir.v1.GetTenantResponse.tenant:type_name -> weir.v1.Tenant
 	46, // 25: weir.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
-	43, // 26: weir.v1.ListAuditResponse.entries:type_name -> weir.v1.AuditEntry
-	0,  // 27: weir.v1.TrustService.Join:input_type -> weir.v1.JoinRequest
-	2,  // 28: weir.v1.TrustService.RenewCertificate:input_type -> weir.v1.RenewCertificateRequest
-	4,  // 29: weir.v1.TrustService.WhoAmI:input_type -> weir.v1.WhoAmIRequest
-	8,  // 30: weir.v1.TrustService.CreateToken:input_type -> weir.v1.CreateTokenRequest
-	10, // 31: weir.v1.TrustService.ListTokens:input_type -> weir.v1.ListTokensRequest
-	12, // 32: weir.v1.TrustService.DeleteToken:input_type -> weir.v1.DeleteTokenRequest
-	15, // 33: weir.v1.TrustService.ListMembers:input_type -> weir.v1.ListMembersRequest
-	17, // 34: weir.v1.TrustService.RevokeMember:input_type -> weir.v1.RevokeMemberRequest
-	20, // 35: weir.v1.TrustService.CreateUser:input_type -> weir.v1.CreateUserRequest
-	22, // 36: weir.v1.TrustService.UpdateUser:input_type -> weir.v1.UpdateUserRequest
-	24, // 37: weir.v1.TrustService.RotateUser:input_type -> weir.v1.RotateUserRequest
-	26, // 38: weir.v1.TrustService.ListUsers:input_type -> weir.v1.ListUsersRequest
-	28, // 39: weir.v1.TrustService.DeleteUser:input_type -> weir.v1.DeleteUserRequest
-	34, // 40: weir.v1.TrustService.ApplyTenants:input_type -> weir.v1.ApplyTenantsRequest
-	37, // 41: weir.v1.TrustService.ListTenants:input_type -> weir.v1.ListTenantsRequest
-	39, // 42: weir.v1.TrustService.GetTenant:input_type -> weir.v1.GetTenantRequest
-	41, // 43: weir.v1.TrustService.DeleteTenant:input_type -> weir.v1.DeleteTenantRequest
-	44, // 44: weir.v1.TrustService.ListAudit:input_type -> weir.v1.ListAuditRequest
-	1,  // 45: weir.v1.TrustService.Join:output_type -> weir.v1.JoinResponse
-	3,  // 46: weir.v1.TrustService.RenewCertificate:output_type -> weir.v1.RenewCertificateResponse
-	5,  // 47: weir.v1.TrustService.WhoAmI:output_type -> weir.v1.WhoAmIResponse
-	9,  // 48: weir.v1.TrustService.CreateToken:output_type -> weir.v1.CreateTokenResponse
-	11, // 49: weir.v1.TrustService.ListTokens:output_type -> weir.v1.ListTokensResponse
-	13, // 50: weir.v1.TrustService.DeleteToken:output_type -> weir.v1.DeleteTokenResponse
-	16, // 51: weir.v1.TrustService.ListMembers:output_type -> weir.v1.ListMembersResponse
-	18, // 52: weir.v1.TrustService.RevokeMember:output_type -> weir.v1.RevokeMemberResponse
-	21, // 53: weir.v1.TrustService.CreateUser:output_type -> weir.v1.CreateUserResponse
-	23, // 54: weir.v1.TrustService.UpdateUser:output_type -> weir.v1.UpdateUserResponse
-	25, // 55: weir.v1.TrustService.RotateUser:output_type -> weir.v1.RotateUserResponse
-	27, // 56: weir.v1.TrustService.ListUsers:output_type -> weir.v1.ListUsersResponse
-	29, // 57: weir.v1.TrustService.DeleteUser:output_type -> weir.v1.DeleteUserResponse
-	35, // 58: weir.v1.TrustService.ApplyTenants:output_type -> weir.v1.ApplyTenantsResponse
-	38, // 59: weir.v1.TrustService.ListTenants:output_type -> weir.v1.ListTenantsResponse
-	40, // 60: weir.v1.TrustService.GetTenant:output_type -> weir.v1.GetTenantResponse
-	42, // 61: weir.v1.TrustService.DeleteTenant:output_type -> weir.v1.DeleteTenantResponse
-	45, // 62: weir.v1.TrustService.ListAudit:output_type -> weir.v1.ListAuditResponse
-	45, // [45:63] is the sub-list for method output_type
-	27, // [27:45] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	46, // 26: weir.v1.ListAuditRequest.since:type_name -> google.protobuf.Timestamp
+	43, // 27: weir.v1.ListAuditResponse.entries:type_name -> weir.v1.AuditEntry
+	0,  // 28: weir.v1.TrustService.Join:input_type -> weir.v1.JoinRequest
+	2,  // 29: weir.v1.TrustService.RenewCertificate:input_type -> weir.v1.RenewCertificateRequest
+	4,  // 30: weir.v1.TrustService.WhoAmI:input_type -> weir.v1.WhoAmIRequest
+	8,  // 31: weir.v1.TrustService.CreateToken:input_type -> weir.v1.CreateTokenRequest
+	10, // 32: weir.v1.TrustService.ListTokens:input_type -> weir.v1.ListTokensRequest
+	12, // 33: weir.v1.TrustService.DeleteToken:input_type -> weir.v1.DeleteTokenRequest
+	15, // 34: weir.v1.TrustService.ListMembers:input_type -> weir.v1.ListMembersRequest
+	17, // 35: weir.v1.TrustService.RevokeMember:input_type -> weir.v1.RevokeMemberRequest
+	20, // 36: weir.v1.TrustService.CreateUser:input_type -> weir.v1.CreateUserRequest
+	22, // 37: weir.v1.TrustService.UpdateUser:input_type -> weir.v1.UpdateUserRequest
+	24, // 38: weir.v1.TrustService.RotateUser:input_type -> weir.v1.RotateUserRequest
+	26, // 39: weir.v1.TrustService.ListUsers:input_type -> weir.v1.ListUsersRequest
+	28, // 40: weir.v1.TrustService.DeleteUser:input_type -> weir.v1.DeleteUserRequest
+	34, // 41: weir.v1.TrustService.ApplyTenants:input_type -> weir.v1.ApplyTenantsRequest
+	37, // 42: weir.v1.TrustService.ListTenants:input_type -> weir.v1.ListTenantsRequest
+	39, // 43: weir.v1.TrustService.GetTenant:input_type -> weir.v1.GetTenantRequest
+	41, // 44: weir.v1.TrustService.DeleteTenant:input_type -> weir.v1.DeleteTenantRequest
+	44, // 45: weir.v1.TrustService.ListAudit:input_type -> weir.v1.ListAuditRequest
+	1,  // 46: weir.v1.TrustService.Join:output_type -> weir.v1.JoinResponse
+	3,  // 47: weir.v1.TrustService.RenewCertificate:output_type -> weir.v1.RenewCertificateResponse
+	5,  // 48: weir.v1.TrustService.WhoAmI:output_type -> weir.v1.WhoAmIResponse
+	9,  // 49: weir.v1.TrustService.CreateToken:output_type -> weir.v1.CreateTokenResponse
+	11, // 50: weir.v1.TrustService.ListTokens:output_type -> weir.v1.ListTokensResponse
+	13, // 51: weir.v1.TrustService.DeleteToken:output_type -> weir.v1.DeleteTokenResponse
+	16, // 52: weir.v1.TrustService.ListMembers:output_type -> weir.v1.ListMembersResponse
+	18, // 53: weir.v1.TrustService.RevokeMember:output_type -> weir.v1.RevokeMemberResponse
+	21, // 54: weir.v1.TrustService.CreateUser:output_type -> weir.v1.CreateUserResponse
+	23, // 55: weir.v1.TrustService.UpdateUser:output_type -> weir.v1.UpdateUserResponse
+	25, // 56: weir.v1.TrustService.RotateUser:output_type -> weir.v1.RotateUserResponse
+	27, // 57: weir.v1.TrustService.ListUsers:output_type -> weir.v1.ListUsersResponse
+	29, // 58: weir.v1.TrustService.DeleteUser:output_type -> weir.v1.DeleteUserResponse
+	35, // 59: weir.v1.TrustService.ApplyTenants:output_type -> weir.v1.ApplyTenantsResponse
+	38, // 60: weir.v1.TrustService.ListTenants:output_type -> weir.v1.ListTenantsResponse
+	40, // 61: weir.v1.TrustService.GetTenant:output_type -> weir.v1.GetTenantResponse
+	42, // 62: weir.v1.TrustService.DeleteTenant:output_type -> weir.v1.DeleteTenantResponse
+	45, // 63: weir.v1.TrustService.ListAudit:output_type -> weir.v1.ListAuditResponse
+	46, // [46:64] is the sub-list for method output_type
+	28, // [28:46] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_v1_trust_proto_init() }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/rpc"
@@ -117,9 +118,14 @@ func revokeCommand(s *session) *cobra.Command {
 
 func auditCommand(s *session) *cobra.Command {
 	request := &weirv1.ListAuditRequest{}
+	var since time.Duration
 	cmd := &cobra.Command{
 		Use: "audit", Short: "List what was changed and what was refused, the newest first", Args: cobra.NoArgs,
+		Example: "  weir audit --since 1h --identity user/alice\n  weir audit --subject vip/shop",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if since > 0 {
+				request.Since = timestamppb.New(time.Now().Add(-since))
+			}
 			return s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
 				response, err := client.ListAudit(ctx, request)
 				if err != nil {
@@ -135,6 +141,9 @@ func auditCommand(s *session) *cobra.Command {
 	}
 	cmd.Flags().Uint32Var(&request.Limit, "limit", 100, "how many entries at most")
 	cmd.Flags().BoolVar(&request.Refused, "refused", false, "only what was refused")
+	cmd.Flags().StringVar(&request.Identity, "identity", "", "only what this one did: user/alice, host/h1, mux/mux1")
+	cmd.Flags().StringVar(&request.Subject, "subject", "", "only what was about this: vip/shop, tenant/acme")
+	cmd.Flags().DurationVar(&since, "since", 0, "only what is not older than this")
 	s.outputFlag(cmd)
 	return cmd
 }

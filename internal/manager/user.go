@@ -228,7 +228,11 @@ func (t trustService) ListAudit(ctx context.Context, r *weirv1.ListAuditRequest)
 	case limit > maxAudit:
 		return nil, refusal(&model.FieldError{Field: "limit", Reason: fmt.Sprintf("must be at most %d, is %d", maxAudit, limit)})
 	}
-	entries, err := t.store.Audit(ctx, limit, r.GetRefused())
+	q := store.AuditQuery{Limit: limit, Refused: r.GetRefused(), Identity: r.GetIdentity(), Subject: r.GetSubject()}
+	if r.GetSince() != nil {
+		q.Since = r.GetSince().AsTime()
+	}
+	entries, err := t.store.Audit(ctx, q)
 	if err != nil {
 		return nil, refusal(err)
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -83,16 +85,49 @@ func (s *Store) PruneAudit(ctx context.Context) error {
 	return nil
 }
 
-// Audit returns the newest entries, at most so many: all, or only those that were refused.
-func (s *Store) Audit(ctx context.Context, limit int, onlyRefused bool) ([]trust.AuditEntry, error) {
+// AuditQuery says which entries of the audit log are asked for. What is empty asks for any.
+type AuditQuery struct {
+	Limit    int
+	Refused  bool      // only what was refused
+	Identity string    // who did it: "user/alice"
+	Subject  string    // what it was about, a word of it: "vip/shop"
+	Since    time.Time // not before
+}
+
+// auditPage is how many entries are read at a time.
+const auditPage = 1000
+
+func (q AuditQuery) matches(e trust.AuditEntry) bool {
+	return (q.Identity == "" || e.Identity == q.Identity) && (q.Subject == "" || slices.Contains(strings.Fields(e.Subject), q.Subject))
+}
+
+// Audit returns the newest entries of those that are asked for.
+func (s *Store) Audit(ctx context.Context, q AuditQuery) ([]trust.AuditEntry, error) {
 	var all []trust.AuditEntry
 	for _, refused := range []bool{false, true} {
-		if onlyRefused && !refused {
+		if q.Refused && !refused {
 			continue
 		}
-		prefix, _ := auditPrefix(refused)
-		response, err := s.client.Get(ctx, prefix, clientv3.WithPrefix(),
-			clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(int64(limit)))
+		found, err := s.auditOf(ctx, refused, q)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	slices.SortStableFunc(all, func(a, b trust.AuditEntry) int { return b.Time.Compare(a.Time) })
+	return all[:min(q.Limit, len(all))], nil
+}
+
+// auditOf reads what was changed, or what was refused, page by page.
+func (s *Store) auditOf(ctx context.Context, refused bool, q AuditQuery) (found []trust.AuditEntry, err error) {
+	prefix, _ := auditPrefix(refused)
+	first, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
+	if !q.Since.IsZero() {
+		first = fmt.Sprintf("%s%020d", prefix, max(0, q.Since.UnixNano()))
+	}
+	for {
+		response, err := s.client.Get(ctx, first, clientv3.WithRange(end),
+			clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(auditPage))
 		if err != nil {
 			return nil, explain("read the audit log", err)
 		}
@@ -101,9 +136,13 @@ func (s *Store) Audit(ctx context.Context, limit int, onlyRefused bool) ([]trust
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, e)
+			if q.matches(e) {
+				found = append(found, e)
+			}
+			end = string(kv.Key)
+		}
+		if !response.More || len(found) >= q.Limit {
+			return found, nil
 		}
 	}
-	slices.SortStableFunc(all, func(a, b trust.AuditEntry) int { return b.Time.Compare(a.Time) })
-	return all[:min(limit, len(all))], nil
 }

@@ -147,6 +147,8 @@ var Fields = map[protoreflect.FullName]Field{
 	"ListPrefixListsRequest.page_token":      {Text: page},
 	"ListPrefixListsRequest.label_selector":  {Text: page},
 	"ListPrefixListsRequest.name_prefix":     {Text: name},
+	"ListAuditRequest.identity":              {Text: name},
+	"ListAuditRequest.subject":               {Text: name},
 	"ListEventsRequest.kind":                 {Text: word},
 	"ListEventsRequest.object":               {Text: name},
 	"ListEventsRequest.tenant":               {Text: name},
