@@ -3,15 +3,11 @@ package agentd
 import (
 	"context"
 	"time"
-
-	"github.com/weirlb/weir/internal/datapath/agent"
 )
 
 // keepAliveInterval is how often silent sessions are looked for: often enough that each of a few
-// attempts comes well within the bound.
-func keepAliveInterval(cookieTick time.Duration) time.Duration {
-	return min(agent.CookieBound(cookieTick)/24, time.Minute)
-}
+// attempts comes well within agent.CookieBound(agent.DefaultCookieTick).
+const keepAliveInterval = time.Minute
 
 // keepAlive asks workloads that have been silent for long to speak to their clients.
 func (a *Agent) keepAlive(ctx context.Context) error {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -30,7 +29,6 @@ type Options struct {
 	MaxSessions int
 	MaxRules    int
 	MaxVIP      int // sessions; 0: what others leave
-	CookieTick  time.Duration
 	Timeouts    agent.Timeouts
 	SNATFlows   int
 	Hold        HoldBounds
@@ -46,7 +44,6 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.IntVar(&o.MaxSessions, "max-sessions", agent.DefaultMaxSessions, "room for sessions; the longest idle ones make way")
 	flags.IntVar(&o.MaxVIP, "max-sessions-per-vip", 0, "sessions of one VIP at most (default: its own part of --max-sessions, and half of it as far as others leave that)")
 	flags.IntVar(&o.MaxRules, "max-rules", agent.DefaultMaxRules, "room for backends of this host")
-	flags.DurationVar(&o.CookieTick, "cookie-tick", agent.DefaultCookieTick, "clock that clients are told in TCP timestamps of new connections: a power of two of 1ms")
 	o.Timeouts = agent.DefaultTimeouts()
 	flags.DurationVar(&o.Timeouts.SYN, "tcp-syn-timeout", o.Timeouts.SYN, "idle time that ends a TCP session before its handshake is done")
 	flags.DurationVar(&o.Timeouts.Established, "tcp-established-timeout", o.Timeouts.Established, "idle time that ends an established TCP session")
@@ -85,9 +82,6 @@ func (o *Options) check() error {
 	t := o.Timeouts
 	if min(t.SYN, t.Established, t.Closing, t.Reset, t.UDP, t.SNATUDP, t.ICMP) <= 0 {
 		return errors.New("read the timeouts: must be positive")
-	}
-	if err := agent.CheckCookieTick(o.CookieTick); err != nil {
-		return fmt.Errorf("read --cookie-tick: %w", err)
 	}
 	return nil
 }
@@ -143,7 +137,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 		Name: o.Name, Addresses: addresses, Version: daemon.Version, Uplink: o.Uplink, Live: live.Rules,
 		Datapath: datapath, Workloads: workloads, Manager: client, Probe: probe.Run, Log: log, Telemetry: observed, MaxSessions: o.MaxSessions,
 		Ports: ports, Sweep: func() (agent.Census, error) { return o.sweep(datapath, log) },
-		KeepAlive: func() (int, error) { return datapath.KeepAlive(agent.Now()) }, KeepAliveInterval: keepAliveInterval(o.CookieTick),
+		KeepAlive: func() (int, error) { return datapath.KeepAlive(agent.Now()) }, KeepAliveInterval: keepAliveInterval,
 		Depart: datapath.Depart, Directs: datapath, Controls: controls, Send: sender.send,
 	})
 	if err != nil {
@@ -158,7 +152,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 func (o *Options) open(log *slog.Logger) (*agent.Datapath, error) {
 	datapath, err := agent.Open(agent.Config{
 		Uplink: o.Uplink, PinPath: o.PinPath, MaxSessions: o.MaxSessions, MaxVIPSessions: o.MaxVIP, MaxRules: o.MaxRules,
-		CookieTick: o.CookieTick, MaxSNATFlows: o.SNATFlows, MaxHeld: o.Hold.Packets, AnySource: !o.Sources, Log: log,
+		MaxSNATFlows: o.SNATFlows, MaxHeld: o.Hold.Packets, AnySource: !o.Sources, Log: log,
 	})
 	if errors.Is(err, pin.ErrLocked) {
 		return nil, fmt.Errorf("%w: stop the other weir-agent, or give this one another --pin-path", err)

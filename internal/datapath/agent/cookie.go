@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// DefaultCookieTick is Config.CookieTick if that is 0.
+// DefaultCookieTick is Config.CookieTick if that is 0: the tick of every host.
 const DefaultCookieTick = 8 * time.Millisecond
 
 // Ticks are powers of two of a millisecond: TSval of Linux counts these. A tick below one makes the
@@ -28,12 +28,6 @@ func cookieScale(tick time.Duration) (uint32, error) {
 }
 
 func cookieTick(scale uint32) time.Duration { return time.Millisecond << cookieBits >> scale }
-
-// CheckCookieTick says what is wrong with a tick.
-func CheckCookieTick(tick time.Duration) error {
-	_, err := cookieScale(tick)
-	return err
-}
 
 // CookieBound is for how long a workload may be silent before its client takes its next segment for
 // an old one (RFC 7323, section 5): half of what the ticks that TSval has room for last.

@@ -28,7 +28,8 @@ type Config struct {
 	MaxRules    int    // 0: DefaultMaxRules; bounds workloads too
 	// MaxVIPSessions bounds the proven sessions of a VIP, and its new ones; 0: what others leave does.
 	MaxVIPSessions int
-	// CookieTick is of the timestamps of new connections; 0: DefaultCookieTick.
+	// CookieTick is of the timestamps of new connections; 0: DefaultCookieTick. All hosts have the same, for one that
+	// takes a connection over is not told its tick: only tests, of one host each, set another.
 	CookieTick time.Duration
 	// MaxSNATFlows is room for workloads' own connections, half of it for those of one; 0:
 	// DefaultMaxSNATFlows. MaxHeld is how many packets of a workload may wait for a port; 0: DefaultMaxHeld.
