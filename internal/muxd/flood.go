@@ -44,8 +44,14 @@ const (
 	floodShare, calmShare = 0.5, 0.8
 	// floodHold is how long an end must last to be one.
 	floodHold = 3 * time.Second
-	// floodMemory is how long what is usual is remembered.
+	// floodMemory is how long what is usual is remembered, and the result of a trial.
 	floodMemory = time.Minute
+	// floodTrial is how many looks a trial lasts: clients whose round trip is half a second complete enough of it.
+	floodTrial = 6
+	// floodAgain times the SYN/s of the last trial are to be tried again before its result is forgotten.
+	floodAgain = 2
+	// floodSecrets is how long after the last word of a manager all hosts take the mux's cookies.
+	floodSecrets = time.Hour
 )
 
 // trial is how many handshakes were followed, and completed, up to a look.
@@ -63,6 +69,12 @@ type flood struct {
 	calm    time.Time
 	flooded time.Time // since when SYNs are answered
 	told    string    // when that began; empty: another process told
+
+	// Of the last trial, by cookies: when it ended, the SYN/s at most, and whether handshakes were completed. Zero: there
+	// was none, or it found a flood.
+	tried     time.Time
+	triedRate float64
+	proven    bool
 }
 
 // look takes over what was counted up to now. It returns what there is to tell, and whether it is trouble.
@@ -86,13 +98,24 @@ func (f *flood) look(c mux.SYNCounter, now time.Time, limits FloodLimits) (tell 
 	f.trials = append(f.trials, trial{c.Tried, c.Completed})
 	f.trials = f.trials[max(0, len(f.trials)-floodWindowMost-1):]
 	share, known := f.completed()
+	if f.state.Tries && len(f.trials) <= floodTrial {
+		known = false
+	}
 	real := known && share >= calmShare
 	switch {
-	case !f.state.Answers && known && share < floodShare && f.rate > limit/2:
-		f.state.Answers, f.calm, f.flooded = true, time.Time{}, now
+	case f.state.Answers && real:
+		f.prove(now, true)
+	case f.state.Answers:
+	case known && share < floodShare && f.rate > limit/2:
+		f.state.Answers, f.state.Tries, f.calm, f.flooded = true, false, time.Time{}, now
+		f.tried, f.triedRate, f.proven = time.Time{}, 0, false
 		f.told = fmt.Sprintf("SYN cookies on: %.0f SYN/s, %.1f %% of the handshakes completed; usual %.0f/s", f.rate, 100*share, f.usual)
 		return f.told, true
-	case !f.state.Answers && real:
+	case f.state.Tries:
+		f.try(now, known, real)
+	case known && f.isDue(now, limit):
+		f.state.Tries, f.trials, f.triedRate = true, f.trials[len(f.trials)-1:], f.rate
+	case real && f.proven:
 		f.learn(passed)
 	}
 	if f.rate > limit/2 && (!f.state.Answers || !real) {
@@ -100,6 +123,25 @@ func (f *flood) look(c mux.SYNCounter, now time.Time, limits FloodLimits) (tell 
 		return "", false
 	}
 	return f.end(now)
+}
+
+// isDue says whether what seems to be clients is to prove it: whoever forges a SYN can forge the ACK behind it.
+func (f *flood) isDue(now time.Time, limit float64) bool {
+	return f.rate > limit && (f.tried.IsZero() || now.Sub(f.tried) >= floodMemory || f.rate > floodAgain*f.triedRate)
+}
+
+// try goes on with a trial, or ends it: also if too few handshakes were followed.
+func (f *flood) try(now time.Time, known, real bool) {
+	f.triedRate = max(f.triedRate, f.rate)
+	if known || len(f.trials) > floodWindowMost {
+		f.state.Tries = false
+		f.prove(now, real)
+	}
+}
+
+// prove takes note of what SYNs that were answered have shown.
+func (f *flood) prove(now time.Time, real bool) {
+	f.tried, f.triedRate, f.proven = now, max(f.triedRate, f.rate), real
 }
 
 // end ends what has been calm for long enough: first the answers, then the watch.
@@ -112,7 +154,7 @@ func (f *flood) end(now time.Time) (tell string, trouble bool) {
 	}
 	f.calm = time.Time{}
 	if !f.state.Answers {
-		f.state.Watches = false
+		f.state.Watches, f.state.Tries = false, false
 		return "", false
 	}
 	f.state.Answers = false
@@ -151,6 +193,7 @@ type floods struct {
 
 	mu      sync.Mutex
 	secrets []model.SYNSecret
+	renewed time.Time // when a manager told them
 	known   map[model.EndpointKey]*flood
 	looked  time.Time
 	total   uint64    // SYNs of all endpoints at the last look
@@ -171,7 +214,7 @@ func newFloods(config Config, tell func(*weirv1.MuxEvent)) *floods {
 func (f *floods) setSecrets(secrets []model.SYNSecret) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.secrets = secrets
+	f.secrets, f.renewed = secrets, time.Now()
 	return f.config.Datapath.SetSYNSecrets(secrets)
 }
 
@@ -234,6 +277,9 @@ func (f *floods) lookAt(key model.EndpointKey, is mux.SYNState, c mux.SYNCounter
 	}
 	one.state = is
 	tell, trouble := one.look(c, now, f.limits)
+	if now.Sub(f.renewed) > floodSecrets {
+		one.state.Tries = false // hosts may not take the cookies any more: clients would lose their connections
+	}
 	if one.state != is {
 		if err := f.config.Datapath.SetSYNState(key, one.state); err != nil {
 			return err

@@ -15,6 +15,7 @@ type load struct {
 	seconds float64
 	real    float64 // SYN/s of clients that complete their handshakes after roundTrip
 	forged  float64 // SYN/s of others
+	acked   float64 // SYN/s of others that send a forged ACK behind each
 }
 
 const roundTrip = 100 * time.Millisecond
@@ -26,8 +27,13 @@ type told struct {
 }
 
 // runLoads plays loads to f by a clock of their own. As in the data plane, one connection in eight is
-// followed while the endpoint is watched.
+// followed while the endpoint is watched, and a forged ACK completes what was forwarded.
 func runLoads(f *flood, limits FloodLimits, loads ...load) (all []told, states []mux.SYNState) {
+	return runLoadsFrom(f, roundTrip, limits, loads...)
+}
+
+// runLoadsFrom has the clients so far away.
+func runLoadsFrom(f *flood, roundTrip time.Duration, limits FloodLimits, loads ...load) (all []told, states []mux.SYNState) {
 	now, began := time.Unix(1_700_000_000, 0), time.Unix(1_700_000_000, 0)
 	var c mux.SYNCounter
 	var syns, tried, completed float64
@@ -36,10 +42,13 @@ func runLoads(f *flood, limits FloodLimits, loads ...load) (all []told, states [
 	look := began
 	for _, l := range loads {
 		for end := now.Add(time.Duration(l.seconds * float64(time.Second))); now.Before(end); now = now.Add(step) {
-			syns += (l.real + l.forged) * step.Seconds()
+			syns += (l.real + l.forged + l.acked) * step.Seconds()
 			followed := 0.0
 			if f.state.Watches {
-				tried += (l.real + l.forged) * step.Seconds() / 8
+				tried += (l.real + l.forged + l.acked) * step.Seconds() / 8
+				if !f.state.Answers && !f.state.Tries {
+					completed += l.acked * step.Seconds() / 8
+				}
 				followed = l.real * step.Seconds() / 8
 			}
 			underWay = append(underWay, followed)
@@ -63,7 +72,7 @@ func TestAFloodIsToldWithinASecondAndEnds(t *testing.T) {
 	for name, quiet := range map[string]float64{"of a quiet endpoint": 0, "of a busy one": 5000} {
 		t.Run(name, func(t *testing.T) {
 			f := &flood{}
-			all, states := runLoads(f, DefaultFloodLimits, load{120, quiet, 0}, load{10, quiet, 120_000}, load{20, quiet, 0})
+			all, states := runLoads(f, DefaultFloodLimits, load{120, quiet, 0, 0}, load{10, quiet, 120_000, 0}, load{20, quiet, 0, 0})
 			if len(all) != 2 || !strings.HasPrefix(all[0].line, "SYN cookies on: ") || !strings.HasPrefix(all[1].line, "SYN cookies off after ") {
 				t.Fatalf("%v", all)
 			}
@@ -83,11 +92,11 @@ func TestAFloodIsToldWithinASecondAndEnds(t *testing.T) {
 // A crowd of real clients, 200 times what is usual, is watched and left alone; so is what stays small.
 func TestACrowdIsNoFlood(t *testing.T) {
 	for name, loads := range map[string][]load{
-		"a crowd":                {{120, 100, 0}, {60, 20_000, 0}, {20, 100, 0}},
-		"a crowd of an idle one": {{10, 0, 0}, {30, 50_000, 0}},
-		"a few forged ones":      {{60, 10, 0}, {30, 10, 900}},
-		"growth":                 {{60, 1000, 0}, {60, 2000, 0}, {60, 4000, 0}},
-		"some are lost":          {{60, 100, 0}, {60, 10_000, 3000}},
+		"a crowd":                {{120, 100, 0, 0}, {60, 20_000, 0, 0}, {20, 100, 0, 0}},
+		"a crowd of an idle one": {{10, 0, 0, 0}, {30, 50_000, 0, 0}},
+		"a few forged ones":      {{60, 10, 0, 0}, {30, 10, 900, 0}},
+		"growth":                 {{60, 1000, 0, 0}, {60, 2000, 0, 0}, {60, 4000, 0, 0}},
+		"some are lost":          {{60, 100, 0, 0}, {60, 10_000, 3000, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &flood{}
@@ -98,21 +107,78 @@ func TestACrowdIsNoFlood(t *testing.T) {
 	}
 }
 
+// A flood that sends a forged ACK behind each SYN is told as well, beside real clients too. It does not end the answers,
+// is told anew when it comes back, and nothing of it is learnt.
+func TestForgedACKsHideNoFlood(t *testing.T) {
+	for name, quiet := range map[string]float64{"of a quiet endpoint": 0, "of a busy one": 5000} {
+		t.Run(name, func(t *testing.T) {
+			f := &flood{}
+			all, states := runLoads(f, DefaultFloodLimits, load{120, quiet, 0, 0}, load{30, quiet, 0, 120_000}, load{10, quiet, 0, 0}, load{30, quiet, 0, 120_000}, load{20, quiet, 0, 0})
+			if len(all) != 4 {
+				t.Fatalf("%v", all)
+			}
+			for i, begun := range []time.Duration{120 * time.Second, 160 * time.Second} {
+				if on := all[2*i].after - begun; !strings.HasPrefix(all[2*i].line, "SYN cookies on: ") || on > 3*time.Second {
+					t.Errorf("%s after %s", all[2*i].line, on)
+				}
+				if off := all[2*i+1].after - begun - 30*time.Second; off < 0 || off > 2*floodHold {
+					t.Errorf("off after %s", off)
+				}
+			}
+			if f.usual > max(10, 1.1*quiet) {
+				t.Errorf("%.0f SYN/s are usual", f.usual)
+			}
+			if last := states[len(states)-1]; last != (mux.SYNState{}) {
+				t.Errorf("in the end: %+v", last)
+			}
+		})
+	}
+}
+
+// A crowd that has proven to be one does not hide a flood of its size.
+func TestACrowdHidesNoFlood(t *testing.T) {
+	all, _ := runLoads(&flood{}, DefaultFloodLimits, load{60, 100, 0, 0}, load{10, 10_000, 0, 0}, load{5, 10_000, 0, 30_000})
+	if len(all) != 1 || all[0].after < 70*time.Second || all[0].after > 73*time.Second {
+		t.Errorf("%v", all)
+	}
+}
+
+// Real clients are tried for little more than a second of each minute. Those that are far away are taken for a flood at
+// most once, when they begin to come.
+func TestACrowdIsTriedForAMoment(t *testing.T) {
+	limits := FloodLimits{Least: 100, Most: 20_000}
+	for trip, most := range map[time.Duration]int{20 * time.Millisecond: 0, roundTrip: 0, 500 * time.Millisecond: 1} {
+		all, states := runLoadsFrom(&flood{}, trip, limits, load{200, 30_000, 0, 0})
+		tries := 0
+		for _, state := range states {
+			if state.Tries {
+				tries++
+			}
+		}
+		if tries < 2*floodTrial || tries > 4*floodTrial {
+			t.Errorf("%s away: tried for %d looks", trip, tries)
+		}
+		if len(all) != 2*most {
+			t.Errorf("%s away: %v", trip, all)
+		}
+	}
+}
+
 // What is usual is bounded on both sides: an endpoint that gets a lot has no flood at a little more, and none hides
 // in what was learnt.
 func TestWhatIsUsualIsBounded(t *testing.T) {
 	f := &flood{}
 	limits := FloodLimits{Least: 100, Most: 20_000}
-	if all, _ := runLoads(f, limits, load{300, 10_000, 0}, load{10, 10_000, 5000}); len(all) != 0 {
+	if all, _ := runLoads(f, limits, load{300, 10_000, 0, 0}, load{10, 10_000, 5000, 0}); len(all) != 0 {
 		t.Errorf("a little more: %v", all)
 	}
 	if f.usual < 9000 {
 		t.Errorf("usual is %.0f", f.usual)
 	}
-	if all, _ := runLoads(&flood{usual: 10_000}, limits, load{5, 10_000, 0}, load{5, 5000, 60_000}); len(all) != 1 {
+	if all, _ := runLoads(&flood{usual: 10_000}, limits, load{5, 10_000, 0, 0}, load{5, 5000, 60_000, 0}); len(all) != 1 {
 		t.Errorf("six times as many: %v", all)
 	}
-	if all, _ := runLoads(&flood{}, limits, load{5, 0, 0}, load{5, 0, 1500}); len(all) != 1 {
+	if all, _ := runLoads(&flood{}, limits, load{5, 0, 0, 0}, load{5, 0, 1500, 0}); len(all) != 1 {
 		t.Errorf("above the least: %v", all)
 	}
 }
@@ -120,11 +186,11 @@ func TestWhatIsUsualIsBounded(t *testing.T) {
 // Of few SYNs few are followed: they are followed for longer.
 func TestASmallFloodIsTold(t *testing.T) {
 	limits := FloodLimits{Least: 50, Most: 20_000}
-	all, _ := runLoads(&flood{}, limits, load{5, 0, 0}, load{5, 0, 75})
+	all, _ := runLoads(&flood{}, limits, load{5, 0, 0, 0}, load{5, 0, 75, 0})
 	if len(all) != 1 || !strings.HasPrefix(all[0].line, "SYN cookies on: ") {
 		t.Errorf("%v", all)
 	}
-	if all, _ := runLoads(&flood{}, limits, load{5, 0, 0}, load{30, 75, 0}); len(all) != 0 {
+	if all, _ := runLoads(&flood{}, limits, load{5, 0, 0, 0}, load{30, 75, 0, 0}); len(all) != 0 {
 		t.Errorf("a small crowd: %v", all)
 	}
 }
@@ -132,7 +198,7 @@ func TestASmallFloodIsTold(t *testing.T) {
 // A successor goes on with what it finds, and ends it.
 func TestASuccessorEndsWhatItFinds(t *testing.T) {
 	f := &flood{state: mux.SYNState{Answers: true, Watches: true}}
-	all, states := runLoads(f, DefaultFloodLimits, load{5, 50, 120_000}, load{20, 50, 0})
+	all, states := runLoads(f, DefaultFloodLimits, load{5, 50, 120_000, 0}, load{20, 50, 0, 0})
 	if len(all) != 1 || !strings.HasPrefix(all[0].line, "SYN cookies off: ") || states[len(states)-1] != (mux.SYNState{}) {
 		t.Errorf("%v", all)
 	}
