@@ -178,7 +178,7 @@ func TestOldDocumentsAreRead(t *testing.T) {
 	if e := old.Endpoints[0]; e.Idle() != model.DefaultIdleTCP || old.Ping != "" || len(s.State().Nodes.At("mux1").Addresses) != 1 {
 		t.Errorf("the VIP is %+v", old)
 	}
-	if next := s.State().Changed(old, time.Now(), nil)[tcp]; next.Cookies != model.CookiesSettling || len(next.Moves) > 0 {
+	if next := s.State().Changed(old, time.Now(), nil, nil)[tcp]; next.Cookies != model.CookiesSettling || len(next.Moves) > 0 {
 		t.Errorf("it becomes %+v", next)
 	}
 }
