@@ -39,7 +39,9 @@ type Manager struct {
 	// Left out: it does not answer.
 	Replica *Replica `protobuf:"bytes,6,opt,name=replica,proto3" json:"replica,omitempty"`
 	// Why it does not answer, or empty.
-	Problem       string `protobuf:"bytes,7,opt,name=problem,proto3" json:"problem,omitempty"`
+	Problem string `protobuf:"bytes,7,opt,name=problem,proto3" json:"problem,omitempty"`
+	// The newest schema of the store's documents that it knows: newer forms are refused until all managers know them.
+	Schema        uint32 `protobuf:"varint,8,opt,name=schema,proto3" json:"schema,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -121,6 +123,13 @@ func (x *Manager) GetProblem() string {
 		return x.Problem
 	}
 	return ""
+}
+
+func (x *Manager) GetSchema() uint32 {
+	if x != nil {
+		return x.Schema
+	}
+	return 0
 }
 
 // What a manager says of itself.
@@ -1034,7 +1043,7 @@ var File_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x10v1/cluster.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\"\xd2\x01\n" +
+	"\x10v1/cluster.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\"\xea\x01\n" +
 	"\aManager\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12!\n" +
@@ -1042,7 +1051,8 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\x06leader\x18\x04 \x01(\bR\x06leader\x12\x18\n" +
 	"\alearner\x18\x05 \x01(\bR\alearner\x12*\n" +
 	"\areplica\x18\x06 \x01(\v2\x10.weir.v1.ReplicaR\areplica\x12\x18\n" +
-	"\aproblem\x18\a \x01(\tR\aproblem\"\xd8\x01\n" +
+	"\aproblem\x18\a \x01(\tR\aproblem\x12\x16\n" +
+	"\x06schema\x18\b \x01(\rR\x06schema\"\xd8\x01\n" +
 	"\aReplica\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x16\n" +

@@ -136,7 +136,7 @@ func (c cluster) ListManagers(ctx context.Context, _ *weirv1.ListManagersRequest
 	response := &weirv1.ListManagersResponse{Store: c.store.String()}
 	var asked sync.WaitGroup
 	for _, m := range c.store.Managers() {
-		p := &weirv1.Manager{Name: m.Name, Address: m.Address, Leader: m.Name == state.Leader, Learner: m.Learner}
+		p := &weirv1.Manager{Name: m.Name, Address: m.Address, Leader: m.Name == state.Leader, Learner: m.Learner, Schema: uint32(max(m.Schema, 1))}
 		if peer, err := url.Parse(m.PeerURL); err == nil {
 			p.PeerAddress = peer.Host
 		}

@@ -72,6 +72,8 @@ func refusal(err error) error {
 		return rpc.RetryAfter(connect.CodeResourceExhausted, err, overloaded.After)
 	case errors.As(err, &full): // another manager may lead soon
 		return rpc.RetryAfter(connect.CodeResourceExhausted, err, time.Second)
+	case errors.As(err, new(*store.UnknownFormError)):
+		return connect.NewError(connect.CodeFailedPrecondition, err)
 	case errors.Is(err, context.Canceled):
 		return connect.NewError(connect.CodeCanceled, err)
 	}

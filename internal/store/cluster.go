@@ -22,6 +22,7 @@ type Manager struct {
 	Address string `json:"address"`           // of its API
 	PeerURL string `json:"peerURL,omitempty"` // of its member of the embedded etcd, if others reach it
 	Member  uint64 `json:"member,omitempty"`  // that member's id
+	Schema  int    `json:"schema,omitempty"`  // the newest of the store's documents that it knows; 0: the first
 	Learner bool   `json:"-"`                 // it has no vote yet
 }
 
@@ -40,7 +41,7 @@ func (s *State) putManager(name string, value []byte) error {
 
 // enroll has the store know this replica.
 func (s *Store) enroll(ctx context.Context) error {
-	self := Manager{Name: s.name, Address: s.address}
+	self := Manager{Name: s.name, Address: s.address, Schema: newestSchema}
 	if s.member != nil {
 		id := s.member.etcd.Server.MemberID()
 		self.Member = uint64(id)

@@ -1,10 +1,14 @@
 package store
 
 import (
+	"bytes"
+	"cmp"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -53,12 +57,34 @@ func parseTableKey(key string) (model.EndpointKey, error) {
 	return model.EndpointKey{VIP: vip, Protocol: protocol, Port: uint16(port)}, nil
 }
 
-// The versions of the documents of this package. A VIP that names prefix lists is of listsSchema: a manager that knows
-// none must not take it for one that everybody may come to.
+// The schemas of all documents, in one row of numbers. One that names prefix lists is of listsSchema: a manager that knows
+// none must not take it for one that everybody may come to. A manager tells the newest that it knows in its own document.
 const (
-	schema      = 1
-	listsSchema = 2
+	schema       = 1
+	listsSchema  = 2
+	newestSchema = listsSchema
 )
+
+// formed is a document that has newer forms than the first.
+type formed interface {
+	forms() (needs, newest int) // that this one takes, and that this release reads
+}
+
+func formsOf(value any) (needs, newest int) {
+	if f, ok := value.(formed); ok {
+		return f.forms()
+	}
+	return schema, schema
+}
+
+func (vip recordedVIP) forms() (needs, newest int) {
+	for _, e := range vip.Endpoints {
+		if len(e.AllowLists)+len(e.DenyLists) > 0 {
+			return listsSchema, listsSchema
+		}
+	}
+	return schema, listsSchema
+}
 
 // document is the frame of every value.
 type document[T any] struct {
@@ -67,25 +93,59 @@ type document[T any] struct {
 }
 
 func encode[T any](value T) (string, error) {
-	data, err := json.Marshal(document[T]{Schema: schema, Value: value})
+	needs, _ := formsOf(value)
+	data, err := json.Marshal(document[T]{Schema: needs, Value: value})
 	return string(data), err
 }
 
-// encodeVIP is encode in the schema that the VIP needs.
-func encodeVIP(vip recordedVIP) (string, error) {
-	d := document[recordedVIP]{Schema: schema, Value: vip}
-	for _, e := range vip.Endpoints {
-		if len(e.AllowLists)+len(e.DenyLists) > 0 {
-			d.Schema = listsSchema
+// UnknownFormError says that something can't be written while a manager runs that could not read it.
+type UnknownFormError struct {
+	Manager      string
+	Knows, Needs int
+}
+
+func (e *UnknownFormError) Error() string {
+	return fmt.Sprintf("manager %s knows the schemas of the store up to %d, and this needs %d: upgrade it, or take it out with weir delete manager %s",
+		e.Manager, e.Knows, e.Needs, e.Manager)
+}
+
+// encodeIn is encode of a document that lies under key in s: in a form that all managers know, and with what newer ones
+// have written into it.
+func encodeIn[T any](s *State, key string, value T) (string, error) {
+	needs, _ := formsOf(value)
+	for _, m := range s.Managers {
+		if knows := max(m.Schema, schema); knows < needs {
+			return "", &UnknownFormError{m.Name, knows, needs}
 		}
 	}
-	data, err := json.Marshal(d)
-	return string(data), err
+	return encodeOver(s.unknown.At(key), value)
+}
+
+// encodeOver is encode with what a newer manager has written into the document from before; nil: nothing.
+func encodeOver[T any](was []byte, value T) (string, error) {
+	text, err := encode(value)
+	if err != nil || was == nil {
+		return text, err
+	}
+	next, err := carry(reflect.TypeFor[document[T]](), was, []byte(text))
+	return string(next), err
 }
 
 func decode[T any](key string, data []byte) (T, error) {
+	value, _, err := decodeKnown[T](key, data)
+	return value, err
+}
+
+// decodeKnown is decode, and says whether the document has members that this release does not know.
+func decodeKnown[T any](key string, data []byte) (value T, unknown bool, err error) {
 	var d document[T]
-	err := json.Unmarshal(data, &d)
+	strict := json.NewDecoder(bytes.NewReader(data))
+	strict.DisallowUnknownFields()
+	if err = strict.Decode(&d); err != nil {
+		d = document[T]{}
+		err = json.Unmarshal(data, &d)
+		unknown = err == nil
+	}
 	if err != nil {
 		// One of another schema may not look like this at all.
 		var head struct {
@@ -95,18 +155,100 @@ func decode[T any](key string, data []byte) (T, error) {
 			d.Schema = head.Schema
 		}
 	}
-	newest := schema
-	if strings.HasPrefix(key, prefixVIPs) {
-		newest = listsSchema
-	}
+	_, newest := formsOf(d.Value)
 	switch {
 	case d.Schema > newest || err == nil && d.Schema < schema:
-		return d.Value, fmt.Errorf("read %s of the store: its schema is %d, this weir-manager knows %d: run a newer one",
+		return d.Value, unknown, fmt.Errorf("read %s of the store: its schema is %d, this weir-manager knows %d: run a newer one",
 			key, d.Schema, newest)
 	case err != nil:
-		return d.Value, fmt.Errorf("read %s of the store: %w", key, err)
+		return d.Value, unknown, fmt.Errorf("read %s of the store: %w", key, err)
 	}
-	return d.Value, nil
+	return d.Value, unknown, nil
+}
+
+// carry returns next, a document of type t, with those members of the document before that t does not have: a newer
+// manager wrote them. Elements of lists are the same if their fields with the tag store:"id" are; what is in others of
+// which there is no such one goes with them.
+func carry(t reflect.Type, was, next json.RawMessage) (json.RawMessage, error) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch {
+	case t.Kind() == reflect.Slice && isObject(t.Elem()):
+		return carryEach(t.Elem(), was, next)
+	case !isObject(t):
+		return next, nil
+	}
+	var before, members map[string]json.RawMessage
+	if json.Unmarshal(was, &before) != nil || json.Unmarshal(next, &members) != nil || before == nil || members == nil {
+		return next, nil // one of them is null
+	}
+	known := map[string]reflect.StructField{}
+	for _, field := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		known[cmp.Or(name, field.Name)] = field
+	}
+	for name, value := range before {
+		field, is := known[name]
+		there, err := members[name], error(nil)
+		switch {
+		case !is:
+			members[name] = value
+		case there != nil:
+			if members[name], err = carry(field.Type, value, there); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return json.Marshal(members)
+}
+
+func carryEach(t reflect.Type, was, next json.RawMessage) (json.RawMessage, error) {
+	var before, elements []json.RawMessage
+	if json.Unmarshal(was, &before) != nil || json.Unmarshal(next, &elements) != nil || elements == nil {
+		return next, nil
+	}
+	named := map[string]json.RawMessage{}
+	for _, element := range before {
+		named[identity(t, element)] = element
+	}
+	for i, element := range elements {
+		id := identity(t, element)
+		if old, there := named[id]; there && id != "" {
+			var err error
+			if elements[i], err = carry(t, old, element); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return json.Marshal(elements)
+}
+
+// identity is what tells an element of a list from the others; empty: nothing does.
+func identity(t reflect.Type, element json.RawMessage) (id string) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(element, &members) != nil {
+		return ""
+	}
+	for _, field := range reflect.VisibleFields(t) {
+		if field.Tag.Get("store") == "id" {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			id += string(members[name]) + " "
+		}
+	}
+	return id
+}
+
+// isObject says whether values of the type are JSON objects, by its fields.
+func isObject(t reflect.Type) bool {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	text, own := reflect.TypeFor[encoding.TextMarshaler](), reflect.TypeFor[json.Marshaler]()
+	return t.Kind() == reflect.Struct && !reflect.PointerTo(t).Implements(text) && !reflect.PointerTo(t).Implements(own)
 }
 
 // NodeStatus is what a node said last.

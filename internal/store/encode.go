@@ -33,8 +33,8 @@ type (
 		Overload    *model.Overload   `json:"overload,omitempty"`
 	}
 	endpointDocument struct {
-		Protocol     model.Protocol     `json:"protocol"`
-		Port         uint16             `json:"port"`
+		Protocol     model.Protocol     `json:"protocol" store:"id"`
+		Port         uint16             `json:"port" store:"id"`
 		Backends     []backendDocument  `json:"backends"`
 		HealthCheck  *checkDocument     `json:"healthCheck,omitempty"`
 		AllUnhealthy model.AllUnhealthy `json:"allUnhealthy,omitempty"`
@@ -47,8 +47,8 @@ type (
 		DenyLists    []string           `json:"denyLists,omitempty"`
 	}
 	backendDocument struct {
-		Address netip.Addr `json:"address"`
-		Port    uint16     `json:"port"`
+		Address netip.Addr `json:"address" store:"id"`
+		Port    uint16     `json:"port" store:"id"`
 		Host    string     `json:"host"`
 		Weight  uint32     `json:"weight"`
 		Tunnel  netip.Addr `json:"tunnel,omitzero"`
@@ -86,7 +86,7 @@ type (
 		Buckets []byte     `json:"buckets"` // numbers, two bytes each, big-endian, in order
 	}
 	rowDocument struct {
-		Slot    model.Slot     `json:"slot"`
+		Slot    model.Slot     `json:"slot" store:"id"`
 		Backend netip.AddrPort `json:"backend"`
 		Tunnel  netip.Addr     `json:"tunnel"`
 		Freed   time.Time      `json:"freed,omitzero"`

@@ -26,7 +26,7 @@ type (
 		IdleTimeout time.Duration      `json:"idleTimeout"` // in nanoseconds
 	}
 	workloadDocument struct {
-		Address netip.Addr `json:"address"`
+		Address netip.Addr `json:"address" store:"id"`
 		Host    string     `json:"host"`
 		Tunnel  netip.Addr `json:"tunnel,omitzero"`
 	}
@@ -156,7 +156,7 @@ func (b *builder) putPorts(key string, value []byte, generation model.Generation
 	if err != nil {
 		return err
 	}
-	d, err := decode[holdingDocument](key, value)
+	d, err := decodeIn[holdingDocument](b, key, value)
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func prefixListToDocument(l model.PrefixList) prefixListDocument {
 
 // putPrefixListOf takes over a head. Its chunks are there already.
 func (b *builder) putPrefixListOf(key string, value []byte, generation model.Generation) error {
-	d, err := decode[prefixListDocument](key, value)
+	d, err := decodeIn[prefixListDocument](b, key, value)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (c Change) prefixListOperations(s *State) ([]clientv3.Op, error) {
 		if !s.HasChunks(list) {
 			return nil, fmt.Errorf("write prefix list %s: its chunks are not in the store", list.Name)
 		}
-		value, err := encode(prefixListToDocument(list))
+		value, err := encodeIn(s, prefixLists+list.Name, prefixListToDocument(list))
 		if err != nil {
 			return nil, err
 		}

@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -24,7 +25,8 @@ type reading struct {
 	endpoint model.EndpointKey
 	table    desired.Table
 
-	err error
+	unknown bool // it has members that this release does not know
+	err     error
 }
 
 func read(kv *mvccpb.KeyValue) reading {
@@ -33,27 +35,27 @@ func read(kv *mvccpb.KeyValue) reading {
 	case prefixVIPs:
 		r.of = prefix
 		var d recordedVIP
-		d, r.err = decode[recordedVIP](key, kv.Value)
+		d, r.unknown, r.err = decodeKnown[recordedVIP](key, kv.Value)
 		r.vip, r.record = vipFromDocument(d.vipDocument), d.Record
 	case prefixTables:
 		r.of = prefix
-		r.endpoint, r.table, r.err = readTable(key, kv.Value)
+		r.endpoint, r.table, r.unknown, r.err = readTable(key, kv.Value)
 	}
 	return r
 }
 
-func readTable(key string, value []byte) (endpoint model.EndpointKey, table desired.Table, err error) {
+func readTable(key string, value []byte) (endpoint model.EndpointKey, table desired.Table, unknown bool, err error) {
 	if endpoint, err = parseTableKey(key); err != nil {
-		return endpoint, table, err
+		return endpoint, table, false, err
 	}
-	d, err := decode[tableDocument](key, value)
+	d, unknown, err := decodeKnown[tableDocument](key, value)
 	if err != nil {
-		return endpoint, table, err
+		return endpoint, table, unknown, err
 	}
 	if table, err = tableFromDocument(d); err != nil {
 		err = fmt.Errorf("read %s of the store: %w", key, err)
 	}
-	return endpoint, table, err
+	return endpoint, table, unknown, err
 }
 
 // put makes the State that is being built hold what was read.
@@ -63,9 +65,11 @@ func (r reading) put(b *builder) error {
 	case r.err != nil:
 		return r.err
 	case r.of == prefixVIPs:
+		b.noteUnknown(string(r.kv.Key), r.kv.Value, r.unknown)
 		b.putVIP(r.vip, generation)
 		b.next.Records.Set(r.vip.Name, r.record)
 	case r.of == prefixTables:
+		b.noteUnknown(string(r.kv.Key), r.kv.Value, r.unknown)
 		b.putTableOf(r.endpoint, r.table, generation)
 	default:
 		return b.put(r.kv)
@@ -96,4 +100,22 @@ func readAll(kvs []*mvccpb.KeyValue) []reading {
 	}
 	readers.Wait()
 	return all
+}
+
+// decodeIn is decode of a document that the State being built holds.
+func decodeIn[T any](b *builder, key string, data []byte) (T, error) {
+	value, unknown, err := decodeKnown[T](key, data)
+	if err == nil {
+		b.noteUnknown(key, data, unknown)
+	}
+	return value, err
+}
+
+// noteUnknown keeps the document of a key if it has members that this release does not know.
+func (b *builder) noteUnknown(key string, data []byte, unknown bool) {
+	if unknown {
+		b.next.unknown.Set(key, slices.Clone(data))
+	} else if b.next.unknown.Has(key) {
+		b.next.unknown.Delete(key)
+	}
 }

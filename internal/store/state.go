@@ -40,6 +40,7 @@ type State struct {
 	Traces            []Trace                                         // of the newest changes that have one, in order
 
 	chunks   sorted.Map[string, *model.PrefixChunk] // of prefix lists, by LIST/ID
+	unknown  sorted.Map[string, []byte]             // documents with members of a newer release, by key
 	revision int64
 	step     *step
 }
@@ -53,6 +54,7 @@ func (s *State) Clone() *State {
 	next.Records, next.PoolWritten, next.Conditions = s.Records.Clone(), s.PoolWritten.Clone(), s.Conditions.Clone()
 	next.Fenced, next.Ready = s.Fenced.Clone(), s.Ready.Clone()
 	next.PortsWritten = s.PortsWritten.Clone()
+	next.unknown = s.unknown.Clone()
 	next.PrefixListWritten, next.chunks = s.PrefixListWritten.Clone(), s.chunks.Clone()
 	return &next
 }
@@ -103,7 +105,7 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 		err = read(kv).put(b)
 	case prefixPools:
 		var d poolDocument
-		d, err = decode[poolDocument](key, kv.Value)
+		d, err = decodeIn[poolDocument](b, key, kv.Value)
 		if err == nil {
 			b.putPool(model.AddressPool(d), generation)
 		}
@@ -135,7 +137,7 @@ func (b *builder) putOfNode(prefix, name string, kv *mvccpb.KeyValue) (err error
 	switch prefix {
 	case prefixNodes:
 		var d nodeDocument
-		d, err = decode[nodeDocument](key, kv.Value)
+		d, err = decodeIn[nodeDocument](b, key, kv.Value)
 		if err == nil {
 			s.PutNode(model.Node(d))
 			b.delta.Nodes[name] = true
@@ -218,6 +220,7 @@ func (b *builder) removeNode(name string) {
 // remove forgets one key.
 func (b *builder) remove(key string) error {
 	s := b.next
+	s.unknown.Delete(key)
 	switch prefix, name := split(key); prefix {
 	case keyGeneration, keyHash:
 		return fmt.Errorf("read the store: %s was deleted by another program: restore the store from a backup", key)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,8 +39,9 @@ type Trust struct {
 	Accounts  map[string]trust.Account   // users, by name
 	Tenants   map[string]model.Tenant    // by name
 
-	version  int64 // revision of keyTrust
-	tenants  int64 // revision of keyTenants
+	version  int64             // revision of keyTrust
+	tenants  int64             // revision of keyTenants
+	unknown  map[string][]byte // documents with members of a newer release, by key
 	revision int64
 }
 
@@ -50,6 +52,7 @@ func (t *Trust) clone() *Trust {
 	next := *t
 	next.Tokens, next.Members = maps.Clone(t.Tokens), maps.Clone(t.Members)
 	next.Accounts, next.Tenants = maps.Clone(t.Accounts), maps.Clone(t.Tenants)
+	next.unknown = maps.Clone(t.unknown)
 	return &next
 }
 
@@ -96,7 +99,7 @@ func (s *Store) UpdateTrust(ctx context.Context, decide func(*Trust) (TrustChang
 	for {
 		now, _ := s.Trust()
 		change, refusal := decide(now)
-		ops, err := change.operations()
+		ops, err := change.operations(now)
 		if err != nil {
 			return err
 		}
@@ -157,7 +160,7 @@ func (s *Store) isNewest(ctx context.Context, now *Trust) (bool, error) {
 // FoundTrust keeps authority if there is no CA yet, and returns the one that there is. It is for the time
 // before Run.
 func (s *Store) FoundTrust(ctx context.Context, authority *trust.Authority) (*trust.Authority, error) {
-	ops, err := TrustChange{Authority: authority}.operations()
+	ops, err := TrustChange{Authority: authority}.operations(&Trust{})
 	if err != nil {
 		return nil, err
 	}
@@ -196,8 +199,8 @@ func (s *Store) awaitTrust(ctx context.Context, written bool, was *Trust, revisi
 	}
 }
 
-// operations are the writes of the change.
-func (c TrustChange) operations() ([]clientv3.Op, error) {
+// operations are the writes that make now hold the change.
+func (c TrustChange) operations(now *Trust) ([]clientv3.Op, error) {
 	var ops []clientv3.Op
 	var errs []error
 	put := func(key, value string, err error) {
@@ -212,19 +215,19 @@ func (c TrustChange) operations() ([]clientv3.Op, error) {
 		put(keyCA, value, err)
 	}
 	for _, t := range c.Tokens {
-		value, err := encode(t)
+		value, err := encodeOver(now.unknown[prefixTokens+t.ID], t)
 		put(prefixTokens+t.ID, value, err)
 	}
 	for _, m := range c.Members {
-		value, err := encode(m)
+		value, err := encodeOver(now.unknown[prefixMembers+m.Key()], m)
 		put(prefixMembers+m.Key(), value, err)
 	}
 	for _, a := range c.Accounts {
-		value, err := encode(a)
+		value, err := encodeOver(now.unknown[prefixAccounts+a.Name], a)
 		put(prefixAccounts+a.Name, value, err)
 	}
 	for _, t := range c.Tenants {
-		value, err := encode(tenantDocument{Name: t.Name, Ranges: t.Ranges, Limits: quotasDocument(t.Limits), Backends: t.Backends})
+		value, err := encodeOver(now.unknown[prefixTenants+t.Name], tenantDocument{Name: t.Name, Ranges: t.Ranges, Limits: quotasDocument(t.Limits), Backends: t.Backends})
 		put(prefixTenants+t.Name, value, err)
 	}
 	if len(c.Tenants) > 0 {
@@ -247,7 +250,7 @@ func (s *Store) loadTrust(ctx context.Context) error {
 	}
 	next := (&Trust{
 		Tokens: map[string]trust.JoinToken{}, Members: map[string]trust.Member{},
-		Accounts: map[string]trust.Account{}, Tenants: map[string]model.Tenant{},
+		Accounts: map[string]trust.Account{}, Tenants: map[string]model.Tenant{}, unknown: map[string][]byte{},
 	})
 	for _, kv := range response.Kvs {
 		if err := next.put(string(kv.Key), kv.Value, kv.ModRevision); err != nil {
@@ -273,21 +276,31 @@ func (t *Trust) put(key string, value []byte, revision int64) (err error) {
 			t.Authority, err = trust.ParseAuthority([]byte(text))
 		}
 	case prefixTokens[:len(prefixTokens)-1]:
-		t.Tokens[name], err = decode[trust.JoinToken](key, value)
+		t.Tokens[name], err = decodeOf[trust.JoinToken](t, key, value)
 	case prefixMembers[:len(prefixMembers)-1]:
-		t.Members[name], err = decode[trust.Member](key, value)
+		t.Members[name], err = decodeOf[trust.Member](t, key, value)
 	case prefixAccounts[:len(prefixAccounts)-1]:
-		t.Accounts[name], err = decode[trust.Account](key, value)
+		t.Accounts[name], err = decodeOf[trust.Account](t, key, value)
 	case prefixTenants[:len(prefixTenants)-1]:
 		var d tenantDocument
-		d, err = decode[tenantDocument](key, value)
+		d, err = decodeOf[tenantDocument](t, key, value)
 		t.Tenants[name] = model.Tenant{Name: d.Name, Ranges: d.Ranges, Limits: model.Quotas(d.Limits), Backends: d.Backends}
 	}
 	return err
 }
 
+// decodeOf is decode of a document that the Trust being built holds.
+func decodeOf[T any](t *Trust, key string, data []byte) (T, error) {
+	value, unknown, err := decodeKnown[T](key, data)
+	if delete(t.unknown, key); unknown && err == nil {
+		t.unknown[key] = slices.Clone(data)
+	}
+	return value, err
+}
+
 // remove forgets one key.
 func (t *Trust) remove(key string) {
+	delete(t.unknown, key)
 	kind, name, _ := strings.Cut(strings.TrimPrefix(key, trustRoot), "/")
 	switch trustRoot + kind + "/" {
 	case prefixTokens:
@@ -350,7 +363,7 @@ func (s *Store) watchTrust(ctx context.Context) error {
 
 // FoundAdmin writes the cluster's first user. It is for the time before Run.
 func (s *Store) FoundAdmin(ctx context.Context, account trust.Account) error {
-	ops, err := TrustChange{Accounts: []trust.Account{account}}.operations()
+	ops, err := TrustChange{Accounts: []trust.Account{account}}.operations(&Trust{})
 	if err != nil {
 		return err
 	}
@@ -375,7 +388,7 @@ func (s *Store) ResetAdmin(ctx context.Context, account trust.Account) (issue ui
 		now, _ := s.Trust()
 		member := trust.Member{Kind: trust.User, Name: account.Name}
 		member.Issue = now.Members[member.Key()].Issue + 1
-		ops, err := TrustChange{Accounts: []trust.Account{account}, Members: []trust.Member{member}}.operations()
+		ops, err := TrustChange{Accounts: []trust.Account{account}, Members: []trust.Member{member}}.operations(now)
 		if err != nil {
 			return 0, err
 		}

@@ -93,14 +93,14 @@ func (c Change) operations(s *State) ([]clientv3.Op, error) {
 		ops, errs = append(ops, clientv3.OpPut(key, value)), append(errs, err)
 	}
 	for _, vip := range c.VIPs {
-		value, err := encodeVIP(writtenVIP(vip, c.Records[vip.Name]))
+		value, err := encodeIn(s, prefixVIPs+vip.Name, writtenVIP(vip, c.Records[vip.Name]))
 		put(prefixVIPs+vip.Name, value, err)
 	}
 	for _, name := range c.DeleteVIPs {
 		ops = append(ops, clientv3.OpDelete(prefixVIPs+name), clientv3.OpDelete(prefixConditions+name), clientv3.OpDelete(prefixSteps+name))
 	}
 	for _, pool := range c.Pools {
-		value, err := encode(poolDocument(pool))
+		value, err := encodeIn(s, prefixPools+pool.Name, poolDocument(pool))
 		put(prefixPools+pool.Name, value, err)
 	}
 	if c.FastpathKeys != nil {
@@ -115,14 +115,14 @@ func (c Change) operations(s *State) ([]clientv3.Op, error) {
 		ops = append(ops, clientv3.OpDelete(prefixPools+name))
 	}
 	for key, table := range c.Tables {
-		value, err := encode(tableToDocument(table))
+		value, err := encodeIn(s, tableKey(key), tableToDocument(table))
 		put(tableKey(key), value, err)
 	}
 	for _, key := range c.DeleteTables {
 		ops = append(ops, clientv3.OpDelete(tableKey(key)))
 	}
 	for key, holding := range c.Ports {
-		value, err := encode(holdingToDocument(holding))
+		value, err := encodeIn(s, portsKey(key), holdingToDocument(holding))
 		put(portsKey(key), value, err)
 	}
 	for _, key := range c.DeletePorts {
@@ -137,7 +137,7 @@ func (c Change) operations(s *State) ([]clientv3.Op, error) {
 		put(prefixSteps+name, value, err)
 	}
 	for _, node := range c.Nodes {
-		value, err := encode(nodeDocument(node))
+		value, err := encodeIn(s, prefixNodes+node.Name, nodeDocument(node))
 		put(prefixNodes+node.Name, value, err)
 	}
 	for _, name := range c.DeleteNodes {

@@ -311,6 +311,9 @@ func (s *Store) fold(batch []*write) (f *folded, left []*write) {
 		for _, op := range ops {
 			f.ops[string(op.KeyBytes())] = op
 			f.bytes += len(op.KeyBytes()) + len(op.ValueBytes())
+			if op.IsDelete() {
+				b.next.unknown.Delete(string(op.KeyBytes()))
+			}
 		}
 		for _, list := range change.PrefixLists {
 			f.lists[list.Name] = list
