@@ -133,10 +133,14 @@ func newBatch(target netip.AddrPort, kind Kind) (*batch, error) {
 
 func (b *batch) close() { _ = unix.Close(b.socket) }
 
-// send gives each packet another source, and sends all.
+// send gives each packet another source, but those that follow another, and sends all.
 func (b *batch) send() (int, error) {
 	for i := range b.packets {
-		b.packets[i].spoof(b.random)
+		if b.packets[i].follows {
+			b.packets[i].follow(&b.packets[i-1], b.random)
+		} else {
+			b.packets[i].spoof(b.random)
+		}
 	}
 	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(b.socket), uintptr(unsafe.Pointer(&b.messages[0])), batchSize, 0, 0, 0)
 	switch {

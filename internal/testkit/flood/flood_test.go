@@ -57,6 +57,15 @@ var sorts = map[flood.Kind]struct {
 		}
 		return ""
 	}},
+	flood.Handshake: {2, func(p pkt.Packet) string {
+		switch p.Flags {
+		case pkt.SYN:
+			return "SYN"
+		case pkt.ACK:
+			return "ACK"
+		}
+		return ""
+	}},
 	flood.UDP: {1, func(p pkt.Packet) string {
 		if p.Protocol == layers.IPProtocolUDP && len(p.Payload) == 16 {
 			return "datagram"
@@ -113,6 +122,8 @@ func testPackets(t *testing.T, kind flood.Kind, target netip.AddrPort, sources n
 		return err
 	}))
 	seen, of := map[netip.Addr]bool{}, map[string]int{}
+	var before pkt.Packet
+	strays := 0 // that follow no packet of their source
 	for buffer := make([]byte, 2000); ; {
 		n, _, err := unix.Recvfrom(socket, buffer, 0)
 		if err != nil {
@@ -134,6 +145,13 @@ func testPackets(t *testing.T, kind flood.Kind, target netip.AddrPort, sources n
 		}
 		of[sort]++
 		seen[p.IP.Source] = true
+		if sort == "ACK" && (p.IP.Source != before.IP.Source || p.SourcePort != before.SourcePort || p.Seq != before.Seq+1) {
+			strays++
+		}
+		before = p
+	}
+	if strays > of["ACK"]/2 { // a queue that is full takes one of both
+		t.Errorf("of %d ACKs %d follow no SYN", of["ACK"], strays)
 	}
 	if len(seen) < 100 || len(of) != sorts[kind].count {
 		t.Errorf("saw good packets of only %d sources: %v", len(seen), of)

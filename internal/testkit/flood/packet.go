@@ -16,15 +16,16 @@ type Kind string
 
 // Kinds of packets.
 const (
-	SYN      Kind = "syn"
-	UDP      Kind = "udp"
-	Segment  Kind = "segment"  // of TCP, as if of an established connection; every other one has timestamps
-	Fragment Kind = "fragment" // of UDP: first ones of which no other follows, and later ones without a first
-	Ping     Kind = "ping"     // echo requests
+	SYN       Kind = "syn"
+	Handshake Kind = "handshake" // SYNs, and behind each an ACK of the same source
+	UDP       Kind = "udp"
+	Segment   Kind = "segment"  // of TCP, as if of an established connection; every other one has timestamps
+	Fragment  Kind = "fragment" // of UDP: first ones of which no other follows, and later ones without a first
+	Ping      Kind = "ping"     // echo requests
 )
 
 // Kinds are all of them.
-var Kinds = []Kind{SYN, UDP, Segment, Fragment, Ping}
+var Kinds = []Kind{SYN, Handshake, UDP, Segment, Fragment, Ping}
 
 func (k Kind) valid() error {
 	if slices.Contains(Kinds, k) {
@@ -49,6 +50,7 @@ const (
 type packet struct {
 	data     []byte
 	kind     Kind
+	follows  bool // the packet before it in a batch: it is of the same source
 	protocol byte // of the transport
 	l4       int  // where the transport begins
 	sum      int  // where its checksum stands; 0: it has none
@@ -76,6 +78,7 @@ func template(target netip.AddrPort, kind Kind, number int) packet {
 	if kind == Fragment && is6 {
 		p.l4 += fragmentHeader
 	}
+	p.follows = kind == Handshake && second
 	p.data = make([]byte, p.l4+length)
 	p.address(target.Addr())
 	if kind == Fragment {
@@ -136,11 +139,11 @@ func (p *packet) transport(port uint16) {
 			l4[0] = 128
 		}
 		p.sum = p.l4 + 2
-	case SYN, Segment:
+	case SYN, Handshake, Segment:
 		binary.BigEndian.PutUint16(l4[2:], port)
 		l4[12], l4[13] = byte(len(l4)/4)<<4, flagSYN
 		options := []byte{2, 4, 1460 >> 8, 1460 & 0xff}
-		if p.kind == Segment {
+		if p.kind == Segment || p.follows {
 			l4[13], options = flagACK, []byte{1, 1, 1, 1}
 		}
 		if len(l4) == stamped {
@@ -187,6 +190,21 @@ func (p *packet) spoof(random *rand.Rand) {
 	if p.protocol == unix.IPPROTO_TCP {
 		binary.BigEndian.PutUint32(l4[4:], random.Uint32())
 	}
+	p.check(is6)
+}
+
+// follow has an ACK come from where the SYN did. What it acknowledges is a guess.
+func (p *packet) follow(syn *packet, random *rand.Rand) {
+	is6 := p.data[0]>>4 == 6
+	if is6 {
+		copy(p.data[8:24], syn.data[8:24])
+	} else {
+		copy(p.data[12:16], syn.data[12:16])
+	}
+	l4, before := p.data[p.l4:], syn.data[syn.l4:]
+	copy(l4[:2], before[:2])
+	binary.BigEndian.PutUint32(l4[4:], binary.BigEndian.Uint32(before[4:])+1)
+	binary.BigEndian.PutUint32(l4[8:], random.Uint32())
 	p.check(is6)
 }
 
