@@ -13,6 +13,7 @@
 #include "lib/agent_inbound.h"
 #include "lib/agent_reply.h"
 #include "lib/agent_snat_calls.h"
+#include "lib/agent_snat_sweep.h"
 #include "lib/agent_tenants.h"
 
 /* What finish() must know of a packet besides the verdict, taken before it is changed. */

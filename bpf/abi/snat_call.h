@@ -2,6 +2,7 @@
 #pragma once
 
 #include "abi/session.h"
+#include "abi/snat_tenant.h"
 
 /*
  * What user space asks of the programs that change tables which packets change too: argument and
@@ -59,6 +60,10 @@ struct snat_mend_call {
 	__s32 off;
 };
 
+enum {
+	SNAT_PIECE = 1024, /* rows that one run of snat_sweep looks at, at most */
+};
+
 /* snat_sweep: ends flows that were idle for longer, in ns, or all of a workload. */
 struct snat_sweep_call {
 	__u64 now;
@@ -72,8 +77,10 @@ struct snat_sweep_call {
 	__u32 live; /* result: flows that are left */
 	__u32 ended; /* result */
 	__u32 doubtful; /* result: flows of which the workload is to be asked */
+	enum snat_table table; /* whose keys are in swept_*; SNAT_TABLES: begin to count rows */
+	__u32 keys; /* so many */
 };
 
 _Static_assert(sizeof(struct snat_flow_call) == 68, "snat_flow_call");
 _Static_assert(sizeof(struct snat_own_call) == 16, "snat_own_call");
-_Static_assert(sizeof(struct snat_sweep_call) == 72, "snat_sweep_call");
+_Static_assert(sizeof(struct snat_sweep_call) == 80, "snat_sweep_call");

@@ -545,6 +545,8 @@ type agentSnatSweepCall struct {
 	Live        uint32
 	Ended       uint32
 	Doubtful    uint32
+	Table       agentSnatTable
+	Keys        uint32
 }
 
 type agentSnatTable uint32
@@ -733,6 +735,10 @@ const (
 	agentMapSnatUsed        = "snat_used"
 	agentMapSnatWorkloads   = "snat_workloads"
 	agentMapSpilledSessions = "spilled_sessions"
+	agentMapSweptFlows      = "swept_flows"
+	agentMapSweptPorts      = "swept_ports"
+	agentMapSweptTargets    = "swept_targets"
+	agentMapSweptUsed       = "swept_used"
 	agentMapSynLately       = "syn_lately"
 	agentMapTunnels         = "tunnels"
 	agentMapVerdicts        = "verdicts"
@@ -847,6 +853,10 @@ type agentMapSpecs struct {
 	SnatUsed        *ebpf.MapSpec `ebpf:"snat_used"`
 	SnatWorkloads   *ebpf.MapSpec `ebpf:"snat_workloads"`
 	SpilledSessions *ebpf.MapSpec `ebpf:"spilled_sessions"`
+	SweptFlows      *ebpf.MapSpec `ebpf:"swept_flows"`
+	SweptPorts      *ebpf.MapSpec `ebpf:"swept_ports"`
+	SweptTargets    *ebpf.MapSpec `ebpf:"swept_targets"`
+	SweptUsed       *ebpf.MapSpec `ebpf:"swept_used"`
 	SynLately       *ebpf.MapSpec `ebpf:"syn_lately"`
 	Tunnels         *ebpf.MapSpec `ebpf:"tunnels"`
 	Verdicts        *ebpf.MapSpec `ebpf:"verdicts"`
@@ -911,6 +921,10 @@ type agentMaps struct {
 	SnatUsed        *ebpf.Map `ebpf:"snat_used"`
 	SnatWorkloads   *ebpf.Map `ebpf:"snat_workloads"`
 	SpilledSessions *ebpf.Map `ebpf:"spilled_sessions"`
+	SweptFlows      *ebpf.Map `ebpf:"swept_flows"`
+	SweptPorts      *ebpf.Map `ebpf:"swept_ports"`
+	SweptTargets    *ebpf.Map `ebpf:"swept_targets"`
+	SweptUsed       *ebpf.Map `ebpf:"swept_used"`
 	SynLately       *ebpf.Map `ebpf:"syn_lately"`
 	Tunnels         *ebpf.Map `ebpf:"tunnels"`
 	Verdicts        *ebpf.Map `ebpf:"verdicts"`
@@ -947,6 +961,10 @@ func (m *agentMaps) Close() error {
 		m.SnatUsed,
 		m.SnatWorkloads,
 		m.SpilledSessions,
+		m.SweptFlows,
+		m.SweptPorts,
+		m.SweptTargets,
+		m.SweptUsed,
 		m.SynLately,
 		m.Tunnels,
 		m.Verdicts,

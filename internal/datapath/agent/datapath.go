@@ -51,6 +51,8 @@ type Datapath struct {
 
 	verdicts abi.Verdicts
 
+	sweeping sync.Mutex // over a sweep of source NAT's tables; taken after mu, where both are
+
 	mu    sync.Mutex
 	rules map[model.HostBackendKey]model.HostBackend // as in nat_rules, and what they come from
 	key   *flowhash.Key                              // of the pool; nil: not known yet

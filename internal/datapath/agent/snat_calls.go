@@ -120,14 +120,6 @@ func (d *Datapath) own(workload, block uint32, ports uint64) error {
 	return call(d.objects.SnatOwn, &c)
 }
 
-func (d *Datapath) endFlowsOf(workload uint32) error {
-	c := agentSnatSweepCall{Workload: workload}
-	if err := call(d.objects.SnatSweep, &c); err != nil {
-		return fmt.Errorf("end flows: %w", err)
-	}
-	return nil
-}
-
 // endFlowsOn ends a workload's flows that use any of the ports.
 func (d *Datapath) endFlowsOn(row *snatRow, ports map[uint32]uint64) error {
 	var due []Flow
@@ -146,48 +138,4 @@ func (d *Datapath) endFlowsOn(row *snatRow, ports map[uint32]uint64) error {
 		}
 	}
 	return nil
-}
-
-// SNATCensus is what a sweep found of workloads' own connections.
-type SNATCensus struct {
-	Live, Ended int
-	Doubtful    Prompts       // as that of Census
-	Tenants     []SNATRoom    // those that are named, by name
-	Refused     []SNATRefusal // in order
-}
-
-// SweepSNAT ends workloads' own connections that have been idle for longer than their state allows, and divides the
-// tables anew by what tenants have.
-func (d *Datapath) SweepSNAT(now time.Duration, t Timeouts) (SNATCensus, error) {
-	c := agentSnatSweepCall{
-		Now: uint64(now), Syn: uint64(t.SYN), Established: uint64(t.Established), Closing: uint64(t.Closing),
-		Reset: uint64(t.Reset), Udp: uint64(t.SNATUDP), Icmp: uint64(t.ICMP),
-	}
-	if err := call(d.objects.SnatSweep, &c); err != nil {
-		return SNATCensus{}, fmt.Errorf("sweep flows: %w", err)
-	}
-	census := SNATCensus{Live: int(c.Live), Ended: int(c.Ended)}
-	var err error
-	if c.Doubtful > 0 {
-		if census.Doubtful, err = d.doubtfulFlows(now, t); err != nil {
-			return census, err
-		}
-	}
-	census.Tenants, census.Refused, err = d.settleSNAT()
-	return census, err
-}
-
-// doubtfulFlows are the prompts for workloads of flows that were reset, maybe by a forged segment.
-func (d *Datapath) doubtfulFlows(now time.Duration, t Timeouts) (Prompts, error) {
-	var due Prompts
-	err := eachFlow(d.objects.SnatFlows, func(key agentSessionKey, flow agentSnatFlow) {
-		doubtful := flow.Events&agentSnatEventSNAT_REMOTE_RESET != 0
-		if doubtful && now-time.Duration(flow.LastSeen) >= t.Reset {
-			due = append(due, prompt{
-				from: fromAddrPort(key.Client, key.ClientPort), to: fromAddrPort(key.Dip, key.DipPort),
-				seq: flow.RemoteNext - 1, ack: flow.WorkloadSeq,
-			})
-		}
-	})
-	return due, err
 }

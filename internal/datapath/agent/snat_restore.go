@@ -96,7 +96,7 @@ func (d *Datapath) readTenantsOfSNAT() error {
 
 // countSNAT counts all rows anew.
 func (d *Datapath) countSNAT() error {
-	if err := call(d.objects.SnatSweep, &agentSnatSweepCall{}); err != nil { // nothing is idle at no time
+	if err := d.sweepRows(&agentSnatSweepCall{}); err != nil { // nothing is idle at no time
 		return fmt.Errorf("count flows: %w", err)
 	}
 	a, err := d.snatAccounts()

@@ -249,7 +249,7 @@ func TestSNATCounts(t *testing.T) {
 						var err error
 						switch what := random.IntN(200); {
 						case what == 0 && cpu == 0:
-							err = call(r.objects.SnatSweep, &agentSnatSweepCall{Now: uint64(Now() + time.Hour), Udp: 1})
+							err = r.sweepRows(&agentSnatSweepCall{Now: uint64(Now() + time.Hour), Udp: 1})
 						case what < 3 && cpu == 0: // as the sweep, by one at a time
 							_, _, err = r.AssignPort(s.flow(model.TCP, p))
 						case what < 12:

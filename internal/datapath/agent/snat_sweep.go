@@ -1,0 +1,138 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+)
+
+// sweepPiece is how many rows one run of the sweep's program looks at: it can't be scheduled away.
+const sweepPiece = 1024
+
+// SNATCensus is what a sweep found of workloads' own connections.
+type SNATCensus struct {
+	Live, Ended int
+	Doubtful    Prompts       // as that of Census
+	Tenants     []SNATRoom    // those that are named, by name
+	Refused     []SNATRefusal // in order
+}
+
+// SweepSNAT ends workloads' own connections that have been idle for longer than their state allows, and divides the
+// tables anew by what tenants have.
+func (d *Datapath) SweepSNAT(now time.Duration, t Timeouts) (SNATCensus, error) {
+	c := agentSnatSweepCall{
+		Now: uint64(now), Syn: uint64(t.SYN), Established: uint64(t.Established), Closing: uint64(t.Closing),
+		Reset: uint64(t.Reset), Udp: uint64(t.SNATUDP), Icmp: uint64(t.ICMP),
+	}
+	if err := d.sweepRows(&c); err != nil {
+		return SNATCensus{}, fmt.Errorf("sweep flows: %w", err)
+	}
+	census := SNATCensus{Live: int(c.Live), Ended: int(c.Ended)}
+	var err error
+	if c.Doubtful > 0 {
+		if census.Doubtful, err = d.doubtfulFlows(now, t); err != nil {
+			return census, err
+		}
+	}
+	census.Tenants, census.Refused, err = d.settleSNAT()
+	return census, err
+}
+
+// doubtfulFlows are the prompts for workloads of flows that were reset, maybe by a forged segment.
+func (d *Datapath) doubtfulFlows(now time.Duration, t Timeouts) (Prompts, error) {
+	var due Prompts
+	err := eachFlow(d.objects.SnatFlows, func(key agentSessionKey, flow agentSnatFlow) {
+		doubtful := flow.Events&agentSnatEventSNAT_REMOTE_RESET != 0
+		if doubtful && now-time.Duration(flow.LastSeen) >= t.Reset {
+			due = append(due, prompt{
+				from: fromAddrPort(key.Client, key.ClientPort), to: fromAddrPort(key.Dip, key.DipPort),
+				seq: flow.RemoteNext - 1, ack: flow.WorkloadSeq,
+			})
+		}
+	})
+	return due, err
+}
+
+func (d *Datapath) endFlowsOf(workload uint32) error {
+	if err := d.sweepRows(&agentSnatSweepCall{Workload: workload}); err != nil {
+		return fmt.Errorf("end flows: %w", err)
+	}
+	return nil
+}
+
+// sweepRows has the program look at all rows of source NAT, piece by piece, and adds up its results in c. Rows that stay
+// are counted once; one that is made or goes meanwhile may be missed or seen twice.
+func (d *Datapath) sweepRows(c *agentSnatSweepCall) error {
+	d.sweeping.Lock()
+	defer d.sweeping.Unlock()
+	run := func(table agentSnatTable, keys int) error {
+		c.Table, c.Keys = table, uint32(keys)
+		return call(d.objects.SnatSweep, c)
+	}
+	if err := run(snatTables, 0); err != nil {
+		return err
+	}
+	o := &d.objects
+	for table, sweep := range [snatTables]func(func(keys int) error) error{
+		func(run func(int) error) error {
+			return eachPiece[agentSessionKey, agentSnatFlow](o.SnatFlows, o.SweptFlows, run)
+		},
+		func(run func(int) error) error {
+			return eachPiece[agentSnatPortKey, agentSnatPort](o.SnatPorts, o.SweptPorts, run)
+		},
+		func(run func(int) error) error {
+			return eachPiece[agentSnatTargetKey, agentSnatTarget](o.SnatTargets, o.SweptTargets, run)
+		},
+		func(run func(int) error) error {
+			return eachPiece[agentSnatUsedKey, uint64](o.SnatUsed, o.SweptUsed, run)
+		},
+	} {
+		has, err := d.hasRows(c.Workload, table)
+		if err == nil && has {
+			err = sweep(func(keys int) error { return run(agentSnatTable(table), keys) })
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hasRows says whether a workload has rows in a table; 0 is any workload.
+func (d *Datapath) hasRows(workload uint32, table int) (bool, error) {
+	if workload == 0 {
+		return true, nil
+	}
+	var state agentSnatState
+	err := d.objects.SnatStates.Lookup(workload, &state)
+	return state.Rows[table] != 0, err
+}
+
+// eachPiece writes the keys of a table to swept, a piece at a time, and runs the program for each.
+func eachPiece[K, V any](table, swept *ebpf.Map, run func(keys int) error) error {
+	keys, rows, places := make([]K, sweepPiece), make([]V, sweepPiece), make([]uint32, sweepPiece)
+	for i := range places {
+		places[i] = uint32(i)
+	}
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := table.BatchLookup(&cursor, keys, rows, nil)
+		last := errors.Is(err, ebpf.ErrKeyNotExist)
+		if err != nil && !last {
+			return err
+		}
+		if n > 0 {
+			if _, err := swept.BatchUpdate(places[:n], keys[:n], nil); err != nil {
+				return err
+			}
+			if err := run(n); err != nil {
+				return err
+			}
+		}
+		if last {
+			return nil
+		}
+	}
+}
