@@ -14,7 +14,7 @@ BPF_O    := internal/datapath/mux/mux_bpfel.o internal/datapath/agent/agent_bpfe
 BPF_IN   := $(BPF_C) $(shell find bpf/include -type f; grep -rl --include=*.go '^//go:generate' internal test) go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf build packages generate test unit race e2e faults demo bench-mux bench-agent bench-snat bench-fastpath bench-flood bench-manager bench-strangers api-test fuzz fuzz-packets mutate lint fmt clean
+.PHONY: help setup bpf build packages generate test unit datapath race e2e faults demo bench-mux bench-agent bench-snat bench-fastpath bench-flood bench-manager bench-strangers api-test fuzz fuzz-packets mutate lint fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,8 +42,11 @@ generate: bpf ## Regenerate everything that is generated and committed
 test: build unit e2e ## Run every test: units, packet tables, namespaces, lab, and the API by schemathesis (in CI always)
 	@scripts/schemathesis.sh $(if $(CI),,--may-skip)
 
+unit: build ## Run all tests but those in the lab; those that load no eBPF program with the race detector
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target race datapath
+
 # Most of these packages wait more than they compute: more of them at a time than there are CPUs.
-unit: build race ## Run all tests but those in the lab; those that load no eBPF program with the race detector
+datapath: bpf ## Run the tests that load eBPF programs, and those of packages and tools
 	scripts/test.sh -count=1 -timeout 30m -p 4 $$($(GO) list ./... | grep -v $(LABS:%=-e /test/%) $(ALONE:%=-e /test/%) | grep -vxF "$$(scripts/race-packages.sh)")
 
 # What waits longest begins.

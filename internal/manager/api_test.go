@@ -97,6 +97,7 @@ func TestRESTErrorsNameTheField(t *testing.T) {
 
 // What is no call, or no request of one, is the client's fault, and does nothing.
 func TestRESTRefuses(t *testing.T) {
+	t.Parallel()
 	url, _ := start(t, Config{})
 	for _, c := range []struct {
 		method, path, body string

@@ -190,6 +190,7 @@ func (f *flooding) reasons(name string) (all []string) {
 // Steps are taken in turn for what muxes complain of, for VIPs of both families, and end by themselves; each is an
 // event with its evidence, and the VIP says what is in force. A VIP of which nobody complains is as usual all the while.
 func TestStepsReachTheMuxesAndEnd(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ vip, address, scrub, other string }{
 		{"shop", "203.0.113.10", "scrub: via 10.0.9.2 with [64999:911]", "2001:db8:a::10"},
 		{"shop6", "2001:db8:a::10", "scrub: via fd00:9::2 with [64999:911]", "203.0.113.10"},
@@ -296,6 +297,7 @@ func TestWithoutThePolicyAllIsAsUsual(t *testing.T) {
 // What is in force outlives a leader, and its end is not forgotten: the muxes are never told otherwise in between. A
 // manager that does not lead does nothing, whatever it knows.
 func TestStepsOutliveTheLeader(t *testing.T) {
+	t.Parallel()
 	f := &flooding{t: t}
 	managers := map[string]*Manager{}
 	r := startReplicas(t, 3, f.clock.set, func(m *Manager) { managers[m.cfg.Name] = m })

@@ -111,6 +111,7 @@ func TestPrefixListsByTheAPI(t *testing.T) {
 
 // TestPrefixListsReachMuxes in pieces, and only what differs when they change, when a mux comes back, and when the manager is another.
 func TestPrefixListsReachMuxes(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	url, stop := start(t, Config{DataDir: dir})
 	client := dial(t, url)
@@ -191,6 +192,7 @@ func nodesOf(t *testing.T, client *rpc.Client) []*weirv1.Node {
 // TestMuxesThatKnowNoPrefixLists get short ones written out, and nothing of an endpoint whose list is too long, which the
 // VIP's status tells.
 func TestMuxesThatKnowNoPrefixLists(t *testing.T) {
+	t.Parallel()
 	url, _ := start(t, Config{})
 	client := dial(t, url)
 	startHost(t, url, "host1", "10.2.1.2")

@@ -166,7 +166,7 @@ func TestRequestsThatAreNone(t *testing.T) {
 			t.Errorf("%s: got %d %.300s, want %d with %q", what, status, text, c.status, c.want)
 		}
 	}
-	auditedWith(t, admin, "nobody "+join, "the request has 65537 bytes", "user/admin "+apply, "malformed", "only a manager may", "mux/mux1 may not call on behalf")
+	auditedWith(t, admin, "nobody "+join, fmt.Sprintf("the request has %d bytes", bound.Unknown+1), "user/admin "+apply, "malformed", "only a manager may", "mux/mux1 may not call on behalf")
 	if after := m.store.State().Generation; after != before {
 		t.Errorf("the generation went from %d to %d", before, after)
 	}

@@ -91,6 +91,7 @@ func (h holder) stream() (string, proto.Message) {
 
 // Whatever ends a credential ends all that is done with it, at all managers: calls, open streams, and watches of REST.
 func TestRevocationEndsEverything(t *testing.T) {
+	t.Parallel()
 	c := startTrusted(t, 2)
 	if _, err := c.admin.CreateVIP(t.Context(), &weirv1.CreateVIPRequest{Vip: bare("sea", "198.51.100.1")}); err != nil {
 		t.Fatal(err)
@@ -180,6 +181,7 @@ func (c *trustedCluster) endsEverything(t *testing.T, h holder, end func(holder)
 // A join token that was deleted, or that a node had which was revoked, lets nobody join, at any manager. A node that
 // sends its request again, with the key that it had, gets no certificate either.
 func TestJoinTokensEnd(t *testing.T) {
+	t.Parallel()
 	c := startTrusted(t, 2)
 	join := func(token *weirv1.CreateTokenResponse, name string, request []byte) error {
 		client := connected(t, c.at(1))
@@ -318,6 +320,7 @@ func adminOf(t *testing.T, m *Manager) *rpc.Client {
 
 // A manager's data directory is a way back in when no admin can prove who they are, with the embedded etcd and an external one.
 func TestAdminReset(t *testing.T) {
+	t.Parallel()
 	for name, endpoints := range map[string][]string{"embedded": nil, "external": {etcd.Start(t)}} {
 		t.Run(name, func(t *testing.T) {
 			cfg := Config{Name: "m1", Listen: "127.0.0.1:0", EtcdEndpoints: endpoints, DataDir: t.TempDir(), Version: "test", Log: logger(t)}

@@ -143,6 +143,7 @@ var goldenRules = map[string]struct {
 // Each procedure is called as each kind of caller, by gRPC and, where it has a path, by REST, and answers as the golden
 // table says. A procedure without a row fails, and so does a row without a procedure.
 func TestRules(t *testing.T) {
+	t.Parallel()
 	m, admin, url := secure(t, Config{})
 	if _, err := admin.ApplyTenants(t.Context(), &weirv1.ApplyTenantsRequest{Tenants: []*weirv1.Tenant{{Name: "red"}, {Name: "blue"}}}); err != nil {
 		t.Fatal(err)

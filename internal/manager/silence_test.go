@@ -92,6 +92,7 @@ func TestBackendsOfASilentHostAreTakenOut(t *testing.T) {
 // Hosts that were replaced, and that nobody deleted, do not hide that one of the others died; hosts that are cut off together count
 // for as long as they are.
 func TestReplacedHostsDoNotCount(t *testing.T) {
+	t.Parallel()
 	const bound = 5 * time.Second
 	begin := time.Unix(100000, 0)
 	hosts := func(connected int) *store.State {

@@ -56,6 +56,7 @@ func crowd(n int, broken func(i int) bool) *store.State {
 
 // The answer tells of each of 100 000 VIPs and is as large as for few: bytes by hosts and lines, not by VIPs.
 func TestStatusOfManyVIPsIsSmall(t *testing.T) {
+	t.Parallel()
 	const n = 100_000
 	s := crowd(n, func(i int) bool { return i%2 == 1 || i == n-2 }) // all of blue, and one of red
 	bare := model.VIP{Name: "zz-bare", Tenant: "red", Address: netip.MustParseAddr("2001:db8::1"), Endpoints: []model.Endpoint{{Protocol: model.UDP, Port: 53}}}

@@ -75,6 +75,7 @@ func beyond(request protoreflect.MessageDescriptor, to way, b bound.Field) proto
 // A manager refuses each text, list and map that is one beyond its bound, in a request of each procedure, by the name of
 // the field and its bound. Here nobody is kept from calling by who they are.
 func TestAManagerHoldsTheTable(t *testing.T) {
+	t.Parallel()
 	url, stop := start(t, Config{})
 	defer stop()
 	for _, service := range bound.Services() {
