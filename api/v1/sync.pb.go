@@ -181,8 +181,11 @@ type SyncMuxResponse struct {
 	// Those that endpoints name, new or changed; after a snapshot these are all.
 	PrefixLists        []*MuxPrefixList `protobuf:"bytes,25,rep,name=prefix_lists,json=prefixLists,proto3" json:"prefix_lists,omitempty"`
 	PrefixListsRemoved []string         `protobuf:"bytes,26,rep,name=prefix_lists_removed,json=prefixListsRemoved,proto3" json:"prefix_lists_removed,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// The store was restored from a backup, and does not know what was given since: ranges that the mux has stay whose they
+	// are, and snat gives none but those that are nobody's. When the restore is settled a snapshot without this comes.
+	KeepSnat      bool `protobuf:"varint,27,opt,name=keep_snat,json=keepSnat,proto3" json:"keep_snat,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SyncMuxResponse) Reset() {
@@ -353,6 +356,13 @@ func (x *SyncMuxResponse) GetPrefixListsRemoved() []string {
 		return x.PrefixListsRemoved
 	}
 	return nil
+}
+
+func (x *SyncMuxResponse) GetKeepSnat() bool {
+	if x != nil {
+		return x.KeepSnat
+	}
+	return false
 }
 
 // A part of a prefix list, which never changes.
@@ -3025,7 +3035,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\acluster\x18\f \x01(\x06R\acluster\x12\x14\n" +
 	"\x05joins\x18\x06 \x01(\bR\x05joins\x12!\n" +
 	"\fprefix_lists\x18\a \x01(\bR\vprefixLists\x12#\n" +
-	"\rprefix_chunks\x18\b \x03(\tR\fprefixChunks\"\xce\x06\n" +
+	"\rprefix_chunks\x18\b \x03(\tR\fprefixChunks\"\xeb\x06\n" +
 	"\x0fSyncMuxResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -3049,7 +3059,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\vacknowledge\x18\x17 \x01(\bR\vacknowledge\x129\n" +
 	"\rprefix_chunks\x18\x18 \x03(\v2\x14.weir.v1.PrefixChunkR\fprefixChunks\x129\n" +
 	"\fprefix_lists\x18\x19 \x03(\v2\x16.weir.v1.MuxPrefixListR\vprefixLists\x120\n" +
-	"\x14prefix_lists_removed\x18\x1a \x03(\tR\x12prefixListsRemoved\"9\n" +
+	"\x14prefix_lists_removed\x18\x1a \x03(\tR\x12prefixListsRemoved\x12\x1b\n" +
+	"\tkeep_snat\x18\x1b \x01(\bR\bkeepSnat\"9\n" +
 	"\vPrefixChunk\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bprefixes\x18\x02 \x01(\fR\bprefixes\";\n" +

@@ -30,6 +30,7 @@ type fakeMux struct {
 	tables     map[model.EndpointKey]model.MuxEndpoint
 	snat       map[model.SNATKey]model.MuxSNAT
 	lies       bool // it says that it has no ranges
+	keeps      bool // it was told last to keep what it has of source NAT
 	snapshots  int
 	messages   int
 	mute       bool   // it reads, and reports nothing
@@ -78,6 +79,7 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 	m.mu.Lock()
 	report := &weirv1.ReportMuxRequest{Name: m.name, Status: &weirv1.MuxStatus{XdpMode: "native", Interface: "eth0"}}
 	m.wentBack = m.wentBack || u.Generation < m.generation
+	m.keeps = u.KeepSNAT
 	m.messages++
 	if m.reject != "" {
 		report.Rejection = &weirv1.Rejection{Generation: uint64(u.Generation), Reason: m.reject}

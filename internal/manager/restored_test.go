@@ -97,14 +97,31 @@ func TestRestoreGivesNoPortsTwice(t *testing.T) {
 	} else if reason, _, _ := rpc.PortsRefused(err); reason != rpc.PortsRestored {
 		t.Errorf("refused by %v", err)
 	}
-	startMux(t, url, "mux1", "10.1.1.2")
+	mux := startMux(t, url, "mux1", "10.1.1.2")
+	eventually(t, "the mux is to keep what it has", mux.keepsSNAT)
 	hosts[1] = startHostWith(t, url, "host2", has[1], "10.2.2.2")
 	eventually(t, "it settles", func() bool { return second.store.State().Restored.Settled })
+	eventually(t, "the mux is told what is", func() bool {
+		return !mux.keepsSNAT() && mux.had() > 1 && len(mux.owners(firstLeaver.VIP)) >= len(has[1][secondLeaver].Ranges)
+	})
 	eventually(t, "host1 is given what is left", func() bool {
 		allocate(t, client, "host1", firstLeaver, 192)
 		return len(hosts[0].holds(firstLeaver).Ranges)+len(hosts[1].holds(secondLeaver).Ranges) == 24
 	})
 	compareRestored(t, hosts, has)
+}
+
+func (m *fakeMux) keepsSNAT() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.keeps
+}
+
+// had is how many snapshots it was told.
+func (m *fakeMux) had() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.snapshots
 }
 
 // compareRestored holds what hosts have to what they had before the restore.

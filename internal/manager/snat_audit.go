@@ -89,6 +89,9 @@ func (m *Manager) mayResend(node string) bool {
 // written last.
 func (m *Manager) auditHost(host string, said []*weirv1.SNATUse) {
 	s := m.store.State()
+	if s.Restored.Pending() {
+		return // hosts know more than the store
+	}
 	var wrong []string
 	for _, use := range said {
 		key, err := rpc.SNATKeyFromProto(&weirv1.SNATKey{Vip: use.GetVip(), Address: use.GetAddress()})

@@ -229,7 +229,7 @@ func (t *tables) program(update rpc.MuxUpdate) (bool, error) {
 	}
 	err := t.config.Datapath.Update(mux.Update{
 		Snapshot: update.Snapshot, Endpoints: update.Endpoints, Removed: update.Removed,
-		SNAT: update.SNAT, SNATRemoved: update.SNATRemoved, Lists: update.Lists, ListsRemoved: update.ListsRemoved,
+		SNAT: update.SNAT, SNATRemoved: update.SNATRemoved, KeepSNAT: update.KeepSNAT, Lists: update.Lists, ListsRemoved: update.ListsRemoved,
 	})
 	if err != nil {
 		return false, err

@@ -22,6 +22,8 @@ type MuxUpdate struct {
 	// SNAT is what workloads that leave as VIPs have, new or changed; in a snapshot these are all.
 	SNAT        []model.MuxSNAT
 	SNATRemoved []model.SNATKey
+	// KeepSNAT says that what the mux has of SNAT stays, while a restore is pending: SNAT adds what is nobody's.
+	KeepSNAT bool
 	// Keys are all that are valid, the oldest, which signs, first; every time.
 	Keys []model.FastpathKey
 	// SYNSecrets are all that are valid, the oldest first; every time.
@@ -56,7 +58,9 @@ type HostUpdate struct {
 
 // MuxUpdateToProto writes u.
 func MuxUpdateToProto(u MuxUpdate) *weirv1.SyncMuxResponse {
-	p := &weirv1.SyncMuxResponse{Withdraw: u.Withdraw, Generation: uint64(u.Generation), Snapshot: u.Snapshot, FastpathKeys: keysToProto(u.Keys)}
+	p := &weirv1.SyncMuxResponse{
+		Withdraw: u.Withdraw, Generation: uint64(u.Generation), Snapshot: u.Snapshot, FastpathKeys: keysToProto(u.Keys), KeepSnat: u.KeepSNAT,
+	}
 	p.SynSecrets = synSecretsToProto(u.SYNSecrets)
 	p.Routes = routesToProto(u.Routes)
 	if u.Snapshot {
@@ -81,7 +85,9 @@ func MuxUpdateToProto(u MuxUpdate) *weirv1.SyncMuxResponse {
 
 // MuxUpdateFromProto reads what MuxUpdateToProto wrote. The chunks of prefix lists are those of the mux.
 func MuxUpdateFromProto(p *weirv1.SyncMuxResponse, chunks *PrefixChunks) (MuxUpdate, error) {
-	u := MuxUpdate{Withdraw: p.GetWithdraw(), Generation: model.Generation(p.GetGeneration()), Snapshot: p.GetSnapshot()}
+	u := MuxUpdate{
+		Withdraw: p.GetWithdraw(), Generation: model.Generation(p.GetGeneration()), Snapshot: p.GetSnapshot(), KeepSNAT: p.GetKeepSnat(),
+	}
 	var errs []error
 	if u.Snapshot {
 		key, err := flowhash.NewKey(p.GetHashKey())

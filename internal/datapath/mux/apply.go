@@ -47,6 +47,8 @@ type Update struct {
 	Removed     []model.EndpointKey
 	SNAT        []model.MuxSNAT // whole; a range may go from one to another in one step
 	SNATRemoved []model.SNATKey
+	// KeepSNAT lets no workload lose a range: SNAT adds those that are nobody's, a snapshot's too.
+	KeepSNAT bool
 	// Lists are those that endpoints name, whole; what is in them already is not written again.
 	Lists        []model.MuxPrefixList
 	ListsRemoved []string

@@ -101,12 +101,15 @@ type snatPlan struct {
 
 // planSNAT finds what an update changes, and reserves it, or nothing.
 func (d *Datapath) planSNAT(u Update) (p *snatPlan, err error) {
+	if err := d.openSNAT(); err != nil {
+		return nil, err
+	}
+	if u.KeepSNAT {
+		u.Snapshot, u.SNAT, u.SNATRemoved = false, d.keptSNAT(u.SNAT), nil
+	}
 	p = &snatPlan{
 		put: u.SNAT, all: u.Snapshot, words: map[netip.Addr]*snatWords{},
 		begin: map[netip.Addr]*snatVIP{}, ids: map[netip.Addr]uint32{},
-	}
-	if err := d.openSNAT(); err != nil {
-		return nil, err
 	}
 	defer func() {
 		if err != nil {
@@ -122,6 +125,32 @@ func (d *Datapath) planSNAT(u Update) (p *snatPlan, err error) {
 		}
 	}
 	return p, nil
+}
+
+// keptSNAT is told with what the workloads have already, and without what others have. Of ranges that an earlier process gave only
+// the tunnels are known: they go on to lead there.
+func (d *Datapath) keptSNAT(told []model.MuxSNAT) []model.MuxSNAT {
+	kept := make([]model.MuxSNAT, 0, len(told))
+	given := map[netip.Addr]map[model.Range]bool{}
+	for _, s := range told {
+		has := d.snat.live[s.Key].Ranges
+		var ranges []model.Range
+		for _, r := range s.Ranges {
+			live := d.snat.vips[s.Key.VIP]
+			if taken := live != nil && int(r) < snatRanges && d.snat.of(live.slice)[r] != 0; taken || given[s.Key.VIP][r] {
+				continue
+			}
+			if given[s.Key.VIP] == nil {
+				given[s.Key.VIP] = map[model.Range]bool{}
+			}
+			given[s.Key.VIP][r] = true
+			ranges = append(ranges, r)
+		}
+		s.Ranges = slices.Concat(has, ranges)
+		slices.Sort(s.Ranges)
+		kept = append(kept, s)
+	}
+	return kept
 }
 
 // planRemovals takes away what goes, and what is to be given anew.

@@ -250,6 +250,40 @@ func TestARangeIsNeverAMixture(t *testing.T) {
 	}
 }
 
+// TestRangesAreKept: what a restored store does not know stays whose it is, by the workload's name or, after a restart, by its
+// tunnel alone, until a snapshot without that says what is.
+func TestRangesAreKept(t *testing.T) {
+	p := newPlace(t)
+	p.config.MaxSNATPorts = 4 << 16
+	d := p.mustOpen(t)
+	first, second, lost := ranges("203.0.113.10", "10.1.0.2", tunnel4, 625), ranges("203.0.113.10", "10.1.0.3", tunnel6, 626, 627), ranges("203.0.113.20", "10.1.0.4", tunnel4, 628)
+	update(t, d, Update{Snapshot: true, Endpoints: world(), SNAT: []model.MuxSNAT{first, second, lost}})
+	before := ownersOf(t, d)
+	holds := func(when string, want map[model.SNATKey]netip.Addr) {
+		t.Helper()
+		if diff := cmp.Diff(want, ownersOf(t, d), cmpopts.EquateComparable(model.SNATKey{}, netip.Addr{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", when, diff)
+		}
+	}
+	// The backup says that the first has what the second has by now, one that is nobody's, and nothing of the third.
+	old := []model.MuxSNAT{ranges("203.0.113.10", "10.1.0.2", tunnel4, 626, 629), ranges("203.0.113.10", "10.1.0.3", tunnel6, 629)}
+	want := maps.Clone(before)
+	want[rangeKey(first.Key.VIP, 629)] = first.Tunnel
+	update(t, d, Update{Snapshot: true, KeepSNAT: true, Endpoints: world(), SNAT: old})
+	holds("after a backup's snapshot", want)
+	update(t, d, Update{KeepSNAT: true, SNATRemoved: []model.SNATKey{second.Key}})
+	holds("after a removal", want)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d = p.mustOpen(t)
+	defer d.Close()
+	update(t, d, Update{Snapshot: true, KeepSNAT: true, Endpoints: world(), SNAT: old})
+	holds("after a restart", want)
+	update(t, d, Update{Snapshot: true, Endpoints: world(), SNAT: []model.MuxSNAT{first, second}})
+	holds("when it is settled", wanted(map[model.SNATKey]model.MuxSNAT{first.Key: first, second.Key: second}))
+}
+
 // TestRangesLiveThroughARestart adopts tables; the first snapshot tells who is behind the tunnels.
 func TestRangesLiveThroughARestart(t *testing.T) {
 	p := newPlace(t)

@@ -170,6 +170,7 @@ type MuxFeed struct {
 	joins   bool             // it had seen nothing when it opened this stream
 	chunks  feedChunks
 	first   bool // it has answered on this stream
+	keeps   bool // it was told last to keep what it has of SNAT: a snapshot is due when the restore is settled
 
 	out      bool // it did not answer in time
 	withdraw bool // it is out of the pool, and told so
@@ -222,14 +223,16 @@ func (f *MuxFeed) Take(first model.Generation) (update rpc.MuxUpdate, due bool) 
 		h.mu.Unlock()
 		return rpc.MuxUpdate{}, false
 	}
-	whole, pending, snat := f.whole, f.pending, f.snat
+	restoring := s.Restored.Pending()
+	whole, pending, snat := f.whole || f.keeps && !restoring, f.pending, f.snat
+	f.keeps = restoring
 	f.whole, f.dirty, f.pending, f.snat, f.sent = false, false, nil, nil, s.Generation
 	if f.waits.IsZero() {
 		f.waits = h.now()
 	}
 	update = rpc.MuxUpdate{
 		Generation: s.Generation, Snapshot: whole, Pool: h.pool, Withdraw: f.withdraw,
-		Keys: s.FastpathKeys, SYNSecrets: s.SYNSecrets, Routes: s.Routes(),
+		Keys: s.FastpathKeys, SYNSecrets: s.SYNSecrets, Routes: s.Routes(), KeepSNAT: restoring,
 	}
 	f.takeLists(&update, s)
 	h.mu.Unlock()

@@ -125,7 +125,11 @@ type generationDigest struct {
 	ranges     int
 }
 
+// add notes that of a State. While a restore is pending muxes have more than they are told.
 func (d *digests) add(s *store.State) {
+	if s.Restored.Pending() {
+		return
+	}
 	digest, ranges := s.SNATDigest()
 	d.ring[d.next%digestsKept] = generationDigest{s.Generation, digest, ranges}
 	d.next++
