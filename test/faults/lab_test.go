@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 		runMember()
 	}
 	flag.Parse()
-	for _, name := range []string{*labName, five(), external()} { // what a run that crashed left
+	for _, name := range []string{*labName, five(), external(), restoring()} { // what a run that crashed left
 		if err := clear(name); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
