@@ -183,6 +183,16 @@ func TestPortsOfOtherHostsAreRefused(t *testing.T) {
 	if _, err := allocate(t, client, "host2", firstLeaver, 1); connect.CodeOf(err) != connect.CodePermissionDenied {
 		t.Errorf("got %v", err)
 	}
+	given, err := allocate(t, client, "host1", firstLeaver, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.ReleasePorts(t.Context(), &weirv1.ReleasePortsRequest{
+		Name: "host2", Vip: firstLeaver.VIP.String(), Address: firstLeaver.Address.String(), Ranges: rpc.RangesToProto(given),
+	})
+	if connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("a release by another host: got %v", err)
+	}
 	stranger := model.SNATKey{VIP: firstLeaver.VIP, Address: netip.MustParseAddr("10.3.1.12")}
 	if _, err := allocate(t, client, "host1", stranger, 1); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("got %v", err)

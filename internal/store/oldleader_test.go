@@ -143,3 +143,20 @@ func TestDoubtedLeaderStepsDown(t *testing.T) {
 		t.Errorf("m2 believes on to lead in epoch %d, the leader's is %d", now, epoch)
 	}
 }
+
+// Conditions of VIPs are the leader's to write: of one that believes to lead, and does not, the store takes none.
+func TestOldLeaderWritesNoConditions(t *testing.T) {
+	url := etcd.Start(t)
+	leader, _ := open(t, Config{Name: "m1", Endpoints: []string{url}})
+	eventually(t, "m1 leads", func() bool { epoch, _ := leader.Epoch(); return epoch != 0 })
+	conditions := map[string]Conditions{"sea": {Backends: 1}}
+	if err := leader.PutConditions(t.Context(), conditions, nil); err != nil {
+		t.Fatal(err)
+	}
+	epoch, _ := leader.Epoch()
+	believes, _ := open(t, Config{Name: "m2", Endpoints: []string{url}})
+	believes.setEpoch(epoch - 1)
+	if err := believes.PutConditions(t.Context(), conditions, nil); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("got %v, want %v", err, ErrNotLeader)
+	}
+}
