@@ -79,7 +79,6 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 	m.mu.Lock()
 	report := &weirv1.ReportMuxRequest{Name: m.name, Status: &weirv1.MuxStatus{XdpMode: "native", Interface: "eth0"}}
 	m.wentBack = m.wentBack || u.Generation < m.generation
-	m.keeps = u.KeepSNAT
 	m.messages++
 	if m.reject != "" {
 		report.Rejection = &weirv1.Rejection{Generation: uint64(u.Generation), Reason: m.reject}
@@ -104,7 +103,7 @@ func (m *fakeMux) apply(p *weirv1.SyncMuxResponse) error {
 		for _, key := range u.Removed {
 			delete(m.tables, key)
 		}
-		m.generation, m.pool, m.routes = u.Generation, u.Pool, u.Routes
+		m.generation, m.pool, m.routes, m.keeps = u.Generation, u.Pool, u.Routes, u.KeepSNAT
 		if len(u.Routes) == 0 {
 			m.usual++
 		}
