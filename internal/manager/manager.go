@@ -40,6 +40,7 @@ type Config struct {
 	Telemetry     telemetry.Options
 
 	CertificateLife time.Duration // of certificates of nodes; 0: trust.NodeLife
+	Quota           int64         // of the embedded etcd, in bytes; 0: store.DefaultQuota
 	KeyInterval     time.Duration // how long a key of Fastpath signs; 0: DefaultKeyInterval
 }
 
@@ -155,7 +156,7 @@ func openStore(ctx context.Context, cfg Config, identity *pki.Identity, advertis
 	for {
 		s, err := store.Open(ctx, store.Config{
 			Name: cfg.Name, Address: advertised,
-			DataDir: cfg.DataDir, Endpoints: cfg.EtcdEndpoints, EtcdTLS: cfg.EtcdTLS, Log: cfg.Log,
+			DataDir: cfg.DataDir, Endpoints: cfg.EtcdEndpoints, EtcdTLS: cfg.EtcdTLS, Quota: cfg.Quota, Log: cfg.Log,
 			PeerListen: cfg.PeerListen, Join: joining(cfg, identity, advertised), PeerTLS: identity.PeerTLS(), Lone: identity.Lone(),
 		})
 		if err != nil {

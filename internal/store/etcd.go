@@ -19,10 +19,24 @@ import (
 const (
 	MaxOperations   = 16384
 	maxRequestBytes = 64 << 20
-	quotaBytes      = 8 << 30
 	keepRevisions   = "1000"
 	reachTimeout    = 5 * time.Second
 )
+
+// Bounds of the quota of the embedded etcd, in bytes: how large its file may be. A manager has what is in it in memory,
+// too, and a new replica is sent all of it.
+const (
+	DefaultQuota int64 = 8 << 30
+	MinQuota     int64 = 256 << 20
+	MaxQuota     int64 = 64 << 30
+)
+
+func checkQuota(bytes int64) error {
+	if bytes < MinQuota || bytes > MaxQuota {
+		return fmt.Errorf("read --quota-backend-bytes: must be %d to %d, is %d", MinQuota, MaxQuota, bytes)
+	}
+	return nil
+}
 
 // lockDirectory makes the data directory, and holds that no other manager uses it.
 func lockDirectory(dir string) (*os.File, error) {

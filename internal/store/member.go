@@ -142,10 +142,7 @@ func (m *member) config(cfg Config) (*embed.Config, error) {
 	c.InitialCluster = c.Name + "=" + peer.String()
 	c.TickMs, c.ElectionMs = heartbeat, election
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModeRevision, keepRevisions
-	c.QuotaBackendBytes = quotaBytes
-	if cfg.quota != 0 {
-		c.QuotaBackendBytes = cfg.quota
-	}
+	c.QuotaBackendBytes = cfg.Quota
 	c.MaxTxnOps, c.MaxRequestBytes = MaxOperations, maxRequestBytes
 	return c, nil
 }

@@ -82,7 +82,7 @@ func (c Change) restoredOperation(ops []clientv3.Op, errs []error) ([]clientv3.O
 // begin starts a restored store once, to hold that it can be read, and to write what must be new: the
 // generation, and nothing of the managers and streams from before.
 func begin(ctx context.Context, dataDir, name string, newCA bool, log *slog.Logger) (model.Generation, error) {
-	m, err := startMember(ctx, Config{Name: name, DataDir: dataDir, Log: log})
+	m, err := startMember(ctx, Config{Name: name, DataDir: dataDir, Quota: MaxQuota, Log: log})
 	if err != nil {
 		return 0, err
 	}
@@ -106,7 +106,7 @@ func begin(ctx context.Context, dataDir, name string, newCA bool, log *slog.Logg
 	if err != nil {
 		return 0, explain("begin the restored store", err)
 	}
-	s := &Store{client: client, log: log, changed: make(chan struct{}), elected: make(chan struct{}), journal: newJournal()}
+	s := &Store{client: client, log: log, pageKeys: pageKeys, changed: make(chan struct{}), elected: make(chan struct{}), journal: newJournal()}
 	if err := s.load(ctx); err != nil {
 		return 0, err
 	}

@@ -39,10 +39,11 @@ type Config struct {
 	Join func(ctx context.Context, peerURL string) ([]Member, error)
 	// Lone is why the other members of the embedded etcd would not talk to this one; nil: they do. It is the error of
 	// Open if there are others.
-	Lone error
-	Log  *slog.Logger
+	Lone  error
+	Quota int64 // of the embedded etcd, in bytes; 0: DefaultQuota
+	Log   *slog.Logger
 
-	quota     int64         // of the embedded etcd, in bytes; 0: quotaBytes
+	pageKeys  int64         // 0: pageKeys
 	tidyEvery time.Duration // 0: tidyEvery
 	lowRoom   uint64        // bytes; 0: lowRoom
 }
@@ -67,6 +68,7 @@ type Store struct {
 	staging   staging
 	tidyEvery time.Duration
 	lowRoom   uint64
+	pageKeys  int64
 
 	mu      sync.Mutex
 	state   *State
@@ -78,12 +80,15 @@ type Store struct {
 // Open connects to etcd, or starts it, and reads the State. The State follows changes, and writes
 // return, only while Run runs.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
-	cfg.Name = cmp.Or(cfg.Name, DefaultName)
+	cfg.Name, cfg.Quota = cmp.Or(cfg.Name, DefaultName), cmp.Or(cfg.Quota, DefaultQuota)
+	if err := checkQuota(cfg.Quota); err != nil && len(cfg.Endpoints) == 0 {
+		return nil, err
+	}
 	if err := cfg.EtcdTLS.check(cfg.Endpoints); err != nil {
 		return nil, err
 	}
 	s := &Store{
-		tidyEvery: cmp.Or(cfg.tidyEvery, tidyEvery), lowRoom: cmp.Or(cfg.lowRoom, lowRoom),
+		tidyEvery: cmp.Or(cfg.tidyEvery, tidyEvery), pageKeys: cmp.Or(cfg.pageKeys, pageKeys), lowRoom: cmp.Or(cfg.lowRoom, lowRoom),
 		name: cfg.Name, address: cfg.Address, log: cfg.Log, streams: newStreams(), journal: newJournal(),
 		writes: newWrites(), statuses: newStatuses(),
 		changed: make(chan struct{}), elected: make(chan struct{}),
@@ -235,17 +240,19 @@ func (s *Store) found(ctx context.Context) error {
 
 // load reads the whole State.
 func (s *Store) load(ctx context.Context) error {
-	response, err := s.client.Get(ctx, root, clientv3.WithPrefix())
-	if err != nil {
-		return explain("read the store", err)
-	}
-	b := follow(&State{})
-	for _, r := range readAll(response.Kvs) {
-		if err := r.put(b); err != nil {
-			return err
+	var b *builder
+	revision, err := s.pages(ctx, root, func() { b = follow(&State{}) }, func(page []*mvccpb.KeyValue) error {
+		for _, r := range readAll(page) {
+			if err := r.put(b); err != nil {
+				return err
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	b.next.revision = response.Header.Revision
+	b.next.revision = revision
 	if old := s.State(); old != nil { // after a watch that fell behind: what is gone differs too
 		b.delta.add(old.Everything())
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -244,20 +245,24 @@ func (c TrustChange) operations(now *Trust) ([]clientv3.Op, error) {
 
 // loadTrust reads the whole of Trust.
 func (s *Store) loadTrust(ctx context.Context) error {
-	response, err := s.client.Get(ctx, trustRoot, clientv3.WithPrefix())
-	if err != nil {
-		return explain("read the store", err)
-	}
-	next := (&Trust{
-		Tokens: map[string]trust.JoinToken{}, Members: map[string]trust.Member{},
-		Accounts: map[string]trust.Account{}, Tenants: map[string]model.Tenant{}, unknown: map[string][]byte{},
-	})
-	for _, kv := range response.Kvs {
-		if err := next.put(string(kv.Key), kv.Value, kv.ModRevision); err != nil {
-			return err
+	var next *Trust
+	revision, err := s.pages(ctx, trustRoot, func() {
+		next = &Trust{
+			Tokens: map[string]trust.JoinToken{}, Members: map[string]trust.Member{},
+			Accounts: map[string]trust.Account{}, Tenants: map[string]model.Tenant{}, unknown: map[string][]byte{},
 		}
+	}, func(page []*mvccpb.KeyValue) error {
+		for _, kv := range page {
+			if err := next.put(string(kv.Key), kv.Value, kv.ModRevision); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	next.revision = response.Header.Revision
+	next.revision = revision
 	s.trusted.set(next)
 	return nil
 }
