@@ -5,6 +5,7 @@
 //	interface.go XDP and its owner, sysctls
 //	offloads.go  offloads, by what packets need at a host and at a mux
 //	way.go       routes and their MTU towards those who tunnels lead to
+//	blackhole.go what these ways carry
 //	firewall.go  rules that drop
 //	control.go   managers: reachable, certificates, clocks
 //	path.go      real connections through each mux

@@ -19,13 +19,15 @@ const (
 	leastMTU   = 1280 // of IPv6
 	outerIPv4  = 20
 	outerIPv6  = 40
+	mostIP     = 65535
 	mostChecks = 256 // ways that are looked at
 )
 
 // way is where packets in tunnels go.
 type way struct {
 	to   netip.Addr
-	name string // of who is there
+	name string     // of who is there
+	node netip.Addr // of the node itself, on the same way: tunnels may have addresses that nobody has, or workloads
 }
 
 // wayMTU looks at the routes that packets in tunnels take: they are larger than the client's.
@@ -41,12 +43,23 @@ func wayMTU(ctx context.Context, s Subject) []Finding {
 	if len(ways) == 0 {
 		return ok("there is nobody to send to yet")
 	}
-	var found []Finding
-	whole, told := 0, map[string]int{}
+	return judgeWays(ctx, s, ways, own.MTU)
+}
+
+// judgeWays looks at each route, and at what it carries.
+func judgeWays(ctx context.Context, s Subject, ways []way, ownMTU int) (found []Finding) {
+	seen, probed := probe(ctx, ways)
+	whole, silent, told := 0, 0, map[string]int{}
 	for _, w := range ways {
-		f, fits := oneWay(s, w, own.MTU)
+		f, fits := oneWay(s, w, ownMTU)
+		if seen[w.node] == blackHole && f.Level != Fail {
+			f, fits = lossy(w), false
+		}
 		if fits {
 			whole++
+			if seen[w.node] == unanswered {
+				silent++
+			}
 			continue
 		}
 		if told[f.Next]++; told[f.Next] == 1 {
@@ -63,9 +76,46 @@ func wayMTU(ctx context.Context, s Subject) []Finding {
 		if len(ways) == mostChecks {
 			text += "; there may be more, which are not looked at"
 		}
+		if probed == nil && silent > 0 {
+			text += fmt.Sprintf("; %d answer no echo request, so only their routes were looked at", silent)
+		}
 		found = append(found, ok("%s", text)...)
 	}
+	if probed != nil {
+		found = append(found, unknown(probed, "run it as root")...)
+	}
 	return found
+}
+
+// probe sends packets of the routes' MTU.
+func probe(ctx context.Context, ways []way) (map[netip.Addr]carriage, error) {
+	mtus := map[netip.Addr]int{}
+	for _, w := range ways {
+		if mtu := w.probed(); mtu > smallEcho {
+			mtus[w.node] = mtu
+		}
+	}
+	return probeWays(ctx, mtus)
+}
+
+// probed is the size that both the route to the tunnel and that to its node allow; 0: it is not known.
+func (w way) probed() int {
+	if !w.node.IsValid() {
+		return 0
+	}
+	tunnel, err := routeMTU(w.to)
+	node, failed := routeMTU(w.node)
+	if err != nil || failed != nil {
+		return 0
+	}
+	return min(tunnel, node, mostIP)
+}
+
+// lossy tells of a way that carries less than its route says, and nobody tells.
+func lossy(w way) Finding {
+	return bad(Fail, fmt.Sprintf("have the network carry %d bytes to %s, or give the route to %s the MTU that the way has: ip route change ... mtu", w.probed(), w.node, w.to),
+		"the way to %s of %s is a black hole for large packets: an echo request of %d bytes to %s, as the route allows, gets no answer, and one of %d does",
+		w.to, w.name, w.probed(), w.node, smallEcho)[0]
 }
 
 // oneWay says whether a way carries what it must, and else what is wrong.
@@ -123,25 +173,37 @@ func waysOf(ctx context.Context, s Subject) ([]way, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	var ways []way
+	nodes := map[string][]netip.Addr{}
 	add := func(text, name string) {
 		to, err := netip.ParseAddr(text)
 		if err != nil || len(ways) >= mostChecks || slices.ContainsFunc(ways, func(w way) bool { return w.to == to }) {
 			return
 		}
-		ways = append(ways, way{to, name})
-	}
-	if s.Role == Host {
-		answer, err := client.ListNodes(ctx, &weirv1.ListNodesRequest{})
-		if err != nil {
-			return nil, err
-		}
-		for _, n := range answer.GetNodes() {
-			for _, a := range n.GetAddresses() {
-				if n.GetRole() == string(Mux) {
-					add(a, n.GetName())
-				}
+		w := way{to: to, name: name}
+		for _, a := range nodes[name] {
+			if a == to || !w.node.IsValid() && a.Is4() == to.Is4() {
+				w.node = a
 			}
 		}
+		ways = append(ways, w)
+	}
+	listed, err := client.ListNodes(ctx, &weirv1.ListNodesRequest{})
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range listed.GetNodes() {
+		for _, text := range n.GetAddresses() {
+			if a, err := netip.ParseAddr(text); err == nil {
+				nodes[n.GetName()] = append(nodes[n.GetName()], a)
+			}
+		}
+		for _, a := range n.GetAddresses() {
+			if s.Role == Host && n.GetRole() == string(Mux) {
+				add(a, n.GetName())
+			}
+		}
+	}
+	if s.Role == Host {
 		return ways, nil
 	}
 	answer, err := client.GetStatus(ctx, &weirv1.GetStatusRequest{})
