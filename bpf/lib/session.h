@@ -228,6 +228,7 @@ session_of_client(struct __sk_buff *skb, const struct session_key *key, const st
 	bool syn = p->protocol == IPPROTO_TCP && p->tcp_flags & TCP_FLAG_SYN;
 	struct session *session = bpf_map_lookup_elem(&sessions, key), *moved;
 	struct address vip;
+	__u32 events;
 
 	if (session)
 		return session;
@@ -244,9 +245,12 @@ session_of_client(struct __sk_buff *skb, const struct session_key *key, const st
 	if (bpf_map_update_elem(&sessions, key, session, BPF_NOEXIST))
 		return session;
 	moved = bpf_map_lookup_elem(&sessions, key);
-	if (moved)
-		__sync_fetch_and_or(&moved->events,
-				    __sync_fetch_and_or(&session->events, SESSION_MOVED));
+	if (moved) {
+		events = __sync_fetch_and_or(&session->events, SESSION_MOVED);
+		if (events & SESSION_FIN_NOTED)
+			moved->client_fin = session->client_fin;
+		__sync_fetch_and_or(&moved->events, events);
+	}
 	bpf_map_delete_elem(&new_sessions, key);
 	return moved;
 }

@@ -27,6 +27,7 @@ func TestEventsWhileSessionsMove(t *testing.T) {
 					program, event = "from_uplink", agentSessionEventSESSION_FIN_NOTED // counts when the workload acknowledges it
 					fin = ours.in.Inside(outer(native4)).With(func(p *pkt.Packet) { p.Flags, p.Seq = pkt.ACK|pkt.FIN, ours.row.ClientNext }).Frame()
 				}
+				finished := ours.row.ClientNext + payloadBytes + 1
 				var begun, ended atomic.Int64
 				await := func(count *atomic.Int64, n int64) {
 					for count.Load() < n {
@@ -54,7 +55,7 @@ func TestEventsWhileSessionsMove(t *testing.T) {
 					if err := r.objects.Sessions.Lookup(ours.key, &row); err != nil {
 						t.Fatalf("the session did not move: %v", err)
 					}
-					if row.Events&event == 0 || end == "client" && row.ClientFin == 0 {
+					if row.Events&event == 0 || end == "client" && row.ClientFin != finished {
 						lost++
 					}
 				}
