@@ -163,6 +163,26 @@ func routeMTU(to netip.Addr) (int, error) {
 	return link.Attrs().MTU, nil
 }
 
+// ways are those that were found, and the nodes' addresses by name.
+type ways struct {
+	found []way
+	nodes map[string][]netip.Addr
+}
+
+func (w *ways) add(text, name string) {
+	to, err := netip.ParseAddr(text)
+	if err != nil || len(w.found) >= mostChecks || slices.ContainsFunc(w.found, func(other way) bool { return other.to == to }) {
+		return
+	}
+	one := way{to: to, name: name}
+	for _, a := range w.nodes[name] {
+		if a == to || !one.node.IsValid() && a.Is4() == to.Is4() {
+			one.node = a
+		}
+	}
+	w.found = append(w.found, one)
+}
+
 // waysOf asks the managers where a mux's tunnels lead to, or a host's peers are.
 func waysOf(ctx context.Context, s Subject) ([]way, error) {
 	client, err := s.Connect()
@@ -172,21 +192,7 @@ func waysOf(ctx context.Context, s Subject) ([]way, error) {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	var ways []way
-	nodes := map[string][]netip.Addr{}
-	add := func(text, name string) {
-		to, err := netip.ParseAddr(text)
-		if err != nil || len(ways) >= mostChecks || slices.ContainsFunc(ways, func(w way) bool { return w.to == to }) {
-			return
-		}
-		w := way{to: to, name: name}
-		for _, a := range nodes[name] {
-			if a == to || !w.node.IsValid() && a.Is4() == to.Is4() {
-				w.node = a
-			}
-		}
-		ways = append(ways, w)
-	}
+	w := ways{nodes: map[string][]netip.Addr{}}
 	listed, err := client.ListNodes(ctx, &weirv1.ListNodesRequest{})
 	if err != nil {
 		return nil, err
@@ -194,17 +200,19 @@ func waysOf(ctx context.Context, s Subject) ([]way, error) {
 	for _, n := range listed.GetNodes() {
 		for _, text := range n.GetAddresses() {
 			if a, err := netip.ParseAddr(text); err == nil {
-				nodes[n.GetName()] = append(nodes[n.GetName()], a)
-			}
-		}
-		for _, a := range n.GetAddresses() {
-			if s.Role == Host && n.GetRole() == string(Mux) {
-				add(a, n.GetName())
+				w.nodes[n.GetName()] = append(w.nodes[n.GetName()], a)
 			}
 		}
 	}
 	if s.Role == Host {
-		return ways, nil
+		for _, n := range listed.GetNodes() {
+			for _, a := range n.GetAddresses() {
+				if n.GetRole() == string(Mux) {
+					w.add(a, n.GetName())
+				}
+			}
+		}
+		return w.found, nil
 	}
 	answer, err := client.GetStatus(ctx, &weirv1.GetStatusRequest{})
 	if err != nil {
@@ -214,10 +222,10 @@ func waysOf(ctx context.Context, s Subject) ([]way, error) {
 		more = false
 		for _, h := range answer.GetHostBackends() {
 			if i < len(h.GetTunnels()) {
-				add(h.GetTunnels()[i], h.GetHost())
+				w.add(h.GetTunnels()[i], h.GetHost())
 				more = true
 			}
 		}
 	}
-	return ways, nil
+	return w.found, nil
 }

@@ -95,22 +95,43 @@ func (f *flood) look(c mux.SYNCounter, now time.Time, limits FloodLimits) (tell 
 		f.state.Watches, f.trials, f.calm = true, nil, time.Time{}
 	}
 	f.state.Watches = true
+	share, known := f.follow(c)
+	real := known && share >= calmShare
+	if known && share < floodShare && f.rate > limit/2 && !f.state.Answers {
+		return f.begin(now, share), true
+	}
+	f.judge(now, limit, passed, known, real)
+	if f.rate > limit/2 && (!f.state.Answers || !real) {
+		f.calm = time.Time{}
+		return "", false
+	}
+	return f.end(now)
+}
+
+// follow takes over the handshakes that were followed. The share that was completed is not known while too few were.
+func (f *flood) follow(c mux.SYNCounter) (share float64, known bool) {
 	f.trials = append(f.trials, trial{c.Tried, c.Completed})
 	f.trials = f.trials[max(0, len(f.trials)-floodWindowMost-1):]
-	share, known := f.completed()
 	if f.state.Tries && len(f.trials) <= floodTrial {
-		known = false
+		return 0, false
 	}
-	real := known && share >= calmShare
+	return f.completed()
+}
+
+// begin has SYNs answered.
+func (f *flood) begin(now time.Time, share float64) (tell string) {
+	f.state.Answers, f.state.Tries, f.calm, f.flooded = true, false, time.Time{}, now
+	f.tried, f.triedRate, f.proven = time.Time{}, 0, false
+	f.told = fmt.Sprintf("SYN cookies on: %.0f SYN/s, %.1f %% of the handshakes completed; usual %.0f/s", f.rate, 100*share, f.usual)
+	return f.told
+}
+
+// judge takes what the handshakes have shown for what it is worth.
+func (f *flood) judge(now time.Time, limit float64, passed time.Duration, known, real bool) {
 	switch {
 	case f.state.Answers && real:
 		f.prove(now, true)
 	case f.state.Answers:
-	case known && share < floodShare && f.rate > limit/2:
-		f.state.Answers, f.state.Tries, f.calm, f.flooded = true, false, time.Time{}, now
-		f.tried, f.triedRate, f.proven = time.Time{}, 0, false
-		f.told = fmt.Sprintf("SYN cookies on: %.0f SYN/s, %.1f %% of the handshakes completed; usual %.0f/s", f.rate, 100*share, f.usual)
-		return f.told, true
 	case f.state.Tries:
 		f.try(now, known, real)
 	case known && f.isDue(now, limit):
@@ -118,11 +139,6 @@ func (f *flood) look(c mux.SYNCounter, now time.Time, limits FloodLimits) (tell 
 	case real && f.proven:
 		f.learn(passed)
 	}
-	if f.rate > limit/2 && (!f.state.Answers || !real) {
-		f.calm = time.Time{}
-		return "", false
-	}
-	return f.end(now)
 }
 
 // isDue says whether what seems to be clients is to prove it: whoever forges a SYN can forge the ACK behind it.

@@ -67,24 +67,27 @@ const (
 
 // formed is a document that has newer forms than the first.
 type formed interface {
-	forms() (needs, newest int) // that this one takes, and that this release reads
+	needs() int  // the schema that this one takes
+	newest() int // that this release reads
 }
 
 func formsOf(value any) (needs, newest int) {
 	if f, ok := value.(formed); ok {
-		return f.forms()
+		return f.needs(), f.newest()
 	}
 	return schema, schema
 }
 
-func (vip recordedVIP) forms() (needs, newest int) {
+func (vip recordedVIP) needs() int {
 	for _, e := range vip.Endpoints {
 		if len(e.AllowLists)+len(e.DenyLists) > 0 {
-			return listsSchema, listsSchema
+			return listsSchema
 		}
 	}
-	return schema, listsSchema
+	return schema
 }
+
+func (recordedVIP) newest() int { return listsSchema }
 
 // document is the frame of every value.
 type document[T any] struct {

@@ -135,7 +135,7 @@ func (w *world) restoreFrom(t *testing.T, backup string) {
 			flags, err = w.Token(name)
 			return err
 		}))
-		_, err := w.Lab.Restart(name, "weir-manager", flags...)
+		_, err := w.Restart(name, "weir-manager", flags...)
 		must(t, err)
 		w.log(t, "%s joins", name)
 		w.eventually(t, func(context.Context) error {
