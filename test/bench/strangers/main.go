@@ -69,7 +69,7 @@ func (b *bench) run(ctx context.Context) error {
 // measure sends all classes in turns with bare handshakes, after a warm-up by these.
 func (b *bench) measure(ctx context.Context, w *world, classes []class, sources int) ([]result, error) {
 	bare := classes[0]
-	warm, err := w.warmUp(ctx, bare, b, sources)
+	warm, err := w.warmUp(ctx, bare, b)
 	if err != nil {
 		return nil, err
 	}

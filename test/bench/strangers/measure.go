@@ -82,19 +82,19 @@ func (w *world) round(ctx context.Context, c class, m *measurement, b *bench, so
 	return err
 }
 
-// warmUp sends bare handshakes, and applies beside them, until the peak of memory grows no more, and returns it: a heap grows to
-// twice what lives in it before it is looked through, whoever asks.
-func (w *world) warmUp(ctx context.Context, bare class, b *bench, sources int) (peak int, err error) {
-	const turns, slack = 8, 4 << 20
-	for range turns {
+// warmUp sends bare handshakes, and applies beside them, until the peak of memory has grown no more for two turns, and returns
+// it: a manager lets some 200 MiB of garbage wait, whoever makes it.
+func (w *world) warmUp(ctx context.Context, bare class, b *bench) (peak int, err error) {
+	const turns, slack = 12, 4 << 20
+	for turn, still := 0, 0; turn < turns && still < 2; turn++ {
 		m := &measurement{answers: map[string]int{}}
-		if err := w.round(ctx, bare, m, b, sources); err != nil {
+		if err := w.round(ctx, bare, m, b, slices.Max(sourceCounts)); err != nil {
 			return 0, err
 		}
-		if m.peak <= peak+slack {
-			break
+		still++
+		if m.peak > peak+slack {
+			peak, still = m.peak, 0
 		}
-		peak = m.peak
 	}
 	return peak, nil
 }
