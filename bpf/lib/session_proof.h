@@ -116,8 +116,8 @@ static __noinline int session_note_fin(struct __sk_buff *skb, const struct packe
 		noted = session->client_fin;
 	if (!fin || !tcp_fin_precedes(fin, noted, next))
 		return 0;
-	session->client_fin =
-		fin; /* before the event, by which it is copied if the session moves */
+	/* Before the event: a session that moves takes the number with it by that. */
+	session->client_fin = fin;
 	session_note(key, session, SESSION_FIN_NOTED)->client_fin = fin;
 	return 0;
 }

@@ -73,7 +73,7 @@ type visitor struct {
 
 	gate   *gate
 	source string
-	past   bool // the bucket of all
+	exempt bool // it takes no token of all: a caller was known from its address
 	spoke  atomic.Bool
 	once   sync.Once
 	timer  *time.Timer // while it waits
@@ -180,8 +180,8 @@ func (g *gate) arrive(v *visitor) {
 // serve serves a connection, if there are tokens.
 func (g *gate) serve(s *source, v *visitor, now time.Time) bool {
 	seen, known := g.known[v.source]
-	v.past = known && now.Sub(seen) < sourceKnown
-	if !s.has(now) || !v.past && !g.all.has(now) {
+	v.exempt = known && now.Sub(seen) < sourceKnown
+	if !s.has(now) || !v.exempt && !g.all.has(now) {
 		return false
 	}
 	select {
@@ -190,7 +190,7 @@ func (g *gate) serve(s *source, v *visitor, now time.Time) bool {
 		return false
 	}
 	s.used++
-	if !v.past {
+	if !v.exempt {
 		g.all.used++
 	}
 	return true
@@ -273,7 +273,7 @@ func (g *gate) leave(v *visitor, known bool) {
 	defer g.mu.Unlock()
 	now := time.Now()
 	used := []*bucket{&g.sources[v.source].bucket, &g.all}
-	if v.past {
+	if v.exempt {
 		used = used[:1]
 	}
 	for _, b := range used {

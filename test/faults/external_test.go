@@ -3,7 +3,6 @@ package faults
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/signal"
@@ -141,23 +140,5 @@ func TestExternalEtcd(t *testing.T) {
 		Plan:  netlab.Plan{Name: external(), Clients: 3 + len(members), Managers: 2, Muxes: 2, Hosts: 2, Workloads: 2, Outside: 1},
 		Store: startStore,
 	})
-	ports := prepare(t, lab)
-	c := newCluster(t, lab, operator)
-	for i := range max(1, *seeds) {
-		for _, s := range externals {
-			if *seeds == 0 && !s.short {
-				continue
-			}
-			seed := *firstSeed + uint64(i)
-			t.Run(fmt.Sprintf("%s/seed %d", s.name, seed), func(t *testing.T) {
-				w := &world{
-					Lab: lab, random: rand.New(rand.NewPCG(seed, 7)), full: *seeds > 0, cluster: c, history: newHistory(), ports: ports,
-				}
-				w.play(t, s)
-			})
-			if t.Failed() {
-				return // what comes later would only tell of it again
-			}
-		}
-	}
+	playAll(t, lab, externals)
 }

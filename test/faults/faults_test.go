@@ -39,11 +39,16 @@ var scenarios = []scenario{
 
 func TestFaults(t *testing.T) {
 	lab := newLab(t, netlab.Plan{Name: *labName, Clients: 3, Managers: 3, Muxes: 3, Hosts: 2, Workloads: 2, Outside: 1})
+	playAll(t, lab, scenarios)
+}
+
+// playAll plays the scenarios with each seed, or the short ones with one.
+func playAll(t *testing.T, lab *netlab.Lab, all []scenario) {
+	t.Helper()
 	ports := prepare(t, lab)
 	c := newCluster(t, lab, operator)
-	count := max(1, *seeds)
-	for i := range count {
-		for _, s := range scenarios {
+	for i := range max(1, *seeds) {
+		for _, s := range all {
 			if *seeds == 0 && !s.short {
 				continue
 			}

@@ -29,7 +29,7 @@ func UsedBy(lab *netlab.Lab, node, daemon string) (u Used, err error) {
 	if err != nil {
 		return u, err
 	}
-	if u.Daemon, err = processTime(process.PID); err != nil {
+	if u.Daemon, err = ProcessTime(process.PID); err != nil {
 		return u, err
 	}
 	if u.Resident, err = resident(process.PID); err != nil {
@@ -106,8 +106,8 @@ func tableBytes(id ebpf.MapID) (uint64, error) {
 
 const tick = 10 * time.Millisecond // of /proc (USER_HZ)
 
-// processTime is what a process has used, in user space and for its own in the kernel (proc(5)).
-func processTime(pid int) (time.Duration, error) {
+// ProcessTime is what a process has used, in user space and for its own in the kernel (proc(5)).
+func ProcessTime(pid int) (time.Duration, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err

@@ -10,6 +10,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/weirlb/weir/internal/testkit/benchlab"
 )
 
 func main() {
@@ -99,5 +101,5 @@ func run(out string, how options) (err error) {
 		results[i].summarise()
 	}
 	printTable(os.Stdout, results)
-	return writeJSON(out, results)
+	return benchlab.Write(out, results)
 }

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weirlb/weir/internal/testkit/benchlab"
 )
 
 func main() {
@@ -73,7 +75,7 @@ func (b *bench) run(ctx context.Context) error {
 		begin := time.Now()
 		if err := part.do(ctx); err != nil {
 			// What was measured before is worth keeping.
-			return fmt.Errorf("measure %s: %w (kept: %w)", part.name, err, writeJSON(b.out, b.results))
+			return fmt.Errorf("measure %s: %w (kept: %w)", part.name, err, benchlab.Write(b.out, b.results))
 		}
 		fmt.Fprintf(os.Stderr, "%s took %s\n", part.name, time.Since(begin).Round(time.Second))
 	}
@@ -86,7 +88,7 @@ func (b *bench) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return writeJSON(b.out, b.results)
+	return benchlab.Write(b.out, b.results)
 }
 
 // bounds measures the table of the figures that have one, with 5 replicas, and the first of them with fewer.

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -67,15 +64,4 @@ func printTable(w io.Writer, results []result) {
 			r.Name, r.Replicas, r.VIPs, r.Muxes, r.Agents, r.P50, r.P99, r.Most, r.Seconds, r.MiB)
 	}
 	t.Flush() // the terminal is gone: nobody is left to tell
-}
-
-func writeJSON(path string, results []result) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	data, err := json.MarshalIndent(results, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(data, '\n'), 0o644)
 }

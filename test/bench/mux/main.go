@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/weirlb/weir/internal/testkit/benchlab"
 )
 
 func main() {
@@ -57,7 +59,7 @@ func run(out, only, class string, budget time.Duration) error {
 		}
 		printLive(os.Stdout, all.Live)
 	}
-	return writeJSON(out, all)
+	return benchlab.Write(out, all)
 }
 
 func measurePackets(core *core, world *world, class string, budget time.Duration) ([]result, error) {

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"text/tabwriter"
 )
 
@@ -42,20 +39,6 @@ func printTable(w io.Writer, results []result) {
 	if noisy {
 		fmt.Fprintln(w, "* The core was never quiet: the ratio is that of bursts side by side, and rough. Run again, or give more -time.")
 	}
-}
-
-func writeJSON(path string, results report) error {
-	data, err := json.MarshalIndent(results, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode results: %w", err)
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("write results: %w", err)
-	}
-	if err := os.WriteFile(path, append(data, '\n'), 0o644); err != nil {
-		return fmt.Errorf("write results: %w", err)
-	}
-	return nil
 }
 
 func printLive(w io.Writer, rates []liveRate) {

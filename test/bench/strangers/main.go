@@ -11,6 +11,8 @@ import (
 	"os/signal"
 	"strings"
 	"time"
+
+	"github.com/weirlb/weir/internal/testkit/benchlab"
 )
 
 // bench is one run.
@@ -63,7 +65,7 @@ func (b *bench) run(ctx context.Context) error {
 		results = append(results, measured...)
 	}
 	printTable(os.Stdout, results)
-	return errors.Join(err, writeJSON(b.out, results))
+	return errors.Join(err, benchlab.Write(b.out, results))
 }
 
 // measure sends all classes in turns with bare handshakes, after a warm-up by these.

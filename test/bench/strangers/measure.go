@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -174,15 +172,4 @@ func printTable(w io.Writer, results []result) {
 			r.Class, r.Sources, r.CPU, r.CPURatio, r.MiB, r.Alone, r.Meantime, r.Ratio, r.Missed, r.Answers)
 	}
 	t.Flush() // the terminal is gone: nobody is left to tell
-}
-
-func writeJSON(path string, results []result) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	data, err := json.MarshalIndent(results, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(data, '\n'), 0o644)
 }

@@ -16,6 +16,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/testkit/benchlab"
 )
 
 // world is a manager with TLS on loopback, and its admin.
@@ -102,23 +103,7 @@ func (w *world) proc(file string) string {
 }
 
 // cpu is the CPU time that the manager has taken.
-func (w *world) cpu() (time.Duration, error) {
-	text, err := os.ReadFile(w.proc("stat"))
-	if err != nil {
-		return 0, err
-	}
-	const utime, stime = 11, 12 // fields after the name, which may hold blanks
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	var sum time.Duration
-	for _, at := range []int{utime, stime} {
-		ticks, err := strconv.Atoi(fields[at])
-		if err != nil {
-			return 0, err
-		}
-		sum += time.Duration(ticks) * 10 * time.Millisecond // USER_HZ is 100
-	}
-	return sum, nil
-}
+func (w *world) cpu() (time.Duration, error) { return benchlab.ProcessTime(w.command.Process.Pid) }
 
 // memory is a line of the manager's status, in bytes.
 func (w *world) memory(name string) (int, error) {
