@@ -249,8 +249,9 @@ func TestNextHopsSpreadOverGateways(t *testing.T) {
 	}
 
 	// A gateway that does not answer leaves its share to the other, and no more moves than that.
-	n.ip(n.mux, "neigh del 10.7.0.2 dev eth0")
+	// The address goes first: a router that still answers is reachable again, for as long as 45 s.
 	n.ip(n.router, "addr del 10.7.0.2/24 dev eth0")
+	n.ip(n.mux, "neigh del 10.7.0.2 dev eth0")
 	w.eventually("all by the other gateway", func(s State) bool { return count(s, netip.Addr.Is4)[1] == 64 })
 	after, _ := w.current()
 	if got, want := fmt.Sprint(count(after, netip.Addr.Is6)), fmt.Sprint(count(before, netip.Addr.Is6)); got != want {
