@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Dissects what Weir's muxes and hosts say to each other in GUE: bpf/abi/gue.h is the original.
+-- Dissects what Weir's muxes and hosts say to each other in GUE: bpf/abi/shared/gue.h is the original.
 --
 --   wireshark -X lua_script:deploy/wireshark/weir_gue.lua
 -- or copy it into the folder of plugins: Help, About, Folders, Personal Lua Plugins.

@@ -4,7 +4,7 @@ package fastpath
 const Port = 6080
 
 // What stands before a message, behind UDP: a control message of GUE, of a type that anybody may use
-// (draft-ietf-intarea-gue, section 3.1). bpf/abi/redirect.h says the same.
+// (draft-ietf-intarea-gue, section 3.1). bpf/abi/shared/redirect.h says the same.
 const (
 	control     = 0x20
 	controlType = 0xf5

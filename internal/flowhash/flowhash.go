@@ -1,5 +1,5 @@
 // Package flowhash is the keyed hash of a five-tuple by which every mux of a pool chooses the
-// same bucket: the twin of bpf/lib/flowhash.h, used to explain and to test what a mux does.
+// same bucket: the twin of bpf/net/flowhash.h, used to explain and to test what a mux does.
 //
 // It is NH, the universal hash of UMAC (RFC 4418, section 5.2.2), with the finaliser of
 // MurmurHash3 behind it. Pure: no I/O, no clock, no state.

@@ -20,7 +20,7 @@ const (
 	protoIPv6   = 41
 )
 
-// Bounds on IPv6 extension headers, those of bpf/lib/packet.h.
+// Bounds on IPv6 extension headers, those of bpf/net/packet.h.
 const (
 	maxExtensions     = 4
 	maxExtensionBytes = 128

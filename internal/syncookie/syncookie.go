@@ -1,5 +1,5 @@
 // Package syncookie is SYN cookies as muxes make them and hosts check them: the twin of
-// bpf/lib/syncookie.h, used to test what both do. bpf/abi/syncookie.h tells what a cookie holds.
+// bpf/net/syncookie.h, used to test what both do. bpf/abi/shared/syncookie.h tells what a cookie holds.
 //
 // Pure: no I/O, no clock, no state.
 package syncookie

@@ -3,7 +3,7 @@
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 
-#include "lib/datagram.h"
+#include "net/datagram.h"
 
 enum {
 	DATAGRAMS = 16, /* that are remembered by turns: twice what there is room for */

@@ -216,7 +216,7 @@ func (b *bench) try(ctx context.Context, m mutation) (string, error) {
 func (b *bench) compile(ctx context.Context, name string) ([]byte, error) {
 	object := b.path(name + ".o")
 	err := b.command(ctx, b.folder, "clang-19", "-target", "bpfel", "-O2", "-g", "-mcpu=v3", "-Ibpf", "-Ibpf/include",
-		"-c", "bpf/"+name+".bpf.c", "-o", object)
+		"-c", "bpf/"+name+"/"+name+".bpf.c", "-o", object)
 	if err != nil {
 		return nil, err
 	}

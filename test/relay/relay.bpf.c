@@ -7,9 +7,9 @@
 
 #include <bpf/bpf_helpers.h>
 
-#include "abi/address.h"
-#include "abi/agent_verdict.h"
-#include "lib/decap.h"
+#include "abi/shared/address.h"
+#include "abi/agent/verdict.h"
+#include "net/skb/decap.h"
 
 struct way {
 	struct address source; /* of the outer header */

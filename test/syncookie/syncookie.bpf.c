@@ -3,7 +3,7 @@
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 
-#include "lib/syncookie.h"
+#include "net/syncookie.h"
 
 struct call {
 	struct syn_secret secret;

@@ -94,7 +94,7 @@ func (c census) ceded(rule model.HostBackend, s Session) bool {
 		return len(rule.Ceded) != 0
 	}
 	flow := model.Flow{Protocol: s.Protocol, Source: s.Client, Destination: s.VIP}
-	if rule.Affinity { // as bucket_hash() of bpf/lib/mux_choose.h
+	if rule.Affinity { // as bucket_hash() of bpf/mux/select.h
 		flow.Source = netip.AddrPortFrom(s.Client.Addr(), 0)
 		flow.Destination = netip.AddrPortFrom(s.VIP.Addr(), rule.Endpoint.Port)
 	}

@@ -1,4 +1,4 @@
-// Package agent owns the host's data plane: the TCX programs of bpf/agent.bpf.c, their tables,
+// Package agent owns the host's data plane: the TCX programs of bpf/agent/agent.bpf.c, their tables,
 // and their life on the bpffs.
 //
 // A Datapath is opened by one process at a time. Closing it leaves everything running: the next

@@ -7,7 +7,7 @@ import (
 	"github.com/weirlb/weir/internal/testkit/pkt"
 )
 
-// What GUE may say of a packet: bpf/abi/gue.h.
+// What GUE may say of a packet: bpf/abi/shared/gue.h.
 const (
 	guePort        = 6080
 	entropy        = 50000

@@ -203,7 +203,7 @@ func blocksOfRanges(ranges []model.Range) map[uint32]uint64 {
 	return blocks
 }
 
-// As SNAT_BLOCK_RANGES and SNAT_BLOCK_PORTS of bpf/abi/snat_workload.h.
+// As SNAT_BLOCK_RANGES and SNAT_BLOCK_PORTS of bpf/abi/agent/snat_workload.h.
 const (
 	rangesOfBlock = 8
 	portsOfBlock  = rangesOfBlock * model.RangePorts

@@ -39,7 +39,7 @@ func fromFlowKey(key agentSessionKey) Flow {
 	}
 }
 
-// call runs a program of bpf/lib/agent_snat_calls.h: argument and result in one.
+// call runs a program of bpf/agent/snat/calls.h: argument and result in one.
 func call[T any](program *ebpf.Program, argument *T) error {
 	buffer := make([]byte, binary.Size(argument))
 	if _, err := binary.Encode(buffer, binary.NativeEndian, argument); err != nil {
@@ -69,7 +69,7 @@ func (d *Datapath) AssignPort(flow Flow) (external netip.AddrPort, found bool, e
 // ErrFlowGone says that a flow has ended.
 var ErrFlowGone = errors.New("the flow has ended")
 
-// snatGone is SNAT_GONE of bpf/abi/snat_call.h.
+// snatGone is SNAT_GONE of bpf/abi/agent/snat_call.h.
 const snatGone = 2
 
 // OpenFlow ends the wait of a flow of which so many packets have been sent. It says false if more wait:

@@ -11,7 +11,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// Offsets in headers, and what a SYN must leave room for: as OUTER_HEADER_MAX of bpf/lib/mss.h.
+// Offsets in headers, and what a SYN must leave room for: as OUTER_HEADER_MAX of bpf/agent/mss.h.
 const (
 	v4Header, v6Header, tcpHeader = 20, 40, 20
 	outerHeaderMax                = 76

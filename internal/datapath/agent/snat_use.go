@@ -163,7 +163,7 @@ func (d *Datapath) Flows() ([]Translation, error) {
 	return all, err
 }
 
-// snatOpen is SNAT_OPEN of bpf/abi/snat_flow.h.
+// snatOpen is SNAT_OPEN of bpf/abi/agent/snat_flow.h.
 const snatOpen = 0x80000000
 
 func eachFlow(table *ebpf.Map, visit func(agentSessionKey, agentSnatFlow)) error {

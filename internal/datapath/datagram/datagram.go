@@ -1,4 +1,4 @@
-// Package datagram runs bpf/lib/datagram.h for tests, which hold it against what it says of itself. For tests only.
+// Package datagram runs bpf/net/datagram.h for tests, which hold it against what it says of itself. For tests only.
 package datagram
 
 import (

@@ -252,7 +252,7 @@ func relayFrame(t *testing.T, p pkt.Packet) []byte {
 	return bytes.Clone(out)
 }
 
-// ownerScore is bpf/lib/mux_fragment.h once more: the member with the highest one owns the datagram.
+// ownerScore is bpf/mux/slowpath/fragment.h once more: the member with the highest one owns the datagram.
 func ownerScore(p pkt.Packet, member string) uint64 {
 	key := testPool().HashKey
 	hash := uint64(key.Sum(model.Flow{

@@ -55,9 +55,9 @@ type dimensions struct {
 	snatVIPs                                  uint32
 	sources                                   uint32        // 0: the default
 	flowLimit                                 uint32        // 0: half of MaxFlows
-	tokens                                    []uint64      // of the buckets of bpf/lib/mux_limit.h; nil: those that stand there
+	tokens                                    []uint64      // of the buckets of bpf/mux/ratelimit.h; nil: those that stand there
 	tokenTime                                 time.Duration // until one comes back; 0: likewise
-	fragmentLife                              time.Duration // 0: what stands in bpf/lib/datagram.h
+	fragmentLife                              time.Duration // 0: what stands in bpf/net/datagram.h
 }
 
 func (c Config) dimensions() (dimensions, error) {

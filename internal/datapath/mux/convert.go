@@ -10,7 +10,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// The layout of endpoint.slices, as bpf/abi/mux_endpoint.h tells it.
+// The layout of endpoint.slices, as bpf/abi/mux/endpoint.h tells it.
 const (
 	bucketBitsShift   = 27
 	firstBackendShift = 32

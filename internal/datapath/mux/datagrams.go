@@ -17,7 +17,7 @@ type FragmentKey struct {
 	ID                  uint32
 }
 
-// What bpf/lib/datagram.h says of time.
+// What bpf/net/datagram.h says of time.
 const (
 	datagramTick = 1 << 20 // ns
 	datagramLife = 1907    // ticks

@@ -1,4 +1,4 @@
-// Package mux loads, fills and reads the mux's data plane: the XDP program of bpf/mux.bpf.c and
+// Package mux loads, fills and reads the mux's data plane: the XDP program of bpf/mux/mux.bpf.c and
 // its tables. It is the only place that converts between model and bpf/abi; no type of the eBPF
 // library leaves it.
 //

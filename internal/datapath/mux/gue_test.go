@@ -21,7 +21,7 @@ type gueHeader struct {
 	Other               netip.Addr
 }
 
-// parseGUE reads an IP packet in GUE by abi/gue.h, not by the program's own offsets.
+// parseGUE reads an IP packet in GUE by abi/shared/gue.h, not by the program's own offsets.
 func parseGUE(t *testing.T, ip []byte) (h gueHeader, inner []byte) {
 	t.Helper()
 	switch ip[0] >> 4 {

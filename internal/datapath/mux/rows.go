@@ -8,7 +8,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// hasPrevious marks a bucket that moved lately, as bpf/abi/mux_bucket.h tells it.
+// hasPrevious marks a bucket that moved lately, as bpf/abi/mux/bucket.h tells it.
 const hasPrevious = 0x2000
 
 // writeBuckets fills the rows of a slice of buckets, and those of previous behind them.

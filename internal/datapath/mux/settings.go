@@ -12,7 +12,7 @@ import (
 // untrustedIdle is how long a flow of one packet is remembered at most.
 const untrustedIdle = 30 * time.Second
 
-// flowTick is the unit of time in the flow table: 16 jiffies, as bpf/abi/mux_flow.h tells it. The
+// flowTick is the unit of time in the flow table: 16 jiffies, as bpf/abi/mux/flow.h tells it. The
 // coarse clock moves once in a jiffy.
 func flowTick() (time.Duration, error) {
 	var jiffy unix.Timespec

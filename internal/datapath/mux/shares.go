@@ -126,7 +126,7 @@ func (d *Datapath) writeSourceShares(cuts map[netip.Addr]overload.Cut) error {
 	return nil
 }
 
-// What a prefix of sources is; bpf/lib/mux_share.h is its twin.
+// What a prefix of sources is; bpf/mux/fairness.h is its twin.
 const (
 	sharePrefix4, sharePrefix6 = 24, 56
 	shareV4                    = 4 << 56

@@ -106,7 +106,7 @@ func (s *shortcuts) noteAll() {
 	}
 }
 
-// of is the twin of shortcut_of in bpf/lib/mux_endpoint.h.
+// of is the twin of shortcut_of in bpf/mux/endpoint.h.
 func (s *shortcuts) of(key muxEndpointKey) uint32 {
 	words := (*[keyWords]uint64)(unsafe.Pointer(&key))
 	hash := (words[0]^words[2])*0x9e3779b97f4a7c15 + words[1]*0xff51afd7ed558ccd

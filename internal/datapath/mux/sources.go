@@ -253,7 +253,7 @@ func sourceKey(list uint32, p netip.Prefix) muxSourceKey {
 	return key
 }
 
-// The layout of source_key.list, as bpf/abi/mux_guard.h tells it.
+// The layout of source_key.list, as bpf/abi/mux/police.h tells it.
 const (
 	muxSourceListShift = 1
 	muxSourceListV4    = 1

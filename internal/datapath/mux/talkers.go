@@ -46,7 +46,7 @@ func (d *Datapath) Sources() (map[netip.Addr][]overload.Source, error) {
 	return found, nil
 }
 
-// The sketch, as bpf/abi/mux_share.h tells it.
+// The sketch, as bpf/abi/mux/fairness.h tells it.
 const (
 	muxShareSample   = 16
 	muxTalkerRows    = 2

@@ -11,7 +11,7 @@ import (
 	"github.com/weirlb/weir/internal/testkit/pkt"
 )
 
-// tokensEach are so many for all that the mux does itself: bpf/lib/mux_limit.h has the list.
+// tokensEach are so many for all that the mux does itself: bpf/mux/ratelimit.h has the list.
 func tokensEach(n uint64) []uint64 { return slices.Repeat([]uint64{n}, 5) }
 
 // TestEachVIPHasTokens takes for one VIP all that the mux does for VIPs itself, and then asks for another one.

@@ -1,4 +1,4 @@
-// Package syncookie runs bpf/lib/syncookie.h for tests, which compare it with its twin in Go. For tests
+// Package syncookie runs bpf/net/syncookie.h for tests, which compare it with its twin in Go. For tests
 // only.
 package syncookie
 

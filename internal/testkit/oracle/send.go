@@ -15,7 +15,7 @@ const (
 	gueStepAsk = 1
 )
 
-// What a GUE header of ours says of the packet: bpf/abi/gue.h.
+// What a GUE header of ours says of the packet: bpf/abi/shared/gue.h.
 const (
 	gueKindPacket   = 0
 	gueKindFragment = 1

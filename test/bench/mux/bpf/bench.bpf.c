@@ -7,7 +7,7 @@
  * For live frames there are a generator, which does what the harness does before a call, a sink,
  * and the programs alone.
  */
-#include "mux.bpf.c"
+#include "mux/mux.bpf.c"
 
 #include "floor.h"
 

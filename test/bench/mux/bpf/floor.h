@@ -10,7 +10,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "lib/encap.h"
+#include "net/xdp/encap.h"
 
 static __always_inline void floor_ethernet(void *data, __be16 ethertype)
 {

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#pragma once
+
+#include "abi/shared/address.h"
+
+/*
+ * Sessions are counted by VIP where they are made, and by user space, which sees them end: it sets
+ * quotas in numbers that the programs' counts may reach until it has counted again.
+ */
+enum session_table {
+	SESSIONS_PROVEN = 0, /* both ends have spoken */
+	SESSIONS_NEW = 1,
+	SESSION_TABLES = 2,
+};
+
+/* By VIP, and by no address of what VIPs borrow. The programs write. */
+struct session_usage {
+	__u64 made[SESSION_TABLES];
+	__u64 refused[SESSION_TABLES]; /* how often there was no room; of no address: to any */
+};
+
+/* Likewise. User space writes. */
+struct session_quota {
+	__u64 own[SESSION_TABLES]; /* made up to here is the VIP's own; of no address: may be
+				      borrowed */
+	/* from there up to here it borrows; of no address: how many new ones may be beyond quotas
+	 */
+	__u64 most[SESSION_TABLES];
+};
+
+_Static_assert(sizeof(struct session_usage) == 32, "session_usage");
+_Static_assert(sizeof(struct session_quota) == 32, "session_quota");

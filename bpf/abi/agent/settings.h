@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#pragma once
+
+#include "abi/shared/address.h"
+
+struct agent_settings {
+	__u64 generation; /* of the desired state that the tables hold */
+	__u32 uplink; /* ifindex */
+	__u32 mtu; /* of the uplink; 0: leave MSS options alone */
+	__u32 cookie_scale; /* of new sessions: see struct session */
+	__u32 snat; /* workloads with source NAT: 0 spares their tables a look */
+	struct address address4; /* of the uplink: outer source of what is handed on */
+	struct address address6; /* not set: the uplink has none of the family */
+	__u32 snat_flows; /* room for those of one workload */
+	__u32 snat_held; /* packets of one workload that may wait for a port */
+	__u32 check_sources; /* 1: workloads may send only from what lives behind their interface */
+	__u32 take_over; /* 1: the kernel makes sockets of SYN cookies that we have checked */
+};
+
+_Static_assert(sizeof(struct agent_settings) == 72, "agent_settings");

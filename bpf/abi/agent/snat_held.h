@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#pragma once
+
+#include "abi/agent/session.h"
+
+/* Why user space is told. */
+enum snat_notice {
+	SNAT_NOTICE_HOLD = 1, /* a packet waits: there is no port for its flow */
+	SNAT_NOTICE_REFUSED = 2, /* a packet was dropped, for there are no ports to be had */
+	SNAT_NOTICE_LOW = 3, /* few ports are left; no packet */
+	SNAT_NOTICE_FULL = 4, /* a packet was dropped, for there was no room for its connection */
+};
+
+/* Room for the frame behind the head of a record. */
+enum {
+	SNAT_HELD_SMALL = 240,
+	SNAT_HELD_LARGE = 9720, /* jumbo frames */
+};
+
+/* What a record of snat_notices begins with; the frame follows. */
+struct snat_held {
+	struct session_key key; /* of snat_flows */
+	__u32 workload;
+	__u32 order; /* of the packet among those of its flow that are held, from 1 */
+	__u32 length; /* of the frame */
+	__u16 l3; /* offsets in it */
+	__u16 l4;
+	__u32 ifindex; /* where the workload's packets come from; 0: native */
+	__u8 notice; /* enum snat_notice */
+	__u8 pad[3];
+};
+
+_Static_assert(sizeof(struct snat_held) == 64, "snat_held");

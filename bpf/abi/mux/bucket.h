@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#pragma once
+
+#include "kernel.h"
+
+#include "abi/shared/slot.h"
+
+enum {
+	BUCKETS_PER_ROW = 32,
+	/*
+	 * The bucket moved lately: what it named before stands in the same place of as many rows
+	 * further on as the endpoint has rows of buckets.
+	 */
+	BUCKET_HAS_PREVIOUS = 1 << SLOT_BITS,
+};
+
+/* 32 buckets in a cache line: the slots that they name, 0 for none. */
+struct bucket_row {
+	__u16 slots[BUCKETS_PER_ROW];
+};
+
+_Static_assert(sizeof(struct bucket_row) == 64, "bucket_row");

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#pragma once
+
+#include "abi/shared/address.h"
+
+/* What packets to an endpoint are held against before it takes them. Loaded as one word. */
+struct guard {
+	/*
+	 * Numbers of lists of sources: that may come, below, and that may not, above; 0: none. With
+	 * SOURCE_SET it is the row of `source_sets` that has the numbers of several.
+	 */
+	__u64 lists;
+};
+
+enum {
+	SOURCE_SET = 1 << 30, /* more than there are lists */
+	SOURCE_SET_LISTS = 8,
+};
+
+/* Lists that hold as one. */
+struct source_set {
+	__u32 lists[SOURCE_SET_LISTS]; /* their numbers; from the first 0 on there are none */
+};
+
+/* What a prefix list is called: for the program that finds the tables after another. */
+struct source_name {
+	char name[64];
+};
+
+/* A prefix of a list of sources. */
+struct source_key {
+	__u32 length; /* bits that count: of the list, then of the address */
+	__u32 list; /* SOURCE_LIST_V4 and the list's number */
+	struct address address; /* of IPv4 in the first word */
+};
+
+enum {
+	SOURCE_LIST_SHIFT = 1,
+	SOURCE_LIST_V4 = 1, /* bit of source_key.list: so no prefix of IPv6 has IPv4 in it */
+};
+
+/* What a VIP may have so much of each second. */
+enum vip_limit {
+	VIP_LIMIT_PACKETS = 0,
+	VIP_LIMIT_BYTES = 1, /* of whole frames as they come in */
+	VIP_LIMIT_CONNECTIONS = 2, /* SYNs */
+	VIP_LIMITS,
+};
+
+/*
+ * A VIP's limits: token buckets that all CPUs share, as one word each (GCRA, ITU-T I.371), in a
+ * line of their own. User space writes the first line, packets the second.
+ */
+struct vip_guard {
+	__u64 cost[VIP_LIMITS]; /* 2^-16 ns until one comes back; 0: not limited */
+	__u64 most[VIP_LIMITS]; /* ns that all in the bucket take to come back */
+	__u64 drop; /* so many of 2^32 packets are dropped: the VIP has more than its share */
+	__u64 until; /* this time, in ns: who says so must be there to say when it is over */
+	__u64 full[VIP_LIMITS]; /* when the bucket will be full again, in ns */
+	__u64 pad2[5];
+};
+
+enum {
+	VIP_COST_SHIFT = 16,
+};
+
+_Static_assert(sizeof(struct guard) == 8, "guard");
+_Static_assert(sizeof(struct source_key) == 24, "source_key");
+_Static_assert(sizeof(struct source_set) == 32, "source_set");
+_Static_assert(sizeof(struct source_name) == 64, "source_name");
+_Static_assert(sizeof(struct vip_guard) == 128, "vip_guard");

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * A packet that finds no port is given to user space, whole, and the flow is held: what follows in
+ * it waits behind, until user space has sent all of it and opens the gate (calls.h).
+ */
+#pragma once
+
+#include "agent/snat/port.h"
+
+struct snat_held_small {
+	struct snat_held head;
+	__u8 frame[SNAT_HELD_SMALL];
+};
+
+struct snat_held_large {
+	struct snat_held head;
+	__u8 frame[SNAT_HELD_LARGE];
+};
+
+/* Fills a record but for the order, which is 0. */
+static __noinline bool snat_fill(struct __sk_buff *skb, const struct packet *p,
+				 const struct snat_search *s, struct snat_held *held, __u32 length)
+{
+	if (!held || length < 1 || length > SNAT_HELD_LARGE)
+		return false;
+	__builtin_memset(held, 0, sizeof(*held));
+	held->key = s->key;
+	held->workload = s->used.target.workload;
+	held->length = length;
+	held->l3 = p->l3;
+	held->l4 = p->l4;
+	return !bpf_skb_load_bytes(skb, 0, held + 1, length);
+}
+
+/* Tells user space that a packet is dropped. Not if there is no room: it hears of enough others. */
+__noinline int snat_tell(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
+			 const struct snat_search *s __arg_nonnull, __u32 ifindex,
+			 enum snat_notice notice)
+{
+	struct snat_held_small *small;
+	__u64 length = skb->len;
+
+	if (length > SNAT_HELD_SMALL)
+		length = SNAT_HELD_SMALL;
+	if (length < 1)
+		return 0;
+	small = bpf_ringbuf_reserve(&snat_notices, sizeof(*small), 0);
+	if (!small)
+		return 0;
+	if (!snat_fill(skb, p, s, &small->head, length)) {
+		bpf_ringbuf_discard(small, 0);
+		return 0;
+	}
+	small->head.ifindex = ifindex;
+	small->head.notice = notice;
+	bpf_ringbuf_submit(small, 0);
+	return 0;
+}
+
+/*
+ * Tells user space that there is no room for a connection. Once a tick for each workload, however
+ * many it begins: what others tell needs room, too.
+ */
+__noinline int snat_tell_full(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
+			      const struct snat_search *s __arg_nonnull, __u32 ifindex)
+{
+	__u32 number = s->used.target.workload;
+	struct snat_state *state = bpf_map_lookup_elem(&snat_states, &number);
+	__u64 now = bpf_ktime_get_coarse_ns();
+
+	if (!state || state->told == now)
+		return 0;
+	state->told = now;
+	return snat_tell(skb, p, s, ifindex, SNAT_NOTICE_FULL);
+}
+
+/* Tells user space that ports of a workload run low. */
+__noinline int snat_tell_low(__u32 workload)
+{
+	struct snat_held *held = bpf_ringbuf_reserve(&snat_notices, sizeof(*held), 0);
+
+	if (!held)
+		return 0;
+	__builtin_memset(held, 0, sizeof(*held));
+	held->workload = workload;
+	held->notice = SNAT_NOTICE_LOW;
+	bpf_ringbuf_submit(held, 0);
+	return 0;
+}
+
+/*
+ * Gives a filled record away, if the flow is still held: its order is taken in the same step in
+ * which user space would find that nothing waits. 0: the flow has been opened.
+ */
+static __always_inline bool snat_submit(struct snat_held *held, struct snat_flow *flow,
+					__u32 ifindex)
+{
+	__u32 gate = __sync_fetch_and_add(&flow->gate, 1);
+
+	if (gate & SNAT_OPEN) {
+		flow->gate = SNAT_OPEN;
+		bpf_ringbuf_discard(held, 0);
+		return false;
+	}
+	held->order = gate + 1;
+	held->ifindex = ifindex;
+	held->notice = SNAT_NOTICE_HOLD;
+	bpf_ringbuf_submit(held, 0);
+	return true;
+}
+
+/* The same for a packet that one of the two kinds of record holds. */
+static __always_inline enum verdict snat_give(struct __sk_buff *skb, const struct packet *p,
+					      const struct snat_search *s, struct snat_held *held,
+					      struct snat_flow *flow, __u32 length, __u32 ifindex)
+{
+	if (!snat_fill(skb, p, s, held, length)) {
+		bpf_ringbuf_discard(held, 0);
+		return VERDICT_DROP_HOLD_FULL;
+	}
+	return snat_submit(held, flow, ifindex) ? VERDICT_SNAT_HOLD : VERDICT_NONE;
+}
+
+__noinline enum verdict snat_keep(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
+				  const struct snat_search *s __arg_nonnull, __u32 ifindex)
+{
+	struct snat_flow *flow = bpf_map_lookup_elem(&snat_flows, &s->key);
+	struct snat_held_small *small;
+	struct snat_held_large *large;
+	__u64 length = skb->len;
+
+	if (!flow)
+		return VERDICT_DROP_FLOWS_FULL;
+	/* What is to be cut into segments can't be sent by user space. */
+	if (length < 1 || length > SNAT_HELD_LARGE || skb->gso_segs > 1)
+		return VERDICT_DROP_HOLD_LARGE;
+	if (length <= SNAT_HELD_SMALL) {
+		small = bpf_ringbuf_reserve(&snat_notices, sizeof(*small), 0);
+		if (!small)
+			return VERDICT_DROP_HOLD_FULL;
+		return snat_give(skb, p, s, &small->head, flow, length, ifindex);
+	}
+	large = bpf_ringbuf_reserve(&snat_notices, sizeof(*large), 0);
+	if (!large)
+		return VERDICT_DROP_HOLD_FULL;
+	return snat_give(skb, p, s, &large->head, flow, length, ifindex);
+}
+
+/* Keeps a packet of a flow that has no port yet. NONE: it has one by now. */
+__noinline enum verdict snat_hold(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
+				  const struct snat_search *s __arg_nonnull, __u32 ifindex)
+{
+	__u32 number = s->used.target.workload;
+	struct snat_state *state = bpf_map_lookup_elem(&snat_states, &number);
+	enum verdict verdict = VERDICT_DROP_HOLD_FULL;
+
+	if (!state)
+		return VERDICT_DROP_FLOWS_FULL;
+	if (__sync_fetch_and_add(&state->held, 1) < settings.snat_held)
+		verdict = snat_keep(skb, p, s, ifindex);
+	if (verdict != VERDICT_SNAT_HOLD)
+		__sync_fetch_and_add(&state->held, -1);
+	return verdict;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Sends a packet to its backend's host: in an outer IP header alone, or in GUE. */
+#pragma once
+
+#include "net/xdp/encap.h"
+#include "net/flowhash.h"
+#include "mux/ctx.h"
+
+/* The outer source: the mux's address, or one of its prefix by the flow's hash. */
+static __always_inline struct address outer_source(const struct work *w, bool v4)
+{
+	const struct address *spread = v4 ? &pool.spread4 : &pool.spread6;
+	struct address source = v4 ? pool.source4 : pool.source6;
+
+	if (!(pool.flags & (v4 ? POOL_SPREAD4 : POOL_SPREAD6)))
+		return source;
+	/* The upper half first: the lower chose the bucket, so one backend would see few sources.
+	 */
+	source.words[3] |= (__u32)(w->hash >> 32) & spread->words[3];
+	source.words[2] |= (__u32)w->hash & spread->words[2];
+	return source;
+}
+
+/* Bytes that stand before the packet once it is encapsulated. */
+static __always_inline __u32 outer_growth(const struct work *w)
+{
+	bool v4 = w->backend->flags & BACKEND_V4;
+	bool other_v4 = w->other && w->other->flags & BACKEND_V4;
+
+	if (w->weir.version || pool.flags & POOL_GUE)
+		return gue_growth(&w->weir, v4, other_v4);
+	return v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+}
+
+static __always_inline bool send_gue(struct xdp_md *ctx, struct work *w, const struct outer *outer,
+				     const struct vlan_tags *vlan)
+{
+	const struct packet *p = &w->packet;
+	struct gue_push g = {
+		.vlan = *vlan,
+		.source = *outer->source,
+		.destination = *outer->destination,
+		.hash = w->hash,
+		.weir = w->weir,
+		.l3_length = p->l3_length,
+		.l3 = p->l3,
+		.protocol = inner_protocol(p),
+		.tos = p->tos,
+		.v4 = w->backend->flags & BACKEND_V4,
+	};
+
+	__builtin_memcpy(g.macs, outer->hop->macs, sizeof(g.macs));
+	if (w->other) {
+		g.other = w->other->tunnel;
+		g.other_v4 = w->other->flags & BACKEND_V4;
+	}
+	return push_gue(ctx, &g);
+}
+
+static __always_inline enum verdict encapsulate(struct xdp_md *ctx, struct work *w)
+{
+	struct backend *backend = w->backend;
+	bool v4 = backend->flags & BACKEND_V4;
+	bool gue = w->weir.version || pool.flags & POOL_GUE;
+	struct address source;
+	struct outer outer = {
+		.hop = bpf_map_lookup_elem(&next_hops, &backend->next_hop),
+		.source = &source,
+		.destination = &backend->tunnel,
+	};
+	struct vlan_tags vlan = {};
+	bool sent;
+
+	if (!backend->next_hop || !outer.hop)
+		return VERDICT_DROP_NO_NEXT_HOP;
+	if (v4 ? !pool.source4.words[3] : !address_is_set(&pool.source6))
+		return VERDICT_DROP_NO_SOURCE;
+	if (w->packet.l3_length + outer_growth(w) > pool.mtu)
+		return VERDICT_DROP_TOO_BIG;
+	if (w->packet.l3 > sizeof(struct ethhdr) && !vlan_tags_load(ctx, &vlan))
+		return VERDICT_PASS_MALFORMED;
+	if (!w->hash && (!v4 || gue || pool.flags & POOL_SPREAD4)) /* chosen by a cookie */
+		w->hash = flowhash(&w->packet, &pool.hash_key);
+	source = outer_source(w, v4);
+
+	/* From here on the packet is changed: what fails is dropped, not passed. */
+	if (gue) {
+		sent = send_gue(ctx, w, &outer, &vlan);
+	} else if (v4) {
+		sent = push_outer_v4(ctx, &w->packet, &vlan, &outer);
+	} else {
+		outer.label = w->hash;
+		sent = push_outer_v6(ctx, &w->packet, &vlan, &outer);
+	}
+	return sent ? VERDICT_NONE : VERDICT_DROP_NO_HEADROOM;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What becomes of a VIP that wants more than its share while the mux is overloaded, and where its
+ * packets come from. Nobody else's packets get here.
+ */
+#pragma once
+
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+
+#include "abi/mux/police.h"
+#include "abi/mux/fairness.h"
+#include "mux/trace.h"
+#include "mux/maps.h"
+
+/* Sources of the packets of VIPs with ENDPOINT_SHARED. Written by packets; user space clears it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, TALKER_CELLS);
+	__type(key, __u32);
+	__type(value, struct talker);
+} talkers SEC(".maps");
+
+/*
+ * How many of 2^32 packets a prefix of sources loses, in place of what its VIP does. Written by
+ * user space, which bounds it; empty unless the mux is overloaded.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SHARE_SOURCES);
+	__type(key, struct share_key);
+	__type(value, __u64);
+} source_shares SEC(".maps");
+
+static __always_inline __u64 share_prefix(const struct address *a)
+{
+	if (address_is_v4(a))
+		return (a->words[3] & bpf_htonl(0xffffff00)) | (__u64)SHARE_V4 << 56;
+	return a->words[0] | (__u64)(a->words[1] & bpf_htonl(0xffffff00)) << 32;
+}
+
+/* Nobody who does not know the pool's secret can tell which prefixes share a cell. */
+static __always_inline __u32 talker_column(const struct share_key *key, __u32 row)
+{
+	const __u32 *secret = &pool.hash_key.words[4 * row];
+	__u64 h = key->prefix ^ (secret[0] | (__u64)secret[1] << 32);
+
+	h *= 0xff51afd7ed558ccdULL;
+	h ^= h >> 33;
+	h ^= key->vip ^ (secret[2] | (__u64)secret[3] << 32);
+	h *= 0xc4ceb9fe1a85ec53ULL;
+	return h >> 54; /* of TALKER_COLUMNS */
+}
+
+static __always_inline void talker_count(struct talker *t, const struct share_key *key)
+{
+	t->all++;
+	if (t->candidate.prefix == key->prefix && t->candidate.vip == key->vip) {
+		t->lead++;
+	} else if (t->lead) {
+		t->lead--;
+	} else {
+		t->candidate = *key;
+		t->lead = 1;
+	}
+}
+
+static __always_inline void talker_sample(const struct share_key *key)
+{
+	if (only_looking() || bpf_get_prandom_u32() % SHARE_SAMPLE)
+		return;
+	for (__u32 row = 0; row < TALKER_ROWS; row++) {
+		__u32 cell = row * TALKER_COLUMNS + talker_column(key, row);
+		struct talker *t = bpf_map_lookup_elem(&talkers, &cell);
+
+		if (t)
+			talker_count(t, key);
+	}
+}
+
+/* Does a packet of the VIP exceed its share? */
+static __always_inline bool share_is_exceeded(const struct address *source, __u32 vip,
+					      const struct vip_guard *v)
+{
+	struct share_key key = { .prefix = share_prefix(source), .vip = vip };
+	__u64 *of_source, drop = v->drop;
+
+	talker_sample(&key);
+	if (v->until < bpf_ktime_get_coarse_ns())
+		return false;
+	of_source = bpf_map_lookup_elem(&source_shares, &key);
+	if (of_source)
+		drop = *of_source;
+	return drop && bpf_get_prandom_u32() < drop;
+}

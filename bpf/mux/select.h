@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Chooses the backend of a packet: its cookie, what is remembered of its flow, its bucket, in
+ * this order. docs/design/mux.md tells why each is as it is.
+ */
+#pragma once
+
+#include "net/flowhash.h"
+#include "mux/tcp_cookie.h"
+#include "mux/endpoint.h"
+#include "mux/flow_table.h"
+#include "mux/flow_syn.h"
+#include "mux/syn_ctx.h"
+#include "mux/snat.h"
+#include "mux/syn_cookie.h"
+#include "mux/ctx.h"
+
+/*
+ * What is rare, or leads many ways, is a function of its own that gives back numbers: the verifier
+ * walks it once, and what follows it once.
+ */
+
+/* What all has in common that a client sends to an endpoint. */
+struct client {
+	struct address source;
+	struct address vip;
+	__u32 protocol;
+	__u32 port; /* of the endpoint */
+};
+
+__noinline __u64 client_hash(const struct client *c)
+{
+	struct packet p;
+
+	if (!c)
+		return 0;
+	p.source = c->source;
+	p.destination = c->vip;
+	p.protocol = c->protocol;
+	p.source_port = 0;
+	p.destination_port = c->port;
+	return flowhash(&p, &pool.hash_key);
+}
+
+/* The hash that chooses the bucket. */
+static __always_inline __u32 bucket_hash(const struct work *w)
+{
+	if (w->endpoint->flags & ENDPOINT_AFFINITY) {
+		struct client client = {
+			.source = w->packet.source,
+			.vip = w->packet.destination,
+			.protocol = w->packet.protocol,
+			.port = w->endpoint_port,
+		};
+
+		return client_hash(&client);
+	}
+	return w->hash;
+}
+
+/* What choose_by_flow() wants to know. */
+struct ask {
+	struct flow_claim claim;
+	__u64 slices;
+	__u32 bucket_hash;
+	__u32 cookie; /* of an endpoint that settles; 0: none */
+	__u32 l4; /* of a TCP segment whose flow's cell may note a SYN, else 0 */
+};
+
+/* What choose_by_flow() gives back, from the lowest bit: slot, previous slot, verdict. */
+enum {
+	CHOSEN_PREVIOUS_SHIFT = SLOT_BITS,
+	CHOSEN_VERDICT_SHIFT = 2 * SLOT_BITS,
+};
+
+static __always_inline __u32 chosen(__u32 slot, enum verdict forward)
+{
+	return slot | forward << CHOSEN_VERDICT_SHIFT;
+}
+
+/*
+ * By the bucket. One that moved lately is a guess: the packet names the previous backend too, and
+ * nothing is remembered.
+ */
+static __always_inline __u32 choose_by_bucket(struct ask *a, enum verdict forward)
+{
+	struct choice choice = bucket_choice(a->slices, a->bucket_hash);
+
+	if (choice.previous != choice.slot && backend_alive(a->slices, choice.previous))
+		return chosen(choice.slot, VERDICT_FORWARD_CHAINED) |
+		       choice.previous << CHOSEN_PREVIOUS_SHIFT;
+	a->claim.slot = choice.slot;
+	if (!backend_at(a->slices, choice.slot))
+		return 0;
+	if (!only_looking() && !flow_remember(&a->claim))
+		forward = VERDICT_FORWARD_UNREMEMBERED;
+	return chosen(choice.slot, forward);
+}
+
+/*
+ * What is remembered, the cookie of an endpoint that settles, the bucket. A function of its own
+ * that gives back a number: the verifier walks it once, and what follows it once.
+ */
+__noinline int choose_by_flow(struct xdp_md *ctx, struct ask *a)
+{
+	__u32 slot;
+
+	if (!a)
+		return 0;
+	slot = flow_recall(&a->claim);
+	if (!slot && a->l4)
+		slot = flow_after_syn(ctx, &a->claim, a->l4);
+	if (slot && backend_alive(a->slices, slot))
+		return chosen(slot, VERDICT_FORWARD_FLOW);
+	if (a->cookie && backend_alive(a->slices, a->cookie))
+		return chosen(a->cookie, VERDICT_FORWARD_COOKIE);
+	return choose_by_bucket(a, slot ? VERDICT_FORWARD_REPLACED : VERDICT_FORWARD_BUCKET);
+}
+
+/*
+ * A new connection goes where its bucket says. What is remembered of its five-tuple stays until a
+ * segment follows the SYN, and nothing else is remembered: a flood of SYNs evicts nobody.
+ */
+static __always_inline __u32 choose_for_syn(struct xdp_md *ctx, const struct work *w)
+{
+	__u32 slot = bucket_slot(w->slices, bucket_hash(w));
+
+	if (w->endpoint->flags & ENDPOINT_MOVED)
+		flow_note_syn(ctx, w->hash, flow_tag(w->hash, w->endpoint->salt), slot,
+			      w->packet.l4);
+	return chosen(slot, VERDICT_FORWARD_SYN);
+}
+
+/* One that the mux answers: its backend is known now, so that the ACK will find the same. */
+static __always_inline enum verdict choose_to_answer(struct work *w)
+{
+	w->slot = bucket_slot(w->slices, bucket_hash(w));
+	if (!backend_at(w->slices, w->slot))
+		return VERDICT_DROP_NO_BACKEND;
+	syn_hand_over(w);
+	return VERDICT_DROP_SYN; /* unless a step aside answers it */
+}
+
+static __always_inline __u32 choose_for_others(struct xdp_md *ctx, const struct work *w,
+					       __u32 cookie)
+{
+	const struct endpoint *e = w->endpoint;
+	struct ask ask = {
+		.claim.hash = w->hash,
+		.claim.tag = flow_tag(w->hash, e->salt),
+		.claim.vip = e->vip,
+		.claim.limit = e->flow_limit,
+		.claim.idle = e->idle,
+		.claim.now = flow_now(),
+		.slices = w->slices,
+		.bucket_hash = bucket_hash(w),
+		.cookie = cookie,
+		.l4 = e->flags & ENDPOINT_MOVED && w->packet.protocol == IPPROTO_TCP ? w->packet.l4
+										     : 0,
+	};
+
+	return choose_by_flow(ctx, &ask);
+}
+
+static __always_inline enum verdict choose_snat(struct work *w)
+{
+	w->slot = 0;
+	w->forward = VERDICT_FORWARD_SNAT;
+	w->backend = snat_owner(w->slices, w->packet.destination_port);
+	return w->backend ? VERDICT_NONE : VERDICT_DROP_NO_RANGE;
+}
+
+static __always_inline enum verdict choose(struct xdp_md *ctx, struct work *w)
+{
+	bool syn = (w->packet.tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN;
+	__u32 flags = w->endpoint->flags, cookie = 0, choice, previous;
+
+	if (flags & ENDPOINT_COOKIES && !syn) {
+		cookie = cookie_slot(ctx, &w->packet);
+		w->backend = flags & ENDPOINT_SETTLING ? NULL : backend_alive(w->slices, cookie);
+		w->slot = cookie;
+		w->forward = VERDICT_FORWARD_COOKIE;
+		if (w->backend)
+			return VERDICT_NONE; /* and no hash */
+	}
+	if (flags & ENDPOINT_SNAT)
+		return choose_snat(w);
+	w->hash = flowhash(&w->packet, &pool.hash_key);
+	if (syn)
+		syn_count(w);
+	if (syn && syn_is_answered(w))
+		return choose_to_answer(w);
+	choice = syn ? choose_for_syn(ctx, w) : choose_for_others(ctx, w, cookie);
+	w->forward = choice >> CHOSEN_VERDICT_SHIFT;
+	w->slot = choice & SLOT_MASK;
+	w->backend = backend_at(w->slices, w->slot);
+	previous = choice >> CHOSEN_PREVIOUS_SHIFT & SLOT_MASK;
+	if (previous) {
+		w->other_slot = previous;
+		w->other = backend_at(w->slices, previous);
+		w->weir.version = GUE_WEIR_VERSION;
+		w->weir.step = GUE_STEP_ASK;
+	}
+	return w->backend ? VERDICT_NONE : VERDICT_DROP_NO_BACKEND;
+}
+
+/*
+ * For what is told about a connection, not by it: the backend that packets of w's five-tuple go
+ * to if that is certain, else NULL. The cookie is 0 when there is none; of an endpoint that settles
+ * it may be no cookie at all, so what is remembered comes first. Writes no table.
+ */
+static __always_inline struct backend *choose_known(struct work *w, __u32 cookie)
+{
+	struct endpoint *endpoint = w->endpoint;
+	struct backend *backend = NULL, *named = NULL;
+
+	if (endpoint->flags & ENDPOINT_COOKIES)
+		named = backend_alive(w->slices, cookie);
+	if (named && !(endpoint->flags & ENDPOINT_SETTLING))
+		return named;
+	w->hash = flowhash(&w->packet, &pool.hash_key);
+	backend = backend_alive(w->slices,
+				flow_peek(w->hash, flow_tag(w->hash, endpoint->salt), flow_now()));
+	if (!backend)
+		backend = named;
+	if (backend || endpoint->flags & ENDPOINT_MOVED)
+		return backend;
+	return backend_at(w->slices, bucket_slot(w->slices, bucket_hash(w)));
+}

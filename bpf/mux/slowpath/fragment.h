@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Fragments. Only the first one of a datagram has ports, so all of them go to one mux of the pool,
+ * its owner, which every mux computes alike. The owner remembers what the first one told.
+ */
+#pragma once
+
+#include "abi/mux/member.h"
+#include "net/counter.h"
+#include "net/datagram.h"
+#include "mux/select.h"
+#include "mux/encapsulate.h"
+#include "mux/police.h"
+#include "mux/slowpath/parse.h"
+#include "mux/slowpath/reply.h"
+
+enum { FRAGMENT_SETS = 8192 }; /* a power of two */
+
+/*
+ * Datagrams whose first fragment came. Written by packets, read by user space. Full: a datagram of
+ * the set is forgotten, see net/datagram.h, and its later fragments count as early.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FRAGMENT_SETS);
+	__uint(map_flags, BPF_F_MMAPABLE); /* it aligns sets to lines */
+	__type(key, __u32);
+	__type(value, struct datagram_set);
+} fragments SEC(".maps");
+
+/* The muxes of the pool; a map of one row that needs no lookup. Written by user space. */
+struct members members SEC(".data.members");
+
+/* What a first fragment told, as a word of its datagram's cell. */
+struct fragment_told {
+	__be16 source_port;
+	__be16 destination_port;
+	__u16 slot; /* that the first one was sent to */
+	__u16 other_slot; /* that was named with it, 0: none */
+};
+
+_Static_assert(sizeof(struct fragment_told) == sizeof(__u64), "fragment_told");
+
+static __always_inline __u64 fragment_hash(const struct packet *p)
+{
+	return datagram_hash(p, &pool.hash_key);
+}
+
+static __always_inline struct datagram_set *fragment_set(__u64 hash)
+{
+	__u32 row = hash % FRAGMENT_SETS;
+
+	return bpf_map_lookup_elem(&fragments, &row);
+}
+
+/* Did the first fragment of d's datagram come? Then d says what it told. */
+static __always_inline bool fragment_recall(struct datagram *d)
+{
+	return datagram_recall(fragment_set(d->hash), d);
+}
+
+/* Whose the datagram is: the tenant's, or the VIP's if that is by itself. */
+static __always_inline __u32 fragment_tenant(__u32 vip)
+{
+	struct flow_usage *usage = bpf_map_lookup_elem(&vip_usage, &vip);
+
+	return usage && usage->tenant ? usage->tenant << 1 | 1 : vip << 1;
+}
+
+/* Is the fragment's datagram one that we forward? Of ICMP only what workloads with source NAT asked
+ * for. */
+static __always_inline bool fragment_is_for_vip(const struct packet *p)
+{
+	struct endpoint *vip;
+
+	if (p->protocol != IPPROTO_TCP && p->protocol != IPPROTO_UDP && !packet_is_icmp(p))
+		return false;
+	vip = vip_of(&p->destination);
+	return vip && (!packet_is_icmp(p) || vip->flags & ENDPOINT_SNAT);
+}
+
+/* A member's claim to the datagram: the largest one wins (rendezvous hashing). */
+static __always_inline __u64 member_score(__u64 hash, __u64 seed)
+{
+	__u64 h = hash ^ seed;
+
+	h ^= h >> 33;
+	h *= 0xff51afd7ed558ccdULL;
+	h ^= h >> 33;
+	h *= 0xc4ceb9fe1a85ec53ULL;
+	h ^= h >> 33;
+	return h;
+}
+
+/* Row of the member that owns the datagram. A function of its own, which the verifier walks once.
+ */
+__noinline int fragment_owner(__u32 hash)
+{
+	__u32 best = members.self, count = members.count;
+	__u64 most = 0;
+
+	for (__u32 i = 0; i < MEMBERS_MAX && i < count; i++) {
+		__u64 score = member_score(hash, members.rows[i].seed);
+
+		if (score < most)
+			continue;
+		most = score;
+		best = i;
+	}
+	return best;
+}
+
+/*
+ * Why the packet is not relayed, or VERDICT_NONE. Its VIP's limits hold here, where it came from
+ * outside, and all that is relayed has a rate: who forges fragments chooses their owner.
+ */
+__noinline int relay_refuses(const struct packet *p)
+{
+	struct endpoint *vip = p ? vip_of(&p->destination) : NULL;
+	enum verdict verdict;
+
+	if (!vip)
+		return VERDICT_PASS_FRAGMENT;
+	verdict = guard_vip(p, vip);
+	if (verdict)
+		return verdict;
+	return limit_take(LIMIT_RELAY, &p->destination) ? VERDICT_NONE : VERDICT_DROP_RELAY_LIMITED;
+}
+
+/* Sends the packet to the member, in GUE. VERDICT_NONE when there is no way to it. */
+static __always_inline enum verdict relay(struct xdp_md *ctx, const struct packet *p,
+					  struct member *to, struct member *self, __u64 hash)
+{
+	struct gue_push g = {
+		.hash = hash,
+		.weir = { .version = GUE_WEIR_VERSION, .kind = GUE_KIND_RELAY },
+		.l3_length = p->l3_length,
+		.l3 = p->l3,
+		.protocol = inner_protocol(p),
+		.tos = p->tos,
+	};
+	enum member_way way = MEMBER_V4;
+	struct next_hop *hop;
+	__u32 id, why;
+
+	if (!to->next_hops[MEMBER_V4] || !address_is_set(&self->addresses[MEMBER_V4]))
+		way = MEMBER_V6;
+	id = to->next_hops[way];
+	hop = bpf_map_lookup_elem(&next_hops, &id);
+	if (!id || !hop || !address_is_set(&self->addresses[way]) || !vlan_tags_load(ctx, &g.vlan))
+		return VERDICT_NONE;
+	why = relay_refuses(p);
+	if (why)
+		return why;
+	__builtin_memcpy(g.macs, hop->macs, sizeof(g.macs));
+	g.v4 = way == MEMBER_V4;
+	g.source = self->addresses[way];
+	g.destination = to->addresses[way];
+	return push_gue(ctx, &g) ? VERDICT_RELAY_FRAGMENT : VERDICT_DROP_NO_HEADROOM;
+}
+
+/*
+ * A fragment that came from outside: hands it to its owner if that is another mux. VERDICT_NONE: it
+ * is ours.
+ */
+__noinline int fragment_relay(struct xdp_md *ctx)
+{
+	struct packet p = {};
+	__u32 owner, self = members.self;
+	struct datagram d = {};
+
+	if (parse_aside(ctx, &p) != PARSED_FRAGMENT)
+		return VERDICT_PASS_FRAGMENT;
+	if (!fragment_is_for_vip(&p))
+		return VERDICT_PASS_FRAGMENT;
+	if (source_is_martian(&p))
+		return VERDICT_DROP_MARTIAN;
+	if (p.l3_length + FRAGMENT_ROOM > pool.mtu)
+		return VERDICT_DROP_TOO_BIG;
+	if (members.count < 2)
+		return VERDICT_NONE;
+	d.hash = fragment_hash(&p);
+	if (fragment_recall(&d))
+		return VERDICT_NONE;
+	owner = fragment_owner(d.hash);
+	if (owner == self || owner >= MEMBERS_MAX || self >= MEMBERS_MAX)
+		return VERDICT_NONE;
+	return relay(ctx, &p, &members.rows[owner], &members.rows[self], d.hash);
+}
+
+static __always_inline enum verdict fragment_classify(struct work *w, bool relayed)
+{
+	w->endpoint_port = w->packet.destination_port;
+	w->endpoint = endpoint_of(&w->packet.destination, w->packet.protocol, &w->endpoint_port);
+	if (!w->endpoint)
+		return VERDICT_PASS_FRAGMENT;
+	w->slices = *(volatile __u64 *)&w->endpoint->slices;
+	return guard(w, relayed);
+}
+
+/* The identifier of an answer to a ping stands for the destination's port. */
+static __always_inline enum verdict fragment_parse_echo(void *data, void *end, struct packet *p)
+{
+	struct icmp_header *header = icmp_header(data, end, p);
+
+	if (!header)
+		return VERDICT_PASS_MALFORMED;
+	if (!icmp_is_echo_reply(p, header->type))
+		return VERDICT_PASS_FRAGMENT;
+	p->source_port = 0;
+	p->destination_port = header->rest;
+	p->tcp_flags = 0;
+	return VERDICT_NONE;
+}
+
+/*
+ * The first fragment is chosen for as a whole packet is, and remembered for the others: also that
+ * its endpoint does not take its source, so that user space does not wait for it.
+ */
+static __always_inline enum verdict fragment_first(struct xdp_md *ctx, struct work *w, bool relayed)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct datagram d = { .hash = fragment_hash(&w->packet) };
+	enum verdict verdict = VERDICT_NONE;
+	struct fragment_told told = {};
+
+	if (packet_is_icmp(&w->packet))
+		verdict = fragment_parse_echo(data, end, &w->packet);
+	else if (parse_transport_aside(data, end, &w->packet) != PARSED_OK)
+		verdict = VERDICT_PASS_MALFORMED;
+	if (verdict)
+		return verdict;
+	verdict = fragment_classify(w, relayed);
+	if (!verdict)
+		verdict = choose(ctx, w);
+	if (verdict && verdict != VERDICT_DROP_SOURCE)
+		return verdict;
+	told.source_port = w->packet.source_port;
+	told.destination_port = w->packet.destination_port;
+	if (!verdict) {
+		told.slot = w->slot;
+		told.other_slot = w->other ? w->other_slot : 0;
+	}
+	__builtin_memcpy(&d.told[0], &told, sizeof(told));
+	d.owner = fragment_tenant(w->endpoint->vip);
+	if (!only_looking())
+		datagram_note(fragment_set(d.hash), &d);
+	return verdict;
+}
+
+static __always_inline enum verdict fragment_later(struct xdp_md *ctx, struct work *w, bool relayed)
+{
+	struct datagram d = { .hash = fragment_hash(&w->packet) };
+	struct fragment_told told;
+	enum verdict verdict;
+
+	if (!fragment_recall(&d))
+		return punt(ctx, &w->packet, PUNT_FRAGMENT) ? VERDICT_PUNT_FRAGMENT
+							    : VERDICT_DROP_PUNT;
+	__builtin_memcpy(&told, &d.told[0], sizeof(told));
+	w->packet.source_port = told.source_port;
+	w->packet.destination_port = told.destination_port;
+	verdict = fragment_classify(w, relayed);
+	if (verdict)
+		return verdict;
+	if (w->endpoint->flags & ENDPOINT_SNAT)
+		return choose_snat(w);
+	w->backend = backend_at(w->slices, told.slot); /* where the first one went */
+	w->other = backend_alive(w->slices, told.other_slot);
+	if (w->other)
+		w->weir.step = GUE_STEP_ASK;
+	return w->backend ? VERDICT_NONE : VERDICT_DROP_NO_BACKEND;
+}
+
+/* A fragment whose owner we are, from outside or relayed: to the backend of its datagram. */
+__noinline int fragment_forward(struct xdp_md *ctx, __u32 relayed)
+{
+	struct work w = {};
+	enum verdict verdict;
+
+	if (parse_aside(ctx, &w.packet) != PARSED_FRAGMENT || !fragment_is_for_vip(&w.packet))
+		return VERDICT_PASS_FRAGMENT;
+	if (source_is_martian(&w.packet))
+		return VERDICT_DROP_MARTIAN;
+	verdict = w.packet.fragment_offset ? fragment_later(ctx, &w, relayed)
+					   : fragment_first(ctx, &w, relayed);
+	if (verdict)
+		return verdict;
+	w.weir.version = GUE_WEIR_VERSION;
+	w.weir.kind = GUE_KIND_FRAGMENT;
+	w.weir.source_port = w.packet.source_port;
+	w.weir.destination_port = w.packet.destination_port;
+	verdict = encapsulate(ctx, &w);
+	if (verdict)
+		return verdict;
+	count(&endpoint_counters, w.endpoint->id, w.packet.limit);
+	return VERDICT_FORWARD_FRAGMENT;
+}
+
+/* Is it a mux's? Members relay between addresses of one family. */
+__noinline int members_have(const struct address *source, enum member_way way)
+{
+	__u32 count = members.count;
+
+	if (!source || way >= MEMBER_WAYS || !address_is_set(source)) /* all zero: has none */
+		return 0;
+	for (__u32 i = 0; i < MEMBERS_MAX && i < count; i++)
+		if (address_equal(&members.rows[i].addresses[way], source))
+			return 1;
+	return 0;
+}
+
+struct gue_relay {
+	struct gue gue;
+	struct gue_weir weir;
+};
+
+/*
+ * A packet to GUE's port that is for no VIP: if a mux of the pool relays a fragment to us, takes
+ * the outer header off. VERDICT_NONE: what is left is to be forwarded.
+ */
+__noinline int relay_accept(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct frame_head front;
+	struct gue_relay *head;
+	struct packet p = {};
+	enum member_way way;
+	__u32 l4, strip, self = members.self;
+
+	if (parse_aside(ctx, &p) != PARSED_OK || p.protocol != IPPROTO_UDP || self >= MEMBERS_MAX)
+		return VERDICT_PASS_NOT_FOR_US;
+	way = p.ethertype == bpf_htons(ETH_P_IP) ? MEMBER_V4 : MEMBER_V6;
+	l4 = p.l4;
+	barrier_var(l4);
+	if (!address_is_set(&p.destination) || l4 > QUOTE_L3_MAX ||
+	    !address_equal(&p.destination, &members.rows[self].addresses[way]))
+		return VERDICT_PASS_NOT_FOR_US;
+	if (l4 + sizeof(struct udphdr) + sizeof(*head) > p.l3 + p.l3_length)
+		return VERDICT_PASS_NOT_FOR_US;
+	head = data + l4 + sizeof(struct udphdr);
+	if ((void *)(head + 1) > end || head->gue.head != GUE_WEIR_WORDS || head->gue.flags ||
+	    head->weir.version != GUE_WEIR_VERSION || head->weir.step != GUE_STEP_NONE ||
+	    head->weir.kind != GUE_KIND_RELAY)
+		return VERDICT_PASS_NOT_FOR_US;
+	if (!members_have(&p.source, way))
+		return VERDICT_DROP_NOT_A_MUX;
+	if (head->gue.protocol != IPPROTO_IPIP && head->gue.protocol != IPPROTO_IPV6)
+		return VERDICT_DROP_RELAYED;
+	p.ethertype =
+		head->gue.protocol == IPPROTO_IPIP ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+
+	strip = l4 + sizeof(struct udphdr) + sizeof(*head) - p.l3;
+	if (!frame_head_load(ctx, &front))
+		return VERDICT_PASS_MALFORMED;
+
+	/* From here on the packet is changed. */
+	if (bpf_xdp_adjust_head(ctx, strip) || !frame_head_store(ctx, &p, &front))
+		return VERDICT_DROP_RELAYED;
+	return VERDICT_NONE;
+}

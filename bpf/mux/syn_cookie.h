@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Counting SYNs, and what share of the handshakes is completed. An endpoint that is not watched
+ * pays for its SYNs alone.
+ *
+ * The ACK of a connection whose SYN was answered here must bring the cookie back: it proves that
+ * the client got the answer. The ACK of one whose SYN was forwarded proves nothing, as the mux does
+ * not see the backend's SYN-ACK. So user space has SYNs answered for a moment where such ACKs come.
+ */
+#pragma once
+
+#include "abi/mux/syn_cookie.h"
+#include "net/flowhash.h"
+#include "mux/tcp_cookie.h"
+#include "mux/trace.h"
+#include "mux/maps.h"
+#include "mux/ctx.h"
+#include "net/syncookie.h"
+
+/* What SYNs come to, by the endpoint's id. Written by packets. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 16385);
+	__type(key, __u32);
+	__type(value, struct syn_counter);
+} syn_counters SEC(".maps");
+
+/*
+ * Connections of watched endpoints whose handshake is under way, by hash: the upper end of the
+ * hash; or 0. Where there is one already it is forgotten, and counts as never completed. All are in
+ * one row, for each row takes 8 bytes: a flood is to find them in a cache.
+ */
+struct syn_trials {
+	__u16 tags[SYN_TRIALS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct syn_trials);
+} syn_trials SEC(".maps");
+
+/* Which connections of watched endpoints are tried. */
+static __always_inline bool syn_sampled(__u64 hash)
+{
+	return !(hash & ((1 << SYN_TRIAL_SHIFT) - 1));
+}
+
+static __always_inline __u16 *syn_trial(__u64 hash)
+{
+	__u32 row = 0;
+	struct syn_trials *trials = bpf_map_lookup_elem(&syn_trials, &row);
+
+	return trials ? &trials->tags[hash >> SYN_TRIAL_SHIFT & (SYN_TRIALS - 1)] : NULL;
+}
+
+static __always_inline __u16 syn_trial_tag(__u64 hash)
+{
+	return hash >> 48 | 1; /* 0 is an empty cell */
+}
+
+/* Is the SYN of a handshake that is tried? */
+static __always_inline bool syn_is_tried(const struct work *w)
+{
+	return w->endpoint->flags & ENDPOINT_WATCHED && syn_sampled(w->hash);
+}
+
+/* Is the SYN to be answered with a cookie? */
+static __always_inline bool syn_is_answered(const struct work *w)
+{
+	const __u32 flags = w->endpoint->flags;
+
+	return flags & ENDPOINT_SYN_COOKIES || (flags & ENDPOINT_TRIED && syn_sampled(w->hash));
+}
+
+/* Counts a SYN, whatever becomes of it. Of a watched endpoint it may begin a trial. */
+static __always_inline void syn_count(const struct work *w)
+{
+	__u32 id = w->endpoint->id;
+	struct syn_counter *counter = bpf_map_lookup_elem(&syn_counters, &id);
+	__u16 tag = syn_trial_tag(w->hash), *trial;
+
+	if (!counter || only_looking())
+		return;
+	counter->syns++;
+	if (!syn_is_tried(w))
+		return;
+	trial = syn_trial(w->hash);
+	if (!trial)
+		return;
+	counter->tried += *trial != tag; /* not one that is sent again */
+	*trial = tag;
+}
+
+static __always_inline void syn_count_answer(__u32 id)
+{
+	struct syn_counter *counter = bpf_map_lookup_elem(&syn_counters, &id);
+
+	if (counter && !only_looking())
+		counter->answered++;
+}
+
+/* An ACK of a connection that may be tried. */
+struct syn_proof {
+	struct syn_flow flow;
+	struct tcphdr tcp;
+	__u32 id; /* of the endpoint */
+	__u32 flags; /* likewise */
+	__u64 hash;
+	__u32 l4;
+	__u32 pad;
+};
+
+/* The one that this CPU looks at: the fast path's stack has no room for it. Packets write and read.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct syn_proof);
+} syn_proofs SEC(".maps");
+
+static __always_inline struct syn_proof *syn_proof(void)
+{
+	__u32 row = 0;
+
+	return bpf_map_lookup_elem(&syn_proofs, &row);
+}
+
+/*
+ * Does the segment acknowledge a SYN-ACK of a mux? Its cookie must be right, as at the host. Where
+ * SYNs are forwarded any will do.
+ */
+static __always_inline bool syn_is_proven(struct xdp_md *ctx, struct syn_proof *proof)
+{
+	__u64 now = bpf_ktime_get_coarse_ns() + syn_secrets.clock;
+	struct tcphdr *tcp = &proof->tcp;
+	__u32 cookie, length, echo;
+
+	if (!(proof->flags & (ENDPOINT_SYN_COOKIES | ENDPOINT_TRIED)))
+		return true;
+	if (!syn_secrets.clock || bpf_xdp_load_bytes(ctx, proof->l4, tcp, sizeof(*tcp)))
+		return false;
+	length = tcp->doff * 4 - sizeof(*tcp);
+	cookie = bpf_ntohl(tcp->ack_seq) - 1;
+	proof->flow.isn = bpf_htonl(bpf_ntohl(tcp->seq) - 1);
+	echo = cookie_search(ctx, proof->l4 + sizeof(*tcp), length, TIMESTAMPS_ECHO);
+	return syn_cookie_check(&syn_secrets.rows[syn_cookie_row(cookie)], &proof->flow, cookie,
+				echo ? syn_options(echo) : 0, now) > 0;
+}
+
+/* The trial of the connection, while it is under way. */
+static __always_inline __u16 *syn_trial_of(const struct syn_proof *proof)
+{
+	__u16 *trial = syn_trial(proof->hash);
+
+	return trial && *trial == syn_trial_tag(proof->hash) ? trial : NULL;
+}
+
+/*
+ * Counts the handshake if the segment completes it. The verifier walks this once. Nothing is kept
+ * over the search of options: mux_look has no more stack for it.
+ */
+__noinline int syn_complete(struct xdp_md *ctx)
+{
+	struct syn_proof *proof = syn_proof();
+	struct syn_counter *counter;
+	__u16 *trial;
+
+	if (!proof || only_looking() || !syn_trial_of(proof) || !syn_is_proven(ctx, proof))
+		return 0;
+	trial = syn_trial_of(proof);
+	counter = bpf_map_lookup_elem(&syn_counters, &proof->id);
+	if (!trial || !counter)
+		return 0;
+	*trial = 0;
+	counter->completed++;
+	return 0;
+}
+
+/*
+ * A packet of TCP of an endpoint that is watched. Only an ACK completes a handshake: a reset is
+ * what a host sends whose address was forged.
+ */
+static __always_inline void syn_follow(struct xdp_md *ctx, struct work *w)
+{
+	const __u8 flags = TCP_FLAG_SYN | TCP_FLAG_RST | TCP_FLAG_ACK;
+	struct syn_proof *proof;
+	__u64 hash = w->hash;
+
+	if ((w->packet.tcp_flags & flags) != TCP_FLAG_ACK)
+		return;
+	if (!hash)
+		hash = flowhash(&w->packet, &pool.hash_key);
+	if (!syn_sampled(hash))
+		return;
+	proof = syn_proof();
+	if (!proof)
+		return;
+	proof->hash = hash;
+	proof->flow.client = w->packet.source;
+	proof->flow.vip = w->packet.destination;
+	proof->flow.client_port = w->packet.source_port;
+	proof->flow.vip_port = w->packet.destination_port;
+	proof->id = w->endpoint->id;
+	proof->flags = w->endpoint->flags;
+	proof->l4 = w->packet.l4;
+	syn_complete(ctx);
+}
