@@ -14,7 +14,7 @@ BPF_O    := internal/datapath/mux/mux_bpfel.o internal/datapath/agent/agent_bpfe
 BPF_IN   := $(BPF_C) $(shell find bpf/include -type f; grep -rl --include=*.go '^//go:generate' internal test) go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf build packages generate test unit datapath race e2e faults demo bench-mux bench-agent bench-snat bench-fastpath bench-flood bench-manager bench-strangers api-test fuzz fuzz-packets mutate lint fmt clean
+.PHONY: help setup bpf build packages generate test unit datapath race e2e faults demo bench-mux bench-agent bench-compare bench-snat bench-fastpath bench-flood bench-manager bench-strangers api-test fuzz fuzz-packets mutate lint fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ bench-mux: build ## Time the mux's program against the floor; writes out/bench/m
 
 bench-agent: build ## Time iperf3 through the agent and without it; writes out/bench/agent.json
 	@$(GO) run ./test/bench/agent -out out/bench/agent.json
+
+bench-compare: bpf ## Tell whether mux and agent are slower than in commit BASE (OVERLAY=1 if its benches take no turns); writes out/bench/compare.json
+	@$(GO) run ./test/bench/compare -base '$(BASE)' $(if $(OVERLAY),-overlay) -out out/bench/compare.json
 
 bench-snat: build ## Time connections that leave as VIPs, in a lab; writes out/bench/snat.json and docs/figures
 	@$(GO) run ./test/bench/snat -bin $(BIN) -out out/bench/snat.json -plots docs/figures

@@ -23,8 +23,13 @@ func main() {
 	flag.StringVar(&how.congestion, "congestion", "cubic", "the senders' congestion control; empty: the system's")
 	flag.Var(&how.only, "only", "measure only this workload, flows and sender, as native/8/client; repeatable")
 	flag.BoolVar(&how.pairs, "pairs", false, "print every pair")
+	cpu := flag.Int("turns", -1, "take turns with another process of this bench, on this CPU: see test/bench/compare")
 	flag.Parse()
-	if err := run(*out, how); err != nil {
+	bench := func() error { return run(*out, how) }
+	if *cpu >= 0 {
+		bench = func() error { return takeTurns(*cpu) }
+	}
+	if err := bench(); err != nil {
 		fmt.Fprintf(os.Stderr, "bench agent: %v\n", err)
 		os.Exit(1)
 	}

@@ -1,11 +1,10 @@
 package main
 
 import (
-	"fmt"
 	"runtime"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/weirlb/weir/internal/testkit/turns"
 )
 
 // core tells whether the CPU that this thread is pinned to runs at full speed. The machine may
@@ -33,7 +32,7 @@ func pinQuietCore() (*core, error) {
 	c := &core{best: time.Hour}
 	fastest, chosen := time.Hour, 0
 	for cpu := range runtime.NumCPU() {
-		if err := pin(cpu); err != nil {
+		if err := turns.Pin(cpu); err != nil {
 			return nil, err
 		}
 		var sum time.Duration
@@ -50,27 +49,8 @@ func pinQuietCore() (*core, error) {
 	return c, c.take()
 }
 
-// take binds the calling thread to the core, and asks for real-time scheduling so that nothing else
-// of this machine runs in a burst.
-func (c *core) take() error {
-	if err := pin(c.cpu); err != nil {
-		return err
-	}
-	fifo := &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
-	if err := unix.SchedSetAttr(0, fifo, 0); err != nil {
-		return fmt.Errorf("ask for real-time scheduling: %w", err)
-	}
-	return nil
-}
-
-func pin(cpu int) error {
-	var set unix.CPUSet
-	set.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return fmt.Errorf("pin to CPU %d: %w", cpu, err)
-	}
-	return nil
-}
+// take binds the calling thread to the core, and lets nothing else of this machine run there in a burst.
+func (c *core) take() error { return turns.TakeCPU(c.cpu) }
 
 func (c *core) quiet() bool {
 	took := loop()

@@ -20,8 +20,13 @@ func main() {
 	budget := flag.Duration("time", 150*time.Second, "time for all measurements of packets together")
 	only := flag.String("only", "", "measure this alone: packets, live or memory")
 	class := flag.String("class", "", "measure only these classes of packets (with commas between them), and what they are compared with")
+	cpu := flag.Int("turns", -1, "take turns with another process of this bench, on this CPU: see test/bench/compare")
 	flag.Parse()
-	if err := run(*out, *only, *class, *budget); err != nil {
+	bench := func() error { return run(*out, *only, *class, *budget) }
+	if *cpu >= 0 {
+		bench = func() error { return takeTurns(*cpu) }
+	}
+	if err := bench(); err != nil {
 		fmt.Fprintf(os.Stderr, "bench mux: %v\n", err)
 		os.Exit(1)
 	}
@@ -42,7 +47,7 @@ func run(out, only, class string, budget time.Duration) error {
 	if err != nil {
 		return err
 	}
-	world, err := newWorld()
+	world, err := newWorld(listed)
 	if err != nil {
 		return err
 	}

@@ -246,12 +246,25 @@ func median(values []float64) float64 {
 }
 
 func (k *class) burst(packets int) (time.Duration, error) {
+	if err := k.begin(); err != nil {
+		return 0, err
+	}
+	took, err := k.time(packets)
+	if err != nil {
+		return 0, err
+	}
+	return took, k.set(false)
+}
+
+// begin has mux and harness be what the class needs.
+func (k *class) begin() error {
 	if err := k.restore(); err != nil {
-		return 0, err
+		return err
 	}
-	if err := k.set(true); err != nil {
-		return 0, err
-	}
+	return k.set(true)
+}
+
+func (k *class) time(packets int) (time.Duration, error) {
 	action, took, err := k.run.Benchmark(k.packet.Frame(), packets, nil)
 	if err != nil {
 		return 0, fmt.Errorf("run %s: %w", k.name, err)
@@ -259,7 +272,7 @@ func (k *class) burst(packets int) (time.Duration, error) {
 	if action != k.action {
 		return 0, fmt.Errorf("run %s: action %d, want %d", k.name, action, k.action)
 	}
-	return took, k.set(false)
+	return took, nil
 }
 
 // set brings the mux to what the class needs, or back.

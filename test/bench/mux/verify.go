@@ -45,7 +45,7 @@ func (w *world) oracle() *oracle.Mux {
 		HashKey: pool.HashKey, Source4: pool.Source4, Source6: pool.Source6, MTU: pool.MTU, MAC: pool.MAC,
 		Hops: map[netip.Addr]model.NextHop{},
 	}
-	for _, e := range tables() {
+	for _, e := range tables(w.listed) {
 		m.Set(e)
 		for _, b := range e.Backends {
 			m.Hops[b.Tunnel] = testHop

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/model"
@@ -30,7 +31,7 @@ const (
 	endpoints = 1000 // of each family; the packets go to the first
 	backends  = 100  // of the endpoint measured
 	buckets   = 16384
-	listed    = 1_000_000 // prefixes of a list of sources
+	listed    = 1_000_000 // prefixes of a list of sources; fewer where benches take turns
 	maxFlows  = 2_000_000 // of TCP and of UDP
 )
 
@@ -40,14 +41,17 @@ type world struct {
 	ns       *netns.NS
 	datapath *mux.Datapath
 	pinPath  string
+	listed   int // prefixes of a list of sources
+	enlisted []link.Link
 }
 
-func newWorld() (*world, error) {
+func newWorld(listed int) (*world, error) {
 	w, err := openWorld(mux.Config{MaxFlows: maxFlows, MaxSources: 2 * (listed + 1)})
 	if err != nil {
 		return nil, err
 	}
-	if err := w.fillWith(tables(), nil); err != nil {
+	w.listed = listed
+	if err := w.fillWith(tables(listed), nil); err != nil {
 		_ = w.Close()
 		return nil, err
 	}
@@ -120,11 +124,13 @@ func (w *world) flood(all []model.MuxEndpoint) error {
 }
 
 // tables are those that packets are measured with.
-func tables() []model.MuxEndpoint {
+func tables(listed int) []model.MuxEndpoint {
 	var all []model.MuxEndpoint
 	for i := range endpoints {
 		for _, vip := range []string{"203.0.113.0", "2001:db8:1::"} {
-			all = append(all, newEndpoint(netip.MustParseAddr(vip), i, model.TCP), newEndpoint(netip.MustParseAddr(vip), i, model.UDP))
+			for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
+				all = append(all, newEndpoint(netip.MustParseAddr(vip), i, protocol, listed))
+			}
 		}
 	}
 	return all
@@ -162,7 +168,7 @@ const (
 )
 
 // newEndpoint is the i-th of a VIP, at port 80+i. Those measured have all the backends.
-func newEndpoint(vip netip.Addr, i int, protocol model.Protocol) model.MuxEndpoint {
+func newEndpoint(vip netip.Addr, i int, protocol model.Protocol, listed int) model.MuxEndpoint {
 	e := model.MuxEndpoint{
 		Key:     model.EndpointKey{VIP: vip, Protocol: protocol, Port: uint16(80 + i)},
 		Cookies: model.CookiesOn, FlowLimit: 2 * maxFlows,
@@ -170,7 +176,7 @@ func newEndpoint(vip netip.Addr, i int, protocol model.Protocol) model.MuxEndpoi
 	members, size := 2, 256
 	switch e.Key.Port {
 	case portListed:
-		e.Allow = sources(vip.Is6())
+		e.Allow = sources(vip.Is6(), listed)
 	case portAnswers:
 		e.SYNCookies = model.SYNCookiesAlways
 	case portFlooded:
@@ -198,7 +204,7 @@ func newEndpoint(vip netip.Addr, i int, protocol model.Protocol) model.MuxEndpoi
 }
 
 // sources has all that packets come from in one prefix, and many longer ones in it, so that a look goes deep.
-func sources(v6 bool) []netip.Prefix {
+func sources(v6 bool, listed int) []netip.Prefix {
 	around, at := netip.MustParsePrefix("24.0.0.0/8"), 0
 	if v6 {
 		around, at = netip.MustParsePrefix("2001:db8::1800:0/104"), 12
