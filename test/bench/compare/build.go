@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 )
 
-// overlaid are the folders that an overlay brings to the base.
+// overlaid are the folders whose Go an overlay brings to the base.
 var overlaid = [...]string{"internal/testkit/turns", "test/bench/mux", "test/bench/agent"}
 
 // build builds the benches of both versions, as base-mux and so on, into the folder.
@@ -39,15 +39,50 @@ func build(ctx context.Context, dir string, how options) (err error) {
 	return goBuild(ctx, tree, dir, "base")
 }
 
-// overlay puts this tree's benches in the place of the base's. Where they do not fit its packages, they fail to build.
+// overlay puts the Go of this tree's benches in the place of the base's, whose eBPF harness stays with its programs. Where it
+// does not fit the base's packages, it fails to build.
 func overlay(tree string) error {
 	for _, folder := range overlaid {
-		to := filepath.Join(tree, folder)
-		if err := os.RemoveAll(to); err != nil {
+		old, err := filepath.Glob(filepath.Join(tree, folder, "*.go"))
+		if err != nil {
 			return err
 		}
-		if err := os.CopyFS(to, os.DirFS(folder)); err != nil {
+		for _, file := range old {
+			if filepath.Base(file) == generate {
+				continue
+			}
+			if err := os.Remove(file); err != nil {
+				return err
+			}
+		}
+		if err := copyGo(folder, filepath.Join(tree, folder)); err != nil {
 			return fmt.Errorf("overlay the base: %w", err)
+		}
+	}
+	return nil
+}
+
+// generate says where the harness is.
+const generate = "gen.go"
+
+func copyGo(from, to string) error {
+	files, err := filepath.Glob(filepath.Join(from, "*.go"))
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	for _, file := range files {
+		if filepath.Base(file) == generate {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(to, filepath.Base(file)), text, 0o644); err != nil {
+			return err
 		}
 	}
 	return nil

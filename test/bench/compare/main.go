@@ -10,6 +10,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
+	"runtime"
+	"slices"
 
 	"github.com/weirlb/weir/internal/testkit/benchlab"
 )
@@ -24,7 +27,7 @@ type options struct {
 	rounds  int
 	turns   int
 	only    string
-	class   string
+	class   *regexp.Regexp
 }
 
 func main() {
@@ -35,9 +38,14 @@ func main() {
 	flag.IntVar(&how.rounds, "rounds", 6, "times that the processes are started anew: where the kernel puts maps and code changes with each")
 	flag.IntVar(&how.turns, "each", 60, "turns of each process for each class in a round")
 	flag.StringVar(&how.only, "only", "", "compare this program alone: mux or agent")
-	flag.StringVar(&how.class, "class", "", "compare only classes whose name matches this regular expression")
+	class := flag.String("class", "", "compare only classes whose name matches this regular expression")
 	flag.Parse()
-	benchlab.Main("compare", func(ctx context.Context) error { return run(ctx, *out, how) })
+	benchlab.Main("compare", func(ctx context.Context) (err error) {
+		if how.class, err = regexp.Compile(*class); err != nil {
+			return err
+		}
+		return run(ctx, *out, how)
+	})
 }
 
 func run(ctx context.Context, out string, how options) (err error) {
@@ -57,12 +65,30 @@ func run(ctx context.Context, out string, how options) (err error) {
 		if how.only != "" && how.only != bench {
 			continue
 		}
-		rounds, err := measure(ctx, dir, bench, how)
-		if err != nil {
+		if err := compare(ctx, dir, bench, out, how, &all); err != nil {
 			return fmt.Errorf("compare %s: %w", bench, err)
 		}
-		all.Results = append(all.Results, summarise(bench, rounds)...)
 	}
-	printTable(os.Stdout, all.Results)
-	return benchlab.Write(out, all)
+	return nil
+}
+
+// compare adds the results of a bench to all; prints and writes them after each round.
+func compare(ctx context.Context, dir, bench, out string, how options, all *report) error {
+	before := slices.Clip(all.Results)
+	var rounds []round
+	for n := range how.rounds {
+		r, err := measure(ctx, dir, bench, n%runtime.NumCPU(), how)
+		if err != nil {
+			return err
+		}
+		rounds = append(rounds, r)
+		results := summarise(bench, rounds)
+		fmt.Printf("%s, round %d of %d\n", bench, n+1, how.rounds)
+		printTable(os.Stdout, results)
+		all.Results = append(before, results...)
+		if err := benchlab.Write(out, all); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -3,11 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"path/filepath"
-	"regexp"
-	"runtime"
 
 	"github.com/weirlb/weir/internal/testkit/turns"
 )
@@ -24,23 +21,8 @@ type round struct {
 	samples map[string]*samples
 }
 
-func measure(ctx context.Context, dir, bench string, how options) (rounds []round, err error) {
-	wanted, err := regexp.Compile(how.class)
-	if err != nil {
-		return nil, err
-	}
-	for n := range how.rounds {
-		fmt.Printf("%s: round %d of %d\n", bench, n+1, how.rounds)
-		r, err := measureRound(ctx, dir, bench, n%runtime.NumCPU(), how.turns, wanted)
-		if err != nil {
-			return nil, err
-		}
-		rounds = append(rounds, r)
-	}
-	return rounds, nil
-}
-
-func measureRound(ctx context.Context, dir, bench string, cpu, each int, wanted *regexp.Regexp) (r round, err error) {
+// measure starts the processes and has them measure all wanted classes in turns.
+func measure(ctx context.Context, dir, bench string, cpu int, how options) (r round, err error) {
 	var all [len(versions)]*turns.Process
 	defer func() {
 		for _, p := range all {
@@ -62,12 +44,12 @@ func measureRound(ctx context.Context, dir, bench string, cpu, each int, wanted 
 	}
 	r.samples = map[string]*samples{}
 	for _, name := range all[0].Names {
-		if !wanted.MatchString(name) {
+		if !how.class.MatchString(name) {
 			continue
 		}
 		s := &samples{}
 		r.names, r.samples[name] = append(r.names, name), s
-		for turn := -1; turn < each; turn++ { // the first is to warm up
+		for turn := -1; turn < how.turns; turn++ { // the first is to warm up
 			rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 			for _, i := range order {
 				nanos, err := all[i].Measure(name)

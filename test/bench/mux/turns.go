@@ -27,7 +27,8 @@ type player struct {
 	now     *class
 }
 
-// takeTurns serves test/bench/compare.
+// takeTurns serves test/bench/compare. What each class becomes is not compared with the oracle's, as a run of the bench itself
+// does; each turn checks the action.
 func takeTurns(cpu int) (err error) {
 	w, err := newWorld(turnListed)
 	if err != nil {
@@ -35,11 +36,6 @@ func takeTurns(cpu int) (err error) {
 	}
 	p := &player{world: w}
 	defer func() { err = errors.Join(err, p.unload(), w.Close()) }()
-	for _, of := range []family{v4, v6} {
-		if err := w.verify(of); err != nil {
-			return err
-		}
-	}
 	return turns.Serve(cpu, turnNames(), p.measure)
 }
 
