@@ -57,6 +57,7 @@ type Member struct {
 // member is an etcd that runs in this process.
 type member struct {
 	etcd *embed.Etcd
+	peer *peerServer // nil: it is the only one
 	lock *os.File
 	dir  string
 	log  *slog.Logger
@@ -91,8 +92,16 @@ func (m *member) start(ctx context.Context, cfg Config) error {
 			return err
 		}
 	}
+	if cfg.PeerListen != "" {
+		if m.peer, err = listenPeers(etcdConfig.AdvertisePeerUrls[0], etcdConfig.PeerTLSInfo); err != nil {
+			return fmt.Errorf("start the embedded etcd in %s: %w", cfg.DataDir, err)
+		}
+	}
 	if m.etcd, err = startEtcd(etcdConfig); err != nil {
 		return fmt.Errorf("start the embedded etcd in %s: %w", cfg.DataDir, err)
+	}
+	if m.peer != nil {
+		m.peer.serve(m.etcd)
 	}
 	if cfg.Lone != nil && len(m.members()) > 1 {
 		return cfg.Lone
@@ -117,18 +126,17 @@ func (m *member) config(cfg Config) (*embed.Config, error) {
 	c.Name = cfg.Name
 	c.Dir = filepath.Join(cfg.DataDir, "etcd")
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger)
-	// Calls go to the server in this process: nothing listens for clients.
-	c.ListenClientUrls, c.AdvertiseClientUrls = nil, []url.URL{{Scheme: "http", Host: "localhost:2380"}}
+	// Calls go to the server in this process: nothing listens for clients. Other members are served by peerServer.
+	c.ListenPeerUrls, c.ListenClientUrls = nil, nil
+	c.AdvertiseClientUrls = []url.URL{{Scheme: "http", Host: "localhost:2380"}}
 	peer, err := url.Parse(lonely)
 	if err != nil {
 		return nil, err
 	}
-	c.ListenPeerUrls = nil
 	if cfg.PeerListen != "" {
 		if peer, err = peerURL(cfg); err != nil {
 			return nil, err
 		}
-		c.ListenPeerUrls = []url.URL{*peer}
 	}
 	if t := cfg.PeerTLS; t != nil {
 		c.PeerTLSInfo = transport.TLSInfo{
@@ -342,6 +350,9 @@ func (m *member) client() *clientv3.Client { return v3client.New(m.etcd.Server) 
 func (m *member) close() {
 	if m.etcd != nil {
 		m.etcd.Close()
+	}
+	if m.peer != nil {
+		m.peer.close()
 	}
 	m.lock.Close()
 }

@@ -29,6 +29,7 @@ var scenarios = []scenario{
 	{"manager cut off from agents", false, cutOffFrom(netlab.Host)},
 	{"manager away", false, managerAway},
 	{"old leader asked", false, oldLeaderAsked},
+	{"network between managers lost", false, networkLost},
 	{"majority lost and regained", true, majorityLost},
 	{"disk full", false, diskFull},
 	{"mux cut off", true, nodeCutOff(netlab.Mux)},

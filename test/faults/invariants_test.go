@@ -72,13 +72,18 @@ func (w *world) eventually(t *testing.T, ask func(context.Context) error) {
 // it: a manager that knows this one knows all that was acknowledged before.
 func (w *world) mark(t *testing.T) (generation uint64) {
 	t.Helper()
-	vip := newVIP(w.Lab, markerVIP, fmt.Sprint(marks.Add(1)), func() uint32 { return 1 })
-	w.eventually(t, func(ctx context.Context) error {
-		response, err := one(w, w.cluster.replicas).ApplyVIPs(ctx, &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{vip}})
-		generation = response.GetGeneration()
+	w.eventually(t, func(ctx context.Context) (err error) {
+		generation, err = w.tryMark(ctx)
 		return err
 	})
 	return generation
+}
+
+// tryMark is mark, tried once.
+func (w *world) tryMark(ctx context.Context) (generation uint64, err error) {
+	vip := newVIP(w.Lab, markerVIP, fmt.Sprint(marks.Add(1)), func() uint32 { return 1 })
+	response, err := one(w, w.cluster.replicas).ApplyVIPs(ctx, &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{vip}})
+	return response.GetGeneration(), err
 }
 
 // current says what a manager does not know yet.

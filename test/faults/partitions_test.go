@@ -96,6 +96,45 @@ func managerAway(t *testing.T, w *world) {
 	w.hold(t, w.long())
 	w.reach(t, w.mark(t))
 	w.heal(t)
+	w.regained(t)
+}
+
+const (
+	// tcpWait is how long managers are cut off from each other: TCP sends again what is lost after 0.2 s, 0.4 s and so on,
+	// so after 25.4 s in all, and then not before 51 s.
+	tcpWait = 27 * time.Second
+	// longestRegain bounds how long after a partition the managers take to agree. It is less than TCP takes by itself.
+	longestRegain = 20 * time.Second
+)
+
+// networkLost cuts all managers off from each other. When the network is back, they use it before TCP tries again to send
+// what was lost.
+func networkLost(t *testing.T, w *world) {
+	managers := w.others()
+	for i, name := range managers[1:] {
+		w.cutBoth(t, []string{name}, managers[:i+1])
+	}
+	w.hold(t, tcpWait)
+	w.heal(t)
+	w.regained(t)
+}
+
+// regained holds that soon after a partition a change is made, and all managers know it.
+func (w *world) regained(t *testing.T) {
+	t.Helper()
+	began := time.Now()
+	must(t, netlab.Poll(t.Context(), longestRegain, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), callTime)
+		defer cancel()
+		generation, err := w.tryMark(ctx)
+		for _, r := range w.cluster.replicas {
+			if err == nil {
+				err = w.current(ctx, r, generation)
+			}
+		}
+		return err
+	}))
+	w.log(t, "all managers agree %.1f s after the partition", time.Since(began).Seconds())
 }
 
 // oldLeaderAsked lets nodes that know of a new leader reach the old one alone, which is cut off from the others, or
