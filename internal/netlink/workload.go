@@ -16,12 +16,15 @@ import (
 // host's, and packets for it go up the host's own stack.
 const Native = 0
 
+// loopback is the index of lo in every network namespace. What is sent there comes in to the host's own stack.
+const loopback = 1
+
 // Workloads finds where on this host the owners of addresses live, by asking the kernel's routing
 // tables, and follows the changes: containers and virtual machines come and go.
 //
-//	address is local to the host          → Native
+//	address is local to the host          → Native; an anycast address of its networks, too
 //	route leaves by any other interface   → that interface: a veth, a tap, a bridge
-//	route leaves by the uplink, or none   → not on this host
+//	route leaves by the uplink, or none   → not on this host; nor is a broadcast address
 type Workloads struct {
 	uplink   string
 	requests *vnl.Handle
@@ -64,8 +67,10 @@ func (w *Workloads) Locate(addresses []netip.Addr) (interfaces map[netip.Addr]in
 		switch {
 		case err != nil || len(routes) == 0:
 			missing[address] = fmt.Sprintf("backend %s is not on this host: it has no route", address)
-		case routes[0].Type == unix.RTN_LOCAL:
+		case routes[0].Type == unix.RTN_LOCAL || routes[0].Type == unix.RTN_ANYCAST || routes[0].LinkIndex == loopback:
 			interfaces[address] = Native
+		case routes[0].Type == unix.RTN_BROADCAST:
+			missing[address] = fmt.Sprintf("backend %s is not on this host: it is a broadcast address", address)
 		case routes[0].LinkIndex == uplink.Attrs().Index:
 			missing[address] = fmt.Sprintf("backend %s is not on this host: its route leaves by the uplink", address)
 		default:

@@ -165,3 +165,22 @@ func TestWatchFollowsWorkloads(t *testing.T) {
 	cancel()
 	must(t, <-done)
 }
+
+// A host that forwards answers to the first address of each network of IPv6 that it is in (RFC 4291, section 2.6.1): that
+// is the host's own, too. To all of a network nobody's packets go.
+func TestLocateAnycastAndBroadcast(t *testing.T) {
+	host, container, w := workloadHost(t)
+	must(t, netns.Veth(host, "c1", container, "eth0"))
+	must(t, host.AddAddress("c1", netip.MustParsePrefix("10.88.0.1/24"), netip.MustParsePrefix("fd00:88::1/64")))
+	_, err := host.Run("sysctl", "-qw", "net.ipv6.conf.all.forwarding=1")
+	must(t, err)
+	asked := addresses("fd00:88::", "fd00:88::1", "10.88.0.1", "10.88.0.255")
+	found, missing, err := w.Locate(asked)
+	must(t, err)
+	if want := map[netip.Addr]int{asked[0]: Native, asked[1]: Native, asked[2]: Native}; !maps.Equal(found, want) {
+		t.Errorf("found %v, want %v", found, want)
+	}
+	if want := map[netip.Addr]string{asked[3]: "backend 10.88.0.255 is not on this host: it is a broadcast address"}; !maps.Equal(missing, want) {
+		t.Errorf("missing %v, want %v", missing, want)
+	}
+}
