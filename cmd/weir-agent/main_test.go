@@ -91,10 +91,12 @@ func (h *host) plug() {
 	h.must(h.container.AddLinkRoute(netip.MustParsePrefix("0.0.0.0/0"), "eth0"))
 }
 
-// start runs weir-agent, which an earlier kill may have ended.
-func (h *host) start() {
+// start runs weir-agent, which an earlier kill may have ended, with more flags.
+func (h *host) start(more ...string) {
 	h.t.Helper()
-	h.agent = program("--name", "host1", "--manager", "http://127.0.0.1:7400", "--uplink", "uplink", "--pin-path", h.pins, "--data-dir", h.data)
+	h.agent = program(append([]string{
+		"--name", "host1", "--manager", "http://127.0.0.1:7400", "--uplink", "uplink", "--pin-path", h.pins, "--data-dir", h.data,
+	}, more...)...)
 	h.agent.Stdout, h.agent.Stderr = &h.log, &h.log
 	h.must(h.Start(h.agent))
 }
@@ -306,6 +308,7 @@ func TestMistakesAreToldInOneLine(t *testing.T) {
 		{"name", "--uplink lo --name A_B", `read --name: must be a DNS label (lower-case letters, digits and -), is "A_B"`, false},
 		{"timeout", "--uplink lo --udp-timeout 0s", "read the timeouts: must be positive", false},
 		{"cookie tick", "--uplink lo --cookie-tick 16ms", "unknown flag: --cookie-tick", false},
+		{"native prefix", "--uplink lo --native-prefixes 10.3.0.0/16,10.4.0.1", `read --native-prefixes: must be prefixes such as 10.3.1.0/24, has "10.4.0.1"`, false},
 		{"log level", "--uplink lo --log-level loud", `read --log-level: must be debug, info, warn or error, is "loud"`, false},
 		{"format", "status -o xml", `read -o: must be table or json, is "xml"`, false},
 		{"not loaded", "status", `inspect /sys/fs/bpf/weir-agent: no data plane is loaded: start weir-agent, or name another --pin-path`, false},

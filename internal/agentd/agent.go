@@ -39,7 +39,8 @@ type Datapath interface {
 	Apply(upserts []model.HostBackend, removed []model.HostBackendKey) error
 	Replace(all []model.HostBackend) error
 	SetMuxes(muxes []netip.Prefix) error
-	SetWorkloads(interfaces map[netip.Addr]int) error
+	// SetWorkloads tells where workloads are. Of the addresses refused nobody is reached, even if the host has them.
+	SetWorkloads(interfaces map[netip.Addr]int, refused []netip.Addr) error
 	// SetHashKey tells the pool's secret, by which sessions are counted by bucket.
 	SetHashKey(key flowhash.Key)
 	// SetSYNSecrets tells by which secrets the muxes answer SYNs.
@@ -64,8 +65,9 @@ type Manager interface {
 
 // Config is what an Agent works with.
 type Config struct {
-	Name        string       // of the node; a DNS label
-	Addresses   []netip.Addr // the host's own
+	Name        string         // of the node; a DNS label
+	Addresses   []netip.Addr   // of the uplink, by which the manager knows the host
+	Native      []netip.Prefix // other addresses of the host that may be native workloads
 	Version     string
 	Uplink      string // for the status only
 	MaxSessions int    // that there is room for

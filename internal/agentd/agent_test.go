@@ -30,7 +30,7 @@ func unchecked(n int) model.HostBackend {
 }
 
 func TestSnapshotAndDeltasAreAppliedAndAcknowledged(t *testing.T) {
-	b := newBench(t, nil)
+	b := newBench(t, func(c *Config, _ *bench) { c.Native = []netip.Prefix{netip.MustParsePrefix("10.3.0.2/32")} })
 	b.workloads.move(unchecked(1).Backend.Addr(), 7)
 	b.workloads.move(unchecked(2).Backend.Addr(), 0)
 	if hello := <-b.manager.hello; hello.GetName() != "host1" || hello.GetVersion() != "test" || hello.GetAddresses()[0] != "10.2.0.1" {

@@ -35,6 +35,7 @@ type fakeDatapath struct {
 	key        flowhash.Key
 	secrets    []model.SYNSecret
 	workloads  map[netip.Addr]int
+	refused    []netip.Addr
 	generation model.Generation
 	calls      []string
 	broken     string // fails Refresh and SetWorkloads
@@ -117,14 +118,14 @@ func (d *fakeDatapath) synSecrets() []model.SYNSecret {
 	return d.secrets
 }
 
-func (d *fakeDatapath) SetWorkloads(interfaces map[netip.Addr]int) error {
+func (d *fakeDatapath) SetWorkloads(interfaces map[netip.Addr]int, refused []netip.Addr) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.call("workloads %d", len(interfaces))
 	if d.broken != "" {
 		return errors.New(d.broken)
 	}
-	d.workloads = interfaces
+	d.workloads, d.refused = interfaces, refused
 	return nil
 }
 
@@ -175,6 +176,12 @@ func (d *fakeDatapath) live() map[netip.Addr]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return maps.Clone(d.workloads)
+}
+
+func (d *fakeDatapath) refusals() []netip.Addr {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.refused)
 }
 
 // fakeWorkloads knows where addresses are; all others are beyond the uplink.

@@ -32,8 +32,11 @@ type Options struct {
 	Timeouts    agent.Timeouts
 	SNATFlows   int
 	Hold        HoldBounds
-	Sources     bool // are checked
+	Sources     bool     // are checked
+	Native      []string // prefixes
 	Telemetry   telemetry.Options
+
+	native []netip.Prefix // what Native says
 }
 
 // Flags adds the flags to cmd; the pin path also to its subcommands.
@@ -58,6 +61,7 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.IntVar(&o.Hold.Bytes, "snat-hold-bytes", o.Hold.Bytes, "bytes of a workload's packets that may wait for a port")
 	flags.DurationVar(&o.Hold.Time, "snat-hold-time", o.Hold.Time, "how long a packet may wait for a port")
 	flags.BoolVar(&o.Sources, "check-sources", true, "drop what a workload sends from an address that does not live behind its interface")
+	flags.StringSliceVar(&o.Native, "native-prefixes", nil, "prefixes, separated by commas: addresses of the host itself that may be backends, beside the uplink's")
 	o.Telemetry.Flags(flags, telemetry.AgentListen)
 	daemon.PinPathFlag(cmd, &o.PinPath, DefaultPinPath)
 }
@@ -79,9 +83,25 @@ func (o *Options) check() error {
 	if o.MaxVIP < 0 {
 		return errors.New("read --max-sessions-per-vip: must not be negative")
 	}
+	if err := o.readNative(); err != nil {
+		return err
+	}
 	t := o.Timeouts
 	if min(t.SYN, t.Established, t.Closing, t.Reset, t.UDP, t.SNATUDP, t.ICMP) <= 0 {
 		return errors.New("read the timeouts: must be positive")
+	}
+	return nil
+}
+
+// readNative reads --native-prefixes.
+func (o *Options) readNative() error {
+	o.native = make([]netip.Prefix, 0, len(o.Native))
+	for _, text := range o.Native {
+		p, err := netip.ParsePrefix(text)
+		if err != nil || p.Addr().Is4In6() {
+			return fmt.Errorf("read --native-prefixes: must be prefixes such as 10.3.1.0/24, has %.60q", text)
+		}
+		o.native = append(o.native, p)
 	}
 	return nil
 }
@@ -134,7 +154,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 	}
 	defer sender.Close()
 	a, err := New(Config{
-		Name: o.Name, Addresses: addresses, Version: daemon.Version, Uplink: o.Uplink, Live: live.Rules,
+		Name: o.Name, Addresses: addresses, Native: o.native, Version: daemon.Version, Uplink: o.Uplink, Live: live.Rules,
 		Datapath: datapath, Workloads: workloads, Manager: client, Probe: probe.Run, Log: log, Telemetry: observed, MaxSessions: o.MaxSessions,
 		Ports: ports, Sweep: func() (agent.Census, error) { return o.sweep(datapath, log) },
 		KeepAlive: func() (int, error) { return datapath.KeepAlive(agent.Now()) }, KeepAliveInterval: keepAliveInterval,

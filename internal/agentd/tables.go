@@ -13,6 +13,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/netlink"
 	"github.com/weirlb/weir/internal/rpc"
 )
 
@@ -21,6 +22,8 @@ type tables struct {
 	log       *slog.Logger
 	datapath  Datapath
 	workloads Workloads
+	uplink    []netip.Addr   // its addresses, as the manager knows them
+	native    []netip.Prefix // other addresses of the host that may be workloads
 
 	mu       sync.Mutex
 	backends map[model.HostBackendKey]model.HostBackend // wanted
@@ -53,6 +56,7 @@ func newTables(config Config) (*tables, error) {
 	}
 	t := &tables{
 		log: config.Log, datapath: config.Datapath, workloads: config.Workloads, running: running,
+		uplink: config.Addresses, native: config.Native,
 		backends: make(map[model.HostBackendKey]model.HostBackend, len(config.Live)),
 	}
 	maps.Copy(t.backends, config.Live)
@@ -219,16 +223,28 @@ func (t *tables) find() error {
 	if err != nil {
 		return err
 	}
-	t.absent, t.located = maps.Clone(missing), make(map[netip.Addr]bool, len(interfaces))
-	if t.absent == nil {
-		t.absent = map[netip.Addr]string{}
+	for a, at := range interfaces {
+		if at == netlink.Native && !t.mayBeNative(a) {
+			refused[a] = fmt.Sprintf("backend %s is an address of this host itself, and not in --native-prefixes", a)
+			delete(interfaces, a)
+		}
 	}
-	maps.Copy(t.absent, refused)
+	t.absent, t.located = maps.Clone(refused), make(map[netip.Addr]bool, len(interfaces))
+	maps.Copy(t.absent, missing)
 	for a := range interfaces {
 		t.located[a] = true
 	}
 	t.missing = lines(t.absent)
-	return t.datapath.SetWorkloads(interfaces)
+	return t.datapath.SetWorkloads(interfaces, slices.SortedFunc(maps.Keys(refused), netip.Addr.Compare))
+}
+
+// mayBeNative says whether an address of the host itself may be a workload: one that the manager knows to be the host's, so
+// that it has decided whose backend it may be, or one that the host's configuration permits. Of any other, as of a management
+// interface or a bridge, the manager can't tell that it is the host's. Whose VIP it is does not matter: tables from before a
+// restart don't tell.
+func (t *tables) mayBeNative(address netip.Addr) bool {
+	return slices.Contains(t.uplink, address) ||
+		slices.ContainsFunc(t.native, func(p netip.Prefix) bool { return p.Contains(address) })
 }
 
 // unreachable says why a backend must not be asked how it is, or nothing: a check goes to a workload of this host and

@@ -172,7 +172,7 @@ func (w *world) plugBefore() (*netns.NS, *agent.Datapath) {
 			peered(nativeVIP4, beforeDIP4, beforeDIP4, hostDIP4), peered(nativeVIP6, beforeDIP6, beforeDIP6, hostDIP4, hostDIP6),
 		}),
 		ns.Do(func() error {
-			return before.SetWorkloads(map[netip.Addr]int{netip.MustParseAddr(beforeDIP4): 0, netip.MustParseAddr(beforeDIP6): 0})
+			return before.SetWorkloads(map[netip.Addr]int{netip.MustParseAddr(beforeDIP4): 0, netip.MustParseAddr(beforeDIP6): 0}, nil)
 		}),
 		w.datapath.Replace([]model.HostBackend{
 			peered(nativeVIP4, hostDIP4, hostDIP4, beforeDIP4), peered(nativeVIP6, hostDIP4, hostDIP6, beforeDIP6, beforeDIP4),

@@ -192,7 +192,7 @@ func TestWorkloadComesBack(t *testing.T) {
 	w := newWorld(t)
 	w.transfer(t, w.workload, workloadDIP4, interfaceVIP4, 1<<20)
 	w.must(w.host.DeleteLink("w0"))
-	w.must(w.host.Do(func() error { return w.datapath.SetWorkloads(nil) }))
+	w.must(w.host.Do(func() error { return w.datapath.SetWorkloads(nil, nil) }))
 	w.plugWorkload()
 	w.must(w.setWorkloads())
 	w.transfer(t, w.workload, workloadDIP4, interfaceVIP4, 1<<20)

@@ -15,9 +15,9 @@ const linkPrefix = "from_workload_"
 
 // SetWorkloads says where each DIP lives: the ifindex of its host-side interface, or 0 for a
 // native workload on the host itself. The workload program runs on exactly the interfaces named.
-// An interface that can't be had, because it has just vanished, is an error, but the others are
-// set.
-func (d *Datapath) SetWorkloads(workloads map[netip.Addr]int) error {
+// The addresses refused are no workloads, even if the uplink has them. An interface that can't be
+// had, because it has just vanished, is an error, but the others are set.
+func (d *Datapath) SetWorkloads(workloads map[netip.Addr]int, refused []netip.Addr) error {
 	host, err := findUplink(d.config.Uplink)
 	if err != nil {
 		return err
@@ -25,6 +25,9 @@ func (d *Datapath) SetWorkloads(workloads map[netip.Addr]int) error {
 	rows := make(map[agentAddress]uint32, len(workloads))
 	for _, a := range host.addresses { // as clients of local workloads
 		rows[toAddress(a)] = 0
+	}
+	for _, a := range refused {
+		delete(rows, toAddress(a))
 	}
 	links, indexes := make(map[string]int), make(map[uint32]uint8)
 	for dip, ifindex := range workloads {

@@ -176,7 +176,7 @@ func (w *world) setWorkloads() error {
 		return w.datapath.SetWorkloads(map[netip.Addr]int{
 			netip.MustParseAddr(hostDIP4): 0, netip.MustParseAddr(hostDIP6): 0,
 			netip.MustParseAddr(workloadDIP4): index, netip.MustParseAddr(workloadDIP6): index,
-		})
+		}, nil)
 	})
 }
 

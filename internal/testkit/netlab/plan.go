@@ -164,6 +164,12 @@ func (p Plan) workload(host, number int) Node {
 	}
 }
 
+// nativePrefixes are those of all workloads: a host has the addresses of its native ones on lo.
+func nativePrefixes() string {
+	v4, v6 := netip.PrefixFrom(address4(Workload, 0, 0), 16), netip.PrefixFrom(address6(Workload, 0, 0), 32)
+	return v4.String() + "," + v6.String()
+}
+
 // gateway is the router's address on the node's link, and a host's on its workload's.
 func (n Node) gateway() (v4, v6 netip.Addr) {
 	b4, b6 := n.IPv4.As4(), n.IPv6.As16()

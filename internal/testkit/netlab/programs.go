@@ -95,7 +95,8 @@ func (l *Lab) Join(node string) error {
 	case Mux:
 		return l.startMux(n, join)
 	case Host:
-		_, err := l.Start(n.Name, "weir-agent", append(join, "--uplink", Uplink, "--pin-path", l.PinPath(n.Name))...)
+		_, err := l.Start(n.Name, "weir-agent", append(join,
+			"--uplink", Uplink, "--pin-path", l.PinPath(n.Name), "--native-prefixes", nativePrefixes())...)
 		return err
 	}
 	return fmt.Errorf("let %s join: only muxes and hosts do", node)

@@ -269,7 +269,7 @@ func (w *world) fill(datapath *agent.Datapath) error {
 	return errors.Join(
 		datapath.SetMuxes([]netip.Prefix{netip.PrefixFrom(netip.MustParseAddr(muxAddress), 32)}),
 		datapath.Replace(backends),
-		w.with.host.Do(func() error { return datapath.SetWorkloads(workloads) }))
+		w.with.host.Do(func() error { return datapath.SetWorkloads(workloads, nil) }))
 }
 
 func (w *world) startMux() (*relay.Relay, error) {
