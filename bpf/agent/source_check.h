@@ -162,7 +162,7 @@ static __noinline bool source_is_agent(const struct packet *p)
  * Does the host itself send, from an address that is no workload here? Then it is the host's own,
  * as of a management interface: a VIP that lists it for source NAT must not cut the host off.
  */
-static __always_inline bool source_is_host(const struct packet *p, __u32 ifindex)
+static __always_inline bool source_is_no_workload(const struct packet *p, __u32 ifindex)
 {
 	struct address source = p->source;
 

@@ -301,7 +301,7 @@ __noinline enum verdict snat_begin(struct __sk_buff *skb, const struct packet *p
 		return VERDICT_PASS_NO_SESSION;
 	if (!ifindex && source_is_agent(p))
 		return VERDICT_PASS_OURS;
-	if (source_is_host(p, ifindex))
+	if (source_is_no_workload(p, ifindex))
 		return VERDICT_PASS_NO_SESSION;
 	if (!snat_is_at_home(p, ifindex))
 		return VERDICT_DROP_NOT_ITS_SOURCE;
