@@ -101,7 +101,7 @@ func (m *member) start(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("start the embedded etcd in %s: %w", cfg.DataDir, err)
 	}
 	if m.peer != nil {
-		m.peer.serve(m.etcd)
+		m.peer.serve(m.etcd, m.log)
 	}
 	if cfg.Lone != nil && len(m.members()) > 1 {
 		return cfg.Lone

@@ -2,9 +2,11 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -75,7 +77,7 @@ func setUserTimeout(_, _ string, c syscall.RawConn) error {
 }
 
 // serve answers the other members until close.
-func (p *peerServer) serve(etcd *embed.Etcd) {
+func (p *peerServer) serve(etcd *embed.Etcd, logger *slog.Logger) {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	p.http = &http.Server{
@@ -84,7 +86,11 @@ func (p *peerServer) serve(etcd *embed.Etcd) {
 		ReadTimeout: peerRequestTimeout,
 		ErrorLog:    log.New(io.Discard, "", 0), // of what others sent: etcd logs it
 	}
-	p.serving.Go(func() { p.http.Serve(p.listener) }) //nolint:errcheck // it ends by close
+	p.serving.Go(func() {
+		if err := p.http.Serve(p.listener); !errors.Is(err, http.ErrServerClosed) {
+			logger.Error("the other managers can't reach this one any more", "err", err)
+		}
+	})
 }
 
 // close ends all connections. etcd has ended before: its streams with it.

@@ -13,14 +13,14 @@ import (
 // Connections of other members end when nothing is acknowledged for some seconds: TCP's retransmissions would else decide
 // when a network that was down is used again.
 func TestConnectionsOfPeersHaveAUserTimeout(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // on loopback
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	address := listener.Addr().(*net.TCPAddr)
 	listener.Close()
 	open(t, Config{Name: "m1", DataDir: t.TempDir(), PeerListen: address.String()})
-	conn, err := net.Dial("tcp", address.String()) //nolint:noctx // on loopback
+	conn, err := net.Dial("tcp", address.String())
 	if err != nil {
 		t.Fatal(err)
 	}
