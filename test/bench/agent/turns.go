@@ -177,7 +177,7 @@ func (b *bare) fill() (err error) {
 		}
 	}
 	muxes := []netip.Prefix{netip.MustParsePrefix(muxAddress + "/32"), netip.MustParsePrefix(mux6 + "/128")}
-	return errors.Join(b.datapath.SetMuxes(muxes), b.datapath.Replace(backends), b.datapath.SetWorkloads(workloads))
+	return errors.Join(b.datapath.SetMuxes(muxes), b.datapath.Replace(backends), b.datapath.SetWorkloads(workloads, nil))
 }
 
 // ends are those of a connection.
