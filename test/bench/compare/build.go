@@ -15,7 +15,7 @@ var overlaid = [...]string{"internal/testkit/turns", "test/bench/mux", "test/ben
 
 // build builds the benches of both versions, as base-mux and so on, into the folder.
 func build(ctx context.Context, dir string, how options) (err error) {
-	if err := goBuild(ctx, ".", dir, "new"); err != nil {
+	if err := goBuild(ctx, ".", dir, "new", how); err != nil {
 		return err
 	}
 	tree := filepath.Join(dir, "tree")
@@ -36,7 +36,7 @@ func build(ctx context.Context, dir string, how options) (err error) {
 	if err := command(ctx, tree, "go", "generate", "./internal/datapath/...", "./test/bench/mux"); err != nil {
 		return err
 	}
-	return goBuild(ctx, tree, dir, "base")
+	return goBuild(ctx, tree, dir, "base", how)
 }
 
 // overlay puts the Go of this tree's benches in the place of the base's, whose eBPF harness stays with its programs. Where it
@@ -88,8 +88,8 @@ func copyGo(from, to string) error {
 	return nil
 }
 
-func goBuild(ctx context.Context, tree, dir, version string) error {
-	for _, bench := range benches {
+func goBuild(ctx context.Context, tree, dir, version string, how options) error {
+	for _, bench := range how.benches() {
 		if err := command(ctx, tree, "go", "build", "-o", filepath.Join(dir, version+"-"+bench), "./test/bench/"+bench); err != nil {
 			return err
 		}

@@ -17,9 +17,6 @@ import (
 	"github.com/weirlb/weir/internal/testkit/benchlab"
 )
 
-// benches are those in test/bench that take turns.
-var benches = [...]string{"mux", "agent"}
-
 // options say what to compare, and how.
 type options struct {
 	base    string
@@ -28,6 +25,14 @@ type options struct {
 	turns   int
 	only    string
 	class   *regexp.Regexp
+}
+
+// benches are those in test/bench that take turns.
+func (o options) benches() []string {
+	if o.only != "" {
+		return []string{o.only}
+	}
+	return []string{"mux", "agent"}
 }
 
 func main() {
@@ -61,10 +66,7 @@ func run(ctx context.Context, out string, how options) (err error) {
 		return err
 	}
 	all := report{Base: how.base, Rounds: how.rounds, Turns: how.turns}
-	for _, bench := range benches {
-		if how.only != "" && how.only != bench {
-			continue
-		}
+	for _, bench := range how.benches() {
 		if err := compare(ctx, dir, bench, out, how, &all); err != nil {
 			return fmt.Errorf("compare %s: %w", bench, err)
 		}
