@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"connectrpc.com/connect"
 	"google.golang.org/genproto/googleapis/api/annotations"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -14,6 +15,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 // Every procedure of every service has its rule and its place, and every rule and place its procedure.
@@ -49,6 +51,31 @@ func TestEveryProcedureHasARule(t *testing.T) {
 	}
 	for procedure := range left {
 		t.Errorf("there is a rule for %s, which is not there", procedure)
+	}
+}
+
+// Of a caller who is not known nothing is permitted but to join, whatever let the request come so far.
+func TestNobodyIsPermitted(t *testing.T) {
+	m := &Manager{}
+	for procedure, rule := range rules {
+		golden, there := goldenRules[strings.TrimPrefix(procedure, "/weir.v1.")]
+		if !there {
+			t.Errorf("%s has no row in the golden table", procedure)
+			continue
+		}
+		wanted := connect.CodeUnauthenticated
+		if rule.scope == asNobody {
+			wanted = 0
+		}
+		for what, nobody := range map[string]trust.Identity{"nobody": {}, "one whose proof is refused": {Reason: "was revoked", From: "192.0.2.7:99"}} {
+			err := m.permit(trust.WithIdentity(t.Context(), nobody), procedure, golden.request)
+			if err == nil && wanted != 0 || err != nil && connect.CodeOf(err) != wanted {
+				t.Errorf("%s calls %s: %v", what, short(procedure), err)
+			}
+		}
+	}
+	if err := m.permit(t.Context(), "/weir.v1.WeirService/None", nil); connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("a procedure without a rule: %v", err)
 	}
 }
 

@@ -188,6 +188,13 @@ func (m *fakeMux) set(reject string) {
 	m.reject = reject
 }
 
+// setMute has the mux report nothing from now on, or go on to do so with what comes next.
+func (m *fakeMux) setMute(mute bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mute = mute
+}
+
 func (m *fakeMux) has(generation uint64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

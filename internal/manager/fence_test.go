@@ -34,9 +34,7 @@ func TestAMuxThatDoesNotAnswerIsTakenOut(t *testing.T) {
 		return r.GetNode().GetStatus().GetSync()
 	}
 	eventually(t, "mux2 is current", func() bool { return standing() == "current" && pool() == 2 })
-	mux2.mu.Lock()
-	mux2.mute = true
-	mux2.mu.Unlock()
+	mux2.setMute(true)
 	vip := shop()
 	vip.Tenant = "other"
 	second := apply(t, url, vip)
@@ -52,13 +50,8 @@ func TestAMuxThatDoesNotAnswerIsTakenOut(t *testing.T) {
 	if err != nil || r.GetVip().GetStatus().GetMuxesTotal() != 1 {
 		t.Errorf("the VIP waits for %d muxes, want 1: %v", r.GetVip().GetStatus().GetMuxesTotal(), err)
 	}
-	mux2.mu.Lock()
-	mux2.mute = false
-	report := &weirv1.ReportMuxRequest{Name: "mux2", Generation: uint64(mux2.generation), Status: &weirv1.MuxStatus{}}
-	mux2.mu.Unlock()
-	if _, err := mux2.client.ReportMux(context.Background(), report); err != nil {
-		t.Fatal(err)
-	}
+	mux2.setMute(false)
+	eventually(t, "the mux has reported", mux2.report)
 	eventually(t, "mux2 is back", func() bool { return standing() == "current" && pool() == 2 && !told() })
 }
 
@@ -73,9 +66,7 @@ func TestTheLastMuxStaysInThePool(t *testing.T) {
 	first := apply(t, url, shop())
 	eventually(t, "both muxes run it", func() bool { return mux1.has(first) && mux2.has(first) })
 	for _, mux := range []*fakeMux{mux1, mux2} {
-		mux.mu.Lock()
-		mux.mute = true
-		mux.mu.Unlock()
+		mux.setMute(true)
 	}
 	vip := shop()
 	vip.Tenant = "other"
@@ -120,9 +111,7 @@ func TestTwoManagersLeaveAMuxInThePool(t *testing.T) {
 		return muxes[0].has(first) && muxes[1].has(first) && withdrawn() == 0
 	})
 	for _, mux := range muxes {
-		mux.mu.Lock()
-		mux.mute = true
-		mux.mu.Unlock()
+		mux.setMute(true)
 	}
 	vip := shop()
 	vip.Tenant = "other"

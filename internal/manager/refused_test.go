@@ -172,6 +172,33 @@ func TestRequestsThatAreNone(t *testing.T) {
 	}
 }
 
+// Managers alone say on whose behalf they call: no other who is known may, whatever there is to be shown.
+func TestOnlyManagersCallOnBehalf(t *testing.T) {
+	m, _, url := secure(t, Config{})
+	boss, err := trust.Identity{
+		Kind: trust.User, Name: "admin", Method: trust.ByCertificate, From: "192.0.2.7:99",
+		Bindings: []trust.Binding{{Tenant: trust.AllTenants, Role: trust.Admin}},
+	}.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, name := range map[trust.Kind]string{trust.Mux: "mux1", trust.Host: "host1", trust.User: "admin", trust.Manager: "m2"} {
+		by, err := pki.Issue(m.identity.Authority(), trust.Identity{Kind: kind, Name: name}, nil, nil, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, text := send(t, by, http.MethodPost, url+weirv1connect.TrustServiceListUsersProcedure, "application/json",
+			strings.NewReader("{}"), trust.OnBehalfHeader, boss)
+		if kind == trust.Manager {
+			if status != 200 {
+				t.Errorf("a manager on behalf of an admin: %d %s", status, text)
+			}
+		} else if want := fmt.Sprintf("%s/%s may not call on behalf of others", kind, name); status != 401 || !strings.Contains(text, want) {
+			t.Errorf("%s on behalf of an admin: %d %s, want %q", kind, status, text, want)
+		}
+	}
+}
+
 // Managers say on whose behalf they call, but not that nothing was shown.
 func TestOnBehalf(t *testing.T) {
 	m, admin, url := secure(t, Config{})

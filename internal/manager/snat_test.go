@@ -79,9 +79,7 @@ func TestPortsAreKnownToMuxesBeforeTheyAreUsed(t *testing.T) {
 	}
 	eventually(t, "the host's stream has them", func() bool { return len(hosts[0].holds(firstLeaver).Ranges) == 4 })
 
-	mux.mu.Lock()
-	mux.mute = true
-	mux.mu.Unlock()
+	mux.setMute(true)
 	answered := make(chan error, 1)
 	go func() {
 		_, err := allocate(t, client, "host2", secondLeaver, 8)
@@ -96,13 +94,8 @@ func TestPortsAreKnownToMuxesBeforeTheyAreUsed(t *testing.T) {
 	if n := len(hosts[1].holds(secondLeaver).Ranges); n != 1 {
 		t.Errorf("the host has %d ranges before the mux answered", n)
 	}
-	mux.mu.Lock()
-	mux.mute = false
-	report := &weirv1.ReportMuxRequest{Name: "mux1", Generation: uint64(mux.generation), Status: &weirv1.MuxStatus{}}
-	mux.mu.Unlock()
-	if _, err := client.ReportMux(t.Context(), report); err != nil {
-		t.Fatal(err)
-	}
+	mux.setMute(false)
+	eventually(t, "the mux has reported", mux.report)
 	if err := <-answered; err != nil {
 		t.Error(err)
 	}
