@@ -25,7 +25,10 @@ const (
 )
 
 // exceptions to the bounds, each with its reason.
-var exceptions = map[string]string{}
+var exceptions = map[string]string{
+	"bpf/agent/finish.h:finish": "a line for each verdict, without a default: a new verdict has no action until it is written here",
+	"bpf/mux/finish.h:finish":   "likewise",
+}
 
 // files lists the repository's files that are ours: not generated, vendored or built.
 func files(t *testing.T, ends ...string) []string {

@@ -35,6 +35,20 @@ static __always_inline enum verdict inbound_parse(struct __sk_buff *skb, struct 
 	return VERDICT_NONE;
 }
 
+static __always_inline enum verdict inbound_gue(struct __sk_buff *skb, const struct packet *outer,
+						const struct gue_front *front, struct tunnel *t)
+{
+	switch (gue_read(skb, outer, front, t)) {
+	case GUE_OK:
+		return VERDICT_NONE;
+	case GUE_MALFORMED:
+		return VERDICT_DROP_GUE_MALFORMED;
+	case GUE_UNKNOWN:
+		return VERDICT_DROP_GUE_UNKNOWN;
+	}
+	return VERDICT_DROP_GUE_UNKNOWN;
+}
+
 /* What carries the packet inside, if anything does, and is it for us? */
 static __always_inline enum verdict inbound_tunnel(struct __sk_buff *skb,
 						   const struct packet *outer, struct tunnel *t)
@@ -54,7 +68,7 @@ static __always_inline enum verdict inbound_tunnel(struct __sk_buff *skb,
 	if (outer->protocol == IPPROTO_UDP && front.gue.head & GUE_CONTROL)
 		return VERDICT_TAKE_CONTROL;
 	if (outer->protocol == IPPROTO_UDP)
-		return gue_read(skb, outer, &front, t);
+		return inbound_gue(skb, outer, &front, t);
 	t->header = outer->l4 - outer->l3;
 	t->payload = outer->l3_length - t->header;
 	t->protocol = outer->protocol;

@@ -7,10 +7,8 @@
 #pragma once
 
 #include "net/skb/rewrite.h"
+#include "abi/shared/gue.h"
 #include "net/skb/tcp_options.h"
-
-/* IPv6, UDP, GUE with its fields, and the tunnel of another backend. */
-#define OUTER_HEADER_MAX (40 + 8 + 4 + 8 + 16)
 
 static __always_inline int mss_clamp(struct __sk_buff *skb, const struct packet *p, __u32 mtu)
 {

@@ -49,7 +49,7 @@ static __always_inline bool send_gue(struct xdp_md *ctx, struct work *w, const s
 		.v4 = w->backend->flags & BACKEND_V4,
 	};
 
-	__builtin_memcpy(g.macs, outer->hop->macs, sizeof(g.macs));
+	__builtin_memcpy(g.macs, outer->macs, sizeof(g.macs));
 	if (w->other) {
 		g.other = w->other->tunnel;
 		g.other_v4 = w->other->flags & BACKEND_V4;
@@ -62,17 +62,18 @@ static __always_inline enum verdict encapsulate(struct xdp_md *ctx, struct work 
 	struct backend *backend = w->backend;
 	bool v4 = backend->flags & BACKEND_V4;
 	bool gue = w->weir.version || pool.flags & POOL_GUE;
+	struct next_hop *hop = bpf_map_lookup_elem(&next_hops, &backend->next_hop);
 	struct address source;
 	struct outer outer = {
-		.hop = bpf_map_lookup_elem(&next_hops, &backend->next_hop),
 		.source = &source,
 		.destination = &backend->tunnel,
 	};
 	struct vlan_tags vlan = {};
 	bool sent;
 
-	if (!backend->next_hop || !outer.hop)
+	if (!backend->next_hop || !hop)
 		return VERDICT_DROP_NO_NEXT_HOP;
+	outer.macs = hop->macs;
 	if (v4 ? !pool.source4.words[3] : !address_is_set(&pool.source6))
 		return VERDICT_DROP_NO_SOURCE;
 	if (w->packet.l3_length + outer_growth(w) > pool.mtu)

@@ -35,8 +35,9 @@ struct {
 static __always_inline __u64 share_prefix(const struct address *a)
 {
 	if (address_is_v4(a))
-		return (a->words[3] & bpf_htonl(0xffffff00)) | (__u64)SHARE_V4 << 56;
-	return a->words[0] | (__u64)(a->words[1] & bpf_htonl(0xffffff00)) << 32;
+		return (a->words[3] & bpf_htonl(~0U << (32 - SHARE_PREFIX_V4))) | (__u64)SHARE_V4
+											  << 56;
+	return a->words[0] | (__u64)(a->words[1] & bpf_htonl(~0U << (64 - SHARE_PREFIX_V6))) << 32;
 }
 
 /* Nobody who does not know the pool's secret can tell which prefixes share a cell. */

@@ -16,7 +16,7 @@
 #include "net/packet.h"
 
 /* Ids are used again: what the first fragment told holds so many ticks, 2 s. */
-volatile const __u32 cfg_datagram_life = 1907;
+volatile const __u32 cfg_datagram_life = DATAGRAM_LIFE;
 
 /* Datagrams that were forgotten before their time, by whose took their place. User space reads. */
 enum datagram_loss {

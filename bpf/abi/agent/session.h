@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 #pragma once
 
+#include "abi/enum.h"
 #include "abi/shared/address.h"
 #include "abi/shared/slot.h"
 
@@ -40,10 +41,11 @@ enum session_event {
  * A cookie is the backend's slot in the low bits of the TSval that the client sees. Above them
  * stands the workload's own, shifted left by cookie_scale: 10 makes ticks of 8 of its units.
  */
-enum {
+enum session_layout {
 	COOKIE_BITS = SLOT_BITS,
 	SESSION_TICKS = 16, /* a power of two */
 };
+ABI_ENUM(session_layout);
 
 /* A connection without a cookie uses the first 64 bytes only: one cache line. */
 struct session {

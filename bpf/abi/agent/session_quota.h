@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 #pragma once
 
+#include "abi/enum.h"
 #include "abi/shared/address.h"
 
 /*
@@ -12,6 +13,7 @@ enum session_table {
 	SESSIONS_NEW = 1,
 	SESSION_TABLES = 2,
 };
+ABI_ENUM(session_table);
 
 /* By VIP, and by no address of what VIPs borrow. The programs write. */
 struct session_usage {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 #pragma once
 
+#include "abi/enum.h"
 #include "abi/agent/session.h"
 #include "abi/agent/snat_tenant.h"
 
@@ -19,9 +20,10 @@ struct snat_flow_call {
 	__u32 result; /* 1: done */
 };
 
-enum {
+enum snat_result {
 	SNAT_GONE = 2, /* result of snat_assign: there is no such flow */
 };
+ABI_ENUM(snat_result);
 
 /* snat_own: which ports of a block are for new connections. */
 struct snat_own_call {
@@ -60,9 +62,10 @@ struct snat_mend_call {
 	__s32 off;
 };
 
-enum {
+enum snat_sweep_size {
 	SNAT_PIECE = 1024, /* rows that one run of snat_sweep looks at, at most */
 };
+ABI_ENUM(snat_sweep_size);
 
 /* snat_sweep: ends flows that were idle for longer, in ns, or all of a workload. */
 struct snat_sweep_call {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 #pragma once
 
+#include "abi/enum.h"
 #include "abi/shared/address.h"
 
 /*
@@ -20,9 +21,10 @@ enum snat_event {
 };
 
 /* gate: an open flow has this bit; else the number of packets that user space was given to hold. */
-enum {
+enum snat_gate {
 	SNAT_OPEN = 0x80000000,
 };
+ABI_ENUM(snat_gate);
 
 /* By the workload's side of it: what its packets become, and what they told. */
 struct snat_flow {

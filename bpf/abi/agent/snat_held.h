@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 #pragma once
 
+#include "abi/enum.h"
 #include "abi/agent/session.h"
 
 /* Why user space is told. */
@@ -12,10 +13,11 @@ enum snat_notice {
 };
 
 /* Room for the frame behind the head of a record. */
-enum {
+enum snat_held_size {
 	SNAT_HELD_SMALL = 240,
 	SNAT_HELD_LARGE = 9720, /* jumbo frames */
 };
+ABI_ENUM(snat_held_size);
 
 /* What a record of snat_notices begins with; the frame follows. */
 struct snat_held {

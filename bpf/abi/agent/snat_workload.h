@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 #pragma once
 
+#include "abi/enum.h"
 #include "abi/shared/address.h"
 #include "abi/agent/snat_tenant.h"
 
 /* Ports come in ranges of 8, and are searched in blocks of 64. */
-enum {
+enum snat_block_layout {
 	SNAT_RANGE_PORTS = 8,
 	SNAT_BLOCK_PORTS = 64,
 	SNAT_BLOCK_RANGES = 8,
 	SNAT_BLOCKS = 1024, /* of all 65536 ports */
 	SNAT_WORDS = 16, /* of 64 bits each, with a bit for each block */
 };
+ABI_ENUM(snat_block_layout);
 
 enum snat_workload_flag {
 	SNAT_ONE_MAPPING = 0x1, /* (DIP, port) keeps one external port (RFC 4787, section 4.1) */

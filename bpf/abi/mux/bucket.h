@@ -3,9 +3,10 @@
 
 #include "kernel.h"
 
+#include "abi/enum.h"
 #include "abi/shared/slot.h"
 
-enum {
+enum bucket_layout {
 	BUCKETS_PER_ROW = 32,
 	/*
 	 * The bucket moved lately: what it named before stands in the same place of as many rows
@@ -13,6 +14,7 @@ enum {
 	 */
 	BUCKET_HAS_PREVIOUS = 1 << SLOT_BITS,
 };
+ABI_ENUM(bucket_layout);
 
 /* 32 buckets in a cache line: the slots that they name, 0 for none. */
 struct bucket_row {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 #pragma once
 
+#include "abi/enum.h"
 #include "abi/shared/address.h"
 
 /*
@@ -64,9 +65,10 @@ struct endpoint {
 
 _Static_assert(sizeof(struct endpoint) == 40, "endpoint");
 
-enum {
+enum endpoint_layout {
 	ENDPOINT_BUCKET_BITS_SHIFT = 27,
 	ENDPOINT_FIRST_BACKEND_SHIFT = 32,
 	ENDPOINT_SLOT_BITS_SHIFT = 60,
 	ENDPOINT_NO_BUCKETS = 31,
 };
+ABI_ENUM(endpoint_layout);

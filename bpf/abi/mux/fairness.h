@@ -3,6 +3,8 @@
 
 #include "kernel.h"
 
+#include "abi/enum.h"
+
 /* What comes for a VIP from one prefix of sources: a /24 of IPv4, a /56 of IPv6. */
 struct share_key {
 	__u64 prefix; /* the bytes as they come, SHARE_V4 of IPv4, in the top one */
@@ -20,7 +22,9 @@ struct talker {
 	__u64 lead;
 };
 
-enum {
+enum share_layout {
+	SHARE_PREFIX_V4 = 24, /* bits of a source that tell it from others */
+	SHARE_PREFIX_V6 = 56,
 	SHARE_V4 = 4, /* top byte of share_key.prefix */
 	SHARE_SAMPLE = 16, /* one packet of so many is sampled */
 	TALKER_ROWS = 2, /* of the sketch, each with a hash of its own */
@@ -28,6 +32,7 @@ enum {
 	TALKER_CELLS = TALKER_ROWS * TALKER_COLUMNS,
 	SHARE_SOURCES = 256, /* prefixes that lose another share than their VIP */
 };
+ABI_ENUM(share_layout);
 
 _Static_assert(sizeof(struct share_key) == 16, "share_key");
 _Static_assert(sizeof(struct talker) == 32, "talker");

@@ -3,6 +3,7 @@
 
 #include "kernel.h"
 
+#include "abi/enum.h"
 #include "abi/shared/slot.h"
 
 /*
@@ -15,7 +16,7 @@
  * given up before its time for one of who has less than its own part, if its VIP and tenant have
  * more than theirs; an untrusted one also for another of its VIP.
  */
-enum {
+enum flow_layout {
 	FLOW_CELLS = 8,
 	FLOW_UNTRUSTED_CELLS = 4,
 	FLOW_TRUSTED_CELLS = 6,
@@ -28,6 +29,7 @@ enum {
 	FLOW_OWNER_SHIFT = 1, /* above it: index of vip_usage */
 	FLOW_TICK_SHIFT = 4, /* a tick is 16 of the kernel's jiffies: 16 to 160 ms */
 };
+ABI_ENUM(flow_layout);
 
 struct flow_cell {
 	/*

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 #pragma once
 
+#include "abi/enum.h"
 #include "abi/shared/address.h"
 
 /* Ways between two muxes. */
@@ -17,7 +18,8 @@ struct member {
 	__u64 seed; /* of its name: the same on every mux */
 };
 
-enum { MEMBERS_MAX = 64 };
+enum member_size { MEMBERS_MAX = 64 };
+ABI_ENUM(member_size);
 
 /* The pool as this mux knows it. Those beyond count are not to be read. */
 struct members {

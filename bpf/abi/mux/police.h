@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 #pragma once
 
+#include "abi/enum.h"
 #include "abi/shared/address.h"
 
 /* What packets to an endpoint are held against before it takes them. Loaded as one word. */
@@ -12,10 +13,11 @@ struct guard {
 	__u64 lists;
 };
 
-enum {
+enum source_set_layout {
 	SOURCE_SET = 1 << 30, /* more than there are lists */
 	SOURCE_SET_LISTS = 8,
 };
+ABI_ENUM(source_set_layout);
 
 /* Lists that hold as one. */
 struct source_set {
@@ -34,10 +36,11 @@ struct source_key {
 	struct address address; /* of IPv4 in the first word */
 };
 
-enum {
+enum source_list_layout {
 	SOURCE_LIST_SHIFT = 1,
 	SOURCE_LIST_V4 = 1, /* bit of source_key.list: so no prefix of IPv6 has IPv4 in it */
 };
+ABI_ENUM(source_list_layout);
 
 /* What a VIP may have so much of each second. */
 enum vip_limit {
@@ -46,6 +49,7 @@ enum vip_limit {
 	VIP_LIMIT_CONNECTIONS = 2, /* SYNs */
 	VIP_LIMITS,
 };
+ABI_ENUM(vip_limit);
 
 /*
  * A VIP's limits: token buckets that all CPUs share, as one word each (GCRA, ITU-T I.371), in a
@@ -60,9 +64,10 @@ struct vip_guard {
 	__u64 pad2[5];
 };
 
-enum {
+enum vip_cost_layout {
 	VIP_COST_SHIFT = 16,
 };
+ABI_ENUM(vip_cost_layout);
 
 _Static_assert(sizeof(struct guard) == 8, "guard");
 _Static_assert(sizeof(struct source_key) == 24, "source_key");

@@ -3,6 +3,8 @@
 
 #include "kernel.h"
 
+#include "abi/enum.h"
+
 /* Why a packet is handed to user space. */
 enum punt_reason {
 	PUNT_FRAGMENT = 1, /* later fragment of a datagram whose first one did not come yet */
@@ -11,10 +13,11 @@ enum punt_reason {
 };
 
 /* Sizes of a record: the frame's room behind the head. */
-enum {
+enum punt_size {
 	PUNT_SMALL = 2040,
 	PUNT_LARGE = 9720, /* jumbo frames */
 };
+ABI_ENUM(punt_size);
 
 /* What a record of `punts` begins with; the frame follows. */
 struct punt {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 #pragma once
 
+#include "abi/enum.h"
 #include "abi/mux/endpoint.h"
 
 /*
@@ -12,9 +13,10 @@ enum shortcut {
 	SHORTCUT_SHARED = 0xffffffff, /* several have it: `endpoints` knows */
 };
 
-enum {
+enum shortcut_layout {
 	SHORTCUTS_PER_ROW = 16,
 };
+ABI_ENUM(shortcut_layout);
 
 struct shortcut_row {
 	enum shortcut ids[SHORTCUTS_PER_ROW];

@@ -3,15 +3,18 @@
 
 #include "kernel.h"
 
+#include "abi/enum.h"
+
 /*
  * Source NAT (Ananta, section 3.2.3): a VIP's ports belong to workloads by ranges of 8, aligned;
  * range n holds the ports from 8 n on. Identifiers of ICMP echo count as ports.
  */
-enum {
+enum snat_range_layout {
 	SNAT_RANGE_SHIFT = 3,
 	SNAT_RANGES = 1 << (16 - SNAT_RANGE_SHIFT), /* of a VIP */
 	SNAT_RANGES_PER_ROW = 16,
 };
+ABI_ENUM(snat_range_layout);
 
 /* Who has 16 ranges, in a cache line: rows of snat_owners, 0 for nobody. */
 struct snat_row {

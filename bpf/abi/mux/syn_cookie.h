@@ -3,6 +3,8 @@
 
 #include "kernel.h"
 
+#include "abi/enum.h"
+
 /*
  * What an endpoint's SYNs come to. Of an endpoint that is watched, every eighth connection is
  * tried, by its hash: whether an ACK follows the SYN. If the SYN is answered here, the ACK must
@@ -17,7 +19,8 @@ struct syn_counter {
 
 _Static_assert(sizeof(struct syn_counter) == 32, "syn_counter");
 
-enum {
+enum syn_trial_size {
 	SYN_TRIALS = 1 << 17, /* connections that can be looked at, at a time */
 	SYN_TRIAL_SHIFT = 3, /* one in 1 << 3 is */
 };
+ABI_ENUM(syn_trial_size);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 #pragma once
 
+#include "abi/enum.h"
 #include "abi/shared/address.h"
 #include "abi/mux/verdict.h"
 
@@ -10,10 +11,11 @@ enum look_mode {
 	LOOK_EXPLAIN = 1, /* is only run by test runs: writes no table that mux reads */
 };
 
-enum {
+enum look_size {
 	LOOK_SNAP_MAX =
 		2048, /* bytes that are copied of a packet on its way in, and out, at most */
 };
+ABI_ENUM(look_size);
 
 /* What is known of a packet in the end; in a capture the bytes in and out follow it. */
 struct look {

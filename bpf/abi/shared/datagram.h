@@ -3,6 +3,8 @@
 
 #include "kernel.h"
 
+#include "abi/enum.h"
+
 /*
  * What the first fragment of a datagram told, for those that follow: a table of sets of eight
  * cells. The hash of what all fragments have in common chooses the set, and tells datagrams apart.
@@ -11,11 +13,13 @@
  * and what was told, one xor the other, so a cell that is half one datagram's and half another's
  * is neither's.
  */
-enum {
+enum datagram_layout {
 	DATAGRAM_CELLS = 8,
 	DATAGRAM_TOLD = 2,
+	DATAGRAM_LIFE = 1907, /* ticks, 2 s: ids are used again */
 	DATAGRAM_TICK_SHIFT = 20, /* a tick is 2^20 ns: a little more than a millisecond */
 };
+ABI_ENUM(datagram_layout);
 
 struct datagram_cell {
 	__u64 check;

@@ -3,17 +3,22 @@
 
 #include "kernel.h"
 
+#include "abi/enum.h"
+
 /*
  * GUE, variant 0 (draft-ietf-intarea-gue, section 3), with no optional fields. What Weir has to
  * say stands in the private data: nothing at all, or struct gue_weir and, if its step is not
  * GUE_STEP_NONE, the tunnel of another backend: 4 bytes when it is IPv4, else 16; hlen tells which.
  */
-enum {
+enum gue_format {
 	GUE_PORT = 6080,
 	GUE_HLEN_MASK = 0x1f, /* of the first byte: 32-bit words behind the first one */
 	GUE_WEIR_VERSION = 1,
 	GUE_WEIR_WORDS = 2, /* hlen of struct gue_weir alone */
+	/* Bytes: IPv6, UDP, GUE with its fields, and the tunnel of another backend. */
+	OUTER_HEADER_MAX = 40 + 8 + 4 + 8 + 16,
 };
+ABI_ENUM(gue_format);
 
 struct gue {
 	__u8 head; /* version 0, no control message, hlen */

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 #pragma once
 
+#include "abi/enum.h"
 #include "abi/shared/address.h"
 
 /*
  * What muxes and hosts tell each other of connections that go past the muxes: control messages of
  * GUE, which internal/fastpath seals and opens. docs/design/fastpath.md tells what they mean.
  */
-enum {
+enum gue_control_format {
 	GUE_CONTROL = 0x20, /* of the first byte: a control message, whose type is the protocol */
 	GUE_CONTROL_FASTPATH = 0xf5, /* one of the types that anybody may use (128 to 255) */
 	FASTPATH_MESSAGE = 112, /* bytes of a message, its MAC included */
 };
+ABI_ENUM(gue_control_format);
 
 /* A connection as it is on the wire between two VIPs. */
 struct connection {

@@ -3,6 +3,8 @@
 
 #include "kernel.h"
 
+#include "abi/enum.h"
+
 /*
  * A SYN cookie is the sequence number of a SYN-ACK that nobody remembers. From the lowest bit:
  *
@@ -19,7 +21,7 @@
  *    1  the client takes selective acknowledgements
  *   14  time, in 268 ms: all in all it counts nearly as Weir's other TSvals do, 8192 in 8 ms
  */
-enum {
+enum syn_cookie_format {
 	SYN_COOKIE_MSS_BITS = 3,
 	SYN_COOKIE_TICK_BITS = 2,
 	SYN_COOKIE_SECRET_BITS = 2,
@@ -31,6 +33,7 @@ enum {
 	SYN_COOKIE_WSCALE = 9, /* that a SYN-ACK with a cookie announces, if any */
 	SYN_COOKIE_WINDOW = 16384, /* and its window: enough for what a client sends at once */
 };
+ABI_ENUM(syn_cookie_format);
 
 /* What a client offered, as TSval has it behind the slot. */
 enum syn_option {
@@ -39,6 +42,7 @@ enum syn_option {
 	SYN_OPTION_MASK = 31,
 	SYN_OPTION_TIMESTAMPS = 32, /* never in TSval: it says that there was one */
 };
+ABI_ENUM(syn_option);
 
 struct syn_secret {
 	__u64 key[2];

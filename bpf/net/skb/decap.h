@@ -36,6 +36,13 @@ struct tunnel {
 	enum gue_kind kind;
 };
 
+/* What reading GUE comes to. */
+enum gue_status {
+	GUE_OK,
+	GUE_MALFORMED,
+	GUE_UNKNOWN,
+};
+
 /* UDP and what of GUE every packet has. */
 struct gue_front {
 	struct udphdr udp;
@@ -68,8 +75,8 @@ static __always_inline bool gue_knows(const struct gue_weir *weir)
 	return false;
 }
 
-static __always_inline enum verdict gue_read_rest(struct __sk_buff *skb, __u32 at, __u32 words,
-						  struct tunnel *t)
+static __always_inline enum gue_status gue_read_rest(struct __sk_buff *skb, __u32 at, __u32 words,
+						     struct tunnel *t)
 {
 	__u32 bytes = words == GUE_WEIR_WORDS	    ? sizeof(struct gue_weir)
 		      : words == GUE_OTHER_V4_WORDS ? sizeof(struct gue_weir) + sizeof(__u32)
@@ -77,13 +84,13 @@ static __always_inline enum verdict gue_read_rest(struct __sk_buff *skb, __u32 a
 	struct gue_rest rest = {};
 
 	if (words != GUE_WEIR_WORDS && words != GUE_OTHER_V4_WORDS && words != GUE_OTHER_V6_WORDS)
-		return VERDICT_DROP_GUE_MALFORMED;
+		return GUE_MALFORMED;
 	if (bpf_skb_load_bytes(skb, at, &rest, bytes))
-		return VERDICT_DROP_GUE_MALFORMED;
+		return GUE_MALFORMED;
 	if (!gue_knows(&rest.weir))
-		return VERDICT_DROP_GUE_UNKNOWN;
+		return GUE_UNKNOWN;
 	if (rest.weir.step != GUE_STEP_NONE && words == GUE_WEIR_WORDS)
-		return VERDICT_DROP_GUE_MALFORMED;
+		return GUE_MALFORMED;
 	t->step = rest.weir.step;
 	t->kind = rest.weir.kind;
 	t->source_port = rest.weir.source_port;
@@ -93,16 +100,16 @@ static __always_inline enum verdict gue_read_rest(struct __sk_buff *skb, __u32 a
 	else
 		__builtin_memcpy(&t->other, rest.other, sizeof(t->other));
 	if (words == GUE_OTHER_V6_WORDS && address_is_v4(&t->other))
-		return VERDICT_DROP_GUE_MALFORMED; /* has a spelling of its own */
-	return VERDICT_NONE;
+		return GUE_MALFORMED; /* has a spelling of its own */
+	return GUE_OK;
 }
 
 /*
  * GUE behind UDP. The UDP checksum is not looked at: muxes send none (RFC 6935), and what is
  * inside has its own.
  */
-static __always_inline enum verdict gue_read(struct __sk_buff *skb, const struct packet *outer,
-					     const struct gue_front *front, struct tunnel *t)
+static __always_inline enum gue_status gue_read(struct __sk_buff *skb, const struct packet *outer,
+						const struct gue_front *front, struct tunnel *t)
 {
 	__u32 udp = bpf_ntohs(front->udp.len), room = outer->l3 + outer->l3_length - outer->l4;
 	__u32 words = front->gue.head & GUE_HLEN_MASK;
@@ -110,14 +117,14 @@ static __always_inline enum verdict gue_read(struct __sk_buff *skb, const struct
 
 	if (front->gue.head & ~GUE_HLEN_MASK || front->gue.flags ||
 	    !protocol_is_ip(front->gue.protocol))
-		return VERDICT_DROP_GUE_UNKNOWN;
+		return GUE_UNKNOWN;
 	if (udp > room || udp < bytes)
-		return VERDICT_DROP_GUE_MALFORMED;
+		return GUE_MALFORMED;
 	t->entropy = front->udp.source;
 	t->header = outer->l4 - outer->l3 + bytes;
 	t->payload = udp - bytes;
 	t->protocol = front->gue.protocol;
-	return words ? gue_read_rest(skb, outer->l4 + sizeof(*front), words, t) : VERDICT_NONE;
+	return words ? gue_read_rest(skb, outer->l4 + sizeof(*front), words, t) : GUE_OK;
 }
 
 /* The packet inside. It may not reach beyond what carries it. */

@@ -11,7 +11,6 @@
 #include <bpf/bpf_helpers.h>
 
 #include "abi/shared/gue.h"
-#include "abi/mux/next_hop.h"
 #include "net/packet.h"
 
 enum {
@@ -23,7 +22,7 @@ enum {
 
 /* The addresses and what else differs between two tunnels. */
 struct outer {
-	const struct next_hop *hop;
+	const __u32 *macs; /* the first 12 bytes of a frame: destination, then source */
 	const struct address *source;
 	const struct address *destination;
 	__u32 label; /* for IPv6: spreads flows over links (RFC 6438) */
@@ -62,11 +61,10 @@ static __always_inline void write_macs(void *data, __u32 l3, const __u32 *macs,
 }
 
 /* Writes the frame's first bytes up to the outer IP header at data + p->l3. */
-static __always_inline void write_ethernet(void *data, const struct packet *p,
-					   const struct next_hop *hop, const struct vlan_tags *v,
-					   __be16 ethertype)
+static __always_inline void write_ethernet(void *data, const struct packet *p, const __u32 *macs,
+					   const struct vlan_tags *v, __be16 ethertype)
 {
-	write_macs(data, p->l3, hop->macs, v);
+	write_macs(data, p->l3, macs, v);
 	*(__be16 *)(data + p->l3 - sizeof(ethertype)) = ethertype;
 }
 
@@ -128,7 +126,7 @@ static __always_inline bool push_outer_v4(struct xdp_md *ctx, const struct packe
 	end = (void *)(long)ctx->data_end;
 	if (data + p->l3 + sizeof(struct iphdr) > end)
 		return false;
-	write_ethernet(data, p, outer->hop, v, bpf_htons(ETH_P_IP));
+	write_ethernet(data, p, outer->macs, v, bpf_htons(ETH_P_IP));
 	write_outer_v4(data + p->l3, p, outer);
 	return true;
 }
@@ -144,7 +142,7 @@ static __always_inline bool push_outer_v6(struct xdp_md *ctx, const struct packe
 	end = (void *)(long)ctx->data_end;
 	if (data + p->l3 + sizeof(struct ipv6hdr) > end)
 		return false;
-	write_ethernet(data, p, outer->hop, v, bpf_htons(ETH_P_IPV6));
+	write_ethernet(data, p, outer->macs, v, bpf_htons(ETH_P_IPV6));
 	write_outer_v6(data + p->l3, p, outer);
 	return true;
 }

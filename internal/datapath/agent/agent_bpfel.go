@@ -155,6 +155,15 @@ type agentCounter struct {
 	Bytes   uint64
 }
 
+type agentDatagramLayout uint32
+
+const (
+	agentDatagramLayoutDATAGRAM_CELLS      agentDatagramLayout = 8
+	agentDatagramLayoutDATAGRAM_TOLD       agentDatagramLayout = 2
+	agentDatagramLayoutDATAGRAM_LIFE       agentDatagramLayout = 1907
+	agentDatagramLayoutDATAGRAM_TICK_SHIFT agentDatagramLayout = 20
+)
+
 type agentDatagramSet struct {
 	_     structs.HostLayout
 	Cells [8]struct {
@@ -214,6 +223,24 @@ type agentFlowhashKey struct {
 	_     structs.HostLayout
 	Words [10]uint32
 }
+
+type agentGueControlFormat uint32
+
+const (
+	agentGueControlFormatGUE_CONTROL          agentGueControlFormat = 32
+	agentGueControlFormatGUE_CONTROL_FASTPATH agentGueControlFormat = 245
+	agentGueControlFormatFASTPATH_MESSAGE     agentGueControlFormat = 112
+)
+
+type agentGueFormat uint32
+
+const (
+	agentGueFormatGUE_PORT         agentGueFormat = 6080
+	agentGueFormatGUE_HLEN_MASK    agentGueFormat = 31
+	agentGueFormatGUE_WEIR_VERSION agentGueFormat = 1
+	agentGueFormatGUE_WEIR_WORDS   agentGueFormat = 2
+	agentGueFormatOUTER_HEADER_MAX agentGueFormat = 76
+)
 
 type agentGueKind uint32
 
@@ -360,17 +387,49 @@ type agentSessionKey struct {
 	Pad        [3]uint8
 }
 
+type agentSessionLayout uint32
+
+const (
+	agentSessionLayoutCOOKIE_BITS   agentSessionLayout = 13
+	agentSessionLayoutSESSION_TICKS agentSessionLayout = 16
+)
+
 type agentSessionQuota struct {
 	_    structs.HostLayout
 	Own  [2]uint64
 	Most [2]uint64
 }
 
+type agentSessionTable uint32
+
+const (
+	agentSessionTableSESSIONS_PROVEN agentSessionTable = 0
+	agentSessionTableSESSIONS_NEW    agentSessionTable = 1
+	agentSessionTableSESSION_TABLES  agentSessionTable = 2
+)
+
 type agentSessionUsage struct {
 	_       structs.HostLayout
 	Made    [2]uint64
 	Refused [2]uint64
 }
+
+type agentSlotLayout uint32
+
+const (
+	agentSlotLayoutSLOT_BITS agentSlotLayout = 13
+	agentSlotLayoutSLOT_MASK agentSlotLayout = 8191
+)
+
+type agentSnatBlockLayout uint32
+
+const (
+	agentSnatBlockLayoutSNAT_RANGE_PORTS  agentSnatBlockLayout = 8
+	agentSnatBlockLayoutSNAT_BLOCK_PORTS  agentSnatBlockLayout = 64
+	agentSnatBlockLayoutSNAT_BLOCK_RANGES agentSnatBlockLayout = 8
+	agentSnatBlockLayoutSNAT_BLOCKS       agentSnatBlockLayout = 1024
+	agentSnatBlockLayoutSNAT_WORDS        agentSnatBlockLayout = 16
+)
 
 type agentSnatEvent uint32
 
@@ -416,6 +475,12 @@ type agentSnatFlowCall struct {
 	Result  uint32
 }
 
+type agentSnatGate uint32
+
+const (
+	agentSnatGateSNAT_OPEN agentSnatGate = 2147483648
+)
+
 type agentSnatHeld struct {
 	_        structs.HostLayout
 	Key      agentSessionKey
@@ -428,6 +493,13 @@ type agentSnatHeld struct {
 	Notice   uint8
 	Pad      [3]uint8
 }
+
+type agentSnatHeldSize uint32
+
+const (
+	agentSnatHeldSizeSNAT_HELD_SMALL agentSnatHeldSize = 240
+	agentSnatHeldSizeSNAT_HELD_LARGE agentSnatHeldSize = 9720
+)
 
 type agentSnatListCall struct {
 	_        structs.HostLayout
@@ -492,6 +564,12 @@ type agentSnatPortKey struct {
 	Pad        [3]uint8
 }
 
+type agentSnatResult uint32
+
+const (
+	agentSnatResultSNAT_GONE agentSnatResult = 2
+)
+
 type agentSnatSearch struct {
 	_       structs.HostLayout
 	Key     agentSessionKey
@@ -548,6 +626,12 @@ type agentSnatSweepCall struct {
 	Table       agentSnatTable
 	Keys        uint32
 }
+
+type agentSnatSweepSize uint32
+
+const (
+	agentSnatSweepSizeSNAT_PIECE agentSnatSweepSize = 1024
+)
 
 type agentSnatTable uint32
 
@@ -617,6 +701,30 @@ const (
 	agentSnatWorkloadFlagSNAT_ONE_MAPPING    agentSnatWorkloadFlag = 1
 	agentSnatWorkloadFlagSNAT_FILTER_ADDRESS agentSnatWorkloadFlag = 2
 	agentSnatWorkloadFlagSNAT_REJECT         agentSnatWorkloadFlag = 4
+)
+
+type agentSynCookieFormat uint32
+
+const (
+	agentSynCookieFormatSYN_COOKIE_MSS_BITS     agentSynCookieFormat = 3
+	agentSynCookieFormatSYN_COOKIE_TICK_BITS    agentSynCookieFormat = 2
+	agentSynCookieFormatSYN_COOKIE_SECRET_BITS  agentSynCookieFormat = 2
+	agentSynCookieFormatSYN_COOKIE_TICK_SHIFT   agentSynCookieFormat = 3
+	agentSynCookieFormatSYN_COOKIE_SECRET_SHIFT agentSynCookieFormat = 5
+	agentSynCookieFormatSYN_COOKIE_MAC_SHIFT    agentSynCookieFormat = 7
+	agentSynCookieFormatSYN_COOKIE_SECRETS      agentSynCookieFormat = 4
+	agentSynCookieFormatSYN_COOKIE_TICK         agentSynCookieFormat = 36
+	agentSynCookieFormatSYN_COOKIE_WSCALE       agentSynCookieFormat = 9
+	agentSynCookieFormatSYN_COOKIE_WINDOW       agentSynCookieFormat = 16384
+)
+
+type agentSynOption uint32
+
+const (
+	agentSynOptionSYN_OPTION_WSCALE     agentSynOption = 15
+	agentSynOptionSYN_OPTION_SACK       agentSynOption = 16
+	agentSynOptionSYN_OPTION_MASK       agentSynOption = 31
+	agentSynOptionSYN_OPTION_TIMESTAMPS agentSynOption = 32
 )
 
 type agentSynSecrets struct {
@@ -709,60 +817,73 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	agentMapArrivals        = "arrivals"
-	agentMapControls        = "controls"
-	agentMapFastpath        = "fastpath"
-	agentMapLostDatagrams   = "lost_datagrams"
-	agentMapMuxes           = "muxes"
-	agentMapNatRules        = "nat_rules"
-	agentMapNewSessions     = "new_sessions"
-	agentMapPeers           = "peers"
-	agentMapReplayScratch   = "replay_scratch"
-	agentMapReplyFragments  = "reply_fragments"
-	agentMapSessionQuotas   = "session_quotas"
-	agentMapSessionUsages   = "session_usages"
-	agentMapSessions        = "sessions"
-	agentMapSnatExcepts     = "snat_excepts"
-	agentMapSnatFlows       = "snat_flows"
-	agentMapSnatNoTarget    = "snat_no_target"
-	agentMapSnatNotices     = "snat_notices"
-	agentMapSnatOwned       = "snat_owned"
-	agentMapSnatPorts       = "snat_ports"
-	agentMapSnatSearches    = "snat_searches"
-	agentMapSnatStates      = "snat_states"
-	agentMapSnatTargets     = "snat_targets"
-	agentMapSnatTenants     = "snat_tenants"
-	agentMapSnatUsed        = "snat_used"
-	agentMapSnatWorkloads   = "snat_workloads"
-	agentMapSpilledSessions = "spilled_sessions"
-	agentMapSweptFlows      = "swept_flows"
-	agentMapSweptPorts      = "swept_ports"
-	agentMapSweptTargets    = "swept_targets"
-	agentMapSweptUsed       = "swept_used"
-	agentMapSynLately       = "syn_lately"
-	agentMapTunnels         = "tunnels"
-	agentMapVerdicts        = "verdicts"
-	agentMapVipTenants      = "vip_tenants"
-	agentMapWorkloadLinks   = "workload_links"
-	agentMapWorkloads       = "workloads"
-	agentProgFastpathSet    = "fastpath_set"
-	agentProgFromUplink     = "from_uplink"
-	agentProgFromWorkload   = "from_workload"
-	agentProgSnatAssign     = "snat_assign"
-	agentProgSnatClose      = "snat_close"
-	agentProgSnatList       = "snat_list"
-	agentProgSnatMend       = "snat_mend"
-	agentProgSnatOpen       = "snat_open"
-	agentProgSnatOwn        = "snat_own"
-	agentProgSnatRefuse     = "snat_refuse"
-	agentProgSnatShare      = "snat_share"
-	agentProgSnatSweep      = "snat_sweep"
-	agentProgSnatUnhold     = "snat_unhold"
-	agentProgToUplink       = "to_uplink"
-	agentVarCfgDatagramLife = "cfg_datagram_life"
-	agentVarHashKey         = "hash_key"
-	agentVarSettings        = "settings"
-	agentVarSynSecrets      = "syn_secrets"
+	agentMapArrivals            = "arrivals"
+	agentMapControls            = "controls"
+	agentMapFastpath            = "fastpath"
+	agentMapLostDatagrams       = "lost_datagrams"
+	agentMapMuxes               = "muxes"
+	agentMapNatRules            = "nat_rules"
+	agentMapNewSessions         = "new_sessions"
+	agentMapPeers               = "peers"
+	agentMapReplayScratch       = "replay_scratch"
+	agentMapReplyFragments      = "reply_fragments"
+	agentMapSessionQuotas       = "session_quotas"
+	agentMapSessionUsages       = "session_usages"
+	agentMapSessions            = "sessions"
+	agentMapSnatExcepts         = "snat_excepts"
+	agentMapSnatFlows           = "snat_flows"
+	agentMapSnatNoTarget        = "snat_no_target"
+	agentMapSnatNotices         = "snat_notices"
+	agentMapSnatOwned           = "snat_owned"
+	agentMapSnatPorts           = "snat_ports"
+	agentMapSnatSearches        = "snat_searches"
+	agentMapSnatStates          = "snat_states"
+	agentMapSnatTargets         = "snat_targets"
+	agentMapSnatTenants         = "snat_tenants"
+	agentMapSnatUsed            = "snat_used"
+	agentMapSnatWorkloads       = "snat_workloads"
+	agentMapSpilledSessions     = "spilled_sessions"
+	agentMapSweptFlows          = "swept_flows"
+	agentMapSweptPorts          = "swept_ports"
+	agentMapSweptTargets        = "swept_targets"
+	agentMapSweptUsed           = "swept_used"
+	agentMapSynLately           = "syn_lately"
+	agentMapTunnels             = "tunnels"
+	agentMapVerdicts            = "verdicts"
+	agentMapVipTenants          = "vip_tenants"
+	agentMapWorkloadLinks       = "workload_links"
+	agentMapWorkloads           = "workloads"
+	agentProgFastpathSet        = "fastpath_set"
+	agentProgFromUplink         = "from_uplink"
+	agentProgFromWorkload       = "from_workload"
+	agentProgSnatAssign         = "snat_assign"
+	agentProgSnatClose          = "snat_close"
+	agentProgSnatList           = "snat_list"
+	agentProgSnatMend           = "snat_mend"
+	agentProgSnatOpen           = "snat_open"
+	agentProgSnatOwn            = "snat_own"
+	agentProgSnatRefuse         = "snat_refuse"
+	agentProgSnatShare          = "snat_share"
+	agentProgSnatSweep          = "snat_sweep"
+	agentProgSnatUnhold         = "snat_unhold"
+	agentProgToUplink           = "to_uplink"
+	agentVarAbiDatagramLayout   = "abi_datagram_layout"
+	agentVarAbiGueControlFormat = "abi_gue_control_format"
+	agentVarAbiGueFormat        = "abi_gue_format"
+	agentVarAbiSessionLayout    = "abi_session_layout"
+	agentVarAbiSessionTable     = "abi_session_table"
+	agentVarAbiSlotLayout       = "abi_slot_layout"
+	agentVarAbiSnatBlockLayout  = "abi_snat_block_layout"
+	agentVarAbiSnatGate         = "abi_snat_gate"
+	agentVarAbiSnatHeldSize     = "abi_snat_held_size"
+	agentVarAbiSnatResult       = "abi_snat_result"
+	agentVarAbiSnatSweepSize    = "abi_snat_sweep_size"
+	agentVarAbiSynCookieFormat  = "abi_syn_cookie_format"
+	agentVarAbiSynOption        = "abi_syn_option"
+	agentVarCfgDatagramLife     = "cfg_datagram_life"
+	agentVarHashKey             = "hash_key"
+	agentVarSettings            = "settings"
+	agentVarSynSecrets          = "syn_secrets"
 )
 
 // loadAgent returns the embedded CollectionSpec for agent.
@@ -869,10 +990,23 @@ type agentMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type agentVariableSpecs struct {
-	CfgDatagramLife *ebpf.VariableSpec `ebpf:"cfg_datagram_life"`
-	HashKey         *ebpf.VariableSpec `ebpf:"hash_key"`
-	Settings        *ebpf.VariableSpec `ebpf:"settings"`
-	SynSecrets      *ebpf.VariableSpec `ebpf:"syn_secrets"`
+	AbiDatagramLayout   *ebpf.VariableSpec `ebpf:"abi_datagram_layout"`
+	AbiGueControlFormat *ebpf.VariableSpec `ebpf:"abi_gue_control_format"`
+	AbiGueFormat        *ebpf.VariableSpec `ebpf:"abi_gue_format"`
+	AbiSessionLayout    *ebpf.VariableSpec `ebpf:"abi_session_layout"`
+	AbiSessionTable     *ebpf.VariableSpec `ebpf:"abi_session_table"`
+	AbiSlotLayout       *ebpf.VariableSpec `ebpf:"abi_slot_layout"`
+	AbiSnatBlockLayout  *ebpf.VariableSpec `ebpf:"abi_snat_block_layout"`
+	AbiSnatGate         *ebpf.VariableSpec `ebpf:"abi_snat_gate"`
+	AbiSnatHeldSize     *ebpf.VariableSpec `ebpf:"abi_snat_held_size"`
+	AbiSnatResult       *ebpf.VariableSpec `ebpf:"abi_snat_result"`
+	AbiSnatSweepSize    *ebpf.VariableSpec `ebpf:"abi_snat_sweep_size"`
+	AbiSynCookieFormat  *ebpf.VariableSpec `ebpf:"abi_syn_cookie_format"`
+	AbiSynOption        *ebpf.VariableSpec `ebpf:"abi_syn_option"`
+	CfgDatagramLife     *ebpf.VariableSpec `ebpf:"cfg_datagram_life"`
+	HashKey             *ebpf.VariableSpec `ebpf:"hash_key"`
+	Settings            *ebpf.VariableSpec `ebpf:"settings"`
+	SynSecrets          *ebpf.VariableSpec `ebpf:"syn_secrets"`
 }
 
 // agentObjects contains all objects after they have been loaded into the kernel.
@@ -978,10 +1112,23 @@ func (m *agentMaps) Close() error {
 //
 // It can be passed to loadAgentObjects or ebpf.CollectionSpec.LoadAndAssign.
 type agentVariables struct {
-	CfgDatagramLife *ebpf.Variable `ebpf:"cfg_datagram_life"`
-	HashKey         *ebpf.Variable `ebpf:"hash_key"`
-	Settings        *ebpf.Variable `ebpf:"settings"`
-	SynSecrets      *ebpf.Variable `ebpf:"syn_secrets"`
+	AbiDatagramLayout   *ebpf.Variable `ebpf:"abi_datagram_layout"`
+	AbiGueControlFormat *ebpf.Variable `ebpf:"abi_gue_control_format"`
+	AbiGueFormat        *ebpf.Variable `ebpf:"abi_gue_format"`
+	AbiSessionLayout    *ebpf.Variable `ebpf:"abi_session_layout"`
+	AbiSessionTable     *ebpf.Variable `ebpf:"abi_session_table"`
+	AbiSlotLayout       *ebpf.Variable `ebpf:"abi_slot_layout"`
+	AbiSnatBlockLayout  *ebpf.Variable `ebpf:"abi_snat_block_layout"`
+	AbiSnatGate         *ebpf.Variable `ebpf:"abi_snat_gate"`
+	AbiSnatHeldSize     *ebpf.Variable `ebpf:"abi_snat_held_size"`
+	AbiSnatResult       *ebpf.Variable `ebpf:"abi_snat_result"`
+	AbiSnatSweepSize    *ebpf.Variable `ebpf:"abi_snat_sweep_size"`
+	AbiSynCookieFormat  *ebpf.Variable `ebpf:"abi_syn_cookie_format"`
+	AbiSynOption        *ebpf.Variable `ebpf:"abi_syn_option"`
+	CfgDatagramLife     *ebpf.Variable `ebpf:"cfg_datagram_life"`
+	HashKey             *ebpf.Variable `ebpf:"hash_key"`
+	Settings            *ebpf.Variable `ebpf:"settings"`
+	SynSecrets          *ebpf.Variable `ebpf:"syn_secrets"`
 }
 
 // agentPrograms contains all programs after they have been loaded into the kernel.

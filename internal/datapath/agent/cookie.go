@@ -13,7 +13,7 @@ const DefaultCookieTick = 8 * time.Millisecond
 const (
 	minCookieTick = time.Millisecond / 64
 	maxCookieTick = 1024 * time.Millisecond
-	cookieBits    = 13 // of TSval, below the ticks
+	cookieBits    = int(agentSessionLayoutCOOKIE_BITS) // of TSval, below the ticks
 )
 
 // cookieScale is how far the workload's TSval is shifted left so that bit 13 counts ticks.

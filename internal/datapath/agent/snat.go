@@ -203,10 +203,9 @@ func blocksOfRanges(ranges []model.Range) map[uint32]uint64 {
 	return blocks
 }
 
-// As SNAT_BLOCK_RANGES and SNAT_BLOCK_PORTS of bpf/abi/agent/snat_workload.h.
 const (
-	rangesOfBlock = 8
-	portsOfBlock  = rangesOfBlock * model.RangePorts
+	rangesOfBlock = uint32(agentSnatBlockLayoutSNAT_BLOCK_RANGES)
+	portsOfBlock  = uint32(agentSnatBlockLayoutSNAT_BLOCK_PORTS)
 )
 
 // Bounds of how many free ports towards one destination are few.

@@ -60,7 +60,7 @@ func (d *Datapath) AssignPort(flow Flow) (external netip.AddrPort, found bool, e
 	if err := call(d.objects.SnatAssign, &c); err != nil {
 		return external, false, fmt.Errorf("give %s a port: %w", flow, err)
 	}
-	if c.Result == snatGone {
+	if c.Result == uint32(agentSnatResultSNAT_GONE) {
 		return external, false, ErrFlowGone
 	}
 	return fromAddrPort(c.Vip, c.VipPort), c.Result != 0, nil
@@ -68,9 +68,6 @@ func (d *Datapath) AssignPort(flow Flow) (external netip.AddrPort, found bool, e
 
 // ErrFlowGone says that a flow has ended.
 var ErrFlowGone = errors.New("the flow has ended")
-
-// snatGone is SNAT_GONE of bpf/abi/agent/snat_call.h.
-const snatGone = 2
 
 // OpenFlow ends the wait of a flow of which so many packets have been sent. It says false if more wait:
 // they are among the notices, or about to be.

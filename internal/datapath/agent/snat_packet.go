@@ -11,10 +11,10 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// Offsets in headers, and what a SYN must leave room for: as OUTER_HEADER_MAX of bpf/agent/mss.h.
+// Offsets in headers, and what a SYN must leave room for.
 const (
 	v4Header, v6Header, tcpHeader = 20, 40, 20
-	outerHeaderMax                = 76
+	outerHeaderMax                = int(agentGueFormatOUTER_HEADER_MAX)
 
 	protocolTCP, protocolUDP, protocolICMPv6 = 6, 17, 58
 

@@ -93,7 +93,7 @@ func (d *Datapath) idleRanges(row *snatRow) ([]IdleRange, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read ports of %s: %w", row.config.Key, err)
 		}
-		if at := r % rangesOfBlock; owned.Flows[at] == 0 {
+		if at := uint32(r) % rangesOfBlock; owned.Flows[at] == 0 {
 			idle = append(idle, IdleRange{r, time.Duration(owned.UsedAt[at])})
 		}
 	}
@@ -154,7 +154,7 @@ func (t Translation) String() string { return fmt.Sprintf("%s as %s", t.Flow, t.
 func (d *Datapath) Flows() ([]Translation, error) {
 	var all []Translation
 	err := eachFlow(d.objects.SnatFlows, func(key agentSessionKey, flow agentSnatFlow) {
-		t := Translation{Flow: fromFlowKey(key), Open: flow.Gate&snatOpen != 0, LastSeen: time.Duration(flow.LastSeen)}
+		t := Translation{Flow: fromFlowKey(key), Open: flow.Gate&uint32(agentSnatGateSNAT_OPEN) != 0, LastSeen: time.Duration(flow.LastSeen)}
 		if flow.VipPort != 0 {
 			t.External = fromAddrPort(flow.Vip, flow.VipPort)
 		}
@@ -162,9 +162,6 @@ func (d *Datapath) Flows() ([]Translation, error) {
 	})
 	return all, err
 }
-
-// snatOpen is SNAT_OPEN of bpf/abi/agent/snat_flow.h.
-const snatOpen = 0x80000000
 
 func eachFlow(table *ebpf.Map, visit func(agentSessionKey, agentSnatFlow)) error {
 	if err := eachBatched(table, visit); err != nil {

@@ -19,6 +19,15 @@ type twinCounter struct {
 	Bytes   uint64
 }
 
+type twinDatagramLayout uint32
+
+const (
+	twinDatagramLayoutDATAGRAM_CELLS      twinDatagramLayout = 8
+	twinDatagramLayoutDATAGRAM_TOLD       twinDatagramLayout = 2
+	twinDatagramLayoutDATAGRAM_LIFE       twinDatagramLayout = 1907
+	twinDatagramLayoutDATAGRAM_TICK_SHIFT twinDatagramLayout = 20
+)
+
 type twinDatagramSet struct {
 	_     structs.HostLayout
 	Cells [8]struct {
@@ -34,17 +43,18 @@ type twinDatagramSet struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	twinMapLostDatagrams   = "lost_datagrams"
-	twinMapSets            = "sets"
-	twinProgPlace          = "place"
-	twinProgRead           = "read"
-	twinProgWrite          = "write"
-	twinVarCfgDatagramLife = "cfg_datagram_life"
-	twinVarHash            = "hash"
-	twinVarKnown           = "known"
-	twinVarNow             = "now"
-	twinVarOwner           = "owner"
-	twinVarWrong           = "wrong"
+	twinMapLostDatagrams     = "lost_datagrams"
+	twinMapSets              = "sets"
+	twinProgPlace            = "place"
+	twinProgRead             = "read"
+	twinProgWrite            = "write"
+	twinVarAbiDatagramLayout = "abi_datagram_layout"
+	twinVarCfgDatagramLife   = "cfg_datagram_life"
+	twinVarHash              = "hash"
+	twinVarKnown             = "known"
+	twinVarNow               = "now"
+	twinVarOwner             = "owner"
+	twinVarWrong             = "wrong"
 )
 
 // loadTwin returns the embedded CollectionSpec for twin.
@@ -106,12 +116,13 @@ type twinMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type twinVariableSpecs struct {
-	CfgDatagramLife *ebpf.VariableSpec `ebpf:"cfg_datagram_life"`
-	Hash            *ebpf.VariableSpec `ebpf:"hash"`
-	Known           *ebpf.VariableSpec `ebpf:"known"`
-	Now             *ebpf.VariableSpec `ebpf:"now"`
-	Owner           *ebpf.VariableSpec `ebpf:"owner"`
-	Wrong           *ebpf.VariableSpec `ebpf:"wrong"`
+	AbiDatagramLayout *ebpf.VariableSpec `ebpf:"abi_datagram_layout"`
+	CfgDatagramLife   *ebpf.VariableSpec `ebpf:"cfg_datagram_life"`
+	Hash              *ebpf.VariableSpec `ebpf:"hash"`
+	Known             *ebpf.VariableSpec `ebpf:"known"`
+	Now               *ebpf.VariableSpec `ebpf:"now"`
+	Owner             *ebpf.VariableSpec `ebpf:"owner"`
+	Wrong             *ebpf.VariableSpec `ebpf:"wrong"`
 }
 
 // twinObjects contains all objects after they have been loaded into the kernel.
@@ -149,12 +160,13 @@ func (m *twinMaps) Close() error {
 //
 // It can be passed to loadTwinObjects or ebpf.CollectionSpec.LoadAndAssign.
 type twinVariables struct {
-	CfgDatagramLife *ebpf.Variable `ebpf:"cfg_datagram_life"`
-	Hash            *ebpf.Variable `ebpf:"hash"`
-	Known           *ebpf.Variable `ebpf:"known"`
-	Now             *ebpf.Variable `ebpf:"now"`
-	Owner           *ebpf.Variable `ebpf:"owner"`
-	Wrong           *ebpf.Variable `ebpf:"wrong"`
+	AbiDatagramLayout *ebpf.Variable `ebpf:"abi_datagram_layout"`
+	CfgDatagramLife   *ebpf.Variable `ebpf:"cfg_datagram_life"`
+	Hash              *ebpf.Variable `ebpf:"hash"`
+	Known             *ebpf.Variable `ebpf:"known"`
+	Now               *ebpf.Variable `ebpf:"now"`
+	Owner             *ebpf.Variable `ebpf:"owner"`
+	Wrong             *ebpf.Variable `ebpf:"wrong"`
 }
 
 // twinPrograms contains all programs after they have been loaded into the kernel.

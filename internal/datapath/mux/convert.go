@@ -10,12 +10,12 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// The layout of endpoint.slices, as bpf/abi/mux/endpoint.h tells it.
+// The layout of endpoint.slices.
 const (
-	bucketBitsShift   = 27
-	firstBackendShift = 32
-	slotBitsShift     = 60
-	noBuckets         = 31
+	bucketBitsShift   = muxEndpointLayoutENDPOINT_BUCKET_BITS_SHIFT
+	firstBackendShift = muxEndpointLayoutENDPOINT_FIRST_BACKEND_SHIFT
+	slotBitsShift     = muxEndpointLayoutENDPOINT_SLOT_BITS_SHIFT
+	noBuckets         = int(muxEndpointLayoutENDPOINT_NO_BUCKETS)
 )
 
 const rowBuckets = len(muxBucketRow{}.Slots)
@@ -49,7 +49,7 @@ func (p slicePair) pack() uint64 {
 func unpackSlices(word uint64) slicePair {
 	return slicePair{
 		firstBucketRow: uint32(word & (1<<bucketBitsShift - 1)),
-		bucketBits:     int(word >> bucketBitsShift & 31),
+		bucketBits:     int(word>>bucketBitsShift) & noBuckets,
 		backends: span{
 			first: uint32(word >> firstBackendShift & (1<<(slotBitsShift-firstBackendShift) - 1)),
 			bits:  int(word >> slotBitsShift),
@@ -63,7 +63,7 @@ func (p slicePair) bucketSpan(previous bool) (span, bool) {
 	if p.bucketBits == noBuckets {
 		return span{}, false
 	}
-	bits := max(0, p.bucketBits-5)
+	bits := max(0, p.bucketBits-bits.Len(uint(rowBuckets-1)))
 	if previous {
 		bits++
 	}

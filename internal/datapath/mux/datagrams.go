@@ -17,11 +17,11 @@ type FragmentKey struct {
 	ID                  uint32
 }
 
-// What bpf/net/datagram.h says of time.
+// Times of datagrams in fragments.
 const (
-	datagramTick = 1 << 20 // ns
-	datagramLife = 1907    // ticks
-	datagramLong = 1 << 30 // the longest life that it can have
+	datagramTick = 1 << muxDatagramLayoutDATAGRAM_TICK_SHIFT // ns
+	datagramLife = uint32(muxDatagramLayoutDATAGRAM_LIFE)    // ticks
+	datagramLong = 1 << 30                                   // the longest life that it can have
 )
 
 // FragmentKnown says whether the first fragment of the datagram came: as datagram_recall() does.

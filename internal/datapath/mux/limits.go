@@ -28,7 +28,7 @@ const limitBurst = 100 * time.Millisecond
 const (
 	leastCost = 1
 	mostCost  = 1 << 47
-	costUnit  = 1 << 16 // bpf/abi/mux/police.h: VIP_COST_SHIFT
+	costUnit  = 1 << muxVipCostLayoutVIP_COST_SHIFT
 	mostFrame = 1 << 16
 )
 

@@ -33,6 +33,13 @@ const (
 	muxBackendFlagBACKEND_DOWN  muxBackendFlag = 4
 )
 
+type muxBucketLayout uint32
+
+const (
+	muxBucketLayoutBUCKETS_PER_ROW     muxBucketLayout = 32
+	muxBucketLayoutBUCKET_HAS_PREVIOUS muxBucketLayout = 8192
+)
+
 type muxBucketRow struct {
 	_     structs.HostLayout
 	Slots [32]uint16
@@ -53,6 +60,15 @@ type muxCounter struct {
 	Packets uint64
 	Bytes   uint64
 }
+
+type muxDatagramLayout uint32
+
+const (
+	muxDatagramLayoutDATAGRAM_CELLS      muxDatagramLayout = 8
+	muxDatagramLayoutDATAGRAM_TOLD       muxDatagramLayout = 2
+	muxDatagramLayoutDATAGRAM_LIFE       muxDatagramLayout = 1907
+	muxDatagramLayoutDATAGRAM_TICK_SHIFT muxDatagramLayout = 20
+)
 
 type muxDatagramSet struct {
 	_     structs.HostLayout
@@ -104,6 +120,15 @@ type muxEndpointKey struct {
 	Pad      [5]uint8
 }
 
+type muxEndpointLayout uint32
+
+const (
+	muxEndpointLayoutENDPOINT_BUCKET_BITS_SHIFT   muxEndpointLayout = 27
+	muxEndpointLayoutENDPOINT_FIRST_BACKEND_SHIFT muxEndpointLayout = 32
+	muxEndpointLayoutENDPOINT_SLOT_BITS_SHIFT     muxEndpointLayout = 60
+	muxEndpointLayoutENDPOINT_NO_BUCKETS          muxEndpointLayout = 31
+)
+
 type muxEndpointRow struct {
 	_        structs.HostLayout
 	Key      muxEndpointKey
@@ -116,6 +141,22 @@ type muxFlowCell struct {
 	Owner   uint32
 	Expires uint32
 }
+
+type muxFlowLayout uint32
+
+const (
+	muxFlowLayoutFLOW_CELLS           muxFlowLayout = 8
+	muxFlowLayoutFLOW_UNTRUSTED_CELLS muxFlowLayout = 4
+	muxFlowLayoutFLOW_TRUSTED_CELLS   muxFlowLayout = 6
+	muxFlowLayoutFLOW_TAG_SHIFT       muxFlowLayout = 14
+	muxFlowLayoutFLOW_SYN             muxFlowLayout = 8192
+	muxFlowLayoutFLOW_SEQUENCE_SHIFT  muxFlowLayout = 17
+	muxFlowLayoutFLOW_SEQUENCE_MASK   muxFlowLayout = 32767
+	muxFlowLayoutFLOW_SYN_TAG_SHIFT   muxFlowLayout = 29
+	muxFlowLayoutFLOW_TRUSTED         muxFlowLayout = 1
+	muxFlowLayoutFLOW_OWNER_SHIFT     muxFlowLayout = 1
+	muxFlowLayoutFLOW_TICK_SHIFT      muxFlowLayout = 4
+)
 
 type muxFlowSet struct {
 	_     structs.HostLayout
@@ -140,6 +181,24 @@ type muxGuard struct {
 	_     structs.HostLayout
 	Lists uint64
 }
+
+type muxGueControlFormat uint32
+
+const (
+	muxGueControlFormatGUE_CONTROL          muxGueControlFormat = 32
+	muxGueControlFormatGUE_CONTROL_FASTPATH muxGueControlFormat = 245
+	muxGueControlFormatFASTPATH_MESSAGE     muxGueControlFormat = 112
+)
+
+type muxGueFormat uint32
+
+const (
+	muxGueFormatGUE_PORT         muxGueFormat = 6080
+	muxGueFormatGUE_HLEN_MASK    muxGueFormat = 31
+	muxGueFormatGUE_WEIR_VERSION muxGueFormat = 1
+	muxGueFormatGUE_WEIR_WORDS   muxGueFormat = 2
+	muxGueFormatOUTER_HEADER_MAX muxGueFormat = 76
+)
 
 type muxLook struct {
 	_               structs.HostLayout
@@ -218,6 +277,18 @@ type muxLookScratch struct {
 	Pad    uint32
 }
 
+type muxLookSize uint32
+
+const (
+	muxLookSizeLOOK_SNAP_MAX muxLookSize = 2048
+)
+
+type muxMemberSize uint32
+
+const (
+	muxMemberSizeMEMBERS_MAX muxMemberSize = 64
+)
+
 type muxMemberWay uint32
 
 const (
@@ -293,6 +364,13 @@ const (
 	muxPuntReasonPUNT_SPLIT    muxPuntReason = 3
 )
 
+type muxPuntSize uint32
+
+const (
+	muxPuntSizePUNT_SMALL muxPuntSize = 2040
+	muxPuntSizePUNT_LARGE muxPuntSize = 9720
+)
+
 type muxRedirect struct {
 	_          structs.HostLayout
 	Connection muxConnection
@@ -314,6 +392,19 @@ type muxShareKey struct {
 	Pad    uint32
 }
 
+type muxShareLayout uint32
+
+const (
+	muxShareLayoutSHARE_PREFIX_V4 muxShareLayout = 24
+	muxShareLayoutSHARE_PREFIX_V6 muxShareLayout = 56
+	muxShareLayoutSHARE_V4        muxShareLayout = 4
+	muxShareLayoutSHARE_SAMPLE    muxShareLayout = 16
+	muxShareLayoutTALKER_ROWS     muxShareLayout = 2
+	muxShareLayoutTALKER_COLUMNS  muxShareLayout = 1024
+	muxShareLayoutTALKER_CELLS    muxShareLayout = 2048
+	muxShareLayoutSHARE_SOURCES   muxShareLayout = 256
+)
+
 type muxShortcut uint32
 
 const (
@@ -321,10 +412,31 @@ const (
 	muxShortcutSHORTCUT_SHARED muxShortcut = 4294967295
 )
 
+type muxShortcutLayout uint32
+
+const (
+	muxShortcutLayoutSHORTCUTS_PER_ROW muxShortcutLayout = 16
+)
+
 type muxShortcutRow struct {
 	_   structs.HostLayout
 	Ids [16]muxShortcut
 }
+
+type muxSlotLayout uint32
+
+const (
+	muxSlotLayoutSLOT_BITS muxSlotLayout = 13
+	muxSlotLayoutSLOT_MASK muxSlotLayout = 8191
+)
+
+type muxSnatRangeLayout uint32
+
+const (
+	muxSnatRangeLayoutSNAT_RANGE_SHIFT    muxSnatRangeLayout = 3
+	muxSnatRangeLayoutSNAT_RANGES         muxSnatRangeLayout = 8192
+	muxSnatRangeLayoutSNAT_RANGES_PER_ROW muxSnatRangeLayout = 16
+)
 
 type muxSnatRow struct {
 	_      structs.HostLayout
@@ -338,6 +450,13 @@ type muxSourceKey struct {
 	Address muxAddress
 }
 
+type muxSourceListLayout uint32
+
+const (
+	muxSourceListLayoutSOURCE_LIST_SHIFT muxSourceListLayout = 1
+	muxSourceListLayoutSOURCE_LIST_V4    muxSourceListLayout = 1
+)
+
 type muxSourceName struct {
 	_    structs.HostLayout
 	Name [64]int8
@@ -347,6 +466,28 @@ type muxSourceSet struct {
 	_     structs.HostLayout
 	Lists [8]uint32
 }
+
+type muxSourceSetLayout uint32
+
+const (
+	muxSourceSetLayoutSOURCE_SET       muxSourceSetLayout = 1073741824
+	muxSourceSetLayoutSOURCE_SET_LISTS muxSourceSetLayout = 8
+)
+
+type muxSynCookieFormat uint32
+
+const (
+	muxSynCookieFormatSYN_COOKIE_MSS_BITS     muxSynCookieFormat = 3
+	muxSynCookieFormatSYN_COOKIE_TICK_BITS    muxSynCookieFormat = 2
+	muxSynCookieFormatSYN_COOKIE_SECRET_BITS  muxSynCookieFormat = 2
+	muxSynCookieFormatSYN_COOKIE_TICK_SHIFT   muxSynCookieFormat = 3
+	muxSynCookieFormatSYN_COOKIE_SECRET_SHIFT muxSynCookieFormat = 5
+	muxSynCookieFormatSYN_COOKIE_MAC_SHIFT    muxSynCookieFormat = 7
+	muxSynCookieFormatSYN_COOKIE_SECRETS      muxSynCookieFormat = 4
+	muxSynCookieFormatSYN_COOKIE_TICK         muxSynCookieFormat = 36
+	muxSynCookieFormatSYN_COOKIE_WSCALE       muxSynCookieFormat = 9
+	muxSynCookieFormatSYN_COOKIE_WINDOW       muxSynCookieFormat = 16384
+)
 
 type muxSynCounter struct {
 	_         structs.HostLayout
@@ -369,6 +510,15 @@ type muxSynHandover struct {
 	Jiffy  uint64
 	Clock  uint64
 }
+
+type muxSynOption uint32
+
+const (
+	muxSynOptionSYN_OPTION_WSCALE     muxSynOption = 15
+	muxSynOptionSYN_OPTION_SACK       muxSynOption = 16
+	muxSynOptionSYN_OPTION_MASK       muxSynOption = 31
+	muxSynOptionSYN_OPTION_TIMESTAMPS muxSynOption = 32
+)
 
 type muxSynProof struct {
 	_    structs.HostLayout
@@ -411,6 +561,13 @@ type muxSynSecrets struct {
 		Pad uint32
 	}
 }
+
+type muxSynTrialSize uint32
+
+const (
+	muxSynTrialSizeSYN_TRIALS      muxSynTrialSize = 131072
+	muxSynTrialSizeSYN_TRIAL_SHIFT muxSynTrialSize = 3
+)
 
 type muxSynTrials struct {
 	_    structs.HostLayout
@@ -475,6 +632,12 @@ const (
 	muxVerdictVERDICT_COUNT                  muxVerdict = 45
 )
 
+type muxVipCostLayout uint32
+
+const (
+	muxVipCostLayoutVIP_COST_SHIFT muxVipCostLayout = 16
+)
+
 type muxVipGuard struct {
 	_     structs.HostLayout
 	Cost  [3]uint64
@@ -484,6 +647,15 @@ type muxVipGuard struct {
 	Full  [3]uint64
 	Pad2  [5]uint64
 }
+
+type muxVipLimit uint32
+
+const (
+	muxVipLimitVIP_LIMIT_PACKETS     muxVipLimit = 0
+	muxVipLimitVIP_LIMIT_BYTES       muxVipLimit = 1
+	muxVipLimitVIP_LIMIT_CONNECTIONS muxVipLimit = 2
+	muxVipLimitVIP_LIMITS            muxVipLimit = 3
+)
 
 type muxVipTokens struct {
 	_    structs.HostLayout
@@ -539,6 +711,26 @@ const (
 	muxProgMux                  = "mux"
 	muxProgMuxLook              = "mux_look"
 	muxProgMuxRare              = "mux_rare"
+	muxVarAbiBucketLayout       = "abi_bucket_layout"
+	muxVarAbiDatagramLayout     = "abi_datagram_layout"
+	muxVarAbiEndpointLayout     = "abi_endpoint_layout"
+	muxVarAbiFlowLayout         = "abi_flow_layout"
+	muxVarAbiGueControlFormat   = "abi_gue_control_format"
+	muxVarAbiGueFormat          = "abi_gue_format"
+	muxVarAbiLookSize           = "abi_look_size"
+	muxVarAbiMemberSize         = "abi_member_size"
+	muxVarAbiPuntSize           = "abi_punt_size"
+	muxVarAbiShareLayout        = "abi_share_layout"
+	muxVarAbiShortcutLayout     = "abi_shortcut_layout"
+	muxVarAbiSlotLayout         = "abi_slot_layout"
+	muxVarAbiSnatRangeLayout    = "abi_snat_range_layout"
+	muxVarAbiSourceListLayout   = "abi_source_list_layout"
+	muxVarAbiSourceSetLayout    = "abi_source_set_layout"
+	muxVarAbiSynCookieFormat    = "abi_syn_cookie_format"
+	muxVarAbiSynOption          = "abi_syn_option"
+	muxVarAbiSynTrialSize       = "abi_syn_trial_size"
+	muxVarAbiVipCostLayout      = "abi_vip_cost_layout"
+	muxVarAbiVipLimit           = "abi_vip_limit"
 	muxVarCfgDatagramLife       = "cfg_datagram_life"
 	muxVarCfgFlowSetMask        = "cfg_flow_set_mask"
 	muxVarCfgFlowUntrustedTicks = "cfg_flow_untrusted_ticks"
@@ -654,6 +846,26 @@ type muxMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type muxVariableSpecs struct {
+	AbiBucketLayout       *ebpf.VariableSpec `ebpf:"abi_bucket_layout"`
+	AbiDatagramLayout     *ebpf.VariableSpec `ebpf:"abi_datagram_layout"`
+	AbiEndpointLayout     *ebpf.VariableSpec `ebpf:"abi_endpoint_layout"`
+	AbiFlowLayout         *ebpf.VariableSpec `ebpf:"abi_flow_layout"`
+	AbiGueControlFormat   *ebpf.VariableSpec `ebpf:"abi_gue_control_format"`
+	AbiGueFormat          *ebpf.VariableSpec `ebpf:"abi_gue_format"`
+	AbiLookSize           *ebpf.VariableSpec `ebpf:"abi_look_size"`
+	AbiMemberSize         *ebpf.VariableSpec `ebpf:"abi_member_size"`
+	AbiPuntSize           *ebpf.VariableSpec `ebpf:"abi_punt_size"`
+	AbiShareLayout        *ebpf.VariableSpec `ebpf:"abi_share_layout"`
+	AbiShortcutLayout     *ebpf.VariableSpec `ebpf:"abi_shortcut_layout"`
+	AbiSlotLayout         *ebpf.VariableSpec `ebpf:"abi_slot_layout"`
+	AbiSnatRangeLayout    *ebpf.VariableSpec `ebpf:"abi_snat_range_layout"`
+	AbiSourceListLayout   *ebpf.VariableSpec `ebpf:"abi_source_list_layout"`
+	AbiSourceSetLayout    *ebpf.VariableSpec `ebpf:"abi_source_set_layout"`
+	AbiSynCookieFormat    *ebpf.VariableSpec `ebpf:"abi_syn_cookie_format"`
+	AbiSynOption          *ebpf.VariableSpec `ebpf:"abi_syn_option"`
+	AbiSynTrialSize       *ebpf.VariableSpec `ebpf:"abi_syn_trial_size"`
+	AbiVipCostLayout      *ebpf.VariableSpec `ebpf:"abi_vip_cost_layout"`
+	AbiVipLimit           *ebpf.VariableSpec `ebpf:"abi_vip_limit"`
 	CfgDatagramLife       *ebpf.VariableSpec `ebpf:"cfg_datagram_life"`
 	CfgFlowSetMask        *ebpf.VariableSpec `ebpf:"cfg_flow_set_mask"`
 	CfgFlowUntrustedTicks *ebpf.VariableSpec `ebpf:"cfg_flow_untrusted_ticks"`
@@ -771,6 +983,26 @@ func (m *muxMaps) Close() error {
 //
 // It can be passed to loadMuxObjects or ebpf.CollectionSpec.LoadAndAssign.
 type muxVariables struct {
+	AbiBucketLayout       *ebpf.Variable `ebpf:"abi_bucket_layout"`
+	AbiDatagramLayout     *ebpf.Variable `ebpf:"abi_datagram_layout"`
+	AbiEndpointLayout     *ebpf.Variable `ebpf:"abi_endpoint_layout"`
+	AbiFlowLayout         *ebpf.Variable `ebpf:"abi_flow_layout"`
+	AbiGueControlFormat   *ebpf.Variable `ebpf:"abi_gue_control_format"`
+	AbiGueFormat          *ebpf.Variable `ebpf:"abi_gue_format"`
+	AbiLookSize           *ebpf.Variable `ebpf:"abi_look_size"`
+	AbiMemberSize         *ebpf.Variable `ebpf:"abi_member_size"`
+	AbiPuntSize           *ebpf.Variable `ebpf:"abi_punt_size"`
+	AbiShareLayout        *ebpf.Variable `ebpf:"abi_share_layout"`
+	AbiShortcutLayout     *ebpf.Variable `ebpf:"abi_shortcut_layout"`
+	AbiSlotLayout         *ebpf.Variable `ebpf:"abi_slot_layout"`
+	AbiSnatRangeLayout    *ebpf.Variable `ebpf:"abi_snat_range_layout"`
+	AbiSourceListLayout   *ebpf.Variable `ebpf:"abi_source_list_layout"`
+	AbiSourceSetLayout    *ebpf.Variable `ebpf:"abi_source_set_layout"`
+	AbiSynCookieFormat    *ebpf.Variable `ebpf:"abi_syn_cookie_format"`
+	AbiSynOption          *ebpf.Variable `ebpf:"abi_syn_option"`
+	AbiSynTrialSize       *ebpf.Variable `ebpf:"abi_syn_trial_size"`
+	AbiVipCostLayout      *ebpf.Variable `ebpf:"abi_vip_cost_layout"`
+	AbiVipLimit           *ebpf.Variable `ebpf:"abi_vip_limit"`
 	CfgDatagramLife       *ebpf.Variable `ebpf:"cfg_datagram_life"`
 	CfgFlowSetMask        *ebpf.Variable `ebpf:"cfg_flow_set_mask"`
 	CfgFlowUntrustedTicks *ebpf.Variable `ebpf:"cfg_flow_untrusted_ticks"`

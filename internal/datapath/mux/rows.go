@@ -8,8 +8,8 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// hasPrevious marks a bucket that moved lately, as bpf/abi/mux/bucket.h tells it.
-const hasPrevious = 0x2000
+// hasPrevious marks a bucket that moved lately.
+const hasPrevious = uint16(muxBucketLayoutBUCKET_HAS_PREVIOUS)
 
 // writeBuckets fills the rows of a slice of buckets, and those of previous behind them.
 func (d *Datapath) writeBuckets(to span, buckets, previous []model.Slot) error {

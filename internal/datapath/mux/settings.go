@@ -12,14 +12,14 @@ import (
 // untrustedIdle is how long a flow of one packet is remembered at most.
 const untrustedIdle = 30 * time.Second
 
-// flowTick is the unit of time in the flow table: 16 jiffies, as bpf/abi/mux/flow.h tells it. The
-// coarse clock moves once in a jiffy.
+// flowTick is the unit of time in the flow table: 16 jiffies. The coarse clock moves
+// once in a jiffy.
 func flowTick() (time.Duration, error) {
 	var jiffy unix.Timespec
 	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &jiffy); err != nil {
 		return 0, fmt.Errorf("read the length of a jiffy: %w", err)
 	}
-	return time.Duration(jiffy.Nano()) << 4, nil
+	return time.Duration(jiffy.Nano()) << muxFlowLayoutFLOW_TICK_SHIFT, nil
 }
 
 // settings is what an endpoint's row says beside its slices, as the tables have it.

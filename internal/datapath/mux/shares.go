@@ -126,10 +126,11 @@ func (d *Datapath) writeSourceShares(cuts map[netip.Addr]overload.Cut) error {
 	return nil
 }
 
-// What a prefix of sources is; bpf/mux/fairness.h is its twin.
+// What a prefix of sources is.
 const (
-	sharePrefix4, sharePrefix6 = 24, 56
-	shareV4                    = 4 << 56
+	sharePrefix4 = int(muxShareLayoutSHARE_PREFIX_V4)
+	sharePrefix6 = int(muxShareLayoutSHARE_PREFIX_V6)
+	shareV4      = uint64(muxShareLayoutSHARE_V4) << 56
 )
 
 func shareKey(vip uint32, prefix netip.Prefix) muxShareKey {

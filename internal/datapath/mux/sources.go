@@ -253,11 +253,11 @@ func sourceKey(list uint32, p netip.Prefix) muxSourceKey {
 	return key
 }
 
-// The layout of source_key.list, as bpf/abi/mux/police.h tells it.
+// The layout of source_key.list.
 const (
-	muxSourceListShift = 1
-	muxSourceListV4    = 1
-	muxSourceSetFlag   = 1 << 30 // of guard.lists
+	muxSourceListShift = muxSourceListLayoutSOURCE_LIST_SHIFT
+	muxSourceListV4    = uint32(muxSourceListLayoutSOURCE_LIST_V4)
+	muxSourceSetFlag   = uint32(muxSourceSetLayoutSOURCE_SET) // of guard.lists
 )
 
 // fromSourceKey is what sourceKey wrote.

@@ -12,7 +12,7 @@ import (
 )
 
 // leastSampled is how many packets of a prefix must have been sampled to name it.
-const leastSampled = overload.LeastSource / muxShareSample
+const leastSampled = uint64(overload.LeastSource / muxShareSample)
 
 // Sources tells how many packets came from which prefixes of sources since the last call, about, for VIPs
 // that SetShares has looked at: of each the largest, in order.
@@ -46,11 +46,11 @@ func (d *Datapath) Sources() (map[netip.Addr][]overload.Source, error) {
 	return found, nil
 }
 
-// The sketch, as bpf/abi/mux/fairness.h tells it.
+// The sketch.
 const (
-	muxShareSample   = 16
-	muxTalkerRows    = 2
-	muxTalkerColumns = 1024
+	muxShareSample   = int(muxShareLayoutSHARE_SAMPLE)
+	muxTalkerRows    = int(muxShareLayoutTALKER_ROWS)
+	muxTalkerColumns = int(muxShareLayoutTALKER_COLUMNS)
 )
 
 // takeTalkers reads and clears the sketch: how many packets of each candidate were sampled. That is what

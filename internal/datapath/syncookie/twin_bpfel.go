@@ -47,11 +47,45 @@ type twinCall struct {
 	Kept    uint32
 }
 
+type twinSlotLayout uint32
+
+const (
+	twinSlotLayoutSLOT_BITS twinSlotLayout = 13
+	twinSlotLayoutSLOT_MASK twinSlotLayout = 8191
+)
+
+type twinSynCookieFormat uint32
+
+const (
+	twinSynCookieFormatSYN_COOKIE_MSS_BITS     twinSynCookieFormat = 3
+	twinSynCookieFormatSYN_COOKIE_TICK_BITS    twinSynCookieFormat = 2
+	twinSynCookieFormatSYN_COOKIE_SECRET_BITS  twinSynCookieFormat = 2
+	twinSynCookieFormatSYN_COOKIE_TICK_SHIFT   twinSynCookieFormat = 3
+	twinSynCookieFormatSYN_COOKIE_SECRET_SHIFT twinSynCookieFormat = 5
+	twinSynCookieFormatSYN_COOKIE_MAC_SHIFT    twinSynCookieFormat = 7
+	twinSynCookieFormatSYN_COOKIE_SECRETS      twinSynCookieFormat = 4
+	twinSynCookieFormatSYN_COOKIE_TICK         twinSynCookieFormat = 36
+	twinSynCookieFormatSYN_COOKIE_WSCALE       twinSynCookieFormat = 9
+	twinSynCookieFormatSYN_COOKIE_WINDOW       twinSynCookieFormat = 16384
+)
+
+type twinSynOption uint32
+
+const (
+	twinSynOptionSYN_OPTION_WSCALE     twinSynOption = 15
+	twinSynOptionSYN_OPTION_SACK       twinSynOption = 16
+	twinSynOptionSYN_OPTION_MASK       twinSynOption = 31
+	twinSynOptionSYN_OPTION_TIMESTAMPS twinSynOption = 32
+)
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	twinProgTwin = "twin"
+	twinProgTwin              = "twin"
+	twinVarAbiSlotLayout      = "abi_slot_layout"
+	twinVarAbiSynCookieFormat = "abi_syn_cookie_format"
+	twinVarAbiSynOption       = "abi_syn_option"
 )
 
 // loadTwin returns the embedded CollectionSpec for twin.
@@ -109,6 +143,9 @@ type twinMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type twinVariableSpecs struct {
+	AbiSlotLayout      *ebpf.VariableSpec `ebpf:"abi_slot_layout"`
+	AbiSynCookieFormat *ebpf.VariableSpec `ebpf:"abi_syn_cookie_format"`
+	AbiSynOption       *ebpf.VariableSpec `ebpf:"abi_syn_option"`
 }
 
 // twinObjects contains all objects after they have been loaded into the kernel.
@@ -141,6 +178,9 @@ func (m *twinMaps) Close() error {
 //
 // It can be passed to loadTwinObjects or ebpf.CollectionSpec.LoadAndAssign.
 type twinVariables struct {
+	AbiSlotLayout      *ebpf.Variable `ebpf:"abi_slot_layout"`
+	AbiSynCookieFormat *ebpf.Variable `ebpf:"abi_syn_cookie_format"`
+	AbiSynOption       *ebpf.Variable `ebpf:"abi_syn_option"`
 }
 
 // twinPrograms contains all programs after they have been loaded into the kernel.

@@ -72,6 +72,26 @@ const (
 	benchProgMux                  = "mux"
 	benchProgMuxLook              = "mux_look"
 	benchProgMuxRare              = "mux_rare"
+	benchVarAbiBucketLayout       = "abi_bucket_layout"
+	benchVarAbiDatagramLayout     = "abi_datagram_layout"
+	benchVarAbiEndpointLayout     = "abi_endpoint_layout"
+	benchVarAbiFlowLayout         = "abi_flow_layout"
+	benchVarAbiGueControlFormat   = "abi_gue_control_format"
+	benchVarAbiGueFormat          = "abi_gue_format"
+	benchVarAbiLookSize           = "abi_look_size"
+	benchVarAbiMemberSize         = "abi_member_size"
+	benchVarAbiPuntSize           = "abi_punt_size"
+	benchVarAbiShareLayout        = "abi_share_layout"
+	benchVarAbiShortcutLayout     = "abi_shortcut_layout"
+	benchVarAbiSlotLayout         = "abi_slot_layout"
+	benchVarAbiSnatRangeLayout    = "abi_snat_range_layout"
+	benchVarAbiSourceListLayout   = "abi_source_list_layout"
+	benchVarAbiSourceSetLayout    = "abi_source_set_layout"
+	benchVarAbiSynCookieFormat    = "abi_syn_cookie_format"
+	benchVarAbiSynOption          = "abi_syn_option"
+	benchVarAbiSynTrialSize       = "abi_syn_trial_size"
+	benchVarAbiVipCostLayout      = "abi_vip_cost_layout"
+	benchVarAbiVipLimit           = "abi_vip_limit"
 	benchVarCfgDatagramLife       = "cfg_datagram_life"
 	benchVarCfgFlowSetMask        = "cfg_flow_set_mask"
 	benchVarCfgFlowUntrustedTicks = "cfg_flow_untrusted_ticks"
@@ -205,6 +225,26 @@ type benchMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type benchVariableSpecs struct {
+	AbiBucketLayout       *ebpf.VariableSpec `ebpf:"abi_bucket_layout"`
+	AbiDatagramLayout     *ebpf.VariableSpec `ebpf:"abi_datagram_layout"`
+	AbiEndpointLayout     *ebpf.VariableSpec `ebpf:"abi_endpoint_layout"`
+	AbiFlowLayout         *ebpf.VariableSpec `ebpf:"abi_flow_layout"`
+	AbiGueControlFormat   *ebpf.VariableSpec `ebpf:"abi_gue_control_format"`
+	AbiGueFormat          *ebpf.VariableSpec `ebpf:"abi_gue_format"`
+	AbiLookSize           *ebpf.VariableSpec `ebpf:"abi_look_size"`
+	AbiMemberSize         *ebpf.VariableSpec `ebpf:"abi_member_size"`
+	AbiPuntSize           *ebpf.VariableSpec `ebpf:"abi_punt_size"`
+	AbiShareLayout        *ebpf.VariableSpec `ebpf:"abi_share_layout"`
+	AbiShortcutLayout     *ebpf.VariableSpec `ebpf:"abi_shortcut_layout"`
+	AbiSlotLayout         *ebpf.VariableSpec `ebpf:"abi_slot_layout"`
+	AbiSnatRangeLayout    *ebpf.VariableSpec `ebpf:"abi_snat_range_layout"`
+	AbiSourceListLayout   *ebpf.VariableSpec `ebpf:"abi_source_list_layout"`
+	AbiSourceSetLayout    *ebpf.VariableSpec `ebpf:"abi_source_set_layout"`
+	AbiSynCookieFormat    *ebpf.VariableSpec `ebpf:"abi_syn_cookie_format"`
+	AbiSynOption          *ebpf.VariableSpec `ebpf:"abi_syn_option"`
+	AbiSynTrialSize       *ebpf.VariableSpec `ebpf:"abi_syn_trial_size"`
+	AbiVipCostLayout      *ebpf.VariableSpec `ebpf:"abi_vip_cost_layout"`
+	AbiVipLimit           *ebpf.VariableSpec `ebpf:"abi_vip_limit"`
 	CfgDatagramLife       *ebpf.VariableSpec `ebpf:"cfg_datagram_life"`
 	CfgFlowSetMask        *ebpf.VariableSpec `ebpf:"cfg_flow_set_mask"`
 	CfgFlowUntrustedTicks *ebpf.VariableSpec `ebpf:"cfg_flow_untrusted_ticks"`
@@ -329,6 +369,26 @@ func (m *benchMaps) Close() error {
 //
 // It can be passed to loadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type benchVariables struct {
+	AbiBucketLayout       *ebpf.Variable `ebpf:"abi_bucket_layout"`
+	AbiDatagramLayout     *ebpf.Variable `ebpf:"abi_datagram_layout"`
+	AbiEndpointLayout     *ebpf.Variable `ebpf:"abi_endpoint_layout"`
+	AbiFlowLayout         *ebpf.Variable `ebpf:"abi_flow_layout"`
+	AbiGueControlFormat   *ebpf.Variable `ebpf:"abi_gue_control_format"`
+	AbiGueFormat          *ebpf.Variable `ebpf:"abi_gue_format"`
+	AbiLookSize           *ebpf.Variable `ebpf:"abi_look_size"`
+	AbiMemberSize         *ebpf.Variable `ebpf:"abi_member_size"`
+	AbiPuntSize           *ebpf.Variable `ebpf:"abi_punt_size"`
+	AbiShareLayout        *ebpf.Variable `ebpf:"abi_share_layout"`
+	AbiShortcutLayout     *ebpf.Variable `ebpf:"abi_shortcut_layout"`
+	AbiSlotLayout         *ebpf.Variable `ebpf:"abi_slot_layout"`
+	AbiSnatRangeLayout    *ebpf.Variable `ebpf:"abi_snat_range_layout"`
+	AbiSourceListLayout   *ebpf.Variable `ebpf:"abi_source_list_layout"`
+	AbiSourceSetLayout    *ebpf.Variable `ebpf:"abi_source_set_layout"`
+	AbiSynCookieFormat    *ebpf.Variable `ebpf:"abi_syn_cookie_format"`
+	AbiSynOption          *ebpf.Variable `ebpf:"abi_syn_option"`
+	AbiSynTrialSize       *ebpf.Variable `ebpf:"abi_syn_trial_size"`
+	AbiVipCostLayout      *ebpf.Variable `ebpf:"abi_vip_cost_layout"`
+	AbiVipLimit           *ebpf.Variable `ebpf:"abi_vip_limit"`
 	CfgDatagramLife       *ebpf.Variable `ebpf:"cfg_datagram_life"`
 	CfgFlowSetMask        *ebpf.Variable `ebpf:"cfg_flow_set_mask"`
 	CfgFlowUntrustedTicks *ebpf.Variable `ebpf:"cfg_flow_untrusted_ticks"`

@@ -18,6 +18,16 @@ type relayAddress struct {
 	Words [4]uint32
 }
 
+type relayGueFormat uint32
+
+const (
+	relayGueFormatGUE_PORT         relayGueFormat = 6080
+	relayGueFormatGUE_HLEN_MASK    relayGueFormat = 31
+	relayGueFormatGUE_WEIR_VERSION relayGueFormat = 1
+	relayGueFormatGUE_WEIR_WORDS   relayGueFormat = 2
+	relayGueFormatOUTER_HEADER_MAX relayGueFormat = 76
+)
+
 type relayWay struct {
 	_         structs.HostLayout
 	Source    relayAddress
@@ -32,9 +42,10 @@ type relayWay struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	relayMapWays   = "ways"
-	relayProgLose  = "lose"
-	relayProgRelay = "relay"
+	relayMapWays         = "ways"
+	relayProgLose        = "lose"
+	relayProgRelay       = "relay"
+	relayVarAbiGueFormat = "abi_gue_format"
 )
 
 // loadRelay returns the embedded CollectionSpec for relay.
@@ -94,6 +105,7 @@ type relayMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type relayVariableSpecs struct {
+	AbiGueFormat *ebpf.VariableSpec `ebpf:"abi_gue_format"`
 }
 
 // relayObjects contains all objects after they have been loaded into the kernel.
@@ -129,6 +141,7 @@ func (m *relayMaps) Close() error {
 //
 // It can be passed to loadRelayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type relayVariables struct {
+	AbiGueFormat *ebpf.Variable `ebpf:"abi_gue_format"`
 }
 
 // relayPrograms contains all programs after they have been loaded into the kernel.
