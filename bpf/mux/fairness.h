@@ -34,10 +34,12 @@ struct {
 
 static __always_inline __u64 share_prefix(const struct address *a)
 {
+	const __u32 mask4 = bpf_htonl(~0U << (32 - SHARE_PREFIX_V4));
+	const __u32 mask6 = bpf_htonl(~0U << (64 - SHARE_PREFIX_V6));
+
 	if (address_is_v4(a))
-		return (a->words[3] & bpf_htonl(~0U << (32 - SHARE_PREFIX_V4))) | (__u64)SHARE_V4
-											  << 56;
-	return a->words[0] | (__u64)(a->words[1] & bpf_htonl(~0U << (64 - SHARE_PREFIX_V6))) << 32;
+		return (a->words[3] & mask4) | (__u64)SHARE_V4 << 56;
+	return a->words[0] | (__u64)(a->words[1] & mask6) << 32;
 }
 
 /* Nobody who does not know the pool's secret can tell which prefixes share a cell. */
