@@ -2,9 +2,12 @@ package weir
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // A row of the threat model is worth what it names: each test, function and file must be there.
@@ -38,6 +41,83 @@ func TestThreatsNameWhatIsThere(t *testing.T) {
 		case function != name:
 			if !strings.Contains(sources.String(), " "+function+"(") {
 				t.Errorf("there is no function %s", name)
+			}
+		}
+	}
+}
+
+// The book of decisions holds choices between real alternatives, each in the same form, and an index of them all.
+func TestDecisionsAreABook(t *testing.T) {
+	const most = 45
+	text := read(t, "docs/decisions.md")
+	index, book, _ := strings.Cut(text, "\n## ")
+	decisions := strings.Split(book, "\n### ")[1:]
+	if len(decisions) > most {
+		t.Errorf("the book has %d decisions, more than %d: what explains one mechanism stands in its design page", len(decisions), most)
+	}
+	listed := regexp.MustCompile(`\]\(#([^)]*)\)`).FindAllStringSubmatch(index, -1)
+	if len(listed) != len(decisions) {
+		t.Errorf("the index lists %d decisions of %d", len(listed), len(decisions))
+	}
+	for _, decision := range decisions {
+		title, body, _ := strings.Cut(decision, "\n")
+		if !strings.Contains(index, "(#"+anchor(title)+")") {
+			t.Errorf("the index does not list %q", title)
+		}
+		for _, part := range []string{"**Context.**", "**Decision.**", "**Alternatives.**", "**Consequence.**"} {
+			if strings.Count(body, "\n"+part) != 1 {
+				t.Errorf("%q must have one %s", title, part)
+			}
+		}
+	}
+}
+
+// anchor is what GitHub makes of a heading.
+func anchor(title string) string {
+	return strings.ReplaceAll(regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(title), ""), " ", "-")
+}
+
+// A link to a heading leads to one that is there.
+func TestAnchorsInDocumentsLead(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:\s]*)#([^)\s]+)\)`)
+	headings := regexp.MustCompile(`(?m)^#+ (.*)$`)
+	for _, path := range files(t, ".md") {
+		for _, found := range link.FindAllStringSubmatch(read(t, path), -1) {
+			target := path
+			if found[1] != "" {
+				target = filepath.Join(filepath.Dir(path), found[1])
+			}
+			if !strings.HasSuffix(target, ".md") {
+				continue
+			}
+			there := slices.ContainsFunc(headings.FindAllStringSubmatch(read(t, target), -1), func(h []string) bool {
+				return anchor(h[1]) == found[2]
+			})
+			if !there {
+				t.Errorf("%s links to #%s, which %s does not have", path, found[2], target)
+			}
+		}
+	}
+}
+
+// Prose is read beside code: its lines are as short. Tables, code and headings may be longer.
+func TestProseIsWrapped(t *testing.T) {
+	const columns = 120
+	for _, path := range files(t, ".md") {
+		if path == "CHANGELOG.md" || path == "docs/reference/cli.md" || strings.HasPrefix(path, "bpf/") {
+			continue // written elsewhere
+		}
+		code := false
+		for i, line := range strings.Split(read(t, path), "\n") {
+			text := strings.TrimSpace(line)
+			if strings.HasPrefix(text, "```") {
+				code = !code
+			}
+			if code || strings.HasPrefix(text, "|") || strings.HasPrefix(text, "#") || strings.HasPrefix(text, "<") {
+				continue
+			}
+			if n := utf8.RuneCountInString(line); n > columns && strings.Contains(text, " ") {
+				t.Errorf("%s:%d has %d columns, more than %d", path, i+1, n, columns)
 			}
 		}
 	}

@@ -423,29 +423,6 @@ func TestDesignPagesSayWhatToRefuse(t *testing.T) {
 	}
 }
 
-func TestDecisionsHaveTheirForm(t *testing.T) {
-	numbers := map[string]string{}
-	for _, path := range files(t, ".md") {
-		name, ok := strings.CutPrefix(path, "docs/adr/")
-		if !ok || name == "README.md" {
-			continue
-		}
-		if other := numbers[name[:4]]; other != "" {
-			t.Errorf("%s and %s have one number: take the next that is free", path, other)
-		}
-		numbers[name[:4]] = path
-		text := read(t, path)
-		if number := strings.TrimLeft(name[:4], "0"); !strings.HasPrefix(text, "# "+number+". ") {
-			t.Errorf("%s: the title must begin with its number, %s", path, number)
-		}
-		for _, part := range []string{"**Context.**", "**Decision.**", "**Consequences.**"} {
-			if strings.Count(text, "\n"+part) != 1 {
-				t.Errorf("%s must have one %s", path, part)
-			}
-		}
-	}
-}
-
 var (
 	heading    = regexp.MustCompile(`(?m)^## (.*)$`)
 	namedFlag  = regexp.MustCompile("`--([a-z][a-z0-9-]*[a-z0-9])")

@@ -18,7 +18,7 @@ const bfdMultiplier = 3
 
 // bfdHears is how many times longer we listen for the router than it listens for us. A speaker that stood still
 // finds the router silent, and GoBGP resets BGP for it by a NOTIFICATION, which ends graceful restart: whether we were
-// silent for too long is the router's to say (ADR 99).
+// silent for too long is the router's to say.
 const bfdHears = 3
 
 // How long BFD may take before it is started anew.

@@ -17,7 +17,7 @@ const (
 )
 
 // PaceCollector paces the garbage collector for a heap that may be anything between a few MiB and many GiB, after each collection
-// anew: CPU counts while it is small, memory when it is large (ADR 190). It does nothing where the operator has set GOGC; GOMEMLIMIT
+// anew: CPU counts while it is small, memory when it is large. It does nothing where the operator has set GOGC; GOMEMLIMIT
 // holds beside it, or else the bound of the program's cgroup. What it returns ends that.
 func PaceCollector() (stop func()) {
 	limitMemory()

@@ -6,5 +6,5 @@
 // disturbs no connection. The live tables are the truth; what Go keeps of them is read back on
 // Open.
 //
-// docs/design/agent.md tells a packet's way; docs/adr/0020 and those after it the decisions.
+// docs/design/agent.md describes the path of a packet, docs/decisions.md the choices behind it.
 package agent
