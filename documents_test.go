@@ -122,3 +122,46 @@ func TestProseIsWrapped(t *testing.T) {
 		}
 	}
 }
+
+var quoted = regexp.MustCompile("`([^`\n]+)`")
+
+// The table of layers has every package of internal/, and none that is not there.
+func TestPackagesAreInTheArchitecture(t *testing.T) {
+	_, layers, _ := strings.Cut(read(t, "docs/architecture.md"), "\n## Layers\n")
+	layers, _, _ = strings.Cut(layers, "\n## ")
+	named := map[string]bool{}
+	for row := range strings.Lines(layers) {
+		if cells := strings.Split(row, "|"); len(cells) > 3 {
+			for _, name := range quoted.FindAllStringSubmatch(cells[2], -1) {
+				named[name[1]] = true
+			}
+		}
+	}
+	for _, path := range files(t, ".go") {
+		dir, ok := strings.CutPrefix(filepath.Dir(path), "internal/")
+		if ok && !named[dir] && !strings.Contains(dir, "testdata") {
+			t.Errorf("the table of layers in docs/architecture.md lacks `%s`", dir)
+			named[dir] = true
+		}
+	}
+	for name := range named {
+		if _, err := os.Stat("internal/" + name); err != nil {
+			t.Errorf("the table of layers in docs/architecture.md has `%s`, which is not there", name)
+		}
+	}
+}
+
+// Who is sent to a file to change something finds it.
+func TestPlacesToChangeAreThere(t *testing.T) {
+	_, table, found := strings.Cut(read(t, "docs/architecture.md"), "\n## Where do I change ...?\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	paths := quoted.FindAllStringSubmatch(table, -1)
+	if !found || len(paths) < 40 {
+		t.Fatalf("docs/architecture.md names %d places", len(paths))
+	}
+	for _, path := range paths {
+		if _, err := os.Stat(path[1]); err != nil && strings.Contains(path[1], "/") {
+			t.Errorf("docs/architecture.md sends who changes something to %s, which is not there", path[1])
+		}
+	}
+}
