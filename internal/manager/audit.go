@@ -14,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/trust"
 )
@@ -75,7 +76,7 @@ func (c *called) end(err error) {
 	c.ended = true
 	// Who asks for more ports than there are is no stranger.
 	if _, _, ports := rpc.PortsRefused(err); err != nil && !ports {
-		c.code, c.reason = codeOf(err), err.Error()
+		c.code, c.reason = apierr.Code(err), err.Error()
 	}
 }
 

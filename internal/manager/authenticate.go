@@ -15,8 +15,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/manager/pki"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
@@ -41,7 +41,7 @@ func (m *Manager) authenticate(next http.Handler, procedureOf func(*http.Request
 		if err != nil {
 			c.procedure = shortened(r.URL.Path)
 			c.end(err)
-			refuse(answer, r, err)
+			apierr.Write(answer, r, err)
 		} else {
 			func() {
 				defer leave()
@@ -109,7 +109,7 @@ func admissible(r *http.Request, caller trust.Identity) error {
 	joins := r.URL.Path == weirv1connect.TrustServiceJoinProcedure
 	switch {
 	case caller.Anonymous() && !joins && !open(r.URL.Path):
-		return unauthenticated(caller)
+		return apierr.Unauthenticated(caller)
 	case caller.Anonymous() && r.ContentLength > bound.Unknown:
 		return connect.NewError(connect.CodeResourceExhausted,
 			fmt.Errorf("the request has %d bytes, more than %d: send a token, a name and a request for a certificate alone", r.ContentLength, bound.Unknown))
@@ -138,14 +138,9 @@ func oversized(w http.ResponseWriter, r *http.Request, caller trust.Identity, pr
 		}{body, r.Body}
 	}
 	if most := int64(bound.Of(procedure).Bytes); size > most && strings.HasPrefix(r.URL.Path, "/weir.v1.") { // REST has an answer of its own
-		return size, tooLarge(size, most)
+		return size, apierr.TooLarge(size, most)
 	}
 	return size, nil
-}
-
-func tooLarge(size, most int64) error {
-	return connect.NewError(connect.CodeResourceExhausted,
-		fmt.Errorf("the request has %d bytes, more than %d: apply fewer VIPs at a time", size, most))
 }
 
 // grpcHead is what stands before each message of gRPC: whether it is compressed, and its size in four bytes.
@@ -435,13 +430,4 @@ func grpcStatus(h http.Header) string {
 		}
 	}
 	return ""
-}
-
-// codeOf is the code of an error of a call.
-func codeOf(err error) string {
-	var refused *rpc.Error
-	if errors.As(err, &refused) {
-		return refused.Code.String()
-	}
-	return connect.CodeOf(err).String()
 }

@@ -2,7 +2,6 @@ package manager
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/trust"
 )
@@ -112,7 +112,7 @@ func (m *Manager) permit(ctx context.Context, procedure string, message any) err
 	case r.scope == asNobody || caller.Method == trust.Insecure:
 		return nil
 	case caller.Anonymous():
-		return unauthenticated(caller)
+		return apierr.Unauthenticated(caller)
 	}
 	denied := func(format string, args ...any) error {
 		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("%s %s", caller, fmt.Sprintf(format, args...)))
@@ -149,15 +149,6 @@ func nameOf(message any) string {
 	return ""
 }
 
-// unauthenticated says what the caller should show.
-func unauthenticated(caller trust.Identity) error {
-	reason := caller.Reason
-	if reason == "" {
-		reason = "show a client certificate or a bearer token"
-	}
-	return connect.NewError(connect.CodeUnauthenticated, errors.New(reason))
-}
-
 // intercept holds the rules for REST.
 func (m *Manager) intercept(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	return m.guarded(ctx, info.FullMethod, request, handle)
@@ -181,7 +172,7 @@ func within(message any) error {
 		return nil
 	}
 	if err := bound.Check(m); err != nil {
-		return refusal(err)
+		return apierr.ToConnect(err)
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
@@ -90,7 +91,7 @@ type cluster struct {
 // JoinManager takes a manager into the cluster.
 func (c cluster) JoinManager(ctx context.Context, r *weirv1.JoinManagerRequest) (*weirv1.JoinManagerResponse, error) {
 	if _, err := url.Parse(r.GetPeerUrl()); err != nil || r.GetPeerUrl() == "" {
-		return nil, refusal(&model.FieldError{Field: "peer_url", Reason: "must be a URL"})
+		return nil, apierr.ToConnect(&model.FieldError{Field: "peer_url", Reason: "must be a URL"})
 	}
 	members, err := c.store.AddManager(ctx, store.Manager{Name: r.GetName(), Address: r.GetAddress(), PeerURL: r.GetPeerUrl()})
 	if err != nil {
@@ -108,7 +109,7 @@ func clusterRefusal(err error) error {
 	if errors.Is(err, store.ErrRetry) {
 		return rpc.RetryError(err)
 	}
-	return refusal(err)
+	return apierr.ToConnect(err)
 }
 
 // DeleteManager takes a manager out of the cluster.
@@ -194,11 +195,11 @@ func (c cluster) replica(ctx context.Context) *weirv1.Replica {
 func (c cluster) RegisterNode(ctx context.Context, r *weirv1.RegisterNodeRequest) (*weirv1.RegisterNodeResponse, error) {
 	node, err := rpc.NodeFromRegistration(r)
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	generation, err := c.write(ctx, node)
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	return &weirv1.RegisterNodeResponse{Generation: uint64(generation)}, nil
 }
@@ -210,7 +211,7 @@ const backupChunk = 256 << 10
 func (c cluster) Backup(ctx context.Context, _ *weirv1.BackupRequest, stream *connect.ServerStream[weirv1.BackupResponse]) error {
 	copied, err := c.store.Backup(ctx)
 	if err != nil {
-		return refusal(err)
+		return apierr.ToConnect(err)
 	}
 	defer copied.Close()
 	if err := stream.Send(&weirv1.BackupResponse{Revision: uint64(copied.Revision)}); err != nil {
@@ -228,7 +229,7 @@ func (c cluster) Backup(ctx context.Context, _ *weirv1.BackupRequest, stream *co
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return refusal(fmt.Errorf("copy the store: %w", err))
+			return apierr.ToConnect(fmt.Errorf("copy the store: %w", err))
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
@@ -164,15 +165,15 @@ func (t eventToken) before(e store.Event) bool {
 func (m *Manager) ListEvents(ctx context.Context, r *weirv1.ListEventsRequest) (*weirv1.ListEventsResponse, error) {
 	f, err := newEventFilter(r.GetKind(), r.GetObject(), r.GetTenant(), r.GetSeverity())
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	token, err := parseEventToken(r.GetPageToken())
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	all, revision, err := m.store.Events(ctx)
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	size := maxPage
 	if n := r.GetPageSize(); n > 0 {
@@ -195,7 +196,7 @@ func (m *Manager) ListEvents(ctx context.Context, r *weirv1.ListEventsRequest) (
 
 // WatchEvents streams events.
 func (m *Manager) WatchEvents(ctx context.Context, r *weirv1.WatchEventsRequest, stream *connect.ServerStream[weirv1.WatchEventsResponse]) error {
-	return refusalOf(m.eachEvent(ctx, r, stream.Send))
+	return apierr.ToConnect(m.eachEvent(ctx, r, stream.Send))
 }
 
 // eachEvent sends events as they happen until ctx ends, the manager stops, or send fails.
@@ -247,7 +248,7 @@ func (m *Manager) eachEvent(ctx context.Context, r *weirv1.WatchEventsRequest, s
 	default:
 	}
 	if errors.Is(err, store.ErrTooOld) {
-		return errTooOld(at)
+		return apierr.VersionTooOld(at)
 	}
 	return err
 }

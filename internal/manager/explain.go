@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
@@ -20,7 +21,7 @@ import (
 func (m *Manager) Explain(_ context.Context, r *weirv1.ExplainRequest) (*weirv1.ExplainResponse, error) {
 	flow, err := rpc.FlowFromProto(r)
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	state := m.store.State()
 	for _, vip := range state.SortedVIPs() {

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 
+	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/trust"
@@ -49,7 +49,7 @@ func (m *Manager) forward(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !writes(r) {
 			if err := m.settled(r.Context()); err != nil {
-				refuse(w, r, err)
+				apierr.Write(w, r, err)
 				return
 			}
 			next.ServeHTTP(w, r)
@@ -63,19 +63,19 @@ func (m *Manager) forward(next http.Handler) http.Handler {
 		leader, err := m.awaitLeader(r.Context())
 		switch {
 		case err != nil:
-			refuse(w, r, rpc.RetryError(err))
+			apierr.Write(w, r, rpc.RetryError(err))
 		case leader == "":
 			if r.Header.Get(forwardedBy) != "" {
 				w = &writtenWriter{ResponseWriter: w, manager: m}
 			}
 			next.ServeHTTP(w, r)
 		case r.Header.Get(forwardedBy) != "":
-			refuse(w, r, rpc.RetryError(fmt.Errorf("manager %s leads no more: try again", m.cfg.Name)))
+			apierr.Write(w, r, rpc.RetryError(fmt.Errorf("manager %s leads no more: try again", m.cfg.Name)))
 		default:
 			noteEnd(r.Context(), nil) // the leader audits what it answers
 			done, err := m.refusePorts(r)
 			if err != nil {
-				refuse(w, r, err)
+				apierr.Write(w, r, err)
 				return
 			}
 			defer done()
@@ -163,24 +163,10 @@ func (m *Manager) proxy() *httputil.ReverseProxy {
 			err = fmt.Errorf("reach the leader at %s: %w", r.URL.Host, err)
 			var dial *net.OpError
 			if errors.As(err, &dial) && dial.Op == "dial" { // it never got there
-				refuse(w, r, rpc.RetryError(err))
+				apierr.Write(w, r, rpc.RetryError(err))
 				return
 			}
-			refuse(w, r, connect.NewError(connect.CodeUnavailable, err))
+			apierr.Write(w, r, connect.NewError(connect.CodeUnavailable, err))
 		},
 	}
-}
-
-// refuse answers a request of any protocol with err.
-func refuse(w http.ResponseWriter, r *http.Request, err error) {
-	if r.ProtoMajor == 1 && r.ContentLength != 0 {
-		w.Header().Set("Connection", "close") // or the server would wait for the rest of the body before it answers
-	}
-	if writer := connect.NewErrorWriter(); writer.IsSupported(r) {
-		writer.Write(w, r, err) //nolint:errcheck // the client is gone: nobody is left to tell
-		return
-	}
-	gateway := runtime.NewServeMux()
-	_, marshaler := runtime.MarshalerForRequest(gateway, r)
-	restError(r.Context(), gateway, marshaler, w, r, err)
 }

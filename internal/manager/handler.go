@@ -1,19 +1,14 @@
 package manager
 
 import (
-	"context"
-	"errors"
 	"math"
 	"net/http"
-	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/weirlb/weir/api/v1/weirv1connect"
-	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/rpc/bound"
-	"github.com/weirlb/weir/internal/store"
 )
 
 // minCompressed is the size of an answer from which on packing it pays, in bytes.
@@ -54,28 +49,4 @@ func (m *Manager) healthz(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	w.Write([]byte("ok\n")) //nolint:errcheck // the client is gone: nobody is left to tell
-}
-
-// refusal makes the answer to a call of err: what a user can mend is told as such.
-func refusal(err error) error {
-	var refused *connect.Error
-	var overloaded *store.OverloadedError
-	var full *store.FullError
-	switch {
-	case errors.As(err, &refused):
-		return refused
-	case len(model.FieldErrors(err)) > 0:
-		return rpc.NewError(connect.CodeInvalidArgument, err)
-	case errors.Is(err, store.ErrNotLeader): // nothing was written
-		return rpc.RetryError(errNoLeader)
-	case errors.As(err, &overloaded):
-		return rpc.RetryAfter(connect.CodeResourceExhausted, err, overloaded.After)
-	case errors.As(err, &full): // another manager may lead soon
-		return rpc.RetryAfter(connect.CodeResourceExhausted, err, time.Second)
-	case errors.As(err, new(*store.UnknownFormError)):
-		return connect.NewError(connect.CodeFailedPrecondition, err)
-	case errors.Is(err, context.Canceled):
-		return connect.NewError(connect.CodeCanceled, err)
-	}
-	return connect.NewError(connect.CodeUnavailable, err)
 }

@@ -2,13 +2,13 @@ package manager
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/rpc"
 )
 
@@ -53,9 +53,6 @@ func (m *Manager) whileLeading(ctx context.Context, loops ...func(context.Contex
 	}
 }
 
-// errNoLeader is what a caller is told while there is no leader.
-var errNoLeader = errors.New("no manager leads just now: try again")
-
 // awaitLeader returns the address of the leader's API, empty if it is this manager. It waits a while for
 // one to be elected.
 func (m *Manager) awaitLeader(ctx context.Context) (string, error) {
@@ -74,7 +71,7 @@ func (m *Manager) awaitLeader(ctx context.Context) (string, error) {
 		case <-elected:
 		case <-changed:
 		case <-expired.C:
-			return "", errNoLeader
+			return "", apierr.ErrNoLeader
 		case <-ctx.Done():
 			return "", ctx.Err()
 		}

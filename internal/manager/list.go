@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/selector"
 	"github.com/weirlb/weir/internal/store"
@@ -160,17 +161,17 @@ func warns(s *store.State, vip model.VIP, muxes []model.Node) bool {
 func (m *Manager) ListVIPs(ctx context.Context, r *weirv1.ListVIPsRequest) (*weirv1.ListVIPsResponse, error) {
 	f, err := newFilter(r.GetTenant(), r.GetLabelSelector(), r.GetNamePrefix())
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	p, err := newPage(r.GetPageSize(), r.GetPageToken())
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	state := m.view()
 	response := &weirv1.ListVIPsResponse{ResourceVersion: state.Revision()}
 	named, err := candidates(state, r, f.from(p.After))
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	muxes := refusing(state)
 	for vip := range named {
@@ -194,7 +195,7 @@ func (m *Manager) GetVIP(ctx context.Context, r *weirv1.GetVIPRequest) (*weirv1.
 	state := m.view()
 	vip, there := state.VIPs.Get(r.GetName())
 	if !there || !sees(ctx, vip.Tenant) {
-		return nil, notFound("VIP", r.GetName(), state.VIPs, seesVIP(ctx))
+		return nil, apierr.NotFound("VIP", r.GetName(), state.VIPs, seesVIP(ctx))
 	}
 	return &weirv1.GetVIPResponse{Vip: m.vipWithStatus(state, vip)}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -38,10 +39,10 @@ func (t trustService) Join(ctx context.Context, r *weirv1.JoinRequest) (*weirv1.
 	refused := func(err error) error { return connect.NewError(connect.CodeUnauthenticated, err) }
 	role, err := trust.ParseNode(r.GetRole())
 	if err != nil {
-		return nil, refusal(&model.FieldError{Field: "role", Reason: err.Error()})
+		return nil, apierr.ToConnect(&model.FieldError{Field: "role", Reason: err.Error()})
 	}
 	if !model.ValidName(r.GetName()) {
-		return nil, refusal(&model.FieldError{Field: "name", Reason: fmt.Sprintf("must be a DNS label, is %.70q", r.GetName())})
+		return nil, apierr.ToConnect(&model.FieldError{Field: "name", Reason: fmt.Sprintf("must be a DNS label, is %.70q", r.GetName())})
 	}
 	secret, err := trust.ParseJoin(r.GetToken())
 	if err != nil {
@@ -49,7 +50,7 @@ func (t trustService) Join(ctx context.Context, r *weirv1.JoinRequest) (*weirv1.
 	}
 	request, err := trust.ParseRequest(r.GetRequest())
 	if err != nil {
-		return nil, refusal(&model.FieldError{Field: "request", Reason: err.Error()})
+		return nil, apierr.ToConnect(&model.FieldError{Field: "request", Reason: err.Error()})
 	}
 	identity := trust.Identity{Kind: role, Name: r.GetName()}
 	key := trust.KeyHash(request)
@@ -81,11 +82,11 @@ func (t trustService) Join(ctx context.Context, r *weirv1.JoinRequest) (*weirv1.
 		}, nil
 	})
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	certificate, err := t.identity.Authority().Sign(identity, r.GetRequest(), t.now(), t.life(role))
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	return &weirv1.JoinResponse{Certificate: certificate.Raw, Ca: t.identity.Authority().Certificate.Raw}, nil
 }
@@ -115,11 +116,11 @@ func (t trustService) RenewCertificate(ctx context.Context, r *weirv1.RenewCerti
 			fmt.Errorf("%s may not renew a user's certificate: an admin gives another with weir user rotate", caller))
 	}
 	if _, err := trust.ParseRequest(r.GetRequest()); err != nil {
-		return nil, refusal(&model.FieldError{Field: "request", Reason: err.Error()})
+		return nil, apierr.ToConnect(&model.FieldError{Field: "request", Reason: err.Error()})
 	}
 	certificate, err := t.identity.Authority().Sign(caller, r.GetRequest(), t.now(), t.life(caller.Kind))
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	t.log.Info("certificate renewed", "identity", caller.String())
 	return &weirv1.RenewCertificateResponse{Certificate: certificate.Raw}, nil
@@ -153,7 +154,7 @@ func (t trustService) RevokeMember(ctx context.Context, r *weirv1.RevokeMemberRe
 	if role != trust.User {
 		var err error
 		if role, err = trust.ParseNode(r.GetRole()); err != nil {
-			return nil, refusal(&model.FieldError{Field: "role", Reason: err.Error()})
+			return nil, apierr.ToConnect(&model.FieldError{Field: "role", Reason: err.Error()})
 		}
 	}
 	key := string(role) + "/" + r.GetName()
@@ -187,7 +188,7 @@ func (t trustService) RevokeMember(ctx context.Context, r *weirv1.RevokeMemberRe
 		return change, nil
 	})
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	return &weirv1.RevokeMemberResponse{}, nil
 }
@@ -215,7 +216,7 @@ func (t trustService) CreateToken(ctx context.Context, r *weirv1.CreateTokenRequ
 	}
 	secret, err := trust.NewJoinSecret()
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	life := trust.DefaultTokenLife
 	if r.GetTtl() != nil {
@@ -223,11 +224,11 @@ func (t trustService) CreateToken(ctx context.Context, r *weirv1.CreateTokenRequ
 	}
 	role, err := trust.ParseNode(r.GetRole())
 	if err != nil {
-		return nil, refusal(&model.FieldError{Field: "role", Reason: err.Error()})
+		return nil, apierr.ToConnect(&model.FieldError{Field: "role", Reason: err.Error()})
 	}
 	addresses, err := rpc.ParsePrefixes("addresses", r.GetAddresses())
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	now := t.now()
 	token := trust.JoinToken{
@@ -236,13 +237,13 @@ func (t trustService) CreateToken(ctx context.Context, r *weirv1.CreateTokenRequ
 		Addresses: addresses,
 	}
 	if err := token.Validate(); err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	err = t.store.UpdateTrust(ctx, func(before *store.Trust) (store.TrustChange, error) {
 		return store.TrustChange{Tokens: []trust.JoinToken{token}, DeleteTokens: longExpired(before, now)}, nil
 	})
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	return &weirv1.CreateTokenResponse{
 		Token: tokenToProto(token), Text: secret.Text(), CaHash: trust.Hash(t.identity.Authority().Certificate),
@@ -292,7 +293,7 @@ func (t trustService) DeleteToken(ctx context.Context, r *weirv1.DeleteTokenRequ
 		return store.TrustChange{DeleteTokens: []string{r.GetId()}}, nil
 	})
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	return &weirv1.DeleteTokenResponse{}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -19,7 +20,7 @@ import (
 func (m *Manager) ListNodes(_ context.Context, r *weirv1.ListNodesRequest) (*weirv1.ListNodesResponse, error) {
 	role := model.Role(r.GetRole())
 	if role != "" && role != model.RoleMux && role != model.RoleHost {
-		return nil, refusal(&model.FieldError{Field: "role", Reason: fmt.Sprintf("must be mux or host, is %q", role)})
+		return nil, apierr.ToConnect(&model.FieldError{Field: "role", Reason: fmt.Sprintf("must be mux or host, is %q", role)})
 	}
 	return &weirv1.ListNodesResponse{Nodes: m.nodes(m.view(), role)}, nil
 }
@@ -40,7 +41,7 @@ func (m *Manager) GetNode(_ context.Context, r *weirv1.GetNodeRequest) (*weirv1.
 	state := m.view()
 	node, there := state.Nodes.Get(r.GetName())
 	if !there {
-		return nil, notFound("node", r.GetName(), state.Nodes, anyNode)
+		return nil, apierr.NotFound("node", r.GetName(), state.Nodes, anyNode)
 	}
 	return &weirv1.GetNodeResponse{Node: m.nodeWithStatus(state, node)}, nil
 }
@@ -83,7 +84,7 @@ func (m *Manager) DeleteNode(ctx context.Context, r *weirv1.DeleteNodeRequest) (
 	name := r.GetName()
 	_, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
 		if _, there := s.Nodes.Get(name); !there {
-			return store.Change{}, notFound("node", name, s.Nodes, anyNode)
+			return store.Change{}, apierr.NotFound("node", name, s.Nodes, anyNode)
 		}
 		if s.Streams.At(name) && !m.isRevoked(s.Nodes.At(name)) {
 			return store.Change{}, connect.NewError(connect.CodeFailedPrecondition,
@@ -98,7 +99,7 @@ func (m *Manager) DeleteNode(ctx context.Context, r *weirv1.DeleteNodeRequest) (
 		return store.Change{DeleteNodes: []string{name}}, nil
 	})
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	m.reports.forget(name)
 	m.sessions.forget(name)

@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -49,8 +50,8 @@ func (m *Manager) CreateAddressPool(ctx context.Context, r *weirv1.CreateAddress
 
 // UpdateAddressPool replaces a pool.
 func (m *Manager) UpdateAddressPool(ctx context.Context, r *weirv1.UpdateAddressPoolRequest) (*weirv1.UpdateAddressPoolResponse, error) {
-	if err := named(r.GetName(), r.GetPool().GetName()); err != nil {
-		return nil, refusal(err)
+	if err := apierr.CheckName(r.GetName(), r.GetPool().GetName()); err != nil {
+		return nil, apierr.ToConnect(err)
 	}
 	if r.GetPool() != nil {
 		r.Pool.Name = r.GetName()
@@ -67,15 +68,15 @@ func (m *Manager) UpdateAddressPool(ctx context.Context, r *weirv1.UpdateAddress
 // writePool writes a pool if allowed does not say why not, and returns it as it is then.
 func (m *Manager) writePool(ctx context.Context, p *weirv1.AddressPool, allowed func(*store.State) error) (*weirv1.AddressPool, error) {
 	if err := rpc.Known(p); err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	pool, err := rpc.AddressPoolFromProto(p)
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	_, err = m.put(ctx, []model.AddressPool{pool}, func(s *store.State) ([]model.VIP, error) { return nil, allowed(s) })
 	if err != nil {
-		return nil, refusal(inside("pools[0].", err))
+		return nil, apierr.ToConnect(apierr.TrimField("pools[0].", err))
 	}
 	state := m.store.State()
 	pool, there := state.Pools.Get(pool.Name)
@@ -97,7 +98,7 @@ func (m *Manager) DeleteAddressPool(ctx context.Context, r *weirv1.DeleteAddress
 		return store.Change{DeletePools: []string{r.GetName()}}, nil
 	})
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	m.log.InfoContext(ctx, "pool deleted", "pool", r.GetName(), "generation", generation)
 	m.happened(ctx, store.Event{Kind: kindPool, Object: r.GetName(), Reason: "Deleted", Message: "pool deleted"})
@@ -109,11 +110,11 @@ func currentPool(ctx context.Context, s *store.State, name string, version uint6
 	there := uint64(s.PoolWritten.At(name))
 	switch {
 	case there == 0:
-		return notFound("pool", name, s.Pools, seenPools(ctx))
+		return apierr.NotFound("pool", name, s.Pools, seenPools(ctx))
 	case version == 0 || version == there:
 		return nil
 	}
-	return outdated("pool "+name, there, version, store.Record{})
+	return apierr.VersionConflict("pool "+name, there, version, store.Record{})
 }
 
 func seenPools(ctx context.Context) func(model.AddressPool) bool {
@@ -125,11 +126,11 @@ func (m *Manager) ListAddressPools(ctx context.Context, r *weirv1.ListAddressPoo
 	state := m.store.State()
 	f, err := newFilter("", r.GetLabelSelector(), r.GetNamePrefix())
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	page, err := newPage(r.GetPageSize(), r.GetPageToken())
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	response := &weirv1.ListAddressPoolsResponse{}
 	for name, p := range state.Pools.From(f.from(page.After)) {
@@ -153,7 +154,7 @@ func (m *Manager) GetAddressPool(ctx context.Context, r *weirv1.GetAddressPoolRe
 	state := m.store.State()
 	pool, there := state.Pools.Get(r.GetName())
 	if !there || !seesPool(ctx, pool) {
-		return nil, notFound("pool", r.GetName(), state.Pools, seenPools(ctx))
+		return nil, apierr.NotFound("pool", r.GetName(), state.Pools, seenPools(ctx))
 	}
 	return &weirv1.GetAddressPoolResponse{Pool: poolWithStatus(state, pool)}, nil
 }

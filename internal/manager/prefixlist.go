@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -195,7 +196,7 @@ func (m *Manager) editList(ctx context.Context, edit listEdit, allowed func(*sto
 		return err
 	})
 	if err != nil {
-		return nil, nil, 0, refusal(inside("prefixLists[0].", err))
+		return nil, nil, 0, apierr.ToConnect(apierr.TrimField("prefixLists[0].", err))
 	}
 	m.happenedToLists(ctx, applied, generation)
 	s := m.store.State()
@@ -223,8 +224,8 @@ func (m *Manager) CreatePrefixList(ctx context.Context, r *weirv1.CreatePrefixLi
 
 // UpdatePrefixList replaces a list.
 func (m *Manager) UpdatePrefixList(ctx context.Context, r *weirv1.UpdatePrefixListRequest) (*weirv1.UpdatePrefixListResponse, error) {
-	if err := named(r.GetName(), r.GetPrefixList().GetName()); err != nil {
-		return nil, refusal(err)
+	if err := apierr.CheckName(r.GetName(), r.GetPrefixList().GetName()); err != nil {
+		return nil, apierr.ToConnect(err)
 	}
 	if r.GetPrefixList() != nil {
 		r.PrefixList.Name = r.GetName()
@@ -244,11 +245,11 @@ func (m *Manager) UpdatePrefixList(ctx context.Context, r *weirv1.UpdatePrefixLi
 
 func readList(p *weirv1.PrefixList) (model.PrefixList, error) {
 	if err := rpc.Known(p); err != nil {
-		return model.PrefixList{}, refusal(err)
+		return model.PrefixList{}, apierr.ToConnect(err)
 	}
 	list, err := rpc.PrefixListFromProto(p)
 	if err != nil {
-		return list, refusal(err)
+		return list, apierr.ToConnect(err)
 	}
 	return list, nil
 }
@@ -258,10 +259,10 @@ func (m *Manager) ChangePrefixList(ctx context.Context, r *weirv1.ChangePrefixLi
 	add, errAdd := rpc.PrefixesFromProto("add", r.GetAdd())
 	remove, errRemove := rpc.PrefixesFromProto("remove", r.GetRemove())
 	if err := errors.Join(errAdd, errRemove); err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	if len(add)+len(remove) == 0 {
-		return nil, refusal(&model.FieldError{Field: "add", Reason: "must have at least one, or remove must"})
+		return nil, apierr.ToConnect(&model.FieldError{Field: "add", Reason: "must have at least one, or remove must"})
 	}
 	edit := listEdit{list: model.PrefixList{Name: r.GetName()}, changes: true, add: add, remove: remove}
 	written, did, generation, err := m.editList(ctx, edit, func(s *store.State) error {
@@ -293,7 +294,7 @@ func (m *Manager) DeletePrefixList(ctx context.Context, r *weirv1.DeletePrefixLi
 		return store.Change{DeletePrefixLists: []string{r.GetName()}}, nil
 	})
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	m.log.InfoContext(ctx, "prefix list deleted", "name", r.GetName(), "generation", generation)
 	m.happened(ctx, store.Event{Kind: kindList, Object: r.GetName(), Tenant: tenant, Reason: "Deleted", Message: "prefix list deleted"})
@@ -309,11 +310,11 @@ func currentList(ctx context.Context, s *store.State, name string, version uint6
 	case version == 0 || version == there:
 		return nil
 	}
-	return outdated("prefix list "+name, there, version, store.Record{})
+	return apierr.VersionConflict("prefix list "+name, there, version, store.Record{})
 }
 
 func noList(ctx context.Context, s *store.State, name string) error {
-	return notFound("prefix list", name, s.PrefixLists, func(l model.PrefixList) bool { return seesList(ctx, l) })
+	return apierr.NotFound("prefix list", name, s.PrefixLists, func(l model.PrefixList) bool { return seesList(ctx, l) })
 }
 
 // ListPrefixLists lists prefix lists by name.
@@ -321,11 +322,11 @@ func (m *Manager) ListPrefixLists(ctx context.Context, r *weirv1.ListPrefixLists
 	state := m.store.State()
 	f, err := newFilter(r.GetTenant(), r.GetLabelSelector(), r.GetNamePrefix())
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	page, err := newPage(r.GetPageSize(), r.GetPageToken())
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	response := &weirv1.ListPrefixListsResponse{}
 	for name, list := range state.PrefixLists.From(f.from(page.After)) {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
@@ -63,7 +64,7 @@ func (m *Manager) ReportMux(ctx context.Context, r *weirv1.ReportMuxRequest) (*w
 	err := m.report(model.RoleMux, r.GetName(), r.GetGeneration(), r.GetRejection(),
 		&weirv1.NodeStatus{Mux: r.GetStatus()}, store.Counted{})
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	m.auditMux(r.GetName(), r.GetStatus().GetSnat())
 	m.noteMuxDone(r.GetName(), r.GetEvents())
@@ -117,11 +118,11 @@ func (m *Manager) ReportHost(ctx context.Context, r *weirv1.ReportHostRequest) (
 	m.doubt(ctx, r.GetEpoch())
 	health, err := healthFromProto(r.GetHealth())
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	counted, err := countFromProto(r, m.now())
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	var stored store.Counted
 	if r.GetSessionsCounted() {
@@ -138,7 +139,7 @@ func (m *Manager) ReportHost(ctx context.Context, r *weirv1.ReportHostRequest) (
 		})
 	}
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	m.noteHostDone(r.GetName(), r.GetEvents())
 	m.auditHost(r.GetName(), r.GetStatus().GetSnat())

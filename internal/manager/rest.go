@@ -12,17 +12,15 @@ import (
 	"slices"
 	"strings"
 
-	"connectrpc.com/connect"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/genproto/googleapis/api/annotations"
-	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/weirlb/weir/api/openapi"
+	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/typo"
@@ -54,7 +52,7 @@ func (c documentedCall) query() []string {
 // handleREST has mux serve REST. The gateway does the work; what it would let pass is refused before.
 func (m *Manager) handleREST(mux *http.ServeMux) error {
 	gateway := runtime.NewServeMux(
-		runtime.WithErrorHandler(restError),
+		runtime.WithErrorHandler(apierr.WriteREST),
 		runtime.WithRoutingErrorHandler(restRouting),
 		// A POST of a form to a path that has only GET is not a GET.
 		runtime.WithDisablePathLengthFallback(),
@@ -90,7 +88,7 @@ func (m *Manager) handleREST(mux *http.ServeMux) error {
 			mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 				if err := unknownParameters(r.URL.Query(), known); err != nil {
 					_, marshaler := runtime.MarshalerForRequest(gateway, r)
-					restError(r.Context(), gateway, marshaler, w, r, refusal(err))
+					apierr.WriteREST(r.Context(), gateway, marshaler, w, r, apierr.ToConnect(err))
 					return
 				}
 				serve.ServeHTTP(w, r)
@@ -181,41 +179,6 @@ func unknownParameters(query url.Values, known []string) error {
 	return errors.Join(errs...)
 }
 
-// restError writes an error of the services as REST does, with the details that it has as gRPC.
-func restError(
-	ctx context.Context, mux *runtime.ServeMux, marshaler runtime.Marshaler,
-	w http.ResponseWriter, r *http.Request, err error,
-) {
-	var refused *connect.Error
-	if strings.HasSuffix(status.Convert(err).Message(), (&http.MaxBytesError{}).Error()) { // the gateway keeps the text only
-		err = &runtime.HTTPStatusError{
-			HTTPStatus: http.StatusRequestEntityTooLarge,
-			Err:        status.Error(codes.ResourceExhausted, "the request is too large: apply fewer VIPs at a time"),
-		}
-	}
-	if errors.As(err, &refused) {
-		err = status.ErrorProto(restStatus(refused))
-	}
-	runtime.DefaultHTTPErrorHandler(ctx, mux, marshaler, w, r, err)
-}
-
-// restStatus is what REST answers with, for an error of the services.
-func restStatus(err error) *statuspb.Status {
-	var refused *connect.Error
-	if !errors.As(err, &refused) {
-		return status.Convert(err).Proto()
-	}
-	p := &statuspb.Status{Code: int32(refused.Code()), Message: refused.Message()}
-	for _, detail := range refused.Details() {
-		if value, err := detail.Value(); err == nil {
-			if packed, err := anypb.New(value); err == nil {
-				p.Details = append(p.Details, packed)
-			}
-		}
-	}
-	return p
-}
-
 // badQuery is what a query that can't be read is answered with.
 func badQuery(err error) error { return status.Error(codes.InvalidArgument, err.Error()) }
 
@@ -229,7 +192,7 @@ func restRouting(
 		return
 	}
 	// The gateway's own answer is 501, as if the server were at fault.
-	restError(ctx, mux, marshaler, w, r, &runtime.HTTPStatusError{
+	apierr.WriteREST(ctx, mux, marshaler, w, r, &runtime.HTTPStatusError{
 		HTTPStatus: code, Err: status.Errorf(codes.Unimplemented, "%s is not for %s: see /openapi.json", r.Method, r.URL.Path),
 	})
 }

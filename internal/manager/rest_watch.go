@@ -10,6 +10,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/apierr"
 )
 
 // The paths of the watches of REST.
@@ -65,7 +66,7 @@ func (m *Manager) watchHandler(watch restWatch, gateway *runtime.ServeMux) http.
 		_, marshaler := runtime.MarshalerForRequest(gateway, r)
 		request := watch.request()
 		if err := runtime.PopulateQueryParameters(request, r.URL.Query(), &utilities.DoubleArray{}); err != nil {
-			restError(r.Context(), gateway, marshaler, w, r, badQuery(err))
+			apierr.WriteREST(r.Context(), gateway, marshaler, w, r, badQuery(err))
 			return
 		}
 		begun := false
@@ -91,9 +92,9 @@ func (m *Manager) watchHandler(watch restWatch, gateway *runtime.ServeMux) http.
 		switch {
 		case err == nil || r.Context().Err() != nil:
 		case !begun:
-			restError(r.Context(), gateway, marshaler, w, r, refusal(err))
+			apierr.WriteREST(r.Context(), gateway, marshaler, w, r, apierr.ToConnect(err))
 		default:
-			if text, err := marshaler.Marshal(map[string]any{"error": restStatus(refusal(err))}); err == nil {
+			if text, err := marshaler.Marshal(map[string]any{"error": apierr.Status(apierr.ToConnect(err))}); err == nil {
 				line(text) //nolint:errcheck // the client is gone: nobody is left to tell
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
@@ -146,7 +147,7 @@ func (m *Manager) AllocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequ
 	response, err := m.allocatePorts(ctx, r)
 	m.meters.portRequests.WithLabelValues(outcomeOfPorts(err)).Inc()
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	m.meters.portsTook.WithLabelValues().Observe(time.Since(begun).Seconds())
 	return response, nil
@@ -267,11 +268,11 @@ func (m *Manager) notePorts(vip model.VIP, err error) {
 func (m *Manager) ReleasePorts(ctx context.Context, r *weirv1.ReleasePortsRequest) (*weirv1.ReleasePortsResponse, error) {
 	key, err := rpc.SNATKeyFromProto(&weirv1.SNATKey{Vip: r.GetVip(), Address: r.GetAddress()})
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	ranges, err := rpc.RangesFromProto(r.GetRanges())
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	released := 0
 	generation, err := m.store.UpdateAs(ctx, store.Ports, func(s *store.State) (store.Change, error) {
@@ -286,7 +287,7 @@ func (m *Manager) ReleasePorts(ctx context.Context, r *weirv1.ReleasePortsReques
 		return store.Change{Ports: map[model.SNATKey]desired.Holding{key: after}}, nil
 	})
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	if released == 0 {
 		generation = m.store.State().PortsWritten.At(key)
@@ -298,21 +299,21 @@ func (m *Manager) ReleasePorts(ctx context.Context, r *weirv1.ReleasePortsReques
 // ReclaimPorts has a workload's host give ranges back when their flows have ended.
 func (m *Manager) ReclaimPorts(ctx context.Context, r *weirv1.ReclaimPortsRequest) (*weirv1.ReclaimPortsResponse, error) {
 	if err := rpc.Known(r); err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	address, err := netip.ParseAddr(r.GetAddress())
 	if err != nil {
-		return nil, refusal(&model.FieldError{Field: "address", Reason: fmt.Sprintf("must be an IP address, is %.64q", r.GetAddress())})
+		return nil, apierr.ToConnect(&model.FieldError{Field: "address", Reason: fmt.Sprintf("must be an IP address, is %.64q", r.GetAddress())})
 	}
 	ranges, err := rpc.RangesFromProto(r.GetRanges())
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	var next desired.Holding
 	generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
 		vip, there := s.VIPs.Get(r.GetName())
 		if !there {
-			return store.Change{}, notFound("VIP", r.GetName(), s.VIPs, seesVIP(ctx))
+			return store.Change{}, apierr.NotFound("VIP", r.GetName(), s.VIPs, seesVIP(ctx))
 		}
 		// The name may have come to another tenant since the call was permitted.
 		if err := permitNamed(trust.FromContext(ctx), s, trust.Operator, vip.Name); err != nil {
@@ -329,7 +330,7 @@ func (m *Manager) ReclaimPorts(ctx context.Context, r *weirv1.ReclaimPortsReques
 		return store.Change{Ports: map[model.SNATKey]desired.Holding{key: next}}, nil
 	})
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	return &weirv1.ReclaimPortsResponse{Reclaim: rpc.RangesToProto(next.Reclaim), Generation: uint64(generation)}, nil
 }

@@ -14,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/store"
@@ -52,12 +53,12 @@ func (m *Manager) enterPorts(w http.ResponseWriter, r *http.Request) (leave func
 	if caller := trust.FromContext(r.Context()); caller.Kind != trust.Host && caller.Method != trust.Insecure {
 		err := connect.NewError(connect.CodePermissionDenied, fmt.Errorf("%s may not call AllocatePorts: only hosts do", caller))
 		noteEnd(r.Context(), err)
-		refuse(w, r, err)
+		apierr.Write(w, r, err)
 		return nil, false
 	}
 	if err := readPorts(w, r); err != nil {
 		noteEnd(r.Context(), err)
-		refuse(w, r, err)
+		apierr.Write(w, r, err)
 		return nil, false
 	}
 	who := m.payerOf(r)
@@ -69,7 +70,7 @@ func (m *Manager) enterPorts(w http.ResponseWriter, r *http.Request) (leave func
 	if r.Header.Get("Content-Type") == "application/proto" { // as hosts send it
 		m.ports.busy.write(w)
 	} else {
-		refuse(w, r, errPortsBusy())
+		apierr.Write(w, r, errPortsBusy())
 	}
 	return nil, false
 }
@@ -84,7 +85,7 @@ func readPorts(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return connect.NewError(connect.CodeDeadlineExceeded, fmt.Errorf("the port request did not come within %s: %w", bound.PortBody, err))
 	case len(body) > most:
-		return tooLarge(int64(len(body)), int64(most))
+		return apierr.TooLarge(int64(len(body)), int64(most))
 	}
 	if bounds {
 		control.SetReadDeadline(time.Time{}) //nolint:errcheck // it could be set

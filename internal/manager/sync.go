@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
@@ -24,14 +25,14 @@ func (m *Manager) SyncMux(
 ) error {
 	node, err := rpc.MuxFromProto(r)
 	if err != nil {
-		return refusal(err)
+		return apierr.ToConnect(err)
 	}
 	if err := m.catchUp(ctx, model.RoleMux, r); err != nil {
 		return err
 	}
 	registered, closed, err := m.register(ctx, node)
 	if err != nil {
-		return refusal(err)
+		return apierr.ToConnect(err)
 	}
 	defer closed()
 	asked, endTasks := m.tasks.open(node.Name)
@@ -65,14 +66,14 @@ func (m *Manager) SyncHost(
 ) error {
 	node, err := rpc.HostFromProto(r)
 	if err != nil {
-		return refusal(err)
+		return apierr.ToConnect(err)
 	}
 	if err := m.catchUp(ctx, model.RoleHost, r); err != nil {
 		return err
 	}
 	registered, closed, err := m.register(ctx, node)
 	if err != nil {
-		return refusal(err)
+		return apierr.ToConnect(err)
 	}
 	defer closed()
 	feed, ended := m.hub.OpenHost(node.Name)

@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -78,7 +79,7 @@ func (t *tasks) open(mux string) (queue <-chan *weirv1.MuxTask, ended func()) {
 func (t *tasks) ask(s *store.State, mux string, what *weirv1.MuxTask) (*task, func(), error) {
 	node, there := s.Nodes.Get(mux)
 	if !there {
-		return nil, nil, notFound("mux", mux, s.Nodes, anyNode)
+		return nil, nil, apierr.NotFound("mux", mux, s.Nodes, anyNode)
 	}
 	if node.Role != model.RoleMux {
 		return nil, nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%s is a host: name a mux", mux))
@@ -167,22 +168,22 @@ func (m *Manager) AnswerTask(ctx context.Context, r *weirv1.AnswerTaskRequest) (
 	case <-asked.ended:
 		return &weirv1.AnswerTaskResponse{Gone: true}, nil
 	case <-ctx.Done():
-		return nil, refusal(ctx.Err())
+		return nil, apierr.ToConnect(ctx.Err())
 	}
 }
 
 // ExplainPacket runs a packet through the program of one mux.
 func (m *Manager) ExplainPacket(ctx context.Context, r *weirv1.ExplainPacketRequest) (*weirv1.ExplainPacketResponse, error) {
 	if err := rpc.CheckExplainFrame(r.GetFrame()); err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	state := m.store.State()
 	if client, ctx, err := m.atHolder(ctx, state, r.GetMux()); err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	} else if client != nil {
 		explained, err := client.ExplainPacket(ctx, r)
 		if err != nil {
-			return nil, refusal(err)
+			return nil, apierr.ToConnect(err)
 		}
 		return explained, nil
 	}
@@ -195,11 +196,11 @@ func (m *Manager) ExplainPacket(ctx context.Context, r *weirv1.ExplainPacketRequ
 	defer done()
 	answer, err := asked.next(ctx, time.After(taskTime))
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	p := answer.GetExplanation()
 	if p == nil {
-		return nil, refusal(fmt.Errorf("mux %s answered nothing", r.GetMux()))
+		return nil, apierr.ToConnect(fmt.Errorf("mux %s answered nothing", r.GetMux()))
 	}
 	nameParts(m.store.State(), p)
 	p.Steps = packetSteps(r.GetMux(), p)
@@ -210,13 +211,13 @@ func (m *Manager) ExplainPacket(ctx context.Context, r *weirv1.ExplainPacketRequ
 func (m *Manager) Capture(ctx context.Context, r *weirv1.CaptureRequest, stream *connect.ServerStream[weirv1.CaptureResponse]) error {
 	capture, err := rpc.CaptureFromProto(r)
 	if err != nil {
-		return refusal(err)
+		return apierr.ToConnect(err)
 	}
 	state := m.store.State()
 	if client, ctx, err := m.atHolder(ctx, state, r.GetMux()); err != nil {
-		return refusal(err)
+		return apierr.ToConnect(err)
 	} else if client != nil {
-		return refusalOf(relayCapture(ctx, client, r, stream))
+		return apierr.ToConnect(relayCapture(ctx, client, r, stream))
 	}
 	asked, done, err := m.tasks.ask(state, r.GetMux(), &weirv1.MuxTask{
 		Task: &weirv1.MuxTask_Capture{Capture: rpc.CaptureTaskToProto(r, capture)},
@@ -232,7 +233,7 @@ func (m *Manager) Capture(ctx context.Context, r *weirv1.CaptureRequest, stream 
 	for {
 		answer, err := asked.next(ctx, timeout)
 		if err != nil {
-			return refusal(err)
+			return apierr.ToConnect(err)
 		}
 		if err := stream.Send(&weirv1.CaptureResponse{Packets: answer.GetPackets(), Lost: answer.GetLost()}); err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
@@ -71,7 +72,7 @@ func (m *Manager) tenantRows(s *store.State) tenantRows {
 // ApplyTenants creates or replaces tenants, all of them or none.
 func (t trustService) ApplyTenants(ctx context.Context, r *weirv1.ApplyTenantsRequest) (*weirv1.ApplyTenantsResponse, error) {
 	if err := rpc.Known(r); err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	var errs []error
 	tenants := make([]model.Tenant, 0, len(r.GetTenants()))
@@ -93,7 +94,7 @@ func (t trustService) ApplyTenants(ctx context.Context, r *weirv1.ApplyTenantsRe
 		errs = append(errs, &model.FieldError{Field: "tenants", Reason: "must have at least one"})
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	var response *weirv1.ApplyTenantsResponse
 	err := t.store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
@@ -113,7 +114,7 @@ func (t trustService) ApplyTenants(ctx context.Context, r *weirv1.ApplyTenantsRe
 		return change, nil
 	})
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	return response, nil
 }
@@ -157,7 +158,7 @@ func (t trustService) DeleteTenant(ctx context.Context, r *weirv1.DeleteTenantRe
 		return store.Change{DeleteTenants: []string{r.GetName()}}, nil
 	})
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	return &weirv1.DeleteTenantResponse{}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
@@ -105,7 +106,7 @@ func (t trustService) CreateUser(ctx context.Context, r *weirv1.CreateUserReques
 		return store.TrustChange{Accounts: []trust.Account{account}, Members: []trust.Member{made.member}}, nil
 	})
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	return &weirv1.CreateUserResponse{
 		User: userToProto(account), Token: made.token, Certificate: made.certificate, Ca: t.identity.Authority().Certificate.Raw,
@@ -130,7 +131,7 @@ func (t trustService) RotateUser(ctx context.Context, r *weirv1.RotateUserReques
 		return store.TrustChange{Accounts: []trust.Account{account}, Members: []trust.Member{made.member}}, nil
 	})
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	return &weirv1.RotateUserResponse{Token: made.token, Certificate: made.certificate, Ca: t.identity.Authority().Certificate.Raw}, nil
 }
@@ -154,7 +155,7 @@ func (t trustService) UpdateUser(ctx context.Context, r *weirv1.UpdateUserReques
 		return store.TrustChange{Accounts: []trust.Account{account}}, keepAdmin(now, account.Name, account.Bindings, t.now())
 	})
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	return &weirv1.UpdateUserResponse{User: userToProto(account)}, nil
 }
@@ -184,7 +185,7 @@ func (t trustService) DeleteUser(ctx context.Context, r *weirv1.DeleteUserReques
 		return store.TrustChange{DeleteAccounts: []string{r.GetName()}, Members: []trust.Member{member}}, keepAdmin(now, r.GetName(), nil, t.now())
 	})
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	return &weirv1.DeleteUserResponse{}, nil
 }
@@ -226,7 +227,7 @@ func (t trustService) ListAudit(ctx context.Context, r *weirv1.ListAuditRequest)
 	case limit == 0:
 		limit = defaultAudit
 	case limit > maxAudit:
-		return nil, refusal(&model.FieldError{Field: "limit", Reason: fmt.Sprintf("must be at most %d, is %d", maxAudit, limit)})
+		return nil, apierr.ToConnect(&model.FieldError{Field: "limit", Reason: fmt.Sprintf("must be at most %d, is %d", maxAudit, limit)})
 	}
 	q := store.AuditQuery{Limit: limit, Refused: r.GetRefused(), Identity: r.GetIdentity(), Subject: r.GetSubject()}
 	if r.GetSince() != nil {
@@ -234,7 +235,7 @@ func (t trustService) ListAudit(ctx context.Context, r *weirv1.ListAuditRequest)
 	}
 	entries, err := t.store.Audit(ctx, q)
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	return &weirv1.ListAuditResponse{Entries: auditToProto(entries)}, nil
 }

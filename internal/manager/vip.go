@@ -3,33 +3,29 @@ package manager
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
 	"time"
 
-	"connectrpc.com/connect"
-
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
-	"github.com/weirlb/weir/internal/sorted"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/telemetry"
-	"github.com/weirlb/weir/internal/typo"
 )
 
 // ApplyVIPs admits the VIPs and pools and writes them with their tables: all of them or none. In a dry
 // run it says what that would change.
 func (m *Manager) ApplyVIPs(ctx context.Context, r *weirv1.ApplyVIPsRequest) (*weirv1.ApplyVIPsResponse, error) {
 	if err := rpc.Known(r); err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	if len(r.GetVips())+len(r.GetPools())+len(r.GetPrefixLists()) == 0 {
-		return nil, refusal(&model.FieldError{Field: "vips", Reason: "must have at least one"})
+		return nil, apierr.ToConnect(&model.FieldError{Field: "vips", Reason: "must have at least one"})
 	}
 	_, validated := telemetry.Span(ctx, "validate")
 	vips, errVIPs := rpc.VIPsFromProto(r.GetVips())
@@ -37,18 +33,18 @@ func (m *Manager) ApplyVIPs(ctx context.Context, r *weirv1.ApplyVIPsRequest) (*w
 	pools, errPools := rpc.AddressPoolsFromProto(r.GetPools())
 	lists, errLists := rpc.PrefixListsFromProto(r.GetPrefixLists())
 	if err := errors.Join(errVIPs, errPools, errLists); err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	if r.GetDryRun() {
 		response, err := m.dryRun(ctx, edited(m.store.State(), replacing(lists)), pools, vips)
 		if err != nil {
-			return nil, refusal(err)
+			return nil, apierr.ToConnect(err)
 		}
 		return response, nil
 	}
 	done, err := m.putAll(ctx, replacing(lists), pools, vips)
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	return &weirv1.ApplyVIPsResponse{Generation: uint64(done.generation), Vips: done.vips, Pools: done.pools, PrefixLists: done.lists}, nil
 }
@@ -215,20 +211,4 @@ func portsAfter(s *store.State, written []model.VIP, deleted []string, now time.
 		maps.Copy(ports, next.ChangedPorts(address, now))
 	}
 	return ports
-}
-
-// notFound says that there is no such thing of that name, and which one of those that the caller may see
-// may be meant.
-func notFound[T any](what, name string, there sorted.Map[string, T], visible func(T) bool) error {
-	var names []string
-	for other, t := range there.All() {
-		if visible(t) {
-			names = append(names, other)
-		}
-	}
-	guess := typo.Nearest(name, names)
-	if guess != "" {
-		guess = fmt.Sprintf(", did you mean %s?", guess)
-	}
-	return connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no %s %.64q%s", what, name, guess))
 }

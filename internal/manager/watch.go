@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/rpc/bound"
@@ -51,12 +52,6 @@ func (w *watches) begin(caller trust.Identity) (end func(), err error) {
 	return func() { leave(); leaveTenant() }, nil
 }
 
-// errTooOld says that a watch can't go on from a resource version.
-func errTooOld(version uint64) error {
-	return connect.NewError(connect.CodeOutOfRange, fmt.Errorf(
-		"what happened since resource version %d is not known here any more: list again, and watch from the resource version of the list", version))
-}
-
 // errUnborn says that nobody has seen a resource version yet.
 func errUnborn(version, newest uint64) error {
 	return connect.NewError(connect.CodeOutOfRange, fmt.Errorf(
@@ -74,15 +69,7 @@ const (
 
 // WatchVIPs streams VIPs as they change.
 func (m *Manager) WatchVIPs(ctx context.Context, r *weirv1.WatchVIPsRequest, stream *connect.ServerStream[weirv1.WatchVIPsResponse]) error {
-	return refusalOf(m.eachVIP(ctx, r, stream.Send))
-}
-
-// refusalOf is refusal, where there may be nothing to refuse.
-func refusalOf(err error) error {
-	if err == nil {
-		return nil
-	}
-	return refusal(err)
+	return apierr.ToConnect(m.eachVIP(ctx, r, stream.Send))
 }
 
 // eachVIP sends VIPs as they change until ctx ends, the manager stops, or send fails.
@@ -111,7 +98,7 @@ func (m *Manager) eachVIP(ctx context.Context, r *weirv1.WatchVIPsRequest, send 
 	for {
 		changes, state, complete, more := m.store.ChangesSince(at)
 		if !complete {
-			return errTooOld(at)
+			return apierr.VersionTooOld(at)
 		}
 		state = m.hub.Show(state)
 		var messages []*weirv1.WatchVIPsResponse
@@ -176,7 +163,7 @@ func (m *Manager) reach(ctx context.Context, revision uint64) error {
 		return err
 	}
 	if _, _, complete, _ := m.store.ChangesSince(revision); !complete {
-		return errTooOld(revision)
+		return apierr.VersionTooOld(revision)
 	}
 	return nil
 }

@@ -2,14 +2,12 @@ package manager
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
-	"time"
 
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
@@ -28,11 +26,11 @@ func caller(ctx context.Context) string {
 // CreateVIP creates a VIP.
 func (m *Manager) CreateVIP(ctx context.Context, r *weirv1.CreateVIPRequest) (*weirv1.CreateVIPResponse, error) {
 	if err := rpc.Known(r); err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	vip, err := rpc.VIPFromProto(r.GetVip())
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	written, generation, err := m.writeVIP(ctx, vip.Name, func(s *store.State) (model.VIP, error) {
 		if s.VIPs.Has(vip.Name) {
@@ -49,17 +47,17 @@ func (m *Manager) CreateVIP(ctx context.Context, r *weirv1.CreateVIPRequest) (*w
 // UpdateVIP replaces a VIP.
 func (m *Manager) UpdateVIP(ctx context.Context, r *weirv1.UpdateVIPRequest) (*weirv1.UpdateVIPResponse, error) {
 	if err := rpc.Known(r); err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
-	if err := named(r.GetName(), r.GetVip().GetName()); err != nil {
-		return nil, refusal(err)
+	if err := apierr.CheckName(r.GetName(), r.GetVip().GetName()); err != nil {
+		return nil, apierr.ToConnect(err)
 	}
 	if r.GetVip() != nil {
 		r.Vip.Name = r.GetName()
 	}
 	vip, err := rpc.VIPFromProto(r.GetVip())
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	written, generation, err := m.writeVIP(ctx, vip.Name, func(s *store.State) (model.VIP, error) {
 		return vip, current(ctx, s, r.GetName(), r.GetVip().GetResourceVersion())
@@ -73,21 +71,21 @@ func (m *Manager) UpdateVIP(ctx context.Context, r *weirv1.UpdateVIPRequest) (*w
 // PatchVIP changes fields of a VIP.
 func (m *Manager) PatchVIP(ctx context.Context, r *weirv1.PatchVIPRequest) (*weirv1.PatchVIPResponse, error) {
 	if err := rpc.Known(r); err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	if r.GetPatch() == nil {
-		return nil, refusal(&model.FieldError{Field: "patch", Reason: "is required"})
+		return nil, apierr.ToConnect(&model.FieldError{Field: "patch", Reason: "is required"})
 	}
 	written, generation, err := m.writeVIP(ctx, r.GetName(), func(s *store.State) (model.VIP, error) {
 		old, there := s.VIPs.Get(r.GetName())
 		if !there {
-			return model.VIP{}, notFound("VIP", r.GetName(), s.VIPs, seesVIP(ctx))
+			return model.VIP{}, apierr.NotFound("VIP", r.GetName(), s.VIPs, seesVIP(ctx))
 		}
 		p := rpc.VIPToProto(old)
 		if err := rpc.MergePatch(p, r.GetPatch()); err != nil {
 			return model.VIP{}, err
 		}
-		if err := named(r.GetName(), p.GetName()); err != nil {
+		if err := apierr.CheckName(r.GetName(), p.GetName()); err != nil {
 			return model.VIP{}, err
 		}
 		for _, version := range []uint64{r.GetResourceVersion(), p.GetResourceVersion()} {
@@ -112,7 +110,7 @@ func (m *Manager) writeVIP(
 		return []model.VIP{vip}, err
 	})
 	if err != nil {
-		return nil, 0, refusal(inside("vips[0].", err))
+		return nil, 0, apierr.ToConnect(apierr.TrimField("vips[0].", err))
 	}
 	state := m.view()
 	vip, there := state.VIPs.Get(name)
@@ -140,7 +138,7 @@ func (m *Manager) DeleteVIP(ctx context.Context, r *weirv1.DeleteVIPRequest) (*w
 		}, nil
 	})
 	if err != nil {
-		return nil, refusal(err)
+		return nil, apierr.ToConnect(err)
 	}
 	m.log.InfoContext(ctx, "VIP deleted", "vip", r.GetName(), "generation", generation)
 	m.happened(ctx, store.Event{
@@ -150,50 +148,15 @@ func (m *Manager) DeleteVIP(ctx context.Context, r *weirv1.DeleteVIPRequest) (*w
 	return &weirv1.DeleteVIPResponse{Generation: uint64(generation)}, nil
 }
 
-// named holds that a resource, if it has a name, has the one that the call is about.
-func named(call, resource string) error {
-	if resource == "" || resource == call {
-		return nil
-	}
-	return &model.FieldError{Field: "name", Reason: fmt.Sprintf("must be %.64q, which the call is about, or left out, is %.64q", call, resource)}
-}
-
 // current holds that the VIP is there, and of the version, unless that is 0.
 func current(ctx context.Context, s *store.State, name string, version uint64) error {
 	there := uint64(s.Written.At(name))
 	switch {
 	case there == 0:
-		return notFound("VIP", name, s.VIPs, seesVIP(ctx))
+		return apierr.NotFound("VIP", name, s.VIPs, seesVIP(ctx))
 	case version == 0 || version == there:
 		return nil
 	}
 	record := s.Records.At(name)
-	return outdated("VIP "+name, there, version, record)
-}
-
-// outdated says that somebody was faster.
-func outdated(what string, there, version uint64, record store.Record) error {
-	by := ""
-	if record.By != "" {
-		by = " by " + record.By
-	}
-	if !record.Updated.IsZero() {
-		by += " at " + record.Updated.UTC().Format(time.RFC3339)
-	}
-	return connect.NewError(connect.CodeAborted, fmt.Errorf(
-		"%s is of version %d, written%s, and not of %d: read it again and repeat the change", what, there, by, version))
-}
-
-// inside makes the paths of field errors below prefix those of the one resource that a call has.
-func inside(prefix string, err error) error {
-	var refused *connect.Error
-	all := model.FieldErrors(err)
-	if errors.As(err, &refused) || len(all) == 0 {
-		return err
-	}
-	errs := make([]error, 0, len(all))
-	for _, e := range all {
-		errs = append(errs, &model.FieldError{Field: strings.TrimPrefix(e.Field, prefix), Reason: e.Reason})
-	}
-	return errors.Join(errs...)
+	return apierr.VersionConflict("VIP "+name, there, version, record)
 }
