@@ -14,7 +14,7 @@ BPF_O    := internal/datapath/mux/mux_bpfel.o internal/datapath/agent/agent_bpfe
 BPF_IN   := $(BPF_C) $(shell find bpf/include -type f; grep -rl --include=*.go '^//go:generate' internal test) go.mod
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf build packages generate test unit datapath race e2e faults demo bench-mux bench-agent bench-compare bench-snat bench-fastpath bench-flood bench-manager bench-strangers api-test fuzz fuzz-packets mutate lint fmt clean
+.PHONY: help setup bpf build packages generate test unit datapath race e2e faults demo bench-mux bench-agent bench-compare bench-snat bench-fastpath bench-flood bench-manager bench-strangers papers api-test fuzz fuzz-packets mutate lint fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,6 +90,10 @@ bench-manager: build ## Time the control plane with simulated muxes and agents; 
 
 bench-strangers: build ## Time what requests of strangers cost a manager; writes out/bench/strangers.json
 	@$(GO) run ./test/bench/strangers -out out/bench/strangers.json
+
+papers: ## List the figures of the papers, or run FIGURES=ananta-11,ananta-14; writes out/papers and docs/papers.md
+	@$(if $(FIGURES),$(MAKE) --no-print-directory build)
+	@$(GO) run ./test/papers -figures '$(FIGURES)'
 
 api-test: build ## Send the manager what its OpenAPI document allows, and what it does not (schemathesis, by PyPI)
 	@scripts/schemathesis.sh

@@ -1,0 +1,117 @@
+package main
+
+var mplb = paper{
+	key: "mplb", title: "MPLB: Stateless load balancing of Multipath TCP (HotMiddlebox 2016)", figures: 10, tables: 1,
+	entries: []figure{
+		{
+			name: "mplb-1", label: "Figure 1", section: "2", shows: "muxes with direct server return",
+			missing: illustration("architecture.md"),
+		},
+		{
+			name: "mplb-2", label: "Figure 2", section: "2", shows: "handshakes of Multipath TCP",
+			missing: illustration(""),
+		},
+		{
+			name: "mplb-3", label: "Figure 3", section: "3", shows: "stable hashing by buckets",
+			missing: illustration("design/consistency.md"),
+		},
+		{
+			name: "mplb-4", label: "Figure 4", section: "3", shows: "load balancing of MPTCP without state",
+			missing: notBuilt(multipath),
+		},
+		{
+			name: "mplb-5", label: "Figure 5", section: "3", shows: "daisy chaining",
+			missing: illustration("design/chaining.md"),
+		},
+		{
+			name: "mplb-6", label: "Figure 6", section: "3", shows: "the algorithm of the mux",
+			missing: illustration("design/mux.md"),
+		},
+		{
+			name: "mplb-7", label: "Figure 7", section: "4", shows: "throughput by the size of the NIC's rings",
+			says: "no gain above 256 slots", missing: notBuilt("a bench by ring size"),
+		},
+		{
+			name: "mplb-8", label: "Figure 8", section: "4", shows: "latency while a mux forwards",
+			says: "at most 0.5 ms, 3 to 4 ms when overloaded", missing: notBuilt("a bench of latency by load"),
+		},
+		{
+			name: "mplb-9", label: "Figure 9", section: "4", shows: "throughput while a mux joins every 10 s",
+			says: "1 Mpps more by each", missing: notBuilt("a bench of joining muxes"),
+			rows: []row{{name: "scale-out-to-linear", unit: "ratio", paper: new(1.0), bound: atLeast(0.95)}},
+		},
+		{
+			name: "mplb-10", label: "Figure 10", section: "4", shows: "throughput by packet size",
+			says: "26 Gbit/s with packets of 512 bytes, 11 Mpps with 86", missing: notBuilt("a bench by packet size"),
+		},
+		mplbTable1, mplbJoins, mplbTimestamps,
+	},
+}
+
+const multipath = "Multipath TCP"
+
+var mplbTable1 = figure{
+	name: "mplb-table-1", label: "Table 1", section: "4", shows: "packets that one core of a mux forwards, by class",
+	says: "1.01 to 4.36 Mpps",
+	bench: &bench{
+		name: "mux", args: []string{"-only", "packets", "-class", "tcp-cookie,tcp-cookie-last,tcp-known,tcp-syn"},
+	},
+	rows: []row{
+		mppsRow("tcp-syn", 4.07), toFloorRow("tcp-syn"),
+		{name: "tcp-mpc", unit: "Mpps", paper: new(1.01), bound: atLeast(3 * 1.01)},
+		{name: "tcp-mpc-to-tcp-syn", unit: "ratio", paper: new(4.03), bound: atMost(1.05)},
+		{name: "tcp-join", unit: "Mpps", paper: new(3.64), bound: atLeast(3 * 3.64)},
+		{name: "tcp-join-to-tcp-syn", unit: "ratio", paper: new(1.12), bound: atMost(1.05)},
+		mppsRow("data", 4.36), toFloorRow("data"),
+		mppsRow("data-worst", 3.79), toFloorRow("data-worst"),
+		{
+			name: "data-worst-to-data", unit: "ratio", paper: new(1.15), bound: atMost(1.4),
+			from: source{path: oneFlow("tcp-cookie-last", "ns"), over: oneFlow("tcp-cookie", "ns")},
+		},
+		mppsRow("data-no-ts", 4.23), toFloorRow("data-no-ts"),
+	},
+}
+
+// mplbClasses are the classes of test/bench/mux.
+var mplbClasses = map[string]string{
+	"tcp-syn": "tcp-syn", "data": "tcp-cookie", "data-worst": "tcp-cookie-last", "data-no-ts": "tcp-known",
+}
+
+func oneFlow(class, field string) string {
+	return "packets[class=" + class + "][family=v4][flows=1]." + field
+}
+
+func mppsRow(name string, paper float64) row {
+	return row{
+		name: name, unit: "Mpps", paper: new(paper), bound: atLeast(3 * paper),
+		from: source{over: oneFlow(mplbClasses[name], "ns"), times: 1000},
+	}
+}
+
+func toFloorRow(name string) row {
+	return row{name: name + "-to-floor", unit: "ratio", from: source{path: oneFlow(mplbClasses[name], "ratio")}}
+}
+
+var mplbJoins = figure{
+	name: "mplb-joins", section: "3", shows: "joins that reach their server, also while muxes and servers change",
+	missing: notBuilt(multipath),
+	rows: []row{
+		{name: "joins-right", unit: "ratio", bound: atLeast(1)},
+		{name: "joins-before-their-row", unit: "joins", bound: atMost(0)},
+		{name: "subflows-lost", unit: "subflows", bound: atMost(0)},
+		{name: "connections-lost", unit: "connections", bound: atMost(0)},
+		{name: "cut-path-gap-to-rto", unit: "ratio", bound: atMost(2)},
+		{name: "plain-tcp-to-before", unit: "ratio", bound: atLeast(0.98)},
+		{name: "bytes-per-mptcp-connection-and-home", unit: "B", bound: atMost(100)},
+	},
+}
+
+var mplbTimestamps = figure{
+	name: "mplb-timestamps", section: "4",
+	shows: "throughput with cookies in timestamps, RTT 1 to 500 ms, loss 0.01 to 5 %",
+	says:  "differences under 10 to 20 %", missing: notBuilt("a bench by RTT and loss"),
+	rows: []row{
+		{name: "throughput-with-cookies-to-without", unit: "ratio", paper: new(0.8), bound: atLeast(0.9)},
+		{name: "paws-refusals-per-10-mb", unit: "segments", bound: atMost(1)},
+	},
+}
