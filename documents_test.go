@@ -165,3 +165,34 @@ func TestPlacesToChangeAreThere(t *testing.T) {
 		}
 	}
 }
+
+// A design page is read in ten minutes, and each in the same order. The threat model has a form of its own.
+func TestDesignPagesHaveTheirForm(t *testing.T) {
+	const most = 1250 // words of prose and tables
+	word := regexp.MustCompile(`\w`)
+	target := regexp.MustCompile(`\]\([^)]*\)`)
+	for _, path := range files(t, ".md") {
+		if !strings.HasPrefix(path, "docs/design/") || path == "docs/design/threats.md" {
+			continue
+		}
+		text := read(t, path)
+		at := 0
+		for _, part := range []string{"Purpose", "Terms", "Flow", "Invariants", "Failure modes", "What a reviewer must refuse"} {
+			i := strings.Index(text[at:], "\n## "+part+"\n")
+			if i < 0 {
+				t.Errorf("%s lacks %q, or has it in another order", path, part)
+				continue
+			}
+			at += i
+		}
+		words := 0
+		for w := range strings.FieldsSeq(target.ReplaceAllString(codeFence.ReplaceAllString(text, ""), "]")) {
+			if word.MatchString(w) {
+				words++
+			}
+		}
+		if words > most {
+			t.Errorf("%s has %d words, more than %d: what explains one change belongs into its commit", path, words, most)
+		}
+	}
+}
