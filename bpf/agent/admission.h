@@ -19,7 +19,7 @@
 
 /* To an endpoint, or an answer to a workload's own connection: decides by the rule, which it finds.
  */
-static __always_inline enum content content_find(struct arrival *a)
+static __always_inline enum content content_find(struct rx_ctx *a)
 {
 	if (protocol_is_icmp(a->inner.protocol))
 		return a->inner.destination_port ? CONTENT_ECHO : CONTENT_ERROR;
@@ -32,7 +32,7 @@ static __always_inline enum content content_find(struct arrival *a)
 }
 
 /* The connection of the packet, as its workload sees it. False: there is none. */
-static __always_inline bool admit_connection(const struct arrival *a, struct session_key *key)
+static __always_inline bool admit_connection(const struct rx_ctx *a, struct session_key *key)
 {
 	struct snat_port_key port_key = {
 		.vip = a->inner.destination,
@@ -67,7 +67,7 @@ static __always_inline bool admit_connection(const struct arrival *a, struct ses
 }
 
 /* Past the muxes comes only what belongs to a connection that has left them, from its far end. */
-static __always_inline enum verdict admit_past_muxes(struct arrival *a)
+static __always_inline enum verdict admit_past_muxes(struct rx_ctx *a)
 {
 	struct session_key key = {};
 
@@ -78,22 +78,22 @@ static __always_inline enum verdict admit_past_muxes(struct arrival *a)
 }
 
 /* Backends of one endpoint hand on its packets to each other, and nothing else. */
-static __always_inline enum verdict admit_from_peer(const struct arrival *a)
+static __always_inline enum verdict admit_from_peer(const struct rx_ctx *a)
 {
 	return a->content == CONTENT_ENDPOINT && chain_is_from_peer(a) ? VERDICT_NONE
 								       : VERDICT_DROP_NOT_A_PEER;
 }
 
 /* May the outer source say what the packet says? */
-static __noinline enum verdict admit(struct arrival *a)
+static __noinline enum verdict admit(struct rx_ctx *a)
 {
 	a->past_muxes = false;
 	switch (a->tunnel.step) {
-	case GUE_STEP_NONE:
-	case GUE_STEP_ASK:
+	case GUE_CHAIN_NONE:
+	case GUE_CHAIN_QUERY:
 		return address_is_mux(&a->outer.source) ? VERDICT_NONE : admit_past_muxes(a);
-	case GUE_STEP_CHAINED:
-	case GUE_STEP_FINAL:
+	case GUE_CHAIN_FORWARDED:
+	case GUE_CHAIN_FINAL:
 		return admit_from_peer(a);
 	}
 	return VERDICT_DROP_GUE_UNKNOWN;

@@ -36,7 +36,7 @@ enum content {
 };
 
 /* What is known of a packet for us: too much for the stack of every function that asks. */
-struct arrival {
+struct rx_ctx {
 	struct packet outer;
 	struct packet inner;
 	struct tunnel tunnel;
@@ -52,8 +52,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct arrival);
-} arrivals SEC(".maps");
+	__type(value, struct rx_ctx);
+} rx_ctxs SEC(".maps");
 
 /*
  * The rule of a packet to the VIP, behind the tunnel of key: that of its port, or that of all
@@ -190,7 +190,7 @@ static __always_inline int chain_make_room(struct __sk_buff *skb, __be16 from, _
 	return difference ? bpf_skb_adjust_room(skb, difference, BPF_ADJ_ROOM_MAC, flags) : 0;
 }
 
-static __noinline int chain_write_v4(struct __sk_buff *skb, const struct arrival *a, __be32 source,
+static __noinline int chain_write_v4(struct __sk_buff *skb, const struct rx_ctx *a, __be32 source,
 				     __u32 length)
 {
 	struct iphdr ip = {
@@ -213,7 +213,7 @@ static __noinline int chain_write_v4(struct __sk_buff *skb, const struct arrival
 				   BPF_F_RECOMPUTE_CSUM | BPF_F_INVALIDATE_HASH);
 }
 
-static __noinline int chain_write_v6(struct __sk_buff *skb, const struct arrival *a,
+static __noinline int chain_write_v6(struct __sk_buff *skb, const struct rx_ctx *a,
 				     const struct address *source, __u32 length)
 {
 	struct ipv6hdr ip = {
@@ -238,8 +238,8 @@ struct gue_whole {
 };
 
 /* UDP and GUE with our own tunnel as the other one. */
-static __noinline int chain_write_gue(struct __sk_buff *skb, const struct arrival *a,
-				      enum gue_step step, __u32 at)
+static __noinline int chain_write_gue(struct __sk_buff *skb, const struct rx_ctx *a,
+				      enum gue_chain step, __u32 at)
 {
 	const struct address *own = &a->outer.destination;
 	struct gue_whole gue = {
@@ -267,8 +267,8 @@ static __noinline int chain_write_gue(struct __sk_buff *skb, const struct arriva
 }
 
 /* Hands the packet to the other backend: headers anew, what is inside as it is. */
-static __noinline enum verdict chain_hand(struct __sk_buff *skb, const struct arrival *a,
-					  enum gue_step step)
+static __noinline enum verdict chain_hand(struct __sk_buff *skb, const struct rx_ctx *a,
+					  enum gue_chain step)
 {
 	bool own_v4 = address_is_v4(&a->outer.destination), v4 = address_is_v4(&a->tunnel.other);
 	__be16 family = v4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
@@ -290,11 +290,11 @@ static __noinline enum verdict chain_hand(struct __sk_buff *skb, const struct ar
 		 : chain_write_v6(skb, a, &source, gue + a->tunnel.payload);
 	if (err || chain_write_gue(skb, a, step, sizeof(struct ethhdr) + ip))
 		return VERDICT_DROP_CHAIN;
-	return step == GUE_STEP_CHAINED ? VERDICT_CHAIN_ON : VERDICT_CHAIN_BACK;
+	return step == GUE_CHAIN_FORWARDED ? VERDICT_CHAIN_ON : VERDICT_CHAIN_BACK;
 }
 
 /* Both must be the endpoint's: who sends, and whom it would be handed back to. */
-static __noinline bool chain_is_from_peer(const struct arrival *a)
+static __noinline bool chain_is_from_peer(const struct rx_ctx *a)
 {
 	struct peer peer = { .rule = a->key, .source = a->outer.source };
 
@@ -308,20 +308,20 @@ static __noinline bool chain_is_from_peer(const struct arrival *a)
  * Where a packet with a step goes. NONE: to the workload of a->rule, which may have become that
  * of the other tunnel, if that is ours too: then nothing need be sent.
  */
-static __noinline enum verdict chain(struct __sk_buff *skb, struct arrival *a)
+static __noinline enum verdict chain(struct __sk_buff *skb, struct rx_ctx *a)
 {
 	struct nat_rule_key key = a->key;
 	struct nat_rule other;
 
-	if (a->tunnel.step == GUE_STEP_FINAL || chain_begins(&a->inner) ||
-	    chain_knows(skb, &a->inner, &a->rule, a->tunnel.step == GUE_STEP_ASK))
+	if (a->tunnel.step == GUE_CHAIN_FINAL || chain_begins(&a->inner) ||
+	    chain_knows(skb, &a->inner, &a->rule, a->tunnel.step == GUE_CHAIN_QUERY))
 		return VERDICT_NONE;
 	if (!bpf_map_lookup_elem(&tunnels, &a->tunnel.other))
 		return chain_hand(skb, a, a->tunnel.step + 1);
 	key.tunnel = a->tunnel.other;
 	key.port = a->inner.destination_port;
 	if (rule_find(&key, &other) &&
-	    (a->tunnel.step == GUE_STEP_CHAINED || chain_knows(skb, &a->inner, &other, false)))
+	    (a->tunnel.step == GUE_CHAIN_FORWARDED || chain_knows(skb, &a->inner, &other, false)))
 		a->rule = other;
 	return VERDICT_NONE;
 }

@@ -56,7 +56,7 @@ static __noinline void control_begin(struct control *control, const struct packe
 }
 
 /* A control message to one of our tunnels: the last of it here is that user space gets it. */
-static __noinline enum verdict control_take(struct __sk_buff *skb, const struct arrival *a)
+static __noinline enum verdict control_take(struct __sk_buff *skb, const struct rx_ctx *a)
 {
 	const struct packet *outer = &a->outer;
 	__u32 room = outer->l3 + outer->l3_length - outer->l4;
@@ -85,11 +85,11 @@ static __noinline enum verdict control_take(struct __sk_buff *skb, const struct 
 		return VERDICT_DROP_GUE_MALFORMED;
 	}
 	bpf_ringbuf_submit(control, 0);
-	return VERDICT_TAKE_CONTROL;
+	return VERDICT_PUNT_CONTROL;
 }
 
 /* Tells user space of a packet that came past the muxes and should not have, if it has time. */
-static __noinline void control_stray(const struct arrival *a)
+static __noinline void control_stray(const struct rx_ctx *a)
 {
 	const struct packet *p = &a->inner;
 	struct control *control;
@@ -109,7 +109,7 @@ static __noinline void control_stray(const struct arrival *a)
 }
 
 /* May the packet have come past the muxes, in the connection of key? */
-static __always_inline enum verdict fastpath_admit(const struct arrival *a,
+static __always_inline enum verdict fastpath_admit(const struct rx_ctx *a,
 						   const struct session_key *key)
 {
 	struct fastpath *row = bpf_map_lookup_elem(&fastpath, key);

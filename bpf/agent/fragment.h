@@ -82,6 +82,6 @@ static __noinline enum verdict fragment_reply(struct __sk_buff *skb, const struc
 		return VERDICT_PASS_FRAGMENT;
 	__builtin_memcpy(&vip, d.told, sizeof(vip));
 	if (!address_is_set(&vip)) /* its first one had no port, and was dropped */
-		return VERDICT_DROP_HOLD_FRAGMENT;
+		return VERDICT_DROP_SNAT_QUEUE_FRAGMENT;
 	return rewrite_fragment(skb, p, SOURCE, &vip) ? VERDICT_DROP_REWRITE : VERDICT_NONE;
 }

@@ -35,14 +35,14 @@ enum {
 	TCP_SACK_NUMBERS = 8, /* of four blocks */
 };
 
-static __always_inline void replay_write32(__u8 *to, __u32 word)
+static __always_inline void proxy_write32(__u8 *to, __u32 word)
 {
 	word = bpf_htonl(word);
 	__builtin_memcpy(to, &word, sizeof(word));
 }
 
 /* The SYN that the client sent to the mux, as far as the cookie has kept it. */
-static __noinline __u32 replay_segment(const struct arrival *a, struct syn_segment *syn)
+static __noinline __u32 proxy_segment(const struct rx_ctx *a, struct syn_segment *syn)
 {
 	const struct handshake *h = &a->handshake;
 	__u32 scale = h->options & SYN_OPTION_WSCALE, window = h->window;
@@ -71,7 +71,7 @@ static __noinline __u32 replay_segment(const struct arrival *a, struct syn_segme
 	}
 	o[6] = TCP_OPTION_TIMESTAMPS;
 	o[7] = TCP_OPTION_TIMESTAMPS_LENGTH;
-	replay_write32(o + 8, h->ts.tsval);
+	proxy_write32(o + 8, h->ts.tsval);
 	if (scale != SYN_OPTION_WSCALE) {
 		o[17] = TCP_OPTION_WSCALE;
 		o[18] = TCP_OPTION_WSCALE_LENGTH;
@@ -81,7 +81,7 @@ static __noinline __u32 replay_segment(const struct arrival *a, struct syn_segme
 }
 
 /* Makes the IP header say that so many bytes follow it. */
-static __noinline int replay_set_length(struct __sk_buff *skb, const struct packet *p, __u32 bytes)
+static __noinline int proxy_set_length(struct __sk_buff *skb, const struct packet *p, __u32 bytes)
 {
 	__be16 length = bpf_htons(p->l4 - p->l3 + bytes), before = bpf_htons(p->l3_length);
 	int err;
@@ -99,7 +99,7 @@ static __noinline int replay_set_length(struct __sk_buff *skb, const struct pack
 }
 
 /* What the checksum of the workload's segment covers before the TCP header, not folded. */
-static __noinline __s64 replay_pseudo(const struct arrival *a, __u32 bytes)
+static __noinline __s64 proxy_pseudo(const struct rx_ctx *a, __u32 bytes)
 {
 	const struct address *client = &a->inner.source, *dip = &a->rule.dip;
 	struct {
@@ -126,21 +126,21 @@ static __noinline __s64 replay_pseudo(const struct arrival *a, __u32 bytes)
  * Data in it is left out, for the client will send it again. The checksum begins at ~0, which is
  * zero both where the kernel keeps it as a sum yet to be ended, and where it is whole.
  */
-static __noinline int replay_syn(struct __sk_buff *skb, struct arrival *a)
+static __noinline int proxy_syn(struct __sk_buff *skb, struct rx_ctx *a)
 {
 	__u32 check = a->inner.l4 + offsetof(struct tcphdr, check);
 	__u64 flags = BPF_F_PSEUDO_HDR | (address_is_v4(&a->rule.dip) ? 0 : BPF_F_IPV6);
 	struct syn_segment syn;
 	__s64 sum, pseudo;
-	__u32 bytes = replay_segment(a, &syn);
+	__u32 bytes = proxy_segment(a, &syn);
 
 	/* Shorter and longer: only that has the kernel forget the sum of what is no more. */
 	if (bpf_skb_change_tail(skb, a->inner.l4 + sizeof(syn.tcp), 0) ||
 	    bpf_skb_change_tail(skb, a->inner.l4 + bytes, 0))
 		return -1;
 	sum = bpf_csum_diff(NULL, 0, (__be32 *)&syn, sizeof(syn), 0);
-	pseudo = replay_pseudo(a, bytes);
-	if (sum < 0 || pseudo < 0 || replay_set_length(skb, &a->inner, bytes))
+	pseudo = proxy_pseudo(a, bytes);
+	if (sum < 0 || pseudo < 0 || proxy_set_length(skb, &a->inner, bytes))
 		return -1;
 	syn.tcp.check = 0xffff;
 	if (bytes < sizeof(syn) ? bpf_skb_store_bytes(skb, a->inner.l4, &syn,
@@ -153,7 +153,7 @@ static __noinline int replay_syn(struct __sk_buff *skb, struct arrival *a)
 }
 
 /* Swaps what the frame and the IP header have of both ends; no checksum changes by it. */
-static __noinline int replay_turn(struct __sk_buff *skb, const struct packet *p)
+static __noinline int proxy_turn(struct __sk_buff *skb, const struct packet *p)
 {
 	__u8 macs[12], turned[12];
 	__u32 at = p->l3 + offsetof(struct iphdr, saddr);
@@ -178,33 +178,33 @@ static __noinline int replay_turn(struct __sk_buff *skb, const struct packet *p)
 }
 
 /* A TCP header and whatever options, and what becomes of them. */
-struct replay_header {
+struct proxy_header {
 	struct tcphdr tcp;
 	__u8 options[TCP_OPTIONS_MAX];
 };
 
-struct replay_scratch {
-	struct replay_header from;
-	struct replay_header to;
+struct proxy_scratch {
+	struct proxy_header from;
+	struct proxy_header to;
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct replay_scratch);
-} replay_scratch SEC(".maps");
+	__type(value, struct proxy_scratch);
+} proxy_scratch SEC(".maps");
 
 /*
  * Makes the workload's segment one of its client: an acknowledgement of a SYN/ACK; a reset of all
  * else that comes instead, of a connection that was. It keeps its length, so that the options
  * become timestamps, if there are any, and padding.
  */
-static __noinline int replay_return(struct __sk_buff *skb, const struct packet *p,
-				    const struct session *session, const struct timestamps *ts)
+static __noinline int proxy_return(struct __sk_buff *skb, const struct packet *p,
+				   const struct session *session, const struct timestamps *ts)
 {
 	__u32 zero = 0, bytes, l4 = p->l4;
-	struct replay_scratch *s = bpf_map_lookup_elem(&replay_scratch, &zero);
+	struct proxy_scratch *s = bpf_map_lookup_elem(&proxy_scratch, &zero);
 	bool acks = is_syn_ack(p);
 	__s64 difference;
 
@@ -225,21 +225,21 @@ static __noinline int replay_return(struct __sk_buff *skb, const struct packet *
 	if (ts->at && bytes >= sizeof(struct tcp_aligned)) {
 		s->to.options[2] = TCP_OPTION_TIMESTAMPS;
 		s->to.options[3] = TCP_OPTION_TIMESTAMPS_LENGTH;
-		replay_write32(s->to.options + 4, session->client_tsval);
-		replay_write32(s->to.options + 8, ts->tsval);
+		proxy_write32(s->to.options + 4, session->client_tsval);
+		proxy_write32(s->to.options + 8, ts->tsval);
 	}
 	barrier_var(bytes);
 	if (bytes < sizeof(s->from.tcp) || bytes > sizeof(s->from))
 		return -1;
 	difference =
 		bpf_csum_diff((__be32 *)&s->from, bytes & ~3U, (__be32 *)&s->to, bytes & ~3U, 0);
-	if (difference < 0 || replay_turn(skb, p) || bpf_skb_store_bytes(skb, l4, &s->to, bytes, 0))
+	if (difference < 0 || proxy_turn(skb, p) || bpf_skb_store_bytes(skb, l4, &s->to, bytes, 0))
 		return -1;
 	return bpf_l4_csum_replace(skb, l4 + offsetof(struct tcphdr, check), 0, difference, 0);
 }
 
 /* The window scale that a SYN/ACK announces; 0 without. */
-static __always_inline __u32 replay_scale(struct __sk_buff *skb, const struct packet *p)
+static __always_inline __u32 proxy_scale(struct __sk_buff *skb, const struct packet *p)
 {
 	__u32 at = tcp_option_offset(skb, p->l4, TCP_OPTION_WSCALE, TCP_OPTION_WSCALE_LENGTH);
 	__u8 scale;
@@ -250,12 +250,12 @@ static __always_inline __u32 replay_scale(struct __sk_buff *skb, const struct pa
 }
 
 /* Learns from the workload's SYN/ACK what is to be translated. */
-static __noinline int replay_learn(struct __sk_buff *skb, const struct packet *p,
-				   struct session *session, __u32 seq, const struct timestamps *ts)
+static __noinline int proxy_learn(struct __sk_buff *skb, const struct packet *p,
+				  struct session *session, __u32 seq, const struct timestamps *ts)
 {
 	session->shift = session->isn - seq;
 	if (session->window_shift) /* another CPU may learn the same from the same segment again */
-		session->window_shift = (__s32)replay_scale(skb, p) - SYN_COOKIE_WSCALE;
+		session->window_shift = (__s32)proxy_scale(skb, p) - SYN_COOKIE_WSCALE;
 	if (!ts->at)
 		session->cookie = session->offer = 0;
 	if (session->cookie)
@@ -265,8 +265,8 @@ static __noinline int replay_learn(struct __sk_buff *skb, const struct packet *p
 }
 
 /* From a workload whose handshake is the agent's. NONE: it goes to the client, translated. */
-static __noinline enum verdict replay_answer(struct __sk_buff *skb, const struct packet *p,
-					     struct session *session)
+static __noinline enum verdict proxy_answer(struct __sk_buff *skb, const struct packet *p,
+					    struct session *session)
 {
 	struct timestamps ts = timestamps_read(skb, p);
 	struct address dip = p->source;
@@ -275,7 +275,7 @@ static __noinline enum verdict replay_answer(struct __sk_buff *skb, const struct
 	__u32 seq;
 
 	if (bpf_skb_load_bytes(skb, p->l4 + offsetof(struct tcphdr, seq), &word, sizeof(word)))
-		return VERDICT_DROP_COOKIE_REPLAY;
+		return VERDICT_DROP_SYNCOOKIE_REWRITE;
 	seq = bpf_ntohl(word);
 	if (p->tcp_flags & TCP_FLAG_RST) {
 		if (session_is_early(
@@ -292,17 +292,17 @@ static __noinline enum verdict replay_answer(struct __sk_buff *skb, const struct
 			return VERDICT_NONE;
 		}
 	} else if (is_syn_ack(p)) {
-		replay_learn(skb, p, session, seq, &ts);
+		proxy_learn(skb, p, session, seq, &ts);
 	}
-	if (replay_return(skb, p, session, &ts))
-		return VERDICT_DROP_COOKIE_REPLAY;
+	if (proxy_return(skb, p, session, &ts))
+		return VERDICT_DROP_SYNCOOKIE_REWRITE;
 	workload = bpf_map_lookup_elem(&workloads, &dip);
-	return workload && *workload ? VERDICT_COOKIE_ANSWER : VERDICT_COOKIE_ANSWER_HOST;
+	return workload && *workload ? VERDICT_SYNCOOKIE_ANSWER : VERDICT_SYNCOOKIE_ANSWER_HOST;
 }
 
 /* A number of the TCP header, or in an option of it, of bytes that are within the segment. */
-static __always_inline int replay_add(struct __sk_buff *skb, const struct packet *p, __u32 at,
-				      __u32 add, __u32 *difference)
+static __always_inline int proxy_add(struct __sk_buff *skb, const struct packet *p, __u32 at,
+				     __u32 add, __u32 *difference)
 {
 	__be32 word;
 
@@ -311,7 +311,7 @@ static __always_inline int replay_add(struct __sk_buff *skb, const struct packet
 	return rewrite_tcp32(skb, p, at, word, bpf_htonl(bpf_ntohl(word) + add), difference);
 }
 
-static __always_inline __u32 replay_window(__u32 window, __s32 shift)
+static __always_inline __u32 proxy_window(__u32 window, __s32 shift)
 {
 	if (shift < 0)
 		return window >> (-shift & 15);
@@ -320,27 +320,27 @@ static __always_inline __u32 replay_window(__u32 window, __s32 shift)
 }
 
 /* The workload's numbers become those that the client knows. For difference see rewrite_begin(). */
-static __noinline int replay_outward(struct __sk_buff *skb, const struct packet *p,
-				     const struct session *session, __u32 *difference)
+static __noinline int proxy_outward(struct __sk_buff *skb, const struct packet *p,
+				    const struct session *session, __u32 *difference)
 {
 	const __u32 at = offsetof(struct tcphdr, window) - 2;
 	__be32 word;
 	__u32 rest;
 
-	if (replay_add(skb, p, offsetof(struct tcphdr, seq), session->shift, difference))
+	if (proxy_add(skb, p, offsetof(struct tcphdr, seq), session->shift, difference))
 		return -1;
 	if (!session->window_shift)
 		return 0;
 	if (bpf_skb_load_bytes(skb, p->l4 + at, &word, sizeof(word)))
 		return -1;
 	rest = bpf_ntohl(word);
-	rest = (rest & 0xffff0000) | replay_window(rest & 0xffff, session->window_shift);
+	rest = (rest & 0xffff0000) | proxy_window(rest & 0xffff, session->window_shift);
 	return rewrite_tcp32(skb, p, at, word, bpf_htonl(rest), difference);
 }
 
 /* The blocks of a SACK option, of which the client knows other numbers than the workload. */
-static __noinline int replay_blocks(struct __sk_buff *skb, const struct packet *p, __u32 shift,
-				    __u32 *difference)
+static __noinline int proxy_blocks(struct __sk_buff *skb, const struct packet *p, __u32 shift,
+				   __u32 *difference)
 {
 	__u32 at = tcp_option_offset(skb, p->l4, TCP_OPTION_SACK, 0);
 	__u8 size;
@@ -352,19 +352,19 @@ static __noinline int replay_blocks(struct __sk_buff *skb, const struct packet *
 	for (__u32 i = 0; i < TCP_SACK_NUMBERS; i++) {
 		if (2 + (i + 1) * sizeof(__u32) > size)
 			return 0;
-		if (replay_add(skb, p, at + 2 + i * sizeof(__u32), -shift, difference))
+		if (proxy_add(skb, p, at + 2 + i * sizeof(__u32), -shift, difference))
 			return -1;
 	}
 	return 0;
 }
 
 /* What the client acknowledges becomes what the workload has sent. */
-static __noinline int replay_inward(struct __sk_buff *skb, const struct packet *p,
-				    const struct session *session, __u32 *difference)
+static __noinline int proxy_inward(struct __sk_buff *skb, const struct packet *p,
+				   const struct session *session, __u32 *difference)
 {
 	if (!(p->tcp_flags & TCP_FLAG_ACK))
 		return 0;
-	if (replay_add(skb, p, offsetof(struct tcphdr, ack_seq), -session->shift, difference))
+	if (proxy_add(skb, p, offsetof(struct tcphdr, ack_seq), -session->shift, difference))
 		return -1;
-	return replay_blocks(skb, p, session->shift, difference);
+	return proxy_blocks(skb, p, session->shift, difference);
 }

@@ -217,7 +217,7 @@ static __always_inline bool icmp_find_snat(const struct packet *quoted, struct n
 }
 
 /* By how much the client sees higher numbers than the workload that a->rule names; 0 mostly. */
-static __noinline __u32 icmp_shift(const struct arrival *a, const struct packet *quoted)
+static __noinline __u32 icmp_shift(const struct rx_ctx *a, const struct packet *quoted)
 {
 	struct session_key key = {
 		.client = quoted->destination,
@@ -232,7 +232,7 @@ static __noinline __u32 icmp_shift(const struct arrival *a, const struct packet 
 }
 
 /* Whose reply an error quotes: the rule in a->rule, NONE if its workload knows the connection. */
-static __noinline enum verdict icmp_find(struct __sk_buff *skb, struct arrival *a,
+static __noinline enum verdict icmp_find(struct __sk_buff *skb, struct rx_ctx *a,
 					 const struct packet *quoted)
 {
 	struct packet client = {
@@ -259,8 +259,7 @@ static __noinline enum verdict icmp_find(struct __sk_buff *skb, struct arrival *
 }
 
 /* An error from the network to the workload whose reply it quotes. Sets ifindex, as inbound(). */
-static __noinline enum verdict icmp_inbound(struct __sk_buff *skb, struct arrival *a,
-					    __u32 *ifindex)
+static __noinline enum verdict icmp_inbound(struct __sk_buff *skb, struct rx_ctx *a, __u32 *ifindex)
 {
 	struct packet quoted = {};
 	struct icmp_target to = {};

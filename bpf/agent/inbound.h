@@ -18,7 +18,7 @@ static __always_inline enum verdict inbound_parse(struct __sk_buff *skb, struct 
 {
 	/* RFC 1122, 3.3.6; and a link that floods, or an interface that is promiscuous. */
 	if (skb->pkt_type != PACKET_HOST)
-		return VERDICT_PASS_NOT_FOR_US;
+		return VERDICT_PASS_OTHER_MAC;
 	if (frame_is_tagged(skb) && frame_untag(skb))
 		return VERDICT_PASS_TAGGED;
 	switch (frame_parse(skb, outer)) {
@@ -64,9 +64,9 @@ static __always_inline enum verdict inbound_tunnel(struct __sk_buff *skb,
 		return VERDICT_PASS_NOT_TUNNEL;
 	}
 	if (!bpf_map_lookup_elem(&tunnels, &tunnel))
-		return VERDICT_PASS_NOT_OUR_TUNNEL;
+		return VERDICT_PASS_UNKNOWN_TUNNEL;
 	if (outer->protocol == IPPROTO_UDP && front.gue.head & GUE_CONTROL)
-		return VERDICT_TAKE_CONTROL;
+		return VERDICT_PUNT_CONTROL;
 	if (outer->protocol == IPPROTO_UDP)
 		return inbound_gue(skb, outer, &front, t);
 	t->header = outer->l4 - outer->l3;
@@ -76,7 +76,7 @@ static __always_inline enum verdict inbound_tunnel(struct __sk_buff *skb,
 }
 
 /* What carries the packet. */
-static __noinline enum verdict inbound_outer(struct __sk_buff *skb, struct arrival *a)
+static __noinline enum verdict inbound_outer(struct __sk_buff *skb, struct rx_ctx *a)
 {
 	struct packet outer = {};
 	struct tunnel t = {};
@@ -84,7 +84,7 @@ static __noinline enum verdict inbound_outer(struct __sk_buff *skb, struct arriv
 
 	verdict = inbound_parse(skb, &outer);
 	verdict = verdict ?: inbound_tunnel(skb, &outer, &t);
-	if (verdict && verdict != VERDICT_TAKE_CONTROL)
+	if (verdict && verdict != VERDICT_PUNT_CONTROL)
 		return verdict;
 	a->outer = outer;
 	a->tunnel = t;
@@ -92,7 +92,7 @@ static __noinline enum verdict inbound_outer(struct __sk_buff *skb, struct arriv
 }
 
 /* The packet inside. */
-static __noinline enum verdict inbound_inner(struct __sk_buff *skb, struct arrival *a)
+static __noinline enum verdict inbound_inner(struct __sk_buff *skb, struct rx_ctx *a)
 {
 	struct packet inner = {};
 	enum parsed parsed = decap_parse(skb, &a->outer, &a->tunnel, &inner);
@@ -141,7 +141,7 @@ static __always_inline enum verdict inbound_rewrite(struct __sk_buff *skb, const
 		err = rewrite_begin(skb, p, DESTINATION, &dip, rule->port, &difference);
 		err = err ?: cookie_restore(skb, p, session, ts, &difference);
 		if (session->events & SESSION_REPLAYED)
-			err = err ?: replay_inward(skb, p, session, &difference);
+			err = err ?: proxy_inward(skb, p, session, &difference);
 		err = err ?: rewrite_end(skb, p, difference);
 	}
 	if (err)
@@ -150,7 +150,7 @@ static __always_inline enum verdict inbound_rewrite(struct __sk_buff *skb, const
 }
 
 /* To the workload of a->rule. Sets ifindex where the verdict redirects. */
-static __noinline enum verdict inbound_deliver(struct __sk_buff *skb, struct arrival *a,
+static __noinline enum verdict inbound_deliver(struct __sk_buff *skb, struct rx_ctx *a,
 					       __u32 *ifindex)
 {
 	const __u32 *workload = bpf_map_lookup_elem(&workloads, &a->rule.dip);
@@ -172,16 +172,16 @@ static __noinline enum verdict inbound_deliver(struct __sk_buff *skb, struct arr
 	if (!inner.fragment_offset)
 		ts = timestamps_read(skb, &inner);
 	session = session_of_client(skb, &key, &inner);
-	if (syncookie_may(a, &inner, session)) {
-		verdict = syncookie_ask(skb, a, &key, session, &ts);
+	if (syncookie_is_applicable(a, &inner, session)) {
+		verdict = syncookie_verify(skb, a, &key, session, &ts);
 		if (verdict)
 			return verdict;
 		if (a->handshake.mss)
-			return syncookie_take(skb, a, &key, ifindex);
+			return syncookie_accept(skb, a, &key, ifindex);
 		/* Another CPU may have begun it meanwhile, and not know yet what to translate. */
 		session = session_lookup(&key);
 		if (session && session_is_early(session))
-			return VERDICT_DROP_COOKIE_EARLY;
+			return VERDICT_DROP_SYNCOOKIE_PENDING;
 	}
 	verdict = session_open(skb, &key, &inner, &a->rule, &ts, &session, &tag);
 	if (verdict)
@@ -199,9 +199,9 @@ static __noinline enum verdict inbound_deliver(struct __sk_buff *skb, struct arr
 
 /*
  * May the packet begin a session? Not if the workload has a connection of its own with the same
- * client and ports: replies to both would look the same.
+ * client and ports: replies to both would trace the same.
  */
-static __noinline bool inbound_has_room(const struct arrival *a)
+static __noinline bool inbound_has_room(const struct rx_ctx *a)
 {
 	struct session_key key = {
 		.client = a->inner.source,
@@ -217,13 +217,13 @@ static __noinline bool inbound_has_room(const struct arrival *a)
 }
 
 /* To the workload of a->rule, or to the other backend that the packet names. */
-static __always_inline enum verdict inbound_endpoint(struct __sk_buff *skb, struct arrival *a,
+static __always_inline enum verdict inbound_endpoint(struct __sk_buff *skb, struct rx_ctx *a,
 						     __u32 *ifindex)
 {
 	enum verdict verdict = VERDICT_NONE;
 
 	*ifindex = settings.uplink; /* for what is handed on */
-	if (a->tunnel.step != GUE_STEP_NONE)
+	if (a->tunnel.step != GUE_CHAIN_NONE)
 		verdict = chain(skb, a);
 	if (!verdict && settings.snat && !inbound_has_room(a))
 		return VERDICT_DROP_SESSION_TAKEN;
@@ -234,13 +234,13 @@ static __always_inline enum verdict inbound_endpoint(struct __sk_buff *skb, stru
 static __always_inline enum verdict inbound(struct __sk_buff *skb, __u32 *ifindex)
 {
 	__u32 zero = 0;
-	struct arrival *a = bpf_map_lookup_elem(&arrivals, &zero);
+	struct rx_ctx *a = bpf_map_lookup_elem(&rx_ctxs, &zero);
 	enum verdict verdict, refusal;
 
 	if (!a) /* never */
 		return VERDICT_PASS_OTHER;
 	verdict = inbound_outer(skb, a);
-	if (verdict == VERDICT_TAKE_CONTROL)
+	if (verdict == VERDICT_PUNT_CONTROL)
 		return control_take(skb, a);
 	if (verdict)
 		return verdict;

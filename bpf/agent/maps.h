@@ -17,8 +17,8 @@
 #include "abi/agent/session.h"
 
 /*
- * Of a function that is not static: the verifier looks at it by itself, once, and trusts that the
- * argument is there. Without that it would walk the same code from each caller anew.
+ * Of a function that is not static: the verifier trace_records at it by itself, once, and trusts
+ * that the argument is there. Without that it would walk the same code from each caller anew.
  */
 #define __arg_nonnull __attribute__((btf_decl_tag("arg:nonnull")))
 
@@ -96,7 +96,7 @@ struct {
 	__uint(max_entries, 65536);
 	__type(key, struct session_key);
 	__type(value, struct session);
-} new_sessions SEC(".maps");
+} unconfirmed_sessions SEC(".maps");
 
 enum { REPLY_FRAGMENT_SETS = 4096 }; /* a power of two */
 

@@ -75,8 +75,8 @@ static __noinline enum verdict reply_rewrite(struct __sk_buff *skb, const struct
 		return VERDICT_DROP_SESSION_GONE;
 
 	/* From here on the packet is touched: fail closed. */
-	if (session->events & SESSION_REPLAY) {
-		verdict = replay_answer(skb, p, session);
+	if (session->events & SESSION_PROXIED) {
+		verdict = proxy_answer(skb, p, session);
 		if (verdict)
 			return verdict;
 	}
@@ -84,7 +84,7 @@ static __noinline enum verdict reply_rewrite(struct __sk_buff *skb, const struct
 		return VERDICT_DROP_REWRITE;
 	if (cookie_write(skb, p, session, &difference))
 		return VERDICT_DROP_REWRITE;
-	if (session->events & SESSION_REPLAY && replay_outward(skb, p, session, &difference))
+	if (session->events & SESSION_PROXIED && proxy_outward(skb, p, session, &difference))
 		return VERDICT_DROP_REWRITE;
 	if (rewrite_end(skb, p, difference))
 		return VERDICT_DROP_REWRITE;
@@ -109,8 +109,8 @@ static __always_inline void reply_key(const struct packet *p, struct session_key
 }
 
 /* What is no whole packet of TCP or UDP, nor a ping, for the reason of verdict. */
-static __always_inline enum verdict reply_aside(struct __sk_buff *skb, const struct packet *p,
-						enum verdict verdict)
+static __always_inline enum verdict reply_slow(struct __sk_buff *skb, const struct packet *p,
+					       enum verdict verdict)
 {
 	if (verdict == VERDICT_PASS_FRAGMENT)
 		return fragment_reply(skb, p);
@@ -146,7 +146,7 @@ static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *
 			source_read(skb, p); /* the parser may have stopped before it */
 		verdict = at_workload ? source_check(skb, p, ifindex)
 				      : source_check_passing(p, ifindex);
-		return verdict ?: reply_aside(skb, p, aside);
+		return verdict ?: reply_slow(skb, p, aside);
 	}
 	reply_key(p, &key);
 	verdict = settings.snat ? snat_out(skb, p, &key, ifindex) : VERDICT_NONE;
@@ -160,7 +160,7 @@ static __always_inline enum verdict reply(struct __sk_buff *skb, struct packet *
 	if (!session)
 		return settings.snat ? snat_new(skb, p, &key, ifindex) : VERDICT_PASS_NO_SESSION;
 	if (!at_workload && source_check_passing(p, ifindex))
-		return VERDICT_DROP_NOT_ITS_SOURCE;
+		return VERDICT_DROP_SPOOFED_SOURCE;
 	return reply_rewrite(skb, p, &key, session);
 }
 

@@ -43,9 +43,9 @@ static __always_inline bool session_makes_room(const struct session *session, __
 /* Does the agent wait for the workload's answer to a SYN of its own? See handshake_proxy.h. */
 static __always_inline bool session_is_early(const struct session *session)
 {
-	const __u32 both = SESSION_REPLAY | SESSION_REPLAYED;
+	const __u32 both = SESSION_PROXIED | SESSION_REPLAYED;
 
-	return (session->events & both) == SESSION_REPLAY;
+	return (session->events & both) == SESSION_PROXIED;
 }
 
 static __always_inline __u32 client_events(const struct packet *p)
@@ -131,7 +131,7 @@ static __always_inline __u64 tag_term(__u32 a, __u32 b, __u32 odd)
 /*
  * The kernel gives a row that was deleted or evicted to another connection at once, though another
  * CPU may still be at it. So each says whose it is, by a sum as flowhash() has it: who has read the
- * VIP compares, and who has gone by the rest looks whether the tag is as it was.
+ * VIP compares, and who has gone by the rest trace_records whether the tag is as it was.
  */
 static __always_inline __u32 session_tag(const struct session_key *key, const struct address *vip,
 					 __be16 vip_port)
@@ -207,12 +207,12 @@ static __always_inline void session_go_on(struct __sk_buff *skb, const struct se
 		session_adopt(session, rule, ts);
 }
 
-/* The session of key, wherever it is kept: also if it moved after the first look. */
+/* The session of key, wherever it is kept: also if it moved after the first trace. */
 static __always_inline struct session *session_lookup(const struct session_key *key)
 {
 	struct session *session = bpf_map_lookup_elem(&sessions, key);
 
-	session = session ?: bpf_map_lookup_elem(&new_sessions, key);
+	session = session ?: bpf_map_lookup_elem(&unconfirmed_sessions, key);
 	return session ?: bpf_map_lookup_elem(&sessions, key);
 }
 
@@ -232,7 +232,7 @@ session_of_client(struct __sk_buff *skb, const struct session_key *key, const st
 
 	if (session)
 		return session;
-	session = bpf_map_lookup_elem(&new_sessions, key);
+	session = bpf_map_lookup_elem(&unconfirmed_sessions, key);
 	if (!session) /* or it has just been moved */
 		return bpf_map_lookup_elem(&sessions, key);
 	if (syn || !(session->events & SESSION_WORKLOAD_ANSWER) || session_is_early(session))
@@ -240,7 +240,7 @@ session_of_client(struct __sk_buff *skb, const struct session_key *key, const st
 	if (p->protocol == IPPROTO_TCP && !session_acknowledges(skb, p, session))
 		return session;
 	vip = session->vip;
-	if (!quota_prove(&vip))
+	if (!quota_confirm(&vip))
 		return session;
 	if (bpf_map_update_elem(&sessions, key, session, BPF_NOEXIST))
 		return session;
@@ -251,7 +251,7 @@ session_of_client(struct __sk_buff *skb, const struct session_key *key, const st
 			moved->client_fin = session->client_fin;
 		__sync_fetch_and_or(&moved->events, events);
 	}
-	bpf_map_delete_elem(&new_sessions, key);
+	bpf_map_delete_elem(&unconfirmed_sessions, key);
 	return moved;
 }
 
@@ -279,15 +279,15 @@ static __noinline struct session *session_make(const struct session_key *key,
 		session_adopt(&fresh, rule, ts);
 	if (past)
 		bpf_map_delete_elem(&sessions, key);
-	bpf_map_update_elem(&new_sessions, key, &fresh, past ? BPF_ANY : BPF_NOEXIST);
-	made = bpf_map_lookup_elem(&new_sessions, key);
+	bpf_map_update_elem(&unconfirmed_sessions, key, &fresh, past ? BPF_ANY : BPF_NOEXIST);
+	made = bpf_map_lookup_elem(&unconfirmed_sessions, key);
 	return made && session_is_of(made, p) ? made : NULL;
 }
 
 /*
  * The session of a client's packet that rule rewrites, made if there is none; it is what
  * session_of_client() has found before. One that is over, or a flow that is still, makes room for
- * another VIP; a live one never does, for the replies to both would look the same. tag is the
+ * another VIP; a live one never does, for the replies to both would trace the same. tag is the
  * row's. A packet in the middle of an unknown connection gets a session too: the workload's reset
  * must find its way back.
  */
@@ -309,12 +309,12 @@ session_open(struct __sk_buff *skb, const struct session_key *key, const struct 
 	if (live && session_is_own(live, key) && !session_makes_room(live, p->protocol))
 		return VERDICT_DROP_SESSION_TAKEN;
 	*tag = ours;
-	place = quota_begin(key, &p->destination); /* not in session_make(), whose stack is large */
+	place = quota_new(key, &p->destination); /* not in session_make(), whose stack is large */
 	*session = session_make(key, p, rule, ts, live);
 	if (!*session)
 		return VERDICT_DROP_SESSION_FULL;
 	if (place)
-		(*session)->spilled = place;
+		(*session)->overflow = place;
 	if (client_events(p) & SESSION_CLIENT_FIN)
 		session_note_fin(skb, p, key, *session);
 	return VERDICT_NONE;

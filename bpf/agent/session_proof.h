@@ -192,7 +192,7 @@ static __noinline int session_note_workload(struct __sk_buff *skb, const struct 
 		return 0;
 	if (session_resets_another(p, session, &numbers))
 		return 0;
-	if (is_syn_ack(p) && !(session->events & SESSION_REPLAY))
+	if (is_syn_ack(p) && !(session->events & SESSION_PROXIED))
 		session_renew(session);
 	if (events & SESSION_WORKLOAD_ANSWER &&
 	    session->events & (SESSION_RESET | SESSION_CLIENT_RESET))

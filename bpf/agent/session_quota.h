@@ -2,7 +2,7 @@
 /*
  * How many sessions a VIP may have: a part of each table is its own, and it borrows from another
  * part that is for all. Beyond that its new sessions take the place of others that are beyond
- * quotas, and a proven one stays with the new ones. Asked when a session is made or proven.
+ * quotas, and a confirmed one stays with the new ones. Asked when a session is made or confirmed.
  */
 #pragma once
 
@@ -35,7 +35,7 @@ struct {
 	__uint(max_entries, 16384);
 	__type(key, __u32);
 	__type(value, struct session_key);
-} spilled_sessions SEC(".maps");
+} overflow_sessions SEC(".maps");
 
 /* Counts a session that is about to be made as borrowed, if anything is left. */
 static __always_inline bool quota_borrow(enum session_table table)
@@ -68,12 +68,12 @@ static __always_inline bool quota_count(const struct address *vip, enum session_
 }
 
 /*
- * May the VIP have one more proven session? Then it is counted. As the other not static, so that
- * the verifier looks at it once.
+ * May the VIP have one more confirmed session? Then it is counted. As the other not static, so that
+ * the verifier trace_records at it once.
  */
-__noinline int quota_prove(const struct address *vip __arg_nonnull)
+__noinline int quota_confirm(const struct address *vip __arg_nonnull)
 {
-	return quota_count(vip, SESSIONS_PROVEN);
+	return quota_count(vip, SESSIONS_CONFIRMED);
 }
 
 /*
@@ -82,18 +82,18 @@ __noinline int quota_prove(const struct address *vip __arg_nonnull)
  */
 static __always_inline void quota_end(const struct session_key *key, __u32 place)
 {
-	const struct session *session = bpf_map_lookup_elem(&new_sessions, key);
+	const struct session *session = bpf_map_lookup_elem(&unconfirmed_sessions, key);
 
-	if (session && session->spilled == place)
-		bpf_map_delete_elem(&new_sessions, key);
+	if (session && session->overflow == place)
+		bpf_map_delete_elem(&unconfirmed_sessions, key);
 }
 
 /*
  * Counts a new session that is about to be made. One beyond the VIP's quota takes the place of
  * another such, which is returned for its row; 0: it is within.
  */
-__noinline int quota_begin(const struct session_key *key __arg_nonnull,
-			   const struct address *vip __arg_nonnull)
+__noinline int quota_new(const struct session_key *key __arg_nonnull,
+			 const struct address *vip __arg_nonnull)
 {
 	const struct address all = {};
 	const struct session_quota *quota;
@@ -101,14 +101,15 @@ __noinline int quota_begin(const struct session_key *key __arg_nonnull,
 	struct session_key *oldest;
 	__u32 index;
 
-	if (quota_count(vip, SESSIONS_NEW))
+	if (quota_count(vip, SESSIONS_UNCONFIRMED))
 		return 0;
 	usage = bpf_map_lookup_elem(&session_usages, &all);
 	quota = bpf_map_lookup_elem(&session_quotas, &all);
-	if (!usage || !quota || !quota->most[SESSIONS_NEW])
+	if (!usage || !quota || !quota->most[SESSIONS_UNCONFIRMED])
 		return 0;
-	index = __sync_fetch_and_add(&usage->refused[SESSIONS_NEW], 1) % quota->most[SESSIONS_NEW];
-	oldest = bpf_map_lookup_elem(&spilled_sessions, &index);
+	index = __sync_fetch_and_add(&usage->refused[SESSIONS_UNCONFIRMED], 1) %
+		quota->most[SESSIONS_UNCONFIRMED];
+	oldest = bpf_map_lookup_elem(&overflow_sessions, &index);
 	if (!oldest)
 		return 0;
 	quota_end(oldest, index + 1);

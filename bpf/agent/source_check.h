@@ -68,12 +68,12 @@ static __noinline enum verdict source_check(struct __sk_buff *skb, const struct 
 	if (!settings.check_sources)
 		return VERDICT_NONE;
 	if (source_is_mapped(p))
-		return VERDICT_DROP_NOT_ITS_SOURCE;
+		return VERDICT_DROP_SPOOFED_SOURCE;
 	home = bpf_map_lookup_elem(&workloads, &source);
 	if (home ? *home == ifindex
 		 : address_is_of_link(&source) || source_route(skb, p, ifindex) != SOURCE_ELSEWHERE)
 		return VERDICT_NONE;
-	return VERDICT_DROP_NOT_ITS_SOURCE;
+	return VERDICT_DROP_SPOOFED_SOURCE;
 }
 
 /* The addresses behind any tags, in p. False: there are more tags than we follow. */
@@ -121,10 +121,10 @@ static __noinline enum verdict source_check_leaving(struct __sk_buff *skb, __u32
 		return VERDICT_NONE;
 	home = bpf_map_lookup_elem(&workloads, &p.source);
 	if (source_is_mapped(&p))
-		return VERDICT_DROP_NOT_ITS_SOURCE;
+		return VERDICT_DROP_SPOOFED_SOURCE;
 	if (home ? !*home || *home == ifindex : source_route(skb, &p, ifindex) == SOURCE_BEHIND)
 		return VERDICT_NONE;
-	return VERDICT_DROP_NOT_ITS_SOURCE;
+	return VERDICT_DROP_SPOOFED_SOURCE;
 }
 
 /*
@@ -141,7 +141,7 @@ static __always_inline bool departure_is_sealed(struct __sk_buff *skb)
 {
 	__u32 seal = skb->cb[0];
 
-	/* Of what the host sends it is 0, mostly: that is known without a look at the secret. */
+	/* Of what the host sends it is 0, mostly: that is known without a trace at the secret. */
 	if (!seal || seal != hash_key.words[0] || skb->cb[1] != hash_key.words[1])
 		return false;
 	skb->cb[0] = 0; /* for this way out alone */
@@ -190,5 +190,5 @@ static __noinline enum verdict source_check_passing(const struct packet *p, __u3
 	if (!settings.check_sources || !ifindex)
 		return VERDICT_NONE;
 	home = bpf_map_lookup_elem(&workloads, &source);
-	return home && *home && *home != ifindex ? VERDICT_DROP_NOT_ITS_SOURCE : VERDICT_NONE;
+	return home && *home && *home != ifindex ? VERDICT_DROP_SPOOFED_SOURCE : VERDICT_NONE;
 }

@@ -28,11 +28,11 @@ struct {
 	__uint(max_entries, 4096);
 	__type(key, struct nat_rule_key);
 	__type(value, __u64);
-} syn_lately SEC(".maps");
+} syncookies_seen SEC(".maps");
 
 /* For so many ns after a right cookie, what brings none and is in no connection is dropped. */
-#define SYN_LATELY	(60ULL * 1000000000)
-#define SYN_LATELY_STEP (1ULL << 30)
+#define SYNCOOKIE_RECENT      (60ULL * 1000000000)
+#define SYNCOOKIE_RECENT_STEP (1ULL << 30)
 
 extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk,
 				   struct bpf_tcp_req_attrs *attrs, int attrs__sz) __ksym __weak;
@@ -53,8 +53,8 @@ static __always_inline bool session_is_open(const struct session *session)
 }
 
 /* May the client's packet have a cookie? session is the one of its ports, or NULL. */
-static __always_inline bool syncookie_may(const struct arrival *a, const struct packet *p,
-					  const struct session *session)
+static __always_inline bool syncookie_is_applicable(const struct rx_ctx *a, const struct packet *p,
+						    const struct session *session)
 {
 	const __u8 flags = TCP_FLAG_SYN | TCP_FLAG_RST | TCP_FLAG_ACK;
 
@@ -66,30 +66,30 @@ static __always_inline bool syncookie_may(const struct arrival *a, const struct 
 }
 
 /* Have muxes answered SYNs of the endpoint lately? */
-static __noinline bool syncookie_lately(const struct arrival *a)
+static __noinline bool syncookie_is_recent(const struct rx_ctx *a)
 {
 	const __u64 *last;
 
 	if (a->rule.flags & NAT_RULE_SYN_ALWAYS)
 		return true;
-	last = bpf_map_lookup_elem(&syn_lately, &a->key);
-	return last && !long_since(*last, SYN_LATELY);
+	last = bpf_map_lookup_elem(&syncookies_seen, &a->key);
+	return last && !long_since(*last, SYNCOOKIE_RECENT);
 }
 
-static __noinline int syncookie_note(const struct arrival *a)
+static __noinline int syncookie_note(const struct rx_ctx *a)
 {
 	__u64 now = bpf_ktime_get_coarse_ns();
-	__u64 *last = bpf_map_lookup_elem(&syn_lately, &a->key);
+	__u64 *last = bpf_map_lookup_elem(&syncookies_seen, &a->key);
 
 	if (!last)
-		return bpf_map_update_elem(&syn_lately, &a->key, &now, BPF_ANY);
-	if (now - *last > SYN_LATELY_STEP)
+		return bpf_map_update_elem(&syncookies_seen, &a->key, &now, BPF_ANY);
+	if (now - *last > SYNCOOKIE_RECENT_STEP)
 		*last = now;
 	return 0;
 }
 
 /* Reads what the segment says of the handshake, and checks its cookie: the MSS or a refusal. */
-static __noinline __s32 syncookie_read(struct __sk_buff *skb, struct arrival *a,
+static __noinline __s32 syncookie_read(struct __sk_buff *skb, struct rx_ctx *a,
 				       const struct timestamps *ts)
 {
 	struct handshake *h = &a->handshake;
@@ -116,23 +116,24 @@ static __noinline __s32 syncookie_read(struct __sk_buff *skb, struct arrival *a,
 }
 
 /* A wrong cookie, or none: of a connection that we know nothing of. */
-static __noinline enum verdict syncookie_refuse(struct __sk_buff *skb, const struct arrival *a,
+static __noinline enum verdict syncookie_refuse(struct __sk_buff *skb, const struct rx_ctx *a,
 						const struct session_key *key, __s32 refusal)
 {
 	const __u32 *workload = bpf_map_lookup_elem(&workloads, &a->rule.dip);
 
 	if (workload && *workload == 0 && chain_knows_socket(skb, key))
 		return VERDICT_NONE;
-	if (!syncookie_lately(a))
+	if (!syncookie_is_recent(a))
 		return VERDICT_NONE;
-	return refusal == SYN_REFUSED_OLD ? VERDICT_DROP_COOKIE_OLD : VERDICT_DROP_COOKIE_FORGED;
+	return refusal == SYN_REFUSED_OLD ? VERDICT_DROP_SYNCOOKIE_EXPIRED
+					  : VERDICT_DROP_SYNCOOKIE_INVALID;
 }
 
 /* Is the connection one that the host's stack was to make a socket of, and has it not spoken yet?
  */
 static __always_inline bool session_is_assigned(const struct session *session)
 {
-	const __u32 others = SESSION_REPLAY | SESSION_WORKLOAD_ANSWER | SESSION_RESET;
+	const __u32 others = SESSION_PROXIED | SESSION_WORKLOAD_ANSWER | SESSION_RESET;
 
 	return session->isn && !(session->events & others);
 }
@@ -152,7 +153,7 @@ static __always_inline bool session_is_asked_again(const struct session *session
 #define SYN_WAITED 1
 
 /* Sends the segment to the end of the line; false if it comes from there. */
-static __always_inline bool syncookie_again(struct __sk_buff *skb)
+static __always_inline bool syncookie_requeue(struct __sk_buff *skb)
 {
 	if (skb->tc_index == SYN_WAITED)
 		return false;
@@ -171,19 +172,19 @@ static __noinline enum verdict syncookie_wait(struct __sk_buff *skb, const struc
 {
 	if (chain_knows_socket(skb, key))
 		return VERDICT_NONE;
-	if (syncookie_again(skb))
-		return VERDICT_COOKIE_WAIT;
-	return mss < 0 ? VERDICT_DROP_COOKIE_EARLY : VERDICT_NONE;
+	if (syncookie_requeue(skb))
+		return VERDICT_SYNCOOKIE_REQUEUE;
+	return mss < 0 ? VERDICT_DROP_SYNCOOKIE_PENDING : VERDICT_NONE;
 }
 
 /*
  * Does the client's segment begin a connection? NONE: it does not, and goes on as ever; or it is to
  * be taken over, and a->handshake.mss is set. session is the one of its ports, or NULL.
  */
-static __noinline enum verdict syncookie_ask(struct __sk_buff *skb, struct arrival *a,
-					     const struct session_key *key,
-					     const struct session *session,
-					     const struct timestamps *ts)
+static __noinline enum verdict syncookie_verify(struct __sk_buff *skb, struct rx_ctx *a,
+						const struct session_key *key,
+						const struct session *session,
+						const struct timestamps *ts)
 {
 	enum verdict verdict;
 	const __u32 *workload;
@@ -204,20 +205,21 @@ static __noinline enum verdict syncookie_ask(struct __sk_buff *skb, struct arriv
 		session = session_lookup(key); /* of another kind by now, maybe */
 	}
 	if (mss < 0 && session)
-		return session_is_early(session) ? VERDICT_DROP_COOKIE_EARLY : VERDICT_NONE;
+		return session_is_early(session) ? VERDICT_DROP_SYNCOOKIE_PENDING : VERDICT_NONE;
 	if (mss < 0)
 		return syncookie_refuse(skb, a, key, mss);
 	syncookie_note(a);
 	if (session && session->isn == a->handshake.cookie && !session_is_asked_again(session))
-		return session->events & SESSION_RESET ? VERDICT_DROP_COOKIE_AGAIN : VERDICT_NONE;
+		return session->events & SESSION_RESET ? VERDICT_DROP_SYNCOOKIE_REPLAYED
+						       : VERDICT_NONE;
 	workload = bpf_map_lookup_elem(&workloads, &a->rule.dip);
 	if (!workload)
 		return VERDICT_DROP_NO_WORKLOAD;
 	state = *workload ? 0 : socket_state(skb, key);
 	/* Another CPU answers our SYN this moment: until we see the answer we can't translate. */
 	if (state == BPF_TCP_NEW_SYN_RECV && session && session_is_early(session) &&
-	    syncookie_again(skb))
-		return VERDICT_COOKIE_WAIT;
+	    syncookie_requeue(skb))
+		return VERDICT_SYNCOOKIE_REQUEUE;
 	/* A new SYN may end what waits for its last segments, and has an answer sent again. */
 	if (state && state != BPF_TCP_LISTEN && state != BPF_TCP_TIME_WAIT &&
 	    state != BPF_TCP_NEW_SYN_RECV)
@@ -242,9 +244,9 @@ static __noinline struct session *syncookie_shared(const struct session_key *key
 	return session && session->isn == cookie && !session_is_over(session) ? session : NULL;
 }
 
-static __always_inline bool session_is_replayed(const struct session *session)
+static __always_inline bool session_is_proxied(const struct session *session)
 {
-	return session->events & SESSION_REPLAY;
+	return session->events & SESSION_PROXIED;
 }
 
 /*
@@ -264,8 +266,8 @@ static __always_inline void syncookie_turn(struct session *session, const struct
  * is led through a handshake has its clock translated anyhow. Where no session was, another CPU may
  * have made one by now of another segment with the cookie: that one goes on.
  */
-static __noinline struct session *syncookie_session(const struct session_key *key,
-						    struct arrival *a, bool replay)
+static __noinline struct session *syncookie_session(const struct session_key *key, struct rx_ctx *a,
+						    bool proxied)
 {
 	const struct handshake *h = &a->handshake;
 	bool cookies = a->rule.flags & NAT_RULE_COOKIES;
@@ -275,7 +277,7 @@ static __noinline struct session *syncookie_session(const struct session_key *ke
 	__builtin_memset(fresh, 0, sizeof(*fresh));
 	fresh->vip = a->inner.destination;
 	fresh->vip_port = a->inner.destination_port;
-	fresh->events = SESSION_CLIENT_ACK | (replay ? SESSION_REPLAY : 0);
+	fresh->events = SESSION_CLIENT_ACK | (proxied ? SESSION_PROXIED : 0);
 	fresh->last_seen = bpf_ktime_get_coarse_ns();
 	fresh->idle_timeout = a->rule.idle_timeout;
 	fresh->client_tsval = h->ts.tsval;
@@ -284,7 +286,7 @@ static __noinline struct session *syncookie_session(const struct session_key *ke
 	fresh->isn = h->cookie;
 	fresh->window = h->window;
 	fresh->tag = session_tag(key, &a->inner.destination, a->inner.destination_port);
-	if (h->ts.at && (cookies || replay)) {
+	if (h->ts.at && (cookies || proxied)) {
 		fresh->cookie = (h->ts.tsecr & COOKIE_MASK) ?: 1;
 		fresh->offer = fresh->cookie;
 		fresh->cookie_scale = settings.cookie_scale;
@@ -301,18 +303,18 @@ static __noinline struct session *syncookie_session(const struct session_key *ke
 	shared = syncookie_shared(key, h->cookie);
 	if (!shared) { /* what may be there is past */
 		bpf_map_delete_elem(&sessions, key);
-		if (!bpf_map_update_elem(&new_sessions, key, fresh, BPF_NOEXIST))
-			return bpf_map_lookup_elem(&new_sessions, key);
+		if (!bpf_map_update_elem(&unconfirmed_sessions, key, fresh, BPF_NOEXIST))
+			return bpf_map_lookup_elem(&unconfirmed_sessions, key);
 		shared = syncookie_shared(key, h->cookie);
 	}
 	if (shared) {
-		if (replay && !session_is_replayed(shared))
+		if (proxied && !session_is_proxied(shared))
 			syncookie_turn(shared, fresh);
 		return shared;
 	}
-	if (bpf_map_update_elem(&new_sessions, key, fresh, BPF_ANY))
+	if (bpf_map_update_elem(&unconfirmed_sessions, key, fresh, BPF_ANY))
 		return NULL;
-	return bpf_map_lookup_elem(&new_sessions, key);
+	return bpf_map_lookup_elem(&unconfirmed_sessions, key);
 }
 
 /*
@@ -320,7 +322,7 @@ static __noinline struct session *syncookie_session(const struct session_key *ke
  * False if it refuses: the listener is one of MPTCP, or an option is switched off, or it has gone.
  */
 static __noinline bool syncookie_assign(struct __sk_buff *skb, const struct session_key *key,
-					const struct arrival *a, const struct session *session)
+					const struct rx_ctx *a, const struct session *session)
 {
 	const struct handshake *h = &a->handshake;
 	struct bpf_tcp_req_attrs attrs = {
@@ -353,9 +355,9 @@ static __noinline bool syncookie_assign(struct __sk_buff *skb, const struct sess
 	return err == 0;
 }
 
-/* Takes over what syncookie_ask() has found. Sets ifindex where the verdict redirects. */
-static __noinline enum verdict syncookie_take(struct __sk_buff *skb, struct arrival *a,
-					      const struct session_key *key, __u32 *ifindex)
+/* Takes over what syncookie_verify() has found. Sets ifindex where the verdict redirects. */
+static __noinline enum verdict syncookie_accept(struct __sk_buff *skb, struct rx_ctx *a,
+						const struct session_key *key, __u32 *ifindex)
 {
 	struct packet *p = &a->inner;
 	struct handshake *h = &a->handshake;
@@ -364,15 +366,15 @@ static __noinline enum verdict syncookie_take(struct __sk_buff *skb, struct arri
 	__u32 difference = 0, place = 0;
 
 	if (!session)
-		place = quota_begin(key, &p->destination);
+		place = quota_new(key, &p->destination);
 	/* A workload that is slow to answer is asked again, in the same session. */
-	if (!session || (!assign && !session_is_replayed(session)))
+	if (!session || (!assign && !session_is_proxied(session)))
 		session = syncookie_session(key, a, !assign);
 	if (!session)
 		return VERDICT_DROP_SESSION_FULL;
 	if (place)
-		session->spilled = place;
-	if (session_is_replayed(session))
+		session->overflow = place;
+	if (session_is_proxied(session))
 		assign = false;
 
 	/* From here on the packet is touched: fail closed. */
@@ -382,19 +384,19 @@ static __noinline enum verdict syncookie_take(struct __sk_buff *skb, struct arri
 	    cookie_restore(skb, p, session, &h->ts, &difference) || rewrite_end(skb, p, difference))
 		return VERDICT_DROP_REWRITE;
 	if (assign && syncookie_assign(skb, key, a, session))
-		return VERDICT_COOKIE_SOCKET;
+		return VERDICT_SYNCOOKIE_SOCKET;
 	if (assign) {
 		/* Another segment has become the socket, or this one is as for who can't be told.
 		 */
 		bool known = chain_knows_socket(skb, key);
 
 		session = syncookie_shared(key, h->cookie);
-		if (known && session && !session_is_replayed(session))
+		if (known && session && !session_is_proxied(session))
 			return VERDICT_DELIVER_NATIVE;
 		session = syncookie_session(key, a, true);
 	}
-	if (!session || replay_syn(skb, a))
-		return VERDICT_DROP_COOKIE_REPLAY;
+	if (!session || proxy_syn(skb, a))
+		return VERDICT_DROP_SYNCOOKIE_REWRITE;
 	*ifindex = h->ifindex;
-	return h->native ? VERDICT_COOKIE_NATIVE : VERDICT_COOKIE_INTERFACE;
+	return h->native ? VERDICT_SYNCOOKIE_NATIVE : VERDICT_SYNCOOKIE_INTERFACE;
 }

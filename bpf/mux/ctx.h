@@ -6,7 +6,7 @@
 #include "mux/maps.h"
 #include "net/packet.h"
 
-struct work {
+struct mux_ctx {
 	struct packet packet;
 	struct endpoint *endpoint;
 	struct backend *backend; /* that the packet goes to */

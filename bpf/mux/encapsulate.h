@@ -7,7 +7,7 @@
 #include "mux/ctx.h"
 
 /* The outer source: the mux's address, or one of its prefix by the flow's hash. */
-static __always_inline struct address outer_source(const struct work *w, bool v4)
+static __always_inline struct address outer_source(const struct mux_ctx *w, bool v4)
 {
 	const struct address *spread = v4 ? &pool.spread4 : &pool.spread6;
 	struct address source = v4 ? pool.source4 : pool.source6;
@@ -22,7 +22,7 @@ static __always_inline struct address outer_source(const struct work *w, bool v4
 }
 
 /* Bytes that stand before the packet once it is encapsulated. */
-static __always_inline __u32 outer_growth(const struct work *w)
+static __always_inline __u32 outer_growth(const struct mux_ctx *w)
 {
 	bool v4 = w->backend->flags & BACKEND_V4;
 	bool other_v4 = w->other && w->other->flags & BACKEND_V4;
@@ -32,8 +32,8 @@ static __always_inline __u32 outer_growth(const struct work *w)
 	return v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
 }
 
-static __always_inline bool send_gue(struct xdp_md *ctx, struct work *w, const struct outer *outer,
-				     const struct vlan_tags *vlan)
+static __always_inline bool send_gue(struct xdp_md *ctx, struct mux_ctx *w,
+				     const struct outer *outer, const struct vlan_tags *vlan)
 {
 	const struct packet *p = &w->packet;
 	struct gue_push g = {
@@ -57,7 +57,7 @@ static __always_inline bool send_gue(struct xdp_md *ctx, struct work *w, const s
 	return push_gue(ctx, &g);
 }
 
-static __always_inline enum verdict encapsulate(struct xdp_md *ctx, struct work *w)
+static __always_inline enum verdict encapsulate(struct xdp_md *ctx, struct mux_ctx *w)
 {
 	struct backend *backend = w->backend;
 	bool v4 = backend->flags & BACKEND_V4;

@@ -13,13 +13,14 @@
 #include "mux/trace.h"
 #include "mux/maps.h"
 
-/* Sources of the packets of VIPs with ENDPOINT_SHARED. Written by packets; user space clears it. */
+/* Sources of the packets of VIPs with ENDPOINT_FAIR_SHARE. Written by packets; user space clears
+ * it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, TALKER_CELLS);
+	__uint(max_entries, HEAVY_HITTER_CELLS);
 	__type(key, __u32);
-	__type(value, struct talker);
-} talkers SEC(".maps");
+	__type(value, struct heavy_hitter);
+} heavy_hitters SEC(".maps");
 
 /*
  * How many of 2^32 packets a prefix of sources loses, in place of what its VIP does. Written by
@@ -43,7 +44,7 @@ static __always_inline __u64 share_prefix(const struct address *a)
 }
 
 /* Nobody who does not know the pool's secret can tell which prefixes share a cell. */
-static __always_inline __u32 talker_column(const struct share_key *key, __u32 row)
+static __always_inline __u32 heavy_hitter_column(const struct share_key *key, __u32 row)
 {
 	const __u32 *secret = &pool.hash_key.words[4 * row];
 	__u64 h = key->prefix ^ (secret[0] | (__u64)secret[1] << 32);
@@ -52,10 +53,10 @@ static __always_inline __u32 talker_column(const struct share_key *key, __u32 ro
 	h ^= h >> 33;
 	h ^= key->vip ^ (secret[2] | (__u64)secret[3] << 32);
 	h *= 0xc4ceb9fe1a85ec53ULL;
-	return h >> 54; /* of TALKER_COLUMNS */
+	return h >> 54; /* of HEAVY_HITTER_COLUMNS */
 }
 
-static __always_inline void talker_count(struct talker *t, const struct share_key *key)
+static __always_inline void heavy_hitter_count(struct heavy_hitter *t, const struct share_key *key)
 {
 	t->all++;
 	if (t->candidate.prefix == key->prefix && t->candidate.vip == key->vip) {
@@ -68,27 +69,27 @@ static __always_inline void talker_count(struct talker *t, const struct share_ke
 	}
 }
 
-static __always_inline void talker_sample(const struct share_key *key)
+static __always_inline void heavy_hitter_sample(const struct share_key *key)
 {
-	if (only_looking() || bpf_get_prandom_u32() % SHARE_SAMPLE)
+	if (trace_only() || bpf_get_prandom_u32() % SHARE_SAMPLE)
 		return;
-	for (__u32 row = 0; row < TALKER_ROWS; row++) {
-		__u32 cell = row * TALKER_COLUMNS + talker_column(key, row);
-		struct talker *t = bpf_map_lookup_elem(&talkers, &cell);
+	for (__u32 row = 0; row < HEAVY_HITTER_ROWS; row++) {
+		__u32 cell = row * HEAVY_HITTER_COLUMNS + heavy_hitter_column(key, row);
+		struct heavy_hitter *t = bpf_map_lookup_elem(&heavy_hitters, &cell);
 
 		if (t)
-			talker_count(t, key);
+			heavy_hitter_count(t, key);
 	}
 }
 
 /* Does a packet of the VIP exceed its share? */
-static __always_inline bool share_is_exceeded(const struct address *source, __u32 vip,
-					      const struct vip_guard *v)
+static __always_inline bool fair_drop(const struct address *source, __u32 vip,
+				      const struct vip_policer *v)
 {
 	struct share_key key = { .prefix = share_prefix(source), .vip = vip };
 	__u64 *of_source, drop = v->drop;
 
-	talker_sample(&key);
+	heavy_hitter_sample(&key);
 	if (v->until < bpf_ktime_get_coarse_ns())
 		return false;
 	of_source = bpf_map_lookup_elem(&source_shares, &key);

@@ -40,7 +40,7 @@ __noinline int flow_note_syn(struct xdp_md *ctx, __u64 hash, __u64 tag, __u32 sl
 	__u32 now = flow_now();
 	__u64 sequence;
 
-	if (!set || only_looking())
+	if (!set || trace_only())
 		return 0;
 	for (int i = 0; i < FLOW_CELLS; i++) {
 		struct flow_cell *cell = &set->cells[i];
@@ -80,11 +80,11 @@ __noinline int flow_after_syn(struct xdp_md *ctx, const struct flow_claim *c, __
 			return 0;
 		sequence = (sequence - (flow >> FLOW_TAG_SHIFT)) & FLOW_SEQUENCE_MASK;
 		if (sequence > 1) {
-			if (!only_looking())
+			if (!trace_only())
 				cell->flow = c->tag | (flow & SLOT_MASK);
 			return flow & SLOT_MASK;
 		}
-		if (!only_looking())
+		if (!trace_only())
 			flow_free(cell);
 		return 0;
 	}

@@ -109,7 +109,7 @@ static __always_inline __u64 flow_part(__u32 cells, __u32 kind)
  * How long a flow is remembered. A sixteenth more than it must be, so that not every packet has
  * to write.
  */
-static __always_inline __u32 flow_lease(__u32 idle, bool trusted)
+static __always_inline __u32 flow_ttl(__u32 idle, bool trusted)
 {
 	if (!trusted && idle > cfg_flow_untrusted_ticks)
 		idle = cfg_flow_untrusted_ticks;
@@ -167,8 +167,8 @@ static __always_inline bool flow_has_room(const struct flow_claim *c)
  * exchange cells of a kind by what they have, for the tenant has as many as before. A VIP of no
  * tenant is like one.
  */
-static __always_inline bool flow_yields(const struct flow_usage *theirs, __u32 kind,
-					const struct flow_claim *c)
+static __always_inline bool flow_is_evictable(const struct flow_usage *theirs, __u32 kind,
+					      const struct flow_claim *c)
 {
 	struct flow_usage *tenant;
 
@@ -183,36 +183,36 @@ static __always_inline bool flow_yields(const struct flow_usage *theirs, __u32 k
 }
 
 /* How willingly a cell is given to the claim. */
-enum flow_rank {
-	FLOW_RANK_NEVER,
-	FLOW_RANK_TRUSTED, /* borrowed, and the claim's would be untrusted */
-	FLOW_RANK_OURS, /* untrusted, of our VIP */
-	FLOW_RANK_BORROWED, /* of the claim's kind */
-	FLOW_RANK_FREE, /* and neither the set, our VIP nor its tenant has too many of the kind */
-	FLOW_RANK_SAME, /* the flow's own: what it was sent to is gone */
+enum flow_evict_rank {
+	FLOW_EVICT_NEVER,
+	FLOW_EVICT_TRUSTED, /* borrowed, and the claim's would be untrusted */
+	FLOW_EVICT_OWN, /* untrusted, of our VIP */
+	FLOW_EVICT_BORROWED, /* of the claim's kind */
+	FLOW_EVICT_FREE, /* and neither the set, our VIP nor its tenant has too many of the kind */
+	FLOW_EVICT_SAME, /* the flow's own: what it was sent to is gone */
 };
 
-__noinline int flow_rank(const struct flow_cell *cell, const struct flow_claim *c)
+__noinline int flow_evict_rank(const struct flow_cell *cell, const struct flow_claim *c)
 {
 	struct flow_usage *theirs;
 	__u32 owner, kind;
 
 	if (!cell || !c)
-		return FLOW_RANK_NEVER;
+		return FLOW_EVICT_NEVER;
 	owner = cell->owner;
 	kind = owner & FLOW_TRUSTED;
 	if (flow_is_free(cell, c->now))
-		return flow_has_room(c) ? FLOW_RANK_FREE : FLOW_RANK_NEVER;
+		return flow_has_room(c) ? FLOW_EVICT_FREE : FLOW_EVICT_NEVER;
 	if (flow_matches(cell->flow, c->tag))
-		return c->kind ? FLOW_RANK_NEVER : FLOW_RANK_SAME;
+		return c->kind ? FLOW_EVICT_NEVER : FLOW_EVICT_SAME;
 	if (kind != c->kind && (c->kind || !c->set_has_room))
-		return FLOW_RANK_NEVER;
+		return FLOW_EVICT_NEVER;
 	if (owner >> FLOW_OWNER_SHIFT == c->vip)
-		return kind ? FLOW_RANK_NEVER : FLOW_RANK_OURS;
+		return kind ? FLOW_EVICT_NEVER : FLOW_EVICT_OWN;
 	theirs = usage_of(owner);
-	if (!theirs || !flow_yields(theirs, kind, c))
-		return FLOW_RANK_NEVER;
-	return kind == c->kind ? FLOW_RANK_BORROWED : FLOW_RANK_TRUSTED;
+	if (!theirs || !flow_is_evictable(theirs, kind, c))
+		return FLOW_EVICT_NEVER;
+	return kind == c->kind ? FLOW_EVICT_BORROWED : FLOW_EVICT_TRUSTED;
 }
 
 enum {
@@ -227,7 +227,7 @@ static __always_inline __u64 flow_score(const struct flow_set *set, __u32 i,
 {
 	const struct flow_cell *cell = &set->cells[i];
 	__u32 age = c->now - cell->expires + (1U << 31);
-	__u64 rank = flow_rank(cell, c);
+	__u64 rank = flow_evict_rank(cell, c);
 
 	return rank << FLOW_SCORE_RANK_SHIFT | (__u64)age << FLOW_SCORE_AGE_SHIFT | i;
 }
@@ -259,7 +259,7 @@ __noinline int flow_may_trust(struct flow_set *set, struct flow_claim *c)
 		return false;
 	for (int i = 0; i < FLOW_CELLS; i++)
 		best = higher(best, flow_score(set, i, c));
-	if (best >> FLOW_SCORE_RANK_SHIFT != FLOW_RANK_BORROWED)
+	if (best >> FLOW_SCORE_RANK_SHIFT != FLOW_EVICT_BORROWED)
 		return false;
 	flow_free(&set->cells[best % FLOW_CELLS]);
 	return true;
@@ -271,7 +271,7 @@ __noinline int flow_touch(struct flow_set *set, __u32 i, struct flow_claim *c)
 	struct flow_cell *cell;
 	__u32 seen, want;
 
-	if (!set || !c || i >= FLOW_CELLS || only_looking())
+	if (!set || !c || i >= FLOW_CELLS || trace_only())
 		return 0;
 	cell = &set->cells[i];
 	seen = cell->owner;
@@ -284,7 +284,7 @@ __noinline int flow_touch(struct flow_set *set, __u32 i, struct flow_claim *c)
 		usage_add(want, 1);
 		seen = want;
 	}
-	cell->expires = c->now + flow_lease(c->idle, seen & FLOW_TRUSTED);
+	cell->expires = c->now + flow_ttl(c->idle, seen & FLOW_TRUSTED);
 	return 0;
 }
 
@@ -334,7 +334,7 @@ static __always_inline void flow_take(struct flow_cell *cell, const struct flow_
 
 	usage_add(__sync_lock_test_and_set(&cell->owner, want), -1);
 	usage_add(want, 1);
-	cell->expires = c->now + flow_lease(c->idle, false);
+	cell->expires = c->now + flow_ttl(c->idle, false);
 	cell->flow = c->tag | c->slot;
 }
 
@@ -352,9 +352,9 @@ __noinline int flow_remember(struct flow_claim *c)
 		best = higher(best, flow_score(set, i, c));
 	rank = best >> FLOW_SCORE_RANK_SHIFT;
 	cell = &set->cells[best % FLOW_CELLS];
-	if (rank == FLOW_RANK_SAME)
+	if (rank == FLOW_EVICT_SAME)
 		cell->flow = c->tag | c->slot;
-	else if (rank != FLOW_RANK_NEVER)
+	else if (rank != FLOW_EVICT_NEVER)
 		flow_take(cell, c);
-	return rank != FLOW_RANK_NEVER;
+	return rank != FLOW_EVICT_NEVER;
 }

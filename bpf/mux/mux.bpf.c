@@ -22,10 +22,10 @@
 /* Each step returns VERDICT_NONE when the next one shall go on. */
 
 /*
- * What is rare, extension headers and frames in several buffers, is malformed or of another
+ * What is full, extension headers and frames in several buffers, is malformed or of another
  * protocol unless it is asked for.
  */
-static __always_inline enum verdict parse(struct xdp_md *ctx, struct packet *p, const bool rare)
+static __always_inline enum verdict parse(struct xdp_md *ctx, struct packet *p, const bool full)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	enum parsed parsed;
@@ -40,17 +40,17 @@ static __always_inline enum verdict parse(struct xdp_md *ctx, struct packet *p, 
 		if (parsed == PARSED_OTHER)
 			return VERDICT_PASS_NOT_IP;
 		if (parsed != PARSED_MALFORMED && !packet_is_whole(p)) {
-			if (!rare)
+			if (!full)
 				return VERDICT_PASS_MALFORMED;
 			p->limit = bpf_xdp_get_buff_len(ctx); /* a frame in several buffers */
 			if (!packet_is_whole(p))
 				return VERDICT_PASS_MALFORMED;
 		}
-		if (rare && parsed == PARSED_EXTENSIONS)
-			parsed = parse_extensions_aside(ctx, p);
+		if (full && parsed == PARSED_EXTENSIONS)
+			parsed = parse_extensions_full(ctx, p);
 	}
 	if (parsed == PARSED_OK)
-		parsed = rare ? parse_transport_aside(data, end, p) : parse_transport(data, end, p);
+		parsed = full ? parse_transport_full(data, end, p) : parse_transport(data, end, p);
 	switch (parsed) {
 	case PARSED_OK:
 		return VERDICT_NONE;
@@ -67,41 +67,41 @@ static __always_inline enum verdict parse(struct xdp_md *ctx, struct packet *p, 
 	return VERDICT_PASS_OTHER_PROTOCOL;
 }
 
-static __always_inline enum verdict classify(struct work *w)
+static __always_inline enum verdict classify(struct mux_ctx *w)
 {
 	w->endpoint_port = w->packet.destination_port;
 	w->endpoint = endpoint_of(&w->packet.destination, w->packet.protocol, &w->endpoint_port);
 	if (!w->endpoint)
-		return VERDICT_PASS_NOT_FOR_US;
+		return VERDICT_PASS_NO_ENDPOINT;
 	if (source_is_martian(&w->packet))
 		return VERDICT_DROP_MARTIAN;
 	w->slices = *(volatile __u64 *)&w->endpoint->slices;
-	return guard(w, false);
+	return police(w, false);
 }
 
-static __always_inline void note_choice(struct work *w)
+static __always_inline void trace_select(struct mux_ctx *w)
 {
 	struct address *tunnel = w->backend ? &w->backend->tunnel : NULL;
 	struct address *previous = w->other ? &w->other->tunnel : NULL;
 	bool cookie = w->forward == VERDICT_FORWARD_COOKIE;
 
-	look_chosen(tunnel, previous, cookie ? 0 : bucket_hash(w), w->forward);
+	trace_selected(tunnel, previous, cookie ? 0 : bucket_hash(w), w->forward);
 }
 
-static __always_inline enum verdict handle(struct xdp_md *ctx, struct work *w, const bool rare,
-					   const bool looking)
+static __always_inline enum verdict handle(struct xdp_md *ctx, struct mux_ctx *w, const bool full,
+					   const bool tracing)
 {
-	enum verdict verdict = parse(ctx, &w->packet, rare);
+	enum verdict verdict = parse(ctx, &w->packet, full);
 
 	if (!verdict)
 		verdict = classify(w);
 	if (!verdict)
 		verdict = choose(ctx, w);
-	if (looking && !verdict)
-		note_choice(w);
-	if (!looking && !verdict && w->endpoint->flags & ENDPOINT_FASTPATH)
-		redirect_look(w);
-	if (!verdict && w->endpoint->flags & ENDPOINT_WATCHED &&
+	if (tracing && !verdict)
+		trace_select(w);
+	if (!tracing && !verdict && w->endpoint->flags & ENDPOINT_FASTPATH)
+		redirect_observe(w);
+	if (!verdict && w->endpoint->flags & ENDPOINT_SYN_COUNTED &&
 	    w->packet.protocol == IPPROTO_TCP && w->forward != VERDICT_FORWARD_SYN)
 		syn_follow(ctx, w);
 	if (!verdict)
@@ -112,53 +112,54 @@ static __always_inline enum verdict handle(struct xdp_md *ctx, struct work *w, c
 	return w->forward;
 }
 
-/* Which step aside goes on with the packet, if any. */
-static __always_inline enum aside aside_of(const struct work *w, enum verdict verdict,
-					   const bool rare)
+/* Which step slowpath goes on with the packet, if any. */
+static __always_inline enum slowpath slowpath_of(const struct mux_ctx *w, enum verdict verdict,
+						 const bool full)
 {
 	switch (verdict) {
 	case VERDICT_PASS_MALFORMED:
 	case VERDICT_PASS_OTHER_PROTOCOL:
-		return rare ? ASIDE_NONE : ASIDE_RARE;
+		return full ? SLOWPATH_NONE : SLOWPATH_REPARSE;
 	case VERDICT_PASS_ICMP:
-		return ASIDE_ICMP;
+		return SLOWPATH_ICMP;
 	case VERDICT_PASS_FRAGMENT:
-		return ASIDE_FRAGMENT;
-	case VERDICT_PASS_NOT_FOR_US:
-		return w->packet.destination_port == bpf_htons(GUE_PORT) ? ASIDE_GUE : ASIDE_NONE;
+		return SLOWPATH_FRAGMENT;
+	case VERDICT_PASS_NO_ENDPOINT:
+		return w->packet.destination_port == bpf_htons(GUE_PORT) ? SLOWPATH_GUE
+									 : SLOWPATH_NONE;
 	case VERDICT_DROP_TOO_BIG:
-		return w->backend->flags & BACKEND_V4 ? ASIDE_TOO_BIG_V4 : ASIDE_TOO_BIG_V6;
+		return w->backend->flags & BACKEND_V4 ? SLOWPATH_TOO_BIG_V4 : SLOWPATH_TOO_BIG_V6;
 	case VERDICT_DROP_SYN:
-		return ASIDE_SYN;
+		return SLOWPATH_SYN;
 	default:
-		return ASIDE_NONE;
+		return SLOWPATH_NONE;
 	}
 }
 
-static __always_inline enum verdict fast_path(struct xdp_md *ctx, struct work *w, const bool rare,
-					      const bool looking)
+static __always_inline enum verdict fast_path(struct xdp_md *ctx, struct mux_ctx *w,
+					      const bool full, const bool tracing)
 {
 	w->hash = 0;
 	w->other = NULL;
 	__builtin_memset(&w->weir, 0, sizeof(w->weir));
 	w->packet.limit = ctx->data_end - ctx->data;
-	return handle(ctx, w, rare, looking);
+	return handle(ctx, w, full, tracing);
 }
 
-/* A step aside does not come back. Where it is missing, the verdict so far is the last one. */
-static __always_inline enum xdp_action mux_main(struct xdp_md *ctx, const bool rare)
+/* A step slowpath does not come back. Where it is missing, the verdict so far is the last one. */
+static __always_inline enum xdp_action mux_main(struct xdp_md *ctx, const bool full)
 {
 	enum verdict verdict;
-	enum aside aside;
-	struct work w;
+	enum slowpath slowpath;
+	struct mux_ctx w;
 
-	verdict = fast_path(ctx, &w, rare, false);
-	aside = aside_of(&w, verdict, rare);
+	verdict = fast_path(ctx, &w, full, false);
+	slowpath = slowpath_of(&w, verdict, full);
 	/* Of these come the most: to a constant the kernel jumps directly. */
-	if (aside == ASIDE_SYN)
-		bpf_tail_call_static(ctx, &asides, ASIDE_SYN);
-	if (aside)
-		bpf_tail_call(ctx, &asides, aside);
+	if (slowpath == SLOWPATH_SYN)
+		bpf_tail_call_static(ctx, &slowpath_progs, SLOWPATH_SYN);
+	if (slowpath)
+		bpf_tail_call(ctx, &slowpath_progs, slowpath);
 	return finish(verdict, w.packet.limit);
 }
 
@@ -169,38 +170,38 @@ int mux(struct xdp_md *ctx)
 }
 
 SEC("xdp.frags")
-int mux_rare(struct xdp_md *ctx)
+int mux_full_parse(struct xdp_md *ctx)
 {
 	return mux_main(ctx, true);
 }
 
-/* Verdict, aside and bytes, in one word. A function of its own: its stack is free again then. */
-static __noinline __u64 fast_path_look(struct xdp_md *ctx)
+/* Verdict, slowpath and bytes, in one word. A function of its own: its stack is free again then. */
+static __noinline __u64 fast_path_trace(struct xdp_md *ctx)
 {
 	enum verdict verdict;
-	struct work w;
+	struct mux_ctx w;
 
 	verdict = fast_path(ctx, &w, true, true);
-	return verdict | aside_of(&w, verdict, true) << 16 | (__u64)w.packet.limit << 32;
+	return verdict | slowpath_of(&w, verdict, true) << 16 | (__u64)w.packet.limit << 32;
 }
 
 /* All of it in one program, to explain packets or to capture them: see mux/trace.h. */
 SEC("xdp.frags")
-int mux_look(struct xdp_md *ctx)
+int mux_trace(struct xdp_md *ctx)
 {
 	enum xdp_action action;
 	enum verdict verdict;
-	enum aside aside;
+	enum slowpath slowpath;
 	__u64 done;
 
-	look_in(ctx);
-	done = fast_path_look(ctx);
+	trace_begin(ctx);
+	done = fast_path_trace(ctx);
 	verdict = done & 0xffff;
-	aside = done >> 16 & 0xffff;
-	if (aside)
-		verdict = step_aside(ctx, aside);
+	slowpath = done >> 16 & 0xffff;
+	if (slowpath)
+		verdict = slowpath_step(ctx, slowpath);
 	action = finish(verdict, done >> 32);
-	look_out(ctx, verdict, action);
+	trace_end(ctx, verdict, action);
 	return action;
 }
 

@@ -29,7 +29,7 @@ struct {
 	__type(value, __u8);
 } sources SEC(".maps");
 
-/* Written by user space while no row of `guards` names the row. */
+/* Written by user space while no row of `acls` names the row. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 16385);
@@ -52,12 +52,12 @@ struct {
 	__uint(max_entries, 16385);
 	__uint(map_flags, BPF_F_MMAPABLE); /* to store a word at once */
 	__type(key, __u32);
-	__type(value, struct guard);
-} guards SEC(".maps");
+	__type(value, struct acl);
+} acls SEC(".maps");
 
 /*
- * By the VIP's index of vip_usage. Read for endpoints with ENDPOINT_LIMITED or ENDPOINT_SHARED, and
- * for fragments that are relayed.
+ * By the VIP's index of vip_usage. Read for endpoints with ENDPOINT_LIMITED or ENDPOINT_FAIR_SHARE,
+ * and for fragments that are relayed.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -65,8 +65,8 @@ struct {
 	__uint(map_flags,
 	       BPF_F_MMAPABLE); /* to store a word at once; and it aligns rows to lines */
 	__type(key, __u32);
-	__type(value, struct vip_guard);
-} vip_guards SEC(".maps");
+	__type(value, struct vip_policer);
+} vip_policers SEC(".maps");
 
 /* Packets that a VIP's limits, or its share, kept out; by its index. */
 struct {
@@ -74,19 +74,20 @@ struct {
 	__uint(max_entries, 16385);
 	__type(key, __u32);
 	__type(value, struct counter);
-} vip_refused SEC(".maps");
+} vip_drops SEC(".maps");
 
 /* The verdict before those that are given here, which are one behind the other. */
 enum {
-	GUARD_VERDICTS = VERDICT_DROP_SOURCE - 1,
-	GUARD_VERDICTS_MASK = 7,
+	POLICE_VERDICTS = VERDICT_DROP_ACL - 1,
+	POLICE_VERDICTS_MASK = 7,
 };
 
-_Static_assert(VERDICT_DROP_SHARE - GUARD_VERDICTS <= GUARD_VERDICTS_MASK, "bits for each verdict");
-_Static_assert(VERDICT_DROP_TOO_BIG - GUARD_VERDICTS > GUARD_VERDICTS_MASK, "needs a backend");
+_Static_assert(VERDICT_DROP_FAIR_SHARE - POLICE_VERDICTS <= POLICE_VERDICTS_MASK,
+	       "bits for each verdict");
+_Static_assert(VERDICT_DROP_TOO_BIG - POLICE_VERDICTS > POLICE_VERDICTS_MASK, "needs a backend");
 
 /* A packet that asks to get through. */
-struct guarded {
+struct policed {
 	struct address source;
 	__u32 id; /* of the endpoint */
 	__u32 vip;
@@ -96,7 +97,7 @@ struct guarded {
 	__u32 paid; /* packets and bytes are, at the mux that relayed it */
 };
 
-static __always_inline bool source_is_listed(__u32 list, const struct address *source)
+static __always_inline bool acl_list_matches(__u32 list, const struct address *source)
 {
 	struct source_key key = {
 		.length = 8 * (sizeof(key.list) + sizeof(key.address)),
@@ -114,13 +115,13 @@ static __always_inline bool source_is_listed(__u32 list, const struct address *s
 }
 
 /* Says so of a list, or of several that hold as one. */
-static __always_inline bool source_is_in(__u32 lists, const struct address *source)
+static __always_inline bool acl_matches(__u32 lists, const struct address *source)
 {
 	struct source_set *set;
 	__u32 row = lists & ~SOURCE_SET, list;
 
 	if (!(lists & SOURCE_SET))
-		return source_is_listed(lists, source);
+		return acl_list_matches(lists, source);
 	set = bpf_map_lookup_elem(&source_sets, &row);
 	if (!set)
 		return false;
@@ -128,122 +129,123 @@ static __always_inline bool source_is_in(__u32 lists, const struct address *sour
 		list = set->lists[i];
 		if (!list)
 			return false;
-		if (source_is_listed(list, source))
+		if (acl_list_matches(list, source))
 			return true;
 	}
 	return false;
 }
 
-static __always_inline bool source_may_come(const struct guarded *g)
+static __always_inline bool acl_allows(const struct policed *g)
 {
 	__u32 id = g->id, allow, deny;
-	struct guard *guard = bpf_map_lookup_elem(&guards, &id);
+	struct acl *acl = bpf_map_lookup_elem(&acls, &id);
 	__u64 lists;
 
-	if (!guard)
+	if (!acl)
 		return true;
-	lists = *(volatile __u64 *)&guard->lists;
+	lists = *(volatile __u64 *)&acl->lists;
 	allow = lists;
 	deny = lists >> 32;
-	if (deny && source_is_in(deny, &g->source))
+	if (deny && acl_matches(deny, &g->source))
 		return false;
-	return !allow || source_is_in(allow, &g->source);
+	return !allow || acl_matches(allow, &g->source);
 }
 
-enum { VIP_LIMIT_TRIES = 16 };
+enum { VIP_TOKEN_TRIES = 16 };
 
 /*
  * Takes so much from a VIP's bucket if it has it. Many CPUs may race for it; the one that loses
  * every try goes without: then the bucket is as good as empty.
  */
-static __always_inline bool vip_limit_take(struct vip_guard *v, enum vip_limit limit, __u64 amount,
-					   __u64 now)
+static __always_inline bool vip_token_take(struct vip_policer *v, enum vip_limit limit,
+					   __u64 amount, __u64 now)
 {
-	__u64 cost = *(volatile __u64 *)&v->cost[limit], most = v->most[limit], full, from;
+	__u64 cost = *(volatile __u64 *)&v->emission_interval[limit],
+	      most = v->burst_tolerance[limit], full, from;
 
 	if (!cost)
 		return true;
 	cost = cost * amount >> VIP_COST_SHIFT;
-	for (int i = 0; i < VIP_LIMIT_TRIES; i++) {
-		full = *(volatile __u64 *)&v->full[limit];
+	for (int i = 0; i < VIP_TOKEN_TRIES; i++) {
+		full = *(volatile __u64 *)&v->tat[limit];
 		from = full > now ? full : now;
 		if (from - now + cost > most)
 			return false;
-		if (only_looking())
+		if (trace_only())
 			return true;
-		if (__sync_val_compare_and_swap(&v->full[limit], full, from + cost) == full)
+		if (__sync_val_compare_and_swap(&v->tat[limit], full, from + cost) == full)
 			return true;
 	}
 	return false;
 }
 
-static __always_inline enum verdict vip_has_room(const struct guarded *g, struct vip_guard *v)
+static __always_inline enum verdict vip_ratelimit(const struct policed *g, struct vip_policer *v)
 {
 	__u64 now = bpf_ktime_get_coarse_ns();
 
-	if (g->opens && !vip_limit_take(v, VIP_LIMIT_CONNECTIONS, 1, now))
+	if (g->opens && !vip_token_take(v, VIP_LIMIT_CONNECTIONS, 1, now))
 		return VERDICT_DROP_LIMIT_CONNECTIONS;
 	if (g->paid)
 		return VERDICT_NONE;
-	if (!vip_limit_take(v, VIP_LIMIT_PACKETS, 1, now))
+	if (!vip_token_take(v, VIP_LIMIT_PACKETS, 1, now))
 		return VERDICT_DROP_LIMIT_PACKETS;
-	if (!vip_limit_take(v, VIP_LIMIT_BYTES, g->bytes, now))
+	if (!vip_token_take(v, VIP_LIMIT_BYTES, g->bytes, now))
 		return VERDICT_DROP_LIMIT_BYTES;
 	return VERDICT_NONE;
 }
 
-static __always_inline enum verdict vip_takes(const struct guarded *g, struct vip_guard *v)
+static __always_inline enum verdict vip_police(const struct policed *g, struct vip_policer *v)
 {
-	if (g->flags & ENDPOINT_SHARED && share_is_exceeded(&g->source, g->vip, v))
-		return VERDICT_DROP_SHARE;
+	if (g->flags & ENDPOINT_FAIR_SHARE && fair_drop(&g->source, g->vip, v))
+		return VERDICT_DROP_FAIR_SHARE;
 	if (g->flags & ENDPOINT_LIMITED)
-		return vip_has_room(g, v);
+		return vip_ratelimit(g, v);
 	return VERDICT_NONE;
 }
 
 /*
- * Gives back why the packet may not go on, as a distance from GUARD_VERDICTS; 0: it may. A function
- * of its own, which the verifier walks once.
+ * Gives back why the packet may not go on, as a distance from POLICE_VERDICTS; 0: it may. A
+ * function of its own, which the verifier walks once.
  */
-__noinline int guard_refuses(const struct guarded *g)
+__noinline int police_verdict(const struct policed *g)
 {
 	enum verdict verdict;
-	struct vip_guard *v;
+	struct vip_policer *v;
 	__u32 vip;
 
 	if (!g)
 		return 0;
-	if (g->flags & ENDPOINT_SOURCES && !source_may_come(g))
-		return VERDICT_DROP_SOURCE - GUARD_VERDICTS;
-	if (!(g->flags & (ENDPOINT_SHARED | ENDPOINT_LIMITED)))
+	if (g->flags & ENDPOINT_SOURCES && !acl_allows(g))
+		return VERDICT_DROP_ACL - POLICE_VERDICTS;
+	if (!(g->flags & (ENDPOINT_FAIR_SHARE | ENDPOINT_LIMITED)))
 		return 0;
 	vip = g->vip;
-	v = bpf_map_lookup_elem(&vip_guards, &vip);
+	v = bpf_map_lookup_elem(&vip_policers, &vip);
 	if (!v)
 		return 0;
-	verdict = vip_takes(g, v);
+	verdict = vip_police(g, v);
 	if (!verdict)
 		return 0;
-	count(&vip_refused, vip, g->bytes);
-	return verdict - GUARD_VERDICTS;
+	count(&vip_drops, vip, g->bytes);
+	return verdict - POLICE_VERDICTS;
 }
 
-static __always_inline enum verdict guard_ask(const struct guarded *g)
+static __always_inline enum verdict police_packet(const struct policed *g)
 {
-	__u32 why = guard_refuses(g);
+	__u32 why = police_verdict(g);
 
 	if (!why)
 		return VERDICT_NONE;
 	barrier_var(why); /* the verifier is to see the bound */
-	return GUARD_VERDICTS + (why & GUARD_VERDICTS_MASK);
+	return POLICE_VERDICTS + (why & POLICE_VERDICTS_MASK);
 }
 
 /* May the packet go on to its endpoint? */
-static __always_inline enum verdict guard(const struct work *w, const bool paid)
+static __always_inline enum verdict police(const struct mux_ctx *w, const bool paid)
 {
-	struct guarded g;
+	struct policed g;
 
-	if (!(w->endpoint->flags & (ENDPOINT_SOURCES | ENDPOINT_LIMITED | ENDPOINT_SHARED)))
+	if (!(w->endpoint->flags & (ENDPOINT_SOURCES | ENDPOINT_LIMITED | ENDPOINT_FAIR_SHARE)))
 		return VERDICT_NONE;
 	g.source = w->packet.source;
 	g.id = w->endpoint->id;
@@ -252,21 +254,21 @@ static __always_inline enum verdict guard(const struct work *w, const bool paid)
 	g.flags = w->endpoint->flags;
 	g.opens = (w->packet.tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN;
 	g.paid = paid;
-	return guard_ask(&g);
+	return police_packet(&g);
 }
 
 /*
  * May the VIP have one packet more, of which no ports are known? So no endpoint says whether the
- * VIP has limits, but its row of `vip_guards` does.
+ * VIP has limits, but its row of `vip_policers` does.
  */
-static __always_inline enum verdict guard_vip(const struct packet *p, const struct endpoint *vip)
+static __always_inline enum verdict police_vip(const struct packet *p, const struct endpoint *vip)
 {
-	struct guarded g = {
+	struct policed g = {
 		.source = p->source,
 		.vip = vip->vip,
 		.bytes = p->limit,
 		.flags = ENDPOINT_LIMITED,
 	};
 
-	return guard_ask(&g);
+	return police_packet(&g);
 }

@@ -52,9 +52,9 @@ __noinline int punt_frame(struct xdp_md *ctx, __u32 l3, const struct address *vi
 
 	if (!vip || length < 1 || length > PUNT_LARGE)
 		return 0;
-	if (only_looking())
+	if (trace_only())
 		return 1;
-	if (!limit_take(LIMIT_PUNT, vip))
+	if (!ratelimit(LIMIT_PUNT, vip))
 		return 0;
 	if (length <= PUNT_SMALL) {
 		small = bpf_ringbuf_reserve(&punts, sizeof(*small), 0);

@@ -10,7 +10,7 @@
 
 #include "mux/endpoint.h"
 
-enum limit {
+enum ratelimit_kind {
 	LIMIT_ECHO = 0, /* echo replies */
 	LIMIT_ERROR = 1, /* ICMP errors that we make */
 	LIMIT_PUNT = 2, /* packets handed to user space */
@@ -22,13 +22,13 @@ enum limit {
 enum { LIMIT_TRIES = 8 };
 
 /* Nanoseconds that a token takes to come back, and how many a bucket holds. */
-volatile const __u64 cfg_limit_interval[LIMITS] = { 50000, 100000, 50000, 50000, 5000 };
-volatile const __u64 cfg_limit_burst[LIMITS] = { 2000, 1000, 1000, 2000, 20000 };
+volatile const __u64 cfg_ratelimit_interval[LIMITS] = { 50000, 100000, 50000, 50000, 5000 };
+volatile const __u64 cfg_ratelimit_burst[LIMITS] = { 2000, 1000, 1000, 2000, 20000 };
 
-__u64 limit_full[LIMITS];
+__u64 ratelimit_tat[LIMITS];
 
 /* Beside them each VIP has its own: of one part in so many. */
-enum { LIMIT_OWN_PART = 50 };
+enum { RATELIMIT_VIP_RESERVE = 50 };
 
 struct vip_tokens {
 	__u64 full[LIMITS];
@@ -62,7 +62,7 @@ static __always_inline bool token_take(__u64 *bucket, __u64 interval, __u64 burs
  * Takes a token for a packet to the address of a VIP, if there is one: of those for all, or, when
  * others have taken them, of the VIP's own. A function of its own, which the verifier walks once.
  */
-__noinline int limit_take(enum limit limit, const struct address *vip)
+__noinline int ratelimit(enum ratelimit_kind limit, const struct address *vip)
 {
 	struct vip_tokens *own;
 	struct endpoint *row;
@@ -71,14 +71,14 @@ __noinline int limit_take(enum limit limit, const struct address *vip)
 
 	if (!vip || limit >= LIMITS)
 		return 0;
-	interval = cfg_limit_interval[limit];
-	if (token_take(&limit_full[limit], interval, cfg_limit_burst[limit]))
+	interval = cfg_ratelimit_interval[limit];
+	if (token_take(&ratelimit_tat[limit], interval, cfg_ratelimit_burst[limit]))
 		return 1;
 	row = vip_of(vip);
 	if (!row)
 		return 0;
 	index = row->vip;
 	own = bpf_map_lookup_elem(&vip_tokens, &index);
-	return own && token_take(&own->full[limit], interval * LIMIT_OWN_PART,
-				 cfg_limit_burst[limit] / LIMIT_OWN_PART);
+	return own && token_take(&own->full[limit], interval * RATELIMIT_VIP_RESERVE,
+				 cfg_ratelimit_burst[limit] / RATELIMIT_VIP_RESERVE);
 }

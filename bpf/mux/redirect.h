@@ -91,7 +91,7 @@ __noinline int redirect_note(struct redirect_ask *ask)
 		return 0;
 	slices = *(volatile __u64 *)&vip->slices;
 	owner = snat_owner(slices, ask->redirect.connection.client_port);
-	if (!owner || !limit_take(LIMIT_REDIRECT, &ask->redirect.connection.server))
+	if (!owner || !ratelimit(LIMIT_REDIRECT, &ask->redirect.connection.server))
 		return 0;
 	redirect = bpf_ringbuf_reserve(&redirects, sizeof(*redirect), 0);
 	if (!redirect)
@@ -103,7 +103,7 @@ __noinline int redirect_note(struct redirect_ask *ask)
 }
 
 /* May the packet be of a connection that leaves? */
-static __always_inline void redirect_look(const struct work *w)
+static __always_inline void redirect_observe(const struct mux_ctx *w)
 {
 	const __u8 ends = TCP_FLAG_SYN | TCP_FLAG_FIN | TCP_FLAG_RST;
 	const struct packet *p = &w->packet;

@@ -43,7 +43,7 @@ __noinline __u64 client_hash(const struct client *c)
 }
 
 /* The hash that chooses the bucket. */
-static __always_inline __u32 bucket_hash(const struct work *w)
+static __always_inline __u32 bucket_hash(const struct mux_ctx *w)
 {
 	if (w->endpoint->flags & ENDPOINT_AFFINITY) {
 		struct client client = {
@@ -92,8 +92,8 @@ static __always_inline __u32 choose_by_bucket(struct ask *a, enum verdict forwar
 	a->claim.slot = choice.slot;
 	if (!backend_at(a->slices, choice.slot))
 		return 0;
-	if (!only_looking() && !flow_remember(&a->claim))
-		forward = VERDICT_FORWARD_UNREMEMBERED;
+	if (!trace_only() && !flow_remember(&a->claim))
+		forward = VERDICT_FORWARD_UNTRACKED;
 	return chosen(choice.slot, forward);
 }
 
@@ -114,34 +114,34 @@ __noinline int choose_by_flow(struct xdp_md *ctx, struct ask *a)
 		return chosen(slot, VERDICT_FORWARD_FLOW);
 	if (a->cookie && backend_alive(a->slices, a->cookie))
 		return chosen(a->cookie, VERDICT_FORWARD_COOKIE);
-	return choose_by_bucket(a, slot ? VERDICT_FORWARD_REPLACED : VERDICT_FORWARD_BUCKET);
+	return choose_by_bucket(a, slot ? VERDICT_FORWARD_FAILOVER : VERDICT_FORWARD_BUCKET);
 }
 
 /*
  * A new connection goes where its bucket says. What is remembered of its five-tuple stays until a
  * segment follows the SYN, and nothing else is remembered: a flood of SYNs evicts nobody.
  */
-static __always_inline __u32 choose_for_syn(struct xdp_md *ctx, const struct work *w)
+static __always_inline __u32 choose_for_syn(struct xdp_md *ctx, const struct mux_ctx *w)
 {
 	__u32 slot = bucket_slot(w->slices, bucket_hash(w));
 
-	if (w->endpoint->flags & ENDPOINT_MOVED)
+	if (w->endpoint->flags & ENDPOINT_REMAPPED)
 		flow_note_syn(ctx, w->hash, flow_tag(w->hash, w->endpoint->salt), slot,
 			      w->packet.l4);
 	return chosen(slot, VERDICT_FORWARD_SYN);
 }
 
 /* One that the mux answers: its backend is known now, so that the ACK will find the same. */
-static __always_inline enum verdict choose_to_answer(struct work *w)
+static __always_inline enum verdict choose_to_answer(struct mux_ctx *w)
 {
 	w->slot = bucket_slot(w->slices, bucket_hash(w));
 	if (!backend_at(w->slices, w->slot))
 		return VERDICT_DROP_NO_BACKEND;
-	syn_hand_over(w);
-	return VERDICT_DROP_SYN; /* unless a step aside answers it */
+	syn_ctx_store(w);
+	return VERDICT_DROP_SYN; /* unless the slow path answers it */
 }
 
-static __always_inline __u32 choose_for_others(struct xdp_md *ctx, const struct work *w,
+static __always_inline __u32 choose_for_others(struct xdp_md *ctx, const struct mux_ctx *w,
 					       __u32 cookie)
 {
 	const struct endpoint *e = w->endpoint;
@@ -155,14 +155,15 @@ static __always_inline __u32 choose_for_others(struct xdp_md *ctx, const struct 
 		.slices = w->slices,
 		.bucket_hash = bucket_hash(w),
 		.cookie = cookie,
-		.l4 = e->flags & ENDPOINT_MOVED && w->packet.protocol == IPPROTO_TCP ? w->packet.l4
-										     : 0,
+		.l4 = e->flags & ENDPOINT_REMAPPED && w->packet.protocol == IPPROTO_TCP
+			      ? w->packet.l4
+			      : 0,
 	};
 
 	return choose_by_flow(ctx, &ask);
 }
 
-static __always_inline enum verdict choose_snat(struct work *w)
+static __always_inline enum verdict choose_snat(struct mux_ctx *w)
 {
 	w->slot = 0;
 	w->forward = VERDICT_FORWARD_SNAT;
@@ -170,14 +171,15 @@ static __always_inline enum verdict choose_snat(struct work *w)
 	return w->backend ? VERDICT_NONE : VERDICT_DROP_NO_RANGE;
 }
 
-static __always_inline enum verdict choose(struct xdp_md *ctx, struct work *w)
+static __always_inline enum verdict choose(struct xdp_md *ctx, struct mux_ctx *w)
 {
 	bool syn = (w->packet.tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN;
 	__u32 flags = w->endpoint->flags, cookie = 0, choice, previous;
 
 	if (flags & ENDPOINT_COOKIES && !syn) {
 		cookie = cookie_slot(ctx, &w->packet);
-		w->backend = flags & ENDPOINT_SETTLING ? NULL : backend_alive(w->slices, cookie);
+		w->backend =
+			flags & ENDPOINT_COOKIES_WARMING ? NULL : backend_alive(w->slices, cookie);
 		w->slot = cookie;
 		w->forward = VERDICT_FORWARD_COOKIE;
 		if (w->backend)
@@ -199,7 +201,7 @@ static __always_inline enum verdict choose(struct xdp_md *ctx, struct work *w)
 		w->other_slot = previous;
 		w->other = backend_at(w->slices, previous);
 		w->weir.version = GUE_WEIR_VERSION;
-		w->weir.step = GUE_STEP_ASK;
+		w->weir.step = GUE_CHAIN_QUERY;
 	}
 	return w->backend ? VERDICT_NONE : VERDICT_DROP_NO_BACKEND;
 }
@@ -209,21 +211,21 @@ static __always_inline enum verdict choose(struct xdp_md *ctx, struct work *w)
  * to if that is certain, else NULL. The cookie is 0 when there is none; of an endpoint that settles
  * it may be no cookie at all, so what is remembered comes first. Writes no table.
  */
-static __always_inline struct backend *choose_known(struct work *w, __u32 cookie)
+static __always_inline struct backend *choose_known(struct mux_ctx *w, __u32 cookie)
 {
 	struct endpoint *endpoint = w->endpoint;
 	struct backend *backend = NULL, *named = NULL;
 
 	if (endpoint->flags & ENDPOINT_COOKIES)
 		named = backend_alive(w->slices, cookie);
-	if (named && !(endpoint->flags & ENDPOINT_SETTLING))
+	if (named && !(endpoint->flags & ENDPOINT_COOKIES_WARMING))
 		return named;
 	w->hash = flowhash(&w->packet, &pool.hash_key);
 	backend = backend_alive(w->slices,
 				flow_peek(w->hash, flow_tag(w->hash, endpoint->salt), flow_now()));
 	if (!backend)
 		backend = named;
-	if (backend || endpoint->flags & ENDPOINT_MOVED)
+	if (backend || endpoint->flags & ENDPOINT_REMAPPED)
 		return backend;
 	return backend_at(w->slices, bucket_slot(w->slices, bucket_hash(w)));
 }

@@ -12,26 +12,26 @@
 #include "mux/slowpath/reply.h"
 
 /* Which of the steps goes on with a packet, by what the fast path said of it. */
-enum aside {
-	ASIDE_NONE = 0, /* the fast path had the last word */
-	ASIDE_ICMP,
-	ASIDE_FRAGMENT,
-	ASIDE_GUE, /* for no VIP, but to GUE's port: another mux may have relayed it */
-	ASIDE_TOO_BIG_V4, /* for a tunnel of IPv4 */
-	ASIDE_TOO_BIG_V6,
-	ASIDE_RARE, /* all over again, with what the fast path does not even parse */
-	ASIDE_SYN, /* a SYN that the mux answers */
-	ASIDE_COUNT,
+enum slowpath {
+	SLOWPATH_NONE = 0, /* the fast path had the last word */
+	SLOWPATH_ICMP,
+	SLOWPATH_FRAGMENT,
+	SLOWPATH_GUE, /* for no VIP, but to GUE's port: another mux may have relayed it */
+	SLOWPATH_TOO_BIG_V4, /* for a tunnel of IPv4 */
+	SLOWPATH_TOO_BIG_V6,
+	SLOWPATH_REPARSE, /* all over again, with what the fast path does not even parse */
+	SLOWPATH_SYN, /* a SYN that the mux answers */
+	SLOWPATH_COUNT,
 };
 
-static __always_inline enum verdict aside_icmp_packet(struct xdp_md *ctx)
+static __always_inline enum verdict handle_icmp(struct xdp_md *ctx)
 {
 	enum verdict verdict = icmp(ctx);
 
 	return verdict == VERDICT_DROP_TOO_BIG ? too_big(ctx, ROOM_V6) : verdict;
 }
 
-static __always_inline enum verdict aside_fragment(struct xdp_md *ctx)
+static __always_inline enum verdict handle_fragment(struct xdp_md *ctx)
 {
 	enum verdict verdict = fragment_relay(ctx);
 
@@ -41,7 +41,7 @@ static __always_inline enum verdict aside_fragment(struct xdp_md *ctx)
 }
 
 /* What was relayed to us is for nobody here: not even for the kernel. */
-static __always_inline enum verdict aside_gue(struct xdp_md *ctx)
+static __always_inline enum verdict handle_relayed(struct xdp_md *ctx)
 {
 	enum verdict verdict = relay_accept(ctx);
 
@@ -49,28 +49,28 @@ static __always_inline enum verdict aside_gue(struct xdp_md *ctx)
 		return verdict;
 	verdict = fragment_forward(ctx, true);
 	if (verdict == VERDICT_PASS_FRAGMENT || verdict == VERDICT_PASS_MALFORMED)
-		return VERDICT_DROP_RELAYED;
+		return VERDICT_DROP_RELAY_INVALID;
 	return verdict;
 }
 
-static __always_inline enum verdict step_aside(struct xdp_md *ctx, enum aside aside)
+static __always_inline enum verdict slowpath_step(struct xdp_md *ctx, enum slowpath slowpath)
 {
-	switch (aside) {
-	case ASIDE_ICMP:
-		return aside_icmp_packet(ctx);
-	case ASIDE_FRAGMENT:
-		return aside_fragment(ctx);
-	case ASIDE_GUE:
-		return aside_gue(ctx);
-	case ASIDE_TOO_BIG_V4:
+	switch (slowpath) {
+	case SLOWPATH_ICMP:
+		return handle_icmp(ctx);
+	case SLOWPATH_FRAGMENT:
+		return handle_fragment(ctx);
+	case SLOWPATH_GUE:
+		return handle_relayed(ctx);
+	case SLOWPATH_TOO_BIG_V4:
 		return too_big(ctx, ROOM_V4);
-	case ASIDE_TOO_BIG_V6:
+	case SLOWPATH_TOO_BIG_V6:
 		return too_big(ctx, ROOM_V6);
-	case ASIDE_SYN:
-		return answer_syn_aside(ctx);
-	case ASIDE_NONE:
-	case ASIDE_RARE:
-	case ASIDE_COUNT:
+	case SLOWPATH_SYN:
+		return answer_syn_parsed(ctx);
+	case SLOWPATH_NONE:
+	case SLOWPATH_REPARSE:
+	case SLOWPATH_COUNT:
 		break;
 	}
 	return VERDICT_NONE;

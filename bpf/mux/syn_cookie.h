@@ -30,74 +30,75 @@ struct {
  * hash; or 0. Where there is one already it is forgotten, and counts as never completed. All are in
  * one row, for each row takes 8 bytes: a flood is to find them in a cache.
  */
-struct syn_trials {
-	__u16 tags[SYN_TRIALS];
+struct syn_samples {
+	__u16 tags[SYN_SAMPLES];
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct syn_trials);
-} syn_trials SEC(".maps");
+	__type(value, struct syn_samples);
+} syn_samples SEC(".maps");
 
 /* Which connections of watched endpoints are tried. */
 static __always_inline bool syn_sampled(__u64 hash)
 {
-	return !(hash & ((1 << SYN_TRIAL_SHIFT) - 1));
+	return !(hash & ((1 << SYN_SAMPLE_SHIFT) - 1));
 }
 
-static __always_inline __u16 *syn_trial(__u64 hash)
+static __always_inline __u16 *syn_sample(__u64 hash)
 {
 	__u32 row = 0;
-	struct syn_trials *trials = bpf_map_lookup_elem(&syn_trials, &row);
+	struct syn_samples *trials = bpf_map_lookup_elem(&syn_samples, &row);
 
-	return trials ? &trials->tags[hash >> SYN_TRIAL_SHIFT & (SYN_TRIALS - 1)] : NULL;
+	return trials ? &trials->tags[hash >> SYN_SAMPLE_SHIFT & (SYN_SAMPLES - 1)] : NULL;
 }
 
-static __always_inline __u16 syn_trial_tag(__u64 hash)
+static __always_inline __u16 syn_sample_tag(__u64 hash)
 {
 	return hash >> 48 | 1; /* 0 is an empty cell */
 }
 
 /* Is the SYN of a handshake that is tried? */
-static __always_inline bool syn_is_tried(const struct work *w)
+static __always_inline bool syn_is_sampled(const struct mux_ctx *w)
 {
-	return w->endpoint->flags & ENDPOINT_WATCHED && syn_sampled(w->hash);
+	return w->endpoint->flags & ENDPOINT_SYN_COUNTED && syn_sampled(w->hash);
 }
 
 /* Is the SYN to be answered with a cookie? */
-static __always_inline bool syn_is_answered(const struct work *w)
+static __always_inline bool syn_is_answered(const struct mux_ctx *w)
 {
 	const __u32 flags = w->endpoint->flags;
 
-	return flags & ENDPOINT_SYN_COOKIES || (flags & ENDPOINT_TRIED && syn_sampled(w->hash));
+	return flags & ENDPOINT_SYN_COOKIES ||
+	       (flags & ENDPOINT_SYN_SAMPLED && syn_sampled(w->hash));
 }
 
-/* Counts a SYN, whatever becomes of it. Of a watched endpoint it may begin a trial. */
-static __always_inline void syn_count(const struct work *w)
+/* Counts a SYN, whatever becomes of it. Of a watched endpoint it may begin a sample. */
+static __always_inline void syn_count(const struct mux_ctx *w)
 {
 	__u32 id = w->endpoint->id;
 	struct syn_counter *counter = bpf_map_lookup_elem(&syn_counters, &id);
-	__u16 tag = syn_trial_tag(w->hash), *trial;
+	__u16 tag = syn_sample_tag(w->hash), *sample;
 
-	if (!counter || only_looking())
+	if (!counter || trace_only())
 		return;
 	counter->syns++;
-	if (!syn_is_tried(w))
+	if (!syn_is_sampled(w))
 		return;
-	trial = syn_trial(w->hash);
-	if (!trial)
+	sample = syn_sample(w->hash);
+	if (!sample)
 		return;
-	counter->tried += *trial != tag; /* not one that is sent again */
-	*trial = tag;
+	counter->tried += *sample != tag; /* not one that is sent again */
+	*sample = tag;
 }
 
 static __always_inline void syn_count_answer(__u32 id)
 {
 	struct syn_counter *counter = bpf_map_lookup_elem(&syn_counters, &id);
 
-	if (counter && !only_looking())
+	if (counter && !trace_only())
 		counter->answered++;
 }
 
@@ -112,7 +113,8 @@ struct syn_proof {
 	__u32 pad;
 };
 
-/* The one that this CPU looks at: the fast path's stack has no room for it. Packets write and read.
+/* The one that this CPU trace_records at: the fast path's stack has no room for it. Packets write
+ * and read.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -132,13 +134,13 @@ static __always_inline struct syn_proof *syn_proof(void)
  * Does the segment acknowledge a SYN-ACK of a mux? Its cookie must be right, as at the host. Where
  * SYNs are forwarded any will do.
  */
-static __always_inline bool syn_is_proven(struct xdp_md *ctx, struct syn_proof *proof)
+static __always_inline bool syn_is_acknowledged(struct xdp_md *ctx, struct syn_proof *proof)
 {
 	__u64 now = bpf_ktime_get_coarse_ns() + syn_secrets.clock;
 	struct tcphdr *tcp = &proof->tcp;
 	__u32 cookie, length, echo;
 
-	if (!(proof->flags & (ENDPOINT_SYN_COOKIES | ENDPOINT_TRIED)))
+	if (!(proof->flags & (ENDPOINT_SYN_COOKIES | ENDPOINT_SYN_SAMPLED)))
 		return true;
 	if (!syn_secrets.clock || bpf_xdp_load_bytes(ctx, proof->l4, tcp, sizeof(*tcp)))
 		return false;
@@ -150,31 +152,31 @@ static __always_inline bool syn_is_proven(struct xdp_md *ctx, struct syn_proof *
 				echo ? syn_options(echo) : 0, now) > 0;
 }
 
-/* The trial of the connection, while it is under way. */
-static __always_inline __u16 *syn_trial_of(const struct syn_proof *proof)
+/* The sample of the connection, while it is under way. */
+static __always_inline __u16 *syn_sample_of(const struct syn_proof *proof)
 {
-	__u16 *trial = syn_trial(proof->hash);
+	__u16 *sample = syn_sample(proof->hash);
 
-	return trial && *trial == syn_trial_tag(proof->hash) ? trial : NULL;
+	return sample && *sample == syn_sample_tag(proof->hash) ? sample : NULL;
 }
 
 /*
  * Counts the handshake if the segment completes it. The verifier walks this once. Nothing is kept
- * over the search of options: mux_look has no more stack for it.
+ * over the search of options: mux_trace has no more stack for it.
  */
 __noinline int syn_complete(struct xdp_md *ctx)
 {
 	struct syn_proof *proof = syn_proof();
 	struct syn_counter *counter;
-	__u16 *trial;
+	__u16 *sample;
 
-	if (!proof || only_looking() || !syn_trial_of(proof) || !syn_is_proven(ctx, proof))
+	if (!proof || trace_only() || !syn_sample_of(proof) || !syn_is_acknowledged(ctx, proof))
 		return 0;
-	trial = syn_trial_of(proof);
+	sample = syn_sample_of(proof);
 	counter = bpf_map_lookup_elem(&syn_counters, &proof->id);
-	if (!trial || !counter)
+	if (!sample || !counter)
 		return 0;
-	*trial = 0;
+	*sample = 0;
 	counter->completed++;
 	return 0;
 }
@@ -183,7 +185,7 @@ __noinline int syn_complete(struct xdp_md *ctx)
  * A packet of TCP of an endpoint that is watched. Only an ACK completes a handshake: a reset is
  * what a host sends whose address was forged.
  */
-static __always_inline void syn_follow(struct xdp_md *ctx, struct work *w)
+static __always_inline void syn_follow(struct xdp_md *ctx, struct mux_ctx *w)
 {
 	const __u8 flags = TCP_FLAG_SYN | TCP_FLAG_RST | TCP_FLAG_ACK;
 	struct syn_proof *proof;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * A SYN that the mux is to answer goes from the fast path to the step aside with what is known of
+ * A SYN that the mux is to answer goes from the fast path to the slow path with what is known of
  * it, so that nothing is found out twice.
  */
 #pragma once
@@ -12,7 +12,7 @@
 #include "net/packet.h"
 
 /* In words: the CPU waits when it reads words of what was stored in smaller ones. */
-struct syn_handover {
+struct syn_ctx {
 	__u32 id; /* of the endpoint */
 	__u32 slot; /* of the backend that the ACK will find */
 	__u32 limit; /* as in struct packet, as the next two */
@@ -31,18 +31,18 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct syn_handover);
-} syn_handovers SEC(".maps");
+	__type(value, struct syn_ctx);
+} syn_ctxs SEC(".maps");
 
-static __always_inline struct syn_handover *syn_handover(void)
+static __always_inline struct syn_ctx *syn_ctx(void)
 {
 	__u32 row = 0;
 
-	return bpf_map_lookup_elem(&syn_handovers, &row);
+	return bpf_map_lookup_elem(&syn_ctxs, &row);
 }
 
 /* The coarse clock moves once in a jiffy: until then it need not be asked, which takes a call. */
-static __always_inline __u64 syn_coarse_ns(struct syn_handover *s)
+static __always_inline __u64 syn_coarse_ns(struct syn_ctx *s)
 {
 	__u64 jiffy = bpf_jiffies64(); /* no call: the kernel makes it a load */
 
@@ -54,10 +54,10 @@ static __always_inline __u64 syn_coarse_ns(struct syn_handover *s)
 }
 
 /* To be called when the backend's slot is known. */
-static __always_inline void syn_hand_over(const struct work *w)
+static __always_inline void syn_ctx_store(const struct mux_ctx *w)
 {
 	const struct packet *p = &w->packet;
-	struct syn_handover *s = syn_handover();
+	struct syn_ctx *s = syn_ctx();
 
 	if (!s)
 		return;

@@ -68,7 +68,7 @@ static __always_inline bool datagram_lives(__u32 seen, __u32 now)
 	return datagram_freshness(seen, now) <= 2 * cfg_datagram_life;
 }
 
-/* Not static, as what else is here and no small thing: the verifier looks at it once. */
+/* Not static, as what else is here and no small thing: the verifier trace_records at it once. */
 
 /* Completes d, of which the hash is known, by what the first fragment told, if that is known. */
 __noinline int datagram_recall(const struct datagram_set *set, struct datagram *d)
@@ -120,7 +120,7 @@ enum {
  * Which cell of a full set makes way for one of owner: the oldest of who has most, where owner
  * counts with what it asks for, and goes before others who have as many. It is counted as lost.
  */
-__noinline int datagram_yields(const struct datagram_set *set, __u32 owner, __u32 now)
+__noinline int datagram_victim(const struct datagram_set *set, __u32 owner, __u32 now)
 {
 	enum datagram_loss loss;
 	__u64 most = 0;
@@ -160,7 +160,7 @@ static __always_inline __u32 datagram_place(const struct datagram_set *set,
 		if (!cell->owner || !datagram_lives(cell->seen, now))
 			free = i;
 	}
-	return free < DATAGRAM_CELLS ? free : (__u32)datagram_yields(set, d->owner, now);
+	return free < DATAGRAM_CELLS ? free : (__u32)datagram_victim(set, d->owner, now);
 }
 
 /* Remembers what a datagram's first fragment tells. */

@@ -321,7 +321,7 @@ static __always_inline enum parsed parse_transport(void *data, void *end, struct
 }
 
 /* The same where l4 came through memory, and the verifier has lost its bounds. */
-static __always_inline enum parsed parse_transport_aside(void *data, void *end, struct packet *p)
+static __always_inline enum parsed parse_transport_full(void *data, void *end, struct packet *p)
 {
 	__u32 l4 = p->l4;
 

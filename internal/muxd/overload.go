@@ -119,7 +119,7 @@ func (w *watch) talk(sample overload.Sample, state overload.State) error {
 		w.budget.Look(sample.At, done, all, lost)
 	}
 	w.talks, w.before, w.at = w.talks+1, vips, sample
-	busy, cuts := overload.Talkers(askers), w.budget.Cuts(askers, tenants)
+	busy, cuts := overload.HeavyHitters(askers), w.budget.Cuts(askers, tenants)
 	if err := w.shares.set(sample.At, askers, busy, cuts); err != nil {
 		return err
 	}

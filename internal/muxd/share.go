@@ -58,7 +58,7 @@ func (s *shares) pressures(at time.Time) (all []*weirv1.VIPPressure) {
 func (s *shares) told() bool { return len(s.cut) > 0 }
 
 // set has VIPs lose what cuts say. The busiest are looked at in any case, for their sources.
-func (s *shares) set(at time.Time, askers []overload.Asker, busy []overload.Talker, cuts map[netip.Addr]overload.Cut) error {
+func (s *shares) set(at time.Time, askers []overload.Asker, busy []overload.HeavyHitter, cuts map[netip.Addr]overload.Cut) error {
 	all := make(map[netip.Addr]overload.Cut, len(cuts)+len(busy))
 	for _, t := range busy {
 		all[t.VIP] = overload.Cut{}

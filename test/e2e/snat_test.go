@@ -255,7 +255,7 @@ func (l *snatLab) forgesNothing(t *testing.T, family snatFamily, server netip.Ad
 		must(t, err)
 		after, err := l.Verdicts(host)
 		must(t, err)
-		if after["drop_not_its_source"] == before["drop_not_its_source"] {
+		if after["drop_spoofed_source"] == before["drop_spoofed_source"] {
 			t.Errorf("nothing was dropped of what %s sent as %s", snatUnlisted, forged)
 		}
 	}

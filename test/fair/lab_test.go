@@ -70,11 +70,11 @@ func listsHold(t *testing.T, lab *netlab.Lab) {
 		}
 		testlab.Served(t, a, asks(t, lab, out.Name, a, 5, 20*time.Second))
 		testlab.Apply(t, lab, vip(lab, fmt.Sprintf("fair-%d", family(a)), a, "", fmt.Sprintf("      deny: ['%s']\n", from)))
-		before := testlab.Counted(t, lab, "drop_source")
+		before := testlab.Counted(t, lab, "drop_acl")
 		if r := asks(t, lab, out.Name, a, 2, 2*time.Second); r.Failed != r.Requests {
 			t.Errorf("%s: %d of %d requests came through", a, r.Requests-r.Failed, r.Requests)
 		}
-		if testlab.Counted(t, lab, "drop_source") == before {
+		if testlab.Counted(t, lab, "drop_acl") == before {
 			t.Errorf("%s: nothing was dropped", a)
 		}
 		testlab.Served(t, a, asks(t, lab, "client1", a, 20, 20*time.Second))
@@ -114,11 +114,11 @@ func prefixListsHold(t *testing.T, lab *netlab.Lab) {
 		}
 		testlab.Served(t, a, asks(t, lab, out.Name, a, 5, 20*time.Second))
 		weir("prefixlist", "add", "blocked", from.String())
-		before := testlab.Counted(t, lab, "drop_source")
+		before := testlab.Counted(t, lab, "drop_acl")
 		if r := asks(t, lab, out.Name, a, 2, 2*time.Second); r.Failed != r.Requests {
 			t.Errorf("%s: %d of %d requests came through", a, r.Requests-r.Failed, r.Requests)
 		}
-		if testlab.Counted(t, lab, "drop_source") == before {
+		if testlab.Counted(t, lab, "drop_acl") == before {
 			t.Errorf("%s: nothing was dropped", a)
 		}
 		testlab.Served(t, a, asks(t, lab, "client1", a, 20, 20*time.Second))

@@ -45,7 +45,7 @@ static __always_inline void middle_make(struct middle *m, const struct packet *p
 	if (address_is_set(&way->other)) {
 		words = GUE_OTHER_V6_WORDS;
 		m->rest.weir.version = GUE_WEIR_VERSION;
-		m->rest.weir.step = GUE_STEP_ASK;
+		m->rest.weir.step = GUE_CHAIN_QUERY;
 		__builtin_memcpy(m->rest.other, &way->other, sizeof(m->rest.other));
 		if (address_is_v4(&way->other)) {
 			words = GUE_OTHER_V4_WORDS;

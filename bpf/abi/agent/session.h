@@ -26,14 +26,15 @@ enum session_event {
 	/* By the workload, or by the client with the right number, and no answer of the workload
 	   since. */
 	SESSION_RESET = 0x10,
-	SESSION_REPLAY = 0x20, /* begun by a SYN cookie: the agent shakes hands with the workload */
+	SESSION_PROXIED =
+		0x20, /* begun by a SYN cookie: the agent shakes hands with the workload */
 	SESSION_REPLAYED = 0x40, /* and has: numbers are translated */
 	SESSION_OWN_TICKS = 0x80, /* its cookie is for timestamps alone: muxes do not go by it */
 	SESSION_CLIENT_SYN = 0x100, /* it began by a SYN: what the client acknowledges is known */
 	SESSION_CLIENT_RESET =
 		0x200, /* by the client, maybe forged: user space asks the workload */
 	SESSION_FIN_NOTED = 0x400, /* of the client, maybe forged: client_fin is its number */
-	/* The row was copied from new_sessions to sessions: events are noted there. */
+	/* The row was copied from unconfirmed_sessions to sessions: events are noted there. */
 	SESSION_MOVED = 0x800,
 };
 
@@ -65,7 +66,7 @@ struct session {
 	__u8 direct; /* 1: a row of fastpath says where the workload's packets go */
 	__u32 tsvals[SESSION_TICKS]; /* by tick, the last TSval that the workload sent in it */
 	__u32 idle_timeout; /* the rule's */
-	__u32 spilled; /* its place in spilled_sessions, from 1; 0: it is within quotas */
+	__u32 overflow; /* its place in overflow_sessions, from 1; 0: it is within quotas */
 	__u32 client_fin; /* what acknowledges the client's FIN, if SESSION_FIN_NOTED */
 
 	/* Of connections that began by a SYN cookie; see agent/syncookie.h. */

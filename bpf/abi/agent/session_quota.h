@@ -9,8 +9,8 @@
  * quotas in numbers that the programs' counts may reach until it has counted again.
  */
 enum session_table {
-	SESSIONS_PROVEN = 0, /* both ends have spoken */
-	SESSIONS_NEW = 1,
+	SESSIONS_CONFIRMED = 0, /* both ends have spoken */
+	SESSIONS_UNCONFIRMED = 1,
 	SESSION_TABLES = 2,
 };
 ABI_ENUM(session_table);

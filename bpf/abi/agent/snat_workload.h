@@ -35,7 +35,7 @@ struct snat_workload {
 };
 
 /* What the programs note of a workload, by its number. */
-struct snat_state {
+struct snat_stat {
 	__u32 rows[SNAT_TABLES]; /* that it has of each table */
 	__u32 found[SNAT_TABLES]; /* by the sweep */
 	__u32 tenant; /* number of whose it is; 0: not known. User space's programs write */
@@ -48,20 +48,20 @@ struct snat_state {
 	__u64 told; /* when user space was told last that there is no room */
 };
 
-struct snat_owned_key {
+struct snat_block_key {
 	__u32 workload;
 	__u32 block;
 };
 
 /* A workload's ports within one block, and their use by range. */
-struct snat_owned {
+struct snat_block {
 	__u64 ports; /* for new connections; user space's programs write it */
 	__u64 used_at[SNAT_BLOCK_RANGES]; /* when a flow began or ended last */
 	__u32 flows[SNAT_BLOCK_RANGES];
 };
 
 /* Destinations that a group of workloads reaches as itself. */
-struct snat_except {
+struct snat_exempt {
 	__u32 bits; /* of group and address: 32 and the prefix's */
 	__u32 group;
 	struct address address;
@@ -92,9 +92,9 @@ struct snat_used_key {
 };
 
 _Static_assert(sizeof(struct snat_workload) == 168, "snat_workload");
-_Static_assert(sizeof(struct snat_state) == 80, "snat_state");
-_Static_assert(sizeof(struct snat_owned) == 104, "snat_owned");
-_Static_assert(sizeof(struct snat_except) == 24, "snat_except");
+_Static_assert(sizeof(struct snat_stat) == 80, "snat_stat");
+_Static_assert(sizeof(struct snat_block) == 104, "snat_block");
+_Static_assert(sizeof(struct snat_exempt) == 24, "snat_exempt");
 _Static_assert(sizeof(struct snat_target_key) == 24, "snat_target_key");
 _Static_assert(sizeof(struct snat_target) == 152, "snat_target");
 _Static_assert(sizeof(struct snat_used_key) == 28, "snat_used_key");

@@ -10,17 +10,18 @@ enum verdict {
 
 	/* Left untouched: the host's stack, or the wire, gets the packet as it is. */
 	VERDICT_PASS_OURS, /* sent by another of our programs, which has counted it */
-	VERDICT_PASS_NOT_FOR_US, /* to another MAC, or all: the stack takes no tunnel from there */
+	VERDICT_PASS_OTHER_MAC, /* to another MAC, or all: the stack takes no tunnel from there */
 	VERDICT_PASS_TAGGED, /* belongs to a VLAN interface above this one */
 	VERDICT_PASS_OTHER, /* not IP; or from a workload, neither TCP nor UDP */
 	VERDICT_PASS_MALFORMED,
 	VERDICT_PASS_FRAGMENT,
 	VERDICT_PASS_NOT_TUNNEL, /* from the network, but neither IP-in-IP nor GUE */
-	VERDICT_PASS_NOT_OUR_TUNNEL, /* encapsulated, to an address that no rule names */
+	VERDICT_PASS_UNKNOWN_TUNNEL, /* encapsulated, to an address that no rule names */
 	VERDICT_PASS_NO_SESSION, /* from a workload, but not a reply for a VIP */
 
-	VERDICT_PASS_EXCEPT, /* of a workload with source NAT, to a destination that is left alone
-			      */
+	VERDICT_PASS_SNAT_EXEMPT, /* of a workload with source NAT, to a destination that is left
+				   * alone
+				   */
 	VERDICT_PASS_NO_FLOW, /* likewise, in the middle of a connection that was not translated */
 
 	/* Towards a workload: decapsulated, VIP rewritten to DIP. */
@@ -39,20 +40,22 @@ enum verdict {
 
 	/* Of connections that have left the muxes. */
 	VERDICT_REPLY_DIRECT, /* to the peer's host, encapsulated */
-	VERDICT_TAKE_CONTROL, /* what a mux or a host says of them: user space has it */
+	VERDICT_PUNT_CONTROL, /* what a mux or a host says of them: user space has it */
 
 	/* From a workload to whom it wants: DIP rewritten to a port of the VIP. */
 	VERDICT_SNAT_NATIVE, /* of a native workload, already on its way out */
 	VERDICT_SNAT_UPLINK, /* of a workload behind an interface */
-	VERDICT_SNAT_HOLD, /* no port yet: user space keeps the packet, and sends it */
+	VERDICT_SNAT_QUEUE, /* no port yet: user space keeps the packet, and sends it */
 
 	/* Of connections that began by a SYN cookie of a mux. */
-	VERDICT_COOKIE_SOCKET, /* the client's acknowledgement: the host's stack makes a socket */
-	VERDICT_COOKIE_NATIVE, /* it became a SYN to the host's stack */
-	VERDICT_COOKIE_INTERFACE, /* it became a SYN to the workload behind an interface */
-	VERDICT_COOKIE_WAIT, /* comes again, behind the segment that a socket is being made of */
-	VERDICT_COOKIE_ANSWER, /* the workload's SYN/ACK became the client's acknowledgement */
-	VERDICT_COOKIE_ANSWER_HOST, /* likewise, of the host's stack */
+	VERDICT_SYNCOOKIE_SOCKET, /* the client's acknowledgement: the host's stack makes a socket
+				   */
+	VERDICT_SYNCOOKIE_NATIVE, /* it became a SYN to the host's stack */
+	VERDICT_SYNCOOKIE_INTERFACE, /* it became a SYN to the workload behind an interface */
+	VERDICT_SYNCOOKIE_REQUEUE, /* comes again, behind the segment that a socket is being made of
+				    */
+	VERDICT_SYNCOOKIE_ANSWER, /* the workload's SYN/ACK became the client's acknowledgement */
+	VERDICT_SYNCOOKIE_ANSWER_HOST, /* likewise, of the host's stack */
 
 	/* Refused. */
 	VERDICT_DROP_NOT_A_MUX, /* encapsulated for us, not by a mux, nor by the connection's peer
@@ -73,7 +76,7 @@ enum verdict {
 	VERDICT_DROP_SESSION_GONE, /* its session's row became another's while it passed */
 	VERDICT_DROP_CHAIN_FAMILY, /* no address of the other backend's family to hand on from */
 	VERDICT_DROP_CHAIN, /* the kernel refused to change the outer header */
-	VERDICT_DROP_NOT_ITS_SOURCE, /* from where nobody with that address lives */
+	VERDICT_DROP_SPOOFED_SOURCE, /* from where nobody with that address lives */
 	VERDICT_DROP_TAGGED, /* in a VLAN, from an interface whose own addresses alone are known */
 	VERDICT_DROP_OWN_TUNNEL, /* GUE from a workload's tunnel address: that is the agent's to
 				    send */
@@ -82,18 +85,19 @@ enum verdict {
 	VERDICT_DROP_UNSOLICITED_FULL, /* what remotes may begin at a workload's mappings, they have
 					*/
 	VERDICT_DROP_FILTERED, /* for a workload's mapping, by whom it has not sent to */
-	VERDICT_DROP_HOLD_FULL, /* waits for a port, and too many of the workload do */
-	VERDICT_DROP_HOLD_LARGE, /* waits for a port, and is larger than what is kept */
-	VERDICT_DROP_HOLD_FRAGMENT, /* waits for a port, and is a fragment */
+	VERDICT_DROP_SNAT_QUEUE_FULL, /* waits for a port, and too many of the workload do */
+	VERDICT_DROP_SNAT_QUEUE_LARGE, /* waits for a port, and is larger than what is kept */
+	VERDICT_DROP_SNAT_QUEUE_FRAGMENT, /* waits for a port, and is a fragment */
 	VERDICT_DROP_DECAPSULATE, /* the kernel refused to remove the outer header */
 	VERDICT_DROP_REWRITE, /* the kernel refused to rewrite */
 	VERDICT_DROP_DIRECT, /* the kernel refused to encapsulate for the peer */
 	VERDICT_DROP_CONTROL, /* user space has more messages than it can take */
-	VERDICT_DROP_COOKIE_FORGED, /* of no connection, and with no SYN cookie of ours */
-	VERDICT_DROP_COOKIE_OLD, /* with a SYN cookie whose time or secret is over */
-	VERDICT_DROP_COOKIE_AGAIN, /* with that of a connection that was, and was reset */
-	VERDICT_DROP_COOKIE_EARLY, /* of a connection whose workload has not answered yet */
-	VERDICT_DROP_COOKIE_REPLAY, /* the kernel refused to make a SYN or its acknowledgement */
+	VERDICT_DROP_SYNCOOKIE_INVALID, /* of no connection, and with no SYN cookie of ours */
+	VERDICT_DROP_SYNCOOKIE_EXPIRED, /* with a SYN cookie whose time or secret is over */
+	VERDICT_DROP_SYNCOOKIE_REPLAYED, /* with that of a connection that was, and was reset */
+	VERDICT_DROP_SYNCOOKIE_PENDING, /* of a connection whose workload has not answered yet */
+	VERDICT_DROP_SYNCOOKIE_REWRITE, /* the kernel refused to make a SYN or its acknowledgement
+					 */
 
 	VERDICT_COUNT,
 };

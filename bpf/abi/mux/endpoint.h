@@ -20,23 +20,24 @@ _Static_assert(sizeof(struct endpoint_key) == 24, "endpoint_key");
 enum endpoint_flag {
 	/*
 	 * A bucket of it has moved, so the flow table may remember an earlier connection of a
-	 * new one's five-tuple at another backend. Until then a SYN need not look.
+	 * new one's five-tuple at another backend. Until then a SYN need not trace.
 	 */
-	ENDPOINT_MOVED = 1,
+	ENDPOINT_REMAPPED = 1,
 	ENDPOINT_COOKIES = 2, /* TCP's timestamps may name the backend's slot */
-	ENDPOINT_SETTLING =
+	ENDPOINT_COOKIES_WARMING =
 		4, /* connections from before cookies may live: ask the flow table first */
 	ENDPOINT_AFFINITY = 8, /* the bucket is that of the client's address */
 	ENDPOINT_PING = 16, /* the VIP answers echo requests */
 	ENDPOINT_VIP = 32, /* the row of a VIP */
 	ENDPOINT_SNAT = 64, /* of a VIP that workloads leave as */
 	ENDPOINT_FASTPATH = 128, /* connections may leave the muxes */
-	ENDPOINT_SOURCES = 256, /* not every source may come: its row of `guards` tells which */
+	ENDPOINT_SOURCES = 256, /* not every source may come: its row of `acls` tells which */
 	ENDPOINT_SYN_COOKIES = 512, /* SYNs are answered here */
-	ENDPOINT_WATCHED = 1024, /* whether handshakes are completed is looked at */
-	ENDPOINT_LIMITED = 2048, /* its VIP may have so much: its row of `vip_guards` tells */
-	ENDPOINT_SHARED = 4096, /* the mux is overloaded, and its VIP is looked at: likewise */
-	ENDPOINT_TRIED = 8192, /* the SYNs of handshakes that are looked at are answered here */
+	ENDPOINT_SYN_COUNTED = 1024, /* whether handshakes are completed is looked at */
+	ENDPOINT_LIMITED = 2048, /* its VIP may have so much: its row of `vip_policers` tells */
+	ENDPOINT_FAIR_SHARE = 4096, /* the mux is overloaded, and its VIP is looked at: likewise */
+	ENDPOINT_SYN_SAMPLED =
+		8192, /* the SYNs of handshakes that are looked at are answered here */
 };
 
 /*

@@ -16,7 +16,7 @@ struct share_key {
  * A cell of a sketch that knows who has most of what falls into it (MV-Sketch, Tang et al., INFOCOM
  * 2019): so many packets were sampled, and its candidate's are so many more than those of others.
  */
-struct talker {
+struct heavy_hitter {
 	struct share_key candidate;
 	__u64 all;
 	__u64 lead;
@@ -27,12 +27,12 @@ enum share_layout {
 	SHARE_PREFIX_V6 = 56,
 	SHARE_V4 = 4, /* top byte of share_key.prefix */
 	SHARE_SAMPLE = 16, /* one packet of so many is sampled */
-	TALKER_ROWS = 2, /* of the sketch, each with a hash of its own */
-	TALKER_COLUMNS = 1024,
-	TALKER_CELLS = TALKER_ROWS * TALKER_COLUMNS,
+	HEAVY_HITTER_ROWS = 2, /* of the sketch, each with a hash of its own */
+	HEAVY_HITTER_COLUMNS = 1024,
+	HEAVY_HITTER_CELLS = HEAVY_HITTER_ROWS * HEAVY_HITTER_COLUMNS,
 	SHARE_SOURCES = 256, /* prefixes that lose another share than their VIP */
 };
 ABI_ENUM(share_layout);
 
 _Static_assert(sizeof(struct share_key) == 16, "share_key");
-_Static_assert(sizeof(struct talker) == 32, "talker");
+_Static_assert(sizeof(struct heavy_hitter) == 32, "heavy_hitter");

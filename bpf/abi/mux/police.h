@@ -5,7 +5,7 @@
 #include "abi/shared/address.h"
 
 /* What packets to an endpoint are held against before it takes them. Loaded as one word. */
-struct guard {
+struct acl {
 	/*
 	 * Numbers of lists of sources: that may come, below, and that may not, above; 0: none. With
 	 * SOURCE_SET it is the row of `source_sets` that has the numbers of several.
@@ -55,12 +55,12 @@ ABI_ENUM(vip_limit);
  * A VIP's limits: token buckets that all CPUs share, as one word each (GCRA, ITU-T I.371), in a
  * line of their own. User space writes the first line, packets the second.
  */
-struct vip_guard {
-	__u64 cost[VIP_LIMITS]; /* 2^-16 ns until one comes back; 0: not limited */
-	__u64 most[VIP_LIMITS]; /* ns that all in the bucket take to come back */
+struct vip_policer {
+	__u64 emission_interval[VIP_LIMITS]; /* 2^-16 ns until one comes back; 0: not limited */
+	__u64 burst_tolerance[VIP_LIMITS]; /* ns that all in the bucket take to come back */
 	__u64 drop; /* so many of 2^32 packets are dropped: the VIP has more than its share */
 	__u64 until; /* this time, in ns: who says so must be there to say when it is over */
-	__u64 full[VIP_LIMITS]; /* when the bucket will be full again, in ns */
+	__u64 tat[VIP_LIMITS]; /* when the bucket will be full again, in ns */
 	__u64 pad2[5];
 };
 
@@ -69,8 +69,8 @@ enum vip_cost_layout {
 };
 ABI_ENUM(vip_cost_layout);
 
-_Static_assert(sizeof(struct guard) == 8, "guard");
+_Static_assert(sizeof(struct acl) == 8, "acl");
 _Static_assert(sizeof(struct source_key) == 24, "source_key");
 _Static_assert(sizeof(struct source_set) == 32, "source_set");
 _Static_assert(sizeof(struct source_name) == 64, "source_name");
-_Static_assert(sizeof(struct vip_guard) == 128, "vip_guard");
+_Static_assert(sizeof(struct vip_policer) == 128, "vip_policer");

@@ -19,8 +19,8 @@ struct syn_counter {
 
 _Static_assert(sizeof(struct syn_counter) == 32, "syn_counter");
 
-enum syn_trial_size {
-	SYN_TRIALS = 1 << 17, /* connections that can be looked at, at a time */
-	SYN_TRIAL_SHIFT = 3, /* one in 1 << 3 is */
+enum syn_sample_size {
+	SYN_SAMPLES = 1 << 17, /* connections that can be looked at, at a time */
+	SYN_SAMPLE_SHIFT = 3, /* one in 1 << 3 is */
 };
-ABI_ENUM(syn_trial_size);
+ABI_ENUM(syn_sample_size);

@@ -5,20 +5,20 @@
 #include "abi/shared/address.h"
 #include "abi/mux/verdict.h"
 
-/* What the program mux_look looks at packets for. */
-enum look_mode {
-	LOOK_CAPTURE = 0, /* forwards as mux does, and copies packets */
-	LOOK_EXPLAIN = 1, /* is only run by test runs: writes no table that mux reads */
+/* What the program mux_trace trace_records at packets for. */
+enum trace_mode {
+	TRACE_CAPTURE = 0, /* forwards as mux does, and copies packets */
+	TRACE_EXPLAIN = 1, /* is only run by test runs: writes no table that mux reads */
 };
 
-enum look_size {
-	LOOK_SNAP_MAX =
+enum trace_size {
+	TRACE_SNAP_MAX =
 		2048, /* bytes that are copied of a packet on its way in, and out, at most */
 };
-ABI_ENUM(look_size);
+ABI_ENUM(trace_size);
 
 /* What is known of a packet in the end; in a capture the bytes in and out follow it. */
-struct look {
+struct trace {
 	__u64 time; /* CLOCK_MONOTONIC at its arrival, in ns */
 	__u64 hash; /* that chose the bucket, or 0 */
 	struct address source; /* all of these 0 where the packet has none that can be read */
@@ -39,10 +39,10 @@ struct look {
 	__u32 pad2;
 };
 
-_Static_assert(sizeof(struct look) == 112, "look");
+_Static_assert(sizeof(struct trace) == 112, "trace");
 
 /* Which packets to copy: those that fit all that is not 0. */
-struct look_filter {
+struct trace_filter {
 	struct address client; /* with its mask */
 	struct address client_mask;
 	struct address vip;
@@ -53,5 +53,5 @@ struct look_filter {
 	__u64 verdicts[2]; /* a bit for each; all of them when none is named */
 };
 
-_Static_assert(sizeof(struct look_filter) == 72, "look_filter");
-_Static_assert(VERDICT_COUNT <= 128, "a bit of look_filter.verdicts for each verdict");
+_Static_assert(sizeof(struct trace_filter) == 72, "trace_filter");
+_Static_assert(VERDICT_COUNT <= 128, "a bit of trace_filter.verdicts for each verdict");

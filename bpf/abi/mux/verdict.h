@@ -15,15 +15,15 @@ enum verdict {
 	VERDICT_PASS_FRAGMENT, /* for no endpoint, or of neither TCP nor UDP */
 	VERDICT_PASS_ICMP, /* for no VIP, or of a kind that says nothing of a connection */
 	VERDICT_PASS_OTHER_PROTOCOL, /* neither TCP, UDP nor ICMP directly behind the IP header */
-	VERDICT_PASS_NOT_FOR_US, /* TCP or UDP to no endpoint: BGP and SSH of the mux itself */
+	VERDICT_PASS_NO_ENDPOINT, /* TCP or UDP to no endpoint: BGP and SSH of the mux itself */
 
 	/* The packet is sent, encapsulated, to a backend's host. */
 	VERDICT_FORWARD_SYN, /* a new connection: chosen by its bucket */
 	VERDICT_FORWARD_COOKIE, /* to the backend that its timestamp names */
 	VERDICT_FORWARD_FLOW, /* to the backend that the flow table remembers */
 	VERDICT_FORWARD_BUCKET, /* not remembered: chosen by its bucket, remembered from now on */
-	VERDICT_FORWARD_REPLACED, /* what was remembered is down or gone: chosen by its bucket */
-	VERDICT_FORWARD_UNREMEMBERED, /* by its bucket, and there is no room to remember it */
+	VERDICT_FORWARD_FAILOVER, /* what was remembered is down or gone: chosen by its bucket */
+	VERDICT_FORWARD_UNTRACKED, /* by its bucket, and there is no room to remember it */
 	VERDICT_FORWARD_CHAINED, /* by its bucket, which moved: names the previous backend too */
 
 	VERDICT_FORWARD_SNAT, /* an answer, to the workload that has the port or identifier */
@@ -46,11 +46,12 @@ enum verdict {
 	VERDICT_DROP_MARTIAN, /* its source is no host's: loopback, multicast, 0/8, the VIP itself
 			       */
 	VERDICT_DROP_NO_BACKEND, /* the endpoint has no backend to choose */
-	VERDICT_DROP_SOURCE, /* the endpoint does not take packets from its source */
+	VERDICT_DROP_ACL, /* the endpoint does not take packets from its source */
 	VERDICT_DROP_LIMIT_PACKETS, /* its VIP has had as many as it may */
 	VERDICT_DROP_LIMIT_BYTES,
 	VERDICT_DROP_LIMIT_CONNECTIONS,
-	VERDICT_DROP_SHARE, /* the mux has too much to do, and the VIP more than its share of it */
+	VERDICT_DROP_FAIR_SHARE, /* the mux has too much to do, and the VIP more than its share of
+				    it */
 	VERDICT_DROP_NO_RANGE, /* no workload has the port, of a VIP with source NAT */
 	VERDICT_DROP_NO_SOURCE, /* the mux has no outer source of the tunnel's family */
 	VERDICT_DROP_NO_NEXT_HOP, /* the way to the backend's host is not resolved */
@@ -61,7 +62,7 @@ enum verdict {
 	VERDICT_DROP_ECHO_LIMITED, /* more pings than are answered */
 	VERDICT_DROP_PUNT, /* user space has enough to do, or its buffer is full */
 	VERDICT_DROP_NOT_A_MUX, /* relayed to us by none of the pool */
-	VERDICT_DROP_RELAYED, /* relayed to us, but no fragment for an endpoint */
+	VERDICT_DROP_RELAY_INVALID, /* relayed to us, but no fragment for an endpoint */
 	VERDICT_DROP_RELAY_LIMITED, /* another mux's fragment, and as many are relayed as may be */
 	VERDICT_DROP_SYN, /* to be answered with a cookie, but not well formed, or from nobody */
 

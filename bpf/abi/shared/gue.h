@@ -8,7 +8,8 @@
 /*
  * GUE, variant 0 (draft-ietf-intarea-gue, section 3), with no optional fields. What Weir has to
  * say stands in the private data: nothing at all, or struct gue_weir and, if its step is not
- * GUE_STEP_NONE, the tunnel of another backend: 4 bytes when it is IPv4, else 16; hlen tells which.
+ * GUE_CHAIN_NONE, the tunnel of another backend: 4 bytes when it is IPv4, else 16; hlen tells
+ * which.
  */
 enum gue_format {
 	GUE_PORT = 6080,
@@ -27,12 +28,12 @@ struct gue {
 };
 
 /* How far a packet of unknown connection has been handed on. It only grows: no loops. */
-enum gue_step {
-	GUE_STEP_NONE = 0, /* deliver */
-	GUE_STEP_ASK =
+enum gue_chain {
+	GUE_CHAIN_NONE = 0, /* deliver */
+	GUE_CHAIN_QUERY =
 		1, /* deliver if you know the connection, else hand it to the other backend */
-	GUE_STEP_CHAINED = 2, /* handed on: deliver if you know it, else hand it back */
-	GUE_STEP_FINAL = 3, /* handed back: deliver */
+	GUE_CHAIN_FORWARDED = 2, /* handed on: deliver if you know it, else hand it back */
+	GUE_CHAIN_FINAL = 3, /* handed back: deliver */
 };
 
 enum gue_kind {
@@ -43,7 +44,7 @@ enum gue_kind {
 
 struct gue_weir {
 	__u8 version;
-	__u8 step; /* enum gue_step */
+	__u8 step; /* enum gue_chain */
 	__u8 kind; /* enum gue_kind */
 	__u8 reserved;
 	__be16 source_port; /* of a fragment's datagram; else 0 */

@@ -10,15 +10,15 @@
 /* Sets which ports of a block new connections may use. The use that is counted stays. */
 static __noinline int snat_own_block(const struct snat_own_call *call)
 {
-	struct snat_owned_key key = { .workload = call->workload, .block = call->block };
-	struct snat_owned fresh = { .ports = call->ports }, *owned;
+	struct snat_block_key key = { .workload = call->workload, .block = call->block };
+	struct snat_block fresh = { .ports = call->ports }, *owned;
 	__u64 now = bpf_ktime_get_ns();
 
 	for (int i = 0; i < SNAT_BLOCK_RANGES; i++)
 		fresh.used_at[i] = now;
-	if (!bpf_map_update_elem(&snat_owned, &key, &fresh, BPF_NOEXIST))
+	if (!bpf_map_update_elem(&snat_blocks, &key, &fresh, BPF_NOEXIST))
 		return 1;
-	owned = bpf_map_lookup_elem(&snat_owned, &key);
+	owned = bpf_map_lookup_elem(&snat_blocks, &key);
 	if (!owned)
 		return 0;
 	for (int i = 0; i < SNAT_BLOCK_RANGES; i++)
@@ -90,7 +90,7 @@ static __noinline int snat_open_gate(const struct snat_flow_call *call)
 static __noinline int snat_list_workload(const struct snat_list_call *call)
 {
 	__u32 workload = call->workload, tenant = call->tenant, before;
-	struct snat_state *state = bpf_map_lookup_elem(&snat_states, &workload);
+	struct snat_stat *state = bpf_map_lookup_elem(&snat_stats, &workload);
 
 	if (!state)
 		return 0;
@@ -196,7 +196,7 @@ SEC("syscall")
 int snat_unhold(struct snat_unhold_call *call)
 {
 	__u32 workload = call->workload;
-	struct snat_state *state = bpf_map_lookup_elem(&snat_states, &workload);
+	struct snat_stat *state = bpf_map_lookup_elem(&snat_stats, &workload);
 
 	if (!state)
 		return 0;
@@ -213,7 +213,7 @@ SEC("syscall")
 int snat_refuse(struct snat_unhold_call *call)
 {
 	__u32 workload = call->workload;
-	struct snat_state *state = bpf_map_lookup_elem(&snat_states, &workload);
+	struct snat_stat *state = bpf_map_lookup_elem(&snat_stats, &workload);
 
 	if (state)
 		state->refused_until = call->until;

@@ -3,9 +3,9 @@
  * Workloads' own connections (Ananta 3.2.3): their rows in both tables, what is noted of them, and
  * what the ports' use is counted by.
  *
- * A row of snat_ports makes its five-tuple unique. snat_used says which ports are taken towards a
- * target: a connection that is over gives its bit back at once, while its rows stay for what may
- * still come, until the sweep, or until another connection takes the port over.
+ * A row of snat_ports makes its five-tuple unique. snat_block_use says which ports are taken
+ * towards a target: a connection that is over gives its bit back at once, while its rows stay for
+ * what may still come, until the sweep, or until another connection takes the port over.
  */
 #pragma once
 
@@ -118,10 +118,10 @@ __noinline int snat_give_back(const struct session_key *key __arg_nonnull, __u32
 	__u64 *used;
 
 	used_key.block = block;
-	used = bpf_map_lookup_elem(&snat_used, &used_key);
+	used = bpf_map_lookup_elem(&snat_block_use, &used_key);
 	if (!used || !(__sync_fetch_and_and(used, ~bit) & bit))
 		return 0;
-	target = bpf_map_lookup_elem(&snat_targets, &used_key.target);
+	target = bpf_map_lookup_elem(&snat_dests, &used_key.target);
 	if (!target)
 		return 0;
 	__sync_fetch_and_add(&target->live, -1);
@@ -131,8 +131,8 @@ __noinline int snat_give_back(const struct session_key *key __arg_nonnull, __u32
 }
 
 /* Takes a port that was given back, for the same connection; 0: another has it. */
-__noinline int snat_take_back(const struct session_key *key __arg_nonnull, __u32 workload,
-			      __u32 port)
+__noinline int snat_port_reclaim(const struct session_key *key __arg_nonnull, __u32 workload,
+				 __u32 port)
 {
 	struct snat_used_key used_key = { .target = snat_target_key(key, workload) };
 	__u64 bit = 1ULL << (port % SNAT_BLOCK_PORTS);
@@ -140,10 +140,10 @@ __noinline int snat_take_back(const struct session_key *key __arg_nonnull, __u32
 	__u64 *used;
 
 	used_key.block = port / SNAT_BLOCK_PORTS;
-	used = bpf_map_lookup_elem(&snat_used, &used_key);
+	used = bpf_map_lookup_elem(&snat_block_use, &used_key);
 	if (!used || __sync_fetch_and_or(used, bit) & bit)
 		return 0;
-	target = bpf_map_lookup_elem(&snat_targets, &used_key.target);
+	target = bpf_map_lookup_elem(&snat_dests, &used_key.target);
 	if (target)
 		__sync_fetch_and_add(&target->live, 1);
 	return 1;
@@ -152,10 +152,10 @@ __noinline int snat_take_back(const struct session_key *key __arg_nonnull, __u32
 /* Counts a flow that begins (1) or ends (-1) at the port. */
 __noinline int snat_count(__u32 workload, __u32 port, __s32 by)
 {
-	struct snat_owned_key owned_key = { .workload = workload,
+	struct snat_block_key owned_key = { .workload = workload,
 					    .block = port / SNAT_BLOCK_PORTS };
 	__u32 range = port / SNAT_RANGE_PORTS % SNAT_BLOCK_RANGES;
-	struct snat_owned *owned = bpf_map_lookup_elem(&snat_owned, &owned_key);
+	struct snat_block *owned = bpf_map_lookup_elem(&snat_blocks, &owned_key);
 
 	if (!owned)
 		return 0;

@@ -30,7 +30,7 @@ static __always_inline bool snat_halves(const struct snat_tenant *tenant, enum s
  */
 __noinline bool snat_admits_more(__u32 workload)
 {
-	const struct snat_state *state = bpf_map_lookup_elem(&snat_states, &workload);
+	const struct snat_stat *state = bpf_map_lookup_elem(&snat_stats, &workload);
 	const struct snat_tenant *tenant;
 	__u32 number;
 
@@ -114,7 +114,7 @@ static __always_inline int snat_rewrite_answer(struct __sk_buff *skb, const stru
 }
 
 /* Whose connection a packet answers: DIP and port in a->rule. */
-__noinline enum verdict snat_find_answer(struct __sk_buff *skb, struct arrival *a __arg_nonnull)
+__noinline enum verdict snat_find_answer(struct __sk_buff *skb, struct rx_ctx *a __arg_nonnull)
 {
 	struct snat_port_key key = snat_answer_key(&a->inner);
 	struct snat_port *port = bpf_map_lookup_elem(&snat_ports, &key);
@@ -136,8 +136,7 @@ __noinline enum verdict snat_find_answer(struct __sk_buff *skb, struct arrival *
 }
 
 /* To that workload. Sets ifindex as inbound(). */
-static __noinline enum verdict snat_deliver(struct __sk_buff *skb, struct arrival *a,
-					    __u32 *ifindex)
+static __noinline enum verdict snat_deliver(struct __sk_buff *skb, struct rx_ctx *a, __u32 *ifindex)
 {
 	const __u32 *home = bpf_map_lookup_elem(&workloads, &a->rule.dip);
 	struct packet inner = a->inner;
@@ -156,7 +155,7 @@ static __noinline enum verdict snat_deliver(struct __sk_buff *skb, struct arriva
 }
 
 /* An answer to a workload's own connection. */
-static __always_inline enum verdict snat_answer(struct __sk_buff *skb, struct arrival *a,
+static __always_inline enum verdict snat_answer(struct __sk_buff *skb, struct rx_ctx *a,
 						__u32 *ifindex)
 {
 	enum verdict verdict = snat_find_answer(skb, a);

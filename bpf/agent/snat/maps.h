@@ -29,8 +29,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 4096);
 	__type(key, __u32);
-	__type(value, struct snat_state);
-} snat_states SEC(".maps");
+	__type(value, struct snat_stat);
+} snat_stats SEC(".maps");
 
 /* The ports of workloads, by block. The programs for user space write `ports`, all others the use.
  */
@@ -38,18 +38,18 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 131072);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct snat_owned_key);
-	__type(value, struct snat_owned);
-} snat_owned SEC(".maps");
+	__type(key, struct snat_block_key);
+	__type(value, struct snat_block);
+} snat_blocks SEC(".maps");
 
 /* Destinations that are left alone. User space writes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(max_entries, 65536);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct snat_except);
+	__type(key, struct snat_exempt);
 	__type(value, __u8);
-} snat_excepts SEC(".maps");
+} snat_exempts SEC(".maps");
 
 /* Connections as workloads see them. Full: a new one is refused. */
 struct {
@@ -79,7 +79,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct snat_target_key);
 	__type(value, struct snat_target);
-} snat_targets SEC(".maps");
+} snat_dests SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -87,7 +87,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct snat_used_key);
 	__type(value, __u64);
-} snat_used SEC(".maps");
+} snat_block_use SEC(".maps");
 
 /* What user space must hear of, as struct snat_held. Full: packets that would wait are dropped. */
 struct {

@@ -53,8 +53,8 @@ __noinline bool snat_renew(const struct session_key *key __arg_nonnull)
 {
 	struct snat_flow *flow = bpf_map_lookup_elem(&snat_flows, key);
 	const struct snat_flow *now;
-	struct snat_owned_key owned_key = {};
-	const struct snat_owned *owned;
+	struct snat_block_key owned_key = {};
+	const struct snat_block *owned;
 	struct snat_port *port;
 	__u32 number;
 
@@ -64,10 +64,10 @@ __noinline bool snat_renew(const struct session_key *key __arg_nonnull)
 	number = bpf_ntohs(flow->vip_port);
 	owned_key.workload = flow->workload;
 	owned_key.block = number / SNAT_BLOCK_PORTS;
-	owned = bpf_map_lookup_elem(&snat_owned, &owned_key);
+	owned = bpf_map_lookup_elem(&snat_blocks, &owned_key);
 	if (!port || !owned || flow->borrowed ||
 	    !(owned->ports >> (number % SNAT_BLOCK_PORTS) & 1) ||
-	    !snat_take_back(key, flow->workload, number)) {
+	    !snat_port_reclaim(key, flow->workload, number)) {
 		snat_end(key);
 		return false;
 	}
@@ -90,12 +90,12 @@ static __always_inline bool snat_is_at_home(const struct packet *p, __u32 ifinde
 	return home && *home == ifindex;
 }
 
-static __always_inline bool snat_is_excepted(const struct packet *p, __u32 group)
+static __always_inline bool snat_is_exempt(const struct packet *p, __u32 group)
 {
-	struct snat_except except = { .bits = 160, .group = group, .address = p->destination };
+	struct snat_exempt except = { .bits = 160, .group = group, .address = p->destination };
 
 	return bpf_map_lookup_elem(&workloads, &except.address) ||
-	       bpf_map_lookup_elem(&snat_excepts, &except);
+	       bpf_map_lookup_elem(&snat_exempts, &except);
 }
 
 /* User space is told, now and then, when few ports are left, or when they get no rest. */
@@ -103,14 +103,14 @@ __noinline int snat_ask(const struct snat_workload *workload __arg_nonnull,
 			const struct snat_search *s __arg_nonnull)
 {
 	const struct snat_target *target;
-	struct snat_state *state;
+	struct snat_stat *state;
 	__u64 now = bpf_ktime_get_coarse_ns(), asked;
 	__u32 number = s->used.target.workload;
 
 	if (!workload)
 		return 0;
-	target = bpf_map_lookup_elem(&snat_targets, &s->used.target);
-	state = bpf_map_lookup_elem(&snat_states, &number);
+	target = bpf_map_lookup_elem(&snat_dests, &s->used.target);
+	state = bpf_map_lookup_elem(&snat_stats, &number);
 	if (!target || !state)
 		return 0;
 	if (!s->hurried && (__s32)(workload->ports - target->live) >= (__s32)workload->low)
@@ -119,7 +119,7 @@ __noinline int snat_ask(const struct snat_workload *workload __arg_nonnull,
 	if (now - asked < SNAT_ASK_STEP ||
 	    __sync_val_compare_and_swap(&state->asked, asked, now) != asked)
 		return 0;
-	snat_tell_low(number);
+	snat_notify_low(number);
 	return 0;
 }
 
@@ -244,21 +244,21 @@ __noinline enum verdict snat_without_port(struct __sk_buff *skb,
 					  struct snat_search *s __arg_nonnull, __u32 ifindex)
 {
 	__u32 number = s->used.target.workload;
-	struct snat_state *state = bpf_map_lookup_elem(&snat_states, &number);
+	struct snat_stat *state = bpf_map_lookup_elem(&snat_stats, &number);
 
 	if (!state)
 		return VERDICT_DROP_FLOWS_FULL;
 	if (state->refused_until > bpf_ktime_get_coarse_ns()) {
-		snat_tell(skb, p, s, ifindex, SNAT_NOTICE_REFUSED);
+		snat_notify(skb, p, s, ifindex, SNAT_NOTICE_REFUSED);
 		return VERDICT_DROP_PORTS_EXHAUSTED;
 	}
 	if (p->fragment_more) {
 		fragment_note(p, &s->vip, true);
-		snat_tell_low(number);
-		return VERDICT_DROP_HOLD_FRAGMENT;
+		snat_notify_low(number);
+		return VERDICT_DROP_SNAT_QUEUE_FRAGMENT;
 	}
 	snat_insert(s, ifindex, 0, false);
-	return snat_hold(skb, p, s, ifindex);
+	return snat_enqueue(skb, p, s, ifindex);
 }
 
 /* A connection is about to begin: has it a port? */
@@ -282,7 +282,7 @@ static __always_inline enum verdict snat_begin_as(struct __sk_buff *skb, const s
 	flow = bpf_map_lookup_elem(&snat_flows, &s->key);
 	if (flow && flow->gate & SNAT_OPEN)
 		return VERDICT_NONE;
-	return snat_hold(skb, p, s, ifindex);
+	return snat_enqueue(skb, p, s, ifindex);
 }
 
 /*
@@ -294,7 +294,7 @@ __noinline enum verdict snat_begin(struct __sk_buff *skb, const struct packet *p
 {
 	const struct snat_workload *workload = bpf_map_lookup_elem(&snat_workloads, &key->dip);
 	struct snat_search *s = snat_search_for(key);
-	struct snat_state *state;
+	struct snat_stat *state;
 	enum verdict verdict;
 
 	if (!workload || !s)
@@ -304,14 +304,14 @@ __noinline enum verdict snat_begin(struct __sk_buff *skb, const struct packet *p
 	if (source_is_no_workload(p, ifindex))
 		return VERDICT_PASS_NO_SESSION;
 	if (!snat_is_at_home(p, ifindex))
-		return VERDICT_DROP_NOT_ITS_SOURCE;
-	if (snat_is_excepted(p, workload->group))
-		return VERDICT_PASS_EXCEPT;
+		return VERDICT_DROP_SPOOFED_SOURCE;
+	if (snat_is_exempt(p, workload->group))
+		return VERDICT_PASS_SNAT_EXEMPT;
 	if (p->protocol == IPPROTO_TCP &&
 	    (p->tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) != TCP_FLAG_SYN)
 		return VERDICT_PASS_NO_FLOW;
 	s->used.target.workload = workload->number;
-	state = bpf_map_lookup_elem(&snat_states, &s->used.target.workload);
+	state = bpf_map_lookup_elem(&snat_stats, &s->used.target.workload);
 	if (!state)
 		return VERDICT_DROP_FLOWS_FULL;
 	verdict = VERDICT_DROP_FLOWS_FULL;
@@ -320,7 +320,7 @@ __noinline enum verdict snat_begin(struct __sk_buff *skb, const struct packet *p
 	if (verdict == VERDICT_NONE)
 		__sync_fetch_and_add(&state->begun, 1);
 	if (verdict == VERDICT_DROP_FLOWS_FULL)
-		snat_tell_full(skb, p, s, ifindex);
+		snat_notify_full(skb, p, s, ifindex);
 	return verdict;
 }
 
@@ -328,8 +328,8 @@ __noinline enum verdict snat_begin(struct __sk_buff *skb, const struct packet *p
  * A packet in a flow that is not simply open, or that comes from elsewhere. NONE: the flow is open,
  * or has just ended.
  */
-__noinline enum verdict snat_aside(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
-				   const struct session_key *key __arg_nonnull, __u32 ifindex)
+__noinline enum verdict snat_slow(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
+				  const struct session_key *key __arg_nonnull, __u32 ifindex)
 {
 	struct snat_search *s = snat_search_for(key);
 	struct snat_flow *flow;
@@ -337,7 +337,7 @@ __noinline enum verdict snat_aside(struct __sk_buff *skb, const struct packet *p
 	if (!s)
 		return VERDICT_DROP_FLOWS_FULL;
 	if (!snat_is_at_home(p, ifindex))
-		return VERDICT_DROP_NOT_ITS_SOURCE;
+		return VERDICT_DROP_SPOOFED_SOURCE;
 	if (p->tcp_flags & TCP_FLAG_SYN && !snat_renew(key))
 		return VERDICT_NONE;
 	flow = bpf_map_lookup_elem(&snat_flows, key);
@@ -348,12 +348,12 @@ __noinline enum verdict snat_aside(struct __sk_buff *skb, const struct packet *p
 	if (flow->gate & SNAT_OPEN)
 		return VERDICT_NONE;
 	s->used.target.workload = flow->workload;
-	return snat_hold(skb, p, s, ifindex);
+	return snat_enqueue(skb, p, s, ifindex);
 }
 
 /* Out by the uplink, or straight to the peer's host. */
-static __always_inline enum verdict snat_go(struct __sk_buff *skb, const struct packet *p,
-					    const struct session_key *key, struct snat_flow *flow)
+static __always_inline enum verdict snat_xmit(struct __sk_buff *skb, const struct packet *p,
+					      const struct session_key *key, struct snat_flow *flow)
 {
 	enum verdict verdict = snat_send(skb, p, key, flow);
 
@@ -376,12 +376,12 @@ static __always_inline enum verdict snat_out(struct __sk_buff *skb, const struct
 		return VERDICT_NONE;
 	if (flow->gate != SNAT_OPEN || flow->ifindex != ifindex ||
 	    (p->protocol == IPPROTO_TCP && p->tcp_flags & TCP_FLAG_SYN)) {
-		verdict = snat_aside(skb, p, key, ifindex);
+		verdict = snat_slow(skb, p, key, ifindex);
 		if (verdict)
 			return verdict;
 		flow = bpf_map_lookup_elem(&snat_flows, key);
 	}
-	return flow ? snat_go(skb, p, key, flow) : VERDICT_NONE;
+	return flow ? snat_xmit(skb, p, key, flow) : VERDICT_NONE;
 }
 
 /* A packet in no connection that is known: of one that it begins, or of none of ours. */
@@ -394,5 +394,5 @@ static __always_inline enum verdict snat_new(struct __sk_buff *skb, const struct
 	if (verdict)
 		return verdict;
 	flow = bpf_map_lookup_elem(&snat_flows, key);
-	return flow ? snat_go(skb, p, key, flow) : VERDICT_DROP_FLOWS_FULL;
+	return flow ? snat_xmit(skb, p, key, flow) : VERDICT_DROP_FLOWS_FULL;
 }

@@ -103,14 +103,14 @@ __noinline __u32 snat_block_from(const struct snat_workload *workload __arg_nonn
 /* The taken ports of s's block. */
 static __always_inline __u64 *snat_used_of(struct snat_search *s)
 {
-	__u64 *used = bpf_map_lookup_elem(&snat_used, &s->used), none = 0;
+	__u64 *used = bpf_map_lookup_elem(&snat_block_use, &s->used), none = 0;
 
 	if (used)
 		return used;
 	if (snat_has_room(s->used.target.workload, SNAT_TABLE_USED) &&
-	    !bpf_map_update_elem(&snat_used, &s->used, &none, BPF_NOEXIST))
+	    !bpf_map_update_elem(&snat_block_use, &s->used, &none, BPF_NOEXIST))
 		snat_count_rows(s->used.target.workload, SNAT_TABLE_USED, 1);
-	used = bpf_map_lookup_elem(&snat_used, &s->used);
+	used = bpf_map_lookup_elem(&snat_block_use, &s->used);
 	if (!used) {
 		snat_note_refused(s->used.target.workload, SNAT_TABLE_USED);
 		s->full = true;
@@ -122,9 +122,9 @@ static __always_inline __u64 *snat_used_of(struct snat_search *s)
 __noinline bool snat_take_bit(struct snat_search *s __arg_nonnull,
 			      struct snat_target *target __arg_nonnull)
 {
-	struct snat_owned_key owned_key = { .workload = s->used.target.workload,
+	struct snat_block_key owned_key = { .workload = s->used.target.workload,
 					    .block = s->used.block };
-	const struct snat_owned *owned = bpf_map_lookup_elem(&snat_owned, &owned_key);
+	const struct snat_block *owned = bpf_map_lookup_elem(&snat_blocks, &owned_key);
 	__u32 block = s->used.block, bit;
 	__u64 *used = snat_used_of(s), free;
 
@@ -152,7 +152,7 @@ static long snat_step(__u32 step, struct snat_search **at)
 {
 	struct snat_search *s = *at;
 	const struct snat_workload *workload = bpf_map_lookup_elem(&snat_workloads, &s->key.dip);
-	struct snat_target *target = bpf_map_lookup_elem(&snat_targets, &s->used.target);
+	struct snat_target *target = bpf_map_lookup_elem(&snat_dests, &s->used.target);
 	__u32 block;
 
 	if (!workload || !target)
@@ -192,10 +192,10 @@ static __always_inline struct snat_target *snat_make_target(struct snat_search *
 	bool made;
 
 	made = none && snat_has_room(workload, SNAT_TABLE_TARGETS) &&
-	       !bpf_map_update_elem(&snat_targets, &s->used.target, none, BPF_NOEXIST);
+	       !bpf_map_update_elem(&snat_dests, &s->used.target, none, BPF_NOEXIST);
 	if (made)
 		snat_count_rows(workload, SNAT_TABLE_TARGETS, 1);
-	target = bpf_map_lookup_elem(&snat_targets, &s->used.target);
+	target = bpf_map_lookup_elem(&snat_dests, &s->used.target);
 	if (target && made)
 		target->cursor = bpf_get_prandom_u32() & 0xffff;
 	if (!target) {
@@ -208,7 +208,7 @@ static __always_inline struct snat_target *snat_make_target(struct snat_search *
 /* The target of s, with what is known to be full of it as of the workload's ports. */
 static __always_inline struct snat_target *snat_target_of(struct snat_search *s, __u32 epoch)
 {
-	struct snat_target *target = bpf_map_lookup_elem(&snat_targets, &s->used.target);
+	struct snat_target *target = bpf_map_lookup_elem(&snat_dests, &s->used.target);
 
 	if (!target)
 		target = snat_make_target(s);
@@ -237,7 +237,7 @@ __noinline bool snat_search(struct snat_search *s __arg_nonnull,
 	s->wrapped = s->found = false;
 	bpf_loop(SNAT_STEPS, snat_step, &s, 0);
 	if (!s->found && target->live < workload->ports)
-		target->epoch = 0; /* a hint was wrong: look at all blocks the next time */
+		target->epoch = 0; /* a hint was wrong: trace at all blocks the next time */
 	else if (s->found)
 		target->used_at = bpf_ktime_get_ns();
 	return s->found;

@@ -33,9 +33,9 @@ static __noinline bool snat_fill(struct __sk_buff *skb, const struct packet *p,
 }
 
 /* Tells user space that a packet is dropped. Not if there is no room: it hears of enough others. */
-__noinline int snat_tell(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
-			 const struct snat_search *s __arg_nonnull, __u32 ifindex,
-			 enum snat_notice notice)
+__noinline int snat_notify(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
+			   const struct snat_search *s __arg_nonnull, __u32 ifindex,
+			   enum snat_notice notice)
 {
 	struct snat_held_small *small;
 	__u64 length = skb->len;
@@ -61,21 +61,21 @@ __noinline int snat_tell(struct __sk_buff *skb, const struct packet *p __arg_non
  * Tells user space that there is no room for a connection. Once a tick for each workload, however
  * many it begins: what others tell needs room, too.
  */
-__noinline int snat_tell_full(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
-			      const struct snat_search *s __arg_nonnull, __u32 ifindex)
+__noinline int snat_notify_full(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
+				const struct snat_search *s __arg_nonnull, __u32 ifindex)
 {
 	__u32 number = s->used.target.workload;
-	struct snat_state *state = bpf_map_lookup_elem(&snat_states, &number);
+	struct snat_stat *state = bpf_map_lookup_elem(&snat_stats, &number);
 	__u64 now = bpf_ktime_get_coarse_ns();
 
 	if (!state || state->told == now)
 		return 0;
 	state->told = now;
-	return snat_tell(skb, p, s, ifindex, SNAT_NOTICE_FULL);
+	return snat_notify(skb, p, s, ifindex, SNAT_NOTICE_FULL);
 }
 
 /* Tells user space that ports of a workload run low. */
-__noinline int snat_tell_low(__u32 workload)
+__noinline int snat_notify_low(__u32 workload)
 {
 	struct snat_held *held = bpf_ringbuf_reserve(&snat_notices, sizeof(*held), 0);
 
@@ -110,19 +110,19 @@ static __always_inline bool snat_submit(struct snat_held *held, struct snat_flow
 }
 
 /* The same for a packet that one of the two kinds of record holds. */
-static __always_inline enum verdict snat_give(struct __sk_buff *skb, const struct packet *p,
-					      const struct snat_search *s, struct snat_held *held,
-					      struct snat_flow *flow, __u32 length, __u32 ifindex)
+static __always_inline enum verdict
+snat_queue_submit(struct __sk_buff *skb, const struct packet *p, const struct snat_search *s,
+		  struct snat_held *held, struct snat_flow *flow, __u32 length, __u32 ifindex)
 {
 	if (!snat_fill(skb, p, s, held, length)) {
 		bpf_ringbuf_discard(held, 0);
-		return VERDICT_DROP_HOLD_FULL;
+		return VERDICT_DROP_SNAT_QUEUE_FULL;
 	}
-	return snat_submit(held, flow, ifindex) ? VERDICT_SNAT_HOLD : VERDICT_NONE;
+	return snat_submit(held, flow, ifindex) ? VERDICT_SNAT_QUEUE : VERDICT_NONE;
 }
 
-__noinline enum verdict snat_keep(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
-				  const struct snat_search *s __arg_nonnull, __u32 ifindex)
+__noinline enum verdict snat_queue_keep(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
+					const struct snat_search *s __arg_nonnull, __u32 ifindex)
 {
 	struct snat_flow *flow = bpf_map_lookup_elem(&snat_flows, &s->key);
 	struct snat_held_small *small;
@@ -133,32 +133,32 @@ __noinline enum verdict snat_keep(struct __sk_buff *skb, const struct packet *p 
 		return VERDICT_DROP_FLOWS_FULL;
 	/* What is to be cut into segments can't be sent by user space. */
 	if (length < 1 || length > SNAT_HELD_LARGE || skb->gso_segs > 1)
-		return VERDICT_DROP_HOLD_LARGE;
+		return VERDICT_DROP_SNAT_QUEUE_LARGE;
 	if (length <= SNAT_HELD_SMALL) {
 		small = bpf_ringbuf_reserve(&snat_notices, sizeof(*small), 0);
 		if (!small)
-			return VERDICT_DROP_HOLD_FULL;
-		return snat_give(skb, p, s, &small->head, flow, length, ifindex);
+			return VERDICT_DROP_SNAT_QUEUE_FULL;
+		return snat_queue_submit(skb, p, s, &small->head, flow, length, ifindex);
 	}
 	large = bpf_ringbuf_reserve(&snat_notices, sizeof(*large), 0);
 	if (!large)
-		return VERDICT_DROP_HOLD_FULL;
-	return snat_give(skb, p, s, &large->head, flow, length, ifindex);
+		return VERDICT_DROP_SNAT_QUEUE_FULL;
+	return snat_queue_submit(skb, p, s, &large->head, flow, length, ifindex);
 }
 
 /* Keeps a packet of a flow that has no port yet. NONE: it has one by now. */
-__noinline enum verdict snat_hold(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
-				  const struct snat_search *s __arg_nonnull, __u32 ifindex)
+__noinline enum verdict snat_enqueue(struct __sk_buff *skb, const struct packet *p __arg_nonnull,
+				     const struct snat_search *s __arg_nonnull, __u32 ifindex)
 {
 	__u32 number = s->used.target.workload;
-	struct snat_state *state = bpf_map_lookup_elem(&snat_states, &number);
-	enum verdict verdict = VERDICT_DROP_HOLD_FULL;
+	struct snat_stat *state = bpf_map_lookup_elem(&snat_stats, &number);
+	enum verdict verdict = VERDICT_DROP_SNAT_QUEUE_FULL;
 
 	if (!state)
 		return VERDICT_DROP_FLOWS_FULL;
 	if (__sync_fetch_and_add(&state->held, 1) < settings.snat_held)
-		verdict = snat_keep(skb, p, s, ifindex);
-	if (verdict != VERDICT_SNAT_HOLD)
+		verdict = snat_queue_keep(skb, p, s, ifindex);
+	if (verdict != VERDICT_SNAT_QUEUE)
 		__sync_fetch_and_add(&state->held, -1);
 	return verdict;
 }

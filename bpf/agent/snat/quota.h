@@ -44,7 +44,7 @@ static __always_inline void snat_count_tenant(__u32 number, enum snat_table tabl
 /* Counts rows that were made for a workload (1), or removed (-1). */
 __noinline int snat_count_rows(__u32 workload, enum snat_table table, __s32 by)
 {
-	struct snat_state *state = bpf_map_lookup_elem(&snat_states, &workload);
+	struct snat_stat *state = bpf_map_lookup_elem(&snat_stats, &workload);
 
 	if (!state || table >= SNAT_TABLES)
 		return 0;
@@ -56,7 +56,7 @@ __noinline int snat_count_rows(__u32 workload, enum snat_table table, __s32 by)
 /* May the workload have one more row? */
 __noinline int snat_has_room(__u32 workload, enum snat_table table)
 {
-	const struct snat_state *state = bpf_map_lookup_elem(&snat_states, &workload);
+	const struct snat_stat *state = bpf_map_lookup_elem(&snat_stats, &workload);
 	const struct snat_tenant *tenant, *all;
 	__u32 number, none = 0;
 	__s32 rows;
@@ -80,7 +80,7 @@ __noinline int snat_has_room(__u32 workload, enum snat_table table)
 /* Notes that a workload did not get a row. */
 __noinline int snat_note_refused(__u32 workload, enum snat_table table)
 {
-	struct snat_state *state = bpf_map_lookup_elem(&snat_states, &workload);
+	struct snat_stat *state = bpf_map_lookup_elem(&snat_stats, &workload);
 	struct snat_tenant *tenant;
 	__u32 number;
 

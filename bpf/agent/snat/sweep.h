@@ -53,13 +53,13 @@ static __noinline int snat_touch_mapping(const struct session_key *key, __u64 se
 /* A row that stays. */
 static __always_inline void snat_found(__u32 workload, enum snat_table table)
 {
-	struct snat_state *state = bpf_map_lookup_elem(&snat_states, &workload);
+	struct snat_stat *state = bpf_map_lookup_elem(&snat_stats, &workload);
 
 	if (state)
 		state->found[table]++;
 }
 
-static long snat_forget_found(void *map, __u32 *workload, struct snat_state *state,
+static long snat_forget_found(void *map, __u32 *workload, struct snat_stat *state,
 			      struct snat_sweep_call *call)
 {
 	__builtin_memset(state->found, 0, sizeof(state->found));
@@ -145,7 +145,7 @@ static __always_inline long snat_sweep_target(const struct snat_target_key *key,
 
 	if (call->workload ? own.workload != call->workload : !idle)
 		snat_found(own.workload, SNAT_TABLE_TARGETS);
-	else if (!bpf_map_delete_elem(&snat_targets, &own))
+	else if (!bpf_map_delete_elem(&snat_dests, &own))
 		snat_count_rows(own.workload, SNAT_TABLE_TARGETS, -1);
 	return 0;
 }
@@ -154,7 +154,7 @@ static __always_inline long snat_sweep_target(const struct snat_target_key *key,
  */
 static __noinline int snat_unused(const struct snat_used_key *key, __u64 used)
 {
-	if (!used || bpf_map_update_elem(&snat_used, key, &used, BPF_NOEXIST))
+	if (!used || bpf_map_update_elem(&snat_block_use, key, &used, BPF_NOEXIST))
 		snat_count_rows(key->target.workload, SNAT_TABLE_USED, -1);
 	return 0;
 }
@@ -163,11 +163,11 @@ static __always_inline long snat_sweep_used(const struct snat_used_key *key, __u
 					    struct snat_sweep_call *call)
 {
 	struct snat_used_key own = *key;
-	bool idle = !*used && !bpf_map_lookup_elem(&snat_targets, &own.target);
+	bool idle = !*used && !bpf_map_lookup_elem(&snat_dests, &own.target);
 
 	if (call->workload ? own.target.workload != call->workload : !idle)
 		snat_found(own.target.workload, SNAT_TABLE_USED);
-	else if (!bpf_map_delete_elem(&snat_used, &own))
+	else if (!bpf_map_delete_elem(&snat_block_use, &own))
 		snat_unused(&own, *used);
 	return 0;
 }
@@ -191,7 +191,7 @@ static long snat_sweep_ports_at(__u32 i, struct snat_sweep_call *call)
 static long snat_sweep_targets_at(__u32 i, struct snat_sweep_call *call)
 {
 	const void *key = bpf_map_lookup_elem(&swept_targets, &i);
-	struct snat_target *row = key ? bpf_map_lookup_elem(&snat_targets, key) : NULL;
+	struct snat_target *row = key ? bpf_map_lookup_elem(&snat_dests, key) : NULL;
 
 	return row ? snat_sweep_target(key, row, call) : 0;
 }
@@ -199,7 +199,7 @@ static long snat_sweep_targets_at(__u32 i, struct snat_sweep_call *call)
 static long snat_sweep_used_at(__u32 i, struct snat_sweep_call *call)
 {
 	const void *key = bpf_map_lookup_elem(&swept_used, &i);
-	__u64 *row = key ? bpf_map_lookup_elem(&snat_used, key) : NULL;
+	__u64 *row = key ? bpf_map_lookup_elem(&snat_block_use, key) : NULL;
 
 	return row ? snat_sweep_used(key, row, call) : 0;
 }
@@ -222,7 +222,7 @@ static __always_inline void snat_sweep_piece(struct snat_sweep_call *call)
 		bpf_loop(keys, snat_sweep_used_at, call, 0);
 		break;
 	case SNAT_TABLES:
-		bpf_for_each_map_elem(&snat_states, snat_forget_found, call, 0);
+		bpf_for_each_map_elem(&snat_stats, snat_forget_found, call, 0);
 		break;
 	}
 }

@@ -121,10 +121,10 @@ __noinline int relay_refuses(const struct packet *p)
 
 	if (!vip)
 		return VERDICT_PASS_FRAGMENT;
-	verdict = guard_vip(p, vip);
+	verdict = police_vip(p, vip);
 	if (verdict)
 		return verdict;
-	return limit_take(LIMIT_RELAY, &p->destination) ? VERDICT_NONE : VERDICT_DROP_RELAY_LIMITED;
+	return ratelimit(LIMIT_RELAY, &p->destination) ? VERDICT_NONE : VERDICT_DROP_RELAY_LIMITED;
 }
 
 /* Sends the packet to the member, in GUE. VERDICT_NONE when there is no way to it. */
@@ -169,7 +169,7 @@ __noinline int fragment_relay(struct xdp_md *ctx)
 	__u32 owner, self = members.self;
 	struct datagram d = {};
 
-	if (parse_aside(ctx, &p) != PARSED_FRAGMENT)
+	if (parse_full(ctx, &p) != PARSED_FRAGMENT)
 		return VERDICT_PASS_FRAGMENT;
 	if (!fragment_is_for_vip(&p))
 		return VERDICT_PASS_FRAGMENT;
@@ -188,14 +188,14 @@ __noinline int fragment_relay(struct xdp_md *ctx)
 	return relay(ctx, &p, &members.rows[owner], &members.rows[self], d.hash);
 }
 
-static __always_inline enum verdict fragment_classify(struct work *w, bool relayed)
+static __always_inline enum verdict fragment_classify(struct mux_ctx *w, bool relayed)
 {
 	w->endpoint_port = w->packet.destination_port;
 	w->endpoint = endpoint_of(&w->packet.destination, w->packet.protocol, &w->endpoint_port);
 	if (!w->endpoint)
 		return VERDICT_PASS_FRAGMENT;
 	w->slices = *(volatile __u64 *)&w->endpoint->slices;
-	return guard(w, relayed);
+	return police(w, relayed);
 }
 
 /* The identifier of an answer to a ping stands for the destination's port. */
@@ -217,7 +217,8 @@ static __always_inline enum verdict fragment_parse_echo(void *data, void *end, s
  * The first fragment is chosen for as a whole packet is, and remembered for the others: also that
  * its endpoint does not take its source, so that user space does not wait for it.
  */
-static __always_inline enum verdict fragment_first(struct xdp_md *ctx, struct work *w, bool relayed)
+static __always_inline enum verdict fragment_first(struct xdp_md *ctx, struct mux_ctx *w,
+						   bool relayed)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct datagram d = { .hash = fragment_hash(&w->packet) };
@@ -226,14 +227,14 @@ static __always_inline enum verdict fragment_first(struct xdp_md *ctx, struct wo
 
 	if (packet_is_icmp(&w->packet))
 		verdict = fragment_parse_echo(data, end, &w->packet);
-	else if (parse_transport_aside(data, end, &w->packet) != PARSED_OK)
+	else if (parse_transport_full(data, end, &w->packet) != PARSED_OK)
 		verdict = VERDICT_PASS_MALFORMED;
 	if (verdict)
 		return verdict;
 	verdict = fragment_classify(w, relayed);
 	if (!verdict)
 		verdict = choose(ctx, w);
-	if (verdict && verdict != VERDICT_DROP_SOURCE)
+	if (verdict && verdict != VERDICT_DROP_ACL)
 		return verdict;
 	told.source_port = w->packet.source_port;
 	told.destination_port = w->packet.destination_port;
@@ -243,12 +244,13 @@ static __always_inline enum verdict fragment_first(struct xdp_md *ctx, struct wo
 	}
 	__builtin_memcpy(&d.told[0], &told, sizeof(told));
 	d.owner = fragment_tenant(w->endpoint->vip);
-	if (!only_looking())
+	if (!trace_only())
 		datagram_note(fragment_set(d.hash), &d);
 	return verdict;
 }
 
-static __always_inline enum verdict fragment_later(struct xdp_md *ctx, struct work *w, bool relayed)
+static __always_inline enum verdict fragment_later(struct xdp_md *ctx, struct mux_ctx *w,
+						   bool relayed)
 {
 	struct datagram d = { .hash = fragment_hash(&w->packet) };
 	struct fragment_told told;
@@ -268,17 +270,17 @@ static __always_inline enum verdict fragment_later(struct xdp_md *ctx, struct wo
 	w->backend = backend_at(w->slices, told.slot); /* where the first one went */
 	w->other = backend_alive(w->slices, told.other_slot);
 	if (w->other)
-		w->weir.step = GUE_STEP_ASK;
+		w->weir.step = GUE_CHAIN_QUERY;
 	return w->backend ? VERDICT_NONE : VERDICT_DROP_NO_BACKEND;
 }
 
 /* A fragment whose owner we are, from outside or relayed: to the backend of its datagram. */
 __noinline int fragment_forward(struct xdp_md *ctx, __u32 relayed)
 {
-	struct work w = {};
+	struct mux_ctx w = {};
 	enum verdict verdict;
 
-	if (parse_aside(ctx, &w.packet) != PARSED_FRAGMENT || !fragment_is_for_vip(&w.packet))
+	if (parse_full(ctx, &w.packet) != PARSED_FRAGMENT || !fragment_is_for_vip(&w.packet))
 		return VERDICT_PASS_FRAGMENT;
 	if (source_is_martian(&w.packet))
 		return VERDICT_DROP_MARTIAN;
@@ -328,25 +330,25 @@ __noinline int relay_accept(struct xdp_md *ctx)
 	enum member_way way;
 	__u32 l4, strip, self = members.self;
 
-	if (parse_aside(ctx, &p) != PARSED_OK || p.protocol != IPPROTO_UDP || self >= MEMBERS_MAX)
-		return VERDICT_PASS_NOT_FOR_US;
+	if (parse_full(ctx, &p) != PARSED_OK || p.protocol != IPPROTO_UDP || self >= MEMBERS_MAX)
+		return VERDICT_PASS_NO_ENDPOINT;
 	way = p.ethertype == bpf_htons(ETH_P_IP) ? MEMBER_V4 : MEMBER_V6;
 	l4 = p.l4;
 	barrier_var(l4);
 	if (!address_is_set(&p.destination) || l4 > QUOTE_L3_MAX ||
 	    !address_equal(&p.destination, &members.rows[self].addresses[way]))
-		return VERDICT_PASS_NOT_FOR_US;
+		return VERDICT_PASS_NO_ENDPOINT;
 	if (l4 + sizeof(struct udphdr) + sizeof(*head) > p.l3 + p.l3_length)
-		return VERDICT_PASS_NOT_FOR_US;
+		return VERDICT_PASS_NO_ENDPOINT;
 	head = data + l4 + sizeof(struct udphdr);
 	if ((void *)(head + 1) > end || head->gue.head != GUE_WEIR_WORDS || head->gue.flags ||
-	    head->weir.version != GUE_WEIR_VERSION || head->weir.step != GUE_STEP_NONE ||
+	    head->weir.version != GUE_WEIR_VERSION || head->weir.step != GUE_CHAIN_NONE ||
 	    head->weir.kind != GUE_KIND_RELAY)
-		return VERDICT_PASS_NOT_FOR_US;
+		return VERDICT_PASS_NO_ENDPOINT;
 	if (!members_have(&p.source, way))
 		return VERDICT_DROP_NOT_A_MUX;
 	if (head->gue.protocol != IPPROTO_IPIP && head->gue.protocol != IPPROTO_IPV6)
-		return VERDICT_DROP_RELAYED;
+		return VERDICT_DROP_RELAY_INVALID;
 	p.ethertype =
 		head->gue.protocol == IPPROTO_IPIP ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
 
@@ -356,6 +358,6 @@ __noinline int relay_accept(struct xdp_md *ctx)
 
 	/* From here on the packet is changed. */
 	if (bpf_xdp_adjust_head(ctx, strip) || !frame_head_store(ctx, &p, &front))
-		return VERDICT_DROP_RELAYED;
+		return VERDICT_DROP_RELAY_INVALID;
 	return VERDICT_NONE;
 }

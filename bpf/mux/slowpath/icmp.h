@@ -43,7 +43,7 @@ static __always_inline void turn_round(struct packet *p, const struct packet *qu
 	p->tcp_flags = TCP_FLAG_ACK;
 }
 
-static __always_inline enum verdict icmp_error(struct xdp_md *ctx, struct work *w)
+static __always_inline enum verdict icmp_error(struct xdp_md *ctx, struct mux_ctx *w)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct packet *p = &w->packet, quoted = {};
@@ -62,7 +62,7 @@ static __always_inline enum verdict icmp_error(struct xdp_md *ctx, struct work *
 	if (source_is_martian(p))
 		return VERDICT_DROP_MARTIAN;
 	w->slices = *(volatile __u64 *)&w->endpoint->slices;
-	verdict = guard(w, false);
+	verdict = police(w, false);
 	if (verdict)
 		return verdict;
 	if (w->endpoint->flags & ENDPOINT_SNAT) {
@@ -82,7 +82,7 @@ static __always_inline enum verdict icmp_error(struct xdp_md *ctx, struct work *
 }
 
 /* The answer to a ping that a workload sent as the VIP. */
-static __always_inline enum verdict icmp_echo_reply(struct xdp_md *ctx, struct work *w,
+static __always_inline enum verdict icmp_echo_reply(struct xdp_md *ctx, struct mux_ctx *w,
 						    __be16 identifier)
 {
 	enum verdict verdict;
@@ -104,10 +104,10 @@ __noinline int icmp(struct xdp_md *ctx)
 {
 	struct icmp_header *header;
 	struct endpoint *vip;
-	struct work w = {};
+	struct mux_ctx w = {};
 	__be16 identifier;
 
-	if (parse_aside(ctx, &w.packet) != PARSED_OK)
+	if (parse_full(ctx, &w.packet) != PARSED_OK)
 		return VERDICT_PASS_ICMP;
 	header = icmp_header((void *)(long)ctx->data, (void *)(long)ctx->data_end, &w.packet);
 	if (!header)

@@ -17,7 +17,7 @@ __noinline int follow_extensions(struct xdp_md *ctx, struct extensions *x)
 }
 
 /* As parse_extensions(). */
-static __always_inline enum parsed parse_extensions_aside(struct xdp_md *ctx, struct packet *p)
+static __always_inline enum parsed parse_extensions_full(struct xdp_md *ctx, struct packet *p)
 {
 	struct extensions x = { .protocol = p->protocol, .l4 = p->l4 };
 
@@ -41,7 +41,7 @@ __noinline int parse_frame(struct xdp_md *ctx, struct packet *p)
 	parsed = parse_ip(data, end, p);
 	if (parsed == PARSED_OTHER || parsed == PARSED_MALFORMED || !packet_is_whole(p))
 		return PARSED_MALFORMED;
-	return parsed == PARSED_EXTENSIONS ? parse_extensions_aside(ctx, p) : parsed;
+	return parsed == PARSED_EXTENSIONS ? parse_extensions_full(ctx, p) : parsed;
 }
 
 /* Where an IP header can stand. */
@@ -70,7 +70,7 @@ static __always_inline __u32 l3_constant(__u32 l3)
 }
 
 /* The same, with offsets that are bounded for the verifier. */
-static __always_inline enum parsed parse_aside(struct xdp_md *ctx, struct packet *p)
+static __always_inline enum parsed parse_full(struct xdp_md *ctx, struct packet *p)
 {
 	struct packet told = {};
 	enum parsed parsed = parse_frame(ctx, &told);

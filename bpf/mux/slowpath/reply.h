@@ -66,7 +66,7 @@ static __always_inline enum verdict echo(struct xdp_md *ctx, const struct packet
 		return VERDICT_PASS_MALFORMED;
 	if (!answers || !source_is_host(p))
 		return VERDICT_DROP_ECHO;
-	if (!limit_take(LIMIT_ECHO, &p->destination))
+	if (!ratelimit(LIMIT_ECHO, &p->destination))
 		return VERDICT_DROP_ECHO_LIMITED;
 	if (p->ethertype == bpf_htons(ETH_P_IP)) {
 		if (data + l3 + sizeof(struct iphdr) > end)
@@ -194,7 +194,7 @@ __noinline int too_big(struct xdp_md *ctx, __u32 room)
 	__u32 mtu = pool.mtu > room ? pool.mtu - room : 0;
 	bool v4;
 
-	parsed = parse_aside(ctx, &p);
+	parsed = parse_full(ctx, &p);
 	v4 = p.ethertype == bpf_htons(ETH_P_IP);
 	if (parsed == PARSED_MALFORMED || !may_be_told(ctx, &p, parsed))
 		return VERDICT_DROP_TOO_BIG;
@@ -209,7 +209,7 @@ __noinline int too_big(struct xdp_md *ctx, __u32 room)
 		return punt(ctx, &p, PUNT_SPLIT) ? VERDICT_PUNT_SPLIT : VERDICT_DROP_PUNT;
 	if (v4 && parsed == PARSED_FRAGMENT && p.fragment_offset) /* RFC 1122, section 3.2.2 */
 		return VERDICT_DROP_TOO_BIG;
-	if (!limit_take(LIMIT_ERROR, &p.destination))
+	if (!ratelimit(LIMIT_ERROR, &p.destination))
 		return VERDICT_DROP_TOO_BIG;
 	if (!v4 && mtu < MTU_V6_MIN)
 		mtu = MTU_V6_MIN;

@@ -201,8 +201,8 @@ static __always_inline bool syn_read_addresses(void *ip, void *end, struct syn *
  * Reads the headers; false when the checksum is wrong, the options contradict themselves, or the
  * SYN wants more than to begin a connection: what a backend would drop is not answered either.
  */
-static __always_inline bool syn_read(struct xdp_md *ctx, const struct syn_handover *h,
-				     struct syn *s, const bool v4)
+static __always_inline bool syn_read(struct xdp_md *ctx, const struct syn_ctx *h, struct syn *s,
+				     const bool v4)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u32 l3 = h->l3, l4 = h->l4, length = h->length, header;
@@ -319,7 +319,7 @@ static __always_inline __u64 write_syn_ip(__u32 *ip, const struct syn *s, const 
 }
 
 /* Makes of the SYN its answer. From the first change on it is dropped, not passed. */
-static __always_inline enum verdict write_answer(struct xdp_md *ctx, const struct syn_handover *h,
+static __always_inline enum verdict write_answer(struct xdp_md *ctx, const struct syn_ctx *h,
 						 const struct syn *s, const struct syn_ack *a,
 						 const bool v4, const bool timestamps)
 {
@@ -347,7 +347,7 @@ static __always_inline enum verdict write_answer(struct xdp_md *ctx, const struc
 }
 
 /* The answer by family: what it is made of then stands in constant places. */
-static __always_inline enum verdict answer_family(struct xdp_md *ctx, struct syn_handover *h,
+static __always_inline enum verdict answer_family(struct xdp_md *ctx, struct syn_ctx *h,
 						  const bool v4)
 {
 	__u32 row = syn_secrets.makes & (SYN_COOKIE_SECRETS - 1), options;
@@ -369,7 +369,7 @@ static __always_inline enum verdict answer_family(struct xdp_md *ctx, struct syn
 }
 
 /* A SYN that was handed over. */
-static __always_inline enum verdict answer_syn(struct xdp_md *ctx, struct syn_handover *h)
+static __always_inline enum verdict answer_syn(struct xdp_md *ctx, struct syn_ctx *h)
 {
 	enum verdict verdict = h->v4 ? answer_family(ctx, h, true) : answer_family(ctx, h, false);
 
@@ -378,10 +378,10 @@ static __always_inline enum verdict answer_syn(struct xdp_md *ctx, struct syn_ha
 	return verdict;
 }
 
-/* The same as a function of its own: mux_look has no stack left. */
-__noinline int answer_syn_aside(struct xdp_md *ctx)
+/* The same as a function of its own: mux_trace has no stack left. */
+__noinline int answer_syn_parsed(struct xdp_md *ctx)
 {
-	struct syn_handover *h = syn_handover();
+	struct syn_ctx *h = syn_ctx();
 
 	return h ? answer_syn(ctx, h) : VERDICT_DROP_SYN;
 }

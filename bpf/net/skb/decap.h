@@ -25,14 +25,14 @@ enum {
 
 /* How a packet for us came, and what GUE says of it. */
 struct tunnel {
-	struct address other; /* another backend's, if step is not GUE_STEP_NONE */
+	struct address other; /* another backend's, if step is not GUE_CHAIN_NONE */
 	__u16 header; /* bytes from the outer IP header to the inner one */
 	__u16 payload; /* bytes behind it, as the outer headers say */
 	__be16 entropy; /* UDP source port; 0: IP-in-IP */
 	__be16 source_port; /* of a fragment's datagram */
 	__be16 destination_port;
 	__u8 protocol; /* IPPROTO_IPIP or IPPROTO_IPV6 */
-	enum gue_step step;
+	enum gue_chain step;
 	enum gue_kind kind;
 };
 
@@ -63,7 +63,7 @@ static __always_inline bool protocol_is_ip(__u8 protocol)
 /* Is what Weir says of the packet for hosts? */
 static __always_inline bool gue_knows(const struct gue_weir *weir)
 {
-	if (weir->version != GUE_WEIR_VERSION || weir->step > GUE_STEP_FINAL)
+	if (weir->version != GUE_WEIR_VERSION || weir->step > GUE_CHAIN_FINAL)
 		return false;
 	switch ((enum gue_kind)weir->kind) {
 	case GUE_KIND_PACKET:
@@ -89,7 +89,7 @@ static __always_inline enum gue_status gue_read_rest(struct __sk_buff *skb, __u3
 		return GUE_MALFORMED;
 	if (!gue_knows(&rest.weir))
 		return GUE_UNKNOWN;
-	if (rest.weir.step != GUE_STEP_NONE && words == GUE_WEIR_WORDS)
+	if (rest.weir.step != GUE_CHAIN_NONE && words == GUE_WEIR_WORDS)
 		return GUE_MALFORMED;
 	t->step = rest.weir.step;
 	t->kind = rest.weir.kind;

@@ -154,7 +154,7 @@ struct gue_push {
 	struct vlan_tags vlan;
 	struct address source;
 	struct address destination;
-	struct address other; /* that weir names, when its step is not GUE_STEP_NONE */
+	struct address other; /* that weir names, when its step is not GUE_CHAIN_NONE */
 	__u64 hash; /* of the flow: for the source port and the flow label */
 	struct gue_weir weir; /* version 0: not sent */
 	__u32 l3_length; /* of the packet */
@@ -170,7 +170,7 @@ static __always_inline __u32 gue_words(const struct gue_weir *weir, bool other_v
 {
 	if (!weir->version)
 		return 0;
-	if (weir->step == GUE_STEP_NONE)
+	if (weir->step == GUE_CHAIN_NONE)
 		return GUE_WEIR_WORDS;
 	return GUE_WEIR_WORDS + (other_v4 ? 1 : 4);
 }
@@ -228,7 +228,7 @@ static __always_inline bool write_gue_weir(void *to, void *end, const struct gue
 	if (to + sizeof(g->weir) > end)
 		return false;
 	__builtin_memcpy(to, &g->weir, sizeof(g->weir));
-	if (g->weir.step == GUE_STEP_NONE)
+	if (g->weir.step == GUE_CHAIN_NONE)
 		return true;
 	if (g->other_v4) {
 		if ((void *)(other + 1) > end)

@@ -80,13 +80,13 @@ type content struct {
 var (
 	refusedBySender = map[string]string{"mux": "", "peer": "drop_not_a_mux", "far end": "drop_not_a_mux", "nobody": "drop_not_a_mux"}
 	refusedByStep   = map[string]map[string]string{
-		"IP-in-IP":         refusedBySender,
-		"plain GUE":        refusedBySender,
-		"GUE_STEP_NONE":    refusedBySender,
-		"GUE_STEP_ASK":     refusedBySender,
-		"GUE_STEP_CHAINED": {"mux": "drop_not_a_peer", "peer": "", "far end": "drop_not_a_peer", "nobody": "drop_not_a_peer"},
-		"GUE_STEP_FINAL":   {"mux": "drop_not_a_peer", "peer": "", "far end": "drop_not_a_peer", "nobody": "drop_not_a_peer"},
-		"GUE_STEP_BEYOND":  {"mux": "drop_gue_unknown", "peer": "drop_gue_unknown", "far end": "drop_gue_unknown", "nobody": "drop_gue_unknown"},
+		"IP-in-IP":            refusedBySender,
+		"plain GUE":           refusedBySender,
+		"GUE_CHAIN_NONE":      refusedBySender,
+		"GUE_CHAIN_QUERY":     refusedBySender,
+		"GUE_CHAIN_FORWARDED": {"mux": "drop_not_a_peer", "peer": "", "far end": "drop_not_a_peer", "nobody": "drop_not_a_peer"},
+		"GUE_CHAIN_FINAL":     {"mux": "drop_not_a_peer", "peer": "", "far end": "drop_not_a_peer", "nobody": "drop_not_a_peer"},
+		"GUE_STEP_BEYOND":     {"mux": "drop_gue_unknown", "peer": "drop_gue_unknown", "far end": "drop_gue_unknown", "nobody": "drop_gue_unknown"},
 	}
 	refusedByKind = map[string]string{
 		"":                  "",
@@ -251,8 +251,8 @@ func (r *rig) rowCounts() map[string]int {
 	r.t.Helper()
 	counts := make(map[string]int)
 	for name, table := range map[string]*ebpf.Map{
-		"sessions": r.objects.Sessions, "new_sessions": r.objects.NewSessions, "fastpath": r.objects.Fastpath,
-		"snat_flows": r.objects.SnatFlows, "snat_ports": r.objects.SnatPorts, "snat_used": r.objects.SnatUsed,
+		"sessions": r.objects.Sessions, "unconfirmed_sessions": r.objects.UnconfirmedSessions, "fastpath": r.objects.Fastpath,
+		"snat_flows": r.objects.SnatFlows, "snat_ports": r.objects.SnatPorts, "snat_block_use": r.objects.SnatBlockUse,
 	} {
 		var key, value []byte
 		rows := table.Iterate()

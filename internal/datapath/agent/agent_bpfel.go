@@ -39,88 +39,6 @@ type agentAgentSettings struct {
 	TakeOver     uint32
 }
 
-type agentArrival struct {
-	_     structs.HostLayout
-	Outer struct {
-		_               structs.HostLayout
-		Source          agentAddress
-		Destination     agentAddress
-		L3              uint16
-		L4              uint16
-		L3Length        uint32
-		Limit           uint32
-		SourcePort      uint16
-		DestinationPort uint16
-		Ethertype       uint16
-		Protocol        uint8
-		Tos             uint8
-		TcpFlags        uint8
-		DontFragment    bool
-		FragmentMore    bool
-		_               [1]byte
-		FragmentOffset  uint16
-		_               [2]byte
-		FragmentId      uint32
-	}
-	Inner struct {
-		_               structs.HostLayout
-		Source          agentAddress
-		Destination     agentAddress
-		L3              uint16
-		L4              uint16
-		L3Length        uint32
-		Limit           uint32
-		SourcePort      uint16
-		DestinationPort uint16
-		Ethertype       uint16
-		Protocol        uint8
-		Tos             uint8
-		TcpFlags        uint8
-		DontFragment    bool
-		FragmentMore    bool
-		_               [1]byte
-		FragmentOffset  uint16
-		_               [2]byte
-		FragmentId      uint32
-	}
-	Tunnel struct {
-		_               structs.HostLayout
-		Other           agentAddress
-		Header          uint16
-		Payload         uint16
-		Entropy         uint16
-		SourcePort      uint16
-		DestinationPort uint16
-		Protocol        uint8
-		_               [1]byte
-		Step            agentGueStep
-		Kind            agentGueKind
-	}
-	Key       agentNatRuleKey
-	Rule      agentNatRule
-	Handshake struct {
-		_       structs.HostLayout
-		Cookie  uint32
-		Seq     uint32
-		Options uint32
-		Mss     uint32
-		Ts      struct {
-			_     structs.HostLayout
-			At    uint32
-			Tsval uint32
-			Tsecr uint32
-		}
-		Ifindex uint32
-		Window  uint16
-		Native  bool
-		Listens bool
-	}
-	Fresh     agentSession
-	Content   uint32
-	PastMuxes bool
-	_         [3]byte
-}
-
 type agentConnection struct {
 	_          structs.HostLayout
 	Client     agentAddress
@@ -224,6 +142,15 @@ type agentFlowhashKey struct {
 	Words [10]uint32
 }
 
+type agentGueChain uint32
+
+const (
+	agentGueChainGUE_CHAIN_NONE      agentGueChain = 0
+	agentGueChainGUE_CHAIN_QUERY     agentGueChain = 1
+	agentGueChainGUE_CHAIN_FORWARDED agentGueChain = 2
+	agentGueChainGUE_CHAIN_FINAL     agentGueChain = 3
+)
+
 type agentGueControlFormat uint32
 
 const (
@@ -248,15 +175,6 @@ const (
 	agentGueKindGUE_KIND_PACKET   agentGueKind = 0
 	agentGueKindGUE_KIND_FRAGMENT agentGueKind = 1
 	agentGueKindGUE_KIND_RELAY    agentGueKind = 2
-)
-
-type agentGueStep uint32
-
-const (
-	agentGueStepGUE_STEP_NONE    agentGueStep = 0
-	agentGueStepGUE_STEP_ASK     agentGueStep = 1
-	agentGueStepGUE_STEP_CHAINED agentGueStep = 2
-	agentGueStepGUE_STEP_FINAL   agentGueStep = 3
 )
 
 type agentNatRule struct {
@@ -298,7 +216,7 @@ type agentPrefix struct {
 	Address agentAddress
 }
 
-type agentReplayScratch struct {
+type agentProxyScratch struct {
 	_    structs.HostLayout
 	From struct {
 		_   structs.HostLayout
@@ -332,6 +250,88 @@ type agentReplayScratch struct {
 	}
 }
 
+type agentRxCtx struct {
+	_     structs.HostLayout
+	Outer struct {
+		_               structs.HostLayout
+		Source          agentAddress
+		Destination     agentAddress
+		L3              uint16
+		L4              uint16
+		L3Length        uint32
+		Limit           uint32
+		SourcePort      uint16
+		DestinationPort uint16
+		Ethertype       uint16
+		Protocol        uint8
+		Tos             uint8
+		TcpFlags        uint8
+		DontFragment    bool
+		FragmentMore    bool
+		_               [1]byte
+		FragmentOffset  uint16
+		_               [2]byte
+		FragmentId      uint32
+	}
+	Inner struct {
+		_               structs.HostLayout
+		Source          agentAddress
+		Destination     agentAddress
+		L3              uint16
+		L4              uint16
+		L3Length        uint32
+		Limit           uint32
+		SourcePort      uint16
+		DestinationPort uint16
+		Ethertype       uint16
+		Protocol        uint8
+		Tos             uint8
+		TcpFlags        uint8
+		DontFragment    bool
+		FragmentMore    bool
+		_               [1]byte
+		FragmentOffset  uint16
+		_               [2]byte
+		FragmentId      uint32
+	}
+	Tunnel struct {
+		_               structs.HostLayout
+		Other           agentAddress
+		Header          uint16
+		Payload         uint16
+		Entropy         uint16
+		SourcePort      uint16
+		DestinationPort uint16
+		Protocol        uint8
+		_               [1]byte
+		Step            agentGueChain
+		Kind            agentGueKind
+	}
+	Key       agentNatRuleKey
+	Rule      agentNatRule
+	Handshake struct {
+		_       structs.HostLayout
+		Cookie  uint32
+		Seq     uint32
+		Options uint32
+		Mss     uint32
+		Ts      struct {
+			_     structs.HostLayout
+			At    uint32
+			Tsval uint32
+			Tsecr uint32
+		}
+		Ifindex uint32
+		Window  uint16
+		Native  bool
+		Listens bool
+	}
+	Fresh     agentSession
+	Content   uint32
+	PastMuxes bool
+	_         [3]byte
+}
+
 type agentSession struct {
 	_           structs.HostLayout
 	Vip         agentAddress
@@ -350,7 +350,7 @@ type agentSession struct {
 	Direct      uint8
 	Tsvals      [16]uint32
 	IdleTimeout uint32
-	Spilled     uint32
+	Overflow    uint32
 	ClientFin   uint32
 	Isn         uint32
 	Shift       uint32
@@ -368,7 +368,7 @@ const (
 	agentSessionEventSESSION_CLIENT_FIN      agentSessionEvent = 4
 	agentSessionEventSESSION_WORKLOAD_FIN    agentSessionEvent = 8
 	agentSessionEventSESSION_RESET           agentSessionEvent = 16
-	agentSessionEventSESSION_REPLAY          agentSessionEvent = 32
+	agentSessionEventSESSION_PROXIED         agentSessionEvent = 32
 	agentSessionEventSESSION_REPLAYED        agentSessionEvent = 64
 	agentSessionEventSESSION_OWN_TICKS       agentSessionEvent = 128
 	agentSessionEventSESSION_CLIENT_SYN      agentSessionEvent = 256
@@ -403,9 +403,9 @@ type agentSessionQuota struct {
 type agentSessionTable uint32
 
 const (
-	agentSessionTableSESSIONS_PROVEN agentSessionTable = 0
-	agentSessionTableSESSIONS_NEW    agentSessionTable = 1
-	agentSessionTableSESSION_TABLES  agentSessionTable = 2
+	agentSessionTableSESSIONS_CONFIRMED   agentSessionTable = 0
+	agentSessionTableSESSIONS_UNCONFIRMED agentSessionTable = 1
+	agentSessionTableSESSION_TABLES       agentSessionTable = 2
 )
 
 type agentSessionUsage struct {
@@ -420,6 +420,19 @@ const (
 	agentSlotLayoutSLOT_BITS agentSlotLayout = 13
 	agentSlotLayoutSLOT_MASK agentSlotLayout = 8191
 )
+
+type agentSnatBlock struct {
+	_      structs.HostLayout
+	Ports  uint64
+	UsedAt [8]uint64
+	Flows  [8]uint32
+}
+
+type agentSnatBlockKey struct {
+	_        structs.HostLayout
+	Workload uint32
+	Block    uint32
+}
 
 type agentSnatBlockLayout uint32
 
@@ -442,7 +455,7 @@ const (
 	agentSnatEventSNAT_REMOTE_FIN   agentSnatEvent = 32
 )
 
-type agentSnatExcept struct {
+type agentSnatExempt struct {
 	_       structs.HostLayout
 	Bits    uint32
 	Group   uint32
@@ -531,19 +544,6 @@ type agentSnatOwnCall struct {
 	Ports    uint64
 }
 
-type agentSnatOwned struct {
-	_      structs.HostLayout
-	Ports  uint64
-	UsedAt [8]uint64
-	Flows  [8]uint32
-}
-
-type agentSnatOwnedKey struct {
-	_        structs.HostLayout
-	Workload uint32
-	Block    uint32
-}
-
 type agentSnatPort struct {
 	_        structs.HostLayout
 	Dip      agentAddress
@@ -596,7 +596,7 @@ type agentSnatShareCall struct {
 	Off    int32
 }
 
-type agentSnatState struct {
+type agentSnatStat struct {
 	_            structs.HostLayout
 	Rows         [4]uint32
 	Found        [4]uint32
@@ -743,112 +743,112 @@ type agentSynSecrets struct {
 type agentVerdict uint32
 
 const (
-	agentVerdictVERDICT_NONE                  agentVerdict = 0
-	agentVerdictVERDICT_PASS_OURS             agentVerdict = 1
-	agentVerdictVERDICT_PASS_NOT_FOR_US       agentVerdict = 2
-	agentVerdictVERDICT_PASS_TAGGED           agentVerdict = 3
-	agentVerdictVERDICT_PASS_OTHER            agentVerdict = 4
-	agentVerdictVERDICT_PASS_MALFORMED        agentVerdict = 5
-	agentVerdictVERDICT_PASS_FRAGMENT         agentVerdict = 6
-	agentVerdictVERDICT_PASS_NOT_TUNNEL       agentVerdict = 7
-	agentVerdictVERDICT_PASS_NOT_OUR_TUNNEL   agentVerdict = 8
-	agentVerdictVERDICT_PASS_NO_SESSION       agentVerdict = 9
-	agentVerdictVERDICT_PASS_EXCEPT           agentVerdict = 10
-	agentVerdictVERDICT_PASS_NO_FLOW          agentVerdict = 11
-	agentVerdictVERDICT_DELIVER_NATIVE        agentVerdict = 12
-	agentVerdictVERDICT_DELIVER_INTERFACE     agentVerdict = 13
-	agentVerdictVERDICT_CHAIN_ON              agentVerdict = 14
-	agentVerdictVERDICT_CHAIN_BACK            agentVerdict = 15
-	agentVerdictVERDICT_REPLY_NATIVE          agentVerdict = 16
-	agentVerdictVERDICT_REPLY_UPLINK          agentVerdict = 17
-	agentVerdictVERDICT_REPLY_INTERFACE       agentVerdict = 18
-	agentVerdictVERDICT_REPLY_HOST            agentVerdict = 19
-	agentVerdictVERDICT_REPLY_DIRECT          agentVerdict = 20
-	agentVerdictVERDICT_TAKE_CONTROL          agentVerdict = 21
-	agentVerdictVERDICT_SNAT_NATIVE           agentVerdict = 22
-	agentVerdictVERDICT_SNAT_UPLINK           agentVerdict = 23
-	agentVerdictVERDICT_SNAT_HOLD             agentVerdict = 24
-	agentVerdictVERDICT_COOKIE_SOCKET         agentVerdict = 25
-	agentVerdictVERDICT_COOKIE_NATIVE         agentVerdict = 26
-	agentVerdictVERDICT_COOKIE_INTERFACE      agentVerdict = 27
-	agentVerdictVERDICT_COOKIE_WAIT           agentVerdict = 28
-	agentVerdictVERDICT_COOKIE_ANSWER         agentVerdict = 29
-	agentVerdictVERDICT_COOKIE_ANSWER_HOST    agentVerdict = 30
-	agentVerdictVERDICT_DROP_NOT_A_MUX        agentVerdict = 31
-	agentVerdictVERDICT_DROP_NOT_A_PEER       agentVerdict = 32
-	agentVerdictVERDICT_DROP_GUE_MALFORMED    agentVerdict = 33
-	agentVerdictVERDICT_DROP_GUE_UNKNOWN      agentVerdict = 34
-	agentVerdictVERDICT_DROP_GUE_MERGED       agentVerdict = 35
-	agentVerdictVERDICT_DROP_INNER_MALFORMED  agentVerdict = 36
-	agentVerdictVERDICT_DROP_INNER_FRAGMENT   agentVerdict = 37
-	agentVerdictVERDICT_DROP_INNER_OTHER      agentVerdict = 38
-	agentVerdictVERDICT_DROP_NO_RULE          agentVerdict = 39
-	agentVerdictVERDICT_DROP_NO_WORKLOAD      agentVerdict = 40
-	agentVerdictVERDICT_DROP_ICMP_UNKNOWN     agentVerdict = 41
-	agentVerdictVERDICT_DROP_ECN              agentVerdict = 42
-	agentVerdictVERDICT_DROP_SESSION_TAKEN    agentVerdict = 43
-	agentVerdictVERDICT_DROP_SESSION_FULL     agentVerdict = 44
-	agentVerdictVERDICT_DROP_SESSION_GONE     agentVerdict = 45
-	agentVerdictVERDICT_DROP_CHAIN_FAMILY     agentVerdict = 46
-	agentVerdictVERDICT_DROP_CHAIN            agentVerdict = 47
-	agentVerdictVERDICT_DROP_NOT_ITS_SOURCE   agentVerdict = 48
-	agentVerdictVERDICT_DROP_TAGGED           agentVerdict = 49
-	agentVerdictVERDICT_DROP_OWN_TUNNEL       agentVerdict = 50
-	agentVerdictVERDICT_DROP_PORTS_EXHAUSTED  agentVerdict = 51
-	agentVerdictVERDICT_DROP_FLOWS_FULL       agentVerdict = 52
-	agentVerdictVERDICT_DROP_UNSOLICITED_FULL agentVerdict = 53
-	agentVerdictVERDICT_DROP_FILTERED         agentVerdict = 54
-	agentVerdictVERDICT_DROP_HOLD_FULL        agentVerdict = 55
-	agentVerdictVERDICT_DROP_HOLD_LARGE       agentVerdict = 56
-	agentVerdictVERDICT_DROP_HOLD_FRAGMENT    agentVerdict = 57
-	agentVerdictVERDICT_DROP_DECAPSULATE      agentVerdict = 58
-	agentVerdictVERDICT_DROP_REWRITE          agentVerdict = 59
-	agentVerdictVERDICT_DROP_DIRECT           agentVerdict = 60
-	agentVerdictVERDICT_DROP_CONTROL          agentVerdict = 61
-	agentVerdictVERDICT_DROP_COOKIE_FORGED    agentVerdict = 62
-	agentVerdictVERDICT_DROP_COOKIE_OLD       agentVerdict = 63
-	agentVerdictVERDICT_DROP_COOKIE_AGAIN     agentVerdict = 64
-	agentVerdictVERDICT_DROP_COOKIE_EARLY     agentVerdict = 65
-	agentVerdictVERDICT_DROP_COOKIE_REPLAY    agentVerdict = 66
-	agentVerdictVERDICT_COUNT                 agentVerdict = 67
+	agentVerdictVERDICT_NONE                     agentVerdict = 0
+	agentVerdictVERDICT_PASS_OURS                agentVerdict = 1
+	agentVerdictVERDICT_PASS_OTHER_MAC           agentVerdict = 2
+	agentVerdictVERDICT_PASS_TAGGED              agentVerdict = 3
+	agentVerdictVERDICT_PASS_OTHER               agentVerdict = 4
+	agentVerdictVERDICT_PASS_MALFORMED           agentVerdict = 5
+	agentVerdictVERDICT_PASS_FRAGMENT            agentVerdict = 6
+	agentVerdictVERDICT_PASS_NOT_TUNNEL          agentVerdict = 7
+	agentVerdictVERDICT_PASS_UNKNOWN_TUNNEL      agentVerdict = 8
+	agentVerdictVERDICT_PASS_NO_SESSION          agentVerdict = 9
+	agentVerdictVERDICT_PASS_SNAT_EXEMPT         agentVerdict = 10
+	agentVerdictVERDICT_PASS_NO_FLOW             agentVerdict = 11
+	agentVerdictVERDICT_DELIVER_NATIVE           agentVerdict = 12
+	agentVerdictVERDICT_DELIVER_INTERFACE        agentVerdict = 13
+	agentVerdictVERDICT_CHAIN_ON                 agentVerdict = 14
+	agentVerdictVERDICT_CHAIN_BACK               agentVerdict = 15
+	agentVerdictVERDICT_REPLY_NATIVE             agentVerdict = 16
+	agentVerdictVERDICT_REPLY_UPLINK             agentVerdict = 17
+	agentVerdictVERDICT_REPLY_INTERFACE          agentVerdict = 18
+	agentVerdictVERDICT_REPLY_HOST               agentVerdict = 19
+	agentVerdictVERDICT_REPLY_DIRECT             agentVerdict = 20
+	agentVerdictVERDICT_PUNT_CONTROL             agentVerdict = 21
+	agentVerdictVERDICT_SNAT_NATIVE              agentVerdict = 22
+	agentVerdictVERDICT_SNAT_UPLINK              agentVerdict = 23
+	agentVerdictVERDICT_SNAT_QUEUE               agentVerdict = 24
+	agentVerdictVERDICT_SYNCOOKIE_SOCKET         agentVerdict = 25
+	agentVerdictVERDICT_SYNCOOKIE_NATIVE         agentVerdict = 26
+	agentVerdictVERDICT_SYNCOOKIE_INTERFACE      agentVerdict = 27
+	agentVerdictVERDICT_SYNCOOKIE_REQUEUE        agentVerdict = 28
+	agentVerdictVERDICT_SYNCOOKIE_ANSWER         agentVerdict = 29
+	agentVerdictVERDICT_SYNCOOKIE_ANSWER_HOST    agentVerdict = 30
+	agentVerdictVERDICT_DROP_NOT_A_MUX           agentVerdict = 31
+	agentVerdictVERDICT_DROP_NOT_A_PEER          agentVerdict = 32
+	agentVerdictVERDICT_DROP_GUE_MALFORMED       agentVerdict = 33
+	agentVerdictVERDICT_DROP_GUE_UNKNOWN         agentVerdict = 34
+	agentVerdictVERDICT_DROP_GUE_MERGED          agentVerdict = 35
+	agentVerdictVERDICT_DROP_INNER_MALFORMED     agentVerdict = 36
+	agentVerdictVERDICT_DROP_INNER_FRAGMENT      agentVerdict = 37
+	agentVerdictVERDICT_DROP_INNER_OTHER         agentVerdict = 38
+	agentVerdictVERDICT_DROP_NO_RULE             agentVerdict = 39
+	agentVerdictVERDICT_DROP_NO_WORKLOAD         agentVerdict = 40
+	agentVerdictVERDICT_DROP_ICMP_UNKNOWN        agentVerdict = 41
+	agentVerdictVERDICT_DROP_ECN                 agentVerdict = 42
+	agentVerdictVERDICT_DROP_SESSION_TAKEN       agentVerdict = 43
+	agentVerdictVERDICT_DROP_SESSION_FULL        agentVerdict = 44
+	agentVerdictVERDICT_DROP_SESSION_GONE        agentVerdict = 45
+	agentVerdictVERDICT_DROP_CHAIN_FAMILY        agentVerdict = 46
+	agentVerdictVERDICT_DROP_CHAIN               agentVerdict = 47
+	agentVerdictVERDICT_DROP_SPOOFED_SOURCE      agentVerdict = 48
+	agentVerdictVERDICT_DROP_TAGGED              agentVerdict = 49
+	agentVerdictVERDICT_DROP_OWN_TUNNEL          agentVerdict = 50
+	agentVerdictVERDICT_DROP_PORTS_EXHAUSTED     agentVerdict = 51
+	agentVerdictVERDICT_DROP_FLOWS_FULL          agentVerdict = 52
+	agentVerdictVERDICT_DROP_UNSOLICITED_FULL    agentVerdict = 53
+	agentVerdictVERDICT_DROP_FILTERED            agentVerdict = 54
+	agentVerdictVERDICT_DROP_SNAT_QUEUE_FULL     agentVerdict = 55
+	agentVerdictVERDICT_DROP_SNAT_QUEUE_LARGE    agentVerdict = 56
+	agentVerdictVERDICT_DROP_SNAT_QUEUE_FRAGMENT agentVerdict = 57
+	agentVerdictVERDICT_DROP_DECAPSULATE         agentVerdict = 58
+	agentVerdictVERDICT_DROP_REWRITE             agentVerdict = 59
+	agentVerdictVERDICT_DROP_DIRECT              agentVerdict = 60
+	agentVerdictVERDICT_DROP_CONTROL             agentVerdict = 61
+	agentVerdictVERDICT_DROP_SYNCOOKIE_INVALID   agentVerdict = 62
+	agentVerdictVERDICT_DROP_SYNCOOKIE_EXPIRED   agentVerdict = 63
+	agentVerdictVERDICT_DROP_SYNCOOKIE_REPLAYED  agentVerdict = 64
+	agentVerdictVERDICT_DROP_SYNCOOKIE_PENDING   agentVerdict = 65
+	agentVerdictVERDICT_DROP_SYNCOOKIE_REWRITE   agentVerdict = 66
+	agentVerdictVERDICT_COUNT                    agentVerdict = 67
 )
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	agentMapArrivals            = "arrivals"
 	agentMapControls            = "controls"
 	agentMapFastpath            = "fastpath"
 	agentMapLostDatagrams       = "lost_datagrams"
 	agentMapMuxes               = "muxes"
 	agentMapNatRules            = "nat_rules"
-	agentMapNewSessions         = "new_sessions"
+	agentMapOverflowSessions    = "overflow_sessions"
 	agentMapPeers               = "peers"
-	agentMapReplayScratch       = "replay_scratch"
+	agentMapProxyScratch        = "proxy_scratch"
 	agentMapReplyFragments      = "reply_fragments"
+	agentMapRxCtxs              = "rx_ctxs"
 	agentMapSessionQuotas       = "session_quotas"
 	agentMapSessionUsages       = "session_usages"
 	agentMapSessions            = "sessions"
-	agentMapSnatExcepts         = "snat_excepts"
+	agentMapSnatBlockUse        = "snat_block_use"
+	agentMapSnatBlocks          = "snat_blocks"
+	agentMapSnatDests           = "snat_dests"
+	agentMapSnatExempts         = "snat_exempts"
 	agentMapSnatFlows           = "snat_flows"
 	agentMapSnatNoTarget        = "snat_no_target"
 	agentMapSnatNotices         = "snat_notices"
-	agentMapSnatOwned           = "snat_owned"
 	agentMapSnatPorts           = "snat_ports"
 	agentMapSnatSearches        = "snat_searches"
-	agentMapSnatStates          = "snat_states"
-	agentMapSnatTargets         = "snat_targets"
+	agentMapSnatStats           = "snat_stats"
 	agentMapSnatTenants         = "snat_tenants"
-	agentMapSnatUsed            = "snat_used"
 	agentMapSnatWorkloads       = "snat_workloads"
-	agentMapSpilledSessions     = "spilled_sessions"
 	agentMapSweptFlows          = "swept_flows"
 	agentMapSweptPorts          = "swept_ports"
 	agentMapSweptTargets        = "swept_targets"
 	agentMapSweptUsed           = "swept_used"
-	agentMapSynLately           = "syn_lately"
+	agentMapSyncookiesSeen      = "syncookies_seen"
 	agentMapTunnels             = "tunnels"
+	agentMapUnconfirmedSessions = "unconfirmed_sessions"
 	agentMapVerdicts            = "verdicts"
 	agentMapVipTenants          = "vip_tenants"
 	agentMapWorkloadLinks       = "workload_links"
@@ -948,42 +948,42 @@ type agentProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type agentMapSpecs struct {
-	Arrivals        *ebpf.MapSpec `ebpf:"arrivals"`
-	Controls        *ebpf.MapSpec `ebpf:"controls"`
-	Fastpath        *ebpf.MapSpec `ebpf:"fastpath"`
-	LostDatagrams   *ebpf.MapSpec `ebpf:"lost_datagrams"`
-	Muxes           *ebpf.MapSpec `ebpf:"muxes"`
-	NatRules        *ebpf.MapSpec `ebpf:"nat_rules"`
-	NewSessions     *ebpf.MapSpec `ebpf:"new_sessions"`
-	Peers           *ebpf.MapSpec `ebpf:"peers"`
-	ReplayScratch   *ebpf.MapSpec `ebpf:"replay_scratch"`
-	ReplyFragments  *ebpf.MapSpec `ebpf:"reply_fragments"`
-	SessionQuotas   *ebpf.MapSpec `ebpf:"session_quotas"`
-	SessionUsages   *ebpf.MapSpec `ebpf:"session_usages"`
-	Sessions        *ebpf.MapSpec `ebpf:"sessions"`
-	SnatExcepts     *ebpf.MapSpec `ebpf:"snat_excepts"`
-	SnatFlows       *ebpf.MapSpec `ebpf:"snat_flows"`
-	SnatNoTarget    *ebpf.MapSpec `ebpf:"snat_no_target"`
-	SnatNotices     *ebpf.MapSpec `ebpf:"snat_notices"`
-	SnatOwned       *ebpf.MapSpec `ebpf:"snat_owned"`
-	SnatPorts       *ebpf.MapSpec `ebpf:"snat_ports"`
-	SnatSearches    *ebpf.MapSpec `ebpf:"snat_searches"`
-	SnatStates      *ebpf.MapSpec `ebpf:"snat_states"`
-	SnatTargets     *ebpf.MapSpec `ebpf:"snat_targets"`
-	SnatTenants     *ebpf.MapSpec `ebpf:"snat_tenants"`
-	SnatUsed        *ebpf.MapSpec `ebpf:"snat_used"`
-	SnatWorkloads   *ebpf.MapSpec `ebpf:"snat_workloads"`
-	SpilledSessions *ebpf.MapSpec `ebpf:"spilled_sessions"`
-	SweptFlows      *ebpf.MapSpec `ebpf:"swept_flows"`
-	SweptPorts      *ebpf.MapSpec `ebpf:"swept_ports"`
-	SweptTargets    *ebpf.MapSpec `ebpf:"swept_targets"`
-	SweptUsed       *ebpf.MapSpec `ebpf:"swept_used"`
-	SynLately       *ebpf.MapSpec `ebpf:"syn_lately"`
-	Tunnels         *ebpf.MapSpec `ebpf:"tunnels"`
-	Verdicts        *ebpf.MapSpec `ebpf:"verdicts"`
-	VipTenants      *ebpf.MapSpec `ebpf:"vip_tenants"`
-	WorkloadLinks   *ebpf.MapSpec `ebpf:"workload_links"`
-	Workloads       *ebpf.MapSpec `ebpf:"workloads"`
+	Controls            *ebpf.MapSpec `ebpf:"controls"`
+	Fastpath            *ebpf.MapSpec `ebpf:"fastpath"`
+	LostDatagrams       *ebpf.MapSpec `ebpf:"lost_datagrams"`
+	Muxes               *ebpf.MapSpec `ebpf:"muxes"`
+	NatRules            *ebpf.MapSpec `ebpf:"nat_rules"`
+	OverflowSessions    *ebpf.MapSpec `ebpf:"overflow_sessions"`
+	Peers               *ebpf.MapSpec `ebpf:"peers"`
+	ProxyScratch        *ebpf.MapSpec `ebpf:"proxy_scratch"`
+	ReplyFragments      *ebpf.MapSpec `ebpf:"reply_fragments"`
+	RxCtxs              *ebpf.MapSpec `ebpf:"rx_ctxs"`
+	SessionQuotas       *ebpf.MapSpec `ebpf:"session_quotas"`
+	SessionUsages       *ebpf.MapSpec `ebpf:"session_usages"`
+	Sessions            *ebpf.MapSpec `ebpf:"sessions"`
+	SnatBlockUse        *ebpf.MapSpec `ebpf:"snat_block_use"`
+	SnatBlocks          *ebpf.MapSpec `ebpf:"snat_blocks"`
+	SnatDests           *ebpf.MapSpec `ebpf:"snat_dests"`
+	SnatExempts         *ebpf.MapSpec `ebpf:"snat_exempts"`
+	SnatFlows           *ebpf.MapSpec `ebpf:"snat_flows"`
+	SnatNoTarget        *ebpf.MapSpec `ebpf:"snat_no_target"`
+	SnatNotices         *ebpf.MapSpec `ebpf:"snat_notices"`
+	SnatPorts           *ebpf.MapSpec `ebpf:"snat_ports"`
+	SnatSearches        *ebpf.MapSpec `ebpf:"snat_searches"`
+	SnatStats           *ebpf.MapSpec `ebpf:"snat_stats"`
+	SnatTenants         *ebpf.MapSpec `ebpf:"snat_tenants"`
+	SnatWorkloads       *ebpf.MapSpec `ebpf:"snat_workloads"`
+	SweptFlows          *ebpf.MapSpec `ebpf:"swept_flows"`
+	SweptPorts          *ebpf.MapSpec `ebpf:"swept_ports"`
+	SweptTargets        *ebpf.MapSpec `ebpf:"swept_targets"`
+	SweptUsed           *ebpf.MapSpec `ebpf:"swept_used"`
+	SyncookiesSeen      *ebpf.MapSpec `ebpf:"syncookies_seen"`
+	Tunnels             *ebpf.MapSpec `ebpf:"tunnels"`
+	UnconfirmedSessions *ebpf.MapSpec `ebpf:"unconfirmed_sessions"`
+	Verdicts            *ebpf.MapSpec `ebpf:"verdicts"`
+	VipTenants          *ebpf.MapSpec `ebpf:"vip_tenants"`
+	WorkloadLinks       *ebpf.MapSpec `ebpf:"workload_links"`
+	Workloads           *ebpf.MapSpec `ebpf:"workloads"`
 }
 
 // agentVariableSpecs contains global variables before they are loaded into the kernel.
@@ -1029,78 +1029,78 @@ func (o *agentObjects) Close() error {
 //
 // It can be passed to loadAgentObjects or ebpf.CollectionSpec.LoadAndAssign.
 type agentMaps struct {
-	Arrivals        *ebpf.Map `ebpf:"arrivals"`
-	Controls        *ebpf.Map `ebpf:"controls"`
-	Fastpath        *ebpf.Map `ebpf:"fastpath"`
-	LostDatagrams   *ebpf.Map `ebpf:"lost_datagrams"`
-	Muxes           *ebpf.Map `ebpf:"muxes"`
-	NatRules        *ebpf.Map `ebpf:"nat_rules"`
-	NewSessions     *ebpf.Map `ebpf:"new_sessions"`
-	Peers           *ebpf.Map `ebpf:"peers"`
-	ReplayScratch   *ebpf.Map `ebpf:"replay_scratch"`
-	ReplyFragments  *ebpf.Map `ebpf:"reply_fragments"`
-	SessionQuotas   *ebpf.Map `ebpf:"session_quotas"`
-	SessionUsages   *ebpf.Map `ebpf:"session_usages"`
-	Sessions        *ebpf.Map `ebpf:"sessions"`
-	SnatExcepts     *ebpf.Map `ebpf:"snat_excepts"`
-	SnatFlows       *ebpf.Map `ebpf:"snat_flows"`
-	SnatNoTarget    *ebpf.Map `ebpf:"snat_no_target"`
-	SnatNotices     *ebpf.Map `ebpf:"snat_notices"`
-	SnatOwned       *ebpf.Map `ebpf:"snat_owned"`
-	SnatPorts       *ebpf.Map `ebpf:"snat_ports"`
-	SnatSearches    *ebpf.Map `ebpf:"snat_searches"`
-	SnatStates      *ebpf.Map `ebpf:"snat_states"`
-	SnatTargets     *ebpf.Map `ebpf:"snat_targets"`
-	SnatTenants     *ebpf.Map `ebpf:"snat_tenants"`
-	SnatUsed        *ebpf.Map `ebpf:"snat_used"`
-	SnatWorkloads   *ebpf.Map `ebpf:"snat_workloads"`
-	SpilledSessions *ebpf.Map `ebpf:"spilled_sessions"`
-	SweptFlows      *ebpf.Map `ebpf:"swept_flows"`
-	SweptPorts      *ebpf.Map `ebpf:"swept_ports"`
-	SweptTargets    *ebpf.Map `ebpf:"swept_targets"`
-	SweptUsed       *ebpf.Map `ebpf:"swept_used"`
-	SynLately       *ebpf.Map `ebpf:"syn_lately"`
-	Tunnels         *ebpf.Map `ebpf:"tunnels"`
-	Verdicts        *ebpf.Map `ebpf:"verdicts"`
-	VipTenants      *ebpf.Map `ebpf:"vip_tenants"`
-	WorkloadLinks   *ebpf.Map `ebpf:"workload_links"`
-	Workloads       *ebpf.Map `ebpf:"workloads"`
+	Controls            *ebpf.Map `ebpf:"controls"`
+	Fastpath            *ebpf.Map `ebpf:"fastpath"`
+	LostDatagrams       *ebpf.Map `ebpf:"lost_datagrams"`
+	Muxes               *ebpf.Map `ebpf:"muxes"`
+	NatRules            *ebpf.Map `ebpf:"nat_rules"`
+	OverflowSessions    *ebpf.Map `ebpf:"overflow_sessions"`
+	Peers               *ebpf.Map `ebpf:"peers"`
+	ProxyScratch        *ebpf.Map `ebpf:"proxy_scratch"`
+	ReplyFragments      *ebpf.Map `ebpf:"reply_fragments"`
+	RxCtxs              *ebpf.Map `ebpf:"rx_ctxs"`
+	SessionQuotas       *ebpf.Map `ebpf:"session_quotas"`
+	SessionUsages       *ebpf.Map `ebpf:"session_usages"`
+	Sessions            *ebpf.Map `ebpf:"sessions"`
+	SnatBlockUse        *ebpf.Map `ebpf:"snat_block_use"`
+	SnatBlocks          *ebpf.Map `ebpf:"snat_blocks"`
+	SnatDests           *ebpf.Map `ebpf:"snat_dests"`
+	SnatExempts         *ebpf.Map `ebpf:"snat_exempts"`
+	SnatFlows           *ebpf.Map `ebpf:"snat_flows"`
+	SnatNoTarget        *ebpf.Map `ebpf:"snat_no_target"`
+	SnatNotices         *ebpf.Map `ebpf:"snat_notices"`
+	SnatPorts           *ebpf.Map `ebpf:"snat_ports"`
+	SnatSearches        *ebpf.Map `ebpf:"snat_searches"`
+	SnatStats           *ebpf.Map `ebpf:"snat_stats"`
+	SnatTenants         *ebpf.Map `ebpf:"snat_tenants"`
+	SnatWorkloads       *ebpf.Map `ebpf:"snat_workloads"`
+	SweptFlows          *ebpf.Map `ebpf:"swept_flows"`
+	SweptPorts          *ebpf.Map `ebpf:"swept_ports"`
+	SweptTargets        *ebpf.Map `ebpf:"swept_targets"`
+	SweptUsed           *ebpf.Map `ebpf:"swept_used"`
+	SyncookiesSeen      *ebpf.Map `ebpf:"syncookies_seen"`
+	Tunnels             *ebpf.Map `ebpf:"tunnels"`
+	UnconfirmedSessions *ebpf.Map `ebpf:"unconfirmed_sessions"`
+	Verdicts            *ebpf.Map `ebpf:"verdicts"`
+	VipTenants          *ebpf.Map `ebpf:"vip_tenants"`
+	WorkloadLinks       *ebpf.Map `ebpf:"workload_links"`
+	Workloads           *ebpf.Map `ebpf:"workloads"`
 }
 
 func (m *agentMaps) Close() error {
 	return _AgentClose(
-		m.Arrivals,
 		m.Controls,
 		m.Fastpath,
 		m.LostDatagrams,
 		m.Muxes,
 		m.NatRules,
-		m.NewSessions,
+		m.OverflowSessions,
 		m.Peers,
-		m.ReplayScratch,
+		m.ProxyScratch,
 		m.ReplyFragments,
+		m.RxCtxs,
 		m.SessionQuotas,
 		m.SessionUsages,
 		m.Sessions,
-		m.SnatExcepts,
+		m.SnatBlockUse,
+		m.SnatBlocks,
+		m.SnatDests,
+		m.SnatExempts,
 		m.SnatFlows,
 		m.SnatNoTarget,
 		m.SnatNotices,
-		m.SnatOwned,
 		m.SnatPorts,
 		m.SnatSearches,
-		m.SnatStates,
-		m.SnatTargets,
+		m.SnatStats,
 		m.SnatTenants,
-		m.SnatUsed,
 		m.SnatWorkloads,
-		m.SpilledSessions,
 		m.SweptFlows,
 		m.SweptPorts,
 		m.SweptTargets,
 		m.SweptUsed,
-		m.SynLately,
+		m.SyncookiesSeen,
 		m.Tunnels,
+		m.UnconfirmedSessions,
 		m.Verdicts,
 		m.VipTenants,
 		m.WorkloadLinks,

@@ -270,7 +270,7 @@ func TestCookiesAreCounted(t *testing.T) {
 	with, without := newHandshake(4, "native", aligned), newHandshake(4, "native", noTimestamps)
 	counts := func(when string, want bool) {
 		t.Helper()
-		rows, err := readTable[agentSessionKey, agentSession](r.objects.NewSessions)
+		rows, err := readTable[agentSessionKey, agentSession](r.objects.UnconfirmedSessions)
 		if err != nil || len(rows) != 1 {
 			t.Fatalf("%d sessions (%v)", len(rows), err)
 		}

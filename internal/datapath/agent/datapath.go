@@ -26,7 +26,7 @@ type Config struct {
 	PinPath     string // folder on a bpffs
 	MaxSessions int    // 0: DefaultMaxSessions
 	MaxRules    int    // 0: DefaultMaxRules; bounds workloads too
-	// MaxVIPSessions bounds the proven sessions of a VIP, and its new ones; 0: what others leave does.
+	// MaxVIPSessions bounds the confirmed sessions of a VIP, and its new ones; 0: what others leave does.
 	MaxVIPSessions int
 	// CookieTick is of the timestamps of new connections; 0: DefaultCookieTick. All hosts have the same, for one that
 	// takes a connection over is not told its tick: only tests, of one host each, set another.
@@ -60,7 +60,7 @@ type Datapath struct {
 	refused map[netip.Addr][quotaTables]uint64 // what the counts said at the last sweep
 
 	snat    map[netip.Addr]*snatRow // by workload, as the tables hold them
-	excepts map[agentSnatExcept]uint8
+	excepts map[agentSnatExempt]uint8
 	tenants tenants
 	tunnels map[agentAddress]uint8 // that an earlier process had, until SetSNAT
 

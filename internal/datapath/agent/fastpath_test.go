@@ -394,13 +394,13 @@ func TestControlMessages(t *testing.T) {
 		from, to string
 		mux      bool
 	}{{mux4, native4, true}, {mux6, native6, true}, {far4, interface4, false}, {far6, native6, false}} {
-		r.check("message from "+c.from, inbound(controlTo(c.from, c.to, message), "take_control", nil))
+		r.check("message from "+c.from, inbound(controlTo(c.from, c.to, message), "punt_control", nil))
 		got := r.control(controls)
 		if got.FromMux != c.mux || !bytes.Equal(got.Message, message) || got.Source.String() != c.from || got.Destination.String() != c.to {
 			t.Errorf("from %s came %+v", c.from, got)
 		}
 	}
-	r.check("for another", inbound(controlTo(mux4, "10.1.0.99", message), "pass_not_our_tunnel", nil))
+	r.check("for another", inbound(controlTo(mux4, "10.1.0.99", message), "pass_unknown_tunnel", nil))
 	r.check("too short", inbound(controlTo(mux4, native4, message[1:]), "drop_gue_malformed", nil))
 	r.check("too long", inbound(controlTo(mux4, native4, append(message, 1)), "drop_gue_malformed", nil))
 	other := controlTo(mux4, native4, message).Frame()
@@ -423,7 +423,7 @@ func (r *rig) fillControls(p pkt.Packet) int {
 	for i := range 4096 {
 		if got := r.run("from_uplink", p.Frame(), nil); got.verdict == "drop_control" {
 			return i
-		} else if got.verdict != "take_control" {
+		} else if got.verdict != "punt_control" {
 			r.t.Fatal(i, got.verdict)
 		}
 	}

@@ -143,7 +143,7 @@ func fromNoPeer(t *testing.T) {
 		}
 	}, nil)
 	for verdict, n := range met {
-		if !strings.HasPrefix(verdict, "drop_") && !strings.HasPrefix(verdict, "pass_") && verdict != "take_control" {
+		if !strings.HasPrefix(verdict, "drop_") && !strings.HasPrefix(verdict, "pass_") && verdict != "punt_control" {
 			t.Errorf("%d packets of strangers are %s", n, verdict)
 		}
 	}
@@ -216,7 +216,7 @@ func fromAWorkload(t *testing.T, program string, context []byte) {
 		case was != is && !slices.Contains(vips, is):
 			t.Errorf("what is from %s leaves as %s", was, is)
 		}
-	}, map[string]int{"snat_flows": flows, "snat_ports": flows, "snat_used": flows})
+	}, map[string]int{"snat_flows": flows, "snat_ports": flows, "snat_block_use": flows})
 }
 
 // workloadSeeds are packets of all forms from its own and from others' addresses.

@@ -158,7 +158,7 @@ func gueRefusalCases() []packetCase {
 			carried(in, fromTo(peer4, native4), step1(stepAsk, peer4), "drop_not_a_mux", nil),
 		}},
 		{"GUE to someone else", []step{
-			carried(in, fromTo(mux4, "10.1.0.99"), gue{}, "pass_not_our_tunnel", nil),
+			carried(in, fromTo(mux4, "10.1.0.99"), gue{}, "pass_unknown_tunnel", nil),
 			inbound(pkt.UDP(mux4+":50000", native4+":6081"), "pass_not_tunnel", nil),
 		}},
 		{"ping in GUE", []step{

@@ -64,11 +64,11 @@ func TestTagsOfWorkloads(t *testing.T) {
 		for name, tags := range priorityTags {
 			for frame, want := range map[string]string{
 				string(pkt.UDP(c.own, c.remote).Frame()):                         "pass_no_session",
-				string(pkt.UDP(c.forged, c.remote).Frame()):                      "drop_not_its_source",
-				string(forgedTunnel.Frame()):                                     "drop_not_its_source",
-				string(piece(pkt.UDP(c.forged, c.remote), 0, true).Frame()):      "drop_not_its_source",
-				string(piece(pkt.UDP(c.forged, c.remote), 5, false).Frame()):     "drop_not_its_source",
-				string(pkt.TCP(c.forged, c.remote, pkt.SYN, pkt.MSS(9)).Frame()): "drop_not_its_source",
+				string(pkt.UDP(c.forged, c.remote).Frame()):                      "drop_spoofed_source",
+				string(forgedTunnel.Frame()):                                     "drop_spoofed_source",
+				string(piece(pkt.UDP(c.forged, c.remote), 0, true).Frame()):      "drop_spoofed_source",
+				string(piece(pkt.UDP(c.forged, c.remote), 5, false).Frame()):     "drop_spoofed_source",
+				string(pkt.TCP(c.forged, c.remote, pkt.SYN, pkt.MSS(9)).Frame()): "drop_spoofed_source",
 			} {
 				if got := r.in(ns, "from_workload", tagged([]byte(frame), tags...), nil); got.verdict != want {
 					t.Errorf("%s with %s: verdict is %s, not %s", family, name, got.verdict, want)
@@ -123,7 +123,7 @@ func TestFramesForOthers(t *testing.T) {
 			pkt.TCP(client4, vip4, pkt.SYN).Inside(outer(native4)), inGUE(pkt.TCP(client6, vip6, pkt.SYN), outer(native6), gue{}),
 		} {
 			p.Destination = mac
-			r.check(name, inbound(p, "pass_not_for_us", nil))
+			r.check(name, inbound(p, "pass_other_mac", nil))
 		}
 	}
 }
@@ -146,25 +146,25 @@ func TestForgedSourcesAtTheUplink(t *testing.T) {
 		frame []byte
 		want  string
 	}{
-		{"its own", pkt.UDP(guest4+":5000", "10.0.0.9:53").Frame(), "pass_except"},
+		{"its own", pkt.UDP(guest4+":5000", "10.0.0.9:53").Frame(), "pass_snat_exempt"},
 		{"its neighbour's", pkt.UDP(behind4+":5000", remote4).Frame(), "pass_no_session"},
 		{"its neighbour's, v6", pkt.UDP(own(behind6, 5000), remote6).Frame(), "pass_no_session"},
 		{"the host's, by netfilter", pkt.UDP(host4+":5000", remote4).Frame(), "pass_no_session"},
-		{"a VIP", pkt.UDP(vip4, remote4).Frame(), "drop_not_its_source"},
-		{"a VIP, v6", pkt.UDP(vip6, remote6).Frame(), "drop_not_its_source"},
-		{"anybody's", pkt.UDP("192.0.2.55:5000", remote4).Frame(), "drop_not_its_source"},
-		{"a mux's, outside", pkt.UDP(client4, vip4).Inside(fromTo(mux4, native4)).Frame(), "drop_not_its_source"},
-		{"a mux's, in GUE", inGUE(pkt.UDP(client4, vip4), fromTo(mux6, native6), gue{}).Frame(), "drop_not_its_source"},
-		{"another workload's", pkt.UDP(interface4+":5000", remote4).Frame(), "drop_not_its_source"},
-		{"one of the link", pkt.UDP("169.254.7.7:5353", remote4).Frame(), "drop_not_its_source"},
-		{"none", pkt.UDP("0.0.0.0:68", remote4).Frame(), "drop_not_its_source"},
-		{"an IPv4 address in IPv6", mapped, "drop_not_its_source"},
-		{"in a ping", asFrame(echo(crawler4, "198.51.100.7", echo4, 1600)), "drop_not_its_source"},
-		{"in a fragment", piece(pkt.UDP(vip4, remote4), 5, false).Frame(), "drop_not_its_source"},
-		{"in what is cut short", short, "drop_not_its_source"},
-		{"in a VLAN", tagged(pkt.UDP(vip4, remote4).Frame(), vlan5), "drop_not_its_source"},
-		{"in a priority tag", tagged(pkt.UDP(vip6, remote6).Frame(), priority8021q), "drop_not_its_source"},
-		{"in two tags", tagged(pkt.UDP(vip4, remote4).Frame(), priority8021ad, vlan5), "drop_not_its_source"},
+		{"a VIP", pkt.UDP(vip4, remote4).Frame(), "drop_spoofed_source"},
+		{"a VIP, v6", pkt.UDP(vip6, remote6).Frame(), "drop_spoofed_source"},
+		{"anybody's", pkt.UDP("192.0.2.55:5000", remote4).Frame(), "drop_spoofed_source"},
+		{"a mux's, outside", pkt.UDP(client4, vip4).Inside(fromTo(mux4, native4)).Frame(), "drop_spoofed_source"},
+		{"a mux's, in GUE", inGUE(pkt.UDP(client4, vip4), fromTo(mux6, native6), gue{}).Frame(), "drop_spoofed_source"},
+		{"another workload's", pkt.UDP(interface4+":5000", remote4).Frame(), "drop_spoofed_source"},
+		{"one of the link", pkt.UDP("169.254.7.7:5353", remote4).Frame(), "drop_spoofed_source"},
+		{"none", pkt.UDP("0.0.0.0:68", remote4).Frame(), "drop_spoofed_source"},
+		{"an IPv4 address in IPv6", mapped, "drop_spoofed_source"},
+		{"in a ping", asFrame(echo(crawler4, "198.51.100.7", echo4, 1600)), "drop_spoofed_source"},
+		{"in a fragment", piece(pkt.UDP(vip4, remote4), 5, false).Frame(), "drop_spoofed_source"},
+		{"in what is cut short", short, "drop_spoofed_source"},
+		{"in a VLAN", tagged(pkt.UDP(vip4, remote4).Frame(), vlan5), "drop_spoofed_source"},
+		{"in a priority tag", tagged(pkt.UDP(vip6, remote6).Frame(), priority8021q), "drop_spoofed_source"},
+		{"in two tags", tagged(pkt.UDP(vip4, remote4).Frame(), priority8021ad, vlan5), "drop_spoofed_source"},
 		{"its neighbour's in a VLAN", tagged(pkt.UDP(behind4+":5000", remote4).Frame(), vlan5), "pass_tagged"},
 		{"behind more tags than we follow", tagged(pkt.UDP(vip4, remote4).Frame(), vlan5, vlan5, vlan5, vlan5, vlan5), "drop_tagged"},
 		{"none at all: ARP", arp, "pass_other"},
@@ -174,7 +174,7 @@ func TestForgedSourcesAtTheUplink(t *testing.T) {
 			if got := r.in(ns, "to_uplink", c.frame, cameFrom(1)); got.verdict != c.want || got.action != actionOf(c.want) {
 				t.Fatalf("verdict is %s with %d, not %s", got.verdict, got.action, c.want)
 			}
-			if got := r.in(ns, "to_uplink", c.frame, nil); got.verdict == "drop_not_its_source" && c.name != "its own" {
+			if got := r.in(ns, "to_uplink", c.frame, nil); got.verdict == "drop_spoofed_source" && c.name != "its own" {
 				t.Errorf("from the host itself: verdict is %s", got.verdict)
 			}
 		})
@@ -202,7 +202,7 @@ func TestDeparturesAreSealed(t *testing.T) {
 	}
 	for want, skb := range map[string][][]byte{
 		"pass_ours":           {sealed(4711, 815)},
-		"drop_not_its_source": {sealed(), sealed(4711), sealed(0, 815), sealed(815, 4711)},
+		"drop_spoofed_source": {sealed(), sealed(4711), sealed(0, 815), sealed(815, 4711)},
 	} {
 		for _, s := range skb {
 			if got := r.in(ns, "to_uplink", frame, s); got.verdict != want {

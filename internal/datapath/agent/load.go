@@ -69,7 +69,7 @@ func (d *Datapath) adopt(spec *ebpf.CollectionSpec) error {
 
 func (d *Datapath) size(spec *ebpf.CollectionSpec) {
 	spec.Maps["sessions"].MaxEntries = uint32(d.config.MaxSessions)
-	spec.Maps["new_sessions"].MaxEntries = uint32(max(d.config.MaxSessions/newShare, minNew))
+	spec.Maps["unconfirmed_sessions"].MaxEntries = uint32(max(d.config.MaxSessions/newShare, minNew))
 	for _, name := range []string{"session_usages", "session_quotas"} {
 		spec.Maps[name].MaxEntries = uint32(d.config.MaxRules + 1)
 	}
@@ -78,10 +78,10 @@ func (d *Datapath) size(spec *ebpf.CollectionSpec) {
 	}
 	spec.Maps["vip_tenants"].MaxEntries = uint32(d.config.MaxRules + maxSNATWorkloads)
 	spec.Maps["snat_tenants"].MaxEntries = uint32(d.config.MaxRules + maxSNATWorkloads + 1)
-	for _, name := range []string{"snat_flows", "snat_targets"} {
+	for _, name := range []string{"snat_flows", "snat_dests"} {
 		spec.Maps[name].MaxEntries = uint32(d.config.MaxSNATFlows)
 	}
-	for _, name := range []string{"snat_ports", "snat_used"} {
+	for _, name := range []string{"snat_ports", "snat_block_use"} {
 		spec.Maps[name].MaxEntries = uint32(2 * d.config.MaxSNATFlows)
 	}
 	// The library adds the flag while it makes the map; adoption compares it before.

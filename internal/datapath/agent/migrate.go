@@ -124,7 +124,7 @@ func (m *migration) copyAll(to map[string]*ebpf.Map) error {
 
 // copyLate brings what became of sessions since copyAll.
 func (m *migration) copyLate(to map[string]*ebpf.Map) error {
-	for _, name := range []string{"new_sessions", "sessions"} {
+	for _, name := range []string{"unconfirmed_sessions", "sessions"} {
 		if !slices.Contains(m.changed, name) {
 			continue
 		}
@@ -221,7 +221,7 @@ func (m *migration) copyTable(name string, to *ebpf.Map, flags ebpf.MapUpdateFla
 
 // dropped are the members of tables' rows that older versions have and this one does without: it counts rows of
 // source NAT anew.
-var dropped = map[string]string{"snat_states": "flows"}
+var dropped = map[string]string{"snat_stats": "flows"}
 
 // copyMuxes makes a prefix of each address: the first version had no others.
 func copyMuxes(from, to *ebpf.Map) error {

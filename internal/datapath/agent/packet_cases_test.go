@@ -32,7 +32,7 @@ func passCases() []packetCase {
 	return []packetCase{
 		{"plain packet from the network", []step{inbound(plain, "pass_not_tunnel", nil)}},
 		{"ping from the network", []step{inbound(pkt.ICMP("10.0.0.1", native4), "pass_not_tunnel", nil)}},
-		{"tunnel of someone else", []step{inbound(plain.Inside(elsewhere), "pass_not_our_tunnel", nil)}},
+		{"tunnel of someone else", []step{inbound(plain.Inside(elsewhere), "pass_unknown_tunnel", nil)}},
 		{"fragment of a tunnel", []step{inbound(plain.Inside(fragment), "pass_fragment", nil)}},
 		{"ARP", []step{
 			{program: "from_uplink", in: arp, verdict: "pass_other"},

@@ -154,10 +154,10 @@ func differences(want pkt.Packet, frame []byte) string {
 
 func actionOf(verdict string) uint32 {
 	switch {
-	case strings.HasPrefix(verdict, "drop_"), verdict == "take_control", verdict == "snat_hold":
+	case strings.HasPrefix(verdict, "drop_"), verdict == "punt_control", verdict == "snat_queue":
 		return tcxDrop
 	case verdict == "deliver_interface", verdict == "reply_uplink", verdict == "reply_interface", verdict == "reply_direct", verdict == "snat_uplink",
-		verdict == "cookie_interface", verdict == "cookie_answer", verdict == "cookie_answer_host", verdict == "cookie_wait",
+		verdict == "syncookie_interface", verdict == "syncookie_answer", verdict == "syncookie_answer_host", verdict == "syncookie_requeue",
 		strings.HasPrefix(verdict, "chain_"):
 		return tcxRedirect
 	}
@@ -167,42 +167,42 @@ func actionOf(verdict string) uint32 {
 // TestVerdictsAreProduced fails when the packet tests produce a verdict never.
 func TestVerdictsAreProduced(t *testing.T) {
 	elsewhere := map[string]string{
-		"drop_session_full":     "TestSessionsFull",
-		"drop_session_gone":     "TestRowsOfOthersAreRefused",
-		"drop_chain_family":     "TestChainWithoutFamily",
-		"pass_except":           "TestSNATVerdicts",
-		"pass_no_flow":          "TestSNATVerdicts",
-		"drop_not_its_source":   "TestSNATVerdicts",
-		"snat_native":           "TestSNATConnections",
-		"snat_uplink":           "TestSNATConnections",
-		"snat_hold":             "TestSNATHold",
-		"drop_hold_full":        "TestSNATHold",
-		"drop_hold_large":       "TestSNATHold",
-		"drop_hold_fragment":    "TestSNATFragments",
-		"drop_ports_exhausted":  "TestSNATExhausted",
-		"drop_flows_full":       "TestSNATFlowsFull",
-		"drop_filtered":         "TestSNATFiltering",
-		"drop_unsolicited_full": "TestSNATUnsolicitedFlows",
-		"reply_direct":          "TestDirectConnections",
-		"take_control":          "TestControlMessages",
-		"drop_control":          "TestControlMessages",
-		"cookie_socket":         "TestSYNCookieTransfers",
-		"cookie_native":         "TestReplayedHandshakes",
-		"cookie_interface":      "TestReplayedHandshakes",
-		"cookie_wait":           "TestSegmentsWaitForTheSocket",
-		"cookie_answer":         "TestReplayedHandshakes",
-		"cookie_answer_host":    "TestReplayedHandshakes",
-		"drop_cookie_forged":    "TestRefusedCookies",
-		"drop_cookie_old":       "TestRefusedCookies",
-		"drop_cookie_again":     "TestCookiesOfWhatIsOver",
-		"drop_cookie_early":     "TestEarlySegments",
-		"drop_cookie_replay":    "TestMergedCookies",
-		"pass_not_for_us":       "TestFramesForOthers",
-		"pass_ours":             "TestDeparturesAreSealed",
-		"drop_tagged":           "TestTagsOfWorkloads",
-		"drop_own_tunnel":       "TestGUEOfWorkloads",
-		"drop_direct":           "nowhere: the kernel refuses to encapsulate only what is encapsulated already",
-		"drop_rewrite":          "nowhere: the kernel's helpers fail here only for want of memory",
+		"drop_session_full":        "TestSessionsFull",
+		"drop_session_gone":        "TestRowsOfOthersAreRefused",
+		"drop_chain_family":        "TestChainWithoutFamily",
+		"pass_snat_exempt":         "TestSNATVerdicts",
+		"pass_no_flow":             "TestSNATVerdicts",
+		"drop_spoofed_source":      "TestSNATVerdicts",
+		"snat_native":              "TestSNATConnections",
+		"snat_uplink":              "TestSNATConnections",
+		"snat_queue":               "TestSNATHold",
+		"drop_snat_queue_full":     "TestSNATHold",
+		"drop_snat_queue_large":    "TestSNATHold",
+		"drop_snat_queue_fragment": "TestSNATFragments",
+		"drop_ports_exhausted":     "TestSNATExhausted",
+		"drop_flows_full":          "TestSNATFlowsFull",
+		"drop_filtered":            "TestSNATFiltering",
+		"drop_unsolicited_full":    "TestSNATUnsolicitedFlows",
+		"reply_direct":             "TestDirectConnections",
+		"punt_control":             "TestControlMessages",
+		"drop_control":             "TestControlMessages",
+		"syncookie_socket":         "TestSYNCookieTransfers",
+		"syncookie_native":         "TestReplayedHandshakes",
+		"syncookie_interface":      "TestReplayedHandshakes",
+		"syncookie_requeue":        "TestSegmentsWaitForTheSocket",
+		"syncookie_answer":         "TestReplayedHandshakes",
+		"syncookie_answer_host":    "TestReplayedHandshakes",
+		"drop_syncookie_invalid":   "TestRefusedCookies",
+		"drop_syncookie_expired":   "TestRefusedCookies",
+		"drop_syncookie_replayed":  "TestCookiesOfWhatIsOver",
+		"drop_syncookie_pending":   "TestEarlySegments",
+		"drop_syncookie_rewrite":   "TestMergedCookies",
+		"pass_other_mac":           "TestFramesForOthers",
+		"pass_ours":                "TestDeparturesAreSealed",
+		"drop_tagged":              "TestTagsOfWorkloads",
+		"drop_own_tunnel":          "TestGUEOfWorkloads",
+		"drop_direct":              "nowhere: the kernel refuses to encapsulate only what is encapsulated already",
+		"drop_rewrite":             "nowhere: the kernel's helpers fail here only for want of memory",
 	}
 	produced := make(map[string]bool)
 	for _, c := range packetCases() {
@@ -220,8 +220,8 @@ func TestVerdictsAreProduced(t *testing.T) {
 // TestSessionsFull has a table of sessions that does not evict.
 func TestSessionsFull(t *testing.T) {
 	r := newRig(t, func(spec *ebpf.CollectionSpec) {
-		spec.Maps["new_sessions"].Type = ebpf.Hash
-		spec.Maps["new_sessions"].MaxEntries = 1
+		spec.Maps["unconfirmed_sessions"].Type = ebpf.Hash
+		spec.Maps["unconfirmed_sessions"].MaxEntries = 1
 	})
 	first := pkt.UDP(client4, vip4).Inside(outer(native4))
 	second := first.With(from("198.51.100.8:40000"))

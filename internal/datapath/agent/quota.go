@@ -18,7 +18,7 @@ import (
 type sessionTable int
 
 const (
-	provenTable sessionTable = iota
+	confirmedTable sessionTable = iota
 	newTable
 	quotaTables = sessionTable(len(agentSessionUsage{}.Made))
 )
@@ -36,7 +36,7 @@ type VIPSessions struct {
 	Refused     bool // it wanted more than it may have since the last sweep
 }
 
-// TenantSessions is what the VIPs of a tenant have of proven sessions together.
+// TenantSessions is what the VIPs of a tenant have of confirmed sessions together.
 type TenantSessions struct {
 	Tenant        string
 	Proven, Limit int
@@ -76,7 +76,7 @@ func (d *Datapath) quotaRows(
 		}
 		all.Own[table] = made[borrowed].Made[table] + uint64(max(shared-lent, 0))
 	}
-	all.Most[newTable] = uint64(d.spillRoom())
+	all.Most[newTable] = uint64(d.overflowRoom())
 	rows[borrowed] = all
 	return rows
 }
@@ -84,14 +84,14 @@ func (d *Datapath) quotaRows(
 // room is what VIPs divide of a table.
 func (d *Datapath) room(table sessionTable) int {
 	if table == newTable {
-		return tableRoom(d.objects.NewSessions) - d.spillRoom()
+		return tableRoom(d.objects.UnconfirmedSessions) - d.overflowRoom()
 	}
 	return tableRoom(d.objects.Sessions)
 }
 
-// spillRoom is how many new sessions may be beyond quotas: a quarter, as far as their keys are kept.
-func (d *Datapath) spillRoom() int {
-	return min(tableRoom(d.objects.NewSessions)/4, int(d.objects.SpilledSessions.MaxEntries()))
+// overflowRoom is how many new sessions may be beyond quotas: a quarter, as far as their keys are kept.
+func (d *Datapath) overflowRoom() int {
+	return min(tableRoom(d.objects.UnconfirmedSessions)/4, int(d.objects.OverflowSessions.MaxEntries()))
 }
 
 // countVIPs has sessions counted for exactly the VIPs of rules. One that is new has none yet.
@@ -142,14 +142,14 @@ func (d *Datapath) usages() (map[netip.Addr]agentSessionUsage, error) {
 
 // ledger counts what VIPs have, beside a sweep.
 type ledger struct {
-	proven *ebpf.Map
-	made   map[netip.Addr]agentSessionUsage // when it began
-	held   map[netip.Addr]*holding
+	confirmed *ebpf.Map
+	made      map[netip.Addr]agentSessionUsage // when it began
+	held      map[netip.Addr]*holding
 }
 
 func (d *Datapath) newLedger() (*ledger, error) {
 	made, err := d.usages()
-	l := &ledger{proven: d.objects.Sessions, made: made, held: make(map[netip.Addr]*holding, len(made))}
+	l := &ledger{confirmed: d.objects.Sessions, made: made, held: make(map[netip.Addr]*holding, len(made))}
 	for vip := range made {
 		if vip != borrowed {
 			l.held[vip] = &holding{}
@@ -164,8 +164,8 @@ func (l *ledger) add(in *ebpf.Map, s Session, spilled bool) {
 	if h == nil { // the VIP is gone
 		return
 	}
-	if in == l.proven {
-		h.used[provenTable]++
+	if in == l.confirmed {
+		h.used[confirmedTable]++
 		return
 	}
 	if spilled {
@@ -174,7 +174,7 @@ func (l *ledger) add(in *ebpf.Map, s Session, spilled bool) {
 		h.used[newTable]++
 	}
 	if s.State == StateEstablished {
-		h.waiting[provenTable]++
+		h.waiting[confirmedTable]++
 	}
 }
 
@@ -193,7 +193,7 @@ func (d *Datapath) settle(l *ledger) ([]VIPSessions, []TenantSessions, error) {
 			return nil, nil, fmt.Errorf("set the quota of sessions of %s: %w", vip, err)
 		}
 	}
-	each, _ := divide(d.room(provenTable), d.config.MaxVIPSessions, provenTable, tenants, l.held)
+	each, _ := divide(d.room(confirmedTable), d.config.MaxVIPSessions, confirmedTable, tenants, l.held)
 	excess := make(map[netip.Addr]int)
 	all := make([]VIPSessions, 0, len(each))
 	owners := make(map[netip.Addr]string, len(each))
@@ -202,12 +202,12 @@ func (d *Datapath) settle(l *ledger) ([]VIPSessions, []TenantSessions, error) {
 	}
 	for vip, q := range each {
 		h, limit := l.held[vip], q.most
-		if h.used[provenTable] > limit {
-			excess[vip] = h.used[provenTable] - limit
+		if h.used[confirmedTable] > limit {
+			excess[vip] = h.used[confirmedTable] - limit
 		}
 		before, now := d.refused[vip], l.made[vip].Refused
 		all = append(all, VIPSessions{
-			VIP: vip, Tenant: owners[vip], Proven: min(h.used[provenTable], limit), New: h.used[newTable] + h.spilled, Limit: limit, Refused: now != before,
+			VIP: vip, Tenant: owners[vip], Proven: min(h.used[confirmedTable], limit), New: h.used[newTable] + h.spilled, Limit: limit, Refused: now != before,
 		})
 	}
 	d.refused = make(map[netip.Addr][quotaTables]uint64, len(l.made))
@@ -220,20 +220,20 @@ func (d *Datapath) settle(l *ledger) ([]VIPSessions, []TenantSessions, error) {
 
 // sumTenants adds up what VIPs of tenants have that have been divided.
 func sumTenants(tenants map[string]*tenancy, vips []VIPSessions) []TenantSessions {
-	proven := make(map[string]int)
+	confirmed := make(map[string]int)
 	for _, v := range vips {
-		proven[v.Tenant] += v.Proven
+		confirmed[v.Tenant] += v.Proven
 	}
 	var all []TenantSessions
 	for _, name := range slices.Sorted(maps.Keys(tenants)) {
 		if t := tenants[name]; t.named {
-			all = append(all, TenantSessions{Tenant: name, Proven: proven[name], Limit: t.most})
+			all = append(all, TenantSessions{Tenant: name, Proven: confirmed[name], Limit: t.most})
 		}
 	}
 	return all
 }
 
-// giveBack ends so many proven sessions of each VIP: those that have been idle for longest.
+// giveBack ends so many confirmed sessions of each VIP: those that have been idle for longest.
 func (d *Datapath) giveBack(excess map[netip.Addr]int) error {
 	if len(excess) == 0 {
 		return nil

@@ -18,7 +18,7 @@ import (
 func quotaRig(t *testing.T) *rig {
 	return newRig(t, func(spec *ebpf.CollectionSpec) {
 		spec.Maps["sessions"].MaxEntries = 1 << 11
-		spec.Maps["new_sessions"].MaxEntries = 1 << 11
+		spec.Maps["unconfirmed_sessions"].MaxEntries = 1 << 11
 	})
 }
 
@@ -28,7 +28,7 @@ var families = map[string]struct{ greedy, other, client, dip string }{
 	"v6": {vip6, "[2001:db8:1::11]:80", "2001:db8::7", native6},
 }
 
-// TestQuotasSpareOtherVIPs floods one VIP with connections whose clients answer, and so with proven sessions. Those
+// TestQuotasSpareOtherVIPs floods one VIP with connections whose clients answer, and so with confirmed sessions. Those
 // of another VIP, idle meanwhile, go on where the workload speaks first; new ones begin; and the VIP that is flooded
 // goes on too.
 func TestQuotasSpareOtherVIPs(t *testing.T) {
@@ -119,8 +119,8 @@ func (r *rig) prove(vip string, first, n int) {
 	}
 }
 
-// proven sweeps, and tells how many proven sessions each VIP has.
-func (r *rig) proven() map[string]int {
+// confirmed sweeps, and tells how many confirmed sessions each VIP has.
+func (r *rig) confirmed() map[string]int {
 	r.t.Helper()
 	all := make(map[string]int)
 	for _, v := range r.sweep().VIPs {
@@ -133,13 +133,13 @@ func (r *rig) proven() map[string]int {
 // begin with; and give it back when another wants as much.
 func TestIdleSharesAreLentAndGivenBack(t *testing.T) {
 	r := quotaRig(t)
-	room := r.room(provenTable)
+	room := r.room(confirmedTable)
 	for i := range 2 {
 		r.prove(vip4, i*3000, 3000)
-		r.proven()
+		r.confirmed()
 	}
 	first, second := ipOf(vip4), ipOf(otherVIP4)
-	alone := r.proven()[first]
+	alone := r.confirmed()[first]
 	if least := room/2 + room/6 + room/12; alone < least { // common, its own, and some of that of the others
 		t.Errorf("a VIP beside idle ones has %d of %d sessions, want at least %d", alone, room, least)
 	}
@@ -148,10 +148,10 @@ func TestIdleSharesAreLentAndGivenBack(t *testing.T) {
 	r.prove(otherVIP4, 10_000, some)
 	for range 4 {
 		r.prove(otherVIP4, 10_000, 4000)
-		r.proven()
+		r.confirmed()
 	}
-	r.proven()
-	now := r.proven()
+	r.confirmed()
+	now := r.confirmed()
 	if now[first] >= alone*3/4 || now[second] < now[first]*9/10 {
 		t.Errorf("a VIP that had %d sessions has %d beside one that wants as many and has %d", alone, now[first], now[second])
 	}
@@ -165,7 +165,7 @@ func TestIdleSharesAreLentAndGivenBack(t *testing.T) {
 func TestBorrowedSessionsEndAtASweep(t *testing.T) {
 	r := quotaRig(t)
 	r.prove(vip4, 0, 1200)
-	before := r.proven()[ipOf(vip4)]
+	before := r.confirmed()[ipOf(vip4)]
 	// As if the other had been refused that many; and the first half of ours had been idle for longest.
 	idle := make(map[agentSessionKey]bool)
 	rows, err := readTable[agentSessionKey, agentSession](r.objects.Sessions)
@@ -186,8 +186,8 @@ func TestBorrowedSessionsEndAtASweep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.held[netip.MustParseAddrPort(vip4).Addr()].used[provenTable] = before
-	l.held[netip.MustParseAddrPort(otherVIP4).Addr()].waiting[provenTable] = 4000
+	l.held[netip.MustParseAddrPort(vip4).Addr()].used[confirmedTable] = before
+	l.held[netip.MustParseAddrPort(otherVIP4).Addr()].waiting[confirmedTable] = 4000
 	counted, _, err := r.settle(l)
 	if err != nil {
 		t.Fatal(err)
@@ -248,9 +248,9 @@ func TestTenantsShareSessions(t *testing.T) {
 		for i, vip := range many {
 			r.prove(vip, 20_000+i*want/8, want/8)
 		}
-		r.proven()
+		r.confirmed()
 		r.prove(vip4, 0, want)
-		now = r.proven()
+		now = r.confirmed()
 	}
 	theirs, ours := sum(now), now[ipOf(vip4)]
 	told := make(map[string]TenantSessions)
@@ -310,7 +310,7 @@ func TestDivide(t *testing.T) {
 				held[vip] = &holding{used: [quotaTables]int{rapid.IntRange(0, room).Draw(t, "used")}}
 			}
 		}
-		each, shared := divide(room, 0, provenTable, tenants, held)
+		each, shared := divide(room, 0, confirmedTable, tenants, held)
 		own := 0
 		for vip, q := range each {
 			own += q.own
@@ -323,8 +323,8 @@ func TestDivide(t *testing.T) {
 		}
 		part := func(name string) (most, want int) {
 			for vip := range tenants[name].vips {
-				most += min(each[vip].most, wantOf(held[vip], provenTable))
-				want += wantOf(held[vip], provenTable)
+				most += min(each[vip].most, wantOf(held[vip], confirmedTable))
+				want += wantOf(held[vip], confirmedTable)
 			}
 			return most, want
 		}

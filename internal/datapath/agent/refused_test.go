@@ -19,7 +19,7 @@ func TestTheHostItselfSendsAsItself(t *testing.T) {
 			pkt.TCP(own(c.dip, 50000), c.remote, pkt.SYN, pkt.MSS(1460)), pkt.TCP(own(c.dip, 22), c.remote, pkt.ACK), pkt.UDP(own(c.dip, 50000), c.remote),
 		} {
 			r.check("the host's", step{program: "to_uplink", in: packet.Frame(), verdict: "pass_no_session", want: &packet})
-			r.check("a workload's", step{program: "from_workload", in: packet.Frame(), verdict: "drop_not_its_source"})
+			r.check("a workload's", step{program: "from_workload", in: packet.Frame(), verdict: "drop_spoofed_source"})
 		}
 	}
 }

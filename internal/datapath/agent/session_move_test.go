@@ -10,7 +10,7 @@ import (
 	"github.com/weirlb/weir/internal/testkit/pkt"
 )
 
-// TestEventsWhileSessionsMove has the client's packet that moves a session to the proven ones, and one end's FIN, on two
+// TestEventsWhileSessionsMove has the client's packet that moves a session to the confirmed ones, and one end's FIN, on two
 // CPUs at once. The FIN is noted wherever the session is: one that never ends takes what begins on its ports by a SYN
 // cookie for its own, and its workload, which waits in TIME-WAIT, does not answer it.
 func TestEventsWhileSessionsMove(t *testing.T) {
@@ -45,7 +45,7 @@ func TestEventsWhileSessionsMove(t *testing.T) {
 				lost := 0
 				for i := range int64(rounds) {
 					_ = r.objects.Sessions.Delete(ours.key) // there is none in the first round
-					if err := r.objects.NewSessions.Put(ours.key, ours.row); err != nil {
+					if err := r.objects.UnconfirmedSessions.Put(ours.key, ours.row); err != nil {
 						t.Fatal(err)
 					}
 					begun.Add(1)

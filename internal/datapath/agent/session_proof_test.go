@@ -178,8 +178,8 @@ func TestResetIsVerified(t *testing.T) {
 	})
 }
 
-// proven says whether the only session is where floods of SYNs do not reach.
-func (c talk) proven() bool {
+// confirmed says whether the only session is where floods of SYNs do not reach.
+func (c talk) confirmed() bool {
 	c.t.Helper()
 	var key agentSessionKey
 	return c.objects.Sessions.NextKey(nil, &key) == nil
@@ -197,12 +197,12 @@ func TestBlindAcknowledgement(t *testing.T) {
 		c.hears(pkt.FIN|pkt.ACK, clientNext, workloadISN-1)
 		c.answers(pkt.RST, workloadNext+1<<20, 0) // by which the workload answers one of them
 		blind()
-		if c.proven() || c.state() != StateSYN {
-			t.Fatalf("a blind acknowledgement makes the session %s, proven: %v", c.state(), c.proven())
+		if c.confirmed() || c.state() != StateSYN {
+			t.Fatalf("a blind acknowledgement makes the session %s, confirmed: %v", c.state(), c.confirmed())
 		}
 		c.hears(pkt.ACK, clientNext, workloadNext)
-		if !c.proven() || c.state() != StateEstablished {
-			t.Errorf("the client's acknowledgement makes the session %s, proven: %v", c.state(), c.proven())
+		if !c.confirmed() || c.state() != StateEstablished {
+			t.Errorf("the client's acknowledgement makes the session %s, confirmed: %v", c.state(), c.confirmed())
 		}
 		blind()
 		if c.state() != StateEstablished {

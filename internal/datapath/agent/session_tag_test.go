@@ -45,7 +45,7 @@ func (r *rig) answer(client, vip, dip string) replied {
 
 func (r *rig) newSessions() map[agentSessionKey]agentSession {
 	r.t.Helper()
-	rows, err := readTable[agentSessionKey, agentSession](r.objects.NewSessions)
+	rows, err := readTable[agentSessionKey, agentSession](r.objects.UnconfirmedSessions)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -56,14 +56,14 @@ func (r *rig) newSessions() map[agentSessionKey]agentSession {
 // while a program is at it. Nothing leaves as the other's VIP, and the client's next packet mends it.
 func TestRowsOfOthersAreRefused(t *testing.T) {
 	for name, f := range families {
-		for _, table := range []string{"new_sessions", "sessions"} {
+		for _, table := range []string{"unconfirmed_sessions", "sessions"} {
 			t.Run(name+" "+table, func(t *testing.T) {
 				r := newRig(t)
 				r.rulesOfTwo(f.greedy, f.other)
 				address := netip.MustParseAddr(f.client)
 				ours := r.answer(netip.AddrPortFrom(address, 2000).String(), f.greedy, f.dip)
 				other := r.answer(netip.AddrPortFrom(address, 2001).String(), f.other, f.dip)
-				rows := r.objects.NewSessions
+				rows := r.objects.UnconfirmedSessions
 				if table == "sessions" {
 					rows = r.objects.Sessions
 				}
@@ -115,7 +115,7 @@ func TestRepliesWhileRowsChangeHands(t *testing.T) {
 						failed <- nil
 						return
 					default:
-						_, err = r.objects.NewSessions.BatchUpdate(keys, rows, nil)
+						_, err = r.objects.UnconfirmedSessions.BatchUpdate(keys, rows, nil)
 					}
 				}
 				failed <- err
@@ -145,7 +145,7 @@ func sourceOf(frame []byte) netip.Addr {
 	return netip.AddrFrom16([16]byte(packet[8:24]))
 }
 
-// TestRepliesWhileSessionsMove has a session move from the new ones to the proven ones, over and over, while the workload
+// TestRepliesWhileSessionsMove has a session move from the new ones to the confirmed ones, over and over, while the workload
 // answers in it: always as from the VIP.
 func TestRepliesWhileSessionsMove(t *testing.T) {
 	const rounds = 200_000
@@ -159,7 +159,7 @@ func TestRepliesWhileSessionsMove(t *testing.T) {
 			defer answers.Store(rounds) // whatever ends the test ends the moves
 			moved := make(chan error, 1)
 			go func() {
-				from, to := r.objects.NewSessions, r.objects.Sessions
+				from, to := r.objects.UnconfirmedSessions, r.objects.Sessions
 				var err error
 				for err == nil && answers.Load() < rounds {
 					err = errors.Join(to.Put(ours.key, ours.row), from.Delete(ours.key))
@@ -208,12 +208,12 @@ func TestTheRingSparesWhatBeganAnew(t *testing.T) {
 			quota(0)
 			send(port)
 			key := onlyKey(t, r.newSessions())
-			if err := r.objects.NewSessions.Delete(key); err != nil {
+			if err := r.objects.UnconfirmedSessions.Delete(key); err != nil {
 				t.Fatal(err)
 			}
 			quota(1)
 			send(port)
-			for i := range uint16(r.spillRoom()) {
+			for i := range uint16(r.overflowRoom()) {
 				send(port + 1 + i)
 			}
 			rows := r.newSessions()
@@ -221,10 +221,10 @@ func TestTheRingSparesWhatBeganAnew(t *testing.T) {
 				t.Error("a session within its VIP's quota made way for one beyond it")
 			}
 			// And what is beyond makes way: the oldest of them.
-			if got, want := len(rows), r.spillRoom()+1; got != want {
+			if got, want := len(rows), r.overflowRoom()+1; got != want {
 				t.Errorf("%d sessions, not %d", got, want)
 			}
-			send(port + 1 + uint16(r.spillRoom()))
+			send(port + 1 + uint16(r.overflowRoom()))
 			if got := len(r.newSessions()); got != len(rows) {
 				t.Errorf("one more made %d sessions of %d", got, len(rows))
 			}

@@ -107,7 +107,7 @@ func (d *Datapath) Sweep(now time.Duration, t Timeouts) (Census, error) {
 			result.Live++
 			session := fromSession(key, row)
 			count.add(session, carriesCookie(row))
-			vips.add(table, session, row.Spilled != 0)
+			vips.add(table, session, row.Overflow != 0)
 			return nil
 		})
 		if err != nil {
@@ -122,7 +122,7 @@ func (d *Datapath) Sweep(now time.Duration, t Timeouts) (Census, error) {
 // sessionTables are where sessions are. One may move from the first to the second meanwhile, so the
 // second comes later: it is seen twice rather than missed.
 func (d *Datapath) sessionTables() []*ebpf.Map {
-	return []*ebpf.Map{d.objects.NewSessions, d.objects.Sessions}
+	return []*ebpf.Map{d.objects.UnconfirmedSessions, d.objects.Sessions}
 }
 
 // endSession removes a session whose row was looked up with the result looked.

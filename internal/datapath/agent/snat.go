@@ -23,7 +23,7 @@ const (
 // groupBits are those of the group, before an address, in the table of exceptions.
 const groupBits = 32
 
-// maxSNATWorkloads is the room in snat_workloads and snat_states, whose first row is nobody's.
+// maxSNATWorkloads is the room in snat_workloads and snat_stats, whose first row is nobody's.
 const maxSNATWorkloads = 4096
 
 // snatRow is a workload that leaves as a VIP, as the tables hold it.
@@ -104,7 +104,7 @@ func (d *Datapath) endSNAT(rows map[netip.Addr]*snatRow) error {
 			return err
 		}
 		for block := range old.blocks {
-			err := d.objects.SnatOwned.Delete(agentSnatOwnedKey{Workload: old.number, Block: block})
+			err := d.objects.SnatBlocks.Delete(agentSnatBlockKey{Workload: old.number, Block: block})
 			if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 				return fmt.Errorf("remove ports of %s: %w", dip, err)
 			}
@@ -241,17 +241,17 @@ func (row *snatRow) value() agentSnatWorkload {
 
 // writeExcepts makes the destinations of all workloads' groups those that they leave alone.
 func (d *Datapath) writeExcepts(rows map[netip.Addr]*snatRow, always []netip.Prefix) error {
-	excepts := make(map[agentSnatExcept]uint8)
+	excepts := make(map[agentSnatExempt]uint8)
 	for _, row := range rows {
 		for _, prefix := range slices.Concat(alwaysExcepted, always, row.config.Except) {
 			prefixed := toPrefix(prefix.Masked())
-			excepts[agentSnatExcept{Bits: groupBits + prefixed.Bits, Group: row.number, Address: prefixed.Address}] = 1
+			excepts[agentSnatExempt{Bits: groupBits + prefixed.Bits, Group: row.number, Address: prefixed.Address}] = 1
 		}
 	}
 	if d.excepts != nil && maps.Equal(excepts, d.excepts) {
 		return nil
 	}
-	if err := writeTable(d.objects.SnatExcepts, excepts); err != nil {
+	if err := writeTable(d.objects.SnatExempts, excepts); err != nil {
 		return fmt.Errorf("set destinations that are left alone: %w", err)
 	}
 	d.excepts = excepts

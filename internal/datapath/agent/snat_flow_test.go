@@ -24,7 +24,7 @@ func TestSNATHold(t *testing.T) {
 	first := pkt.UDP(own(native4, 50000), remote4, pkt.Payload([]byte("first")))
 	large := first.With(pkt.Payload(bytes.Repeat([]byte{7}, 1400)))
 	for i, p := range []pkt.Packet{first, large} {
-		if got := r.verdict("to_uplink", p); got != "snat_hold" {
+		if got := r.verdict("to_uplink", p); got != "snat_queue" {
 			t.Fatalf("packet %d: verdict is %s", i, got)
 		}
 		n := r.notice(notices)
@@ -47,7 +47,7 @@ func TestSNATHold(t *testing.T) {
 	if opened, err := r.OpenFlow(flow, 1); opened || err != nil {
 		t.Errorf("opened with a packet that waits: %v, %v", opened, err)
 	}
-	if got := r.verdict("to_uplink", first); got != "snat_hold" {
+	if got := r.verdict("to_uplink", first); got != "snat_queue" {
 		t.Errorf("before the flow is opened: verdict is %s", got)
 	}
 	if n := r.notice(notices); n.Order != 3 {
@@ -67,10 +67,10 @@ func (r *rig) holdBounds() {
 	r.t.Helper()
 	r.listed(ranges(0))
 	waits := pkt.UDP(own(native4, 50001), remote4)
-	if got := r.run("to_uplink", waits.Frame(), gso(3, 10)); got.verdict != "drop_hold_large" {
+	if got := r.run("to_uplink", waits.Frame(), gso(3, 10)); got.verdict != "drop_snat_queue_large" {
 		r.t.Errorf("a buffer of segments: verdict is %s", got.verdict)
 	}
-	for _, want := range []string{"snat_hold", "drop_hold_full"} {
+	for _, want := range []string{"snat_queue", "drop_snat_queue_full"} {
 		if got := r.verdict("to_uplink", waits); got != want {
 			r.t.Errorf("verdict is %s, not %s", got, want)
 		}
@@ -78,7 +78,7 @@ func (r *rig) holdBounds() {
 	if err := r.Unhold(1, 4); err != nil {
 		r.t.Fatal(err)
 	}
-	if got := r.verdict("to_uplink", waits); got != "snat_hold" {
+	if got := r.verdict("to_uplink", waits); got != "snat_queue" {
 		r.t.Errorf("when others do not wait any more: verdict is %s", got)
 	}
 }
@@ -101,7 +101,7 @@ func TestSNATExhausted(t *testing.T) {
 	if err := r.RefusePorts(dip, 0); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.verdict("to_uplink", syn); got != "snat_hold" {
+	if got := r.verdict("to_uplink", syn); got != "snat_queue" {
 		t.Errorf("when it is over: verdict is %s", got)
 	}
 }
@@ -157,7 +157,7 @@ func TestSNATPortsAreUsedUp(t *testing.T) {
 	}
 	for i := range targets {
 		remote := fmt.Sprintf("198.51.100.%d:443", 1+i)
-		if got := r.verdict("to_uplink", pkt.TCP(own(native4, 60000), remote, pkt.SYN)); got != "snat_hold" && got != "drop_hold_full" {
+		if got := r.verdict("to_uplink", pkt.TCP(own(native4, 60000), remote, pkt.SYN)); got != "snat_queue" && got != "drop_snat_queue_full" {
 			t.Fatalf("one more to %s: verdict is %s", remote, got)
 		}
 	}
@@ -236,7 +236,7 @@ func TestSNATResetFreesThePort(t *testing.T) {
 		r.leaves(native4, syn.With(func(p *pkt.Packet) { p.Flags = pkt.ACK }))
 		r.verdict("from_uplink", answered(out, native4, pkt.RST))
 	}
-	if got := r.verdict("to_uplink", pkt.TCP(own(native4, 3024), remote4, pkt.SYN)); got != "snat_hold" {
+	if got := r.verdict("to_uplink", pkt.TCP(own(native4, 3024), remote4, pkt.SYN)); got != "snat_queue" {
 		t.Errorf("one more: verdict is %s", got)
 	}
 }
@@ -329,7 +329,7 @@ func TestSNATAgainstOracle(t *testing.T) {
 			continue
 		}
 		if len(inUse) == 8 {
-			if got := r.verdict("to_uplink", p); got != "snat_hold" && got != "drop_hold_full" {
+			if got := r.verdict("to_uplink", p); got != "snat_queue" && got != "drop_snat_queue_full" {
 				t.Fatalf("step %d: no port is free, verdict is %s", i, got)
 			}
 			workload, remote := netip.MustParseAddrPort(own(native4, f.port)), netip.AddrPortFrom(p.IP.Destination, 443)

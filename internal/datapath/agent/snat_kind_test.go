@@ -153,7 +153,7 @@ func TestSNATMappingOfHeldFlows(t *testing.T) {
 			program = "from_workload"
 		}
 		first := pkt.UDP(own(remote.dip, 50000), remote.first)
-		if got := r.verdict(program, first); got != "snat_hold" {
+		if got := r.verdict(program, first); got != "snat_queue" {
 			t.Fatalf("without ports: verdict is %s", got)
 		}
 		r.listed(filtering(model.FilterNone), ranges(1))
@@ -215,7 +215,7 @@ func TestSNATFragments(t *testing.T) {
 	r.listed(ranges(0))
 	lost := whole.With(func(p *pkt.Packet) { p.IP.ID = 4711; p.SourcePort = 50001 })
 	for _, p := range []pkt.Packet{piece(lost, 0, true), piece(lost, 5, false)} {
-		if got := r.verdict("to_uplink", p); got != "drop_hold_fragment" {
+		if got := r.verdict("to_uplink", p); got != "drop_snat_queue_fragment" {
 			t.Errorf("without a port: verdict is %s", got)
 		}
 	}

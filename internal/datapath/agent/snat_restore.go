@@ -33,7 +33,7 @@ func (d *Datapath) readSNAT() error {
 		}
 		d.snat[key.Address], byNumber[row.number] = row, row
 	}
-	owned, err := readTable[agentSnatOwnedKey, agentSnatOwned](d.objects.SnatOwned)
+	owned, err := readTable[agentSnatBlockKey, agentSnatBlock](d.objects.SnatBlocks)
 	if err != nil {
 		return fmt.Errorf("read ports: %w", err)
 	}
@@ -61,7 +61,7 @@ func (d *Datapath) readSNAT() error {
 }
 
 // rangesOfOwned are the ranges that a workload has of a block, and those of them that take no new flow.
-func rangesOfOwned(key agentSnatOwnedKey, owned agentSnatOwned) (held, reclaimed []model.Range) {
+func rangesOfOwned(key agentSnatBlockKey, owned agentSnatBlock) (held, reclaimed []model.Range) {
 	for r := range uint32(rangesOfBlock) {
 		number := model.Range(key.Block*rangesOfBlock + r)
 		switch {
@@ -118,7 +118,7 @@ func filteringOf(flags agentSnatWorkloadFlag) model.Filtering {
 
 // readExcepts restores which destinations are left alone.
 func (d *Datapath) readExcepts(byNumber map[uint32]*snatRow) error {
-	excepts, err := readTable[agentSnatExcept, uint8](d.objects.SnatExcepts)
+	excepts, err := readTable[agentSnatExempt, uint8](d.objects.SnatExempts)
 	if err != nil {
 		return fmt.Errorf("read destinations that are left alone: %w", err)
 	}

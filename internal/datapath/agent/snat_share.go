@@ -33,7 +33,7 @@ type snatTenant struct {
 }
 
 func (d *Datapath) snatTables() [snatTables]*ebpf.Map {
-	return [snatTables]*ebpf.Map{d.objects.SnatFlows, d.objects.SnatPorts, d.objects.SnatTargets, d.objects.SnatUsed}
+	return [snatTables]*ebpf.Map{d.objects.SnatFlows, d.objects.SnatPorts, d.objects.SnatDests, d.objects.SnatBlockUse}
 }
 
 // snatTenants are those of rows.
@@ -84,15 +84,15 @@ func shareSNAT(room int, tenants map[uint32]snatTenant, wanted map[uint32]int) (
 
 // snatAccounts are the counts of the programs.
 type snatAccounts struct {
-	states  []agentSnatState  // by workload's number
+	states  []agentSnatStat   // by workload's number
 	tenants []agentSnatTenant // by tenant's number
 }
 
 func (d *Datapath) snatAccounts() (snatAccounts, error) {
 	a := snatAccounts{
-		states: make([]agentSnatState, d.objects.SnatStates.MaxEntries()), tenants: make([]agentSnatTenant, d.objects.SnatTenants.MaxEntries()),
+		states: make([]agentSnatStat, d.objects.SnatStats.MaxEntries()), tenants: make([]agentSnatTenant, d.objects.SnatTenants.MaxEntries()),
 	}
-	if err := readArray(d.objects.SnatStates, a.states); err != nil {
+	if err := readArray(d.objects.SnatStats, a.states); err != nil {
 		return a, fmt.Errorf("read what workloads have of source NAT: %w", err)
 	}
 	if err := readArray(d.objects.SnatTenants, a.tenants); err != nil {

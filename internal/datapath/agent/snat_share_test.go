@@ -45,7 +45,7 @@ const (
 func shareRig(t *testing.T, all []sharer, changes ...func(*model.HostSNAT)) *rig {
 	t.Helper()
 	r := newRig(t, func(spec *ebpf.CollectionSpec) {
-		for name, size := range map[string]uint32{"snat_flows": shareFlows, "snat_targets": shareFlows, "snat_ports": 2 * shareFlows, "snat_used": 2 * shareFlows} {
+		for name, size := range map[string]uint32{"snat_flows": shareFlows, "snat_dests": shareFlows, "snat_ports": 2 * shareFlows, "snat_block_use": 2 * shareFlows} {
 			spec.Maps[name].MaxEntries = size
 		}
 	})
@@ -288,8 +288,8 @@ func (r *rig) wantCounts() {
 	}
 	check(r.t, eachBatched(r.objects.SnatFlows, func(_ agentSessionKey, row agentSnatFlow) { note(row.Workload, 0) }))
 	check(r.t, eachBatched(r.objects.SnatPorts, func(_ agentSnatPortKey, row agentSnatPort) { note(row.Workload, 1) }))
-	check(r.t, eachBatched(r.objects.SnatTargets, func(key agentSnatTargetKey, _ agentSnatTarget) { note(key.Workload, 2) }))
-	check(r.t, eachBatched(r.objects.SnatUsed, func(key agentSnatUsedKey, _ uint64) { note(key.Target.Workload, 3) }))
+	check(r.t, eachBatched(r.objects.SnatDests, func(key agentSnatTargetKey, _ agentSnatTarget) { note(key.Workload, 2) }))
+	check(r.t, eachBatched(r.objects.SnatBlockUse, func(key agentSnatUsedKey, _ uint64) { note(key.Target.Workload, 3) }))
 	a, err := r.snatAccounts()
 	check(r.t, err)
 	for number, state := range a.states {
@@ -367,7 +367,7 @@ func TestSNATCountsOverARestart(t *testing.T) {
 
 	for number, state := range after.states { // as an upgrade from such a version leaves it
 		state.Rows, state.Tenant = [snatTables]uint32{}, 0
-		check(t, r.objects.SnatStates.Put(uint32(number), state))
+		check(t, r.objects.SnatStats.Put(uint32(number), state))
 	}
 	for number := range after.tenants {
 		check(t, r.objects.SnatTenants.Put(uint32(number), agentSnatTenant{}))
@@ -408,11 +408,11 @@ func TestSNATCountsAreMended(t *testing.T) {
 func TestSNATStatesAreMigrated(t *testing.T) {
 	spec, err := loadAgent()
 	check(t, err)
-	ours := spec.Maps["snat_states"]
+	ours := spec.Maps["snat_stats"]
 	word, long := &btf.Int{Name: "unsigned int", Size: 4}, &btf.Int{Name: "unsigned long long", Size: 8}
 	old := ours.Copy()
 	old.ValueSize = 32
-	old.Value = &btf.Struct{Name: "snat_state", Size: 32, Members: []btf.Member{
+	old.Value = &btf.Struct{Name: "snat_stat", Size: 32, Members: []btf.Member{
 		{Name: "flows", Type: word},
 		{Name: "held", Type: word, Offset: 32},
 		{Name: "asked", Type: long, Offset: 64},
@@ -429,11 +429,11 @@ func TestSNATStatesAreMigrated(t *testing.T) {
 		Flows, Held         uint32
 		Asked, Until, Begun uint64
 	}{1, 2, 3, 4, 5}))
-	m := &migration{spec: spec, live: map[string]*ebpf.Map{"snat_states": from}, seed: maphash.MakeSeed(), copied: map[uint64]struct{}{}}
-	check(t, m.copyTable("snat_states", to, ebpf.UpdateAny))
-	var got agentSnatState
+	m := &migration{spec: spec, live: map[string]*ebpf.Map{"snat_stats": from}, seed: maphash.MakeSeed(), copied: map[uint64]struct{}{}}
+	check(t, m.copyTable("snat_stats", to, ebpf.UpdateAny))
+	var got agentSnatStat
 	check(t, to.Lookup(uint32(7), &got))
-	if want := (agentSnatState{Held: 2, Asked: 3, RefusedUntil: 4, Begun: 5}); got != want {
+	if want := (agentSnatStat{Held: 2, Asked: 3, RefusedUntil: 4, Begun: 5}); got != want {
 		t.Errorf("became %+v, not %+v", got, want)
 	}
 }

@@ -83,10 +83,10 @@ func (d *Datapath) sweepRows(c *agentSnatSweepCall) error {
 			return eachPiece[agentSnatPortKey, agentSnatPort](o.SnatPorts, o.SweptPorts, run)
 		},
 		func(run func(int) error) error {
-			return eachPiece[agentSnatTargetKey, agentSnatTarget](o.SnatTargets, o.SweptTargets, run)
+			return eachPiece[agentSnatTargetKey, agentSnatTarget](o.SnatDests, o.SweptTargets, run)
 		},
 		func(run func(int) error) error {
-			return eachPiece[agentSnatUsedKey, uint64](o.SnatUsed, o.SweptUsed, run)
+			return eachPiece[agentSnatUsedKey, uint64](o.SnatBlockUse, o.SweptUsed, run)
 		},
 	} {
 		has, err := d.hasRows(c.Workload, table)
@@ -105,8 +105,8 @@ func (d *Datapath) hasRows(workload uint32, table int) (bool, error) {
 	if workload == 0 {
 		return true, nil
 	}
-	var state agentSnatState
-	err := d.objects.SnatStates.Lookup(workload, &state)
+	var state agentSnatStat
+	err := d.objects.SnatStats.Lookup(workload, &state)
 	return state.Rows[table] != 0, err
 }
 

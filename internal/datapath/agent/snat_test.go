@@ -87,20 +87,20 @@ func TestSNATVerdicts(t *testing.T) {
 		packet        pkt.Packet
 		want          string
 	}{
-		{"a destination of the VIP's exceptions", "to_uplink", syn(native4+":50000", "10.9.9.9:80"), "pass_except"},
-		{"a destination that is always left alone", "to_uplink", syn(native4+":50000", "169.254.169.254:80"), "pass_except"},
-		{"a manager", "to_uplink", syn(native4+":50000", "192.0.2.1:7400"), "pass_except"},
-		{"a workload of this host", "to_uplink", syn(native4+":50000", interface4+":80"), "pass_except"},
-		{"multicast", "to_uplink", pkt.UDP("["+native6+"]:5353", "[ff02::fb]:5353"), "pass_except"},
+		{"a destination of the VIP's exceptions", "to_uplink", syn(native4+":50000", "10.9.9.9:80"), "pass_snat_exempt"},
+		{"a destination that is always left alone", "to_uplink", syn(native4+":50000", "169.254.169.254:80"), "pass_snat_exempt"},
+		{"a manager", "to_uplink", syn(native4+":50000", "192.0.2.1:7400"), "pass_snat_exempt"},
+		{"a workload of this host", "to_uplink", syn(native4+":50000", interface4+":80"), "pass_snat_exempt"},
+		{"multicast", "to_uplink", pkt.UDP("["+native6+"]:5353", "[ff02::fb]:5353"), "pass_snat_exempt"},
 		{"in the middle of an unknown connection", "to_uplink", pkt.TCP(native4+":50000", remote4, pkt.ACK), "pass_no_flow"},
 		{"an answer of a server that is reached directly", "to_uplink", pkt.TCP(native4+":50000", remote4, pkt.SYN|pkt.ACK), "pass_no_flow"},
 		{"a workload that is not listed", "to_uplink", syn("10.1.0.99:50000", remote4), "pass_no_session"},
-		{"another's address from an interface", "from_workload", syn(native4+":50000", remote4), "drop_not_its_source"},
+		{"another's address from an interface", "from_workload", syn(native4+":50000", remote4), "drop_spoofed_source"},
 		{"the agent's word for a workload's tunnel", "to_uplink", pkt.UDP(interface4+":50000", remote4GUE), "pass_no_session"},
 		{"the agent's word for a workload that leaves as a VIP", "to_uplink", pkt.UDP(guest4+":50000", remote4GUE), "pass_ours"},
 		{"the agent's word for a native workload", "to_uplink", pkt.UDP(native4+":50000", remote4GUE), "pass_ours"},
 		{"the agent's word, by IPv6", "to_uplink", pkt.UDP("["+guest6+"]:50000", "[2001:db8::7]:6080"), "pass_ours"},
-		{"another's address from the host", "to_uplink", syn(guest4+":50000", remote4), "drop_not_its_source"},
+		{"another's address from the host", "to_uplink", syn(guest4+":50000", remote4), "drop_spoofed_source"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := snatRig(t)

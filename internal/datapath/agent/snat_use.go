@@ -63,8 +63,8 @@ func (d *Datapath) SNATUse(whole bool) ([]SNATUse, error) {
 	}
 	all := make([]SNATUse, 0, len(d.snat))
 	for _, row := range d.snat {
-		var state agentSnatState
-		if err := d.objects.SnatStates.Lookup(row.number, &state); err != nil {
+		var state agentSnatStat
+		if err := d.objects.SnatStats.Lookup(row.number, &state); err != nil {
 			return nil, fmt.Errorf("read state of %s: %w", row.config.Key, err)
 		}
 		use := SNATUse{
@@ -84,9 +84,9 @@ func (d *Datapath) SNATUse(whole bool) ([]SNATUse, error) {
 func (d *Datapath) idleRanges(row *snatRow) ([]IdleRange, error) {
 	var idle []IdleRange
 	for _, r := range row.config.Ranges {
-		key := agentSnatOwnedKey{Workload: row.number, Block: uint32(r) / rangesOfBlock}
-		var owned agentSnatOwned
-		err := d.objects.SnatOwned.Lookup(key, &owned)
+		key := agentSnatBlockKey{Workload: row.number, Block: uint32(r) / rangesOfBlock}
+		var owned agentSnatBlock
+		err := d.objects.SnatBlocks.Lookup(key, &owned)
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			continue
 		}
@@ -102,7 +102,7 @@ func (d *Datapath) idleRanges(row *snatRow) ([]IdleRange, error) {
 
 func (d *Datapath) destinations() (map[uint32][]Destination, error) {
 	most := make(map[uint32][]Destination)
-	err := eachBatched(d.objects.SnatTargets, func(key agentSnatTargetKey, target agentSnatTarget) {
+	err := eachBatched(d.objects.SnatDests, func(key agentSnatTargetKey, target agentSnatTarget) {
 		remote := fromAddrPort(key.Remote, key.RemotePort)
 		if int32(target.Live) <= 0 || key.Remote == (agentAddress{}) {
 			return
@@ -125,7 +125,7 @@ func (d *Datapath) destinations() (map[uint32][]Destination, error) {
 func (d *Datapath) usedPorts() (map[uint32]int, error) {
 	type block struct{ workload, number uint32 }
 	in := make(map[block]uint64)
-	err := eachBatched(d.objects.SnatUsed, func(key agentSnatUsedKey, used uint64) {
+	err := eachBatched(d.objects.SnatBlockUse, func(key agentSnatUsedKey, used uint64) {
 		in[block{key.Target.Workload, key.Block}] |= used
 	})
 	if err != nil {

@@ -70,21 +70,21 @@ func TestForgedSources(t *testing.T) {
 		{"its own, v6", syn(own(guest6, 50000), remote6), "snat_uplink"},
 		{"a neighbour's, not listed", syn(behind4+":50000", remote4), "pass_no_session"},
 		{"a neighbour's, not listed, v6", syn(own(behind6, 50000), remote6), "pass_no_session"},
-		{"its VIP", syn(crawler4+":1600", remote4), "drop_not_its_source"},
-		{"its VIP, v6", syn(own(crawler6, 1600), remote6), "drop_not_its_source"},
-		{"another VIP", syn(vip4, remote4), "drop_not_its_source"},
-		{"its VIP in a datagram", pkt.UDP(crawler4+":1600", remote4).Frame(), "drop_not_its_source"},
-		{"its VIP in a ping", asFrame(echo(crawler4, "198.51.100.7", echo4, 1600)), "drop_not_its_source"},
-		{"its VIP in a ping, v6", asFrame(echo(crawler6, "2001:db8::7", echo6, 1600)), "drop_not_its_source"},
-		{"its VIP in an answer to a ping", asFrame(echo(crawler4, "198.51.100.7", 0, 1600)), "drop_not_its_source"},
-		{"its VIP in an error", asFrame(message(crawler4, "198.51.100.7", unreachable4, quoted)), "drop_not_its_source"},
-		{"its VIP in a first fragment", piece(pkt.UDP(crawler4+":1600", remote4), 0, true).Frame(), "drop_not_its_source"},
-		{"its VIP in a later fragment", piece(pkt.UDP(crawler4+":1600", remote4), 5, false).Frame(), "drop_not_its_source"},
-		{"a native workload's", syn(native4+":50000", remote4), "drop_not_its_source"},
-		{"a workload's behind another interface", syn(interface4+":50000", remote4), "drop_not_its_source"},
-		{"a workload's behind another interface, v6", syn(own(interface6, 50000), remote6), "drop_not_its_source"},
-		{"anybody's", syn("192.0.2.55:50000", remote4), "drop_not_its_source"},
-		{"anybody's, v6", syn("[2001:db8:55::1]:50000", remote6), "drop_not_its_source"},
+		{"its VIP", syn(crawler4+":1600", remote4), "drop_spoofed_source"},
+		{"its VIP, v6", syn(own(crawler6, 1600), remote6), "drop_spoofed_source"},
+		{"another VIP", syn(vip4, remote4), "drop_spoofed_source"},
+		{"its VIP in a datagram", pkt.UDP(crawler4+":1600", remote4).Frame(), "drop_spoofed_source"},
+		{"its VIP in a ping", asFrame(echo(crawler4, "198.51.100.7", echo4, 1600)), "drop_spoofed_source"},
+		{"its VIP in a ping, v6", asFrame(echo(crawler6, "2001:db8::7", echo6, 1600)), "drop_spoofed_source"},
+		{"its VIP in an answer to a ping", asFrame(echo(crawler4, "198.51.100.7", 0, 1600)), "drop_spoofed_source"},
+		{"its VIP in an error", asFrame(message(crawler4, "198.51.100.7", unreachable4, quoted)), "drop_spoofed_source"},
+		{"its VIP in a first fragment", piece(pkt.UDP(crawler4+":1600", remote4), 0, true).Frame(), "drop_spoofed_source"},
+		{"its VIP in a later fragment", piece(pkt.UDP(crawler4+":1600", remote4), 5, false).Frame(), "drop_spoofed_source"},
+		{"a native workload's", syn(native4+":50000", remote4), "drop_spoofed_source"},
+		{"a workload's behind another interface", syn(interface4+":50000", remote4), "drop_spoofed_source"},
+		{"a workload's behind another interface, v6", syn(own(interface6, 50000), remote6), "drop_spoofed_source"},
+		{"anybody's", syn("192.0.2.55:50000", remote4), "drop_spoofed_source"},
+		{"anybody's, v6", syn("[2001:db8:55::1]:50000", remote6), "drop_spoofed_source"},
 		{"none yet, for DHCP", pkt.UDP("0.0.0.0:68", "255.255.255.255:67").Frame(), "pass_no_session"},
 		{"none yet, for neighbour discovery", asFrame(message("::", "ff02::1:ff00:5", 135, make([]byte, 20))), "pass_other"},
 		{"one of the link", pkt.UDP("[fe80::5]:5353", "[ff02::fb]:5353").Frame(), "pass_no_session"},
@@ -101,11 +101,11 @@ func TestForgedSources(t *testing.T) {
 			if c.want != "snat_uplink" && !bytes.Equal(got.frame, c.frame) {
 				t.Error("the frame was changed")
 			}
-			if c.want != "drop_not_its_source" {
+			if c.want != "drop_spoofed_source" {
 				return
 			}
 			r.checkSources(0)
-			if got := r.in(ns, "from_workload", c.frame, nil); got.verdict == "drop_not_its_source" && c.name != "a native workload's" {
+			if got := r.in(ns, "from_workload", c.frame, nil); got.verdict == "drop_spoofed_source" && c.name != "a native workload's" {
 				t.Error("it is dropped where sources are not looked at")
 			}
 			r.checkSources(1)
@@ -132,7 +132,7 @@ func TestForgedReplies(t *testing.T) {
 			r.in(ns, "from_workload", answer, nil), r.in(ns, "from_workload", reset, nil),
 			r.in(ns, "to_uplink", answer, passing(5)), r.in(ns, "to_uplink", reset, passing(5)),
 		} {
-			if forged.verdict != "drop_not_its_source" {
+			if forged.verdict != "drop_spoofed_source" {
 				t.Errorf("a reply as %s is %s", c.dip, forged.verdict)
 			}
 		}

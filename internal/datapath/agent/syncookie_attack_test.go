@@ -59,7 +59,7 @@ func (a *attacker) send(refused uint64, packets ...pkt.Packet) {
 // refused is how many cookies the host has refused.
 func (a *attacker) refused() uint64 {
 	v := a.w.verdicts()
-	return v["drop_cookie_forged"].Packets + v["drop_cookie_old"].Packets + v["drop_cookie_again"].Packets
+	return v["drop_syncookie_invalid"].Packets + v["drop_syncookie_expired"].Packets + v["drop_syncookie_replayed"].Packets
 }
 
 // forge makes of a client's ACK those that none of the host's business is: of a guessed cookie, of a secret of the past,
@@ -165,7 +165,7 @@ func TestSYNCookiesUnderAttack(t *testing.T) {
 			t.Errorf("a forged cookie made %v", s)
 		}
 	}
-	w.wantTaken("cookie_socket", "cookie_interface", "drop_cookie_forged", "drop_cookie_old")
+	w.wantTaken("syncookie_socket", "syncookie_interface", "drop_syncookie_invalid", "drop_syncookie_expired")
 }
 
 // TestReplayedCookies sends clients' ACKs again: while the connection is open, when both ends have finished, and after
@@ -212,8 +212,8 @@ func TestReplayedCookies(t *testing.T) {
 			t.Errorf("the workload accepted %d connections that nobody made", len(accepted))
 		}
 	})
-	w.wantTaken("cookie_socket", "cookie_interface", "drop_cookie_forged")
-	if w.verdicts()["drop_cookie_again"].Packets == 0 {
+	w.wantTaken("syncookie_socket", "syncookie_interface", "drop_syncookie_invalid")
+	if w.verdicts()["drop_syncookie_replayed"].Packets == 0 {
 		t.Error("no cookie was refused for it came again")
 	}
 }
@@ -235,9 +235,9 @@ func TestMergedCookies(t *testing.T) {
 	for _, vip := range []string{interfaceVIP4, interfaceVIP6} {
 		dip := map[string]string{interfaceVIP4: workloadDIP4, interfaceVIP6: workloadDIP6}[vip]
 		served(t, w.workload, dip)
-		before := w.verdicts()["drop_cookie_replay"].Packets
+		before := w.verdicts()["drop_syncookie_rewrite"].Packets
 		// A busy machine may send the acknowledgement before there is data.
-		for tries := 0; w.verdicts()["drop_cookie_replay"].Packets == before; tries++ {
+		for tries := 0; w.verdicts()["drop_syncookie_rewrite"].Packets == before; tries++ {
 			if tries == 100 {
 				t.Fatalf("%s: no cookie came in a merged segment", vip)
 			}

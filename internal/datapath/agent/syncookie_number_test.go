@@ -71,7 +71,7 @@ func TestWindowsAreTranslated(t *testing.T) {
 			OptionType: layers.TCPOptionKindWindowScale, OptionLength: 3, OptionData: []byte{c.scale},
 		}))
 		for range 2 { // the second on another CPU, that has not seen what the first one learnt
-			if got := r.run("from_workload", answer.Frame(), nil); got.verdict != "cookie_answer" {
+			if got := r.run("from_workload", answer.Frame(), nil); got.verdict != "syncookie_answer" {
 				t.Fatalf("SYN/ACK: %s", got.verdict)
 			}
 			r.setEvents(func(e agentSessionEvent) agentSessionEvent { return e &^ agentSessionEventSESSION_REPLAYED })
@@ -92,10 +92,10 @@ func TestWindowsAreTranslated(t *testing.T) {
 // setEvents changes what has been seen of the new sessions.
 func (r *rig) setEvents(change func(agentSessionEvent) agentSessionEvent) {
 	r.t.Helper()
-	rows, err := readTable[agentSessionKey, agentSession](r.objects.NewSessions)
+	rows, err := readTable[agentSessionKey, agentSession](r.objects.UnconfirmedSessions)
 	for key, row := range rows {
 		row.Events = change(row.Events)
-		err = errors.Join(err, r.objects.NewSessions.Put(key, row))
+		err = errors.Join(err, r.objects.UnconfirmedSessions.Put(key, row))
 	}
 	if err != nil {
 		r.t.Fatal(err)

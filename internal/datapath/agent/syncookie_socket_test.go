@@ -98,7 +98,7 @@ func TestSYNCookieListeners(t *testing.T) {
 			}
 		})
 	})
-	w.wantTaken("cookie_socket", "cookie_interface")
+	w.wantTaken("syncookie_socket", "syncookie_interface")
 }
 
 // wantTaken checks that cookies were taken in just these ways.
@@ -109,7 +109,7 @@ func (w *world) wantTaken(ways ...string) {
 		want[way] = true
 	}
 	verdicts := w.verdicts()
-	for _, name := range []string{"cookie_socket", "cookie_native", "cookie_interface", "drop_cookie_forged", "drop_cookie_old", "drop_cookie_replay"} {
+	for _, name := range []string{"syncookie_socket", "syncookie_native", "syncookie_interface", "drop_syncookie_invalid", "drop_syncookie_expired", "drop_syncookie_rewrite"} {
 		if got := verdicts[name].Packets; want[name] != (got != 0) {
 			w.t.Errorf("%s: %d packets", name, got)
 		}
@@ -203,7 +203,7 @@ func TestSYNCookiesWithoutHelp(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	w.wantTaken("cookie_native")
+	w.wantTaken("syncookie_native")
 }
 
 // TestSYNCookieSpeaksFirst has workloads speak first, to clients that say nothing.
@@ -366,7 +366,7 @@ func TestSYNCookiesOutliveTheAgent(t *testing.T) {
 	serve("without an agent")
 	w.start()
 	serve("with the next one")
-	w.wantTaken("cookie_socket", "cookie_interface")
+	w.wantTaken("syncookie_socket", "syncookie_interface")
 }
 
 // TestSYNCookiesWhileSecretsRotate replaces the secrets between each answer of the mux and the client's.
@@ -388,5 +388,5 @@ func TestSYNCookiesWhileSecretsRotate(t *testing.T) {
 			connection.Close()
 		}
 	})
-	w.wantTaken("cookie_socket", "cookie_interface")
+	w.wantTaken("syncookie_socket", "syncookie_interface")
 }

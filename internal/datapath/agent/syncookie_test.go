@@ -160,8 +160,8 @@ func (b begun) acknowledged() pkt.Packet {
 func (b begun) opened() []step {
 	syn, acknowledged := b.syn(), b.acknowledged()
 	return []step{
-		inbound(b.ack(), b.verdict("cookie_native", "cookie_interface"), &syn),
-		outbound(b.sends(), b.synAck(), b.verdict("cookie_answer_host", "cookie_answer"), &acknowledged),
+		inbound(b.ack(), b.verdict("syncookie_native", "syncookie_interface"), &syn),
+		outbound(b.sends(), b.synAck(), b.verdict("syncookie_answer_host", "syncookie_answer"), &acknowledged),
 	}
 }
 
@@ -249,18 +249,18 @@ func TestRefusedCookies(t *testing.T) {
 		}
 	}
 	cases := []refusal{
-		{"another client port", right, func(p *pkt.Packet) { p.SourcePort++ }, "drop_cookie_forged"},
-		{"another sequence number", right, func(p *pkt.Packet) { p.Seq++ }, "drop_cookie_forged"},
-		{"other options", right, func(p *pkt.Packet) { p.Options[2].OptionData[6] ^= 0x20 }, "drop_cookie_forged"},
-		{"no options", right, func(p *pkt.Packet) { p.Options = nil }, "drop_cookie_forged"},
-		{"a guess", right, func(p *pkt.Packet) { p.Ack += 1 << 20 }, "drop_cookie_forged"},
-		{"a secret of the past", of(6, 0), nil, "drop_cookie_old"},
-		{"a tick of the past", of(8, 2), nil, "drop_cookie_old"},
-		{"a tick of long ago", of(8, 4), nil, "drop_cookie_forged"},
+		{"another client port", right, func(p *pkt.Packet) { p.SourcePort++ }, "drop_syncookie_invalid"},
+		{"another sequence number", right, func(p *pkt.Packet) { p.Seq++ }, "drop_syncookie_invalid"},
+		{"other options", right, func(p *pkt.Packet) { p.Options[2].OptionData[6] ^= 0x20 }, "drop_syncookie_invalid"},
+		{"no options", right, func(p *pkt.Packet) { p.Options = nil }, "drop_syncookie_invalid"},
+		{"a guess", right, func(p *pkt.Packet) { p.Ack += 1 << 20 }, "drop_syncookie_invalid"},
+		{"a secret of the past", of(6, 0), nil, "drop_syncookie_expired"},
+		{"a tick of the past", of(8, 2), nil, "drop_syncookie_expired"},
+		{"a tick of long ago", of(8, 4), nil, "drop_syncookie_invalid"},
 	}
 	for bit := range uint(32) {
 		if bit != 3 && bit != 4 && bit != 5 && bit != 6 { // those that name tick and secret say old, or forged
-			cases = append(cases, refusal{fmt.Sprintf("bit %d", bit), right, flipped(bit), "drop_cookie_forged"})
+			cases = append(cases, refusal{fmt.Sprintf("bit %d", bit), right, flipped(bit), "drop_syncookie_invalid"})
 		}
 	}
 	r := newRig(t)
@@ -295,11 +295,11 @@ func TestSecretsRotate(t *testing.T) {
 			for id := first - 1; id < first+4; id++ {
 				r.forget()
 				b := begin(newHandshake(4, "interface", aligned), everything, synSecrets(id)[0], time.Now())
-				want := "cookie_interface"
+				want := "syncookie_interface"
 				if id < first || id >= first+model.SYNSecrets {
-					want = "drop_cookie_old"
+					want = "drop_syncookie_expired"
 					if (id-first)%4 < model.SYNSecrets {
-						want = "drop_cookie_forged"
+						want = "drop_syncookie_invalid"
 					}
 				}
 				if got := r.run("from_uplink", b.ack().Frame(), nil); got.verdict != want {
@@ -331,8 +331,8 @@ func TestAutoDropsAfterCookies(t *testing.T) {
 		r.check("before", inbound(stray, "deliver_interface", &want))
 		r.forget()
 		syn := b.syn()
-		r.check("cookie", inbound(b.ack(), "cookie_interface", &syn))
-		if got := r.run("from_uplink", stray.Frame(), nil); got.verdict != "drop_cookie_forged" && got.verdict != "drop_cookie_old" {
+		r.check("cookie", inbound(b.ack(), "syncookie_interface", &syn))
+		if got := r.run("from_uplink", stray.Frame(), nil); got.verdict != "drop_syncookie_invalid" && got.verdict != "drop_syncookie_expired" {
 			t.Errorf("after a cookie a stray segment is %s", got.verdict)
 		}
 		reset := stray.With(func(p *pkt.Packet) { p.Flags = pkt.RST })
@@ -360,9 +360,9 @@ func TestEarlySegments(t *testing.T) {
 		steps := b.opened()
 		data := b.ack(pkt.Payload([]byte("data with the cookie")))
 		r.check("cookie", steps[0])
-		r.check("more data", inbound(b.ack(numbers(clientISN+21, b.cookie+1)), "drop_cookie_early", nil))
+		r.check("more data", inbound(b.ack(numbers(clientISN+21, b.cookie+1)), "drop_syncookie_pending", nil))
 		syn := b.syn()
-		r.check("data again", inbound(data, "cookie_interface", &syn))
+		r.check("data again", inbound(data, "syncookie_interface", &syn))
 		challenge := b.answer(pkt.ACK, 77, 99)
 		reset := challenge.With(func(p *pkt.Packet) {
 			p.Source, p.Destination = p.Destination, p.Source
@@ -370,7 +370,7 @@ func TestEarlySegments(t *testing.T) {
 			p.SourcePort, p.DestinationPort = p.DestinationPort, p.SourcePort
 			p.Flags = pkt.RST
 		}, numbers(99, 0))
-		r.check("an old connection", outbound("from_workload", challenge, "cookie_answer", &reset))
+		r.check("an old connection", outbound("from_workload", challenge, "syncookie_answer", &reset))
 		r.check("cookie again", steps[0])
 		r.check("SYN/ACK", steps[1])
 		r.check("SYN/ACK again", steps[1])
@@ -459,7 +459,7 @@ func TestCookiesOfWhatIsOver(t *testing.T) {
 	r.quick("from_uplink", b.ack(numbers(77, 88), func(p *pkt.Packet) { p.Flags = pkt.RST }).Frame())
 	r.check("data, with the cookie, after a forged reset", b.fromClient(clientISN+1, 1, clientTSval, b.tsval, tsval0))
 	r.check("the workload resets", b.fromWorkload(pkt.RST, 1, 0, tsval0, b.tellsAs(tsval0)))
-	r.check("cookie again", inbound(b.ack(), "drop_cookie_again", nil))
+	r.check("cookie again", inbound(b.ack(), "drop_syncookie_replayed", nil))
 
 	r.forget()
 	for i, s := range b.opened() {

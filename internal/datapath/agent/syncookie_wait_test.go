@@ -31,13 +31,13 @@ func TestSegmentsWaitForTheSocket(t *testing.T) {
 	row := agentSession{
 		Vip: toAddress(by.Addr()), VipPort: abi.Port(by.Port()), Events: agentSessionEventSESSION_CLIENT_ACK, Isn: b.cookie, LastSeen: uint64(Now()),
 	}
-	if err := writeTable(r.objects.NewSessions, map[agentSessionKey]agentSession{key: row}); err != nil {
+	if err := writeTable(r.objects.UnconfirmedSessions, map[agentSessionKey]agentSession{key: row}); err != nil {
 		t.Fatal(err)
 	}
 	defer listenAt(t, ns, native4).Close()
 	if err := ns.Do(func() error {
-		r.check("the cookie", inbound(b.ack(), "cookie_wait", nil))
-		r.check("behind it", inbound(b.ack(numbers(clientISN+21, b.cookie+1)), "cookie_wait", nil))
+		r.check("the cookie", inbound(b.ack(), "syncookie_requeue", nil))
+		r.check("behind it", inbound(b.ack(numbers(clientISN+21, b.cookie+1)), "syncookie_requeue", nil))
 		return nil
 	}); err != nil {
 		t.Fatal(err)
@@ -62,13 +62,13 @@ func TestSegmentsWaitForTheStack(t *testing.T) {
 	syn := b.syn()
 	data := b.ack(pkt.Payload([]byte("data with the cookie")))
 	if err := ns.Do(func() error {
-		r.check("the cookie", inbound(b.ack(), "cookie_native", &syn))
+		r.check("the cookie", inbound(b.ack(), "syncookie_native", &syn))
 		if err := sendRaw4(syn); err != nil { // the stack gets it, and its answer gets lost
 			return err
 		}
-		r.check("data", inbound(data, "cookie_wait", nil))
+		r.check("data", inbound(data, "syncookie_requeue", nil))
 		r.forget()
-		r.check("data that knows of no session yet", inbound(data, "cookie_native", &syn))
+		r.check("data that knows of no session yet", inbound(data, "syncookie_native", &syn))
 		return nil
 	}); err != nil {
 		t.Fatal(err)

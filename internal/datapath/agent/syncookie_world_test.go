@@ -266,12 +266,12 @@ func TestSYNCookieTransfers(t *testing.T) {
 				if err := <-served; err != nil {
 					t.Errorf("workload: %v", err)
 				}
-				want := "cookie_interface"
+				want := "syncookie_interface"
 				if way.server == w.host {
-					want = "cookie_socket"
+					want = "syncookie_socket"
 				}
 				if way.server == w.host && c.multipath {
-					want = "cookie_native"
+					want = "syncookie_native"
 				}
 				if got := w.verdicts()[want].Packets - before[want].Packets; got == 0 {
 					t.Errorf("no packet was %s", want)

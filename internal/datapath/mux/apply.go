@@ -354,7 +354,7 @@ func (d *Datapath) carryOut(c *change) error {
 	if c.newBuckets {
 		pair.firstBucketRow, pair.bucketBits = c.buckets.first, noBuckets
 		if c.old != nil && moved(c.old.buckets, c.next.buckets) {
-			c.next.row.Flags |= muxEndpointFlagENDPOINT_MOVED
+			c.next.row.Flags |= muxEndpointFlagENDPOINT_REMAPPED
 		}
 		if n := len(c.next.buckets); n > 0 {
 			pair.bucketBits = bits.Len(uint(n)) - 1
@@ -371,7 +371,7 @@ func (d *Datapath) carryOut(c *change) error {
 	}
 	c.next.row.Slices = pair.pack()
 	c.next.settings.write(&c.next.row)
-	if err := d.writeGuard(c.next.row.Id, c.next.lists); err != nil {
+	if err := d.writeACL(c.next.row.Id, c.next.lists); err != nil {
 		return err
 	}
 	if err := d.writeLimits(c.next.row.Vip, c.next.settings.limits); err != nil {

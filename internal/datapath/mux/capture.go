@@ -45,7 +45,7 @@ func (d *Datapath) capture(ctx context.Context, c model.Capture, to func([]model
 	if err := d.owns(); err != nil {
 		return err
 	}
-	at := lookAt{mode: muxLookModeLOOK_CAPTURE, filter: filter, snapLength: c.SnapLength, buffer: captureBuffer}
+	at := traceSpec{mode: muxTraceModeTRACE_CAPTURE, filter: filter, snapLength: c.SnapLength, buffer: captureBuffer}
 	l, err := at.load(d.sizes, &d.tables)
 	if err != nil {
 		return err
@@ -56,14 +56,14 @@ func (d *Datapath) capture(ctx context.Context, c model.Capture, to func([]model
 		return fmt.Errorf("read copies: %w", err)
 	}
 	defer reader.Close()
-	t := &tap{datapath: d, looking: l, reader: reader, snap: c.SnapLength, left: c.Count, to: to, wall: wallClock()}
+	t := &tap{datapath: d, tracer: l, reader: reader, snap: c.SnapLength, left: c.Count, to: to, wall: wallClock()}
 	return t.run(ctx, c.Duration)
 }
 
 // tap hands on what the program copies.
 type tap struct {
 	datapath *Datapath
-	looking  *looking
+	tracer   *tracer
 	reader   *ringbuf.Reader
 	snap     int
 	left     int // copies, until it ends
@@ -81,7 +81,7 @@ func (t *tap) run(ctx context.Context, duration time.Duration) (err error) {
 	if attached == nil {
 		return errors.New("the program is not attached")
 	}
-	if err := attached.Update(t.looking.Program); err != nil {
+	if err := attached.Update(t.tracer.Program); err != nil {
 		return fmt.Errorf("attach the program that copies: %w", err)
 	}
 	for err == nil && t.left > 0 && ctx.Err() == nil && time.Now().Before(end) {
@@ -113,7 +113,7 @@ func (t *tap) collect(until time.Time) error {
 		}
 	}
 	var lost uint64
-	if err := t.looking.Lost.Lookup(uint32(0), &lost); err != nil {
+	if err := t.tracer.Lost.Lookup(uint32(0), &lost); err != nil {
 		return fmt.Errorf("read how many copies were lost: %w", err)
 	}
 	return t.to(t.batch, lost)
@@ -121,7 +121,7 @@ func (t *tap) collect(until time.Time) error {
 
 // add takes a record: a packet as it came, and as it left if it did.
 func (t *tap) add(raw []byte) error {
-	note, frames, err := decodeLook(raw)
+	note, frames, err := decodeTrace(raw)
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func wallClock() time.Time {
 }
 
 // filter writes f for the program.
-func (d *Datapath) filter(f model.CaptureFilter) (out muxLookFilter, err error) {
+func (d *Datapath) filter(f model.CaptureFilter) (out muxTraceFilter, err error) {
 	if f.Client.IsValid() {
 		bits := f.Client.Bits()
 		if f.Client.Addr().Is4() {

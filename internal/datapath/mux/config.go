@@ -120,9 +120,9 @@ func (d dimensions) spec() (*ebpf.CollectionSpec, error) {
 		muxMapVipUsage:         d.rows() + 1,
 		muxMapTenantUsage:      d.rows() + 1,
 		muxMapEndpointCounters: d.rows() + 1,
-		muxMapGuards:           d.rows() + 1,
-		muxMapVipGuards:        d.rows() + 1,
-		muxMapVipRefused:       d.rows() + 1,
+		muxMapAcls:             d.rows() + 1,
+		muxMapVipPolicers:      d.rows() + 1,
+		muxMapVipDrops:         d.rows() + 1,
 		muxMapVipTokens:        d.rows() + 1,
 		muxMapSources:          d.sourceRows(),
 		muxMapSourceSets:       sourceSetRows*d.rows() + 1,
@@ -164,10 +164,10 @@ func (d dimensions) knobs() (map[string]any, error) {
 		muxVarCfgFlowUntrustedTicks: uint32(untrustedIdle / tick),
 	}
 	if d.tokens != nil {
-		knobs[muxVarCfgLimitBurst] = d.tokens
+		knobs[muxVarCfgRatelimitBurst] = d.tokens
 	}
 	if d.tokenTime != 0 {
-		knobs[muxVarCfgLimitInterval] = slices.Repeat([]uint64{uint64(d.tokenTime)}, len(d.tokens))
+		knobs[muxVarCfgRatelimitInterval] = slices.Repeat([]uint64{uint64(d.tokenTime)}, len(d.tokens))
 	}
 	if d.fragmentLife != 0 {
 		knobs[muxVarCfgDatagramLife] = uint32(min(d.fragmentLife/datagramTick, datagramLong))

@@ -64,7 +64,7 @@ func consistencyCases() []packetCase {
 	}
 	return append(cases, packetCase{
 		name: "no room", packet: pkt.TCP(client4, vip4, pkt.ACK), change: crowded,
-		verdict: "forward_unremembered", tunnel: tunnel4,
+		verdict: "forward_untracked", tunnel: tunnel4,
 	})
 }
 

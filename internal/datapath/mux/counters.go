@@ -9,7 +9,7 @@ import (
 )
 
 // Verdicts counts packets by what became of them. The names are those of enum verdict, without
-// the prefix and in lower case: "forward_syn", "pass_not_for_us", "drop_no_backend".
+// the prefix and in lower case: "forward_syn", "pass_no_endpoint", "drop_no_backend".
 func (d *Datapath) Verdicts() (map[string]model.Counter, error) {
 	return d.tables.names.Read(d.tables.Verdicts)
 }

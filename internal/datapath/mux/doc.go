@@ -5,7 +5,7 @@
 // The data plane lives in the kernel, pinned below a folder of a bpffs:
 //
 //	<pin path>/live/{endpoints,buckets,...}   the tables
-//	<pin path>/live/{program,asides,link}     the program, its steps aside, and its attachment
+//	<pin path>/live/{program,slowpath_progs,link}     the program, its slow path, and its attachment
 //
 // A process that ends leaves it forwarding; the next one adopts it. "live" comes into being by
 // one rename, so it is always whole. A lock on the pin path keeps a second process out.

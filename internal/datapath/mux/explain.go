@@ -14,7 +14,7 @@ import (
 // needed.
 type explainer struct {
 	mu     sync.Mutex
-	loaded *looking
+	loaded *tracer
 }
 
 func (e *explainer) close() error {
@@ -39,7 +39,7 @@ func (d *Datapath) Explain(frame []byte) (model.Explanation, error) {
 		return model.Explanation{}, fmt.Errorf("explain a packet: %w", err)
 	}
 	if x.loaded == nil {
-		at := lookAt{mode: muxLookModeLOOK_EXPLAIN, buffer: smallestBuffer}
+		at := traceSpec{mode: muxTraceModeTRACE_EXPLAIN, buffer: smallestBuffer}
 		loaded, err := at.load(d.sizes, &d.tables)
 		if err != nil {
 			return model.Explanation{}, fmt.Errorf("explain a packet: %w", err)
@@ -66,12 +66,12 @@ func (d *Datapath) owns() error {
 }
 
 // run gives the frame to the program, and returns what it noted and the frame as it left.
-func (l *looking) run(frame []byte) (note muxLook, out []byte, err error) {
+func (l *tracer) run(frame []byte) (note muxTrace, out []byte, err error) {
 	empty := make([][]byte, ebpf.MustPossibleCPU())
 	for i := range empty {
-		empty[i] = make([]byte, l.Looks.ValueSize())
+		empty[i] = make([]byte, l.Records.ValueSize())
 	}
-	if err := l.Looks.Put(uint32(0), empty); err != nil {
+	if err := l.Records.Put(uint32(0), empty); err != nil {
 		return note, nil, fmt.Errorf("clear what the program noted before: %w", err)
 	}
 	options := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+growth)}
@@ -79,11 +79,11 @@ func (l *looking) run(frame []byte) (note muxLook, out []byte, err error) {
 		return note, nil, fmt.Errorf("run the program on %d bytes: %w", len(frame), err)
 	}
 	var rows [][]byte
-	if err := l.Looks.Lookup(uint32(0), &rows); err != nil {
+	if err := l.Records.Lookup(uint32(0), &rows); err != nil {
 		return note, nil, fmt.Errorf("read what the program noted: %w", err)
 	}
 	for _, row := range rows { // one for each CPU
-		if note, _, err = decodeLook(row); err != nil || note.LengthIn != 0 {
+		if note, _, err = decodeTrace(row); err != nil || note.LengthIn != 0 {
 			return note, options.DataOut, err
 		}
 	}

@@ -37,7 +37,7 @@ var (
 // loaded are programs and tables that tests use one after the other.
 type loaded struct {
 	objects
-	explains *looking // nil until a test has explained a packet
+	explains *tracer // nil until a test has explained a packet
 }
 
 func (l *loaded) Programs() []*ebpf.Program {

@@ -15,7 +15,7 @@ import (
 
 // limits are the VIPs' limits as the kernel has them, shared with packets.
 type limits struct {
-	rows  []muxVipGuard // nil until they are needed
+	rows  []muxVipPolicer // nil until they are needed
 	raw   [][]byte
 	muxes uint64 // that a limit is divided among
 }
@@ -37,8 +37,8 @@ func (d *Datapath) openLimits() (err error) {
 	if d.limits.rows != nil {
 		return nil
 	}
-	if d.limits.rows, err = mapRows[muxVipGuard](&d.limits.raw, d.tables.VIPGuards); err != nil {
-		return fmt.Errorf("map table vip_guards: %w", err)
+	if d.limits.rows, err = mapRows[muxVipPolicer](&d.limits.raw, d.tables.VIPPolicers); err != nil {
+		return fmt.Errorf("map table vip_policers: %w", err)
 	}
 	return nil
 }
@@ -68,8 +68,8 @@ func (d *Datapath) writeLimits(vip uint32, l model.Limits) error {
 	row := &d.limits.rows[vip]
 	for i, limit := range []struct{ rate, unit uint64 }{{l.Packets, 1}, {l.Bytes, mostFrame}, {l.Connections, 1}} {
 		cost, most := bucketOf(limit.rate, d.limits.muxes, limit.unit)
-		atomic.StoreUint64(&row.Most[i], most)
-		atomic.StoreUint64(&row.Cost[i], cost)
+		atomic.StoreUint64(&row.BurstTolerance[i], most)
+		atomic.StoreUint64(&row.EmissionInterval[i], cost)
 	}
 	return nil
 }
@@ -79,9 +79,9 @@ func (d *Datapath) clearLimits(vip uint32) error {
 	if err := d.openLimits(); err != nil {
 		return err
 	}
-	d.limits.rows[vip] = muxVipGuard{} // nobody's endpoints say that it is to be read
+	d.limits.rows[vip] = muxVipPolicer{} // nobody's endpoints say that it is to be read
 	zero := make([]muxCounter, ebpf.MustPossibleCPU())
-	if err := d.tables.VIPRefused.Put(vip, zero); err != nil {
+	if err := d.tables.VIPDrops.Put(vip, zero); err != nil {
 		return fmt.Errorf("clear row of vip_refused: %w", err)
 	}
 	return nil
@@ -124,7 +124,7 @@ func (d *Datapath) RefusedCounters() (map[netip.Addr]model.Counter, error) {
 	defer d.mu.Unlock()
 	counters := map[netip.Addr]model.Counter{}
 	for vip, live := range d.vips.live {
-		counter, err := abi.Counter(d.tables.VIPRefused, live.row.Vip)
+		counter, err := abi.Counter(d.tables.VIPDrops, live.row.Vip)
 		if err != nil {
 			return nil, fmt.Errorf("read what was refused of vip %s: %w", vip, err)
 		}

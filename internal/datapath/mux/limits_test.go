@@ -20,8 +20,8 @@ func limitWorld(t *testing.T, d *Datapath, limit, amount int) {
 	}
 	for _, live := range d.vips.live {
 		row := &d.limits.rows[live.row.Vip]
-		row.Cost[limit] = never / uint64(amount)
-		row.Most[limit] = row.Cost[limit] * uint64(amount) >> 16
+		row.EmissionInterval[limit] = never / uint64(amount)
+		row.BurstTolerance[limit] = row.EmissionInterval[limit] * uint64(amount) >> 16
 	}
 }
 
@@ -91,7 +91,7 @@ func TestRefusedIsCounted(t *testing.T) {
 	if err := d.clearLimits(index); err != nil {
 		t.Fatal(err)
 	}
-	if refused, _ = d.RefusedCounters(); refused[vip] != (model.Counter{}) || d.limits.rows[index] != (muxVipGuard{}) {
+	if refused, _ = d.RefusedCounters(); refused[vip] != (model.Counter{}) || d.limits.rows[index] != (muxVipPolicer{}) {
 		t.Errorf("another VIP would begin with %+v and %+v", refused[vip], d.limits.rows[index])
 	}
 }

@@ -24,9 +24,9 @@ func checkVerifier(t *testing.T, sizes dimensions) {
 	defer l.tables.Close()
 	defer l.programs.Close()
 	checkWalk(t, l.Program)
-	for row := range l.Asides.MaxEntries() {
+	for row := range l.SlowpathProgs.MaxEntries() {
 		var step *ebpf.Program
-		if err := l.Asides.Lookup(row, &step); errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := l.SlowpathProgs.Lookup(row, &step); errors.Is(err, ebpf.ErrKeyNotExist) {
 			continue
 		} else if err != nil {
 			t.Fatal(err)

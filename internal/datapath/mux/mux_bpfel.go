@@ -13,6 +13,11 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type muxAcl struct {
+	_     structs.HostLayout
+	Lists uint64
+}
+
 type muxAddress struct {
 	_     structs.HostLayout
 	Words [4]uint32
@@ -96,20 +101,20 @@ type muxEndpoint struct {
 type muxEndpointFlag uint32
 
 const (
-	muxEndpointFlagENDPOINT_MOVED       muxEndpointFlag = 1
-	muxEndpointFlagENDPOINT_COOKIES     muxEndpointFlag = 2
-	muxEndpointFlagENDPOINT_SETTLING    muxEndpointFlag = 4
-	muxEndpointFlagENDPOINT_AFFINITY    muxEndpointFlag = 8
-	muxEndpointFlagENDPOINT_PING        muxEndpointFlag = 16
-	muxEndpointFlagENDPOINT_VIP         muxEndpointFlag = 32
-	muxEndpointFlagENDPOINT_SNAT        muxEndpointFlag = 64
-	muxEndpointFlagENDPOINT_FASTPATH    muxEndpointFlag = 128
-	muxEndpointFlagENDPOINT_SOURCES     muxEndpointFlag = 256
-	muxEndpointFlagENDPOINT_SYN_COOKIES muxEndpointFlag = 512
-	muxEndpointFlagENDPOINT_WATCHED     muxEndpointFlag = 1024
-	muxEndpointFlagENDPOINT_LIMITED     muxEndpointFlag = 2048
-	muxEndpointFlagENDPOINT_SHARED      muxEndpointFlag = 4096
-	muxEndpointFlagENDPOINT_TRIED       muxEndpointFlag = 8192
+	muxEndpointFlagENDPOINT_REMAPPED        muxEndpointFlag = 1
+	muxEndpointFlagENDPOINT_COOKIES         muxEndpointFlag = 2
+	muxEndpointFlagENDPOINT_COOKIES_WARMING muxEndpointFlag = 4
+	muxEndpointFlagENDPOINT_AFFINITY        muxEndpointFlag = 8
+	muxEndpointFlagENDPOINT_PING            muxEndpointFlag = 16
+	muxEndpointFlagENDPOINT_VIP             muxEndpointFlag = 32
+	muxEndpointFlagENDPOINT_SNAT            muxEndpointFlag = 64
+	muxEndpointFlagENDPOINT_FASTPATH        muxEndpointFlag = 128
+	muxEndpointFlagENDPOINT_SOURCES         muxEndpointFlag = 256
+	muxEndpointFlagENDPOINT_SYN_COOKIES     muxEndpointFlag = 512
+	muxEndpointFlagENDPOINT_SYN_COUNTED     muxEndpointFlag = 1024
+	muxEndpointFlagENDPOINT_LIMITED         muxEndpointFlag = 2048
+	muxEndpointFlagENDPOINT_FAIR_SHARE      muxEndpointFlag = 4096
+	muxEndpointFlagENDPOINT_SYN_SAMPLED     muxEndpointFlag = 8192
 )
 
 type muxEndpointKey struct {
@@ -177,11 +182,6 @@ type muxFlowhashKey struct {
 	Words [10]uint32
 }
 
-type muxGuard struct {
-	_     structs.HostLayout
-	Lists uint64
-}
-
 type muxGueControlFormat uint32
 
 const (
@@ -200,88 +200,12 @@ const (
 	muxGueFormatOUTER_HEADER_MAX muxGueFormat = 76
 )
 
-type muxLook struct {
-	_               structs.HostLayout
-	Time            uint64
-	Hash            uint64
-	Source          muxAddress
-	Destination     muxAddress
-	Tunnel          muxAddress
-	Previous        muxAddress
-	SourcePort      uint16
-	DestinationPort uint16
-	Protocol        uint8
-	Pad             [3]uint8
-	Verdict         muxVerdict
-	Forward         muxVerdict
-	Action          uint32
-	LengthIn        uint32
-	LengthOut       uint32
-	Pad2            uint32
+type muxHeavyHitter struct {
+	_         structs.HostLayout
+	Candidate muxShareKey
+	All       uint64
+	Lead      uint64
 }
-
-type muxLookFilter struct {
-	_      structs.HostLayout
-	Client struct {
-		_     structs.HostLayout
-		Words [4]uint32
-	}
-	ClientMask struct {
-		_     structs.HostLayout
-		Words [4]uint32
-	}
-	Vip struct {
-		_     structs.HostLayout
-		Words [4]uint32
-	}
-	ClientPort uint16
-	Port       uint16
-	Protocols  [2]uint8
-	Pad        uint16
-	Verdicts   [2]uint64
-}
-
-type muxLookMode uint32
-
-const (
-	muxLookModeLOOK_CAPTURE muxLookMode = 0
-	muxLookModeLOOK_EXPLAIN muxLookMode = 1
-)
-
-type muxLookScratch struct {
-	_      structs.HostLayout
-	Look   muxLook
-	Bytes  [4096]uint8
-	Packet struct {
-		_               structs.HostLayout
-		Source          muxAddress
-		Destination     muxAddress
-		L3              uint16
-		L4              uint16
-		L3Length        uint32
-		Limit           uint32
-		SourcePort      uint16
-		DestinationPort uint16
-		Ethertype       uint16
-		Protocol        uint8
-		Tos             uint8
-		TcpFlags        uint8
-		DontFragment    bool
-		FragmentMore    bool
-		_               [1]byte
-		FragmentOffset  uint16
-		_               [2]byte
-		FragmentId      uint32
-	}
-	Wanted uint32
-	Pad    uint32
-}
-
-type muxLookSize uint32
-
-const (
-	muxLookSizeLOOK_SNAP_MAX muxLookSize = 2048
-)
 
 type muxMemberSize uint32
 
@@ -395,14 +319,14 @@ type muxShareKey struct {
 type muxShareLayout uint32
 
 const (
-	muxShareLayoutSHARE_PREFIX_V4 muxShareLayout = 24
-	muxShareLayoutSHARE_PREFIX_V6 muxShareLayout = 56
-	muxShareLayoutSHARE_V4        muxShareLayout = 4
-	muxShareLayoutSHARE_SAMPLE    muxShareLayout = 16
-	muxShareLayoutTALKER_ROWS     muxShareLayout = 2
-	muxShareLayoutTALKER_COLUMNS  muxShareLayout = 1024
-	muxShareLayoutTALKER_CELLS    muxShareLayout = 2048
-	muxShareLayoutSHARE_SOURCES   muxShareLayout = 256
+	muxShareLayoutSHARE_PREFIX_V4      muxShareLayout = 24
+	muxShareLayoutSHARE_PREFIX_V6      muxShareLayout = 56
+	muxShareLayoutSHARE_V4             muxShareLayout = 4
+	muxShareLayoutSHARE_SAMPLE         muxShareLayout = 16
+	muxShareLayoutHEAVY_HITTER_ROWS    muxShareLayout = 2
+	muxShareLayoutHEAVY_HITTER_COLUMNS muxShareLayout = 1024
+	muxShareLayoutHEAVY_HITTER_CELLS   muxShareLayout = 2048
+	muxShareLayoutSHARE_SOURCES        muxShareLayout = 256
 )
 
 type muxShortcut uint32
@@ -497,7 +421,7 @@ type muxSynCounter struct {
 	Completed uint64
 }
 
-type muxSynHandover struct {
+type muxSynCtx struct {
 	_      structs.HostLayout
 	Id     uint32
 	Slot   uint32
@@ -549,6 +473,18 @@ type muxSynProof struct {
 	Pad   uint32
 }
 
+type muxSynSampleSize uint32
+
+const (
+	muxSynSampleSizeSYN_SAMPLES      muxSynSampleSize = 131072
+	muxSynSampleSizeSYN_SAMPLE_SHIFT muxSynSampleSize = 3
+)
+
+type muxSynSamples struct {
+	_    structs.HostLayout
+	Tags [131072]uint16
+}
+
 type muxSynSecrets struct {
 	_     structs.HostLayout
 	Clock uint64
@@ -562,24 +498,88 @@ type muxSynSecrets struct {
 	}
 }
 
-type muxSynTrialSize uint32
+type muxTrace struct {
+	_               structs.HostLayout
+	Time            uint64
+	Hash            uint64
+	Source          muxAddress
+	Destination     muxAddress
+	Tunnel          muxAddress
+	Previous        muxAddress
+	SourcePort      uint16
+	DestinationPort uint16
+	Protocol        uint8
+	Pad             [3]uint8
+	Verdict         muxVerdict
+	Forward         muxVerdict
+	Action          uint32
+	LengthIn        uint32
+	LengthOut       uint32
+	Pad2            uint32
+}
+
+type muxTraceFilter struct {
+	_      structs.HostLayout
+	Client struct {
+		_     structs.HostLayout
+		Words [4]uint32
+	}
+	ClientMask struct {
+		_     structs.HostLayout
+		Words [4]uint32
+	}
+	Vip struct {
+		_     structs.HostLayout
+		Words [4]uint32
+	}
+	ClientPort uint16
+	Port       uint16
+	Protocols  [2]uint8
+	Pad        uint16
+	Verdicts   [2]uint64
+}
+
+type muxTraceMode uint32
 
 const (
-	muxSynTrialSizeSYN_TRIALS      muxSynTrialSize = 131072
-	muxSynTrialSizeSYN_TRIAL_SHIFT muxSynTrialSize = 3
+	muxTraceModeTRACE_CAPTURE muxTraceMode = 0
+	muxTraceModeTRACE_EXPLAIN muxTraceMode = 1
 )
 
-type muxSynTrials struct {
-	_    structs.HostLayout
-	Tags [131072]uint16
+type muxTraceScratch struct {
+	_      structs.HostLayout
+	Trace  muxTrace
+	Bytes  [4096]uint8
+	Packet struct {
+		_               structs.HostLayout
+		Source          muxAddress
+		Destination     muxAddress
+		L3              uint16
+		L4              uint16
+		L3Length        uint32
+		Limit           uint32
+		SourcePort      uint16
+		DestinationPort uint16
+		Ethertype       uint16
+		Protocol        uint8
+		Tos             uint8
+		TcpFlags        uint8
+		DontFragment    bool
+		FragmentMore    bool
+		_               [1]byte
+		FragmentOffset  uint16
+		_               [2]byte
+		FragmentId      uint32
+	}
+	Wanted uint32
+	Pad    uint32
 }
 
-type muxTalker struct {
-	_         structs.HostLayout
-	Candidate muxShareKey
-	All       uint64
-	Lead      uint64
-}
+type muxTraceSize uint32
+
+const (
+	muxTraceSizeTRACE_SNAP_MAX muxTraceSize = 2048
+)
 
 type muxVerdict uint32
 
@@ -591,13 +591,13 @@ const (
 	muxVerdictVERDICT_PASS_FRAGMENT          muxVerdict = 4
 	muxVerdictVERDICT_PASS_ICMP              muxVerdict = 5
 	muxVerdictVERDICT_PASS_OTHER_PROTOCOL    muxVerdict = 6
-	muxVerdictVERDICT_PASS_NOT_FOR_US        muxVerdict = 7
+	muxVerdictVERDICT_PASS_NO_ENDPOINT       muxVerdict = 7
 	muxVerdictVERDICT_FORWARD_SYN            muxVerdict = 8
 	muxVerdictVERDICT_FORWARD_COOKIE         muxVerdict = 9
 	muxVerdictVERDICT_FORWARD_FLOW           muxVerdict = 10
 	muxVerdictVERDICT_FORWARD_BUCKET         muxVerdict = 11
-	muxVerdictVERDICT_FORWARD_REPLACED       muxVerdict = 12
-	muxVerdictVERDICT_FORWARD_UNREMEMBERED   muxVerdict = 13
+	muxVerdictVERDICT_FORWARD_FAILOVER       muxVerdict = 12
+	muxVerdictVERDICT_FORWARD_UNTRACKED      muxVerdict = 13
 	muxVerdictVERDICT_FORWARD_CHAINED        muxVerdict = 14
 	muxVerdictVERDICT_FORWARD_SNAT           muxVerdict = 15
 	muxVerdictVERDICT_FORWARD_FRAGMENT       muxVerdict = 16
@@ -611,11 +611,11 @@ const (
 	muxVerdictVERDICT_PUNT_SPLIT             muxVerdict = 24
 	muxVerdictVERDICT_DROP_MARTIAN           muxVerdict = 25
 	muxVerdictVERDICT_DROP_NO_BACKEND        muxVerdict = 26
-	muxVerdictVERDICT_DROP_SOURCE            muxVerdict = 27
+	muxVerdictVERDICT_DROP_ACL               muxVerdict = 27
 	muxVerdictVERDICT_DROP_LIMIT_PACKETS     muxVerdict = 28
 	muxVerdictVERDICT_DROP_LIMIT_BYTES       muxVerdict = 29
 	muxVerdictVERDICT_DROP_LIMIT_CONNECTIONS muxVerdict = 30
-	muxVerdictVERDICT_DROP_SHARE             muxVerdict = 31
+	muxVerdictVERDICT_DROP_FAIR_SHARE        muxVerdict = 31
 	muxVerdictVERDICT_DROP_NO_RANGE          muxVerdict = 32
 	muxVerdictVERDICT_DROP_NO_SOURCE         muxVerdict = 33
 	muxVerdictVERDICT_DROP_NO_NEXT_HOP       muxVerdict = 34
@@ -626,7 +626,7 @@ const (
 	muxVerdictVERDICT_DROP_ECHO_LIMITED      muxVerdict = 39
 	muxVerdictVERDICT_DROP_PUNT              muxVerdict = 40
 	muxVerdictVERDICT_DROP_NOT_A_MUX         muxVerdict = 41
-	muxVerdictVERDICT_DROP_RELAYED           muxVerdict = 42
+	muxVerdictVERDICT_DROP_RELAY_INVALID     muxVerdict = 42
 	muxVerdictVERDICT_DROP_RELAY_LIMITED     muxVerdict = 43
 	muxVerdictVERDICT_DROP_SYN               muxVerdict = 44
 	muxVerdictVERDICT_COUNT                  muxVerdict = 45
@@ -638,16 +638,6 @@ const (
 	muxVipCostLayoutVIP_COST_SHIFT muxVipCostLayout = 16
 )
 
-type muxVipGuard struct {
-	_     structs.HostLayout
-	Cost  [3]uint64
-	Most  [3]uint64
-	Drop  uint64
-	Until uint64
-	Full  [3]uint64
-	Pad2  [5]uint64
-}
-
 type muxVipLimit uint32
 
 const (
@@ -656,6 +646,16 @@ const (
 	muxVipLimitVIP_LIMIT_CONNECTIONS muxVipLimit = 2
 	muxVipLimitVIP_LIMITS            muxVipLimit = 3
 )
+
+type muxVipPolicer struct {
+	_                structs.HostLayout
+	EmissionInterval [3]uint64
+	BurstTolerance   [3]uint64
+	Drop             uint64
+	Until            uint64
+	Tat              [3]uint64
+	Pad2             [5]uint64
+}
 
 type muxVipTokens struct {
 	_    structs.HostLayout
@@ -666,7 +666,7 @@ type muxVipTokens struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	muxMapAsides                = "asides"
+	muxMapAcls                  = "acls"
 	muxMapBackends              = "backends"
 	muxMapBuckets               = "buckets"
 	muxMapCaptured              = "captured"
@@ -675,8 +675,7 @@ const (
 	muxMapEndpoints             = "endpoints"
 	muxMapFlows                 = "flows"
 	muxMapFragments             = "fragments"
-	muxMapGuards                = "guards"
-	muxMapLooks                 = "looks"
+	muxMapHeavyHitters          = "heavy_hitters"
 	muxMapLost                  = "lost"
 	muxMapLostDatagrams         = "lost_datagrams"
 	muxMapNextHops              = "next_hops"
@@ -684,6 +683,7 @@ const (
 	muxMapRedirectMemory        = "redirect_memory"
 	muxMapRedirects             = "redirects"
 	muxMapShortcuts             = "shortcuts"
+	muxMapSlowpathProgs         = "slowpath_progs"
 	muxMapSnatOwners            = "snat_owners"
 	muxMapSnatRanges            = "snat_ranges"
 	muxMapSourceNames           = "source_names"
@@ -691,33 +691,32 @@ const (
 	muxMapSourceShares          = "source_shares"
 	muxMapSources               = "sources"
 	muxMapSynCounters           = "syn_counters"
-	muxMapSynHandovers          = "syn_handovers"
+	muxMapSynCtxs               = "syn_ctxs"
 	muxMapSynProofs             = "syn_proofs"
-	muxMapSynTrials             = "syn_trials"
-	muxMapTalkers               = "talkers"
+	muxMapSynSamples            = "syn_samples"
 	muxMapTenantUsage           = "tenant_usage"
+	muxMapTraceRecords          = "trace_records"
 	muxMapVerdicts              = "verdicts"
-	muxMapVipGuards             = "vip_guards"
-	muxMapVipRefused            = "vip_refused"
+	muxMapVipDrops              = "vip_drops"
+	muxMapVipPolicers           = "vip_policers"
 	muxMapVipTokens             = "vip_tokens"
 	muxMapVipUsage              = "vip_usage"
-	muxProgAsideFragments       = "aside_fragments"
-	muxProgAsideIcmp            = "aside_icmp"
-	muxProgAsideRelayed         = "aside_relayed"
-	muxProgAsideSyn             = "aside_syn"
-	muxProgAsideTooBigV4        = "aside_too_big_v4"
-	muxProgAsideTooBigV6        = "aside_too_big_v6"
 	muxProgFlowClock            = "flow_clock"
 	muxProgMux                  = "mux"
-	muxProgMuxLook              = "mux_look"
-	muxProgMuxRare              = "mux_rare"
+	muxProgMuxFullParse         = "mux_full_parse"
+	muxProgMuxTrace             = "mux_trace"
+	muxProgSlowpathFragments    = "slowpath_fragments"
+	muxProgSlowpathIcmp         = "slowpath_icmp"
+	muxProgSlowpathRelayed      = "slowpath_relayed"
+	muxProgSlowpathSyn          = "slowpath_syn"
+	muxProgSlowpathTooBigV4     = "slowpath_too_big_v4"
+	muxProgSlowpathTooBigV6     = "slowpath_too_big_v6"
 	muxVarAbiBucketLayout       = "abi_bucket_layout"
 	muxVarAbiDatagramLayout     = "abi_datagram_layout"
 	muxVarAbiEndpointLayout     = "abi_endpoint_layout"
 	muxVarAbiFlowLayout         = "abi_flow_layout"
 	muxVarAbiGueControlFormat   = "abi_gue_control_format"
 	muxVarAbiGueFormat          = "abi_gue_format"
-	muxVarAbiLookSize           = "abi_look_size"
 	muxVarAbiMemberSize         = "abi_member_size"
 	muxVarAbiPuntSize           = "abi_punt_size"
 	muxVarAbiShareLayout        = "abi_share_layout"
@@ -728,22 +727,23 @@ const (
 	muxVarAbiSourceSetLayout    = "abi_source_set_layout"
 	muxVarAbiSynCookieFormat    = "abi_syn_cookie_format"
 	muxVarAbiSynOption          = "abi_syn_option"
-	muxVarAbiSynTrialSize       = "abi_syn_trial_size"
+	muxVarAbiSynSampleSize      = "abi_syn_sample_size"
+	muxVarAbiTraceSize          = "abi_trace_size"
 	muxVarAbiVipCostLayout      = "abi_vip_cost_layout"
 	muxVarAbiVipLimit           = "abi_vip_limit"
 	muxVarCfgDatagramLife       = "cfg_datagram_life"
 	muxVarCfgFlowSetMask        = "cfg_flow_set_mask"
 	muxVarCfgFlowUntrustedTicks = "cfg_flow_untrusted_ticks"
-	muxVarCfgLimitBurst         = "cfg_limit_burst"
-	muxVarCfgLimitInterval      = "cfg_limit_interval"
-	muxVarCfgLook               = "cfg_look"
+	muxVarCfgRatelimitBurst     = "cfg_ratelimit_burst"
+	muxVarCfgRatelimitInterval  = "cfg_ratelimit_interval"
 	muxVarCfgShortcutMask       = "cfg_shortcut_mask"
 	muxVarCfgSnapLength         = "cfg_snap_length"
-	muxVarLimitFull             = "limit_full"
-	muxVarLookFilter            = "look_filter"
+	muxVarCfgTrace              = "cfg_trace"
 	muxVarMembers               = "members"
 	muxVarPool                  = "pool"
+	muxVarRatelimitTat          = "ratelimit_tat"
 	muxVarSynSecrets            = "syn_secrets"
+	muxVarTraceFilter           = "trace_filter"
 	muxVarUnknownZero           = "unknown_zero"
 )
 
@@ -789,23 +789,23 @@ type muxSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type muxProgramSpecs struct {
-	AsideFragments *ebpf.ProgramSpec `ebpf:"aside_fragments"`
-	AsideIcmp      *ebpf.ProgramSpec `ebpf:"aside_icmp"`
-	AsideRelayed   *ebpf.ProgramSpec `ebpf:"aside_relayed"`
-	AsideSyn       *ebpf.ProgramSpec `ebpf:"aside_syn"`
-	AsideTooBigV4  *ebpf.ProgramSpec `ebpf:"aside_too_big_v4"`
-	AsideTooBigV6  *ebpf.ProgramSpec `ebpf:"aside_too_big_v6"`
-	FlowClock      *ebpf.ProgramSpec `ebpf:"flow_clock"`
-	Mux            *ebpf.ProgramSpec `ebpf:"mux"`
-	MuxLook        *ebpf.ProgramSpec `ebpf:"mux_look"`
-	MuxRare        *ebpf.ProgramSpec `ebpf:"mux_rare"`
+	FlowClock         *ebpf.ProgramSpec `ebpf:"flow_clock"`
+	Mux               *ebpf.ProgramSpec `ebpf:"mux"`
+	MuxFullParse      *ebpf.ProgramSpec `ebpf:"mux_full_parse"`
+	MuxTrace          *ebpf.ProgramSpec `ebpf:"mux_trace"`
+	SlowpathFragments *ebpf.ProgramSpec `ebpf:"slowpath_fragments"`
+	SlowpathIcmp      *ebpf.ProgramSpec `ebpf:"slowpath_icmp"`
+	SlowpathRelayed   *ebpf.ProgramSpec `ebpf:"slowpath_relayed"`
+	SlowpathSyn       *ebpf.ProgramSpec `ebpf:"slowpath_syn"`
+	SlowpathTooBigV4  *ebpf.ProgramSpec `ebpf:"slowpath_too_big_v4"`
+	SlowpathTooBigV6  *ebpf.ProgramSpec `ebpf:"slowpath_too_big_v6"`
 }
 
 // muxMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type muxMapSpecs struct {
-	Asides           *ebpf.MapSpec `ebpf:"asides"`
+	Acls             *ebpf.MapSpec `ebpf:"acls"`
 	Backends         *ebpf.MapSpec `ebpf:"backends"`
 	Buckets          *ebpf.MapSpec `ebpf:"buckets"`
 	Captured         *ebpf.MapSpec `ebpf:"captured"`
@@ -814,8 +814,7 @@ type muxMapSpecs struct {
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
 	Flows            *ebpf.MapSpec `ebpf:"flows"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
-	Guards           *ebpf.MapSpec `ebpf:"guards"`
-	Looks            *ebpf.MapSpec `ebpf:"looks"`
+	HeavyHitters     *ebpf.MapSpec `ebpf:"heavy_hitters"`
 	Lost             *ebpf.MapSpec `ebpf:"lost"`
 	LostDatagrams    *ebpf.MapSpec `ebpf:"lost_datagrams"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
@@ -823,6 +822,7 @@ type muxMapSpecs struct {
 	RedirectMemory   *ebpf.MapSpec `ebpf:"redirect_memory"`
 	Redirects        *ebpf.MapSpec `ebpf:"redirects"`
 	Shortcuts        *ebpf.MapSpec `ebpf:"shortcuts"`
+	SlowpathProgs    *ebpf.MapSpec `ebpf:"slowpath_progs"`
 	SnatOwners       *ebpf.MapSpec `ebpf:"snat_owners"`
 	SnatRanges       *ebpf.MapSpec `ebpf:"snat_ranges"`
 	SourceNames      *ebpf.MapSpec `ebpf:"source_names"`
@@ -830,14 +830,14 @@ type muxMapSpecs struct {
 	SourceShares     *ebpf.MapSpec `ebpf:"source_shares"`
 	Sources          *ebpf.MapSpec `ebpf:"sources"`
 	SynCounters      *ebpf.MapSpec `ebpf:"syn_counters"`
-	SynHandovers     *ebpf.MapSpec `ebpf:"syn_handovers"`
+	SynCtxs          *ebpf.MapSpec `ebpf:"syn_ctxs"`
 	SynProofs        *ebpf.MapSpec `ebpf:"syn_proofs"`
-	SynTrials        *ebpf.MapSpec `ebpf:"syn_trials"`
-	Talkers          *ebpf.MapSpec `ebpf:"talkers"`
+	SynSamples       *ebpf.MapSpec `ebpf:"syn_samples"`
 	TenantUsage      *ebpf.MapSpec `ebpf:"tenant_usage"`
+	TraceRecords     *ebpf.MapSpec `ebpf:"trace_records"`
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
-	VipGuards        *ebpf.MapSpec `ebpf:"vip_guards"`
-	VipRefused       *ebpf.MapSpec `ebpf:"vip_refused"`
+	VipDrops         *ebpf.MapSpec `ebpf:"vip_drops"`
+	VipPolicers      *ebpf.MapSpec `ebpf:"vip_policers"`
 	VipTokens        *ebpf.MapSpec `ebpf:"vip_tokens"`
 	VipUsage         *ebpf.MapSpec `ebpf:"vip_usage"`
 }
@@ -852,7 +852,6 @@ type muxVariableSpecs struct {
 	AbiFlowLayout         *ebpf.VariableSpec `ebpf:"abi_flow_layout"`
 	AbiGueControlFormat   *ebpf.VariableSpec `ebpf:"abi_gue_control_format"`
 	AbiGueFormat          *ebpf.VariableSpec `ebpf:"abi_gue_format"`
-	AbiLookSize           *ebpf.VariableSpec `ebpf:"abi_look_size"`
 	AbiMemberSize         *ebpf.VariableSpec `ebpf:"abi_member_size"`
 	AbiPuntSize           *ebpf.VariableSpec `ebpf:"abi_punt_size"`
 	AbiShareLayout        *ebpf.VariableSpec `ebpf:"abi_share_layout"`
@@ -863,22 +862,23 @@ type muxVariableSpecs struct {
 	AbiSourceSetLayout    *ebpf.VariableSpec `ebpf:"abi_source_set_layout"`
 	AbiSynCookieFormat    *ebpf.VariableSpec `ebpf:"abi_syn_cookie_format"`
 	AbiSynOption          *ebpf.VariableSpec `ebpf:"abi_syn_option"`
-	AbiSynTrialSize       *ebpf.VariableSpec `ebpf:"abi_syn_trial_size"`
+	AbiSynSampleSize      *ebpf.VariableSpec `ebpf:"abi_syn_sample_size"`
+	AbiTraceSize          *ebpf.VariableSpec `ebpf:"abi_trace_size"`
 	AbiVipCostLayout      *ebpf.VariableSpec `ebpf:"abi_vip_cost_layout"`
 	AbiVipLimit           *ebpf.VariableSpec `ebpf:"abi_vip_limit"`
 	CfgDatagramLife       *ebpf.VariableSpec `ebpf:"cfg_datagram_life"`
 	CfgFlowSetMask        *ebpf.VariableSpec `ebpf:"cfg_flow_set_mask"`
 	CfgFlowUntrustedTicks *ebpf.VariableSpec `ebpf:"cfg_flow_untrusted_ticks"`
-	CfgLimitBurst         *ebpf.VariableSpec `ebpf:"cfg_limit_burst"`
-	CfgLimitInterval      *ebpf.VariableSpec `ebpf:"cfg_limit_interval"`
-	CfgLook               *ebpf.VariableSpec `ebpf:"cfg_look"`
+	CfgRatelimitBurst     *ebpf.VariableSpec `ebpf:"cfg_ratelimit_burst"`
+	CfgRatelimitInterval  *ebpf.VariableSpec `ebpf:"cfg_ratelimit_interval"`
 	CfgShortcutMask       *ebpf.VariableSpec `ebpf:"cfg_shortcut_mask"`
 	CfgSnapLength         *ebpf.VariableSpec `ebpf:"cfg_snap_length"`
-	LimitFull             *ebpf.VariableSpec `ebpf:"limit_full"`
-	LookFilter            *ebpf.VariableSpec `ebpf:"look_filter"`
+	CfgTrace              *ebpf.VariableSpec `ebpf:"cfg_trace"`
 	Members               *ebpf.VariableSpec `ebpf:"members"`
 	Pool                  *ebpf.VariableSpec `ebpf:"pool"`
+	RatelimitTat          *ebpf.VariableSpec `ebpf:"ratelimit_tat"`
 	SynSecrets            *ebpf.VariableSpec `ebpf:"syn_secrets"`
+	TraceFilter           *ebpf.VariableSpec `ebpf:"trace_filter"`
 	UnknownZero           *ebpf.VariableSpec `ebpf:"unknown_zero"`
 }
 
@@ -902,7 +902,7 @@ func (o *muxObjects) Close() error {
 //
 // It can be passed to loadMuxObjects or ebpf.CollectionSpec.LoadAndAssign.
 type muxMaps struct {
-	Asides           *ebpf.Map `ebpf:"asides"`
+	Acls             *ebpf.Map `ebpf:"acls"`
 	Backends         *ebpf.Map `ebpf:"backends"`
 	Buckets          *ebpf.Map `ebpf:"buckets"`
 	Captured         *ebpf.Map `ebpf:"captured"`
@@ -911,8 +911,7 @@ type muxMaps struct {
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
 	Flows            *ebpf.Map `ebpf:"flows"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
-	Guards           *ebpf.Map `ebpf:"guards"`
-	Looks            *ebpf.Map `ebpf:"looks"`
+	HeavyHitters     *ebpf.Map `ebpf:"heavy_hitters"`
 	Lost             *ebpf.Map `ebpf:"lost"`
 	LostDatagrams    *ebpf.Map `ebpf:"lost_datagrams"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
@@ -920,6 +919,7 @@ type muxMaps struct {
 	RedirectMemory   *ebpf.Map `ebpf:"redirect_memory"`
 	Redirects        *ebpf.Map `ebpf:"redirects"`
 	Shortcuts        *ebpf.Map `ebpf:"shortcuts"`
+	SlowpathProgs    *ebpf.Map `ebpf:"slowpath_progs"`
 	SnatOwners       *ebpf.Map `ebpf:"snat_owners"`
 	SnatRanges       *ebpf.Map `ebpf:"snat_ranges"`
 	SourceNames      *ebpf.Map `ebpf:"source_names"`
@@ -927,21 +927,21 @@ type muxMaps struct {
 	SourceShares     *ebpf.Map `ebpf:"source_shares"`
 	Sources          *ebpf.Map `ebpf:"sources"`
 	SynCounters      *ebpf.Map `ebpf:"syn_counters"`
-	SynHandovers     *ebpf.Map `ebpf:"syn_handovers"`
+	SynCtxs          *ebpf.Map `ebpf:"syn_ctxs"`
 	SynProofs        *ebpf.Map `ebpf:"syn_proofs"`
-	SynTrials        *ebpf.Map `ebpf:"syn_trials"`
-	Talkers          *ebpf.Map `ebpf:"talkers"`
+	SynSamples       *ebpf.Map `ebpf:"syn_samples"`
 	TenantUsage      *ebpf.Map `ebpf:"tenant_usage"`
+	TraceRecords     *ebpf.Map `ebpf:"trace_records"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
-	VipGuards        *ebpf.Map `ebpf:"vip_guards"`
-	VipRefused       *ebpf.Map `ebpf:"vip_refused"`
+	VipDrops         *ebpf.Map `ebpf:"vip_drops"`
+	VipPolicers      *ebpf.Map `ebpf:"vip_policers"`
 	VipTokens        *ebpf.Map `ebpf:"vip_tokens"`
 	VipUsage         *ebpf.Map `ebpf:"vip_usage"`
 }
 
 func (m *muxMaps) Close() error {
 	return _MuxClose(
-		m.Asides,
+		m.Acls,
 		m.Backends,
 		m.Buckets,
 		m.Captured,
@@ -950,8 +950,7 @@ func (m *muxMaps) Close() error {
 		m.Endpoints,
 		m.Flows,
 		m.Fragments,
-		m.Guards,
-		m.Looks,
+		m.HeavyHitters,
 		m.Lost,
 		m.LostDatagrams,
 		m.NextHops,
@@ -959,6 +958,7 @@ func (m *muxMaps) Close() error {
 		m.RedirectMemory,
 		m.Redirects,
 		m.Shortcuts,
+		m.SlowpathProgs,
 		m.SnatOwners,
 		m.SnatRanges,
 		m.SourceNames,
@@ -966,14 +966,14 @@ func (m *muxMaps) Close() error {
 		m.SourceShares,
 		m.Sources,
 		m.SynCounters,
-		m.SynHandovers,
+		m.SynCtxs,
 		m.SynProofs,
-		m.SynTrials,
-		m.Talkers,
+		m.SynSamples,
 		m.TenantUsage,
+		m.TraceRecords,
 		m.Verdicts,
-		m.VipGuards,
-		m.VipRefused,
+		m.VipDrops,
+		m.VipPolicers,
 		m.VipTokens,
 		m.VipUsage,
 	)
@@ -989,7 +989,6 @@ type muxVariables struct {
 	AbiFlowLayout         *ebpf.Variable `ebpf:"abi_flow_layout"`
 	AbiGueControlFormat   *ebpf.Variable `ebpf:"abi_gue_control_format"`
 	AbiGueFormat          *ebpf.Variable `ebpf:"abi_gue_format"`
-	AbiLookSize           *ebpf.Variable `ebpf:"abi_look_size"`
 	AbiMemberSize         *ebpf.Variable `ebpf:"abi_member_size"`
 	AbiPuntSize           *ebpf.Variable `ebpf:"abi_punt_size"`
 	AbiShareLayout        *ebpf.Variable `ebpf:"abi_share_layout"`
@@ -1000,22 +999,23 @@ type muxVariables struct {
 	AbiSourceSetLayout    *ebpf.Variable `ebpf:"abi_source_set_layout"`
 	AbiSynCookieFormat    *ebpf.Variable `ebpf:"abi_syn_cookie_format"`
 	AbiSynOption          *ebpf.Variable `ebpf:"abi_syn_option"`
-	AbiSynTrialSize       *ebpf.Variable `ebpf:"abi_syn_trial_size"`
+	AbiSynSampleSize      *ebpf.Variable `ebpf:"abi_syn_sample_size"`
+	AbiTraceSize          *ebpf.Variable `ebpf:"abi_trace_size"`
 	AbiVipCostLayout      *ebpf.Variable `ebpf:"abi_vip_cost_layout"`
 	AbiVipLimit           *ebpf.Variable `ebpf:"abi_vip_limit"`
 	CfgDatagramLife       *ebpf.Variable `ebpf:"cfg_datagram_life"`
 	CfgFlowSetMask        *ebpf.Variable `ebpf:"cfg_flow_set_mask"`
 	CfgFlowUntrustedTicks *ebpf.Variable `ebpf:"cfg_flow_untrusted_ticks"`
-	CfgLimitBurst         *ebpf.Variable `ebpf:"cfg_limit_burst"`
-	CfgLimitInterval      *ebpf.Variable `ebpf:"cfg_limit_interval"`
-	CfgLook               *ebpf.Variable `ebpf:"cfg_look"`
+	CfgRatelimitBurst     *ebpf.Variable `ebpf:"cfg_ratelimit_burst"`
+	CfgRatelimitInterval  *ebpf.Variable `ebpf:"cfg_ratelimit_interval"`
 	CfgShortcutMask       *ebpf.Variable `ebpf:"cfg_shortcut_mask"`
 	CfgSnapLength         *ebpf.Variable `ebpf:"cfg_snap_length"`
-	LimitFull             *ebpf.Variable `ebpf:"limit_full"`
-	LookFilter            *ebpf.Variable `ebpf:"look_filter"`
+	CfgTrace              *ebpf.Variable `ebpf:"cfg_trace"`
 	Members               *ebpf.Variable `ebpf:"members"`
 	Pool                  *ebpf.Variable `ebpf:"pool"`
+	RatelimitTat          *ebpf.Variable `ebpf:"ratelimit_tat"`
 	SynSecrets            *ebpf.Variable `ebpf:"syn_secrets"`
+	TraceFilter           *ebpf.Variable `ebpf:"trace_filter"`
 	UnknownZero           *ebpf.Variable `ebpf:"unknown_zero"`
 }
 
@@ -1023,30 +1023,30 @@ type muxVariables struct {
 //
 // It can be passed to loadMuxObjects or ebpf.CollectionSpec.LoadAndAssign.
 type muxPrograms struct {
-	AsideFragments *ebpf.Program `ebpf:"aside_fragments"`
-	AsideIcmp      *ebpf.Program `ebpf:"aside_icmp"`
-	AsideRelayed   *ebpf.Program `ebpf:"aside_relayed"`
-	AsideSyn       *ebpf.Program `ebpf:"aside_syn"`
-	AsideTooBigV4  *ebpf.Program `ebpf:"aside_too_big_v4"`
-	AsideTooBigV6  *ebpf.Program `ebpf:"aside_too_big_v6"`
-	FlowClock      *ebpf.Program `ebpf:"flow_clock"`
-	Mux            *ebpf.Program `ebpf:"mux"`
-	MuxLook        *ebpf.Program `ebpf:"mux_look"`
-	MuxRare        *ebpf.Program `ebpf:"mux_rare"`
+	FlowClock         *ebpf.Program `ebpf:"flow_clock"`
+	Mux               *ebpf.Program `ebpf:"mux"`
+	MuxFullParse      *ebpf.Program `ebpf:"mux_full_parse"`
+	MuxTrace          *ebpf.Program `ebpf:"mux_trace"`
+	SlowpathFragments *ebpf.Program `ebpf:"slowpath_fragments"`
+	SlowpathIcmp      *ebpf.Program `ebpf:"slowpath_icmp"`
+	SlowpathRelayed   *ebpf.Program `ebpf:"slowpath_relayed"`
+	SlowpathSyn       *ebpf.Program `ebpf:"slowpath_syn"`
+	SlowpathTooBigV4  *ebpf.Program `ebpf:"slowpath_too_big_v4"`
+	SlowpathTooBigV6  *ebpf.Program `ebpf:"slowpath_too_big_v6"`
 }
 
 func (p *muxPrograms) Close() error {
 	return _MuxClose(
-		p.AsideFragments,
-		p.AsideIcmp,
-		p.AsideRelayed,
-		p.AsideSyn,
-		p.AsideTooBigV4,
-		p.AsideTooBigV6,
 		p.FlowClock,
 		p.Mux,
-		p.MuxLook,
-		p.MuxRare,
+		p.MuxFullParse,
+		p.MuxTrace,
+		p.SlowpathFragments,
+		p.SlowpathIcmp,
+		p.SlowpathRelayed,
+		p.SlowpathSyn,
+		p.SlowpathTooBigV4,
+		p.SlowpathTooBigV6,
 	)
 }
 

@@ -104,7 +104,7 @@ func (d *Datapath) Offered() (vips map[netip.Addr]Offered, tenants map[string]in
 				return nil, nil, fmt.Errorf("read counter of vip %s: %w", vip, err)
 			}
 		}
-		refused, err := abi.Counter(d.tables.VIPRefused, live.row.Vip)
+		refused, err := abi.Counter(d.tables.VIPDrops, live.row.Vip)
 		if err != nil {
 			return nil, nil, fmt.Errorf("read what was refused of vip %s: %w", vip, err)
 		}

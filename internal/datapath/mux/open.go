@@ -23,9 +23,9 @@ var errLayout = errors.New("has another layout or size")
 
 // Pins beside those of the tables.
 const (
-	programPin = "program"
-	asidesPin  = "asides"
-	linkPin    = "link"
+	programPin  = "program"
+	slowpathPin = "slowpath_progs"
+	linkPin     = "link"
 )
 
 // Open loads the data plane and attaches it to the interface, or adopts what is pinned. When the pinned
@@ -132,7 +132,7 @@ func (d *Datapath) checkPins(t *tables) error {
 	if err != nil {
 		return err
 	}
-	known := map[string]bool{programPin: true, asidesPin: true, linkPin: true}
+	known := map[string]bool{programPin: true, slowpathPin: true, linkPin: true}
 	for _, table := range t.pinned() {
 		known[table.pin] = true
 	}

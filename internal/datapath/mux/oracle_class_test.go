@@ -85,20 +85,20 @@ func familyClasses(s scene) []oracleClass {
 		{name: "tcp", verdict: "forward_flow", draw: func(r *rand.Rand) draft {
 			return s.tcp(r, drawFlags(r), nil, everyPort...)
 		}},
-		{name: "sources", verdict: "drop_source", more: []string{"forward_syn", "forward_cookie", "forward_flow"}, draw: func(r *rand.Rand) draft {
+		{name: "sources", verdict: "drop_acl", more: []string{"forward_syn", "forward_cookie", "forward_flow"}, draw: func(r *rand.Rand) draft {
 			if r.IntN(3) == 0 {
 				return s.udp(r, portSources)
 			}
 			return s.tcp(r, drawFlags(r), alignedTimestamps(r), portSources)
 		}},
-		{name: "martians", verdict: "drop_martian", more: []string{"forward_syn", "pass_not_for_us"}, draw: func(r *rand.Rand) draft {
+		{name: "martians", verdict: "drop_martian", more: []string{"forward_syn", "pass_no_endpoint"}, draw: func(r *rand.Rand) draft {
 			f := sometimes(r, s.tcp(r, drawFlags(r), drawOptions(r), everyPort...), s.udp(r, everyPort...), s.drawFragment(r, 8))
 			f.from = sometimes(r, f.from, append(s.strangers(), f.to)...)
 			f.to = sometimes(r, f.to, s.other)
 			return f
 		}},
 		{name: "udp", verdict: "forward_flow", draw: func(r *rand.Rand) draft { return s.udp(r, everyPort...) }},
-		{name: "not-for-us", verdict: "pass_not_for_us", draw: func(r *rand.Rand) draft {
+		{name: "not-for-us", verdict: "pass_no_endpoint", draw: func(r *rand.Rand) draft {
 			f := s.tcp(r, drawFlags(r), nil, portPlain, 22, 179)
 			if r.IntN(2) == 0 {
 				f.to = s.other

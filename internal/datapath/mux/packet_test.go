@@ -72,7 +72,7 @@ func forwardCases() []packetCase {
 		{name: "not a SYN", packet: pkt.TCP(client4, vip4, pkt.ACK), verdict: "forward_bucket"},
 		{name: "SYN and ACK", packet: pkt.TCP(client4, vip4, pkt.SYN|pkt.ACK), verdict: "forward_bucket"},
 		{name: "remembered", packet: pkt.TCP(client4, vip4, pkt.ACK), change: remember, verdict: "forward_flow"},
-		{name: "remembered, now down", packet: pkt.TCP(client4, vip4, pkt.ACK), change: rememberThenDown, verdict: "forward_replaced"},
+		{name: "remembered, now down", packet: pkt.TCP(client4, vip4, pkt.ACK), change: rememberThenDown, verdict: "forward_failover"},
 	}
 	for i := range cases {
 		if cases[i].verdict == "" {
@@ -108,9 +108,9 @@ func passCases() []packetCase {
 		return func(frame []byte) []byte { return frame[:n] }
 	}
 	return []packetCase{
-		{name: "other port", packet: pkt.TCP(client4, "203.0.113.10:22", pkt.SYN), verdict: "pass_not_for_us"},
-		{name: "other address", packet: pkt.TCP(client4, "203.0.113.12:80", pkt.SYN), verdict: "pass_not_for_us"},
-		{name: "other address of v6", packet: pkt.TCP(client6, "[2001:db8:1::11]:80", pkt.SYN), verdict: "pass_not_for_us"},
+		{name: "other port", packet: pkt.TCP(client4, "203.0.113.10:22", pkt.SYN), verdict: "pass_no_endpoint"},
+		{name: "other address", packet: pkt.TCP(client4, "203.0.113.12:80", pkt.SYN), verdict: "pass_no_endpoint"},
+		{name: "other address of v6", packet: pkt.TCP(client6, "[2001:db8:1::11]:80", pkt.SYN), verdict: "pass_no_endpoint"},
 		{name: "icmp", packet: pkt.ICMP("198.51.100.7", "203.0.113.12"), verdict: "pass_icmp"},
 		{name: "icmp6", packet: pkt.ICMP("2001:db8::7", "2001:db8:1::11"), verdict: "pass_icmp"},
 		{name: "gre", packet: udp4.With(pkt.Protocol(layers.IPProtocolGRE)), verdict: "pass_other_protocol"},

@@ -161,7 +161,7 @@ func refusals(t *testing.T, d *Datapath) uint64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return verdicts["drop_source"].Packets
+	return verdicts["drop_acl"].Packets
 }
 
 // TestNamedListsOutliveTheirProcess adopts tables with named lists, of which one was being changed when its process ended. What

@@ -9,21 +9,21 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// programs are those that handle packets: the fast path, and the steps aside that it leaves for. The
-// kernel empties asides when no process and no pin holds it.
+// programs are those that handle packets: the fast path, and the slow path that it tail-calls. The
+// kernel empties slowpathProgs when no process and no pin holds it.
 type programs struct {
-	Program *ebpf.Program `ebpf:"mux"`
-	Asides  *ebpf.Map     `ebpf:"asides"`
+	Program       *ebpf.Program `ebpf:"mux"`
+	SlowpathProgs *ebpf.Map     `ebpf:"slowpath_progs"`
 }
 
-func (p programs) Close() error { return errors.Join(p.Program.Close(), p.Asides.Close()) }
+func (p programs) Close() error { return errors.Join(p.Program.Close(), p.SlowpathProgs.Close()) }
 
 func (p programs) pin(folder string) error {
 	if err := p.Program.Pin(filepath.Join(folder, programPin)); err != nil {
 		return fmt.Errorf("pin program: %w", err)
 	}
-	if err := p.Asides.Pin(filepath.Join(folder, asidesPin)); err != nil {
-		return fmt.Errorf("pin steps aside: %w", err)
+	if err := p.SlowpathProgs.Pin(filepath.Join(folder, slowpathPin)); err != nil {
+		return fmt.Errorf("pin slow path programs: %w", err)
 	}
 	return nil
 }
@@ -39,12 +39,12 @@ func (d *Datapath) openPrograms(spec *ebpf.CollectionSpec, live *tables) (replac
 	if err != nil {
 		return false, errors.Join(err, pinned.Close())
 	}
-	if theirs == spec.Programs[muxProgMux].Name && pinned.Asides != nil {
+	if theirs == spec.Programs[muxProgMux].Name && pinned.SlowpathProgs != nil {
 		d.programs = pinned
 		d.tables, err = loadTables(spec, live)
 		return false, err
 	}
-	_ = pinned.Close() // the pins hold them: until they are replaced the old program needs its steps aside
+	_ = pinned.Close() // the pins hold them: until they are replaced the old program needs its slow path
 	ours, err := load(spec, live)
 	if err != nil {
 		return false, err
@@ -73,28 +73,28 @@ func (d *Datapath) adoptPrograms(replace bool) error {
 // replacePrograms attaches ours and gives them the pins. The program's comes last: whoever finds the old
 // one replaces both again.
 func (d *Datapath) replacePrograms() error {
-	path := d.folder.Live(asidesPin)
-	if err := halfPin(d.programs.Asides, path); err != nil {
+	path := d.folder.Live(slowpathPin)
+	if err := halfPin(d.programs.SlowpathProgs, path); err != nil {
 		return err
 	}
 	if err := d.link.Update(d.programs.Program); err != nil {
 		return fmt.Errorf("replace pinned program: %w", err)
 	}
 	if err := os.Rename(path+halfMade, path); err != nil {
-		return fmt.Errorf("replace pinned %s: %w", asidesPin, err)
+		return fmt.Errorf("replace pinned %s: %w", slowpathPin, err)
 	}
 	return repin(d.programs.Program, d.folder.Live(programPin))
 }
 
-// openPinned opens those pinned in a folder; of a version before there were steps aside that is the
+// openPinned opens those pinned in a folder; of a version before there were slow path programs that is the
 // program alone.
 func openPinned(folder string) (p programs, err error) {
 	if p.Program, err = ebpf.LoadPinnedProgram(filepath.Join(folder, programPin), nil); err != nil {
 		return p, fmt.Errorf("open pinned program: %w", err)
 	}
-	p.Asides, err = ebpf.LoadPinnedMap(filepath.Join(folder, asidesPin), nil)
+	p.SlowpathProgs, err = ebpf.LoadPinnedMap(filepath.Join(folder, slowpathPin), nil)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return p, errors.Join(fmt.Errorf("open pinned steps aside: %w", err), p.Program.Close())
+		return p, errors.Join(fmt.Errorf("open pinned slow path programs: %w", err), p.Program.Close())
 	}
 	return p, nil
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/weirlb/weir/internal/testkit/pkt"
 )
 
-// The steps aside are programs of a table that the kernel empties with its last holder: they outlive the
+// The slow path programs are programs of a table that the kernel empties with its last holder: they outlive the
 // process as the program does, and come with another program.
 func TestStepsAsideOutliveTheProcess(t *testing.T) {
 	p := newPlace(t)

@@ -40,7 +40,7 @@ type Settings struct {
 	FlowLimit   uint32        // cells of the flow table that trusted flows of the VIP may have
 }
 
-const settingFlags = muxEndpointFlagENDPOINT_COOKIES | muxEndpointFlagENDPOINT_SETTLING |
+const settingFlags = muxEndpointFlagENDPOINT_COOKIES | muxEndpointFlagENDPOINT_COOKIES_WARMING |
 	muxEndpointFlagENDPOINT_AFFINITY | muxEndpointFlagENDPOINT_PING | muxEndpointFlagENDPOINT_FASTPATH |
 	muxEndpointFlagENDPOINT_SOURCES | muxEndpointFlagENDPOINT_LIMITED | synFlags
 
@@ -55,7 +55,7 @@ func (d *Datapath) settingsOf(e model.MuxEndpoint) settings {
 	if e.Key.Protocol == model.TCP {
 		switch e.Cookies {
 		case model.CookiesSettling:
-			s.flags |= muxEndpointFlagENDPOINT_COOKIES | muxEndpointFlagENDPOINT_SETTLING
+			s.flags |= muxEndpointFlagENDPOINT_COOKIES | muxEndpointFlagENDPOINT_COOKIES_WARMING
 		case model.CookiesOn:
 			s.flags |= muxEndpointFlagENDPOINT_COOKIES
 		}
@@ -106,7 +106,7 @@ func (s settings) settings(tick time.Duration) Settings {
 		FlowLimit:   s.flowLimit,
 	}
 	switch {
-	case s.flags&muxEndpointFlagENDPOINT_SETTLING != 0:
+	case s.flags&muxEndpointFlagENDPOINT_COOKIES_WARMING != 0:
 		told.Cookies = model.CookiesSettling
 	case s.flags&muxEndpointFlagENDPOINT_COOKIES != 0:
 		told.Cookies = model.CookiesOn

@@ -62,9 +62,9 @@ func (d *Datapath) SetShares(cuts map[netip.Addr]overload.Cut) error {
 func (d *Datapath) flagShares() error {
 	flag := func(flags muxEndpointFlag, vip netip.Addr) muxEndpointFlag {
 		if d.shares.vips[vip] {
-			return flags | muxEndpointFlagENDPOINT_SHARED
+			return flags | muxEndpointFlagENDPOINT_FAIR_SHARE
 		}
-		return flags &^ muxEndpointFlagENDPOINT_SHARED
+		return flags &^ muxEndpointFlagENDPOINT_FAIR_SHARE
 	}
 	for key, live := range d.live {
 		flags := flag(live.row.Flags, key.VIP)
@@ -186,10 +186,10 @@ func (d *Datapath) adoptShares() error {
 }
 
 func (d *Datapath) unshare(key model.EndpointKey, row *muxEndpoint) error {
-	if row.Flags&muxEndpointFlagENDPOINT_SHARED == 0 {
+	if row.Flags&muxEndpointFlagENDPOINT_FAIR_SHARE == 0 {
 		return nil
 	}
-	row.Flags &^= muxEndpointFlagENDPOINT_SHARED
+	row.Flags &^= muxEndpointFlagENDPOINT_FAIR_SHARE
 	if err := d.tables.Endpoints.Put(toKey(key), *row); err != nil {
 		return fmt.Errorf("write row of endpoints: %w", err)
 	}

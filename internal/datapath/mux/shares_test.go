@@ -44,16 +44,16 @@ func shareCases() []packetCase {
 		return overload.Cut{Sources: map[netip.Prefix]float64{netip.MustParsePrefix(prefix): 1}}
 	}
 	return []packetCase{
-		{name: "more than its share", packet: syn4, change: cut(map[string]overload.Cut{vip4: all}), verdict: "drop_share"},
-		{name: "more than its share, v6", packet: syn6, change: cut(map[string]overload.Cut{vip6: all}), verdict: "drop_share"},
-		{name: "more than its share, UDP", packet: pkt.UDP(client4, vip4), change: cut(map[string]overload.Cut{vip4: all}), verdict: "drop_share"},
-		{name: "more than its share, a fragment", packet: pkt.UDP(client4, vip4, pkt.Fragment(0, true)), change: cut(map[string]overload.Cut{vip4: all}), verdict: "drop_share"},
+		{name: "more than its share", packet: syn4, change: cut(map[string]overload.Cut{vip4: all}), verdict: "drop_fair_share"},
+		{name: "more than its share, v6", packet: syn6, change: cut(map[string]overload.Cut{vip6: all}), verdict: "drop_fair_share"},
+		{name: "more than its share, UDP", packet: pkt.UDP(client4, vip4), change: cut(map[string]overload.Cut{vip4: all}), verdict: "drop_fair_share"},
+		{name: "more than its share, a fragment", packet: pkt.UDP(client4, vip4, pkt.Fragment(0, true)), change: cut(map[string]overload.Cut{vip4: all}), verdict: "drop_fair_share"},
 		{name: "another VIP's share", packet: syn6, change: cut(map[string]overload.Cut{vip4: all}), verdict: "forward_syn", tunnel: tunnel6},
 		{name: "looked at only", packet: syn4, change: cut(map[string]overload.Cut{vip4: {}}), verdict: "forward_syn", tunnel: tunnel4},
 		{name: "from a prefix with less than its share", packet: syn4, change: cut(map[string]overload.Cut{vip4: spared("198.51.100.0/24")}), verdict: "forward_syn", tunnel: tunnel4},
-		{name: "from another prefix", packet: syn4, change: cut(map[string]overload.Cut{vip4: spared("198.51.101.0/24")}), verdict: "drop_share"},
-		{name: "from a prefix with more than its share", packet: syn4, change: cut(map[string]overload.Cut{vip4: caught("198.51.100.0/24")}), verdict: "drop_share"},
-		{name: "from a prefix with more than its share, v6", packet: syn6, change: cut(map[string]overload.Cut{vip6: caught("2001:db8::/56")}), verdict: "drop_share"},
+		{name: "from another prefix", packet: syn4, change: cut(map[string]overload.Cut{vip4: spared("198.51.101.0/24")}), verdict: "drop_fair_share"},
+		{name: "from a prefix with more than its share", packet: syn4, change: cut(map[string]overload.Cut{vip4: caught("198.51.100.0/24")}), verdict: "drop_fair_share"},
+		{name: "from a prefix with more than its share, v6", packet: syn6, change: cut(map[string]overload.Cut{vip6: caught("2001:db8::/56")}), verdict: "drop_fair_share"},
 		{name: "beside a prefix with more than its share, v6", packet: syn6, change: cut(map[string]overload.Cut{vip6: caught("2001:db8:0:100::/56")}), verdict: "forward_syn", tunnel: tunnel6},
 		{name: "the overload is over", packet: syn4, change: func(t *testing.T, d *Datapath) {
 			cut(map[string]overload.Cut{vip4: all})(t, d)
@@ -66,11 +66,11 @@ func shareCases() []packetCase {
 		{name: "the endpoint changes meanwhile", packet: syn4, change: func(t *testing.T, d *Datapath) {
 			cut(map[string]overload.Cut{vip4: all})(t, d)
 			apply(t, d, endpoint(vip4, model.TCP, tunnel4, "10.0.0.2"))
-		}, verdict: "drop_share"},
+		}, verdict: "drop_fair_share"},
 		{name: "more than its share, within its limit", packet: syn4, change: func(t *testing.T, d *Datapath) {
 			limitWorld(t, d, limitPackets, 1)
 			cut(map[string]overload.Cut{vip4: all})(t, d)
-		}, verdict: "drop_share"},
+		}, verdict: "drop_fair_share"},
 		{name: "within its share, above its limit", packet: syn4, change: func(t *testing.T, d *Datapath) {
 			spent(limitPackets, syn4.Frame())(t, d)
 			cut(map[string]overload.Cut{vip4: {}})(t, d)
@@ -89,10 +89,10 @@ func TestShareIsAPart(t *testing.T) {
 		run(t, d, pkt.TCP(client6, vip6, pkt.SYN).Frame())
 	}
 	got := verdicts(t, d)
-	if part := float64(got["drop_share"]) / n; math.Abs(part-0.25) > 0.04 { // eight standard deviations
+	if part := float64(got["drop_fair_share"]) / n; math.Abs(part-0.25) > 0.04 { // eight standard deviations
 		t.Errorf("%.3f of the packets are dropped, want 0.25", part)
 	}
-	if got["forward_syn"] != 2*n-got["drop_share"] {
+	if got["forward_syn"] != 2*n-got["drop_fair_share"] {
 		t.Errorf("verdicts are %v", got)
 	}
 	offered, _, err := d.Offered()
@@ -100,11 +100,11 @@ func TestShareIsAPart(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := offered[vipOf(vip4)]
-	if o.All.Packets != n || o.Done.Packets != n-got["drop_share"] || o.All.Bytes != n*uint64(len(frame)) {
+	if o.All.Packets != n || o.Done.Packets != n-got["drop_fair_share"] || o.All.Bytes != n*uint64(len(frame)) {
 		t.Errorf("offered: %+v", o)
 	}
 	refused, err := d.RefusedCounters()
-	if err != nil || len(refused) != 1 || refused[vipOf(vip4)].Packets != got["drop_share"] {
+	if err != nil || len(refused) != 1 || refused[vipOf(vip4)].Packets != got["drop_fair_share"] {
 		t.Errorf("refused: %v, %v", refused, err)
 	}
 }
@@ -238,18 +238,18 @@ func TestSharesEndWithTheirProcess(t *testing.T) {
 	fillWith(t, d, world()...)
 	setShares(t, d, map[netip.Addr]overload.Cut{vipOf(vip4): {Rest: 1, Sources: map[netip.Prefix]float64{netip.MustParsePrefix("198.51.100.0/24"): 1}}})
 	frame := pkt.TCP(client4, vip4, pkt.SYN).Frame()
-	if run(t, d, frame); verdicts(t, d)["drop_share"] != 1 {
+	if run(t, d, frame); verdicts(t, d)["drop_fair_share"] != 1 {
 		t.Fatalf("verdicts are %v", verdicts(t, d))
 	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
 	d = p.mustOpen(t)
-	before := verdicts(t, d)["drop_share"]
-	if run(t, d, frame); verdicts(t, d)["drop_share"] != before {
+	before := verdicts(t, d)["drop_fair_share"]
+	if run(t, d, frame); verdicts(t, d)["drop_fair_share"] != before {
 		t.Error("the next process goes on dropping")
 	}
-	if again := d.live[endpoint(vip4, model.TCP).Key].row.Flags; again&muxEndpointFlagENDPOINT_SHARED != 0 {
+	if again := d.live[endpoint(vip4, model.TCP).Key].row.Flags; again&muxEndpointFlagENDPOINT_FAIR_SHARE != 0 {
 		t.Errorf("flags are %x", again)
 	}
 }

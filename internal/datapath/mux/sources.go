@@ -60,7 +60,7 @@ func (d *Datapath) openGuards() (err error) {
 	if d.sources.guards != nil {
 		return nil
 	}
-	if d.sources.guards, err = mapRows[uint64](&d.sources.raw, d.tables.Guards); err != nil {
+	if d.sources.guards, err = mapRows[uint64](&d.sources.raw, d.tables.ACLs); err != nil {
 		return fmt.Errorf("map table guards: %w", err)
 	}
 	return nil
@@ -216,8 +216,8 @@ func (d *Datapath) purgeLists() error {
 	return nil
 }
 
-// writeGuard notes the endpoint's lists where packets look for them.
-func (d *Datapath) writeGuard(id uint32, lists sourceLists) error {
+// writeACL notes the endpoint's lists where packets look for them.
+func (d *Datapath) writeACL(id uint32, lists sourceLists) error {
 	if lists == (sourceLists{}) {
 		return nil // its row says so
 	}

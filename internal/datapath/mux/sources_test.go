@@ -47,7 +47,7 @@ func sourceCases() []packetCase {
 			change(t, d)
 		}
 	}
-	drop, pass := "drop_source", "forward_syn"
+	drop, pass := "drop_acl", "forward_syn"
 	cases := []packetCase{
 		{name: "denied", packet: syn4, change: refuse(nil, client), verdict: drop},
 		{name: "denied, v6", packet: syn6, change: refuse(nil, client), verdict: drop},

@@ -28,7 +28,7 @@ type SYNCounter struct {
 	Tried, Completed uint64
 }
 
-const synFlags = muxEndpointFlagENDPOINT_SYN_COOKIES | muxEndpointFlagENDPOINT_WATCHED | muxEndpointFlagENDPOINT_TRIED
+const synFlags = muxEndpointFlagENDPOINT_SYN_COOKIES | muxEndpointFlagENDPOINT_SYN_COUNTED | muxEndpointFlagENDPOINT_SYN_SAMPLED
 
 // synFlags are those of an endpoint that is to be as e says. What this mux, or the process before, decided of
 // it stays so. Without secrets no SYN is answered.
@@ -50,9 +50,9 @@ func synFlagsOf(mode model.SYNCookies, state SYNState) (flags muxEndpointFlag) {
 		flags = muxEndpointFlagENDPOINT_SYN_COOKIES
 	}
 	if mode == model.SYNCookiesAuto && state.Watches {
-		flags |= muxEndpointFlagENDPOINT_WATCHED
+		flags |= muxEndpointFlagENDPOINT_SYN_COUNTED
 		if state.Tries {
-			flags |= muxEndpointFlagENDPOINT_TRIED
+			flags |= muxEndpointFlagENDPOINT_SYN_SAMPLED
 		}
 	}
 	return flags
@@ -61,8 +61,8 @@ func synFlagsOf(mode model.SYNCookies, state SYNState) (flags muxEndpointFlag) {
 func synStateOf(flags muxEndpointFlag) SYNState {
 	return SYNState{
 		Answers: flags&muxEndpointFlagENDPOINT_SYN_COOKIES != 0,
-		Watches: flags&muxEndpointFlagENDPOINT_WATCHED != 0,
-		Tries:   flags&muxEndpointFlagENDPOINT_TRIED != 0,
+		Watches: flags&muxEndpointFlagENDPOINT_SYN_COUNTED != 0,
+		Tries:   flags&muxEndpointFlagENDPOINT_SYN_SAMPLED != 0,
 	}
 }
 

@@ -34,13 +34,13 @@ type tables struct {
 	LostDatagrams    *ebpf.Map `ebpf:"lost_datagrams"`
 	Punts            *ebpf.Map `ebpf:"punts"`
 	Redirects        *ebpf.Map `ebpf:"redirects"`
-	Guards           *ebpf.Map `ebpf:"guards"`
+	ACLs             *ebpf.Map `ebpf:"acls"`
 	Sources          *ebpf.Map `ebpf:"sources"`
 	SourceSets       *ebpf.Map `ebpf:"source_sets"`
 	SourceNames      *ebpf.Map `ebpf:"source_names"`
-	VIPGuards        *ebpf.Map `ebpf:"vip_guards"`
-	VIPRefused       *ebpf.Map `ebpf:"vip_refused"`
-	Talkers          *ebpf.Map `ebpf:"talkers"`
+	VIPPolicers      *ebpf.Map `ebpf:"vip_policers"`
+	VIPDrops         *ebpf.Map `ebpf:"vip_drops"`
+	HeavyHitters     *ebpf.Map `ebpf:"heavy_hitters"`
 	SourceShares     *ebpf.Map `ebpf:"source_shares"`
 
 	Clock *ebpf.Program `ebpf:"flow_clock"` // tells the ticks of Flows; nil when only inspected
@@ -87,13 +87,13 @@ func (t *tables) pinned() []pinnedTable {
 		{"lost_datagrams", muxMapLostDatagrams, &t.LostDatagrams},
 		{"punts", muxMapPunts, &t.Punts},
 		{"redirects", muxMapRedirects, &t.Redirects},
-		{"guards", muxMapGuards, &t.Guards},
+		{"acls", muxMapAcls, &t.ACLs},
 		{"sources", muxMapSources, &t.Sources},
 		{"source_sets", muxMapSourceSets, &t.SourceSets},
 		{"source_names", muxMapSourceNames, &t.SourceNames},
-		{"vip_guards", muxMapVipGuards, &t.VIPGuards},
-		{"vip_refused", muxMapVipRefused, &t.VIPRefused},
-		{"talkers", muxMapTalkers, &t.Talkers},
+		{"vip_policers", muxMapVipPolicers, &t.VIPPolicers},
+		{"vip_drops", muxMapVipDrops, &t.VIPDrops},
+		{"heavy_hitters", muxMapHeavyHitters, &t.HeavyHitters},
 		{"source_shares", muxMapSourceShares, &t.SourceShares},
 	}
 }

@@ -44,7 +44,7 @@ func (m *Mux) choose(e *endpoint, p *packet) choice {
 	}
 	c := choice{verdict: "forward_bucket", backend: e.at(bucket)}
 	if known {
-		c.verdict = "forward_replaced"
+		c.verdict = "forward_failover"
 	}
 	if c.backend == nil {
 		return c

@@ -126,7 +126,7 @@ func (m *Mux) forwardFragment(p *packet) Outcome {
 	p.flow = t.flow
 	e := m.endpointOf(p.flow) // that of the first fragment: the tables stay
 	if e != nil && !e.Takes(p.from, nil) {
-		return Outcome{Verdict: "drop_source"}
+		return Outcome{Verdict: "drop_acl"}
 	}
 	w := &weir{
 		kind:  gueKindFragment,
@@ -171,7 +171,7 @@ func (m *Mux) firstFragment(p *packet) (out Outcome, ends bool) {
 
 // relayed is TCP or UDP for no endpoint: a fragment that another mux relays, or nothing of ours.
 func (m *Mux) relayed(p *packet) Outcome {
-	pass := Outcome{Verdict: "pass_not_for_us"}
+	pass := Outcome{Verdict: "pass_no_endpoint"}
 	const head = 8 + 4 + 8 // UDP, GUE, and what Weir says, without an address
 	if p.flow.Protocol != model.UDP || p.flow.Destination.Port() != 6080 || len(p.l4) < head ||
 		p.to != m.address(m.Self, p.v4) {
@@ -189,11 +189,11 @@ func (m *Mux) relayed(p *packet) Outcome {
 	inner = binary.BigEndian.AppendUint16(inner, ethertype)
 	q, verdict := parse(append(inner, p.frame[p.at()+head:]...))
 	if verdict != "pass_fragment" || !m.takesFragment(q) {
-		return Outcome{Verdict: "drop_relayed"}
+		return Outcome{Verdict: "drop_relay_invalid"}
 	}
 	out := m.forwardFragment(q)
 	if out.Verdict == "pass_malformed" || out.Verdict == "pass_fragment" {
-		return Outcome{Verdict: "drop_relayed"}
+		return Outcome{Verdict: "drop_relay_invalid"}
 	}
 	return out
 }

@@ -100,7 +100,7 @@ func (m *Mux) icmpError(p *packet) Outcome {
 		return m.snat(p, nil, "forward_icmp")
 	}
 	if !e.Takes(p.flow.Source.Addr(), nil) { // the client, not the router that tells
-		return Outcome{Verdict: "drop_source"}
+		return Outcome{Verdict: "drop_acl"}
 	}
 	b := m.known(e, p.flow, cookie)
 	if b == nil {

@@ -76,7 +76,7 @@ func (m *Mux) whole(p *packet) Outcome {
 		return m.snat(p, nil, "forward_snat")
 	}
 	if !e.Takes(p.from, nil) {
-		return Outcome{Verdict: "drop_source"}
+		return Outcome{Verdict: "drop_acl"}
 	}
 	c := m.choose(e, p)
 	if c.backend == nil {

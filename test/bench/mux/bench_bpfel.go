@@ -16,7 +16,7 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	benchMapAsides                = "asides"
+	benchMapAcls                  = "acls"
 	benchMapBackends              = "backends"
 	benchMapBuckets               = "buckets"
 	benchMapCaptured              = "captured"
@@ -25,8 +25,7 @@ const (
 	benchMapEndpoints             = "endpoints"
 	benchMapFlows                 = "flows"
 	benchMapFragments             = "fragments"
-	benchMapGuards                = "guards"
-	benchMapLooks                 = "looks"
+	benchMapHeavyHitters          = "heavy_hitters"
 	benchMapLost                  = "lost"
 	benchMapLostDatagrams         = "lost_datagrams"
 	benchMapNextHops              = "next_hops"
@@ -34,6 +33,7 @@ const (
 	benchMapRedirectMemory        = "redirect_memory"
 	benchMapRedirects             = "redirects"
 	benchMapShortcuts             = "shortcuts"
+	benchMapSlowpathProgs         = "slowpath_progs"
 	benchMapSnatOwners            = "snat_owners"
 	benchMapSnatRanges            = "snat_ranges"
 	benchMapSourceNames           = "source_names"
@@ -41,22 +41,16 @@ const (
 	benchMapSourceShares          = "source_shares"
 	benchMapSources               = "sources"
 	benchMapSynCounters           = "syn_counters"
-	benchMapSynHandovers          = "syn_handovers"
+	benchMapSynCtxs               = "syn_ctxs"
 	benchMapSynProofs             = "syn_proofs"
-	benchMapSynTrials             = "syn_trials"
-	benchMapTalkers               = "talkers"
+	benchMapSynSamples            = "syn_samples"
 	benchMapTenantUsage           = "tenant_usage"
+	benchMapTraceRecords          = "trace_records"
 	benchMapVerdicts              = "verdicts"
-	benchMapVipGuards             = "vip_guards"
-	benchMapVipRefused            = "vip_refused"
+	benchMapVipDrops              = "vip_drops"
+	benchMapVipPolicers           = "vip_policers"
 	benchMapVipTokens             = "vip_tokens"
 	benchMapVipUsage              = "vip_usage"
-	benchProgAsideFragments       = "aside_fragments"
-	benchProgAsideIcmp            = "aside_icmp"
-	benchProgAsideRelayed         = "aside_relayed"
-	benchProgAsideSyn             = "aside_syn"
-	benchProgAsideTooBigV4        = "aside_too_big_v4"
-	benchProgAsideTooBigV6        = "aside_too_big_v6"
 	benchProgBenchEmpty           = "bench_empty"
 	benchProgBenchFloor           = "bench_floor"
 	benchProgBenchMux             = "bench_mux"
@@ -70,15 +64,20 @@ const (
 	benchProgLiveReflect          = "live_reflect"
 	benchProgLiveSink             = "live_sink"
 	benchProgMux                  = "mux"
-	benchProgMuxLook              = "mux_look"
-	benchProgMuxRare              = "mux_rare"
+	benchProgMuxFullParse         = "mux_full_parse"
+	benchProgMuxTrace             = "mux_trace"
+	benchProgSlowpathFragments    = "slowpath_fragments"
+	benchProgSlowpathIcmp         = "slowpath_icmp"
+	benchProgSlowpathRelayed      = "slowpath_relayed"
+	benchProgSlowpathSyn          = "slowpath_syn"
+	benchProgSlowpathTooBigV4     = "slowpath_too_big_v4"
+	benchProgSlowpathTooBigV6     = "slowpath_too_big_v6"
 	benchVarAbiBucketLayout       = "abi_bucket_layout"
 	benchVarAbiDatagramLayout     = "abi_datagram_layout"
 	benchVarAbiEndpointLayout     = "abi_endpoint_layout"
 	benchVarAbiFlowLayout         = "abi_flow_layout"
 	benchVarAbiGueControlFormat   = "abi_gue_control_format"
 	benchVarAbiGueFormat          = "abi_gue_format"
-	benchVarAbiLookSize           = "abi_look_size"
 	benchVarAbiMemberSize         = "abi_member_size"
 	benchVarAbiPuntSize           = "abi_punt_size"
 	benchVarAbiShareLayout        = "abi_share_layout"
@@ -89,7 +88,8 @@ const (
 	benchVarAbiSourceSetLayout    = "abi_source_set_layout"
 	benchVarAbiSynCookieFormat    = "abi_syn_cookie_format"
 	benchVarAbiSynOption          = "abi_syn_option"
-	benchVarAbiSynTrialSize       = "abi_syn_trial_size"
+	benchVarAbiSynSampleSize      = "abi_syn_sample_size"
+	benchVarAbiTraceSize          = "abi_trace_size"
 	benchVarAbiVipCostLayout      = "abi_vip_cost_layout"
 	benchVarAbiVipLimit           = "abi_vip_limit"
 	benchVarCfgDatagramLife       = "cfg_datagram_life"
@@ -97,21 +97,21 @@ const (
 	benchVarCfgFlowUntrustedTicks = "cfg_flow_untrusted_ticks"
 	benchVarCfgFlows              = "cfg_flows"
 	benchVarCfgKeep               = "cfg_keep"
-	benchVarCfgLimitBurst         = "cfg_limit_burst"
-	benchVarCfgLimitInterval      = "cfg_limit_interval"
-	benchVarCfgLook               = "cfg_look"
+	benchVarCfgRatelimitBurst     = "cfg_ratelimit_burst"
+	benchVarCfgRatelimitInterval  = "cfg_ratelimit_interval"
 	benchVarCfgShortcutMask       = "cfg_shortcut_mask"
 	benchVarCfgSnapLength         = "cfg_snap_length"
+	benchVarCfgTrace              = "cfg_trace"
 	benchVarCfgV6                 = "cfg_v6"
 	benchVarCookieAt              = "cookie_at"
 	benchVarFlow                  = "flow"
-	benchVarLimitFull             = "limit_full"
-	benchVarLookFilter            = "look_filter"
 	benchVarMembers               = "members"
 	benchVarPool                  = "pool"
+	benchVarRatelimitTat          = "ratelimit_tat"
 	benchVarSunk                  = "sunk"
 	benchVarSynSecrets            = "syn_secrets"
 	benchVarSynTemplate           = "syn_template"
+	benchVarTraceFilter           = "trace_filter"
 	benchVarUnknownZero           = "unknown_zero"
 )
 
@@ -157,34 +157,34 @@ type benchSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type benchProgramSpecs struct {
-	AsideFragments *ebpf.ProgramSpec `ebpf:"aside_fragments"`
-	AsideIcmp      *ebpf.ProgramSpec `ebpf:"aside_icmp"`
-	AsideRelayed   *ebpf.ProgramSpec `ebpf:"aside_relayed"`
-	AsideSyn       *ebpf.ProgramSpec `ebpf:"aside_syn"`
-	AsideTooBigV4  *ebpf.ProgramSpec `ebpf:"aside_too_big_v4"`
-	AsideTooBigV6  *ebpf.ProgramSpec `ebpf:"aside_too_big_v6"`
-	BenchEmpty     *ebpf.ProgramSpec `ebpf:"bench_empty"`
-	BenchFloor     *ebpf.ProgramSpec `ebpf:"bench_floor"`
-	BenchMux       *ebpf.ProgramSpec `ebpf:"bench_mux"`
-	BenchPass      *ebpf.ProgramSpec `ebpf:"bench_pass"`
-	BenchSyn       *ebpf.ProgramSpec `ebpf:"bench_syn"`
-	BenchSynEmpty  *ebpf.ProgramSpec `ebpf:"bench_syn_empty"`
-	BenchSynFloor  *ebpf.ProgramSpec `ebpf:"bench_syn_floor"`
-	FlowClock      *ebpf.ProgramSpec `ebpf:"flow_clock"`
-	LiveFloor      *ebpf.ProgramSpec `ebpf:"live_floor"`
-	LiveGenerate   *ebpf.ProgramSpec `ebpf:"live_generate"`
-	LiveReflect    *ebpf.ProgramSpec `ebpf:"live_reflect"`
-	LiveSink       *ebpf.ProgramSpec `ebpf:"live_sink"`
-	Mux            *ebpf.ProgramSpec `ebpf:"mux"`
-	MuxLook        *ebpf.ProgramSpec `ebpf:"mux_look"`
-	MuxRare        *ebpf.ProgramSpec `ebpf:"mux_rare"`
+	BenchEmpty        *ebpf.ProgramSpec `ebpf:"bench_empty"`
+	BenchFloor        *ebpf.ProgramSpec `ebpf:"bench_floor"`
+	BenchMux          *ebpf.ProgramSpec `ebpf:"bench_mux"`
+	BenchPass         *ebpf.ProgramSpec `ebpf:"bench_pass"`
+	BenchSyn          *ebpf.ProgramSpec `ebpf:"bench_syn"`
+	BenchSynEmpty     *ebpf.ProgramSpec `ebpf:"bench_syn_empty"`
+	BenchSynFloor     *ebpf.ProgramSpec `ebpf:"bench_syn_floor"`
+	FlowClock         *ebpf.ProgramSpec `ebpf:"flow_clock"`
+	LiveFloor         *ebpf.ProgramSpec `ebpf:"live_floor"`
+	LiveGenerate      *ebpf.ProgramSpec `ebpf:"live_generate"`
+	LiveReflect       *ebpf.ProgramSpec `ebpf:"live_reflect"`
+	LiveSink          *ebpf.ProgramSpec `ebpf:"live_sink"`
+	Mux               *ebpf.ProgramSpec `ebpf:"mux"`
+	MuxFullParse      *ebpf.ProgramSpec `ebpf:"mux_full_parse"`
+	MuxTrace          *ebpf.ProgramSpec `ebpf:"mux_trace"`
+	SlowpathFragments *ebpf.ProgramSpec `ebpf:"slowpath_fragments"`
+	SlowpathIcmp      *ebpf.ProgramSpec `ebpf:"slowpath_icmp"`
+	SlowpathRelayed   *ebpf.ProgramSpec `ebpf:"slowpath_relayed"`
+	SlowpathSyn       *ebpf.ProgramSpec `ebpf:"slowpath_syn"`
+	SlowpathTooBigV4  *ebpf.ProgramSpec `ebpf:"slowpath_too_big_v4"`
+	SlowpathTooBigV6  *ebpf.ProgramSpec `ebpf:"slowpath_too_big_v6"`
 }
 
 // benchMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type benchMapSpecs struct {
-	Asides           *ebpf.MapSpec `ebpf:"asides"`
+	Acls             *ebpf.MapSpec `ebpf:"acls"`
 	Backends         *ebpf.MapSpec `ebpf:"backends"`
 	Buckets          *ebpf.MapSpec `ebpf:"buckets"`
 	Captured         *ebpf.MapSpec `ebpf:"captured"`
@@ -193,8 +193,7 @@ type benchMapSpecs struct {
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
 	Flows            *ebpf.MapSpec `ebpf:"flows"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
-	Guards           *ebpf.MapSpec `ebpf:"guards"`
-	Looks            *ebpf.MapSpec `ebpf:"looks"`
+	HeavyHitters     *ebpf.MapSpec `ebpf:"heavy_hitters"`
 	Lost             *ebpf.MapSpec `ebpf:"lost"`
 	LostDatagrams    *ebpf.MapSpec `ebpf:"lost_datagrams"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
@@ -202,6 +201,7 @@ type benchMapSpecs struct {
 	RedirectMemory   *ebpf.MapSpec `ebpf:"redirect_memory"`
 	Redirects        *ebpf.MapSpec `ebpf:"redirects"`
 	Shortcuts        *ebpf.MapSpec `ebpf:"shortcuts"`
+	SlowpathProgs    *ebpf.MapSpec `ebpf:"slowpath_progs"`
 	SnatOwners       *ebpf.MapSpec `ebpf:"snat_owners"`
 	SnatRanges       *ebpf.MapSpec `ebpf:"snat_ranges"`
 	SourceNames      *ebpf.MapSpec `ebpf:"source_names"`
@@ -209,14 +209,14 @@ type benchMapSpecs struct {
 	SourceShares     *ebpf.MapSpec `ebpf:"source_shares"`
 	Sources          *ebpf.MapSpec `ebpf:"sources"`
 	SynCounters      *ebpf.MapSpec `ebpf:"syn_counters"`
-	SynHandovers     *ebpf.MapSpec `ebpf:"syn_handovers"`
+	SynCtxs          *ebpf.MapSpec `ebpf:"syn_ctxs"`
 	SynProofs        *ebpf.MapSpec `ebpf:"syn_proofs"`
-	SynTrials        *ebpf.MapSpec `ebpf:"syn_trials"`
-	Talkers          *ebpf.MapSpec `ebpf:"talkers"`
+	SynSamples       *ebpf.MapSpec `ebpf:"syn_samples"`
 	TenantUsage      *ebpf.MapSpec `ebpf:"tenant_usage"`
+	TraceRecords     *ebpf.MapSpec `ebpf:"trace_records"`
 	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
-	VipGuards        *ebpf.MapSpec `ebpf:"vip_guards"`
-	VipRefused       *ebpf.MapSpec `ebpf:"vip_refused"`
+	VipDrops         *ebpf.MapSpec `ebpf:"vip_drops"`
+	VipPolicers      *ebpf.MapSpec `ebpf:"vip_policers"`
 	VipTokens        *ebpf.MapSpec `ebpf:"vip_tokens"`
 	VipUsage         *ebpf.MapSpec `ebpf:"vip_usage"`
 }
@@ -231,7 +231,6 @@ type benchVariableSpecs struct {
 	AbiFlowLayout         *ebpf.VariableSpec `ebpf:"abi_flow_layout"`
 	AbiGueControlFormat   *ebpf.VariableSpec `ebpf:"abi_gue_control_format"`
 	AbiGueFormat          *ebpf.VariableSpec `ebpf:"abi_gue_format"`
-	AbiLookSize           *ebpf.VariableSpec `ebpf:"abi_look_size"`
 	AbiMemberSize         *ebpf.VariableSpec `ebpf:"abi_member_size"`
 	AbiPuntSize           *ebpf.VariableSpec `ebpf:"abi_punt_size"`
 	AbiShareLayout        *ebpf.VariableSpec `ebpf:"abi_share_layout"`
@@ -242,7 +241,8 @@ type benchVariableSpecs struct {
 	AbiSourceSetLayout    *ebpf.VariableSpec `ebpf:"abi_source_set_layout"`
 	AbiSynCookieFormat    *ebpf.VariableSpec `ebpf:"abi_syn_cookie_format"`
 	AbiSynOption          *ebpf.VariableSpec `ebpf:"abi_syn_option"`
-	AbiSynTrialSize       *ebpf.VariableSpec `ebpf:"abi_syn_trial_size"`
+	AbiSynSampleSize      *ebpf.VariableSpec `ebpf:"abi_syn_sample_size"`
+	AbiTraceSize          *ebpf.VariableSpec `ebpf:"abi_trace_size"`
 	AbiVipCostLayout      *ebpf.VariableSpec `ebpf:"abi_vip_cost_layout"`
 	AbiVipLimit           *ebpf.VariableSpec `ebpf:"abi_vip_limit"`
 	CfgDatagramLife       *ebpf.VariableSpec `ebpf:"cfg_datagram_life"`
@@ -250,21 +250,21 @@ type benchVariableSpecs struct {
 	CfgFlowUntrustedTicks *ebpf.VariableSpec `ebpf:"cfg_flow_untrusted_ticks"`
 	CfgFlows              *ebpf.VariableSpec `ebpf:"cfg_flows"`
 	CfgKeep               *ebpf.VariableSpec `ebpf:"cfg_keep"`
-	CfgLimitBurst         *ebpf.VariableSpec `ebpf:"cfg_limit_burst"`
-	CfgLimitInterval      *ebpf.VariableSpec `ebpf:"cfg_limit_interval"`
-	CfgLook               *ebpf.VariableSpec `ebpf:"cfg_look"`
+	CfgRatelimitBurst     *ebpf.VariableSpec `ebpf:"cfg_ratelimit_burst"`
+	CfgRatelimitInterval  *ebpf.VariableSpec `ebpf:"cfg_ratelimit_interval"`
 	CfgShortcutMask       *ebpf.VariableSpec `ebpf:"cfg_shortcut_mask"`
 	CfgSnapLength         *ebpf.VariableSpec `ebpf:"cfg_snap_length"`
+	CfgTrace              *ebpf.VariableSpec `ebpf:"cfg_trace"`
 	CfgV6                 *ebpf.VariableSpec `ebpf:"cfg_v6"`
 	CookieAt              *ebpf.VariableSpec `ebpf:"cookie_at"`
 	Flow                  *ebpf.VariableSpec `ebpf:"flow"`
-	LimitFull             *ebpf.VariableSpec `ebpf:"limit_full"`
-	LookFilter            *ebpf.VariableSpec `ebpf:"look_filter"`
 	Members               *ebpf.VariableSpec `ebpf:"members"`
 	Pool                  *ebpf.VariableSpec `ebpf:"pool"`
+	RatelimitTat          *ebpf.VariableSpec `ebpf:"ratelimit_tat"`
 	Sunk                  *ebpf.VariableSpec `ebpf:"sunk"`
 	SynSecrets            *ebpf.VariableSpec `ebpf:"syn_secrets"`
 	SynTemplate           *ebpf.VariableSpec `ebpf:"syn_template"`
+	TraceFilter           *ebpf.VariableSpec `ebpf:"trace_filter"`
 	UnknownZero           *ebpf.VariableSpec `ebpf:"unknown_zero"`
 }
 
@@ -288,7 +288,7 @@ func (o *benchObjects) Close() error {
 //
 // It can be passed to loadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type benchMaps struct {
-	Asides           *ebpf.Map `ebpf:"asides"`
+	Acls             *ebpf.Map `ebpf:"acls"`
 	Backends         *ebpf.Map `ebpf:"backends"`
 	Buckets          *ebpf.Map `ebpf:"buckets"`
 	Captured         *ebpf.Map `ebpf:"captured"`
@@ -297,8 +297,7 @@ type benchMaps struct {
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
 	Flows            *ebpf.Map `ebpf:"flows"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
-	Guards           *ebpf.Map `ebpf:"guards"`
-	Looks            *ebpf.Map `ebpf:"looks"`
+	HeavyHitters     *ebpf.Map `ebpf:"heavy_hitters"`
 	Lost             *ebpf.Map `ebpf:"lost"`
 	LostDatagrams    *ebpf.Map `ebpf:"lost_datagrams"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
@@ -306,6 +305,7 @@ type benchMaps struct {
 	RedirectMemory   *ebpf.Map `ebpf:"redirect_memory"`
 	Redirects        *ebpf.Map `ebpf:"redirects"`
 	Shortcuts        *ebpf.Map `ebpf:"shortcuts"`
+	SlowpathProgs    *ebpf.Map `ebpf:"slowpath_progs"`
 	SnatOwners       *ebpf.Map `ebpf:"snat_owners"`
 	SnatRanges       *ebpf.Map `ebpf:"snat_ranges"`
 	SourceNames      *ebpf.Map `ebpf:"source_names"`
@@ -313,21 +313,21 @@ type benchMaps struct {
 	SourceShares     *ebpf.Map `ebpf:"source_shares"`
 	Sources          *ebpf.Map `ebpf:"sources"`
 	SynCounters      *ebpf.Map `ebpf:"syn_counters"`
-	SynHandovers     *ebpf.Map `ebpf:"syn_handovers"`
+	SynCtxs          *ebpf.Map `ebpf:"syn_ctxs"`
 	SynProofs        *ebpf.Map `ebpf:"syn_proofs"`
-	SynTrials        *ebpf.Map `ebpf:"syn_trials"`
-	Talkers          *ebpf.Map `ebpf:"talkers"`
+	SynSamples       *ebpf.Map `ebpf:"syn_samples"`
 	TenantUsage      *ebpf.Map `ebpf:"tenant_usage"`
+	TraceRecords     *ebpf.Map `ebpf:"trace_records"`
 	Verdicts         *ebpf.Map `ebpf:"verdicts"`
-	VipGuards        *ebpf.Map `ebpf:"vip_guards"`
-	VipRefused       *ebpf.Map `ebpf:"vip_refused"`
+	VipDrops         *ebpf.Map `ebpf:"vip_drops"`
+	VipPolicers      *ebpf.Map `ebpf:"vip_policers"`
 	VipTokens        *ebpf.Map `ebpf:"vip_tokens"`
 	VipUsage         *ebpf.Map `ebpf:"vip_usage"`
 }
 
 func (m *benchMaps) Close() error {
 	return _BenchClose(
-		m.Asides,
+		m.Acls,
 		m.Backends,
 		m.Buckets,
 		m.Captured,
@@ -336,8 +336,7 @@ func (m *benchMaps) Close() error {
 		m.Endpoints,
 		m.Flows,
 		m.Fragments,
-		m.Guards,
-		m.Looks,
+		m.HeavyHitters,
 		m.Lost,
 		m.LostDatagrams,
 		m.NextHops,
@@ -345,6 +344,7 @@ func (m *benchMaps) Close() error {
 		m.RedirectMemory,
 		m.Redirects,
 		m.Shortcuts,
+		m.SlowpathProgs,
 		m.SnatOwners,
 		m.SnatRanges,
 		m.SourceNames,
@@ -352,14 +352,14 @@ func (m *benchMaps) Close() error {
 		m.SourceShares,
 		m.Sources,
 		m.SynCounters,
-		m.SynHandovers,
+		m.SynCtxs,
 		m.SynProofs,
-		m.SynTrials,
-		m.Talkers,
+		m.SynSamples,
 		m.TenantUsage,
+		m.TraceRecords,
 		m.Verdicts,
-		m.VipGuards,
-		m.VipRefused,
+		m.VipDrops,
+		m.VipPolicers,
 		m.VipTokens,
 		m.VipUsage,
 	)
@@ -375,7 +375,6 @@ type benchVariables struct {
 	AbiFlowLayout         *ebpf.Variable `ebpf:"abi_flow_layout"`
 	AbiGueControlFormat   *ebpf.Variable `ebpf:"abi_gue_control_format"`
 	AbiGueFormat          *ebpf.Variable `ebpf:"abi_gue_format"`
-	AbiLookSize           *ebpf.Variable `ebpf:"abi_look_size"`
 	AbiMemberSize         *ebpf.Variable `ebpf:"abi_member_size"`
 	AbiPuntSize           *ebpf.Variable `ebpf:"abi_punt_size"`
 	AbiShareLayout        *ebpf.Variable `ebpf:"abi_share_layout"`
@@ -386,7 +385,8 @@ type benchVariables struct {
 	AbiSourceSetLayout    *ebpf.Variable `ebpf:"abi_source_set_layout"`
 	AbiSynCookieFormat    *ebpf.Variable `ebpf:"abi_syn_cookie_format"`
 	AbiSynOption          *ebpf.Variable `ebpf:"abi_syn_option"`
-	AbiSynTrialSize       *ebpf.Variable `ebpf:"abi_syn_trial_size"`
+	AbiSynSampleSize      *ebpf.Variable `ebpf:"abi_syn_sample_size"`
+	AbiTraceSize          *ebpf.Variable `ebpf:"abi_trace_size"`
 	AbiVipCostLayout      *ebpf.Variable `ebpf:"abi_vip_cost_layout"`
 	AbiVipLimit           *ebpf.Variable `ebpf:"abi_vip_limit"`
 	CfgDatagramLife       *ebpf.Variable `ebpf:"cfg_datagram_life"`
@@ -394,21 +394,21 @@ type benchVariables struct {
 	CfgFlowUntrustedTicks *ebpf.Variable `ebpf:"cfg_flow_untrusted_ticks"`
 	CfgFlows              *ebpf.Variable `ebpf:"cfg_flows"`
 	CfgKeep               *ebpf.Variable `ebpf:"cfg_keep"`
-	CfgLimitBurst         *ebpf.Variable `ebpf:"cfg_limit_burst"`
-	CfgLimitInterval      *ebpf.Variable `ebpf:"cfg_limit_interval"`
-	CfgLook               *ebpf.Variable `ebpf:"cfg_look"`
+	CfgRatelimitBurst     *ebpf.Variable `ebpf:"cfg_ratelimit_burst"`
+	CfgRatelimitInterval  *ebpf.Variable `ebpf:"cfg_ratelimit_interval"`
 	CfgShortcutMask       *ebpf.Variable `ebpf:"cfg_shortcut_mask"`
 	CfgSnapLength         *ebpf.Variable `ebpf:"cfg_snap_length"`
+	CfgTrace              *ebpf.Variable `ebpf:"cfg_trace"`
 	CfgV6                 *ebpf.Variable `ebpf:"cfg_v6"`
 	CookieAt              *ebpf.Variable `ebpf:"cookie_at"`
 	Flow                  *ebpf.Variable `ebpf:"flow"`
-	LimitFull             *ebpf.Variable `ebpf:"limit_full"`
-	LookFilter            *ebpf.Variable `ebpf:"look_filter"`
 	Members               *ebpf.Variable `ebpf:"members"`
 	Pool                  *ebpf.Variable `ebpf:"pool"`
+	RatelimitTat          *ebpf.Variable `ebpf:"ratelimit_tat"`
 	Sunk                  *ebpf.Variable `ebpf:"sunk"`
 	SynSecrets            *ebpf.Variable `ebpf:"syn_secrets"`
 	SynTemplate           *ebpf.Variable `ebpf:"syn_template"`
+	TraceFilter           *ebpf.Variable `ebpf:"trace_filter"`
 	UnknownZero           *ebpf.Variable `ebpf:"unknown_zero"`
 }
 
@@ -416,37 +416,31 @@ type benchVariables struct {
 //
 // It can be passed to loadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type benchPrograms struct {
-	AsideFragments *ebpf.Program `ebpf:"aside_fragments"`
-	AsideIcmp      *ebpf.Program `ebpf:"aside_icmp"`
-	AsideRelayed   *ebpf.Program `ebpf:"aside_relayed"`
-	AsideSyn       *ebpf.Program `ebpf:"aside_syn"`
-	AsideTooBigV4  *ebpf.Program `ebpf:"aside_too_big_v4"`
-	AsideTooBigV6  *ebpf.Program `ebpf:"aside_too_big_v6"`
-	BenchEmpty     *ebpf.Program `ebpf:"bench_empty"`
-	BenchFloor     *ebpf.Program `ebpf:"bench_floor"`
-	BenchMux       *ebpf.Program `ebpf:"bench_mux"`
-	BenchPass      *ebpf.Program `ebpf:"bench_pass"`
-	BenchSyn       *ebpf.Program `ebpf:"bench_syn"`
-	BenchSynEmpty  *ebpf.Program `ebpf:"bench_syn_empty"`
-	BenchSynFloor  *ebpf.Program `ebpf:"bench_syn_floor"`
-	FlowClock      *ebpf.Program `ebpf:"flow_clock"`
-	LiveFloor      *ebpf.Program `ebpf:"live_floor"`
-	LiveGenerate   *ebpf.Program `ebpf:"live_generate"`
-	LiveReflect    *ebpf.Program `ebpf:"live_reflect"`
-	LiveSink       *ebpf.Program `ebpf:"live_sink"`
-	Mux            *ebpf.Program `ebpf:"mux"`
-	MuxLook        *ebpf.Program `ebpf:"mux_look"`
-	MuxRare        *ebpf.Program `ebpf:"mux_rare"`
+	BenchEmpty        *ebpf.Program `ebpf:"bench_empty"`
+	BenchFloor        *ebpf.Program `ebpf:"bench_floor"`
+	BenchMux          *ebpf.Program `ebpf:"bench_mux"`
+	BenchPass         *ebpf.Program `ebpf:"bench_pass"`
+	BenchSyn          *ebpf.Program `ebpf:"bench_syn"`
+	BenchSynEmpty     *ebpf.Program `ebpf:"bench_syn_empty"`
+	BenchSynFloor     *ebpf.Program `ebpf:"bench_syn_floor"`
+	FlowClock         *ebpf.Program `ebpf:"flow_clock"`
+	LiveFloor         *ebpf.Program `ebpf:"live_floor"`
+	LiveGenerate      *ebpf.Program `ebpf:"live_generate"`
+	LiveReflect       *ebpf.Program `ebpf:"live_reflect"`
+	LiveSink          *ebpf.Program `ebpf:"live_sink"`
+	Mux               *ebpf.Program `ebpf:"mux"`
+	MuxFullParse      *ebpf.Program `ebpf:"mux_full_parse"`
+	MuxTrace          *ebpf.Program `ebpf:"mux_trace"`
+	SlowpathFragments *ebpf.Program `ebpf:"slowpath_fragments"`
+	SlowpathIcmp      *ebpf.Program `ebpf:"slowpath_icmp"`
+	SlowpathRelayed   *ebpf.Program `ebpf:"slowpath_relayed"`
+	SlowpathSyn       *ebpf.Program `ebpf:"slowpath_syn"`
+	SlowpathTooBigV4  *ebpf.Program `ebpf:"slowpath_too_big_v4"`
+	SlowpathTooBigV6  *ebpf.Program `ebpf:"slowpath_too_big_v6"`
 }
 
 func (p *benchPrograms) Close() error {
 	return _BenchClose(
-		p.AsideFragments,
-		p.AsideIcmp,
-		p.AsideRelayed,
-		p.AsideSyn,
-		p.AsideTooBigV4,
-		p.AsideTooBigV6,
 		p.BenchEmpty,
 		p.BenchFloor,
 		p.BenchMux,
@@ -460,8 +454,14 @@ func (p *benchPrograms) Close() error {
 		p.LiveReflect,
 		p.LiveSink,
 		p.Mux,
-		p.MuxLook,
-		p.MuxRare,
+		p.MuxFullParse,
+		p.MuxTrace,
+		p.SlowpathFragments,
+		p.SlowpathIcmp,
+		p.SlowpathRelayed,
+		p.SlowpathSyn,
+		p.SlowpathTooBigV4,
+		p.SlowpathTooBigV6,
 	)
 }
 

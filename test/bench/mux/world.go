@@ -222,29 +222,29 @@ func sources(v6 bool, listed int) []netip.Prefix {
 
 // harness is the bench's programs on the world's tables.
 type harness struct {
-	Mux      *ebpf.Program  `ebpf:"bench_mux"`
-	SYN      *ebpf.Program  `ebpf:"bench_syn"`
-	SYNFloor *ebpf.Program  `ebpf:"bench_syn_floor"`
-	SYNEmpty *ebpf.Program  `ebpf:"bench_syn_empty"`
-	Floor    *ebpf.Program  `ebpf:"bench_floor"`
-	Pass     *ebpf.Program  `ebpf:"bench_pass"`
-	Empty    *ebpf.Program  `ebpf:"bench_empty"`
-	Generate *ebpf.Program  `ebpf:"live_generate"`
-	Sink     *ebpf.Program  `ebpf:"live_sink"`
-	Reflect  *ebpf.Program  `ebpf:"live_reflect"`
-	Bare     *ebpf.Program  `ebpf:"live_floor"`
-	Whole    *ebpf.Program  `ebpf:"mux"`
-	Asides   *ebpf.Map      `ebpf:"asides"`
-	CookieAt *ebpf.Variable `ebpf:"cookie_at"`
-	Template *ebpf.Variable `ebpf:"syn_template"`
-	Sunk     *ebpf.Variable `ebpf:"sunk"`
+	Mux           *ebpf.Program  `ebpf:"bench_mux"`
+	SYN           *ebpf.Program  `ebpf:"bench_syn"`
+	SYNFloor      *ebpf.Program  `ebpf:"bench_syn_floor"`
+	SYNEmpty      *ebpf.Program  `ebpf:"bench_syn_empty"`
+	Floor         *ebpf.Program  `ebpf:"bench_floor"`
+	Pass          *ebpf.Program  `ebpf:"bench_pass"`
+	Empty         *ebpf.Program  `ebpf:"bench_empty"`
+	Generate      *ebpf.Program  `ebpf:"live_generate"`
+	Sink          *ebpf.Program  `ebpf:"live_sink"`
+	Reflect       *ebpf.Program  `ebpf:"live_reflect"`
+	Bare          *ebpf.Program  `ebpf:"live_floor"`
+	Whole         *ebpf.Program  `ebpf:"mux"`
+	SlowpathProgs *ebpf.Map      `ebpf:"slowpath_progs"`
+	CookieAt      *ebpf.Variable `ebpf:"cookie_at"`
+	Template      *ebpf.Variable `ebpf:"syn_template"`
+	Sunk          *ebpf.Variable `ebpf:"sunk"`
 }
 
 func (h *harness) Close() {
 	for _, p := range []*ebpf.Program{h.Mux, h.SYN, h.SYNFloor, h.SYNEmpty, h.Floor, h.Pass, h.Empty, h.Generate, h.Sink, h.Reflect, h.Bare, h.Whole} {
 		_ = p.Close()
 	}
-	_ = h.Asides.Close()
+	_ = h.SlowpathProgs.Close()
 }
 
 // prepare gives the class its program.
@@ -289,7 +289,7 @@ func (w *world) load(of family, flows int, keep bool) (*harness, error) {
 		if pin == "syn" {
 			pin = "syn_secrets"
 		}
-		if strings.HasPrefix(pin, ".") || object == benchMapAsides {
+		if strings.HasPrefix(pin, ".") || object == benchMapSlowpathProgs {
 			continue // the harness's own variables, and programs
 		}
 		pinned, err := ebpf.LoadPinnedMap(filepath.Join(w.pinPath, "live", pin), nil)

@@ -13,7 +13,7 @@
 
 volatile const __u32 cfg_flows = 1; /* how many flows come in turn */
 volatile const bool cfg_v6; /* family of the packets, and of their outer header */
-volatile const bool cfg_keep; /* leave the packet as the program left it, to look at it */
+volatile const bool cfg_keep; /* leave the packet as the program left it, to trace at it */
 
 __u32 flow; /* the next one */
 __u32 cookie_at; /* offset of the byte that names the backend in the packets of the class */

@@ -14,38 +14,38 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// looking is the program mux_look, loaded with the live tables.
-type looking struct {
-	Program  *ebpf.Program `ebpf:"mux_look"`
-	Looks    *ebpf.Map     `ebpf:"looks"`
+// tracer is the program mux_trace, loaded with the live tables.
+type tracer struct {
+	Program  *ebpf.Program `ebpf:"mux_trace"`
+	Records    *ebpf.Map     `ebpf:"trace_records"`
 	Captured *ebpf.Map     `ebpf:"captured"`
 	Lost     *ebpf.Map     `ebpf:"lost"`
-	Filter   *ebpf.Map     `ebpf:".data.look"`
+	Filter   *ebpf.Map     `ebpf:".data.trace"`
 }
 
-func (l *looking) Close() error {
-	return errors.Join(l.Program.Close(), l.Looks.Close(), l.Captured.Close(), l.Lost.Close(), l.Filter.Close())
+func (l *tracer) Close() error {
+	return errors.Join(l.Program.Close(), l.Records.Close(), l.Captured.Close(), l.Lost.Close(), l.Filter.Close())
 }
 
-// lookAt says what mux_look is loaded for.
-type lookAt struct {
-	mode       muxLookMode
-	filter     muxLookFilter
+// traceSpec says what mux_trace is loaded for.
+type traceSpec struct {
+	mode       muxTraceMode
+	filter     muxTraceFilter
 	snapLength int
 	buffer     uint32 // bytes of the ring that holds copies; a power of two of pages
 }
 
 const smallestBuffer = 4096
 
-// load loads mux_look. A program that only explains gets counters, and rings to user space, of its own: what
+// load loads mux_trace. A program that only explains gets counters, and rings to user space, of its own: what
 // it writes there nobody reads.
-func (at lookAt) load(sizes dimensions, live *tables) (*looking, error) {
+func (at traceSpec) load(sizes dimensions, live *tables) (*tracer, error) {
 	spec, err := sizes.spec()
 	if err != nil {
 		return nil, err
 	}
 	for name, value := range map[string]any{
-		muxVarCfgLook: at.mode, muxVarCfgSnapLength: uint32(at.snapLength), muxVarLookFilter: at.filter,
+		muxVarCfgTrace: at.mode, muxVarCfgSnapLength: uint32(at.snapLength), muxVarTraceFilter: at.filter,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("set %s: %w", name, err)
@@ -55,23 +55,23 @@ func (at lookAt) load(sizes dimensions, live *tables) (*looking, error) {
 	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
 	for _, table := range live.pinned() {
 		kind := spec.Maps[table.object].Type
-		if at.mode == muxLookModeLOOK_EXPLAIN && (kind == ebpf.PerCPUArray || kind == ebpf.RingBuf) {
+		if at.mode == muxTraceModeTRACE_EXPLAIN && (kind == ebpf.PerCPUArray || kind == ebpf.RingBuf) {
 			continue
 		}
 		options.MapReplacements[table.object] = *table.handle
 	}
-	l := &looking{}
+	l := &tracer{}
 	if err := spec.LoadAndAssign(l, &options); err != nil {
-		return nil, fmt.Errorf("load the program that looks: %w", err)
+		return nil, fmt.Errorf("load the trace program: %w", err)
 	}
 	return l, nil
 }
 
-// decodeLook reads what the program notes of a packet.
-func decodeLook(raw []byte) (l muxLook, rest []byte, err error) {
+// decodeTrace reads the trace of a packet.
+func decodeTrace(raw []byte) (l muxTrace, rest []byte, err error) {
 	n, err := binary.Decode(raw, binary.LittleEndian, &l)
 	if err != nil {
-		return l, nil, fmt.Errorf("read what the program noted: %w", err)
+		return l, nil, fmt.Errorf("read the trace: %w", err)
 	}
 	return l, raw[n:], nil
 }
@@ -83,7 +83,7 @@ func layerOf(forward string) string {
 		return "cookie"
 	case "forward_flow":
 		return "flow table"
-	case "forward_syn", "forward_bucket", "forward_replaced", "forward_unremembered", "forward_chained":
+	case "forward_syn", "forward_bucket", "forward_failover", "forward_untracked", "forward_chained":
 		return "bucket"
 	case "forward_snat":
 		return model.LayerSNAT
@@ -114,7 +114,7 @@ func actionName(action uint32, verdict string) string {
 }
 
 // explanation is what l says, with what the tables hold now.
-func (d *Datapath) explanation(l muxLook) model.Explanation {
+func (d *Datapath) explanation(l muxTrace) model.Explanation {
 	e := model.Explanation{Verdict: d.tables.names[uint32(l.Verdict)]}
 	e.Action = actionName(l.Action, e.Verdict)
 	if fromAddress(l.Destination).IsUnspecified() {
@@ -153,7 +153,7 @@ func allPorts(key model.EndpointKey) model.EndpointKey {
 }
 
 // explainSNAT says whose the port is.
-func (d *Datapath) explainSNAT(e model.Explanation, l muxLook, key model.EndpointKey) model.Explanation {
+func (d *Datapath) explainSNAT(e model.Explanation, l muxTrace, key model.EndpointKey) model.Explanation {
 	e.Endpoint = &key
 	if tunnel := fromAddress(l.Tunnel); !tunnel.IsUnspecified() {
 		e.Tunnel, e.Layer = tunnel, model.LayerSNAT

@@ -191,7 +191,7 @@ func fragmentCases(t *testing.T) []packetCase {
 		}},
 		{name: "relayed to us, of a VIP that has had its connections", packet: first4, change: both(spent(limitConnections, another), owned("self")), damage: as(opening), verdict: "drop_limit_connections"},
 		{name: "relayed by a stranger", packet: first4, change: owned("self"), damage: as(stranger), verdict: "drop_not_a_mux"},
-		{name: "relayed, but of GRE", packet: first4, change: owned("self"), damage: as(empty), verdict: "drop_relayed"},
+		{name: "relayed, but of GRE", packet: first4, change: owned("self"), damage: as(empty), verdict: "drop_relay_invalid"},
 	}
 }
 

@@ -195,7 +195,7 @@ func fragmentClasses(s scene) []oracleClass {
 		{name: "fragments-big", verdict: "reply_too_big", draw: func(r *rand.Rand) draft {
 			return s.adornFragment(r, s.drawFragment(r, testMTU-180+r.IntN(120)))
 		}, more: byFamily(s, []string{"punt_split", "drop_too_big"}, nil)},
-		{name: "relayed", verdict: "forward_fragment", more: []string{"punt_fragment", "drop_not_a_mux", "drop_relayed"}, draw: s.drawRelayed},
+		{name: "relayed", verdict: "forward_fragment", more: []string{"punt_fragment", "drop_not_a_mux", "drop_relay_invalid"}, draw: s.drawRelayed},
 		{name: "relayed-narrow", verdict: "forward_fragment", more: []string{"drop_too_big"}, draw: s.drawRelayed, pool: func(p Pool) Pool {
 			p.MTU = 120
 			return p

@@ -109,7 +109,7 @@ func TestExplanationNamesTheParts(t *testing.T) {
 	run(t, d, pkt.TCP(client4, vip4, pkt.ACK).Frame())
 	want.Verdict, want.Layer = "forward_flow", "flow table"
 	equal(explain(pkt.TCP(client4, vip4, pkt.ACK)), want)
-	equal(explain(pkt.TCP(client4, "203.0.113.10:22", pkt.SYN)), model.Explanation{Verdict: "pass_not_for_us", Action: "pass"})
+	equal(explain(pkt.TCP(client4, "203.0.113.10:22", pkt.SYN)), model.Explanation{Verdict: "pass_no_endpoint", Action: "pass"})
 }
 
 // captured runs a capture beside do, and returns what it handed on.
@@ -226,7 +226,7 @@ func TestCaptureFilters(t *testing.T) {
 	other := pkt.TCP(client4, "203.0.113.11:80", pkt.SYN)
 	ping := pkt.ICMP("198.51.100.7", "203.0.113.10")
 	all := []pkt.Packet{tcp, udp6, other, ping}
-	l, err := lookAt{snapLength: 64, buffer: smallestBuffer}.load(d.sizes, &d.tables)
+	l, err := traceSpec{snapLength: 64, buffer: smallestBuffer}.load(d.sizes, &d.tables)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +268,7 @@ func TestCaptureFilters(t *testing.T) {
 }
 
 // copies says whether the program copies the frame: a ring that is made full by it loses the next.
-func (l *looking) copies(t *testing.T, frame []byte) bool {
+func (l *tracer) copies(t *testing.T, frame []byte) bool {
 	t.Helper()
 	var before, after uint64
 	lost := func(to *uint64) {
@@ -304,7 +304,7 @@ func TestProgramsAreToldApart(t *testing.T) {
 	larger := testSizes
 	larger.flowSets *= 2
 	add(newUnattached(t, larger).programs.Program)
-	l, err := lookAt{mode: muxLookModeLOOK_CAPTURE, snapLength: 64, buffer: smallestBuffer}.load(d.sizes, &d.tables)
+	l, err := traceSpec{mode: muxTraceModeTRACE_CAPTURE, snapLength: 64, buffer: smallestBuffer}.load(d.sizes, &d.tables)
 	if err != nil {
 		t.Fatal(err)
 	}

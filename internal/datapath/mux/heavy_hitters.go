@@ -26,7 +26,7 @@ func (d *Datapath) Sources() (map[netip.Addr][]overload.Source, error) {
 		}
 	}
 	found := map[netip.Addr][]overload.Source{}
-	sampled, err := d.tables.takeTalkers()
+	sampled, err := d.tables.takeHeavyHitters()
 	if err != nil {
 		return nil, err
 	}
@@ -48,23 +48,23 @@ func (d *Datapath) Sources() (map[netip.Addr][]overload.Source, error) {
 
 // The sketch.
 const (
-	muxShareSample   = int(muxShareLayoutSHARE_SAMPLE)
-	muxTalkerRows    = int(muxShareLayoutTALKER_ROWS)
-	muxTalkerColumns = int(muxShareLayoutTALKER_COLUMNS)
+	muxShareSample        = int(muxShareLayoutSHARE_SAMPLE)
+	muxHeavyHitterRows    = int(muxShareLayoutHEAVY_HITTER_ROWS)
+	muxHeavyHitterColumns = int(muxShareLayoutHEAVY_HITTER_COLUMNS)
 )
 
-// takeTalkers reads and clears the sketch: how many packets of each candidate were sampled. That is what
+// takeHeavyHitters reads and clears the sketch: how many packets of each candidate were sampled. That is what
 // the row tells that tells least, over all CPUs: no candidate has fewer, but for those that a row hides.
-func (t *tables) takeTalkers() (map[muxShareKey]uint64, error) {
-	cells := make([][]muxTalker, muxTalkerRows*muxTalkerColumns)
-	zero := make([]muxTalker, ebpf.MustPossibleCPU())
-	homes := [muxTalkerRows]map[muxShareKey]int{}
+func (t *tables) takeHeavyHitters() (map[muxShareKey]uint64, error) {
+	cells := make([][]muxHeavyHitter, muxHeavyHitterRows*muxHeavyHitterColumns)
+	zero := make([]muxHeavyHitter, ebpf.MustPossibleCPU())
+	homes := [muxHeavyHitterRows]map[muxShareKey]int{}
 	for i := range homes {
 		homes[i] = map[muxShareKey]int{}
 	}
 	for i := range cells {
-		if err := t.Talkers.Lookup(uint32(i), &cells[i]); err != nil {
-			return nil, fmt.Errorf("read row of talkers: %w", err)
+		if err := t.HeavyHitters.Lookup(uint32(i), &cells[i]); err != nil {
+			return nil, fmt.Errorf("read row of heavy_hitters: %w", err)
 		}
 		empty := true
 		for _, c := range cells[i] {
@@ -72,13 +72,13 @@ func (t *tables) takeTalkers() (map[muxShareKey]uint64, error) {
 				continue
 			}
 			empty = false
-			homes[i/muxTalkerColumns][c.Candidate] = i
+			homes[i/muxHeavyHitterColumns][c.Candidate] = i
 		}
 		if empty {
 			continue
 		}
-		if err := t.Talkers.Put(uint32(i), zero); err != nil {
-			return nil, fmt.Errorf("clear row of talkers: %w", err)
+		if err := t.HeavyHitters.Put(uint32(i), zero); err != nil {
+			return nil, fmt.Errorf("clear row of heavy_hitters: %w", err)
 		}
 	}
 	sampled := map[muxShareKey]uint64{}
@@ -93,7 +93,7 @@ func (t *tables) takeTalkers() (map[muxShareKey]uint64, error) {
 }
 
 // estimate is how many packets of the key a cell has seen, at most.
-func estimate(cell []muxTalker, key muxShareKey) (n uint64) {
+func estimate(cell []muxHeavyHitter, key muxShareKey) (n uint64) {
 	for _, c := range cell {
 		if c.Candidate == key {
 			n += (c.All + c.Lead) / 2

@@ -18,8 +18,8 @@ func TestEvidenceNamesTheBusiest(t *testing.T) {
 		{VIP: testVIP(4), Offered: Rate{Packets: 0.5}},
 		{VIP: testVIP(9)},
 	}
-	busy := Talkers(askers)
-	if len(busy) != talkers || busy[0].VIP != testVIP(2) || busy[0].Packets != 800 || busy[1].VIP != testVIP(1) || busy[2].VIP != testVIP(3) {
+	busy := HeavyHitters(askers)
+	if len(busy) != heavyHitters || busy[0].VIP != testVIP(2) || busy[0].Packets != 800 || busy[1].VIP != testVIP(1) || busy[2].VIP != testVIP(3) {
 		t.Fatalf("the busiest are %+v", busy)
 	}
 	line := State{Overloaded: true, Lost: 1234.5, Share: 0.05, SoftIRQ: 0.99}.Evidence(busy[:2], 1)

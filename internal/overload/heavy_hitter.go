@@ -15,32 +15,32 @@ const (
 )
 
 const (
-	talkers    = 3         // VIPs that are named
-	namedParts = 2         // prefixes of sources that are named of each
-	leastPart  = 1.0 / 128 // of a VIP's packets, of a prefix that counts
+	heavyHitters = 3         // VIPs that are named
+	namedParts   = 2         // prefixes of sources that are named of each
+	leastPart    = 1.0 / 128 // of a VIP's packets, of a prefix that counts
 )
 
-// Talker is a VIP and what came for it.
-type Talker struct {
+// HeavyHitter is a VIP and what came for it.
+type HeavyHitter struct {
 	VIP     netip.Addr
 	Packets float64 // a second
 	Share   float64 // of what came for all VIPs
 	From    []Part  // the largest first; empty: not known, or nobody sends much
 }
 
-// Talkers are the VIPs for which most comes, the busiest first.
-func Talkers(askers []Asker) []Talker {
-	all, total := make([]Talker, 0, len(askers)), 0.0
+// HeavyHitters are the VIPs for which most comes, the busiest first.
+func HeavyHitters(askers []Asker) []HeavyHitter {
+	all, total := make([]HeavyHitter, 0, len(askers)), 0.0
 	for _, a := range askers {
 		if a.Offered.Packets > 0 {
-			all = append(all, Talker{VIP: a.VIP, Packets: a.Offered.Packets, From: a.Sources})
+			all = append(all, HeavyHitter{VIP: a.VIP, Packets: a.Offered.Packets, From: a.Sources})
 			total += a.Offered.Packets
 		}
 	}
-	slices.SortFunc(all, func(a, b Talker) int {
+	slices.SortFunc(all, func(a, b HeavyHitter) int {
 		return cmp.Or(cmp.Compare(b.Packets, a.Packets), a.VIP.Compare(b.VIP))
 	})
-	all = all[:min(len(all), talkers)]
+	all = all[:min(len(all), heavyHitters)]
 	for i := range all {
 		all[i].Share = all[i].Packets / total
 	}
@@ -70,7 +70,7 @@ func PartsOf(sources []Source, packets float64) (parts []Part, unnamed float64) 
 }
 
 // Evidence tells people of an overload, in one line. So many VIPs are held to their share.
-func (s State) Evidence(busy []Talker, held int) string {
+func (s State) Evidence(busy []HeavyHitter, held int) string {
 	var line strings.Builder
 	fmt.Fprintf(&line, "overloaded: %.0f packets a second are lost before the program sees them (%.1f %% of all), softirqs take %.0f %% of the busiest CPU",
 		s.Lost, 100*s.Share, 100*s.SoftIRQ)
