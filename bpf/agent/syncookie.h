@@ -129,8 +129,7 @@ static __noinline enum verdict syncookie_refuse(struct __sk_buff *skb, const str
 					  : VERDICT_DROP_SYNCOOKIE_INVALID;
 }
 
-/* Is the connection one that the host's stack was to make a socket of, and has it not spoken yet?
- */
+/* Was the host's stack to make a socket of it, and has the workload not spoken yet? */
 static __always_inline bool session_is_assigned(const struct session *session)
 {
 	const __u32 others = SESSION_PROXIED | SESSION_WORKLOAD_ANSWER | SESSION_RESET;
@@ -386,8 +385,7 @@ static __noinline enum verdict syncookie_accept(struct __sk_buff *skb, struct rx
 	if (assign && syncookie_assign(skb, key, a, session))
 		return VERDICT_SYNCOOKIE_SOCKET;
 	if (assign) {
-		/* Another segment has become the socket, or this one is as for who can't be told.
-		 */
+		/* Another segment became the socket, or this one can't. */
 		bool known = chain_knows_socket(skb, key);
 
 		session = syncookie_shared(key, h->cookie);

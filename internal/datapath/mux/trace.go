@@ -17,7 +17,7 @@ import (
 // tracer is the program mux_trace, loaded with the live tables.
 type tracer struct {
 	Program  *ebpf.Program `ebpf:"mux_trace"`
-	Records    *ebpf.Map     `ebpf:"trace_records"`
+	Records  *ebpf.Map     `ebpf:"trace_records"`
 	Captured *ebpf.Map     `ebpf:"captured"`
 	Lost     *ebpf.Map     `ebpf:"lost"`
 	Filter   *ebpf.Map     `ebpf:".data.trace"`
