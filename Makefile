@@ -7,10 +7,10 @@ LDFLAGS  := -s -w -X github.com/weirlb/weir/internal/daemon.Version=$(VERSION)
 PROGRAMS := weir weir-manager weir-mux weir-agent
 BUF      := $(GO) tool -modfile=tools/buf/go.mod buf
 LINT     := $(GO) tool -modfile=tools/golangci/go.mod golangci-lint
-BPF_C    := $(shell find bpf test -name '*.c' -o -name '*.h' | grep -v '^bpf/include/')
+BPF_C    := $(shell find bpf internal test -name '*.c' -o -name '*.h' | grep -v '^bpf/include/')
 # What bpf2go writes, with Go beside each. It is written anew when a source of any is newer.
-BPF_O    := internal/datapath/mux/mux_bpfel.o internal/datapath/agent/agent_bpfel.o internal/datapath/agent/relay/relay_bpfel.o \
-	internal/datapath/syncookie/twin_bpfel.o internal/datapath/datagram/twin_bpfel.o test/bench/mux/bench_bpfel.o
+BPF_O    := internal/datapath/mux/mux_bpfel.o internal/datapath/agent/agent_bpfel.o internal/testkit/bpftest/relay/relay_bpfel.o \
+	internal/testkit/bpftest/syncookie/twin_bpfel.o internal/testkit/bpftest/datagram/twin_bpfel.o test/bench/mux/bench_bpfel.o
 BPF_IN   := $(BPF_C) $(shell find bpf/include -type f; grep -rl --include=*.go '^//go:generate' internal test) go.mod
 
 .DEFAULT_GOAL := help
@@ -25,7 +25,7 @@ setup: ## Install missing packages (root; Debian 12 and later)
 bpf: $(BPF_O) ## Compile the eBPF programs
 
 $(BPF_O) &: $(BPF_IN) | setup
-	@$(GO) generate ./internal/datapath/... ./test/bench/...
+	@$(GO) generate ./internal/datapath/... ./internal/testkit/bpftest/... ./test/bench/...
 
 build: bpf ## Build the four programs into bin/
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ $(addprefix ./cmd/,$(PROGRAMS))

@@ -184,7 +184,7 @@ var layers = []struct {
 	packages []string
 }{
 	{"model (L0)", []string{"model"}},
-	{"pure (L1)", []string{"sorted", "bucket", "flowhash", "health", "typo", "selector", "manifest", "snat", "desired", "trust", "fastpath", "syncookie", "overload", "mitigation"}},
+	{"pure (L1)", []string{"sorted", "bucket", "flowhash", "health", "typo", "selector", "manifest", "snat", "desired", "trust", "fastpath", "syncookie", "overload", "mitigation", "pkt"}},
 	{"adapters (L3)", []string{"telemetry", "store", "bgp", "datapath", "netlink", "probe"}},
 	{"daemons (L4)", []string{"daemon", "slowpath", "rpc", "doctor", "apierr", "manager", "muxd", "agentd", "ctl", "lab"}},
 }
@@ -226,9 +226,10 @@ func TestForbiddenImports(t *testing.T) {
 		{"./cmd/weir-agent", "github.com/osrg/gobgp", "hosts speak no BGP"},
 		{"./cmd/weir-manager", "github.com/cilium/ebpf", "a manager has no data plane"},
 		{"./cmd/weir-manager", "github.com/osrg/gobgp", "a manager speaks no BGP"},
-		{"./cmd/weir-manager", module + "internal/testkit", "the lab is not for production"},
-		{"./cmd/weir-mux", module + "internal/testkit", "the lab is not for production"},
-		{"./cmd/weir-agent", module + "internal/testkit", "the lab is not for production"},
+		{"./cmd/weir-manager", module + "internal/lab", "the lab is not for production"},
+		{"./cmd/weir-mux", module + "internal/lab", "the lab is not for production"},
+		{"./cmd/weir-agent", module + "internal/lab", "the lab is not for production"},
+		{"./cmd/...", module + "internal/testkit", "no program is made of what tests need"},
 		{"./internal/model", module + "api", "the wire contract may change, the nouns stay"},
 		{"./internal/desired", "google.golang.org/protobuf", "pure: tables are computed from the model"},
 	}
@@ -293,7 +294,7 @@ func TestLinksInDocumentsLead(t *testing.T) {
 // bubble of testing/synctest time is not real.
 func TestTestsPollInsteadOfSleeping(t *testing.T) {
 	for _, path := range files(t, ".go") {
-		if !strings.HasSuffix(path, "_test.go") && !strings.HasPrefix(path, "internal/testkit/") {
+		if !strings.HasSuffix(path, "_test.go") && !strings.HasPrefix(path, "internal/testkit/") && !strings.HasPrefix(path, "internal/lab/") {
 			continue
 		}
 		set := token.NewFileSet()

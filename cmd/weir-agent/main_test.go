@@ -21,7 +21,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/weirlb/weir/internal/agentd"
-	"github.com/weirlb/weir/internal/testkit/netns"
+	"github.com/weirlb/weir/internal/lab/netns"
 )
 
 // asProgram has the test binary be weir-agent itself. Every process that a test starts inherits it.

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/manager"
-	"github.com/weirlb/weir/internal/testkit/netns"
 	"github.com/weirlb/weir/internal/trust"
 )
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
-	"github.com/weirlb/weir/internal/testkit/puppet"
+	"github.com/weirlb/weir/internal/testkit/fakemanager"
 )
 
 // emptyHost is a snapshot without backends.
@@ -18,7 +18,7 @@ func emptyHost(generation model.Generation) rpc.HostUpdate {
 // then, is not believed.
 func TestAnOldManagerIsNotBelievedAfterARestart(t *testing.T) {
 	h := newHost(t)
-	hosts := &puppet.NewManager(t, h.NS, "127.0.0.1:7400").Hosts
+	hosts := &fakemanager.NewManager(t, h.NS, "127.0.0.1:7400").Hosts
 	last := ""
 	runs := func(generation model.Generation) func() bool {
 		return func() bool {
@@ -37,7 +37,7 @@ func TestAnOldManagerIsNotBelievedAfterARestart(t *testing.T) {
 	h.start()
 	h.eventually("the agent to refuse the old manager, and to try again", func() bool { return len(hosts.Streams()) >= before+2 }, &last)
 	for _, r := range hosts.Streams()[before:] {
-		if r.GetEpoch() != 20 || r.GetGeneration() != 5 || r.GetCluster() != puppet.Cluster {
+		if r.GetEpoch() != 20 || r.GetGeneration() != 5 || r.GetCluster() != fakemanager.Cluster {
 			t.Errorf("the second start says %v", r)
 		}
 	}

@@ -15,11 +15,11 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/daemon"
+	"github.com/weirlb/weir/internal/lab/frr"
+	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
-	"github.com/weirlb/weir/internal/testkit/frr"
-	"github.com/weirlb/weir/internal/testkit/netns"
-	"github.com/weirlb/weir/internal/testkit/puppet"
+	"github.com/weirlb/weir/internal/testkit/fakemanager"
 )
 
 // The topology of these tests. weir-mux is a process of this test binary, the router a real FRR; the
@@ -47,7 +47,7 @@ type lab struct {
 	t                         *testing.T
 	client, router, mux, host *netns.NS
 	frr                       *frr.Router
-	manager                   *puppet.Manager
+	manager                   *fakemanager.Manager
 	pinPath, dataDir          string
 }
 
@@ -80,7 +80,7 @@ func newLab(t *testing.T) *lab {
 	must(t, err)
 	l.frr = router
 	t.Cleanup(func() { must(t, router.Stop()) })
-	l.manager = puppet.NewManager(t, l.mux, "127.0.0.1:0") // the mux reaches it by loopback
+	l.manager = fakemanager.NewManager(t, l.mux, "127.0.0.1:0") // the mux reaches it by loopback
 	must(t, l.unload())
 	t.Cleanup(func() { must(t, l.unload()) })
 	return l

@@ -17,7 +17,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/weirlb/weir/internal/muxd"
-	"github.com/weirlb/weir/internal/testkit/puppet"
+	"github.com/weirlb/weir/internal/testkit/fakemanager"
 )
 
 // identity names the live objects of the kernel: the attachment, the program, the tables.
@@ -189,7 +189,7 @@ func TestAnOldManagerIsNotBelievedAfterARestart(t *testing.T) {
 	second := l.start()
 	eventually(t, "it refuses the old manager, and tries again", func() bool { return len(l.manager.Muxes.Streams()) >= len(before)+2 })
 	for _, r := range l.manager.Muxes.Streams()[len(before):] {
-		if r.GetEpoch() != 20 || r.GetGeneration() != 5 || r.GetCluster() != puppet.Cluster || !r.GetJoins() {
+		if r.GetEpoch() != 20 || r.GetGeneration() != 5 || r.GetCluster() != fakemanager.Cluster || !r.GetJoins() {
 			t.Errorf("the second start says %v", r)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/datapath/agent"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/pkt"
 	"github.com/weirlb/weir/internal/rpc"
-	"github.com/weirlb/weir/internal/testkit/pkt"
 )
 
 // portWorld is a data plane, a wire and a manager for ports, which note what they are asked.

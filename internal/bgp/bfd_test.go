@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlb/weir/internal/testkit/frr"
+	"github.com/weirlb/weir/internal/lab/frr"
 )
 
 // States of BFD on the wire (RFC 5880, section 4.1).

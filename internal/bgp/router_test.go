@@ -19,8 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlb/weir/internal/testkit/frr"
-	"github.com/weirlb/weir/internal/testkit/netns"
+	"github.com/weirlb/weir/internal/lab/frr"
+	"github.com/weirlb/weir/internal/lab/netns"
 )
 
 // The topology of these tests. The speakers are processes of this test binary (see TestMain), the

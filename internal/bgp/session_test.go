@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlb/weir/internal/testkit/frr"
+	"github.com/weirlb/weir/internal/lab/frr"
 )
 
 func TestRoutesOfTwoSpeakersAreSpread(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirlb/weir/internal/daemon"
+	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/rpc"
-	"github.com/weirlb/weir/internal/testkit/netlab"
 )
 
 const defaultName = "weir"

@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirlb/weir/internal/lab/load"
+	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/manifest"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/load"
-	"github.com/weirlb/weir/internal/testkit/netlab"
 )
 
 const (

@@ -10,8 +10,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/weirlb/weir/internal/testkit/load"
-	"github.com/weirlb/weir/internal/testkit/netlab"
+	"github.com/weirlb/weir/internal/lab/load"
+	"github.com/weirlb/weir/internal/lab/netlab"
 )
 
 // captures counts, on each mux's link, the packets that come from a VIP.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/netns"
 )
 
 // The topology of these tests:

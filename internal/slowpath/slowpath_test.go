@@ -12,7 +12,7 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 const client4, vip4 = "198.51.100.7:40000", "203.0.113.10:80"

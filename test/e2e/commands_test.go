@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weirlb/weir/internal/testkit/netlab"
-	"github.com/weirlb/weir/internal/testkit/netns"
+	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netns"
 )
 
 // weir runs a command line as someone in the repository's folder would.

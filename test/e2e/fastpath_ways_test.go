@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/fastpath"
+	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/stream"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/netlab"
-	"github.com/weirlb/weir/internal/testkit/pkt"
-	"github.com/weirlb/weir/internal/testkit/stream"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // forgesNothing: a workload that knows all of a connection but the key can't take it over. It is no backend: of those

@@ -9,9 +9,9 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/weirlb/weir/internal/testkit/flood"
-	"github.com/weirlb/weir/internal/testkit/netlab"
-	"github.com/weirlb/weir/internal/testkit/stream"
+	"github.com/weirlb/weir/internal/lab/flood"
+	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/stream"
 )
 
 const (

@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weirlb/weir/internal/testkit/netlab"
-	"github.com/weirlb/weir/internal/testkit/stream"
+	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/stream"
 )
 
 // testMovesEnd holds connections without timestamps, and UDP flows, over moves of buckets on top of each

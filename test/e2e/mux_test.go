@@ -10,8 +10,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/weirlb/weir/internal/testkit/load"
-	"github.com/weirlb/weir/internal/testkit/netlab"
+	"github.com/weirlb/weir/internal/lab/load"
+	"github.com/weirlb/weir/internal/lab/netlab"
 )
 
 const victim = "mux1"

@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weirlb/weir/internal/testkit/load"
-	"github.com/weirlb/weir/internal/testkit/netlab"
-	"github.com/weirlb/weir/internal/testkit/stream"
+	"github.com/weirlb/weir/internal/lab/load"
+	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/stream"
 )
 
 // kill ends a program without a word.

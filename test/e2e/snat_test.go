@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlb/weir/internal/testkit/echo"
-	"github.com/weirlb/weir/internal/testkit/load"
-	"github.com/weirlb/weir/internal/testkit/netlab"
+	"github.com/weirlb/weir/internal/lab/echo"
+	"github.com/weirlb/weir/internal/lab/load"
+	"github.com/weirlb/weir/internal/lab/netlab"
 )
 
 const (

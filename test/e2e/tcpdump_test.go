@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlb/weir/internal/testkit/netlab"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // sniffer is a tcpdump on a mux's uplink that shows packets from VIPs. XDP takes packets to VIPs before

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlb/weir/internal/testkit/load"
-	"github.com/weirlb/weir/internal/testkit/netlab"
+	"github.com/weirlb/weir/internal/lab/load"
+	"github.com/weirlb/weir/internal/lab/netlab"
 )
 
 // noReplyAtMuxes counts, during a test, the packets from VIPs on the muxes' links, at the router's end by

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlb/weir/internal/testkit/echo"
-	"github.com/weirlb/weir/internal/testkit/load"
+	"github.com/weirlb/weir/internal/lab/echo"
+	"github.com/weirlb/weir/internal/lab/load"
 )
 
 const (

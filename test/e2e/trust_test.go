@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weirlb/weir/internal/testkit/netlab"
+	"github.com/weirlb/weir/internal/lab/netlab"
 )
 
 // The managers of the shared lab are three, which know each other, and whom they let in, by the cluster's CA alone.

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/testkit/etcd"
-	"github.com/weirlb/weir/internal/testkit/netlab"
 )
 
 // external is the lab of managers on an external etcd.

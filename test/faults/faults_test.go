@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlb/weir/internal/testkit/netlab"
+	"github.com/weirlb/weir/internal/lab/netlab"
 )
 
 // scenario breaks something, lets time pass and mends it. What it breaks and for how long is drawn from the

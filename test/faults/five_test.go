@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlb/weir/internal/testkit/netlab"
+	"github.com/weirlb/weir/internal/lab/netlab"
 )
 
 // five is the lab of five managers.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlb/weir/internal/testkit/netlab"
+	"github.com/weirlb/weir/internal/lab/netlab"
 )
 
 var (

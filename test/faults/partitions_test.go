@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/internal/testkit/netlab"
+	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/testkit/scrape"
 )
 

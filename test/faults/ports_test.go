@@ -15,8 +15,8 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/datapath/agent"
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/netlab"
 )
 
 // ports is who had which range of ports, by the tables of the hosts' programs, from the beginning of a lab to its end.

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/stream"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/netlab"
-	"github.com/weirlb/weir/internal/testkit/stream"
 )
 
 // restoring is the lab of managers that are restored from a backup.

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/weirlb/weir/internal/testkit/netlab"
-	"github.com/weirlb/weir/internal/testkit/netns"
-	"github.com/weirlb/weir/internal/testkit/stream"
+	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netns"
+	"github.com/weirlb/weir/internal/lab/stream"
 )
 
 // Source NAT is under way in each scenario: workloads hold connections to a server outside, and open others in bursts,

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlb/weir/internal/testkit/netlab"
-	"github.com/weirlb/weir/internal/testkit/stream"
+	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/stream"
 	"github.com/weirlb/weir/internal/testkit/testlab"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // TestCensus opens flows of many clients and counts them by bucket: what was ceded is exactly what

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // side is one of two hosts that have a bucket, now or before: its rig and what lives on it.

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weirlb/weir/internal/testkit/netns"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/lab/netns"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // TestChainKnowsSockets has the sessions lost and the host's stack know the connection still: it is

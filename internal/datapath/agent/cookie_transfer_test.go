@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/netns"
 )
 
 // What TCP_INFO says of a connection's options.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // fragmentWorlds are two VIPs of one tenant and one of another, with clients, and their backend.

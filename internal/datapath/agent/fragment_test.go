@@ -3,7 +3,7 @@ package agent
 import (
 	"net/netip"
 
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // piece is a datagram's fragment; a later one has no ports.

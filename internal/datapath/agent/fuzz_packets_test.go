@@ -14,9 +14,9 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/netns"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // How many packets of each class TestHostilePackets sends: `go test -run TestHostilePackets ./internal/datapath/agent -packets 1000000`.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // FuzzPrograms gives any bytes to the programs. What passes must be untouched; what is delivered

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/netns"
 )
 
 // gue has the network encapsulate in GUE, and ask after the backend behind other if there is one.

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weirlb/weir/internal/testkit/netns"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/lab/netns"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // rawSocket is a packet socket at an interface.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/mux"
 	"github.com/weirlb/weir/internal/flowhash"
+	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/netns"
 )
 
 // TestThroughMux sends through the real mux instead of the relay:

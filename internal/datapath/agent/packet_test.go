@@ -13,7 +13,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // step is one frame given to one program.

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // quotaRig has room for few sessions, and rules of three VIPs.

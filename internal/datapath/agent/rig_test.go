@@ -12,8 +12,8 @@ import (
 
 	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
-	"github.com/weirlb/weir/internal/testkit/shelf"
+	"github.com/weirlb/weir/internal/pkt"
+	"github.com/weirlb/weir/internal/testkit/progcache"
 )
 
 // The world of the packet tests: two muxes, two workloads of two families, three VIPs.
@@ -59,7 +59,7 @@ type loaded struct {
 
 func (l *loaded) Programs() []*ebpf.Program { return l.programs }
 
-var loads shelf.Shelf[*loaded]
+var loads progcache.Shelf[*loaded]
 
 // loadNew loads the programs, after changes have changed the spec.
 func loadNew(t testing.TB, changes ...func(*ebpf.CollectionSpec)) *loaded {

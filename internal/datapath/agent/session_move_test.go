@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // TestEventsWhileSessionsMove has the client's packet that moves a session to the confirmed ones, and one end's FIN, on two

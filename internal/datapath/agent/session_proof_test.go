@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // talk is a connection of packets, with the numbers that both ends count by.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // rulesOfTwo are of two VIPs of the family, and one workload.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weirlb/weir/internal/testkit/shelf"
+	"github.com/weirlb/weir/internal/testkit/progcache"
 )
 
 // TestMain takes the programs from a file when it is told so: test/mutate has some with a fault.
@@ -30,7 +30,7 @@ func TestClearedIsNew(t *testing.T) {
 	defer l.Close()
 	dump := func() map[string]string {
 		t.Helper()
-		all, err := shelf.Dump(l.Programs()...)
+		all, err := progcache.Dump(l.Programs()...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ func TestClearedIsNew(t *testing.T) {
 			t.Errorf("table %q is as new after use", name)
 		}
 	}
-	if err := shelf.Clear(l.Programs()...); err != nil {
+	if err := progcache.Clear(l.Programs()...); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(isNew, dump()); diff != "" {

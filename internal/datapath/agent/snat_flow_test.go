@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 func own(dip string, port int) string {

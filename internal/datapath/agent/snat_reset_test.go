@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // own is a workload's own connection of packets.

@@ -14,7 +14,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // sharer is a workload with source NAT, behind the interface of index 1.

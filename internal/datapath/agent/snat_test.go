@@ -9,7 +9,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // A connection of each family, transport and kind of workload: out as the VIP, its answers in.

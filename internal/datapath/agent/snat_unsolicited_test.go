@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // Remotes that a workload has not sent to fill half of what it may have, and half of what is its tenant's own. The rest is

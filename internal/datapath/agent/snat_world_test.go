@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/datapath/agent"
+	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/netns"
 )
 
 const (

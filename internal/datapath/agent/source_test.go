@@ -8,8 +8,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/weirlb/weir/internal/testkit/netns"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/lab/netns"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // What lives behind the interface of index 1 besides the guests, by the routes of sourceRig's namespace.

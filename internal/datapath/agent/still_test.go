@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // A UDP flow gives its place to another VIP's when it was still for ten seconds; a connection does not.

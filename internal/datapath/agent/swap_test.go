@@ -11,7 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
-	"github.com/weirlb/weir/internal/testkit/netns"
+	"github.com/weirlb/weir/internal/lab/netns"
 )
 
 // TestSwapGoesBack has one program of several not be replaced: the others run on as before.

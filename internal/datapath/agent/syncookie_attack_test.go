@@ -16,11 +16,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/lab/flood"
+	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/pkt"
 	"github.com/weirlb/weir/internal/syncookie"
-	"github.com/weirlb/weir/internal/testkit/flood"
-	"github.com/weirlb/weir/internal/testkit/netns"
-	"github.com/weirlb/weir/internal/testkit/pkt"
 )
 
 // attacker sends frames where the client does, under any address.

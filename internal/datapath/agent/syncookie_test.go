@@ -9,10 +9,10 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/pkt"
 	"github.com/weirlb/weir/internal/syncookie"
-	"github.com/weirlb/weir/internal/testkit/netns"
-	"github.com/weirlb/weir/internal/testkit/pkt"
 )
 
 // The client's and the workload's first numbers.

@@ -18,10 +18,10 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/pkt"
 	"github.com/weirlb/weir/internal/syncookie"
-	"github.com/weirlb/weir/internal/testkit/netns"
-	"github.com/weirlb/weir/internal/testkit/pkt"
 )
 
 // answerer plays the mux's part: it answers the SYNs that come from the client, by cookies.

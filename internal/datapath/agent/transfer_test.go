@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weirlb/weir/internal/testkit/netns"
+	"github.com/weirlb/weir/internal/lab/netns"
 )
 
 const (

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/weirlb/weir/internal/datapath/agent"
-	"github.com/weirlb/weir/internal/datapath/agent/relay"
+	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/netns"
+	"github.com/weirlb/weir/internal/testkit/bpftest/relay"
 )
 
 // The world of the namespace tests.

@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // resolveTables reads the tables as a packet would: the slow oracle of what is live.

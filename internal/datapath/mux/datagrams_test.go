@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // datagramSizes let nothing expire: a busy machine may take its time.

@@ -3,7 +3,7 @@ package mux
 import (
 	"testing"
 
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // conn makes segments of one five-tuple.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/shelf"
+	"github.com/weirlb/weir/internal/testkit/progcache"
 )
 
 const testMTU = 1500
@@ -49,7 +49,7 @@ func (l *loaded) Programs() []*ebpf.Program {
 }
 
 // loads are kept by their sizes.
-var loads shelf.Shelf[*loaded]
+var loads progcache.Shelf[*loaded]
 
 func loadNew(t testing.TB, sizes dimensions) *loaded {
 	t.Helper()

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // never is a limit whose tokens come back after hours.

@@ -7,7 +7,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // otherMACCases are frames that a flooded or promiscuous link brings: for VIPs, but not for this mux.

@@ -11,7 +11,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // anotherLayout is the program with counters that have a member more: what a version before or after

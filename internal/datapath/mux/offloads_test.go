@@ -5,7 +5,7 @@ import (
 
 	"github.com/safchain/ethtool"
 
-	"github.com/weirlb/weir/internal/testkit/netns"
+	"github.com/weirlb/weir/internal/lab/netns"
 )
 
 // offload says whether the interface in the namespace has the offload on.

@@ -11,7 +11,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 const (

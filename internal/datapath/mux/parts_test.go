@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // claimant is a VIP of a test that divides the flow table.

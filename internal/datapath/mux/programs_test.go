@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // The slow path programs are programs of a table that the kernel empties with its last holder: they outlive the

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // rareCases are what the step mux_rare is for, and fragments of endpoints that change.

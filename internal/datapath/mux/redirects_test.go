@@ -12,7 +12,7 @@ import (
 
 	"github.com/weirlb/weir/internal/fastpath"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // noted are the connections that the program has noted since the last call. There are no more, as a test

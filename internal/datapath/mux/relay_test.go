@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // twoMuxes are the programs of a pool of two, and what stands between them: frames that one sends to

@@ -10,7 +10,7 @@ import (
 
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/overload"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 func vipOf(key string) netip.Addr { return netip.MustParseAddrPort(key).Addr() }

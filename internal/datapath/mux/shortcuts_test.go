@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // goes says whether a SYN to the port of the test's VIP is forwarded, or passes as one for nobody.

@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/pkt"
 	snatdigest "github.com/weirlb/weir/internal/snat"
-	"github.com/weirlb/weir/internal/testkit/pkt"
 )
 
 // ranges gives a workload the ranges, behind the tunnel.

@@ -16,8 +16,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/pkt"
 	"github.com/weirlb/weir/internal/syncookie"
-	"github.com/weirlb/weir/internal/testkit/pkt"
 )
 
 // synSecrets are three that follow each other, the middle one of which makes cookies.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // tenantWorld are four VIPs of one tenant, and one of another, of a family.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
+	"github.com/weirlb/weir/internal/pkt"
 )
 
 // tokensEach are so many for all that the mux does itself: bpf/mux/ratelimit.h has the list.

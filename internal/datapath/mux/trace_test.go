@@ -16,14 +16,14 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/pkt"
-	"github.com/weirlb/weir/internal/testkit/shelf"
+	"github.com/weirlb/weir/internal/pkt"
+	"github.com/weirlb/weir/internal/testkit/progcache"
 )
 
 // dump is every byte of every table that packets read or write.
 func dump(t *testing.T, d *Datapath) map[string]string {
 	t.Helper()
-	all, err := shelf.Dump(d.programs.Program)
+	all, err := progcache.Dump(d.programs.Program)
 	if err != nil {
 		t.Fatal(err)
 	}

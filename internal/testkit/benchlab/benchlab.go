@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weirlb/weir/internal/testkit/netlab"
+	"github.com/weirlb/weir/internal/lab/netlab"
 )
 
 // Main runs a bench until it ends or is interrupted, and ends the program if it failed.

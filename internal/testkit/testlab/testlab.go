@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlb/weir/internal/testkit/load"
-	"github.com/weirlb/weir/internal/testkit/netlab"
+	"github.com/weirlb/weir/internal/lab/load"
+	"github.com/weirlb/weir/internal/lab/netlab"
 )
 
 // Bound is how long anything in a lab may take.

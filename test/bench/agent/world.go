@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/datapath/agent"
-	"github.com/weirlb/weir/internal/datapath/agent/relay"
+	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/testkit/netns"
+	"github.com/weirlb/weir/internal/testkit/bpftest/relay"
 )
 
 // workload is where iperf3's server runs.

@@ -9,8 +9,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/testkit/benchlab"
-	"github.com/weirlb/weir/internal/testkit/netlab"
 )
 
 // second is what happened within about one.

@@ -7,9 +7,9 @@ import (
 	"io"
 	"time"
 
+	"github.com/weirlb/weir/internal/lab/flood"
+	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/testkit/benchlab"
-	"github.com/weirlb/weir/internal/testkit/flood"
-	"github.com/weirlb/weir/internal/testkit/netlab"
 )
 
 // long is one flood of SYNs at the generator's full speed.

@@ -12,10 +12,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirlb/weir/internal/lab/flood"
+	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/testkit/benchlab"
-	"github.com/weirlb/weir/internal/testkit/flood"
-	"github.com/weirlb/weir/internal/testkit/netlab"
-	"github.com/weirlb/weir/internal/testkit/netns"
 )
 
 // overload is what a mux gave to each tenant while more came than it could do.

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/weirlb/weir/internal/testkit/flood"
+	"github.com/weirlb/weir/internal/lab/flood"
 )
 
 // A figure's size and margins, in pixels.

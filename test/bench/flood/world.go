@@ -14,8 +14,8 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/testkit/benchlab"
-	"github.com/weirlb/weir/internal/testkit/netlab"
 )
 
 // As in the paper there are five tenants with ten workloads each. Every tenant has two of them on each of five hosts, one

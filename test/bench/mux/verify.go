@@ -11,9 +11,9 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/pkt"
 	"github.com/weirlb/weir/internal/syncookie"
 	"github.com/weirlb/weir/internal/testkit/oracle"
-	"github.com/weirlb/weir/internal/testkit/pkt"
 )
 
 // verify looks at what each class's packet becomes before anything is timed: of the mux, every byte.

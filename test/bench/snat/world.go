@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weirlb/weir/internal/lab/netlab"
+	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/testkit/benchlab"
-	"github.com/weirlb/weir/internal/testkit/netlab"
-	"github.com/weirlb/weir/internal/testkit/netns"
 )
 
 const (

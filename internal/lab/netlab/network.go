@@ -1,0 +1,175 @@
+package netlab
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/weirlb/weir/internal/lab/netns"
+)
+
+// Uplink is the name of each node's interface towards the router, or towards its host.
+const Uplink = "eth0"
+
+var (
+	all4 = netip.MustParsePrefix("0.0.0.0/0")
+	all6 = netip.MustParsePrefix("::/0")
+)
+
+func (l *Lab) buildNetwork() error {
+	router, err := l.create(string(Router), "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding")
+	if err != nil {
+		return err
+	}
+	for _, n := range l.Nodes() {
+		switch {
+		case n.Kind == Workload && n.Native:
+			err = l.addNative(n)
+		case n.Kind == Workload:
+			err = l.addContainer(n)
+		default:
+			err = l.addMachine(router, n)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// create makes a namespace and switches knobs on in it.
+func (l *Lab) create(node string, on ...string) (*netns.NS, error) {
+	ns, err := netns.Create(l.space(node))
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	l.spaces[node] = ns
+	l.mu.Unlock()
+	knobs := map[string]string{
+		// The way back is another than the way there.
+		"net.ipv4.conf.all.rp_filter":     "0",
+		"net.ipv4.conf.default.rp_filter": "0",
+		// A node has no router but the one that it was given.
+		"net.ipv6.conf.all.accept_ra":     "0",
+		"net.ipv6.conf.default.accept_ra": "0",
+		// A link that goes down and comes back has its addresses, as where a network manager cares for them.
+		"net.ipv6.conf.all.keep_addr_on_down": "1",
+		// Room for many short connections from one address.
+		"net.ipv4.ip_local_port_range": "1024 65535",
+	}
+	for _, knob := range on {
+		knobs[knob] = "1"
+	}
+	for knob, value := range knobs {
+		if err := ns.Sysctl(knob, value); err != nil {
+			return nil, err
+		}
+	}
+	return ns, nil
+}
+
+// addMachine makes a node and the link from the router to it.
+func (l *Lab) addMachine(router *netns.NS, n Node) error {
+	var forward []string
+	if n.Kind == Host {
+		forward = []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"}
+	}
+	ns, err := l.create(n.Name, forward...)
+	if err != nil {
+		return err
+	}
+	if err := netns.Veth(router, n.Name, ns, Uplink); err != nil {
+		return err
+	}
+	gateway4, gateway6 := n.gateway()
+	err = first(
+		func() error { return addresses(router, n.Name, 24, 64, gateway4, gateway6) },
+		func() error { return addresses(ns, Uplink, 24, 64, n.IPv4, n.IPv6) },
+		func() error { return ns.AddRoute(all4, gateway4) },
+		func() error { return ns.AddRoute(all6, gateway6) },
+	)
+	switch {
+	case err != nil:
+		return err
+	case n.Kind == Mux:
+		return prepareForXDP(router, n.Name)
+	case n.Kind == Host:
+		return routeWorkloads(router, n)
+	}
+	return nil
+}
+
+// prepareForXDP makes the router's end of a mux's link fit for a program that sends packets back
+// out of it. A veth leaves checksums to hardware that is not there: here they must be right before
+// the mux changes the packet. And what XDP sends into a veth needs a program at the other end.
+func prepareForXDP(router *netns.NS, port string) error {
+	return first(
+		func() error { return router.SetOffload(port, netns.TxChecksum, false) },
+		func() error { return router.PassXDP(port) },
+	)
+}
+
+func routeWorkloads(router *netns.NS, host Node) error {
+	net4 := netip.PrefixFrom(address4(Workload, host.Number, 0), 24)
+	net6 := netip.PrefixFrom(address6(Workload, host.Number, 0), 64)
+	return first(
+		func() error { return router.AddRoute(net4, host.IPv4) },
+		func() error { return router.AddRoute(net6, host.IPv6) },
+	)
+}
+
+// addContainer makes a workload in a namespace of its own, as container networks without a bridge
+// do: the host routes each address to one interface, and all interfaces share the gateway's address.
+func (l *Lab) addContainer(n Node) error {
+	host, err := l.NS(n.Host)
+	if err != nil {
+		return err
+	}
+	ns, err := l.create(n.Name)
+	if err != nil {
+		return err
+	}
+	port := fmt.Sprintf("w%d", n.Number)
+	if err := netns.Veth(host, port, ns, Uplink); err != nil {
+		return err
+	}
+	return connectContainer(host, port, ns, n)
+}
+
+// connectContainer gives both ends of a container's link their addresses and routes.
+func connectContainer(host *netns.NS, port string, ns *netns.NS, n Node) error {
+	gateway4, gateway6 := n.gateway()
+	return first(
+		func() error { return addresses(host, port, 32, 128, gateway4, gateway6) },
+		func() error { return host.AddLinkRoute(netip.PrefixFrom(n.IPv4, 32), port) },
+		func() error { return host.AddLinkRoute(netip.PrefixFrom(n.IPv6, 128), port) },
+		func() error { return addresses(ns, Uplink, 32, 128, n.IPv4, n.IPv6) },
+		func() error { return ns.AddLinkRoute(netip.PrefixFrom(gateway4, 32), Uplink) },
+		func() error { return ns.AddLinkRoute(netip.PrefixFrom(gateway6, 128), Uplink) },
+		func() error { return ns.AddRoute(all4, gateway4) },
+		func() error { return ns.AddRoute(all6, gateway6) },
+	)
+}
+
+// addNative gives the host a workload's addresses.
+func (l *Lab) addNative(n Node) error {
+	host, err := l.NS(n.Host)
+	if err != nil {
+		return err
+	}
+	return addresses(host, "lo", 32, 128, n.IPv4, n.IPv6)
+}
+
+func addresses(ns *netns.NS, link string, bits4, bits6 int, v4, v6 netip.Addr) error {
+	return ns.AddAddress(link, netip.PrefixFrom(v4, bits4), netip.PrefixFrom(v6, bits6))
+}
+
+// first runs steps until one fails.
+func first(steps ...func() error) error {
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

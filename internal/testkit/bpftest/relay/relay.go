@@ -1,0 +1,94 @@
+// Package relay stands for a mux in the agent's tests: it encapsulates what is for a VIP, and
+// leaves offloads as they are, which XDP can't. For tests only.
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/weirlb/weir/internal/datapath/abi"
+)
+
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -go-package relay relay bpf/relay.bpf.c -- -O2 -g -mcpu=v3 -Wall -Werror -I../../../../bpf -I../../../../bpf/include
+
+// Relay runs at the ingress of one interface.
+type Relay struct {
+	objects relayObjects
+	link    link.Link
+	to      int
+}
+
+// Attach starts a relay from the ingress of one interface to another one, in the calling thread's
+// network namespace.
+func Attach(from, to int) (*Relay, error) {
+	r := &Relay{to: to}
+	if err := loadRelayObjects(&r.objects, nil); err != nil {
+		return nil, fmt.Errorf("load relay: %w", err)
+	}
+	attached, err := link.AttachTCX(link.TCXOptions{
+		Interface: from, Program: r.objects.Relay, Attach: ebpf.AttachTCXIngress,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("attach relay: %w", err), r.objects.Close())
+	}
+	r.link = attached
+	return r, nil
+}
+
+// Send has packets for vip encapsulated from source to tunnel, out of the relay's other interface.
+func (r *Relay) Send(vip, source, tunnel netip.Addr) error {
+	way := relayWay{
+		Source: toAddress(source), Tunnel: toAddress(tunnel), Interface: uint32(r.to),
+	}
+	if err := r.objects.Ways.Put(toAddress(vip), way); err != nil {
+		return fmt.Errorf("set way of %s: %w", vip, err)
+	}
+	return nil
+}
+
+// SendGUE does as Send, but in GUE, out of any interface, and has the tunnel's host ask after the
+// backend behind other, if that is valid.
+func (r *Relay) SendGUE(vip, source, tunnel, other netip.Addr, to int) error {
+	way := relayWay{
+		Source: toAddress(source), Tunnel: toAddress(tunnel), Other: toAddress(other), Interface: uint32(to), Gue: 1,
+	}
+	if err := r.objects.Ways.Put(toAddress(vip), way); err != nil {
+		return fmt.Errorf("set way of %s: %w", vip, err)
+	}
+	return nil
+}
+
+// Silence has SYNs for vip, which Send knows, go nowhere: somebody else answers them.
+func (r *Relay) Silence(vip netip.Addr) error {
+	var way relayWay
+	if err := r.objects.Ways.Lookup(toAddress(vip), &way); err != nil {
+		return fmt.Errorf("find way of %s: %w", vip, err)
+	}
+	way.Silent = 1
+	if err := r.objects.Ways.Put(toAddress(vip), way); err != nil {
+		return fmt.Errorf("set way of %s: %w", vip, err)
+	}
+	return nil
+}
+
+// Lose has one in fifty of the buffers with data that come by an interface be lost, until the link is
+// closed.
+func (r *Relay) Lose(from int) (io.Closer, error) {
+	attached, err := link.AttachTCX(link.TCXOptions{
+		Interface: from, Program: r.objects.Lose, Attach: ebpf.AttachTCXIngress, Anchor: link.Head(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("attach lose: %w", err)
+	}
+	return attached, nil
+}
+
+// Close stops the relay.
+func (r *Relay) Close() error { return errors.Join(r.link.Close(), r.objects.Close()) }
+
+func toAddress(a netip.Addr) relayAddress { return relayAddress{Words: abi.Words(a)} }
