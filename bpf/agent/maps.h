@@ -96,7 +96,7 @@ struct {
 	__uint(max_entries, 65536);
 	__type(key, struct session_key);
 	__type(value, struct session);
-} unconfirmed_sessions SEC(".maps");
+} new_sessions SEC(".maps");
 
 enum { REPLY_FRAGMENT_SETS = 4096 }; /* a power of two */
 

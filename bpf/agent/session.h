@@ -212,7 +212,7 @@ static __always_inline struct session *session_lookup(const struct session_key *
 {
 	struct session *session = bpf_map_lookup_elem(&sessions, key);
 
-	session = session ?: bpf_map_lookup_elem(&unconfirmed_sessions, key);
+	session = session ?: bpf_map_lookup_elem(&new_sessions, key);
 	return session ?: bpf_map_lookup_elem(&sessions, key);
 }
 
@@ -232,7 +232,7 @@ session_of_client(struct __sk_buff *skb, const struct session_key *key, const st
 
 	if (session)
 		return session;
-	session = bpf_map_lookup_elem(&unconfirmed_sessions, key);
+	session = bpf_map_lookup_elem(&new_sessions, key);
 	if (!session) /* or it has just been moved */
 		return bpf_map_lookup_elem(&sessions, key);
 	if (syn || !(session->events & SESSION_WORKLOAD_ANSWER) || session_is_early(session))
@@ -251,7 +251,7 @@ session_of_client(struct __sk_buff *skb, const struct session_key *key, const st
 			moved->client_fin = session->client_fin;
 		__sync_fetch_and_or(&moved->events, events);
 	}
-	bpf_map_delete_elem(&unconfirmed_sessions, key);
+	bpf_map_delete_elem(&new_sessions, key);
 	return moved;
 }
 
@@ -279,8 +279,8 @@ static __noinline struct session *session_make(const struct session_key *key,
 		session_adopt(&fresh, rule, ts);
 	if (past)
 		bpf_map_delete_elem(&sessions, key);
-	bpf_map_update_elem(&unconfirmed_sessions, key, &fresh, past ? BPF_ANY : BPF_NOEXIST);
-	made = bpf_map_lookup_elem(&unconfirmed_sessions, key);
+	bpf_map_update_elem(&new_sessions, key, &fresh, past ? BPF_ANY : BPF_NOEXIST);
+	made = bpf_map_lookup_elem(&new_sessions, key);
 	return made && session_is_of(made, p) ? made : NULL;
 }
 

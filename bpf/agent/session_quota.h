@@ -82,10 +82,10 @@ __noinline int quota_confirm(const struct address *vip __arg_nonnull)
  */
 static __always_inline void quota_end(const struct session_key *key, __u32 place)
 {
-	const struct session *session = bpf_map_lookup_elem(&unconfirmed_sessions, key);
+	const struct session *session = bpf_map_lookup_elem(&new_sessions, key);
 
 	if (session && session->overflow == place)
-		bpf_map_delete_elem(&unconfirmed_sessions, key);
+		bpf_map_delete_elem(&new_sessions, key);
 }
 
 /*
@@ -101,14 +101,14 @@ __noinline int quota_new(const struct session_key *key __arg_nonnull,
 	struct session_key *oldest;
 	__u32 index;
 
-	if (quota_count(vip, SESSIONS_UNCONFIRMED))
+	if (quota_count(vip, SESSIONS_NEW))
 		return 0;
 	usage = bpf_map_lookup_elem(&session_usages, &all);
 	quota = bpf_map_lookup_elem(&session_quotas, &all);
-	if (!usage || !quota || !quota->most[SESSIONS_UNCONFIRMED])
+	if (!usage || !quota || !quota->most[SESSIONS_NEW])
 		return 0;
-	index = __sync_fetch_and_add(&usage->refused[SESSIONS_UNCONFIRMED], 1) %
-		quota->most[SESSIONS_UNCONFIRMED];
+	index = __sync_fetch_and_add(&usage->refused[SESSIONS_NEW], 1) %
+		quota->most[SESSIONS_NEW];
 	oldest = bpf_map_lookup_elem(&overflow_sessions, &index);
 	if (!oldest)
 		return 0;

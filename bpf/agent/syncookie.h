@@ -302,8 +302,8 @@ static __noinline struct session *syncookie_session(const struct session_key *ke
 	shared = syncookie_shared(key, h->cookie);
 	if (!shared) { /* what may be there is past */
 		bpf_map_delete_elem(&sessions, key);
-		if (!bpf_map_update_elem(&unconfirmed_sessions, key, fresh, BPF_NOEXIST))
-			return bpf_map_lookup_elem(&unconfirmed_sessions, key);
+		if (!bpf_map_update_elem(&new_sessions, key, fresh, BPF_NOEXIST))
+			return bpf_map_lookup_elem(&new_sessions, key);
 		shared = syncookie_shared(key, h->cookie);
 	}
 	if (shared) {
@@ -311,9 +311,9 @@ static __noinline struct session *syncookie_session(const struct session_key *ke
 			syncookie_turn(shared, fresh);
 		return shared;
 	}
-	if (bpf_map_update_elem(&unconfirmed_sessions, key, fresh, BPF_ANY))
+	if (bpf_map_update_elem(&new_sessions, key, fresh, BPF_ANY))
 		return NULL;
-	return bpf_map_lookup_elem(&unconfirmed_sessions, key);
+	return bpf_map_lookup_elem(&new_sessions, key);
 }
 
 /*

@@ -34,7 +34,7 @@ enum session_event {
 	SESSION_CLIENT_RESET =
 		0x200, /* by the client, maybe forged: user space asks the workload */
 	SESSION_FIN_NOTED = 0x400, /* of the client, maybe forged: client_fin is its number */
-	/* The row was copied from unconfirmed_sessions to sessions: events are noted there. */
+	/* The row was copied from new_sessions to sessions: events are noted there. */
 	SESSION_MOVED = 0x800,
 };
 

@@ -10,7 +10,7 @@
  */
 enum session_table {
 	SESSIONS_CONFIRMED = 0, /* both ends have spoken */
-	SESSIONS_UNCONFIRMED = 1,
+	SESSIONS_NEW = 1,
 	SESSION_TABLES = 2,
 };
 ABI_ENUM(session_table);

@@ -37,8 +37,8 @@ type carrier struct {
 // carriers are IP-in-IP, plain GUE, and each step with each kind that the programs' types name, and the first that they don't.
 func carriers(t *testing.T) []carrier {
 	all := []carrier{{name: "IP-in-IP", inIP: true}, {name: "plain GUE"}}
-	steps, kinds := enumOf(t, "gue_step"), enumOf(t, "gue_kind")
-	for _, s := range append(steps, btf.EnumValue{Name: "GUE_STEP_BEYOND", Value: uint64(len(steps))}) {
+	steps, kinds := enumOf(t, "gue_chain"), enumOf(t, "gue_kind")
+	for _, s := range append(steps, btf.EnumValue{Name: "GUE_CHAIN_BEYOND", Value: uint64(len(steps))}) {
 		for _, k := range append(kinds, btf.EnumValue{Name: "GUE_KIND_BEYOND", Value: uint64(len(kinds))}) {
 			all = append(all, carrier{name: s.Name + " " + k.Name, gue: gue{weir: true, step: uint8(s.Value), kind: uint8(k.Value)}})
 		}
@@ -86,7 +86,7 @@ var (
 		"GUE_CHAIN_QUERY":     refusedBySender,
 		"GUE_CHAIN_FORWARDED": {"mux": "drop_not_a_peer", "peer": "", "far end": "drop_not_a_peer", "nobody": "drop_not_a_peer"},
 		"GUE_CHAIN_FINAL":     {"mux": "drop_not_a_peer", "peer": "", "far end": "drop_not_a_peer", "nobody": "drop_not_a_peer"},
-		"GUE_STEP_BEYOND":     {"mux": "drop_gue_unknown", "peer": "drop_gue_unknown", "far end": "drop_gue_unknown", "nobody": "drop_gue_unknown"},
+		"GUE_CHAIN_BEYOND":    {"mux": "drop_gue_unknown", "peer": "drop_gue_unknown", "far end": "drop_gue_unknown", "nobody": "drop_gue_unknown"},
 	}
 	refusedByKind = map[string]string{
 		"":                  "",
@@ -251,7 +251,7 @@ func (r *rig) rowCounts() map[string]int {
 	r.t.Helper()
 	counts := make(map[string]int)
 	for name, table := range map[string]*ebpf.Map{
-		"sessions": r.objects.Sessions, "unconfirmed_sessions": r.objects.UnconfirmedSessions, "fastpath": r.objects.Fastpath,
+		"sessions": r.objects.Sessions, "new_sessions": r.objects.NewSessions, "fastpath": r.objects.Fastpath,
 		"snat_flows": r.objects.SnatFlows, "snat_ports": r.objects.SnatPorts, "snat_block_use": r.objects.SnatBlockUse,
 	} {
 		var key, value []byte

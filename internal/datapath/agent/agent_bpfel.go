@@ -403,9 +403,9 @@ type agentSessionQuota struct {
 type agentSessionTable uint32
 
 const (
-	agentSessionTableSESSIONS_CONFIRMED   agentSessionTable = 0
-	agentSessionTableSESSIONS_UNCONFIRMED agentSessionTable = 1
-	agentSessionTableSESSION_TABLES       agentSessionTable = 2
+	agentSessionTableSESSIONS_CONFIRMED agentSessionTable = 0
+	agentSessionTableSESSIONS_NEW       agentSessionTable = 1
+	agentSessionTableSESSION_TABLES     agentSessionTable = 2
 )
 
 type agentSessionUsage struct {
@@ -822,6 +822,7 @@ const (
 	agentMapLostDatagrams       = "lost_datagrams"
 	agentMapMuxes               = "muxes"
 	agentMapNatRules            = "nat_rules"
+	agentMapNewSessions         = "new_sessions"
 	agentMapOverflowSessions    = "overflow_sessions"
 	agentMapPeers               = "peers"
 	agentMapProxyScratch        = "proxy_scratch"
@@ -848,7 +849,6 @@ const (
 	agentMapSweptUsed           = "swept_used"
 	agentMapSyncookiesSeen      = "syncookies_seen"
 	agentMapTunnels             = "tunnels"
-	agentMapUnconfirmedSessions = "unconfirmed_sessions"
 	agentMapVerdicts            = "verdicts"
 	agentMapVipTenants          = "vip_tenants"
 	agentMapWorkloadLinks       = "workload_links"
@@ -948,42 +948,42 @@ type agentProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type agentMapSpecs struct {
-	Controls            *ebpf.MapSpec `ebpf:"controls"`
-	Fastpath            *ebpf.MapSpec `ebpf:"fastpath"`
-	LostDatagrams       *ebpf.MapSpec `ebpf:"lost_datagrams"`
-	Muxes               *ebpf.MapSpec `ebpf:"muxes"`
-	NatRules            *ebpf.MapSpec `ebpf:"nat_rules"`
-	OverflowSessions    *ebpf.MapSpec `ebpf:"overflow_sessions"`
-	Peers               *ebpf.MapSpec `ebpf:"peers"`
-	ProxyScratch        *ebpf.MapSpec `ebpf:"proxy_scratch"`
-	ReplyFragments      *ebpf.MapSpec `ebpf:"reply_fragments"`
-	RxCtxs              *ebpf.MapSpec `ebpf:"rx_ctxs"`
-	SessionQuotas       *ebpf.MapSpec `ebpf:"session_quotas"`
-	SessionUsages       *ebpf.MapSpec `ebpf:"session_usages"`
-	Sessions            *ebpf.MapSpec `ebpf:"sessions"`
-	SnatBlockUse        *ebpf.MapSpec `ebpf:"snat_block_use"`
-	SnatBlocks          *ebpf.MapSpec `ebpf:"snat_blocks"`
-	SnatDests           *ebpf.MapSpec `ebpf:"snat_dests"`
-	SnatExempts         *ebpf.MapSpec `ebpf:"snat_exempts"`
-	SnatFlows           *ebpf.MapSpec `ebpf:"snat_flows"`
-	SnatNoTarget        *ebpf.MapSpec `ebpf:"snat_no_target"`
-	SnatNotices         *ebpf.MapSpec `ebpf:"snat_notices"`
-	SnatPorts           *ebpf.MapSpec `ebpf:"snat_ports"`
-	SnatSearches        *ebpf.MapSpec `ebpf:"snat_searches"`
-	SnatStats           *ebpf.MapSpec `ebpf:"snat_stats"`
-	SnatTenants         *ebpf.MapSpec `ebpf:"snat_tenants"`
-	SnatWorkloads       *ebpf.MapSpec `ebpf:"snat_workloads"`
-	SweptFlows          *ebpf.MapSpec `ebpf:"swept_flows"`
-	SweptPorts          *ebpf.MapSpec `ebpf:"swept_ports"`
-	SweptTargets        *ebpf.MapSpec `ebpf:"swept_targets"`
-	SweptUsed           *ebpf.MapSpec `ebpf:"swept_used"`
-	SyncookiesSeen      *ebpf.MapSpec `ebpf:"syncookies_seen"`
-	Tunnels             *ebpf.MapSpec `ebpf:"tunnels"`
-	UnconfirmedSessions *ebpf.MapSpec `ebpf:"unconfirmed_sessions"`
-	Verdicts            *ebpf.MapSpec `ebpf:"verdicts"`
-	VipTenants          *ebpf.MapSpec `ebpf:"vip_tenants"`
-	WorkloadLinks       *ebpf.MapSpec `ebpf:"workload_links"`
-	Workloads           *ebpf.MapSpec `ebpf:"workloads"`
+	Controls         *ebpf.MapSpec `ebpf:"controls"`
+	Fastpath         *ebpf.MapSpec `ebpf:"fastpath"`
+	LostDatagrams    *ebpf.MapSpec `ebpf:"lost_datagrams"`
+	Muxes            *ebpf.MapSpec `ebpf:"muxes"`
+	NatRules         *ebpf.MapSpec `ebpf:"nat_rules"`
+	NewSessions      *ebpf.MapSpec `ebpf:"new_sessions"`
+	OverflowSessions *ebpf.MapSpec `ebpf:"overflow_sessions"`
+	Peers            *ebpf.MapSpec `ebpf:"peers"`
+	ProxyScratch     *ebpf.MapSpec `ebpf:"proxy_scratch"`
+	ReplyFragments   *ebpf.MapSpec `ebpf:"reply_fragments"`
+	RxCtxs           *ebpf.MapSpec `ebpf:"rx_ctxs"`
+	SessionQuotas    *ebpf.MapSpec `ebpf:"session_quotas"`
+	SessionUsages    *ebpf.MapSpec `ebpf:"session_usages"`
+	Sessions         *ebpf.MapSpec `ebpf:"sessions"`
+	SnatBlockUse     *ebpf.MapSpec `ebpf:"snat_block_use"`
+	SnatBlocks       *ebpf.MapSpec `ebpf:"snat_blocks"`
+	SnatDests        *ebpf.MapSpec `ebpf:"snat_dests"`
+	SnatExempts      *ebpf.MapSpec `ebpf:"snat_exempts"`
+	SnatFlows        *ebpf.MapSpec `ebpf:"snat_flows"`
+	SnatNoTarget     *ebpf.MapSpec `ebpf:"snat_no_target"`
+	SnatNotices      *ebpf.MapSpec `ebpf:"snat_notices"`
+	SnatPorts        *ebpf.MapSpec `ebpf:"snat_ports"`
+	SnatSearches     *ebpf.MapSpec `ebpf:"snat_searches"`
+	SnatStats        *ebpf.MapSpec `ebpf:"snat_stats"`
+	SnatTenants      *ebpf.MapSpec `ebpf:"snat_tenants"`
+	SnatWorkloads    *ebpf.MapSpec `ebpf:"snat_workloads"`
+	SweptFlows       *ebpf.MapSpec `ebpf:"swept_flows"`
+	SweptPorts       *ebpf.MapSpec `ebpf:"swept_ports"`
+	SweptTargets     *ebpf.MapSpec `ebpf:"swept_targets"`
+	SweptUsed        *ebpf.MapSpec `ebpf:"swept_used"`
+	SyncookiesSeen   *ebpf.MapSpec `ebpf:"syncookies_seen"`
+	Tunnels          *ebpf.MapSpec `ebpf:"tunnels"`
+	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
+	VipTenants       *ebpf.MapSpec `ebpf:"vip_tenants"`
+	WorkloadLinks    *ebpf.MapSpec `ebpf:"workload_links"`
+	Workloads        *ebpf.MapSpec `ebpf:"workloads"`
 }
 
 // agentVariableSpecs contains global variables before they are loaded into the kernel.
@@ -1029,42 +1029,42 @@ func (o *agentObjects) Close() error {
 //
 // It can be passed to loadAgentObjects or ebpf.CollectionSpec.LoadAndAssign.
 type agentMaps struct {
-	Controls            *ebpf.Map `ebpf:"controls"`
-	Fastpath            *ebpf.Map `ebpf:"fastpath"`
-	LostDatagrams       *ebpf.Map `ebpf:"lost_datagrams"`
-	Muxes               *ebpf.Map `ebpf:"muxes"`
-	NatRules            *ebpf.Map `ebpf:"nat_rules"`
-	OverflowSessions    *ebpf.Map `ebpf:"overflow_sessions"`
-	Peers               *ebpf.Map `ebpf:"peers"`
-	ProxyScratch        *ebpf.Map `ebpf:"proxy_scratch"`
-	ReplyFragments      *ebpf.Map `ebpf:"reply_fragments"`
-	RxCtxs              *ebpf.Map `ebpf:"rx_ctxs"`
-	SessionQuotas       *ebpf.Map `ebpf:"session_quotas"`
-	SessionUsages       *ebpf.Map `ebpf:"session_usages"`
-	Sessions            *ebpf.Map `ebpf:"sessions"`
-	SnatBlockUse        *ebpf.Map `ebpf:"snat_block_use"`
-	SnatBlocks          *ebpf.Map `ebpf:"snat_blocks"`
-	SnatDests           *ebpf.Map `ebpf:"snat_dests"`
-	SnatExempts         *ebpf.Map `ebpf:"snat_exempts"`
-	SnatFlows           *ebpf.Map `ebpf:"snat_flows"`
-	SnatNoTarget        *ebpf.Map `ebpf:"snat_no_target"`
-	SnatNotices         *ebpf.Map `ebpf:"snat_notices"`
-	SnatPorts           *ebpf.Map `ebpf:"snat_ports"`
-	SnatSearches        *ebpf.Map `ebpf:"snat_searches"`
-	SnatStats           *ebpf.Map `ebpf:"snat_stats"`
-	SnatTenants         *ebpf.Map `ebpf:"snat_tenants"`
-	SnatWorkloads       *ebpf.Map `ebpf:"snat_workloads"`
-	SweptFlows          *ebpf.Map `ebpf:"swept_flows"`
-	SweptPorts          *ebpf.Map `ebpf:"swept_ports"`
-	SweptTargets        *ebpf.Map `ebpf:"swept_targets"`
-	SweptUsed           *ebpf.Map `ebpf:"swept_used"`
-	SyncookiesSeen      *ebpf.Map `ebpf:"syncookies_seen"`
-	Tunnels             *ebpf.Map `ebpf:"tunnels"`
-	UnconfirmedSessions *ebpf.Map `ebpf:"unconfirmed_sessions"`
-	Verdicts            *ebpf.Map `ebpf:"verdicts"`
-	VipTenants          *ebpf.Map `ebpf:"vip_tenants"`
-	WorkloadLinks       *ebpf.Map `ebpf:"workload_links"`
-	Workloads           *ebpf.Map `ebpf:"workloads"`
+	Controls         *ebpf.Map `ebpf:"controls"`
+	Fastpath         *ebpf.Map `ebpf:"fastpath"`
+	LostDatagrams    *ebpf.Map `ebpf:"lost_datagrams"`
+	Muxes            *ebpf.Map `ebpf:"muxes"`
+	NatRules         *ebpf.Map `ebpf:"nat_rules"`
+	NewSessions      *ebpf.Map `ebpf:"new_sessions"`
+	OverflowSessions *ebpf.Map `ebpf:"overflow_sessions"`
+	Peers            *ebpf.Map `ebpf:"peers"`
+	ProxyScratch     *ebpf.Map `ebpf:"proxy_scratch"`
+	ReplyFragments   *ebpf.Map `ebpf:"reply_fragments"`
+	RxCtxs           *ebpf.Map `ebpf:"rx_ctxs"`
+	SessionQuotas    *ebpf.Map `ebpf:"session_quotas"`
+	SessionUsages    *ebpf.Map `ebpf:"session_usages"`
+	Sessions         *ebpf.Map `ebpf:"sessions"`
+	SnatBlockUse     *ebpf.Map `ebpf:"snat_block_use"`
+	SnatBlocks       *ebpf.Map `ebpf:"snat_blocks"`
+	SnatDests        *ebpf.Map `ebpf:"snat_dests"`
+	SnatExempts      *ebpf.Map `ebpf:"snat_exempts"`
+	SnatFlows        *ebpf.Map `ebpf:"snat_flows"`
+	SnatNoTarget     *ebpf.Map `ebpf:"snat_no_target"`
+	SnatNotices      *ebpf.Map `ebpf:"snat_notices"`
+	SnatPorts        *ebpf.Map `ebpf:"snat_ports"`
+	SnatSearches     *ebpf.Map `ebpf:"snat_searches"`
+	SnatStats        *ebpf.Map `ebpf:"snat_stats"`
+	SnatTenants      *ebpf.Map `ebpf:"snat_tenants"`
+	SnatWorkloads    *ebpf.Map `ebpf:"snat_workloads"`
+	SweptFlows       *ebpf.Map `ebpf:"swept_flows"`
+	SweptPorts       *ebpf.Map `ebpf:"swept_ports"`
+	SweptTargets     *ebpf.Map `ebpf:"swept_targets"`
+	SweptUsed        *ebpf.Map `ebpf:"swept_used"`
+	SyncookiesSeen   *ebpf.Map `ebpf:"syncookies_seen"`
+	Tunnels          *ebpf.Map `ebpf:"tunnels"`
+	Verdicts         *ebpf.Map `ebpf:"verdicts"`
+	VipTenants       *ebpf.Map `ebpf:"vip_tenants"`
+	WorkloadLinks    *ebpf.Map `ebpf:"workload_links"`
+	Workloads        *ebpf.Map `ebpf:"workloads"`
 }
 
 func (m *agentMaps) Close() error {
@@ -1074,6 +1074,7 @@ func (m *agentMaps) Close() error {
 		m.LostDatagrams,
 		m.Muxes,
 		m.NatRules,
+		m.NewSessions,
 		m.OverflowSessions,
 		m.Peers,
 		m.ProxyScratch,
@@ -1100,7 +1101,6 @@ func (m *agentMaps) Close() error {
 		m.SweptUsed,
 		m.SyncookiesSeen,
 		m.Tunnels,
-		m.UnconfirmedSessions,
 		m.Verdicts,
 		m.VipTenants,
 		m.WorkloadLinks,

@@ -39,7 +39,7 @@ func TestChainKnowsSockets(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
-			if err := writeTable(r.objects.UnconfirmedSessions, map[agentSessionKey]agentSession{}); err != nil {
+			if err := writeTable(r.objects.NewSessions, map[agentSessionKey]agentSession{}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -270,7 +270,7 @@ func TestCookiesAreCounted(t *testing.T) {
 	with, without := newHandshake(4, "native", aligned), newHandshake(4, "native", noTimestamps)
 	counts := func(when string, want bool) {
 		t.Helper()
-		rows, err := readTable[agentSessionKey, agentSession](r.objects.UnconfirmedSessions)
+		rows, err := readTable[agentSessionKey, agentSession](r.objects.NewSessions)
 		if err != nil || len(rows) != 1 {
 			t.Fatalf("%d sessions (%v)", len(rows), err)
 		}

@@ -20,7 +20,7 @@ func TestFloodsSpareConnections(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, func(spec *ebpf.CollectionSpec) {
 				spec.Maps["sessions"].MaxEntries = 1 << 12
-				spec.Maps["unconfirmed_sessions"].MaxEntries = 1 << 10
+				spec.Maps["new_sessions"].MaxEntries = 1 << 10
 			})
 			client := func(i int) string { return fmt.Sprintf("198.51.100.7:%d", 20_000+i) }
 			in := func(i int, flags pkt.Flags) {

@@ -45,7 +45,7 @@ func Inspect(pinPath string) (Status, error) {
 	}
 	maps := make(map[string]*ebpf.Map)
 	defer closeMaps(maps)
-	for _, name := range []string{"settings", "muxes", "nat_rules", "workloads", "unconfirmed_sessions", "sessions", "verdicts", "snat_workloads", "snat_blocks"} {
+	for _, name := range []string{"settings", "muxes", "nat_rules", "workloads", "new_sessions", "sessions", "verdicts", "snat_workloads", "snat_blocks"} {
 		m, err := ebpf.LoadPinnedMap(pin.Live(pinPath, name), &ebpf.LoadPinOptions{ReadOnly: true})
 		if errors.Is(err, fs.ErrNotExist) {
 			return Status{}, fmt.Errorf("inspect %s: %w", pinPath, ErrNotLoaded)
@@ -91,7 +91,7 @@ func readStatus(maps map[string]*ebpf.Map, verdicts abi.Verdicts) (Status, error
 		status.Workloads[fromAddress(a)] = int(ifindex)
 	}
 
-	for _, table := range []string{"unconfirmed_sessions", "sessions"} {
+	for _, table := range []string{"new_sessions", "sessions"} {
 		err = eachSession(maps[table], func(key agentSessionKey, row agentSession) error {
 			status.Sessions[stateOf(key.Protocol, row.Events)]++
 			return nil

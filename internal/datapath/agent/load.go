@@ -69,7 +69,7 @@ func (d *Datapath) adopt(spec *ebpf.CollectionSpec) error {
 
 func (d *Datapath) size(spec *ebpf.CollectionSpec) {
 	spec.Maps["sessions"].MaxEntries = uint32(d.config.MaxSessions)
-	spec.Maps["unconfirmed_sessions"].MaxEntries = uint32(max(d.config.MaxSessions/newShare, minNew))
+	spec.Maps["new_sessions"].MaxEntries = uint32(max(d.config.MaxSessions/newShare, minNew))
 	for _, name := range []string{"session_usages", "session_quotas"} {
 		spec.Maps[name].MaxEntries = uint32(d.config.MaxRules + 1)
 	}

@@ -124,7 +124,7 @@ func (m *migration) copyAll(to map[string]*ebpf.Map) error {
 
 // copyLate brings what became of sessions since copyAll.
 func (m *migration) copyLate(to map[string]*ebpf.Map) error {
-	for _, name := range []string{"unconfirmed_sessions", "sessions"} {
+	for _, name := range []string{"new_sessions", "sessions"} {
 		if !slices.Contains(m.changed, name) {
 			continue
 		}

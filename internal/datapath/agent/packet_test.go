@@ -220,8 +220,8 @@ func TestVerdictsAreProduced(t *testing.T) {
 // TestSessionsFull has a table of sessions that does not evict.
 func TestSessionsFull(t *testing.T) {
 	r := newRig(t, func(spec *ebpf.CollectionSpec) {
-		spec.Maps["unconfirmed_sessions"].Type = ebpf.Hash
-		spec.Maps["unconfirmed_sessions"].MaxEntries = 1
+		spec.Maps["new_sessions"].Type = ebpf.Hash
+		spec.Maps["new_sessions"].MaxEntries = 1
 	})
 	first := pkt.UDP(client4, vip4).Inside(outer(native4))
 	second := first.With(from("198.51.100.8:40000"))

@@ -84,14 +84,14 @@ func (d *Datapath) quotaRows(
 // room is what VIPs divide of a table.
 func (d *Datapath) room(table sessionTable) int {
 	if table == newTable {
-		return tableRoom(d.objects.UnconfirmedSessions) - d.overflowRoom()
+		return tableRoom(d.objects.NewSessions) - d.overflowRoom()
 	}
 	return tableRoom(d.objects.Sessions)
 }
 
 // overflowRoom is how many new sessions may be beyond quotas: a quarter, as far as their keys are kept.
 func (d *Datapath) overflowRoom() int {
-	return min(tableRoom(d.objects.UnconfirmedSessions)/4, int(d.objects.OverflowSessions.MaxEntries()))
+	return min(tableRoom(d.objects.NewSessions)/4, int(d.objects.OverflowSessions.MaxEntries()))
 }
 
 // countVIPs has sessions counted for exactly the VIPs of rules. One that is new has none yet.

@@ -18,7 +18,7 @@ import (
 func quotaRig(t *testing.T) *rig {
 	return newRig(t, func(spec *ebpf.CollectionSpec) {
 		spec.Maps["sessions"].MaxEntries = 1 << 11
-		spec.Maps["unconfirmed_sessions"].MaxEntries = 1 << 11
+		spec.Maps["new_sessions"].MaxEntries = 1 << 11
 	})
 }
 

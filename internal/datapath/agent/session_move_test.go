@@ -45,7 +45,7 @@ func TestEventsWhileSessionsMove(t *testing.T) {
 				lost := 0
 				for i := range int64(rounds) {
 					_ = r.objects.Sessions.Delete(ours.key) // there is none in the first round
-					if err := r.objects.UnconfirmedSessions.Put(ours.key, ours.row); err != nil {
+					if err := r.objects.NewSessions.Put(ours.key, ours.row); err != nil {
 						t.Fatal(err)
 					}
 					begun.Add(1)

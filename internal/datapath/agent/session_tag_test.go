@@ -45,7 +45,7 @@ func (r *rig) answer(client, vip, dip string) replied {
 
 func (r *rig) newSessions() map[agentSessionKey]agentSession {
 	r.t.Helper()
-	rows, err := readTable[agentSessionKey, agentSession](r.objects.UnconfirmedSessions)
+	rows, err := readTable[agentSessionKey, agentSession](r.objects.NewSessions)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -56,14 +56,14 @@ func (r *rig) newSessions() map[agentSessionKey]agentSession {
 // while a program is at it. Nothing leaves as the other's VIP, and the client's next packet mends it.
 func TestRowsOfOthersAreRefused(t *testing.T) {
 	for name, f := range families {
-		for _, table := range []string{"unconfirmed_sessions", "sessions"} {
+		for _, table := range []string{"new_sessions", "sessions"} {
 			t.Run(name+" "+table, func(t *testing.T) {
 				r := newRig(t)
 				r.rulesOfTwo(f.greedy, f.other)
 				address := netip.MustParseAddr(f.client)
 				ours := r.answer(netip.AddrPortFrom(address, 2000).String(), f.greedy, f.dip)
 				other := r.answer(netip.AddrPortFrom(address, 2001).String(), f.other, f.dip)
-				rows := r.objects.UnconfirmedSessions
+				rows := r.objects.NewSessions
 				if table == "sessions" {
 					rows = r.objects.Sessions
 				}
@@ -115,7 +115,7 @@ func TestRepliesWhileRowsChangeHands(t *testing.T) {
 						failed <- nil
 						return
 					default:
-						_, err = r.objects.UnconfirmedSessions.BatchUpdate(keys, rows, nil)
+						_, err = r.objects.NewSessions.BatchUpdate(keys, rows, nil)
 					}
 				}
 				failed <- err
@@ -159,7 +159,7 @@ func TestRepliesWhileSessionsMove(t *testing.T) {
 			defer answers.Store(rounds) // whatever ends the test ends the moves
 			moved := make(chan error, 1)
 			go func() {
-				from, to := r.objects.UnconfirmedSessions, r.objects.Sessions
+				from, to := r.objects.NewSessions, r.objects.Sessions
 				var err error
 				for err == nil && answers.Load() < rounds {
 					err = errors.Join(to.Put(ours.key, ours.row), from.Delete(ours.key))
@@ -208,7 +208,7 @@ func TestTheRingSparesWhatBeganAnew(t *testing.T) {
 			quota(0)
 			send(port)
 			key := onlyKey(t, r.newSessions())
-			if err := r.objects.UnconfirmedSessions.Delete(key); err != nil {
+			if err := r.objects.NewSessions.Delete(key); err != nil {
 				t.Fatal(err)
 			}
 			quota(1)

@@ -122,7 +122,7 @@ func (d *Datapath) Sweep(now time.Duration, t Timeouts) (Census, error) {
 // sessionTables are where sessions are. One may move from the first to the second meanwhile, so the
 // second comes later: it is seen twice rather than missed.
 func (d *Datapath) sessionTables() []*ebpf.Map {
-	return []*ebpf.Map{d.objects.UnconfirmedSessions, d.objects.Sessions}
+	return []*ebpf.Map{d.objects.NewSessions, d.objects.Sessions}
 }
 
 // endSession removes a session whose row was looked up with the result looked.

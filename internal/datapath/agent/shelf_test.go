@@ -46,7 +46,7 @@ func TestClearedIsNew(t *testing.T) {
 		}
 	}
 	used := dump()
-	for _, name := range []string{"verdicts", "nat_rules", "sessions", "unconfirmed_sessions", ".data.settings", "snat_workloads"} {
+	for _, name := range []string{"verdicts", "nat_rules", "sessions", "new_sessions", ".data.settings", "snat_workloads"} {
 		if used[name] == isNew[name] {
 			t.Errorf("table %q is as new after use", name)
 		}

@@ -92,10 +92,10 @@ func TestWindowsAreTranslated(t *testing.T) {
 // setEvents changes what has been seen of the new sessions.
 func (r *rig) setEvents(change func(agentSessionEvent) agentSessionEvent) {
 	r.t.Helper()
-	rows, err := readTable[agentSessionKey, agentSession](r.objects.UnconfirmedSessions)
+	rows, err := readTable[agentSessionKey, agentSession](r.objects.NewSessions)
 	for key, row := range rows {
 		row.Events = change(row.Events)
-		err = errors.Join(err, r.objects.UnconfirmedSessions.Put(key, row))
+		err = errors.Join(err, r.objects.NewSessions.Put(key, row))
 	}
 	if err != nil {
 		r.t.Fatal(err)

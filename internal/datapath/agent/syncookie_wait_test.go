@@ -31,7 +31,7 @@ func TestSegmentsWaitForTheSocket(t *testing.T) {
 	row := agentSession{
 		Vip: toAddress(by.Addr()), VipPort: abi.Port(by.Port()), Events: agentSessionEventSESSION_CLIENT_ACK, Isn: b.cookie, LastSeen: uint64(Now()),
 	}
-	if err := writeTable(r.objects.UnconfirmedSessions, map[agentSessionKey]agentSession{key: row}); err != nil {
+	if err := writeTable(r.objects.NewSessions, map[agentSessionKey]agentSession{key: row}); err != nil {
 		t.Fatal(err)
 	}
 	defer listenAt(t, ns, native4).Close()
