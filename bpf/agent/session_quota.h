@@ -107,8 +107,7 @@ __noinline int quota_new(const struct session_key *key __arg_nonnull,
 	quota = bpf_map_lookup_elem(&session_quotas, &all);
 	if (!usage || !quota || !quota->most[SESSIONS_NEW])
 		return 0;
-	index = __sync_fetch_and_add(&usage->refused[SESSIONS_NEW], 1) %
-		quota->most[SESSIONS_NEW];
+	index = __sync_fetch_and_add(&usage->refused[SESSIONS_NEW], 1) % quota->most[SESSIONS_NEW];
 	oldest = bpf_map_lookup_elem(&overflow_sessions, &index);
 	if (!oldest)
 		return 0;
