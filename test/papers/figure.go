@@ -21,6 +21,7 @@ type figure struct {
 	section string // of the paper
 	shows   string
 	says    string // the paper's result; empty: no number is given
+	differs string // what Weir's bench does otherwise than the paper, so that values can't be compared without it
 	bench   *bench
 	missing reason // why there is no bench
 	rows    []row

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 const pagePath = "docs/papers.md"
@@ -20,7 +21,8 @@ beside the paper's. This page is generated: do not edit it.
   ` + "`out/papers/<figure>.json`" + `, keeps the results in ` + "`docs/results/papers`" + `, and writes this page anew.
 
 Weir was not measured on the authors' machines: ratios within one run compare with the papers', other values only by
-order of magnitude. The column *ratio* is the measured value to the paper's.
+order of magnitude. The column *ratio* is the measured value to the paper's. *Load before* is the 1-minute load average
+when a run began, of earlier figures of the same command too: values of a busy machine are rough.
 
 * **not run**: there is a command, and no result is kept.
 * **not built**: the figure is of a feature or bench that Weir does not have yet.
@@ -52,6 +54,7 @@ func renderPage(root string) (string, error) {
 		p.renderFigures(&b, records)
 		p.renderValues(&b, records)
 		p.renderRuns(&b, records)
+		p.renderDifferences(&b)
 	}
 	return b.String(), nil
 }
@@ -96,12 +99,12 @@ func (r row) compare(f figure, of *record) (ours, ratio, limit string) {
 		return "not run", "", limit
 	}
 	if r.paper != nil && *r.paper != 0 {
-		ratio = format(*value / *r.paper)
+		ratio = formatTo(3, *value / *r.paper)
 	}
 	if r.bound != nil && !r.bound.isMet(*value) {
 		limit += ", **missed**"
 	}
-	return format(*value), ratio, limit
+	return formatTo(3, *value), ratio, limit
 }
 
 func (of *record) valueOf(name string) *float64 {
@@ -134,6 +137,33 @@ func (p paper) renderRuns(b *strings.Builder, records map[string]*record) {
 	}
 }
 
+// renderDifferences says what the benches do otherwise than the papers.
+func (p paper) renderDifferences(b *strings.Builder) {
+	head := "\nWhat differs from the paper:\n\n"
+	for _, f := range p.entries {
+		if f.differs != "" {
+			b.WriteString(head + wrap("* `"+f.name+"`: "+f.differs) + "\n")
+			head = ""
+		}
+	}
+}
+
+// wrap breaks the text of an item of a list into lines of at most 120 characters.
+func wrap(text string) string {
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		if line != "" && utf8.RuneCountInString(line+" "+word) > 120 {
+			lines, line = append(lines, line), " "
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	return strings.Join(append(lines, line), "\n")
+}
+
 func formatOr(value *float64) string {
 	if value == nil {
 		return ""
@@ -141,17 +171,20 @@ func formatOr(value *float64) string {
 	return format(*value)
 }
 
-// format writes a number with four significant digits, or all digits of its integer part in groups of three.
-func format(value float64) string {
+// format writes a number with four significant digits.
+func format(value float64) string { return formatTo(4, value) }
+
+// formatTo writes a number with so many significant digits, or all digits of its integer part in groups of three.
+func formatTo(digits int, value float64) string {
 	if value == 0 {
 		return "0"
 	}
-	if math.Abs(value) < 999.95 {
-		return strconv.FormatFloat(value, 'g', 4, 64)
+	if math.Abs(value) < 999.5 {
+		return strconv.FormatFloat(value, 'g', digits, 64)
 	}
-	digits := strconv.FormatFloat(math.Round(value), 'f', 0, 64)
-	for at := len(digits) - 3; at > 0 && digits[at-1] != '-'; at -= 3 {
-		digits = digits[:at] + " " + digits[at:]
+	whole := strconv.FormatFloat(math.Round(value), 'f', 0, 64)
+	for at := len(whole) - 3; at > 0 && whole[at-1] != '-'; at -= 3 {
+		whole = whole[:at] + " " + whole[at:]
 	}
-	return digits
+	return whole
 }

@@ -173,3 +173,31 @@ func TestPageComparesWithThePaper(t *testing.T) {
 		}
 	}
 }
+
+func TestResultsAreKeptWithTheirDrawings(t *testing.T) {
+	dir := t.TempDir()
+	f := figure{
+		name: "a-1", bench: &bench{drawings: []string{"a.svg"}},
+		rows: []row{{name: "with", unit: "ms", from: source{path: "phases[name=with Fastpath].cpu"}}},
+	}
+	run := record{Date: "2026-01-02", Commit: "abc", Machine: "one", Load: 2, Command: f.bench.command()}
+	if err := f.keep(dir, run, decode(t, sample)); err == nil {
+		t.Error("kept without the drawing")
+	}
+	if of, err := readRecord(dir, "a-1"); of != nil || err != nil {
+		t.Errorf("kept %+v, %v", of, err)
+	}
+	if err := writeFile(filepath.Join(dir, outFolder, "a.svg"), []byte("<svg/>")); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.keep(dir, run, decode(t, sample)); err != nil {
+		t.Fatal(err)
+	}
+	of, err := readRecord(dir, "a-1")
+	if err != nil || of.Figure != "a-1" || of.Commit != "abc" || of.valueOf("with") == nil || *of.valueOf("with") != 1 {
+		t.Errorf("kept %+v, %v", of, err)
+	}
+	if drawing, err := os.ReadFile(filepath.Join(dir, keptFolder, "a.svg")); err != nil || string(drawing) != "<svg/>" {
+		t.Errorf("drawing %q, %v", drawing, err)
+	}
+}

@@ -123,17 +123,18 @@ func describeRun(ctx context.Context, root string) (r record, err error) {
 	if changed != "" {
 		r.Commit += "-dirty"
 	}
-	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	osrelease, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {
 		return r, err
 	}
+	release, _, _ := strings.Cut(strings.TrimSpace(string(osrelease)), "-")
 	processors, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
 		return r, err
 	}
 	_, model, _ := strings.Cut(string(processors), "model name\t: ")
 	model, _, _ = strings.Cut(model, "\n")
-	r.Machine = fmt.Sprintf("%s, %d CPUs, Linux %s", model, runtime.NumCPU(), strings.TrimSpace(string(release)))
+	r.Machine = fmt.Sprintf("%s, %d CPUs, Linux %s", model, runtime.NumCPU(), release)
 	average, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
 		return r, err
