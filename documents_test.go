@@ -196,3 +196,10 @@ func TestDesignPagesHaveTheirForm(t *testing.T) {
 		}
 	}
 }
+
+// The read-me's manifest is an example, so that it is applied in the lab.
+func TestManifestOfTheReadmeIsAnExample(t *testing.T) {
+	if !strings.Contains(read(t, "README.md"), "```yaml\n"+read(t, "examples/web.yaml")+"```\n") {
+		t.Error("README.md does not show examples/web.yaml")
+	}
+}
