@@ -203,3 +203,23 @@ func TestManifestOfTheReadmeIsAnExample(t *testing.T) {
 		t.Error("README.md does not show examples/web.yaml")
 	}
 }
+
+// The places that the glossary names are there.
+func TestGlossaryNamesWhatIsThere(t *testing.T) {
+	words := 0
+	for row := range strings.Lines(read(t, "docs/glossary.md")) {
+		cells := strings.Split(row, "|")
+		if len(cells) != 6 {
+			continue
+		}
+		words++
+		for _, place := range quoted.FindAllStringSubmatch(cells[4], -1) {
+			if _, err := os.Stat(place[1]); err != nil && strings.Contains(place[1], "/") {
+				t.Errorf("the glossary sends to %s, which is not there", place[1])
+			}
+		}
+	}
+	if words < 50 {
+		t.Errorf("the glossary has %d words", words)
+	}
+}
