@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// harmful offloads make packets that the agent can't change; see docs/design/agent.md.
+// harmful offloads make packets that the agent can't change; see docs/operations/host.md.
 var harmful = []string{"rx-gro-list", "rx-udp-gro-forwarding", "rx-lro"}
 
 func offloads(_ context.Context, s Subject) []Finding {
