@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"path"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/trust"
 )
@@ -46,7 +48,7 @@ type calledKey struct{}
 func note(ctx context.Context, procedure string, message any) {
 	if c, ok := ctx.Value(calledKey{}).(*called); ok {
 		c.procedure, c.subject = procedure, subject(procedure, message)
-		c.changes = rules[procedure].changes && !isDryRun(message)
+		c.changes = authz.Changes(procedure) && !isDryRun(message)
 	}
 }
 
@@ -92,7 +94,7 @@ var nouns = map[string]string{
 
 // nounOf is what a name in a call is of.
 func nounOf(procedure string) string {
-	name := short(procedure)
+	name := path.Base(procedure)
 	return nouns[strings.TrimLeftFunc(name[min(1, len(name)):], unicode.IsLower)]
 }
 

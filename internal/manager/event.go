@@ -15,6 +15,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
@@ -120,7 +121,7 @@ func severity(e store.Event) string {
 
 func (f eventFilter) fits(ctx context.Context, e store.Event) bool {
 	return (f.kind == "" || f.kind == e.Kind) && (f.object == "" || f.object == e.Object) &&
-		(f.tenant == "" || f.tenant == e.Tenant) && (f.severity == "" || f.severity == severity(e)) && sees(ctx, e.Tenant)
+		(f.tenant == "" || f.tenant == e.Tenant) && (f.severity == "" || f.severity == severity(e)) && authz.CanView(ctx, e.Tenant)
 }
 
 func eventToProto(e store.Event) *weirv1.Event {

@@ -7,6 +7,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/rpc/bound"
 )
@@ -36,7 +37,7 @@ func (m *Manager) handler() (http.Handler, error) {
 func bounded(spec connect.Spec) []connect.HandlerOption {
 	b := bound.Of(spec.Procedure)
 	options := []connect.HandlerOption{connect.WithReadMaxBytes(b.Bytes), rpc.WithCodecs(b.Messages)}
-	if rules[spec.Procedure].scope == asNobody {
+	if authz.AllowsAnonymous(spec.Procedure) {
 		options = append(options, connect.WithCompression("gzip", nil, nil))
 	}
 	return options

@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -14,42 +13,17 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/selector"
 	"github.com/weirlb/weir/internal/store"
-	"github.com/weirlb/weir/internal/trust"
 )
 
 // Results of a page.
 const maxPage = 1000
 
-// sees says whether the caller may see what belongs to the tenant. A context without a caller is of this
-// program itself.
-func sees(ctx context.Context, tenant string) bool {
-	i := trust.FromContext(ctx)
-	return i.Anonymous() || i.May(trust.Viewer, cmp.Or(tenant, trust.AllTenants))
-}
-
-// seesVIP is sees, for VIPs.
-func seesVIP(ctx context.Context) func(model.VIP) bool {
-	return func(vip model.VIP) bool { return sees(ctx, vip.Tenant) }
-}
-
 // anyNode holds for all nodes: tenants see that they are there.
 func anyNode(model.Node) bool { return true }
-
-// seesPool says whether the caller may see the pool: one of its tenants, or any if it is for all.
-func seesPool(ctx context.Context, p model.AddressPool) bool {
-	if len(p.Tenants) == 0 {
-		return true
-	}
-	for _, tenant := range p.Tenants {
-		if sees(ctx, tenant) {
-			return true
-		}
-	}
-	return false
-}
 
 // filter chooses resources.
 type filter struct {
@@ -74,7 +48,7 @@ func (f filter) inRange(name string) bool { return strings.HasPrefix(name, f.pre
 
 // fits says whether the caller asked for the VIP and may see it.
 func (f filter) fits(ctx context.Context, vip model.VIP) bool {
-	return (f.tenant == "" || f.tenant == vip.Tenant) && f.inRange(vip.Name) && f.labels.Matches(vip.Labels) && sees(ctx, vip.Tenant)
+	return (f.tenant == "" || f.tenant == vip.Tenant) && f.inRange(vip.Name) && f.labels.Matches(vip.Labels) && authz.CanView(ctx, vip.Tenant)
 }
 
 // page is where a page of a list begins, and how large it is. A list goes on behind a name, so it is
@@ -194,8 +168,8 @@ func (m *Manager) ListVIPs(ctx context.Context, r *weirv1.ListVIPsRequest) (*wei
 func (m *Manager) GetVIP(ctx context.Context, r *weirv1.GetVIPRequest) (*weirv1.GetVIPResponse, error) {
 	state := m.view()
 	vip, there := state.VIPs.Get(r.GetName())
-	if !there || !sees(ctx, vip.Tenant) {
-		return nil, apierr.NotFound("VIP", r.GetName(), state.VIPs, seesVIP(ctx))
+	if !there || !authz.CanView(ctx, vip.Tenant) {
+		return nil, apierr.NotFound("VIP", r.GetName(), state.VIPs, authz.CanViewVIP(ctx))
 	}
 	return &weirv1.GetVIPResponse{Vip: m.vipWithStatus(state, vip)}, nil
 }

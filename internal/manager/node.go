@@ -11,6 +11,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -143,7 +144,7 @@ func (m *Manager) GetStatus(ctx context.Context, _ *weirv1.GetStatusRequest) (*w
 	for _, n := range response.Nodes {
 		n.GetStatus().Mux = withoutEndpoints(n.GetStatus().GetMux())
 	}
-	addSummary(response, m.summaries.get(stored, s, time.Now), func(tenant string) bool { return sees(ctx, tenant) })
+	addSummary(response, m.summaries.get(stored, s, time.Now), func(tenant string) bool { return authz.CanView(ctx, tenant) })
 	return response, nil
 }
 

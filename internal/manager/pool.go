@@ -9,6 +9,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -118,7 +119,7 @@ func currentPool(ctx context.Context, s *store.State, name string, version uint6
 }
 
 func seenPools(ctx context.Context) func(model.AddressPool) bool {
-	return func(p model.AddressPool) bool { return seesPool(ctx, p) }
+	return func(p model.AddressPool) bool { return authz.CanViewPool(ctx, p) }
 }
 
 // ListAddressPools lists pools by name.
@@ -137,7 +138,7 @@ func (m *Manager) ListAddressPools(ctx context.Context, r *weirv1.ListAddressPoo
 		if !f.inRange(name) {
 			break
 		}
-		if name <= page.After || !f.labels.Matches(p.Labels) || !seesPool(ctx, p) {
+		if name <= page.After || !f.labels.Matches(p.Labels) || !authz.CanViewPool(ctx, p) {
 			continue
 		}
 		if len(response.Pools) == page.size {
@@ -153,7 +154,7 @@ func (m *Manager) ListAddressPools(ctx context.Context, r *weirv1.ListAddressPoo
 func (m *Manager) GetAddressPool(ctx context.Context, r *weirv1.GetAddressPoolRequest) (*weirv1.GetAddressPoolResponse, error) {
 	state := m.store.State()
 	pool, there := state.Pools.Get(r.GetName())
-	if !there || !seesPool(ctx, pool) {
+	if !there || !authz.CanViewPool(ctx, pool) {
 		return nil, apierr.NotFound("pool", r.GetName(), state.Pools, seenPools(ctx))
 	}
 	return &weirv1.GetAddressPoolResponse{Pool: poolWithStatus(state, pool)}, nil

@@ -11,6 +11,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -139,7 +140,7 @@ func (m *Manager) admitLists(ctx context.Context, s *store.State, lists []model.
 	for i, list := range lists {
 		field := fmt.Sprintf("prefixLists[%d].", i)
 		old, there := s.PrefixLists.Get(list.Name)
-		if there && !caller.Anonymous() && !caller.May(trust.Operator, listTenant(old.Tenant)) {
+		if there && !caller.Anonymous() && !caller.May(trust.Operator, authz.PrefixListTenant(old.Tenant)) {
 			return rpc.NewError(connect.CodePermissionDenied, &model.FieldError{Field: field + "name", Reason: list.Name + " is taken: take another name"})
 		}
 		if n := list.Prefixes.Len(); n > model.MaxListed {
@@ -148,19 +149,6 @@ func (m *Manager) admitLists(ctx context.Context, s *store.State, lists []model.
 	}
 	trusted, _ := m.store.Trust()
 	return s.AdmitPrefixLists(lists, vips, trusted.Tenants)
-}
-
-// listTenant is where a caller must have a role to do it to a list of the tenant.
-func listTenant(tenant string) string {
-	if tenant == "" {
-		return trust.AllTenants
-	}
-	return tenant
-}
-
-// seesList says whether the caller may see the list: one of its tenants, or that of none.
-func seesList(ctx context.Context, list model.PrefixList) bool {
-	return list.Tenant == "" || sees(ctx, list.Tenant)
 }
 
 // happenedToLists tells of lists that were written.
@@ -284,10 +272,10 @@ func (m *Manager) DeletePrefixList(ctx context.Context, r *weirv1.DeletePrefixLi
 			return store.Change{}, err
 		}
 		// The name may have come to another tenant since the call was permitted.
-		if err := permitList(trust.FromContext(ctx), s, trust.Operator, r.GetName()); err != nil {
+		if err := authz.PermitPrefixList(trust.FromContext(ctx), s, trust.Operator, r.GetName()); err != nil {
 			return store.Change{}, err
 		}
-		if err := s.AdmitPrefixListRemoval(r.GetName(), seesVIP(ctx)); err != nil {
+		if err := s.AdmitPrefixListRemoval(r.GetName(), authz.CanViewVIP(ctx)); err != nil {
 			return store.Change{}, rpc.NewError(connect.CodeFailedPrecondition, err)
 		}
 		tenant = s.PrefixLists.At(r.GetName()).Tenant
@@ -305,7 +293,7 @@ func (m *Manager) DeletePrefixList(ctx context.Context, r *weirv1.DeletePrefixLi
 func currentList(ctx context.Context, s *store.State, name string, version uint64) error {
 	there := uint64(s.PrefixListWritten.At(name))
 	switch {
-	case there == 0 || !seesList(ctx, s.PrefixLists.At(name)):
+	case there == 0 || !authz.CanViewPrefixList(ctx, s.PrefixLists.At(name)):
 		return noList(ctx, s, name)
 	case version == 0 || version == there:
 		return nil
@@ -314,7 +302,7 @@ func currentList(ctx context.Context, s *store.State, name string, version uint6
 }
 
 func noList(ctx context.Context, s *store.State, name string) error {
-	return apierr.NotFound("prefix list", name, s.PrefixLists, func(l model.PrefixList) bool { return seesList(ctx, l) })
+	return apierr.NotFound("prefix list", name, s.PrefixLists, func(l model.PrefixList) bool { return authz.CanViewPrefixList(ctx, l) })
 }
 
 // ListPrefixLists lists prefix lists by name.
@@ -334,7 +322,7 @@ func (m *Manager) ListPrefixLists(ctx context.Context, r *weirv1.ListPrefixLists
 			break
 		}
 		wanted := f.tenant == "" || f.tenant == list.Tenant
-		if name <= page.After || !wanted || !f.labels.Matches(list.Labels) || !seesList(ctx, list) {
+		if name <= page.After || !wanted || !f.labels.Matches(list.Labels) || !authz.CanViewPrefixList(ctx, list) {
 			continue
 		}
 		if len(response.PrefixLists) == page.size {
@@ -350,7 +338,7 @@ func (m *Manager) ListPrefixLists(ctx context.Context, r *weirv1.ListPrefixLists
 func (m *Manager) GetPrefixList(ctx context.Context, r *weirv1.GetPrefixListRequest) (*weirv1.GetPrefixListResponse, error) {
 	state := m.store.State()
 	list, there := state.PrefixLists.Get(r.GetName())
-	if !there || !seesList(ctx, list) {
+	if !there || !authz.CanViewPrefixList(ctx, list) {
 		return nil, noList(ctx, state, r.GetName())
 	}
 	p := listWithStatus(ctx, state, list)
@@ -366,7 +354,7 @@ func listWithStatus(ctx context.Context, s *store.State, list model.PrefixList) 
 		Ipv4: uint32(list.Prefixes.Count(model.IPv4)), Ipv6: uint32(list.Prefixes.Count(model.IPv6)),
 	}
 	for vip := range s.Naming(list.Name) {
-		if sees(ctx, vip.Tenant) {
+		if authz.CanView(ctx, vip.Tenant) {
 			p.Status.Vips = append(p.Status.Vips, vip.Name)
 		}
 	}

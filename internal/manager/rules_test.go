@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/trust"
@@ -166,7 +167,9 @@ func TestRules(t *testing.T) {
 			t.Fatalf("the stream of %s: %+v", ruleCallers[i].name, got)
 		}
 	}
-	for procedure := range rules {
+	known := map[string]bool{}
+	for procedure := range authz.Procedures() {
+		known[procedure] = true
 		row, there := goldenRules[strings.TrimPrefix(procedure, "/weir.v1.")]
 		if !there {
 			t.Errorf("%s has no row in the golden table", procedure)
@@ -178,7 +181,7 @@ func TestRules(t *testing.T) {
 		}
 	}
 	for row := range goldenRules {
-		if _, there := rules["/weir.v1."+row]; !there {
+		if !known["/weir.v1."+row] {
 			t.Errorf("the row %s is of no procedure", row)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
@@ -313,10 +314,10 @@ func (m *Manager) ReclaimPorts(ctx context.Context, r *weirv1.ReclaimPortsReques
 	generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
 		vip, there := s.VIPs.Get(r.GetName())
 		if !there {
-			return store.Change{}, apierr.NotFound("VIP", r.GetName(), s.VIPs, seesVIP(ctx))
+			return store.Change{}, apierr.NotFound("VIP", r.GetName(), s.VIPs, authz.CanViewVIP(ctx))
 		}
 		// The name may have come to another tenant since the call was permitted.
-		if err := permitNamed(trust.FromContext(ctx), s, trust.Operator, vip.Name); err != nil {
+		if err := authz.PermitVIP(trust.FromContext(ctx), s, trust.Operator, vip.Name); err != nil {
 			return store.Change{}, err
 		}
 		key := model.SNATKey{VIP: vip.Address, Address: address.Unmap()}

@@ -11,8 +11,10 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 // maxPortRequest is more than a port request has, in bytes.
@@ -24,7 +26,7 @@ const maxPortRequest = 1 << 10
 func (m *Manager) refusePorts(r *http.Request) (done func(), err error) {
 	done = func() {}
 	ask := peekPorts(r)
-	if ask == nil || m.permit(r.Context(), r.URL.Path, ask) != nil {
+	if ask == nil || authz.Permit(trust.FromContext(r.Context()), m.store.State(), r.URL.Path, ask) != nil {
 		return done, nil // it is the leader's to say why
 	}
 	key, err := rpc.SNATKeyFromProto(&weirv1.SNATKey{Vip: ask.GetVip(), Address: ask.GetAddress()})

@@ -6,6 +6,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
@@ -18,7 +19,7 @@ func (m *Manager) GetSNAT(ctx context.Context, r *weirv1.GetSNATRequest) (*weirv
 	s := m.store.State()
 	vip, there := s.VIPs.Get(r.GetName())
 	if !there {
-		return nil, apierr.NotFound("VIP", r.GetName(), s.VIPs, seesVIP(ctx))
+		return nil, apierr.NotFound("VIP", r.GetName(), s.VIPs, authz.CanViewVIP(ctx))
 	}
 	response := &weirv1.GetSNATResponse{Name: vip.Name, Address: vip.Address.String(), Status: snatStatus(s, vip)}
 	uses := map[string]map[model.SNATKey]*weirv1.SNATUse{}

@@ -13,6 +13,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
@@ -126,7 +127,7 @@ func (t trustService) ListTenants(ctx context.Context, _ *weirv1.ListTenantsRequ
 	rows := t.tenantRows(s)
 	response := &weirv1.ListTenantsResponse{}
 	for _, name := range slices.Sorted(maps.Keys(now.Tenants)) {
-		if sees(ctx, name) {
+		if authz.CanView(ctx, name) {
 			response.Tenants = append(response.Tenants, tenantToProto(now.Tenants[name], s.Usage(name), rows))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
@@ -79,7 +80,7 @@ func (m *Manager) PatchVIP(ctx context.Context, r *weirv1.PatchVIPRequest) (*wei
 	written, generation, err := m.writeVIP(ctx, r.GetName(), func(s *store.State) (model.VIP, error) {
 		old, there := s.VIPs.Get(r.GetName())
 		if !there {
-			return model.VIP{}, apierr.NotFound("VIP", r.GetName(), s.VIPs, seesVIP(ctx))
+			return model.VIP{}, apierr.NotFound("VIP", r.GetName(), s.VIPs, authz.CanViewVIP(ctx))
 		}
 		p := rpc.VIPToProto(old)
 		if err := rpc.MergePatch(p, r.GetPatch()); err != nil {
@@ -128,7 +129,7 @@ func (m *Manager) DeleteVIP(ctx context.Context, r *weirv1.DeleteVIPRequest) (*w
 			return store.Change{}, err
 		}
 		// The name may have come to another tenant since the call was permitted.
-		if err := permitNamed(trust.FromContext(ctx), s, trust.Operator, r.GetName()); err != nil {
+		if err := authz.PermitVIP(trust.FromContext(ctx), s, trust.Operator, r.GetName()); err != nil {
 			return store.Change{}, err
 		}
 		gone = s.VIPs.At(r.GetName())
@@ -153,7 +154,7 @@ func current(ctx context.Context, s *store.State, name string, version uint64) e
 	there := uint64(s.Written.At(name))
 	switch {
 	case there == 0:
-		return apierr.NotFound("VIP", name, s.VIPs, seesVIP(ctx))
+		return apierr.NotFound("VIP", name, s.VIPs, authz.CanViewVIP(ctx))
 	case version == 0 || version == there:
 		return nil
 	}

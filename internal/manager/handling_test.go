@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"connectrpc.com/connect"
 	"google.golang.org/genproto/googleapis/api/annotations"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -15,74 +14,34 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
-	"github.com/weirlb/weir/internal/trust"
+	"github.com/weirlb/weir/internal/authz"
+	"github.com/weirlb/weir/internal/rpc/bound"
 )
 
-// Every procedure of every service has its rule and its place, and every rule and place its procedure.
-func TestEveryProcedureHasARule(t *testing.T) {
-	left := map[string]bool{}
-	for procedure := range rules {
-		left[procedure] = true
-	}
+// Of every procedure it is known which manager carries it out, by REST as by the other protocols.
+func TestEveryProcedureHasAPlace(t *testing.T) {
 	places := maps.Clone(handling)
-	for _, file := range []protoreflect.FileDescriptor{
-		weirv1.File_v1_weir_proto, weirv1.File_v1_sync_proto, weirv1.File_v1_cluster_proto, weirv1.File_v1_trust_proto,
-	} {
-		for i := range file.Services().Len() {
-			service := file.Services().Get(i)
-			for j := range service.Methods().Len() {
-				procedure := "/" + string(service.FullName()) + "/" + string(service.Methods().Get(j).Name())
-				if !left[procedure] {
-					t.Errorf("%s has no rule: nobody may call it", procedure)
-				}
-				delete(left, procedure)
-				if places[procedure] == 0 {
-					t.Errorf("nobody says which manager carries out %s", procedure)
-				}
-				delete(places, procedure)
-				if rest := httpRule(service.Methods().Get(j)); rest != "" {
-					holdREST(t, procedure, rest)
-				}
+	for _, service := range bound.Services() {
+		for i := range service.Methods().Len() {
+			procedure := "/" + string(service.FullName()) + "/" + string(service.Methods().Get(i).Name())
+			if places[procedure] == 0 {
+				t.Errorf("nobody says which manager carries out %s", procedure)
+			}
+			delete(places, procedure)
+			if rest := httpRule(service.Methods().Get(i)); rest != "" {
+				holdREST(t, procedure, rest)
 			}
 		}
 	}
 	for procedure := range places {
 		t.Errorf("there is a place for %s, which is not there", procedure)
 	}
-	for procedure := range left {
-		t.Errorf("there is a rule for %s, which is not there", procedure)
-	}
-}
-
-// Of a caller who is not known nothing is permitted but to join, whatever let the request come so far.
-func TestNobodyIsPermitted(t *testing.T) {
-	m := &Manager{}
-	for procedure, rule := range rules {
-		golden, there := goldenRules[strings.TrimPrefix(procedure, "/weir.v1.")]
-		if !there {
-			t.Errorf("%s has no row in the golden table", procedure)
-			continue
-		}
-		wanted := connect.CodeUnauthenticated
-		if rule.scope == asNobody {
-			wanted = 0
-		}
-		for what, nobody := range map[string]trust.Identity{"nobody": {}, "one whose proof is refused": {Reason: "was revoked", From: "192.0.2.7:99"}} {
-			err := m.permit(trust.WithIdentity(t.Context(), nobody), procedure, golden.request)
-			if err == nil && wanted != 0 || err != nil && connect.CodeOf(err) != wanted {
-				t.Errorf("%s calls %s: %v", what, short(procedure), err)
-			}
-		}
-	}
-	if err := m.permit(t.Context(), "/weir.v1.WeirService/None", nil); connect.CodeOf(err) != connect.CodePermissionDenied {
-		t.Errorf("a procedure without a rule: %v", err)
-	}
 }
 
 // What a call changes is named in the audit log with what it is.
 func TestSubjectsOfTheAuditLog(t *testing.T) {
-	for procedure, rule := range rules {
-		if !rule.changes || procedure == weirv1connect.ClusterServiceBackupProcedure {
+	for procedure := range authz.Procedures() {
+		if !authz.Changes(procedure) || procedure == weirv1connect.ClusterServiceBackupProcedure {
 			continue
 		}
 		service, method, _ := strings.Cut(strings.TrimPrefix(procedure, "/"), "/")

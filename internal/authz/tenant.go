@@ -1,16 +1,13 @@
-package manager
+package authz
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/netip"
-	"sync"
 
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
-	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -19,11 +16,10 @@ import (
 
 // permitTenant says whether the caller has the role in the tenants that the call is about. What it may
 // not even see is not there.
-func (m *Manager) permitTenant(caller trust.Identity, role trust.Role, message any) error {
+func permitTenant(caller trust.Identity, s *store.State, role trust.Role, message any) error {
 	if caller.May(role, trust.AllTenants) {
 		return nil
 	}
-	s := m.store.State()
 	switch r := message.(type) {
 	case *weirv1.ApplyVIPsRequest:
 		if len(r.GetPools()) > 0 && !caller.May(trust.Admin, trust.AllTenants) {
@@ -37,19 +33,19 @@ func (m *Manager) permitTenant(caller trust.Identity, role trust.Role, message a
 	case *weirv1.CreateVIPRequest:
 		return permitWrites(caller, s, "vip", r.GetVip())
 	case *weirv1.UpdateVIPRequest:
-		if err := permitNamed(caller, s, role, r.GetName()); err != nil {
+		if err := PermitVIP(caller, s, role, r.GetName()); err != nil {
 			return err
 		}
 		return permitTenantOf(caller, "vip.tenant", r.GetVip().GetTenant())
 	case *weirv1.PatchVIPRequest:
-		if err := permitNamed(caller, s, role, r.GetName()); err != nil {
+		if err := PermitVIP(caller, s, role, r.GetName()); err != nil {
 			return err
 		}
 		if tenant, moves := r.GetPatch().GetFields()["tenant"]; moves {
 			return permitTenantOf(caller, "patch.tenant", tenant.GetStringValue())
 		}
 	case *weirv1.GetVIPRequest, *weirv1.GetSNATRequest, *weirv1.ReclaimPortsRequest, *weirv1.DeleteVIPRequest:
-		return permitNamed(caller, s, role, nameOf(message))
+		return PermitVIP(caller, s, role, nameOf(message))
 	case *weirv1.ExplainRequest:
 		return permitAddress(caller, s, r.GetDestinationAddress())
 	case *weirv1.GetTenantRequest:
@@ -70,7 +66,7 @@ func (m *Manager) permitTenant(caller trust.Identity, role trust.Role, message a
 // permitListCall is permitTenant of calls about one prefix list.
 func permitListCall(caller trust.Identity, s *store.State, role trust.Role, message any) error {
 	if _, creates := message.(*weirv1.CreatePrefixListRequest); !creates {
-		if err := permitList(caller, s, role, nameOf(message)); err != nil {
+		if err := PermitPrefixList(caller, s, role, nameOf(message)); err != nil {
 			return err
 		}
 	}
@@ -80,8 +76,8 @@ func permitListCall(caller trust.Identity, s *store.State, role trust.Role, mess
 	return nil
 }
 
-// permitNamed holds that the caller has the role in the tenant of that VIP.
-func permitNamed(caller trust.Identity, s *store.State, role trust.Role, name string) error {
+// PermitVIP holds that the caller has the role in the tenant of that VIP.
+func PermitVIP(caller trust.Identity, s *store.State, role trust.Role, name string) error {
 	vip, there := s.VIPs.Get(name)
 	switch {
 	case !there || !caller.May(trust.Viewer, vip.Tenant):
@@ -111,13 +107,13 @@ func permitWrites(caller trust.Identity, s *store.State, field string, vips ...*
 	return nil
 }
 
-// permitList holds that the caller has the role in the tenant of that prefix list. Those of none may be seen by all.
-func permitList(caller trust.Identity, s *store.State, role trust.Role, name string) error {
+// PermitPrefixList holds that the caller has the role in the tenant of that prefix list. Those of none may be seen by all.
+func PermitPrefixList(caller trust.Identity, s *store.State, role trust.Role, name string) error {
 	list, there := s.PrefixLists.Get(name)
 	switch {
 	case !there || list.Tenant != "" && !caller.May(trust.Viewer, list.Tenant):
 		return connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no prefix list %.64q of yours", name))
-	case role == trust.Viewer && list.Tenant == "" || caller.May(role, listTenant(list.Tenant)):
+	case role == trust.Viewer && list.Tenant == "" || caller.May(role, PrefixListTenant(list.Tenant)):
 		return nil
 	case list.Tenant == "":
 		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf(
@@ -171,9 +167,9 @@ func permitAddress(caller trust.Identity, s *store.State, destination string) er
 	return connect.NewError(connect.CodeNotFound, fmt.Errorf("no VIP of yours has the address %s", address))
 }
 
-// permitOver is permitWrites for VIPs that were read, to be asked again when they are written: a name
+// PermitVIPs is permitWrites for VIPs that were read, to be asked again when they are written: a name
 // may have been taken since.
-func permitOver(caller trust.Identity, s *store.State, vips []model.VIP) error {
+func PermitVIPs(caller trust.Identity, s *store.State, vips []model.VIP) error {
 	for i, vip := range vips {
 		if old, there := s.VIPs.Get(vip.Name); there && !caller.May(trust.Operator, old.Tenant) {
 			return rpc.NewError(connect.CodePermissionDenied,
@@ -183,81 +179,10 @@ func permitOver(caller trust.Identity, s *store.State, vips []model.VIP) error {
 	return nil
 }
 
-// admitted says whether the caller may write vips, and lists, and whether they fit together, with all others, and
-// with what their tenants may have.
-func (m *Manager) admitted(ctx context.Context, s *store.State, lists []model.PrefixList, pools []model.AddressPool, vips []model.VIP) ([]model.VIP, error) {
-	caller := trust.FromContext(ctx)
-	if err := permitOver(caller, s, vips); err != nil {
-		return nil, err
+// PrefixListTenant is where a caller must have a role to do it to a list of the tenant.
+func PrefixListTenant(tenant string) string {
+	if tenant == "" {
+		return trust.AllTenants
 	}
-	if err := m.admitLists(ctx, s, lists, vips); err != nil {
-		return nil, err
-	}
-	admitted, err := admit(s, lists, pools, vips)
-	if err != nil {
-		return nil, err
-	}
-	return admitted, s.AdmitTenants(admitted, m.tenants(), !caller.May(trust.Operator, trust.AllTenants))
-}
-
-// tenants are all that there are now.
-func (m *Manager) tenants() *desired.Tenants {
-	trusted, _ := m.store.Trust()
-	m.indexed.mu.Lock()
-	defer m.indexed.mu.Unlock()
-	if m.indexed.of != trusted {
-		m.indexed.of, m.indexed.tenants = trusted, desired.NewTenants(trusted.Tenants)
-	}
-	return m.indexed.tenants
-}
-
-// indexedTenants are those of a Trust, until there is another one.
-type indexedTenants struct {
-	mu      sync.Mutex
-	of      *store.Trust
-	tenants *desired.Tenants
-}
-
-// reduce takes from an answer what a caller who is bound to tenants may not see of the cluster.
-func (m *Manager) reduce(caller trust.Identity, response any) {
-	if caller.May(trust.Viewer, trust.AllTenants) {
-		return
-	}
-	switch r := response.(type) {
-	case *weirv1.ListNodesResponse:
-		reduceNodes(r.GetNodes())
-	case *weirv1.GetNodeResponse:
-		reduceNodes([]*weirv1.Node{r.GetNode()})
-	case *weirv1.ListAddressPoolsResponse:
-		for _, pool := range r.GetPools() {
-			reducePool(caller, pool)
-		}
-	case *weirv1.GetAddressPoolResponse:
-		reducePool(caller, r.GetPool())
-	case *weirv1.GetStatusResponse:
-		reduceNodes(r.GetNodes())
-	}
-}
-
-// reducePool leaves those of the pool's tenants that the caller may see.
-func reducePool(caller trust.Identity, pool *weirv1.AddressPool) {
-	var seen []string // the pool's own list is the State's
-	for _, tenant := range pool.GetTenants() {
-		if caller.May(trust.Viewer, tenant) {
-			seen = append(seen, tenant)
-		}
-	}
-	pool.Tenants = seen
-}
-
-// reduceNodes leaves what tells whether a change has reached the nodes.
-func reduceNodes(nodes []*weirv1.Node) {
-	for _, n := range nodes {
-		was := n.GetStatus()
-		n.Addresses, n.Version = nil, ""
-		n.Status = &weirv1.NodeStatus{Connected: was.GetConnected(), Generation: was.GetGeneration(), LastSeen: was.GetLastSeen()}
-		if r := was.GetRejection(); r != nil {
-			n.Status.Rejection = &weirv1.Rejection{Generation: r.GetGeneration(), Reason: "an operator of the cluster sees why"}
-		}
-	}
+	return tenant
 }

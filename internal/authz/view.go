@@ -1,0 +1,84 @@
+package authz
+
+import (
+	"cmp"
+	"context"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/trust"
+)
+
+// Redact takes from an answer what a caller who is bound to tenants may not see of the cluster.
+func Redact(caller trust.Identity, response any) {
+	if caller.May(trust.Viewer, trust.AllTenants) {
+		return
+	}
+	switch r := response.(type) {
+	case *weirv1.ListNodesResponse:
+		redactNodes(r.GetNodes())
+	case *weirv1.GetNodeResponse:
+		redactNodes([]*weirv1.Node{r.GetNode()})
+	case *weirv1.ListAddressPoolsResponse:
+		for _, pool := range r.GetPools() {
+			redactPool(caller, pool)
+		}
+	case *weirv1.GetAddressPoolResponse:
+		redactPool(caller, r.GetPool())
+	case *weirv1.GetStatusResponse:
+		redactNodes(r.GetNodes())
+	}
+}
+
+// redactPool leaves those of the pool's tenants that the caller may see.
+func redactPool(caller trust.Identity, pool *weirv1.AddressPool) {
+	var seen []string // the pool's own list is the State's
+	for _, tenant := range pool.GetTenants() {
+		if caller.May(trust.Viewer, tenant) {
+			seen = append(seen, tenant)
+		}
+	}
+	pool.Tenants = seen
+}
+
+// redactNodes leaves what tells whether a change has reached the nodes.
+func redactNodes(nodes []*weirv1.Node) {
+	for _, n := range nodes {
+		was := n.GetStatus()
+		n.Addresses, n.Version = nil, ""
+		n.Status = &weirv1.NodeStatus{Connected: was.GetConnected(), Generation: was.GetGeneration(), LastSeen: was.GetLastSeen()}
+		if r := was.GetRejection(); r != nil {
+			n.Status.Rejection = &weirv1.Rejection{Generation: r.GetGeneration(), Reason: "an operator of the cluster sees why"}
+		}
+	}
+}
+
+// CanView says whether the caller may see what belongs to the tenant. A context without a caller is of this
+// program itself.
+func CanView(ctx context.Context, tenant string) bool {
+	i := trust.FromContext(ctx)
+	return i.Anonymous() || i.May(trust.Viewer, cmp.Or(tenant, trust.AllTenants))
+}
+
+// CanViewVIP is CanView, of VIPs.
+func CanViewVIP(ctx context.Context) func(model.VIP) bool {
+	return func(vip model.VIP) bool { return CanView(ctx, vip.Tenant) }
+}
+
+// CanViewPool says whether the caller may see the pool: one of its tenants, or any if it is for all.
+func CanViewPool(ctx context.Context, p model.AddressPool) bool {
+	if len(p.Tenants) == 0 {
+		return true
+	}
+	for _, tenant := range p.Tenants {
+		if CanView(ctx, tenant) {
+			return true
+		}
+	}
+	return false
+}
+
+// CanViewPrefixList says whether the caller may see the list: one of its tenants, or that of none.
+func CanViewPrefixList(ctx context.Context, list model.PrefixList) bool {
+	return list.Tenant == "" || CanView(ctx, list.Tenant)
+}

@@ -1,0 +1,117 @@
+package manager
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/authz"
+	"github.com/weirlb/weir/internal/rpc/bound"
+	"github.com/weirlb/weir/internal/trust"
+)
+
+// intercept holds the rules for REST.
+func (m *Manager) intercept(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	return m.guarded(ctx, info.FullMethod, request, handle)
+}
+
+// admit says whether the caller may make the call with this message, now, and whether the message is within its bounds.
+func (m *Manager) admit(ctx context.Context, procedure string, message any) error {
+	if err := authz.Permit(trust.FromContext(ctx), m.store.State(), procedure, message); err != nil {
+		return err
+	}
+	if err := m.limited(trust.FromContext(ctx), procedure); err != nil {
+		return err
+	}
+	return within(message)
+}
+
+// within says which fields of a message are beyond their bounds.
+func within(message any) error {
+	m, ok := message.(proto.Message)
+	if !ok {
+		return nil
+	}
+	if err := bound.Check(m); err != nil {
+		return apierr.ToConnect(err)
+	}
+	return nil
+}
+
+// guarded permits a unary call, makes it, and notes how it ended.
+func (m *Manager) guarded(ctx context.Context, procedure string, request any, handle func(context.Context, any) (any, error)) (response any, err error) {
+	note(ctx, procedure, request)
+	if err = m.admit(ctx, procedure, request); err == nil {
+		if response, err = handle(ctx, request); err == nil {
+			authz.Redact(trust.FromContext(ctx), response)
+		}
+	}
+	noteEnd(ctx, err)
+	return response, err
+}
+
+// guard holds the rules for gRPC and Connect.
+type guard struct{ *Manager }
+
+// WrapUnary guards a unary call.
+func (g guard) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
+		var answer connect.AnyResponse
+		_, err := g.guarded(ctx, request.Spec().Procedure, request.Any(), func(ctx context.Context, _ any) (any, error) {
+			var err error
+			if answer, err = next(ctx, request); err != nil {
+				return nil, err
+			}
+			return answer.Any(), nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		return answer, nil
+	}
+}
+
+// WrapStreamingClient changes nothing: a manager serves.
+func (guard) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// WrapStreamingHandler guards a stream: at its beginning by its request, and for as long as it is open.
+func (g guard) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		ctx, end := g.holdStream(ctx)
+		defer end()
+		err := ended(ctx, next(ctx, &guardedStream{StreamingHandlerConn: conn, ctx: ctx, manager: g.Manager, began: beganOf(ctx)}))
+		noteEnd(ctx, err)
+		return err
+	}
+}
+
+type guardedStream struct {
+	connect.StreamingHandlerConn
+
+	ctx      context.Context
+	manager  *Manager
+	received bool   // a message
+	began    func() // is called at the first message: the time to send it is over
+}
+
+// Receive reads a message and holds that the caller may send it.
+func (s *guardedStream) Receive(message any) error {
+	if err := s.StreamingHandlerConn.Receive(message); err != nil {
+		return err
+	}
+	note(s.ctx, s.Spec().Procedure, message)
+	if s.received {
+		if err := authz.Permit(trust.FromContext(s.ctx), s.manager.store.State(), s.Spec().Procedure, message); err != nil {
+			return err
+		}
+		return within(message)
+	}
+	s.received = true
+	s.began()
+	return s.manager.admit(s.ctx, s.Spec().Procedure, message)
+}
