@@ -223,3 +223,24 @@ func TestGlossaryNamesWhatIsThere(t *testing.T) {
 		t.Errorf("the glossary has %d words", words)
 	}
 }
+
+// A name of the code that a page on design quotes is a name of the code: renaming one mends its pages.
+func TestNamesInDesignPagesAreThere(t *testing.T) {
+	var sources strings.Builder
+	for _, path := range files(t, ".go", ".h", ".c", ".proto", ".yaml") {
+		sources.WriteString(strings.ToLower(read(t, path)))
+	}
+	code := sources.String()
+	name := regexp.MustCompile("`(?:[a-z]+\\.)?([a-z]+(?:_[a-z0-9]+)+|[A-Z][A-Za-z]+)(?:\\(\\))?`")
+	for _, path := range files(t, ".md") {
+		book := slices.Contains([]string{"docs/glossary.md", "docs/decisions.md", "docs/architecture.md"}, path)
+		if !book && !strings.HasPrefix(path, "docs/design/") {
+			continue
+		}
+		for _, found := range name.FindAllStringSubmatch(codeFence.ReplaceAllString(read(t, path), ""), -1) {
+			if !strings.Contains(code, strings.ToLower(found[1])) {
+				t.Errorf("%s names %s, which no source has", path, found[1])
+			}
+		}
+	}
+}
