@@ -98,9 +98,9 @@ type ports struct {
 // portUser is a workload with source NAT.
 type portUser struct {
 	config    model.HostSNAT
-	releasing map[model.Range]time.Time // since when they take no new flow, for nobody uses them
-	queue     []*heldFlow               // in the order in which they came
-	packets   int                       // in queue
+	releasing map[model.Range]closedRange
+	queue     []*heldFlow // in the order in which they came
+	packets   int         // in queue
 	bytes     int
 
 	asking    bool
@@ -111,6 +111,12 @@ type portUser struct {
 	waited    uint64 // flows
 	exhausted uint64 // packets
 	refused   bool   // the last word of the manager was that there are none
+}
+
+// closedRange is a range that takes no new flow, for nobody uses it.
+type closedRange struct {
+	since   time.Time
+	offered bool // to the manager, which may have taken it back: it opens no more
 }
 
 // heldFlow is a flow that waits for a port.
@@ -128,7 +134,7 @@ func newPorts(config PortsConfig, name string, log *slog.Logger, listed func([]n
 	}
 	p := &ports{config: config, name: name, log: log, listed: listed, workloads: make(map[netip.Addr]*portUser)}
 	for _, s := range config.Live {
-		p.workloads[s.Key.Address] = &portUser{config: s, releasing: make(map[model.Range]time.Time)}
+		p.workloads[s.Key.Address] = &portUser{config: s, releasing: make(map[model.Range]closedRange)}
 	}
 	return p
 }
@@ -167,14 +173,15 @@ func (p *ports) apply(update rpc.HostUpdate) error {
 			user = nil
 		}
 		if user == nil {
-			user = &portUser{releasing: make(map[model.Range]time.Time)}
+			user = &portUser{releasing: make(map[model.Range]closedRange)}
 			p.workloads[s.Key.Address] = user
 		}
-		if s.Written < user.config.Written { // an answer of the manager's has overtaken it
-			s.Ranges, s.Written = user.config.Ranges, user.config.Written
+		// A manager that is behind, or an answer that was faster: what was given meanwhile is in use.
+		if has := user.config; s.Cluster == has.Cluster && s.Written < has.Written {
+			s.Ranges, s.Reclaim, s.Written = has.Ranges, has.Reclaim, has.Written
 		}
 		user.config, user.refused = s, false
-		maps.DeleteFunc(user.releasing, func(r model.Range, _ time.Time) bool { return !slices.Contains(s.Ranges, r) })
+		maps.DeleteFunc(user.releasing, func(r model.Range, _ closedRange) bool { return !slices.Contains(s.Ranges, r) })
 	}
 	return p.set()
 }

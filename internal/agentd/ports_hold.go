@@ -193,12 +193,14 @@ func (p *ports) answered(ctx context.Context, key model.SNATKey, answer *weirv1.
 		return
 	}
 	user.refused = false
-	for _, r := range answer.GetRanges() {
-		user.config.Ranges = append(user.config.Ranges, model.Range(r))
+	// If not newer, a list has said since what it has.
+	if written := model.Generation(answer.GetGeneration()); written > user.config.Written {
+		for _, r := range answer.GetRanges() {
+			user.config.Ranges = append(user.config.Ranges, model.Range(r))
+		}
+		slices.Sort(user.config.Ranges)
+		user.config.Ranges, user.config.Written = slices.Compact(user.config.Ranges), written
 	}
-	slices.Sort(user.config.Ranges)
-	user.config.Ranges = slices.Compact(user.config.Ranges)
-	user.config.Written = max(user.config.Written, model.Generation(answer.GetGeneration()))
 	if p.set() == nil {
 		p.serve(ctx, user, now)
 	}

@@ -34,11 +34,10 @@ func (p *ports) release(ctx context.Context, now time.Time) {
 		for _, r := range use.Idle {
 			idle[r.Range] = r.Since
 		}
-		due := p.due(user, idle, now)
 		if p.close(user, idle, now) {
 			changed = true
 		}
-		p.giveBack(ctx, user, due)
+		p.giveBack(ctx, user, p.due(user, idle, now)) // not what has just been opened again
 	}
 	if changed {
 		p.warn("close ranges", p.set())
@@ -48,8 +47,8 @@ func (p *ports) release(ctx context.Context, now time.Time) {
 // due are the ranges that were closed a round ago or more, and that no flow uses.
 func (p *ports) due(user *portUser, idle map[model.Range]time.Duration, now time.Time) []model.Range {
 	var due []model.Range
-	for r, since := range user.releasing {
-		if _, unused := idle[r]; unused && now.Sub(since) >= releaseInterval {
+	for r, closed := range user.releasing {
+		if _, unused := idle[r]; unused && now.Sub(closed.since) >= releaseInterval {
 			due = append(due, r)
 		}
 	}
@@ -61,22 +60,22 @@ func (p *ports) due(user *portUser, idle map[model.Range]time.Duration, now time
 func (p *ports) close(user *portUser, idle map[model.Range]time.Duration, now time.Time) (changed bool) {
 	for _, r := range user.config.Reclaim {
 		if _, closed := user.releasing[r]; !closed && slices.Contains(user.config.Ranges, r) {
-			user.releasing[r] = now
+			user.releasing[r] = closedRange{since: now}
 			changed = true
 		}
 	}
 	keeps := int(user.config.KeepPorts) / model.RangePorts
 	room := len(user.config.Ranges) - len(user.releasing) - keeps
 	for _, r := range slices.Backward(user.config.Ranges) {
-		_, closed := user.releasing[r]
+		at, closed := user.releasing[r]
 		since, unused := idle[r]
 		switch {
-		case closed && !slices.Contains(user.config.Reclaim, r) && (!unused || len(user.queue) > 0):
+		case closed && !at.offered && !slices.Contains(user.config.Reclaim, r) && (!unused || len(user.queue) > 0):
 			delete(user.releasing, r)
 			room++
 			changed = true
 		case !closed && unused && room > 0 && len(user.queue) == 0 && agent.Now()-since >= user.config.IdleTimeout:
-			user.releasing[r] = now
+			user.releasing[r] = closedRange{since: now}
 			room--
 			changed = true
 		}
@@ -84,7 +83,8 @@ func (p *ports) close(user *portUser, idle map[model.Range]time.Duration, now ti
 	return changed
 }
 
-// giveBack tells the manager, beside all else. Until it has answered the ranges are ours, but closed.
+// giveBack tells the manager, beside all else. Until it has answered the ranges are ours, but closed: also if nobody
+// knows whether it took them, as the leader that was asked died. Then it is asked again.
 func (p *ports) giveBack(ctx context.Context, user *portUser, due []model.Range) {
 	if len(due) == 0 || user.asking {
 		return
@@ -94,6 +94,7 @@ func (p *ports) giveBack(ctx context.Context, user *portUser, due []model.Range)
 	request := &weirv1.ReleasePortsRequest{Name: p.name, Vip: key.VIP.String(), Address: key.Address.String()}
 	for _, r := range due {
 		request.Ranges = append(request.Ranges, uint32(r))
+		user.releasing[r] = closedRange{since: user.releasing[r].since, offered: true}
 	}
 	p.asking.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -113,13 +114,16 @@ func (p *ports) given(user *portUser, due []model.Range, answer *weirv1.ReleaseP
 		p.log.Debug("ports can't be given back", "vip", user.config.Key.VIP, "err", err)
 		return
 	}
-	gone := func(r model.Range) bool { return slices.Contains(due, r) }
-	user.config.Ranges = slices.DeleteFunc(slices.Clone(user.config.Ranges), gone)
-	user.config.Reclaim = slices.DeleteFunc(slices.Clone(user.config.Reclaim), gone)
 	for _, r := range due {
 		delete(user.releasing, r)
 	}
-	user.config.Written = max(user.config.Written, model.Generation(answer.GetGeneration()))
+	// If older, a list has said since what it has.
+	if written := model.Generation(answer.GetGeneration()); written >= user.config.Written {
+		gone := func(r model.Range) bool { return slices.Contains(due, r) }
+		user.config.Ranges = slices.DeleteFunc(slices.Clone(user.config.Ranges), gone)
+		user.config.Reclaim = slices.DeleteFunc(slices.Clone(user.config.Reclaim), gone)
+		user.config.Written = written
+	}
 	p.warn("close ranges", p.set())
 }
 

@@ -23,14 +23,16 @@ import (
 
 // portWorld is a data plane, a wire and a manager for ports, which note what they are asked.
 type portWorld struct {
-	mu      sync.Mutex
-	ranges  []model.Range // of the workload, in the data plane
-	closed  []model.Range
-	idle    []agent.IdleRange
-	done    []string
-	refuse  error // of AllocatePorts
-	given   []uint32
-	waiting bool // OpenFlow finds that more waits, once
+	mu     sync.Mutex
+	ranges []model.Range // of the workload, in the data plane
+	closed []model.Range
+	idle   []agent.IdleRange
+	done   []string
+	refuse error // of AllocatePorts
+	// unreleased is the error of ReleasePorts.
+	unreleased error
+	given      []uint32
+	waiting    bool // OpenFlow finds that more waits, once
 }
 
 func (w *portWorld) note(format string, args ...any) {
@@ -91,7 +93,7 @@ func (w *portWorld) AllocatePorts(_ context.Context, r *weirv1.AllocatePortsRequ
 
 func (w *portWorld) ReleasePorts(_ context.Context, r *weirv1.ReleasePortsRequest) (*weirv1.ReleasePortsResponse, error) {
 	w.note("release %v", r.GetRanges())
-	return &weirv1.ReleasePortsResponse{Generation: 8}, nil
+	return &weirv1.ReleasePortsResponse{Generation: 8}, w.unreleased
 }
 
 var portKey = model.SNATKey{VIP: netip.MustParseAddr("203.0.113.20"), Address: netip.MustParseAddr("10.1.0.2")}

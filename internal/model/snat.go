@@ -136,14 +136,15 @@ type HostSNAT struct {
 	IdleTimeout time.Duration
 	MaxPorts    uint32     // that it may hold
 	KeepPorts   uint32     // that it keeps although nobody uses them
-	Written     Generation // at which Ranges last changed; what is older than the host has is not news
+	Written     Generation // at which Ranges or Reclaim last changed; a host takes no older ones than it has
+	Cluster     uint64     // that counts Written; 0: not known
 	Tenant      string     // whose VIP it is; empty: a manager or a table does not say
 }
 
 // Equal says whether both are the same.
 func (s HostSNAT) Equal(other HostSNAT) bool {
 	return s.Key == other.Key && s.Tunnel == other.Tunnel && s.Filtering == other.Filtering && s.Exhausted == other.Exhausted &&
-		s.IdleTimeout == other.IdleTimeout && s.MaxPorts == other.MaxPorts && s.KeepPorts == other.KeepPorts && s.Written == other.Written && s.Tenant == other.Tenant &&
+		s.IdleTimeout == other.IdleTimeout && s.MaxPorts == other.MaxPorts && s.KeepPorts == other.KeepPorts && s.Written == other.Written && s.Cluster == other.Cluster && s.Tenant == other.Tenant &&
 		slices.Equal(s.Ranges, other.Ranges) && slices.Equal(s.Reclaim, other.Reclaim) && slices.Equal(s.Except, other.Except)
 }
 

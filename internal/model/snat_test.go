@@ -24,6 +24,7 @@ func TestSNATThatDiffers(t *testing.T) {
 		{MaxPorts: 8},
 		{KeepPorts: 8},
 		{Written: 1},
+		{Cluster: 1},
 		{Tenant: "acme"},
 	})
 }

@@ -194,9 +194,9 @@ func TestUpdatesComeBack(t *testing.T) {
 			SNAT: []model.HostSNAT{{
 				Key: drawSNATKey(t), Tunnel: drawAddr(t, true), Ranges: ranges, Reclaim: ranges[: len(ranges)/2 : len(ranges)/2],
 				Except:    []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fc00::/7")},
-				Filtering: model.FilterAddress, Exhausted: model.ExhaustedDrop, IdleTimeout: time.Minute, MaxPorts: 64, KeepPorts: 8, Written: 7, Tenant: "acme",
+				Filtering: model.FilterAddress, Exhausted: model.ExhaustedDrop, IdleTimeout: time.Minute, MaxPorts: 64, KeepPorts: 8, Written: 7, Cluster: 5, Tenant: "acme",
 			}},
-			Generation: 7, Snapshot: true, HashKey: flowhash.Key{4, 5},
+			Generation: 7, Cluster: 5, Snapshot: true, HashKey: flowhash.Key{4, 5},
 			Muxes:    []netip.Prefix{netip.PrefixFrom(drawAddr(t, true), 32), netip.MustParsePrefix("fd09::/64")},
 			Backends: []model.HostBackend{backend}, Removed: []model.HostBackendKey{backend.Key()},
 		}

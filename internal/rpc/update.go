@@ -40,6 +40,7 @@ type MuxUpdate struct {
 // HostUpdate is one step of a host's tables.
 type HostUpdate struct {
 	Generation model.Generation // that the step leads to
+	Cluster    uint64           // that counts generations; 0: the manager does not say
 	Snapshot   bool             // these are all backends
 	Backends   []model.HostBackend
 	Removed    []model.HostBackendKey
@@ -132,7 +133,7 @@ func MuxUpdateFromProto(p *weirv1.SyncMuxResponse, chunks *PrefixChunks) (MuxUpd
 // HostUpdateToProto writes u.
 func HostUpdateToProto(u HostUpdate) *weirv1.SyncHostResponse {
 	p := &weirv1.SyncHostResponse{
-		Generation: uint64(u.Generation), Snapshot: u.Snapshot, Muxes: prefixStrings(u.Muxes),
+		Generation: uint64(u.Generation), Cluster: u.Cluster, Snapshot: u.Snapshot, Muxes: prefixStrings(u.Muxes),
 		FastpathKeys: keysToProto(u.Keys), SynSecrets: synSecretsToProto(u.SYNSecrets),
 	}
 	if u.HashKey != (flowhash.Key{}) {
@@ -155,7 +156,7 @@ func HostUpdateToProto(u HostUpdate) *weirv1.SyncHostResponse {
 func HostUpdateFromProto(p *weirv1.SyncHostResponse) (HostUpdate, error) {
 	var f fields
 	u := HostUpdate{
-		Generation: model.Generation(p.GetGeneration()), Snapshot: p.GetSnapshot(),
+		Generation: model.Generation(p.GetGeneration()), Cluster: p.GetCluster(), Snapshot: p.GetSnapshot(),
 		Muxes: f.prefixes("muxes", p.GetMuxes()), Keys: f.keys("fastpathKeys", p.GetFastpathKeys()),
 		SYNSecrets: f.synSecrets("synSecrets", p.GetSynSecrets()), TellRanges: p.GetTellRanges(),
 	}
@@ -177,6 +178,7 @@ func HostUpdateFromProto(p *weirv1.SyncHostResponse) (HostUpdate, error) {
 	}
 	for i, s := range p.GetSnat() {
 		snat, err := HostSNATFromProto(s)
+		snat.Cluster = u.Cluster
 		u.SNAT = append(u.SNAT, snat)
 		errs = append(errs, below(fmt.Sprintf("snat[%d]", i), err))
 	}

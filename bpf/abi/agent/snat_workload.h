@@ -32,6 +32,8 @@ struct snat_workload {
 	__u32 epoch; /* grows with each change of ports */
 	__u32 low; /* ask for more when so few are left towards one destination */
 	__u64 blocks[SNAT_WORDS]; /* those that hold any of the ports */
+	__u64 written; /* generation of the ports: a restarted agent takes no older list of them */
+	__u64 cluster; /* that counts the generations */
 };
 
 /* What the programs note of a workload, by its number. */
@@ -91,7 +93,7 @@ struct snat_used_key {
 	__u32 block;
 };
 
-_Static_assert(sizeof(struct snat_workload) == 168, "snat_workload");
+_Static_assert(sizeof(struct snat_workload) == 184, "snat_workload");
 _Static_assert(sizeof(struct snat_stat) == 80, "snat_stat");
 _Static_assert(sizeof(struct snat_block) == 104, "snat_block");
 _Static_assert(sizeof(struct snat_exempt) == 24, "snat_exempt");

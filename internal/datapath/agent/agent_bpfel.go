@@ -684,15 +684,17 @@ type agentSnatUsedKey struct {
 }
 
 type agentSnatWorkload struct {
-	_      structs.HostLayout
-	Vip    agentAddress
-	Number uint32
-	Group  uint32
-	Flags  agentSnatWorkloadFlag
-	Ports  uint32
-	Epoch  uint32
-	Low    uint32
-	Blocks [16]uint64
+	_       structs.HostLayout
+	Vip     agentAddress
+	Number  uint32
+	Group   uint32
+	Flags   agentSnatWorkloadFlag
+	Ports   uint32
+	Epoch   uint32
+	Low     uint32
+	Blocks  [16]uint64
+	Written uint64
+	Cluster uint64
 }
 
 type agentSnatWorkloadFlag uint32

@@ -32,7 +32,7 @@ type snatRow struct {
 	epoch  uint32
 	config model.HostSNAT
 	blocks map[uint32]uint64 // ports for new connections, by block
-	before []model.Range     // that it had until SetSNAT
+	before model.HostSNAT    // that it was until SetSNAT
 
 	tenant  uint32 // that its rows are counted for
 	refused uint32 // what its count said at the last sweep
@@ -119,7 +119,7 @@ func (d *Datapath) numberSNAT(rows map[netip.Addr]*snatRow) {
 	taken := make(map[uint32]bool)
 	for dip, row := range rows {
 		if old := d.snat[dip]; old != nil {
-			row.number, row.epoch, row.blocks, row.before = old.number, old.epoch, old.blocks, old.config.Ranges
+			row.number, row.epoch, row.blocks, row.before = old.number, old.epoch, old.blocks, old.config
 			row.tenant, row.refused = old.tenant, old.refused
 			taken[row.number] = true
 		}
@@ -143,9 +143,15 @@ func (d *Datapath) writeSNAT(row *snatRow) error {
 	if err := d.listSNAT(row, old == nil); err != nil {
 		return err
 	}
+	if now, was := row.config, row.before; old != nil && (now.Written != was.Written || now.Cluster != was.Cluster) {
+		// Before the ports: if the process ends in between, no older list takes them away.
+		if err := d.objects.SnatWorkloads.Put(toAddress(now.Key.Address), row.value()); err != nil {
+			return err
+		}
+	}
 	held := blocksOfRanges(row.config.Ranges)
 	lost := make(map[uint32]uint64)
-	for block, ports := range blocksOfRanges(row.before) {
+	for block, ports := range blocksOfRanges(row.before.Ranges) {
 		if gone := ports &^ held[block]; gone != 0 {
 			lost[block] = gone
 		}
@@ -217,6 +223,7 @@ const (
 func (row *snatRow) value() agentSnatWorkload {
 	value := agentSnatWorkload{
 		Vip: toAddress(row.config.Key.VIP), Number: row.number, Group: row.number, Epoch: row.epoch,
+		Written: uint64(row.config.Written), Cluster: row.config.Cluster,
 	}
 	for block, ports := range row.blocks {
 		if ports != 0 {

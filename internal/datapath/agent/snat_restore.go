@@ -26,6 +26,7 @@ func (d *Datapath) readSNAT() error {
 			config: model.HostSNAT{
 				Key: key, Filtering: filteringOf(value.Flags), Tunnel: key.Address, Exhausted: model.ExhaustedDrop,
 				MaxPorts: model.MaxMaxPorts, KeepPorts: model.MaxMaxPorts,
+				Written: model.Generation(value.Written), Cluster: value.Cluster,
 			},
 		}
 		if value.Flags&agentSnatWorkloadFlagSNAT_REJECT != 0 {

@@ -26,7 +26,7 @@ func (w *world) leave(ranges ...model.Range) {
 	s := model.HostSNAT{
 		Key:    model.SNATKey{VIP: netip.MustParseAddr(outVIP4), Address: netip.MustParseAddr(workloadDIP4)},
 		Tunnel: netip.MustParseAddr(workloadDIP4), Ranges: ranges, Filtering: model.FilterAddressAndPort,
-		Exhausted: model.ExhaustedReject, MaxPorts: 64,
+		Exhausted: model.ExhaustedReject, MaxPorts: 64, Written: 7, Cluster: 1 << 63,
 	}
 	w.must(w.datapath.SetSNAT([]model.HostSNAT{s}, prefixes("10.77.3.0/24")),
 		w.mux.Send(netip.MustParseAddr(outVIP4), netip.MustParseAddr("10.77.2.254"), netip.MustParseAddr(workloadDIP4)))
@@ -234,7 +234,8 @@ func TestSNATOutlivesTheDaemon(t *testing.T) {
 	}
 	w.start()
 	live := w.datapath.LiveSNAT()
-	if len(live) != 1 || live[0].Key.VIP.String() != outVIP4 || len(live[0].Ranges) != 2 || len(live[0].Except) == 0 {
+	if len(live) != 1 || live[0].Key.VIP.String() != outVIP4 || len(live[0].Ranges) != 2 || len(live[0].Except) == 0 ||
+		live[0].Written != 7 || live[0].Cluster != 1<<63 {
 		t.Errorf("after the restart it has %+v", live)
 	}
 	w.leave(500, 501)
