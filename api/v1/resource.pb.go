@@ -33,14 +33,14 @@ type VIP struct {
 	// Owner; a DNS label. Empty means "default".
 	Tenant string            `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// IPv4 or IPv6. Left out: the manager takes one from the pool, and the VIP keeps it.
-	Address string `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
-	// At least one, unless there is snat; each (protocol, port) once.
-	Endpoints []*Endpoint `protobuf:"bytes,5,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
 	// Output only: the version of the store at which the VIP was last written.
 	ResourceVersion uint64 `protobuf:"varint,6,opt,name=resource_version,json=resourceVersion,proto3" json:"resource_version,omitempty"`
-	// Output only.
-	Status *VIPStatus `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
+	// IPv4 or IPv6. Left out: the manager takes one from the pool, and the VIP keeps it.
+	Address string `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
+	// Name of the AddressPool that the address is from.
+	Pool string `protobuf:"bytes,11,opt,name=pool,proto3" json:"pool,omitempty"`
+	// "ipv4" or "ipv6": of the address to take from a pool that has both. Left out: IPv4, if the pool has any.
+	Family string `protobuf:"bytes,12,opt,name=family,proto3" json:"family,omitempty"`
 	// How connections find their backend again: "auto" (the default: by cookies in TCP timestamps where
 	// there are any) or "flow-table" (TCP timestamps are left alone).
 	Consistency string `protobuf:"bytes,8,opt,name=consistency,proto3" json:"consistency,omitempty"`
@@ -48,22 +48,22 @@ type VIP struct {
 	Ping string `protobuf:"bytes,9,opt,name=ping,proto3" json:"ping,omitempty"`
 	// Flows that each mux remembers at most for this VIP. Left out: a share of its table.
 	FlowLimit uint32 `protobuf:"varint,10,opt,name=flow_limit,json=flowLimit,proto3" json:"flow_limit,omitempty"`
-	// Name of the AddressPool that the address is from.
-	Pool string `protobuf:"bytes,11,opt,name=pool,proto3" json:"pool,omitempty"`
-	// "ipv4" or "ipv6": of the address to take from a pool that has both. Left out: IPv4, if the pool has any.
-	Family string `protobuf:"bytes,12,opt,name=family,proto3" json:"family,omitempty"`
-	// Output only: when the VIP was created, when it was last written, and by whom.
-	CreateTime *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
-	UpdatedBy  string                 `protobuf:"bytes,15,opt,name=updated_by,json=updatedBy,proto3" json:"updated_by,omitempty"`
-	// Left out: nobody leaves as this VIP.
-	Snat *SNAT `protobuf:"bytes,16,opt,name=snat,proto3" json:"snat,omitempty"`
 	// Connections to the endpoints leave the muxes once they are established. Left out: they do not.
 	Fastpath *Fastpath `protobuf:"bytes,17,opt,name=fastpath,proto3" json:"fastpath,omitempty"`
 	// Left out: muxes take as much as comes.
 	Limits *Limits `protobuf:"bytes,18,opt,name=limits,proto3" json:"limits,omitempty"`
 	// Left out: muxes answer floods of SYNs with cookies and hold VIPs to their share, and nothing else is done.
-	Overload      *Overload `protobuf:"bytes,19,opt,name=overload,proto3" json:"overload,omitempty"`
+	Overload *Overload `protobuf:"bytes,19,opt,name=overload,proto3" json:"overload,omitempty"`
+	// At least one, unless there is snat; each (protocol, port) once.
+	Endpoints []*Endpoint `protobuf:"bytes,5,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	// Left out: nobody leaves as this VIP.
+	Snat *SNAT `protobuf:"bytes,16,opt,name=snat,proto3" json:"snat,omitempty"`
+	// Output only.
+	Status *VIPStatus `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
+	// Output only: when the VIP was created, when it was last written, and by whom.
+	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	UpdateTime    *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
+	UpdatedBy     string                 `protobuf:"bytes,15,opt,name=updated_by,json=updatedBy,proto3" json:"updated_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -119,20 +119,6 @@ func (x *VIP) GetLabels() map[string]string {
 	return nil
 }
 
-func (x *VIP) GetAddress() string {
-	if x != nil {
-		return x.Address
-	}
-	return ""
-}
-
-func (x *VIP) GetEndpoints() []*Endpoint {
-	if x != nil {
-		return x.Endpoints
-	}
-	return nil
-}
-
 func (x *VIP) GetResourceVersion() uint64 {
 	if x != nil {
 		return x.ResourceVersion
@@ -140,11 +126,25 @@ func (x *VIP) GetResourceVersion() uint64 {
 	return 0
 }
 
-func (x *VIP) GetStatus() *VIPStatus {
+func (x *VIP) GetAddress() string {
 	if x != nil {
-		return x.Status
+		return x.Address
 	}
-	return nil
+	return ""
+}
+
+func (x *VIP) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *VIP) GetFamily() string {
+	if x != nil {
+		return x.Family
+	}
+	return ""
 }
 
 func (x *VIP) GetConsistency() string {
@@ -168,18 +168,46 @@ func (x *VIP) GetFlowLimit() uint32 {
 	return 0
 }
 
-func (x *VIP) GetPool() string {
+func (x *VIP) GetFastpath() *Fastpath {
 	if x != nil {
-		return x.Pool
+		return x.Fastpath
 	}
-	return ""
+	return nil
 }
 
-func (x *VIP) GetFamily() string {
+func (x *VIP) GetLimits() *Limits {
 	if x != nil {
-		return x.Family
+		return x.Limits
 	}
-	return ""
+	return nil
+}
+
+func (x *VIP) GetOverload() *Overload {
+	if x != nil {
+		return x.Overload
+	}
+	return nil
+}
+
+func (x *VIP) GetEndpoints() []*Endpoint {
+	if x != nil {
+		return x.Endpoints
+	}
+	return nil
+}
+
+func (x *VIP) GetSnat() *SNAT {
+	if x != nil {
+		return x.Snat
+	}
+	return nil
+}
+
+func (x *VIP) GetStatus() *VIPStatus {
+	if x != nil {
+		return x.Status
+	}
+	return nil
 }
 
 func (x *VIP) GetCreateTime() *timestamppb.Timestamp {
@@ -201,34 +229,6 @@ func (x *VIP) GetUpdatedBy() string {
 		return x.UpdatedBy
 	}
 	return ""
-}
-
-func (x *VIP) GetSnat() *SNAT {
-	if x != nil {
-		return x.Snat
-	}
-	return nil
-}
-
-func (x *VIP) GetFastpath() *Fastpath {
-	if x != nil {
-		return x.Fastpath
-	}
-	return nil
-}
-
-func (x *VIP) GetLimits() *Limits {
-	if x != nil {
-		return x.Limits
-	}
-	return nil
-}
-
-func (x *VIP) GetOverload() *Overload {
-	if x != nil {
-		return x.Overload
-	}
-	return nil
 }
 
 // What the manager does about a VIP that has too much come, beside what muxes do by themselves.
@@ -566,7 +566,7 @@ type Fastpath struct {
 	// Addresses and prefixes of the VIPs that clients' connections come from by source NAT. At least one.
 	Sources []string `protobuf:"bytes,1,rep,name=sources,proto3" json:"sources,omitempty"`
 	// Packets of a client after which a flow of UDP counts as established. Left out: UDP stays with the muxes.
-	UdpPackets    uint32 `protobuf:"varint,2,opt,name=udp_packets,json=udpPackets,proto3" json:"udp_packets,omitempty"`
+	UdpPackets    *uint32 `protobuf:"varint,2,opt,name=udp_packets,json=udpPackets,proto3,oneof" json:"udp_packets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -609,8 +609,8 @@ func (x *Fastpath) GetSources() []string {
 }
 
 func (x *Fastpath) GetUdpPackets() uint32 {
-	if x != nil {
-		return x.UdpPackets
+	if x != nil && x.UdpPackets != nil {
+		return *x.UdpPackets
 	}
 	return 0
 }
@@ -805,10 +805,10 @@ func (x *SNATWorkload) GetTunnel() string {
 // One balanced (protocol, port).
 type Endpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "TCP" or "UDP".
+	// "TCP" or "UDP". Left out: "TCP".
 	Protocol string `protobuf:"bytes,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	// 1 to 65535; 0: all ports that no other endpoint of the VIP has, each sent to the same port of the
-	// backend.
+	// backend. A manifest writes 0 as "all".
 	Port     uint32     `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
 	Backends []*Backend `protobuf:"bytes,3,rep,name=backends,proto3" json:"backends,omitempty"`
 	// Left out: backends are not checked, and take connections.
@@ -954,7 +954,7 @@ type Backend struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The DIP, of the VIP's family.
 	Address string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
-	// 1 to 65535; 0 with an endpoint of all ports only.
+	// 1 to 65535. Left out: the endpoint's port; each packet's own port with an endpoint of all ports.
 	Port uint32 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
 	// The host that the backend lives on: its name, or one of its addresses.
 	Host string `protobuf:"bytes,3,opt,name=host,proto3" json:"host,omitempty"`
@@ -1044,22 +1044,23 @@ func (x *Backend) GetStatus() *BackendStatus {
 // How the agent decides whether a backend is healthy.
 type HealthCheck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "tcp" or "http".
-	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	// Required.
+	//
+	// Types that are valid to be assigned to Check:
+	//
+	//	*HealthCheck_Tcp
+	//	*HealthCheck_Http
+	Check isHealthCheck_Check `protobuf_oneof:"check"`
 	// Left out: the backend's port.
-	Port uint32 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
-	// HTTP only: the path that is asked for; 2xx and 3xx are healthy.
-	Path string `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
-	// HTTP only: the Host header. Left out: the VIP's address.
-	Host string `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`
+	Port uint32 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
 	// Between the starts of two checks. Left out: 2s.
-	Interval *durationpb.Duration `protobuf:"bytes,5,opt,name=interval,proto3" json:"interval,omitempty"`
-	// Of one check. Left out: 1s.
-	Timeout *durationpb.Duration `protobuf:"bytes,6,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	// Successes in a row until healthy. Left out: 2.
-	Rise uint32 `protobuf:"varint,7,opt,name=rise,proto3" json:"rise,omitempty"`
-	// Failures in a row until unhealthy. Left out: 3.
-	Fall          uint32 `protobuf:"varint,8,opt,name=fall,proto3" json:"fall,omitempty"`
+	Interval *durationpb.Duration `protobuf:"bytes,4,opt,name=interval,proto3" json:"interval,omitempty"`
+	// Of one check, at most the interval. Left out: 1s, or the interval if that is less.
+	Timeout *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// Successes in a row until healthy, at most 1000. Left out: 2.
+	Rise uint32 `protobuf:"varint,6,opt,name=rise,proto3" json:"rise,omitempty"`
+	// Failures in a row until unhealthy, at most 1000. Left out: 3.
+	Fall          uint32 `protobuf:"varint,7,opt,name=fall,proto3" json:"fall,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1094,11 +1095,29 @@ func (*HealthCheck) Descriptor() ([]byte, []int) {
 	return file_v1_resource_proto_rawDescGZIP(), []int{11}
 }
 
-func (x *HealthCheck) GetType() string {
+func (x *HealthCheck) GetCheck() isHealthCheck_Check {
 	if x != nil {
-		return x.Type
+		return x.Check
 	}
-	return ""
+	return nil
+}
+
+func (x *HealthCheck) GetTcp() *TCPCheck {
+	if x != nil {
+		if x, ok := x.Check.(*HealthCheck_Tcp); ok {
+			return x.Tcp
+		}
+	}
+	return nil
+}
+
+func (x *HealthCheck) GetHttp() *HTTPCheck {
+	if x != nil {
+		if x, ok := x.Check.(*HealthCheck_Http); ok {
+			return x.Http
+		}
+	}
+	return nil
 }
 
 func (x *HealthCheck) GetPort() uint32 {
@@ -1106,20 +1125,6 @@ func (x *HealthCheck) GetPort() uint32 {
 		return x.Port
 	}
 	return 0
-}
-
-func (x *HealthCheck) GetPath() string {
-	if x != nil {
-		return x.Path
-	}
-	return ""
-}
-
-func (x *HealthCheck) GetHost() string {
-	if x != nil {
-		return x.Host
-	}
-	return ""
 }
 
 func (x *HealthCheck) GetInterval() *durationpb.Duration {
@@ -1150,6 +1155,116 @@ func (x *HealthCheck) GetFall() uint32 {
 	return 0
 }
 
+type isHealthCheck_Check interface {
+	isHealthCheck_Check()
+}
+
+type HealthCheck_Tcp struct {
+	// The connection opens.
+	Tcp *TCPCheck `protobuf:"bytes,1,opt,name=tcp,proto3,oneof"`
+}
+
+type HealthCheck_Http struct {
+	// GET answers 2xx or 3xx.
+	Http *HTTPCheck `protobuf:"bytes,2,opt,name=http,proto3,oneof"`
+}
+
+func (*HealthCheck_Tcp) isHealthCheck_Check() {}
+
+func (*HealthCheck_Http) isHealthCheck_Check() {}
+
+// A health check that opens a TCP connection.
+type TCPCheck struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TCPCheck) Reset() {
+	*x = TCPCheck{}
+	mi := &file_v1_resource_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TCPCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TCPCheck) ProtoMessage() {}
+
+func (x *TCPCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TCPCheck.ProtoReflect.Descriptor instead.
+func (*TCPCheck) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{12}
+}
+
+// A health check that makes an HTTP request.
+type HTTPCheck struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the request. Left out: "/".
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// The Host header. Left out: the VIP's address.
+	Host          string `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HTTPCheck) Reset() {
+	*x = HTTPCheck{}
+	mi := &file_v1_resource_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HTTPCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HTTPCheck) ProtoMessage() {}
+
+func (x *HTTPCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_resource_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HTTPCheck.ProtoReflect.Descriptor instead.
+func (*HTTPCheck) Descriptor() ([]byte, []int) {
+	return file_v1_resource_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *HTTPCheck) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *HTTPCheck) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
 // How far a VIP has come.
 type VIPStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1173,7 +1288,7 @@ type VIPStatus struct {
 
 func (x *VIPStatus) Reset() {
 	*x = VIPStatus{}
-	mi := &file_v1_resource_proto_msgTypes[12]
+	mi := &file_v1_resource_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1185,7 +1300,7 @@ func (x *VIPStatus) String() string {
 func (*VIPStatus) ProtoMessage() {}
 
 func (x *VIPStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[12]
+	mi := &file_v1_resource_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1198,7 +1313,7 @@ func (x *VIPStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPStatus.ProtoReflect.Descriptor instead.
 func (*VIPStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{12}
+	return file_v1_resource_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *VIPStatus) GetGeneration() uint64 {
@@ -1271,7 +1386,7 @@ type SNATStatus struct {
 
 func (x *SNATStatus) Reset() {
 	*x = SNATStatus{}
-	mi := &file_v1_resource_proto_msgTypes[13]
+	mi := &file_v1_resource_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1283,7 +1398,7 @@ func (x *SNATStatus) String() string {
 func (*SNATStatus) ProtoMessage() {}
 
 func (x *SNATStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[13]
+	mi := &file_v1_resource_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1296,7 +1411,7 @@ func (x *SNATStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATStatus.ProtoReflect.Descriptor instead.
 func (*SNATStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{13}
+	return file_v1_resource_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SNATStatus) GetWorkloads() uint32 {
@@ -1346,7 +1461,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_v1_resource_proto_msgTypes[14]
+	mi := &file_v1_resource_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1358,7 +1473,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[14]
+	mi := &file_v1_resource_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1371,7 +1486,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{14}
+	return file_v1_resource_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Condition) GetType() string {
@@ -1435,7 +1550,7 @@ type AddressPool struct {
 
 func (x *AddressPool) Reset() {
 	*x = AddressPool{}
-	mi := &file_v1_resource_proto_msgTypes[15]
+	mi := &file_v1_resource_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1447,7 +1562,7 @@ func (x *AddressPool) String() string {
 func (*AddressPool) ProtoMessage() {}
 
 func (x *AddressPool) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[15]
+	mi := &file_v1_resource_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1460,7 +1575,7 @@ func (x *AddressPool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressPool.ProtoReflect.Descriptor instead.
 func (*AddressPool) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{15}
+	return file_v1_resource_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AddressPool) GetName() string {
@@ -1537,7 +1652,7 @@ type AddressPoolStatus struct {
 
 func (x *AddressPoolStatus) Reset() {
 	*x = AddressPoolStatus{}
-	mi := &file_v1_resource_proto_msgTypes[16]
+	mi := &file_v1_resource_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1549,7 +1664,7 @@ func (x *AddressPoolStatus) String() string {
 func (*AddressPoolStatus) ProtoMessage() {}
 
 func (x *AddressPoolStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[16]
+	mi := &file_v1_resource_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1562,7 +1677,7 @@ func (x *AddressPoolStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressPoolStatus.ProtoReflect.Descriptor instead.
 func (*AddressPoolStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{16}
+	return file_v1_resource_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AddressPoolStatus) GetIpv4() *PoolUse {
@@ -1592,7 +1707,7 @@ type PoolUse struct {
 
 func (x *PoolUse) Reset() {
 	*x = PoolUse{}
-	mi := &file_v1_resource_proto_msgTypes[17]
+	mi := &file_v1_resource_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1604,7 +1719,7 @@ func (x *PoolUse) String() string {
 func (*PoolUse) ProtoMessage() {}
 
 func (x *PoolUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[17]
+	mi := &file_v1_resource_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1617,7 +1732,7 @@ func (x *PoolUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolUse.ProtoReflect.Descriptor instead.
 func (*PoolUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{17}
+	return file_v1_resource_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PoolUse) GetTotal() uint64 {
@@ -1654,7 +1769,7 @@ type PrefixList struct {
 
 func (x *PrefixList) Reset() {
 	*x = PrefixList{}
-	mi := &file_v1_resource_proto_msgTypes[18]
+	mi := &file_v1_resource_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1666,7 +1781,7 @@ func (x *PrefixList) String() string {
 func (*PrefixList) ProtoMessage() {}
 
 func (x *PrefixList) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[18]
+	mi := &file_v1_resource_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1679,7 +1794,7 @@ func (x *PrefixList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrefixList.ProtoReflect.Descriptor instead.
 func (*PrefixList) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{18}
+	return file_v1_resource_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PrefixList) GetName() string {
@@ -1738,7 +1853,7 @@ type PrefixListStatus struct {
 
 func (x *PrefixListStatus) Reset() {
 	*x = PrefixListStatus{}
-	mi := &file_v1_resource_proto_msgTypes[19]
+	mi := &file_v1_resource_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1750,7 +1865,7 @@ func (x *PrefixListStatus) String() string {
 func (*PrefixListStatus) ProtoMessage() {}
 
 func (x *PrefixListStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[19]
+	mi := &file_v1_resource_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1763,7 +1878,7 @@ func (x *PrefixListStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrefixListStatus.ProtoReflect.Descriptor instead.
 func (*PrefixListStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{19}
+	return file_v1_resource_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PrefixListStatus) GetIpv4() uint32 {
@@ -1818,7 +1933,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_v1_resource_proto_msgTypes[20]
+	mi := &file_v1_resource_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1830,7 +1945,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[20]
+	mi := &file_v1_resource_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1843,7 +1958,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{20}
+	return file_v1_resource_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Event) GetName() string {
@@ -1953,7 +2068,7 @@ type BackendStatus struct {
 
 func (x *BackendStatus) Reset() {
 	*x = BackendStatus{}
-	mi := &file_v1_resource_proto_msgTypes[21]
+	mi := &file_v1_resource_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1965,7 +2080,7 @@ func (x *BackendStatus) String() string {
 func (*BackendStatus) ProtoMessage() {}
 
 func (x *BackendStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[21]
+	mi := &file_v1_resource_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1978,7 +2093,7 @@ func (x *BackendStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendStatus.ProtoReflect.Descriptor instead.
 func (*BackendStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{21}
+	return file_v1_resource_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *BackendStatus) GetSlot() uint32 {
@@ -2055,7 +2170,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_v1_resource_proto_msgTypes[22]
+	mi := &file_v1_resource_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2067,7 +2182,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[22]
+	mi := &file_v1_resource_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2080,7 +2195,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{22}
+	return file_v1_resource_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Node) GetName() string {
@@ -2142,7 +2257,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_v1_resource_proto_msgTypes[23]
+	mi := &file_v1_resource_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2154,7 +2269,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[23]
+	mi := &file_v1_resource_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2167,7 +2282,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{23}
+	return file_v1_resource_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *NodeStatus) GetConnected() bool {
@@ -2230,7 +2345,7 @@ type Rejection struct {
 
 func (x *Rejection) Reset() {
 	*x = Rejection{}
-	mi := &file_v1_resource_proto_msgTypes[24]
+	mi := &file_v1_resource_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2242,7 +2357,7 @@ func (x *Rejection) String() string {
 func (*Rejection) ProtoMessage() {}
 
 func (x *Rejection) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[24]
+	mi := &file_v1_resource_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2255,7 +2370,7 @@ func (x *Rejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rejection.ProtoReflect.Descriptor instead.
 func (*Rejection) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{24}
+	return file_v1_resource_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Rejection) GetGeneration() uint64 {
@@ -2298,7 +2413,7 @@ type MuxStatus struct {
 
 func (x *MuxStatus) Reset() {
 	*x = MuxStatus{}
-	mi := &file_v1_resource_proto_msgTypes[25]
+	mi := &file_v1_resource_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2310,7 +2425,7 @@ func (x *MuxStatus) String() string {
 func (*MuxStatus) ProtoMessage() {}
 
 func (x *MuxStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[25]
+	mi := &file_v1_resource_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2323,7 +2438,7 @@ func (x *MuxStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxStatus.ProtoReflect.Descriptor instead.
 func (*MuxStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{25}
+	return file_v1_resource_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *MuxStatus) GetXdpMode() string {
@@ -2401,7 +2516,7 @@ type TenantRows struct {
 
 func (x *TenantRows) Reset() {
 	*x = TenantRows{}
-	mi := &file_v1_resource_proto_msgTypes[26]
+	mi := &file_v1_resource_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2413,7 +2528,7 @@ func (x *TenantRows) String() string {
 func (*TenantRows) ProtoMessage() {}
 
 func (x *TenantRows) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[26]
+	mi := &file_v1_resource_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2426,7 +2541,7 @@ func (x *TenantRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantRows.ProtoReflect.Descriptor instead.
 func (*TenantRows) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{26}
+	return file_v1_resource_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TenantRows) GetTenant() string {
@@ -2466,7 +2581,7 @@ type VIPPressure struct {
 
 func (x *VIPPressure) Reset() {
 	*x = VIPPressure{}
-	mi := &file_v1_resource_proto_msgTypes[27]
+	mi := &file_v1_resource_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2478,7 +2593,7 @@ func (x *VIPPressure) String() string {
 func (*VIPPressure) ProtoMessage() {}
 
 func (x *VIPPressure) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[27]
+	mi := &file_v1_resource_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2491,7 +2606,7 @@ func (x *VIPPressure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VIPPressure.ProtoReflect.Descriptor instead.
 func (*VIPPressure) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{27}
+	return file_v1_resource_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *VIPPressure) GetVip() string {
@@ -2536,7 +2651,7 @@ type MuxSNATStatus struct {
 
 func (x *MuxSNATStatus) Reset() {
 	*x = MuxSNATStatus{}
-	mi := &file_v1_resource_proto_msgTypes[28]
+	mi := &file_v1_resource_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2548,7 +2663,7 @@ func (x *MuxSNATStatus) String() string {
 func (*MuxSNATStatus) ProtoMessage() {}
 
 func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[28]
+	mi := &file_v1_resource_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2561,7 +2676,7 @@ func (x *MuxSNATStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MuxSNATStatus.ProtoReflect.Descriptor instead.
 func (*MuxSNATStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{28}
+	return file_v1_resource_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *MuxSNATStatus) GetGeneration() uint64 {
@@ -2608,7 +2723,7 @@ type BGPPeer struct {
 
 func (x *BGPPeer) Reset() {
 	*x = BGPPeer{}
-	mi := &file_v1_resource_proto_msgTypes[29]
+	mi := &file_v1_resource_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2620,7 +2735,7 @@ func (x *BGPPeer) String() string {
 func (*BGPPeer) ProtoMessage() {}
 
 func (x *BGPPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[29]
+	mi := &file_v1_resource_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2633,7 +2748,7 @@ func (x *BGPPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BGPPeer.ProtoReflect.Descriptor instead.
 func (*BGPPeer) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{29}
+	return file_v1_resource_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *BGPPeer) GetAddress() string {
@@ -2710,7 +2825,7 @@ type HostStatus struct {
 
 func (x *HostStatus) Reset() {
 	*x = HostStatus{}
-	mi := &file_v1_resource_proto_msgTypes[30]
+	mi := &file_v1_resource_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2722,7 +2837,7 @@ func (x *HostStatus) String() string {
 func (*HostStatus) ProtoMessage() {}
 
 func (x *HostStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[30]
+	mi := &file_v1_resource_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2735,7 +2850,7 @@ func (x *HostStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostStatus.ProtoReflect.Descriptor instead.
 func (*HostStatus) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{30}
+	return file_v1_resource_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *HostStatus) GetUplink() string {
@@ -2825,7 +2940,7 @@ type SNATUse struct {
 
 func (x *SNATUse) Reset() {
 	*x = SNATUse{}
-	mi := &file_v1_resource_proto_msgTypes[31]
+	mi := &file_v1_resource_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2837,7 +2952,7 @@ func (x *SNATUse) String() string {
 func (*SNATUse) ProtoMessage() {}
 
 func (x *SNATUse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[31]
+	mi := &file_v1_resource_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2850,7 +2965,7 @@ func (x *SNATUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATUse.ProtoReflect.Descriptor instead.
 func (*SNATUse) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{31}
+	return file_v1_resource_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SNATUse) GetVip() string {
@@ -2966,7 +3081,7 @@ type SNATDestination struct {
 
 func (x *SNATDestination) Reset() {
 	*x = SNATDestination{}
-	mi := &file_v1_resource_proto_msgTypes[32]
+	mi := &file_v1_resource_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2978,7 +3093,7 @@ func (x *SNATDestination) String() string {
 func (*SNATDestination) ProtoMessage() {}
 
 func (x *SNATDestination) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[32]
+	mi := &file_v1_resource_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2991,7 +3106,7 @@ func (x *SNATDestination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SNATDestination.ProtoReflect.Descriptor instead.
 func (*SNATDestination) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{32}
+	return file_v1_resource_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SNATDestination) GetAddress() string {
@@ -3034,7 +3149,7 @@ type NamedCounter struct {
 
 func (x *NamedCounter) Reset() {
 	*x = NamedCounter{}
-	mi := &file_v1_resource_proto_msgTypes[33]
+	mi := &file_v1_resource_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3046,7 +3161,7 @@ func (x *NamedCounter) String() string {
 func (*NamedCounter) ProtoMessage() {}
 
 func (x *NamedCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[33]
+	mi := &file_v1_resource_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3059,7 +3174,7 @@ func (x *NamedCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamedCounter.ProtoReflect.Descriptor instead.
 func (*NamedCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{33}
+	return file_v1_resource_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *NamedCounter) GetName() string {
@@ -3095,7 +3210,7 @@ type EndpointCounter struct {
 
 func (x *EndpointCounter) Reset() {
 	*x = EndpointCounter{}
-	mi := &file_v1_resource_proto_msgTypes[34]
+	mi := &file_v1_resource_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3107,7 +3222,7 @@ func (x *EndpointCounter) String() string {
 func (*EndpointCounter) ProtoMessage() {}
 
 func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[34]
+	mi := &file_v1_resource_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3120,7 +3235,7 @@ func (x *EndpointCounter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointCounter.ProtoReflect.Descriptor instead.
 func (*EndpointCounter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{34}
+	return file_v1_resource_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *EndpointCounter) GetEndpoint() *EndpointKey {
@@ -3156,7 +3271,7 @@ type EndpointKey struct {
 
 func (x *EndpointKey) Reset() {
 	*x = EndpointKey{}
-	mi := &file_v1_resource_proto_msgTypes[35]
+	mi := &file_v1_resource_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3168,7 +3283,7 @@ func (x *EndpointKey) String() string {
 func (*EndpointKey) ProtoMessage() {}
 
 func (x *EndpointKey) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[35]
+	mi := &file_v1_resource_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3181,7 +3296,7 @@ func (x *EndpointKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointKey.ProtoReflect.Descriptor instead.
 func (*EndpointKey) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{35}
+	return file_v1_resource_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *EndpointKey) GetVip() string {
@@ -3243,7 +3358,7 @@ type PacketExplanation struct {
 
 func (x *PacketExplanation) Reset() {
 	*x = PacketExplanation{}
-	mi := &file_v1_resource_proto_msgTypes[36]
+	mi := &file_v1_resource_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3255,7 +3370,7 @@ func (x *PacketExplanation) String() string {
 func (*PacketExplanation) ProtoMessage() {}
 
 func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[36]
+	mi := &file_v1_resource_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3268,7 +3383,7 @@ func (x *PacketExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PacketExplanation.ProtoReflect.Descriptor instead.
 func (*PacketExplanation) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{36}
+	return file_v1_resource_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PacketExplanation) GetVerdict() string {
@@ -3409,7 +3524,7 @@ type CaptureFilter struct {
 
 func (x *CaptureFilter) Reset() {
 	*x = CaptureFilter{}
-	mi := &file_v1_resource_proto_msgTypes[37]
+	mi := &file_v1_resource_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3421,7 +3536,7 @@ func (x *CaptureFilter) String() string {
 func (*CaptureFilter) ProtoMessage() {}
 
 func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[37]
+	mi := &file_v1_resource_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3434,7 +3549,7 @@ func (x *CaptureFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaptureFilter.ProtoReflect.Descriptor instead.
 func (*CaptureFilter) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{37}
+	return file_v1_resource_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CaptureFilter) GetClient() string {
@@ -3498,7 +3613,7 @@ type CapturedPacket struct {
 
 func (x *CapturedPacket) Reset() {
 	*x = CapturedPacket{}
-	mi := &file_v1_resource_proto_msgTypes[38]
+	mi := &file_v1_resource_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3510,7 +3625,7 @@ func (x *CapturedPacket) String() string {
 func (*CapturedPacket) ProtoMessage() {}
 
 func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_resource_proto_msgTypes[38]
+	mi := &file_v1_resource_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3523,7 +3638,7 @@ func (x *CapturedPacket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapturedPacket.ProtoReflect.Descriptor instead.
 func (*CapturedPacket) Descriptor() ([]byte, []int) {
-	return file_v1_resource_proto_rawDescGZIP(), []int{38}
+	return file_v1_resource_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CapturedPacket) GetTime() *timestamppb.Timestamp {
@@ -3576,28 +3691,28 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x03VIP\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x120\n" +
-	"\x06labels\x18\x03 \x03(\v2\x18.weir.v1.VIP.LabelsEntryR\x06labels\x12\x18\n" +
-	"\aaddress\x18\x04 \x01(\tR\aaddress\x12/\n" +
-	"\tendpoints\x18\x05 \x03(\v2\x11.weir.v1.EndpointR\tendpoints\x12)\n" +
-	"\x10resource_version\x18\x06 \x01(\x04R\x0fresourceVersion\x12*\n" +
-	"\x06status\x18\a \x01(\v2\x12.weir.v1.VIPStatusR\x06status\x12 \n" +
+	"\x06labels\x18\x03 \x03(\v2\x18.weir.v1.VIP.LabelsEntryR\x06labels\x12)\n" +
+	"\x10resource_version\x18\x06 \x01(\x04R\x0fresourceVersion\x12\x18\n" +
+	"\aaddress\x18\x04 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04pool\x18\v \x01(\tR\x04pool\x12\x16\n" +
+	"\x06family\x18\f \x01(\tR\x06family\x12 \n" +
 	"\vconsistency\x18\b \x01(\tR\vconsistency\x12\x12\n" +
 	"\x04ping\x18\t \x01(\tR\x04ping\x12\x1d\n" +
 	"\n" +
 	"flow_limit\x18\n" +
-	" \x01(\rR\tflowLimit\x12\x12\n" +
-	"\x04pool\x18\v \x01(\tR\x04pool\x12\x16\n" +
-	"\x06family\x18\f \x01(\tR\x06family\x12;\n" +
+	" \x01(\rR\tflowLimit\x12-\n" +
+	"\bfastpath\x18\x11 \x01(\v2\x11.weir.v1.FastpathR\bfastpath\x12'\n" +
+	"\x06limits\x18\x12 \x01(\v2\x0f.weir.v1.LimitsR\x06limits\x12-\n" +
+	"\boverload\x18\x13 \x01(\v2\x11.weir.v1.OverloadR\boverload\x12/\n" +
+	"\tendpoints\x18\x05 \x03(\v2\x11.weir.v1.EndpointR\tendpoints\x12!\n" +
+	"\x04snat\x18\x10 \x01(\v2\r.weir.v1.SNATR\x04snat\x12*\n" +
+	"\x06status\x18\a \x01(\v2\x12.weir.v1.VIPStatusR\x06status\x12;\n" +
 	"\vcreate_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x12;\n" +
 	"\vupdate_time\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"updateTime\x12\x1d\n" +
 	"\n" +
-	"updated_by\x18\x0f \x01(\tR\tupdatedBy\x12!\n" +
-	"\x04snat\x18\x10 \x01(\v2\r.weir.v1.SNATR\x04snat\x12-\n" +
-	"\bfastpath\x18\x11 \x01(\v2\x11.weir.v1.FastpathR\bfastpath\x12'\n" +
-	"\x06limits\x18\x12 \x01(\v2\x0f.weir.v1.LimitsR\x06limits\x12-\n" +
-	"\boverload\x18\x13 \x01(\v2\x11.weir.v1.OverloadR\boverload\x1a9\n" +
+	"updated_by\x18\x0f \x01(\tR\tupdatedBy\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xca\x01\n" +
@@ -3621,11 +3736,12 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x06Limits\x12\x18\n" +
 	"\apackets\x18\x01 \x01(\x04R\apackets\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12 \n" +
-	"\vconnections\x18\x03 \x01(\x04R\vconnections\"E\n" +
+	"\vconnections\x18\x03 \x01(\x04R\vconnections\"Z\n" +
 	"\bFastpath\x12\x18\n" +
-	"\asources\x18\x01 \x03(\tR\asources\x12\x1f\n" +
-	"\vudp_packets\x18\x02 \x01(\rR\n" +
-	"udpPackets\"\xe0\x02\n" +
+	"\asources\x18\x01 \x03(\tR\asources\x12$\n" +
+	"\vudp_packets\x18\x02 \x01(\rH\x00R\n" +
+	"udpPackets\x88\x01\x01B\x0e\n" +
+	"\f_udp_packets\"\xe0\x02\n" +
 	"\x04SNAT\x123\n" +
 	"\tworkloads\x18\x01 \x03(\v2\x15.weir.v1.SNATWorkloadR\tworkloads\x12%\n" +
 	"\vpreallocate\x18\x02 \x01(\rH\x00R\vpreallocate\x88\x01\x01\x12\x1b\n" +
@@ -3665,16 +3781,21 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x06weight\x18\x04 \x01(\rH\x00R\x06weight\x88\x01\x01\x12\x16\n" +
 	"\x06tunnel\x18\x05 \x01(\tR\x06tunnel\x12.\n" +
 	"\x06status\x18\x06 \x01(\v2\x16.weir.v1.BackendStatusR\x06statusB\t\n" +
-	"\a_weight\"\xf1\x01\n" +
-	"\vHealthCheck\x12\x12\n" +
-	"\x04type\x18\x01 \x01(\tR\x04type\x12\x12\n" +
-	"\x04port\x18\x02 \x01(\rR\x04port\x12\x12\n" +
-	"\x04path\x18\x03 \x01(\tR\x04path\x12\x12\n" +
-	"\x04host\x18\x04 \x01(\tR\x04host\x125\n" +
-	"\binterval\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\binterval\x123\n" +
-	"\atimeout\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x12\n" +
-	"\x04rise\x18\a \x01(\rR\x04rise\x12\x12\n" +
-	"\x04fall\x18\b \x01(\rR\x04fall\"\xc6\x02\n" +
+	"\a_weight\"\x8f\x02\n" +
+	"\vHealthCheck\x12%\n" +
+	"\x03tcp\x18\x01 \x01(\v2\x11.weir.v1.TCPCheckH\x00R\x03tcp\x12(\n" +
+	"\x04http\x18\x02 \x01(\v2\x12.weir.v1.HTTPCheckH\x00R\x04http\x12\x12\n" +
+	"\x04port\x18\x03 \x01(\rR\x04port\x125\n" +
+	"\binterval\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\binterval\x123\n" +
+	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x12\n" +
+	"\x04rise\x18\x06 \x01(\rR\x04rise\x12\x12\n" +
+	"\x04fall\x18\a \x01(\rR\x04fallB\a\n" +
+	"\x05check\"\n" +
+	"\n" +
+	"\bTCPCheck\"3\n" +
+	"\tHTTPCheck\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04host\x18\x02 \x01(\tR\x04host\"\xc6\x02\n" +
 	"\tVIPStatus\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -3917,7 +4038,7 @@ func file_v1_resource_proto_rawDescGZIP() []byte {
 	return file_v1_resource_proto_rawDescData
 }
 
-var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_v1_resource_proto_goTypes = []any{
 	(*VIP)(nil),                   // 0: weir.v1.VIP
 	(*Overload)(nil),              // 1: weir.v1.Overload
@@ -3931,100 +4052,104 @@ var file_v1_resource_proto_goTypes = []any{
 	(*Endpoint)(nil),              // 9: weir.v1.Endpoint
 	(*Backend)(nil),               // 10: weir.v1.Backend
 	(*HealthCheck)(nil),           // 11: weir.v1.HealthCheck
-	(*VIPStatus)(nil),             // 12: weir.v1.VIPStatus
-	(*SNATStatus)(nil),            // 13: weir.v1.SNATStatus
-	(*Condition)(nil),             // 14: weir.v1.Condition
-	(*AddressPool)(nil),           // 15: weir.v1.AddressPool
-	(*AddressPoolStatus)(nil),     // 16: weir.v1.AddressPoolStatus
-	(*PoolUse)(nil),               // 17: weir.v1.PoolUse
-	(*PrefixList)(nil),            // 18: weir.v1.PrefixList
-	(*PrefixListStatus)(nil),      // 19: weir.v1.PrefixListStatus
-	(*Event)(nil),                 // 20: weir.v1.Event
-	(*BackendStatus)(nil),         // 21: weir.v1.BackendStatus
-	(*Node)(nil),                  // 22: weir.v1.Node
-	(*NodeStatus)(nil),            // 23: weir.v1.NodeStatus
-	(*Rejection)(nil),             // 24: weir.v1.Rejection
-	(*MuxStatus)(nil),             // 25: weir.v1.MuxStatus
-	(*TenantRows)(nil),            // 26: weir.v1.TenantRows
-	(*VIPPressure)(nil),           // 27: weir.v1.VIPPressure
-	(*MuxSNATStatus)(nil),         // 28: weir.v1.MuxSNATStatus
-	(*BGPPeer)(nil),               // 29: weir.v1.BGPPeer
-	(*HostStatus)(nil),            // 30: weir.v1.HostStatus
-	(*SNATUse)(nil),               // 31: weir.v1.SNATUse
-	(*SNATDestination)(nil),       // 32: weir.v1.SNATDestination
-	(*NamedCounter)(nil),          // 33: weir.v1.NamedCounter
-	(*EndpointCounter)(nil),       // 34: weir.v1.EndpointCounter
-	(*EndpointKey)(nil),           // 35: weir.v1.EndpointKey
-	(*PacketExplanation)(nil),     // 36: weir.v1.PacketExplanation
-	(*CaptureFilter)(nil),         // 37: weir.v1.CaptureFilter
-	(*CapturedPacket)(nil),        // 38: weir.v1.CapturedPacket
-	nil,                           // 39: weir.v1.VIP.LabelsEntry
-	nil,                           // 40: weir.v1.AddressPool.LabelsEntry
-	nil,                           // 41: weir.v1.PrefixList.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 43: google.protobuf.Duration
+	(*TCPCheck)(nil),              // 12: weir.v1.TCPCheck
+	(*HTTPCheck)(nil),             // 13: weir.v1.HTTPCheck
+	(*VIPStatus)(nil),             // 14: weir.v1.VIPStatus
+	(*SNATStatus)(nil),            // 15: weir.v1.SNATStatus
+	(*Condition)(nil),             // 16: weir.v1.Condition
+	(*AddressPool)(nil),           // 17: weir.v1.AddressPool
+	(*AddressPoolStatus)(nil),     // 18: weir.v1.AddressPoolStatus
+	(*PoolUse)(nil),               // 19: weir.v1.PoolUse
+	(*PrefixList)(nil),            // 20: weir.v1.PrefixList
+	(*PrefixListStatus)(nil),      // 21: weir.v1.PrefixListStatus
+	(*Event)(nil),                 // 22: weir.v1.Event
+	(*BackendStatus)(nil),         // 23: weir.v1.BackendStatus
+	(*Node)(nil),                  // 24: weir.v1.Node
+	(*NodeStatus)(nil),            // 25: weir.v1.NodeStatus
+	(*Rejection)(nil),             // 26: weir.v1.Rejection
+	(*MuxStatus)(nil),             // 27: weir.v1.MuxStatus
+	(*TenantRows)(nil),            // 28: weir.v1.TenantRows
+	(*VIPPressure)(nil),           // 29: weir.v1.VIPPressure
+	(*MuxSNATStatus)(nil),         // 30: weir.v1.MuxSNATStatus
+	(*BGPPeer)(nil),               // 31: weir.v1.BGPPeer
+	(*HostStatus)(nil),            // 32: weir.v1.HostStatus
+	(*SNATUse)(nil),               // 33: weir.v1.SNATUse
+	(*SNATDestination)(nil),       // 34: weir.v1.SNATDestination
+	(*NamedCounter)(nil),          // 35: weir.v1.NamedCounter
+	(*EndpointCounter)(nil),       // 36: weir.v1.EndpointCounter
+	(*EndpointKey)(nil),           // 37: weir.v1.EndpointKey
+	(*PacketExplanation)(nil),     // 38: weir.v1.PacketExplanation
+	(*CaptureFilter)(nil),         // 39: weir.v1.CaptureFilter
+	(*CapturedPacket)(nil),        // 40: weir.v1.CapturedPacket
+	nil,                           // 41: weir.v1.VIP.LabelsEntry
+	nil,                           // 42: weir.v1.AddressPool.LabelsEntry
+	nil,                           // 43: weir.v1.PrefixList.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 44: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 45: google.protobuf.Duration
 }
 var file_v1_resource_proto_depIdxs = []int32{
-	39, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
-	9,  // 1: weir.v1.VIP.endpoints:type_name -> weir.v1.Endpoint
-	12, // 2: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
-	42, // 3: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
-	42, // 4: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
+	41, // 0: weir.v1.VIP.labels:type_name -> weir.v1.VIP.LabelsEntry
+	6,  // 1: weir.v1.VIP.fastpath:type_name -> weir.v1.Fastpath
+	5,  // 2: weir.v1.VIP.limits:type_name -> weir.v1.Limits
+	1,  // 3: weir.v1.VIP.overload:type_name -> weir.v1.Overload
+	9,  // 4: weir.v1.VIP.endpoints:type_name -> weir.v1.Endpoint
 	7,  // 5: weir.v1.VIP.snat:type_name -> weir.v1.SNAT
-	6,  // 6: weir.v1.VIP.fastpath:type_name -> weir.v1.Fastpath
-	5,  // 7: weir.v1.VIP.limits:type_name -> weir.v1.Limits
-	1,  // 8: weir.v1.VIP.overload:type_name -> weir.v1.Overload
+	14, // 6: weir.v1.VIP.status:type_name -> weir.v1.VIPStatus
+	44, // 7: weir.v1.VIP.create_time:type_name -> google.protobuf.Timestamp
+	44, // 8: weir.v1.VIP.update_time:type_name -> google.protobuf.Timestamp
 	2,  // 9: weir.v1.Overload.steps:type_name -> weir.v1.OverloadStep
-	43, // 10: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
-	43, // 11: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
-	43, // 12: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
+	45, // 10: weir.v1.Overload.hold_down:type_name -> google.protobuf.Duration
+	45, // 11: weir.v1.Overload.max_hold_down:type_name -> google.protobuf.Duration
+	45, // 12: weir.v1.OverloadStep.after:type_name -> google.protobuf.Duration
 	5,  // 13: weir.v1.OverloadStep.limits:type_name -> weir.v1.Limits
 	8,  // 14: weir.v1.SNAT.workloads:type_name -> weir.v1.SNATWorkload
-	43, // 15: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
+	45, // 15: weir.v1.SNAT.idle_timeout:type_name -> google.protobuf.Duration
 	10, // 16: weir.v1.Endpoint.backends:type_name -> weir.v1.Backend
 	11, // 17: weir.v1.Endpoint.health_check:type_name -> weir.v1.HealthCheck
-	43, // 18: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
-	21, // 19: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
-	43, // 20: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	43, // 21: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
-	14, // 22: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
-	13, // 23: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
-	42, // 24: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
-	40, // 25: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
-	16, // 26: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
-	4,  // 27: weir.v1.AddressPool.scrubbers:type_name -> weir.v1.Scrubber
-	3,  // 28: weir.v1.AddressPool.blackhole:type_name -> weir.v1.Diversion
-	17, // 29: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
-	17, // 30: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
-	41, // 31: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
-	19, // 32: weir.v1.PrefixList.status:type_name -> weir.v1.PrefixListStatus
-	42, // 33: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
-	42, // 34: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
-	23, // 35: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
-	42, // 36: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
-	24, // 37: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
-	25, // 38: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
-	30, // 39: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
-	29, // 40: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
-	33, // 41: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
-	34, // 42: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
-	28, // 43: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
-	27, // 44: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
-	26, // 45: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
-	42, // 46: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
-	33, // 47: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
-	31, // 48: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
-	26, // 49: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
-	26, // 50: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
-	32, // 51: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
-	35, // 52: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
-	35, // 53: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
-	42, // 54: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
-	55, // [55:55] is the sub-list for method output_type
-	55, // [55:55] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	45, // 18: weir.v1.Endpoint.idle_timeout:type_name -> google.protobuf.Duration
+	23, // 19: weir.v1.Backend.status:type_name -> weir.v1.BackendStatus
+	12, // 20: weir.v1.HealthCheck.tcp:type_name -> weir.v1.TCPCheck
+	13, // 21: weir.v1.HealthCheck.http:type_name -> weir.v1.HTTPCheck
+	45, // 22: weir.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	45, // 23: weir.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	16, // 24: weir.v1.VIPStatus.conditions:type_name -> weir.v1.Condition
+	15, // 25: weir.v1.VIPStatus.snat:type_name -> weir.v1.SNATStatus
+	44, // 26: weir.v1.Condition.last_transition_time:type_name -> google.protobuf.Timestamp
+	42, // 27: weir.v1.AddressPool.labels:type_name -> weir.v1.AddressPool.LabelsEntry
+	18, // 28: weir.v1.AddressPool.status:type_name -> weir.v1.AddressPoolStatus
+	4,  // 29: weir.v1.AddressPool.scrubbers:type_name -> weir.v1.Scrubber
+	3,  // 30: weir.v1.AddressPool.blackhole:type_name -> weir.v1.Diversion
+	19, // 31: weir.v1.AddressPoolStatus.ipv4:type_name -> weir.v1.PoolUse
+	19, // 32: weir.v1.AddressPoolStatus.ipv6:type_name -> weir.v1.PoolUse
+	43, // 33: weir.v1.PrefixList.labels:type_name -> weir.v1.PrefixList.LabelsEntry
+	21, // 34: weir.v1.PrefixList.status:type_name -> weir.v1.PrefixListStatus
+	44, // 35: weir.v1.Event.first_time:type_name -> google.protobuf.Timestamp
+	44, // 36: weir.v1.Event.last_time:type_name -> google.protobuf.Timestamp
+	25, // 37: weir.v1.Node.status:type_name -> weir.v1.NodeStatus
+	44, // 38: weir.v1.NodeStatus.last_seen:type_name -> google.protobuf.Timestamp
+	26, // 39: weir.v1.NodeStatus.rejection:type_name -> weir.v1.Rejection
+	27, // 40: weir.v1.NodeStatus.mux:type_name -> weir.v1.MuxStatus
+	32, // 41: weir.v1.NodeStatus.host:type_name -> weir.v1.HostStatus
+	31, // 42: weir.v1.MuxStatus.peers:type_name -> weir.v1.BGPPeer
+	35, // 43: weir.v1.MuxStatus.verdicts:type_name -> weir.v1.NamedCounter
+	36, // 44: weir.v1.MuxStatus.endpoints:type_name -> weir.v1.EndpointCounter
+	30, // 45: weir.v1.MuxStatus.snat:type_name -> weir.v1.MuxSNATStatus
+	29, // 46: weir.v1.MuxStatus.pressures:type_name -> weir.v1.VIPPressure
+	28, // 47: weir.v1.MuxStatus.flows:type_name -> weir.v1.TenantRows
+	44, // 48: weir.v1.BGPPeer.since:type_name -> google.protobuf.Timestamp
+	35, // 49: weir.v1.HostStatus.verdicts:type_name -> weir.v1.NamedCounter
+	33, // 50: weir.v1.HostStatus.snat:type_name -> weir.v1.SNATUse
+	28, // 51: weir.v1.HostStatus.tenant_sessions:type_name -> weir.v1.TenantRows
+	28, // 52: weir.v1.HostStatus.tenant_snat:type_name -> weir.v1.TenantRows
+	34, // 53: weir.v1.SNATUse.destinations:type_name -> weir.v1.SNATDestination
+	37, // 54: weir.v1.EndpointCounter.endpoint:type_name -> weir.v1.EndpointKey
+	37, // 55: weir.v1.PacketExplanation.endpoint:type_name -> weir.v1.EndpointKey
+	44, // 56: weir.v1.CapturedPacket.time:type_name -> google.protobuf.Timestamp
+	57, // [57:57] is the sub-list for method output_type
+	57, // [57:57] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_v1_resource_proto_init() }
@@ -4032,15 +4157,20 @@ func file_v1_resource_proto_init() {
 	if File_v1_resource_proto != nil {
 		return
 	}
+	file_v1_resource_proto_msgTypes[6].OneofWrappers = []any{}
 	file_v1_resource_proto_msgTypes[7].OneofWrappers = []any{}
 	file_v1_resource_proto_msgTypes[10].OneofWrappers = []any{}
+	file_v1_resource_proto_msgTypes[11].OneofWrappers = []any{
+		(*HealthCheck_Tcp)(nil),
+		(*HealthCheck_Http)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_resource_proto_rawDesc), len(file_v1_resource_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   42,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

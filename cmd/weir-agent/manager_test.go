@@ -52,11 +52,11 @@ func startManager(t *testing.T, ns *netns.NS, data string) *testManager {
 func (m *testManager) apply(check string) {
 	m.t.Helper()
 	health := &weirv1.HealthCheck{
-		Type: check, Interval: durationpb.New(100 * time.Millisecond), Timeout: durationpb.New(100 * time.Millisecond),
+		Check: &weirv1.HealthCheck_Tcp{}, Interval: durationpb.New(100 * time.Millisecond), Timeout: durationpb.New(100 * time.Millisecond),
 		Rise: 2, Fall: 3,
 	}
 	if check == "http" {
-		health.Path = "/healthz"
+		health.Check = &weirv1.HealthCheck_Http{Http: &weirv1.HTTPCheck{Path: "/healthz"}}
 	}
 	request := &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{{
 		Name: "shop", Address: "203.0.113.10",

@@ -12,7 +12,6 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/manifest"
-	"github.com/weirlb/weir/internal/rpc"
 )
 
 func applyCommand(s *session) *cobra.Command {
@@ -67,14 +66,14 @@ func (s *session) apply(cmd *cobra.Command, files []string, dryRun bool, wait wa
 	}
 	if dryRun {
 		for _, r := range resources {
-			if r.Tenant != nil {
-				fmt.Fprintf(s.progress(cmd), "tenant %s: a dry run does not look at tenants\n", r.Tenant.Name)
+			if isTenant(r) {
+				fmt.Fprintf(s.progress(cmd), "tenant %s: a dry run does not look at tenants\n", r.Name())
 			}
 		}
 	} else if err := s.applyTenants(cmd, resources); err != nil {
 		return err
 	}
-	resources = slices.DeleteFunc(resources, func(r manifest.Resource) bool { return r.Tenant != nil })
+	resources = slices.DeleteFunc(resources, isTenant)
 	if len(resources) == 0 {
 		return nil
 	}
@@ -82,13 +81,13 @@ func (s *session) apply(cmd *cobra.Command, files []string, dryRun bool, wait wa
 	// VIPs come last, as an apply in parts has the others first.
 	slices.SortStableFunc(resources, func(a, b manifest.Resource) int { return cmp.Compare(isVIP(a), isVIP(b)) })
 	for _, r := range resources {
-		switch {
-		case r.Pool != nil:
-			request.Pools = append(request.Pools, rpc.AddressPoolToProto(*r.Pool))
-		case r.PrefixList != nil:
-			request.PrefixLists = append(request.PrefixLists, rpc.PrefixListToProtoWhole(*r.PrefixList))
-		default:
-			request.Vips = append(request.Vips, rpc.VIPToProto(r.VIP))
+		switch m := r.Message.(type) {
+		case *weirv1.AddressPool:
+			request.Pools = append(request.Pools, m)
+		case *weirv1.PrefixList:
+			request.PrefixLists = append(request.PrefixLists, m)
+		case *weirv1.VIP:
+			request.Vips = append(request.Vips, m)
 		}
 	}
 	response, err := s.applyVIPs(cmd, request, resources)
@@ -118,11 +117,13 @@ func (s *session) apply(cmd *cobra.Command, files []string, dryRun bool, wait wa
 
 // isVIP is 1 for a VIP, 0 for a pool or a prefix list.
 func isVIP(r manifest.Resource) int {
-	if r.Pool == nil && r.PrefixList == nil {
+	if r.Kind() == manifest.Kind {
 		return 1
 	}
 	return 0
 }
+
+func isTenant(r manifest.Resource) bool { return r.Kind() == manifest.KindTenant }
 
 // waiting holds the flags of commands that can wait for the muxes.
 type waiting struct {

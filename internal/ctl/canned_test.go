@@ -164,7 +164,7 @@ func troubledVIP() *weirv1.VIP {
 			{
 				Protocol: "TCP", Port: 80,
 				HealthCheck: &weirv1.HealthCheck{
-					Type: "http", Path: "/healthz", Interval: durationpb.New(2 * time.Second),
+					Check: &weirv1.HealthCheck_Http{Http: &weirv1.HTTPCheck{Path: "/healthz"}}, Interval: durationpb.New(2 * time.Second),
 					Timeout: durationpb.New(time.Second), Rise: 2, Fall: 3,
 				},
 				Backends: []*weirv1.Backend{

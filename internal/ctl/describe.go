@@ -173,12 +173,12 @@ func checkText(c *weirv1.HealthCheck) string {
 	if c == nil {
 		return "none: backends count as healthy"
 	}
-	text := c.GetType()
-	if c.GetPath() != "" {
-		text += " " + c.GetPath()
-	}
-	if c.GetHost() != "" {
-		text += " of " + c.GetHost()
+	text := string(model.CheckTCP)
+	if http := c.GetHttp(); http != nil {
+		text = string(model.CheckHTTP) + " " + http.GetPath()
+		if http.GetHost() != "" {
+			text += " of " + http.GetHost()
+		}
 	}
 	if c.GetPort() != 0 {
 		text += fmt.Sprintf(" on port %d", c.GetPort())

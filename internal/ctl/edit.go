@@ -78,11 +78,9 @@ func (s *session) edit(cmd *cobra.Command, name string, wait waiting) error {
 	if err != nil {
 		return fmt.Errorf("edit vip %s: %w", name, err)
 	}
-	read, err := rpc.VIPFromProto(vip)
-	if err != nil {
-		return fmt.Errorf("edit vip %s: %w", name, err)
-	}
-	before, err := manifest.Encode(manifest.NewDocument(read, 0, nil))
+	version := vip.GetResourceVersion()
+	vip.ResourceVersion = 0 // it is no business of whoever edits the file
+	before, err := manifest.Encode(manifest.Document{Message: vip})
 	if err != nil {
 		return err
 	}
@@ -98,7 +96,7 @@ func (s *session) edit(cmd *cobra.Command, name string, wait waiting) error {
 		fmt.Fprintf(cmd.OutOrStdout(), "vip %s unchanged\n", name)
 		return os.RemoveAll(filepath.Dir(file))
 	}
-	generation, err := s.writeEdited(cmd, file, vip)
+	generation, err := s.writeEdited(cmd, file, name, version)
 	if err != nil {
 		return fmt.Errorf("%w\nwhat you wrote is in %s", err, file)
 	}
@@ -128,20 +126,23 @@ func inEditor(cmd *cobra.Command, name string, text []byte) (string, error) {
 	return file, nil
 }
 
-// writeEdited replaces the VIP, as it was read, by the one in the file.
-func (s *session) writeEdited(cmd *cobra.Command, file string, vip *weirv1.VIP) (uint64, error) {
+// writeEdited replaces the VIP, if it is still of that version of the store, by the one in the file.
+func (s *session) writeEdited(cmd *cobra.Command, file, name string, version uint64) (uint64, error) {
 	resources, err := readManifests(cmd, []string{file})
 	if err != nil {
 		return 0, err
 	}
-	if len(resources) != 1 || resources[0].Kind() != manifest.Kind || resources[0].VIP.Name != vip.GetName() {
-		return 0, fmt.Errorf("the file must hold VIP %s and nothing else", vip.GetName())
+	if len(resources) != 1 {
+		return 0, fmt.Errorf("the file must hold VIP %s and nothing else", name)
 	}
-	edited := rpc.VIPToProto(resources[0].VIP)
-	edited.ResourceVersion = vip.GetResourceVersion()
+	edited, ok := resources[0].Message.(*weirv1.VIP)
+	if !ok || edited.GetName() != name {
+		return 0, fmt.Errorf("the file must hold VIP %s and nothing else", name)
+	}
+	edited.ResourceVersion = version
 	var generation uint64
 	err = s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
-		response, err := client.UpdateVIP(ctx, &weirv1.UpdateVIPRequest{Name: vip.GetName(), Vip: edited})
+		response, err := client.UpdateVIP(ctx, &weirv1.UpdateVIPRequest{Name: name, Vip: edited})
 		generation = response.GetGeneration()
 		return err
 	})

@@ -94,19 +94,20 @@ func (s *session) printVIPs(w io.Writer, vips []*weirv1.VIP) error {
 	if s.format == formatTable {
 		return vipTable(vips).write(w)
 	}
-	documents, err := vipDocuments(vips)
-	if err != nil {
-		return err
-	}
-	if s.format == formatYAML {
+	return s.printDocuments(w, vipDocuments(vips))
+}
+
+// printDocuments writes resources as JSON, one as itself, or as YAML.
+func (s *session) printDocuments(w io.Writer, documents []manifest.Document) error {
+	switch {
+	case s.format == formatYAML:
 		text, err := manifest.Encode(documents...)
 		if err != nil {
 			return err
 		}
 		_, err = w.Write(text)
 		return err
-	}
-	if len(documents) == 1 {
+	case len(documents) == 1:
 		return s.print(w, documents[0], nil)
 	}
 	return s.print(w, documents, nil)

@@ -78,26 +78,11 @@ func (s *session) printPools(w io.Writer, pools []*weirv1.AddressPool) error {
 		}
 		return t.write(w)
 	}
-	documents := make([]manifest.PoolDocument, 0, len(pools))
+	documents := make([]manifest.Document, 0, len(pools))
 	for _, p := range pools {
-		pool, err := rpc.AddressPoolFromProto(p)
-		if err != nil {
-			return fmt.Errorf("read pool %s: %w", p.GetName(), err)
-		}
-		documents = append(documents, manifest.NewPoolDocument(pool, p.GetResourceVersion(), message{p.GetStatus()}))
+		documents = append(documents, manifest.Document{Message: p, Status: message{p.GetStatus()}})
 	}
-	switch {
-	case s.format == formatYAML:
-		text, err := manifest.Encode(documents...)
-		if err != nil {
-			return err
-		}
-		_, err = w.Write(text)
-		return err
-	case len(documents) == 1:
-		return s.print(w, documents[0], nil)
-	}
-	return s.print(w, documents, nil)
+	return s.printDocuments(w, documents)
 }
 
 // poolUse is "3/256": the addresses of a family that VIPs have, of all.

@@ -257,20 +257,7 @@ func (s *session) getPrefixList(cmd *cobra.Command, name string) error {
 		if s.format == formatTable {
 			return prefixListColumns(cmd.OutOrStdout(), []*weirv1.PrefixList{p})
 		}
-		list, err := rpc.PrefixListFromProto(p)
-		if err != nil {
-			return fmt.Errorf("read prefix list %s: %w", name, err)
-		}
-		document := manifest.NewPrefixListDocument(list, p.GetResourceVersion(), message{p.GetStatus()})
-		if s.format != formatYAML {
-			return s.print(cmd.OutOrStdout(), document, nil)
-		}
-		text, err := manifest.Encode(document)
-		if err != nil {
-			return err
-		}
-		_, err = cmd.OutOrStdout().Write(text)
-		return err
+		return s.printDocuments(cmd.OutOrStdout(), []manifest.Document{{Message: p, Status: message{p.GetStatus()}}})
 	})
 }
 

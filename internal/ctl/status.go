@@ -33,11 +33,7 @@ what to do.`,
 				if err != nil {
 					return fmt.Errorf("get the status: %w", err)
 				}
-				documents, err := vipDocuments(o.vips)
-				if err != nil {
-					return err
-				}
-				value := statusDocument{Manager: message{o.status}, VIPs: documents, Warnings: o.warnings}
+				value := statusDocument{Manager: message{o.status}, VIPs: vipDocuments(o.vips), Warnings: o.warnings}
 				return s.print(cmd.OutOrStdout(), value, o.write)
 			})
 		},

@@ -53,26 +53,11 @@ func (s *session) printTenants(w io.Writer, tenants []*weirv1.Tenant) error {
 		}
 		return t.write(w)
 	}
-	documents := make([]manifest.TenantDocument, 0, len(tenants))
+	documents := make([]manifest.Document, 0, len(tenants))
 	for _, p := range tenants {
-		tenant, err := rpc.TenantFromProto("tenant", p)
-		if err != nil {
-			return fmt.Errorf("read tenant %s: %w", p.GetName(), err)
-		}
-		documents = append(documents, manifest.NewTenantDocument(tenant, tenantStatus(p)))
+		documents = append(documents, manifest.Document{Message: p, Status: tenantStatus(p)})
 	}
-	switch {
-	case s.format == formatYAML:
-		text, err := manifest.Encode(documents...)
-		if err != nil {
-			return err
-		}
-		_, err = w.Write(text)
-		return err
-	case len(documents) == 1:
-		return s.print(w, documents[0], nil)
-	}
-	return s.print(w, documents, nil)
+	return s.printDocuments(w, documents)
 }
 
 // tenantStatus is what a tenant's document says beside what it may have.
@@ -206,8 +191,8 @@ func (s *session) deleteTenants(cmd *cobra.Command, names []string) error {
 func (s *session) applyTenants(cmd *cobra.Command, resources []manifest.Resource) error {
 	request := &weirv1.ApplyTenantsRequest{}
 	for _, r := range resources {
-		if r.Tenant != nil {
-			request.Tenants = append(request.Tenants, rpc.TenantToProto(*r.Tenant))
+		if tenant, ok := r.Message.(*weirv1.Tenant); ok {
+			request.Tenants = append(request.Tenants, tenant)
 		}
 	}
 	if len(request.GetTenants()) == 0 {

@@ -9,7 +9,6 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/manifest"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 )
 
 // vipStatus is the status of a manifest.Document, in the words of the API.
@@ -43,16 +42,12 @@ type backendStatus struct {
 }
 
 // vipDocuments turns VIPs of the API into manifests with their status.
-func vipDocuments(vips []*weirv1.VIP) ([]manifest.Document, error) {
+func vipDocuments(vips []*weirv1.VIP) []manifest.Document {
 	documents := make([]manifest.Document, 0, len(vips))
 	for _, p := range vips {
-		vip, err := rpc.VIPFromProto(p)
-		if err != nil {
-			return nil, fmt.Errorf("read vip %s from the manager: %w", p.GetName(), err)
-		}
-		documents = append(documents, manifest.NewDocument(vip, p.GetResourceVersion(), newVIPStatus(p)))
+		documents = append(documents, manifest.Document{Message: p, Status: newVIPStatus(p)})
 	}
-	return documents, nil
+	return documents
 }
 
 func newVIPStatus(p *weirv1.VIP) vipStatus {

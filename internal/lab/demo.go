@@ -13,10 +13,12 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/lab/load"
 	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/manifest"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
 )
 
 const (
@@ -71,12 +73,18 @@ func readManifest(file string) ([]model.VIP, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(resources) == 0 {
-		return nil, fmt.Errorf("read the manifest: %s holds no VIP", file)
+	var vips []model.VIP
+	for _, r := range resources {
+		if m, ok := r.Message.(*weirv1.VIP); ok {
+			vip, err := rpc.VIPFromProto(m)
+			if err != nil {
+				return nil, fmt.Errorf("read the manifest: %s: %w", file, err)
+			}
+			vips = append(vips, vip)
+		}
 	}
-	vips := make([]model.VIP, len(resources))
-	for i, r := range resources {
-		vips[i] = r.VIP
+	if len(vips) == 0 {
+		return nil, fmt.Errorf("read the manifest: %s holds no VIP", file)
 	}
 	return vips, nil
 }

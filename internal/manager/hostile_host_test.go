@@ -101,7 +101,7 @@ func TestHostileHostTellsOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	checked := sea.GetVip()
-	checked.Endpoints[0].HealthCheck = &weirv1.HealthCheck{Type: "tcp"}
+	checked.Endpoints[0].HealthCheck = &weirv1.HealthCheck{Check: &weirv1.HealthCheck_Tcp{}}
 	mine := leads("mine", "teal", "192.0.2.98", &weirv1.Backend{Address: "10.9.9.1", Port: 80, Host: "evil"})
 	if _, err := town.admin.ApplyVIPs(ctx, &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{checked, mine}}); err != nil {
 		t.Fatal(err)

@@ -83,7 +83,7 @@ func shop() *weirv1.VIP {
 	return &weirv1.VIP{
 		Name: "shop", Tenant: "acme", Address: "203.0.113.10",
 		Endpoints: []*weirv1.Endpoint{{
-			Protocol: "TCP", Port: 80, HealthCheck: &weirv1.HealthCheck{Type: "tcp"},
+			Protocol: "TCP", Port: 80, HealthCheck: &weirv1.HealthCheck{Check: &weirv1.HealthCheck_Tcp{}},
 			Backends: []*weirv1.Backend{
 				{Address: "10.3.1.11", Port: 8080, Host: "host1"},
 				{Address: "10.3.2.11", Port: 8080, Host: "10.2.2.2", Weight: &two},

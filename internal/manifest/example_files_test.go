@@ -44,7 +44,7 @@ func TestExamplesAreValid(t *testing.T) {
 
 // reference.yaml shows every field there is: its VIP leaves none at its zero value.
 func TestReferenceShowsEveryField(t *testing.T) {
-	vip := parseFile(t, examples+"/reference.yaml")[0].VIP
+	vip := compiled(t, parseFile(t, examples+"/reference.yaml")[0])
 	var filled func(path string, v reflect.Value)
 	filled = func(path string, v reflect.Value) {
 		switch {
@@ -85,10 +85,10 @@ func TestFigure6AsPrinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	clean := parseFile(t, examples+"/ananta-figure6.json")
-	if !reflect.DeepEqual(resources[0].VIP, clean[0].VIP) {
-		t.Errorf("got %+v, want %+v", resources[0].VIP, clean[0].VIP)
+	vip := compiled(t, resources[0])
+	if want := compiled(t, clean[0]); !reflect.DeepEqual(vip, want) {
+		t.Errorf("got %+v, want %+v", vip, want)
 	}
-	vip := resources[0].VIP
 	if vip.Name != "vip-1-2-3-4" || vip.Endpoints[0].Backends[0].Host != "1.1.1.0" {
 		t.Errorf("the VIP is named %s, the host %s", vip.Name, vip.Endpoints[0].Backends[0].Host)
 	}

@@ -3,9 +3,12 @@ package manifest
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
-	"github.com/weirlb/weir/internal/model"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
 )
 
 // isFigure6 says whether a document is in the JSON of Ananta's Figure 6.
@@ -27,44 +30,48 @@ func figure6Spelling(path string) string {
 	return strings.NewReplacer("endpoints", "Endpoint", "backends", "DIP").Replace(path)
 }
 
+// figure6Names are the fields of a document in the form of Figure 6.
+func figure6Names(field protoreflect.FieldDescriptor) string {
+	switch field.FullName() {
+	case "weir.v1.VIP.address":
+		return "VIP"
+	case "weir.v1.VIP.endpoints":
+		return "Endpoint"
+	case "weir.v1.Endpoint.protocol", portField, "weir.v1.Backend.port":
+		return field.JSONName()
+	case "weir.v1.Endpoint.backends":
+		return "DIP"
+	case "weir.v1.Backend.address", "weir.v1.SNATWorkload.address":
+		return "IP"
+	case "weir.v1.Backend.host":
+		return "Host"
+	case "weir.v1.VIP.snat":
+		return "SNAT"
+	}
+	return ""
+}
+
 // figure6 reads a document in the form of Figure 6. It has no names: the VIP is named after its
 // address, and hosts are mostly known by one of theirs, which the manager resolves.
-func (r *reader) figure6(doc *object) model.VIP {
-	vip := model.VIP{Tenant: model.DefaultTenant, Address: doc.get("VIP").required().address()}
-	if vip.Address.IsValid() {
-		vip.Name = "vip-" + label(vip.Address)
-	}
-	for _, e := range doc.get("Endpoint").required().list() {
-		vip.Endpoints = append(vip.Endpoints, figure6Endpoint(e.object()))
-	}
+func (r *reader) figure6(doc *object) *weirv1.VIP {
+	vip := &weirv1.VIP{Name: "vip"}
 	snat := doc.get("SNAT")
+	doc.order = slices.DeleteFunc(doc.order, func(name string) bool { return name == "SNAT" })
+	r.fields(doc, vip.ProtoReflect(), figure6Names)
+	if a, err := netip.ParseAddr(vip.GetAddress()); err == nil {
+		vip.Name = "vip-" + label(a)
+	}
 	for _, s := range snat.list() {
-		if addresses := s.object(); addresses.fields != nil {
-			addresses.get("IP").required().address()
-			addresses.end()
+		var workload weirv1.SNATWorkload
+		r.message(s, workload.ProtoReflect(), figure6Names)
+		if _, err := netip.ParseAddr(workload.GetAddress()); err != nil && !r.told(s.path) {
+			s.object().get("IP").refuse("must be an IP address, is %s", quote(workload.GetAddress()))
 		}
 	}
 	if snat.node != nil {
 		snat.warn("has no effect: it names no host, write spec.snat of a document of kind VIP")
 	}
-	doc.end()
 	return vip
-}
-
-func figure6Endpoint(o *object) model.Endpoint {
-	e := model.Endpoint{Protocol: protocol(o.get("protocol")), Port: o.get("port").required().port(1)}
-	for _, dip := range o.get("DIP").list() {
-		d := dip.object()
-		e.Backends = append(e.Backends, model.Backend{
-			Address: d.get("IP").required().address(),
-			Port:    d.get("port").port(e.Port),
-			Host:    d.get("Host").required().text(""),
-			Weight:  1,
-		})
-		d.end()
-	}
-	o.end()
-	return e
 }
 
 // label spells an address as the end of a DNS label: 1-2-3-4.

@@ -10,8 +10,11 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+	"google.golang.org/protobuf/proto"
 
+	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
 )
 
 // Version and a kind head the documents that this package reads and writes.
@@ -23,58 +26,58 @@ const (
 	KindPrefixList = "PrefixList"
 )
 
-// Resource is one document that was read: a VIP, or a pool, a prefix list or a tenant.
+// Resource is one document that was read.
 type Resource struct {
-	VIP        model.VIP
-	Pool       *model.AddressPool
-	Tenant     *model.Tenant
-	PrefixList *model.PrefixList
-	Warnings   Problems // what was read but has no effect
+	// Message is what the document says, without defaults: a *weirv1.VIP, AddressPool, PrefixList or Tenant.
+	Message  proto.Message
+	Warnings Problems // what was read but has no effect
 
 	places places
 }
 
 // Kind is that of the document.
-func (r Resource) Kind() string {
-	switch {
-	case r.Pool != nil:
-		return KindPool
-	case r.Tenant != nil:
-		return KindTenant
-	case r.PrefixList != nil:
-		return KindPrefixList
-	}
-	return Kind
-}
+func (r Resource) Kind() string { return string(r.Message.ProtoReflect().Descriptor().Name()) }
 
 // Name is that of what it describes.
 func (r Resource) Name() string {
-	switch {
-	case r.Pool != nil:
-		return r.Pool.Name
-	case r.Tenant != nil:
-		return r.Tenant.Name
-	case r.PrefixList != nil:
-		return r.PrefixList.Name
+	if named, ok := r.Message.(interface{ GetName() string }); ok {
+		return named.GetName()
 	}
-	return r.VIP.Name
+	return ""
 }
 
-// validate says what is wrong with it taken alone.
-func (r Resource) validate() error {
-	switch {
-	case r.Pool != nil:
-		return r.Pool.Validate()
-	case r.Tenant != nil:
-		return r.Tenant.Validate()
-	case r.PrefixList != nil:
-		return r.PrefixList.Validate()
+// newMessage is an empty resource of the kind, or nil.
+func newMessage(kind string) proto.Message {
+	switch kind {
+	case Kind:
+		return &weirv1.VIP{}
+	case KindPool:
+		return &weirv1.AddressPool{}
+	case KindPrefixList:
+		return &weirv1.PrefixList{}
+	case KindTenant:
+		return &weirv1.Tenant{}
 	}
-	return r.VIP.Validate()
+	return nil
 }
 
-// Locate tells an error about a field of the resource, by its path in the model, with its line in
-// the file. An error about a field that was left out names the line of what should hold it.
+// validate says what is wrong with it taken alone, with defaults for what it leaves out.
+func (r Resource) validate() (err error) {
+	switch m := r.Message.(type) {
+	case *weirv1.VIP:
+		_, err = rpc.VIPFromProto(m)
+	case *weirv1.AddressPool:
+		_, err = rpc.AddressPoolFromProto(m)
+	case *weirv1.PrefixList:
+		_, err = rpc.PrefixListFromProto(m)
+	case *weirv1.Tenant:
+		_, err = rpc.TenantFromProto("", m)
+	}
+	return err
+}
+
+// Locate tells an error about a field of the resource, by its path in the message, with its line
+// in the file. An error about a field that was left out names the line of what should hold it.
 func (r Resource) Locate(err *model.FieldError) *Problem {
 	path := r.places.spell(err.Field)
 	return r.places.problem(path, err.Reason)
@@ -111,6 +114,9 @@ func Repeated(resources []Resource) Problems {
 	type named struct{ kind, name string }
 	first := map[named]Resource{}
 	for _, r := range resources {
+		if r.Message == nil {
+			continue
+		}
 		name := named{r.Kind(), r.Name()}
 		before, taken := first[name]
 		if !taken {
@@ -179,33 +185,16 @@ func read(src *source, root *yaml.Node) (Resource, Problems) {
 	switch {
 	case doc.node == nil:
 		doc.refuse("must be an object, is empty")
-		return Resource{}, r.problems
 	case doc.fields == nil:
-		return Resource{}, r.problems
 	case doc.isFigure6():
 		r.places.spelling = figure6Spelling
-		resource.VIP = r.figure6(doc)
+		resource.Message = r.figure6(doc)
 	default:
-		switch kindOf(doc) {
-		case Kind:
-			resource.VIP = r.vip(doc)
-		case KindPool:
-			r.places.spelling = poolSpelling
-			pool := r.pool(doc)
-			resource.Pool = &pool
-		case KindTenant:
-			r.places.spelling = tenantSpelling
-			tenant := r.tenant(doc)
-			resource.Tenant = &tenant
-		case KindPrefixList:
-			r.places.spelling = prefixListSpelling
-			list := r.prefixList(doc)
-			resource.PrefixList = &list
-		default:
-			return Resource{}, r.problems
+		if resource.Message = kindOf(doc); resource.Message != nil {
+			r.document(doc, resource.Message)
 		}
 	}
-	if r.stopped() {
+	if resource.Message == nil || r.stopped() {
 		return Resource{}, r.problems
 	}
 	resource.Warnings, resource.places = r.warnings, r.places
@@ -215,4 +204,21 @@ func read(src *source, root *yaml.Node) (Resource, Problems) {
 		}
 	}
 	return resource, r.problems
+}
+
+// kindOf is an empty resource of the kind that the head of a document names, or nil.
+func kindOf(doc *object) proto.Message {
+	version, kind := doc.get("apiVersion").required(), doc.get("kind").required()
+	if s, ok := version.text(); ok && s != Version && version.node != nil {
+		version.refuse("must be %s, is %s", Version, quote(s))
+	}
+	s, ok := kind.text()
+	m := newMessage(s)
+	if ok && m == nil && kind.node != nil {
+		kind.refuse("must be %s, %s, %s or %s, is %s", Kind, KindPool, KindPrefixList, KindTenant, quote(s))
+	}
+	if len(doc.r.problems) > 0 {
+		return nil
+	}
+	return m
 }

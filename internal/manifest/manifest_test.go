@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -76,8 +78,8 @@ func TestLocate(t *testing.T) {
 	}{
 		{shop, "endpoints[0].backends[2].host", "shop.yaml:40: spec.endpoints[0].backends[2].host: is wrong"},
 		{shop, "endpoints[0].backends[2].tunnel", "shop.yaml:40: spec.endpoints[0].backends[2].tunnel: is wrong"},
-		{shop, "endpoints[0].healthCheck.path", "shop.yaml:45: spec.endpoints[0].healthCheck.http.path: is wrong"},
-		{shop, "endpoints[0].healthCheck.type", "shop.yaml:44: spec.endpoints[0].healthCheck: is wrong"},
+		{shop, "endpoints[0].healthCheck.http.path", "shop.yaml:45: spec.endpoints[0].healthCheck.http.path: is wrong"},
+		{shop, "endpoints[0].healthCheck", "shop.yaml:44: spec.endpoints[0].healthCheck: is wrong"},
 		{shop, "address", "shop.yaml:33: spec.address: is wrong"},
 		{shop, "name", "shop.yaml:30: metadata.name: is wrong"},
 		{shop, "labels", "shop.yaml:29: metadata.labels: is wrong"},
@@ -135,18 +137,16 @@ func FuzzParse(f *testing.F) {
 			if err := r.validate(); err != nil {
 				t.Fatalf("an invalid resource was accepted: %v", err)
 			}
-			text, err := Encode(NewDocument(r.VIP, 0, nil))
-			switch {
-			case r.Pool != nil:
-				text, err = Encode(NewPoolDocument(*r.Pool, 0, nil))
-			case r.PrefixList != nil:
-				text, err = Encode(NewPrefixListDocument(*r.PrefixList, 0, nil))
-			}
+			text, err := Encode(Document{Message: r.Message})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Parse("again", text); err != nil {
+			again, err := Parse("again", text)
+			if err != nil {
 				t.Fatalf("can't read back what was written: %v\n%s", err, text)
+			}
+			if !proto.Equal(again[0].Message, r.Message) {
+				t.Fatalf("read back as %v, was %v\n%s", again[0].Message, r.Message, text)
 			}
 		}
 	})
@@ -157,5 +157,20 @@ func TestLongLinesAreShortened(t *testing.T) {
 	_, err := Parse("long", []byte("a: ["+strings.Repeat("x,", 1<<20)+"]"))
 	if err == nil || len(err.Error()) > 1000 {
 		t.Errorf("got an error of %d bytes", len(fmt.Sprint(err)))
+	}
+}
+
+// "tcp:" alone says how, as "tcp: {}" does.
+func TestCheckByItsNameAlone(t *testing.T) {
+	for _, check := range []string{"{tcp: }", "{tcp: {}}", "\n        tcp:"} {
+		text := "apiVersion: weir/v1\nkind: VIP\nmetadata: {name: shop}\nspec:\n  address: 203.0.113.10\n  endpoints:\n" +
+			"    - port: 80\n      healthCheck: " + check + "\n"
+		resources, err := Parse("check", []byte(text))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if c := compiled(t, resources[0]).Endpoints[0].HealthCheck; c == nil || c.Type != model.CheckTCP {
+			t.Errorf("%s is %+v", check, c)
+		}
 	}
 }

@@ -9,12 +9,11 @@ import (
 	"github.com/weirlb/weir/internal/typo"
 )
 
-// object is a value with named fields. Fields are asked for by name; end refuses the others.
+// object is a value with named fields.
 type object struct {
 	value
 	fields map[string]value // nil: there is no object
 	order  []string         // names as they stand in the file
-	known  []string         // names that were asked for
 }
 
 // object reads the names of v's fields.
@@ -60,26 +59,20 @@ func (o *object) has(name string) bool {
 
 // get returns the field, which may be left out.
 func (o *object) get(name string) value {
-	o.known = append(o.known, name)
 	if v, ok := o.fields[name]; ok {
 		return v
 	}
 	return value{r: o.r, path: join(o.path, name), line: o.line}
 }
 
-// ignore accepts fields that are for output only.
-func (o *object) ignore(names ...string) {
-	o.known = append(o.known, names...)
-}
-
-// end refuses the fields that were not asked for.
-func (o *object) end() {
+// end refuses the fields that are not among the known ones.
+func (o *object) end(known ...string) {
 	for _, name := range o.order {
-		if slices.Contains(o.known, name) {
+		if slices.Contains(known, name) {
 			continue
 		}
 		v := o.fields[name]
-		switch near := typo.Nearest(name, o.known); {
+		switch near := typo.Nearest(name, known); {
 		case strings.HasPrefix(name, "“") || strings.HasPrefix(name, "”"):
 			v.refuse(`begins with a typographic quote, write "`)
 		case name == "<<":
@@ -87,8 +80,7 @@ func (o *object) end() {
 		case near != "":
 			v.refuse("unknown field, did you mean %s?", near)
 		default:
-			known := slices.Compact(slices.Sorted(slices.Values(o.known)))
-			v.refuse("unknown field, must be one of %s", strings.Join(known, ", "))
+			v.refuse("unknown field, must be one of %s", strings.Join(slices.Sorted(slices.Values(known)), ", "))
 		}
 	}
 }

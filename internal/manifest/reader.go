@@ -2,9 +2,7 @@ package manifest
 
 import (
 	"fmt"
-	"net/netip"
 	"strconv"
-	"time"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -42,11 +40,11 @@ func (r *reader) value(path string, node *yaml.Node, line int) value {
 	if r.values++; r.values == maxValues {
 		r.refuse(line, path, fmt.Sprintf("is too large: a document holds at most %d values, with aliases written out", maxValues))
 	}
+	if !r.stopped() && path != "" {
+		r.places.at[path] = line
+	}
 	if r.stopped() || node != nil && node.Tag == "!!null" {
 		node = nil
-	}
-	if node != nil && path != "" {
-		r.places.at[path] = line
 	}
 	return value{r: r, path: path, node: node, line: line}
 }
@@ -94,84 +92,6 @@ func (v value) required() value {
 		v.refuse("is required")
 	}
 	return v
-}
-
-// scalar returns the text of v as it stands in the file, or "" and false if there is none.
-func (v value) scalar(what string) (string, bool) {
-	if v.node == nil {
-		return "", false
-	}
-	if v.node.Kind != yaml.ScalarNode {
-		v.refuse("must be %s, is %s", what, describe(v.node))
-		return "", false
-	}
-	return v.node.Value, true
-}
-
-func (v value) text(byDefault string) string {
-	if s, ok := v.scalar("text"); ok {
-		return s
-	}
-	return byDefault
-}
-
-// number reads a whole number from low to high.
-func (v value) number(low, high, byDefault uint64) uint64 {
-	s, ok := v.scalar("a number")
-	if !ok {
-		return byDefault
-	}
-	n, err := strconv.ParseUint(s, 10, 64)
-	if err != nil || n < low || n > high {
-		v.refuse("must be a whole number from %d to %d, is %s", low, high, quote(s))
-		return byDefault
-	}
-	return n
-}
-
-func (v value) port(byDefault uint16) uint16 {
-	return uint16(v.number(1, 65535, uint64(byDefault)))
-}
-
-func (v value) duration(byDefault time.Duration) time.Duration {
-	s, ok := v.scalar("a duration")
-	if !ok {
-		return byDefault
-	}
-	d, err := time.ParseDuration(s)
-	if err != nil || d <= 0 {
-		v.refuse(`must be a positive duration such as "2s" or "500ms", is %s`, quote(s))
-		return byDefault
-	}
-	return d
-}
-
-func (v value) address() netip.Addr {
-	s, ok := v.scalar("an IP address")
-	if !ok {
-		return netip.Addr{}
-	}
-	a, err := netip.ParseAddr(s)
-	if err != nil {
-		v.refuse("must be an IP address, is %s", quote(s))
-	}
-	return a
-}
-
-// list returns the elements of v.
-func (v value) list() []value {
-	if v.node == nil {
-		return nil
-	}
-	if v.node.Kind != yaml.SequenceNode {
-		v.refuse("must be a list, is %s", describe(v.node))
-		return nil
-	}
-	elements := make([]value, 0, len(v.node.Content))
-	for i, node := range v.node.Content {
-		elements = append(elements, v.r.value(fmt.Sprintf("%s[%d]", v.path, i), node, node.Line))
-	}
-	return elements
 }
 
 func describe(n *yaml.Node) string {

@@ -42,10 +42,9 @@ const AllPortsCount = 65535
 
 // Validate says what is wrong with the tenant, each reason with the path of its field.
 func (t Tenant) Validate() error {
-	var errs []error
-	if !ValidName(t.Name) {
-		errs = append(errs, &FieldError{Field: "name", Reason: fmt.Sprintf("must be a DNS label, is %.70q", t.Name)})
-	}
+	var v validator
+	v.name("name", t.Name)
+	errs := v.errs
 	prefixes := func(field string, all []netip.Prefix) {
 		for i, p := range all {
 			if reason := OwnedPrefix(p); reason != "" {

@@ -60,7 +60,10 @@ var (
 )
 
 func (v *validator) name(field, s string) {
-	if !ValidName(s) {
+	switch {
+	case s == "":
+		v.refuse(field, "is required")
+	case !ValidName(s):
 		v.refuse(field, "must be a DNS label (lower-case letters, digits and -, at most 63), is %.64q", s)
 	}
 }
@@ -292,17 +295,17 @@ func (v *validator) healthCheck(path string, c HealthCheck) {
 	switch c.Type {
 	case CheckTCP:
 		if c.Path != "" || c.Host != "" {
-			v.refuse(path, "path and host are for http checks only")
+			v.refuse(path+".http", "is for http checks only")
 		}
 	case CheckHTTP:
 		if reason := checkPath(c.Path); reason != "" {
-			v.refuse(path+".path", "%s", reason)
+			v.refuse(path+".http.path", "%s", reason)
 		}
 		if c.Host != "" && !checkHost.MatchString(c.Host) {
-			v.refuse(path+".host", "must be a name or an address, with a port or without, of at most %d bytes, is %.64q", maxCheckHost, c.Host)
+			v.refuse(path+".http.host", "must be a name or an address, with a port or without, of at most %d bytes, is %.64q", maxCheckHost, c.Host)
 		}
 	default:
-		v.refuse(path+".type", "must be tcp or http, is %q", string(c.Type))
+		v.refuse(path, "must say how: tcp or http")
 	}
 	if c.Interval <= 0 {
 		v.refuse(path+".interval", "must be positive, is %s", c.Interval)
@@ -310,13 +313,16 @@ func (v *validator) healthCheck(path string, c HealthCheck) {
 	if c.Timeout <= 0 || c.Timeout > c.Interval {
 		v.refuse(path+".timeout", "must be positive and at most the interval (%s), is %s", c.Interval, c.Timeout)
 	}
-	if c.Rise == 0 {
-		v.refuse(path+".rise", "must be at least 1")
+	if c.Rise < 1 || c.Rise > maxCheckCount {
+		v.refuse(path+".rise", "must be 1 to %d, is %d", maxCheckCount, c.Rise)
 	}
-	if c.Fall == 0 {
-		v.refuse(path+".fall", "must be at least 1")
+	if c.Fall < 1 || c.Fall > maxCheckCount {
+		v.refuse(path+".fall", "must be 1 to %d, is %d", maxCheckCount, c.Fall)
 	}
 }
+
+// maxCheckCount bounds HealthCheck.Rise and HealthCheck.Fall.
+const maxCheckCount = 1000
 
 // Bounds of what a health check sends, in bytes.
 const (

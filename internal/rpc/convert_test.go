@@ -83,7 +83,7 @@ func drawCheck(t *rapid.T) *model.HealthCheck {
 	c := &model.HealthCheck{
 		Type: model.CheckHTTP, Path: "/healthz", Host: "shop.example", Port: rapid.Uint16().Draw(t, "check port"),
 		Interval: time.Duration(rapid.Int64Range(2, 1e11).Draw(t, "interval")),
-		Rise:     rapid.Uint32Min(1).Draw(t, "rise"), Fall: rapid.Uint32Min(1).Draw(t, "fall"),
+		Rise:     rapid.Uint32Range(1, 1000).Draw(t, "rise"), Fall: rapid.Uint32Range(1, 1000).Draw(t, "fall"),
 	}
 	c.Timeout = c.Interval / 2
 	return c
@@ -238,7 +238,7 @@ func TestEndpointsOfAllPorts(t *testing.T) {
 
 func TestDefaultsOfAVIP(t *testing.T) {
 	vip, err := VIPFromProto(&weirv1.VIP{Name: "shop", Address: "203.0.113.1", Endpoints: []*weirv1.Endpoint{{
-		Protocol: "tcp", Port: 80, HealthCheck: &weirv1.HealthCheck{Type: "tcp"},
+		Protocol: "tcp", Port: 80, HealthCheck: &weirv1.HealthCheck{Check: &weirv1.HealthCheck_Tcp{}},
 		Backends: []*weirv1.Backend{{Address: "10.0.0.1", Port: 80, Host: "host1"}},
 	}}})
 	if err != nil {

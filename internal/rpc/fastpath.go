@@ -12,7 +12,11 @@ func FastpathToProto(f *model.Fastpath) *weirv1.Fastpath {
 	if f == nil {
 		return nil
 	}
-	return &weirv1.Fastpath{Sources: prefixStrings(f.Sources), UdpPackets: f.UDPPackets}
+	p := &weirv1.Fastpath{Sources: prefixStrings(f.Sources)}
+	if f.UDPPackets != 0 {
+		p.UdpPackets = &f.UDPPackets
+	}
+	return p
 }
 
 // fastpath reads what FastpathToProto wrote; an address is the prefix of itself alone.

@@ -49,6 +49,8 @@ func (f *fields) add(err error) {
 func (f *fields) address(path, s string) netip.Addr {
 	a, err := netip.ParseAddr(s)
 	switch {
+	case s == "":
+		f.refuse(path, "is required")
 	case err != nil:
 		f.refuse(path, "must be an IP address, is %.64q", s)
 	case a.Is4In6():
@@ -77,7 +79,7 @@ func (f *fields) source(path, s string) netip.Prefix {
 	}
 	p, err := netip.ParsePrefix(s)
 	if err != nil || p.Addr().Is4In6() {
-		f.refuse(path, "must be an IP address or a prefix, is %.64q", s)
+		f.refuse(path, "must be a prefix such as 203.0.113.0/24, or an address, is %.64q", s)
 	}
 	return p
 }
@@ -103,12 +105,12 @@ func (f *fields) prefixes(path string, list []string) []netip.Prefix {
 	return all
 }
 
-// anyPort reads a port, or model.AllPorts.
+// anyPort reads a port, or model.AllPorts. A wrong one is not taken for that, of which other things hold.
 func (f *fields) anyPort(path string, n uint32) uint16 {
 	if n == model.AllPorts {
 		return model.AllPorts
 	}
-	return f.port(path, n)
+	return max(f.port(path, n), 1)
 }
 
 // oneOf reads a word that must be one of some; left out, it is the first.

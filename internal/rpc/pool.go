@@ -40,9 +40,7 @@ func AddressPoolFromProto(p *weirv1.AddressPool) (model.AddressPool, error) {
 		d := f.diversion("blackhole", hole.GetNextHops(), hole.GetCommunities())
 		pool.Blackhole = &d
 	}
-	if f.err() == nil {
-		f.add(pool.Validate())
-	}
+	f.add(pool.Validate())
 	return pool, f.err()
 }
 

@@ -27,21 +27,24 @@ func TenantToProto(t model.Tenant) *weirv1.Tenant {
 	return p
 }
 
-// TenantFromProto reads a tenant; its errors name fields below path.
+// TenantFromProto reads a tenant; its errors name fields below path, which may be empty.
 func TenantFromProto(path string, p *weirv1.Tenant) (model.Tenant, error) {
+	if path != "" {
+		path += "."
+	}
 	t := model.Tenant{Name: p.GetName()}
 	if q := p.GetQuotas(); q != nil {
 		t.Limits = model.Quotas{VIPs: q.Vips, Endpoints: q.Endpoints, Backends: q.Backends, Ports: q.Ports, Prefixes: q.Prefixes}
 	}
-	ranges, wrongRanges := ParsePrefixes(path+".ranges", p.GetRanges())
-	prefixes, wrongBackends := ParsePrefixes(path+".backends.prefixes", p.GetBackends().GetPrefixes())
+	ranges, wrongRanges := ParsePrefixes(path+"ranges", p.GetRanges())
+	prefixes, wrongBackends := ParsePrefixes(path+"backends.prefixes", p.GetBackends().GetPrefixes())
 	t.Ranges, t.Backends = ranges, model.TenantBackends{Prefixes: prefixes, Hosts: p.GetBackends().GetHosts()}
 	if err := errors.Join(wrongRanges, wrongBackends); err != nil {
 		return t, err
 	}
 	var errs []error
 	for _, err := range model.FieldErrors(t.Validate()) {
-		errs = append(errs, &model.FieldError{Field: path + "." + err.Field, Reason: err.Reason})
+		errs = append(errs, &model.FieldError{Field: path + err.Field, Reason: err.Reason})
 	}
 	return t, errors.Join(errs...)
 }
@@ -51,10 +54,13 @@ func ParsePrefixes(field string, texts []string) (prefixes []netip.Prefix, err e
 	var errs []error
 	for i, text := range texts {
 		p, err := netip.ParsePrefix(text)
+		if a, wrong := netip.ParseAddr(text); wrong == nil && a.Zone() == "" {
+			p, err = netip.PrefixFrom(a, a.BitLen()), nil
+		}
 		if err != nil {
 			errs = append(errs, &model.FieldError{
 				Field:  fmt.Sprintf("%s[%d]", field, i),
-				Reason: fmt.Sprintf("must be a prefix such as 203.0.113.0/24, is %.60q", text),
+				Reason: fmt.Sprintf("must be a prefix such as 203.0.113.0/24, or an address, is %.60q", text),
 			})
 			continue
 		}

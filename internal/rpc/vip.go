@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -52,10 +53,16 @@ func HealthCheckToProto(c *model.HealthCheck) *weirv1.HealthCheck {
 	if c == nil {
 		return nil
 	}
-	return &weirv1.HealthCheck{
-		Type: string(c.Type), Port: uint32(c.Port), Path: c.Path, Host: c.Host,
-		Interval: durationpb.New(c.Interval), Timeout: durationpb.New(c.Timeout), Rise: c.Rise, Fall: c.Fall,
+	p := &weirv1.HealthCheck{
+		Port: uint32(c.Port), Interval: durationpb.New(c.Interval), Timeout: durationpb.New(c.Timeout), Rise: c.Rise, Fall: c.Fall,
 	}
+	switch c.Type {
+	case model.CheckTCP:
+		p.Check = &weirv1.HealthCheck_Tcp{Tcp: &weirv1.TCPCheck{}}
+	case model.CheckHTTP:
+		p.Check = &weirv1.HealthCheck_Http{Http: &weirv1.HTTPCheck{Path: c.Path, Host: c.Host}}
+	}
+	return p
 }
 
 // VIPFromProto reads, completes with defaults and validates what a user wrote. Fields that are
@@ -86,7 +93,7 @@ func VIPFromProto(p *weirv1.VIP) (model.VIP, error) {
 
 func (f *fields) endpoint(path string, p *weirv1.Endpoint) model.Endpoint {
 	e := model.Endpoint{
-		Protocol:     f.protocol(path+".protocol", p.GetProtocol()),
+		Protocol:     model.TCP,
 		Port:         f.anyPort(path+".port", p.GetPort()),
 		HealthCheck:  f.healthCheck(path+".healthCheck", p.GetHealthCheck()),
 		AllUnhealthy: model.AllUnhealthy(p.GetAllUnhealthy()),
@@ -97,21 +104,28 @@ func (f *fields) endpoint(path string, p *weirv1.Endpoint) model.Endpoint {
 		Deny:         f.prefixes(path+".deny", p.GetDeny()),
 		AllowLists:   p.GetAllowLists(), DenyLists: p.GetDenyLists(),
 	}
+	if p.GetProtocol() != "" {
+		e.Protocol = f.protocol(path+".protocol", p.GetProtocol())
+	}
 	if p.GetIdleTimeout() != nil && e.IdleTimeout == 0 {
 		f.refuse(path+".idleTimeout", "must be %s to %s, is 0s", model.MinIdle, model.MaxIdle)
 	}
 	for i, b := range p.GetBackends() {
-		e.Backends = append(e.Backends, f.backend(fmt.Sprintf("%s.backends[%d]", path, i), b))
+		e.Backends = append(e.Backends, f.backend(fmt.Sprintf("%s.backends[%d]", path, i), b, e.Port))
 	}
 	return e
 }
 
-func (f *fields) backend(path string, p *weirv1.Backend) model.Backend {
+// backend reads a backend of an endpoint of the port.
+func (f *fields) backend(path string, p *weirv1.Backend, port uint16) model.Backend {
 	b := model.Backend{
 		Address: f.address(path+".address", p.GetAddress()),
-		Port:    f.anyPort(path+".port", p.GetPort()),
+		Port:    port,
 		Host:    p.GetHost(),
 		Weight:  1,
+	}
+	if p.GetPort() != 0 {
+		b.Port = f.port(path+".port", p.GetPort())
 	}
 	if p.Weight != nil {
 		b.Weight = p.GetWeight()
@@ -127,10 +141,15 @@ func (f *fields) healthCheck(path string, p *weirv1.HealthCheck) *model.HealthCh
 		return nil
 	}
 	c := &model.HealthCheck{
-		Type: model.CheckType(p.GetType()), Path: p.GetPath(), Host: p.GetHost(),
 		Interval: f.duration(path+".interval", p.GetInterval(), model.DefaultCheckInterval),
 		Timeout:  f.duration(path+".timeout", p.GetTimeout(), model.DefaultCheckTimeout),
 		Rise:     p.GetRise(), Fall: p.GetFall(),
+	}
+	switch check := p.GetCheck().(type) {
+	case *weirv1.HealthCheck_Tcp:
+		c.Type = model.CheckTCP
+	case *weirv1.HealthCheck_Http:
+		c.Type, c.Path, c.Host = model.CheckHTTP, cmp.Or(check.Http.GetPath(), "/"), check.Http.GetHost()
 	}
 	if p.GetPort() != 0 {
 		c.Port = f.port(path+".port", p.GetPort())

@@ -256,7 +256,7 @@ func hostName(i int) string { return fmt.Sprintf("host%d", i+1) }
 
 // vip is VIP number i; its backends are moved by round.
 func (w *world) vip(i, round int) *weirv1.VIP {
-	e := &weirv1.Endpoint{Protocol: "TCP", Port: 80, HealthCheck: &weirv1.HealthCheck{Type: "tcp", Interval: durationpb.New(10 * time.Second)}}
+	e := &weirv1.Endpoint{Protocol: "TCP", Port: 80, HealthCheck: &weirv1.HealthCheck{Check: &weirv1.HealthCheck_Tcp{}, Interval: durationpb.New(10 * time.Second)}}
 	for j := range backendsPerVIP {
 		host := (i*backendsPerVIP + j) % w.size.agents
 		n := i*backendsPerVIP + j
