@@ -24,7 +24,7 @@ type Translation interface {
 	SetSNAT(wanted []model.HostSNAT, excepted []netip.Prefix) error
 	AssignPort(flow agent.Flow) (external netip.AddrPort, found bool, err error)
 	OpenFlow(flow agent.Flow, sent uint32) (opened bool, err error)
-	EndFlow(flow agent.Flow) error
+	EndHeldFlow(flow agent.Flow) (ended bool, err error)
 	Unhold(workload uint32, packets int) error
 	RefusePorts(dip netip.Addr, until time.Duration) error
 	SNATUse(whole bool) ([]agent.SNATUse, error)
@@ -256,7 +256,8 @@ func (p *ports) take(ctx context.Context, n agent.Notice, now time.Time) {
 	user := p.workloads[n.Workload]
 	if user == nil {
 		if n.Kind == agent.NoticeHold { // it waits for nothing
-			p.warn("end the wait of a packet", errors.Join(p.config.Datapath.Unhold(n.Number, 1), p.config.Datapath.EndFlow(n.Flow)))
+			_, err := p.config.Datapath.EndHeldFlow(n.Flow)
+			p.warn("end the wait of a packet", errors.Join(p.config.Datapath.Unhold(n.Number, 1), err))
 		}
 		return
 	}

@@ -115,14 +115,15 @@ func (p *ports) exhaust(user *portUser, now time.Time) {
 	}
 }
 
-// giveUp tells the workload that a flow finds no port.
+// giveUp tells the workload that a flow finds no port, unless it has one by now: its SYN came again.
 func (p *ports) giveUp(user *portUser, held *heldFlow) {
-	user.exhausted += uint64(len(held.held))
-	if len(held.held) > 0 {
+	ended, err := p.config.Datapath.EndHeldFlow(held.flow)
+	p.warn("end a flow", err)
+	if ended && len(held.held) > 0 {
+		user.exhausted += uint64(len(held.held))
 		p.refuse(user, held.held[0])
 	}
 	p.drop(user, held, len(held.held))
-	p.warn("end a flow", p.config.Datapath.EndFlow(held.flow))
 	user.queue = slices.DeleteFunc(user.queue, func(h *heldFlow) bool { return h == held })
 	user.wants = user.wants && len(user.queue) > 0
 }

@@ -33,6 +33,7 @@ type portWorld struct {
 	unreleased error
 	given      []uint32
 	waiting    bool // OpenFlow finds that more waits, once
+	open       bool // what waited is open by now
 }
 
 func (w *portWorld) note(format string, args ...any) {
@@ -67,7 +68,7 @@ func (w *portWorld) OpenFlow(_ agent.Flow, sent uint32) (bool, error) {
 	return !more, nil
 }
 
-func (w *portWorld) EndFlow(agent.Flow) error                    { w.note("end"); return nil }
+func (w *portWorld) EndHeldFlow(agent.Flow) (bool, error)        { w.note("end"); return !w.open, nil }
 func (w *portWorld) Unhold(uint32, int) error                    { return nil }
 func (w *portWorld) RefusePorts(netip.Addr, time.Duration) error { w.note("refuse"); return nil }
 func (w *portWorld) Leave(to netip.Addr, packet []byte) error {
@@ -180,7 +181,7 @@ func TestPortsRefused(t *testing.T) {
 	w.refuse = rpc.RefusePorts(rpc.PortsExhausted, time.Second, errors.New("none left"))
 	p.take(t.Context(), waits(1, "one"), time.Now())
 	p.asking.Wait()
-	w.want(t, "ask 1", "refuse", "tell 3", "end")
+	w.want(t, "ask 1", "refuse", "end", "tell 3")
 	if warnings := p.warnings(); len(warnings) != 1 || warnings[0] != "no more ports for 10.1.0.2 as 203.0.113.20" {
 		t.Errorf("warnings are %q", warnings)
 	}
@@ -193,7 +194,7 @@ func TestPortsRefused(t *testing.T) {
 	p.tick(t.Context(), now.Add(time.Second))
 	p.asking.Wait()
 	p.tick(t.Context(), now.Add(time.Minute))
-	w.want(t, "ask 1", "ask 1", "tell 3", "end")
+	w.want(t, "ask 1", "ask 1", "end", "tell 3")
 }
 
 // For whom there is no room is told so; no ports would help.
@@ -213,6 +214,20 @@ func TestRangesAreToldWhenAskedFor(t *testing.T) {
 		if told != asked || len(uses) != 1 || len(uses[0].GetRangeNumbers()) != want || len(w.ranges) == 0 {
 			t.Errorf("asked: %v; it tells: %v, %v", asked, told, uses)
 		}
+	}
+}
+
+// A flow whose SYN has found a port meanwhile is neither ended nor refused when its time is over.
+func TestWhatHasAPortIsNotGivenUp(t *testing.T) {
+	w, p := newPortWorld(t)
+	w.refuse, w.open = connect.NewError(connect.CodeUnavailable, errors.New("away")), true
+	now := time.Now()
+	p.take(t.Context(), waits(1, "one"), now)
+	p.asking.Wait()
+	p.tick(t.Context(), now.Add(time.Minute))
+	w.want(t, "ask 1", "end")
+	if user := p.workloads[portKey.Address]; len(user.queue) != 0 || user.exhausted != 0 {
+		t.Errorf("%d flows wait, %d packets found no port", len(user.queue), user.exhausted)
 	}
 }
 

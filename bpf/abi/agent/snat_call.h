@@ -15,7 +15,7 @@ struct snat_flow_call {
 	struct session_key key;
 	struct address vip; /* result of snat_assign */
 	__be16 vip_port;
-	__u16 pad;
+	__u16 held; /* snat_close: 1: end it only if it is held */
 	__u32 seen; /* snat_open: packets of the flow that have been sent */
 	__u32 result; /* 1: done */
 };

@@ -75,15 +75,20 @@ static __noinline int snat_assign_port(struct snat_flow_call *call)
 	return 1;
 }
 
-/* Opens a held flow in which nothing waits but what was sent. */
+/*
+ * Opens a held flow in which nothing waits but what was sent. It may be open: a SYN that comes
+ * again begins a held flow anew, and may find a port.
+ */
 static __noinline int snat_open_gate(const struct snat_flow_call *call)
 {
 	struct session_key key = call->key;
 	struct snat_flow *flow = bpf_map_lookup_elem(&snat_flows, &key);
+	__u32 gate;
 
 	if (!flow)
 		return 1;
-	return __sync_val_compare_and_swap(&flow->gate, call->seen, SNAT_OPEN) == call->seen;
+	gate = __sync_val_compare_and_swap(&flow->gate, call->seen, SNAT_OPEN);
+	return gate == call->seen || gate & SNAT_OPEN;
 }
 
 /* What is counted of a workload counts for its tenant. */
@@ -181,13 +186,16 @@ int snat_open(struct snat_flow_call *call)
 	return 0;
 }
 
-/* Ends one flow. */
+/* Ends one flow; 0: it is no longer held, and goes on. */
 SEC("syscall")
 int snat_close(struct snat_flow_call *call)
 {
 	struct session_key key = call->key;
+	const struct snat_flow *flow = bpf_map_lookup_elem(&snat_flows, &key);
 
-	call->result = snat_end(&key);
+	call->result = !(call->held && flow && flow->gate & SNAT_OPEN);
+	if (call->result)
+		snat_end(&key);
 	return 0;
 }
 

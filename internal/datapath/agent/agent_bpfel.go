@@ -483,7 +483,7 @@ type agentSnatFlowCall struct {
 	Key     agentSessionKey
 	Vip     agentAddress
 	VipPort uint16
-	Pad     uint16
+	Held    uint16
 	Seen    uint32
 	Result  uint32
 }

@@ -70,7 +70,8 @@ func (d *Datapath) AssignPort(flow Flow) (external netip.AddrPort, found bool, e
 var ErrFlowGone = errors.New("the flow has ended")
 
 // OpenFlow ends the wait of a flow of which so many packets have been sent. It says false if more wait:
-// they are among the notices, or about to be.
+// they are among the notices, or about to be. A flow that does not wait is open: its SYN came again, and
+// found a port.
 func (d *Datapath) OpenFlow(flow Flow, sent uint32) (opened bool, err error) {
 	c := agentSnatFlowCall{Key: flow.key(), Seen: sent}
 	if err := call(d.objects.SnatOpen, &c); err != nil {
@@ -79,7 +80,16 @@ func (d *Datapath) OpenFlow(flow Flow, sent uint32) (opened bool, err error) {
 	return c.Result != 0, nil
 }
 
-// EndFlow forgets a flow.
+// EndHeldFlow forgets a flow that waits. It says false of one that has been opened: that goes on.
+func (d *Datapath) EndHeldFlow(flow Flow) (ended bool, err error) {
+	c := agentSnatFlowCall{Key: flow.key(), Held: 1}
+	if err := call(d.objects.SnatClose, &c); err != nil {
+		return false, fmt.Errorf("end %s: %w", flow, err)
+	}
+	return c.Result != 0, nil
+}
+
+// EndFlow forgets a flow, whether it waits or not.
 func (d *Datapath) EndFlow(flow Flow) error {
 	c := agentSnatFlowCall{Key: flow.key()}
 	if err := call(d.objects.SnatClose, &c); err != nil {

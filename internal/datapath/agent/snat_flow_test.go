@@ -62,6 +62,41 @@ func TestSNATHold(t *testing.T) {
 	r.holdBounds()
 }
 
+// A SYN that waits comes again when there are ports, and finds one. The daemon, who still has the first, finds the flow open,
+// and neither ends it as one that has waited for too long.
+func TestSNATSYNComesAgain(t *testing.T) {
+	r := snatRig(t, ranges(0))
+	for _, dip := range []string{native4, guest4, native6, guest6} {
+		remote, program := remote4, "to_uplink"
+		if netip.MustParseAddr(dip).Is6() {
+			remote = remote6
+		}
+		if dip == guest4 || dip == guest6 {
+			program = "from_workload"
+		}
+		r.listed(ranges(0))
+		syn := pkt.TCP(own(dip, 50000), remote, pkt.SYN)
+		if got := r.verdict(program, syn); got != "snat_queue" {
+			t.Fatalf("%s: verdict of a SYN without ports is %s", dip, got)
+		}
+		r.listed(ranges(1))
+		out := r.leaves(dip, syn)
+		flow := Flow{model.TCP, netip.MustParseAddrPort(own(dip, 50000)), netip.MustParseAddrPort(remote)}
+		if external, found, err := r.AssignPort(flow); err != nil || !found || external.Port() != out.SourcePort {
+			t.Errorf("%s: assigned %v, %v, %v, not %d", dip, external, found, err, out.SourcePort)
+		}
+		if opened, err := r.OpenFlow(flow, 1); !opened || err != nil {
+			t.Errorf("%s: a flow that is open is not opened: %v", dip, err)
+		}
+		if ended, err := r.EndHeldFlow(flow); ended || err != nil {
+			t.Errorf("%s: a flow that is open is ended as one that waits: %v", dip, err)
+		}
+		if again := r.leaves(dip, pkt.TCP(own(dip, 50000), remote, pkt.ACK)); again.SourcePort != out.SourcePort {
+			t.Errorf("%s: it goes on from port %d, not %d", dip, again.SourcePort, out.SourcePort)
+		}
+	}
+}
+
 // holdBounds has three packets wait already, of four that may.
 func (r *rig) holdBounds() {
 	r.t.Helper()

@@ -139,7 +139,7 @@ func (d *Datapath) endHeld() error {
 	}
 	for _, flow := range flows {
 		if !flow.Open {
-			if err := d.EndFlow(flow.Flow); err != nil {
+			if _, err := d.EndHeldFlow(flow.Flow); err != nil {
 				return err
 			}
 		}
