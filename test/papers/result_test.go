@@ -54,9 +54,13 @@ func TestSourcesSelectAndFold(t *testing.T) {
 func TestSourcesThatSelectNothingAreErrors(t *testing.T) {
 	document := decode(t, sample)
 	for _, from := range []source{
-		{path: "phases[name=other].cpu"}, {path: "phases.cpu"}, {path: "phases.name", fold: "sum"},
+		{path: "phases[name=other].cpu"},
+		{path: "phases.cpu"},
+		{path: "phases.name", fold: "sum"},
 		{path: "phases[7].cpu"},
-		{path: "nothing.there"}, {path: "phases.all", fold: "mean"}, {path: "[name=by the muxes].cpu"},
+		{path: "nothing.there"},
+		{path: "phases.all", fold: "mean"},
+		{path: "[name=by the muxes].cpu"},
 		{over: "rows.took.ns"},
 	} {
 		if got, err := from.value(document); err == nil {

@@ -156,20 +156,8 @@ func (d *Datapath) writeSNAT(row *snatRow) error {
 			lost[block] = gone
 		}
 	}
-	for block := range old {
-		if _, stays := blocks[block]; !stays {
-			if err := d.own(row.number, block, 0); err != nil {
-				return err
-			}
-		}
-	}
-	for block, ports := range blocks {
-		if old != nil && old[block] == ports {
-			continue
-		}
-		if err := d.own(row.number, block, ports); err != nil {
-			return err
-		}
+	if err := d.writeBlocks(row.number, old, blocks); err != nil {
+		return err
 	}
 	// A block that holds reclaimed ranges alone has a row still, which counts its flows.
 	for block := range held {
@@ -186,6 +174,26 @@ func (d *Datapath) writeSNAT(row *snatRow) error {
 	}
 	if len(lost) > 0 {
 		return d.endFlowsOn(row, lost)
+	}
+	return nil
+}
+
+// writeBlocks writes the rows of blocks that are not as they were.
+func (d *Datapath) writeBlocks(number uint32, old, blocks map[uint32]uint64) error {
+	for block := range old {
+		if _, stays := blocks[block]; !stays {
+			if err := d.own(number, block, 0); err != nil {
+				return err
+			}
+		}
+	}
+	for block, ports := range blocks {
+		if old != nil && old[block] == ports {
+			continue
+		}
+		if err := d.own(number, block, ports); err != nil {
+			return err
+		}
 	}
 	return nil
 }

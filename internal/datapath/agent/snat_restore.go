@@ -63,7 +63,7 @@ func (d *Datapath) readSNAT() error {
 
 // rangesOfOwned are the ranges that a workload has of a block, and those of them that take no new flow.
 func rangesOfOwned(key agentSnatBlockKey, owned agentSnatBlock) (held, reclaimed []model.Range) {
-	for r := range uint32(rangesOfBlock) {
+	for r := range rangesOfBlock {
 		number := model.Range(key.Block*rangesOfBlock + r)
 		switch {
 		case owned.Ports>>(r*model.RangePorts)&0xff != 0:

@@ -87,7 +87,7 @@ func compare(ctx context.Context, dir, bench, out string, how options, all *repo
 		results := summarise(bench, rounds)
 		fmt.Printf("%s, round %d of %d\n", bench, n+1, how.rounds)
 		printTable(os.Stdout, results)
-		all.Results = append(before, results...)
+		all.Results = slices.Concat(before, results)
 		if err := benchlab.Write(out, all); err != nil {
 			return err
 		}
