@@ -16,11 +16,15 @@ import (
 
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/audit"
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
 )
+
+// firstMessageKey is of the function that lifts the read deadline of a stream at its first message.
+type firstMessageKey struct{}
 
 // authenticate says who makes each request, and takes what it needs before its body is read.
 func (m *Manager) authenticate(next http.Handler, procedureOf func(*http.Request) string) http.Handler {
@@ -29,18 +33,19 @@ func (m *Manager) authenticate(next http.Handler, procedureOf func(*http.Request
 		if !caller.Anonymous() {
 			prove(r.Context())
 		}
-		c := &called{caller: caller}
+		c := audit.NewCall(caller)
 		m.handed(r)
-		ctx := context.WithValue(trust.WithIdentity(r.Context(), caller), calledKey{}, c)
+		ctx := audit.WithCall(trust.WithIdentity(r.Context(), caller), c)
+		ctx = context.WithValue(ctx, firstMessageKey{}, func() {
+			http.NewResponseController(w).SetReadDeadline(time.Time{}) //nolint:errcheck // not all writers have one
+		})
 		// What the request says of the caller has been read: nobody behind this reads it again.
 		r = r.WithContext(ctx)
 		answer := &watchedWriter{ResponseWriter: w, slow: m.slowReader}
-		c.began = func() { http.NewResponseController(w).SetReadDeadline(time.Time{}) } //nolint:errcheck // not all writers have one
 		m.boundReading(w, r, caller)
 		leave, err := m.entered(w, r, caller, procedureOf(r))
 		if err != nil {
-			c.procedure = shortened(r.URL.Path)
-			c.end(err)
+			c.Refuse(r.URL.Path, err)
 			apierr.Write(answer, r, err)
 		} else {
 			func() {
@@ -48,7 +53,7 @@ func (m *Manager) authenticate(next http.Handler, procedureOf func(*http.Request
 				next.ServeHTTP(answer, r)
 			}()
 		}
-		m.audit.record(c, r.URL.Path, answer)
+		m.audit.Record(c, r.URL.Path, answer.Header(), answer.code)
 	})
 }
 
@@ -421,13 +426,3 @@ func streams(path string) bool {
 
 // isWatch says whether a path is a watch of REST.
 func isWatch(path string) bool { return path == watchVIPsPath || path == watchEventsPath }
-
-// grpcStatus is the code in the trailers of an answer, or empty.
-func grpcStatus(h http.Header) string {
-	for _, name := range []string{"Grpc-Status", http.TrailerPrefix + "Grpc-Status"} {
-		if v := h.Get(name); v != "" {
-			return v
-		}
-	}
-	return ""
-}

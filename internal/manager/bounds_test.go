@@ -248,36 +248,6 @@ func TestHealthzIsTheLastLook(t *testing.T) {
 	}
 }
 
-// One caller's refusals do not drive those of others out of the audit log.
-func TestRefusalsAreNotedByCaller(t *testing.T) {
-	a := newAuditor("m1")
-	now := time.Unix(1000, 0)
-	refuse := func(identity, from string) {
-		a.add(trust.AuditEntry{Time: now, Identity: identity, From: from, Refused: true})
-	}
-	count := map[string]int{}
-	for i := range 100 {
-		now = now.Add(time.Second)
-		for range 20 {
-			refuse("nobody", fmt.Sprintf("192.0.2.1:%d", 1000+i))
-		}
-		refuse("nobody", "198.51.100.7:99")
-		if i%10 == 0 {
-			refuse("user/vic", "192.0.2.1:5")
-		}
-		for _, e := range a.take() {
-			who, _, _ := strings.Cut(e.From, ":")
-			count[e.Identity+" "+who]++
-		}
-	}
-	if n := count["nobody 192.0.2.1"]; n > 150 {
-		t.Errorf("%d refusals of one stranger were noted", n)
-	}
-	if count["nobody 198.51.100.7"] < 100 || count["user/vic 192.0.2.1"] != 10 {
-		t.Errorf("of others were noted %v", count)
-	}
-}
-
 // A mux that takes back what it said, each second, does not have all VIPs looked at each time.
 func TestWhatMuxesTakeBackIsPaced(t *testing.T) {
 	n := noticer{manager: &Manager{noticing: time.Second}, last: &store.State{}, muxes: muxFloor{connected: 1, floor: 10}}

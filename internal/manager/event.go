@@ -16,24 +16,10 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/authz"
+	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
-)
-
-// Kinds of things that events happen to; nodes have their role.
-const (
-	kindVIP     = "VIP"
-	kindPool    = "AddressPool"
-	kindList    = "PrefixList"
-	kindManager = "manager"
-)
-
-// Bounds of the queue of events.
-const (
-	eventBacklog = 4096
-	eventBatch   = 64                     // one transaction
-	eventPause   = 200 * time.Millisecond // between two, so that what repeats is folded
 )
 
 // reasons of events, by what an apply did.
@@ -41,54 +27,7 @@ var reasons = map[string]string{created: "Created", updated: "Updated"}
 
 func eventOf(a *weirv1.AppliedVIP) store.Event {
 	return store.Event{
-		Kind: kindVIP, Object: a.GetName(), Reason: reasons[a.GetChange()], Message: fmt.Sprintf("%s with address %s", a.GetChange(), a.GetAddress()),
-	}
-}
-
-// happened notes an event that a call made. Events are told as well as can be: when there are more than
-// the store takes, some are left out.
-func (m *Manager) happened(ctx context.Context, e store.Event) {
-	if by := caller(ctx); by != "" {
-		e.Message += " by " + by
-	}
-	if e.Kind == kindVIP && e.Tenant == "" {
-		e.Tenant = m.store.State().VIPs.At(e.Object).Tenant
-	}
-	m.note(e)
-}
-
-// note queues an event.
-func (m *Manager) note(e store.Event) {
-	e.Source = cmp.Or(e.Source, m.cfg.Name)
-	e.First, e.Last, e.Count = m.now(), m.now(), 1
-	select {
-	case m.events <- e:
-	default:
-		m.log.Debug("too many events: left one out", "reason", e.Reason, "name", e.Name())
-	}
-}
-
-// recordEvents writes the events that are queued until ctx ends.
-func (m *Manager) recordEvents(ctx context.Context) error {
-	recorder := m.store.NewRecorder()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case first := <-m.events:
-			batch := []store.Event{first}
-			for len(batch) < eventBatch && len(m.events) > 0 {
-				batch = append(batch, <-m.events)
-			}
-			if err := recorder.Record(ctx, m.now(), batch); err != nil && ctx.Err() == nil {
-				m.log.Warn("events are lost", "err", err)
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(eventPause):
-		}
+		Kind: events.KindVIP, Object: a.GetName(), Reason: reasons[a.GetChange()], Message: fmt.Sprintf("%s with address %s", a.GetChange(), a.GetAddress()),
 	}
 }
 
@@ -96,7 +35,7 @@ func (m *Manager) recordEvents(ctx context.Context) error {
 type eventFilter struct{ kind, object, tenant, severity string }
 
 func newEventFilter(kind, object, tenant, severity string) (eventFilter, error) {
-	kinds := []string{"", kindVIP, kindPool, kindList, string(model.RoleMux), string(model.RoleHost), kindManager}
+	kinds := []string{"", events.KindVIP, events.KindPool, events.KindPrefixList, string(model.RoleMux), string(model.RoleHost), events.KindManager}
 	if !slices.Contains(kinds, kind) {
 		return eventFilter{}, &model.FieldError{Field: "kind", Reason: fmt.Sprintf("must be one of %v, is %.64q", kinds[1:], kind)}
 	}

@@ -15,6 +15,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/audit"
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/trust"
@@ -72,7 +73,7 @@ func (m *Manager) forward(next http.Handler) http.Handler {
 		case r.Header.Get(forwardedBy) != "":
 			apierr.Write(w, r, rpc.RetryError(fmt.Errorf("manager %s leads no more: try again", m.cfg.Name)))
 		default:
-			noteEnd(r.Context(), nil) // the leader audits what it answers
+			audit.End(r.Context(), nil) // the leader audits what it answers
 			done, err := m.refusePorts(r)
 			if err != nil {
 				apierr.Write(w, r, err)

@@ -110,7 +110,7 @@ func (g *gate) run() {
 			g.end(err)
 			return
 		}
-		g.arrive(&visitor{Conn: conn, gate: g, source: sourceOf(conn.RemoteAddr().String())})
+		g.arrive(&visitor{Conn: conn, gate: g, source: bound.SourceOf(conn.RemoteAddr().String())})
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/audit"
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/trust"
@@ -43,13 +44,13 @@ func within(message any) error {
 
 // guarded permits a unary call, makes it, and notes how it ended.
 func (m *Manager) guarded(ctx context.Context, procedure string, request any, handle func(context.Context, any) (any, error)) (response any, err error) {
-	note(ctx, procedure, request)
+	audit.Begin(ctx, procedure, request)
 	if err = m.admit(ctx, procedure, request); err == nil {
 		if response, err = handle(ctx, request); err == nil {
 			authz.Redact(trust.FromContext(ctx), response)
 		}
 	}
-	noteEnd(ctx, err)
+	audit.End(ctx, err)
 	return response, err
 }
 
@@ -84,8 +85,12 @@ func (g guard) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.S
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		ctx, end := g.holdStream(ctx)
 		defer end()
-		err := ended(ctx, next(ctx, &guardedStream{StreamingHandlerConn: conn, ctx: ctx, manager: g.Manager, began: beganOf(ctx)}))
-		noteEnd(ctx, err)
+		began, ok := ctx.Value(firstMessageKey{}).(func())
+		if !ok {
+			began = func() {}
+		}
+		err := ended(ctx, next(ctx, &guardedStream{StreamingHandlerConn: conn, ctx: ctx, manager: g.Manager, began: began}))
+		audit.End(ctx, err)
 		return err
 	}
 }
@@ -104,7 +109,7 @@ func (s *guardedStream) Receive(message any) error {
 	if err := s.StreamingHandlerConn.Receive(message); err != nil {
 		return err
 	}
-	note(s.ctx, s.Spec().Procedure, message)
+	audit.Begin(s.ctx, s.Spec().Procedure, message)
 	if s.received {
 		if err := authz.Permit(trust.FromContext(s.ctx), s.manager.store.State(), s.Spec().Procedure, message); err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"connectrpc.com/connect"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/audit"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
@@ -29,7 +30,7 @@ func (m *Manager) atHolder(ctx context.Context, s *store.State, mux string) (*rp
 	if err != nil {
 		return nil, ctx, err
 	}
-	auditElsewhere(ctx)
+	audit.Elsewhere(ctx)
 	ctx, call := connect.NewClientContext(ctx)
 	call.RequestHeader().Set(forwardedBy, m.cfg.Name)
 	call.RequestHeader().Set(trust.OnBehalfHeader, encoded)

@@ -14,12 +14,15 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirlb/weir/internal/audit"
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/manager/publish"
 	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/telemetry"
+	"github.com/weirlb/weir/internal/tokenbucket"
 )
 
 // Config says where a manager listens and where its store is.
@@ -70,9 +73,9 @@ type Manager struct {
 	apart      apartness
 	settle     time.Duration // how long a move of buckets lasts at least
 	watches    watches
-	noticing   time.Duration    // between two looks at the conditions of VIPs
-	bookmark   time.Duration    // between two bookmarks of an idle watch
-	events     chan store.Event // that are not written yet
+	noticing   time.Duration // between two looks at the conditions of VIPs
+	bookmark   time.Duration // between two bookmarks of an idle watch
+	events     *events.Recorder
 	observed   *telemetry.Telemetry
 	peers      *peers
 
@@ -82,13 +85,13 @@ type Manager struct {
 	open     openStreams
 
 	strangers    strangers
-	requests     places        // of known callers, streams left out
-	large        places        // likewise, of those that need much memory
-	rates        buckets       // of known callers
-	strangerTime time.Duration // that strangers may take to send a request
-	slowReader   time.Duration // that a reader may take none of an answer
+	requests     places              // of known callers, streams left out
+	large        places              // likewise, of those that need much memory
+	rates        tokenbucket.Buckets // of known callers
+	strangerTime time.Duration       // that strangers may take to send a request
+	slowReader   time.Duration       // that a reader may take none of an answer
 
-	audit *auditor
+	audit *audit.Log
 
 	indexed indexedTenants
 
@@ -141,10 +144,11 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		reports: newReports(), tasks: newTasks(), stopping: make(chan struct{}), now: time.Now,
 		silence: defaultSilence, secretLife: defaultSecretLife, apart: newApartness(), apartAfter: apartAfter, sessions: newSessions(), settle: desired.SettleTime,
 		suspects: newSuspects(), resting: desired.RestTime,
-		bookmark: bookmarkTime, noticing: noticeTime, events: make(chan store.Event, eventBacklog),
-		peers: newPeers(identity.Access), identity: identity, audit: newAuditor(cfg.Name), strangerTime: bound.Callers[bound.Stranger].Sending, slowReader: slowReader,
+		bookmark: bookmarkTime, noticing: noticeTime,
+		peers: newPeers(identity.Access), identity: identity, audit: audit.New(cfg.Name, s, cfg.Log), strangerTime: bound.Callers[bound.Stranger].Sending, slowReader: slowReader,
 	}
 	m.ports = newPortRequests(m.portPlaces)
+	m.events = events.New(cfg.Name, s, func() time.Time { return m.now() }, m.log)
 	m.observe()
 	m.hub = publish.New(s, m.published)
 	return m, nil
@@ -194,11 +198,11 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.hub.Run(ctx) })
 	group.Go(func() error { return m.watchTrust(ctx) })
 	group.Go(func() error { return m.identity.Keep(ctx, m.store, m.log) })
-	group.Go(func() error { return m.writeAudit(ctx) })
+	group.Go(func() error { return m.audit.Run(ctx) })
 	group.Go(func() error { return m.hub.WatchMuxes(ctx) })
 	group.Go(func() error { return m.followManagers(ctx) })
 	group.Go(func() error { return m.watchStore(ctx) })
-	group.Go(func() error { return m.recordEvents(ctx) }) // muxes report to any replica
+	group.Go(func() error { return m.events.Run(ctx) }) // muxes report to any replica
 	group.Go(func() error {
 		return m.whileLeading(ctx, m.reconcile, m.watchSilence, m.endTransitions, m.endRests, m.watchFreeSlots, m.settleRestore, m.auditPorts, m.notice, m.rotateKeys, m.rotateSecrets, m.mitigate, m.store.Promote)
 	})

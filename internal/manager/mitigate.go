@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/mitigation"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
@@ -242,7 +243,7 @@ var stepReasons = map[model.OverloadAction]string{
 
 // tellStep tells people what was done about a VIP, and why.
 func (m *Manager) tellStep(d stepped, now time.Time) {
-	e := store.Event{Kind: kindVIP, Object: d.vip.Name, Tenant: d.vip.Tenant}
+	e := store.Event{Kind: events.KindVIP, Object: d.vip.Name, Tenant: d.vip.Tenant}
 	switch d.event {
 	case mitigation.Taken:
 		e.Warning, e.Reason = true, stepReasons[d.after.Action]
@@ -261,7 +262,7 @@ func (m *Manager) tellStep(d stepped, now time.Time) {
 	default:
 		return
 	}
-	m.note(e)
+	m.events.Record(e)
 }
 
 // stepText says what a step does to vip.

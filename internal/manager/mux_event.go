@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 )
@@ -35,15 +36,15 @@ var hostReasons = map[string]struct {
 
 // noteMuxDone notes what a mux did by itself about endpoints and VIPs. What is of no VIP, or not of its reasons, is
 // left out.
-func (m *Manager) noteMuxDone(mux string, events []*weirv1.MuxEvent) {
-	for _, e := range events[:min(len(events), maxMuxEvents)] {
+func (m *Manager) noteMuxDone(mux string, reported []*weirv1.MuxEvent) {
+	for _, e := range reported[:min(len(reported), maxMuxEvents)] {
 		address, what, err := toldOf(e)
 		vip, there := m.store.State().VIPAt(address)
 		if err != nil || !there || !slices.Contains(muxReasons, e.GetReason()) {
 			continue
 		}
-		m.note(store.Event{
-			Kind: kindVIP, Object: vip.Name, Tenant: vip.Tenant, Warning: e.GetWarning(), Reason: e.GetReason(),
+		m.events.Record(store.Event{
+			Kind: events.KindVIP, Object: vip.Name, Tenant: vip.Tenant, Warning: e.GetWarning(), Reason: e.GetReason(),
 			Message: what + ": " + cutMessage(e.GetMessage()), Source: mux,
 		})
 	}
@@ -51,9 +52,9 @@ func (m *Manager) noteMuxDone(mux string, events []*weirv1.MuxEvent) {
 
 // noteHostDone notes what a host did by itself about VIPs that have a backend on it, or a workload that leaves as they.
 // What it says of others is left out.
-func (m *Manager) noteHostDone(host string, events []*weirv1.MuxEvent) {
+func (m *Manager) noteHostDone(host string, reported []*weirv1.MuxEvent) {
 	state := m.store.State()
-	for _, e := range events[:min(len(events), maxMuxEvents)] {
+	for _, e := range reported[:min(len(reported), maxMuxEvents)] {
 		address, err := netip.ParseAddr(e.GetVip())
 		vip, there := state.VIPAt(address)
 		reason, known := hostReasons[e.GetReason()]
@@ -64,8 +65,8 @@ func (m *Manager) noteHostDone(host string, events []*weirv1.MuxEvent) {
 		if reason.figures {
 			text = fmt.Sprintf(text, e.GetUsed(), e.GetLimit())
 		}
-		m.note(store.Event{
-			Kind: kindVIP, Object: vip.Name, Tenant: vip.Tenant, Warning: reason.warning, Reason: e.GetReason(),
+		m.events.Record(store.Event{
+			Kind: events.KindVIP, Object: vip.Name, Tenant: vip.Tenant, Warning: reason.warning, Reason: e.GetReason(),
 			Message: address.String() + ": " + text, Source: host,
 		})
 	}

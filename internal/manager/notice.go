@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 )
@@ -16,7 +17,7 @@ const noticeTime = time.Second
 // notice notes the conditions of VIPs and what happens, until ctx ends.
 func (m *Manager) notice(ctx context.Context) error {
 	epoch, _ := m.store.Epoch()
-	m.note(store.Event{Kind: kindManager, Object: m.cfg.Name, Reason: "LeaderElected", Message: fmt.Sprintf("leads, in epoch %d", epoch)})
+	m.events.Record(store.Event{Kind: events.KindManager, Object: m.cfg.Name, Reason: "LeaderElected", Message: fmt.Sprintf("leads, in epoch %d", epoch)})
 	n := noticer{manager: m, pending: map[string]bool{}}
 	for {
 		state, changed := m.store.Watch()
@@ -73,7 +74,7 @@ func (n *noticer) look(ctx context.Context, s *store.State) error {
 	names := n.touched(s, muxes)
 	if n.last != nil {
 		for _, e := range nodeEvents(n.last, s, s.Since(n.last)) {
-			n.manager.note(e)
+			n.manager.events.Record(e)
 		}
 	}
 	conditions, now := map[string]store.Conditions{}, n.manager.now()
@@ -100,7 +101,7 @@ func (n *noticer) look(ctx context.Context, s *store.State) error {
 		}
 		conditions[name] = next
 		for _, e := range conditionEvents(vip, before, c) {
-			n.manager.note(e)
+			n.manager.events.Record(e)
 		}
 	}
 	n.last, n.muxes = s, muxes
@@ -163,26 +164,26 @@ func (n *noticer) touched(s *store.State, muxes muxFloor) map[string]bool {
 
 // conditionEvents are what a VIP's conditions tell, after those that were noted before.
 func conditionEvents(vip model.VIP, before store.Conditions, c conditions) []store.Event {
-	var events []store.Event
+	var happened []store.Event
 	add := func(now condition, before string) {
 		if before == now.reason || now.reason == reasonPending {
 			return
 		}
-		events = append(events, store.Event{
-			Kind: kindVIP, Object: vip.Name, Tenant: vip.Tenant, Warning: now.status != isTrue && now.reason != reasonNotYet,
+		happened = append(happened, store.Event{
+			Kind: events.KindVIP, Object: vip.Name, Tenant: vip.Tenant, Warning: now.status != isTrue && now.reason != reasonNotYet,
 			Reason: now.reason, Message: now.message,
 		})
 	}
 	add(c.programmed, before.Programmed.Reason)
 	add(c.healthy, before.Healthy.Reason)
-	return events
+	return happened
 }
 
 // nodeEvents are what nodes and backends tell from one State to the next.
 func nodeEvents(last, s *store.State, delta store.Delta) []store.Event {
-	var events []store.Event
+	var happened []store.Event
 	add := func(node model.Node, warning bool, reason, format string, args ...any) {
-		events = append(events, store.Event{
+		happened = append(happened, store.Event{
 			Kind: string(node.Role), Object: node.Name, Warning: warning, Reason: reason, Message: fmt.Sprintf(format, args...),
 		})
 	}
@@ -209,14 +210,14 @@ func nodeEvents(last, s *store.State, delta store.Delta) []store.Event {
 		}
 	}
 	for host := range delta.Health {
-		events = append(events, healthEvents(last, s, host)...)
+		happened = append(happened, healthEvents(last, s, host)...)
 	}
-	return events
+	return happened
 }
 
 // healthEvents are what a host tells of its backends. They are of their VIP, a line for each backend.
 func healthEvents(last, s *store.State, host string) []store.Event {
-	var events []store.Event
+	var happened []store.Event
 	before := last.Health.At(host)
 	for key, now := range s.Health.At(host) {
 		old, known := before[key]
@@ -227,13 +228,13 @@ func healthEvents(last, s *store.State, host string) []store.Event {
 		if !there {
 			continue
 		}
-		e := store.Event{Kind: kindVIP, Object: vip.Name, Tenant: vip.Tenant, Source: host, Reason: "BackendHealthy"}
+		e := store.Event{Kind: events.KindVIP, Object: vip.Name, Tenant: vip.Tenant, Source: host, Reason: "BackendHealthy"}
 		e.Message = fmt.Sprintf("backend %s is %s", key.Backend, now.Health)
 		if now.Health == model.HealthUnhealthy {
 			e.Warning, e.Reason = true, "BackendUnhealthy"
 			e.Message += ": " + now.Reason
 		}
-		events = append(events, e)
+		happened = append(happened, e)
 	}
-	return events
+	return happened
 }

@@ -10,6 +10,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/authz"
+	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -102,7 +103,7 @@ func (m *Manager) DeleteAddressPool(ctx context.Context, r *weirv1.DeleteAddress
 		return nil, apierr.ToConnect(err)
 	}
 	m.log.InfoContext(ctx, "pool deleted", "pool", r.GetName(), "generation", generation)
-	m.happened(ctx, store.Event{Kind: kindPool, Object: r.GetName(), Reason: "Deleted", Message: "pool deleted"})
+	m.events.RecordCall(ctx, store.Event{Kind: events.KindPool, Object: r.GetName(), Reason: "Deleted", Message: "pool deleted"})
 	return &weirv1.DeleteAddressPoolResponse{}, nil
 }
 

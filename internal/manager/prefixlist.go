@@ -12,6 +12,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/authz"
+	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -158,8 +159,8 @@ func (m *Manager) happenedToLists(ctx context.Context, applied []*weirv1.Applied
 			continue
 		}
 		m.log.InfoContext(ctx, "prefix list applied", "name", a.Name, "change", a.Change, "generation", generation)
-		m.happened(ctx, store.Event{
-			Kind: kindList, Object: a.Name, Tenant: m.store.State().PrefixLists.At(a.Name).Tenant, Reason: reasons[a.Change],
+		m.events.RecordCall(ctx, store.Event{
+			Kind: events.KindPrefixList, Object: a.Name, Tenant: m.store.State().PrefixLists.At(a.Name).Tenant, Reason: reasons[a.Change],
 			Message: fmt.Sprintf("prefix list %s: %d prefixes added, %d removed", a.Change, a.Added, a.Removed),
 		})
 	}
@@ -285,7 +286,7 @@ func (m *Manager) DeletePrefixList(ctx context.Context, r *weirv1.DeletePrefixLi
 		return nil, apierr.ToConnect(err)
 	}
 	m.log.InfoContext(ctx, "prefix list deleted", "name", r.GetName(), "generation", generation)
-	m.happened(ctx, store.Event{Kind: kindList, Object: r.GetName(), Tenant: tenant, Reason: "Deleted", Message: "prefix list deleted"})
+	m.events.RecordCall(ctx, store.Event{Kind: events.KindPrefixList, Object: r.GetName(), Tenant: tenant, Reason: "Deleted", Message: "prefix list deleted"})
 	return &weirv1.DeletePrefixListResponse{}, nil
 }
 

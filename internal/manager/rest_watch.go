@@ -11,6 +11,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/audit"
 )
 
 // The paths of the watches of REST.
@@ -50,12 +51,12 @@ func (m *Manager) restWatches() map[string]restWatch {
 func (m *Manager) guardedWatch(ctx context.Context, watch restWatch, request proto.Message, send func(proto.Message) error) error {
 	ctx, end := m.holdStream(ctx)
 	defer end()
-	note(ctx, watch.procedure, request)
+	audit.Begin(ctx, watch.procedure, request)
 	err := m.admit(ctx, watch.procedure, request)
 	if err == nil {
 		err = ended(ctx, watch.run(ctx, request, send))
 	}
-	noteEnd(ctx, err)
+	audit.End(ctx, err)
 	return err
 }
 

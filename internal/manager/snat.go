@@ -18,6 +18,7 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/snat"
@@ -259,8 +260,8 @@ func (m *Manager) notePorts(vip model.VIP, err error) {
 	}
 	var refusal *connect.Error
 	errors.As(err, &refusal)
-	m.note(store.Event{
-		Kind: kindVIP, Object: vip.Name, Tenant: vip.Tenant, Warning: true, Reason: event, Message: refusal.Message(),
+	m.events.Record(store.Event{
+		Kind: events.KindVIP, Object: vip.Name, Tenant: vip.Tenant, Warning: true, Reason: event, Message: refusal.Message(),
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/snat"
@@ -82,7 +83,7 @@ const (
 
 // mayResend says whether a node may have all of its tables once more: one that lies would have them each second.
 func (m *Manager) mayResend(node string) bool {
-	return m.rates.take("resend "+node, resendsRate, resendsAtOnce, 1, m.now()) == 0
+	return m.rates.Take("resend "+node, resendsRate, resendsAtOnce, 1, m.now()) == 0
 }
 
 // auditHost compares what a host's tables hold of SNAT with the store, where the host says that it knows what was
@@ -124,7 +125,7 @@ func (m *Manager) fault(where string, e store.Event) {
 	e.Warning = true
 	m.meters.portFaults.WithLabelValues(where).Inc()
 	m.log.Warn("source NAT: tables differ, mending them", "node", e.Object, "reason", e.Message)
-	m.note(e)
+	m.events.Record(e)
 }
 
 // auditPorts holds what the store has of ports to what must be, while this manager leads: no range is in two
@@ -168,7 +169,7 @@ func (m *Manager) mendPorts(ctx context.Context) error {
 			continue
 		}
 		m.fault(faultStore, store.Event{
-			Kind: kindVIP, Object: name, Tenant: s.VIPs.At(name).Tenant, Reason: "PortsMended",
+			Kind: events.KindVIP, Object: name, Tenant: s.VIPs.At(name).Tenant, Reason: "PortsMended",
 			Message: fmt.Sprintf("the ranges of %d workloads were not what they must be", n),
 		})
 	}

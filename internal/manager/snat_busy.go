@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/audit"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/store"
@@ -52,12 +53,12 @@ func (m *Manager) enterPorts(w http.ResponseWriter, r *http.Request) (leave func
 	}
 	if caller := trust.FromContext(r.Context()); caller.Kind != trust.Host && caller.Method != trust.Insecure {
 		err := connect.NewError(connect.CodePermissionDenied, fmt.Errorf("%s may not call AllocatePorts: only hosts do", caller))
-		noteEnd(r.Context(), err)
+		audit.End(r.Context(), err)
 		apierr.Write(w, r, err)
 		return nil, false
 	}
 	if err := readPorts(w, r); err != nil {
-		noteEnd(r.Context(), err)
+		audit.End(r.Context(), err)
 		apierr.Write(w, r, err)
 		return nil, false
 	}
@@ -65,7 +66,7 @@ func (m *Manager) enterPorts(w http.ResponseWriter, r *http.Request) (leave func
 	if m.ports.line.enter(r.Context(), who, r.Header.Get(forwardedBy) != "", m.stopping) {
 		return sync.OnceFunc(func() { m.ports.line.leave(who) }), true
 	}
-	noteEnd(r.Context(), nil) // who asks for ports while others do is no stranger
+	audit.End(r.Context(), nil) // who asks for ports while others do is no stranger
 	m.meters.portRequests.WithLabelValues(rpc.PortsRate).Inc()
 	if r.Header.Get("Content-Type") == "application/proto" { // as hosts send it
 		m.ports.busy.write(w)

@@ -9,13 +9,14 @@ import (
 
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/rpc/bound"
+	"github.com/weirlb/weir/internal/tokenbucket"
 	"github.com/weirlb/weir/internal/trust"
 )
 
 // strangers bounds what those that are not known ask for: before a byte of their requests is read, inflated or parsed.
 type strangers struct {
 	places places
-	rates  buckets
+	rates  tokenbucket.Buckets
 }
 
 var errStrangers = errors.New("too many requests of callers that are not known: try again")
@@ -23,13 +24,13 @@ var errStrangers = errors.New("too many requests of callers that are not known: 
 // askTrust says whether the store may be asked once more whether it knows what a stranger shows.
 func (s *strangers) askTrust(from string, now time.Time) bool {
 	b := bound.Callers[bound.Stranger]
-	return s.rates.take("trust "+sourceOf(from), b.Rate, b.Burst, 1, now) == 0
+	return s.rates.Take("trust "+bound.SourceOf(from), b.Rate, b.Burst, 1, now) == 0
 }
 
 // enter takes a place of a stranger's request, which leave gives back.
 func (s *strangers) enter(from string, now time.Time) (leave func(), err error) {
-	b, source := bound.Callers[bound.Stranger], sourceOf(from)
-	if wait := s.rates.take(source, b.Rate, b.Burst, 1, now); wait > 0 {
+	b, source := bound.Callers[bound.Stranger], bound.SourceOf(from)
+	if wait := s.rates.Take(source, b.Rate, b.Burst, 1, now); wait > 0 {
 		return nil, rpc.RetryAfter(connect.CodeResourceExhausted, errStrangers, wait)
 	}
 	if leave = s.places.takePlace(source, b.All, b.Each); leave == nil {

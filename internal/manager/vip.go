@@ -12,10 +12,12 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/telemetry"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 // ApplyVIPs admits the VIPs and pools and writes them with their tables: all of them or none. In a dry
@@ -111,13 +113,13 @@ func (m *Manager) putOn(
 	for _, a := range done.vips {
 		if a.Change != unchanged {
 			m.log.InfoContext(ctx, "VIP applied", "vip", a.Name, "change", a.Change, "generation", generation)
-			m.happened(ctx, eventOf(a))
+			m.events.RecordCall(ctx, eventOf(a))
 		}
 	}
 	for _, a := range done.pools {
 		if a.Change != unchanged {
 			m.log.InfoContext(ctx, "pool applied", "pool", a.Name, "change", a.Change, "generation", generation)
-			m.happened(ctx, store.Event{Kind: kindPool, Object: a.Name, Reason: reasons[a.Change], Message: "pool " + a.Change})
+			m.events.RecordCall(ctx, store.Event{Kind: events.KindPool, Object: a.Name, Reason: reasons[a.Change], Message: "pool " + a.Change})
 		}
 	}
 	return done, nil
@@ -138,7 +140,7 @@ func (m *Manager) records(ctx context.Context, s *store.State, vips []model.VIP)
 		if record.Created.IsZero() {
 			record.Created = now
 		}
-		record.Updated, record.By = now, caller(ctx)
+		record.Updated, record.By = now, trust.CallerName(ctx)
 		records[vip.Name] = record
 	}
 	return records

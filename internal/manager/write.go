@@ -10,19 +10,12 @@ import (
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
 )
-
-// caller is who makes the call, for records and events.
-func caller(ctx context.Context) string {
-	if i := trust.FromContext(ctx); !i.Anonymous() && i.Method != trust.Insecure {
-		return i.String()
-	}
-	return ""
-}
 
 // CreateVIP creates a VIP.
 func (m *Manager) CreateVIP(ctx context.Context, r *weirv1.CreateVIPRequest) (*weirv1.CreateVIPResponse, error) {
@@ -142,8 +135,8 @@ func (m *Manager) DeleteVIP(ctx context.Context, r *weirv1.DeleteVIPRequest) (*w
 		return nil, apierr.ToConnect(err)
 	}
 	m.log.InfoContext(ctx, "VIP deleted", "vip", r.GetName(), "generation", generation)
-	m.happened(ctx, store.Event{
-		Kind: kindVIP, Object: gone.Name, Tenant: gone.Tenant, Reason: "Deleted",
+	m.events.RecordCall(ctx, store.Event{
+		Kind: events.KindVIP, Object: gone.Name, Tenant: gone.Tenant, Reason: "Deleted",
 		Message: fmt.Sprintf("deleted; %s is free", gone.Address),
 	})
 	return &weirv1.DeleteVIPResponse{Generation: uint64(generation)}, nil

@@ -141,6 +141,14 @@ func WithIdentity(ctx context.Context, i Identity) context.Context {
 	return context.WithValue(ctx, contextKey{}, i)
 }
 
+// CallerName is the name of who makes the call, for records and events; empty: nobody is known by name.
+func CallerName(ctx context.Context) string {
+	if i := FromContext(ctx); !i.Anonymous() && i.Method != Insecure {
+		return i.String()
+	}
+	return ""
+}
+
 // FromContext is who makes the call: nobody if the context says nothing.
 func FromContext(ctx context.Context) Identity {
 	i, _ := ctx.Value(contextKey{}).(Identity)

@@ -1,0 +1,82 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"strings"
+	"unicode"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+)
+
+// nouns are what the names in calls are of, by the procedure's noun.
+var nouns = map[string]string{
+	"VIP": "vip", "VIPs": "vip", "Ports": "vip", "AddressPool": "pool", "PrefixList": "prefixlist", "Node": "node", "Manager": "manager", "User": "user", "Tenant": "tenant", "Tenants": "tenant",
+}
+
+// nounOf is what a name in a call is of.
+func nounOf(procedure string) string {
+	name := path.Base(procedure)
+	return nouns[strings.TrimLeftFunc(name[min(1, len(name)):], unicode.IsLower)]
+}
+
+// subject names what a call is about, as kind/name.
+func subject(procedure string, message any) string {
+	var names []string
+	add := func(kind, name string) { names = append(names, kind+"/"+shortened(name)) }
+	switch r := message.(type) {
+	case *weirv1.ApplyVIPsRequest:
+		for _, pool := range r.GetPools() {
+			add("pool", pool.GetName())
+		}
+		for _, list := range r.GetPrefixLists() {
+			add("prefixlist", list.GetName())
+		}
+		for _, vip := range r.GetVips() {
+			add("vip", vip.GetName())
+		}
+	case *weirv1.ApplyTenantsRequest:
+		for _, t := range r.GetTenants() {
+			add("tenant", t.GetName())
+		}
+	case *weirv1.CreateVIPRequest:
+		add("vip", r.GetVip().GetName())
+	case *weirv1.CreateAddressPoolRequest:
+		add("pool", r.GetPool().GetName())
+	case *weirv1.CreatePrefixListRequest:
+		add("prefixlist", r.GetPrefixList().GetName())
+	case *weirv1.CreateUserRequest:
+		add("user", r.GetUser().GetName())
+	case *weirv1.CreateTokenRequest:
+		names = append(names, "token of "+r.GetRole()+"/"+cmp.Or(r.GetName(), "*"))
+	case *weirv1.DeleteTokenRequest:
+		add("token", r.GetId())
+	case *weirv1.JoinRequest:
+		add(r.GetRole(), r.GetName())
+	case *weirv1.RevokeMemberRequest:
+		add(r.GetRole(), r.GetName())
+	case *weirv1.CaptureRequest:
+		add("mux", r.GetMux())
+	case interface{ GetName() string }:
+		if noun := nounOf(procedure); noun != "" {
+			add(noun, r.GetName())
+		} else {
+			names = append(names, r.GetName())
+		}
+	}
+	const most = 10
+	if n := len(names); n > most {
+		names = append(names[:most], fmt.Sprintf("and %d more", n-most))
+	}
+	return shortened(strings.Join(names, " "))
+}
+
+// shortened cuts a text that strangers may have written.
+func shortened(s string) string {
+	const most = 512
+	if len(s) > most {
+		s = s[:most] + "..."
+	}
+	return s
+}
