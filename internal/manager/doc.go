@@ -1,12 +1,14 @@
 // Package manager is the control plane: it admits what users write, computes tables, and streams
 // them to muxes and hosts.
 //
-//	WeirService.Apply ─▶ desired.Admit, tables ─▶ store.Update (one transaction)
-//	SyncService.Report ─▶ status, health ─────────▶ store
+//	ApplyVIPs ─▶ authz.Permit ─▶ desired.Admit, tables ─▶ store.Update (one transaction)
+//	ReportMux, ReportHost ─▶ status, health ──────▶ store
 //	                                                 │ newest State
 //	           reconcile: health ─▶ tables ◀─────────┤
 //	           transitions: counts ─▶ tables ◀───────┤
 //	           package publish ─▶ nodes' streams ◀───┘
+//
+// Errors of the API are package apierr, who may call what is authz, the audit log audit, events of resources events.
 //
 // Invariants:
 //   - nothing lives only here: State is the store's, and what streams sent is theirs to forget;
