@@ -16,13 +16,6 @@ func PrefixListToProto(l model.PrefixList) *weirv1.PrefixList {
 	return &weirv1.PrefixList{Name: l.Name, Tenant: l.Tenant, Labels: l.Labels}
 }
 
-// PrefixListToProtoWhole writes l with its prefixes.
-func PrefixListToProtoWhole(l model.PrefixList) *weirv1.PrefixList {
-	p := PrefixListToProto(l)
-	p.Prefixes = PrefixesToProto(l.Prefixes)
-	return p
-}
-
 // PrefixesToProto writes the prefixes of s in order, those of full length as addresses.
 func PrefixesToProto(s model.PrefixSet) []string { return prefixStrings(slices.Collect(s.All())) }
 
