@@ -18,7 +18,6 @@ var words = map[string][]any{
 	"weir.v1.Endpoint.allUnhealthy": {"", "keep", "refuse"},
 	"weir.v1.Endpoint.affinity":     {"", "none", "client"},
 	"weir.v1.Endpoint.synCookies":   {"", "auto", "always", "never"},
-	"weir.v1.HealthCheck.type":      {"tcp", "http"},
 	"weir.v1.SNAT.filtering":        {"", "address-and-port-dependent", "address-dependent", "endpoint-independent"},
 	"weir.v1.SNAT.exhausted":        {"", "reject", "drop"},
 	"/v1/nodes.role":                {"", "mux", "host"},

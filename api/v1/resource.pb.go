@@ -2058,7 +2058,7 @@ type BackendStatus struct {
 	Buckets      uint32 `protobuf:"varint,4,opt,name=buckets,proto3" json:"buckets,omitempty"`
 	BucketsTotal uint32 `protobuf:"varint,5,opt,name=buckets_total,json=bucketsTotal,proto3" json:"buckets_total,omitempty"`
 	// Buckets that moved away lately; hosts hand connections of theirs back until the last has ended.
-	BucketsCeded uint32 `protobuf:"varint,6,opt,name=buckets_ceded,json=bucketsCeded,proto3" json:"buckets_ceded,omitempty"`
+	BucketsDraining uint32 `protobuf:"varint,6,opt,name=buckets_draining,json=bucketsDraining,proto3" json:"buckets_draining,omitempty"`
 	// Connections that its host remembers, and those of them that carry no cookie.
 	Sessions              uint64 `protobuf:"varint,7,opt,name=sessions,proto3" json:"sessions,omitempty"`
 	SessionsWithoutCookie uint64 `protobuf:"varint,8,opt,name=sessions_without_cookie,json=sessionsWithoutCookie,proto3" json:"sessions_without_cookie,omitempty"`
@@ -2131,9 +2131,9 @@ func (x *BackendStatus) GetBucketsTotal() uint32 {
 	return 0
 }
 
-func (x *BackendStatus) GetBucketsCeded() uint32 {
+func (x *BackendStatus) GetBucketsDraining() uint32 {
 	if x != nil {
-		return x.BucketsCeded
+		return x.BucketsDraining
 	}
 	return 0
 }
@@ -3876,14 +3876,14 @@ const file_v1_resource_proto_rawDesc = "" +
 	"first_time\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\tfirstTime\x127\n" +
 	"\tlast_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\blastTime\x12)\n" +
-	"\x10resource_version\x18\f \x01(\x04R\x0fresourceVersion\"\x8b\x02\n" +
+	"\x10resource_version\x18\f \x01(\x04R\x0fresourceVersion\"\x91\x02\n" +
 	"\rBackendStatus\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x16\n" +
 	"\x06health\x18\x02 \x01(\tR\x06health\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
 	"\abuckets\x18\x04 \x01(\rR\abuckets\x12#\n" +
-	"\rbuckets_total\x18\x05 \x01(\rR\fbucketsTotal\x12#\n" +
-	"\rbuckets_ceded\x18\x06 \x01(\rR\fbucketsCeded\x12\x1a\n" +
+	"\rbuckets_total\x18\x05 \x01(\rR\fbucketsTotal\x12)\n" +
+	"\x10buckets_draining\x18\x06 \x01(\rR\x0fbucketsDraining\x12\x1a\n" +
 	"\bsessions\x18\a \x01(\x04R\bsessions\x126\n" +
 	"\x17sessions_without_cookie\x18\b \x01(\x04R\x15sessionsWithoutCookie\"\x93\x01\n" +
 	"\x04Node\x12\x12\n" +

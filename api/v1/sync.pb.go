@@ -1602,7 +1602,7 @@ type SyncHostResponse struct {
 	Removed  []*HostBackendKey `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
 	// Outer sources to accept, addresses and prefixes: all muxes, every time.
 	Muxes []string `protobuf:"bytes,5,rep,name=muxes,proto3" json:"muxes,omitempty"`
-	// The pool's secret, 40 bytes; once on a stream, when a backend has ceded buckets.
+	// The pool's secret, 40 bytes; once on a stream, when a backend has draining buckets.
 	HashKey []byte `protobuf:"bytes,6,opt,name=hash_key,json=hashKey,proto3" json:"hash_key,omitempty"`
 	// As in SyncMuxResponse.
 	TraceParents []string `protobuf:"bytes,15,rep,name=trace_parents,json=traceParents,proto3" json:"trace_parents,omitempty"`
@@ -2165,8 +2165,8 @@ type HostBackend struct {
 	// Write cookies into the timestamps of new connections.
 	Cookies bool `protobuf:"varint,7,opt,name=cookies,proto3" json:"cookies,omitempty"`
 	// Number of the endpoint's buckets, and those that this backend had lately and others have now.
-	Buckets uint32   `protobuf:"varint,8,opt,name=buckets,proto3" json:"buckets,omitempty"`
-	Ceded   []uint32 `protobuf:"varint,9,rep,packed,name=ceded,proto3" json:"ceded,omitempty"`
+	Buckets  uint32   `protobuf:"varint,8,opt,name=buckets,proto3" json:"buckets,omitempty"`
+	Draining []uint32 `protobuf:"varint,9,rep,packed,name=draining,proto3" json:"draining,omitempty"`
 	// Tunnels of other backends of the endpoint that may hand connections to this one, or back.
 	Peers []string `protobuf:"bytes,10,rep,name=peers,proto3" json:"peers,omitempty"`
 	// Hash the client's address without its port.
@@ -2273,9 +2273,9 @@ func (x *HostBackend) GetBuckets() uint32 {
 	return 0
 }
 
-func (x *HostBackend) GetCeded() []uint32 {
+func (x *HostBackend) GetDraining() []uint32 {
 	if x != nil {
-		return x.Ceded
+		return x.Draining
 	}
 	return nil
 }
@@ -2720,7 +2720,7 @@ type ReportHostRequest struct {
 	// Those that changed since the last report that was answered; all in a stream's first, and now and
 	// then.
 	Health []*BackendHealth `protobuf:"bytes,5,rep,name=health,proto3" json:"health,omitempty"`
-	// Of all backends that have connections or ceded buckets, every few seconds; else left out.
+	// Of all backends that have connections or draining buckets, every few seconds; else left out.
 	Sessions []*BackendSessions `protobuf:"bytes,6,rep,name=sessions,proto3" json:"sessions,omitempty"`
 	// The report counts sessions: what sessions leaves out has none.
 	SessionsCounted bool `protobuf:"varint,7,opt,name=sessions_counted,json=sessionsCounted,proto3" json:"sessions_counted,omitempty"`
@@ -2833,8 +2833,8 @@ type BackendSessions struct {
 	Sessions uint64                 `protobuf:"varint,3,opt,name=sessions,proto3" json:"sessions,omitempty"`
 	// Without a cookie: muxes find them by flow table and bucket alone.
 	WithoutCookie uint64 `protobuf:"varint,4,opt,name=without_cookie,json=withoutCookie,proto3" json:"without_cookie,omitempty"`
-	// Of these, those in buckets that the backend ceded: they live by chaining.
-	Ceded         uint64 `protobuf:"varint,5,opt,name=ceded,proto3" json:"ceded,omitempty"`
+	// Of these, those in buckets that the backend draining: they live by chaining.
+	Draining      uint64 `protobuf:"varint,5,opt,name=draining,proto3" json:"draining,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2897,9 +2897,9 @@ func (x *BackendSessions) GetWithoutCookie() uint64 {
 	return 0
 }
 
-func (x *BackendSessions) GetCeded() uint64 {
+func (x *BackendSessions) GetDraining() uint64 {
 	if x != nil {
-		return x.Ceded
+		return x.Draining
 	}
 	return 0
 }
@@ -3211,7 +3211,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x14ReleasePortsResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
-	"generation\"\x8b\x04\n" +
+	"generation\"\x91\x04\n" +
 	"\vHostBackend\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x18\n" +
@@ -3220,8 +3220,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\fhealth_check\x18\x05 \x01(\v2\x14.weir.v1.HealthCheckR\vhealthCheck\x12\x12\n" +
 	"\x04slot\x18\x06 \x01(\rR\x04slot\x12\x18\n" +
 	"\acookies\x18\a \x01(\bR\acookies\x12\x18\n" +
-	"\abuckets\x18\b \x01(\rR\abuckets\x12\x14\n" +
-	"\x05ceded\x18\t \x03(\rR\x05ceded\x12\x14\n" +
+	"\abuckets\x18\b \x01(\rR\abuckets\x12\x1a\n" +
+	"\bdraining\x18\t \x03(\rR\bdraining\x12\x14\n" +
 	"\x05peers\x18\n" +
 	" \x03(\tR\x05peers\x12\x1a\n" +
 	"\baffinity\x18\v \x01(\bR\baffinity\x12<\n" +
@@ -3271,13 +3271,13 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\bsessions\x18\x06 \x03(\v2\x18.weir.v1.BackendSessionsR\bsessions\x12)\n" +
 	"\x10sessions_counted\x18\a \x01(\bR\x0fsessionsCounted\x12\x14\n" +
 	"\x05epoch\x18\b \x01(\x04R\x05epoch\x12)\n" +
-	"\x06events\x18\t \x03(\v2\x11.weir.v1.MuxEventR\x06events\"\xb4\x01\n" +
+	"\x06events\x18\t \x03(\v2\x11.weir.v1.MuxEventR\x06events\"\xba\x01\n" +
 	"\x0fBackendSessions\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x1a\n" +
 	"\bsessions\x18\x03 \x01(\x04R\bsessions\x12%\n" +
-	"\x0ewithout_cookie\x18\x04 \x01(\x04R\rwithoutCookie\x12\x14\n" +
-	"\x05ceded\x18\x05 \x01(\x04R\x05ceded\"\x9f\x01\n" +
+	"\x0ewithout_cookie\x18\x04 \x01(\x04R\rwithoutCookie\x12\x1a\n" +
+	"\bdraining\x18\x05 \x01(\x04R\bdraining\"\x9f\x01\n" +
 	"\rBackendHealth\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +

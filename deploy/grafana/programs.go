@@ -88,9 +88,9 @@ func hosts() dashboard {
 		}},
 		{"Sessions", []panel{
 			graph("Use", "Part of the room for sessions.", "percentunit", query{`weir_agent_sessions` + chosen + ` / weir_agent_sessions_max` + chosen, "{{instance}}"}),
-			graph("VIPs near their quota of sessions", "Part of what each may have, the ten fullest.", "percentunit", query{`topk(10, weir_agent_vip_sessions{instance=~"$instance",state="proven"} / on (instance, vip) weir_agent_vip_session_limit` + chosen + `)`, "{{instance}} {{vip}}"}),
+			graph("VIPs near their quota of sessions", "Part of what each may have, the ten fullest.", "percentunit", query{`topk(10, weir_agent_vip_sessions{instance=~"$instance",state="confirmed"} / on (instance, vip) weir_agent_vip_session_limit` + chosen + `)`, "{{instance}} {{vip}}"}),
 			graph("The ten busiest backends", "Sessions.", "short", query{`topk(10, weir_agent_backend_sessions` + chosen + `)`, "{{vip}} {{port}} {{tunnel}}"}),
-			graph("Live by chaining", "Sessions whose bucket went to another backend.", "short", query{`sum by (instance) (weir_agent_backend_sessions_ceded` + chosen + `)`, "{{instance}}"}),
+			graph("Live by chaining", "Sessions whose bucket went to another backend.", "short", query{`sum by (instance) (weir_agent_backend_sessions_draining` + chosen + `)`, "{{instance}}"}),
 			graph("Ended, asked to speak", "Idle sessions that ended; silent workloads that were asked.", "short",
 				query{`rate(weir_agent_sessions_ended_total` + chosen + `[$__rate_interval])`, "{{instance}} ended"},
 				query{`rate(weir_agent_keepalives_total` + chosen + `[$__rate_interval])`, "{{instance}} asked"}),

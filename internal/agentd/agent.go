@@ -76,7 +76,7 @@ type Config struct {
 
 	Datapath Datapath
 	// Sweep ends the data plane's idle sessions, beside its changes, and counts the others.
-	Sweep func() (agent.Census, error)
+	Sweep func() (agent.SessionReport, error)
 	// KeepAlive asks workloads to speak whose clients' timestamps would grow too old, every
 	// KeepAliveInterval, and says how many.
 	KeepAlive         func() (asked int, err error)

@@ -21,8 +21,8 @@ func (c *clients) Ask() error {
 	return nil
 }
 
-// leavers are workloads, those that are here, and those that have departed.
-type leavers struct {
+// snatClients are workloads, those that are here, and those that have departed.
+type snatClients struct {
 	*departures
 	t        *testing.T
 	time     time.Time
@@ -30,8 +30,8 @@ type leavers struct {
 	departed []netip.Addr
 }
 
-func newLeavers(t *testing.T, here ...netip.Addr) *leavers {
-	l := &leavers{t: t, time: time.Unix(1_700_000_000, 0), here: map[netip.Addr]bool{}}
+func newSNATClients(t *testing.T, here ...netip.Addr) *snatClients {
+	l := &snatClients{t: t, time: time.Unix(1_700_000_000, 0), here: map[netip.Addr]bool{}}
 	for _, a := range here {
 		l.here[a] = true
 	}
@@ -55,7 +55,7 @@ func newLeavers(t *testing.T, here ...netip.Addr) *leavers {
 }
 
 // expect looks, and holds which have departed until now.
-func (l *leavers) expect(when string, want ...netip.Addr) {
+func (l *snatClients) expect(when string, want ...netip.Addr) {
 	l.t.Helper()
 	if err := l.look(); err != nil {
 		l.t.Fatal(err)
@@ -68,7 +68,7 @@ func (l *leavers) expect(when string, want ...netip.Addr) {
 // TestDepartures takes two backends from a host: one lives on it for a while yet, one for long.
 func TestDepartures(t *testing.T) {
 	stays, moves := netip.MustParseAddr("10.1.0.5"), netip.MustParseAddr("fd00:1::6")
-	l := newLeavers(t, stays, moves)
+	l := newSNATClients(t, stays, moves)
 	backend := func(a netip.Addr) model.HostBackend {
 		return model.HostBackend{Backend: netip.AddrPortFrom(a, 80)}
 	}
@@ -95,7 +95,7 @@ func TestDepartures(t *testing.T) {
 // A workload whose connections could not be looked after is not forgotten.
 func TestADepartureThatFailsIsTriedAgain(t *testing.T) {
 	moves := netip.MustParseAddr("10.1.0.5")
-	l := newLeavers(t, moves)
+	l := newSNATClients(t, moves)
 	depart, failure := l.depart, errors.New("no memory")
 	l.depart = func(map[netip.Addr]bool) (agent.Departed, error) { return agent.Departed{}, failure }
 	l.set([]model.HostBackend{{Backend: netip.AddrPortFrom(moves, 80)}})

@@ -27,10 +27,10 @@ var metrics = []telemetry.Metric{
 	{Name: "weir_agent_sessions_max", Help: "Sessions that there is room for."},
 	{Name: "weir_agent_sessions_ended_total", Help: "Sessions that sweeps ended because they were idle."},
 	{Name: "weir_agent_vip_sessions", Help: "Sessions of a VIP at the last sweep: proven or new.", Labels: []string{"vip", "state"}},
-	{Name: "weir_agent_vip_session_limit", Help: "Proven sessions that a VIP may have, as long as others leave room.", Labels: []string{"vip"}},
+	{Name: "weir_agent_vip_session_limit", Help: "Confirmed sessions that a VIP may have, as long as others leave room.", Labels: []string{"vip"}},
 	{Name: "weir_agent_backend_sessions", Help: "Sessions of a backend at the last sweep.", Labels: backendLabels},
 	{Name: "weir_agent_backend_sessions_without_cookie", Help: "Sessions that muxes find by flow table and bucket alone.", Labels: backendLabels},
-	{Name: "weir_agent_backend_sessions_ceded", Help: "Sessions that live by chaining: their bucket went to another backend.", Labels: backendLabels},
+	{Name: "weir_agent_backend_sessions_draining", Help: "Sessions that live by chaining: their bucket went to another backend.", Labels: backendLabels},
 	{Name: "weir_agent_backend_healthy", Help: "1 while the backend's checks say that it is healthy. Only of those that are checked.", Labels: []string{"vip", "protocol", "port", "backend"}},
 	{Name: "weir_agent_keepalives_total", Help: "Silent workloads that were asked to speak to their clients."},
 	{Name: "weir_agent_keepalive_failures_total", Help: "Rounds of such questions that failed."},
@@ -127,26 +127,26 @@ func (t *tables) ready() (string, error) {
 // sample tells what the last sweep found.
 func (r *reports) sample(to *telemetry.Sample) {
 	r.mu.Lock()
-	census, ended := r.census, r.ended
+	sessionReport, ended := r.sessionReport, r.ended
 	r.mu.Unlock()
-	telemetry.Put(to, "weir_agent_sessions", census.Live)
+	telemetry.Put(to, "weir_agent_sessions", sessionReport.Live)
 	telemetry.Put(to, "weir_agent_sessions_ended_total", ended)
-	for _, v := range census.VIPs {
+	for _, v := range sessionReport.VIPs {
 		vip := v.VIP.String()
-		telemetry.Put(to, "weir_agent_vip_sessions", v.Proven, vip, "proven")
+		telemetry.Put(to, "weir_agent_vip_sessions", v.Confirmed, vip, "confirmed")
 		telemetry.Put(to, "weir_agent_vip_sessions", v.New, vip, "new")
 		telemetry.Put(to, "weir_agent_vip_session_limit", v.Limit, vip)
 	}
-	for _, t := range census.SNAT.Tenants {
+	for _, t := range sessionReport.SNAT.Tenants {
 		telemetry.Put(to, "weir_agent_snat_tenant_rows", t.Used, t.Tenant)
 		telemetry.Put(to, "weir_agent_snat_tenant_row_limit", t.Limit, t.Tenant)
 	}
-	for _, s := range census.Backends {
+	for _, s := range sessionReport.Backends {
 		vip, protocol, port := telemetry.Endpoint(s.Key.Endpoint)
 		tunnel := s.Key.Tunnel.String()
 		telemetry.Put(to, "weir_agent_backend_sessions", s.Sessions, vip, protocol, port, tunnel)
 		telemetry.Put(to, "weir_agent_backend_sessions_without_cookie", s.WithoutCookie, vip, protocol, port, tunnel)
-		telemetry.Put(to, "weir_agent_backend_sessions_ceded", s.Ceded, vip, protocol, port, tunnel)
+		telemetry.Put(to, "weir_agent_backend_sessions_draining", s.Draining, vip, protocol, port, tunnel)
 	}
 }
 

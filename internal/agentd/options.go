@@ -156,7 +156,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 	a, err := New(Config{
 		Name: o.Name, Addresses: addresses, Native: o.native, Version: daemon.Version, Uplink: o.Uplink, Live: live.Rules,
 		Datapath: datapath, Workloads: workloads, Manager: client, Probe: probe.Run, Log: log, Telemetry: observed, MaxSessions: o.MaxSessions,
-		Ports: ports, Sweep: func() (agent.Census, error) { return o.sweep(datapath, log) },
+		Ports: ports, Sweep: func() (agent.SessionReport, error) { return o.sweep(datapath, log) },
 		KeepAlive: func() (int, error) { return datapath.KeepAlive(agent.Now()) }, KeepAliveInterval: keepAliveInterval,
 		Depart: datapath.Depart, Directs: datapath, Controls: controls, Send: sender.send,
 	})

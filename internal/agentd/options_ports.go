@@ -35,14 +35,14 @@ func (o *Options) ports(datapath *agent.Datapath, manager PortManager) (PortsCon
 
 // sweep ends idle sessions and workloads' own connections, asks workloads about resets that may be forged, and follows the
 // system's clock.
-func (o *Options) sweep(datapath *agent.Datapath, log *slog.Logger) (agent.Census, error) {
-	census, err := datapath.Sweep(agent.Now(), o.Timeouts)
+func (o *Options) sweep(datapath *agent.Datapath, log *slog.Logger) (agent.SessionReport, error) {
+	sessionReport, err := datapath.Sweep(agent.Now(), o.Timeouts)
 	snat, failed := datapath.SweepSNAT(agent.Now(), o.Timeouts)
-	census.SNAT = snat
-	if _, unasked := append(census.Doubtful, snat.Doubtful...).Send(); unasked != nil {
+	sessionReport.SNAT = snat
+	if _, unasked := append(sessionReport.Doubtful, snat.Doubtful...).Send(); unasked != nil {
 		log.Debug("can't ask workloads whose connections were reset", "err", unasked)
 	}
-	return census, errors.Join(err, failed, datapath.SetSYNClock())
+	return sessionReport, errors.Join(err, failed, datapath.SetSYNClock())
 }
 
 // lookUpTime bounds how long a manager's name is looked for at the start.

@@ -20,7 +20,7 @@ func (r *reports) quotas(vips []agent.VIPSessions) {
 		}
 		refused[v.VIP] = true
 		if !r.refused[v.VIP] {
-			r.tell(&weirv1.MuxEvent{Vip: v.VIP.String(), Reason: "SessionQuotaOn", Used: uint64(v.Proven) + uint64(v.New), Limit: uint64(v.Limit), Warning: true})
+			r.tell(&weirv1.MuxEvent{Vip: v.VIP.String(), Reason: "SessionQuotaOn", Used: uint64(v.Confirmed) + uint64(v.New), Limit: uint64(v.Limit), Warning: true})
 		}
 	}
 	for vip := range r.refused {

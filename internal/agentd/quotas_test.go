@@ -12,7 +12,7 @@ func TestQuotasAreEvents(t *testing.T) {
 	r := &reports{}
 	sweep := func(refused bool) (reasons []string) {
 		for _, vip := range []string{"203.0.113.10", "2001:db8:1::10"} {
-			r.quotas([]agent.VIPSessions{{VIP: netip.MustParseAddr(vip), Proven: 7, Limit: 7, Refused: refused}})
+			r.quotas([]agent.VIPSessions{{VIP: netip.MustParseAddr(vip), Confirmed: 7, Limit: 7, Refused: refused}})
 			r.quotas(nil)
 		}
 		for _, e := range r.events {

@@ -33,18 +33,18 @@ type reports struct {
 	ports    *ports
 	wake     chan struct{} // holds at most one
 
-	mu      sync.Mutex
-	stream  int                         // number of the stream, counted by its snapshots
-	told    map[int]model.BackendHealth // by check: what the manager knows from this stream
-	census  agent.Census                // of the last sweep
-	ended   uint64                      // sessions, by all sweeps
-	counted uint64                      // changes of the tables before the sweep
-	counts  bool                        // the manager was not told the census
-	trouble string                      // of the sweep
-	refused map[netip.Addr]bool         // VIPs that had all the sessions that they may have
-	leaving map[netip.Addr]bool         // VIPs whose workloads' own connections were refused
-	events  []*weirv1.MuxEvent          // that the manager has not heard of yet
-	failure string                      // of the last report
+	mu            sync.Mutex
+	stream        int                         // number of the stream, counted by its snapshots
+	told          map[int]model.BackendHealth // by check: what the manager knows from this stream
+	sessionReport agent.SessionReport         // of the last sweep
+	ended         uint64                      // sessions, by all sweeps
+	counted       uint64                      // changes of the tables before the sweep
+	counts        bool                        // the manager was not told the sessionReport
+	trouble       string                      // of the sweep
+	refused       map[netip.Addr]bool         // VIPs that had all the sessions that they may have
+	leaving       map[netip.Addr]bool         // VIPs whose workloads' own connections were refused
+	events        []*weirv1.MuxEvent          // that the manager has not heard of yet
+	failure       string                      // of the last report
 }
 
 func newReports(config Config, tables *tables, ports *ports) *reports {
@@ -87,10 +87,10 @@ func (r *reports) repeat(backends []model.HostBackend) {
 }
 
 // sessions notes the result of a sweep that began after so many changes of the tables.
-func (r *reports) sessions(changes uint64, found agent.Census, err error) {
+func (r *reports) sessions(changes uint64, found agent.SessionReport, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.census, r.counted, r.counts, r.trouble = found, changes, err == nil, ""
+	r.sessionReport, r.counted, r.counts, r.trouble = found, changes, err == nil, ""
 	r.ended += uint64(found.Ended)
 	r.quotas(found.VIPs)
 	r.snatQuotas(found.SNAT.Refused)
@@ -142,10 +142,10 @@ func (r *reports) request() (request *weirv1.ReportHostRequest, news []finding, 
 		Name: r.config.Name, Generation: uint64(now.running), Rejection: now.rejection, Status: r.status(now),
 		Events: slices.Clone(r.events),
 	}
-	// A count from before a change says nothing of the buckets that were ceded with it.
+	// A count from before a change says nothing of the buckets that were draining with it.
 	if r.counts && r.counted == now.changes {
 		request.SessionsCounted = true
-		for _, s := range r.census.Backends {
+		for _, s := range r.sessionReport.Backends {
 			request.Sessions = append(request.Sessions, rpc.BackendSessionsToProto(s))
 		}
 	}
@@ -172,7 +172,7 @@ func (r *reports) news(findings []finding) []finding {
 
 func (r *reports) status(now standing) *weirv1.HostStatus {
 	status := &weirv1.HostStatus{
-		Uplink: r.config.Uplink, Sessions: uint64(r.census.Live), Warnings: slices.Concat(now.warnings, r.ports.warnings()),
+		Uplink: r.config.Uplink, Sessions: uint64(r.sessionReport.Live), Warnings: slices.Concat(now.warnings, r.ports.warnings()),
 	}
 	status.Snat, status.TellsRanges = r.ports.uses()
 	if r.trouble != "" {
@@ -183,10 +183,10 @@ func (r *reports) status(now standing) *weirv1.HostStatus {
 		status.Warnings = append(status.Warnings, fmt.Sprintf("counters are missing: %v", err))
 	}
 	status.Verdicts = rpc.CountersToProto(verdicts)
-	for _, t := range r.census.Tenants {
-		status.TenantSessions = append(status.TenantSessions, &weirv1.TenantRows{Tenant: t.Tenant, Used: uint64(t.Proven), Limit: uint64(t.Limit)})
+	for _, t := range r.sessionReport.Tenants {
+		status.TenantSessions = append(status.TenantSessions, &weirv1.TenantRows{Tenant: t.Tenant, Used: uint64(t.Confirmed), Limit: uint64(t.Limit)})
 	}
-	for _, t := range r.census.SNAT.Tenants {
+	for _, t := range r.sessionReport.SNAT.Tenants {
 		status.TenantSnat = append(status.TenantSnat, &weirv1.TenantRows{Tenant: t.Tenant, Used: uint64(t.Used), Limit: uint64(t.Limit)})
 	}
 	return status

@@ -153,8 +153,8 @@ func troubledVIP() *weirv1.VIP {
 			Status: &weirv1.BackendStatus{Slot: slot, Health: health, Reason: reason, Buckets: buckets, BucketsTotal: 512},
 		}
 	}
-	counted := func(b *weirv1.Backend, ceded uint32, sessions, withoutCookie uint64) *weirv1.Backend {
-		b.Status.BucketsCeded, b.Status.Sessions, b.Status.SessionsWithoutCookie = ceded, sessions, withoutCookie
+	counted := func(b *weirv1.Backend, draining uint32, sessions, withoutCookie uint64) *weirv1.Backend {
+		b.Status.BucketsDraining, b.Status.Sessions, b.Status.SessionsWithoutCookie = draining, sessions, withoutCookie
 		return b
 	}
 	return &weirv1.VIP{

@@ -105,7 +105,7 @@ func describeVIP(w io.Writer, vip *weirv1.VIP) error {
 		for _, b := range e.GetBackends() {
 			s := b.GetStatus()
 			t.add(s.GetSlot(), hostPort(b.GetAddress(), b.GetPort()), b.GetHost(), b.GetTunnel(), b.GetWeight(), share(s),
-				s.GetBuckets(), s.GetBucketsCeded(), s.GetSessions(), s.GetSessionsWithoutCookie(), backendState(b))
+				s.GetBuckets(), s.GetBucketsDraining(), s.GetSessions(), s.GetSessionsWithoutCookie(), backendState(b))
 		}
 		if err := t.write(w); err != nil {
 			return err

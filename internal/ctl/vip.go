@@ -28,14 +28,14 @@ type endpointStatus struct {
 }
 
 type backendStatus struct {
-	Address      string `json:"address"`
-	Port         uint32 `json:"port"`
-	Slot         uint32 `json:"slot"`
-	Health       string `json:"health"`
-	Reason       string `json:"reason,omitempty"`
-	Buckets      uint32 `json:"buckets"`
-	BucketsTotal uint32 `json:"bucketsTotal"`
-	BucketsCeded uint32 `json:"bucketsCeded,omitempty"`
+	Address         string `json:"address"`
+	Port            uint32 `json:"port"`
+	Slot            uint32 `json:"slot"`
+	Health          string `json:"health"`
+	Reason          string `json:"reason,omitempty"`
+	Buckets         uint32 `json:"buckets"`
+	BucketsTotal    uint32 `json:"bucketsTotal"`
+	BucketsDraining uint32 `json:"bucketsDraining,omitempty"`
 
 	Sessions              uint64 `json:"sessions"`
 	SessionsWithoutCookie uint64 `json:"sessionsWithoutCookie"`
@@ -63,7 +63,7 @@ func newVIPStatus(p *weirv1.VIP) vipStatus {
 				Address: b.GetAddress(), Port: b.GetPort(), Slot: b.GetStatus().GetSlot(),
 				Health: b.GetStatus().GetHealth(), Reason: b.GetStatus().GetReason(),
 				Buckets: b.GetStatus().GetBuckets(), BucketsTotal: b.GetStatus().GetBucketsTotal(),
-				BucketsCeded: b.GetStatus().GetBucketsCeded(), Sessions: b.GetStatus().GetSessions(),
+				BucketsDraining: b.GetStatus().GetBucketsDraining(), Sessions: b.GetStatus().GetSessions(),
 				SessionsWithoutCookie: b.GetStatus().GetSessionsWithoutCookie(),
 			})
 		}

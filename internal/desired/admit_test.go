@@ -261,14 +261,14 @@ func TestWhatHostsAreTold(t *testing.T) {
 		if got.Slot != table.Slots()[each.AddrPort()] || !got.Cookies || got.Buckets != 512 || !got.Affinity || got.IdleTimeout != time.Minute {
 			t.Errorf("%s is %+v", each.Address, got)
 		}
-		for _, bucket := range got.Ceded {
+		for _, bucket := range got.Draining {
 			if table.Buckets[bucket] != 3 {
-				t.Fatalf("%s ceded bucket %d, which is of slot %d", each.Address, bucket, table.Buckets[bucket])
+				t.Fatalf("%s draining bucket %d, which is of slot %d", each.Address, bucket, table.Buckets[bucket])
 			}
 		}
 	}
-	if n := len(of(a).Ceded) + len(of(b).Ceded); n != table.Shares()[3] || len(of(c).Ceded) != 0 {
-		t.Errorf("a and b ceded %d buckets, want all that c has", n)
+	if n := len(of(a).Draining) + len(of(b).Draining); n != table.Shares()[3] || len(of(c).Draining) != 0 {
+		t.Errorf("a and b draining %d buckets, want all that c has", n)
 	}
 	if !slices.Equal(of(a).Peers, []netip.Addr{c.Address}) || !slices.Equal(of(c).Peers, []netip.Addr{a.Address, b.Address}) {
 		t.Errorf("peers of a are %v and of c %v", of(a).Peers, of(c).Peers)

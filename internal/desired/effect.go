@@ -11,15 +11,15 @@ type Effect struct {
 	Moved   int // buckets that name another backend afterwards, of Total
 	Total   int
 	Waiting int // buckets that should move too, and wait for the end of earlier moves
-	// Ceded is how many buckets move away from each slot whose backend lives, and Held how many it
+	// Draining is how many buckets move away from each slot whose backend lives, and Held how many it
 	// had before; of a table of Total buckets.
-	Ceded, Held map[model.Slot]int
+	Draining, Held map[model.Slot]int
 }
 
 // Effect compares the table of e before and after a change.
 func (s State) Effect(vip model.VIP, e model.Endpoint, before, after Table) Effect {
 	effect := Effect{
-		Total: len(after.Open()), Waiting: s.Waiting(vip, e, after), Ceded: map[model.Slot]int{}, Held: map[model.Slot]int{},
+		Total: len(after.Open()), Waiting: s.Waiting(vip, e, after), Draining: map[model.Slot]int{}, Held: map[model.Slot]int{},
 	}
 	if len(before.Open()) == 0 || after.Closed {
 		return effect
@@ -32,7 +32,7 @@ func (s State) Effect(vip model.VIP, e model.Endpoint, before, after Table) Effe
 		}
 		effect.Moved++
 		if !after.down(was) {
-			effect.Ceded[was]++
+			effect.Draining[was]++
 		}
 	}
 	return effect

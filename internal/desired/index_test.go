@@ -72,7 +72,7 @@ func TestIndexesHoldWhatVIPsHave(t *testing.T) {
 		if got := maps.Collect(s.usage.All()); !maps.Equal(got, usage) {
 			t.Fatalf("tenants have %v, want %v", got, usage)
 		}
-		if got := slices.Collect(s.Leavers()); !slices.Equal(got, leave) {
+		if got := slices.Collect(s.SNATClients()); !slices.Equal(got, leave) {
 			t.Fatalf("%v leave, want %v", got, leave)
 		}
 	})

@@ -184,17 +184,17 @@ func (s State) Leaving(key model.SNATKey) (model.VIP, model.SNATWorkload, bool) 
 	return vip, w, there
 }
 
-// Leaver finds the workload that a key names, if there is such.
-func (s State) Leaver(key model.SNATKey) (model.SNATWorkload, bool) { return s.leaving.Get(key) }
+// SNATClient finds the workload that a key names, if there is such.
+func (s State) SNATClient(key model.SNATKey) (model.SNATWorkload, bool) { return s.leaving.Get(key) }
 
-// Leavers are those who leave as VIPs, by VIP.
-func (s State) Leavers() iter.Seq[model.SNATKey] { return s.leaving.Keys() }
+// SNATClients are those who leave as VIPs, by VIP.
+func (s State) SNATClients() iter.Seq[model.SNATKey] { return s.leaving.Keys() }
 
-// LeaversCount is how many those are.
-func (s State) LeaversCount() int { return s.leaving.Len() }
+// SNATClientsCount is how many those are.
+func (s State) SNATClientsCount() int { return s.leaving.Len() }
 
-// LeaversOn are those of one host.
-func (s State) LeaversOn(host string) iter.Seq[model.SNATKey] {
+// SNATClientsOn are those of one host.
+func (s State) SNATClientsOn(host string) iter.Seq[model.SNATKey] {
 	return func(yield func(model.SNATKey) bool) {
 		for vip := range s.VIPsOn(host) {
 			for key := range SNATKeys(vip) {

@@ -82,18 +82,18 @@ func Adds(was, b model.HostBackend) bool {
 func (s State) EachBackend(vip model.VIP, do func(host string, b model.HostBackend)) {
 	for _, e := range vip.Endpoints {
 		table := s.Tables.At(Key(vip, e))
-		slots, ceded, peers := table.Slots(), table.Ceded(), table.peers()
+		slots, draining, peers := table.Slots(), table.Draining(), table.peers()
 		var sources map[netip.Addr][]netip.Addr
 		if len(peers) > 0 {
 			sources = s.sources(e)
 		}
-		leave, stay := s.leavers(vip.Fastpath, e)
+		leave, stay := s.snatClients(vip.Fastpath, e)
 		for _, b := range e.Backends {
 			slot := slots[b.AddrPort()]
 			do(b.Host, model.HostBackend{
 				Endpoint: Key(vip, e), Tunnel: b.TunnelAddress(), Backend: b.AddrPort(), HealthCheck: e.HealthCheck,
 				Slot: slot, Cookies: table.Cookies == model.CookiesOn || table.Cookies == model.CookiesSettling,
-				Buckets: uint32(len(table.Buckets)), Ceded: ceded[slot], Peers: admit(b.TunnelAddress(), peers[slot], sources),
+				Buckets: uint32(len(table.Buckets)), Draining: draining[slot], Peers: admit(b.TunnelAddress(), peers[slot], sources),
 				Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(),
 				Fastpath: len(leave) > 0, Leave: leave, Stay: stay, SYNCookies: e.WhenSYNCookies(), Tenant: vip.Tenant,
 			})
@@ -101,10 +101,10 @@ func (s State) EachBackend(vip model.VIP, do func(host string, b model.HostBacke
 	}
 }
 
-// leavers are the clients whose connections to e may leave the muxes: the sources of its VIP's Fastpath, as far as e
+// snatClients are the clients whose connections to e may leave the muxes: the sources of its VIP's Fastpath, as far as e
 // takes them, but for those of stay. They are none if the lists of e have so many of them that hosts would be told more than
 // model.MaxSources: then all connections stay.
-func (s State) leavers(f *model.Fastpath, e model.Endpoint) (leave, stay []netip.Prefix) {
+func (s State) snatClients(f *model.Fastpath, e model.Endpoint) (leave, stay []netip.Prefix) {
 	if f == nil {
 		return nil, nil
 	}

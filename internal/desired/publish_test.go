@@ -9,7 +9,7 @@ import (
 )
 
 // Connections may leave the muxes that those of the sources open whom the endpoint's lists take.
-func TestLeavers(t *testing.T) {
+func TestSNATClients(t *testing.T) {
 	prefixes := func(texts ...string) (all []netip.Prefix) {
 		for _, text := range texts {
 			all = append(all, netip.MustParsePrefix(text))
@@ -41,7 +41,7 @@ func TestLeavers(t *testing.T) {
 			leave: prefixes("203.0.113.0/28"), stay: prefixes("0.0.0.0/0"), mayNot: "203.0.113.3",
 		},
 	} {
-		leave, stay := State{}.leavers(&model.Fastpath{Sources: c.sources}, model.Endpoint{Allow: c.allow, Deny: c.deny})
+		leave, stay := State{}.snatClients(&model.Fastpath{Sources: c.sources}, model.Endpoint{Allow: c.allow, Deny: c.deny})
 		if !slices.Equal(leave, c.leave) || !slices.Equal(stay, c.stay) {
 			t.Errorf("%s: %v but for %v leave, want %v but for %v", c.name, leave, stay, c.leave, c.stay)
 		}

@@ -97,13 +97,13 @@ func (t Table) Equal(other Table) bool {
 // InTransition says whether the table changes by itself: by time, or by what hosts say.
 func (t Table) InTransition() bool { return len(t.Moves) > 0 || t.Cookies == model.CookiesSettling }
 
-// Ceded are, by slot, the buckets that moved away from it lately, in order.
-func (t Table) Ceded() map[model.Slot][]uint32 {
-	ceded := map[model.Slot][]uint32{}
+// Draining are, by slot, the buckets that moved away from it lately, in order.
+func (t Table) Draining() map[model.Slot][]uint32 {
+	draining := map[model.Slot][]uint32{}
 	for _, m := range t.Moves {
-		ceded[m.From] = append(ceded[m.From], m.Bucket)
+		draining[m.From] = append(draining[m.From], m.Bucket)
 	}
-	return ceded
+	return draining
 }
 
 // Row returns the row of slot.

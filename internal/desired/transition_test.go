@@ -147,8 +147,8 @@ func TestAFalseAlarmLosesNothing(t *testing.T) {
 		t.Fatalf("%d buckets name slot 1, want all of its %d", len(table.Moves), before.Shares()[1])
 	}
 	w.report(vip, all[0], model.HealthHealthy)
-	if table = w.apply(vip); len(table.Ceded()[1]) > 1 || table.Shares()[1] < 170 {
-		t.Errorf("slot 1 has %d buckets, and %d of those that it had are elsewhere", table.Shares()[1], len(table.Ceded()[1]))
+	if table = w.apply(vip); len(table.Draining()[1]) > 1 || table.Shares()[1] < 170 {
+		t.Errorf("slot 1 has %d buckets, and %d of those that it had are elsewhere", table.Shares()[1], len(table.Draining()[1]))
 	}
 
 	w.end(vip)
@@ -227,8 +227,8 @@ func TestABucketNamesThePreviousBackendUntilItEnds(t *testing.T) {
 	}
 	w.end(vip)
 	table = w.apply(vip)
-	if shares := table.Shares(); shares[3] != 512 || len(table.Ceded()[1])+len(table.Ceded()[2]) != held {
-		t.Errorf("slot 3 has %d buckets, and %d were ceded now", shares[3], len(table.Ceded()[1])+len(table.Ceded()[2]))
+	if shares := table.Shares(); shares[3] != 512 || len(table.Draining()[1])+len(table.Draining()[2]) != held {
+		t.Errorf("slot 3 has %d buckets, and %d were draining now", shares[3], len(table.Draining()[1])+len(table.Draining()[2]))
 	}
 	// The idle bound ends all.
 	w.ended, w.now = nil, w.now.Add(model.DefaultIdleTCP)

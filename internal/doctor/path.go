@@ -165,15 +165,15 @@ func (p *prober) probe(ctx context.Context, endpoint netip.AddrPort) error {
 			return ctx.Err()
 		case <-time.After(probePause):
 		}
-		if p.proven() || n >= 8*len(p.muxes) && p.hopeless() {
+		if p.confirmed() || n >= 8*len(p.muxes) && p.hopeless() {
 			return nil
 		}
 	}
 	return nil
 }
 
-// proven says whether each mux has had a connection that was answered.
-func (p *prober) proven() bool {
+// confirmed says whether each mux has had a connection that was answered.
+func (p *prober) confirmed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !slices.ContainsFunc(p.muxes, func(mux string) bool { _, answered := p.through(mux); return len(answered) == 0 })

@@ -83,7 +83,7 @@ func (m *Manager) entered(w http.ResponseWriter, r *http.Request, caller trust.I
 func (m *Manager) boundReading(w http.ResponseWriter, r *http.Request, caller trust.Identity) {
 	within := bound.Callers[kindOf(caller)].Sending
 	if caller.Anonymous() {
-		within = m.strangerTime
+		within = m.unauthenticatedTime
 		// The next request takes another handshake; and of HTTP/1, the server would wait for the rest of the body.
 		w.Header().Set("Connection", "close")
 	}

@@ -228,7 +228,7 @@ func TestHalfAPortRequestTakesNoPlace(t *testing.T) {
 
 // /healthz tells what this manager saw of the store last: strangers have it read nothing.
 func TestHealthzIsTheLastLook(t *testing.T) {
-	m := &Manager{apart: newApartness()}
+	m := &Manager{partitioned: newPartition()}
 	ask := func() int {
 		w := httptest.NewRecorder()
 		m.healthz(w, nil)
@@ -239,8 +239,8 @@ func TestHealthzIsTheLastLook(t *testing.T) {
 		want int
 	}{
 		{func() {}, http.StatusOK},
-		{func() { m.apart.answered(errApart) }, http.StatusServiceUnavailable},
-		{func() { m.apart.answered(nil) }, http.StatusOK},
+		{func() { m.partitioned.answered(errPartitioned) }, http.StatusServiceUnavailable},
+		{func() { m.partitioned.answered(nil) }, http.StatusOK},
 	} {
 		if c.look(); ask() != c.want {
 			t.Errorf("answered %d, want %d", ask(), c.want)
@@ -250,7 +250,7 @@ func TestHealthzIsTheLastLook(t *testing.T) {
 
 // A mux that takes back what it said, each second, does not have all VIPs looked at each time.
 func TestWhatMuxesTakeBackIsPaced(t *testing.T) {
-	n := noticer{manager: &Manager{noticing: time.Second}, last: &store.State{}, muxes: muxFloor{connected: 1, floor: 10}}
+	n := statusController{manager: &Manager{noticing: time.Second}, last: &store.State{}, muxes: muxFloor{connected: 1, floor: 10}}
 	now, looks := time.Unix(1000, 0), 0
 	for i := range 100 {
 		now = now.Add(time.Second)

@@ -76,7 +76,7 @@ func (m *Manager) addSessions(p *weirv1.EndpointEffect, vip model.VIP, key model
 			p.Sessions += counted.Sessions
 			p.SessionsWithoutCookie += counted.WithoutCookie
 			if held := uint64(effect.Held[slot]); held > 0 {
-				p.SessionsChained += (counted.WithoutCookie*uint64(effect.Ceded[slot]) + held - 1) / held
+				p.SessionsChained += (counted.WithoutCookie*uint64(effect.Draining[slot]) + held - 1) / held
 			}
 		}
 	}

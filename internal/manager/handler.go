@@ -45,7 +45,7 @@ func bounded(spec connect.Spec) []connect.HandlerOption {
 
 // healthz says whether the store answers, as of the last look: what anybody may ask costs the store nothing.
 func (m *Manager) healthz(w http.ResponseWriter, _ *http.Request) {
-	if err := m.apart.answer(); err != nil {
+	if err := m.partitioned.answer(); err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}

@@ -58,38 +58,38 @@ const stopTimeout = 3 * time.Second
 
 // Manager is one replica of the control plane.
 type Manager struct {
-	cfg        Config
-	log        *slog.Logger
-	listener   net.Listener
-	store      *store.Store
-	hub        *publish.Hub
-	reports    reports
-	sessions   sessions
-	tasks      *tasks
-	stopping   chan struct{} // closed when streams shall end
-	now        func() time.Time
-	silence    time.Duration // how long a host may be silent
-	secretLife time.Duration // how long a secret makes SYN cookies
-	apart      apartness
-	settle     time.Duration // how long a move of buckets lasts at least
-	watches    watches
-	noticing   time.Duration // between two looks at the conditions of VIPs
-	bookmark   time.Duration // between two bookmarks of an idle watch
-	events     *events.Recorder
-	observed   *telemetry.Telemetry
-	peers      *peers
+	cfg         Config
+	log         *slog.Logger
+	listener    net.Listener
+	store       *store.Store
+	hub         *publish.Hub
+	reports     reports
+	sessions    sessions
+	tasks       *tasks
+	stopping    chan struct{} // closed when streams shall end
+	now         func() time.Time
+	silence     time.Duration // how long a host may be silent
+	secretLife  time.Duration // how long a secret makes SYN cookies
+	partitioned partition
+	settle      time.Duration // how long a move of buckets lasts at least
+	watches     watches
+	noticing    time.Duration // between two looks at the conditions of VIPs
+	bookmark    time.Duration // between two bookmarks of an idle watch
+	events      *events.Recorder
+	observed    *telemetry.Telemetry
+	peers       *peers
 
-	apartAfter time.Duration // how long the store may be silent
+	partitionedAfter time.Duration // how long the store may be silent
 
 	identity *pki.Identity
 	open     openStreams
 
-	strangers    strangers
-	requests     places              // of known callers, streams left out
-	large        places              // likewise, of those that need much memory
-	rates        tokenbucket.Buckets // of known callers
-	strangerTime time.Duration       // that strangers may take to send a request
-	slowReader   time.Duration       // that a reader may take none of an answer
+	strangers           strangers
+	requests            places              // of known callers, streams left out
+	large               places              // likewise, of those that need much memory
+	rates               tokenbucket.Buckets // of known callers
+	unauthenticatedTime time.Duration       // that strangers may take to send a request
+	slowReader          time.Duration       // that a reader may take none of an answer
 
 	audit *audit.Log
 
@@ -142,10 +142,10 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	m := &Manager{
 		observed: observed, meters: counted, acks: newAcks(counted), cfg: cfg, log: cfg.Log, listener: listener, store: s,
 		reports: newReports(), tasks: newTasks(), stopping: make(chan struct{}), now: time.Now,
-		silence: defaultSilence, secretLife: defaultSecretLife, apart: newApartness(), apartAfter: apartAfter, sessions: newSessions(), settle: desired.SettleTime,
+		silence: defaultSilence, secretLife: defaultSecretLife, partitioned: newPartition(), partitionedAfter: partitionedAfter, sessions: newSessions(), settle: desired.SettleTime,
 		suspects: newSuspects(), resting: desired.RestTime,
 		bookmark: bookmarkTime, noticing: noticeTime,
-		peers: newPeers(identity.Access), identity: identity, audit: audit.New(cfg.Name, s, cfg.Log), strangerTime: bound.Callers[bound.Stranger].Sending, slowReader: slowReader,
+		peers: newPeers(identity.Access), identity: identity, audit: audit.New(cfg.Name, s, cfg.Log), unauthenticatedTime: bound.Callers[bound.Unauthenticated].Sending, slowReader: slowReader,
 	}
 	m.ports = newPortRequests(m.portPlaces)
 	m.events = events.New(cfg.Name, s, func() time.Time { return m.now() }, m.log)
@@ -233,11 +233,11 @@ func (m *Manager) serve(ctx context.Context) error {
 		IdleTimeout:       idleTimeout,
 		Protocols:         &protocols,
 		HTTP2:             &http.HTTP2Config{SendPingTimeout: 5 * time.Second, PingTimeout: 5 * time.Second},
-		ReadHeaderTimeout: m.strangerTime,
+		ReadHeaderTimeout: m.unauthenticatedTime,
 		ErrorLog:          slog.NewLogLogger(m.log.Handler(), slog.LevelDebug),
 		ConnContext:       withVisitor,
 	}
-	gate := newGate(m.listener, m.strangerTime)
+	gate := newGate(m.listener, m.unauthenticatedTime)
 	ended, closed := make(chan error, 1), make(chan struct{})
 	go func() {
 		gate.run()

@@ -156,7 +156,7 @@ func (m *Manager) sample(to *telemetry.Sample) {
 	telemetry.Put(to, "weir_manager_vips", s.VIPs.Len())
 	_, ranges := s.SNATDigest()
 	telemetry.Put(to, "weir_manager_snat_ports", ranges*model.RangePorts)
-	telemetry.Put(to, "weir_manager_snat_workloads", s.LeaversCount())
+	telemetry.Put(to, "weir_manager_snat_workloads", s.SNATClientsCount())
 	for action, vips := range mitigatedVIPs(s) {
 		telemetry.Put(to, "weir_manager_mitigated_vips", vips, string(action))
 	}

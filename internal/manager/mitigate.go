@@ -35,7 +35,7 @@ const (
 // mitigate takes and ends the steps of overload policies, until ctx ends. What is in force is in the store; for how
 // long muxes have complained begins anew with each leader.
 func (m *Manager) mitigate(ctx context.Context) error {
-	watch := pressures{manager: m, of: map[pressed]*complaint{}, read: map[string]readReport{}}
+	watch := pressures{manager: m, of: map[pressed]*overloadReport{}, read: map[string]readReport{}}
 	tick := time.NewTicker(mitigateLook)
 	defer tick.Stop()
 	for {
@@ -59,8 +59,8 @@ type pressed struct {
 	cause   model.OverloadCause
 }
 
-// complaint is for how long muxes have said the same.
-type complaint struct {
+// overloadReport is for how long muxes have said the same.
+type overloadReport struct {
 	since, last   time.Time
 	quorum, heard time.Time         // since when, and until when, a quorum says it
 	by            map[string]string // mux → evidence, of the last look that found any
@@ -69,7 +69,7 @@ type complaint struct {
 // pressures follow what muxes say.
 type pressures struct {
 	manager *Manager
-	of      map[pressed]*complaint
+	of      map[pressed]*overloadReport
 	read    map[string]readReport // by mux
 }
 
@@ -101,17 +101,17 @@ func (p *pressures) look(s *store.State, now time.Time) {
 	}
 	for at, by := range said {
 		if p.of[at] == nil {
-			p.of[at] = &complaint{since: now}
+			p.of[at] = &overloadReport{since: now}
 		}
 		p.of[at].last, p.of[at].by = now, by
 		p.of[at].count(len(by) >= min(pressureQuorum, connected), now)
 	}
-	maps.DeleteFunc(p.of, func(_ pressed, c *complaint) bool { return now.Sub(c.last) > pressureGap })
+	maps.DeleteFunc(p.of, func(_ pressed, c *overloadReport) bool { return now.Sub(c.last) > pressureGap })
 	maps.DeleteFunc(p.read, func(mux string, _ readReport) bool { return !s.Streams.Has(mux) })
 }
 
 // count notes whether a quorum of muxes says it now.
-func (c *complaint) count(enough bool, now time.Time) {
+func (c *overloadReport) count(enough bool, now time.Time) {
 	switch {
 	case enough:
 		if c.heard = now; c.quorum.IsZero() {
@@ -169,7 +169,7 @@ func (p *pressures) on(vip model.VIP) (worst mitigation.Pressure) {
 }
 
 // String is what one mux says, and how many more do.
-func (c *complaint) String() string {
+func (c *overloadReport) String() string {
 	muxes := slices.Sorted(maps.Keys(c.by))
 	text := fmt.Sprintf("%s: %s", muxes[0], c.by[muxes[0]])
 	if more := len(muxes) - 1; more > 0 {

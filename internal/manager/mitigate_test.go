@@ -317,7 +317,7 @@ func TestStepsOutliveTheLeader(t *testing.T) {
 	f.until("its condition is everywhere", func() bool { return f.condition("shop").GetReason() == "BlackHoled" })
 
 	follower := managers["m3"]
-	watch := pressures{manager: follower, of: map[pressed]*complaint{}, read: map[string]readReport{}}
+	watch := pressures{manager: follower, of: map[pressed]*overloadReport{}, read: map[string]readReport{}}
 	later := follower.now().Add(time.Hour)
 	if err := follower.takeSteps(t.Context(), follower.store.State(), &watch, later); !errors.Is(err, store.ErrNotLeader) {
 		t.Errorf("a manager that does not lead: %v", err)
@@ -390,7 +390,7 @@ func TestWhatPoolsHaveForPolicies(t *testing.T) {
 
 // One mux of several makes no quorum, however long it complains; two do from when the second one begins.
 func TestOneMuxMakesNoQuorum(t *testing.T) {
-	var c complaint
+	var c overloadReport
 	at := func(s int) time.Time { return time.Unix(1_000_000, 0).Add(time.Duration(s) * time.Second) }
 	for s := range 60 {
 		c.count(false, at(s))

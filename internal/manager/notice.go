@@ -18,7 +18,7 @@ const noticeTime = time.Second
 func (m *Manager) notice(ctx context.Context) error {
 	epoch, _ := m.store.Epoch()
 	m.events.Record(store.Event{Kind: events.KindManager, Object: m.cfg.Name, Reason: "LeaderElected", Message: fmt.Sprintf("leads, in epoch %d", epoch)})
-	n := noticer{manager: m, pending: map[string]bool{}}
+	n := statusController{manager: m, pending: map[string]bool{}}
 	for {
 		state, changed := m.store.Watch()
 		if err := n.look(ctx, m.hub.Show(state)); err != nil && ctx.Err() == nil {
@@ -37,8 +37,8 @@ func (m *Manager) notice(ctx context.Context) error {
 	}
 }
 
-// noticer compares each State with the one before.
-type noticer struct {
+// statusController compares each State with the one before.
+type statusController struct {
 	manager *Manager
 	last    *store.State
 	muxes   muxFloor
@@ -69,7 +69,7 @@ func floorOf(s *store.State) muxFloor {
 }
 
 // look notes what is new in s. What could not be noted is looked at again with the next State.
-func (n *noticer) look(ctx context.Context, s *store.State) error {
+func (n *statusController) look(ctx context.Context, s *store.State) error {
 	muxes := n.paced(floorOf(s), n.manager.now())
 	names := n.touched(s, muxes)
 	if n.last != nil {
@@ -117,7 +117,7 @@ func (n *noticer) look(ctx context.Context, s *store.State) error {
 const allPause = 10
 
 // paced is what muxes say, or what they said before if that was just looked at for all VIPs: they are looked at later.
-func (n *noticer) paced(said muxFloor, now time.Time) muxFloor {
+func (n *statusController) paced(said muxFloor, now time.Time) muxFloor {
 	if n.last == nil || said.floor >= n.muxes.floor && said.refused == n.muxes.refused {
 		return said
 	}
@@ -130,7 +130,7 @@ func (n *noticer) paced(said muxFloor, now time.Time) muxFloor {
 }
 
 // touched are the names of the VIPs whose conditions may differ from the last State.
-func (n *noticer) touched(s *store.State, muxes muxFloor) map[string]bool {
+func (n *statusController) touched(s *store.State, muxes muxFloor) map[string]bool {
 	names := map[string]bool{}
 	all := n.last == nil || muxes.connected == 0 != (n.muxes.connected == 0) || muxes.floor < n.muxes.floor || muxes.refused != n.muxes.refused
 	if all {

@@ -18,19 +18,19 @@ func TestRequestsOfAWorkloadComeOneByOne(t *testing.T) {
 		_, end, err := ports.begin(key, often, now)
 		return end, err
 	}
-	elsewhere := model.SNATKey{VIP: netip.MustParseAddr("203.0.113.21"), Address: firstLeaver.Address}
+	elsewhere := model.SNATKey{VIP: netip.MustParseAddr("203.0.113.21"), Address: firstSNATClient.Address}
 	for range 3 {
-		end, err := begin(firstLeaver)
+		end, err := begin(firstSNATClient)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 3 {
-			_, err := begin(firstLeaver)
+			_, err := begin(firstSNATClient)
 			if reason, after, _ := rpc.PortsRefused(err); reason != rpc.PortsOutstanding || after != time.Second/often {
 				t.Errorf("another request of the workload: %v, to be made again in %s", err, after)
 			}
 		}
-		for _, other := range []model.SNATKey{secondLeaver, elsewhere} {
+		for _, other := range []model.SNATKey{secondSNATClient, elsewhere} {
 			end, err := begin(other)
 			if err != nil {
 				t.Fatalf("a request of %s: %v", other, err)
@@ -49,13 +49,13 @@ func TestPortsAreGivenWhenMuxesKnow(t *testing.T) {
 	mux.setMute(true)
 	answered := make(chan error, 1)
 	go func() {
-		_, err := allocate(t, client, "host1", firstLeaver, 8)
+		_, err := allocate(t, client, "host1", firstSNATClient, 8)
 		answered <- err
 	}()
-	eventually(t, "the mux reads them", func() bool { return len(mux.owners(firstLeaver.VIP)) > 2 })
+	eventually(t, "the mux reads them", func() bool { return len(mux.owners(firstSNATClient.VIP)) > 2 })
 	// Each of these is answered long after the first would have been, had it not waited.
 	for range 20 {
-		_, err := allocate(t, client, "host1", firstLeaver, 8)
+		_, err := allocate(t, client, "host1", firstSNATClient, 8)
 		if reason, _, _ := rpc.PortsRefused(err); reason != rpc.PortsOutstanding {
 			t.Fatalf("another request of the workload, before the mux had answered: %v", err)
 		}
@@ -63,7 +63,7 @@ func TestPortsAreGivenWhenMuxesKnow(t *testing.T) {
 	if len(answered) > 0 {
 		t.Errorf("answered (%v) before the mux had", <-answered)
 	}
-	if n := len(hosts[0].holds(firstLeaver).Ranges); n != 1 {
+	if n := len(hosts[0].holds(firstSNATClient).Ranges); n != 1 {
 		t.Errorf("the host has %d ranges before the mux answered", n)
 	}
 	mux.setMute(false)
@@ -71,7 +71,7 @@ func TestPortsAreGivenWhenMuxesKnow(t *testing.T) {
 	if err := <-answered; err != nil {
 		t.Error(err)
 	}
-	if _, err := allocate(t, client, "host1", firstLeaver, 8); err != nil {
+	if _, err := allocate(t, client, "host1", firstSNATClient, 8); err != nil {
 		t.Errorf("the next request: %v", err)
 	}
 }

@@ -26,13 +26,13 @@ func kindOf(caller trust.Identity) bound.Kind {
 		}
 		return bound.User
 	}
-	return bound.Stranger
+	return bound.Unauthenticated
 }
 
 // limited says why a caller may not make a call now: it, or its tenant, makes too many.
 func (m *Manager) limited(caller trust.Identity, procedure string) error {
 	kind := kindOf(caller)
-	if caller.Method == trust.Insecure || kind == bound.Manager || kind == bound.Stranger { // strangers are judged before
+	if caller.Method == trust.Insecure || kind == bound.Manager || kind == bound.Unauthenticated { // strangers are judged before
 		return nil
 	}
 	now, cost := m.now(), bound.Of(procedure).Cost

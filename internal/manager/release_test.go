@@ -79,7 +79,7 @@ func TestReleasedRangesBecomeFree(t *testing.T) {
 		"not known to be nobody's": {releasedRange{rests: most, held: 1, written: 1}, false},
 	} {
 		for _, key := range []model.SNATKey{
-			firstLeaver, {VIP: netip.MustParseAddr("2001:db8::20"), Address: netip.MustParseAddr("fd00::11")},
+			firstSNATClient, {VIP: netip.MustParseAddr("2001:db8::20"), Address: netip.MustParseAddr("fd00::11")},
 		} {
 			if free := c.released.isFree(t, key); free != c.free {
 				t.Errorf("%s, of %s: it is free: %t, want %t", what, key, free, c.free)
@@ -94,13 +94,13 @@ func TestReleasedRangesWaitForMuxes(t *testing.T) {
 	var m *Manager
 	url, mux, _ := leaving(t, func(started *Manager) { m = started })
 	client := dial(t, url)
-	given, err := allocate(t, client, "host1", firstLeaver, 8)
+	given, err := allocate(t, client, "host1", firstSNATClient, 8)
 	if err != nil || len(given) == 0 {
 		t.Fatalf("given %v, %v", given, err)
 	}
 	mux.setMute(true)
 	released, err := client.ReleasePorts(t.Context(), &weirv1.ReleasePortsRequest{
-		Name: "host1", Vip: firstLeaver.VIP.String(), Address: firstLeaver.Address.String(), Ranges: rpc.RangesToProto(given),
+		Name: "host1", Vip: firstSNATClient.VIP.String(), Address: firstSNATClient.Address.String(), Ranges: rpc.RangesToProto(given),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func TestReleasedRangesWaitForMuxes(t *testing.T) {
 	eventually(t, "the mux reads it", func() bool { return mux.has(released.GetGeneration()) })
 	free := func() bool {
 		s := m.store.State()
-		h, free := m.rested(s, rests{}.look(s, m.now().Add(-24*time.Hour)))[firstLeaver]
+		h, free := m.rested(s, rests{}.look(s, m.now().Add(-24*time.Hour)))[firstSNATClient]
 		return free && len(h.Resting) == 0 && !slices.ContainsFunc(given, func(r model.Range) bool { return slices.Contains(h.Ranges, r) })
 	}
 	if free() {

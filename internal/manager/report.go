@@ -60,7 +60,7 @@ func (r reports) forget(node string) {
 
 // ReportMux takes what a mux runs.
 func (m *Manager) ReportMux(ctx context.Context, r *weirv1.ReportMuxRequest) (*weirv1.ReportMuxResponse, error) {
-	m.doubt(ctx, r.GetEpoch())
+	m.verifyLeadership(ctx, r.GetEpoch())
 	err := m.report(model.RoleMux, r.GetName(), r.GetGeneration(), r.GetRejection(),
 		&weirv1.NodeStatus{Mux: r.GetStatus()}, store.Counted{})
 	if err != nil {
@@ -115,7 +115,7 @@ func (m *Manager) noteRuns(name string, generation model.Generation) {
 
 // ReportHost takes what a host runs, and its backends' health.
 func (m *Manager) ReportHost(ctx context.Context, r *weirv1.ReportHostRequest) (*weirv1.ReportHostResponse, error) {
-	m.doubt(ctx, r.GetEpoch())
+	m.verifyLeadership(ctx, r.GetEpoch())
 	health, err := healthFromProto(r.GetHealth())
 	if err != nil {
 		return nil, apierr.ToConnect(err)

@@ -102,11 +102,11 @@ func (m *Manager) toldPorts(s *store.State) (told map[model.SNATKey][]desired.To
 			}
 			slices.Sort(ranges)
 			told[key] = append(told[key], desired.ToldPorts{Host: node.Name, Ranges: slices.Compact(ranges)})
-			if w, _ := s.Leaver(key); w.Host == node.Name {
+			if w, _ := s.SNATClient(key); w.Host == node.Name {
 				written[key] = model.Generation(use.GetWritten())
 			}
 		}
-		for key := range s.LeaversOn(node.Name) {
+		for key := range s.SNATClientsOn(node.Name) {
 			if uses[key] == nil {
 				told[key] = append(told[key], desired.ToldPorts{Host: node.Name})
 			}
@@ -145,7 +145,7 @@ func (m *Manager) snatAddresses(s *store.State, told map[model.SNATKey][]desired
 	for key := range s.Ports.Keys() {
 		addresses[key.VIP] = true
 	}
-	for key := range s.Leavers() {
+	for key := range s.SNATClients() {
 		addresses[key.VIP] = true
 	}
 	for key := range told {

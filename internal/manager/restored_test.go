@@ -66,24 +66,24 @@ func TestRestoreGivesNoPortsTwice(t *testing.T) {
 	small.Snat.Reserved, small.Snat.MaxPorts = []string{"1-65343"}, 192 // 24 ranges in all
 	apply(t, url, small)
 	eventually(t, "the hosts have what is preallocated", func() bool {
-		return len(hosts[0].holds(firstLeaver).Ranges) == 1 && len(hosts[1].holds(secondLeaver).Ranges) == 1
+		return len(hosts[0].holds(firstSNATClient).Ranges) == 1 && len(hosts[1].holds(secondSNATClient).Ranges) == 1
 	})
-	if _, err := allocate(t, client, "host1", firstLeaver, 64); err != nil {
+	if _, err := allocate(t, client, "host1", firstSNATClient, 64); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the host has them", func() bool { return len(hosts[0].holds(firstLeaver).Ranges) > 1 })
+	eventually(t, "the host has them", func() bool { return len(hosts[0].holds(firstSNATClient).Ranges) > 1 })
 	backup := backUpTo(t, first)
 	// After the backup host1 gives back what it got, and host2 is given as much as there is.
-	back := hosts[0].holds(firstLeaver).Ranges[1:]
-	release := &weirv1.ReleasePortsRequest{Name: "host1", Vip: firstLeaver.VIP.String(), Address: firstLeaver.Address.String(), Ranges: rpc.RangesToProto(back)}
+	back := hosts[0].holds(firstSNATClient).Ranges[1:]
+	release := &weirv1.ReleasePortsRequest{Name: "host1", Vip: firstSNATClient.VIP.String(), Address: firstSNATClient.Address.String(), Ranges: rpc.RangesToProto(back)}
 	if _, err := client.ReleasePorts(t.Context(), release); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "host2 has all", func() bool {
-		allocate(t, client, "host2", secondLeaver, 192)
-		return len(hosts[1].holds(secondLeaver).Ranges) > 20
+		allocate(t, client, "host2", secondSNATClient, 192)
+		return len(hosts[1].holds(secondSNATClient).Ranges) > 20
 	})
-	eventually(t, "host1 has one left", func() bool { return len(hosts[0].holds(firstLeaver).Ranges) == 1 })
+	eventually(t, "host1 has one left", func() bool { return len(hosts[0].holds(firstSNATClient).Ranges) == 1 })
 	has := [2]map[model.SNATKey]model.HostSNAT{hosts[0].ports(), hosts[1].ports()}
 	stop()
 
@@ -92,7 +92,7 @@ func TestRestoreGivesNoPortsTwice(t *testing.T) {
 	client = dial(t, url)
 	eventually(t, "it leads", second.leads)
 	hosts[0] = startHostWith(t, url, "host1", has[0], "10.2.1.2")
-	if ranges, err := allocate(t, client, "host1", firstLeaver, 8); len(ranges) > 0 {
+	if ranges, err := allocate(t, client, "host1", firstSNATClient, 8); len(ranges) > 0 {
 		t.Fatalf("before the hosts told what they have %v was given (%v)", ranges, err)
 	} else if reason, _, _ := rpc.PortsRefused(err); reason != rpc.PortsRestored {
 		t.Errorf("refused by %v", err)
@@ -102,11 +102,11 @@ func TestRestoreGivesNoPortsTwice(t *testing.T) {
 	hosts[1] = startHostWith(t, url, "host2", has[1], "10.2.2.2")
 	eventually(t, "it settles", func() bool { return second.store.State().Restored.Settled })
 	eventually(t, "the mux is told what is", func() bool {
-		return !mux.keepsSNAT() && mux.had() > 1 && len(mux.owners(firstLeaver.VIP)) >= len(has[1][secondLeaver].Ranges)
+		return !mux.keepsSNAT() && mux.had() > 1 && len(mux.owners(firstSNATClient.VIP)) >= len(has[1][secondSNATClient].Ranges)
 	})
 	eventually(t, "host1 is given what is left", func() bool {
-		allocate(t, client, "host1", firstLeaver, 192)
-		return len(hosts[0].holds(firstLeaver).Ranges)+len(hosts[1].holds(secondLeaver).Ranges) == 24
+		allocate(t, client, "host1", firstSNATClient, 192)
+		return len(hosts[0].holds(firstSNATClient).Ranges)+len(hosts[1].holds(secondSNATClient).Ranges) == 24
 	})
 	compareRestored(t, hosts, has)
 }
@@ -127,15 +127,15 @@ func (m *fakeMux) had() int {
 // compareRestored holds what hosts have to what they had before the restore.
 func compareRestored(t *testing.T, hosts [2]*fakeHost, has [2]map[model.SNATKey]model.HostSNAT) {
 	t.Helper()
-	for _, r := range has[1][secondLeaver].Ranges {
-		if !slices.Contains(hosts[1].holds(secondLeaver).Ranges, r) {
+	for _, r := range has[1][secondSNATClient].Ranges {
+		if !slices.Contains(hosts[1].holds(secondSNATClient).Ranges, r) {
 			t.Errorf("range %d was taken from host2, which was given it after the backup", r)
 		}
-		if slices.Contains(hosts[0].holds(firstLeaver).Ranges, r) {
+		if slices.Contains(hosts[0].holds(firstSNATClient).Ranges, r) {
 			t.Errorf("range %d is of host2, and was given to host1", r)
 		}
 	}
-	if held := hosts[0].holds(firstLeaver).Ranges; !slices.Contains(held, has[0][firstLeaver].Ranges[0]) {
+	if held := hosts[0].holds(firstSNATClient).Ranges; !slices.Contains(held, has[0][firstSNATClient].Ranges[0]) {
 		t.Errorf("host1 has %v, not what it kept", held)
 	}
 }
@@ -176,7 +176,7 @@ func TestRestoreWaitsForNodesThatAreAway(t *testing.T) {
 	if err := write(); err != nil {
 		t.Error(err)
 	}
-	if _, err := allocate(t, client, "host1", firstLeaver, 8); err != nil {
+	if _, err := allocate(t, client, "host1", firstSNATClient, 8); err != nil {
 		t.Error(err)
 	}
 }

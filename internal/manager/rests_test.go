@@ -18,14 +18,14 @@ func TestRestsAreCountedByTheLeader(t *testing.T) {
 	for _, ahead := range []time.Duration{-time.Hour, 0, time.Hour} {
 		resting := desired.Resting{Since: now.Add(ahead), Ranges: []model.Range{7}}
 		s := &store.State{}
-		s.PutHolding(firstLeaver, desired.Holding{Host: "host1", Resting: []desired.Resting{resting}})
+		s.PutHolding(firstSNATClient, desired.Holding{Host: "host1", Resting: []desired.Resting{resting}})
 		var seen rests
-		if seen.longer(firstLeaver, resting, 0, now) {
+		if seen.longer(firstSNATClient, resting, 0, now) {
 			t.Error("something rests that was never seen")
 		}
 		for after := time.Duration(0); after <= bound+time.Minute; after += 5 * time.Second {
 			seen = seen.look(s, now.Add(after))
-			if over := seen.longer(firstLeaver, resting, bound, now.Add(after)); over != (after >= bound) {
+			if over := seen.longer(firstSNATClient, resting, bound, now.Add(after)); over != (after >= bound) {
 				t.Errorf("the leader before was %s ahead: after %s its rest is over: %t", ahead, after, over)
 			}
 		}

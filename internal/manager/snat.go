@@ -31,12 +31,12 @@ const (
 	vipRate = 500
 	// portsWait bounds how long a port request waits for the store and the muxes.
 	portsWait = 10 * time.Second
-	// portsOpen is how many port requests a manager has under way at most, and portsCrowded how many all together while
+	// portsOpen is how many port requests a manager has under way at most, and portsCongested how many all together while
 	// users' changes come faster than they are written, which need what more of them would cost. busyRetry is when one
 	// beyond may be made again.
-	portsOpen    = 128
-	portsCrowded = 16
-	busyRetry    = 100 * time.Millisecond
+	portsOpen      = 128
+	portsCongested = 16
+	busyRetry      = 100 * time.Millisecond
 	// fullRetry is when a workload that may have no more ports may ask again.
 	fullRetry = 5 * time.Second
 	// restoredRetry is when who was refused as a restore is pending may ask again.
@@ -131,8 +131,8 @@ func (p *portRequests) sweep(now time.Time) {
 	maps.DeleteFunc(p.vips, func(_ netip.Addr, l *rate.Limiter) bool { return l.TokensAt(now) >= vipRate })
 }
 
-// leaverOf finds who leaves as a VIP on a host.
-func leaverOf(s *store.State, host string, key model.SNATKey) (model.VIP, error) {
+// snatClientOf finds who leaves as a VIP on a host.
+func snatClientOf(s *store.State, host string, key model.SNATKey) (model.VIP, error) {
 	vip, w, there := s.Leaving(key)
 	switch {
 	case !there:
@@ -161,7 +161,7 @@ func (m *Manager) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequ
 		return nil, err
 	}
 	state := m.store.State()
-	vip, err := leaverOf(state, r.GetName(), key)
+	vip, err := snatClientOf(state, r.GetName(), key)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ func (m *Manager) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequ
 	asked, taken := time.Now(), time.Time{}
 	generation, err := m.store.UpdateAs(ctx, store.Ports, func(s *store.State) (store.Change, error) {
 		taken = time.Now()
-		vip, err := leaverOf(s, r.GetName(), key)
+		vip, err := snatClientOf(s, r.GetName(), key)
 		if err != nil {
 			return store.Change{}, err
 		}
@@ -278,7 +278,7 @@ func (m *Manager) ReleasePorts(ctx context.Context, r *weirv1.ReleasePortsReques
 	}
 	released := 0
 	generation, err := m.store.UpdateAs(ctx, store.Ports, func(s *store.State) (store.Change, error) {
-		if _, err := leaverOf(s, r.GetName(), key); err != nil {
+		if _, err := snatClientOf(s, r.GetName(), key); err != nil {
 			return store.Change{}, err
 		}
 		before := s.Ports.At(key)

@@ -139,14 +139,14 @@ func (m *Manager) auditPorts(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		if err := m.mendPorts(ctx); err != nil && ctx.Err() == nil {
+		if err := m.reconcilePorts(ctx); err != nil && ctx.Err() == nil {
 			m.log.Warn("source NAT: the audit can't write, trying again", "err", err)
 		}
 	}
 }
 
-// mendPorts is one audit of the store.
-func (m *Manager) mendPorts(ctx context.Context) error {
+// reconcilePorts is one audit of the store.
+func (m *Manager) reconcilePorts(ctx context.Context) error {
 	if len(m.wrongPorts(m.store.State())) == 0 {
 		return nil
 	}
@@ -183,7 +183,7 @@ func (m *Manager) wrongPorts(s *store.State) map[model.SNATKey]desired.Holding {
 	for key := range s.Ports.Keys() {
 		vips[key.VIP] = true
 	}
-	for key := range s.Leavers() {
+	for key := range s.SNATClients() {
 		vips[key.VIP] = true
 	}
 	for vip := range vips {

@@ -31,17 +31,17 @@ func errPortsBusy() error {
 // all: each manager that hands requests on to the leader has its part of it.
 func (m *Manager) portsMost(s *store.State) int {
 	switch {
-	case !m.store.Crowded():
+	case !m.store.Congested():
 		return portsOpen
 	case s.Leader == m.cfg.Name:
-		return portsCrowded
+		return portsCongested
 	}
-	return max(1, portsCrowded/max(1, len(s.Managers)))
+	return max(1, portsCongested/max(1, len(s.Managers)))
 }
 
 // portPlaces is the same for the line, and whether there is a crowd.
 func (m *Manager) portPlaces() (n int, crowd bool) {
-	return m.portsMost(m.store.State()), m.store.Crowded()
+	return m.portsMost(m.store.State()), m.store.Congested()
 }
 
 // enterPorts takes the place of a request, if it is one for ports, or answers that there is none: before it costs more

@@ -34,7 +34,7 @@ func (m *Manager) refusePorts(r *http.Request) (done func(), err error) {
 		return done, nil //nolint:nilerr // likewise
 	}
 	state := m.store.State()
-	vip, err := leaverOf(state, ask.GetName(), key)
+	vip, err := snatClientOf(state, ask.GetName(), key)
 	if err != nil {
 		return done, nil //nolint:nilerr // this manager may be behind
 	}

@@ -53,15 +53,15 @@ func TestTheFirstManagerRefuses(t *testing.T) {
 	vip := crawler()
 	vip.Snat.MaxPorts = 32
 	apply(t, replicas.urls[leader], vip)
-	eventually(t, "the host has what is preallocated", func() bool { return len(host.holds(firstLeaver).Ranges) == 1 })
+	eventually(t, "the host has what is preallocated", func() bool { return len(host.holds(firstSNATClient).Ranges) == 1 })
 	asksThrough(t, managers[first])
-	if given, err := allocate(t, client, "host1", firstLeaver, 500); err != nil || len(given) != 3 {
+	if given, err := allocate(t, client, "host1", firstSNATClient, 500); err != nil || len(given) != 3 {
 		t.Fatalf("given %v, %v, with 8 ports before and 32 at most", given, err)
 	}
 	before := answeredPorts(t, managers[leader])
 	const asked = 200
 	for range asked {
-		_, err := allocate(t, client, "host1", firstLeaver, 1)
+		_, err := allocate(t, client, "host1", firstSNATClient, 1)
 		reason, after, refused := rpc.PortsRefused(err)
 		if !refused || reason != rpc.PortsLimit || after == 0 {
 			t.Fatalf("beyond the limit: %v", err)
@@ -78,7 +78,7 @@ func TestTheFirstManagerRefuses(t *testing.T) {
 	})
 	vip.Snat.MaxPorts = 64
 	apply(t, replicas.urls[first], vip)
-	if given, err := allocate(t, client, "host1", firstLeaver, 1); err != nil || len(given) == 0 {
+	if given, err := allocate(t, client, "host1", firstSNATClient, 1); err != nil || len(given) == 0 {
 		t.Errorf("given %v, %v, with 64 ports at most", given, err)
 	}
 }
@@ -91,7 +91,7 @@ func asksThrough(t *testing.T, m *Manager) {
 		t.Fatal(err)
 	}
 	ask, err := proto.Marshal(&weirv1.AllocatePortsRequest{
-		Name: "host2", Vip: secondLeaver.VIP.String(), Address: secondLeaver.Address.String(), Ports: 1,
+		Name: "host2", Vip: secondSNATClient.VIP.String(), Address: secondSNATClient.Address.String(), Ports: 1,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +156,7 @@ func TestPortRequestsThatAreTooManyAreToldToComeBack(t *testing.T) {
 	m.ports.line.mu.Unlock()
 	before := answeredPorts(t, m)
 	for range 3 {
-		_, err := allocate(t, client, "host1", firstLeaver, 1)
+		_, err := allocate(t, client, "host1", firstSNATClient, 1)
 		if reason, after, _ := rpc.PortsRefused(err); reason != rpc.PortsRate || after != busyRetry {
 			t.Errorf("one too many: %v, to be made again in %s", err, after)
 		}
@@ -168,7 +168,7 @@ func TestPortRequestsThatAreTooManyAreToldToComeBack(t *testing.T) {
 	m.ports.line.mu.Lock()
 	m.ports.line.open -= portsOpen
 	m.ports.line.mu.Unlock()
-	if given, err := allocate(t, client, "host1", firstLeaver, 1); err != nil || len(given) == 0 {
+	if given, err := allocate(t, client, "host1", firstSNATClient, 1); err != nil || len(given) == 0 {
 		t.Errorf("when others have ended: given %v, %v", given, err)
 	}
 }
@@ -183,7 +183,7 @@ func TestACrowdOfChangesBoundsPortRequests(t *testing.T) {
 		t.Error("one change is a crowd")
 	}
 	follows := &store.State{Leader: "another", Managers: map[string]store.Manager{"a": {}, "b": {}, "c": {}, "d": {}, "another": {}}}
-	for want, s := range map[int]*store.State{portsCrowded: nil, portsCrowded / 5: follows} {
+	for want, s := range map[int]*store.State{portsCongested: nil, portsCongested / 5: follows} {
 		round := 0
 		eventually(t, "a crowd", func() bool {
 			round++

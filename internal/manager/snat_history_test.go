@@ -66,7 +66,7 @@ type history struct {
 	leaves []netip.Addr
 }
 
-const historyLeavers = 8
+const historySNATClients = 8
 
 func startHistory(t *testing.T, urls, muxURL string, seed uint64) *history {
 	t.Helper()
@@ -79,7 +79,7 @@ func startHistory(t *testing.T, urls, muxURL string, seed uint64) *history {
 	h.mux = startMux(t, muxURL, "mux1", "10.1.1.2")
 	client := dial(t, muxURL)
 	eventually(t, "all are connected", func() bool { return nodes(t, client) == 3 })
-	for i := range historyLeavers {
+	for i := range historySNATClients {
 		address := netip.AddrFrom4([4]byte{10, 3, byte(i%2 + 1), byte(i + 10)})
 		h.leaves, h.listed[address] = append(h.leaves, address), true
 	}
@@ -87,7 +87,7 @@ func startHistory(t *testing.T, urls, muxURL string, seed uint64) *history {
 	return h
 }
 
-func hostOf(leaver netip.Addr) string { return fmt.Sprintf("host%d", leaver.As4()[2]) }
+func hostOf(snatClient netip.Addr) string { return fmt.Sprintf("host%d", snatClient.As4()[2]) }
 
 // write writes the VIP as it is by now: few ports, so that who is given some is soon given those of others.
 func (h *history) write(t *testing.T, client *rpc.Client) {
@@ -109,20 +109,20 @@ func (h *history) write(t *testing.T, client *rpc.Client) {
 // ask has all workloads ask at once, and release some of what they have. Calls fail when a manager dies.
 func (h *history) ask(t *testing.T, client *rpc.Client) *sync.WaitGroup {
 	var calls sync.WaitGroup
-	for _, leaver := range h.leaves {
+	for _, snatClient := range h.leaves {
 		ports, releases := h.random.Uint32N(40), h.random.IntN(2) == 0
 		calls.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 			defer cancel()
-			if held := h.ledger.of(leaver); releases && len(held) > 1 {
+			if held := h.ledger.of(snatClient); releases && len(held) > 1 {
 				given := held[:len(held)/2]
 				h.ledger.back(given) // from here on it is not used, whatever becomes of the call
 				client.ReleasePorts(ctx, &weirv1.ReleasePortsRequest{
-					Name: hostOf(leaver), Vip: firstLeaver.VIP.String(), Address: leaver.String(), Ranges: rpc.RangesToProto(given),
+					Name: hostOf(snatClient), Vip: firstSNATClient.VIP.String(), Address: snatClient.String(), Ranges: rpc.RangesToProto(given),
 				})
 			}
 			r, err := client.AllocatePorts(ctx, &weirv1.AllocatePortsRequest{
-				Name: hostOf(leaver), Vip: firstLeaver.VIP.String(), Address: leaver.String(), Ports: ports,
+				Name: hostOf(snatClient), Vip: firstSNATClient.VIP.String(), Address: snatClient.String(), Ports: ports,
 			})
 			if err != nil {
 				return
@@ -131,7 +131,7 @@ func (h *history) ask(t *testing.T, client *rpc.Client) *sync.WaitGroup {
 			if err != nil {
 				t.Error(err)
 			}
-			h.ledger.gave(leaver, ranges)
+			h.ledger.gave(snatClient, ranges)
 		})
 	}
 	return &calls
@@ -159,13 +159,13 @@ func (h *history) compare(t *testing.T, client *rpc.Client) {
 				}
 			}
 		}
-		owners := h.mux.owners(firstLeaver.VIP)
+		owners := h.mux.owners(firstSNATClient.VIP)
 		return maps.EqualFunc(owners, stored, func(have []netip.Addr, want netip.Addr) bool { return len(have) == 1 && have[0] == want })
 	})
-	for _, leaver := range h.leaves {
-		for _, r := range h.ledger.of(leaver) {
-			if h.listed[leaver] && stored[r] != leaver {
-				t.Errorf("range %d was given to %s, and the store has it of %v", r, leaver, stored[r])
+	for _, snatClient := range h.leaves {
+		for _, r := range h.ledger.of(snatClient) {
+			if h.listed[snatClient] && stored[r] != snatClient {
+				t.Errorf("range %d was given to %s, and the store has it of %v", r, snatClient, stored[r])
 			}
 		}
 	}
@@ -176,10 +176,10 @@ func (h *history) compare(t *testing.T, client *rpc.Client) {
 
 // relist takes a workload out of the list, or back in. What it had is not its own any more.
 func (h *history) relist(t *testing.T, client *rpc.Client) {
-	leaver := h.leaves[h.random.IntN(len(h.leaves))]
-	h.listed[leaver] = !h.listed[leaver]
-	if !h.listed[leaver] {
-		h.ledger.back(h.ledger.of(leaver))
+	snatClient := h.leaves[h.random.IntN(len(h.leaves))]
+	h.listed[snatClient] = !h.listed[snatClient]
+	if !h.listed[snatClient] {
+		h.ledger.back(h.ledger.of(snatClient))
 	}
 	h.write(t, client)
 }
@@ -211,7 +211,7 @@ func TestNothingIsGivenTwice(t *testing.T) {
 			t.Fatalf("after step %d of the history of seed %d", step, seed)
 		}
 	}
-	if len(h.ledger.owner) < historyLeavers {
+	if len(h.ledger.owner) < historySNATClients {
 		t.Errorf("only %d ranges were given", len(h.ledger.owner))
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/weirlb/weir/internal/rpc/bound"
 )
 
-// crowded is a manager's line, with two places while a crowd lasts, and with four behind it.
-func crowded(lasts time.Duration) *portLine {
+// congested is a manager's line, with two places while a crowd lasts, and with four behind it.
+func congested(lasts time.Duration) *portLine {
 	begun := time.Now()
 	return &newPortRequests(func() (int, bool) {
 		if time.Since(begun) < lasts {
@@ -26,7 +26,7 @@ func crowded(lasts time.Duration) *portLine {
 // In a crowd port requests that are too many wait, and have their turn in order; those that waited elsewhere go ahead.
 func TestPortRequestsWaitInACrowd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		line := crowded(time.Hour)
+		line := congested(time.Hour)
 		var mu sync.Mutex
 		var names []string
 		served := func(name ...string) []string {
@@ -66,7 +66,7 @@ func TestPortRequestsWaitInACrowd(t *testing.T) {
 // Who waits is refused when it took too long, when its host gave up, and when the manager stops.
 func TestPortRequestsDoNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		line := crowded(time.Hour)
+		line := congested(time.Hour)
 		for range 2 {
 			line.enter(t.Context(), "red", false, nil)
 		}
@@ -93,7 +93,7 @@ func TestPortRequestsDoNotWaitForEver(t *testing.T) {
 // So many wait, and no more.
 func TestTheLineOfPortRequestsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		line := crowded(time.Hour)
+		line := congested(time.Hour)
 		for range 2 + lineMost {
 			go line.enter(t.Context(), "red", false, nil)
 		}
@@ -119,7 +119,7 @@ func TestTheLineOfPortRequestsIsBounded(t *testing.T) {
 // Who waits with many others of its tenant does not keep another tenant waiting.
 func TestTenantsHaveTheirTurnsInTheLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		line := crowded(time.Hour)
+		line := congested(time.Hour)
 		for range 2 + 100 {
 			go line.enter(t.Context(), "red", false, nil)
 		}
@@ -140,7 +140,7 @@ func TestTenantsHaveTheirTurnsInTheLine(t *testing.T) {
 // When the crowd is over those who wait have what places there are, though nobody tells them.
 func TestTheEndOfACrowdServesPortRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		line := crowded(lineTime / 2)
+		line := congested(lineTime / 2)
 		var served atomic.Int64
 		for range 5 {
 			go func() {

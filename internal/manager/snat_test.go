@@ -28,8 +28,8 @@ func crawler() *weirv1.VIP {
 }
 
 var (
-	firstLeaver  = model.SNATKey{VIP: netip.MustParseAddr("203.0.113.20"), Address: netip.MustParseAddr("10.3.1.11")}
-	secondLeaver = model.SNATKey{VIP: netip.MustParseAddr("203.0.113.20"), Address: netip.MustParseAddr("10.3.2.11")}
+	firstSNATClient  = model.SNATKey{VIP: netip.MustParseAddr("203.0.113.20"), Address: netip.MustParseAddr("10.3.1.11")}
+	secondSNATClient = model.SNATKey{VIP: netip.MustParseAddr("203.0.113.20"), Address: netip.MustParseAddr("10.3.2.11")}
 )
 
 // leaving starts a manager with two hosts, a mux and crawler.
@@ -42,7 +42,7 @@ func leaving(t *testing.T, change ...func(*Manager)) (url string, mux *fakeMux, 
 	eventually(t, "all are connected", func() bool { return nodes(t, client) == 3 })
 	apply(t, url, crawler())
 	eventually(t, "the hosts have what is preallocated", func() bool {
-		return len(hosts[0].holds(firstLeaver).Ranges) == 1 && len(hosts[1].holds(secondLeaver).Ranges) == 1
+		return len(hosts[0].holds(firstSNATClient).Ranges) == 1 && len(hosts[1].holds(secondSNATClient).Ranges) == 1
 	})
 	return url, mux, hosts
 }
@@ -67,31 +67,31 @@ func allocate(t *testing.T, client *rpc.Client, host string, key model.SNATKey, 
 func TestPortsAreKnownToMuxesBeforeTheyAreUsed(t *testing.T) {
 	url, mux, hosts := leaving(t)
 	client := dial(t, url)
-	given, err := allocate(t, client, "host1", firstLeaver, 20)
+	given, err := allocate(t, client, "host1", firstSNATClient, 20)
 	if err != nil || len(given) != 3 {
 		t.Fatalf("given %v, %v", given, err)
 	}
-	owners := mux.owners(firstLeaver.VIP)
+	owners := mux.owners(firstSNATClient.VIP)
 	for _, r := range given {
-		if !slices.Equal(owners[r], []netip.Addr{firstLeaver.Address}) {
+		if !slices.Equal(owners[r], []netip.Addr{firstSNATClient.Address}) {
 			t.Errorf("range %d was answered, and the mux has it of %v", r, owners[r])
 		}
 	}
-	eventually(t, "the host's stream has them", func() bool { return len(hosts[0].holds(firstLeaver).Ranges) == 4 })
+	eventually(t, "the host's stream has them", func() bool { return len(hosts[0].holds(firstSNATClient).Ranges) == 4 })
 
 	mux.setMute(true)
 	answered := make(chan error, 1)
 	go func() {
-		_, err := allocate(t, client, "host2", secondLeaver, 8)
+		_, err := allocate(t, client, "host2", secondSNATClient, 8)
 		answered <- err
 	}()
-	eventually(t, "the mux reads them", func() bool { return len(mux.owners(secondLeaver.VIP)) > 5 })
+	eventually(t, "the mux reads them", func() bool { return len(mux.owners(secondSNATClient.VIP)) > 5 })
 	select {
 	case err := <-answered:
 		t.Errorf("answered (%v) before the mux had", err)
 	default:
 	}
-	if n := len(hosts[1].holds(secondLeaver).Ranges); n != 1 {
+	if n := len(hosts[1].holds(secondSNATClient).Ranges); n != 1 {
 		t.Errorf("the host has %d ranges before the mux answered", n)
 	}
 	mux.setMute(false)
@@ -99,7 +99,7 @@ func TestPortsAreKnownToMuxesBeforeTheyAreUsed(t *testing.T) {
 	if err := <-answered; err != nil {
 		t.Error(err)
 	}
-	eventually(t, "the host has them", func() bool { return len(hosts[1].holds(secondLeaver).Ranges) > 1 })
+	eventually(t, "the host has them", func() bool { return len(hosts[1].holds(secondSNATClient).Ranges) > 1 })
 }
 
 // runsOf is the generation that a mux runs, as a manager tells it.
@@ -125,10 +125,10 @@ func TestMuxesAcknowledge(t *testing.T) {
 	mux.mu.Unlock()
 	answered := make(chan error, 1)
 	go func() {
-		_, err := allocate(t, client, "host2", secondLeaver, 8)
+		_, err := allocate(t, client, "host2", secondSNATClient, 8)
 		answered <- err
 	}()
-	eventually(t, "the mux reads them", func() bool { return len(mux.owners(secondLeaver.VIP)) > 2 })
+	eventually(t, "the mux reads them", func() bool { return len(mux.owners(secondSNATClient.VIP)) > 2 })
 	mux.mu.Lock()
 	runs := uint64(mux.generation)
 	mux.mu.Unlock()
@@ -173,20 +173,20 @@ func TestMuxesAcknowledge(t *testing.T) {
 func TestPortsOfOtherHostsAreRefused(t *testing.T) {
 	url, _, _ := leaving(t)
 	client := dial(t, url)
-	if _, err := allocate(t, client, "host2", firstLeaver, 1); connect.CodeOf(err) != connect.CodePermissionDenied {
+	if _, err := allocate(t, client, "host2", firstSNATClient, 1); connect.CodeOf(err) != connect.CodePermissionDenied {
 		t.Errorf("got %v", err)
 	}
-	given, err := allocate(t, client, "host1", firstLeaver, 8)
+	given, err := allocate(t, client, "host1", firstSNATClient, 8)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = client.ReleasePorts(t.Context(), &weirv1.ReleasePortsRequest{
-		Name: "host2", Vip: firstLeaver.VIP.String(), Address: firstLeaver.Address.String(), Ranges: rpc.RangesToProto(given),
+		Name: "host2", Vip: firstSNATClient.VIP.String(), Address: firstSNATClient.Address.String(), Ranges: rpc.RangesToProto(given),
 	})
 	if connect.CodeOf(err) != connect.CodePermissionDenied {
 		t.Errorf("a release by another host: got %v", err)
 	}
-	stranger := model.SNATKey{VIP: firstLeaver.VIP, Address: netip.MustParseAddr("10.3.1.12")}
+	stranger := model.SNATKey{VIP: firstSNATClient.VIP, Address: netip.MustParseAddr("10.3.1.12")}
 	if _, err := allocate(t, client, "host1", stranger, 1); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("got %v", err)
 	}
@@ -198,17 +198,17 @@ func TestPortRequestsHaveLimits(t *testing.T) {
 	vip := crawler()
 	vip.Snat.MaxPorts, vip.Snat.RequestRate = 32, 5
 	apply(t, url, vip)
-	given, err := allocate(t, client, "host1", firstLeaver, 500)
+	given, err := allocate(t, client, "host1", firstSNATClient, 500)
 	if err != nil || len(given) != 3 {
 		t.Fatalf("given %v, %v, with 8 ports before and 32 at most", given, err)
 	}
-	_, err = allocate(t, client, "host1", firstLeaver, 1)
+	_, err = allocate(t, client, "host1", firstSNATClient, 1)
 	if reason, after, refused := rpc.PortsRefused(err); !refused || reason != rpc.PortsLimit || after == 0 {
 		t.Errorf("beyond the limit: %v", err)
 	}
 	reason := ""
 	for range 20 {
-		_, err = allocate(t, client, "host1", firstLeaver, 1)
+		_, err = allocate(t, client, "host1", firstSNATClient, 1)
 		if reason, _, _ = rpc.PortsRefused(err); reason == rpc.PortsRate {
 			break
 		}
@@ -233,7 +233,7 @@ func TestManyAskAtOnce(t *testing.T) {
 	var mu sync.Mutex
 	outcomes := map[string]int{}
 	for range 8 {
-		for host, key := range map[string]model.SNATKey{"host1": firstLeaver, "host2": secondLeaver} {
+		for host, key := range map[string]model.SNATKey{"host1": firstSNATClient, "host2": secondSNATClient} {
 			group.Go(func() {
 				_, err := allocate(t, client, host, key, 1)
 				reason, _, refused := rpc.PortsRefused(err)
@@ -250,7 +250,7 @@ func TestManyAskAtOnce(t *testing.T) {
 	if outcomes[""] < 2 || outcomes[rpc.PortsOutstanding]+outcomes[""] != 16 {
 		t.Errorf("ended as %v", outcomes)
 	}
-	for r, owners := range mux.owners(firstLeaver.VIP) {
+	for r, owners := range mux.owners(firstSNATClient.VIP) {
 		if len(owners) != 1 {
 			t.Errorf("range %d is of %v", r, owners)
 		}
@@ -260,12 +260,12 @@ func TestManyAskAtOnce(t *testing.T) {
 func TestReleasedPortsRest(t *testing.T) {
 	url, mux, hosts := leaving(t, func(m *Manager) { m.resting = 2 * time.Second })
 	client := dial(t, url)
-	given, err := allocate(t, client, "host1", firstLeaver, 24)
+	given, err := allocate(t, client, "host1", firstSNATClient, 24)
 	if err != nil {
 		t.Fatal(err)
 	}
 	release := &weirv1.ReleasePortsRequest{
-		Name: "host1", Vip: firstLeaver.VIP.String(), Address: firstLeaver.Address.String(), Ranges: rpc.RangesToProto(given),
+		Name: "host1", Vip: firstSNATClient.VIP.String(), Address: firstSNATClient.Address.String(), Ranges: rpc.RangesToProto(given),
 	}
 	for range 2 { // it may be made again
 		if _, err := client.ReleasePorts(t.Context(), release); err != nil {
@@ -273,7 +273,7 @@ func TestReleasedPortsRest(t *testing.T) {
 		}
 	}
 	eventually(t, "mux and host have them no more", func() bool {
-		return len(mux.owners(firstLeaver.VIP)) == 2 && len(hosts[0].holds(firstLeaver).Ranges) == 1
+		return len(mux.owners(firstSNATClient.VIP)) == 2 && len(hosts[0].holds(firstSNATClient).Ranges) == 1
 	})
 	snat := func() *weirv1.GetSNATResponse {
 		r, err := client.GetSNAT(t.Context(), &weirv1.GetSNATRequest{Name: "crawler"})
@@ -295,30 +295,30 @@ func TestReleasedPortsRest(t *testing.T) {
 func TestReclaimedPortsAreToldToTheHost(t *testing.T) {
 	url, _, hosts := leaving(t)
 	client := dial(t, url)
-	if _, err := allocate(t, client, "host1", firstLeaver, 24); err != nil {
+	if _, err := allocate(t, client, "host1", firstSNATClient, 24); err != nil {
 		t.Fatal(err)
 	}
 	r, err := client.ReclaimPorts(t.Context(), &weirv1.ReclaimPortsRequest{Name: "crawler", Address: "10.3.1.11"})
 	if err != nil || len(r.GetReclaim()) != 4 {
 		t.Fatalf("%v, %v", r, err)
 	}
-	eventually(t, "the host is told", func() bool { return len(hosts[0].holds(firstLeaver).Reclaim) == 4 })
+	eventually(t, "the host is told", func() bool { return len(hosts[0].holds(firstSNATClient).Reclaim) == 4 })
 	if _, err := client.ReclaimPorts(t.Context(), &weirv1.ReclaimPortsRequest{Name: "crawler", Address: "10.3.1.11", Cancel: true}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is off", func() bool { return len(hosts[0].holds(firstLeaver).Reclaim) == 0 })
+	eventually(t, "it is off", func() bool { return len(hosts[0].holds(firstSNATClient).Reclaim) == 0 })
 
 	vip := crawler()
 	vip.Snat.MaxPorts = 16
 	apply(t, url, vip)
-	eventually(t, "a lower limit reclaims what is above it", func() bool { return len(hosts[0].holds(firstLeaver).Reclaim) == 2 })
+	eventually(t, "a lower limit reclaims what is above it", func() bool { return len(hosts[0].holds(firstSNATClient).Reclaim) == 2 })
 }
 
 // An endpoint can't be on a port that a workload leaves with; one that is there is given to nobody.
 func TestEndpointsAndPortsKeepApart(t *testing.T) {
 	url, mux, _ := leaving(t)
 	client := dial(t, url)
-	owners := mux.owners(firstLeaver.VIP)
+	owners := mux.owners(firstSNATClient.VIP)
 	var taken model.Range
 	for r := range owners {
 		taken = r
@@ -392,7 +392,7 @@ func TestPortsOfRemovedWorkloadsRest(t *testing.T) {
 	vip.Snat.Workloads = vip.Snat.Workloads[1:]
 	apply(t, url, vip)
 	eventually(t, "mux and host forget it", func() bool {
-		return !hosts[0].holds(firstLeaver).Key.VIP.IsValid() && len(mux.owners(firstLeaver.VIP)) == 1
+		return !hosts[0].holds(firstSNATClient).Key.VIP.IsValid() && len(mux.owners(firstSNATClient.VIP)) == 1
 	})
 	r, err := client.GetSNAT(t.Context(), &weirv1.GetSNATRequest{Name: "crawler"})
 	if err != nil {

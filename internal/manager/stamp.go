@@ -50,14 +50,14 @@ func (m *Manager) catchUp(ctx context.Context, role model.Role, r stamped) error
 }
 
 func (m *Manager) knows(ctx context.Context, r stamped) error {
-	if apart, _ := m.apart.watch(); apart {
-		return errApart
+	if partitioned, _ := m.partitioned.watch(); partitioned {
+		return errPartitioned
 	}
 	cluster, _ := m.stamp()
 	if r.GetCluster() != cluster {
 		return nil
 	}
-	m.doubt(ctx, r.GetEpoch())
+	m.verifyLeadership(ctx, r.GetEpoch())
 	ctx, cancel := context.WithTimeout(ctx, catchUpWait)
 	defer cancel()
 	for {
@@ -77,11 +77,11 @@ func (m *Manager) knows(ctx context.Context, r stamped) error {
 var errBehind = errors.New("this manager is behind what the node has seen: go to another")
 
 // doubt has this manager look whether it leads when a node has seen a later epoch than it knows.
-func (m *Manager) doubt(ctx context.Context, seen uint64) {
+func (m *Manager) verifyLeadership(ctx context.Context, seen uint64) {
 	if seen <= uint64(m.store.State().Epoch) {
 		return
 	}
-	if err := m.store.Doubt(ctx); err != nil {
+	if err := m.store.VerifyLeadership(ctx); err != nil {
 		m.log.Warn("can't find out who leads", "err", err)
 	}
 }

@@ -98,7 +98,7 @@ func (m *Manager) stream(
 	ctx context.Context, due <-chan struct{}, asked <-chan *weirv1.MuxTask, ask func(*weirv1.MuxTask) error,
 	send func() (sent bool, err error),
 ) error {
-	_, parted := m.apart.watch()
+	_, parted := m.partitioned.watch()
 	for {
 		sent, err := send()
 		if err != nil {
@@ -116,7 +116,7 @@ func (m *Manager) stream(
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-parted:
-			return rpc.RetryError(errApart)
+			return rpc.RetryError(errPartitioned)
 		case <-m.stopping:
 			return errStops
 		}

@@ -35,8 +35,8 @@ func newSessions() sessions { return sessions{mu: &sync.Mutex{}, hosts: map[stri
 func (c count) stored() store.Counted {
 	stored := store.Counted{At: c.at, Generation: c.generation}
 	for key, backend := range c.of {
-		if backend.Ceded > 0 {
-			stored.Ceded = append(stored.Ceded, key)
+		if backend.Draining > 0 {
+			stored.Draining = append(stored.Draining, key)
 		}
 	}
 	return stored
@@ -139,8 +139,8 @@ func (t *transitions) newest(host string, told sessions) (count, bool) {
 		return c, true
 	}
 	c = count{at: stored.at, generation: stored.Generation, of: map[model.HostBackendKey]model.BackendSessions{}}
-	for _, key := range stored.Ceded {
-		c.of[key] = model.BackendSessions{Key: key, Ceded: 1}
+	for _, key := range stored.Draining {
+		c.of[key] = model.BackendSessions{Key: key, Draining: 1}
 	}
 	return c, true
 }
@@ -248,7 +248,7 @@ func (t *transitions) over(
 	slots := table.Slots()
 	for _, b := range e.Backends {
 		c, said := t.newest(b.Host, counted)
-		if said && c.of[model.HostBackendKey{Endpoint: desired.Key(vip, e), Tunnel: b.TunnelAddress()}].Ceded == 0 {
+		if said && c.of[model.HostBackendKey{Endpoint: desired.Key(vip, e), Tunnel: b.TunnelAddress()}].Draining == 0 {
 			counts[slots[b.AddrPort()]] = c
 		}
 	}

@@ -89,14 +89,14 @@ func TestAMoveEndsWhenNoConnectionIsLeft(t *testing.T) {
 		apply(t, url, plainShop(2))
 		eventually(t, "the mux has the move", func() bool { return mux.moving() == 128 })
 		host1.mu.Lock()
-		if got := host1.backends[first]; len(got.Ceded) != 128 || len(got.Peers) != 1 || got.Buckets != 256 || got.Slot != 1 || !got.Cookies {
+		if got := host1.backends[first]; len(got.Draining) != 128 || len(got.Peers) != 1 || got.Buckets != 256 || got.Slot != 1 || !got.Cookies {
 			t.Errorf("host1 was told %+v", got)
 		}
 		if host1.key == [40]byte{} {
 			t.Error("host1 was not told the pool's key")
 		}
 		host1.mu.Unlock()
-		counted := model.BackendSessions{Key: first, Sessions: 9, WithoutCookie: 5, Ceded: 2}
+		counted := model.BackendSessions{Key: first, Sessions: 9, WithoutCookie: 5, Draining: 2}
 		if err := host1.count(counted); err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +104,7 @@ func TestAMoveEndsWhenNoConnectionIsLeft(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s := r.Vip.Endpoints[0].Backends[0].Status; s.BucketsCeded != 128 || s.Sessions != 9 || s.SessionsWithoutCookie != 5 {
+		if s := r.Vip.Endpoints[0].Backends[0].Status; s.BucketsDraining != 128 || s.Sessions != 9 || s.SessionsWithoutCookie != 5 {
 			t.Errorf("the status is %v", s)
 		}
 	})
@@ -121,7 +121,7 @@ func TestAMoveEndsWhenNoConnectionIsLeft(t *testing.T) {
 	eventually(t, "its host knows", func() bool {
 		host1.mu.Lock()
 		defer host1.mu.Unlock()
-		return len(host1.backends[first].Ceded) == 0 && len(host1.backends[first].Peers) == 0
+		return len(host1.backends[first].Draining) == 0 && len(host1.backends[first].Peers) == 0
 	})
 }
 
@@ -181,9 +181,9 @@ func TestWhenAMoveIsOver(t *testing.T) {
 	})
 	moves := newTransitions(desired.SettleTime)
 	counted := newSessions()
-	report := func(generation model.Generation, ceded uint64) {
+	report := func(generation model.Generation, draining uint64) {
 		counted.put("host1", count{at: now, generation: generation, of: map[model.HostBackendKey]model.BackendSessions{
-			first: {Key: first, Ceded: ceded},
+			first: {Key: first, Draining: draining},
 		}})
 	}
 	for _, step := range []struct {
@@ -215,8 +215,8 @@ func TestAMoveEndsByAReportToAnotherManager(t *testing.T) {
 	now := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	t0 := newTransitions(desired.SettleTime)
 	s := &store.State{}
-	tell := func(generation model.Generation, ceded ...model.HostBackendKey) {
-		s.Status.Set("host1", store.NodeStatus{Counted: store.Counted{At: now.Add(-time.Hour), Generation: generation, Ceded: ceded}})
+	tell := func(generation model.Generation, draining ...model.HostBackendKey) {
+		s.Status.Set("host1", store.NodeStatus{Counted: store.Counted{At: now.Add(-time.Hour), Generation: generation, Draining: draining}})
 		t0.look(s, now)
 	}
 	own := newSessions()
@@ -225,7 +225,7 @@ func TestAMoveEndsByAReportToAnotherManager(t *testing.T) {
 		t.Errorf("without another it is %+v", c)
 	}
 	tell(10, first)
-	if c, said := t0.newest("host1", own); !said || c.generation != 10 || !c.at.Equal(now) || c.of[first].Ceded == 0 {
+	if c, said := t0.newest("host1", own); !said || c.generation != 10 || !c.at.Equal(now) || c.of[first].Draining == 0 {
 		t.Errorf("with a connection left it is %+v", c)
 	}
 	was := now
@@ -235,7 +235,7 @@ func TestAMoveEndsByAReportToAnotherManager(t *testing.T) {
 		t.Errorf("the same count is newer when it is looked at again: %s", c.at)
 	}
 	tell(10)
-	if c, _ := t0.newest("host1", newSessions()); !c.at.Equal(now) || c.of[first].Ceded != 0 {
+	if c, _ := t0.newest("host1", newSessions()); !c.at.Equal(now) || c.of[first].Draining != 0 {
 		t.Errorf("with none left it is %+v", c)
 	}
 }

@@ -36,7 +36,7 @@ func (m *Manager) vipWithStatus(s *store.State, vip model.VIP) *weirv1.VIP {
 // backendStatuses are those of e's backends, in their order.
 func (m *Manager) backendStatuses(s *store.State, vip model.VIP, e model.Endpoint) []*weirv1.BackendStatus {
 	table := s.Tables.At(desired.Key(vip, e))
-	slots, shares, ceded := table.Slots(), table.Shares(), table.Ceded()
+	slots, shares, draining := table.Slots(), table.Shares(), table.Draining()
 	all := make([]*weirv1.BackendStatus, 0, len(e.Backends))
 	for _, b := range e.Backends {
 		slot := slots[b.AddrPort()]
@@ -45,7 +45,7 @@ func (m *Manager) backendStatuses(s *store.State, vip model.VIP, e model.Endpoin
 		all = append(all, &weirv1.BackendStatus{
 			Slot: uint32(slot), Health: string(health), Reason: reason,
 			Buckets: uint32(shares[slot]), BucketsTotal: uint32(len(table.Open())),
-			BucketsCeded: uint32(len(ceded[slot])), Sessions: counted.Sessions, SessionsWithoutCookie: counted.WithoutCookie,
+			BucketsDraining: uint32(len(draining[slot])), Sessions: counted.Sessions, SessionsWithoutCookie: counted.WithoutCookie,
 		})
 	}
 	return all

@@ -64,7 +64,7 @@ func (m *Manager) showWritten(answer *http.Response) {
 		return // a leader from before there was the header
 	}
 	if err := m.show(answer.Request.Context(), generation, version); err != nil {
-		m.apart.owe(generation, version)
+		m.partitioned.owe(generation, version)
 		m.log.Warn("this manager is behind: it answers a write that it does not show yet", "generation", uint64(generation))
 	}
 }

@@ -83,10 +83,10 @@ type HostBackend struct {
 	HealthCheck *HealthCheck   // nil: always healthy
 	Slot        Slot           // its cookie
 	Cookies     bool           // write cookies into the timestamps of new connections
-	// Buckets is how many the endpoint has; Ceded those that were this backend's lately and are
+	// Buckets is how many the endpoint has; Draining those that were this backend's lately and are
 	// others' now, in order.
-	Buckets uint32
-	Ceded   []uint32
+	Buckets  uint32
+	Draining []uint32
 	// Peers are the tunnels of other backends of the endpoint that may hand connections to this one,
 	// or back to it.
 	Peers       []netip.Addr
@@ -100,10 +100,10 @@ type HostBackend struct {
 
 // Equal says whether both are the same to a host.
 func (b HostBackend) Equal(other HostBackend) bool {
-	if !slices.Equal(b.Ceded, other.Ceded) || !slices.Equal(b.Peers, other.Peers) {
+	if !slices.Equal(b.Draining, other.Draining) || !slices.Equal(b.Peers, other.Peers) {
 		return false
 	}
-	b.Ceded, b.Peers, other.Ceded, other.Peers = nil, nil, nil, nil
+	b.Draining, b.Peers, other.Draining, other.Peers = nil, nil, nil, nil
 	return reflect.DeepEqual(b, other)
 }
 
@@ -112,7 +112,7 @@ type BackendSessions struct {
 	Key           HostBackendKey
 	Sessions      uint64
 	WithoutCookie uint64 // muxes find them by flow table and bucket alone
-	Ceded         uint64 // of WithoutCookie, those in buckets that the backend ceded
+	Draining      uint64 // of WithoutCookie, those in buckets that the backend draining
 }
 
 // HostBackendKey identifies a HostBackend on its host.

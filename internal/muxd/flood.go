@@ -74,7 +74,7 @@ type flood struct {
 	// was none, or it found a flood.
 	tried     time.Time
 	triedRate float64
-	proven    bool
+	confirmed bool
 }
 
 // look takes over what was counted up to now. It returns what there is to tell, and whether it is trouble.
@@ -121,7 +121,7 @@ func (f *flood) follow(c mux.SYNCounter) (share float64, known bool) {
 // begin has SYNs answered.
 func (f *flood) begin(now time.Time, share float64) (tell string) {
 	f.state.Answers, f.state.Tries, f.calm, f.flooded = true, false, time.Time{}, now
-	f.tried, f.triedRate, f.proven = time.Time{}, 0, false
+	f.tried, f.triedRate, f.confirmed = time.Time{}, 0, false
 	f.told = fmt.Sprintf("SYN cookies on: %.0f SYN/s, %.1f %% of the handshakes completed; usual %.0f/s", f.rate, 100*share, f.usual)
 	return f.told
 }
@@ -136,7 +136,7 @@ func (f *flood) judge(now time.Time, limit float64, passed time.Duration, known,
 		f.try(now, known, real)
 	case known && f.isDue(now, limit):
 		f.state.Tries, f.trials, f.triedRate = true, f.trials[len(f.trials)-1:], f.rate
-	case real && f.proven:
+	case real && f.confirmed:
 		f.learn(passed)
 	}
 }
@@ -157,7 +157,7 @@ func (f *flood) try(now time.Time, known, real bool) {
 
 // prove takes note of what SYNs that were answered have shown.
 func (f *flood) prove(now time.Time, real bool) {
-	f.tried, f.triedRate, f.proven = now, max(f.triedRate, f.rate), real
+	f.tried, f.triedRate, f.confirmed = now, max(f.triedRate, f.rate), real
 }
 
 // end ends what has been calm for long enough: first the answers, then the watch.

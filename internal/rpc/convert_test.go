@@ -185,7 +185,7 @@ func TestUpdatesComeBack(t *testing.T) {
 		backend := model.HostBackend{
 			Endpoint: drawKey(t), Tunnel: drawAddr(t, true), HealthCheck: drawCheck(t),
 			Backend: netip.AddrPortFrom(drawAddr(t, true), drawPort(t)), Slot: 8191, Cookies: true,
-			Buckets: 256, Ceded: []uint32{0, 17, 255}, Peers: []netip.Addr{drawAddr(t, true), drawAddr(t, false)},
+			Buckets: 256, Draining: []uint32{0, 17, 255}, Peers: []netip.Addr{drawAddr(t, true), drawAddr(t, false)},
 			Affinity: true, IdleTimeout: time.Minute, Fastpath: true, Leave: drawSources(t, true), Stay: drawSources(t, true), Tenant: "acme",
 		}
 		ranges := drawRanges(t)
@@ -204,7 +204,7 @@ func TestUpdatesComeBack(t *testing.T) {
 		if diff := cmp.Diff(host, hostBack, byValue); err != nil || diff != "" {
 			t.Fatalf("a host's update came back otherwise: %v\n%s", err, diff)
 		}
-		sessions := model.BackendSessions{Key: backend.Key(), Sessions: 9, WithoutCookie: 4, Ceded: 2}
+		sessions := model.BackendSessions{Key: backend.Key(), Sessions: 9, WithoutCookie: 4, Draining: 2}
 		if back, err := BackendSessionsFromProto(BackendSessionsToProto(sessions)); err != nil || back != sessions {
 			t.Fatalf("%v came back as %v, %v", sessions, back, err)
 		}
@@ -284,8 +284,8 @@ func TestWhatFromProtoRefuses(t *testing.T) {
 		{mux(func(e *weirv1.MuxEndpoint) { e.Cookies = "maybe" }), []string{"cookies"}},
 		{mux(func(e *weirv1.MuxEndpoint) { e.IdleTimeout = durationpb.New(time.Millisecond) }), []string{"idleTimeout"}},
 		{host(func(*weirv1.HostBackend) {}), nil},
-		{host(func(b *weirv1.HostBackend) { b.Ceded = []uint32{8} }), []string{"ceded[0]"}},
-		{host(func(b *weirv1.HostBackend) { b.Ceded = []uint32{3, 3} }), []string{"ceded[1]"}},
+		{host(func(b *weirv1.HostBackend) { b.Draining = []uint32{8} }), []string{"draining[0]"}},
+		{host(func(b *weirv1.HostBackend) { b.Draining = []uint32{3, 3} }), []string{"draining[1]"}},
 		{host(func(b *weirv1.HostBackend) { b.Cookies, b.Slot = true, 0 }), []string{"slot"}},
 		{host(func(b *weirv1.HostBackend) { b.Peers = []string{"host2"} }), []string{"peers[0]"}},
 		{mux(func(e *weirv1.MuxEndpoint) { e.Buckets = []uint32{1, 1, 1} }), []string{"buckets"}},

@@ -146,7 +146,7 @@ func HostBackendToProto(b model.HostBackend) *weirv1.HostBackend {
 		Endpoint: EndpointKeyToProto(b.Endpoint), Tunnel: optional(b.Tunnel),
 		Address: optional(b.Backend.Addr()), Port: uint32(b.Backend.Port()),
 		HealthCheck: HealthCheckToProto(b.HealthCheck),
-		Slot:        uint32(b.Slot), Cookies: b.Cookies, Buckets: b.Buckets, Ceded: b.Ceded,
+		Slot:        uint32(b.Slot), Cookies: b.Cookies, Buckets: b.Buckets, Draining: b.Draining,
 		Peers: addressStrings(b.Peers), Affinity: b.Affinity, IdleTimeout: optionalDuration(b.IdleTimeout),
 		Fastpath: b.Fastpath, Leave: prefixStrings(b.Leave), Stay: prefixStrings(b.Stay), SynCookies: string(b.SYNCookies), Tenant: b.Tenant,
 	}
@@ -160,7 +160,7 @@ func HostBackendFromProto(p *weirv1.HostBackend) (model.HostBackend, error) {
 		Tunnel:      f.address("tunnel", p.GetTunnel()),
 		HealthCheck: f.healthCheck("healthCheck", p.GetHealthCheck()),
 		Cookies:     p.GetCookies(), Affinity: p.GetAffinity(), Fastpath: p.GetFastpath(),
-		Buckets: p.GetBuckets(), Ceded: p.GetCeded(), Peers: f.addresses("peers", p.GetPeers()), Tenant: p.GetTenant(),
+		Buckets: p.GetBuckets(), Draining: p.GetDraining(), Peers: f.addresses("peers", p.GetPeers()), Tenant: p.GetTenant(),
 	}
 	b.Backend = f.addrPort("", b.Endpoint, p.GetAddress(), p.GetPort())
 	b.IdleTimeout = f.idle("idleTimeout", b.Endpoint.Protocol, p.GetIdleTimeout())
@@ -169,9 +169,9 @@ func HostBackendFromProto(p *weirv1.HostBackend) (model.HostBackend, error) {
 	if p.GetSlot() != 0 || p.GetCookies() {
 		b.Slot = f.slot("slot", p.GetSlot())
 	}
-	for i, n := range b.Ceded {
-		if n >= b.Buckets || i > 0 && n <= b.Ceded[i-1] {
-			f.refuse(fmt.Sprintf("ceded[%d]", i), "must be one of %d buckets, in order, is %d", b.Buckets, n)
+	for i, n := range b.Draining {
+		if n >= b.Buckets || i > 0 && n <= b.Draining[i-1] {
+			f.refuse(fmt.Sprintf("draining[%d]", i), "must be one of %d buckets, in order, is %d", b.Buckets, n)
 			break
 		}
 	}
@@ -222,7 +222,7 @@ func BackendHealthFromProto(p *weirv1.BackendHealth) (model.BackendHealth, error
 func BackendSessionsToProto(s model.BackendSessions) *weirv1.BackendSessions {
 	return &weirv1.BackendSessions{
 		Endpoint: EndpointKeyToProto(s.Key.Endpoint), Tunnel: optional(s.Key.Tunnel),
-		Sessions: s.Sessions, WithoutCookie: s.WithoutCookie, Ceded: s.Ceded,
+		Sessions: s.Sessions, WithoutCookie: s.WithoutCookie, Draining: s.Draining,
 	}
 }
 
@@ -233,11 +233,11 @@ func BackendSessionsFromProto(p *weirv1.BackendSessions) (model.BackendSessions,
 		Key: model.HostBackendKey{
 			Endpoint: f.endpointKey("endpoint.", p.GetEndpoint()), Tunnel: f.address("tunnel", p.GetTunnel()),
 		},
-		Sessions: p.GetSessions(), WithoutCookie: p.GetWithoutCookie(), Ceded: p.GetCeded(),
+		Sessions: p.GetSessions(), WithoutCookie: p.GetWithoutCookie(), Draining: p.GetDraining(),
 	}
-	if s.Ceded > s.WithoutCookie || s.WithoutCookie > s.Sessions {
-		f.refuse("ceded", "must be at most withoutCookie, and that at most sessions: %d, %d, %d",
-			s.Ceded, s.WithoutCookie, s.Sessions)
+	if s.Draining > s.WithoutCookie || s.WithoutCookie > s.Sessions {
+		f.refuse("draining", "must be at most withoutCookie, and that at most sessions: %d, %d, %d",
+			s.Draining, s.WithoutCookie, s.Sessions)
 	}
 	return s, f.err()
 }

@@ -266,9 +266,9 @@ type NodeStatus struct {
 
 // Counted is what of a host's last count of connections decides about the end of moves.
 type Counted struct {
-	At         time.Time              `json:"at"`              // by the clock of the manager that it was told
-	Generation model.Generation       `json:"generation"`      // that the host ran
-	Ceded      []model.HostBackendKey `json:"ceded,omitempty"` // the backends that have one in a bucket that they ceded
+	At         time.Time              `json:"at"`                 // by the clock of the manager that it was told
+	Generation model.Generation       `json:"generation"`         // that the host ran
+	Draining   []model.HostBackendKey `json:"draining,omitempty"` // the backends that have one in a bucket that they draining
 }
 
 // Equal says whether both are the same count.

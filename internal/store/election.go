@@ -240,7 +240,7 @@ func (s *Store) revoke(ctx context.Context, lease clientv3.LeaseID) {
 }
 
 // Doubt has a replica that believes to lead look whether it does: a node has seen another epoch.
-func (s *Store) Doubt(ctx context.Context) error {
+func (s *Store) VerifyLeadership(ctx context.Context) error {
 	epoch, _ := s.Epoch()
 	if epoch == 0 {
 		return nil

@@ -128,7 +128,7 @@ func TestDoubtedLeaderStepsDown(t *testing.T) {
 	leader, _ := open(t, Config{Name: "m1", Endpoints: []string{url}})
 	eventually(t, "m1 leads", func() bool { epoch, _ := leader.Epoch(); return epoch != 0 })
 	epoch, _ := leader.Epoch()
-	if err := leader.Doubt(t.Context()); err != nil {
+	if err := leader.VerifyLeadership(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if now, _ := leader.Epoch(); now != epoch {
@@ -136,7 +136,7 @@ func TestDoubtedLeaderStepsDown(t *testing.T) {
 	}
 	believes, _ := open(t, Config{Name: "m2", Endpoints: []string{url}})
 	believes.setEpoch(epoch - 1)
-	if err := believes.Doubt(t.Context()); err != nil {
+	if err := believes.VerifyLeadership(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if now, _ := believes.Epoch(); now != 0 {

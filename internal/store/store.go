@@ -50,25 +50,25 @@ type Config struct {
 
 // Store is a connection to etcd and the State it holds.
 type Store struct {
-	client    *clientv3.Client
-	member    *member // nil: external
-	external  Config  // of an external etcd
-	name      string
-	address   string
-	where     string
-	log       *slog.Logger
-	streams   streams
-	trusted   trusted
-	asking    shared                   // for the newest Trust
-	journal   journal                  // of VIPs, for those who watch them
-	took      *prometheus.HistogramVec // of calls of etcd
-	writes    writes
-	crowd     crowd
-	statuses  statuses
-	staging   staging
-	tidyEvery time.Duration
-	lowRoom   uint64
-	pageKeys  int64
+	client     *clientv3.Client
+	member     *member // nil: external
+	external   Config  // of an external etcd
+	name       string
+	address    string
+	where      string
+	log        *slog.Logger
+	streams    streams
+	trusted    trusted
+	asking     shared                   // for the newest Trust
+	journal    journal                  // of VIPs, for those who watch them
+	took       *prometheus.HistogramVec // of calls of etcd
+	writes     writes
+	congestion crowd
+	statuses   statuses
+	staging    staging
+	tidyEvery  time.Duration
+	lowRoom    uint64
+	pageKeys   int64
 
 	mu      sync.Mutex
 	state   *State
@@ -183,7 +183,7 @@ func (s *Store) Watch() (*State, <-chan struct{}) {
 // set takes over the State that b made.
 func (s *Store) set(b *builder) {
 	b.next.step = &step{delta: b.delta}
-	s.crowd.note(b.delta, b.next, time.Now())
+	s.congestion.note(b.delta, b.next, time.Now())
 	defer s.journal.add(b)
 	s.mu.Lock()
 	defer s.mu.Unlock()

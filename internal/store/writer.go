@@ -67,13 +67,13 @@ type write struct {
 
 // writes are the changes that wait, by priority.
 type writes struct {
-	mu       sync.Mutex
-	queues   [priorities]turns
-	wake     chan struct{}      // holds at most one
-	shed     [priorities]uint64 // changes that were not taken
-	portsDue time.Time          // before, port requests alone are no transaction
-	crowdDue time.Time          // before, nothing is
-	took     time.Duration      // that the last transaction took, with what led to it
+	mu            sync.Mutex
+	queues        [priorities]turns
+	wake          chan struct{}      // holds at most one
+	shed          [priorities]uint64 // changes that were not taken
+	portsDue      time.Time          // before, port requests alone are no transaction
+	congestionDue time.Time          // before, nothing is
+	took          time.Duration      // that the last transaction took, with what led to it
 }
 
 func newWrites() writes { return writes{wake: make(chan struct{}, 1)} }
@@ -115,7 +115,7 @@ func (q *writes) giveBack(left []*write) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(left) > 0 {
-		q.crowdDue = time.Time{} // they have waited
+		q.congestionDue = time.Time{} // they have waited
 	}
 	for _, w := range slices.Backward(left) {
 		w.taken = false
@@ -127,26 +127,26 @@ func (q *writes) giveBack(left []*write) {
 // written: they are many, and each transaction costs every mux a message, whatever it holds.
 const portsPause = 5 * time.Millisecond
 
-// crowdPause is how long after a transaction that held more than one change the next one begins: where changes
+// congestionPause is how long after a transaction that held more than one change the next one begins: where changes
 // come faster than they are written, what each generation costs every replica and mux is paid once for more of
 // them. Changes that come one by one wait for nothing.
-const crowdPause = 10 * time.Millisecond
+const congestionPause = 10 * time.Millisecond
 
 // take returns what goes into the next transaction, the highest priority first. If it is not time yet, it says
 // when it is.
 func (q *writes) take(now time.Time) (batch []*write, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	urgent, due := q.queues[Configuration].n+q.queues[Health].n, q.crowdDue
+	urgent, due := q.queues[Configuration].n+q.queues[Health].n, q.congestionDue
 	if urgent == 0 {
 		due = q.portsDue
 	}
 	if waits := due.Sub(now); waits > 0 {
 		return nil, waits
 	}
-	q.crowdDue = time.Time{}
+	q.congestionDue = time.Time{}
 	if full := q.queues[Configuration].n > takeMost[Configuration] || q.queues[Health].n > takeMost[Health]; urgent > 1 && !full {
-		q.crowdDue = now.Add(crowdPause)
+		q.congestionDue = now.Add(congestionPause)
 	}
 	if q.queues[Ports].n > 0 {
 		q.portsDue = now.Add(portsPause)

@@ -122,16 +122,16 @@ func TestACrowdIsWrittenTogether(t *testing.T) {
 		t.Errorf("two are a transaction of %d", len(batch))
 	}
 	add(1)
-	if batch, wait := q.take(now.Add(time.Millisecond)); len(batch) != 0 || wait != crowdPause-time.Millisecond {
+	if batch, wait := q.take(now.Add(time.Millisecond)); len(batch) != 0 || wait != congestionPause-time.Millisecond {
 		t.Errorf("the one behind them is a transaction of %d, in %s", len(batch), wait)
 	}
-	if batch, _ := q.take(now.Add(crowdPause)); len(batch) != 1 {
+	if batch, _ := q.take(now.Add(congestionPause)); len(batch) != 1 {
 		t.Errorf("after the pause there is a transaction of %d", len(batch))
 	}
 	most := takeMost[Configuration]
 	add(most + 1)
 	for _, want := range []int{most, 1} {
-		if batch, wait := q.take(now.Add(crowdPause)); len(batch) != want || wait != 0 {
+		if batch, wait := q.take(now.Add(congestionPause)); len(batch) != want || wait != 0 {
 			t.Errorf("of more than a transaction holds, %d are in one after %s, want %d at once", len(batch), wait, want)
 		}
 	}

@@ -64,7 +64,7 @@ func (s *service) ceding(status netlab.Status) int {
 			continue
 		}
 		for _, b := range vip.Backends() {
-			if b.BucketsCeded > 0 {
+			if b.BucketsDraining > 0 {
 				n++
 			}
 		}

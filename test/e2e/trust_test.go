@@ -13,7 +13,7 @@ import (
 )
 
 // The managers of the shared lab are three, which know each other, and whom they let in, by the cluster's CA alone.
-func TestManagersLetNoStrangerIn(t *testing.T) {
+func TestManagersRefuseCallersWithoutCredentials(t *testing.T) {
 	lab := newLab(t)
 	out, err := lab.Weir("get", "managers", "-o", "json")
 	must(t, err)

@@ -55,8 +55,8 @@ struct snat_share_call {
 	__s32 off; /* rows that its count lacks */
 };
 
-/* snat_mend: so many rows a workload's count lacks. */
-struct snat_mend_call {
+/* snat_reconcile: so many rows a workload's count lacks. */
+struct snat_reconcile_call {
 	__u32 workload;
 	__u32 table;
 	__s32 off;

@@ -154,7 +154,7 @@ int snat_share(struct snat_share_call *call)
 }
 
 SEC("syscall")
-int snat_mend(struct snat_mend_call *call)
+int snat_reconcile(struct snat_reconcile_call *call)
 {
 	return snat_count_rows(call->workload, call->table, call->off);
 }

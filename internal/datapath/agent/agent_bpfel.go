@@ -521,13 +521,6 @@ type agentSnatListCall struct {
 	Fresh    uint32
 }
 
-type agentSnatMendCall struct {
-	_        structs.HostLayout
-	Workload uint32
-	Table    uint32
-	Off      int32
-}
-
 type agentSnatNotice uint32
 
 const (
@@ -562,6 +555,13 @@ type agentSnatPortKey struct {
 	RemotePort uint16
 	Protocol   uint8
 	Pad        [3]uint8
+}
+
+type agentSnatReconcileCall struct {
+	_        structs.HostLayout
+	Workload uint32
+	Table    uint32
+	Off      int32
 }
 
 type agentSnatResult uint32
@@ -861,9 +861,9 @@ const (
 	agentProgSnatAssign         = "snat_assign"
 	agentProgSnatClose          = "snat_close"
 	agentProgSnatList           = "snat_list"
-	agentProgSnatMend           = "snat_mend"
 	agentProgSnatOpen           = "snat_open"
 	agentProgSnatOwn            = "snat_own"
+	agentProgSnatReconcile      = "snat_reconcile"
 	agentProgSnatRefuse         = "snat_refuse"
 	agentProgSnatShare          = "snat_share"
 	agentProgSnatSweep          = "snat_sweep"
@@ -930,20 +930,20 @@ type agentSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type agentProgramSpecs struct {
-	FastpathSet  *ebpf.ProgramSpec `ebpf:"fastpath_set"`
-	FromUplink   *ebpf.ProgramSpec `ebpf:"from_uplink"`
-	FromWorkload *ebpf.ProgramSpec `ebpf:"from_workload"`
-	SnatAssign   *ebpf.ProgramSpec `ebpf:"snat_assign"`
-	SnatClose    *ebpf.ProgramSpec `ebpf:"snat_close"`
-	SnatList     *ebpf.ProgramSpec `ebpf:"snat_list"`
-	SnatMend     *ebpf.ProgramSpec `ebpf:"snat_mend"`
-	SnatOpen     *ebpf.ProgramSpec `ebpf:"snat_open"`
-	SnatOwn      *ebpf.ProgramSpec `ebpf:"snat_own"`
-	SnatRefuse   *ebpf.ProgramSpec `ebpf:"snat_refuse"`
-	SnatShare    *ebpf.ProgramSpec `ebpf:"snat_share"`
-	SnatSweep    *ebpf.ProgramSpec `ebpf:"snat_sweep"`
-	SnatUnhold   *ebpf.ProgramSpec `ebpf:"snat_unhold"`
-	ToUplink     *ebpf.ProgramSpec `ebpf:"to_uplink"`
+	FastpathSet   *ebpf.ProgramSpec `ebpf:"fastpath_set"`
+	FromUplink    *ebpf.ProgramSpec `ebpf:"from_uplink"`
+	FromWorkload  *ebpf.ProgramSpec `ebpf:"from_workload"`
+	SnatAssign    *ebpf.ProgramSpec `ebpf:"snat_assign"`
+	SnatClose     *ebpf.ProgramSpec `ebpf:"snat_close"`
+	SnatList      *ebpf.ProgramSpec `ebpf:"snat_list"`
+	SnatOpen      *ebpf.ProgramSpec `ebpf:"snat_open"`
+	SnatOwn       *ebpf.ProgramSpec `ebpf:"snat_own"`
+	SnatReconcile *ebpf.ProgramSpec `ebpf:"snat_reconcile"`
+	SnatRefuse    *ebpf.ProgramSpec `ebpf:"snat_refuse"`
+	SnatShare     *ebpf.ProgramSpec `ebpf:"snat_share"`
+	SnatSweep     *ebpf.ProgramSpec `ebpf:"snat_sweep"`
+	SnatUnhold    *ebpf.ProgramSpec `ebpf:"snat_unhold"`
+	ToUplink      *ebpf.ProgramSpec `ebpf:"to_uplink"`
 }
 
 // agentMapSpecs contains maps before they are loaded into the kernel.
@@ -1137,20 +1137,20 @@ type agentVariables struct {
 //
 // It can be passed to loadAgentObjects or ebpf.CollectionSpec.LoadAndAssign.
 type agentPrograms struct {
-	FastpathSet  *ebpf.Program `ebpf:"fastpath_set"`
-	FromUplink   *ebpf.Program `ebpf:"from_uplink"`
-	FromWorkload *ebpf.Program `ebpf:"from_workload"`
-	SnatAssign   *ebpf.Program `ebpf:"snat_assign"`
-	SnatClose    *ebpf.Program `ebpf:"snat_close"`
-	SnatList     *ebpf.Program `ebpf:"snat_list"`
-	SnatMend     *ebpf.Program `ebpf:"snat_mend"`
-	SnatOpen     *ebpf.Program `ebpf:"snat_open"`
-	SnatOwn      *ebpf.Program `ebpf:"snat_own"`
-	SnatRefuse   *ebpf.Program `ebpf:"snat_refuse"`
-	SnatShare    *ebpf.Program `ebpf:"snat_share"`
-	SnatSweep    *ebpf.Program `ebpf:"snat_sweep"`
-	SnatUnhold   *ebpf.Program `ebpf:"snat_unhold"`
-	ToUplink     *ebpf.Program `ebpf:"to_uplink"`
+	FastpathSet   *ebpf.Program `ebpf:"fastpath_set"`
+	FromUplink    *ebpf.Program `ebpf:"from_uplink"`
+	FromWorkload  *ebpf.Program `ebpf:"from_workload"`
+	SnatAssign    *ebpf.Program `ebpf:"snat_assign"`
+	SnatClose     *ebpf.Program `ebpf:"snat_close"`
+	SnatList      *ebpf.Program `ebpf:"snat_list"`
+	SnatOpen      *ebpf.Program `ebpf:"snat_open"`
+	SnatOwn       *ebpf.Program `ebpf:"snat_own"`
+	SnatReconcile *ebpf.Program `ebpf:"snat_reconcile"`
+	SnatRefuse    *ebpf.Program `ebpf:"snat_refuse"`
+	SnatShare     *ebpf.Program `ebpf:"snat_share"`
+	SnatSweep     *ebpf.Program `ebpf:"snat_sweep"`
+	SnatUnhold    *ebpf.Program `ebpf:"snat_unhold"`
+	ToUplink      *ebpf.Program `ebpf:"to_uplink"`
 }
 
 func (p *agentPrograms) Close() error {
@@ -1161,9 +1161,9 @@ func (p *agentPrograms) Close() error {
 		p.SnatAssign,
 		p.SnatClose,
 		p.SnatList,
-		p.SnatMend,
 		p.SnatOpen,
 		p.SnatOwn,
+		p.SnatReconcile,
 		p.SnatRefuse,
 		p.SnatShare,
 		p.SnatSweep,

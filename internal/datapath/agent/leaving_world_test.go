@@ -35,28 +35,28 @@ func (w *world) rawSocket(ns *netns.NS, name string) int {
 	return socket
 }
 
-// leaver sends frames as the workload behind w0, and looks which of them the network gets.
-type leaver struct {
+// snatClient sends frames as the workload behind w0, and looks which of them the network gets.
+type snatClient struct {
 	w             *world
 	out, in       int // sockets
 	gateway, from pkt.MAC
 	sent          int
 }
 
-func (w *world) leaver() *leaver {
+func (w *world) snatClient() *snatClient {
 	w.t.Helper()
 	gateway, err := w.host.MAC("w0")
 	w.must(err)
 	from, err := w.workload.MAC("eth0")
 	w.must(err)
-	return &leaver{
+	return &snatClient{
 		w: w, out: w.rawSocket(w.workload, "eth0"), in: w.rawSocket(w.network, "host"),
 		gateway: pkt.MAC(gateway), from: pkt.MAC(from),
 	}
 }
 
 // leaves says whether a frame with the tags leaves the host. It sends one behind it that does.
-func (l *leaver) leaves(p pkt.Packet, tags ...uint32) bool {
+func (l *snatClient) leaves(p pkt.Packet, tags ...uint32) bool {
 	l.w.t.Helper()
 	l.sent++
 	mark, last := fmt.Appendf(nil, "frame %d of it.", l.sent), fmt.Appendf(nil, "behind frame %d.", l.sent)
@@ -83,7 +83,7 @@ func (l *leaver) leaves(p pkt.Packet, tags ...uint32) bool {
 	return found
 }
 
-func (l *leaver) frame(p pkt.Packet, payload []byte, tags ...uint32) []byte {
+func (l *snatClient) frame(p pkt.Packet, payload []byte, tags ...uint32) []byte {
 	frame := p.With(pkt.Payload(payload), func(p *pkt.Packet) { p.Source, p.Destination = l.from, l.gateway }).Frame()
 	out := append([]byte(nil), frame[:12]...)
 	for _, tag := range tags {
@@ -93,7 +93,7 @@ func (l *leaver) frame(p pkt.Packet, payload []byte, tags ...uint32) []byte {
 }
 
 // forged are packets from addresses that are not the workload's.
-func (l *leaver) forged() map[string]pkt.Packet {
+func (l *snatClient) forged() map[string]pkt.Packet {
 	all := make(map[string]pkt.Packet)
 	for name, source := range map[string][2]string{
 		"a VIP": {nativeVIP4, nativeVIP6}, "a mux": {"10.77.2.254", "fd77:2::254"}, "anybody": {"192.0.2.55", "2001:db8:55::1"},
@@ -123,7 +123,7 @@ func TestTwoLocks(t *testing.T) {
 	w.must(
 		w.host.Sysctl("net.ipv4.ip_forward", "1"), w.host.Sysctl("net.ipv6.conf.all.forwarding", "1"),
 		w.host.Sysctl("net.ipv4.conf.all.rp_filter", "0"), w.host.Sysctl("net.ipv4.conf.w0.rp_filter", "0"))
-	l := w.leaver()
+	l := w.snatClient()
 	none := func(what string) {
 		t.Helper()
 		for name, p := range l.forged() {
@@ -153,7 +153,7 @@ func TestTwoLocks(t *testing.T) {
 }
 
 // unlink takes a program away, and waits until so many are left that see what the workload sends.
-func (l *leaver) unlink(name string, left uint64) {
+func (l *snatClient) unlink(name string, left uint64) {
 	l.w.t.Helper()
 	l.w.must(os.Remove(filepath.Join(l.w.pins, "live", name)))
 	l.w.eventually(name+" runs no more", func() bool {

@@ -30,23 +30,23 @@ var borrowed netip.Addr
 type VIPSessions struct {
 	VIP    netip.Addr
 	Tenant string // empty: not known yet
-	// Proven are those that both ends have spoken in.
-	Proven, New int
-	Limit       int  // on Proven, until the next sweep
-	Refused     bool // it wanted more than it may have since the last sweep
+	// Confirmed are those that both ends have spoken in.
+	Confirmed, New int
+	Limit          int  // on Confirmed, until the next sweep
+	Refused        bool // it wanted more than it may have since the last sweep
 }
 
 // TenantSessions is what the VIPs of a tenant have of confirmed sessions together.
 type TenantSessions struct {
-	Tenant        string
-	Proven, Limit int
+	Tenant           string
+	Confirmed, Limit int
 }
 
 // holding is what a sweep counts of a VIP.
 type holding struct {
-	used    [quotaTables]int // rows of each table, within quotas
-	spilled int              // new ones beyond
-	waiting [quotaTables]int // beyond it, for want of room
+	used     [quotaTables]int // rows of each table, within quotas
+	overflow int              // new ones beyond
+	waiting  [quotaTables]int // beyond it, for want of room
 }
 
 // tableRoom is how many rows a table is sure to hold: the kernel keeps some free for each CPU, and evicts before it
@@ -159,7 +159,7 @@ func (d *Datapath) newLedger() (*ledger, error) {
 }
 
 // add counts a session that is in a table.
-func (l *ledger) add(in *ebpf.Map, s Session, spilled bool) {
+func (l *ledger) add(in *ebpf.Map, s Session, overflow bool) {
 	h := l.held[s.VIP.Addr()]
 	if h == nil { // the VIP is gone
 		return
@@ -168,8 +168,8 @@ func (l *ledger) add(in *ebpf.Map, s Session, spilled bool) {
 		h.used[confirmedTable]++
 		return
 	}
-	if spilled {
-		h.spilled++
+	if overflow {
+		h.overflow++
 	} else {
 		h.used[newTable]++
 	}
@@ -207,7 +207,7 @@ func (d *Datapath) settle(l *ledger) ([]VIPSessions, []TenantSessions, error) {
 		}
 		before, now := d.refused[vip], l.made[vip].Refused
 		all = append(all, VIPSessions{
-			VIP: vip, Tenant: owners[vip], Proven: min(h.used[confirmedTable], limit), New: h.used[newTable] + h.spilled, Limit: limit, Refused: now != before,
+			VIP: vip, Tenant: owners[vip], Confirmed: min(h.used[confirmedTable], limit), New: h.used[newTable] + h.overflow, Limit: limit, Refused: now != before,
 		})
 	}
 	d.refused = make(map[netip.Addr][quotaTables]uint64, len(l.made))
@@ -222,12 +222,12 @@ func (d *Datapath) settle(l *ledger) ([]VIPSessions, []TenantSessions, error) {
 func sumTenants(tenants map[string]*tenancy, vips []VIPSessions) []TenantSessions {
 	confirmed := make(map[string]int)
 	for _, v := range vips {
-		confirmed[v.Tenant] += v.Proven
+		confirmed[v.Tenant] += v.Confirmed
 	}
 	var all []TenantSessions
 	for _, name := range slices.Sorted(maps.Keys(tenants)) {
 		if t := tenants[name]; t.named {
-			all = append(all, TenantSessions{Tenant: name, Proven: confirmed[name], Limit: t.most})
+			all = append(all, TenantSessions{Tenant: name, Confirmed: confirmed[name], Limit: t.most})
 		}
 	}
 	return all

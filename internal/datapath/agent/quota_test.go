@@ -81,7 +81,7 @@ func TestQuotasSpareOtherVIPs(t *testing.T) {
 			}
 			for _, v := range r.sweep().VIPs {
 				greedy := netip.MustParseAddrPort(f.greedy).Addr() == v.VIP
-				if v.Refused != greedy || v.Proven > v.Limit {
+				if v.Refused != greedy || v.Confirmed > v.Limit {
 					t.Errorf("counted are %+v", v)
 				}
 			}
@@ -97,13 +97,13 @@ func (r *rig) backends() (all []model.HostBackend) {
 	return all
 }
 
-func (r *rig) sweep() Census {
+func (r *rig) sweep() SessionReport {
 	r.t.Helper()
-	census, err := r.Sweep(Now(), DefaultTimeouts())
+	sessionReport, err := r.Sweep(Now(), DefaultTimeouts())
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return census
+	return sessionReport
 }
 
 // prove opens so many connections whose clients answer, beginning with the first-th client.
@@ -124,7 +124,7 @@ func (r *rig) confirmed() map[string]int {
 	r.t.Helper()
 	all := make(map[string]int)
 	for _, v := range r.sweep().VIPs {
-		all[v.VIP.String()] = v.Proven
+		all[v.VIP.String()] = v.Confirmed
 	}
 	return all
 }
@@ -257,7 +257,7 @@ func TestTenantsShareSessions(t *testing.T) {
 	for _, tenant := range r.sweep().Tenants {
 		told[tenant.Tenant] = tenant
 	}
-	if told["many"].Proven != theirs || told["one"].Proven != ours || len(told) != 2 || told["many"].Limit < theirs || told["one"].Limit < ours {
+	if told["many"].Confirmed != theirs || told["one"].Confirmed != ours || len(told) != 2 || told["many"].Limit < theirs || told["one"].Limit < ours {
 		t.Errorf("a tenant has %d sessions, another %d; told are %v", theirs, ours, told)
 	}
 	if ours*10 < theirs*9 || theirs*10 < ours*9 {

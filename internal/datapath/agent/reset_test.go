@@ -44,7 +44,7 @@ func TestForgedResets(t *testing.T) {
 	w.eventually("every session ends", func() bool { return w.ask(timeouts.Reset+time.Second).Live == 0 })
 }
 
-func (w *world) sweep(idle time.Duration) agent.Census {
+func (w *world) sweep(idle time.Duration) agent.SessionReport {
 	w.t.Helper()
 	found, err := w.datapath.Sweep(agent.Now()+idle, agent.DefaultTimeouts())
 	w.must(err)
@@ -52,7 +52,7 @@ func (w *world) sweep(idle time.Duration) agent.Census {
 }
 
 // ask sweeps after so much time, and sends the prompts.
-func (w *world) ask(idle time.Duration) agent.Census {
+func (w *world) ask(idle time.Duration) agent.SessionReport {
 	w.t.Helper()
 	found := w.sweep(idle)
 	w.must(w.host.Do(func() error { _, err := found.Doubtful.Send(); return err }))

@@ -59,7 +59,7 @@ type loaded struct {
 
 func (l *loaded) Programs() []*ebpf.Program { return l.programs }
 
-var loads progcache.Shelf[*loaded]
+var loads progcache.Cache[*loaded]
 
 // loadNew loads the programs, after changes have changed the spec.
 func loadNew(t testing.TB, changes ...func(*ebpf.CollectionSpec)) *loaded {

@@ -71,13 +71,13 @@ func (c talk) shake() {
 }
 
 // sweep pretends that so much time has passed, and says in which state the only session is then, if any.
-func (c talk) sweep(after time.Duration) (Census, State) {
+func (c talk) sweep(after time.Duration) (SessionReport, State) {
 	c.t.Helper()
-	census, err := c.Sweep(Now()+after, DefaultTimeouts())
+	sessionReport, err := c.Sweep(Now()+after, DefaultTimeouts())
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return census, c.state()
+	return sessionReport, c.state()
 }
 
 func (c talk) state() State {
@@ -139,21 +139,21 @@ func TestResetIsVerified(t *testing.T) {
 	talks(t, func(t *testing.T, c talk) {
 		c.shake()
 		c.hears(pkt.RST, clientNext+1, 0)
-		if census, _ := c.sweep(timeouts.Reset / 2); len(census.Doubtful) != 0 {
-			t.Errorf("asked at once: %+v", census.Doubtful)
+		if sessionReport, _ := c.sweep(timeouts.Reset / 2); len(sessionReport.Doubtful) != 0 {
+			t.Errorf("asked at once: %+v", sessionReport.Doubtful)
 		}
-		census, _ := c.sweep(timeouts.Reset + time.Second)
+		sessionReport, _ := c.sweep(timeouts.Reset + time.Second)
 		client, _, dip := c.ends()
 		want := prompt{
 			from: netip.MustParseAddrPort(client), to: netip.AddrPortFrom(netip.MustParseAddr(dip), backendPort),
 			seq: clientNext - 1, ack: workloadISN,
 		}
-		if len(census.Doubtful) != 1 || census.Doubtful[0] != want {
-			t.Fatalf("asks %+v, not %+v", census.Doubtful, want)
+		if len(sessionReport.Doubtful) != 1 || sessionReport.Doubtful[0] != want {
+			t.Fatalf("asks %+v, not %+v", sessionReport.Doubtful, want)
 		}
 		c.answers(pkt.ACK, workloadNext, clientNext)
-		if census, state := c.sweep(time.Hour); len(census.Doubtful) != 0 || state != StateEstablished {
-			t.Errorf("when the workload has the connection, the session is %q, and asks %+v", state, census.Doubtful)
+		if sessionReport, state := c.sweep(time.Hour); len(sessionReport.Doubtful) != 0 || state != StateEstablished {
+			t.Errorf("when the workload has the connection, the session is %q, and asks %+v", state, sessionReport.Doubtful)
 		}
 		c.hears(pkt.RST, clientNext+1, 0)
 		c.answers(pkt.RST, workloadISN, 0)

@@ -84,9 +84,9 @@ func Now() time.Duration {
 
 // Sweep ends the sessions that have been idle for longer than their state allows at the time now,
 // and counts the others. Of those that were reset, maybe by a forged segment, the result has the prompts.
-func (d *Datapath) Sweep(now time.Duration, t Timeouts) (Census, error) {
-	var result Census
-	count := d.newCensus()
+func (d *Datapath) Sweep(now time.Duration, t Timeouts) (SessionReport, error) {
+	var result SessionReport
+	count := d.newSessionReport()
 	vips, err := d.newLedger()
 	if err != nil {
 		return result, err

@@ -289,8 +289,8 @@ func TestSNATSweep(t *testing.T) {
 		after time.Duration
 		live  int
 	}{{20 * time.Second, 3}, {time.Minute, 2}, {6 * time.Minute, 1}, {3 * time.Hour, 0}} {
-		census, err := r.SweepSNAT(Now()+c.after, DefaultTimeouts())
-		if live := census.Live; err != nil || live != c.live {
+		sessionReport, err := r.SweepSNAT(Now()+c.after, DefaultTimeouts())
+		if live := sessionReport.Live; err != nil || live != c.live {
 			t.Errorf("after %s: %d flows are left, not %d (%v)", c.after, live, c.live, err)
 		}
 	}

@@ -95,10 +95,10 @@ func TestSNATErrors(t *testing.T) {
 // With one mapping for all, a port of the workload is one port of the VIP, and its filtering says who may
 // send to it.
 func TestSNATFiltering(t *testing.T) {
-	const stranger = "198.51.100.9:9999"
+	const outsider = "198.51.100.9:9999"
 	for _, c := range []struct {
 		filtering                               model.Filtering
-		sameAddress, stranger, strangersSegment string
+		sameAddress, outsider, strangersSegment string
 	}{
 		{model.FilterAddressAndPort, "drop_no_rule", "drop_no_rule", "drop_no_rule"},
 		{model.FilterAddress, "deliver_native", "drop_filtered", "drop_filtered"},
@@ -122,20 +122,20 @@ func TestSNATFiltering(t *testing.T) {
 			if got := r.verdict("from_uplink", same); got != c.sameAddress {
 				t.Errorf("from another port: verdict is %s, not %s", got, c.sameAddress)
 			}
-			strange := answered(out, native4, 0, from(stranger))
-			if got := r.verdict("from_uplink", strange); got != c.stranger {
-				t.Errorf("from a stranger: verdict is %s, not %s", got, c.stranger)
+			strange := answered(out, native4, 0, from(outsider))
+			if got := r.verdict("from_uplink", strange); got != c.outsider {
+				t.Errorf("from a outsider: verdict is %s, not %s", got, c.outsider)
 			}
-			if c.stranger == "deliver_native" {
-				back := r.leaves(native4, pkt.UDP(own(native4, 50000), stranger))
+			if c.outsider == "deliver_native" {
+				back := r.leaves(native4, pkt.UDP(own(native4, 50000), outsider))
 				if back.SourcePort != out.SourcePort {
-					t.Errorf("the stranger is answered from %d, not %d", back.SourcePort, out.SourcePort)
+					t.Errorf("the outsider is answered from %d, not %d", back.SourcePort, out.SourcePort)
 				}
 			}
 			tcp := r.leaves(native4, pkt.TCP(own(native4, 50000), remote4, pkt.SYN))
-			segment := answered(tcp, native4, pkt.ACK, from(stranger))
+			segment := answered(tcp, native4, pkt.ACK, from(outsider))
 			if got := r.verdict("from_uplink", segment); got != c.strangersSegment {
-				t.Errorf("a stranger's segment: verdict is %s, not %s", got, c.strangersSegment)
+				t.Errorf("a outsider's segment: verdict is %s, not %s", got, c.strangersSegment)
 			}
 		})
 	}
@@ -143,7 +143,7 @@ func TestSNATFiltering(t *testing.T) {
 
 // A flow that waited for a port gets that of its mapping, as those do that come later.
 func TestSNATMappingOfHeldFlows(t *testing.T) {
-	for _, remote := range []struct{ dip, first, second, stranger string }{
+	for _, remote := range []struct{ dip, first, second, outsider string }{
 		{native4, remote4, otherRemote4, "198.51.100.9:9999"},
 		{guest6, remote6, "[2001:db8::8]:80", "[2001:db8::99]:9999"},
 	} {
@@ -172,8 +172,8 @@ func TestSNATMappingOfHeldFlows(t *testing.T) {
 			}
 		}
 		out := r.leaves(remote.dip, first)
-		if got := r.verdict("from_uplink", answered(out, remote.dip, 0, from(remote.stranger))); !strings.HasPrefix(got, "deliver_") {
-			t.Errorf("from a stranger: verdict is %s", got)
+		if got := r.verdict("from_uplink", answered(out, remote.dip, 0, from(remote.outsider))); !strings.HasPrefix(got, "deliver_") {
+			t.Errorf("from a outsider: verdict is %s", got)
 		}
 		if flows, err := r.Flows(); err != nil || len(flows) != 6 { // two of them mappings
 			t.Errorf("flows are %v, %v", flows, err)

@@ -53,13 +53,13 @@ func (c ownTalk) shake() {
 	c.says(pkt.ACK, workloadNext, clientNext)
 }
 
-func (c ownTalk) sweep(after time.Duration) SNATCensus {
+func (c ownTalk) sweep(after time.Duration) SNATReport {
 	c.t.Helper()
-	census, err := c.SweepSNAT(Now()+after, DefaultTimeouts())
+	sessionReport, err := c.SweepSNAT(Now()+after, DefaultTimeouts())
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return census
+	return sessionReport
 }
 
 // A remote's reset with a number that is not the connection's leaves it as it is, however quiet the workload is.
@@ -93,30 +93,30 @@ func TestSNATResetIsVerified(t *testing.T) {
 			t.Fatalf("asks %+v, not %+v", due, want)
 		}
 		c.says(pkt.ACK, workloadNext, clientNext)
-		if census := c.sweep(time.Hour); len(census.Doubtful) != 0 || census.Live != 1 {
-			t.Errorf("when the workload has the connection: %+v", census)
+		if sessionReport := c.sweep(time.Hour); len(sessionReport.Doubtful) != 0 || sessionReport.Live != 1 {
+			t.Errorf("when the workload has the connection: %+v", sessionReport)
 		}
 		c.hears(pkt.RST, clientNext+1, 0)
-		if census := c.sweep(timeouts.Closing - time.Minute); census.Live != 1 {
-			t.Errorf("before the workload has answered: %+v", census)
+		if sessionReport := c.sweep(timeouts.Closing - time.Minute); sessionReport.Live != 1 {
+			t.Errorf("before the workload has answered: %+v", sessionReport)
 		}
 		c.says(pkt.RST, workloadNext, 0)
-		if census := c.sweep(timeouts.Reset + time.Second); census.Live != 0 {
-			t.Errorf("when the workload has no connection: %+v", census)
+		if sessionReport := c.sweep(timeouts.Reset + time.Second); sessionReport.Live != 0 {
+			t.Errorf("when the workload has no connection: %+v", sessionReport)
 		}
 	})
 	ownTalks(t, func(t *testing.T, c ownTalk) {
 		c.shake()
 		c.hears(pkt.RST, clientNext+1, 0)
-		if census := c.sweep(timeouts.Closing + time.Minute); census.Live != 0 {
-			t.Errorf("when the workload does not answer: %+v", census)
+		if sessionReport := c.sweep(timeouts.Closing + time.Minute); sessionReport.Live != 0 {
+			t.Errorf("when the workload does not answer: %+v", sessionReport)
 		}
 	})
 	ownTalks(t, func(t *testing.T, c ownTalk) {
 		c.shake()
 		c.hears(pkt.RST, clientNext, 0)
-		if census := c.sweep(timeouts.Reset + time.Second); census.Live != 0 {
-			t.Errorf("after a reset with the number that the workload expects: %+v", census)
+		if sessionReport := c.sweep(timeouts.Reset + time.Second); sessionReport.Live != 0 {
+			t.Errorf("after a reset with the number that the workload expects: %+v", sessionReport)
 		}
 	})
 }

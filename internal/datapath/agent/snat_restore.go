@@ -104,7 +104,7 @@ func (d *Datapath) countSNAT() error {
 	if err != nil {
 		return err
 	}
-	return d.mendSNAT(a, true)
+	return d.reconcileSNAT(a, true)
 }
 
 func filteringOf(flags agentSnatWorkloadFlag) model.Filtering {

@@ -188,7 +188,7 @@ func (d *Datapath) settleSNAT() ([]SNATRoom, []SNATRefusal, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := d.mendSNAT(a, false); err != nil {
+	if err := d.reconcileSNAT(a, false); err != nil {
 		return nil, nil, err
 	}
 	tenants := d.snatTenants(d.snat)

@@ -190,13 +190,13 @@ func TestSNATManyDestinations(t *testing.T) {
 }
 
 // sweepAll ends what is idle, which is all.
-func (r *rig) sweepAll() SNATCensus {
+func (r *rig) sweepAll() SNATReport {
 	r.t.Helper()
-	census, err := r.SweepSNAT(Now()+24*time.Hour, DefaultTimeouts())
+	sessionReport, err := r.SweepSNAT(Now()+24*time.Hour, DefaultTimeouts())
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return census
+	return sessionReport
 }
 
 // What two tenants borrow they share by weight, once it does not do for both; nothing that lives is ended for it.
@@ -210,12 +210,12 @@ func TestSNATBorrowersShare(t *testing.T) {
 	if got := r.begins(all[1], model.UDP, shareFlows); got != owns {
 		t.Fatalf("globex began %d", got)
 	}
-	census, err := r.SweepSNAT(Now(), DefaultTimeouts())
-	if err != nil || census.Live != shareFlows {
-		t.Fatalf("%d live (%v)", census.Live, err)
+	sessionReport, err := r.SweepSNAT(Now(), DefaultTimeouts())
+	if err != nil || sessionReport.Live != shareFlows {
+		t.Fatalf("%d live (%v)", sessionReport.Live, err)
 	}
-	if len(census.Refused) != 2 || len(census.Tenants) != 2 || census.Tenants[0].Limit != 2*owns {
-		t.Errorf("census is %+v", census)
+	if len(sessionReport.Refused) != 2 || len(sessionReport.Tenants) != 2 || sessionReport.Tenants[0].Limit != 2*owns {
+		t.Errorf("sessionReport is %+v", sessionReport)
 	}
 	for i := range owns { // acme may not take again what it gives back: it has more than its part
 		p := all[0].first(model.UDP, 2000+i/4, i%4)
@@ -387,7 +387,7 @@ func TestSNATCountsAreMended(t *testing.T) {
 	for _, s := range all {
 		r.begins(s, model.TCP, 40)
 	}
-	check(t, call(r.objects.SnatMend, &agentSnatMendCall{Workload: 2, Table: 0, Off: 5}))
+	check(t, call(r.objects.SnatReconcile, &agentSnatReconcileCall{Workload: 2, Table: 0, Off: 5}))
 	check(t, call(r.objects.SnatShare, &agentSnatShareCall{Tenant: 1, Table: 1, Own: 3, Most: 9, Off: -70}))
 	for range 4 {
 		_, err := r.SweepSNAT(Now(), DefaultTimeouts())

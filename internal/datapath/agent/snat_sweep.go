@@ -11,33 +11,33 @@ import (
 // sweepPiece is how many rows one run of the sweep's program looks at: it can't be scheduled away.
 const sweepPiece = 1024
 
-// SNATCensus is what a sweep found of workloads' own connections.
-type SNATCensus struct {
+// SNATReport is what a sweep found of workloads' own connections.
+type SNATReport struct {
 	Live, Ended int
-	Doubtful    Prompts       // as that of Census
+	Doubtful    Prompts       // as that of SessionReport
 	Tenants     []SNATRoom    // those that are named, by name
 	Refused     []SNATRefusal // in order
 }
 
 // SweepSNAT ends workloads' own connections that have been idle for longer than their state allows, and divides the
 // tables anew by what tenants have.
-func (d *Datapath) SweepSNAT(now time.Duration, t Timeouts) (SNATCensus, error) {
+func (d *Datapath) SweepSNAT(now time.Duration, t Timeouts) (SNATReport, error) {
 	c := agentSnatSweepCall{
 		Now: uint64(now), Syn: uint64(t.SYN), Established: uint64(t.Established), Closing: uint64(t.Closing),
 		Reset: uint64(t.Reset), Udp: uint64(t.SNATUDP), Icmp: uint64(t.ICMP),
 	}
 	if err := d.sweepRows(&c); err != nil {
-		return SNATCensus{}, fmt.Errorf("sweep flows: %w", err)
+		return SNATReport{}, fmt.Errorf("sweep flows: %w", err)
 	}
-	census := SNATCensus{Live: int(c.Live), Ended: int(c.Ended)}
+	sessionReport := SNATReport{Live: int(c.Live), Ended: int(c.Ended)}
 	var err error
 	if c.Doubtful > 0 {
-		if census.Doubtful, err = d.doubtfulFlows(now, t); err != nil {
-			return census, err
+		if sessionReport.Doubtful, err = d.doubtfulFlows(now, t); err != nil {
+			return sessionReport, err
 		}
 	}
-	census.Tenants, census.Refused, err = d.settleSNAT()
-	return census, err
+	sessionReport.Tenants, sessionReport.Refused, err = d.settleSNAT()
+	return sessionReport, err
 }
 
 // doubtfulFlows are the prompts for workloads of flows that were reset, maybe by a forged segment.

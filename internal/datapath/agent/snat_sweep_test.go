@@ -28,10 +28,10 @@ func TestSNATIsSweptInPieces(t *testing.T) {
 	for n := range flows {
 		begin(first(2000, n))
 	}
-	census, err := r.SweepSNAT(Now(), DefaultTimeouts())
+	sessionReport, err := r.SweepSNAT(Now(), DefaultTimeouts())
 	check(t, err)
-	if census.Live != flows || census.Ended != 0 {
-		t.Errorf("of %d flows that live the sweep finds %d, and ends %d", flows, census.Live, census.Ended)
+	if sessionReport.Live != flows || sessionReport.Ended != 0 {
+		t.Errorf("of %d flows that live the sweep finds %d, and ends %d", flows, sessionReport.Live, sessionReport.Ended)
 	}
 
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)

@@ -73,9 +73,9 @@ func (r *rig) answers(dip string, first, out pkt.Packet) {
 	if again.SourcePort != out.SourcePort || again.IP.Source != out.IP.Source {
 		r.t.Errorf("left as %v:%d, then as %v:%d", out.IP.Source, out.SourcePort, again.IP.Source, again.SourcePort)
 	}
-	stranger := answer.With(func(p *pkt.Packet) { p.SourcePort++ })
-	if got := r.verdict("from_uplink", stranger); got != "drop_no_rule" {
-		r.t.Errorf("a stranger's packet is %s", got)
+	outsider := answer.With(func(p *pkt.Packet) { p.SourcePort++ })
+	if got := r.verdict("from_uplink", outsider); got != "drop_no_rule" {
+		r.t.Errorf("a outsider's packet is %s", got)
 	}
 }
 

@@ -49,7 +49,7 @@ func (l *loaded) Programs() []*ebpf.Program {
 }
 
 // loads are kept by their sizes.
-var loads progcache.Shelf[*loaded]
+var loads progcache.Cache[*loaded]
 
 func loadNew(t testing.TB, sizes dimensions) *loaded {
 	t.Helper()

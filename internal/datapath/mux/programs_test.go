@@ -9,7 +9,7 @@ import (
 
 // The slow path programs are programs of a table that the kernel empties with its last holder: they outlive the
 // process as the program does, and come with another program.
-func TestStepsAsideOutliveTheProcess(t *testing.T) {
+func TestSlowPathOutlivesTheProcess(t *testing.T) {
 	p := newPlace(t)
 	d := p.mustOpen(t)
 	defer func() { _ = d.Close() }()

@@ -57,7 +57,7 @@ func stayOnCPU(t *testing.T) {
 // TestRedirectsAreNoted sends clients' packets and holds which connections user space hears of.
 func TestRedirectsAreNoted(t *testing.T) {
 	stayOnCPU(t) // what the program remembers is its CPU's
-	const server, client, stranger = "203.0.113.10:80", "203.0.113.40:1024", "198.51.100.7:1024"
+	const server, client, outsider = "203.0.113.10:80", "203.0.113.40:1024", "198.51.100.7:1024"
 	rules := &model.Fastpath{Sources: []netip.Prefix{netip.MustParsePrefix("203.0.113.40/32")}, UDPPackets: 3}
 	with := func(e model.MuxEndpoint, f *model.Fastpath) model.MuxEndpoint {
 		e.Fastpath = f
@@ -98,7 +98,7 @@ func TestRedirectsAreNoted(t *testing.T) {
 	check("SYN", pkt.TCP(client, server, pkt.SYN), 0)
 	check("end", pkt.TCP(client, server, pkt.ACK|pkt.FIN), 0)
 	check("reset", pkt.TCP(client, server, pkt.RST), 0)
-	check("of a stranger", pkt.TCP(stranger, server, pkt.ACK), 0)
+	check("of a outsider", pkt.TCP(outsider, server, pkt.ACK), 0)
 	check("of a port of nobody", pkt.TCP("203.0.113.40:2048", server, pkt.ACK), 0)
 	check("without a fastpath", pkt.TCP(client, "203.0.113.10:81", pkt.ACK), 0)
 	check("acknowledgement", pkt.TCP(client, server, pkt.ACK), 1)

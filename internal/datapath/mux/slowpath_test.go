@@ -15,8 +15,8 @@ import (
 
 func dontFragment(p *pkt.Packet) { p.IP.DontFragment = true }
 
-// asideCases are packets that the fast path leaves to others.
-func asideCases(t *testing.T) []packetCase {
+// slowpathCases are packets that the fast path leaves to others.
+func slowpathCases(t *testing.T) []packetCase {
 	echo4, echo6 := pkt.ICMP("198.51.100.7", "203.0.113.10"), pkt.ICMP("2001:db8::7", "2001:db8:1::10")
 	cases := []packetCase{
 		{name: "ping", packet: echo4, change: answerPings, verdict: "reply_echo", check: checkEcho(echo4)},
@@ -161,8 +161,8 @@ func fragmentCases(t *testing.T) []packetCase {
 	opening := append(bytes.Clone(relayed[:14+20+8+12]), pkt.TCP(client4, vip4, pkt.SYN, pkt.Fragment(0, true)).Frame()[14:]...)
 	binary.BigEndian.PutUint16(opening[14+2:], uint16(len(opening)-14))
 	binary.BigEndian.PutUint16(opening[14+20+4:], uint16(len(opening)-14-20))
-	stranger := bytes.Clone(relayed)
-	stranger[14+15] ^= 1
+	outsider := bytes.Clone(relayed)
+	outsider[14+15] ^= 1
 	empty := bytes.Clone(relayed)
 	empty[14+20+8+12+9] = 47 // GRE inside
 	return []packetCase{
@@ -190,7 +190,7 @@ func fragmentCases(t *testing.T) []packetCase {
 			inFragment(14, tunnel6)(t, first4.Frame(), out)
 		}},
 		{name: "relayed to us, of a VIP that has had its connections", packet: first4, change: both(spent(limitConnections, another), owned("self")), damage: as(opening), verdict: "drop_limit_connections"},
-		{name: "relayed by a stranger", packet: first4, change: owned("self"), damage: as(stranger), verdict: "drop_not_a_mux"},
+		{name: "relayed by a outsider", packet: first4, change: owned("self"), damage: as(outsider), verdict: "drop_not_a_mux"},
 		{name: "relayed, but of GRE", packet: first4, change: owned("self"), damage: as(empty), verdict: "drop_relay_invalid"},
 	}
 }

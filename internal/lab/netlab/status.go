@@ -34,10 +34,10 @@ type VIPStatus struct {
 
 // BackendStatus is one backend's part.
 type BackendStatus struct {
-	Address      string `json:"address"`
-	Health       string `json:"health"`
-	Buckets      int    `json:"buckets"`
-	BucketsCeded int    `json:"bucketsCeded"` // that moved away lately
+	Address         string `json:"address"`
+	Health          string `json:"health"`
+	Buckets         int    `json:"buckets"`
+	BucketsDraining int    `json:"bucketsDraining"` // that moved away lately
 }
 
 // Backends are the backends of all the VIP's endpoints.

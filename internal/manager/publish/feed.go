@@ -78,7 +78,7 @@ func (f *HostFeed) takeSNAT(update *rpc.HostUpdate, s *store.State, first model.
 	delete(f.hub.whole, f)
 	if whole {
 		update.SNATSnapshot, keys = true, map[model.SNATKey]bool{}
-		for key := range s.LeaversOn(f.host) {
+		for key := range s.SNATClientsOn(f.host) {
 			keys[key] = true
 		}
 	}
@@ -242,7 +242,7 @@ func (f *MuxFeed) Take(first model.Generation) (update rpc.MuxUpdate, due bool) 
 		for key := range s.Tables.Keys() {
 			f.addEndpoint(&update, s, key)
 		}
-		for key := range s.Leavers() {
+		for key := range s.SNATClients() {
 			addSNAT(&update, s, key)
 		}
 	} else {

@@ -37,10 +37,10 @@ func (h *Hub) confirm(floor model.Generation) {
 func (h *Hub) tellSNAT(before *store.State, key model.SNATKey) {
 	var wasOn, isOn string
 	if before != nil {
-		w, _ := before.Leaver(key)
+		w, _ := before.SNATClient(key)
 		wasOn = w.Host
 	}
-	w, _ := h.confirmed.Leaver(key)
+	w, _ := h.confirmed.SNATClient(key)
 	isOn = w.Host
 	if feeds := h.hosts[isOn]; len(feeds) > 0 {
 		later := false

@@ -70,7 +70,7 @@ func (n *secretNeeds) follow(update rpc.HostUpdate) {
 
 // give writes those secrets into an update that the host needs: a host that is compromised has no others.
 //
-//   - The hash key tells which sessions are in buckets that a backend ceded. It is given once on a stream, with the
+//   - The hash key tells which sessions are in buckets that a backend draining. It is given once on a stream, with the
 //     first such bucket.
 //   - Secrets of SYN cookies are for hosts with a backend whose endpoint may answer SYNs.
 //   - Keys of Fastpath are for hosts with a backend whose connections may leave the muxes, and for those with a
@@ -80,19 +80,19 @@ func (n *secretNeeds) follow(update rpc.HostUpdate) {
 // end, so that it can say of connections that they are gone.
 func (n *secretNeeds) give(update *rpc.HostUpdate, s *store.State, host string) {
 	n.follow(*update)
-	if !n.hashed && slices.ContainsFunc(update.Backends, func(b model.HostBackend) bool { return len(b.Ceded) > 0 }) {
+	if !n.hashed && slices.ContainsFunc(update.Backends, func(b model.HostBackend) bool { return len(b.Draining) > 0 }) {
 		update.HashKey, n.hashed = s.HashKey, true
 	}
 	n.secrets = given(s.SYNSecrets, n.secrets, n.syn > 0, func(secret model.SYNSecret) uint32 { return secret.ID })
-	n.keys = given(s.FastpathKeys, n.keys, len(s.FastpathKeys) > 0 && (n.fastpath > 0 || n.hasLeavers(s, host)), func(key model.FastpathKey) uint32 { return key.ID })
+	n.keys = given(s.FastpathKeys, n.keys, len(s.FastpathKeys) > 0 && (n.fastpath > 0 || n.hasSNATClients(s, host)), func(key model.FastpathKey) uint32 { return key.ID })
 	update.SYNSecrets, update.Keys = n.secrets, n.keys
 }
 
-// hasLeavers says whether a workload of the host leaves as a VIP.
-func (n *secretNeeds) hasLeavers(s *store.State, host string) bool {
+// hasSNATClients says whether a workload of the host leaves as a VIP.
+func (n *secretNeeds) hasSNATClients(s *store.State, host string) bool {
 	if !n.counted {
 		n.leaves, n.counted = false, true
-		for range s.LeaversOn(host) {
+		for range s.SNATClientsOn(host) {
 			n.leaves = true
 			break
 		}

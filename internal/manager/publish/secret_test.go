@@ -73,9 +73,9 @@ func TestSecretsFollowTheNeed(t *testing.T) {
 	if syn, keys, hashed := next(&b); len(syn) != 2 || len(keys) != 2 || hashed {
 		t.Errorf("with a backend it is given %v, %v, and the hash key: %v", syn, keys, hashed)
 	}
-	b.Ceded = []uint32{7}
+	b.Draining = []uint32{7}
 	if _, _, hashed := next(&b); !hashed {
-		t.Error("with a bucket that it ceded it is not given the hash key")
+		t.Error("with a bucket that it draining it is not given the hash key")
 	}
 	if _, _, hashed := next(&b); hashed {
 		t.Error("it is given the hash key again")
@@ -92,7 +92,7 @@ func TestSecretsFollowTheNeed(t *testing.T) {
 }
 
 // A snapshot in the middle of a move has the hash key too.
-func TestASnapshotWithCededBucketsHasTheHashKey(t *testing.T) {
+func TestASnapshotWithDrainingBucketsHasTheHashKey(t *testing.T) {
 	s := secretState()
 	vip := s.VIPs.At("web")
 	key := desired.Key(vip, vip.Endpoints[0])

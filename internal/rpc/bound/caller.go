@@ -19,24 +19,24 @@ type Kind string
 
 // Kinds of callers.
 const (
-	Stranger Kind = "stranger" // whoever is not known, by address: an IPv4 address, a /64 of IPv6
-	User     Kind = "user"     // of some tenants
-	Tenant   Kind = "tenant"   // all users of one tenant together
-	Operator Kind = "operator" // a user of all tenants
-	Host     Kind = "host"
-	Mux      Kind = "mux"
-	Manager  Kind = "manager" // of the same cluster
+	Unauthenticated Kind = "stranger" // whoever is not known, by address: an IPv4 address, a /64 of IPv6
+	User            Kind = "user"     // of some tenants
+	Tenant          Kind = "tenant"   // all users of one tenant together
+	Operator        Kind = "operator" // a user of all tenants
+	Host            Kind = "host"
+	Mux             Kind = "mux"
+	Manager         Kind = "manager" // of the same cluster
 )
 
 // Callers are the bounds by kind of caller.
 var Callers = map[Kind]Caller{
-	Stranger: {Each: 8, All: 64, Rate: 20, Burst: 100, Sending: 10 * time.Second},
-	User:     {Each: 64, Rate: 200, Burst: 2000, Watches: 100, Sending: time.Minute},
-	Tenant:   {Each: 128, All: 1024, Rate: 400, Burst: 4000, Watches: 250, Sending: time.Minute},
-	Operator: {Each: 256, All: 1024, Rate: 2000, Burst: 20000, Watches: 250, Sending: time.Minute},
-	Host:     {Each: 256, Rate: 200, Burst: 1000, Streams: 1, Opening: 20, Sending: time.Minute},
-	Mux:      {Each: 64, Rate: 500, Burst: 2000, Streams: 1, Opening: 20, Sending: time.Minute},
-	Manager:  {Sending: time.Minute},
+	Unauthenticated: {Each: 8, All: 64, Rate: 20, Burst: 100, Sending: 10 * time.Second},
+	User:            {Each: 64, Rate: 200, Burst: 2000, Watches: 100, Sending: time.Minute},
+	Tenant:          {Each: 128, All: 1024, Rate: 400, Burst: 4000, Watches: 250, Sending: time.Minute},
+	Operator:        {Each: 256, All: 1024, Rate: 2000, Burst: 20000, Watches: 250, Sending: time.Minute},
+	Host:            {Each: 256, Rate: 200, Burst: 1000, Streams: 1, Opening: 20, Sending: time.Minute},
+	Mux:             {Each: 64, Rate: 500, Burst: 2000, Streams: 1, Opening: 20, Sending: time.Minute},
+	Manager:         {Sending: time.Minute},
 }
 
 // What all callers have together.

@@ -14,20 +14,20 @@ import (
 	"github.com/weirlb/weir/internal/pkt"
 )
 
-// TestCensus opens flows of many clients and counts them by bucket: what was ceded is exactly what
+// TestSessionReport opens flows of many clients and counts them by bucket: what was draining is exactly what
 // hashes there, by the client's address alone where it has affinity, and carries no cookie.
-func TestCensus(t *testing.T) {
+func TestSessionReport(t *testing.T) {
 	const buckets = 16
 	key := flowhash.Key{1: 7, 5: 9, 17: 3, 33: 200}
 	for _, affinity := range []bool{false, true} {
 		r := newRig(t)
 		r.SetHashKey(key)
 		udp := rule(model.UDP, vip4, native4, native4, native6)
-		udp.Buckets, udp.Ceded, udp.Affinity, udp.Cookies = buckets, []uint32{2, 3, 11}, affinity, false
+		udp.Buckets, udp.Draining, udp.Affinity, udp.Cookies = buckets, []uint32{2, 3, 11}, affinity, false
 		all := rule(model.TCP, allPorts4+":0", interface4, interface4, interface6)
 		all.Backend = netip.AddrPortFrom(all.Backend.Addr(), 0)
 		idle := rule(model.UDP, otherVIP4, native4, native4, native6)
-		idle.Buckets, idle.Ceded = buckets, []uint32{0}
+		idle.Buckets, idle.Draining = buckets, []uint32{0}
 		if err := r.Replace([]model.HostBackend{udp, all, idle}); err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +44,7 @@ func TestCensus(t *testing.T) {
 			}
 			switch key.Sum(flow) % buckets {
 			case 2, 3, 11:
-				want[0].Ceded++
+				want[0].Draining++
 			}
 		}
 		r.run("from_uplink", withoutChecksum(inGUE(pkt.TCP(client4, allPorts4+":12345", pkt.SYN), outer(interface4), gue{})), nil)
@@ -55,8 +55,8 @@ func TestCensus(t *testing.T) {
 		if diff := cmp.Diff(want, got.Backends, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 			t.Errorf("affinity %t (-want +got):\n%s", affinity, diff)
 		}
-		if want[0].Ceded == 0 || want[0].Ceded == 200 {
-			t.Errorf("%d of 200 flows are ceded: it tells nothing", want[0].Ceded)
+		if want[0].Draining == 0 || want[0].Draining == 200 {
+			t.Errorf("%d of 200 flows are draining: it tells nothing", want[0].Draining)
 		}
 		got, err = r.Sweep(Now()+time.Hour, DefaultTimeouts())
 		if err != nil || got.Live != 0 || len(got.Backends) != 2 {
@@ -65,17 +65,17 @@ func TestCensus(t *testing.T) {
 	}
 }
 
-// TestCensusWithoutKey takes no session for one that nobody waits for.
-func TestCensusWithoutKey(t *testing.T) {
+// TestSessionReportWithoutKey takes no session for one that nobody waits for.
+func TestSessionReportWithoutKey(t *testing.T) {
 	r := newRig(t)
 	b := rule(model.UDP, vip4, native4, native4, native6)
-	b.Buckets, b.Ceded = 16, []uint32{2}
+	b.Buckets, b.Draining = 16, []uint32{2}
 	if err := r.Replace([]model.HostBackend{b}); err != nil {
 		t.Fatal(err)
 	}
 	r.run("from_uplink", withoutChecksum(inGUE(pkt.UDP(client4, vip4), outer(native4), gue{})), nil)
 	got, err := r.Sweep(Now(), DefaultTimeouts())
-	if err != nil || len(got.Backends) != 1 || got.Backends[0].Ceded != 1 {
-		t.Errorf("got %+v (%v), not one session of a ceded bucket", got, err)
+	if err != nil || len(got.Backends) != 1 || got.Backends[0].Draining != 1 {
+		t.Errorf("got %+v (%v), not one session of a draining bucket", got, err)
 	}
 }

@@ -24,10 +24,10 @@ func TestSessionsAreCountedAfterTheTables(t *testing.T) {
 	r.findings = func() []finding { return nil }
 	r.restart()
 	b := unchecked(1)
-	found := agent.Census{
-		Live: 3, Backends: []model.BackendSessions{{Key: b.Key(), Sessions: 3, WithoutCookie: 2, Ceded: 1}},
-		Tenants: []agent.TenantSessions{{Tenant: "acme", Proven: 3, Limit: 70}},
-		SNAT:    agent.SNATCensus{Tenants: []agent.SNATRoom{{Tenant: "acme", Used: 4, Limit: 80}}},
+	found := agent.SessionReport{
+		Live: 3, Backends: []model.BackendSessions{{Key: b.Key(), Sessions: 3, WithoutCookie: 2, Draining: 1}},
+		Tenants: []agent.TenantSessions{{Tenant: "acme", Confirmed: 3, Limit: 70}},
+		SNAT:    agent.SNATReport{Tenants: []agent.SNATRoom{{Tenant: "acme", Used: 4, Limit: 80}}},
 	}
 	report := func() *weirv1.ReportHostRequest {
 		request, _, _ := r.request()
@@ -45,7 +45,7 @@ func TestSessionsAreCountedAfterTheTables(t *testing.T) {
 	r.sessions(tables.standing().changes, found, nil)
 	tables.apply(rpc.HostUpdate{Generation: 6}) // others' business
 	got := report()
-	if !got.GetSessionsCounted() || len(got.GetSessions()) != 1 || got.GetSessions()[0].GetCeded() != 1 {
+	if !got.GetSessionsCounted() || len(got.GetSessions()) != 1 || got.GetSessions()[0].GetDraining() != 1 {
 		t.Errorf("the count was not told: %v", got)
 	}
 	if s := got.GetStatus().GetTenantSessions(); len(s) != 1 || s[0].GetTenant() != "acme" || s[0].GetUsed() != 3 || s[0].GetLimit() != 70 {

@@ -46,7 +46,7 @@ func TestPrefixListsDecideWhoLeaves(t *testing.T) {
 				e.AllowLists = nil
 			}
 		}
-		leave, stay := s.leavers(f, e)
+		leave, stay := s.snatClients(f, e)
 		b := model.HostBackend{Fastpath: len(leave) > 0, Leave: leave, Stay: stay}
 		for n := range 256 {
 			client := netip.AddrFrom4([4]byte{203, 0, 113, byte(n)})
@@ -63,7 +63,7 @@ func TestPrefixListsDecideWhoLeaves(t *testing.T) {
 
 // A list may be as long as it likes outside of the sources. In them, hosts are told of 4096 prefixes at most: with more no
 // connection leaves, in place of one that must not.
-func TestHowLongListsOfLeaversAre(t *testing.T) {
+func TestHowLongListsOfSNATClientsAre(t *testing.T) {
 	sources := map[string]string{"IPv4": "10.0.0.0/16", "IPv6": "2001:db8::/48"}
 	at := map[string]func(n int) netip.Prefix{
 		"IPv4": func(n int) netip.Prefix {
@@ -86,8 +86,8 @@ func TestHowLongListsOfLeaversAre(t *testing.T) {
 			set := model.NewPrefixSet(all)
 			s := State{}.WithPrefixLists([]model.PrefixList{{Name: "long", Prefixes: set}})
 			f := &model.Fastpath{Sources: []netip.Prefix{netip.MustParsePrefix(source)}}
-			denied, _ := s.leavers(f, model.Endpoint{DenyLists: []string{"long"}})
-			allowed, _ := s.leavers(f, model.Endpoint{AllowLists: []string{"long"}})
+			denied, _ := s.snatClients(f, model.Endpoint{DenyLists: []string{"long"}})
+			allowed, _ := s.snatClients(f, model.Endpoint{AllowLists: []string{"long"}})
 			fits := within <= model.MaxSources
 			if (len(denied) > 0) != fits || (len(allowed) > 0) != (fits && within > 0) {
 				t.Errorf("%s: with %d of %d prefixes in the sources, leave %s of who is not denied and %s of who is allowed",

@@ -23,13 +23,13 @@ var errStrangers = errors.New("too many requests of callers that are not known: 
 
 // askTrust says whether the store may be asked once more whether it knows what a stranger shows.
 func (s *strangers) askTrust(from string, now time.Time) bool {
-	b := bound.Callers[bound.Stranger]
+	b := bound.Callers[bound.Unauthenticated]
 	return s.rates.Take("trust "+bound.SourceOf(from), b.Rate, b.Burst, 1, now) == 0
 }
 
 // enter takes a place of a stranger's request, which leave gives back.
 func (s *strangers) enter(from string, now time.Time) (leave func(), err error) {
-	b, source := bound.Callers[bound.Stranger], bound.SourceOf(from)
+	b, source := bound.Callers[bound.Unauthenticated], bound.SourceOf(from)
 	if wait := s.rates.Take(source, b.Rate, b.Burst, 1, now); wait > 0 {
 		return nil, rpc.RetryAfter(connect.CodeResourceExhausted, errStrangers, wait)
 	}

@@ -33,7 +33,7 @@ func TestSeveralChangesInAStateAreACrowd(t *testing.T) {
 	}
 	c.note(of("shop", "blog"), b.next, now)
 	c.note(of("shop"), b.next, now.Add(time.Second))
-	for after, want := range map[time.Duration]bool{0: true, crowdLasts - 1: true, crowdLasts: false} {
+	for after, want := range map[time.Duration]bool{0: true, congestionLasts - 1: true, congestionLasts: false} {
 		if got := c.now(now.Add(after)); got != want {
 			t.Errorf("%s after two changes in a State a crowd is %t", after, got)
 		}

@@ -9,23 +9,23 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// Census is what a sweep found.
-type Census struct {
+// SessionReport is what a sweep found.
+type SessionReport struct {
 	Live, Ended int
 	// Doubtful ask the workloads of sessions that were reset, maybe by a forged segment.
 	Doubtful Prompts
-	// Backends are those that have sessions or ceded buckets, in order.
+	// Backends are those that have sessions or draining buckets, in order.
 	Backends []model.BackendSessions
 	// VIPs are those of the host's rules, in order.
 	VIPs []VIPSessions
 	// Tenants are those that are named, by name.
 	Tenants []TenantSessions
 	// SNAT is of workloads' own connections.
-	SNAT SNATCensus
+	SNAT SNATReport
 }
 
-// SetHashKey tells the pool's secret, without which a census takes every session without a cookie
-// for one in a ceded bucket.
+// SetHashKey tells the pool's secret, without which a sessionReport takes every session without a cookie
+// for one in a draining bucket.
 func (d *Datapath) SetHashKey(key flowhash.Key) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -44,16 +44,16 @@ type counted struct {
 	found model.BackendSessions
 }
 
-// census counts sessions by rule.
-type census struct {
+// sessionReport counts sessions by rule.
+type sessionReport struct {
 	key   *flowhash.Key
 	rules map[served]*counted
 }
 
-func (d *Datapath) newCensus() census {
+func (d *Datapath) newSessionReport() sessionReport {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	c := census{key: d.key, rules: make(map[served]*counted, len(d.rules))}
+	c := sessionReport{key: d.key, rules: make(map[served]*counted, len(d.rules))}
 	for key, rule := range d.rules {
 		c.rules[served{key.Endpoint, rule.Backend}] = &counted{rule: rule, found: model.BackendSessions{Key: key}}
 	}
@@ -62,7 +62,7 @@ func (d *Datapath) newCensus() census {
 
 // of is the rule that a session came by, or nil: its backend is gone. A rule of all ports names none,
 // and its backend may name none.
-func (c census) of(s Session) *counted {
+func (c sessionReport) of(s Session) *counted {
 	one := model.EndpointKey{VIP: s.VIP.Addr(), Protocol: s.Protocol, Port: s.VIP.Port()}
 	all := model.EndpointKey{VIP: one.VIP, Protocol: one.Protocol, Port: model.AllPorts}
 	for _, by := range []served{{one, s.Backend}, {all, s.Backend}, {all, netip.AddrPortFrom(s.Backend.Addr(), 0)}} {
@@ -74,7 +74,7 @@ func (c census) of(s Session) *counted {
 }
 
 // add counts a live session. One that was reset needs nobody any more.
-func (c census) add(s Session, cookie bool) {
+func (c sessionReport) add(s Session, cookie bool) {
 	r := c.of(s)
 	if r == nil || s.State == StateReset {
 		return
@@ -84,28 +84,28 @@ func (c census) add(s Session, cookie bool) {
 		return
 	}
 	r.found.WithoutCookie++
-	if c.ceded(r.rule, s) {
-		r.found.Ceded++
+	if c.draining(r.rule, s) {
+		r.found.Draining++
 	}
 }
 
-func (c census) ceded(rule model.HostBackend, s Session) bool {
-	if c.key == nil || rule.Buckets == 0 || len(rule.Ceded) == 0 {
-		return len(rule.Ceded) != 0
+func (c sessionReport) draining(rule model.HostBackend, s Session) bool {
+	if c.key == nil || rule.Buckets == 0 || len(rule.Draining) == 0 {
+		return len(rule.Draining) != 0
 	}
 	flow := model.Flow{Protocol: s.Protocol, Source: s.Client, Destination: s.VIP}
 	if rule.Affinity { // as bucket_hash() of bpf/mux/select.h
 		flow.Source = netip.AddrPortFrom(s.Client.Addr(), 0)
 		flow.Destination = netip.AddrPortFrom(s.VIP.Addr(), rule.Endpoint.Port)
 	}
-	_, found := slices.BinarySearch(rule.Ceded, c.key.Sum(flow)&(rule.Buckets-1))
+	_, found := slices.BinarySearch(rule.Draining, c.key.Sum(flow)&(rule.Buckets-1))
 	return found
 }
 
-func (c census) backends() []model.BackendSessions {
+func (c sessionReport) backends() []model.BackendSessions {
 	var all []model.BackendSessions
 	for _, r := range c.rules {
-		if r.found.Sessions != 0 || len(r.rule.Ceded) != 0 {
+		if r.found.Sessions != 0 || len(r.rule.Draining) != 0 {
 			all = append(all, r.found)
 		}
 	}

@@ -7,22 +7,22 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Loaded is what a shelf keeps.
+// Loaded is what a cache keeps.
 type Loaded interface {
 	// Programs are those that may have run.
 	Programs() []*ebpf.Program
 }
 
-// Shelf keeps what was loaded until the process ends. The zero value is empty. Its methods may be called
+// Cache keeps what was loaded until the process ends. The zero value is empty. Its methods may be called
 // from several goroutines.
-type Shelf[T Loaded] struct {
+type Cache[T Loaded] struct {
 	mu   sync.Mutex
 	free map[string][]T
 }
 
 // Take gives the test what is kept under the name, or else what load loads. When the test has ended it
 // is cleared and kept; the test closes none of it.
-func (s *Shelf[T]) Take(t testing.TB, name string, load func() T) T {
+func (s *Cache[T]) Take(t testing.TB, name string, load func() T) T {
 	t.Helper()
 	taken, kept := s.pop(name)
 	if !kept {
@@ -38,7 +38,7 @@ func (s *Shelf[T]) Take(t testing.TB, name string, load func() T) T {
 	return taken
 }
 
-func (s *Shelf[T]) pop(name string) (taken T, kept bool) {
+func (s *Cache[T]) pop(name string) (taken T, kept bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	free := s.free[name]
@@ -49,7 +49,7 @@ func (s *Shelf[T]) pop(name string) (taken T, kept bool) {
 	return free[len(free)-1], true
 }
 
-func (s *Shelf[T]) push(name string, back T) {
+func (s *Cache[T]) push(name string, back T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.free == nil {

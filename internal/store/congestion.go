@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// crowdLasts is how long after a State that several VIPs changed in users' changes count as a crowd.
-const crowdLasts = 500 * time.Millisecond
+// congestionLasts is how long after a State that several VIPs changed in users' changes count as a crowd.
+const congestionLasts = 500 * time.Millisecond
 
 // crowd notes when users' changes last came faster than they are written.
 type crowd struct {
@@ -57,8 +57,8 @@ func (c *crowd) sharedWith(tenant string, s *State, now time.Time) bool {
 }
 
 func (c *crowd) now(now time.Time) bool {
-	return now.Sub(time.Unix(0, c.nanos.Load())) < crowdLasts
+	return now.Sub(time.Unix(0, c.nanos.Load())) < congestionLasts
 }
 
 // Crowded says whether users' changes come faster than they are written, as this replica sees by the States that it gets.
-func (s *Store) Crowded() bool { return s.crowd.now(time.Now()) }
+func (s *Store) Congested() bool { return s.congestion.now(time.Now()) }

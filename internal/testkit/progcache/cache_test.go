@@ -115,7 +115,7 @@ func (k *kit) dump(t *testing.T) map[string]string {
 }
 
 func TestWhatIsTakenIsNew(t *testing.T) {
-	var s Shelf[*kit]
+	var s Cache[*kit]
 	k := newKit(t)
 	isNew := k.dump(t)
 	loads := 0
@@ -147,7 +147,7 @@ func TestWhatIsTakenIsNew(t *testing.T) {
 }
 
 func TestEachHasItsOwn(t *testing.T) {
-	var s Shelf[*kit]
+	var s Cache[*kit]
 	load := func() *kit { return newKit(t) }
 	one, two, other := s.Take(t, "kit", load), s.Take(t, "kit", load), s.Take(t, "other", load)
 	if one == two || one == other || two == other {

@@ -47,8 +47,8 @@ func (a snatAccounts) off() map[snatCount]int32 {
 	return off
 }
 
-// mendSNAT adds what counts lack: now, or what the last sweep has found, too.
-func (d *Datapath) mendSNAT(a snatAccounts, now bool) error {
+// reconcileSNAT adds what counts lack: now, or what the last sweep has found, too.
+func (d *Datapath) reconcileSNAT(a snatAccounts, now bool) error {
 	off := a.off()
 	for count, lacks := range off {
 		if !now && d.snatOff[count] != lacks {
@@ -56,7 +56,7 @@ func (d *Datapath) mendSNAT(a snatAccounts, now bool) error {
 		}
 		var err error
 		if count.workload != 0 {
-			err = call(d.objects.SnatMend, &agentSnatMendCall{Workload: count.workload, Table: uint32(count.table), Off: lacks})
+			err = call(d.objects.SnatReconcile, &agentSnatReconcileCall{Workload: count.workload, Table: uint32(count.table), Off: lacks})
 		} else {
 			row := a.tenants[count.tenant]
 			err = call(d.objects.SnatShare, &agentSnatShareCall{

@@ -11,23 +11,23 @@ import (
 )
 
 const (
-	// apartAfter is how long a manager may be behind the store, or without it, before it sends its nodes to another
+	// partitionedAfter is how long a manager may be behind the store, or without it, before it sends its nodes to another
 	// one: less than after what time the others count them as gone.
-	apartAfter = 8 * time.Second
+	partitionedAfter = 8 * time.Second
 	// askEvery is how often it looks, and how long the store may take to answer.
 	askEvery = time.Second
 	askTime  = 2 * time.Second
 )
 
-// errApart is what nodes are told, who then go to another manager, and others who ask for what it can't know.
-var errApart = errors.New("this manager is cut off from the others: go to another")
+// errPartitioned is what nodes are told, who then go to another manager, and others who ask for what it can't know.
+var errPartitioned = errors.New("this manager is cut off from the others: go to another")
 
-// apartness says whether this manager is cut off from the store: it then goes on answering reads, of what it
+// partition says whether this manager is cut off from the store: it then goes on answering reads, of what it
 // knows, and no node follows it.
-type apartness struct {
-	mu     sync.Mutex
-	apart  bool
-	parted chan struct{} // closed while it is apart
+type partition struct {
+	mu          sync.Mutex
+	partitioned bool
+	parted      chan struct{} // closed while it is partitioned
 
 	last error // of the last look at the store; it has answered before there was one
 
@@ -36,37 +36,37 @@ type apartness struct {
 	version    int64
 }
 
-func newApartness() apartness { return apartness{parted: make(chan struct{})} }
+func newPartition() partition { return partition{parted: make(chan struct{})} }
 
-// watch returns whether the manager is apart, and a channel that is closed when it becomes so.
-func (a *apartness) watch() (apart bool, parted <-chan struct{}) {
+// watch returns whether the manager is partitioned, and a channel that is closed when it becomes so.
+func (a *partition) watch() (partitioned bool, parted <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.apart, a.parted
+	return a.partitioned, a.parted
 }
 
 // answered notes how the store answered.
-func (a *apartness) answered(err error) {
+func (a *partition) answered(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.last = err
 }
 
 // answer is how the store answered last, at most a few seconds ago.
-func (a *apartness) answer() error {
+func (a *partition) answer() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.last
 }
 
 // set says whether that is news.
-func (a *apartness) set(apart bool) bool {
+func (a *partition) set(partitioned bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.apart == apart {
+	if a.partitioned == partitioned {
 		return false
 	}
-	if a.apart = apart; apart {
+	if a.partitioned = partitioned; partitioned {
 		close(a.parted)
 	} else {
 		a.parted = make(chan struct{})
@@ -75,23 +75,23 @@ func (a *apartness) set(apart bool) bool {
 }
 
 // owe notes that a caller knows of a write that this manager does not show yet.
-func (a *apartness) owe(generation model.Generation, version int64) {
+func (a *partition) owe(generation model.Generation, version int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.generation, a.version = max(a.generation, generation), max(a.version, version)
 }
 
-func (a *apartness) owed() (model.Generation, int64) {
+func (a *partition) owed() (model.Generation, int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.generation, a.version
 }
 
-// watchStore has the nodes of this manager go to another one while it is apart, until ctx ends. What it slept
+// watchStore has the nodes of this manager go to another one while it is partitioned, until ctx ends. What it slept
 // itself does not count: only the store's silence does.
 func (m *Manager) watchStore(ctx context.Context) error {
 	var since, looked time.Time // when the store was asked first that has not answered since; and last
-	tick := time.NewTicker(min(askEvery, m.apartAfter/4))
+	tick := time.NewTicker(min(askEvery, m.partitionedAfter/4))
 	defer tick.Stop()
 	for {
 		select {
@@ -103,7 +103,7 @@ func (m *Manager) watchStore(ctx context.Context) error {
 		asked, cancel := context.WithTimeout(ctx, askTime)
 		_, err := m.store.Current(asked)
 		cancel()
-		m.apart.answered(err)
+		m.partitioned.answered(err)
 		slept := !looked.IsZero() && m.now().Sub(looked) > 2*(askEvery+askTime)
 		looked = m.now()
 		switch {
@@ -111,7 +111,7 @@ func (m *Manager) watchStore(ctx context.Context) error {
 			return nil
 		case err == nil:
 			since = time.Time{}
-			if m.apart.set(false) {
+			if m.partitioned.set(false) {
 				m.log.Info("this manager is no longer cut off from the others")
 			}
 			continue
@@ -120,7 +120,7 @@ func (m *Manager) watchStore(ctx context.Context) error {
 		case since.IsZero():
 			since = begun
 		}
-		if m.now().Sub(since) >= m.apartAfter && m.apart.set(true) {
+		if m.now().Sub(since) >= m.partitionedAfter && m.partitioned.set(true) {
 			m.log.Warn("this manager is cut off from the others: its nodes go to another", "err", err)
 		}
 	}
@@ -128,7 +128,7 @@ func (m *Manager) watchStore(ctx context.Context) error {
 
 // settled returns when this manager shows all that it told anybody to be written, or refuses.
 func (m *Manager) settled(ctx context.Context) error {
-	generation, version := m.apart.owed()
+	generation, version := m.partitioned.owed()
 	if err := m.show(ctx, generation, version); err != nil {
 		return rpc.RetryError(errors.New("this manager is behind what it acknowledged: go to another"))
 	}
