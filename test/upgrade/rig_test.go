@@ -29,17 +29,18 @@ import (
 const (
 	root = "../.."
 	// previous is the release before this one. It is moved on with each release.
-	previous = "3b5c0180e2c4b43bd8dd26879f6169cef37d7fd1"
+	previous = "3df18e7beba1ee6a658e709cd528fe551f3a6000"
 	labName  = "upg"
 	vip      = "203.0.113.10"
 	bound    = time.Minute // of everything that is waited for
+	insecure = "--insecure"
 )
 
 // rig is an installation: a lab that the previous release built and runs.
 type rig struct {
 	t        *testing.T
 	old, new string   // folders of programs
-	access   []string // flags of the command line, once the managers have TLS
+	access   []string // flags of the command line; none: as the lab has it
 }
 
 func newRig(t *testing.T) *rig {
@@ -95,15 +96,6 @@ func (r *rig) try(bin string, args ...string) error {
 	return nil
 }
 
-// insecure is the flag that has a program speak as the previous release did, if it needs to be told.
-func insecure(bin, program string) []string {
-	help, err := exec.Command(filepath.Join(bin, program), "--help").CombinedOutput()
-	if err != nil || !strings.Contains(string(help), "--insecure") {
-		return nil
-	}
-	return []string{"--insecure"}
-}
-
 func (r *rig) space(node string) *netns.NS {
 	r.t.Helper()
 	ns, err := netns.Open("weir-" + labName + "-" + node)
@@ -141,7 +133,7 @@ func (r *rig) replace(node, program, bin string, signal syscall.Signal, more ...
 			}
 			return nil
 		})
-		args = slices.DeleteFunc(args, func(a string) bool { return a == "--insecure" })
+		args = slices.DeleteFunc(args, func(a string) bool { return a == insecure })
 		log, err := os.OpenFile(r.log(node, program), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
 			r.t.Fatal(err)

@@ -60,7 +60,7 @@ func (r *rig) becomes(node string, old bool) {
 }
 
 // The order of docs/operations/upgrade.md: managers, muxes, agents. After each step a change reaches every mux, and
-// no call is lost in all that time. Then the installation gets TLS, as docs/operations/trust.md tells.
+// no call is lost in all that time. Then it runs without TLS, and gets it, as docs/operations/trust.md tells.
 func TestPreviousReleaseBecomesThisOne(t *testing.T) {
 	r := newRig(t)
 	r.change(r.old, 1)
@@ -68,7 +68,7 @@ func TestPreviousReleaseBecomesThisOne(t *testing.T) {
 	tr := r.traffic()
 	tr.more(r)
 
-	r.replace("manager", "weir-manager", r.new, syscall.SIGTERM, insecure(r.new, "weir-manager")...)
+	r.replace("manager", "weir-manager", r.new, syscall.SIGTERM)
 	r.wait("the new manager answers", func() error { return r.try(r.new, "status") })
 	if after := r.operate(r.new, "get", "vips", "-o", "json"); len(after) == 0 || !strings.Contains(after, vip) {
 		t.Errorf("VIPs are %s\nbefore %s", after, before)
@@ -77,7 +77,7 @@ func TestPreviousReleaseBecomesThisOne(t *testing.T) {
 	r.change(r.new, 2)
 	tr.more(r)
 	for i, mux := range []string{"mux1", "mux2"} {
-		r.replace(mux, "weir-mux", r.new, syscall.SIGUSR2, append(insecure(r.new, "weir-mux"), "--data-dir", dataDir(mux))...)
+		r.replace(mux, "weir-mux", r.new, syscall.SIGUSR2)
 		r.becomes(mux, false)
 		r.wait("the BGP session of "+mux+" is up", func() error {
 			text, err := os.ReadFile(r.log(mux, "weir-mux"))
@@ -90,11 +90,12 @@ func TestPreviousReleaseBecomesThisOne(t *testing.T) {
 		tr.more(r)
 	}
 	for i, host := range []string{"host1", "host2"} {
-		r.replace(host, "weir-agent", r.new, syscall.SIGTERM, append(insecure(r.new, "weir-agent"), "--data-dir", dataDir(host))...)
+		r.replace(host, "weir-agent", r.new, syscall.SIGTERM)
 		r.becomes(host, false)
 		r.change(r.new, 6+i)
 		tr.more(r)
 	}
+	r.losesTLS()
 	r.getsTLS(tr)
 	tr.end(t)
 	if t.Failed() {
@@ -102,13 +103,31 @@ func TestPreviousReleaseBecomesThisOne(t *testing.T) {
 	}
 }
 
-// getsTLS gives an installation without TLS a CA: the manager makes it, then hosts and muxes join by tokens. Hosts go
+const plainManager = "http://10.4.1.2:7400"
+
+// losesTLS restarts all programs without it.
+func (r *rig) losesTLS() {
+	r.t.Helper()
+	r.replace("manager", "weir-manager", r.new, syscall.SIGTERM, insecure)
+	r.access = []string{"--manager", plainManager}
+	r.wait("the manager answers without TLS", func() error { return r.try(r.new, "status") })
+	for _, host := range []string{"host1", "host2"} {
+		r.replace(host, "weir-agent", r.new, syscall.SIGTERM, "--manager", plainManager)
+		r.wait(host+" is connected", func() error { return r.connected(host) })
+	}
+	for _, mux := range []string{"mux1", "mux2"} {
+		r.replace(mux, "weir-mux", r.new, syscall.SIGUSR2, "--manager", plainManager)
+		r.wait(mux+" is connected", func() error { return r.connected(mux) })
+	}
+}
+
+// getsTLS gives an installation without TLS a CA: hosts and muxes join by tokens. Hosts go
 // first: muxes without a manager go on with the tables that they have, and need not hear of hosts that are silent.
 func (r *rig) getsTLS(tr *traffic) {
 	r.t.Helper()
 	const manager = "https://10.4.1.2:7400"
 	r.replace("manager", "weir-manager", r.new, syscall.SIGTERM)
-	if err := r.try(r.new, "--manager", "http://10.4.1.2:7400", "status"); err == nil {
+	if err := r.try(r.new, "status"); err == nil {
 		r.t.Error("the manager answers without TLS")
 	}
 	r.access = []string{"--config", filepath.Join(dataDir("manager"), "admin.yaml"), "--manager", manager}
