@@ -22,8 +22,10 @@ type Document struct {
 func (d Document) MarshalJSON() ([]byte, error) {
 	m := d.Message.ProtoReflect()
 	o := members{
-		{"apiVersion", Version}, {"kind", string(m.Descriptor().Name())},
-		{"metadata", written(m, metadata)}, {"spec", written(m, spec)},
+		{"apiVersion", Version},
+		{"kind", string(m.Descriptor().Name())},
+		{"metadata", written(m, metadata)},
+		{"spec", written(m, spec)},
 	}
 	if d.Status != nil {
 		o = append(o, member{"status", d.Status})
