@@ -199,7 +199,7 @@ static __noinline enum verdict inbound_deliver(struct __sk_buff *skb, struct rx_
 
 /*
  * May the packet begin a session? Not if the workload has a connection of its own with the same
- * client and ports: replies to both would trace the same.
+ * client and ports: replies to both would look the same.
  */
 static __noinline bool inbound_has_room(const struct rx_ctx *a)
 {

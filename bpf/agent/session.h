@@ -207,7 +207,7 @@ static __always_inline void session_go_on(struct __sk_buff *skb, const struct se
 		session_adopt(session, rule, ts);
 }
 
-/* The session of key, wherever it is kept: also if it moved after the first trace. */
+/* The session of key, wherever it is kept: also if it moved after the first lookup. */
 static __always_inline struct session *session_lookup(const struct session_key *key)
 {
 	struct session *session = bpf_map_lookup_elem(&sessions, key);
@@ -287,7 +287,7 @@ static __noinline struct session *session_make(const struct session_key *key,
 /*
  * The session of a client's packet that rule rewrites, made if there is none; it is what
  * session_of_client() has found before. One that is over, or a flow that is still, makes room for
- * another VIP; a live one never does, for the replies to both would trace the same. tag is the
+ * another VIP; a live one never does, for the replies to both would look the same. tag is the
  * row's. A packet in the middle of an unknown connection gets a session too: the workload's reset
  * must find its way back.
  */

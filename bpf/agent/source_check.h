@@ -141,7 +141,7 @@ static __always_inline bool departure_is_sealed(struct __sk_buff *skb)
 {
 	__u32 seal = skb->cb[0];
 
-	/* Of what the host sends it is 0, mostly: that is known without a trace at the secret. */
+	/* Of what the host sends it is 0, mostly: that is known without a look at the secret. */
 	if (!seal || seal != hash_key.words[0] || skb->cb[1] != hash_key.words[1])
 		return false;
 	skb->cb[0] = 0; /* for this way out alone */

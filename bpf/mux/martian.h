@@ -20,7 +20,7 @@ static __always_inline bool frame_is_ours(const void *data)
 
 /*
  * Can the source be a host's? A reply to a group or to nobody would make trouble for others. Most
- * of IPv6 takes a trace at one word.
+ * of IPv6 takes a look at one word.
  */
 static __always_inline bool source_is_host(const struct packet *p)
 {

@@ -20,7 +20,7 @@ _Static_assert(sizeof(struct endpoint_key) == 24, "endpoint_key");
 enum endpoint_flag {
 	/*
 	 * A bucket of it has moved, so the flow table may remember an earlier connection of a
-	 * new one's five-tuple at another backend. Until then a SYN need not trace.
+	 * new one's five-tuple at another backend. Until then a SYN need not look.
 	 */
 	ENDPOINT_REMAPPED = 1,
 	ENDPOINT_COOKIES = 2, /* TCP's timestamps may name the backend's slot */

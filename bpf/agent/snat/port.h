@@ -237,7 +237,7 @@ __noinline bool snat_search(struct snat_search *s __arg_nonnull,
 	s->wrapped = s->found = false;
 	bpf_loop(SNAT_STEPS, snat_step, &s, 0);
 	if (!s->found && target->live < workload->ports)
-		target->epoch = 0; /* a hint was wrong: trace at all blocks the next time */
+		target->epoch = 0; /* a hint was wrong: look at all blocks the next time */
 	else if (s->found)
 		target->used_at = bpf_ktime_get_ns();
 	return s->found;
