@@ -2833,7 +2833,7 @@ type BackendSessions struct {
 	Sessions uint64                 `protobuf:"varint,3,opt,name=sessions,proto3" json:"sessions,omitempty"`
 	// Without a cookie: muxes find them by flow table and bucket alone.
 	WithoutCookie uint64 `protobuf:"varint,4,opt,name=without_cookie,json=withoutCookie,proto3" json:"without_cookie,omitempty"`
-	// Of these, those in buckets that the backend draining: they live by chaining.
+	// Of these, those in buckets that the backend is draining: they live by chaining.
 	Draining      uint64 `protobuf:"varint,5,opt,name=draining,proto3" json:"draining,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -17,7 +17,7 @@
 #include "abi/agent/session.h"
 
 /*
- * Of a function that is not static: the verifier trace_records at it by itself, once, and trusts
+ * Of a function that is not static: the verifier looks at it by itself, once, and trusts
  * that the argument is there. Without that it would walk the same code from each caller anew.
  */
 #define __arg_nonnull __attribute__((btf_decl_tag("arg:nonnull")))

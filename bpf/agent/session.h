@@ -131,7 +131,7 @@ static __always_inline __u64 tag_term(__u32 a, __u32 b, __u32 odd)
 /*
  * The kernel gives a row that was deleted or evicted to another connection at once, though another
  * CPU may still be at it. So each says whose it is, by a sum as flowhash() has it: who has read the
- * VIP compares, and who has gone by the rest trace_records whether the tag is as it was.
+ * VIP compares, and who has gone by the rest looks whether the tag is as it was.
  */
 static __always_inline __u32 session_tag(const struct session_key *key, const struct address *vip,
 					 __be16 vip_port)

@@ -69,7 +69,7 @@ static __always_inline bool quota_count(const struct address *vip, enum session_
 
 /*
  * May the VIP have one more confirmed session? Then it is counted. As the other not static, so that
- * the verifier trace_records at it once.
+ * the verifier looks at it once.
  */
 __noinline int quota_confirm(const struct address *vip __arg_nonnull)
 {

@@ -22,7 +22,7 @@
 /* Each step returns VERDICT_NONE when the next one shall go on. */
 
 /*
- * What is full, extension headers and frames in several buffers, is malformed or of another
+ * What is rare, extension headers and frames in several buffers, is malformed or of another
  * protocol unless it is asked for.
  */
 static __always_inline enum verdict parse(struct xdp_md *ctx, struct packet *p, const bool full)
@@ -112,7 +112,7 @@ static __always_inline enum verdict handle(struct xdp_md *ctx, struct mux_ctx *w
 	return w->forward;
 }
 
-/* Which step slowpath goes on with the packet, if any. */
+/* Which step of the slow path goes on with the packet, if any. */
 static __always_inline enum slowpath slowpath_of(const struct mux_ctx *w, enum verdict verdict,
 						 const bool full)
 {
@@ -146,7 +146,8 @@ static __always_inline enum verdict fast_path(struct xdp_md *ctx, struct mux_ctx
 	return handle(ctx, w, full, tracing);
 }
 
-/* A step slowpath does not come back. Where it is missing, the verdict so far is the last one. */
+/* A step of the slow path does not come back. Where it is missing, the verdict so far is the last
+ * one. */
 static __always_inline enum xdp_action mux_main(struct xdp_md *ctx, const bool full)
 {
 	enum verdict verdict;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The steps slowpath as programs, which the fast path leaves for by a tail call. */
+/* The steps of the slow path as programs, which the fast path leaves for by a tail call. */
 #pragma once
 
 #include "mux/slowpath.h"

@@ -113,7 +113,7 @@ struct syn_proof {
 	__u32 pad;
 };
 
-/* The one that this CPU trace_records at: the fast path's stack has no room for it. Packets write
+/* The one that this CPU looks at: the fast path's stack has no room for it. Packets write
  * and read.
  */
 struct {

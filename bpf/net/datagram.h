@@ -68,7 +68,7 @@ static __always_inline bool datagram_lives(__u32 seen, __u32 now)
 	return datagram_freshness(seen, now) <= 2 * cfg_datagram_life;
 }
 
-/* Not static, as what else is here and no small thing: the verifier trace_records at it once. */
+/* Not static, as what else is here and no small thing: the verifier looks at it once. */
 
 /* Completes d, of which the hash is known, by what the first fragment told, if that is known. */
 __noinline int datagram_recall(const struct datagram_set *set, struct datagram *d)

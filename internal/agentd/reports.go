@@ -39,7 +39,7 @@ type reports struct {
 	sessionReport agent.SessionReport         // of the last sweep
 	ended         uint64                      // sessions, by all sweeps
 	counted       uint64                      // changes of the tables before the sweep
-	counts        bool                        // the manager was not told the sessionReport
+	counts        bool                        // the manager was not told the session report
 	trouble       string                      // of the sweep
 	refused       map[netip.Addr]bool         // VIPs that had all the sessions that they may have
 	leaving       map[netip.Addr]bool         // VIPs whose workloads' own connections were refused
@@ -142,7 +142,7 @@ func (r *reports) request() (request *weirv1.ReportHostRequest, news []finding, 
 		Name: r.config.Name, Generation: uint64(now.running), Rejection: now.rejection, Status: r.status(now),
 		Events: slices.Clone(r.events),
 	}
-	// A count from before a change says nothing of the buckets that were draining with it.
+	// A count from before a change says nothing of the buckets that began to drain with it.
 	if r.counts && r.counted == now.changes {
 		request.SessionsCounted = true
 		for _, s := range r.sessionReport.Backends {

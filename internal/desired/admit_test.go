@@ -263,12 +263,12 @@ func TestWhatHostsAreTold(t *testing.T) {
 		}
 		for _, bucket := range got.Draining {
 			if table.Buckets[bucket] != 3 {
-				t.Fatalf("%s draining bucket %d, which is of slot %d", each.Address, bucket, table.Buckets[bucket])
+				t.Fatalf("%s is draining bucket %d, which is of slot %d", each.Address, bucket, table.Buckets[bucket])
 			}
 		}
 	}
 	if n := len(of(a).Draining) + len(of(b).Draining); n != table.Shares()[3] || len(of(c).Draining) != 0 {
-		t.Errorf("a and b draining %d buckets, want all that c has", n)
+		t.Errorf("a and b are draining %d buckets, want all that c has", n)
 	}
 	if !slices.Equal(of(a).Peers, []netip.Addr{c.Address}) || !slices.Equal(of(c).Peers, []netip.Addr{a.Address, b.Address}) {
 		t.Errorf("peers of a are %v and of c %v", of(a).Peers, of(c).Peers)

@@ -113,7 +113,7 @@ func TestHostileTenant(t *testing.T) {
 		"a host's own of IPv6":                     {at(v6, "fd00:2::1", "", "host1"), "is an address of node host1"},
 		"a host's own by a tunnel of its own":      {at(v4, "10.2.1.1", "10.5.0.1", "host1"), "is an address of node host1"},
 		"to leave with its workload":               {leaves("red", v4, "10.3.1.11", "", "host1"), "is another tenant's"},
-		"to leave with its snatClient":             {leaves("red", v4, "10.3.1.12", "", "host1"), "leaves as a VIP of another tenant already"},
+		"to leave with its SNAT client":            {leaves("red", v4, "10.3.1.12", "", "host1"), "leaves as a VIP of another tenant already"},
 		"to leave by its tunnel":                   {leaves("red", v4, "10.5.0.1", "10.3.1.77", "host1"), "is another tenant's"},
 		"to leave as the host itself":              {leaves("red", v4, "10.2.1.1", "", "host1"), "is an address of node host1"},
 		"its workload's address as a VIP":          {at("10.3.1.77", "10.5.0.1", "", "host1"), "address: 10.3.1.77 is another tenant's"},

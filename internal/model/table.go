@@ -112,7 +112,7 @@ type BackendSessions struct {
 	Key           HostBackendKey
 	Sessions      uint64
 	WithoutCookie uint64 // muxes find them by flow table and bucket alone
-	Draining      uint64 // of WithoutCookie, those in buckets that the backend draining
+	Draining      uint64 // of WithoutCookie, those in buckets that the backend is draining
 }
 
 // HostBackendKey identifies a HostBackend on its host.

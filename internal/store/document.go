@@ -268,7 +268,7 @@ type NodeStatus struct {
 type Counted struct {
 	At         time.Time              `json:"at"`                 // by the clock of the manager that it was told
 	Generation model.Generation       `json:"generation"`         // that the host ran
-	Draining   []model.HostBackendKey `json:"draining,omitempty"` // the backends that have one in a bucket that they draining
+	Draining   []model.HostBackendKey `json:"draining,omitempty"` // the backends that have one in a bucket that they are draining
 }
 
 // Equal says whether both are the same count.

@@ -63,7 +63,7 @@ struct snat_reconcile_call {
 };
 
 enum snat_sweep_size {
-	SNAT_PIECE = 1024, /* rows that one run of snat_sweep trace_records at, at most */
+	SNAT_PIECE = 1024, /* rows that one run of snat_sweep looks at, at most */
 };
 ABI_ENUM(snat_sweep_size);
 

@@ -5,7 +5,7 @@
 #include "abi/shared/address.h"
 #include "abi/mux/verdict.h"
 
-/* What the program mux_trace trace_records at packets for. */
+/* What the program mux_trace looks at packets for. */
 enum trace_mode {
 	TRACE_CAPTURE = 0, /* forwards as mux does, and copies packets */
 	TRACE_EXPLAIN = 1, /* is only run by test runs: writes no table that mux reads */

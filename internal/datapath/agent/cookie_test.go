@@ -263,7 +263,7 @@ func (r *rig) quick(program string, frame []byte) []byte {
 	return options.DataOut
 }
 
-// TestCookiesAreCounted follows what a sessionReport takes a session for. A SYN that the workload does not
+// TestCookiesAreCounted follows what a session report takes a session for. A SYN that the workload does not
 // answer with another changes nothing.
 func TestCookiesAreCounted(t *testing.T) {
 	r := newRig(t)

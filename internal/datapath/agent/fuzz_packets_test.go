@@ -139,7 +139,7 @@ func fromNoPeer(t *testing.T) {
 	}
 	met := h.run(*packets, func(_, _ []byte, action uint32) {
 		if action == tcxRedirect {
-			t.Error("a packet of a outsider goes on")
+			t.Error("a packet of an outsider goes on")
 		}
 	}, nil)
 	for verdict, n := range met {
@@ -149,7 +149,7 @@ func fromNoPeer(t *testing.T) {
 	}
 }
 
-// isBelieved says whether an outer source is one that hosts take packets from: what bytes at random make of a outsider's may be.
+// isBelieved says whether an outer source is one that hosts take packets from: what bytes at random make of an outsider's may be.
 func isBelieved(a netip.Addr) bool {
 	for who, addresses := range senders {
 		if who != "nobody" && slices.Contains(addresses[:], a.String()) {

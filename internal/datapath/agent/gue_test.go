@@ -153,7 +153,7 @@ func gueRefusalCases() []packetCase {
 		{"GUE packets merged to one", []step{
 			{program: "from_uplink", in: merged, skb: gso(3, 100), verdict: "drop_gue_merged"},
 		}},
-		{"GUE from a outsider", []step{
+		{"GUE from an outsider", []step{
 			carried(in, fromTo("10.0.0.2", native4), gue{}, "drop_not_a_mux", nil),
 			carried(in, fromTo(peer4, native4), step1(stepAsk, peer4), "drop_not_a_mux", nil),
 		}},

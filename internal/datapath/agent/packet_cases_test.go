@@ -67,7 +67,7 @@ func refusalCases() []packetCase {
 	stranger4.Source = stranger4.Source.Next()
 	stranger6.Source = stranger6.Source.Next()
 	return []packetCase{
-		{"from a outsider", []step{
+		{"from an outsider", []step{
 			inbound(in.Inside(stranger4), "drop_not_a_mux", nil),
 			inbound(in.Inside(stranger6), "drop_not_a_mux", nil),
 		}},

@@ -124,7 +124,7 @@ func TestSNATFiltering(t *testing.T) {
 			}
 			strange := answered(out, native4, 0, from(outsider))
 			if got := r.verdict("from_uplink", strange); got != c.outsider {
-				t.Errorf("from a outsider: verdict is %s, not %s", got, c.outsider)
+				t.Errorf("from an outsider: verdict is %s, not %s", got, c.outsider)
 			}
 			if c.outsider == "deliver_native" {
 				back := r.leaves(native4, pkt.UDP(own(native4, 50000), outsider))
@@ -135,7 +135,7 @@ func TestSNATFiltering(t *testing.T) {
 			tcp := r.leaves(native4, pkt.TCP(own(native4, 50000), remote4, pkt.SYN))
 			segment := answered(tcp, native4, pkt.ACK, from(outsider))
 			if got := r.verdict("from_uplink", segment); got != c.strangersSegment {
-				t.Errorf("a outsider's segment: verdict is %s, not %s", got, c.strangersSegment)
+				t.Errorf("an outsider's segment: verdict is %s, not %s", got, c.strangersSegment)
 			}
 		})
 	}
@@ -173,7 +173,7 @@ func TestSNATMappingOfHeldFlows(t *testing.T) {
 		}
 		out := r.leaves(remote.dip, first)
 		if got := r.verdict("from_uplink", answered(out, remote.dip, 0, from(remote.outsider))); !strings.HasPrefix(got, "deliver_") {
-			t.Errorf("from a outsider: verdict is %s", got)
+			t.Errorf("from an outsider: verdict is %s", got)
 		}
 		if flows, err := r.Flows(); err != nil || len(flows) != 6 { // two of them mappings
 			t.Errorf("flows are %v, %v", flows, err)

@@ -215,7 +215,7 @@ func TestSNATBorrowersShare(t *testing.T) {
 		t.Fatalf("%d live (%v)", sessionReport.Live, err)
 	}
 	if len(sessionReport.Refused) != 2 || len(sessionReport.Tenants) != 2 || sessionReport.Tenants[0].Limit != 2*owns {
-		t.Errorf("sessionReport is %+v", sessionReport)
+		t.Errorf("the session report is %+v", sessionReport)
 	}
 	for i := range owns { // acme may not take again what it gives back: it has more than its part
 		p := all[0].first(model.UDP, 2000+i/4, i%4)

@@ -75,7 +75,7 @@ func (r *rig) answers(dip string, first, out pkt.Packet) {
 	}
 	outsider := answer.With(func(p *pkt.Packet) { p.SourcePort++ })
 	if got := r.verdict("from_uplink", outsider); got != "drop_no_rule" {
-		r.t.Errorf("a outsider's packet is %s", got)
+		r.t.Errorf("an outsider's packet is %s", got)
 	}
 }
 

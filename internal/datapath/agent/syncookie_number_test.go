@@ -141,7 +141,7 @@ func TestErrorsQuoteTheWorkloadsNumbers(t *testing.T) {
 }
 
 // TestClocksWithoutCookies translates the clocks of endpoints whose timestamps carry no slot: TSval must
-// go on from that of the mux. Muxes do not go by what stands below it, so a sessionReport does not either.
+// go on from that of the mux. Muxes do not go by what stands below it, so a session report does not either.
 func TestClocksWithoutCookies(t *testing.T) {
 	r := newRig(t)
 	r.withSYNCookies(model.SYNCookiesAuto)

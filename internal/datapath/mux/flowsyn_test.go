@@ -58,7 +58,7 @@ func TestNewConnectionForgetsTheOldOne(t *testing.T) {
 	}
 }
 
-// A SYN that a outsider sends with a client's five-tuple takes nothing from its connection.
+// A SYN that an outsider sends with a client's five-tuple takes nothing from its connection.
 func TestForgedSYNLeavesTheConnection(t *testing.T) {
 	eachFamily(t, func(t *testing.T, d *Datapath, c conn) {
 		for i := range uint32(16) {

@@ -98,7 +98,7 @@ func TestRedirectsAreNoted(t *testing.T) {
 	check("SYN", pkt.TCP(client, server, pkt.SYN), 0)
 	check("end", pkt.TCP(client, server, pkt.ACK|pkt.FIN), 0)
 	check("reset", pkt.TCP(client, server, pkt.RST), 0)
-	check("of a outsider", pkt.TCP(outsider, server, pkt.ACK), 0)
+	check("of an outsider", pkt.TCP(outsider, server, pkt.ACK), 0)
 	check("of a port of nobody", pkt.TCP("203.0.113.40:2048", server, pkt.ACK), 0)
 	check("without a fastpath", pkt.TCP(client, "203.0.113.10:81", pkt.ACK), 0)
 	check("acknowledgement", pkt.TCP(client, server, pkt.ACK), 1)

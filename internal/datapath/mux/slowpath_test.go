@@ -190,7 +190,7 @@ func fragmentCases(t *testing.T) []packetCase {
 			inFragment(14, tunnel6)(t, first4.Frame(), out)
 		}},
 		{name: "relayed to us, of a VIP that has had its connections", packet: first4, change: both(spent(limitConnections, another), owned("self")), damage: as(opening), verdict: "drop_limit_connections"},
-		{name: "relayed by a outsider", packet: first4, change: owned("self"), damage: as(outsider), verdict: "drop_not_a_mux"},
+		{name: "relayed by an outsider", packet: first4, change: owned("self"), damage: as(outsider), verdict: "drop_not_a_mux"},
 		{name: "relayed, but of GRE", packet: first4, change: owned("self"), damage: as(empty), verdict: "drop_relay_invalid"},
 	}
 }

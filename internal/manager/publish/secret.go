@@ -70,7 +70,7 @@ func (n *secretNeeds) follow(update rpc.HostUpdate) {
 
 // give writes those secrets into an update that the host needs: a host that is compromised has no others.
 //
-//   - The hash key tells which sessions are in buckets that a backend draining. It is given once on a stream, with the
+//   - The hash key tells which sessions are in buckets that a backend is draining. It is given once on a stream, with the
 //     first such bucket.
 //   - Secrets of SYN cookies are for hosts with a backend whose endpoint may answer SYNs.
 //   - Keys of Fastpath are for hosts with a backend whose connections may leave the muxes, and for those with a

@@ -75,7 +75,7 @@ func TestSecretsFollowTheNeed(t *testing.T) {
 	}
 	b.Draining = []uint32{7}
 	if _, _, hashed := next(&b); !hashed {
-		t.Error("with a bucket that it draining it is not given the hash key")
+		t.Error("with a bucket that it is draining it is not given the hash key")
 	}
 	if _, _, hashed := next(&b); hashed {
 		t.Error("it is given the hash key again")
