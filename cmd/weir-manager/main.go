@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirlb/weir/internal/controller/keyring"
 	"github.com/weirlb/weir/internal/daemon"
 	"github.com/weirlb/weir/internal/manager"
 	"github.com/weirlb/weir/internal/rpc"
@@ -49,7 +50,7 @@ func command() *cobra.Command {
 	flags.StringVar(&cfg.CAHash, "ca-hash", "", "hash of the CA of the cluster to join, as weir token create prints it")
 	flags.BoolVar(&cfg.Insecure, "insecure", false, "neither TLS nor authentication: everybody who reaches the API may do everything")
 	flags.DurationVar(&cfg.CertificateLife, "certificate-life", trust.NodeLife, "how long certificates of nodes live; they renew them after two thirds")
-	flags.DurationVar(&cfg.KeyInterval, "fastpath-key-interval", manager.DefaultKeyInterval, "how long a key of Fastpath signs; at least "+manager.MinKeyInterval.String())
+	flags.DurationVar(&cfg.KeyInterval, "fastpath-key-interval", keyring.DefaultKeyInterval, "how long a key of Fastpath signs; at least "+keyring.MinKeyInterval.String())
 	flags.StringVar(&cfg.DataDir, "data-dir", "/var/lib/weir", "directory of the embedded etcd")
 	cfg.StoreFlags(flags)
 	cfg.Telemetry.Flags(flags, telemetry.ManagerListen)

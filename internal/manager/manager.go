@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirlb/weir/internal/audit"
+	"github.com/weirlb/weir/internal/controller/keyring"
+	"github.com/weirlb/weir/internal/controller/nodelifecycle"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/manager/pki"
@@ -44,7 +46,7 @@ type Config struct {
 
 	CertificateLife time.Duration // of certificates of nodes; 0: trust.NodeLife
 	Quota           int64         // of the embedded etcd, in bytes; 0: store.DefaultQuota
-	KeyInterval     time.Duration // how long a key of Fastpath signs; 0: DefaultKeyInterval
+	KeyInterval     time.Duration // how long a key of Fastpath signs; 0: keyring.DefaultKeyInterval
 }
 
 // What one connection may take of a manager.
@@ -68,8 +70,8 @@ type Manager struct {
 	tasks       *tasks
 	stopping    chan struct{} // closed when streams shall end
 	now         func() time.Time
-	silence     time.Duration // how long a host may be silent
-	secretLife  time.Duration // how long a secret makes SYN cookies
+	lifecycle   *nodelifecycle.Controller
+	keys        *keyring.Controller
 	partitioned partition
 	settle      time.Duration // how long a move of buckets lasts at least
 	watches     watches
@@ -107,8 +109,8 @@ type Manager struct {
 
 // New takes the address to listen on and opens the store. Nothing is served before Run.
 func New(ctx context.Context, cfg Config) (*Manager, error) {
-	if cfg.KeyInterval = cmp.Or(cfg.KeyInterval, DefaultKeyInterval); cfg.KeyInterval < MinKeyInterval {
-		return nil, fmt.Errorf("--fastpath-key-interval must be at least %s, is %s", MinKeyInterval, cfg.KeyInterval)
+	if cfg.KeyInterval = cmp.Or(cfg.KeyInterval, keyring.DefaultKeyInterval); cfg.KeyInterval < keyring.MinKeyInterval {
+		return nil, fmt.Errorf("--fastpath-key-interval must be at least %s, is %s", keyring.MinKeyInterval, cfg.KeyInterval)
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -142,13 +144,16 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	m := &Manager{
 		observed: observed, meters: counted, acks: newAcks(counted), cfg: cfg, log: cfg.Log, listener: listener, store: s,
 		reports: newReports(), tasks: newTasks(), stopping: make(chan struct{}), now: time.Now,
-		silence: defaultSilence, secretLife: defaultSecretLife, partitioned: newPartition(), partitionedAfter: partitionedAfter, sessions: newSessions(), settle: desired.SettleTime,
+		partitioned: newPartition(), partitionedAfter: partitionedAfter, sessions: newSessions(), settle: desired.SettleTime,
 		suspects: newSuspects(), resting: desired.RestTime,
 		bookmark: bookmarkTime, noticing: noticeTime,
 		peers: newPeers(identity.Access), identity: identity, audit: audit.New(cfg.Name, s, cfg.Log), unauthenticatedTime: bound.Callers[bound.Unauthenticated].Sending, slowReader: slowReader,
 	}
 	m.ports = newPortRequests(m.portPlaces)
 	m.events = events.New(cfg.Name, s, func() time.Time { return m.now() }, m.log)
+	clock := func() time.Time { return m.now() }
+	m.lifecycle = &nodelifecycle.Controller{Store: s, Silence: nodelifecycle.DefaultSilence, Ignored: counted.silenceIgnored, Now: clock, Log: m.log}
+	m.keys = &keyring.Controller{Store: s, KeyInterval: cfg.KeyInterval, SecretLife: keyring.DefaultSecretLife, Now: clock, Log: m.log}
 	m.observe()
 	m.hub = publish.New(s, m.published)
 	return m, nil
@@ -204,7 +209,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.watchStore(ctx) })
 	group.Go(func() error { return m.events.Run(ctx) }) // muxes report to any replica
 	group.Go(func() error {
-		return m.whileLeading(ctx, m.reconcile, m.watchSilence, m.endTransitions, m.endRests, m.watchFreeSlots, m.settleRestore, m.auditPorts, m.notice, m.rotateKeys, m.rotateSecrets, m.mitigate, m.store.Promote)
+		return m.whileLeading(ctx, m.reconcile, m.lifecycle.Run, m.endTransitions, m.endRests, m.watchFreeSlots, m.settleRestore, m.auditPorts, m.notice, m.keys.RotateFastpathKeys, m.keys.RotateSYNSecrets, m.mitigate, m.store.Promote)
 	})
 	group.Go(func() error {
 		defer stopStore()

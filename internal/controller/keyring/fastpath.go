@@ -1,4 +1,4 @@
-package manager
+package keyring
 
 import (
 	"context"
@@ -23,9 +23,9 @@ const (
 	fastpathKeys = 2
 )
 
-// rotateKeys makes keys for Fastpath while any VIP has it, until ctx ends. The older of two keys signs, the
+// RotateFastpathKeys makes keys for Fastpath while any VIP has it, until ctx ends. The older of two keys signs, the
 // newer one is known to all before it does.
-func (m *Manager) rotateKeys(ctx context.Context) error {
+func (c *Controller) RotateFastpathKeys(ctx context.Context) error {
 	ticker := time.NewTicker(fastpathLook)
 	defer ticker.Stop()
 	var seen model.Generation
@@ -36,18 +36,18 @@ func (m *Manager) rotateKeys(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		s := m.store.State()
+		s := c.Store.State()
 		if s.Generation != seen {
 			seen, wanted = s.Generation, wantsFastpath(s)
 		}
-		if !wanted || nextKeys(s.FastpathKeys, m.now(), m.cfg.KeyInterval) == nil {
+		if !wanted || nextKeys(s.FastpathKeys, c.Now(), c.KeyInterval) == nil {
 			continue
 		}
-		_, err := m.store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
-			return store.Change{FastpathKeys: nextKeys(s.FastpathKeys, m.now(), m.cfg.KeyInterval)}, nil
+		_, err := c.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
+			return store.Change{FastpathKeys: nextKeys(s.FastpathKeys, c.Now(), c.KeyInterval)}, nil
 		})
 		if err != nil && ctx.Err() == nil {
-			m.log.Warn("can't change the keys of fastpath, trying again", "err", err)
+			c.Log.Warn("can't change the keys of fastpath, trying again", "err", err)
 		}
 	}
 }

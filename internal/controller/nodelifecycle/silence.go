@@ -1,4 +1,4 @@
-package manager
+package nodelifecycle
 
 import (
 	"context"
@@ -11,37 +11,37 @@ import (
 	"github.com/weirlb/weir/internal/store"
 )
 
-// defaultSilence is how long a host's stream may be gone before its checked backends count as
+// DefaultSilence is how long a host's stream may be gone before its checked backends count as
 // unhealthy: longer than an agent takes to restart.
-const defaultSilence = 5 * time.Second
+const DefaultSilence = 5 * time.Second
 
-// watchSilence takes the backends of hosts that died out of the buckets, until ctx ends. Nobody is
+// Run takes the backends of hosts that died out of the buckets, until ctx ends. Nobody is
 // left there to say that they are gone. What a manager knows of a host's silence begins with its own
 // start, so that its restart takes out nobody.
-func (m *Manager) watchSilence(ctx context.Context) error {
+func (c *Controller) Run(ctx context.Context) error {
 	known := newSilence()
-	tick := time.NewTicker(m.silence / 5)
+	tick := time.NewTicker(c.Silence / 5)
 	defer tick.Stop()
-	defer m.meters.silenceIgnored.Set(0)
+	defer c.Ignored.Set(0)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		state := m.store.State()
+		state := c.Store.State()
 		before := known.most
-		silent := known.hosts(state, m.now(), m.silence)
-		m.meters.silenceIgnored.Set(0)
+		silent := known.hosts(state, c.Now(), c.Silence)
+		c.Ignored.Set(0)
 		if known.most && len(known.word) > 0 {
-			m.meters.silenceIgnored.Set(1)
+			c.Ignored.Set(1)
 			if !before {
-				m.log.Warn("most hosts are silent: none is taken out, as it is this manager that seems to be cut off")
+				c.Log.Warn("most hosts are silent: none is taken out, as it is this manager that seems to be cut off")
 			}
 		}
 		for _, host := range silent {
-			if err := m.takeOut(ctx, host); err != nil && ctx.Err() == nil {
-				m.log.Warn("can't take the backends of a silent host out, trying again", "node", host, "err", err)
+			if err := c.takeOut(ctx, host); err != nil && ctx.Err() == nil {
+				c.Log.Warn("can't take the backends of a silent host out, trying again", "node", host, "err", err)
 			}
 		}
 	}
@@ -108,10 +108,10 @@ func (q *silence) hosts(s *store.State, now time.Time, bound time.Duration) []st
 
 // takeOut makes the checked backends of a host unhealthy. Its agent's first report after it is back
 // says how they really are.
-func (m *Manager) takeOut(ctx context.Context, host string) error {
+func (c *Controller) takeOut(ctx context.Context, host string) error {
 	reason := fmt.Sprintf("no word from the agent of %s", host)
 	marked := 0
-	err := m.store.UpdateSilent(ctx, host, func(s *store.State) desired.HostHealth {
+	err := c.Store.UpdateSilent(ctx, host, func(s *store.State) desired.HostHealth {
 		before := s.Health.At(host)
 		if s.Streams.At(host) {
 			marked = 0
@@ -134,7 +134,7 @@ func (m *Manager) takeOut(ctx context.Context, host string) error {
 		return health
 	})
 	if err == nil && marked > 0 {
-		m.log.Warn("a host is silent: its backends are taken out", "node", host, "backends", marked)
+		c.Log.Warn("a host is silent: its backends are taken out", "node", host, "backends", marked)
 	}
 	return err
 }
