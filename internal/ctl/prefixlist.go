@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/manifest"
 	"github.com/weirlb/weir/internal/rpc"
 )
@@ -161,7 +162,7 @@ func printApplied(w io.Writer, list *weirv1.AppliedPrefixList) {
 // not empty a list.
 func readPrefixes(cmd *cobra.Command, arguments []string, file string) ([]string, error) {
 	for _, text := range arguments {
-		if _, wrong := rpc.ParseListed(text); wrong != "" {
+		if _, wrong := compile.ParseListed(text); wrong != "" {
 			return nil, fmt.Errorf("%s: %s", text, wrong)
 		}
 	}
@@ -195,7 +196,7 @@ func parsePrefixes(file string, text []byte) ([]string, error) {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
-		if _, reason := rpc.ParseListed(line); reason != "" {
+		if _, reason := compile.ParseListed(line); reason != "" {
 			if wrong++; wrong <= wrongLines {
 				errs = append(errs, fmt.Errorf("%s:%d: %s", file, n, reason))
 			}

@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/lab/load"
 	"github.com/weirlb/weir/internal/lab/netlab"
 	"github.com/weirlb/weir/internal/manifest"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 )
 
 const (
@@ -76,7 +76,7 @@ func readManifest(file string) ([]model.VIP, error) {
 	var vips []model.VIP
 	for _, r := range resources {
 		if m, ok := r.Message.(*weirv1.VIP); ok {
-			vip, err := rpc.VIPFromProto(m)
+			vip, err := compile.VIP(m)
 			if err != nil {
 				return nil, fmt.Errorf("read the manifest: %s: %w", file, err)
 			}

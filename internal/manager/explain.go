@@ -11,6 +11,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
@@ -81,7 +82,7 @@ func (m *Manager) explain(s *store.State, vip model.VIP, e model.Endpoint, flow 
 		if b.AddrPort() != row.Backend {
 			continue
 		}
-		p.Backend = rpc.BackendToProto(b)
+		p.Backend = compile.BackendMessage(b)
 		p.Backend.Status = m.backendStatuses(s, vip, e)[i]
 		step("slot %d is backend %s on host %s (weight %d, %s, %d of %d buckets)", slot, row.Backend, b.Host, b.Weight,
 			p.Backend.Status.Health, p.Backend.Status.Buckets, p.Buckets)

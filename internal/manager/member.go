@@ -14,8 +14,8 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
 )
@@ -142,7 +142,7 @@ func (t trustService) ListMembers(context.Context, *weirv1.ListMembersRequest) (
 		member := now.Members[key]
 		response.Members = append(response.Members, &weirv1.Member{
 			Role: string(member.Kind), Name: member.Name, Joined: timestamppb.New(member.Joined), Revoked: member.Revoked,
-			Addresses: rpc.PrefixTexts(member.Addresses),
+			Addresses: compile.PrefixTexts(member.Addresses),
 		})
 	}
 	return response, nil
@@ -226,7 +226,7 @@ func (t trustService) CreateToken(ctx context.Context, r *weirv1.CreateTokenRequ
 	if err != nil {
 		return nil, apierr.ToConnect(&model.FieldError{Field: "role", Reason: err.Error()})
 	}
-	addresses, err := rpc.ParsePrefixes("addresses", r.GetAddresses())
+	addresses, err := compile.ParsePrefixes("addresses", r.GetAddresses())
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
@@ -267,7 +267,7 @@ func tokenToProto(token trust.JoinToken) *weirv1.Token {
 	return &weirv1.Token{
 		Id: token.ID, Role: string(token.Role), Name: token.Name, Created: timestamppb.New(token.Created),
 		Expires: timestamppb.New(token.Expires), Uses: token.Uses, Used: uint32(len(token.Used)), By: token.By,
-		Addresses: rpc.PrefixTexts(token.Addresses),
+		Addresses: compile.PrefixTexts(token.Addresses),
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/authz"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
@@ -72,7 +73,7 @@ func (m *Manager) writePool(ctx context.Context, p *weirv1.AddressPool, allowed 
 	if err := rpc.Known(p); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	pool, err := rpc.AddressPoolFromProto(p)
+	pool, err := compile.AddressPool(p)
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
@@ -163,7 +164,7 @@ func (m *Manager) GetAddressPool(ctx context.Context, r *weirv1.GetAddressPoolRe
 
 // poolWithStatus writes pool with all that is output only.
 func poolWithStatus(s *store.State, pool model.AddressPool) *weirv1.AddressPool {
-	p := rpc.AddressPoolToProto(pool)
+	p := compile.AddressPoolMessage(pool)
 	p.ResourceVersion = uint64(s.PoolWritten.At(pool.Name))
 	p.Status = &weirv1.AddressPoolStatus{}
 	uses := s.PoolUses(pool)

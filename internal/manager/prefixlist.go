@@ -12,6 +12,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/authz"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
@@ -236,7 +237,7 @@ func readList(p *weirv1.PrefixList) (model.PrefixList, error) {
 	if err := rpc.Known(p); err != nil {
 		return model.PrefixList{}, apierr.ToConnect(err)
 	}
-	list, err := rpc.PrefixListFromProto(p)
+	list, err := compile.PrefixList(p)
 	if err != nil {
 		return list, apierr.ToConnect(err)
 	}
@@ -245,8 +246,8 @@ func readList(p *weirv1.PrefixList) (model.PrefixList, error) {
 
 // ChangePrefixList puts prefixes into a list and takes others out of it.
 func (m *Manager) ChangePrefixList(ctx context.Context, r *weirv1.ChangePrefixListRequest) (*weirv1.ChangePrefixListResponse, error) {
-	add, errAdd := rpc.PrefixesFromProto("add", r.GetAdd())
-	remove, errRemove := rpc.PrefixesFromProto("remove", r.GetRemove())
+	add, errAdd := compile.ListedPrefixes("add", r.GetAdd())
+	remove, errRemove := compile.ListedPrefixes("remove", r.GetRemove())
 	if err := errors.Join(errAdd, errRemove); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
@@ -343,13 +344,13 @@ func (m *Manager) GetPrefixList(ctx context.Context, r *weirv1.GetPrefixListRequ
 		return nil, noList(ctx, state, r.GetName())
 	}
 	p := listWithStatus(ctx, state, list)
-	p.Prefixes = rpc.PrefixesToProto(list.Prefixes)
+	p.Prefixes = compile.PrefixSetTexts(list.Prefixes)
 	return &weirv1.GetPrefixListResponse{PrefixList: p}, nil
 }
 
 // listWithStatus writes a list with all that is output only, and without its prefixes.
 func listWithStatus(ctx context.Context, s *store.State, list model.PrefixList) *weirv1.PrefixList {
-	p := rpc.PrefixListToProto(list)
+	p := compile.PrefixListMessage(list)
 	p.ResourceVersion = uint64(s.PrefixListWritten.At(list.Name))
 	p.Status = &weirv1.PrefixListStatus{
 		Ipv4: uint32(list.Prefixes.Count(model.IPv4)), Ipv6: uint32(list.Prefixes.Count(model.IPv6)),

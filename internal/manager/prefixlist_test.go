@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 )
@@ -43,7 +44,7 @@ func (m *fakeMux) listsNow() map[string][]string {
 	defer m.mu.Unlock()
 	now := map[string][]string{}
 	for name, set := range m.lists {
-		now[name] = rpc.PrefixesToProto(set)
+		now[name] = compile.PrefixSetTexts(set)
 	}
 	return now
 }

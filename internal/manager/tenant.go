@@ -14,6 +14,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/authz"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
@@ -39,7 +40,7 @@ func auditToProto(entries []trust.AuditEntry) []*weirv1.AuditEntry {
 }
 
 func tenantToProto(t model.Tenant, used desired.Usage, rows tenantRows) *weirv1.Tenant {
-	p := rpc.TenantToProto(t)
+	p := compile.TenantMessage(t)
 	p.Used = &weirv1.Quotas{Vips: &used.VIPs, Endpoints: &used.Endpoints, Backends: &used.Backends, Ports: &used.Ports, Prefixes: &used.Prefixes}
 	p.Flows, p.Sessions, p.Snat = rows.flows[t.Name], rows.sessions[t.Name], rows.snat[t.Name]
 	return p
@@ -80,16 +81,13 @@ func (t trustService) ApplyTenants(ctx context.Context, r *weirv1.ApplyTenantsRe
 	seen := map[string]bool{}
 	for i, p := range r.GetTenants() {
 		path := fmt.Sprintf("tenants[%d]", i)
-		tenant, err := rpc.TenantFromProto(path, p)
-		var wrong []error
-		if err != nil {
-			wrong = append(wrong, err)
-		}
+		tenant, err := compile.Tenant(p)
+		errs = append(errs, compile.Below(path, err))
 		if seen[tenant.Name] {
-			wrong = append(wrong, &model.FieldError{Field: path + ".name", Reason: "is here twice"})
+			errs = append(errs, &model.FieldError{Field: path + ".name", Reason: "is here twice"})
 		}
 		seen[tenant.Name] = true
-		tenants, errs = append(tenants, tenant), append(errs, wrong...)
+		tenants = append(tenants, tenant)
 	}
 	if len(tenants) == 0 {
 		errs = append(errs, &model.FieldError{Field: "tenants", Reason: "must have at least one"})

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -15,7 +15,7 @@ func TestATenantIsNotDeletedWhileAVIPIsWritten(t *testing.T) {
 	if _, err := admin.ApplyTenants(t.Context(), &weirv1.ApplyTenantsRequest{Tenants: []*weirv1.Tenant{{Name: "red"}}}); err != nil {
 		t.Fatal(err)
 	}
-	rose, err := rpc.VIPFromProto(of("red", bare("rose", "203.0.113.1")))
+	rose, err := compile.VIP(of("red", bare("rose", "203.0.113.1")))
 	if err != nil {
 		t.Fatal(err)
 	}

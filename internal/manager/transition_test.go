@@ -8,6 +8,7 @@ import (
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
@@ -134,7 +135,7 @@ func TestAMoveEndsByTheIdleBound(t *testing.T) {
 	eventually(t, "all are connected", func() bool { return nodes(t, dial(t, url)) == 3 })
 	for n := range 2 {
 		vip := plainShop(n + 1)
-		vip.Endpoints[0].IdleTimeout = rpc.VIPToProto(model.VIP{Endpoints: []model.Endpoint{{IdleTimeout: 2 * time.Second}}}).Endpoints[0].IdleTimeout
+		vip.Endpoints[0].IdleTimeout = compile.VIPMessage(model.VIP{Endpoints: []model.Endpoint{{IdleTimeout: 2 * time.Second}}}).Endpoints[0].IdleTimeout
 		apply(t, url, vip)
 	}
 	eventually(t, "the mux has had the move", func() bool { // on a busy machine it may be over by now
@@ -160,7 +161,7 @@ func TestMuxesKnowTheirPool(t *testing.T) {
 // What must be true before a move is over, one condition after another.
 func TestWhenAMoveIsOver(t *testing.T) {
 	now := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
-	vip, err := rpc.VIPFromProto(plainShop(2))
+	vip, err := compile.VIP(plainShop(2))
 	if err != nil {
 		t.Fatal(err)
 	}

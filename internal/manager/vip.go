@@ -11,6 +11,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
@@ -30,10 +31,10 @@ func (m *Manager) ApplyVIPs(ctx context.Context, r *weirv1.ApplyVIPsRequest) (*w
 		return nil, apierr.ToConnect(&model.FieldError{Field: "vips", Reason: "must have at least one"})
 	}
 	_, validated := telemetry.Span(ctx, "validate")
-	vips, errVIPs := rpc.VIPsFromProto(r.GetVips())
+	vips, errVIPs := compile.VIPs(r.GetVips())
 	validated(errVIPs)
-	pools, errPools := rpc.AddressPoolsFromProto(r.GetPools())
-	lists, errLists := rpc.PrefixListsFromProto(r.GetPrefixLists())
+	pools, errPools := compile.AddressPools(r.GetPools())
+	lists, errLists := compile.PrefixLists(r.GetPrefixLists())
 	if err := errors.Join(errVIPs, errPools, errLists); err != nil {
 		return nil, apierr.ToConnect(err)
 	}

@@ -7,15 +7,15 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 )
 
 // vipWithStatus writes vip with all that is output only.
 func (m *Manager) vipWithStatus(s *store.State, vip model.VIP) *weirv1.VIP {
-	p := rpc.VIPToProto(vip)
+	p := compile.VIPMessage(vip)
 	p.ResourceVersion = uint64(s.Written.At(vip.Name))
 	if record := s.Records.At(vip.Name); !record.Created.IsZero() {
 		p.CreateTime, p.UpdateTime, p.UpdatedBy = timestamppb.New(record.Created), timestamppb.New(record.Updated), record.By

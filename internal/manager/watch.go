@@ -10,6 +10,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/rpc/bound"
@@ -209,7 +210,7 @@ func (m *Manager) changed(ctx context.Context, f filter, state *store.State, cha
 }
 
 // deletedVIP is a VIP that a watch loses, as it was, without what is known of the present only.
-func deletedVIP(vip model.VIP) *weirv1.VIP { return rpc.VIPToProto(vip) }
+func deletedVIP(vip model.VIP) *weirv1.VIP { return compile.VIPMessage(vip) }
 
 // WatchVIPs is served to REST by handleREST.
 func (restServer) WatchVIPs(*weirv1.WatchVIPsRequest, weirv1.WeirService_WatchVIPsServer) error {

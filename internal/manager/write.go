@@ -9,6 +9,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/authz"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
@@ -22,7 +23,7 @@ func (m *Manager) CreateVIP(ctx context.Context, r *weirv1.CreateVIPRequest) (*w
 	if err := rpc.Known(r); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	vip, err := rpc.VIPFromProto(r.GetVip())
+	vip, err := compile.VIP(r.GetVip())
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
@@ -49,7 +50,7 @@ func (m *Manager) UpdateVIP(ctx context.Context, r *weirv1.UpdateVIPRequest) (*w
 	if r.GetVip() != nil {
 		r.Vip.Name = r.GetName()
 	}
-	vip, err := rpc.VIPFromProto(r.GetVip())
+	vip, err := compile.VIP(r.GetVip())
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
@@ -75,7 +76,7 @@ func (m *Manager) PatchVIP(ctx context.Context, r *weirv1.PatchVIPRequest) (*wei
 		if !there {
 			return model.VIP{}, apierr.NotFound("VIP", r.GetName(), s.VIPs, authz.CanViewVIP(ctx))
 		}
-		p := rpc.VIPToProto(old)
+		p := compile.VIPMessage(old)
 		if err := rpc.MergePatch(p, r.GetPatch()); err != nil {
 			return model.VIP{}, err
 		}
@@ -87,7 +88,7 @@ func (m *Manager) PatchVIP(ctx context.Context, r *weirv1.PatchVIPRequest) (*wei
 				return model.VIP{}, err
 			}
 		}
-		return rpc.VIPFromProto(p)
+		return compile.VIP(p)
 	})
 	if err != nil {
 		return nil, err

@@ -17,7 +17,7 @@
 //
 // Reading is strict: what is not understood is refused. All that is wrong with a file is collected,
 // each with the line, the field, the reason and the source, so that a user mends it in one go.
-// Defaults and validation are those of package rpc, for manifests and calls of the API alike: their
+// Defaults and validation are those of package compile, for manifests and calls of the API alike: their
 // errors, and those that a manager finds later, find their lines through Resource.Locate.
 //
 // Invariant: what Encode writes, Parse reads back as the same message.

@@ -11,13 +11,13 @@ import (
 	"pgregory.net/rapid"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 )
 
 // compiled is the VIP that a manager makes of a resource.
 func compiled(t interface{ Fatal(args ...any) }, r Resource) model.VIP {
-	vip, err := rpc.VIPFromProto(r.Message.(*weirv1.VIP))
+	vip, err := compile.VIP(r.Message.(*weirv1.VIP))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,9 +117,9 @@ func TestWhatIsWrittenIsReadBack(t *testing.T) {
 		if err := vip.Validate(); err != nil {
 			t.Fatal(err)
 		}
-		first := rpc.VIPToProto(vip)
+		first := compile.VIPMessage(vip)
 		first.ResourceVersion = 7
-		documents := []Document{{first, map[string]int{"generation": 9}}, {rpc.VIPToProto(other), nil}}
+		documents := []Document{{first, map[string]int{"generation": 9}}, {compile.VIPMessage(other), nil}}
 		asYAML, err := Encode(documents...)
 		if err != nil {
 			t.Fatal(err)

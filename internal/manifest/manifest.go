@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 )
 
 // Version and a kind head the documents that this package reads and writes.
@@ -65,13 +65,13 @@ func newMessage(kind string) proto.Message {
 func (r Resource) validate() (err error) {
 	switch m := r.Message.(type) {
 	case *weirv1.VIP:
-		_, err = rpc.VIPFromProto(m)
+		_, err = compile.VIP(m)
 	case *weirv1.AddressPool:
-		_, err = rpc.AddressPoolFromProto(m)
+		_, err = compile.AddressPool(m)
 	case *weirv1.PrefixList:
-		_, err = rpc.PrefixListFromProto(m)
+		_, err = compile.PrefixList(m)
 	case *weirv1.Tenant:
-		_, err = rpc.TenantFromProto("", m)
+		_, err = compile.Tenant(m)
 	}
 	return err
 }

@@ -16,6 +16,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -34,7 +35,7 @@ func (m *manager) GetStatus(context.Context, *weirv1.GetStatusRequest) (*weirv1.
 }
 
 func (m *manager) ApplyVIPs(_ context.Context, r *weirv1.ApplyVIPsRequest) (*weirv1.ApplyVIPsResponse, error) {
-	_, err := VIPsFromProto(r.GetVips())
+	_, err := compile.VIPs(r.GetVips())
 	return nil, NewError(connect.CodeInvalidArgument, err)
 }
 

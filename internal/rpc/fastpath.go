@@ -7,26 +7,6 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// FastpathToProto writes f; nil stays nil.
-func FastpathToProto(f *model.Fastpath) *weirv1.Fastpath {
-	if f == nil {
-		return nil
-	}
-	p := &weirv1.Fastpath{Sources: prefixStrings(f.Sources)}
-	if f.UDPPackets != 0 {
-		p.UdpPackets = &f.UDPPackets
-	}
-	return p
-}
-
-// fastpath reads what FastpathToProto wrote; an address is the prefix of itself alone.
-func (f *fields) fastpath(path string, p *weirv1.Fastpath) *model.Fastpath {
-	if p == nil {
-		return nil
-	}
-	return &model.Fastpath{Sources: f.prefixes(path+".sources", p.GetSources()), UDPPackets: p.GetUdpPackets()}
-}
-
 func keysToProto(keys []model.FastpathKey) []*weirv1.FastpathKey {
 	all := make([]*weirv1.FastpathKey, 0, len(keys))
 	for _, k := range keys {
@@ -41,7 +21,7 @@ func (f *fields) keys(path string, list []*weirv1.FastpathKey) []model.FastpathK
 	for i, p := range list {
 		k := model.FastpathKey{ID: p.GetId()}
 		if p.GetId() == 0 || len(p.GetSecret()) != len(k.Secret) {
-			f.refuse(fmt.Sprintf("%s[%d]", path, i), "must have an id and a secret of %d bytes", len(k.Secret))
+			f.Refuse(fmt.Sprintf("%s[%d]", path, i), "must have an id and a secret of %d bytes", len(k.Secret))
 			continue
 		}
 		copy(k.Secret[:], p.GetSecret())

@@ -43,6 +43,6 @@ func nodeFromProto(role model.Role, name, version string, addresses []string) (m
 	var f fields
 	n := model.Node{Name: f.name("name", name), Role: role, Version: version}
 	n.Addresses, n.Prefixes = f.sources("addresses", addresses)
-	f.add(n.Validate())
-	return n, f.err()
+	f.Add(n.Validate())
+	return n, f.Err()
 }

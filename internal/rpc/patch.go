@@ -22,7 +22,7 @@ import (
 func MergePatch(m proto.Message, patch *structpb.Struct) error {
 	var f fields
 	f.patch("", m.ProtoReflect().Descriptor(), patch.AsMap())
-	if err := f.err(); err != nil {
+	if err := f.Err(); err != nil {
 		return err
 	}
 	text, err := protojson.Marshal(m)
@@ -70,7 +70,7 @@ func (f *fields) patch(path string, m protoreflect.MessageDescriptor, patch map[
 		at := strings.TrimPrefix(path+"."+name, ".")
 		field := m.Fields().ByJSONName(name)
 		if field == nil {
-			f.refuse(at, "%s", unknownField(m, name))
+			f.Refuse(at, "%s", unknownField(m, name))
 			continue
 		}
 		if field.Message() == nil || field.IsMap() || field.Message().ParentFile().Package() != m.ParentFile().Package() {

@@ -4,90 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
 )
-
-// PrefixListToProto writes l without its prefixes, and without the fields that are output only.
-func PrefixListToProto(l model.PrefixList) *weirv1.PrefixList {
-	return &weirv1.PrefixList{Name: l.Name, Tenant: l.Tenant, Labels: l.Labels}
-}
-
-// PrefixesToProto writes the prefixes of s in order, those of full length as addresses.
-func PrefixesToProto(s model.PrefixSet) []string { return prefixStrings(slices.Collect(s.All())) }
-
-// PrefixListFromProto reads and validates a list. Fields that are output only are left aside.
-func PrefixListFromProto(p *weirv1.PrefixList) (model.PrefixList, error) {
-	var f fields
-	list := model.PrefixList{
-		Name: p.GetName(), Tenant: p.GetTenant(), Labels: p.GetLabels(),
-		Prefixes: model.NewPrefixSet(f.listed("prefixes", p.GetPrefixes())),
-	}
-	if f.err() == nil {
-		f.add(list.Validate())
-	}
-	return list, f.err()
-}
-
-// PrefixListsFromProto reads several; the paths of its field errors begin with prefixLists[i].
-func PrefixListsFromProto(all []*weirv1.PrefixList) ([]model.PrefixList, error) {
-	var lists []model.PrefixList
-	var errs []error
-	for i, p := range all {
-		list, err := PrefixListFromProto(p)
-		lists = append(lists, list)
-		errs = append(errs, below(fmt.Sprintf("prefixLists[%d]", i), err))
-	}
-	return lists, errors.Join(errs...)
-}
-
-// PrefixesFromProto reads prefixes to be put into a list, or taken out of it.
-func PrefixesFromProto(field string, texts []string) ([]netip.Prefix, error) {
-	var f fields
-	return f.listed(field, texts), f.err()
-}
-
-// listedWrong bounds how many wrong prefixes of a list are told.
-const listedWrong = 20
-
-// listed reads the prefixes of a list.
-func (f *fields) listed(path string, texts []string) []netip.Prefix {
-	if len(texts) > model.MaxListed {
-		f.refuse(path, "must be at most %d, are %d", model.MaxListed, len(texts))
-		return nil
-	}
-	all, wrong := make([]netip.Prefix, 0, len(texts)), 0
-	for i, text := range texts {
-		p, reason := ParseListed(text)
-		if reason == "" {
-			all = append(all, p)
-			continue
-		}
-		if wrong++; wrong <= listedWrong {
-			f.refuse(fmt.Sprintf("%s[%d]", path, i), "%s", reason)
-		}
-	}
-	if wrong > listedWrong {
-		f.refuse(path, "%d more of the prefixes are wrong", wrong-listedWrong)
-	}
-	return all
-}
-
-// ParseListed reads a prefix of a list, or an address, or says what is wrong with it.
-func ParseListed(text string) (p netip.Prefix, wrong string) {
-	if a, err := netip.ParseAddr(text); err == nil {
-		if a.Zone() != "" {
-			return p, fmt.Sprintf("must have no zone, is %.64q", text)
-		}
-		p = netip.PrefixFrom(a, a.BitLen())
-	} else if p, err = netip.ParsePrefix(text); err != nil {
-		return p, fmt.Sprintf("must be an address or a prefix such as 198.51.100.0/24, is %.64q", text)
-	}
-	return p, model.ListedPrefix(p)
-}
 
 // ChunksToProto writes chunks of prefix lists.
 func ChunksToProto(chunks []*model.PrefixChunk) []*weirv1.PrefixChunk {
@@ -148,14 +69,14 @@ func (c *PrefixChunks) lists(p *weirv1.SyncMuxResponse) ([]model.MuxPrefixList, 
 			if chunk := c.all[id]; chunk != nil {
 				chunks = append(chunks, chunk)
 			} else {
-				f.refuse(path+".chunks", "%.64q did not come", id)
+				f.Refuse(path+".chunks", "%.64q did not come", id)
 			}
 		}
 		var err error
 		if list.Prefixes, err = model.PrefixSetOf(chunks); err != nil {
-			f.refuse(path+".chunks", "%v", err)
+			f.Refuse(path+".chunks", "%v", err)
 		}
-		lists, errs = append(lists, list), append(errs, f.err())
+		lists, errs = append(lists, list), append(errs, f.Err())
 	}
 	return lists, errors.Join(errs...)
 }

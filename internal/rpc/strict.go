@@ -83,12 +83,12 @@ func (c strictJSON) Unmarshal(text []byte, message any) error {
 func Known(m proto.Message) error {
 	var f fields
 	f.known("", m.ProtoReflect())
-	return f.err()
+	return f.Err()
 }
 
 func (f *fields) known(path string, m protoreflect.Message) {
 	if len(m.GetUnknown()) > 0 {
-		f.refuse(path, "has a field that this manager does not know: is the client newer?")
+		f.Refuse(path, "has a field that this manager does not know: is the client newer?")
 	}
 	if path != "" {
 		path += "."

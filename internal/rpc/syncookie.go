@@ -29,7 +29,7 @@ func (f *fields) synSecrets(path string, list []*weirv1.SYNSecret) []model.SYNSe
 	for i, p := range list {
 		s := model.SYNSecret{ID: p.GetId()}
 		if p.GetId() == 0 || len(p.GetSecret()) != len(s.Secret) {
-			f.refuse(fmt.Sprintf("%s[%d]", path, i), "must have an id and a secret of %d bytes", len(s.Secret))
+			f.Refuse(fmt.Sprintf("%s[%d]", path, i), "must have an id and a secret of %d bytes", len(s.Secret))
 			continue
 		}
 		copy(s.Secret[:], p.GetSecret())

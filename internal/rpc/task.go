@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -43,7 +44,7 @@ func CheckExplainFrame(frame []byte) error {
 // CaptureFromProto reads a capture as an operator asks for it.
 func CaptureFromProto(r *weirv1.CaptureRequest) (model.Capture, error) {
 	filter, err := captureFilterFromProto(r.GetFilter())
-	errs := []error{below("filter", err)}
+	errs := []error{compile.Below("filter", err)}
 	c := model.Capture{
 		Filter: filter, Count: DefaultCaptureCount, Duration: DefaultCaptureDuration, SnapLength: DefaultCaptureSnapLength,
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -98,24 +99,24 @@ func MuxUpdateFromProto(p *weirv1.SyncMuxResponse, chunks *PrefixChunks) (MuxUpd
 	for i, e := range p.GetEndpoints() {
 		endpoint, err := MuxEndpointFromProto(e)
 		u.Endpoints = append(u.Endpoints, endpoint)
-		errs = append(errs, below(fmt.Sprintf("endpoints[%d]", i), err))
+		errs = append(errs, compile.Below(fmt.Sprintf("endpoints[%d]", i), err))
 	}
 	for i, k := range p.GetRemoved() {
 		key, err := EndpointKeyFromProto(k)
 		u.Removed = append(u.Removed, key)
-		errs = append(errs, below(fmt.Sprintf("removed[%d]", i), err))
+		errs = append(errs, compile.Below(fmt.Sprintf("removed[%d]", i), err))
 	}
 	for i, m := range p.GetPool() {
 		var f fields
 		member := model.PoolMember{Name: f.name("name", m.GetName())}
 		member.Addresses, member.Prefixes = f.sources("addresses", m.GetAddresses())
 		u.Pool = append(u.Pool, member)
-		errs = append(errs, below(fmt.Sprintf("pool[%d]", i), f.err()))
+		errs = append(errs, compile.Below(fmt.Sprintf("pool[%d]", i), f.Err()))
 	}
 	for i, s := range p.GetSnat() {
 		snat, err := MuxSNATFromProto(s)
 		u.SNAT = append(u.SNAT, snat)
-		errs = append(errs, below(fmt.Sprintf("snat[%d]", i), err))
+		errs = append(errs, compile.Below(fmt.Sprintf("snat[%d]", i), err))
 	}
 	removed, err := snatKeysFromProto(p.GetSnatRemoved())
 	u.SNATRemoved, errs = removed, append(errs, err)
@@ -126,14 +127,14 @@ func MuxUpdateFromProto(p *weirv1.SyncMuxResponse, chunks *PrefixChunks) (MuxUpd
 	u.ListsRemoved = p.GetPrefixListsRemoved()
 	u.Lists, err = chunks.lists(p)
 	errs = append(errs, err)
-	errs = append(errs, f.err())
+	errs = append(errs, f.Err())
 	return u, errors.Join(errs...)
 }
 
 // HostUpdateToProto writes u.
 func HostUpdateToProto(u HostUpdate) *weirv1.SyncHostResponse {
 	p := &weirv1.SyncHostResponse{
-		Generation: uint64(u.Generation), Cluster: u.Cluster, Snapshot: u.Snapshot, Muxes: prefixStrings(u.Muxes),
+		Generation: uint64(u.Generation), Cluster: u.Cluster, Snapshot: u.Snapshot, Muxes: compile.SourceTexts(u.Muxes),
 		FastpathKeys: keysToProto(u.Keys), SynSecrets: synSecretsToProto(u.SYNSecrets),
 	}
 	if u.HashKey != (flowhash.Key{}) {
@@ -157,10 +158,10 @@ func HostUpdateFromProto(p *weirv1.SyncHostResponse) (HostUpdate, error) {
 	var f fields
 	u := HostUpdate{
 		Generation: model.Generation(p.GetGeneration()), Cluster: p.GetCluster(), Snapshot: p.GetSnapshot(),
-		Muxes: f.prefixes("muxes", p.GetMuxes()), Keys: f.keys("fastpathKeys", p.GetFastpathKeys()),
+		Muxes: f.Prefixes("muxes", p.GetMuxes()), Keys: f.keys("fastpathKeys", p.GetFastpathKeys()),
 		SYNSecrets: f.synSecrets("synSecrets", p.GetSynSecrets()), TellRanges: p.GetTellRanges(),
 	}
-	errs := []error{f.err()}
+	errs := []error{f.Err()}
 	if len(p.GetHashKey()) > 0 { // else this host needs none, or has it
 		key, err := flowhash.NewKey(p.GetHashKey())
 		u.HashKey = key
@@ -169,29 +170,20 @@ func HostUpdateFromProto(p *weirv1.SyncHostResponse) (HostUpdate, error) {
 	for i, b := range p.GetBackends() {
 		backend, err := HostBackendFromProto(b)
 		u.Backends = append(u.Backends, backend)
-		errs = append(errs, below(fmt.Sprintf("backends[%d]", i), err))
+		errs = append(errs, compile.Below(fmt.Sprintf("backends[%d]", i), err))
 	}
 	for i, k := range p.GetRemoved() {
 		key, err := HostBackendKeyFromProto(k)
 		u.Removed = append(u.Removed, key)
-		errs = append(errs, below(fmt.Sprintf("removed[%d]", i), err))
+		errs = append(errs, compile.Below(fmt.Sprintf("removed[%d]", i), err))
 	}
 	for i, s := range p.GetSnat() {
 		snat, err := HostSNATFromProto(s)
 		snat.Cluster = u.Cluster
 		u.SNAT = append(u.SNAT, snat)
-		errs = append(errs, below(fmt.Sprintf("snat[%d]", i), err))
+		errs = append(errs, compile.Below(fmt.Sprintf("snat[%d]", i), err))
 	}
 	removed, err := snatKeysFromProto(p.GetSnatRemoved())
 	u.SNATRemoved, u.SNATSnapshot, errs = removed, p.GetSnatSnapshot(), append(errs, err)
 	return u, errors.Join(errs...)
-}
-
-// below returns err with its fields' paths put below path.
-func below(path string, err error) error {
-	var errs []error
-	for _, e := range model.FieldErrors(err) {
-		errs = append(errs, &model.FieldError{Field: path + "." + e.Field, Reason: e.Reason})
-	}
-	return errors.Join(errs...)
 }

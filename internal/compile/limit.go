@@ -1,19 +1,20 @@
-package rpc
+package compile
 
 import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
 )
 
-// LimitsToProto writes l; nil stays nil.
-func LimitsToProto(l *model.Limits) *weirv1.Limits {
+// LimitsMessage writes l; nil stays nil.
+func LimitsMessage(l *model.Limits) *weirv1.Limits {
 	if l == nil {
 		return nil
 	}
 	return &weirv1.Limits{Packets: l.Packets, Bytes: l.Bytes, Connections: l.Connections}
 }
 
-func limitsFromProto(p *weirv1.Limits) *model.Limits {
+// Limits reads them; nil stays nil.
+func Limits(p *weirv1.Limits) *model.Limits {
 	if p == nil {
 		return nil
 	}

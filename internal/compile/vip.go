@@ -1,10 +1,9 @@
-package rpc
+package compile
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
-	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -12,44 +11,44 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// VIPToProto writes vip without the fields that are output only.
-func VIPToProto(vip model.VIP) *weirv1.VIP {
+// VIPMessage writes vip without the fields that are output only.
+func VIPMessage(vip model.VIP) *weirv1.VIP {
 	p := &weirv1.VIP{
-		Name: vip.Name, Tenant: vip.Tenant, Labels: vip.Labels, Address: optional(vip.Address),
+		Name: vip.Name, Tenant: vip.Tenant, Labels: vip.Labels, Address: OptionalAddress(vip.Address),
 		Pool: vip.Pool, Family: string(vip.Family),
 		Endpoints:   make([]*weirv1.Endpoint, 0, len(vip.Endpoints)),
 		Consistency: string(vip.Consistency), Ping: string(vip.Ping), FlowLimit: vip.FlowLimit,
-		Fastpath: FastpathToProto(vip.Fastpath), Limits: LimitsToProto(vip.Limits), Overload: OverloadToProto(vip.Overload),
+		Fastpath: FastpathMessage(vip.Fastpath), Limits: LimitsMessage(vip.Limits), Overload: overloadMessage(vip.Overload),
 	}
 	for _, e := range vip.Endpoints {
 		endpoint := &weirv1.Endpoint{
 			Protocol: e.Protocol.String(), Port: uint32(e.Port), AllUnhealthy: string(e.AllUnhealthy),
-			HealthCheck: HealthCheckToProto(e.HealthCheck),
+			HealthCheck: HealthCheckMessage(e.HealthCheck),
 			Backends:    make([]*weirv1.Backend, 0, len(e.Backends)),
-			Affinity:    string(e.Affinity), IdleTimeout: optionalDuration(e.IdleTimeout),
+			Affinity:    string(e.Affinity), IdleTimeout: OptionalDuration(e.IdleTimeout),
 			SynCookies: string(e.SYNCookies),
-			Allow:      prefixStrings(e.Allow), Deny: prefixStrings(e.Deny),
+			Allow:      SourceTexts(e.Allow), Deny: SourceTexts(e.Deny),
 			AllowLists: e.AllowLists, DenyLists: e.DenyLists,
 		}
 		for _, b := range e.Backends {
-			endpoint.Backends = append(endpoint.Backends, BackendToProto(b))
+			endpoint.Backends = append(endpoint.Backends, BackendMessage(b))
 		}
 		p.Endpoints = append(p.Endpoints, endpoint)
 	}
-	p.Snat = SNATToProto(vip.SNAT)
+	p.Snat = snatMessage(vip.SNAT)
 	return p
 }
 
-// BackendToProto writes b without the fields that are output only.
-func BackendToProto(b model.Backend) *weirv1.Backend {
+// BackendMessage writes b without the fields that are output only.
+func BackendMessage(b model.Backend) *weirv1.Backend {
 	weight := b.Weight
 	return &weirv1.Backend{
-		Address: optional(b.Address), Port: uint32(b.Port), Host: b.Host, Weight: &weight, Tunnel: optional(b.Tunnel),
+		Address: OptionalAddress(b.Address), Port: uint32(b.Port), Host: b.Host, Weight: &weight, Tunnel: OptionalAddress(b.Tunnel),
 	}
 }
 
-// HealthCheckToProto writes c; nil stays nil.
-func HealthCheckToProto(c *model.HealthCheck) *weirv1.HealthCheck {
+// HealthCheckMessage writes c; nil stays nil.
+func HealthCheckMessage(c *model.HealthCheck) *weirv1.HealthCheck {
 	if c == nil {
 		return nil
 	}
@@ -65,50 +64,50 @@ func HealthCheckToProto(c *model.HealthCheck) *weirv1.HealthCheck {
 	return p
 }
 
-// VIPFromProto reads, completes with defaults and validates what a user wrote. Fields that are
+// VIP reads, completes with defaults and validates what a user wrote. Fields that are
 // output only are left aside, so that what was read from a manager can be applied again.
-func VIPFromProto(p *weirv1.VIP) (model.VIP, error) {
-	var f fields
+func VIP(p *weirv1.VIP) (model.VIP, error) {
+	var f Fields
 	vip := model.VIP{
 		Name: p.GetName(), Tenant: p.GetTenant(), Labels: p.GetLabels(),
 		Pool: p.GetPool(), Family: model.Family(p.GetFamily()),
 		Consistency: model.Consistency(p.GetConsistency()), Ping: model.Ping(p.GetPing()), FlowLimit: p.GetFlowLimit(),
 	}
-	vip.Fastpath = f.fastpath("fastpath", p.GetFastpath())
-	vip.Limits = limitsFromProto(p.GetLimits())
+	vip.Fastpath = f.Fastpath("fastpath", p.GetFastpath())
+	vip.Limits = Limits(p.GetLimits())
 	vip.Overload = f.overload("overload", p.GetOverload())
 	if vip.Tenant == "" {
 		vip.Tenant = model.DefaultTenant
 	}
 	if p.GetAddress() != "" || p.GetPool() == "" {
-		vip.Address = f.address("address", p.GetAddress())
+		vip.Address = f.Address("address", p.GetAddress())
 	}
 	for i, e := range p.GetEndpoints() {
 		vip.Endpoints = append(vip.Endpoints, f.endpoint(fmt.Sprintf("endpoints[%d]", i), e))
 	}
 	vip.SNAT = f.snat("snat", p.GetSnat())
-	f.add(vip.Validate())
-	return vip, f.err()
+	f.Add(vip.Validate())
+	return vip, f.Err()
 }
 
-func (f *fields) endpoint(path string, p *weirv1.Endpoint) model.Endpoint {
+func (f *Fields) endpoint(path string, p *weirv1.Endpoint) model.Endpoint {
 	e := model.Endpoint{
 		Protocol:     model.TCP,
-		Port:         f.anyPort(path+".port", p.GetPort()),
-		HealthCheck:  f.healthCheck(path+".healthCheck", p.GetHealthCheck()),
+		Port:         f.AnyPort(path+".port", p.GetPort()),
+		HealthCheck:  f.HealthCheck(path+".healthCheck", p.GetHealthCheck()),
 		AllUnhealthy: model.AllUnhealthy(p.GetAllUnhealthy()),
 		Affinity:     model.Affinity(p.GetAffinity()),
-		IdleTimeout:  f.duration(path+".idleTimeout", p.GetIdleTimeout(), 0),
+		IdleTimeout:  f.Duration(path+".idleTimeout", p.GetIdleTimeout(), 0),
 		SYNCookies:   model.SYNCookies(p.GetSynCookies()),
-		Allow:        f.prefixes(path+".allow", p.GetAllow()),
-		Deny:         f.prefixes(path+".deny", p.GetDeny()),
+		Allow:        f.Prefixes(path+".allow", p.GetAllow()),
+		Deny:         f.Prefixes(path+".deny", p.GetDeny()),
 		AllowLists:   p.GetAllowLists(), DenyLists: p.GetDenyLists(),
 	}
 	if p.GetProtocol() != "" {
-		e.Protocol = f.protocol(path+".protocol", p.GetProtocol())
+		e.Protocol = f.Protocol(path+".protocol", p.GetProtocol())
 	}
 	if p.GetIdleTimeout() != nil && e.IdleTimeout == 0 {
-		f.refuse(path+".idleTimeout", "must be %s to %s, is 0s", model.MinIdle, model.MaxIdle)
+		f.Refuse(path+".idleTimeout", "must be %s to %s, is 0s", model.MinIdle, model.MaxIdle)
 	}
 	for i, b := range p.GetBackends() {
 		e.Backends = append(e.Backends, f.backend(fmt.Sprintf("%s.backends[%d]", path, i), b, e.Port))
@@ -117,32 +116,33 @@ func (f *fields) endpoint(path string, p *weirv1.Endpoint) model.Endpoint {
 }
 
 // backend reads a backend of an endpoint of the port.
-func (f *fields) backend(path string, p *weirv1.Backend, port uint16) model.Backend {
+func (f *Fields) backend(path string, p *weirv1.Backend, port uint16) model.Backend {
 	b := model.Backend{
-		Address: f.address(path+".address", p.GetAddress()),
+		Address: f.Address(path+".address", p.GetAddress()),
 		Port:    port,
 		Host:    p.GetHost(),
 		Weight:  1,
 	}
 	if p.GetPort() != 0 {
-		b.Port = f.port(path+".port", p.GetPort())
+		b.Port = f.Port(path+".port", p.GetPort())
 	}
 	if p.Weight != nil {
 		b.Weight = p.GetWeight()
 	}
 	if p.GetTunnel() != "" {
-		b.Tunnel = f.address(path+".tunnel", p.GetTunnel())
+		b.Tunnel = f.Address(path+".tunnel", p.GetTunnel())
 	}
 	return b
 }
 
-func (f *fields) healthCheck(path string, p *weirv1.HealthCheck) *model.HealthCheck {
+// HealthCheck reads one, with defaults for what was left out; nil stays nil.
+func (f *Fields) HealthCheck(path string, p *weirv1.HealthCheck) *model.HealthCheck {
 	if p == nil {
 		return nil
 	}
 	c := &model.HealthCheck{
-		Interval: f.duration(path+".interval", p.GetInterval(), model.DefaultCheckInterval),
-		Timeout:  f.duration(path+".timeout", p.GetTimeout(), model.DefaultCheckTimeout),
+		Interval: f.Duration(path+".interval", p.GetInterval(), model.DefaultCheckInterval),
+		Timeout:  f.Duration(path+".timeout", p.GetTimeout(), model.DefaultCheckTimeout),
 		Rise:     p.GetRise(), Fall: p.GetFall(),
 	}
 	switch check := p.GetCheck().(type) {
@@ -152,7 +152,7 @@ func (f *fields) healthCheck(path string, p *weirv1.HealthCheck) *model.HealthCh
 		c.Type, c.Path, c.Host = model.CheckHTTP, cmp.Or(check.Http.GetPath(), "/"), check.Http.GetHost()
 	}
 	if p.GetPort() != 0 {
-		c.Port = f.port(path+".port", p.GetPort())
+		c.Port = f.Port(path+".port", p.GetPort())
 	}
 	if c.Rise == 0 {
 		c.Rise = model.DefaultCheckRise
@@ -166,33 +166,14 @@ func (f *fields) healthCheck(path string, p *weirv1.HealthCheck) *model.HealthCh
 	return c
 }
 
-// optionalDuration writes a duration that is left out when it is 0.
-func optionalDuration(d time.Duration) *durationpb.Duration {
-	if d == 0 {
-		return nil
-	}
-	return durationpb.New(d)
-}
-
-func (f *fields) duration(path string, p *durationpb.Duration, byDefault time.Duration) time.Duration {
-	if p == nil {
-		return byDefault
-	}
-	if err := p.CheckValid(); err != nil {
-		f.refuse(path, "must be a duration, is %v", p)
-		return byDefault
-	}
-	return p.AsDuration()
-}
-
-// VIPsFromProto reads a list of VIPs; the paths of its field errors begin with vips[i].
-func VIPsFromProto(list []*weirv1.VIP) ([]model.VIP, error) {
+// VIPs reads a list of VIPs; the paths of its field errors begin with vips[i].
+func VIPs(list []*weirv1.VIP) ([]model.VIP, error) {
 	vips := make([]model.VIP, 0, len(list))
 	var errs []error
 	for i, p := range list {
-		vip, err := VIPFromProto(p)
+		vip, err := VIP(p)
 		vips = append(vips, vip)
-		errs = append(errs, below(fmt.Sprintf("vips[%d]", i), err))
+		errs = append(errs, Below(fmt.Sprintf("vips[%d]", i), err))
 	}
 	return vips, errors.Join(errs...)
 }

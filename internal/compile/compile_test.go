@@ -1,0 +1,189 @@
+package compile
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+)
+
+func drawAddr(t *rapid.T, v4 bool) netip.Addr {
+	if v4 {
+		return netip.AddrFrom4([4]byte{10, rapid.Byte().Draw(t, "b"), rapid.Byte().Draw(t, "c"), rapid.Byte().Draw(t, "d")})
+	}
+	a := netip.MustParseAddr("2001:db8::").As16()
+	copy(a[12:], rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "low"))
+	return netip.AddrFrom16(a)
+}
+
+func drawSNAT(t *rapid.T, v4 bool) *model.SNAT {
+	s := &model.SNAT{
+		Workloads: []model.SNATWorkload{
+			{Address: netip.MustParseAddr(map[bool]string{true: "192.168.2.4", false: "fd77::4"}[v4]), Host: "host1"},
+			{
+				Address: netip.MustParseAddr(map[bool]string{true: "192.168.2.5", false: "fd77::5"}[v4]), Host: "10.9.9.9",
+				Tunnel: netip.AddrFrom4([4]byte{172, 17, 0, 1}),
+			},
+		},
+		Preallocate: 8 * rapid.Uint32Range(0, 4).Draw(t, "preallocate"), MaxPorts: 8 * rapid.Uint32Range(4, 8064).Draw(t, "most"),
+		RequestRate: rapid.Uint32Range(1, model.MaxRequestRate).Draw(t, "rate"), IdleTimeout: time.Minute,
+		Filtering: rapid.SampledFrom([]model.Filtering{model.FilterAddressAndPort, model.FilterAddress, model.FilterNone}).Draw(t, "filtering"),
+		Exhausted: rapid.SampledFrom([]model.Exhausted{model.ExhaustedReject, model.ExhaustedDrop}).Draw(t, "exhausted"),
+	}
+	if rapid.Bool().Draw(t, "lists") {
+		s.Reserved = []model.PortRange{{First: 1, Last: 1023}, {First: 8080, Last: 8080}}
+		s.Except = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	}
+	return s
+}
+
+func drawCheck(t *rapid.T) *model.HealthCheck {
+	if rapid.Bool().Draw(t, "unchecked") {
+		return nil
+	}
+	c := &model.HealthCheck{
+		Type: model.CheckHTTP, Path: "/healthz", Host: "shop.example", Port: rapid.Uint16().Draw(t, "check port"),
+		Interval: time.Duration(rapid.Int64Range(2, 1e11).Draw(t, "interval")),
+		Rise:     rapid.Uint32Range(1, 1000).Draw(t, "rise"), Fall: rapid.Uint32Range(1, 1000).Draw(t, "fall"),
+	}
+	c.Timeout = c.Interval / 2
+	return c
+}
+
+func drawFastpath(t *rapid.T, v4 bool) *model.Fastpath {
+	if rapid.Bool().Draw(t, "no fastpath") {
+		return nil
+	}
+	source := drawAddr(t, v4)
+	return &model.Fastpath{
+		Sources:    []netip.Prefix{netip.PrefixFrom(source, source.BitLen())},
+		UDPPackets: rapid.Uint32Max(model.MaxUDPPackets).Draw(t, "packets"),
+	}
+}
+
+func drawSources(t *rapid.T, v4 bool) (list []netip.Prefix) {
+	for i := range rapid.IntRange(0, 3).Draw(t, "sources") {
+		a := drawAddr(t, v4)
+		p, _ := a.Prefix(a.BitLen() - i)
+		if !slices.Contains(list, p) {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+func drawVIP(t *rapid.T) model.VIP {
+	v4 := rapid.Bool().Draw(t, "v4")
+	vip := model.VIP{
+		Name: "shop", Tenant: "acme", Labels: map[string]string{"tier": "web"}, Address: drawAddr(t, v4),
+		Consistency: rapid.SampledFrom([]model.Consistency{"", model.ConsistencyAuto, model.ConsistencyFlowTable}).Draw(t, "consistency"),
+		Ping:        rapid.SampledFrom([]model.Ping{"", model.PingAnswer, model.PingIgnore}).Draw(t, "ping"),
+		FlowLimit:   rapid.Uint32Max(model.MaxFlowLimit).Draw(t, "flow limit"),
+		Fastpath:    drawFastpath(t, v4),
+		Limits:      rapid.SampledFrom([]*model.Limits{nil, {Packets: 1}, {Bytes: 2, Connections: model.MaxLimit}}).Draw(t, "limits"),
+		Overload:    rapid.SampledFrom([]*model.Overload{nil, wholeOverload()}).Draw(t, "overload"),
+	}
+	for i := range rapid.IntRange(1, 3).Draw(t, "endpoints") {
+		e := model.Endpoint{
+			Protocol: model.TCP, Port: uint16(i + 1), HealthCheck: drawCheck(t), AllUnhealthy: model.Refuse,
+			Affinity:    rapid.SampledFrom([]model.Affinity{"", model.AffinityNone, model.AffinityClient}).Draw(t, "affinity"),
+			IdleTimeout: rapid.SampledFrom([]time.Duration{0, model.MinIdle, time.Minute, model.MaxIdle}).Draw(t, "idle"),
+			Allow:       drawSources(t, v4), Deny: drawSources(t, v4),
+		}
+		for j := range rapid.IntRange(0, 3).Draw(t, "backends") {
+			e.Backends = append(e.Backends, model.Backend{
+				Address: netip.MustParseAddr(map[bool]string{true: "192.168.2.3", false: "fd77::3"}[v4]), // no VIP that is drawn
+				Port:    uint16(j + 1), Host: "host1", Weight: rapid.Uint32Max(model.MaxWeight).Draw(t, "weight"),
+				Tunnel: netip.AddrFrom4([4]byte{172, 16, byte(i), byte(j)}),
+			})
+		}
+		vip.Endpoints = append(vip.Endpoints, e)
+	}
+	if rapid.Bool().Draw(t, "snat") {
+		vip.SNAT = drawSNAT(t, v4)
+	}
+	return vip
+}
+
+func TestVIPsComeBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		vip := drawVIP(t)
+		back, err := VIP(VIPMessage(vip))
+		if err != nil || !reflect.DeepEqual(vip, back) {
+			t.Fatalf("%+v came back as %+v, %v", vip, back, err)
+		}
+	})
+}
+
+func TestEndpointsOfAllPorts(t *testing.T) {
+	vip := model.VIP{Name: "shop", Tenant: "acme", Address: netip.MustParseAddr("203.0.113.1"), Endpoints: []model.Endpoint{{
+		Protocol: model.UDP, Port: model.AllPorts,
+		Backends: []model.Backend{{Address: netip.MustParseAddr("10.0.0.1"), Host: "host1", Weight: 1}},
+	}}}
+	back, err := VIP(VIPMessage(vip))
+	if err != nil || !reflect.DeepEqual(vip, back) {
+		t.Errorf("%+v came back as %+v, %v", vip, back, err)
+	}
+}
+
+func TestDefaultsOfAVIP(t *testing.T) {
+	vip, err := VIP(&weirv1.VIP{Name: "shop", Address: "203.0.113.1", Endpoints: []*weirv1.Endpoint{{
+		Protocol: "tcp", Port: 80, HealthCheck: &weirv1.HealthCheck{Check: &weirv1.HealthCheck_Tcp{}},
+		Backends: []*weirv1.Backend{{Address: "10.0.0.1", Port: 80, Host: "host1"}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := model.HealthCheck{Type: model.CheckTCP, Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3}
+	if vip.Tenant != "default" || vip.Endpoints[0].Backends[0].Weight != 1 || *vip.Endpoints[0].HealthCheck != want {
+		t.Errorf("got %+v, %+v", vip, vip.Endpoints[0].HealthCheck)
+	}
+}
+
+// Any bytes at all become a valid value or an error, never a panic.
+func FuzzMessages(f *testing.F) {
+	seed, err := proto.Marshal(&weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{VIPMessage(model.VIP{
+		Name: "shop", Tenant: "acme", Address: netip.MustParseAddr("203.0.113.1"),
+		Endpoints: []model.Endpoint{{Protocol: model.TCP, Port: 80}},
+	})}, Pools: []*weirv1.AddressPool{{Name: "public", Prefixes: []string{"203.0.113.0/24"}, Exclusions: []string{"203.0.113.0"}}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(seed)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var apply weirv1.ApplyVIPsRequest
+		if proto.Unmarshal(data, &apply) == nil {
+			vips, err := VIPs(apply.Vips)
+			for _, vip := range vips {
+				if err == nil && vip.Validate() != nil {
+					t.Errorf("accepted %+v: %v", vip, vip.Validate())
+				}
+			}
+		}
+		pools, err := AddressPools(apply.Pools)
+		for _, pool := range pools {
+			if err == nil && pool.Validate() != nil {
+				t.Errorf("accepted %+v: %v", pool, pool.Validate())
+			}
+		}
+	})
+}
+
+// wholeOverload has every field.
+func wholeOverload() *model.Overload {
+	return &model.Overload{
+		Triggers: []model.OverloadCause{model.CauseOverload, model.CauseSYNFlood}, HoldDown: time.Minute, MaxHoldDown: time.Hour,
+		Steps: []model.OverloadStep{
+			{Action: model.ActionLimit, After: time.Second, Limits: &model.Limits{Bytes: 7}},
+			{Action: model.ActionScrub, After: 2 * time.Second, Scrubber: "east"},
+			{Action: model.ActionBlackhole, After: 3 * time.Second},
+		},
+	}
+}
