@@ -99,3 +99,24 @@ func TestABIEnumsAreInGo(t *testing.T) {
 		t.Errorf("found %d enums: the pattern misses some", found)
 	}
 }
+
+// The kernel keeps 15 characters of a map's or a program's name: two that differ later look alike in bpftool.
+func TestBPFNamesFitTheKernel(t *testing.T) {
+	const most = 15
+	object := regexp.MustCompile(`(?m)(?:^\} (\w+) SEC\("\.maps"\)|^SEC\("(?:xdp|tcx|syscall)[^"]*"\)\nint (\w+)\()`)
+	found := 0
+	for _, path := range files(t, ".h", ".c") {
+		if !strings.HasPrefix(path, "bpf/") {
+			continue
+		}
+		for _, match := range object.FindAllStringSubmatch(read(t, path), -1) {
+			found++
+			if name := match[1] + match[2]; len(name) > most {
+				t.Errorf("%s: %s has %d characters, more than %d", path, name, len(name), most)
+			}
+		}
+	}
+	if found < 60 {
+		t.Errorf("found %d maps and programs: the pattern misses some", found)
+	}
+}

@@ -35,7 +35,7 @@ struct {
 	__uint(max_entries, 16384);
 	__type(key, __u32);
 	__type(value, struct session_key);
-} overflow_sessions SEC(".maps");
+} overflow_keys SEC(".maps");
 
 /* Counts a session that is about to be made as borrowed, if anything is left. */
 static __always_inline bool quota_borrow(enum session_table table)
@@ -108,7 +108,7 @@ __noinline int quota_new(const struct session_key *key __arg_nonnull,
 	if (!usage || !quota || !quota->most[SESSIONS_NEW])
 		return 0;
 	index = __sync_fetch_and_add(&usage->refused[SESSIONS_NEW], 1) % quota->most[SESSIONS_NEW];
-	oldest = bpf_map_lookup_elem(&overflow_sessions, &index);
+	oldest = bpf_map_lookup_elem(&overflow_keys, &index);
 	if (!oldest)
 		return 0;
 	quota_end(oldest, index + 1);

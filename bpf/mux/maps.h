@@ -141,7 +141,7 @@ struct {
 	__uint(max_entries, 16385);
 	__type(key, __u32);
 	__type(value, struct counter);
-} endpoint_counters SEC(".maps");
+} endpoint_counts SEC(".maps");
 
 /* What all endpoints share; a map of one row that needs no lookup. */
 struct pool pool SEC(".data.pool");

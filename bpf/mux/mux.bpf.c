@@ -108,7 +108,7 @@ static __always_inline enum verdict handle(struct xdp_md *ctx, struct mux_ctx *w
 		verdict = encapsulate(ctx, w);
 	if (verdict)
 		return verdict;
-	count(&endpoint_counters, w->endpoint->id, w->packet.limit);
+	count(&endpoint_counts, w->endpoint->id, w->packet.limit);
 	return w->forward;
 }
 

@@ -19,25 +19,25 @@ int slowpath_icmp(struct xdp_md *ctx)
 }
 
 SEC("xdp.frags")
-int slowpath_fragments(struct xdp_md *ctx)
+int slowpath_frags(struct xdp_md *ctx)
 {
 	return slowpath_main(ctx, SLOWPATH_FRAGMENT);
 }
 
 SEC("xdp.frags")
-int slowpath_relayed(struct xdp_md *ctx)
+int slowpath_gue(struct xdp_md *ctx)
 {
 	return slowpath_main(ctx, SLOWPATH_GUE);
 }
 
 SEC("xdp.frags")
-int slowpath_too_big_v4(struct xdp_md *ctx)
+int slowpath_big_v4(struct xdp_md *ctx)
 {
 	return slowpath_main(ctx, SLOWPATH_TOO_BIG_V4);
 }
 
 SEC("xdp.frags")
-int slowpath_too_big_v6(struct xdp_md *ctx)
+int slowpath_big_v6(struct xdp_md *ctx)
 {
 	return slowpath_main(ctx, SLOWPATH_TOO_BIG_V6);
 }
@@ -62,10 +62,10 @@ struct {
 } slowpath_progs SEC(".maps") = {
 	.values = {
 		[SLOWPATH_ICMP] = (void *)&slowpath_icmp,
-		[SLOWPATH_FRAGMENT] = (void *)&slowpath_fragments,
-		[SLOWPATH_GUE] = (void *)&slowpath_relayed,
-		[SLOWPATH_TOO_BIG_V4] = (void *)&slowpath_too_big_v4,
-		[SLOWPATH_TOO_BIG_V6] = (void *)&slowpath_too_big_v6,
+		[SLOWPATH_FRAGMENT] = (void *)&slowpath_frags,
+		[SLOWPATH_GUE] = (void *)&slowpath_gue,
+		[SLOWPATH_TOO_BIG_V4] = (void *)&slowpath_big_v4,
+		[SLOWPATH_TOO_BIG_V6] = (void *)&slowpath_big_v6,
 		[SLOWPATH_REPARSE] = (void *)&mux_full_parse,
 		[SLOWPATH_SYN] = (void *)&slowpath_syn,
 	},

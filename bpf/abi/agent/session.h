@@ -66,7 +66,7 @@ struct session {
 	__u8 direct; /* 1: a row of fastpath says where the workload's packets go */
 	__u32 tsvals[SESSION_TICKS]; /* by tick, the last TSval that the workload sent in it */
 	__u32 idle_timeout; /* the rule's */
-	__u32 overflow; /* its place in overflow_sessions, from 1; 0: it is within quotas */
+	__u32 overflow; /* its place in overflow_keys, from 1; 0: it is within quotas */
 	__u32 client_fin; /* what acknowledges the client's FIN, if SESSION_FIN_NOTED */
 
 	/* Of connections that began by a SYN cookie; see agent/syncookie.h. */

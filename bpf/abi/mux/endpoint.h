@@ -56,7 +56,7 @@ enum endpoint_flag {
 struct endpoint {
 	__u64 slices;
 	__u64 salt; /* drawn when the endpoint is made: flows of an earlier one are not its own */
-	__u32 id; /* index of endpoint_counters; 0 is invalid: a VIP without source NAT */
+	__u32 id; /* index of endpoint_counts; 0 is invalid: a VIP without source NAT */
 	enum endpoint_flag flags;
 	__u32 vip; /* index of vip_usage; 0 is invalid */
 	__u32 flow_limit; /* cells of `flows` that the VIP's trusted flows may have */

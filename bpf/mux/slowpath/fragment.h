@@ -295,7 +295,7 @@ __noinline int fragment_forward(struct xdp_md *ctx, __u32 relayed)
 	verdict = encapsulate(ctx, &w);
 	if (verdict)
 		return verdict;
-	count(&endpoint_counters, w.endpoint->id, w.packet.limit);
+	count(&endpoint_counts, w.endpoint->id, w.packet.limit);
 	return VERDICT_FORWARD_FRAGMENT;
 }
 

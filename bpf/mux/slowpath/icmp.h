@@ -77,7 +77,7 @@ static __always_inline enum verdict icmp_error(struct xdp_md *ctx, struct mux_ct
 	verdict = encapsulate(ctx, w);
 	if (verdict)
 		return verdict;
-	count(&endpoint_counters, w->endpoint->id, p->limit);
+	count(&endpoint_counts, w->endpoint->id, p->limit);
 	return VERDICT_FORWARD_ICMP;
 }
 
@@ -95,7 +95,7 @@ static __always_inline enum verdict icmp_echo_reply(struct xdp_md *ctx, struct m
 		verdict = encapsulate(ctx, w);
 	if (verdict)
 		return verdict;
-	count(&endpoint_counters, w->endpoint->id, w->packet.limit);
+	count(&endpoint_counts, w->endpoint->id, w->packet.limit);
 	return w->forward;
 }
 

@@ -825,7 +825,7 @@ const (
 	agentMapMuxes               = "muxes"
 	agentMapNatRules            = "nat_rules"
 	agentMapNewSessions         = "new_sessions"
-	agentMapOverflowSessions    = "overflow_sessions"
+	agentMapOverflowKeys        = "overflow_keys"
 	agentMapPeers               = "peers"
 	agentMapProxyScratch        = "proxy_scratch"
 	agentMapReplyFragments      = "reply_fragments"
@@ -950,42 +950,42 @@ type agentProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type agentMapSpecs struct {
-	Controls         *ebpf.MapSpec `ebpf:"controls"`
-	Fastpath         *ebpf.MapSpec `ebpf:"fastpath"`
-	LostDatagrams    *ebpf.MapSpec `ebpf:"lost_datagrams"`
-	Muxes            *ebpf.MapSpec `ebpf:"muxes"`
-	NatRules         *ebpf.MapSpec `ebpf:"nat_rules"`
-	NewSessions      *ebpf.MapSpec `ebpf:"new_sessions"`
-	OverflowSessions *ebpf.MapSpec `ebpf:"overflow_sessions"`
-	Peers            *ebpf.MapSpec `ebpf:"peers"`
-	ProxyScratch     *ebpf.MapSpec `ebpf:"proxy_scratch"`
-	ReplyFragments   *ebpf.MapSpec `ebpf:"reply_fragments"`
-	RxCtxs           *ebpf.MapSpec `ebpf:"rx_ctxs"`
-	SessionQuotas    *ebpf.MapSpec `ebpf:"session_quotas"`
-	SessionUsages    *ebpf.MapSpec `ebpf:"session_usages"`
-	Sessions         *ebpf.MapSpec `ebpf:"sessions"`
-	SnatBlockUse     *ebpf.MapSpec `ebpf:"snat_block_use"`
-	SnatBlocks       *ebpf.MapSpec `ebpf:"snat_blocks"`
-	SnatDests        *ebpf.MapSpec `ebpf:"snat_dests"`
-	SnatExempts      *ebpf.MapSpec `ebpf:"snat_exempts"`
-	SnatFlows        *ebpf.MapSpec `ebpf:"snat_flows"`
-	SnatNoTarget     *ebpf.MapSpec `ebpf:"snat_no_target"`
-	SnatNotices      *ebpf.MapSpec `ebpf:"snat_notices"`
-	SnatPorts        *ebpf.MapSpec `ebpf:"snat_ports"`
-	SnatSearches     *ebpf.MapSpec `ebpf:"snat_searches"`
-	SnatStats        *ebpf.MapSpec `ebpf:"snat_stats"`
-	SnatTenants      *ebpf.MapSpec `ebpf:"snat_tenants"`
-	SnatWorkloads    *ebpf.MapSpec `ebpf:"snat_workloads"`
-	SweptFlows       *ebpf.MapSpec `ebpf:"swept_flows"`
-	SweptPorts       *ebpf.MapSpec `ebpf:"swept_ports"`
-	SweptTargets     *ebpf.MapSpec `ebpf:"swept_targets"`
-	SweptUsed        *ebpf.MapSpec `ebpf:"swept_used"`
-	SyncookiesSeen   *ebpf.MapSpec `ebpf:"syncookies_seen"`
-	Tunnels          *ebpf.MapSpec `ebpf:"tunnels"`
-	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
-	VipTenants       *ebpf.MapSpec `ebpf:"vip_tenants"`
-	WorkloadLinks    *ebpf.MapSpec `ebpf:"workload_links"`
-	Workloads        *ebpf.MapSpec `ebpf:"workloads"`
+	Controls       *ebpf.MapSpec `ebpf:"controls"`
+	Fastpath       *ebpf.MapSpec `ebpf:"fastpath"`
+	LostDatagrams  *ebpf.MapSpec `ebpf:"lost_datagrams"`
+	Muxes          *ebpf.MapSpec `ebpf:"muxes"`
+	NatRules       *ebpf.MapSpec `ebpf:"nat_rules"`
+	NewSessions    *ebpf.MapSpec `ebpf:"new_sessions"`
+	OverflowKeys   *ebpf.MapSpec `ebpf:"overflow_keys"`
+	Peers          *ebpf.MapSpec `ebpf:"peers"`
+	ProxyScratch   *ebpf.MapSpec `ebpf:"proxy_scratch"`
+	ReplyFragments *ebpf.MapSpec `ebpf:"reply_fragments"`
+	RxCtxs         *ebpf.MapSpec `ebpf:"rx_ctxs"`
+	SessionQuotas  *ebpf.MapSpec `ebpf:"session_quotas"`
+	SessionUsages  *ebpf.MapSpec `ebpf:"session_usages"`
+	Sessions       *ebpf.MapSpec `ebpf:"sessions"`
+	SnatBlockUse   *ebpf.MapSpec `ebpf:"snat_block_use"`
+	SnatBlocks     *ebpf.MapSpec `ebpf:"snat_blocks"`
+	SnatDests      *ebpf.MapSpec `ebpf:"snat_dests"`
+	SnatExempts    *ebpf.MapSpec `ebpf:"snat_exempts"`
+	SnatFlows      *ebpf.MapSpec `ebpf:"snat_flows"`
+	SnatNoTarget   *ebpf.MapSpec `ebpf:"snat_no_target"`
+	SnatNotices    *ebpf.MapSpec `ebpf:"snat_notices"`
+	SnatPorts      *ebpf.MapSpec `ebpf:"snat_ports"`
+	SnatSearches   *ebpf.MapSpec `ebpf:"snat_searches"`
+	SnatStats      *ebpf.MapSpec `ebpf:"snat_stats"`
+	SnatTenants    *ebpf.MapSpec `ebpf:"snat_tenants"`
+	SnatWorkloads  *ebpf.MapSpec `ebpf:"snat_workloads"`
+	SweptFlows     *ebpf.MapSpec `ebpf:"swept_flows"`
+	SweptPorts     *ebpf.MapSpec `ebpf:"swept_ports"`
+	SweptTargets   *ebpf.MapSpec `ebpf:"swept_targets"`
+	SweptUsed      *ebpf.MapSpec `ebpf:"swept_used"`
+	SyncookiesSeen *ebpf.MapSpec `ebpf:"syncookies_seen"`
+	Tunnels        *ebpf.MapSpec `ebpf:"tunnels"`
+	Verdicts       *ebpf.MapSpec `ebpf:"verdicts"`
+	VipTenants     *ebpf.MapSpec `ebpf:"vip_tenants"`
+	WorkloadLinks  *ebpf.MapSpec `ebpf:"workload_links"`
+	Workloads      *ebpf.MapSpec `ebpf:"workloads"`
 }
 
 // agentVariableSpecs contains global variables before they are loaded into the kernel.
@@ -1031,42 +1031,42 @@ func (o *agentObjects) Close() error {
 //
 // It can be passed to loadAgentObjects or ebpf.CollectionSpec.LoadAndAssign.
 type agentMaps struct {
-	Controls         *ebpf.Map `ebpf:"controls"`
-	Fastpath         *ebpf.Map `ebpf:"fastpath"`
-	LostDatagrams    *ebpf.Map `ebpf:"lost_datagrams"`
-	Muxes            *ebpf.Map `ebpf:"muxes"`
-	NatRules         *ebpf.Map `ebpf:"nat_rules"`
-	NewSessions      *ebpf.Map `ebpf:"new_sessions"`
-	OverflowSessions *ebpf.Map `ebpf:"overflow_sessions"`
-	Peers            *ebpf.Map `ebpf:"peers"`
-	ProxyScratch     *ebpf.Map `ebpf:"proxy_scratch"`
-	ReplyFragments   *ebpf.Map `ebpf:"reply_fragments"`
-	RxCtxs           *ebpf.Map `ebpf:"rx_ctxs"`
-	SessionQuotas    *ebpf.Map `ebpf:"session_quotas"`
-	SessionUsages    *ebpf.Map `ebpf:"session_usages"`
-	Sessions         *ebpf.Map `ebpf:"sessions"`
-	SnatBlockUse     *ebpf.Map `ebpf:"snat_block_use"`
-	SnatBlocks       *ebpf.Map `ebpf:"snat_blocks"`
-	SnatDests        *ebpf.Map `ebpf:"snat_dests"`
-	SnatExempts      *ebpf.Map `ebpf:"snat_exempts"`
-	SnatFlows        *ebpf.Map `ebpf:"snat_flows"`
-	SnatNoTarget     *ebpf.Map `ebpf:"snat_no_target"`
-	SnatNotices      *ebpf.Map `ebpf:"snat_notices"`
-	SnatPorts        *ebpf.Map `ebpf:"snat_ports"`
-	SnatSearches     *ebpf.Map `ebpf:"snat_searches"`
-	SnatStats        *ebpf.Map `ebpf:"snat_stats"`
-	SnatTenants      *ebpf.Map `ebpf:"snat_tenants"`
-	SnatWorkloads    *ebpf.Map `ebpf:"snat_workloads"`
-	SweptFlows       *ebpf.Map `ebpf:"swept_flows"`
-	SweptPorts       *ebpf.Map `ebpf:"swept_ports"`
-	SweptTargets     *ebpf.Map `ebpf:"swept_targets"`
-	SweptUsed        *ebpf.Map `ebpf:"swept_used"`
-	SyncookiesSeen   *ebpf.Map `ebpf:"syncookies_seen"`
-	Tunnels          *ebpf.Map `ebpf:"tunnels"`
-	Verdicts         *ebpf.Map `ebpf:"verdicts"`
-	VipTenants       *ebpf.Map `ebpf:"vip_tenants"`
-	WorkloadLinks    *ebpf.Map `ebpf:"workload_links"`
-	Workloads        *ebpf.Map `ebpf:"workloads"`
+	Controls       *ebpf.Map `ebpf:"controls"`
+	Fastpath       *ebpf.Map `ebpf:"fastpath"`
+	LostDatagrams  *ebpf.Map `ebpf:"lost_datagrams"`
+	Muxes          *ebpf.Map `ebpf:"muxes"`
+	NatRules       *ebpf.Map `ebpf:"nat_rules"`
+	NewSessions    *ebpf.Map `ebpf:"new_sessions"`
+	OverflowKeys   *ebpf.Map `ebpf:"overflow_keys"`
+	Peers          *ebpf.Map `ebpf:"peers"`
+	ProxyScratch   *ebpf.Map `ebpf:"proxy_scratch"`
+	ReplyFragments *ebpf.Map `ebpf:"reply_fragments"`
+	RxCtxs         *ebpf.Map `ebpf:"rx_ctxs"`
+	SessionQuotas  *ebpf.Map `ebpf:"session_quotas"`
+	SessionUsages  *ebpf.Map `ebpf:"session_usages"`
+	Sessions       *ebpf.Map `ebpf:"sessions"`
+	SnatBlockUse   *ebpf.Map `ebpf:"snat_block_use"`
+	SnatBlocks     *ebpf.Map `ebpf:"snat_blocks"`
+	SnatDests      *ebpf.Map `ebpf:"snat_dests"`
+	SnatExempts    *ebpf.Map `ebpf:"snat_exempts"`
+	SnatFlows      *ebpf.Map `ebpf:"snat_flows"`
+	SnatNoTarget   *ebpf.Map `ebpf:"snat_no_target"`
+	SnatNotices    *ebpf.Map `ebpf:"snat_notices"`
+	SnatPorts      *ebpf.Map `ebpf:"snat_ports"`
+	SnatSearches   *ebpf.Map `ebpf:"snat_searches"`
+	SnatStats      *ebpf.Map `ebpf:"snat_stats"`
+	SnatTenants    *ebpf.Map `ebpf:"snat_tenants"`
+	SnatWorkloads  *ebpf.Map `ebpf:"snat_workloads"`
+	SweptFlows     *ebpf.Map `ebpf:"swept_flows"`
+	SweptPorts     *ebpf.Map `ebpf:"swept_ports"`
+	SweptTargets   *ebpf.Map `ebpf:"swept_targets"`
+	SweptUsed      *ebpf.Map `ebpf:"swept_used"`
+	SyncookiesSeen *ebpf.Map `ebpf:"syncookies_seen"`
+	Tunnels        *ebpf.Map `ebpf:"tunnels"`
+	Verdicts       *ebpf.Map `ebpf:"verdicts"`
+	VipTenants     *ebpf.Map `ebpf:"vip_tenants"`
+	WorkloadLinks  *ebpf.Map `ebpf:"workload_links"`
+	Workloads      *ebpf.Map `ebpf:"workloads"`
 }
 
 func (m *agentMaps) Close() error {
@@ -1077,7 +1077,7 @@ func (m *agentMaps) Close() error {
 		m.Muxes,
 		m.NatRules,
 		m.NewSessions,
-		m.OverflowSessions,
+		m.OverflowKeys,
 		m.Peers,
 		m.ProxyScratch,
 		m.ReplyFragments,

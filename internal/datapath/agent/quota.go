@@ -91,7 +91,7 @@ func (d *Datapath) room(table sessionTable) int {
 
 // overflowRoom is how many new sessions may be beyond quotas: a quarter, as far as their keys are kept.
 func (d *Datapath) overflowRoom() int {
-	return min(tableRoom(d.objects.NewSessions)/4, int(d.objects.OverflowSessions.MaxEntries()))
+	return min(tableRoom(d.objects.NewSessions)/4, int(d.objects.OverflowKeys.MaxEntries()))
 }
 
 // countVIPs has sessions counted for exactly the VIPs of rules. One that is new has none yet.

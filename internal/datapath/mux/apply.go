@@ -414,9 +414,9 @@ func (d *Datapath) newID() (uint32, error) {
 		return 0, err
 	}
 	zero := make([]muxCounter, ebpf.MustPossibleCPU())
-	if err := d.tables.EndpointCounters.Put(id, zero); err != nil {
+	if err := d.tables.EndpointCounts.Put(id, zero); err != nil {
 		d.ids.put(id)
-		return 0, fmt.Errorf("clear row of endpoint_counters: %w", err)
+		return 0, fmt.Errorf("clear row of endpoint_counts: %w", err)
 	}
 	if err := d.tables.SYNCounters.Put(id, make([]muxSynCounter, ebpf.MustPossibleCPU())); err != nil {
 		d.ids.put(id)

@@ -114,24 +114,24 @@ func (d dimensions) spec() (*ebpf.CollectionSpec, error) {
 		return nil, fmt.Errorf("read mux program: %w", err)
 	}
 	for table, rows := range map[string]uint32{
-		muxMapEndpoints:        2 * d.rows(), // each may bring the row of a VIP
-		muxMapShortcuts:        d.shortcutRows(),
-		muxMapEndpointRows:     d.rows() + 1,
-		muxMapVipUsage:         d.rows() + 1,
-		muxMapTenantUsage:      d.rows() + 1,
-		muxMapEndpointCounters: d.rows() + 1,
-		muxMapAcls:             d.rows() + 1,
-		muxMapVipPolicers:      d.rows() + 1,
-		muxMapVipDrops:         d.rows() + 1,
-		muxMapVipTokens:        d.rows() + 1,
-		muxMapSources:          d.sourceRows(),
-		muxMapSourceSets:       sourceSetRows*d.rows() + 1,
-		muxMapSynCounters:      d.rows() + 1,
-		muxMapBuckets:          d.bucketRows,
-		muxMapBackends:         d.backends,
-		muxMapFlows:            d.flowSets,
-		muxMapSnatRanges:       max(d.snatVIPs, 1) * uint32(snatRanges/snatRowRanges),
-		muxMapSnatOwners:       d.snatOwnerRows() + 1,
+		muxMapEndpoints:      2 * d.rows(), // each may bring the row of a VIP
+		muxMapShortcuts:      d.shortcutRows(),
+		muxMapEndpointRows:   d.rows() + 1,
+		muxMapVipUsage:       d.rows() + 1,
+		muxMapTenantUsage:    d.rows() + 1,
+		muxMapEndpointCounts: d.rows() + 1,
+		muxMapAcls:           d.rows() + 1,
+		muxMapVipPolicers:    d.rows() + 1,
+		muxMapVipDrops:       d.rows() + 1,
+		muxMapVipTokens:      d.rows() + 1,
+		muxMapSources:        d.sourceRows(),
+		muxMapSourceSets:     sourceSetRows*d.rows() + 1,
+		muxMapSynCounters:    d.rows() + 1,
+		muxMapBuckets:        d.bucketRows,
+		muxMapBackends:       d.backends,
+		muxMapFlows:          d.flowSets,
+		muxMapSnatRanges:     max(d.snatVIPs, 1) * uint32(snatRanges/snatRowRanges),
+		muxMapSnatOwners:     d.snatOwnerRows() + 1,
 	} {
 		spec.Maps[table].MaxEntries = rows
 	}

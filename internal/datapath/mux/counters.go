@@ -44,7 +44,7 @@ func (d *Datapath) EndpointCounters() (map[model.EndpointKey]model.Counter, erro
 	defer d.mu.Unlock()
 	counters := map[model.EndpointKey]model.Counter{}
 	for key, live := range d.live {
-		counter, err := abi.Counter(d.tables.EndpointCounters, live.row.Id)
+		counter, err := abi.Counter(d.tables.EndpointCounts, live.row.Id)
 		if err != nil {
 			return nil, fmt.Errorf("read counter of endpoint %s: %w", key, err)
 		}

@@ -32,7 +32,7 @@ type Datapath struct {
 	live          map[model.EndpointKey]*liveEndpoint
 	bucketSlices  *rowSlices
 	backendSlices *rowSlices
-	ids           *ids // of endpoint_counters
+	ids           *ids // of endpoint_counts
 	vips          *vips
 	shortcuts     *shortcuts // nil until the first endpoint
 	snat          *snat

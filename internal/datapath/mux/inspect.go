@@ -136,7 +136,7 @@ func (t *tables) status() (*Status, error) {
 func (t *tables) endpointStatus(key model.EndpointKey, row muxEndpoint) (e EndpointStatus, err error) {
 	pair := unpackSlices(row.Slices)
 	e.Key = key
-	if e.Counter, err = abi.Counter(t.EndpointCounters, row.Id); err != nil {
+	if e.Counter, err = abi.Counter(t.EndpointCounts, row.Id); err != nil {
 		return e, fmt.Errorf("read counter of endpoint %s: %w", key, err)
 	}
 	buckets, previous, err := t.readBuckets(pair)

@@ -82,7 +82,7 @@ func (d *Datapath) Offered() (vips map[netip.Addr]Offered, tenants map[string]in
 	}
 	var syns []muxSynCounter
 	for key, live := range d.live {
-		done, err := abi.Counter(d.tables.EndpointCounters, live.row.Id)
+		done, err := abi.Counter(d.tables.EndpointCounts, live.row.Id)
 		if err != nil {
 			return nil, nil, fmt.Errorf("read counter of endpoint %s: %w", key, err)
 		}
@@ -100,7 +100,7 @@ func (d *Datapath) Offered() (vips map[netip.Addr]Offered, tenants map[string]in
 	for vip, live := range d.vips.live {
 		var done model.Counter
 		if d.snat.vips[vip] != nil {
-			if done, err = abi.Counter(d.tables.EndpointCounters, live.row.Id); err != nil {
+			if done, err = abi.Counter(d.tables.EndpointCounts, live.row.Id); err != nil {
 				return nil, nil, fmt.Errorf("read counter of vip %s: %w", vip, err)
 			}
 		}

@@ -75,7 +75,7 @@ func (d *Datapath) SNATCounters() (map[netip.Addr]model.Counter, error) {
 	defer d.mu.Unlock()
 	counters := map[netip.Addr]model.Counter{}
 	for vip := range d.snat.vips {
-		counter, err := abi.Counter(d.tables.EndpointCounters, d.vips.live[vip].row.Id)
+		counter, err := abi.Counter(d.tables.EndpointCounts, d.vips.live[vip].row.Id)
 		if err != nil {
 			return nil, fmt.Errorf("read counter of vip %s: %w", vip, err)
 		}
@@ -113,7 +113,7 @@ func (t *tables) snatStatus() (all []SNATStatus, err error) {
 
 func (t *tables) snatVIPStatus(vip netip.Addr, row muxEndpoint) (s SNATStatus, err error) {
 	s.VIP = vip
-	if s.Counter, err = abi.Counter(t.EndpointCounters, row.Id); err != nil {
+	if s.Counter, err = abi.Counter(t.EndpointCounts, row.Id); err != nil {
 		return s, fmt.Errorf("read counter of vip %s: %w", vip, err)
 	}
 	rows := make([]muxSnatRow, snatRanges/snatRowRanges)

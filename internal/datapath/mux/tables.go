@@ -13,35 +13,35 @@ import (
 
 // tables are the maps of the data plane.
 type tables struct {
-	Endpoints        *ebpf.Map `ebpf:"endpoints"`
-	Shortcuts        *ebpf.Map `ebpf:"shortcuts"`
-	EndpointRows     *ebpf.Map `ebpf:"endpoint_rows"`
-	Buckets          *ebpf.Map `ebpf:"buckets"`
-	Backends         *ebpf.Map `ebpf:"backends"`
-	SNATRanges       *ebpf.Map `ebpf:"snat_ranges"`
-	SNATOwners       *ebpf.Map `ebpf:"snat_owners"`
-	NextHops         *ebpf.Map `ebpf:"next_hops"`
-	Flows            *ebpf.Map `ebpf:"flows"`
-	VIPUsage         *ebpf.Map `ebpf:"vip_usage"`
-	TenantUsage      *ebpf.Map `ebpf:"tenant_usage"`
-	Verdicts         *ebpf.Map `ebpf:"verdicts"`
-	EndpointCounters *ebpf.Map `ebpf:"endpoint_counters"`
-	SYNCounters      *ebpf.Map `ebpf:"syn_counters"`
-	Pool             *ebpf.Map `ebpf:".data.pool"`
-	SYNSecrets       *ebpf.Map `ebpf:".data.syn"`
-	Members          *ebpf.Map `ebpf:".data.members"`
-	Fragments        *ebpf.Map `ebpf:"fragments"`
-	LostDatagrams    *ebpf.Map `ebpf:"lost_datagrams"`
-	Punts            *ebpf.Map `ebpf:"punts"`
-	Redirects        *ebpf.Map `ebpf:"redirects"`
-	ACLs             *ebpf.Map `ebpf:"acls"`
-	Sources          *ebpf.Map `ebpf:"sources"`
-	SourceSets       *ebpf.Map `ebpf:"source_sets"`
-	SourceNames      *ebpf.Map `ebpf:"source_names"`
-	VIPPolicers      *ebpf.Map `ebpf:"vip_policers"`
-	VIPDrops         *ebpf.Map `ebpf:"vip_drops"`
-	HeavyHitters     *ebpf.Map `ebpf:"heavy_hitters"`
-	SourceShares     *ebpf.Map `ebpf:"source_shares"`
+	Endpoints      *ebpf.Map `ebpf:"endpoints"`
+	Shortcuts      *ebpf.Map `ebpf:"shortcuts"`
+	EndpointRows   *ebpf.Map `ebpf:"endpoint_rows"`
+	Buckets        *ebpf.Map `ebpf:"buckets"`
+	Backends       *ebpf.Map `ebpf:"backends"`
+	SNATRanges     *ebpf.Map `ebpf:"snat_ranges"`
+	SNATOwners     *ebpf.Map `ebpf:"snat_owners"`
+	NextHops       *ebpf.Map `ebpf:"next_hops"`
+	Flows          *ebpf.Map `ebpf:"flows"`
+	VIPUsage       *ebpf.Map `ebpf:"vip_usage"`
+	TenantUsage    *ebpf.Map `ebpf:"tenant_usage"`
+	Verdicts       *ebpf.Map `ebpf:"verdicts"`
+	EndpointCounts *ebpf.Map `ebpf:"endpoint_counts"`
+	SYNCounters    *ebpf.Map `ebpf:"syn_counters"`
+	Pool           *ebpf.Map `ebpf:".data.pool"`
+	SYNSecrets     *ebpf.Map `ebpf:".data.syn"`
+	Members        *ebpf.Map `ebpf:".data.members"`
+	Fragments      *ebpf.Map `ebpf:"fragments"`
+	LostDatagrams  *ebpf.Map `ebpf:"lost_datagrams"`
+	Punts          *ebpf.Map `ebpf:"punts"`
+	Redirects      *ebpf.Map `ebpf:"redirects"`
+	ACLs           *ebpf.Map `ebpf:"acls"`
+	Sources        *ebpf.Map `ebpf:"sources"`
+	SourceSets     *ebpf.Map `ebpf:"source_sets"`
+	SourceNames    *ebpf.Map `ebpf:"source_names"`
+	VIPPolicers    *ebpf.Map `ebpf:"vip_policers"`
+	VIPDrops       *ebpf.Map `ebpf:"vip_drops"`
+	HeavyHitters   *ebpf.Map `ebpf:"heavy_hitters"`
+	SourceShares   *ebpf.Map `ebpf:"source_shares"`
 
 	Clock *ebpf.Program `ebpf:"flow_clock"` // tells the ticks of Flows; nil when only inspected
 
@@ -78,7 +78,7 @@ func (t *tables) pinned() []pinnedTable {
 		{"vip_usage", muxMapVipUsage, &t.VIPUsage},
 		{"tenant_usage", muxMapTenantUsage, &t.TenantUsage},
 		{"verdicts", muxMapVerdicts, &t.Verdicts},
-		{"endpoint_counters", muxMapEndpointCounters, &t.EndpointCounters},
+		{"endpoint_counts", muxMapEndpointCounts, &t.EndpointCounts},
 		{"syn_counters", muxMapSynCounters, &t.SYNCounters},
 		{"pool", poolMap, &t.Pool},
 		{"syn_secrets", secretsMap, &t.SYNSecrets},

@@ -20,7 +20,7 @@ const (
 	benchMapBackends              = "backends"
 	benchMapBuckets               = "buckets"
 	benchMapCaptured              = "captured"
-	benchMapEndpointCounters      = "endpoint_counters"
+	benchMapEndpointCounts        = "endpoint_counts"
 	benchMapEndpointRows          = "endpoint_rows"
 	benchMapEndpoints             = "endpoints"
 	benchMapFlows                 = "flows"
@@ -66,12 +66,12 @@ const (
 	benchProgMux                  = "mux"
 	benchProgMuxFullParse         = "mux_full_parse"
 	benchProgMuxTrace             = "mux_trace"
-	benchProgSlowpathFragments    = "slowpath_fragments"
+	benchProgSlowpathBigV4        = "slowpath_big_v4"
+	benchProgSlowpathBigV6        = "slowpath_big_v6"
+	benchProgSlowpathFrags        = "slowpath_frags"
+	benchProgSlowpathGue          = "slowpath_gue"
 	benchProgSlowpathIcmp         = "slowpath_icmp"
-	benchProgSlowpathRelayed      = "slowpath_relayed"
 	benchProgSlowpathSyn          = "slowpath_syn"
-	benchProgSlowpathTooBigV4     = "slowpath_too_big_v4"
-	benchProgSlowpathTooBigV6     = "slowpath_too_big_v6"
 	benchVarAbiBucketLayout       = "abi_bucket_layout"
 	benchVarAbiDatagramLayout     = "abi_datagram_layout"
 	benchVarAbiEndpointLayout     = "abi_endpoint_layout"
@@ -157,68 +157,68 @@ type benchSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type benchProgramSpecs struct {
-	BenchEmpty        *ebpf.ProgramSpec `ebpf:"bench_empty"`
-	BenchFloor        *ebpf.ProgramSpec `ebpf:"bench_floor"`
-	BenchMux          *ebpf.ProgramSpec `ebpf:"bench_mux"`
-	BenchPass         *ebpf.ProgramSpec `ebpf:"bench_pass"`
-	BenchSyn          *ebpf.ProgramSpec `ebpf:"bench_syn"`
-	BenchSynEmpty     *ebpf.ProgramSpec `ebpf:"bench_syn_empty"`
-	BenchSynFloor     *ebpf.ProgramSpec `ebpf:"bench_syn_floor"`
-	FlowClock         *ebpf.ProgramSpec `ebpf:"flow_clock"`
-	LiveFloor         *ebpf.ProgramSpec `ebpf:"live_floor"`
-	LiveGenerate      *ebpf.ProgramSpec `ebpf:"live_generate"`
-	LiveReflect       *ebpf.ProgramSpec `ebpf:"live_reflect"`
-	LiveSink          *ebpf.ProgramSpec `ebpf:"live_sink"`
-	Mux               *ebpf.ProgramSpec `ebpf:"mux"`
-	MuxFullParse      *ebpf.ProgramSpec `ebpf:"mux_full_parse"`
-	MuxTrace          *ebpf.ProgramSpec `ebpf:"mux_trace"`
-	SlowpathFragments *ebpf.ProgramSpec `ebpf:"slowpath_fragments"`
-	SlowpathIcmp      *ebpf.ProgramSpec `ebpf:"slowpath_icmp"`
-	SlowpathRelayed   *ebpf.ProgramSpec `ebpf:"slowpath_relayed"`
-	SlowpathSyn       *ebpf.ProgramSpec `ebpf:"slowpath_syn"`
-	SlowpathTooBigV4  *ebpf.ProgramSpec `ebpf:"slowpath_too_big_v4"`
-	SlowpathTooBigV6  *ebpf.ProgramSpec `ebpf:"slowpath_too_big_v6"`
+	BenchEmpty    *ebpf.ProgramSpec `ebpf:"bench_empty"`
+	BenchFloor    *ebpf.ProgramSpec `ebpf:"bench_floor"`
+	BenchMux      *ebpf.ProgramSpec `ebpf:"bench_mux"`
+	BenchPass     *ebpf.ProgramSpec `ebpf:"bench_pass"`
+	BenchSyn      *ebpf.ProgramSpec `ebpf:"bench_syn"`
+	BenchSynEmpty *ebpf.ProgramSpec `ebpf:"bench_syn_empty"`
+	BenchSynFloor *ebpf.ProgramSpec `ebpf:"bench_syn_floor"`
+	FlowClock     *ebpf.ProgramSpec `ebpf:"flow_clock"`
+	LiveFloor     *ebpf.ProgramSpec `ebpf:"live_floor"`
+	LiveGenerate  *ebpf.ProgramSpec `ebpf:"live_generate"`
+	LiveReflect   *ebpf.ProgramSpec `ebpf:"live_reflect"`
+	LiveSink      *ebpf.ProgramSpec `ebpf:"live_sink"`
+	Mux           *ebpf.ProgramSpec `ebpf:"mux"`
+	MuxFullParse  *ebpf.ProgramSpec `ebpf:"mux_full_parse"`
+	MuxTrace      *ebpf.ProgramSpec `ebpf:"mux_trace"`
+	SlowpathBigV4 *ebpf.ProgramSpec `ebpf:"slowpath_big_v4"`
+	SlowpathBigV6 *ebpf.ProgramSpec `ebpf:"slowpath_big_v6"`
+	SlowpathFrags *ebpf.ProgramSpec `ebpf:"slowpath_frags"`
+	SlowpathGue   *ebpf.ProgramSpec `ebpf:"slowpath_gue"`
+	SlowpathIcmp  *ebpf.ProgramSpec `ebpf:"slowpath_icmp"`
+	SlowpathSyn   *ebpf.ProgramSpec `ebpf:"slowpath_syn"`
 }
 
 // benchMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type benchMapSpecs struct {
-	Acls             *ebpf.MapSpec `ebpf:"acls"`
-	Backends         *ebpf.MapSpec `ebpf:"backends"`
-	Buckets          *ebpf.MapSpec `ebpf:"buckets"`
-	Captured         *ebpf.MapSpec `ebpf:"captured"`
-	EndpointCounters *ebpf.MapSpec `ebpf:"endpoint_counters"`
-	EndpointRows     *ebpf.MapSpec `ebpf:"endpoint_rows"`
-	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
-	Flows            *ebpf.MapSpec `ebpf:"flows"`
-	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
-	HeavyHitters     *ebpf.MapSpec `ebpf:"heavy_hitters"`
-	Lost             *ebpf.MapSpec `ebpf:"lost"`
-	LostDatagrams    *ebpf.MapSpec `ebpf:"lost_datagrams"`
-	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
-	Punts            *ebpf.MapSpec `ebpf:"punts"`
-	RedirectMemory   *ebpf.MapSpec `ebpf:"redirect_memory"`
-	Redirects        *ebpf.MapSpec `ebpf:"redirects"`
-	Shortcuts        *ebpf.MapSpec `ebpf:"shortcuts"`
-	SlowpathProgs    *ebpf.MapSpec `ebpf:"slowpath_progs"`
-	SnatOwners       *ebpf.MapSpec `ebpf:"snat_owners"`
-	SnatRanges       *ebpf.MapSpec `ebpf:"snat_ranges"`
-	SourceNames      *ebpf.MapSpec `ebpf:"source_names"`
-	SourceSets       *ebpf.MapSpec `ebpf:"source_sets"`
-	SourceShares     *ebpf.MapSpec `ebpf:"source_shares"`
-	Sources          *ebpf.MapSpec `ebpf:"sources"`
-	SynCounters      *ebpf.MapSpec `ebpf:"syn_counters"`
-	SynCtxs          *ebpf.MapSpec `ebpf:"syn_ctxs"`
-	SynProofs        *ebpf.MapSpec `ebpf:"syn_proofs"`
-	SynSamples       *ebpf.MapSpec `ebpf:"syn_samples"`
-	TenantUsage      *ebpf.MapSpec `ebpf:"tenant_usage"`
-	TraceRecords     *ebpf.MapSpec `ebpf:"trace_records"`
-	Verdicts         *ebpf.MapSpec `ebpf:"verdicts"`
-	VipDrops         *ebpf.MapSpec `ebpf:"vip_drops"`
-	VipPolicers      *ebpf.MapSpec `ebpf:"vip_policers"`
-	VipTokens        *ebpf.MapSpec `ebpf:"vip_tokens"`
-	VipUsage         *ebpf.MapSpec `ebpf:"vip_usage"`
+	Acls           *ebpf.MapSpec `ebpf:"acls"`
+	Backends       *ebpf.MapSpec `ebpf:"backends"`
+	Buckets        *ebpf.MapSpec `ebpf:"buckets"`
+	Captured       *ebpf.MapSpec `ebpf:"captured"`
+	EndpointCounts *ebpf.MapSpec `ebpf:"endpoint_counts"`
+	EndpointRows   *ebpf.MapSpec `ebpf:"endpoint_rows"`
+	Endpoints      *ebpf.MapSpec `ebpf:"endpoints"`
+	Flows          *ebpf.MapSpec `ebpf:"flows"`
+	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
+	HeavyHitters   *ebpf.MapSpec `ebpf:"heavy_hitters"`
+	Lost           *ebpf.MapSpec `ebpf:"lost"`
+	LostDatagrams  *ebpf.MapSpec `ebpf:"lost_datagrams"`
+	NextHops       *ebpf.MapSpec `ebpf:"next_hops"`
+	Punts          *ebpf.MapSpec `ebpf:"punts"`
+	RedirectMemory *ebpf.MapSpec `ebpf:"redirect_memory"`
+	Redirects      *ebpf.MapSpec `ebpf:"redirects"`
+	Shortcuts      *ebpf.MapSpec `ebpf:"shortcuts"`
+	SlowpathProgs  *ebpf.MapSpec `ebpf:"slowpath_progs"`
+	SnatOwners     *ebpf.MapSpec `ebpf:"snat_owners"`
+	SnatRanges     *ebpf.MapSpec `ebpf:"snat_ranges"`
+	SourceNames    *ebpf.MapSpec `ebpf:"source_names"`
+	SourceSets     *ebpf.MapSpec `ebpf:"source_sets"`
+	SourceShares   *ebpf.MapSpec `ebpf:"source_shares"`
+	Sources        *ebpf.MapSpec `ebpf:"sources"`
+	SynCounters    *ebpf.MapSpec `ebpf:"syn_counters"`
+	SynCtxs        *ebpf.MapSpec `ebpf:"syn_ctxs"`
+	SynProofs      *ebpf.MapSpec `ebpf:"syn_proofs"`
+	SynSamples     *ebpf.MapSpec `ebpf:"syn_samples"`
+	TenantUsage    *ebpf.MapSpec `ebpf:"tenant_usage"`
+	TraceRecords   *ebpf.MapSpec `ebpf:"trace_records"`
+	Verdicts       *ebpf.MapSpec `ebpf:"verdicts"`
+	VipDrops       *ebpf.MapSpec `ebpf:"vip_drops"`
+	VipPolicers    *ebpf.MapSpec `ebpf:"vip_policers"`
+	VipTokens      *ebpf.MapSpec `ebpf:"vip_tokens"`
+	VipUsage       *ebpf.MapSpec `ebpf:"vip_usage"`
 }
 
 // benchVariableSpecs contains global variables before they are loaded into the kernel.
@@ -288,41 +288,41 @@ func (o *benchObjects) Close() error {
 //
 // It can be passed to loadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type benchMaps struct {
-	Acls             *ebpf.Map `ebpf:"acls"`
-	Backends         *ebpf.Map `ebpf:"backends"`
-	Buckets          *ebpf.Map `ebpf:"buckets"`
-	Captured         *ebpf.Map `ebpf:"captured"`
-	EndpointCounters *ebpf.Map `ebpf:"endpoint_counters"`
-	EndpointRows     *ebpf.Map `ebpf:"endpoint_rows"`
-	Endpoints        *ebpf.Map `ebpf:"endpoints"`
-	Flows            *ebpf.Map `ebpf:"flows"`
-	Fragments        *ebpf.Map `ebpf:"fragments"`
-	HeavyHitters     *ebpf.Map `ebpf:"heavy_hitters"`
-	Lost             *ebpf.Map `ebpf:"lost"`
-	LostDatagrams    *ebpf.Map `ebpf:"lost_datagrams"`
-	NextHops         *ebpf.Map `ebpf:"next_hops"`
-	Punts            *ebpf.Map `ebpf:"punts"`
-	RedirectMemory   *ebpf.Map `ebpf:"redirect_memory"`
-	Redirects        *ebpf.Map `ebpf:"redirects"`
-	Shortcuts        *ebpf.Map `ebpf:"shortcuts"`
-	SlowpathProgs    *ebpf.Map `ebpf:"slowpath_progs"`
-	SnatOwners       *ebpf.Map `ebpf:"snat_owners"`
-	SnatRanges       *ebpf.Map `ebpf:"snat_ranges"`
-	SourceNames      *ebpf.Map `ebpf:"source_names"`
-	SourceSets       *ebpf.Map `ebpf:"source_sets"`
-	SourceShares     *ebpf.Map `ebpf:"source_shares"`
-	Sources          *ebpf.Map `ebpf:"sources"`
-	SynCounters      *ebpf.Map `ebpf:"syn_counters"`
-	SynCtxs          *ebpf.Map `ebpf:"syn_ctxs"`
-	SynProofs        *ebpf.Map `ebpf:"syn_proofs"`
-	SynSamples       *ebpf.Map `ebpf:"syn_samples"`
-	TenantUsage      *ebpf.Map `ebpf:"tenant_usage"`
-	TraceRecords     *ebpf.Map `ebpf:"trace_records"`
-	Verdicts         *ebpf.Map `ebpf:"verdicts"`
-	VipDrops         *ebpf.Map `ebpf:"vip_drops"`
-	VipPolicers      *ebpf.Map `ebpf:"vip_policers"`
-	VipTokens        *ebpf.Map `ebpf:"vip_tokens"`
-	VipUsage         *ebpf.Map `ebpf:"vip_usage"`
+	Acls           *ebpf.Map `ebpf:"acls"`
+	Backends       *ebpf.Map `ebpf:"backends"`
+	Buckets        *ebpf.Map `ebpf:"buckets"`
+	Captured       *ebpf.Map `ebpf:"captured"`
+	EndpointCounts *ebpf.Map `ebpf:"endpoint_counts"`
+	EndpointRows   *ebpf.Map `ebpf:"endpoint_rows"`
+	Endpoints      *ebpf.Map `ebpf:"endpoints"`
+	Flows          *ebpf.Map `ebpf:"flows"`
+	Fragments      *ebpf.Map `ebpf:"fragments"`
+	HeavyHitters   *ebpf.Map `ebpf:"heavy_hitters"`
+	Lost           *ebpf.Map `ebpf:"lost"`
+	LostDatagrams  *ebpf.Map `ebpf:"lost_datagrams"`
+	NextHops       *ebpf.Map `ebpf:"next_hops"`
+	Punts          *ebpf.Map `ebpf:"punts"`
+	RedirectMemory *ebpf.Map `ebpf:"redirect_memory"`
+	Redirects      *ebpf.Map `ebpf:"redirects"`
+	Shortcuts      *ebpf.Map `ebpf:"shortcuts"`
+	SlowpathProgs  *ebpf.Map `ebpf:"slowpath_progs"`
+	SnatOwners     *ebpf.Map `ebpf:"snat_owners"`
+	SnatRanges     *ebpf.Map `ebpf:"snat_ranges"`
+	SourceNames    *ebpf.Map `ebpf:"source_names"`
+	SourceSets     *ebpf.Map `ebpf:"source_sets"`
+	SourceShares   *ebpf.Map `ebpf:"source_shares"`
+	Sources        *ebpf.Map `ebpf:"sources"`
+	SynCounters    *ebpf.Map `ebpf:"syn_counters"`
+	SynCtxs        *ebpf.Map `ebpf:"syn_ctxs"`
+	SynProofs      *ebpf.Map `ebpf:"syn_proofs"`
+	SynSamples     *ebpf.Map `ebpf:"syn_samples"`
+	TenantUsage    *ebpf.Map `ebpf:"tenant_usage"`
+	TraceRecords   *ebpf.Map `ebpf:"trace_records"`
+	Verdicts       *ebpf.Map `ebpf:"verdicts"`
+	VipDrops       *ebpf.Map `ebpf:"vip_drops"`
+	VipPolicers    *ebpf.Map `ebpf:"vip_policers"`
+	VipTokens      *ebpf.Map `ebpf:"vip_tokens"`
+	VipUsage       *ebpf.Map `ebpf:"vip_usage"`
 }
 
 func (m *benchMaps) Close() error {
@@ -331,7 +331,7 @@ func (m *benchMaps) Close() error {
 		m.Backends,
 		m.Buckets,
 		m.Captured,
-		m.EndpointCounters,
+		m.EndpointCounts,
 		m.EndpointRows,
 		m.Endpoints,
 		m.Flows,
@@ -416,27 +416,27 @@ type benchVariables struct {
 //
 // It can be passed to loadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type benchPrograms struct {
-	BenchEmpty        *ebpf.Program `ebpf:"bench_empty"`
-	BenchFloor        *ebpf.Program `ebpf:"bench_floor"`
-	BenchMux          *ebpf.Program `ebpf:"bench_mux"`
-	BenchPass         *ebpf.Program `ebpf:"bench_pass"`
-	BenchSyn          *ebpf.Program `ebpf:"bench_syn"`
-	BenchSynEmpty     *ebpf.Program `ebpf:"bench_syn_empty"`
-	BenchSynFloor     *ebpf.Program `ebpf:"bench_syn_floor"`
-	FlowClock         *ebpf.Program `ebpf:"flow_clock"`
-	LiveFloor         *ebpf.Program `ebpf:"live_floor"`
-	LiveGenerate      *ebpf.Program `ebpf:"live_generate"`
-	LiveReflect       *ebpf.Program `ebpf:"live_reflect"`
-	LiveSink          *ebpf.Program `ebpf:"live_sink"`
-	Mux               *ebpf.Program `ebpf:"mux"`
-	MuxFullParse      *ebpf.Program `ebpf:"mux_full_parse"`
-	MuxTrace          *ebpf.Program `ebpf:"mux_trace"`
-	SlowpathFragments *ebpf.Program `ebpf:"slowpath_fragments"`
-	SlowpathIcmp      *ebpf.Program `ebpf:"slowpath_icmp"`
-	SlowpathRelayed   *ebpf.Program `ebpf:"slowpath_relayed"`
-	SlowpathSyn       *ebpf.Program `ebpf:"slowpath_syn"`
-	SlowpathTooBigV4  *ebpf.Program `ebpf:"slowpath_too_big_v4"`
-	SlowpathTooBigV6  *ebpf.Program `ebpf:"slowpath_too_big_v6"`
+	BenchEmpty    *ebpf.Program `ebpf:"bench_empty"`
+	BenchFloor    *ebpf.Program `ebpf:"bench_floor"`
+	BenchMux      *ebpf.Program `ebpf:"bench_mux"`
+	BenchPass     *ebpf.Program `ebpf:"bench_pass"`
+	BenchSyn      *ebpf.Program `ebpf:"bench_syn"`
+	BenchSynEmpty *ebpf.Program `ebpf:"bench_syn_empty"`
+	BenchSynFloor *ebpf.Program `ebpf:"bench_syn_floor"`
+	FlowClock     *ebpf.Program `ebpf:"flow_clock"`
+	LiveFloor     *ebpf.Program `ebpf:"live_floor"`
+	LiveGenerate  *ebpf.Program `ebpf:"live_generate"`
+	LiveReflect   *ebpf.Program `ebpf:"live_reflect"`
+	LiveSink      *ebpf.Program `ebpf:"live_sink"`
+	Mux           *ebpf.Program `ebpf:"mux"`
+	MuxFullParse  *ebpf.Program `ebpf:"mux_full_parse"`
+	MuxTrace      *ebpf.Program `ebpf:"mux_trace"`
+	SlowpathBigV4 *ebpf.Program `ebpf:"slowpath_big_v4"`
+	SlowpathBigV6 *ebpf.Program `ebpf:"slowpath_big_v6"`
+	SlowpathFrags *ebpf.Program `ebpf:"slowpath_frags"`
+	SlowpathGue   *ebpf.Program `ebpf:"slowpath_gue"`
+	SlowpathIcmp  *ebpf.Program `ebpf:"slowpath_icmp"`
+	SlowpathSyn   *ebpf.Program `ebpf:"slowpath_syn"`
 }
 
 func (p *benchPrograms) Close() error {
@@ -456,12 +456,12 @@ func (p *benchPrograms) Close() error {
 		p.Mux,
 		p.MuxFullParse,
 		p.MuxTrace,
-		p.SlowpathFragments,
+		p.SlowpathBigV4,
+		p.SlowpathBigV6,
+		p.SlowpathFrags,
+		p.SlowpathGue,
 		p.SlowpathIcmp,
-		p.SlowpathRelayed,
 		p.SlowpathSyn,
-		p.SlowpathTooBigV4,
-		p.SlowpathTooBigV6,
 	)
 }
 
