@@ -11,6 +11,7 @@
 
 #include "abi/mux/police.h"
 #include "net/counter.h"
+#include "net/ratelimit.h"
 #include "mux/trace.h"
 #include "mux/fairness.h"
 #include "mux/maps.h"
@@ -151,32 +152,16 @@ static __always_inline bool acl_allows(const struct policed *g)
 	return !allow || acl_matches(allow, &g->source);
 }
 
-enum { VIP_TOKEN_TRIES = 16 };
-
-/*
- * Takes so much from a VIP's bucket if it has it. Many CPUs may race for it; the one that loses
- * every try goes without: then the bucket is as good as empty.
- */
+/* Takes so much from the token bucket of one of the VIP's limits, if it has one. */
 static __always_inline bool vip_token_take(struct vip_policer *v, enum vip_limit limit,
 					   __u64 amount, __u64 now)
 {
-	__u64 cost = *(volatile __u64 *)&v->emission_interval[limit],
-	      most = v->burst_tolerance[limit], full, from;
+	__u64 interval = *(volatile __u64 *)&v->emission_interval[limit];
 
-	if (!cost)
+	if (!interval)
 		return true;
-	cost = cost * amount >> VIP_COST_SHIFT;
-	for (int i = 0; i < VIP_TOKEN_TRIES; i++) {
-		full = *(volatile __u64 *)&v->tat[limit];
-		from = full > now ? full : now;
-		if (from - now + cost > most)
-			return false;
-		if (trace_only())
-			return true;
-		if (__sync_val_compare_and_swap(&v->tat[limit], full, from + cost) == full)
-			return true;
-	}
-	return false;
+	return ratelimit_take(&v->tat[limit], interval * amount >> VIP_COST_SHIFT,
+			      v->burst_tolerance[limit], now, &cfg_trace);
 }
 
 static __always_inline enum verdict vip_ratelimit(const struct policed *g, struct vip_policer *v)

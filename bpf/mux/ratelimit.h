@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Token buckets that all CPUs share, as one word each: when the bucket will be full again (GCRA,
- * ITU-T I.371). What the mux itself does for VIPs is bounded by them.
+ * Rate limits of what the mux itself does for VIPs: echo replies, ICMP errors, packets for user
+ * space. Each kind has a token bucket for all VIPs, and each VIP a small one of its own.
  */
 #pragma once
 
@@ -9,6 +9,8 @@
 #include <bpf/bpf_helpers.h>
 
 #include "mux/endpoint.h"
+#include "mux/trace.h"
+#include "net/ratelimit.h"
 
 enum ratelimit_kind {
 	LIMIT_ECHO = 0, /* echo replies */
@@ -19,22 +21,21 @@ enum ratelimit_kind {
 	LIMITS,
 };
 
-enum { LIMIT_TRIES = 8 };
-
-/* Nanoseconds that a token takes to come back, and how many a bucket holds. */
+/* Nanoseconds until a token comes back, and how many a bucket holds. Set at load. */
 volatile const __u64 cfg_ratelimit_interval[LIMITS] = { 50000, 100000, 50000, 50000, 5000 };
 volatile const __u64 cfg_ratelimit_burst[LIMITS] = { 2000, 1000, 1000, 2000, 20000 };
 
+/* The buckets for all VIPs. */
 __u64 ratelimit_tat[LIMITS];
 
-/* Beside them each VIP has its own: of one part in so many. */
+/* A VIP's own bucket has the rate and the burst of the common one, divided by this. */
 enum { RATELIMIT_VIP_RESERVE = 50 };
 
 struct vip_tokens {
-	__u64 full[LIMITS];
+	__u64 tat[LIMITS];
 };
 
-/* By index of vip_usage; written by packets alone. */
+/* The VIPs' own buckets, by index of vip_usage. Packets alone write. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 16385);
@@ -42,25 +43,15 @@ struct {
 	__type(value, struct vip_tokens);
 } vip_tokens SEC(".maps");
 
-/* So few CPUs race for a token that the last of them has no need of more tries. */
-static __always_inline bool token_take(__u64 *bucket, __u64 interval, __u64 burst)
+static __always_inline bool token_take(__u64 *tat, __u64 interval, __u64 burst)
 {
-	__u64 now = bpf_ktime_get_coarse_ns(), most = interval * burst, full, from;
-
-	for (int i = 0; i < LIMIT_TRIES; i++) {
-		full = *(volatile __u64 *)bucket;
-		from = full > now ? full : now;
-		if (from - now + interval > most)
-			return false;
-		if (__sync_val_compare_and_swap(bucket, full, from + interval) == full)
-			return true;
-	}
-	return false;
+	return ratelimit_take(tat, interval, interval * burst, bpf_ktime_get_coarse_ns(),
+			      &cfg_trace);
 }
 
 /*
- * Takes a token for a packet to the address of a VIP, if there is one: of those for all, or, when
- * others have taken them, of the VIP's own. A function of its own, which the verifier walks once.
+ * Takes a token for a packet to a VIP: from the bucket for all VIPs or, if that is empty, from the
+ * VIP's own. Returns whether there was one. A function of its own, which the verifier walks once.
  */
 __noinline int ratelimit(enum ratelimit_kind limit, const struct address *vip)
 {
@@ -79,6 +70,6 @@ __noinline int ratelimit(enum ratelimit_kind limit, const struct address *vip)
 		return 0;
 	index = row->vip;
 	own = bpf_map_lookup_elem(&vip_tokens, &index);
-	return own && token_take(&own->full[limit], interval * RATELIMIT_VIP_RESERVE,
+	return own && token_take(&own->tat[limit], interval * RATELIMIT_VIP_RESERVE,
 				 cfg_ratelimit_burst[limit] / RATELIMIT_VIP_RESERVE);
 }

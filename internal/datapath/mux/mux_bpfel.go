@@ -658,8 +658,8 @@ type muxVipPolicer struct {
 }
 
 type muxVipTokens struct {
-	_    structs.HostLayout
-	Full [5]uint64
+	_   structs.HostLayout
+	Tat [5]uint64
 }
 
 // Names of all BPF objects in the ELF.
