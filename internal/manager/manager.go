@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -48,15 +47,6 @@ type Config struct {
 	Quota           int64         // of the embedded etcd, in bytes; 0: store.DefaultQuota
 	KeyInterval     time.Duration // how long a key of Fastpath signs; 0: keyring.DefaultKeyInterval
 }
-
-// What one connection may take of a manager.
-const (
-	maxHeader   = 16 << 10 // bytes
-	idleTimeout = 2 * time.Minute
-)
-
-// stopTimeout bounds how long calls under way may take once the manager stops.
-const stopTimeout = 3 * time.Second
 
 // Manager is one replica of the control plane.
 type Manager struct {
@@ -219,60 +209,4 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.log.Info("manager runs", "listen", m.Address().String(), "store", m.store.String(),
 		"generation", state.Generation, "vips", state.VIPs.Len(), "nodes", state.Nodes.Len())
 	return group.Wait()
-}
-
-// serve answers calls until ctx ends.
-func (m *Manager) serve(ctx context.Context) error {
-	handler, err := m.handler()
-	if err != nil {
-		return err
-	}
-	var protocols http.Protocols
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(m.identity.Insecure())
-	protocols.SetHTTP2(!m.identity.Insecure())
-	server := &http.Server{
-		Handler:           handler,
-		TLSConfig:         m.identity.TLS(),
-		MaxHeaderBytes:    maxHeader,
-		IdleTimeout:       idleTimeout,
-		Protocols:         &protocols,
-		HTTP2:             &http.HTTP2Config{SendPingTimeout: 5 * time.Second, PingTimeout: 5 * time.Second},
-		ReadHeaderTimeout: m.unauthenticatedTime,
-		ErrorLog:          slog.NewLogLogger(m.log.Handler(), slog.LevelDebug),
-		ConnContext:       withVisitor,
-	}
-	gate := newGate(m.listener, m.unauthenticatedTime)
-	ended, closed := make(chan error, 1), make(chan struct{})
-	go func() {
-		gate.run()
-		close(closed)
-	}()
-	defer func() {
-		m.listener.Close()
-		<-closed
-	}()
-	go func() {
-		if m.identity.Insecure() {
-			ended <- server.Serve(gate)
-			return
-		}
-		ended <- server.ServeTLS(gate, "", "")
-	}()
-	select {
-	case err := <-ended:
-		return fmt.Errorf("serve on %s: %w", m.Address(), err)
-	case <-ctx.Done():
-	}
-	close(m.stopping)
-	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
-	if err := server.Shutdown(deadline); err != nil {
-		m.log.Warn("stopped with calls under way", "err", err)
-		server.Close()
-	}
-	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve on %s: %w", m.Address(), err)
-	}
-	return nil
 }

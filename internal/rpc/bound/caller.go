@@ -57,6 +57,13 @@ const (
 	HandshakesEach      = 50  // from one address
 )
 
+// Streams of HTTP/2, which are requests under way, of one connection. Who shows no certificate with the handshake, a
+// browser or a user with a token, opens another connection when it needs more, and that one is counted.
+const (
+	StreamsCertified = 250
+	StreamsOthers    = 16
+)
+
 // Part is what of a number one of several may have, so that another finds some: three quarters, unless they are few.
 func Part(n int) int {
 	const few = 8

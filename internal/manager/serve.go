@@ -1,0 +1,183 @@
+package manager
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirlb/weir/internal/rpc/bound"
+)
+
+const (
+	maxHeader   = 16 << 10 // bytes of one request
+	idleTimeout = 2 * time.Minute
+	// stopTimeout bounds how long calls under way may take once the manager stops.
+	stopTimeout = 3 * time.Second
+)
+
+// serve answers calls until ctx ends.
+func (m *Manager) serve(ctx context.Context) error {
+	handler, err := m.handler()
+	if err != nil {
+		return err
+	}
+	gate := newGate(m.listener, m.unauthenticatedTime)
+	var group errgroup.Group
+	group.Go(func() error {
+		gate.run()
+		return nil
+	})
+	defer group.Wait() //nolint:errcheck // there is none
+	defer m.listener.Close()
+
+	servers := []*http.Server{m.server(handler, bound.StreamsCertified), m.server(handler, bound.StreamsOthers)}
+	listeners := []net.Listener{gate}
+	if m.identity.Insecure() {
+		servers = servers[:1]
+	} else {
+		certified, others := newConnections(gate.Addr()), newConnections(gate.Addr())
+		listeners = []net.Listener{certified, others}
+		group.Go(func() error {
+			m.handshakes(ctx, gate, certified, others)
+			return nil
+		})
+	}
+	ended := make(chan error, len(servers))
+	for i, server := range servers {
+		go func() { ended <- server.Serve(listeners[i]) }()
+	}
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve on %s: %w", m.Address(), err)
+	case <-ctx.Done():
+	}
+	close(m.stopping)
+	m.shutdown(ctx, servers)
+	for range servers {
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve on %s: %w", m.Address(), err)
+		}
+	}
+	return nil
+}
+
+// server is one whose connections may have as many requests under way.
+func (m *Manager) server(handler http.Handler, streams int) *http.Server {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(m.identity.Insecure())
+	protocols.SetHTTP2(!m.identity.Insecure())
+	return &http.Server{
+		Handler:        handler,
+		MaxHeaderBytes: maxHeader,
+		IdleTimeout:    idleTimeout,
+		Protocols:      &protocols,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: streams, SendPingTimeout: 5 * time.Second, PingTimeout: 5 * time.Second,
+		},
+		ReadHeaderTimeout: m.unauthenticatedTime,
+		ErrorLog:          slog.NewLogLogger(m.log.Handler(), slog.LevelDebug),
+		ConnContext:       withVisitor,
+	}
+}
+
+// shutdown waits for the calls under way, for stopTimeout at most.
+func (m *Manager) shutdown(ctx context.Context, servers []*http.Server) {
+	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, server := range servers {
+		all.Go(func() {
+			if err := server.Shutdown(deadline); err != nil {
+				m.log.Warn("stopped with calls under way", "err", err)
+				server.Close()
+			}
+		})
+	}
+	all.Wait()
+}
+
+// handshakes makes the TLS handshakes of the connections that l accepts, and hands each over to the server of those whose
+// certificate is in force, or to the other: HTTP/2 tells a client at the beginning how many streams it may open. A
+// failed one goes to the other too, which says why.
+func (m *Manager) handshakes(ctx context.Context, l net.Listener, certified, others *connections) {
+	config := m.identity.TLS()
+	config.NextProtos = []string{"h2", "http/1.1"}
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	for {
+		accepted, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() { // as many as the gate lets in
+			conn := tls.Server(accepted, config)
+			within, cancel := context.WithTimeout(ctx, m.unauthenticatedTime)
+			defer cancel()
+			if err := conn.HandshakeContext(within); err == nil && m.certified(conn) {
+				certified.hand(conn)
+			} else {
+				others.hand(conn)
+			}
+		}()
+	}
+}
+
+// certified says whether a client has shown a certificate that is in force.
+func (m *Manager) certified(conn *tls.Conn) bool {
+	shown := conn.ConnectionState().PeerCertificates
+	if len(shown) == 0 {
+		return false
+	}
+	trusted, _ := m.store.Trust()
+	_, err := m.identity.ByCertificate(shown[0], trusted, m.now())
+	return err == nil
+}
+
+// connections is a net.Listener of connections that were accepted elsewhere.
+type connections struct {
+	address net.Addr
+	next    chan net.Conn
+	closed  chan struct{}
+	close   func()
+}
+
+func newConnections(address net.Addr) *connections {
+	closed := make(chan struct{})
+	return &connections{address: address, next: make(chan net.Conn), closed: closed, close: sync.OnceFunc(func() { close(closed) })}
+}
+
+// hand gives a connection to who accepts, or closes it if nobody will.
+func (c *connections) hand(conn net.Conn) {
+	select {
+	case c.next <- conn:
+	case <-c.closed:
+		conn.Close()
+	}
+}
+
+// Accept waits for a connection.
+func (c *connections) Accept() (net.Conn, error) {
+	select {
+	case conn := <-c.next:
+		return conn, nil
+	case <-c.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends Accept.
+func (c *connections) Close() error {
+	c.close()
+	return nil
+}
+
+// Addr is the address of who accepted them.
+func (c *connections) Addr() net.Addr { return c.address }
