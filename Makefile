@@ -47,11 +47,11 @@ unit: build ## Run all tests but those in the lab; those that load no eBPF progr
 
 # Most of these packages wait more than they compute: more of them at a time than there are CPUs.
 datapath: bpf ## Run the tests that load eBPF programs, and those of packages and tools
-	scripts/test.sh -count=1 -timeout 30m -p 4 $$($(GO) list ./... | grep -v $(LABS:%=-e /test/%) $(ALONE:%=-e /test/%) | grep -vxF "$$(scripts/race-packages.sh)")
+	RETRY=1 scripts/test.sh -count=1 -timeout 30m -p 4 $$($(GO) list ./... | grep -v $(LABS:%=-e /test/%) $(ALONE:%=-e /test/%) | grep -vxF "$$(scripts/race-packages.sh)")
 
 # What waits longest begins.
 race: bpf ## Run the tests that load no eBPF program with the race detector
-	CGO_ENABLED=1 scripts/test.sh -race -count=1 -timeout 30m -p 4 ./internal/manager $$(scripts/race-packages.sh | grep -v /internal/manager$$)
+	CGO_ENABLED=1 RETRY=1 scripts/test.sh -race -count=1 -timeout 30m -p 4 ./internal/manager $$(scripts/race-packages.sh | grep -v /internal/manager$$)
 
 # Those that bound how long something may take, and those that flood, have the machine to themselves.
 LABS  := upgrade faults docs
