@@ -38,7 +38,7 @@ func (m *Manager) serve(ctx context.Context) error {
 	defer group.Wait() //nolint:errcheck // there is none
 	defer m.listener.Close()
 
-	servers := []*http.Server{m.server(handler, bound.StreamsCertified), m.server(handler, bound.StreamsOthers)}
+	servers := []*http.Server{m.server(handler, bound.StreamsCertified, idleTimeout), m.server(handler, bound.StreamsOthers, m.unauthenticatedTime)}
 	listeners := []net.Listener{gate}
 	if m.identity.Insecure() {
 		servers = servers[:1]
@@ -69,8 +69,8 @@ func (m *Manager) serve(ctx context.Context) error {
 	return nil
 }
 
-// server is one whose connections may have as many requests under way.
-func (m *Manager) server(handler http.Handler, streams int) *http.Server {
+// server is one whose connections may have as many requests under way, and may have none for as long.
+func (m *Manager) server(handler http.Handler, streams int, idle time.Duration) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(m.identity.Insecure())
@@ -78,7 +78,7 @@ func (m *Manager) server(handler http.Handler, streams int) *http.Server {
 	return &http.Server{
 		Handler:        handler,
 		MaxHeaderBytes: maxHeader,
-		IdleTimeout:    idleTimeout,
+		IdleTimeout:    idle,
 		Protocols:      &protocols,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: streams, SendPingTimeout: 5 * time.Second, PingTimeout: 5 * time.Second,
