@@ -570,11 +570,9 @@ type RegisterNodeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// "mux" or "host".
-	Role      string   `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
-	Addresses []string `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"`
-	Version   string   `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
-	// As in SyncMuxRequest.
-	PrefixLists   bool `protobuf:"varint,5,opt,name=prefix_lists,json=prefixLists,proto3" json:"prefix_lists,omitempty"`
+	Role          string   `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	Addresses     []string `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	Version       string   `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -635,13 +633,6 @@ func (x *RegisterNodeRequest) GetVersion() string {
 		return x.Version
 	}
 	return ""
-}
-
-func (x *RegisterNodeRequest) GetPrefixLists() bool {
-	if x != nil {
-		return x.PrefixLists
-	}
-	return false
 }
 
 type RegisterNodeResponse struct {
@@ -1080,13 +1071,12 @@ const file_v1_cluster_proto_rawDesc = "" +
 	"\amembers\x18\x01 \x03(\v2\x14.weir.v1.StoreMemberR\amembers\"<\n" +
 	"\vStoreMember\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
-	"\bpeer_url\x18\x02 \x01(\tR\apeerUrl\"\x98\x01\n" +
+	"\bpeer_url\x18\x02 \x01(\tR\apeerUrl\"u\n" +
 	"\x13RegisterNodeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1c\n" +
 	"\taddresses\x18\x03 \x03(\tR\taddresses\x12\x18\n" +
-	"\aversion\x18\x04 \x01(\tR\aversion\x12!\n" +
-	"\fprefix_lists\x18\x05 \x01(\bR\vprefixLists\"6\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\"6\n" +
 	"\x14RegisterNodeResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +

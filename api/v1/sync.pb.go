@@ -37,10 +37,8 @@ type SyncMuxRequest struct {
 	Cluster    uint64 `protobuf:"fixed64,12,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	// The program has just started, and has taken over nothing yet: port requests do not wait for it before it answers.
 	Joins bool `protobuf:"varint,6,opt,name=joins,proto3" json:"joins,omitempty"`
-	// The mux knows prefix lists. To one that does not, a manager writes short ones out in allow and deny.
-	PrefixLists bool `protobuf:"varint,7,opt,name=prefix_lists,json=prefixLists,proto3" json:"prefix_lists,omitempty"`
-	// Ids of the chunks that it has of them.
-	PrefixChunks  []string `protobuf:"bytes,8,rep,name=prefix_chunks,json=prefixChunks,proto3" json:"prefix_chunks,omitempty"`
+	// Ids of the chunks of prefix lists that the mux has.
+	PrefixChunks  []string `protobuf:"bytes,7,rep,name=prefix_chunks,json=prefixChunks,proto3" json:"prefix_chunks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -120,13 +118,6 @@ func (x *SyncMuxRequest) GetCluster() uint64 {
 func (x *SyncMuxRequest) GetJoins() bool {
 	if x != nil {
 		return x.Joins
-	}
-	return false
-}
-
-func (x *SyncMuxRequest) GetPrefixLists() bool {
-	if x != nil {
-		return x.PrefixLists
 	}
 	return false
 }
@@ -3023,7 +3014,7 @@ var File_v1_sync_proto protoreflect.FileDescriptor
 
 const file_v1_sync_proto_rawDesc = "" +
 	"\n" +
-	"\rv1/sync.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11v1/resource.proto\"\x8a\x02\n" +
+	"\rv1/sync.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11v1/resource.proto\"\xe7\x01\n" +
 	"\x0eSyncMuxRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +
@@ -3033,9 +3024,8 @@ const file_v1_sync_proto_rawDesc = "" +
 	"generation\x18\x05 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
 	"\acluster\x18\f \x01(\x06R\acluster\x12\x14\n" +
-	"\x05joins\x18\x06 \x01(\bR\x05joins\x12!\n" +
-	"\fprefix_lists\x18\a \x01(\bR\vprefixLists\x12#\n" +
-	"\rprefix_chunks\x18\b \x03(\tR\fprefixChunks\"\xeb\x06\n" +
+	"\x05joins\x18\x06 \x01(\bR\x05joins\x12#\n" +
+	"\rprefix_chunks\x18\a \x03(\tR\fprefixChunks\"\xeb\x06\n" +
 	"\x0fSyncMuxResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +

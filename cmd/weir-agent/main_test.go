@@ -306,7 +306,7 @@ func TestMistakesAreToldInOneLine(t *testing.T) {
 		{"unknown uplink", "--uplink eth9", "read --uplink: interface eth9 not found; this machine has: lo", false},
 		{"no address", "--uplink lo", "read --uplink: lo has no routable address: give it one", false},
 		{"name", "--uplink lo --name A_B", `read --name: must be a DNS label (lower-case letters, digits and -), is "A_B"`, false},
-		{"timeout", "--uplink lo --udp-timeout 0s", "read the timeouts: must be positive", false},
+		{"timeout", "--uplink lo --snat-udp-timeout 0s", "read the timeouts: must be positive", false},
 		{"cookie tick", "--uplink lo --cookie-tick 16ms", "unknown flag: --cookie-tick", false},
 		{"native prefix", "--uplink lo --native-prefixes 10.3.0.0/16,10.4.0.1", `read --native-prefixes: must be prefixes such as 10.3.1.0/24, has "10.4.0.1"`, false},
 		{"log level", "--uplink lo --log-level loud", `read --log-level: must be debug, info, warn or error, is "loud"`, false},

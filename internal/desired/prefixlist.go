@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"net/netip"
-	"slices"
 
 	"github.com/weirlb/weir/internal/model"
 )
@@ -210,36 +209,4 @@ func (s State) Denies(e model.Endpoint, source netip.Addr) string {
 		}
 	}
 	return ""
-}
-
-// InlineMost bounds the prefixes of an endpoint's lists that are written out for a mux that knows no prefix lists.
-const InlineMost = 1 << 16
-
-// Inline is the endpoint with its prefix lists written out in Allow and Deny. It is nothing if they are too long, or if an
-// allow list would be empty, which means something else.
-func (s State) Inline(e model.MuxEndpoint) (model.MuxEndpoint, bool) {
-	write := func(list []netip.Prefix, names []string) []netip.Prefix {
-		if len(names) == 0 {
-			return list
-		}
-		all, family := slices.Clone(list), family(e.Key.VIP)
-		for _, set := range s.sets(names) {
-			if len(all)+set.Count(family) > InlineMost {
-				return make([]netip.Prefix, InlineMost+1)
-			}
-			for p := range set.All() {
-				if family.Of(p.Addr()) {
-					all = append(all, p)
-				}
-			}
-		}
-		slices.SortFunc(all, netip.Prefix.Compare)
-		return slices.Compact(all)
-	}
-	allow, deny := write(e.Allow, e.AllowLists), write(e.Deny, e.DenyLists)
-	if len(allow)+len(deny) > InlineMost || len(e.AllowLists) > 0 && len(allow) == 0 {
-		return model.MuxEndpoint{}, false
-	}
-	e.Allow, e.Deny, e.AllowLists, e.DenyLists = allow, deny, nil, nil
-	return e, true
 }

@@ -82,8 +82,6 @@ func programmed(s *store.State, vip model.VIP, generation model.Generation) cond
 		}
 		connected++
 		switch {
-		case ignorant(s, vip, mux) != "":
-			refused = append(refused, mux.Name+": "+ignorant(s, vip, mux))
 		case said.Generation >= generation:
 			run++
 		case said.Rejected >= generation:
@@ -207,21 +205,4 @@ func conditionsToProto(s *store.State, vip model.VIP, c conditions) []*weirv1.Co
 		all = append(all, now)
 	}
 	return all
-}
-
-// ignorant says why the mux does not run the VIP, if that is because the mux knows no prefix lists; else it is empty.
-func ignorant(s *store.State, vip model.VIP, mux model.Node) string {
-	if mux.KnowsLists {
-		return ""
-	}
-	for _, e := range vip.Endpoints {
-		if len(e.Lists()) == 0 {
-			continue
-		}
-		if _, fits := s.Inline(s.MuxEndpoint(vip, e)); !fits {
-			return "its release knows no prefix lists, and those of " + desired.Key(vip, e).String() +
-				" are too long, or too short, to be written out for it: it drops what comes for the endpoint: upgrade it"
-		}
-	}
-	return ""
 }

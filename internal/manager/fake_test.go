@@ -45,7 +45,6 @@ type fakeMux struct {
 	chunks     rpc.PrefixChunks // of the stream alone
 	pieces     int              // messages of chunks alone
 	sent       int              // chunks that came with updates
-	old        bool             // it is of a release that knows no prefix lists
 	moved      int              // buckets that named another backend too, when they were most
 	acks       rpc.Acknowledger
 }
@@ -59,7 +58,12 @@ func startMux(t *testing.T, url, name, address string, change ...func(*fakeMux))
 		c(m)
 	}
 	goFollow(t, m.name, func(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error) {
-		return m.client.SyncMux(ctx, &weirv1.SyncMuxRequest{Name: name, Addresses: []string{address}, Version: "test", PrefixLists: !m.old, PrefixChunks: m.chunks.IDs()})
+		m.mu.Lock()
+		joins := m.messages == 0
+		m.mu.Unlock()
+		return m.client.SyncMux(ctx, &weirv1.SyncMuxRequest{
+			Name: name, Addresses: []string{address}, Version: "test", Joins: joins, PrefixChunks: m.chunks.IDs(),
+		})
 	}, m.apply)
 	return m
 }

@@ -190,49 +190,6 @@ func nodesOf(t *testing.T, client *rpc.Client) []*weirv1.Node {
 	return response.GetNodes()
 }
 
-// TestMuxesThatKnowNoPrefixLists get short ones written out, and nothing of an endpoint whose list is too long, which the
-// VIP's status tells.
-func TestMuxesThatKnowNoPrefixLists(t *testing.T) {
-	t.Parallel()
-	url, _ := start(t, Config{})
-	client := dial(t, url)
-	startHost(t, url, "host1", "10.2.1.2")
-	startHost(t, url, "host2", "10.2.2.2")
-	mux := startMux(t, url, "mux1", "10.1.1.1", func(m *fakeMux) { m.old = true })
-	eventually(t, "nodes are there", func() bool { return len(nodesOf(t, client)) == 3 })
-	key := model.EndpointKey{VIP: netip.MustParseAddr("203.0.113.10"), Protocol: model.TCP, Port: 80}
-	runs := func(what string, generation uint64, deny int, there bool) {
-		t.Helper()
-		eventually(t, "the mux runs "+what, func() bool { return mux.has(generation) })
-		mux.mu.Lock()
-		defer mux.mu.Unlock()
-		e, has := mux.tables[key]
-		if has != there || len(e.Deny) != deny || len(e.DenyLists)+mux.pieces+mux.sent > 0 {
-			t.Errorf("%s: the mux has the endpoint %v, with %d sources in deny and lists %v; %d chunks", what, has, len(e.Deny), e.DenyLists, mux.sent)
-		}
-	}
-	done := applyAll(t, client, &weirv1.ApplyVIPsRequest{PrefixLists: []*weirv1.PrefixList{long("blocked", 10)}, Vips: []*weirv1.VIP{guarded(nil, []string{"blocked"})}})
-	runs("a short list", done.GetGeneration(), 10, true)
-	changed, err := client.ChangePrefixList(t.Context(), &weirv1.ChangePrefixListRequest{Name: "blocked", Add: []string{"192.0.2.1"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	runs("a longer one", changed.GetGeneration(), 11, true)
-	done = applyAll(t, client, &weirv1.ApplyVIPsRequest{PrefixLists: []*weirv1.PrefixList{long("blocked", 70_000)}})
-	runs("one that is too long", done.GetGeneration(), 0, false)
-	s := vipStatusOf(t, client)
-	if s.GetMuxesProgrammed() != 0 || !strings.Contains(strings.Join(s.GetRejections(), " "), "mux1: its release knows no prefix lists") ||
-		s.GetConditions()[1].GetStatus() != isFalse {
-		t.Errorf("the VIP's status is %v", s)
-	}
-	done = applyAll(t, client, &weirv1.ApplyVIPsRequest{PrefixLists: []*weirv1.PrefixList{long("blocked", 1)}})
-	runs("a short one again", done.GetGeneration(), 1, true)
-	done = applyAll(t, client, &weirv1.ApplyVIPsRequest{
-		PrefixLists: []*weirv1.PrefixList{{Name: "nobody"}}, Vips: []*weirv1.VIP{guarded([]string{"nobody"}, nil)},
-	})
-	runs("an allow list that is empty", done.GetGeneration(), 0, false)
-}
-
 func TestPrefixListsOfTenants(t *testing.T) {
 	two, five := uint32(5), []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"}
 	_, admin, rita := blueAndRed(t, &weirv1.Quotas{Prefixes: &two})

@@ -121,8 +121,8 @@ func TestSummariesAreShared(t *testing.T) {
 // A refusal of many VIPs is one line, of all tenants together.
 func TestRefusalIsOneLine(t *testing.T) {
 	s := crowd(5, func(int) bool { return false })
-	s.PutNode(model.Node{Name: "mux1", Role: model.RoleMux, KnowsLists: true})
-	s.PutNode(model.Node{Name: "mux2", Role: model.RoleMux, KnowsLists: true})
+	s.PutNode(model.Node{Name: "mux1", Role: model.RoleMux})
+	s.PutNode(model.Node{Name: "mux2", Role: model.RoleMux})
 	s.Streams.Set("mux1", true)
 	s.Status.Set("mux1", store.NodeStatus{Generation: 7})
 	s.Status.Set("mux2", store.NodeStatus{Rejected: 7, Reason: "the table buckets is full"})

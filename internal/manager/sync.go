@@ -37,8 +37,7 @@ func (m *Manager) SyncMux(
 	defer closed()
 	asked, endTasks := m.tasks.open(node.Name)
 	defer endTasks()
-	// One of the release before says that it joins by having seen nothing.
-	feed, ended := m.hub.OpenMux(node.Name, r.GetJoins() || r.GetGeneration() == 0, r.GetPrefixLists(), r.GetPrefixChunks())
+	feed, ended := m.hub.OpenMux(node.Name, r.GetJoins(), r.GetPrefixChunks())
 	defer ended()
 	ask := func(task *weirv1.MuxTask) error {
 		return stream.Send(&weirv1.SyncMuxResponse{Generation: uint64(feed.Sent()), Tasks: []*weirv1.MuxTask{task}})

@@ -59,7 +59,7 @@ func vipStatus(s *store.State, vip model.VIP, generation model.Generation) *weir
 			continue // it announces nothing
 		}
 		status.MuxesTotal++
-		switch runs, rejection := runsVIP(s, vip, node, generation); {
+		switch runs, rejection := runsGeneration(s, node, generation); {
 		case runs:
 			status.MuxesProgrammed++
 		case rejection != "":
@@ -70,12 +70,10 @@ func vipStatus(s *store.State, vip model.VIP, generation model.Generation) *weir
 	return status
 }
 
-// runsVIP says whether a mux runs the generation of a VIP, or why it refused to.
-func runsVIP(s *store.State, vip model.VIP, mux model.Node, generation model.Generation) (runs bool, rejection string) {
+// runsGeneration says whether a mux runs a generation, or why it refused to.
+func runsGeneration(s *store.State, mux model.Node, generation model.Generation) (runs bool, rejection string) {
 	said := s.Status.At(mux.Name)
-	switch reason := ignorant(s, vip, mux); {
-	case reason != "":
-		return false, mux.Name + ": " + reason
+	switch {
 	case said.Generation >= generation && s.Streams.At(mux.Name):
 		return true, ""
 	case said.Rejected >= generation:
@@ -88,7 +86,7 @@ func runsVIP(s *store.State, vip model.VIP, mux model.Node, generation model.Gen
 func refusing(s *store.State) []model.Node {
 	var muxes []model.Node
 	for mux := range s.MuxNodes() {
-		if !s.Fenced.Has(mux.Name) && (!mux.KnowsLists || s.Status.At(mux.Name).Rejected > 0) {
+		if !s.Fenced.Has(mux.Name) && s.Status.At(mux.Name).Rejected > 0 {
 			muxes = append(muxes, mux)
 		}
 	}
@@ -103,7 +101,7 @@ func rejectionsOf(s *store.State, vip model.VIP, muxes []model.Node) []string {
 	}
 	generation := generationOf(s, vip)
 	for _, mux := range muxes {
-		if _, rejection := runsVIP(s, vip, mux, generation); rejection != "" {
+		if _, rejection := runsGeneration(s, mux, generation); rejection != "" {
 			all = append(all, rejection)
 		}
 	}

@@ -34,7 +34,7 @@ type MuxEndpoint struct {
 	Ping      bool // answer echo requests
 	FlowLimit uint32
 	Fastpath  *Fastpath
-	// SYNCookies is never empty of TCP, but by a manager that knows of none: never.
+	// SYNCookies is never empty; what is not of TCP has SYNCookiesNever.
 	SYNCookies SYNCookies
 	// Allow are the sources that may come, all if it is empty; of them those of Deny may not.
 	Allow, Deny []netip.Prefix
@@ -142,8 +142,6 @@ type Node struct {
 	Addresses []netip.Addr   // a mux's outer source addresses; a host's own addresses
 	Version   string         // of the program that runs on it
 	Prefixes  []netip.Prefix // outer sources of a mux that spreads them
-	// KnowsLists says that a mux runs prefix lists; one of an earlier release does not.
-	KnowsLists bool
 }
 
 // PoolMember is a mux as the others of its pool know it.

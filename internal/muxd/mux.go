@@ -308,7 +308,7 @@ func (m *Mux) sweep(ctx context.Context) error {
 // open begins a stream, by which the manager learns of the mux.
 func (m *Mux) open(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error) {
 	m.stream.Opens()
-	request := &weirv1.SyncMuxRequest{Name: m.config.Name, Version: m.config.Version, Joins: m.tables.joins(), PrefixLists: true, PrefixChunks: m.chunks.IDs()}
+	request := &weirv1.SyncMuxRequest{Name: m.config.Name, Version: m.config.Version, Joins: m.tables.joins(), PrefixChunks: m.chunks.IDs()}
 	for _, source := range []netip.Addr{m.config.Source4, m.config.Source6} {
 		if source.IsValid() {
 			request.Addresses = append(request.Addresses, source.String())

@@ -75,8 +75,9 @@ func TestUpdatesComeBack(t *testing.T) {
 			HashKey: flowhash.Key{1, 2, 3}, Removed: []model.EndpointKey{drawKey(t)},
 			Endpoints: []model.MuxEndpoint{{
 				Key: drawKey(t), Tenant: "acme", Buckets: []model.Slot{1, 8191, 1, 1}, Previous: []model.Slot{0, 1, 0, 8191},
-				Cookies:  rapid.SampledFrom([]model.Cookies{model.CookiesOff, model.CookiesSettling, model.CookiesOn}).Draw(t, "cookies"),
-				Affinity: rapid.Bool().Draw(t, "affinity"), Ping: rapid.Bool().Draw(t, "ping"),
+				Cookies:    rapid.SampledFrom([]model.Cookies{model.CookiesOff, model.CookiesSettling, model.CookiesOn}).Draw(t, "cookies"),
+				SYNCookies: rapid.SampledFrom([]model.SYNCookies{model.SYNCookiesNever, model.SYNCookiesAuto, model.SYNCookiesAlways}).Draw(t, "syn cookies"),
+				Affinity:   rapid.Bool().Draw(t, "affinity"), Ping: rapid.Bool().Draw(t, "ping"),
 				FlowLimit: rapid.Uint32().Draw(t, "limit"), IdleTimeout: time.Minute, Fastpath: drawFastpath(t), Allow: drawSources(t), Limits: &model.Limits{Packets: 1, Bytes: 2},
 				Backends: []model.MuxBackend{
 					{Slot: 1, Tunnel: drawAddr(t, true), Backend: netip.AddrPortFrom(drawAddr(t, false), drawPort(t))},
@@ -131,7 +132,7 @@ func TestUpdatesComeBack(t *testing.T) {
 
 func TestEndpointsOfAllPorts(t *testing.T) {
 	endpoint := model.MuxEndpoint{
-		Key: model.EndpointKey{VIP: netip.MustParseAddr("203.0.113.1"), Protocol: model.UDP}, Cookies: model.CookiesOff, IdleTimeout: time.Minute,
+		Key: model.EndpointKey{VIP: netip.MustParseAddr("203.0.113.1"), Protocol: model.UDP}, Cookies: model.CookiesOff, SYNCookies: model.SYNCookiesNever, IdleTimeout: time.Minute,
 		Backends: []model.MuxBackend{{
 			Slot: 1, Tunnel: netip.MustParseAddr("10.0.0.1"), Backend: netip.MustParseAddrPort("10.0.0.1:0"),
 		}},

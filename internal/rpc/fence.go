@@ -42,8 +42,8 @@ type stamped interface {
 	GetGeneration() uint64
 }
 
-// pass takes over what a message says, or refuses it. An epoch of 0 is one that the manager does not know;
-// a cluster of 0 is of a manager from before there were epochs.
+// pass takes over what a message says, or refuses it. An epoch of 0 is one that the manager does not know. A message
+// without a cluster carries no state, but tasks or chunks of prefix lists alone: it passes.
 func (f *fence) pass(message stamped) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

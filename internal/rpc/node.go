@@ -14,9 +14,7 @@ func NodeToProto(n model.Node) *weirv1.Node {
 
 // MuxFromProto reads the node that a mux registers as.
 func MuxFromProto(p *weirv1.SyncMuxRequest) (model.Node, error) {
-	n, err := nodeFromProto(model.RoleMux, p.GetName(), p.GetVersion(), p.GetAddresses())
-	n.KnowsLists = p.GetPrefixLists()
-	return n, err
+	return nodeFromProto(model.RoleMux, p.GetName(), p.GetVersion(), p.GetAddresses())
 }
 
 // HostFromProto reads the node that a host registers as.
@@ -28,15 +26,12 @@ func HostFromProto(p *weirv1.SyncHostRequest) (model.Node, error) {
 func RegistrationToProto(n model.Node) *weirv1.RegisterNodeRequest {
 	return &weirv1.RegisterNodeRequest{
 		Name: n.Name, Role: string(n.Role), Addresses: sourceStrings(n.Addresses, n.Prefixes), Version: n.Version,
-		PrefixLists: n.KnowsLists,
 	}
 }
 
 // NodeFromRegistration reads what RegistrationToProto wrote.
 func NodeFromRegistration(p *weirv1.RegisterNodeRequest) (model.Node, error) {
-	n, err := nodeFromProto(model.Role(p.GetRole()), p.GetName(), p.GetVersion(), p.GetAddresses())
-	n.KnowsLists = p.GetPrefixLists()
-	return n, err
+	return nodeFromProto(model.Role(p.GetRole()), p.GetName(), p.GetVersion(), p.GetAddresses())
 }
 
 func nodeFromProto(role model.Role, name, version string, addresses []string) (model.Node, error) {

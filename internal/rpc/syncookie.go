@@ -7,14 +7,6 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// synCookies reads when muxes answer SYNs, of a table; a manager from before there were SYN cookies does not say.
-func (f *fields) synCookies(path, mode string) model.SYNCookies {
-	if mode == "" {
-		return ""
-	}
-	return oneOf(f, path, mode, model.SYNCookiesAuto, model.SYNCookiesAlways, model.SYNCookiesNever)
-}
-
 func synSecretsToProto(secrets []model.SYNSecret) []*weirv1.SYNSecret {
 	all := make([]*weirv1.SYNSecret, 0, len(secrets))
 	for _, s := range secrets {

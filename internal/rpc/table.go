@@ -77,7 +77,7 @@ func MuxEndpointFromProto(p *weirv1.MuxEndpoint) (model.MuxEndpoint, error) {
 	}
 	e.IdleTimeout = f.idle("idleTimeout", e.Key.Protocol, p.GetIdleTimeout())
 	e.Fastpath = f.Fastpath("fastpath", p.GetFastpath())
-	e.SYNCookies = f.synCookies("synCookies", p.GetSynCookies())
+	e.SYNCookies = oneOf(&f, "synCookies", p.GetSynCookies(), model.SYNCookiesNever, model.SYNCookiesAuto, model.SYNCookiesAlways)
 	e.Limits = compile.Limits(p.GetLimits())
 	e.Allow, e.Deny = f.Prefixes("allow", p.GetAllow()), f.Prefixes("deny", p.GetDeny())
 	e.AllowLists, e.DenyLists = p.GetAllowLists(), p.GetDenyLists()
@@ -123,8 +123,7 @@ func (f *fields) buckets(p *weirv1.MuxEndpoint, known map[model.Slot]bool) (buck
 	return buckets, previous
 }
 
-// idle reads how long silent flows are remembered; a manager from before it could say so means the
-// default.
+// idle reads how long silent flows are remembered; left out means the protocol's default.
 func (f *fields) idle(path string, protocol model.Protocol, p *durationpb.Duration) time.Duration {
 	idle := f.Duration(path, p, model.Endpoint{Protocol: protocol}.Idle())
 	if idle < model.MinIdle || idle > model.MaxIdle {
@@ -165,7 +164,7 @@ func HostBackendFromProto(p *weirv1.HostBackend) (model.HostBackend, error) {
 	}
 	b.Backend = f.addrPort("", b.Endpoint, p.GetAddress(), p.GetPort())
 	b.IdleTimeout = f.idle("idleTimeout", b.Endpoint.Protocol, p.GetIdleTimeout())
-	b.SYNCookies = f.synCookies("synCookies", p.GetSynCookies())
+	b.SYNCookies = oneOf(&f, "synCookies", p.GetSynCookies(), model.SYNCookiesNever, model.SYNCookiesAuto, model.SYNCookiesAlways)
 	b.Leave, b.Stay = f.Prefixes("leave", p.GetLeave()), f.Prefixes("stay", p.GetStay())
 	if p.GetSlot() != 0 || p.GetCookies() {
 		b.Slot = f.slot("slot", p.GetSlot())

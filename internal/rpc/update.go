@@ -41,7 +41,7 @@ type MuxUpdate struct {
 // HostUpdate is one step of a host's tables.
 type HostUpdate struct {
 	Generation model.Generation // that the step leads to
-	Cluster    uint64           // that counts generations; 0: the manager does not say
+	Cluster    uint64           // that counts generations
 	Snapshot   bool             // these are all backends
 	Backends   []model.HostBackend
 	Removed    []model.HostBackendKey

@@ -69,8 +69,6 @@ type (
 		Addresses []netip.Addr   `json:"addresses"`
 		Version   string         `json:"version"`
 		Prefixes  []netip.Prefix `json:"prefixes,omitempty"`
-
-		KnowsLists bool `json:"knowsLists,omitempty"`
 	}
 	tableDocument struct {
 		Rows    []rowDocument  `json:"rows"`

@@ -39,7 +39,7 @@ func (d *Datapath) openPrograms(spec *ebpf.CollectionSpec, live *tables) (replac
 	if err != nil {
 		return false, errors.Join(err, pinned.Close())
 	}
-	if theirs == spec.Programs[muxProgMux].Name && pinned.SlowpathProgs != nil {
+	if theirs == spec.Programs[muxProgMux].Name {
 		d.programs = pinned
 		d.tables, err = loadTables(spec, live)
 		return false, err
@@ -86,14 +86,13 @@ func (d *Datapath) replacePrograms() error {
 	return repin(d.programs.Program, d.folder.Live(programPin))
 }
 
-// openPinned opens those pinned in a folder; of a version before there were slow path programs that is the
-// program alone.
+// openPinned opens those pinned in a folder.
 func openPinned(folder string) (p programs, err error) {
 	if p.Program, err = ebpf.LoadPinnedProgram(filepath.Join(folder, programPin), nil); err != nil {
 		return p, fmt.Errorf("open pinned program: %w", err)
 	}
 	p.SlowpathProgs, err = ebpf.LoadPinnedMap(filepath.Join(folder, slowpathPin), nil)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err != nil {
 		return p, errors.Join(fmt.Errorf("open pinned slow path programs: %w", err), p.Program.Close())
 	}
 	return p, nil

@@ -240,7 +240,7 @@ func (f *MuxFeed) Take(first model.Generation) (update rpc.MuxUpdate, due bool) 
 		update.HashKey = s.HashKey
 		update.Endpoints = make([]model.MuxEndpoint, 0, s.Tables.Len())
 		for key := range s.Tables.Keys() {
-			f.addEndpoint(&update, s, key)
+			addEndpoint(&update, s, key)
 		}
 		for key := range s.SNATClients() {
 			addSNAT(&update, s, key)
@@ -252,7 +252,7 @@ func (f *MuxFeed) Take(first model.Generation) (update rpc.MuxUpdate, due bool) 
 		slices.SortFunc(update.SNAT, func(a, b model.MuxSNAT) int { return a.Key.Compare(b.Key) })
 		slices.SortFunc(update.SNATRemoved, model.SNATKey.Compare)
 		for key := range pending {
-			f.addEndpoint(&update, s, key)
+			addEndpoint(&update, s, key)
 		}
 		slices.SortFunc(update.Endpoints, func(a, b model.MuxEndpoint) int { return a.Key.Compare(b.Key) })
 		slices.SortFunc(update.Removed, model.EndpointKey.Compare)
@@ -260,17 +260,11 @@ func (f *MuxFeed) Take(first model.Generation) (update rpc.MuxUpdate, due bool) 
 	return update, true
 }
 
-// addEndpoint adds an endpoint as the mux knows it. One that names lists which the mux does not know, and which are too long to
-// be written out, is none to it: so it drops what it should not let through.
-func (f *MuxFeed) addEndpoint(update *rpc.MuxUpdate, s *store.State, key model.EndpointKey) {
-	e, there := muxEndpoint(s, key)
-	if there && !f.chunks.known {
-		e, there = s.Inline(e)
-	}
-	switch {
-	case there:
+// addEndpoint adds an endpoint, or its removal.
+func addEndpoint(update *rpc.MuxUpdate, s *store.State, key model.EndpointKey) {
+	if e, there := muxEndpoint(s, key); there {
 		update.Endpoints = append(update.Endpoints, e)
-	case !update.Snapshot:
+	} else if !update.Snapshot {
 		update.Removed = append(update.Removed, key)
 	}
 }

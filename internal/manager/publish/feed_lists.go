@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
@@ -15,7 +14,6 @@ const chunksAtOnce = 256 << 10
 
 // feedChunks is what a mux's stream has to send of prefix lists, and has sent.
 type feedChunks struct {
-	known   bool            // the mux knows prefix lists
 	has     map[string]bool // ids of the chunks that the mux has
 	pending map[string]bool // lists that the mux must hear of
 }
@@ -28,12 +26,8 @@ func setOf(list []string) map[string]bool {
 	return set
 }
 
-// addLists notes lists that the mux must hear of; of one that knows none, the endpoints that name them.
-func (f *MuxFeed) addLists(lists []string, written []model.EndpointKey) {
-	if !f.chunks.known {
-		f.add(written)
-		return
-	}
+// addLists notes lists that the mux must hear of.
+func (f *MuxFeed) addLists(lists []string) {
 	if f.chunks.pending == nil {
 		f.chunks.pending = map[string]bool{}
 	}
@@ -44,10 +38,7 @@ func (f *MuxFeed) addLists(lists []string, written []model.EndpointKey) {
 
 // due are the lists that the next update has, in order, as of s. The hub's lock is held.
 func (f *MuxFeed) due(s *store.State) []string {
-	switch {
-	case !f.chunks.known:
-		return nil
-	case f.whole:
+	if f.whole {
 		return slices.Collect(s.NamedLists())
 	}
 	return slices.Sorted(maps.Keys(f.chunks.pending))
@@ -102,7 +93,7 @@ func (f *MuxFeed) takeLists(update *rpc.MuxUpdate, s *store.State) {
 		names = slices.Collect(s.NamedLists())
 	}
 	f.chunks.pending = nil
-	if !f.chunks.known || len(names) == 0 && !whole {
+	if len(names) == 0 && !whole {
 		return
 	}
 	for _, name := range names {
@@ -126,8 +117,8 @@ func (f *MuxFeed) takeLists(update *rpc.MuxUpdate, s *store.State) {
 }
 
 // changedLists are the prefix lists that muxes have to hear of: those that differ, and those that endpoints begin to name
-// or name no more. With them come the endpoints that name one.
-func changedLists(old, s *store.State, vips map[string]bool, delta store.Delta) (lists []string, written []model.EndpointKey) {
+// or name no more.
+func changedLists(old, s *store.State, vips map[string]bool, delta store.Delta) (lists []string) {
 	candidates := maps.Clone(delta.PrefixLists)
 	for name := range vips {
 		for _, state := range []*store.State{old, s} {
@@ -144,14 +135,7 @@ func changedLists(old, s *store.State, vips map[string]bool, delta store.Delta) 
 			continue
 		}
 		lists = append(lists, name)
-		for vip := range s.Naming(name) {
-			for _, e := range vip.Endpoints {
-				if slices.Contains(e.Lists(), name) {
-					written = append(written, desired.Key(vip, e))
-				}
-			}
-		}
 	}
 	slices.Sort(lists)
-	return lists, written
+	return lists
 }

@@ -56,10 +56,8 @@ type heldState struct {
 	keys  []model.EndpointKey
 	snat  []model.SNATKey // workloads that differ
 	lists []string        // prefix lists that differ
-	// written are the endpoints that name those: for muxes that are told of the lists as parts of them.
-	written []model.EndpointKey
-	alone   bool // hosts need nothing of it before muxes may use it
-	since   time.Time
+	alone bool            // hosts need nothing of it before muxes may use it
+	since time.Time
 }
 
 // New follows the store once Run runs. published is told of each State that muxes are told, with the generation before it, and since when it has been there.
@@ -194,7 +192,7 @@ func (h *Hub) advance(s *store.State, c changes, now time.Time) {
 			h.tellHost(host, hostChange{adds: true}, s.Generation, now)
 		}
 	}
-	h.held = append(h.held, heldState{state: s, keys: c.endpoints, snat: c.snat, lists: c.lists, written: c.written, alone: alone, since: now})
+	h.held = append(h.held, heldState{state: s, keys: c.endpoints, snat: c.snat, lists: c.lists, alone: alone, since: now})
 }
 
 // tellHost tells the host's streams, if there are any here.
@@ -228,7 +226,7 @@ func (h *Hub) release(ready model.Generation) {
 		for _, held := range h.held[:n] {
 			f.add(held.keys)
 			f.addSNAT(held.snat)
-			f.addLists(held.lists, held.written)
+			f.addLists(held.lists)
 		}
 		f.soon()
 	}
@@ -287,10 +285,10 @@ func (h *Hub) OpenHost(name string) (f *HostFeed, closed func()) {
 	}
 }
 
-// OpenMux begins the feed of a mux's stream; one that joins has seen no generation yet. Of prefix lists, if it knows any,
-// it has these chunks.
-func (h *Hub) OpenMux(name string, joins, knowsLists bool, chunks []string) (f *MuxFeed, closed func()) {
-	f = &MuxFeed{hub: h, mux: name, joins: joins, chunks: feedChunks{known: knowsLists, has: setOf(chunks)}, whole: true, wake: make(chan struct{}, 1)}
+// OpenMux begins the feed of a mux's stream; one that joins has seen no generation yet. Of prefix lists it has these
+// chunks.
+func (h *Hub) OpenMux(name string, joins bool, chunks []string) (f *MuxFeed, closed func()) {
+	f = &MuxFeed{hub: h, mux: name, joins: joins, chunks: feedChunks{has: setOf(chunks)}, whole: true, wake: make(chan struct{}, 1)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.muxes[f] = true
@@ -328,7 +326,6 @@ type changes struct {
 	endpoints []model.EndpointKey   // of muxes
 	snat      []model.SNATKey       // of muxes and hosts
 	lists     []string              // of muxes, those that endpoints name
-	written   []model.EndpointKey   // that name lists that changed
 }
 
 // hostChange is what one host must hear.
@@ -359,7 +356,7 @@ func newChanges(old, s *store.State, delta store.Delta) changes {
 	}
 	c.endpoints = changedEndpoints(old, s, vips)
 	c.snat = changedSNAT(old, s, delta)
-	c.lists, c.written = changedLists(old, s, vips, delta)
+	c.lists = changedLists(old, s, vips, delta)
 	for name := range delta.Nodes {
 		if old.Nodes.At(name).Role == model.RoleMux || s.Nodes.At(name).Role == model.RoleMux {
 			c.sources = c.sources || !slices.Equal(old.Muxes(), s.Muxes())

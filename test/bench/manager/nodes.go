@@ -54,8 +54,9 @@ func (m *mux) run(ctx context.Context) {
 		m.mu.Lock()
 		m.opened = time.Now()
 		ctx, m.cut = context.WithCancel(ctx)
+		joins := m.runsNow == 0
 		m.mu.Unlock()
-		return m.client.SyncMux(ctx, &weirv1.SyncMuxRequest{Name: m.name, Addresses: []string{m.address}, Version: "bench"})
+		return m.client.SyncMux(ctx, &weirv1.SyncMuxRequest{Name: m.name, Addresses: []string{m.address}, Version: "bench", Joins: joins})
 	}, func(p *weirv1.SyncMuxResponse) error {
 		m.mu.Lock()
 		defer m.mu.Unlock()
