@@ -98,7 +98,8 @@ func TestUpdatesComeBack(t *testing.T) {
 			t.Fatalf("a mux's update came back otherwise: %v\n%s", err, diff)
 		}
 		backend := model.HostBackend{
-			Endpoint: drawKey(t), Tunnel: drawAddr(t, true), HealthCheck: drawCheck(t),
+			SYNCookies: rapid.SampledFrom([]model.SYNCookies{model.SYNCookiesNever, model.SYNCookiesAuto, model.SYNCookiesAlways}).Draw(t, "host's syn cookies"),
+			Endpoint:   drawKey(t), Tunnel: drawAddr(t, true), HealthCheck: drawCheck(t),
 			Backend: netip.AddrPortFrom(drawAddr(t, true), drawPort(t)), Slot: 8191, Cookies: true,
 			Buckets: 256, Draining: []uint32{0, 17, 255}, Peers: []netip.Addr{drawAddr(t, true), drawAddr(t, false)},
 			Affinity: true, IdleTimeout: time.Minute, Fastpath: true, Leave: drawSources(t), Stay: drawSources(t), Tenant: "acme",
