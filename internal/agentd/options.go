@@ -44,8 +44,8 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	o.Node.Flags(flags, "name of this node, as backends name their host", "/var/lib/weir-agent")
 	flags.StringVar(&o.Uplink, "uplink", "", "interface towards the network, where the muxes' packets arrive (required)")
-	flags.IntVar(&o.MaxSessions, "max-sessions", agent.DefaultMaxSessions, "room for sessions; the longest idle ones make way")
-	flags.IntVar(&o.MaxVIP, "max-sessions-per-vip", 0, "sessions of one VIP at most (default: its own part of --max-sessions, and half of it as far as others leave that)")
+	flags.IntVar(&o.MaxSessions, "max-sessions", agent.DefaultMaxSessions, "room for sessions; the longest idle one is evicted")
+	flags.IntVar(&o.MaxVIP, "max-sessions-per-vip", 0, "most sessions of one VIP (default: its guaranteed share of --max-sessions, and up to half of the table while others leave room)")
 	flags.IntVar(&o.MaxRules, "max-rules", agent.DefaultMaxRules, "room for backends of this host")
 	o.Timeouts = agent.DefaultTimeouts()
 	flags.DurationVar(&o.Timeouts.SYN, "tcp-syn-timeout", o.Timeouts.SYN, "idle time that ends a TCP session before its handshake is done")
@@ -56,10 +56,10 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.DurationVar(&o.Timeouts.ICMP, "snat-icmp-timeout", o.Timeouts.ICMP, "idle time that ends a workload's own pings")
 	flags.IntVar(&o.SNATFlows, "max-snat-flows", agent.DefaultMaxSNATFlows, "room for workloads' own connections, half of it for those of one workload")
 	o.Hold = DefaultHoldBounds()
-	flags.IntVar(&o.Hold.Packets, "snat-hold-packets", o.Hold.Packets, "packets of a workload that may wait for a port")
-	flags.IntVar(&o.Hold.Bytes, "snat-hold-bytes", o.Hold.Bytes, "bytes of a workload's packets that may wait for a port")
-	flags.DurationVar(&o.Hold.Time, "snat-hold-time", o.Hold.Time, "how long a packet may wait for a port")
-	flags.BoolVar(&o.Sources, "check-sources", true, "drop what a workload sends from an address that does not live behind its interface")
+	flags.IntVar(&o.Hold.Packets, "snat-queue-packets", o.Hold.Packets, "most packets of a workload that wait for a port")
+	flags.IntVar(&o.Hold.Bytes, "snat-queue-bytes", o.Hold.Bytes, "most bytes of a workload's packets that wait for a port")
+	flags.DurationVar(&o.Hold.Time, "snat-queue-timeout", o.Hold.Time, "how long a packet waits for a port at most")
+	flags.BoolVar(&o.Sources, "anti-spoofing", true, "drop what a workload sends from an address that is not behind its interface")
 	flags.StringSliceVar(&o.Native, "native-prefixes", nil, "prefixes, separated by commas: addresses of the host itself that may be backends, beside the uplink's")
 	o.Telemetry.Flags(flags, telemetry.AgentListen)
 	daemon.PinPathFlag(cmd, &o.PinPath, DefaultPinPath)
@@ -74,7 +74,7 @@ func (o *Options) check() error {
 		return errors.New("read --uplink: is missing: name the interface that the muxes' packets arrive on")
 	}
 	if o.SNATFlows < 2 || min(o.Hold.Packets, o.Hold.Bytes) <= 0 || o.Hold.Time <= 0 {
-		return errors.New("read --max-snat-flows and the --snat-hold flags: must be positive")
+		return errors.New("read --max-snat-flows and the --snat-queue flags: must be positive")
 	}
 	if o.MaxSessions <= 0 || o.MaxRules <= 0 {
 		return errors.New("read --max-sessions and --max-rules: must be positive")

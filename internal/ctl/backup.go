@@ -112,7 +112,7 @@ func restoreCommand() *cobra.Command {
 run. It founds a new cluster: stop all managers of the old one for good, start this one,
 and have others join it with empty data directories.
 
-With --new-ca the cluster gets another CA. No certificate and no join token from before is
+With --rotate-ca the cluster gets another CA. No certificate and no join token from before is
 good any more: managers, hosts and muxes join with new tokens. Users' bearer tokens stay.`,
 		Example: `  weir restore weir.backup --data-dir /var/lib/weir --name m1`,
 		Args:    arguments(1, 1, "FILE"),
@@ -129,21 +129,28 @@ good any more: managers, hosts and muxes join with new tokens. Users' bearer tok
 		},
 	}
 	cmd.Flags().StringVar(&dir, "data-dir", "/var/lib/weir", "data `directory` of the manager, without a store yet")
-	cmd.Flags().BoolVar(&newCA, "new-ca", false, "leave the CA out, and all that it signed: the manager makes another")
+	cmd.Flags().BoolVar(&newCA, "rotate-ca", false, "leave the CA out, and all that it signed: the manager makes another")
 	cmd.Flags().StringVar(&name, "name", store.DefaultName, "`name` of the manager that will run on it")
 	return cmd
 }
 
-func newCACommand() *cobra.Command {
+func caCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "ca", Short: "Replace the CA of a cluster on an external etcd"}
+	group(cmd)
+	cmd.AddCommand(rotateCACommand())
+	return cmd
+}
+
+func rotateCACommand() *cobra.Command {
 	var cfg store.Config
 	cmd := &cobra.Command{
-		Use:   "new-ca",
+		Use:   "rotate",
 		Short: "Have the managers on an external etcd make another CA",
 		Long: `Take the CA out of an external etcd, while no manager runs. The first manager that is started
 then, with an empty data directory, makes another. No certificate and no join token from
 before is good any more: managers, hosts and muxes join with new tokens. What users have
-configured and their bearer tokens stay. With the embedded etcd: weir restore --new-ca.`,
-		Example: `  weir new-ca --etcd-endpoints https://etcd1:2379 --etcd-ca-file /etc/etcd/ca.pem`,
+configured and their bearer tokens stay. With the embedded etcd: weir restore --rotate-ca.`,
+		Example: `  weir ca rotate --etcd-endpoints https://etcd1:2379 --etcd-ca-file /etc/etcd/ca.pem`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), restoreTime)

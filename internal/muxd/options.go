@@ -54,7 +54,7 @@ type Options struct {
 
 	SYNFloodLeast, SYNFloodMost uint32
 
-	ShareOverload bool
+	FairDrop bool
 
 	MaxEndpoints, MaxBuckets, MaxBackends, MaxSNATPorts, MaxFlows, MaxVIPFlows, MaxSources int
 
@@ -84,19 +84,19 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.StringArrayVar(&o.Peers, "peer", nil, "router to announce to, as address=ADDRESS,as=NUMBER[,password-file=PATH][,bfd=INTERVAL]; repeatable")
 	flags.StringVar(&o.Announce, "announce", announceVIP, "what to announce: vip (a route for each VIP) or aggregate")
 	flags.StringArrayVar(&o.Aggregates, "aggregate", nil, "prefix to announce while a VIP lies in it; repeatable; with --announce aggregate")
-	flags.DurationVar(&o.HoldTime, "hold-time", bgp.DefaultHoldTime, "silence after which a BGP session is lost")
+	flags.DurationVar(&o.HoldTime, "bgp-hold-time", bgp.DefaultHoldTime, "silence after which a BGP session is lost")
 	flags.DurationVar(&o.GracefulRestart, "graceful-restart", 30*time.Second, "how long routers keep our routes while this program restarts; 0: not at all")
 	flags.DurationVar(&o.DrainTime, "drain-time", 2*time.Second, "how long to forward on after the routes are withdrawn, when stopped")
-	flags.Uint32Var(&o.SYNFloodLeast, "syn-flood-least", uint32(DefaultFloodLimits.Least), "SYNs a second of an endpoint below which nothing is a flood")
-	flags.Uint32Var(&o.SYNFloodMost, "syn-flood-most", uint32(DefaultFloodLimits.Most), "SYNs a second above which it may be one, whatever is usual")
-	flags.BoolVar(&o.ShareOverload, "share-overload", true, "drop, of what is too much for this mux, first what exceeds a tenant's share")
+	flags.Uint32Var(&o.SYNFloodLeast, "syn-flood-min-rate", uint32(DefaultFloodLimits.Least), "SYNs a second of an endpoint below which nothing is a flood")
+	flags.Uint32Var(&o.SYNFloodMost, "syn-flood-max-rate", uint32(DefaultFloodLimits.Most), "SYNs a second of an endpoint from which it is sampled for a flood, whatever its usual rate")
+	flags.BoolVar(&o.FairDrop, "fair-drop", true, "when this mux is overloaded, drop first what exceeds a tenant's fair share")
 	flags.IntVar(&o.MaxEndpoints, "max-endpoints", 0, "room for endpoints (default 16384)")
 	flags.IntVar(&o.MaxBuckets, "max-buckets", 0, "room for buckets of all endpoints (default 8388608)")
 	flags.IntVar(&o.MaxBackends, "max-backends", 0, "room for backends of all endpoints (default 262144)")
-	flags.IntVar(&o.MaxSNATPorts, "max-snat-ports", 0, "room for ports of VIPs that workloads leave as, 65536 each (default 4194304)")
-	flags.IntVar(&o.MaxFlows, "max-flows", 0, "flows to remember (default 1048576)")
+	flags.IntVar(&o.MaxSNATPorts, "max-snat-ports", 0, "room for source NAT ports, 65536 for each VIP with source NAT (default 4194304)")
+	flags.IntVar(&o.MaxFlows, "max-flows", 0, "room in the flow table (default 1048576)")
 	flags.IntVar(&o.MaxSources, "max-source-prefixes", 0, "prefixes in all lists of sources together (default 1048576)")
-	flags.IntVar(&o.MaxVIPFlows, "max-flows-per-vip", 0, "flows to remember of a VIP that sets no limit itself (default: half of --max-flows)")
+	flags.IntVar(&o.MaxVIPFlows, "max-flows-per-vip", 0, "most flows in the flow table of a VIP without flowLimit (default: half of --max-flows)")
 	o.Telemetry.Flags(flags, telemetry.MuxListen)
 	daemon.PinPathFlag(cmd, &o.PinPath, DefaultPinPath)
 }
@@ -168,7 +168,7 @@ func serve(ctx context.Context, o Options, s settings, observed *telemetry.Telem
 		SlowPathCounters: &counters,
 		Redirector:       redirector,
 		Floods:           FloodLimits{Least: float64(o.SYNFloodLeast), Most: float64(o.SYNFloodMost)},
-		Load:             netlink.NewLoad(o.Interface, datapath).Sample, NoShares: !o.ShareOverload,
+		Load:             netlink.NewLoad(o.Interface, datapath).Sample, NoShares: !o.FairDrop,
 		Redirects: func(ctx context.Context) error {
 			return serveRedirects(ctx, datapath, redirector, s.bgp.NextHop4, s.bgp.NextHop6)
 		},
@@ -256,7 +256,7 @@ func (o *Options) settings(find func(string) (netlink.Interface, error)) (s sett
 		return s, errors.New("read --max-endpoints, --max-buckets, --max-backends, --max-snat-ports, --max-flows, --max-flows-per-vip and --max-source-prefixes: must not be negative")
 	}
 	if o.SYNFloodLeast == 0 || o.SYNFloodMost < o.SYNFloodLeast {
-		return s, fmt.Errorf("read --syn-flood-least and --syn-flood-most: must be at least 1, and at most the other: %d, %d", o.SYNFloodLeast, o.SYNFloodMost)
+		return s, fmt.Errorf("read --syn-flood-min-rate and --syn-flood-max-rate: must be at least 1, and at most the other: %d, %d", o.SYNFloodLeast, o.SYNFloodMost)
 	}
 	if s.prefix4, s.prefix6, err = o.outer(); err != nil {
 		return s, err

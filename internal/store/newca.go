@@ -28,7 +28,7 @@ func forgetManagers() (ops []clientv3.Op) {
 // ForgetCA takes the CA out of the external etcd of cfg, of which no manager may run. What users have configured stays.
 func ForgetCA(ctx context.Context, cfg Config) error {
 	if len(cfg.Endpoints) == 0 {
-		return errors.New("the CA of an embedded store is replaced by weir restore --new-ca: name an external etcd with --etcd-endpoints")
+		return errors.New("the CA of an embedded store is replaced by weir restore --rotate-ca: name an external etcd with --etcd-endpoints")
 	}
 	if err := cfg.EtcdTLS.check(cfg.Endpoints); err != nil {
 		return err

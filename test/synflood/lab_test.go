@@ -61,7 +61,7 @@ func served(t *testing.T, lab *netlab.Lab, vip netip.Addr, requests int) {
 func TestSYNCookiesInTheLab(t *testing.T) {
 	lab := testlab.Up(t, netlab.Config{
 		Plan:     netlab.Plan{Name: "syn", Clients: 2, Muxes: 2, Hosts: 2, Workloads: 2},
-		MuxFlags: []string{"--syn-flood-least", fmt.Sprint(least)},
+		MuxFlags: []string{"--syn-flood-min-rate", fmt.Sprint(least)},
 	})
 	apply(t, lab, "always")
 	testlab.WaitServed(t, lab, vips...)
