@@ -68,6 +68,10 @@ func drawSources(t *rapid.T) []netip.Prefix {
 	return rapid.SampledFrom([][]netip.Prefix{nil, {netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("10.2.0.1/32")}}).Draw(t, "sources")
 }
 
+func drawSYNCookies(t *rapid.T) model.SYNCookies {
+	return rapid.SampledFrom([]model.SYNCookies{model.SYNCookiesNever, model.SYNCookiesAuto, model.SYNCookiesAlways}).Draw(t, "syn cookies")
+}
+
 func TestUpdatesComeBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		mux := MuxUpdate{
@@ -76,8 +80,7 @@ func TestUpdatesComeBack(t *testing.T) {
 			Endpoints: []model.MuxEndpoint{{
 				Key: drawKey(t), Tenant: "acme", Buckets: []model.Slot{1, 8191, 1, 1}, Previous: []model.Slot{0, 1, 0, 8191},
 				Cookies:    rapid.SampledFrom([]model.Cookies{model.CookiesOff, model.CookiesSettling, model.CookiesOn}).Draw(t, "cookies"),
-				SYNCookies: rapid.SampledFrom([]model.SYNCookies{model.SYNCookiesNever, model.SYNCookiesAuto, model.SYNCookiesAlways}).Draw(t, "syn cookies"),
-				Affinity:   rapid.Bool().Draw(t, "affinity"), Ping: rapid.Bool().Draw(t, "ping"),
+				SYNCookies: drawSYNCookies(t), Affinity: rapid.Bool().Draw(t, "affinity"), Ping: rapid.Bool().Draw(t, "ping"),
 				FlowLimit: rapid.Uint32().Draw(t, "limit"), IdleTimeout: time.Minute, Fastpath: drawFastpath(t), Allow: drawSources(t), Limits: &model.Limits{Packets: 1, Bytes: 2},
 				Backends: []model.MuxBackend{
 					{Slot: 1, Tunnel: drawAddr(t, true), Backend: netip.AddrPortFrom(drawAddr(t, false), drawPort(t))},
@@ -98,8 +101,7 @@ func TestUpdatesComeBack(t *testing.T) {
 			t.Fatalf("a mux's update came back otherwise: %v\n%s", err, diff)
 		}
 		backend := model.HostBackend{
-			SYNCookies: rapid.SampledFrom([]model.SYNCookies{model.SYNCookiesNever, model.SYNCookiesAuto, model.SYNCookiesAlways}).Draw(t, "host's syn cookies"),
-			Endpoint:   drawKey(t), Tunnel: drawAddr(t, true), HealthCheck: drawCheck(t),
+			SYNCookies: drawSYNCookies(t), Endpoint: drawKey(t), Tunnel: drawAddr(t, true), HealthCheck: drawCheck(t),
 			Backend: netip.AddrPortFrom(drawAddr(t, true), drawPort(t)), Slot: 8191, Cookies: true,
 			Buckets: 256, Draining: []uint32{0, 17, 255}, Peers: []netip.Addr{drawAddr(t, true), drawAddr(t, false)},
 			Affinity: true, IdleTimeout: time.Minute, Fastpath: true, Leave: drawSources(t), Stay: drawSources(t), Tenant: "acme",
