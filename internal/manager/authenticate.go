@@ -17,6 +17,7 @@ import (
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/audit"
+	"github.com/weirlb/weir/internal/connlimit"
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/store"
@@ -31,7 +32,7 @@ func (m *Manager) authenticate(next http.Handler, procedureOf func(*http.Request
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller := m.identify(r)
 		if !caller.Anonymous() {
-			prove(r.Context())
+			connlimit.Authenticated(r.Context())
 		}
 		c := audit.NewCall(caller)
 		m.handed(r)

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirlb/weir/internal/connlimit"
 	"github.com/weirlb/weir/internal/rpc/bound"
 )
 
@@ -29,24 +30,24 @@ func (m *Manager) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	gate := newGate(m.listener, m.unauthenticatedTime)
+	limited := connlimit.New(m.listener, m.unauthenticatedTime)
 	var group errgroup.Group
 	group.Go(func() error {
-		gate.run()
+		limited.Run()
 		return nil
 	})
 	defer group.Wait() //nolint:errcheck // there is none
 	defer m.listener.Close()
 
 	servers := []*http.Server{m.server(handler, bound.StreamsCertified, idleTimeout), m.server(handler, bound.StreamsOthers, m.unauthenticatedTime)}
-	listeners := []net.Listener{gate}
+	listeners := []net.Listener{limited}
 	if m.identity.Insecure() {
 		servers = servers[:1]
 	} else {
-		certified, others := newConnections(gate.Addr()), newConnections(gate.Addr())
+		certified, others := newConnections(limited.Addr()), newConnections(limited.Addr())
 		listeners = []net.Listener{certified, others}
 		group.Go(func() error {
-			m.handshakes(ctx, gate, certified, others)
+			m.handshakes(ctx, limited, certified, others)
 			return nil
 		})
 	}
@@ -85,7 +86,7 @@ func (m *Manager) server(handler http.Handler, streams int, idle time.Duration) 
 		},
 		ReadHeaderTimeout: m.unauthenticatedTime,
 		ErrorLog:          slog.NewLogLogger(m.log.Handler(), slog.LevelDebug),
-		ConnContext:       withVisitor,
+		ConnContext:       connlimit.WithConn,
 	}
 }
 
@@ -117,7 +118,7 @@ func (m *Manager) handshakes(ctx context.Context, l net.Listener, certified, oth
 		if err != nil {
 			return
 		}
-		go func() { // as many as the gate lets in
+		go func() { // as many as connlimit accepts
 			conn := tls.Server(accepted, config)
 			within, cancel := context.WithTimeout(ctx, m.unauthenticatedTime)
 			defer cancel()

@@ -30,7 +30,7 @@ func main() {
 	flag.IntVar(&b.requests, "requests", 10000, "requests of each class; a fifth from a single address")
 	flag.IntVar(&b.rounds, "rounds", 2, "turns that these are sent in")
 	flag.IntVar(&b.applies, "applies", 20, "applies that are timed in each turn, alone and meanwhile")
-	limit := flag.Duration("limit", 30*time.Minute, "how long the run may take")
+	limit := flag.Duration("limit", 2*time.Hour, "how long the run may take")
 	flag.Parse()
 	ctx, cancel := context.WithTimeout(context.Background(), *limit)
 	defer cancel()

@@ -1,4 +1,4 @@
-package manager
+package connlimit
 
 import (
 	"errors"
@@ -47,29 +47,29 @@ func (a *arrival) Read(p []byte) (int, error) {
 
 func (*arrival) Close() error { return nil }
 
-// gated runs a gate, and counts whom it serves by address.
-func gated(t *testing.T, serve func(*visitor)) (arrivals, func(netip.Addr) int) {
+// limited runs a Listener, and counts the connections that it accepts by source address.
+func limited(t *testing.T, serve func(*conn)) (arrivals, func(netip.Addr) int) {
 	t.Helper()
 	listener := make(arrivals)
-	g := newGate(listener, time.Hour)
+	l := New(listener, time.Hour)
 	var mu sync.Mutex
 	served := map[netip.Addr]int{}
-	go g.run()
+	go l.Run()
 	go func() {
 		for {
-			conn, err := g.Accept()
+			accepted, err := l.Accept()
 			if err != nil {
 				return
 			}
-			v, ok := conn.(*visitor)
+			c, ok := accepted.(*conn)
 			if !ok {
 				continue
 			}
 			mu.Lock()
-			served[v.Conn.(*arrival).from]++
+			served[c.Conn.(*arrival).from]++
 			mu.Unlock()
-			v.Read(make([]byte, 1))
-			serve(v)
+			c.Read(make([]byte, 1))
+			serve(c)
 		}
 	}()
 	t.Cleanup(func() { listener.Close() })
@@ -82,18 +82,18 @@ func gated(t *testing.T, serve func(*visitor)) (arrivals, func(netip.Addr) int) 
 }
 
 var (
-	stranger1 = netip.MustParseAddr("192.0.2.1")
-	another   = netip.MustParseAddr("192.0.2.2")
+	client1 = netip.MustParseAddr("192.0.2.1")
+	another = netip.MustParseAddr("192.0.2.2")
 )
 
-// Connections that end without a known caller are served at a rate, by address; nobody else waits for them.
-func TestHandshakesOfStrangersHaveARate(t *testing.T) {
+// Connections that end unauthenticated are accepted at a rate, by source address; no other address waits for them.
+func TestUnauthenticatedHandshakesHaveARate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		listener, served := gated(t, func(v *visitor) { v.Close() })
+		listener, served := limited(t, func(c *conn) { c.Close() })
 		for range 1000 {
-			listener <- &arrival{from: stranger1}
+			listener <- &arrival{from: client1}
 		}
-		if n := served(stranger1); n != bound.ConnectionsEach {
+		if n := served(client1); n != bound.ConnectionsEach {
 			t.Errorf("%d are served at once, want %d", n, bound.ConnectionsEach)
 		}
 		listener <- &arrival{from: another}
@@ -101,29 +101,29 @@ func TestHandshakesOfStrangersHaveARate(t *testing.T) {
 			t.Error("another address waits")
 		}
 		time.Sleep(10 * time.Second)
-		if n, want := served(stranger1), bound.ConnectionsEach+10*bound.HandshakesEach; n < want-5 || n > want {
+		if n, want := served(client1), bound.ConnectionsEach+10*bound.HandshakesEach; n < want-5 || n > want {
 			t.Errorf("%d are served in 10 s, want %d", n, want)
 		}
 	})
 }
 
-// Callers that are known have no rate, nor have connections that end without a word.
-func TestKnownCallersHaveNoRate(t *testing.T) {
-	for name, c := range map[string]struct {
+// Clients that authenticate have no rate, nor have connections that end without a byte.
+func TestAuthenticatedClientsHaveNoRate(t *testing.T) {
+	for name, test := range map[string]struct {
 		silent bool
-		serve  func(*visitor)
+		serve  func(*conn)
 	}{
-		"known":  {false, func(v *visitor) { v.prove(); v.Close() }},
-		"silent": {true, func(v *visitor) { v.Close() }},
+		"authenticated": {false, func(c *conn) { c.authenticated(); c.Close() }},
+		"silent":        {true, func(c *conn) { c.Close() }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				listener, served := gated(t, c.serve)
+				listener, served := limited(t, test.serve)
 				for range 1000 {
-					listener <- &arrival{from: stranger1, silent: c.silent}
+					listener <- &arrival{from: client1, silent: test.silent}
 				}
 				time.Sleep(time.Second) // some arrive while the places are taken
-				if n := served(stranger1); n != 1000 {
+				if n := served(client1); n != 1000 {
 					t.Errorf("%d of 1000 are served", n)
 				}
 			})
@@ -131,16 +131,16 @@ func TestKnownCallersHaveNoRate(t *testing.T) {
 	}
 }
 
-// Many addresses together have a rate. One that a known caller came from does not wait for it.
-func TestKnownAddressesDoNotWaitForStrangers(t *testing.T) {
+// Many source addresses together have a rate. One from which a client authenticated does not wait for it.
+func TestSourcesOfAuthenticatedClientsDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		knownOnce := false
-		listener, served := gated(t, func(v *visitor) {
-			if v.source == another.String() && !knownOnce {
-				knownOnce = true
-				v.prove()
+		once := false
+		listener, served := limited(t, func(c *conn) {
+			if c.source == another.String() && !once {
+				once = true
+				c.authenticated()
 			}
-			v.Close()
+			c.Close()
 		})
 		listener <- &arrival{from: another}
 		served(another)
