@@ -38,7 +38,7 @@ type SyncMuxRequest struct {
 	// The program has just started, and has taken over nothing yet: port requests do not wait for it before it answers.
 	Joins bool `protobuf:"varint,6,opt,name=joins,proto3" json:"joins,omitempty"`
 	// Ids of the chunks of prefix lists that the mux has.
-	PrefixChunks  []string `protobuf:"bytes,7,rep,name=prefix_chunks,json=prefixChunks,proto3" json:"prefix_chunks,omitempty"`
+	PrefixChunks  []string `protobuf:"bytes,8,rep,name=prefix_chunks,json=prefixChunks,proto3" json:"prefix_chunks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1243,7 +1243,7 @@ type MuxEndpoint struct {
 	FlowLimit uint32 `protobuf:"varint,10,opt,name=flow_limit,json=flowLimit,proto3" json:"flow_limit,omitempty"`
 	// Of the VIP, the same in all its endpoints. Left out: connections stay with the muxes.
 	Fastpath *Fastpath `protobuf:"bytes,11,opt,name=fastpath,proto3" json:"fastpath,omitempty"`
-	// "auto", "always" or "never"; left out by a manager that knows no SYN cookies: "never".
+	// "auto", "always" or "never"; left out: "never".
 	SynCookies string `protobuf:"bytes,12,opt,name=syn_cookies,json=synCookies,proto3" json:"syn_cookies,omitempty"`
 	// Prefixes of sources that may come, all if there are none, and of those that may not.
 	Allow []string `protobuf:"bytes,13,rep,name=allow,proto3" json:"allow,omitempty"`
@@ -3025,7 +3025,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"generation\x12\x18\n" +
 	"\acluster\x18\f \x01(\x06R\acluster\x12\x14\n" +
 	"\x05joins\x18\x06 \x01(\bR\x05joins\x12#\n" +
-	"\rprefix_chunks\x18\a \x03(\tR\fprefixChunks\"\xeb\x06\n" +
+	"\rprefix_chunks\x18\b \x03(\tR\fprefixChunks\"\xeb\x06\n" +
 	"\x0fSyncMuxResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +

@@ -59,7 +59,7 @@ func TestFramesOfUnknownTypesAreNotLost(t *testing.T) {
 	must(t, err)
 	lost := -1.0
 	for line := range strings.Lines(metrics) {
-		if value, is := strings.CutPrefix(line, "weir_mux_lost_packets_total "); is {
+		if value, is := strings.CutPrefix(line, "weir_mux_interface_dropped_packets_total "); is {
 			lost, err = strconv.ParseFloat(strings.TrimSpace(value), 64)
 			must(t, err)
 		}

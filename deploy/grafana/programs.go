@@ -5,7 +5,7 @@ const chosen = `{instance=~"$instance"}`
 func managers() dashboard {
 	return dashboard{uid: "weir-manager", title: "Weir: managers", program: "weir-manager", rows: []row{
 		{"Leader", []panel{
-			graph("Leads", "1 on the manager that writes.", "short", query{`weir_manager_leader` + chosen, "{{instance}}"}),
+			graph("Leader", "1 on the manager that writes.", "short", query{`weir_manager_leader` + chosen, "{{instance}}"}),
 			graph("Epoch", "It grows with every new leader.", "short", query{`weir_manager_epoch` + chosen, "{{instance}}"}),
 			graph("Generation", "Desired, and published to muxes.", "short",
 				query{`weir_manager_generation` + chosen, "{{instance}} desired"}, query{`weir_manager_published_generation` + chosen, "{{instance}} published"}),
@@ -13,28 +13,28 @@ func managers() dashboard {
 		{"API", []panel{
 			graph("Calls", "By procedure.", "reqps", query{`sum by (procedure) (rate(weir_manager_api_requests_total` + chosen + `[$__rate_interval]))`, "{{procedure}}"}),
 			graph("Calls that failed", "By code.", "reqps", query{`sum by (code) (rate(weir_manager_api_requests_total{instance=~"$instance",code!="ok"}[$__rate_interval]))`, "{{code}}"}),
-			graph("Time of calls", "Streams left out.", "s", quantiles("weir_manager_api_request_duration_seconds", chosen, "procedure")...),
+			graph("Duration of calls", "Without streams.", "s", quantiles("weir_manager_api_request_duration_seconds", chosen, "procedure")...),
 		}},
 		{"Nodes", []panel{
-			graph("Streams", "Open with this manager.", "short", query{`weir_manager_streams` + chosen, "{{instance}} {{role}}"}),
-			graph("Behind, or refusing", "Connected nodes that do not run what they are to run.", "short",
+			graph("Streams", "Open to this manager.", "short", query{`weir_manager_streams` + chosen, "{{instance}} {{role}}"}),
+			graph("Behind, or rejecting", "Connected nodes that do not run the published generation.", "short",
 				query{`max by (role) (weir_manager_nodes_behind` + chosen + `)`, "behind {{role}}"},
-				query{`max by (role) (weir_manager_nodes_rejecting` + chosen + `)`, "refuse {{role}}"}),
-			graph("From send to report", "By role.", "s", quantiles("weir_manager_sync_duration_seconds", chosen, "role")...),
+				query{`max by (role) (weir_manager_nodes_rejecting` + chosen + `)`, "rejecting {{role}}"}),
+			graph("Time to acknowledge", "By role.", "s", quantiles("weir_manager_sync_duration_seconds", chosen, "role")...),
 		}},
 		{"Source NAT", []panel{
-			graph("Port requests", "By what became of them.", "reqps", query{`sum by (result) (rate(weir_manager_port_requests_total` + chosen + `[$__rate_interval]))`, "{{result}}"}),
-			graph("Time of port requests", "Of those that were granted.", "s", quantiles("weir_manager_port_request_duration_seconds", chosen, "instance")...),
-			graph("Ports", "That workloads have.", "short", query{`max(weir_manager_snat_ports` + chosen + `)`, "ports"}),
-			graph("Differences", "That the audit found, and mended.", "short", query{`sum by (role) (increase(weir_manager_port_faults_total` + chosen + `[$__rate_interval]))`, "{{role}}"}),
+			graph("Port requests", "By result.", "reqps", query{`sum by (result) (rate(weir_manager_snat_port_requests_total` + chosen + `[$__rate_interval]))`, "{{result}}"}),
+			graph("Duration of port requests", "Granted ones.", "s", quantiles("weir_manager_snat_port_request_duration_seconds", chosen, "instance")...),
+			graph("Ports", "Allocated to workloads.", "short", query{`max(weir_manager_snat_ports` + chosen + `)`, "ports"}),
+			graph("Drift", "Differences from the store that the audit found and repaired.", "short", query{`sum by (role) (increase(weir_manager_snat_drift_total` + chosen + `[$__rate_interval]))`, "{{role}}"}),
 		}},
 		{"Store", []panel{
-			graph("Time of etcd's calls", "By operation.", "s", quantiles("weir_manager_store_duration_seconds", chosen, "operation")...),
-			graph("Database", "Size, part in use, and bound.", "bytes",
+			graph("Duration of etcd calls", "By operation.", "s", quantiles("weir_manager_store_request_duration_seconds", chosen, "operation")...),
+			graph("Database", "Size, part in use, and quota.", "bytes",
 				query{`weir_manager_store_db_bytes` + chosen, "{{instance}} size"},
 				query{`weir_manager_store_db_used_bytes` + chosen, "{{instance}} in use"},
-				query{`weir_manager_store_db_quota_bytes` + chosen, "{{instance}} bound"}),
-			graph("Time of the disk's syncs", "Of the embedded etcd's log. More than 10 ms slows every change down.", "s", quantiles("etcd_disk_wal_fsync_duration_seconds", chosen, "instance")...),
+				query{`weir_manager_store_db_quota_bytes` + chosen, "{{instance}} quota"}),
+			graph("Duration of fsync", "Of the embedded etcd's log. More than 10 ms slows every change down.", "s", quantiles("etcd_disk_wal_fsync_duration_seconds", chosen, "instance")...),
 		}},
 		{"Process", []panel{
 			graph("Memory", "Resident.", "bytes", query{`process_resident_memory_bytes` + chosen, "{{instance}}"}),
@@ -47,15 +47,15 @@ func managers() dashboard {
 func muxes() dashboard {
 	return dashboard{uid: "weir-mux", title: "Weir: muxes", program: "weir-mux", rows: []row{
 		{"Packets", []panel{
-			graph("By verdict", "What became of them.", "pps", query{`sum by (verdict) (rate(weir_mux_packets_total` + chosen + `[$__rate_interval])) > 0`, "{{verdict}}"}),
-			graph("Drops", "By why.", "pps", query{`sum by (instance, verdict) (rate(weir_mux_packets_total{instance=~"$instance",verdict=~"drop_.*"}[$__rate_interval])) > 0`, "{{instance}} {{verdict}}"}),
+			graph("By verdict", "", "pps", query{`sum by (verdict) (rate(weir_mux_packets_total` + chosen + `[$__rate_interval])) > 0`, "{{verdict}}"}),
+			graph("Drops", "By verdict.", "pps", query{`sum by (instance, verdict) (rate(weir_mux_packets_total{instance=~"$instance",verdict=~"drop_.*"}[$__rate_interval])) > 0`, "{{instance}} {{verdict}}"}),
 			graph("The ten busiest endpoints", "Packets.", "pps", query{`topk(10, sum by (vip, protocol, port) (rate(weir_mux_endpoint_packets_total` + chosen + `[$__rate_interval])))`, "{{vip}} {{protocol}} {{port}}"}),
 			graph("The ten busiest endpoints", "Bytes.", "Bps", query{`topk(10, sum by (vip, protocol, port) (rate(weir_mux_endpoint_bytes_total` + chosen + `[$__rate_interval])))`, "{{vip}} {{protocol}} {{port}}"}),
-			graph("Slow path", "Packets that the program hands over.", "pps", query{`sum by (reason) (rate(weir_mux_slow_path_packets_total` + chosen + `[$__rate_interval]))`, "{{reason}}"}),
-			graph("Slow path: frames", "What became of them, and how many are held.", "pps",
+			graph("Slow path", "Packets from the fast path.", "pps", query{`sum by (reason) (rate(weir_mux_slow_path_packets_total` + chosen + `[$__rate_interval]))`, "{{reason}}"}),
+			graph("Slow path: frames", "By result, and fragments that are queued.", "pps",
 				query{`sum by (result) (rate(weir_mux_slow_path_frames_total` + chosen + `[$__rate_interval]))`, "{{result}}"},
-				query{`weir_mux_slow_path_held` + chosen, "held {{instance}}"}),
-			graph("Fastpath", "What hosts are told of connections that may leave the muxes.", "pps", query{`sum by (result) (rate(weir_mux_redirects_total` + chosen + `[$__rate_interval]))`, "{{result}}"}),
+				query{`weir_mux_slow_path_queued_fragments` + chosen, "queued {{instance}}"}),
+			graph("Fastpath", "Redirects to hosts.", "pps", query{`sum by (result) (rate(weir_mux_redirects_total` + chosen + `[$__rate_interval]))`, "{{result}}"}),
 		}},
 		{"Routers", []panel{
 			graph("BGP sessions", "1: established.", "short", query{`weir_mux_bgp_session_up` + chosen, "{{instance}} {{peer}}"}),
@@ -64,17 +64,17 @@ func muxes() dashboard {
 				query{`weir_mux_bgp_routes` + chosen, "{{instance}} {{peer}}"}, query{`weir_mux_vips` + chosen, "{{instance}} VIPs"}),
 		}},
 		{"Tables", []panel{
-			graph("Generation", "That runs.", "short", query{`weir_mux_generation` + chosen, "{{instance}}"}),
-			graph("Use", "Part of each table that is used.", "percentunit", query{`weir_mux_table_rows` + chosen + ` / weir_mux_table_size` + chosen, "{{instance}} {{table}}"}),
-			graph("Time to apply", "What came from the manager; taking a VIP away includes the wait until routers know.", "s", quantiles("weir_mux_apply_duration_seconds", chosen, "result")...),
-			graph("Flows", "Remembered, by state.", "short", query{`sum by (instance, state) (weir_mux_flows` + chosen + `)`, "{{instance}} {{state}}"}),
+			graph("Generation", "In force.", "short", query{`weir_mux_generation` + chosen, "{{instance}}"}),
+			graph("Use", "Part of each table in use.", "percentunit", query{`weir_mux_table_rows` + chosen + ` / weir_mux_table_capacity` + chosen, "{{instance}} {{table}}"}),
+			graph("Time to apply", "A message of the manager; removing a VIP includes the wait for routers.", "s", quantiles("weir_mux_apply_duration_seconds", chosen, "result")...),
+			graph("Flows", "In the flow table, by state.", "short", query{`sum by (instance, state) (weir_mux_flows` + chosen + `)`, "{{instance}} {{state}}"}),
 			graph("VIPs near their limit of flows", "Part of the limit, the ten fullest.", "percentunit", query{`topk(10, weir_mux_flows{instance=~"$instance",state="trusted"} / on (instance, vip) weir_mux_flow_limit` + chosen + `)`, "{{instance}} {{vip}}"}),
-			graph("Hosts", "Without a known next hop.", "short", query{`weir_mux_hosts{instance=~"$instance",reachable="false"}`, "{{instance}}"}),
+			graph("Hosts", "Whose next hop is unresolved.", "short", query{`weir_mux_hosts{instance=~"$instance",reachable="false"}`, "{{instance}}"}),
 		}},
 		{"Manager", []panel{
 			graph("Stream", "1: open.", "short", query{`weir_mux_stream_connected` + chosen, "{{instance}}"}),
 			graph("Breaks", "Streams that broke.", "short", query{`increase(weir_mux_stream_breaks_total` + chosen + `[$__rate_interval])`, "{{instance}}"}),
-			graph("Warnings", "Lines of trouble: read them in the status of the node.", "short", query{`weir_mux_warnings` + chosen, "{{instance}}"}),
+			graph("Warnings", "See the status of the node.", "short", query{`weir_mux_warnings` + chosen, "{{instance}}"}),
 		}},
 	}}
 }
@@ -82,30 +82,30 @@ func muxes() dashboard {
 func hosts() dashboard {
 	return dashboard{uid: "weir-agent", title: "Weir: hosts", program: "weir-agent", rows: []row{
 		{"Packets", []panel{
-			graph("By verdict", "What became of them.", "pps", query{`sum by (verdict) (rate(weir_agent_packets_total` + chosen + `[$__rate_interval])) > 0`, "{{verdict}}"}),
-			graph("Drops", "By why.", "pps", query{`sum by (instance, verdict) (rate(weir_agent_packets_total{instance=~"$instance",verdict=~"drop_.*"}[$__rate_interval])) > 0`, "{{instance}} {{verdict}}"}),
+			graph("By verdict", "", "pps", query{`sum by (verdict) (rate(weir_agent_packets_total` + chosen + `[$__rate_interval])) > 0`, "{{verdict}}"}),
+			graph("Drops", "By verdict.", "pps", query{`sum by (instance, verdict) (rate(weir_agent_packets_total{instance=~"$instance",verdict=~"drop_.*"}[$__rate_interval])) > 0`, "{{instance}} {{verdict}}"}),
 			graph("Bytes", "By host.", "Bps", query{`sum by (instance) (rate(weir_agent_bytes_total` + chosen + `[$__rate_interval]))`, "{{instance}}"}),
 		}},
 		{"Sessions", []panel{
-			graph("Use", "Part of the room for sessions.", "percentunit", query{`weir_agent_sessions` + chosen + ` / weir_agent_sessions_max` + chosen, "{{instance}}"}),
-			graph("VIPs near their quota of sessions", "Part of what each may have, the ten fullest.", "percentunit", query{`topk(10, weir_agent_vip_sessions{instance=~"$instance",state="confirmed"} / on (instance, vip) weir_agent_vip_session_limit` + chosen + `)`, "{{instance}} {{vip}}"}),
+			graph("Use", "Part of the session table in use.", "percentunit", query{`weir_agent_sessions` + chosen + ` / weir_agent_session_capacity` + chosen, "{{instance}}"}),
+			graph("VIPs near their limit of sessions", "Part of the limit, the ten fullest.", "percentunit", query{`topk(10, weir_agent_vip_sessions{instance=~"$instance",state="confirmed"} / on (instance, vip) weir_agent_vip_session_limit` + chosen + `)`, "{{instance}} {{vip}}"}),
 			graph("The ten busiest backends", "Sessions.", "short", query{`topk(10, weir_agent_backend_sessions` + chosen + `)`, "{{vip}} {{port}} {{tunnel}}"}),
-			graph("Live by chaining", "Sessions whose bucket went to another backend.", "short", query{`sum by (instance) (weir_agent_backend_sessions_draining` + chosen + `)`, "{{instance}}"}),
-			graph("Ended, asked to speak", "Idle sessions that ended; silent workloads that were asked.", "short",
+			graph("Daisy chaining", "Sessions whose bucket moved to another backend.", "short", query{`sum by (instance) (weir_agent_backend_sessions_draining` + chosen + `)`, "{{instance}}"}),
+			graph("Idle sessions", "Sessions that ended as idle, and keepalive probes to silent workloads.", "short",
 				query{`rate(weir_agent_sessions_ended_total` + chosen + `[$__rate_interval])`, "{{instance}} ended"},
-				query{`rate(weir_agent_keepalives_total` + chosen + `[$__rate_interval])`, "{{instance}} asked"}),
-			graph("Fastpath", "Connections that have left the muxes.", "short", query{`sum by (instance, state) (weir_agent_fastpath_connections` + chosen + `)`, "{{instance}} {{state}}"}),
-			graph("Fastpath: messages", "What came of them.", "pps", query{`sum by (result) (rate(weir_agent_fastpath_messages_total` + chosen + `[$__rate_interval]))`, "{{result}}"}),
+				query{`rate(weir_agent_keepalives_total` + chosen + `[$__rate_interval])`, "{{instance}} probed"}),
+			graph("Fastpath", "Connections between hosts, by state.", "short", query{`sum by (instance, state) (weir_agent_fastpath_connections` + chosen + `)`, "{{instance}} {{state}}"}),
+			graph("Fastpath: messages", "By result.", "pps", query{`sum by (result) (rate(weir_agent_fastpath_messages_total` + chosen + `[$__rate_interval]))`, "{{result}}"}),
 		}},
 		{"Backends", []panel{
 			graph("Unhealthy", "By their checks.", "short", query{`count by (instance) (weir_agent_backend_healthy` + chosen + ` == 0)`, "{{instance}}"}),
-			graph("Time of checks", "By result.", "s", quantiles("weir_agent_health_check_duration_seconds", chosen, "result")...),
+			graph("Duration of checks", "By result.", "s", quantiles("weir_agent_health_check_duration_seconds", chosen, "result")...),
 			graph("Not found", "Backends whose address is not on this host.", "short", query{`weir_agent_backends_missing` + chosen, "{{instance}}"}),
 		}},
 		{"Manager", []panel{
 			graph("Stream", "1: open.", "short", query{`weir_agent_stream_connected` + chosen, "{{instance}}"}),
-			graph("Generation", "That runs.", "short", query{`weir_agent_generation` + chosen, "{{instance}}"}),
-			graph("Time to apply", "What came from the manager.", "s", quantiles("weir_agent_apply_duration_seconds", chosen, "result")...),
+			graph("Generation", "In force.", "short", query{`weir_agent_generation` + chosen, "{{instance}}"}),
+			graph("Time to apply", "A message of the manager.", "s", quantiles("weir_agent_apply_duration_seconds", chosen, "result")...),
 		}},
 	}}
 }

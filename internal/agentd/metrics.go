@@ -15,38 +15,38 @@ import (
 // metrics are what a host tells, beside those of its stream and its checks. Their labels take values
 // from what lives on the host and the names of verdicts alone.
 var metrics = []telemetry.Metric{
-	{Name: "weir_agent_packets_total", Help: "Packets by what became of them.", Labels: []string{"verdict"}},
-	{Name: "weir_agent_bytes_total", Help: "Bytes of packets by what became of them.", Labels: []string{"verdict"}},
-	{Name: "weir_agent_datagrams_lost_total", Help: "Datagrams that leave in fragments and were forgotten early, for the same tenant's or another's.", Labels: []string{"reason"}},
-	{Name: "weir_agent_generation", Help: "Generation of the rules that run."},
-	{Name: "weir_agent_rejected_generation", Help: "Generation that was refused since; 0: none."},
+	{Name: "weir_agent_packets_total", Help: "Packets by verdict.", Labels: []string{"verdict"}},
+	{Name: "weir_agent_bytes_total", Help: "Bytes of packets by verdict.", Labels: []string{"verdict"}},
+	{Name: "weir_agent_datagrams_evicted_total", Help: "Fragmented datagrams of workloads whose state was evicted early, by whose datagrams took the room: the same tenant's or another's.", Labels: []string{"reason"}},
+	{Name: "weir_agent_generation", Help: "Generation of the rules in force."},
+	{Name: "weir_agent_rejected_generation", Help: "Newer generation that was rejected; 0: none."},
 	{Name: "weir_agent_backends", Help: "Backends of this host."},
-	{Name: "weir_agent_backends_missing", Help: "Addresses of backends that were not found on this host."},
-	{Name: "weir_agent_muxes", Help: "Addresses and prefixes that packets are accepted from."},
+	{Name: "weir_agent_backends_missing", Help: "Backends whose address was not found on this host."},
+	{Name: "weir_agent_muxes", Help: "Outer source addresses and prefixes of muxes that packets are accepted from."},
 	{Name: "weir_agent_sessions", Help: "Sessions at the last sweep."},
-	{Name: "weir_agent_sessions_max", Help: "Sessions that there is room for."},
-	{Name: "weir_agent_sessions_ended_total", Help: "Sessions that sweeps ended because they were idle."},
-	{Name: "weir_agent_vip_sessions", Help: "Sessions of a VIP at the last sweep: proven or new.", Labels: []string{"vip", "state"}},
-	{Name: "weir_agent_vip_session_limit", Help: "Confirmed sessions that a VIP may have, as long as others leave room.", Labels: []string{"vip"}},
+	{Name: "weir_agent_session_capacity", Help: "Sessions that the table has room for."},
+	{Name: "weir_agent_sessions_ended_total", Help: "Sessions that ended because they were idle."},
+	{Name: "weir_agent_vip_sessions", Help: "Sessions of a VIP at the last sweep: confirmed or new.", Labels: []string{"vip", "state"}},
+	{Name: "weir_agent_vip_session_limit", Help: "Most confirmed sessions of a VIP, while others leave room.", Labels: []string{"vip"}},
 	{Name: "weir_agent_backend_sessions", Help: "Sessions of a backend at the last sweep.", Labels: backendLabels},
-	{Name: "weir_agent_backend_sessions_without_cookie", Help: "Sessions that muxes find by flow table and bucket alone.", Labels: backendLabels},
-	{Name: "weir_agent_backend_sessions_draining", Help: "Sessions that live by chaining: their bucket went to another backend.", Labels: backendLabels},
-	{Name: "weir_agent_backend_healthy", Help: "1 while the backend's checks say that it is healthy. Only of those that are checked.", Labels: []string{"vip", "protocol", "port", "backend"}},
-	{Name: "weir_agent_keepalives_total", Help: "Silent workloads that were asked to speak to their clients."},
-	{Name: "weir_agent_keepalive_failures_total", Help: "Rounds of such questions that failed."},
-	{Name: "weir_agent_snat_ports", Help: "Ports that a workload has of its VIP.", Labels: portLabels},
-	{Name: "weir_agent_snat_ports_in_use", Help: "Ports that a workload's own connections use.", Labels: portLabels},
-	{Name: "weir_agent_snat_flows", Help: "Connections of a workload's own.", Labels: portLabels},
-	{Name: "weir_agent_snat_held", Help: "Packets of a workload that wait for a port.", Labels: portLabels},
-	{Name: "weir_agent_snat_requests_total", Help: "Requests for ports that were made to the manager.", Labels: portLabels},
-	{Name: "weir_agent_snat_begun_total", Help: "Connections that found a port at once.", Labels: portLabels},
-	{Name: "weir_agent_snat_waited_total", Help: "Connections that waited for a port.", Labels: portLabels},
-	{Name: "weir_agent_snat_exhausted_total", Help: "Packets that found no port and waited in vain, or not at all.", Labels: portLabels},
-	{Name: "weir_agent_snat_tenant_rows", Help: "Rows that a tenant has of the table of source NAT that it is nearest to the end of.", Labels: []string{"tenant"}},
-	{Name: "weir_agent_snat_tenant_row_limit", Help: "Rows that it may have of that table, as long as others leave room.", Labels: []string{"tenant"}},
-	{Name: "weir_agent_fastpath_connections", Help: "Connections that have left the muxes, at the last sweep.", Labels: []string{"state"}},
-	{Name: "weir_agent_fastpath_messages_total", Help: "What came of messages and of connections that left the muxes.", Labels: []string{"result"}},
-	{Name: "weir_agent_warnings", Help: "Lines of trouble that the agent reports."},
+	{Name: "weir_agent_backend_sessions_without_cookie", Help: "Sessions without a cookie, which muxes find by flow table and bucket alone.", Labels: backendLabels},
+	{Name: "weir_agent_backend_sessions_draining", Help: "Sessions that depend on daisy chaining: their bucket moved to another backend.", Labels: backendLabels},
+	{Name: "weir_agent_backend_healthy", Help: "1 while the backend is healthy by its checks. Only of checked backends.", Labels: []string{"vip", "protocol", "port", "backend"}},
+	{Name: "weir_agent_keepalives_total", Help: "Keepalive probes to workloads that were silent."},
+	{Name: "weir_agent_keepalive_failures_total", Help: "Rounds of keepalive probes that failed."},
+	{Name: "weir_agent_snat_ports", Help: "Source NAT ports that are allocated to a workload.", Labels: portLabels},
+	{Name: "weir_agent_snat_ports_in_use", Help: "Source NAT ports that a workload's connections use.", Labels: portLabels},
+	{Name: "weir_agent_snat_flows", Help: "Source NAT flows of a workload.", Labels: portLabels},
+	{Name: "weir_agent_snat_queued_packets", Help: "Packets of a workload that are queued for a port.", Labels: portLabels},
+	{Name: "weir_agent_snat_requests_total", Help: "Port requests to the manager.", Labels: portLabels},
+	{Name: "weir_agent_snat_flows_created_total", Help: "Source NAT flows that were created with a port at hand.", Labels: portLabels},
+	{Name: "weir_agent_snat_flows_queued_total", Help: "Source NAT flows whose first packet was queued for a port.", Labels: portLabels},
+	{Name: "weir_agent_snat_exhausted_total", Help: "Packets that got no port: dropped or rejected, after queueing or at once.", Labels: portLabels},
+	{Name: "weir_agent_snat_tenant_rows", Help: "Rows of a tenant in the source NAT table of which it uses most of its limit.", Labels: []string{"tenant"}},
+	{Name: "weir_agent_snat_tenant_row_limit", Help: "Most rows of the tenant in that table, while others leave room.", Labels: []string{"tenant"}},
+	{Name: "weir_agent_fastpath_connections", Help: "Fastpath connections at the last sweep, by state.", Labels: []string{"state"}},
+	{Name: "weir_agent_fastpath_messages_total", Help: "Fastpath messages and connections, by result.", Labels: []string{"result"}},
+	{Name: "weir_agent_warnings", Help: "Warnings that the agent reports."},
 }
 
 var portLabels = []string{"vip", "workload"}
@@ -69,7 +69,7 @@ func (a *Agent) observe() {
 		a.ports.sample(to)
 		sampleHealth(to, a.checks.findings())
 		a.direct.sample(to)
-		telemetry.Put(to, "weir_agent_sessions_max", a.config.MaxSessions)
+		telemetry.Put(to, "weir_agent_session_capacity", a.config.MaxSessions)
 		telemetry.Put(to, "weir_agent_keepalives_total", a.asked.Load())
 		telemetry.Put(to, "weir_agent_keepalive_failures_total", a.unasked.Load())
 	}))
@@ -88,10 +88,10 @@ func (a *Agent) samplePackets(to *telemetry.Sample) {
 	}
 	lost, err := a.config.Datapath.LostDatagrams()
 	if err != nil {
-		to.Fail("weir_agent_datagrams_lost_total", err)
+		to.Fail("weir_agent_datagrams_evicted_total", err)
 	}
 	for whose, n := range lost {
-		telemetry.Put(to, "weir_agent_datagrams_lost_total", n, whose)
+		telemetry.Put(to, "weir_agent_datagrams_evicted_total", n, whose)
 	}
 }
 

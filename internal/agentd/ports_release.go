@@ -174,10 +174,10 @@ func (p *ports) sample(to *telemetry.Sample) {
 		telemetry.Put(to, "weir_agent_snat_ports", use.GetRanges()*model.RangePorts, vip, workload)
 		telemetry.Put(to, "weir_agent_snat_ports_in_use", use.GetPortsInUse(), vip, workload)
 		telemetry.Put(to, "weir_agent_snat_flows", use.GetFlows(), vip, workload)
-		telemetry.Put(to, "weir_agent_snat_held", use.GetHeld(), vip, workload)
+		telemetry.Put(to, "weir_agent_snat_queued_packets", use.GetHeld(), vip, workload)
 		telemetry.Put(to, "weir_agent_snat_requests_total", use.GetRequests(), vip, workload)
-		telemetry.Put(to, "weir_agent_snat_begun_total", use.GetFlowsLocal(), vip, workload)
-		telemetry.Put(to, "weir_agent_snat_waited_total", use.GetFlowsWaited(), vip, workload)
+		telemetry.Put(to, "weir_agent_snat_flows_created_total", use.GetFlowsLocal(), vip, workload)
+		telemetry.Put(to, "weir_agent_snat_flows_queued_total", use.GetFlowsWaited(), vip, workload)
 		telemetry.Put(to, "weir_agent_snat_exhausted_total", use.GetExhausted(), vip, workload)
 	}
 }

@@ -18,20 +18,20 @@ import (
 // their own, which are few; hosts are counted.
 var metrics = []telemetry.Metric{
 	{Name: "weir_manager_generation", Help: "Generation of the desired state, as this manager has it."},
-	{Name: "weir_manager_published_generation", Help: "Generation that muxes are sent: hosts have what it needs of them."},
+	{Name: "weir_manager_published_generation", Help: "Generation that muxes are sent: hosts have acknowledged what it needs of them."},
 	{Name: "weir_manager_leader", Help: "1 while this manager leads: it writes the desired state."},
 	{Name: "weir_manager_epoch", Help: "Epoch of the newest leader that this manager knows."},
 	{Name: "weir_manager_vips", Help: "VIPs."},
 	{Name: "weir_manager_endpoints", Help: "Endpoints of all VIPs."},
 	{Name: "weir_manager_backends", Help: "Backends of all endpoints, by their health.", Labels: []string{"health"}},
-	{Name: "weir_manager_endpoints_without_backends", Help: "Endpoints none of whose backends is healthy or unchecked."},
-	{Name: "weir_manager_mitigated_vips", Help: "VIPs by the last step of their overload policy that is in force.", Labels: []string{"action"}},
-	{Name: "weir_manager_nodes", Help: "Registered nodes, by whether their stream is open with any manager.", Labels: []string{"role", "connected"}},
-	{Name: "weir_manager_nodes_rejecting", Help: "Nodes that refuse what they were sent.", Labels: []string{"role"}},
-	{Name: "weir_manager_nodes_behind", Help: "Connected nodes that do not run what they are to run.", Labels: []string{"role"}},
-	{Name: "weir_manager_snat_workloads", Help: "Workloads that leave as VIPs."},
-	{Name: "weir_manager_snat_ports", Help: "Ports that these have."},
-	{Name: "weir_manager_mux_connected", Help: "1 while the mux's stream is open with any manager.", Labels: []string{"mux"}},
+	{Name: "weir_manager_endpoints_without_backends", Help: "Endpoints without a backend that is healthy or unchecked."},
+	{Name: "weir_manager_overload_vips", Help: "VIPs under an overload action, by the strongest action in force.", Labels: []string{"action"}},
+	{Name: "weir_manager_nodes", Help: "Registered nodes, by whether their stream is open to any manager.", Labels: []string{"role", "connected"}},
+	{Name: "weir_manager_nodes_rejecting", Help: "Nodes that rejected their newest generation.", Labels: []string{"role"}},
+	{Name: "weir_manager_nodes_behind", Help: "Connected nodes that do not run the published generation yet.", Labels: []string{"role"}},
+	{Name: "weir_manager_snat_workloads", Help: "Workloads with source NAT."},
+	{Name: "weir_manager_snat_ports", Help: "Source NAT ports that are allocated to workloads."},
+	{Name: "weir_manager_mux_connected", Help: "1 while the mux's stream is open to any manager.", Labels: []string{"mux"}},
 	{Name: "weir_manager_mux_generation", Help: "Generation that the mux runs.", Labels: []string{"mux"}},
 	{Name: "weir_manager_mux_seen_timestamp_seconds", Help: "When the mux last reported; 0: never.", Labels: []string{"mux"}},
 }
@@ -60,25 +60,25 @@ type meters struct {
 func newMeters() *meters {
 	m := &meters{
 		silenceIgnored: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "weir_manager_silence_ignored", Help: "1 while most hosts are silent, so that this manager, which leads, takes none out.",
+			Name: "weir_manager_host_failover_suspended", Help: "1 while this leader takes no silent host out of service, because most hosts are silent.",
 		}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_manager_api_requests_total", Help: "Calls of the API by procedure, or method and path of REST, and code.",
+			Name: "weir_manager_api_requests_total", Help: "API calls by procedure, or by method and path of REST, and status code.",
 		}, []string{"procedure", "code"}),
-		took: telemetry.Seconds("weir_manager_api_request_duration_seconds", "Time that calls of the API took, streams left out.", "procedure"),
+		took: telemetry.Seconds("weir_manager_api_request_duration_seconds", "Duration of API calls, without streams.", "procedure"),
 		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "weir_manager_streams", Help: "Streams of nodes that are open with this manager.",
+			Name: "weir_manager_streams", Help: "Open streams of nodes to this manager.",
 		}, []string{"role"}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_manager_rejections_total", Help: "Generations that nodes of this manager refused.",
+			Name: "weir_manager_rejections_total", Help: "Generations that nodes connected to this manager rejected.",
 		}, []string{"role"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_manager_streams_refused_total", Help: "Streams that were refused as this manager was cut off, or behind what the node had seen.",
+			Name: "weir_manager_streams_refused_total", Help: "Streams that were refused because this manager was partitioned from the store, or behind what the node had seen.",
 		}, []string{"role"}),
-		acked: telemetry.Seconds("weir_manager_sync_duration_seconds", "Time from sending a generation to a node until its report that it runs it.", "role"),
+		acked: telemetry.Seconds("weir_manager_sync_duration_seconds", "Time from sending a generation to a node until the node acknowledges it.", "role"),
 	}
 	m.steps = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_manager_overload_steps_total", Help: "Steps of overload policies that this manager took as the leader.",
+		Name: "weir_manager_overload_steps_total", Help: "Overload actions that this manager took as the leader.",
 	}, []string{"action"})
 	for _, action := range model.OverloadActions {
 		m.steps.WithLabelValues(string(action))
@@ -96,20 +96,20 @@ func newMeters() *meters {
 // countPorts makes the meters of source NAT.
 func (m *meters) countPorts() {
 	m.portRequests = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_manager_port_requests_total", Help: "Port requests that this manager was asked as the leader, by how they ended.",
+		Name: "weir_manager_snat_port_requests_total", Help: "Source NAT port requests that this manager handled as the leader, by result.",
 	}, []string{"result"})
-	m.portsTook = telemetry.Seconds("weir_manager_port_request_duration_seconds",
-		"Time from a port request that was granted to its answer, when every healthy mux knows the ports.")
-	m.portStages = telemetry.Seconds("weir_manager_port_request_stage_duration_seconds",
-		"Time that a port request that was granted took of it: to wait for the writer, to be written, and until every healthy mux knew.", "stage")
+	m.portsTook = telemetry.Seconds("weir_manager_snat_port_request_duration_seconds",
+		"Time from a granted port request to its answer, which comes when every healthy mux has the ports.")
+	m.portStages = telemetry.Seconds("weir_manager_snat_port_request_stage_duration_seconds",
+		"Duration of the stages of a granted port request: the wait for the writer, the write, and the acknowledgement by every healthy mux.", "stage")
 	m.portsGiven = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "weir_manager_ports_given_total", Help: "Ports that requests were given.",
+		Name: "weir_manager_snat_ports_allocated_total", Help: "Source NAT ports that were allocated.",
 	})
 	m.portsReleased = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "weir_manager_ports_released_total", Help: "Ports that hosts gave back.",
+		Name: "weir_manager_snat_ports_released_total", Help: "Source NAT ports that hosts released.",
 	})
 	m.portFaults = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_manager_port_faults_total", Help: "Differences that the audit of source NAT found, and mended, by where.",
+		Name: "weir_manager_snat_drift_total", Help: "Differences from the store that the audit of source NAT found and repaired, by where.",
 	}, []string{"role"})
 	for _, outcome := range []string{"granted", rpc.PortsOutstanding, rpc.PortsRate, rpc.PortsLimit, rpc.PortsExhausted, rpc.PortsRestored, "failed"} {
 		m.portRequests.WithLabelValues(outcome)
@@ -158,7 +158,7 @@ func (m *Manager) sample(to *telemetry.Sample) {
 	telemetry.Put(to, "weir_manager_snat_ports", ranges*model.RangePorts)
 	telemetry.Put(to, "weir_manager_snat_workloads", s.SNATClientsCount())
 	for action, vips := range mitigatedVIPs(s) {
-		telemetry.Put(to, "weir_manager_mitigated_vips", vips, string(action))
+		telemetry.Put(to, "weir_manager_overload_vips", vips, string(action))
 	}
 	n := m.inventory.of(s)
 	telemetry.Put(to, "weir_manager_endpoints", n.endpoints)

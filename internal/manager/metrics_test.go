@@ -63,7 +63,7 @@ func TestMetricsTellWhatAManagerDoes(t *testing.T) {
 	text := scrape.Read(t, metrics)
 	for _, some := range []string{
 		`weir_manager_sync_duration_seconds_count{role="mux"}`,
-		`weir_manager_store_duration_seconds_count{operation="transaction",result="ok"}`,
+		`weir_manager_store_request_duration_seconds_count{operation="transaction",result="ok"}`,
 		`weir_manager_store_db_bytes`, `weir_manager_store_db_quota_bytes`, `weir_manager_store_revision`,
 		`etcd_disk_wal_fsync_duration_seconds_count`,
 	} {

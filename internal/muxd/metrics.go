@@ -21,44 +21,44 @@ const maxSeries = 10000
 // configuration and the names of verdicts alone.
 var metrics = []telemetry.Metric{
 	{Name: "weir_mux_info", Help: "How the mux forwards: always 1.", Labels: []string{"interface", "mode", "encapsulation"}},
-	{Name: "weir_mux_packets_total", Help: "Packets by what became of them.", Labels: []string{"verdict"}},
-	{Name: "weir_mux_bytes_total", Help: "Bytes of packets by what became of them.", Labels: []string{"verdict"}},
+	{Name: "weir_mux_packets_total", Help: "Packets by verdict.", Labels: []string{"verdict"}},
+	{Name: "weir_mux_bytes_total", Help: "Bytes of packets by verdict.", Labels: []string{"verdict"}},
 	{Name: "weir_mux_endpoint_packets_total", Help: "Packets sent to backends of the endpoint.", Labels: []string{"vip", "protocol", "port"}},
 	{Name: "weir_mux_endpoint_bytes_total", Help: "Bytes of packets sent to backends of the endpoint.", Labels: []string{"vip", "protocol", "port"}},
-	{Name: "weir_mux_vip_refused_packets_total", Help: "Packets that limits of the VIP, or its share of the mux, kept out.", Labels: []string{"vip"}},
-	{Name: "weir_mux_vip_refused_bytes_total", Help: "Bytes of packets that limits of the VIP, or its share of the mux, kept out.", Labels: []string{"vip"}},
-	{Name: "weir_mux_snat_packets_total", Help: "Answers sent to workloads that leave as the VIP.", Labels: []string{"vip"}},
-	{Name: "weir_mux_snat_bytes_total", Help: "Bytes of answers sent to workloads that leave as the VIP.", Labels: []string{"vip"}},
-	{Name: "weir_mux_snat_ranges", Help: "Ranges of 8 ports of the VIP that workloads have.", Labels: []string{"vip"}},
-	{Name: "weir_mux_series_omitted", Help: "Endpoints and VIPs that have no series of their own: there are too many."},
+	{Name: "weir_mux_vip_dropped_packets_total", Help: "Packets dropped by rate limits of the VIP, or by its fair share of the mux.", Labels: []string{"vip"}},
+	{Name: "weir_mux_vip_dropped_bytes_total", Help: "Bytes of packets dropped by rate limits of the VIP, or by its fair share of the mux.", Labels: []string{"vip"}},
+	{Name: "weir_mux_snat_packets_total", Help: "Return packets of source NAT sent to workloads of the VIP.", Labels: []string{"vip"}},
+	{Name: "weir_mux_snat_bytes_total", Help: "Bytes of return packets of source NAT sent to workloads of the VIP.", Labels: []string{"vip"}},
+	{Name: "weir_mux_snat_ranges", Help: "Ranges of 8 source NAT ports of the VIP that are allocated.", Labels: []string{"vip"}},
+	{Name: "weir_mux_metrics_truncated", Help: "Endpoints whose series are left out because there are too many; 0: none."},
 	{Name: "weir_mux_vips", Help: "VIPs whose packets are forwarded."},
-	{Name: "weir_mux_vips_announced", Help: "VIPs that may be announced."},
-	{Name: "weir_mux_generation", Help: "Generation of the tables that run."},
-	{Name: "weir_mux_rejected_generation", Help: "Generation that was refused since; 0: none."},
-	{Name: "weir_mux_table_rows", Help: "Rows of a table that are used.", Labels: []string{"table"}},
-	{Name: "weir_mux_table_size", Help: "Rows that a table has.", Labels: []string{"table"}},
-	{Name: "weir_mux_flows", Help: "Flows remembered of a VIP: seen once, or trusted.", Labels: []string{"vip", "state"}},
-	{Name: "weir_mux_flow_limit", Help: "Trusted flows that a VIP may have; half as many that were seen once.", Labels: []string{"vip"}},
-	{Name: "weir_mux_flow_part", Help: "Trusted flows of a VIP that make way for nobody: its own part of the table; half as many that were seen once.", Labels: []string{"vip"}},
-	{Name: "weir_mux_tenant_flows", Help: "Flows remembered of a tenant's VIPs together: seen once, or trusted.", Labels: []string{"tenant", "state"}},
-	{Name: "weir_mux_tenant_flow_limit", Help: "Trusted flows that a tenant may have; half as many that were seen once.", Labels: []string{"tenant"}},
-	{Name: "weir_mux_tenant_flow_part", Help: "Trusted flows of a tenant that make way for nobody: its own part of the table; half as many that were seen once.", Labels: []string{"tenant"}},
-	{Name: "weir_mux_flow_cells", Help: "Flows that the table has room for."},
-	{Name: "weir_mux_hosts", Help: "Tunnels' ends, by whether a next hop to them is known.", Labels: []string{"reachable"}},
-	{Name: "weir_mux_warnings", Help: "Lines of trouble that the mux reports."},
-	{Name: "weir_mux_overloaded", Help: "1 while packets are lost before the program sees them, or VIPs are held to their share lest they are."},
-	{Name: "weir_mux_lost_packets_total", Help: "Packets that the interface had no room or no time for."},
+	{Name: "weir_mux_vips_announced", Help: "VIPs that are announced, or may be as soon as a peer is up."},
+	{Name: "weir_mux_generation", Help: "Generation of the tables in force."},
+	{Name: "weir_mux_rejected_generation", Help: "Newer generation that was rejected; 0: none."},
+	{Name: "weir_mux_table_rows", Help: "Rows of a table in use.", Labels: []string{"table"}},
+	{Name: "weir_mux_table_capacity", Help: "Rows that a table has room for.", Labels: []string{"table"}},
+	{Name: "weir_mux_flows", Help: "Flows of a VIP in the flow table: seen once, or trusted.", Labels: []string{"vip", "state"}},
+	{Name: "weir_mux_flow_limit", Help: "Most trusted flows of a VIP; untrusted ones, seen once, have half of that.", Labels: []string{"vip"}},
+	{Name: "weir_mux_flow_guaranteed", Help: "Trusted flows of a VIP that are never evicted for another tenant's: its guaranteed share of the table; untrusted ones have half of that.", Labels: []string{"vip"}},
+	{Name: "weir_mux_tenant_flows", Help: "Flows of all of a tenant's VIPs in the flow table: seen once, or trusted.", Labels: []string{"tenant", "state"}},
+	{Name: "weir_mux_tenant_flow_limit", Help: "Most trusted flows of a tenant; untrusted ones, seen once, have half of that.", Labels: []string{"tenant"}},
+	{Name: "weir_mux_tenant_flow_guaranteed", Help: "Trusted flows of a tenant that are never evicted for another tenant's: its guaranteed share of the table; untrusted ones have half of that.", Labels: []string{"tenant"}},
+	{Name: "weir_mux_flow_capacity", Help: "Flows that the flow table has room for."},
+	{Name: "weir_mux_hosts", Help: "Tunnel endpoints, by whether their next hop is resolved.", Labels: []string{"reachable"}},
+	{Name: "weir_mux_warnings", Help: "Warnings that the mux reports."},
+	{Name: "weir_mux_overloaded", Help: "1 while packets are lost before the program sees them, or fair dropping prevents that."},
+	{Name: "weir_mux_interface_dropped_packets_total", Help: "Packets that the interface dropped before the program saw them."},
 	{Name: "weir_mux_bgp_session_up", Help: "1 while the BGP session with the peer is established.", Labels: []string{"peer"}},
 	{Name: "weir_mux_bgp_session_changed_timestamp_seconds", Help: "When the session was established, or lost.", Labels: []string{"peer"}},
 	{Name: "weir_mux_bgp_routes", Help: "Routes announced to the peer.", Labels: []string{"peer"}},
 	{Name: "weir_mux_bfd_up", Help: "1 while BFD with the peer is up. Only of peers that have BFD.", Labels: []string{"peer"}},
-	{Name: "weir_mux_slow_path_packets_total", Help: "Packets that the program handed over, by why.", Labels: []string{"reason"}},
-	{Name: "weir_mux_slow_path_frames_total", Help: "Frames of the slow path, by what became of them.", Labels: []string{"result"}},
-	{Name: "weir_mux_redirects_total", Help: "What hosts were told of connections that may leave the muxes: sent, stays, failed.", Labels: []string{"result"}},
-	{Name: "weir_mux_syn_floods_total", Help: "Floods of SYNs that the mux has seen."},
-	{Name: "weir_mux_syn_flooded_endpoints", Help: "Endpoints whose SYNs the mux answers itself, as it sees a flood."},
-	{Name: "weir_mux_datagrams_lost_total", Help: "Datagrams in fragments that were forgotten early, for the same tenant's or another's.", Labels: []string{"reason"}},
-	{Name: "weir_mux_slow_path_held", Help: "Fragments that wait for the first one of their datagram."},
+	{Name: "weir_mux_slow_path_packets_total", Help: "Packets that the fast path handed to the slow path, by reason.", Labels: []string{"reason"}},
+	{Name: "weir_mux_slow_path_frames_total", Help: "Frames of the slow path, by result.", Labels: []string{"result"}},
+	{Name: "weir_mux_redirects_total", Help: "Fastpath redirects to hosts, by result: sent, stays, failed.", Labels: []string{"result"}},
+	{Name: "weir_mux_syn_floods_total", Help: "SYN floods that were detected."},
+	{Name: "weir_mux_syn_flooded_endpoints", Help: "Endpoints whose SYNs the mux answers with SYN cookies because of a flood."},
+	{Name: "weir_mux_datagrams_evicted_total", Help: "Fragmented datagrams whose state was evicted early, by whose datagrams took the room: the same tenant's or another's.", Labels: []string{"reason"}},
+	{Name: "weir_mux_slow_path_queued_fragments", Help: "Fragments that wait for the first fragment of their datagram."},
 }
 
 // Metrics describe all that a mux tells.
@@ -107,20 +107,20 @@ func (m *Mux) samplePackets(to *telemetry.Sample) {
 	}
 	lost, err := m.config.Datapath.LostDatagrams()
 	if err != nil {
-		to.Fail("weir_mux_datagrams_lost_total", err)
+		to.Fail("weir_mux_datagrams_evicted_total", err)
 	}
 	for whose, n := range lost {
-		telemetry.Put(to, "weir_mux_datagrams_lost_total", n, whose)
+		telemetry.Put(to, "weir_mux_datagrams_evicted_total", n, whose)
 	}
 	endpoints, err := m.config.Datapath.EndpointCounters()
 	if err != nil {
 		to.Fail("weir_mux_endpoint_packets_total", err)
 	}
 	if len(endpoints) > maxSeries {
-		telemetry.Put(to, "weir_mux_series_omitted", len(endpoints))
+		telemetry.Put(to, "weir_mux_metrics_truncated", len(endpoints))
 		return
 	}
-	telemetry.Put(to, "weir_mux_series_omitted", 0)
+	telemetry.Put(to, "weir_mux_metrics_truncated", 0)
 	for key, c := range endpoints {
 		vip, protocol, port := telemetry.Endpoint(key)
 		telemetry.Put(to, "weir_mux_endpoint_packets_total", c.Packets, vip, protocol, port)
@@ -128,11 +128,11 @@ func (m *Mux) samplePackets(to *telemetry.Sample) {
 	}
 	refused, err := m.config.Datapath.RefusedCounters()
 	if err != nil {
-		to.Fail("weir_mux_vip_refused_packets_total", err)
+		to.Fail("weir_mux_vip_dropped_packets_total", err)
 	}
 	for vip, c := range refused {
-		telemetry.Put(to, "weir_mux_vip_refused_packets_total", c.Packets, vip.String())
-		telemetry.Put(to, "weir_mux_vip_refused_bytes_total", c.Bytes, vip.String())
+		telemetry.Put(to, "weir_mux_vip_dropped_packets_total", c.Packets, vip.String())
+		telemetry.Put(to, "weir_mux_vip_dropped_bytes_total", c.Bytes, vip.String())
 	}
 	answers, err := m.config.Datapath.SNATCounters()
 	if err != nil {
@@ -163,12 +163,12 @@ func (m *Mux) sampleUsage(to *telemetry.Sample) {
 	}
 	for _, t := range tables {
 		telemetry.Put(to, "weir_mux_table_rows", t.used, t.name)
-		telemetry.Put(to, "weir_mux_table_size", t.size, t.name)
+		telemetry.Put(to, "weir_mux_table_capacity", t.size, t.name)
 	}
 	for vip, ranges := range usage.SNAT {
 		telemetry.Put(to, "weir_mux_snat_ranges", ranges, vip.String())
 	}
-	telemetry.Put(to, "weir_mux_flow_cells", usage.FlowCells)
+	telemetry.Put(to, "weir_mux_flow_capacity", usage.FlowCells)
 	if len(usage.VIPs) > maxSeries {
 		return
 	}
@@ -176,13 +176,13 @@ func (m *Mux) sampleUsage(to *telemetry.Sample) {
 		telemetry.Put(to, "weir_mux_tenant_flows", of.Flows.Untrusted, of.Tenant, "seen_once")
 		telemetry.Put(to, "weir_mux_tenant_flows", of.Flows.Trusted, of.Tenant, "trusted")
 		telemetry.Put(to, "weir_mux_tenant_flow_limit", of.Limit, of.Tenant)
-		telemetry.Put(to, "weir_mux_tenant_flow_part", of.Own, of.Tenant)
+		telemetry.Put(to, "weir_mux_tenant_flow_guaranteed", of.Own, of.Tenant)
 	}
 	for _, v := range usage.VIPs {
 		telemetry.Put(to, "weir_mux_flows", v.Flows.Untrusted, v.VIP.String(), "seen_once")
 		telemetry.Put(to, "weir_mux_flows", v.Flows.Trusted, v.VIP.String(), "trusted")
 		telemetry.Put(to, "weir_mux_flow_limit", v.Limit, v.VIP.String())
-		telemetry.Put(to, "weir_mux_flow_part", v.Own, v.VIP.String())
+		telemetry.Put(to, "weir_mux_flow_guaranteed", v.Own, v.VIP.String())
 	}
 }
 
@@ -237,7 +237,7 @@ func sampleSlowPath(to *telemetry.Sample, c *slowpath.Counters) {
 	telemetry.Put(to, frames, c.Overflowed.Load(), "no_room")
 	telemetry.Put(to, frames, c.Expired.Load(), "expired")
 	telemetry.Put(to, frames, c.Limited.Load(), "limited")
-	telemetry.Put(to, "weir_mux_slow_path_held", c.Held.Load())
+	telemetry.Put(to, "weir_mux_slow_path_queued_fragments", c.Held.Load())
 }
 
 // sample tells what runs and what is announced.

@@ -193,5 +193,5 @@ func (w *watch) sample(to *telemetry.Sample) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	telemetry.PutIf(to, "weir_mux_overloaded", w.line != "")
-	telemetry.Put(to, "weir_mux_lost_packets_total", w.lost)
+	telemetry.Put(to, "weir_mux_interface_dropped_packets_total", w.lost)
 }

@@ -16,15 +16,15 @@ import (
 // metrics are what the store tells of itself.
 var metrics = []telemetry.Metric{
 	{Name: "weir_manager_store_up", Help: "1 while etcd answers."},
-	{Name: "weir_manager_store_has_leader", Help: "1 while the etcd asked knows a leader: without one nothing can be written."},
-	{Name: "weir_manager_store_revision", Help: "Revision that this manager's view of the store has reached."},
-	{Name: "weir_manager_stage_waiting", Help: "Changes that wait to be written.", Labels: []string{"stage"}},
-	{Name: "weir_manager_stage_shed_total", Help: "Changes that were not taken: too many waited.", Labels: []string{"stage"}},
+	{Name: "weir_manager_store_has_leader", Help: "1 while the etcd member asked knows a leader: without one nothing can be written."},
+	{Name: "weir_manager_store_revision", Help: "Revision of the store that this manager has applied."},
+	{Name: "weir_manager_store_queue_length", Help: "Changes that are queued for a write.", Labels: []string{"stage"}},
+	{Name: "weir_manager_store_queue_rejected_total", Help: "Changes that were rejected because the queue was full.", Labels: []string{"stage"}},
 	{Name: "weir_manager_store_db_bytes", Help: "Size of etcd's database on disk."},
-	{Name: "weir_manager_store_db_used_bytes", Help: "Part of it that is in use; the rest is given back by defragmentation."},
-	{Name: "weir_manager_store_db_quota_bytes", Help: "Size at which etcd refuses writes; 0: not told."},
-	{Name: "weir_manager_store_disk_free_bytes", Help: "Room on the disk of the embedded etcd. With less than 96 MiB nothing is changed."},
-	{Name: "weir_manager_store_alarms", Help: "Alarms and errors that the etcd asked reports."},
+	{Name: "weir_manager_store_db_used_bytes", Help: "Size of etcd's database in use; defragmentation frees the rest."},
+	{Name: "weir_manager_store_db_quota_bytes", Help: "Size of the database at which etcd refuses writes; 0: unknown."},
+	{Name: "weir_manager_store_disk_free_bytes", Help: "Free space on the disk of the embedded etcd. Below 96 MiB changes are refused."},
+	{Name: "weir_manager_store_alarms", Help: "Alarms and errors that the etcd member asked reports."},
 }
 
 // timedKV notes how long calls of etcd take.
@@ -91,7 +91,7 @@ func (t timedTxn) Commit() (*clientv3.TxnResponse, error) {
 }
 
 func newCallTimes() *prometheus.HistogramVec {
-	return telemetry.Seconds("weir_manager_store_duration_seconds", "Time that calls of etcd took.", "operation", "result")
+	return telemetry.Seconds("weir_manager_store_request_duration_seconds", "Duration of calls to etcd.", "operation", "result")
 }
 
 // Metrics describe what a store tells.
@@ -118,8 +118,8 @@ func (s *Store) sample(to *telemetry.Sample) {
 	telemetry.Put(to, "weir_manager_store_revision", s.State().revision)
 	waiting, shed := s.writes.waiting()
 	for stage := range priorities {
-		telemetry.Put(to, "weir_manager_stage_waiting", waiting[stage], stage.String())
-		telemetry.Put(to, "weir_manager_stage_shed_total", shed[stage], stage.String())
+		telemetry.Put(to, "weir_manager_store_queue_length", waiting[stage], stage.String())
+		telemetry.Put(to, "weir_manager_store_queue_rejected_total", shed[stage], stage.String())
 	}
 	if s.member != nil {
 		if free, err := freeBytes(s.member.dir); err == nil {
