@@ -29,7 +29,7 @@ import (
 const (
 	root = "../.."
 	// previous is the release before this one. It is moved on with each release.
-	previous = "3df18e7beba1ee6a658e709cd528fe551f3a6000"
+	previous = "82e410f178832e48021be9c64c5773cc477b8a46"
 	labName  = "upg"
 	vip      = "203.0.113.10"
 	bound    = time.Minute // of everything that is waited for
