@@ -37,7 +37,10 @@ static __always_inline bool icmp_holds_error(struct __sk_buff *skb, const struct
 	return icmp_is_error(p, type);
 }
 
-/* The quoted IP header; false if no ports follow it. */
+/*
+ * The quoted IP header; false if no ports follow it. Not by quote_parse(), which keeps the packet
+ * in registers: the frame that it then needs is more than the stack has left below to_uplink.
+ */
 static __always_inline bool icmp_read_ip(struct __sk_buff *skb, struct packet *quoted)
 {
 	union {

@@ -9,7 +9,7 @@
 #include "agent/snat/inbound.h"
 #include "agent/syncookie.h"
 #include "agent/maps.h"
-#include "agent/vlan.h"
+#include "agent/parse.h"
 #include "agent/chain.h"
 #include "net/skb/decap.h"
 #include "agent/session.h"
@@ -21,18 +21,7 @@ static __always_inline enum verdict inbound_parse(struct __sk_buff *skb, struct 
 		return VERDICT_PASS_OTHER_MAC;
 	if (frame_is_tagged(skb) && frame_untag(skb))
 		return VERDICT_PASS_TAGGED;
-	switch (frame_parse(skb, outer)) {
-	case PARSED_OK:
-		break;
-	case PARSED_EXTENSIONS:
-	case PARSED_OTHER:
-		return VERDICT_PASS_OTHER;
-	case PARSED_FRAGMENT:
-		return VERDICT_PASS_FRAGMENT;
-	case PARSED_MALFORMED:
-		return VERDICT_PASS_MALFORMED;
-	}
-	return VERDICT_NONE;
+	return parse_verdict(frame_parse(skb, outer));
 }
 
 static __always_inline enum verdict inbound_gue(struct __sk_buff *skb, const struct packet *outer,

@@ -9,6 +9,7 @@
 #include "agent/snat/outbound.h"
 #include "agent/source_check.h"
 #include "agent/maps.h"
+#include "agent/parse.h"
 #include "net/skb/frame.h"
 #include "agent/mss.h"
 #include "agent/session.h"
@@ -28,18 +29,7 @@ static __always_inline enum verdict reply_parse(struct __sk_buff *skb, struct pa
 	parsed = frame_parse(skb, p);
 	if (parsed == PARSED_OK || (parsed == PARSED_FRAGMENT && p->fragment_offset == 0))
 		parsed = frame_parse_transport(skb, p);
-	switch (parsed) {
-	case PARSED_OK:
-		break;
-	case PARSED_EXTENSIONS:
-	case PARSED_OTHER:
-		return VERDICT_PASS_OTHER;
-	case PARSED_FRAGMENT:
-		return VERDICT_PASS_FRAGMENT;
-	case PARSED_MALFORMED:
-		return VERDICT_PASS_MALFORMED;
-	}
-	return VERDICT_NONE;
+	return parse_verdict(parsed);
 }
 
 /* What a reply leaves as, and the tag of the row that says so. */

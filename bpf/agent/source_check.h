@@ -9,7 +9,7 @@
 
 #include "abi/shared/gue.h"
 #include "agent/maps.h"
-#include "agent/vlan.h"
+#include "agent/parse.h"
 #include "net/packet.h"
 
 /* None yet (DHCP, duplicate address detection), or one of the link, which nobody routes. */

@@ -70,9 +70,14 @@ static __always_inline bool icmp_is_echo(const struct packet *p, __u8 type)
 	return type == (p->ethertype == bpf_htons(ETH_P_IP) ? ICMP_ECHO : ICMPV6_ECHO);
 }
 
-/* Up to the quoted packet's transport header, with its ports if it has some. */
-static __always_inline enum parsed quote_read(void *data, void *end, const struct packet *error,
-					      struct packet *quoted, const bool echo)
+/*
+ * The packet that an ICMP error quotes: both addresses and both ports, l3 and l4, in the frame that
+ * holds the error. Of an echo request the identifier stands for the source port, with 0 for the
+ * other. The quote may be cut behind the first 8 bytes of its transport header; limit is where it
+ * ends. PARSED_OTHER when its ports are not there to read.
+ */
+static __always_inline enum parsed quote_parse(void *data, void *end, const struct packet *error,
+					       struct packet *quoted)
 {
 	__u32 l3 = error->l4 + sizeof(struct icmp_header), l4;
 	enum parsed parsed;
@@ -93,7 +98,7 @@ static __always_inline enum parsed quote_read(void *data, void *end, const struc
 		parsed = PARSED_OK;
 	if (parsed != PARSED_OK)
 		return parsed;
-	pinged = echo && packet_is_icmp(quoted);
+	pinged = packet_is_icmp(quoted);
 	if (quoted->protocol != IPPROTO_TCP && quoted->protocol != IPPROTO_UDP && !pinged)
 		return PARSED_OTHER;
 	l4 = quoted->l4;
@@ -113,23 +118,4 @@ static __always_inline enum parsed quote_read(void *data, void *end, const struc
 	quoted->source_port = ports->source;
 	quoted->destination_port = ports->destination;
 	return PARSED_OK;
-}
-
-/*
- * The packet that an ICMP error quotes: both addresses and both ports, l3 and l4, in the frame that
- * holds the error. It may be cut behind the first 8 bytes of its transport header; limit is where
- * the quote ends. PARSED_OTHER when its ports are not there to read.
- */
-static __always_inline enum parsed quote_parse(void *data, void *end, const struct packet *error,
-					       struct packet *quoted)
-{
-	return quote_read(data, end, error, quoted, false);
-}
-
-/* The same of echo requests, too: their identifier stands for the source port, with 0 for the
- * other. */
-static __always_inline enum parsed
-quote_parse_echo(void *data, void *end, const struct packet *error, struct packet *quoted)
-{
-	return quote_read(data, end, error, quoted, true);
 }

@@ -50,7 +50,7 @@ static __always_inline enum verdict icmp_error(struct xdp_md *ctx, struct mux_ct
 	enum verdict verdict;
 	__u32 cookie;
 
-	if (quote_parse_echo(data, end, p, &quoted) != PARSED_OK ||
+	if (quote_parse(data, end, p, &quoted) != PARSED_OK ||
 	    !address_equal(&quoted.source, &p->destination))
 		return VERDICT_PASS_ICMP;
 	cookie = quoted_cookie(ctx, &quoted);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* VLAN tags before the IP header. */
+/* Reading a frame: the VLAN tags before its IP header, and what its parser found as a verdict. */
 #pragma once
 
+#include "abi/agent/verdict.h"
 #include "net/skb/frame.h"
 
 enum {
@@ -33,4 +34,21 @@ static __noinline bool frame_untag(struct __sk_buff *skb)
 			return true;
 	}
 	return frame_is_tagged(skb);
+}
+
+/* Why the packet is not one that the programs go on with; NONE: it is. */
+static __always_inline enum verdict parse_verdict(enum parsed parsed)
+{
+	switch (parsed) {
+	case PARSED_OK:
+		return VERDICT_NONE;
+	case PARSED_EXTENSIONS:
+	case PARSED_OTHER:
+		return VERDICT_PASS_OTHER;
+	case PARSED_FRAGMENT:
+		return VERDICT_PASS_FRAGMENT;
+	case PARSED_MALFORMED:
+		break;
+	}
+	return VERDICT_PASS_MALFORMED;
 }
