@@ -35,13 +35,13 @@ struct tcp_aligned {
 
 #define TCP_ALIGNED_TIMESTAMPS bpf_htonl(0x0101080a)
 
-/* A walk over options, and a search for one kind. */
+/* A walk over options, and a search for one kind. In bytes: the stack of mux_trace is full. */
 struct tcp_option_walk {
 	__u8 options[TCP_OPTIONS_MAX];
-	__u32 length; /* of the options, up to TCP_OPTIONS_MAX */
-	__u32 at; /* offset of the option at hand */
-	__u32 kind, size; /* wanted; size 0: any */
-	__u32 found; /* offset; TCP_OPTIONS_MAX: nowhere */
+	__u8 length; /* of the options, up to TCP_OPTIONS_MAX */
+	__u8 at; /* offset of the option at hand */
+	__u8 kind, size; /* wanted; size 0: any */
+	__u8 found; /* offset; TCP_OPTIONS_MAX: nowhere */
 };
 
 /* Kind and size of the option at hand; TCP_OPTION_END or TCP_OPTION_MALFORMED ends the walk. */
