@@ -11,7 +11,7 @@
 #include "mux/select.h"
 #include "mux/encapsulate.h"
 #include "mux/police.h"
-#include "mux/slowpath/parse.h"
+#include "net/xdp/frame.h"
 #include "mux/slowpath/reply.h"
 
 enum { FRAGMENT_SETS = 8192 }; /* a power of two */

@@ -10,7 +10,7 @@
 #include "mux/select.h"
 #include "mux/encapsulate.h"
 #include "mux/police.h"
-#include "mux/slowpath/parse.h"
+#include "net/xdp/frame.h"
 #include "mux/slowpath/reply.h"
 
 /* The slot in the timestamp of the quoted segment, which is one of the backend's; 0: not told. */

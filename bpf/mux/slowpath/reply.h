@@ -6,7 +6,7 @@
 #include "net/xdp/encap.h"
 #include "mux/ratelimit.h"
 #include "mux/martian.h"
-#include "mux/slowpath/parse.h"
+#include "net/xdp/frame.h"
 #include "mux/punt.h"
 #include "mux/ctx.h"
 #include "net/quote.h"

@@ -8,7 +8,7 @@
 #include "net/xdp/checksum.h"
 #include "net/xdp/encap.h"
 #include "mux/syn_ctx.h"
-#include "mux/slowpath/parse.h"
+#include "net/xdp/frame.h"
 #include "mux/slowpath/reply.h"
 #include "mux/syn_cookie.h"
 #include "net/syncookie.h"

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Parses a frame once more for those steps that stand aside from the fast path. */
+/*
+ * Reading the headers of a frame in an XDP program in full: with IPv6 extension headers, and of
+ * frames in several buffers. Two programs call the parser (net/packet.h) in place instead: the fast
+ * path, for with a step that both share the compiler stores eight more words of each packet, and
+ * the trace, whose stack has no room for two more calls.
+ */
 #pragma once
 
 #include "kernel.h"
@@ -26,10 +31,10 @@ static __always_inline enum parsed parse_extensions_full(struct xdp_md *ctx, str
 }
 
 /*
- * Up to what follows the IP header, of frames in several buffers, too. A function of its own, which
- * the verifier walks once.
+ * Ethernet, the IP header of a whole packet, and its extension headers. A function of its own,
+ * which the verifier walks once.
  */
-__noinline int parse_frame(struct xdp_md *ctx, struct packet *p)
+__noinline int frame_parse(struct xdp_md *ctx, struct packet *p)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u64 limit = bpf_xdp_get_buff_len(ctx);
@@ -73,7 +78,7 @@ static __always_inline __u32 l3_constant(__u32 l3)
 static __always_inline enum parsed parse_full(struct xdp_md *ctx, struct packet *p)
 {
 	struct packet told = {};
-	enum parsed parsed = parse_frame(ctx, &told);
+	enum parsed parsed = frame_parse(ctx, &told);
 	__u32 l3 = l3_constant(told.l3), l4 = told.l4;
 
 	barrier_var(l4);
