@@ -22,5 +22,7 @@ func (f *Fields) Fastpath(path string, p *weirv1.Fastpath) *model.Fastpath {
 	if p == nil {
 		return nil
 	}
-	return &model.Fastpath{Sources: f.Prefixes(path+".sources", p.GetSources()), UDPPackets: p.GetUdpPackets()}
+	f.enter(path, -1)
+	defer f.leave()
+	return &model.Fastpath{Sources: f.Prefixes("sources", p.GetSources()), UDPPackets: p.GetUdpPackets()}
 }

@@ -31,8 +31,10 @@ func (f *Fields) overload(path string, p *weirv1.Overload) *model.Overload {
 	if p == nil {
 		return nil
 	}
-	o := &model.Overload{HoldDown: f.Duration(path+".holdDown", p.GetHoldDown(), model.DefaultHoldDown)}
-	o.MaxHoldDown = f.Duration(path+".maxHoldDown", p.GetMaxHoldDown(), max(model.DefaultMaxHoldDown, o.HoldDown))
+	f.enter(path, -1)
+	defer f.leave()
+	o := &model.Overload{HoldDown: f.Duration("holdDown", p.GetHoldDown(), model.DefaultHoldDown)}
+	o.MaxHoldDown = f.Duration("maxHoldDown", p.GetMaxHoldDown(), max(model.DefaultMaxHoldDown, o.HoldDown))
 	for _, cause := range p.GetTriggers() {
 		o.Triggers = append(o.Triggers, model.OverloadCause(cause))
 	}
@@ -42,7 +44,7 @@ func (f *Fields) overload(path string, p *weirv1.Overload) *model.Overload {
 	for i, s := range p.GetSteps() {
 		o.Steps = append(o.Steps, model.OverloadStep{
 			Action: model.OverloadAction(s.GetAction()), Limits: Limits(s.GetLimits()), Scrubber: s.GetScrubber(),
-			After: f.Duration(fmt.Sprintf("%s.steps[%d].after", path, i), s.GetAfter(), model.DefaultAfter),
+			After: f.Duration(fmt.Sprintf("steps[%d].after", i), s.GetAfter(), model.DefaultAfter),
 		})
 	}
 	return o
@@ -56,7 +58,9 @@ func diversionMessage(d *model.Diversion) *weirv1.Diversion {
 }
 
 func (f *Fields) diversion(path string, nextHops, communities []string) model.Diversion {
-	return model.Diversion{NextHops: f.Addresses(path+".nextHops", nextHops), Communities: f.Communities(path+".communities", communities)}
+	f.enter(path, -1)
+	defer f.leave()
+	return model.Diversion{NextHops: f.Addresses("nextHops", nextHops), Communities: f.Communities("communities", communities)}
 }
 
 // Communities reads BGP communities.

@@ -18,6 +18,15 @@ func AddressPoolMessage(p model.AddressPool) *weirv1.AddressPool {
 
 // AddressPool reads and validates a pool. Fields that are output only are left aside.
 func AddressPool(p *weirv1.AddressPool) (model.AddressPool, error) {
+	return validated(addressPool(p))
+}
+
+// StoredAddressPool is to AddressPool what StoredVIP is to VIP.
+func StoredAddressPool(p *weirv1.AddressPool) (model.AddressPool, error) {
+	return read(addressPool(p))
+}
+
+func addressPool(p *weirv1.AddressPool) (model.AddressPool, *Fields) {
 	var f Fields
 	pool := model.AddressPool{
 		Name: p.GetName(), Labels: p.GetLabels(), Tenants: p.GetTenants(),
@@ -31,8 +40,7 @@ func AddressPool(p *weirv1.AddressPool) (model.AddressPool, error) {
 		d := f.diversion("blackhole", hole.GetNextHops(), hole.GetCommunities())
 		pool.Blackhole = &d
 	}
-	f.Add(pool.Validate())
-	return pool, f.Err()
+	return pool, &f
 }
 
 // AddressPools reads a list of pools; the paths of its field errors begin with pools[i].

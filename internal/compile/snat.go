@@ -74,21 +74,23 @@ func (f *Fields) snat(path string, p *weirv1.SNAT) *model.SNAT {
 	if p == nil {
 		return nil
 	}
+	f.enter(path, -1)
+	defer f.leave()
 	s := model.SNAT{
 		Preallocate: model.DefaultPreallocate, MaxPorts: p.GetMaxPorts(), RequestRate: p.GetRequestRate(),
-		Reserved:  unlisted(f, path+".reserved", p.GetReserved(), model.DefaultReserved(), model.ParsePortRange),
-		Except:    unlisted(f, path+".except", p.GetExcept(), model.DefaultExcept(), prefix),
+		Reserved:  unlisted(f, "reserved", p.GetReserved(), model.DefaultReserved(), model.ParsePortRange),
+		Except:    unlisted(f, "except", p.GetExcept(), model.DefaultExcept(), prefix),
 		Filtering: model.Filtering(p.GetFiltering()), Exhausted: model.Exhausted(p.GetExhausted()),
-		IdleTimeout: f.Duration(path+".idleTimeout", p.GetIdleTimeout(), model.DefaultSNATIdle),
+		IdleTimeout: f.Duration("idleTimeout", p.GetIdleTimeout(), model.DefaultSNATIdle),
 	}
 	if p.Preallocate != nil {
 		s.Preallocate = p.GetPreallocate()
 	}
 	if p.GetIdleTimeout() != nil && s.IdleTimeout == 0 {
-		f.Refuse(path+".idleTimeout", "must be %s to %s, is 0s", model.MinIdle, model.MaxIdle)
+		f.Refuse("idleTimeout", "must be %s to %s, is 0s", model.MinIdle, model.MaxIdle)
 	}
 	for i, w := range p.GetWorkloads() {
-		at := fmt.Sprintf("%s.workloads[%d]", path, i)
+		at := fmt.Sprintf("workloads[%d]", i)
 		workload := model.SNATWorkload{Address: f.Address(at+".address", w.GetAddress()), Host: w.GetHost()}
 		if w.GetTunnel() != "" {
 			workload.Tunnel = f.Address(at+".tunnel", w.GetTunnel())

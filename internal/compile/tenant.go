@@ -19,6 +19,15 @@ func TenantMessage(t model.Tenant) *weirv1.Tenant {
 
 // Tenant reads and validates a tenant. Fields that are output only are left aside.
 func Tenant(p *weirv1.Tenant) (model.Tenant, error) {
+	return validated(tenant(p))
+}
+
+// StoredTenant is to Tenant what StoredVIP is to VIP.
+func StoredTenant(p *weirv1.Tenant) (model.Tenant, error) {
+	return read(tenant(p))
+}
+
+func tenant(p *weirv1.Tenant) (model.Tenant, *Fields) {
 	var f Fields
 	t := model.Tenant{
 		Name: p.GetName(), Ranges: f.Prefixes("ranges", p.GetRanges()),
@@ -29,6 +38,5 @@ func Tenant(p *weirv1.Tenant) (model.Tenant, error) {
 	if q := p.GetQuotas(); q != nil {
 		t.Limits = model.Quotas{VIPs: q.Vips, Endpoints: q.Endpoints, Backends: q.Backends, Ports: q.Ports, Prefixes: q.Prefixes}
 	}
-	f.Add(t.Validate())
-	return t, f.Err()
+	return t, &f
 }

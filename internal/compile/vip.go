@@ -67,6 +67,15 @@ func HealthCheckMessage(c *model.HealthCheck) *weirv1.HealthCheck {
 // VIP reads, completes with defaults and validates what a user wrote. Fields that are
 // output only are left aside, so that what was read from a manager can be applied again.
 func VIP(p *weirv1.VIP) (model.VIP, error) {
+	return validated(vip(p))
+}
+
+// StoredVIP is VIP of what was validated before it was stored: a rule that is newer does not make a store unreadable.
+func StoredVIP(p *weirv1.VIP) (model.VIP, error) {
+	return read(vip(p))
+}
+
+func vip(p *weirv1.VIP) (model.VIP, *Fields) {
 	var f Fields
 	vip := model.VIP{
 		Name: p.GetName(), Tenant: p.GetTenant(), Labels: p.GetLabels(),
@@ -82,55 +91,64 @@ func VIP(p *weirv1.VIP) (model.VIP, error) {
 	if p.GetAddress() != "" || p.GetPool() == "" {
 		vip.Address = f.Address("address", p.GetAddress())
 	}
+	if n := len(p.GetEndpoints()); n > 0 {
+		vip.Endpoints = make([]model.Endpoint, 0, n)
+	}
 	for i, e := range p.GetEndpoints() {
-		vip.Endpoints = append(vip.Endpoints, f.endpoint(fmt.Sprintf("endpoints[%d]", i), e))
+		vip.Endpoints = append(vip.Endpoints, f.endpoint(i, e))
 	}
 	vip.SNAT = f.snat("snat", p.GetSnat())
-	f.Add(vip.Validate())
-	return vip, f.Err()
+	return vip, &f
 }
 
-func (f *Fields) endpoint(path string, p *weirv1.Endpoint) model.Endpoint {
+func (f *Fields) endpoint(i int, p *weirv1.Endpoint) model.Endpoint {
+	f.enter("endpoints", i)
+	defer f.leave()
 	e := model.Endpoint{
 		Protocol:     model.TCP,
-		Port:         f.AnyPort(path+".port", p.GetPort()),
-		HealthCheck:  f.HealthCheck(path+".healthCheck", p.GetHealthCheck()),
+		Port:         f.AnyPort("port", p.GetPort()),
+		HealthCheck:  f.HealthCheck("healthCheck", p.GetHealthCheck()),
 		AllUnhealthy: model.AllUnhealthy(p.GetAllUnhealthy()),
 		Affinity:     model.Affinity(p.GetAffinity()),
-		IdleTimeout:  f.Duration(path+".idleTimeout", p.GetIdleTimeout(), 0),
+		IdleTimeout:  f.Duration("idleTimeout", p.GetIdleTimeout(), 0),
 		SYNCookies:   model.SYNCookies(p.GetSynCookies()),
-		Allow:        f.Prefixes(path+".allow", p.GetAllow()),
-		Deny:         f.Prefixes(path+".deny", p.GetDeny()),
+		Allow:        f.Prefixes("allow", p.GetAllow()),
+		Deny:         f.Prefixes("deny", p.GetDeny()),
 		AllowLists:   p.GetAllowLists(), DenyLists: p.GetDenyLists(),
 	}
 	if p.GetProtocol() != "" {
-		e.Protocol = f.Protocol(path+".protocol", p.GetProtocol())
+		e.Protocol = f.Protocol("protocol", p.GetProtocol())
 	}
 	if p.GetIdleTimeout() != nil && e.IdleTimeout == 0 {
-		f.Refuse(path+".idleTimeout", "must be %s to %s, is 0s", model.MinIdle, model.MaxIdle)
+		f.Refuse("idleTimeout", "must be %s to %s, is 0s", model.MinIdle, model.MaxIdle)
+	}
+	if n := len(p.GetBackends()); n > 0 {
+		e.Backends = make([]model.Backend, 0, n)
 	}
 	for i, b := range p.GetBackends() {
-		e.Backends = append(e.Backends, f.backend(fmt.Sprintf("%s.backends[%d]", path, i), b, e.Port))
+		e.Backends = append(e.Backends, f.backend(i, b, e.Port))
 	}
 	return e
 }
 
 // backend reads a backend of an endpoint of the port.
-func (f *Fields) backend(path string, p *weirv1.Backend, port uint16) model.Backend {
+func (f *Fields) backend(i int, p *weirv1.Backend, port uint16) model.Backend {
+	f.enter("backends", i)
+	defer f.leave()
 	b := model.Backend{
-		Address: f.Address(path+".address", p.GetAddress()),
+		Address: f.Address("address", p.GetAddress()),
 		Port:    port,
 		Host:    p.GetHost(),
 		Weight:  1,
 	}
 	if p.GetPort() != 0 {
-		b.Port = f.Port(path+".port", p.GetPort())
+		b.Port = f.Port("port", p.GetPort())
 	}
 	if p.Weight != nil {
 		b.Weight = p.GetWeight()
 	}
 	if p.GetTunnel() != "" {
-		b.Tunnel = f.Address(path+".tunnel", p.GetTunnel())
+		b.Tunnel = f.Address("tunnel", p.GetTunnel())
 	}
 	return b
 }
@@ -140,9 +158,11 @@ func (f *Fields) HealthCheck(path string, p *weirv1.HealthCheck) *model.HealthCh
 	if p == nil {
 		return nil
 	}
+	f.enter(path, -1)
+	defer f.leave()
 	c := &model.HealthCheck{
-		Interval: f.Duration(path+".interval", p.GetInterval(), model.DefaultCheckInterval),
-		Timeout:  f.Duration(path+".timeout", p.GetTimeout(), model.DefaultCheckTimeout),
+		Interval: f.Duration("interval", p.GetInterval(), model.DefaultCheckInterval),
+		Timeout:  f.Duration("timeout", p.GetTimeout(), model.DefaultCheckTimeout),
 		Rise:     p.GetRise(), Fall: p.GetFall(),
 	}
 	switch check := p.GetCheck().(type) {
@@ -152,7 +172,7 @@ func (f *Fields) HealthCheck(path string, p *weirv1.HealthCheck) *model.HealthCh
 		c.Type, c.Path, c.Host = model.CheckHTTP, cmp.Or(check.Http.GetPath(), "/"), check.Http.GetHost()
 	}
 	if p.GetPort() != 0 {
-		c.Port = f.Port(path+".port", p.GetPort())
+		c.Port = f.Port("port", p.GetPort())
 	}
 	if c.Rise == 0 {
 		c.Rise = model.DefaultCheckRise

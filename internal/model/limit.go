@@ -2,9 +2,9 @@ package model
 
 // Limits are what the endpoints of a VIP take together each second, over all muxes; 0: as much as comes.
 type Limits struct {
-	Packets     uint64 `json:"packets,omitempty"`
-	Bytes       uint64 `json:"bytes,omitempty"`       // of whole frames, as they come to a mux
-	Connections uint64 `json:"connections,omitempty"` // new ones of TCP
+	Packets     uint64
+	Bytes       uint64 // of whole frames, as they come to a mux
+	Connections uint64 // new ones of TCP
 }
 
 // MaxLimit bounds each of Limits.

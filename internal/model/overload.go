@@ -12,10 +12,10 @@ import (
 // answer SYNs with cookies, and hold VIPs to their share. Its steps are taken one after the other, each in addition
 // to those before it.
 type Overload struct {
-	Triggers    []OverloadCause `json:"triggers"` // at least one
-	Steps       []OverloadStep  `json:"steps"`    // at least one; later ones are more severe
-	HoldDown    time.Duration   `json:"holdDown"` // that a step lasts at least, in nanoseconds
-	MaxHoldDown time.Duration   `json:"maxHoldDown"`
+	Triggers    []OverloadCause // at least one
+	Steps       []OverloadStep  // at least one; later ones are more severe
+	HoldDown    time.Duration   // that a step lasts at least, in nanoseconds
+	MaxHoldDown time.Duration
 }
 
 // OverloadCause is what a mux finds wrong with what comes for a VIP.
@@ -42,10 +42,10 @@ var OverloadActions = []OverloadAction{ActionLimit, ActionScrub, ActionBlackhole
 
 // OverloadStep is one step of an Overload.
 type OverloadStep struct {
-	Action   OverloadAction `json:"action"`
-	After    time.Duration  `json:"after"`              // of pressure since the step before, in nanoseconds
-	Limits   *Limits        `json:"limits,omitempty"`   // of ActionLimit
-	Scrubber string         `json:"scrubber,omitempty"` // of ActionScrub: the name of one of the pool
+	Action   OverloadAction
+	After    time.Duration // of pressure since the step before, in nanoseconds
+	Limits   *Limits       // of ActionLimit
+	Scrubber string        // of ActionScrub: the name of one of the pool
 }
 
 // Defaults and bounds of an Overload.
@@ -151,8 +151,8 @@ func (v *validator) overloadStep(path string, step OverloadStep, before int) int
 
 // Diversion is where packets of VIPs go that are not to come to the muxes: what muxes announce of them then.
 type Diversion struct {
-	NextHops    []netip.Addr `json:"nextHops,omitempty"`    // at most one of each family; none of a VIP's: the muxes themselves
-	Communities []Community  `json:"communities,omitempty"` // that routers know what to do by
+	NextHops    []netip.Addr // at most one of each family; none of a VIP's: the muxes themselves
+	Communities []Community  // that routers know what to do by
 }
 
 // NextHop is the next hop of VIPs of a's family; not valid: there is none.
@@ -172,7 +172,7 @@ func (d Diversion) Diverts(vip netip.Addr) bool {
 
 // Scrubber is a Diversion that packets come back from to the muxes, without those of attackers.
 type Scrubber struct {
-	Name string `json:"name"` // unique in its pool; a DNS label
+	Name string // unique in its pool; a DNS label
 	Diversion
 }
 

@@ -40,8 +40,8 @@ func (w SNATWorkload) TunnelAddress() netip.Addr {
 
 // PortRange is some ports, the first and the last included.
 type PortRange struct {
-	First uint16 `json:"first"`
-	Last  uint16 `json:"last"`
+	First uint16
+	Last  uint16
 }
 
 // String is "1-1023", or "80".

@@ -18,8 +18,8 @@ type Tenant struct {
 // TenantBackends are addresses that a tenant's workloads may have. The zero value is any address that is no node's own
 // and is of no other tenant, neither by its VIPs nor by its TenantBackends.
 type TenantBackends struct {
-	Prefixes []netip.Prefix `json:"prefixes,omitempty"` // of workloads and tunnels; they do not open addresses of nodes
-	Hosts    []string       `json:"hosts,omitempty"`    // whose own addresses workloads may have
+	Prefixes []netip.Prefix // of workloads and tunnels; they do not open addresses of nodes
+	Hosts    []string       // whose own addresses workloads may have
 }
 
 // IsZero says whether nothing is named.

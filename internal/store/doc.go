@@ -27,5 +27,6 @@
 //   - a State never changes and is of one revision; generations only grow;
 //   - Update and the other writes return when State shows them.
 //
-// Values are JSON with a schema number; a newer one is refused, not guessed at.
+// What users write (VIPs, pools, tenants) is a message of api/v1 after one byte, its schema: package compile makes the
+// model of it. Other values are JSON with a schema number. A newer schema is refused, not guessed at.
 package store

@@ -65,30 +65,6 @@ const (
 	newestSchema = listsSchema
 )
 
-// formed is a document that has newer forms than the first.
-type formed interface {
-	needs() int  // the schema that this one takes
-	newest() int // that this release reads
-}
-
-func formsOf(value any) (needs, newest int) {
-	if f, ok := value.(formed); ok {
-		return f.needs(), f.newest()
-	}
-	return schema, schema
-}
-
-func (vip recordedVIP) needs() int {
-	for _, e := range vip.Endpoints {
-		if len(e.AllowLists)+len(e.DenyLists) > 0 {
-			return listsSchema
-		}
-	}
-	return schema
-}
-
-func (recordedVIP) newest() int { return listsSchema }
-
 // document is the frame of every value.
 type document[T any] struct {
 	Schema int `json:"schema"`
@@ -96,8 +72,7 @@ type document[T any] struct {
 }
 
 func encode[T any](value T) (string, error) {
-	needs, _ := formsOf(value)
-	data, err := json.Marshal(document[T]{Schema: needs, Value: value})
+	data, err := json.Marshal(document[T]{Schema: schema, Value: value})
 	return string(data), err
 }
 
@@ -112,15 +87,18 @@ func (e *UnknownFormError) Error() string {
 		e.Manager, e.Knows, e.Needs, e.Manager)
 }
 
-// encodeIn is encode of a document that lies under key in s: in a form that all managers know, and with what newer ones
-// have written into it.
-func encodeIn[T any](s *State, key string, value T) (string, error) {
-	needs, _ := formsOf(value)
+// allManagersRead refuses a schema that not all managers know.
+func (s *State) allManagersRead(needs int) error {
 	for _, m := range s.Managers {
 		if knows := max(m.Schema, schema); knows < needs {
-			return "", &UnknownFormError{m.Name, knows, needs}
+			return &UnknownFormError{m.Name, knows, needs}
 		}
 	}
+	return nil
+}
+
+// encodeIn is encode of a document that lies under key in s, with what newer managers have written into it.
+func encodeIn[T any](s *State, key string, value T) (string, error) {
 	return encodeOver(s.unknown.At(key), value)
 }
 
@@ -158,11 +136,10 @@ func decodeKnown[T any](key string, data []byte) (value T, unknown bool, err err
 			d.Schema = head.Schema
 		}
 	}
-	_, newest := formsOf(d.Value)
 	switch {
-	case d.Schema > newest || err == nil && d.Schema < schema:
+	case d.Schema > schema || err == nil && d.Schema < schema:
 		return d.Value, unknown, fmt.Errorf("read %s of the store: its schema is %d, this weir-manager knows %d: run a newer one",
-			key, d.Schema, newest)
+			key, d.Schema, schema)
 	case err != nil:
 		return d.Value, unknown, fmt.Errorf("read %s of the store: %w", key, err)
 	}

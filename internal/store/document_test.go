@@ -1,11 +1,16 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"reflect"
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/trust"
 )
@@ -30,6 +35,11 @@ func putRaw(t *testing.T, s *Store, key string, replace ...string) {
 		}
 		text = strings.Replace(text, replace[i], replace[i+1], 1)
 	}
+	putText(t, s, key, text)
+}
+
+func putText(t *testing.T, s *Store, key, text string) {
+	t.Helper()
 	response, err := s.client.Put(t.Context(), key, text)
 	if err != nil {
 		t.Fatal(err)
@@ -40,6 +50,41 @@ func putRaw(t *testing.T, s *Store, key string, replace ...string) {
 	})
 }
 
+// later is a field that no message has.
+var later = protowire.AppendVarint(protowire.AppendTag(nil, 9999, protowire.VarintType), 7)
+
+// putLater has a newer manager set a field in some messages of what lies under key.
+func putLater[M proto.Message](t *testing.T, s *Store, key string, m M, within func(M) []proto.Message) {
+	t.Helper()
+	rawMessage(t, s, key, m)
+	for _, inner := range within(m) {
+		inner.ProtoReflect().SetUnknown(later)
+	}
+	data, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	putText(t, s, key, raw(t, s, key)[:1]+string(data))
+}
+
+// kept holds that the messages have what putLater set.
+func kept(t *testing.T, where string, all []proto.Message) {
+	t.Helper()
+	for i, m := range all {
+		if !bytes.Equal(m.ProtoReflect().GetUnknown(), later) {
+			t.Errorf("what a newer manager wrote into %s, message %d, is not kept: %v", where, i, m)
+		}
+	}
+}
+
+// rawMessage reads what lies under a key into m.
+func rawMessage(t *testing.T, s *Store, key string, m proto.Message) {
+	t.Helper()
+	if err := proto.Unmarshal([]byte(raw(t, s, key)[1:]), m); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // What a newer manager wrote into a document is there after an older one has written the document, wherever in it; what
 // was deleted takes it along.
 func TestUnknownMembersAreKept(t *testing.T) {
@@ -48,24 +93,19 @@ func TestUnknownMembersAreKept(t *testing.T) {
 	shop := vip("shop", "203.0.113.1")
 	mustUpdate(t, s, Change{VIPs: []model.VIP{shop}, Nodes: []model.Node{host}})
 	putTenant(t, s, 1)
-	putRaw(t, s, prefixVIPs+"shop", `"value":{`, `"value":{"later":{"a":[1]},`, `"limits":{`, `"limits":{"deep":3,`,
-		`"endpoints":[{`, `"endpoints":[{"ofEndpoint":true,`, `"backends":[{`, `"backends":[{"ofBackend":"x",`)
+	ofVIP := func(m *weirv1.VIP) []proto.Message {
+		endpoint := m.Endpoints[len(m.Endpoints)-1]
+		return []proto.Message{m, m.Limits, endpoint, endpoint.Backends[0]}
+	}
+	ofTenant := func(m *weirv1.Tenant) []proto.Message { return []proto.Message{m.Quotas} }
+	putLater(t, s, prefixVIPs+"shop", &weirv1.VIP{}, ofVIP)
 	putRaw(t, s, prefixNodes+"host1", `"value":{`, `"value":{"later":1.50,`)
-	putRaw(t, s, prefixTenants+"acme", `"limits":{`, `"limits":{"hosts":7,`)
+	putLater(t, s, prefixTenants+"acme", &weirv1.Tenant{}, ofTenant)
 	end()
 	s, _ = open(t, Config{DataDir: dir})
 	if got := s.State().VIPs.At("shop"); !reflect.DeepEqual(got, shop) {
 		t.Errorf("read as %+v, want %+v", got, shop)
 	}
-	kept := func(key string, want ...string) {
-		t.Helper()
-		for _, member := range want {
-			if text := raw(t, s, key); strings.Count(text, member) != 1 {
-				t.Errorf("%s has %s %d times: %s", key, member, strings.Count(text, member), text)
-			}
-		}
-	}
-
 	eventually(t, "it leads", func() bool { epoch, _ := s.Epoch(); return epoch != 0 })
 	shop.Labels, shop.Limits = map[string]string{"tier": "db"}, &model.Limits{Packets: 9}
 	first := shop.Endpoints[0]
@@ -73,20 +113,34 @@ func TestUnknownMembersAreKept(t *testing.T) {
 	shop.Endpoints[0].Port = 54 // another one, before the one that there was
 	for range 2 {
 		mustUpdate(t, s, Change{VIPs: []model.VIP{shop}, Nodes: []model.Node{host}})
-		kept(prefixVIPs+"shop", `"later":{"a":[1]}`, `"deep":3`, `"ofEndpoint":true`, `"ofBackend":"x"`, `"tier":"db"`, `"packets":9`)
-		kept(prefixNodes+"host1", `"later":1.50`)
+		var m weirv1.VIP
+		rawMessage(t, s, prefixVIPs+"shop", &m)
+		kept(t, "a VIP", ofVIP(&m))
+		if m.Labels["tier"] != "db" || m.Limits.Packets != 9 || len(m.Endpoints[0].ProtoReflect().GetUnknown()) > 0 {
+			t.Errorf("the VIP is %v", &m)
+		}
+		if text := raw(t, s, prefixNodes+"host1"); strings.Count(text, `"later":1.50`) != 1 {
+			t.Errorf("what a newer manager wrote into a node is not kept: %s", text)
+		}
 		shop.Labels = map[string]string{"tier": "db", "b": "c"}
 	}
 	if got := s.State().VIPs.At("shop"); !reflect.DeepEqual(got, shop) {
 		t.Errorf("written as %+v, want %+v", got, shop)
 	}
 	putTenant(t, s, 2)
-	kept(prefixTenants+"acme", `"hosts":7`, `"vips":2`)
+	var tenant weirv1.Tenant
+	rawMessage(t, s, prefixTenants+"acme", &tenant)
+	kept(t, "a tenant", ofTenant(&tenant))
+	if tenant.GetQuotas().GetVips() != 2 {
+		t.Errorf("the tenant is %v", &tenant)
+	}
 
 	mustUpdate(t, s, Change{DeleteVIPs: []string{"shop"}})
 	mustUpdate(t, s, Change{VIPs: []model.VIP{shop}})
-	if text := raw(t, s, prefixVIPs+"shop"); strings.Contains(text, "later") {
-		t.Errorf("of a VIP that was deleted there is left %s", text)
+	var again weirv1.VIP
+	rawMessage(t, s, prefixVIPs+"shop", &again)
+	if hasUnknown(again.ProtoReflect()) {
+		t.Errorf("of a VIP that was deleted there is left %v", &again)
 	}
 }
 

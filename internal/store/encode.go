@@ -13,56 +13,8 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// The documents of the desired state: the model's nouns with the names that their fields have on disk.
+// The documents of what managers compute and nodes say, with the names that their fields have on disk.
 type (
-	vipDocument struct {
-		Name      string             `json:"name"`
-		Tenant    string             `json:"tenant"`
-		Labels    map[string]string  `json:"labels,omitempty"`
-		Address   netip.Addr         `json:"address"`
-		Pool      string             `json:"pool,omitempty"`
-		Family    model.Family       `json:"family,omitempty"`
-		Endpoints []endpointDocument `json:"endpoints"`
-
-		Consistency model.Consistency `json:"consistency,omitempty"`
-		Ping        model.Ping        `json:"ping,omitempty"`
-		FlowLimit   uint32            `json:"flowLimit,omitempty"`
-		Fastpath    *model.Fastpath   `json:"fastpath,omitempty"`
-		SNAT        *snatDocument     `json:"snat,omitempty"`
-		Limits      *model.Limits     `json:"limits,omitempty"`
-		Overload    *model.Overload   `json:"overload,omitempty"`
-	}
-	endpointDocument struct {
-		Protocol     model.Protocol     `json:"protocol" store:"id"`
-		Port         uint16             `json:"port" store:"id"`
-		Backends     []backendDocument  `json:"backends"`
-		HealthCheck  *checkDocument     `json:"healthCheck,omitempty"`
-		AllUnhealthy model.AllUnhealthy `json:"allUnhealthy,omitempty"`
-		Affinity     model.Affinity     `json:"affinity,omitempty"`
-		IdleTimeout  time.Duration      `json:"idleTimeout,omitempty"` // in nanoseconds
-		SYNCookies   model.SYNCookies   `json:"synCookies,omitempty"`
-		Allow        []netip.Prefix     `json:"allow,omitempty"`
-		Deny         []netip.Prefix     `json:"deny,omitempty"`
-		AllowLists   []string           `json:"allowLists,omitempty"`
-		DenyLists    []string           `json:"denyLists,omitempty"`
-	}
-	backendDocument struct {
-		Address netip.Addr `json:"address" store:"id"`
-		Port    uint16     `json:"port" store:"id"`
-		Host    string     `json:"host"`
-		Weight  uint32     `json:"weight"`
-		Tunnel  netip.Addr `json:"tunnel,omitzero"`
-	}
-	checkDocument struct {
-		Type     model.CheckType `json:"type"`
-		Port     uint16          `json:"port,omitempty"`
-		Path     string          `json:"path,omitempty"`
-		Host     string          `json:"host,omitempty"`
-		Interval time.Duration   `json:"interval"` // in nanoseconds
-		Timeout  time.Duration   `json:"timeout"`  // in nanoseconds
-		Rise     uint32          `json:"rise"`
-		Fall     uint32          `json:"fall"`
-	}
 	nodeDocument struct {
 		Name      string         `json:"name"`
 		Role      model.Role     `json:"role"`
@@ -103,48 +55,6 @@ type (
 		Port     uint16         `json:"port"`
 	}
 )
-
-func vipToDocument(vip model.VIP) vipDocument {
-	d := vipDocument{
-		Name: vip.Name, Tenant: vip.Tenant, Labels: vip.Labels, Address: vip.Address, Pool: vip.Pool, Family: vip.Family,
-		Consistency: vip.Consistency, Ping: vip.Ping, FlowLimit: vip.FlowLimit, Fastpath: vip.Fastpath, Limits: vip.Limits,
-		Overload: vip.Overload,
-	}
-	for _, e := range vip.Endpoints {
-		endpoint := endpointDocument{
-			Protocol: e.Protocol, Port: e.Port, AllUnhealthy: e.AllUnhealthy, HealthCheck: (*checkDocument)(e.HealthCheck),
-			Affinity: e.Affinity, IdleTimeout: e.IdleTimeout, SYNCookies: e.SYNCookies,
-			Allow: e.Allow, Deny: e.Deny, AllowLists: e.AllowLists, DenyLists: e.DenyLists,
-		}
-		for _, b := range e.Backends {
-			endpoint.Backends = append(endpoint.Backends, backendDocument(b))
-		}
-		d.Endpoints = append(d.Endpoints, endpoint)
-	}
-	d.SNAT = snatToDocument(vip.SNAT)
-	return d
-}
-
-func vipFromDocument(d vipDocument) model.VIP {
-	vip := model.VIP{
-		Name: d.Name, Tenant: d.Tenant, Labels: d.Labels, Address: d.Address, Pool: d.Pool, Family: d.Family,
-		Consistency: d.Consistency, Ping: d.Ping, FlowLimit: d.FlowLimit, Fastpath: d.Fastpath, Limits: d.Limits,
-		Overload: d.Overload,
-	}
-	for _, e := range d.Endpoints {
-		endpoint := model.Endpoint{
-			Protocol: e.Protocol, Port: e.Port, AllUnhealthy: e.AllUnhealthy, HealthCheck: (*model.HealthCheck)(e.HealthCheck),
-			Affinity: e.Affinity, IdleTimeout: e.IdleTimeout, SYNCookies: e.SYNCookies,
-			Allow: e.Allow, Deny: e.Deny, AllowLists: e.AllowLists, DenyLists: e.DenyLists,
-		}
-		for _, b := range e.Backends {
-			endpoint.Backends = append(endpoint.Backends, model.Backend(b))
-		}
-		vip.Endpoints = append(vip.Endpoints, endpoint)
-	}
-	vip.SNAT = snatFromDocument(d.SNAT)
-	return vip
-}
 
 func tableToDocument(t desired.Table) tableDocument {
 	d := tableDocument{

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"net/netip"
 	"time"
 
 	"github.com/weirlb/weir/internal/model"
@@ -9,33 +8,11 @@ import (
 
 const prefixPools = root + "pools/"
 
-type poolDocument struct {
-	Name       string            `json:"name"`
-	Labels     map[string]string `json:"labels,omitempty"`
-	Prefixes   []netip.Prefix    `json:"prefixes"`
-	Exclusions []netip.Prefix    `json:"exclusions,omitempty"`
-	Tenants    []string          `json:"tenants,omitempty"`
-	Scrubbers  []model.Scrubber  `json:"scrubbers,omitempty"`
-	Blackhole  *model.Diversion  `json:"blackhole,omitempty"`
-}
-
 // Record says when and by whom a VIP was written.
 type Record struct {
-	Created time.Time `json:"created,omitzero"`
-	Updated time.Time `json:"updated,omitzero"`
-	By      string    `json:"by,omitempty"` // empty: it was not told
-}
-
-// recordedVIP is what lies under the key of a VIP.
-type recordedVIP struct {
-	vipDocument
-
-	Record Record `json:"record,omitzero"`
-}
-
-// writtenVIP writes vip as it lies in the store.
-func writtenVIP(vip model.VIP, record Record) recordedVIP {
-	return recordedVIP{vipToDocument(vip), record}
+	Created time.Time
+	Updated time.Time
+	By      string // empty: it was not told
 }
 
 func (b *builder) putPool(pool model.AddressPool, generation model.Generation) {

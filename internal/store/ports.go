@@ -14,22 +14,6 @@ import (
 const prefixPorts = root + "ports/"
 
 type (
-	snatDocument struct {
-		Workloads   []workloadDocument `json:"workloads"`
-		Preallocate uint32             `json:"preallocate"`
-		MaxPorts    uint32             `json:"maxPorts"`
-		RequestRate uint32             `json:"requestRate"`
-		Reserved    []model.PortRange  `json:"reserved,omitempty"`
-		Except      []netip.Prefix     `json:"except,omitempty"`
-		Filtering   model.Filtering    `json:"filtering"`
-		Exhausted   model.Exhausted    `json:"exhausted"`
-		IdleTimeout time.Duration      `json:"idleTimeout"` // in nanoseconds
-	}
-	workloadDocument struct {
-		Address netip.Addr `json:"address" store:"id"`
-		Host    string     `json:"host"`
-		Tunnel  netip.Addr `json:"tunnel,omitzero"`
-	}
 	// Ranges are two bytes each, big-endian, in order.
 	holdingDocument struct {
 		Ranges  []byte            `json:"ranges,omitempty"`
@@ -42,34 +26,6 @@ type (
 		Ranges []byte    `json:"ranges"`
 	}
 )
-
-func snatToDocument(s *model.SNAT) *snatDocument {
-	if s == nil {
-		return nil
-	}
-	d := &snatDocument{
-		Preallocate: s.Preallocate, MaxPorts: s.MaxPorts, RequestRate: s.RequestRate, Reserved: s.Reserved, Except: s.Except,
-		Filtering: s.Filtering, Exhausted: s.Exhausted, IdleTimeout: s.IdleTimeout,
-	}
-	for _, w := range s.Workloads {
-		d.Workloads = append(d.Workloads, workloadDocument(w))
-	}
-	return d
-}
-
-func snatFromDocument(d *snatDocument) *model.SNAT {
-	if d == nil {
-		return nil
-	}
-	s := &model.SNAT{
-		Preallocate: d.Preallocate, MaxPorts: d.MaxPorts, RequestRate: d.RequestRate, Reserved: d.Reserved, Except: d.Except,
-		Filtering: d.Filtering, Exhausted: d.Exhausted, IdleTimeout: d.IdleTimeout,
-	}
-	for _, w := range d.Workloads {
-		s.Workloads = append(s.Workloads, model.SNATWorkload(w))
-	}
-	return s
-}
 
 // portsKey is where the ranges of a workload lie: ports/203.0.113.20/10.1.0.2.
 func portsKey(k model.SNATKey) string { return fmt.Sprintf("%s%s/%s", prefixPorts, k.VIP, k.Address) }

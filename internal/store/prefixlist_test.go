@@ -3,11 +3,12 @@ package store
 import (
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -146,16 +147,16 @@ func TestVIPsWithListsAreOfASchemaOfTheirOwn(t *testing.T) {
 	open, guarded := vip("open", "203.0.113.1"), vip("guarded", "203.0.113.2")
 	guarded.Endpoints = []model.Endpoint{{Protocol: model.TCP, Port: 80, DenyLists: []string{"blocked"}}}
 	mustUpdate(t, s, Change{VIPs: []model.VIP{open, guarded}})
-	for name, want := range map[string]string{"open": `{"schema":1,`, "guarded": `{"schema":2,`} {
+	for name, want := range map[string]byte{"open": schema, "guarded": listsSchema} {
 		response, err := s.client.Get(t.Context(), prefixVIPs+name)
-		if err != nil || !strings.HasPrefix(string(response.Kvs[0].Value), want) {
-			t.Errorf("%s is %.30s, %v", name, response.Kvs[0].Value, err)
+		if err != nil || response.Kvs[0].Value[0] != want {
+			t.Errorf("%s is %.30q, %v", name, response.Kvs[0].Value, err)
 		}
 	}
 	if got := s.State().VIPs.At("guarded").Endpoints[0].DenyLists; !slices.Equal(got, []string{"blocked"}) {
 		t.Errorf("read as %v", got)
 	}
-	if _, err := decode[recordedVIP](prefixVIPs+"x", []byte(`{"schema":3,"value":{}}`)); err == nil {
+	if _, _, err := decodeMessage(prefixVIPs+"x", []byte{newestSchema + 1}, &weirv1.VIP{}, compile.StoredVIP); err == nil {
 		t.Error("a schema of the future was read")
 	}
 }

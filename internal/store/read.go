@@ -9,6 +9,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -34,9 +36,9 @@ func read(kv *mvccpb.KeyValue) reading {
 	switch prefix, _ := split(key); prefix {
 	case prefixVIPs:
 		r.of = prefix
-		var d recordedVIP
-		d, r.unknown, r.err = decodeKnown[recordedVIP](key, kv.Value)
-		r.vip, r.record = vipFromDocument(d.vipDocument), d.Record
+		m := &weirv1.VIP{}
+		r.vip, r.unknown, r.err = decodeMessage(key, kv.Value, m, compile.StoredVIP)
+		r.record = recordOf(m)
 	case prefixTables:
 		r.of = prefix
 		r.endpoint, r.table, r.unknown, r.err = readTable(key, kv.Value)

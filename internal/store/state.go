@@ -7,6 +7,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/mitigation"
@@ -104,10 +106,10 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 	case prefixVIPs, prefixTables:
 		err = read(kv).put(b)
 	case prefixPools:
-		var d poolDocument
-		d, err = decodeIn[poolDocument](b, key, kv.Value)
-		if err == nil {
-			b.putPool(model.AddressPool(d), generation)
+		pool, unknown, wrong := decodeMessage(key, kv.Value, &weirv1.AddressPool{}, compile.StoredAddressPool)
+		if err = wrong; err == nil {
+			b.noteUnknown(key, kv.Value, unknown)
+			b.putPool(pool, generation)
 		}
 	case prefixChunks:
 		err = b.putChunk(key, name, kv.Value)

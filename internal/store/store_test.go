@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -149,37 +148,6 @@ func TestEverythingSurvivesARestart(t *testing.T) {
 	}
 	if after.HashKey == (flowhash.Key{}) {
 		t.Error("there is no hash key")
-	}
-}
-
-// Tables and VIPs as weir-manager wrote them before there were moves and cookies.
-func TestOldDocumentsAreRead(t *testing.T) {
-	cfg := Config{DataDir: t.TempDir()}
-	s, end := open(t, cfg)
-	for key, value := range map[string]string{
-		"/weir/v1/tables/203.0.113.1/TCP/80": `{"schema":1,"value":{"rows":[{"slot":1,"backend":"10.3.1.11:8080","tunnel":"10.3.1.11"},` +
-			`{"slot":2,"backend":"10.3.1.12:8080","tunnel":"10.3.1.12","freed":"2026-11-21T08:00:00Z","down":true}],"buckets":"AAEAAQABAAE="}}`,
-		"/weir/v1/vips/old": `{"schema":1,"value":{"name":"old","tenant":"default","address":"203.0.113.1","endpoints":[` +
-			`{"protocol":"TCP","port":80,"backends":[{"address":"10.3.1.11","port":8080,"host":"host1","weight":1}]}]}}`,
-		"/weir/v1/nodes/mux1": `{"schema":1,"value":{"name":"mux1","role":"mux","addresses":["10.1.1.2"],"version":"1"}}`,
-	} {
-		if _, err := s.client.Put(t.Context(), key, value); err != nil {
-			t.Fatal(err)
-		}
-	}
-	end()
-	s, _ = open(t, cfg)
-	tcp := model.EndpointKey{VIP: netip.MustParseAddr("203.0.113.1"), Protocol: model.TCP, Port: 80}
-	got := s.State().Tables.At(tcp)
-	if len(got.Rows) != 2 || !slices.Equal(got.Buckets, []model.Slot{1, 1, 1, 1}) || got.Cookies != "" || got.InTransition() {
-		t.Errorf("the table is %+v", got)
-	}
-	old := s.State().VIPs.At("old")
-	if e := old.Endpoints[0]; e.Idle() != model.DefaultIdleTCP || old.Ping != "" || len(s.State().Nodes.At("mux1").Addresses) != 1 {
-		t.Errorf("the VIP is %+v", old)
-	}
-	if next := s.State().Changed(old, time.Now(), nil, nil)[tcp]; next.Cookies != model.CookiesSettling || len(next.Moves) > 0 {
-		t.Errorf("it becomes %+v", next)
 	}
 }
 

@@ -1,33 +1,12 @@
 package store
 
 import (
-	"net/netip"
-
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/weirlb/weir/internal/model"
 )
 
 // Tenants are part of Trust, and limit the desired state. So that each is decided by the other as it is when the
 // transaction commits, what users change is written only if keyTenants is that of the Trust from before the decision,
 // and tenants, which must have nothing when they go, are deleted in the order of the changes of the desired state.
-
-type (
-	tenantDocument struct {
-		Name   string         `json:"name"`
-		Ranges []netip.Prefix `json:"ranges,omitempty"`
-		Limits quotasDocument `json:"limits,omitzero"`
-
-		Backends model.TenantBackends `json:"backends,omitzero"`
-	}
-	quotasDocument struct {
-		VIPs      *uint32 `json:"vips,omitempty"`
-		Endpoints *uint32 `json:"endpoints,omitempty"`
-		Backends  *uint32 `json:"backends,omitempty"`
-		Ports     *uint32 `json:"ports,omitempty"`
-		Prefixes  *uint32 `json:"prefixes,omitempty"`
-	}
-)
 
 // tenantOperations adds the deletions of tenants.
 func (c Change) tenantOperations(ops []clientv3.Op, errs []error) ([]clientv3.Op, []error) {

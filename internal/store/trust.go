@@ -15,6 +15,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/trust"
 )
@@ -228,7 +230,7 @@ func (c TrustChange) operations(now *Trust) ([]clientv3.Op, error) {
 		put(prefixAccounts+a.Name, value, err)
 	}
 	for _, t := range c.Tenants {
-		value, err := encodeOver(now.unknown[prefixTenants+t.Name], tenantDocument{Name: t.Name, Ranges: t.Ranges, Limits: quotasDocument(t.Limits), Backends: t.Backends})
+		value, err := encodeMessage(now.unknown[prefixTenants+t.Name], compile.TenantMessage(t))
 		put(prefixTenants+t.Name, value, err)
 	}
 	if len(c.Tenants) > 0 {
@@ -287,9 +289,9 @@ func (t *Trust) put(key string, value []byte, revision int64) (err error) {
 	case prefixAccounts[:len(prefixAccounts)-1]:
 		t.Accounts[name], err = decodeOf[trust.Account](t, key, value)
 	case prefixTenants[:len(prefixTenants)-1]:
-		var d tenantDocument
-		d, err = decodeOf[tenantDocument](t, key, value)
-		t.Tenants[name] = model.Tenant{Name: d.Name, Ranges: d.Ranges, Limits: model.Quotas(d.Limits), Backends: d.Backends}
+		var unknown bool
+		t.Tenants[name], unknown, err = decodeMessage(key, value, &weirv1.Tenant{}, compile.StoredTenant)
+		t.noteUnknown(key, value, unknown)
 	}
 	return err
 }
@@ -297,10 +299,15 @@ func (t *Trust) put(key string, value []byte, revision int64) (err error) {
 // decodeOf is decode of a document that the Trust being built holds.
 func decodeOf[T any](t *Trust, key string, data []byte) (T, error) {
 	value, unknown, err := decodeKnown[T](key, data)
-	if delete(t.unknown, key); unknown && err == nil {
+	t.noteUnknown(key, data, unknown && err == nil)
+	return value, err
+}
+
+// noteUnknown keeps the document of a key if it has members that this release does not know.
+func (t *Trust) noteUnknown(key string, data []byte, unknown bool) {
+	if delete(t.unknown, key); unknown {
 		t.unknown[key] = slices.Clone(data)
 	}
-	return value, err
 }
 
 // remove forgets one key.

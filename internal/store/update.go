@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/mitigation"
 	"github.com/weirlb/weir/internal/model"
@@ -93,14 +94,14 @@ func (c Change) operations(s *State) ([]clientv3.Op, error) {
 		ops, errs = append(ops, clientv3.OpPut(key, value)), append(errs, err)
 	}
 	for _, vip := range c.VIPs {
-		value, err := encodeIn(s, prefixVIPs+vip.Name, writtenVIP(vip, c.Records[vip.Name]))
+		value, err := encodeMessageIn(s, prefixVIPs+vip.Name, vipMessage(vip, c.Records[vip.Name]))
 		put(prefixVIPs+vip.Name, value, err)
 	}
 	for _, name := range c.DeleteVIPs {
 		ops = append(ops, clientv3.OpDelete(prefixVIPs+name), clientv3.OpDelete(prefixConditions+name), clientv3.OpDelete(prefixSteps+name))
 	}
 	for _, pool := range c.Pools {
-		value, err := encodeIn(s, prefixPools+pool.Name, poolDocument(pool))
+		value, err := encodeMessageIn(s, prefixPools+pool.Name, compile.AddressPoolMessage(pool))
 		put(prefixPools+pool.Name, value, err)
 	}
 	if c.FastpathKeys != nil {
