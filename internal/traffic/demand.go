@@ -1,4 +1,3 @@
-// Package traffic describes what each VIP receives in a fabric: how much, from where, and to which backends.
 package traffic
 
 // Rate is in kbit/s.
