@@ -33,7 +33,7 @@ func build(ctx context.Context, dir string, how options) (err error) {
 	if _, err := os.Stat(filepath.Join(tree, overlaid[0])); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("the benches of %s take no turns, for it is older than %s: give -overlay (OVERLAY=1 to make) to measure its programs by this tree's benches", how.base, overlaid[0])
 	}
-	if err := command(ctx, tree, "go", "generate", "./internal/datapath/...", "./test/bench/mux"); err != nil {
+	if err := command(ctx, tree, "go", "generate", "./internal/datapath/...", "./internal/testkit/bpftest/...", "./test/bench/mux"); err != nil {
 		return err
 	}
 	return goBuild(ctx, tree, dir, "base", how)
