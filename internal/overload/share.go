@@ -1,11 +1,11 @@
 package overload
 
 import (
-	"cmp"
 	"math"
 	"net/netip"
-	"slices"
 	"time"
+
+	"github.com/weirlb/weir/internal/fairshare"
 )
 
 // Asker is a VIP that has packets come, and what it may ask for.
@@ -140,38 +140,30 @@ type keeps struct{ share, part float64 }
 
 // kept shares room among the askers' tenants, then each tenant's among its askers.
 func kept(askers []Asker, tenants map[string]int, room float64, of func(Asker) float64) []keeps {
-	type group struct {
-		want  want
-		those []int
-	}
-	groups, index := []group{}, map[string]int{}
+	claims, those, index, weights := []fairshare.Claim[float64]{}, [][]int{}, map[string]int{}, 0.0
 	for i, a := range askers {
 		name, weight := a.tenant(), float64(max(tenants[a.Tenant], a.Workloads, 1))
 		if _, there := index[name]; !there {
-			index[name] = len(groups)
-			groups = append(groups, group{want: want{weight: weight}})
+			index[name] = len(claims)
+			claims, those = append(claims, fairshare.Claim[float64]{Weight: weight}), append(those, nil)
+			weights += weight
 		}
-		g := &groups[index[name]]
-		g.want.amount += of(a)
-		g.those = append(g.those, i)
-	}
-	wants, weights := make([]want, len(groups)), 0.0
-	for i, g := range groups {
-		wants[i] = g.want
-		weights += g.want.weight
+		tenant := index[name]
+		claims[tenant].Want += of(a)
+		those[tenant] = append(those[tenant], i)
 	}
 	all := make([]keeps, len(askers))
-	level := levelOf(wants, room)
-	for _, g := range groups {
-		wants := make([]want, len(g.those))
-		for i, j := range g.those {
-			wants[i] = want{amount: of(askers[j]), weight: float64(max(askers[j].Workloads, 1))}
+	each, _ := fairshare.Divide(room, claims)
+	for tenant, its := range those {
+		inner := make([]fairshare.Claim[float64], len(its))
+		for i, j := range its {
+			inner[i] = fairshare.Claim[float64]{Weight: float64(max(askers[j].Workloads, 1)), Want: of(askers[j])}
 		}
-		inner := levelOf(wants, g.want.gets(level))
-		for i, j := range g.those {
-			all[j] = keeps{share: 1, part: g.want.weight / weights}
-			if amount := wants[i].amount; amount > 0 {
-				all[j].share = wants[i].gets(inner) / amount
+		gets, _ := fairshare.Divide(each[tenant], inner)
+		for i, j := range its {
+			all[j] = keeps{share: 1, part: claims[tenant].Weight / weights}
+			if want := inner[i].Want; want > 0 {
+				all[j].share = gets[i] / want
 			}
 		}
 	}
@@ -192,49 +184,19 @@ func (a Asker) cut(keep float64) Cut {
 	if len(a.Sources) == 0 {
 		return cut
 	}
-	wants, rest := make([]want, 0, len(a.Sources)+1), 1.0
+	claims, rest := make([]fairshare.Claim[float64], 0, len(a.Sources)+1), 1.0
 	for _, s := range a.Sources {
-		wants = append(wants, want{amount: s.Share, weight: 1})
+		claims = append(claims, fairshare.Claim[float64]{Weight: 1, Want: s.Share})
 		rest -= s.Share
 	}
-	others := want{amount: max(rest, 0), weight: max(rest/a.Unnamed, 1)}
-	level := levelOf(append(wants, others), keep)
+	others := fairshare.Claim[float64]{Weight: max(rest/a.Unnamed, 1), Want: max(rest, 0)}
+	gets, _ := fairshare.Divide(keep, append(claims, others))
 	cut.Sources = make(map[netip.Prefix]float64, len(a.Sources))
 	for i, s := range a.Sources {
-		cut.Sources[s.Prefix] = 1 - wants[i].gets(level)/wants[i].amount
+		cut.Sources[s.Prefix] = 1 - gets[i]/s.Share
 	}
-	if cut.Rest = 0; others.amount > 0 {
-		cut.Rest = 1 - others.gets(level)/others.amount
+	if cut.Rest = 0; others.Want > 0 {
+		cut.Rest = 1 - gets[len(a.Sources)]/others.Want
 	}
 	return cut
-}
-
-// want is what somebody asks for, and its weight.
-type want struct{ amount, weight float64 }
-
-// gets is what a level gives.
-func (w want) gets(level float64) float64 {
-	if full := level * w.weight; full < w.amount {
-		return full
-	}
-	return w.amount
-}
-
-// levelOf is how much each unit of weight gets so that all together have room, and nobody who has less than
-// another by weight wants more; infinite: all get what they want.
-func levelOf(wants []want, room float64) float64 {
-	wants = slices.Clone(wants)
-	slices.SortFunc(wants, func(a, b want) int { return cmp.Compare(a.amount*b.weight, b.amount*a.weight) })
-	weight := 0.0
-	for _, w := range wants {
-		weight += w.weight
-	}
-	for _, w := range wants {
-		if w.amount*weight > room*w.weight {
-			return max(room, 0) / weight
-		}
-		room -= w.amount
-		weight -= w.weight
-	}
-	return math.Inf(1)
 }

@@ -3,48 +3,10 @@ package overload
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"net/netip"
 	"testing"
 	"time"
 )
-
-// TestLevelsAreMaxMin holds the level against one that is found by halving.
-func TestLevelsAreMaxMin(t *testing.T) {
-	random := rand.New(rand.NewPCG(7, 7))
-	for range 1000 {
-		wants, all := make([]want, 1+random.IntN(8)), 0.0
-		for i := range wants {
-			wants[i] = want{amount: float64(random.IntN(100)), weight: float64(1 + random.IntN(10))}
-			all += wants[i].amount
-		}
-		given := func(level float64) (sum float64) {
-			for _, w := range wants {
-				sum += min(w.amount, level*w.weight)
-			}
-			return sum
-		}
-		room := all * 1.2 * random.Float64()
-		level := levelOf(wants, room)
-		if room >= all {
-			if got := given(level); math.Abs(got-all) > 1e-9 {
-				t.Fatalf("%v of room %v: %v is given, want all", wants, room, got)
-			}
-			continue
-		}
-		low, high := 0.0, 100.0
-		for range 100 {
-			if middle := (low + high) / 2; given(middle) < room {
-				low = middle
-			} else {
-				high = middle
-			}
-		}
-		if got := given(level); math.Abs(got-room) > 1e-9 || math.Abs(level-low) > 1e-6 {
-			t.Fatalf("%v of room %v: level %v gives %v, want level %v", wants, room, level, got, low)
-		}
-	}
-}
 
 func budget(packets, bytes float64) *Budget {
 	return &Budget{most: Rate{packets, bytes}, room: Rate{packets, bytes}, seen: 1}

@@ -1,11 +1,11 @@
 package agent
 
 import (
-	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
 
+	"github.com/weirlb/weir/internal/fairshare"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -55,59 +55,48 @@ func tenanciesOf(rules map[model.HostBackendKey]model.HostBackend) map[string]*t
 	return all
 }
 
-// party is who divides room with others.
-type party struct {
-	weight int
-	want   int
-}
-
-// parts divides room by weight: who wants less than its part gets that, and leaves the rest to the others (max-min).
-// left is what nobody wants.
-func parts(room int, parties []party) (each []int, left int) {
-	order, weights := make([]int, len(parties)), 0
+// shareTable divides a table's rows: half of them are the parties' own by weight, the others they borrow, until that does
+// not do for all and each is bounded by its part. Where idle rows are lent, so is half of what a party does not use of its
+// own; the other half is for what begins until the next sweep.
+func shareTable(rows int, lendIdle bool, parties []fairshare.Claim[int]) (each []quota, lent int) {
+	weights := 0
+	for _, p := range parties {
+		weights += p.Weight
+	}
+	each, lent = make([]quota, len(parties)), rows
+	beyond := slices.Clone(parties)
 	for i, p := range parties {
-		order[i] = i
-		weights += p.weight
+		own := rows / 2 * p.Weight / weights
+		if lendIdle {
+			own -= max(own-p.Want, 0) / 2
+		}
+		each[i].own = own
+		beyond[i].Want = max(p.Want-own, 0)
+		lent -= own
 	}
-	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Compare(parties[a].want*parties[b].weight, parties[b].want*parties[a].weight)
-	})
-	each, left = make([]int, len(parties)), room
-	for _, i := range order {
-		each[i] = min(parties[i].want, left*parties[i].weight/weights)
-		left -= each[i]
-		weights -= parties[i].weight
+	borrows, left := fairshare.Divide(lent, beyond)
+	for i := range each {
+		each[i].most = each[i].own + borrows[i] + left
 	}
-	return each, left
+	return each, lent
 }
 
-// divide gives each tenant a part of half of a table's room for its own, by its workloads. The other half they borrow
-// from, and half of what they do not use of their own: who comes first, and once it does not do for all, each up to its
-// part by weight. Within a tenant its VIPs share likewise. most bounds each VIP; 0: nothing does.
+// divide shares a table's room among tenants by their workloads, and within a tenant among its VIPs likewise. most bounds
+// each VIP; 0: nothing does.
 func divide(room, most int, table sessionTable, tenants map[string]*tenancy, held map[netip.Addr]*holding) (each map[netip.Addr]quota, shared int) {
 	each = make(map[netip.Addr]quota, len(held))
-	names, workloads := slices.Sorted(maps.Keys(tenants)), 0
-	for _, t := range tenants {
-		workloads += t.workloads
-	}
-	shared = room / 2
-	own, parties := make([]int, len(names)), make([]party, len(names))
+	names := slices.Sorted(maps.Keys(tenants))
+	parties := make([]fairshare.Claim[int], len(names))
 	for i, name := range names {
-		t := tenants[name]
-		want := 0
-		for vip := range t.vips {
-			want += wantOf(held[vip], table)
+		parties[i].Weight = tenants[name].workloads
+		for vip := range tenants[name].vips {
+			parties[i].Want += wantOf(held[vip], table)
 		}
-		own[i] = room / 2 * t.workloads / workloads
-		lent := max(own[i]-want, 0) / 2 // the rest is for who comes until the next sweep
-		own[i] -= lent
-		shared += lent
-		parties[i] = party{weight: t.workloads, want: max(want-own[i], 0)}
 	}
-	borrows, left := parts(shared, parties)
+	quotas, shared := shareTable(room, true, parties)
 	for i, name := range names {
-		tenants[name].most = own[i] + borrows[i] + left
-		tenants[name].divide(own[i], borrows[i]+left, table, held, each)
+		tenants[name].most = quotas[i].most
+		tenants[name].divide(quotas[i].own, quotas[i].most-quotas[i].own, table, held, each)
 	}
 	if most > 0 {
 		for vip, q := range each {
@@ -117,20 +106,20 @@ func divide(room, most int, table sessionTable, tenants map[string]*tenancy, hel
 	return each, shared
 }
 
-// divide is that of what a tenant owns, and may borrow, among its VIPs.
+// divide shares what a tenant owns, and may borrow, among its VIPs.
 func (t *tenancy) divide(own, borrow int, table sessionTable, held map[netip.Addr]*holding, each map[netip.Addr]quota) {
 	vips, workloads := slices.SortedFunc(maps.Keys(t.vips), netip.Addr.Compare), 0
-	parties := make([]party, len(vips))
+	parties := make([]fairshare.Claim[int], len(vips))
 	for i, vip := range vips {
 		workloads += t.vips[vip]
-		parties[i] = party{weight: t.vips[vip], want: wantOf(held[vip], table)}
+		parties[i] = fairshare.Claim[int]{Weight: t.vips[vip], Want: wantOf(held[vip], table)}
 	}
-	owns, idle := parts(own, parties)
+	owns, idle := fairshare.Divide(own, parties)
 	for i := range vips {
-		owns[i] += idle * parties[i].weight / workloads
-		parties[i].want = max(parties[i].want-owns[i], 0)
+		owns[i] += idle * parties[i].Weight / workloads
+		parties[i].Want = max(parties[i].Want-owns[i], 0)
 	}
-	borrows, left := parts(borrow, parties)
+	borrows, left := fairshare.Divide(borrow, parties)
 	for i, vip := range vips {
 		if held[vip] != nil {
 			each[vip] = quota{own: owns[i], most: owns[i] + borrows[i] + left}

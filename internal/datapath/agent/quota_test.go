@@ -267,35 +267,6 @@ func TestTenantsShareSessions(t *testing.T) {
 
 func ipOf(addrPort string) string { return netip.MustParseAddrPort(addrPort).Addr().String() }
 
-func TestParts(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		room := rapid.IntRange(0, 1000).Draw(t, "room")
-		parties := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) party {
-			return party{weight: rapid.IntRange(1, 5).Draw(t, "weight"), want: rapid.IntRange(0, 500).Draw(t, "want")}
-		}), 1, 20).Draw(t, "parties")
-		each, left := parts(room, parties)
-		sum := left
-		for i, part := range each {
-			sum += part
-			cut := part < parties[i].want
-			if part < 0 || part > parties[i].want {
-				t.Fatalf("who wants %d gets %d", parties[i].want, part)
-			}
-			if cut && left > 0 {
-				t.Fatalf("who wants %d gets %d, and %d is left", parties[i].want, part, left)
-			}
-			for j, other := range each { // nobody who is cut has less by weight than another, but for what was rounded
-				if n := len(parties); cut && (part+n)*parties[j].weight < (other-n)*parties[i].weight {
-					t.Fatalf("%+v get %d, and %+v get %d", parties[i], part, parties[j], other)
-				}
-			}
-		}
-		if sum != room {
-			t.Fatalf("parts add up to %d of %d", sum, room)
-		}
-	})
-}
-
 // What tenants own and may borrow is the whole room. A tenant has as much with one VIP as with many.
 func TestDivide(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

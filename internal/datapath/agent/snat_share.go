@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/weirlb/weir/internal/fairshare"
 )
 
 // snatTables are those that workloads' own connections fill, as enum snat_table.
@@ -56,32 +58,6 @@ func (d *Datapath) snatTenants(rows map[netip.Addr]*snatRow) map[uint32]snatTena
 	return all
 }
 
-// snatShare is what a tenant may have of a table: own in any case, most while others leave room.
-type snatShare struct{ own, most int }
-
-// shareSNAT divides half of a table's room among tenants, by their workloads with source NAT. The other half they borrow
-// from: who comes first, and once it does not do for all, each up to its part by weight. wanted is what they have, and what
-// they were refused.
-func shareSNAT(room int, tenants map[uint32]snatTenant, wanted map[uint32]int) (each map[uint32]snatShare, lent int) {
-	each = make(map[uint32]snatShare, len(tenants))
-	numbers, workloads := slices.Sorted(maps.Keys(tenants)), 0
-	for _, t := range tenants {
-		workloads += t.workloads
-	}
-	own, parties := make([]int, len(numbers)), make([]party, len(numbers))
-	lent = room
-	for i, number := range numbers {
-		own[i] = room / 2 * tenants[number].workloads / workloads
-		parties[i] = party{weight: tenants[number].workloads, want: max(wanted[number]-own[i], 0)}
-		lent -= own[i]
-	}
-	borrows, left := parts(lent, parties)
-	for i, number := range numbers {
-		each[number] = snatShare{own: own[i], most: own[i] + borrows[i] + left}
-	}
-	return each, lent
-}
-
 // snatAccounts are the counts of the programs.
 type snatAccounts struct {
 	states  []agentSnatStat   // by workload's number
@@ -101,17 +77,22 @@ func (d *Datapath) snatAccounts() (snatAccounts, error) {
 	return a, nil
 }
 
-// setShares brings what tenants may have into the tables.
+// setShares brings what tenants may have into the tables: they are divided by workloads with source NAT.
 func (d *Datapath) setShares(tenants map[uint32]snatTenant, a snatAccounts) error {
+	numbers := slices.Sorted(maps.Keys(tenants))
 	for table, of := range d.snatTables() {
-		wanted := make(map[uint32]int, len(tenants))
-		for number := range tenants {
-			row := a.tenants[number]
-			wanted[number] = int(int32(row.Rows[table])) + int(row.Refused[table]-d.snatRefused[number][table])
+		parties := make([]fairshare.Claim[int], len(numbers))
+		for i, number := range numbers {
+			row := a.tenants[number] // wanted is what the tenant has, and what it was refused
+			parties[i].Weight = tenants[number].workloads
+			parties[i].Want = int(int32(row.Rows[table])) + int(row.Refused[table]-d.snatRefused[number][table])
 		}
-		each, lent := shareSNAT(int(of.MaxEntries()), tenants, wanted)
-		each[0] = snatShare{own: lent, most: lent}
-		for number, share := range each {
+		each, lent := shareTable(int(of.MaxEntries()), false, parties)
+		for i, share := range append(each, quota{own: lent, most: lent}) {
+			number := uint32(0) // of no tenant: what all may borrow
+			if i < len(numbers) {
+				number = numbers[i]
+			}
 			row := a.tenants[number]
 			if row.Own[table] == uint32(share.own) && row.Most[table] == uint32(share.most) {
 				continue
