@@ -134,8 +134,8 @@ func oversized(w http.ResponseWriter, r *http.Request, caller trust.Identity, pr
 		r.Body = http.MaxBytesReader(w, r.Body, bound.Unknown)
 	}
 	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") && !streams(r.URL.Path) {
-		body := bufio.NewReaderSize(r.Body, grpcHead)
-		if head, err := body.Peek(grpcHead); err == nil {
+		body := bufio.NewReaderSize(r.Body, bound.MessageHead)
+		if head, err := body.Peek(bound.MessageHead); err == nil {
 			size = int64(binary.BigEndian.Uint32(head[1:]))
 		}
 		r.Body = struct {
@@ -148,9 +148,6 @@ func oversized(w http.ResponseWriter, r *http.Request, caller trust.Identity, pr
 	}
 	return size, nil
 }
-
-// grpcHead is what stands before each message of gRPC: whether it is compressed, and its size in four bytes.
-const grpcHead = 5
 
 // open are the paths that anybody may read: they hold nothing of the installation.
 func open(path string) bool { return path == "/healthz" || path == "/openapi.json" }

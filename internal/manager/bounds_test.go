@@ -187,10 +187,8 @@ func TestPlacesOfPortRequestsAreForHosts(t *testing.T) {
 			t.Fatalf("a viewer that sends no body is told %q, %v", answer[:n], err)
 		}
 	}
-	m.ports.line.mu.Lock()
-	defer m.ports.line.mu.Unlock()
-	if m.ports.line.open != 0 {
-		t.Errorf("%d places are taken", m.ports.line.open)
+	if n := m.allocator.Queue.Open(); n != 0 {
+		t.Errorf("%d places are taken", n)
 	}
 }
 
@@ -206,9 +204,7 @@ func TestHalfAPortRequestTakesNoPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	m.ports.line.mu.Lock()
-	m.ports.line.open += portsOpen // who comes with a whole request is told that there is no place
-	m.ports.line.mu.Unlock()
+	fill(t, m) // who comes with a whole request is told that there is no place
 	text := "POST " + weirv1connect.SyncServiceAllocatePortsProcedure + " HTTP/1.1\r\nHost: m\r\nContent-Type: application/proto\r\nContent-Length: 100\r\n\r\nhalf"
 	if _, err := conn.Write([]byte(text)); err != nil {
 		t.Fatal(err)

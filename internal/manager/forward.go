@@ -56,7 +56,7 @@ func (m *Manager) forward(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		leave, ok := m.enterPorts(w, r)
+		leave, ok := m.allocator.Enter(w, r, r.Header.Get(forwardedBy) != "")
 		if !ok {
 			return
 		}
@@ -74,7 +74,7 @@ func (m *Manager) forward(next http.Handler) http.Handler {
 			apierr.Write(w, r, rpc.RetryError(fmt.Errorf("manager %s leads no more: try again", m.cfg.Name)))
 		default:
 			audit.End(r.Context(), nil) // the leader audits what it answers
-			done, err := m.refusePorts(r)
+			done, err := m.allocator.Precheck(r)
 			if err != nil {
 				apierr.Write(w, r, err)
 				return

@@ -10,20 +10,27 @@ import (
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/rpc/bound"
+	"github.com/weirlb/weir/internal/snatalloc"
 )
 
 // minCompressed is the size of an answer from which on packing it pays, in bytes.
 const minCompressed = 16 << 10
+
+// service serves WeirService and SyncService.
+type service struct {
+	*Manager
+	*snatalloc.Allocator
+}
 
 // handler serves gRPC, gRPC-Web, Connect and REST from the same services.
 func (m *Manager) handler() (http.Handler, error) {
 	options := connect.WithHandlerOptions(connect.WithConditionalHandlerOptions(bounded), connect.WithCompressMinBytes(minCompressed),
 		connect.WithInterceptors(m.observer(), guard{m}))
 	mux := http.NewServeMux()
-	mux.Handle(weirv1connect.NewWeirServiceHandler(m, options))
+	mux.Handle(weirv1connect.NewWeirServiceHandler(service{m, m.allocator}, options))
 	// Nodes and managers are near: packing what they are told costs more than sending it.
 	plain := connect.WithCompressMinBytes(math.MaxInt)
-	mux.Handle(weirv1connect.NewSyncServiceHandler(m, options, plain))
+	mux.Handle(weirv1connect.NewSyncServiceHandler(service{m, m.allocator}, options, plain))
 	mux.Handle(weirv1connect.NewClusterServiceHandler(cluster{Manager: m}, options, plain))
 	mux.Handle(weirv1connect.NewTrustServiceHandler(trustService{m}, options))
 	if err := m.handleREST(mux); err != nil {

@@ -17,7 +17,7 @@ import (
 // registerREST has the gateway call the services.
 func (m *Manager) registerREST(gateway *runtime.ServeMux) error {
 	p := &inProcess{methods: map[string]inProcessMethod{}, intercept: m.intercept}
-	weirv1.RegisterWeirServiceServer(p, restServer{m})
+	weirv1.RegisterWeirServiceServer(p, restServer{service{m, m.allocator}})
 	weirv1.RegisterClusterServiceServer(p, restCluster{cluster{Manager: m}})
 	weirv1.RegisterTrustServiceServer(p, trustService{m})
 	ctx := context.Background()

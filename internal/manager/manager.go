@@ -21,6 +21,7 @@ import (
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/manager/publish"
 	"github.com/weirlb/weir/internal/rpc/bound"
+	"github.com/weirlb/weir/internal/snatalloc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/telemetry"
 	"github.com/weirlb/weir/internal/tokenbucket"
@@ -90,11 +91,9 @@ type Manager struct {
 	meters    *meters
 	acks      *acks
 	inventory inventory
-	ports     *portRequests
+	allocator *snatalloc.Allocator
 	summaries summaries
-	suspects  suspects
 	free      atomic.Pointer[freeSlots]
-	resting   time.Duration // how long a range that was given back is nobody's
 }
 
 // New takes the address to listen on and opens the store. Nothing is served before Run.
@@ -135,17 +134,18 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		observed: observed, meters: counted, acks: newAcks(counted), cfg: cfg, log: cfg.Log, listener: listener, store: s,
 		reports: newReports(), tasks: newTasks(), stopping: make(chan struct{}), now: time.Now,
 		partitioned: newPartition(), partitionedAfter: partitionedAfter, sessions: newSessions(), settle: desired.SettleTime,
-		suspects: newSuspects(), resting: desired.RestTime,
 		bookmark: bookmarkTime, noticing: noticeTime,
 		peers: newPeers(identity.Access), identity: identity, audit: audit.New(cfg.Name, s, cfg.Log), unauthenticatedTime: bound.Callers[bound.Unauthenticated].Sending, slowReader: slowReader,
 	}
-	m.ports = newPortRequests(m.portPlaces)
 	m.events = events.New(cfg.Name, s, func() time.Time { return m.now() }, m.log)
 	clock := func() time.Time { return m.now() }
 	m.lifecycle = &nodelifecycle.Controller{Store: s, Silence: nodelifecycle.DefaultSilence, Ignored: counted.silenceIgnored, Now: clock, Log: m.log}
 	m.keys = &keyring.Controller{Store: s, KeyInterval: cfg.KeyInterval, SecretLife: keyring.DefaultSecretLife, Now: clock, Log: m.log}
 	m.observe()
 	m.hub = publish.New(s, m.published)
+	m.allocator = snatalloc.New(snatalloc.Config{
+		Name: cfg.Name, Store: s, Hub: m.hub, Events: m.events, Rates: &m.rates, Reported: m.said, Now: clock, Log: m.log, Stopping: m.stopping,
+	}, counted.ports)
 	return m, nil
 }
 
@@ -199,7 +199,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.watchStore(ctx) })
 	group.Go(func() error { return m.events.Run(ctx) }) // muxes report to any replica
 	group.Go(func() error {
-		return m.whileLeading(ctx, m.reconcile, m.lifecycle.Run, m.endTransitions, m.endRests, m.watchFreeSlots, m.settleRestore, m.auditPorts, m.notice, m.keys.RotateFastpathKeys, m.keys.RotateSYNSecrets, m.mitigate, m.store.Promote)
+		return m.whileLeading(ctx, m.reconcile, m.lifecycle.Run, m.endTransitions, m.allocator.RunRests, m.watchFreeSlots, m.allocator.RunRestore, m.allocator.RunAudit, m.notice, m.keys.RotateFastpathKeys, m.keys.RotateSYNSecrets, m.mitigate, m.store.Promote)
 	})
 	group.Go(func() error {
 		defer stopStore()

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/snatalloc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/telemetry"
 )
@@ -47,18 +47,14 @@ type meters struct {
 
 	steps *prometheus.CounterVec // of overload policies, by action
 
-	portRequests  *prometheus.CounterVec // by outcome
-	portsTook     *prometheus.HistogramVec
-	portStages    *prometheus.HistogramVec // by stage
-	portsGiven    prometheus.Counter
-	portsReleased prometheus.Counter
-	portFaults    *prometheus.CounterVec // by where
+	ports *snatalloc.Metrics
 
 	silenceIgnored prometheus.Gauge
 }
 
 func newMeters() *meters {
 	m := &meters{
+		ports: snatalloc.NewMetrics(),
 		silenceIgnored: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "weir_manager_host_failover_suspended", Help: "1 while this leader takes no silent host out of service, because most hosts are silent.",
 		}),
@@ -83,7 +79,6 @@ func newMeters() *meters {
 	for _, action := range model.OverloadActions {
 		m.steps.WithLabelValues(string(action))
 	}
-	m.countPorts()
 	for _, role := range roles {
 		m.streams.WithLabelValues(string(role))
 		m.refusals.WithLabelValues(string(role))
@@ -93,39 +88,10 @@ func newMeters() *meters {
 	return m
 }
 
-// countPorts makes the meters of source NAT.
-func (m *meters) countPorts() {
-	m.portRequests = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_manager_snat_port_requests_total", Help: "Source NAT port requests that this manager handled as the leader, by result.",
-	}, []string{"result"})
-	m.portsTook = telemetry.Seconds("weir_manager_snat_port_request_duration_seconds",
-		"Time from a granted port request to its answer, which comes when every healthy mux has the ports.")
-	m.portStages = telemetry.Seconds("weir_manager_snat_port_request_stage_duration_seconds",
-		"Duration of the stages of a granted port request: the wait for the writer, the write, and the acknowledgement by every healthy mux.", "stage")
-	m.portsGiven = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "weir_manager_snat_ports_allocated_total", Help: "Source NAT ports that were allocated.",
-	})
-	m.portsReleased = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "weir_manager_snat_ports_released_total", Help: "Source NAT ports that hosts released.",
-	})
-	m.portFaults = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_manager_snat_drift_total", Help: "Differences from the store that the audit of source NAT found and repaired, by where.",
-	}, []string{"role"})
-	for _, outcome := range []string{"granted", rpc.PortsOutstanding, rpc.PortsRate, rpc.PortsLimit, rpc.PortsExhausted, rpc.PortsRestored, "failed"} {
-		m.portRequests.WithLabelValues(outcome)
-	}
-	for _, stage := range []string{stageWait, stageWrite, stageMuxes} {
-		m.portStages.WithLabelValues(stage)
-	}
-	for _, where := range []string{faultStore, faultMux, faultHost} {
-		m.portFaults.WithLabelValues(where)
-	}
-}
-
 var roles = []model.Role{model.RoleMux, model.RoleHost}
 
 func (m *meters) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.silenceIgnored, m.requests, m.took, m.streams, m.refusals, m.acked, m.refused, m.steps, m.portRequests, m.portsTook, m.portStages, m.portsGiven, m.portsReleased, m.portFaults}
+	return append(m.ports.Collectors(), m.silenceIgnored, m.requests, m.took, m.streams, m.refusals, m.acked, m.refused, m.steps)
 }
 
 // Metrics describe all that a manager tells, but for what etcd does.

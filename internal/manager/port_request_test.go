@@ -1,45 +1,14 @@
 package manager
 
 import (
-	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
+	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 )
-
-// A workload has one request under way. Another one is refused until that has ended; those of other workloads are not.
-func TestRequestsOfAWorkloadComeOneByOne(t *testing.T) {
-	ports := newPortRequests(func() (int, bool) { return portsOpen, false })
-	now := time.Unix(100000, 0)
-	const often = 1000
-	begin := func(key model.SNATKey) (func(int), error) {
-		_, end, err := ports.begin(key, often, now)
-		return end, err
-	}
-	elsewhere := model.SNATKey{VIP: netip.MustParseAddr("203.0.113.21"), Address: firstSNATClient.Address}
-	for range 3 {
-		end, err := begin(firstSNATClient)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 3 {
-			_, err := begin(firstSNATClient)
-			if reason, after, _ := rpc.PortsRefused(err); reason != rpc.PortsOutstanding || after != time.Second/often {
-				t.Errorf("another request of the workload: %v, to be made again in %s", err, after)
-			}
-		}
-		for _, other := range []model.SNATKey{secondSNATClient, elsewhere} {
-			end, err := begin(other)
-			if err != nil {
-				t.Fatalf("a request of %s: %v", other, err)
-			}
-			end(0)
-		}
-		end(1)
-	}
-}
 
 // A request is under way, and is not answered, until the muxes have answered: replies to a port that a mux does not know
 // are lost.
@@ -74,4 +43,38 @@ func TestPortsAreGivenWhenMuxesKnow(t *testing.T) {
 	if _, err := allocate(t, client, "host1", firstSNATClient, 8); err != nil {
 		t.Errorf("the next request: %v", err)
 	}
+}
+
+// Released ranges are not free until the muxes have answered that their workload has them no more, however long they
+// rest.
+func TestReleasedRangesWaitForMuxes(t *testing.T) {
+	const rest = 120 * time.Millisecond
+	var m *Manager
+	url, mux, _ := leaving(t, func(started *Manager) { m, started.allocator.Rest = started, rest })
+	client := dial(t, url)
+	given, err := allocate(t, client, "host1", firstSNATClient, 8)
+	if err != nil || len(given) == 0 {
+		t.Fatalf("given %v, %v", given, err)
+	}
+	mux.setMute(true)
+	released, err := client.ReleasePorts(t.Context(), &weirv1.ReleasePortsRequest{
+		Name: "host1", Vip: firstSNATClient.VIP.String(), Address: firstSNATClient.Address.String(), Ranges: rpc.RangesToProto(given),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the mux reads it", func() bool { return mux.has(released.GetGeneration()) })
+	free := func() bool {
+		s := m.store.State()
+		h := s.Ports.At(firstSNATClient)
+		return len(h.Resting) == 0 && !slices.ContainsFunc(given, func(r model.Range) bool { return slices.Contains(h.Ranges, r) })
+	}
+	begun := time.Now()
+	eventually(t, "they have rested", func() bool { return time.Since(begun) > 6*rest })
+	if free() {
+		t.Error("a range is free that a mux may still send to the workload that had it")
+	}
+	mux.setMute(false)
+	eventually(t, "the mux has reported", mux.report)
+	eventually(t, "they are free", free)
 }

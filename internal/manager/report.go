@@ -66,7 +66,7 @@ func (m *Manager) ReportMux(ctx context.Context, r *weirv1.ReportMuxRequest) (*w
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	m.auditMux(r.GetName(), r.GetStatus().GetSnat())
+	m.allocator.AuditMux(r.GetName(), r.GetStatus().GetSnat())
 	m.noteMuxDone(r.GetName(), r.GetEvents())
 	return &weirv1.ReportMuxResponse{}, nil
 }
@@ -142,7 +142,7 @@ func (m *Manager) ReportHost(ctx context.Context, r *weirv1.ReportHostRequest) (
 		return nil, apierr.ToConnect(err)
 	}
 	m.noteHostDone(r.GetName(), r.GetEvents())
-	m.auditHost(r.GetName(), r.GetStatus().GetSnat())
+	m.allocator.AuditHost(r.GetName(), r.GetStatus().GetSnat())
 	return &weirv1.ReportHostResponse{}, nil
 }
 

@@ -57,7 +57,7 @@ func (h *fakeHost) ports() map[model.SNATKey]model.HostSNAT {
 func TestRestoreGivesNoPortsTwice(t *testing.T) {
 	t.Parallel()
 	var first *Manager
-	url, stop := start(t, Config{}, func(m *Manager) { first, m.resting = m, 240*time.Millisecond })
+	url, stop := start(t, Config{}, func(m *Manager) { first, m.allocator.Rest = m, 240*time.Millisecond })
 	hosts := [2]*fakeHost{startHost(t, url, "host1", "10.2.1.2"), startHost(t, url, "host2", "10.2.2.2")}
 	startMux(t, url, "mux1", "10.1.1.2")
 	client := dial(t, url)
@@ -88,7 +88,7 @@ func TestRestoreGivesNoPortsTwice(t *testing.T) {
 	stop()
 
 	var second *Manager
-	url, _ = start(t, Config{DataDir: restoreOf(t, backup)}, func(m *Manager) { second, m.resting = m, 480*time.Millisecond })
+	url, _ = start(t, Config{DataDir: restoreOf(t, backup)}, func(m *Manager) { second, m.allocator.Rest = m, 480*time.Millisecond })
 	client = dial(t, url)
 	eventually(t, "it leads", second.leads)
 	hosts[0] = startHostWith(t, url, "host1", has[0], "10.2.1.2")
@@ -157,7 +157,7 @@ func TestRestoreWaitsForNodesThatAreAway(t *testing.T) {
 	backup := backUpTo(t, first)
 	stop()
 	var second *Manager
-	url, _ = start(t, Config{DataDir: restoreOf(t, backup)}, func(m *Manager) { second, m.resting = m, 240*time.Millisecond })
+	url, _ = start(t, Config{DataDir: restoreOf(t, backup)}, func(m *Manager) { second, m.allocator.Rest = m, 240*time.Millisecond })
 	client = dial(t, url)
 	eventually(t, "it leads", second.leads)
 	pooled := shop()
@@ -169,7 +169,7 @@ func TestRestoreWaitsForNodesThatAreAway(t *testing.T) {
 	if err := write(); err == nil {
 		t.Error("an address was given while it is not known which are in use")
 	}
-	if told := fmt.Sprint(second.notTold(second.store.State())); told != "[host1 host2]" {
+	if told := fmt.Sprint(second.allocator.NotTold(second.store.State())); told != "[host1 host2]" {
 		t.Errorf("it waits for %s", told)
 	}
 	eventually(t, "it settles", func() bool { return second.store.State().Restored.Settled })

@@ -11,28 +11,7 @@ import (
 	"github.com/weirlb/weir/internal/store"
 )
 
-// What rests does so for as long by the clock of whoever leads, whatever the clock of the leader before said.
-func TestRestsAreCountedByTheLeader(t *testing.T) {
-	const bound = 2 * time.Minute
-	now := time.Unix(100000, 0)
-	for _, ahead := range []time.Duration{-time.Hour, 0, time.Hour} {
-		resting := desired.Resting{Since: now.Add(ahead), Ranges: []model.Range{7}}
-		s := &store.State{}
-		s.PutHolding(firstSNATClient, desired.Holding{Host: "host1", Resting: []desired.Resting{resting}})
-		var seen rests
-		if seen.longer(firstSNATClient, resting, 0, now) {
-			t.Error("something rests that was never seen")
-		}
-		for after := time.Duration(0); after <= bound+time.Minute; after += 5 * time.Second {
-			seen = seen.look(s, now.Add(after))
-			if over := seen.longer(firstSNATClient, resting, bound, now.Add(after)); over != (after >= bound) {
-				t.Errorf("the leader before was %s ahead: after %s its rest is over: %t", ahead, after, over)
-			}
-		}
-	}
-}
-
-// Likewise the slots of backends that were removed.
+// What slots of removed backends rest counts by the clock of whoever leads, whatever the clock of the leader before said.
 func TestFreeSlotsAreCountedByTheLeader(t *testing.T) {
 	now := time.Unix(100000, 0)
 	key := model.EndpointKey{VIP: netip.MustParseAddr("203.0.113.10"), Protocol: model.TCP, Port: 80}

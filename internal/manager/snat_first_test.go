@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"testing"
-	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/protobuf/proto"
@@ -16,7 +15,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/rpc"
-	"github.com/weirlb/weir/internal/rpc/bound"
+	"github.com/weirlb/weir/internal/snatalloc"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -25,7 +24,7 @@ func answeredPorts(t *testing.T, m *Manager) (n float64) {
 	t.Helper()
 	for _, outcome := range []string{"granted", "failed", rpc.PortsOutstanding, rpc.PortsRate, rpc.PortsLimit, rpc.PortsExhausted, rpc.PortsRestored} {
 		var counted dto.Metric
-		if err := m.meters.portRequests.WithLabelValues(outcome).Write(&counted); err != nil {
+		if err := m.allocator.Metrics.Requests.WithLabelValues(outcome).Write(&counted); err != nil {
 			t.Fatal(err)
 		}
 		n += counted.GetCounter().GetValue()
@@ -98,7 +97,7 @@ func asksThrough(t *testing.T, m *Manager) {
 	}
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, weirv1connect.SyncServiceAllocatePortsProcedure, bytes.NewReader(ask))
 	request.Header.Set("Content-Type", "application/proto")
-	heard := &hearer{ResponseRecorder: httptest.NewRecorder(), ports: m.ports}
+	heard := &hearer{ResponseRecorder: httptest.NewRecorder(), queue: &m.allocator.Queue}
 	handler.ServeHTTP(heard, request)
 	if heard.Code != http.StatusOK || heard.open != 0 {
 		t.Errorf("answered %d, %s, with %d requests under way", heard.Code, heard.Body, heard.open)
@@ -108,42 +107,13 @@ func asksThrough(t *testing.T, m *Manager) {
 // hearer notes how many port requests are under way when an answer begins.
 type hearer struct {
 	*httptest.ResponseRecorder
-	ports *portRequests
+	queue *snatalloc.Queue
 	open  int
 }
 
 func (h *hearer) WriteHeader(code int) {
-	h.ports.line.mu.Lock()
-	h.open = h.ports.line.open
-	h.ports.line.mu.Unlock()
+	h.open = h.queue.Open()
 	h.ResponseRecorder.WriteHeader(code)
-}
-
-// While users' changes do not crowd, a manager has so many port requests under way, and no more until one ends. A tenant
-// leaves some to others.
-func TestPortRequestsUnderWayAreBounded(t *testing.T) {
-	line := &portLine{places: func() (int, bool) { return portsOpen, false }, patience: time.Hour}
-	enter := func(who string) bool { return line.enter(t.Context(), who, false, nil) }
-	for i := range bound.Part(portsOpen) {
-		if !enter("red") {
-			t.Fatalf("request %d finds no place", i)
-		}
-	}
-	if enter("red") {
-		t.Error("one tenant has more than its part")
-	}
-	for i := bound.Part(portsOpen); i < portsOpen; i++ {
-		if !enter("blue") {
-			t.Fatalf("request %d, of another tenant, finds no place", i)
-		}
-	}
-	if enter("green") {
-		t.Error("one too many finds a place")
-	}
-	line.leave("red")
-	if !enter("green") {
-		t.Error("when one has ended there is no place")
-	}
 }
 
 // A port request that is one too many is refused before it is looked at, and hosts understand the answer. Others go on.
@@ -151,13 +121,11 @@ func TestPortRequestsThatAreTooManyAreToldToComeBack(t *testing.T) {
 	var m *Manager
 	url, _, _ := leaving(t, func(started *Manager) { m = started })
 	client := dial(t, url)
-	m.ports.line.mu.Lock()
-	m.ports.line.open += portsOpen
-	m.ports.line.mu.Unlock()
+	empty := fill(t, m)
 	before := answeredPorts(t, m)
 	for range 3 {
 		_, err := allocate(t, client, "host1", firstSNATClient, 1)
-		if reason, after, _ := rpc.PortsRefused(err); reason != rpc.PortsRate || after != busyRetry {
+		if reason, after, _ := rpc.PortsRefused(err); reason != rpc.PortsRate || after == 0 {
 			t.Errorf("one too many: %v, to be made again in %s", err, after)
 		}
 	}
@@ -165,36 +133,54 @@ func TestPortRequestsThatAreTooManyAreToldToComeBack(t *testing.T) {
 		t.Errorf("3 requests are counted as %v", n)
 	}
 	apply(t, url, plain("other", "203.0.113.21"))
-	m.ports.line.mu.Lock()
-	m.ports.line.open -= portsOpen
-	m.ports.line.mu.Unlock()
+	empty()
 	if given, err := allocate(t, client, "host1", firstSNATClient, 1); err != nil || len(given) == 0 {
 		t.Errorf("when others have ended: given %v, %v", given, err)
 	}
 }
 
-// In a crowd of users' changes all managers together have few port requests under way.
-func TestACrowdOfChangesBoundsPortRequests(t *testing.T) {
+// fill takes all places of port requests, until empty is called.
+func fill(t *testing.T, m *Manager) (empty func()) {
+	t.Helper()
+	var leave []func()
+	for i := range m.allocator.MaxOpen(m.store.State()) {
+		who := fmt.Sprint("tenant/", i)
+		if !m.allocator.Queue.Enter(t.Context(), who, false, nil) {
+			t.Fatalf("there is no place %d", i)
+		}
+		leave = append(leave, func() { m.allocator.Queue.Leave(who) })
+	}
+	return func() {
+		for _, l := range leave {
+			l()
+		}
+	}
+}
+
+// While users' changes are congested all managers together have few port requests under way.
+func TestCongestionBoundsPortRequests(t *testing.T) {
 	var m *Manager
 	url, _ := start(t, Config{}, func(started *Manager) { m = started })
-	eventually(t, "no crowd", func() bool { return m.portsMost(m.store.State()) == portsOpen })
+	const usual, congested = 128, 16
+	most := m.allocator.MaxOpen
+	eventually(t, "no congestion", func() bool { return most(m.store.State()) == usual })
 	apply(t, url, plain("alone", "203.0.113.30"))
-	if m.portsMost(m.store.State()) != portsOpen {
-		t.Error("one change is a crowd")
+	if most(m.store.State()) != usual {
+		t.Error("one change is congestion")
 	}
 	follows := &store.State{Leader: "another", Managers: map[string]store.Manager{"a": {}, "b": {}, "c": {}, "d": {}, "another": {}}}
-	for want, s := range map[int]*store.State{portsCongested: nil, portsCongested / 5: follows} {
+	for want, s := range map[int]*store.State{congested: nil, congested / 5: follows} {
 		round := 0
-		eventually(t, "a crowd", func() bool {
+		eventually(t, "congestion", func() bool {
 			round++
 			one, two := plain("one", "203.0.113.31"), plain("two", "203.0.113.32")
 			one.Labels = map[string]string{"round": fmt.Sprint(round)}
 			two.Labels = one.Labels
 			apply(t, url, one, two)
-			return m.portsMost(cmp.Or(s, m.store.State())) == want
+			return most(cmp.Or(s, m.store.State())) == want
 		})
 	}
-	eventually(t, "no crowd any more", func() bool { return m.portsMost(follows) == portsOpen })
+	eventually(t, "no congestion any more", func() bool { return most(follows) == usual })
 }
 
 // plain is a VIP of one endpoint.

@@ -258,7 +258,7 @@ func TestManyAskAtOnce(t *testing.T) {
 }
 
 func TestReleasedPortsRest(t *testing.T) {
-	url, mux, hosts := leaving(t, func(m *Manager) { m.resting = 2 * time.Second })
+	url, mux, hosts := leaving(t, func(m *Manager) { m.allocator.Rest = 2 * time.Second })
 	client := dial(t, url)
 	given, err := allocate(t, client, "host1", firstSNATClient, 24)
 	if err != nil {
@@ -386,7 +386,7 @@ func TestAuditMendsNodes(t *testing.T) {
 
 // The ports of a workload that is in the list no more rest, and are somebody else's after that.
 func TestPortsOfRemovedWorkloadsRest(t *testing.T) {
-	url, mux, hosts := leaving(t, func(m *Manager) { m.resting = 2 * time.Second })
+	url, mux, hosts := leaving(t, func(m *Manager) { m.allocator.Rest = 2 * time.Second })
 	client := dial(t, url)
 	vip := crawler()
 	vip.Snat.Workloads = vip.Snat.Workloads[1:]

@@ -28,7 +28,7 @@ func (m *Manager) GetSNAT(ctx context.Context, r *weirv1.GetSNATRequest) (*weirv
 		for _, w := range vip.SNAT.Workloads {
 			key := model.SNATKey{VIP: vip.Address, Address: w.Address}
 			if uses[w.Host] == nil {
-				uses[w.Host] = m.snatUses(s, w.Host)
+				uses[w.Host] = m.allocator.Uses(s, w.Host)
 			}
 			p := workloadPorts(key, s.Ports.At(key))
 			p.Host, p.Tunnel, p.Use = w.Host, w.TunnelAddress().String(), uses[w.Host][key]
@@ -73,24 +73,4 @@ func snatStatus(s *store.State, vip model.VIP) *weirv1.SNATStatus {
 		PortsTotal: uint32(snat.FreeCount(nil, snat.Blocked(vip)) * model.RangePorts),
 		PortsHeld:  uint32(held * model.RangePorts), PortsResting: uint32(resting * model.RangePorts),
 	}
-}
-
-// snatUses are what a host said last of the workloads on it.
-func (m *Manager) snatUses(s *store.State, host string) map[model.SNATKey]*weirv1.SNATUse {
-	node, there := s.Nodes.Get(host)
-	if !there {
-		return nil
-	}
-	uses := map[model.SNATKey]*weirv1.SNATUse{}
-	for _, use := range m.nodeWithStatus(s, node).GetStatus().GetHost().GetSnat() {
-		key, err := rpc.SNATKeyFromProto(&weirv1.SNATKey{Vip: use.GetVip(), Address: use.GetAddress()})
-		if err == nil {
-			uses[key] = use
-		}
-	}
-	return uses
-}
-
-func (m *Manager) snatUse(s *store.State, host string, key model.SNATKey) *weirv1.SNATUse {
-	return m.snatUses(s, host)[key]
 }

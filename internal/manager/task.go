@@ -24,7 +24,7 @@ const (
 )
 
 // restServer is what REST serves: all unary calls.
-type restServer struct{ *Manager }
+type restServer struct{ service }
 
 // Capture is a stream, which REST does not have.
 func (restServer) Capture(r *weirv1.CaptureRequest, s weirv1.WeirService_CaptureServer) error {

@@ -154,7 +154,7 @@ func TestDeletionAsksAgain(t *testing.T) {
 	// The rule is not asked here: it was, and rose was the caller's then.
 	_, err := m.DeleteVIP(t.Context(), &weirv1.DeleteVIPRequest{Name: "rose"})
 	refusedWith(t, "a caller without a right", err, `no VIP "rose" of yours`)
-	_, err = m.ReclaimPorts(t.Context(), &weirv1.ReclaimPortsRequest{Name: "rose", Address: "10.9.9.9"})
+	_, err = m.allocator.ReclaimPorts(t.Context(), &weirv1.ReclaimPortsRequest{Name: "rose", Address: "10.9.9.9"})
 	refusedWith(t, "ports, by a caller without a right", err, `no VIP "rose" of yours`)
 	if _, err := admin.CreatePrefixList(t.Context(), &weirv1.CreatePrefixListRequest{
 		PrefixList: &weirv1.PrefixList{Name: "ours", Prefixes: []string{"192.0.2.77/32"}},

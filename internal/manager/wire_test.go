@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weirlb/weir/internal/trust"
+	"github.com/weirlb/weir/internal/rpc/bound"
 )
 
 // wireCaller calls managers by gRPC and REST over HTTP/2, and sees their answers as they are.
@@ -69,7 +70,7 @@ type grpcAnswer struct {
 
 // firstOf reads an answer of gRPC up to the head of its first message.
 func firstOf(answer *http.Response) grpcAnswer {
-	if _, err := io.ReadFull(answer.Body, make([]byte, grpcHead)); err == nil {
+	if _, err := io.ReadFull(answer.Body, make([]byte, bound.MessageHead)); err == nil {
 		return grpcAnswer{message: true}
 	}
 	return statusOf(answer)

@@ -29,6 +29,9 @@ const (
 // Unknown is what somebody who is not known may send, in bytes. It is never decompressed.
 const Unknown = 16 << 10
 
+// MessageHead is what stands before each message of gRPC, in bytes: whether it is compressed, and its size in four bytes.
+const MessageHead = 5
+
 // Large says whether a request may need so much memory that few of its size are taken at once.
 func (r Request) Large() bool { return r.Bytes > 4*medium }
 

@@ -1,4 +1,4 @@
-package manager
+package snatalloc
 
 import (
 	"context"
@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// lineTime is how long a port request waits for its turn at most, while users' changes crowd: less than its host
+	// queueTimeout is how long a port request waits for its turn at most, while users' changes are congested: less than its host
 	// waits for the answer.
-	lineTime = 2 * time.Second
-	// lineMost is how many wait at a manager at most.
-	lineMost = 1024
-	// lineLook is how often those who wait have turns in a crowd, each time for lineTurns-th of the places.
-	lineLook  = 50 * time.Millisecond
-	lineTurns = 4
+	queueTimeout = 2 * time.Second
+	// maxQueued is how many wait at a manager at most.
+	maxQueued = 1024
+	// queueInterval is how often those who wait have turns under congestion, each time for queueTurns-th of the places.
+	queueInterval = 50 * time.Millisecond
+	queueTurns    = 4
 )
 
-// portLine bounds how many port requests are under way, in all and of each tenant. In a crowd of users' changes those that
+// Queue bounds how many port requests are under way, in all and of each tenant. While users' changes are congested those that
 // are too many wait for their turn: one that waits costs nothing, and one that is refused comes again.
-type portLine struct {
-	places   func() (n int, crowd bool) // that there are
-	patience time.Duration
+type Queue struct {
+	places  func() (n int, congested bool) // that there are
+	timeout time.Duration
 
 	mu      sync.Mutex
 	open    int
@@ -39,9 +39,9 @@ type waiter struct {
 	turn chan struct{} // closed when it has come
 }
 
-// enter takes a place, which leave gives back, and says whether there was one until ctx or the patience ended, or stop
+// Enter takes a place, which leave gives back, and says whether there was one until ctx or the timeout ended, or stop
 // was closed. What another manager has handed on goes ahead: it has waited there.
-func (l *portLine) enter(ctx context.Context, who string, ahead bool, stop <-chan struct{}) bool {
+func (l *Queue) Enter(ctx context.Context, who string, ahead bool, stop <-chan struct{}) bool {
 	w := l.join(who, ahead)
 	if w == nil {
 		return false
@@ -51,31 +51,31 @@ func (l *portLine) enter(ctx context.Context, who string, ahead bool, stop <-cha
 		return true
 	default:
 	}
-	patience := time.NewTimer(l.patience)
-	defer patience.Stop()
+	timeout := time.NewTimer(l.timeout)
+	defer timeout.Stop()
 	select {
 	case <-w.turn:
 		return true
-	case <-patience.C:
+	case <-timeout.C:
 	case <-ctx.Done():
 	case <-stop:
 	}
 	return !l.part(w)
 }
 
-// join is a request with its turn, or one that waits for it; nil: there is neither a place nor a line to wait in.
-func (l *portLine) join(who string, ahead bool) *waiter {
+// join is a request with its turn, or one that waits for it; nil: there is neither a place nor room in the queue.
+func (l *Queue) join(who string, ahead bool) *waiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n, crowd := l.places()
-	if !crowd {
+	n, congested := l.places()
+	if !congested {
 		l.serve(n)
 	}
 	w := &waiter{who: who, turn: make(chan struct{})}
 	switch {
 	case l.fits(who, n) && (ahead || l.next(n) < 0):
 		l.take(w)
-	case !crowd || len(l.waiting) >= lineMost || l.waitingOf(who) >= bound.Part(lineMost):
+	case !congested || len(l.waiting) >= maxQueued || l.waitingOf(who) >= bound.Part(maxQueued):
 		return nil
 	case ahead:
 		l.waiting = slices.Insert(l.waiting, 0, w)
@@ -87,9 +87,9 @@ func (l *portLine) join(who string, ahead bool) *waiter {
 }
 
 // fits says whether there is a place for a tenant.
-func (l *portLine) fits(who string, n int) bool { return l.open < n && l.of[who] < bound.Part(n) }
+func (l *Queue) fits(who string, n int) bool { return l.open < n && l.of[who] < bound.Part(n) }
 
-func (l *portLine) take(w *waiter) {
+func (l *Queue) take(w *waiter) {
 	if l.of == nil {
 		l.of = map[string]int{}
 	}
@@ -98,7 +98,7 @@ func (l *portLine) take(w *waiter) {
 	close(w.turn)
 }
 
-func (l *portLine) waitingOf(who string) (n int) {
+func (l *Queue) waitingOf(who string) (n int) {
 	for _, w := range l.waiting {
 		if w.who == who {
 			n++
@@ -108,7 +108,7 @@ func (l *portLine) waitingOf(who string) (n int) {
 }
 
 // next is which of those who wait has the next turn: the first of the tenant that has the fewest places; -1: none fits.
-func (l *portLine) next(n int) int {
+func (l *Queue) next(n int) int {
 	best := -1
 	for i, w := range l.waiting {
 		if l.fits(w.who, n) && (best < 0 || l.of[w.who] < l.of[l.waiting[best].who]) {
@@ -118,8 +118,8 @@ func (l *portLine) next(n int) int {
 	return best
 }
 
-// part leaves the line without a place. It fails if the turn has come just now.
-func (l *portLine) part(w *waiter) bool {
+// part leaves the queue without a place. It fails if the turn has come just now.
+func (l *Queue) part(w *waiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := slices.Index(l.waiting, w)
@@ -130,22 +130,29 @@ func (l *portLine) part(w *waiter) bool {
 	return true
 }
 
-// leave gives a place back. In a crowd nobody takes it at once: those who are refused for another reason would make room
+// Leave gives a place back. Under congestion nobody takes it at once: those who are refused for another reason would make room
 // for all that wait as fast as they come.
-func (l *portLine) leave(who string) {
+func (l *Queue) Leave(who string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open--
 	if l.of[who]--; l.of[who] == 0 {
 		delete(l.of, who)
 	}
-	if n, crowd := l.places(); !crowd {
+	if n, congested := l.places(); !congested {
 		l.serve(n)
 	}
 }
 
+// Open is how many requests are under way.
+func (l *Queue) Open() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open
+}
+
 // serve gives places to so many of those who wait, as far as there are any.
-func (l *portLine) serve(turns int) {
+func (l *Queue) serve(turns int) {
 	n, _ := l.places()
 	for ; turns > 0; turns-- {
 		at := l.next(n)
@@ -157,19 +164,19 @@ func (l *portLine) serve(turns int) {
 	}
 }
 
-// watch looks at the line for as long as somebody waits: the end of a crowd is told by nobody.
-func (l *portLine) watch() {
+// watch looks at the queue for as long as somebody waits: the end of congestion is told by nobody.
+func (l *Queue) watch() {
 	if l.looks || len(l.waiting) == 0 {
 		return
 	}
 	l.looks = true
-	time.AfterFunc(lineLook, func() {
+	time.AfterFunc(queueInterval, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.looks = false
-		n, crowd := l.places()
-		if crowd {
-			n = max(1, n/lineTurns)
+		n, congested := l.places()
+		if congested {
+			n = max(1, n/queueTurns)
 		}
 		l.serve(n)
 		l.watch()

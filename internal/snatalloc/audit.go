@@ -1,4 +1,4 @@
-package manager
+package snatalloc
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 	"github.com/weirlb/weir/internal/store"
 )
 
-// portsAuditTime is the time between two audits of what the store has of ports.
-const portsAuditTime = 10 * time.Second
+// auditInterval is the time between two audits of what the store has of ports.
+const auditInterval = 10 * time.Second
 
 // Where an audit finds differences.
 const (
@@ -51,24 +51,24 @@ func (s suspects) saw(node string, differ bool) bool {
 	return true
 }
 
-// auditMux compares what a mux's tables hold of SNAT with what it was told.
-func (m *Manager) auditMux(mux string, said *weirv1.MuxSNATStatus) {
+// AuditMux compares what a mux's tables hold of SNAT with what it was told.
+func (a *Allocator) AuditMux(mux string, said *weirv1.MuxSNATStatus) {
 	if said == nil {
 		return
 	}
-	ranges, digest, known := m.hub.DigestAt(model.Generation(said.GetGeneration()))
+	ranges, digest, known := a.Hub.DigestAt(model.Generation(said.GetGeneration()))
 	if !known {
 		return
 	}
 	differ := digest != said.GetDigest() || uint64(ranges) != said.GetRanges()
-	if !m.suspects.saw(mux, differ) {
+	if !a.suspects.saw(mux, differ) {
 		return
 	}
-	if !m.mayResend(mux) {
+	if !a.mayResend(mux) {
 		return
 	}
-	m.hub.Resend(mux)
-	m.fault(faultMux, store.Event{
+	a.Hub.Resend(mux)
+	a.fault(faultMux, store.Event{
 		Kind: string(model.RoleMux), Object: mux, Reason: "PortsDiffer",
 		Message: fmt.Sprintf("its table of source NAT holds %d ranges at generation %d, other ones than the %d that it was told: it gets all tables anew",
 			said.GetRanges(), said.GetGeneration(), ranges),
@@ -82,14 +82,14 @@ const (
 )
 
 // mayResend says whether a node may have all of its tables once more: one that lies would have them each second.
-func (m *Manager) mayResend(node string) bool {
-	return m.rates.Take("resend "+node, resendsRate, resendsAtOnce, 1, m.now()) == 0
+func (a *Allocator) mayResend(node string) bool {
+	return a.Rates.Take("resend "+node, resendsRate, resendsAtOnce, 1, a.Now()) == 0
 }
 
-// auditHost compares what a host's tables hold of SNAT with the store, where the host says that it knows what was
+// AuditHost compares what a host's tables hold of SNAT with the store, where the host says that it knows what was
 // written last.
-func (m *Manager) auditHost(host string, said []*weirv1.SNATUse) {
-	s := m.store.State()
+func (a *Allocator) AuditHost(host string, said []*weirv1.SNATUse) {
+	s := a.Store.State()
 	if s.Restored.Pending() {
 		return // hosts know more than the store
 	}
@@ -108,30 +108,30 @@ func (m *Manager) auditHost(host string, said []*weirv1.SNATUse) {
 			wrong = append(wrong, fmt.Sprintf("%s has %d ranges, and %d were given", key, use.GetRanges(), len(h.Ranges)))
 		}
 	}
-	if !m.suspects.saw(host, len(wrong) > 0) {
+	if !a.suspects.saw(host, len(wrong) > 0) {
 		return
 	}
-	if !m.mayResend(host) {
+	if !a.mayResend(host) {
 		return
 	}
-	m.hub.Resend(host)
-	m.fault(faultHost, store.Event{
+	a.Hub.Resend(host)
+	a.fault(faultHost, store.Event{
 		Kind: string(model.RoleHost), Object: host, Reason: "PortsDiffer",
 		Message: fmt.Sprintf("its tables of source NAT are not what it was told (%s): it gets all of it anew", wrong[0]),
 	})
 }
 
-func (m *Manager) fault(where string, e store.Event) {
+func (a *Allocator) fault(where string, e store.Event) {
 	e.Warning = true
-	m.meters.portFaults.WithLabelValues(where).Inc()
-	m.log.Warn("source NAT: tables differ, mending them", "node", e.Object, "reason", e.Message)
-	m.events.Record(e)
+	a.Metrics.faults.WithLabelValues(where).Inc()
+	a.Log.Warn("source NAT: tables differ, mending them", "node", e.Object, "reason", e.Message)
+	a.Events.Record(e)
 }
 
-// auditPorts holds what the store has of ports to what must be, while this manager leads: no range is in two
+// RunAudit holds what the store has of ports to what must be, while this manager leads: no range is in two
 // hands, nobody has one who is in no list, nor one that is somebody else's, and each has what is preallocated.
-func (m *Manager) auditPorts(ctx context.Context) error {
-	tick := time.NewTicker(portsAuditTime)
+func (a *Allocator) RunAudit(ctx context.Context) error {
+	tick := time.NewTicker(auditInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -139,26 +139,26 @@ func (m *Manager) auditPorts(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		if err := m.reconcilePorts(ctx); err != nil && ctx.Err() == nil {
-			m.log.Warn("source NAT: the audit can't write, trying again", "err", err)
+		if err := a.auditStore(ctx); err != nil && ctx.Err() == nil {
+			a.Log.Warn("source NAT: the audit can't write, trying again", "err", err)
 		}
 	}
 }
 
-// reconcilePorts is one audit of the store.
-func (m *Manager) reconcilePorts(ctx context.Context) error {
-	if len(m.wrongPorts(m.store.State())) == 0 {
+// auditStore is one audit of the store.
+func (a *Allocator) auditStore(ctx context.Context) error {
+	if len(a.wrongPorts(a.Store.State())) == 0 {
 		return nil
 	}
 	var mended map[model.SNATKey]desired.Holding
-	_, err := m.store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
-		mended = m.wrongPorts(s)
+	_, err := a.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
+		mended = a.wrongPorts(s)
 		return store.Change{Ports: mended}, nil
 	})
 	if err != nil || len(mended) == 0 {
 		return err
 	}
-	s := m.store.State()
+	s := a.Store.State()
 	vips := map[string]int{}
 	for key := range mended {
 		vip, _ := s.VIPAt(key.VIP)
@@ -168,7 +168,7 @@ func (m *Manager) reconcilePorts(ctx context.Context) error {
 		if name == "" {
 			continue
 		}
-		m.fault(faultStore, store.Event{
+		a.fault(faultStore, store.Event{
 			Kind: events.KindVIP, Object: name, Tenant: s.VIPs.At(name).Tenant, Reason: "PortsMended",
 			Message: fmt.Sprintf("the ranges of %d workloads were not what they must be", n),
 		})
@@ -177,7 +177,7 @@ func (m *Manager) reconcilePorts(ctx context.Context) error {
 }
 
 // wrongPorts are the holdings that are not what they must be, as they must be.
-func (m *Manager) wrongPorts(s *store.State) map[model.SNATKey]desired.Holding {
+func (a *Allocator) wrongPorts(s *store.State) map[model.SNATKey]desired.Holding {
 	wrong := map[model.SNATKey]desired.Holding{}
 	vips := map[netip.Addr]bool{}
 	for key := range s.Ports.Keys() {
@@ -187,7 +187,7 @@ func (m *Manager) wrongPorts(s *store.State) map[model.SNATKey]desired.Holding {
 		vips[key.VIP] = true
 	}
 	for vip := range vips {
-		maps.Copy(wrong, s.ChangedPorts(vip, m.now()))
+		maps.Copy(wrong, s.ChangedPorts(vip, a.Now()))
 		for key, h := range s.Disputed(vip, func(key model.SNATKey) uint64 { return uint64(s.PortsWritten.At(key)) }) {
 			wrong[key] = h
 		}
@@ -195,9 +195,9 @@ func (m *Manager) wrongPorts(s *store.State) map[model.SNATKey]desired.Holding {
 	return wrong
 }
 
-// endRests ends the rest of ranges that were given back long enough ago, while this manager leads.
-func (m *Manager) endRests(ctx context.Context) error {
-	tick := time.NewTicker(m.resting / 24)
+// RunRests ends the rest of ranges that were given back long enough ago, while this manager leads.
+func (a *Allocator) RunRests(ctx context.Context) error {
+	tick := time.NewTicker(a.Rest / 24)
 	defer tick.Stop()
 	var seen rests
 	for {
@@ -206,13 +206,13 @@ func (m *Manager) endRests(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		seen = seen.look(m.store.State(), m.now())
-		if len(m.rested(m.store.State(), seen)) == 0 {
+		seen = seen.look(a.Store.State(), a.Now())
+		if len(a.rested(a.Store.State(), seen)) == 0 {
 			continue
 		}
-		_, err := m.store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
+		_, err := a.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
 			change := store.Change{Ports: map[model.SNATKey]desired.Holding{}}
-			for key, h := range m.rested(s, seen) {
+			for key, h := range a.rested(s, seen) {
 				if _, _, listed := s.Leaving(key); listed || !h.Empty() {
 					change.Ports[key] = h
 				} else {
@@ -222,7 +222,7 @@ func (m *Manager) endRests(ctx context.Context) error {
 			return change, nil
 		})
 		if err != nil && ctx.Err() == nil {
-			m.log.Warn("source NAT: ranges do not become free, trying again", "err", err)
+			a.Log.Warn("source NAT: ranges do not become free, trying again", "err", err)
 		}
 	}
 }
@@ -261,9 +261,9 @@ const restedMost = 1000
 
 // rested are holdings of which something has rested, without that. Ranges that a workload's host still holds, by
 // what it said last, rest on; and all do until every healthy mux knows that they are nobody's.
-func (m *Manager) rested(s *store.State, seen rests) map[model.SNATKey]desired.Holding {
+func (a *Allocator) rested(s *store.State, seen rests) map[model.SNATKey]desired.Holding {
 	done := map[model.SNATKey]desired.Holding{}
-	now := m.now()
+	now := a.Now()
 	for key, h := range s.Ports.All() {
 		if len(h.Resting) == 0 {
 			_, _, listed := s.Leaving(key)
@@ -272,8 +272,8 @@ func (m *Manager) rested(s *store.State, seen rests) map[model.SNATKey]desired.H
 			}
 			continue
 		}
-		next, some := h.Rested(func(r desired.Resting) bool { return seen.longer(key, r, m.resting, now) })
-		if !some || m.hub.Answered() < s.PortsWritten.At(key) || m.clings(s, key, h, seen, now) {
+		next, some := h.Rested(func(r desired.Resting) bool { return seen.longer(key, r, a.Rest, now) })
+		if !some || a.Hub.Answered() < s.PortsWritten.At(key) || a.clings(s, key, h, seen, now) {
 			continue
 		}
 		if done[key] = next; len(done) >= restedMost {
@@ -288,13 +288,29 @@ const clingMost = 5
 
 // clings says whether the host of a workload that is in no list any more still has ranges for it, by what it said
 // last. A host that is away says nothing: then the time to rest is enough.
-func (m *Manager) clings(s *store.State, key model.SNATKey, h desired.Holding, seen rests, now time.Time) bool {
+func (a *Allocator) clings(s *store.State, key model.SNATKey, h desired.Holding, seen rests, now time.Time) bool {
 	if _, _, listed := s.Leaving(key); listed || !s.Streams.At(h.Host) {
 		return false
 	}
-	if seen.longer(key, h.Resting[0], clingMost*m.resting, now) {
+	if seen.longer(key, h.Resting[0], clingMost*a.Rest, now) {
 		return false
 	}
-	use := m.snatUse(s, h.Host, key)
-	return use.GetRanges() > 0
+	return a.Uses(s, h.Host)[key].GetRanges() > 0
+}
+
+// Uses are what a host reported last of the workloads on it.
+func (a *Allocator) Uses(s *store.State, host string) map[model.SNATKey]*weirv1.SNATUse {
+	node, there := s.Nodes.Get(host)
+	if !there {
+		return nil
+	}
+	uses := map[model.SNATKey]*weirv1.SNATUse{}
+	_, reported := a.Reported(s, node)
+	for _, use := range reported.GetHost().GetSnat() {
+		key, err := rpc.SNATKeyFromProto(&weirv1.SNATKey{Vip: use.GetVip(), Address: use.GetAddress()})
+		if err == nil {
+			uses[key] = use
+		}
+	}
+	return uses
 }

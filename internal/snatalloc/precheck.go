@@ -1,4 +1,4 @@
-package manager
+package snatalloc
 
 import (
 	"bytes"
@@ -20,40 +20,40 @@ import (
 // maxPortRequest is more than a port request has, in bytes.
 const maxPortRequest = 1 << 10
 
-// refusePorts refuses a port request that the leader would refuse, at the manager that the host speaks to, so that
+// Precheck refuses a port request that the leader would refuse, at the manager that the host speaks to, so that
 // whoever asks too much costs the leader nothing. Else done is to be called when the leader has answered. Of those that would be
 // refused for what the workload has, one in fullRetry goes on: the leader tells operators.
-func (m *Manager) refusePorts(r *http.Request) (done func(), err error) {
+func (a *Allocator) Precheck(r *http.Request) (done func(), err error) {
 	done = func() {}
-	ask := peekPorts(r)
-	if ask == nil || authz.Permit(trust.FromContext(r.Context()), m.store.State(), r.URL.Path, ask) != nil {
+	ask := peek(r)
+	if ask == nil || authz.Permit(trust.FromContext(r.Context()), a.Store.State(), r.URL.Path, ask) != nil {
 		return done, nil // it is the leader's to say why
 	}
 	key, err := rpc.SNATKeyFromProto(&weirv1.SNATKey{Vip: ask.GetVip(), Address: ask.GetAddress()})
 	if err != nil {
 		return done, nil //nolint:nilerr // likewise
 	}
-	state := m.store.State()
-	vip, err := snatClientOf(state, ask.GetName(), key)
+	state := a.Store.State()
+	vip, err := clientOf(state, ask.GetName(), key)
 	if err != nil {
 		return done, nil //nolint:nilerr // this manager may be behind
 	}
-	_, end, err := m.ports.begin(key, vip.SNAT.RequestRate, m.now())
+	_, end, err := a.requests.begin(key, vip.SNAT.RequestRate, a.Now())
 	if err == nil {
 		done = sync.OnceFunc(func() { end(0) })
-		if err = room(state, vip, key); err != nil && m.ports.passes(key, m.now()) {
+		if err = room(state, vip, key); err != nil && a.requests.passes(key, a.Now()) {
 			err = nil
 		}
 	}
 	if err != nil {
 		done()
-		m.meters.portRequests.WithLabelValues(outcomeOfPorts(err)).Inc()
+		a.Metrics.Requests.WithLabelValues(outcomeOf(err)).Inc()
 	}
 	return done, err
 }
 
 // passes says whether a request that would be refused goes to the leader, and notes that it did.
-func (p *portRequests) passes(key model.SNATKey, now time.Time) bool {
+func (p *requests) passes(key model.SNATKey, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.of[key]
@@ -64,8 +64,8 @@ func (p *portRequests) passes(key model.SNATKey, now time.Time) bool {
 	return true
 }
 
-// peekPorts reads a port request ahead, as hosts send it: by Connect, plain and small. nil: it is none, or another.
-func peekPorts(r *http.Request) *weirv1.AllocatePortsRequest {
+// peek reads a port request ahead, as hosts send it: by Connect, plain and small. nil: it is none, or another.
+func peek(r *http.Request) *weirv1.AllocatePortsRequest {
 	if r.URL.Path != weirv1connect.SyncServiceAllocatePortsProcedure || r.Header.Get("Content-Type") != "application/proto" ||
 		r.Header.Get("Content-Encoding") != "" || r.ContentLength < 0 || r.ContentLength > maxPortRequest {
 		return nil

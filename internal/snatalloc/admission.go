@@ -1,4 +1,4 @@
-package manager
+package snatalloc
 
 import (
 	"bytes"
@@ -22,32 +22,32 @@ import (
 	"github.com/weirlb/weir/internal/trust"
 )
 
-// errPortsBusy is what a workload is told whose request is one too many.
-func errPortsBusy() error {
+// errBusy is what a workload is told whose request is one too many.
+func errBusy() error {
 	return rpc.RefusePorts(rpc.PortsRate, busyRetry, errors.New("other requests for ports are under way, as many as may be: ask again"))
 }
 
-// portsMost is how many port requests this manager may have under way. In a crowd of users' changes the bound is one for
+// MaxOpen is how many port requests this manager may have under way. While users' changes are congested the bound is one for
 // all: each manager that hands requests on to the leader has its part of it.
-func (m *Manager) portsMost(s *store.State) int {
+func (a *Allocator) MaxOpen(s *store.State) int {
 	switch {
-	case !m.store.Congested():
-		return portsOpen
-	case s.Leader == m.cfg.Name:
-		return portsCongested
+	case !a.Store.Congested():
+		return maxOpen
+	case s.Leader == a.Name:
+		return maxOpenCongested
 	}
-	return max(1, portsCongested/max(1, len(s.Managers)))
+	return max(1, maxOpenCongested/max(1, len(s.Managers)))
 }
 
-// portPlaces is the same for the line, and whether there is a crowd.
-func (m *Manager) portPlaces() (n int, crowd bool) {
-	return m.portsMost(m.store.State()), m.store.Congested()
+// places is the same for the queue, and whether users' changes are congested.
+func (a *Allocator) places() (n int, congested bool) {
+	return a.MaxOpen(a.Store.State()), a.Store.Congested()
 }
 
-// enterPorts takes the place of a request, if it is one for ports, or answers that there is none: before it costs more
+// Enter takes the place of a request, if it is one for ports, or answers that there is none: before it costs more
 // than its answer, which is what decides when thousands come in a second. Only hosts have places, and only when the whole
-// request is there. leave gives the place back.
-func (m *Manager) enterPorts(w http.ResponseWriter, r *http.Request) (leave func(), ok bool) {
+// request is there; handedOn says that another manager handed it on. leave gives the place back.
+func (a *Allocator) Enter(w http.ResponseWriter, r *http.Request, handedOn bool) (leave func(), ok bool) {
 	if r.URL.Path != weirv1connect.SyncServiceAllocatePortsProcedure {
 		return func() {}, true
 	}
@@ -57,30 +57,30 @@ func (m *Manager) enterPorts(w http.ResponseWriter, r *http.Request) (leave func
 		apierr.Write(w, r, err)
 		return nil, false
 	}
-	if err := readPorts(w, r); err != nil {
+	if err := readBody(w, r); err != nil {
 		audit.End(r.Context(), err)
 		apierr.Write(w, r, err)
 		return nil, false
 	}
-	who := m.payerOf(r)
-	if m.ports.line.enter(r.Context(), who, r.Header.Get(forwardedBy) != "", m.stopping) {
-		return sync.OnceFunc(func() { m.ports.line.leave(who) }), true
+	who := a.payerOf(r)
+	if a.Queue.Enter(r.Context(), who, handedOn, a.Stopping) {
+		return sync.OnceFunc(func() { a.Queue.Leave(who) }), true
 	}
 	audit.End(r.Context(), nil) // who asks for ports while others do is no stranger
-	m.meters.portRequests.WithLabelValues(rpc.PortsRate).Inc()
+	a.Metrics.Requests.WithLabelValues(rpc.PortsRate).Inc()
 	if r.Header.Get("Content-Type") == "application/proto" { // as hosts send it
-		m.ports.busy.write(w)
+		a.busy.write(w)
 	} else {
-		apierr.Write(w, r, errPortsBusy())
+		apierr.Write(w, r, errBusy())
 	}
 	return nil, false
 }
 
-// readPorts reads the body of a port request, which is small and comes at once.
-func readPorts(w http.ResponseWriter, r *http.Request) error {
+// readBody reads the body of a port request, which is small and comes at once.
+func readBody(w http.ResponseWriter, r *http.Request) error {
 	control := http.NewResponseController(w)
 	bounds := control.SetReadDeadline(time.Now().Add(bound.PortBody)) == nil
-	most := bound.Of(r.URL.Path).Bytes + grpcHead
+	most := bound.Of(r.URL.Path).Bytes + bound.MessageHead
 	body, err := io.ReadAll(io.LimitReader(r.Body, int64(most)+1))
 	switch {
 	case err != nil:
@@ -99,10 +99,10 @@ func readPorts(w http.ResponseWriter, r *http.Request) error {
 }
 
 // payerOf is whose part of the places a port request takes: that of the VIP's tenant, or the host's where it is not known.
-func (m *Manager) payerOf(r *http.Request) string {
-	if ask := peekPorts(r); ask != nil {
+func (a *Allocator) payerOf(r *http.Request) string {
+	if ask := peek(r); ask != nil {
 		if address, err := netip.ParseAddr(ask.GetVip()); err == nil {
-			if vip, there := m.store.State().VIPAt(address); there {
+			if vip, there := a.Store.State().VIPAt(address); there {
 				return "tenant/" + vip.Tenant
 			}
 		}
@@ -121,7 +121,7 @@ type answer struct {
 func busyAnswer() *answer {
 	a := &answer{header: http.Header{}}
 	r := &http.Request{Method: http.MethodPost, Header: http.Header{"Content-Type": {"application/proto"}, "Connect-Protocol-Version": {"1"}}}
-	connect.NewErrorWriter().Write(a, r, errPortsBusy()) //nolint:errcheck // it writes into memory
+	connect.NewErrorWriter().Write(a, r, errBusy()) //nolint:errcheck // it writes into memory
 	return a
 }
 

@@ -1,4 +1,4 @@
-package manager
+package snatalloc
 
 import (
 	"context"
@@ -12,13 +12,13 @@ import (
 	"github.com/weirlb/weir/internal/store"
 )
 
-// settleRestore ends what a restore of the store begins, while this manager leads. At first nothing is given out that may have
+// RunRestore ends what a restore of the store begins, while this manager leads. At first nothing is given out that may have
 // been given out after the backup: for the time that ranges rest, and until all nodes have told what they hold, or
 // clingMost of that time is over. What they told is taken over then. Slots that may have been given rest on for as long as freed ones.
-func (m *Manager) settleRestore(ctx context.Context) error {
+func (a *Allocator) RunRestore(ctx context.Context) error {
 	var began time.Time // when this term first saw the step of the restore that it waits for the end of
 	var step desired.Restored
-	tick := time.NewTicker(m.resting / 24)
+	tick := time.NewTicker(a.Rest / 24)
 	defer tick.Stop()
 	for {
 		select {
@@ -26,53 +26,53 @@ func (m *Manager) settleRestore(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		s := m.store.State()
+		s := a.Store.State()
 		if s.Restored != step {
-			step, began = s.Restored, m.now()
+			step, began = s.Restored, a.Now()
 			if step.Pending() {
-				m.log.Warn("the store was restored: no new ports and pool addresses are given until the nodes have told what they have")
+				a.Log.Warn("the store was restored: no new ports and pool addresses are given until the nodes have told what they have")
 			}
 		}
 		if step.At == 0 {
 			continue
 		}
-		if err := m.settleStep(ctx, s, m.now().Sub(began)); err != nil && ctx.Err() == nil {
-			m.log.Warn("the restore does not settle, trying again", "err", err)
+		if err := a.settleStep(ctx, s, a.Now().Sub(began)); err != nil && ctx.Err() == nil {
+			a.Log.Warn("the restore does not settle, trying again", "err", err)
 		}
 	}
 }
 
 // settleStep ends a step of the restore, which goes on for some time, if it is due.
-func (m *Manager) settleStep(ctx context.Context, s *store.State, passed time.Duration) error {
+func (a *Allocator) settleStep(ctx context.Context, s *store.State, passed time.Duration) error {
 	if s.Restored.Settled {
 		if passed < desired.RetireTime || passed < s.RetireTime() {
 			return nil
 		}
-		_, err := m.store.UpdateAs(ctx, store.Health, func(*store.State) (store.Change, error) {
+		_, err := a.Store.UpdateAs(ctx, store.Health, func(*store.State) (store.Change, error) {
 			return store.Change{Restored: &desired.Restored{}}, nil
 		})
 		return err
 	}
-	silent := m.notTold(s)
-	if passed < m.resting || len(silent) > 0 && passed < clingMost*m.resting {
+	silent := a.NotTold(s)
+	if passed < a.Rest || len(silent) > 0 && passed < clingMost*a.Rest {
 		return nil
 	}
-	if err := m.takeOverPorts(ctx, s); err != nil {
+	if err := a.takeOverPorts(ctx, s); err != nil {
 		return err
 	}
-	_, err := m.store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
+	_, err := a.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
 		return store.Change{Restored: &desired.Restored{At: s.Generation, Settled: true}}, nil
 	})
 	if err == nil {
-		m.log.Info("the restore is settled: ports and pool addresses are given out again", "nodes", silent)
+		a.Log.Info("the restore is settled: ports and pool addresses are given out again", "nodes", silent)
 	}
 	return err
 }
 
-// notTold are the nodes, in order, that have not told since the restore what they hold.
-func (m *Manager) notTold(s *store.State) (silent []string) {
+// NotTold are the nodes, in order, that have not told since the restore what they hold.
+func (a *Allocator) NotTold(s *store.State) (silent []string) {
 	for node := range s.Nodes.Values() {
-		if !m.toldSince(s, node) {
+		if !a.toldSince(s, node) {
 			silent = append(silent, node.Name)
 		}
 	}
@@ -81,23 +81,23 @@ func (m *Manager) notTold(s *store.State) (silent []string) {
 }
 
 // toldSince says whether a node has told what it holds, as of the restored store or later.
-func (m *Manager) toldSince(s *store.State, node model.Node) bool {
-	said, detail := m.said(s, node)
+func (a *Allocator) toldSince(s *store.State, node model.Node) bool {
+	said, detail := a.Reported(s, node)
 	return max(said.Generation, said.Rejected) >= s.Restored.At && (node.Role != model.RoleHost || detail.GetHost().GetTellsRanges())
 }
 
 // toldPorts are the ranges that hosts told, and of which generation those of a workload are that its own host told.
-func (m *Manager) toldPorts(s *store.State) (told map[model.SNATKey][]desired.ToldPorts, written map[model.SNATKey]model.Generation) {
+func (a *Allocator) toldPorts(s *store.State) (told map[model.SNATKey][]desired.ToldPorts, written map[model.SNATKey]model.Generation) {
 	told, written = map[model.SNATKey][]desired.ToldPorts{}, map[model.SNATKey]model.Generation{}
 	for node := range s.Nodes.Values() {
-		if node.Role != model.RoleHost || !m.toldSince(s, node) {
+		if node.Role != model.RoleHost || !a.toldSince(s, node) {
 			continue
 		}
-		uses := m.snatUses(s, node.Name)
+		uses := a.Uses(s, node.Name)
 		for key, use := range uses {
 			ranges, err := rpc.RangesFromProto(use.GetRangeNumbers())
 			if err != nil {
-				m.log.Warn("a host told ranges that are none", "node", node.Name, "err", err)
+				a.Log.Warn("a host told ranges that are none", "node", node.Name, "err", err)
 				continue
 			}
 			slices.Sort(ranges)
@@ -117,15 +117,15 @@ func (m *Manager) toldPorts(s *store.State) (told map[model.SNATKey][]desired.To
 
 // takeOverPorts writes what the hosts told. What is as it was, and known so to its host, is not written; all else is, so that
 // hosts take it for newer than what they have.
-func (m *Manager) takeOverPorts(ctx context.Context, s *store.State) error {
-	told, written := m.toldPorts(s)
-	for address := range m.snatAddresses(s, told) {
-		_, err := m.store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
+func (a *Allocator) takeOverPorts(ctx context.Context, s *store.State) error {
+	told, written := a.toldPorts(s)
+	for address := range a.snatAddresses(s, told) {
+		_, err := a.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
 			change := store.Change{Ports: map[model.SNATKey]desired.Holding{}}
 			if !s.Restored.Pending() {
 				return change, nil
 			}
-			for key, h := range s.TakeOver(address, told, m.now()) {
+			for key, h := range s.TakeOver(address, told, a.Now()) {
 				if old, there := s.Ports.Get(key); !there || !h.Equal(old) || written[key] != s.PortsWritten.At(key) {
 					change.Ports[key] = h
 				}
@@ -140,7 +140,7 @@ func (m *Manager) takeOverPorts(ctx context.Context, s *store.State) error {
 }
 
 // snatAddresses are the addresses of VIPs whose ports somebody has, by the store or by what hosts told.
-func (m *Manager) snatAddresses(s *store.State, told map[model.SNATKey][]desired.ToldPorts) map[netip.Addr]bool {
+func (a *Allocator) snatAddresses(s *store.State, told map[model.SNATKey][]desired.ToldPorts) map[netip.Addr]bool {
 	addresses := map[netip.Addr]bool{}
 	for key := range s.Ports.Keys() {
 		addresses[key.VIP] = true

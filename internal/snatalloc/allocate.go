@@ -1,4 +1,4 @@
-package manager
+package snatalloc
 
 import (
 	"context"
@@ -29,14 +29,14 @@ import (
 const (
 	// vipRate is how many port requests a second are taken of all workloads of a VIP.
 	vipRate = 500
-	// portsWait bounds how long a port request waits for the store and the muxes.
-	portsWait = 10 * time.Second
-	// portsOpen is how many port requests a manager has under way at most, and portsCongested how many all together while
+	// allocateTimeout bounds how long a port request waits for the store and the muxes.
+	allocateTimeout = 10 * time.Second
+	// maxOpen is how many port requests a manager has under way at most, and maxOpenCongested how many all together while
 	// users' changes come faster than they are written, which need what more of them would cost. busyRetry is when one
 	// beyond may be made again.
-	portsOpen      = 128
-	portsCongested = 16
-	busyRetry      = 100 * time.Millisecond
+	maxOpen          = 128
+	maxOpenCongested = 16
+	busyRetry        = 100 * time.Millisecond
 	// fullRetry is when a workload that may have no more ports may ask again.
 	fullRetry = 5 * time.Second
 	// restoredRetry is when who was refused as a restore is pending may ask again.
@@ -50,14 +50,12 @@ const (
 	stageMuxes = "muxes" // until all healthy ones have answered
 )
 
-// portRequests are those that the leader has been asked lately.
-type portRequests struct {
+// requests are those that the leader has been asked lately.
+type requests struct {
 	mu    sync.Mutex
 	of    map[model.SNATKey]*requester
 	vips  map[netip.Addr]*rate.Limiter
 	swept time.Time
-	line  portLine
-	busy  *answer // to a request that is one too many
 }
 
 // requester is a workload that has asked for ports lately.
@@ -69,15 +67,12 @@ type requester struct {
 	passed      time.Time // when a request went to the leader that was to be refused
 }
 
-func newPortRequests(places func() (n int, crowd bool)) *portRequests {
-	return &portRequests{
-		of: map[model.SNATKey]*requester{}, vips: map[netip.Addr]*rate.Limiter{}, busy: busyAnswer(),
-		line: portLine{places: places, patience: lineTime},
-	}
+func newRequests() *requests {
+	return &requests{of: map[model.SNATKey]*requester{}, vips: map[netip.Addr]*rate.Limiter{}}
 }
 
 // begin takes a request of a workload, unless another one of it is under way, or there were too many.
-func (p *portRequests) begin(key model.SNATKey, perSecond uint32, now time.Time) (demand snat.Demand, end func(gave int), err error) {
+func (p *requests) begin(key model.SNATKey, perSecond uint32, now time.Time) (demand snat.Demand, end func(gave int), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sweep(now)
@@ -122,7 +117,7 @@ func (p *portRequests) begin(key model.SNATKey, perSecond uint32, now time.Time)
 }
 
 // sweep forgets now and then who has not asked for long.
-func (p *portRequests) sweep(now time.Time) {
+func (p *requests) sweep(now time.Time) {
 	if now.Sub(p.swept) < time.Minute {
 		return
 	}
@@ -131,8 +126,8 @@ func (p *portRequests) sweep(now time.Time) {
 	maps.DeleteFunc(p.vips, func(_ netip.Addr, l *rate.Limiter) bool { return l.TokensAt(now) >= vipRate })
 }
 
-// snatClientOf finds who leaves as a VIP on a host.
-func snatClientOf(s *store.State, host string, key model.SNATKey) (model.VIP, error) {
+// clientOf finds who leaves as a VIP on a host.
+func clientOf(s *store.State, host string, key model.SNATKey) (model.VIP, error) {
 	vip, w, there := s.Leaving(key)
 	switch {
 	case !there:
@@ -144,28 +139,28 @@ func snatClientOf(s *store.State, host string, key model.SNATKey) (model.VIP, er
 }
 
 // AllocatePorts gives a workload more ports of its VIP: written, and known to every healthy mux, when it answers.
-func (m *Manager) AllocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequest) (*weirv1.AllocatePortsResponse, error) {
+func (a *Allocator) AllocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequest) (*weirv1.AllocatePortsResponse, error) {
 	begun := time.Now()
-	response, err := m.allocatePorts(ctx, r)
-	m.meters.portRequests.WithLabelValues(outcomeOfPorts(err)).Inc()
+	response, err := a.allocatePorts(ctx, r)
+	a.Metrics.Requests.WithLabelValues(outcomeOf(err)).Inc()
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	m.meters.portsTook.WithLabelValues().Observe(time.Since(begun).Seconds())
+	a.Metrics.took.WithLabelValues().Observe(time.Since(begun).Seconds())
 	return response, nil
 }
 
-func (m *Manager) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequest) (*weirv1.AllocatePortsResponse, error) {
+func (a *Allocator) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequest) (*weirv1.AllocatePortsResponse, error) {
 	key, err := rpc.SNATKeyFromProto(&weirv1.SNATKey{Vip: r.GetVip(), Address: r.GetAddress()})
 	if err != nil {
 		return nil, err
 	}
-	state := m.store.State()
-	vip, err := snatClientOf(state, r.GetName(), key)
+	state := a.Store.State()
+	vip, err := clientOf(state, r.GetName(), key)
 	if err != nil {
 		return nil, err
 	}
-	demand, end, err := m.ports.begin(key, vip.SNAT.RequestRate, m.now())
+	demand, end, err := a.requests.begin(key, vip.SNAT.RequestRate, a.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -173,20 +168,20 @@ func (m *Manager) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequ
 	defer func() { end(gave) }()
 	// What is refused for what it has need not wait behind what is written.
 	if err := room(state, vip, key); err != nil {
-		m.notePorts(vip, err)
+		a.noteRefusal(vip, err)
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, portsWait)
+	ctx, cancel := context.WithTimeout(ctx, allocateTimeout)
 	defer cancel()
 	var given []model.Range
 	asked, taken := time.Now(), time.Time{}
-	generation, err := m.store.UpdateAs(ctx, store.Ports, func(s *store.State) (store.Change, error) {
+	generation, err := a.Store.UpdateAs(ctx, store.Ports, func(s *store.State) (store.Change, error) {
 		taken = time.Now()
-		vip, err := snatClientOf(s, r.GetName(), key)
+		vip, err := clientOf(s, r.GetName(), key)
 		if err != nil {
 			return store.Change{}, err
 		}
-		n, err := grant(s, vip, key, demand, r.GetPorts(), m.now())
+		n, err := grant(s, vip, key, demand, r.GetPorts(), a.Now())
 		if err != nil {
 			return store.Change{}, err
 		}
@@ -195,19 +190,19 @@ func (m *Manager) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRequ
 		return store.Change{Ports: map[model.SNATKey]desired.Holding{key: next}}, nil
 	})
 	if err != nil {
-		m.notePorts(vip, err)
+		a.noteRefusal(vip, err)
 		return nil, err
 	}
 	gave = len(given)
 	written := time.Now()
-	if err := m.hub.Await(ctx, generation); err != nil {
+	if err := a.Hub.Await(ctx, generation); err != nil {
 		return nil, rpc.RetryAfter(connect.CodeDeadlineExceeded,
 			errors.New("the ports were given, and a mux does not know them yet: they come by the stream"), time.Second)
 	}
-	m.meters.portStages.WithLabelValues(stageWait).Observe(taken.Sub(asked).Seconds())
-	m.meters.portStages.WithLabelValues(stageWrite).Observe(written.Sub(taken).Seconds())
-	m.meters.portStages.WithLabelValues(stageMuxes).Observe(time.Since(written).Seconds())
-	m.meters.portsGiven.Add(float64(gave * model.RangePorts))
+	a.Metrics.stages.WithLabelValues(stageWait).Observe(taken.Sub(asked).Seconds())
+	a.Metrics.stages.WithLabelValues(stageWrite).Observe(written.Sub(taken).Seconds())
+	a.Metrics.stages.WithLabelValues(stageMuxes).Observe(time.Since(written).Seconds())
+	a.Metrics.given.Add(float64(gave * model.RangePorts))
 	return &weirv1.AllocatePortsResponse{Ranges: rpc.RangesToProto(given), Generation: uint64(generation)}, nil
 }
 
@@ -240,8 +235,8 @@ func grant(s *store.State, vip model.VIP, key model.SNATKey, demand snat.Demand,
 	return demand.Next(now, need, s.Available(vip, key), mayTake(vip, len(s.Ports.At(key).Ranges))), nil
 }
 
-// outcomeOfPorts is what a metric calls the end of a port request.
-func outcomeOfPorts(err error) string {
+// outcomeOf is what a metric calls the end of a port request.
+func outcomeOf(err error) string {
 	if err == nil {
 		return "granted"
 	}
@@ -251,8 +246,8 @@ func outcomeOfPorts(err error) string {
 	return "failed"
 }
 
-// notePorts tells operators that a workload gets no more ports.
-func (m *Manager) notePorts(vip model.VIP, err error) {
+// noteRefusal tells operators that a workload gets no more ports.
+func (a *Allocator) noteRefusal(vip model.VIP, err error) {
 	reason, _, refused := rpc.PortsRefused(err)
 	event := map[string]string{rpc.PortsExhausted: "PortsExhausted", rpc.PortsLimit: "PortLimitReached"}[reason]
 	if !refused || event == "" {
@@ -260,14 +255,14 @@ func (m *Manager) notePorts(vip model.VIP, err error) {
 	}
 	var refusal *connect.Error
 	errors.As(err, &refusal)
-	m.events.Record(store.Event{
+	a.Events.Record(store.Event{
 		Kind: events.KindVIP, Object: vip.Name, Tenant: vip.Tenant, Warning: true, Reason: event, Message: refusal.Message(),
 	})
 }
 
 // ReleasePorts takes back what a workload does not use any more. What it does not have is passed over: a call
 // may be made again.
-func (m *Manager) ReleasePorts(ctx context.Context, r *weirv1.ReleasePortsRequest) (*weirv1.ReleasePortsResponse, error) {
+func (a *Allocator) ReleasePorts(ctx context.Context, r *weirv1.ReleasePortsRequest) (*weirv1.ReleasePortsResponse, error) {
 	key, err := rpc.SNATKeyFromProto(&weirv1.SNATKey{Vip: r.GetVip(), Address: r.GetAddress()})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
@@ -277,12 +272,12 @@ func (m *Manager) ReleasePorts(ctx context.Context, r *weirv1.ReleasePortsReques
 		return nil, apierr.ToConnect(err)
 	}
 	released := 0
-	generation, err := m.store.UpdateAs(ctx, store.Ports, func(s *store.State) (store.Change, error) {
-		if _, err := snatClientOf(s, r.GetName(), key); err != nil {
+	generation, err := a.Store.UpdateAs(ctx, store.Ports, func(s *store.State) (store.Change, error) {
+		if _, err := clientOf(s, r.GetName(), key); err != nil {
 			return store.Change{}, err
 		}
 		before := s.Ports.At(key)
-		after := s.Release(key, ranges, m.now())
+		after := s.Release(key, ranges, a.Now())
 		if released = len(before.Ranges) - len(after.Ranges); released == 0 {
 			return store.Change{}, nil
 		}
@@ -292,14 +287,14 @@ func (m *Manager) ReleasePorts(ctx context.Context, r *weirv1.ReleasePortsReques
 		return nil, apierr.ToConnect(err)
 	}
 	if released == 0 {
-		generation = m.store.State().PortsWritten.At(key)
+		generation = a.Store.State().PortsWritten.At(key)
 	}
-	m.meters.portsReleased.Add(float64(released * model.RangePorts))
+	a.Metrics.released.Add(float64(released * model.RangePorts))
 	return &weirv1.ReleasePortsResponse{Generation: uint64(generation)}, nil
 }
 
 // ReclaimPorts has a workload's host give ranges back when their flows have ended.
-func (m *Manager) ReclaimPorts(ctx context.Context, r *weirv1.ReclaimPortsRequest) (*weirv1.ReclaimPortsResponse, error) {
+func (a *Allocator) ReclaimPorts(ctx context.Context, r *weirv1.ReclaimPortsRequest) (*weirv1.ReclaimPortsResponse, error) {
 	if err := rpc.Known(r); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
@@ -312,7 +307,7 @@ func (m *Manager) ReclaimPorts(ctx context.Context, r *weirv1.ReclaimPortsReques
 		return nil, apierr.ToConnect(err)
 	}
 	var next desired.Holding
-	generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
+	generation, err := a.Store.Update(ctx, func(s *store.State) (store.Change, error) {
 		vip, there := s.VIPs.Get(r.GetName())
 		if !there {
 			return store.Change{}, apierr.NotFound("VIP", r.GetName(), s.VIPs, authz.CanViewVIP(ctx))

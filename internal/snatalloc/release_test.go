@@ -1,17 +1,19 @@
-package manager
+package snatalloc
 
 import (
 	"net/netip"
-	"slices"
 	"testing"
 	"time"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired"
-	"github.com/weirlb/weir/internal/manager/publish"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
+)
+
+var (
+	firstSNATClient  = model.SNATKey{VIP: netip.MustParseAddr("203.0.113.20"), Address: netip.MustParseAddr("10.3.1.11")}
+	secondSNATClient = model.SNATKey{VIP: netip.MustParseAddr("203.0.113.20"), Address: netip.MustParseAddr("10.3.2.11")}
 )
 
 // releasedRange is a range that a workload on host1 gave back, and what the manager knows of the two.
@@ -22,11 +24,24 @@ type releasedRange struct {
 	rests             time.Duration    // since this leader first saw it; negative: it has not seen it yet
 }
 
+// silentMuxes have answered no generation.
+type silentMuxes struct{ Hub }
+
+func (silentMuxes) Answered() model.Generation { return 0 }
+
 // isFree says whether the leader makes the range free.
 func (r releasedRange) isFree(t *testing.T, key model.SNATKey) bool {
 	t.Helper()
 	now := time.Unix(100000, 0)
-	m := &Manager{hub: publish.New(nil, nil), reports: newReports(), resting: desired.RestTime, now: func() time.Time { return now }}
+	detail := &weirv1.NodeStatus{Host: &weirv1.HostStatus{Snat: []*weirv1.SNATUse{
+		{Vip: key.VIP.String(), Address: key.Address.String(), Ranges: r.held},
+	}}}
+	a := New(Config{
+		Hub: silentMuxes{}, Now: func() time.Time { return now },
+		Reported: func(*store.State, model.Node) (store.NodeStatus, *weirv1.NodeStatus) {
+			return store.NodeStatus{}, detail
+		},
+	}, NewMetrics())
 	s := &store.State{}
 	s.PutNode(model.Node{Name: "host1", Role: model.RoleHost})
 	if vip := (model.VIP{Name: "crawler", Address: key.VIP, SNAT: &model.SNAT{}}); r.listed {
@@ -36,9 +51,6 @@ func (r releasedRange) isFree(t *testing.T, key model.SNATKey) bool {
 	if r.connected {
 		s.Streams.Set("host1", true)
 	}
-	m.reports.put("host1", report{detail: &weirv1.NodeStatus{Host: &weirv1.HostStatus{Snat: []*weirv1.SNATUse{
-		{Vip: key.VIP.String(), Address: key.Address.String(), Ranges: r.held},
-	}}}})
 	// The clock of the leader that took it back was days behind: what it wrote says nothing of how long the range rests.
 	s.PutHolding(key, desired.Holding{Host: "host1", Resting: []desired.Resting{{Since: now.Add(-48 * time.Hour), Ranges: []model.Range{7}}}})
 	s.PortsWritten.Set(key, r.written)
@@ -46,7 +58,7 @@ func (r releasedRange) isFree(t *testing.T, key model.SNATKey) bool {
 	if r.rests >= 0 {
 		seen = seen.look(s, now.Add(-r.rests))
 	}
-	h, free := m.rested(s, seen)[key]
+	h, free := a.rested(s, seen)[key]
 	if free && !h.Empty() {
 		t.Errorf("%+v: what is left is %+v", r, h)
 	}
@@ -88,33 +100,23 @@ func TestReleasedRangesBecomeFree(t *testing.T) {
 	}
 }
 
-// Released ranges are not free until the muxes have answered that their workload has them no more, however long they
-// rest.
-func TestReleasedRangesWaitForMuxes(t *testing.T) {
-	var m *Manager
-	url, mux, _ := leaving(t, func(started *Manager) { m = started })
-	client := dial(t, url)
-	given, err := allocate(t, client, "host1", firstSNATClient, 8)
-	if err != nil || len(given) == 0 {
-		t.Fatalf("given %v, %v", given, err)
+// What rests does so for as long by the clock of whoever leads, whatever the clock of the leader before said.
+func TestRestsAreCountedByTheLeader(t *testing.T) {
+	const bound = 2 * time.Minute
+	now := time.Unix(100000, 0)
+	for _, ahead := range []time.Duration{-time.Hour, 0, time.Hour} {
+		resting := desired.Resting{Since: now.Add(ahead), Ranges: []model.Range{7}}
+		s := &store.State{}
+		s.PutHolding(firstSNATClient, desired.Holding{Host: "host1", Resting: []desired.Resting{resting}})
+		var seen rests
+		if seen.longer(firstSNATClient, resting, 0, now) {
+			t.Error("something rests that was never seen")
+		}
+		for after := time.Duration(0); after <= bound+time.Minute; after += 5 * time.Second {
+			seen = seen.look(s, now.Add(after))
+			if over := seen.longer(firstSNATClient, resting, bound, now.Add(after)); over != (after >= bound) {
+				t.Errorf("the leader before was %s ahead: after %s its rest is over: %t", ahead, after, over)
+			}
+		}
 	}
-	mux.setMute(true)
-	released, err := client.ReleasePorts(t.Context(), &weirv1.ReleasePortsRequest{
-		Name: "host1", Vip: firstSNATClient.VIP.String(), Address: firstSNATClient.Address.String(), Ranges: rpc.RangesToProto(given),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the mux reads it", func() bool { return mux.has(released.GetGeneration()) })
-	free := func() bool {
-		s := m.store.State()
-		h, free := m.rested(s, rests{}.look(s, m.now().Add(-24*time.Hour)))[firstSNATClient]
-		return free && len(h.Resting) == 0 && !slices.ContainsFunc(given, func(r model.Range) bool { return slices.Contains(h.Ranges, r) })
-	}
-	if free() {
-		t.Error("a range is free that a mux may still send to the workload that had it")
-	}
-	mux.setMute(false)
-	eventually(t, "the mux has reported", mux.report)
-	eventually(t, "they are free", free)
 }
