@@ -22,9 +22,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/manager/pki"
-	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc/bound"
-	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
 )
 
@@ -241,26 +239,6 @@ func TestHealthzIsTheLastLook(t *testing.T) {
 		if c.look(); ask() != c.want {
 			t.Errorf("answered %d, want %d", ask(), c.want)
 		}
-	}
-}
-
-// A mux that takes back what it said, each second, does not have all VIPs looked at each time.
-func TestWhatMuxesTakeBackIsPaced(t *testing.T) {
-	n := statusController{manager: &Manager{noticing: time.Second}, last: &store.State{}, muxes: muxFloor{connected: 1, floor: 10}}
-	now, looks := time.Unix(1000, 0), 0
-	for i := range 100 {
-		now = now.Add(time.Second)
-		said := n.paced(muxFloor{connected: 1, floor: model.Generation(10 - i%2), refused: model.Generation(i)}, now)
-		if said.floor < n.muxes.floor || said.refused != n.muxes.refused {
-			looks++
-		}
-		n.muxes = said
-	}
-	if looks < 5 || looks > 11 {
-		t.Errorf("in 100 s all VIPs were looked at %d times", looks)
-	}
-	if n.paced(muxFloor{connected: 1, floor: 11, refused: n.muxes.refused}, now).floor != 11 {
-		t.Error("what goes up waits")
 	}
 }
 

@@ -72,7 +72,7 @@ func (m *Manager) addSessions(p *weirv1.EndpointEffect, vip model.VIP, key model
 			continue
 		}
 		for _, b := range e.Backends {
-			counted, slot := m.sessions.of(vip, e, b), slots[b.AddrPort()]
+			counted, slot := m.sessions.Of(vip, e, b), slots[b.AddrPort()]
 			p.Sessions += counted.Sessions
 			p.SessionsWithoutCookie += counted.WithoutCookie
 			if held := uint64(effect.Held[slot]); held > 0 {

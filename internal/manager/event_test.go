@@ -35,7 +35,7 @@ func settled(t *testing.T, client *rpc.Client, want string) *weirv1.VIP {
 
 func TestConditionsAndEvents(t *testing.T) {
 	dir := t.TempDir()
-	quick := func(m *Manager) { m.noticing = 10 * time.Millisecond }
+	quick := func(m *Manager) { m.status.Interval = 10 * time.Millisecond }
 	url, stop := start(t, Config{DataDir: dir}, quick)
 	client := dial(t, url)
 	host1, _ := startHost(t, url, "host1", "10.2.1.1"), startHost(t, url, "host2", "10.2.2.2")

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -16,11 +15,15 @@ import (
 	"github.com/weirlb/weir/internal/audit"
 	"github.com/weirlb/weir/internal/controller/keyring"
 	"github.com/weirlb/weir/internal/controller/nodelifecycle"
+	"github.com/weirlb/weir/internal/controller/overload"
+	"github.com/weirlb/weir/internal/controller/status"
+	"github.com/weirlb/weir/internal/controller/table"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/manager/publish"
 	"github.com/weirlb/weir/internal/rpc/bound"
+	"github.com/weirlb/weir/internal/sessioncount"
 	"github.com/weirlb/weir/internal/snatalloc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/telemetry"
@@ -57,16 +60,17 @@ type Manager struct {
 	store       *store.Store
 	hub         *publish.Hub
 	reports     reports
-	sessions    sessions
+	sessions    sessioncount.Counts
 	tasks       *tasks
 	stopping    chan struct{} // closed when streams shall end
 	now         func() time.Time
 	lifecycle   *nodelifecycle.Controller
 	keys        *keyring.Controller
+	tables      *table.Controller
+	status      *status.Controller
+	overload    *overload.Controller
 	partitioned partition
-	settle      time.Duration // how long a move of buckets lasts at least
 	watches     watches
-	noticing    time.Duration // between two looks at the conditions of VIPs
 	bookmark    time.Duration // between two bookmarks of an idle watch
 	events      *events.Recorder
 	observed    *telemetry.Telemetry
@@ -93,7 +97,6 @@ type Manager struct {
 	inventory inventory
 	allocator *snatalloc.Allocator
 	summaries summaries
-	free      atomic.Pointer[freeSlots]
 }
 
 // New takes the address to listen on and opens the store. Nothing is served before Run.
@@ -133,9 +136,9 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	m := &Manager{
 		observed: observed, meters: counted, acks: newAcks(counted), cfg: cfg, log: cfg.Log, listener: listener, store: s,
 		reports: newReports(), tasks: newTasks(), stopping: make(chan struct{}), now: time.Now,
-		partitioned: newPartition(), partitionedAfter: partitionedAfter, sessions: newSessions(), settle: desired.SettleTime,
-		bookmark: bookmarkTime, noticing: noticeTime,
-		peers: newPeers(identity.Access), identity: identity, audit: audit.New(cfg.Name, s, cfg.Log), unauthenticatedTime: bound.Callers[bound.Unauthenticated].Sending, slowReader: slowReader,
+		partitioned: newPartition(), partitionedAfter: partitionedAfter, sessions: sessioncount.New(),
+		bookmark: bookmarkTime,
+		peers:    newPeers(identity.Access), identity: identity, audit: audit.New(cfg.Name, s, cfg.Log), unauthenticatedTime: bound.Callers[bound.Unauthenticated].Sending, slowReader: slowReader,
 	}
 	m.events = events.New(cfg.Name, s, func() time.Time { return m.now() }, m.log)
 	clock := func() time.Time { return m.now() }
@@ -143,6 +146,13 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	m.keys = &keyring.Controller{Store: s, KeyInterval: cfg.KeyInterval, SecretLife: keyring.DefaultSecretLife, Now: clock, Log: m.log}
 	m.observe()
 	m.hub = publish.New(s, m.published)
+	m.tables = &table.Controller{Store: s, View: m.view, Sessions: m.sessions, Settle: desired.SettleTime, Now: clock, Log: m.log}
+	m.status = &status.Controller{
+		Name: cfg.Name, Store: s, Show: m.hub.Show, Events: m.events, Interval: status.DefaultInterval, Now: clock, Log: m.log,
+	}
+	m.overload = &overload.Controller{
+		Store: s, Newest: m.reports.newestOf, Stale: 2 * storeEvery, Events: m.events, Steps: counted.steps, Now: clock, Log: m.log,
+	}
 	m.allocator = snatalloc.New(snatalloc.Config{
 		Name: cfg.Name, Store: s, Hub: m.hub, Events: m.events, Rates: &m.rates, Reported: m.said, Now: clock, Log: m.log, Stopping: m.stopping,
 	}, counted.ports)
@@ -199,7 +209,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.watchStore(ctx) })
 	group.Go(func() error { return m.events.Run(ctx) }) // muxes report to any replica
 	group.Go(func() error {
-		return m.whileLeading(ctx, m.reconcile, m.lifecycle.Run, m.endTransitions, m.allocator.RunRests, m.watchFreeSlots, m.allocator.RunRestore, m.allocator.RunAudit, m.notice, m.keys.RotateFastpathKeys, m.keys.RotateSYNSecrets, m.mitigate, m.store.Promote)
+		return m.whileLeading(ctx, m.tables.Reconcile, m.lifecycle.Run, m.tables.EndMoves, m.allocator.RunRests, m.tables.WatchFreeSlots, m.allocator.RunRestore, m.allocator.RunAudit, m.status.Run, m.keys.RotateFastpathKeys, m.keys.RotateSYNSecrets, m.overload.Run, m.store.Promote)
 	})
 	group.Go(func() error {
 		defer stopStore()

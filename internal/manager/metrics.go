@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirlb/weir/internal/controller/overload"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/snatalloc"
 	"github.com/weirlb/weir/internal/store"
@@ -123,7 +124,7 @@ func (m *Manager) sample(to *telemetry.Sample) {
 	_, ranges := s.SNATDigest()
 	telemetry.Put(to, "weir_manager_snat_ports", ranges*model.RangePorts)
 	telemetry.Put(to, "weir_manager_snat_workloads", s.SNATClientsCount())
-	for action, vips := range mitigatedVIPs(s) {
+	for action, vips := range overload.Mitigated(s) {
 		telemetry.Put(to, "weir_manager_overload_vips", vips, string(action))
 	}
 	n := m.inventory.of(s)

@@ -317,9 +317,8 @@ func TestStepsOutliveTheLeader(t *testing.T) {
 	f.until("its condition is everywhere", func() bool { return f.condition("shop").GetReason() == "BlackHoled" })
 
 	follower := managers["m3"]
-	watch := pressures{manager: follower, of: map[pressed]*overloadReport{}, read: map[string]readReport{}}
 	later := follower.now().Add(time.Hour)
-	if err := follower.takeSteps(t.Context(), follower.store.State(), &watch, later); !errors.Is(err, store.ErrNotLeader) {
+	if err := follower.overload.Watch().Step(t.Context(), later); !errors.Is(err, store.ErrNotLeader) {
 		t.Errorf("a manager that does not lead: %v", err)
 	}
 
@@ -385,27 +384,5 @@ func TestWhatPoolsHaveForPolicies(t *testing.T) {
 	}
 	if _, err := f.client.DeleteAddressPool(t.Context(), &weirv1.DeleteAddressPoolRequest{Name: "public"}); err == nil {
 		t.Error("a pool that policies need was deleted")
-	}
-}
-
-// One mux of several makes no quorum, however long it complains; two do from when the second one begins.
-func TestOneMuxMakesNoQuorum(t *testing.T) {
-	var c overloadReport
-	at := func(s int) time.Time { return time.Unix(1_000_000, 0).Add(time.Duration(s) * time.Second) }
-	for s := range 60 {
-		c.count(false, at(s))
-	}
-	if !c.quorum.IsZero() {
-		t.Errorf("one mux is a quorum since %s", c.quorum)
-	}
-	c.count(true, at(60))
-	c.count(false, at(63))
-	c.count(true, at(64))
-	if !c.quorum.Equal(at(60)) {
-		t.Errorf("two are one since %s, want %s", c.quorum, at(60))
-	}
-	c.count(false, at(70))
-	if !c.quorum.IsZero() {
-		t.Errorf("they are still, after a gap: since %s", c.quorum)
 	}
 }

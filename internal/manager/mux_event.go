@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
-	"unicode"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/events"
@@ -15,8 +13,7 @@ import (
 
 // Bounds of what a mux may tell.
 const (
-	maxMuxEvents  = 64
-	maxMuxMessage = 256
+	maxMuxEvents = 64
 )
 
 // muxReasons are those that a mux may give.
@@ -45,7 +42,7 @@ func (m *Manager) noteMuxDone(mux string, reported []*weirv1.MuxEvent) {
 		}
 		m.events.Record(store.Event{
 			Kind: events.KindVIP, Object: vip.Name, Tenant: vip.Tenant, Warning: e.GetWarning(), Reason: e.GetReason(),
-			Message: what + ": " + cutMessage(e.GetMessage()), Source: mux,
+			Message: what + ": " + events.CutMessage(e.GetMessage()), Source: mux,
 		})
 	}
 }
@@ -70,16 +67,6 @@ func (m *Manager) noteHostDone(host string, reported []*weirv1.MuxEvent) {
 			Message: address.String() + ": " + text, Source: host,
 		})
 	}
-}
-
-// cutMessage cuts what a mux tells to what is kept of it, between two letters, without what a terminal obeys.
-func cutMessage(text string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(text[:min(len(text), maxMuxMessage)], ""))
 }
 
 // toldOf is what an event is about: an endpoint of a VIP, or the VIP itself.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/events"
 )
 
 // What a mux did by itself is an event of the VIP; what is of none, or of no known kind, is not.
@@ -30,7 +31,7 @@ func TestMuxesTellEvents(t *testing.T) {
 		{Vip: "nonsense", Reason: "ShareOn"},
 		{Vip: "203.0.113.99", Reason: "ShareOn"},
 		{Vip: "203.0.113.10", Reason: "ShareOff", Message: "within its share again"},
-		{Vip: "203.0.113.10", Reason: "ShareOn", Message: "x" + strings.Repeat("ü", maxMuxMessage)}, // the last that fits is cut in two
+		{Vip: "203.0.113.10", Reason: "ShareOn", Message: "x" + strings.Repeat("ü", events.MaxMessage)}, // the last that fits is cut in two
 	}}
 	eventually(t, "the report", func() bool {
 		_, err := mux.client.ReportMux(t.Context(), report)
@@ -46,7 +47,7 @@ func TestMuxesTellEvents(t *testing.T) {
 	})
 	for _, e := range told {
 		if e.Reason == "Deleted" || e.Reason == "SYNCookiesOn" && (e.Object != "shop" || e.Tenant != "acme" || e.Severity != "warning" || e.Message != "TCP 203.0.113.10:80: SYN cookies on: 120000 SYN/s") ||
-			e.Reason == "ShareOn" && e.Message != "203.0.113.10: x"+strings.Repeat("ü", maxMuxMessage/2-1) || e.Reason == "ShareOff" && (e.Object != "shop" || e.Severity == "warning" || e.Message != "203.0.113.10: within its share again") {
+			e.Reason == "ShareOn" && e.Message != "203.0.113.10: x"+strings.Repeat("ü", events.MaxMessage/2-1) || e.Reason == "ShareOff" && (e.Object != "shop" || e.Severity == "warning" || e.Message != "203.0.113.10: within its share again") {
 			t.Errorf("got %v", e)
 		}
 	}

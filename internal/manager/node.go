@@ -103,7 +103,7 @@ func (m *Manager) DeleteNode(ctx context.Context, r *weirv1.DeleteNodeRequest) (
 		return nil, apierr.ToConnect(err)
 	}
 	m.reports.forget(name)
-	m.sessions.forget(name)
+	m.sessions.Forget(name)
 	m.log.Info("node deleted", "node", name)
 	return &weirv1.DeleteNodeResponse{}, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/sessioncount"
 	"github.com/weirlb/weir/internal/store"
 )
 
@@ -44,6 +45,12 @@ func (r reports) get(node string, stored store.NodeStatus) (report, bool) {
 	defer r.mu.Unlock()
 	newest, ok := r.newest[node]
 	return newest, ok && !newest.Seen.Before(stored.Seen)
+}
+
+// newestOf is when a node reported here last, and what, if that is at least as new as stored.
+func (r reports) newestOf(node string, stored store.NodeStatus) (seen time.Time, detail *weirv1.NodeStatus, here bool) {
+	newest, here := r.get(node, stored)
+	return newest.Seen, newest.detail, here
 }
 
 func (r reports) put(node string, newest report) {
@@ -120,18 +127,18 @@ func (m *Manager) ReportHost(ctx context.Context, r *weirv1.ReportHostRequest) (
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	counted, err := countFromProto(r, m.now())
+	counted, err := sessioncount.FromProto(r, m.now())
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
 	var stored store.Counted
 	if r.GetSessionsCounted() {
-		stored = counted.stored()
+		stored = counted.Stored()
 	}
 	err = m.report(model.RoleHost, r.GetName(), r.GetGeneration(), r.GetRejection(),
 		&weirv1.NodeStatus{Host: r.GetStatus()}, stored)
 	if err == nil && r.GetSessionsCounted() {
-		m.sessions.put(r.GetName(), counted)
+		m.sessions.Put(r.GetName(), counted)
 	}
 	if err == nil && len(health) > 0 {
 		err = m.store.UpdateHealth(ctx, r.GetName(), func(s *store.State) desired.HostHealth {

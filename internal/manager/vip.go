@@ -178,7 +178,7 @@ func (m *Manager) apply(s *store.State, vips []model.VIP) (store.Change, []*weir
 		}
 		change.VIPs = append(change.VIPs, vip)
 		gone = append(gone, desired.Gone(old, vip)...)
-		maps.Copy(change.Tables, s.Changed(vip, m.now(), nil, m.freeFor))
+		maps.Copy(change.Tables, s.Changed(vip, m.now(), nil, m.tables.FreeFor))
 	}
 	// VIPs that swap their addresses hand their endpoints on.
 	for _, key := range gone {

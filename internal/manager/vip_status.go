@@ -8,6 +8,7 @@ import (
 
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/compile"
+	"github.com/weirlb/weir/internal/condition"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
@@ -25,11 +26,11 @@ func (m *Manager) vipWithStatus(s *store.State, vip model.VIP) *weirv1.VIP {
 			p.Endpoints[i].Backends[j].Status = status
 		}
 	}
-	p.Status = vipStatus(s, vip, generationOf(s, vip))
-	c := conditionsOf(s, vip)
-	p.Status.Conditions = conditionsToProto(s, vip, c)
+	p.Status = vipStatus(s, vip, condition.GenerationOf(s, vip))
+	c := condition.Of(s, vip)
+	p.Status.Conditions = condition.ToProto(s, vip, c)
 	p.Status.Snat = snatStatus(s, vip)
-	p.Status.BackendsHealthy, p.Status.BackendsTotal = c.serving, c.backends
+	p.Status.BackendsHealthy, p.Status.BackendsTotal = c.Serving, c.Backends
 	return p
 }
 
@@ -41,7 +42,7 @@ func (m *Manager) backendStatuses(s *store.State, vip model.VIP, e model.Endpoin
 	for _, b := range e.Backends {
 		slot := slots[b.AddrPort()]
 		health, reason := s.BackendHealth(vip, e, b)
-		counted := m.sessions.of(vip, e, b)
+		counted := m.sessions.Of(vip, e, b)
 		all = append(all, &weirv1.BackendStatus{
 			Slot: uint32(slot), Health: string(health), Reason: reason,
 			Buckets: uint32(shares[slot]), BucketsTotal: uint32(len(table.Open())),
@@ -99,7 +100,7 @@ func rejectionsOf(s *store.State, vip model.VIP, muxes []model.Node) []string {
 	if len(muxes) == 0 {
 		return nil
 	}
-	generation := generationOf(s, vip)
+	generation := condition.GenerationOf(s, vip)
 	for _, mux := range muxes {
 		if _, rejection := runsGeneration(s, mux, generation); rejection != "" {
 			all = append(all, rejection)

@@ -13,8 +13,8 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weirlb/weir/internal/trust"
 	"github.com/weirlb/weir/internal/rpc/bound"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 // wireCaller calls managers by gRPC and REST over HTTP/2, and sees their answers as they are.

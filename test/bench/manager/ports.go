@@ -129,7 +129,7 @@ func (w *world) portStages() map[string]spent {
 	all := map[string]spent{}
 	for _, p := range w.managers {
 		for line := range strings.Lines(scrape.Text("http://" + p.metrics)) {
-			rest, is := strings.CutPrefix(line, "weir_manager_port_request_")
+			rest, is := strings.CutPrefix(line, "weir_manager_snat_port_request_")
 			name, value, _ := strings.Cut(strings.TrimSpace(rest), " ")
 			number, err := strconv.ParseFloat(value, 64)
 			if !is || err != nil {

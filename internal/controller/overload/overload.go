@@ -1,18 +1,23 @@
-package manager
+// Package overload takes and ends the steps of VIPs' overload policies, by what muxes report, while a manager leads. What a
+// policy does next is package mitigation; which VIP has too much come decides package internal/overload in each mux.
+package overload
 
 import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/condition"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/mitigation"
 	"github.com/weirlb/weir/internal/model"
@@ -25,17 +30,26 @@ const (
 	// pressureGap is how long nobody may speak of a VIP until it is calm: the stream of a mux that has too much
 	// to do may break.
 	pressureGap = 5 * time.Second
-	// staleReport is what a mux said too long ago to count, longer than the store takes to hear that it says so still.
-	staleReport = 2 * storeEvery
 	// pressureQuorum is how many muxes must say the same of a VIP, or all that are connected if they are fewer, before its
 	// routes change on all of them: a single mux that lies can't have a VIP black-holed, nor diverted to a scrubber.
 	pressureQuorum = 2
 )
 
-// mitigate takes and ends the steps of overload policies, until ctx ends. What is in force is in the store; for how
+// Controller takes and ends the steps of overload policies.
+type Controller struct {
+	Store  *store.Store
+	Newest func(mux string, stored store.NodeStatus) (seen time.Time, detail *weirv1.NodeStatus, here bool) // report to this manager
+	Stale  time.Duration                                                                                    // how old a report that counts may be: longer than the store takes to have it
+	Events *events.Recorder
+	Steps  *prometheus.CounterVec // by action
+	Now    func() time.Time
+	Log    *slog.Logger
+}
+
+// Run takes and ends the steps of overload policies, until ctx ends. What is in force is in the store; for how
 // long muxes have complained begins anew with each leader.
-func (m *Manager) mitigate(ctx context.Context) error {
-	watch := pressures{manager: m, of: map[pressed]*overloadReport{}, read: map[string]readReport{}}
+func (c *Controller) Run(ctx context.Context) error {
+	watch := c.Watch()
 	tick := time.NewTicker(mitigateLook)
 	defer tick.Stop()
 	for {
@@ -44,10 +58,8 @@ func (m *Manager) mitigate(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		state, now := m.store.State(), m.now()
-		watch.look(state, now)
-		if err := m.takeSteps(ctx, state, &watch, now); err != nil && ctx.Err() == nil {
-			m.log.Warn("overload policies are not followed, trying again", "err", err)
+		if err := watch.Step(ctx, c.Now()); err != nil && ctx.Err() == nil {
+			c.Log.Warn("overload policies are not followed, trying again", "err", err)
 		}
 	}
 }
@@ -66,11 +78,24 @@ type overloadReport struct {
 	by            map[string]string // mux → evidence, of the last look that found any
 }
 
-// pressures follow what muxes say.
-type pressures struct {
-	manager *Manager
-	of      map[pressed]*overloadReport
-	read    map[string]readReport // by mux
+// Watch follows what muxes say of VIPs.
+type Watch struct {
+	*Controller
+
+	of   map[pressed]*overloadReport
+	read map[string]readReport // by mux
+}
+
+// Watch begins to follow what muxes say.
+func (c *Controller) Watch() *Watch {
+	return &Watch{Controller: c, of: map[pressed]*overloadReport{}, read: map[string]readReport{}}
+}
+
+// Step looks at what muxes say, and takes and ends steps, as of now.
+func (p *Watch) Step(ctx context.Context, now time.Time) error {
+	state := p.Store.State()
+	p.look(state, now)
+	return p.takeSteps(ctx, state, now)
 }
 
 // readReport is what was read of a mux's status in the store, for as long as that is the same.
@@ -80,7 +105,7 @@ type readReport struct {
 }
 
 // look takes over what connected muxes say now.
-func (p *pressures) look(s *store.State, now time.Time) {
+func (p *Watch) look(s *store.State, now time.Time) {
 	said, connected := map[pressed]map[string]string{}, 0
 	for mux := range s.MuxNodes() {
 		if !s.Streams.Has(mux.Name) {
@@ -96,7 +121,7 @@ func (p *pressures) look(s *store.State, now time.Time) {
 			if said[at] == nil {
 				said[at] = map[string]string{}
 			}
-			said[at][mux.Name] = cutMessage(v.GetEvidence())
+			said[at][mux.Name] = events.CutMessage(v.GetEvidence())
 		}
 	}
 	for at, by := range said {
@@ -123,15 +148,15 @@ func (c *overloadReport) count(enough bool, now time.Time) {
 }
 
 // said is what a mux said last, here or to another manager.
-func (p *pressures) said(s *store.State, mux string, now time.Time) []*weirv1.VIPPressure {
+func (p *Watch) said(s *store.State, mux string, now time.Time) []*weirv1.VIPPressure {
 	stored := s.Status.At(mux)
-	if newest, here := p.manager.reports.get(mux, stored); here {
-		if now.Sub(newest.Seen) > staleReport {
+	if seen, newest, here := p.Newest(mux, stored); here {
+		if now.Sub(seen) > p.Stale {
 			return nil
 		}
-		return newest.detail.GetMux().GetPressures()
+		return newest.GetMux().GetPressures()
 	}
-	if now.Sub(stored.Seen) > staleReport {
+	if now.Sub(stored.Seen) > p.Stale {
 		return nil
 	}
 	if read, known := p.read[mux]; known && read.seen.Equal(stored.Seen) {
@@ -139,14 +164,14 @@ func (p *pressures) said(s *store.State, mux string, now time.Time) []*weirv1.VI
 	}
 	detail := &weirv1.NodeStatus{}
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(stored.Detail, detail); err != nil && len(stored.Detail) > 0 {
-		p.manager.log.Warn("can't read the status of a mux", "node", mux, "err", err)
+		p.Log.Warn("can't read the status of a mux", "node", mux, "err", err)
 	}
 	p.read[mux] = readReport{stored.Seen, detail.GetMux().GetPressures()}
 	return p.read[mux].pressures
 }
 
 // on is what muxes say of vip that its policy is about. What they say of another tenant's VIP is not about it.
-func (p *pressures) on(vip model.VIP) (worst mitigation.Pressure) {
+func (p *Watch) on(vip model.VIP) (worst mitigation.Pressure) {
 	if vip.Overload == nil {
 		return worst
 	}
@@ -179,7 +204,7 @@ func (c *overloadReport) String() string {
 }
 
 // concerned are the names of the VIPs of which muxes complain, or of which anything is known.
-func (p *pressures) concerned(s *store.State) map[string]bool {
+func (p *Watch) concerned(s *store.State) map[string]bool {
 	names := map[string]bool{}
 	for at := range p.of {
 		if vip, there := s.VIPAt(at.address); there && vip.Overload != nil {
@@ -201,7 +226,7 @@ type stepped struct {
 }
 
 // stepsDue is what becomes of the policies of all VIPs that are concerned.
-func stepsDue(s *store.State, p *pressures, now time.Time) (due []stepped) {
+func stepsDue(s *store.State, p *Watch, now time.Time) (due []stepped) {
 	for name := range p.concerned(s) {
 		vip, before := s.VIPs.At(name), s.Steps.At(name)
 		after, event := before.Next(vip, p.on(vip), now)
@@ -214,12 +239,12 @@ func stepsDue(s *store.State, p *pressures, now time.Time) (due []stepped) {
 }
 
 // takeSteps writes what becomes of the policies, and tells of it. A leader that has lost its lead writes nothing.
-func (m *Manager) takeSteps(ctx context.Context, s *store.State, p *pressures, now time.Time) error {
+func (p *Watch) takeSteps(ctx context.Context, s *store.State, now time.Time) error {
 	if len(stepsDue(s, p, now)) == 0 {
 		return nil
 	}
 	var done []stepped
-	_, err := m.store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
+	_, err := p.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
 		done = stepsDue(s, p, now)
 		change := store.Change{Steps: map[string]mitigation.State{}}
 		for _, d := range done {
@@ -231,68 +256,37 @@ func (m *Manager) takeSteps(ctx context.Context, s *store.State, p *pressures, n
 		return err
 	}
 	for _, d := range done {
-		m.tellStep(d, now)
+		p.tellStep(d, now)
 	}
 	return nil
 }
 
-// stepReasons are those of events and conditions, by action.
-var stepReasons = map[model.OverloadAction]string{
-	model.ActionLimit: "Limited", model.ActionScrub: "Scrubbed", model.ActionBlackhole: "BlackHoled",
-}
-
 // tellStep tells people what was done about a VIP, and why.
-func (m *Manager) tellStep(d stepped, now time.Time) {
+func (c *Controller) tellStep(d stepped, now time.Time) {
 	e := store.Event{Kind: events.KindVIP, Object: d.vip.Name, Tenant: d.vip.Tenant}
 	switch d.event {
 	case mitigation.Taken:
-		e.Warning, e.Reason = true, stepReasons[d.after.Action]
-		e.Message = fmt.Sprintf("%s, for %s at least: %s", stepText(d.vip, d.after.Action), d.after.HoldDown, d.after.Evidence)
-		m.meters.steps.WithLabelValues(string(d.after.Action)).Inc()
-		m.log.Warn("overload step taken", "vip", d.vip.Name, "action", d.after.Action, "reason", d.after.Evidence)
+		e.Warning, e.Reason = true, condition.StepReasons[d.after.Action]
+		e.Message = fmt.Sprintf("%s, for %s at least: %s", condition.StepText(d.vip, d.after.Action), d.after.HoldDown, d.after.Evidence)
+		c.Steps.WithLabelValues(string(d.after.Action)).Inc()
+		c.Log.Warn("overload step taken", "vip", d.vip.Name, "action", d.after.Action, "reason", d.after.Evidence)
 	case mitigation.Restored:
 		e.Reason, e.Message = "Restored", fmt.Sprintf("as usual again, %s after the first step", now.Sub(d.before.Began).Round(time.Second))
-		m.log.Info("overload steps ended", "vip", d.vip.Name)
+		c.Log.Info("overload steps ended", "vip", d.vip.Name)
 	case mitigation.Withdrawn:
 		if d.vip.Name == "" {
 			return // it is gone itself
 		}
 		e.Reason, e.Message = "Restored", fmt.Sprintf("as usual again: its overload policy has no %s any more", d.before.Action)
-		m.log.Info("overload steps ended, as the policy has them no more", "vip", d.vip.Name)
+		c.Log.Info("overload steps ended, as the policy has them no more", "vip", d.vip.Name)
 	default:
 		return
 	}
-	m.events.Record(e)
+	c.Events.Record(e)
 }
 
-// stepText says what a step does to vip.
-func stepText(vip model.VIP, action model.OverloadAction) string {
-	switch action {
-	case model.ActionScrub:
-		return "announced for scrubber " + vip.Overload.Steps[vip.Overload.Step(action)].Scrubber
-	case model.ActionBlackhole:
-		return "black-holed: nothing of it arrives"
-	}
-	return "limited further"
-}
-
-// mitigated says what is in force of a VIP's overload policy; false: it has none.
-func mitigated(s *store.State, vip model.VIP) (*weirv1.Condition, bool) {
-	if vip.Overload == nil {
-		return nil, false
-	}
-	state := s.Steps.At(vip.Name).Of(vip)
-	if state.Action == "" {
-		c := condition{isFalse, "AsUsual", "no step of the overload policy is in force"}
-		return c.toProto("mitigated", store.Condition{Status: isFalse, Since: state.Ended}), true
-	}
-	c := condition{isTrue, stepReasons[state.Action], fmt.Sprintf("%s, until %s at least: %s",
-		stepText(vip, state.Action), state.Until.UTC().Format(time.RFC3339), state.Evidence)}
-	return c.toProto("mitigated", store.Condition{Status: isTrue, Since: state.Began}), true
-}
-
-// mitigatedVIPs are how many there are, by the last step in force.
-func mitigatedVIPs(s *store.State) map[model.OverloadAction]int {
+// Mitigated are how many there are, by the last step in force.
+func Mitigated(s *store.State) map[model.OverloadAction]int {
 	n := map[model.OverloadAction]int{}
 	for _, action := range model.OverloadActions {
 		n[action] = 0

@@ -1,4 +1,4 @@
-package manager
+package table
 
 import (
 	"context"
@@ -10,17 +10,17 @@ import (
 	"github.com/weirlb/weir/internal/store"
 )
 
-// reconcile recomputes the tables whose backends' health changed, until ctx ends. Changes that come
+// Reconcile recomputes the tables whose backends' health changed, until ctx ends. Changes that come
 // while it writes are taken together. Beside them it looks once at every VIP, in pieces, so that a manager which
 // died between a report and its tables leaves nothing behind.
-func (m *Manager) reconcile(ctx context.Context) error {
+func (c *Controller) Reconcile(ctx context.Context) error {
 	var r rounds
 	for {
-		state, changed := m.store.Watch()
-		err := m.recompute(ctx, r.news(state))
+		state, changed := c.Store.Watch()
+		err := c.recompute(ctx, r.news(state))
 		if err == nil {
 			r.did(state)
-			if err = m.recompute(ctx, r.piece()); err == nil && r.swept() {
+			if err = c.recompute(ctx, r.piece()); err == nil && r.swept() {
 				continue
 			}
 		}
@@ -28,7 +28,7 @@ func (m *Manager) reconcile(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			m.log.Warn("tables do not follow the backends' health, trying again", "err", err)
+			c.Log.Warn("tables do not follow the backends' health, trying again", "err", err)
 			select {
 			case <-ctx.Done():
 				return nil
@@ -75,14 +75,14 @@ func (r *rounds) swept() bool {
 const recomputeMost = 500
 
 // recompute writes the tables of the VIPs where they are not what they should be.
-func (m *Manager) recompute(ctx context.Context, vips []string) error {
+func (c *Controller) recompute(ctx context.Context, vips []string) error {
 	for some := range slices.Chunk(vips, recomputeMost) {
-		if len(m.follow(m.store.State(), some, nil).Tables) == 0 {
+		if len(c.follow(c.Store.State(), some, nil).Tables) == 0 {
 			continue // as mostly: who writes a VIP computes its tables with it
 		}
 		wrote := false
-		generation, err := m.store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
-			change := m.follow(s, some, nil)
+		generation, err := c.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
+			change := c.follow(s, some, nil)
 			wrote = len(change.Tables) > 0
 			return change, nil
 		})
@@ -90,7 +90,7 @@ func (m *Manager) recompute(ctx context.Context, vips []string) error {
 			return err
 		}
 		if wrote {
-			m.log.Info("tables follow the backends' health", "vips", some, "generation", generation)
+			c.Log.Info("tables follow the backends' health", "vips", some, "generation", generation)
 		}
 	}
 	return nil

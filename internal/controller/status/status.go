@@ -1,28 +1,43 @@
-package manager
+// Package status notes the conditions of VIPs in the store, and records events of what happens to VIPs and nodes, while a
+// manager leads.
+package status
 
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
+	"github.com/weirlb/weir/internal/condition"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/store"
 )
 
-// noticeTime is the time between two looks at what changed: a condition that comes and goes between them
+// DefaultInterval is the time between two looks at what changed: a condition that comes and goes between them
 // was not there.
-const noticeTime = time.Second
+const DefaultInterval = time.Second
 
-// notice notes the conditions of VIPs and what happens, until ctx ends.
-func (m *Manager) notice(ctx context.Context) error {
-	epoch, _ := m.store.Epoch()
-	m.events.Record(store.Event{Kind: events.KindManager, Object: m.cfg.Name, Reason: "LeaderElected", Message: fmt.Sprintf("leads, in epoch %d", epoch)})
-	n := statusController{manager: m, pending: map[string]bool{}}
+// Controller notes conditions.
+type Controller struct {
+	Name     string // of this manager
+	Store    *store.Store
+	Show     func(*store.State) *store.State // as users are shown it
+	Events   *events.Recorder
+	Interval time.Duration // between two looks
+	Now      func() time.Time
+	Log      *slog.Logger
+}
+
+// Run notes the conditions of VIPs and what happens, until ctx ends.
+func (c *Controller) Run(ctx context.Context) error {
+	epoch, _ := c.Store.Epoch()
+	c.Events.Record(store.Event{Kind: events.KindManager, Object: c.Name, Reason: "LeaderElected", Message: fmt.Sprintf("leads, in epoch %d", epoch)})
+	n := comparison{Controller: c, pending: map[string]bool{}}
 	for {
-		state, changed := m.store.Watch()
-		if err := n.look(ctx, m.hub.Show(state)); err != nil && ctx.Err() == nil {
-			m.log.Warn("conditions of VIPs are not noted", "err", err)
+		state, changed := c.Store.Watch()
+		if err := n.look(ctx, c.Show(state)); err != nil && ctx.Err() == nil {
+			c.Log.Warn("conditions of VIPs are not noted", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -32,14 +47,15 @@ func (m *Manager) notice(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(m.noticing):
+		case <-time.After(c.Interval):
 		}
 	}
 }
 
-// statusController compares each State with the one before.
-type statusController struct {
-	manager *Manager
+// comparison compares each State with the one before.
+type comparison struct {
+	*Controller
+
 	last    *store.State
 	muxes   muxFloor
 	all     time.Time       // when all VIPs were looked at for what a mux said
@@ -69,15 +85,15 @@ func floorOf(s *store.State) muxFloor {
 }
 
 // look notes what is new in s. What could not be noted is looked at again with the next State.
-func (n *statusController) look(ctx context.Context, s *store.State) error {
-	muxes := n.paced(floorOf(s), n.manager.now())
+func (n *comparison) look(ctx context.Context, s *store.State) error {
+	muxes := n.paced(floorOf(s), n.Now())
 	names := n.touched(s, muxes)
 	if n.last != nil {
 		for _, e := range nodeEvents(n.last, s, s.Since(n.last)) {
-			n.manager.events.Record(e)
+			n.Events.Record(e)
 		}
 	}
-	conditions, now := map[string]store.Conditions{}, n.manager.now()
+	conditions, now := map[string]store.Conditions{}, n.Now()
 	var gone []string
 	for name := range names {
 		before, noted := s.Conditions.Get(name)
@@ -89,23 +105,23 @@ func (n *statusController) look(ctx context.Context, s *store.State) error {
 			}
 			continue
 		}
-		c := conditionsOf(s, vip)
-		if c.programmed.status == isTrue {
+		c := condition.Of(s, vip)
+		if c.Programmed.Status == condition.True {
 			delete(n.pending, name)
 		} else {
 			n.pending[name] = true
 		}
-		next, same := c.noted(before, now)
+		next, same := c.Noted(before, now)
 		if same && noted {
 			continue
 		}
 		conditions[name] = next
 		for _, e := range conditionEvents(vip, before, c) {
-			n.manager.events.Record(e)
+			n.Events.Record(e)
 		}
 	}
 	n.last, n.muxes = s, muxes
-	if err := n.manager.store.PutConditions(ctx, conditions, gone); err != nil {
+	if err := n.Store.PutConditions(ctx, conditions, gone); err != nil {
 		n.last = nil // look at everything again
 		return err
 	}
@@ -117,11 +133,11 @@ func (n *statusController) look(ctx context.Context, s *store.State) error {
 const allPause = 10
 
 // paced is what muxes say, or what they said before if that was just looked at for all VIPs: they are looked at later.
-func (n *statusController) paced(said muxFloor, now time.Time) muxFloor {
+func (n *comparison) paced(said muxFloor, now time.Time) muxFloor {
 	if n.last == nil || said.floor >= n.muxes.floor && said.refused == n.muxes.refused {
 		return said
 	}
-	if now.Sub(n.all) < allPause*n.manager.noticing {
+	if now.Sub(n.all) < allPause*n.Interval {
 		said.floor, said.refused = n.muxes.floor, n.muxes.refused
 		return said
 	}
@@ -130,7 +146,7 @@ func (n *statusController) paced(said muxFloor, now time.Time) muxFloor {
 }
 
 // touched are the names of the VIPs whose conditions may differ from the last State.
-func (n *statusController) touched(s *store.State, muxes muxFloor) map[string]bool {
+func (n *comparison) touched(s *store.State, muxes muxFloor) map[string]bool {
 	names := map[string]bool{}
 	all := n.last == nil || muxes.connected == 0 != (n.muxes.connected == 0) || muxes.floor < n.muxes.floor || muxes.refused != n.muxes.refused
 	if all {
@@ -163,19 +179,19 @@ func (n *statusController) touched(s *store.State, muxes muxFloor) map[string]bo
 }
 
 // conditionEvents are what a VIP's conditions tell, after those that were noted before.
-func conditionEvents(vip model.VIP, before store.Conditions, c conditions) []store.Event {
+func conditionEvents(vip model.VIP, before store.Conditions, c condition.Conditions) []store.Event {
 	var happened []store.Event
-	add := func(now condition, before string) {
-		if before == now.reason || now.reason == reasonPending {
+	add := func(now condition.Condition, before string) {
+		if before == now.Reason || now.Reason == condition.ReasonPending {
 			return
 		}
 		happened = append(happened, store.Event{
-			Kind: events.KindVIP, Object: vip.Name, Tenant: vip.Tenant, Warning: now.status != isTrue && now.reason != reasonNotYet,
-			Reason: now.reason, Message: now.message,
+			Kind: events.KindVIP, Object: vip.Name, Tenant: vip.Tenant, Warning: now.Status != condition.True && now.Reason != condition.ReasonNotYet,
+			Reason: now.Reason, Message: now.Message,
 		})
 	}
-	add(c.programmed, before.Programmed.Reason)
-	add(c.healthy, before.Healthy.Reason)
+	add(c.Programmed, before.Programmed.Reason)
+	add(c.Healthy, before.Healthy.Reason)
 	return happened
 }
 
@@ -206,7 +222,7 @@ func nodeEvents(last, s *store.State, delta store.Delta) []store.Event {
 	for name := range delta.Status {
 		node, now := s.Nodes.At(name), s.Status.At(name)
 		if node.Name != "" && now.Rejected > last.Status.At(name).Rejected {
-			add(node, true, reasonRejected, "refused generation %d: %s", now.Rejected, now.Reason)
+			add(node, true, condition.ReasonRejected, "refused generation %d: %s", now.Rejected, now.Reason)
 		}
 	}
 	for host := range delta.Health {

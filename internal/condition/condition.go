@@ -1,4 +1,5 @@
-package manager
+// Package condition computes the conditions of a VIP from the State: accepted, programmed, healthy, mitigated.
+package condition
 
 import (
 	"cmp"
@@ -16,46 +17,47 @@ import (
 
 // Status of a condition.
 const (
-	isTrue    = "true"
-	isFalse   = "false"
-	isUnknown = "unknown"
+	True    = "true"
+	False   = "false"
+	Unknown = "unknown"
 )
 
 // Reasons of conditions, for programs.
 const (
 	reasonAdmitted    = "Admitted"
 	reasonProgrammed  = "Programmed"
-	reasonPending     = "Pending"
-	reasonRejected    = "Rejected"
+	ReasonPending     = "Pending"
+	ReasonRejected    = "Rejected"
 	reasonNoMux       = "NoMux"
 	reasonUnreachable = "MuxesUnreachable"
 	reasonAllHealthy  = "AllHealthy"
 	reasonNotChecked  = "NotChecked"
 	reasonSomeDown    = "SomeUnhealthy"
 	reasonNoHealthy   = "NoHealthyBackend"
-	reasonNotYet      = "NotCheckedYet"
+	ReasonNotYet      = "NotCheckedYet"
 	reasonNoBackends  = "NoBackends"
 	reasonOutbound    = "OutboundOnly"
 )
 
-// condition is one of a VIP as the State has it now.
-type condition struct{ status, reason, message string }
+// Condition is one of a VIP as the State has it now.
+type Condition struct{ Status, Reason, Message string }
 
-// conditions are those of a VIP as the State has them now.
-type conditions struct {
-	programmed, healthy condition
-	serving, backends   uint32 // backends that are healthy or not checked, of those that do not drain
+// Conditions are those of a VIP as the State has them now.
+type Conditions struct {
+	Programmed, Healthy Condition
+	Serving, Backends   uint32 // backends that are healthy or not checked, of those that do not drain
 }
 
-func conditionsOf(s *store.State, vip model.VIP) conditions {
-	var c conditions
-	c.programmed = programmed(s, vip, generationOf(s, vip))
-	c.healthy, c.serving, c.backends = healthy(s, vip)
+// Of are the conditions of a VIP as the State has them now.
+func Of(s *store.State, vip model.VIP) Conditions {
+	var c Conditions
+	c.Programmed = programmed(s, vip, GenerationOf(s, vip))
+	c.Healthy, c.Serving, c.Backends = healthy(s, vip)
 	return c
 }
 
-// generationOf is the one at which what muxes run of the VIP last changed.
-func generationOf(s *store.State, vip model.VIP) model.Generation {
+// GenerationOf is the one at which what muxes run of the VIP last changed.
+func GenerationOf(s *store.State, vip model.VIP) model.Generation {
 	generation := s.Written.At(vip.Name)
 	for _, e := range vip.Endpoints {
 		generation = max(generation, s.Computed.At(desired.Key(vip, e)))
@@ -68,7 +70,7 @@ func generationOf(s *store.State, vip model.VIP) model.Generation {
 
 // programmed says whether all muxes that are connected run the generation. One that is away forwards
 // nothing, or what it had: that is told of the mux, not of each VIP.
-func programmed(s *store.State, vip model.VIP, generation model.Generation) condition {
+func programmed(s *store.State, vip model.VIP, generation model.Generation) Condition {
 	var registered, connected, run int
 	var refused []string
 	for mux := range s.MuxNodes() {
@@ -94,15 +96,15 @@ func programmed(s *store.State, vip model.VIP, generation model.Generation) cond
 	}
 	switch {
 	case registered == 0:
-		return condition{isFalse, reasonNoMux, "no mux is registered"}
+		return Condition{False, reasonNoMux, "no mux is registered"}
 	case connected == 0:
-		return condition{isUnknown, reasonUnreachable, fmt.Sprintf("none of %d muxes is connected", registered)}
+		return Condition{Unknown, reasonUnreachable, fmt.Sprintf("none of %d muxes is connected", registered)}
 	case len(refused) > 0:
-		return condition{isFalse, reasonRejected, share + "; " + strings.Join(refused, "; ")}
+		return Condition{False, ReasonRejected, share + "; " + strings.Join(refused, "; ")}
 	case run < connected:
-		return condition{isFalse, reasonPending, share}
+		return Condition{False, ReasonPending, share}
 	}
-	return condition{isTrue, reasonProgrammed, share}
+	return Condition{True, reasonProgrammed, share}
 }
 
 func isOrAre(n int) string {
@@ -113,7 +115,7 @@ func isOrAre(n int) string {
 }
 
 // healthy says whether each endpoint has a backend that is well. Backends that drain do not count.
-func healthy(s *store.State, vip model.VIP) (c condition, serving, backends uint32) {
+func healthy(s *store.State, vip model.VIP) (c Condition, serving, backends uint32) {
 	var checked, without, waiting []string // endpoints
 	for _, e := range vip.Endpoints {
 		var all, well, unknown int
@@ -148,25 +150,25 @@ func healthy(s *store.State, vip model.VIP) (c condition, serving, backends uint
 	share := fmt.Sprintf("%d of %d backends are healthy", serving, backends)
 	switch {
 	case len(vip.Endpoints) == 0 && vip.SNAT != nil:
-		return condition{isTrue, reasonOutbound, fmt.Sprintf("nothing is balanced, %d workloads leave as it", len(vip.SNAT.Workloads))}, 0, 0
+		return Condition{True, reasonOutbound, fmt.Sprintf("nothing is balanced, %d workloads leave as it", len(vip.SNAT.Workloads))}, 0, 0
 	case backends == 0:
-		return condition{isFalse, reasonNoBackends, "no backend takes connections"}, serving, backends
+		return Condition{False, reasonNoBackends, "no backend takes connections"}, serving, backends
 	case len(without) > 0:
-		return condition{isFalse, reasonNoHealthy, share + ", none of " + strings.Join(without, ", ")}, serving, backends
+		return Condition{False, reasonNoHealthy, share + ", none of " + strings.Join(without, ", ")}, serving, backends
 	case len(waiting) > 0:
-		return condition{isUnknown, reasonNotYet, share + ", none of " + strings.Join(waiting, ", ") + " answered its check yet"}, serving, backends
+		return Condition{Unknown, ReasonNotYet, share + ", none of " + strings.Join(waiting, ", ") + " answered its check yet"}, serving, backends
 	case serving < backends:
-		return condition{isTrue, reasonSomeDown, share}, serving, backends
+		return Condition{True, reasonSomeDown, share}, serving, backends
 	case len(checked) == 0:
-		return condition{isTrue, reasonNotChecked, fmt.Sprintf("%d backends, none is checked", backends)}, serving, backends
+		return Condition{True, reasonNotChecked, fmt.Sprintf("%d backends, none is checked", backends)}, serving, backends
 	}
-	return condition{isTrue, reasonAllHealthy, share}, serving, backends
+	return Condition{True, reasonAllHealthy, share}, serving, backends
 }
 
-// noted is what is to be in the store of the conditions, and whether it is there already.
-func (c conditions) noted(before store.Conditions, now time.Time) (store.Conditions, bool) {
+// Noted is what is to be in the store of the conditions, and whether it is there already.
+func (c Conditions) Noted(before store.Conditions, now time.Time) (store.Conditions, bool) {
 	next := store.Conditions{
-		Programmed: c.programmed.noted(before.Programmed, now), Healthy: c.healthy.noted(before.Healthy, now), Backends: c.serving,
+		Programmed: c.Programmed.noted(before.Programmed, now), Healthy: c.Healthy.noted(before.Healthy, now), Backends: c.Serving,
 	}
 	same := next.Backends == before.Backends && next.Programmed.Reason == before.Programmed.Reason &&
 		next.Healthy.Reason == before.Healthy.Reason && next.Programmed.Status == before.Programmed.Status &&
@@ -174,32 +176,32 @@ func (c conditions) noted(before store.Conditions, now time.Time) (store.Conditi
 	return next, same
 }
 
-func (c condition) noted(before store.Condition, now time.Time) store.Condition {
-	if before.Status != c.status {
+func (c Condition) noted(before store.Condition, now time.Time) store.Condition {
+	if before.Status != c.Status {
 		before.Since = now
 	}
-	return store.Condition{Status: c.status, Reason: c.reason, Since: before.Since}
+	return store.Condition{Status: c.Status, Reason: c.Reason, Since: before.Since}
 }
 
 // toProto writes the condition; noted is what the leader noted of it last.
-func (c condition) toProto(kind string, noted store.Condition) *weirv1.Condition {
-	p := &weirv1.Condition{Type: kind, Status: c.status, Reason: c.reason, Message: c.message}
-	if noted.Status == c.status && !noted.Since.IsZero() {
+func (c Condition) toProto(kind string, noted store.Condition) *weirv1.Condition {
+	p := &weirv1.Condition{Type: kind, Status: c.Status, Reason: c.Reason, Message: c.Message}
+	if noted.Status == c.Status && !noted.Since.IsZero() {
 		p.LastTransitionTime = timestamppb.New(noted.Since)
 	}
 	return p
 }
 
-// conditionsToProto writes all conditions of a VIP.
-func conditionsToProto(s *store.State, vip model.VIP, c conditions) []*weirv1.Condition {
+// ToProto writes all conditions of a VIP.
+func ToProto(s *store.State, vip model.VIP, c Conditions) []*weirv1.Condition {
 	noted, record := s.Conditions.At(vip.Name), s.Records.At(vip.Name)
-	accepted := condition{isTrue, reasonAdmitted, fmt.Sprintf("version %d fits with everything else", s.Written.At(vip.Name))}
-	p := accepted.toProto("accepted", store.Condition{Status: isTrue, Since: record.Created})
+	accepted := Condition{True, reasonAdmitted, fmt.Sprintf("version %d fits with everything else", s.Written.At(vip.Name))}
+	p := accepted.toProto("accepted", store.Condition{Status: True, Since: record.Created})
 	if record.Created.IsZero() { // written by an older manager
 		p.LastTransitionTime = nil
 	}
 	all := []*weirv1.Condition{
-		p, c.programmed.toProto("programmed", noted.Programmed), c.healthy.toProto("healthy", noted.Healthy),
+		p, c.Programmed.toProto("programmed", noted.Programmed), c.Healthy.toProto("healthy", noted.Healthy),
 	}
 	if now, has := mitigated(s, vip); has {
 		all = append(all, now)

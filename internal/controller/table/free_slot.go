@@ -1,4 +1,4 @@
-package manager
+package table
 
 import (
 	"context"
@@ -43,17 +43,17 @@ func (seen freeSlots) look(s *store.State, now time.Time) freeSlots {
 // lookForFreeSlots is how often a leader looks for slots that are free.
 const lookForFreeSlots = time.Minute
 
-// watchFreeSlots notes slots that are free while this manager leads. What it has seen in an earlier term counts.
-func (m *Manager) watchFreeSlots(ctx context.Context) error {
+// WatchFreeSlots notes slots that are free while this manager leads. What it has seen in an earlier term counts.
+func (c *Controller) WatchFreeSlots(ctx context.Context) error {
 	tick := time.NewTicker(lookForFreeSlots)
 	defer tick.Stop()
 	for {
 		var seen freeSlots
-		if before := m.free.Load(); before != nil {
+		if before := c.free.Load(); before != nil {
 			seen = *before
 		}
-		seen = seen.look(m.store.State(), m.now())
-		m.free.Store(&seen)
+		seen = seen.look(c.Store.State(), c.Now())
+		c.free.Store(&seen)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -62,9 +62,9 @@ func (m *Manager) watchFreeSlots(ctx context.Context) error {
 	}
 }
 
-// freeFor is how long this manager knows a slot to be free.
-func (m *Manager) freeFor(key model.EndpointKey, r desired.Row) time.Duration {
-	seen := m.free.Load()
+// FreeFor is how long this manager knows a slot to be free.
+func (c *Controller) FreeFor(key model.EndpointKey, r desired.Row) time.Duration {
+	seen := c.free.Load()
 	if seen == nil {
 		return 0
 	}
@@ -72,5 +72,5 @@ func (m *Manager) freeFor(key model.EndpointKey, r desired.Row) time.Duration {
 	if !known {
 		return 0
 	}
-	return m.now().Sub(first)
+	return c.Now().Sub(first)
 }

@@ -1,88 +1,16 @@
-package manager
+package table
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
-	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/model"
-	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/sessioncount"
 	"github.com/weirlb/weir/internal/store"
 )
-
-// sessions holds what each host that reports here said last of its backends' connections.
-type sessions struct {
-	mu    *sync.Mutex
-	hosts map[string]count
-}
-
-// count is a host's last report that counted connections. Backends that have none are left out.
-type count struct {
-	at         time.Time
-	generation model.Generation // that the host ran
-	of         map[model.HostBackendKey]model.BackendSessions
-}
-
-func newSessions() sessions { return sessions{mu: &sync.Mutex{}, hosts: map[string]count{}} }
-
-// stored is what the store shall have of it.
-func (c count) stored() store.Counted {
-	stored := store.Counted{At: c.at, Generation: c.generation}
-	for key, backend := range c.of {
-		if backend.Draining > 0 {
-			stored.Draining = append(stored.Draining, key)
-		}
-	}
-	return stored
-}
-
-func (s sessions) put(host string, c count) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.hosts[host] = c
-}
-
-func (s sessions) get(host string) (count, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c, ok := s.hosts[host]
-	return c, ok
-}
-
-func (s sessions) forget(host string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.hosts, host)
-}
-
-// of is what the host of backend b of e said of it; all 0 if nothing.
-func (s sessions) of(vip model.VIP, e model.Endpoint, b model.Backend) model.BackendSessions {
-	c, _ := s.get(b.Host)
-	return c.of[model.HostBackendKey{Endpoint: desired.Key(vip, e), Tunnel: b.TunnelAddress()}]
-}
-
-// countFromProto reads the connections of a report that came at a time.
-func countFromProto(r *weirv1.ReportHostRequest, at time.Time) (count, error) {
-	c := count{
-		at: at, generation: model.Generation(r.GetGeneration()),
-		of: make(map[model.HostBackendKey]model.BackendSessions, len(r.GetSessions())),
-	}
-	var errs []error
-	for i, p := range r.GetSessions() {
-		s, err := rpc.BackendSessionsFromProto(p)
-		for _, e := range model.FieldErrors(err) {
-			errs = append(errs, &model.FieldError{Field: fmt.Sprintf("sessions[%d].%s", i, e.Field), Reason: e.Reason})
-		}
-		c.of[s.Key] = s
-	}
-	return c, errors.Join(errs...)
-}
 
 // transitions knows since when the muxes run each move that goes on. It is made anew by a manager that
 // restarts: moves then last a little longer.
@@ -129,26 +57,26 @@ func (t *transitions) look(s *store.State, now time.Time) {
 }
 
 // newest is the last count of a host's connections, told here or to another manager.
-func (t *transitions) newest(host string, told sessions) (count, bool) {
-	c, said := told.get(host)
+func (t *transitions) newest(host string, told sessioncount.Counts) (sessioncount.Count, bool) {
+	c, said := told.Get(host)
 	stored, there := t.seen[host]
-	if !there || said && !c.at.Before(stored.at) {
+	if !there || said && !c.At.Before(stored.at) {
 		return c, said
 	}
-	if said && stored.Equal(store.Counted{At: c.at, Generation: c.generation}) {
+	if said && stored.Equal(store.Counted{At: c.At, Generation: c.Generation}) {
 		return c, true
 	}
-	c = count{at: stored.at, generation: stored.Generation, of: map[model.HostBackendKey]model.BackendSessions{}}
+	c = sessioncount.Count{At: stored.at, Generation: stored.Generation, Of: map[model.HostBackendKey]model.BackendSessions{}}
 	for _, key := range stored.Draining {
-		c.of[key] = model.BackendSessions{Key: key, Draining: 1}
+		c.Of[key] = model.BackendSessions{Key: key, Draining: 1}
 	}
 	return c, true
 }
 
-// endTransitions ends moves that no connection lives by any more, until ctx ends.
-func (m *Manager) endTransitions(ctx context.Context) error {
-	t := newTransitions(m.settle)
-	tick := time.NewTicker(m.settle / 15)
+// EndMoves ends moves that no connection lives by any more, until ctx ends.
+func (c *Controller) EndMoves(ctx context.Context) error {
+	t := newTransitions(c.Settle)
+	tick := time.NewTicker(c.Settle / 15)
 	defer tick.Stop()
 	for {
 		select {
@@ -156,30 +84,30 @@ func (m *Manager) endTransitions(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		due, ended := t.due(m.view(), m.sessions, m.now())
+		due, ended := t.due(c.View(), c.Sessions, c.Now())
 		if len(due) == 0 {
 			continue
 		}
-		generation, err := m.store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
-			return m.follow(s, due, ended), nil
+		generation, err := c.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
+			return c.follow(s, due, ended), nil
 		})
 		switch {
 		case err == nil:
-			m.log.Info("moves of buckets ended", "vips", due, "generation", generation)
+			c.Log.Info("moves of buckets ended", "vips", due, "generation", generation)
 		case ctx.Err() == nil:
-			m.log.Warn("moves of buckets do not end, trying again", "vips", due, "err", err)
+			c.Log.Warn("moves of buckets do not end, trying again", "vips", due, "err", err)
 		}
 	}
 }
 
 // follow is the change that makes the tables of the VIPs what they should be by now.
-func (m *Manager) follow(s *store.State, vips []string, ended desired.Ended) store.Change {
+func (c *Controller) follow(s *store.State, vips []string, ended desired.Ended) store.Change {
 	change := store.Change{Tables: map[model.EndpointKey]desired.Table{}, Ports: map[model.SNATKey]desired.Holding{}}
 	for _, name := range vips {
 		if vip, there := s.VIPs.Get(name); there {
-			maps.Copy(change.Tables, s.Changed(vip, m.now(), ended, m.freeFor))
+			maps.Copy(change.Tables, s.Changed(vip, c.Now(), ended, c.FreeFor))
 			if vip.SNAT != nil {
-				maps.Copy(change.Ports, s.ChangedPorts(vip.Address, m.now()))
+				maps.Copy(change.Ports, s.ChangedPorts(vip.Address, c.Now()))
 			}
 		}
 	}
@@ -188,7 +116,7 @@ func (m *Manager) follow(s *store.State, vips []string, ended desired.Ended) sto
 
 // due returns the VIPs that have a move which is over, or cookies that settled, and those of the moves
 // that ended because no connection is left.
-func (t *transitions) due(s *store.State, counted sessions, now time.Time) ([]string, desired.Ended) {
+func (t *transitions) due(s *store.State, counted sessioncount.Counts, now time.Time) ([]string, desired.Ended) {
 	t.look(s, now)
 	due := map[string]bool{}
 	ended, marks := desired.Ended{}, map[moved]mark{}
@@ -242,13 +170,13 @@ func slowestMux(s *store.State) (lowest model.Generation, any bool) {
 // over are the slots that buckets moved away from and whose host has said since that no connection
 // lives by them, with the time of the last such move.
 func (t *transitions) over(
-	vip model.VIP, e model.Endpoint, table desired.Table, marks map[moved]mark, counted sessions,
+	vip model.VIP, e model.Endpoint, table desired.Table, marks map[moved]mark, counted sessioncount.Counts,
 ) map[model.Slot]time.Time {
-	counts := map[model.Slot]count{} // those that say so
+	counts := map[model.Slot]sessioncount.Count{} // those that say so
 	slots := table.Slots()
 	for _, b := range e.Backends {
 		c, said := t.newest(b.Host, counted)
-		if said && c.of[model.HostBackendKey{Endpoint: desired.Key(vip, e), Tunnel: b.TunnelAddress()}].Draining == 0 {
+		if said && c.Of[model.HostBackendKey{Endpoint: desired.Key(vip, e), Tunnel: b.TunnelAddress()}].Draining == 0 {
 			counts[slots[b.AddrPort()]] = c
 		}
 	}
@@ -256,10 +184,10 @@ func (t *transitions) over(
 	for _, move := range table.Moves {
 		c, said := counts[move.From]
 		mark, marked := marks[moved{desired.Key(vip, e), move.Since.UnixNano()}]
-		if !said || !marked || c.generation < mark.computed {
+		if !said || !marked || c.Generation < mark.computed {
 			continue
 		}
-		if c.at.Sub(mark.at) >= t.settle && c.at.Sub(move.Since) >= t.settle && move.Since.After(over[move.From]) {
+		if c.At.Sub(mark.at) >= t.settle && c.At.Sub(move.Since) >= t.settle && move.Since.After(over[move.From]) {
 			over[move.From] = move.Since
 		}
 	}
