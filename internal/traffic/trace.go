@@ -5,8 +5,8 @@ import "fmt"
 // External is the rack of clients outside of the fabric in a trace.
 const External = "external"
 
-// MaxRate bounds the rate of a line and the sum of an interval: 1 Ebit/s, so that sums never overflow.
-const MaxRate Rate = 1e15
+// MaxRate bounds the rate of a line and the sum of an interval: 1 Pbit/s, so that sums of loads never overflow.
+const MaxRate Rate = 1e12
 
 // MaxBackends bounds the backends of a VIP.
 const MaxBackends = 1 << 18
