@@ -333,11 +333,11 @@ func isCall(call *ast.CallExpr, pkg, name string) bool {
 // logKeys are the keys of structured logs. One thing has one key, so that logs of all programs can be
 // searched alike.
 var logKeys = []string{
-	"action", "addresses", "adopted", "as", "backend", "backends", "change", "do", "drain", "ended", "endpoint",
-	"endpoints", "epoch", "err", "fields", "file", "from", "generation", "health", "identity", "ifindex",
+	"action", "added", "addresses", "adopted", "as", "backend", "backends", "change", "changed", "collector", "drain", "enabled",
+	"ended", "endpoint", "endpoints", "epoch", "err", "fields", "file", "generation", "health", "identity", "ifindex",
 	"interface", "level", "listen", "live", "manager", "members", "mode", "muxes", "name", "neighbor", "new", "node",
-	"nodes", "old", "on", "peer", "pins", "pool", "procedure", "reason", "refused", "result", "role", "store", "stream",
-	"subject", "uplink", "vip", "vips",
+	"nodes", "old", "peer", "pins", "pool", "procedure", "reason", "refused", "remedy", "remote", "result", "role", "store", "stream",
+	"subject", "uplink", "vip", "vips", "workload",
 }
 
 func TestLogKeysAreOfOneList(t *testing.T) {

@@ -184,7 +184,7 @@ func (p *ports) answered(ctx context.Context, key model.SNATKey, answer *weirv1.
 		return
 	case err != nil:
 		if !user.refused {
-			p.log.Warn("no more ports", "vip", key.VIP, "backend", key.Address, "err", err)
+			p.log.Warn("no more ports", "vip", key.VIP, "workload", key.Address, "err", err)
 		}
 		user.refused = true
 		if len(user.queue) > 0 {

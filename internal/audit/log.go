@@ -154,11 +154,11 @@ func (a *Log) flush(ctx context.Context) {
 	entries := a.take()
 	for _, e := range entries {
 		if e.Refused {
-			a.log.Warn("audit: refused", "identity", e.Identity, "from", e.From, "procedure", e.Procedure, "subject", e.Subject,
+			a.log.Warn("audit: refused", "identity", e.Identity, "remote", e.From, "procedure", e.Procedure, "subject", e.Subject,
 				"result", e.Result, "reason", e.Reason)
 			continue
 		}
-		a.log.Info("audit: changed", "identity", e.Identity, "from", e.From, "procedure", e.Procedure, "subject", e.Subject)
+		a.log.Info("audit: changed", "identity", e.Identity, "remote", e.From, "procedure", e.Procedure, "subject", e.Subject)
 	}
 	if len(entries) == 0 {
 		return

@@ -89,6 +89,6 @@ func (s *Speaker) setBFD(ctx context.Context, gobgp *server.BgpServer, p *peer, 
 		}
 	}
 	if _, err := gobgp.UpdatePeer(ctx, &api.UpdatePeerRequest{Peer: n}); err != nil && ctx.Err() == nil {
-		s.config.Log.Warn("switch bfd", "peer", p.Address.String(), "on", on, "err", err)
+		s.config.Log.Warn("switch bfd", "peer", p.Address.String(), "enabled", on, "err", err)
 	}
 }

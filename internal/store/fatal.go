@@ -24,7 +24,7 @@ func (f fatal) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 			reason += ": " + err.Error()
 		}
 	}
-	f.log.Error("stop: the embedded etcd can't go on", "err", reason, "do", advice(f.dir))
+	f.log.Error("stop: the embedded etcd can't go on", "err", reason, "remedy", advice(f.dir))
 	os.Exit(1)
 }
 

@@ -38,7 +38,7 @@ func newProvider(ctx context.Context, o *Options, p Process, log *slog.Logger) (
 	if err != nil {
 		return nil, fmt.Errorf("read OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	log.Info("traces are sent", "as", p.Program, "listen", o.endpoint())
+	log.Info("traces are sent", "collector", o.endpoint())
 	return sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(named)), nil
 }
 

@@ -61,7 +61,7 @@ func (d *Datapath) adopt(spec *ebpf.CollectionSpec) error {
 		if err := d.migrate(m, collection); err != nil {
 			return fmt.Errorf("%w; %s", err, remedy)
 		}
-		d.config.Log.Info("tables of another version or size migrated", "old", m.changed, "new", m.missing)
+		d.config.Log.Info("tables of another version or size migrated", "changed", m.changed, "added", m.missing)
 	}
 	d.config.Log.Info("data plane loaded", "adopted", true, "pins", d.config.PinPath)
 	return collection.Assign(&d.objects)
