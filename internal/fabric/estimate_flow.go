@@ -1,0 +1,158 @@
+package fabric
+
+// Estimate writes into bounds the least possible utilisation of the most used link: first of each set, then of each leaf.
+// Leaves that are stubs have none of their own and get -1: their switches are sets.
+func (e *Estimator) Estimate(flow *Flow, u *Usage, bounds []float64) {
+	e.round++
+	for _, x := range flow.Leaves {
+		e.leafIn[x.Leaf], e.leafOut[x.Leaf] = float64(x.In), float64(x.Out)
+	}
+	e.estimateEdges(flow, u)
+	for i := range e.outlines[:e.sets] {
+		bounds[i] = e.estimateOutline(&e.outlines[i], flow, u)
+	}
+	leaves := bounds[e.sets:]
+	for i := range leaves {
+		leaves[i] = -1
+	}
+	for c := range e.members {
+		if len(e.members[c]) > 0 {
+			e.estimateLeaves(&e.outlines[e.sets+c], flow, u, leaves)
+		}
+	}
+	for _, x := range flow.Leaves {
+		e.leafIn[x.Leaf], e.leafOut[x.Leaf] = 0, 0
+	}
+}
+
+// estimateEdges finds the most used link of all leaves of a class for each way to split.
+func (e *Estimator) estimateEdges(flow *Flow, u *Usage) {
+	for _, c := range flow.Classes {
+		for i := range e.edges[c.Class] {
+			x := &e.edges[c.Class][i]
+			x.in, x.out, x.inAt, x.outAt = 0, 0, -1, -1
+		}
+	}
+	for _, x := range flow.Leaves {
+		ways := e.f.leaves[x.Leaf].ways
+		in, out := float64(x.In), float64(x.Out)
+		for i := range e.edges[x.Class] {
+			s := &e.edges[x.Class][i]
+			for j, h := range ways[:min(len(ways), len(s.parts))] {
+				p := s.parts[j]
+				if p == 0 {
+					continue
+				}
+				if v := u.Utilisation(h.link, float64(in*p)); v > s.in && in > 0 {
+					s.in, s.inAt = v, x.Leaf
+				}
+				if v := u.Utilisation(h.link^1, float64(out*p)); v > s.out && out > 0 {
+					s.out, s.outAt = v, x.Leaf
+				}
+			}
+		}
+	}
+}
+
+func (e *Estimator) estimateOutline(o *outline, flow *Flow, u *Usage) float64 {
+	worst := 0.0
+	var in, out float64
+	for _, c := range flow.Classes {
+		in += float64(c.In)
+		out += float64(c.Out)
+		if c.Class != o.class { // leaves of the own class are looked at one by one
+			edges := e.edges[c.Class]
+			worst = max(worst, edges[o.inEdges[c.Class]].in, edges[o.outEdges[c.Class]].out)
+		}
+		if b := o.inBundle[c.Class]; b >= 0 {
+			worst = max(worst, e.estimateBundle(b, float64(c.In), u))
+		}
+		if b := o.outBundle[c.Class]; b >= 0 {
+			worst = max(worst, e.estimateBundle(b, float64(c.Out), u))
+		}
+	}
+	outside := float64(flow.Outside)
+	return max(worst, e.estimateJoints(o.inJoints, in, outside, false, flow, u), e.estimateJoints(o.outJoints, out, 0, true, flow, u))
+}
+
+func (e *Estimator) estimateBundle(i int32, amount float64, u *Usage) float64 {
+	b := &e.bundles[i]
+	if b.round == e.round {
+		return b.worst
+	}
+	b.round, b.worst = e.round, 0
+	if amount > 0 {
+		for _, l := range b.links {
+			b.worst = max(b.worst, u.Utilisation(l.link, float64(amount*l.weight)))
+		}
+	}
+	return b.worst
+}
+
+func (e *Estimator) estimateJoints(joints []joint, sum, outside float64, out bool, flow *Flow, u *Usage) float64 {
+	worst := 0.0
+	for i := range joints {
+		j := &joints[i]
+		amount := float64(sum*j.common) + float64(outside*j.outside)
+		for _, x := range j.others {
+			amount += float64(e.ofClass(flow, x.link, out) * x.weight)
+		}
+		if amount >= 1 { // less is an error of rounding
+			worst = max(worst, u.Utilisation(j.link, amount))
+		}
+	}
+	return worst
+}
+
+// ofClass is what a flow has in a class.
+func (e *Estimator) ofClass(flow *Flow, class int32, out bool) float64 {
+	low, high := 0, len(flow.Classes)
+	for low < high {
+		if mid := (low + high) / 2; flow.Classes[mid].Class < class {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	if low == len(flow.Classes) || flow.Classes[low].Class != class {
+		return 0
+	}
+	if out {
+		return float64(flow.Classes[low].Out)
+	}
+	return float64(flow.Classes[low].In)
+}
+
+// estimateLeaves adds to what the leaves of a class have in common the links of each.
+func (e *Estimator) estimateLeaves(o *outline, flow *Flow, u *Usage, leaves []float64) {
+	shared := e.estimateOutline(o, flow, u)
+	n := len(o.outsideArrive)
+	arrive, depart := make([]float64, n), make([]float64, n)
+	for i := range n {
+		arrive[i] = float64(float64(flow.Outside) * o.outsideArrive[i])
+		for _, c := range flow.Classes {
+			arrive[i] += float64(float64(c.In) * o.inArrive[c.Class][i])
+			depart[i] += float64(float64(c.Out) * o.outDepart[c.Class][i])
+		}
+	}
+	inEdges, outEdges := &e.edges[o.class][o.inEdges[o.class]], &e.edges[o.class][o.outEdges[o.class]]
+	touched := e.ofClass(flow, o.class, false) > 0 || e.ofClass(flow, o.class, true) > 0
+	for _, l := range e.members[o.class] {
+		worst := shared
+		if touched && inEdges.inAt != l {
+			worst = max(worst, inEdges.in)
+		}
+		if touched && outEdges.outAt != l {
+			worst = max(worst, outEdges.out)
+		}
+		for i, h := range e.f.leaves[l].ways {
+			if in := arrive[i] - float64(e.leafIn[l]*o.inArrive[o.class][i]); in >= 1 {
+				worst = max(worst, u.Utilisation(h.link^1, in))
+			}
+			if out := depart[i] - float64(e.leafOut[l]*o.outDepart[o.class][i]); out >= 1 {
+				worst = max(worst, u.Utilisation(h.link, out))
+			}
+		}
+		leaves[l] = worst
+	}
+}

@@ -1,0 +1,132 @@
+package fabric
+
+import "slices"
+
+// Routes are the paths to and from a set of switches that announce a VIP at once. They do not depend on the VIP.
+//
+// Routes of a leaf are shared by its class: paths lead to its neighbours, and the links below are added by the leaf.
+type Routes struct {
+	Members []int32 // ascending
+
+	leaf    int32    // -1 unless the only member is a leaf
+	in      []path   // by class, to the set
+	outside path     // from outside to the set
+	out     [][]path // by member and class, from the member to the class's neighbours
+	even    []path   // by class: all members together; nil if sources reach the members unevenly
+}
+
+// Router makes Routes and keeps those of classes. It must not be used by two goroutines at once.
+type Router struct {
+	f       *Fabric
+	w       *walker
+	byClass []*Routes         // of any leaf of the class
+	bySw    map[int32]*Routes // of single switches that are no leaves
+}
+
+// NewRouter makes a Router of a fabric.
+func NewRouter(f *Fabric) *Router {
+	return &Router{f: f, w: newWalker(f), byClass: make([]*Routes, len(f.classes)), bySw: map[int32]*Routes{}}
+}
+
+// Routes are those of a set of switches that are up. A leaf can only be alone in a set.
+func (r *Router) Routes(members []int32) *Routes {
+	members = slices.Clone(members)
+	slices.Sort(members)
+	if len(members) > 1 {
+		return r.compute(members)
+	}
+	sw := members[0]
+	l := r.f.Switches[sw].Leaf
+	if l < 0 {
+		if r.bySw[sw] == nil {
+			r.bySw[sw] = r.compute(members)
+		}
+		return r.bySw[sw]
+	}
+	c := r.f.leaves[l].class
+	if r.byClass[c] == nil {
+		r.byClass[c] = r.computeClass(c)
+	}
+	routes := *r.byClass[c]
+	routes.Members, routes.leaf = members, l
+	return &routes
+}
+
+// computeClass makes the routes that leaves of a class share. The way from a leaf to another class is the same
+// whether its traffic comes from a source below it or from its tables.
+func (r *Router) computeClass(c int32) *Routes {
+	routes := &Routes{}
+	own := &r.f.classes[c]
+	routes.outside = r.w.fromOutside(own.neighbours, own.distance)
+	for i := range r.f.classes {
+		other := &r.f.classes[i]
+		routes.in = append(routes.in, r.w.fromClass(other, own.neighbours, own.distance))
+		out := r.w.fromClass(own, other.neighbours, other.distance)
+		out.down = other.down(out.arrive)
+		routes.even = append(routes.even, out)
+	}
+	return routes
+}
+
+func (r *Router) compute(members []int32) *Routes {
+	routes := &Routes{Members: members, leaf: -1}
+	distance := r.f.distances(members)
+	routes.outside = r.w.fromOutside(members, distance)
+	even := isEven(routes.outside.arrive)
+	for i := range r.f.classes {
+		p := r.w.fromClass(&r.f.classes[i], members, distance)
+		even = even && isEven(p.arrive)
+		routes.in = append(routes.in, p)
+	}
+	for _, m := range members {
+		var out []path
+		for i := range r.f.classes {
+			c := &r.f.classes[i]
+			p := r.w.fromSwitch(m, c.neighbours, c.distance)
+			p.edge = c.down(p.arrive)
+			out = append(out, p)
+		}
+		routes.out = append(routes.out, out)
+	}
+	if even {
+		routes.merge(r.f)
+	}
+	return routes
+}
+
+// isEven says that all members of a set receive the same.
+func isEven(arrive []part) bool { return slices.Min(arrive) == slices.Max(arrive) }
+
+// down is what arrives at the neighbours of a leaf, by link down to it.
+func (c *class) down(arrive []part) []part {
+	edge := make([]part, len(c.uplinks))
+	for i, n := range c.uplinks {
+		edge[i] = arrive[n].split(int(c.parallel[n]))
+	}
+	return edge
+}
+
+// merge joins the ways out of all members, each with its equal share.
+func (r *Routes) merge(f *Fabric) {
+	for c := range f.classes {
+		var all path
+		sum := map[int32]part{}
+		all.edge = make([]part, len(f.classes[c].uplinks))
+		for m := range r.Members {
+			p := r.out[m][c]
+			for i, e := range p.edge {
+				all.edge[i] += e.split(len(r.Members))
+			}
+			for _, l := range p.links {
+				if sum[l.link] == 0 {
+					all.links = append(all.links, linkPart{link: l.link})
+				}
+				sum[l.link] += l.part.split(len(r.Members))
+			}
+		}
+		for i, l := range all.links {
+			all.links[i].part = sum[l.link]
+		}
+		r.even = append(r.even, all)
+	}
+}
