@@ -19,6 +19,9 @@ enum timestamps_field {
 	TIMESTAMPS_ECHO = 7,
 };
 
+/* Zero, which the verifier can't know: what it is added to may then be anything to it. */
+volatile __u32 unknown_zero;
+
 /*
  * The lower three bytes of a timestamp among the length bytes of options at the offset: from the
  * lowest bit the slot, and what a SYN cookie has beside it. 0 when there is none. A function of its
@@ -27,24 +30,38 @@ enum timestamps_field {
 __noinline int cookie_search(struct xdp_md *ctx, __u32 offset, __u32 length,
 			     enum timestamps_field field)
 {
-	struct tcp_option_walk walk = {
-		.length = length,
-		.kind = TCP_OPTION_TIMESTAMPS,
-		.size = TCP_OPTION_TIMESTAMPS_LENGTH,
-	};
-	__u32 at;
+	__u8 options[TCP_OPTIONS_MAX] = {}; /* behind length they end: TCP_OPTION_END is 0 */
+	__u32 at = 0, zero = unknown_zero;
 
 	if (length < TCP_OPTION_TIMESTAMPS_LENGTH || length > TCP_OPTIONS_MAX ||
 	    field > TIMESTAMPS_ECHO)
 		return 0;
-	if (bpf_xdp_load_bytes(ctx, offset, walk.options, length))
+	if (bpf_xdp_load_bytes(ctx, offset, options, length))
 		return 0;
-	at = tcp_option_find(&walk);
-	barrier_var(at);
-	if (at > TCP_OPTIONS_MAX - TCP_OPTION_TIMESTAMPS_LENGTH)
-		return 0;
-	at += field;
-	return walk.options[at] << 16 | walk.options[at + 1] << 8 | walk.options[at + 2];
+	for (int i = 0; i < TCP_OPTIONS_MAX; i++) {
+		__u8 kind, size;
+
+		if (at > TCP_OPTIONS_MAX - TCP_OPTION_TIMESTAMPS_LENGTH)
+			return 0;
+		kind = options[at];
+		if (kind == TCP_OPTION_END)
+			return 0;
+		if (kind == TCP_OPTION_NOP) {
+			at += zero + 1;
+			continue;
+		}
+		size = options[at + 1];
+		if (kind == TCP_OPTION_TIMESTAMPS && size == TCP_OPTION_TIMESTAMPS_LENGTH) {
+			if (at + TCP_OPTION_TIMESTAMPS_LENGTH > length)
+				return 0;
+			return options[at + field] << 16 | options[at + field + 1] << 8 |
+			       options[at + field + 2];
+		}
+		if (size < 2)
+			return 0;
+		at += zero + size; /* else the verifier walks on from each sum of sizes */
+	}
+	return 0;
 }
 
 /* The slot that the segment names, or 0. */

@@ -66,7 +66,9 @@ static __always_inline bool offer_aligned(const struct syn_aligned *o, __u64 *of
 }
 
 struct offer_walk {
-	struct tcp_option_walk list;
+	__u8 options[TCP_OPTIONS_MAX];
+	__u32 length;
+	__u32 at;
 	__u32 tsval;
 	__u32 mss; /* 0: none was said */
 	__u32 kept; /* enum syn_option */
@@ -76,13 +78,13 @@ struct offer_walk {
 static __always_inline __u32 offer_byte(const struct offer_walk *walk, __u32 at)
 {
 	barrier_var(at);
-	return at < TCP_OPTIONS_MAX ? walk->list.options[at] : 0;
+	return at < TCP_OPTIONS_MAX ? walk->options[at] : 0;
 }
 
 /* The option of the kind and size at the walk's place. One of another size than it has is none. */
 static __always_inline void offer_take(struct offer_walk *walk, __u32 kind, __u32 size)
 {
-	__u32 at = walk->list.at;
+	__u32 at = walk->at;
 	__u32 scale;
 
 	if (kind == TCP_OPTION_MSS && size == TCP_OPTION_MSS_LENGTH) {
@@ -102,26 +104,38 @@ static __always_inline void offer_take(struct offer_walk *walk, __u32 kind, __u3
 
 static long offer_step(__u64 step, struct offer_walk *walk)
 {
-	__u32 size, kind = tcp_option_read(&walk->list, &size);
+	__u32 at = walk->at, kind, size;
 
 	(void)step;
-	walk->malformed = kind == TCP_OPTION_MALFORMED;
-	if (kind == TCP_OPTION_END || walk->malformed)
+	if (at >= walk->length)
 		return 1;
+	kind = offer_byte(walk, at);
+	if (kind == TCP_OPTION_END)
+		return 1;
+	if (kind == TCP_OPTION_NOP) {
+		walk->at = at + 1;
+		return 0;
+	}
+	size = offer_byte(walk, at + 1);
+	if (at + 2 > walk->length || size < 2 || at + size > walk->length) {
+		walk->malformed = true;
+		return 1;
+	}
 	offer_take(walk, kind, size);
-	walk->list.at += size;
+	walk->at = at + size;
 	return 0;
 }
 
 /* The offer in length bytes of options at the offset. Walked once by the verifier. */
 __noinline __u64 offer_search(struct xdp_md *ctx, __u32 offset, __u32 length, __u32 mss)
 {
-	struct offer_walk walk = { .list.length = length, .kept = SYN_OPTION_WSCALE };
+	struct offer_walk walk = { .kept = SYN_OPTION_WSCALE };
 
 	if (length > TCP_OPTIONS_MAX)
 		return OFFER_MALFORMED;
-	if (length && bpf_xdp_load_bytes(ctx, offset, walk.list.options, length))
+	if (length && bpf_xdp_load_bytes(ctx, offset, walk.options, length))
 		return OFFER_MALFORMED;
+	walk.length = length;
 	bpf_loop(TCP_OPTIONS_MAX, offer_step, &walk, 0);
 	if (walk.malformed)
 		return OFFER_MALFORMED;

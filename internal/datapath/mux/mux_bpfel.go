@@ -744,6 +744,7 @@ const (
 	muxVarRatelimitTat          = "ratelimit_tat"
 	muxVarSynSecrets            = "syn_secrets"
 	muxVarTraceFilter           = "trace_filter"
+	muxVarUnknownZero           = "unknown_zero"
 )
 
 // loadMux returns the embedded CollectionSpec for mux.
@@ -878,6 +879,7 @@ type muxVariableSpecs struct {
 	RatelimitTat          *ebpf.VariableSpec `ebpf:"ratelimit_tat"`
 	SynSecrets            *ebpf.VariableSpec `ebpf:"syn_secrets"`
 	TraceFilter           *ebpf.VariableSpec `ebpf:"trace_filter"`
+	UnknownZero           *ebpf.VariableSpec `ebpf:"unknown_zero"`
 }
 
 // muxObjects contains all objects after they have been loaded into the kernel.
@@ -1014,6 +1016,7 @@ type muxVariables struct {
 	RatelimitTat          *ebpf.Variable `ebpf:"ratelimit_tat"`
 	SynSecrets            *ebpf.Variable `ebpf:"syn_secrets"`
 	TraceFilter           *ebpf.Variable `ebpf:"trace_filter"`
+	UnknownZero           *ebpf.Variable `ebpf:"unknown_zero"`
 }
 
 // muxPrograms contains all programs after they have been loaded into the kernel.

@@ -112,6 +112,7 @@ const (
 	benchVarSynSecrets            = "syn_secrets"
 	benchVarSynTemplate           = "syn_template"
 	benchVarTraceFilter           = "trace_filter"
+	benchVarUnknownZero           = "unknown_zero"
 )
 
 // loadBench returns the embedded CollectionSpec for bench.
@@ -264,6 +265,7 @@ type benchVariableSpecs struct {
 	SynSecrets            *ebpf.VariableSpec `ebpf:"syn_secrets"`
 	SynTemplate           *ebpf.VariableSpec `ebpf:"syn_template"`
 	TraceFilter           *ebpf.VariableSpec `ebpf:"trace_filter"`
+	UnknownZero           *ebpf.VariableSpec `ebpf:"unknown_zero"`
 }
 
 // benchObjects contains all objects after they have been loaded into the kernel.
@@ -407,6 +409,7 @@ type benchVariables struct {
 	SynSecrets            *ebpf.Variable `ebpf:"syn_secrets"`
 	SynTemplate           *ebpf.Variable `ebpf:"syn_template"`
 	TraceFilter           *ebpf.Variable `ebpf:"trace_filter"`
+	UnknownZero           *ebpf.Variable `ebpf:"unknown_zero"`
 }
 
 // benchPrograms contains all programs after they have been loaded into the kernel.
