@@ -17,9 +17,10 @@ import (
 
 // bench is one run.
 type bench struct {
-	out, binary, only string
-	requests, rounds  int
-	applies           int
+	out, binary      string
+	only, skip       string
+	requests, rounds int
+	applies          int
 }
 
 func main() {
@@ -27,6 +28,7 @@ func main() {
 	flag.StringVar(&b.out, "out", "out/bench/strangers.json", "file for the results")
 	flag.StringVar(&b.binary, "manager", "bin/weir-manager", "the program to measure")
 	flag.StringVar(&b.only, "only", "", "measure classes whose name contains this (default: all)")
+	flag.StringVar(&b.skip, "skip", "", "leave out classes whose name contains this: a client's RSA signatures take it an hour")
 	flag.IntVar(&b.requests, "requests", 10000, "requests of each class; a fifth from a single address")
 	flag.IntVar(&b.rounds, "rounds", 2, "turns that these are sent in")
 	flag.IntVar(&b.applies, "applies", 20, "applies that are timed in each turn, alone and meanwhile")
@@ -78,7 +80,7 @@ func (b *bench) measure(ctx context.Context, w *world, classes []class, sources 
 	measures := map[string]*measurement{}
 	for round := range b.rounds {
 		for _, c := range classes {
-			if c.name != bare.name && !strings.Contains(c.name, b.only) {
+			if c.name != bare.name && (!strings.Contains(c.name, b.only) || b.skip != "" && strings.Contains(c.name, b.skip)) {
 				continue
 			}
 			m := measures[c.name]
