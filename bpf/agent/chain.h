@@ -98,7 +98,7 @@ static __always_inline struct bpf_sock *socket_find(struct __sk_buff *skb,
 				  BPF_F_CURRENT_NETNS, 0);
 }
 
-/* Its state; 0: there is none. */
+/* The state of that socket; 0: there is none. */
 static __noinline __u32 socket_state(struct __sk_buff *skb, const struct session_key *key)
 {
 	struct bpf_sock *socket = socket_find(skb, key);

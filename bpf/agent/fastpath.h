@@ -55,7 +55,7 @@ static __noinline void control_begin(struct control *control, const struct packe
 	control->kind = kind;
 }
 
-/* A control message to one of our tunnels: the last of it here is that user space gets it. */
+/* Hands a control message to one of our tunnels to user space. */
 static __noinline enum verdict control_take(struct __sk_buff *skb, const struct rx_ctx *a)
 {
 	const struct packet *outer = &a->outer;

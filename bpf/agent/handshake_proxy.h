@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Leading a workload through a handshake that its client had with a mux, and translating from then
- * on: the workload numbers its bytes from another start than the cookie, scales its window by other
- * bits, and has another clock.
+ * A proxy for TCP handshakes: repeats to the workload the handshake that its client had with a mux,
+ * and translates from then on, for the workload has another initial sequence number than the
+ * cookie, another window scale, and another clock for timestamps.
  *
  *   client      agent                workload
  *     ── ACK ──▶  ── SYN ──────────────▶       of what the cookie has kept

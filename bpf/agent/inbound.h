@@ -38,7 +38,7 @@ static __always_inline enum verdict inbound_gue(struct __sk_buff *skb, const str
 	return VERDICT_DROP_GUE_UNKNOWN;
 }
 
-/* What carries the packet inside, if anything does, and is it for us? */
+/* The tunnel that the packet came by, IP-in-IP or GUE, to an address of ours. */
 static __always_inline enum verdict inbound_tunnel(struct __sk_buff *skb,
 						   const struct packet *outer, struct tunnel *t)
 {
@@ -64,7 +64,7 @@ static __always_inline enum verdict inbound_tunnel(struct __sk_buff *skb,
 	return VERDICT_NONE;
 }
 
-/* What carries the packet. */
+/* Reads the outer headers. */
 static __noinline enum verdict inbound_outer(struct __sk_buff *skb, struct rx_ctx *a)
 {
 	struct packet outer = {};
@@ -80,7 +80,7 @@ static __noinline enum verdict inbound_outer(struct __sk_buff *skb, struct rx_ct
 	return verdict;
 }
 
-/* The packet inside. */
+/* Reads the headers of the packet inside. */
 static __noinline enum verdict inbound_inner(struct __sk_buff *skb, struct rx_ctx *a)
 {
 	struct packet inner = {};

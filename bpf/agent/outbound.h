@@ -53,7 +53,7 @@ static __noinline bool reply_note(struct __sk_buff *skb, struct session *session
 	return true;
 }
 
-/* Apart, so that what else a packet may meet finds room on the stack. */
+/* Makes a reply the VIP's. A function of its own, so that other ways have its stack. */
 static __noinline enum verdict reply_rewrite(struct __sk_buff *skb, const struct packet *p,
 					     const struct session_key *key, struct session *session)
 {
@@ -98,7 +98,7 @@ static __always_inline void reply_key(const struct packet *p, struct session_key
 	__builtin_memset(key->pad, 0, sizeof(key->pad));
 }
 
-/* What is no whole packet of TCP or UDP, nor a ping, for the reason of verdict. */
+/* A reply that is a fragment without ports, or an ICMP error; verdict is why it got here. */
 static __always_inline enum verdict reply_slow(struct __sk_buff *skb, const struct packet *p,
 					       enum verdict verdict)
 {

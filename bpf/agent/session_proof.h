@@ -41,8 +41,8 @@ static __always_inline __u32 tcp_fin_read(struct __sk_buff *skb, const struct pa
 }
 
 /*
- * Which of two FINs is more likely to be acknowledged, by who has acknowledged all before next? The
- * one that comes first after next. noted is next itself if there is no other.
+ * Is fin a likelier number for the FIN than the noted one? The receiver has acknowledged all before
+ * next, so the first one behind next is. noted is next itself if there is none.
  */
 static __always_inline bool tcp_fin_precedes(__u32 fin, __u32 noted, __u32 next)
 {

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * How many sessions a VIP may have: a part of each table is its own, and it borrows from another
- * part that is for all. Beyond that its new sessions take the place of others that are beyond
- * quotas, and a confirmed one stays with the new ones. Asked when a session is made or confirmed.
+ * Quotas of sessions by VIP: each has a guaranteed share of each table, and borrows from a part
+ * that is for all. Beyond that its new sessions evict others that are beyond quotas, and a session
+ * that would be confirmed stays with the new ones. Checked when a session is made or confirmed.
+ *
+ * The rule is that of snat/quota.h, but not the code. Sessions are in LRU tables, which evict
+ * unseen by the programs: only what is made can be counted, until user space counts anew. Rows of
+ * source NAT are removed by the programs, so their counts go down too. What both would share is one
+ * comparison.
  */
 #pragma once
 
@@ -18,6 +23,7 @@ struct {
 	__type(value, struct session_usage);
 } session_usages SEC(".maps");
 
+/* By VIP, likewise. User space alone writes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16385);
@@ -37,7 +43,7 @@ struct {
 	__type(value, struct session_key);
 } overflow_keys SEC(".maps");
 
-/* Counts a session that is about to be made as borrowed, if anything is left. */
+/* Counts a session that is about to be made as borrowed, if there is room to borrow. */
 static __always_inline bool quota_borrow(enum session_table table)
 {
 	const struct address all = {};

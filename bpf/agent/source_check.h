@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Whose address a workload may send from: its own. The agent knows those of backends and of
- * workloads with source NAT; of others the host's routes say whether they are behind the interface.
- * A VIP is behind none. It is asked twice: where the workload's packet comes in, and where it
- * leaves by the uplink.
+ * Anti-spoofing: a workload may send from its own addresses alone. The agent knows those of
+ * backends and of workloads with source NAT; of others the host's routes say whether they are
+ * behind the interface. A VIP is behind none. Checked twice: where the workload's packet comes in,
+ * and where it leaves by the uplink.
  */
 #pragma once
 

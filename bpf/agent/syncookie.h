@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Connections whose SYN a mux has answered by a cookie. The first that the host sees of them is an
- * acknowledgement in the middle of nothing. If its cookie is right, the host's own stack makes a
- * socket of it; a workload that can't is led through the handshake (handshake_proxy.h).
+ * acknowledgement without a SYN before it. If its cookie is right, the host's own stack makes a
+ * socket of it; where that can't be, the workload gets a handshake by proxy (handshake_proxy.h).
  *
- * Asked is only of a segment that no open connection is known of, or that of one which has begun
- * so.
+ * Only segments of no open connection are checked, and those of one that has begun so.
  */
 #pragma once
 

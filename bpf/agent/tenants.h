@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Whose VIPs are. What tenants share is counted by the tenants' numbers. */
+/* The tenants of VIPs, by number: what tenants share is counted by these. */
 #pragma once
 
 #include "kernel.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the steps find out about a packet, one after the other. */
+/* The state of one packet, which the steps fill one after the other. */
 #pragma once
 
 #include "abi/shared/gue.h"

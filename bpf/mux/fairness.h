@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What becomes of a VIP that wants more than its share while the mux is overloaded, and where its
- * packets come from. Nobody else's packets get here.
+ * Fair shares of an overloaded mux: drops a part of the packets of VIPs that exceed theirs, and
+ * samples which sources those come from. Only packets of endpoints with ENDPOINT_FAIR_SHARE get
+ * here.
  */
 #pragma once
 
@@ -13,8 +14,7 @@
 #include "mux/trace.h"
 #include "mux/maps.h"
 
-/* Sources of the packets of VIPs with ENDPOINT_FAIR_SHARE. Written by packets; user space clears
- * it. */
+/* The sketch of heavy hitters among sources. Written by packets; user space clears it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, HEAVY_HITTER_CELLS);
@@ -23,8 +23,8 @@ struct {
 } heavy_hitters SEC(".maps");
 
 /*
- * How many of 2^32 packets a prefix of sources loses, in place of what its VIP does. Written by
- * user space, which bounds it; empty unless the mux is overloaded.
+ * How many of 2^32 packets of a prefix of sources are dropped, in place of its VIP's number.
+ * Written by user space, which bounds it; empty unless the mux is overloaded.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -43,7 +43,10 @@ static __always_inline __u64 share_prefix(const struct address *a)
 	return a->words[0] | (__u64)(a->words[1] & mask6) << 32;
 }
 
-/* Nobody who does not know the pool's secret can tell which prefixes share a cell. */
+/*
+ * The prefix's column in a row of the sketch, by a keyed hash: without the pool's secret nobody can
+ * tell which prefixes share a cell.
+ */
 static __always_inline __u32 heavy_hitter_column(const struct share_key *key, __u32 row)
 {
 	const __u32 *secret = &pool.hash_key.words[4 * row];
@@ -82,7 +85,7 @@ static __always_inline void heavy_hitter_sample(const struct share_key *key)
 	}
 }
 
-/* Does a packet of the VIP exceed its share? */
+/* Is the packet to be dropped, because its VIP or its prefix of sources exceeds its fair share? */
 static __always_inline bool fair_drop(const struct address *source, __u32 vip,
 				      const struct vip_policer *v)
 {

@@ -49,7 +49,7 @@ static __always_inline bool flow_is_free(const struct flow_cell *cell, __u32 now
 	return !cell->owner || (__s32)(cell->expires - now) < 0;
 }
 
-/* Who wants a cell. */
+/* A request for a cell. */
 struct flow_claim {
 	__u64 hash; /* of the flow: its set */
 	__u64 tag;
@@ -63,7 +63,7 @@ struct flow_claim {
 	__u32 tenant; /* index of tenant_usage; 0: none */
 	bool set_has_room; /* for one more */
 	bool vip_has_room; /* below its limit */
-	bool vip_has_less; /* than its own part */
+	bool vip_has_less; /* than its guaranteed share */
 	bool tenant_has_room;
 	bool tenant_has_less;
 };
@@ -81,9 +81,7 @@ static __always_inline struct flow_usage *tenant_usage_of(__u32 tenant)
 	return tenant ? bpf_map_lookup_elem(&tenant_usage, &tenant) : NULL;
 }
 
-/*
- * Counts for the VIP and for its tenant. Not static, as what else writes; the 0 is for the kernel.
- */
+/* Adds n cells to the usage of the owner's VIP and of its tenant. */
 __noinline int usage_add(__u32 owner, __u64 n)
 {
 	struct flow_usage *usage = owner ? usage_of(owner) : NULL;
@@ -97,8 +95,8 @@ __noinline int usage_add(__u32 owner, __u64 n)
 }
 
 /*
- * Of cells of a kind, what a number of trusted ones stands for. Half as many are of untrusted
- * flows: most of them never come again.
+ * Converts a bound on trusted cells into one for cells of a kind: half as many for untrusted flows,
+ * most of which never come again.
  */
 static __always_inline __u64 flow_part(__u32 cells, __u32 kind)
 {
@@ -127,9 +125,8 @@ static __always_inline __u32 flow_lives(const struct flow_cell *cell, __u32 now)
 }
 
 /*
- * What writes or chooses are functions of their own, which the verifier walks once, not once for
- * every way that leads to them. A 0 of those that tell nothing is there for the kernel, which wants
- * one.
+ * Functions that write or choose are global, so that the verifier walks each once, not once for
+ * each way to it. The kernel wants them to return a number: 0 where there is nothing to tell.
  */
 
 /* Looks up what the claim's VIP and tenant have, and the set, of cells of a kind. */
@@ -162,10 +159,10 @@ static __always_inline bool flow_has_room(const struct flow_claim *c)
 }
 
 /*
- * Does a flow of this VIP and kind make way for the claim's? If the VIP and its tenant have more of
- * the kind than their own parts, and the claim's tenant has less of its kind. Within a tenant VIPs
- * exchange cells of a kind by what they have, for the tenant has as many as before. A VIP of no
- * tenant is like one.
+ * May a cell of this VIP and kind be evicted for the claim? If the VIP and its tenant have more of
+ * the kind than their guaranteed shares, and the claim's tenant has less of its kind. Within a
+ * tenant, which has as many cells as before, the VIPs' shares alone decide. A VIP of no tenant
+ * counts as one.
  */
 static __always_inline bool flow_is_evictable(const struct flow_usage *theirs, __u32 kind,
 					      const struct flow_claim *c)
@@ -182,7 +179,7 @@ static __always_inline bool flow_is_evictable(const struct flow_usage *theirs, _
 	return c->tenant_has_less;
 }
 
-/* How willingly a cell is given to the claim. */
+/* The order in which cells are evicted for a claim: the highest rank first. */
 enum flow_evict_rank {
 	FLOW_EVICT_NEVER,
 	FLOW_EVICT_TRUSTED, /* borrowed, and the claim's would be untrusted */
@@ -246,7 +243,7 @@ static __always_inline void flow_free(struct flow_cell *cell)
 	usage_add(__sync_lock_test_and_set(&cell->owner, 0), -1);
 }
 
-/* May the claim's cell be trusted? Then who has borrowed has made way for it. */
+/* May the claim's cell become trusted? A borrowed cell is evicted if it takes that. */
 __noinline int flow_may_trust(struct flow_set *set, struct flow_claim *c)
 {
 	__u64 best = 0;

@@ -68,7 +68,7 @@ struct {
 	__type(value, struct backend);
 } backends SEC(".maps");
 
-/* Whose a VIP's ports are, a slice of SNAT_RANGES for each VIP with source NAT. */
+/* Owners of port ranges: a slice of SNAT_RANGES for each VIP with source NAT. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 65536);

@@ -22,8 +22,8 @@
 /* Each step returns VERDICT_NONE when the next one shall go on. */
 
 /*
- * What is rare, extension headers and frames in several buffers, is malformed or of another
- * protocol unless it is asked for.
+ * Parses the frame. IPv6 extension headers and frames in several buffers are followed only in full;
+ * without, they count as malformed or of another protocol, and the slow path parses them again.
  */
 static __always_inline enum verdict parse(struct xdp_md *ctx, struct packet *p, const bool full)
 {
@@ -112,7 +112,7 @@ static __always_inline enum verdict handle(struct xdp_md *ctx, struct mux_ctx *w
 	return w->forward;
 }
 
-/* Which step of the slow path goes on with the packet, if any. */
+/* The step of the slow path that goes on with the packet, if any does. */
 static __always_inline enum slowpath slowpath_of(const struct mux_ctx *w, enum verdict verdict,
 						 const bool full)
 {
@@ -146,8 +146,10 @@ static __always_inline enum verdict fast_path(struct xdp_md *ctx, struct mux_ctx
 	return handle(ctx, w, full, tracing);
 }
 
-/* A step of the slow path does not come back. Where it is missing, the verdict so far is the last
- * one. */
+/*
+ * The fast path, and a tail call to the slow path where that goes on. The call does not return; if
+ * its program is missing, the fast path's verdict stands.
+ */
 static __always_inline enum xdp_action mux_main(struct xdp_md *ctx, const bool full)
 {
 	enum verdict verdict;
@@ -156,7 +158,7 @@ static __always_inline enum xdp_action mux_main(struct xdp_md *ctx, const bool f
 
 	verdict = fast_path(ctx, &w, full, false);
 	slowpath = slowpath_of(&w, verdict, full);
-	/* Of these come the most: to a constant the kernel jumps directly. */
+	/* SYNs come most often: a tail call to a constant index is a direct jump. */
 	if (slowpath == SLOWPATH_SYN)
 		bpf_tail_call_static(ctx, &slowpath_progs, SLOWPATH_SYN);
 	if (slowpath)
@@ -176,7 +178,10 @@ int mux_full_parse(struct xdp_md *ctx)
 	return mux_main(ctx, true);
 }
 
-/* Verdict, slowpath and bytes, in one word. A function of its own: its stack is free again then. */
+/*
+ * Returns verdict, step of the slow path and length in one word. A function of its own, so that the
+ * slow path has its stack.
+ */
 static __noinline __u64 fast_path_trace(struct xdp_md *ctx)
 {
 	enum verdict verdict;
@@ -186,7 +191,7 @@ static __noinline __u64 fast_path_trace(struct xdp_md *ctx)
 	return verdict | slowpath_of(&w, verdict, true) << 16 | (__u64)w.packet.limit << 32;
 }
 
-/* All of it in one program, to explain packets or to capture them: see mux/trace.h. */
+/* Fast and slow path in one program, to explain packets or to capture them: see mux/trace.h. */
 SEC("xdp.frags")
 int mux_trace(struct xdp_md *ctx)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What stands between a packet and its endpoint: which sources it takes, and how much its VIP may
- * have. Only endpoints that have such a thing pay for it: flags of the row, which is loaded anyway,
+ * Policing of packets to an endpoint: the ACL of its sources, rate limits and the fair share of its
+ * VIP. Only endpoints that have any of these pay for it: flags of the row, which is loaded anyway,
  * say so.
  */
 #pragma once
@@ -18,9 +18,9 @@
 #include "mux/ctx.h"
 
 /*
- * Prefixes of all lists. Written by user space: a list of an endpoint changes only by being
- * replaced; one that has a name in place, what is new before what is gone. Bounded by user space,
- * which counts; memory is taken as rows come.
+ * Prefixes of all source lists. User space writes: lists without a name are immutable and replaced
+ * as a whole, named ones are updated in place, additions before deletions. User space bounds the
+ * number of rows; memory is allocated as they come.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
@@ -30,7 +30,7 @@ struct {
 	__type(value, __u8);
 } sources SEC(".maps");
 
-/* Written by user space while no row of `acls` names the row. */
+/* Sets of several lists. User space writes a row only while no row of `acls` names it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 16385);
@@ -38,7 +38,7 @@ struct {
 	__type(value, struct source_set);
 } source_sets SEC(".maps");
 
-/* By the number of a list that has a name. User space writes and reads it. */
+/* Names of lists, by their numbers. User space writes and reads. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 8192); /* twice what there may be, as they come before others go */
@@ -47,7 +47,7 @@ struct {
 	__type(value, struct source_name);
 } source_names SEC(".maps");
 
-/* By the endpoint's id. Of an endpoint without ENDPOINT_SOURCES nobody reads the row. */
+/* ACLs by endpoint id. Read for endpoints with ENDPOINT_SOURCES alone; user space writes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 16385);
@@ -57,8 +57,8 @@ struct {
 } acls SEC(".maps");
 
 /*
- * By the VIP's index of vip_usage. Read for endpoints with ENDPOINT_LIMITED or ENDPOINT_FAIR_SHARE,
- * and for fragments that are relayed.
+ * Rate limits and drop probabilities, by the VIP's index of vip_usage. Read for endpoints with
+ * ENDPOINT_LIMITED or ENDPOINT_FAIR_SHARE, and for fragments that are relayed.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -69,7 +69,7 @@ struct {
 	__type(value, struct vip_policer);
 } vip_policers SEC(".maps");
 
-/* Packets that a VIP's limits, or its share, kept out; by its index. */
+/* Packets that a VIP's rate limits or its fair share dropped, by its index. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 16385);
@@ -77,7 +77,7 @@ struct {
 	__type(value, struct counter);
 } vip_drops SEC(".maps");
 
-/* The verdict before those that are given here, which are one behind the other. */
+/* The verdict before the first of those that police_verdict() returns, which are contiguous. */
 enum {
 	POLICE_VERDICTS = VERDICT_DROP_ACL - 1,
 	POLICE_VERDICTS_MASK = 7,
@@ -87,15 +87,15 @@ _Static_assert(VERDICT_DROP_FAIR_SHARE - POLICE_VERDICTS <= POLICE_VERDICTS_MASK
 	       "bits for each verdict");
 _Static_assert(VERDICT_DROP_TOO_BIG - POLICE_VERDICTS > POLICE_VERDICTS_MASK, "needs a backend");
 
-/* A packet that asks to get through. */
+/* What policing needs to know of a packet. */
 struct policed {
 	struct address source;
 	__u32 id; /* of the endpoint */
 	__u32 vip;
 	__u32 bytes;
 	enum endpoint_flag flags;
-	__u32 opens; /* a connection */
-	__u32 paid; /* packets and bytes are, at the mux that relayed it */
+	__u32 opens; /* 1: a SYN, which opens a connection */
+	__u32 paid; /* 1: the mux that relayed it has counted it in packets and bytes */
 };
 
 static __always_inline bool acl_list_matches(__u32 list, const struct address *source)
@@ -115,7 +115,7 @@ static __always_inline bool acl_list_matches(__u32 list, const struct address *s
 	return bpf_map_lookup_elem(&sources, &key);
 }
 
-/* Says so of a list, or of several that hold as one. */
+/* Is the source in the list, or in one of a set of lists? */
 static __always_inline bool acl_matches(__u32 lists, const struct address *source)
 {
 	struct source_set *set;
@@ -152,7 +152,7 @@ static __always_inline bool acl_allows(const struct policed *g)
 	return !allow || acl_matches(allow, &g->source);
 }
 
-/* Takes so much from the token bucket of one of the VIP's limits, if it has one. */
+/* Takes tokens from the bucket of one of the VIP's limits. True also if there is no such limit. */
 static __always_inline bool vip_token_take(struct vip_policer *v, enum vip_limit limit,
 					   __u64 amount, __u64 now)
 {
@@ -189,8 +189,8 @@ static __always_inline enum verdict vip_police(const struct policed *g, struct v
 }
 
 /*
- * Gives back why the packet may not go on, as a distance from POLICE_VERDICTS; 0: it may. A
- * function of its own, which the verifier walks once.
+ * Why the packet is dropped, as a distance from POLICE_VERDICTS; 0: it is not. A function of its
+ * own, which the verifier walks once.
  */
 __noinline int police_verdict(const struct policed *g)
 {
@@ -225,7 +225,7 @@ static __always_inline enum verdict police_packet(const struct policed *g)
 	return POLICE_VERDICTS + (why & POLICE_VERDICTS_MASK);
 }
 
-/* May the packet go on to its endpoint? */
+/* Holds the packet against its endpoint's ACL and its VIP's limits. NONE: it goes on. */
 static __always_inline enum verdict police(const struct mux_ctx *w, const bool paid)
 {
 	struct policed g;
@@ -243,8 +243,8 @@ static __always_inline enum verdict police(const struct mux_ctx *w, const bool p
 }
 
 /*
- * May the VIP have one packet more, of which no ports are known? So no endpoint says whether the
- * VIP has limits, but its row of `vip_policers` does.
+ * Holds a packet whose ports are not known against its VIP's limits. No endpoint says whether there
+ * are any, but the VIP's row of `vip_policers` does.
  */
 static __always_inline enum verdict police_vip(const struct packet *p, const struct endpoint *vip)
 {

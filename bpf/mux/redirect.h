@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Notes connections that may leave the muxes (Ananta 3.2.4): those of a workload that leaves as a
- * VIP to an endpoint with a fastpath, from the client's first segment on that is no SYN. Its next
- * ones are noted again now and then: as long as they come here, a host has not heard of it.
+ * Tells user space of connections that may leave the muxes (Fastpath, Ananta 3.2.4): from a
+ * workload with source NAT to an endpoint with ENDPOINT_FASTPATH, from the client's first segment
+ * on that is no SYN. It is told again every REDIRECT_AGAIN while segments come here, for then a
+ * host has not heard of it.
  */
 #pragma once
 

@@ -16,11 +16,11 @@
 #include "mux/ctx.h"
 
 /*
- * What is rare, or leads many ways, is a function of its own that gives back numbers: the verifier
- * walks it once, and what follows it once.
+ * Steps that are rare or have many branches are functions of their own that return numbers: the
+ * verifier walks each of them, and what follows, once.
  */
 
-/* What all has in common that a client sends to an endpoint. */
+/* What all packets of a client to an endpoint have in common. */
 struct client {
 	struct address source;
 	struct address vip;
@@ -58,16 +58,16 @@ static __always_inline __u32 bucket_hash(const struct mux_ctx *w)
 	return w->hash;
 }
 
-/* What choose_by_flow() wants to know. */
+/* The arguments of choose_by_flow(). */
 struct ask {
 	struct flow_claim claim;
 	__u64 slices;
 	__u32 bucket_hash;
-	__u32 cookie; /* of an endpoint that settles; 0: none */
+	__u32 cookie; /* of an endpoint with ENDPOINT_COOKIES_WARMING; 0: none */
 	__u32 l4; /* of a TCP segment whose flow's cell may note a SYN, else 0 */
 };
 
-/* What choose_by_flow() gives back, from the lowest bit: slot, previous slot, verdict. */
+/* The result of choose_by_flow(), from the lowest bit: slot, previous slot, verdict. */
 enum {
 	CHOSEN_PREVIOUS_SHIFT = SLOT_BITS,
 	CHOSEN_VERDICT_SHIFT = 2 * SLOT_BITS,
@@ -79,8 +79,8 @@ static __always_inline __u32 chosen(__u32 slot, enum verdict forward)
 }
 
 /*
- * By the bucket. One that moved lately is a guess: the packet names the previous backend too, and
- * nothing is remembered.
+ * Chooses by the bucket. If that moved lately, the choice is a guess: the packet names the previous
+ * backend too, and nothing is remembered.
  */
 static __always_inline __u32 choose_by_bucket(struct ask *a, enum verdict forward)
 {
@@ -97,10 +97,8 @@ static __always_inline __u32 choose_by_bucket(struct ask *a, enum verdict forwar
 	return chosen(choice.slot, forward);
 }
 
-/*
- * What is remembered, the cookie of an endpoint that settles, the bucket. A function of its own
- * that gives back a number: the verifier walks it once, and what follows it once.
- */
+/* Chooses by the flow table, then by the cookie of an endpoint whose cookies warm up, then by the
+ * bucket. */
 __noinline int choose_by_flow(struct xdp_md *ctx, struct ask *a)
 {
 	__u32 slot;
@@ -131,7 +129,7 @@ static __always_inline __u32 choose_for_syn(struct xdp_md *ctx, const struct mux
 	return chosen(slot, VERDICT_FORWARD_SYN);
 }
 
-/* One that the mux answers: its backend is known now, so that the ACK will find the same. */
+/* A SYN that the mux answers: its backend is chosen now, so that the ACK will find the same. */
 static __always_inline enum verdict choose_to_answer(struct mux_ctx *w)
 {
 	w->slot = bucket_slot(w->slices, bucket_hash(w));
@@ -207,9 +205,10 @@ static __always_inline enum verdict choose(struct xdp_md *ctx, struct mux_ctx *w
 }
 
 /*
- * For what is told about a connection, not by it: the backend that packets of w's five-tuple go
- * to if that is certain, else NULL. The cookie is 0 when there is none; of an endpoint that settles
- * it may be no cookie at all, so what is remembered comes first. Writes no table.
+ * For packets that refer to a connection (ICMP errors), not packets of it: the backend that packets
+ * of w's five-tuple go to if that is certain, else NULL. The cookie is 0 when there is none; while
+ * an endpoint's cookies warm up it may be no cookie at all, so the flow table comes first. Writes
+ * no table.
  */
 static __always_inline struct backend *choose_known(struct mux_ctx *w, __u32 cookie)
 {

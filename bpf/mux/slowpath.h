@@ -19,7 +19,7 @@ enum slowpath {
 	SLOWPATH_GUE, /* for no VIP, but to GUE's port: another mux may have relayed it */
 	SLOWPATH_TOO_BIG_V4, /* for a tunnel of IPv4 */
 	SLOWPATH_TOO_BIG_V6,
-	SLOWPATH_REPARSE, /* all over again, with what the fast path does not even parse */
+	SLOWPATH_REPARSE, /* parse again: extension headers, frames in several buffers */
 	SLOWPATH_SYN, /* a SYN that the mux answers */
 	SLOWPATH_COUNT,
 };
@@ -40,7 +40,8 @@ static __always_inline enum verdict handle_fragment(struct xdp_md *ctx)
 	return verdict == VERDICT_DROP_TOO_BIG ? too_big(ctx, FRAGMENT_ROOM) : verdict;
 }
 
-/* What was relayed to us is for nobody here: not even for the kernel. */
+/* A fragment that another mux relayed. The kernel gets none of these: they are for no address here.
+ */
 static __always_inline enum verdict handle_relayed(struct xdp_md *ctx)
 {
 	enum verdict verdict = relay_accept(ctx);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Counting SYNs, and what share of the handshakes is completed. An endpoint that is not watched
- * pays for its SYNs alone.
+ * Counts SYNs, and samples which handshakes are completed: by that user space detects SYN floods.
+ * An endpoint without ENDPOINT_SYN_COUNTED pays for its SYNs alone.
  *
  * The ACK of a connection whose SYN was answered here must bring the cookie back: it proves that
  * the client got the answer. The ACK of one whose SYN was forwarded proves nothing, as the mux does
@@ -17,7 +17,7 @@
 #include "mux/ctx.h"
 #include "net/syncookie.h"
 
-/* What SYNs come to, by the endpoint's id. Written by packets. */
+/* SYN counters by endpoint id. Packets write. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 16385);
@@ -26,9 +26,9 @@ struct {
 } syn_counters SEC(".maps");
 
 /*
- * Connections of watched endpoints whose handshake is under way, by hash: the upper end of the
- * hash; or 0. Where there is one already it is forgotten, and counts as never completed. All are in
- * one row, for each row takes 8 bytes: a flood is to find them in a cache.
+ * Sampled handshakes that are under way, by hash: the upper end of the hash; or 0. A handshake that
+ * finds its place taken evicts the other, which counts as never completed. All are in one row, for
+ * a row takes 8 bytes at least: a flood is to find them in a cache.
  */
 struct syn_samples {
 	__u16 tags[SYN_SAMPLES];
@@ -41,7 +41,7 @@ struct {
 	__type(value, struct syn_samples);
 } syn_samples SEC(".maps");
 
-/* Which connections of watched endpoints are tried. */
+/* Is the connection of the hash one of those that are sampled? */
 static __always_inline bool syn_sampled(__u64 hash)
 {
 	return !(hash & ((1 << SYN_SAMPLE_SHIFT) - 1));
@@ -50,9 +50,9 @@ static __always_inline bool syn_sampled(__u64 hash)
 static __always_inline __u16 *syn_sample(__u64 hash)
 {
 	__u32 row = 0;
-	struct syn_samples *trials = bpf_map_lookup_elem(&syn_samples, &row);
+	struct syn_samples *all = bpf_map_lookup_elem(&syn_samples, &row);
 
-	return trials ? &trials->tags[hash >> SYN_SAMPLE_SHIFT & (SYN_SAMPLES - 1)] : NULL;
+	return all ? &all->tags[hash >> SYN_SAMPLE_SHIFT & (SYN_SAMPLES - 1)] : NULL;
 }
 
 static __always_inline __u16 syn_sample_tag(__u64 hash)
@@ -60,7 +60,7 @@ static __always_inline __u16 syn_sample_tag(__u64 hash)
 	return hash >> 48 | 1; /* 0 is an empty cell */
 }
 
-/* Is the SYN of a handshake that is tried? */
+/* Is the SYN of a handshake that is sampled? */
 static __always_inline bool syn_is_sampled(const struct mux_ctx *w)
 {
 	return w->endpoint->flags & ENDPOINT_SYN_COUNTED && syn_sampled(w->hash);
@@ -75,7 +75,7 @@ static __always_inline bool syn_is_answered(const struct mux_ctx *w)
 	       (flags & ENDPOINT_SYN_SAMPLED && syn_sampled(w->hash));
 }
 
-/* Counts a SYN, whatever becomes of it. Of a watched endpoint it may begin a sample. */
+/* Counts a SYN, whatever becomes of it, and begins a sample if its handshake is one. */
 static __always_inline void syn_count(const struct mux_ctx *w)
 {
 	__u32 id = w->endpoint->id;
@@ -102,7 +102,7 @@ static __always_inline void syn_count_answer(__u32 id)
 		counter->answered++;
 }
 
-/* An ACK of a connection that may be tried. */
+/* An ACK that may complete a sampled handshake. */
 struct syn_proof {
 	struct syn_flow flow;
 	struct tcphdr tcp;
@@ -113,9 +113,7 @@ struct syn_proof {
 	__u32 pad;
 };
 
-/* The one that this CPU looks at: the fast path's stack has no room for it. Packets write
- * and read.
- */
+/* The ACK that this CPU checks: the fast path's stack has no room for it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -182,8 +180,8 @@ __noinline int syn_complete(struct xdp_md *ctx)
 }
 
 /*
- * A packet of TCP of an endpoint that is watched. Only an ACK completes a handshake: a reset is
- * what a host sends whose address was forged.
+ * Follows a TCP packet of an endpoint with ENDPOINT_SYN_COUNTED. Only an ACK completes a handshake:
+ * a reset is what a host sends whose address was forged.
  */
 static __always_inline void syn_follow(struct xdp_md *ctx, struct mux_ctx *w)
 {

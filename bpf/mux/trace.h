@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Looking inside: what the program mux_trace does beside what mux does. It is the same code with
- * the same tables, compiled once more, so that mux itself pays nothing for it.
+ * Tracing: what the program mux_trace does besides what mux does. It is the same code on the same
+ * tables, compiled once more, so that mux itself pays nothing for it.
  */
 #pragma once
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Datagrams whose first fragment came, shared by owners: a full set takes a newcomer in the place
- * of the oldest datagram of who has most of its cells. So one owner alone may have all of them, and
- * gives them back as others come.
+ * Datagrams whose first fragment came, in a table that is fair to owners (tenants): in a full set a
+ * new datagram evicts the oldest one of the owner with the most cells. So one owner alone may have
+ * all cells, and gives them back as others come.
  */
 #pragma once
 

@@ -169,8 +169,8 @@ static __always_inline __u32 syn_options(__u32 tsecr)
 }
 
 /*
- * The row of the secret that a cookie says it is of. The caller trace_records there for the secret
- * and asks its id: 0 means that the cookie is old.
+ * The row of the secret that a cookie says it is of. The caller reads the
+ * secret there and asks its id: 0 means that the cookie is old.
  */
 static __always_inline __u32 syn_cookie_row(__u32 cookie)
 {

@@ -15,13 +15,13 @@ enum session_table {
 };
 ABI_ENUM(session_table);
 
-/* By VIP, and by no address of what VIPs borrow. The programs write. */
+/* Counts by VIP; the row of no address is for what VIPs borrow. The programs write. */
 struct session_usage {
 	__u64 made[SESSION_TABLES];
 	__u64 refused[SESSION_TABLES]; /* how often there was no room; of no address: to any */
 };
 
-/* Likewise. User space writes. */
+/* Bounds on these, likewise. User space writes. */
 struct session_quota {
 	__u64 own[SESSION_TABLES]; /* made up to here is the VIP's own; of no address: may be
 				      borrowed */

@@ -13,13 +13,13 @@ enum snat_table {
 };
 
 /*
- * What a tenant has of each, and may have. Of no tenant: what all have beyond their own, and may
- * have so.
+ * Rows that a tenant has of each table, and its bounds. Of no tenant: rows that all have borrowed,
+ * and may borrow.
  */
 struct snat_tenant {
 	__u32 rows[SNAT_TABLES];
-	__u32 own[SNAT_TABLES]; /* in any case; user space writes, as it does most */
-	__u32 most[SNAT_TABLES]; /* while others leave room */
+	__u32 own[SNAT_TABLES]; /* guaranteed; user space writes, as it does most */
+	__u32 most[SNAT_TABLES]; /* the limit while others leave room */
 	__u32 refused[SNAT_TABLES]; /* how often there was no room */
 };
 

@@ -13,8 +13,8 @@ struct share_key {
 };
 
 /*
- * A cell of a sketch that knows who has most of what falls into it (MV-Sketch, Tang et al., INFOCOM
- * 2019): so many packets were sampled, and its candidate's are so many more than those of others.
+ * A cell of a majority-vote sketch (MV-Sketch, Tang et al., INFOCOM 2019): all is the number of
+ * sampled packets that fell into it, lead by how many the candidate's outvote the others'.
  */
 struct heavy_hitter {
 	struct share_key candidate;
@@ -30,7 +30,7 @@ enum share_layout {
 	HEAVY_HITTER_ROWS = 2, /* of the sketch, each with a hash of its own */
 	HEAVY_HITTER_COLUMNS = 1024,
 	HEAVY_HITTER_CELLS = HEAVY_HITTER_ROWS * HEAVY_HITTER_COLUMNS,
-	SHARE_SOURCES = 256, /* prefixes that lose another share than their VIP */
+	SHARE_SOURCES = 256, /* prefixes with a drop probability of their own */
 };
 ABI_ENUM(share_layout);
 

@@ -4,11 +4,11 @@
 #include "abi/enum.h"
 #include "abi/shared/address.h"
 
-/* What packets to an endpoint are held against before it takes them. Loaded as one word. */
+/* The ACL of an endpoint. Packets load it as one word. */
 struct acl {
 	/*
-	 * Numbers of lists of sources: that may come, below, and that may not, above; 0: none. With
-	 * SOURCE_SET it is the row of `source_sets` that has the numbers of several.
+	 * Numbers of source lists: of those allowed in the lower half, of those denied in the upper
+	 * one; 0: none. With SOURCE_SET the row of `source_sets` that names several.
 	 */
 	__u64 lists;
 };
@@ -19,12 +19,12 @@ enum source_set_layout {
 };
 ABI_ENUM(source_set_layout);
 
-/* Lists that hold as one. */
+/* A set of lists, which match as one. */
 struct source_set {
 	__u32 lists[SOURCE_SET_LISTS]; /* their numbers; from the first 0 on there are none */
 };
 
-/* What a prefix list is called: for the program that finds the tables after another. */
+/* The name of a prefix list, by which a restarted daemon knows it again. */
 struct source_name {
 	char name[64];
 };
@@ -42,7 +42,7 @@ enum source_list_layout {
 };
 ABI_ENUM(source_list_layout);
 
-/* What a VIP may have so much of each second. */
+/* What a VIP's rate limits count. */
 enum vip_limit {
 	VIP_LIMIT_PACKETS = 0,
 	VIP_LIMIT_BYTES = 1, /* of whole frames as they come in */
@@ -58,8 +58,8 @@ ABI_ENUM(vip_limit);
 struct vip_policer {
 	__u64 emission_interval[VIP_LIMITS]; /* 2^-16 ns until one comes back; 0: not limited */
 	__u64 burst_tolerance[VIP_LIMITS]; /* ns that all in the bucket take to come back */
-	__u64 drop; /* so many of 2^32 packets are dropped: the VIP has more than its share */
-	__u64 until; /* this time, in ns: who says so must be there to say when it is over */
+	__u64 drop; /* so many of 2^32 packets are dropped: the VIP exceeds its fair share */
+	__u64 until; /* time in ns at which that ends, unless the daemon renews it */
 	__u64 tat[VIP_LIMITS]; /* when the bucket will be full again, in ns */
 	__u64 pad2[5];
 };

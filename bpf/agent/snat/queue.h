@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * A packet that finds no port is given to user space, whole, and the flow is held: what follows in
- * it waits behind, until user space has sent all of it and opens the gate (calls.h).
+ * The queue of packets that wait for a port. User space gets each one whole, and the flow is held:
+ * its next packets queue behind, until user space has sent all of them and opens the gate
+ * (calls.h).
  */
 #pragma once
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Whose the rows of source NAT are. A row counts for its workload and for the workload's tenant,
- * from when it is made until it is removed. A part of each table is a tenant's own; what it has
- * beyond counts as borrowed, too, and all may borrow together what is nobody's own.
+ * Quotas of source NAT's tables. A row counts for its workload and for the workload's tenant, from
+ * when it is made until it is removed. Each tenant has a guaranteed share of each table; rows
+ * beyond it count as borrowed, too, and all may borrow together what is in no share.
  */
 #pragma once
 
 #include "abi/agent/snat_tenant.h"
 #include "agent/snat/maps.h"
 
-/* By tenant's number. User space writes own and most, by its programs. */
+/* By tenant's number; row 0: what all borrow. User space's programs write own and most. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 20481);

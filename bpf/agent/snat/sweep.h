@@ -116,7 +116,7 @@ static __always_inline bool snat_permits_nothing(const struct snat_port_key *key
 	return !bpf_map_lookup_elem(&snat_flows, &flow_key);
 }
 
-/* Rows of snat_ports without a flow: permissions of mappings that have gone, and all of who goes.
+/* Rows of snat_ports without a flow: permissions of mappings that have gone, or all of a workload.
  */
 static __always_inline long snat_sweep_port(const struct snat_port_key *key, struct snat_port *port,
 					    struct snat_sweep_call *call)

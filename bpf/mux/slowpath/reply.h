@@ -19,7 +19,7 @@ enum {
 	MTU_V6_MIN = 1280,
 };
 
-/* Room for the largest header of GUE: any backend may have to be asked about another one. */
+/* Room for the largest outer header: GUE that names another backend. */
 enum {
 	ROOM_V4 = sizeof(struct iphdr) + sizeof(struct udphdr) + sizeof(struct gue) +
 		  sizeof(struct gue_weir) + sizeof(struct address),
@@ -171,9 +171,9 @@ static __always_inline enum verdict reply_too_big(struct xdp_md *ctx, const stru
 	return VERDICT_REPLY_TOO_BIG;
 }
 
-/* Nobody is told of what tells something itself (RFC 1122, section 3.2.2). */
-static __always_inline bool may_be_told(struct xdp_md *ctx, const struct packet *p,
-					enum parsed parsed)
+/* May an ICMP error be sent about the packet? Not about ICMP errors (RFC 1122, section 3.2.2). */
+static __always_inline bool may_send_error(struct xdp_md *ctx, const struct packet *p,
+					   enum parsed parsed)
 {
 	struct icmp_header *header;
 
@@ -184,8 +184,8 @@ static __always_inline bool may_be_told(struct xdp_md *ctx, const struct packet 
 }
 
 /*
- * A packet for a VIP that does not fit the MTU once encapsulated: its sender hears of it, or, IPv4
- * without "don't fragment", user space splits it. Room is what the largest header of its way takes.
+ * A packet for a VIP that exceeds the MTU once encapsulated: its sender gets an ICMP error, or, for
+ * IPv4 without "don't fragment", user space splits it. Room is for the largest header on its way.
  */
 __noinline int too_big(struct xdp_md *ctx, __u32 room)
 {
@@ -196,7 +196,7 @@ __noinline int too_big(struct xdp_md *ctx, __u32 room)
 
 	parsed = parse_full(ctx, &p);
 	v4 = p.ethertype == bpf_htons(ETH_P_IP);
-	if (parsed == PARSED_MALFORMED || !may_be_told(ctx, &p, parsed))
+	if (parsed == PARSED_MALFORMED || !may_send_error(ctx, &p, parsed))
 		return VERDICT_DROP_TOO_BIG;
 	/*
 	 * No such packet came by the wire: it is several that the kernel merged (GRO before generic
