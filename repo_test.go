@@ -184,7 +184,7 @@ var layers = []struct {
 	packages []string
 }{
 	{"model (L0)", []string{"model"}},
-	{"pure (L1)", []string{"sorted", "bucket", "fabric", "flowhash", "health", "typo", "selector", "snat", "desired", "trust", "fastpath", "syncookie", "fairshare", "overload", "mitigation", "pkt", "compile", "manifest", "traffic", "plan"}},
+	{"pure (L1)", []string{"sorted", "bucket", "fabric", "placement", "flowhash", "health", "typo", "selector", "snat", "desired", "trust", "fastpath", "syncookie", "fairshare", "overload", "mitigation", "pkt", "compile", "manifest", "traffic", "plan"}},
 	{"adapters (L3)", []string{"telemetry", "store", "bgp", "datapath", "netlink", "probe"}},
 	{"daemons (L4)", []string{"daemon", "slowpath", "rpc", "doctor", "apierr", "authz", "audit", "events", "tokenbucket", "connlimit", "controller", "snatalloc", "condition", "sessioncount", "manager", "muxd", "agentd", "ctl", "lab"}},
 }
@@ -247,7 +247,7 @@ func TestForbiddenImports(t *testing.T) {
 
 // What the pure packages may not import themselves: a clock, I/O, logging, randomness.
 func TestPurePackagesAreReallyPure(t *testing.T) {
-	for _, name := range []string{"model", "bucket", "flowhash", "health", "typo", "snat", "desired", "fabric"} {
+	for _, name := range []string{"model", "bucket", "flowhash", "health", "typo", "snat", "desired", "fabric", "placement"} {
 		out, err := exec.Command("go", "list", "-f", "{{join .Imports \" \"}}", "./internal/"+name).Output()
 		if err != nil {
 			t.Fatalf("go list internal/%s: %v", name, err)

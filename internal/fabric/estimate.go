@@ -73,7 +73,8 @@ type outline struct {
 
 // Estimator finds, for many sets of switches at once, a utilisation that the most used link touched by a flow has at
 // least. It adds up what one link carries of several classes only near the set; elsewhere it takes each class alone.
-// In a regular Clos little else is possible, and most estimates are exact.
+// In a regular Clos little else is possible, and most estimates are exact. Members that receive unevenly are taken as
+// if they did not: there alone an estimate can be too high.
 type Estimator struct {
 	f        *Fabric
 	edges    [][]edges // by class
@@ -97,11 +98,7 @@ func NewEstimator(f *Fabric, router *Router, sets []*Routes) *Estimator {
 		}
 	}
 	for _, r := range sets {
-		ways := r.even
-		if ways == nil {
-			ways = make([]path, len(f.classes)) // unknown before the flow is: nothing is estimated
-		}
-		e.outlines = append(e.outlines, e.outline(r, ways, -1))
+		e.outlines = append(e.outlines, e.outline(r, r.even, -1))
 	}
 	for c := range f.classes {
 		o := outline{class: int32(c)}

@@ -59,7 +59,7 @@ func TestEstimatesAreNeverAboveTheLoads(t *testing.T) {
 			u := drawUsage(r, f)
 			e.Estimate(flow, u, bounds)
 			for i, bound := range bounds {
-				if bound < 0 {
+				if bound < 0 || i < len(sets) && sets[i].uneven {
 					continue
 				}
 				var routes *Routes

@@ -131,7 +131,7 @@ func (l *Loads) Add(flow *Flow, r *Routes) []Load {
 	received := []Load{flow.Total}
 	if r.leaf < 0 {
 		received = r.received(flow)
-		if r.even == nil {
+		if r.uneven {
 			ways = r.mix(l.f, flow, received)
 		}
 	}

@@ -11,8 +11,9 @@ type Routes struct {
 	leaf    int32    // -1 unless the only member is a leaf
 	in      []path   // by class, to the set
 	outside path     // from outside to the set
-	out     [][]path // by member and class, from the member to the class's neighbours
-	even    []path   // by class: all members together; nil if sources reach the members unevenly
+	even    []path   // by class, from all members to the class's neighbours, if they receive the same
+	uneven  bool     // they do not
+	out     [][]path // by member and class; nil unless uneven
 }
 
 // Router makes Routes and keeps those of classes. It must not be used by two goroutines at once.
@@ -88,8 +89,9 @@ func (r *Router) compute(members []int32) *Routes {
 		}
 		routes.out = append(routes.out, out)
 	}
-	if even {
-		routes.merge(r.f)
+	routes.merge(r.f)
+	if routes.uneven = !even; even {
+		routes.out = nil
 	}
 	return routes
 }

@@ -1,0 +1,139 @@
+package placement
+
+import (
+	"hash/fnv"
+	"slices"
+	"strings"
+
+	"github.com/weirlb/weir/internal/fabric"
+)
+
+// candidate is a set of switches that may announce a VIP at once.
+type candidate struct {
+	members   []int32 // ascending
+	routes    *fabric.Routes
+	container int32 // that holds all members, -1 for none
+	hash      uint64
+	closed    bool // for new VIPs
+}
+
+// hashOf is a hash of names, the same in every run.
+func hashOf(names ...string) uint64 {
+	h := fnv.New64a()
+	for _, name := range names {
+		h.Write([]byte(name)) // never fails
+		h.Write([]byte{0})
+	}
+	return h.Sum64()
+}
+
+// mix spreads the bits of a hash (splitmix64).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// keyOf names a set of switches.
+func keyOf(names []string) string {
+	names = slices.Clone(names)
+	slices.Sort(names)
+	return strings.Join(names, "\x00")
+}
+
+// names are those of switches.
+func names(f *fabric.Fabric, members []int32) []string {
+	out := make([]string, len(members))
+	for i, m := range members {
+		out[i] = f.Switches[m].Name
+	}
+	return out
+}
+
+// newCandidate makes a candidate of switches that are up.
+func newCandidate(f *fabric.Fabric, router *fabric.Router, members []int32) candidate {
+	slices.Sort(members)
+	c := candidate{members: members, routes: router.Routes(members), container: f.Switches[members[0]].Container}
+	for _, m := range members {
+		if f.Switches[m].Container != c.container {
+			c.container = -1
+		}
+	}
+	sorted := names(f, members)
+	slices.Sort(sorted)
+	c.hash = hashOf(sorted...)
+	return c
+}
+
+// candidateSets lists sets without leaves: single switches, then those of several that the spread allows.
+func candidateSets(f *fabric.Fabric, spread Spread) [][]int32 {
+	var sets [][]int32
+	cores := map[int32][]int32{} // by plane
+	aggs := map[int32][]int32{}  // by container
+	var all []int32
+	for i, s := range f.Switches {
+		sw := int32(i)
+		if s.Down || s.Leaf >= 0 {
+			continue
+		}
+		sets = append(sets, []int32{sw})
+		switch {
+		case s.Tier == f.Tiers-1 && s.Tier > 0:
+			all = append(all, sw)
+			cores[s.Plane] = append(cores[s.Plane], sw)
+		case s.Tier == f.Tiers-2 && s.Tier > 0:
+			aggs[s.Container] = append(aggs[s.Container], sw)
+		}
+	}
+	var several [][]int32
+	if spread >= Anycast {
+		several = append(several, onePerPlane(cores)...)
+		several = append(several, all)
+		for _, k := range sortedKeys(aggs) {
+			several = append(several, aggs[k])
+		}
+	}
+	if spread >= Twins {
+		keys := sortedKeys(aggs)
+		for i := range len(keys) / 2 {
+			several = append(several, slices.Concat(aggs[keys[i]], aggs[keys[i+len(keys)/2]]))
+		}
+	}
+	seen := map[string]bool{}
+	for _, s := range several {
+		slices.Sort(s)
+		if key := keyOf(names(f, s)); len(s) > 1 && !seen[key] {
+			seen[key] = true
+			sets = append(sets, s)
+		}
+	}
+	return sets
+}
+
+func sortedKeys(m map[int32][]int32) []int32 {
+	var keys []int32
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// onePerPlane takes the first core of each plane, then the second, as long as the smallest plane has some.
+func onePerPlane(cores map[int32][]int32) [][]int32 {
+	var sets [][]int32
+	for i := 0; ; i++ {
+		var set []int32
+		for _, p := range sortedKeys(cores) {
+			if i >= len(cores[p]) {
+				return sets
+			}
+			set = append(set, cores[p][i])
+		}
+		if len(set) < 2 {
+			return sets
+		}
+		sets = append(sets, set)
+	}
+}

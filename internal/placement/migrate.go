@@ -1,0 +1,175 @@
+package placement
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/weirlb/weir/internal/fabric"
+	"github.com/weirlb/weir/internal/traffic"
+)
+
+// StepKind is what a step of a migration does.
+type StepKind int
+
+const (
+	// Withdraw ends a VIP's announcement for good: the new placement has it in software.
+	Withdraw StepKind = iota
+	// Announce brings a VIP from software to its switches.
+	Announce
+	// Move announces a VIP at its new switches, then withdraws it from the old ones.
+	Move
+	// ViaSoftware sends a VIP to software for a while, to break a deadlock of tables. An Announce follows later.
+	ViaSoftware
+)
+
+var stepKinds = [...]string{"withdraw", "announce", "move", "via-software"}
+
+// String is the name of the kind.
+func (k StepKind) String() string {
+	if k < 0 || int(k) >= len(stepKinds) {
+		return fmt.Sprintf("step(%d)", int(k))
+	}
+	return stepKinds[k]
+}
+
+// Step is one step of a migration. Steps are taken one after the other.
+type Step struct {
+	Kind     StepKind
+	VIP      string
+	Rate     traffic.Rate
+	From, To []int32
+}
+
+// Migrate orders the steps from one placement to another, so that no step overfills a table or a link (section 4.2,
+// Figure 4). VIPs go straight from switch to switch, with both announcing for a moment, in ascending order of traffic as
+// long as one has room. When none has, the VIP of least traffic among those left goes via software. Each round
+// takes a step, and a VIP goes via software once at most: it ends.
+//
+// A resource that the old placement overfills under today's demands may stay so, but is not filled further.
+func Migrate(ctx context.Context, f *fabric.Fabric, demands []traffic.Demand, from, to Where) ([]Step, error) {
+	e, items, err := prepare(f, demands, from, Policy{})
+	if err != nil {
+		return nil, err
+	}
+	m := migration{engine: e}
+	for _, it := range items {
+		it.pin = -1
+		if names := to[it.vip]; len(names) > 0 {
+			if it.pin, err = e.find(names); err != nil {
+				return nil, fmt.Errorf("new place of vip %q: %w", it.vip, err)
+			}
+		}
+		if it.current >= 0 {
+			e.place(it, it.current)
+		}
+		if it.pin != it.at {
+			m.left = append(m.left, it)
+		}
+	}
+	slices.Reverse(m.left) // ascending by rate
+	if err := m.run(ctx); err != nil {
+		return nil, err
+	}
+	return m.steps, nil
+}
+
+// migration is the steps so far and the items that are not where they go; pin is where that is, -1 for software.
+type migration struct {
+	engine *engine
+	left   []*item
+	steps  []Step
+}
+
+func (m *migration) run(ctx context.Context) error {
+	for len(m.left) > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		before := len(m.left)
+		m.left = slices.DeleteFunc(m.left, m.advance)
+		if len(m.left) < before {
+			continue
+		}
+		i := slices.IndexFunc(m.left, func(it *item) bool { return it.at >= 0 })
+		if i < 0 {
+			it := m.left[0]
+			return fmt.Errorf("vip %q does not fit where it is to go, although all moves are made: the new placement is overfull", it.vip)
+		}
+		m.take(ViaSoftware, m.left[i], -1)
+	}
+	return nil
+}
+
+// advance brings an item to its place if there is room.
+func (m *migration) advance(it *item) bool {
+	switch {
+	case it.pin < 0:
+		m.take(Withdraw, it, -1)
+	case !m.hasRoom(it):
+		return false
+	case it.at < 0:
+		m.take(Announce, it, it.pin)
+	default:
+		m.take(Move, it, it.pin)
+	}
+	return true
+}
+
+// hasRoom says that the new switches have entries while the old ones still hold theirs, and that no link would be
+// overfilled, whichever part of the traffic already goes the new way.
+func (m *migration) hasRoom(it *item) bool {
+	e, c := m.engine, &m.engine.cands[it.pin]
+	for _, sw := range c.members {
+		if e.entries[sw]+need(it.flow, c) > e.sizes[sw] {
+			return false
+		}
+	}
+	if it.at < 0 && e.hosts >= e.hostsSize {
+		return false
+	}
+	old := map[int32]fabric.Load{}
+	if it.at >= 0 {
+		e.scratch.Clear()
+		e.scratch.Add(it.flow, e.cands[it.at].routes)
+		for _, link := range e.scratch.Touched {
+			old[link] = e.scratch.ByLink[link]
+		}
+	}
+	e.scratch.Clear()
+	e.scratch.Add(it.flow, c.routes)
+	for _, link := range e.scratch.Touched {
+		more := e.scratch.ByLink[link] - old[link]
+		if more > 0 && e.usage.Load[link]+more > e.f.Capacity(link) {
+			return false
+		}
+	}
+	return true
+}
+
+// take notes a step and moves the item's use of resources.
+func (m *migration) take(kind StepKind, it *item, to int) {
+	e := m.engine
+	step := Step{Kind: kind, VIP: it.vip, Rate: it.rate}
+	if it.at >= 0 {
+		step.From = e.cands[it.at].members
+		e.apply(it.flow, it.at, -1)
+		it.at = -1
+	}
+	if to >= 0 {
+		step.To = e.cands[to].members
+		e.place(it, to)
+	}
+	m.steps = append(m.steps, step)
+}
+
+// ThroughSoftware is the traffic of VIPs that go via software.
+func ThroughSoftware(steps []Step) traffic.Rate {
+	var sum traffic.Rate
+	for _, s := range steps {
+		if s.Kind == ViaSoftware {
+			sum += s.Rate
+		}
+	}
+	return sum
+}

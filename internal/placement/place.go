@@ -1,0 +1,227 @@
+package placement
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/weirlb/weir/internal/fabric"
+	"github.com/weirlb/weir/internal/traffic"
+)
+
+// Place decides where VIPs go. Demands and policy are checked first; of current, switches that are gone count as none.
+func Place(ctx context.Context, f *fabric.Fabric, demands []traffic.Demand, current Where, policy Policy) (*Result, error) {
+	e, items, err := prepare(f, demands, current, policy)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.run(ctx, items); err != nil {
+		return nil, err
+	}
+	return e.result(items), nil
+}
+
+func prepare(f *fabric.Fabric, demands []traffic.Demand, current Where, policy Policy) (*engine, []*item, error) {
+	var total traffic.Rate
+	for _, d := range demands {
+		total += d.Rate()
+	}
+	e, err := newEngine(f, policy, total)
+	if err != nil {
+		return nil, nil, err
+	}
+	items := make([]*item, 0, len(demands))
+	seen := make(map[string]bool, len(demands))
+	for _, d := range demands {
+		if seen[d.VIP] {
+			return nil, nil, fmt.Errorf("vip %q has two demands: add them up", d.VIP)
+		}
+		seen[d.VIP] = true
+		it, err := e.newItem(d, current[d.VIP])
+		if err != nil {
+			return nil, nil, err
+		}
+		items = append(items, it)
+	}
+	slices.SortFunc(items, func(a, b *item) int {
+		return cmp.Or(cmp.Compare(a.urgency(), b.urgency()), cmp.Compare(b.rate, a.rate), cmp.Compare(a.vip, b.vip))
+	})
+	return e, items, nil
+}
+
+func (e *engine) newItem(d traffic.Demand, current []string) (*item, error) {
+	flow, err := e.f.NewFlow(d)
+	if err != nil {
+		return nil, err
+	}
+	it := &item{vip: d.VIP, rate: d.Rate(), flow: flow, policy: e.policy.VIPs[d.VIP], pin: -1, current: -1, at: -1}
+	it.hash = hashOf(d.VIP) ^ mix(e.policy.Seed)
+	if len(it.policy.Pin) > 0 {
+		if it.pin, err = e.find(it.policy.Pin); err != nil {
+			return nil, fmt.Errorf("pin of vip %q: %w: correct or remove the pin", d.VIP, err)
+		}
+	}
+	if len(current) > 0 {
+		if at, err := e.find(current); err == nil { // else its switches are gone, and it has no place
+			it.current = at
+		}
+	}
+	return it, nil
+}
+
+// urgency orders pinned VIPs before required ones, and those before all others.
+func (it *item) urgency() int {
+	switch {
+	case it.pin >= 0:
+		return 0
+	case it.policy.Require:
+		return 1
+	}
+	return 2
+}
+
+// run places the items in their order.
+func (e *engine) run(ctx context.Context, items []*item) error {
+	if e.policy.Algorithm == Repair || e.policy.Algorithm == Keep {
+		for _, it := range items {
+			if (it.urgency() == 2 || e.policy.Algorithm == Keep) && e.stays(it) == nil {
+				continue
+			}
+			if it.urgency() < 2 && e.policy.Algorithm == Repair {
+				e.settle(it)
+			}
+		}
+	}
+	for i, it := range items {
+		if i%64 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if it.at >= 0 || e.policy.Algorithm == Keep {
+			continue
+		}
+		e.settle(it)
+		if it.at < 0 && e.policy.StopAtMisfit {
+			for _, rest := range items[i+1:] {
+				rest.reason = fmt.Sprintf("placement stopped at %s, which did not fit", it.vip)
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// refusal is why a VIP can't be on any switch.
+func (e *engine) refusal(it *item) string {
+	switch {
+	case it.policy.Never:
+		return "its policy keeps it with the software muxes"
+	case it.flow.Backends == 0:
+		return "it has no backends"
+	case e.hosts >= e.hostsSize:
+		return fmt.Sprintf("host tables: every switch holds a route for each VIP, %d of %d are used", e.hosts, e.hostsSize)
+	}
+	return ""
+}
+
+// stays leaves a VIP where it is, if that has room.
+func (e *engine) stays(it *item) *misfit {
+	if it.reason = e.refusal(it); it.reason != "" {
+		return &misfit{reason: it.reason}
+	}
+	if it.current < 0 {
+		it.reason = "it has no place to keep"
+		return &misfit{reason: it.reason}
+	}
+	if c := e.cands[it.current]; c.closed && it.current < e.estimated && !slices.Equal(it.policy.Pin, names(e.f, c.members)) {
+		it.reason = "its switch takes no VIP"
+		return &misfit{reason: it.reason}
+	}
+	_, why := e.try(it, it.current)
+	if why == nil {
+		e.place(it, it.current)
+		return nil
+	}
+	it.reason = why.reason
+	return why
+}
+
+// settle places a VIP, or notes why it can't be placed.
+func (e *engine) settle(it *item) {
+	if it.reason = e.refusal(it); it.reason != "" {
+		return
+	}
+	if it.pin >= 0 {
+		if _, why := e.try(it, it.pin); why != nil {
+			it.reason = why.reason
+			return
+		}
+		e.place(it, it.pin)
+		return
+	}
+	floor := 0.0
+	switch e.policy.Algorithm {
+	case Greedy, Sticky:
+		floor = e.highest
+	case Random:
+		floor = 1 // all that fit tie
+	case Repair, Keep:
+		if it.policy.Require && e.stays(it) == nil {
+			return
+		}
+	}
+	best, why := e.choose(it, floor)
+	if best.at < 0 {
+		it.reason = "no switch may take it"
+		if why != nil {
+			it.reason = why.reason
+		}
+		return
+	}
+	if e.policy.Algorithm == Sticky && it.current >= 0 && it.current != best.at {
+		if cost, why := e.try(it, it.current); why == nil && max(floor, cost)-best.cost <= e.policy.Delta {
+			best.at = it.current
+		}
+	}
+	e.place(it, best.at)
+}
+
+// hotLinks is how many links a Result names.
+const hotLinks = 10
+
+func (e *engine) result(items []*item) *Result {
+	r := &Result{}
+	for _, it := range items {
+		r.Total += it.rate
+		if it.at < 0 {
+			r.Unplaced = append(r.Unplaced, Unplaced{it.vip, it.rate, it.policy.Require, it.reason})
+			continue
+		}
+		r.Hardware += it.rate
+		r.Placed = append(r.Placed, Placed{it.vip, it.rate, e.cands[it.at].members})
+	}
+	slices.SortFunc(r.Placed, func(a, b Placed) int { return cmp.Compare(a.VIP, b.VIP) })
+	slices.SortFunc(r.Unplaced, func(a, b Unplaced) int { return cmp.Compare(a.VIP, b.VIP) })
+	for i := range e.f.Links {
+		if link := int32(i); e.usage.Load[link] > 0 {
+			r.HotLinks = append(r.HotLinks, HotLink{link, e.f.LinkName(link), e.usage.Load[link].Rate(), e.usage.Utilisation(link, 0)})
+		}
+	}
+	slices.SortFunc(r.HotLinks, func(a, b HotLink) int {
+		return cmp.Or(cmp.Compare(b.Utilisation, a.Utilisation), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Link, b.Link))
+	})
+	if len(r.HotLinks) > hotLinks {
+		r.HotLinks = slices.Clone(r.HotLinks[:hotLinks])
+	}
+	r.Highest = e.highest
+	return r
+}
+
+// Where is the placement by names, as the next Place takes it.
+func (r *Result) Where(f *fabric.Fabric) Where {
+	w := make(Where, len(r.Placed))
+	for _, p := range r.Placed {
+		w[p.VIP] = names(f, p.Switches)
+	}
+	return w
+}
