@@ -38,7 +38,8 @@ func TestDivide(t *testing.T) {
 	})
 }
 
-// TestDivideByLevels holds what is given of fractions against a level, found by halving: so much each unit of weight gets.
+// TestDivideByLevels holds what is given of fractions against a level, found by halving: so much each unit of weight
+// gets.
 func TestDivideByLevels(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	for range 1000 {

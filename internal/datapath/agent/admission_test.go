@@ -34,7 +34,8 @@ type carrier struct {
 	gue  gue
 }
 
-// carriers are IP-in-IP, plain GUE, and each step with each kind that the programs' types name, and the first that they don't.
+// carriers are IP-in-IP, plain GUE, and each step with each kind that the programs' types name, and the first that they
+// don't.
 func carriers(t *testing.T) []carrier {
 	all := []carrier{{name: "IP-in-IP", inIP: true}, {name: "plain GUE"}}
 	steps, kinds := enumOf(t, "gue_chain"), enumOf(t, "gue_kind")
@@ -266,8 +267,8 @@ func (r *rig) rowCounts() map[string]int {
 	return counts
 }
 
-// TestAdmission goes through every sender, carrier and content, by tunnels of both families. First come those that are refused
-// for their sender: they leave the tables as they were.
+// TestAdmission goes through every sender, carrier and content, by tunnels of both families. First come those that are
+// refused for their sender: they leave the tables as they were.
 func TestAdmission(t *testing.T) {
 	for family, w := range admissionWorlds {
 		for i, tunnel := range []string{native4, native6} {

@@ -5,9 +5,9 @@ import (
 	"net/netip"
 )
 
-// Departed are the connections of workloads that have left the host and taken them along. Where they live now
-// nothing is known of a connection until its client sends something, and what the workload sends before that leaves
-// with its own address. A client that waits for an answer sends nothing.
+// Departed are the open connections of workloads that have moved to another host. The new host knows nothing of a
+// connection until its client sends something, and what the workload sends before that leaves with its own address.
+// A client that waits for an answer sends nothing.
 type Departed struct{ prompts Prompts }
 
 // Len is how many connections there are.
@@ -33,8 +33,8 @@ func (d *Datapath) Depart(workloads map[netip.Addr]bool) (Departed, error) {
 	return departed, nil
 }
 
-// Ask sends each client a segment of the past, as from its VIP: its answer tells the new host of the connection
-// (RFC 9293, section 3.10.7.4). It must be called in the uplink's network namespace.
+// Ask sends each client a keepalive probe, an old segment as from its VIP: its answer tells the new host of the
+// connection (RFC 9293, section 3.10.7.4). It must be called in the uplink's network namespace.
 func (d Departed) Ask() error {
 	_, err := d.prompts.Send()
 	return err

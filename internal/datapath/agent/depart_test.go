@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestDepart has a workload's host forget its connections, as another host knows nothing of those that a workload
-// has brought along. Their clients wait, and the workload's answer finds its way once they were asked. A native one brings none
-// along: what it says before its clients were asked would leave with the host's own address, and be refused.
+// TestDepart has a workload's host forget its connections, as another host knows nothing of those that a workload has
+// brought along. Their clients wait, and the workload's answer finds its way once they were asked. A native one brings
+// none along: what it says before its clients were asked would leave with the host's own address, and be refused.
 func TestDepart(t *testing.T) {
 	w := newOrderedWorld(t)
 	all := w.silentConnections()

@@ -52,9 +52,9 @@ var (
 	ErrDirectFull      = errors.New("too many connections have left the muxes")
 )
 
-// SetDirect lets a connection go as far as w.State; DirectNone brings it back to the muxes. It never goes
-// back from DirectSend to DirectAccept, unless the peer is another, and to DirectSend only with the peer of DirectAccept. It returns the state that the
-// connection is in, and whether that is news.
+// SetDirect lets a connection go as far as w.State; DirectNone brings it back to the muxes. It never goes back from
+// DirectSend to DirectAccept, unless the peer is another, and to DirectSend only with the peer of DirectAccept. It
+// returns the state that the connection is in, and whether that is news.
 func (d *Datapath) SetDirect(w Direct) (state DirectState, changed bool, err error) {
 	c := agentFastpathCommand{
 		Connection: toConnection(w.Connection), Own: toAddress(w.Own), Peer: toAddress(w.Peer),

@@ -189,7 +189,8 @@ func (r *rig) checkDirects(w Direct) {
 	}
 }
 
-// The word of a manager that none leaves any more, as a list became too long to be told, is one about those that have left, too.
+// The word of a manager that none leaves any more, as a list became too long to be told, is one about those that have
+// left, too.
 func TestDirectsEndWithTheirRule(t *testing.T) {
 	for _, family := range []int{4, 6} {
 		r, _ := fastpathRig(t)

@@ -71,8 +71,9 @@ func (r *rig) sendFirsts(answer pkt.Packet, datagrams int) {
 	}
 }
 
-// TestReplyFragmentsAreSharedByTenants has the workload answer clients of one tenant's VIPs by first fragments, many more
-// than there is room for, while its answers to another tenant's client are on their way: these all leave as the VIP.
+// TestReplyFragmentsAreSharedByTenants has the workload answer clients of one tenant's VIPs by first fragments, many
+// more than there is room for, while its answers to another tenant's client are on their way: these all leave as the
+// VIP.
 func TestReplyFragmentsAreSharedByTenants(t *testing.T) {
 	for name, w := range fragmentWorlds {
 		t.Run(name, func(t *testing.T) {

@@ -19,7 +19,8 @@ import (
 	"github.com/weirlb/weir/internal/pkt"
 )
 
-// How many packets of each class TestHostilePackets sends: `go test -run TestHostilePackets ./internal/datapath/agent -packets 1000000`.
+// How many packets of each class TestHostilePackets sends: `go test -run TestHostilePackets ./internal/datapath/agent
+// -packets 1000000`.
 var packets = flag.Int("packets", 20000, "random and mutated packets of each hostile class")
 
 // hostile sends what somebody may send who is not to be believed.
@@ -72,8 +73,8 @@ func (h *hostile) frame() []byte {
 	return frame
 }
 
-// run sends n frames, each of which judge looks at with what became of it. It returns how many met which verdict. The tables keep
-// the rows that they had, but for those that may grow.
+// run sends n frames, each of which judge looks at with what became of it. It returns how many met which verdict. The
+// tables keep the rows that they had, but for those that may grow.
 func (h *hostile) run(n int, judge func(frame, out []byte, action uint32), bounds map[string]int) map[string]uint64 {
 	h.r.t.Helper()
 	rows, verdicts := h.r.rowCounts(), h.r.verdicts()
@@ -113,8 +114,8 @@ func (h *hostile) run(n int, judge func(frame, out []byte, action uint32), bound
 	return met
 }
 
-// TestHostilePackets has hosts and strangers that are nobody's peer send to tunnels, and workloads send by their interface:
-// nothing of the former is delivered, and nothing of the latter leaves from an address that is not theirs.
+// TestHostilePackets has hosts and strangers that are nobody's peer send to tunnels, and workloads send by their
+// interface: nothing of the former is delivered, and nothing of the latter leaves from an address that is not theirs.
 func TestHostilePackets(t *testing.T) {
 	t.Run("no peer", func(t *testing.T) { fromNoPeer(t) })
 	t.Run("workload", func(t *testing.T) { fromAWorkload(t, "from_workload", nil) })
@@ -149,7 +150,8 @@ func fromNoPeer(t *testing.T) {
 	}
 }
 
-// isBelieved says whether an outer source is one that hosts take packets from: what bytes at random make of an outsider's may be.
+// isBelieved says whether an outer source is one that hosts take packets from: what bytes at random make of an
+// outsider's may be.
 func isBelieved(a netip.Addr) bool {
 	for who, addresses := range senders {
 		if who != "nobody" && slices.Contains(addresses[:], a.String()) {

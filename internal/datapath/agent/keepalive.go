@@ -12,12 +12,10 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// KeepAlive has workloads speak that have been silent for a third of what their clients'
-// timestamps bear: beyond it a client would take the next segment for an old one. Each is sent a
-// segment as from its client with a sequence number of the past; TCP answers it with an
-// acknowledgement of what it has (RFC 9293, section 3.10.7.4), and the client's clock of the
-// connection moves on. It returns how many it asked, and must be called in the uplink's network
-// namespace.
+// KeepAlive sends a keepalive probe to each workload that has been silent for a third of the time after which its
+// client would take the next timestamp for an old one. The probe is a segment as from the client, with an old sequence
+// number; TCP answers it with an acknowledgement (RFC 9293, section 3.10.7.4), and the client's record of the timestamp
+// moves on. It returns how many probes it sent, and must be called in the uplink's network namespace.
 func (d *Datapath) KeepAlive(now time.Duration) (asked int, err error) {
 	var due Prompts
 	for _, table := range d.sessionTables() {
@@ -34,7 +32,7 @@ func (d *Datapath) KeepAlive(now time.Duration) (asked int, err error) {
 	return due.Send()
 }
 
-// Prompts are segments that have workloads say whether they have a connection.
+// Prompts are keepalive probes, by whose answers workloads tell whether they have a connection.
 type Prompts []prompt
 
 // Send sends them, and says how many. It must be called in the uplink's network namespace.

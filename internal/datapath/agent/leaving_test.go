@@ -112,8 +112,8 @@ func TestPriorityTagsOfMuxes(t *testing.T) {
 	}
 }
 
-// On a link that floods, or with a promiscuous interface, a packet for another MAC comes by: it is the other host's. Nor is a
-// packet in a broadcast for a host's own address.
+// On a link that floods, or with a promiscuous interface, a packet for another MAC comes by: it is the other host's.
+// Nor is a packet in a broadcast for a host's own address.
 func TestFramesForOthers(t *testing.T) {
 	r := newRig(t)
 	for name, mac := range map[string]pkt.MAC{

@@ -116,8 +116,8 @@ var priorities = map[string][]uint32{
 	"six of VID 0": {0x81000000, 0x81000000, 0x81000000, 0x81000000, 0x81000000, 0x81000000},
 }
 
-// TestTwoLocks has a workload forge its source on a host that forwards. It takes away one check at a time: the other one alone
-// lets nothing leave. Without both it leaves, so the test sees what there is to see.
+// TestTwoLocks has a workload forge its source on a host that forwards. It takes away one check at a time: the other
+// one alone lets nothing leave. Without both it leaves, so the test sees what there is to see.
 func TestTwoLocks(t *testing.T) {
 	w := newWorld(t)
 	w.must(

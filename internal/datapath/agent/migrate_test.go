@@ -184,8 +184,8 @@ func TestOtherSizes(t *testing.T) {
 	w.wantNoOddTimestamps()
 }
 
-// TestReplyFragmentsAreTakenAnew: of a version that kept datagrams in a table of rows nothing is brought along, and what
-// datagrams are hashed with stays over restarts.
+// TestReplyFragmentsAreTakenAnew: of a version that kept datagrams in a table of rows nothing is brought along, and
+// what datagrams are hashed with stays over restarts.
 func TestReplyFragmentsAreTakenAnew(t *testing.T) {
 	w := newWorld(t)
 	silent := w.silentConnections()

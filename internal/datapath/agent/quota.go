@@ -23,7 +23,7 @@ const (
 	quotaTables = sessionTable(len(agentSessionUsage{}.Made))
 )
 
-// borrowed is whose rows count what VIPs have beyond their own: no VIP's.
+// borrowed is the key of the rows that count what VIPs have borrowed: no VIP's address.
 var borrowed netip.Addr
 
 // VIPSessions is what a VIP has of the tables of sessions.
@@ -45,8 +45,8 @@ type TenantSessions struct {
 // holding is what a sweep counts of a VIP.
 type holding struct {
 	used     [quotaTables]int // rows of each table, within quotas
-	overflow int              // new ones beyond
-	waiting  [quotaTables]int // beyond it, for want of room
+	overflow int              // new ones beyond quotas
+	waiting  [quotaTables]int // confirmed, but still among the new ones; new and refused since the last sweep
 }
 
 // tableRoom is how many rows a table is sure to hold: the kernel keeps some free for each CPU, and evicts before it
@@ -218,7 +218,7 @@ func (d *Datapath) settle(l *ledger) ([]VIPSessions, []TenantSessions, error) {
 	return all, sumTenants(tenants, all), d.giveBack(excess)
 }
 
-// sumTenants adds up what VIPs of tenants have that have been divided.
+// sumTenants adds up the confirmed sessions of tenants' VIPs.
 func sumTenants(tenants map[string]*tenancy, vips []VIPSessions) []TenantSessions {
 	confirmed := make(map[string]int)
 	for _, v := range vips {

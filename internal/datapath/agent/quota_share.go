@@ -55,9 +55,9 @@ func tenanciesOf(rules map[model.HostBackendKey]model.HostBackend) map[string]*t
 	return all
 }
 
-// shareTable divides a table's rows: half of them are the parties' own by weight, the others they borrow, until that does
-// not do for all and each is bounded by its part. Where idle rows are lent, so is half of what a party does not use of its
-// own; the other half is for what begins until the next sweep.
+// shareTable divides a table's rows: half of them are guaranteed to the parties by weight; the rest they borrow, each up
+// to its part by weight once that does not do for all. With lendIdle, half of what a party does not use of its guaranteed
+// share is lent, too; the other half is for what begins until the next sweep.
 func shareTable(rows int, lendIdle bool, parties []fairshare.Claim[int]) (each []quota, lent int) {
 	weights := 0
 	for _, p := range parties {
@@ -81,8 +81,8 @@ func shareTable(rows int, lendIdle bool, parties []fairshare.Claim[int]) (each [
 	return each, lent
 }
 
-// divide shares a table's room among tenants by their workloads, and within a tenant among its VIPs likewise. most bounds
-// each VIP; 0: nothing does.
+// divide shares a table's room among tenants by their workloads, and within a tenant among its VIPs likewise. most
+// bounds each VIP; 0: nothing does.
 func divide(room, most int, table sessionTable, tenants map[string]*tenancy, held map[netip.Addr]*holding) (each map[netip.Addr]quota, shared int) {
 	each = make(map[netip.Addr]quota, len(held))
 	names := slices.Sorted(maps.Keys(tenants))

@@ -129,8 +129,8 @@ func (r *rig) confirmed() map[string]int {
 	return all
 }
 
-// TestIdleSharesAreLentAndGivenBack has one VIP of three take what the others own and do not use, but for what they need to
-// begin with; and give it back when another wants as much.
+// TestIdleSharesAreLentAndGivenBack has one VIP of three take what the others own and do not use, but for what they
+// need to begin with; and give it back when another wants as much.
 func TestIdleSharesAreLentAndGivenBack(t *testing.T) {
 	r := quotaRig(t)
 	room := r.room(confirmedTable)
@@ -160,8 +160,8 @@ func TestIdleSharesAreLentAndGivenBack(t *testing.T) {
 	}
 }
 
-// TestBorrowedSessionsEndAtASweep has a VIP hold more than it may once another wants its own: the sweep ends the rest, the
-// longest idle first.
+// TestBorrowedSessionsEndAtASweep has a VIP hold more than it may once another wants its own: the sweep ends the rest,
+// the longest idle first.
 func TestBorrowedSessionsEndAtASweep(t *testing.T) {
 	r := quotaRig(t)
 	r.prove(vip4, 0, 1200)
@@ -219,8 +219,8 @@ func TestBorrowedSessionsEndAtASweep(t *testing.T) {
 	}
 }
 
-// TestTenantsShareSessions has a tenant of many VIPs and one of a single one want all there is, with the same workload each:
-// both get the same.
+// TestTenantsShareSessions has a tenant of many VIPs and one of a single one want all there is, with the same workload
+// each: both get the same.
 func TestTenantsShareSessions(t *testing.T) {
 	r := quotaRig(t)
 	var rules []model.HostBackend

@@ -7,8 +7,8 @@ import (
 	"github.com/weirlb/weir/internal/pkt"
 )
 
-// An address of the host that is listed for source NAT, but is no workload here: what the host itself sends from it is the
-// host's own and leaves as it is. A workload that sends from it is refused.
+// An address of the host that is listed for source NAT, but is no workload here: what the host itself sends from it is
+// the host's own and leaves as it is. A workload that sends from it is refused.
 func TestTheHostItselfSendsAsItself(t *testing.T) {
 	for _, c := range []struct{ dip, remote string }{{native4, remote4}, {native6, remote6}} {
 		r := snatRig(t)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Nobody reaches an address of the host that is refused as a workload, even if it is the uplink's, which the tables hold for
-// the host's own sake; and who was refused is reached once he is none.
+// Nobody reaches an address of the host that is refused as a workload, even if it is the uplink's, which the tables
+// hold for the host's own sake; and who was refused is reached once he is none.
 func TestARefusedAddressIsNotReached(t *testing.T) {
 	w := newWorld(t)
 	w0, err := w.host.Index("w0")

@@ -61,7 +61,8 @@ func (d *Datapath) setRules(rules map[model.HostBackendKey]model.HostBackend) er
 	return d.followTenants()
 }
 
-// setTunnels makes ours to decapsulate what the rules name, and the workloads that leave as VIPs.
+// setTunnels writes the tunnel addresses that the host decapsulates for: those of rules, and of workloads with source
+// NAT.
 func (d *Datapath) setTunnels(rules map[model.HostBackendKey]model.HostBackend) error {
 	tunnels := make(map[agentAddress]uint8)
 	for key := range rules {

@@ -10,9 +10,9 @@ import (
 	"github.com/weirlb/weir/internal/pkt"
 )
 
-// TestEventsWhileSessionsMove has the client's packet that moves a session to the confirmed ones, and one end's FIN, on two
-// CPUs at once. The FIN is noted wherever the session is: one that never ends takes what begins on its ports by a SYN
-// cookie for its own, and its workload, which waits in TIME-WAIT, does not answer it.
+// TestEventsWhileSessionsMove has the client's packet that moves a session to the confirmed ones, and one end's FIN, on
+// two CPUs at once. The FIN is noted wherever the session is: one that never ends takes what begins on its ports by a
+// SYN cookie for its own, and its workload, which waits in TIME-WAIT, does not answer it.
 func TestEventsWhileSessionsMove(t *testing.T) {
 	const rounds = 10_000
 	for name, f := range families {

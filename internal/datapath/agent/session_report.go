@@ -24,7 +24,7 @@ type SessionReport struct {
 	SNAT SNATReport
 }
 
-// SetHashKey tells the pool's secret, without which a session report takes every session without a cookie
+// SetHashKey sets the pool's hash key. Without it a session report takes every session without a cookie
 // for one in a draining bucket.
 func (d *Datapath) SetHashKey(key flowhash.Key) {
 	d.mu.Lock()

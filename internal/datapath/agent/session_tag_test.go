@@ -20,8 +20,8 @@ func (r *rig) rulesOfTwo(vip, other string) {
 	}
 }
 
-// replied is a connection through the VIP that its workload has answered: a client's packet, the workload's, and both of
-// their session.
+// replied is a connection through the VIP that its workload has answered: a client's packet, the workload's, and both
+// of their session.
 type replied struct {
 	in, reply pkt.Packet
 	key       agentSessionKey
@@ -52,8 +52,8 @@ func (r *rig) newSessions() map[agentSessionKey]agentSession {
 	return rows
 }
 
-// TestRowsOfOthersAreRefused has a connection's row hold what is another's, as it does when the kernel gives the row away
-// while a program is at it. Nothing leaves as the other's VIP, and the client's next packet mends it.
+// TestRowsOfOthersAreRefused has a connection's row hold what is another's, as it does when the kernel gives the row
+// away while a program is at it. Nothing leaves as the other's VIP, and the client's next packet mends it.
 func TestRowsOfOthersAreRefused(t *testing.T) {
 	for name, f := range families {
 		for _, table := range []string{"new_sessions", "sessions"} {
@@ -90,8 +90,9 @@ func errorFrom(workload, client string, about pkt.Packet) []byte {
 	return asFrame(message(workload, client, kind, quote(about, 60)))
 }
 
-// TestRepliesWhileRowsChangeHands writes the sessions of two connections anew, over and over, while the workload answers in the
-// first one: each time the kernel gives the row of one to the other. What leaves is never as from the VIP of the other.
+// TestRepliesWhileRowsChangeHands writes the sessions of two connections anew, over and over, while the workload
+// answers in the first one: each time the kernel gives the row of one to the other. What leaves is never as from the
+// VIP of the other.
 func TestRepliesWhileRowsChangeHands(t *testing.T) {
 	const rounds, batch = 200_000, 1024
 	for name, f := range families {
@@ -145,8 +146,8 @@ func sourceOf(frame []byte) netip.Addr {
 	return netip.AddrFrom16([16]byte(packet[8:24]))
 }
 
-// TestRepliesWhileSessionsMove has a session move from the new ones to the confirmed ones, over and over, while the workload
-// answers in it: always as from the VIP.
+// TestRepliesWhileSessionsMove has a session move from the new ones to the confirmed ones, over and over, while the
+// workload answers in it: always as from the VIP.
 func TestRepliesWhileSessionsMove(t *testing.T) {
 	const rounds = 200_000
 	for name, f := range families {
@@ -185,8 +186,8 @@ func TestRepliesWhileSessionsMove(t *testing.T) {
 	}
 }
 
-// TestTheRingSparesWhatBeganAnew has a session that was made beyond its quota end, and its connection begin anew within the
-// quota: when its place of old is given to another, it stays.
+// TestTheRingSparesWhatBeganAnew has a session that was made beyond its quota end, and its connection begin anew within
+// the quota: when its place of old is given to another, it stays.
 func TestTheRingSparesWhatBeganAnew(t *testing.T) {
 	for name, f := range families {
 		t.Run(name, func(t *testing.T) {

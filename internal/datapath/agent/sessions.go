@@ -164,8 +164,8 @@ func expired(key agentSessionKey, row agentSession, now time.Duration, t Timeout
 	return now-time.Duration(row.LastSeen) > bound
 }
 
-// isDoubtful says whether the session's client has reset it, or somebody as the client. It ends if its workload does not
-// answer to that.
+// isDoubtful says whether the session's client has reset it, or somebody as the client. It ends if its workload does
+// not answer to that.
 func isDoubtful(key agentSessionKey, row agentSession) bool {
 	return row.Events&agentSessionEventSESSION_CLIENT_RESET != 0 && stateOf(key.Protocol, row.Events) == StateEstablished
 }

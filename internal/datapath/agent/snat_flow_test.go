@@ -62,8 +62,8 @@ func TestSNATHold(t *testing.T) {
 	r.holdBounds()
 }
 
-// A SYN that waits comes again when there are ports, and finds one. The daemon, who still has the first, finds the flow open,
-// and neither ends it as one that has waited for too long.
+// A SYN that waits comes again when there are ports, and finds one. The daemon, who still has the first, finds the flow
+// open, and neither ends it as one that has waited for too long.
 func TestSNATSYNComesAgain(t *testing.T) {
 	r := snatRig(t, ranges(0))
 	for _, dip := range []string{native4, guest4, native6, guest6} {

@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 )
 
-// Notice is what the programs tell of workloads' own connections.
+// Notice is a message of the programs about a workload's own connection.
 type Notice struct {
 	Kind     NoticeKind
 	Number   uint32     // of the workload in the tables, for Unhold
@@ -33,13 +33,13 @@ const (
 	NoticeFull    = NoticeKind(agentSnatNoticeSNAT_NOTICE_FULL)    // it was dropped: there was no room for its flow
 )
 
-// Notices is where they are read.
+// Notices reads the messages.
 type Notices struct {
 	d      *Datapath
 	reader *ringbuf.Reader
 }
 
-// Notices opens what the programs tell. There is one reader at a time.
+// Notices opens the ring of messages. There is one reader at a time.
 func (d *Datapath) Notices() (*Notices, error) {
 	reader, err := ringbuf.NewReader(d.objects.SnatNotices)
 	if err != nil {

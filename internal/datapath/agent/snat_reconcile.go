@@ -7,9 +7,9 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Counts of source NAT are exact as long as the programs alone change tables and tenants stay. What an upgrade, or a
-// tenant's change, has put off is mended by what the sweep counts. What packets change beside is off, too, but otherwise each
-// time: only what two sweeps find alike is mended.
+// Counts of source NAT are exact while the programs alone change tables and no workload changes its tenant. An upgrade
+// or such a change puts them off, and the sweep, which counts rows, corrects them. Concurrent packets make single
+// readings inexact: a count is corrected only if two consecutive sweeps see the same error.
 
 // snatCount names a count that may be off: of a workload, of a tenant, or of what all have borrowed.
 type snatCount struct {
@@ -47,7 +47,7 @@ func (a snatAccounts) off() map[snatCount]int32 {
 	return off
 }
 
-// reconcileSNAT adds what counts lack: now, or what the last sweep has found, too.
+// reconcileSNAT corrects counts: at once with now, else by errors that the last sweep has found, too.
 func (d *Datapath) reconcileSNAT(a snatAccounts, now bool) error {
 	off := a.off()
 	for count, lacks := range off {

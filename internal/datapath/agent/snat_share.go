@@ -157,8 +157,8 @@ func (d *Datapath) listSNAT(row *snatRow, fresh bool) error {
 	return nil
 }
 
-// settleSNAT is called after each sweep, which has counted the rows: it mends counts, divides the tables by what tenants
-// have and want, and tells how near they are to what they may have.
+// settleSNAT is called after each sweep, which has counted the rows: it mends counts, divides the tables by what
+// tenants have and want, and tells how near they are to what they may have.
 func (d *Datapath) settleSNAT() ([]SNATRoom, []SNATRefusal, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// sweepPiece is how many rows one run of the sweep's program looks at: it can't be scheduled away.
+// sweepPiece is how many rows one run of the sweep's program visits, for the kernel can't preempt it.
 const sweepPiece = 1024
 
 // SNATReport is what a sweep found of workloads' own connections.
@@ -62,7 +62,7 @@ func (d *Datapath) endFlowsOf(workload uint32) error {
 	return nil
 }
 
-// sweepRows has the program look at all rows of source NAT, piece by piece, and adds up its results in c. Rows that stay
+// sweepRows has the program visit all rows of source NAT, piece by piece, and adds up its results in c. Rows that stay
 // are counted once; one that is made or goes meanwhile may be missed or seen twice.
 func (d *Datapath) sweepRows(c *agentSnatSweepCall) error {
 	d.sweeping.Lock()

@@ -9,8 +9,8 @@ import (
 	"github.com/weirlb/weir/internal/pkt"
 )
 
-// Remotes that a workload has not sent to fill half of what it may have, and half of what is its tenant's own. The rest is
-// for connections that workloads begin.
+// Remotes that a workload has not sent to fill half of what it may have, and half of what is its tenant's own. The rest
+// is for connections that workloads begin.
 func TestSNATUnsolicitedFlows(t *testing.T) {
 	const most = 40
 	bounds := map[string]func(*rig) error{
@@ -46,7 +46,8 @@ func (r *rig) shareOf(vip4, vip6 string, table agentSnatTable, own int) error {
 	return nil
 }
 
-// fillUnsolicited has remotes send to a workload's mapping, of ports that it has not sent to, and then the workload to others.
+// fillUnsolicited has remotes send to a workload's mapping, of ports that it has not sent to, and then the workload to
+// others.
 func (r *rig) fillUnsolicited(dip string, most int) {
 	r.t.Helper()
 	remote := netip.MustParseAddrPort(remote4)

@@ -62,8 +62,8 @@ func (a *attacker) refused() uint64 {
 	return v["drop_syncookie_invalid"].Packets + v["drop_syncookie_expired"].Packets + v["drop_syncookie_replayed"].Packets
 }
 
-// forge makes of a client's ACK those that none of the host's business is: of a guessed cookie, of a secret of the past,
-// and the right one from another address.
+// forge makes of a client's ACK those that none of the host's business is: of a guessed cookie, of a secret of the
+// past, and the right one from another address.
 func (a *attacker) forge(ack pkt.Packet, old model.SYNSecret) []pkt.Packet {
 	stolen := ack.With(func(p *pkt.Packet) { p.IP.Source = a.address(p.IP.Source) })
 	guessed := stolen.With(func(p *pkt.Packet) {
@@ -121,8 +121,8 @@ func served(t *testing.T, server *netns.NS, dip string) *atomic.Int64 {
 	return &accepted
 }
 
-// TestSYNCookiesUnderAttack has clients connect, some at a time, while the secrets are replaced, and others send cookies
-// that are guessed, stolen, or of a secret of the past. Each client is accepted, and nobody else.
+// TestSYNCookiesUnderAttack has clients connect, some at a time, while the secrets are replaced, and others send
+// cookies that are guessed, stolen, or of a secret of the past. Each client is accepted, and nobody else.
 func TestSYNCookiesUnderAttack(t *testing.T) {
 	const rounds, clients = 6, 6
 	w := newWorld(t)

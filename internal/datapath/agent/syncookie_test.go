@@ -378,8 +378,8 @@ func TestEarlySegments(t *testing.T) {
 	}
 }
 
-// TestSYNsAnsweredTwice has the workload answer a SYN, and then a mux the same one, which the client has sent again: the client
-// goes by the answer that it got, whichever that is.
+// TestSYNsAnsweredTwice has the workload answer a SYN, and then a mux the same one, which the client has sent again:
+// the client goes by the answer that it got, whichever that is.
 func TestSYNsAnsweredTwice(t *testing.T) {
 	r := newRig(t)
 	r.withSYNCookies(model.SYNCookiesAuto)

@@ -16,7 +16,7 @@ type tenants struct {
 	vips    map[netip.Addr]uint32 // as in the table
 }
 
-// tenantName is whose a VIP is: named, or by itself.
+// tenantName is the tenant of a VIP: named, or the VIP by itself.
 func tenantName(tenant string, vip netip.Addr) (name string, named bool) {
 	if tenant == "" || tenant == model.DefaultTenant {
 		return vip.String(), false

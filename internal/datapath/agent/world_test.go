@@ -44,9 +44,9 @@ func newWorld(t *testing.T) *world {
 	return emptyWorld(t).build()
 }
 
-// newOrderedWorld is one where no packet overtakes another: one CPU takes in what arrives at every interface. With two that
-// have other work, a stack now and then refuses an old acknowledgement, for its timestamp is of two milliseconds before, or of
-// another tick of cookies.
+// newOrderedWorld is one where no packet overtakes another: one CPU takes in what arrives at every interface. With two
+// that have other work, a stack now and then refuses an old acknowledgement, for its timestamp is of two milliseconds
+// before, or of another tick of cookies.
 func newOrderedWorld(t *testing.T) *world {
 	t.Helper()
 	w := emptyWorld(t)

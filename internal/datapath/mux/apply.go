@@ -40,7 +40,7 @@ type change struct {
 	sides             [2]sourceSide // of next's lists
 }
 
-// Update is a step of the tables.
+// Update is a change of the tables.
 type Update struct {
 	Snapshot    bool // these are all: others go
 	Endpoints   []model.MuxEndpoint

@@ -23,7 +23,8 @@ func (d *Datapath) NotIP() (uint64, error) {
 	return counter.Packets, nil
 }
 
-// Ended counts the packets that the kernel was told to drop: those that were dropped, and those that user space sends on.
+// Ended counts the packets that the kernel was told to drop: those that were dropped, and those that user space sends
+// on.
 func (d *Datapath) Ended() (uint64, error) {
 	all, err := d.Verdicts()
 	if err != nil {

@@ -55,7 +55,7 @@ func (d *Datapath) Explain(frame []byte) (model.Explanation, error) {
 	return e, nil
 }
 
-// owns refuses to look at tables that do not forward yet.
+// owns is an error for tables that do not forward yet.
 func (d *Datapath) owns() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -74,8 +74,8 @@ func (t *tables) flowNow() (uint32, error) {
 	return now, nil
 }
 
-// free takes the owner out of a cell that expired, or whose VIP is gone. Who takes it out counts it down: a packet that takes
-// the cell at the same moment, or this.
+// free takes the owner out of a cell that expired, or whose VIP is gone. Who takes it out counts it down: a packet that
+// takes the cell at the same moment, or this.
 func (m *flowMemory) free(cell *muxFlowCell, now uint32, gone map[uint32]bool) bool {
 	owner := atomic.LoadUint32(&cell.Owner)
 	if owner == 0 || int32(atomic.LoadUint32(&cell.Expires)-now) >= 0 && !gone[owner>>1] {

@@ -16,12 +16,13 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// How many packets TestHostilePackets sends: `go test -run TestHostilePackets ./internal/datapath/mux -packets 1000000`.
+// How many packets TestHostilePackets sends: `go test -run TestHostilePackets ./internal/datapath/mux -packets
+// 1000000`.
 var hostilePackets = flag.Int("packets", 20000, "random and mutated packets of strangers")
 
-// TestHostilePackets gives the program what strangers may send. Nothing leaves but to a backend of the VIP or a mux of the
-// pool, in a valid header and with the packet as it came; or as an answer of the VIP to its sender. What passes is not
-// changed, nothing is forwarded that is from no host or not for this mux, and the tables keep their sizes.
+// TestHostilePackets gives the program what strangers may send. Nothing leaves but to a backend of the VIP or a mux of
+// the pool, in a valid header and with the packet as it came; or as an answer of the VIP to its sender. What passes is
+// not changed, nothing is forwarded that is from no host or not for this mux, and the tables keep their sizes.
 func TestHostilePackets(t *testing.T) {
 	g := newRig(t, 1)
 	tunnels, classes := g.tunnelsByVIP(), oracleClasses()

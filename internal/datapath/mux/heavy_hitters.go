@@ -14,8 +14,8 @@ import (
 // leastSampled is how many packets of a prefix must have been sampled to name it.
 const leastSampled = uint64(overload.LeastSource / muxShareSample)
 
-// Sources tells how many packets came from which prefixes of sources since the last call, about, for VIPs
-// that SetShares has looked at: of each the largest, in order.
+// Sources estimates how many packets came from which prefixes of sources since the last call, for the VIPs
+// that SetShares has sampled: of each VIP the largest, in order.
 func (d *Datapath) Sources() (map[netip.Addr][]overload.Source, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -53,8 +53,8 @@ const (
 	muxHeavyHitterColumns = int(muxShareLayoutHEAVY_HITTER_COLUMNS)
 )
 
-// takeHeavyHitters reads and clears the sketch: how many packets of each candidate were sampled. That is what
-// the row tells that tells least, over all CPUs: no candidate has fewer, but for those that a row hides.
+// takeHeavyHitters reads and clears the sketch: how many packets of each candidate were sampled, over all CPUs. The
+// smallest estimate of its rows is the best one, for each is an upper bound.
 func (t *tables) takeHeavyHitters() (map[muxShareKey]uint64, error) {
 	cells := make([][]muxHeavyHitter, muxHeavyHitterRows*muxHeavyHitterColumns)
 	zero := make([]muxHeavyHitter, ebpf.MustPossibleCPU())

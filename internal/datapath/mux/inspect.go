@@ -17,7 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// ErrNotLoaded is told by Inspect when nothing is pinned.
+// ErrNotLoaded is the error of Inspect when nothing is pinned.
 var ErrNotLoaded = errors.New("no data plane is loaded")
 
 // Status is what the pinned tables hold.

@@ -13,14 +13,14 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// limits are the VIPs' limits as the kernel has them, shared with packets.
+// limits are the VIPs' rate limits in the table that packets read, mapped into memory.
 type limits struct {
 	rows  []muxVipPolicer // nil until they are needed
 	raw   [][]byte
 	muxes uint64 // that a limit is divided among
 }
 
-// limitBurst is what a bucket holds: what comes in so long.
+// limitBurst is the size of a token bucket: as much as its rate allows in this time.
 const limitBurst = 100 * time.Millisecond
 
 // Bounds of a bucket's cost: 65 535 bytes at once must not overflow 64 bits, nor must a limit above what any
@@ -32,7 +32,7 @@ const (
 	mostFrame = 1 << 16
 )
 
-// openLimits shares the table with packets, once.
+// openLimits maps the table into memory, once.
 func (d *Datapath) openLimits() (err error) {
 	if d.limits.rows != nil {
 		return nil
@@ -50,8 +50,8 @@ func (l *limits) close() {
 	l.rows, l.raw = nil, nil
 }
 
-// bucketOf is the cost and the size of a bucket that lets rate through each second, on one of so many muxes.
-// unit is the most that is taken at once.
+// bucketOf is the emission interval and the burst tolerance of a bucket that lets rate through each second, on one of
+// so many muxes. unit is the most that is taken at once.
 func bucketOf(rate, muxes, unit uint64) (cost, most uint64) {
 	if rate == 0 {
 		return 0, 0
@@ -87,7 +87,7 @@ func (d *Datapath) clearLimits(vip uint32) error {
 	return nil
 }
 
-// adoptLimits forgets what the process before said of shares.
+// adoptLimits clears the drop probabilities that the previous process set.
 func (d *Datapath) adoptLimits() error {
 	if err := d.openLimits(); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (d *Datapath) SetMuxes(n int) error {
 	return nil
 }
 
-// RefusedCounters counts the packets that limits or shares kept out, of each VIP that has limits or has lost any.
+// RefusedCounters counts the packets that rate limits or fair shares dropped, of each VIP that has limits or lost any.
 func (d *Datapath) RefusedCounters() (map[netip.Addr]model.Counter, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

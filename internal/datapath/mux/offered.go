@@ -18,9 +18,9 @@ type Offered struct {
 	All       model.Counter
 }
 
-// weights are what VIPs and tenants may ask for. They hold until the tables change.
+// weights are the workloads of VIPs and tenants, by which shares are divided. They hold until the tables change.
 type weights struct {
-	vips    map[netip.Addr]Offered // but for what has come
+	vips    map[netip.Addr]Offered // without counters
 	tenants map[string]int         // workloads of each
 }
 

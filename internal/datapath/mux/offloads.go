@@ -9,11 +9,12 @@ import (
 	"github.com/safchain/ethtool"
 )
 
-// merging offloads hand the stack several segments as one buffer. Generic XDP runs behind them; the driver's runs before.
+// merging offloads hand the stack several segments as one buffer. Generic XDP runs behind them; the driver's runs
+// before.
 var merging = []string{"rx-gro", "rx-gro-hw", "rx-gro-list", "rx-udp-gro-forwarding", "rx-lro"}
 
-// untagging offloads take VLAN tags out of frames. The kernel keeps them beside the frame, which generic XDP leaves so; what
-// native XDP sends has lost them.
+// untagging offloads take VLAN tags out of frames. The kernel keeps them beside the frame, which generic XDP leaves so;
+// what native XDP sends has lost them.
 var untagging = []string{"rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"}
 
 // switchOffloads switches off what the program can't work behind in its mode.

@@ -27,8 +27,8 @@ func offload(t *testing.T, ns *netns.NS, name string) (on bool) {
 	return on
 }
 
-// Each mode switches off the offloads that it can't work behind, and no others: generic XDP gets what the kernel merged, which it
-// can't forward; native XDP sends frames without the tags that the driver took out.
+// Each mode switches off the offloads that it can't work behind, and no others: generic XDP gets what the kernel
+// merged, which it can't forward; native XDP sends frames without the tags that the driver took out.
 func TestOffloadsAreSwitchedOff(t *testing.T) {
 	for _, mode := range []Mode{Generic, Native} {
 		t.Run(string(mode), func(t *testing.T) {

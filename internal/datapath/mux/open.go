@@ -18,7 +18,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/pin"
 )
 
-// errLayout is told for pinned tables of another version or other sizes.
+// errLayout is the error for pinned tables of another version or other sizes.
 var errLayout = errors.New("has another layout or size")
 
 // Pins beside those of the tables.

@@ -2,8 +2,8 @@ package mux
 
 import "sync/atomic"
 
-// The flow table is divided among tenants by their workloads, as what an overloaded mux can do is: a part is a tenant's
-// own, and what others leave idle it borrows. A VIP of no tenant is like one. Within a tenant, VIPs divide its part likewise.
+// The flow table is divided among tenants by their workloads: each has a guaranteed share, and borrows what others
+// leave idle. A VIP of no tenant counts as one. Within a tenant VIPs divide its share likewise.
 
 // holding is a VIP with endpoints that divides the flow table with others.
 type holding struct {
@@ -12,8 +12,8 @@ type holding struct {
 	limit  uint32 // on its flows
 }
 
-// ownFlows are the trusted flows that own parts add up to: three in a set of eight cells. So few that a flow of who has less
-// than its part hardly ever finds the set's six places for trusted ones taken by others who have no more than theirs.
+// ownFlows are the trusted flows that guaranteed shares add up to: three in a set of eight cells. With so few, a flow
+// of a VIP below its share hardly ever finds the set's six places for trusted flows taken by VIPs within theirs.
 func (d dimensions) ownFlows() int { return int(d.flowSets) * 3 }
 
 // holdings are the VIPs that divide the table, by index of vip_usage.
@@ -29,7 +29,7 @@ func (d *Datapath) holdings(m *flowMemory) map[uint32]holding {
 	return all
 }
 
-// divide writes what tenants and VIPs own. None owns more than it may have.
+// divide writes the guaranteed shares of tenants and VIPs. None is above its owner's limit.
 func (d *Datapath) divide(m *flowMemory) {
 	holdings := d.holdings(m)
 	vips, tenants, all := map[uint32]int{}, map[uint32]int{}, 0 // weights: of a tenant's VIPs one by one, of tenants, of all

@@ -64,8 +64,8 @@ func vipsHave(t *testing.T, d *Datapath) map[string]VIPUsage {
 // wholeTable is no limit.
 const wholeTable = 1 << 13
 
-// TestWhoComesLateGetsItsPart has two tenants fill the table with flows that are trusted: a third one's are remembered and trusted
-// all the same, up to its own part, and the others keep the rest. So is a VIP of no tenant.
+// TestWhoComesLateGetsItsPart has two tenants fill the table with flows that are trusted: a third one's are remembered
+// and trusted all the same, up to its own part, and the others keep the rest. So is a VIP of no tenant.
 func TestWhoComesLateGetsItsPart(t *testing.T) {
 	own := testSizes.ownFlows()
 	for name, w := range tenantWorlds() {
@@ -101,8 +101,8 @@ func TestWhoComesLateGetsItsPart(t *testing.T) {
 	}
 }
 
-// TestPartsAreThereWhenAllAreTaken has the others have just what is their own, which nothing takes: whoever comes then finds places for
-// most of its own all the same, but for sets where they fall badly.
+// TestPartsAreThereWhenAllAreTaken has the others have just what is their own, which nothing takes: whoever comes then
+// finds places for most of its own all the same, but for sets where they fall badly.
 func TestPartsAreThereWhenAllAreTaken(t *testing.T) {
 	own := testSizes.ownFlows()
 	for name, w := range tenantWorlds() {
@@ -147,7 +147,8 @@ func TestIdlePartsAreBorrowed(t *testing.T) {
 	}
 }
 
-// TestVIPsDivideATenantsPart has one VIP of a tenant take all that the tenant may have: another VIP of it gets its part of that.
+// TestVIPsDivideATenantsPart has one VIP of a tenant take all that the tenant may have: another VIP of it gets its part
+// of that.
 func TestVIPsDivideATenantsPart(t *testing.T) {
 	for name, w := range tenantWorlds() {
 		t.Run(name, func(t *testing.T) {
@@ -193,8 +194,8 @@ func TestWhatExpiresFirstMakesWay(t *testing.T) {
 	}
 }
 
-// TestSeenOnceAreFewOfASet has many sets with as many flows that were seen once as they may have, all within somebody's part: who has
-// less than its own gets no place there, though others of the set are borrowed.
+// TestSeenOnceAreFewOfASet has many sets with as many flows that were seen once as they may have, all within somebody's
+// part: who has less than its own gets no place there, though others of the set are borrowed.
 func TestSeenOnceAreFewOfASet(t *testing.T) {
 	for name, w := range tenantWorlds() {
 		t.Run(name, func(t *testing.T) {
@@ -213,8 +214,9 @@ func TestSeenOnceAreFewOfASet(t *testing.T) {
 	}
 }
 
-// TestNobodyLosesItsOwn has random VIPs of random tenants, one after the other, send to a table that is far too small, while their weights change. Who had
-// no more trusted flows than its own has no fewer after any packet, and limits hold.
+// TestNobodyLosesItsOwn has random VIPs of random tenants, one after the other, send to a table that is far too small,
+// while their weights change. Who had no more trusted flows than its own has no fewer after any packet, and limits
+// hold.
 func TestNobodyLosesItsOwn(t *testing.T) {
 	sizes := testSizes
 	sizes.flowSets, sizes.flowLimit = 32, 150
@@ -276,7 +278,8 @@ func less(row muxFlowUsage, kind int) bool {
 	return row.Cells[kind] < [2]uint64{max(uint64(row.Own/2), 1), uint64(row.Own)}[kind]
 }
 
-// wantOwn compares what was before a packet for a VIP with what is after it, and tells how many trusted flows somebody lost.
+// wantOwn compares what was before a packet for a VIP with what is after it, and tells how many trusted flows somebody
+// lost.
 func wantOwn(t *testing.T, vip uint32, before, after flowAccounts) (lost uint64) {
 	t.Helper()
 	for tables, rows := range [][2][]muxFlowUsage{{before.vips, after.vips}, {before.tenants, after.tenants}} {

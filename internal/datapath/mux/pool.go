@@ -20,7 +20,7 @@ type Pool struct {
 	Prefix4, Prefix6 netip.Prefix
 	Encapsulation    Encapsulation
 	MTU              int // of the interface
-	// MAC is the interface's Ethernet address: frames to another are not looked at.
+	// MAC is the interface's Ethernet address: frames to another pass to the kernel.
 	MAC [6]byte
 }
 
@@ -94,8 +94,8 @@ const minPrefix6 = 64 // the hash fills no more bits
 // notedFlags are those that the tables decide.
 const notedFlags = muxPoolFlagPOOL_ALL_PORTS | muxPoolFlagPOOL_SNAT
 
-// noteFlags tells packets whether it is worth looking for an endpoint on all ports, and for the range of
-// a port.
+// noteFlags sets the pool's flags by the tables: whether packets have to look for an endpoint of all ports, and for
+// the owner of a port range.
 func (d *Datapath) noteFlags() error {
 	var flags muxPoolFlag
 	if d.allPorts > 0 {

@@ -13,9 +13,9 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// Prefix lists are too long to be written anew for each change, and many endpoints name one. So they change in place: what is
-// new is written before what is gone is deleted, and each row by itself. A source that is listed before and afterwards is listed all the time, and one
-// that is neither never is.
+// Prefix lists are too long to be written anew for each change, and many endpoints name one. So they change in place:
+// what is new is written before what is gone is deleted, and each row by itself. A source that is listed before and
+// afterwards is listed all the time, and one that is neither never is.
 
 // sourceSetRows is how many rows of source_sets there are for each endpoint: two, and two more while they change.
 const sourceSetRows = 4
@@ -137,7 +137,8 @@ type listChange struct {
 	added, gone []netip.Prefix
 }
 
-// growLists writes what is new in the prefix lists of an update. When the table has no room for all of it nothing is written.
+// growLists writes what is new in the prefix lists of an update. When the table has no room for all of it nothing is
+// written.
 func (d *Datapath) growLists(u Update) ([]listChange, error) {
 	changes, need := []listChange(nil), 0
 	for _, next := range u.Lists {
@@ -302,7 +303,8 @@ func (d *Datapath) deleteNamed(list *namedList) error {
 	return nil
 }
 
-// adoptNamed takes the prefix lists out of the lists that were found. One that was written in part is completed by the next update.
+// adoptNamed takes the prefix lists out of the lists that were found. One that was written in part is completed by the
+// next update.
 func (d *Datapath) adoptNamed(byID map[uint32]*sourceList, used map[uint32]bool) error {
 	var id uint32
 	var row muxSourceName

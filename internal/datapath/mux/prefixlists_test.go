@@ -164,8 +164,8 @@ func refusals(t *testing.T, d *Datapath) uint64 {
 	return verdicts["drop_acl"].Packets
 }
 
-// TestNamedListsOutliveTheirProcess adopts tables with named lists, of which one was being changed when its process ended. What
-// is as it was is not written again.
+// TestNamedListsOutliveTheirProcess adopts tables with named lists, of which one was being changed when its process
+// ended. What is as it was is not written again.
 func TestNamedListsOutliveTheirProcess(t *testing.T) {
 	p := newPlace(t)
 	d := p.mustOpen(t)

@@ -46,8 +46,8 @@ func expireFlows(t *testing.T, d *Datapath) {
 	}
 }
 
-// Flows that pause for longer than they are remembered and come back are remembered anew, in whichever cell of their set,
-// and found there: by their packets and by ICMP errors about them.
+// Flows that pause for longer than they are remembered and come back are remembered anew, in whichever cell of their
+// set, and found there: by their packets and by ICMP errors about them.
 func TestFlowsThatComeBackAreRecalled(t *testing.T) {
 	const flows, rounds = 6, 20
 	for _, sweeps := range []bool{false, true} {

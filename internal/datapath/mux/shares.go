@@ -16,22 +16,22 @@ import (
 	"github.com/weirlb/weir/internal/overload"
 )
 
-// shares are the VIPs whose packets are looked at, and those of their sources that lose another part.
+// shares are the VIPs whose sources are sampled, and the prefixes of sources with a drop probability of their own.
 type shares struct {
 	vips    map[netip.Addr]bool
 	sources map[muxShareKey]uint64
 }
 
-// dropped is a part of packets as they know it: so many of 2^32.
+// dropped is a drop probability as the programs know it: so many packets of 2^32.
 func dropped(part float64) uint64 {
 	return uint64(math.Round(min(max(part, 0), 1) * (1 << 32)))
 }
 
-// shareLife is how long a share holds that nobody renews.
+// shareLife is how long a drop probability holds that is not renewed.
 const shareLife = 5 * time.Second
 
-// SetShares has VIPs lose packets, and notes where theirs come from, until it is called again, or shareLife is over.
-// No other VIP loses any. Of a VIP that loses nothing only the sources are noted.
+// SetShares sets the drop probabilities of VIPs and has their sources sampled, until it is called again or shareLife is
+// over. No other VIP loses packets. Of a VIP with probability 0 the sources are sampled alone.
 func (d *Datapath) SetShares(cuts map[netip.Addr]overload.Cut) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -58,7 +58,7 @@ func (d *Datapath) SetShares(cuts map[netip.Addr]overload.Cut) error {
 	return d.flagShares()
 }
 
-// flagShares has the rows of endpoints, and of VIPs with source NAT, say whether packets are to look.
+// flagShares sets ENDPOINT_FAIR_SHARE in the rows of these VIPs' endpoints, and clears it in others'.
 func (d *Datapath) flagShares() error {
 	flag := func(flags muxEndpointFlag, vip netip.Addr) muxEndpointFlag {
 		if d.shares.vips[vip] {
@@ -88,7 +88,7 @@ func (d *Datapath) flagShares() error {
 	return nil
 }
 
-// writeSourceShares brings the table source_shares to what cuts say of sources.
+// writeSourceShares makes the table source_shares what cuts say of sources.
 func (d *Datapath) writeSourceShares(cuts map[netip.Addr]overload.Cut) error {
 	next := map[muxShareKey]uint64{}
 	for vip, cut := range cuts {
@@ -126,7 +126,7 @@ func (d *Datapath) writeSourceShares(cuts map[netip.Addr]overload.Cut) error {
 	return nil
 }
 
-// What a prefix of sources is.
+// Lengths of the prefixes of sources that are told apart.
 const (
 	sharePrefix4 = int(muxShareLayoutSHARE_PREFIX_V4)
 	sharePrefix6 = int(muxShareLayoutSHARE_PREFIX_V6)
@@ -155,7 +155,7 @@ func prefixOf(key muxShareKey) netip.Prefix {
 	return netip.PrefixFrom(abi.Address(words), sharePrefix6)
 }
 
-// adoptShares ends what the process before made of shares.
+// adoptShares discards the drop probabilities that the previous process set.
 func (d *Datapath) adoptShares() error {
 	for key, live := range d.live {
 		if err := d.unshare(key, &live.row); err != nil { // adoptShortcuts writes it where packets read

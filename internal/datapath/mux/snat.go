@@ -17,8 +17,8 @@ const (
 	snatRanges    = 1 << 16 / model.RangePorts // of a VIP
 )
 
-// snat knows whose ports are whose. Of adopted tables only the owners are known, not the workloads:
-// the first snapshot tells.
+// snat knows which workload has which port ranges. Of adopted tables only the tunnels of their owners are known, until
+// the first snapshot names the workloads.
 type snat struct {
 	live    map[model.SNATKey]model.MuxSNAT
 	vips    map[netip.Addr]*snatVIP
@@ -46,7 +46,7 @@ func newSNAT(vips, owners uint32) *snat {
 	}
 }
 
-// openSNAT shares the table of ranges with packets, once.
+// openSNAT maps the table of ranges into memory, once.
 func (d *Datapath) openSNAT() error {
 	if d.snat.words != nil {
 		return nil
@@ -87,7 +87,7 @@ func (s *snat) takeSlice() (uint32, error) {
 	return slice, nil
 }
 
-// snatPlan is the way to what an update says. All that it needs is reserved.
+// snatPlan is what an update changes. All rows that it needs are reserved.
 type snatPlan struct {
 	put     []model.MuxSNAT
 	removed []model.SNATKey // live, and in put no more
@@ -127,8 +127,8 @@ func (d *Datapath) planSNAT(u Update) (p *snatPlan, err error) {
 	return p, nil
 }
 
-// keptSNAT is told with what the workloads have already, and without what others have. Of ranges that an earlier process gave only
-// the tunnels are known: they go on to lead there.
+// keptSNAT adds to told the ranges that the workloads have already, and leaves out those that others have. Of ranges
+// that an earlier process gave only the tunnels are known: they stay in place.
 func (d *Datapath) keptSNAT(told []model.MuxSNAT) []model.MuxSNAT {
 	kept := make([]model.MuxSNAT, 0, len(told))
 	given := map[netip.Addr]map[model.Range]bool{}

@@ -250,8 +250,8 @@ func TestARangeIsNeverAMixture(t *testing.T) {
 	}
 }
 
-// TestRangesAreKept: what a restored store does not know stays whose it is, by the workload's name or, after a restart, by its
-// tunnel alone, until a snapshot without that says what is.
+// TestRangesAreKept: what a restored store does not know stays whose it is, by the workload's name or, after a restart,
+// by its tunnel alone, until a snapshot without that says what is.
 func TestRangesAreKept(t *testing.T) {
 	p := newPlace(t)
 	p.config.MaxSNATPorts = 4 << 16

@@ -216,7 +216,7 @@ func (d *Datapath) purgeLists() error {
 	return nil
 }
 
-// writeACL notes the endpoint's lists where packets look for them.
+// writeACL writes the endpoint's row of acls.
 func (d *Datapath) writeACL(id uint32, lists sourceLists) error {
 	if lists == (sourceLists{}) {
 		return nil // its row says so

@@ -12,19 +12,19 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// SYNState is how a mux treats an endpoint's SYNs, of one that leaves it to the mux.
+// SYNState is how a mux treats the SYNs of an endpoint whose SYN cookies are automatic.
 type SYNState struct {
-	Answers bool // with cookies
-	Watches bool // whether handshakes are completed, of a share of the connections
-	Tries   bool // answers the SYNs of that share, while it watches
+	Answers bool // all SYNs, with cookies
+	Watches bool // samples whether handshakes are completed
+	Tries   bool // answers the SYNs of sampled handshakes
 }
 
-// SYNCounter is what an endpoint's SYNs came to since it was made.
+// SYNCounter counts an endpoint's SYNs since it was made.
 type SYNCounter struct {
 	SYNs     uint64
 	Answered uint64 // with cookies
-	// Tried and Completed are of a share of the connections, while the endpoint is watched: those that
-	// began, and those whose ACK came: with the right cookie, if the mux answered the SYN.
+	// Tried and Completed count sampled handshakes: those that began, and those whose ACK came, with the right
+	// cookie if the mux answered the SYN.
 	Tried, Completed uint64
 }
 
@@ -66,8 +66,8 @@ func synStateOf(flags muxEndpointFlag) SYNState {
 	}
 }
 
-// SetSYNState changes how the SYNs of an endpoint are treated that leaves it to the mux. It stays so until
-// it is changed again, or the endpoint goes. Without secrets no SYN is answered.
+// SetSYNState changes how the SYNs of an endpoint with automatic SYN cookies are treated, until it is changed
+// again or the endpoint goes. Without secrets no SYN is answered.
 func (d *Datapath) SetSYNState(key model.EndpointKey, state SYNState) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -91,7 +91,7 @@ func (d *Datapath) SetSYNState(key model.EndpointKey, state SYNState) error {
 	return nil
 }
 
-// SYNStates are those of all live endpoints that leave it to the mux.
+// SYNStates are the states of all live endpoints with automatic SYN cookies.
 func (d *Datapath) SYNStates() map[model.EndpointKey]SYNState {
 	d.mu.Lock()
 	defer d.mu.Unlock()

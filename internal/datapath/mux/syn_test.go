@@ -270,7 +270,8 @@ func drawSYNOptions(t *rapid.T) []layers.TCPOption {
 	return options
 }
 
-// What is answered, and with what, as the RFCs say and the twin in Go counts. Whatever is not well formed gets no answer.
+// What is answered, and with what, as the RFCs say and the twin in Go counts. Whatever is not well formed gets no
+// answer.
 func TestSYNsAreAnswered(t *testing.T) {
 	d := newFilled(t, world()...)
 	answering(t, d)

@@ -12,8 +12,8 @@ import (
 	"github.com/weirlb/weir/internal/pkt"
 )
 
-// Handshakes of a watched endpoint are looked at, whether its SYNs are answered, forwarded, or answered for a trial, and
-// of no other.
+// Handshakes of a watched endpoint are looked at, whether its SYNs are answered, forwarded, or answered for a trial,
+// and of no other.
 func TestHandshakesAreFollowed(t *testing.T) {
 	for name, state := range map[string]SYNState{
 		"answered": {Answers: true, Watches: true}, "tried": {Watches: true, Tries: true}, "forwarded": {Watches: true}, "not watched": {Answers: true},
@@ -155,7 +155,8 @@ func acknowledge(then *pkt.Packet, out []byte) {
 	}
 }
 
-// wantTried wants so many SYNs, and an eighth of the connections to have been tried, or none if the endpoint is not watched.
+// wantTried wants so many SYNs, and an eighth of the connections to have been tried, or none if the endpoint is not
+// watched.
 func wantTried(t *testing.T, d *Datapath, key model.EndpointKey, syns, connections uint64) SYNCounter {
 	t.Helper()
 	counters, err := d.SYNCounters()

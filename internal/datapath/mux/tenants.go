@@ -9,9 +9,9 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// What VIPs of a tenant have of the flow table is counted together, and bounded; parts.go tells what is their own. Packets
-// count by the index that the VIP's row of vip_usage has. Names are not in the tables: after a restart the indexes hold on, without a name until the
-// control plane has said whose a VIP is.
+// What VIPs of a tenant have of the flow table is counted together, and bounded; parts.go tells what is their own.
+// Packets count by the index that the VIP's row of vip_usage has. Names are not in the tables: after a restart the
+// indexes hold on, without a name until the control plane has said whose a VIP is.
 
 // flowOwner is whose a VIP is, as of its endpoints.
 type flowOwner struct {
@@ -84,7 +84,8 @@ func (d *Datapath) nameTenants(m *flowMemory, vips map[uint32]flowOwner) {
 	}
 }
 
-// recount makes tenants' cells those of their VIPs. What packets count meanwhile may be off by some until the next time.
+// recount makes tenants' cells those of their VIPs. What packets count meanwhile may be off by some until the next
+// time.
 func (m *flowMemory) recount() {
 	sums := make(map[uint32][2]uint64)
 	for i := range m.usage {

@@ -78,8 +78,8 @@ func tenantsHave(t *testing.T, d *Datapath) map[string]TenantUsage {
 	return all
 }
 
-// TestTenantsShareFlows has a tenant of four VIPs send far more flows than there is room for: it has no more of the table than
-// it would have with one VIP, seen once or trusted, and another tenant's flows are remembered.
+// TestTenantsShareFlows has a tenant of four VIPs send far more flows than there is room for: it has no more of the
+// table than it would have with one VIP, seen once or trusted, and another tenant's flows are remembered.
 func TestTenantsShareFlows(t *testing.T) {
 	for name, w := range tenantWorlds() {
 		t.Run(name, func(t *testing.T) {
@@ -107,8 +107,8 @@ func TestTenantsShareFlows(t *testing.T) {
 	}
 }
 
-// TestVIPsOfATenantMakeWay has one VIP of a tenant take all that its tenant may have of flows that are seen once: another VIP of
-// it gets some all the same.
+// TestVIPsOfATenantMakeWay has one VIP of a tenant take all that its tenant may have of flows that are seen once:
+// another VIP of it gets some all the same.
 func TestVIPsOfATenantMakeWay(t *testing.T) {
 	for name, w := range tenantWorlds() {
 		t.Run(name, func(t *testing.T) {
@@ -132,8 +132,9 @@ func TestVIPsOfATenantMakeWay(t *testing.T) {
 	}
 }
 
-// TestTenantsOutliveARestart has a process take over tables whose VIPs are nobody's for all it knows: limits hold, and go on
-// by the same index when the names are known again. A VIP may go from one tenant to another, and take its flows along.
+// TestTenantsOutliveARestart has a process take over tables whose VIPs are nobody's for all it knows: limits hold, and
+// go on by the same index when the names are known again. A VIP may go from one tenant to another, and take its flows
+// along.
 func TestTenantsOutliveARestart(t *testing.T) {
 	w := tenantWorlds()["v4"]
 	endpoints := w.endpoints()

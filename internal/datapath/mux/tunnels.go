@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// tunnels counts the backends of live endpoints, and workloads with source NAT, by their tunnels, so that a change of one endpoint
-// costs no look at all others.
+// tunnels counts the backends of live endpoints, and workloads with source NAT, by their tunnels, so that a change of
+// one endpoint costs no look at all others.
 type tunnels struct {
 	backends map[netip.Addr]int
 	sorted   []netip.Addr // nil: to be made again

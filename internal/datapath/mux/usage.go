@@ -10,9 +10,9 @@ type Usage struct {
 	Endpoints, Buckets, Backends Room
 	SNATRanges, SNATOwners       Room
 	SNAT                         map[netip.Addr]int // ranges that workloads have, by VIP
-	FlowCells                    uint64             // that the flow table has
+	FlowCells                    uint64             // size of the flow table
 	VIPs                         []VIPUsage
-	Tenants                      []TenantUsage // those of whose flows account is kept, by name
+	Tenants                      []TenantUsage // those whose flows are counted, by name
 }
 
 // Room is the rows of a table.
