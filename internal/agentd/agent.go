@@ -125,7 +125,7 @@ func New(config Config) (*Agent, error) {
 		t.listed = append(t.listed, s.Key.Address)
 	}
 	r := newReports(config, t, p)
-	c := newChecks(config.Log, t.within(config.Probe), rand.Float64, maxRunning, r.soon)
+	c := newChecks(config.Log, t.within(config.Probe), rand.Float64, maxRunning, r.trigger)
 	r.findings = c.findings
 	a := &Agent{config: config, tables: t, checks: c, reports: r, ports: p, stream: telemetry.NewStream("weir_agent")}
 	a.leaving = &departures{
@@ -177,7 +177,7 @@ func (a *Agent) apply(message *weirv1.SyncHostResponse) error {
 	update, err := rpc.HostUpdateFromProto(message)
 	if err != nil {
 		a.tables.reject(model.Generation(message.GetGeneration()), err)
-		a.reports.soon()
+		a.reports.trigger()
 		return fmt.Errorf("read generation %d: %w", message.GetGeneration(), err)
 	}
 	if update.Snapshot {
@@ -196,7 +196,7 @@ func (a *Agent) apply(message *weirv1.SyncHostResponse) error {
 	a.stream.Applied(time.Since(began), err)
 	a.checks.set(backends, time.Now())
 	a.reports.repeat(update.Backends)
-	a.reports.soon()
+	a.reports.trigger()
 	return nil
 }
 

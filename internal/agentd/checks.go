@@ -93,7 +93,7 @@ func (c *checks) set(backends []model.HostBackend, now time.Time) {
 			heap.Remove(&c.queue, entry.place)
 		}
 	}
-	c.signal()
+	c.wakeQueue()
 }
 
 // update gives entry new parameters. Its state and streak stay.
@@ -154,14 +154,14 @@ func (c *checks) run(ctx context.Context) error {
 			return nil
 		}
 		running.Go(func() {
-			c.finish(ctx, entry, job, c.ask(ctx, job.backend))
+			c.finish(ctx, entry, job, c.runProbe(ctx, job.backend))
 			<-places
 		})
 	}
 }
 
-// ask runs the probe and notes how long it took.
-func (c *checks) ask(ctx context.Context, backend model.HostBackend) error {
+// runProbe runs the probe and notes how long it took.
+func (c *checks) runProbe(ctx context.Context, backend model.HostBackend) error {
 	began := time.Now()
 	err := c.probe(ctx, backend)
 	result := "passed"
@@ -181,7 +181,7 @@ type job struct {
 // next waits until a check is due and takes it from the queue; nil when ctx ends.
 func (c *checks) next(ctx context.Context) (*check, job) {
 	for {
-		entry, job, wait := c.take(time.Now())
+		entry, job, wait := c.popDue(time.Now())
 		if entry != nil {
 			return entry, job
 		}
@@ -198,9 +198,9 @@ func (c *checks) next(ctx context.Context) (*check, job) {
 	}
 }
 
-// take removes the first check from the queue if it is due; else it says how long until then, or
+// popDue removes the first check from the queue if it is due; else it says how long until then, or
 // 0 when there is none.
-func (c *checks) take(now time.Time) (*check, job, time.Duration) {
+func (c *checks) popDue(now time.Time) (*check, job, time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.queue) == 0 {
@@ -244,12 +244,12 @@ func (c *checks) observe(entry *check, job job, err error) (state health.Tracker
 	}
 	entry.due = entry.started.Add(health.Next(check.Interval, c.jitter()))
 	heap.Push(&c.queue, entry)
-	c.signal()
+	c.wakeQueue()
 	return entry.tracker, changed
 }
 
-// signal tells run that the queue's head may have changed.
-func (c *checks) signal() {
+// wakeQueue tells run that the queue's head may have changed.
+func (c *checks) wakeQueue() {
 	select {
 	case c.wake <- struct{}{}:
 	default:

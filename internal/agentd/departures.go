@@ -15,23 +15,24 @@ import (
 )
 
 const (
-	// leaveTime is how long a workload may stay on the host that no backend names any more, and still be one that
-	// moves.
-	leaveTime = 10 * time.Minute
-	// leaveLook is how often such workloads are looked for.
-	leaveLook = time.Second / 2
+	// evacuateWithin bounds the time from the removal of a workload's last backend to its disappearance from the host, for
+	// its sessions to be evacuated. After that it counts as one that stays.
+	evacuateWithin = 10 * time.Minute
+	// evacuateInterval is the time between two checks for workloads that have disappeared.
+	evacuateInterval = time.Second / 2
 )
 
-// askTimes are when clients of a workload that has left are asked to speak: its new host may not know of it yet.
-var askTimes = []time.Duration{time.Second / 2, 3 * time.Second / 2, 7 * time.Second / 2, 15 * time.Second / 2}
+// probeTimes are when clients of a departed workload get a keepalive probe. There are several, as its new host may not
+// have the backend yet.
+var probeTimes = []time.Duration{time.Second / 2, 3 * time.Second / 2, 7 * time.Second / 2, 15 * time.Second / 2}
 
-// asking are the clients of workloads that have left.
-type asking struct {
+// clientProbes are keepalive probes that are due to clients of departed workloads.
+type clientProbes struct {
 	clients interface{ Ask() error }
 	due     []time.Time
 }
 
-// departures look after the connections of workloads that leave the host, and take them along.
+// departures evacuate the sessions of workloads that move to another host, so that the connections go on there.
 type departures struct {
 	log    *slog.Logger
 	locate func([]netip.Addr) (interfaces map[netip.Addr]int, missing map[netip.Addr]string, err error)
@@ -40,11 +41,11 @@ type departures struct {
 
 	mu      sync.Mutex
 	served  map[netip.Addr]bool      // workloads that are backends
-	leaving map[netip.Addr]time.Time // those that were, and are still here: until when
-	asked   []asking
+	leaving map[netip.Addr]time.Time // by when they must have disappeared to be evacuated
+	probes  []clientProbes
 }
 
-// set takes over the host's backends.
+// set replaces the host's backends.
 func (d *departures) set(backends []model.HostBackend) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -55,53 +56,53 @@ func (d *departures) set(backends []model.HostBackend) {
 	}
 	for workload := range d.served {
 		if !served[workload] {
-			d.leaving[workload] = d.now().Add(leaveTime)
+			d.leaving[workload] = d.now().Add(evacuateWithin)
 		}
 	}
 	d.served = served
 }
 
-// look ends the sessions of workloads that have left by now, and asks clients whose time has come.
-func (d *departures) look() error {
+// evacuate ends the sessions of workloads that have disappeared, and sends the client probes that are due.
+func (d *departures) evacuate() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.now()
-	gone, err := d.gone(now)
+	gone, err := d.departedWorkloads(now)
 	if err != nil {
 		return err
 	}
 	if len(gone) > 0 {
 		departed, err := d.depart(gone)
 		if err != nil {
-			return err // they are looked for again
+			return err // the next round finds them again
 		}
 		maps.DeleteFunc(d.leaving, func(workload netip.Addr, _ time.Time) bool { return gone[workload] })
 		d.log.Info("workloads have left", "backends", len(gone), "live", departed.Len())
 		if departed.Len() > 0 {
-			d.ask(departed, now)
+			d.scheduleProbes(departed, now)
 		}
 	}
-	for i, a := range d.asked {
+	for i, a := range d.probes {
 		if !now.Before(a.due[0]) {
-			d.asked[i].due = a.due[1:]
+			d.probes[i].due = a.due[1:]
 			err = errors.Join(err, a.clients.Ask())
 		}
 	}
-	d.asked = slices.DeleteFunc(d.asked, func(a asking) bool { return len(a.due) == 0 })
+	d.probes = slices.DeleteFunc(d.probes, func(a clientProbes) bool { return len(a.due) == 0 })
 	return err
 }
 
-// ask has clients asked from now on.
-func (d *departures) ask(clients interface{ Ask() error }, now time.Time) {
-	due := make([]time.Time, 0, len(askTimes))
-	for _, after := range askTimes {
+// scheduleProbes schedules the probes to the clients.
+func (d *departures) scheduleProbes(clients interface{ Ask() error }, now time.Time) {
+	due := make([]time.Time, 0, len(probeTimes))
+	for _, after := range probeTimes {
 		due = append(due, now.Add(after))
 	}
-	d.asked = append(d.asked, asking{clients: clients, due: due})
+	d.probes = append(d.probes, clientProbes{clients: clients, due: due})
 }
 
-// gone are the workloads that were to leave, and have.
-func (d *departures) gone(now time.Time) (map[netip.Addr]bool, error) {
+// departedWorkloads are the workloads without a backend that have disappeared from the host.
+func (d *departures) departedWorkloads(now time.Time) (map[netip.Addr]bool, error) {
 	all := make([]netip.Addr, 0, len(d.leaving))
 	for workload, until := range d.leaving {
 		if now.After(until) {
@@ -121,9 +122,9 @@ func (d *departures) gone(now time.Time) (map[netip.Addr]bool, error) {
 	return gone, err
 }
 
-// run looks until ctx ends.
+// run evacuates sessions until ctx ends.
 func (d *departures) run(ctx context.Context) error {
-	ticker := time.NewTicker(leaveLook)
+	ticker := time.NewTicker(evacuateInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -131,8 +132,8 @@ func (d *departures) run(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		if err := d.look(); err != nil {
-			d.log.Warn("can't look after connections of workloads that left", "err", err)
+		if err := d.evacuate(); err != nil {
+			d.log.Warn("can't evacuate sessions of departed workloads", "err", err)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func newSNATClients(t *testing.T, here ...netip.Addr) *snatClients {
 // expect looks, and holds which have departed until now.
 func (l *snatClients) expect(when string, want ...netip.Addr) {
 	l.t.Helper()
-	if err := l.look(); err != nil {
+	if err := l.evacuate(); err != nil {
 		l.t.Fatal(err)
 	}
 	if !slices.Equal(l.departed, want) {
@@ -86,7 +86,7 @@ func TestDepartures(t *testing.T) {
 	l.expect("a backend again, and down", moves)
 	l.set(nil)
 	l.here[stays] = true
-	l.time = l.time.Add(leaveTime + time.Second)
+	l.time = l.time.Add(evacuateWithin + time.Second)
 	l.expect("here for long", moves)
 	delete(l.here, stays)
 	l.expect("gone after long", moves)
@@ -101,7 +101,7 @@ func TestADepartureThatFailsIsTriedAgain(t *testing.T) {
 	l.set([]model.HostBackend{{Backend: netip.AddrPortFrom(moves, 80)}})
 	l.set(nil)
 	delete(l.here, moves)
-	if err := l.look(); !errors.Is(err, failure) {
+	if err := l.evacuate(); !errors.Is(err, failure) {
 		t.Fatalf("got %v, want %v", err, failure)
 	}
 	l.depart = depart
@@ -112,11 +112,11 @@ func TestADepartureThatFailsIsTriedAgain(t *testing.T) {
 func TestClientsAreAskedAgain(t *testing.T) {
 	now, c := time.Unix(1_700_000_000, 0), &clients{}
 	d := &departures{now: func() time.Time { return now }}
-	d.ask(c, now)
-	for i, after := range askTimes {
+	d.scheduleProbes(c, now)
+	for i, after := range probeTimes {
 		for _, at := range []time.Duration{after - time.Millisecond, after} {
 			now = time.Unix(1_700_000_000, 0).Add(at)
-			if err := d.look(); err != nil {
+			if err := d.evacuate(); err != nil {
 				t.Fatal(err)
 			}
 			want := i
@@ -128,7 +128,7 @@ func TestClientsAreAskedAgain(t *testing.T) {
 			}
 		}
 	}
-	if len(d.asked) != 0 {
-		t.Errorf("%d are asked for ever", len(d.asked))
+	if len(d.probes) != 0 {
+		t.Errorf("%d are asked for ever", len(d.probes))
 	}
 }

@@ -141,21 +141,21 @@ func (d *direct) mayLeave(w agent.Direct) bool {
 	return true
 }
 
-// take looks at what the programs handed over.
-func (d *direct) take(c agent.Control) {
+// handleControl handles a packet that the programs handed to user space.
+func (d *direct) handleControl(c agent.Control) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	result := ""
 	if c.Message == nil {
-		result = d.stray(c)
+		result = d.rejectStray(c)
 	} else {
-		result = d.message(c)
+		result = d.handleMessage(c)
 	}
 	d.counts[result]++
 }
 
-// message acts upon a sealed message, and says what became of it.
-func (d *direct) message(c agent.Control) string {
+// handleMessage acts on a sealed message and returns its result, for the metrics.
+func (d *direct) handleMessage(c agent.Control) string {
 	now := d.now()
 	m, err := d.guard.Open(c.Message, d.keys, now)
 	switch {
@@ -174,7 +174,7 @@ func (d *direct) message(c agent.Control) string {
 	}
 	w := agent.Direct{Connection: m.Connection, Client: m.ToClient, Own: m.Own(), Peer: m.Peer()}
 	if m.Kind == fastpath.Gone {
-		return d.gone(w)
+		return d.handleGone(w)
 	}
 	if now.Before(d.barred[w.Connection].until) {
 		return "barred"
@@ -191,7 +191,7 @@ func (d *direct) message(c agent.Control) string {
 		return d.refusal(err)
 	}
 	if m.Kind == fastpath.Redirect && state == agent.DirectAccept || m.Want {
-		return d.ready(w, state != agent.DirectSend, now)
+		return d.sendReady(w, state != agent.DirectSend, now)
 	}
 	return "accepted"
 }
@@ -214,18 +214,18 @@ func (d *direct) refusal(err error) string {
 	return "failed"
 }
 
-// ready tells the peer that its packets are taken; want, that it has not said so itself.
-func (d *direct) ready(w agent.Direct, want bool, now time.Time) string {
+// sendReady tells the peer that this end accepts its packets; want asks for the peer's own READY.
+func (d *direct) sendReady(w agent.Direct, want bool, now time.Time) string {
 	m := fastpath.Message{Kind: fastpath.Ready, Connection: w.Connection, Want: want, ToClient: !w.Client}
 	m.Client, m.Server = w.Peer, w.Own
 	if w.Client {
 		m.Client, m.Server = w.Own, w.Peer
 	}
-	return d.tell(m, now, "ready")
+	return d.sendMessage(m, now, "ready")
 }
 
-// tell seals a message and sends it between its tunnels. One that is lost is asked for again.
-func (d *direct) tell(m fastpath.Message, now time.Time, result string) string {
+// sendMessage seals a message and sends it from tunnel to tunnel. The peer asks again if it is lost.
+func (d *direct) sendMessage(m fastpath.Message, now time.Time, result string) string {
 	if len(d.keys) == 0 {
 		return "key"
 	}
@@ -237,10 +237,10 @@ func (d *direct) tell(m fastpath.Message, now time.Time, result string) string {
 	return result
 }
 
-// gone brings a connection back whose peer knows nothing of it. The message tells the packet that came
+// handleGone returns a connection to the muxes whose peer does not know it. The message tells the packet that came
 // there, so its client is this end, whoever opened the connection.
-func (d *direct) gone(w agent.Direct) string {
-	if err := d.list(); err != nil {
+func (d *direct) handleGone(w agent.Direct) string {
+	if err := d.listConnections(); err != nil {
 		return d.refusal(err)
 	}
 	found, there := d.listed[w.Connection]
@@ -248,11 +248,11 @@ func (d *direct) gone(w agent.Direct) string {
 		return "unknown"
 	}
 	delete(d.listed, w.Connection)
-	return d.end(found, "gone")
+	return d.endConnection(found, "gone")
 }
 
-// list reads the connections that have left, if that was not done just now: many may come back at once.
-func (d *direct) list() error {
+// listConnections reads the Fastpath connections, unless that was done just now: many may return at once.
+func (d *direct) listConnections() error {
 	now := d.now()
 	if d.listed != nil && now.Sub(d.listedAt) < listTime {
 		return nil
@@ -277,15 +277,14 @@ func sent(w agent.Direct) fastpath.Connection {
 	return c
 }
 
-// left tells the peer that the backend is not here any more, so that its next packet goes by the muxes: they know
-// where it is.
-func (d *direct) left(w agent.Direct, now time.Time) string {
+// sendGone tells the peer that the backend has left this host, so that its next packet goes by the muxes.
+func (d *direct) sendGone(w agent.Direct, now time.Time) string {
 	m := fastpath.Message{Kind: fastpath.Gone, Connection: w.Connection, ToClient: true, Client: w.Peer, Server: w.Own}
-	return d.tell(m, now, "left")
+	return d.sendMessage(m, now, "left")
 }
 
-// stray tells a host that a packet of its came past the muxes and may not.
-func (d *direct) stray(c agent.Control) string {
+// rejectStray tells a host that it must not send a connection past the muxes.
+func (d *direct) rejectStray(c agent.Control) string {
 	if now := d.now(); now.Sub(d.straysAt) >= time.Second {
 		d.strays, d.straysAt = 0, now
 	}
@@ -294,18 +293,18 @@ func (d *direct) stray(c agent.Control) string {
 	}
 	d.strays++
 	m := fastpath.Message{Kind: fastpath.Gone, Connection: c.Stray, ToClient: true, Client: c.Source, Server: c.Destination}
-	return d.tell(m, d.now(), "stray")
+	return d.sendMessage(m, d.now(), "stray")
 }
 
-// end brings a connection back to the muxes.
-func (d *direct) end(w agent.Direct, why string) string {
+// endConnection returns a connection to the muxes.
+func (d *direct) endConnection(w agent.Direct, why string) string {
 	if err := d.datapath.EndDirect(w); err != nil {
 		return d.refusal(err)
 	}
 	return why
 }
 
-// sweep brings back connections that have ended, and those whose peer is silent while packets go to it.
+// sweep returns connections to the muxes that have ended, or whose peer is silent while packets go to it.
 func (d *direct) sweep() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -319,16 +318,16 @@ func (d *direct) sweep() error {
 	d.quiet = make(map[fastpath.Connection]unanswered, len(quiet))
 	for _, w := range all {
 		if why := d.over(w, quiet[w.Connection], now); why != "" {
-			d.counts[d.end(w, why)]++
+			d.counts[d.endConnection(w, why)]++
 			if !w.Client && d.tunnels != nil && !d.serves(w) {
-				d.counts[d.left(w, now)]++
+				d.counts[d.sendGone(w, now)]++
 			}
 			continue
 		}
 		d.states[w.State]++
 		if w.State == agent.DirectAccept && w.Heard > w.Sent {
 			// The peer sends here already, so no mux sees what would make it tell again. Its word was lost.
-			d.counts[d.ready(w, true, now)]++
+			d.counts[d.sendReady(w, true, now)]++
 		}
 	}
 	maps.DeleteFunc(d.barred, func(_ fastpath.Connection, b bar) bool { return now.After(b.until.Add(barMost)) })
@@ -407,7 +406,7 @@ func (d *direct) serve(ctx context.Context, read func() (agent.Control, error)) 
 			case <-time.After(windowTime):
 			}
 		}
-		d.take(control)
+		d.handleControl(control)
 	}
 }
 

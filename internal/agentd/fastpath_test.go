@@ -114,7 +114,7 @@ func (n *network) settle() (all []agent.Control) {
 		if len(all) > 20 {
 			n.t.Fatal("messages go round")
 		}
-		n.at(c.Destination).take(c)
+		n.at(c.Destination).handleControl(c)
 	}
 	return all
 }
@@ -223,7 +223,7 @@ func TestRefusedMessagesChangeNothing(t *testing.T) {
 		{"wrong_source", sealed(func(m *fastpath.Message) { m.Kind = fastpath.Gone }), false},
 	} {
 		before, _ := n.b.told()
-		n.b.take(agent.Control{Source: netip.MustParseAddr(muxSource), Destination: to, FromMux: c.mux, Message: c.message})
+		n.b.handleControl(agent.Control{Source: netip.MustParseAddr(muxSource), Destination: to, FromMux: c.mux, Message: c.message})
 		after, _ := n.b.told()
 		for result, count := range after {
 			if want := before[result] + map[bool]uint64{true: 1}[result == c.result]; count != want {
@@ -244,7 +244,7 @@ func TestReplaysChangeNothing(t *testing.T) {
 	all := n.settle()
 	n.atA.row, n.atB.row = nil, nil
 	for _, c := range all {
-		n.at(c.Destination).take(c)
+		n.at(c.Destination).handleControl(c)
 	}
 	n.settle()
 	n.check(agent.DirectNone, agent.DirectNone)
@@ -273,7 +273,7 @@ func TestListsBringBack(t *testing.T) {
 	n.b.setServed(served(netip.PrefixFrom(client, 32)))
 	n.sweep(n.a, n.b)
 	n.check(agent.DirectSend, agent.DirectNone)
-	n.b.take(agent.Control{Source: netip.MustParseAddr(tunnelA), Destination: netip.MustParseAddr(tunnelB), Stray: directConnection})
+	n.b.handleControl(agent.Control{Source: netip.MustParseAddr(tunnelA), Destination: netip.MustParseAddr(tunnelB), Stray: directConnection})
 	n.settle()
 	n.check(agent.DirectNone, agent.DirectNone)
 	n.redirect(true, true) // by a mux that has not heard of it
@@ -346,7 +346,7 @@ func TestAStrayPacketBringsItsConnectionBack(t *testing.T) {
 	n.redirect(true, true)
 	n.settle()
 	n.atB.row = nil // the server's host has forgotten
-	n.b.take(agent.Control{
+	n.b.handleControl(agent.Control{
 		Source: netip.MustParseAddr(tunnelA), Destination: netip.MustParseAddr(tunnelB), Stray: directConnection,
 	})
 	n.settle()
@@ -359,7 +359,7 @@ func TestAStrayPacketBringsItsConnectionBack(t *testing.T) {
 	n.atA.row = nil
 	back := directConnection
 	back.Client, back.Server = back.Server, back.Client
-	n.a.take(agent.Control{Source: netip.MustParseAddr(tunnelB), Destination: netip.MustParseAddr(tunnelA), Stray: back})
+	n.a.handleControl(agent.Control{Source: netip.MustParseAddr(tunnelB), Destination: netip.MustParseAddr(tunnelA), Stray: back})
 	n.settle()
 	n.check(agent.DirectNone, agent.DirectNone)
 }
@@ -371,13 +371,13 @@ func TestStraysAreAnsweredInMeasure(t *testing.T) {
 	n.settle()
 	stray := agent.Control{Source: netip.MustParseAddr(tunnelA), Destination: netip.MustParseAddr(tunnelB), Stray: directConnection}
 	for range straysPerSecond + 100 {
-		n.b.take(stray)
+		n.b.handleControl(stray)
 	}
 	if b, _ := n.b.told(); b["stray"] != straysPerSecond || b["stray_unanswered"] != 100 {
 		t.Errorf("counted are %v", b)
 	}
 	n.now = n.now.Add(time.Second)
-	n.b.take(stray)
+	n.b.handleControl(stray)
 	if b, _ := n.b.told(); b["stray"] != straysPerSecond+1 {
 		t.Errorf("a second later counted are %v", b)
 	}

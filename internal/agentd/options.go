@@ -31,7 +31,7 @@ type Options struct {
 	MaxVIP      int // sessions; 0: what others leave
 	Timeouts    agent.Timeouts
 	SNATFlows   int
-	Hold        HoldBounds
+	Queue       QueueBounds
 	Sources     bool     // are checked
 	Native      []string // prefixes
 	Telemetry   telemetry.Options
@@ -55,10 +55,10 @@ func (o *Options) Flags(cmd *cobra.Command) {
 	flags.DurationVar(&o.Timeouts.SNATUDP, "snat-udp-timeout", o.Timeouts.SNATUDP, "idle time that ends a workload's own UDP flow")
 	flags.DurationVar(&o.Timeouts.ICMP, "snat-icmp-timeout", o.Timeouts.ICMP, "idle time that ends a workload's own pings")
 	flags.IntVar(&o.SNATFlows, "max-snat-flows", agent.DefaultMaxSNATFlows, "room for workloads' own connections, half of it for those of one workload")
-	o.Hold = DefaultHoldBounds()
-	flags.IntVar(&o.Hold.Packets, "snat-queue-packets", o.Hold.Packets, "most packets of a workload that wait for a port")
-	flags.IntVar(&o.Hold.Bytes, "snat-queue-bytes", o.Hold.Bytes, "most bytes of a workload's packets that wait for a port")
-	flags.DurationVar(&o.Hold.Time, "snat-queue-timeout", o.Hold.Time, "how long a packet waits for a port at most")
+	o.Queue = DefaultQueueBounds()
+	flags.IntVar(&o.Queue.Packets, "snat-queue-packets", o.Queue.Packets, "most packets of a workload that wait for a port")
+	flags.IntVar(&o.Queue.Bytes, "snat-queue-bytes", o.Queue.Bytes, "most bytes of a workload's packets that wait for a port")
+	flags.DurationVar(&o.Queue.Time, "snat-queue-timeout", o.Queue.Time, "how long a packet waits for a port at most")
 	flags.BoolVar(&o.Sources, "anti-spoofing", true, "drop what a workload sends from an address that is not behind its interface")
 	flags.StringSliceVar(&o.Native, "native-prefixes", nil, "prefixes, separated by commas: addresses of the host itself that may be backends, beside the uplink's")
 	o.Telemetry.Flags(flags, telemetry.AgentListen)
@@ -73,7 +73,7 @@ func (o *Options) check() error {
 	if o.Uplink == "" {
 		return errors.New("read --uplink: is missing: name the interface that the muxes' packets arrive on")
 	}
-	if o.SNATFlows < 2 || min(o.Hold.Packets, o.Hold.Bytes) <= 0 || o.Hold.Time <= 0 {
+	if o.SNATFlows < 2 || min(o.Queue.Packets, o.Queue.Bytes) <= 0 || o.Queue.Time <= 0 {
 		return errors.New("read --max-snat-flows and the --snat-queue flags: must be positive")
 	}
 	if o.MaxSessions <= 0 || o.MaxRules <= 0 {
@@ -171,7 +171,7 @@ func Serve(ctx context.Context, o Options, log *slog.Logger) error {
 func (o *Options) open(log *slog.Logger) (*agent.Datapath, error) {
 	datapath, err := agent.Open(agent.Config{
 		Uplink: o.Uplink, PinPath: o.PinPath, MaxSessions: o.MaxSessions, MaxVIPSessions: o.MaxVIP, MaxRules: o.MaxRules,
-		MaxSNATFlows: o.SNATFlows, MaxHeld: o.Hold.Packets, AnySource: !o.Sources, Log: log,
+		MaxSNATFlows: o.SNATFlows, MaxHeld: o.Queue.Packets, AnySource: !o.Sources, Log: log,
 	})
 	if errors.Is(err, pin.ErrLocked) {
 		return nil, fmt.Errorf("%w: stop the other weir-agent, or give this one another --pin-path", err)

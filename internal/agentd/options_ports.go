@@ -25,7 +25,7 @@ func (o *Options) ports(datapath *agent.Datapath, manager PortManager) (PortsCon
 	}
 	config := PortsConfig{
 		Datapath: datapath, Sender: sender, Manager: manager, Read: notices.Read, Live: datapath.LiveSNAT(),
-		Excepted: managerPrefixes(o.Manager), MTU: datapath.MTU, Bounds: o.Hold,
+		Excepted: managerPrefixes(o.Manager), MTU: datapath.MTU, Bounds: o.Queue,
 	}
 	return config, func() {
 		_ = notices.Close()

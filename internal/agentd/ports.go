@@ -19,118 +19,119 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 )
 
-// Translation is what the daemon asks of the data plane's source NAT.
+// Translation is the source NAT of the data plane.
 type Translation interface {
 	SetSNAT(wanted []model.HostSNAT, excepted []netip.Prefix) error
 	AssignPort(flow agent.Flow) (external netip.AddrPort, found bool, err error)
 	OpenFlow(flow agent.Flow, sent uint32) (opened bool, err error)
 	EndHeldFlow(flow agent.Flow) (ended bool, err error)
-	Unhold(workload uint32, packets int) error
+	ReleaseQueued(workload uint32, packets int) error
 	RefusePorts(dip netip.Addr, until time.Duration) error
 	SNATUse(whole bool) ([]agent.SNATUse, error)
 }
 
-// Sender puts packets on the wire, and on the way to workloads.
+// Sender sends packets from user space.
 type Sender interface {
-	Leave(to netip.Addr, packet []byte) error
-	Tell(to netip.Addr, packet []byte) error
+	// Transmit sends a packet to the network, Reject one to a workload.
+	Transmit(to netip.Addr, packet []byte) error
+	Reject(to netip.Addr, packet []byte) error
 }
 
-// PortManager is where ports come from.
+// PortManager allocates ports and takes them back.
 type PortManager interface {
 	AllocatePorts(ctx context.Context, request *weirv1.AllocatePortsRequest) (*weirv1.AllocatePortsResponse, error)
 	ReleasePorts(ctx context.Context, request *weirv1.ReleasePortsRequest) (*weirv1.ReleasePortsResponse, error)
 }
 
-// PortsConfig is what Ports work with. Without a Datapath there is no source NAT.
+// PortsConfig configures source NAT. Without a Datapath there is none.
 type PortsConfig struct {
 	Datapath Translation
 	Sender   Sender
 	Manager  PortManager
 	// Read waits for the next notice of the data plane, until the deadline.
 	Read     func(deadline time.Time) (agent.Notice, error)
-	Live     []model.HostSNAT // that the data plane holds from before a restart
-	Excepted []netip.Prefix   // the managers' addresses: nobody's connections to them are translated
+	Live     []model.HostSNAT // of the data plane at the start
+	Excepted []netip.Prefix   // the managers' addresses: connections to them are not translated
 	MTU      func() int       // of the uplink
-	Bounds   HoldBounds
+	Bounds   QueueBounds
 }
 
-// HoldBounds bound what waits for a port: bytes and packets of one workload, and the time of each flow.
-type HoldBounds struct {
+// QueueBounds bounds the packets that are queued for a port: packets and bytes of one workload, and the time of each flow.
+type QueueBounds struct {
 	Packets, Bytes int
 	Time           time.Duration
 }
 
-// DefaultHoldBounds suit a burst of new connections while the manager changes its leader.
-func DefaultHoldBounds() HoldBounds {
-	return HoldBounds{Packets: agent.DefaultMaxHeld, Bytes: 256 << 10, Time: 5 * time.Second}
+// DefaultQueueBounds suits a burst of new connections during a change of the leader.
+func DefaultQueueBounds() QueueBounds {
+	return QueueBounds{Packets: agent.DefaultMaxHeld, Bytes: 256 << 10, Time: 5 * time.Second}
 }
 
-// Intervals of what ports do.
+// Intervals and bounds of ports.
 const (
 	portsTick       = 50 * time.Millisecond
 	releaseInterval = time.Second
 	requestTimeout  = 4 * time.Second
-	// refusedFor is how long nobody waits after the manager has said that there are no more ports.
+	// refusedFor is how long new flows are rejected at once after the manager refused ports.
 	refusedFor = time.Second
-	// retryAfter is when a manager that could not be reached is asked again.
+	// retryAfter is the time between two requests while the manager can't be reached.
 	retryAfter = 200 * time.Millisecond
-	// refusalsATick bounds the resets and ICMP errors that one workload is sent in a portsTick.
-	refusalsATick = 16
+	// maxRefusalsPerTick bounds the resets and ICMP errors to one workload in a portsTick.
+	maxRefusalsPerTick = 16
 )
 
-// ports gives workloads' own connections their ports: it holds what waits, asks the manager, and gives
-// back what nobody uses.
+// ports assigns source NAT ports to workloads' flows: it queues packets without a port, requests ports from the manager,
+// and releases unused ranges.
 type ports struct {
 	config PortsConfig
 	name   string // of the node
 	log    *slog.Logger
-	listed func(addresses []netip.Addr) // told of the workloads that there are
+	listed func(addresses []netip.Addr) // called with the workloads that have source NAT
 
 	asking sync.WaitGroup
 
-	mu        sync.Mutex
-	workloads map[netip.Addr]*portUser
-	failure   string // of SetSNAT
-	tells     bool   // the manager asks for the ranges of all workloads
+	mu            sync.Mutex
+	workloads     map[netip.Addr]*portUser
+	failure       string // of SetSNAT
+	reportsRanges bool   // the manager wants the ranges of all workloads in reports
 }
 
 // portUser is a workload with source NAT.
 type portUser struct {
 	config    model.HostSNAT
 	releasing map[model.Range]closedRange
-	queue     []*heldFlow // in the order in which they came
-	packets   int         // in queue
+	queue     []*queuedFlow // in order of arrival
+	packets   int           // in queue
 	bytes     int
 
-	asking    bool
-	wants     bool // more ports, ahead of need
-	askAfter  time.Time
-	refusals  int // in this tick
-	requests  uint64
-	waited    uint64 // flows
-	exhausted uint64 // packets
-	refused   bool   // the last word of the manager was that there are none
+	requesting bool
+	wantsPorts bool // more ports, ahead of need
+	retryAt    time.Time
+	refusals   int // in this tick
+	requests   uint64
+	queued     uint64 // flows
+	exhausted  uint64 // packets
+	refused    bool   // the manager refused the last request
 }
 
-// closedRange is a range that takes no new flow, for nobody uses it.
+// closedRange is a range that is closed to new flows, before it is released.
 type closedRange struct {
 	since   time.Time
-	offered bool // to the manager, which may have taken it back: it opens no more
+	offered bool // to the manager, which may have released it: it is not opened again
 }
 
-// heldFlow is a flow that waits for a port.
-type heldFlow struct {
-	flow  agent.Flow
-	since time.Time // it waits for a port, or has one and waits to be opened
-	taken uint32    // packets that came here
-	held  []agent.Notice
-	port  netip.AddrPort // not set: none yet
+// queuedFlow is a flow that waits for a port.
+type queuedFlow struct {
+	flow     agent.Flow
+	since    time.Time // when it was queued, or got its port
+	received uint32    // packets that reached user space
+	notices  []agent.Notice
+	port     netip.AddrPort // invalid: none yet
 }
 
 func newPorts(config PortsConfig, name string, log *slog.Logger, listed func([]netip.Addr)) *ports {
-	if config.Bounds == (HoldBounds{}) {
-		config.Bounds = DefaultHoldBounds()
+	if config.Bounds == (QueueBounds{}) {
+		config.Bounds = DefaultQueueBounds()
 	}
 	p := &ports{config: config, name: name, log: log, listed: listed, workloads: make(map[netip.Addr]*portUser)}
 	for _, s := range config.Live {
@@ -139,14 +140,14 @@ func newPorts(config PortsConfig, name string, log *slog.Logger, listed func([]n
 	return p
 }
 
-// apply takes what a message of the manager says of source NAT.
+// apply applies the source NAT part of a message of the manager.
 func (p *ports) apply(update rpc.HostUpdate) error {
 	if p.config.Datapath == nil {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.tells = update.TellRanges
+	p.reportsRanges = update.TellRanges
 	if len(update.SNAT)+len(update.SNATRemoved) == 0 && !update.SNATSnapshot {
 		return nil
 	}
@@ -157,46 +158,46 @@ func (p *ports) apply(update rpc.HostUpdate) error {
 		}
 		for dip, user := range p.workloads {
 			if wanted[dip] != user.config.Key {
-				p.forget(dip)
+				p.removeWorkload(dip)
 			}
 		}
 	}
 	for _, key := range update.SNATRemoved {
 		if user := p.workloads[key.Address]; user != nil && user.config.Key == key {
-			p.forget(key.Address)
+			p.removeWorkload(key.Address)
 		}
 	}
 	for _, s := range update.SNAT {
 		user := p.workloads[s.Key.Address]
 		if user != nil && user.config.Key != s.Key {
-			p.forget(s.Key.Address)
+			p.removeWorkload(s.Key.Address)
 			user = nil
 		}
 		if user == nil {
 			user = &portUser{releasing: make(map[model.Range]closedRange)}
 			p.workloads[s.Key.Address] = user
 		}
-		// A manager that is behind, or an answer that was faster: what was given meanwhile is in use.
+		// The update is older than the last answer to a request: ranges allocated since are in use.
 		if has := user.config; s.Cluster == has.Cluster && s.Written < has.Written {
 			s.Ranges, s.Reclaim, s.Written = has.Ranges, has.Reclaim, has.Written
 		}
 		user.config, user.refused = s, false
 		maps.DeleteFunc(user.releasing, func(r model.Range, _ closedRange) bool { return !slices.Contains(s.Ranges, r) })
 	}
-	return p.set()
+	return p.applyPorts()
 }
 
-// forget lets go of a workload that is not listed any more, and of what waits.
-func (p *ports) forget(dip netip.Addr) {
+// removeWorkload removes a workload and its queued packets.
+func (p *ports) removeWorkload(dip netip.Addr) {
 	user := p.workloads[dip]
 	for _, held := range user.queue {
-		p.unhold(held, len(held.held))
+		p.releaseQueued(held, len(held.notices))
 	}
 	delete(p.workloads, dip)
 }
 
-// set brings what is wanted to the data plane.
-func (p *ports) set() error {
+// applyPorts writes the workloads and their ranges to the data plane.
+func (p *ports) applyPorts() error {
 	wanted := make([]model.HostSNAT, 0, len(p.workloads))
 	addresses := make([]netip.Addr, 0, len(p.workloads))
 	for dip, user := range p.workloads {
@@ -221,7 +222,7 @@ func (p *ports) set() error {
 	return err
 }
 
-// run follows what the data plane tells until ctx ends.
+// run handles notices of the data plane until ctx ends.
 func (p *ports) run(ctx context.Context) error {
 	if p.config.Datapath == nil {
 		<-ctx.Done()
@@ -235,7 +236,7 @@ func (p *ports) run(ctx context.Context) error {
 		case errors.Is(err, ringbuf.ErrClosed):
 			return nil
 		case err == nil:
-			p.take(ctx, notice, time.Now())
+			p.handleNotice(ctx, notice, time.Now())
 		}
 		if now := time.Now(); now.Sub(tick) >= portsTick {
 			p.tick(ctx, now)
@@ -249,34 +250,34 @@ func (p *ports) run(ctx context.Context) error {
 	return nil
 }
 
-// take handles a notice.
-func (p *ports) take(ctx context.Context, n agent.Notice, now time.Time) {
+// handleNotice handles a notice.
+func (p *ports) handleNotice(ctx context.Context, n agent.Notice, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	user := p.workloads[n.Workload]
 	if user == nil {
-		if n.Kind == agent.NoticeHold { // it waits for nothing
+		if n.Kind == agent.NoticeHold { // no port will come for it
 			_, err := p.config.Datapath.EndHeldFlow(n.Flow)
-			p.warn("end the wait of a packet", errors.Join(p.config.Datapath.Unhold(n.Number, 1), err))
+			p.warn("release a queued packet", errors.Join(p.config.Datapath.ReleaseQueued(n.Number, 1), err))
 		}
 		return
 	}
 	switch n.Kind {
 	case agent.NoticeLow:
-		user.wants = true
-		p.ask(ctx, user, now)
+		user.wantsPorts = true
+		p.requestPorts(ctx, user, now)
 	case agent.NoticeRefused:
 		user.exhausted++
-		p.refuse(user, n)
+		p.rejectPacket(user, n)
 	case agent.NoticeFull:
-		p.refuse(user, n)
+		p.rejectPacket(user, n)
 	case agent.NoticeHold:
-		p.hold(user, n, now)
-		p.serve(ctx, user, now)
+		p.enqueue(user, n, now)
+		p.assignPorts(ctx, user, now)
 	}
 }
 
-// tick ends waits that have been too long, and asks where that failed before.
+// tick rejects flows that were queued for too long, and repeats requests that failed.
 func (p *ports) tick(ctx context.Context, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -284,13 +285,13 @@ func (p *ports) tick(ctx context.Context, now time.Time) {
 		user.refusals = 0
 		for _, held := range slices.Clone(user.queue) {
 			if now.Sub(held.since) > p.config.Bounds.Time {
-				p.giveUp(user, held)
+				p.rejectFlow(user, held)
 			}
 		}
 		if len(user.queue) > 0 {
-			p.serve(ctx, user, now)
-		} else if user.wants {
-			p.ask(ctx, user, now)
+			p.assignPorts(ctx, user, now)
+		} else if user.wantsPorts {
+			p.requestPorts(ctx, user, now)
 		}
 	}
 }
@@ -301,8 +302,7 @@ func (p *ports) warn(what string, err error) {
 	}
 }
 
-// isRefusal says whether the manager has answered that there are no ports, other than that it could not
-// be asked.
+// isRefusal says whether err is the manager's refusal, and not a failure to reach it.
 func isRefusal(err error) bool {
 	code := connect.CodeOf(err)
 	var refusal *rpc.Error

@@ -77,13 +77,13 @@ func TestRestartedAgentTakesNoOlderList(t *testing.T) {
 func TestPortsOfALateAnswer(t *testing.T) {
 	w, p := newPortWorld(t, 300, 301)
 	mustApply(t, p, listOf(0, model.HostSNAT{Key: portKey, Ranges: []model.Range{300, 301}, Written: 9}))
-	p.answered(t.Context(), portKey, &weirv1.AllocatePortsResponse{Ranges: []uint32{302}, Generation: 8}, nil)
+	p.handleAllocated(t.Context(), portKey, &weirv1.AllocatePortsResponse{Ranges: []uint32{302}, Generation: 8}, nil)
 	w.holds(t, "given before the list", 300, 301)
-	p.answered(t.Context(), portKey, &weirv1.AllocatePortsResponse{Ranges: []uint32{302}, Generation: 10}, nil)
+	p.handleAllocated(t.Context(), portKey, &weirv1.AllocatePortsResponse{Ranges: []uint32{302}, Generation: 10}, nil)
 	w.holds(t, "given after the list", 300, 301, 302)
-	p.given(p.workloads[portKey.Address], []model.Range{301}, &weirv1.ReleasePortsResponse{Generation: 8}, nil)
+	p.handleReleased(p.workloads[portKey.Address], []model.Range{301}, &weirv1.ReleasePortsResponse{Generation: 8}, nil)
 	w.holds(t, "released before the list", 300, 301, 302)
-	p.given(p.workloads[portKey.Address], []model.Range{301}, &weirv1.ReleasePortsResponse{Generation: 11}, nil)
+	p.handleReleased(p.workloads[portKey.Address], []model.Range{301}, &weirv1.ReleasePortsResponse{Generation: 11}, nil)
 	w.holds(t, "released after the list", 300, 302)
 }
 
@@ -107,7 +107,7 @@ func TestPortsAreNotGivenBackForWhatWaits(t *testing.T) {
 				p.asking.Wait()
 			}
 			user := p.workloads[portKey.Address]
-			user.queue = []*heldFlow{{flow: waits(1, "one").Flow}}
+			user.queue = []*queuedFlow{{flow: waits(1, "one").Flow}}
 			p.release(t.Context(), now.Add(4*releaseInterval))
 			p.asking.Wait()
 			w.want(t, c.want...)

@@ -14,8 +14,8 @@ import (
 	"github.com/weirlb/weir/internal/telemetry"
 )
 
-// release gives back ranges that nobody has used for long, and those that the manager wants back. It
-// takes two rounds: in the first a range is closed to new flows, in the second it is still unused.
+// release releases idle ranges, and those that the manager reclaims, in two rounds: the first closes a range to new flows,
+// the second releases it if it is still unused.
 func (p *ports) release(ctx context.Context, now time.Time) {
 	uses, err := p.config.Datapath.SNATUse(false)
 	if err != nil {
@@ -34,18 +34,18 @@ func (p *ports) release(ctx context.Context, now time.Time) {
 		for _, r := range use.Idle {
 			idle[r.Range] = r.Since
 		}
-		if p.close(user, idle, now) {
+		if p.closeRanges(user, idle, now) {
 			changed = true
 		}
-		p.giveBack(ctx, user, p.due(user, idle, now)) // not what has just been opened again
+		p.releaseRanges(ctx, user, p.releasableRanges(user, idle, now)) // after ranges in use were opened again
 	}
 	if changed {
-		p.warn("close ranges", p.set())
+		p.warn("close ranges", p.applyPorts())
 	}
 }
 
-// due are the ranges that were closed a round ago or more, and that no flow uses.
-func (p *ports) due(user *portUser, idle map[model.Range]time.Duration, now time.Time) []model.Range {
+// releasableRanges are the ranges without flows that were closed at least one round ago.
+func (p *ports) releasableRanges(user *portUser, idle map[model.Range]time.Duration, now time.Time) []model.Range {
 	var due []model.Range
 	for r, closed := range user.releasing {
 		if _, unused := idle[r]; unused && now.Sub(closed.since) >= releaseInterval {
@@ -56,8 +56,8 @@ func (p *ports) due(user *portUser, idle map[model.Range]time.Duration, now time
 	return due
 }
 
-// close takes ranges from new flows, and gives them back to those if a flow has come in between.
-func (p *ports) close(user *portUser, idle map[model.Range]time.Duration, now time.Time) (changed bool) {
+// closeRanges closes reclaimed and idle ranges to new flows, and opens idle ones again that are needed after all.
+func (p *ports) closeRanges(user *portUser, idle map[model.Range]time.Duration, now time.Time) (changed bool) {
 	for _, r := range user.config.Reclaim {
 		if _, closed := user.releasing[r]; !closed && slices.Contains(user.config.Ranges, r) {
 			user.releasing[r] = closedRange{since: now}
@@ -83,13 +83,13 @@ func (p *ports) close(user *portUser, idle map[model.Range]time.Duration, now ti
 	return changed
 }
 
-// giveBack tells the manager, beside all else. Until it has answered the ranges are ours, but closed: also if nobody
-// knows whether it took them, as the leader that was asked died. Then it is asked again.
-func (p *ports) giveBack(ctx context.Context, user *portUser, due []model.Range) {
-	if len(due) == 0 || user.asking {
+// releaseRanges releases ranges in a call of its own. Until the manager has answered they stay allocated, but closed. If
+// the call fails, the manager may have released them or not: the next round asks again.
+func (p *ports) releaseRanges(ctx context.Context, user *portUser, due []model.Range) {
+	if len(due) == 0 || user.requesting {
 		return
 	}
-	user.asking = true
+	user.requesting = true
 	key := user.config.Key
 	request := &weirv1.ReleasePortsRequest{Name: p.name, Vip: key.VIP.String(), Address: key.Address.String()}
 	for _, r := range due {
@@ -103,32 +103,32 @@ func (p *ports) giveBack(ctx context.Context, user *portUser, due []model.Range)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if user := p.workloads[key.Address]; user != nil && user.config.Key == key {
-			p.given(user, due, answer, err)
+			p.handleReleased(user, due, answer, err)
 		}
 	})
 }
 
-func (p *ports) given(user *portUser, due []model.Range, answer *weirv1.ReleasePortsResponse, err error) {
-	user.asking = false
+func (p *ports) handleReleased(user *portUser, due []model.Range, answer *weirv1.ReleasePortsResponse, err error) {
+	user.requesting = false
 	if err != nil {
-		p.log.Debug("ports can't be given back", "vip", user.config.Key.VIP, "err", err)
+		p.log.Debug("can't release ports, trying again", "vip", user.config.Key.VIP, "err", err)
 		return
 	}
 	for _, r := range due {
 		delete(user.releasing, r)
 	}
-	// If older, a list has said since what it has.
+	// Else a later update of the stream has replaced the ranges.
 	if written := model.Generation(answer.GetGeneration()); written >= user.config.Written {
 		gone := func(r model.Range) bool { return slices.Contains(due, r) }
 		user.config.Ranges = slices.DeleteFunc(slices.Clone(user.config.Ranges), gone)
 		user.config.Reclaim = slices.DeleteFunc(slices.Clone(user.config.Reclaim), gone)
 		user.config.Written = written
 	}
-	p.warn("close ranges", p.set())
+	p.warn("close ranges", p.applyPorts())
 }
 
-// uses is what the manager is told of the workloads' ports, with their ranges if it asks for these.
-func (p *ports) uses() (all []*weirv1.SNATUse, tellsRanges bool) {
+// portUsage is the use of ports of each workload for reports, with their ranges if the manager wants them.
+func (p *ports) portUsage() (all []*weirv1.SNATUse, tellsRanges bool) {
 	if p.config.Datapath == nil {
 		return nil, true
 	}
@@ -148,15 +148,15 @@ func (p *ports) uses() (all []*weirv1.SNATUse, tellsRanges bool) {
 			})
 		}
 		if user := p.workloads[use.Key.Address]; user != nil {
-			u.Requests, u.FlowsWaited, u.Exhausted = user.requests, user.waited, user.exhausted
+			u.Requests, u.FlowsWaited, u.Exhausted = user.requests, user.queued, user.exhausted
 			u.FlowsLocal, u.Written = use.Begun, uint64(user.config.Written)
 		}
-		if p.tells {
+		if p.reportsRanges {
 			u.RangeNumbers = rpc.RangesToProto(use.Ranges)
 		}
 		all = append(all, u)
 	}
-	return all, p.tells && err == nil
+	return all, p.reportsRanges && err == nil
 }
 
 func protocolName(p model.Protocol) string {
@@ -166,9 +166,9 @@ func protocolName(p model.Protocol) string {
 	return "ICMP"
 }
 
-// sample tells of the ports.
+// sample puts the metrics of source NAT.
 func (p *ports) sample(to *telemetry.Sample) {
-	uses, _ := p.uses()
+	uses, _ := p.portUsage()
 	for _, use := range uses {
 		vip, workload := use.GetVip(), use.GetAddress()
 		telemetry.Put(to, "weir_agent_snat_ports", use.GetRanges()*model.RangePorts, vip, workload)
@@ -182,7 +182,7 @@ func (p *ports) sample(to *telemetry.Sample) {
 	}
 }
 
-// warnings are lines of trouble for people.
+// warnings are those of source NAT for operators.
 func (p *ports) warnings() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -69,14 +69,14 @@ func (w *portWorld) OpenFlow(_ agent.Flow, sent uint32) (bool, error) {
 }
 
 func (w *portWorld) EndHeldFlow(agent.Flow) (bool, error)        { w.note("end"); return !w.open, nil }
-func (w *portWorld) Unhold(uint32, int) error                    { return nil }
+func (w *portWorld) ReleaseQueued(uint32, int) error             { return nil }
 func (w *portWorld) RefusePorts(netip.Addr, time.Duration) error { w.note("refuse"); return nil }
-func (w *portWorld) Leave(to netip.Addr, packet []byte) error {
+func (w *portWorld) Transmit(to netip.Addr, packet []byte) error {
 	w.note("leave %s", packet[28:])
 	return nil
 }
 
-func (w *portWorld) Tell(to netip.Addr, packet []byte) error {
+func (w *portWorld) Reject(to netip.Addr, packet []byte) error {
 	w.note("tell %d", packet[20])
 	return nil
 }
@@ -138,14 +138,14 @@ func TestPortsServeWhatWaits(t *testing.T) {
 	w.waiting = true
 	now := time.Now()
 	p.mu.Lock() // the answer comes after both
-	p.hold(p.workloads[portKey.Address], waits(1, "one"), now)
-	p.serve(t.Context(), p.workloads[portKey.Address], now)
-	p.hold(p.workloads[portKey.Address], waits(2, "two"), now)
-	p.serve(t.Context(), p.workloads[portKey.Address], now)
+	p.enqueue(p.workloads[portKey.Address], waits(1, "one"), now)
+	p.assignPorts(t.Context(), p.workloads[portKey.Address], now)
+	p.enqueue(p.workloads[portKey.Address], waits(2, "two"), now)
+	p.assignPorts(t.Context(), p.workloads[portKey.Address], now)
 	p.mu.Unlock()
 	p.asking.Wait()
 	w.want(t, "ask 1", "leave one", "leave two", "open after 2")
-	p.take(t.Context(), waits(3, "three"), now)
+	p.handleNotice(t.Context(), waits(3, "three"), now)
 	w.want(t, "leave three", "open after 3")
 	if !slices.Equal(w.ranges, []model.Range{300}) || len(p.workloads[portKey.Address].queue) != 0 {
 		t.Errorf("ranges are %v, %d flows wait", w.ranges, len(p.workloads[portKey.Address].queue))
@@ -162,7 +162,7 @@ func TestPortsComeLate(t *testing.T) {
 	w, p := newPortWorld(t)
 	w.refuse = connect.NewError(connect.CodeUnavailable, errors.New("away"))
 	now := time.Now()
-	p.take(t.Context(), waits(1, "one"), now)
+	p.handleNotice(t.Context(), waits(1, "one"), now)
 	p.asking.Wait()
 	w.want(t, "ask 1")
 	w.ranges, w.waiting = []model.Range{300}, true
@@ -179,7 +179,7 @@ func TestPortsComeLate(t *testing.T) {
 func TestPortsRefused(t *testing.T) {
 	w, p := newPortWorld(t)
 	w.refuse = rpc.RefusePorts(rpc.PortsExhausted, time.Second, errors.New("none left"))
-	p.take(t.Context(), waits(1, "one"), time.Now())
+	p.handleNotice(t.Context(), waits(1, "one"), time.Now())
 	p.asking.Wait()
 	w.want(t, "ask 1", "refuse", "end", "tell 3")
 	if warnings := p.warnings(); len(warnings) != 1 || warnings[0] != "no more ports for 10.1.0.2 as 203.0.113.20" {
@@ -189,7 +189,7 @@ func TestPortsRefused(t *testing.T) {
 	w, p = newPortWorld(t)
 	w.refuse = connect.NewError(connect.CodeUnavailable, errors.New("away"))
 	now := time.Now()
-	p.take(t.Context(), waits(1, "one"), now)
+	p.handleNotice(t.Context(), waits(1, "one"), now)
 	p.asking.Wait()
 	p.tick(t.Context(), now.Add(time.Second))
 	p.asking.Wait()
@@ -206,7 +206,7 @@ func TestRangesAreToldWhenAskedFor(t *testing.T) {
 		if err := p.apply(rpc.HostUpdate{TellRanges: asked}); err != nil {
 			t.Fatal(err)
 		}
-		uses, told := p.uses()
+		uses, told := p.portUsage()
 		want := 0
 		if asked {
 			want = len(w.ranges)
@@ -222,7 +222,7 @@ func TestWhatHasAPortIsNotGivenUp(t *testing.T) {
 	w, p := newPortWorld(t)
 	w.refuse, w.open = connect.NewError(connect.CodeUnavailable, errors.New("away")), true
 	now := time.Now()
-	p.take(t.Context(), waits(1, "one"), now)
+	p.handleNotice(t.Context(), waits(1, "one"), now)
 	p.asking.Wait()
 	p.tick(t.Context(), now.Add(time.Minute))
 	w.want(t, "ask 1", "end")
@@ -235,7 +235,7 @@ func TestNoRoomIsTold(t *testing.T) {
 	w, p := newPortWorld(t)
 	full := waits(1, "one")
 	full.Kind = agent.NoticeFull
-	p.take(t.Context(), full, time.Now())
+	p.handleNotice(t.Context(), full, time.Now())
 	p.asking.Wait()
 	w.want(t, "tell 3")
 }

@@ -12,13 +12,13 @@ func TestQuotasAreEvents(t *testing.T) {
 	r := &reports{}
 	sweep := func(refused bool) (reasons []string) {
 		for _, vip := range []string{"203.0.113.10", "2001:db8:1::10"} {
-			r.quotas([]agent.VIPSessions{{VIP: netip.MustParseAddr(vip), Confirmed: 7, Limit: 7, Refused: refused}})
-			r.quotas(nil)
+			r.sessionQuotaEvents([]agent.VIPSessions{{VIP: netip.MustParseAddr(vip), Confirmed: 7, Limit: 7, Refused: refused}})
+			r.sessionQuotaEvents(nil)
 		}
 		for _, e := range r.events {
 			reasons = append(reasons, e.GetVip()+" "+e.GetReason())
 		}
-		r.heard(r.events)
+		r.removeSentEvents(r.events)
 		return reasons
 	}
 	if got := sweep(false); len(got) != 0 {
@@ -42,7 +42,7 @@ func TestRefusedConnectionsAreEvents(t *testing.T) {
 		if refused {
 			vips = []agent.SNATRefusal{{VIP: vip, Used: 6, Limit: 7}}
 		}
-		r.snatQuotas(vips)
+		r.snatQuotaEvents(vips)
 	}
 	if len(r.events) != 2 || r.events[0].GetReason() != "SNATQuotaOn" || r.events[1].GetReason() != "SNATQuotaOff" {
 		t.Errorf("events are %v", r.events)

@@ -51,8 +51,8 @@ func newReports(config Config, tables *tables, ports *ports) *reports {
 	return &reports{config: config, tables: tables, ports: ports, wake: make(chan struct{}, 1), told: map[int]model.BackendHealth{}}
 }
 
-// soon has a report sent without waiting for the next one's time.
-func (r *reports) soon() {
+// trigger has a report sent without waiting for the next one's time.
+func (r *reports) trigger() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
@@ -92,8 +92,8 @@ func (r *reports) sessions(changes uint64, found agent.SessionReport, err error)
 	defer r.mu.Unlock()
 	r.sessionReport, r.counted, r.counts, r.trouble = found, changes, err == nil, ""
 	r.ended += uint64(found.Ended)
-	r.quotas(found.VIPs)
-	r.snatQuotas(found.SNAT.Refused)
+	r.sessionQuotaEvents(found.VIPs)
+	r.snatQuotaEvents(found.SNAT.Refused)
 	if err != nil {
 		r.trouble = err.Error()
 	}
@@ -128,7 +128,7 @@ func (r *reports) send(ctx context.Context) {
 	_, err := r.config.Manager.ReportHost(ctx, request)
 	r.note(news, stream, err)
 	if err == nil {
-		r.heard(request.GetEvents())
+		r.removeSentEvents(request.GetEvents())
 	}
 }
 
@@ -174,7 +174,7 @@ func (r *reports) status(now standing) *weirv1.HostStatus {
 	status := &weirv1.HostStatus{
 		Uplink: r.config.Uplink, Sessions: uint64(r.sessionReport.Live), Warnings: slices.Concat(now.warnings, r.ports.warnings()),
 	}
-	status.Snat, status.TellsRanges = r.ports.uses()
+	status.Snat, status.TellsRanges = r.ports.portUsage()
 	if r.trouble != "" {
 		status.Warnings = append(status.Warnings, r.trouble)
 	}

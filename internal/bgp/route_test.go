@@ -35,7 +35,7 @@ func (n *network) paths(p netip.Prefix) string {
 
 // A route may have another next hop, and communities. It takes the place of the usual one without a gap, and gives
 // it back; others are not touched.
-func TestDivertedRoutesReachTheRouter(t *testing.T) {
+func TestOverriddenRoutesReachTheRouter(t *testing.T) {
 	n := newNetwork(t, nil)
 	other := netip.MustParsePrefix("203.0.113.11/32")
 	one := n.startSpeaker(1, n.config(1), vip4, vip6, other)
@@ -48,7 +48,7 @@ func TestDivertedRoutesReachTheRouter(t *testing.T) {
 	}
 
 	communities := []model.Community{{Admin: 64999, Value: 911}, {Large: true, Admin: 4_200_000_000, Value: 1, Rest: 2}}
-	untouched, diverted := n.routeEvents(other), n.routeEvents(vip4)
+	untouched, overridden := n.routeEvents(other), n.routeEvents(vip4)
 	one.routes(
 		Route{Prefix: vip4, NextHop: netip.MustParseAddr("10.8.1.77"), Communities: communities},
 		Route{Prefix: vip6, NextHop: netip.MustParseAddr("fd00:8:1::77"), Communities: communities}, Plain(other),
@@ -66,7 +66,7 @@ func TestDivertedRoutesReachTheRouter(t *testing.T) {
 	if lines := untouched(); len(lines) > 0 {
 		t.Errorf("the other route had events: %q", lines)
 	}
-	for _, line := range diverted() {
+	for _, line := range overridden() {
 		if strings.HasPrefix(line, "Deleted") {
 			t.Errorf("there was a gap: %s", line)
 		}

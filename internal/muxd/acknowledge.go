@@ -10,13 +10,13 @@ import (
 // acknowledgements tell the manager at once which generation runs. A report, which is sent now and then, says that too,
 // and all counters with it; it goes instead where the manager does not take them, or something was refused.
 type acknowledgements struct {
-	config  Config
-	tables  *tables
-	reports *reports
-	to      rpc.Acknowledger
-	wake    chan struct{} // holds at most one
-	takes   atomic.Bool   // the manager of the stream takes them
-	anew    atomic.Bool   // the stream is another one, maybe with another manager
+	config    Config
+	tables    *tables
+	reports   *reports
+	to        rpc.Acknowledger
+	wake      chan struct{} // holds at most one
+	takes     atomic.Bool   // the manager of the stream takes them
+	reconnect atomic.Bool   // the stream is another one, maybe with another manager
 }
 
 func newAcknowledgements(config Config, t *tables, r *reports) *acknowledgements {
@@ -29,13 +29,13 @@ func newAcknowledgements(config Config, t *tables, r *reports) *acknowledgements
 // soon has the manager told what runs, if it takes that.
 func (a *acknowledgements) soon(takes bool) {
 	a.takes.Store(takes)
-	a.again()
+	a.trigger()
 }
 
-// again has the manager told what runs since.
-func (a *acknowledgements) again() {
+// trigger has the manager told what runs since.
+func (a *acknowledgements) trigger() {
 	if !a.takes.Load() {
-		a.reports.soon()
+		a.reports.trigger()
 		return
 	}
 	wake(a.wake)
@@ -49,17 +49,17 @@ func (a *acknowledgements) run(ctx context.Context) error {
 			return nil
 		case <-a.wake:
 		}
-		if a.anew.Swap(false) {
+		if a.reconnect.Swap(false) {
 			a.to.Close()
 		}
 		generation, ahead, rejected := a.tables.current()
 		if rejected != nil {
-			a.reports.soon()
+			a.reports.trigger()
 			continue
 		}
 		if err := a.to.Tell(ctx, uint64(generation), uint64(ahead)); err != nil && ctx.Err() == nil {
 			a.config.Log.Debug("acknowledge to the manager", "err", err)
-			a.reports.soon()
+			a.reports.trigger()
 		}
 	}
 }

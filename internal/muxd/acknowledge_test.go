@@ -67,7 +67,7 @@ func TestAcknowledge(t *testing.T) {
 	})
 
 	for _, anew := range []bool{false, false, true} {
-		a.anew.Store(anew)
+		a.reconnect.Store(anew)
 		if a.soon(true); <-h.heard != 7 {
 			t.Error("it acknowledged another generation")
 		}

@@ -113,12 +113,12 @@ func (r *Redirector) Run(ctx context.Context, reader redirectReader, source4, so
 		if err != nil {
 			return err
 		}
-		r.tell(sockets, r.redirects(connection))
+		r.send(sockets, r.redirects(connection))
 	}
 }
 
-// tell sends what was sealed. What is lost is sent again, as long as the mux sees the connection.
-func (r *Redirector) tell(sockets map[bool]*net.UDPConn, told map[netip.Addr][]byte) {
+// send sends what was sealed. What is lost is sent again, as long as the mux sees the connection.
+func (r *Redirector) send(sockets map[bool]*net.UDPConn, told map[netip.Addr][]byte) {
 	if len(told) == 0 {
 		r.left.Add(1)
 	}

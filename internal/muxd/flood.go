@@ -77,8 +77,8 @@ type flood struct {
 	confirmed bool
 }
 
-// look takes over what was counted up to now. It returns what there is to tell, and whether it is trouble.
-func (f *flood) look(c mux.SYNCounter, now time.Time, limits FloodLimits) (tell string, trouble bool) {
+// sample evaluates the counters. It returns an event to report, and whether that is a warning.
+func (f *flood) sample(c mux.SYNCounter, now time.Time, limits FloodLimits) (tell string, trouble bool) {
 	passed := now.Sub(f.at)
 	if !f.seen || passed <= 0 || c.SYNs < f.last.SYNs {
 		f.seen, f.at, f.last = true, now, c
@@ -95,7 +95,7 @@ func (f *flood) look(c mux.SYNCounter, now time.Time, limits FloodLimits) (tell 
 		f.state.Watches, f.trials, f.calm = true, nil, time.Time{}
 	}
 	f.state.Watches = true
-	share, known := f.follow(c)
+	share, known := f.countHandshakes(c)
 	real := known && share >= calmShare
 	if known && share < floodShare && f.rate > limit/2 && !f.state.Answers {
 		return f.begin(now, share), true
@@ -108,8 +108,8 @@ func (f *flood) look(c mux.SYNCounter, now time.Time, limits FloodLimits) (tell 
 	return f.end(now)
 }
 
-// follow takes over the handshakes that were followed. The share that was completed is not known while too few were.
-func (f *flood) follow(c mux.SYNCounter) (share float64, known bool) {
+// countHandshakes adds the sampled handshakes. The share of completed ones is unknown while there are too few samples.
+func (f *flood) countHandshakes(c mux.SYNCounter) (share float64, known bool) {
 	f.trials = append(f.trials, trial{c.Tried, c.Completed})
 	f.trials = f.trials[max(0, len(f.trials)-floodWindowMost-1):]
 	if f.state.Tries && len(f.trials) <= floodTrial {
@@ -130,10 +130,10 @@ func (f *flood) begin(now time.Time, share float64) (tell string) {
 func (f *flood) judge(now time.Time, limit float64, passed time.Duration, known, real bool) {
 	switch {
 	case f.state.Answers && real:
-		f.prove(now, true)
+		f.recordResult(now, true)
 	case f.state.Answers:
 	case f.state.Tries:
-		f.try(now, known, real)
+		f.updateTrial(now, known, real)
 	case known && f.isDue(now, limit):
 		f.state.Tries, f.trials, f.triedRate = true, f.trials[len(f.trials)-1:], f.rate
 	case real && f.confirmed:
@@ -146,17 +146,17 @@ func (f *flood) isDue(now time.Time, limit float64) bool {
 	return f.rate > limit && (f.tried.IsZero() || now.Sub(f.tried) >= floodMemory || f.rate > floodAgain*f.triedRate)
 }
 
-// try goes on with a trial, or ends it: also if too few handshakes were followed.
-func (f *flood) try(now time.Time, known, real bool) {
+// updateTrial continues a trial, or ends it, also for want of samples.
+func (f *flood) updateTrial(now time.Time, known, real bool) {
 	f.triedRate = max(f.triedRate, f.rate)
 	if known || len(f.trials) > floodWindowMost {
 		f.state.Tries = false
-		f.prove(now, real)
+		f.recordResult(now, real)
 	}
 }
 
-// prove takes note of what SYNs that were answered have shown.
-func (f *flood) prove(now time.Time, real bool) {
+// recordResult records whether answered SYNs came from real clients.
+func (f *flood) recordResult(now time.Time, real bool) {
 	f.tried, f.triedRate, f.confirmed = now, max(f.triedRate, f.rate), real
 }
 
@@ -244,15 +244,15 @@ func (f *floods) run(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 			// Not the tick's own time: of a late one that is before what was counted meanwhile.
-			if err := f.look(time.Now()); err != nil {
+			if err := f.sampleEndpoints(time.Now()); err != nil {
 				f.config.Log.Warn("can't look for floods of syns", "err", err)
 			}
 		}
 	}
 }
 
-// look looks at all endpoints, unless so few SYNs came that none can be flooded.
-func (f *floods) look(now time.Time) error {
+// sampleEndpoints evaluates all endpoints, unless there were too few SYNs for a flood.
+func (f *floods) sampleEndpoints(now time.Time) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	idle, err := f.idle(now)
@@ -273,7 +273,7 @@ func (f *floods) look(now time.Time) error {
 	states := f.config.Datapath.SYNStates()
 	answered := 0
 	for _, key := range slices.SortedFunc(maps.Keys(counters), model.EndpointKey.Compare) {
-		if err := f.lookAt(key, states[key], counters[key], now); err != nil {
+		if err := f.sampleEndpoint(key, states[key], counters[key], now); err != nil {
 			return err
 		}
 		if f.known[key].state.Answers {
@@ -284,15 +284,15 @@ func (f *floods) look(now time.Time) error {
 	return nil
 }
 
-// lookAt looks at one endpoint. What another process, or a change of the endpoint, made of it holds.
-func (f *floods) lookAt(key model.EndpointKey, is mux.SYNState, c mux.SYNCounter, now time.Time) error {
+// sampleEndpoint evaluates one endpoint. A state set by the process before, or by a change of the endpoint, is kept.
+func (f *floods) sampleEndpoint(key model.EndpointKey, is mux.SYNState, c mux.SYNCounter, now time.Time) error {
 	one := f.known[key]
 	if one == nil {
 		one = &flood{}
 		f.known[key] = one
 	}
 	one.state = is
-	tell, trouble := one.look(c, now, f.limits)
+	tell, trouble := one.sample(c, now, f.limits)
 	if now.Sub(f.renewed) > floodSecrets {
 		one.state.Tries = false // hosts may not take the cookies any more: clients would lose their connections
 	}

@@ -58,7 +58,7 @@ func runLoadsFrom(f *flood, roundTrip time.Duration, limits FloodLimits, loads .
 			if now.Sub(look) >= floodLook {
 				look = now
 				c = mux.SYNCounter{SYNs: uint64(syns), Tried: uint64(tried), Completed: uint64(completed)}
-				if tell, _ := f.look(c, now, limits); tell != "" {
+				if tell, _ := f.sample(c, now, limits); tell != "" {
 					all = append(all, told{now.Sub(began), tell})
 				}
 				states = append(states, f.state)
@@ -214,7 +214,7 @@ func TestAFloodIsReported(t *testing.T) {
 	for range 10 {
 		now = now.Add(floodLook)
 		f.looked = time.Time{} // the verdicts of a fake do not grow
-		if err := f.look(now); err != nil {
+		if err := f.sampleEndpoints(now); err != nil {
 			t.Fatal(err)
 		}
 		datapath.syns.SYNs += 2000

@@ -8,13 +8,13 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 )
 
-// holder is what a VIP is live for: an endpoint, or a workload that leaves as it.
-type holder struct {
+// owner is what a VIP is live for: an endpoint, or a workload that leaves as it.
+type owner struct {
 	endpoint model.EndpointKey
 	workload model.SNATKey
 }
 
-func (h holder) vip() netip.Addr {
+func (h owner) vip() netip.Addr {
 	if h.endpoint.VIP.IsValid() {
 		return h.endpoint.VIP
 	}
@@ -24,7 +24,7 @@ func (h holder) vip() netip.Addr {
 // live are the live endpoints and workloads, counted by VIP, so that a change of one costs no look at all
 // others.
 type live struct {
-	holders   map[holder]bool
+	holders   map[owner]bool
 	ofVIP     map[netip.Addr]int
 	endpoints int
 }
@@ -32,19 +32,19 @@ type live struct {
 // newLive has endpoints, and VIPs that may have none: workloads leave as those, and a snapshot will tell
 // which.
 func newLive(keys []model.EndpointKey, vips []netip.Addr) *live {
-	l := &live{holders: map[holder]bool{}, ofVIP: map[netip.Addr]int{}}
+	l := &live{holders: map[owner]bool{}, ofVIP: map[netip.Addr]int{}}
 	for _, key := range keys {
-		l.add(holder{endpoint: key})
+		l.add(owner{endpoint: key})
 	}
 	for _, vip := range vips {
 		if l.ofVIP[vip] == 0 {
-			l.add(holder{workload: model.SNATKey{VIP: vip}})
+			l.add(owner{workload: model.SNATKey{VIP: vip}})
 		}
 	}
 	return l
 }
 
-func (l *live) add(h holder) {
+func (l *live) add(h owner) {
 	if l.holders[h] {
 		return
 	}
@@ -55,7 +55,7 @@ func (l *live) add(h holder) {
 	}
 }
 
-func (l *live) remove(h holder) {
+func (l *live) remove(h owner) {
 	if !l.holders[h] {
 		return
 	}
@@ -77,22 +77,22 @@ func (l *live) vips() map[netip.Addr]bool {
 	return vips
 }
 
-func put(update rpc.MuxUpdate) (all []holder) {
+func put(update rpc.MuxUpdate) (all []owner) {
 	for _, e := range update.Endpoints {
-		all = append(all, holder{endpoint: e.Key})
+		all = append(all, owner{endpoint: e.Key})
 	}
 	for _, s := range update.SNAT {
-		all = append(all, holder{workload: s.Key})
+		all = append(all, owner{workload: s.Key})
 	}
 	return all
 }
 
-func removed(update rpc.MuxUpdate) (all []holder) {
+func removed(update rpc.MuxUpdate) (all []owner) {
 	for _, key := range update.Removed {
-		all = append(all, holder{endpoint: key})
+		all = append(all, owner{endpoint: key})
 	}
 	for _, key := range update.SNATRemoved {
-		all = append(all, holder{workload: key})
+		all = append(all, owner{workload: key})
 	}
 	return all
 }

@@ -26,7 +26,7 @@ func TestLiveCountsAsIfAnew(t *testing.T) {
 		}
 	})
 	rapid.Check(t, func(t *rapid.T) {
-		l, slow := newLive(nil, nil), map[holder]bool{}
+		l, slow := newLive(nil, nil), map[owner]bool{}
 		for range rapid.IntRange(1, 12).Draw(t, "updates") {
 			update := rpc.MuxUpdate{Snapshot: rapid.Bool().Draw(t, "snapshot")}
 			before := vipsOf(slow)
@@ -41,11 +41,11 @@ func TestLiveCountsAsIfAnew(t *testing.T) {
 			}
 			for _, key := range rapid.SliceOfNDistinct(keys, 0, 6, rapid.ID).Draw(t, "endpoints") {
 				update.Endpoints = append(update.Endpoints, model.MuxEndpoint{Key: key})
-				slow[holder{endpoint: key}] = true
+				slow[owner{endpoint: key}] = true
 			}
 			for _, key := range rapid.SliceOfNDistinct(workloads, 0, 6, rapid.ID).Draw(t, "workloads") {
 				update.SNAT = append(update.SNAT, model.MuxSNAT{Key: key})
-				slow[holder{workload: key}] = true
+				slow[owner{workload: key}] = true
 			}
 			after := vipsOf(slow)
 			leaving := maps.Clone(before)
@@ -63,7 +63,7 @@ func TestLiveCountsAsIfAnew(t *testing.T) {
 	})
 }
 
-func vipsOf(holders map[holder]bool) map[netip.Addr]bool {
+func vipsOf(holders map[owner]bool) map[netip.Addr]bool {
 	vips := map[netip.Addr]bool{}
 	for h := range holders {
 		vips[h.vip()] = true

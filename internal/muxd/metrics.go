@@ -242,7 +242,7 @@ func sampleSlowPath(to *telemetry.Sample, c *slowpath.Counters) {
 
 // sample tells what runs and what is announced.
 func (t *tables) sample(to *telemetry.Sample) {
-	warnings := len(t.trouble())
+	warnings := len(t.allWarnings())
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	telemetry.Put(to, "weir_mux_info", 1, t.config.Interface, t.config.Datapath.Mode(), string(t.config.Encapsulation))
@@ -273,7 +273,7 @@ func (t *tables) ready(context.Context) (string, error) {
 	switch {
 	case t.generation == 0:
 		return "", errors.New("no tables have come yet")
-	case t.blind():
+	case t.hasNoReachableBackend():
 		return "", errors.New("no host can be reached")
 	case t.rejected != nil:
 		return fmt.Sprintf("generation %d runs; %d was refused: %s", t.generation, t.rejected.generation, t.rejected.reason), nil

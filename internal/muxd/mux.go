@@ -154,13 +154,13 @@ func New(config Config) (*Mux, error) {
 	}
 	m := &Mux{config: config, tables: t, reports: newReports(config, t), tasks: newTasks(config, t), stream: telemetry.NewStream("weir_mux")}
 	m.acks = newAcknowledgements(config, t, m.reports)
-	m.floods = newFloods(config, m.reports.tell)
+	m.floods = newFloods(config, m.reports.addEvent)
 	m.watch = newWatch(config, m.reports)
 	m.reports.overload = m.watch.warning
 	m.reports.pressures = func() []*weirv1.VIPPressure { return append(m.watch.pressures(), m.floods.pressures()...) }
 	m.hops, err = config.NextHops(func(s HopState) {
 		t.hopsChanged(s)
-		m.reports.soon()
+		m.reports.trigger()
 	})
 	if err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ func (m *Mux) Run(ctx context.Context, handOver <-chan os.Signal) error {
 	group.Go(func() error { return m.follow(following) })
 	group.Go(func() error { return m.reports.run(following) })
 	group.Go(func() error { return m.acks.run(following) })
-	group.Go(func() error { return m.tables.write(following, m.acks.again, m.reports.soon) })
+	group.Go(func() error { return m.tables.write(following, m.acks.trigger, m.reports.trigger) })
 	group.Go(func() error { return m.tasks.run(following) })
 	if m.config.SlowPath != nil {
 		group.Go(func() error { return m.config.SlowPath(resolving) })
@@ -251,7 +251,7 @@ func wait(ctx context.Context, d time.Duration) {
 func (m *Mux) follow(ctx context.Context) error {
 	return rpc.Follow(ctx, m.config.Log, "mux", m.open, func(message *weirv1.SyncMuxResponse) error {
 		m.stream.Message()
-		m.tasks.take(message.GetTasks())
+		m.tasks.enqueue(message.GetTasks())
 		alone, err := m.chunks.Take(message)
 		if err != nil {
 			return err
@@ -260,8 +260,8 @@ func (m *Mux) follow(ctx context.Context) error {
 			return nil
 		}
 		if message.GetSnapshot() {
-			m.acks.anew.Store(true)
-			defer m.reports.soon()
+			m.acks.reconnect.Store(true)
+			defer m.reports.trigger()
 		}
 		defer m.acks.soon(message.GetAcknowledge())
 		update, err := rpc.MuxUpdateFromProto(message, &m.chunks)

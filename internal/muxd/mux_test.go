@@ -34,7 +34,7 @@ func TestVIPsAreAnnouncedOnceTheyCanBeForwarded(t *testing.T) {
 	if want := "[203.0.113.10/32]"; b.discarded != want {
 		t.Errorf("the kernel discards %s, want what is announced, %s", b.discarded, want)
 	}
-	if got := fmt.Sprint(b.mux.tables.trouble()); got != "[no route to 10.2.0.2]" {
+	if got := fmt.Sprint(b.mux.tables.allWarnings()); got != "[no route to 10.2.0.2]" {
 		t.Errorf("warnings %s", got)
 	}
 
@@ -66,7 +66,7 @@ func TestMuxThatReachesNoHostAnnouncesNothing(t *testing.T) {
 	lost.Problems[addr("10.2.0.2")] = "no route to 10.2.0.2"
 	b.hops.changed(lost)
 	b.did("next hops of []", "announce []")
-	if got := fmt.Sprint(b.mux.tables.trouble()); !strings.Contains(got, "no host can be reached: no VIP is announced") {
+	if got := fmt.Sprint(b.mux.tables.allWarnings()); !strings.Contains(got, "no host can be reached: no VIP is announced") {
 		t.Errorf("warnings %s", got)
 	}
 
@@ -167,7 +167,7 @@ func TestAggregates(t *testing.T) {
 	}
 	b := newBench(t, aggregates, endpoint(key(10), "10.2.0.1"), endpoint(key(11), "10.2.0.1"), endpoint(key(99), "10.2.0.1"))
 	b.did("pool key 0, sources 10.7.0.9 invalid IP, mtu 1500", "destinations [10.2.0.1]", "announce [203.0.113.0/28]")
-	if got := fmt.Sprint(b.mux.tables.trouble()); got != "[VIP 203.0.113.99 is not announced: no aggregate holds it]" {
+	if got := fmt.Sprint(b.mux.tables.allWarnings()); got != "[VIP 203.0.113.99 is not announced: no aggregate holds it]" {
 		t.Errorf("warnings %s", got)
 	}
 	b.hops.changed(resolved("10.2.0.1"))
@@ -249,18 +249,18 @@ func TestReport(t *testing.T) {
 func TestAnnounceErrorsAreWarnings(t *testing.T) {
 	v6 := model.EndpointKey{VIP: addr("2001:db8::10"), Protocol: model.TCP, Port: 80}
 	b := newBench(t, nil, endpoint(v6, "10.2.0.1"))
-	if got := fmt.Sprint(b.mux.tables.trouble()); got != "[announce 2001:db8::10/128: no next hop]" {
+	if got := fmt.Sprint(b.mux.tables.allWarnings()); got != "[announce 2001:db8::10/128: no next hop]" {
 		t.Errorf("warnings %s", got)
 	}
 }
 
 func TestGenericXDPIsAWarning(t *testing.T) {
 	b := newBench(t, nil)
-	if got := b.mux.tables.trouble(); len(got) > 0 {
+	if got := b.mux.tables.allWarnings(); len(got) > 0 {
 		t.Errorf("warnings %q in native mode", got)
 	}
 	b.datapath.mode = "generic"
-	if got := fmt.Sprint(b.mux.tables.trouble()); !strings.Contains(got, "XDP on eth0 is generic") {
+	if got := fmt.Sprint(b.mux.tables.allWarnings()); !strings.Contains(got, "XDP on eth0 is generic") {
 		t.Errorf("warnings %s, want one of the mode", got)
 	}
 }

@@ -39,7 +39,7 @@ type watch struct {
 }
 
 func newWatch(config Config, r *reports) *watch {
-	return &watch{config: config, reports: r, shares: newShares(config, r.tell)}
+	return &watch{config: config, reports: r, shares: newShares(config, r.addEvent)}
 }
 
 // run samples until ctx ends. What VIPs lose ends with it: nobody would follow how much it has to be.
@@ -58,7 +58,7 @@ func (w *watch) run(ctx context.Context) error {
 		}
 		sample, err := w.config.Load()
 		if err == nil {
-			err = w.look(sample)
+			err = w.evaluate(sample)
 		}
 		if err != nil && !failed {
 			w.config.Log.Warn("overloads are not noticed", "err", err)
@@ -67,12 +67,12 @@ func (w *watch) run(ctx context.Context) error {
 	}
 }
 
-// look takes a sample.
-func (w *watch) look(sample overload.Sample) error {
+// evaluate takes a sample.
+func (w *watch) evaluate(sample overload.Sample) error {
 	state, changed := w.detector.Look(sample)
 	if !state.Overloaded && !state.Suspected && !w.budget.Bound() && !w.shares.told() {
 		if w.talks == 0 {
-			w.note(state, sample.Lost, "")
+			w.setState(state, sample.Lost, "")
 			return nil
 		}
 		w.talks, w.before = 0, nil
@@ -80,10 +80,10 @@ func (w *watch) look(sample overload.Sample) error {
 			return err
 		}
 		was := w.warning()
-		w.note(state, sample.Lost, "")
+		w.setState(state, sample.Lost, "")
 		if was != "" {
 			w.config.Log.Info("overload is over")
-			w.reports.soon()
+			w.reports.trigger()
 		}
 		return nil
 	}
@@ -92,14 +92,14 @@ func (w *watch) look(sample overload.Sample) error {
 		between = firstTalkTime
 	}
 	if w.talks > 0 && !changed && sample.At.Sub(w.at.At) < between {
-		w.note(state, sample.Lost, w.warning())
+		w.setState(state, sample.Lost, w.warning())
 		return nil
 	}
-	return w.talk(sample, state)
+	return w.report(sample, state)
 }
 
-// talk reads who talks, and shares what the mux can do among them.
-func (w *watch) talk(sample overload.Sample, state overload.State) error {
+// report reads who talks, and shares what the mux can do among them.
+func (w *watch) report(sample overload.Sample, state overload.State) error {
 	vips, tenants, err := w.config.Datapath.Offered()
 	if err != nil {
 		return err
@@ -128,12 +128,12 @@ func (w *watch) talk(sample overload.Sample, state overload.State) error {
 	if state.Overloaded || w.budget.Bound() {
 		line = state.Evidence(busy, len(cuts))
 	}
-	w.note(state, sample.Lost, line)
+	w.setState(state, sample.Lost, line)
 	if was == "" && line != "" {
 		w.config.Log.Warn("overload began", "reason", line)
 	}
 	if line != was && w.talks <= firstTalks {
-		w.reports.soon()
+		w.reports.trigger()
 	}
 	return nil
 }
@@ -167,9 +167,9 @@ func asks(before, after map[netip.Addr]mux.Offered, sources map[netip.Addr][]ove
 	return askers, done, all
 }
 
-// note keeps what is known now. A line is told as long as VIPs are cut too, which may be all that keeps the
+// setState keeps what is known now. A line is told as long as VIPs are cut too, which may be all that keeps the
 // mux from losing packets itself.
-func (w *watch) note(state overload.State, lost uint64, line string) {
+func (w *watch) setState(state overload.State, lost uint64, line string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.state, w.lost, w.line, w.press = state, lost, line, w.shares.pressures(w.at.At)

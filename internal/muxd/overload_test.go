@@ -89,7 +89,7 @@ func (r *rig) pass(t *testing.T, took time.Duration, lost uint64) (report bool) 
 		r.sample.At = r.sample.At.Add(overload.Interval)
 		r.sample.Received += 20_000 + lost
 		r.sample.Lost += lost
-		if err := r.look(r.sample); err != nil {
+		if err := r.evaluate(r.sample); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -102,7 +102,7 @@ func (r *rig) pass(t *testing.T, took time.Duration, lost uint64) (report bool) 
 }
 
 func (r *rig) events() (told []string) {
-	for _, e := range r.r.untold() {
+	for _, e := range r.r.pendingEvents() {
 		told = append(told, e.GetReason()+" "+e.GetVip()+": "+e.GetMessage())
 	}
 	return told

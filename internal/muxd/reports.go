@@ -38,24 +38,24 @@ type reports struct {
 // maxEvents bounds those that wait for a manager.
 const maxEvents = 64
 
-// tell has the manager told of an event, at once.
-func (r *reports) tell(e *weirv1.MuxEvent) {
+// addEvent has the manager told of an event, at once.
+func (r *reports) addEvent(e *weirv1.MuxEvent) {
 	r.mu.Lock()
 	r.events = append(r.events, e)
 	r.events = r.events[max(0, len(r.events)-maxEvents):]
 	r.mu.Unlock()
-	r.soon()
+	r.trigger()
 }
 
-// heard forgets the events that a report told.
-func (r *reports) heard(events []*weirv1.MuxEvent) {
+// removeSentEvents forgets the events that a report told.
+func (r *reports) removeSentEvents(events []*weirv1.MuxEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = slices.DeleteFunc(r.events, func(e *weirv1.MuxEvent) bool { return slices.Contains(events, e) })
 }
 
-// untold are the events that the manager has not heard of.
-func (r *reports) untold() []*weirv1.MuxEvent {
+// pendingEvents are the events that the manager has not heard of.
+func (r *reports) pendingEvents() []*weirv1.MuxEvent {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.events)
@@ -68,8 +68,8 @@ func newReports(config Config, t *tables) *reports {
 	}
 }
 
-// soon has a report sent without waiting for the next one's time.
-func (r *reports) soon() {
+// trigger has a report sent without waiting for the next one's time.
+func (r *reports) trigger() {
 	wake(r.wake)
 }
 
@@ -108,17 +108,17 @@ func (r *reports) send(ctx context.Context) error {
 	if rejected != nil {
 		request.Rejection = &weirv1.Rejection{Generation: uint64(rejected.generation), Reason: rejected.reason}
 	}
-	request.Events = r.untold()
+	request.Events = r.pendingEvents()
 	_, err := r.config.Manager.ReportMux(ctx, request)
 	if err == nil {
-		r.heard(request.Events)
+		r.removeSentEvents(request.Events)
 	}
 	return err
 }
 
 func (r *reports) status() *weirv1.MuxStatus {
 	status := &weirv1.MuxStatus{
-		XdpMode: r.config.Datapath.Mode(), Interface: r.config.Interface, Warnings: r.tables.trouble(), Pressures: r.pressures(),
+		XdpMode: r.config.Datapath.Mode(), Interface: r.config.Interface, Warnings: r.tables.allWarnings(), Pressures: r.pressures(),
 	}
 	if line := r.overload(); line != "" {
 		status.Warnings = append([]string{line}, status.Warnings...)

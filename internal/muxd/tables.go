@@ -53,7 +53,7 @@ type tables struct {
 	stopped    bool // nothing is announced any more
 	fenced     bool // out of the pool: nothing is announced until the manager says otherwise
 	warnings   []string
-	diverted   diverted // VIPs that are not announced as usual
+	overrides  routeOverrides // VIPs that are not announced as usual
 }
 
 // newTables takes over what the data plane runs.
@@ -71,7 +71,7 @@ func newTables(config Config) (*tables, error) {
 		return nil, err
 	}
 	t.live = newLive(keys, vips)
-	t.diverted = recallDiverted(config.RoutesFile, config.Log)
+	t.overrides = loadRouteOverrides(config.RoutesFile, config.Log)
 	if t.generation, err = config.Datapath.Generation(); err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (t *tables) announceLive() error {
 // snapshot is needed.
 func (t *tables) apply(ctx context.Context, update rpc.MuxUpdate) error {
 	t.fence(update.Withdraw)
-	t.divert(update.Routes)
+	t.setRouteOverrides(update.Routes)
 	if t.withdraw(update) {
 		wait(ctx, t.config.Lead)
 	}
@@ -258,7 +258,7 @@ func (t *tables) hopsChanged(state HopState) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.hops = state
-	t.settled = t.settled || t.tried()
+	t.settled = t.settled || t.nextHopsResolved()
 	if !t.settled {
 		return
 	}
@@ -278,7 +278,7 @@ func (t *tables) hopsChanged(state HopState) {
 // takeOver lets tables that had to be filled anew forward in place of those of another layout, once
 // packets would get as far by them.
 func (t *tables) takeOver() {
-	if t.tookOver || !t.filled || !t.settled || !t.tried() || t.blind() {
+	if t.tookOver || !t.filled || !t.settled || !t.nextHopsResolved() || t.hasNoReachableBackend() {
 		return
 	}
 	if err := t.config.Datapath.TakeOver(); err != nil {
@@ -288,8 +288,8 @@ func (t *tables) takeOver() {
 	t.tookOver = true
 }
 
-// tried says whether every destination has a next hop or a reason to have none.
-func (t *tables) tried() bool {
+// nextHopsResolved says whether every destination has a next hop or a reason to have none.
+func (t *tables) nextHopsResolved() bool {
 	for _, tunnel := range t.config.Datapath.Tunnels() {
 		if !t.hops.NextHops[tunnel].Resolved() && t.hops.Problems[tunnel] == "" {
 			return false
@@ -298,12 +298,12 @@ func (t *tables) tried() bool {
 	return true
 }
 
-// blind says whether every destination was tried and none can be reached: a mux that is cut off from
+// hasNoReachableBackend says whether every destination was tried and none can be reached: a mux that is cut off from
 // the hosts, but not from the router, would draw traffic and drop it.
-func (t *tables) blind() bool {
+func (t *tables) hasNoReachableBackend() bool {
 	tunnels := t.config.Datapath.Tunnels()
 	reached := slices.ContainsFunc(tunnels, func(a netip.Addr) bool { return t.hops.NextHops[a].Resolved() })
-	return len(tunnels) > 0 && !reached && t.settled && t.tried()
+	return len(tunnels) > 0 && !reached && t.settled && t.nextHopsResolved()
 }
 
 // announce announces the VIPs that may be. One that was announced stays so while it is live, and
@@ -312,7 +312,7 @@ func (t *tables) announce() {
 	if t.stopped {
 		return
 	}
-	tried := t.settled && t.tried()
+	tried := t.settled && t.nextHopsResolved()
 	vips := t.live.vips()
 	maps.DeleteFunc(vips, func(vip netip.Addr, _ bool) bool {
 		return t.leaving[vip] || !t.announced[vip] && !tried
@@ -322,9 +322,9 @@ func (t *tables) announce() {
 	if err := t.config.Discard(prefixes); err != nil {
 		warnings = append(warnings, err.Error())
 	}
-	routes, more := t.diverted.routes(t.config.Routes, vips)
+	routes, more := t.overrides.routes(t.config.Routes, vips)
 	warnings = append(warnings, more...)
-	if t.blind() {
+	if t.hasNoReachableBackend() {
 		routes = nil
 		warnings = append(warnings, "no host can be reached: no VIP is announced until one can")
 	}
@@ -349,8 +349,8 @@ func (t *tables) withdrawAll() error {
 // maxWarnings bounds how many lines of one kind are told.
 const maxWarnings = 20
 
-// trouble is what an operator should know, one line each.
-func (t *tables) trouble() []string {
+// allWarnings is what an operator should know, one line each.
+func (t *tables) allWarnings() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var lines []string

@@ -34,9 +34,9 @@ func newTasks(config Config, t *tables) *tasks {
 	}
 }
 
-// take notes tasks that came on the stream. It never waits: the stream carries the tables. The manager
+// enqueue notes tasks that came on the stream. It never waits: the stream carries the tables. The manager
 // bounds how many there are.
-func (t *tasks) take(list []*weirv1.MuxTask) {
+func (t *tasks) enqueue(list []*weirv1.MuxTask) {
 	for _, task := range list {
 		select {
 		case t.incoming <- task:

@@ -49,19 +49,19 @@ func captureTask(id uint64, protocol string) *weirv1.MuxTask {
 func TestTasksAreAnswered(t *testing.T) {
 	b := newBench(t, nil)
 	b.works()
-	b.mux.tasks.take([]*weirv1.MuxTask{explainTask(7, make([]byte, 60))})
+	b.mux.tasks.enqueue([]*weirv1.MuxTask{explainTask(7, make([]byte, 60))})
 	if got := b.answered(7); !got.GetDone() || got.GetError() != "" || got.GetExplanation().GetVerdict() != "forward_syn" {
 		t.Errorf("answer is %v", got)
 	}
-	b.mux.tasks.take([]*weirv1.MuxTask{explainTask(8, nil)})
+	b.mux.tasks.enqueue([]*weirv1.MuxTask{explainTask(8, nil)})
 	if got := b.answered(8); !got.GetDone() || got.GetError() == "" {
 		t.Errorf("answer to no frame is %v", got)
 	}
-	b.mux.tasks.take([]*weirv1.MuxTask{captureTask(9, "FROB")})
+	b.mux.tasks.enqueue([]*weirv1.MuxTask{captureTask(9, "FROB")})
 	if got := b.answered(9); !got.GetDone() || got.GetError() == "" {
 		t.Errorf("answer to a wrong filter is %v", got)
 	}
-	b.mux.tasks.take([]*weirv1.MuxTask{{Id: 10}})
+	b.mux.tasks.enqueue([]*weirv1.MuxTask{{Id: 10}})
 	if got := b.answered(10); !got.GetDone() || got.GetError() != "it does not know tasks of this kind: it is older than the manager" {
 		t.Errorf("answer to an unknown task is %v", got)
 	}
@@ -70,16 +70,16 @@ func TestTasksAreAnswered(t *testing.T) {
 func TestCaptureTaskEnds(t *testing.T) {
 	b := newBench(t, nil)
 	b.works()
-	b.mux.tasks.take([]*weirv1.MuxTask{captureTask(7, "")})
+	b.mux.tasks.enqueue([]*weirv1.MuxTask{captureTask(7, "")})
 	if got := b.answered(7); got.GetDone() || len(got.GetPackets()) != 1 || got.GetLost() != 3 {
 		t.Errorf("answer is %v", got)
 	}
 	// The caller is away: the manager cancels.
-	b.mux.tasks.take([]*weirv1.MuxTask{{Id: 7, Task: &weirv1.MuxTask_Cancel{Cancel: true}}})
+	b.mux.tasks.enqueue([]*weirv1.MuxTask{{Id: 7, Task: &weirv1.MuxTask_Cancel{Cancel: true}}})
 	b.idle()
 	// Or it could not: the next answer says that nobody waits.
 	b.manager.gone = true
-	b.mux.tasks.take([]*weirv1.MuxTask{captureTask(8, "")})
+	b.mux.tasks.enqueue([]*weirv1.MuxTask{captureTask(8, "")})
 	b.answered(8)
 	b.idle()
 }
@@ -104,10 +104,10 @@ func TestTooManyTasksAreRefused(t *testing.T) {
 	b := newBench(t, nil)
 	b.works()
 	for id := range uint64(tasksAtOnce) {
-		b.mux.tasks.take([]*weirv1.MuxTask{captureTask(id+1, "")})
+		b.mux.tasks.enqueue([]*weirv1.MuxTask{captureTask(id+1, "")})
 		b.answered(id + 1)
 	}
-	b.mux.tasks.take([]*weirv1.MuxTask{explainTask(99, make([]byte, 60))})
+	b.mux.tasks.enqueue([]*weirv1.MuxTask{explainTask(99, make([]byte, 60))})
 	if got := b.answered(99); got.GetError() != "it does as many tasks as it can already" {
 		t.Errorf("answer is %v", got)
 	}

@@ -77,7 +77,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		r = r.Clone(r.Context())
 		r.Header.Set("Authorization", "Bearer "+t.access.Token)
 	}
-	response, err := t.current().RoundTrip(whole(r))
+	response, err := t.current().RoundTrip(coalesceMessages(r))
 	if err != nil && !t.secure {
 		err = t.dialer.wantsTLS(r.Context(), err)
 	}

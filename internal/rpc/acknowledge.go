@@ -54,19 +54,19 @@ func (a *Acknowledger) Close() {
 	}
 }
 
-// whole has each message of a call that streams leave as one frame of HTTP/2: package connect writes what stands before
+// coalesceMessages has each message of a call that streams leave as one frame of HTTP/2: package connect writes what stands before
 // a message by itself.
-func whole(r *http.Request) *http.Request {
+func coalesceMessages(r *http.Request) *http.Request {
 	if r.Body == nil || r.ContentLength >= 0 {
 		return r
 	}
 	r = r.WithContext(r.Context()) // a copy, as a RoundTripper must not write to it
-	r.Body = &wholeMessages{ReadCloser: r.Body}
+	r.Body = &coalescingBody{ReadCloser: r.Body}
 	return r
 }
 
-// wholeMessages reads messages, each with the envelope before it.
-type wholeMessages struct {
+// coalescingBody reads messages, each with the envelope before it.
+type coalescingBody struct {
 	io.ReadCloser
 
 	envelope [5]byte // flags, and the size of the message
@@ -75,7 +75,7 @@ type wholeMessages struct {
 }
 
 // Read reads a message, or a part of it where p has no room for all.
-func (m *wholeMessages) Read(p []byte) (n int, err error) {
+func (m *coalescingBody) Read(p []byte) (n int, err error) {
 	if len(m.head) == 0 && m.left == 0 {
 		if _, err := io.ReadFull(m.ReadCloser, m.envelope[:]); err != nil {
 			return 0, err

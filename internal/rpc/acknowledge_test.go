@@ -19,7 +19,7 @@ func TestMessagesLeaveWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.ContentLength = -1
-	sent := whole(r)
+	sent := coalesceMessages(r)
 	if r.Body != body {
 		t.Error("the caller's request was written to")
 	}
@@ -34,13 +34,13 @@ func TestMessagesLeaveWhole(t *testing.T) {
 	}
 
 	r.ContentLength, r.Body = 8, io.NopCloser(bytes.NewReader(one))
-	if whole(r) != r {
+	if coalesceMessages(r) != r {
 		t.Error("a request with a length was wrapped")
 	}
 
 	// What reads with little room has all of it too.
 	r.ContentLength, r.Body = -1, io.NopCloser(bytes.NewReader(append(bytes.Clone(one), one...)))
-	all, err := io.ReadAll(iotest.OneByteReader(whole(r).Body))
+	all, err := io.ReadAll(iotest.OneByteReader(coalesceMessages(r).Body))
 	if err != nil || len(all) != 2*len(one) {
 		t.Errorf("byte by byte: %q, %v", all, err)
 	}

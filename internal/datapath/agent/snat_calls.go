@@ -98,8 +98,8 @@ func (d *Datapath) EndFlow(flow Flow) error {
 	return nil
 }
 
-// Unhold tells that so many packets of a workload do not wait any more.
-func (d *Datapath) Unhold(workload uint32, packets int) error {
+// ReleaseQueued tells that so many packets of a workload do not wait any more.
+func (d *Datapath) ReleaseQueued(workload uint32, packets int) error {
 	c := agentSnatUnholdCall{Workload: workload, Packets: uint32(packets)}
 	if err := call(d.objects.SnatUnhold, &c); err != nil {
 		return fmt.Errorf("end the wait of packets: %w", err)

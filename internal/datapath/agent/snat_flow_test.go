@@ -110,7 +110,7 @@ func (r *rig) holdBounds() {
 			r.t.Errorf("verdict is %s, not %s", got, want)
 		}
 	}
-	if err := r.Unhold(1, 4); err != nil {
+	if err := r.ReleaseQueued(1, 4); err != nil {
 		r.t.Fatal(err)
 	}
 	if got := r.verdict("to_uplink", waits); got != "snat_queue" {
@@ -371,7 +371,7 @@ func TestSNATAgainstOracle(t *testing.T) {
 			if err := r.EndFlow(Flow{model.TCP, workload, remote}); err != nil {
 				t.Fatal(err)
 			}
-			if err := r.Unhold(1, 1); err != nil {
+			if err := r.ReleaseQueued(1, 1); err != nil {
 				t.Fatal(err)
 			}
 			continue

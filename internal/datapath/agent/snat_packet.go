@@ -215,11 +215,11 @@ func (s *Sender) Close() error {
 	return errors.Join(errs...)
 }
 
-// Leave sends a packet to the network; Tell sends one to a workload of this host.
-func (s *Sender) Leave(to netip.Addr, packet []byte) error { return s.send(0, to, packet) }
+// Transmit sends a packet to the network; Tell sends one to a workload of this host.
+func (s *Sender) Transmit(to netip.Addr, packet []byte) error { return s.send(0, to, packet) }
 
-// Tell sends a packet to a workload of this host, by the route to it.
-func (s *Sender) Tell(to netip.Addr, packet []byte) error { return s.send(2, to, packet) }
+// Reject sends a packet to a workload of this host, by the route to it.
+func (s *Sender) Reject(to netip.Addr, packet []byte) error { return s.send(2, to, packet) }
 
 func (s *Sender) send(first int, to netip.Addr, packet []byte) error {
 	if to.Is4() {

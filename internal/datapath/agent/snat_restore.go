@@ -145,7 +145,7 @@ func (d *Datapath) endHeld() error {
 		}
 	}
 	for _, row := range d.snat {
-		if err := d.Unhold(row.number, math.MaxInt32); err != nil {
+		if err := d.ReleaseQueued(row.number, math.MaxInt32); err != nil {
 			return err
 		}
 	}

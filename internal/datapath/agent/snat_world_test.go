@@ -94,7 +94,7 @@ func (w *world) sendHeld(notices *agent.Notices, sender *agent.Sender, held []ag
 	for {
 		for _, n := range held {
 			packet, err := n.Packet(external, w.datapath.MTU())
-			w.must(err, sender.Leave(n.Flow.Remote.Addr(), packet))
+			w.must(err, sender.Transmit(n.Flow.Remote.Addr(), packet))
 		}
 		last := held[len(held)-1]
 		opened, err := w.datapath.OpenFlow(last.Flow, last.Order)
@@ -204,7 +204,7 @@ func (w *world) refuses(server string) {
 		n, err := notices.Read(time.Now().Add(10 * time.Second))
 		w.must(err)
 		if n.Kind == agent.NoticeRefused {
-			w.must(sender.Tell(n.Workload, n.Refusal()))
+			w.must(sender.Reject(n.Workload, n.Refusal()))
 			break
 		}
 	}

@@ -15,39 +15,39 @@ import (
 	"github.com/weirlb/weir/internal/trust"
 )
 
-// diverted are the VIPs that are not announced as usual, and how they are instead.
-type diverted map[netip.Addr]model.VIPRoute
+// routeOverrides are the routes of VIPs that an overload action withdraws, or diverts to a scrubber.
+type routeOverrides map[netip.Addr]model.VIPRoute
 
-// divert takes over all that are not announced as usual. The routes change before the tables do, and if the tables
+// setRouteOverrides replaces the overrides. The routes change before the tables do, and if the tables
 // are refused.
-func (t *tables) divert(list []model.VIPRoute) {
-	next := make(diverted, len(list))
+func (t *tables) setRouteOverrides(list []model.VIPRoute) {
+	next := make(routeOverrides, len(list))
 	for _, route := range list {
 		next[route.VIP] = route
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if next.equal(t.diverted) {
+	if next.equal(t.overrides) {
 		return
 	}
 	for vip, route := range next {
-		if before, was := t.diverted[vip]; !was || !route.Equal(before) {
+		if before, was := t.overrides[vip]; !was || !route.Equal(before) {
 			t.log.Warn("a vip is not announced as usual", "vip", vip, "action", route.Action)
 		}
 	}
-	for vip := range t.diverted {
+	for vip := range t.overrides {
 		if _, is := next[vip]; !is {
 			t.log.Info("a vip is announced as usual again", "vip", vip)
 		}
 	}
-	t.diverted = next
-	if err := next.keep(t.config.RoutesFile); err != nil {
+	t.overrides = next
+	if err := next.save(t.config.RoutesFile); err != nil {
 		t.log.Warn("can't keep which vips are not announced as usual, for the next start", "err", err)
 	}
 	t.announce()
 }
 
-func (d diverted) equal(other diverted) bool {
+func (d routeOverrides) equal(other routeOverrides) bool {
 	if len(d) != len(other) {
 		return false
 	}
@@ -60,7 +60,7 @@ func (d diverted) equal(other diverted) bool {
 }
 
 // routes are what is announced of vips: those of usual, but for the VIPs of d.
-func (d diverted) routes(usual Routes, vips map[netip.Addr]bool) (routes []bgp.Route, warnings []string) {
+func (d routeOverrides) routes(usual Routes, vips map[netip.Addr]bool) (routes []bgp.Route, warnings []string) {
 	var plain []netip.Addr
 	for vip := range vips {
 		route, is := d[vip]
@@ -89,9 +89,9 @@ func (d diverted) routes(usual Routes, vips map[netip.Addr]bool) (routes []bgp.R
 	return routes, warnings
 }
 
-// recallDiverted reads what keep wrote: a mux that starts again announces what it left. Nothing, if it can't.
-func recallDiverted(path string, log *slog.Logger) diverted {
-	d := diverted{}
+// loadRouteOverrides reads what save wrote, so that a restart announces the same routes; none if it can't.
+func loadRouteOverrides(path string, log *slog.Logger) routeOverrides {
+	d := routeOverrides{}
 	if path == "" {
 		return d
 	}
@@ -113,8 +113,8 @@ func recallDiverted(path string, log *slog.Logger) diverted {
 	return d
 }
 
-// keep writes d in the place of what was written before.
-func (d diverted) keep(path string) error {
+// save replaces the file.
+func (d routeOverrides) save(path string) error {
 	if path == "" {
 		return nil
 	}

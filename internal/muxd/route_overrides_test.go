@@ -27,19 +27,19 @@ func TestVIPsThatAreNotAnnouncedAsUsual(t *testing.T) {
 	b.hops.changed(resolved("10.2.0.1"))
 	b.take()
 	const asUsual = "[203.0.113.10/32 203.0.113.11/32 203.0.113.12/32]"
-	const diverted = "[203.0.113.10/32 via 10.0.9.2 with [64999:911] 203.0.113.12/32]"
+	const overridden = "[203.0.113.10/32 via 10.0.9.2 with [64999:911] 203.0.113.12/32]"
 	b.datapath.full = fmt.Errorf("no room")
 	if err := b.apply(rpc.MuxUpdate{Generation: 8, Routes: []model.VIPRoute{scrubbed, withheld}}); err == nil {
 		t.Fatal("a full data plane took an update")
 	}
-	b.did("announce "+diverted, "apply +0 -0")
+	b.did("announce "+overridden, "apply +0 -0")
 	if b.discarded != asUsual {
 		t.Errorf("the kernel discards %s", b.discarded)
 	}
 	b.datapath.full = nil
 
 	again := newBench(t, kept, vips...)
-	if again.speaker.announced != diverted {
+	if again.speaker.announced != overridden {
 		t.Errorf("after a restart: announced %s", again.speaker.announced)
 	}
 	if err := again.apply(rpc.MuxUpdate{Generation: 9, Routes: []model.VIPRoute{scrubbed}}); err != nil {
@@ -66,7 +66,7 @@ func TestVIPsThatAreNotAnnouncedAsUsual(t *testing.T) {
 }
 
 // What is announced for one VIP goes beside its aggregate. One that is only taken back is still reached by it.
-func TestDivertedVIPsOfAggregates(t *testing.T) {
+func TestOverriddenVIPsOfAggregates(t *testing.T) {
 	aggregate := func(c *Config) { c.Routes.Aggregates = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")} }
 	b := newBench(t, aggregate, endpoint(key(10), "10.2.0.1"), endpoint(key(11), "10.2.0.1"))
 	if err := b.apply(rpc.MuxUpdate{Generation: 8, Routes: []model.VIPRoute{scrubbed, withheld}}); err != nil {
@@ -75,13 +75,13 @@ func TestDivertedVIPsOfAggregates(t *testing.T) {
 	if got := b.speaker.announced; got != "[203.0.113.0/24 203.0.113.10/32 via 10.0.9.2 with [64999:911]]" {
 		t.Errorf("announced %s", got)
 	}
-	if got := strings.Join(b.mux.tables.trouble(), "\n"); !strings.Contains(got, "VIP 203.0.113.11 is to be black-holed, but aggregate 203.0.113.0/24 still brings its packets: give its pool a blackhole") {
+	if got := strings.Join(b.mux.tables.allWarnings(), "\n"); !strings.Contains(got, "VIP 203.0.113.11 is to be black-holed, but aggregate 203.0.113.0/24 still brings its packets: give its pool a blackhole") {
 		t.Errorf("warnings:\n%s", got)
 	}
 	if err := b.apply(rpc.MuxUpdate{Generation: 9, Removed: []model.EndpointKey{key(10)}, Routes: []model.VIPRoute{withheld}}); err != nil {
 		t.Fatal(err)
 	}
-	if b.speaker.announced != "[]" || len(b.mux.tables.trouble()) != 0 {
-		t.Errorf("the last VIP of an aggregate: announced %s: %q", b.speaker.announced, b.mux.tables.trouble())
+	if b.speaker.announced != "[]" || len(b.mux.tables.allWarnings()) != 0 {
+		t.Errorf("the last VIP of an aggregate: announced %s: %q", b.speaker.announced, b.mux.tables.allWarnings())
 	}
 }
