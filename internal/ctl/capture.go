@@ -69,7 +69,7 @@ func (s *session) capture(cmd *cobra.Command, request *weirv1.CaptureRequest, pa
 		return err
 	}
 	defer client.Close()
-	t := &tape{open: func() (io.WriteCloser, error) { return openTape(cmd, path) }, mux: request.GetMux()}
+	t := &pcapWriter{open: func() (io.WriteCloser, error) { return openPcap(cmd, path) }, mux: request.GetMux()}
 	err = client.EachCapture(cmd.Context(), request, t.add)
 	if errors.Is(cmd.Context().Err(), context.Canceled) {
 		err = nil // interrupted: what was captured until then is whole
@@ -84,8 +84,8 @@ func (s *session) capture(cmd *cobra.Command, request *weirv1.CaptureRequest, pa
 	return nil
 }
 
-// openTape opens what a capture is written to.
-func openTape(cmd *cobra.Command, path string) (io.WriteCloser, error) {
+// openPcap opens what a capture is written to.
+func openPcap(cmd *cobra.Command, path string) (io.WriteCloser, error) {
 	if path != "-" {
 		file, err := os.Create(path)
 		if err != nil {

@@ -13,13 +13,13 @@ import (
 
 // The interfaces of a capture's file, in their order.
 const (
-	tapeIn = iota
-	tapeOut
+	pcapIn = iota
+	pcapOut
 )
 
-// tape writes a capture as pcapng. Nothing is opened before the manager took the task, so that a
+// pcapWriter writes a capture as pcapng. Nothing is opened before the manager took the task, so that a
 // refusal leaves no empty file in place of a good one.
-type tape struct {
+type pcapWriter struct {
 	open   func() (io.WriteCloser, error)
 	mux    string
 	file   io.WriteCloser
@@ -29,7 +29,7 @@ type tape struct {
 	lost    uint64
 }
 
-func (t *tape) begin() (err error) {
+func (t *pcapWriter) begin() (err error) {
 	if t.file, err = t.open(); err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (t *tape) begin() (err error) {
 }
 
 // add writes what came. A reader of a pipe sees it at once.
-func (t *tape) add(r *weirv1.CaptureResponse) error {
+func (t *pcapWriter) add(r *weirv1.CaptureResponse) error {
 	if t.writer == nil {
 		if err := t.begin(); err != nil {
 			return err
@@ -64,13 +64,13 @@ func (t *tape) add(r *weirv1.CaptureResponse) error {
 	return t.writer.Flush()
 }
 
-func (t *tape) packet(p *weirv1.CapturedPacket) error {
+func (t *pcapWriter) packet(p *weirv1.CapturedPacket) error {
 	info := gopacket.CaptureInfo{
-		Timestamp: p.GetTime().AsTime(), CaptureLength: len(p.GetFrame()), Length: int(p.GetLength()), InterfaceIndex: tapeIn,
+		Timestamp: p.GetTime().AsTime(), CaptureLength: len(p.GetFrame()), Length: int(p.GetLength()), InterfaceIndex: pcapIn,
 	}
 	t.in++
 	if p.GetDirection() == "out" {
-		info.InterfaceIndex = tapeOut
+		info.InterfaceIndex = pcapOut
 		t.in--
 		t.out++
 	}
@@ -81,7 +81,7 @@ func (t *tape) packet(p *weirv1.CapturedPacket) error {
 	return t.writer.WritePacketWithOptions(info, p.GetFrame(), pcapgo.NgPacketOptions{Comments: []string{comment}})
 }
 
-func (t *tape) close() error {
+func (t *pcapWriter) close() error {
 	if t.file == nil {
 		return nil
 	}

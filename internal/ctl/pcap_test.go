@@ -14,9 +14,9 @@ import (
 )
 
 // A capture in which nothing matched is a whole file without packets.
-func TestTapeWithoutPackets(t *testing.T) {
+func TestPcapWithoutPackets(t *testing.T) {
 	var out bytes.Buffer
-	recorded := &tape{open: func() (io.WriteCloser, error) { return standardOutput{&out}, nil }, mux: "mux1"}
+	recorded := &pcapWriter{open: func() (io.WriteCloser, error) { return standardOutput{&out}, nil }, mux: "mux1"}
 	if err := recorded.add(&weirv1.CaptureResponse{}); err != nil {
 		t.Fatal(err)
 	}
@@ -33,15 +33,15 @@ func TestTapeWithoutPackets(t *testing.T) {
 }
 
 // A capture that was refused leaves no file.
-func TestTapeThatNeverBegan(t *testing.T) {
-	recorded := &tape{open: func() (io.WriteCloser, error) { return nil, errors.New("opened") }}
+func TestPcapThatNeverBegan(t *testing.T) {
+	recorded := &pcapWriter{open: func() (io.WriteCloser, error) { return nil, errors.New("opened") }}
 	if err := recorded.close(); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestTapeOnAFullDisk(t *testing.T) {
-	recorded := &tape{open: func() (io.WriteCloser, error) { return os.OpenFile("/dev/full", os.O_WRONLY, 0) }, mux: "mux1"}
+func TestPcapOnAFullDisk(t *testing.T) {
+	recorded := &pcapWriter{open: func() (io.WriteCloser, error) { return os.OpenFile("/dev/full", os.O_WRONLY, 0) }, mux: "mux1"}
 	if err := recorded.add(&weirv1.CaptureResponse{}); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("the first packets say %v, not that the disk is full", err)
 	}
