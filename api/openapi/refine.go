@@ -28,16 +28,6 @@ var words = map[string][]any{
 	"/v1/explain.protocol":          {"TCP", "UDP"},
 }
 
-// required are the properties that must be there.
-var required = map[string][]any{
-	"weir.v1.Endpoint":     {"protocol"},
-	"weir.v1.Backend":      {"address", "host"},
-	"weir.v1.HealthCheck":  {"type"},
-	"weir.v1.SNAT":         {"workloads"},
-	"weir.v1.SNATWorkload": {"address", "host"},
-	"weir.v1.AddressPool":  {"prefixes"},
-}
-
 // examples are bodies of requests, by schema.
 var examples = map[string]any{
 	"weir.v1.VIP": map[string]any{
@@ -56,9 +46,6 @@ func refine(document map[string]any) {
 		case o["type"] == "integer" && o["format"] == "int64":
 			o["minimum"], o["maximum"] = 0, maxUint32
 		}
-		if text, ok := o["description"].(string); ok && strings.HasPrefix(text, "Output only") && o["in"] == nil {
-			o["readOnly"] = true
-		}
 	})
 	for name, schema := range object(object(document, "components"), "schemas") {
 		schema, ok := schema.(map[string]any)
@@ -69,9 +56,6 @@ func refine(document map[string]any) {
 			if value, ok := value.(map[string]any); ok && words[name+"."+property] != nil {
 				value["enum"] = words[name+"."+property]
 			}
-		}
-		if list := required[name]; list != nil {
-			schema["required"] = list
 		}
 		if example := examples[name]; example != nil {
 			schema["examples"] = []any{example}

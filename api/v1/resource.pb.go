@@ -9,6 +9,7 @@
 package weirv1
 
 import (
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
@@ -3687,12 +3688,12 @@ var File_v1_resource_proto protoreflect.FileDescriptor
 
 const file_v1_resource_proto_rawDesc = "" +
 	"\n" +
-	"\x11v1/resource.proto\x12\aweir.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x84\x06\n" +
+	"\x11v1/resource.proto\x12\aweir.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9d\x06\n" +
 	"\x03VIP\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x120\n" +
-	"\x06labels\x18\x03 \x03(\v2\x18.weir.v1.VIP.LabelsEntryR\x06labels\x12)\n" +
-	"\x10resource_version\x18\x06 \x01(\x04R\x0fresourceVersion\x12\x18\n" +
+	"\x06labels\x18\x03 \x03(\v2\x18.weir.v1.VIP.LabelsEntryR\x06labels\x12.\n" +
+	"\x10resource_version\x18\x06 \x01(\x04B\x03\xe0A\x03R\x0fresourceVersion\x12\x18\n" +
 	"\aaddress\x18\x04 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04pool\x18\v \x01(\tR\x04pool\x12\x16\n" +
 	"\x06family\x18\f \x01(\tR\x06family\x12 \n" +
@@ -3705,45 +3706,45 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x06limits\x18\x12 \x01(\v2\x0f.weir.v1.LimitsR\x06limits\x12-\n" +
 	"\boverload\x18\x13 \x01(\v2\x11.weir.v1.OverloadR\boverload\x12/\n" +
 	"\tendpoints\x18\x05 \x03(\v2\x11.weir.v1.EndpointR\tendpoints\x12!\n" +
-	"\x04snat\x18\x10 \x01(\v2\r.weir.v1.SNATR\x04snat\x12*\n" +
-	"\x06status\x18\a \x01(\v2\x12.weir.v1.VIPStatusR\x06status\x12;\n" +
-	"\vcreate_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"createTime\x12;\n" +
-	"\vupdate_time\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"updateTime\x12\x1d\n" +
+	"\x04snat\x18\x10 \x01(\v2\r.weir.v1.SNATR\x04snat\x12/\n" +
+	"\x06status\x18\a \x01(\v2\x12.weir.v1.VIPStatusB\x03\xe0A\x03R\x06status\x12@\n" +
+	"\vcreate_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x03R\n" +
+	"createTime\x12@\n" +
+	"\vupdate_time\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x03R\n" +
+	"updateTime\x12\"\n" +
 	"\n" +
-	"updated_by\x18\x0f \x01(\tR\tupdatedBy\x1a9\n" +
+	"updated_by\x18\x0f \x01(\tB\x03\xe0A\x03R\tupdatedBy\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xca\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcf\x01\n" +
 	"\bOverload\x12\x1a\n" +
-	"\btriggers\x18\x01 \x03(\tR\btriggers\x12+\n" +
-	"\x05steps\x18\x02 \x03(\v2\x15.weir.v1.OverloadStepR\x05steps\x126\n" +
+	"\btriggers\x18\x01 \x03(\tR\btriggers\x120\n" +
+	"\x05steps\x18\x02 \x03(\v2\x15.weir.v1.OverloadStepB\x03\xe0A\x02R\x05steps\x126\n" +
 	"\thold_down\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\bholdDown\x12=\n" +
-	"\rmax_hold_down\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\vmaxHoldDown\"\x9c\x01\n" +
-	"\fOverloadStep\x12\x16\n" +
-	"\x06action\x18\x01 \x01(\tR\x06action\x12/\n" +
+	"\rmax_hold_down\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\vmaxHoldDown\"\xa1\x01\n" +
+	"\fOverloadStep\x12\x1b\n" +
+	"\x06action\x18\x01 \x01(\tB\x03\xe0A\x02R\x06action\x12/\n" +
 	"\x05after\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05after\x12'\n" +
 	"\x06limits\x18\x03 \x01(\v2\x0f.weir.v1.LimitsR\x06limits\x12\x1a\n" +
 	"\bscrubber\x18\x04 \x01(\tR\bscrubber\"J\n" +
 	"\tDiversion\x12\x1b\n" +
 	"\tnext_hops\x18\x01 \x03(\tR\bnextHops\x12 \n" +
-	"\vcommunities\x18\x02 \x03(\tR\vcommunities\"]\n" +
-	"\bScrubber\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
+	"\vcommunities\x18\x02 \x03(\tR\vcommunities\"b\n" +
+	"\bScrubber\x12\x17\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\x12\x1b\n" +
 	"\tnext_hops\x18\x02 \x03(\tR\bnextHops\x12 \n" +
 	"\vcommunities\x18\x03 \x03(\tR\vcommunities\"Z\n" +
 	"\x06Limits\x12\x18\n" +
 	"\apackets\x18\x01 \x01(\x04R\apackets\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12 \n" +
-	"\vconnections\x18\x03 \x01(\x04R\vconnections\"Z\n" +
-	"\bFastpath\x12\x18\n" +
-	"\asources\x18\x01 \x03(\tR\asources\x12$\n" +
+	"\vconnections\x18\x03 \x01(\x04R\vconnections\"_\n" +
+	"\bFastpath\x12\x1d\n" +
+	"\asources\x18\x01 \x03(\tB\x03\xe0A\x02R\asources\x12$\n" +
 	"\vudp_packets\x18\x02 \x01(\rH\x00R\n" +
 	"udpPackets\x88\x01\x01B\x0e\n" +
-	"\f_udp_packets\"\xe0\x02\n" +
-	"\x04SNAT\x123\n" +
-	"\tworkloads\x18\x01 \x03(\v2\x15.weir.v1.SNATWorkloadR\tworkloads\x12%\n" +
+	"\f_udp_packets\"\xe5\x02\n" +
+	"\x04SNAT\x128\n" +
+	"\tworkloads\x18\x01 \x03(\v2\x15.weir.v1.SNATWorkloadB\x03\xe0A\x02R\tworkloads\x12%\n" +
 	"\vpreallocate\x18\x02 \x01(\rH\x00R\vpreallocate\x88\x01\x01\x12\x1b\n" +
 	"\tmax_ports\x18\x03 \x01(\rR\bmaxPorts\x12!\n" +
 	"\frequest_rate\x18\x04 \x01(\rR\vrequestRate\x12\x1a\n" +
@@ -3752,10 +3753,10 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\tfiltering\x18\a \x01(\tR\tfiltering\x12\x1c\n" +
 	"\texhausted\x18\b \x01(\tR\texhausted\x12<\n" +
 	"\fidle_timeout\x18\t \x01(\v2\x19.google.protobuf.DurationR\vidleTimeoutB\x0e\n" +
-	"\f_preallocate\"T\n" +
-	"\fSNATWorkload\x12\x18\n" +
-	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
-	"\x04host\x18\x02 \x01(\tR\x04host\x12\x16\n" +
+	"\f_preallocate\"^\n" +
+	"\fSNATWorkload\x12\x1d\n" +
+	"\aaddress\x18\x01 \x01(\tB\x03\xe0A\x02R\aaddress\x12\x17\n" +
+	"\x04host\x18\x02 \x01(\tB\x03\xe0A\x02R\x04host\x12\x16\n" +
 	"\x06tunnel\x18\x03 \x01(\tR\x06tunnel\"\xab\x03\n" +
 	"\bEndpoint\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\tR\bprotocol\x12\x12\n" +
@@ -3773,14 +3774,14 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\vallow_lists\x18\v \x03(\tR\n" +
 	"allowLists\x12\x1d\n" +
 	"\n" +
-	"deny_lists\x18\f \x03(\tR\tdenyLists\"\xbb\x01\n" +
-	"\aBackend\x12\x18\n" +
-	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
-	"\x04port\x18\x02 \x01(\rR\x04port\x12\x12\n" +
-	"\x04host\x18\x03 \x01(\tR\x04host\x12\x1b\n" +
+	"deny_lists\x18\f \x03(\tR\tdenyLists\"\xca\x01\n" +
+	"\aBackend\x12\x1d\n" +
+	"\aaddress\x18\x01 \x01(\tB\x03\xe0A\x02R\aaddress\x12\x12\n" +
+	"\x04port\x18\x02 \x01(\rR\x04port\x12\x17\n" +
+	"\x04host\x18\x03 \x01(\tB\x03\xe0A\x02R\x04host\x12\x1b\n" +
 	"\x06weight\x18\x04 \x01(\rH\x00R\x06weight\x88\x01\x01\x12\x16\n" +
-	"\x06tunnel\x18\x05 \x01(\tR\x06tunnel\x12.\n" +
-	"\x06status\x18\x06 \x01(\v2\x16.weir.v1.BackendStatusR\x06statusB\t\n" +
+	"\x06tunnel\x18\x05 \x01(\tR\x06tunnel\x123\n" +
+	"\x06status\x18\x06 \x01(\v2\x16.weir.v1.BackendStatusB\x03\xe0A\x03R\x06statusB\t\n" +
 	"\a_weight\"\x8f\x02\n" +
 	"\vHealthCheck\x12%\n" +
 	"\x03tcp\x18\x01 \x01(\v2\x11.weir.v1.TCPCheckH\x00R\x03tcp\x12(\n" +
@@ -3825,17 +3826,17 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12L\n" +
-	"\x14last_transition_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x12lastTransitionTime\"\xae\x03\n" +
+	"\x14last_transition_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x12lastTransitionTime\"\xbd\x03\n" +
 	"\vAddressPool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x128\n" +
-	"\x06labels\x18\x02 \x03(\v2 .weir.v1.AddressPool.LabelsEntryR\x06labels\x12\x1a\n" +
-	"\bprefixes\x18\x03 \x03(\tR\bprefixes\x12\x1e\n" +
+	"\x06labels\x18\x02 \x03(\v2 .weir.v1.AddressPool.LabelsEntryR\x06labels\x12\x1f\n" +
+	"\bprefixes\x18\x03 \x03(\tB\x03\xe0A\x02R\bprefixes\x12\x1e\n" +
 	"\n" +
 	"exclusions\x18\x04 \x03(\tR\n" +
 	"exclusions\x12\x18\n" +
-	"\atenants\x18\x05 \x03(\tR\atenants\x12)\n" +
-	"\x10resource_version\x18\x06 \x01(\x04R\x0fresourceVersion\x122\n" +
-	"\x06status\x18\a \x01(\v2\x1a.weir.v1.AddressPoolStatusR\x06status\x12/\n" +
+	"\atenants\x18\x05 \x03(\tR\atenants\x12.\n" +
+	"\x10resource_version\x18\x06 \x01(\x04B\x03\xe0A\x03R\x0fresourceVersion\x127\n" +
+	"\x06status\x18\a \x01(\v2\x1a.weir.v1.AddressPoolStatusB\x03\xe0A\x03R\x06status\x12/\n" +
 	"\tscrubbers\x18\b \x03(\v2\x11.weir.v1.ScrubberR\tscrubbers\x120\n" +
 	"\tblackhole\x18\t \x01(\v2\x12.weir.v1.DiversionR\tblackhole\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
@@ -3846,22 +3847,22 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\x04ipv6\x18\x02 \x01(\v2\x10.weir.v1.PoolUseR\x04ipv6\"3\n" +
 	"\aPoolUse\x12\x14\n" +
 	"\x05total\x18\x01 \x01(\x04R\x05total\x12\x12\n" +
-	"\x04used\x18\x02 \x01(\x04R\x04used\"\xa6\x02\n" +
+	"\x04used\x18\x02 \x01(\x04R\x04used\"\xb0\x02\n" +
 	"\n" +
 	"PrefixList\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x127\n" +
 	"\x06labels\x18\x03 \x03(\v2\x1f.weir.v1.PrefixList.LabelsEntryR\x06labels\x12\x1a\n" +
-	"\bprefixes\x18\x04 \x03(\tR\bprefixes\x12)\n" +
-	"\x10resource_version\x18\x05 \x01(\x04R\x0fresourceVersion\x121\n" +
-	"\x06status\x18\x06 \x01(\v2\x19.weir.v1.PrefixListStatusR\x06status\x1a9\n" +
+	"\bprefixes\x18\x04 \x03(\tR\bprefixes\x12.\n" +
+	"\x10resource_version\x18\x05 \x01(\x04B\x03\xe0A\x03R\x0fresourceVersion\x126\n" +
+	"\x06status\x18\x06 \x01(\v2\x19.weir.v1.PrefixListStatusB\x03\xe0A\x03R\x06status\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"N\n" +
 	"\x10PrefixListStatus\x12\x12\n" +
 	"\x04ipv4\x18\x01 \x01(\rR\x04ipv4\x12\x12\n" +
 	"\x04ipv6\x18\x02 \x01(\rR\x04ipv6\x12\x12\n" +
-	"\x04vips\x18\x03 \x03(\tR\x04vips\"\xfa\x02\n" +
+	"\x04vips\x18\x03 \x03(\tR\x04vips\"\xff\x02\n" +
 	"\x05Event\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x16\n" +
@@ -3875,8 +3876,8 @@ const file_v1_resource_proto_rawDesc = "" +
 	"\n" +
 	"first_time\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\tfirstTime\x127\n" +
-	"\tlast_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\blastTime\x12)\n" +
-	"\x10resource_version\x18\f \x01(\x04R\x0fresourceVersion\"\x91\x02\n" +
+	"\tlast_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\blastTime\x12.\n" +
+	"\x10resource_version\x18\f \x01(\x04B\x03\xe0A\x03R\x0fresourceVersion\"\x91\x02\n" +
 	"\rBackendStatus\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x16\n" +
 	"\x06health\x18\x02 \x01(\tR\x06health\x12\x16\n" +

@@ -2545,7 +2545,7 @@ var File_v1_trust_proto protoreflect.FileDescriptor
 
 const file_v1_trust_proto_rawDesc = "" +
 	"\n" +
-	"\x0ev1/trust.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"e\n" +
+	"\x0ev1/trust.proto\x12\aweir.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"e\n" +
 	"\vJoinRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
@@ -2604,12 +2604,12 @@ const file_v1_trust_proto_rawDesc = "" +
 	"\x13RevokeMemberRequest\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"\x16\n" +
-	"\x14RevokeMemberResponse\"\x96\x01\n" +
+	"\x14RevokeMemberResponse\"\xa0\x01\n" +
 	"\x04User\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12,\n" +
-	"\bbindings\x18\x02 \x03(\v2\x10.weir.v1.BindingR\bbindings\x12\x16\n" +
-	"\x06method\x18\x03 \x01(\tR\x06method\x124\n" +
-	"\acreated\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\"P\n" +
+	"\bbindings\x18\x02 \x03(\v2\x10.weir.v1.BindingR\bbindings\x12\x1b\n" +
+	"\x06method\x18\x03 \x01(\tB\x03\xe0A\x03R\x06method\x129\n" +
+	"\acreated\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampB\x03\xe0A\x03R\acreated\"P\n" +
 	"\x11CreateUserRequest\x12!\n" +
 	"\x04user\x18\x01 \x01(\v2\r.weir.v1.UserR\x04user\x12\x18\n" +
 	"\arequest\x18\x02 \x01(\fR\arequest\"\x7f\n" +
@@ -2635,15 +2635,15 @@ const file_v1_trust_proto_rawDesc = "" +
 	"\x05users\x18\x01 \x03(\v2\r.weir.v1.UserR\x05users\"'\n" +
 	"\x11DeleteUserRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x14\n" +
-	"\x12DeleteUserResponse\"\xb6\x02\n" +
+	"\x12DeleteUserResponse\"\xca\x02\n" +
 	"\x06Tenant\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06ranges\x18\x02 \x03(\tR\x06ranges\x12'\n" +
-	"\x06quotas\x18\x03 \x01(\v2\x0f.weir.v1.QuotasR\x06quotas\x12#\n" +
-	"\x04used\x18\x04 \x01(\v2\x0f.weir.v1.QuotasR\x04used\x12'\n" +
-	"\x05flows\x18\x05 \x01(\v2\x11.weir.v1.NodeRowsR\x05flows\x12-\n" +
-	"\bsessions\x18\x06 \x01(\v2\x11.weir.v1.NodeRowsR\bsessions\x12%\n" +
-	"\x04snat\x18\a \x01(\v2\x11.weir.v1.NodeRowsR\x04snat\x123\n" +
+	"\x06quotas\x18\x03 \x01(\v2\x0f.weir.v1.QuotasR\x06quotas\x12(\n" +
+	"\x04used\x18\x04 \x01(\v2\x0f.weir.v1.QuotasB\x03\xe0A\x03R\x04used\x12,\n" +
+	"\x05flows\x18\x05 \x01(\v2\x11.weir.v1.NodeRowsB\x03\xe0A\x03R\x05flows\x122\n" +
+	"\bsessions\x18\x06 \x01(\v2\x11.weir.v1.NodeRowsB\x03\xe0A\x03R\bsessions\x12*\n" +
+	"\x04snat\x18\a \x01(\v2\x11.weir.v1.NodeRowsB\x03\xe0A\x03R\x04snat\x123\n" +
 	"\bbackends\x18\b \x01(\v2\x17.weir.v1.TenantBackendsR\bbackends\"B\n" +
 	"\x0eTenantBackends\x12\x1a\n" +
 	"\bprefixes\x18\x01 \x03(\tR\bprefixes\x12\x14\n" +

@@ -3,8 +3,13 @@ package manifest
 import (
 	"slices"
 	"strings"
+	"sync"
 
+	"google.golang.org/genproto/googleapis/api/annotations"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
 )
 
 // part says under which name an object of a document has a field of a message; empty: it has not.
@@ -34,14 +39,27 @@ func isMetadata(name string) bool {
 func isResource(m protoreflect.MessageDescriptor) bool { return newMessage(string(m.Name())) != nil }
 
 // isOutput says whether a manager writes the field, and passes over it when a user does.
-func isOutput(field protoreflect.FieldDescriptor) bool {
-	switch field.Name() {
-	case "resource_version", "status", "create_time", "update_time", "updated_by":
-		return true
-	case "used", "flows", "sessions", "snat":
-		return field.ContainingMessage().Name() == KindTenant
+func isOutput(field protoreflect.FieldDescriptor) bool { return outputFields()[field] }
+
+// outputFields are those that api/v1 marks as output only.
+var outputFields = sync.OnceValue(func() map[protoreflect.FieldDescriptor]bool {
+	output := map[protoreflect.FieldDescriptor]bool{}
+	for _, file := range []protoreflect.FileDescriptor{weirv1.File_v1_resource_proto, weirv1.File_v1_trust_proto} {
+		for i := range file.Messages().Len() {
+			fields := file.Messages().Get(i).Fields()
+			for k := range fields.Len() {
+				if hasBehavior(fields.Get(k), annotations.FieldBehavior_OUTPUT_ONLY) {
+					output[fields.Get(k)] = true
+				}
+			}
+		}
 	}
-	return false
+	return output
+})
+
+func hasBehavior(field protoreflect.FieldDescriptor, behavior annotations.FieldBehavior) bool {
+	all, _ := proto.GetExtension(field.Options(), annotations.E_FieldBehavior).([]annotations.FieldBehavior)
+	return slices.Contains(all, behavior)
 }
 
 // field returns the field of m that an object has under the name, or nil.
