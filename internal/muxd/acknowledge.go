@@ -7,8 +7,8 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 )
 
-// acknowledgements tell the manager at once which generation runs. A report, which is sent now and then, says that too,
-// and all counters with it; it goes instead where the manager does not take them, or something was refused.
+// acknowledgements tell the manager at once which generation runs. A report, which says that too and has all counters,
+// is sent instead if the manager takes no acknowledgements, or a generation was rejected.
 type acknowledgements struct {
 	config    Config
 	tables    *tables
@@ -26,13 +26,13 @@ func newAcknowledgements(config Config, t *tables, r *reports) *acknowledgements
 	}
 }
 
-// soon has the manager told what runs, if it takes that.
+// soon acknowledges the generation that runs, if the manager of the stream takes acknowledgements.
 func (a *acknowledgements) soon(takes bool) {
 	a.takes.Store(takes)
 	a.trigger()
 }
 
-// trigger has the manager told what runs since.
+// trigger acknowledges the generation that runs.
 func (a *acknowledgements) trigger() {
 	if !a.takes.Load() {
 		a.reports.trigger()

@@ -20,8 +20,8 @@ import (
 	"github.com/weirlb/weir/internal/telemetry"
 )
 
-// Redirector tells the hosts at both ends of a connection that it may leave the muxes. This mux knows both:
-// where the connection goes by its endpoint's table, and whose port it comes from by the VIP's ranges.
+// Redirector sends Fastpath redirects to the hosts at both ends of a connection. The mux knows both: the server's from the
+// endpoint's table, the client's from the port ranges of its VIP.
 type Redirector struct {
 	log *slog.Logger
 	now func() time.Time
@@ -33,12 +33,12 @@ type Redirector struct {
 	sent, left, failed atomic.Uint64 // redirects; connections that stay; redirects that could not be sent
 }
 
-// NewRedirector knows nothing yet.
+// NewRedirector returns a redirector without tables.
 func NewRedirector(log *slog.Logger) *Redirector {
 	return &Redirector{log: log, now: time.Now, fastpath: map[model.EndpointKey]*model.Fastpath{}}
 }
 
-// update takes over what the data plane runs from now on.
+// update applies an update of the tables.
 func (r *Redirector) update(u rpc.MuxUpdate) {
 	if r == nil {
 		return
@@ -60,7 +60,7 @@ func (r *Redirector) update(u rpc.MuxUpdate) {
 	}
 }
 
-// redirects returns what each of the tunnels at both ends is to be told; none if the connection stays.
+// redirects returns the messages to the tunnels at both ends; none if the connection stays with the muxes.
 func (r *Redirector) redirects(c mux.Redirect) map[netip.Addr][]byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,13 +83,13 @@ func (r *Redirector) redirects(c mux.Redirect) map[netip.Addr][]byte {
 	return told
 }
 
-// redirectReader is where connections come from that may leave.
+// redirectReader reads connections that are candidates for Fastpath.
 type redirectReader interface {
 	Read() (mux.Redirect, error)
 	Close() error
 }
 
-// Run tells hosts of what reader reads, from the addresses of the mux, until ctx ends.
+// Run sends redirects for the connections of reader, from the addresses of the mux, until ctx ends.
 func (r *Redirector) Run(ctx context.Context, reader redirectReader, source4, source6 netip.Addr) error {
 	sockets := map[bool]*net.UDPConn{}
 	for _, source := range []netip.Addr{source4, source6} {
@@ -117,7 +117,7 @@ func (r *Redirector) Run(ctx context.Context, reader redirectReader, source4, so
 	}
 }
 
-// send sends what was sealed. What is lost is sent again, as long as the mux sees the connection.
+// send sends sealed messages. A lost one is sent again while the mux sees packets of the connection.
 func (r *Redirector) send(sockets map[bool]*net.UDPConn, told map[netip.Addr][]byte) {
 	if len(told) == 0 {
 		r.left.Add(1)
@@ -137,7 +137,7 @@ func (r *Redirector) send(sockets map[bool]*net.UDPConn, told map[netip.Addr][]b
 	}
 }
 
-// sample tells what became of connections that may leave, where any may.
+// sample puts the metrics of redirects, if any VIP has Fastpath.
 func (r *Redirector) sample(to *telemetry.Sample) {
 	if r == nil {
 		return

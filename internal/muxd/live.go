@@ -8,7 +8,7 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 )
 
-// owner is what a VIP is live for: an endpoint, or a workload that leaves as it.
+// owner is what keeps a VIP live: an endpoint, or a workload with source NAT.
 type owner struct {
 	endpoint model.EndpointKey
 	workload model.SNATKey
@@ -21,16 +21,15 @@ func (h owner) vip() netip.Addr {
 	return h.workload.VIP
 }
 
-// live are the live endpoints and workloads, counted by VIP, so that a change of one costs no look at all
-// others.
+// live are the live endpoints and workloads, counted by VIP, so that a change of one does not scan all.
 type live struct {
 	holders   map[owner]bool
 	ofVIP     map[netip.Addr]int
 	endpoints int
 }
 
-// newLive has endpoints, and VIPs that may have none: workloads leave as those, and a snapshot will tell
-// which.
+// newLive makes the set of adopted endpoints and VIPs. A VIP without endpoints has source NAT; the first snapshot names its
+// workloads.
 func newLive(keys []model.EndpointKey, vips []netip.Addr) *live {
 	l := &live{holders: map[owner]bool{}, ofVIP: map[netip.Addr]int{}}
 	for _, key := range keys {
@@ -97,7 +96,7 @@ func removed(update rpc.MuxUpdate) (all []owner) {
 	return all
 }
 
-// leaving are the VIPs that nothing is left of after the update.
+// leaving are the VIPs without any owner after the update.
 func (l *live) leaving(update rpc.MuxUpdate) map[netip.Addr]bool {
 	gone := map[netip.Addr]bool{}
 	if update.Snapshot {
@@ -120,7 +119,7 @@ func (l *live) leaving(update rpc.MuxUpdate) map[netip.Addr]bool {
 	return gone
 }
 
-// apply brings l to the update. It says whether the VIPs are others now.
+// apply applies an update, and says whether the set of VIPs has changed.
 func (l *live) apply(update rpc.MuxUpdate) bool {
 	if update.Snapshot {
 		next := newLive(nil, nil)

@@ -23,7 +23,7 @@ import (
 	"github.com/weirlb/weir/internal/telemetry"
 )
 
-// Datapath is what the daemon asks of the data plane.
+// Datapath is the data plane.
 type Datapath interface {
 	Mode() string
 	Pool() (mux.Pool, error)
@@ -86,7 +86,7 @@ type NextHops interface {
 	Run(ctx context.Context) error
 }
 
-// Manager is what the daemon calls.
+// Manager is the manager's API for muxes.
 type Manager interface {
 	SyncMux(ctx context.Context, request *weirv1.SyncMuxRequest) (*connect.ServerStreamForClient[weirv1.SyncMuxResponse], error)
 	ReportMux(ctx context.Context, request *weirv1.ReportMuxRequest) (*weirv1.ReportMuxResponse, error)
@@ -94,7 +94,7 @@ type Manager interface {
 	AnswerTask(ctx context.Context, request *weirv1.AnswerTaskRequest) (*weirv1.AnswerTaskResponse, error)
 }
 
-// Config is what a Mux works with.
+// Config configures a Mux.
 type Config struct {
 	Name      string // of the node; a DNS label
 	Version   string
@@ -107,7 +107,7 @@ type Config struct {
 	MTU              int           // of the interface, until NextHops tells another
 	MAC              [6]byte       // likewise
 	Routes           Routes        // what is announced
-	RoutesFile       string        // that remembers the VIPs that are not announced as usual; empty: nothing does
+	RoutesFile       string        // keeps the route overrides over restarts; empty: they are not kept
 	DrainTime        time.Duration // between the withdrawal of the routes and the end of forwarding
 	Lead             time.Duration // between the withdrawal of a VIP and the end of its endpoints
 	Datapath         Datapath      // owned by the Mux
@@ -115,20 +115,20 @@ type Config struct {
 	NextHops         func(changed func(HopState)) (NextHops, error)
 	// Discard makes the announced prefixes all whose packets the kernel drops, if they get to it.
 	Discard func([]netip.Prefix) error
-	// SlowPath sends on what the program can't, until ctx ends; nil: nothing does.
+	// SlowPath handles packets that the fast path can't, until ctx ends; nil: they are dropped.
 	SlowPath         func(ctx context.Context) error
-	SlowPathCounters *slowpath.Counters // of it; nil: nothing counts
+	SlowPathCounters *slowpath.Counters // of SlowPath; may be nil
 	// Redirects has connections leave the muxes until ctx ends; nil: none do.
 	Redirects  func(ctx context.Context) error
 	Redirector *Redirector // of it
 	Floods     FloodLimits // zero: DefaultFloodLimits
 	// Load samples the interface; nil: overloads are not noticed.
 	Load func() (overload.Sample, error)
-	// NoShares has overloads only told: what is lost is not shared by tenants.
+	// NoShares switches fair dropping off: overloads are only reported.
 	NoShares bool
 	Manager  Manager
 	Log      *slog.Logger
-	// Telemetry is told of the mux; nil: nobody is.
+	// Telemetry exports metrics and traces; nil: there is none.
 	Telemetry *telemetry.Telemetry
 }
 
@@ -146,7 +146,7 @@ type Mux struct {
 	chunks  rpc.PrefixChunks // of the stream alone
 }
 
-// New takes over what the data plane runs, and announces it once Run runs.
+// New adopts the live tables of the data plane. Run announces their VIPs.
 func New(config Config) (*Mux, error) {
 	t, err := newTables(config)
 	if err != nil {
@@ -228,7 +228,7 @@ func (m *Mux) Run(ctx context.Context, handOver <-chan os.Signal) error {
 	return errors.Join(err, m.config.Datapath.Close())
 }
 
-// drain withdraws the routes and forwards on until nobody can still send by them.
+// drain withdraws the routes, and forwards until routers have stopped using them.
 func (m *Mux) drain(ctx context.Context) {
 	m.config.Log.Info("stopping: routes are withdrawn, then traffic drains", "drain", m.config.DrainTime)
 	if err := m.tables.withdrawAll(); err != nil {
@@ -292,7 +292,7 @@ func tasksAlone(m *weirv1.SyncMuxResponse) bool {
 // sweepInterval is how often the cells of expired flows are freed. Packets don't wait for it.
 const sweepInterval = 5 * time.Second
 
-// sweep keeps the accounts of the flow table current.
+// sweep frees expired flows until ctx ends, so that the counters of the flow table are current.
 func (m *Mux) sweep(ctx context.Context) error {
 	for {
 		wait(ctx, sweepInterval)

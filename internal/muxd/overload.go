@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// talkTime is the time between two readings of the VIPs' counters during an overload. Else nobody reads them.
+	// talkTime is the time between two readings of the VIPs' counters during an overload. Without one they are not read.
 	talkTime = time.Second
-	// firstTalks are so much closer together, so that where packets come from is known within a second.
+	// firstTalks is the number of first readings that follow each other faster, so that sources are known within a second.
 	firstTalks, firstTalkTime = 3, 2 * overload.Interval
 )
 
-// watch follows the load of the mux's interface, and shares what the mux can do while that is too much.
+// watch detects overloads of the mux's interface, and enforces fair shares while one lasts.
 type watch struct {
 	config   Config
 	reports  *reports
 	detector overload.Detector
 	budget   overload.Budget
 	shares   shares
-	talks    int                        // readings since packets were lost; 0: none are
+	talks    int                        // readings since the overload began; 0: there is none
 	before   map[netip.Addr]mux.Offered // at the last of them
 	at       overload.Sample            // likewise
 
@@ -42,7 +42,7 @@ func newWatch(config Config, r *reports) *watch {
 	return &watch{config: config, reports: r, shares: newShares(config, r.addEvent)}
 }
 
-// run samples until ctx ends. What VIPs lose ends with it: nobody would follow how much it has to be.
+// run samples until ctx ends. Fair dropping ends with it, as its rates need the samples.
 func (w *watch) run(ctx context.Context) error {
 	if w.config.Load == nil {
 		return nil
@@ -67,7 +67,7 @@ func (w *watch) run(ctx context.Context) error {
 	}
 }
 
-// evaluate takes a sample.
+// evaluate evaluates a sample of the interface.
 func (w *watch) evaluate(sample overload.Sample) error {
 	state, changed := w.detector.Look(sample)
 	if !state.Overloaded && !state.Suspected && !w.budget.Bound() && !w.shares.told() {
@@ -98,7 +98,7 @@ func (w *watch) evaluate(sample overload.Sample) error {
 	return w.report(sample, state)
 }
 
-// report reads who talks, and shares what the mux can do among them.
+// report reads the VIPs' load, and sets their fair shares.
 func (w *watch) report(sample overload.Sample, state overload.State) error {
 	vips, tenants, err := w.config.Datapath.Offered()
 	if err != nil {
@@ -110,7 +110,7 @@ func (w *watch) report(sample overload.Sample, state overload.State) error {
 	}
 	askers, done, all := asks(w.before, vips, sources, sample.At.Sub(w.at.At))
 	lost, received := overload.Loss(w.at, sample), float64(sample.Received-w.at.Received)/sample.At.Sub(w.at.At).Seconds()
-	if w.talks == 0 { // there is nothing to compare with yet
+	if w.talks == 0 { // no reading to compare with yet
 		askers = nil
 	} else if !w.config.NoShares && (state.Overloaded || w.budget.Bound()) {
 		if 2*all.Packets < received*(1-lost) {
@@ -138,11 +138,10 @@ func (w *watch) report(sample overload.Sample, state overload.State) error {
 	return nil
 }
 
-// asks are the VIPs for which something came between two readings, and how much of all the mux did, and was
-// offered.
+// asks are the VIPs with packets between two readings, with the packet rates that were offered and forwarded.
 func asks(before, after map[netip.Addr]mux.Offered, sources map[netip.Addr][]overload.Source, took time.Duration) (askers []overload.Asker, done, all overload.Rate) {
 	rate := func(now, was uint64) float64 {
-		if now <= was || took <= 0 { // of an endpoint that went
+		if now <= was || took <= 0 { // an endpoint was removed
 			return 0
 		}
 		return float64(now-was) / took.Seconds()
@@ -167,8 +166,8 @@ func asks(before, after map[netip.Addr]mux.Offered, sources map[netip.Addr][]ove
 	return askers, done, all
 }
 
-// setState keeps what is known now. A line is told as long as VIPs are cut too, which may be all that keeps the
-// mux from losing packets itself.
+// setState sets the evidence and the pressures for reports. The evidence stays while VIPs are limited to their share, as
+// that may be all that prevents loss.
 func (w *watch) setState(state overload.State, lost uint64, line string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -20,25 +20,25 @@ const (
 	reportTimeout  = 5 * time.Second
 )
 
-// reports tells the manager what the mux runs: at once when that changed, and every reportInterval.
-// A report that was not answered is made up for by the next.
+// reports sends the mux's status to the manager: at once after a change, and every reportInterval. Reports are complete, so
+// a lost one needs no retry.
 type reports struct {
 	config Config
 	tables *tables
 	wake   chan struct{} // holds at most one
-	// overload tells why the mux has too much to do; empty: it has not.
+	// overload is the evidence of an overload; empty: there is none.
 	overload func() string
-	// pressures are the VIPs that have too much come.
+	// pressures are the VIPs with more load than their share.
 	pressures func() []*weirv1.VIPPressure
 
 	mu     sync.Mutex
-	events []*weirv1.MuxEvent // that the manager has not heard of yet
+	events []*weirv1.MuxEvent // not reported yet
 }
 
-// maxEvents bounds those that wait for a manager.
+// maxEvents bounds the events that are not reported yet.
 const maxEvents = 64
 
-// addEvent has the manager told of an event, at once.
+// addEvent adds an event and triggers a report.
 func (r *reports) addEvent(e *weirv1.MuxEvent) {
 	r.mu.Lock()
 	r.events = append(r.events, e)
@@ -47,14 +47,14 @@ func (r *reports) addEvent(e *weirv1.MuxEvent) {
 	r.trigger()
 }
 
-// removeSentEvents forgets the events that a report told.
+// removeSentEvents removes the events of an answered report.
 func (r *reports) removeSentEvents(events []*weirv1.MuxEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = slices.DeleteFunc(r.events, func(e *weirv1.MuxEvent) bool { return slices.Contains(events, e) })
 }
 
-// pendingEvents are the events that the manager has not heard of.
+// pendingEvents are the events that are not reported yet.
 func (r *reports) pendingEvents() []*weirv1.MuxEvent {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,7 +68,7 @@ func newReports(config Config, t *tables) *reports {
 	}
 }
 
-// trigger has a report sent without waiting for the next one's time.
+// trigger sends a report at once.
 func (r *reports) trigger() {
 	wake(r.wake)
 }
@@ -92,7 +92,7 @@ func (r *reports) run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		if err := r.send(ctx); err != nil && ctx.Err() == nil {
-			r.config.Log.Debug("report to the manager", "err", err) // the stream tells when it is away
+			r.config.Log.Debug("report to the manager", "err", err) // the stream logs lost connections
 		}
 	}
 }

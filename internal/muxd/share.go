@@ -12,32 +12,32 @@ import (
 	"github.com/weirlb/weir/internal/overload"
 )
 
-// shares has VIPs lose what exceeds their share, and tells of it.
+// shares limits VIPs to their fair share, and reports that.
 type shares struct {
 	config Config
 	tell   func(*weirv1.MuxEvent)
-	looked map[netip.Addr]bool // VIPs whose sources were noted up to the last time
+	looked map[netip.Addr]bool // VIPs whose sources were sampled since the last call
 	cut    map[netip.Addr]*cutVIP
 }
 
-// cutVIP is a VIP that loses packets, or did a moment ago.
+// cutVIP is a VIP that is limited to its share, or was a moment ago.
 type cutVIP struct {
 	since, last time.Time
 	told        bool
 	tenant      string
-	evidence    string    // of when it was told
-	heavy       time.Time // when it was last one of those that exceed their share by most
+	evidence    string    // in the event
+	heavy       time.Time // when it was last among those that exceed their share by most
 }
 
 func newShares(config Config, tell func(*weirv1.MuxEvent)) shares {
 	return shares{config: config, tell: tell, looked: map[netip.Addr]bool{}, cut: map[netip.Addr]*cutVIP{}}
 }
 
-// heavyPart of the most by which a VIP exceeds its share: who exceeds its own by less is rather a victim, whose share
-// is small for what others send, and is no reason for more than to hold it to that.
+// heavyPart is the part of the largest excess from which a VIP counts as heavy. One with less is rather a victim of the
+// others' load: it is limited to its share, and no overload action is taken against it.
 const heavyPart = 0.5
 
-// excess is what the asker has beyond its share, in packets a second.
+// excess is the load beyond the share, in packets a second.
 func excess(a overload.Asker, cuts map[netip.Addr]overload.Cut) float64 {
 	return cuts[a.VIP].All * a.Offered.Packets
 }
@@ -54,10 +54,10 @@ func (s *shares) pressures(at time.Time) (all []*weirv1.VIPPressure) {
 	return all
 }
 
-// told says whether somebody was told of a VIP, and not yet of its end.
+// told says whether any VIP is limited.
 func (s *shares) told() bool { return len(s.cut) > 0 }
 
-// set has VIPs lose what cuts say. The busiest are looked at in any case, for their sources.
+// set limits VIPs by cuts. The sources of the busiest are sampled in any case.
 func (s *shares) set(at time.Time, askers []overload.Asker, busy []overload.HeavyHitter, cuts map[netip.Addr]overload.Cut) error {
 	all := make(map[netip.Addr]overload.Cut, len(cuts)+len(busy))
 	for _, t := range busy {
@@ -93,7 +93,7 @@ func (s *shares) set(at time.Time, askers []overload.Asker, busy []overload.Heav
 	return nil
 }
 
-// began tells of a VIP once, as soon as it is known where its packets come from.
+// began reports a VIP once, as soon as its sources are known.
 func (s *shares) began(at time.Time, a overload.Asker, cut overload.Cut) {
 	c := s.cut[a.VIP]
 	if c == nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 )
 
-// HopState is what NextHops tells.
+// HopState is the state of next hops, by destination.
 type HopState = netlink.State
 
 // rejection is a generation that was refused, and why.
@@ -26,18 +26,18 @@ type rejection struct {
 	reason     string
 }
 
-// tables holds together what the data plane runs and what is announced of it.
+// tables keeps the data plane at the manager's updates, and announces the VIPs that it forwards.
 type tables struct {
 	config       Config
 	log          *slog.Logger
-	destinations func([]netip.Addr) // to find next hops to
+	destinations func([]netip.Addr) // sets the destinations of next hops
 
 	mu         sync.Mutex
 	generation model.Generation // that runs
-	ahead      model.Generation // that runs but for what waits, or generation
+	ahead      model.Generation // that runs except for pending prefix lists, or generation
 	waits      waiting
-	piece      int           // how many prefixes of a list are written at once
-	fill       chan struct{} // holds at most one: something waits
+	piece      int           // prefixes of a list in one write
+	fill       chan struct{} // holds at most one: lists are pending
 	rejected   *rejection    // the last, unless something was applied since
 	pool       mux.Pool
 	live       *live
@@ -45,18 +45,18 @@ type tables struct {
 	announced  map[netip.Addr]bool // VIPs
 	tunnels    []netip.Addr        // of the backends
 	others     []netip.Addr        // of the other muxes of the pool
-	sought     []netip.Addr        // that next hops are looked for to: tunnels, and the other muxes
+	sought     []netip.Addr        // destinations of next hops: tunnels, and the other muxes
 	hops       HopState
-	settled    bool // every next hop was tried once
+	settled    bool // every next hop was resolved or failed once
 	filled     bool // by a snapshot of this process's stream
-	tookOver   bool // what was filled is what forwards
+	tookOver   bool // the filled tables are those that forward
 	stopped    bool // nothing is announced any more
 	fenced     bool // out of the pool: nothing is announced until the manager says otherwise
 	warnings   []string
 	overrides  routeOverrides // VIPs that are not announced as usual
 }
 
-// newTables takes over what the data plane runs.
+// newTables adopts the live tables of the data plane.
 func newTables(config Config) (*tables, error) {
 	t := &tables{
 		config: config, log: config.Log, destinations: func([]netip.Addr) {},
@@ -96,15 +96,14 @@ func (t *tables) setPool(pool mux.Pool) error {
 	return nil
 }
 
-// mac is the interface's: frames to another are not looked at.
+// mac is the interface's address: the program ignores frames to others.
 func (t *tables) mac() [6]byte {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.pool.MAC
 }
 
-// announceLive announces the VIPs of live tables without waiting for anything: they were announced
-// before, and are forwarded.
+// announceLive announces the VIPs of adopted tables at once: they were announced before the restart, and are forwarded.
 func (t *tables) announceLive() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -118,8 +117,7 @@ func (t *tables) announceLive() error {
 	return nil
 }
 
-// apply brings the data plane to the update. An error means that it was refused, and that a new
-// snapshot is needed.
+// apply applies an update to the data plane. After an error, a rejection, the stream must begin with a snapshot.
 func (t *tables) apply(ctx context.Context, update rpc.MuxUpdate) error {
 	t.fence(update.Withdraw)
 	t.setRouteOverrides(update.Routes)
@@ -154,7 +152,7 @@ func (t *tables) apply(ctx context.Context, update rpc.MuxUpdate) error {
 	return nil
 }
 
-// runs notes that the generation that was applied last runs, unless something of it waits.
+// runs marks the applied generation as running, unless lists of it are pending.
 func (t *tables) runs() error {
 	if t.waits.any() {
 		wake(t.fill)
@@ -167,7 +165,7 @@ func (t *tables) runs() error {
 	return nil
 }
 
-// programmed follows what the data plane was brought to. changed says whether the VIPs are others now.
+// programmed updates destinations and routes after a change of the data plane. changed: the set of VIPs has changed.
 func (t *tables) programmed(changed bool) {
 	if tunnels := t.config.Datapath.Tunnels(); !slices.Equal(tunnels, t.tunnels) {
 		changed, t.tunnels = true, tunnels
@@ -182,7 +180,7 @@ func (t *tables) programmed(changed bool) {
 	}
 }
 
-// fence takes all routes back, or announces them again. Packets that still come are forwarded.
+// fence withdraws all routes, or announces them again. Packets that still arrive are forwarded.
 func (t *tables) fence(out bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -205,7 +203,7 @@ func others(self string, pool []model.PoolMember) []netip.Addr {
 	return all
 }
 
-// withdraw takes back the routes of VIPs that the update removes. It says whether there were any.
+// withdraw withdraws the routes of VIPs that the update removes, and says whether there were any.
 func (t *tables) withdraw(update rpc.MuxUpdate) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -218,7 +216,7 @@ func (t *tables) withdraw(update rpc.MuxUpdate) bool {
 	return true
 }
 
-// program brings the data plane to the update. It says whether the VIPs are others now.
+// program writes the update to the data plane, and says whether the set of VIPs has changed.
 func (t *tables) program(update rpc.MuxUpdate) (bool, error) {
 	if update.Snapshot {
 		pool := t.pool
@@ -237,7 +235,7 @@ func (t *tables) program(update rpc.MuxUpdate) (bool, error) {
 	return t.live.apply(update), nil
 }
 
-// reject notes that a generation could not even be read.
+// reject records a generation that could not be decoded.
 func (t *tables) reject(generation model.Generation, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -252,8 +250,8 @@ func (t *tables) refuse(generation model.Generation, err error) {
 	t.rejected = &rejection{generation: generation, reason: err.Error()}
 }
 
-// hopsChanged follows the next hops. Until each was tried once those of live tables are left alone:
-// they forwarded a moment ago.
+// hopsChanged applies new next hops. Until each was resolved or failed once, those of adopted tables stay, as they forwarded
+// before the restart.
 func (t *tables) hopsChanged(state HopState) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -275,8 +273,7 @@ func (t *tables) hopsChanged(state HopState) {
 	t.announce()
 }
 
-// takeOver lets tables that had to be filled anew forward in place of those of another layout, once
-// packets would get as far by them.
+// takeOver has newly filled tables replace those of another layout, once their next hops are resolved.
 func (t *tables) takeOver() {
 	if t.tookOver || !t.filled || !t.settled || !t.nextHopsResolved() || t.hasNoReachableBackend() {
 		return
@@ -298,16 +295,16 @@ func (t *tables) nextHopsResolved() bool {
 	return true
 }
 
-// hasNoReachableBackend says whether every destination was tried and none can be reached: a mux that is cut off from
-// the hosts, but not from the router, would draw traffic and drop it.
+// hasNoReachableBackend says whether the next hops of all destinations have failed: a mux without a way to the hosts, but
+// with one to the router, would attract traffic and drop it.
 func (t *tables) hasNoReachableBackend() bool {
 	tunnels := t.config.Datapath.Tunnels()
 	reached := slices.ContainsFunc(tunnels, func(a netip.Addr) bool { return t.hops.NextHops[a].Resolved() })
 	return len(tunnels) > 0 && !reached && t.settled && t.nextHopsResolved()
 }
 
-// announce announces the VIPs that may be. One that was announced stays so while it is live, and
-// while the mux reaches any host at all.
+// announce announces the VIPs whose backends are reachable. A VIP that was announced stays so while it is live and the
+// mux reaches any host at all.
 func (t *tables) announce() {
 	if t.stopped {
 		return
@@ -338,7 +335,7 @@ func (t *tables) announce() {
 	t.warnings = warnings
 }
 
-// withdrawAll takes all routes back, for good.
+// withdrawAll withdraws all routes for the rest of the process.
 func (t *tables) withdrawAll() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -346,10 +343,10 @@ func (t *tables) withdrawAll() error {
 	return t.config.Speaker.Announce(nil)
 }
 
-// maxWarnings bounds how many lines of one kind are told.
+// maxWarnings bounds the lines of one kind of warning.
 const maxWarnings = 20
 
-// allWarnings is what an operator should know, one line each.
+// allWarnings are the warnings for operators, one line each.
 func (t *tables) allWarnings() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -388,21 +385,21 @@ func reasons(err error) []string {
 	return lines
 }
 
-// current is what the data plane runs, what it runs but for what waits, and what it refused since.
+// current is the generation that runs, the one that runs except for pending lists, and the last rejection.
 func (t *tables) current() (generation, ahead model.Generation, rejected *rejection) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.generation, t.ahead, t.rejected
 }
 
-// joins says whether no stream of this process has filled the tables yet.
+// joins says whether this process has not applied a snapshot yet.
 func (t *tables) joins() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !t.filled
 }
 
-// snat is what the tables hold of source NAT, at their generation.
+// snat is the state of source NAT in the tables, at their generation.
 func (t *tables) snat() *weirv1.MuxSNATStatus {
 	t.mu.Lock()
 	defer t.mu.Unlock()

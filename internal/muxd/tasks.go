@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	taskBacklog   = 16              // tasks that are taken and not begun
-	tasksAtOnce   = 8               // more are refused
+	taskBacklog   = 16              // queued tasks
+	tasksAtOnce   = 8               // more are rejected
 	answerTimeout = 5 * time.Second // of one answer
 )
 
-// tasks does what operators ask for by way of the manager, beside the tables.
+// tasks runs tasks of operators that the manager sends, such as captures and explanations.
 type tasks struct {
 	config   Config
 	tables   *tables
@@ -34,8 +34,8 @@ func newTasks(config Config, t *tables) *tasks {
 	}
 }
 
-// enqueue notes tasks that came on the stream. It never waits: the stream carries the tables. The manager
-// bounds how many there are.
+// enqueue queues tasks of the stream. It never blocks, as the stream carries the tables too. The manager bounds their
+// number.
 func (t *tasks) enqueue(list []*weirv1.MuxTask) {
 	for _, task := range list {
 		select {
@@ -46,7 +46,7 @@ func (t *tasks) enqueue(list []*weirv1.MuxTask) {
 	}
 }
 
-// run does tasks until ctx ends, and ends those under way then.
+// run runs tasks until ctx ends, and cancels those under way then.
 func (t *tasks) run(ctx context.Context) error {
 	var under sync.WaitGroup
 	defer under.Wait()
@@ -72,7 +72,7 @@ func (t *tasks) run(ctx context.Context) error {
 	}
 }
 
-// begin notes that the task runs; false when there are too many.
+// begin registers a running task; false: there are too many.
 func (t *tasks) begin(ctx context.Context, id uint64) (context.Context, func(), bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -119,7 +119,7 @@ func (t *tasks) explain(frame []byte) (*weirv1.AnswerTaskRequest, error) {
 	}
 	generation, _, _ := t.tables.current()
 	mac := t.tables.mac()
-	copy(frame, mac[:]) // who asks does not know it
+	copy(frame, mac[:]) // the caller does not know it
 	explanation, err := t.config.Datapath.Explain(frame)
 	if err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (t *tasks) explain(frame []byte) (*weirv1.AnswerTaskRequest, error) {
 	return &weirv1.AnswerTaskRequest{Explanation: rpc.ExplanationToProto(explanation, generation)}, nil
 }
 
-// errNobodyWaits ends a capture whose caller went away.
+// errNobodyWaits ends a capture whose caller has gone.
 var errNobodyWaits = errors.New("nobody waits for the packets")
 
 func (t *tasks) capture(ctx context.Context, id uint64, task *weirv1.CaptureTask) (lost uint64, err error) {

@@ -11,31 +11,32 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 )
 
-// Prefix lists may be so long that writing them takes seconds. What of an update would take that waits, and is written in pieces, between which later
-// updates get in: they are in force at once but for what waits. Of that the order stays: what is new in lists, then the endpoints, then what is gone.
+// Long prefix lists take seconds to write, so they are written in pieces in the background. Later updates apply
+// immediately, except for parts that depend on a pending list. Pending work is ordered: add prefixes, update endpoints,
+// delete prefixes.
 
 const (
-	listPiece  = 16384 // prefixes that are written at once; with as many that differ a list does not wait
+	listPiece  = 16384 // prefixes in one write; a list with at most so many changes is written at once
 	retryLists = 5 * time.Second
 )
 
-// waiting is what of the updates so far the data plane does not have yet. Its maps are never written to.
+// waiting is the pending part of the updates so far. Its maps are immutable.
 type waiting struct {
-	lists     map[string]*model.PrefixSet             // as they are to be; nil: gone
-	endpoints map[model.EndpointKey]model.MuxEndpoint // that name one of them
-	number    int                                     // of lists, which tells them from those that waited before
+	lists     map[string]*model.PrefixSet             // wanted; nil: to be deleted
+	endpoints map[model.EndpointKey]model.MuxEndpoint // that refer to one of them
+	number    int                                     // of the set of lists, to tell it from earlier ones
 }
 
 func (w waiting) any() bool { return len(w.lists) > 0 }
 
-// listed is what of the data plane tells how long an update of lists takes.
+// listed tells how much of the lists is in the data plane.
 type listed interface {
 	PrefixList(name string) model.PrefixSet
 	SourceRoom() int
 }
 
-// take returns what of an update does not have to wait, and what waits with it. While anything does, no list changes but
-// in its turn, as endpoints that wait may still run by it. A snapshot does not wait: what it leaves out would go.
+// take splits an update into the part to apply now and the pending part. While any list is pending all changes of lists
+// are, in order, as pending endpoints may still use the old ones. A snapshot is never split: it deletes what it lacks.
 func (w waiting) take(update rpc.MuxUpdate, d listed, piece int) (now rpc.MuxUpdate, next waiting) {
 	if update.Snapshot {
 		return update, waiting{number: w.number + 1}
@@ -47,7 +48,7 @@ func (w waiting) take(update rpc.MuxUpdate, d listed, piece int) (now rpc.MuxUpd
 	maps.Copy(next.lists, w.lists)
 	maps.Copy(next.endpoints, w.endpoints)
 	if len(update.Lists)+len(update.ListsRemoved) > 0 {
-		next.number++ // the writer begins anew
+		next.number++ // the writer starts over
 	}
 	for _, name := range update.ListsRemoved {
 		next.lists[name] = nil
@@ -71,7 +72,8 @@ func (w waiting) take(update rpc.MuxUpdate, d listed, piece int) (now rpc.MuxUpd
 	return now, next
 }
 
-// long says whether the lists of an update are to be written in pieces: not if the table may lack room for them, as then nothing is to be changed.
+// long says whether the lists of an update are written in pieces. They are not if the table may lack room for them: then
+// the whole update must be rejected.
 func long(update rpc.MuxUpdate, d listed, piece int) bool {
 	most, added := 0, 0
 	for _, list := range update.Lists {
@@ -85,12 +87,12 @@ func long(update rpc.MuxUpdate, d listed, piece int) bool {
 	return most > piece && added <= d.SourceRoom()
 }
 
-// names says whether an endpoint is to wait for a list.
+// names says whether an endpoint refers to a pending list.
 func (w waiting) names(e model.MuxEndpoint) bool {
 	return slices.ContainsFunc(slices.Concat(e.AllowLists, e.DenyLists), func(name string) bool { return w.lists[name] != nil })
 }
 
-// write writes what waits until ctx ends. whole is called when nothing waits any more, refused when it can't go on for now.
+// write writes pending lists until ctx ends. It calls whole when nothing is pending any more, and refused after an error.
 func (t *tables) write(ctx context.Context, whole, refused func()) error {
 	for {
 		select {
@@ -115,28 +117,28 @@ func (t *tables) write(ctx context.Context, whole, refused func()) error {
 	}
 }
 
-// waitsNow is what waits.
+// waitsNow is the pending part.
 func (t *tables) waitsNow() waiting {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.waits
 }
 
-// refuseWaiting notes why what waits is not in force.
+// refuseWaiting records why the pending part is not in force.
 func (t *tables) refuseWaiting(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.refuse(t.ahead, err)
 }
 
-// writer brings the data plane to lists that wait, as long as no others do.
+// writer writes one set of pending lists, until a later update replaces the set.
 type writer struct {
 	tables *tables
 	waits  waiting
 	err    error
 }
 
-// step carries out a part. It says whether to go on.
+// step runs one write, and says whether to continue.
 func (w *writer) step(ctx context.Context, do func() error) bool {
 	if ctx.Err() != nil {
 		return false
@@ -150,7 +152,7 @@ func (w *writer) step(ctx context.Context, do func() error) bool {
 	return w.err == nil
 }
 
-// write says whether nothing waits any more.
+// write writes the set, and says whether nothing is pending any more.
 func (w *writer) write(ctx context.Context) (done bool) {
 	var gone []string
 	for _, name := range slices.Sorted(maps.Keys(w.waits.lists)) {
@@ -184,7 +186,7 @@ func (w *writer) write(ctx context.Context) (done bool) {
 	})
 }
 
-// grow writes what is new in a list, shrink deletes what is gone.
+// grow adds the new prefixes of a list, shrink deletes the old ones.
 func (w *writer) grow(ctx context.Context, name string, to model.PrefixSet) bool {
 	has := w.tables.config.Datapath.PrefixList(name)
 	for part := range slices.Chunk(to.Minus(has), w.tables.piece) {
@@ -192,7 +194,7 @@ func (w *writer) grow(ctx context.Context, name string, to model.PrefixSet) bool
 			return false
 		}
 	}
-	return w.change(ctx, name, has) // one that is empty is there too
+	return w.change(ctx, name, has) // also if it is empty
 }
 
 func (w *writer) shrink(ctx context.Context, name string, to model.PrefixSet) bool {
@@ -211,7 +213,7 @@ func (w *writer) change(ctx context.Context, name string, to model.PrefixSet) bo
 	})
 }
 
-// programWaiting has the endpoints that wait run, whose lists have all that is new.
+// programWaiting applies the pending endpoints, whose lists have all new prefixes by now.
 func (t *tables) programWaiting() error {
 	if len(t.waits.endpoints) == 0 {
 		return nil

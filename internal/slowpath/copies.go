@@ -13,20 +13,20 @@ import (
 // Bounds of copies of ICMP errors.
 const (
 	copiesPerSecond = 10000
-	copiesAtOnce    = 8192 // so that one error gets to the largest endpoint
+	copiesAtOnce    = 8192 // enough for one error at the largest endpoint
 )
 
-// ownCopiesPerSecond are those of one error after the other that each VIP has beside them.
+// ownCopiesPerSecond is the rate that each VIP has of its own, beside the shared one.
 const ownCopiesPerSecond = copiesPerSecond / 50
 
-// copies bounds copies of ICMP errors: of all VIPs, and, when others have taken those, of each by itself. The zero value is
-// full.
+// copies limits the rate of copies of ICMP errors: by a bucket of all VIPs, and by one of each VIP when that is empty. The
+// zero value is full.
 type copies struct {
 	all bucket
 	own map[netip.Addr]*bucket
 }
 
-// take takes n tokens for the VIP if there are so many.
+// take takes n tokens for the VIP, if there are that many.
 func (c *copies) take(vip netip.Addr, n int, now time.Time) bool {
 	if c.all.take(n, copiesAtOnce, copiesPerSecond, now) {
 		return true
@@ -46,7 +46,7 @@ type bucket struct {
 	full time.Time // when it will be
 }
 
-// take takes n tokens if there are so many, of a bucket that holds most of them and gets so many each second.
+// take takes n tokens, if there are that many, of a bucket of size most that is refilled at rate per second.
 func (b *bucket) take(n, most, rate int, now time.Time) bool {
 	each := time.Second / time.Duration(rate)
 	from := b.full

@@ -8,16 +8,16 @@ import (
 
 // Counters count what the slow path did. They may be read at any time.
 type Counters struct {
-	Fragments, Errors, Splits atomic.Uint64 // that the program handed over, by why
-	Sent                      atomic.Uint64 // frames, whole, parts and copies
+	Fragments, Errors, Splits atomic.Uint64 // punted packets, by reason
+	Sent                      atomic.Uint64 // frames: packets, fragments and copies
 	Failed                    atomic.Uint64 // frames that could not be sent
 	Held                      atomic.Int64  // fragments that wait for the first one of their datagram
-	Overflowed                atomic.Uint64 // fragments that there was no room to hold for
-	Expired                   atomic.Uint64 // fragments whose first one did not come
-	Limited                   atomic.Uint64 // errors that were too many to copy
+	Overflowed                atomic.Uint64 // fragments dropped for want of room
+	Expired                   atomic.Uint64 // fragments whose first one did not arrive in time
+	Limited                   atomic.Uint64 // errors beyond the rate limit of copies
 }
 
-// arrived counts a packet that the program handed over.
+// arrived counts a punted packet.
 func (c *Counters) arrived(why mux.PuntReason) {
 	switch why {
 	case mux.PuntFragment:

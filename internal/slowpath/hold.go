@@ -7,17 +7,17 @@ import (
 	"github.com/weirlb/weir/internal/datapath/mux"
 )
 
-// Bounds of what is held.
+// Bounds of held fragments.
 const (
 	MaxHeld      = 1024
 	MaxHeldBytes = 2 << 20
 	HoldTime     = time.Second
 )
 
-// leastHeld is what a fragment counts for at least, in bytes: so the bound on bytes is one on fragments, too.
+// leastHeld is the least size that a fragment counts for, in bytes, so that the bound on bytes bounds their number too.
 const leastHeld = MaxHeldBytes / MaxHeld
 
-// heldFragment came before the first one of its datagram.
+// heldFragment is a fragment that arrived before the first one of its datagram.
 type heldFragment struct {
 	frame []byte
 	until time.Time
@@ -25,17 +25,17 @@ type heldFragment struct {
 
 func (f heldFragment) size() int { return max(len(f.frame), leastHeld) }
 
-// hold keeps early fragments, by datagram. VIPs share the room: who comes first has it, and who has most gives it back to one that
-// has less. The zero value is empty.
+// hold keeps early fragments by datagram. VIPs share the room: when it is full, the VIP with most of it loses its oldest
+// datagram to one with less. The zero value is empty.
 type hold struct {
 	fragments map[mux.FragmentKey][]heldFragment
 	count     int
 	size      int
-	vips      map[netip.Addr]int // what each has of size
+	vips      map[netip.Addr]int // bytes by VIP
 }
 
-// add keeps the frame until it is taken or expires. It says how many it had no room for: others that made way, or the frame
-// itself.
+// add keeps the frame until it is taken or expires. It returns how many fragments were dropped for want of room: evicted
+// ones, or the frame itself.
 func (h *hold) add(key mux.FragmentKey, frame []byte, now time.Time) (dropped int) {
 	if h.fragments == nil {
 		h.fragments, h.vips = map[mux.FragmentKey][]heldFragment{}, map[netip.Addr]int{}
@@ -55,7 +55,7 @@ func (h *hold) add(key mux.FragmentKey, frame []byte, now time.Time) (dropped in
 	return dropped
 }
 
-// greediest is the VIP that has most.
+// greediest is the VIP with most bytes.
 func (h *hold) greediest() (greediest netip.Addr) {
 	for vip, size := range h.vips {
 		if size > h.vips[greediest] {
@@ -65,7 +65,7 @@ func (h *hold) greediest() (greediest netip.Addr) {
 	return greediest
 }
 
-// oldest is the datagram of the VIP that has waited for longest.
+// oldest is the VIP's oldest datagram.
 func (h *hold) oldest(vip netip.Addr) (oldest mux.FragmentKey) {
 	var until time.Time
 	for key, held := range h.fragments {
@@ -76,7 +76,7 @@ func (h *hold) oldest(vip netip.Addr) (oldest mux.FragmentKey) {
 	return oldest
 }
 
-// take gives back the fragments of a datagram, in the order that they came in.
+// take removes and returns the fragments of a datagram, in order of arrival.
 func (h *hold) take(key mux.FragmentKey) [][]byte {
 	var frames [][]byte
 	for _, held := range h.fragments[key] {
@@ -87,7 +87,7 @@ func (h *hold) take(key mux.FragmentKey) [][]byte {
 	return frames
 }
 
-// forget counts a fragment of the datagram as held no more.
+// forget removes a fragment from the counts.
 func (h *hold) forget(key mux.FragmentKey, f heldFragment) {
 	h.count--
 	h.size -= f.size()
@@ -96,7 +96,7 @@ func (h *hold) forget(key mux.FragmentKey, f heldFragment) {
 	}
 }
 
-// expire forgets what was held for too long, and says how many that were.
+// expire drops fragments that were held for too long, and returns their number.
 func (h *hold) expire(now time.Time) (forgotten int) {
 	for key, held := range h.fragments {
 		kept := held[:0]

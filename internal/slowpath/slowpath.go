@@ -15,19 +15,19 @@ import (
 // pollTime is how often the datagrams of held fragments are looked up.
 const pollTime = 10 * time.Millisecond
 
-// Datapath is what the slow path asks of the data plane.
+// Datapath is the data plane.
 type Datapath interface {
 	FragmentKnown(mux.FragmentKey) bool
-	// Inject runs the program on a frame and sends what it makes of it.
+	// Inject runs the program on a frame and sends the result.
 	Inject(frame []byte) error
 	Send(frame []byte) error
-	// Ways lists the ways to all backends of the endpoint that takes packets of the key.
+	// Ways lists the ways to all backends of the key's endpoint.
 	Ways(model.EndpointKey) []mux.Way
 	// SplitSize is the largest fragment that can be encapsulated.
 	SplitSize() int
 }
 
-// Punts yields the packets that the program hands over.
+// Punts reads the packets that the fast path hands to user space.
 type Punts interface {
 	Read() (mux.Punt, error) // fs.ErrClosed once it is closed
 	Close() error
@@ -70,7 +70,7 @@ func (s *SlowPath) Run(ctx context.Context) error {
 	}
 }
 
-// read passes on what the program hands over, until it is closed.
+// read passes on punted packets until Punts is closed.
 func (s *SlowPath) read(ctx context.Context, arrived chan<- mux.Punt) error {
 	for {
 		p, err := s.punts.Read()
@@ -102,7 +102,7 @@ func (s *SlowPath) handle(p mux.Punt, now time.Time) {
 	}
 }
 
-// keep holds an early fragment, unless its first one came in the meantime.
+// keep holds an early fragment, unless its first one has arrived meanwhile.
 func (s *SlowPath) keep(p mux.Punt, now time.Time) {
 	packet, ok := parse(p.Frame, p.L3)
 	if !ok || !packet.isFragment() {
@@ -116,7 +116,7 @@ func (s *SlowPath) keep(p mux.Punt, now time.Time) {
 	s.counters.Held.Store(int64(s.held.count))
 }
 
-// release sends on what waited for a first fragment that has come.
+// release forwards held fragments whose first one has arrived.
 func (s *SlowPath) release(now time.Time) {
 	for key := range s.held.fragments {
 		if !s.datapath.FragmentKnown(key) {
@@ -130,8 +130,7 @@ func (s *SlowPath) release(now time.Time) {
 	s.counters.Held.Store(int64(s.held.count))
 }
 
-// copy sends an ICMP error to all backends that may have its connection; those that do not know it
-// drop it.
+// copy sends an ICMP error to all backends that may have its connection. The others drop it.
 func (s *SlowPath) copy(p mux.Punt, now time.Time) {
 	flow, ok := quotedFlow(p.Frame, p.L3)
 	if !ok {
