@@ -82,7 +82,7 @@ func (m *Manager) entered(w http.ResponseWriter, r *http.Request, caller trust.I
 // boundReading bounds the time in which the body of a request must come. What streams has it for its first message, and
 // goes on long after it.
 func (m *Manager) boundReading(w http.ResponseWriter, r *http.Request, caller trust.Identity) {
-	within := bound.Callers[kindOf(caller)].Sending
+	within := bound.Callers[bound.KindOf(caller)].Sending
 	if caller.Anonymous() {
 		within = m.unauthenticatedTime
 		// The next request takes another handshake; and of HTTP/1, the server would wait for the rest of the body.

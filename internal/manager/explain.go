@@ -83,7 +83,7 @@ func (m *Manager) explain(s *store.State, vip model.VIP, e model.Endpoint, flow 
 			continue
 		}
 		p.Backend = compile.BackendMessage(b)
-		p.Backend.Status = m.backendStatuses(s, vip, e)[i]
+		p.Backend.Status = m.resources.BackendStatuses(s, vip, e)[i]
 		step("slot %d is backend %s on host %s (weight %d, %s, %d of %d buckets)", slot, row.Backend, b.Host, b.Weight,
 			p.Backend.Status.Health, p.Backend.Status.Buckets, p.Buckets)
 		step("the mux sends the packet in an outer header to %s; the agent on %s rewrites %s to %s",

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/authz"
+	"github.com/weirlb/weir/internal/resource"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/snatalloc"
@@ -20,6 +21,7 @@ const minCompressed = 16 << 10
 type service struct {
 	*Manager
 	*snatalloc.Allocator
+	*resource.Service
 }
 
 // handler serves gRPC, gRPC-Web, Connect and REST from the same services.
@@ -27,12 +29,12 @@ func (m *Manager) handler() (http.Handler, error) {
 	options := connect.WithHandlerOptions(connect.WithConditionalHandlerOptions(bounded), connect.WithCompressMinBytes(minCompressed),
 		connect.WithInterceptors(m.observer(), guard{m}))
 	mux := http.NewServeMux()
-	mux.Handle(weirv1connect.NewWeirServiceHandler(service{m, m.allocator}, options))
+	mux.Handle(weirv1connect.NewWeirServiceHandler(service{m, m.allocator, m.resources}, options))
 	// Nodes and managers are near: packing what they are told costs more than sending it.
 	plain := connect.WithCompressMinBytes(math.MaxInt)
-	mux.Handle(weirv1connect.NewSyncServiceHandler(service{m, m.allocator}, options, plain))
+	mux.Handle(weirv1connect.NewSyncServiceHandler(service{m, m.allocator, m.resources}, options, plain))
 	mux.Handle(weirv1connect.NewClusterServiceHandler(cluster{Manager: m}, options, plain))
-	mux.Handle(weirv1connect.NewTrustServiceHandler(trustService{m}, options))
+	mux.Handle(weirv1connect.NewTrustServiceHandler(m.trust, options))
 	if err := m.handleREST(mux); err != nil {
 		return nil, err
 	}

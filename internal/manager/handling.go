@@ -1,6 +1,8 @@
 package manager
 
-import "github.com/weirlb/weir/api/v1/weirv1connect"
+import (
+	"github.com/weirlb/weir/api/v1/weirv1connect"
+)
 
 // place says which manager carries a call out.
 type place int

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"connectrpc.com/connect"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -17,9 +18,9 @@ import (
 // registerREST has the gateway call the services.
 func (m *Manager) registerREST(gateway *runtime.ServeMux) error {
 	p := &inProcess{methods: map[string]inProcessMethod{}, intercept: m.intercept}
-	weirv1.RegisterWeirServiceServer(p, restServer{service{m, m.allocator}})
+	weirv1.RegisterWeirServiceServer(p, restServer{service{m, m.allocator, m.resources}})
 	weirv1.RegisterClusterServiceServer(p, restCluster{cluster{Manager: m}})
-	weirv1.RegisterTrustServiceServer(p, trustService{m})
+	weirv1.RegisterTrustServiceServer(p, m.trust)
 	ctx := context.Background()
 	return errors.Join(
 		weirv1.RegisterWeirServiceHandlerClient(ctx, gateway, weirv1.NewWeirServiceClient(p)),
@@ -79,3 +80,15 @@ func (p *inProcess) Invoke(ctx context.Context, procedure string, args, reply an
 func (p *inProcess) NewStream(_ context.Context, _ *grpc.StreamDesc, procedure string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	return nil, status.Errorf(codes.Unimplemented, "%s is a stream, which REST does not have", procedure)
 }
+
+// WatchVIPs is served to REST by handleREST.
+func (restServer) WatchVIPs(*weirv1.WatchVIPsRequest, weirv1.WeirService_WatchVIPsServer) error {
+	return errOnlyStream
+}
+
+// WatchEvents is served to REST by handleREST.
+func (restServer) WatchEvents(*weirv1.WatchEventsRequest, weirv1.WeirService_WatchEventsServer) error {
+	return errOnlyStream
+}
+
+var errOnlyStream = connect.NewError(connect.CodeUnimplemented, errors.New("watches are streams"))

@@ -20,14 +20,17 @@ import (
 	"github.com/weirlb/weir/internal/controller/table"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/events"
+	"github.com/weirlb/weir/internal/inflight"
 	"github.com/weirlb/weir/internal/manager/pki"
 	"github.com/weirlb/weir/internal/manager/publish"
+	"github.com/weirlb/weir/internal/resource"
 	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/sessioncount"
 	"github.com/weirlb/weir/internal/snatalloc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/telemetry"
 	"github.com/weirlb/weir/internal/tokenbucket"
+	"github.com/weirlb/weir/internal/trustservice"
 )
 
 // Config says where a manager listens and where its store is.
@@ -70,8 +73,6 @@ type Manager struct {
 	status      *status.Controller
 	overload    *overload.Controller
 	partitioned partition
-	watches     watches
-	bookmark    time.Duration // between two bookmarks of an idle watch
 	events      *events.Recorder
 	observed    *telemetry.Telemetry
 	peers       *peers
@@ -82,21 +83,20 @@ type Manager struct {
 	open     openStreams
 
 	strangers           strangers
-	requests            places              // of known callers, streams left out
-	large               places              // likewise, of those that need much memory
+	requests            inflight.Limit      // of known callers, streams left out
+	large               inflight.Limit      // likewise, of those that need much memory
 	rates               tokenbucket.Buckets // of known callers
 	unauthenticatedTime time.Duration       // that strangers may take to send a request
 	slowReader          time.Duration       // that a reader may take none of an answer
 
 	audit *audit.Log
 
-	indexed indexedTenants
-
 	meters    *meters
 	acks      *acks
 	inventory inventory
 	allocator *snatalloc.Allocator
-	summaries summaries
+	resources *resource.Service
+	trust     *trustservice.Service
 }
 
 // New takes the address to listen on and opens the store. Nothing is served before Run.
@@ -137,8 +137,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		observed: observed, meters: counted, acks: newAcks(counted), cfg: cfg, log: cfg.Log, listener: listener, store: s,
 		reports: newReports(), tasks: newTasks(), stopping: make(chan struct{}), now: time.Now,
 		partitioned: newPartition(), partitionedAfter: partitionedAfter, sessions: sessioncount.New(),
-		bookmark: bookmarkTime,
-		peers:    newPeers(identity.Access), identity: identity, audit: audit.New(cfg.Name, s, cfg.Log), unauthenticatedTime: bound.Callers[bound.Unauthenticated].Sending, slowReader: slowReader,
+		peers: newPeers(identity.Access), identity: identity, audit: audit.New(cfg.Name, s, cfg.Log), unauthenticatedTime: bound.Callers[bound.Unauthenticated].Sending, slowReader: slowReader,
 	}
 	m.events = events.New(cfg.Name, s, func() time.Time { return m.now() }, m.log)
 	clock := func() time.Time { return m.now() }
@@ -156,6 +155,13 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	m.allocator = snatalloc.New(snatalloc.Config{
 		Name: cfg.Name, Store: s, Hub: m.hub, Events: m.events, Rates: &m.rates, Reported: m.said, Now: clock, Log: m.log, Stopping: m.stopping,
 	}, counted.ports)
+	m.resources = resource.New(&resource.Config{
+		Version: cfg.Version, Store: s, Hub: m.hub, Recorder: m.events, Sessions: m.sessions, FreeFor: m.tables.FreeFor, Reported: m.said,
+		Uses: m.allocator.Uses, Forget: m.forget, Bookmark: resource.BookmarkInterval, Now: clock, Log: m.log, Stopping: m.stopping,
+	})
+	m.trust = &trustservice.Service{
+		Store: s, Identity: identity, CertificateLife: cfg.CertificateLife, View: m.view, Reported: m.said, Now: clock, Log: m.log,
+	}
 	return m, nil
 }
 

@@ -11,27 +11,9 @@ import (
 	"github.com/weirlb/weir/internal/trust"
 )
 
-// kindOf is what the table of bounds calls a caller.
-func kindOf(caller trust.Identity) bound.Kind {
-	switch caller.Kind {
-	case trust.Mux:
-		return bound.Mux
-	case trust.Host:
-		return bound.Host
-	case trust.Manager:
-		return bound.Manager
-	case trust.User:
-		if caller.May(trust.Viewer, trust.AllTenants) {
-			return bound.Operator
-		}
-		return bound.User
-	}
-	return bound.Unauthenticated
-}
-
 // limited says why a caller may not make a call now: it, or its tenant, makes too many.
 func (m *Manager) limited(caller trust.Identity, procedure string) error {
-	kind := kindOf(caller)
+	kind := bound.KindOf(caller)
 	if caller.Method == trust.Insecure || kind == bound.Manager || kind == bound.Unauthenticated { // strangers are judged before
 		return nil
 	}

@@ -269,3 +269,27 @@ func withoutCounters(detail *weirv1.NodeStatus) *weirv1.NodeStatus {
 	}
 	return proto.CloneOf(detail)
 }
+
+// said is the newest that node said.
+func (m *Manager) said(s *store.State, node model.Node) (store.NodeStatus, *weirv1.NodeStatus) {
+	said, detail := s.Status.At(node.Name), &weirv1.NodeStatus{}
+	if newest, ok := m.reports.get(node.Name, said); ok {
+		if node.Role == model.RoleMux {
+			newest.Generation = said.Generation // it may report to another manager by now
+		}
+		return newest.NodeStatus, newest.detail
+	}
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(said.Detail, detail); err != nil && len(said.Detail) > 0 {
+		m.log.Warn("can't read the status of a node", "node", node.Name, "err", err)
+	}
+	return said, detail
+}
+
+// view is the State that users are shown.
+func (m *Manager) view() *store.State { return m.hub.Show(m.store.State()) }
+
+// forget drops what a node reported.
+func (m *Manager) forget(node string) {
+	m.reports.forget(node)
+	m.sessions.Forget(node)
+}

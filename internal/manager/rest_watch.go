@@ -34,14 +34,14 @@ func (m *Manager) restWatches() map[string]restWatch {
 			procedure: weirv1connect.WeirServiceWatchVIPsProcedure,
 			request:   func() proto.Message { return &weirv1.WatchVIPsRequest{} },
 			run: func(ctx context.Context, r proto.Message, send func(proto.Message) error) error {
-				return m.eachVIP(ctx, r.(*weirv1.WatchVIPsRequest), func(p *weirv1.WatchVIPsResponse) error { return send(p) }) //nolint:forcetypeassert // made above
+				return m.resources.EachVIP(ctx, r.(*weirv1.WatchVIPsRequest), func(p *weirv1.WatchVIPsResponse) error { return send(p) }) //nolint:forcetypeassert // made above
 			},
 		},
 		watchEventsPath: {
 			procedure: weirv1connect.WeirServiceWatchEventsProcedure,
 			request:   func() proto.Message { return &weirv1.WatchEventsRequest{} },
 			run: func(ctx context.Context, r proto.Message, send func(proto.Message) error) error {
-				return m.eachEvent(ctx, r.(*weirv1.WatchEventsRequest), func(p *weirv1.WatchEventsResponse) error { return send(p) }) //nolint:forcetypeassert // made above
+				return m.resources.EachEvent(ctx, r.(*weirv1.WatchEventsRequest), func(p *weirv1.WatchEventsResponse) error { return send(p) }) //nolint:forcetypeassert // made above
 			},
 		},
 	}

@@ -179,10 +179,10 @@ func (m *Manager) write(ctx context.Context, node model.Node) (model.Generation,
 		if !news {
 			return store.Change{}, nil
 		}
-		if m.isRevoked(node) { // the manager that has its stream may not have heard
+		if m.hasRevoked(node) { // the manager that has its stream may not have heard
 			return store.Change{}, connect.NewError(connect.CodeUnauthenticated, fmt.Errorf("%s/%s was revoked: join again with a new token", node.Role, node.Name))
 		}
-		if err := s.AdmitNode(node, m.tenants(), m.joinedFor(node)); err != nil {
+		if err := s.AdmitNode(node, m.resources.VIPs.Tenants(), m.joinedFor(node)); err != nil {
 			return store.Change{}, err
 		}
 		moved := !slices.Equal(old.Addresses, node.Addresses) || !slices.Equal(old.Prefixes, node.Prefixes)
@@ -199,4 +199,10 @@ func (m *Manager) write(ctx context.Context, node model.Node) (model.Generation,
 		m.log.Info("node registered", "node", node.Name, "role", node.Role, "addresses", node.Addresses, "generation", generation)
 	}
 	return generation, nil
+}
+
+// hasRevoked says whether nobody has a credential of the node that is in force.
+func (m *Manager) hasRevoked(node model.Node) bool {
+	trusted, _ := m.store.Trust()
+	return trusted.HasRevoked(trust.Kind(node.Role), node.Name)
 }

@@ -79,7 +79,7 @@ func (t *tasks) open(mux string) (queue <-chan *weirv1.MuxTask, ended func()) {
 func (t *tasks) ask(s *store.State, mux string, what *weirv1.MuxTask) (*task, func(), error) {
 	node, there := s.Nodes.Get(mux)
 	if !there {
-		return nil, nil, apierr.NotFound("mux", mux, s.Nodes, anyNode)
+		return nil, nil, apierr.NotFound("mux", mux, s.Nodes, func(model.Node) bool { return true })
 	}
 	if node.Role != model.RoleMux {
 		return nil, nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%s is a host: name a mux", mux))

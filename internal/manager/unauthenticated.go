@@ -7,6 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirlb/weir/internal/inflight"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/rpc/bound"
 	"github.com/weirlb/weir/internal/tokenbucket"
@@ -15,7 +16,7 @@ import (
 
 // strangers bounds what those that are not known ask for: before a byte of their requests is read, inflated or parsed.
 type strangers struct {
-	places places
+	places inflight.Limit
 	rates  tokenbucket.Buckets
 }
 
@@ -33,7 +34,7 @@ func (s *strangers) enter(from string, now time.Time) (leave func(), err error) 
 	if wait := s.rates.Take(source, b.Rate, b.Burst, 1, now); wait > 0 {
 		return nil, rpc.RetryAfter(connect.CodeResourceExhausted, errStrangers, wait)
 	}
-	if leave = s.places.takePlace(source, b.All, b.Each); leave == nil {
+	if leave = s.places.Acquire(source, b.All, b.Each); leave == nil {
 		return nil, rpc.RetryAfter(connect.CodeResourceExhausted, errStrangers, time.Second)
 	}
 	return leave, nil
@@ -48,7 +49,7 @@ func (m *Manager) enterRequest(r *http.Request, caller trust.Identity, procedure
 	if streams(r.URL.Path) || m.identity.Insecure() {
 		return func() {}, nil
 	}
-	kind, who := kindOf(caller), caller.Share()
+	kind, who := bound.KindOf(caller), caller.Share()
 	b := bound.Callers[kind]
 	if kind == bound.User && who != caller.String() {
 		b = bound.Callers[bound.Tenant]
@@ -56,14 +57,14 @@ func (m *Manager) enterRequest(r *http.Request, caller trust.Identity, procedure
 	refuse := func(why string) error {
 		return rpc.RetryAfter(connect.CodeResourceExhausted, errors.New(why+": try again"), time.Second)
 	}
-	leaveRequest := m.requests.takePlace(who, 0, b.Each)
+	leaveRequest := m.requests.Acquire(who, 0, b.Each)
 	if leaveRequest == nil {
 		return nil, refuse(who + " has too many requests under way")
 	}
 	if !isLarge(r, procedure, size) {
 		return leaveRequest, nil
 	}
-	leaveLarge := m.large.takePlace(who, bound.LargeAll, bound.LargeEach)
+	leaveLarge := m.large.Acquire(who, bound.LargeAll, bound.LargeEach)
 	if leaveLarge == nil {
 		leaveRequest()
 		return nil, refuse("too many large requests are under way")

@@ -51,6 +51,11 @@ type Trust struct {
 // Version grows with every change.
 func (t *Trust) Version() int64 { return t.version }
 
+// HasRevoked says whether nobody has a credential of a member that is in force.
+func (t *Trust) HasRevoked(kind trust.Kind, name string) bool {
+	return t.Members[string(kind)+"/"+name].Revoked
+}
+
 func (t *Trust) clone() *Trust {
 	next := *t
 	next.Tokens, next.Members = maps.Clone(t.Tokens), maps.Clone(t.Members)

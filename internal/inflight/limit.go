@@ -1,16 +1,19 @@
-package manager
+// Package inflight bounds how many of something are under way at once: in all, and of each caller.
+package inflight
 
-import "sync"
+import (
+	"sync"
+)
 
-// places bounds how many of something there are at once: in all, and of each of those that ask.
-type places struct {
+// Limit counts what is under way.
+type Limit struct {
 	mu   sync.Mutex
 	all  int
 	each map[string]int
 }
 
-// takePlace takes a place of who, and returns what gives it back; nil: there is none. Bounds of 0 are none.
-func (p *places) takePlace(who string, all, each int) (leave func()) {
+// Acquire takes a place of a caller, and returns what gives it back; nil: there is none. Bounds of 0 are none.
+func (p *Limit) Acquire(who string, all, each int) (release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if all > 0 && p.all >= all || each > 0 && p.each[who] >= each {
@@ -31,8 +34,8 @@ func (p *places) takePlace(who string, all, each int) (leave func()) {
 	})
 }
 
-// taken is how many places are taken.
-func (p *places) taken() int {
+// Taken is how many places are taken.
+func (p *Limit) Taken() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.all

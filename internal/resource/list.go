@@ -1,4 +1,4 @@
-package manager
+package resource
 
 import (
 	"context"
@@ -132,7 +132,7 @@ func warns(s *store.State, vip model.VIP, muxes []model.Node) bool {
 }
 
 // ListVIPs lists VIPs by name.
-func (m *Manager) ListVIPs(ctx context.Context, r *weirv1.ListVIPsRequest) (*weirv1.ListVIPsResponse, error) {
+func (m *VIPs) ListVIPs(ctx context.Context, r *weirv1.ListVIPsRequest) (*weirv1.ListVIPsResponse, error) {
 	f, err := newFilter(r.GetTenant(), r.GetLabelSelector(), r.GetNamePrefix())
 	if err != nil {
 		return nil, apierr.ToConnect(err)
@@ -165,7 +165,7 @@ func (m *Manager) ListVIPs(ctx context.Context, r *weirv1.ListVIPsRequest) (*wei
 }
 
 // GetVIP returns one VIP with its status.
-func (m *Manager) GetVIP(ctx context.Context, r *weirv1.GetVIPRequest) (*weirv1.GetVIPResponse, error) {
+func (m *VIPs) GetVIP(ctx context.Context, r *weirv1.GetVIPRequest) (*weirv1.GetVIPResponse, error) {
 	state := m.view()
 	vip, there := state.VIPs.Get(r.GetName())
 	if !there || !authz.CanView(ctx, vip.Tenant) {

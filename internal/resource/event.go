@@ -1,4 +1,4 @@
-package manager
+package resource
 
 import (
 	"cmp"
@@ -18,12 +18,13 @@ import (
 	"github.com/weirlb/weir/internal/authz"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
 	"github.com/weirlb/weir/internal/trust"
 )
 
 // reasons of events, by what an apply did.
-var reasons = map[string]string{created: "Created", updated: "Updated"}
+var reasons = map[string]string{rpc.Created: "Created", rpc.Updated: "Updated"}
 
 func eventOf(a *weirv1.AppliedVIP) store.Event {
 	return store.Event{
@@ -102,7 +103,7 @@ func (t eventToken) before(e store.Event) bool {
 }
 
 // ListEvents lists events, the latest last.
-func (m *Manager) ListEvents(ctx context.Context, r *weirv1.ListEventsRequest) (*weirv1.ListEventsResponse, error) {
+func (m *Events) ListEvents(ctx context.Context, r *weirv1.ListEventsRequest) (*weirv1.ListEventsResponse, error) {
 	f, err := newEventFilter(r.GetKind(), r.GetObject(), r.GetTenant(), r.GetSeverity())
 	if err != nil {
 		return nil, apierr.ToConnect(err)
@@ -111,7 +112,7 @@ func (m *Manager) ListEvents(ctx context.Context, r *weirv1.ListEventsRequest) (
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	all, revision, err := m.store.Events(ctx)
+	all, revision, err := m.Store.Events(ctx)
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
@@ -135,17 +136,17 @@ func (m *Manager) ListEvents(ctx context.Context, r *weirv1.ListEventsRequest) (
 }
 
 // WatchEvents streams events.
-func (m *Manager) WatchEvents(ctx context.Context, r *weirv1.WatchEventsRequest, stream *connect.ServerStream[weirv1.WatchEventsResponse]) error {
-	return apierr.ToConnect(m.eachEvent(ctx, r, stream.Send))
+func (m *Events) WatchEvents(ctx context.Context, r *weirv1.WatchEventsRequest, stream *connect.ServerStream[weirv1.WatchEventsResponse]) error {
+	return apierr.ToConnect(m.EachEvent(ctx, r, stream.Send))
 }
 
-// eachEvent sends events as they happen until ctx ends, the manager stops, or send fails.
-func (m *Manager) eachEvent(ctx context.Context, r *weirv1.WatchEventsRequest, send func(*weirv1.WatchEventsResponse) error) error {
+// EachEvent sends events as they happen until ctx ends, the manager stops, or send fails.
+func (m *Events) EachEvent(ctx context.Context, r *weirv1.WatchEventsRequest, send func(*weirv1.WatchEventsResponse) error) error {
 	f, err := newEventFilter(r.GetKind(), r.GetObject(), r.GetTenant(), r.GetSeverity())
 	if err != nil {
 		return err
 	}
-	end, err := m.watches.begin(trust.FromContext(ctx))
+	end, err := m.Watches.begin(trust.FromContext(ctx))
 	if err != nil {
 		return err
 	}
@@ -154,7 +155,7 @@ func (m *Manager) eachEvent(ctx context.Context, r *weirv1.WatchEventsRequest, s
 	defer cancel()
 	go func() {
 		select {
-		case <-m.stopping:
+		case <-m.Stopping:
 			cancel()
 		case <-ctx.Done():
 		}
@@ -174,16 +175,16 @@ func (m *Manager) eachEvent(ctx context.Context, r *weirv1.WatchEventsRequest, s
 	at := r.GetResourceVersion()
 	if at == 0 {
 		var all []store.Event
-		if all, at, err = m.store.Events(ctx); err != nil {
+		if all, at, err = m.Store.Events(ctx); err != nil {
 			return err
 		}
 		if err := sendAll(all, at); err != nil {
 			return err
 		}
 	}
-	err = m.store.EachEvent(ctx, at, m.bookmark, sendAll)
+	err = m.Store.EachEvent(ctx, at, m.Bookmark, sendAll)
 	select {
-	case <-m.stopping:
+	case <-m.Stopping:
 		return nil
 	default:
 	}

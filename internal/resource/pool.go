@@ -1,4 +1,4 @@
-package manager
+package resource
 
 import (
 	"context"
@@ -21,14 +21,14 @@ import (
 func changedPools(s *store.State, pools []model.AddressPool) (changed []model.AddressPool, applied []*weirv1.AppliedAddressPool) {
 	for _, p := range pools {
 		old, had := s.Pools.Get(p.Name)
-		what := created
+		what := rpc.Created
 		switch {
 		case had && reflect.DeepEqual(old, p):
-			what = unchanged
+			what = rpc.Unchanged
 		case had:
-			what = updated
+			what = rpc.Updated
 		}
-		if what != unchanged {
+		if what != rpc.Unchanged {
 			changed = append(changed, p)
 		}
 		applied = append(applied, &weirv1.AppliedAddressPool{Name: p.Name, Change: what})
@@ -37,7 +37,7 @@ func changedPools(s *store.State, pools []model.AddressPool) (changed []model.Ad
 }
 
 // CreateAddressPool creates a pool.
-func (m *Manager) CreateAddressPool(ctx context.Context, r *weirv1.CreateAddressPoolRequest) (*weirv1.CreateAddressPoolResponse, error) {
+func (m *Pools) CreateAddressPool(ctx context.Context, r *weirv1.CreateAddressPoolRequest) (*weirv1.CreateAddressPoolResponse, error) {
 	written, err := m.writePool(ctx, r.GetPool(), func(s *store.State) error {
 		if s.Pools.Has(r.GetPool().GetName()) {
 			return connect.NewError(connect.CodeAlreadyExists,
@@ -52,7 +52,7 @@ func (m *Manager) CreateAddressPool(ctx context.Context, r *weirv1.CreateAddress
 }
 
 // UpdateAddressPool replaces a pool.
-func (m *Manager) UpdateAddressPool(ctx context.Context, r *weirv1.UpdateAddressPoolRequest) (*weirv1.UpdateAddressPoolResponse, error) {
+func (m *Pools) UpdateAddressPool(ctx context.Context, r *weirv1.UpdateAddressPoolRequest) (*weirv1.UpdateAddressPoolResponse, error) {
 	if err := apierr.CheckName(r.GetName(), r.GetPool().GetName()); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
@@ -69,7 +69,7 @@ func (m *Manager) UpdateAddressPool(ctx context.Context, r *weirv1.UpdateAddress
 }
 
 // writePool writes a pool if allowed does not say why not, and returns it as it is then.
-func (m *Manager) writePool(ctx context.Context, p *weirv1.AddressPool, allowed func(*store.State) error) (*weirv1.AddressPool, error) {
+func (m *Pools) writePool(ctx context.Context, p *weirv1.AddressPool, allowed func(*store.State) error) (*weirv1.AddressPool, error) {
 	if err := rpc.Known(p); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
@@ -81,7 +81,7 @@ func (m *Manager) writePool(ctx context.Context, p *weirv1.AddressPool, allowed 
 	if err != nil {
 		return nil, apierr.ToConnect(apierr.TrimField("pools[0].", err))
 	}
-	state := m.store.State()
+	state := m.Store.State()
 	pool, there := state.Pools.Get(pool.Name)
 	if !there {
 		return nil, connect.NewError(connect.CodeAborted, fmt.Errorf("pool %s was written, and deleted by another call since", p.GetName()))
@@ -90,8 +90,8 @@ func (m *Manager) writePool(ctx context.Context, p *weirv1.AddressPool, allowed 
 }
 
 // DeleteAddressPool deletes a pool that no VIP names.
-func (m *Manager) DeleteAddressPool(ctx context.Context, r *weirv1.DeleteAddressPoolRequest) (*weirv1.DeleteAddressPoolResponse, error) {
-	generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
+func (m *Pools) DeleteAddressPool(ctx context.Context, r *weirv1.DeleteAddressPoolRequest) (*weirv1.DeleteAddressPoolResponse, error) {
+	generation, err := m.Store.Update(ctx, func(s *store.State) (store.Change, error) {
 		if err := currentPool(ctx, s, r.GetName(), r.GetResourceVersion()); err != nil {
 			return store.Change{}, err
 		}
@@ -103,8 +103,8 @@ func (m *Manager) DeleteAddressPool(ctx context.Context, r *weirv1.DeleteAddress
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	m.log.InfoContext(ctx, "pool deleted", "pool", r.GetName(), "generation", generation)
-	m.events.RecordCall(ctx, store.Event{Kind: events.KindPool, Object: r.GetName(), Reason: "Deleted", Message: "pool deleted"})
+	m.Log.InfoContext(ctx, "pool deleted", "pool", r.GetName(), "generation", generation)
+	m.Recorder.RecordCall(ctx, store.Event{Kind: events.KindPool, Object: r.GetName(), Reason: "Deleted", Message: "pool deleted"})
 	return &weirv1.DeleteAddressPoolResponse{}, nil
 }
 
@@ -125,8 +125,8 @@ func seenPools(ctx context.Context) func(model.AddressPool) bool {
 }
 
 // ListAddressPools lists pools by name.
-func (m *Manager) ListAddressPools(ctx context.Context, r *weirv1.ListAddressPoolsRequest) (*weirv1.ListAddressPoolsResponse, error) {
-	state := m.store.State()
+func (m *Pools) ListAddressPools(ctx context.Context, r *weirv1.ListAddressPoolsRequest) (*weirv1.ListAddressPoolsResponse, error) {
+	state := m.Store.State()
 	f, err := newFilter("", r.GetLabelSelector(), r.GetNamePrefix())
 	if err != nil {
 		return nil, apierr.ToConnect(err)
@@ -153,8 +153,8 @@ func (m *Manager) ListAddressPools(ctx context.Context, r *weirv1.ListAddressPoo
 }
 
 // GetAddressPool returns one pool with its use.
-func (m *Manager) GetAddressPool(ctx context.Context, r *weirv1.GetAddressPoolRequest) (*weirv1.GetAddressPoolResponse, error) {
-	state := m.store.State()
+func (m *Pools) GetAddressPool(ctx context.Context, r *weirv1.GetAddressPoolRequest) (*weirv1.GetAddressPoolResponse, error) {
+	state := m.Store.State()
 	pool, there := state.Pools.Get(r.GetName())
 	if !there || !authz.CanViewPool(ctx, pool) {
 		return nil, apierr.NotFound("pool", r.GetName(), state.Pools, seenPools(ctx))

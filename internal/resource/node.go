@@ -1,4 +1,4 @@
-package manager
+package resource
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
@@ -15,10 +14,11 @@ import (
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/store"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 // ListNodes lists nodes by name.
-func (m *Manager) ListNodes(_ context.Context, r *weirv1.ListNodesRequest) (*weirv1.ListNodesResponse, error) {
+func (m *Nodes) ListNodes(_ context.Context, r *weirv1.ListNodesRequest) (*weirv1.ListNodesResponse, error) {
 	role := model.Role(r.GetRole())
 	if role != "" && role != model.RoleMux && role != model.RoleHost {
 		return nil, apierr.ToConnect(&model.FieldError{Field: "role", Reason: fmt.Sprintf("must be mux or host, is %q", role)})
@@ -27,7 +27,7 @@ func (m *Manager) ListNodes(_ context.Context, r *weirv1.ListNodesRequest) (*wei
 }
 
 // nodes writes the nodes of a role, or all of them if it is empty.
-func (m *Manager) nodes(s *store.State, role model.Role) []*weirv1.Node {
+func (m *Nodes) nodes(s *store.State, role model.Role) []*weirv1.Node {
 	var nodes []*weirv1.Node
 	for _, node := range s.SortedNodes() {
 		if role == "" || role == node.Role {
@@ -38,7 +38,7 @@ func (m *Manager) nodes(s *store.State, role model.Role) []*weirv1.Node {
 }
 
 // GetNode returns one node with its status.
-func (m *Manager) GetNode(_ context.Context, r *weirv1.GetNodeRequest) (*weirv1.GetNodeResponse, error) {
+func (m *Nodes) GetNode(_ context.Context, r *weirv1.GetNodeRequest) (*weirv1.GetNodeResponse, error) {
 	state := m.view()
 	node, there := state.Nodes.Get(r.GetName())
 	if !there {
@@ -47,24 +47,9 @@ func (m *Manager) GetNode(_ context.Context, r *weirv1.GetNodeRequest) (*weirv1.
 	return &weirv1.GetNodeResponse{Node: m.nodeWithStatus(state, node)}, nil
 }
 
-// said is the newest that node said.
-func (m *Manager) said(s *store.State, node model.Node) (store.NodeStatus, *weirv1.NodeStatus) {
-	said, detail := s.Status.At(node.Name), &weirv1.NodeStatus{}
-	if newest, ok := m.reports.get(node.Name, said); ok {
-		if node.Role == model.RoleMux {
-			newest.Generation = said.Generation // it may report to another manager by now
-		}
-		return newest.NodeStatus, newest.detail
-	}
-	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(said.Detail, detail); err != nil && len(said.Detail) > 0 {
-		m.log.Warn("can't read the status of a node", "node", node.Name, "err", err)
-	}
-	return said, detail
-}
-
 // nodeWithStatus writes node with the newest that it said.
-func (m *Manager) nodeWithStatus(s *store.State, node model.Node) *weirv1.Node {
-	said, detail := m.said(s, node)
+func (m *Nodes) nodeWithStatus(s *store.State, node model.Node) *weirv1.Node {
+	said, detail := m.Reported(s, node)
 	p := rpc.NodeToProto(node)
 	p.Status = &weirv1.NodeStatus{
 		Connected: s.Streams.At(node.Name), Generation: uint64(said.Generation),
@@ -81,13 +66,13 @@ func (m *Manager) nodeWithStatus(s *store.State, node model.Node) *weirv1.Node {
 
 // DeleteNode forgets a node that is neither connected nor needed. Of one that was revoked the streams end, and no other is
 // opened: it need not be waited for.
-func (m *Manager) DeleteNode(ctx context.Context, r *weirv1.DeleteNodeRequest) (*weirv1.DeleteNodeResponse, error) {
+func (m *Nodes) DeleteNode(ctx context.Context, r *weirv1.DeleteNodeRequest) (*weirv1.DeleteNodeResponse, error) {
 	name := r.GetName()
-	_, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
+	_, err := m.Store.Update(ctx, func(s *store.State) (store.Change, error) {
 		if _, there := s.Nodes.Get(name); !there {
 			return store.Change{}, apierr.NotFound("node", name, s.Nodes, anyNode)
 		}
-		if s.Streams.At(name) && !m.isRevoked(s.Nodes.At(name)) {
+		if s.Streams.At(name) && !m.revoked(s.Nodes.At(name)) {
 			return store.Change{}, connect.NewError(connect.CodeFailedPrecondition,
 				fmt.Errorf("node %s is connected: stop its program first, or weir revoke it", name))
 		}
@@ -102,16 +87,9 @@ func (m *Manager) DeleteNode(ctx context.Context, r *weirv1.DeleteNodeRequest) (
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	m.reports.forget(name)
-	m.sessions.Forget(name)
-	m.log.Info("node deleted", "node", name)
+	m.Forget(name)
+	m.Log.Info("node deleted", "node", name)
 	return &weirv1.DeleteNodeResponse{}, nil
-}
-
-// isRevoked says whether nobody has a credential of the node that is in force.
-func (m *Manager) isRevoked(node model.Node) bool {
-	trusted, _ := m.store.Trust()
-	return trusted.Members[string(node.Role)+"/"+node.Name].Revoked
 }
 
 // livesOn counts the backends of vip on host, and the workloads that leave as it.
@@ -135,11 +113,11 @@ func livesOn(vip model.VIP, host string) int {
 }
 
 // GetStatus sums up what the caller may see.
-func (m *Manager) GetStatus(ctx context.Context, _ *weirv1.GetStatusRequest) (*weirv1.GetStatusResponse, error) {
-	stored := m.store.State()
-	s := m.hub.Show(stored)
+func (m *Nodes) GetStatus(ctx context.Context, _ *weirv1.GetStatusRequest) (*weirv1.GetStatusResponse, error) {
+	stored := m.Store.State()
+	s := m.Hub.Show(stored)
 	response := &weirv1.GetStatusResponse{
-		Version: m.cfg.Version, Generation: uint64(s.Generation), Store: m.store.String(), Nodes: m.nodes(s, ""),
+		Version: m.Version, Generation: uint64(s.Generation), Store: m.Store.String(), Nodes: m.nodes(s, ""),
 	}
 	for _, n := range response.Nodes {
 		n.GetStatus().Mux = withoutEndpoints(n.GetStatus().GetMux())
@@ -168,24 +146,27 @@ const (
 )
 
 // sync says how a node stands, whoever holds its stream: of those of others, what they noted.
-func (m *Manager) sync(s *store.State, node model.Node) string {
+func (m *Nodes) sync(s *store.State, node model.Node) string {
 	if !s.Streams.At(node.Name) {
 		return ""
 	}
 	if s.Fenced.Has(node.Name) {
 		return syncOut
 	}
-	if current, here := m.hub.Stands(node.Name); here && current {
+	if current, here := m.Hub.Stands(node.Name); here && current {
 		return syncCurrent
 	} else if here {
 		return syncBehind
 	}
-	published, _ := m.hub.Reached()
+	published, _ := m.Hub.Reached()
 	if said := s.Status.At(node.Name); node.Role == model.RoleMux && max(said.Generation, said.Rejected) < published {
 		return syncBehind
 	}
 	return syncCurrent
 }
 
-// view is the State that users are shown.
-func (m *Manager) view() *store.State { return m.hub.Show(m.store.State()) }
+// revoked says whether nobody has a credential of the node that is in force.
+func (m *Nodes) revoked(node model.Node) bool {
+	trusted, _ := m.Store.Trust()
+	return trusted.HasRevoked(trust.Kind(node.Role), node.Name)
+}

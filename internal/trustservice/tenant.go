@@ -1,4 +1,4 @@
-package manager
+package trustservice
 
 import (
 	"context"
@@ -50,7 +50,7 @@ func tenantToProto(t model.Tenant, used desired.Usage, rows tenantRows) *weirv1.
 type tenantRows struct{ flows, sessions, snat map[string]*weirv1.NodeRows }
 
 // tenantRows collects what the nodes that are connected have said.
-func (m *Manager) tenantRows(s *store.State) tenantRows {
+func (t *Service) tenantRows(s *store.State) tenantRows {
 	rows := tenantRows{flows: map[string]*weirv1.NodeRows{}, sessions: map[string]*weirv1.NodeRows{}, snat: map[string]*weirv1.NodeRows{}}
 	note := func(in map[string]*weirv1.NodeRows, node string, all []*weirv1.TenantRows) {
 		for _, r := range all {
@@ -62,7 +62,7 @@ func (m *Manager) tenantRows(s *store.State) tenantRows {
 	}
 	for _, node := range s.SortedNodes() {
 		if s.Streams.At(node.Name) {
-			_, said := m.said(s, node)
+			_, said := t.Reported(s, node)
 			note(rows.flows, node.Name, said.GetMux().GetFlows())
 			note(rows.sessions, node.Name, said.GetHost().GetTenantSessions())
 			note(rows.snat, node.Name, said.GetHost().GetTenantSnat())
@@ -72,7 +72,7 @@ func (m *Manager) tenantRows(s *store.State) tenantRows {
 }
 
 // ApplyTenants creates or replaces tenants, all of them or none.
-func (t trustService) ApplyTenants(ctx context.Context, r *weirv1.ApplyTenantsRequest) (*weirv1.ApplyTenantsResponse, error) {
+func (t *Service) ApplyTenants(ctx context.Context, r *weirv1.ApplyTenantsRequest) (*weirv1.ApplyTenantsResponse, error) {
 	if err := rpc.Known(r); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
@@ -96,17 +96,17 @@ func (t trustService) ApplyTenants(ctx context.Context, r *weirv1.ApplyTenantsRe
 		return nil, apierr.ToConnect(err)
 	}
 	var response *weirv1.ApplyTenantsResponse
-	err := t.store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
+	err := t.Store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
 		response = &weirv1.ApplyTenantsResponse{}
 		for _, tenant := range tenants {
-			what := created
+			what := rpc.Created
 			if old, had := now.Tenants[tenant.Name]; had && reflect.DeepEqual(old, tenant) {
-				what = unchanged
+				what = rpc.Unchanged
 			} else if had {
-				what = updated
+				what = rpc.Updated
 			}
 			response.Tenants = append(response.Tenants, &weirv1.AppliedTenant{Name: tenant.Name, Change: what})
-			if what != unchanged {
+			if what != rpc.Unchanged {
 				change.Tenants = append(change.Tenants, tenant)
 			}
 		}
@@ -119,9 +119,9 @@ func (t trustService) ApplyTenants(ctx context.Context, r *weirv1.ApplyTenantsRe
 }
 
 // ListTenants lists the tenants that the caller may see, by name.
-func (t trustService) ListTenants(ctx context.Context, _ *weirv1.ListTenantsRequest) (*weirv1.ListTenantsResponse, error) {
-	now, _ := t.store.Trust()
-	s := t.view()
+func (t *Service) ListTenants(ctx context.Context, _ *weirv1.ListTenantsRequest) (*weirv1.ListTenantsResponse, error) {
+	now, _ := t.Store.Trust()
+	s := t.View()
 	rows := t.tenantRows(s)
 	response := &weirv1.ListTenantsResponse{}
 	for _, name := range slices.Sorted(maps.Keys(now.Tenants)) {
@@ -133,13 +133,13 @@ func (t trustService) ListTenants(ctx context.Context, _ *weirv1.ListTenantsRequ
 }
 
 // GetTenant returns one tenant.
-func (t trustService) GetTenant(_ context.Context, r *weirv1.GetTenantRequest) (*weirv1.GetTenantResponse, error) {
-	now, _ := t.store.Trust()
+func (t *Service) GetTenant(_ context.Context, r *weirv1.GetTenantRequest) (*weirv1.GetTenantResponse, error) {
+	now, _ := t.Store.Trust()
 	tenant, there := now.Tenants[r.GetName()]
 	if !there {
 		return nil, noTenant(r.GetName())
 	}
-	s := t.view()
+	s := t.View()
 	return &weirv1.GetTenantResponse{Tenant: tenantToProto(tenant, s.Usage(tenant.Name), t.tenantRows(s))}, nil
 }
 
@@ -148,9 +148,9 @@ func noTenant(name string) error {
 }
 
 // DeleteTenant forgets a tenant that has neither VIPs nor users.
-func (t trustService) DeleteTenant(ctx context.Context, r *weirv1.DeleteTenantRequest) (*weirv1.DeleteTenantResponse, error) {
-	_, err := t.store.Update(ctx, func(s *store.State) (store.Change, error) {
-		now, _ := t.store.Trust()
+func (t *Service) DeleteTenant(ctx context.Context, r *weirv1.DeleteTenantRequest) (*weirv1.DeleteTenantResponse, error) {
+	_, err := t.Store.Update(ctx, func(s *store.State) (store.Change, error) {
+		now, _ := t.Store.Trust()
 		if err := admitTenantRemoval(s, now, r.GetName()); err != nil {
 			return store.Change{}, err
 		}

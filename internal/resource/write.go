@@ -1,4 +1,4 @@
-package manager
+package resource
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 )
 
 // CreateVIP creates a VIP.
-func (m *Manager) CreateVIP(ctx context.Context, r *weirv1.CreateVIPRequest) (*weirv1.CreateVIPResponse, error) {
+func (m *VIPs) CreateVIP(ctx context.Context, r *weirv1.CreateVIPRequest) (*weirv1.CreateVIPResponse, error) {
 	if err := rpc.Known(r); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
@@ -40,7 +40,7 @@ func (m *Manager) CreateVIP(ctx context.Context, r *weirv1.CreateVIPRequest) (*w
 }
 
 // UpdateVIP replaces a VIP.
-func (m *Manager) UpdateVIP(ctx context.Context, r *weirv1.UpdateVIPRequest) (*weirv1.UpdateVIPResponse, error) {
+func (m *VIPs) UpdateVIP(ctx context.Context, r *weirv1.UpdateVIPRequest) (*weirv1.UpdateVIPResponse, error) {
 	if err := rpc.Known(r); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
@@ -64,7 +64,7 @@ func (m *Manager) UpdateVIP(ctx context.Context, r *weirv1.UpdateVIPRequest) (*w
 }
 
 // PatchVIP changes fields of a VIP.
-func (m *Manager) PatchVIP(ctx context.Context, r *weirv1.PatchVIPRequest) (*weirv1.PatchVIPResponse, error) {
+func (m *VIPs) PatchVIP(ctx context.Context, r *weirv1.PatchVIPRequest) (*weirv1.PatchVIPResponse, error) {
 	if err := rpc.Known(r); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
@@ -97,7 +97,7 @@ func (m *Manager) PatchVIP(ctx context.Context, r *weirv1.PatchVIPRequest) (*wei
 }
 
 // writeVIP writes the one VIP that choose makes of the State, and returns it as it is then.
-func (m *Manager) writeVIP(
+func (m *VIPs) writeVIP(
 	ctx context.Context, name string, choose func(*store.State) (model.VIP, error),
 ) (*weirv1.VIP, uint64, error) {
 	done, err := m.put(ctx, nil, func(s *store.State) ([]model.VIP, error) {
@@ -116,9 +116,9 @@ func (m *Manager) writeVIP(
 }
 
 // DeleteVIP deletes a VIP with its tables.
-func (m *Manager) DeleteVIP(ctx context.Context, r *weirv1.DeleteVIPRequest) (*weirv1.DeleteVIPResponse, error) {
+func (m *VIPs) DeleteVIP(ctx context.Context, r *weirv1.DeleteVIPRequest) (*weirv1.DeleteVIPResponse, error) {
 	var gone model.VIP
-	generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
+	generation, err := m.Store.Update(ctx, func(s *store.State) (store.Change, error) {
 		if err := current(ctx, s, r.GetName(), r.GetResourceVersion()); err != nil {
 			return store.Change{}, err
 		}
@@ -129,14 +129,14 @@ func (m *Manager) DeleteVIP(ctx context.Context, r *weirv1.DeleteVIPRequest) (*w
 		gone = s.VIPs.At(r.GetName())
 		return store.Change{
 			DeleteVIPs: []string{gone.Name}, DeleteTables: desired.Gone(gone, model.VIP{}),
-			Ports: portsAfter(s, nil, []string{gone.Name}, m.now()),
+			Ports: portsAfter(s, nil, []string{gone.Name}, m.Now()),
 		}, nil
 	})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	m.log.InfoContext(ctx, "VIP deleted", "vip", r.GetName(), "generation", generation)
-	m.events.RecordCall(ctx, store.Event{
+	m.Log.InfoContext(ctx, "VIP deleted", "vip", r.GetName(), "generation", generation)
+	m.Recorder.RecordCall(ctx, store.Event{
 		Kind: events.KindVIP, Object: gone.Name, Tenant: gone.Tenant, Reason: "Deleted",
 		Message: fmt.Sprintf("deleted; %s is free", gone.Address),
 	})

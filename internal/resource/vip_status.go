@@ -1,4 +1,4 @@
-package manager
+package resource
 
 import (
 	"cmp"
@@ -15,14 +15,14 @@ import (
 )
 
 // vipWithStatus writes vip with all that is output only.
-func (m *Manager) vipWithStatus(s *store.State, vip model.VIP) *weirv1.VIP {
+func (m *VIPs) vipWithStatus(s *store.State, vip model.VIP) *weirv1.VIP {
 	p := compile.VIPMessage(vip)
 	p.ResourceVersion = uint64(s.Written.At(vip.Name))
 	if record := s.Records.At(vip.Name); !record.Created.IsZero() {
 		p.CreateTime, p.UpdateTime, p.UpdatedBy = timestamppb.New(record.Created), timestamppb.New(record.Updated), record.By
 	}
 	for i, e := range vip.Endpoints {
-		for j, status := range m.backendStatuses(s, vip, e) {
+		for j, status := range m.BackendStatuses(s, vip, e) {
 			p.Endpoints[i].Backends[j].Status = status
 		}
 	}
@@ -34,15 +34,15 @@ func (m *Manager) vipWithStatus(s *store.State, vip model.VIP) *weirv1.VIP {
 	return p
 }
 
-// backendStatuses are those of e's backends, in their order.
-func (m *Manager) backendStatuses(s *store.State, vip model.VIP, e model.Endpoint) []*weirv1.BackendStatus {
+// BackendStatuses are those of e's backends, in their order.
+func (m *VIPs) BackendStatuses(s *store.State, vip model.VIP, e model.Endpoint) []*weirv1.BackendStatus {
 	table := s.Tables.At(desired.Key(vip, e))
 	slots, shares, draining := table.Slots(), table.Shares(), table.Draining()
 	all := make([]*weirv1.BackendStatus, 0, len(e.Backends))
 	for _, b := range e.Backends {
 		slot := slots[b.AddrPort()]
 		health, reason := s.BackendHealth(vip, e, b)
-		counted := m.sessions.Of(vip, e, b)
+		counted := m.Sessions.Of(vip, e, b)
 		all = append(all, &weirv1.BackendStatus{
 			Slot: uint32(slot), Health: string(health), Reason: reason,
 			Buckets: uint32(shares[slot]), BucketsTotal: uint32(len(table.Open())),

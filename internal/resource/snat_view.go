@@ -1,4 +1,4 @@
-package manager
+package resource
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 )
 
 // GetSNAT says who leaves as a VIP, with which ports, and how they use them.
-func (m *Manager) GetSNAT(ctx context.Context, r *weirv1.GetSNATRequest) (*weirv1.GetSNATResponse, error) {
-	s := m.store.State()
+func (m *VIPs) GetSNAT(ctx context.Context, r *weirv1.GetSNATRequest) (*weirv1.GetSNATResponse, error) {
+	s := m.Store.State()
 	vip, there := s.VIPs.Get(r.GetName())
 	if !there {
 		return nil, apierr.NotFound("VIP", r.GetName(), s.VIPs, authz.CanViewVIP(ctx))
@@ -28,7 +28,7 @@ func (m *Manager) GetSNAT(ctx context.Context, r *weirv1.GetSNATRequest) (*weirv
 		for _, w := range vip.SNAT.Workloads {
 			key := model.SNATKey{VIP: vip.Address, Address: w.Address}
 			if uses[w.Host] == nil {
-				uses[w.Host] = m.allocator.Uses(s, w.Host)
+				uses[w.Host] = m.Uses(s, w.Host)
 			}
 			p := workloadPorts(key, s.Ports.At(key))
 			p.Host, p.Tunnel, p.Use = w.Host, w.TunnelAddress().String(), uses[w.Host][key]

@@ -1,4 +1,4 @@
-package manager
+package resource
 
 import (
 	"context"
@@ -72,7 +72,7 @@ func (g staged) current(s *store.State) error {
 
 // withLists has write write the lists that the edits make, once their chunks are in the store. If another call was faster, they
 // are made anew. allowed says why not, before anything is written; nil: nothing is in the way.
-func (m *Manager) withLists(ctx context.Context, edits []listEdit, vips []model.VIP, allowed func(*store.State) error, write func(staged) error) error {
+func (m *writer) withLists(ctx context.Context, edits []listEdit, vips []model.VIP, allowed func(*store.State) error, write func(staged) error) error {
 	for {
 		g, release, err := m.stageLists(ctx, edits, vips, allowed)
 		if err != nil {
@@ -86,8 +86,8 @@ func (m *Manager) withLists(ctx context.Context, edits []listEdit, vips []model.
 	}
 }
 
-func (m *Manager) stageLists(ctx context.Context, edits []listEdit, vips []model.VIP, allowed func(*store.State) error) (g staged, release func(), err error) {
-	g = edited(m.store.State(), edits)
+func (m *writer) stageLists(ctx context.Context, edits []listEdit, vips []model.VIP, allowed func(*store.State) error) (g staged, release func(), err error) {
+	g = edited(m.Store.State(), edits)
 	var releases []func()
 	release = func() {
 		for _, r := range releases {
@@ -103,7 +103,7 @@ func (m *Manager) stageLists(ctx context.Context, edits []listEdit, vips []model
 		return g, nil, err
 	}
 	for _, list := range g.differ {
-		held, err := m.store.StageChunks(ctx, list)
+		held, err := m.Store.StageChunks(ctx, list)
 		if err != nil {
 			release()
 			return g, nil, err
@@ -119,14 +119,14 @@ func edited(s *store.State, edits []listEdit) staged {
 	for _, edit := range edits {
 		list := edit.on(s)
 		old, had := s.PrefixLists.Get(list.Name)
-		did := &weirv1.AppliedPrefixList{Name: list.Name, Change: created}
+		did := &weirv1.AppliedPrefixList{Name: list.Name, Change: rpc.Created}
 		switch {
 		case had && old.Tenant == list.Tenant && maps.Equal(old.Labels, list.Labels) && old.Prefixes.Equal(list.Prefixes):
-			did.Change = unchanged
+			did.Change = rpc.Unchanged
 		case had:
-			did.Change = updated
+			did.Change = rpc.Updated
 		}
-		if did.Change != unchanged {
+		if did.Change != rpc.Unchanged {
 			did.Added, did.Removed = uint32(len(list.Prefixes.Minus(old.Prefixes))), uint32(len(old.Prefixes.Minus(list.Prefixes)))
 			g.differ = append(g.differ, list)
 		}
@@ -137,7 +137,7 @@ func edited(s *store.State, edits []listEdit) staged {
 
 // admitLists says whether the caller may write the lists, and whether they fit together, with all others, with VIPs that
 // are written with them, and with what their tenants may have.
-func (m *Manager) admitLists(ctx context.Context, s *store.State, lists []model.PrefixList, vips []model.VIP) error {
+func (m *writer) admitLists(ctx context.Context, s *store.State, lists []model.PrefixList, vips []model.VIP) error {
 	caller := trust.FromContext(ctx)
 	for i, list := range lists {
 		field := fmt.Sprintf("prefixLists[%d].", i)
@@ -149,32 +149,32 @@ func (m *Manager) admitLists(ctx context.Context, s *store.State, lists []model.
 			return &model.FieldError{Field: field + "prefixes", Reason: fmt.Sprintf("must be at most %d, would be %d", model.MaxListed, n)}
 		}
 	}
-	trusted, _ := m.store.Trust()
+	trusted, _ := m.Store.Trust()
 	return s.AdmitPrefixLists(lists, vips, trusted.Tenants)
 }
 
 // happenedToLists tells of lists that were written.
-func (m *Manager) happenedToLists(ctx context.Context, applied []*weirv1.AppliedPrefixList, generation model.Generation) {
+func (m *writer) happenedToLists(ctx context.Context, applied []*weirv1.AppliedPrefixList, generation model.Generation) {
 	for _, a := range applied {
-		if a.Change == unchanged {
+		if a.Change == rpc.Unchanged {
 			continue
 		}
-		m.log.InfoContext(ctx, "prefix list applied", "name", a.Name, "change", a.Change, "generation", generation)
-		m.events.RecordCall(ctx, store.Event{
-			Kind: events.KindPrefixList, Object: a.Name, Tenant: m.store.State().PrefixLists.At(a.Name).Tenant, Reason: reasons[a.Change],
+		m.Log.InfoContext(ctx, "prefix list applied", "name", a.Name, "change", a.Change, "generation", generation)
+		m.Recorder.RecordCall(ctx, store.Event{
+			Kind: events.KindPrefixList, Object: a.Name, Tenant: m.Store.State().PrefixLists.At(a.Name).Tenant, Reason: reasons[a.Change],
 			Message: fmt.Sprintf("prefix list %s: %d prefixes added, %d removed", a.Change, a.Added, a.Removed),
 		})
 	}
 }
 
 // editList makes one edit if allowed does not say why not.
-func (m *Manager) editList(ctx context.Context, edit listEdit, allowed func(*store.State) error) (
+func (m *PrefixLists) editList(ctx context.Context, edit listEdit, allowed func(*store.State) error) (
 	list *weirv1.PrefixList, did *weirv1.AppliedPrefixList, generation model.Generation, err error,
 ) {
 	var applied []*weirv1.AppliedPrefixList
 	err = m.withLists(ctx, []listEdit{edit}, nil, allowed, func(g staged) (err error) {
 		applied = g.applied
-		generation, err = m.store.Update(ctx, func(s *store.State) (store.Change, error) {
+		generation, err = m.Store.Update(ctx, func(s *store.State) (store.Change, error) {
 			if err := errors.Join(allowed(s), g.current(s)); err != nil {
 				return store.Change{}, err
 			}
@@ -189,12 +189,12 @@ func (m *Manager) editList(ctx context.Context, edit listEdit, allowed func(*sto
 		return nil, nil, 0, apierr.ToConnect(apierr.TrimField("prefixLists[0].", err))
 	}
 	m.happenedToLists(ctx, applied, generation)
-	s := m.store.State()
+	s := m.Store.State()
 	return listWithStatus(ctx, s, s.PrefixLists.At(edit.list.Name)), applied[0], generation, nil
 }
 
 // CreatePrefixList creates a list.
-func (m *Manager) CreatePrefixList(ctx context.Context, r *weirv1.CreatePrefixListRequest) (*weirv1.CreatePrefixListResponse, error) {
+func (m *PrefixLists) CreatePrefixList(ctx context.Context, r *weirv1.CreatePrefixListRequest) (*weirv1.CreatePrefixListResponse, error) {
 	list, err := readList(r.GetPrefixList())
 	if err != nil {
 		return nil, err
@@ -213,7 +213,7 @@ func (m *Manager) CreatePrefixList(ctx context.Context, r *weirv1.CreatePrefixLi
 }
 
 // UpdatePrefixList replaces a list.
-func (m *Manager) UpdatePrefixList(ctx context.Context, r *weirv1.UpdatePrefixListRequest) (*weirv1.UpdatePrefixListResponse, error) {
+func (m *PrefixLists) UpdatePrefixList(ctx context.Context, r *weirv1.UpdatePrefixListRequest) (*weirv1.UpdatePrefixListResponse, error) {
 	if err := apierr.CheckName(r.GetName(), r.GetPrefixList().GetName()); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
@@ -245,7 +245,7 @@ func readList(p *weirv1.PrefixList) (model.PrefixList, error) {
 }
 
 // ChangePrefixList puts prefixes into a list and takes others out of it.
-func (m *Manager) ChangePrefixList(ctx context.Context, r *weirv1.ChangePrefixListRequest) (*weirv1.ChangePrefixListResponse, error) {
+func (m *PrefixLists) ChangePrefixList(ctx context.Context, r *weirv1.ChangePrefixListRequest) (*weirv1.ChangePrefixListResponse, error) {
 	add, errAdd := compile.ListedPrefixes("add", r.GetAdd())
 	remove, errRemove := compile.ListedPrefixes("remove", r.GetRemove())
 	if err := errors.Join(errAdd, errRemove); err != nil {
@@ -267,9 +267,9 @@ func (m *Manager) ChangePrefixList(ctx context.Context, r *weirv1.ChangePrefixLi
 }
 
 // DeletePrefixList deletes a list that no endpoint names.
-func (m *Manager) DeletePrefixList(ctx context.Context, r *weirv1.DeletePrefixListRequest) (*weirv1.DeletePrefixListResponse, error) {
+func (m *PrefixLists) DeletePrefixList(ctx context.Context, r *weirv1.DeletePrefixListRequest) (*weirv1.DeletePrefixListResponse, error) {
 	tenant := ""
-	generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
+	generation, err := m.Store.Update(ctx, func(s *store.State) (store.Change, error) {
 		if err := currentList(ctx, s, r.GetName(), r.GetResourceVersion()); err != nil {
 			return store.Change{}, err
 		}
@@ -286,8 +286,8 @@ func (m *Manager) DeletePrefixList(ctx context.Context, r *weirv1.DeletePrefixLi
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	m.log.InfoContext(ctx, "prefix list deleted", "name", r.GetName(), "generation", generation)
-	m.events.RecordCall(ctx, store.Event{Kind: events.KindPrefixList, Object: r.GetName(), Tenant: tenant, Reason: "Deleted", Message: "prefix list deleted"})
+	m.Log.InfoContext(ctx, "prefix list deleted", "name", r.GetName(), "generation", generation)
+	m.Recorder.RecordCall(ctx, store.Event{Kind: events.KindPrefixList, Object: r.GetName(), Tenant: tenant, Reason: "Deleted", Message: "prefix list deleted"})
 	return &weirv1.DeletePrefixListResponse{}, nil
 }
 
@@ -308,8 +308,8 @@ func noList(ctx context.Context, s *store.State, name string) error {
 }
 
 // ListPrefixLists lists prefix lists by name.
-func (m *Manager) ListPrefixLists(ctx context.Context, r *weirv1.ListPrefixListsRequest) (*weirv1.ListPrefixListsResponse, error) {
-	state := m.store.State()
+func (m *PrefixLists) ListPrefixLists(ctx context.Context, r *weirv1.ListPrefixListsRequest) (*weirv1.ListPrefixListsResponse, error) {
+	state := m.Store.State()
 	f, err := newFilter(r.GetTenant(), r.GetLabelSelector(), r.GetNamePrefix())
 	if err != nil {
 		return nil, apierr.ToConnect(err)
@@ -337,8 +337,8 @@ func (m *Manager) ListPrefixLists(ctx context.Context, r *weirv1.ListPrefixLists
 }
 
 // GetPrefixList returns one list with its prefixes.
-func (m *Manager) GetPrefixList(ctx context.Context, r *weirv1.GetPrefixListRequest) (*weirv1.GetPrefixListResponse, error) {
-	state := m.store.State()
+func (m *PrefixLists) GetPrefixList(ctx context.Context, r *weirv1.GetPrefixListRequest) (*weirv1.GetPrefixListResponse, error) {
+	state := m.Store.State()
 	list, there := state.PrefixLists.Get(r.GetName())
 	if !there || !authz.CanViewPrefixList(ctx, list) {
 		return nil, noList(ctx, state, r.GetName())

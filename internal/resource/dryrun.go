@@ -1,4 +1,4 @@
-package manager
+package resource
 
 import (
 	"context"
@@ -11,11 +11,8 @@ import (
 	"github.com/weirlb/weir/internal/store"
 )
 
-// removed is what a change does to an endpoint that is not in the VIP any more.
-const removed = "removed"
-
 // dryRun says what applying the lists, pools and VIPs would change. It writes nothing.
-func (m *Manager) dryRun(ctx context.Context, g staged, pools []model.AddressPool, vips []model.VIP) (*weirv1.ApplyVIPsResponse, error) {
+func (m *writer) dryRun(ctx context.Context, g staged, pools []model.AddressPool, vips []model.VIP) (*weirv1.ApplyVIPsResponse, error) {
 	s := g.base
 	admitted, err := m.admitted(ctx, s, g.lists, pools, vips)
 	if err != nil {
@@ -31,7 +28,7 @@ func (m *Manager) dryRun(ctx context.Context, g staged, pools []model.AddressPoo
 }
 
 // effects are those of the change on the endpoints of vip whose tables it touches, in order.
-func (m *Manager) effects(s *store.State, after desired.State, vip model.VIP, change store.Change) []*weirv1.EndpointEffect {
+func (m *writer) effects(s *store.State, after desired.State, vip model.VIP, change store.Change) []*weirv1.EndpointEffect {
 	var all []*weirv1.EndpointEffect
 	old := s.VIPs.At(vip.Name)
 	for _, e := range vip.Endpoints {
@@ -41,9 +38,9 @@ func (m *Manager) effects(s *store.State, after desired.State, vip model.VIP, ch
 			continue
 		}
 		before, had := s.Tables.Get(key)
-		p := &weirv1.EndpointEffect{Endpoint: rpc.EndpointKeyToProto(key), Change: created, TableBytesAfter: table.Bytes()}
+		p := &weirv1.EndpointEffect{Endpoint: rpc.EndpointKeyToProto(key), Change: rpc.Created, TableBytesAfter: table.Bytes()}
 		if had {
-			p.Change, p.TableBytesBefore = updated, before.Bytes()
+			p.Change, p.TableBytesBefore = rpc.Updated, before.Bytes()
 		}
 		effect := after.Effect(vip, e, before, table)
 		p.BucketsMoved, p.BucketsTotal, p.BucketsWaiting = uint32(effect.Moved), uint32(effect.Total), uint32(effect.Waiting)
@@ -53,7 +50,7 @@ func (m *Manager) effects(s *store.State, after desired.State, vip model.VIP, ch
 	for _, key := range desired.Gone(old, vip) {
 		if slices.Contains(change.DeleteTables, key) {
 			p := &weirv1.EndpointEffect{
-				Endpoint: rpc.EndpointKeyToProto(key), Change: removed, TableBytesBefore: s.Tables.At(key).Bytes(),
+				Endpoint: rpc.EndpointKeyToProto(key), Change: rpc.Removed, TableBytesBefore: s.Tables.At(key).Bytes(),
 				BucketsTotal: uint32(len(s.Tables.At(key).Open())),
 			}
 			m.addSessions(p, old, key, s.Tables.At(key), desired.Effect{})
@@ -65,14 +62,14 @@ func (m *Manager) effects(s *store.State, after desired.State, vip model.VIP, ch
 
 // addSessions counts the connections that hosts remember of an endpoint of vip. Those of a backend are
 // taken to be spread evenly over its buckets.
-func (m *Manager) addSessions(p *weirv1.EndpointEffect, vip model.VIP, key model.EndpointKey, table desired.Table, effect desired.Effect) {
+func (m *writer) addSessions(p *weirv1.EndpointEffect, vip model.VIP, key model.EndpointKey, table desired.Table, effect desired.Effect) {
 	slots := table.Slots()
 	for _, e := range vip.Endpoints {
 		if desired.Key(vip, e) != key {
 			continue
 		}
 		for _, b := range e.Backends {
-			counted, slot := m.sessions.Of(vip, e, b), slots[b.AddrPort()]
+			counted, slot := m.Sessions.Of(vip, e, b), slots[b.AddrPort()]
 			p.Sessions += counted.Sessions
 			p.SessionsWithoutCookie += counted.WithoutCookie
 			if held := uint64(effect.Held[slot]); held > 0 {

@@ -1,4 +1,4 @@
-package manager
+package resource
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 // admitted says whether the caller may write vips, and lists, and whether they fit together, with all others, and
 // with what their tenants may have.
-func (m *Manager) admitted(ctx context.Context, s *store.State, lists []model.PrefixList, pools []model.AddressPool, vips []model.VIP) ([]model.VIP, error) {
+func (m *writer) admitted(ctx context.Context, s *store.State, lists []model.PrefixList, pools []model.AddressPool, vips []model.VIP) ([]model.VIP, error) {
 	caller := trust.FromContext(ctx)
 	if err := authz.PermitVIPs(caller, s, vips); err != nil {
 		return nil, err
@@ -25,12 +25,12 @@ func (m *Manager) admitted(ctx context.Context, s *store.State, lists []model.Pr
 	if err != nil {
 		return nil, err
 	}
-	return admitted, s.AdmitTenants(admitted, m.tenants(), !caller.May(trust.Operator, trust.AllTenants))
+	return admitted, s.AdmitTenants(admitted, m.Tenants(), !caller.May(trust.Operator, trust.AllTenants))
 }
 
-// tenants are all that there are now.
-func (m *Manager) tenants() *desired.Tenants {
-	trusted, _ := m.store.Trust()
+// Tenants are all that there are now.
+func (m *writer) Tenants() *desired.Tenants {
+	trusted, _ := m.Store.Trust()
 	m.indexed.mu.Lock()
 	defer m.indexed.mu.Unlock()
 	if m.indexed.of != trusted {

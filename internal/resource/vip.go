@@ -1,4 +1,4 @@
-package manager
+package resource
 
 import (
 	"context"
@@ -23,7 +23,7 @@ import (
 
 // ApplyVIPs admits the VIPs and pools and writes them with their tables: all of them or none. In a dry
 // run it says what that would change.
-func (m *Manager) ApplyVIPs(ctx context.Context, r *weirv1.ApplyVIPsRequest) (*weirv1.ApplyVIPsResponse, error) {
+func (m *VIPs) ApplyVIPs(ctx context.Context, r *weirv1.ApplyVIPsRequest) (*weirv1.ApplyVIPsResponse, error) {
 	if err := rpc.Known(r); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
@@ -39,7 +39,7 @@ func (m *Manager) ApplyVIPs(ctx context.Context, r *weirv1.ApplyVIPsRequest) (*w
 		return nil, apierr.ToConnect(err)
 	}
 	if r.GetDryRun() {
-		response, err := m.dryRun(ctx, edited(m.store.State(), replacing(lists)), pools, vips)
+		response, err := m.dryRun(ctx, edited(m.Store.State(), replacing(lists)), pools, vips)
 		if err != nil {
 			return nil, apierr.ToConnect(err)
 		}
@@ -62,14 +62,14 @@ type outcome struct {
 
 // put writes pools, and the VIPs that choose makes of the State that they are written to. The paths of its
 // field errors begin with vips[i] or pools[i].
-func (m *Manager) put(
+func (m *writer) put(
 	ctx context.Context, pools []model.AddressPool, choose func(*store.State) ([]model.VIP, error),
 ) (outcome, error) {
 	return m.putOn(ctx, staged{}, pools, choose)
 }
 
 // putAll writes prefix lists, pools and VIPs: all of them or none.
-func (m *Manager) putAll(ctx context.Context, edits []listEdit, pools []model.AddressPool, vips []model.VIP) (done outcome, err error) {
+func (m *writer) putAll(ctx context.Context, edits []listEdit, pools []model.AddressPool, vips []model.VIP) (done outcome, err error) {
 	put := func(g staged) (err error) {
 		done, err = m.putOn(ctx, g, pools, func(*store.State) ([]model.VIP, error) { return vips, nil })
 		return err
@@ -83,11 +83,11 @@ func (m *Manager) putAll(ctx context.Context, edits []listEdit, pools []model.Ad
 }
 
 // putOn is put, with lists whose chunks are in the store.
-func (m *Manager) putOn(
+func (m *writer) putOn(
 	ctx context.Context, g staged, pools []model.AddressPool, choose func(*store.State) ([]model.VIP, error),
 ) (outcome, error) {
 	done := outcome{lists: g.applied}
-	generation, err := m.store.Update(ctx, func(s *store.State) (store.Change, error) {
+	generation, err := m.Store.Update(ctx, func(s *store.State) (store.Change, error) {
 		vips, err := choose(s)
 		if err != nil {
 			return store.Change{}, err
@@ -112,15 +112,15 @@ func (m *Manager) putOn(
 	done.generation = generation
 	m.happenedToLists(ctx, done.lists, generation)
 	for _, a := range done.vips {
-		if a.Change != unchanged {
-			m.log.InfoContext(ctx, "VIP applied", "vip", a.Name, "change", a.Change, "generation", generation)
-			m.events.RecordCall(ctx, eventOf(a))
+		if a.Change != rpc.Unchanged {
+			m.Log.InfoContext(ctx, "VIP applied", "vip", a.Name, "change", a.Change, "generation", generation)
+			m.Recorder.RecordCall(ctx, eventOf(a))
 		}
 	}
 	for _, a := range done.pools {
-		if a.Change != unchanged {
-			m.log.InfoContext(ctx, "pool applied", "pool", a.Name, "change", a.Change, "generation", generation)
-			m.events.RecordCall(ctx, store.Event{Kind: events.KindPool, Object: a.Name, Reason: reasons[a.Change], Message: "pool " + a.Change})
+		if a.Change != rpc.Unchanged {
+			m.Log.InfoContext(ctx, "pool applied", "pool", a.Name, "change", a.Change, "generation", generation)
+			m.Recorder.RecordCall(ctx, store.Event{Kind: events.KindPool, Object: a.Name, Reason: reasons[a.Change], Message: "pool " + a.Change})
 		}
 	}
 	return done, nil
@@ -134,8 +134,8 @@ func admit(s *store.State, lists []model.PrefixList, pools []model.AddressPool, 
 }
 
 // records say who writes the VIPs, and when.
-func (m *Manager) records(ctx context.Context, s *store.State, vips []model.VIP) map[string]store.Record {
-	records, now := make(map[string]store.Record, len(vips)), m.now()
+func (m *writer) records(ctx context.Context, s *store.State, vips []model.VIP) map[string]store.Record {
+	records, now := make(map[string]store.Record, len(vips)), m.Now()
 	for _, vip := range vips {
 		record := s.Records.At(vip.Name)
 		if record.Created.IsZero() {
@@ -147,38 +147,31 @@ func (m *Manager) records(ctx context.Context, s *store.State, vips []model.VIP)
 	return records
 }
 
-// What an apply did to a VIP.
-const (
-	created   = "created"
-	updated   = "updated"
-	unchanged = "unchanged"
-)
-
 // apply returns the change that makes s hold vips.
-func (m *Manager) apply(s *store.State, vips []model.VIP) (store.Change, []*weirv1.AppliedVIP) {
+func (m *writer) apply(s *store.State, vips []model.VIP) (store.Change, []*weirv1.AppliedVIP) {
 	change := store.Change{Tables: map[model.EndpointKey]desired.Table{}}
 	applied := make([]*weirv1.AppliedVIP, 0, len(vips))
 	kept := map[model.EndpointKey]bool{}
 	var gone []model.EndpointKey
 	for _, vip := range vips {
 		old, had := s.VIPs.Get(vip.Name)
-		what := created
+		what := rpc.Created
 		switch {
 		case had && reflect.DeepEqual(old, vip):
-			what = unchanged
+			what = rpc.Unchanged
 		case had:
-			what = updated
+			what = rpc.Updated
 		}
 		applied = append(applied, &weirv1.AppliedVIP{Name: vip.Name, Change: what, Address: vip.Address.String()})
 		for _, e := range vip.Endpoints {
 			kept[desired.Key(vip, e)] = true
 		}
-		if what == unchanged {
+		if what == rpc.Unchanged {
 			continue
 		}
 		change.VIPs = append(change.VIPs, vip)
 		gone = append(gone, desired.Gone(old, vip)...)
-		maps.Copy(change.Tables, s.Changed(vip, m.now(), nil, m.tables.FreeFor))
+		maps.Copy(change.Tables, s.Changed(vip, m.Now(), nil, m.FreeFor))
 	}
 	// VIPs that swap their addresses hand their endpoints on.
 	for _, key := range gone {
@@ -186,7 +179,7 @@ func (m *Manager) apply(s *store.State, vips []model.VIP) (store.Change, []*weir
 			change.DeleteTables = append(change.DeleteTables, key)
 		}
 	}
-	change.Ports = portsAfter(s, change.VIPs, nil, m.now())
+	change.Ports = portsAfter(s, change.VIPs, nil, m.Now())
 	return change, applied
 }
 

@@ -1,8 +1,7 @@
-package manager
+package resource
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/apierr"
 	"github.com/weirlb/weir/internal/compile"
+	"github.com/weirlb/weir/internal/inflight"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/rpc/bound"
@@ -19,33 +19,34 @@ import (
 )
 
 const (
-	bookmarkTime = 30 * time.Second // between two bookmarks of a watch that has nothing to tell
-	catchUpTime  = 3 * time.Second  // that a watch waits for this manager to be where another one was
+	// BookmarkInterval is the time between two bookmarks of a watch that has nothing to tell.
+	BookmarkInterval = 30 * time.Second
+	catchUpTime      = 3 * time.Second // that a watch waits for this manager to be where another one was
 )
 
-// watches counts those that are open: of each caller, and of all callers of a tenant.
-type watches struct{ callers, tenants places }
+// Watches counts those that are open: of each caller, and of all callers of a tenant.
+type Watches struct{ callers, tenants inflight.Limit }
 
 // begin takes a place, until end is called.
-func (w *watches) begin(caller trust.Identity) (end func(), err error) {
+func (w *Watches) begin(caller trust.Identity) (end func(), err error) {
 	if caller.Method == trust.Insecure {
 		caller = trust.Identity{}
 	}
 	refuse := func(who string, n int) error {
 		return rpc.NewError(connect.CodeResourceExhausted, fmt.Errorf("%s has %d watches open already: end some, try another manager, or later", who, n))
 	}
-	each := bound.Callers[kindOf(caller)].Watches
-	if w.callers.taken() >= bound.Watches {
+	each := bound.Callers[bound.KindOf(caller)].Watches
+	if w.callers.Taken() >= bound.Watches {
 		return nil, refuse("this manager", bound.Watches)
 	}
-	leave := w.callers.takePlace(caller.String(), bound.Watches, each)
+	leave := w.callers.Acquire(caller.String(), bound.Watches, each)
 	if leave == nil {
 		return nil, refuse(caller.String(), each)
 	}
 	leaveTenant := func() {}
 	if tenant := caller.Share(); tenant != caller.String() {
 		most := bound.Callers[bound.Tenant].Watches
-		if leaveTenant = w.tenants.takePlace(tenant, 0, most); leaveTenant == nil {
+		if leaveTenant = w.tenants.Acquire(tenant, 0, most); leaveTenant == nil {
 			leave()
 			return nil, refuse(tenant, most)
 		}
@@ -69,17 +70,17 @@ const (
 )
 
 // WatchVIPs streams VIPs as they change.
-func (m *Manager) WatchVIPs(ctx context.Context, r *weirv1.WatchVIPsRequest, stream *connect.ServerStream[weirv1.WatchVIPsResponse]) error {
-	return apierr.ToConnect(m.eachVIP(ctx, r, stream.Send))
+func (m *VIPs) WatchVIPs(ctx context.Context, r *weirv1.WatchVIPsRequest, stream *connect.ServerStream[weirv1.WatchVIPsResponse]) error {
+	return apierr.ToConnect(m.EachVIP(ctx, r, stream.Send))
 }
 
-// eachVIP sends VIPs as they change until ctx ends, the manager stops, or send fails.
-func (m *Manager) eachVIP(ctx context.Context, r *weirv1.WatchVIPsRequest, send func(*weirv1.WatchVIPsResponse) error) error {
+// EachVIP sends VIPs as they change until ctx ends, the manager stops, or send fails.
+func (m *VIPs) EachVIP(ctx context.Context, r *weirv1.WatchVIPsRequest, send func(*weirv1.WatchVIPsResponse) error) error {
 	f, err := newFilter(r.GetTenant(), r.GetLabelSelector(), r.GetNamePrefix())
 	if err != nil {
 		return err
 	}
-	end, err := m.watches.begin(trust.FromContext(ctx))
+	end, err := m.Watches.begin(trust.FromContext(ctx))
 	if err != nil {
 		return err
 	}
@@ -97,11 +98,11 @@ func (m *Manager) eachVIP(ctx context.Context, r *weirv1.WatchVIPsRequest, send 
 		return err
 	}
 	for {
-		changes, state, complete, more := m.store.ChangesSince(at)
+		changes, state, complete, more := m.Store.ChangesSince(at)
 		if !complete {
 			return apierr.VersionTooOld(at)
 		}
-		state = m.hub.Show(state)
+		state = m.Hub.Show(state)
 		var messages []*weirv1.WatchVIPsResponse
 		for _, change := range changes {
 			if message := m.changed(ctx, f, state, change); message != nil {
@@ -119,12 +120,12 @@ func (m *Manager) eachVIP(ctx context.Context, r *weirv1.WatchVIPsRequest, send 
 		}
 		select {
 		case <-more:
-		case <-time.After(m.bookmark):
+		case <-time.After(m.Bookmark):
 			at = max(at, m.unchangedUntil(at))
 			if err := send(&weirv1.WatchVIPsResponse{Type: watchBookmark, ResourceVersion: at}); err != nil {
 				return err
 			}
-		case <-m.stopping:
+		case <-m.Stopping:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -133,8 +134,8 @@ func (m *Manager) eachVIP(ctx context.Context, r *weirv1.WatchVIPsRequest, send 
 }
 
 // unchangedUntil is the newest revision up to which no VIP changed since at.
-func (m *Manager) unchangedUntil(at uint64) uint64 {
-	changes, state, complete, _ := m.store.ChangesSince(at)
+func (m *VIPs) unchangedUntil(at uint64) uint64 {
+	changes, state, complete, _ := m.Store.ChangesSince(at)
 	if !complete || len(changes) > 0 {
 		return at
 	}
@@ -142,7 +143,7 @@ func (m *Manager) unchangedUntil(at uint64) uint64 {
 }
 
 // sendAll sends all VIPs that fit, and returns the revision that they are of.
-func (m *Manager) sendAll(ctx context.Context, f filter, send func(*weirv1.WatchVIPsResponse) error) (uint64, error) {
+func (m *VIPs) sendAll(ctx context.Context, f filter, send func(*weirv1.WatchVIPsResponse) error) (uint64, error) {
 	state := m.view()
 	for _, vip := range state.VIPs.From(f.prefix) {
 		if !f.inRange(vip.Name) {
@@ -159,22 +160,22 @@ func (m *Manager) sendAll(ctx context.Context, f filter, send func(*weirv1.Watch
 }
 
 // reach holds that the changes since a revision are known.
-func (m *Manager) reach(ctx context.Context, revision uint64) error {
+func (m *VIPs) reach(ctx context.Context, revision uint64) error {
 	if err := m.awaitRevision(ctx, revision); err != nil {
 		return err
 	}
-	if _, _, complete, _ := m.store.ChangesSince(revision); !complete {
+	if _, _, complete, _ := m.Store.ChangesSince(revision); !complete {
 		return apierr.VersionTooOld(revision)
 	}
 	return nil
 }
 
 // awaitRevision waits a moment until this manager is where the caller was, with another one maybe.
-func (m *Manager) awaitRevision(ctx context.Context, revision uint64) error {
+func (m *VIPs) awaitRevision(ctx context.Context, revision uint64) error {
 	expired := time.NewTimer(catchUpTime)
 	defer expired.Stop()
 	for {
-		state, changed := m.store.Watch()
+		state, changed := m.Store.Watch()
 		if state.Revision() >= revision {
 			return nil
 		}
@@ -189,7 +190,7 @@ func (m *Manager) awaitRevision(ctx context.Context, revision uint64) error {
 }
 
 // changed is what a change of a VIP is to a watch: nothing, if it chooses the VIP neither before nor after.
-func (m *Manager) changed(ctx context.Context, f filter, state *store.State, change store.VIPChange) *weirv1.WatchVIPsResponse {
+func (m *VIPs) changed(ctx context.Context, f filter, state *store.State, change store.VIPChange) *weirv1.WatchVIPsResponse {
 	vip, there := state.VIPs.Get(change.Name)
 	before := change.Before != nil && f.fits(ctx, *change.Before)
 	after := there && f.fits(ctx, vip)
@@ -211,15 +212,3 @@ func (m *Manager) changed(ctx context.Context, f filter, state *store.State, cha
 
 // deletedVIP is a VIP that a watch loses, as it was, without what is known of the present only.
 func deletedVIP(vip model.VIP) *weirv1.VIP { return compile.VIPMessage(vip) }
-
-// WatchVIPs is served to REST by handleREST.
-func (restServer) WatchVIPs(*weirv1.WatchVIPsRequest, weirv1.WeirService_WatchVIPsServer) error {
-	return errOnlyStream
-}
-
-// WatchEvents is served to REST by handleREST.
-func (restServer) WatchEvents(*weirv1.WatchEventsRequest, weirv1.WeirService_WatchEventsServer) error {
-	return errOnlyStream
-}
-
-var errOnlyStream = connect.NewError(connect.CodeUnimplemented, errors.New("watches are streams"))

@@ -1,4 +1,4 @@
-package manager
+package trustservice
 
 import (
 	"cmp"
@@ -20,19 +20,16 @@ import (
 	"github.com/weirlb/weir/internal/trust"
 )
 
-// trustService serves TrustService.
-type trustService struct{ *Manager }
-
 // secured says that trust needs a manager that has a CA.
-func (t trustService) secured() error {
-	if t.identity.Insecure() {
+func (t *Service) secured() error {
+	if t.Identity.Insecure() {
 		return connect.NewError(connect.CodeFailedPrecondition, errors.New("the manager runs with --insecure: it has no CA"))
 	}
 	return nil
 }
 
 // Join exchanges a join token for a certificate.
-func (t trustService) Join(ctx context.Context, r *weirv1.JoinRequest) (*weirv1.JoinResponse, error) {
+func (t *Service) Join(ctx context.Context, r *weirv1.JoinRequest) (*weirv1.JoinResponse, error) {
 	if err := t.secured(); err != nil {
 		return nil, err
 	}
@@ -54,12 +51,12 @@ func (t trustService) Join(ctx context.Context, r *weirv1.JoinRequest) (*weirv1.
 	}
 	identity := trust.Identity{Kind: role, Name: r.GetName()}
 	key := trust.KeyHash(request)
-	err = t.store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
+	err = t.Store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
 		token, known := now.Tokens[secret.ID]
 		if !known {
 			return change, refused(errors.New("the join token is not valid: it was deleted, or has expired long ago"))
 		}
-		again, err := token.Admit(secret, role, identity.Name, key, t.now())
+		again, err := token.Admit(secret, role, identity.Name, key, t.Now())
 		if err != nil {
 			return change, refused(err)
 		}
@@ -78,32 +75,32 @@ func (t trustService) Join(ctx context.Context, r *weirv1.JoinRequest) (*weirv1.
 		token.Used = append(slices.Clone(token.Used), trust.Use{Name: identity.Name, Key: key})
 		return store.TrustChange{
 			Tokens:  []trust.JoinToken{token},
-			Members: []trust.Member{{Kind: role, Name: identity.Name, Issue: identity.Issue, Joined: t.now(), Addresses: token.Addresses}},
+			Members: []trust.Member{{Kind: role, Name: identity.Name, Issue: identity.Issue, Joined: t.Now(), Addresses: token.Addresses}},
 		}, nil
 	})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	certificate, err := t.identity.Authority().Sign(identity, r.GetRequest(), t.now(), t.life(role))
+	certificate, err := t.Identity.Authority().Sign(identity, r.GetRequest(), t.Now(), t.life(role))
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	return &weirv1.JoinResponse{Certificate: certificate.Raw, Ca: t.identity.Authority().Certificate.Raw}, nil
+	return &weirv1.JoinResponse{Certificate: certificate.Raw, Ca: t.Identity.Authority().Certificate.Raw}, nil
 }
 
 // life is how long a certificate lives.
-func (m *Manager) life(of trust.Kind) time.Duration {
+func (t *Service) life(of trust.Kind) time.Duration {
 	switch of {
 	case trust.User:
 		return trust.UserLife
 	case trust.Manager:
 		return trust.ManagerLife
 	}
-	return cmp.Or(m.cfg.CertificateLife, trust.NodeLife)
+	return cmp.Or(t.CertificateLife, trust.NodeLife)
 }
 
 // RenewCertificate gives the caller a new certificate.
-func (t trustService) RenewCertificate(ctx context.Context, r *weirv1.RenewCertificateRequest) (*weirv1.RenewCertificateResponse, error) {
+func (t *Service) RenewCertificate(ctx context.Context, r *weirv1.RenewCertificateRequest) (*weirv1.RenewCertificateResponse, error) {
 	if err := t.secured(); err != nil {
 		return nil, err
 	}
@@ -118,16 +115,16 @@ func (t trustService) RenewCertificate(ctx context.Context, r *weirv1.RenewCerti
 	if _, err := trust.ParseRequest(r.GetRequest()); err != nil {
 		return nil, apierr.ToConnect(&model.FieldError{Field: "request", Reason: err.Error()})
 	}
-	certificate, err := t.identity.Authority().Sign(caller, r.GetRequest(), t.now(), t.life(caller.Kind))
+	certificate, err := t.Identity.Authority().Sign(caller, r.GetRequest(), t.Now(), t.life(caller.Kind))
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	t.log.Info("certificate renewed", "identity", caller.String())
+	t.Log.Info("certificate renewed", "identity", caller.String())
 	return &weirv1.RenewCertificateResponse{Certificate: certificate.Raw}, nil
 }
 
 // WhoAmI says who the caller is.
-func (t trustService) WhoAmI(ctx context.Context, _ *weirv1.WhoAmIRequest) (*weirv1.WhoAmIResponse, error) {
+func (t *Service) WhoAmI(ctx context.Context, _ *weirv1.WhoAmIRequest) (*weirv1.WhoAmIResponse, error) {
 	caller := trust.FromContext(ctx)
 	return &weirv1.WhoAmIResponse{
 		Identity: caller.String(), Method: string(caller.Method), Bindings: bindingsToProto(caller.Bindings),
@@ -135,8 +132,8 @@ func (t trustService) WhoAmI(ctx context.Context, _ *weirv1.WhoAmIRequest) (*wei
 }
 
 // ListMembers lists those that got a certificate, by role and name.
-func (t trustService) ListMembers(context.Context, *weirv1.ListMembersRequest) (*weirv1.ListMembersResponse, error) {
-	now, _ := t.store.Trust()
+func (t *Service) ListMembers(context.Context, *weirv1.ListMembersRequest) (*weirv1.ListMembersResponse, error) {
+	now, _ := t.Store.Trust()
 	response := &weirv1.ListMembersResponse{}
 	for _, key := range slices.Sorted(maps.Keys(now.Members)) {
 		member := now.Members[key]
@@ -149,7 +146,7 @@ func (t trustService) ListMembers(context.Context, *weirv1.ListMembersRequest) (
 }
 
 // RevokeMember ends what a member proves itself by: its certificates, or its bearer token, and the join tokens that it had.
-func (t trustService) RevokeMember(ctx context.Context, r *weirv1.RevokeMemberRequest) (*weirv1.RevokeMemberResponse, error) {
+func (t *Service) RevokeMember(ctx context.Context, r *weirv1.RevokeMemberRequest) (*weirv1.RevokeMemberResponse, error) {
 	role := trust.Kind(r.GetRole())
 	if role != trust.User {
 		var err error
@@ -158,19 +155,19 @@ func (t trustService) RevokeMember(ctx context.Context, r *weirv1.RevokeMemberRe
 		}
 	}
 	key := string(role) + "/" + r.GetName()
-	err := t.store.UpdateTrust(ctx, func(now *store.Trust) (store.TrustChange, error) {
+	err := t.Store.UpdateTrust(ctx, func(now *store.Trust) (store.TrustChange, error) {
 		member, known := now.Members[key]
 		change := store.TrustChange{DeleteTokens: tokensOf(now, role, r.GetName())}
 		if account, there := now.Accounts[r.GetName()]; role == trust.User && there {
 			// The first user has joined by nothing.
 			member.Kind, member.Name, known = role, r.GetName(), true
-			if err := keepAdmin(now, r.GetName(), nil, t.now()); err != nil {
+			if err := keepAdmin(now, r.GetName(), nil, t.Now()); err != nil {
 				return store.TrustChange{}, err
 			}
 			account.Hash = nil // a new CA forgets the members, and not the accounts
 			change.Accounts = []trust.Account{account}
 		}
-		if managers := t.store.State().Managers; role == trust.Manager && managers[r.GetName()].Name != "" {
+		if managers := t.Store.State().Managers; role == trust.Manager && managers[r.GetName()].Name != "" {
 			// Nor has a manager that founded the cluster, or shares an external etcd.
 			member.Kind, member.Name, known = role, r.GetName(), true
 			if len(managers) == 1 {
@@ -210,7 +207,7 @@ func notMember(key string) error {
 }
 
 // CreateToken makes a join token.
-func (t trustService) CreateToken(ctx context.Context, r *weirv1.CreateTokenRequest) (*weirv1.CreateTokenResponse, error) {
+func (t *Service) CreateToken(ctx context.Context, r *weirv1.CreateTokenRequest) (*weirv1.CreateTokenResponse, error) {
 	if err := t.secured(); err != nil {
 		return nil, err
 	}
@@ -230,7 +227,7 @@ func (t trustService) CreateToken(ctx context.Context, r *weirv1.CreateTokenRequ
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	now := t.now()
+	now := t.Now()
 	token := trust.JoinToken{
 		ID: secret.ID, Hash: secret.Hash(), Role: role, Name: r.GetName(), Created: now, Expires: now.Add(life),
 		Uses: cmp.Or(r.GetUses(), 1), By: trust.FromContext(ctx).String(),
@@ -239,14 +236,14 @@ func (t trustService) CreateToken(ctx context.Context, r *weirv1.CreateTokenRequ
 	if err := token.Validate(); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	err = t.store.UpdateTrust(ctx, func(before *store.Trust) (store.TrustChange, error) {
+	err = t.Store.UpdateTrust(ctx, func(before *store.Trust) (store.TrustChange, error) {
 		return store.TrustChange{Tokens: []trust.JoinToken{token}, DeleteTokens: longExpired(before, now)}, nil
 	})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
 	return &weirv1.CreateTokenResponse{
-		Token: tokenToProto(token), Text: secret.Text(), CaHash: trust.Hash(t.identity.Authority().Certificate),
+		Token: tokenToProto(token), Text: secret.Text(), CaHash: trust.Hash(t.Identity.Authority().Certificate),
 	}, nil
 }
 
@@ -272,8 +269,8 @@ func tokenToProto(token trust.JoinToken) *weirv1.Token {
 }
 
 // ListTokens lists join tokens, those that end first first.
-func (t trustService) ListTokens(context.Context, *weirv1.ListTokensRequest) (*weirv1.ListTokensResponse, error) {
-	now, _ := t.store.Trust()
+func (t *Service) ListTokens(context.Context, *weirv1.ListTokensRequest) (*weirv1.ListTokensResponse, error) {
+	now, _ := t.Store.Trust()
 	tokens := slices.SortedFunc(maps.Values(now.Tokens), func(a, b trust.JoinToken) int {
 		return cmp.Or(a.Expires.Compare(b.Expires), cmp.Compare(a.ID, b.ID))
 	})
@@ -285,8 +282,8 @@ func (t trustService) ListTokens(context.Context, *weirv1.ListTokensRequest) (*w
 }
 
 // DeleteToken takes a join token back.
-func (t trustService) DeleteToken(ctx context.Context, r *weirv1.DeleteTokenRequest) (*weirv1.DeleteTokenResponse, error) {
-	err := t.store.UpdateTrust(ctx, func(now *store.Trust) (store.TrustChange, error) {
+func (t *Service) DeleteToken(ctx context.Context, r *weirv1.DeleteTokenRequest) (*weirv1.DeleteTokenResponse, error) {
+	err := t.Store.UpdateTrust(ctx, func(now *store.Trust) (store.TrustChange, error) {
 		if _, known := now.Tokens[r.GetId()]; !known {
 			return store.TrustChange{}, connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no token %.40q", r.GetId()))
 		}

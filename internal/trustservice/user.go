@@ -1,4 +1,4 @@
-package manager
+package trustservice
 
 import (
 	"context"
@@ -62,7 +62,7 @@ type credentials struct {
 }
 
 // credentials makes a bearer token, or signs the request if there is one. All those before are void.
-func (t trustService) credentials(now *store.Trust, name string, request []byte) (c credentials, err error) {
+func (t *Service) credentials(now *store.Trust, name string, request []byte) (c credentials, err error) {
 	identity := trust.Identity{Kind: trust.User, Name: name}
 	c.member = now.Members[identity.String()]
 	// The first user has a certificate, and has joined by nothing.
@@ -70,10 +70,10 @@ func (t trustService) credentials(now *store.Trust, name string, request []byte)
 		c.member.Issue++
 	}
 	c.member.Kind, c.member.Name = trust.User, name
-	c.member.Joined, c.member.Revoked = t.now(), false
+	c.member.Joined, c.member.Revoked = t.Now(), false
 	if len(request) > 0 {
 		identity.Issue = c.member.Issue
-		certificate, err := t.identity.Authority().Sign(identity, request, t.now(), trust.UserLife)
+		certificate, err := t.Identity.Authority().Sign(identity, request, t.Now(), trust.UserLife)
 		if err != nil {
 			return c, &model.FieldError{Field: "request", Reason: err.Error()}
 		}
@@ -86,13 +86,13 @@ func (t trustService) credentials(now *store.Trust, name string, request []byte)
 }
 
 // CreateUser makes a user.
-func (t trustService) CreateUser(ctx context.Context, r *weirv1.CreateUserRequest) (*weirv1.CreateUserResponse, error) {
+func (t *Service) CreateUser(ctx context.Context, r *weirv1.CreateUserRequest) (*weirv1.CreateUserResponse, error) {
 	if err := t.secured(); err != nil {
 		return nil, err
 	}
 	account := trust.Account{Name: r.GetUser().GetName(), Bindings: bindingsFromProto(r.GetUser().GetBindings())}
 	var made credentials
-	err := t.store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
+	err := t.Store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
 		if err := checkAccount(now, account); err != nil {
 			return change, err
 		}
@@ -109,17 +109,17 @@ func (t trustService) CreateUser(ctx context.Context, r *weirv1.CreateUserReques
 		return nil, apierr.ToConnect(err)
 	}
 	return &weirv1.CreateUserResponse{
-		User: userToProto(account), Token: made.token, Certificate: made.certificate, Ca: t.identity.Authority().Certificate.Raw,
+		User: userToProto(account), Token: made.token, Certificate: made.certificate, Ca: t.Identity.Authority().Certificate.Raw,
 	}, nil
 }
 
 // RotateUser gives a user other credentials.
-func (t trustService) RotateUser(ctx context.Context, r *weirv1.RotateUserRequest) (*weirv1.RotateUserResponse, error) {
+func (t *Service) RotateUser(ctx context.Context, r *weirv1.RotateUserRequest) (*weirv1.RotateUserResponse, error) {
 	if err := t.secured(); err != nil {
 		return nil, err
 	}
 	var made credentials
-	err := t.store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
+	err := t.Store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
 		account, known := now.Accounts[r.GetName()]
 		if !known {
 			return change, noUser(r.GetName())
@@ -133,7 +133,7 @@ func (t trustService) RotateUser(ctx context.Context, r *weirv1.RotateUserReques
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	return &weirv1.RotateUserResponse{Token: made.token, Certificate: made.certificate, Ca: t.identity.Authority().Certificate.Raw}, nil
+	return &weirv1.RotateUserResponse{Token: made.token, Certificate: made.certificate, Ca: t.Identity.Authority().Certificate.Raw}, nil
 }
 
 func noUser(name string) error {
@@ -141,9 +141,9 @@ func noUser(name string) error {
 }
 
 // UpdateUser replaces what a user may do.
-func (t trustService) UpdateUser(ctx context.Context, r *weirv1.UpdateUserRequest) (*weirv1.UpdateUserResponse, error) {
+func (t *Service) UpdateUser(ctx context.Context, r *weirv1.UpdateUserRequest) (*weirv1.UpdateUserResponse, error) {
 	var account trust.Account
-	err := t.store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
+	err := t.Store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
 		var known bool
 		if account, known = now.Accounts[r.GetName()]; !known {
 			return change, noUser(r.GetName())
@@ -152,7 +152,7 @@ func (t trustService) UpdateUser(ctx context.Context, r *weirv1.UpdateUserReques
 		if err := checkAccount(now, account); err != nil {
 			return change, err
 		}
-		return store.TrustChange{Accounts: []trust.Account{account}}, keepAdmin(now, account.Name, account.Bindings, t.now())
+		return store.TrustChange{Accounts: []trust.Account{account}}, keepAdmin(now, account.Name, account.Bindings, t.Now())
 	})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
@@ -161,8 +161,8 @@ func (t trustService) UpdateUser(ctx context.Context, r *weirv1.UpdateUserReques
 }
 
 // ListUsers lists users by name.
-func (t trustService) ListUsers(context.Context, *weirv1.ListUsersRequest) (*weirv1.ListUsersResponse, error) {
-	now, _ := t.store.Trust()
+func (t *Service) ListUsers(context.Context, *weirv1.ListUsersRequest) (*weirv1.ListUsersResponse, error) {
+	now, _ := t.Store.Trust()
 	response := &weirv1.ListUsersResponse{}
 	for _, name := range slices.Sorted(maps.Keys(now.Accounts)) {
 		user := userToProto(now.Accounts[name])
@@ -175,14 +175,14 @@ func (t trustService) ListUsers(context.Context, *weirv1.ListUsersRequest) (*wei
 }
 
 // DeleteUser ends a user and all its credentials.
-func (t trustService) DeleteUser(ctx context.Context, r *weirv1.DeleteUserRequest) (*weirv1.DeleteUserResponse, error) {
-	err := t.store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
+func (t *Service) DeleteUser(ctx context.Context, r *weirv1.DeleteUserRequest) (*weirv1.DeleteUserResponse, error) {
+	err := t.Store.UpdateTrust(ctx, func(now *store.Trust) (change store.TrustChange, err error) {
 		if _, known := now.Accounts[r.GetName()]; !known {
 			return change, noUser(r.GetName())
 		}
 		member := now.Members[string(trust.User)+"/"+r.GetName()]
 		member.Kind, member.Name, member.Issue, member.Revoked = trust.User, r.GetName(), member.Issue+1, true
-		return store.TrustChange{DeleteAccounts: []string{r.GetName()}, Members: []trust.Member{member}}, keepAdmin(now, r.GetName(), nil, t.now())
+		return store.TrustChange{DeleteAccounts: []string{r.GetName()}, Members: []trust.Member{member}}, keepAdmin(now, r.GetName(), nil, t.Now())
 	})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
@@ -221,7 +221,7 @@ func canProve(now *store.Trust, account trust.Account, at time.Time) bool {
 }
 
 // ListAudit lists what was changed and what was refused, the newest first.
-func (t trustService) ListAudit(ctx context.Context, r *weirv1.ListAuditRequest) (*weirv1.ListAuditResponse, error) {
+func (t *Service) ListAudit(ctx context.Context, r *weirv1.ListAuditRequest) (*weirv1.ListAuditResponse, error) {
 	limit := int(r.GetLimit())
 	switch {
 	case limit == 0:
@@ -233,7 +233,7 @@ func (t trustService) ListAudit(ctx context.Context, r *weirv1.ListAuditRequest)
 	if r.GetSince() != nil {
 		q.Since = r.GetSince().AsTime()
 	}
-	entries, err := t.store.Audit(ctx, q)
+	entries, err := t.Store.Audit(ctx, q)
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}

@@ -1,0 +1,88 @@
+// Package resource serves VIPs, address pools, prefix lists, nodes and events to users: what WeirService reads and writes.
+//
+//	ApplyVIPs, CreateVIP ... ─▶ admission (tenant, quotas, what fits together) ─▶ tables ─▶ store.Update (one transaction)
+//	ListVIPs, WatchVIPs  ... ─▶ State as users are shown it, with status and conditions
+//
+// Invariants:
+//   - what decides about a write is asked again in the transaction that writes it;
+//   - a caller is shown what its tenants have, and nothing of others.
+package resource
+
+import (
+	"log/slog"
+	"time"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/events"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/sessioncount"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// Hub is what resources need of the one that tells nodes their tables.
+type Hub interface {
+	// Show is a State with what nodes of all managers run.
+	Show(*store.State) *store.State
+	// Stands says whether a node that is connected here runs what it shall.
+	Stands(node string) (current, here bool)
+	// Reached is the generation that muxes are sent, and how many hosts are behind.
+	Reached() (published model.Generation, late int)
+}
+
+// Config is what a Service works with.
+type Config struct {
+	Version  string
+	Store    *store.Store
+	Hub      Hub
+	Recorder *events.Recorder
+	Sessions sessioncount.Counts
+	FreeFor  func(model.EndpointKey, desired.Row) time.Duration                    // how long a slot is known to be free
+	Reported func(*store.State, model.Node) (store.NodeStatus, *weirv1.NodeStatus) // the newest that a node reported
+	Uses     func(s *store.State, host string) map[model.SNATKey]*weirv1.SNATUse   // that a host reported last
+	Forget   func(node string)                                                     // what a node reported
+	Bookmark time.Duration                                                         // between two bookmarks of an idle watch
+	Now      func() time.Time
+	Log      *slog.Logger
+	Stopping <-chan struct{} // closed when watches shall end
+
+	Watches Watches
+}
+
+func (m *Config) view() *store.State { return m.Hub.Show(m.Store.State()) }
+
+// writer writes VIPs, pools and prefix lists.
+type writer struct {
+	*Config
+
+	indexed indexedTenants
+}
+
+// The resources, each with its calls.
+type (
+	VIPs        struct{ *writer }
+	Pools       struct{ *writer }
+	PrefixLists struct{ *writer }
+	Events      struct{ *Config }
+	Nodes       struct {
+		*Config
+
+		summaries summaries
+	}
+)
+
+// Service serves the calls of all resources.
+type Service struct {
+	*Config
+	*VIPs
+	*Pools
+	*PrefixLists
+	*Events
+	*Nodes
+}
+
+// New makes a Service.
+func New(cfg *Config) *Service {
+	w := &writer{Config: cfg}
+	return &Service{cfg, &VIPs{w}, &Pools{w}, &PrefixLists{w}, &Events{cfg}, &Nodes{Config: cfg}}
+}
