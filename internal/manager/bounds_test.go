@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -144,7 +143,7 @@ func TestStrangersHavePlaces(t *testing.T) {
 	for range 20 {
 		raw(t, m, true, post)
 	}
-	eventually(t, "the places of one address are taken", func() bool { return m.strangers.places.taken() == 8 })
+	eventually(t, "the places of one address are taken", func() bool { return m.strangers.places.Taken() == 8 })
 	conn := raw(t, m, true, post)
 	conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // the read tells
 	answer := make([]byte, 1024)
@@ -275,32 +274,5 @@ func TestRatesAreByCallerAndTenant(t *testing.T) {
 	}
 	if now = now.Add(time.Second); makes(user("bea", "blue"), patch) != int(bound.Callers[bound.User].Rate) {
 		t.Error("a second later blue has other than its rate")
-	}
-}
-
-// One caller, or one tenant, does not take all watches.
-func TestWatchesAreShared(t *testing.T) {
-	var w watches
-	open := func(name, tenant string) error {
-		_, err := w.begin(trust.Identity{Kind: trust.User, Name: name, Method: trust.ByToken, Bindings: []trust.Binding{{Tenant: tenant, Role: trust.Viewer}}})
-		return err
-	}
-	each, tenant := bound.Callers[bound.User].Watches, bound.Callers[bound.Tenant].Watches
-	n := 0
-	for i := range 10 {
-		for open(fmt.Sprint("vic", i), "red") == nil {
-			if n++; n == each {
-				break
-			}
-		}
-	}
-	if n > tenant {
-		t.Errorf("a tenant has %d watches", n)
-	}
-	if err := open("vic0", "red"); err == nil {
-		t.Error("a viewer opens watches on and on")
-	}
-	if err := open("admin", trust.AllTenants); err != nil {
-		t.Errorf("the admin: %v", err)
 	}
 }

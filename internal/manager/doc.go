@@ -4,11 +4,13 @@
 //	ApplyVIPs ─▶ authz.Permit ─▶ desired.Admit, tables ─▶ store.Update (one transaction)
 //	ReportMux, ReportHost ─▶ status, health ──────▶ store
 //	                                                 │ newest State
-//	           reconcile: health ─▶ tables ◀─────────┤
-//	           transitions: counts ─▶ tables ◀───────┤
+//	         controllers: health ─▶ tables ◀─────────┤
+//	                      counts ─▶ tables ◀─────────┤
 //	           package publish ─▶ nodes' streams ◀───┘
 //
-// Errors of the API are package apierr, who may call what is authz, the audit log audit, events of resources events.
+// Package resource serves what users read and write, trustservice who may do what, snatalloc ports; the controllers keep
+// the desired state while this manager leads. Errors of the API are package apierr, who may call what is authz, the audit
+// log audit, events of resources events. What is left here is the server of the API, the streams of nodes, and the wiring.
 //
 // Invariants:
 //   - nothing lives only here: State is the store's, and what streams sent is theirs to forget;

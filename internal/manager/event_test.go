@@ -140,7 +140,7 @@ func TestEventsRepeat(t *testing.T) {
 		if !stream.Receive() {
 			t.Fatal(stream.Err())
 		}
-		if m := stream.Msg(); m.Type == watchEvent {
+		if m := stream.Msg(); m.Type == "event" {
 			reasons[m.Event.Reason] = true
 		} else if !reasons["Deleted"] {
 			client.DeleteVIP(t.Context(), &weirv1.DeleteVIPRequest{Name: "a"}) // a second time it is gone

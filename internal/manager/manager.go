@@ -139,30 +139,35 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 		partitioned: newPartition(), partitionedAfter: partitionedAfter, sessions: sessioncount.New(),
 		peers: newPeers(identity.Access), identity: identity, audit: audit.New(cfg.Name, s, cfg.Log), unauthenticatedTime: bound.Callers[bound.Unauthenticated].Sending, slowReader: slowReader,
 	}
-	m.events = events.New(cfg.Name, s, func() time.Time { return m.now() }, m.log)
+	m.makeParts()
+	return m, nil
+}
+
+// makeParts makes what serves calls and what keeps the desired state. All of it goes by m.now.
+func (m *Manager) makeParts() {
 	clock := func() time.Time { return m.now() }
-	m.lifecycle = &nodelifecycle.Controller{Store: s, Silence: nodelifecycle.DefaultSilence, Ignored: counted.silenceIgnored, Now: clock, Log: m.log}
-	m.keys = &keyring.Controller{Store: s, KeyInterval: cfg.KeyInterval, SecretLife: keyring.DefaultSecretLife, Now: clock, Log: m.log}
+	m.events = events.New(m.cfg.Name, m.store, clock, m.log)
+	m.lifecycle = &nodelifecycle.Controller{Store: m.store, Silence: nodelifecycle.DefaultSilence, Ignored: m.meters.silenceIgnored, Now: clock, Log: m.log}
+	m.keys = &keyring.Controller{Store: m.store, KeyInterval: m.cfg.KeyInterval, SecretLife: keyring.DefaultSecretLife, Now: clock, Log: m.log}
 	m.observe()
-	m.hub = publish.New(s, m.published)
-	m.tables = &table.Controller{Store: s, View: m.view, Sessions: m.sessions, Settle: desired.SettleTime, Now: clock, Log: m.log}
+	m.hub = publish.New(m.store, m.published)
+	m.tables = &table.Controller{Store: m.store, View: m.view, Sessions: m.sessions, Settle: desired.SettleTime, Now: clock, Log: m.log}
 	m.status = &status.Controller{
-		Name: cfg.Name, Store: s, Show: m.hub.Show, Events: m.events, Interval: status.DefaultInterval, Now: clock, Log: m.log,
+		Name: m.cfg.Name, Store: m.store, Show: m.hub.Show, Events: m.events, Interval: status.DefaultInterval, Now: clock, Log: m.log,
 	}
 	m.overload = &overload.Controller{
-		Store: s, Newest: m.reports.newestOf, Stale: 2 * storeEvery, Events: m.events, Steps: counted.steps, Now: clock, Log: m.log,
+		Store: m.store, Newest: m.reports.newestOf, Stale: 2 * storeEvery, Events: m.events, Steps: m.meters.steps, Now: clock, Log: m.log,
 	}
 	m.allocator = snatalloc.New(snatalloc.Config{
-		Name: cfg.Name, Store: s, Hub: m.hub, Events: m.events, Rates: &m.rates, Reported: m.said, Now: clock, Log: m.log, Stopping: m.stopping,
-	}, counted.ports)
+		Name: m.cfg.Name, Store: m.store, Hub: m.hub, Events: m.events, Rates: &m.rates, Reported: m.said, Now: clock, Log: m.log, Stopping: m.stopping,
+	}, m.meters.ports)
 	m.resources = resource.New(&resource.Config{
-		Version: cfg.Version, Store: s, Hub: m.hub, Recorder: m.events, Sessions: m.sessions, FreeFor: m.tables.FreeFor, Reported: m.said,
+		Version: m.cfg.Version, Store: m.store, Hub: m.hub, Recorder: m.events, Sessions: m.sessions, FreeFor: m.tables.FreeFor, Reported: m.said,
 		Uses: m.allocator.Uses, Forget: m.forget, Bookmark: resource.BookmarkInterval, Now: clock, Log: m.log, Stopping: m.stopping,
 	})
 	m.trust = &trustservice.Service{
-		Store: s, Identity: identity, CertificateLife: cfg.CertificateLife, View: m.view, Reported: m.said, Now: clock, Log: m.log,
+		Store: m.store, Identity: m.identity, CertificateLife: m.cfg.CertificateLife, View: m.view, Reported: m.said, Now: clock, Log: m.log,
 	}
-	return m, nil
 }
 
 // openStore opens the store and agrees with it on the cluster's CA. An embedded etcd reads the CA that its peers must have when it

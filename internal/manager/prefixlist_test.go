@@ -93,11 +93,11 @@ func TestPrefixListsByTheAPI(t *testing.T) {
 		t.Errorf("explained as %v, %v", explained, err)
 	}
 	same := applyAll(t, client, &weirv1.ApplyVIPsRequest{PrefixLists: []*weirv1.PrefixList{{Name: "blocked", Labels: map[string]string{"team": "web"}, Prefixes: []string{"11.0.0.0/8", "10.0.0.0/8"}}}})
-	if same.GetPrefixLists()[0].GetChange() != unchanged {
+	if same.GetPrefixLists()[0].GetChange() != rpc.Unchanged {
 		t.Errorf("the same again is %v", same)
 	}
 	dry := applyAll(t, client, &weirv1.ApplyVIPsRequest{DryRun: true, PrefixLists: []*weirv1.PrefixList{long("more", 5)}, Vips: []*weirv1.VIP{guarded([]string{"more"}, nil)}})
-	if p := dry.GetPrefixLists()[0]; p.GetChange() != created || p.GetAdded() != 10 {
+	if p := dry.GetPrefixLists()[0]; p.GetChange() != rpc.Created || p.GetAdded() != 10 {
 		t.Errorf("a dry run says %v", dry)
 	}
 	want("what a dry run made", failure(client.GetPrefixList(ctx, &weirv1.GetPrefixListRequest{Name: "more"})), "there is no prefix list")

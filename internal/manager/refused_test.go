@@ -315,7 +315,7 @@ func TestSlowReaders(t *testing.T) {
 	if !quick.Receive() || quick.Msg().GetVip().GetName() != "new" {
 		t.Errorf("a watch beside it: %v, %v", quick.Msg(), quick.Err())
 	}
-	eventually(t, "the slow reader's watch is ended", func() bool { return m.watches.callers.taken() == 1 })
+	eventually(t, "the slow reader's watch is ended", func() bool { return m.resources.Watches.Open() == 1 })
 	if _, err := io.Copy(io.Discard, slow); err == nil {
 		t.Error("the slow reader's stream ended as if it were complete")
 	}
@@ -389,7 +389,7 @@ func slowWatch(t *testing.T, m *Manager, url string) io.Reader {
 
 // A watch of REST that has nothing to tell lasts, and ends with its caller's right.
 func TestWatchesOfRESTLast(t *testing.T) {
-	m, admin, url := secure(t, Config{}, func(m *Manager) { m.slowReader, m.bookmark = 300*time.Millisecond, time.Second })
+	m, admin, url := secure(t, Config{}, func(m *Manager) { m.slowReader, m.resources.Bookmark = 300*time.Millisecond, time.Second })
 	stream := slowWatch(t, m, url)
 	lines := 0
 	buffer := make([]byte, 4096)

@@ -257,7 +257,7 @@ func TestTheLastAdminStays(t *testing.T) {
 	}
 }
 
-// A user's certificate ends: who has a copy of its key does not renew it. Nor does one that ended make an admin.
+// A user's certificate ends: who has a copy of its key does not renew it.
 func TestUsersCertificatesEnd(t *testing.T) {
 	c := startTrusted(t, 1)
 	h := c.newUser(t, "carl", true)
@@ -273,12 +273,6 @@ func TestUsersCertificatesEnd(t *testing.T) {
 	carl.Current = func() *trust.Credential { return h.credential }
 	_, err = connected(t, carl).RenewCertificate(t.Context(), &weirv1.RenewCertificateRequest{Request: request})
 	refusedWith(t, "a user who renews", err, "weir user rotate")
-
-	trusted, _ := c.managers[0].store.Trust()
-	account, joined := trusted.Accounts["carl"], trusted.Members["user/carl"].Joined
-	if !canProve(trusted, account, joined.Add(trust.UserLife/2)) || canProve(trusted, account, joined.Add(trust.UserLife)) {
-		t.Error("a certificate is good for a year, and then proves nothing")
-	}
 }
 
 // A node that was revoked is deleted at once, though the store still has its stream, and does not register again.

@@ -219,7 +219,7 @@ func TestPortRequestsHaveLimits(t *testing.T) {
 	eventually(t, "an event tells of the limit", func() bool {
 		r, err := client.ListEvents(t.Context(), &weirv1.ListEventsRequest{Object: "crawler"})
 		return err == nil && slices.ContainsFunc(r.GetEvents(), func(e *weirv1.Event) bool {
-			return e.GetReason() == "PortLimitReached" && e.GetSeverity() == warning
+			return e.GetReason() == "PortLimitReached" && e.GetSeverity() == "warning"
 		})
 	})
 }

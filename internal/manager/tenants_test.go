@@ -152,7 +152,7 @@ func TestTenantsCannotWritePools(t *testing.T) {
 func TestDeletionAsksAgain(t *testing.T) {
 	m, admin, _ := blueAndRed(t, nil)
 	// The rule is not asked here: it was, and rose was the caller's then.
-	_, err := m.DeleteVIP(t.Context(), &weirv1.DeleteVIPRequest{Name: "rose"})
+	_, err := m.resources.DeleteVIP(t.Context(), &weirv1.DeleteVIPRequest{Name: "rose"})
 	refusedWith(t, "a caller without a right", err, `no VIP "rose" of yours`)
 	_, err = m.allocator.ReclaimPorts(t.Context(), &weirv1.ReclaimPortsRequest{Name: "rose", Address: "10.9.9.9"})
 	refusedWith(t, "ports, by a caller without a right", err, `no VIP "rose" of yours`)
@@ -161,7 +161,7 @@ func TestDeletionAsksAgain(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	_, err = m.DeletePrefixList(t.Context(), &weirv1.DeletePrefixListRequest{Name: "ours"})
+	_, err = m.resources.DeletePrefixList(t.Context(), &weirv1.DeletePrefixListRequest{Name: "ours"})
 	refusedWith(t, "a list, by a caller without a right", err, "may not change prefix list ours")
 }
 
@@ -171,7 +171,7 @@ func TestWritesAskAgain(t *testing.T) {
 	rita := trust.WithIdentity(t.Context(), trust.Identity{
 		Kind: trust.User, Name: "rita", Method: trust.ByToken, Bindings: []trust.Binding{{Tenant: "red", Role: trust.Operator}},
 	})
-	_, err := m.ApplyVIPs(rita, &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{of("red", bare("sea", "203.0.113.9"))}})
+	_, err := m.resources.ApplyVIPs(rita, &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{of("red", bare("sea", "203.0.113.9"))}})
 	refusedWith(t, "an apply over a VIP of another tenant", err, "vips[0].name: sea is taken")
 }
 

@@ -171,7 +171,7 @@ func TestDryRun(t *testing.T) {
 		return r
 	}
 	r := dry(plainShop(1))
-	if e := r.Vips[0].Effects; r.Vips[0].Change != created || len(e) != 1 || e[0].Change != created || e[0].BucketsMoved != 0 ||
+	if e := r.Vips[0].Effects; r.Vips[0].Change != rpc.Created || len(e) != 1 || e[0].Change != rpc.Created || e[0].BucketsMoved != 0 ||
 		e[0].BucketsTotal != 256 || e[0].TableBytesBefore != 0 || e[0].TableBytesAfter != 60+512+48 {
 		t.Errorf("a new VIP: %v", r.Vips)
 	}
@@ -179,7 +179,7 @@ func TestDryRun(t *testing.T) {
 		t.Fatalf("the dry run applied %v, %v", vips, err)
 	}
 	generation := apply(t, url, plainShop(1))
-	if r := dry(plainShop(1)); r.Vips[0].Change != unchanged || len(r.Vips[0].Effects) != 0 || r.Generation != generation {
+	if r := dry(plainShop(1)); r.Vips[0].Change != rpc.Unchanged || len(r.Vips[0].Effects) != 0 || r.Generation != generation {
 		t.Errorf("no change: %v", r)
 	}
 	if err := host1.count(model.BackendSessions{Key: first, Sessions: 100, WithoutCookie: 41}); err != nil {
@@ -188,14 +188,14 @@ func TestDryRun(t *testing.T) {
 	two := plainShop(2)
 	two.Endpoints = append(two.Endpoints, &weirv1.Endpoint{Protocol: "UDP", Port: 53})
 	e := dry(two).Vips[0].Effects
-	if len(e) != 2 || e[0].Change != updated || e[0].BucketsMoved != 128 || e[0].BucketsTotal != 256 || e[0].Sessions != 100 ||
+	if len(e) != 2 || e[0].Change != rpc.Updated || e[0].BucketsMoved != 128 || e[0].BucketsTotal != 256 || e[0].Sessions != 100 ||
 		e[0].SessionsWithoutCookie != 41 || e[0].SessionsChained != 21 || e[0].TableBytesBefore != 620 || e[0].TableBytesAfter != 60+2*512+96 {
 		t.Errorf("a backend joins: %v", e)
 	}
 	other := plainShop(1)
 	other.Endpoints[0].Port = 81
 	e = dry(other).Vips[0].Effects
-	if len(e) != 2 || e[0].Change != created || e[1].Change != removed || e[1].Endpoint.Port != 80 || e[1].Sessions != 100 || e[1].TableBytesAfter != 0 {
+	if len(e) != 2 || e[0].Change != rpc.Created || e[1].Change != rpc.Removed || e[1].Endpoint.Port != 80 || e[1].Sessions != 100 || e[1].TableBytesAfter != 0 {
 		t.Errorf("an endpoint goes: %v", e)
 	}
 	if _, err := client.ApplyVIPs(t.Context(), &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{{Name: "Bad"}}, DryRun: true}); err == nil {

@@ -43,7 +43,7 @@ func want(t *testing.T, next func() *weirv1.WatchVIPsResponse, kind, name string
 		if m.Type == kind && m.Vip.GetName() == name {
 			return m
 		}
-		if m.Type != watchBookmark && m.Type != watchModified {
+		if m.Type != "bookmark" && m.Type != "modified" {
 			t.Fatalf("got %s %s, want %s %s", m.Type, m.Vip.GetName(), kind, name)
 		}
 	}
@@ -61,21 +61,21 @@ func TestWatchVIPs(t *testing.T) {
 	write(bare("a", "203.0.113.1", "app=shop"))
 	write(bare("b", "203.0.113.2", "app=blog"))
 	next := watching(t, client, &weirv1.WatchVIPsRequest{LabelSelector: "app=shop"})
-	want(t, next, watchAdded, "a")
-	listed := want(t, next, watchBookmark, "")
+	want(t, next, "added", "a")
+	listed := want(t, next, "bookmark", "")
 
 	write(bare("b", "203.0.113.2", "app=shop"))
-	want(t, next, watchAdded, "b") // it was there, and is chosen now
+	want(t, next, "added", "b") // it was there, and is chosen now
 	write(bare("a", "203.0.113.3", "app=shop"))
-	if m := want(t, next, watchModified, "a"); m.Vip.Address != "203.0.113.3" {
+	if m := want(t, next, "modified", "a"); m.Vip.Address != "203.0.113.3" {
 		t.Errorf("got %v", m.Vip)
 	}
 	write(bare("b", "203.0.113.2"))
-	want(t, next, watchDeleted, "b") // it is there, and is not chosen any more
+	want(t, next, "deleted", "b") // it is there, and is not chosen any more
 	if _, err := client.DeleteVIP(t.Context(), &weirv1.DeleteVIPRequest{Name: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	if m := want(t, next, watchDeleted, "a"); m.ResourceVersion <= listed.ResourceVersion {
+	if m := want(t, next, "deleted", "a"); m.ResourceVersion <= listed.ResourceVersion {
 		t.Errorf("resource versions do not grow: %d, then %d", listed.ResourceVersion, m.ResourceVersion)
 	}
 
@@ -83,10 +83,10 @@ func TestWatchVIPs(t *testing.T) {
 	again := watching(t, client, &weirv1.WatchVIPsRequest{ResourceVersion: listed.ResourceVersion})
 	for {
 		m := again()
-		if m.Type == watchDeleted && m.Vip.Name == "a" {
+		if m.Type == "deleted" && m.Vip.Name == "a" {
 			break
 		}
-		if m.Type == watchAdded || m.Type == watchDeleted {
+		if m.Type == "added" || m.Type == "deleted" {
 			t.Errorf("got %s %s", m.Type, m.Vip.Name)
 		}
 	}
@@ -125,7 +125,7 @@ func TestWatchOutOfRange(t *testing.T) {
 }
 
 func TestWatchByREST(t *testing.T) {
-	url, _ := start(t, Config{}, func(m *Manager) { m.bookmark = 20 * time.Millisecond })
+	url, _ := start(t, Config{}, func(m *Manager) { m.resources.Bookmark = 20 * time.Millisecond })
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v1/vips:watch?namePrefix=a", nil)
@@ -152,7 +152,7 @@ func TestWatchByREST(t *testing.T) {
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
 			t.Fatalf("%s: %v", lines.Text(), err)
 		}
-		if line.Type == watchAdded && line.VIP.Name == "a" {
+		if line.Type == "added" && line.VIP.Name == "a" {
 			return
 		}
 	}

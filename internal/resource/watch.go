@@ -27,6 +27,9 @@ const (
 // Watches counts those that are open: of each caller, and of all callers of a tenant.
 type Watches struct{ callers, tenants inflight.Limit }
 
+// Open is how many watches are open.
+func (w *Watches) Open() int { return w.callers.Taken() }
+
 // begin takes a place, until end is called.
 func (w *Watches) begin(caller trust.Identity) (end func(), err error) {
 	if caller.Method == trust.Insecure {
@@ -36,7 +39,7 @@ func (w *Watches) begin(caller trust.Identity) (end func(), err error) {
 		return rpc.NewError(connect.CodeResourceExhausted, fmt.Errorf("%s has %d watches open already: end some, try another manager, or later", who, n))
 	}
 	each := bound.Callers[bound.KindOf(caller)].Watches
-	if w.callers.Taken() >= bound.Watches {
+	if w.Open() >= bound.Watches {
 		return nil, refuse("this manager", bound.Watches)
 	}
 	leave := w.callers.Acquire(caller.String(), bound.Watches, each)

@@ -36,14 +36,17 @@ func (a *Allocator) RunRestore(ctx context.Context) error {
 		if step.At == 0 {
 			continue
 		}
-		if err := a.settleStep(ctx, s, a.Now().Sub(began)); err != nil && ctx.Err() == nil {
+		if err := (restore{a}).settleStep(ctx, s, a.Now().Sub(began)); err != nil && ctx.Err() == nil {
 			a.Log.Warn("the restore does not settle, trying again", "err", err)
 		}
 	}
 }
 
+// restore is what an Allocator does about one.
+type restore struct{ *Allocator }
+
 // settleStep ends a step of the restore, which goes on for some time, if it is due.
-func (a *Allocator) settleStep(ctx context.Context, s *store.State, passed time.Duration) error {
+func (a restore) settleStep(ctx context.Context, s *store.State, passed time.Duration) error {
 	if s.Restored.Settled {
 		if passed < desired.RetireTime || passed < s.RetireTime() {
 			return nil
@@ -72,7 +75,7 @@ func (a *Allocator) settleStep(ctx context.Context, s *store.State, passed time.
 // NotTold are the nodes, in order, that have not told since the restore what they hold.
 func (a *Allocator) NotTold(s *store.State) (silent []string) {
 	for node := range s.Nodes.Values() {
-		if !a.toldSince(s, node) {
+		if !(restore{a}).toldSince(s, node) {
 			silent = append(silent, node.Name)
 		}
 	}
@@ -81,13 +84,13 @@ func (a *Allocator) NotTold(s *store.State) (silent []string) {
 }
 
 // toldSince says whether a node has told what it holds, as of the restored store or later.
-func (a *Allocator) toldSince(s *store.State, node model.Node) bool {
+func (a restore) toldSince(s *store.State, node model.Node) bool {
 	said, detail := a.Reported(s, node)
 	return max(said.Generation, said.Rejected) >= s.Restored.At && (node.Role != model.RoleHost || detail.GetHost().GetTellsRanges())
 }
 
 // toldPorts are the ranges that hosts told, and of which generation those of a workload are that its own host told.
-func (a *Allocator) toldPorts(s *store.State) (told map[model.SNATKey][]desired.ToldPorts, written map[model.SNATKey]model.Generation) {
+func (a restore) toldPorts(s *store.State) (told map[model.SNATKey][]desired.ToldPorts, written map[model.SNATKey]model.Generation) {
 	told, written = map[model.SNATKey][]desired.ToldPorts{}, map[model.SNATKey]model.Generation{}
 	for node := range s.Nodes.Values() {
 		if node.Role != model.RoleHost || !a.toldSince(s, node) {
@@ -117,7 +120,7 @@ func (a *Allocator) toldPorts(s *store.State) (told map[model.SNATKey][]desired.
 
 // takeOverPorts writes what the hosts told. What is as it was, and known so to its host, is not written; all else is, so that
 // hosts take it for newer than what they have.
-func (a *Allocator) takeOverPorts(ctx context.Context, s *store.State) error {
+func (a restore) takeOverPorts(ctx context.Context, s *store.State) error {
 	told, written := a.toldPorts(s)
 	for address := range a.snatAddresses(s, told) {
 		_, err := a.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
@@ -140,7 +143,7 @@ func (a *Allocator) takeOverPorts(ctx context.Context, s *store.State) error {
 }
 
 // snatAddresses are the addresses of VIPs whose ports somebody has, by the store or by what hosts told.
-func (a *Allocator) snatAddresses(s *store.State, told map[model.SNATKey][]desired.ToldPorts) map[netip.Addr]bool {
+func (a restore) snatAddresses(s *store.State, told map[model.SNATKey][]desired.ToldPorts) map[netip.Addr]bool {
 	addresses := map[netip.Addr]bool{}
 	for key := range s.Ports.Keys() {
 		addresses[key.VIP] = true

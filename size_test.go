@@ -1,0 +1,107 @@
+package weir
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Bounds of a package, in lines written by hand without tests, and of a type, in methods.
+const (
+	packageLines = 2500
+	typeMethods  = 25
+)
+
+// large are the packages and types beyond the bounds, each with a bound of its own. A bound here only becomes lower; who
+// splits a package strikes it out.
+var large = map[string]int{
+	"internal/agentd":         3200,
+	"internal/ctl":            5400,
+	"internal/datapath/agent": 4600,
+	"internal/datapath/mux":   6700,
+	"internal/desired":        3000,
+	"internal/lab/netlab":     2800,
+	"internal/manager":        4200,
+	"internal/muxd":           3500,
+	"internal/rpc":            2900,
+	"internal/store":          6500,
+
+	"internal/agentd.ports":            30,
+	"internal/ctl.session":             70,
+	"internal/datapath/agent.Datapath": 105,
+	"internal/datapath/mux.Datapath":   160,
+	"internal/desired.State":           90,
+	"internal/lab/netlab.Lab":          90,
+	"internal/lab/netns.NS":            30,
+	"internal/manager.Manager":         80,
+	"internal/manager/publish.Hub":     35,
+	"internal/model.validator":         30,
+	"internal/muxd.tables":             30,
+	"internal/store.Store":             105,
+	"internal/testkit/oracle.Mux":      30,
+	"test/bench/manager.world":         35,
+}
+
+func TestPackagesAndTypesAreSmall(t *testing.T) {
+	lines, methods := map[string]int{}, map[string]int{}
+	for _, path := range files(t, ".go") {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		dir := filepath.Dir(path)
+		lines[dir] += strings.Count(read(t, path), "\n")
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, decl := range file.Decls {
+			if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv != nil {
+				methods[dir+"."+receiver(fn)]++
+			}
+		}
+	}
+	holdTo(t, lines, packageLines, "lines")
+	holdTo(t, methods, typeMethods, "methods")
+	for name := range large {
+		if lines[name]+methods[name] == 0 {
+			t.Errorf("%s is not there: strike it from the list of large ones", name)
+		}
+	}
+}
+
+// receiver is the name of a method's type.
+func receiver(fn *ast.FuncDecl) string {
+	of := fn.Recv.List[0].Type
+	for {
+		switch at := of.(type) {
+		case *ast.StarExpr:
+			of = at.X
+		case *ast.IndexExpr:
+			of = at.X
+		case *ast.IndexListExpr:
+			of = at.X
+		case *ast.Ident:
+			return at.Name
+		default:
+			return ""
+		}
+	}
+}
+
+func holdTo(t *testing.T, sizes map[string]int, bound int, unit string) {
+	t.Helper()
+	for name, size := range sizes {
+		own, listed := large[name]
+		switch {
+		case listed && size > own:
+			t.Errorf("%s has %d %s, more than the %d that it had: split it", name, size, unit, own)
+		case listed && size <= bound:
+			t.Errorf("%s has only %d %s: strike it from the list of large ones", name, size, unit)
+		case !listed && size > bound:
+			t.Errorf("%s has %d %s, more than %d: split it", name, size, unit, bound)
+		}
+	}
+}
