@@ -99,11 +99,43 @@ func members(list []btf.Member) string {
 	return strings.Join(parts, ", ")
 }
 
-// Member is where a member of a live table's key lies.
-type Member struct{ Offset, Size int }
+// Field is a named part of a key or a value. What is no struct has one field without a name.
+type Field struct {
+	Name         string
+	Offset, Size uint32
+}
 
-// KeyMembers are the members of the struct that a live table's keys are, by name.
-func KeyMembers(m *ebpf.Map, name string) (map[string]Member, error) {
+// Fields are those of a type, by offset. Padding is left out. Where rows are moved field by field, as the agent does, they
+// tell all: what an enum's values are called does not matter then.
+func Fields(t btf.Type) ([]Field, error) {
+	switch t := btf.UnderlyingType(t).(type) {
+	case *btf.Struct:
+		var fields []Field
+		for _, m := range t.Members {
+			size, err := btf.Sizeof(m.Type)
+			if err != nil {
+				return nil, fmt.Errorf("measure %s.%s: %w", t.Name, m.Name, err)
+			}
+			if m.Name != "pad" {
+				fields = append(fields, Field{m.Name, m.Offset.Bytes(), uint32(size)})
+			}
+		}
+		return fields, nil
+	case *btf.Datasec:
+		if len(t.Vars) != 1 {
+			return nil, fmt.Errorf("%s holds %d variables, not one", t.Name, len(t.Vars))
+		}
+		return Fields(t.Vars[0].Type.(*btf.Var).Type)
+	case *btf.Void: // the key of a table of one row
+		return []Field{{Size: 4}}, nil
+	default:
+		size, err := btf.Sizeof(t)
+		return []Field{{Size: uint32(size)}}, err
+	}
+}
+
+// LiveFields are those of a live table's types that have the names of others. Of one without a name they are its own.
+func LiveFields(m *ebpf.Map, like ...btf.Type) (fields [][]Field, err error) {
 	types, err := typesOf(m)
 	if err != nil {
 		return nil, err
@@ -111,17 +143,19 @@ func KeyMembers(m *ebpf.Map, name string) (map[string]Member, error) {
 	if types == nil {
 		return nil, fmt.Errorf("it was made without types")
 	}
-	var key *btf.Struct
-	if err := types.TypeByName(name, &key); err != nil {
-		return nil, fmt.Errorf("its keys are no struct %s: %w", name, err)
-	}
-	found := map[string]Member{}
-	for _, member := range key.Members {
-		size, err := btf.Sizeof(member.Type)
-		if err != nil {
-			return nil, fmt.Errorf("measure %s.%s: %w", name, member.Name, err)
+	for _, t := range like {
+		if t.TypeName() != "" {
+			found, err := types.AnyTypesByName(t.TypeName())
+			if err != nil {
+				return nil, fmt.Errorf("it has no type %s: %w", t.TypeName(), err)
+			}
+			t = found[0]
 		}
-		found[member.Name] = Member{Offset: int(member.Offset.Bytes()), Size: size}
+		own, err := Fields(t)
+		if err != nil {
+			return nil, err
+		}
+		fields = append(fields, own)
 	}
-	return found, nil
+	return fields, nil
 }

@@ -7,50 +7,12 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
+
+	"github.com/weirlb/weir/internal/datapath/abi"
 )
 
-// field is a named part of a key or a value. What is no struct has one field without a name.
-type field struct {
-	name         string
-	offset, size uint32
-}
-
-// layout is the fields of a type, by offset. Padding is left out.
-type layout []field
-
-func layoutOf(t btf.Type) (layout, error) {
-	var fields layout
-	switch t := btf.UnderlyingType(t).(type) {
-	case *btf.Struct:
-		for _, m := range t.Members {
-			size, err := btf.Sizeof(m.Type)
-			if err != nil {
-				return nil, err
-			}
-			if m.Name != "pad" {
-				fields = append(fields, field{m.Name, m.Offset.Bytes(), uint32(size)})
-			}
-		}
-	case *btf.Datasec:
-		if len(t.Vars) != 1 {
-			return nil, fmt.Errorf("%s holds %d variables, not one", t.Name, len(t.Vars))
-		}
-		return layoutOf(t.Vars[0].Type.(*btf.Var).Type)
-	case *btf.Void: // the key of a table of one row
-		fields = layout{{size: 4}}
-	default:
-		size, err := btf.Sizeof(t)
-		if err != nil {
-			return nil, err
-		}
-		fields = layout{{size: uint32(size)}}
-	}
-	return fields, nil
-}
-
 // tableLayout is that of a table's rows.
-type tableLayout struct{ key, value layout }
+type tableLayout struct{ key, value []abi.Field }
 
 func (l tableLayout) equal(other tableLayout) bool {
 	return slices.Equal(l.key, other.key) && slices.Equal(l.value, other.value)
@@ -58,38 +20,18 @@ func (l tableLayout) equal(other tableLayout) bool {
 
 func specLayout(spec *ebpf.MapSpec) (l tableLayout, err error) {
 	var keyErr, valueErr error
-	l.key, keyErr = layoutOf(spec.Key)
-	l.value, valueErr = layoutOf(spec.Value)
+	l.key, keyErr = abi.Fields(spec.Key)
+	l.value, valueErr = abi.Fields(spec.Value)
 	return l, errors.Join(keyErr, valueErr)
 }
 
 // liveLayout is that of a loaded table, whose types are found by the names that those of spec have.
-func liveLayout(table *ebpf.Map, spec *ebpf.MapSpec) (l tableLayout, err error) {
-	handle, err := table.Handle()
+func liveLayout(table *ebpf.Map, spec *ebpf.MapSpec) (tableLayout, error) {
+	fields, err := abi.LiveFields(table, spec.Key, spec.Value)
 	if err != nil {
-		return l, fmt.Errorf("read types: %w", err)
+		return tableLayout{}, err
 	}
-	defer handle.Close()
-	types, err := handle.Spec(nil)
-	if err != nil {
-		return l, fmt.Errorf("read types: %w", err)
-	}
-	if l.key, err = namedLayout(types, spec.Key); err != nil {
-		return l, err
-	}
-	l.value, err = namedLayout(types, spec.Value)
-	return l, err
-}
-
-func namedLayout(types *btf.Spec, like btf.Type) (layout, error) {
-	if _, known := like.(*btf.Datasec); !known && like.TypeName() == "" {
-		return layoutOf(like)
-	}
-	found, err := types.AnyTypesByName(like.TypeName())
-	if err != nil {
-		return nil, fmt.Errorf("find type %s: %w", like.TypeName(), err)
-	}
-	return layoutOf(found[0])
+	return tableLayout{key: fields[0], value: fields[1]}, nil
 }
 
 // move copies a field to where another version has it.
@@ -100,17 +42,17 @@ type move struct {
 
 // movesOf says how rows of one layout become rows of another: member by member, by their names. New
 // ones are zero. It refuses what would lose something.
-func movesOf(from, to layout) ([]move, error) {
+func movesOf(from, to []abi.Field) ([]move, error) {
 	var moves []move
 	for _, old := range from {
-		i := slices.IndexFunc(to, func(f field) bool { return f.name == old.name })
+		i := slices.IndexFunc(to, func(f abi.Field) bool { return f.Name == old.Name })
 		if i < 0 {
-			return nil, fmt.Errorf("this version knows no %s", strings.TrimSpace(old.name+" in it"))
+			return nil, fmt.Errorf("this version knows no %s", strings.TrimSpace(old.Name+" in it"))
 		}
-		if to[i].size != old.size {
-			return nil, fmt.Errorf("%s is of %d bytes, in this version of %d", old.name, old.size, to[i].size)
+		if to[i].Size != old.Size {
+			return nil, fmt.Errorf("%s is of %d bytes, in this version of %d", old.Name, old.Size, to[i].Size)
 		}
-		moves = append(moves, move{old.name, old.offset, to[i].offset, old.size})
+		moves = append(moves, move{old.Name, old.Offset, to[i].Offset, old.Size})
 	}
 	return moves, nil
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/weirlb/weir/internal/datapath/abi"
 )
 
 // migration brings the rows of live tables into new ones of this version's layout and size, while the
@@ -193,7 +195,7 @@ func (m *migration) copyTable(name string, to *ebpf.Map, flags ebpf.MapUpdateFla
 	if err != nil {
 		return err
 	}
-	theirs.value = slices.DeleteFunc(theirs.value, func(f field) bool { return f.name != "" && f.name == dropped[name] })
+	theirs.value = slices.DeleteFunc(theirs.value, func(f abi.Field) bool { return f.Name != "" && f.Name == dropped[name] })
 	keys, err := movesOf(theirs.key, ours.key)
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
+	"github.com/weirlb/weir/internal/datapath/abi"
 	"github.com/weirlb/weir/internal/lab/netns"
 )
 
@@ -89,11 +90,11 @@ func TestLateSessions(t *testing.T) {
 		t.Fatal(err)
 	}
 	member := func(row []byte, name string) []byte {
-		i := slices.IndexFunc(layout.value, func(f field) bool { return f.name == name })
+		i := slices.IndexFunc(layout.value, func(f abi.Field) bool { return f.Name == name })
 		if i < 0 {
 			t.Fatalf("a session has no %s", name)
 		}
-		return row[layout.value[i].offset:][:layout.value[i].size]
+		return row[layout.value[i].Offset:][:layout.value[i].Size]
 	}
 	row, late := make([]byte, spec.Maps["sessions"].ValueSize), make([]byte, spec.Maps["sessions"].ValueSize)
 	binary.NativeEndian.PutUint32(member(row, "events"), uint32(agentSessionEventSESSION_CLIENT_ACK))

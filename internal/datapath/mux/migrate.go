@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
@@ -70,9 +71,13 @@ func endpointsOf(path string) (endpoints []model.EndpointKey, vips []netip.Addr,
 		return nil, nil, err
 	}
 	defer table.Close()
-	members, err := abi.KeyMembers(table, "endpoint_key")
+	fields, err := abi.LiveFields(table, &btf.Struct{Name: "endpoint_key"})
 	if err != nil {
 		return nil, nil, err
+	}
+	members := map[string]abi.Field{}
+	for _, f := range fields[0] {
+		members[f.Name] = f
 	}
 	vip, port, protocol := members["vip"], members["port"], members["protocol"]
 	if vip.Size != 16 || port.Size != 2 || protocol.Size != 1 {
