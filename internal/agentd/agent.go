@@ -31,19 +31,18 @@ const (
 	maxRunning = 1024
 )
 
-// Datapath is what the daemon asks of the data plane. Changes come one at a time; Verdicts may be
-// asked for meanwhile.
+// Datapath is the data plane. Changes come one at a time; Verdicts may be called meanwhile.
 type Datapath interface {
-	// Refresh reads the uplink again, which may have changed or been made anew.
+	// Refresh reads the uplink again, which may have changed or been replaced.
 	Refresh() error
 	Apply(upserts []model.HostBackend, removed []model.HostBackendKey) error
 	Replace(all []model.HostBackend) error
 	SetMuxes(muxes []netip.Prefix) error
-	// SetWorkloads tells where workloads are. Of the addresses refused nobody is reached, even if the host has them.
+	// SetWorkloads sets the interfaces of workloads. Refused addresses are not reachable, even if the host has them.
 	SetWorkloads(interfaces map[netip.Addr]int, refused []netip.Addr) error
-	// SetHashKey tells the pool's secret, by which sessions are counted by bucket.
+	// SetHashKey sets the hash key of the pool, by which sessions are counted by bucket.
 	SetHashKey(key flowhash.Key)
-	// SetSYNSecrets tells by which secrets the muxes answer SYNs.
+	// SetSYNSecrets sets the secrets of the muxes' SYN cookies.
 	SetSYNSecrets(secrets []model.SYNSecret) error
 	SetGeneration(generation model.Generation) error
 	Generation() (model.Generation, error)
@@ -51,47 +50,47 @@ type Datapath interface {
 	LostDatagrams() (map[string]uint64, error)
 }
 
-// Workloads finds on which interface an address lives, and says when that may have changed.
+// Workloads finds the interface of an address, and signals when that may have changed.
 type Workloads interface {
 	Locate(addresses []netip.Addr) (interfaces map[netip.Addr]int, missing map[netip.Addr]string, err error)
 	Watch(ctx context.Context, changed func()) error
 }
 
-// Manager is what the daemon calls.
+// Manager is the manager's API for hosts.
 type Manager interface {
 	SyncHost(ctx context.Context, request *weirv1.SyncHostRequest) (*connect.ServerStreamForClient[weirv1.SyncHostResponse], error)
 	ReportHost(ctx context.Context, request *weirv1.ReportHostRequest) (*weirv1.ReportHostResponse, error)
 }
 
-// Config is what an Agent works with.
+// Config configures an Agent.
 type Config struct {
 	Name        string         // of the node; a DNS label
 	Addresses   []netip.Addr   // of the uplink, by which the manager knows the host
 	Native      []netip.Prefix // other addresses of the host that may be native workloads
 	Version     string
 	Uplink      string // for the status only
-	MaxSessions int    // that there is room for
-	// Live are the rules that the data plane holds from before a restart.
+	MaxSessions int    // capacity
+	// Live are the rules of the data plane at the start.
 	Live map[model.HostBackendKey]model.HostBackend
 
 	Datapath Datapath
-	// Sweep ends the data plane's idle sessions, beside its changes, and counts the others.
+	// Sweep ends idle sessions and counts the others. It runs beside changes of the data plane.
 	Sweep func() (agent.SessionReport, error)
-	// KeepAlive asks workloads to speak whose clients' timestamps would grow too old, every
-	// KeepAliveInterval, and says how many.
+	// KeepAlive probes workloads whose clients' timestamps would grow too old, and returns their number. It runs every
+	// KeepAliveInterval.
 	KeepAlive         func() (asked int, err error)
 	KeepAliveInterval time.Duration
-	// Depart ends the sessions of workloads that have left the host.
+	// Depart evacuates the sessions of workloads that have left the host.
 	Depart    func(workloads map[netip.Addr]bool) (agent.Departed, error)
 	Workloads Workloads
 	Manager   Manager
 	Probe     Probe
 	Ports     PortsConfig
 	Log       *slog.Logger
-	// Telemetry is told of the host; nil: nobody is.
+	// Telemetry exports metrics and traces; nil: there is none.
 	Telemetry *telemetry.Telemetry
-	// Directs are the connections that have left the muxes; nil: none do. Controls reads what the programs
-	// hand over of them, until closed; Send tells the hosts at their other ends.
+	// Directs are the Fastpath connections; nil: there is no Fastpath. Controls reads the packets of theirs that the
+	// programs hand to user space, until closed; Send sends messages to their peers.
 	Directs  Directs
 	Controls interface {
 		Read() (agent.Control, error)
@@ -108,13 +107,13 @@ type Agent struct {
 	reports *reports
 	ports   *ports
 	stream  *telemetry.Stream
-	direct  *direct // nil: no connection leaves the muxes
+	direct  *direct // nil: there is no Fastpath
 	leaving *departures
 
-	asked, unasked atomic.Uint64 // silent workloads, and rounds that failed
+	asked, unasked atomic.Uint64 // keepalive probes, and rounds that failed
 }
 
-// New takes over what the data plane holds. It changes nothing.
+// New adopts the state of the data plane, and changes nothing.
 func New(config Config) (*Agent, error) {
 	t, err := newTables(config)
 	if err != nil {
@@ -139,8 +138,7 @@ func New(config Config) (*Agent, error) {
 	return a, nil
 }
 
-// Run serves until ctx ends or something fails that a restart may mend. It leaves the data plane
-// as it is.
+// Run serves until ctx ends, or until a failure that a restart may repair. The data plane stays as it is.
 func (a *Agent) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.config.Workloads.Watch(ctx, a.tables.locate) })
@@ -160,7 +158,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// open begins a stream, by which the manager learns of the host.
+// open opens a stream, which registers the host.
 func (a *Agent) open(ctx context.Context) (*connect.ServerStreamForClient[weirv1.SyncHostResponse], error) {
 	a.stream.Opens()
 	request := &weirv1.SyncHostRequest{Name: a.config.Name, Version: a.config.Version}
@@ -170,8 +168,7 @@ func (a *Agent) open(ctx context.Context) (*connect.ServerStreamForClient[weirv1
 	return a.config.Manager.SyncHost(ctx, request)
 }
 
-// apply takes one message of the stream. An error means that the message makes no sense, and
-// that a new snapshot is needed.
+// apply applies one message of the stream. After an error, an invalid message, the stream must begin with a snapshot.
 func (a *Agent) apply(message *weirv1.SyncHostResponse) error {
 	a.stream.Message()
 	update, err := rpc.HostUpdateFromProto(message)

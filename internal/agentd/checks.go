@@ -26,18 +26,18 @@ type checkKey struct {
 
 // check is a backend with a health check. It is in the queue, or running, or removed.
 type check struct {
-	number  int // never given twice
+	number  int // unique
 	backend model.HostBackend
 	tracker health.Tracker
 	due     time.Time
 	started time.Time // of the last run; zero before the first
 	place   int       // in the queue; -1 when it is not there
-	version int       // of what is checked: results of an older one do not count
+	version int       // of the parameters: results of older ones are ignored
 	removed bool
 }
 
 // checks runs the health checks of all backends from one queue, ordered by time, at most limit
-// of them at once. A check whose turn comes while all are taken is late, and no one overtakes it.
+// of them at once. A check that is due while limit are running waits, and keeps its place.
 type checks struct {
 	log     *slog.Logger
 	probe   Probe
@@ -49,7 +49,7 @@ type checks struct {
 	entries map[checkKey]*check
 	created int // checks so far
 	queue   dueQueue
-	wake    chan struct{} // holds at most one: the head of the queue may be another
+	wake    chan struct{} // holds at most one: the head of the queue may have changed
 
 	took *prometheus.HistogramVec // by result
 }
@@ -62,8 +62,8 @@ func newChecks(log *slog.Logger, probe Probe, jitter func() float64, limit int, 
 	}
 }
 
-// set makes backends all that are checked: new ones start, missing ones stop, and those whose
-// check changed keep their state.
+// set replaces the checked backends: checks of new ones start, those of missing ones stop, and changed ones keep their
+// state.
 func (c *checks) set(backends []model.HostBackend, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,13 +111,13 @@ func (c *checks) update(entry *check, to model.HostBackend, now time.Time) {
 	}
 }
 
-// finding is what one check, known by its number, has found.
+// finding is the result of one check, which its number identifies.
 type finding struct {
 	check  int
 	health model.BackendHealth
 }
 
-// findings are what is known of the backends, sorted; unknown ones are left out.
+// findings are the health of backends, sorted, without those that are unknown.
 func (c *checks) findings() []finding {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,7 +160,7 @@ func (c *checks) run(ctx context.Context) error {
 	}
 }
 
-// runProbe runs the probe and notes how long it took.
+// runProbe runs the probe and observes its duration.
 func (c *checks) runProbe(ctx context.Context, backend model.HostBackend) error {
 	began := time.Now()
 	err := c.probe(ctx, backend)
@@ -172,7 +172,7 @@ func (c *checks) runProbe(ctx context.Context, backend model.HostBackend) error 
 	return err
 }
 
-// job is what a check was when it began.
+// job is a copy of a check at the start of a run.
 type job struct {
 	backend model.HostBackend
 	version int
@@ -215,7 +215,7 @@ func (c *checks) popDue(now time.Time) (*check, job, time.Duration) {
 	return first, job{first.backend, first.version}, 0
 }
 
-// finish takes the result of a run and puts the check back into the queue.
+// finish records the result of a run and queues the check again.
 func (c *checks) finish(ctx context.Context, entry *check, job job, err error) {
 	if ctx.Err() != nil {
 		return

@@ -17,43 +17,43 @@ import (
 )
 
 const (
-	// directSweep is how often connections that have left the muxes are looked at.
+	// directSweep is the time between two sweeps of Fastpath connections.
 	directSweep = time.Second
-	// silence is how long a peer may say nothing while packets go on to be sent to it.
+	// silence bounds how long a peer may be silent while packets are sent to it.
 	silence = 2 * time.Second
-	// acceptTime is how long a peer may take to send its first packet.
+	// acceptTime bounds the time until a peer's first packet.
 	acceptTime = 30 * time.Second
-	// A connection that a peer was silent for stays with the muxes for so long, and twice as long each time.
+	// After a peer was silent the connection stays with the muxes for so long, and twice as long each time.
 	barTime, barMost = 5 * time.Second, 5 * time.Minute
-	// maxBarred bounds what is remembered of such connections.
+	// maxBarred bounds the number of such connections that are remembered.
 	maxBarred = 1 << 14
-	// listTime is for how long a list of the connections that have left is good enough to end one by.
+	// listTime bounds the age of a list of Fastpath connections by which one is ended.
 	listTime = 200 * time.Millisecond
-	// Messages that are looked at in one window: each costs a MAC.
+	// Bound of messages in one window, as each costs the check of a MAC.
 	windowMessages, windowTime = 2048, 100 * time.Millisecond
 )
 
-// Directs is what Fastpath asks of the data plane.
+// Directs are the Fastpath connections of the data plane.
 type Directs interface {
 	SetDirect(agent.Direct) (state agent.DirectState, changed bool, err error)
 	EndDirect(agent.Direct) error
 	Directs() ([]agent.Direct, error)
 }
 
-// bar keeps a connection with the muxes.
+// bar keeps a connection at the muxes for a time.
 type bar struct {
 	until time.Time
 	wait  time.Duration
 }
 
-// unanswered is a connection whose peer has said nothing since a packet was sent to it.
+// unanswered is a connection whose peer has sent nothing since a packet was sent to it.
 type unanswered struct {
 	since time.Time     // when that was first seen
 	sent  time.Duration // when the last packet had been sent then
 	heard time.Duration // when the peer's last one had come
 }
 
-// direct has connections leave the muxes, and come back to them.
+// direct runs Fastpath: it moves connections past the muxes, and back.
 type direct struct {
 	log      *slog.Logger
 	datapath Directs
@@ -71,17 +71,17 @@ type direct struct {
 	listedAt time.Time
 	strays   int // answered since straysAt
 	straysAt time.Time
-	counts   map[string]uint64         // messages by what became of them
+	counts   map[string]uint64         // messages by result
 	states   map[agent.DirectState]int // connections at the last sweep
 }
 
-// results are all that direct counts.
+// results are all results, for the metrics.
 var results = []string{
 	"accepted", "ready", "gone", "malformed", "forged", "key", "expired", "replayed", "wrong_source", "unknown", "forbidden",
 	"unnamed", "local", "full", "barred", "stray", "stray_unanswered", "left", "silent", "ended", "failed",
 }
 
-// straysPerSecond are answered: who sends them may have forged its address, and each answer is three times as long.
+// straysPerSecond bounds the answers to strays: their source may be forged, and an answer is three times as long.
 const straysPerSecond = 500
 
 func newDirect(log *slog.Logger, datapath Directs, send func(from, to netip.Addr, datagram []byte) error) *direct {
@@ -95,14 +95,14 @@ func newDirect(log *slog.Logger, datapath Directs, send func(from, to netip.Addr
 	return d
 }
 
-// setKeys takes over the keys that are valid, the one that signs first.
+// setKeys sets the valid keys, the one that signs first.
 func (d *direct) setKeys(keys []model.FastpathKey) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.keys = keys
 }
 
-// setServed takes over the backends of this host.
+// setServed sets the backends of this host.
 func (d *direct) setServed(backends []model.HostBackend) {
 	served, tunnels := map[model.EndpointKey]model.HostBackend{}, map[model.HostBackendKey]bool{}
 	for _, b := range backends {
@@ -128,8 +128,8 @@ func (d *direct) serves(w agent.Direct) bool {
 	return false
 }
 
-// mayLeave says whether the manager lets the connection leave: one that a workload here has opened is judged at its
-// other end. Of a VIP without a fastpath the programs know.
+// mayLeave says whether the connection may use Fastpath by its VIP's policy. The server's end decides: a connection that a
+// workload here has opened may. VIPs without Fastpath are known to the programs.
 func (d *direct) mayLeave(w agent.Direct) bool {
 	server := w.Connection.Server
 	for _, port := range []uint16{server.Port(), model.AllPorts} {
@@ -196,7 +196,7 @@ func (d *direct) handleMessage(c agent.Control) string {
 	return "accepted"
 }
 
-// refusal is why the data plane leaves a connection as it is.
+// refusal is the result for an error of the data plane.
 func (d *direct) refusal(err error) string {
 	switch {
 	case errors.Is(err, agent.ErrDirectUnknown):

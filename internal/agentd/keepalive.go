@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// keepAliveInterval is how often silent sessions are looked for: often enough that each of a few
-// attempts comes well within agent.CookieBound(agent.DefaultCookieTick).
+// keepAliveInterval is the time between two scans for silent sessions: short enough for several attempts within
+// agent.CookieBound(agent.DefaultCookieTick).
 const keepAliveInterval = time.Minute
 
-// keepAlive asks workloads that have been silent for long to speak to their clients.
+// keepAlive sends keepalive probes to workloads that have been silent for long.
 func (a *Agent) keepAlive(ctx context.Context) error {
 	ticker := time.NewTicker(a.config.KeepAliveInterval)
 	defer ticker.Stop()

@@ -28,11 +28,11 @@ type Options struct {
 	PinPath     string
 	MaxSessions int
 	MaxRules    int
-	MaxVIP      int // sessions; 0: what others leave
+	MaxVIP      int // sessions of one VIP; 0: its guaranteed share, and more while others leave room
 	Timeouts    agent.Timeouts
 	SNATFlows   int
 	Queue       QueueBounds
-	Sources     bool     // are checked
+	Sources     bool     // anti-spoofing
 	Native      []string // prefixes
 	Telemetry   telemetry.Options
 
@@ -179,7 +179,7 @@ func (o *Options) open(log *slog.Logger) (*agent.Datapath, error) {
 	return datapath, err
 }
 
-// openDirect opens what connections that leave the muxes need; the reader is closed by whoever runs it.
+// openDirect opens the reader and the socket of Fastpath. Whoever runs the reader closes it.
 func openDirect(datapath *agent.Datapath) (*agent.Controls, *sender, error) {
 	sender, err := newSender()
 	if err != nil {
@@ -204,7 +204,7 @@ func Unload(pinPath string) error {
 	return err
 }
 
-// uplinkAddresses are those that the manager learns the host by.
+// uplinkAddresses are the addresses that the host registers with.
 func uplinkAddresses(uplink string) ([]netip.Addr, error) {
 	found, err := netlink.FindInterface(uplink)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/weirlb/weir/internal/datapath/agent"
 )
 
-// ports are what source NAT works with.
+// ports configures source NAT.
 func (o *Options) ports(datapath *agent.Datapath, manager PortManager) (PortsConfig, func(), error) {
 	notices, err := datapath.Notices()
 	if err != nil {
@@ -33,8 +33,8 @@ func (o *Options) ports(datapath *agent.Datapath, manager PortManager) (PortsCon
 	}, nil
 }
 
-// sweep ends idle sessions and workloads' own connections, asks workloads about resets that may be forged, and follows the
-// system's clock.
+// sweep ends idle sessions and source NAT flows, probes workloads about resets that may be forged, and updates the time of
+// day.
 func (o *Options) sweep(datapath *agent.Datapath, log *slog.Logger) (agent.SessionReport, error) {
 	sessionReport, err := datapath.Sweep(agent.Now(), o.Timeouts)
 	snat, failed := datapath.SweepSNAT(agent.Now(), o.Timeouts)
@@ -45,10 +45,10 @@ func (o *Options) sweep(datapath *agent.Datapath, log *slog.Logger) (agent.Sessi
 	return sessionReport, errors.Join(err, failed, datapath.SetSYNClock())
 }
 
-// lookUpTime bounds how long a manager's name is looked for at the start.
+// lookUpTime bounds the resolution of a manager's name at the start.
 const lookUpTime = 2 * time.Second
 
-// managerPrefixes are the addresses of the managers of URLs, as far as they are known now.
+// managerPrefixes are the addresses of the managers in urls, as far as they resolve now.
 func managerPrefixes(urls string) []netip.Prefix {
 	ctx, cancel := context.WithTimeout(context.Background(), lookUpTime)
 	defer cancel()

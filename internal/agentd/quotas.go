@@ -8,10 +8,10 @@ import (
 	"github.com/weirlb/weir/internal/datapath/agent"
 )
 
-// maxEvents bounds those that wait for a manager.
+// maxEvents bounds the events that are not reported yet.
 const maxEvents = 64
 
-// sessionQuotaEvents notes which VIPs have reached their quota of sessions, and which are below it again: events of theirs.
+// sessionQuotaEvents adds events of VIPs that have reached their limit of sessions, or are below it again.
 func (r *reports) sessionQuotaEvents(vips []agent.VIPSessions) {
 	refused := make(map[netip.Addr]bool)
 	for _, v := range vips {
@@ -31,7 +31,7 @@ func (r *reports) sessionQuotaEvents(vips []agent.VIPSessions) {
 	r.refused = refused
 }
 
-// snatQuotaEvents notes which VIPs' workloads had no room for connections of their own, and which have it again.
+// snatQuotaEvents adds events of VIPs whose workloads had no room in the tables of source NAT, or have it again.
 func (r *reports) snatQuotaEvents(vips []agent.SNATRefusal) {
 	refused := make(map[netip.Addr]bool)
 	for _, v := range vips {
@@ -48,13 +48,13 @@ func (r *reports) snatQuotaEvents(vips []agent.SNATRefusal) {
 	r.leaving = refused
 }
 
-// addEvent has the manager told of an event by the next report.
+// addEvent adds an event to the next report.
 func (r *reports) addEvent(event *weirv1.MuxEvent) {
 	r.events = append(r.events, event)
 	r.events = r.events[max(0, len(r.events)-maxEvents):]
 }
 
-// removeSentEvents forgets the events that a report told.
+// removeSentEvents removes the events of an answered report.
 func (r *reports) removeSentEvents(events []*weirv1.MuxEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

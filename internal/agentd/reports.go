@@ -19,13 +19,13 @@ import (
 
 const (
 	reportTimeout = 5 * time.Second
-	// wholeEvery is how many regular reports lie between two that tell all health anew. It mends
-	// what a manager forgot without the agent's noticing.
+	// wholeEvery is the number of regular reports between two with the health of all backends. These repair what a manager
+	// has lost.
 	wholeEvery = 15
 )
 
-// reports tells the manager what the host runs and how its backends are: at once when that
-// changed, and every statusInterval. A report that was not answered is made up for by the next.
+// reports sends the host's status and its backends' health to the manager: at once after a change, and every
+// statusInterval. The next report repeats what an unanswered one had.
 type reports struct {
 	config   Config
 	tables   *tables
@@ -34,16 +34,16 @@ type reports struct {
 	wake     chan struct{} // holds at most one
 
 	mu            sync.Mutex
-	stream        int                         // number of the stream, counted by its snapshots
+	stream        int                         // number of the stream: snapshots so far
 	told          map[int]model.BackendHealth // by check: what the manager knows from this stream
 	sessionReport agent.SessionReport         // of the last sweep
 	ended         uint64                      // sessions, by all sweeps
 	counted       uint64                      // changes of the tables before the sweep
-	counts        bool                        // the manager was not told the session report
+	counts        bool                        // the session report is not sent yet
 	trouble       string                      // of the sweep
-	refused       map[netip.Addr]bool         // VIPs that had all the sessions that they may have
-	leaving       map[netip.Addr]bool         // VIPs whose workloads' own connections were refused
-	events        []*weirv1.MuxEvent          // that the manager has not heard of yet
+	refused       map[netip.Addr]bool         // VIPs at their limit of sessions
+	leaving       map[netip.Addr]bool         // VIPs whose workloads were refused source NAT rows
+	events        []*weirv1.MuxEvent          // not reported yet
 	failure       string                      // of the last report
 }
 
@@ -51,7 +51,7 @@ func newReports(config Config, tables *tables, ports *ports) *reports {
 	return &reports{config: config, tables: tables, ports: ports, wake: make(chan struct{}, 1), told: map[int]model.BackendHealth{}}
 }
 
-// trigger has a report sent without waiting for the next one's time.
+// trigger sends a report at once.
 func (r *reports) trigger() {
 	select {
 	case r.wake <- struct{}{}:
@@ -59,7 +59,7 @@ func (r *reports) trigger() {
 	}
 }
 
-// restart begins with a new stream, perhaps of another manager, which was told nothing yet.
+// restart forgets what was reported: the stream is a new one, perhaps of another manager.
 func (r *reports) restart() {
 	r.mu.Lock()
 	r.stream++
@@ -67,15 +67,14 @@ func (r *reports) restart() {
 	r.forget()
 }
 
-// forget has all health told again.
+// forget reports the health of all backends again.
 func (r *reports) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.told)
 }
 
-// repeat has the health of the backends told again: the manager may have forgotten it between
-// removing a backend and adding it anew.
+// repeat reports the health of the backends again: the manager may have dropped it when a backend was removed and added.
 func (r *reports) repeat(backends []model.HostBackend) {
 	changed := make(map[checkKey]bool, len(backends))
 	for _, b := range backends {
@@ -86,7 +85,7 @@ func (r *reports) repeat(backends []model.HostBackend) {
 	maps.DeleteFunc(r.told, func(_ int, h model.BackendHealth) bool { return changed[checkKey{h.Endpoint, h.Backend}] })
 }
 
-// sessions notes the result of a sweep that began after so many changes of the tables.
+// sessions records the result of a sweep that began after that many changes of the tables.
 func (r *reports) sessions(changes uint64, found agent.SessionReport, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,7 +116,7 @@ func (r *reports) run(ctx context.Context) error {
 	}
 }
 
-// send makes one report. Before the first stream there is nobody to tell.
+// send sends one report, not before the first stream.
 func (r *reports) send(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
@@ -132,7 +131,7 @@ func (r *reports) send(ctx context.Context) {
 	}
 }
 
-// request is the report that is due, the news in it, and the stream that they are news to.
+// request is the report that is due, the health that is new in it, and the number of the stream.
 func (r *reports) request() (request *weirv1.ReportHostRequest, news []finding, stream int) {
 	now := r.tables.standing()
 	findings := r.findings()
@@ -142,7 +141,7 @@ func (r *reports) request() (request *weirv1.ReportHostRequest, news []finding, 
 		Name: r.config.Name, Generation: uint64(now.running), Rejection: now.rejection, Status: r.status(now),
 		Events: slices.Clone(r.events),
 	}
-	// A count from before a change says nothing of the buckets that began to drain with it.
+	// A count from before a change does not cover the buckets that began to drain with it.
 	if r.counts && r.counted == now.changes {
 		request.SessionsCounted = true
 		for _, s := range r.sessionReport.Backends {
@@ -156,7 +155,7 @@ func (r *reports) request() (request *weirv1.ReportHostRequest, news []finding, 
 	return request, news, r.stream
 }
 
-// news are the findings that the manager was not told. Checks that ended are forgotten.
+// news are the findings that are not reported yet. Those of ended checks are dropped.
 func (r *reports) news(findings []finding) []finding {
 	var news []finding
 	alive := make(map[int]bool, len(findings))
@@ -192,8 +191,7 @@ func (r *reports) status(now standing) *weirv1.HostStatus {
 	return status
 }
 
-// note keeps what an answered report told. A refusal is logged once; that the manager is away is
-// what the stream logs.
+// note records the outcome of a report. A refusal is logged once; lost connections are logged by the stream.
 func (r *reports) note(news []finding, stream int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// Status is what a host's data plane does, as its tables say it, whether a daemon runs or not.
+// Status is the state of a host's data plane, read from its tables, whether a daemon runs or not.
 type Status struct {
 	Generation model.Generation         `json:"generation"`
 	Uplink     string                   `json:"uplink"`
@@ -31,7 +31,7 @@ type Status struct {
 	SYNCookies string `json:"synCookies"`
 }
 
-// StatusBackend is one rule and where its workload lives.
+// StatusBackend is one rule and the interface of its workload.
 type StatusBackend struct {
 	Endpoint string         `json:"endpoint"`
 	Tunnel   netip.Addr     `json:"tunnel"`
@@ -39,7 +39,7 @@ type StatusBackend struct {
 	Workload string         `json:"workload"` // an interface, "native", or "missing"
 }
 
-// StatusSNAT is a workload that leaves as a VIP, with its ports.
+// StatusSNAT is a workload with source NAT, and its ports.
 type StatusSNAT struct {
 	VIP      netip.Addr    `json:"vip"`
 	Workload netip.Addr    `json:"workload"`

@@ -17,30 +17,30 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 )
 
-// tables is what the manager wants of this host, and how far the data plane follows.
+// tables keeps the data plane at the desired state of this host.
 type tables struct {
 	log       *slog.Logger
 	datapath  Datapath
 	workloads Workloads
-	uplink    []netip.Addr   // its addresses, as the manager knows them
+	uplink    []netip.Addr   // the addresses that the host is registered with
 	native    []netip.Prefix // other addresses of the host that may be workloads
 
 	mu       sync.Mutex
 	backends map[model.HostBackendKey]model.HostBackend // wanted
 	muxes    []netip.Prefix                             // wanted; nil before the first message
 	wanted   model.Generation                           // newest that arrived; 0 before the first message
-	running  model.Generation                           // newest that the data plane holds whole
-	changes  uint64                                     // how often the data plane was
-	stale    bool                                       // it may hold something else than backends
-	rejected *weirv1.Rejection                          // newest that was refused; nil: none since running
+	running  model.Generation                           // newest that is applied completely
+	changes  uint64                                     // of the data plane so far
+	stale    bool                                       // the data plane may differ from backends
+	rejected *weirv1.Rejection                          // newest that was rejected; nil: none since running
 	missing  []string                                   // backends that are not on this host, a line each
 	absent   map[netip.Addr]string                      // the same by address
 	located  map[netip.Addr]bool                        // workloads that are on this host
-	listed   []netip.Addr                               // workloads that leave as VIPs, in order
+	listed   []netip.Addr                               // workloads with source NAT, in order
 	lost     string                                     // why workloads can't be found or reached
 }
 
-// standing is how the tables stand, for a report.
+// standing is the state of the tables for a report.
 type standing struct {
 	running   model.Generation
 	changes   uint64
@@ -48,7 +48,7 @@ type standing struct {
 	warnings  []string
 }
 
-// newTables begins with what the data plane holds from before a restart.
+// newTables adopts the state of the data plane.
 func newTables(config Config) (*tables, error) {
 	running, err := config.Datapath.Generation()
 	if err != nil {
@@ -63,7 +63,7 @@ func newTables(config Config) (*tables, error) {
 	return t, nil
 }
 
-// apply takes one step of the manager and returns all backends that are wanted after it.
+// apply applies an update and returns all backends that are desired after it.
 func (t *tables) apply(update rpc.HostUpdate) []model.HostBackend {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -93,7 +93,7 @@ func (t *tables) apply(update rpc.HostUpdate) []model.HostBackend {
 	return slices.Collect(maps.Values(t.backends))
 }
 
-// retry brings the data plane to what is wanted, if it refused before.
+// retry applies the desired state again, if that failed before.
 func (t *tables) retry() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -105,14 +105,14 @@ func (t *tables) retry() {
 	}
 }
 
-// reject notes that a generation can't even be read.
+// reject records a generation that could not be decoded.
 func (t *tables) reject(generation model.Generation, reason error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.rejected = &weirv1.Rejection{Generation: uint64(generation), Reason: reason.Error()}
 }
 
-// list notes which workloads leave as VIPs: they must be found too.
+// list sets the workloads with source NAT, which must be located too.
 func (t *tables) list(addresses []netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -124,7 +124,7 @@ func (t *tables) list(addresses []netip.Addr) {
 	t.refresh()
 }
 
-// locate looks anew where the uplink and the workloads are.
+// locate locates the uplink and the workloads again.
 func (t *tables) locate() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -141,7 +141,7 @@ func (t *tables) standing() standing {
 	return standing{running: t.running, changes: t.changes, rejection: t.rejected, warnings: warnings}
 }
 
-// refusal is why the newest step did not settle; nil: it did.
+// refusal is why the newest update was rejected; nil: it was applied.
 func (t *tables) refusal() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -151,7 +151,7 @@ func (t *tables) refusal() error {
 	return errors.New(t.rejected.GetReason())
 }
 
-// replace makes the data plane hold what is wanted and nothing else.
+// replace makes the data plane hold exactly the desired state.
 func (t *tables) replace() error {
 	return t.program(func() error { return t.datapath.Replace(slices.Collect(maps.Values(t.backends))) })
 }
@@ -160,8 +160,8 @@ func (t *tables) change(update rpc.HostUpdate) error {
 	return t.program(func() error { return t.datapath.Apply(update.Backends, update.Removed) })
 }
 
-// program changes the data plane in the order that lets no packet of a new backend be lost:
-// who may send, where the workloads are, then the rules.
+// program writes the muxes, then the workloads' interfaces, then the rules: in this order no packet of a new backend is
+// lost.
 func (t *tables) program(rules func() error) error {
 	t.changes++
 	if err := t.datapath.SetMuxes(t.muxes); err != nil {
@@ -174,7 +174,7 @@ func (t *tables) program(rules func() error) error {
 	return t.datapath.SetGeneration(t.wanted)
 }
 
-// settle notes how bringing the data plane to the wanted generation ended.
+// settle records the result of applying the wanted generation.
 func (t *tables) settle(err error) {
 	if err != nil {
 		if t.rejected.GetReason() != err.Error() {
@@ -193,7 +193,7 @@ func (t *tables) settle(err error) {
 	t.running, t.stale, t.rejected = t.wanted, false, nil
 }
 
-// refresh follows a change of the host's links, addresses or routes.
+// refresh handles a change of the host's links, addresses or routes.
 func (t *tables) refresh() {
 	err := t.datapath.Refresh()
 	if err == nil {
@@ -202,8 +202,8 @@ func (t *tables) refresh() {
 	t.follow(err)
 }
 
-// find tells the data plane where the workloads of all wanted backends live. What it can't find
-// is a warning, not a refusal: a container that is down must not hold up the others.
+// find sets the interfaces of all desired backends' workloads. A missing one is a warning, not a rejection: a container that
+// is down must not block the others.
 func (t *tables) find() error {
 	addresses := make(map[netip.Addr]bool, len(t.backends))
 	for _, b := range t.backends {
@@ -247,8 +247,8 @@ func (t *tables) mayBeNative(address netip.Addr) bool {
 		slices.ContainsFunc(t.native, func(p netip.Prefix) bool { return p.Contains(address) })
 }
 
-// unreachable says why a backend must not be asked how it is, or nothing: a check goes to a workload of this host and
-// nowhere else, whoever wrote its address.
+// unreachable says why a backend must not be checked, or nothing: checks go to workloads of this host alone, whatever
+// address a VIP names.
 func (t *tables) unreachable(address netip.Addr) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
