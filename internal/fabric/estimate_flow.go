@@ -7,6 +7,9 @@ func (e *Estimator) Estimate(flow *Flow, u *Usage, bounds []float64) {
 	for _, x := range flow.Leaves {
 		e.leafIn[x.Leaf], e.leafOut[x.Leaf] = float64(x.In), float64(x.Out)
 	}
+	for _, c := range flow.Classes {
+		e.classIn[c.Class], e.classOut[c.Class] = float64(c.In), float64(c.Out)
+	}
 	e.estimateEdges(flow, u)
 	for i := range e.outlines[:e.sets] {
 		bounds[i] = e.estimateOutline(&e.outlines[i], flow, u)
@@ -23,6 +26,9 @@ func (e *Estimator) Estimate(flow *Flow, u *Usage, bounds []float64) {
 	for _, x := range flow.Leaves {
 		e.leafIn[x.Leaf], e.leafOut[x.Leaf] = 0, 0
 	}
+	for _, c := range flow.Classes {
+		e.classIn[c.Class], e.classOut[c.Class] = 0, 0
+	}
 }
 
 // estimateEdges finds the most used link of all leaves of a class for each way to split.
@@ -35,7 +41,7 @@ func (e *Estimator) estimateEdges(flow *Flow, u *Usage) {
 	}
 	for _, x := range flow.Leaves {
 		ways := e.f.leaves[x.Leaf].ways
-		in, out := float64(x.In), float64(x.Out)
+		in, out := e.leafIn[x.Leaf], e.leafOut[x.Leaf]
 		for i := range e.edges[x.Class] {
 			s := &e.edges[x.Class][i]
 			for j, h := range ways[:min(len(ways), len(s.parts))] {
@@ -43,11 +49,15 @@ func (e *Estimator) estimateEdges(flow *Flow, u *Usage) {
 				if p == 0 {
 					continue
 				}
-				if v := u.Utilisation(h.link, float64(in*p)); v > s.in && in > 0 {
-					s.in, s.inAt = v, x.Leaf
+				if in > 0 {
+					if v := u.Utilisation(h.link, float64(in*p)); v > s.in {
+						s.in, s.inAt = v, x.Leaf
+					}
 				}
-				if v := u.Utilisation(h.link^1, float64(out*p)); v > s.out && out > 0 {
-					s.out, s.outAt = v, x.Leaf
+				if out > 0 {
+					if v := u.Utilisation(h.link^1, float64(out*p)); v > s.out {
+						s.out, s.outAt = v, x.Leaf
+					}
 				}
 			}
 		}
@@ -64,15 +74,15 @@ func (e *Estimator) estimateOutline(o *outline, flow *Flow, u *Usage) float64 {
 			edges := e.edges[c.Class]
 			worst = max(worst, edges[o.inEdges[c.Class]].in, edges[o.outEdges[c.Class]].out)
 		}
-		if b := o.inBundle[c.Class]; b >= 0 {
+		if b := o.inBundle[c.Class]; b >= 0 && c.In > 0 {
 			worst = max(worst, e.estimateBundle(b, float64(c.In), u))
 		}
-		if b := o.outBundle[c.Class]; b >= 0 {
+		if b := o.outBundle[c.Class]; b >= 0 && c.Out > 0 {
 			worst = max(worst, e.estimateBundle(b, float64(c.Out), u))
 		}
 	}
 	outside := float64(flow.Outside)
-	return max(worst, e.estimateJoints(o.inJoints, in, outside, false, flow, u), e.estimateJoints(o.outJoints, out, 0, true, flow, u))
+	return max(worst, e.estimateJoints(o.inJoints, in, outside, e.classIn, u), e.estimateJoints(o.outJoints, out, 0, e.classOut, u))
 }
 
 func (e *Estimator) estimateBundle(i int32, amount float64, u *Usage) float64 {
@@ -89,38 +99,19 @@ func (e *Estimator) estimateBundle(i int32, amount float64, u *Usage) float64 {
 	return b.worst
 }
 
-func (e *Estimator) estimateJoints(joints []joint, sum, outside float64, out bool, flow *Flow, u *Usage) float64 {
+func (e *Estimator) estimateJoints(joints []joint, sum, outside float64, byClass []float64, u *Usage) float64 {
 	worst := 0.0
 	for i := range joints {
 		j := &joints[i]
 		amount := float64(sum*j.common) + float64(outside*j.outside)
 		for _, x := range j.others {
-			amount += float64(e.ofClass(flow, x.link, out) * x.weight)
+			amount += float64(byClass[x.link] * x.weight)
 		}
 		if amount >= 1 { // less is an error of rounding
 			worst = max(worst, u.Utilisation(j.link, amount))
 		}
 	}
 	return worst
-}
-
-// ofClass is what a flow has in a class.
-func (e *Estimator) ofClass(flow *Flow, class int32, out bool) float64 {
-	low, high := 0, len(flow.Classes)
-	for low < high {
-		if mid := (low + high) / 2; flow.Classes[mid].Class < class {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	if low == len(flow.Classes) || flow.Classes[low].Class != class {
-		return 0
-	}
-	if out {
-		return float64(flow.Classes[low].Out)
-	}
-	return float64(flow.Classes[low].In)
 }
 
 // estimateLeaves adds to what the leaves of a class have in common the links of each.
@@ -136,7 +127,7 @@ func (e *Estimator) estimateLeaves(o *outline, flow *Flow, u *Usage, leaves []fl
 		}
 	}
 	inEdges, outEdges := &e.edges[o.class][o.inEdges[o.class]], &e.edges[o.class][o.outEdges[o.class]]
-	touched := e.ofClass(flow, o.class, false) > 0 || e.ofClass(flow, o.class, true) > 0
+	touched := e.classIn[o.class] > 0 || e.classOut[o.class] > 0
 	for _, l := range e.members[o.class] {
 		worst := shared
 		if touched && inEdges.inAt != l {

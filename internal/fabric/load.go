@@ -142,13 +142,17 @@ func (l *Loads) Add(flow *Flow, r *Routes) []Load {
 			ownIn, ownOut = x.In, x.Out
 			continue
 		}
-		in, out := r.in[x.Class].edge, ways[x.Class].edge
+		out := ways[x.Class].edge
 		if r.leaf >= 0 {
 			out = ways[x.Class].down
 		}
 		for i, h := range l.f.leaves[x.Leaf].ways {
-			l.add(h.link, in[i].of(x.In))
-			l.add(h.link^1, out[i].of(x.Out))
+			if x.In != 0 {
+				l.add(h.link, r.in[x.Class].edge[i].of(x.In))
+			}
+			if x.Out != 0 {
+				l.add(h.link^1, out[i].of(x.Out))
+			}
 		}
 	}
 	for _, c := range flow.Classes {
@@ -201,6 +205,9 @@ func (r *Routes) received(flow *Flow) []Load {
 func (r *Routes) mix(f *Fabric, flow *Flow, received []Load) []path {
 	ways := make([]path, len(f.classes))
 	for _, c := range flow.Classes {
+		if c.Out == 0 {
+			continue
+		}
 		w := &ways[c.Class]
 		w.edge = make([]part, len(f.classes[c.Class].uplinks))
 		for m := range r.Members {

@@ -98,6 +98,9 @@ func (e *engine) tryTables(flow *fabric.Flow, c *candidate) *misfit {
 	return nil
 }
 
+// moreTries bounds how many candidates Repair tries after one that fits: a better one would hardly be better.
+const moreTries = 2
+
 // choose finds the candidate of least cost that fits. Costs below the floor tie. Estimates, which are hardly ever above
 // the cost, decide in which order candidates are tried, and when no better one is left.
 func (e *engine) choose(it *item, floor float64) (choice, *misfit) {
@@ -109,9 +112,14 @@ func (e *engine) choose(it *item, floor float64) (choice, *misfit) {
 			e.bounds[i] = max(floor, e.bounds[i], e.tables(it.flow, c))
 		}
 	}
-	best := choice{at: -1}
+	best, more := choice{at: -1}, 0
 	var nearest *misfit
 	for {
+		if best.at >= 0 && e.policy.Algorithm == Repair {
+			if more++; more > moreTries {
+				return best, nearest
+			}
+		}
 		next := e.lowest(it.hash)
 		if next.at < 0 || !next.before(best) || next.cost > 1+1e-9 && (best.at >= 0 || nearest != nil) {
 			return best, nearest
