@@ -36,7 +36,7 @@ var large = map[string]int{
 	"internal/desired.State":           90,
 	"internal/lab/netlab.Lab":          90,
 	"internal/lab/netns.NS":            30,
-	"internal/manager.Manager":         80,
+	"internal/manager.Manager":         75,
 	"internal/manager/publish.Hub":     35,
 	"internal/model.validator":         30,
 	"internal/muxd.tables":             30,

@@ -98,7 +98,7 @@ func (m *Manager) boundReading(w http.ResponseWriter, r *http.Request, caller tr
 
 // handed holds that only managers hand requests on.
 func (m *Manager) handed(r *http.Request) {
-	if r.Header.Get(forwardedBy) == "" || m.identity.Insecure() {
+	if r.Header.Get(trust.ForwardedByHeader) == "" || m.identity.Insecure() {
 		return
 	}
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
@@ -107,7 +107,7 @@ func (m *Manager) handed(r *http.Request) {
 			return
 		}
 	}
-	r.Header.Del(forwardedBy)
+	r.Header.Del(trust.ForwardedByHeader)
 }
 
 // admissible says why a request is refused before its body is read.

@@ -212,9 +212,9 @@ func TestHalfAPortRequestTakesNoPlace(t *testing.T) {
 	if !strings.Contains(string(answer[:n]), "did not come within 1s") {
 		t.Errorf("half a request is told %q, %v", answer[:n], err)
 	}
-	header := http.Header{forwardedBy: {"m9"}}
+	header := http.Header{trust.ForwardedByHeader: {"m9"}}
 	r := &http.Request{Header: header, TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{credential.Certificate}}}
-	if m.handed(r); r.Header.Get(forwardedBy) != "" {
+	if m.handed(r); r.Header.Get(trust.ForwardedByHeader) != "" {
 		t.Error("a host hands requests on as managers do")
 	}
 }

@@ -267,7 +267,7 @@ func (c *trustedCluster) strangers(t *testing.T) {
 			"a manager of another CA":    {credential: forged, want: "the certificate is of another CA"},
 			"nobody, with a wrong token": {bearer: "Bearer weir_user_admin." + strings.Repeat("a", 43), want: "the bearer token is not valid"},
 		} {
-			headers := map[string]string{trust.OnBehalfHeader: boss, forwardedBy: "m2"}
+			headers := map[string]string{trust.OnBehalfHeader: boss, trust.ForwardedByHeader: "m2"}
 			if c1.bearer != "" {
 				headers["Authorization"] = c1.bearer
 			}

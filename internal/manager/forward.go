@@ -22,8 +22,6 @@ import (
 )
 
 const (
-	// forwardedBy marks a request that another manager handed on: it is not handed on again.
-	forwardedBy = "Weir-Forwarded-By"
 	// forwardDial bounds how long a dead leader is dialed.
 	forwardDial = time.Second
 	// forwardPing is how long a leader may take to answer a ping, sent after forwardDial without a word: one that
@@ -56,7 +54,7 @@ func (m *Manager) forward(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		leave, ok := m.allocator.Enter(w, r, r.Header.Get(forwardedBy) != "")
+		leave, ok := m.allocator.Enter(w, r, r.Header.Get(trust.ForwardedByHeader) != "")
 		if !ok {
 			return
 		}
@@ -66,11 +64,11 @@ func (m *Manager) forward(next http.Handler) http.Handler {
 		case err != nil:
 			apierr.Write(w, r, rpc.RetryError(err))
 		case leader == "":
-			if r.Header.Get(forwardedBy) != "" {
+			if r.Header.Get(trust.ForwardedByHeader) != "" {
 				w = &writtenWriter{ResponseWriter: w, manager: m}
 			}
 			next.ServeHTTP(w, r)
-		case r.Header.Get(forwardedBy) != "":
+		case r.Header.Get(trust.ForwardedByHeader) != "":
 			apierr.Write(w, r, rpc.RetryError(fmt.Errorf("manager %s leads no more: try again", m.cfg.Name)))
 		default:
 			audit.End(r.Context(), nil) // the leader audits what it answers
@@ -143,7 +141,7 @@ func (m *Manager) proxy() *httputil.ReverseProxy {
 		Transport: &toLeader{identity: m.identity, now: m.now},
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: scheme, Host: r.In.URL.Host})
-			r.Out.Header.Set(forwardedBy, m.cfg.Name)
+			r.Out.Header.Set(trust.ForwardedByHeader, m.cfg.Name)
 			// The leader believes this manager, not what the caller showed to it.
 			r.Out.Header.Del("Authorization")
 			if encoded, err := trust.FromContext(r.In.Context()).Encode(); err == nil {

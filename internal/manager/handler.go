@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/authz"
+	"github.com/weirlb/weir/internal/diagnosis"
 	"github.com/weirlb/weir/internal/resource"
 	"github.com/weirlb/weir/internal/rpc"
 	"github.com/weirlb/weir/internal/rpc/bound"
@@ -21,18 +22,27 @@ const minCompressed = 16 << 10
 type service struct {
 	*Manager
 	*snatalloc.Allocator
-	*resource.Service
+	resources
+	diagnoses
 }
+
+func (m *Manager) service() service { return service{m, m.allocator, m.resources, m.diagnosis} }
+
+// The services that service is made of, by names that differ.
+type (
+	resources = *resource.Service
+	diagnoses = *diagnosis.Service
+)
 
 // handler serves gRPC, gRPC-Web, Connect and REST from the same services.
 func (m *Manager) handler() (http.Handler, error) {
 	options := connect.WithHandlerOptions(connect.WithConditionalHandlerOptions(bounded), connect.WithCompressMinBytes(minCompressed),
 		connect.WithInterceptors(m.observer(), guard{m}))
 	mux := http.NewServeMux()
-	mux.Handle(weirv1connect.NewWeirServiceHandler(service{m, m.allocator, m.resources}, options))
+	mux.Handle(weirv1connect.NewWeirServiceHandler(m.service(), options))
 	// Nodes and managers are near: packing what they are told costs more than sending it.
 	plain := connect.WithCompressMinBytes(math.MaxInt)
-	mux.Handle(weirv1connect.NewSyncServiceHandler(service{m, m.allocator, m.resources}, options, plain))
+	mux.Handle(weirv1connect.NewSyncServiceHandler(m.service(), options, plain))
 	mux.Handle(weirv1connect.NewClusterServiceHandler(cluster{Manager: m}, options, plain))
 	mux.Handle(weirv1connect.NewTrustServiceHandler(m.trust, options))
 	if err := m.handleREST(mux); err != nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/trust"
 )
 
 // Whichever manager is asked about a mux, that one answers which holds its stream.
@@ -44,7 +45,7 @@ func TestTasksGoToTheHolderOfTheStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set(forwardedBy, "m2")
+	request.Header.Set(trust.ForwardedByHeader, "m2")
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)

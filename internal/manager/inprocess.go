@@ -18,7 +18,7 @@ import (
 // registerREST has the gateway call the services.
 func (m *Manager) registerREST(gateway *runtime.ServeMux) error {
 	p := &inProcess{methods: map[string]inProcessMethod{}, intercept: m.intercept}
-	weirv1.RegisterWeirServiceServer(p, restServer{service{m, m.allocator, m.resources}})
+	weirv1.RegisterWeirServiceServer(p, restServer{m.service()})
 	weirv1.RegisterClusterServiceServer(p, restCluster{cluster{Manager: m}})
 	weirv1.RegisterTrustServiceServer(p, m.trust)
 	ctx := context.Background()
@@ -79,6 +79,14 @@ func (p *inProcess) Invoke(ctx context.Context, procedure string, args, reply an
 // NewStream refuses: REST has no streams of the gateway's.
 func (p *inProcess) NewStream(_ context.Context, _ *grpc.StreamDesc, procedure string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	return nil, status.Errorf(codes.Unimplemented, "%s is a stream, which REST does not have", procedure)
+}
+
+// restServer is what REST serves: all unary calls.
+type restServer struct{ service }
+
+// Capture is a stream, which REST does not have.
+func (restServer) Capture(r *weirv1.CaptureRequest, s weirv1.WeirService_CaptureServer) error {
+	return weirv1.UnimplementedWeirServiceServer{}.Capture(r, s)
 }
 
 // WatchVIPs is served to REST by handleREST.

@@ -19,6 +19,7 @@ import (
 	"github.com/weirlb/weir/internal/controller/status"
 	"github.com/weirlb/weir/internal/controller/table"
 	"github.com/weirlb/weir/internal/desired"
+	"github.com/weirlb/weir/internal/diagnosis"
 	"github.com/weirlb/weir/internal/events"
 	"github.com/weirlb/weir/internal/inflight"
 	"github.com/weirlb/weir/internal/manager/pki"
@@ -64,7 +65,6 @@ type Manager struct {
 	hub         *publish.Hub
 	reports     reports
 	sessions    sessioncount.Counts
-	tasks       *tasks
 	stopping    chan struct{} // closed when streams shall end
 	now         func() time.Time
 	lifecycle   *nodelifecycle.Controller
@@ -97,6 +97,7 @@ type Manager struct {
 	allocator *snatalloc.Allocator
 	resources *resource.Service
 	trust     *trustservice.Service
+	diagnosis *diagnosis.Service
 }
 
 // New takes the address to listen on and opens the store. Nothing is served before Run.
@@ -135,7 +136,7 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	counted := newMeters()
 	m := &Manager{
 		observed: observed, meters: counted, acks: newAcks(counted), cfg: cfg, log: cfg.Log, listener: listener, store: s,
-		reports: newReports(), tasks: newTasks(), stopping: make(chan struct{}), now: time.Now,
+		reports: newReports(), stopping: make(chan struct{}), now: time.Now,
 		partitioned: newPartition(), partitionedAfter: partitionedAfter, sessions: sessioncount.New(),
 		peers: newPeers(identity.Access), identity: identity, audit: audit.New(cfg.Name, s, cfg.Log), unauthenticatedTime: bound.Callers[bound.Unauthenticated].Sending, slowReader: slowReader,
 	}
@@ -164,6 +165,9 @@ func (m *Manager) makeParts() {
 	m.resources = resource.New(&resource.Config{
 		Version: m.cfg.Version, Store: m.store, Hub: m.hub, Recorder: m.events, Sessions: m.sessions, FreeFor: m.tables.FreeFor, Reported: m.said,
 		Uses: m.allocator.Uses, Forget: m.forget, Bookmark: resource.BookmarkInterval, Now: clock, Log: m.log, Stopping: m.stopping,
+	})
+	m.diagnosis = diagnosis.New(diagnosis.Service{
+		Name: m.cfg.Name, Store: m.store, Holder: m.hub.Holder, Peer: m.peers.at, BackendStatuses: m.resources.BackendStatuses,
 	})
 	m.trust = &trustservice.Service{
 		Store: m.store, Identity: m.identity, CertificateLife: m.cfg.CertificateLife, View: m.view, Reported: m.said, Now: clock, Log: m.log,

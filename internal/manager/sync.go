@@ -35,7 +35,7 @@ func (m *Manager) SyncMux(
 		return apierr.ToConnect(err)
 	}
 	defer closed()
-	asked, endTasks := m.tasks.open(node.Name)
+	asked, endTasks := m.diagnosis.OpenTasks(node.Name)
 	defer endTasks()
 	feed, ended := m.hub.OpenMux(node.Name, r.GetJoins(), r.GetPrefixChunks())
 	defer ended()

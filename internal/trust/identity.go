@@ -94,6 +94,9 @@ func ParseURI(u *url.URL) (Identity, error) {
 // OnBehalfHeader carries, from manager to manager, who makes the call that is forwarded.
 const OnBehalfHeader = "Weir-On-Behalf-Of"
 
+// ForwardedByHeader marks a request that another manager forwarded: it is not forwarded again.
+const ForwardedByHeader = "Weir-Forwarded-By"
+
 // maxEncoded bounds the header, in bytes.
 const maxEncoded = 16 << 10
 

@@ -1,4 +1,4 @@
-package manager
+package diagnosis
 
 import (
 	"context"
@@ -14,15 +14,15 @@ import (
 
 // atHolder is a client of the manager that holds the mux's stream, and the context of a call by it for the same
 // caller; nil if the call is for this manager, or was handed on to it.
-func (m *Manager) atHolder(ctx context.Context, s *store.State, mux string) (*rpc.Client, context.Context, error) {
-	if call, ok := connect.CallInfoForHandlerContext(ctx); ok && call.RequestHeader().Get(forwardedBy) != "" {
+func (m *Service) atHolder(ctx context.Context, s *store.State, mux string) (*rpc.Client, context.Context, error) {
+	if call, ok := connect.CallInfoForHandlerContext(ctx); ok && call.RequestHeader().Get(trust.ForwardedByHeader) != "" {
 		return nil, ctx, nil
 	}
-	name, there := m.hub.Holder(mux)
+	name, there := m.Holder(mux)
 	if !there || s.Managers[name].Address == "" {
 		return nil, ctx, nil
 	}
-	client, err := m.peers.at(s.Managers[name].Address)
+	client, err := m.Peer(s.Managers[name].Address)
 	if err != nil {
 		return nil, ctx, err
 	}
@@ -32,7 +32,7 @@ func (m *Manager) atHolder(ctx context.Context, s *store.State, mux string) (*rp
 	}
 	audit.Elsewhere(ctx)
 	ctx, call := connect.NewClientContext(ctx)
-	call.RequestHeader().Set(forwardedBy, m.cfg.Name)
+	call.RequestHeader().Set(trust.ForwardedByHeader, m.Name)
 	call.RequestHeader().Set(trust.OnBehalfHeader, encoded)
 	return client, ctx, nil
 }

@@ -1,4 +1,4 @@
-package manager
+package diagnosis
 
 import (
 	"context"
@@ -22,14 +22,6 @@ const (
 	taskBacklog = 16               // tasks that a mux has not taken yet
 	answerAhead = 16               // answers that an operator has not taken yet
 )
-
-// restServer is what REST serves: all unary calls.
-type restServer struct{ service }
-
-// Capture is a stream, which REST does not have.
-func (restServer) Capture(r *weirv1.CaptureRequest, s weirv1.WeirService_CaptureServer) error {
-	return weirv1.UnimplementedWeirServiceServer{}.Capture(r, s)
-}
 
 // tasks are what operators ask of the muxes whose streams end here.
 type tasks struct {
@@ -157,7 +149,7 @@ func (asked *task) next(ctx context.Context, timeout <-chan time.Time) (*weirv1.
 }
 
 // AnswerTask takes a mux's answer.
-func (m *Manager) AnswerTask(ctx context.Context, r *weirv1.AnswerTaskRequest) (*weirv1.AnswerTaskResponse, error) {
+func (m *Service) AnswerTask(ctx context.Context, r *weirv1.AnswerTaskRequest) (*weirv1.AnswerTaskResponse, error) {
 	asked := m.tasks.find(r.GetName(), r.GetId())
 	if asked == nil {
 		return &weirv1.AnswerTaskResponse{Gone: true}, nil
@@ -173,11 +165,11 @@ func (m *Manager) AnswerTask(ctx context.Context, r *weirv1.AnswerTaskRequest) (
 }
 
 // ExplainPacket runs a packet through the program of one mux.
-func (m *Manager) ExplainPacket(ctx context.Context, r *weirv1.ExplainPacketRequest) (*weirv1.ExplainPacketResponse, error) {
+func (m *Service) ExplainPacket(ctx context.Context, r *weirv1.ExplainPacketRequest) (*weirv1.ExplainPacketResponse, error) {
 	if err := rpc.CheckExplainFrame(r.GetFrame()); err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	state := m.store.State()
+	state := m.Store.State()
 	if client, ctx, err := m.atHolder(ctx, state, r.GetMux()); err != nil {
 		return nil, apierr.ToConnect(err)
 	} else if client != nil {
@@ -202,18 +194,18 @@ func (m *Manager) ExplainPacket(ctx context.Context, r *weirv1.ExplainPacketRequ
 	if p == nil {
 		return nil, apierr.ToConnect(fmt.Errorf("mux %s answered nothing", r.GetMux()))
 	}
-	nameParts(m.store.State(), p)
+	nameParts(m.Store.State(), p)
 	p.Steps = packetSteps(r.GetMux(), p)
 	return &weirv1.ExplainPacketResponse{Explanation: p}, nil
 }
 
 // Capture streams copies of a mux's packets.
-func (m *Manager) Capture(ctx context.Context, r *weirv1.CaptureRequest, stream *connect.ServerStream[weirv1.CaptureResponse]) error {
+func (m *Service) Capture(ctx context.Context, r *weirv1.CaptureRequest, stream *connect.ServerStream[weirv1.CaptureResponse]) error {
 	capture, err := rpc.CaptureFromProto(r)
 	if err != nil {
 		return apierr.ToConnect(err)
 	}
-	state := m.store.State()
+	state := m.Store.State()
 	if client, ctx, err := m.atHolder(ctx, state, r.GetMux()); err != nil {
 		return apierr.ToConnect(err)
 	} else if client != nil {

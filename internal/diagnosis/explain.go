@@ -1,4 +1,4 @@
-package manager
+package diagnosis
 
 import (
 	"context"
@@ -19,12 +19,12 @@ import (
 )
 
 // Explain says which backend a new flow gets, from the tables.
-func (m *Manager) Explain(_ context.Context, r *weirv1.ExplainRequest) (*weirv1.ExplainResponse, error) {
+func (m *Service) Explain(_ context.Context, r *weirv1.ExplainRequest) (*weirv1.ExplainResponse, error) {
 	flow, err := rpc.FlowFromProto(r)
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	state := m.store.State()
+	state := m.Store.State()
 	for _, vip := range state.SortedVIPs() {
 		if vip.Address != flow.Destination.Addr() {
 			continue
@@ -42,7 +42,7 @@ func (m *Manager) Explain(_ context.Context, r *weirv1.ExplainRequest) (*weirv1.
 	return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("no VIP has the address %s", flow.Destination.Addr()))
 }
 
-func (m *Manager) explain(s *store.State, vip model.VIP, e model.Endpoint, flow model.Flow) *weirv1.ExplainResponse {
+func (m *Service) explain(s *store.State, vip model.VIP, e model.Endpoint, flow model.Flow) *weirv1.ExplainResponse {
 	table := s.Tables.At(desired.Key(vip, e))
 	p := &weirv1.ExplainResponse{
 		Vip: vip.Name, Tenant: vip.Tenant, Generation: uint64(s.Generation),
@@ -83,7 +83,7 @@ func (m *Manager) explain(s *store.State, vip model.VIP, e model.Endpoint, flow 
 			continue
 		}
 		p.Backend = compile.BackendMessage(b)
-		p.Backend.Status = m.resources.BackendStatuses(s, vip, e)[i]
+		p.Backend.Status = m.BackendStatuses(s, vip, e)[i]
 		step("slot %d is backend %s on host %s (weight %d, %s, %d of %d buckets)", slot, row.Backend, b.Host, b.Weight,
 			p.Backend.Status.Health, p.Backend.Status.Buckets, p.Buckets)
 		step("the mux sends the packet in an outer header to %s; the agent on %s rewrites %s to %s",

@@ -1,0 +1,34 @@
+// Package diagnosis serves the calls by which operators ask what becomes of a flow: Explain from the tables of the State,
+// ExplainPacket and Capture as tasks that a mux does and answers.
+//
+// Invariant: a task is asked of the manager that holds the mux's stream; another one hands the call on to it.
+package diagnosis
+
+import (
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+	"github.com/weirlb/weir/internal/store"
+)
+
+// Service serves Explain, ExplainPacket, Capture, and the muxes' AnswerTask.
+type Service struct {
+	Name            string // of this manager
+	Store           *store.Store
+	Holder          func(mux string) (manager string, there bool) // of the mux's stream, if it is another manager
+	Peer            func(address string) (*rpc.Client, error)     // another manager
+	BackendStatuses func(*store.State, model.VIP, model.Endpoint) []*weirv1.BackendStatus
+
+	tasks *tasks
+}
+
+// New makes a service of s, which has no tasks yet.
+func New(s Service) *Service {
+	s.tasks = newTasks()
+	return &s
+}
+
+// OpenTasks begins the tasks of a mux's stream; the caller ends them with the stream.
+func (m *Service) OpenTasks(mux string) (queue <-chan *weirv1.MuxTask, ended func()) {
+	return m.tasks.open(mux)
+}
