@@ -238,10 +238,10 @@ func (t *tables) find() error {
 	return t.datapath.SetWorkloads(interfaces, slices.SortedFunc(maps.Keys(refused), netip.Addr.Compare))
 }
 
-// mayBeNative says whether an address of the host itself may be a workload: one that the manager knows to be the host's, so
-// that it has decided whose backend it may be, or one that the host's configuration permits. Of any other, as of a management
-// interface or a bridge, the manager can't tell that it is the host's. Whose VIP it is does not matter: tables from before a
-// restart don't tell.
+// mayBeNative says whether an address of the host itself may be a workload: a registered one, for which the manager has
+// checked whose backend it may be, or one that the host's configuration permits. The manager can't tell that any other, as
+// that of a management interface or a bridge, is the host's. The VIP's tenant does not matter: tables from before a restart
+// do not name it.
 func (t *tables) mayBeNative(address netip.Addr) bool {
 	return slices.Contains(t.uplink, address) ||
 		slices.ContainsFunc(t.native, func(p netip.Prefix) bool { return p.Contains(address) })

@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// wholeMost is how many writes are made as one change: a manager takes a few more. A VIP is one, and each of
-	// its endpoints.
+	// wholeMost is the largest number of writes in one change; a manager takes a few more. A VIP counts as one, and each
+	// of its endpoints.
 	wholeMost = 8000
-	// partMost bounds the writes of each change when there are more, so that those of others get in between.
+	// partMost bounds the writes of each part when there are more, so that other clients' changes get in between.
 	partMost = 2000
-	// applyTime is how much longer an apply may take than another call, for each VIP.
+	// applyTime is the time that an apply may take beyond other calls, for each VIP.
 	applyTime = 5 * time.Millisecond
 )
 
-// writes is how many there are for a VIP.
+// writes is the number of writes of a VIP.
 func writes(vip *weirv1.VIP) int { return 1 + len(vip.GetEndpoints()) }
 
-// parts are the changes that a request is made in: one, if it fits.
+// parts splits a request into changes; into one, if it fits.
 func parts(whole *weirv1.ApplyVIPsRequest) []*weirv1.ApplyVIPsRequest {
 	all := len(whole.GetPools()) + len(whole.GetPrefixLists())
 	for _, vip := range whole.GetVips() {
@@ -47,8 +47,7 @@ func parts(whole *weirv1.ApplyVIPsRequest) []*weirv1.ApplyVIPsRequest {
 	return list
 }
 
-// applyVIPs makes the request, in parts if it is too large for one change: then the manager is asked first
-// whether it would take all of it.
+// applyVIPs applies the request, in parts if it is too large for one change, after a dry run of all of it.
 func (s *session) applyVIPs(cmd *cobra.Command, whole *weirv1.ApplyVIPsRequest, resources []manifest.Resource) (*weirv1.ApplyVIPsResponse, error) {
 	list := parts(whole)
 	if whole.GetDryRun() || len(list) == 1 {
@@ -86,7 +85,7 @@ func (s *session) applyPart(ctx context.Context, part *weirv1.ApplyVIPsRequest, 
 	return response, err
 }
 
-// partError says how far an apply came that ended with err.
+// partError adds to err how far the apply came.
 func partError(err error, applied int) error {
 	var problem *problemError
 	if errors.As(err, &problem) {

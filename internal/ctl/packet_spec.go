@@ -19,7 +19,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// described is a packet as flags describe it.
+// described is the packet that flags describe.
 type described struct {
 	flags string // of TCP: "syn", "ack|psh"
 	tsecr int64  // of TCP's timestamp option; negative: no option
@@ -37,7 +37,7 @@ var tcpFlags = map[string]func(*layers.TCP){
 	"cwr": func(t *layers.TCP) { t.CWR = true },
 }
 
-// frame makes the flow's packet, in an Ethernet frame as it might arrive.
+// frame builds the flow's packet, in an Ethernet frame as it might arrive.
 func (d described) frame(flow model.Flow) ([]byte, error) {
 	ethernet := &layers.Ethernet{
 		SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, DstMAC: net.HardwareAddr{2, 0, 0, 0, 0, 2},

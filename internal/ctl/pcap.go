@@ -48,7 +48,7 @@ func (t *pcapWriter) begin() (err error) {
 	return err
 }
 
-// add writes what came. A reader of a pipe sees it at once.
+// add writes packets, at once: the file may be a pipe.
 func (t *pcapWriter) add(r *weirv1.CaptureResponse) error {
 	if t.writer == nil {
 		if err := t.begin(); err != nil {

@@ -14,7 +14,7 @@ import (
 // counted is a counter's value: packets and bytes so far.
 type counted struct{ packets, bytes uint64 }
 
-// rate is what a counter grew by in a second.
+// rate is the growth of a counter per second.
 type rate struct{ packets, bits float64 }
 
 func (r *rate) add(other rate) {
@@ -40,7 +40,7 @@ type muxGauge struct {
 
 func newGauge() *gauge { return &gauge{muxes: map[string]*muxGauge{}} }
 
-// observe takes the muxes as the manager knows them. One that is disconnected has no rates.
+// observe updates the rates by the muxes' reports. A disconnected mux has none.
 func (g *gauge) observe(muxes []*weirv1.Node) {
 	seen := map[string]bool{}
 	for _, n := range muxes {
@@ -84,7 +84,7 @@ func newMuxGauge(last *muxGauge, at time.Time, mux *weirv1.MuxStatus) *muxGauge 
 	return m
 }
 
-// growth is how fast each counter grew. One that began anew, as with new tables, has no rate yet.
+// growth is the rate of each counter. One that was reset, as with new tables, has none yet.
 func growth(from, to map[string]counted, seconds float64) map[string]rate {
 	rates := map[string]rate{}
 	for name, c := range to {
@@ -144,7 +144,7 @@ func (g *gauge) verdicts() map[string]rate {
 	return sums
 }
 
-// mux sums a mux's verdicts that begin with the prefix.
+// mux sums the rates of a mux's verdicts with the prefix.
 func (g *gauge) mux(name, prefix string) (sum rate) {
 	if m := g.muxes[name]; m != nil {
 		for verdict, r := range m.verdictRates {
@@ -174,7 +174,7 @@ func ratedTable(rows []rated, empty string, head ...string) *columns {
 	return t
 }
 
-// perSecond writes a number of things a second with three digits: "0", "12", "1.23k", "4.56M".
+// perSecond writes a rate with three digits: "0", "12", "1.23k", "4.56M".
 func perSecond(n float64) string {
 	for _, unit := range []struct {
 		size float64

@@ -18,8 +18,8 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 )
 
-// lookTime is the time between two looks at the manager. Muxes report every two seconds, so that more
-// often shows nothing newer.
+// lookTime is the time between two requests to the manager. Muxes report every two seconds, so a shorter time shows nothing
+// newer.
 const lookTime = time.Second
 
 // ratesTime bounds the wait for the second report of every mux.
@@ -55,7 +55,7 @@ or with --once, it shows everything once.`,
 	return cmd
 }
 
-// top is what is known of rates.
+// top holds the rates.
 type top struct {
 	client *rpc.Client
 	gauge  *gauge
@@ -64,10 +64,10 @@ type top struct {
 	more   bool // there are VIPs that are not shown
 }
 
-// topVIPs is how many VIPs are shown at most: a manager lists as many by their addresses.
+// topVIPs is the largest number of VIPs shown: a manager lists as many by their addresses.
 const topVIPs = 256
 
-// look asks the manager for the muxes, and for the VIPs of the addresses if there are more than are shown.
+// look requests the muxes, and the VIPs of the busiest addresses if not all are shown.
 func (t *top) look(ctx context.Context, busiest []string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -236,7 +236,7 @@ type (
 // Init asks for the first look.
 func (s *screen) Init() tea.Cmd { return s.look() }
 
-// look runs beside the screen, so it hands over what it finds and touches nothing.
+// look runs in a goroutine of its own: it returns a message and changes nothing.
 func (s *screen) look() tea.Cmd {
 	fresh, busiest := &top{client: s.top.client, gauge: newGauge()}, s.top.gauge.busiest(topVIPs)
 	return func() tea.Msg {

@@ -15,14 +15,14 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 )
 
-// pollTime is the time between two looks at the manager's status.
+// pollTime is the time between two requests for the status.
 const pollTime = 100 * time.Millisecond
 
 // lagError says which muxes do not run a generation yet, and why.
 type lagError struct {
 	generation uint64
 	timeout    time.Duration
-	refused    bool // so that waiting on is of no use
+	refused    bool // so that waiting is of no use
 	reasons    []string
 }
 

@@ -22,21 +22,21 @@ import (
 const (
 	echoTries  = 3
 	echoWait   = 300 * time.Millisecond
-	smallEcho  = 100 // bytes, IP header included: what any way carries
+	smallEcho  = 100 // bytes, IP header included: any path carries them
 	echoHeader = 8
 )
 
-// carriage is what a way was seen to carry.
+// carriage is the size of packets that a path was seen to carry.
 type carriage int
 
 const (
-	unanswered carriage = iota // not even a small packet was answered
-	blackHole                  // small packets alone were
-	carries                    // one of the size that the route says was, too
+	unanswered carriage = iota // no answer, even to a small packet
+	blackHole                  // small packets only
+	carries                    // packets of the route's MTU, too
 )
 
-// probeWays sends a small echo request to each address, and to those that answer one of so many bytes, with DF, as
-// tunnels' packets have it. Routers that tell of a smaller MTU do so in ICMP, which tunnels do not hear.
+// probeWays sends a small echo request to each address, and one of the path's MTU, with DF as in tunnels, to those that
+// answer. ICMP errors of routers with a smaller MTU do not count, as they do not reach senders in tunnels.
 func probeWays(ctx context.Context, mtus map[netip.Addr]int) (map[netip.Addr]carriage, error) {
 	found := make(map[netip.Addr]carriage, len(mtus))
 	for _, v4 := range []bool{true, false} {
@@ -91,14 +91,14 @@ func newEchoer(ctx context.Context, v4 bool) (*echoer, error) {
 	return e, nil
 }
 
-// answered says who answers an echo request of so many bytes, IP header included.
+// answered says which addresses answer an echo request of their size, IP header included.
 func (e *echoer) answered(ctx context.Context, sizes map[netip.Addr]int) map[netip.Addr]bool {
 	heard := make(map[netip.Addr]bool, len(sizes))
 	for range echoTries {
 		if len(heard) == len(sizes) || ctx.Err() != nil {
 			break
 		}
-		e.sequence++ // an answer to an earlier size is none
+		e.sequence++ // answers to earlier sizes do not count
 		for to, size := range sizes {
 			body := icmp.Echo{ID: int(e.id), Seq: int(e.sequence), Data: make([]byte, size-e.outer-echoHeader)}
 			message, err := (&icmp.Message{Type: e.request, Body: &body}).Marshal(nil)
@@ -111,7 +111,7 @@ func (e *echoer) answered(ctx context.Context, sizes map[netip.Addr]int) map[net
 	return heard
 }
 
-// hear notes who answers the last requests, until all have or the time is up.
+// hear records answers to the last requests, until all have answered or the time is up.
 func (e *echoer) hear(sizes map[netip.Addr]int, heard map[netip.Addr]bool) {
 	_ = e.socket.SetReadDeadline(time.Now().Add(echoWait))
 	buffer := make([]byte, 1<<16)

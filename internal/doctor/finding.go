@@ -18,15 +18,15 @@ const (
 	Fail Level = "fail"
 )
 
-// Finding is what one check found.
+// Finding is a result of a check.
 type Finding struct {
-	Check  string `json:"check"` // what was looked at: "xdp", "mtu"
+	Check  string `json:"check"` // name of the check: "xdp", "mtu"
 	Level  Level  `json:"level"`
 	Reason string `json:"reason"`         // what is there
-	Next   string `json:"next,omitempty"` // what to do about it
+	Next   string `json:"next,omitempty"` // remedy
 }
 
-// Role is what the machine is for.
+// Role is the role of the machine.
 type Role string
 
 // The roles.
@@ -41,12 +41,12 @@ type Subject struct {
 	Role      Role
 	Interface string // of a mux's packets, or a host's uplink
 	Managers  string // URLs, separated by commas
-	DataDir   string // with certificates; empty: not looked at
+	DataDir   string // with certificates; empty: they are not checked
 
 	Connect func() (*rpc.Client, error) // to the managers, as the operator does
 }
 
-// check is one look. It returns at least one finding.
+// check is one check. It returns at least one finding.
 type check struct {
 	name string
 	of   []Role

@@ -20,17 +20,17 @@ import (
 	"github.com/weirlb/weir/internal/rpc"
 )
 
-// Bounds of proving a path.
+// Bounds of the proof of a path.
 const (
-	probesPerMux = 64 // connections per mux of the pool, until each has had one that was answered
+	probesPerMux = 64 // connections per mux of the pool, at most, until each has had an answered one
 	probeTime    = 2 * time.Second
 	probePause   = 50 * time.Millisecond
-	attachTime   = 5 * time.Second // that muxes have to begin copying
+	attachTime   = 5 * time.Second // for muxes to begin their captures
 	captureTime  = 2 * time.Minute
 )
 
-// Path opens TCP connections from this machine to an endpoint, one after the other, while each mux copies what it
-// gets of them, until one came through each mux and was answered. The routers choose the mux by the connection's
+// Path opens TCP connections from this machine to an endpoint, one after the other, while each mux captures their
+// packets, until one has come through each mux and was answered. The routers choose the mux by the connection's
 // source port, as for any client. A finding of ok proves: the routers send to this mux, the mux sends to a backend's
 // host, the host delivers, the backend answers, and the answer finds its way here. source is the address that muxes
 // see of this machine; left out, the one that it sends from.
@@ -83,7 +83,7 @@ func sourceTo(endpoint netip.AddrPort) (netip.Addr, error) {
 	return socket.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
 }
 
-// prober is one proof under way.
+// prober is a running proof.
 type prober struct {
 	muxes []string
 
@@ -91,7 +91,7 @@ type prober struct {
 	seen    map[string]map[uint16]string // by mux and source port: the verdict
 	ended   map[string]error             // captures that ended by themselves
 	answers map[uint16]time.Duration     // by source port: how long the handshake took
-	lost    int                          // connections that nobody answered
+	lost    int                          // connections without an answer
 }
 
 func (p *prober) run(ctx context.Context, client *rpc.Client, endpoint netip.AddrPort, source netip.Addr) error {
@@ -121,7 +121,7 @@ func (p *prober) run(ctx context.Context, client *rpc.Client, endpoint netip.Add
 	return group.Wait()
 }
 
-// copies notes what a mux got.
+// copies records packets that a mux captured.
 func (p *prober) copies(mux string, packets []*weirv1.CapturedPacket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,8 +139,8 @@ func (p *prober) copies(mux string, packets []*weirv1.CapturedPacket) {
 	}
 }
 
-// probe connects until each mux has had a connection that was answered, or the bound is reached. The first
-// connections may be too early for the copies; they do no harm.
+// probe connects until each mux has had an answered connection, or the bound is reached. The captures may miss the first
+// connections, which does no harm.
 func (p *prober) probe(ctx context.Context, endpoint netip.AddrPort) error {
 	begin := time.Now()
 	for n := 0; n < probesPerMux*len(p.muxes) || time.Since(begin) < attachTime; n++ {
@@ -172,21 +172,21 @@ func (p *prober) probe(ctx context.Context, endpoint netip.AddrPort) error {
 	return nil
 }
 
-// confirmed says whether each mux has had a connection that was answered.
+// confirmed says whether each mux has had an answered connection.
 func (p *prober) confirmed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !slices.ContainsFunc(p.muxes, func(mux string) bool { _, answered := p.through(mux); return len(answered) == 0 })
 }
 
-// hopeless says whether nothing was ever answered: more of it tells no more.
+// hopeless says whether no connection was answered so far, so that more would show nothing new.
 func (p *prober) hopeless() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.answers) == 0
 }
 
-// through lists the connections of which a mux had packets: those that nobody answered, by verdict, and the times
+// through lists the connections that a mux captured: the number without an answer, by verdict, and the handshake times
 // of the others.
 func (p *prober) through(mux string) (silent map[string]int, answered []time.Duration) {
 	silent = map[string]int{}

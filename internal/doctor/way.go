@@ -13,24 +13,24 @@ import (
 	"github.com/weirlb/weir/internal/netlink"
 )
 
-// Sizes of packets and of what is put around them.
+// Sizes of packets and of their encapsulation.
 const (
-	plainMTU   = 1500 // of what clients send, mostly
+	plainMTU   = 1500 // of most clients
 	leastMTU   = 1280 // of IPv6
 	outerIPv4  = 20
 	outerIPv6  = 40
 	mostIP     = 65535
-	mostChecks = 256 // ways that are looked at
+	mostChecks = 256 // ways in one check
 )
 
-// way is where packets in tunnels go.
+// way is a path of tunnels' packets.
 type way struct {
 	to   netip.Addr
 	name string     // of who is there
-	node netip.Addr // of the node itself, on the same way: tunnels may have addresses that nobody has, or workloads
+	node netip.Addr // the node's own address, on the same path: that of the tunnel may belong to nobody, or to a workload
 }
 
-// wayMTU looks at the routes that packets in tunnels take: they are larger than the client's.
+// wayMTU checks the MTU of the routes to tunnels, whose packets are larger than clients'.
 func wayMTU(ctx context.Context, s Subject) []Finding {
 	ways, err := waysOf(ctx, s)
 	if err != nil {
@@ -46,7 +46,7 @@ func wayMTU(ctx context.Context, s Subject) []Finding {
 	return judgeWays(ctx, s, ways, own.MTU)
 }
 
-// judgeWays looks at each route, and at what it carries.
+// judgeWays checks each route's MTU, and whether the path carries it.
 func judgeWays(ctx context.Context, s Subject, ways []way, ownMTU int) (found []Finding) {
 	seen, probed := probe(ctx, ways)
 	whole, silent, told := 0, 0, map[string]int{}
@@ -66,7 +66,7 @@ func judgeWays(ctx context.Context, s Subject, ways []way, ownMTU int) (found []
 			found = append(found, f)
 		}
 	}
-	for i := range found { // one line for all that have one cause
+	for i := range found { // one line for all of one cause
 		if more := told[found[i].Next] - 1; more > 0 {
 			found[i].Reason += fmt.Sprintf("; likewise %d more", more)
 		}
@@ -111,14 +111,14 @@ func (w way) probed() int {
 	return min(tunnel, node, mostIP)
 }
 
-// lossy tells of a way that carries less than its route says, and nobody tells.
+// lossy is the finding of a path MTU black hole: it carries less than its route's MTU, without an ICMP error.
 func lossy(w way) Finding {
 	return bad(Fail, fmt.Sprintf("have the network carry %d bytes to %s, or give the route to %s the MTU that the way has: ip route change ... mtu", w.probed(), w.node, w.to),
 		"the way to %s of %s is a black hole for large packets: an echo request of %d bytes to %s, as the route allows, gets no answer, and one of %d does",
 		w.to, w.name, w.probed(), w.node, smallEcho)[0]
 }
 
-// oneWay says whether a way carries what it must, and else what is wrong.
+// oneWay says whether a way's MTU suffices, or why not.
 func oneWay(s Subject, w way, ownMTU int) (Finding, bool) {
 	mtu, err := routeMTU(w.to)
 	if err != nil {
@@ -183,7 +183,7 @@ func (w *ways) add(text, name string) {
 	w.found = append(w.found, one)
 }
 
-// waysOf asks the managers where a mux's tunnels lead to, or a host's peers are.
+// waysOf asks the managers for the tunnels of a mux, or the peers of a host.
 func waysOf(ctx context.Context, s Subject) ([]way, error) {
 	client, err := s.Connect()
 	if err != nil {
@@ -218,7 +218,7 @@ func waysOf(ctx context.Context, s Subject) ([]way, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i, more := 0, true; more; i++ { // one of each host first, as some may be too many
+	for i, more := 0, true; more; i++ { // one of each host first, in case there are too many
 		more = false
 		for _, h := range answer.GetHostBackends() {
 			if i < len(h.GetTunnels()) {

@@ -1,5 +1,5 @@
-// Package muxd is the daemon of a mux: it fills the data plane with what the manager streams, finds
-// the next hops to the hosts, and announces the VIPs.
+// Package muxd is the daemon of a mux: it writes the manager's updates to the data plane, resolves the next hops to the
+// hosts, and announces the VIPs.
 //
 //	manager ──SyncMux──▶ tables ──Apply──▶ data plane ◀──SetNextHops── next hops ◀── kernel
 //	   ▲                   │  VIPs                                        │
@@ -9,9 +9,8 @@
 //
 // Invariants:
 //   - A VIP is announced only after its endpoints are in the tables and the next hops to all hosts
-//     were tried; it is withdrawn before its endpoints leave the tables.
-//   - What the data plane runs outlives this process. A process that finds live tables announces
-//     their VIPs at once, whether it reaches a manager or not, and disturbs no next hop before it
-//     knows better.
+//     were resolved or failed; it is withdrawn before its endpoints are removed.
+//   - The data plane outlives the process. A process that adopts live tables announces their VIPs at once, with or without
+//     a manager, and keeps their next hops until it has resolved them itself.
 //   - Only a clean stop ends forwarding, after the routes are withdrawn and traffic has drained.
 package muxd

@@ -1,5 +1,5 @@
-// Package slowpath sends on the packets that the mux's program can't: XDP can neither wait, nor copy,
-// nor cut.
+// Package slowpath is the slow path of a mux in user space: it forwards the packets that need to wait, to be copied or to
+// be fragmented, which XDP can't do.
 //
 //	program ──punts──▶ Read ─┬─ early fragment ──▶ held until its first fragment came ─┐
 //	   ▲                     ├─ too big ─────────▶ cut into fragments ─────────────────┤
@@ -7,7 +7,7 @@
 //	   └──────────────────────────── Inject ◀──────────────────────────────────────────┘
 //
 // Invariants:
-//   - Nothing is kept but early fragments, and of those at most MaxHeld and MaxHeldBytes, for HoldTime.
-//   - What is injected passes the same program, so one place alone chooses backends.
-//   - A packet that can't be sent on is dropped, as a router would.
+//   - Only early fragments are kept, at most MaxHeld and MaxHeldBytes of them, for HoldTime.
+//   - Injected frames pass the same program, so only one place chooses backends.
+//   - A packet that can't be forwarded is dropped, as by a router.
 package slowpath
