@@ -86,6 +86,7 @@ type Estimator struct {
 	leafOut  []float64
 	classIn  []float64
 	classOut []float64
+	sorted   []float64
 	round    int
 	byKey    map[string]int32
 }

@@ -1,8 +1,14 @@
 package fabric
 
-// Estimate writes into bounds the least possible utilisation of the most used link: first of each set, then of each leaf.
-// Leaves that are stubs have none of their own and get -1: their switches are sets.
-func (e *Estimator) Estimate(flow *Flow, u *Usage, bounds []float64) {
+import (
+	"math"
+	"slices"
+)
+
+// Estimate raises bounds to the least possible utilisation of the most used link: first of each set, then of each leaf.
+// Bounds above 1 are left as they are: nothing fits there. If best is not 0, only so many of the lowest bounds are needed,
+// and leaves that can't be among them are estimated roughly. Stubs have no estimate: their switches are sets.
+func (e *Estimator) Estimate(flow *Flow, u *Usage, bounds []float64, best int) {
 	e.round++
 	for _, x := range flow.Leaves {
 		e.leafIn[x.Leaf], e.leafOut[x.Leaf] = float64(x.In), float64(x.Out)
@@ -12,15 +18,19 @@ func (e *Estimator) Estimate(flow *Flow, u *Usage, bounds []float64) {
 	}
 	e.estimateEdges(flow, u)
 	for i := range e.outlines[:e.sets] {
-		bounds[i] = e.estimateOutline(&e.outlines[i], flow, u)
+		if bounds[i] <= 1 {
+			bounds[i] = max(bounds[i], e.estimateOutline(&e.outlines[i], flow, u))
+		}
 	}
-	leaves := bounds[e.sets:]
-	for i := range leaves {
-		leaves[i] = -1
+	enough := math.Inf(1)
+	if best > 0 && best <= e.sets {
+		e.sorted = append(e.sorted[:0], bounds[:e.sets]...)
+		slices.Sort(e.sorted)
+		enough = e.sorted[best-1]
 	}
 	for c := range e.members {
 		if len(e.members[c]) > 0 {
-			e.estimateLeaves(&e.outlines[e.sets+c], flow, u, leaves)
+			e.estimateLeaves(&e.outlines[e.sets+c], flow, u, bounds[e.sets:], enough)
 		}
 	}
 	for _, x := range flow.Leaves {
@@ -115,8 +125,14 @@ func (e *Estimator) estimateJoints(joints []joint, sum, outside float64, byClass
 }
 
 // estimateLeaves adds to what the leaves of a class have in common the links of each.
-func (e *Estimator) estimateLeaves(o *outline, flow *Flow, u *Usage, leaves []float64) {
+func (e *Estimator) estimateLeaves(o *outline, flow *Flow, u *Usage, leaves []float64, enough float64) {
 	shared := e.estimateOutline(o, flow, u)
+	if shared > enough {
+		for _, l := range e.members[o.class] {
+			leaves[l] = max(leaves[l], shared)
+		}
+		return
+	}
 	n := len(o.outsideArrive)
 	arrive, depart := make([]float64, n), make([]float64, n)
 	for i := range n {
@@ -129,7 +145,10 @@ func (e *Estimator) estimateLeaves(o *outline, flow *Flow, u *Usage, leaves []fl
 	inEdges, outEdges := &e.edges[o.class][o.inEdges[o.class]], &e.edges[o.class][o.outEdges[o.class]]
 	touched := e.classIn[o.class] > 0 || e.classOut[o.class] > 0
 	for _, l := range e.members[o.class] {
-		worst := shared
+		if leaves[l] > min(1, enough) {
+			continue
+		}
+		worst := max(leaves[l], shared)
 		if touched && inEdges.inAt != l {
 			worst = max(worst, inEdges.in)
 		}

@@ -57,9 +57,10 @@ func TestEstimatesAreNeverAboveTheLoads(t *testing.T) {
 				t.Fatal(err)
 			}
 			u := drawUsage(r, f)
-			e.Estimate(flow, u, bounds)
+			clear(bounds)
+			e.Estimate(flow, u, bounds, v%2*3)
 			for i, bound := range bounds {
-				if bound < 0 || i < len(sets) && sets[i].uneven {
+				if i >= len(sets) && f.leaves[i-len(sets)].ways == nil || i < len(sets) && sets[i].uneven {
 					continue
 				}
 				var routes *Routes
@@ -71,6 +72,9 @@ func TestEstimatesAreNeverAboveTheLoads(t *testing.T) {
 				want := worst(f, u, flow, routes)
 				if bound > want*(1+1e-9) {
 					t.Fatalf("set %v: estimate %g is above %g", routes.Members, bound, want)
+				}
+				if v%2 == 1 {
+					continue // rough
 				}
 				all++
 				if bound > want*(1-1e-9) {

@@ -104,14 +104,18 @@ const moreTries = 2
 // choose finds the candidate of least cost that fits. Costs below the floor tie. Estimates, which are hardly ever above
 // the cost, decide in which order candidates are tried, and when no better one is left.
 func (e *engine) choose(it *item, floor float64) (choice, *misfit) {
-	e.estimator.Estimate(it.flow, e.usage, e.bounds)
 	for i := range e.bounds {
-		if c := &e.cands[i]; c.closed || e.bounds[i] < 0 {
+		if c := &e.cands[i]; c.closed {
 			e.bounds[i] = math.Inf(1)
 		} else {
-			e.bounds[i] = max(floor, e.bounds[i], e.tables(it.flow, c))
+			e.bounds[i] = max(floor, e.tables(it.flow, c))
 		}
 	}
+	tries := 0
+	if e.policy.Algorithm == Repair {
+		tries = 1 + moreTries
+	}
+	e.estimator.Estimate(it.flow, e.usage, e.bounds, tries)
 	best, more := choice{at: -1}, 0
 	var nearest *misfit
 	for {
