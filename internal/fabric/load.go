@@ -2,6 +2,8 @@ package fabric
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/weirlb/weir/internal/traffic"
 )
@@ -67,12 +69,14 @@ func (f *Fabric) NewFlow(d traffic.Demand) (*Flow, error) {
 func (f *Fabric) gather(flow *Flow, in map[int32]Load, groups map[int32]int64) {
 	byClass := make([]ClassFlow, len(f.classes))
 	touched := make([]bool, len(f.classes))
-	for i, l := range f.leaves {
-		n := groups[int32(i)]
-		if in[int32(i)] == 0 && n == 0 {
+	leaves := slices.AppendSeq(slices.Collect(maps.Keys(in)), maps.Keys(groups))
+	slices.Sort(leaves)
+	for _, i := range slices.Compact(leaves) {
+		l, n := f.leaves[i], groups[i]
+		if in[i] == 0 && n == 0 {
 			continue
 		}
-		leaf := LeafFlow{Leaf: int32(i), Class: l.class, In: in[int32(i)]}
+		leaf := LeafFlow{Leaf: i, Class: l.class, In: in[i]}
 		if n > 0 {
 			leaf.Out = partOf(Load(n), Load(flow.Backends)).of(flow.Total)
 		}
