@@ -72,7 +72,7 @@ func TestEstimatesAreNeverAboveTheLoads(t *testing.T) {
 				if bound > want*(1+1e-9) {
 					t.Fatalf("set %v: estimate %g is above %g", routes.Members, bound, want)
 				}
-				if all++; bound > want*(1-1e-9) || v%2 == 1 { // of the lowest alone is more than a rough estimate asked
+				if all++; bound > want*(1-1e-9) || v%2 == 1 { // only the lowest were asked for when v is odd
 					exact++
 				}
 			}
