@@ -54,7 +54,7 @@ Exit status: 0 all went well; 1 something failed or was refused; 2 wrong usage;
 	root.AddCommand(
 		applyCommand(s), editCommand(s), patchCommand(s), deleteCommand(s), prefixListCommand(s),
 		getCommand(s), describeCommand(s), statusCommand(s), topCommand(s), explainCommand(s), captureCommand(s), snatCommand(s), doctorCommand(s), versionCommand(s),
-		backupCommand(s), restoreCommand(), caCommand(),
+		backupCommand(s), restoreCommand(), caCommand(), planCommand(s),
 		tokenCommand(s), userCommand(s), revokeCommand(s), auditCommand(s),
 	)
 	return root

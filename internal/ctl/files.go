@@ -46,9 +46,25 @@ func fileFlag(cmd *cobra.Command, names *[]string, usage string) {
 	cmd.MarkFlagFilename("filename", "yaml", "yml", "json") //nolint:errcheck // the flag stands one line above
 }
 
-// readManifests reads all documents of the files named, of the files in folders named, and of stdin
-// where the name is "-". It tells warnings to the command's standard error.
+// readManifests reads what readDocuments does, for commands that send it to a manager. A manager has no fabrics.
 func readManifests(cmd *cobra.Command, names []string) ([]manifest.Resource, error) {
+	resources, err := readDocuments(cmd, names)
+	var problems manifest.Problems
+	for _, r := range resources {
+		if r.Kind() == manifest.KindFabric {
+			reason := "a manager has none of the kind Fabric: weir plan --fabric reads it"
+			problems = append(problems, r.Locate(&model.FieldError{Field: "name", Reason: reason}))
+		}
+	}
+	if len(problems) > 0 {
+		return nil, &problemError{what: "read the manifests", problems: problems}
+	}
+	return resources, err
+}
+
+// readDocuments reads all documents of the files named, of the files in folders named, and of stdin
+// where the name is "-". It tells warnings to the command's standard error.
+func readDocuments(cmd *cobra.Command, names []string) ([]manifest.Resource, error) {
 	var resources []manifest.Resource
 	var problems manifest.Problems
 	for _, name := range names {

@@ -24,11 +24,13 @@ const (
 	KindPool       = "AddressPool"
 	KindTenant     = "Tenant"
 	KindPrefixList = "PrefixList"
+	KindFabric     = "Fabric" // for the planner: managers have none
 )
 
 // Resource is one document that was read.
 type Resource struct {
-	// Message is what the document says, without defaults: a *weirv1.VIP, AddressPool, PrefixList or Tenant.
+	// Message is what the document says, without defaults: a *weirv1.VIP, AddressPool, PrefixList,
+	// Tenant or Fabric.
 	Message  proto.Message
 	Warnings Problems // what was read but has no effect
 
@@ -57,6 +59,8 @@ func newMessage(kind string) proto.Message {
 		return &weirv1.PrefixList{}
 	case KindTenant:
 		return &weirv1.Tenant{}
+	case KindFabric:
+		return &weirv1.Fabric{}
 	}
 	return nil
 }
@@ -72,6 +76,8 @@ func (r Resource) validate() (err error) {
 		_, err = compile.PrefixList(m)
 	case *weirv1.Tenant:
 		_, err = compile.Tenant(m)
+	case *weirv1.Fabric:
+		_, err = compile.Fabric(m)
 	}
 	return err
 }
@@ -215,7 +221,7 @@ func kindOf(doc *object) proto.Message {
 	s, ok := kind.text()
 	m := newMessage(s)
 	if ok && m == nil && kind.node != nil {
-		kind.refuse("must be %s, %s, %s or %s, is %s", Kind, KindPool, KindPrefixList, KindTenant, quote(s))
+		kind.refuse("must be %s, %s, %s, %s or %s, is %s", Kind, KindPool, KindPrefixList, KindTenant, KindFabric, quote(s))
 	}
 	if len(doc.r.problems) > 0 {
 		return nil

@@ -1,0 +1,128 @@
+package compile
+
+import (
+	"math"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/fabric"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/traffic"
+)
+
+// Fabric reads and checks the network of a data center.
+func Fabric(m *weirv1.Fabric) (*fabric.Fabric, error) {
+	var f Fields
+	if !model.ValidName(m.GetName()) {
+		f.Refuse("name", "must be a DNS label (lower-case letters, digits and -, at most 63), is %.64q", m.GetName())
+	}
+	spec := f.fabric(m)
+	if m.GetLinkShare() > 100 {
+		f.Refuse("linkShare", "must be from 1 to 100 percent, is %d", m.GetLinkShare())
+	}
+	spec.LinkShare, spec.External = int(m.GetLinkShare()), m.GetExternal()
+	if err := f.Err(); err != nil {
+		return nil, err
+	}
+	built, err := fabric.New(spec)
+	if err != nil {
+		f.Refuse(networkField(m), "%v", err)
+		return nil, f.Err()
+	}
+	return built, nil
+}
+
+// networkField is the field that describes the network.
+func networkField(m *weirv1.Fabric) string {
+	if m.GetClos() != nil {
+		return "clos"
+	}
+	return "switches"
+}
+
+// fabric reads the network itself: parameters or lists.
+func (f *Fields) fabric(m *weirv1.Fabric) (spec fabric.Spec) {
+	if c := m.GetClos(); c != nil {
+		if len(m.GetSwitches())+len(m.GetLinks())+len(m.GetRacks()) > 0 {
+			f.Refuse("clos", "stands beside switches, links or racks: give parameters or lists")
+			return spec
+		}
+		return f.clos(c)
+	}
+	for i, s := range m.GetSwitches() {
+		f.enter("switches", i)
+		spec.Switches = append(spec.Switches, fabric.SwitchSpec{Name: s.GetName(), Limits: f.tables(s.GetLimits()), Down: s.GetDown()})
+		f.leave()
+	}
+	for i, l := range m.GetLinks() {
+		f.enter("links", i)
+		spec.Links = append(spec.Links, fabric.LinkSpec{
+			A: l.GetA(), B: l.GetB(), Rate: f.bandwidth("mbitPerS", l.GetMbitPerS()), Down: l.GetDown(),
+			Background:     f.bandwidth("backgroundMbitPerS", l.GetBackgroundMbitPerS()),
+			BackgroundBack: f.bandwidth("backgroundBackMbitPerS", l.GetBackgroundBackMbitPerS()),
+		})
+		f.leave()
+	}
+	for _, r := range m.GetRacks() {
+		spec.Racks = append(spec.Racks, fabric.RackSpec{Name: r.GetName(), Switch: r.GetSwitch()})
+	}
+	return spec
+}
+
+func (f *Fields) clos(c *weirv1.Clos) fabric.Spec {
+	f.enter("clos", -1)
+	defer f.leave()
+	for _, n := range []uint32{c.GetContainers(), c.GetTorsPerContainer(), c.GetAggsPerContainer(), c.GetCores()} {
+		if n > math.MaxInt32 {
+			f.Refuse("", "holds numbers of switches up to %d, has %d", math.MaxInt32, n)
+			return fabric.Spec{}
+		}
+	}
+	spec, err := fabric.Clos{
+		Containers: int(c.GetContainers()), TorsPerContainer: int(c.GetTorsPerContainer()),
+		AggsPerContainer: int(c.GetAggsPerContainer()), Cores: int(c.GetCores()),
+		TorUplink: f.bandwidth("torMbitPerS", c.GetTorMbitPerS()), AggUplink: f.bandwidth("aggMbitPerS", c.GetAggMbitPerS()),
+		Limits: f.tables(c.GetLimits()),
+	}.Spec()
+	if err != nil {
+		f.Refuse("", "%v", err)
+	}
+	return spec
+}
+
+// maxMbit bounds a bandwidth: 1 Pbit/s.
+const maxMbit = 1_000_000_000
+
+func (f *Fields) bandwidth(field string, mbit uint64) traffic.Rate {
+	if mbit > maxMbit {
+		f.Refuse(field, "must be at most %d, is %d", maxMbit, mbit)
+		return 0
+	}
+	return traffic.Rate(mbit) * 1000
+}
+
+// tables reads sizes of tables; what is left out keeps the default.
+func (f *Fields) tables(m *weirv1.TableLimits) *fabric.Limits {
+	if m == nil {
+		return nil
+	}
+	limits := fabric.DefaultLimits
+	for _, table := range []struct {
+		field string
+		value *uint32
+		to    *int32
+	}{{"hosts", m.Hosts, &limits.Hosts}, {"ecmp", m.Ecmp, &limits.ECMP}, {"tunnels", m.Tunnels, &limits.Tunnels}} {
+		switch {
+		case table.value == nil:
+		case *table.value > math.MaxInt32:
+			f.Refuse("limits."+table.field, "must be at most %d, is %d", math.MaxInt32, *table.value)
+		default:
+			*table.to = int32(*table.value)
+		}
+	}
+	if m.GetReserve() > 100 {
+		f.Refuse("limits.reserve", "must be at most 100 percent, is %d", m.GetReserve())
+		return &limits
+	}
+	limits.Reserve = int32(m.GetReserve())
+	return &limits
+}

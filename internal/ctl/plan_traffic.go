@@ -1,0 +1,91 @@
+package ctl
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirlb/weir/internal/plan"
+	"github.com/weirlb/weir/internal/traffic"
+)
+
+func planTrafficCommand(s *session) *cobra.Command {
+	var input planInput
+	var write, plot string
+	cmd := &cobra.Command{
+		Use:   "traffic",
+		Short: "Check a trace, or generate one",
+		Long: `Check a trace of traffic against a fabric, or generate one, and say what each interval holds:
+VIPs, backends, rate, the part that comes from outside, and the parts of the largest
+1 % and 10 % of the VIPs. What is wrong with a trace is refused with its line.`,
+		Example: `  weir plan traffic --fabric east.yaml --trace week.csv
+  weir plan traffic --traffic 10T --intervals 18 --write trace.csv --plot vips.svg`,
+		Args: arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := input.check(cmd); err != nil {
+				return err
+			}
+			found, err := s.planTraffic(cmd, &input, write, plot)
+			if err != nil {
+				return err
+			}
+			return s.print(cmd.OutOrStdout(), found, func(w io.Writer) error { return trafficTable(found).write(w) })
+		},
+	}
+	input.flags(cmd)
+	cmd.Flags().StringVar(&write, "write", "", "`file` to write the traffic to, as a trace")
+	cmd.Flags().StringVar(&plot, "plot", "", "`file` to draw into, as SVG, which part of traffic and backends the largest VIPs have in the first interval")
+	s.outputFlag(cmd)
+	return cmd
+}
+
+func (s *session) planTraffic(cmd *cobra.Command, input *planInput, write, plot string) (found []plan.TrafficSummary, err error) {
+	network, err := input.readFabric(cmd)
+	if err != nil {
+		return nil, err
+	}
+	pass := func(to io.Writer) error {
+		trace := traffic.NewWriter(to, rackNames(network))
+		return input.eachInterval(cmd.Context(), network, func(i traffic.Interval) error {
+			if plot != "" && len(found) == 0 {
+				if err := writeText(plot, concentrationChart(plan.Concentrations(i.Demands)).SVG()); err != nil {
+					return err
+				}
+			}
+			found = append(found, plan.Summarize(i))
+			if write == "" {
+				return nil
+			}
+			return trace.Write(i)
+		})
+	}
+	if write == "" {
+		return found, pass(io.Discard)
+	}
+	err = writeWhole(write, pass)
+	return found, err
+}
+
+func trafficTable(found []plan.TrafficSummary) *columns {
+	table := newColumns("", "no interval", "INTERVAL", "VIPS", "BACKENDS", "BIT/S", "OUTSIDE", "TOP 1 %", "TOP 10 %")
+	for _, f := range found {
+		table.add(f.Interval, f.VIPs, f.Backends, formatBits(traffic.Rate(f.Rate)), percent(f.External), percent(f.Top1), percent(f.Top10))
+	}
+	return table
+}
+
+func percent(part float64) string { return fmt.Sprintf("%.1f %%", 100*part) }
+
+// concentrationChart is Figure 15 of Duet.
+func concentrationChart(points []plan.Concentration) plan.Chart {
+	rates, backends := plan.Line{Name: "traffic"}, plan.Line{Name: "backends"}
+	for _, p := range points {
+		rates.Points = append(rates.Points, plan.Point{X: float64(p.VIPs), Y: 100 * p.Traffic})
+		backends.Points = append(backends.Points, plan.Point{X: float64(p.VIPs), Y: 100 * p.Backends})
+	}
+	return plan.Chart{
+		Title: "part of traffic and of backends", Axis: "VIPs, the largest by traffic first (logarithmic)", LogX: true,
+		UnitY: " %", Series: []plan.Line{backends, rates},
+	}
+}
