@@ -15,7 +15,7 @@ func Fabric(m *weirv1.Fabric) (*fabric.Fabric, error) {
 	if !model.ValidName(m.GetName()) {
 		f.Refuse("name", "must be a DNS label (lower-case letters, digits and -, at most 63), is %.64q", m.GetName())
 	}
-	spec := f.fabric(m)
+	spec := fabricSpec(&f, m)
 	if m.GetLinkShare() > 100 {
 		f.Refuse("linkShare", "must be from 1 to 100 percent, is %d", m.GetLinkShare())
 	}
@@ -39,26 +39,26 @@ func networkField(m *weirv1.Fabric) string {
 	return "switches"
 }
 
-// fabric reads the network itself: parameters or lists.
-func (f *Fields) fabric(m *weirv1.Fabric) (spec fabric.Spec) {
+// fabricSpec reads the network itself: parameters or lists.
+func fabricSpec(f *Fields, m *weirv1.Fabric) (spec fabric.Spec) {
 	if c := m.GetClos(); c != nil {
 		if len(m.GetSwitches())+len(m.GetLinks())+len(m.GetRacks()) > 0 {
 			f.Refuse("clos", "stands beside switches, links or racks: give parameters or lists")
 			return spec
 		}
-		return f.clos(c)
+		return closSpec(f, c)
 	}
 	for i, s := range m.GetSwitches() {
 		f.enter("switches", i)
-		spec.Switches = append(spec.Switches, fabric.SwitchSpec{Name: s.GetName(), Limits: f.tables(s.GetLimits()), Down: s.GetDown()})
+		spec.Switches = append(spec.Switches, fabric.SwitchSpec{Name: s.GetName(), Limits: tableLimits(f, s.GetLimits()), Down: s.GetDown()})
 		f.leave()
 	}
 	for i, l := range m.GetLinks() {
 		f.enter("links", i)
 		spec.Links = append(spec.Links, fabric.LinkSpec{
-			A: l.GetA(), B: l.GetB(), Rate: f.bandwidth("mbitPerS", l.GetMbitPerS()), Down: l.GetDown(),
-			Background:     f.bandwidth("backgroundMbitPerS", l.GetBackgroundMbitPerS()),
-			BackgroundBack: f.bandwidth("backgroundBackMbitPerS", l.GetBackgroundBackMbitPerS()),
+			A: l.GetA(), B: l.GetB(), Rate: bandwidth(f, "mbitPerS", l.GetMbitPerS()), Down: l.GetDown(),
+			Background:     bandwidth(f, "backgroundMbitPerS", l.GetBackgroundMbitPerS()),
+			BackgroundBack: bandwidth(f, "backgroundBackMbitPerS", l.GetBackgroundBackMbitPerS()),
 		})
 		f.leave()
 	}
@@ -68,7 +68,7 @@ func (f *Fields) fabric(m *weirv1.Fabric) (spec fabric.Spec) {
 	return spec
 }
 
-func (f *Fields) clos(c *weirv1.Clos) fabric.Spec {
+func closSpec(f *Fields, c *weirv1.Clos) fabric.Spec {
 	f.enter("clos", -1)
 	defer f.leave()
 	for _, n := range []uint32{c.GetContainers(), c.GetTorsPerContainer(), c.GetAggsPerContainer(), c.GetCores()} {
@@ -80,8 +80,8 @@ func (f *Fields) clos(c *weirv1.Clos) fabric.Spec {
 	spec, err := fabric.Clos{
 		Containers: int(c.GetContainers()), TorsPerContainer: int(c.GetTorsPerContainer()),
 		AggsPerContainer: int(c.GetAggsPerContainer()), Cores: int(c.GetCores()),
-		TorUplink: f.bandwidth("torMbitPerS", c.GetTorMbitPerS()), AggUplink: f.bandwidth("aggMbitPerS", c.GetAggMbitPerS()),
-		Limits: f.tables(c.GetLimits()),
+		TorUplink: bandwidth(f, "torMbitPerS", c.GetTorMbitPerS()), AggUplink: bandwidth(f, "aggMbitPerS", c.GetAggMbitPerS()),
+		Limits: tableLimits(f, c.GetLimits()),
 	}.Spec()
 	if err != nil {
 		f.Refuse("", "%v", err)
@@ -92,7 +92,7 @@ func (f *Fields) clos(c *weirv1.Clos) fabric.Spec {
 // maxMbit bounds a bandwidth: 1 Pbit/s.
 const maxMbit = 1_000_000_000
 
-func (f *Fields) bandwidth(field string, mbit uint64) traffic.Rate {
+func bandwidth(f *Fields, field string, mbit uint64) traffic.Rate {
 	if mbit > maxMbit {
 		f.Refuse(field, "must be at most %d, is %d", maxMbit, mbit)
 		return 0
@@ -100,8 +100,8 @@ func (f *Fields) bandwidth(field string, mbit uint64) traffic.Rate {
 	return traffic.Rate(mbit) * 1000
 }
 
-// tables reads sizes of tables; what is left out keeps the default.
-func (f *Fields) tables(m *weirv1.TableLimits) *fabric.Limits {
+// tableLimits reads sizes of tables; what is left out keeps the default.
+func tableLimits(f *Fields, m *weirv1.TableLimits) *fabric.Limits {
 	if m == nil {
 		return nil
 	}

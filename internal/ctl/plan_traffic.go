@@ -6,12 +6,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirlb/weir/internal/manifest"
 	"github.com/weirlb/weir/internal/plan"
+	"github.com/weirlb/weir/internal/planinput"
 	"github.com/weirlb/weir/internal/traffic"
 )
 
 func planTrafficCommand(s *session) *cobra.Command {
-	var input planInput
+	var input planinput.Input
 	var write, plot string
 	cmd := &cobra.Command{
 		Use:   "traffic",
@@ -23,8 +25,8 @@ VIPs, backends, rate, the part that comes from outside, and the parts of the lar
   weir plan traffic --traffic 10T --intervals 18 --write trace.csv --plot vips.svg`,
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := input.check(cmd); err != nil {
-				return err
+			if err := input.Check(cmd); err != nil {
+				return &usageError{cmd, err}
 			}
 			found, err := s.planTraffic(cmd, &input, write, plot)
 			if err != nil {
@@ -33,23 +35,23 @@ VIPs, backends, rate, the part that comes from outside, and the parts of the lar
 			return s.print(cmd.OutOrStdout(), found, func(w io.Writer) error { return trafficTable(found).write(w) })
 		},
 	}
-	input.flags(cmd)
+	input.Flags(cmd)
 	cmd.Flags().StringVar(&write, "write", "", "`file` to write the traffic to, as a trace")
 	cmd.Flags().StringVar(&plot, "plot", "", "`file` to draw into, as SVG, which part of traffic and backends the largest VIPs have in the first interval")
 	s.outputFlag(cmd)
 	return cmd
 }
 
-func (s *session) planTraffic(cmd *cobra.Command, input *planInput, write, plot string) (found []plan.TrafficSummary, err error) {
-	network, err := input.readFabric(cmd)
+func (s *session) planTraffic(cmd *cobra.Command, input *planinput.Input, write, plot string) (found []plan.TrafficSummary, err error) {
+	network, err := input.Fabric(func(file string) ([]manifest.Resource, error) { return readDocuments(cmd, []string{file}) })
 	if err != nil {
 		return nil, err
 	}
 	pass := func(to io.Writer) error {
-		trace := traffic.NewWriter(to, rackNames(network))
-		return input.eachInterval(cmd.Context(), network, func(i traffic.Interval) error {
+		trace := traffic.NewWriter(to, planinput.RackNames(network))
+		return input.EachInterval(cmd.Context(), network, func(i traffic.Interval) error {
 			if plot != "" && len(found) == 0 {
-				if err := writeText(plot, concentrationChart(plan.Concentrations(i.Demands)).SVG()); err != nil {
+				if err := planinput.WriteText(plot, concentrationChart(plan.Concentrations(i.Demands)).SVG()); err != nil {
 					return err
 				}
 			}
@@ -63,14 +65,14 @@ func (s *session) planTraffic(cmd *cobra.Command, input *planInput, write, plot 
 	if write == "" {
 		return found, pass(io.Discard)
 	}
-	err = writeWhole(write, pass)
+	err = planinput.WriteWhole(write, pass)
 	return found, err
 }
 
 func trafficTable(found []plan.TrafficSummary) *columns {
 	table := newColumns("", "no interval", "INTERVAL", "VIPS", "BACKENDS", "BIT/S", "OUTSIDE", "TOP 1 %", "TOP 10 %")
 	for _, f := range found {
-		table.add(f.Interval, f.VIPs, f.Backends, formatBits(traffic.Rate(f.Rate)), percent(f.External), percent(f.Top1), percent(f.Top10))
+		table.add(f.Interval, f.VIPs, f.Backends, planinput.FormatBits(traffic.Rate(f.Rate)), percent(f.External), percent(f.Top1), percent(f.Top10))
 	}
 	return table
 }
