@@ -51,7 +51,7 @@ func (s *session) planTraffic(cmd *cobra.Command, input *planinput.Input, write,
 		trace := traffic.NewWriter(to, planinput.RackNames(network))
 		return input.EachInterval(cmd.Context(), network, func(i traffic.Interval) error {
 			if plot != "" && len(found) == 0 {
-				if err := planinput.WriteText(plot, concentrationChart(plan.Concentrations(i.Demands)).SVG()); err != nil {
+				if err := planinput.WriteText(plot, plan.ConcentrationChart(plan.Concentrations(i.Demands)).SVG()); err != nil {
 					return err
 				}
 			}
@@ -78,16 +78,3 @@ func trafficTable(found []plan.TrafficSummary) *columns {
 }
 
 func percent(part float64) string { return fmt.Sprintf("%.1f %%", 100*part) }
-
-// concentrationChart is Figure 15 of Duet.
-func concentrationChart(points []plan.Concentration) plan.Chart {
-	rates, backends := plan.Line{Name: "traffic"}, plan.Line{Name: "backends"}
-	for _, p := range points {
-		rates.Points = append(rates.Points, plan.Point{X: float64(p.VIPs), Y: 100 * p.Traffic})
-		backends.Points = append(backends.Points, plan.Point{X: float64(p.VIPs), Y: 100 * p.Backends})
-	}
-	return plan.Chart{
-		Title: "part of traffic and of backends", Axis: "VIPs, the largest by traffic first (logarithmic)", LogX: true,
-		UnitY: " %", Series: []plan.Line{backends, rates},
-	}
-}

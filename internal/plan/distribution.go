@@ -48,3 +48,16 @@ func part(a, of float64) float64 {
 	}
 	return a / of
 }
+
+// ConcentrationChart is Figure 15 of Duet.
+func ConcentrationChart(points []Concentration) Chart {
+	rates, backends := Line{Name: "traffic"}, Line{Name: "backends"}
+	for _, p := range points {
+		rates.Points = append(rates.Points, Point{X: float64(p.VIPs), Y: 100 * p.Traffic})
+		backends.Points = append(backends.Points, Point{X: float64(p.VIPs), Y: 100 * p.Backends})
+	}
+	return Chart{
+		Title: "part of traffic and of backends", Axis: "VIPs, the largest by traffic first (logarithmic)", LogX: true,
+		UnitY: " %", Series: []Line{backends, rates},
+	}
+}
