@@ -59,6 +59,8 @@ func permitTenant(caller trust.Identity, s *store.State, role trust.Role, messag
 		if r.GetTenant() != "" {
 			return permitTenantOf(caller, "tenant", r.GetTenant())
 		}
+	default: // a new request, and nobody has said yet what of it is a tenant's
+		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("%s may not make this call: that takes the role %s in all tenants", caller, role))
 	}
 	return nil
 }
