@@ -4,7 +4,6 @@ package connlimit
 
 import (
 	"context"
-	"crypto/tls"
 	"maps"
 	"net"
 	"slices"
@@ -327,8 +326,12 @@ type connKey struct{}
 
 // WithConn notes the connection that requests come by. It is for http.Server.ConnContext.
 func WithConn(ctx context.Context, of net.Conn) context.Context {
-	if secured, ok := of.(*tls.Conn); ok {
-		of = secured.NetConn()
+	for {
+		above, ok := of.(interface{ NetConn() net.Conn }) // tls.Conn, for one
+		if !ok {
+			break
+		}
+		of = above.NetConn()
 	}
 	if c, ok := of.(*conn); ok {
 		return context.WithValue(ctx, connKey{}, c)

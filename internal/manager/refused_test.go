@@ -268,7 +268,7 @@ func TestSlowStrangersAreHungUpOn(t *testing.T) {
 		"a call without body":   raw(t, m, true, strings.Replace(post, weirv1connect.TrustServiceJoinProcedure, weirv1connect.WeirServiceApplyVIPsProcedure, 1)),
 		"no HTTP":               raw(t, m, true, "\x00\x01\x02\r\n\r\n"),
 		"HTTP without TLS":      raw(t, m, false, "GET /healthz HTTP/1.1\r\nHost: m\r\n\r\n"),
-		"headers without end":   raw(t, m, true, "GET /healthz HTTP/1.1\r\nHost: m\r\nX-Long: "+strings.Repeat("a", 2*maxHeader)),
+		"headers without end":   raw(t, m, true, "GET /healthz HTTP/1.1\r\nHost: m\r\nX-Long: "+strings.Repeat("a", 2*bound.HeadersCertified)),
 		"a path that is no one": raw(t, m, true, "GET /../../etc HTTP/1.1\r\nHost: m\r\n\r\n"),
 	}
 	if _, err := admin.GetStatus(t.Context(), &weirv1.GetStatusRequest{}); err != nil {

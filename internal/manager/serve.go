@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -18,7 +19,6 @@ import (
 )
 
 const (
-	maxHeader   = 16 << 10 // bytes of one request
 	idleTimeout = 2 * time.Minute
 	// stopTimeout bounds how long calls under way may take once the manager stops.
 	stopTimeout = 3 * time.Second
@@ -39,7 +39,10 @@ func (m *Manager) serve(ctx context.Context) error {
 	defer group.Wait() //nolint:errcheck // there is none
 	defer m.listener.Close()
 
-	servers := []*http.Server{m.server(handler, bound.StreamsCertified, idleTimeout), m.server(handler, bound.StreamsOthers, m.unauthenticatedTime)}
+	servers := []*http.Server{
+		m.server(handler, bound.StreamsCertified, bound.HeadersCertified, idleTimeout),
+		m.server(handler, bound.StreamsOthers, bound.HeadersOthers, m.unauthenticatedTime),
+	}
 	listeners := []net.Listener{limited}
 	if m.identity.Insecure() {
 		servers = servers[:1]
@@ -70,15 +73,16 @@ func (m *Manager) serve(ctx context.Context) error {
 	return nil
 }
 
-// server is one whose connections may have as many requests under way, and may have none for as long.
-func (m *Manager) server(handler http.Handler, streams int, idle time.Duration) *http.Server {
+// server is one whose connections may have as many requests under way, with as many bytes of headers each, and may have none
+// for as long.
+func (m *Manager) server(handler http.Handler, streams, headers int, idle time.Duration) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(m.identity.Insecure())
 	protocols.SetHTTP2(!m.identity.Insecure())
 	return &http.Server{
 		Handler:        handler,
-		MaxHeaderBytes: maxHeader,
+		MaxHeaderBytes: headers,
 		IdleTimeout:    idle,
 		Protocols:      &protocols,
 		HTTP2: &http.HTTP2Config{
@@ -119,10 +123,13 @@ func (m *Manager) handshakes(ctx context.Context, l net.Listener, certified, oth
 			return
 		}
 		go func() { // as many as connlimit accepts
-			conn := tls.Server(accepted, config)
+			below := &handshakeConn{Conn: accepted, left: bound.HandshakeBytes}
+			conn := tls.Server(below, config)
 			within, cancel := context.WithTimeout(ctx, m.unauthenticatedTime)
 			defer cancel()
-			if err := conn.HandshakeContext(within); err == nil && m.certified(conn) {
+			err := conn.HandshakeContext(within)
+			below.complete.Store(true)
+			if err == nil && m.certified(conn) {
 				certified.hand(conn)
 			} else {
 				others.hand(conn)
@@ -130,6 +137,33 @@ func (m *Manager) handshakes(ctx context.Context, l net.Listener, certified, oth
 		}()
 	}
 }
+
+// handshakeConn is a connection of which few bytes are read before its TLS handshake is complete: crypto/tls parses 256 KiB of
+// certificates.
+type handshakeConn struct {
+	net.Conn
+
+	left     int // bytes, used by the handshake alone
+	complete atomic.Bool
+}
+
+var errLongHandshake = fmt.Errorf("the TLS handshake has more than %d bytes", bound.HandshakeBytes)
+
+// Read reads what is left to the handshake, or what follows it.
+func (c *handshakeConn) Read(p []byte) (int, error) {
+	if c.complete.Load() {
+		return c.Conn.Read(p)
+	}
+	if c.left == 0 {
+		return 0, errLongHandshake
+	}
+	n, err := c.Conn.Read(p[:min(len(p), c.left)])
+	c.left -= n
+	return n, err
+}
+
+// NetConn is the connection below.
+func (c *handshakeConn) NetConn() net.Conn { return c.Conn }
 
 // certified says whether a client has shown a certificate that is in force.
 func (m *Manager) certified(conn *tls.Conn) bool {

@@ -64,6 +64,16 @@ const (
 	StreamsOthers    = 16
 )
 
+// HandshakeBytes is what a client may send before the TLS handshake is complete: a certificate and its signature need 2 KiB.
+const HandshakeBytes = 16 << 10
+
+// Bytes of the headers of a request, by what its connection has shown. A manager that forwards a call writes the caller's
+// identity into a header.
+const (
+	HeadersCertified = 16 << 10
+	HeadersOthers    = 8 << 10
+)
+
 // Part is what of a number one of several may have, so that another finds some: three quarters, unless they are few.
 func Part(n int) int {
 	const few = 8
