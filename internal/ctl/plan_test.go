@@ -10,12 +10,12 @@ import (
 func TestPlanTraffic(t *testing.T) {
 	dir := t.TempDir()
 	trace, plot := filepath.Join(dir, "t.csv"), filepath.Join(dir, "f.svg")
-	generated, _, err := run(t, "", "plan", "traffic", "--fabric", "../../examples/fabric.yaml", "--vips", "200", "--traffic", "1T",
+	generated, _, err := run(t, "", "plan", "traffic", "--fabric", "../../deploy/plan/fabric.yaml", "--vips", "200", "--traffic", "1T",
 		"--intervals", "2", "--write", trace, "--plot", plot)
 	if err != nil {
 		t.Fatal(err)
 	}
-	read, _, err := run(t, "", "plan", "traffic", "--fabric", "../../examples/fabric.yaml", "--trace", trace)
+	read, _, err := run(t, "", "plan", "traffic", "--fabric", "../../deploy/plan/fabric.yaml", "--trace", trace)
 	if err != nil || read != generated {
 		t.Errorf("generated:\n%s\nread back, %v:\n%s", generated, err, read)
 	}
@@ -35,7 +35,7 @@ func TestPlanRefusesWrongInput(t *testing.T) {
 		"plan traffic --traffic 1T --trace x":            "--traffic is of generated traffic, not of a trace",
 		"plan traffic --intervals 0":                     "--intervals 0 is not from 1",
 		"plan traffic --fabric ../../examples/shop.yaml": "there is no document of the kind Fabric",
-		"apply -f ../../examples/fabric.yaml":            "a manager has none of the kind Fabric: weir plan --fabric reads it",
+		"apply -f ../../deploy/plan/fabric.yaml":         "a manager has none of the kind Fabric: weir plan --fabric reads it",
 		"plan traffic --vips 9999999 --traffic 1T":       "9999999 VIPs are not from 1 to",
 		"plan traffic --write /nowhere/t.csv --vips 10":  "write /nowhere/t.csv",
 	} {
