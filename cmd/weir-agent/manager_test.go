@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"log/slog"
+	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -10,14 +12,15 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/api/v1/weirv1connect"
 	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/manager"
-	"github.com/weirlb/weir/internal/trust"
 )
 
-// testManager is a real manager that listens in a host's namespace.
+// testManager is a real manager that listens in a host's namespace, and a client of it.
 type testManager struct {
-	*manager.Manager
+	weirv1connect.WeirServiceClient
+
 	t    *testing.T
 	stop func()
 }
@@ -25,11 +28,12 @@ type testManager struct {
 func startManager(t *testing.T, ns *netns.NS, data string) *testManager {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	m := &testManager{t: t}
+	const address = "127.0.0.1:7400"
+	var served *manager.Manager
 	err := ns.Do(func() (err error) {
-		m.Manager, err = manager.New(ctx, manager.Config{
+		served, err = manager.New(ctx, manager.Config{
 			Insecure: true,
-			Listen:   "127.0.0.1:7400", DataDir: data, Version: "test", Log: slog.New(slog.DiscardHandler),
+			Listen:   address, DataDir: data, Version: "test", Log: slog.New(slog.DiscardHandler),
 		})
 		return err
 	})
@@ -37,15 +41,23 @@ func startManager(t *testing.T, ns *netns.NS, data string) *testManager {
 		t.Fatal(err)
 	}
 	done := make(chan error)
-	go func() { done <- m.Run(ctx) }()
-	m.stop = func() {
+	go func() { done <- served.Run(ctx) }()
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+		err = ns.Do(func() (err error) {
+			conn, err = new(net.Dialer).DialContext(ctx, network, address)
+			return err
+		})
+		return conn, err
+	}}
+	stop := func() {
+		transport.CloseIdleConnections()
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		m.Close()
+		served.Close()
 	}
-	return m
+	return &testManager{weirv1connect.NewWeirServiceClient(&http.Client{Transport: transport}, "http://"+address), t, stop}
 }
 
 // apply puts the container behind a VIP, checked every 100 ms, once the host is registered.
@@ -66,21 +78,16 @@ func (m *testManager) apply(check string) {
 		}},
 	}}}
 	m.poll("the VIP to be applied", func() string {
-		if _, err := m.ApplyVIPs(m.context(), request); err != nil {
+		if _, err := m.ApplyVIPs(m.t.Context(), request); err != nil {
 			return err.Error()
 		}
 		return ""
 	}, "")
 }
 
-// context is of calls by anybody, as a manager without TLS takes them.
-func (m *testManager) context() context.Context {
-	return trust.WithIdentity(m.t.Context(), trust.Identity{Kind: trust.User, Name: "anybody", Method: trust.Insecure})
-}
-
 func (m *testManager) remove() {
 	m.t.Helper()
-	if _, err := m.DeleteVIP(m.context(), &weirv1.DeleteVIPRequest{Name: "shop"}); err != nil {
+	if _, err := m.DeleteVIP(m.t.Context(), &weirv1.DeleteVIPRequest{Name: "shop"}); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -89,7 +96,7 @@ func (m *testManager) remove() {
 func (m *testManager) await(want string) {
 	m.t.Helper()
 	m.poll("health", func() string {
-		got, err := m.GetVIP(m.context(), &weirv1.GetVIPRequest{Name: "shop"})
+		got, err := m.GetVIP(m.t.Context(), &weirv1.GetVIPRequest{Name: "shop"})
 		if err != nil {
 			return err.Error()
 		}
@@ -102,7 +109,7 @@ func (m *testManager) await(want string) {
 func (m *testManager) awaitWarning(want string) {
 	m.t.Helper()
 	m.poll("warnings", func() string {
-		got, err := m.GetNode(m.context(), &weirv1.GetNodeRequest{Name: "host1"})
+		got, err := m.GetNode(m.t.Context(), &weirv1.GetNodeRequest{Name: "host1"})
 		if err != nil {
 			return err.Error()
 		}

@@ -45,7 +45,7 @@ func (m *testManager) leads(vip, address string) {
 		name = "ssh6"
 	}
 	m.poll("the VIP to be applied", func() string {
-		_, err := m.ApplyVIPs(m.context(), &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{{
+		_, err := m.ApplyVIPs(m.t.Context(), &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{{
 			Name: name, Tenant: "red", Address: vip,
 			Endpoints: []*weirv1.Endpoint{{Protocol: "TCP", Port: 22, Backends: []*weirv1.Backend{{Address: address, Port: 22, Host: "host1"}}}},
 		}}})
