@@ -51,7 +51,7 @@ type Conditions struct {
 // Of are the conditions of a VIP as the State has them now.
 func Of(s *store.State, vip model.VIP) Conditions {
 	var c Conditions
-	c.Programmed = programmed(s, vip, GenerationOf(s, vip))
+	c.Programmed = programmed(s, GenerationOf(s, vip))
 	c.Healthy, c.Serving, c.Backends = healthy(s, vip)
 	return c
 }
@@ -70,7 +70,7 @@ func GenerationOf(s *store.State, vip model.VIP) model.Generation {
 
 // programmed says whether all muxes that are connected run the generation. One that is away forwards
 // nothing, or what it had: that is told of the mux, not of each VIP.
-func programmed(s *store.State, vip model.VIP, generation model.Generation) Condition {
+func programmed(s *store.State, generation model.Generation) Condition {
 	var registered, connected, run int
 	var refused []string
 	for mux := range s.MuxNodes() {

@@ -93,9 +93,11 @@ type Estimator struct {
 
 // NewEstimator prepares estimates for sets, which hold no leaf, and for each leaf.
 func NewEstimator(f *Fabric, router *Router, sets []*Routes) *Estimator {
-	e := &Estimator{f: f, edges: make([][]edges, len(f.classes)), sets: len(sets), members: make([][]int32, len(f.classes)),
+	e := &Estimator{
+		f: f, edges: make([][]edges, len(f.classes)), sets: len(sets), members: make([][]int32, len(f.classes)),
 		leafIn: make([]float64, len(f.leaves)), leafOut: make([]float64, len(f.leaves)),
-		classIn: make([]float64, len(f.classes)), classOut: make([]float64, len(f.classes)), byKey: map[string]int32{}}
+		classIn: make([]float64, len(f.classes)), classOut: make([]float64, len(f.classes)), byKey: map[string]int32{},
+	}
 	for i, l := range f.leaves {
 		if l.ways != nil {
 			e.members[l.class] = append(e.members[l.class], int32(i))

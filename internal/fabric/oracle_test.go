@@ -177,8 +177,10 @@ func oddFabric(r *rand.Rand) Spec {
 		s, _ = Clos{Containers: 1 + r.IntN(3), TorsPerContainer: 2 + r.IntN(3), Cores: 1 + r.IntN(4), TorUplink: rate()}.Spec()
 	case 2, 3: // three tiers
 		a := 1 + r.IntN(3)
-		s, _ = Clos{Containers: 1 + r.IntN(4), TorsPerContainer: 1 + r.IntN(4), AggsPerContainer: a, Cores: a * (1 + r.IntN(3)),
-			TorUplink: rate(), AggUplink: rate()}.Spec()
+		s, _ = Clos{
+			Containers: 1 + r.IntN(4), TorsPerContainer: 1 + r.IntN(4), AggsPerContainer: a, Cores: a * (1 + r.IntN(3)),
+			TorUplink: rate(), AggUplink: rate(),
+		}.Spec()
 	default: // any graph, racks anywhere
 		n := 3 + r.IntN(8)
 		for i := range n {

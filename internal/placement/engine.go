@@ -50,10 +50,12 @@ type item struct {
 const unlimited = fabric.Load(math.MaxInt64)
 
 func newEngine(f *fabric.Fabric, policy Policy, total traffic.Rate) (*engine, error) {
-	e := &engine{f: f, policy: policy, router: fabric.NewRouter(f), byKey: map[string]int{}, byName: map[string]int32{},
+	e := &engine{
+		f: f, policy: policy, router: fabric.NewRouter(f), byKey: map[string]int{}, byName: map[string]int32{},
 		usage: f.NewUsage(), scratch: f.NewLoads(), entries: make([]int64, len(f.Switches)), hostsSize: math.MaxInt64,
 		switchLoss: make([]fabric.Load, len(f.Switches)), containerLoss: make([]fabric.Load, len(f.Switches)),
-		switchBudget: unlimited, containerBudget: unlimited}
+		switchBudget: unlimited, containerBudget: unlimited,
+	}
 	for i, s := range f.Switches {
 		e.byName[s.Name] = int32(i)
 		size := min(s.Tunnels(), s.ECMP())

@@ -90,8 +90,10 @@ func TestContainerFailureCostsWhatItAloneAnnounces(t *testing.T) {
 		t.Fatal(err)
 	}
 	demands := []traffic.Demand{demand("one", 100, 4), demand("both", 200, 4), demand("core", 400, 4)}
-	policy := Policy{VIPs: map[string]VIPPolicy{"one": {Pin: []string{"agg-1-1", "agg-1-2"}},
-		"both": {Pin: []string{"agg-1-1", "agg-2-1"}}, "core": {Pin: []string{"core-1"}}}}
+	policy := Policy{VIPs: map[string]VIPPolicy{
+		"one":  {Pin: []string{"agg-1-1", "agg-1-2"}},
+		"both": {Pin: []string{"agg-1-1", "agg-2-1"}}, "core": {Pin: []string{"core-1"}},
+	}}
 	result, err := Place(context.Background(), f, demands, nil, policy)
 	if err != nil {
 		t.Fatal(err)

@@ -20,8 +20,10 @@ func drawFabric(t *testing.T, r *rand.Rand) *fabric.Fabric {
 	aggs := 1 + r.IntN(3)
 	limits := &fabric.Limits{Hosts: int32(10 + r.IntN(40)), ECMP: 4096, Tunnels: int32(8 + r.IntN(40)), Reserve: int32(r.IntN(20))}
 	for {
-		spec, err := fabric.Clos{Containers: 2 + r.IntN(3), TorsPerContainer: 1 + r.IntN(4), AggsPerContainer: aggs,
-			Cores: aggs * (1 + r.IntN(3)), TorUplink: 10e6, AggUplink: 40e6, Limits: limits}.Spec()
+		spec, err := fabric.Clos{
+			Containers: 2 + r.IntN(3), TorsPerContainer: 1 + r.IntN(4), AggsPerContainer: aggs,
+			Cores: aggs * (1 + r.IntN(3)), TorUplink: 10e6, AggUplink: 40e6, Limits: limits,
+		}.Spec()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,8 +87,10 @@ type ledger struct {
 }
 
 func newLedger(t *testing.T, f *fabric.Fabric, demands []traffic.Demand) *ledger {
-	l := &ledger{t: t, f: f, router: fabric.NewRouter(f), demands: map[string]traffic.Demand{},
-		loads: make([]fabric.Load, len(f.Links)), entries: make([]int64, len(f.Switches))}
+	l := &ledger{
+		t: t, f: f, router: fabric.NewRouter(f), demands: map[string]traffic.Demand{},
+		loads: make([]fabric.Load, len(f.Links)), entries: make([]int64, len(f.Switches)),
+	}
 	for _, d := range demands {
 		l.demands[d.VIP] = d
 	}
@@ -274,8 +278,10 @@ func (l *ledger) step(s Step) {
 // pair is a fabric of two racks and two cores, with 10 tunnels on each switch.
 func pair(t *testing.T) *fabric.Fabric {
 	t.Helper()
-	spec, err := fabric.Clos{Containers: 1, TorsPerContainer: 2, Cores: 2, TorUplink: 10e6,
-		Limits: &fabric.Limits{Hosts: 5, ECMP: 100, Tunnels: 10}}.Spec()
+	spec, err := fabric.Clos{
+		Containers: 1, TorsPerContainer: 2, Cores: 2, TorUplink: 10e6,
+		Limits: &fabric.Limits{Hosts: 5, ECMP: 100, Tunnels: 10},
+	}.Spec()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -346,8 +352,10 @@ func TestUnplacedVIPsSayWhy(t *testing.T) {
 func TestPinsAndRequirementsGoFirst(t *testing.T) {
 	f := pair(t)
 	demands := []traffic.Demand{demand("large", 9000, 10), demand("pinned", 100, 10), demand("required", 50, 10)}
-	policy := Policy{Exclude: []string{"tor-1-1", "tor-1-2"},
-		VIPs: map[string]VIPPolicy{"pinned": {Pin: []string{"core-2"}}, "required": {Require: true}}}
+	policy := Policy{
+		Exclude: []string{"tor-1-1", "tor-1-2"},
+		VIPs:    map[string]VIPPolicy{"pinned": {Pin: []string{"core-2"}}, "required": {Require: true}},
+	}
 	for name, current := range map[string]Where{"fresh": nil, "large is there": {"large": {"core-1"}}} {
 		where := place(t, f, demands, current, policy).Where(f)
 		if want := (Where{"pinned": {"core-2"}, "required": {"core-1"}}); !reflect.DeepEqual(where, want) {

@@ -116,7 +116,7 @@ func (p *Input) eachOfTrace(ctx context.Context, f *fabric.Fabric, do func(traff
 	r := traffic.NewReader(file, RackNames(f), traffic.DefaultLimits)
 	for {
 		i, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

@@ -26,7 +26,7 @@ func (m *VIPs) vipWithStatus(s *store.State, vip model.VIP) *weirv1.VIP {
 			p.Endpoints[i].Backends[j].Status = status
 		}
 	}
-	p.Status = vipStatus(s, vip, condition.GenerationOf(s, vip))
+	p.Status = vipStatus(s, condition.GenerationOf(s, vip))
 	c := condition.Of(s, vip)
 	p.Status.Conditions = condition.ToProto(s, vip, c)
 	p.Status.Snat = snatStatus(s, vip)
@@ -53,7 +53,7 @@ func (m *VIPs) BackendStatuses(s *store.State, vip model.VIP, e model.Endpoint) 
 }
 
 // vipStatus says which muxes run the generation, of all registered. One that is away may have stopped.
-func vipStatus(s *store.State, vip model.VIP, generation model.Generation) *weirv1.VIPStatus {
+func vipStatus(s *store.State, generation model.Generation) *weirv1.VIPStatus {
 	status := &weirv1.VIPStatus{Generation: uint64(generation)}
 	for node := range s.MuxNodes() {
 		if s.Fenced.Has(node.Name) {

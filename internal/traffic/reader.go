@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -106,7 +107,7 @@ func (r *Reader) startNames(first *row) {
 
 func (r *Reader) readHead() error {
 	text, err := r.readLine()
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return &LineError{Line: 1, Reason: "the trace is empty: the first line is " + header}
 	}
 	if err != nil {
@@ -137,10 +138,10 @@ func (r *Reader) readLine() ([]byte, error) {
 			return text, nil
 		}
 	}
-	switch err := r.lines.Err(); err {
-	case nil:
+	switch err := r.lines.Err(); {
+	case err == nil:
 		return nil, io.EOF
-	case bufio.ErrTooLong:
+	case errors.Is(err, bufio.ErrTooLong):
 		r.line++
 		return nil, r.refuse("the line is longer than %d bytes", r.limits.LineBytes)
 	default:
@@ -151,7 +152,7 @@ func (r *Reader) readLine() ([]byte, error) {
 // readRow returns the next row and its interval, which is not below least; nil at the end of the trace.
 func (r *Reader) readRow(least int) (*row, int, error) {
 	text, err := r.readLine()
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return nil, 0, nil
 	}
 	if err != nil {

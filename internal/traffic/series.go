@@ -29,14 +29,14 @@ func (s Series) Generate(yield func(Interval) bool) error {
 	if err != nil {
 		return err
 	}
-	s.Workload = s.withDefaults()
+	workload := s.withDefaults()
 	intervals := orDefault(float64(s.Intervals), seriesIntervals)
 	memory, step, swing := orDefault(s.Memory, seriesMemory), orDefault(s.Step, seriesStep), orDefault(s.Swing, seriesSwing)
-	random := rand.New(rand.NewPCG(s.Seed, 0x74696d65))
+	random := rand.New(rand.NewPCG(workload.Seed, 0x74696d65))
 	logs := make([]float64, len(base))
 	for i := range int(intervals) {
-		total := float64(s.Total) * (1 + float64(swing*math.Sin(2*math.Pi*float64(i)/intervals)))
-		if !yield(Interval{Number: i, Demands: scale(base, logs, total, s.MaxShare)}) {
+		total := float64(workload.Total) * (1 + float64(swing*math.Sin(2*math.Pi*float64(i)/intervals)))
+		if !yield(Interval{Number: i, Demands: scale(base, logs, total, workload.MaxShare)}) {
 			return nil
 		}
 		for v := range logs {

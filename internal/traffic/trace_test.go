@@ -172,7 +172,7 @@ func TestWhatIsWrittenIsReadBack(t *testing.T) {
 			}
 		}
 	}
-	if _, err := r.Next(); err != io.EOF {
+	if _, err := r.Next(); !errors.Is(err, io.EOF) {
 		t.Errorf("the end: %v", err)
 	}
 }

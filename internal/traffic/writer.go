@@ -80,7 +80,8 @@ func (w *Writer) writeRow(interval int, vip, rack string, rate Rate, backends in
 	line = append(append(append(append(line, ','), vip...), ','), rack...)
 	line = strconv.AppendInt(append(line, ','), int64(rate), 10)
 	line = strconv.AppendInt(append(line, ','), int64(backends), 10)
-	w.line = append(line, '\n')
+	line = append(line, '\n')
+	w.line = line
 	_, err := w.w.Write(w.line)
 	return err
 }
