@@ -17,7 +17,7 @@ func readAll(text string, limits Limits) (all []Interval, err error) {
 	r := NewReader(strings.NewReader(text), twoRacks, limits)
 	for {
 		i, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return all, nil
 		}
 		if err != nil {
