@@ -143,6 +143,12 @@ func (f *flooding) until(what string, done func() bool) {
 	eventually(f.t, what, func() bool { return f.mux.report() && done() })
 }
 
+// pass waits for something while time passes: slowly enough that the leader has a report of the mux that is not stale.
+func (f *flooding) pass(what string, done func() bool) {
+	f.t.Helper()
+	f.until(what, func() bool { f.clock.pass(500 * time.Millisecond); return done() })
+}
+
 // looked waits until the leader has looked at all that muxes say, by the clock as it is now: until it takes a step for
 // another VIP.
 func (f *flooding) looked(address string) {
@@ -203,19 +209,16 @@ func TestStepsReachTheMuxesAndEnd(t *testing.T) {
 				t.Errorf("before: %v", now)
 			}
 			f.mux.complain(t, flooded(c.address, "acme"))
-			f.clock.pass(11 * time.Second)
 			limited := model.Limits{Packets: 5000, Bytes: own.Bytes, Connections: 7}
-			f.until("it is limited", func() bool { return f.mux.limits(c.address) == limited })
+			f.pass("it is limited", func() bool { return f.mux.limits(c.address) == limited })
 			if got := f.mux.announces(c.address); got != "as usual" {
 				t.Errorf("limited, it is announced %s", got)
 			}
-			f.clock.pass(21 * time.Second)
-			f.until("it is scrubbed", func() bool { return f.mux.announces(c.address) == c.scrub })
+			f.pass("it is scrubbed", func() bool { return f.mux.announces(c.address) == c.scrub })
 			if f.mux.limits(c.address) != limited {
 				t.Errorf("scrubbed, its limits are %v", f.mux.limits(c.address))
 			}
-			f.clock.pass(31 * time.Second)
-			f.until("it is black-holed", func() bool { return f.mux.announces(c.address) == "blackhole: withdrawn" })
+			f.pass("it is black-holed", func() bool { return f.mux.announces(c.address) == "blackhole: withdrawn" })
 			f.until("it says so", func() bool {
 				now := f.condition(c.vip)
 				return now.GetStatus() == "true" && now.GetReason() == "BlackHoled" && now.GetLastTransitionTime() != nil &&
@@ -266,7 +269,7 @@ func TestStepsAreOnlyForWhatWasSaid(t *testing.T) {
 	if _, err := f.client.ApplyVIPs(t.Context(), &weirv1.ApplyVIPsRequest{Vips: []*weirv1.VIP{vip}}); err != nil {
 		t.Fatal(err)
 	}
-	f.until("it is limited", func() bool { f.clock.pass(time.Second); return f.mux.limits("203.0.113.10").Packets == 5000 })
+	f.pass("it is limited", func() bool { return f.mux.limits("203.0.113.10").Packets == 5000 })
 }
 
 // Taking the policy away ends what is in force with the same generation; so does taking the VIP away.
