@@ -1377,12 +1377,12 @@ func (x *VIPStatus) GetSnat() *SNATStatus {
 type SNATStatus struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Workloads uint32                 `protobuf:"varint,1,opt,name=workloads,proto3" json:"workloads,omitempty"`
-	// That can be given out, those that workloads have, and those that are nobody's again before long.
-	PortsTotal    uint32 `protobuf:"varint,2,opt,name=ports_total,json=portsTotal,proto3" json:"ports_total,omitempty"`
-	PortsHeld     uint32 `protobuf:"varint,3,opt,name=ports_held,json=portsHeld,proto3" json:"ports_held,omitempty"`
-	PortsResting  uint32 `protobuf:"varint,4,opt,name=ports_resting,json=portsResting,proto3" json:"ports_resting,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// That can be allocated, those that workloads have, and those in quarantine after their release.
+	PortsTotal       uint32 `protobuf:"varint,2,opt,name=ports_total,json=portsTotal,proto3" json:"ports_total,omitempty"`
+	PortsHeld        uint32 `protobuf:"varint,3,opt,name=ports_held,json=portsHeld,proto3" json:"ports_held,omitempty"`
+	PortsQuarantined uint32 `protobuf:"varint,4,opt,name=ports_quarantined,json=portsQuarantined,proto3" json:"ports_quarantined,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *SNATStatus) Reset() {
@@ -1436,9 +1436,9 @@ func (x *SNATStatus) GetPortsHeld() uint32 {
 	return 0
 }
 
-func (x *SNATStatus) GetPortsResting() uint32 {
+func (x *SNATStatus) GetPortsQuarantined() uint32 {
 	if x != nil {
-		return x.PortsResting
+		return x.PortsQuarantined
 	}
 	return 0
 }
@@ -3812,15 +3812,15 @@ const file_v1_resource_proto_rawDesc = "" +
 	"conditions\x12)\n" +
 	"\x10backends_healthy\x18\x06 \x01(\rR\x0fbackendsHealthy\x12%\n" +
 	"\x0ebackends_total\x18\a \x01(\rR\rbackendsTotal\x12'\n" +
-	"\x04snat\x18\b \x01(\v2\x13.weir.v1.SNATStatusR\x04snat\"\x8f\x01\n" +
+	"\x04snat\x18\b \x01(\v2\x13.weir.v1.SNATStatusR\x04snat\"\x97\x01\n" +
 	"\n" +
 	"SNATStatus\x12\x1c\n" +
 	"\tworkloads\x18\x01 \x01(\rR\tworkloads\x12\x1f\n" +
 	"\vports_total\x18\x02 \x01(\rR\n" +
 	"portsTotal\x12\x1d\n" +
 	"\n" +
-	"ports_held\x18\x03 \x01(\rR\tportsHeld\x12#\n" +
-	"\rports_resting\x18\x04 \x01(\rR\fportsResting\"\xb7\x01\n" +
+	"ports_held\x18\x03 \x01(\rR\tportsHeld\x12+\n" +
+	"\x11ports_quarantined\x18\x04 \x01(\rR\x10portsQuarantined\"\xb7\x01\n" +
 	"\tCondition\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +

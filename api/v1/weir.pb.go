@@ -2847,11 +2847,11 @@ type WorkloadPorts struct {
 	Ranges []uint32 `protobuf:"varint,4,rep,packed,name=ranges,proto3" json:"ranges,omitempty"`
 	// Those of them that are to be released when their flows have ended.
 	Reclaim []uint32 `protobuf:"varint,5,rep,packed,name=reclaim,proto3" json:"reclaim,omitempty"`
-	// Those that were its own lately, and are nobody else's yet.
-	Resting []uint32 `protobuf:"varint,6,rep,packed,name=resting,proto3" json:"resting,omitempty"`
+	// Ranges in quarantine: released, and allocated to no other workload yet.
+	Quarantined []uint32 `protobuf:"varint,6,rep,packed,name=quarantined,proto3" json:"quarantined,omitempty"`
 	// What its host said last; left out: nothing.
 	Use *SNATUse `protobuf:"bytes,7,opt,name=use,proto3" json:"use,omitempty"`
-	// The workload is in no VIP's snat any more; its ports rest.
+	// The workload is in no VIP's snat any more; its ports are in quarantine.
 	Removed       bool `protobuf:"varint,8,opt,name=removed,proto3" json:"removed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2922,9 +2922,9 @@ func (x *WorkloadPorts) GetReclaim() []uint32 {
 	return nil
 }
 
-func (x *WorkloadPorts) GetResting() []uint32 {
+func (x *WorkloadPorts) GetQuarantined() []uint32 {
 	if x != nil {
-		return x.Resting
+		return x.Quarantined
 	}
 	return nil
 }
@@ -4220,14 +4220,14 @@ const file_v1_weir_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12+\n" +
 	"\x06status\x18\x03 \x01(\v2\x13.weir.v1.SNATStatusR\x06status\x124\n" +
-	"\tworkloads\x18\x04 \x03(\v2\x16.weir.v1.WorkloadPortsR\tworkloads\"\xdf\x01\n" +
+	"\tworkloads\x18\x04 \x03(\v2\x16.weir.v1.WorkloadPortsR\tworkloads\"\xe7\x01\n" +
 	"\rWorkloadPorts\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x16\n" +
 	"\x06tunnel\x18\x03 \x01(\tR\x06tunnel\x12\x16\n" +
 	"\x06ranges\x18\x04 \x03(\rR\x06ranges\x12\x18\n" +
-	"\areclaim\x18\x05 \x03(\rR\areclaim\x12\x18\n" +
-	"\aresting\x18\x06 \x03(\rR\aresting\x12\"\n" +
+	"\areclaim\x18\x05 \x03(\rR\areclaim\x12 \n" +
+	"\vquarantined\x18\x06 \x03(\rR\vquarantined\x12\"\n" +
 	"\x03use\x18\a \x01(\v2\x10.weir.v1.SNATUseR\x03use\x12\x18\n" +
 	"\aremoved\x18\b \x01(\bR\aremoved\"s\n" +
 	"\x13ReclaimPortsRequest\x12\x12\n" +

@@ -116,7 +116,7 @@ func leavingNight() *canned {
 		},
 		Status: &weirv1.VIPStatus{
 			Generation: 42, MuxesProgrammed: 1, MuxesTotal: 1,
-			Snat: &weirv1.SNATStatus{Workloads: 2, PortsTotal: 64512, PortsHeld: 32, PortsResting: 16},
+			Snat: &weirv1.SNATStatus{Workloads: 2, PortsTotal: 64512, PortsHeld: 32, PortsQuarantined: 16},
 		},
 	}}}
 }
@@ -127,7 +127,7 @@ func (c *canned) GetSNAT(context.Context, *weirv1.GetSNATRequest) (*weirv1.GetSN
 		Name: "crawler", Address: "203.0.113.20", Status: c.vips[0].GetStatus().GetSnat(),
 		Workloads: []*weirv1.WorkloadPorts{
 			{
-				Address: "10.3.1.11", Host: "host1", Ranges: []uint32{625, 626, 750}, Reclaim: []uint32{750}, Resting: []uint32{627},
+				Address: "10.3.1.11", Host: "host1", Ranges: []uint32{625, 626, 750}, Reclaim: []uint32{750}, Quarantined: []uint32{627},
 				Use: &weirv1.SNATUse{
 					PortsInUse: 9, Flows: 812, Held: 2, Requests: 3, Exhausted: 1,
 					Destinations: []*weirv1.SNATDestination{
@@ -136,7 +136,7 @@ func (c *canned) GetSNAT(context.Context, *weirv1.GetSNATRequest) (*weirv1.GetSN
 				},
 			},
 			{Address: "10.3.2.11", Host: "host2", Ranges: []uint32{129}},
-			{Address: "10.3.3.11", Host: "host3", Resting: []uint32{130}, Removed: true},
+			{Address: "10.3.3.11", Host: "host3", Quarantined: []uint32{130}, Removed: true},
 		},
 	}, nil
 }

@@ -64,7 +64,7 @@ func (s *session) snatVIPs(ctx context.Context, client *rpc.Client, out io.Write
 		t := newColumns("", "no workload leaves as a VIP", "VIP", "TENANT", "ADDRESS", "WORKLOADS", "PORTS", "HELD", "RESTING")
 		for _, vip := range vips {
 			n := vip.GetStatus().GetSnat()
-			t.add(vip.GetName(), vip.GetTenant(), vip.GetAddress(), n.GetWorkloads(), n.GetPortsTotal(), n.GetPortsHeld(), n.GetPortsResting())
+			t.add(vip.GetName(), vip.GetTenant(), vip.GetAddress(), n.GetWorkloads(), n.GetPortsTotal(), n.GetPortsHeld(), n.GetPortsQuarantined())
 		}
 		return t.write(w)
 	})
@@ -76,7 +76,7 @@ func snatTable(w io.Writer, r *weirv1.GetSNATResponse) error {
 	if n == nil {
 		fmt.Fprintf(w, "Ports:    nobody leaves as it\n")
 	} else {
-		fmt.Fprintf(w, "Ports:    %d can be given out, %d are held, %d rest\n", n.GetPortsTotal(), n.GetPortsHeld(), n.GetPortsResting())
+		fmt.Fprintf(w, "Ports:    %d can be given out, %d are held, %d in quarantine\n", n.GetPortsTotal(), n.GetPortsHeld(), n.GetPortsQuarantined())
 	}
 	fmt.Fprintln(w)
 	t := newColumns("", "no workload has any", "WORKLOAD", "HOST", "HELD", "IN USE", "FLOWS", "WAITING", "REQUESTS", "NO PORT", "PORTS")
@@ -122,7 +122,7 @@ func portsText(p *weirv1.WorkloadPorts) string {
 	for _, part := range []struct {
 		ranges []uint32
 		note   string
-	}{{without(p.GetRanges(), p.GetReclaim()), ""}, {p.GetReclaim(), " (reclaimed)"}, {p.GetResting(), " (resting)"}} {
+	}{{without(p.GetRanges(), p.GetReclaim()), ""}, {p.GetReclaim(), " (reclaimed)"}, {p.GetQuarantined(), " (quarantine)"}} {
 		for _, ports := range joined(part.ranges) {
 			parts = append(parts, ports.String()+part.note)
 		}
@@ -164,8 +164,8 @@ func holder(w io.Writer, r *weirv1.GetSNATResponse, port uint16) error {
 			how = "has it, and is to give it back"
 		case slices.Contains(p.GetRanges(), number):
 			how = "has it"
-		case slices.Contains(p.GetResting(), number):
-			how = "had it lately: it rests"
+		case slices.Contains(p.GetQuarantined(), number):
+			how = "had it lately: it is in quarantine"
 		default:
 			continue
 		}
@@ -236,8 +236,8 @@ func snatText(w io.Writer, vip *weirv1.VIP) {
 	if vip.GetSnat() == nil {
 		return
 	}
-	fmt.Fprintf(w, "\nSource NAT\n  Workloads:      %d\n  Ports:          %d can be given out, %d are held, %d rest\n",
-		len(vip.GetSnat().GetWorkloads()), n.GetPortsTotal(), n.GetPortsHeld(), n.GetPortsResting())
+	fmt.Fprintf(w, "\nSource NAT\n  Workloads:      %d\n  Ports:          %d can be given out, %d are held, %d in quarantine\n",
+		len(vip.GetSnat().GetWorkloads()), n.GetPortsTotal(), n.GetPortsHeld(), n.GetPortsQuarantined())
 	fmt.Fprintf(w, "  A workload:     begins with %d ports, has %d at most, asks %d times a second at most\n",
 		vip.GetSnat().GetPreallocate(), vip.GetSnat().GetMaxPorts(), vip.GetSnat().GetRequestRate())
 	fmt.Fprintf(w, "  Reserved:       %s\n", strings.Join(vip.GetSnat().GetReserved(), ", "))

@@ -16,7 +16,7 @@ type index struct {
 	living sorted.Map[place, none]
 	muxes  sorted.Map[string, model.Node]
 	moving sorted.Map[model.EndpointKey, none] // tables in transition
-	free   sorted.Map[model.EndpointKey, none] // tables with slots that rest
+	free   sorted.Map[model.EndpointKey, none] // tables with retired slots
 	taken  sorted.Map[netip.Addr, taken]       // ranges of each VIP that somebody has, by address
 
 	naming  sorted.Map[naming, none]                      // who names which prefix list

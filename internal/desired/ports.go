@@ -11,48 +11,48 @@ import (
 	"github.com/weirlb/weir/internal/snat"
 )
 
-// RestTime is how long a range that was given back is given to no other workload: late packets of its
-// connections find nobody, instead of somebody else.
-const RestTime = 2 * time.Minute
+// QuarantineTime is how long a released range is allocated to no other workload: late packets of its connections are
+// dropped and reach no other workload.
+const QuarantineTime = 2 * time.Minute
 
-// Holding is what a workload has of a VIP's ports.
-type Holding struct {
-	Host    string        // of the workload
-	Ranges  []model.Range // in order
-	Reclaim []model.Range // of Ranges, those that take no new flow, in order
-	Resting []Resting     // its own lately, and nobody else's yet
+// PortAllocation are the port ranges that a workload has of a VIP.
+type PortAllocation struct {
+	Host        string        // of the workload
+	Ranges      []model.Range // in order
+	Reclaim     []model.Range // of Ranges, those that take no new flow, in order
+	Quarantined []Quarantined // released by it, and not free yet
 }
 
-// Resting are ranges that were given back at one time.
-type Resting struct {
+// Quarantined are ranges that were released at one time.
+type Quarantined struct {
 	Since  time.Time
 	Ranges []model.Range
 }
 
 // Equal says whether both are the same.
-func (h Holding) Equal(other Holding) bool {
+func (h PortAllocation) Equal(other PortAllocation) bool {
 	return h.Host == other.Host && slices.Equal(h.Ranges, other.Ranges) && slices.Equal(h.Reclaim, other.Reclaim) &&
-		slices.EqualFunc(h.Resting, other.Resting, func(a, b Resting) bool {
+		slices.EqualFunc(h.Quarantined, other.Quarantined, func(a, b Quarantined) bool {
 			return a.Since.Equal(b.Since) && slices.Equal(a.Ranges, b.Ranges)
 		})
 }
 
-// Empty says whether nothing is held, and nothing rests.
-func (h Holding) Empty() bool { return len(h.Ranges) == 0 && len(h.Resting) == 0 }
+// Empty says whether it has no range, nor any in quarantine.
+func (h PortAllocation) Empty() bool { return len(h.Ranges) == 0 && len(h.Quarantined) == 0 }
 
 // Active is how many ranges take new flows.
-func (h Holding) Active() int { return len(h.Ranges) - len(h.Reclaim) }
+func (h PortAllocation) Active() int { return len(h.Ranges) - len(h.Reclaim) }
 
 // each are all ranges that nobody else may have.
-func (h Holding) each() iter.Seq[model.Range] {
+func (h PortAllocation) each() iter.Seq[model.Range] {
 	return func(yield func(model.Range) bool) {
 		for _, r := range h.Ranges {
 			if !yield(r) {
 				return
 			}
 		}
-		for _, resting := range h.Resting {
-			for _, r := range resting.Ranges {
+		for _, quarantined := range h.Quarantined {
+			for _, r := range quarantined.Ranges {
 				if !yield(r) {
 					return
 				}
@@ -102,8 +102,8 @@ func beyond(some, others iter.Seq[model.Range]) []model.Range {
 	return left
 }
 
-// PutHolding adds or replaces what a workload has. It costs little where the workload has much and little of it differs.
-func (s *State) PutHolding(key model.SNATKey, h Holding) {
+// PutPorts adds or replaces what a workload has. It costs little where the workload has much and little of it differs.
+func (s *State) PutPorts(key model.SNATKey, h PortAllocation) {
 	before := s.Ports.At(key)
 	s.taken.Set(key.VIP, s.taken.At(key.VIP).replaced(beyond(before.each(), h.each()), beyond(h.each(), before.each())))
 	s.Ports.Set(key, h)
@@ -112,8 +112,8 @@ func (s *State) PutHolding(key model.SNATKey, h Holding) {
 	s.sum(key, 1, beyond(is, was))
 }
 
-// RemoveHolding forgets what a workload has.
-func (s *State) RemoveHolding(key model.SNATKey) {
+// RemovePorts forgets what a workload has.
+func (s *State) RemovePorts(key model.SNATKey) {
 	before := s.Ports.At(key)
 	s.sum(key, -1, before.Ranges)
 	left := s.taken.At(key.VIP).replaced(slices.Collect(before.each()), nil)
@@ -163,9 +163,9 @@ func (s State) Taken(vip netip.Addr) *snat.Set { return s.taken.At(vip).once }
 // Twice are ranges of a VIP that two workloads have, which must not be. It is read only.
 func (s State) Twice(vip netip.Addr) *snat.Set { return s.taken.At(vip).twice }
 
-// Holdings are what workloads have of a VIP's ports, by their address.
-func (s State) Holdings(vip netip.Addr) iter.Seq2[model.SNATKey, Holding] {
-	return func(yield func(model.SNATKey, Holding) bool) {
+// PortAllocations are what workloads have of a VIP's ports, by their address.
+func (s State) PortAllocations(vip netip.Addr) iter.Seq2[model.SNATKey, PortAllocation] {
+	return func(yield func(model.SNATKey, PortAllocation) bool) {
 		for key, h := range s.Ports.From(model.SNATKey{VIP: vip}) {
 			if key.VIP != vip || !yield(key, h) {
 				return
@@ -221,9 +221,9 @@ func SNATKeys(vip model.VIP) iter.Seq[model.SNATKey] {
 }
 
 // ChangedPorts computes what the workloads of the VIP at an address have, and returns what differs from s.
-// Workloads that it lists have what is preallocated; what others have rests.
-func (s State) ChangedPorts(address netip.Addr, now time.Time) map[model.SNATKey]Holding {
-	changed := map[model.SNATKey]Holding{}
+// Workloads that it lists have what is preallocated; what others have goes into quarantine.
+func (s State) ChangedPorts(address netip.Addr, now time.Time) map[model.SNATKey]PortAllocation {
+	changed := map[model.SNATKey]PortAllocation{}
 	vip, _ := s.VIPAt(address)
 	listed := map[netip.Addr]bool{}
 	if vip.SNAT != nil {
@@ -241,20 +241,20 @@ func (s State) ChangedPorts(address netip.Addr, now time.Time) map[model.SNATKey
 			}
 			if !had || !h.Equal(old) {
 				changed[key] = h
-				next.PutHolding(key, h)
+				next.PutPorts(key, h)
 			}
 		}
 	}
-	for key, old := range s.Holdings(address) {
+	for key, old := range s.PortAllocations(address) {
 		if !listed[key.Address] && len(old.Ranges) > 0 {
-			changed[key] = old.rest(old.Ranges, now)
+			changed[key] = old.quarantine(old.Ranges, now)
 		}
 	}
 	return changed
 }
 
 // within returns h with what is above the limit, or must not be given out any more, to be reclaimed.
-func (h Holding) within(s model.SNAT, blocked *snat.Set) Holding {
+func (h PortAllocation) within(s model.SNAT, blocked *snat.Set) PortAllocation {
 	over := slices.Clone(h.Reclaim)
 	for _, r := range h.Ranges {
 		if blocked.Has(r) && !slices.Contains(over, r) {
@@ -274,8 +274,8 @@ func (h Holding) within(s model.SNAT, blocked *snat.Set) Holding {
 	return h
 }
 
-// rest returns h with some of its ranges resting.
-func (h Holding) rest(ranges []model.Range, now time.Time) Holding {
+// rest returns h with some of its ranges quarantined.
+func (h PortAllocation) quarantine(ranges []model.Range, now time.Time) PortAllocation {
 	left := func(from []model.Range) []model.Range {
 		var kept []model.Range
 		for _, r := range from {
@@ -285,29 +285,29 @@ func (h Holding) rest(ranges []model.Range, now time.Time) Holding {
 		}
 		return kept
 	}
-	resting := Resting{Since: now}
+	quarantined := Quarantined{Since: now}
 	for _, r := range h.Ranges {
 		if slices.Contains(ranges, r) {
-			resting.Ranges = append(resting.Ranges, r)
+			quarantined.Ranges = append(quarantined.Ranges, r)
 		}
 	}
 	h.Ranges, h.Reclaim = left(h.Ranges), left(h.Reclaim)
-	if len(resting.Ranges) > 0 {
-		h.Resting = append(slices.Clone(h.Resting), resting)
+	if len(quarantined.Ranges) > 0 {
+		h.Quarantined = append(slices.Clone(h.Quarantined), quarantined)
 	}
 	return h
 }
 
-// give returns h with up to n ranges more, and which those are: its own that rest first, then what is free from
+// give returns h with up to n ranges more, and which those are: its own in quarantine first, then what is free from
 // start on. While a restore is pending it gives nothing.
-func (s State) give(key model.SNATKey, h Holding, blocked *snat.Set, n int, start model.Range) (Holding, []model.Range) {
+func (s State) give(key model.SNATKey, h PortAllocation, blocked *snat.Set, n int, start model.Range) (PortAllocation, []model.Range) {
 	if s.Restored.Pending() {
 		return h, nil
 	}
 	var given []model.Range
-	var resting []Resting
-	for _, r := range h.Resting {
-		kept := Resting{Since: r.Since}
+	var quarantined []Quarantined
+	for _, r := range h.Quarantined {
+		kept := Quarantined{Since: r.Since}
 		for _, own := range r.Ranges {
 			if len(given) < n && !blocked.Has(own) {
 				given = append(given, own)
@@ -316,10 +316,10 @@ func (s State) give(key model.SNATKey, h Holding, blocked *snat.Set, n int, star
 			}
 		}
 		if len(kept.Ranges) > 0 {
-			resting = append(resting, kept)
+			quarantined = append(quarantined, kept)
 		}
 	}
-	h.Resting = resting
+	h.Quarantined = quarantined
 	for r := range snat.Free(s.Taken(key.VIP), blocked, start) {
 		if len(given) >= n {
 			break
@@ -333,36 +333,36 @@ func (s State) give(key model.SNATKey, h Holding, blocked *snat.Set, n int, star
 }
 
 // Allocate returns what the workload of a key has with up to n ranges more, and which those are.
-func (s State) Allocate(key model.SNATKey, n int, start model.Range) (Holding, []model.Range) {
+func (s State) Allocate(key model.SNATKey, n int, start model.Range) (PortAllocation, []model.Range) {
 	vip, _ := s.VIPAt(key.VIP)
 	return s.give(key, s.Ports.At(key), snat.Blocked(vip), n, start)
 }
 
-// Available is how many ranges the workload of a key could get: those that are free, and its own that rest.
+// Available is how many ranges the workload of a key could get: those that are free, and its own in quarantine.
 func (s State) Available(vip model.VIP, key model.SNATKey) int {
 	n := snat.FreeCount(s.Taken(key.VIP), snat.Blocked(vip))
-	for _, r := range s.Ports.At(key).Resting {
+	for _, r := range s.Ports.At(key).Quarantined {
 		n += len(r.Ranges)
 	}
 	return n
 }
 
-// Release returns what the workload of a key has without some ranges, which rest.
-func (s State) Release(key model.SNATKey, ranges []model.Range, now time.Time) Holding {
-	return s.Ports.At(key).rest(ranges, now)
+// Release returns what the workload of a key has without some ranges, which go into quarantine.
+func (s State) Release(key model.SNATKey, ranges []model.Range, now time.Time) PortAllocation {
+	return s.Ports.At(key).quarantine(ranges, now)
 }
 
-// Rested returns h without what has rested long enough. It says whether that is anything.
-func (h Holding) Rested(enough func(Resting) bool) (Holding, bool) {
-	var left []Resting
-	for _, r := range h.Resting {
-		if !enough(r) {
+// EndQuarantine returns h without the ranges whose quarantine is over, and whether there are any.
+func (h PortAllocation) EndQuarantine(isOver func(Quarantined) bool) (PortAllocation, bool) {
+	var left []Quarantined
+	for _, r := range h.Quarantined {
+		if !isOver(r) {
 			left = append(left, r)
 		}
 	}
-	rested := len(left) < len(h.Resting)
-	h.Resting = left
-	return h, rested
+	some := len(left) < len(h.Quarantined)
+	h.Quarantined = left
+	return h, some
 }
 
 // MuxSNAT is what the workload of a key has, as muxes run it, if there is such a workload.
@@ -415,7 +415,7 @@ func (a *admission) portFree(field string, vip model.VIP, e model.Endpoint) {
 	if e.Port == model.AllPorts || !a.Taken(vip.Address).Has(r) {
 		return
 	}
-	for key, h := range a.Holdings(vip.Address) {
+	for key, h := range a.PortAllocations(vip.Address) {
 		if slices.Contains(slices.Collect(h.each()), r) {
 			a.refuse(field, "%d is one of the ports %d to %d, which %s leaves with, or did lately: add it to snat.reserved, "+
 				"and apply the endpoint when weir snat shows them no more", e.Port, r.First(), r.First()+model.RangePorts-1, key.Address)
@@ -423,20 +423,20 @@ func (a *admission) portFree(field string, vip model.VIP, e model.Endpoint) {
 	}
 }
 
-// Disputed are holdings, as they must be, of workloads that have a range of a VIP that another one has too: whoever
+// Disputed are port allocations, as they must be, of workloads that have a range of a VIP that another one has too: whoever
 // was given it last, by what written says of each, loses it.
-func (s State) Disputed(vip netip.Addr, written func(model.SNATKey) uint64) map[model.SNATKey]Holding {
+func (s State) Disputed(vip netip.Addr, written func(model.SNATKey) uint64) map[model.SNATKey]PortAllocation {
 	if s.Twice(vip).Len() == 0 {
 		return nil
 	}
-	wrong := map[model.SNATKey]Holding{}
+	wrong := map[model.SNATKey]PortAllocation{}
 	for r := range snat.Free(nil, nil, 0) {
 		if !s.Twice(vip).Has(r) {
 			continue
 		}
 		var first model.SNATKey
 		var all []model.SNATKey
-		for key, h := range s.Holdings(vip) {
+		for key, h := range s.PortAllocations(vip) {
 			if slices.Contains(slices.Collect(h.each()), r) {
 				if all = append(all, key); len(all) == 1 || written(key) < written(first) {
 					first = key
@@ -457,16 +457,16 @@ func (s State) Disputed(vip netip.Addr, written func(model.SNATKey) uint64) map[
 	return wrong
 }
 
-// without returns h without a range, whether it is held or rests.
-func (h Holding) without(r model.Range) Holding {
+// without returns h without a range, held or in quarantine.
+func (h PortAllocation) without(r model.Range) PortAllocation {
 	is := func(other model.Range) bool { return other == r }
 	h.Ranges, h.Reclaim = slices.DeleteFunc(slices.Clone(h.Ranges), is), slices.DeleteFunc(slices.Clone(h.Reclaim), is)
-	var resting []Resting
-	for _, one := range h.Resting {
+	var quarantined []Quarantined
+	for _, one := range h.Quarantined {
 		if one.Ranges = slices.DeleteFunc(slices.Clone(one.Ranges), is); len(one.Ranges) > 0 {
-			resting = append(resting, one)
+			quarantined = append(quarantined, one)
 		}
 	}
-	h.Resting = resting
+	h.Quarantined = quarantined
 	return h
 }

@@ -88,7 +88,7 @@ func TestPortsHoldTogether(t *testing.T) {
 			}
 			s.PutVIP(vip)
 			for key, h := range s.ChangedPorts(leavingAddress, now) {
-				s.PutHolding(key, h)
+				s.PutPorts(key, h)
 			}
 		}
 		write()
@@ -106,12 +106,12 @@ func TestPortsHoldTogether(t *testing.T) {
 			case 2:
 				releaseSome(t, &s, key, now)
 			case 3:
-				if h, some := s.Ports.At(key).Rested(func(r Resting) bool { return !r.Since.After(now.Add(-RestTime)) }); some {
-					s.PutHolding(key, h)
+				if h, some := s.Ports.At(key).EndQuarantine(func(r Quarantined) bool { return !r.Since.After(now.Add(-QuarantineTime)) }); some {
+					s.PutPorts(key, h)
 				}
 			case 4:
 				for key, h := range s.ChangedPorts(leavingAddress, now) {
-					s.PutHolding(key, h)
+					s.PutPorts(key, h)
 				}
 			}
 			if err := holdsTogether(s); err != nil {
@@ -120,7 +120,7 @@ func TestPortsHoldTogether(t *testing.T) {
 		}
 		if again := s.ChangedPorts(leavingAddress, now); len(again) > 0 {
 			for key, h := range again {
-				s.PutHolding(key, h)
+				s.PutPorts(key, h)
 			}
 			if third := s.ChangedPorts(leavingAddress, now); len(third) > 0 {
 				t.Fatalf("what was computed is computed otherwise again: %v", third)
@@ -143,14 +143,14 @@ func allocateSome(t *rapid.T, s *State, key model.SNATKey) {
 			t.Fatalf("gave %d, which is blocked or somebody else's", r)
 		}
 	}
-	s.PutHolding(key, h)
+	s.PutPorts(key, h)
 }
 
 // releaseSome gives half of what a workload has back, and holds that nobody else may have it.
 func releaseSome(t *rapid.T, s *State, key model.SNATKey, now time.Time) {
 	released := s.Ports.At(key).Ranges
 	released = slices.Clone(released[:len(released)/2])
-	s.PutHolding(key, s.Release(key, released, now))
+	s.PutPorts(key, s.Release(key, released, now))
 	for _, r := range released {
 		if !s.Taken(leavingAddress).Has(r) {
 			t.Fatalf("range %d is free as soon as %s gives it back", r, key)
@@ -164,15 +164,15 @@ func TestDisputedRangesAreTheFirsts(t *testing.T) {
 	s.PutVIP(leavingVIP([]bool{true, true}, 0, 64, 64999, 0))
 	first := model.SNATKey{VIP: leavingAddress, Address: netip.MustParseAddr("10.3.1.0")}
 	second := model.SNATKey{VIP: leavingAddress, Address: netip.MustParseAddr("10.3.1.1")}
-	s.PutHolding(first, Holding{Host: "host0", Ranges: []model.Range{8130, 8131}})
-	s.PutHolding(second, Holding{Host: "host1", Ranges: []model.Range{8131, 8132}})
+	s.PutPorts(first, PortAllocation{Host: "host0", Ranges: []model.Range{8130, 8131}})
+	s.PutPorts(second, PortAllocation{Host: "host1", Ranges: []model.Range{8131, 8132}})
 	written := map[model.SNATKey]uint64{first: 9, second: 7}
 	wrong := s.Disputed(leavingAddress, func(key model.SNATKey) uint64 { return written[key] })
 	if len(wrong) != 1 || !slices.Equal(wrong[first].Ranges, []model.Range{8130}) {
 		t.Errorf("to be mended are %v", wrong)
 	}
 	for key, h := range wrong {
-		s.PutHolding(key, h)
+		s.PutPorts(key, h)
 	}
 	if err := holdsTogether(s); err != nil {
 		t.Error(err)

@@ -45,8 +45,8 @@ type ToldPorts struct {
 // a range that another one had, so what is told is newer than the backup. Of a workload whose host told nothing the backup
 // holds, but for what others have. What the backup has and the host has not rests, and so does what a host has for a
 // workload that is not its own by the backup.
-func (s State) TakeOver(address netip.Addr, told map[model.SNATKey][]ToldPorts, now time.Time) map[model.SNATKey]Holding {
-	t := takeOver{State: s, owner: map[model.Range]model.SNATKey{}, next: map[model.SNATKey]Holding{}, told: map[model.SNATKey]bool{}}
+func (s State) TakeOver(address netip.Addr, told map[model.SNATKey][]ToldPorts, now time.Time) map[model.SNATKey]PortAllocation {
+	t := takeOver{State: s, owner: map[model.Range]model.SNATKey{}, next: map[model.SNATKey]PortAllocation{}, told: map[model.SNATKey]bool{}}
 	keys := slices.SortedFunc(maps.Keys(told), model.SNATKey.Compare)
 	for _, confirmed := range []bool{true, false} { // what backup and host agree on goes first
 		for _, key := range keys {
@@ -55,7 +55,7 @@ func (s State) TakeOver(address netip.Addr, told map[model.SNATKey][]ToldPorts, 
 			}
 		}
 	}
-	for key, backup := range s.Holdings(address) {
+	for key, backup := range s.PortAllocations(address) {
 		t.complete(key, backup, now)
 	}
 	for key, h := range t.next {
@@ -69,7 +69,7 @@ func (s State) TakeOver(address netip.Addr, told map[model.SNATKey][]ToldPorts, 
 type takeOver struct {
 	State
 	owner map[model.Range]model.SNATKey // by what is held or rests
-	next  map[model.SNATKey]Holding
+	next  map[model.SNATKey]PortAllocation
 	told  map[model.SNATKey]bool // keys whose own host told of them
 }
 
@@ -100,7 +100,7 @@ func (t *takeOver) own(key model.SNATKey, told []ToldPorts, confirmed bool) {
 }
 
 // complete gives a workload what is left to it of the backup.
-func (t *takeOver) complete(key model.SNATKey, backup Holding, now time.Time) {
+func (t *takeOver) complete(key model.SNATKey, backup PortAllocation, now time.Time) {
 	h := t.next[key]
 	h.Host = cmp.Or(h.Host, backup.Host)
 	free := func(ranges []model.Range) (left []model.Range) {
@@ -115,14 +115,14 @@ func (t *takeOver) complete(key model.SNATKey, backup Holding, now time.Time) {
 	left := free(backup.Ranges)
 	if t.told[key] {
 		if len(left) > 0 {
-			h.Resting = append(h.Resting, Resting{Since: now, Ranges: left})
+			h.Quarantined = append(h.Quarantined, Quarantined{Since: now, Ranges: left})
 		}
 	} else {
 		h.Ranges = append(h.Ranges, left...)
 	}
-	for _, r := range backup.Resting {
+	for _, r := range backup.Quarantined {
 		if left := free(r.Ranges); len(left) > 0 {
-			h.Resting = append(h.Resting, Resting{Since: now, Ranges: left})
+			h.Quarantined = append(h.Quarantined, Quarantined{Since: now, Ranges: left})
 		}
 	}
 	for _, r := range backup.Reclaim {
@@ -158,7 +158,7 @@ func (t *takeOver) restStrays(address netip.Addr, keys []model.SNATKey, told map
 			slices.Sort(strays)
 			h := t.next[key]
 			h.Host = cmp.Or(h.Host, one.Host)
-			h.Resting = append(h.Resting, Resting{Since: now, Ranges: strays})
+			h.Quarantined = append(h.Quarantined, Quarantined{Since: now, Ranges: strays})
 			t.next[key] = h
 		}
 	}

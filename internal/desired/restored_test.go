@@ -10,7 +10,7 @@ import (
 )
 
 // restored is a State with a VIP as which workloads leave that live on host1, host1 and host2, and have ranges by the backup.
-func restored(backup ...Holding) (State, []model.SNATKey) {
+func restored(backup ...PortAllocation) (State, []model.SNATKey) {
 	vip := model.VIP{
 		Name: "crawler", Address: netip.MustParseAddr("203.0.113.20"), SNAT: &model.SNAT{MaxPorts: 4 * model.RangePorts},
 	}
@@ -23,7 +23,7 @@ func restored(backup ...Holding) (State, []model.SNATKey) {
 	s := State{Restored: Restored{At: 1000}}
 	s.PutVIP(vip)
 	for i, h := range backup {
-		s.PutHolding(keys[i], h)
+		s.PutPorts(keys[i], h)
 	}
 	return s, keys
 }
@@ -31,9 +31,9 @@ func restored(backup ...Holding) (State, []model.SNATKey) {
 func TestPortsAreTakenOver(t *testing.T) {
 	now := time.Now()
 	s, keys := restored(
-		Holding{Host: "host1", Ranges: []model.Range{10, 11}, Reclaim: []model.Range{10}, Resting: []Resting{{now, []model.Range{40, 41}}}},
-		Holding{Host: "host1", Ranges: []model.Range{20}},
-		Holding{Host: "host2", Ranges: []model.Range{30, 31}})
+		PortAllocation{Host: "host1", Ranges: []model.Range{10, 11}, Reclaim: []model.Range{10}, Quarantined: []Quarantined{{now, []model.Range{40, 41}}}},
+		PortAllocation{Host: "host1", Ranges: []model.Range{20}},
+		PortAllocation{Host: "host2", Ranges: []model.Range{30, 31}})
 	unlisted := model.SNATKey{VIP: keys[0].VIP, Address: netip.MustParseAddr("10.3.1.99")}
 	told := map[model.SNATKey][]ToldPorts{
 		keys[0]:  {{Host: "host1", Ranges: []model.Range{10, 40}}},                     // gave 11 back, got 40 which rested
@@ -42,19 +42,19 @@ func TestPortsAreTakenOver(t *testing.T) {
 		unlisted: {{Host: "host2", Ranges: []model.Range{70}}},
 	}
 	next := s.TakeOver(keys[0].VIP, told, now)
-	resting := func(ranges ...model.Range) []Resting { return []Resting{{now, ranges}} }
-	for key, want := range map[model.SNATKey]Holding{
-		keys[0]:  {Host: "host1", Ranges: []model.Range{10, 40}, Reclaim: []model.Range{10}, Resting: append(resting(11), resting(41)...)},
-		keys[1]:  {Host: "host1", Ranges: []model.Range{20, 30, 50, 51}, Resting: resting(52, 53)},
-		keys[2]:  {Host: "host2", Ranges: []model.Range{31}, Resting: resting(60)},
-		unlisted: {Host: "host2", Resting: resting(70)},
+	quarantined := func(ranges ...model.Range) []Quarantined { return []Quarantined{{now, ranges}} }
+	for key, want := range map[model.SNATKey]PortAllocation{
+		keys[0]:  {Host: "host1", Ranges: []model.Range{10, 40}, Reclaim: []model.Range{10}, Quarantined: append(quarantined(11), quarantined(41)...)},
+		keys[1]:  {Host: "host1", Ranges: []model.Range{20, 30, 50, 51}, Quarantined: quarantined(52, 53)},
+		keys[2]:  {Host: "host2", Ranges: []model.Range{31}, Quarantined: quarantined(60)},
+		unlisted: {Host: "host2", Quarantined: quarantined(70)},
 	} {
 		if got := next[key]; !got.Equal(want) {
 			t.Errorf("%s has %+v, want %+v", key.Address, got, want)
 		}
 	}
 	for key, h := range next {
-		s.PutHolding(key, h)
+		s.PutPorts(key, h)
 	}
 	if n := s.Twice(keys[0].VIP).Len(); n > 0 {
 		t.Errorf("%d ranges are in two hands", n)
@@ -63,7 +63,7 @@ func TestPortsAreTakenOver(t *testing.T) {
 
 // While a restore is pending nobody gets a range, not one of its own that rests either.
 func TestNoPortsWhileARestoreIsPending(t *testing.T) {
-	s, keys := restored(Holding{Host: "host1", Resting: []Resting{{time.Now(), []model.Range{40}}}})
+	s, keys := restored(PortAllocation{Host: "host1", Quarantined: []Quarantined{{time.Now(), []model.Range{40}}}})
 	if _, given := s.Allocate(keys[0], 2, 0); len(given) > 0 {
 		t.Errorf("%v were given", given)
 	}

@@ -16,7 +16,7 @@ const RetireTime = time.Hour
 
 func retireTime(e model.Endpoint) time.Duration { return max(RetireTime, e.Idle()) }
 
-// RetireTime is the longest time that a slot which is freed now rests.
+// RetireTime is the longest time for which a slot freed now is reserved.
 func (s State) RetireTime() time.Duration {
 	longest := RetireTime
 	for vip := range s.VIPs.Values() {
@@ -35,7 +35,7 @@ type State struct {
 	Nodes  sorted.Map[string, model.Node]
 	Health sorted.Map[string, HostHealth] // by host
 	Pools  sorted.Map[string, model.AddressPool]
-	Ports  sorted.Map[model.SNATKey, Holding]
+	Ports  sorted.Map[model.SNATKey, PortAllocation]
 	Steps  sorted.Map[string, mitigation.State] // of overload policies, by VIP
 
 	PrefixLists sorted.Map[string, model.PrefixList]

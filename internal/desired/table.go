@@ -24,8 +24,8 @@ func (s State) Changed(vip model.VIP, now time.Time, ended Ended, free FreeFor) 
 		if !had {
 			old.Cookies = fresh
 		}
-		rests := func(r Row) bool { return free == nil || free(key, r) < retireTime(e) }
-		table := s.compute(vip, e, old, now, ended[key], rests)
+		isReserved := func(r Row) bool { return free == nil || free(key, r) < retireTime(e) }
+		table := s.compute(vip, e, old, now, ended[key], isReserved)
 		if !had || !table.Equal(old) {
 			changed[key] = table
 		}
@@ -46,8 +46,8 @@ func Gone(old, vip model.VIP) []model.EndpointKey {
 }
 
 // compute returns the table of e that follows old.
-func (s State) compute(vip model.VIP, e model.Endpoint, old Table, now time.Time, ended map[model.Slot]time.Time, rests func(Row) bool) Table {
-	table := Table{Rows: keep(old.Rows, e.Backends, now, rests, s.Restored)}
+func (s State) compute(vip model.VIP, e model.Endpoint, old Table, now time.Time, ended map[model.Slot]time.Time, isReserved func(Row) bool) Table {
+	table := Table{Rows: keep(old.Rows, e.Backends, now, isReserved, s.Restored)}
 	table.Cookies, table.Settles = cookies(vip, e, old, now)
 	effective := s.effective(vip, e)
 	ailing := s.mark(table.Rows, vip, e, effective.kept)
@@ -176,8 +176,8 @@ func (s State) effective(vip model.VIP, e model.Endpoint) effect {
 }
 
 // keep gives each backend a row: its old one if it has any, even a retired one, else a free slot.
-// Rows without a backend retire, and are forgotten when they have rested.
-func keep(old []Row, backends []model.Backend, now time.Time, rests func(Row) bool, restored Restored) []Row {
+// Rows without a backend retire, and are forgotten when their slot is reserved no longer.
+func keep(old []Row, backends []model.Backend, now time.Time, isReserved func(Row) bool, restored Restored) []Row {
 	wanted := make(map[netip.AddrPort]model.Backend, len(backends))
 	for _, b := range backends {
 		wanted[b.AddrPort()] = b
@@ -192,7 +192,7 @@ func keep(old []Row, backends []model.Backend, now time.Time, rests func(Row) bo
 		case !r.Retired():
 			r.Freed = now
 			rows = append(rows, r)
-		case rests(r):
+		case isReserved(r):
 			rows = append(rows, r)
 		}
 	}

@@ -225,7 +225,7 @@ func TestExhaustedSlotsTakeTheOldestRetired(t *testing.T) {
 	}
 }
 
-// Whatever happens, in whatever order: slots are unique and kept, a freed one rests, buckets name the
+// Whatever happens, in whatever order: slots are unique and kept, a freed one is reserved, buckets name the
 // members that a slow oracle names, and computing again changes nothing.
 func TestTablesHoldTheirInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -12,7 +12,7 @@ import (
 )
 
 // A leader whose clock is hours ahead of the one before gives no slot to another backend that it has just seen free.
-func TestASlotRestsAfterAChangeOfTheLeader(t *testing.T) {
+func TestASlotIsReservedAfterAChangeOfTheLeader(t *testing.T) {
 	var m *Manager
 	url, _ := start(t, Config{}, func(started *Manager) { m = started })
 	startHost(t, url, "host1", "10.2.1.2")

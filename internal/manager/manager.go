@@ -224,7 +224,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	group.Go(func() error { return m.watchStore(ctx) })
 	group.Go(func() error { return m.events.Run(ctx) }) // muxes report to any replica
 	group.Go(func() error {
-		return m.whileLeading(ctx, m.tables.Reconcile, m.lifecycle.Run, m.tables.EndMoves, m.allocator.RunRests, m.tables.WatchFreeSlots, m.allocator.RunRestore, m.allocator.RunAudit, m.status.Run, m.keys.RotateFastpathKeys, m.keys.RotateSYNSecrets, m.overload.Run, m.store.Promote)
+		return m.whileLeading(ctx, m.tables.Reconcile, m.lifecycle.Run, m.tables.EndMoves, m.allocator.RunQuarantine, m.tables.WatchFreeSlots, m.allocator.RunRestore, m.allocator.RunAudit, m.status.Run, m.keys.RotateFastpathKeys, m.keys.RotateSYNSecrets, m.overload.Run, m.store.Promote)
 	})
 	group.Go(func() error {
 		defer stopStore()

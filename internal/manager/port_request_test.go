@@ -45,12 +45,12 @@ func TestPortsAreGivenWhenMuxesKnow(t *testing.T) {
 	}
 }
 
-// Released ranges are not free until the muxes have answered that their workload has them no more, however long they
-// rest.
+// Released ranges are not free until the muxes have answered that their workload has them no more, however long their
+// quarantine lasts.
 func TestReleasedRangesWaitForMuxes(t *testing.T) {
-	const rest = 120 * time.Millisecond
+	const quarantine = 120 * time.Millisecond
 	var m *Manager
-	url, mux, _ := leaving(t, func(started *Manager) { m, started.allocator.Rest = started, rest })
+	url, mux, _ := leaving(t, func(started *Manager) { m, started.allocator.Quarantine = started, quarantine })
 	client := dial(t, url)
 	given, err := allocate(t, client, "host1", firstSNATClient, 8)
 	if err != nil || len(given) == 0 {
@@ -67,10 +67,10 @@ func TestReleasedRangesWaitForMuxes(t *testing.T) {
 	free := func() bool {
 		s := m.store.State()
 		h := s.Ports.At(firstSNATClient)
-		return len(h.Resting) == 0 && !slices.ContainsFunc(given, func(r model.Range) bool { return slices.Contains(h.Ranges, r) })
+		return len(h.Quarantined) == 0 && !slices.ContainsFunc(given, func(r model.Range) bool { return slices.Contains(h.Ranges, r) })
 	}
 	begun := time.Now()
-	eventually(t, "they have rested", func() bool { return time.Since(begun) > 6*rest })
+	eventually(t, "the quarantine is over", func() bool { return time.Since(begun) > 6*quarantine })
 	if free() {
 		t.Error("a range is free that a mux may still send to the workload that had it")
 	}

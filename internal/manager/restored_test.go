@@ -57,7 +57,7 @@ func (h *fakeHost) ports() map[model.SNATKey]model.HostSNAT {
 func TestRestoreGivesNoPortsTwice(t *testing.T) {
 	t.Parallel()
 	var first *Manager
-	url, stop := start(t, Config{}, func(m *Manager) { first, m.allocator.Rest = m, 240*time.Millisecond })
+	url, stop := start(t, Config{}, func(m *Manager) { first, m.allocator.Quarantine = m, 240*time.Millisecond })
 	hosts := [2]*fakeHost{startHost(t, url, "host1", "10.2.1.2"), startHost(t, url, "host2", "10.2.2.2")}
 	startMux(t, url, "mux1", "10.1.1.2")
 	client := dial(t, url)
@@ -88,7 +88,7 @@ func TestRestoreGivesNoPortsTwice(t *testing.T) {
 	stop()
 
 	var second *Manager
-	url, _ = start(t, Config{DataDir: restoreOf(t, backup)}, func(m *Manager) { second, m.allocator.Rest = m, 480*time.Millisecond })
+	url, _ = start(t, Config{DataDir: restoreOf(t, backup)}, func(m *Manager) { second, m.allocator.Quarantine = m, 480*time.Millisecond })
 	client = dial(t, url)
 	eventually(t, "it leads", second.leads)
 	hosts[0] = startHostWith(t, url, "host1", has[0], "10.2.1.2")
@@ -157,7 +157,7 @@ func TestRestoreWaitsForNodesThatAreAway(t *testing.T) {
 	backup := backUpTo(t, first)
 	stop()
 	var second *Manager
-	url, _ = start(t, Config{DataDir: restoreOf(t, backup)}, func(m *Manager) { second, m.allocator.Rest = m, 240*time.Millisecond })
+	url, _ = start(t, Config{DataDir: restoreOf(t, backup)}, func(m *Manager) { second, m.allocator.Quarantine = m, 240*time.Millisecond })
 	client = dial(t, url)
 	eventually(t, "it leads", second.leads)
 	pooled := shop()

@@ -150,7 +150,7 @@ func (h *history) compare(t *testing.T, client *rpc.Client) {
 		}
 		stored = map[model.Range]netip.Addr{}
 		for _, w := range r.GetWorkloads() {
-			for _, n := range slices.Concat(w.GetRanges(), w.GetResting()) {
+			for _, n := range slices.Concat(w.GetRanges(), w.GetQuarantined()) {
 				if other, given := stored[model.Range(n)]; given {
 					t.Fatalf("range %d is of %s and of %s", n, other, w.GetAddress())
 				}

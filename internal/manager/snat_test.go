@@ -257,8 +257,8 @@ func TestManyAskAtOnce(t *testing.T) {
 	}
 }
 
-func TestReleasedPortsRest(t *testing.T) {
-	url, mux, hosts := leaving(t, func(m *Manager) { m.allocator.Rest = 2 * time.Second })
+func TestReleasedPortsAreQuarantined(t *testing.T) {
+	url, mux, hosts := leaving(t, func(m *Manager) { m.allocator.Quarantine = 2 * time.Second })
 	client := dial(t, url)
 	given, err := allocate(t, client, "host1", firstSNATClient, 24)
 	if err != nil {
@@ -282,10 +282,10 @@ func TestReleasedPortsRest(t *testing.T) {
 		}
 		return r
 	}
-	if w := snat().GetWorkloads()[0]; len(w.GetResting()) == 0 {
-		t.Errorf("nothing rests: %v", w)
+	if w := snat().GetWorkloads()[0]; len(w.GetQuarantined()) == 0 {
+		t.Errorf("nothing is in quarantine: %v", w)
 	}
-	eventually(t, "they are free", func() bool { return snat().GetStatus().GetPortsResting() == 0 })
+	eventually(t, "they are free", func() bool { return snat().GetStatus().GetPortsQuarantined() == 0 })
 	if w := snat().GetWorkloads()[0]; len(w.GetRanges()) != 1 || w.GetHost() != "host1" || w.GetUse().GetFlows() != 7 ||
 		w.GetUse().GetDestinations()[0].GetPort() != 443 {
 		t.Errorf("the workload has %v", w)
@@ -384,9 +384,9 @@ func TestAuditMendsNodes(t *testing.T) {
 	}
 }
 
-// The ports of a workload that is in the list no more rest, and are somebody else's after that.
-func TestPortsOfRemovedWorkloadsRest(t *testing.T) {
-	url, mux, hosts := leaving(t, func(m *Manager) { m.allocator.Rest = 2 * time.Second })
+// The ports of a workload that is in the list no more are in quarantine, and are somebody else's after that.
+func TestPortsOfRemovedWorkloadsAreQuarantined(t *testing.T) {
+	url, mux, hosts := leaving(t, func(m *Manager) { m.allocator.Quarantine = 2 * time.Second })
 	client := dial(t, url)
 	vip := crawler()
 	vip.Snat.Workloads = vip.Snat.Workloads[1:]
@@ -403,6 +403,6 @@ func TestPortsOfRemovedWorkloadsRest(t *testing.T) {
 	}
 	eventually(t, "its ports are free", func() bool {
 		r, err := client.GetSNAT(t.Context(), &weirv1.GetSNATRequest{Name: "crawler"})
-		return err == nil && len(r.GetWorkloads()) == 1 && r.GetStatus().GetPortsResting() == 0
+		return err == nil && len(r.GetWorkloads()) == 1 && r.GetStatus().GetPortsQuarantined() == 0
 	})
 }

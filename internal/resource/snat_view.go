@@ -36,7 +36,7 @@ func (m *VIPs) GetSNAT(ctx context.Context, r *weirv1.GetSNATRequest) (*weirv1.G
 			listed[w.Address] = true
 		}
 	}
-	for key, h := range s.Holdings(vip.Address) {
+	for key, h := range s.PortAllocations(vip.Address) {
 		if !listed[key.Address] && !h.Empty() {
 			p := workloadPorts(key, h)
 			p.Host, p.Removed = h.Host, true
@@ -46,12 +46,12 @@ func (m *VIPs) GetSNAT(ctx context.Context, r *weirv1.GetSNATRequest) (*weirv1.G
 	return response, nil
 }
 
-func workloadPorts(key model.SNATKey, h desired.Holding) *weirv1.WorkloadPorts {
+func workloadPorts(key model.SNATKey, h desired.PortAllocation) *weirv1.WorkloadPorts {
 	p := &weirv1.WorkloadPorts{
 		Address: key.Address.String(), Ranges: rpc.RangesToProto(h.Ranges), Reclaim: rpc.RangesToProto(h.Reclaim),
 	}
-	for _, r := range h.Resting {
-		p.Resting = append(p.Resting, rpc.RangesToProto(r.Ranges)...)
+	for _, r := range h.Quarantined {
+		p.Quarantined = append(p.Quarantined, rpc.RangesToProto(r.Ranges)...)
 	}
 	return p
 }
@@ -61,16 +61,16 @@ func snatStatus(s *store.State, vip model.VIP) *weirv1.SNATStatus {
 	if vip.SNAT == nil {
 		return nil
 	}
-	held, resting := 0, 0
-	for _, h := range s.Holdings(vip.Address) {
+	held, quarantined := 0, 0
+	for _, h := range s.PortAllocations(vip.Address) {
 		held += len(h.Ranges)
-		for _, r := range h.Resting {
-			resting += len(r.Ranges)
+		for _, r := range h.Quarantined {
+			quarantined += len(r.Ranges)
 		}
 	}
 	return &weirv1.SNATStatus{
 		Workloads:  uint32(len(vip.SNAT.Workloads)),
 		PortsTotal: uint32(snat.FreeCount(nil, snat.Blocked(vip)) * model.RangePorts),
-		PortsHeld:  uint32(held * model.RangePorts), PortsResting: uint32(resting * model.RangePorts),
+		PortsHeld:  uint32(held * model.RangePorts), PortsQuarantined: uint32(quarantined * model.RangePorts),
 	}
 }

@@ -184,9 +184,9 @@ func (m *writer) apply(s *store.State, vips []model.VIP) (store.Change, []*weirv
 }
 
 // portsAfter is what changes of the ports of workloads when VIPs are written and deleted.
-func portsAfter(s *store.State, written []model.VIP, deleted []string, now time.Time) map[model.SNATKey]desired.Holding {
+func portsAfter(s *store.State, written []model.VIP, deleted []string, now time.Time) map[model.SNATKey]desired.PortAllocation {
 	leaves := func(vip model.VIP) bool { return vip.SNAT != nil || s.VIPs.At(vip.Name).SNAT != nil }
-	ports := map[model.SNATKey]desired.Holding{}
+	ports := map[model.SNATKey]desired.PortAllocation{}
 	if len(deleted) == 0 && !slices.ContainsFunc(written, leaves) {
 		return ports // as mostly: a copy of the State is not free
 	}

@@ -185,9 +185,9 @@ func (a *Allocator) allocatePorts(ctx context.Context, r *weirv1.AllocatePortsRe
 		if err != nil {
 			return store.Change{}, err
 		}
-		var next desired.Holding
+		var next desired.PortAllocation
 		next, given = s.Allocate(key, n, model.Range(rand.IntN(snat.Ranges)))
-		return store.Change{Ports: map[model.SNATKey]desired.Holding{key: next}}, nil
+		return store.Change{Ports: map[model.SNATKey]desired.PortAllocation{key: next}}, nil
 	})
 	if err != nil {
 		a.noteRefusal(vip, err)
@@ -281,7 +281,7 @@ func (a *Allocator) ReleasePorts(ctx context.Context, r *weirv1.ReleasePortsRequ
 		if released = len(before.Ranges) - len(after.Ranges); released == 0 {
 			return store.Change{}, nil
 		}
-		return store.Change{Ports: map[model.SNATKey]desired.Holding{key: after}}, nil
+		return store.Change{Ports: map[model.SNATKey]desired.PortAllocation{key: after}}, nil
 	})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
@@ -306,7 +306,7 @@ func (a *Allocator) ReclaimPorts(ctx context.Context, r *weirv1.ReclaimPortsRequ
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	var next desired.Holding
+	var next desired.PortAllocation
 	generation, err := a.Store.Update(ctx, func(s *store.State) (store.Change, error) {
 		vip, there := s.VIPs.Get(r.GetName())
 		if !there {
@@ -324,7 +324,7 @@ func (a *Allocator) ReclaimPorts(ctx context.Context, r *weirv1.ReclaimPortsRequ
 		if next, err = reclaim(h, ranges, r.GetCancel()); err != nil || next.Equal(h) {
 			return store.Change{}, err
 		}
-		return store.Change{Ports: map[model.SNATKey]desired.Holding{key: next}}, nil
+		return store.Change{Ports: map[model.SNATKey]desired.PortAllocation{key: next}}, nil
 	})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
@@ -333,7 +333,7 @@ func (a *Allocator) ReclaimPorts(ctx context.Context, r *weirv1.ReclaimPortsRequ
 }
 
 // reclaim returns h with ranges to be given back: all if none are named, or none after all.
-func reclaim(h desired.Holding, ranges []model.Range, cancel bool) (desired.Holding, error) {
+func reclaim(h desired.PortAllocation, ranges []model.Range, cancel bool) (desired.PortAllocation, error) {
 	if cancel {
 		h.Reclaim = nil
 		return h, nil

@@ -46,9 +46,9 @@ type Config struct {
 type Allocator struct {
 	Config
 
-	Rest    time.Duration // how long a range that was released is nobody's
-	Queue   Queue
-	Metrics *Metrics
+	Quarantine time.Duration // how long a range that was released is nobody's
+	Queue      Queue
+	Metrics    *Metrics
 
 	requests *requests
 	suspects suspects
@@ -58,7 +58,7 @@ type Allocator struct {
 // New makes an allocator, which counts in metrics.
 func New(cfg Config, metrics *Metrics) *Allocator {
 	a := &Allocator{
-		Config: cfg, Rest: desired.RestTime, Metrics: metrics,
+		Config: cfg, Quarantine: desired.QuarantineTime, Metrics: metrics,
 		requests: newRequests(), suspects: newSuspects(), busy: busyAnswer(),
 	}
 	a.Queue = Queue{places: a.places, timeout: queueTimeout}

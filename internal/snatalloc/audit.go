@@ -150,7 +150,7 @@ func (a *Allocator) auditStore(ctx context.Context) error {
 	if len(a.wrongPorts(a.Store.State())) == 0 {
 		return nil
 	}
-	var mended map[model.SNATKey]desired.Holding
+	var mended map[model.SNATKey]desired.PortAllocation
 	_, err := a.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
 		mended = a.wrongPorts(s)
 		return store.Change{Ports: mended}, nil
@@ -176,9 +176,9 @@ func (a *Allocator) auditStore(ctx context.Context) error {
 	return nil
 }
 
-// wrongPorts are the holdings that are not what they must be, as they must be.
-func (a *Allocator) wrongPorts(s *store.State) map[model.SNATKey]desired.Holding {
-	wrong := map[model.SNATKey]desired.Holding{}
+// wrongPorts are the port allocations that are not what they must be, as they must be.
+func (a *Allocator) wrongPorts(s *store.State) map[model.SNATKey]desired.PortAllocation {
+	wrong := map[model.SNATKey]desired.PortAllocation{}
 	vips := map[netip.Addr]bool{}
 	for key := range s.Ports.Keys() {
 		vips[key.VIP] = true
@@ -195,24 +195,24 @@ func (a *Allocator) wrongPorts(s *store.State) map[model.SNATKey]desired.Holding
 	return wrong
 }
 
-// RunRests ends the rest of ranges that were given back long enough ago, while this manager leads.
-func (a *Allocator) RunRests(ctx context.Context) error {
-	tick := time.NewTicker(a.Rest / 24)
+// RunQuarantine frees ranges whose quarantine is over, while this manager leads.
+func (a *Allocator) RunQuarantine(ctx context.Context) error {
+	tick := time.NewTicker(a.Quarantine / 24)
 	defer tick.Stop()
-	var seen rests
+	var seen quarantines
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		seen = seen.look(a.Store.State(), a.Now())
-		if len(a.rested(a.Store.State(), seen)) == 0 {
+		seen = seen.observe(a.Store.State(), a.Now())
+		if len(a.expired(a.Store.State(), seen)) == 0 {
 			continue
 		}
 		_, err := a.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
-			change := store.Change{Ports: map[model.SNATKey]desired.Holding{}}
-			for key, h := range a.rested(s, seen) {
+			change := store.Change{Ports: map[model.SNATKey]desired.PortAllocation{}}
+			for key, h := range a.expired(s, seen) {
 				if _, _, listed := s.Leaving(key); listed || !h.Empty() {
 					change.Ports[key] = h
 				} else {
@@ -227,21 +227,21 @@ func (a *Allocator) RunRests(ctx context.Context) error {
 	}
 }
 
-// rests are when this manager, in its term, first saw what rests. Whose clock Resting.Since is by does not matter: after a
-// change of the leader what rests does so anew.
-type rests map[resting]time.Time
+// quarantines are when this manager, in its term, first saw ranges in quarantine. Quarantined.Since does not count, because
+// clocks of managers may differ: after a change of the leader the time begins anew.
+type quarantines map[quarantineKey]time.Time
 
-type resting struct {
+type quarantineKey struct {
 	key   model.SNATKey
 	since int64 // by the leader that wrote it: a name, no time
 }
 
-// look notes what rests by now.
-func (seen rests) look(s *store.State, now time.Time) rests {
-	next := rests{}
+// observe notes what is in quarantine by now.
+func (seen quarantines) observe(s *store.State, now time.Time) quarantines {
+	next := quarantines{}
 	for key, h := range s.Ports.All() {
-		for _, r := range h.Resting {
-			at := resting{key, r.Since.UnixNano()}
+		for _, r := range h.Quarantined {
+			at := quarantineKey{key, r.Since.UnixNano()}
 			if next[at] = now; !seen[at].IsZero() {
 				next[at] = seen[at]
 			}
@@ -250,49 +250,49 @@ func (seen rests) look(s *store.State, now time.Time) rests {
 	return next
 }
 
-// longer says whether something of a workload has rested for longer than a time, as of now.
-func (seen rests) longer(key model.SNATKey, r desired.Resting, than time.Duration, now time.Time) bool {
-	first, known := seen[resting{key, r.Since.UnixNano()}]
+// longer says whether ranges of a workload are in quarantine for longer than a time, as of now.
+func (seen quarantines) longer(key model.SNATKey, r desired.Quarantined, than time.Duration, now time.Time) bool {
+	first, known := seen[quarantineKey{key, r.Since.UnixNano()}]
 	return known && now.Sub(first) >= than
 }
 
-// restedMost is how many holdings one transaction changes.
-const restedMost = 1000
+// expiredMost is how many port allocations one transaction changes.
+const expiredMost = 1000
 
-// rested are holdings of which something has rested, without that. Ranges that a workload's host still holds, by
-// what it said last, rest on; and all do until every healthy mux knows that they are nobody's.
-func (a *Allocator) rested(s *store.State, seen rests) map[model.SNATKey]desired.Holding {
-	done := map[model.SNATKey]desired.Holding{}
+// expired are port allocations without the ranges whose quarantine is over. A range stays in quarantine while the host
+// reports it as held, and until every healthy mux knows that it is nobody's.
+func (a *Allocator) expired(s *store.State, seen quarantines) map[model.SNATKey]desired.PortAllocation {
+	done := map[model.SNATKey]desired.PortAllocation{}
 	now := a.Now()
 	for key, h := range s.Ports.All() {
-		if len(h.Resting) == 0 {
+		if len(h.Quarantined) == 0 {
 			_, _, listed := s.Leaving(key)
 			if h.Empty() && !listed {
 				done[key] = h
 			}
 			continue
 		}
-		next, some := h.Rested(func(r desired.Resting) bool { return seen.longer(key, r, a.Rest, now) })
-		if !some || a.Hub.Answered() < s.PortsWritten.At(key) || a.clings(s, key, h, seen, now) {
+		next, some := h.EndQuarantine(func(r desired.Quarantined) bool { return seen.longer(key, r, a.Quarantine, now) })
+		if !some || a.Hub.Answered() < s.PortsWritten.At(key) || a.isStillHeld(s, key, h, seen, now) {
 			continue
 		}
-		if done[key] = next; len(done) >= restedMost {
+		if done[key] = next; len(done) >= expiredMost {
 			break
 		}
 	}
 	return done
 }
 
-// clingMost bounds how long a host that does not let go of ranges keeps them from others, in times to rest.
-const clingMost = 5
+// heldQuarantines bounds how long a range that a host still holds stays in quarantine, in quarantine times.
+const heldQuarantines = 5
 
-// clings says whether the host of a workload that is in no list any more still has ranges for it, by what it said
-// last. A host that is away says nothing: then the time to rest is enough.
-func (a *Allocator) clings(s *store.State, key model.SNATKey, h desired.Holding, seen rests, now time.Time) bool {
+// isStillHeld says whether the host of a workload that is in no list any more still has ranges for it, by what it said
+// last. A host that is away says nothing: then the quarantine time is enough.
+func (a *Allocator) isStillHeld(s *store.State, key model.SNATKey, h desired.PortAllocation, seen quarantines, now time.Time) bool {
 	if _, _, listed := s.Leaving(key); listed || !s.Streams.At(h.Host) {
 		return false
 	}
-	if seen.longer(key, h.Resting[0], clingMost*a.Rest, now) {
+	if seen.longer(key, h.Quarantined[0], heldQuarantines*a.Quarantine, now) {
 		return false
 	}
 	return a.Uses(s, h.Host)[key].GetRanges() > 0

@@ -21,7 +21,7 @@ type releasedRange struct {
 	listed, connected bool
 	held              uint32           // ranges that the host still has of the workload, by its last report
 	written           model.Generation // of the workload's ranges; muxes have answered generation 0
-	rests             time.Duration    // since this leader first saw it; negative: it has not seen it yet
+	quarantined       time.Duration    // since this leader first saw it; negative: it has not seen it yet
 }
 
 // silentMuxes have answered no generation.
@@ -51,44 +51,44 @@ func (r releasedRange) isFree(t *testing.T, key model.SNATKey) bool {
 	if r.connected {
 		s.Streams.Set("host1", true)
 	}
-	// The clock of the leader that took it back was days behind: what it wrote says nothing of how long the range rests.
-	s.PutHolding(key, desired.Holding{Host: "host1", Resting: []desired.Resting{{Since: now.Add(-48 * time.Hour), Ranges: []model.Range{7}}}})
+	// The clock of the leader that took it back was days behind: what it wrote does not count for the quarantine.
+	s.PutPorts(key, desired.PortAllocation{Host: "host1", Quarantined: []desired.Quarantined{{Since: now.Add(-48 * time.Hour), Ranges: []model.Range{7}}}})
 	s.PortsWritten.Set(key, r.written)
-	var seen rests
-	if r.rests >= 0 {
-		seen = seen.look(s, now.Add(-r.rests))
+	var seen quarantines
+	if r.quarantined >= 0 {
+		seen = seen.observe(s, now.Add(-r.quarantined))
 	}
-	h, free := a.rested(s, seen)[key]
+	h, free := a.expired(s, seen)[key]
 	if free && !h.Empty() {
 		t.Errorf("%+v: what is left is %+v", r, h)
 	}
 	return free
 }
 
-// A range that was released is free when it has rested, every healthy mux knows that its workload has it no more, and
+// A range that was released is free when its quarantine is over, every healthy mux knows that its workload has it no more, and
 // the host of a workload that is in no list any more has released it too. A host that does not keeps it for a bounded
 // time.
 func TestReleasedRangesBecomeFree(t *testing.T) {
-	const rest, most = desired.RestTime, clingMost * desired.RestTime
+	const quarantine, most = desired.QuarantineTime, heldQuarantines * desired.QuarantineTime
 	for what, c := range map[string]struct {
 		released releasedRange
 		free     bool
 	}{
-		"never seen":               {releasedRange{listed: true, connected: true, rests: -1}, false},
+		"never seen":               {releasedRange{listed: true, connected: true, quarantined: -1}, false},
 		"just seen":                {releasedRange{listed: true, connected: true}, false},
-		"about to have rested":     {releasedRange{listed: true, connected: true, rests: rest - 1}, false},
-		"rested":                   {releasedRange{listed: true, connected: true, rests: rest}, true},
-		"rested, of a user":        {releasedRange{listed: true, connected: true, rests: rest, held: 3}, true},
-		"before muxes answered":    {releasedRange{listed: true, connected: true, rests: rest, written: 1}, false},
-		"long before they did":     {releasedRange{listed: true, connected: true, rests: 100 * most, written: 1}, false},
-		"of who left":              {releasedRange{connected: true, rests: rest}, true},
-		"of who left, too early":   {releasedRange{connected: true, rests: rest - 1}, false},
-		"not let go of":            {releasedRange{connected: true, rests: rest, held: 1}, false},
-		"not let go of for long":   {releasedRange{connected: true, rests: most - 1, held: 1}, false},
-		"not let go of at all":     {releasedRange{connected: true, rests: most, held: 1}, true},
-		"of a host that is away":   {releasedRange{rests: rest, held: 1}, true},
-		"of one that just went":    {releasedRange{rests: rest - 1, held: 1}, false},
-		"not known to be nobody's": {releasedRange{rests: most, held: 1, written: 1}, false},
+		"about to have rested":     {releasedRange{listed: true, connected: true, quarantined: quarantine - 1}, false},
+		"over":                     {releasedRange{listed: true, connected: true, quarantined: quarantine}, true},
+		"over, of a user":          {releasedRange{listed: true, connected: true, quarantined: quarantine, held: 3}, true},
+		"before muxes answered":    {releasedRange{listed: true, connected: true, quarantined: quarantine, written: 1}, false},
+		"long before they did":     {releasedRange{listed: true, connected: true, quarantined: 100 * most, written: 1}, false},
+		"of who left":              {releasedRange{connected: true, quarantined: quarantine}, true},
+		"of who left, too early":   {releasedRange{connected: true, quarantined: quarantine - 1}, false},
+		"not let go of":            {releasedRange{connected: true, quarantined: quarantine, held: 1}, false},
+		"not let go of for long":   {releasedRange{connected: true, quarantined: most - 1, held: 1}, false},
+		"not let go of at all":     {releasedRange{connected: true, quarantined: most, held: 1}, true},
+		"of a host that is away":   {releasedRange{quarantined: quarantine, held: 1}, true},
+		"of one that just went":    {releasedRange{quarantined: quarantine - 1, held: 1}, false},
+		"not known to be nobody's": {releasedRange{quarantined: most, held: 1, written: 1}, false},
 	} {
 		for _, key := range []model.SNATKey{
 			firstSNATClient, {VIP: netip.MustParseAddr("2001:db8::20"), Address: netip.MustParseAddr("fd00::11")},
@@ -100,21 +100,21 @@ func TestReleasedRangesBecomeFree(t *testing.T) {
 	}
 }
 
-// What rests does so for as long by the clock of whoever leads, whatever the clock of the leader before said.
-func TestRestsAreCountedByTheLeader(t *testing.T) {
+// The quarantine is counted by the clock of whoever leads, whatever the clock of the leader before said.
+func TestQuarantinesAreCountedByTheLeader(t *testing.T) {
 	const bound = 2 * time.Minute
 	now := time.Unix(100000, 0)
 	for _, ahead := range []time.Duration{-time.Hour, 0, time.Hour} {
-		resting := desired.Resting{Since: now.Add(ahead), Ranges: []model.Range{7}}
+		quarantined := desired.Quarantined{Since: now.Add(ahead), Ranges: []model.Range{7}}
 		s := &store.State{}
-		s.PutHolding(firstSNATClient, desired.Holding{Host: "host1", Resting: []desired.Resting{resting}})
-		var seen rests
-		if seen.longer(firstSNATClient, resting, 0, now) {
-			t.Error("something rests that was never seen")
+		s.PutPorts(firstSNATClient, desired.PortAllocation{Host: "host1", Quarantined: []desired.Quarantined{quarantined}})
+		var seen quarantines
+		if seen.longer(firstSNATClient, quarantined, 0, now) {
+			t.Error("something is in quarantine that was never seen")
 		}
 		for after := time.Duration(0); after <= bound+time.Minute; after += 5 * time.Second {
-			seen = seen.look(s, now.Add(after))
-			if over := seen.longer(firstSNATClient, resting, bound, now.Add(after)); over != (after >= bound) {
+			seen = seen.observe(s, now.Add(after))
+			if over := seen.longer(firstSNATClient, quarantined, bound, now.Add(after)); over != (after >= bound) {
 				t.Errorf("the leader before was %s ahead: after %s its rest is over: %t", ahead, after, over)
 			}
 		}

@@ -12,13 +12,14 @@ import (
 	"github.com/weirlb/weir/internal/store"
 )
 
-// RunRestore ends what a restore of the store begins, while this manager leads. At first nothing is given out that may have
-// been given out after the backup: for the time that ranges rest, and until all nodes have told what they hold, or
-// clingMost of that time is over. What they told is taken over then. Slots that may have been given rest on for as long as freed ones.
+// RunRestore ends what a restore of the store begins, while this manager leads. Ports and slots that were allocated after
+// the backup are not in it. So nothing is allocated for the quarantine time, and until all nodes have reported what they
+// hold, or for heldQuarantines of that time. What they reported is taken over then. Slots that may have been given out stay
+// reserved for as long as freed ones.
 func (a *Allocator) RunRestore(ctx context.Context) error {
 	var began time.Time // when this term first saw the step of the restore that it waits for the end of
 	var step desired.Restored
-	tick := time.NewTicker(a.Rest / 24)
+	tick := time.NewTicker(a.Quarantine / 24)
 	defer tick.Stop()
 	for {
 		select {
@@ -57,7 +58,7 @@ func (a restore) settleStep(ctx context.Context, s *store.State, passed time.Dur
 		return err
 	}
 	silent := a.NotTold(s)
-	if passed < a.Rest || len(silent) > 0 && passed < clingMost*a.Rest {
+	if passed < a.Quarantine || len(silent) > 0 && passed < heldQuarantines*a.Quarantine {
 		return nil
 	}
 	if err := a.takeOverPorts(ctx, s); err != nil {
@@ -124,7 +125,7 @@ func (a restore) takeOverPorts(ctx context.Context, s *store.State) error {
 	told, written := a.toldPorts(s)
 	for address := range a.snatAddresses(s, told) {
 		_, err := a.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
-			change := store.Change{Ports: map[model.SNATKey]desired.Holding{}}
+			change := store.Change{Ports: map[model.SNATKey]desired.PortAllocation{}}
 			if !s.Restored.Pending() {
 				return change, nil
 			}

@@ -15,13 +15,13 @@ const prefixPorts = root + "ports/"
 
 type (
 	// Ranges are two bytes each, big-endian, in order.
-	holdingDocument struct {
-		Ranges  []byte            `json:"ranges,omitempty"`
-		Reclaim []byte            `json:"reclaim,omitempty"`
-		Host    string            `json:"host,omitempty"`
-		Resting []restingDocument `json:"resting,omitempty"`
+	portsDocument struct {
+		Ranges      []byte                `json:"ranges,omitempty"`
+		Reclaim     []byte                `json:"reclaim,omitempty"`
+		Host        string                `json:"host,omitempty"`
+		Quarantined []quarantinedDocument `json:"quarantined,omitempty"`
 	}
-	restingDocument struct {
+	quarantinedDocument struct {
 		Since  time.Time `json:"since"`
 		Ranges []byte    `json:"ranges"`
 	}
@@ -44,15 +44,15 @@ func parsePortsKey(key string) (model.SNATKey, error) {
 	return model.SNATKey{VIP: vip, Address: address}, nil
 }
 
-func holdingToDocument(h desired.Holding) holdingDocument {
-	d := holdingDocument{Ranges: pack(h.Ranges), Reclaim: pack(h.Reclaim), Host: h.Host}
-	for _, r := range h.Resting {
-		d.Resting = append(d.Resting, restingDocument{Since: r.Since, Ranges: pack(r.Ranges)})
+func portsToDocument(h desired.PortAllocation) portsDocument {
+	d := portsDocument{Ranges: pack(h.Ranges), Reclaim: pack(h.Reclaim), Host: h.Host}
+	for _, r := range h.Quarantined {
+		d.Quarantined = append(d.Quarantined, quarantinedDocument{Since: r.Since, Ranges: pack(r.Ranges)})
 	}
 	return d
 }
 
-func holdingFromDocument(d holdingDocument) (h desired.Holding, err error) {
+func portsFromDocument(d portsDocument) (h desired.PortAllocation, err error) {
 	h.Host = d.Host
 	if h.Ranges, err = unpack(d.Ranges); err != nil {
 		return h, err
@@ -60,12 +60,12 @@ func holdingFromDocument(d holdingDocument) (h desired.Holding, err error) {
 	if h.Reclaim, err = unpack(d.Reclaim); err != nil {
 		return h, err
 	}
-	for _, r := range d.Resting {
+	for _, r := range d.Quarantined {
 		ranges, err := unpack(r.Ranges)
 		if err != nil {
 			return h, err
 		}
-		h.Resting = append(h.Resting, desired.Resting{Since: r.Since, Ranges: ranges})
+		h.Quarantined = append(h.Quarantined, desired.Quarantined{Since: r.Since, Ranges: ranges})
 	}
 	return h, nil
 }
@@ -95,31 +95,31 @@ func unpack(packed []byte) ([]model.Range, error) {
 
 // The changes of who has which ports.
 
-func (b *builder) putHolding(key model.SNATKey, h desired.Holding, generation model.Generation) {
-	b.next.PutHolding(key, h)
+func (b *builder) putPorts(key model.SNATKey, h desired.PortAllocation, generation model.Generation) {
+	b.next.PutPorts(key, h)
 	b.next.PortsWritten.Set(key, generation)
 	b.delta.Ports[key] = true
 }
 
-func (b *builder) removeHolding(key model.SNATKey) {
-	b.next.RemoveHolding(key)
+func (b *builder) removePorts(key model.SNATKey) {
+	b.next.RemovePorts(key)
 	b.next.PortsWritten.Delete(key)
 	b.delta.Ports[key] = true
 }
 
-func (b *builder) putPorts(key string, value []byte, generation model.Generation) error {
+func (b *builder) decodePorts(key string, value []byte, generation model.Generation) error {
 	of, err := parsePortsKey(key)
 	if err != nil {
 		return err
 	}
-	d, err := decodeIn[holdingDocument](b, key, value)
+	d, err := decodeIn[portsDocument](b, key, value)
 	if err != nil {
 		return err
 	}
-	h, err := holdingFromDocument(d)
+	h, err := portsFromDocument(d)
 	if err != nil {
 		return fmt.Errorf("read %s of the store: %w", key, err)
 	}
-	b.putHolding(of, h, generation)
+	b.putPorts(of, h, generation)
 	return nil
 }

@@ -121,7 +121,7 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 		s.Conditions.Set(name, c)
 		b.note(name)
 	case prefixPorts:
-		err = b.putPorts(key, kv.Value, generation)
+		err = b.decodePorts(key, kv.Value, generation)
 	case prefixSteps:
 		var steps mitigation.State
 		if steps, err = decode[mitigation.State](key, kv.Value); err == nil {
@@ -261,7 +261,7 @@ func (b *builder) remove(key string) error {
 		if err != nil {
 			return err
 		}
-		b.removeHolding(workload)
+		b.removePorts(workload)
 	case prefixNodes, prefixStatus, prefixHealth, prefixStreams, prefixFenced:
 		b.removeOfNode(prefix, name)
 	case prefixReady:

@@ -34,7 +34,7 @@ type Change struct {
 	// PrefixLists have their chunks in the store: see StageChunks.
 	PrefixLists       []model.PrefixList
 	DeletePrefixLists []string
-	Ports             map[model.SNATKey]desired.Holding
+	Ports             map[model.SNATKey]desired.PortAllocation
 	DeletePorts       []model.SNATKey
 	FastpathKeys      []model.FastpathKey // all of them; nil: as they were
 	SYNSecrets        []model.SYNSecret   // likewise
@@ -122,8 +122,8 @@ func (c Change) operations(s *State) ([]clientv3.Op, error) {
 	for _, key := range c.DeleteTables {
 		ops = append(ops, clientv3.OpDelete(tableKey(key)))
 	}
-	for key, holding := range c.Ports {
-		value, err := encodeIn(s, portsKey(key), holdingToDocument(holding))
+	for key, ports := range c.Ports {
+		value, err := encodeIn(s, portsKey(key), portsToDocument(ports))
 		put(portsKey(key), value, err)
 	}
 	for _, key := range c.DeletePorts {

@@ -396,10 +396,10 @@ func (b *builder) apply(c Change, generation model.Generation) {
 		b.putTableOf(key, table, generation)
 	}
 	for _, key := range c.DeletePorts {
-		b.removeHolding(key)
+		b.removePorts(key)
 	}
-	for key, holding := range c.Ports {
-		b.putHolding(key, holding, generation)
+	for key, ports := range c.Ports {
+		b.putPorts(key, ports, generation)
 	}
 	for name, steps := range c.Steps {
 		if steps == (mitigation.State{}) {

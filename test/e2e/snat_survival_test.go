@@ -126,14 +126,14 @@ func (l *snatLab) givesNothingTwice() {
 		must(l.t, err)
 		var held struct {
 			Workloads []struct {
-				Address         string
-				Ranges, Resting []uint32
+				Address             string
+				Ranges, Quarantined []uint32
 			}
 		}
 		must(l.t, json.Unmarshal([]byte(out), &held))
 		owners := map[uint32]string{}
 		for _, w := range held.Workloads {
-			for _, r := range slices.Concat(w.Ranges, w.Resting) {
+			for _, r := range slices.Concat(w.Ranges, w.Quarantined) {
 				if other, taken := owners[r]; taken {
 					l.t.Errorf("range %d is of %s and of %s", r, other, w.Address)
 				}

@@ -73,8 +73,8 @@ func watchPorts(t *testing.T, lab *netlab.Lab) *ports {
 	return p
 }
 
-// read takes what a host had at some time between two. A range that a workload gives back is nobody's for desired.RestTime,
-// whoever leads meanwhile: so one that another workload had less than that before is given twice, or was not at rest.
+// read takes what a host had at some time between two. A range that a workload releases is in quarantine for desired.QuarantineTime,
+// whoever leads meanwhile: so one that another workload had less than that before is given twice, or was not in quarantine.
 func (p *ports) read(host string, held map[model.SNATKey][]model.Range, from, to time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +85,7 @@ func (p *ports) read(host string, held map[model.SNATKey][]model.Range, from, to
 				p.gained++
 			}
 			at := vipRange{key.VIP, r}
-			if last, known := p.seen[at]; known && last.workload != key.Address && to.Sub(last.at) < desired.RestTime {
+			if last, known := p.seen[at]; known && last.workload != key.Address && to.Sub(last.at) < desired.QuarantineTime {
 				p.conflict = append(p.conflict, fmt.Sprintf("range %d of %s: %s has it, and %s had it %v before",
 					r, key.VIP, key.Address, last.workload, to.Sub(last.at).Round(time.Millisecond)))
 			}
@@ -167,7 +167,7 @@ func (w *world) storedPorts(ctx context.Context) (map[model.SNATKey][]model.Rang
 		for _, workload := range r.GetWorkloads() {
 			key := model.SNATKey{VIP: netip.MustParseAddr(r.GetAddress()), Address: netip.MustParseAddr(workload.GetAddress())}
 			stored[key] = nil
-			for _, n := range slices.Concat(workload.GetRanges(), workload.GetResting()) {
+			for _, n := range slices.Concat(workload.GetRanges(), workload.GetQuarantined()) {
 				at := vipRange{key.VIP, model.Range(n)}
 				if other, taken := owners[at]; taken {
 					return nil, fmt.Errorf("range %d of %s is of %s and of %s", n, key.VIP, other, key.Address)
@@ -215,8 +215,8 @@ func (w *world) muxHas(n netlab.Node, stored map[model.SNATKey][]model.Range) er
 	return nil
 }
 
-// Who has a range that another workload had a moment ago is seen, on whichever host; who has it again, or after it was at
-// rest, is not.
+// Who has a range that another workload had a moment ago is seen, on whichever host; who has it again, or after it was in
+// quarantine, is not.
 func TestPortsFindRangesGivenTwice(t *testing.T) {
 	vip, began := netip.MustParseAddr("203.0.113.30"), time.Now()
 	for _, c := range []struct {
@@ -226,8 +226,8 @@ func TestPortsFindRangesGivenTwice(t *testing.T) {
 	}{
 		{"the same workload", "host1", "10.3.1.11", time.Second, 0},
 		{"another of the same host", "host1", "10.3.1.12", time.Second, 1},
-		{"one of another host", "host2", "10.3.2.11", desired.RestTime - time.Second, 1},
-		{"one of another host, later", "host2", "10.3.2.11", desired.RestTime, 0},
+		{"one of another host", "host2", "10.3.2.11", desired.QuarantineTime - time.Second, 1},
+		{"one of another host, later", "host2", "10.3.2.11", desired.QuarantineTime, 0},
 	} {
 		p := newPorts()
 		read := func(host, address string, at time.Time) {

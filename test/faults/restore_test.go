@@ -56,7 +56,7 @@ func (w *world) restoreUnderWay(t *testing.T) {
 	w.kill(t, w.others()...)
 	w.hold(t, w.between(2*time.Second, 6*time.Second))
 	w.restoreFrom(t, backup)
-	w.hold(t, desired.RestTime+w.between(5*time.Second, 15*time.Second))
+	w.hold(t, desired.QuarantineTime+w.between(5*time.Second, 15*time.Second))
 	if w.settled() {
 		t.Error("the restore is settled, and a host has not told what it has")
 	}

@@ -1,5 +1,5 @@
 // Package table keeps the bucket tables of endpoints what they should be, while a manager leads: they follow the health of
-// backends, moves of buckets end when no connection lives by them, and slots that are free rest.
+// backends, moves of buckets end when no connection lives by them, and freed slots are reserved for a while.
 //
 // Invariant: how long a slot is free counts by the clock of whoever leads, from when it first saw the slot free.
 //

@@ -9,8 +9,8 @@ import (
 	"github.com/weirlb/weir/internal/store"
 )
 
-// freeSlots are when this manager first saw slots free. Their rest is counted from then: the clock of the leader that
-// freed them may be another. After a change of the leader they may rest for longer, never for less.
+// freeSlots are when this manager first saw slots free. How long they are reserved counts from then: the clock of the leader that
+// freed them may be another. After a change of the leader they may be reserved for longer, never for less.
 type freeSlots map[freeSlot]time.Time
 
 type freeSlot struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/weirlb/weir/internal/store"
 )
 
-// How long slots of removed backends rest counts by the clock of whoever leads, whatever the clock of the leader before said.
+// How long slots of removed backends are reserved counts by the clock of whoever leads, whatever the clock of the leader before said.
 func TestFreeSlotsAreCountedByTheLeader(t *testing.T) {
 	now := time.Unix(100000, 0)
 	key := model.EndpointKey{VIP: netip.MustParseAddr("203.0.113.10"), Protocol: model.TCP, Port: 80}

@@ -102,7 +102,7 @@ func (c *Controller) EndMoves(ctx context.Context) error {
 
 // follow is the change that makes the tables of the VIPs what they should be by now.
 func (c *Controller) follow(s *store.State, vips []string, ended desired.Ended) store.Change {
-	change := store.Change{Tables: map[model.EndpointKey]desired.Table{}, Ports: map[model.SNATKey]desired.Holding{}}
+	change := store.Change{Tables: map[model.EndpointKey]desired.Table{}, Ports: map[model.SNATKey]desired.PortAllocation{}}
 	for _, name := range vips {
 		if vip, there := s.VIPs.Get(name); there {
 			maps.Copy(change.Tables, s.Changed(vip, c.Now(), ended, c.FreeFor))
