@@ -13,6 +13,7 @@
 #include "abi/shared/slot.h"
 #include "abi/shared/syncookie.h"
 #include "net/packet.h"
+#include "net/siphash.h"
 
 /* A connection that is to be. */
 struct syn_flow {
@@ -29,46 +30,6 @@ enum syn_refusal {
 	SYN_REFUSED_OLD = -2, /* its tick is over, or its secret is not valid any more */
 };
 
-struct sip {
-	__u64 v0, v1, v2, v3;
-};
-
-static __always_inline __u64 sip_rotate(__u64 word, __u32 bits)
-{
-	return word << bits | word >> (64 - bits);
-}
-
-static __always_inline void sip_round(struct sip *s)
-{
-	s->v0 += s->v1;
-	s->v1 = sip_rotate(s->v1, 13) ^ s->v0;
-	s->v0 = sip_rotate(s->v0, 32);
-	s->v2 += s->v3;
-	s->v3 = sip_rotate(s->v3, 16) ^ s->v2;
-	s->v0 += s->v3;
-	s->v3 = sip_rotate(s->v3, 21) ^ s->v0;
-	s->v2 += s->v1;
-	s->v1 = sip_rotate(s->v1, 17) ^ s->v2;
-	s->v2 = sip_rotate(s->v2, 32);
-}
-
-static __always_inline void sip_word(struct sip *s, __u64 word)
-{
-	s->v3 ^= word;
-	sip_round(s);
-	sip_round(s);
-	s->v0 ^= word;
-}
-
-static __always_inline __u64 sip_end(struct sip *s)
-{
-	s->v2 ^= 0xff;
-#pragma unroll
-	for (int i = 0; i < 4; i++)
-		sip_round(s);
-	return s->v0 ^ s->v1 ^ s->v2 ^ s->v3;
-}
-
 /*
  * SipHash-2-4 (Aumasson and Bernstein) of the connection's addresses, four bytes of each for IPv4,
  * its ports and the client's ISN, all as on the wire; then the tick, and detail in two bytes.
@@ -78,12 +39,7 @@ static __always_inline __u64 syn_mac(const struct syn_secret *secret, const stru
 {
 	const __u32 *c = flow->client.words, *v = flow->vip.words;
 	__u64 last = tick | (__u64)detail << 32;
-	struct sip s = {
-		.v0 = secret->key[0] ^ 0x736f6d6570736575ULL,
-		.v1 = secret->key[1] ^ 0x646f72616e646f6dULL,
-		.v2 = secret->key[0] ^ 0x6c7967656e657261ULL,
-		.v3 = secret->key[1] ^ 0x7465646279746573ULL,
-	};
+	struct sip s = sip_begin(secret->key);
 
 	if (address_is_v4(&flow->vip)) {
 		sip_word(&s, c[3] | (__u64)v[3] << 32);

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#pragma once
+
+#include "kernel.h"
+
+#include "abi/enum.h"
+
+/* VXLAN (RFC 7348): an Ethernet frame of a virtual network in UDP. */
+enum vxlan_format {
+	VXLAN_PORT = 4789,
+	VXLAN_FLAGS = 0x08, /* the VNI is valid; all other flags are reserved */
+	/*
+	 * The route flag (NGLB, section IV-A): "the client's host has an agent". It stands in the
+	 * reserved byte behind the VNI, only from hosts to muxes: kernels drop what has it.
+	 */
+	VXLAN_ROUTE = 0x57,
+	VXLAN_VNI_MAX = (1 << 24) - 1,
+};
+ABI_ENUM(vxlan_format);
+
+struct vxlan {
+	__u8 flags;
+	__u8 reserved[3];
+	__u8 vni[3];
+	__u8 route; /* VXLAN_ROUTE or 0 */
+};
+
+_Static_assert(sizeof(struct vxlan) == 8, "vxlan");
