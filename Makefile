@@ -37,6 +37,7 @@ packages: build ## Write deb and rpm packages into out/packages
 
 generate: bpf ## Regenerate everything that is generated and committed
 	@$(BUF) generate
+	@$(BUF) build --output - | $(GO) run ./api/schema
 	@$(MAKE) --no-print-directory build
 	@for name in manager mux agent; do $(BIN)/weir-$$name config >deploy/config/$$name.yaml; done
 

@@ -1,31 +1,24 @@
 package openapi
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // What the contract says in words, and an OpenAPI document can say in its own.
 const (
 	uint64Pattern = "^[0-9]{1,20}$"
-	namePattern   = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 	maxUint32     = 1<<32 - 1
 )
 
-// words are the values of properties and parameters that are one of some; left out is empty.
+// words are the values of parameters that are one of some; left out is empty.
 var words = map[string][]any{
-	"weir.v1.VIP.consistency":       {"", "auto", "flow-table"},
-	"weir.v1.VIP.ping":              {"", "answer", "ignore"},
-	"weir.v1.VIP.family":            {"", "ipv4", "ipv6"},
-	"weir.v1.Endpoint.protocol":     {"TCP", "UDP", "tcp", "udp"},
-	"weir.v1.Endpoint.allUnhealthy": {"", "keep", "refuse"},
-	"weir.v1.Endpoint.affinity":     {"", "none", "client"},
-	"weir.v1.Endpoint.synCookies":   {"", "auto", "always", "never"},
-	"weir.v1.SNAT.filtering":        {"", "address-and-port-dependent", "address-dependent", "endpoint-independent"},
-	"weir.v1.SNAT.exhausted":        {"", "reject", "drop"},
-	"/v1/nodes.role":                {"", "mux", "host"},
-	"/v1/events.kind":               {"", "VIP", "AddressPool", "PrefixList", "mux", "host", "manager"},
-	"/v1/events.severity":           {"", "info", "warning"},
-	"/v1/events:watch.kind":         {"", "VIP", "AddressPool", "PrefixList", "mux", "host", "manager"},
-	"/v1/events:watch.severity":     {"", "info", "warning"},
-	"/v1/explain.protocol":          {"TCP", "UDP"},
+	"/v1/nodes.role":            {"", "mux", "host"},
+	"/v1/events.kind":           {"", "VIP", "AddressPool", "PrefixList", "mux", "host", "manager"},
+	"/v1/events.severity":       {"", "info", "warning"},
+	"/v1/events:watch.kind":     {"", "VIP", "AddressPool", "PrefixList", "mux", "host", "manager"},
+	"/v1/events:watch.severity": {"", "info", "warning"},
+	"/v1/explain.protocol":      {"TCP", "UDP"},
 }
 
 // examples are bodies of requests, by schema.
@@ -52,9 +45,10 @@ func refine(document map[string]any) {
 		if !ok {
 			continue
 		}
+		required, _ := schema["required"].([]any)
 		for property, value := range object(schema, "properties") {
-			if value, ok := value.(map[string]any); ok && words[name+"."+property] != nil {
-				value["enum"] = words[name+"."+property]
+			if value, ok := value.(map[string]any); ok {
+				Bounds[name+"."+property].Constrain(value, !slices.Contains(required, any(property)))
 			}
 		}
 		if example := examples[name]; example != nil {
@@ -82,7 +76,7 @@ func refineCall(path, method string, call map[string]any) {
 		name, _ := p["name"].(string)
 		schema := object(p, "schema")
 		if p["in"] == "path" {
-			schema["pattern"] = namePattern
+			schema["pattern"] = NamePattern
 		}
 		if list := words[path+"."+name]; list != nil {
 			schema["enum"] = list

@@ -7,6 +7,7 @@
 package weirv1
 
 import (
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -507,7 +508,7 @@ var File_v1_fabric_proto protoreflect.FileDescriptor
 
 const file_v1_fabric_proto_rawDesc = "" +
 	"\n" +
-	"\x0fv1/fabric.proto\x12\aweir.v1\"\xf3\x02\n" +
+	"\x0fv1/fabric.proto\x12\aweir.v1\x1a\x1fgoogle/api/field_behavior.proto\"\xf3\x02\n" +
 	"\x06Fabric\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x123\n" +
 	"\x06labels\x18\x02 \x03(\v2\x1b.weir.v1.Fabric.LabelsEntryR\x06labels\x12!\n" +
@@ -520,14 +521,14 @@ const file_v1_fabric_proto_rawDesc = "" +
 	"link_share\x18\b \x01(\rR\tlinkShare\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x90\x02\n" +
-	"\x04Clos\x12\x1e\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9f\x02\n" +
+	"\x04Clos\x12#\n" +
 	"\n" +
-	"containers\x18\x01 \x01(\rR\n" +
-	"containers\x12,\n" +
-	"\x12tors_per_container\x18\x02 \x01(\rR\x10torsPerContainer\x12,\n" +
-	"\x12aggs_per_container\x18\x03 \x01(\rR\x10aggsPerContainer\x12\x14\n" +
-	"\x05cores\x18\x04 \x01(\rR\x05cores\x12#\n" +
+	"containers\x18\x01 \x01(\rB\x03\xe0A\x02R\n" +
+	"containers\x121\n" +
+	"\x12tors_per_container\x18\x02 \x01(\rB\x03\xe0A\x02R\x10torsPerContainer\x12,\n" +
+	"\x12aggs_per_container\x18\x03 \x01(\rR\x10aggsPerContainer\x12\x19\n" +
+	"\x05cores\x18\x04 \x01(\rB\x03\xe0A\x02R\x05cores\x12#\n" +
 	"\x0etor_mbit_per_s\x18\x05 \x01(\x04R\vtorMbitPerS\x12#\n" +
 	"\x0eagg_mbit_per_s\x18\x06 \x01(\x04R\vaggMbitPerS\x12,\n" +
 	"\x06limits\x18\a \x01(\v2\x14.weir.v1.TableLimitsR\x06limits\"\x99\x01\n" +
@@ -539,24 +540,24 @@ const file_v1_fabric_proto_rawDesc = "" +
 	"\x06_hostsB\a\n" +
 	"\x05_ecmpB\n" +
 	"\n" +
-	"\b_tunnels\"d\n" +
-	"\fFabricSwitch\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12,\n" +
+	"\b_tunnels\"i\n" +
+	"\fFabricSwitch\x12\x17\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\x12,\n" +
 	"\x06limits\x18\x02 \x01(\v2\x14.weir.v1.TableLimitsR\x06limits\x12\x12\n" +
-	"\x04down\x18\x03 \x01(\bR\x04down\"\xc9\x01\n" +
+	"\x04down\x18\x03 \x01(\bR\x04down\"\xd8\x01\n" +
 	"\n" +
-	"FabricLink\x12\f\n" +
-	"\x01a\x18\x01 \x01(\tR\x01a\x12\f\n" +
-	"\x01b\x18\x02 \x01(\tR\x01b\x12\x1c\n" +
+	"FabricLink\x12\x11\n" +
+	"\x01a\x18\x01 \x01(\tB\x03\xe0A\x02R\x01a\x12\x11\n" +
+	"\x01b\x18\x02 \x01(\tB\x03\xe0A\x02R\x01b\x12!\n" +
 	"\n" +
-	"mbit_per_s\x18\x03 \x01(\x04R\bmbitPerS\x121\n" +
+	"mbit_per_s\x18\x03 \x01(\x04B\x03\xe0A\x02R\bmbitPerS\x121\n" +
 	"\x15background_mbit_per_s\x18\x04 \x01(\x04R\x12backgroundMbitPerS\x12:\n" +
 	"\x1abackground_back_mbit_per_s\x18\x05 \x01(\x04R\x16backgroundBackMbitPerS\x12\x12\n" +
-	"\x04down\x18\x06 \x01(\bR\x04down\"8\n" +
+	"\x04down\x18\x06 \x01(\bR\x04down\"B\n" +
 	"\n" +
-	"FabricRack\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06switch\x18\x02 \x01(\tR\x06switchB&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
+	"FabricRack\x12\x17\n" +
+	"\x04name\x18\x01 \x01(\tB\x03\xe0A\x02R\x04name\x12\x1b\n" +
+	"\x06switch\x18\x02 \x01(\tB\x03\xe0A\x02R\x06switchB&Z$github.com/weirlb/weir/api/v1;weirv1b\x06proto3"
 
 var (
 	file_v1_fabric_proto_rawDescOnce sync.Once

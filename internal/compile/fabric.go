@@ -89,12 +89,12 @@ func closSpec(f *Fields, c *weirv1.Clos) fabric.Spec {
 	return spec
 }
 
-// maxMbit bounds a bandwidth: 1 Pbit/s.
-const maxMbit = 1_000_000_000
+// MaxMbitPerS bounds a bandwidth: 1 Pbit/s.
+const MaxMbitPerS = 1_000_000_000
 
 func bandwidth(f *Fields, field string, mbit uint64) traffic.Rate {
-	if mbit > maxMbit {
-		f.Refuse(field, "must be at most %d, is %d", maxMbit, mbit)
+	if mbit > MaxMbitPerS {
+		f.Refuse(field, "must be at most %d, is %d", MaxMbitPerS, mbit)
 		return 0
 	}
 	return traffic.Rate(mbit) * 1000

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -172,5 +173,24 @@ func TestCheckByItsNameAlone(t *testing.T) {
 		if c := compiled(t, resources[0]).Endpoints[0].HealthCheck; c == nil || c.Type != model.CheckTCP {
 			t.Errorf("%s is %+v", check, c)
 		}
+	}
+}
+
+// Switches and links of a fabric say whether they are down.
+func TestTrueAndFalse(t *testing.T) {
+	const fabric = `{apiVersion: weir/v1, kind: Fabric, metadata: {name: west}, spec: {
+		switches: [{name: core-1}, {name: tor-1}, {name: tor-2, down: %s}],
+		links: [{a: core-1, b: tor-1, mbitPerS: 10000}, {a: core-1, b: tor-2, mbitPerS: 10000}],
+		racks: [{name: rack-1, switch: tor-1}]}}`
+	resources, err := Parse("fabric", fmt.Appendf(nil, fabric, "true"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, ok := resources[0].Message.(*weirv1.Fabric); !ok || !m.GetSwitches()[2].GetDown() || m.GetSwitches()[1].GetDown() {
+		t.Errorf("read %v", resources[0].Message)
+	}
+	_, err = Parse("fabric", fmt.Appendf(nil, fabric, "yes"))
+	if err == nil || !strings.Contains(err.Error(), `spec.switches[2].down: must be true or false, is "yes"`) {
+		t.Errorf("yes: %v", err)
 	}
 }

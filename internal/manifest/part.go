@@ -86,6 +86,15 @@ func (p part) names(m protoreflect.MessageDescriptor) []string {
 	return names
 }
 
+// chosen are the names of the fields of which a message has one.
+func (p part) chosen(choice protoreflect.OneofDescriptor) []string {
+	var names []string
+	for i := range choice.Fields().Len() {
+		names = append(names, p(choice.Fields().Get(i)))
+	}
+	return names
+}
+
 // spelling turns a path of a resource into that of its document.
 func spelling(path string) string {
 	top, _, _ := strings.Cut(path, ".")

@@ -3,6 +3,7 @@ package manifest
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -68,14 +69,8 @@ func (r *reader) fields(o *object, m protoreflect.Message, fields part) {
 
 // chooseOne holds that the object has one of the fields of which a message has one.
 func (o *object) chooseOne(choice protoreflect.OneofDescriptor, fields part) {
-	var names, has []string
-	for i := range choice.Fields().Len() {
-		name := fields(choice.Fields().Get(i))
-		names = append(names, name)
-		if o.has(name) {
-			has = append(has, name)
-		}
-	}
+	names := fields.chosen(choice)
+	has := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !o.has(name) })
 	switch len(has) {
 	case 1:
 	case 0:
@@ -147,7 +142,7 @@ func isDuration(field protoreflect.FieldDescriptor) bool {
 	return field.Message() != nil && field.Message().FullName() == "google.protobuf.Duration"
 }
 
-// single reads a text or a number.
+// single reads a text, a number, or true or false.
 func (v value) single(field protoreflect.FieldDescriptor) (protoreflect.Value, bool) {
 	switch field.Kind() {
 	case protoreflect.StringKind:
@@ -159,6 +154,12 @@ func (v value) single(field protoreflect.FieldDescriptor) (protoreflect.Value, b
 	case protoreflect.Uint64Kind:
 		n, ok := v.number(field, math.MaxUint64)
 		return protoreflect.ValueOfUint64(n), ok
+	case protoreflect.BoolKind:
+		s, ok := v.scalar("true or false")
+		if ok && s != "true" && s != "false" {
+			v.refuse("must be true or false, is %s", quote(s))
+		}
+		return protoreflect.ValueOfBool(s == "true"), ok
 	default:
 		v.refuse("can't be written in a manifest")
 		return protoreflect.Value{}, false
@@ -195,22 +196,27 @@ func (v value) number(field protoreflect.FieldDescriptor, most uint64) (uint64, 
 	if !ok {
 		return 0, false
 	}
-	least := uint64(1)
-	if field.HasPresence() {
-		least = 0
-	}
+	least := least(field)
 	n, err := strconv.ParseUint(s, 10, 64)
 	switch isPort := field.Name() == "port"; {
 	case isPort && (err != nil || n < 1 || n > math.MaxUint16):
 		v.refuse("must be a whole number from 1 to 65535, is %s", quote(s))
 	case n > most: // or more than 64 bits hold
 		v.refuse("must be at most %d, is %s", most, quote(s))
-	case err != nil || n < least:
+	case err != nil || n < uint64(least):
 		v.refuse("must be a whole number of at least %d, is %s", least, quote(s))
 	default:
 		return n, true
 	}
 	return 0, false
+}
+
+// least is the least number that a field holds.
+func least(field protoreflect.FieldDescriptor) int {
+	if field.HasPresence() {
+		return 0
+	}
+	return 1
 }
 
 func (v value) duration() (time.Duration, bool) {

@@ -2,16 +2,83 @@ package manifest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/weirlb/weir/api/openapi"
 )
+
+// schemaFile is written by make generate.
+const schemaFile = "../../api/schema/manifest.schema.json"
+
+// The schema in the tree is the one of the messages and bounds; its descriptions are comments of api/v1.
+func TestSchemaIsGenerated(t *testing.T) {
+	current, err := Schema(func(protoreflect.Descriptor) string { return "" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	committed, err := os.ReadFile(schemaFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, got any
+	if err := errors.Join(json.Unmarshal(current, &want), json.Unmarshal(committed, &got)); err != nil {
+		t.Fatal(err)
+	}
+	if stripDescriptions(want); stripDescriptions(got) == 0 {
+		t.Error("the schema says of no field what it is")
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Error("api/schema/manifest.schema.json is not what the messages and their bounds say: run make generate")
+	}
+}
+
+// stripDescriptions removes what a schema says for people, and counts it.
+func stripDescriptions(schema any) (n int) {
+	switch schema := schema.(type) {
+	case map[string]any:
+		if text, ok := schema["description"].(string); ok {
+			delete(schema, "description")
+			n = min(1, len(text))
+		}
+		for _, member := range schema {
+			n += stripDescriptions(member)
+		}
+	case []any:
+		for _, element := range schema {
+			n += stripDescriptions(element)
+		}
+	}
+	return n
+}
+
+// Each bound is of a field that there is.
+func TestBoundsAreOfFields(t *testing.T) {
+	for name := range openapi.Bounds {
+		message, field, _ := strings.Cut(strings.TrimPrefix(name, "weir.v1."), ".")
+		found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName("weir.v1." + message))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if m, ok := found.(protoreflect.MessageDescriptor); !ok || m.Fields().ByJSONName(field) == nil {
+			t.Errorf("%s: there is no such field", name)
+		}
+	}
+}
 
 // objectSchema is what the schema says of an object.
 type objectSchema struct {
+	Ref                  string                  `json:"$ref"`
 	Properties           map[string]objectSchema `json:"properties"`
 	AdditionalProperties any                     `json:"additionalProperties"`
 	Items                *objectSchema           `json:"items"`
@@ -20,21 +87,27 @@ type objectSchema struct {
 // The schema names the fields that the parser knows, no others: each object is given one that there is not,
 // and the parser says which ones there are.
 func TestSchemaKnowsTheParsersFields(t *testing.T) {
-	data, err := os.ReadFile("../../api/schema/manifest.schema.json")
+	data, err := os.ReadFile(schemaFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var schema struct {
-		Kinds map[string]objectSchema `json:"$defs"`
+		Kinds       []objectSchema          `json:"oneOf"`
+		Definitions map[string]objectSchema `json:"$defs"`
 	}
 	if err := json.Unmarshal(data, &schema); err != nil {
 		t.Fatal(err)
 	}
 	const alien = "qqqqqqqqqqqqqqqq"
 	seen := 0
-	for kind, object := range schema.Kinds {
+	const definitions = "#/$defs/"
+	for _, document := range schema.Kinds {
+		kind := strings.TrimPrefix(document.Ref, definitions)
 		var walk func(path []string, o objectSchema)
 		walk = func(path []string, o objectSchema) {
+			if o.Ref != "" {
+				o = schema.Definitions[strings.TrimPrefix(o.Ref, definitions)]
+			}
 			if o.Items != nil {
 				walk(append(slices.Clone(path), "[]"), *o.Items)
 			}
@@ -51,7 +124,7 @@ func TestSchemaKnowsTheParsersFields(t *testing.T) {
 				walk(append(slices.Clone(path), name), property)
 			}
 		}
-		walk(nil, object)
+		walk(nil, document)
 	}
 	if seen < 10 {
 		t.Errorf("the schema has %d objects only", seen)

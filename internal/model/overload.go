@@ -185,15 +185,15 @@ func (p AddressPool) Scrubber(name string) (Scrubber, bool) {
 	return p.Scrubbers[i], true
 }
 
-// MaxCommunities bounds the communities of a Diversion; maxScrubbers the scrubbers of a pool.
+// MaxCommunities bounds the communities of a Diversion; MaxScrubbers the scrubbers of a pool.
 const (
 	MaxCommunities = 16
-	maxScrubbers   = 16
+	MaxScrubbers   = 16
 )
 
 func (v *validator) diversions(p AddressPool) {
-	if n := len(p.Scrubbers); n > maxScrubbers {
-		v.refuse("scrubbers", "must be at most %d, are %d", maxScrubbers, n)
+	if n := len(p.Scrubbers); n > MaxScrubbers {
+		v.refuse("scrubbers", "must be at most %d, are %d", MaxScrubbers, n)
 	}
 	for i, s := range p.Scrubbers {
 		path := fmt.Sprintf("scrubbers[%d]", i)

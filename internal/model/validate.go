@@ -313,16 +313,16 @@ func (v *validator) healthCheck(path string, c HealthCheck) {
 	if c.Timeout <= 0 || c.Timeout > c.Interval {
 		v.refuse(path+".timeout", "must be positive and at most the interval (%s), is %s", c.Interval, c.Timeout)
 	}
-	if c.Rise < 1 || c.Rise > maxCheckCount {
-		v.refuse(path+".rise", "must be 1 to %d, is %d", maxCheckCount, c.Rise)
+	if c.Rise < 1 || c.Rise > MaxCheckCount {
+		v.refuse(path+".rise", "must be 1 to %d, is %d", MaxCheckCount, c.Rise)
 	}
-	if c.Fall < 1 || c.Fall > maxCheckCount {
-		v.refuse(path+".fall", "must be 1 to %d, is %d", maxCheckCount, c.Fall)
+	if c.Fall < 1 || c.Fall > MaxCheckCount {
+		v.refuse(path+".fall", "must be 1 to %d, is %d", MaxCheckCount, c.Fall)
 	}
 }
 
-// maxCheckCount bounds HealthCheck.Rise and HealthCheck.Fall.
-const maxCheckCount = 1000
+// MaxCheckCount bounds HealthCheck.Rise and HealthCheck.Fall.
+const MaxCheckCount = 1000
 
 // Bounds of what a health check sends, in bytes.
 const (
