@@ -1276,7 +1276,7 @@ type VIPStatus struct {
 	MuxesTotal      uint32 `protobuf:"varint,3,opt,name=muxes_total,json=muxesTotal,proto3" json:"muxes_total,omitempty"`
 	// One line for each mux that refused the VIP's tables, with its reason.
 	Rejections []string `protobuf:"bytes,4,rep,name=rejections,proto3" json:"rejections,omitempty"`
-	// "accepted", "programmed" and "healthy", in this order, then "mitigated" of a VIP with an overload policy.
+	// "accepted", "programmed" and "healthy", in this order, then "overloaded" of a VIP with an overload policy.
 	Conditions []*Condition `protobuf:"bytes,5,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	// Backends that are healthy or not checked, of all.
 	BackendsHealthy uint32 `protobuf:"varint,6,opt,name=backends_healthy,json=backendsHealthy,proto3" json:"backends_healthy,omitempty"`
@@ -1446,7 +1446,7 @@ func (x *SNATStatus) GetPortsQuarantined() uint32 {
 // One thing that is so, or is not, of a resource.
 type Condition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "accepted", "programmed", "healthy" or "mitigated".
+	// "accepted", "programmed", "healthy" or "overloaded".
 	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	// "true", "false" or "unknown".
 	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`

@@ -399,7 +399,7 @@ type Token struct {
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// "mux", "host" or "manager".
 	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
-	// The only name that it is good for. Empty: any that no member has yet.
+	// The only name that it is good for. Empty: any that no principal has yet.
 	Name    string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Created *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created,proto3" json:"created,omitempty"`
 	Expires *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires,proto3" json:"expires,omitempty"`
@@ -810,8 +810,8 @@ func (*DeleteTokenResponse) Descriptor() ([]byte, []int) {
 	return file_v1_trust_proto_rawDescGZIP(), []int{13}
 }
 
-// One that holds a certificate of the cluster.
-type Member struct {
+// A mux, host, manager or user that holds a credential of the cluster.
+type Principal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "mux", "host", "manager" or "user".
 	Role    string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
@@ -824,20 +824,20 @@ type Member struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Member) Reset() {
-	*x = Member{}
+func (x *Principal) Reset() {
+	*x = Principal{}
 	mi := &file_v1_trust_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Member) String() string {
+func (x *Principal) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Member) ProtoMessage() {}
+func (*Principal) ProtoMessage() {}
 
-func (x *Member) ProtoReflect() protoreflect.Message {
+func (x *Principal) ProtoReflect() protoreflect.Message {
 	mi := &file_v1_trust_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -849,66 +849,66 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Member.ProtoReflect.Descriptor instead.
-func (*Member) Descriptor() ([]byte, []int) {
+// Deprecated: Use Principal.ProtoReflect.Descriptor instead.
+func (*Principal) Descriptor() ([]byte, []int) {
 	return file_v1_trust_proto_rawDescGZIP(), []int{14}
 }
 
-func (x *Member) GetRole() string {
+func (x *Principal) GetRole() string {
 	if x != nil {
 		return x.Role
 	}
 	return ""
 }
 
-func (x *Member) GetName() string {
+func (x *Principal) GetName() string {
 	if x != nil {
 		return x.Name
 	}
 	return ""
 }
 
-func (x *Member) GetJoined() *timestamppb.Timestamp {
+func (x *Principal) GetJoined() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Joined
 	}
 	return nil
 }
 
-func (x *Member) GetRevoked() bool {
+func (x *Principal) GetRevoked() bool {
 	if x != nil {
 		return x.Revoked
 	}
 	return false
 }
 
-func (x *Member) GetAddresses() []string {
+func (x *Principal) GetAddresses() []string {
 	if x != nil {
 		return x.Addresses
 	}
 	return nil
 }
 
-type ListMembersRequest struct {
+type ListPrincipalsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ListMembersRequest) Reset() {
-	*x = ListMembersRequest{}
+func (x *ListPrincipalsRequest) Reset() {
+	*x = ListPrincipalsRequest{}
 	mi := &file_v1_trust_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ListMembersRequest) String() string {
+func (x *ListPrincipalsRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ListMembersRequest) ProtoMessage() {}
+func (*ListPrincipalsRequest) ProtoMessage() {}
 
-func (x *ListMembersRequest) ProtoReflect() protoreflect.Message {
+func (x *ListPrincipalsRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_v1_trust_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -920,32 +920,32 @@ func (x *ListMembersRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ListMembersRequest.ProtoReflect.Descriptor instead.
-func (*ListMembersRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListPrincipalsRequest.ProtoReflect.Descriptor instead.
+func (*ListPrincipalsRequest) Descriptor() ([]byte, []int) {
 	return file_v1_trust_proto_rawDescGZIP(), []int{15}
 }
 
-type ListMembersResponse struct {
+type ListPrincipalsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Members       []*Member              `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
+	Principals    []*Principal           `protobuf:"bytes,1,rep,name=principals,proto3" json:"principals,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ListMembersResponse) Reset() {
-	*x = ListMembersResponse{}
+func (x *ListPrincipalsResponse) Reset() {
+	*x = ListPrincipalsResponse{}
 	mi := &file_v1_trust_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ListMembersResponse) String() string {
+func (x *ListPrincipalsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ListMembersResponse) ProtoMessage() {}
+func (*ListPrincipalsResponse) ProtoMessage() {}
 
-func (x *ListMembersResponse) ProtoReflect() protoreflect.Message {
+func (x *ListPrincipalsResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_v1_trust_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -957,19 +957,19 @@ func (x *ListMembersResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ListMembersResponse.ProtoReflect.Descriptor instead.
-func (*ListMembersResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListPrincipalsResponse.ProtoReflect.Descriptor instead.
+func (*ListPrincipalsResponse) Descriptor() ([]byte, []int) {
 	return file_v1_trust_proto_rawDescGZIP(), []int{16}
 }
 
-func (x *ListMembersResponse) GetMembers() []*Member {
+func (x *ListPrincipalsResponse) GetPrincipals() []*Principal {
 	if x != nil {
-		return x.Members
+		return x.Principals
 	}
 	return nil
 }
 
-type RevokeMemberRequest struct {
+type RevokePrincipalRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
@@ -977,20 +977,20 @@ type RevokeMemberRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RevokeMemberRequest) Reset() {
-	*x = RevokeMemberRequest{}
+func (x *RevokePrincipalRequest) Reset() {
+	*x = RevokePrincipalRequest{}
 	mi := &file_v1_trust_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RevokeMemberRequest) String() string {
+func (x *RevokePrincipalRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RevokeMemberRequest) ProtoMessage() {}
+func (*RevokePrincipalRequest) ProtoMessage() {}
 
-func (x *RevokeMemberRequest) ProtoReflect() protoreflect.Message {
+func (x *RevokePrincipalRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_v1_trust_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1002,45 +1002,45 @@ func (x *RevokeMemberRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RevokeMemberRequest.ProtoReflect.Descriptor instead.
-func (*RevokeMemberRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use RevokePrincipalRequest.ProtoReflect.Descriptor instead.
+func (*RevokePrincipalRequest) Descriptor() ([]byte, []int) {
 	return file_v1_trust_proto_rawDescGZIP(), []int{17}
 }
 
-func (x *RevokeMemberRequest) GetRole() string {
+func (x *RevokePrincipalRequest) GetRole() string {
 	if x != nil {
 		return x.Role
 	}
 	return ""
 }
 
-func (x *RevokeMemberRequest) GetName() string {
+func (x *RevokePrincipalRequest) GetName() string {
 	if x != nil {
 		return x.Name
 	}
 	return ""
 }
 
-type RevokeMemberResponse struct {
+type RevokePrincipalResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RevokeMemberResponse) Reset() {
-	*x = RevokeMemberResponse{}
+func (x *RevokePrincipalResponse) Reset() {
+	*x = RevokePrincipalResponse{}
 	mi := &file_v1_trust_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RevokeMemberResponse) String() string {
+func (x *RevokePrincipalResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RevokeMemberResponse) ProtoMessage() {}
+func (*RevokePrincipalResponse) ProtoMessage() {}
 
-func (x *RevokeMemberResponse) ProtoReflect() protoreflect.Message {
+func (x *RevokePrincipalResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_v1_trust_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1052,8 +1052,8 @@ func (x *RevokeMemberResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RevokeMemberResponse.ProtoReflect.Descriptor instead.
-func (*RevokeMemberResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use RevokePrincipalResponse.ProtoReflect.Descriptor instead.
+func (*RevokePrincipalResponse) Descriptor() ([]byte, []int) {
 	return file_v1_trust_proto_rawDescGZIP(), []int{18}
 }
 
@@ -2591,20 +2591,22 @@ const file_v1_trust_proto_rawDesc = "" +
 	"\x06tokens\x18\x01 \x03(\v2\x0e.weir.v1.TokenR\x06tokens\"$\n" +
 	"\x12DeleteTokenRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x15\n" +
-	"\x13DeleteTokenResponse\"\x9c\x01\n" +
-	"\x06Member\x12\x12\n" +
+	"\x13DeleteTokenResponse\"\x9f\x01\n" +
+	"\tPrincipal\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x122\n" +
 	"\x06joined\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x06joined\x12\x18\n" +
 	"\arevoked\x18\x04 \x01(\bR\arevoked\x12\x1c\n" +
-	"\taddresses\x18\x05 \x03(\tR\taddresses\"\x14\n" +
-	"\x12ListMembersRequest\"@\n" +
-	"\x13ListMembersResponse\x12)\n" +
-	"\amembers\x18\x01 \x03(\v2\x0f.weir.v1.MemberR\amembers\"=\n" +
-	"\x13RevokeMemberRequest\x12\x12\n" +
+	"\taddresses\x18\x05 \x03(\tR\taddresses\"\x17\n" +
+	"\x15ListPrincipalsRequest\"L\n" +
+	"\x16ListPrincipalsResponse\x122\n" +
+	"\n" +
+	"principals\x18\x01 \x03(\v2\x12.weir.v1.PrincipalR\n" +
+	"principals\"@\n" +
+	"\x16RevokePrincipalRequest\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\x16\n" +
-	"\x14RevokeMemberResponse\"\xa0\x01\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\x19\n" +
+	"\x17RevokePrincipalResponse\"\xa0\x01\n" +
 	"\x04User\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12,\n" +
 	"\bbindings\x18\x02 \x03(\v2\x10.weir.v1.BindingR\bbindings\x12\x1b\n" +
@@ -2698,7 +2700,7 @@ const file_v1_trust_proto_rawDesc = "" +
 	"\asubject\x18\x04 \x01(\tR\asubject\x120\n" +
 	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"B\n" +
 	"\x11ListAuditResponse\x12-\n" +
-	"\aentries\x18\x01 \x03(\v2\x13.weir.v1.AuditEntryR\aentries2\xc9\r\n" +
+	"\aentries\x18\x01 \x03(\v2\x13.weir.v1.AuditEntryR\aentries2\xe2\r\n" +
 	"\fTrustService\x123\n" +
 	"\x04Join\x12\x14.weir.v1.JoinRequest\x1a\x15.weir.v1.JoinResponse\x12W\n" +
 	"\x10RenewCertificate\x12 .weir.v1.RenewCertificateRequest\x1a!.weir.v1.RenewCertificateResponse\x12P\n" +
@@ -2709,9 +2711,9 @@ const file_v1_trust_proto_rawDesc = "" +
 	"\n" +
 	"ListTokens\x12\x1a.weir.v1.ListTokensRequest\x1a\x1b.weir.v1.ListTokensResponse\"\x15\x82\xd3\xe4\x93\x02\f\x12\n" +
 	"/v1/tokens\x90\x02\x02\x12a\n" +
-	"\vDeleteToken\x12\x1b.weir.v1.DeleteTokenRequest\x1a\x1c.weir.v1.DeleteTokenResponse\"\x17\x82\xd3\xe4\x93\x02\x11*\x0f/v1/tokens/{id}\x12`\n" +
-	"\vListMembers\x12\x1b.weir.v1.ListMembersRequest\x1a\x1c.weir.v1.ListMembersResponse\"\x16\x82\xd3\xe4\x93\x02\r\x12\v/v1/members\x90\x02\x02\x12x\n" +
-	"\fRevokeMember\x12\x1c.weir.v1.RevokeMemberRequest\x1a\x1d.weir.v1.RevokeMemberResponse\"+\x82\xd3\xe4\x93\x02%:\x01*\" /v1/members/{role}/{name}/revoke\x12[\n" +
+	"\vDeleteToken\x12\x1b.weir.v1.DeleteTokenRequest\x1a\x1c.weir.v1.DeleteTokenResponse\"\x17\x82\xd3\xe4\x93\x02\x11*\x0f/v1/tokens/{id}\x12l\n" +
+	"\x0eListPrincipals\x12\x1e.weir.v1.ListPrincipalsRequest\x1a\x1f.weir.v1.ListPrincipalsResponse\"\x19\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/principals\x90\x02\x02\x12\x84\x01\n" +
+	"\x0fRevokePrincipal\x12\x1f.weir.v1.RevokePrincipalRequest\x1a .weir.v1.RevokePrincipalResponse\".\x82\xd3\xe4\x93\x02(:\x01*\"#/v1/principals/{role}/{name}/revoke\x12[\n" +
 	"\n" +
 	"CreateUser\x12\x1a.weir.v1.CreateUserRequest\x1a\x1b.weir.v1.CreateUserResponse\"\x14\x82\xd3\xe4\x93\x02\x0e:\x01*\"\t/v1/users\x12b\n" +
 	"\n" +
@@ -2755,11 +2757,11 @@ var file_v1_trust_proto_goTypes = []any{
 	(*ListTokensResponse)(nil),       // 11: weir.v1.ListTokensResponse
 	(*DeleteTokenRequest)(nil),       // 12: weir.v1.DeleteTokenRequest
 	(*DeleteTokenResponse)(nil),      // 13: weir.v1.DeleteTokenResponse
-	(*Member)(nil),                   // 14: weir.v1.Member
-	(*ListMembersRequest)(nil),       // 15: weir.v1.ListMembersRequest
-	(*ListMembersResponse)(nil),      // 16: weir.v1.ListMembersResponse
-	(*RevokeMemberRequest)(nil),      // 17: weir.v1.RevokeMemberRequest
-	(*RevokeMemberResponse)(nil),     // 18: weir.v1.RevokeMemberResponse
+	(*Principal)(nil),                // 14: weir.v1.Principal
+	(*ListPrincipalsRequest)(nil),    // 15: weir.v1.ListPrincipalsRequest
+	(*ListPrincipalsResponse)(nil),   // 16: weir.v1.ListPrincipalsResponse
+	(*RevokePrincipalRequest)(nil),   // 17: weir.v1.RevokePrincipalRequest
+	(*RevokePrincipalResponse)(nil),  // 18: weir.v1.RevokePrincipalResponse
 	(*User)(nil),                     // 19: weir.v1.User
 	(*CreateUserRequest)(nil),        // 20: weir.v1.CreateUserRequest
 	(*CreateUserResponse)(nil),       // 21: weir.v1.CreateUserResponse
@@ -2797,8 +2799,8 @@ var file_v1_trust_proto_depIdxs = []int32{
 	47, // 3: weir.v1.CreateTokenRequest.ttl:type_name -> google.protobuf.Duration
 	7,  // 4: weir.v1.CreateTokenResponse.token:type_name -> weir.v1.Token
 	7,  // 5: weir.v1.ListTokensResponse.tokens:type_name -> weir.v1.Token
-	46, // 6: weir.v1.Member.joined:type_name -> google.protobuf.Timestamp
-	14, // 7: weir.v1.ListMembersResponse.members:type_name -> weir.v1.Member
+	46, // 6: weir.v1.Principal.joined:type_name -> google.protobuf.Timestamp
+	14, // 7: weir.v1.ListPrincipalsResponse.principals:type_name -> weir.v1.Principal
 	6,  // 8: weir.v1.User.bindings:type_name -> weir.v1.Binding
 	46, // 9: weir.v1.User.created:type_name -> google.protobuf.Timestamp
 	19, // 10: weir.v1.CreateUserRequest.user:type_name -> weir.v1.User
@@ -2825,8 +2827,8 @@ var file_v1_trust_proto_depIdxs = []int32{
 	8,  // 31: weir.v1.TrustService.CreateToken:input_type -> weir.v1.CreateTokenRequest
 	10, // 32: weir.v1.TrustService.ListTokens:input_type -> weir.v1.ListTokensRequest
 	12, // 33: weir.v1.TrustService.DeleteToken:input_type -> weir.v1.DeleteTokenRequest
-	15, // 34: weir.v1.TrustService.ListMembers:input_type -> weir.v1.ListMembersRequest
-	17, // 35: weir.v1.TrustService.RevokeMember:input_type -> weir.v1.RevokeMemberRequest
+	15, // 34: weir.v1.TrustService.ListPrincipals:input_type -> weir.v1.ListPrincipalsRequest
+	17, // 35: weir.v1.TrustService.RevokePrincipal:input_type -> weir.v1.RevokePrincipalRequest
 	20, // 36: weir.v1.TrustService.CreateUser:input_type -> weir.v1.CreateUserRequest
 	22, // 37: weir.v1.TrustService.UpdateUser:input_type -> weir.v1.UpdateUserRequest
 	24, // 38: weir.v1.TrustService.RotateUser:input_type -> weir.v1.RotateUserRequest
@@ -2843,8 +2845,8 @@ var file_v1_trust_proto_depIdxs = []int32{
 	9,  // 49: weir.v1.TrustService.CreateToken:output_type -> weir.v1.CreateTokenResponse
 	11, // 50: weir.v1.TrustService.ListTokens:output_type -> weir.v1.ListTokensResponse
 	13, // 51: weir.v1.TrustService.DeleteToken:output_type -> weir.v1.DeleteTokenResponse
-	16, // 52: weir.v1.TrustService.ListMembers:output_type -> weir.v1.ListMembersResponse
-	18, // 53: weir.v1.TrustService.RevokeMember:output_type -> weir.v1.RevokeMemberResponse
+	16, // 52: weir.v1.TrustService.ListPrincipals:output_type -> weir.v1.ListPrincipalsResponse
+	18, // 53: weir.v1.TrustService.RevokePrincipal:output_type -> weir.v1.RevokePrincipalResponse
 	21, // 54: weir.v1.TrustService.CreateUser:output_type -> weir.v1.CreateUserResponse
 	23, // 55: weir.v1.TrustService.UpdateUser:output_type -> weir.v1.UpdateUserResponse
 	25, // 56: weir.v1.TrustService.RotateUser:output_type -> weir.v1.RotateUserResponse

@@ -143,30 +143,30 @@ func local_request_TrustService_DeleteToken_0(ctx context.Context, marshaler run
 	return msg, metadata, err
 }
 
-func request_TrustService_ListMembers_0(ctx context.Context, marshaler runtime.Marshaler, client TrustServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_TrustService_ListPrincipals_0(ctx context.Context, marshaler runtime.Marshaler, client TrustServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListMembersRequest
+		protoReq ListPrincipalsRequest
 		metadata runtime.ServerMetadata
 	)
 	if req.Body != nil {
 		_, _ = io.Copy(io.Discard, req.Body)
 	}
-	msg, err := client.ListMembers(ctx, &protoReq, grpc.Header(&metadata.HeaderMD), grpc.Trailer(&metadata.TrailerMD))
+	msg, err := client.ListPrincipals(ctx, &protoReq, grpc.Header(&metadata.HeaderMD), grpc.Trailer(&metadata.TrailerMD))
 	return msg, metadata, err
 }
 
-func local_request_TrustService_ListMembers_0(ctx context.Context, marshaler runtime.Marshaler, server TrustServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_TrustService_ListPrincipals_0(ctx context.Context, marshaler runtime.Marshaler, server TrustServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListMembersRequest
+		protoReq ListPrincipalsRequest
 		metadata runtime.ServerMetadata
 	)
-	msg, err := server.ListMembers(ctx, &protoReq)
+	msg, err := server.ListPrincipals(ctx, &protoReq)
 	return msg, metadata, err
 }
 
-func request_TrustService_RevokeMember_0(ctx context.Context, marshaler runtime.Marshaler, client TrustServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_TrustService_RevokePrincipal_0(ctx context.Context, marshaler runtime.Marshaler, client TrustServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RevokeMemberRequest
+		protoReq RevokePrincipalRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -192,13 +192,13 @@ func request_TrustService_RevokeMember_0(ctx context.Context, marshaler runtime.
 	if req.Body != nil {
 		_, _ = io.Copy(io.Discard, req.Body)
 	}
-	msg, err := client.RevokeMember(ctx, &protoReq, grpc.Header(&metadata.HeaderMD), grpc.Trailer(&metadata.TrailerMD))
+	msg, err := client.RevokePrincipal(ctx, &protoReq, grpc.Header(&metadata.HeaderMD), grpc.Trailer(&metadata.TrailerMD))
 	return msg, metadata, err
 }
 
-func local_request_TrustService_RevokeMember_0(ctx context.Context, marshaler runtime.Marshaler, server TrustServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_TrustService_RevokePrincipal_0(ctx context.Context, marshaler runtime.Marshaler, server TrustServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RevokeMemberRequest
+		protoReq RevokePrincipalRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -221,7 +221,7 @@ func local_request_TrustService_RevokeMember_0(ctx context.Context, marshaler ru
 	if err != nil {
 		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "name", err)
 	}
-	msg, err := server.RevokeMember(ctx, &protoReq)
+	msg, err := server.RevokePrincipal(ctx, &protoReq)
 	return msg, metadata, err
 }
 
@@ -649,45 +649,45 @@ func RegisterTrustServiceHandlerServer(ctx context.Context, mux *runtime.ServeMu
 		}
 		forward_TrustService_DeleteToken_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
 	})
-	mux.Handle(http.MethodGet, pattern_TrustService_ListMembers_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+	mux.Handle(http.MethodGet, pattern_TrustService_ListPrincipals_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
 		var stream runtime.ServerTransportStream
 		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
 		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/weir.v1.TrustService/ListMembers", runtime.WithHTTPPathPattern("/v1/members"))
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/weir.v1.TrustService/ListPrincipals", runtime.WithHTTPPathPattern("/v1/principals"))
 		if err != nil {
 			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		resp, md, err := local_request_TrustService_ListMembers_0(annotatedContext, inboundMarshaler, server, req, pathParams)
+		resp, md, err := local_request_TrustService_ListPrincipals_0(annotatedContext, inboundMarshaler, server, req, pathParams)
 		md.HeaderMD, md.TrailerMD = metadata.Join(md.HeaderMD, stream.Header()), metadata.Join(md.TrailerMD, stream.Trailer())
 		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
 		if err != nil {
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_TrustService_ListMembers_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_TrustService_ListPrincipals_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
 	})
-	mux.Handle(http.MethodPost, pattern_TrustService_RevokeMember_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+	mux.Handle(http.MethodPost, pattern_TrustService_RevokePrincipal_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
 		var stream runtime.ServerTransportStream
 		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
 		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/weir.v1.TrustService/RevokeMember", runtime.WithHTTPPathPattern("/v1/members/{role}/{name}/revoke"))
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/weir.v1.TrustService/RevokePrincipal", runtime.WithHTTPPathPattern("/v1/principals/{role}/{name}/revoke"))
 		if err != nil {
 			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		resp, md, err := local_request_TrustService_RevokeMember_0(annotatedContext, inboundMarshaler, server, req, pathParams)
+		resp, md, err := local_request_TrustService_RevokePrincipal_0(annotatedContext, inboundMarshaler, server, req, pathParams)
 		md.HeaderMD, md.TrailerMD = metadata.Join(md.HeaderMD, stream.Header()), metadata.Join(md.TrailerMD, stream.Trailer())
 		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
 		if err != nil {
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_TrustService_RevokeMember_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_TrustService_RevokePrincipal_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_TrustService_CreateUser_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -997,39 +997,39 @@ func RegisterTrustServiceHandlerClient(ctx context.Context, mux *runtime.ServeMu
 		}
 		forward_TrustService_DeleteToken_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
 	})
-	mux.Handle(http.MethodGet, pattern_TrustService_ListMembers_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+	mux.Handle(http.MethodGet, pattern_TrustService_ListPrincipals_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
 		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/weir.v1.TrustService/ListMembers", runtime.WithHTTPPathPattern("/v1/members"))
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/weir.v1.TrustService/ListPrincipals", runtime.WithHTTPPathPattern("/v1/principals"))
 		if err != nil {
 			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		resp, md, err := request_TrustService_ListMembers_0(annotatedContext, inboundMarshaler, client, req, pathParams)
+		resp, md, err := request_TrustService_ListPrincipals_0(annotatedContext, inboundMarshaler, client, req, pathParams)
 		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
 		if err != nil {
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_TrustService_ListMembers_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_TrustService_ListPrincipals_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
 	})
-	mux.Handle(http.MethodPost, pattern_TrustService_RevokeMember_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+	mux.Handle(http.MethodPost, pattern_TrustService_RevokePrincipal_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
 		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
-		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/weir.v1.TrustService/RevokeMember", runtime.WithHTTPPathPattern("/v1/members/{role}/{name}/revoke"))
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/weir.v1.TrustService/RevokePrincipal", runtime.WithHTTPPathPattern("/v1/principals/{role}/{name}/revoke"))
 		if err != nil {
 			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		resp, md, err := request_TrustService_RevokeMember_0(annotatedContext, inboundMarshaler, client, req, pathParams)
+		resp, md, err := request_TrustService_RevokePrincipal_0(annotatedContext, inboundMarshaler, client, req, pathParams)
 		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
 		if err != nil {
 			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
 			return
 		}
-		forward_TrustService_RevokeMember_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+		forward_TrustService_RevokePrincipal_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_TrustService_CreateUser_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1205,39 +1205,39 @@ func RegisterTrustServiceHandlerClient(ctx context.Context, mux *runtime.ServeMu
 }
 
 var (
-	pattern_TrustService_WhoAmI_0       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "whoami"}, ""))
-	pattern_TrustService_CreateToken_0  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "tokens"}, ""))
-	pattern_TrustService_ListTokens_0   = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "tokens"}, ""))
-	pattern_TrustService_DeleteToken_0  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "tokens", "id"}, ""))
-	pattern_TrustService_ListMembers_0  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "members"}, ""))
-	pattern_TrustService_RevokeMember_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 1, 0, 4, 1, 5, 3, 2, 4}, []string{"v1", "members", "role", "name", "revoke"}, ""))
-	pattern_TrustService_CreateUser_0   = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "users"}, ""))
-	pattern_TrustService_UpdateUser_0   = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "users", "name"}, ""))
-	pattern_TrustService_RotateUser_0   = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "users", "name", "rotate"}, ""))
-	pattern_TrustService_ListUsers_0    = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "users"}, ""))
-	pattern_TrustService_DeleteUser_0   = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "users", "name"}, ""))
-	pattern_TrustService_ApplyTenants_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "tenants"}, "apply"))
-	pattern_TrustService_ListTenants_0  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "tenants"}, ""))
-	pattern_TrustService_GetTenant_0    = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "tenants", "name"}, ""))
-	pattern_TrustService_DeleteTenant_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "tenants", "name"}, ""))
-	pattern_TrustService_ListAudit_0    = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "audit"}, ""))
+	pattern_TrustService_WhoAmI_0          = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "whoami"}, ""))
+	pattern_TrustService_CreateToken_0     = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "tokens"}, ""))
+	pattern_TrustService_ListTokens_0      = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "tokens"}, ""))
+	pattern_TrustService_DeleteToken_0     = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "tokens", "id"}, ""))
+	pattern_TrustService_ListPrincipals_0  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "principals"}, ""))
+	pattern_TrustService_RevokePrincipal_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 1, 0, 4, 1, 5, 3, 2, 4}, []string{"v1", "principals", "role", "name", "revoke"}, ""))
+	pattern_TrustService_CreateUser_0      = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "users"}, ""))
+	pattern_TrustService_UpdateUser_0      = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "users", "name"}, ""))
+	pattern_TrustService_RotateUser_0      = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "users", "name", "rotate"}, ""))
+	pattern_TrustService_ListUsers_0       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "users"}, ""))
+	pattern_TrustService_DeleteUser_0      = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "users", "name"}, ""))
+	pattern_TrustService_ApplyTenants_0    = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "tenants"}, "apply"))
+	pattern_TrustService_ListTenants_0     = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "tenants"}, ""))
+	pattern_TrustService_GetTenant_0       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "tenants", "name"}, ""))
+	pattern_TrustService_DeleteTenant_0    = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "tenants", "name"}, ""))
+	pattern_TrustService_ListAudit_0       = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "audit"}, ""))
 )
 
 var (
-	forward_TrustService_WhoAmI_0       = runtime.ForwardResponseMessage
-	forward_TrustService_CreateToken_0  = runtime.ForwardResponseMessage
-	forward_TrustService_ListTokens_0   = runtime.ForwardResponseMessage
-	forward_TrustService_DeleteToken_0  = runtime.ForwardResponseMessage
-	forward_TrustService_ListMembers_0  = runtime.ForwardResponseMessage
-	forward_TrustService_RevokeMember_0 = runtime.ForwardResponseMessage
-	forward_TrustService_CreateUser_0   = runtime.ForwardResponseMessage
-	forward_TrustService_UpdateUser_0   = runtime.ForwardResponseMessage
-	forward_TrustService_RotateUser_0   = runtime.ForwardResponseMessage
-	forward_TrustService_ListUsers_0    = runtime.ForwardResponseMessage
-	forward_TrustService_DeleteUser_0   = runtime.ForwardResponseMessage
-	forward_TrustService_ApplyTenants_0 = runtime.ForwardResponseMessage
-	forward_TrustService_ListTenants_0  = runtime.ForwardResponseMessage
-	forward_TrustService_GetTenant_0    = runtime.ForwardResponseMessage
-	forward_TrustService_DeleteTenant_0 = runtime.ForwardResponseMessage
-	forward_TrustService_ListAudit_0    = runtime.ForwardResponseMessage
+	forward_TrustService_WhoAmI_0          = runtime.ForwardResponseMessage
+	forward_TrustService_CreateToken_0     = runtime.ForwardResponseMessage
+	forward_TrustService_ListTokens_0      = runtime.ForwardResponseMessage
+	forward_TrustService_DeleteToken_0     = runtime.ForwardResponseMessage
+	forward_TrustService_ListPrincipals_0  = runtime.ForwardResponseMessage
+	forward_TrustService_RevokePrincipal_0 = runtime.ForwardResponseMessage
+	forward_TrustService_CreateUser_0      = runtime.ForwardResponseMessage
+	forward_TrustService_UpdateUser_0      = runtime.ForwardResponseMessage
+	forward_TrustService_RotateUser_0      = runtime.ForwardResponseMessage
+	forward_TrustService_ListUsers_0       = runtime.ForwardResponseMessage
+	forward_TrustService_DeleteUser_0      = runtime.ForwardResponseMessage
+	forward_TrustService_ApplyTenants_0    = runtime.ForwardResponseMessage
+	forward_TrustService_ListTenants_0     = runtime.ForwardResponseMessage
+	forward_TrustService_GetTenant_0       = runtime.ForwardResponseMessage
+	forward_TrustService_DeleteTenant_0    = runtime.ForwardResponseMessage
+	forward_TrustService_ListAudit_0       = runtime.ForwardResponseMessage
 )

@@ -27,8 +27,8 @@ const (
 	TrustService_CreateToken_FullMethodName      = "/weir.v1.TrustService/CreateToken"
 	TrustService_ListTokens_FullMethodName       = "/weir.v1.TrustService/ListTokens"
 	TrustService_DeleteToken_FullMethodName      = "/weir.v1.TrustService/DeleteToken"
-	TrustService_ListMembers_FullMethodName      = "/weir.v1.TrustService/ListMembers"
-	TrustService_RevokeMember_FullMethodName     = "/weir.v1.TrustService/RevokeMember"
+	TrustService_ListPrincipals_FullMethodName   = "/weir.v1.TrustService/ListPrincipals"
+	TrustService_RevokePrincipal_FullMethodName  = "/weir.v1.TrustService/RevokePrincipal"
 	TrustService_CreateUser_FullMethodName       = "/weir.v1.TrustService/CreateUser"
 	TrustService_UpdateUser_FullMethodName       = "/weir.v1.TrustService/UpdateUser"
 	TrustService_RotateUser_FullMethodName       = "/weir.v1.TrustService/RotateUser"
@@ -56,10 +56,10 @@ type TrustServiceClient interface {
 	CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenResponse, error)
 	ListTokens(ctx context.Context, in *ListTokensRequest, opts ...grpc.CallOption) (*ListTokensResponse, error)
 	DeleteToken(ctx context.Context, in *DeleteTokenRequest, opts ...grpc.CallOption) (*DeleteTokenResponse, error)
-	// Lists those that hold a certificate.
-	ListMembers(ctx context.Context, in *ListMembersRequest, opts ...grpc.CallOption) (*ListMembersResponse, error)
-	// Ends all certificates that a member has, and the streams opened with them. It may join again.
-	RevokeMember(ctx context.Context, in *RevokeMemberRequest, opts ...grpc.CallOption) (*RevokeMemberResponse, error)
+	// Lists muxes, hosts, managers and users that hold a credential.
+	ListPrincipals(ctx context.Context, in *ListPrincipalsRequest, opts ...grpc.CallOption) (*ListPrincipalsResponse, error)
+	// Ends all certificates that a principal has, and the streams opened with them. It may join again.
+	RevokePrincipal(ctx context.Context, in *RevokePrincipalRequest, opts ...grpc.CallOption) (*RevokePrincipalResponse, error)
 	// Makes a user, with a bearer token or a certificate.
 	CreateUser(ctx context.Context, in *CreateUserRequest, opts ...grpc.CallOption) (*CreateUserResponse, error)
 	// Replaces what a user may do.
@@ -147,20 +147,20 @@ func (c *trustServiceClient) DeleteToken(ctx context.Context, in *DeleteTokenReq
 	return out, nil
 }
 
-func (c *trustServiceClient) ListMembers(ctx context.Context, in *ListMembersRequest, opts ...grpc.CallOption) (*ListMembersResponse, error) {
+func (c *trustServiceClient) ListPrincipals(ctx context.Context, in *ListPrincipalsRequest, opts ...grpc.CallOption) (*ListPrincipalsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ListMembersResponse)
-	err := c.cc.Invoke(ctx, TrustService_ListMembers_FullMethodName, in, out, cOpts...)
+	out := new(ListPrincipalsResponse)
+	err := c.cc.Invoke(ctx, TrustService_ListPrincipals_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-func (c *trustServiceClient) RevokeMember(ctx context.Context, in *RevokeMemberRequest, opts ...grpc.CallOption) (*RevokeMemberResponse, error) {
+func (c *trustServiceClient) RevokePrincipal(ctx context.Context, in *RevokePrincipalRequest, opts ...grpc.CallOption) (*RevokePrincipalResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(RevokeMemberResponse)
-	err := c.cc.Invoke(ctx, TrustService_RevokeMember_FullMethodName, in, out, cOpts...)
+	out := new(RevokePrincipalResponse)
+	err := c.cc.Invoke(ctx, TrustService_RevokePrincipal_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -282,10 +282,10 @@ type TrustServiceServer interface {
 	CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenResponse, error)
 	ListTokens(context.Context, *ListTokensRequest) (*ListTokensResponse, error)
 	DeleteToken(context.Context, *DeleteTokenRequest) (*DeleteTokenResponse, error)
-	// Lists those that hold a certificate.
-	ListMembers(context.Context, *ListMembersRequest) (*ListMembersResponse, error)
-	// Ends all certificates that a member has, and the streams opened with them. It may join again.
-	RevokeMember(context.Context, *RevokeMemberRequest) (*RevokeMemberResponse, error)
+	// Lists muxes, hosts, managers and users that hold a credential.
+	ListPrincipals(context.Context, *ListPrincipalsRequest) (*ListPrincipalsResponse, error)
+	// Ends all certificates that a principal has, and the streams opened with them. It may join again.
+	RevokePrincipal(context.Context, *RevokePrincipalRequest) (*RevokePrincipalResponse, error)
 	// Makes a user, with a bearer token or a certificate.
 	CreateUser(context.Context, *CreateUserRequest) (*CreateUserResponse, error)
 	// Replaces what a user may do.
@@ -330,11 +330,11 @@ func (UnimplementedTrustServiceServer) ListTokens(context.Context, *ListTokensRe
 func (UnimplementedTrustServiceServer) DeleteToken(context.Context, *DeleteTokenRequest) (*DeleteTokenResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteToken not implemented")
 }
-func (UnimplementedTrustServiceServer) ListMembers(context.Context, *ListMembersRequest) (*ListMembersResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method ListMembers not implemented")
+func (UnimplementedTrustServiceServer) ListPrincipals(context.Context, *ListPrincipalsRequest) (*ListPrincipalsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListPrincipals not implemented")
 }
-func (UnimplementedTrustServiceServer) RevokeMember(context.Context, *RevokeMemberRequest) (*RevokeMemberResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method RevokeMember not implemented")
+func (UnimplementedTrustServiceServer) RevokePrincipal(context.Context, *RevokePrincipalRequest) (*RevokePrincipalResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RevokePrincipal not implemented")
 }
 func (UnimplementedTrustServiceServer) CreateUser(context.Context, *CreateUserRequest) (*CreateUserResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CreateUser not implemented")
@@ -494,38 +494,38 @@ func _TrustService_DeleteToken_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
-func _TrustService_ListMembers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListMembersRequest)
+func _TrustService_ListPrincipals_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListPrincipalsRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(TrustServiceServer).ListMembers(ctx, in)
+		return srv.(TrustServiceServer).ListPrincipals(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: TrustService_ListMembers_FullMethodName,
+		FullMethod: TrustService_ListPrincipals_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(TrustServiceServer).ListMembers(ctx, req.(*ListMembersRequest))
+		return srv.(TrustServiceServer).ListPrincipals(ctx, req.(*ListPrincipalsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
-func _TrustService_RevokeMember_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(RevokeMemberRequest)
+func _TrustService_RevokePrincipal_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RevokePrincipalRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
 	if interceptor == nil {
-		return srv.(TrustServiceServer).RevokeMember(ctx, in)
+		return srv.(TrustServiceServer).RevokePrincipal(ctx, in)
 	}
 	info := &grpc.UnaryServerInfo{
 		Server:     srv,
-		FullMethod: TrustService_RevokeMember_FullMethodName,
+		FullMethod: TrustService_RevokePrincipal_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(TrustServiceServer).RevokeMember(ctx, req.(*RevokeMemberRequest))
+		return srv.(TrustServiceServer).RevokePrincipal(ctx, req.(*RevokePrincipalRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -742,12 +742,12 @@ var TrustService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _TrustService_DeleteToken_Handler,
 		},
 		{
-			MethodName: "ListMembers",
-			Handler:    _TrustService_ListMembers_Handler,
+			MethodName: "ListPrincipals",
+			Handler:    _TrustService_ListPrincipals_Handler,
 		},
 		{
-			MethodName: "RevokeMember",
-			Handler:    _TrustService_RevokeMember_Handler,
+			MethodName: "RevokePrincipal",
+			Handler:    _TrustService_RevokePrincipal_Handler,
 		},
 		{
 			MethodName: "CreateUser",

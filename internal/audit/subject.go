@@ -54,7 +54,7 @@ func subject(procedure string, message any) string {
 		add("token", r.GetId())
 	case *weirv1.JoinRequest:
 		add(r.GetRole(), r.GetName())
-	case *weirv1.RevokeMemberRequest:
+	case *weirv1.RevokePrincipalRequest:
 		add(r.GetRole(), r.GetName())
 	case *weirv1.CaptureRequest:
 		add("mux", r.GetMux())

@@ -7,17 +7,17 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// Member is a backend that takes new flows. Slots are unique among members.
-type Member struct {
+// Backend is a backend that takes new flows. Slots are unique among backends.
+type Backend struct {
 	Slot   model.Slot
-	Weight uint32 // 0: in no bucket, as if it were no member
+	Weight uint32 // 0: in no bucket, as if it were no backend
 }
 
 // Assign computes the table of size buckets that follows old. The sizes are powers of two; size
 // is at least len(old). Buckets that pinned names (by their number in old; nil: none) keep their
 // slot, whoever it is. moved counts the buckets that name another slot than before (all of them if
-// old is empty). Without a member of positive weight there is no table: nil.
-func Assign(old []model.Slot, pinned []bool, members []Member, size int) (table []model.Slot, moved int) {
+// old is empty). Without a backend of positive weight there is no table: nil.
+func Assign(old []model.Slot, pinned []bool, backends []Backend, size int) (table []model.Slot, moved int) {
 	table = double(old, size)
 	pins := pins{of: pinned, held: make(map[model.Slot]int)}
 	for i, slot := range table {
@@ -25,14 +25,14 @@ func Assign(old []model.Slot, pinned []bool, members []Member, size int) (table 
 			pins.held[slot]++
 		}
 	}
-	shares, left := share(members, pins.held, size)
+	shares, left := share(backends, pins.held, size)
 	if len(shares) == 0 {
 		return nil, len(old)
 	}
 	settle(shares, table, left)
 
-	// Each member keeps its pinned buckets and its first others up to its target, and what is free
-	// is dealt out in order to the members that lack some.
+	// Each backend keeps its pinned buckets and its first others up to its target, and what is free
+	// is dealt out in order to the backends that lack some.
 	room := make([]int, shares[len(shares)-1].slot+1)
 	for _, s := range shares {
 		room[s.slot] = s.target - s.pinned
@@ -62,8 +62,8 @@ func Assign(old []model.Slot, pinned []bool, members []Member, size int) (table 
 func Grow(table []model.Slot, size int) []model.Slot { return double(table, size) }
 
 // Waiting counts the buckets of table that would move if none of them were pinned.
-func Waiting(table []model.Slot, members []Member) int {
-	_, moved := Assign(table, nil, members, len(table))
+func Waiting(table []model.Slot, backends []Backend) int {
+	_, moved := Assign(table, nil, backends, len(table))
 	return moved
 }
 
@@ -76,7 +76,7 @@ type pins struct {
 // has says whether bucket i of a table that may have doubled is one of them.
 func (p pins) has(i int) bool { return len(p.of) > 0 && p.of[i&(len(p.of)-1)] }
 
-// stake is what a member may hold: target is the floor of its exact share until settle decides
+// stake is what a backend may hold: target is the floor of its exact share until settle decides
 // who gets the ceiling.
 type stake struct {
 	slot      model.Slot
@@ -86,17 +86,17 @@ type stake struct {
 	remainder uint64 // of the exact share, in units of which the weight of the level makes a bucket
 }
 
-// share returns the stakes of the members with a weight, by slot, in what pinned buckets of others
+// share returns the stakes of the backends with a weight, by slot, in what pinned buckets of others
 // leave of the table, and how many buckets the floors leave over. No floor is below what is pinned to
-// the member: if they are too many together, the level (how many buckets there are for a weight of 1)
+// the backend: if they are too many together, the level (how many buckets there are for a weight of 1)
 // is lowered until they fit.
-func share(members []Member, pinned map[model.Slot]int, size int) (all []stake, left int) {
+func share(backends []Backend, pinned map[model.Slot]int, size int) (all []stake, left int) {
 	var sum uint64
 	room := size
 	for _, n := range pinned {
 		room -= n
 	}
-	for _, m := range members {
+	for _, m := range backends {
 		if m.Weight > 0 {
 			all = append(all, stake{slot: m.Slot, weight: uint64(m.Weight), pinned: pinned[m.Slot]})
 			sum += uint64(m.Weight)
@@ -124,7 +124,7 @@ func share(members []Member, pinned map[model.Slot]int, size int) (all []stake, 
 // ratio is a level: so many buckets for so much weight.
 type ratio struct{ buckets, weight uint64 }
 
-// lower takes one bucket from each member that has the most of all for its weight, of those that are
+// lower takes one bucket from each backend that has the most of all for its weight, of those that are
 // not pinned, and returns the level that they had.
 func lower(all []stake, left int) (level ratio, _ int) {
 	level = ratio{0, 1}
@@ -154,7 +154,7 @@ func double(old []model.Slot, size int) []model.Slot {
 }
 
 // settle raises targets from floor to ceiling, as many as are left over. A ceiling saves a move
-// exactly where the member holds more than its floor already, so those come first; then the largest
+// exactly where the backend holds more than its floor already, so those come first; then the largest
 // remainder, then the lowest slot.
 func settle(shares []stake, table []model.Slot, left int) {
 	held := make([]int, shares[len(shares)-1].slot+1)

@@ -8,17 +8,17 @@ import (
 )
 
 // Return gives buckets back to the slots that they named before (previous; 0: none): from slots that are
-// no members, to members, in any case; else where that takes from one that has more than its share and
+// no backends, to backends, in any case; else where that takes from one that has more than its share and
 // gives to one that has less, by way of others if need be. Such a move is always possible: a connection
 // of the bucket is with one of the two.
-func Return(table, previous []model.Slot, members []Member) []model.Slot {
+func Return(table, previous []model.Slot, backends []Backend) []model.Slot {
 	r := &returns{
 		table: slices.Clone(table), surplus: map[model.Slot]int{}, lack: map[model.Slot]int{}, ways: map[way][]int{},
 		to: map[model.Slot][]model.Slot{},
 	}
 	var sum int
-	weight := make(map[model.Slot]uint32, len(members))
-	for _, m := range members {
+	weight := make(map[model.Slot]uint32, len(backends))
+	for _, m := range backends {
 		sum += int(m.Weight)
 		weight[m.Slot] = m.Weight
 	}
@@ -40,7 +40,7 @@ func Return(table, previous []model.Slot, members []Member) []model.Slot {
 			r.ways[way{slot, from}] = append(r.ways[way{slot, from}], i)
 		}
 	}
-	for _, m := range members {
+	for _, m := range backends {
 		share := int(m.Weight) * len(table)
 		r.surplus[m.Slot] -= (share + sum - 1) / sum
 		r.lack[m.Slot] += share / sum

@@ -3,7 +3,7 @@ package bucket
 import "testing"
 
 func TestSize(t *testing.T) {
-	cases := []struct{ current, members, want int }{
+	cases := []struct{ current, backends, want int }{
 		{0, 0, 256},
 		{0, 1, 256},
 		{0, 2, 256},
@@ -17,8 +17,8 @@ func TestSize(t *testing.T) {
 		{65536, 1, 65536},
 	}
 	for _, c := range cases {
-		if got := Size(c.current, c.members); got != c.want {
-			t.Errorf("Size(%d, %d) = %d, want %d", c.current, c.members, got, c.want)
+		if got := Size(c.current, c.backends); got != c.want {
+			t.Errorf("Size(%d, %d) = %d, want %d", c.current, c.backends, got, c.want)
 		}
 	}
 }

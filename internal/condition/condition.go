@@ -1,4 +1,4 @@
-// Package condition computes the conditions of a VIP from the State: accepted, programmed, healthy, mitigated.
+// Package condition computes the conditions of a VIP from the State: accepted, programmed, healthy, overloaded.
 package condition
 
 import (
@@ -203,7 +203,7 @@ func ToProto(s *store.State, vip model.VIP, c Conditions) []*weirv1.Condition {
 	all := []*weirv1.Condition{
 		p, c.Programmed.toProto("programmed", noted.Programmed), c.Healthy.toProto("healthy", noted.Healthy),
 	}
-	if now, has := mitigated(s, vip); has {
+	if now, has := overloaded(s, vip); has {
 		all = append(all, now)
 	}
 	return all

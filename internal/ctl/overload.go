@@ -29,10 +29,10 @@ func overloadText(w io.Writer, o *weirv1.Overload) {
 		o.GetHoldDown().AsDuration(), o.GetMaxHoldDown().AsDuration())
 }
 
-// mitigationHint says in a list that a VIP is not as usual: " (black-holed)".
-func mitigationHint(vip *weirv1.VIP) string {
+// overloadHint says in a list that a VIP is not as usual: " (black-holed)".
+func overloadHint(vip *weirv1.VIP) string {
 	for _, c := range vip.GetStatus().GetConditions() {
-		if c.GetType() != "mitigated" || c.GetStatus() != "true" {
+		if c.GetType() != "overloaded" || c.GetStatus() != "true" {
 			continue
 		}
 		switch c.GetReason() {

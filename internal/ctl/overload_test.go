@@ -27,12 +27,12 @@ func TestOverloadPoliciesAreTold(t *testing.T) {
 		t.Errorf("got %q", out.String())
 	}
 	for reason, hint := range map[string]string{"Limited": " (limited)", "Scrubbed": " (scrubbed)", "BlackHoled": " (black-holed)"} {
-		vip.Status = &weirv1.VIPStatus{Conditions: []*weirv1.Condition{{Type: "healthy", Status: "true"}, {Type: "mitigated", Status: "true", Reason: reason}}}
-		if got := mitigationHint(vip); got != hint {
+		vip.Status = &weirv1.VIPStatus{Conditions: []*weirv1.Condition{{Type: "healthy", Status: "true"}, {Type: "overloaded", Status: "true", Reason: reason}}}
+		if got := overloadHint(vip); got != hint {
 			t.Errorf("%s: %q", reason, got)
 		}
 		vip.Status.Conditions[1].Status = "false"
-		if got := mitigationHint(vip); got != "" {
+		if got := overloadHint(vip); got != "" {
 			t.Errorf("not %s: %q", reason, got)
 		}
 	}

@@ -106,7 +106,7 @@ func revokeCommand(s *session) *cobra.Command {
 		Args: arguments(2, 2, "ROLE NAME"), Example: "  weir revoke mux mux7",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
-				if _, err := client.RevokeMember(ctx, &weirv1.RevokeMemberRequest{Role: args[0], Name: args[1]}); err != nil {
+				if _, err := client.RevokePrincipal(ctx, &weirv1.RevokePrincipalRequest{Role: args[0], Name: args[1]}); err != nil {
 					return fmt.Errorf("revoke %s %s: %w", args[0], args[1], err)
 				}
 				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s revoked\n", args[0], args[1])

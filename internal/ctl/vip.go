@@ -84,7 +84,7 @@ func vipTable(vips []*weirv1.VIP) *columns {
 				all.add(b)
 			}
 		}
-		t.add(vip.GetName(), vip.GetTenant(), vip.GetAddress(), strings.Join(endpoints, ","), all, muxShare(vip)+mitigationHint(vip))
+		t.add(vip.GetName(), vip.GetTenant(), vip.GetAddress(), strings.Join(endpoints, ","), all, muxShare(vip)+overloadHint(vip))
 	}
 	return t
 }

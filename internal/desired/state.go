@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirlb/weir/internal/mitigation"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/overloadpolicy"
 	"github.com/weirlb/weir/internal/sorted"
 )
 
@@ -36,7 +36,7 @@ type State struct {
 	Health sorted.Map[string, HostHealth] // by host
 	Pools  sorted.Map[string, model.AddressPool]
 	Ports  sorted.Map[model.SNATKey, PortAllocation]
-	Steps  sorted.Map[string, mitigation.State] // of overload policies, by VIP
+	Steps  sorted.Map[string, overloadpolicy.State] // of overload policies, by VIP
 
 	PrefixLists sorted.Map[string, model.PrefixList]
 

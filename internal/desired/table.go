@@ -77,7 +77,7 @@ func (ailing slots) outlives(from, left, next model.Slot) bool {
 // assign returns the buckets that follow old. Those that wait go back to where they came from, or stay,
 // unless their backend is down or ailing. What moves can make room for another to go back: this is done until
 // none does. It ends, as each round leaves less that a backend has above its share.
-func assign(rows Table, ailing slots, old []model.Slot, waiting []Move, members []bucket.Member, size int) []model.Slot {
+func assign(rows Table, ailing slots, old []model.Slot, waiting []Move, members []bucket.Backend, size int) []model.Slot {
 	if len(waiting) == 0 {
 		next, _ := bucket.Assign(old, nil, members, size)
 		return next
@@ -116,11 +116,11 @@ func assign(rows Table, ailing slots, old []model.Slot, waiting []Move, members 
 }
 
 // members are the slots of the backends, with their weights.
-func (t Table) members(backends []model.Backend) []bucket.Member {
+func (t Table) members(backends []model.Backend) []bucket.Backend {
 	slots := t.Slots()
-	members := make([]bucket.Member, 0, len(backends))
+	members := make([]bucket.Backend, 0, len(backends))
 	for _, b := range backends {
-		members = append(members, bucket.Member{Slot: slots[b.AddrPort()], Weight: b.Weight})
+		members = append(members, bucket.Backend{Slot: slots[b.AddrPort()], Weight: b.Weight})
 	}
 	return members
 }

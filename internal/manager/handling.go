@@ -70,7 +70,7 @@ var handling = map[string]place{
 
 	weirv1connect.TrustServiceCreateTokenProcedure:      byLeader,
 	weirv1connect.TrustServiceDeleteTokenProcedure:      byLeader,
-	weirv1connect.TrustServiceRevokeMemberProcedure:     byLeader,
+	weirv1connect.TrustServiceRevokePrincipalProcedure:  byLeader,
 	weirv1connect.TrustServiceCreateUserProcedure:       byLeader,
 	weirv1connect.TrustServiceUpdateUserProcedure:       byLeader,
 	weirv1connect.TrustServiceRotateUserProcedure:       byLeader,
@@ -81,7 +81,7 @@ var handling = map[string]place{
 	weirv1connect.TrustServiceRenewCertificateProcedure: anyReads,
 	weirv1connect.TrustServiceWhoAmIProcedure:           anyReads,
 	weirv1connect.TrustServiceListTokensProcedure:       anyReads,
-	weirv1connect.TrustServiceListMembersProcedure:      anyReads,
+	weirv1connect.TrustServiceListPrincipalsProcedure:   anyReads,
 	weirv1connect.TrustServiceListUsersProcedure:        anyReads,
 	weirv1connect.TrustServiceListTenantsProcedure:      anyReads,
 	weirv1connect.TrustServiceGetTenantProcedure:        anyReads,

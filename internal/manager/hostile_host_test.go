@@ -76,8 +76,8 @@ func TestHostileHostClaimsAddresses(t *testing.T) {
 	again := joinedNode(t, town.admin, town.url, trust.Host, "bound", "10.2.7.9/32")
 	refusedWith(t, "what it joined for before", syncs(t, again, "bound", "10.2.7.1", "192.0.2.3"), "10.2.7.1 is not in what bound joined for")
 
-	made, err := town.admin.ListMembers(t.Context(), &weirv1.ListMembersRequest{})
-	if err != nil || !slices.ContainsFunc(made.GetMembers(), func(m *weirv1.Member) bool {
+	made, err := town.admin.ListPrincipals(t.Context(), &weirv1.ListPrincipalsRequest{})
+	if err != nil || !slices.ContainsFunc(made.GetPrincipals(), func(m *weirv1.Principal) bool {
 		return m.GetName() == "bound" && slices.Equal(m.GetAddresses(), []string{"10.2.7.9/32"})
 	}) {
 		t.Errorf("members are %v, %v", made, err)

@@ -124,7 +124,7 @@ func (m *Manager) sample(to *telemetry.Sample) {
 	_, ranges := s.SNATDigest()
 	telemetry.Put(to, "weir_manager_snat_ports", ranges*model.RangePorts)
 	telemetry.Put(to, "weir_manager_snat_workloads", s.SNATClientsCount())
-	for action, vips := range overload.Mitigated(s) {
+	for action, vips := range overload.InForce(s) {
 		telemetry.Put(to, "weir_manager_overload_vips", vips, string(action))
 	}
 	n := m.inventory.of(s)

@@ -400,14 +400,14 @@ func TestWatchesOfRESTLast(t *testing.T) {
 		}
 		lines += bytes.Count(buffer[:n], []byte{'\n'})
 	}
-	_, err := admin.RevokeMember(t.Context(), &weirv1.RevokeMemberRequest{Role: "user", Name: "admin"})
+	_, err := admin.RevokePrincipal(t.Context(), &weirv1.RevokePrincipalRequest{Role: "user", Name: "admin"})
 	refusedWith(t, "the revocation of the last admin", err, "make another first")
 	if _, err := admin.CreateUser(t.Context(), &weirv1.CreateUserRequest{User: &weirv1.User{
 		Name: "second", Bindings: []*weirv1.Binding{{Tenant: trust.AllTenants, Role: "admin"}},
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.RevokeMember(t.Context(), &weirv1.RevokeMemberRequest{Role: "user", Name: "admin"}); err != nil {
+	if _, err := admin.RevokePrincipal(t.Context(), &weirv1.RevokePrincipalRequest{Role: "user", Name: "admin"}); err != nil {
 		t.Fatal(err)
 	}
 	rest, err := io.ReadAll(stream)

@@ -206,7 +206,7 @@ func TestTheFirstUsersCertificateIsRenewed(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.RevokeMember(t.Context(), &weirv1.RevokeMemberRequest{Role: "user", Name: "admin"}); err != nil {
+	if _, err := admin.RevokePrincipal(t.Context(), &weirv1.RevokePrincipalRequest{Role: "user", Name: "admin"}); err != nil {
 		t.Fatal(err)
 	}
 	trusted, _ = m.store.Trust()

@@ -97,7 +97,7 @@ func TestRevocationEndsEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	revoke := func(h holder) error {
-		return failure(c.admin.RevokeMember(t.Context(), &weirv1.RevokeMemberRequest{Role: h.role, Name: h.name}))
+		return failure(c.admin.RevokePrincipal(t.Context(), &weirv1.RevokePrincipalRequest{Role: h.role, Name: h.name}))
 	}
 	rotate := func(h holder) error {
 		return failure(c.admin.RotateUser(t.Context(), &weirv1.RotateUserRequest{Name: h.name}))
@@ -216,7 +216,7 @@ func TestJoinTokensEnd(t *testing.T) {
 	if err := join(many, "mux1", request); err != nil {
 		t.Errorf("an answer that was lost: %v", err)
 	}
-	if _, err := c.admin.RevokeMember(t.Context(), &weirv1.RevokeMemberRequest{Role: "mux", Name: "mux1"}); err != nil {
+	if _, err := c.admin.RevokePrincipal(t.Context(), &weirv1.RevokePrincipalRequest{Role: "mux", Name: "mux1"}); err != nil {
 		t.Fatal(err)
 	}
 	refusedWith(t, "the token that it joined with, and its key", join(many, "mux1", request), "the join token is not valid")
@@ -235,24 +235,24 @@ func TestTheLastAdminStays(t *testing.T) {
 		if _, err := admin.CreateUser(t.Context(), &weirv1.CreateUserRequest{User: &weirv1.User{Name: name, Bindings: boss}}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := admin.RevokeMember(t.Context(), &weirv1.RevokeMemberRequest{Role: "user", Name: name}); err != nil {
+		if _, err := admin.RevokePrincipal(t.Context(), &weirv1.RevokePrincipalRequest{Role: "user", Name: name}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for what, err := range map[string]error{
-		"revoke": failure(admin.RevokeMember(t.Context(), &weirv1.RevokeMemberRequest{Role: "user", Name: "admin"})),
+		"revoke": failure(admin.RevokePrincipal(t.Context(), &weirv1.RevokePrincipalRequest{Role: "user", Name: "admin"})),
 		"delete": failure(admin.DeleteUser(t.Context(), &weirv1.DeleteUserRequest{Name: "admin"})),
 		"update": failure(admin.UpdateUser(t.Context(), &weirv1.UpdateUserRequest{Name: "admin", Bindings: viewsAll})),
 	} {
 		refusedWith(t, what, err, "make another first")
 	}
-	if _, err := admin.RevokeMember(t.Context(), &weirv1.RevokeMemberRequest{Role: "user", Name: "bob"}); err != nil {
+	if _, err := admin.RevokePrincipal(t.Context(), &weirv1.RevokePrincipalRequest{Role: "user", Name: "bob"}); err != nil {
 		t.Errorf("one who was revoked, again: %v", err)
 	}
 	if _, err := admin.RotateUser(t.Context(), &weirv1.RotateUserRequest{Name: "eve"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.RevokeMember(t.Context(), &weirv1.RevokeMemberRequest{Role: "user", Name: "admin"}); err != nil {
+	if _, err := admin.RevokePrincipal(t.Context(), &weirv1.RevokePrincipalRequest{Role: "user", Name: "admin"}); err != nil {
 		t.Errorf("with another admin who has a token: %v", err)
 	}
 }
@@ -290,7 +290,7 @@ func TestARevokedNodeIsDeleted(t *testing.T) {
 		return failure(c.admin.DeleteNode(t.Context(), &weirv1.DeleteNodeRequest{Name: h.name}))
 	}
 	refusedWith(t, "a node that is connected", remove(), "stop its program first")
-	if _, err := c.admin.RevokeMember(t.Context(), &weirv1.RevokeMemberRequest{Role: h.role, Name: h.name}); err != nil {
+	if _, err := c.admin.RevokePrincipal(t.Context(), &weirv1.RevokePrincipalRequest{Role: h.role, Name: h.name}); err != nil {
 		t.Fatal(err)
 	}
 	node := m.store.State().Nodes.At(h.name)
@@ -344,7 +344,7 @@ func TestAdminReset(t *testing.T) {
 				t.Errorf("the audit log: %v, %v", made, err)
 			}
 			refusedWith(t, "the last admin, who was reset",
-				failure(reset.RevokeMember(t.Context(), &weirv1.RevokeMemberRequest{Role: "user", Name: "admin"})), "make another first")
+				failure(reset.RevokePrincipal(t.Context(), &weirv1.RevokePrincipalRequest{Role: "user", Name: "admin"})), "make another first")
 			stop()
 
 			after, err := os.ReadFile(pki.AdminFile(cfg.DataDir))

@@ -109,7 +109,7 @@ func TestNodesJoinAndAreRevoked(t *testing.T) {
 	_, err = client.ListVIPs(t.Context(), &weirv1.ListVIPsRequest{})
 	refusedWith(t, "a list by a mux", err, "that takes the role viewer")
 
-	if _, err := admin.RevokeMember(t.Context(), &weirv1.RevokeMemberRequest{Role: "mux", Name: "mux1"}); err != nil {
+	if _, err := admin.RevokePrincipal(t.Context(), &weirv1.RevokePrincipalRequest{Role: "mux", Name: "mux1"}); err != nil {
 		t.Fatal(err)
 	}
 	for stream.Receive() {

@@ -61,7 +61,7 @@ func TestAStreamThatIsNotedLateEnds(t *testing.T) {
 	m, _, _ := secure(t, Config{})
 	now, _ := m.store.Trust()
 	caller := trust.Identity{
-		Kind: trust.User, Name: "admin", Method: trust.ByCertificate, Issue: now.Members["user/admin"].Issue, Bindings: now.Accounts["admin"].Bindings,
+		Kind: trust.User, Name: "admin", Method: trust.ByCertificate, Issue: now.Principals["user/admin"].Issue, Bindings: now.Accounts["admin"].Bindings,
 	}
 	for what, bindings := range map[string][]trust.Binding{"": caller.Bindings, "what you may do has changed": {{Tenant: "default", Role: trust.Viewer}}} {
 		caller.Bindings = bindings

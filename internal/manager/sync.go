@@ -167,7 +167,7 @@ func (m *Manager) registered(ctx context.Context, node model.Node) (model.Genera
 // joinedFor are the prefixes that a node's addresses lie in, by the token that it joined with; none: any.
 func (m *Manager) joinedFor(node model.Node) []netip.Prefix {
 	trusted, _ := m.store.Trust()
-	return trusted.Members[trust.Member{Kind: trust.Kind(node.Role), Name: node.Name}.Key()].Addresses
+	return trusted.Principals[trust.Principal{Kind: trust.Kind(node.Role), Name: node.Name}.Key()].Addresses
 }
 
 // write writes the node, if it is new or changed, and returns a generation that holds it.

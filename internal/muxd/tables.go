@@ -51,7 +51,7 @@ type tables struct {
 	filled     bool // by a snapshot of this process's stream
 	tookOver   bool // the filled tables are those that forward
 	stopped    bool // nothing is announced any more
-	fenced     bool // out of the pool: nothing is announced until the manager says otherwise
+	excluded   bool // out of the pool: nothing is announced until the manager says otherwise
 	warnings   []string
 	overrides  routeOverrides // VIPs that are not announced as usual
 }
@@ -119,7 +119,7 @@ func (t *tables) announceLive() error {
 
 // apply applies an update to the data plane. After an error, a rejection, the stream must begin with a snapshot.
 func (t *tables) apply(ctx context.Context, update rpc.MuxUpdate) error {
-	t.fence(update.Withdraw)
+	t.setExcluded(update.Withdraw)
 	t.setRouteOverrides(update.Routes)
 	if t.withdraw(update) {
 		wait(ctx, t.config.Lead)
@@ -180,14 +180,14 @@ func (t *tables) programmed(changed bool) {
 	}
 }
 
-// fence withdraws all routes, or announces them again. Packets that still arrive are forwarded.
-func (t *tables) fence(out bool) {
+// setExcluded withdraws all routes, or announces them again. Packets that still arrive are forwarded.
+func (t *tables) setExcluded(out bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.fenced == out {
+	if t.excluded == out {
 		return
 	}
-	t.fenced = out
+	t.excluded = out
 	t.announce()
 }
 
@@ -325,7 +325,7 @@ func (t *tables) announce() {
 		routes = nil
 		warnings = append(warnings, "no host can be reached: no VIP is announced until one can")
 	}
-	if t.fenced {
+	if t.excluded {
 		routes = nil
 		warnings = append(warnings, "out of the pool, as this mux did not answer the manager in time: no VIP is announced until it is current")
 	}

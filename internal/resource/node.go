@@ -150,7 +150,7 @@ func (m *Nodes) sync(s *store.State, node model.Node) string {
 	if !s.Streams.At(node.Name) {
 		return ""
 	}
-	if s.Fenced.Has(node.Name) {
+	if s.Excluded.Has(node.Name) {
 		return syncOut
 	}
 	if current, here := m.Hub.Stands(node.Name); here && current {

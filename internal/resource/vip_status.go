@@ -56,7 +56,7 @@ func (m *VIPs) BackendStatuses(s *store.State, vip model.VIP, e model.Endpoint) 
 func vipStatus(s *store.State, generation model.Generation) *weirv1.VIPStatus {
 	status := &weirv1.VIPStatus{Generation: uint64(generation)}
 	for node := range s.MuxNodes() {
-		if s.Fenced.Has(node.Name) {
+		if s.Excluded.Has(node.Name) {
 			continue // it announces nothing
 		}
 		status.MuxesTotal++
@@ -87,7 +87,7 @@ func runsGeneration(s *store.State, mux model.Node, generation model.Generation)
 func refusing(s *store.State) []model.Node {
 	var muxes []model.Node
 	for mux := range s.MuxNodes() {
-		if !s.Fenced.Has(mux.Name) && s.Status.At(mux.Name).Rejected > 0 {
+		if !s.Excluded.Has(mux.Name) && s.Status.At(mux.Name).Rejected > 0 {
 			muxes = append(muxes, mux)
 		}
 	}

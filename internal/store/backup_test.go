@@ -99,7 +99,7 @@ func TestWhatRestoreRefuses(t *testing.T) {
 func TestWhatARestoreForgets(t *testing.T) {
 	s, end := open(t, Config{Name: "m1", DataDir: t.TempDir()})
 	mustUpdate(t, s, Change{Nodes: []model.Node{host}})
-	for key, value := range map[string]any{prefixFenced + "mux1": "silent", prefixReady + "m1": model.Generation(7), prefixStreams + "host1": struct{}{}} {
+	for key, value := range map[string]any{prefixExcluded + "mux1": "silent", prefixReady + "m1": model.Generation(7), prefixStreams + "host1": struct{}{}} {
 		text, err := encode(value)
 		if err != nil {
 			t.Fatal(err)
@@ -118,8 +118,8 @@ func TestWhatARestoreForgets(t *testing.T) {
 	s, end = open(t, Config{Name: "m1", DataDir: dir})
 	eventually(t, "it leads", func() bool { mine, _ := s.Epoch(); return mine != 0 })
 	state := s.State()
-	if state.Fenced.Len()+state.Ready.Len()+state.Streams.Len() > 0 {
-		t.Errorf("fenced %v, ready %v, streams %v are left", state.Fenced, state.Ready, state.Streams)
+	if state.Excluded.Len()+state.Ready.Len()+state.Streams.Len() > 0 {
+		t.Errorf("fenced %v, ready %v, streams %v are left", state.Excluded, state.Ready, state.Streams)
 	}
 	if state.Restored != (desired.Restored{At: generation}) || !state.Restored.Pending() {
 		t.Errorf("it is restored as of %+v, want generation %d", state.Restored, generation)

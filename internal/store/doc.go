@@ -18,7 +18,7 @@
 //	/weir/v1/health/HOST     what a host's agent said of its backends
 //	/weir/v1/streams/NAME    the node's stream is open; on the lease of the manager that holds it
 //	/weir/events/v1/...      what happened, on leases; no part of the State
-//	/weir/trust/v1/...       who may do what: the CA, join tokens, members, users, tenants; see Trust
+//	/weir/trust/v1/...       who may do what: the CA, join tokens, principals, users, tenants; see Trust
 //	/weir/audit/v1/...       what was changed and what was refused
 //
 // Invariants:

@@ -32,7 +32,7 @@ const (
 	prefixStatus   = root + "status/"
 	prefixHealth   = root + "health/"
 	prefixStreams  = root + "streams/"
-	prefixFenced   = root + "fenced/"
+	prefixExcluded = root + "excluded/"
 	prefixReady    = root + "ready/"
 	prefixSteps    = root + "steps/"
 )

@@ -173,12 +173,12 @@ func TestFormsWaitForAllManagers(t *testing.T) {
 // Documents of the same type that differ in nothing unknown are not changed by what lay there before.
 func TestCarryLeavesWhatIsKnown(t *testing.T) {
 	was := `{"schema":1,"value":{"kind":"user","name":"bob","issue":3,"revoked":true,"later":[{"a":1}]}}`
-	text, err := encodeOver([]byte(was), trust.Member{Kind: trust.User, Name: "bob", Issue: 4})
+	text, err := encodeOver([]byte(was), trust.Principal{Kind: trust.User, Name: "bob", Issue: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, unknown, err := decodeKnown[trust.Member](prefixMembers+"user/bob", []byte(text))
-	if err != nil || !unknown || !reflect.DeepEqual(got, trust.Member{Kind: trust.User, Name: "bob", Issue: 4}) || !strings.Contains(text, `"later":[{"a":1}]`) {
+	got, unknown, err := decodeKnown[trust.Principal](prefixPrincipals+"user/bob", []byte(text))
+	if err != nil || !unknown || !reflect.DeepEqual(got, trust.Principal{Kind: trust.User, Name: "bob", Issue: 4}) || !strings.Contains(text, `"later":[{"a":1}]`) {
 		t.Errorf("%s is read as %+v, %v", text, got, err)
 	}
 }

@@ -12,14 +12,14 @@ import (
 // makes another CA when it starts, and all join anew.
 func forgetCA() []clientv3.Op {
 	return []clientv3.Op{
-		clientv3.OpDelete(keyCA), clientv3.OpDelete(prefixTokens, clientv3.WithPrefix()), clientv3.OpDelete(prefixMembers, clientv3.WithPrefix()),
+		clientv3.OpDelete(keyCA), clientv3.OpDelete(prefixTokens, clientv3.WithPrefix()), clientv3.OpDelete(prefixPrincipals, clientv3.WithPrefix()),
 	}
 }
 
 // forgetManagers takes out what is known of the managers from before, and what they wrote on their leases: streams, nodes that
 // do not answer, and what their hosts have.
 func forgetManagers() (ops []clientv3.Op) {
-	for _, prefix := range []string{prefixManagers, prefixStreams, prefixFenced, prefixReady} {
+	for _, prefix := range []string{prefixManagers, prefixStreams, prefixExcluded, prefixReady} {
 		ops = append(ops, clientv3.OpDelete(prefix, clientv3.WithPrefix()))
 	}
 	return ops

@@ -27,7 +27,7 @@ type reading struct {
 	endpoint model.EndpointKey
 	table    desired.Table
 
-	unknown bool // it has members that this release does not know
+	unknown bool // it has fields that this release does not know
 	err     error
 }
 
@@ -113,7 +113,7 @@ func decodeIn[T any](b *builder, key string, data []byte) (T, error) {
 	return value, err
 }
 
-// noteUnknown keeps the document of a key if it has members that this release does not know.
+// noteUnknown keeps the document of a key if it has fields that this release does not know.
 func (b *builder) noteUnknown(key string, data []byte, unknown bool) {
 	if unknown {
 		b.next.unknown.Set(key, slices.Clone(data))

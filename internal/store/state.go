@@ -11,8 +11,8 @@ import (
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/desired"
 	"github.com/weirlb/weir/internal/flowhash"
-	"github.com/weirlb/weir/internal/mitigation"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/overloadpolicy"
 	"github.com/weirlb/weir/internal/sorted"
 )
 
@@ -36,13 +36,13 @@ type State struct {
 	PoolWritten       sorted.Map[string, model.Generation]            // when each pool was last written, by name
 	PrefixListWritten sorted.Map[string, model.Generation]            // when each prefix list was last written, by name
 	Conditions        sorted.Map[string, Conditions]                  // of each VIP, as the leader noted them, by name
-	Fenced            sorted.Map[string, string]                      // by node whose stream is open and who does not answer, why
+	Excluded          sorted.Map[string, string]                      // by node whose stream is open and who does not answer, why
 	Ready             sorted.Map[string, model.Generation]            // by manager, what all its hosts have
 	PortsWritten      sorted.Map[model.SNATKey, model.Generation]     // when each workload's ranges were last written
 	Traces            []Trace                                         // of the newest changes that have one, in order
 
 	chunks   sorted.Map[string, *model.PrefixChunk] // of prefix lists, by LIST/ID
-	unknown  sorted.Map[string, []byte]             // documents with members of a newer release, by key
+	unknown  sorted.Map[string, []byte]             // documents with fields of a newer release, by key
 	revision int64
 	step     *step
 }
@@ -54,7 +54,7 @@ func (s *State) Clone() *State {
 	next.Written, next.Computed, next.Status = s.Written.Clone(), s.Computed.Clone(), s.Status.Clone()
 	next.Streams, next.Reported = s.Streams.Clone(), s.Reported.Clone()
 	next.Records, next.PoolWritten, next.Conditions = s.Records.Clone(), s.PoolWritten.Clone(), s.Conditions.Clone()
-	next.Fenced, next.Ready = s.Fenced.Clone(), s.Ready.Clone()
+	next.Excluded, next.Ready = s.Excluded.Clone(), s.Ready.Clone()
 	next.PortsWritten = s.PortsWritten.Clone()
 	next.unknown = s.unknown.Clone()
 	next.PrefixListWritten, next.chunks = s.PrefixListWritten.Clone(), s.chunks.Clone()
@@ -123,8 +123,8 @@ func (b *builder) put(kv *mvccpb.KeyValue) error {
 	case prefixPorts:
 		err = b.decodePorts(key, kv.Value, generation)
 	case prefixSteps:
-		var steps mitigation.State
-		if steps, err = decode[mitigation.State](key, kv.Value); err == nil {
+		var steps overloadpolicy.State
+		if steps, err = decode[overloadpolicy.State](key, kv.Value); err == nil {
 			b.putSteps(name, steps)
 		}
 	default:
@@ -158,10 +158,10 @@ func (b *builder) putOfNode(prefix, name string, kv *mvccpb.KeyValue) (err error
 	case prefixStreams:
 		s.Streams.Set(name, true)
 		b.delta.Streams[name] = true
-	case prefixFenced:
+	case prefixExcluded:
 		var reason string
 		reason, err = decode[string](key, kv.Value)
-		s.Fenced.Set(name, reason)
+		s.Excluded.Set(name, reason)
 		b.delta.Streams[name] = true
 	case prefixReady:
 		var ready model.Generation
@@ -190,7 +190,7 @@ func (b *builder) removeVIP(name string) {
 }
 
 // putSteps takes over what is in force of a VIP's overload policy. Whoever follows the VIP hears of it.
-func (b *builder) putSteps(name string, steps mitigation.State) {
+func (b *builder) putSteps(name string, steps overloadpolicy.State) {
 	b.note(name)
 	b.next.Steps.Set(name, steps)
 	b.delta.VIPs[name] = true
@@ -262,7 +262,7 @@ func (b *builder) remove(key string) error {
 			return err
 		}
 		b.removePorts(workload)
-	case prefixNodes, prefixStatus, prefixHealth, prefixStreams, prefixFenced:
+	case prefixNodes, prefixStatus, prefixHealth, prefixStreams, prefixExcluded:
 		b.removeOfNode(prefix, name)
 	case prefixReady:
 		s.Ready.Delete(name)
@@ -286,8 +286,8 @@ func (b *builder) removeOfNode(prefix, name string) {
 	case prefixStreams:
 		s.Streams.Delete(name)
 		b.delta.Streams[name] = true
-	case prefixFenced:
-		s.Fenced.Delete(name)
+	case prefixExcluded:
+		s.Excluded.Delete(name)
 		b.delta.Streams[name] = true
 	}
 }

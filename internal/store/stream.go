@@ -21,12 +21,12 @@ const streamLease = 10
 // streams are what this manager notes on its lease: the open streams of nodes, which of these nodes do not
 // answer, and how far its hosts are.
 type streams struct {
-	mu      sync.Mutex
-	open    map[string]int
-	fenced  map[string]exclusion // by node
-	ready   model.Generation     // 0: no host has its stream here
-	self    string               // this manager among those that use the store, by its lease
-	changed chan struct{}        // closed when anything changes
+	mu       sync.Mutex
+	open     map[string]int
+	excluded map[string]exclusion // by node
+	ready    model.Generation     // 0: no host has its stream here
+	self     string               // this manager among those that use the store, by its lease
+	changed  chan struct{}        // closed when anything changes
 }
 
 // exclusion says why a node shall be out of the pool, and which other one goes on meanwhile.
@@ -40,7 +40,7 @@ type note struct {
 }
 
 func newStreams() streams {
-	return streams{open: map[string]int{}, fenced: map[string]exclusion{}, changed: make(chan struct{})}
+	return streams{open: map[string]int{}, excluded: map[string]exclusion{}, changed: make(chan struct{})}
 }
 
 // change makes a change and has it noted.
@@ -57,7 +57,7 @@ func (s *streams) add(node string, n int) {
 	s.change(func() bool {
 		if s.open[node] += n; s.open[node] == 0 {
 			delete(s.open, node)
-			delete(s.fenced, node)
+			delete(s.excluded, node)
 		}
 		return true
 	})
@@ -74,9 +74,9 @@ func (s *streams) notes() (map[string]note, <-chan struct{}, error) {
 	for node := range s.open {
 		put(prefixStreams+node, none, err)
 	}
-	for node, out := range s.fenced {
+	for node, out := range s.excluded {
 		value, err := encode(out.reason)
-		notes[prefixFenced+node], errs = note{value, out.serves}, append(errs, err)
+		notes[prefixExcluded+node], errs = note{value, out.serves}, append(errs, err)
 	}
 	if s.ready > 0 {
 		value, err := encode(s.ready)
@@ -105,15 +105,15 @@ func (s *Store) SetReady(ready model.Generation, current bool) {
 	})
 }
 
-// Fence has a node whose stream this manager holds taken out of the pool, and says why, if another one serves
+// Exclude has a node whose stream this manager holds taken out of the pool, and says why, if another one serves
 // when that is written: two managers that give up on the last two nodes at the same moment leave one in. State
 // tells whether it was done; if not, it may be asked for again.
-func (s *Store) Fence(node, reason, serves string) {
+func (s *Store) Exclude(node, reason, serves string) {
 	s.streams.change(func() bool {
-		if _, already := s.streams.fenced[node]; already || s.streams.open[node] == 0 {
+		if _, already := s.streams.excluded[node]; already || s.streams.open[node] == 0 {
 			return false
 		}
-		s.streams.fenced[node] = exclusion{reason, serves}
+		s.streams.excluded[node] = exclusion{reason, serves}
 		return true
 	})
 }
@@ -124,8 +124,8 @@ func (s *Store) Name() string { return s.name }
 // Admit takes a node into the pool again.
 func (s *Store) Admit(node string) {
 	s.streams.change(func() bool {
-		_, out := s.streams.fenced[node]
-		delete(s.streams.fenced, node)
+		_, out := s.streams.excluded[node]
+		delete(s.streams.excluded, node)
 		return out
 	})
 }
@@ -222,13 +222,13 @@ func (s *Store) note(ctx context.Context, lease clientv3.LeaseID, noted, wanted 
 		if before, there := noted[key]; note.serves == "" || there && before == note {
 			continue
 		}
-		done, err := s.exclude(ctx, lease, key, note)
+		done, err := s.noteExclusion(ctx, lease, key, note)
 		if err != nil {
 			return explain("take a node out of the pool", err)
 		}
 		if !done {
 			delete(wanted, key)
-			s.Admit(strings.TrimPrefix(key, prefixFenced))
+			s.Admit(strings.TrimPrefix(key, prefixExcluded))
 		}
 	}
 	clear(noted)
@@ -236,14 +236,14 @@ func (s *Store) note(ctx context.Context, lease clientv3.LeaseID, noted, wanted 
 	return nil
 }
 
-// exclude notes that a node is out, if the one that shall serve meanwhile does.
-func (s *Store) exclude(ctx context.Context, lease clientv3.LeaseID, key string, note note) (done bool, err error) {
+// noteExclusion notes that a node is out, if the one that shall serve meanwhile does.
+func (s *Store) noteExclusion(ctx context.Context, lease clientv3.LeaseID, key string, note note) (done bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	response, err := s.client.Txn(ctx).
 		If(
 			clientv3.Compare(clientv3.CreateRevision(prefixStreams+note.serves), ">", 0),
-			clientv3.Compare(clientv3.CreateRevision(prefixFenced+note.serves), "=", 0),
+			clientv3.Compare(clientv3.CreateRevision(prefixExcluded+note.serves), "=", 0),
 		).
 		Then(clientv3.OpPut(key, note.value, clientv3.WithLease(lease))).Commit()
 	if err != nil {

@@ -24,41 +24,41 @@ import (
 // Keys of what decides who may do what. It has no part in generations: a State does not hold it, and
 // every manager may write it.
 const (
-	trustRoot      = "/weir/trust/v1/"
-	keyTrust       = trustRoot + "version"         // written with every change
-	keyTenants     = trustRoot + "tenants-version" // written with every change of tenants
-	keyCA          = trustRoot + "ca"
-	prefixTokens   = trustRoot + "tokens/"
-	prefixMembers  = trustRoot + "members/"
-	prefixAccounts = trustRoot + "users/"
-	prefixTenants  = trustRoot + "tenants/"
+	trustRoot        = "/weir/trust/v1/"
+	keyTrust         = trustRoot + "version"         // written with every change
+	keyTenants       = trustRoot + "tenants-version" // written with every change of tenants
+	keyCA            = trustRoot + "ca"
+	prefixTokens     = trustRoot + "tokens/"
+	prefixPrincipals = trustRoot + "principals/"
+	prefixAccounts   = trustRoot + "users/"
+	prefixTenants    = trustRoot + "tenants/"
 )
 
 // Trust is what decides who may do what, as of one revision. It is read only.
 type Trust struct {
-	Authority *trust.Authority           // nil: there is no CA yet
-	Tokens    map[string]trust.JoinToken // by id
-	Members   map[string]trust.Member    // by "mux/mux1"
-	Accounts  map[string]trust.Account   // users, by name
-	Tenants   map[string]model.Tenant    // by name
+	Authority  *trust.Authority           // nil: there is no CA yet
+	Tokens     map[string]trust.JoinToken // by id
+	Principals map[string]trust.Principal // by "mux/mux1"
+	Accounts   map[string]trust.Account   // users, by name
+	Tenants    map[string]model.Tenant    // by name
 
 	version  int64             // revision of keyTrust
 	tenants  int64             // revision of keyTenants
-	unknown  map[string][]byte // documents with members of a newer release, by key
+	unknown  map[string][]byte // documents with fields of a newer release, by key
 	revision int64
 }
 
 // Version grows with every change.
 func (t *Trust) Version() int64 { return t.version }
 
-// HasRevoked says whether nobody has a credential of a member that is in force.
+// HasRevoked says whether nobody has a credential of a principal that is in force.
 func (t *Trust) HasRevoked(kind trust.Kind, name string) bool {
-	return t.Members[string(kind)+"/"+name].Revoked
+	return t.Principals[string(kind)+"/"+name].Revoked
 }
 
 func (t *Trust) clone() *Trust {
 	next := *t
-	next.Tokens, next.Members = maps.Clone(t.Tokens), maps.Clone(t.Members)
+	next.Tokens, next.Principals = maps.Clone(t.Tokens), maps.Clone(t.Principals)
 	next.Accounts, next.Tenants = maps.Clone(t.Accounts), maps.Clone(t.Tenants)
 	next.unknown = maps.Clone(t.unknown)
 	return &next
@@ -69,7 +69,7 @@ type TrustChange struct {
 	Authority      *trust.Authority
 	Tokens         []trust.JoinToken
 	DeleteTokens   []string
-	Members        []trust.Member
+	Principals     []trust.Principal
 	Accounts       []trust.Account
 	DeleteAccounts []string
 	Tenants        []model.Tenant // see Change.DeleteTenants
@@ -226,9 +226,9 @@ func (c TrustChange) operations(now *Trust) ([]clientv3.Op, error) {
 		value, err := encodeOver(now.unknown[prefixTokens+t.ID], t)
 		put(prefixTokens+t.ID, value, err)
 	}
-	for _, m := range c.Members {
-		value, err := encodeOver(now.unknown[prefixMembers+m.Key()], m)
-		put(prefixMembers+m.Key(), value, err)
+	for _, m := range c.Principals {
+		value, err := encodeOver(now.unknown[prefixPrincipals+m.Key()], m)
+		put(prefixPrincipals+m.Key(), value, err)
 	}
 	for _, a := range c.Accounts {
 		value, err := encodeOver(now.unknown[prefixAccounts+a.Name], a)
@@ -255,7 +255,7 @@ func (s *Store) loadTrust(ctx context.Context) error {
 	var next *Trust
 	revision, err := s.pages(ctx, trustRoot, func() {
 		next = &Trust{
-			Tokens: map[string]trust.JoinToken{}, Members: map[string]trust.Member{},
+			Tokens: map[string]trust.JoinToken{}, Principals: map[string]trust.Principal{},
 			Accounts: map[string]trust.Account{}, Tenants: map[string]model.Tenant{}, unknown: map[string][]byte{},
 		}
 	}, func(page []*mvccpb.KeyValue) error {
@@ -289,8 +289,8 @@ func (t *Trust) put(key string, value []byte, revision int64) (err error) {
 		}
 	case prefixTokens[:len(prefixTokens)-1]:
 		t.Tokens[name], err = decodeOf[trust.JoinToken](t, key, value)
-	case prefixMembers[:len(prefixMembers)-1]:
-		t.Members[name], err = decodeOf[trust.Member](t, key, value)
+	case prefixPrincipals[:len(prefixPrincipals)-1]:
+		t.Principals[name], err = decodeOf[trust.Principal](t, key, value)
 	case prefixAccounts[:len(prefixAccounts)-1]:
 		t.Accounts[name], err = decodeOf[trust.Account](t, key, value)
 	case prefixTenants[:len(prefixTenants)-1]:
@@ -308,7 +308,7 @@ func decodeOf[T any](t *Trust, key string, data []byte) (T, error) {
 	return value, err
 }
 
-// noteUnknown keeps the document of a key if it has members that this release does not know.
+// noteUnknown keeps the document of a key if it has fields that this release does not know.
 func (t *Trust) noteUnknown(key string, data []byte, unknown bool) {
 	if delete(t.unknown, key); unknown {
 		t.unknown[key] = slices.Clone(data)
@@ -322,8 +322,8 @@ func (t *Trust) remove(key string) {
 	switch trustRoot + kind + "/" {
 	case prefixTokens:
 		delete(t.Tokens, name)
-	case prefixMembers:
-		delete(t.Members, name)
+	case prefixPrincipals:
+		delete(t.Principals, name)
 	case prefixAccounts:
 		delete(t.Accounts, name)
 	case prefixTenants:
@@ -403,9 +403,9 @@ func (s *Store) ResetAdmin(ctx context.Context, account trust.Account) (issue ui
 	}
 	for {
 		now, _ := s.Trust()
-		member := trust.Member{Kind: trust.User, Name: account.Name}
-		member.Issue = now.Members[member.Key()].Issue + 1
-		ops, err := TrustChange{Accounts: []trust.Account{account}, Members: []trust.Member{member}}.operations(now)
+		principal := trust.Principal{Kind: trust.User, Name: account.Name}
+		principal.Issue = now.Principals[principal.Key()].Issue + 1
+		ops, err := TrustChange{Accounts: []trust.Account{account}, Principals: []trust.Principal{principal}}.operations(now)
 		if err != nil {
 			return 0, err
 		}
@@ -415,7 +415,7 @@ func (s *Store) ResetAdmin(ctx context.Context, account trust.Account) (issue ui
 			return 0, explain("reset the first user", err)
 		}
 		if err := s.loadTrust(ctx); err != nil || done.Succeeded {
-			return member.Issue, err
+			return principal.Issue, err
 		}
 	}
 }

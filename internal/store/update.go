@@ -13,8 +13,8 @@ import (
 
 	"github.com/weirlb/weir/internal/compile"
 	"github.com/weirlb/weir/internal/desired"
-	"github.com/weirlb/weir/internal/mitigation"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/overloadpolicy"
 )
 
 // callTimeout bounds one write.
@@ -39,7 +39,7 @@ type Change struct {
 	FastpathKeys      []model.FastpathKey // all of them; nil: as they were
 	SYNSecrets        []model.SYNSecret   // likewise
 	// Steps are of overload policies, by VIP; the zero value is nothing, which is not kept.
-	Steps map[string]mitigation.State
+	Steps map[string]overloadpolicy.State
 	// DeleteTenants have neither VIPs, prefix lists nor users.
 	DeleteTenants []string
 	// Restored is the next step of a restore: Settled, or none, when it is over; nil: as it was.
@@ -130,7 +130,7 @@ func (c Change) operations(s *State) ([]clientv3.Op, error) {
 		ops = append(ops, clientv3.OpDelete(portsKey(key)))
 	}
 	for name, steps := range c.Steps {
-		if steps == (mitigation.State{}) {
+		if steps == (overloadpolicy.State{}) {
 			ops = append(ops, clientv3.OpDelete(prefixSteps+name))
 			continue
 		}

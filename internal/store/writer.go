@@ -12,8 +12,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/weirlb/weir/internal/mitigation"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/overloadpolicy"
 	"github.com/weirlb/weir/internal/telemetry"
 )
 
@@ -402,7 +402,7 @@ func (b *builder) apply(c Change, generation model.Generation) {
 		b.putPorts(key, ports, generation)
 	}
 	for name, steps := range c.Steps {
-		if steps == (mitigation.State{}) {
+		if steps == (overloadpolicy.State{}) {
 			b.removeSteps(name)
 		} else {
 			b.putSteps(name, steps)

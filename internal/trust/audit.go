@@ -19,8 +19,8 @@ type AuditEntry struct {
 	Refused bool `json:"refused,omitempty"`
 }
 
-// Member is one that got a certificate.
-type Member struct {
+// Principal is a mux, host, manager or user that got a credential of the cluster.
+type Principal struct {
 	Kind    Kind      `json:"kind"`
 	Name    string    `json:"name"`
 	Issue   uint32    `json:"issue"` // the least that is in force
@@ -30,5 +30,5 @@ type Member struct {
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 }
 
-// Key names a member: "mux/mux1".
-func (m Member) Key() string { return string(m.Kind) + "/" + m.Name }
+// Key names a principal: "mux/mux1".
+func (m Principal) Key() string { return string(m.Kind) + "/" + m.Name }

@@ -21,7 +21,7 @@ import (
 const (
 	// authorityLife is how long a CA lives: it is replaced, with all that it signed, and not renewed.
 	authorityLife = 30 * 365 * 24 * time.Hour
-	// backdate is how far a member's clock may be behind that of the manager that signs.
+	// backdate is how far a principal's clock may be behind that of the manager that signs.
 	backdate = 2 * time.Hour
 
 	// NodeLife is how long a certificate of a node lives: it is renewed after two thirds of it.

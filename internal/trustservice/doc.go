@@ -1,4 +1,4 @@
-// Package trustservice serves TrustService: join tokens, members, users, tenants and the audit log.
+// Package trustservice serves TrustService: join tokens, principals, users, tenants and the audit log.
 //
 // Invariant: somebody is left who may change who may do what.
 //

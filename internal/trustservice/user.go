@@ -58,21 +58,21 @@ type credentials struct {
 	hash        []byte
 	token       string
 	certificate []byte
-	member      trust.Member
+	principal   trust.Principal
 }
 
 // credentials makes a bearer token, or signs the request if there is one. All those before are void.
 func (t *Service) credentials(now *store.Trust, name string, request []byte) (c credentials, err error) {
 	identity := trust.Identity{Kind: trust.User, Name: name}
-	c.member = now.Members[identity.String()]
+	c.principal = now.Principals[identity.String()]
 	// The first user has a certificate, and has joined by nothing.
-	if _, known := now.Accounts[name]; known || c.member.Name != "" {
-		c.member.Issue++
+	if _, known := now.Accounts[name]; known || c.principal.Name != "" {
+		c.principal.Issue++
 	}
-	c.member.Kind, c.member.Name = trust.User, name
-	c.member.Joined, c.member.Revoked = t.Now(), false
+	c.principal.Kind, c.principal.Name = trust.User, name
+	c.principal.Joined, c.principal.Revoked = t.Now(), false
 	if len(request) > 0 {
-		identity.Issue = c.member.Issue
+		identity.Issue = c.principal.Issue
 		certificate, err := t.Identity.Authority().Sign(identity, request, t.Now(), trust.UserLife)
 		if err != nil {
 			return c, &model.FieldError{Field: "request", Reason: err.Error()}
@@ -103,7 +103,7 @@ func (t *Service) CreateUser(ctx context.Context, r *weirv1.CreateUserRequest) (
 			return change, err
 		}
 		account.Hash = made.hash
-		return store.TrustChange{Accounts: []trust.Account{account}, Members: []trust.Member{made.member}}, nil
+		return store.TrustChange{Accounts: []trust.Account{account}, Principals: []trust.Principal{made.principal}}, nil
 	})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
@@ -128,7 +128,7 @@ func (t *Service) RotateUser(ctx context.Context, r *weirv1.RotateUserRequest) (
 			return change, err
 		}
 		account.Hash = made.hash
-		return store.TrustChange{Accounts: []trust.Account{account}, Members: []trust.Member{made.member}}, nil
+		return store.TrustChange{Accounts: []trust.Account{account}, Principals: []trust.Principal{made.principal}}, nil
 	})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
@@ -166,7 +166,7 @@ func (t *Service) ListUsers(context.Context, *weirv1.ListUsersRequest) (*weirv1.
 	response := &weirv1.ListUsersResponse{}
 	for _, name := range slices.Sorted(maps.Keys(now.Accounts)) {
 		user := userToProto(now.Accounts[name])
-		if now.Members[string(trust.User)+"/"+name].Revoked {
+		if now.Principals[string(trust.User)+"/"+name].Revoked {
 			user.Method = "revoked"
 		}
 		response.Users = append(response.Users, user)
@@ -180,9 +180,9 @@ func (t *Service) DeleteUser(ctx context.Context, r *weirv1.DeleteUserRequest) (
 		if _, known := now.Accounts[r.GetName()]; !known {
 			return change, noUser(r.GetName())
 		}
-		member := now.Members[string(trust.User)+"/"+r.GetName()]
-		member.Kind, member.Name, member.Issue, member.Revoked = trust.User, r.GetName(), member.Issue+1, true
-		return store.TrustChange{DeleteAccounts: []string{r.GetName()}, Members: []trust.Member{member}}, keepAdmin(now, r.GetName(), nil, t.Now())
+		principal := now.Principals[string(trust.User)+"/"+r.GetName()]
+		principal.Kind, principal.Name, principal.Issue, principal.Revoked = trust.User, r.GetName(), principal.Issue+1, true
+		return store.TrustChange{DeleteAccounts: []string{r.GetName()}, Principals: []trust.Principal{principal}}, keepAdmin(now, r.GetName(), nil, t.Now())
 	})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
@@ -196,7 +196,7 @@ func keepAdmin(now *store.Trust, name string, bindings []trust.Binding, at time.
 	isAdmin := func(bindings []trust.Binding) bool {
 		return (trust.Identity{Bindings: bindings}).May(trust.Admin, trust.AllTenants)
 	}
-	revoked := now.Members[string(trust.User)+"/"+name].Revoked
+	revoked := now.Principals[string(trust.User)+"/"+name].Revoked
 	if isAdmin(bindings) || revoked || !isAdmin(now.Accounts[name].Bindings) {
 		return nil // as many are left as before
 	}
@@ -210,14 +210,14 @@ func keepAdmin(now *store.Trust, name string, bindings []trust.Binding, at time.
 
 // canProve says whether the user has a credential that is in force.
 func canProve(now *store.Trust, account trust.Account, at time.Time) bool {
-	member := now.Members[string(trust.User)+"/"+account.Name]
+	principal := now.Principals[string(trust.User)+"/"+account.Name]
 	switch {
-	case member.Revoked:
+	case principal.Revoked:
 		return false
-	case len(account.Hash) > 0, member.Joined.IsZero(): // the first user's certificate is kept by its manager
+	case len(account.Hash) > 0, principal.Joined.IsZero(): // the first user's certificate is kept by its manager
 		return true
 	}
-	return at.Before(member.Joined.Add(trust.UserLife))
+	return at.Before(principal.Joined.Add(trust.UserLife))
 }
 
 // ListAudit lists what was changed and what was refused, the newest first.

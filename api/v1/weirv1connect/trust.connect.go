@@ -49,12 +49,12 @@ const (
 	// TrustServiceDeleteTokenProcedure is the fully-qualified name of the TrustService's DeleteToken
 	// RPC.
 	TrustServiceDeleteTokenProcedure = "/weir.v1.TrustService/DeleteToken"
-	// TrustServiceListMembersProcedure is the fully-qualified name of the TrustService's ListMembers
-	// RPC.
-	TrustServiceListMembersProcedure = "/weir.v1.TrustService/ListMembers"
-	// TrustServiceRevokeMemberProcedure is the fully-qualified name of the TrustService's RevokeMember
-	// RPC.
-	TrustServiceRevokeMemberProcedure = "/weir.v1.TrustService/RevokeMember"
+	// TrustServiceListPrincipalsProcedure is the fully-qualified name of the TrustService's
+	// ListPrincipals RPC.
+	TrustServiceListPrincipalsProcedure = "/weir.v1.TrustService/ListPrincipals"
+	// TrustServiceRevokePrincipalProcedure is the fully-qualified name of the TrustService's
+	// RevokePrincipal RPC.
+	TrustServiceRevokePrincipalProcedure = "/weir.v1.TrustService/RevokePrincipal"
 	// TrustServiceCreateUserProcedure is the fully-qualified name of the TrustService's CreateUser RPC.
 	TrustServiceCreateUserProcedure = "/weir.v1.TrustService/CreateUser"
 	// TrustServiceUpdateUserProcedure is the fully-qualified name of the TrustService's UpdateUser RPC.
@@ -93,10 +93,10 @@ type TrustServiceClient interface {
 	CreateToken(context.Context, *v1.CreateTokenRequest) (*v1.CreateTokenResponse, error)
 	ListTokens(context.Context, *v1.ListTokensRequest) (*v1.ListTokensResponse, error)
 	DeleteToken(context.Context, *v1.DeleteTokenRequest) (*v1.DeleteTokenResponse, error)
-	// Lists those that hold a certificate.
-	ListMembers(context.Context, *v1.ListMembersRequest) (*v1.ListMembersResponse, error)
-	// Ends all certificates that a member has, and the streams opened with them. It may join again.
-	RevokeMember(context.Context, *v1.RevokeMemberRequest) (*v1.RevokeMemberResponse, error)
+	// Lists muxes, hosts, managers and users that hold a credential.
+	ListPrincipals(context.Context, *v1.ListPrincipalsRequest) (*v1.ListPrincipalsResponse, error)
+	// Ends all certificates that a principal has, and the streams opened with them. It may join again.
+	RevokePrincipal(context.Context, *v1.RevokePrincipalRequest) (*v1.RevokePrincipalResponse, error)
 	// Makes a user, with a bearer token or a certificate.
 	CreateUser(context.Context, *v1.CreateUserRequest) (*v1.CreateUserResponse, error)
 	// Replaces what a user may do.
@@ -165,17 +165,17 @@ func NewTrustServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(trustServiceMethods.ByName("DeleteToken")),
 			connect.WithClientOptions(opts...),
 		),
-		listMembers: connect.NewClient[v1.ListMembersRequest, v1.ListMembersResponse](
+		listPrincipals: connect.NewClient[v1.ListPrincipalsRequest, v1.ListPrincipalsResponse](
 			httpClient,
-			baseURL+TrustServiceListMembersProcedure,
-			connect.WithSchema(trustServiceMethods.ByName("ListMembers")),
+			baseURL+TrustServiceListPrincipalsProcedure,
+			connect.WithSchema(trustServiceMethods.ByName("ListPrincipals")),
 			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
-		revokeMember: connect.NewClient[v1.RevokeMemberRequest, v1.RevokeMemberResponse](
+		revokePrincipal: connect.NewClient[v1.RevokePrincipalRequest, v1.RevokePrincipalResponse](
 			httpClient,
-			baseURL+TrustServiceRevokeMemberProcedure,
-			connect.WithSchema(trustServiceMethods.ByName("RevokeMember")),
+			baseURL+TrustServiceRevokePrincipalProcedure,
+			connect.WithSchema(trustServiceMethods.ByName("RevokePrincipal")),
 			connect.WithClientOptions(opts...),
 		),
 		createUser: connect.NewClient[v1.CreateUserRequest, v1.CreateUserResponse](
@@ -254,8 +254,8 @@ type trustServiceClient struct {
 	createToken      *connect.Client[v1.CreateTokenRequest, v1.CreateTokenResponse]
 	listTokens       *connect.Client[v1.ListTokensRequest, v1.ListTokensResponse]
 	deleteToken      *connect.Client[v1.DeleteTokenRequest, v1.DeleteTokenResponse]
-	listMembers      *connect.Client[v1.ListMembersRequest, v1.ListMembersResponse]
-	revokeMember     *connect.Client[v1.RevokeMemberRequest, v1.RevokeMemberResponse]
+	listPrincipals   *connect.Client[v1.ListPrincipalsRequest, v1.ListPrincipalsResponse]
+	revokePrincipal  *connect.Client[v1.RevokePrincipalRequest, v1.RevokePrincipalResponse]
 	createUser       *connect.Client[v1.CreateUserRequest, v1.CreateUserResponse]
 	updateUser       *connect.Client[v1.UpdateUserRequest, v1.UpdateUserResponse]
 	rotateUser       *connect.Client[v1.RotateUserRequest, v1.RotateUserResponse]
@@ -322,18 +322,18 @@ func (c *trustServiceClient) DeleteToken(ctx context.Context, req *v1.DeleteToke
 	return nil, err
 }
 
-// ListMembers calls weir.v1.TrustService.ListMembers.
-func (c *trustServiceClient) ListMembers(ctx context.Context, req *v1.ListMembersRequest) (*v1.ListMembersResponse, error) {
-	response, err := c.listMembers.CallUnary(ctx, connect.NewRequest(req))
+// ListPrincipals calls weir.v1.TrustService.ListPrincipals.
+func (c *trustServiceClient) ListPrincipals(ctx context.Context, req *v1.ListPrincipalsRequest) (*v1.ListPrincipalsResponse, error) {
+	response, err := c.listPrincipals.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// RevokeMember calls weir.v1.TrustService.RevokeMember.
-func (c *trustServiceClient) RevokeMember(ctx context.Context, req *v1.RevokeMemberRequest) (*v1.RevokeMemberResponse, error) {
-	response, err := c.revokeMember.CallUnary(ctx, connect.NewRequest(req))
+// RevokePrincipal calls weir.v1.TrustService.RevokePrincipal.
+func (c *trustServiceClient) RevokePrincipal(ctx context.Context, req *v1.RevokePrincipalRequest) (*v1.RevokePrincipalResponse, error) {
+	response, err := c.revokePrincipal.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -443,10 +443,10 @@ type TrustServiceHandler interface {
 	CreateToken(context.Context, *v1.CreateTokenRequest) (*v1.CreateTokenResponse, error)
 	ListTokens(context.Context, *v1.ListTokensRequest) (*v1.ListTokensResponse, error)
 	DeleteToken(context.Context, *v1.DeleteTokenRequest) (*v1.DeleteTokenResponse, error)
-	// Lists those that hold a certificate.
-	ListMembers(context.Context, *v1.ListMembersRequest) (*v1.ListMembersResponse, error)
-	// Ends all certificates that a member has, and the streams opened with them. It may join again.
-	RevokeMember(context.Context, *v1.RevokeMemberRequest) (*v1.RevokeMemberResponse, error)
+	// Lists muxes, hosts, managers and users that hold a credential.
+	ListPrincipals(context.Context, *v1.ListPrincipalsRequest) (*v1.ListPrincipalsResponse, error)
+	// Ends all certificates that a principal has, and the streams opened with them. It may join again.
+	RevokePrincipal(context.Context, *v1.RevokePrincipalRequest) (*v1.RevokePrincipalResponse, error)
 	// Makes a user, with a bearer token or a certificate.
 	CreateUser(context.Context, *v1.CreateUserRequest) (*v1.CreateUserResponse, error)
 	// Replaces what a user may do.
@@ -511,17 +511,17 @@ func NewTrustServiceHandler(svc TrustServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(trustServiceMethods.ByName("DeleteToken")),
 		connect.WithHandlerOptions(opts...),
 	)
-	trustServiceListMembersHandler := connect.NewUnaryHandlerSimple(
-		TrustServiceListMembersProcedure,
-		svc.ListMembers,
-		connect.WithSchema(trustServiceMethods.ByName("ListMembers")),
+	trustServiceListPrincipalsHandler := connect.NewUnaryHandlerSimple(
+		TrustServiceListPrincipalsProcedure,
+		svc.ListPrincipals,
+		connect.WithSchema(trustServiceMethods.ByName("ListPrincipals")),
 		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
-	trustServiceRevokeMemberHandler := connect.NewUnaryHandlerSimple(
-		TrustServiceRevokeMemberProcedure,
-		svc.RevokeMember,
-		connect.WithSchema(trustServiceMethods.ByName("RevokeMember")),
+	trustServiceRevokePrincipalHandler := connect.NewUnaryHandlerSimple(
+		TrustServiceRevokePrincipalProcedure,
+		svc.RevokePrincipal,
+		connect.WithSchema(trustServiceMethods.ByName("RevokePrincipal")),
 		connect.WithHandlerOptions(opts...),
 	)
 	trustServiceCreateUserHandler := connect.NewUnaryHandlerSimple(
@@ -603,10 +603,10 @@ func NewTrustServiceHandler(svc TrustServiceHandler, opts ...connect.HandlerOpti
 			trustServiceListTokensHandler.ServeHTTP(w, r)
 		case TrustServiceDeleteTokenProcedure:
 			trustServiceDeleteTokenHandler.ServeHTTP(w, r)
-		case TrustServiceListMembersProcedure:
-			trustServiceListMembersHandler.ServeHTTP(w, r)
-		case TrustServiceRevokeMemberProcedure:
-			trustServiceRevokeMemberHandler.ServeHTTP(w, r)
+		case TrustServiceListPrincipalsProcedure:
+			trustServiceListPrincipalsHandler.ServeHTTP(w, r)
+		case TrustServiceRevokePrincipalProcedure:
+			trustServiceRevokePrincipalHandler.ServeHTTP(w, r)
 		case TrustServiceCreateUserProcedure:
 			trustServiceCreateUserHandler.ServeHTTP(w, r)
 		case TrustServiceUpdateUserProcedure:
@@ -660,12 +660,12 @@ func (UnimplementedTrustServiceHandler) DeleteToken(context.Context, *v1.DeleteT
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.TrustService.DeleteToken is not implemented"))
 }
 
-func (UnimplementedTrustServiceHandler) ListMembers(context.Context, *v1.ListMembersRequest) (*v1.ListMembersResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.TrustService.ListMembers is not implemented"))
+func (UnimplementedTrustServiceHandler) ListPrincipals(context.Context, *v1.ListPrincipalsRequest) (*v1.ListPrincipalsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.TrustService.ListPrincipals is not implemented"))
 }
 
-func (UnimplementedTrustServiceHandler) RevokeMember(context.Context, *v1.RevokeMemberRequest) (*v1.RevokeMemberResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.TrustService.RevokeMember is not implemented"))
+func (UnimplementedTrustServiceHandler) RevokePrincipal(context.Context, *v1.RevokePrincipalRequest) (*v1.RevokePrincipalResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.TrustService.RevokePrincipal is not implemented"))
 }
 
 func (UnimplementedTrustServiceHandler) CreateUser(context.Context, *v1.CreateUserRequest) (*v1.CreateUserResponse, error) {

@@ -1,5 +1,5 @@
 // Package overload takes and ends the steps of VIPs' overload policies, by what muxes report, while a manager leads. What a
-// policy does next is package mitigation; which VIP has too much come decides package internal/overload in each mux.
+// policy does next is package overloadpolicy; which VIP has too much come decides package internal/overload in each mux.
 package overload
 
 import (
@@ -19,14 +19,14 @@ import (
 	weirv1 "github.com/weirlb/weir/api/v1"
 	"github.com/weirlb/weir/internal/condition"
 	"github.com/weirlb/weir/internal/events"
-	"github.com/weirlb/weir/internal/mitigation"
 	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/overloadpolicy"
 	"github.com/weirlb/weir/internal/store"
 )
 
 const (
-	// mitigateLook is the time between two looks at what muxes say of VIPs.
-	mitigateLook = 200 * time.Millisecond
+	// sampleInterval is the time between two looks at what muxes say of VIPs.
+	sampleInterval = 200 * time.Millisecond
 	// pressureGap is how long nobody may speak of a VIP until it is calm: the stream of a mux that has too much
 	// to do may break.
 	pressureGap = 5 * time.Second
@@ -50,7 +50,7 @@ type Controller struct {
 // long muxes have complained begins anew with each leader.
 func (c *Controller) Run(ctx context.Context) error {
 	watch := c.Watch()
-	tick := time.NewTicker(mitigateLook)
+	tick := time.NewTicker(sampleInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -171,7 +171,7 @@ func (p *Watch) said(s *store.State, mux string, now time.Time) []*weirv1.VIPPre
 }
 
 // on is what muxes say of vip that its policy is about. What they say of another tenant's VIP is not about it.
-func (p *Watch) on(vip model.VIP) (worst mitigation.Pressure) {
+func (p *Watch) on(vip model.VIP) (worst overloadpolicy.Pressure) {
 	if vip.Overload == nil {
 		return worst
 	}
@@ -220,9 +220,9 @@ func (p *Watch) concerned(s *store.State) map[string]bool {
 // stepped is what happened to a VIP's policy.
 type stepped struct {
 	vip    model.VIP
-	before mitigation.State
-	after  mitigation.State
-	event  mitigation.Event
+	before overloadpolicy.State
+	after  overloadpolicy.State
+	event  overloadpolicy.Event
 }
 
 // stepsDue is what becomes of the policies of all VIPs that are concerned.
@@ -230,7 +230,7 @@ func stepsDue(s *store.State, p *Watch, now time.Time) (due []stepped) {
 	for name := range p.concerned(s) {
 		vip, before := s.VIPs.At(name), s.Steps.At(name)
 		after, event := before.Next(vip, p.on(vip), now)
-		if event != mitigation.Nothing {
+		if event != overloadpolicy.Nothing {
 			due = append(due, stepped{vip, before, after, event})
 		}
 	}
@@ -246,7 +246,7 @@ func (p *Watch) takeSteps(ctx context.Context, s *store.State, now time.Time) er
 	var done []stepped
 	_, err := p.Store.UpdateAs(ctx, store.Health, func(s *store.State) (store.Change, error) {
 		done = stepsDue(s, p, now)
-		change := store.Change{Steps: map[string]mitigation.State{}}
+		change := store.Change{Steps: map[string]overloadpolicy.State{}}
 		for _, d := range done {
 			change.Steps[d.vip.Name] = d.after
 		}
@@ -265,15 +265,15 @@ func (p *Watch) takeSteps(ctx context.Context, s *store.State, now time.Time) er
 func (c *Controller) tellStep(d stepped, now time.Time) {
 	e := store.Event{Kind: events.KindVIP, Object: d.vip.Name, Tenant: d.vip.Tenant}
 	switch d.event {
-	case mitigation.Taken:
+	case overloadpolicy.Taken:
 		e.Warning, e.Reason = true, condition.StepReasons[d.after.Action]
 		e.Message = fmt.Sprintf("%s, for %s at least: %s", condition.StepText(d.vip, d.after.Action), d.after.HoldDown, d.after.Evidence)
 		c.Steps.WithLabelValues(string(d.after.Action)).Inc()
 		c.Log.Warn("overload step taken", "vip", d.vip.Name, "action", d.after.Action, "reason", d.after.Evidence)
-	case mitigation.Restored:
+	case overloadpolicy.Restored:
 		e.Reason, e.Message = "Restored", fmt.Sprintf("as usual again, %s after the first step", now.Sub(d.before.Began).Round(time.Second))
 		c.Log.Info("overload steps ended", "vip", d.vip.Name)
-	case mitigation.Withdrawn:
+	case overloadpolicy.Withdrawn:
 		if d.vip.Name == "" {
 			return // it is gone itself
 		}
@@ -285,8 +285,8 @@ func (c *Controller) tellStep(d stepped, now time.Time) {
 	c.Events.Record(e)
 }
 
-// Mitigated are how many there are, by the last step in force.
-func Mitigated(s *store.State) map[model.OverloadAction]int {
+// InForce are how many there are, by the last step in force.
+func InForce(s *store.State) map[model.OverloadAction]int {
 	n := map[model.OverloadAction]int{}
 	for _, action := range model.OverloadActions {
 		n[action] = 0

@@ -34,7 +34,7 @@ func (i *Identity) writeAdmin(ctx context.Context, into *store.Store, managerURL
 // if the CA is not the cluster's first.
 func adminIssue(from *store.Store) uint32 {
 	trusted, _ := from.Trust()
-	return trusted.Members[string(trust.User)+"/"+admin].Issue
+	return trusted.Principals[string(trust.User)+"/"+admin].Issue
 }
 
 // writeAdminFile writes the first user's configuration, with a new certificate.

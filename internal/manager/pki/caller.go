@@ -45,19 +45,19 @@ func (i *Identity) identified(certificate *x509.Certificate, trusted *store.Trus
 // InForce holds that what the caller has shown, a certificate or a bearer token, was not revoked or replaced, and says
 // what the caller may do. It is asked when a call begins, and of each open stream when Trust changes.
 func InForce(caller trust.Identity, trusted *store.Trust) (trust.Identity, error) {
-	member := trusted.Members[caller.String()]
+	principal := trusted.Principals[caller.String()]
 	account, known := trusted.Accounts[caller.Name]
 	byToken := caller.Method == trust.ByToken
 	switch {
-	case caller.Kind != trust.User && caller.Issue >= member.Issue:
+	case caller.Kind != trust.User && caller.Issue >= principal.Issue:
 		return caller, nil
-	case caller.Kind != trust.User || caller.Issue < member.Issue && !byToken:
+	case caller.Kind != trust.User || caller.Issue < principal.Issue && !byToken:
 		return trust.Identity{}, fmt.Errorf("the certificate of %s was revoked: join again with a new token, or ask an admin for other credentials", caller)
 	case !known || byToken != (len(account.Hash) > 0):
 		return trust.Identity{}, &UnknownUserError{fmt.Sprintf("there is no %s with a %s any more", caller, caller.Method)}
-	case member.Revoked || caller.Issue < member.Issue:
+	case principal.Revoked || caller.Issue < principal.Issue:
 		return trust.Identity{}, fmt.Errorf("the %s of %s was revoked: ask an admin for another", caller.Method, caller)
-	case byToken && caller.Issue > member.Issue:
+	case byToken && caller.Issue > principal.Issue:
 		return trust.Identity{}, &UnknownUserError{fmt.Sprintf("this manager has not heard of the token of %s", caller)}
 	}
 	caller.Bindings = account.Bindings
@@ -73,7 +73,7 @@ func ByToken(secret trust.Secret, trusted *store.Trust) (trust.Identity, error) 
 	}
 	caller := trust.Identity{Kind: trust.User, Name: account.Name, Method: trust.ByToken}
 	// The token that matches is the newest. Each later revocation, rotation and deletion counts the issue up.
-	caller.Issue = trusted.Members[caller.String()].Issue
+	caller.Issue = trusted.Principals[caller.String()].Issue
 	return InForce(caller, trusted)
 }
 

@@ -5,7 +5,7 @@
 //	                   ├─ gate: hosts have it ◀───────────────────────┘
 //	                   ▼       (or had a second; those of other managers: Heard)
 //	                released ──▶ MuxFeed ─▶ stream of a mux
-//	                   │            │ AckMux                  fence: out of the pool who does not answer
+//	                   │            │ AckMux                  exclude muxes that do not answer
 //	                   ▼            ▼
 //	                told ──▶ progress: all muxes have answered ─▶ Await, and hosts hear of source NAT
 //	                             │  ▲

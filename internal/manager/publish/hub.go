@@ -116,7 +116,7 @@ func (h *Hub) follow(s *store.State) time.Duration {
 	h.release(h.beyond(ready))
 	if s != h.counted {
 		h.counted = s
-		h.tellFenced(s)
+		h.tellExcluded(s)
 		h.tellPool(members(s))
 	}
 	h.confirm(h.progress.settle(s, h.pool))
@@ -249,7 +249,7 @@ func (h *Hub) tellPool(pool []model.PoolMember) {
 func members(s *store.State) []model.PoolMember {
 	var pool []model.PoolMember
 	for node := range s.MuxNodes() {
-		if s.Streams.At(node.Name) && !s.Fenced.Has(node.Name) {
+		if s.Streams.At(node.Name) && !s.Excluded.Has(node.Name) {
 			pool = append(pool, model.PoolMember{Name: node.Name, Addresses: node.Addresses, Prefixes: node.Prefixes})
 		}
 	}

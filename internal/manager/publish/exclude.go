@@ -16,9 +16,9 @@ const (
 	snapshotPatience = 12
 )
 
-// fence takes muxes that do not answer out of the pool, and back in when they do. The store has the last word, so
+// excludeSilent takes muxes that do not answer out of the pool, and back in when they do. The store has the last word, so
 // that two managers leave one in, and one that is cut off from the others takes nobody out.
-func (h *Hub) fence() {
+func (h *Hub) excludeSilent() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	slept := h.slept()
@@ -35,19 +35,19 @@ func (h *Hub) fence() {
 			serves = h.serves(f.mux)
 		}
 		if f.out = serves != ""; f.out {
-			h.store.Fence(f.mux, fmt.Sprintf("it did not answer for %s", bound), serves)
+			h.store.Exclude(f.mux, fmt.Sprintf("it did not answer for %s", bound), serves)
 		} else {
 			h.store.Admit(f.mux)
 		}
 	}
-	h.tellFenced(h.store.State())
+	h.tellExcluded(h.store.State())
 }
 
-// tellFenced tells muxes that were taken out to take their routes back, and those that are in again to announce
+// tellExcluded tells muxes that were taken out to take their routes back, and those that are in again to announce
 // them; who does not even read that has lost its BGP sessions, or loses them with its process.
-func (h *Hub) tellFenced(s *store.State) {
+func (h *Hub) tellExcluded(s *store.State) {
 	for f := range h.muxes {
-		if out := f.out && s.Fenced.Has(f.mux); out != f.withdraw {
+		if out := f.out && s.Excluded.Has(f.mux); out != f.withdraw {
 			f.withdraw = out
 			f.soon()
 		}
@@ -75,14 +75,14 @@ func (h *Hub) serves(mux string) string {
 		out[f.mux] = out[f.mux] || f.out
 	}
 	for name := range s.Streams.All() {
-		if !out[name] && s.Nodes.At(name).Role == model.RoleMux && !s.Fenced.Has(name) {
+		if !out[name] && s.Nodes.At(name).Role == model.RoleMux && !s.Excluded.Has(name) {
 			return name
 		}
 	}
 	return ""
 }
 
-// WatchMuxes fences until ctx ends.
+// WatchMuxes excludes muxes that do not answer until ctx ends.
 func (h *Hub) WatchMuxes(ctx context.Context) error {
 	tick := time.NewTicker(h.Patience / 10)
 	defer tick.Stop()
@@ -91,7 +91,7 @@ func (h *Hub) WatchMuxes(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			h.fence()
+			h.excludeSilent()
 		}
 	}
 }

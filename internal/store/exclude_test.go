@@ -15,10 +15,10 @@ func TestNodesDoNotVouchForEachOther(t *testing.T) {
 	t.Cleanup(b.OpenStream("mux2"))
 	eventually(t, "both know both", func() bool { return a.State().Streams.Len() == 2 && b.State().Streams.Len() == 2 })
 	for range 20 {
-		go a.Fence("mux1", "late", "mux2")
-		b.Fence("mux2", "late", "mux1")
+		go a.Exclude("mux1", "late", "mux2")
+		b.Exclude("mux2", "late", "mux1")
 		eventually(t, "one is out, the other was refused", func() bool {
-			out := a.State().Fenced.Len()
+			out := a.State().Excluded.Len()
 			if out > 1 {
 				t.Fatal("both are out")
 			}
@@ -26,11 +26,11 @@ func TestNodesDoNotVouchForEachOther(t *testing.T) {
 		})
 		a.Admit("mux1")
 		b.Admit("mux2")
-		eventually(t, "both are in", func() bool { return a.State().Fenced.Len() == 0 && b.State().Fenced.Len() == 0 })
+		eventually(t, "both are in", func() bool { return a.State().Excluded.Len() == 0 && b.State().Excluded.Len() == 0 })
 	}
-	a.Fence("mux1", "late", "mux3")
+	a.Exclude("mux1", "late", "mux3")
 	eventually(t, "who is not connected does not serve", func() bool { return !a.asked("mux1") })
-	if a.State().Fenced.Has("mux1") {
+	if a.State().Excluded.Has("mux1") {
 		t.Error("mux1 is out, and nobody serves")
 	}
 }
@@ -39,6 +39,6 @@ func TestNodesDoNotVouchForEachOther(t *testing.T) {
 func (s *Store) asked(node string) bool {
 	s.streams.mu.Lock()
 	defer s.streams.mu.Unlock()
-	_, out := s.streams.fenced[node]
+	_, out := s.streams.excluded[node]
 	return out
 }

@@ -1,4 +1,4 @@
-// Package mitigation decides which steps of a VIP's overload policy are in force. It is pure: who looks at muxes,
+// Package overloadpolicy decides which steps of a VIP's overload policy are in force. It is pure: who looks at muxes,
 // when, and where the state is kept is its caller's business.
 //
 //	         pressure for steps[0].after       for steps[1].after             calm, and holdDown is over
@@ -8,4 +8,4 @@
 //
 // Invariants: a step is taken only after pressure for its whole time, and one at a time unless it was in force
 // lately; it lasts its holdDown unless the policy loses it; what is kept of a VIP does not grow.
-package mitigation
+package overloadpolicy

@@ -1,4 +1,4 @@
-package mitigation
+package overloadpolicy
 
 import (
 	"fmt"

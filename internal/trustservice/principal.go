@@ -60,22 +60,22 @@ func (t *Service) Join(ctx context.Context, r *weirv1.JoinRequest) (*weirv1.Join
 		if err != nil {
 			return change, refused(err)
 		}
-		member, joined := now.Members[identity.String()]
-		identity.Issue = member.Issue
+		principal, joined := now.Principals[identity.String()]
+		identity.Issue = principal.Issue
 		if again {
 			return change, nil
 		}
-		if joined && !member.Revoked && token.Name != identity.Name {
+		if joined && !principal.Revoked && token.Name != identity.Name {
 			return change, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf(
 				"%s has joined already: revoke it, or make a token for this name alone with weir token create --name %s", identity, identity.Name))
 		}
-		if joined && !member.Revoked {
+		if joined && !principal.Revoked {
 			identity.Issue++ // whoever had the name before has it no longer
 		}
 		token.Used = append(slices.Clone(token.Used), trust.Use{Name: identity.Name, Key: key})
 		return store.TrustChange{
-			Tokens:  []trust.JoinToken{token},
-			Members: []trust.Member{{Kind: role, Name: identity.Name, Issue: identity.Issue, Joined: t.Now(), Addresses: token.Addresses}},
+			Tokens:     []trust.JoinToken{token},
+			Principals: []trust.Principal{{Kind: role, Name: identity.Name, Issue: identity.Issue, Joined: t.Now(), Addresses: token.Addresses}},
 		}, nil
 	})
 	if err != nil {
@@ -131,22 +131,22 @@ func (t *Service) WhoAmI(ctx context.Context, _ *weirv1.WhoAmIRequest) (*weirv1.
 	}, nil
 }
 
-// ListMembers lists those that got a certificate, by role and name.
-func (t *Service) ListMembers(context.Context, *weirv1.ListMembersRequest) (*weirv1.ListMembersResponse, error) {
+// ListPrincipals lists those that got a certificate, by role and name.
+func (t *Service) ListPrincipals(context.Context, *weirv1.ListPrincipalsRequest) (*weirv1.ListPrincipalsResponse, error) {
 	now, _ := t.Store.Trust()
-	response := &weirv1.ListMembersResponse{}
-	for _, key := range slices.Sorted(maps.Keys(now.Members)) {
-		member := now.Members[key]
-		response.Members = append(response.Members, &weirv1.Member{
-			Role: string(member.Kind), Name: member.Name, Joined: timestamppb.New(member.Joined), Revoked: member.Revoked,
-			Addresses: compile.PrefixTexts(member.Addresses),
+	response := &weirv1.ListPrincipalsResponse{}
+	for _, key := range slices.Sorted(maps.Keys(now.Principals)) {
+		principal := now.Principals[key]
+		response.Principals = append(response.Principals, &weirv1.Principal{
+			Role: string(principal.Kind), Name: principal.Name, Joined: timestamppb.New(principal.Joined), Revoked: principal.Revoked,
+			Addresses: compile.PrefixTexts(principal.Addresses),
 		})
 	}
 	return response, nil
 }
 
-// RevokeMember ends what a member proves itself by: its certificates, or its bearer token, and the join tokens that it had.
-func (t *Service) RevokeMember(ctx context.Context, r *weirv1.RevokeMemberRequest) (*weirv1.RevokeMemberResponse, error) {
+// RevokePrincipal ends what a principal proves itself by: its certificates, or its bearer token, and the join tokens that it had.
+func (t *Service) RevokePrincipal(ctx context.Context, r *weirv1.RevokePrincipalRequest) (*weirv1.RevokePrincipalResponse, error) {
 	role := trust.Kind(r.GetRole())
 	if role != trust.User {
 		var err error
@@ -156,38 +156,38 @@ func (t *Service) RevokeMember(ctx context.Context, r *weirv1.RevokeMemberReques
 	}
 	key := string(role) + "/" + r.GetName()
 	err := t.Store.UpdateTrust(ctx, func(now *store.Trust) (store.TrustChange, error) {
-		member, known := now.Members[key]
+		principal, known := now.Principals[key]
 		change := store.TrustChange{DeleteTokens: tokensOf(now, role, r.GetName())}
 		if account, there := now.Accounts[r.GetName()]; role == trust.User && there {
 			// The first user has joined by nothing.
-			member.Kind, member.Name, known = role, r.GetName(), true
+			principal.Kind, principal.Name, known = role, r.GetName(), true
 			if err := keepAdmin(now, r.GetName(), nil, t.Now()); err != nil {
 				return store.TrustChange{}, err
 			}
-			account.Hash = nil // a new CA forgets the members, and not the accounts
+			account.Hash = nil // a new CA forgets the principals, and not the accounts
 			change.Accounts = []trust.Account{account}
 		}
 		if managers := t.Store.State().Managers; role == trust.Manager && managers[r.GetName()].Name != "" {
 			// Nor has a manager that founded the cluster, or shares an external etcd.
-			member.Kind, member.Name, known = role, r.GetName(), true
+			principal.Kind, principal.Name, known = role, r.GetName(), true
 			if len(managers) == 1 {
 				return store.TrustChange{}, connect.NewError(connect.CodeFailedPrecondition,
 					fmt.Errorf("manager %s is the only one: let another join first", r.GetName()))
 			}
 		}
 		if !known {
-			return store.TrustChange{}, notMember(key)
+			return store.TrustChange{}, notPrincipal(key)
 		}
-		if !member.Revoked {
-			member.Issue, member.Revoked = member.Issue+1, true
+		if !principal.Revoked {
+			principal.Issue, principal.Revoked = principal.Issue+1, true
 		}
-		change.Members = []trust.Member{member}
+		change.Principals = []trust.Principal{principal}
 		return change, nil
 	})
 	if err != nil {
 		return nil, apierr.ToConnect(err)
 	}
-	return &weirv1.RevokeMemberResponse{}, nil
+	return &weirv1.RevokePrincipalResponse{}, nil
 }
 
 // tokensOf are the join tokens that a node is known to have had, and those that are for its name alone: with one of them
@@ -202,7 +202,7 @@ func tokensOf(now *store.Trust, role trust.Kind, name string) (ids []string) {
 	return ids
 }
 
-func notMember(key string) error {
+func notPrincipal(key string) error {
 	return connect.NewError(connect.CodeNotFound, fmt.Errorf("%.80q never joined", key))
 }
 

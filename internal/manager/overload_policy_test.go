@@ -164,7 +164,7 @@ func (f *flooding) looked(address string) {
 	f.mux.complain(f.t, before...)
 }
 
-// condition is the condition mitigated of a VIP.
+// condition is the condition overloaded of a VIP.
 func (f *flooding) condition(name string) *weirv1.Condition {
 	f.t.Helper()
 	r, err := f.client.GetVIP(f.t.Context(), &weirv1.GetVIPRequest{Name: name})
@@ -172,7 +172,7 @@ func (f *flooding) condition(name string) *weirv1.Condition {
 		return nil
 	}
 	conditions := r.Vip.Status.Conditions
-	if i := slices.IndexFunc(conditions, func(c *weirv1.Condition) bool { return c.Type == "mitigated" }); i >= 0 {
+	if i := slices.IndexFunc(conditions, func(c *weirv1.Condition) bool { return c.Type == "overloaded" }); i >= 0 {
 		return conditions[i]
 	}
 	return nil

@@ -25,17 +25,17 @@ func StepText(vip model.VIP, action model.OverloadAction) string {
 	return "limited further"
 }
 
-// mitigated says what is in force of a VIP's overload policy; false: it has none.
-func mitigated(s *store.State, vip model.VIP) (*weirv1.Condition, bool) {
+// overloaded says what is in force of a VIP's overload policy; false: it has none.
+func overloaded(s *store.State, vip model.VIP) (*weirv1.Condition, bool) {
 	if vip.Overload == nil {
 		return nil, false
 	}
 	state := s.Steps.At(vip.Name).Of(vip)
 	if state.Action == "" {
 		c := Condition{False, "AsUsual", "no step of the overload policy is in force"}
-		return c.toProto("mitigated", store.Condition{Status: False, Since: state.Ended}), true
+		return c.toProto("overloaded", store.Condition{Status: False, Since: state.Ended}), true
 	}
 	c := Condition{True, StepReasons[state.Action], fmt.Sprintf("%s, until %s at least: %s",
 		StepText(vip, state.Action), state.Until.UTC().Format(time.RFC3339), state.Evidence)}
-	return c.toProto("mitigated", store.Condition{Status: True, Since: state.Began}), true
+	return c.toProto("overloaded", store.Condition{Status: True, Since: state.Began}), true
 }
