@@ -21,7 +21,7 @@ import (
 
 // oracleSizes leave so much room in the table of flows that none is ever given up.
 var oracleSizes = dimensions{
-	endpoints: 256, bucketRows: 4096, backends: 32768, flowSets: 1 << 16, snatVIPs: 8,
+	endpoints: 256, bucketRows: 4096, backends: 32768, flowSets: 1 << 13, snatVIPs: 8,
 	tokens: tokensEach(1 << 40), fragmentLife: 1 << 60,
 }
 
