@@ -9,7 +9,7 @@ BUF      := $(GO) tool -modfile=tools/buf/go.mod buf
 LINT     := $(GO) tool -modfile=tools/golangci/go.mod golangci-lint
 BPF_C    := $(shell find bpf internal test -name '*.c' -o -name '*.h' | grep -v '^bpf/include/')
 # What bpf2go writes, with Go beside each. It is written anew when a source of any is newer.
-BPF_O    := internal/datapath/mux/mux_bpfel.o internal/datapath/agent/agent_bpfel.o internal/testkit/bpftest/relay/relay_bpfel.o \
+BPF_O    := internal/datapath/mux/bpf/mux_bpfel.o internal/datapath/agent/bpf/agent_bpfel.o internal/testkit/bpftest/relay/relay_bpfel.o \
 	internal/testkit/bpftest/syncookie/twin_bpfel.o internal/testkit/bpftest/datagram/twin_bpfel.o internal/testkit/bpftest/fbt/maker_bpfel.o \
 	internal/testkit/bpftest/fbt/stripper_bpfel.o test/bench/mux/bench_bpfel.o
 BPF_IN   := $(BPF_C) $(shell find bpf/include -type f; grep -rl --include=*.go '^//go:generate' internal test) go.mod

@@ -78,7 +78,7 @@ func TestBPFIncludesStayInTheirRooms(t *testing.T) {
 
 // What crosses to Go is generated from the C: nobody copies a constant by hand.
 func TestABIEnumsAreInGo(t *testing.T) {
-	generated := read(t, "internal/datapath/mux/mux_bpfel.go") + read(t, "internal/datapath/agent/agent_bpfel.go") +
+	generated := read(t, "internal/datapath/mux/bpf/mux_bpfel.go") + read(t, "internal/datapath/agent/bpf/agent_bpfel.go") +
 		read(t, "internal/testkit/bpftest/fbt/maker_bpfel.go")
 	enum := regexp.MustCompile(`(?m)^enum (\w*) ?\{`)
 	found := 0

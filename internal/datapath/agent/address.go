@@ -4,12 +4,13 @@ import (
 	"net/netip"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 )
 
-func toAddress(a netip.Addr) agentAddress { return agentAddress{Words: abi.Words(a)} }
+func toAddress(a netip.Addr) bpf.AgentAddress { return bpf.AgentAddress{Words: abi.Words(a)} }
 
-func fromAddress(a agentAddress) netip.Addr { return abi.Address(a.Words) }
+func fromAddress(a bpf.AgentAddress) netip.Addr { return abi.Address(a.Words) }
 
-func fromAddrPort(a agentAddress, port uint16) netip.AddrPort {
+func fromAddrPort(a bpf.AgentAddress, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(fromAddress(a), abi.Port(port))
 }

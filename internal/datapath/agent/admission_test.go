@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -50,7 +51,7 @@ func carriers(t *testing.T) []carrier {
 // enumOf is the values of an enum of the programs, which begins at 0 and leaves none out.
 func enumOf(t *testing.T, name string) []btf.EnumValue {
 	t.Helper()
-	spec, err := loadAgent()
+	spec, err := bpf.LoadAgent()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,9 +236,9 @@ func (w admissionWorld) fill(r *rig) []content {
 func (w admissionWorld) leave(r *rig, ownTunnel, far string) {
 	r.t.Helper()
 	remote := netip.MustParseAddrPort(w.past)
-	row := agentFastpath{Peer: toAddress(netip.MustParseAddr(far)), Own: toAddress(netip.MustParseAddr(ownTunnel)), State: agentFastpathStateFASTPATH_SEND}
+	row := bpf.AgentFastpath{Peer: toAddress(netip.MustParseAddr(far)), Own: toAddress(netip.MustParseAddr(ownTunnel)), State: bpf.AgentFastpathStateFASTPATH_SEND}
 	for port, protocol := range map[uint16]model.Protocol{backendPort: model.TCP, 50001: model.UDP} {
-		key := agentSessionKey{
+		key := bpf.AgentSessionKey{
 			Client: toAddress(remote.Addr()), ClientPort: abi.Port(remote.Port()),
 			Dip: toAddress(netip.MustParseAddr(w.dip)), DipPort: abi.Port(port), Protocol: uint8(protocol),
 		}

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -36,12 +37,12 @@ func newSide(t *testing.T, tunnel, host4, host6, dip4, dip6, peer string, peerHo
 	}
 	err := s.Replace(all)
 	if err == nil {
-		err = writeTable(s.objects.Workloads, map[agentAddress]uint32{
+		err = writeTable(s.objects.Workloads, map[bpf.AgentAddress]uint32{
 			toAddress(netip.MustParseAddr(dip4)): interfaceIndex, toAddress(netip.MustParseAddr(dip6)): interfaceIndex,
 		})
 	}
 	if err == nil {
-		err = s.changeSettings(func(s *agentAgentSettings) {
+		err = s.changeSettings(func(s *bpf.AgentAgentSettings) {
 			s.Address4, s.Address6 = toAddress(netip.MustParseAddr(host4)), toAddress(netip.MustParseAddr(host6))
 		})
 	}
@@ -71,7 +72,7 @@ func (s *side) learn(t *testing.T, p pkt.Packet) {
 func (s *side) forget(t *testing.T) {
 	t.Helper()
 	for _, table := range s.sessionTables() {
-		if err := writeTable(table, map[agentSessionKey]agentSession{}); err != nil {
+		if err := writeTable(table, map[bpf.AgentSessionKey]bpf.AgentSession{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/pkt"
 )
 
@@ -115,7 +116,7 @@ func chainHereCases() []packetCase {
 // TestChainWithoutFamily hands nothing on that it has no address for.
 func TestChainWithoutFamily(t *testing.T) {
 	r := newRig(t)
-	if err := r.changeSettings(func(s *agentAgentSettings) { s.Address6 = agentAddress{} }); err != nil {
+	if err := r.changeSettings(func(s *bpf.AgentAgentSettings) { s.Address6 = bpf.AgentAddress{} }); err != nil {
 		t.Fatal(err)
 	}
 	ack := pkt.TCP(client4, vip4, pkt.ACK)

@@ -3,6 +3,8 @@ package agent
 import (
 	"fmt"
 	"time"
+
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 )
 
 // DefaultCookieTick is Config.CookieTick if that is 0: the tick of every host.
@@ -13,7 +15,7 @@ const DefaultCookieTick = 8 * time.Millisecond
 const (
 	minCookieTick = time.Millisecond / 64
 	maxCookieTick = 1024 * time.Millisecond
-	cookieBits    = int(agentSessionLayoutCOOKIE_BITS) // of TSval, below the ticks
+	cookieBits    = int(bpf.AgentSessionLayoutCOOKIE_BITS) // of TSval, below the ticks
 )
 
 // cookieScale is how far the workload's TSval is shifted left so that bit 13 counts ticks.

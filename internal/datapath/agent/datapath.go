@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
@@ -44,7 +45,7 @@ type Config struct {
 type Datapath struct {
 	config  Config
 	folder  *pin.Folder
-	objects agentObjects
+	objects bpf.AgentObjects
 
 	cookieScale    uint32 // of Config.CookieTick
 	cannotTakeOver error  // why the kernel makes no sockets of SYN cookies; nil: it does
@@ -60,9 +61,9 @@ type Datapath struct {
 	refused map[netip.Addr][quotaTables]uint64 // what the counts said at the last sweep
 
 	snat    map[netip.Addr]*snatRow // by workload, as the tables hold them
-	excepts map[agentSnatExempt]uint8
+	excepts map[bpf.AgentSnatExempt]uint8
 	tenants tenants
-	tunnels map[agentAddress]uint8 // that an earlier process had, until SetSNAT
+	tunnels map[bpf.AgentAddress]uint8 // that an earlier process had, until SetSNAT
 
 	snatWeights map[uint32]int                // that the tables of source NAT were divided by, by tenant
 	snatRefused map[uint32][snatTables]uint32 // what tenants' counts said at the last sweep

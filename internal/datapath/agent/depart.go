@@ -3,6 +3,8 @@ package agent
 import (
 	"fmt"
 	"net/netip"
+
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 )
 
 // Departed are the open connections of workloads that have moved to another host. The new host knows nothing of a
@@ -17,7 +19,7 @@ func (d Departed) Len() int { return len(d.prompts) }
 func (d *Datapath) Depart(workloads map[netip.Addr]bool) (Departed, error) {
 	var departed Departed
 	for _, table := range d.sessionTables() {
-		err := eachSession(table, func(key agentSessionKey, row agentSession) error {
+		err := eachSession(table, func(key bpf.AgentSessionKey, row bpf.AgentSession) error {
 			if !workloads[fromAddress(key.Dip)] {
 				return nil
 			}
@@ -42,7 +44,7 @@ func (d Departed) Ask() error {
 
 // newClientPrompt is a segment as the workload would have sent it when the session last noted its numbers, and one
 // before them.
-func newClientPrompt(key agentSessionKey, row agentSession) prompt {
+func newClientPrompt(key bpf.AgentSessionKey, row bpf.AgentSession) prompt {
 	p := prompt{
 		from: fromAddrPort(row.Vip, row.VipPort), to: fromAddrPort(key.Client, key.ClientPort),
 		seq: row.WorkloadSeq + row.Shift - 1, ack: row.ClientNext,

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/fastpath"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -22,8 +23,8 @@ type DirectState uint8
 // The states.
 const (
 	DirectNone   DirectState = 0
-	DirectAccept             = DirectState(agentFastpathStateFASTPATH_ACCEPT) // the peer may send here
-	DirectSend               = DirectState(agentFastpathStateFASTPATH_SEND)   // and packets go there
+	DirectAccept             = DirectState(bpf.AgentFastpathStateFASTPATH_ACCEPT) // the peer may send here
+	DirectSend               = DirectState(bpf.AgentFastpathStateFASTPATH_SEND)   // and packets go there
 )
 
 // String is the word that operators see: "send".
@@ -37,7 +38,7 @@ type Direct struct {
 	State       DirectState
 	Sent, Heard time.Duration // when packets passed, on the clock of Now; may lag by 134 ms
 
-	key agentSessionKey // of the row
+	key bpf.AgentSessionKey // of the row
 }
 
 // String is "TCP 203.0.113.20:1024 → 203.0.113.10:80 to 10.1.0.9 send".
@@ -56,9 +57,9 @@ var (
 // DirectSend to DirectAccept, unless the peer is another, and to DirectSend only with the peer of DirectAccept. It
 // returns the state that the connection is in, and whether that is news.
 func (d *Datapath) SetDirect(w Direct) (state DirectState, changed bool, err error) {
-	c := agentFastpathCommand{
+	c := bpf.AgentFastpathCommand{
 		Connection: toConnection(w.Connection), Own: toAddress(w.Own), Peer: toAddress(w.Peer),
-		Time: uint64(Now()), State: agentFastpathState(w.State),
+		Time: uint64(Now()), State: bpf.AgentFastpathState(w.State),
 	}
 	if w.Client {
 		c.Client = 1
@@ -68,17 +69,17 @@ func (d *Datapath) SetDirect(w Direct) (state DirectState, changed bool, err err
 	}
 	state = DirectState(c.Now)
 	switch c.Answer {
-	case agentFastpathAnswerFASTPATH_SET:
+	case bpf.AgentFastpathAnswerFASTPATH_SET:
 		return state, true, nil
-	case agentFastpathAnswerFASTPATH_SAME:
+	case bpf.AgentFastpathAnswerFASTPATH_SAME:
 		return state, false, nil
-	case agentFastpathAnswerFASTPATH_FORBIDDEN:
+	case bpf.AgentFastpathAnswerFASTPATH_FORBIDDEN:
 		return state, false, ErrDirectForbidden
-	case agentFastpathAnswerFASTPATH_LOCAL:
+	case bpf.AgentFastpathAnswerFASTPATH_LOCAL:
 		return state, false, ErrDirectLocal
-	case agentFastpathAnswerFASTPATH_UNNAMED:
+	case bpf.AgentFastpathAnswerFASTPATH_UNNAMED:
 		return state, false, ErrDirectUnnamed
-	case agentFastpathAnswerFASTPATH_FULL:
+	case bpf.AgentFastpathAnswerFASTPATH_FULL:
 		return state, false, ErrDirectFull
 	}
 	return state, false, ErrDirectUnknown
@@ -98,7 +99,7 @@ func (d *Datapath) EndDirect(w Direct) error {
 
 // Directs lists the connections that have left the muxes, or are about to.
 func (d *Datapath) Directs() ([]Direct, error) {
-	rows, err := readTable[agentSessionKey, agentFastpath](d.objects.Fastpath)
+	rows, err := readTable[bpf.AgentSessionKey, bpf.AgentFastpath](d.objects.Fastpath)
 	if err != nil {
 		return nil, fmt.Errorf("list fastpath: %w", err)
 	}
@@ -109,7 +110,7 @@ func (d *Datapath) Directs() ([]Direct, error) {
 	return all, nil
 }
 
-func fromDirect(key agentSessionKey, row agentFastpath) Direct {
+func fromDirect(key bpf.AgentSessionKey, row bpf.AgentFastpath) Direct {
 	w := Direct{
 		Own: fromAddress(row.Own), Peer: fromAddress(row.Peer), State: DirectState(row.State), Client: row.Client != 0,
 		Sent: time.Duration(row.Sent), Heard: time.Duration(row.Heard), key: key,
@@ -122,8 +123,8 @@ func fromDirect(key agentSessionKey, row agentFastpath) Direct {
 	return w
 }
 
-func toConnection(c fastpath.Connection) agentConnection {
-	return agentConnection{
+func toConnection(c fastpath.Connection) bpf.AgentConnection {
+	return bpf.AgentConnection{
 		Client: toAddress(c.Client.Addr()), Server: toAddress(c.Server.Addr()),
 		ClientPort: abi.Port(c.Client.Port()), ServerPort: abi.Port(c.Server.Port()), Protocol: uint8(c.Protocol),
 	}
@@ -159,12 +160,12 @@ func (c *Controls) Read() (Control, error) {
 	if err != nil {
 		return Control{}, fmt.Errorf("read table controls: %w", err)
 	}
-	var row agentControl
+	var row bpf.AgentControl
 	if _, err := binary.Decode(record.RawSample, binary.NativeEndian, &row); err != nil {
 		return Control{}, fmt.Errorf("read table controls: %w", err)
 	}
 	control := Control{Source: fromAddress(row.Source), Destination: fromAddress(row.Destination), FromMux: row.FromMux != 0}
-	if row.Kind == agentControlKindCONTROL_MESSAGE {
+	if row.Kind == bpf.AgentControlKindCONTROL_MESSAGE {
 		control.Message = append([]byte(nil), row.Message[:]...)
 		return control, nil
 	}

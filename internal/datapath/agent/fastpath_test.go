@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/fastpath"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
@@ -359,13 +360,13 @@ func TestDirectClientIsFound(t *testing.T) {
 	w.Client = true
 	r.set(w, DirectNone, false, ErrDirectUnknown)
 	vip, remote, dip := toAddress(w.Connection.Client.Addr()), toAddress(w.Connection.Server.Addr()), toAddress(netip.MustParseAddr(interface4))
-	port := agentSnatPort{Dip: dip, DipPort: abi.Port(33000), Events: agentSnatEventSNAT_SPOKE}
-	flow := agentSnatFlow{Vip: vip, VipPort: abi.Port(1024), Gate: 1 << 31}
-	flowKey := agentSessionKey{Client: remote, Dip: dip, ClientPort: abi.Port(443), DipPort: abi.Port(33000), Protocol: uint8(model.TCP)}
+	port := bpf.AgentSnatPort{Dip: dip, DipPort: abi.Port(33000), Events: bpf.AgentSnatEventSNAT_SPOKE}
+	flow := bpf.AgentSnatFlow{Vip: vip, VipPort: abi.Port(1024), Gate: 1 << 31}
+	flowKey := bpf.AgentSessionKey{Client: remote, Dip: dip, ClientPort: abi.Port(443), DipPort: abi.Port(33000), Protocol: uint8(model.TCP)}
 	put := func() {
 		t.Helper()
 		err := errors.Join(
-			r.objects.SnatPorts.Put(agentSnatPortKey{Vip: vip, Remote: remote, Port: abi.Port(1024), RemotePort: abi.Port(443), Protocol: uint8(model.TCP)}, port),
+			r.objects.SnatPorts.Put(bpf.AgentSnatPortKey{Vip: vip, Remote: remote, Port: abi.Port(1024), RemotePort: abi.Port(443), Protocol: uint8(model.TCP)}, port),
 			r.objects.SnatFlows.Put(flowKey, flow))
 		if err != nil {
 			t.Fatal(err)
@@ -373,7 +374,7 @@ func TestDirectClientIsFound(t *testing.T) {
 	}
 	put()
 	r.set(w, DirectNone, false, ErrDirectUnknown) // the handshake is not done
-	flow.Events = agentSnatEventSNAT_SPOKE | agentSnatEventSNAT_ACKED
+	flow.Events = bpf.AgentSnatEventSNAT_SPOKE | bpf.AgentSnatEventSNAT_ACKED
 	put()
 	r.leave(w)
 	if err := r.objects.SnatFlows.Lookup(flowKey, &flow); err != nil || flow.Direct != 1 {

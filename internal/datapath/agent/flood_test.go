@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/pkt"
 )
 
@@ -52,7 +53,7 @@ func TestFloodsSpareConnections(t *testing.T) {
 func (r *rig) age(by time.Duration) {
 	r.t.Helper()
 	for _, table := range r.sessionTables() {
-		rows, err := readTable[agentSessionKey, agentSession](table)
+		rows, err := readTable[bpf.AgentSessionKey, bpf.AgentSession](table)
 		if err != nil {
 			r.t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
@@ -31,7 +32,7 @@ func fragmentRig(t *testing.T, many [2]string, one string) *rig {
 		for i := range key {
 			key[i] = byte(i*37 + 11)
 		}
-		err := errors.Join(spec.Variables[agentVarCfgDatagramLife].Set(uint32(1<<30)), spec.Variables[agentVarHashKey].Set(key[:]))
+		err := errors.Join(spec.Variables[bpf.AgentVarCfgDatagramLife].Set(uint32(1<<30)), spec.Variables[bpf.AgentVarHashKey].Set(key[:]))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +116,7 @@ func TestReplyFragmentsOfOneTenantFillTheTable(t *testing.T) {
 			}
 			live, room := 0, 0
 			var row uint32
-			var set agentDatagramSet
+			var set bpf.AgentDatagramSet
 			for rows := r.objects.ReplyFragments.Iterate(); rows.Next(&row, &set); {
 				for _, cell := range set.Cells {
 					room++

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
@@ -192,11 +193,11 @@ func fromAWorkload(t *testing.T, program string, context []byte) {
 	if err := r.objects.WorkloadLinks.Put(uint32(1), uint8(1)); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.objects.HashKey.Set(agentFlowhashKey{Words: [10]uint32{4711, 815}}); err != nil {
+	if err := r.objects.HashKey.Set(bpf.AgentFlowhashKey{Words: [10]uint32{4711, 815}}); err != nil {
 		t.Fatal(err)
 	}
-	const flows = 1 << 10                                                                             // that a workload may have
-	if err := r.changeSettings(func(s *agentAgentSettings) { s.SnatFlows = flows / 2 }); err != nil { // there are two: of v4 and v6
+	const flows = 1 << 10                                                                                 // that a workload may have
+	if err := r.changeSettings(func(s *bpf.AgentAgentSettings) { s.SnatFlows = flows / 2 }); err != nil { // there are two: of v4 and v6
 		t.Fatal(err)
 	}
 	h := &hostile{r: r, ns: ns, random: rand.New(rand.NewPCG(3, 4)), program: program, context: context}

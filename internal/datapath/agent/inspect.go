@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -35,7 +36,7 @@ var ErrNotLoaded = errors.New("no data plane is loaded")
 // Inspect reads the data plane that is pinned at pinPath, without taking it from the agent that
 // runs it.
 func Inspect(pinPath string) (Status, error) {
-	spec, err := loadAgent()
+	spec, err := bpf.LoadAgent()
 	if err != nil {
 		return Status{}, fmt.Errorf("read agent's programs: %w", err)
 	}
@@ -63,7 +64,7 @@ func Inspect(pinPath string) (Status, error) {
 }
 
 func readStatus(maps map[string]*ebpf.Map, verdicts abi.Verdicts) (Status, error) {
-	var settings agentAgentSettings
+	var settings bpf.AgentAgentSettings
 	failed := []error{maps["settings"].Lookup(uint32(0), &settings)}
 	status := Status{
 		Generation: model.Generation(settings.Generation),
@@ -74,25 +75,25 @@ func readStatus(maps map[string]*ebpf.Map, verdicts abi.Verdicts) (Status, error
 		Sessions:   make(map[State]int),
 	}
 
-	muxes, err := readTable[agentPrefix, uint8](maps["muxes"])
+	muxes, err := readTable[bpf.AgentPrefix, uint8](maps["muxes"])
 	failed = append(failed, err)
 	for p := range muxes {
 		status.Muxes = append(status.Muxes, fromPrefix(p))
 	}
 	slices.SortFunc(status.Muxes, netip.Prefix.Compare)
 
-	rules, err := readTable[agentNatRuleKey, agentNatRule](maps["nat_rules"])
+	rules, err := readTable[bpf.AgentNatRuleKey, bpf.AgentNatRule](maps["nat_rules"])
 	failed = append(failed, err)
 	status.Rules = fromRules(rules)
 
-	workloads, err := readTable[agentAddress, uint32](maps["workloads"])
+	workloads, err := readTable[bpf.AgentAddress, uint32](maps["workloads"])
 	failed = append(failed, err)
 	for a, ifindex := range workloads {
 		status.Workloads[fromAddress(a)] = int(ifindex)
 	}
 
 	for _, table := range []string{"new_sessions", "sessions"} {
-		err = eachSession(maps[table], func(key agentSessionKey, row agentSession) error {
+		err = eachSession(maps[table], func(key bpf.AgentSessionKey, row bpf.AgentSession) error {
 			status.Sessions[stateOf(key.Protocol, row.Events)]++
 			return nil
 		})
@@ -108,8 +109,8 @@ func readStatus(maps map[string]*ebpf.Map, verdicts abi.Verdicts) (Status, error
 
 // readPorts reads which ranges each workload has.
 func readPorts(workloads, owned *ebpf.Map) (map[model.SNATKey][]model.Range, error) {
-	rows, failed := readTable[agentAddress, agentSnatWorkload](workloads)
-	blocks, err := readTable[agentSnatBlockKey, agentSnatBlock](owned)
+	rows, failed := readTable[bpf.AgentAddress, bpf.AgentSnatWorkload](workloads)
+	blocks, err := readTable[bpf.AgentSnatBlockKey, bpf.AgentSnatBlock](owned)
 	ports, byNumber := make(map[model.SNATKey][]model.Range, len(rows)), make(map[uint32]model.SNATKey, len(rows))
 	for dip, row := range rows {
 		key := model.SNATKey{VIP: fromAddress(row.Vip), Address: fromAddress(dip)}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -19,7 +20,7 @@ import (
 func (d *Datapath) KeepAlive(now time.Duration) (asked int, err error) {
 	var due Prompts
 	for _, table := range d.sessionTables() {
-		err = eachSession(table, func(key agentSessionKey, row agentSession) error {
+		err = eachSession(table, func(key bpf.AgentSessionKey, row bpf.AgentSession) error {
 			if isSilent(key, row, now) {
 				due = append(due, newPrompt(key, row))
 			}
@@ -58,7 +59,7 @@ func (due Prompts) Send() (sent int, err error) {
 // the third time is still in time.
 const silentShare = 3
 
-func isSilent(key agentSessionKey, row agentSession, now time.Duration) bool {
+func isSilent(key bpf.AgentSessionKey, row bpf.AgentSession, now time.Duration) bool {
 	if row.Cookie == 0 || row.Tsval == 0 || stateOf(key.Protocol, row.Events) != StateEstablished {
 		return false
 	}
@@ -73,9 +74,9 @@ type prompt struct {
 	tsval, tsecr uint32
 }
 
-func newPrompt(key agentSessionKey, row agentSession) prompt {
+func newPrompt(key bpf.AgentSessionKey, row bpf.AgentSession) prompt {
 	tsecr := row.Tsval
-	if row.Events&agentSessionEventSESSION_REPLAYED != 0 {
+	if row.Events&bpf.AgentSessionEventSESSION_REPLAYED != 0 {
 		tsecr -= row.ClockShift
 	}
 	return prompt{

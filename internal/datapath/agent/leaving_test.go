@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/pkt"
 )
 
@@ -186,7 +187,7 @@ func TestDeparturesAreSealed(t *testing.T) {
 	r, ns := sourceRig(t)
 	for _, err := range []error{
 		r.objects.WorkloadLinks.Put(uint32(1), uint8(1)),
-		r.objects.HashKey.Set(agentFlowhashKey{Words: [10]uint32{4711, 815}}),
+		r.objects.HashKey.Set(bpf.AgentFlowhashKey{Words: [10]uint32{4711, 815}}),
 	} {
 		if err != nil {
 			t.Fatal(err)

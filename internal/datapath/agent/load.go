@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/flowhash"
 )
 
@@ -19,7 +20,7 @@ func (d *Datapath) load() error {
 	if err := probeChecksumHelper(); err != nil {
 		return err
 	}
-	spec, err := loadAgent()
+	spec, err := bpf.LoadAgent()
 	if err != nil {
 		return fmt.Errorf("read agent's programs: %w", err)
 	}
@@ -94,7 +95,7 @@ func (d *Datapath) size(spec *ebpf.CollectionSpec) {
 func drawHashKey(spec *ebpf.CollectionSpec) error {
 	key := make([]byte, flowhash.KeySize)
 	_, _ = rand.Read(key) // never fails
-	if err := spec.Variables[agentVarHashKey].Set(key); err != nil {
+	if err := spec.Variables[bpf.AgentVarHashKey].Set(key); err != nil {
 		return fmt.Errorf("set hash_key: %w", err)
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 )
 
 // migration brings the rows of live tables into new ones of this version's layout and size, while the
@@ -185,7 +186,7 @@ func (m *migration) copyTable(name string, to *ebpf.Map, flags ebpf.MapUpdateFla
 	if name == "muxes" && from.Type() == ebpf.Hash {
 		return copyMuxes(from, to)
 	}
-	if name == agentMapReplyFragments {
+	if name == bpf.AgentMapReplyFragments {
 		return nil // it tells of datagrams that are on their way this moment
 	}
 	if spec.Type == ebpf.PerCPUArray || spec.Type == ebpf.RingBuf {

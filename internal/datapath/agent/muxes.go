@@ -3,12 +3,14 @@ package agent
 import (
 	"fmt"
 	"net/netip"
+
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 )
 
 // SetMuxes makes the addresses of prefixes the only outer sources whose packets are decapsulated,
 // beside those of a rule's peers.
 func (d *Datapath) SetMuxes(prefixes []netip.Prefix) error {
-	rows := make(map[agentPrefix]uint8, len(prefixes))
+	rows := make(map[bpf.AgentPrefix]uint8, len(prefixes))
 	for _, p := range prefixes {
 		rows[toPrefix(p.Masked())] = 1
 	}
@@ -23,15 +25,15 @@ func (d *Datapath) SetMuxes(prefixes []netip.Prefix) error {
 // mappedBits are those that every IPv4 address has before its own.
 const mappedBits = 96
 
-func toPrefix(p netip.Prefix) agentPrefix {
+func toPrefix(p netip.Prefix) bpf.AgentPrefix {
 	bits := p.Bits()
 	if p.Addr().Is4() {
 		bits += mappedBits
 	}
-	return agentPrefix{Bits: uint32(bits), Address: toAddress(p.Addr())}
+	return bpf.AgentPrefix{Bits: uint32(bits), Address: toAddress(p.Addr())}
 }
 
-func fromPrefix(p agentPrefix) netip.Prefix {
+func fromPrefix(p bpf.AgentPrefix) netip.Prefix {
 	address, bits := fromAddress(p.Address), int(p.Bits)
 	if address.Is4() {
 		bits -= mappedBits

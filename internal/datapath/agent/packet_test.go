@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -233,7 +234,7 @@ func TestSessionsFull(t *testing.T) {
 // TestPacketsWithoutMTU leaves the MSS alone when the uplink's MTU is not known.
 func TestPacketsWithoutMTU(t *testing.T) {
 	r := newRig(t)
-	if err := r.changeSettings(func(s *agentAgentSettings) { s.Mtu = 0 }); err != nil {
+	if err := r.changeSettings(func(s *bpf.AgentAgentSettings) { s.Mtu = 0 }); err != nil {
 		t.Fatal(err)
 	}
 	in := pkt.TCP(client4, vip4, pkt.SYN, pkt.MSS(8960)).Inside(outer(native4))

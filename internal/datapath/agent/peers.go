@@ -3,15 +3,16 @@ package agent
 import (
 	"fmt"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
 // setPeers makes the peers of the rules the only ones that may hand packets on to them.
 func (d *Datapath) setPeers(rules map[model.HostBackendKey]model.HostBackend) error {
-	rows := make(map[agentPeer]uint8)
+	rows := make(map[bpf.AgentPeer]uint8)
 	for key, backend := range rules {
 		for _, peer := range backend.Peers {
-			rows[agentPeer{Rule: toRuleKey(key), Source: toAddress(peer)}] = 1
+			rows[bpf.AgentPeer{Rule: toRuleKey(key), Source: toAddress(peer)}] = 1
 		}
 	}
 	if err := writeTable(d.objects.Peers, rows); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/testkit/progcache"
 )
 
@@ -18,7 +19,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
-		_AgentBytes = object
+		bpf.UseObject(object)
 	}
 	os.Exit(m.Run())
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -20,7 +21,7 @@ type sessionTable int
 const (
 	confirmedTable sessionTable = iota
 	newTable
-	quotaTables = sessionTable(len(agentSessionUsage{}.Made))
+	quotaTables = sessionTable(len(bpf.AgentSessionUsage{}.Made))
 )
 
 // borrowed is the key of the rows that count what VIPs have borrowed: no VIP's address.
@@ -60,10 +61,10 @@ func tableRoom(table *ebpf.Map) int {
 // rows are the quotas as the programs compare them: with counts that grow from what they were, made, when the sweep
 // began. Of the VIP that is no address they say what may be borrowed.
 func (d *Datapath) quotaRows(
-	tenants map[string]*tenancy, held map[netip.Addr]*holding, made map[netip.Addr]agentSessionUsage,
-) map[netip.Addr]agentSessionQuota {
-	rows := make(map[netip.Addr]agentSessionQuota, len(held)+1)
-	var all agentSessionQuota
+	tenants map[string]*tenancy, held map[netip.Addr]*holding, made map[netip.Addr]bpf.AgentSessionUsage,
+) map[netip.Addr]bpf.AgentSessionQuota {
+	rows := make(map[netip.Addr]bpf.AgentSessionQuota, len(held)+1)
+	var all bpf.AgentSessionQuota
 	for table := range quotaTables {
 		each, shared := divide(d.room(table), d.config.MaxVIPSessions, table, tenants, held)
 		lent := 0
@@ -107,7 +108,7 @@ func (d *Datapath) countVIPs(rules map[model.HostBackendKey]model.HostBackend) e
 	rows := d.quotaRows(tenanciesOf(rules), held, made)
 	for vip, row := range rows {
 		if _, known := made[vip]; !known {
-			err = errors.Join(err, d.objects.SessionUsages.Put(toAddress(vip), agentSessionUsage{}), d.objects.SessionQuotas.Put(toAddress(vip), row))
+			err = errors.Join(err, d.objects.SessionUsages.Put(toAddress(vip), bpf.AgentSessionUsage{}), d.objects.SessionQuotas.Put(toAddress(vip), row))
 		}
 	}
 	for vip := range made {
@@ -128,12 +129,12 @@ func deleteRow(table *ebpf.Map, of netip.Addr) error {
 	return nil
 }
 
-func (d *Datapath) usages() (map[netip.Addr]agentSessionUsage, error) {
-	rows, err := readTable[agentAddress, agentSessionUsage](d.objects.SessionUsages)
+func (d *Datapath) usages() (map[netip.Addr]bpf.AgentSessionUsage, error) {
+	rows, err := readTable[bpf.AgentAddress, bpf.AgentSessionUsage](d.objects.SessionUsages)
 	if err != nil {
 		return nil, fmt.Errorf("read what VIPs have of sessions: %w", err)
 	}
-	made := make(map[netip.Addr]agentSessionUsage, len(rows))
+	made := make(map[netip.Addr]bpf.AgentSessionUsage, len(rows))
 	for vip, row := range rows {
 		made[fromAddress(vip)] = row
 	}
@@ -143,7 +144,7 @@ func (d *Datapath) usages() (map[netip.Addr]agentSessionUsage, error) {
 // ledger counts what VIPs have, beside a sweep.
 type ledger struct {
 	confirmed *ebpf.Map
-	made      map[netip.Addr]agentSessionUsage // when it began
+	made      map[netip.Addr]bpf.AgentSessionUsage // when it began
 	held      map[netip.Addr]*holding
 }
 
@@ -239,11 +240,11 @@ func (d *Datapath) giveBack(excess map[netip.Addr]int) error {
 		return nil
 	}
 	type idle struct {
-		key  agentSessionKey
+		key  bpf.AgentSessionKey
 		seen time.Duration
 	}
 	found := make(map[netip.Addr][]idle, len(excess))
-	err := eachSession(d.objects.Sessions, func(key agentSessionKey, row agentSession) error {
+	err := eachSession(d.objects.Sessions, func(key bpf.AgentSessionKey, row bpf.AgentSession) error {
 		vip := fromAddress(row.Vip)
 		if excess[vip] > 0 {
 			found[vip] = append(found[vip], idle{key, time.Duration(row.LastSeen)})

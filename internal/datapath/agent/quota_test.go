@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"pgregory.net/rapid"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -167,8 +168,8 @@ func TestBorrowedSessionsEndAtASweep(t *testing.T) {
 	r.prove(vip4, 0, 1200)
 	before := r.confirmed()[ipOf(vip4)]
 	// As if the other had been refused that many; and the first half of ours had been idle for longest.
-	idle := make(map[agentSessionKey]bool)
-	rows, err := readTable[agentSessionKey, agentSession](r.objects.Sessions)
+	idle := make(map[bpf.AgentSessionKey]bool)
+	rows, err := readTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.Sessions)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +202,7 @@ func TestBorrowedSessionsEndAtASweep(t *testing.T) {
 	if limit >= before || limit == 0 {
 		t.Fatalf("limit is %d beside one that wants all, had %d", limit, before)
 	}
-	rows, err = readTable[agentSessionKey, agentSession](r.objects.Sessions)
+	rows, err = readTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.Sessions)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +316,7 @@ func TestDivide(t *testing.T) {
 func TestQuotasFollowRules(t *testing.T) {
 	r := newRig(t)
 	vips := func() map[netip.Addr]bool {
-		rows, err := readTable[agentAddress, agentSessionQuota](r.objects.SessionQuotas)
+		rows, err := readTable[bpf.AgentAddress, bpf.AgentSessionQuota](r.objects.SessionQuotas)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 	"github.com/weirlb/weir/internal/testkit/progcache"
@@ -52,7 +53,7 @@ type rig struct {
 
 // loaded are programs and tables that tests use one after the other.
 type loaded struct {
-	agentObjects
+	bpf.AgentObjects
 	programs []*ebpf.Program
 	verdicts abi.Verdicts
 }
@@ -64,7 +65,7 @@ var loads progcache.Cache[*loaded]
 // loadNew loads the programs, after changes have changed the spec.
 func loadNew(t testing.TB, changes ...func(*ebpf.CollectionSpec)) *loaded {
 	t.Helper()
-	spec, err := loadAgent()
+	spec, err := bpf.LoadAgent()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func loadNew(t testing.TB, changes ...func(*ebpf.CollectionSpec)) *loaded {
 	for _, p := range collection.Programs {
 		l.programs = append(l.programs, p)
 	}
-	if err := collection.Assign(&l.agentObjects); err != nil {
+	if err := collection.Assign(&l.AgentObjects); err != nil {
 		t.Fatal(err)
 	}
 	return l
@@ -107,7 +108,7 @@ func newRig(t testing.TB, changes ...func(*ebpf.CollectionSpec)) *rig {
 
 func (l *loaded) rig(t testing.TB) *rig {
 	return &rig{t: t, Datapath: &Datapath{
-		config: Config{MaxRules: DefaultMaxRules}, objects: l.agentObjects, verdicts: l.verdicts,
+		config: Config{MaxRules: DefaultMaxRules}, objects: l.AgentObjects, verdicts: l.verdicts,
 	}}
 }
 
@@ -126,7 +127,7 @@ func (r *rig) fill() {
 	everything := rule(model.TCP, allPorts4+":0", native4, native4, native6)
 	everything.Backend = netip.AddrPortFrom(everything.Backend.Addr(), 0)
 	all = append(all, everything, rule(model.TCP, allPorts4+":80", native4, native4, native6))
-	workloads := map[agentAddress]uint32{
+	workloads := map[bpf.AgentAddress]uint32{
 		toAddress(netip.MustParseAddr(native4)): 0, toAddress(netip.MustParseAddr(native6)): 0,
 		toAddress(netip.MustParseAddr(interface4)): interfaceIndex,
 		toAddress(netip.MustParseAddr(interface6)): interfaceIndex,
@@ -138,7 +139,7 @@ func (r *rig) fill() {
 			netip.MustParsePrefix("10.2.0.0/24"), netip.MustParsePrefix("fd02::/64"),
 		}),
 		writeTable(r.objects.Workloads, workloads),
-		r.changeSettings(func(s *agentAgentSettings) {
+		r.changeSettings(func(s *bpf.AgentAgentSettings) {
 			s.Uplink, s.Mtu, s.CookieScale = uplinkIndex, uplinkMTU, cookieScaleOfTests
 			s.Address4, s.Address6 = toAddress(netip.MustParseAddr(host4)), toAddress(netip.MustParseAddr(host6))
 		}))

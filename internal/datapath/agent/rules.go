@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -41,7 +42,7 @@ func (d *Datapath) setRules(rules map[model.HostBackendKey]model.HostBackend) er
 	if room := d.config.MaxRules; len(rules) > room {
 		return fmt.Errorf("set rules: needs %d, has room for %d", len(rules), room)
 	}
-	rows := make(map[agentNatRuleKey]agentNatRule, len(rules))
+	rows := make(map[bpf.AgentNatRuleKey]bpf.AgentNatRule, len(rules))
 	for key, b := range rules {
 		if vip := key.Endpoint.VIP; vip.Is4() != b.Backend.Addr().Is4() {
 			return fmt.Errorf("set rule of %s: backend %s is of another family", key.Endpoint, b.Backend)
@@ -64,7 +65,7 @@ func (d *Datapath) setRules(rules map[model.HostBackendKey]model.HostBackend) er
 // setTunnels writes the tunnel addresses that the host decapsulates for: those of rules, and of workloads with source
 // NAT.
 func (d *Datapath) setTunnels(rules map[model.HostBackendKey]model.HostBackend) error {
-	tunnels := make(map[agentAddress]uint8)
+	tunnels := make(map[bpf.AgentAddress]uint8)
 	for key := range rules {
 		tunnels[toAddress(key.Tunnel)] = 1
 	}
@@ -82,7 +83,7 @@ func (d *Datapath) setTunnels(rules map[model.HostBackendKey]model.HostBackend) 
 
 // readRules restores what an earlier process has set.
 func (d *Datapath) readRules() error {
-	rows, err := readTable[agentNatRuleKey, agentNatRule](d.objects.NatRules)
+	rows, err := readTable[bpf.AgentNatRuleKey, bpf.AgentNatRule](d.objects.NatRules)
 	if err != nil {
 		return fmt.Errorf("read rules: %w", err)
 	}
@@ -90,7 +91,7 @@ func (d *Datapath) readRules() error {
 	return nil
 }
 
-func fromRules(rows map[agentNatRuleKey]agentNatRule) map[model.HostBackendKey]model.HostBackend {
+func fromRules(rows map[bpf.AgentNatRuleKey]bpf.AgentNatRule) map[model.HostBackendKey]model.HostBackend {
 	rules := make(map[model.HostBackendKey]model.HostBackend, len(rows))
 	for key, row := range rows {
 		b := fromRule(fromRuleKey(key), row)
@@ -99,42 +100,42 @@ func fromRules(rows map[agentNatRuleKey]agentNatRule) map[model.HostBackendKey]m
 	return rules
 }
 
-func toRule(b model.HostBackend) agentNatRule {
-	row := agentNatRule{
+func toRule(b model.HostBackend) bpf.AgentNatRule {
+	row := bpf.AgentNatRule{
 		Dip: toAddress(b.Backend.Addr()), Port: abi.Port(b.Backend.Port()),
 		Slot: uint16(b.Slot), IdleTimeout: toMilliseconds(b.IdleTimeout),
 	}
 	if b.Cookies && b.Slot != 0 {
-		row.Flags |= agentNatRuleFlagNAT_RULE_COOKIES
+		row.Flags |= bpf.AgentNatRuleFlagNAT_RULE_COOKIES
 	}
 	if b.Fastpath {
-		row.Flags |= agentNatRuleFlagNAT_RULE_FASTPATH
+		row.Flags |= bpf.AgentNatRuleFlagNAT_RULE_FASTPATH
 	}
 	switch b.SYNCookies {
 	case model.SYNCookiesAuto:
-		row.Flags |= agentNatRuleFlagNAT_RULE_SYN_COOKIES
+		row.Flags |= bpf.AgentNatRuleFlagNAT_RULE_SYN_COOKIES
 	case model.SYNCookiesAlways:
-		row.Flags |= agentNatRuleFlagNAT_RULE_SYN_COOKIES | agentNatRuleFlagNAT_RULE_SYN_ALWAYS
+		row.Flags |= bpf.AgentNatRuleFlagNAT_RULE_SYN_COOKIES | bpf.AgentNatRuleFlagNAT_RULE_SYN_ALWAYS
 	}
 	return row
 }
 
 // fromRule is what a row says of its backend; the rest only the manager knows.
-func fromRule(key model.HostBackendKey, row agentNatRule) model.HostBackend {
+func fromRule(key model.HostBackendKey, row bpf.AgentNatRule) model.HostBackend {
 	return model.HostBackend{
 		Endpoint: key.Endpoint, Tunnel: key.Tunnel, Backend: fromAddrPort(row.Dip, row.Port),
-		Slot: model.Slot(row.Slot), Cookies: row.Flags&agentNatRuleFlagNAT_RULE_COOKIES != 0,
+		Slot: model.Slot(row.Slot), Cookies: row.Flags&bpf.AgentNatRuleFlagNAT_RULE_COOKIES != 0,
 		IdleTimeout: time.Duration(row.IdleTimeout) * time.Millisecond,
-		Fastpath:    row.Flags&agentNatRuleFlagNAT_RULE_FASTPATH != 0,
+		Fastpath:    row.Flags&bpf.AgentNatRuleFlagNAT_RULE_FASTPATH != 0,
 		SYNCookies:  fromSYNFlags(row.Flags),
 	}
 }
 
-func fromSYNFlags(flags agentNatRuleFlag) model.SYNCookies {
+func fromSYNFlags(flags bpf.AgentNatRuleFlag) model.SYNCookies {
 	switch {
-	case flags&agentNatRuleFlagNAT_RULE_SYN_ALWAYS != 0:
+	case flags&bpf.AgentNatRuleFlagNAT_RULE_SYN_ALWAYS != 0:
 		return model.SYNCookiesAlways
-	case flags&agentNatRuleFlagNAT_RULE_SYN_COOKIES != 0:
+	case flags&bpf.AgentNatRuleFlagNAT_RULE_SYN_COOKIES != 0:
 		return model.SYNCookiesAuto
 	}
 	return model.SYNCookiesNever
@@ -148,8 +149,8 @@ func toMilliseconds(d time.Duration) uint32 {
 	return uint32(min(max(d.Milliseconds(), 1), math.MaxUint32))
 }
 
-func toRuleKey(key model.HostBackendKey) agentNatRuleKey {
-	return agentNatRuleKey{
+func toRuleKey(key model.HostBackendKey) bpf.AgentNatRuleKey {
+	return bpf.AgentNatRuleKey{
 		Vip:      toAddress(key.Endpoint.VIP),
 		Tunnel:   toAddress(key.Tunnel),
 		Port:     abi.Port(key.Endpoint.Port),
@@ -157,7 +158,7 @@ func toRuleKey(key model.HostBackendKey) agentNatRuleKey {
 	}
 }
 
-func fromRuleKey(key agentNatRuleKey) model.HostBackendKey {
+func fromRuleKey(key bpf.AgentNatRuleKey) model.HostBackendKey {
 	return model.HostBackendKey{
 		Endpoint: model.EndpointKey{
 			VIP:      fromAddress(key.Vip),

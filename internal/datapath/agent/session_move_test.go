@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/pkt"
 )
 
@@ -22,9 +23,9 @@ func TestEventsWhileSessionsMove(t *testing.T) {
 				r.rulesOfTwo(f.greedy, f.other)
 				ours := r.answer(netip.AddrPortFrom(netip.MustParseAddr(f.client), 2000).String(), f.greedy, f.dip)
 				proof, program := ours.in.Inside(outer(native4)).Frame(), "to_uplink"
-				fin, event := ours.reply.With(func(p *pkt.Packet) { p.Flags = pkt.ACK | pkt.FIN }).Frame(), agentSessionEventSESSION_WORKLOAD_FIN
+				fin, event := ours.reply.With(func(p *pkt.Packet) { p.Flags = pkt.ACK | pkt.FIN }).Frame(), bpf.AgentSessionEventSESSION_WORKLOAD_FIN
 				if end == "client" {
-					program, event = "from_uplink", agentSessionEventSESSION_FIN_NOTED // counts when the workload acknowledges it
+					program, event = "from_uplink", bpf.AgentSessionEventSESSION_FIN_NOTED // counts when the workload acknowledges it
 					fin = ours.in.Inside(outer(native4)).With(func(p *pkt.Packet) { p.Flags, p.Seq = pkt.ACK|pkt.FIN, ours.row.ClientNext }).Frame()
 				}
 				finished := ours.row.ClientNext + payloadBytes + 1
@@ -51,7 +52,7 @@ func TestEventsWhileSessionsMove(t *testing.T) {
 					begun.Add(1)
 					r.quick("from_uplink", proof)
 					await(&ended, i+1)
-					var row agentSession
+					var row bpf.AgentSession
 					if err := r.objects.Sessions.Lookup(ours.key, &row); err != nil {
 						t.Fatalf("the session did not move: %v", err)
 					}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -181,7 +182,7 @@ func TestResetIsVerified(t *testing.T) {
 // confirmed says whether the only session is where floods of SYNs do not reach.
 func (c talk) confirmed() bool {
 	c.t.Helper()
-	var key agentSessionKey
+	var key bpf.AgentSessionKey
 	return c.objects.Sessions.NextKey(nil, &key) == nil
 }
 

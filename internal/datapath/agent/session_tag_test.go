@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -24,8 +25,8 @@ func (r *rig) rulesOfTwo(vip, other string) {
 // of their session.
 type replied struct {
 	in, reply pkt.Packet
-	key       agentSessionKey
-	row       agentSession
+	key       bpf.AgentSessionKey
+	row       bpf.AgentSession
 }
 
 func (r *rig) answer(client, vip, dip string) replied {
@@ -43,9 +44,9 @@ func (r *rig) answer(client, vip, dip string) replied {
 	return a
 }
 
-func (r *rig) newSessions() map[agentSessionKey]agentSession {
+func (r *rig) newSessions() map[bpf.AgentSessionKey]bpf.AgentSession {
 	r.t.Helper()
-	rows, err := readTable[agentSessionKey, agentSession](r.objects.NewSessions)
+	rows, err := readTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.NewSessions)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -102,8 +103,8 @@ func TestRepliesWhileRowsChangeHands(t *testing.T) {
 			address := netip.MustParseAddr(f.client)
 			ours := r.answer(netip.AddrPortFrom(address, 2000).String(), f.greedy, f.dip)
 			other := r.answer(netip.AddrPortFrom(address, 2001).String(), f.other, f.dip)
-			var keys []agentSessionKey
-			var rows []agentSession
+			var keys []bpf.AgentSessionKey
+			var rows []bpf.AgentSession
 			for range batch {
 				keys, rows = append(keys, ours.key, other.key), append(rows, ours.row, other.row)
 			}
@@ -200,7 +201,7 @@ func TestTheRingSparesWhatBeganAnew(t *testing.T) {
 			send := func(port uint16) { r.quick("from_uplink", syn(port).Inside(outer(native4)).Frame()) }
 			quota := func(own uint64) {
 				vip := toAddress(netip.MustParseAddrPort(f.greedy).Addr())
-				row := agentSessionQuota{Own: [2]uint64{own, own}, Most: [2]uint64{own, own}}
+				row := bpf.AgentSessionQuota{Own: [2]uint64{own, own}, Most: [2]uint64{own, own}}
 				if err := r.objects.SessionQuotas.Put(vip, row); err != nil {
 					t.Fatal(err)
 				}
@@ -233,7 +234,7 @@ func TestTheRingSparesWhatBeganAnew(t *testing.T) {
 	}
 }
 
-func onlyKey(t *testing.T, rows map[agentSessionKey]agentSession) (key agentSessionKey) {
+func onlyKey(t *testing.T, rows map[bpf.AgentSessionKey]bpf.AgentSession) (key bpf.AgentSessionKey) {
 	t.Helper()
 	if len(rows) != 1 {
 		t.Fatalf("%d sessions, not one", len(rows))

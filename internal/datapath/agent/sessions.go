@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -92,7 +93,7 @@ func (d *Datapath) Sweep(now time.Duration, t Timeouts) (SessionReport, error) {
 		return result, err
 	}
 	for _, table := range d.sessionTables() {
-		err := eachSession(table, func(key agentSessionKey, row agentSession) error {
+		err := eachSession(table, func(key bpf.AgentSessionKey, row bpf.AgentSession) error {
 			if expired(key, row, now, t) {
 				// It may have lived again since the batch was read.
 				err := table.Lookup(&key, &row)
@@ -126,7 +127,7 @@ func (d *Datapath) sessionTables() []*ebpf.Map {
 }
 
 // endSession removes a session whose row was looked up with the result looked.
-func endSession(table *ebpf.Map, key agentSessionKey, looked error) error {
+func endSession(table *ebpf.Map, key bpf.AgentSessionKey, looked error) error {
 	err := looked
 	if err == nil {
 		err = table.Delete(&key)
@@ -141,7 +142,7 @@ func endSession(table *ebpf.Map, key agentSessionKey, looked error) error {
 func (d *Datapath) Sessions() ([]Session, error) {
 	var all []Session
 	for _, table := range d.sessionTables() {
-		err := eachSession(table, func(key agentSessionKey, row agentSession) error {
+		err := eachSession(table, func(key bpf.AgentSessionKey, row bpf.AgentSession) error {
 			all = append(all, fromSession(key, row))
 			return nil
 		})
@@ -152,7 +153,7 @@ func (d *Datapath) Sessions() ([]Session, error) {
 	return all, nil
 }
 
-func expired(key agentSessionKey, row agentSession, now time.Duration, t Timeouts) bool {
+func expired(key bpf.AgentSessionKey, row bpf.AgentSession, now time.Duration, t Timeouts) bool {
 	state := stateOf(key.Protocol, row.Events)
 	bound := t.of(state)
 	if own := row.IdleTimeout; own != 0 && (state == StateEstablished || state == StateUDP) {
@@ -166,16 +167,16 @@ func expired(key agentSessionKey, row agentSession, now time.Duration, t Timeout
 
 // isDoubtful says whether the session's client has reset it, or somebody as the client. It ends if its workload does
 // not answer to that.
-func isDoubtful(key agentSessionKey, row agentSession) bool {
-	return row.Events&agentSessionEventSESSION_CLIENT_RESET != 0 && stateOf(key.Protocol, row.Events) == StateEstablished
+func isDoubtful(key bpf.AgentSessionKey, row bpf.AgentSession) bool {
+	return row.Events&bpf.AgentSessionEventSESSION_CLIENT_RESET != 0 && stateOf(key.Protocol, row.Events) == StateEstablished
 }
 
 // mayBeReset says whether it is time to ask the workload of such a session.
-func mayBeReset(key agentSessionKey, row agentSession, now time.Duration, t Timeouts) bool {
+func mayBeReset(key bpf.AgentSessionKey, row bpf.AgentSession, now time.Duration, t Timeouts) bool {
 	return isDoubtful(key, row) && now-time.Duration(row.LastSeen) >= t.Reset
 }
 
-func fromSession(key agentSessionKey, row agentSession) Session {
+func fromSession(key bpf.AgentSessionKey, row bpf.AgentSession) Session {
 	return Session{
 		Protocol: model.Protocol(key.Protocol),
 		Client:   fromAddrPort(key.Client, key.ClientPort),
@@ -189,25 +190,25 @@ func fromSession(key agentSessionKey, row agentSession) Session {
 
 // carriesCookie says whether muxes find the session by its timestamps. Before the workload's answer
 // the client's offer counts.
-func carriesCookie(row agentSession) bool {
-	if row.Events&agentSessionEventSESSION_OWN_TICKS != 0 {
+func carriesCookie(row bpf.AgentSession) bool {
+	if row.Events&bpf.AgentSessionEventSESSION_OWN_TICKS != 0 {
 		return false
 	}
-	if row.Events&agentSessionEventSESSION_WORKLOAD_ANSWER == 0 {
+	if row.Events&bpf.AgentSessionEventSESSION_WORKLOAD_ANSWER == 0 {
 		return row.Cookie|row.Offer != 0
 	}
 	return row.Cookie != 0
 }
 
-func stateOf(protocol uint8, events agentSessionEvent) State {
+func stateOf(protocol uint8, events bpf.AgentSessionEvent) State {
 	const (
-		finished = agentSessionEventSESSION_CLIENT_FIN | agentSessionEventSESSION_WORKLOAD_FIN
-		open     = agentSessionEventSESSION_CLIENT_ACK | agentSessionEventSESSION_WORKLOAD_ANSWER
+		finished = bpf.AgentSessionEventSESSION_CLIENT_FIN | bpf.AgentSessionEventSESSION_WORKLOAD_FIN
+		open     = bpf.AgentSessionEventSESSION_CLIENT_ACK | bpf.AgentSessionEventSESSION_WORKLOAD_ANSWER
 	)
 	switch {
 	case model.Protocol(protocol) == model.UDP:
 		return StateUDP
-	case events&agentSessionEventSESSION_RESET != 0:
+	case events&bpf.AgentSessionEventSESSION_RESET != 0:
 		return StateReset
 	case events&finished == finished:
 		return StateClosing
@@ -219,9 +220,9 @@ func stateOf(protocol uint8, events agentSessionEvent) State {
 
 // eachSession reads in batches, which costs a fraction of reading one by one. A session that is
 // made or ends meanwhile may be missed or seen twice.
-func eachSession(table *ebpf.Map, visit func(agentSessionKey, agentSession) error) error {
+func eachSession(table *ebpf.Map, visit func(bpf.AgentSessionKey, bpf.AgentSession) error) error {
 	const batch = 4096
-	keys, rows := make([]agentSessionKey, batch), make([]agentSession, batch)
+	keys, rows := make([]bpf.AgentSessionKey, batch), make([]bpf.AgentSession, batch)
 	var cursor ebpf.MapBatchCursor
 	for {
 		n, err := table.BatchLookup(&cursor, keys, rows, nil)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -87,7 +88,7 @@ func (d *Datapath) SetSNAT(wanted []model.HostSNAT, excepted []netip.Prefix) err
 	if err := d.setTunnels(d.rules); err != nil {
 		return err
 	}
-	return d.changeSettings(func(s *agentAgentSettings) { s.Snat = uint32(len(rows)) })
+	return d.changeSettings(func(s *bpf.AgentAgentSettings) { s.Snat = uint32(len(rows)) })
 }
 
 // endSNAT removes the workloads that are not in rows, or not as they were.
@@ -104,7 +105,7 @@ func (d *Datapath) endSNAT(rows map[netip.Addr]*snatRow) error {
 			return err
 		}
 		for block := range old.blocks {
-			err := d.objects.SnatBlocks.Delete(agentSnatBlockKey{Workload: old.number, Block: block})
+			err := d.objects.SnatBlocks.Delete(bpf.AgentSnatBlockKey{Workload: old.number, Block: block})
 			if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 				return fmt.Errorf("remove ports of %s: %w", dip, err)
 			}
@@ -218,8 +219,8 @@ func blocksOfRanges(ranges []model.Range) map[uint32]uint64 {
 }
 
 const (
-	rangesOfBlock = uint32(agentSnatBlockLayoutSNAT_BLOCK_RANGES)
-	portsOfBlock  = uint32(agentSnatBlockLayoutSNAT_BLOCK_PORTS)
+	rangesOfBlock = uint32(bpf.AgentSnatBlockLayoutSNAT_BLOCK_RANGES)
+	portsOfBlock  = uint32(bpf.AgentSnatBlockLayoutSNAT_BLOCK_PORTS)
 )
 
 // Bounds of how many free ports towards one destination are few.
@@ -228,8 +229,8 @@ const (
 	minLow, maxLow = 2, 64
 )
 
-func (row *snatRow) value() agentSnatWorkload {
-	value := agentSnatWorkload{
+func (row *snatRow) value() bpf.AgentSnatWorkload {
+	value := bpf.AgentSnatWorkload{
 		Vip: toAddress(row.config.Key.VIP), Number: row.number, Group: row.number, Epoch: row.epoch,
 		Written: uint64(row.config.Written), Cluster: row.config.Cluster,
 	}
@@ -244,23 +245,23 @@ func (row *snatRow) value() agentSnatWorkload {
 	}
 	switch row.config.Filtering {
 	case model.FilterAddress:
-		value.Flags |= agentSnatWorkloadFlagSNAT_ONE_MAPPING | agentSnatWorkloadFlagSNAT_FILTER_ADDRESS
+		value.Flags |= bpf.AgentSnatWorkloadFlagSNAT_ONE_MAPPING | bpf.AgentSnatWorkloadFlagSNAT_FILTER_ADDRESS
 	case model.FilterNone:
-		value.Flags |= agentSnatWorkloadFlagSNAT_ONE_MAPPING
+		value.Flags |= bpf.AgentSnatWorkloadFlagSNAT_ONE_MAPPING
 	}
 	if row.config.Exhausted == model.ExhaustedReject {
-		value.Flags |= agentSnatWorkloadFlagSNAT_REJECT
+		value.Flags |= bpf.AgentSnatWorkloadFlagSNAT_REJECT
 	}
 	return value
 }
 
 // writeExcepts makes the destinations of all workloads' groups those that they leave alone.
 func (d *Datapath) writeExcepts(rows map[netip.Addr]*snatRow, always []netip.Prefix) error {
-	excepts := make(map[agentSnatExempt]uint8)
+	excepts := make(map[bpf.AgentSnatExempt]uint8)
 	for _, row := range rows {
 		for _, prefix := range slices.Concat(alwaysExcepted, always, row.config.Except) {
 			prefixed := toPrefix(prefix.Masked())
-			excepts[agentSnatExempt{Bits: groupBits + prefixed.Bits, Group: row.number, Address: prefixed.Address}] = 1
+			excepts[bpf.AgentSnatExempt{Bits: groupBits + prefixed.Bits, Group: row.number, Address: prefixed.Address}] = 1
 		}
 	}
 	if d.excepts != nil && maps.Equal(excepts, d.excepts) {

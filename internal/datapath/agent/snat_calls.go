@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -25,14 +26,14 @@ type Flow struct {
 // String is "TCP 10.1.0.2:40000 → 198.51.100.7:443".
 func (f Flow) String() string { return fmt.Sprintf("%s %s → %s", f.Protocol, f.Workload, f.Remote) }
 
-func (f Flow) key() agentSessionKey {
-	return agentSessionKey{
+func (f Flow) key() bpf.AgentSessionKey {
+	return bpf.AgentSessionKey{
 		Client: toAddress(f.Remote.Addr()), Dip: toAddress(f.Workload.Addr()),
 		ClientPort: abi.Port(f.Remote.Port()), DipPort: abi.Port(f.Workload.Port()), Protocol: uint8(f.Protocol),
 	}
 }
 
-func fromFlowKey(key agentSessionKey) Flow {
+func fromFlowKey(key bpf.AgentSessionKey) Flow {
 	return Flow{
 		Protocol: model.Protocol(key.Protocol),
 		Workload: fromAddrPort(key.Dip, key.DipPort), Remote: fromAddrPort(key.Client, key.ClientPort),
@@ -56,11 +57,11 @@ func call[T any](program *ebpf.Program, argument *T) error {
 // AssignPort gives a flow that waits a port, if its workload has one that is free towards the remote. The
 // flow goes on waiting: OpenFlow ends that. Of one that does not wait any more it says ErrFlowGone.
 func (d *Datapath) AssignPort(flow Flow) (external netip.AddrPort, found bool, err error) {
-	c := agentSnatFlowCall{Key: flow.key()}
+	c := bpf.AgentSnatFlowCall{Key: flow.key()}
 	if err := call(d.objects.SnatAssign, &c); err != nil {
 		return external, false, fmt.Errorf("give %s a port: %w", flow, err)
 	}
-	if c.Result == uint32(agentSnatResultSNAT_GONE) {
+	if c.Result == uint32(bpf.AgentSnatResultSNAT_GONE) {
 		return external, false, ErrFlowGone
 	}
 	return fromAddrPort(c.Vip, c.VipPort), c.Result != 0, nil
@@ -73,7 +74,7 @@ var ErrFlowGone = errors.New("the flow has ended")
 // they are among the notices, or about to be. A flow that does not wait is open: its SYN came again, and
 // found a port.
 func (d *Datapath) OpenFlow(flow Flow, sent uint32) (opened bool, err error) {
-	c := agentSnatFlowCall{Key: flow.key(), Seen: sent}
+	c := bpf.AgentSnatFlowCall{Key: flow.key(), Seen: sent}
 	if err := call(d.objects.SnatOpen, &c); err != nil {
 		return false, fmt.Errorf("open %s: %w", flow, err)
 	}
@@ -82,7 +83,7 @@ func (d *Datapath) OpenFlow(flow Flow, sent uint32) (opened bool, err error) {
 
 // EndHeldFlow forgets a flow that waits. It says false of one that has been opened: that goes on.
 func (d *Datapath) EndHeldFlow(flow Flow) (ended bool, err error) {
-	c := agentSnatFlowCall{Key: flow.key(), Held: 1}
+	c := bpf.AgentSnatFlowCall{Key: flow.key(), Held: 1}
 	if err := call(d.objects.SnatClose, &c); err != nil {
 		return false, fmt.Errorf("end %s: %w", flow, err)
 	}
@@ -91,7 +92,7 @@ func (d *Datapath) EndHeldFlow(flow Flow) (ended bool, err error) {
 
 // EndFlow forgets a flow, whether it waits or not.
 func (d *Datapath) EndFlow(flow Flow) error {
-	c := agentSnatFlowCall{Key: flow.key()}
+	c := bpf.AgentSnatFlowCall{Key: flow.key()}
 	if err := call(d.objects.SnatClose, &c); err != nil {
 		return fmt.Errorf("end %s: %w", flow, err)
 	}
@@ -100,7 +101,7 @@ func (d *Datapath) EndFlow(flow Flow) error {
 
 // ReleaseQueued tells that so many packets of a workload do not wait any more.
 func (d *Datapath) ReleaseQueued(workload uint32, packets int) error {
-	c := agentSnatUnholdCall{Workload: workload, Packets: uint32(packets)}
+	c := bpf.AgentSnatUnholdCall{Workload: workload, Packets: uint32(packets)}
 	if err := call(d.objects.SnatUnhold, &c); err != nil {
 		return fmt.Errorf("end the wait of packets: %w", err)
 	}
@@ -115,7 +116,7 @@ func (d *Datapath) RefusePorts(dip netip.Addr, until time.Duration) error {
 	if row == nil {
 		return nil
 	}
-	c := agentSnatUnholdCall{Workload: row.number, Until: uint64(until)}
+	c := bpf.AgentSnatUnholdCall{Workload: row.number, Until: uint64(until)}
 	if err := call(d.objects.SnatRefuse, &c); err != nil {
 		return fmt.Errorf("refuse ports to %s: %w", dip, err)
 	}
@@ -123,14 +124,14 @@ func (d *Datapath) RefusePorts(dip netip.Addr, until time.Duration) error {
 }
 
 func (d *Datapath) own(workload, block uint32, ports uint64) error {
-	c := agentSnatOwnCall{Workload: workload, Block: block, Ports: ports}
+	c := bpf.AgentSnatOwnCall{Workload: workload, Block: block, Ports: ports}
 	return call(d.objects.SnatOwn, &c)
 }
 
 // endFlowsOn ends a workload's flows that use any of the ports.
 func (d *Datapath) endFlowsOn(row *snatRow, ports map[uint32]uint64) error {
 	var due []Flow
-	err := eachFlow(d.objects.SnatFlows, func(key agentSessionKey, flow agentSnatFlow) {
+	err := eachFlow(d.objects.SnatFlows, func(key bpf.AgentSessionKey, flow bpf.AgentSnatFlow) {
 		port := uint32(abi.Port(flow.VipPort))
 		if flow.Workload == row.number && ports[port/portsOfBlock]>>(port%portsOfBlock)&1 != 0 {
 			due = append(due, fromFlowKey(key))

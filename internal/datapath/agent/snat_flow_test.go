@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -143,7 +144,7 @@ func TestSNATExhausted(t *testing.T) {
 
 func TestSNATFlowsFull(t *testing.T) {
 	r := snatRig(t)
-	if err := r.changeSettings(func(s *agentAgentSettings) { s.SnatFlows = 1 }); err != nil {
+	if err := r.changeSettings(func(s *bpf.AgentAgentSettings) { s.SnatFlows = 1 }); err != nil {
 		t.Fatal(err)
 	}
 	r.leaves(native4, pkt.UDP(own(native4, 50000), remote4))
@@ -298,7 +299,7 @@ func TestSNATSweep(t *testing.T) {
 	if use.Flows != 0 || use.PortsInUse != 0 || len(use.Idle) != 1 || use.Idle[0].Range != firstRange {
 		t.Errorf("use is %+v", use)
 	}
-	var key agentSnatPortKey
+	var key bpf.AgentSnatPortKey
 	if err := r.objects.SnatPorts.NextKey(nil, &key); err == nil {
 		t.Errorf("a row of ports is left: %+v", key)
 	}

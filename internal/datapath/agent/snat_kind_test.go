@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -269,7 +270,7 @@ func TestSNATWorkloadMoves(t *testing.T) {
 	p := pkt.UDP(own(guest4, 50000), remote4)
 	out := r.leaves(guest4, p)
 	key := Flow{model.UDP, netip.MustParseAddrPort(own(guest4, 50000)), netip.MustParseAddrPort(remote4)}.key()
-	var flow agentSnatFlow
+	var flow bpf.AgentSnatFlow
 	if err := r.objects.SnatFlows.Lookup(key, &flow); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 )
 
 // Notice is a message of the programs about a workload's own connection.
@@ -27,10 +29,10 @@ type NoticeKind uint8
 
 // The kinds.
 const (
-	NoticeHold    = NoticeKind(agentSnatNoticeSNAT_NOTICE_HOLD)    // the packet waits for a port
-	NoticeRefused = NoticeKind(agentSnatNoticeSNAT_NOTICE_REFUSED) // it was dropped: there are no ports
-	NoticeLow     = NoticeKind(agentSnatNoticeSNAT_NOTICE_LOW)     // few ports are left
-	NoticeFull    = NoticeKind(agentSnatNoticeSNAT_NOTICE_FULL)    // it was dropped: there was no room for its flow
+	NoticeHold    = NoticeKind(bpf.AgentSnatNoticeSNAT_NOTICE_HOLD)    // the packet waits for a port
+	NoticeRefused = NoticeKind(bpf.AgentSnatNoticeSNAT_NOTICE_REFUSED) // it was dropped: there are no ports
+	NoticeLow     = NoticeKind(bpf.AgentSnatNoticeSNAT_NOTICE_LOW)     // few ports are left
+	NoticeFull    = NoticeKind(bpf.AgentSnatNoticeSNAT_NOTICE_FULL)    // it was dropped: there was no room for its flow
 )
 
 // Notices reads the messages.
@@ -72,7 +74,7 @@ func (n *Notices) Read(deadline time.Time) (Notice, error) {
 }
 
 func (d *Datapath) readNotice(data []byte) (Notice, bool) {
-	var head agentSnatHeld
+	var head bpf.AgentSnatHeld
 	size := binary.Size(head)
 	if len(data) < size {
 		return Notice{}, false

@@ -8,13 +8,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
 // Offsets in headers, and what a SYN must leave room for.
 const (
 	v4Header, v6Header, tcpHeader = 20, 40, 20
-	outerHeaderMax                = int(agentGueFormatOUTER_HEADER_MAX)
+	outerHeaderMax                = int(bpf.AgentGueFormatOUTER_HEADER_MAX)
 
 	protocolTCP, protocolUDP, protocolICMPv6 = 6, 17, 58
 

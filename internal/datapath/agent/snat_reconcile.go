@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 )
 
 // Counts of source NAT are exact while the programs alone change tables and no workload changes its tenant. An upgrade
@@ -56,10 +58,10 @@ func (d *Datapath) reconcileSNAT(a snatAccounts, now bool) error {
 		}
 		var err error
 		if count.workload != 0 {
-			err = call(d.objects.SnatReconcile, &agentSnatReconcileCall{Workload: count.workload, Table: uint32(count.table), Off: lacks})
+			err = call(d.objects.SnatReconcile, &bpf.AgentSnatReconcileCall{Workload: count.workload, Table: uint32(count.table), Off: lacks})
 		} else {
 			row := a.tenants[count.tenant]
-			err = call(d.objects.SnatShare, &agentSnatShareCall{
+			err = call(d.objects.SnatShare, &bpf.AgentSnatShareCall{
 				Tenant: count.tenant, Table: uint32(count.table), Own: row.Own[count.table], Most: row.Most[count.table], Off: lacks,
 			})
 		}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -14,7 +15,7 @@ import (
 // alone comes with its first message.
 func (d *Datapath) readSNAT() error {
 	d.snat = make(map[netip.Addr]*snatRow)
-	rows, err := readTable[agentAddress, agentSnatWorkload](d.objects.SnatWorkloads)
+	rows, err := readTable[bpf.AgentAddress, bpf.AgentSnatWorkload](d.objects.SnatWorkloads)
 	if err != nil {
 		return fmt.Errorf("read source NAT: %w", err)
 	}
@@ -29,12 +30,12 @@ func (d *Datapath) readSNAT() error {
 				Written: model.Generation(value.Written), Cluster: value.Cluster,
 			},
 		}
-		if value.Flags&agentSnatWorkloadFlagSNAT_REJECT != 0 {
+		if value.Flags&bpf.AgentSnatWorkloadFlagSNAT_REJECT != 0 {
 			row.config.Exhausted = model.ExhaustedReject
 		}
 		d.snat[key.Address], byNumber[row.number] = row, row
 	}
-	owned, err := readTable[agentSnatBlockKey, agentSnatBlock](d.objects.SnatBlocks)
+	owned, err := readTable[bpf.AgentSnatBlockKey, bpf.AgentSnatBlock](d.objects.SnatBlocks)
 	if err != nil {
 		return fmt.Errorf("read ports: %w", err)
 	}
@@ -56,13 +57,13 @@ func (d *Datapath) readSNAT() error {
 		return err
 	}
 	if len(d.snat) > 0 { // which of them are whose, the manager's first message tells
-		d.tunnels, err = readTable[agentAddress, uint8](d.objects.Tunnels)
+		d.tunnels, err = readTable[bpf.AgentAddress, uint8](d.objects.Tunnels)
 	}
 	return err
 }
 
 // rangesOfOwned are the ranges that a workload has of a block, and those of them that take no new flow.
-func rangesOfOwned(key agentSnatBlockKey, owned agentSnatBlock) (held, reclaimed []model.Range) {
+func rangesOfOwned(key bpf.AgentSnatBlockKey, owned bpf.AgentSnatBlock) (held, reclaimed []model.Range) {
 	for r := range rangesOfBlock {
 		number := model.Range(key.Block*rangesOfBlock + r)
 		switch {
@@ -97,7 +98,7 @@ func (d *Datapath) readTenantsOfSNAT() error {
 
 // countSNAT counts all rows anew.
 func (d *Datapath) countSNAT() error {
-	if err := d.sweepRows(&agentSnatSweepCall{}); err != nil { // nothing is idle at no time
+	if err := d.sweepRows(&bpf.AgentSnatSweepCall{}); err != nil { // nothing is idle at no time
 		return fmt.Errorf("count flows: %w", err)
 	}
 	a, err := d.snatAccounts()
@@ -107,11 +108,11 @@ func (d *Datapath) countSNAT() error {
 	return d.reconcileSNAT(a, true)
 }
 
-func filteringOf(flags agentSnatWorkloadFlag) model.Filtering {
+func filteringOf(flags bpf.AgentSnatWorkloadFlag) model.Filtering {
 	switch {
-	case flags&agentSnatWorkloadFlagSNAT_FILTER_ADDRESS != 0:
+	case flags&bpf.AgentSnatWorkloadFlagSNAT_FILTER_ADDRESS != 0:
 		return model.FilterAddress
-	case flags&agentSnatWorkloadFlagSNAT_ONE_MAPPING != 0:
+	case flags&bpf.AgentSnatWorkloadFlagSNAT_ONE_MAPPING != 0:
 		return model.FilterNone
 	}
 	return model.FilterAddressAndPort
@@ -119,13 +120,13 @@ func filteringOf(flags agentSnatWorkloadFlag) model.Filtering {
 
 // readExcepts restores which destinations are left alone.
 func (d *Datapath) readExcepts(byNumber map[uint32]*snatRow) error {
-	excepts, err := readTable[agentSnatExempt, uint8](d.objects.SnatExempts)
+	excepts, err := readTable[bpf.AgentSnatExempt, uint8](d.objects.SnatExempts)
 	if err != nil {
 		return fmt.Errorf("read destinations that are left alone: %w", err)
 	}
 	for e := range excepts {
 		if row := byNumber[e.Group]; row != nil {
-			row.config.Except = append(row.config.Except, fromPrefix(agentPrefix{Bits: e.Bits - groupBits, Address: e.Address}))
+			row.config.Except = append(row.config.Except, fromPrefix(bpf.AgentPrefix{Bits: e.Bits - groupBits, Address: e.Address}))
 		}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -39,7 +40,7 @@ func (r *rig) fillSNAT(changes ...func(*model.HostSNAT)) {
 		}
 	}
 	r.listed(changes...)
-	err := r.changeSettings(func(s *agentAgentSettings) { s.SnatFlows, s.SnatHeld = 1<<18, 4 })
+	err := r.changeSettings(func(s *bpf.AgentAgentSettings) { s.SnatFlows, s.SnatHeld = 1<<18, 4 })
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -9,11 +9,12 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/fairshare"
 )
 
 // snatTables are those that workloads' own connections fill, as enum snat_table.
-const snatTables = agentSnatTableSNAT_TABLES
+const snatTables = bpf.AgentSnatTableSNAT_TABLES
 
 // SNATRoom is what a tenant has of the table of source NAT that it is nearest to the end of, and may have.
 type SNATRoom struct {
@@ -60,13 +61,13 @@ func (d *Datapath) snatTenants(rows map[netip.Addr]*snatRow) map[uint32]snatTena
 
 // snatAccounts are the counts of the programs.
 type snatAccounts struct {
-	states  []agentSnatStat   // by workload's number
-	tenants []agentSnatTenant // by tenant's number
+	states  []bpf.AgentSnatStat   // by workload's number
+	tenants []bpf.AgentSnatTenant // by tenant's number
 }
 
 func (d *Datapath) snatAccounts() (snatAccounts, error) {
 	a := snatAccounts{
-		states: make([]agentSnatStat, d.objects.SnatStats.MaxEntries()), tenants: make([]agentSnatTenant, d.objects.SnatTenants.MaxEntries()),
+		states: make([]bpf.AgentSnatStat, d.objects.SnatStats.MaxEntries()), tenants: make([]bpf.AgentSnatTenant, d.objects.SnatTenants.MaxEntries()),
 	}
 	if err := readArray(d.objects.SnatStats, a.states); err != nil {
 		return a, fmt.Errorf("read what workloads have of source NAT: %w", err)
@@ -97,7 +98,7 @@ func (d *Datapath) setShares(tenants map[uint32]snatTenant, a snatAccounts) erro
 			if row.Own[table] == uint32(share.own) && row.Most[table] == uint32(share.most) {
 				continue
 			}
-			c := agentSnatShareCall{Tenant: number, Table: uint32(table), Own: uint32(share.own), Most: uint32(share.most)}
+			c := bpf.AgentSnatShareCall{Tenant: number, Table: uint32(table), Own: uint32(share.own), Most: uint32(share.most)}
 			if err := call(d.objects.SnatShare, &c); err != nil {
 				return fmt.Errorf("share rows of source NAT: %w", err)
 			}
@@ -146,7 +147,7 @@ func (d *Datapath) listSNAT(row *snatRow, fresh bool) error {
 	if tenant == row.tenant && !fresh {
 		return nil
 	}
-	c := agentSnatListCall{Workload: row.number, Tenant: tenant}
+	c := bpf.AgentSnatListCall{Workload: row.number, Tenant: tenant}
 	if fresh {
 		c.Fresh = 1
 	}
@@ -212,7 +213,7 @@ func (d *Datapath) snatRooms(tenants map[uint32]snatTenant, a snatAccounts) (roo
 }
 
 // nearest is of the table of which the least is left to a tenant.
-func nearest(row agentSnatTenant) (room SNATRoom) {
+func nearest(row bpf.AgentSnatTenant) (room SNATRoom) {
 	for table := range snatTables {
 		used, limit := max(int(int32(row.Rows[table])), 0), int(row.Most[table])
 		if room.Limit == 0 || used*room.Limit > room.Used*limit {

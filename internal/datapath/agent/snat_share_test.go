@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -49,7 +50,7 @@ func shareRig(t *testing.T, all []sharer, changes ...func(*model.HostSNAT)) *rig
 			spec.Maps[name].MaxEntries = size
 		}
 	})
-	if err := r.changeSettings(func(s *agentAgentSettings) { s.SnatFlows, s.SnatHeld = 1<<18, 4 }); err != nil {
+	if err := r.changeSettings(func(s *bpf.AgentAgentSettings) { s.SnatFlows, s.SnatHeld = 1<<18, 4 }); err != nil {
 		t.Fatal(err)
 	}
 	r.share(all, changes...)
@@ -249,7 +250,7 @@ func TestSNATCounts(t *testing.T) {
 						var err error
 						switch what := random.IntN(200); {
 						case what == 0 && cpu == 0:
-							err = r.sweepRows(&agentSnatSweepCall{Now: uint64(Now() + time.Hour), Udp: 1})
+							err = r.sweepRows(&bpf.AgentSnatSweepCall{Now: uint64(Now() + time.Hour), Udp: 1})
 						case what < 3 && cpu == 0: // as the sweep, by one at a time
 							_, _, err = r.AssignPort(s.flow(model.TCP, p))
 						case what < 12:
@@ -286,10 +287,10 @@ func (r *rig) wantCounts() {
 		}
 		rows[workload][table]++
 	}
-	check(r.t, eachBatched(r.objects.SnatFlows, func(_ agentSessionKey, row agentSnatFlow) { note(row.Workload, 0) }))
-	check(r.t, eachBatched(r.objects.SnatPorts, func(_ agentSnatPortKey, row agentSnatPort) { note(row.Workload, 1) }))
-	check(r.t, eachBatched(r.objects.SnatDests, func(key agentSnatTargetKey, _ agentSnatTarget) { note(key.Workload, 2) }))
-	check(r.t, eachBatched(r.objects.SnatBlockUse, func(key agentSnatUsedKey, _ uint64) { note(key.Target.Workload, 3) }))
+	check(r.t, eachBatched(r.objects.SnatFlows, func(_ bpf.AgentSessionKey, row bpf.AgentSnatFlow) { note(row.Workload, 0) }))
+	check(r.t, eachBatched(r.objects.SnatPorts, func(_ bpf.AgentSnatPortKey, row bpf.AgentSnatPort) { note(row.Workload, 1) }))
+	check(r.t, eachBatched(r.objects.SnatDests, func(key bpf.AgentSnatTargetKey, _ bpf.AgentSnatTarget) { note(key.Workload, 2) }))
+	check(r.t, eachBatched(r.objects.SnatBlockUse, func(key bpf.AgentSnatUsedKey, _ uint64) { note(key.Target.Workload, 3) }))
 	a, err := r.snatAccounts()
 	check(r.t, err)
 	for number, state := range a.states {
@@ -370,7 +371,7 @@ func TestSNATCountsOverARestart(t *testing.T) {
 		check(t, r.objects.SnatStats.Put(uint32(number), state))
 	}
 	for number := range after.tenants {
-		check(t, r.objects.SnatTenants.Put(uint32(number), agentSnatTenant{}))
+		check(t, r.objects.SnatTenants.Put(uint32(number), bpf.AgentSnatTenant{}))
 	}
 	r = r.restarted()
 	r.wantCounts()
@@ -387,8 +388,8 @@ func TestSNATCountsAreMended(t *testing.T) {
 	for _, s := range all {
 		r.begins(s, model.TCP, 40)
 	}
-	check(t, call(r.objects.SnatReconcile, &agentSnatReconcileCall{Workload: 2, Table: 0, Off: 5}))
-	check(t, call(r.objects.SnatShare, &agentSnatShareCall{Tenant: 1, Table: 1, Own: 3, Most: 9, Off: -70}))
+	check(t, call(r.objects.SnatReconcile, &bpf.AgentSnatReconcileCall{Workload: 2, Table: 0, Off: 5}))
+	check(t, call(r.objects.SnatShare, &bpf.AgentSnatShareCall{Tenant: 1, Table: 1, Own: 3, Most: 9, Off: -70}))
 	for range 4 {
 		_, err := r.SweepSNAT(Now(), DefaultTimeouts())
 		check(t, err)
@@ -406,7 +407,7 @@ func TestSNATCountsAreMended(t *testing.T) {
 
 // Workloads' state as a version has left it that did not count rows: what else it notes stays.
 func TestSNATStatesAreMigrated(t *testing.T) {
-	spec, err := loadAgent()
+	spec, err := bpf.LoadAgent()
 	check(t, err)
 	ours := spec.Maps["snat_stats"]
 	word, long := &btf.Int{Name: "unsigned int", Size: 4}, &btf.Int{Name: "unsigned long long", Size: 8}
@@ -431,9 +432,9 @@ func TestSNATStatesAreMigrated(t *testing.T) {
 	}{1, 2, 3, 4, 5}))
 	m := &migration{spec: spec, live: map[string]*ebpf.Map{"snat_stats": from}, seed: maphash.MakeSeed(), copied: map[uint64]struct{}{}}
 	check(t, m.copyTable("snat_stats", to, ebpf.UpdateAny))
-	var got agentSnatStat
+	var got bpf.AgentSnatStat
 	check(t, to.Lookup(uint32(7), &got))
-	if want := (agentSnatStat{Held: 2, Asked: 3, RefusedUntil: 4, Begun: 5}); got != want {
+	if want := (bpf.AgentSnatStat{Held: 2, Asked: 3, RefusedUntil: 4, Begun: 5}); got != want {
 		t.Errorf("became %+v, not %+v", got, want)
 	}
 }

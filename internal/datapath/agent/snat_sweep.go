@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 )
 
 // sweepPiece is how many rows one run of the sweep's program visits, for the kernel can't preempt it.
@@ -22,7 +24,7 @@ type SNATReport struct {
 // SweepSNAT ends workloads' own connections that have been idle for longer than their state allows, and divides the
 // tables anew by what tenants have.
 func (d *Datapath) SweepSNAT(now time.Duration, t Timeouts) (SNATReport, error) {
-	c := agentSnatSweepCall{
+	c := bpf.AgentSnatSweepCall{
 		Now: uint64(now), Syn: uint64(t.SYN), Established: uint64(t.Established), Closing: uint64(t.Closing),
 		Reset: uint64(t.Reset), Udp: uint64(t.SNATUDP), Icmp: uint64(t.ICMP),
 	}
@@ -43,8 +45,8 @@ func (d *Datapath) SweepSNAT(now time.Duration, t Timeouts) (SNATReport, error) 
 // doubtfulFlows are the prompts for workloads of flows that were reset, maybe by a forged segment.
 func (d *Datapath) doubtfulFlows(now time.Duration, t Timeouts) (Prompts, error) {
 	var due Prompts
-	err := eachFlow(d.objects.SnatFlows, func(key agentSessionKey, flow agentSnatFlow) {
-		doubtful := flow.Events&agentSnatEventSNAT_REMOTE_RESET != 0
+	err := eachFlow(d.objects.SnatFlows, func(key bpf.AgentSessionKey, flow bpf.AgentSnatFlow) {
+		doubtful := flow.Events&bpf.AgentSnatEventSNAT_REMOTE_RESET != 0
 		if doubtful && now-time.Duration(flow.LastSeen) >= t.Reset {
 			due = append(due, prompt{
 				from: fromAddrPort(key.Client, key.ClientPort), to: fromAddrPort(key.Dip, key.DipPort),
@@ -56,7 +58,7 @@ func (d *Datapath) doubtfulFlows(now time.Duration, t Timeouts) (Prompts, error)
 }
 
 func (d *Datapath) endFlowsOf(workload uint32) error {
-	if err := d.sweepRows(&agentSnatSweepCall{Workload: workload}); err != nil {
+	if err := d.sweepRows(&bpf.AgentSnatSweepCall{Workload: workload}); err != nil {
 		return fmt.Errorf("end flows: %w", err)
 	}
 	return nil
@@ -64,10 +66,10 @@ func (d *Datapath) endFlowsOf(workload uint32) error {
 
 // sweepRows has the program visit all rows of source NAT, piece by piece, and adds up its results in c. Rows that stay
 // are counted once; one that is made or goes meanwhile may be missed or seen twice.
-func (d *Datapath) sweepRows(c *agentSnatSweepCall) error {
+func (d *Datapath) sweepRows(c *bpf.AgentSnatSweepCall) error {
 	d.sweeping.Lock()
 	defer d.sweeping.Unlock()
-	run := func(table agentSnatTable, keys int) error {
+	run := func(table bpf.AgentSnatTable, keys int) error {
 		c.Table, c.Keys = table, uint32(keys)
 		return call(d.objects.SnatSweep, c)
 	}
@@ -77,21 +79,21 @@ func (d *Datapath) sweepRows(c *agentSnatSweepCall) error {
 	o := &d.objects
 	for table, sweep := range [snatTables]func(func(keys int) error) error{
 		func(run func(int) error) error {
-			return eachPiece[agentSessionKey, agentSnatFlow](o.SnatFlows, o.SweptFlows, run)
+			return eachPiece[bpf.AgentSessionKey, bpf.AgentSnatFlow](o.SnatFlows, o.SweptFlows, run)
 		},
 		func(run func(int) error) error {
-			return eachPiece[agentSnatPortKey, agentSnatPort](o.SnatPorts, o.SweptPorts, run)
+			return eachPiece[bpf.AgentSnatPortKey, bpf.AgentSnatPort](o.SnatPorts, o.SweptPorts, run)
 		},
 		func(run func(int) error) error {
-			return eachPiece[agentSnatTargetKey, agentSnatTarget](o.SnatDests, o.SweptTargets, run)
+			return eachPiece[bpf.AgentSnatTargetKey, bpf.AgentSnatTarget](o.SnatDests, o.SweptTargets, run)
 		},
 		func(run func(int) error) error {
-			return eachPiece[agentSnatUsedKey, uint64](o.SnatBlockUse, o.SweptUsed, run)
+			return eachPiece[bpf.AgentSnatUsedKey, uint64](o.SnatBlockUse, o.SweptUsed, run)
 		},
 	} {
 		has, err := d.hasRows(c.Workload, table)
 		if err == nil && has {
-			err = sweep(func(keys int) error { return run(agentSnatTable(table), keys) })
+			err = sweep(func(keys int) error { return run(bpf.AgentSnatTable(table), keys) })
 		}
 		if err != nil {
 			return err
@@ -105,7 +107,7 @@ func (d *Datapath) hasRows(workload uint32, table int) (bool, error) {
 	if workload == 0 {
 		return true, nil
 	}
-	var state agentSnatStat
+	var state bpf.AgentSnatStat
 	err := d.objects.SnatStats.Lookup(workload, &state)
 	return state.Rows[table] != 0, err
 }

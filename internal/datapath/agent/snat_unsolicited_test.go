@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -15,10 +16,10 @@ func TestSNATUnsolicitedFlows(t *testing.T) {
 	const most = 40
 	bounds := map[string]func(*rig) error{
 		"workload": func(r *rig) error {
-			return r.changeSettings(func(s *agentAgentSettings) { s.SnatFlows = most })
+			return r.changeSettings(func(s *bpf.AgentAgentSettings) { s.SnatFlows = most })
 		},
-		"tenant, flows": func(r *rig) error { return r.shareOf(crawler4, crawler6, agentSnatTableSNAT_TABLE_FLOWS, most) },
-		"tenant, ports": func(r *rig) error { return r.shareOf(crawler4, crawler6, agentSnatTableSNAT_TABLE_PORTS, most) },
+		"tenant, flows": func(r *rig) error { return r.shareOf(crawler4, crawler6, bpf.AgentSnatTableSNAT_TABLE_FLOWS, most) },
+		"tenant, ports": func(r *rig) error { return r.shareOf(crawler4, crawler6, bpf.AgentSnatTableSNAT_TABLE_PORTS, most) },
 	}
 	for name, bound := range bounds {
 		for _, dip := range []string{native4, native6} {
@@ -36,9 +37,9 @@ func TestSNATUnsolicitedFlows(t *testing.T) {
 }
 
 // shareOf gives the tenants of two VIPs so many rows of a table for their own.
-func (r *rig) shareOf(vip4, vip6 string, table agentSnatTable, own int) error {
+func (r *rig) shareOf(vip4, vip6 string, table bpf.AgentSnatTable, own int) error {
 	for _, vip := range []string{vip4, vip6} {
-		c := agentSnatShareCall{Tenant: r.tenants.vips[netip.MustParseAddr(vip)], Table: uint32(table), Own: uint32(own), Most: 2 * uint32(own)}
+		c := bpf.AgentSnatShareCall{Tenant: r.tenants.vips[netip.MustParseAddr(vip)], Table: uint32(table), Own: uint32(own), Most: 2 * uint32(own)}
 		if err := call(r.objects.SnatShare, &c); err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -63,12 +64,12 @@ func (d *Datapath) SNATUse(whole bool) ([]SNATUse, error) {
 	}
 	all := make([]SNATUse, 0, len(d.snat))
 	for _, row := range d.snat {
-		var state agentSnatStat
+		var state bpf.AgentSnatStat
 		if err := d.objects.SnatStats.Lookup(row.number, &state); err != nil {
 			return nil, fmt.Errorf("read state of %s: %w", row.config.Key, err)
 		}
 		use := SNATUse{
-			Key: row.config.Key, Tunnel: row.config.Tunnel, Ranges: row.config.Ranges, Flows: int(int32(state.Rows[agentSnatTableSNAT_TABLE_FLOWS])), Begun: state.Begun, Held: int(int32(state.Held)),
+			Key: row.config.Key, Tunnel: row.config.Tunnel, Ranges: row.config.Ranges, Flows: int(int32(state.Rows[bpf.AgentSnatTableSNAT_TABLE_FLOWS])), Begun: state.Begun, Held: int(int32(state.Held)),
 			PortsInUse: used[row.number], Most: most[row.number],
 		}
 		if use.Idle, err = d.idleRanges(row); err != nil {
@@ -84,8 +85,8 @@ func (d *Datapath) SNATUse(whole bool) ([]SNATUse, error) {
 func (d *Datapath) idleRanges(row *snatRow) ([]IdleRange, error) {
 	var idle []IdleRange
 	for _, r := range row.config.Ranges {
-		key := agentSnatBlockKey{Workload: row.number, Block: uint32(r) / rangesOfBlock}
-		var owned agentSnatBlock
+		key := bpf.AgentSnatBlockKey{Workload: row.number, Block: uint32(r) / rangesOfBlock}
+		var owned bpf.AgentSnatBlock
 		err := d.objects.SnatBlocks.Lookup(key, &owned)
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			continue
@@ -102,9 +103,9 @@ func (d *Datapath) idleRanges(row *snatRow) ([]IdleRange, error) {
 
 func (d *Datapath) destinations() (map[uint32][]Destination, error) {
 	most := make(map[uint32][]Destination)
-	err := eachBatched(d.objects.SnatDests, func(key agentSnatTargetKey, target agentSnatTarget) {
+	err := eachBatched(d.objects.SnatDests, func(key bpf.AgentSnatTargetKey, target bpf.AgentSnatTarget) {
 		remote := fromAddrPort(key.Remote, key.RemotePort)
-		if int32(target.Live) <= 0 || key.Remote == (agentAddress{}) {
+		if int32(target.Live) <= 0 || key.Remote == (bpf.AgentAddress{}) {
 			return
 		}
 		most[key.Workload] = append(most[key.Workload], Destination{model.Protocol(key.Protocol), remote, int(target.Live)})
@@ -125,7 +126,7 @@ func (d *Datapath) destinations() (map[uint32][]Destination, error) {
 func (d *Datapath) usedPorts() (map[uint32]int, error) {
 	type block struct{ workload, number uint32 }
 	in := make(map[block]uint64)
-	err := eachBatched(d.objects.SnatBlockUse, func(key agentSnatUsedKey, used uint64) {
+	err := eachBatched(d.objects.SnatBlockUse, func(key bpf.AgentSnatUsedKey, used uint64) {
 		in[block{key.Target.Workload, key.Block}] |= used
 	})
 	if err != nil {
@@ -153,8 +154,8 @@ func (t Translation) String() string { return fmt.Sprintf("%s as %s", t.Flow, t.
 // with the unset address as one, too.
 func (d *Datapath) Flows() ([]Translation, error) {
 	var all []Translation
-	err := eachFlow(d.objects.SnatFlows, func(key agentSessionKey, flow agentSnatFlow) {
-		t := Translation{Flow: fromFlowKey(key), Open: flow.Gate&uint32(agentSnatGateSNAT_OPEN) != 0, LastSeen: time.Duration(flow.LastSeen)}
+	err := eachFlow(d.objects.SnatFlows, func(key bpf.AgentSessionKey, flow bpf.AgentSnatFlow) {
+		t := Translation{Flow: fromFlowKey(key), Open: flow.Gate&uint32(bpf.AgentSnatGateSNAT_OPEN) != 0, LastSeen: time.Duration(flow.LastSeen)}
 		if flow.VipPort != 0 {
 			t.External = fromAddrPort(flow.Vip, flow.VipPort)
 		}
@@ -163,7 +164,7 @@ func (d *Datapath) Flows() ([]Translation, error) {
 	return all, err
 }
 
-func eachFlow(table *ebpf.Map, visit func(agentSessionKey, agentSnatFlow)) error {
+func eachFlow(table *ebpf.Map, visit func(bpf.AgentSessionKey, bpf.AgentSnatFlow)) error {
 	if err := eachBatched(table, visit); err != nil {
 		return fmt.Errorf("read flows: %w", err)
 	}

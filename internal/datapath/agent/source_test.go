@@ -8,6 +8,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -37,7 +38,7 @@ func sourceRig(t *testing.T) (*rig, *netns.NS) {
 
 func (r *rig) checkSources(on uint32) {
 	r.t.Helper()
-	if err := r.changeSettings(func(s *agentAgentSettings) { s.CheckSources = on }); err != nil {
+	if err := r.changeSettings(func(s *bpf.AgentAgentSettings) { s.CheckSources = on }); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/lab/netns"
 )
 
@@ -33,7 +34,7 @@ func TestSwapGoesBack(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	spec, err := loadAgent()
+	spec, err := bpf.LoadAgent()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +78,7 @@ func (d *Datapath) running(t *testing.T, links []string) (programs []ebpf.Progra
 
 // TestLateSessions brings what old programs wrote of replies, and keeps what new ones wrote of requests.
 func TestLateSessions(t *testing.T) {
-	spec, err := loadAgent()
+	spec, err := bpf.LoadAgent()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,14 +98,14 @@ func TestLateSessions(t *testing.T) {
 		return row[layout.value[i].Offset:][:layout.value[i].Size]
 	}
 	row, late := make([]byte, spec.Maps["sessions"].ValueSize), make([]byte, spec.Maps["sessions"].ValueSize)
-	binary.NativeEndian.PutUint32(member(row, "events"), uint32(agentSessionEventSESSION_CLIENT_ACK))
-	binary.NativeEndian.PutUint32(member(late, "events"), uint32(agentSessionEventSESSION_WORKLOAD_ANSWER))
+	binary.NativeEndian.PutUint32(member(row, "events"), uint32(bpf.AgentSessionEventSESSION_CLIENT_ACK))
+	binary.NativeEndian.PutUint32(member(late, "events"), uint32(bpf.AgentSessionEventSESSION_WORKLOAD_ANSWER))
 	member(row, "client_tsval")[0], member(late, "client_tsval")[0] = 2, 1
 	for _, name := range repliesWrite {
 		member(late, name)[0] = 7
 	}
 	mergeLate(row, late, values)
-	const both = uint32(agentSessionEventSESSION_CLIENT_ACK | agentSessionEventSESSION_WORKLOAD_ANSWER)
+	const both = uint32(bpf.AgentSessionEventSESSION_CLIENT_ACK | bpf.AgentSessionEventSESSION_WORKLOAD_ANSWER)
 	if got := binary.NativeEndian.Uint32(member(row, "events")); got != both {
 		t.Errorf("events are %#x, not %#x", got, both)
 	}

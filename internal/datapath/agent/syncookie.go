@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf/btf"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -17,7 +18,7 @@ import (
 func (d *Datapath) SetSYNSecrets(secrets []model.SYNSecret) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var row agentSynSecrets
+	var row bpf.AgentSynSecrets
 	if err := d.objects.SynSecrets.Get(&row); err != nil {
 		return fmt.Errorf("read syn secrets: %w", err)
 	}
@@ -45,7 +46,7 @@ func (d *Datapath) SetSYNSecrets(secrets []model.SYNSecret) error {
 func (d *Datapath) SetSYNClock() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var row agentSynSecrets
+	var row bpf.AgentSynSecrets
 	if err := d.objects.SynSecrets.Get(&row); err != nil {
 		return fmt.Errorf("read syn secrets: %w", err)
 	}

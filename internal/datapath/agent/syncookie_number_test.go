@@ -10,6 +10,7 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -74,9 +75,9 @@ func TestWindowsAreTranslated(t *testing.T) {
 			if got := r.run("from_workload", answer.Frame(), nil); got.verdict != "syncookie_answer" {
 				t.Fatalf("SYN/ACK: %s", got.verdict)
 			}
-			r.setEvents(func(e agentSessionEvent) agentSessionEvent { return e &^ agentSessionEventSESSION_REPLAYED })
+			r.setEvents(func(e bpf.AgentSessionEvent) bpf.AgentSessionEvent { return e &^ bpf.AgentSessionEventSESSION_REPLAYED })
 		}
-		r.setEvents(func(e agentSessionEvent) agentSessionEvent { return e | agentSessionEventSESSION_REPLAYED })
+		r.setEvents(func(e bpf.AgentSessionEvent) bpf.AgentSessionEvent { return e | bpf.AgentSessionEventSESSION_REPLAYED })
 		data := b.answer(pkt.ACK, workloadISN+1, clientISN+1)
 		const window = 14
 		frame := data.Frame()
@@ -90,9 +91,9 @@ func TestWindowsAreTranslated(t *testing.T) {
 }
 
 // setEvents changes what has been seen of the new sessions.
-func (r *rig) setEvents(change func(agentSessionEvent) agentSessionEvent) {
+func (r *rig) setEvents(change func(bpf.AgentSessionEvent) bpf.AgentSessionEvent) {
 	r.t.Helper()
-	rows, err := readTable[agentSessionKey, agentSession](r.objects.NewSessions)
+	rows, err := readTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.NewSessions)
 	for key, row := range rows {
 		row.Events = change(row.Events)
 		err = errors.Join(err, r.objects.NewSessions.Put(key, row))
@@ -166,7 +167,7 @@ func TestClocksWithoutCookies(t *testing.T) {
 	for i, s := range steps {
 		r.check(fmt.Sprintf("no slot: step %d", i), s)
 	}
-	rows, err := readTable[agentSessionKey, agentSession](r.objects.Sessions)
+	rows, err := readTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.Sessions)
 	if err != nil || len(rows) != 1 {
 		t.Fatalf("%d sessions (%v)", len(rows), err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
@@ -314,7 +315,7 @@ func TestSecretsRotate(t *testing.T) {
 func (r *rig) forget() {
 	r.t.Helper()
 	for _, table := range r.sessionTables() {
-		if err := writeTable(table, map[agentSessionKey]agentSession{}); err != nil {
+		if err := writeTable(table, map[bpf.AgentSessionKey]bpf.AgentSession{}); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -419,14 +420,16 @@ func TestEarlySessionsStayWhereTheyAre(t *testing.T) {
 	b := beginNow(newHandshake(4, "interface", aligned), everything)
 	steps := b.opened()
 	r.check("cookie", steps[0])
-	r.setEvents(func(e agentSessionEvent) agentSessionEvent { return e | agentSessionEventSESSION_WORKLOAD_ANSWER })
+	r.setEvents(func(e bpf.AgentSessionEvent) bpf.AgentSessionEvent {
+		return e | bpf.AgentSessionEventSESSION_WORKLOAD_ANSWER
+	})
 	r.check("cookie again", steps[0])
-	if rows, err := readTable[agentSessionKey, agentSession](r.objects.Sessions); err != nil || len(rows) != 0 {
+	if rows, err := readTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.Sessions); err != nil || len(rows) != 0 {
 		t.Errorf("%d sessions have moved (%v)", len(rows), err)
 	}
 	r.check("SYN/ACK", steps[1])
 	r.check("data", b.fromClient(clientISN+1, 1, clientTSval, b.tsval, tsval0, pkt.Payload([]byte("data"))))
-	if rows, err := readTable[agentSessionKey, agentSession](r.objects.Sessions); err != nil || len(rows) != 1 {
+	if rows, err := readTable[bpf.AgentSessionKey, bpf.AgentSession](r.objects.Sessions); err != nil || len(rows) != 1 {
 		t.Errorf("%d sessions have moved behind the handshake (%v)", len(rows), err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/lab/netns"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
@@ -25,13 +26,13 @@ func TestSegmentsWaitForTheSocket(t *testing.T) {
 	b := beginNow(newHandshake(4, "native", aligned), everything)
 	client, vip, dip := b.ends()
 	from, to, by := netip.MustParseAddrPort(client), netip.MustParseAddr(dip), netip.MustParseAddrPort(vip)
-	key := agentSessionKey{
+	key := bpf.AgentSessionKey{
 		Client: toAddress(from.Addr()), Dip: toAddress(to), ClientPort: abi.Port(from.Port()), DipPort: abi.Port(backendPort), Protocol: uint8(model.TCP),
 	}
-	row := agentSession{
-		Vip: toAddress(by.Addr()), VipPort: abi.Port(by.Port()), Events: agentSessionEventSESSION_CLIENT_ACK, Isn: b.cookie, LastSeen: uint64(Now()),
+	row := bpf.AgentSession{
+		Vip: toAddress(by.Addr()), VipPort: abi.Port(by.Port()), Events: bpf.AgentSessionEventSESSION_CLIENT_ACK, Isn: b.cookie, LastSeen: uint64(Now()),
 	}
-	if err := writeTable(r.objects.NewSessions, map[agentSessionKey]agentSession{key: row}); err != nil {
+	if err := writeTable(r.objects.NewSessions, map[bpf.AgentSessionKey]bpf.AgentSession{key: row}); err != nil {
 		t.Fatal(err)
 	}
 	defer listenAt(t, ns, native4).Close()

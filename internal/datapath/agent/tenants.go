@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -84,7 +85,7 @@ func (d *Datapath) numberTenants(owners map[netip.Addr]string) error {
 	if maps.Equal(vips, d.tenants.vips) {
 		return nil
 	}
-	rows := make(map[agentAddress]uint32, len(vips))
+	rows := make(map[bpf.AgentAddress]uint32, len(vips))
 	for vip, number := range vips {
 		rows[toAddress(vip)] = number
 	}
@@ -97,7 +98,7 @@ func (d *Datapath) numberTenants(owners map[netip.Addr]string) error {
 
 // readTenants restores the numbers that an earlier process has given.
 func (d *Datapath) readTenants() error {
-	rows, err := readTable[agentAddress, uint32](d.objects.VipTenants)
+	rows, err := readTable[bpf.AgentAddress, uint32](d.objects.VipTenants)
 	if err != nil {
 		return fmt.Errorf("read whose VIPs are: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -64,7 +65,7 @@ func (d *Datapath) Refresh() error {
 
 func (d *Datapath) useUplink(u uplink) error {
 	takeOver := d.takeOver()
-	err := d.changeSettings(func(s *agentAgentSettings) {
+	err := d.changeSettings(func(s *bpf.AgentAgentSettings) {
 		s.TakeOver = takeOver
 		s.Uplink = uint32(u.index)
 		s.Mtu = uint32(u.mtu)
@@ -87,7 +88,7 @@ func (d *Datapath) useUplink(u uplink) error {
 
 // MTU is that of the uplink.
 func (d *Datapath) MTU() int {
-	var s agentAgentSettings
+	var s bpf.AgentAgentSettings
 	if err := d.objects.Settings.Get(&s); err != nil {
 		return 0
 	}
@@ -98,20 +99,20 @@ func (d *Datapath) MTU() int {
 func (d *Datapath) SetGeneration(g model.Generation) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.changeSettings(func(s *agentAgentSettings) { s.Generation = uint64(g) })
+	return d.changeSettings(func(s *bpf.AgentAgentSettings) { s.Generation = uint64(g) })
 }
 
 // Generation is what SetGeneration noted last, perhaps before a restart; 0 if never.
 func (d *Datapath) Generation() (model.Generation, error) {
-	var s agentAgentSettings
+	var s bpf.AgentAgentSettings
 	if err := d.objects.Settings.Get(&s); err != nil {
 		return 0, fmt.Errorf("read settings: %w", err)
 	}
 	return model.Generation(s.Generation), nil
 }
 
-func (d *Datapath) changeSettings(change func(*agentAgentSettings)) error {
-	var s agentAgentSettings
+func (d *Datapath) changeSettings(change func(*bpf.AgentAgentSettings)) error {
+	var s bpf.AgentAgentSettings
 	if err := d.objects.Settings.Get(&s); err != nil {
 		return fmt.Errorf("read settings: %w", err)
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/weirlb/weir/internal/datapath/agent/bpf"
 )
 
 // linkPrefix begins the names of from_workload's links; the ifindex ends them.
@@ -22,7 +24,7 @@ func (d *Datapath) SetWorkloads(workloads map[netip.Addr]int, refused []netip.Ad
 	if err != nil {
 		return err
 	}
-	rows := make(map[agentAddress]uint32, len(workloads))
+	rows := make(map[bpf.AgentAddress]uint32, len(workloads))
 	for _, a := range host.addresses { // as clients of local workloads
 		rows[toAddress(a)] = 0
 	}

@@ -7,18 +7,18 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
-	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/datapath/mux/alloc"
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
 // liveEndpoint is an endpoint as the tables have it. Buckets and backends are kept in the form
 // that a read of the tables gives.
 type liveEndpoint struct {
-	row      muxEndpoint
+	row      bpf.MuxEndpoint
 	settings settings
 	mode     model.SYNCookies // not in the tables: empty until the control plane says so
 	tenant   string           // likewise
@@ -34,7 +34,7 @@ type change struct {
 	key       model.EndpointKey
 	old, next *liveEndpoint
 
-	buckets, backends span
+	buckets, backends alloc.Span
 	newBuckets        bool // next has buckets, or previous ones, of its own, to be written
 	newBackends       bool
 	sides             [2]sourceSide // of next's lists
@@ -244,11 +244,11 @@ func (d *Datapath) reserve(changes []change) error {
 	if err := d.tryReserve(changes); err == nil {
 		return nil
 	}
-	if err := quiesce(); err != nil {
+	if err := bpf.Quiesce(); err != nil {
 		return err
 	}
-	d.bucketSlices.reclaim()
-	d.backendSlices.reclaim()
+	d.bucketSlices.Reclaim()
+	d.backendSlices.Reclaim()
 	return d.tryReserve(changes)
 }
 
@@ -268,7 +268,7 @@ func (d *Datapath) tryReserve(changes []change) error {
 			return err
 		}
 	}
-	if room := len(d.ids.free); fresh > room {
+	if room := len(d.ids.Free); fresh > room {
 		d.release(changes)
 		return fmt.Errorf("no room in table endpoints: %d new ones, %d rows free, %d to be removed: raise --max-endpoints",
 			fresh, room, gone)
@@ -280,13 +280,13 @@ func (d *Datapath) reserveSlices(c *change) error {
 	var ok bool
 	if c.newBuckets && len(c.next.buckets) > 0 {
 		want := c.next.bucketRowBits()
-		if c.buckets, ok = d.bucketSlices.take(want); !ok {
+		if c.buckets, ok = d.bucketSlices.Take(want); !ok {
 			return noRoom(d.bucketSlices, c.key, want)
 		}
 	}
 	if c.newBackends {
 		want := c.next.slotBits()
-		if c.backends, ok = d.backendSlices.take(want); !ok {
+		if c.backends, ok = d.backendSlices.Take(want); !ok {
 			d.releaseBuckets(c)
 			return noRoom(d.backendSlices, c.key, want)
 		}
@@ -294,14 +294,14 @@ func (d *Datapath) reserveSlices(c *change) error {
 	return nil
 }
 
-func noRoom(s *rowSlices, key model.EndpointKey, bits int) error {
+func noRoom(s *alloc.Rows, key model.EndpointKey, bits int) error {
 	return fmt.Errorf("no room in table %s: endpoint %s needs %d rows in a row, %d are free in pieces: raise --max-%[1]s",
-		s.table, key, 1<<bits, s.room())
+		s.Table, key, 1<<bits, s.Room())
 }
 
 // bucketRowBits is the size of the slice of buckets: twice what they need when there are previous ones.
 func (e *liveEndpoint) bucketRowBits() int {
-	rows := max(0, bits.Len(uint(len(e.buckets)))-1-bits.Len(uint(rowBuckets-1)))
+	rows := max(0, bits.Len(uint(len(e.buckets)))-1-bits.Len(uint(bpf.RowBuckets-1)))
 	if len(e.previous) > 0 {
 		rows++
 	}
@@ -325,14 +325,14 @@ func (d *Datapath) release(changes []change) {
 		}
 		d.releaseBuckets(c)
 		if c.newBackends {
-			d.backendSlices.put(c.backends)
+			d.backendSlices.Put(c.backends)
 		}
 	}
 }
 
 func (d *Datapath) releaseBuckets(c *change) {
 	if c.newBuckets && len(c.next.buckets) > 0 {
-		d.bucketSlices.put(c.buckets)
+		d.bucketSlices.Put(c.buckets)
 	}
 }
 
@@ -341,10 +341,10 @@ func (d *Datapath) carryOut(c *change) error {
 	if c.next == nil {
 		return d.removeEndpoint(c)
 	}
-	var pair slicePair
+	var pair bpf.SlicePair
 	if c.old != nil {
 		c.next.row = c.old.row
-		pair = unpackSlices(c.old.row.Slices)
+		pair = bpf.UnpackSlices(c.old.row.Slices)
 	} else if err := d.initialise(c); err != nil {
 		return err
 	}
@@ -352,24 +352,24 @@ func (d *Datapath) carryOut(c *change) error {
 		return err
 	}
 	if c.newBuckets {
-		pair.firstBucketRow, pair.bucketBits = c.buckets.first, noBuckets
+		pair.FirstBucketRow, pair.BucketBits = c.buckets.First, bpf.NoBuckets
 		if c.old != nil && moved(c.old.buckets, c.next.buckets) {
-			c.next.row.Flags |= muxEndpointFlagENDPOINT_REMAPPED
+			c.next.row.Flags |= bpf.MuxEndpointFlagENDPOINT_REMAPPED
 		}
 		if n := len(c.next.buckets); n > 0 {
-			pair.bucketBits = bits.Len(uint(n)) - 1
+			pair.BucketBits = bits.Len(uint(n)) - 1
 		}
 		if err := d.writeBuckets(c.buckets, c.next.buckets, c.next.previous); err != nil {
 			return err
 		}
 	}
 	if c.newBackends {
-		pair.backends = c.backends
+		pair.Backends = c.backends
 		if err := d.writeBackends(c.backends, c.next.backends); err != nil {
 			return err
 		}
 	}
-	c.next.row.Slices = pair.pack()
+	c.next.row.Slices = pair.Pack()
 	c.next.settings.write(&c.next.row)
 	if err := d.writeACL(c.next.row.Id, c.next.lists); err != nil {
 		return err
@@ -377,10 +377,10 @@ func (d *Datapath) carryOut(c *change) error {
 	if err := d.writeLimits(c.next.row.Vip, c.next.settings.limits); err != nil {
 		return err
 	}
-	if err := d.tables.Endpoints.Put(toKey(c.key), c.next.row); err != nil {
+	if err := d.tables.Endpoints.Put(bpf.ToKey(c.key), c.next.row); err != nil {
 		return fmt.Errorf("write row of endpoints: %w", err)
 	}
-	d.shortcuts.put(toKey(c.key), c.next.row)
+	d.shortcuts.put(bpf.ToKey(c.key), c.next.row)
 	d.live[c.key] = c.next
 	d.tunnels.replace(c.old, c.next)
 	if c.old == nil && c.key.Port == model.AllPorts {
@@ -409,17 +409,17 @@ func moved(old, next []model.Slot) bool {
 
 // newID is a row's id, with counters at zero.
 func (d *Datapath) newID() (uint32, error) {
-	id, err := d.ids.take()
+	id, err := d.ids.Take()
 	if err != nil {
 		return 0, err
 	}
-	zero := make([]muxCounter, ebpf.MustPossibleCPU())
+	zero := make([]bpf.MuxCounter, ebpf.MustPossibleCPU())
 	if err := d.tables.EndpointCounts.Put(id, zero); err != nil {
-		d.ids.put(id)
+		d.ids.Put(id)
 		return 0, fmt.Errorf("clear row of endpoint_counts: %w", err)
 	}
-	if err := d.tables.SYNCounters.Put(id, make([]muxSynCounter, ebpf.MustPossibleCPU())); err != nil {
-		d.ids.put(id)
+	if err := d.tables.SYNCounters.Put(id, make([]bpf.MuxSynCounter, ebpf.MustPossibleCPU())); err != nil {
+		d.ids.Put(id)
 		return 0, fmt.Errorf("clear row of syn_counters: %w", err)
 	}
 	return id, nil
@@ -438,8 +438,8 @@ func (d *Datapath) initialise(c *change) error {
 }
 
 func (d *Datapath) removeEndpoint(c *change) error {
-	d.shortcuts.remove(toKey(c.key), c.old.row.Id)
-	if err := d.tables.Endpoints.Delete(toKey(c.key)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	d.shortcuts.remove(bpf.ToKey(c.key), c.old.row.Id)
+	if err := d.tables.Endpoints.Delete(bpf.ToKey(c.key)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("delete row of endpoints: %w", err)
 	}
 	delete(d.live, c.key)
@@ -447,7 +447,7 @@ func (d *Datapath) removeEndpoint(c *change) error {
 	if c.key.Port == model.AllPorts {
 		d.allPorts--
 	}
-	d.ids.put(c.old.row.Id)
+	d.ids.Put(c.old.row.Id)
 	if err := d.releaseVIP(c.key.VIP); err != nil {
 		return err
 	}
@@ -462,27 +462,11 @@ func (d *Datapath) retire(c *change) {
 		return
 	}
 	d.releaseListsOf(c.old)
-	pair := unpackSlices(c.old.row.Slices)
-	if rows, ok := pair.bucketSpan(len(c.old.previous) > 0); ok && c.newBuckets {
-		d.bucketSlices.retire(rows)
+	pair := bpf.UnpackSlices(c.old.row.Slices)
+	if rows, ok := pair.BucketSpan(len(c.old.previous) > 0); ok && c.newBuckets {
+		d.bucketSlices.Retire(rows)
 	}
 	if c.newBackends {
-		d.backendSlices.retire(pair.backends)
+		d.backendSlices.Retire(pair.Backends)
 	}
-}
-
-const membarrierGlobal = 1 // MEMBARRIER_CMD_GLOBAL
-
-// quiesce returns once every packet that is being handled now is done: the kernel's
-// MEMBARRIER_CMD_GLOBAL waits for an RCU grace period, and XDP programs run inside RCU.
-func quiesce() error {
-	_, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0)
-	if errno == unix.EINVAL { // not with nohz_full; no packet takes nearly as long
-		time.Sleep(time.Second)
-		return nil
-	}
-	if errno != 0 {
-		return fmt.Errorf("wait for packets in flight: %w", errno)
-	}
-	return nil
 }

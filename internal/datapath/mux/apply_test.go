@@ -2,6 +2,7 @@ package mux
 
 import (
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"strings"
@@ -13,6 +14,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"pgregory.net/rapid"
 
+	"github.com/weirlb/weir/internal/datapath/mux/alloc"
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -21,15 +24,15 @@ import (
 func resolveTables(t testing.TB, d *Datapath) map[model.EndpointKey]model.MuxEndpoint {
 	t.Helper()
 	live := map[model.EndpointKey]model.MuxEndpoint{}
-	err := d.tables.eachEndpoint(func(key model.EndpointKey, row muxEndpoint) error {
-		pair := unpackSlices(row.Slices)
+	err := eachEndpoint(&d.tables, func(key model.EndpointKey, row bpf.MuxEndpoint) error {
+		pair := bpf.UnpackSlices(row.Slices)
 		e := model.MuxEndpoint{Key: key}
-		buckets, previous, err := d.tables.readBuckets(pair)
+		buckets, previous, err := readBuckets(&d.tables, pair)
 		if err != nil {
 			return err
 		}
 		e.Buckets, e.Previous = buckets, previous
-		rows, err := d.tables.readBackends(pair.backends)
+		rows, err := readBackends(&d.tables, pair.Backends)
 		for slot, row := range rows {
 			e.Backends = append(e.Backends, fromBackend(slot, row))
 		}
@@ -85,14 +88,16 @@ func TestTablesResolveToWhatWasAsked(t *testing.T) {
 
 // wantAllFree checks that nothing leaks and that what is given back grows together again.
 func wantAllFree(rt *rapid.T, d *Datapath) {
-	for _, s := range []*rowSlices{d.bucketSlices, d.backendSlices} {
-		s.reclaim()
-		if top := len(s.free) - 1; len(s.free[top]) != 1 {
-			rt.Fatalf("%s: %d rows of %d are free in pieces", s.table, s.room(), 1<<top)
+	for s, size := range map[*alloc.Rows]uint32{d.bucketSlices: testSizes.BucketRows, d.backendSlices: testSizes.Backends} {
+		s.Reclaim()
+		whole, ok := s.Take(bits.Len32(size) - 1)
+		if !ok {
+			rt.Fatalf("%s: %d rows of %d are free in pieces", s.Table, s.Room(), size)
 		}
+		s.Put(whole)
 	}
-	if free := len(d.ids.free); free != int(testSizes.rows()) {
-		rt.Fatalf("%d ids are free, want %d", free, testSizes.rows())
+	if free := len(d.ids.Free); free != int(testSizes.Rows()) {
+		rt.Fatalf("%d ids are free, want %d", free, testSizes.Rows())
 	}
 }
 
@@ -142,7 +147,7 @@ func TestApplyRefusesAndChangesNothing(t *testing.T) {
 	wide[0].Backends[0].Slot, wide[0].Buckets = 5000, nil
 	for want, upserts := range map[string][]model.MuxEndpoint{
 		"raise --max-buckets":   many(63),
-		"raise --max-endpoints": bucketless(many(int(testSizes.rows()))),
+		"raise --max-endpoints": bucketless(many(int(testSizes.Rows()))),
 		"raise --max-backends":  wide,
 		"power of two":          bad(func(e *model.MuxEndpoint) { e.Buckets = e.Buckets[:3] }),
 		"no backend":            bad(func(e *model.MuxEndpoint) { e.Buckets[7] = 9 }),
@@ -153,7 +158,7 @@ func TestApplyRefusesAndChangesNothing(t *testing.T) {
 		t.Run(want, func(t *testing.T) {
 			d := newFilled(t, good)
 			before := resolveTables(t, d)
-			room := [2]int{d.bucketSlices.room(), d.backendSlices.room()}
+			room := [2]int{d.bucketSlices.Room(), d.backendSlices.Room()}
 			err := d.Apply(upserts, nil)
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Fatalf("error is %v, want %q", err, want)
@@ -161,7 +166,7 @@ func TestApplyRefusesAndChangesNothing(t *testing.T) {
 			if !cmp.Equal(before, resolveTables(t, d), cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, model.EndpointKey{})) {
 				t.Error("the refused change left something")
 			}
-			if after := [2]int{d.bucketSlices.room(), d.backendSlices.room()}; after != room {
+			if after := [2]int{d.bucketSlices.Room(), d.backendSlices.Room()}; after != room {
 				t.Errorf("room is %v, was %v", after, room)
 			}
 		})

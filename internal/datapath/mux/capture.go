@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -45,7 +46,7 @@ func (d *Datapath) capture(ctx context.Context, c model.Capture, to func([]model
 	if err := d.owns(); err != nil {
 		return err
 	}
-	at := traceSpec{mode: muxTraceModeTRACE_CAPTURE, filter: filter, snapLength: c.SnapLength, buffer: captureBuffer}
+	at := traceSpec{mode: bpf.MuxTraceModeTRACE_CAPTURE, filter: filter, snapLength: c.SnapLength, buffer: captureBuffer}
 	l, err := at.load(d.sizes, &d.tables)
 	if err != nil {
 		return err
@@ -151,7 +152,7 @@ func wallClock() time.Time {
 }
 
 // filter writes f for the program.
-func (d *Datapath) filter(f model.CaptureFilter) (out muxTraceFilter, err error) {
+func (d *Datapath) filter(f model.CaptureFilter) (out bpf.MuxTraceFilter, err error) {
 	if f.Client.IsValid() {
 		bits := f.Client.Bits()
 		if f.Client.Addr().Is4() {
@@ -176,14 +177,14 @@ func (d *Datapath) filter(f model.CaptureFilter) (out muxTraceFilter, err error)
 	if f.Verdict == "" {
 		return out, nil
 	}
-	for number, name := range d.tables.names {
+	for number, name := range d.tables.VerdictNames {
 		if strings.HasPrefix(name, f.Verdict) {
 			out.Verdicts[number/64] |= 1 << (number % 64)
 		}
 	}
 	if out.Verdicts == [2]uint64{} {
 		var names []string
-		for _, name := range d.tables.names {
+		for _, name := range d.tables.VerdictNames {
 			names = append(names, name)
 		}
 		sort.Strings(names)

@@ -5,18 +5,19 @@ import (
 	"strings"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
 // Verdicts counts packets by what became of them. The names are those of enum verdict, without
 // the prefix and in lower case: "forward_syn", "pass_no_endpoint", "drop_no_backend".
 func (d *Datapath) Verdicts() (map[string]model.Counter, error) {
-	return d.tables.names.Read(d.tables.Verdicts)
+	return d.tables.VerdictNames.Read(d.tables.Verdicts)
 }
 
 // NotIP counts the packets that were passed to the kernel as they are not IP.
 func (d *Datapath) NotIP() (uint64, error) {
-	counter, err := abi.Counter(d.tables.Verdicts, uint32(muxVerdictVERDICT_PASS_NOT_IP))
+	counter, err := abi.Counter(d.tables.Verdicts, uint32(bpf.MuxVerdictVERDICT_PASS_NOT_IP))
 	if err != nil {
 		return 0, fmt.Errorf("read counter of what is not ip: %w", err)
 	}

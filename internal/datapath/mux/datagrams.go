@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -19,9 +20,7 @@ type FragmentKey struct {
 
 // Times of datagrams in fragments.
 const (
-	datagramTick = 1 << muxDatagramLayoutDATAGRAM_TICK_SHIFT // ns
-	datagramLife = uint32(muxDatagramLayoutDATAGRAM_LIFE)    // ticks
-	datagramLong = 1 << 30                                   // the longest life that it can have
+	datagramLife = uint32(bpf.MuxDatagramLayoutDATAGRAM_LIFE) // ticks
 )
 
 // FragmentKnown says whether the first fragment of the datagram came: as datagram_recall() does.
@@ -31,7 +30,7 @@ func (d *Datapath) FragmentKnown(k FragmentKey) bool {
 		return false
 	}
 	hash := pool.HashKey.Sum64(k.common())
-	var set muxDatagramSet
+	var set bpf.MuxDatagramSet
 	if d.tables.Fragments.Lookup(uint32(hash%uint64(d.tables.Fragments.MaxEntries())), &set) != nil {
 		return false
 	}
@@ -39,11 +38,11 @@ func (d *Datapath) FragmentKnown(k FragmentKey) bool {
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &now) != nil {
 		return false
 	}
-	return set.knows(hash, uint32(now.Nano()/datagramTick))
+	return knows(&set, hash, uint32(now.Nano()/bpf.DatagramTick))
 }
 
 // knows reads what packets may be writing: of half a cell the check is wrong.
-func (s *muxDatagramSet) knows(hash uint64, now uint32) bool {
+func knows(s *bpf.MuxDatagramSet, hash uint64, now uint32) bool {
 	for _, cell := range s.Cells {
 		if cell.Check^cell.Told[0]^cell.Told[1] == hash && cell.Seen-now+datagramLife <= 2*datagramLife {
 			return true

@@ -3,14 +3,15 @@ package mux
 import (
 	"testing"
 
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
 
 // datagramSizes let nothing expire: a busy machine may take its time.
-func datagramSizes() dimensions {
+func datagramSizes() bpf.Sizes {
 	sizes := testSizes
-	sizes.fragmentLife = 1 << 60
+	sizes.FragmentLife = 1 << 60
 	return sizes
 }
 
@@ -80,7 +81,7 @@ func TestDatagramsOfOneTenantFillTheTable(t *testing.T) {
 				t.Errorf("of %d datagrams, nobody else's beside them: %v", ordinary, got)
 			}
 			w.pieces(t, d, w.one, 0x4d000000, 150_000, 0)
-			if live, room := datagramsOf(t, d), int(d.tables.Fragments.MaxEntries())*len(muxDatagramSet{}.Cells); live < room*99/100 {
+			if live, room := datagramsOf(t, d), int(d.tables.Fragments.MaxEntries())*len(bpf.MuxDatagramSet{}.Cells); live < room*99/100 {
 				t.Errorf("who is alone has %d cells of %d", live, room)
 			}
 		})
@@ -91,7 +92,7 @@ func TestDatagramsOfOneTenantFillTheTable(t *testing.T) {
 func datagramsOf(t *testing.T, d *Datapath) (live int) {
 	t.Helper()
 	var row uint32
-	var set muxDatagramSet
+	var set bpf.MuxDatagramSet
 	for rows := d.tables.Fragments.Iterate(); rows.Next(&row, &set); {
 		for _, cell := range set.Cells {
 			if cell.Owner != 0 {
@@ -124,7 +125,7 @@ func TestFragmentKnown(t *testing.T) {
 // TestDatagramsAreForgotten waits until a fragment is of a datagram that nobody has told of for as long as one lives.
 func TestDatagramsAreForgotten(t *testing.T) {
 	sizes := testSizes
-	sizes.fragmentLife = 20 * datagramTick
+	sizes.FragmentLife = 20 * bpf.DatagramTick
 	d := newFilledOf(t, sizes, world()...)
 	for client, vip := range map[string]string{client4: vip4, client6: vip6} {
 		run(t, d, pkt.UDP(client, vip, pkt.Fragment(0, true)).Frame())

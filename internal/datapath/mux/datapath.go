@@ -1,6 +1,7 @@
 package mux
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/cilium/ebpf/link"
 
+	"github.com/weirlb/weir/internal/datapath/mux/alloc"
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -17,12 +20,12 @@ import (
 // Datapath is an open data plane. Its methods may be called from several goroutines.
 type Datapath struct {
 	log      *slog.Logger
-	tables   tables
-	programs programs
+	tables   bpf.Tables
+	programs bpf.Programs
 	link     link.Link
 	folder   *pin.Folder // nil: not attached
 	mode     Mode
-	sizes    dimensions
+	sizes    bpf.Sizes
 	sender   sender
 
 	explainer explainer
@@ -30,9 +33,9 @@ type Datapath struct {
 
 	mu            sync.Mutex // guards the below, and every write to a table
 	live          map[model.EndpointKey]*liveEndpoint
-	bucketSlices  *rowSlices
-	backendSlices *rowSlices
-	ids           *ids // of endpoint_counts
+	bucketSlices  *alloc.Rows
+	backendSlices *alloc.Rows
+	ids           *alloc.IDs // of endpoint_counts
 	vips          *vips
 	shortcuts     *shortcuts // nil until the first endpoint
 	snat          *snat
@@ -45,29 +48,29 @@ type Datapath struct {
 	tick          time.Duration     // of the flow table's clock
 	hops          *hops
 	tunnels       *tunnels
-	allPorts      int          // live endpoints on all ports
-	hasSecrets    bool         // of SYN cookies
-	members       muxMembers   // as written
-	predecessor   *predecessor // forwards until TakeOver; nil: we do
+	allPorts      int            // live endpoints on all ports
+	hasSecrets    bool           // of SYN cookies
+	members       bpf.MuxMembers // as written
+	predecessor   *predecessor   // forwards until TakeOver; nil: we do
 }
 
-func newDatapath(d dimensions, log *slog.Logger) *Datapath {
+func newDatapath(d bpf.Sizes, log *slog.Logger) *Datapath {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	tick, _ := flowTick() // spec has told, if it fails
+	tick, _ := bpf.FlowTick() // spec has told, if it fails
 	return &Datapath{
 		tick:          tick,
 		log:           log,
 		sizes:         d,
 		live:          map[model.EndpointKey]*liveEndpoint{},
-		bucketSlices:  newRowSlices("buckets", d.bucketRows),
-		backendSlices: newRowSlices("backends", d.backends),
-		ids:           newIDs("endpoints", d.rows()),
-		vips:          newVIPs(d.rows()),
-		flowLimit:     uint32(orDefault(int(d.flowLimit), int(d.flowSets)*len(muxFlowSet{}.Cells)/4)),
-		snat:          newSNAT(d.snatVIPs, d.snatOwnerRows()),
-		sources:       newSources(d.rows(), int(d.sourceRows())),
+		bucketSlices:  alloc.NewRows("buckets", d.BucketRows),
+		backendSlices: alloc.NewRows("backends", d.Backends),
+		ids:           alloc.NewIDs("endpoints", d.Rows()),
+		vips:          newVIPs(d.Rows()),
+		flowLimit:     cmp.Or(d.FlowLimit, d.FlowSets*uint32(len(bpf.MuxFlowSet{}.Cells))/4),
+		snat:          newSNAT(d.SNATVIPs, d.SNATOwnerRows()),
+		sources:       newSources(d.Rows(), int(d.SourceRows())),
 		tenants:       map[string]uint32{},
 		hops:          newHops(),
 		tunnels:       newTunnels(),

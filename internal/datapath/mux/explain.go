@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -39,7 +40,7 @@ func (d *Datapath) Explain(frame []byte) (model.Explanation, error) {
 		return model.Explanation{}, fmt.Errorf("explain a packet: %w", err)
 	}
 	if x.loaded == nil {
-		at := traceSpec{mode: muxTraceModeTRACE_EXPLAIN, buffer: smallestBuffer}
+		at := traceSpec{mode: bpf.MuxTraceModeTRACE_EXPLAIN, buffer: smallestBuffer}
 		loaded, err := at.load(d.sizes, &d.tables)
 		if err != nil {
 			return model.Explanation{}, fmt.Errorf("explain a packet: %w", err)
@@ -66,7 +67,7 @@ func (d *Datapath) owns() error {
 }
 
 // run gives the frame to the program, and returns what it noted and the frame as it left.
-func (l *tracer) run(frame []byte) (note muxTrace, out []byte, err error) {
+func (l *tracer) run(frame []byte) (note bpf.MuxTrace, out []byte, err error) {
 	empty := make([][]byte, ebpf.MustPossibleCPU())
 	for i := range empty {
 		empty[i] = make([]byte, l.Records.ValueSize())

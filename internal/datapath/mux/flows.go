@@ -3,10 +3,11 @@ package mux
 import (
 	"fmt"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 )
 
 // FlowUsage counts the cells of the flow table that a VIP has.
@@ -17,9 +18,9 @@ type FlowUsage struct {
 
 // flowMemory is the flow table and its accounts as the kernel has them, shared with packets.
 type flowMemory struct {
-	sets    []muxFlowSet
-	usage   []muxFlowUsage
-	tenants []muxFlowUsage
+	sets    []bpf.MuxFlowSet
+	usage   []bpf.MuxFlowUsage
+	tenants []bpf.MuxFlowUsage
 	raw     [][]byte
 }
 
@@ -34,16 +35,16 @@ func (d *Datapath) SweepFlows() (int, error) {
 // sweep frees cells, and the indexes of vip_usage that own none any more.
 func (d *Datapath) sweep() (freed int, err error) {
 	if len(d.vips.retired) > 0 {
-		if err := quiesce(); err != nil { // a packet in flight may still take a cell for a VIP that is gone
+		if err := bpf.Quiesce(); err != nil { // a packet in flight may still take a cell for a VIP that is gone
 			return 0, err
 		}
 	}
-	m, err := d.tables.mapFlows()
+	m, err := mapFlows(&d.tables)
 	if err != nil {
 		return 0, err
 	}
 	defer m.Close()
-	now, err := d.tables.flowNow()
+	now, err := flowNow(&d.tables)
 	if err != nil {
 		return 0, err
 	}
@@ -58,7 +59,7 @@ func (d *Datapath) sweep() (freed int, err error) {
 		if m.usage[id].Cells == [2]uint64{} {
 			atomic.StoreUint32(&m.usage[id].Tenant, 0)
 			delete(d.vips.retired, id)
-			d.vips.ids.put(id)
+			d.vips.ids.Put(id)
 		}
 	}
 	d.settleTenants(m)
@@ -66,7 +67,7 @@ func (d *Datapath) sweep() (freed int, err error) {
 }
 
 // flowNow is the tick that packets see.
-func (t *tables) flowNow() (uint32, error) {
+func flowNow(t *bpf.Tables) (uint32, error) {
 	now, err := t.Clock.Run(&ebpf.RunOptions{})
 	if err != nil {
 		return 0, fmt.Errorf("read the flow table's clock: %w", err)
@@ -76,7 +77,7 @@ func (t *tables) flowNow() (uint32, error) {
 
 // free takes the owner out of a cell that expired, or whose VIP is gone. Who takes it out counts it down: a packet that
 // takes the cell at the same moment, or this.
-func (m *flowMemory) free(cell *muxFlowCell, now uint32, gone map[uint32]bool) bool {
+func (m *flowMemory) free(cell *bpf.MuxFlowCell, now uint32, gone map[uint32]bool) bool {
 	owner := atomic.LoadUint32(&cell.Owner)
 	if owner == 0 || int32(atomic.LoadUint32(&cell.Expires)-now) >= 0 && !gone[owner>>1] {
 		return false
@@ -94,32 +95,20 @@ func (m *flowMemory) free(cell *muxFlowCell, now uint32, gone map[uint32]bool) b
 	return true
 }
 
-func (t *tables) mapFlows() (m *flowMemory, err error) {
+func mapFlows(t *bpf.Tables) (m *flowMemory, err error) {
 	m = &flowMemory{}
-	if m.sets, err = mapRows[muxFlowSet](&m.raw, t.Flows); err != nil {
+	if m.sets, err = bpf.MapRows[bpf.MuxFlowSet](&m.raw, t.Flows); err != nil {
 		return nil, fmt.Errorf("map table flows: %w", err)
 	}
-	if m.usage, err = mapRows[muxFlowUsage](&m.raw, t.VIPUsage); err != nil {
+	if m.usage, err = bpf.MapRows[bpf.MuxFlowUsage](&m.raw, t.VIPUsage); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("map table vip_usage: %w", err)
 	}
-	if m.tenants, err = mapRows[muxFlowUsage](&m.raw, t.TenantUsage); err != nil {
+	if m.tenants, err = bpf.MapRows[bpf.MuxFlowUsage](&m.raw, t.TenantUsage); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("map table tenant_usage: %w", err)
 	}
 	return m, nil
-}
-
-// mapRows maps an array's rows into memory, and adds it to raw. T has the rows' size, a multiple of 8.
-func mapRows[T any](all *[][]byte, table *ebpf.Map) ([]T, error) {
-	rows := int(table.MaxEntries())
-	var row T
-	raw, err := unix.Mmap(table.FD(), 0, rows*int(unsafe.Sizeof(row)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return nil, err
-	}
-	*all = append(*all, raw)
-	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(raw))), rows), nil
 }
 
 // Close ends the sharing.

@@ -18,7 +18,7 @@ import (
 // accounts counts the cells that are owned, by VIP: what vip_usage must say.
 func accounts(t testing.TB, d *Datapath) (counted, told map[uint32]FlowUsage) {
 	t.Helper()
-	m, err := d.tables.mapFlows()
+	m, err := mapFlows(&d.tables)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestIndexOfGoneVIPOwnsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	// More VIPs than there are indexes, one after the other: each index is given out again.
-	for i := range testSizes.endpoints + 2 {
+	for i := range testSizes.Endpoints + 2 {
 		next := endpoint(fmt.Sprintf("203.0.%d.%d:80", 114+i/200, 1+i%200), model.UDP, first)
 		apply(t, d, next)
 		id := d.vips.live[next.Key.VIP].row.Vip
@@ -212,7 +212,7 @@ func TestFloodStaysWithinItsShare(t *testing.T) {
 		t.Errorf("flows from before the flood (-want +got):\n%s", diff)
 	}
 	_, told := accounts(t, d)
-	limit := uint64(testSizes.flowLimit)
+	limit := uint64(testSizes.FlowLimit)
 	for vip, usage := range told {
 		if usage.Untrusted > limit/2 || usage.Trusted > limit {
 			t.Errorf("VIP %d has %+v, limit %d", vip, usage, limit)

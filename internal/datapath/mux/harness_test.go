@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/testkit/progcache"
@@ -18,7 +19,7 @@ const testMTU = 1500
 
 var (
 	// Small tables: a test that leaks rows runs out of them.
-	testSizes = dimensions{endpoints: 64, bucketRows: 256, backends: 1024, flowSets: 1024, flowLimit: 2048, snatVIPs: 4}
+	testSizes = bpf.Sizes{Endpoints: 64, BucketRows: 256, Backends: 1024, FlowSets: 1024, FlowLimit: 2048, SNATVIPs: 4}
 
 	source4, source6 = netip.MustParseAddr("10.255.0.1"), netip.MustParseAddr("fd00:ff::1")
 
@@ -36,7 +37,7 @@ var (
 
 // loaded are programs and tables that tests use one after the other.
 type loaded struct {
-	objects
+	bpf.Objects
 	explains *tracer // nil until a test has explained a packet
 }
 
@@ -51,33 +52,33 @@ func (l *loaded) Programs() []*ebpf.Program {
 // loads are kept by their sizes.
 var loads progcache.Cache[*loaded]
 
-func loadNew(t testing.TB, sizes dimensions) *loaded {
+func loadNew(t testing.TB, sizes bpf.Sizes) *loaded {
 	t.Helper()
-	spec, err := sizes.spec()
+	spec, err := sizes.Spec()
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := load(spec, nil)
+	o, err := bpf.Load(spec, nil)
 	if err != nil {
 		t.Fatalf("%v (the packet tests need root)", err)
 	}
-	return &loaded{objects: *o}
+	return &loaded{Objects: *o}
 }
 
 // newUnattached is a data plane whose program runs only by the kernel's test run.
-func newUnattached(t testing.TB, sizes dimensions) *Datapath {
+func newUnattached(t testing.TB, sizes bpf.Sizes) *Datapath {
 	t.Helper()
 	l := loads.Take(t, fmt.Sprintf("%+v", sizes), func() *loaded { return loadNew(t, sizes) })
 	return l.datapath(t, sizes)
 }
 
 // datapath is a new one with these programs and tables, which are not closed with it.
-func (l *loaded) datapath(t testing.TB, sizes dimensions) *Datapath {
+func (l *loaded) datapath(t testing.TB, sizes bpf.Sizes) *Datapath {
 	d := newDatapath(sizes, slog.New(slog.DiscardHandler))
-	d.tables, d.programs, d.explainer.loaded = l.tables, l.programs, l.explains
+	d.tables, d.programs, d.explainer.loaded = l.Tables, l.Objects.Programs, l.explains
 	t.Cleanup(func() {
 		l.explains = d.explainer.loaded
-		d.tables, d.programs, d.explainer.loaded = tables{}, programs{}, nil
+		d.tables, d.programs, d.explainer.loaded = bpf.Tables{}, bpf.Programs{}, nil
 		_ = d.Close()
 	})
 	return d
@@ -97,7 +98,7 @@ func newFilled(t testing.TB, endpoints ...model.MuxEndpoint) *Datapath {
 	return newFilledOf(t, testSizes, endpoints...)
 }
 
-func newFilledOf(t testing.TB, sizes dimensions, endpoints ...model.MuxEndpoint) *Datapath {
+func newFilledOf(t testing.TB, sizes bpf.Sizes, endpoints ...model.MuxEndpoint) *Datapath {
 	t.Helper()
 	d := newUnattached(t, sizes)
 	fillWith(t, d, endpoints...)

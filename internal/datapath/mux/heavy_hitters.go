@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/overload"
 )
 
@@ -26,7 +27,7 @@ func (d *Datapath) Sources() (map[netip.Addr][]overload.Source, error) {
 		}
 	}
 	found := map[netip.Addr][]overload.Source{}
-	sampled, err := d.tables.takeHeavyHitters()
+	sampled, err := takeHeavyHitters(&d.tables)
 	if err != nil {
 		return nil, err
 	}
@@ -48,19 +49,19 @@ func (d *Datapath) Sources() (map[netip.Addr][]overload.Source, error) {
 
 // The sketch.
 const (
-	muxShareSample        = int(muxShareLayoutSHARE_SAMPLE)
-	muxHeavyHitterRows    = int(muxShareLayoutHEAVY_HITTER_ROWS)
-	muxHeavyHitterColumns = int(muxShareLayoutHEAVY_HITTER_COLUMNS)
+	muxShareSample        = int(bpf.MuxShareLayoutSHARE_SAMPLE)
+	muxHeavyHitterRows    = int(bpf.MuxShareLayoutHEAVY_HITTER_ROWS)
+	muxHeavyHitterColumns = int(bpf.MuxShareLayoutHEAVY_HITTER_COLUMNS)
 )
 
 // takeHeavyHitters reads and clears the sketch: how many packets of each candidate were sampled, over all CPUs. The
 // smallest estimate of its rows is the best one, for each is an upper bound.
-func (t *tables) takeHeavyHitters() (map[muxShareKey]uint64, error) {
-	cells := make([][]muxHeavyHitter, muxHeavyHitterRows*muxHeavyHitterColumns)
-	zero := make([]muxHeavyHitter, ebpf.MustPossibleCPU())
-	homes := [muxHeavyHitterRows]map[muxShareKey]int{}
+func takeHeavyHitters(t *bpf.Tables) (map[bpf.MuxShareKey]uint64, error) {
+	cells := make([][]bpf.MuxHeavyHitter, muxHeavyHitterRows*muxHeavyHitterColumns)
+	zero := make([]bpf.MuxHeavyHitter, ebpf.MustPossibleCPU())
+	homes := [muxHeavyHitterRows]map[bpf.MuxShareKey]int{}
 	for i := range homes {
-		homes[i] = map[muxShareKey]int{}
+		homes[i] = map[bpf.MuxShareKey]int{}
 	}
 	for i := range cells {
 		if err := t.HeavyHitters.Lookup(uint32(i), &cells[i]); err != nil {
@@ -81,7 +82,7 @@ func (t *tables) takeHeavyHitters() (map[muxShareKey]uint64, error) {
 			return nil, fmt.Errorf("clear row of heavy_hitters: %w", err)
 		}
 	}
-	sampled := map[muxShareKey]uint64{}
+	sampled := map[bpf.MuxShareKey]uint64{}
 	for key, cell := range homes[0] {
 		other, there := homes[1][key]
 		if !there {
@@ -93,7 +94,7 @@ func (t *tables) takeHeavyHitters() (map[muxShareKey]uint64, error) {
 }
 
 // estimate is how many packets of the key a cell has seen, at most.
-func estimate(cell []muxHeavyHitter, key muxShareKey) (n uint64) {
+func estimate(cell []bpf.MuxHeavyHitter, key bpf.MuxShareKey) (n uint64) {
 	for _, c := range cell {
 		if c.Candidate == key {
 			n += (c.All + c.Lead) / 2

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/datapath/pin"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -73,22 +74,22 @@ func Inspect(pinPath string) (*Status, error) {
 	if _, err := os.Stat(live); errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("inspect %s: %w", pinPath, ErrNotLoaded)
 	}
-	spec, err := loadMux()
+	spec, err := bpf.LoadMux()
 	if err != nil {
 		return nil, fmt.Errorf("read mux program: %w", err)
 	}
-	t, err := openTables(live, spec, false, ebpf.LoadPinOptions{ReadOnly: true})
-	if errors.Is(err, errLayout) {
+	t, err := bpf.OpenTables(live, spec, false, ebpf.LoadPinOptions{ReadOnly: true})
+	if errors.Is(err, bpf.ErrLayout) {
 		return nil, fmt.Errorf("inspect %s: %w: ask the weir-mux of the version that runs", pinPath, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("inspect %s: %w", pinPath, err)
 	}
 	defer t.Close()
-	if t.names, err = abi.VerdictsOf(spec); err != nil {
+	if t.VerdictNames, err = abi.VerdictsOf(spec); err != nil {
 		return nil, err
 	}
-	s, err := t.status()
+	s, err := status(&t)
 	if err != nil {
 		return nil, fmt.Errorf("inspect %s: %w", pinPath, err)
 	}
@@ -111,17 +112,17 @@ func pinnedAttachment(pinPath string) (iface string, mode Mode, err error) {
 	return attachment(attached)
 }
 
-func (t *tables) status() (*Status, error) {
-	pool, err := t.readPool()
+func status(t *bpf.Tables) (*Status, error) {
+	pool, err := readPool(t)
 	if err != nil {
 		return nil, err
 	}
 	s := &Status{Pool: fromPool(pool), Generation: model.Generation(pool.Generation)}
-	if s.Verdicts, err = t.names.Read(t.Verdicts); err != nil {
+	if s.Verdicts, err = t.VerdictNames.Read(t.Verdicts); err != nil {
 		return nil, err
 	}
-	err = t.eachEndpoint(func(key model.EndpointKey, row muxEndpoint) error {
-		e, err := t.endpointStatus(key, row)
+	err = eachEndpoint(t, func(key model.EndpointKey, row bpf.MuxEndpoint) error {
+		e, err := endpointStatus(t, key, row)
 		s.Endpoints = append(s.Endpoints, e)
 		return err
 	})
@@ -129,17 +130,17 @@ func (t *tables) status() (*Status, error) {
 		return nil, err
 	}
 	slices.SortFunc(s.Endpoints, func(a, b EndpointStatus) int { return a.Key.Compare(b.Key) })
-	s.SNAT, err = t.snatStatus()
+	s.SNAT, err = snatStatus(t)
 	return s, err
 }
 
-func (t *tables) endpointStatus(key model.EndpointKey, row muxEndpoint) (e EndpointStatus, err error) {
-	pair := unpackSlices(row.Slices)
+func endpointStatus(t *bpf.Tables, key model.EndpointKey, row bpf.MuxEndpoint) (e EndpointStatus, err error) {
+	pair := bpf.UnpackSlices(row.Slices)
 	e.Key = key
 	if e.Counter, err = abi.Counter(t.EndpointCounts, row.Id); err != nil {
 		return e, fmt.Errorf("read counter of endpoint %s: %w", key, err)
 	}
-	buckets, previous, err := t.readBuckets(pair)
+	buckets, previous, err := readBuckets(t, pair)
 	if err != nil {
 		return e, err
 	}
@@ -149,11 +150,11 @@ func (t *tables) endpointStatus(key model.EndpointKey, row muxEndpoint) (e Endpo
 			e.Moving++
 		}
 	}
-	tick, err := flowTick()
+	tick, err := bpf.FlowTick()
 	if err != nil {
 		return e, err
 	}
-	var usage muxFlowUsage
+	var usage bpf.MuxFlowUsage
 	if err := t.VIPUsage.Lookup(row.Vip, &usage); err != nil {
 		return e, fmt.Errorf("read row %d of vip_usage: %w", row.Vip, err)
 	}
@@ -163,18 +164,18 @@ func (t *tables) endpointStatus(key model.EndpointKey, row muxEndpoint) (e Endpo
 	for _, slot := range buckets {
 		shares[slot]++
 	}
-	rows, err := t.readBackends(pair.backends)
+	rows, err := readBackends(t, pair.Backends)
 	if err != nil {
 		return e, err
 	}
 	for slot, row := range rows {
-		var hop muxNextHop
+		var hop bpf.MuxNextHop
 		if err := t.NextHops.Lookup(row.NextHop, &hop); err != nil {
 			return e, fmt.Errorf("read row %d of next_hops: %w", row.NextHop, err)
 		}
 		b := fromBackend(slot, row)
 		e.Backends = append(e.Backends, BackendStatus{
-			Slot: slot, Tunnel: b.Tunnel, Down: b.Down, Buckets: shares[slot], NextHop: fromNextHop(hop),
+			Slot: slot, Tunnel: b.Tunnel, Down: b.Down, Buckets: shares[slot], NextHop: bpf.FromNextHop(hop),
 		})
 	}
 	slices.SortFunc(e.Backends, func(a, b BackendStatus) int { return int(a.Slot) - int(b.Slot) })

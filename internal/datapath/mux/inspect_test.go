@@ -10,7 +10,7 @@ import (
 // Two muxes that came to the same tables by other ways have the same digests, and any difference shows.
 func TestDigestIsOfTheTables(t *testing.T) {
 	digests := func(d *Datapath) map[model.EndpointKey]string {
-		status, err := d.tables.status()
+		status, err := status(&d.tables)
 		if err != nil {
 			t.Fatal(err)
 		}

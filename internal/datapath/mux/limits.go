@@ -10,12 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
 // limits are the VIPs' rate limits in the table that packets read, mapped into memory.
 type limits struct {
-	rows  []muxVipPolicer // nil until they are needed
+	rows  []bpf.MuxVipPolicer // nil until they are needed
 	raw   [][]byte
 	muxes uint64 // that a limit is divided among
 }
@@ -28,7 +29,7 @@ const limitBurst = 100 * time.Millisecond
 const (
 	leastCost = 1
 	mostCost  = 1 << 47
-	costUnit  = 1 << muxVipCostLayoutVIP_COST_SHIFT
+	costUnit  = 1 << bpf.MuxVipCostLayoutVIP_COST_SHIFT
 	mostFrame = 1 << 16
 )
 
@@ -37,7 +38,7 @@ func (d *Datapath) openLimits() (err error) {
 	if d.limits.rows != nil {
 		return nil
 	}
-	if d.limits.rows, err = mapRows[muxVipPolicer](&d.limits.raw, d.tables.VIPPolicers); err != nil {
+	if d.limits.rows, err = bpf.MapRows[bpf.MuxVipPolicer](&d.limits.raw, d.tables.VIPPolicers); err != nil {
 		return fmt.Errorf("map table vip_policers: %w", err)
 	}
 	return nil
@@ -79,8 +80,8 @@ func (d *Datapath) clearLimits(vip uint32) error {
 	if err := d.openLimits(); err != nil {
 		return err
 	}
-	d.limits.rows[vip] = muxVipPolicer{} // nobody's endpoints say that it is to be read
-	zero := make([]muxCounter, ebpf.MustPossibleCPU())
+	d.limits.rows[vip] = bpf.MuxVipPolicer{} // nobody's endpoints say that it is to be read
+	zero := make([]bpf.MuxCounter, ebpf.MustPossibleCPU())
 	if err := d.tables.VIPDrops.Put(vip, zero); err != nil {
 		return fmt.Errorf("clear row of vip_refused: %w", err)
 	}
@@ -133,7 +134,7 @@ func (d *Datapath) RefusedCounters() (map[netip.Addr]model.Counter, error) {
 		}
 	}
 	for key, live := range d.live {
-		if _, there := counters[key.VIP]; !there && live.row.Flags&muxEndpointFlagENDPOINT_LIMITED != 0 {
+		if _, there := counters[key.VIP]; !there && live.row.Flags&bpf.MuxEndpointFlagENDPOINT_LIMITED != 0 {
 			counters[key.VIP] = model.Counter{}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -91,7 +92,7 @@ func TestRefusedIsCounted(t *testing.T) {
 	if err := d.clearLimits(index); err != nil {
 		t.Fatal(err)
 	}
-	if refused, _ = d.RefusedCounters(); refused[vip] != (model.Counter{}) || d.limits.rows[index] != (muxVipPolicer{}) {
+	if refused, _ = d.RefusedCounters(); refused[vip] != (model.Counter{}) || d.limits.rows[index] != (bpf.MuxVipPolicer{}) {
 		t.Errorf("another VIP would begin with %+v and %+v", refused[vip], d.limits.rows[index])
 	}
 }

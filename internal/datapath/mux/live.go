@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -20,7 +21,7 @@ func (d *Datapath) readLive() error {
 	for vip := range d.snat.vips {
 		used[d.vips.live[vip].row.Id] = true
 	}
-	err := d.tables.eachEndpoint(func(key model.EndpointKey, row muxEndpoint) error {
+	err := eachEndpoint(&d.tables, func(key model.EndpointKey, row bpf.MuxEndpoint) error {
 		live, err := d.readEndpoint(row)
 		if err != nil {
 			return fmt.Errorf("adopt endpoint %s: %w", key, err)
@@ -37,7 +38,7 @@ func (d *Datapath) readLive() error {
 	if err != nil {
 		return err
 	}
-	d.ids.claim(used)
+	d.ids.Claim(used)
 	if err := d.adoptSources(); err != nil {
 		return err
 	}
@@ -56,49 +57,49 @@ func (d *Datapath) readLive() error {
 	return d.readHops()
 }
 
-func (d *Datapath) readEndpoint(row muxEndpoint) (*liveEndpoint, error) {
-	pair := unpackSlices(row.Slices)
-	buckets, previous, err := d.tables.readBuckets(pair)
+func (d *Datapath) readEndpoint(row bpf.MuxEndpoint) (*liveEndpoint, error) {
+	pair := bpf.UnpackSlices(row.Slices)
+	buckets, previous, err := readBuckets(&d.tables, pair)
 	if err != nil {
 		return nil, err
 	}
-	if rows, ok := pair.bucketSpan(len(previous) > 0); ok {
-		if err := d.bucketSlices.claim(rows); err != nil {
+	if rows, ok := pair.BucketSpan(len(previous) > 0); ok {
+		if err := d.bucketSlices.Claim(rows); err != nil {
 			return nil, err
 		}
 	}
-	if err := d.backendSlices.claim(pair.backends); err != nil {
+	if err := d.backendSlices.Claim(pair.Backends); err != nil {
 		return nil, err
 	}
-	rows, err := d.tables.readBackends(pair.backends)
+	rows, err := readBackends(&d.tables, pair.Backends)
 	if err != nil {
 		return nil, err
 	}
 	live := &liveEndpoint{row: row, settings: readSettings(row), buckets: buckets, previous: previous}
 	for slot, backend := range rows {
 		live.backends = append(live.backends, fromBackend(slot, backend))
-		d.hops.adopt(fromAddress(backend.Tunnel), backend.NextHop)
+		d.hops.adopt(bpf.FromAddress(backend.Tunnel), backend.NextHop)
 	}
 	slices.SortFunc(live.backends, func(a, b model.MuxBackend) int { return int(a.Slot) - int(b.Slot) })
 	return live, nil
 }
 
 // eachEndpoint calls do for every row of endpoints but those of VIPs.
-func (t *tables) eachEndpoint(do func(model.EndpointKey, muxEndpoint) error) error {
-	return t.eachRow(func(key model.EndpointKey, row muxEndpoint) error {
-		if row.Flags&muxEndpointFlagENDPOINT_VIP != 0 {
+func eachEndpoint(t *bpf.Tables, do func(model.EndpointKey, bpf.MuxEndpoint) error) error {
+	return eachRow(t, func(key model.EndpointKey, row bpf.MuxEndpoint) error {
+		if row.Flags&bpf.MuxEndpointFlagENDPOINT_VIP != 0 {
 			return nil
 		}
 		return do(key, row)
 	})
 }
 
-func (t *tables) eachRow(do func(model.EndpointKey, muxEndpoint) error) error {
-	var key muxEndpointKey
-	var row muxEndpoint
+func eachRow(t *bpf.Tables, do func(model.EndpointKey, bpf.MuxEndpoint) error) error {
+	var key bpf.MuxEndpointKey
+	var row bpf.MuxEndpoint
 	entries := t.Endpoints.Iterate()
 	for entries.Next(&key, &row) {
-		if err := do(fromKey(key), row); err != nil {
+		if err := do(bpf.FromKey(key), row); err != nil {
 			return err
 		}
 	}

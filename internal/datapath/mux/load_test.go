@@ -5,24 +5,26 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 )
 
 // TestVerifier records how much of its budget of a million instructions the verifier walked,
 // and fails long before it is used up. The program's one knob follows from the tables' sizes.
 func TestVerifier(t *testing.T) {
-	standard, err := Config{}.dimensions()
+	standard, err := Config{}.sizes()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, sizes := range map[string]dimensions{"small": testSizes, "standard": standard} {
+	for name, sizes := range map[string]bpf.Sizes{"small": testSizes, "standard": standard} {
 		t.Run(name, func(t *testing.T) { checkVerifier(t, sizes) })
 	}
 }
 
-func checkVerifier(t *testing.T, sizes dimensions) {
+func checkVerifier(t *testing.T, sizes bpf.Sizes) {
 	l := loadNew(t, sizes)
-	defer l.tables.Close()
-	defer l.programs.Close()
+	defer l.Tables.Close()
+	defer l.Objects.Programs.Close()
 	checkWalk(t, l.Program)
 	for row := range l.SlowpathProgs.MaxEntries() {
 		var step *ebpf.Program

@@ -8,11 +8,12 @@ import (
 	"strings"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
 // maxMembers is how many muxes of a pool share fragments; all muxes leave out the same ones.
-const maxMembers = len(muxMembers{}.Rows)
+const maxMembers = len(bpf.MuxMembers{}.Rows)
 
 // SetMembers says which muxes the pool has, and which of them is this one. Fragments are relayed between
 // them, so that all of a datagram meet at one. A pool without this one is as none: it would not take what
@@ -23,7 +24,7 @@ func (d *Datapath) SetMembers(self string, pool []model.PoolMember) error {
 	})
 	pool = pool[:min(len(pool), maxMembers)]
 	index := slices.IndexFunc(pool, func(m model.PoolMember) bool { return m.Name == self })
-	row := muxMembers{}
+	row := bpf.MuxMembers{}
 	if index >= 0 {
 		row.Self, row.Count = uint32(index), uint32(len(pool))
 		for i, member := range pool {
@@ -39,7 +40,7 @@ func (d *Datapath) SetMembers(self string, pool []model.PoolMember) error {
 }
 
 // writeMembers writes the row with the next hops as they are now, if that changes anything.
-func (d *Datapath) writeMembers(row muxMembers) error {
+func (d *Datapath) writeMembers(row bpf.MuxMembers) error {
 	for i := range row.Rows[:row.Count] {
 		member := &row.Rows[i]
 		for way, addr := range member.Addresses {
@@ -72,9 +73,9 @@ func (d *Datapath) adoptMembers() error {
 // addressesOf are those that the other muxes relay to, by family: the first of each counts.
 func addressesOf(m model.PoolMember) (ways [2]netip.Addr) {
 	for _, addr := range m.Addresses {
-		way := muxMemberWayMEMBER_V6
+		way := bpf.MuxMemberWayMEMBER_V6
 		if addr.Is4() {
-			way = muxMemberWayMEMBER_V4
+			way = bpf.MuxMemberWayMEMBER_V4
 		}
 		if !ways[way].IsValid() {
 			ways[way] = addr

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -41,9 +42,9 @@ func (d *Datapath) migrate(spec *ebpf.CollectionSpec, iface *net.Interface, mode
 	}
 	endpoints, vips, err := endpointsOf(d.folder.Live("endpoints"))
 	if err != nil {
-		return fmt.Errorf("%w: %w, and which VIPs they hold can't be read: %w", why, errLayout, err)
+		return fmt.Errorf("%w: %w, and which VIPs they hold can't be read: %w", why, bpf.ErrLayout, err)
 	}
-	pinned, err := ebpf.LoadPinnedProgram(d.folder.Live(programPin), nil)
+	pinned, err := ebpf.LoadPinnedProgram(d.folder.Live(bpf.ProgramPin), nil)
 	if err != nil {
 		return fmt.Errorf("open pinned program: %w", err)
 	}
@@ -52,11 +53,11 @@ func (d *Datapath) migrate(spec *ebpf.CollectionSpec, iface *net.Interface, mode
 	if err != nil {
 		return err
 	}
-	o, err := load(spec, nil)
+	o, err := bpf.Load(spec, nil)
 	if err != nil {
 		return err
 	}
-	d.tables, d.programs = o.tables, o.programs
+	d.tables, d.programs = o.Tables, o.Programs
 	d.predecessor = &predecessor{endpoints: endpoints, vips: vips}
 	d.log.Info("live tables have another layout: they forward on until new ones are filled",
 		"reason", why, "endpoints", len(endpoints))
@@ -123,10 +124,10 @@ func (d *Datapath) TakeOver() error {
 
 // pinAll pins tables, program and attachment in a folder. The attachment keeps its other pin.
 func (d *Datapath) pinAll(folder string) error {
-	if err := d.tables.pin(folder); err != nil {
+	if err := d.tables.Pin(folder); err != nil {
 		return err
 	}
-	if err := d.programs.pin(folder); err != nil {
+	if err := d.programs.Pin(folder); err != nil {
 		return err
 	}
 	info, err := d.link.Info()

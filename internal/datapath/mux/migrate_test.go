@@ -10,16 +10,17 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
 
 // anotherLayout is the program with counters that have a member more: what a version before or after
 // this one might have.
-func anotherLayout(t *testing.T, c Config) (dimensions, *ebpf.CollectionSpec) {
+func anotherLayout(t *testing.T, c Config) (bpf.Sizes, *ebpf.CollectionSpec) {
 	t.Helper()
 	sizes, spec := ourLayout(t, c)
-	verdicts := spec.Maps[muxMapVerdicts]
+	verdicts := spec.Maps[bpf.MuxMapVerdicts]
 	counter := btf.Copy(verdicts.Value).(*btf.Struct)
 	word := counter.Members[0].Type
 	counter.Members = append(counter.Members, btf.Member{Name: "fragments", Type: word, Offset: btf.Bits(8 * counter.Size)})
@@ -28,20 +29,20 @@ func anotherLayout(t *testing.T, c Config) (dimensions, *ebpf.CollectionSpec) {
 	return sizes, spec
 }
 
-func ourLayout(t *testing.T, c Config) (dimensions, *ebpf.CollectionSpec) {
+func ourLayout(t *testing.T, c Config) (bpf.Sizes, *ebpf.CollectionSpec) {
 	t.Helper()
-	sizes, err := c.dimensions()
+	sizes, err := c.sizes()
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec, err := sizes.spec()
+	spec, err := sizes.Spec()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return sizes, spec
 }
 
-type layout func(*testing.T, Config) (dimensions, *ebpf.CollectionSpec)
+type layout func(*testing.T, Config) (bpf.Sizes, *ebpf.CollectionSpec)
 
 func (p place) openLayout(t *testing.T, l layout) *Datapath {
 	t.Helper()
@@ -59,7 +60,7 @@ func (p place) openLayout(t *testing.T, l layout) *Datapath {
 
 // TestTablesOfAnotherLayoutMakeWay upgrades and downgrades under traffic, and loses no packet.
 func TestTablesOfAnotherLayoutMakeWay(t *testing.T) {
-	larger := func(t *testing.T, c Config) (dimensions, *ebpf.CollectionSpec) {
+	larger := func(t *testing.T, c Config) (bpf.Sizes, *ebpf.CollectionSpec) {
 		c.MaxEndpoints *= 2
 		return ourLayout(t, c)
 	}
@@ -124,7 +125,7 @@ func makeWay(t *testing.T, from, to layout) {
 	if d.predecessor != nil {
 		t.Error("what took over was not adopted")
 	}
-	if names, err := d.folder.Names(""); err != nil || len(names) != len(d.tables.pinned())+3 {
+	if names, err := d.folder.Names(""); err != nil || len(names) != len(d.tables.Pinned())+3 {
 		t.Errorf("live pins are %v, error %v", names, err)
 	}
 	f.more(after, 100)
@@ -141,14 +142,14 @@ func TestAnotherProgramIsReplacedAtTheStart(t *testing.T) {
 	f := p.traffic(t)
 	f.more(tunnel4, 20)
 	_, spec := ourLayout(t, p.config)
-	other, err := load(spec, &d.tables)
+	other, err := bpf.Load(spec, &d.tables)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := d.link.Update(other.Program); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(other.tables.Close(), other.programs.Close(), d.Close()); err != nil {
+	if err := errors.Join(other.Tables.Close(), other.Programs.Close(), d.Close()); err != nil {
 		t.Fatal(err)
 	}
 	f.more(tunnel4, 20)
@@ -174,11 +175,11 @@ func TestInspectRefusesAnotherLayout(t *testing.T) {
 // Tables that do not say which VIPs they hold can't be replaced without a gap in their routes.
 func TestTablesWithoutReadableKeysAreRefused(t *testing.T) {
 	p := newPlace(t)
-	unreadable := func(t *testing.T, c Config) (dimensions, *ebpf.CollectionSpec) {
+	unreadable := func(t *testing.T, c Config) (bpf.Sizes, *ebpf.CollectionSpec) {
 		sizes, spec := ourLayout(t, c)
-		key := btf.Copy(spec.Maps[muxMapEndpoints].Key).(*btf.Struct)
+		key := btf.Copy(spec.Maps[bpf.MuxMapEndpoints].Key).(*btf.Struct)
 		key.Members[0].Name = "address"
-		spec.Maps[muxMapEndpoints].Key = key
+		spec.Maps[bpf.MuxMapEndpoints].Key = key
 		return sizes, spec
 	}
 	if err := p.openLayout(t, unreadable).Close(); err != nil {

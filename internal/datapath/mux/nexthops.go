@@ -6,6 +6,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -33,11 +34,11 @@ func (h *hops) adopt(tunnel netip.Addr, id uint32) {
 // readHops completes adopt with the hops themselves.
 func (d *Datapath) readHops() error {
 	for _, id := range d.hops.byTunnel {
-		var row muxNextHop
+		var row bpf.MuxNextHop
 		if err := d.tables.NextHops.Lookup(id, &row); err != nil {
 			return fmt.Errorf("read row %d of next_hops: %w", id, err)
 		}
-		d.hops.byHop[fromNextHop(row)] = id
+		d.hops.byHop[bpf.FromNextHop(row)] = id
 	}
 	return nil
 }
@@ -54,7 +55,7 @@ func (d *Datapath) SetNextHops(byTunnel map[netip.Addr]model.NextHop) error {
 		}
 	}
 	free := d.hops.unused(d.tables.NextHops.MaxEntries())
-	if err := quiesce(); err != nil { // packets may still read a row that was given up before
+	if err := bpf.Quiesce(); err != nil { // packets may still read a row that was given up before
 		return err
 	}
 	for tunnel, hop := range byTunnel {
@@ -67,7 +68,7 @@ func (d *Datapath) SetNextHops(byTunnel map[netip.Addr]model.NextHop) error {
 				return fmt.Errorf("no room in table next_hops: %d different hops", len(next.byHop)+1)
 			}
 			id, free = free[0], free[1:]
-			if err := d.tables.NextHops.Put(id, toNextHop(hop)); err != nil {
+			if err := d.tables.NextHops.Put(id, bpf.ToNextHop(hop)); err != nil {
 				return fmt.Errorf("write row %d of next_hops: %w", id, err)
 			}
 			next.byHop[hop] = id
@@ -104,13 +105,13 @@ func (h *hops) unused(rows uint32) []uint32 {
 // place: nothing else of the row changes.
 func (d *Datapath) pointBackends(old *hops) error {
 	for key, endpoint := range d.live {
-		first := unpackSlices(endpoint.row.Slices).backends.first
+		first := bpf.UnpackSlices(endpoint.row.Slices).Backends.First
 		for _, b := range endpoint.backends {
 			if d.hops.id(b.Tunnel) == old.id(b.Tunnel) {
 				continue
 			}
-			row := muxBackend{
-				Tunnel: toAddress(b.Tunnel), NextHop: d.hops.id(b.Tunnel), Flags: backendFlags(b),
+			row := bpf.MuxBackend{
+				Tunnel: bpf.ToAddress(b.Tunnel), NextHop: d.hops.id(b.Tunnel), Flags: backendFlags(b),
 			}
 			if err := d.tables.Backends.Update(first+uint32(b.Slot), row, ebpf.UpdateExist); err != nil {
 				return fmt.Errorf("write next hop of endpoint %s, slot %d: %w", key, b.Slot, err)

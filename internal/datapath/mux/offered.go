@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -80,7 +81,7 @@ func (d *Datapath) Offered() (vips map[netip.Addr]Offered, tenants map[string]in
 		o.All.Bytes += done.Bytes + refused.Bytes
 		vips[vip] = o
 	}
-	var syns []muxSynCounter
+	var syns []bpf.MuxSynCounter
 	for key, live := range d.live {
 		done, err := abi.Counter(d.tables.EndpointCounts, live.row.Id)
 		if err != nil {

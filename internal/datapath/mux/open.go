@@ -15,36 +15,30 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/datapath/pin"
 )
 
-// errLayout is the error for pinned tables of another version or other sizes.
-var errLayout = errors.New("has another layout or size")
-
-// Pins beside those of the tables.
-const (
-	programPin  = "program"
-	slowpathPin = "slowpath_progs"
-	linkPin     = "link"
-)
+// linkPin is the attachment's pin, beside those of tables and programs.
+const linkPin = "link"
 
 // Open loads the data plane and attaches it to the interface, or adopts what is pinned. When the pinned
 // tables have another layout or size, they go on forwarding until new ones are filled and TakeOver is
 // called. It fails when another process has the data plane open, and when what is pinned is attached to
 // another interface.
 func Open(c Config) (*Datapath, error) {
-	sizes, err := c.dimensions()
+	sizes, err := c.sizes()
 	if err != nil {
 		return nil, err
 	}
-	spec, err := sizes.spec()
+	spec, err := sizes.Spec()
 	if err != nil {
 		return nil, err
 	}
 	return open(c, sizes, spec)
 }
 
-func open(c Config, sizes dimensions, spec *ebpf.CollectionSpec) (_ *Datapath, err error) {
+func open(c Config, sizes bpf.Sizes, spec *ebpf.CollectionSpec) (_ *Datapath, err error) {
 	iface, err := net.InterfaceByName(c.Interface)
 	if err != nil {
 		return nil, fmt.Errorf("find interface %q: %w", c.Interface, err)
@@ -62,7 +56,7 @@ func open(c Config, sizes dimensions, spec *ebpf.CollectionSpec) (_ *Datapath, e
 	}()
 	if folder.HasLive() {
 		err = d.adopt(spec, iface, c.Mode)
-		if errors.Is(err, errLayout) {
+		if errors.Is(err, bpf.ErrLayout) {
 			err = d.migrate(spec, iface, c.Mode, err)
 		}
 	} else {
@@ -80,16 +74,16 @@ func open(c Config, sizes dimensions, spec *ebpf.CollectionSpec) (_ *Datapath, e
 // create makes a new data plane. Until it is published it goes when this process ends; from then on it
 // stays.
 func (d *Datapath) create(spec *ebpf.CollectionSpec, iface *net.Interface, mode Mode) error {
-	o, err := load(spec, nil)
+	o, err := bpf.Load(spec, nil)
 	if err != nil {
 		return err
 	}
-	d.tables, d.programs = o.tables, o.programs
+	d.tables, d.programs = o.Tables, o.Programs
 	return d.folder.Publish(func(folder string) (err error) {
-		if err := d.tables.pin(folder); err != nil {
+		if err := d.tables.Pin(folder); err != nil {
 			return err
 		}
-		if err := d.programs.pin(folder); err != nil {
+		if err := d.programs.Pin(folder); err != nil {
 			return err
 		}
 		if d.link, err = attach(d.programs.Program, iface, mode, d.log); err != nil {
@@ -104,7 +98,7 @@ func (d *Datapath) create(spec *ebpf.CollectionSpec, iface *net.Interface, mode 
 
 // adopt goes on with the pinned data plane, whose program it replaces when ours is another.
 func (d *Datapath) adopt(spec *ebpf.CollectionSpec, iface *net.Interface, mode Mode) error {
-	pinned, err := openTables(d.folder.Live(""), spec, true, ebpf.LoadPinOptions{})
+	pinned, err := bpf.OpenTables(d.folder.Live(""), spec, true, ebpf.LoadPinOptions{})
 	if err == nil {
 		err = d.checkPins(&pinned)
 	}
@@ -127,18 +121,18 @@ func (d *Datapath) adopt(spec *ebpf.CollectionSpec, iface *net.Interface, mode M
 
 // checkPins refuses live pins that are none of ours: a version with more tables than this one has made
 // them.
-func (d *Datapath) checkPins(t *tables) error {
+func (d *Datapath) checkPins(t *bpf.Tables) error {
 	names, err := d.folder.Names("")
 	if err != nil {
 		return err
 	}
-	known := map[string]bool{programPin: true, slowpathPin: true, linkPin: true}
-	for _, table := range t.pinned() {
-		known[table.pin] = true
+	known := map[string]bool{bpf.ProgramPin: true, bpf.SlowpathPin: true, linkPin: true}
+	for _, table := range t.Pinned() {
+		known[table.Pin] = true
 	}
 	for _, name := range names {
 		if !known[strings.TrimSuffix(name, halfMade)] {
-			return errors.Join(fmt.Errorf("open table %s: we have none: %w", name, errLayout), t.Close())
+			return errors.Join(fmt.Errorf("open table %s: we have none: %w", name, bpf.ErrLayout), t.Close())
 		}
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"math/bits"
 	"math/rand/v2"
 	"net/netip"
 	"strings"
@@ -15,14 +14,15 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/testkit/oracle"
 )
 
 // oracleSizes leave so much room in the table of flows that none is ever given up.
-var oracleSizes = dimensions{
-	endpoints: 256, bucketRows: 4096, backends: 32768, flowSets: 1 << 13, snatVIPs: 8,
-	tokens: tokensEach(1 << 40), fragmentLife: 1 << 60,
+var oracleSizes = bpf.Sizes{
+	Endpoints: 256, BucketRows: 4096, Backends: 32768, FlowSets: 1 << 13, SNATVIPs: 8,
+	Tokens: tokensEach(1 << 40), FragmentLife: 1 << 60,
 }
 
 // rig is a data plane and an oracle that were told the same.
@@ -47,7 +47,7 @@ func newRig(t testing.TB, seed uint64) *rig {
 		datapath: newUnattached(t, oracleSizes), hops: map[netip.Addr]model.NextHop{},
 		numbers: map[string]uint32{}, counted: map[string]uint64{},
 	}
-	for number, name := range g.datapath.tables.names {
+	for number, name := range g.datapath.tables.VerdictNames {
 		g.numbers[name] = number
 	}
 	g.before, g.after = oracleWorld(rand.New(rand.NewPCG(seed, 0)))
@@ -124,9 +124,9 @@ func (g *rig) setSNAT(t testing.TB, on bool) {
 // reset forgets all flows and datagrams, in both.
 func (g *rig) reset(t testing.TB) {
 	t.Helper()
-	wipe[muxFlowSet](t, g.datapath.tables.Flows)
-	wipe[muxFlowUsage](t, g.datapath.tables.VIPUsage)
-	wipe[muxDatagramSet](t, g.datapath.tables.Fragments)
+	wipe[bpf.MuxFlowSet](t, g.datapath.tables.Flows)
+	wipe[bpf.MuxFlowUsage](t, g.datapath.tables.VIPUsage)
+	wipe[bpf.MuxDatagramSet](t, g.datapath.tables.Fragments)
 	for g.punts.reader.SetDeadline(time.Now()); ; { // what a difference left there
 		if _, err := g.punts.Read(); err != nil {
 			break
@@ -151,8 +151,10 @@ func (g *rig) reset(t testing.TB) {
 // wipe writes zeros to every row.
 func wipe[row any](t testing.TB, table *ebpf.Map) {
 	t.Helper()
-	all := span{bits: bits.Len32(table.MaxEntries() - 1)}
-	keys := indices(all)[:table.MaxEntries()]
+	keys := make([]uint32, table.MaxEntries())
+	for i := range keys {
+		keys[i] = uint32(i)
+	}
 	if _, err := table.BatchUpdate(keys, make([]row, len(keys)), nil); err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -119,7 +120,7 @@ func oracleRanges(r *rand.Rand) (all []model.MuxSNAT) {
 	const workloads = 6
 	for _, vip := range slices.Concat(oracleSNAT, oracleVIPs) {
 		ranges := make([][]model.Range, workloads+2) // the last ones are nobody's
-		for n := range snatRanges {
+		for n := range bpf.SNATRanges {
 			who := r.IntN(len(ranges))
 			ranges[who] = append(ranges[who], model.Range(n))
 		}

@@ -3,11 +3,14 @@ package mux
 import (
 	"fmt"
 	"net/netip"
+
+	"github.com/weirlb/weir/internal/datapath/mux/alloc"
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 )
 
 // owners knows the rows of snat_owners: one for each tunnel that workloads with ranges have.
 type owners struct {
-	ids      *ids
+	ids      *alloc.IDs
 	byTunnel map[netip.Addr]*owner
 	retired  []uint32 // packets may still read these rows
 }
@@ -18,7 +21,7 @@ type owner struct {
 }
 
 func newOwners(n uint32) *owners {
-	return &owners{ids: newIDs("snat_owners", n), byTunnel: map[netip.Addr]*owner{}}
+	return &owners{ids: alloc.NewIDs("snat_owners", n), byTunnel: map[netip.Addr]*owner{}}
 }
 
 // hold counts a workload behind the tunnel. The row is fresh when it is to be written before a range
@@ -28,13 +31,13 @@ func (o *owners) hold(tunnel netip.Addr) (id uint32, fresh bool, err error) {
 		held.uses++
 		return held.id, false, nil
 	}
-	if len(o.ids.free) == 0 && len(o.retired) > 0 {
-		if err := quiesce(); err != nil {
+	if len(o.ids.Free) == 0 && len(o.retired) > 0 {
+		if err := bpf.Quiesce(); err != nil {
 			return 0, false, err
 		}
-		o.ids.free, o.retired = append(o.ids.free, o.retired...), nil
+		o.ids.Free, o.retired = append(o.ids.Free, o.retired...), nil
 	}
-	if id, err = o.ids.take(); err != nil {
+	if id, err = o.ids.Take(); err != nil {
 		return 0, false, fmt.Errorf("%w: raise --max-snat-ports", err)
 	}
 	o.byTunnel[tunnel] = &owner{id: id, uses: 1}

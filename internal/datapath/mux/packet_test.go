@@ -183,7 +183,7 @@ func TestPackets(t *testing.T) {
 			produced[c.verdict] = true
 		})
 	}
-	for _, name := range newUnattached(t, testSizes).tables.names {
+	for _, name := range newUnattached(t, testSizes).tables.VerdictNames {
 		if !produced[name] {
 			t.Errorf("no case produces the verdict %s", name)
 		}
@@ -197,7 +197,7 @@ func allCases(t *testing.T) []packetCase {
 func checkCase(t *testing.T, c packetCase) {
 	sizes := testSizes
 	if c.limited {
-		sizes.tokens = tokensEach(0)
+		sizes.Tokens = tokensEach(0)
 	}
 	d := newFilledOf(t, sizes, world()...)
 	if c.change != nil {

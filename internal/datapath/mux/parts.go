@@ -1,6 +1,10 @@
 package mux
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
+)
 
 // The flow table is divided among tenants by their workloads: each has a guaranteed share, and borrows what others
 // leave idle. A VIP of no tenant counts as one. Within a tenant VIPs divide its share likewise.
@@ -14,7 +18,7 @@ type holding struct {
 
 // ownFlows are the trusted flows that guaranteed shares add up to: three in a set of eight cells. With so few, a flow
 // of a VIP below its share hardly ever finds the set's six places for trusted flows taken by VIPs within theirs.
-func (d dimensions) ownFlows() int { return int(d.flowSets) * 3 }
+func ownFlows(d bpf.Sizes) int { return int(d.FlowSets) * 3 }
 
 // holdings are the VIPs that divide the table, by index of vip_usage.
 func (d *Datapath) holdings(m *flowMemory) map[uint32]holding {
@@ -49,14 +53,14 @@ func (d *Datapath) divide(m *flowMemory) {
 	for index := range m.tenants {
 		usage, own := &m.tenants[index], 0
 		if weight := tenants[uint32(index)]; weight != 0 {
-			own = min(d.sizes.ownFlows()*weight/all, int(usage.Limit))
+			own = min(ownFlows(d.sizes)*weight/all, int(usage.Limit))
 		}
 		atomic.StoreUint32(&usage.Own, uint32(own))
 	}
 	for id := range m.usage {
 		own := 0
 		if h, there := holdings[uint32(id)]; there {
-			room, among := d.sizes.ownFlows(), all
+			room, among := ownFlows(d.sizes), all
 			if h.tenant != 0 {
 				room, among = int(m.tenants[h.tenant].Own), vips[h.tenant]
 			}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -32,7 +33,7 @@ func (c claimant) endpoint(i int) model.MuxEndpoint {
 }
 
 // newDivided has the table divided among the claimants.
-func newDivided(t *testing.T, sizes dimensions, claimants ...claimant) *Datapath {
+func newDivided(t *testing.T, sizes bpf.Sizes, claimants ...claimant) *Datapath {
 	t.Helper()
 	var endpoints []model.MuxEndpoint
 	for i, c := range claimants {
@@ -67,7 +68,7 @@ const wholeTable = 1 << 13
 // TestWhoComesLateGetsItsPart has two tenants fill the table with flows that are trusted: a third one's are remembered
 // and trusted all the same, up to its own part, and the others keep the rest. So is a VIP of no tenant.
 func TestWhoComesLateGetsItsPart(t *testing.T) {
-	own := testSizes.ownFlows()
+	own := ownFlows(testSizes)
 	for name, w := range tenantWorlds() {
 		for _, tenant := range []string{"late", "", model.DefaultTenant} {
 			t.Run(name+" "+tenant, func(t *testing.T) {
@@ -91,7 +92,7 @@ func TestWhoComesLateGetsItsPart(t *testing.T) {
 					}
 					all += v.Flows.Trusted
 				}
-				if room := uint64(testSizes.flowSets) * 6; all+have[w.one].Flows.Trusted < room*95/100 {
+				if room := uint64(testSizes.FlowSets) * 6; all+have[w.one].Flows.Trusted < room*95/100 {
 					t.Errorf("of room for %d trusted flows those before have %d, who comes late %+v", room, all, have[w.one])
 				}
 				tenantsHave(t, d)
@@ -104,7 +105,7 @@ func TestWhoComesLateGetsItsPart(t *testing.T) {
 // TestPartsAreThereWhenAllAreTaken has the others have just what is their own, which nothing takes: whoever comes then
 // finds places for most of its own all the same, but for sets where they fall badly.
 func TestPartsAreThereWhenAllAreTaken(t *testing.T) {
-	own := testSizes.ownFlows()
+	own := ownFlows(testSizes)
 	for name, w := range tenantWorlds() {
 		for _, others := range []int{3, 11} {
 			t.Run(fmt.Sprintf("%s %d", name, others), func(t *testing.T) {
@@ -132,7 +133,7 @@ func TestIdlePartsAreBorrowed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newDivided(t, testSizes, claimant{w.many[0], "a", 1, 0}, claimant{w.one, "idle", 9, 0})
 			w.send(t, d, w.many[0], 0x0b000000, 3000, 2)
-			if a := tenantsHave(t, d)["a"]; a.Own != uint32(testSizes.ownFlows()/10) || a.Flows.Trusted != uint64(a.Limit) {
+			if a := tenantsHave(t, d)["a"]; a.Own != uint32(ownFlows(testSizes)/10) || a.Flows.Trusted != uint64(a.Limit) {
 				t.Errorf("who is alone has %+v", a)
 			}
 			w.send(t, d, w.one, 0x66000000, 2000, 2)
@@ -156,7 +157,7 @@ func TestVIPsDivideATenantsPart(t *testing.T) {
 			w.send(t, d, w.many[0], 0x0b000000, 3000, 2)
 			w.send(t, d, w.many[1], 0x0c000000, 3000, 2)
 			have := vipsHave(t, d)
-			if second := have[w.many[1]]; second.Own != uint32(testSizes.ownFlows()/4) || second.Flows.Trusted < uint64(second.Own) {
+			if second := have[w.many[1]]; second.Own != uint32(ownFlows(testSizes)/4) || second.Flows.Trusted < uint64(second.Own) {
 				t.Errorf("the second VIP has %+v", second)
 			}
 			if a := tenantsHave(t, d)["a"]; a.Flows.Trusted != uint64(a.Limit) {
@@ -184,7 +185,7 @@ func TestWhatExpiresFirstMakesWay(t *testing.T) {
 				w.send(t, d, claimants[i].vip, 0x0b000000+uint32(i)<<24, 2900, 2)
 			}
 			before := tenantsHave(t, d)
-			w.send(t, d, w.one, 0x66000000, testSizes.ownFlows()/4, 2)
+			w.send(t, d, w.one, 0x66000000, ownFlows(testSizes)/4, 2)
 			have := tenantsHave(t, d)
 			brief, long := before["brief"].Flows.Trusted-have["brief"].Flows.Trusted, before["long"].Flows.Trusted-have["long"].Flows.Trusted
 			if brief < 300 || long > brief/10 {
@@ -202,8 +203,8 @@ func TestSeenOnceAreFewOfASet(t *testing.T) {
 			d := newDivided(t, testSizes, claimant{w.many[0], "most", 18, wholeTable}, claimant{w.many[1], "greedy", 1, wholeTable}, claimant{w.one, "late", 1, wholeTable})
 			w.send(t, d, w.many[1], 0x0c000000, 8000, 2)
 			w.send(t, d, w.many[0], 0x0b000000, 1300, 1)
-			w.send(t, d, w.one, 0x66000000, testSizes.ownFlows()/20, 1)
-			m, err := d.tables.mapFlows()
+			w.send(t, d, w.one, 0x66000000, ownFlows(testSizes)/20, 1)
+			m, err := mapFlows(&d.tables)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -219,7 +220,7 @@ func TestSeenOnceAreFewOfASet(t *testing.T) {
 // hold.
 func TestNobodyLosesItsOwn(t *testing.T) {
 	sizes := testSizes
-	sizes.flowSets, sizes.flowLimit = 32, 150
+	sizes.FlowSets, sizes.FlowLimit = 32, 150
 	for name, w := range tenantWorlds() {
 		lost := uint64(0)
 		for seed := range uint64(12) {
@@ -231,7 +232,7 @@ func TestNobodyLosesItsOwn(t *testing.T) {
 					claimants = append(claimants, claimant{vip, tenant, 1 + random.IntN(5), uint32(random.IntN(2) * (20 + random.IntN(150)))})
 				}
 				d := newDivided(t, sizes, claimants...)
-				m, err := d.tables.mapFlows()
+				m, err := mapFlows(&d.tables)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -267,14 +268,14 @@ func TestNobodyLosesItsOwn(t *testing.T) {
 }
 
 // flowAccounts are copies of the rows of vip_usage and tenant_usage.
-type flowAccounts struct{ vips, tenants []muxFlowUsage }
+type flowAccounts struct{ vips, tenants []bpf.MuxFlowUsage }
 
 func (m *flowMemory) snapshot() flowAccounts {
-	return flowAccounts{append([]muxFlowUsage(nil), m.usage...), append([]muxFlowUsage(nil), m.tenants...)}
+	return flowAccounts{append([]bpf.MuxFlowUsage(nil), m.usage...), append([]bpf.MuxFlowUsage(nil), m.tenants...)}
 }
 
 // less tells whether the row has fewer cells of the kind than are its own.
-func less(row muxFlowUsage, kind int) bool {
+func less(row bpf.MuxFlowUsage, kind int) bool {
 	return row.Cells[kind] < [2]uint64{max(uint64(row.Own/2), 1), uint64(row.Own)}[kind]
 }
 
@@ -282,7 +283,7 @@ func less(row muxFlowUsage, kind int) bool {
 // lost.
 func wantOwn(t *testing.T, vip uint32, before, after flowAccounts) (lost uint64) {
 	t.Helper()
-	for tables, rows := range [][2][]muxFlowUsage{{before.vips, after.vips}, {before.tenants, after.tenants}} {
+	for tables, rows := range [][2][]bpf.MuxFlowUsage{{before.vips, after.vips}, {before.tenants, after.tenants}} {
 		for i, was := range rows[0] {
 			is := rows[1][i]
 			if is.Cells[1] >= was.Cells[1] {
@@ -337,7 +338,7 @@ func wantLimits(t *testing.T, d *Datapath, m *flowMemory) {
 // TestUsageIsExactWhileOthersMakeWay has several threads take cells from each other's VIPs, while user space sweeps.
 func TestUsageIsExactWhileOthersMakeWay(t *testing.T) {
 	sizes := testSizes
-	sizes.flowSets, sizes.flowLimit = 64, 512
+	sizes.FlowSets, sizes.FlowLimit = 64, 512
 	w := tenantWorlds()["v4"]
 	d := newDivided(t, sizes, claimant{w.many[0], "a", 1, 0}, claimant{w.many[1], "a", 2, 0}, claimant{w.many[2], "b", 3, 0}, claimant{w.one, "", 2, 0})
 	vips := []string{w.many[0], w.many[1], w.many[2], w.one}

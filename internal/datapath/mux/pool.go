@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -54,23 +55,23 @@ func (d *Datapath) SetPool(p Pool) error {
 	if p.MAC == [6]byte{} {
 		return errors.New("set pool: no mac")
 	}
-	return d.updatePool(func(row *muxPool) {
+	return d.updatePool(func(row *bpf.MuxPool) {
 		row.Mac = toMAC(p.MAC)
-		row.HashKey = toHashKey(p.HashKey)
+		row.HashKey = bpf.ToHashKey(p.HashKey)
 		row.Mtu = uint32(p.MTU)
 		row.Flags &= uint32(notedFlags)
 		if p.Encapsulation == GUE {
-			row.Flags |= uint32(muxPoolFlagPOOL_GUE)
+			row.Flags |= uint32(bpf.MuxPoolFlagPOOL_GUE)
 		}
-		row.Source4, row.Source6 = toAddress(p.Source4), toAddress(p.Source6)
-		row.Spread4, row.Spread6 = muxAddress{}, muxAddress{}
+		row.Source4, row.Source6 = bpf.ToAddress(p.Source4), bpf.ToAddress(p.Source6)
+		row.Spread4, row.Spread6 = bpf.MuxAddress{}, bpf.MuxAddress{}
 		if p.Prefix4.IsValid() {
-			row.Source4, row.Spread4 = toSpread(p.Prefix4)
-			row.Flags |= uint32(muxPoolFlagPOOL_SPREAD4)
+			row.Source4, row.Spread4 = bpf.ToSpread(p.Prefix4)
+			row.Flags |= uint32(bpf.MuxPoolFlagPOOL_SPREAD4)
 		}
 		if p.Prefix6.IsValid() {
-			row.Source6, row.Spread6 = toSpread(p.Prefix6)
-			row.Flags |= uint32(muxPoolFlagPOOL_SPREAD6)
+			row.Source6, row.Spread6 = bpf.ToSpread(p.Prefix6)
+			row.Flags |= uint32(bpf.MuxPoolFlagPOOL_SPREAD6)
 		}
 	})
 }
@@ -92,72 +93,72 @@ func fromMAC(word uint64) (mac [6]byte) {
 const minPrefix6 = 64 // the hash fills no more bits
 
 // notedFlags are those that the tables decide.
-const notedFlags = muxPoolFlagPOOL_ALL_PORTS | muxPoolFlagPOOL_SNAT
+const notedFlags = bpf.MuxPoolFlagPOOL_ALL_PORTS | bpf.MuxPoolFlagPOOL_SNAT
 
 // noteFlags sets the pool's flags by the tables: whether packets have to look for an endpoint of all ports, and for
 // the owner of a port range.
 func (d *Datapath) noteFlags() error {
-	var flags muxPoolFlag
+	var flags bpf.MuxPoolFlag
 	if d.allPorts > 0 {
-		flags |= muxPoolFlagPOOL_ALL_PORTS
+		flags |= bpf.MuxPoolFlagPOOL_ALL_PORTS
 	}
 	if len(d.snat.vips) > 0 {
-		flags |= muxPoolFlagPOOL_SNAT
+		flags |= bpf.MuxPoolFlagPOOL_SNAT
 	}
-	row, err := d.tables.readPool()
+	row, err := readPool(&d.tables)
 	if err != nil || row.Flags&uint32(notedFlags) == uint32(flags) {
 		return err
 	}
-	return d.writePool(func(row *muxPool) { row.Flags = row.Flags&^uint32(notedFlags) | uint32(flags) })
+	return d.writePool(func(row *bpf.MuxPool) { row.Flags = row.Flags&^uint32(notedFlags) | uint32(flags) })
 }
 
 // Pool reads the live row; it is all zero before the first SetPool.
 func (d *Datapath) Pool() (Pool, error) {
-	row, err := d.tables.readPool()
+	row, err := readPool(&d.tables)
 	return fromPool(row), err
 }
 
 // SetGeneration notes which version of the desired state the tables hold.
 func (d *Datapath) SetGeneration(g model.Generation) error {
-	return d.updatePool(func(row *muxPool) { row.Generation = uint64(g) })
+	return d.updatePool(func(row *bpf.MuxPool) { row.Generation = uint64(g) })
 }
 
 // Generation is what SetGeneration noted last, by whichever process.
 func (d *Datapath) Generation() (model.Generation, error) {
-	row, err := d.tables.readPool()
+	row, err := readPool(&d.tables)
 	return model.Generation(row.Generation), err
 }
 
-func fromPool(row muxPool) Pool {
-	p := Pool{HashKey: fromHashKey(row.HashKey), MTU: int(row.Mtu), MAC: fromMAC(row.Mac), Encapsulation: IPIP}
-	if row.Flags&uint32(muxPoolFlagPOOL_GUE) != 0 {
+func fromPool(row bpf.MuxPool) Pool {
+	p := Pool{HashKey: bpf.FromHashKey(row.HashKey), MTU: int(row.Mtu), MAC: fromMAC(row.Mac), Encapsulation: IPIP}
+	if row.Flags&uint32(bpf.MuxPoolFlagPOOL_GUE) != 0 {
 		p.Encapsulation = GUE
 	}
-	p.Source4, p.Source6 = fromAddress(row.Source4), fromAddress(row.Source6)
-	if row.Flags&uint32(muxPoolFlagPOOL_SPREAD4) != 0 {
-		p.Prefix4, p.Source4 = fromSpread(row.Source4, row.Spread4), netip.Addr{}
+	p.Source4, p.Source6 = bpf.FromAddress(row.Source4), bpf.FromAddress(row.Source6)
+	if row.Flags&uint32(bpf.MuxPoolFlagPOOL_SPREAD4) != 0 {
+		p.Prefix4, p.Source4 = bpf.FromSpread(row.Source4, row.Spread4), netip.Addr{}
 	}
-	if row.Flags&uint32(muxPoolFlagPOOL_SPREAD6) != 0 {
-		p.Prefix6, p.Source6 = fromSpread(row.Source6, row.Spread6), netip.Addr{}
+	if row.Flags&uint32(bpf.MuxPoolFlagPOOL_SPREAD6) != 0 {
+		p.Prefix6, p.Source6 = bpf.FromSpread(row.Source6, row.Spread6), netip.Addr{}
 	}
 	return p
 }
 
-func (t *tables) readPool() (row muxPool, err error) {
+func readPool(t *bpf.Tables) (row bpf.MuxPool, err error) {
 	if err := t.Pool.Lookup(uint32(0), &row); err != nil {
 		return row, fmt.Errorf("read pool: %w", err)
 	}
 	return row, nil
 }
 
-func (d *Datapath) updatePool(change func(*muxPool)) error {
+func (d *Datapath) updatePool(change func(*bpf.MuxPool)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.writePool(change)
 }
 
-func (d *Datapath) writePool(change func(*muxPool)) error {
-	row, err := d.tables.readPool()
+func (d *Datapath) writePool(change func(*bpf.MuxPool)) error {
+	row, err := readPool(&d.tables)
 	if err != nil {
 		return err
 	}

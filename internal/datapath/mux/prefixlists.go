@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -17,8 +18,7 @@ import (
 // what is new is written before what is gone is deleted, and each row by itself. A source that is listed before and
 // afterwards is listed all the time, and one that is neither never is.
 
-// sourceSetRows is how many rows of source_sets there are for each endpoint: two, and two more while they change.
-const sourceSetRows = 4
+// bpf.SourceSetRows is how many rows of source_sets there are for each endpoint: two, and two more while they change.
 
 // namedList is a prefix list in the table sources.
 type namedList struct {
@@ -80,7 +80,7 @@ func (d *Datapath) holdSide(s sourceSide) error {
 			return fmt.Errorf("prefix list %s is not here", name)
 		}
 	}
-	if len(d.sources.rowsOfSets.free) == 0 {
+	if len(d.sources.rowsOfSets.Free) == 0 {
 		if err := d.purgeLists(); err != nil {
 			return err
 		}
@@ -89,12 +89,12 @@ func (d *Datapath) holdSide(s sourceSide) error {
 		return err
 	}
 	var err error
-	if set.row, err = d.sources.rowsOfSets.take(); err != nil {
+	if set.row, err = d.sources.rowsOfSets.Take(); err != nil {
 		d.releaseList(s.inline)
 		return err
 	}
 	if err := d.tables.SourceSets.Put(set.row, d.sources.rowOf(set)); err != nil {
-		d.sources.rowsOfSets.put(set.row)
+		d.sources.rowsOfSets.Put(set.row)
 		d.releaseList(s.inline)
 		return fmt.Errorf("write row of source_sets: %w", err)
 	}
@@ -103,7 +103,7 @@ func (d *Datapath) holdSide(s sourceSide) error {
 }
 
 // rowOf is the set as packets read it.
-func (s *sources) rowOf(set *sourceSet) (row muxSourceSet) {
+func (s *sources) rowOf(set *sourceSet) (row bpf.MuxSourceSet) {
 	lists := row.Lists[:0]
 	if set.inline != (listDigest{}) {
 		lists = append(lists, s.lists[set.inline].id)
@@ -124,7 +124,7 @@ func (d *Datapath) releaseSet(set *sourceSet) {
 // purgeSets gives back the rows of sets that nobody names, once no packet reads them.
 func (d *Datapath) purgeSets() {
 	for _, set := range d.sources.retiredSets {
-		d.sources.rowsOfSets.put(set.row)
+		d.sources.rowsOfSets.Put(set.row)
 		d.releaseList(set.inline)
 	}
 	d.sources.retiredSets = nil
@@ -166,10 +166,10 @@ func (d *Datapath) growList(c *listChange) error {
 	list := c.list
 	if c.fresh {
 		var err error
-		if list.id, err = d.sources.ids.take(); err != nil {
+		if list.id, err = d.sources.ids.Take(); err != nil {
 			return err
 		}
-		var row muxSourceName
+		var row bpf.MuxSourceName
 		for i, b := range []byte(list.name) {
 			row.Name[i] = int8(b)
 		}
@@ -183,7 +183,7 @@ func (d *Datapath) growList(c *listChange) error {
 	}
 	list.prefixes = list.prefixes.Change(c.added, nil)
 	d.sources.rows += len(c.added)
-	if err := d.tables.writeSources(list.id, c.added); err != nil {
+	if err := writeSources(&d.tables, list.id, c.added); err != nil {
 		return fmt.Errorf("write prefix list %s: %w", list.name, err)
 	}
 	return nil
@@ -246,7 +246,7 @@ func (d *Datapath) shrinkList(list *namedList, gone []netip.Prefix) error {
 	if len(gone) == 0 {
 		return nil
 	}
-	if err := d.tables.deleteSources(list.id, gone); err != nil {
+	if err := deleteSources(&d.tables, list.id, gone); err != nil {
 		return fmt.Errorf("shrink prefix list %s: %w", list.name, err)
 	}
 	list.prefixes = list.prefixes.Change(nil, gone)
@@ -298,7 +298,7 @@ func (d *Datapath) deleteNamed(list *namedList) error {
 	}
 	delete(d.sources.named, list.name)
 	if list.id != 0 {
-		d.sources.ids.put(list.id)
+		d.sources.ids.Put(list.id)
 	}
 	return nil
 }
@@ -307,7 +307,7 @@ func (d *Datapath) deleteNamed(list *namedList) error {
 // next update.
 func (d *Datapath) adoptNamed(byID map[uint32]*sourceList, used map[uint32]bool) error {
 	var id uint32
-	var row muxSourceName
+	var row bpf.MuxSourceName
 	names := d.tables.SourceNames.Iterate()
 	for names.Next(&id, &row) {
 		list := &namedList{id: id, name: nameIn(row)}
@@ -325,7 +325,7 @@ func (d *Datapath) adoptNamed(byID map[uint32]*sourceList, used map[uint32]bool)
 	return nil
 }
 
-func nameIn(row muxSourceName) string {
+func nameIn(row bpf.MuxSourceName) string {
 	text := make([]byte, len(row.Name))
 	for i, b := range row.Name {
 		text[i] = byte(b)
@@ -336,7 +336,7 @@ func nameIn(row muxSourceName) string {
 
 // adoptSet notes that an endpoint names a row of source_sets.
 func (d *Datapath) adoptSet(row uint32, byID map[uint32]*sourceList) (uint32, listDigest, error) {
-	var found muxSourceSet
+	var found bpf.MuxSourceSet
 	if err := d.tables.SourceSets.Lookup(row, &found); err != nil {
 		return 0, listDigest{}, fmt.Errorf("read row of source_sets: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -67,18 +68,18 @@ func TestNamedLists(t *testing.T) {
 func holdNothingLeft(t *testing.T, d *Datapath) {
 	t.Helper()
 	s := d.sources
-	lists, err := d.tables.readLists()
+	lists, err := readLists(&d.tables)
 	if err != nil || len(lists) > 0 || s.rows != 0 || len(s.lists)+len(s.sets)+len(s.named)+len(s.leaving)+len(s.retiredSets) > 0 {
 		t.Errorf("left are lists %v, %v; %d rows, counted; lists %v, sets %v, names %v", lists, err, s.rows, s.lists, s.sets, s.named)
 	}
-	if free, all := len(s.rowsOfSets.free), int(sourceSetRows*d.sizes.rows()); free != all {
+	if free, all := len(s.rowsOfSets.Free), int(bpf.SourceSetRows*d.sizes.Rows()); free != all {
 		t.Errorf("%d of %d rows of sets are free", free, all)
 	}
-	if free, all := len(s.ids.free), int(4*d.sizes.rows()+2*model.MaxPrefixLists); free != all {
+	if free, all := len(s.ids.Free), int(4*d.sizes.Rows()+2*model.MaxPrefixLists); free != all {
 		t.Errorf("%d of %d numbers are free", free, all)
 	}
 	var id uint32
-	var name muxSourceName
+	var name bpf.MuxSourceName
 	if d.tables.SourceNames.Iterate().Next(&id, &name) {
 		t.Errorf("list %d still has the name %s", id, nameIn(name))
 	}
@@ -87,7 +88,7 @@ func holdNothingLeft(t *testing.T, d *Datapath) {
 // TestNamedListsChangeInPlace adds and removes prefixes of a list that two endpoints name, and counts rows.
 func TestNamedListsChangeInPlace(t *testing.T) {
 	sizes := testSizes
-	sizes.sources = 6
+	sizes.Sources = 6
 	d := newFilledOf(t, sizes, world()...)
 	tcp, udp := endpoint(vip4, model.TCP, tunnel4), endpoint(vip4, model.UDP, tunnel4)
 	tcp.DenyLists, udp.DenyLists = []string{"blocked"}, []string{"blocked"}
@@ -101,7 +102,7 @@ func TestNamedListsChangeInPlace(t *testing.T) {
 		if n, room := d.PrefixList("blocked").Len(), d.SourceRoom(); n != rows || room != 6-rows {
 			t.Errorf("%s: the list is said to have %d prefixes, and %d to have room, want %d and %d", what, n, room, rows, 6-rows)
 		}
-		if lists, err := d.tables.readLists(); err != nil || len(lists[number].prefixes) != rows {
+		if lists, err := readLists(&d.tables); err != nil || len(lists[number].prefixes) != rows {
 			t.Errorf("%s: the table has %v, %v, want %d", what, lists, err, rows)
 		}
 		gotTCP, _ := run(t, d, pkt.TCP(client4, vip4, pkt.SYN).Frame())
@@ -183,7 +184,7 @@ func TestNamedListsOutliveTheirProcess(t *testing.T) {
 	for name, list := range d.sources.named {
 		numbers[name] = list.id
 	}
-	if err := d.tables.writeSources(numbers["worse"], prefixes("11.0.0.0/8")); err != nil { // and then it ended
+	if err := writeSources(&d.tables, numbers["worse"], prefixes("11.0.0.0/8")); err != nil { // and then it ended
 		t.Fatal(err)
 	}
 	word := d.sources.guards[d.live[denied.Key].row.Id]
@@ -216,7 +217,7 @@ func TestNamedListsOutliveTheirProcess(t *testing.T) {
 		t.Errorf("the lists have other numbers: %x, were %x", got, word)
 	}
 	for name, list := range d.sources.named {
-		rows, err := d.tables.readLists()
+		rows, err := readLists(&d.tables)
 		if want := slices.Collect(list.prefixes.All()); err != nil || list.id != numbers[name] || len(rows[list.id].prefixes) != len(want) {
 			t.Errorf("list %s is number %d, was %d, and has %v in the table, want %v", name, list.id, numbers[name], rows[list.id].prefixes, want)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/testkit/progcache"
 )
 
@@ -18,7 +19,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
-		_MuxBytes = object
+		bpf.UseObject(object)
 	}
 	os.Exit(m.Run())
 }
@@ -27,8 +28,8 @@ func TestMain(m *testing.M) {
 // tests: all must be as loading makes it.
 func TestClearedIsNew(t *testing.T) {
 	l := loadNew(t, testSizes)
-	defer l.tables.Close()
-	defer l.programs.Close()
+	defer l.Tables.Close()
+	defer l.Objects.Programs.Close()
 	dump := func() map[string]string {
 		t.Helper()
 		all, err := progcache.Dump(l.Programs()...)

@@ -4,34 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 )
-
-// programs are those that handle packets: the fast path, and the slow path that it tail-calls. The
-// kernel empties slowpathProgs when no process and no pin holds it.
-type programs struct {
-	Program       *ebpf.Program `ebpf:"mux"`
-	SlowpathProgs *ebpf.Map     `ebpf:"slowpath_progs"`
-}
-
-func (p programs) Close() error { return errors.Join(p.Program.Close(), p.SlowpathProgs.Close()) }
-
-func (p programs) pin(folder string) error {
-	if err := p.Program.Pin(filepath.Join(folder, programPin)); err != nil {
-		return fmt.Errorf("pin program: %w", err)
-	}
-	if err := p.SlowpathProgs.Pin(filepath.Join(folder, slowpathPin)); err != nil {
-		return fmt.Errorf("pin slow path programs: %w", err)
-	}
-	return nil
-}
 
 // openPrograms takes the pinned programs when they are ours, which the name of the one tells. Else it
 // loads ours, which shall replace them.
-func (d *Datapath) openPrograms(spec *ebpf.CollectionSpec, live *tables) (replace bool, err error) {
-	pinned, err := openPinned(d.folder.Live(""))
+func (d *Datapath) openPrograms(spec *ebpf.CollectionSpec, live *bpf.Tables) (replace bool, err error) {
+	pinned, err := bpf.OpenPrograms(d.folder.Live(""))
 	if err != nil {
 		return false, err
 	}
@@ -39,18 +21,18 @@ func (d *Datapath) openPrograms(spec *ebpf.CollectionSpec, live *tables) (replac
 	if err != nil {
 		return false, errors.Join(err, pinned.Close())
 	}
-	if theirs == spec.Programs[muxProgMux].Name {
+	if theirs == spec.Programs[bpf.MuxProgMux].Name {
 		d.programs = pinned
-		d.tables, err = loadTables(spec, live)
+		d.tables, err = bpf.LoadTables(spec, live)
 		return false, err
 	}
 	_ = pinned.Close() // the pins hold them: until they are replaced the old program needs its slow path
-	ours, err := load(spec, live)
+	ours, err := bpf.Load(spec, live)
 	if err != nil {
 		return false, err
 	}
-	d.tables, d.programs = ours.tables, ours.programs
-	d.log.Info("replacing the pinned program", "old", theirs, "new", spec.Programs[muxProgMux].Name)
+	d.tables, d.programs = ours.Tables, ours.Programs
+	d.log.Info("replacing the pinned program", "old", theirs, "new", spec.Programs[bpf.MuxProgMux].Name)
 	return true, nil
 }
 
@@ -73,7 +55,7 @@ func (d *Datapath) adoptPrograms(replace bool) error {
 // replacePrograms attaches ours and gives them the pins. The program's comes last: whoever finds the old
 // one replaces both again.
 func (d *Datapath) replacePrograms() error {
-	path := d.folder.Live(slowpathPin)
+	path := d.folder.Live(bpf.SlowpathPin)
 	if err := halfPin(d.programs.SlowpathProgs, path); err != nil {
 		return err
 	}
@@ -81,19 +63,7 @@ func (d *Datapath) replacePrograms() error {
 		return fmt.Errorf("replace pinned program: %w", err)
 	}
 	if err := os.Rename(path+halfMade, path); err != nil {
-		return fmt.Errorf("replace pinned %s: %w", slowpathPin, err)
+		return fmt.Errorf("replace pinned %s: %w", bpf.SlowpathPin, err)
 	}
-	return repin(d.programs.Program, d.folder.Live(programPin))
-}
-
-// openPinned opens those pinned in a folder.
-func openPinned(folder string) (p programs, err error) {
-	if p.Program, err = ebpf.LoadPinnedProgram(filepath.Join(folder, programPin), nil); err != nil {
-		return p, fmt.Errorf("open pinned program: %w", err)
-	}
-	p.SlowpathProgs, err = ebpf.LoadPinnedMap(filepath.Join(folder, slowpathPin), nil)
-	if err != nil {
-		return p, errors.Join(fmt.Errorf("open pinned slow path programs: %w", err), p.Program.Close())
-	}
-	return p, nil
+	return repin(d.programs.Program, d.folder.Live(bpf.ProgramPin))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf/ringbuf"
 
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -17,9 +18,9 @@ type PuntReason uint8
 
 // The reasons.
 const (
-	PuntFragment = PuntReason(muxPuntReasonPUNT_FRAGMENT) // later fragment of a datagram whose first one did not come yet
-	PuntError    = PuntReason(muxPuntReasonPUNT_ERROR)    // ICMP error about a connection that any backend may have
-	PuntSplit    = PuntReason(muxPuntReasonPUNT_SPLIT)    // IPv4, too big to encapsulate, may be fragmented
+	PuntFragment = PuntReason(bpf.MuxPuntReasonPUNT_FRAGMENT) // later fragment of a datagram whose first one did not come yet
+	PuntError    = PuntReason(bpf.MuxPuntReasonPUNT_ERROR)    // ICMP error about a connection that any backend may have
+	PuntSplit    = PuntReason(bpf.MuxPuntReasonPUNT_SPLIT)    // IPv4, too big to encapsulate, may be fragmented
 )
 
 // Punt is a packet that the program hands to user space.

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/fastpath"
 	"github.com/weirlb/weir/internal/model"
 )
@@ -41,7 +42,7 @@ func (r *Redirects) Read() (Redirect, error) {
 	if err != nil {
 		return Redirect{}, fmt.Errorf("read table redirects: %w", err)
 	}
-	var row muxRedirect
+	var row bpf.MuxRedirect
 	if _, err := binary.Decode(record.RawSample, binary.NativeEndian, &row); err != nil {
 		return Redirect{}, fmt.Errorf("read table redirects: %w", err)
 	}
@@ -49,10 +50,10 @@ func (r *Redirects) Read() (Redirect, error) {
 	return Redirect{
 		Connection: fastpath.Connection{
 			Protocol: model.Protocol(c.Protocol),
-			Client:   netip.AddrPortFrom(fromAddress(c.Client), abi.Port(c.ClientPort)),
-			Server:   netip.AddrPortFrom(fromAddress(c.Server), abi.Port(c.ServerPort)),
+			Client:   netip.AddrPortFrom(bpf.FromAddress(c.Client), abi.Port(c.ClientPort)),
+			Server:   netip.AddrPortFrom(bpf.FromAddress(c.Server), abi.Port(c.ServerPort)),
 		},
-		Client: fromAddress(row.Client), Server: fromAddress(row.Server),
+		Client: bpf.FromAddress(row.Client), Server: bpf.FromAddress(row.Server),
 	}, nil
 }
 

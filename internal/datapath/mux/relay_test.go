@@ -29,8 +29,8 @@ type twoMuxes struct {
 func newTwoMuxes(t *testing.T, endpoints ...model.MuxEndpoint) *twoMuxes {
 	m := &twoMuxes{t: t, addresses: [2]netip.Addr{source4, other4}, came: map[uint16]map[netip.Addr]int{}}
 	sizes := testSizes
-	sizes.fragmentLife = 1 << 60 // a busy machine may take its time
-	sizes.tokens = tokensEach(1 << 40)
+	sizes.FragmentLife = 1 << 60 // a busy machine may take its time
+	sizes.Tokens = tokensEach(1 << 40)
 	var pool []model.PoolMember
 	for i, address := range m.addresses {
 		pool = append(pool, model.PoolMember{Name: fmt.Sprint("mux", i), Addresses: []netip.Addr{address}})

@@ -19,9 +19,9 @@ func clientsOfOneSet(n int) (clients []string) {
 		from := netip.AddrPortFrom(netip.MustParseAddr("198.51.100.7"), uint16(1024+i))
 		hash := key.Sum64(model.Flow{Protocol: model.TCP, Source: from, Destination: netip.MustParseAddrPort(vip4)})
 		if i == 0 {
-			set = hash % uint64(testSizes.flowSets)
+			set = hash % uint64(testSizes.FlowSets)
 		}
-		if hash%uint64(testSizes.flowSets) == set {
+		if hash%uint64(testSizes.FlowSets) == set {
 			clients = append(clients, from.String())
 		}
 		if from.Port() == 65535 {
@@ -34,7 +34,7 @@ func clientsOfOneSet(n int) (clients []string) {
 // expireFlows has all remembered flows be silent for so long that they expire.
 func expireFlows(t *testing.T, d *Datapath) {
 	t.Helper()
-	m, err := d.tables.mapFlows()
+	m, err := mapFlows(&d.tables)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,31 +1,16 @@
 package mux
 
 import (
-	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
-// untrustedIdle is how long a flow of one packet is remembered at most.
-const untrustedIdle = 30 * time.Second
-
-// flowTick is the unit of time in the flow table: 16 jiffies. The coarse clock moves
-// once in a jiffy.
-func flowTick() (time.Duration, error) {
-	var jiffy unix.Timespec
-	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &jiffy); err != nil {
-		return 0, fmt.Errorf("read the length of a jiffy: %w", err)
-	}
-	return time.Duration(jiffy.Nano()) << muxFlowLayoutFLOW_TICK_SHIFT, nil
-}
-
 // settings is what an endpoint's row says beside its slices, as the tables have it.
 type settings struct {
-	flags     muxEndpointFlag // those that the control plane decides
-	idle      uint32          // ticks
+	flags     bpf.MuxEndpointFlag // those that the control plane decides
+	idle      uint32              // ticks
 	flowLimit uint32
 	packets   uint32       // of UDP, until a flow may leave the muxes
 	limits    model.Limits // of the VIP; unknown of adopted tables
@@ -40,9 +25,9 @@ type Settings struct {
 	FlowLimit   uint32        // cells of the flow table that trusted flows of the VIP may have
 }
 
-const settingFlags = muxEndpointFlagENDPOINT_COOKIES | muxEndpointFlagENDPOINT_COOKIES_WARMING |
-	muxEndpointFlagENDPOINT_AFFINITY | muxEndpointFlagENDPOINT_PING | muxEndpointFlagENDPOINT_FASTPATH |
-	muxEndpointFlagENDPOINT_SOURCES | muxEndpointFlagENDPOINT_LIMITED | synFlags
+const settingFlags = bpf.MuxEndpointFlagENDPOINT_COOKIES | bpf.MuxEndpointFlagENDPOINT_COOKIES_WARMING |
+	bpf.MuxEndpointFlagENDPOINT_AFFINITY | bpf.MuxEndpointFlagENDPOINT_PING | bpf.MuxEndpointFlagENDPOINT_FASTPATH |
+	bpf.MuxEndpointFlagENDPOINT_SOURCES | bpf.MuxEndpointFlagENDPOINT_LIMITED | synFlags
 
 func (d *Datapath) settingsOf(e model.MuxEndpoint) settings {
 	s := settings{idle: toTicks(e.IdleTimeout, d.tick), flowLimit: e.FlowLimit}
@@ -55,26 +40,26 @@ func (d *Datapath) settingsOf(e model.MuxEndpoint) settings {
 	if e.Key.Protocol == model.TCP {
 		switch e.Cookies {
 		case model.CookiesSettling:
-			s.flags |= muxEndpointFlagENDPOINT_COOKIES | muxEndpointFlagENDPOINT_COOKIES_WARMING
+			s.flags |= bpf.MuxEndpointFlagENDPOINT_COOKIES | bpf.MuxEndpointFlagENDPOINT_COOKIES_WARMING
 		case model.CookiesOn:
-			s.flags |= muxEndpointFlagENDPOINT_COOKIES
+			s.flags |= bpf.MuxEndpointFlagENDPOINT_COOKIES
 		}
 	}
 	if e.Affinity {
-		s.flags |= muxEndpointFlagENDPOINT_AFFINITY
+		s.flags |= bpf.MuxEndpointFlagENDPOINT_AFFINITY
 	}
 	if e.Ping {
-		s.flags |= muxEndpointFlagENDPOINT_PING
+		s.flags |= bpf.MuxEndpointFlagENDPOINT_PING
 	}
 	if len(e.Allow)+len(e.Deny)+len(e.AllowLists)+len(e.DenyLists) > 0 {
-		s.flags |= muxEndpointFlagENDPOINT_SOURCES
+		s.flags |= bpf.MuxEndpointFlagENDPOINT_SOURCES
 	}
 	if e.Limits != nil {
-		s.flags |= muxEndpointFlagENDPOINT_LIMITED
+		s.flags |= bpf.MuxEndpointFlagENDPOINT_LIMITED
 		s.limits = *e.Limits
 	}
 	if e.Fastpath != nil {
-		s.flags |= muxEndpointFlagENDPOINT_FASTPATH
+		s.flags |= bpf.MuxEndpointFlagENDPOINT_FASTPATH
 		s.packets = e.Fastpath.UDPPackets
 	}
 	s.flags |= d.synFlags(e)
@@ -88,27 +73,27 @@ func toTicks(d, tick time.Duration) uint32 {
 }
 
 // write puts the settings into the row, and leaves the rest of it.
-func (s settings) write(row *muxEndpoint) {
+func (s settings) write(row *bpf.MuxEndpoint) {
 	row.Flags = row.Flags&^settingFlags | s.flags
 	row.Idle, row.FlowLimit, row.UdpPackets = s.idle, s.flowLimit, s.packets
 }
 
-func readSettings(row muxEndpoint) settings {
+func readSettings(row bpf.MuxEndpoint) settings {
 	return settings{flags: row.Flags & settingFlags, idle: row.Idle, flowLimit: row.FlowLimit, packets: row.UdpPackets}
 }
 
 func (s settings) settings(tick time.Duration) Settings {
 	told := Settings{
 		Cookies:     model.CookiesOff,
-		Affinity:    s.flags&muxEndpointFlagENDPOINT_AFFINITY != 0,
-		Ping:        s.flags&muxEndpointFlagENDPOINT_PING != 0,
+		Affinity:    s.flags&bpf.MuxEndpointFlagENDPOINT_AFFINITY != 0,
+		Ping:        s.flags&bpf.MuxEndpointFlagENDPOINT_PING != 0,
 		IdleTimeout: time.Duration(s.idle) * tick,
 		FlowLimit:   s.flowLimit,
 	}
 	switch {
-	case s.flags&muxEndpointFlagENDPOINT_COOKIES_WARMING != 0:
+	case s.flags&bpf.MuxEndpointFlagENDPOINT_COOKIES_WARMING != 0:
 		told.Cookies = model.CookiesSettling
-	case s.flags&muxEndpointFlagENDPOINT_COOKIES != 0:
+	case s.flags&bpf.MuxEndpointFlagENDPOINT_COOKIES != 0:
 		told.Cookies = model.CookiesOn
 	}
 	return told

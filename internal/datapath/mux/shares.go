@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/overload"
 )
@@ -19,7 +20,7 @@ import (
 // shares are the VIPs whose sources are sampled, and the prefixes of sources with a drop probability of their own.
 type shares struct {
 	vips    map[netip.Addr]bool
-	sources map[muxShareKey]uint64
+	sources map[bpf.MuxShareKey]uint64
 }
 
 // dropped is a drop probability as the programs know it: so many packets of 2^32.
@@ -60,11 +61,11 @@ func (d *Datapath) SetShares(cuts map[netip.Addr]overload.Cut) error {
 
 // flagShares sets ENDPOINT_FAIR_SHARE in the rows of these VIPs' endpoints, and clears it in others'.
 func (d *Datapath) flagShares() error {
-	flag := func(flags muxEndpointFlag, vip netip.Addr) muxEndpointFlag {
+	flag := func(flags bpf.MuxEndpointFlag, vip netip.Addr) bpf.MuxEndpointFlag {
 		if d.shares.vips[vip] {
-			return flags | muxEndpointFlagENDPOINT_FAIR_SHARE
+			return flags | bpf.MuxEndpointFlagENDPOINT_FAIR_SHARE
 		}
-		return flags &^ muxEndpointFlagENDPOINT_FAIR_SHARE
+		return flags &^ bpf.MuxEndpointFlagENDPOINT_FAIR_SHARE
 	}
 	for key, live := range d.live {
 		flags := flag(live.row.Flags, key.VIP)
@@ -72,10 +73,10 @@ func (d *Datapath) flagShares() error {
 			continue
 		}
 		live.row.Flags = flags
-		if err := d.tables.Endpoints.Put(toKey(key), live.row); err != nil {
+		if err := d.tables.Endpoints.Put(bpf.ToKey(key), live.row); err != nil {
 			return fmt.Errorf("write row of endpoints: %w", err)
 		}
-		d.shortcuts.put(toKey(key), live.row)
+		d.shortcuts.put(bpf.ToKey(key), live.row)
 	}
 	for vip := range d.snat.vips {
 		live := d.vips.live[vip]
@@ -90,7 +91,7 @@ func (d *Datapath) flagShares() error {
 
 // writeSourceShares makes the table source_shares what cuts say of sources.
 func (d *Datapath) writeSourceShares(cuts map[netip.Addr]overload.Cut) error {
-	next := map[muxShareKey]uint64{}
+	next := map[bpf.MuxShareKey]uint64{}
 	for vip, cut := range cuts {
 		live := d.vips.live[vip]
 		if live == nil {
@@ -112,7 +113,7 @@ func (d *Datapath) writeSourceShares(cuts map[netip.Addr]overload.Cut) error {
 		delete(d.shares.sources, key)
 	}
 	if d.shares.sources == nil {
-		d.shares.sources = map[muxShareKey]uint64{}
+		d.shares.sources = map[bpf.MuxShareKey]uint64{}
 	}
 	for key, drop := range next {
 		if was, there := d.shares.sources[key]; there && was == drop {
@@ -128,21 +129,21 @@ func (d *Datapath) writeSourceShares(cuts map[netip.Addr]overload.Cut) error {
 
 // Lengths of the prefixes of sources that are told apart.
 const (
-	sharePrefix4 = int(muxShareLayoutSHARE_PREFIX_V4)
-	sharePrefix6 = int(muxShareLayoutSHARE_PREFIX_V6)
-	shareV4      = uint64(muxShareLayoutSHARE_V4) << 56
+	sharePrefix4 = int(bpf.MuxShareLayoutSHARE_PREFIX_V4)
+	sharePrefix6 = int(bpf.MuxShareLayoutSHARE_PREFIX_V6)
+	shareV4      = uint64(bpf.MuxShareLayoutSHARE_V4) << 56
 )
 
-func shareKey(vip uint32, prefix netip.Prefix) muxShareKey {
+func shareKey(vip uint32, prefix netip.Prefix) bpf.MuxShareKey {
 	words := abi.Words(prefix.Addr())
 	if prefix.Addr().Is4() {
-		return muxShareKey{Vip: vip, Prefix: uint64(words[3]) | shareV4}
+		return bpf.MuxShareKey{Vip: vip, Prefix: uint64(words[3]) | shareV4}
 	}
-	return muxShareKey{Vip: vip, Prefix: uint64(words[0]) | uint64(words[1])<<32}
+	return bpf.MuxShareKey{Vip: vip, Prefix: uint64(words[0]) | uint64(words[1])<<32}
 }
 
 // prefixOf is what shareKey was made of.
-func prefixOf(key muxShareKey) netip.Prefix {
+func prefixOf(key bpf.MuxShareKey) netip.Prefix {
 	if key.Prefix>>56 == shareV4>>56 {
 		words := abi.Words(netip.AddrFrom4([4]byte{}))
 		words[3] = uint32(key.Prefix)
@@ -167,9 +168,9 @@ func (d *Datapath) adoptShares() error {
 			return err
 		}
 	}
-	var key muxShareKey
+	var key bpf.MuxShareKey
 	var drop uint64
-	var stale []muxShareKey
+	var stale []bpf.MuxShareKey
 	entries := d.tables.SourceShares.Iterate()
 	for entries.Next(&key, &drop) {
 		stale = append(stale, key)
@@ -185,12 +186,12 @@ func (d *Datapath) adoptShares() error {
 	return nil
 }
 
-func (d *Datapath) unshare(key model.EndpointKey, row *muxEndpoint) error {
-	if row.Flags&muxEndpointFlagENDPOINT_FAIR_SHARE == 0 {
+func (d *Datapath) unshare(key model.EndpointKey, row *bpf.MuxEndpoint) error {
+	if row.Flags&bpf.MuxEndpointFlagENDPOINT_FAIR_SHARE == 0 {
 		return nil
 	}
-	row.Flags &^= muxEndpointFlagENDPOINT_FAIR_SHARE
-	if err := d.tables.Endpoints.Put(toKey(key), *row); err != nil {
+	row.Flags &^= bpf.MuxEndpointFlagENDPOINT_FAIR_SHARE
+	if err := d.tables.Endpoints.Put(bpf.ToKey(key), *row); err != nil {
 		return fmt.Errorf("write row of endpoints: %w", err)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/overload"
 	"github.com/weirlb/weir/internal/pkt"
@@ -213,7 +214,7 @@ func TestSourceSharesAreBounded(t *testing.T) {
 		many.Sources[netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)] = 0.5
 	}
 	rows := func() (n int) {
-		var key muxShareKey
+		var key bpf.MuxShareKey
 		var drop uint64
 		for entries := d.tables.SourceShares.Iterate(); entries.Next(&key, &drop); {
 			n++
@@ -249,7 +250,7 @@ func TestSharesEndWithTheirProcess(t *testing.T) {
 	if run(t, d, frame); verdicts(t, d)["drop_fair_share"] != before {
 		t.Error("the next process goes on dropping")
 	}
-	if again := d.live[endpoint(vip4, model.TCP).Key].row.Flags; again&muxEndpointFlagENDPOINT_FAIR_SHARE != 0 {
+	if again := d.live[endpoint(vip4, model.TCP).Key].row.Flags; again&bpf.MuxEndpointFlagENDPOINT_FAIR_SHARE != 0 {
 		t.Errorf("flags are %x", again)
 	}
 }

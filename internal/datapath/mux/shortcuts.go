@@ -7,31 +7,31 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 )
 
 // shortcuts are the tables shortcuts and endpoint_rows as the kernel has them, shared with packets, and
 // which endpoints have which shortcut.
 type shortcuts struct {
-	ids     [][shortcutsPerRow]uint32
+	ids     [][bpf.ShortcutsPerRow]uint32
 	rows    []endpointWords
 	holders map[uint32][]uint32 // ids by shortcut
 	raw     [][]byte
 }
 
-const shortcutsPerRow = len(muxShortcutRow{}.Ids)
+// endpointWords is a bpf.MuxEndpointRow as packets load it: the key's three words, then the endpoint's.
+type endpointWords [unsafe.Sizeof(bpf.MuxEndpointRow{}) / 8]uint64
 
-// endpointWords is a muxEndpointRow as packets load it: the key's three words, then the endpoint's.
-type endpointWords [unsafe.Sizeof(muxEndpointRow{}) / 8]uint64
+const keyWords = unsafe.Sizeof(bpf.MuxEndpointKey{}) / 8
 
-const keyWords = unsafe.Sizeof(muxEndpointKey{}) / 8
-
-func (t *tables) mapShortcuts() (*shortcuts, error) {
+func mapShortcuts(t *bpf.Tables) (*shortcuts, error) {
 	s := &shortcuts{holders: map[uint32][]uint32{}}
 	var err error
-	if s.ids, err = mapRows[[shortcutsPerRow]uint32](&s.raw, t.Shortcuts); err != nil {
+	if s.ids, err = bpf.MapRows[[bpf.ShortcutsPerRow]uint32](&s.raw, t.Shortcuts); err != nil {
 		return nil, fmt.Errorf("map table shortcuts: %w", err)
 	}
-	if s.rows, err = mapRows[endpointWords](&s.raw, t.EndpointRows); err != nil {
+	if s.rows, err = bpf.MapRows[endpointWords](&s.raw, t.EndpointRows); err != nil {
 		s.close()
 		return nil, fmt.Errorf("map table endpoint_rows: %w", err)
 	}
@@ -41,7 +41,7 @@ func (t *tables) mapShortcuts() (*shortcuts, error) {
 // openShortcuts shares the tables with packets, once.
 func (d *Datapath) openShortcuts() (err error) {
 	if d.shortcuts == nil {
-		d.shortcuts, err = d.tables.mapShortcuts()
+		d.shortcuts, err = mapShortcuts(&d.tables)
 	}
 	return err
 }
@@ -52,10 +52,10 @@ func (d *Datapath) adoptShortcuts() error {
 		return err
 	}
 	for key, live := range d.live {
-		d.shortcuts.put(toKey(key), live.row)
+		d.shortcuts.put(bpf.ToKey(key), live.row)
 	}
 	for vip := range d.snat.vips {
-		d.shortcuts.put(toKey(vipKey(vip)), d.vips.live[vip].row)
+		d.shortcuts.put(bpf.ToKey(vipKey(vip)), d.vips.live[vip].row)
 	}
 	d.shortcuts.noteAll()
 	return nil
@@ -80,7 +80,7 @@ func (s *shortcuts) close() {
 }
 
 // put lets packets find the endpoint, whose row is in endpoints already.
-func (s *shortcuts) put(key muxEndpointKey, row muxEndpoint) {
+func (s *shortcuts) put(key bpf.MuxEndpointKey, row bpf.MuxEndpoint) {
 	s.write(key, row)
 	at := s.of(key)
 	if !slices.Contains(s.holders[at], row.Id) {
@@ -90,7 +90,7 @@ func (s *shortcuts) put(key muxEndpointKey, row muxEndpoint) {
 }
 
 // remove takes away the way to an endpoint that is about to leave endpoints.
-func (s *shortcuts) remove(key muxEndpointKey, id uint32) {
+func (s *shortcuts) remove(key bpf.MuxEndpointKey, id uint32) {
 	at := s.of(key)
 	s.holders[at] = slices.DeleteFunc(s.holders[at], func(held uint32) bool { return held == id })
 	if len(s.holders[at]) == 0 {
@@ -101,29 +101,29 @@ func (s *shortcuts) remove(key muxEndpointKey, id uint32) {
 
 // noteAll stores what holders says, of those too that it says nothing of.
 func (s *shortcuts) noteAll() {
-	for at := range uint32(len(s.ids) * shortcutsPerRow) {
+	for at := range uint32(len(s.ids) * bpf.ShortcutsPerRow) {
 		s.note(at)
 	}
 }
 
 // of is the twin of shortcut_of in bpf/mux/endpoint.h.
-func (s *shortcuts) of(key muxEndpointKey) uint32 {
+func (s *shortcuts) of(key bpf.MuxEndpointKey) uint32 {
 	words := (*[keyWords]uint64)(unsafe.Pointer(&key))
 	hash := (words[0]^words[2])*0x9e3779b97f4a7c15 + words[1]*0xff51afd7ed558ccd
-	return uint32(hash>>32) & uint32(len(s.ids)*shortcutsPerRow-1)
+	return uint32(hash>>32) & uint32(len(s.ids)*bpf.ShortcutsPerRow-1)
 }
 
 // note stores what holders says of the shortcut.
 func (s *shortcuts) note(at uint32) {
-	id := uint32(muxShortcutSHORTCUT_NONE)
+	id := uint32(bpf.MuxShortcutSHORTCUT_NONE)
 	switch holders := s.holders[at]; len(holders) {
 	case 0:
 	case 1:
 		id = holders[0]
 	default:
-		id = uint32(muxShortcutSHORTCUT_SHARED)
+		id = uint32(bpf.MuxShortcutSHORTCUT_SHARED)
 	}
-	to := &s.ids[at/uint32(shortcutsPerRow)][at%uint32(shortcutsPerRow)]
+	to := &s.ids[at/uint32(bpf.ShortcutsPerRow)][at%uint32(bpf.ShortcutsPerRow)]
 	if atomic.LoadUint32(to) != id {
 		atomic.StoreUint32(to, id)
 	}
@@ -131,8 +131,8 @@ func (s *shortcuts) note(at uint32) {
 
 // write stores the row word by word, for packets load each at once. Of a row that was another endpoint's
 // the key goes first and comes last, so that no packet takes the one for the other.
-func (s *shortcuts) write(key muxEndpointKey, row muxEndpoint) {
-	from, to := (*endpointWords)(unsafe.Pointer(&muxEndpointRow{Key: key, Endpoint: row})), &s.rows[row.Id]
+func (s *shortcuts) write(key bpf.MuxEndpointKey, row bpf.MuxEndpoint) {
+	from, to := (*endpointWords)(unsafe.Pointer(&bpf.MuxEndpointRow{Key: key, Endpoint: row})), &s.rows[row.Id]
 	last := keyWords - 1 // port and protocol
 	fresh := [keyWords]uint64(to[:keyWords]) != [keyWords]uint64(from[:keyWords])
 	if fresh {

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 )
@@ -21,14 +22,14 @@ func goes(t *testing.T, d *Datapath, port int) bool {
 
 // stored is the shortcut of the key as packets find it.
 func (s *shortcuts) stored(key model.EndpointKey) *uint32 {
-	at := s.of(toKey(key))
-	return &s.ids[at/uint32(shortcutsPerRow)][at%uint32(shortcutsPerRow)]
+	at := s.of(bpf.ToKey(key))
+	return &s.ids[at/uint32(bpf.ShortcutsPerRow)][at%uint32(bpf.ShortcutsPerRow)]
 }
 
 // As many endpoints as there is room for, so that some share a shortcut; then every other one goes.
 func TestShortcutsThatAreShared(t *testing.T) {
 	ports := rand.New(rand.NewPCG(1, 2)).Perm(1 << 16)
-	all := make([]model.MuxEndpoint, testSizes.endpoints)
+	all := make([]model.MuxEndpoint, testSizes.Endpoints)
 	for i := range all {
 		all[i] = endpoint(fmt.Sprintf("203.0.113.10:%d", ports[i]), model.TCP, tunnel4)
 		all[i].Buckets = all[i].Buckets[:1]
@@ -36,7 +37,7 @@ func TestShortcutsThatAreShared(t *testing.T) {
 	d := newFilled(t, all...)
 	shared := 0
 	for _, e := range all {
-		if *d.shortcuts.stored(e.Key) == uint32(muxShortcutSHORTCUT_SHARED) {
+		if *d.shortcuts.stored(e.Key) == uint32(bpf.MuxShortcutSHORTCUT_SHARED) {
 			shared++
 		}
 	}
@@ -96,7 +97,7 @@ func TestShortcutsAreSetRightByASuccessor(t *testing.T) {
 	if !goes(t, d, port) {
 		t.Fatal("the endpoint is not found")
 	}
-	*d.shortcuts.stored(e.Key) = uint32(muxShortcutSHORTCUT_NONE)
+	*d.shortcuts.stored(e.Key) = uint32(bpf.MuxShortcutSHORTCUT_NONE)
 	d.shortcuts.rows[d.live[e.Key].row.Id] = endpointWords{}
 	nobody := e.Key
 	nobody.Port++
@@ -111,7 +112,7 @@ func TestShortcutsAreSetRightByASuccessor(t *testing.T) {
 	if !goes(t, d, port) {
 		t.Error("a successor did not restore the endpoint's shortcut")
 	}
-	if id := *d.shortcuts.stored(nobody); id != uint32(muxShortcutSHORTCUT_NONE) {
+	if id := *d.shortcuts.stored(nobody); id != uint32(bpf.MuxShortcutSHORTCUT_NONE) {
 		t.Errorf("a successor left shortcut %d of nobody", id)
 	}
 }

@@ -9,12 +9,9 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/datapath/mux/alloc"
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
-)
-
-const (
-	snatRowRanges = len(muxSnatRow{}.Owners)
-	snatRanges    = 1 << 16 / model.RangePorts // of a VIP
 )
 
 // snat knows which workload has which port ranges. Of adopted tables only the tunnels of their owners are known, until
@@ -22,8 +19,8 @@ const (
 type snat struct {
 	live    map[model.SNATKey]model.MuxSNAT
 	vips    map[netip.Addr]*snatVIP
-	slices  *ids     // of snat_ranges, from 1, a VIP's each
-	retired []uint32 // of slices: packets may still read these
+	slices  *alloc.IDs // of snat_ranges, from 1, a VIP's each
+	retired []uint32   // of slices: packets may still read these
 	owners  *owners
 	adopted []netip.Addr // tunnels that hold rows of owners for nobody we know
 	words   []uint32     // snat_ranges, shared with packets; nil until it is opened
@@ -37,12 +34,12 @@ type snatVIP struct {
 }
 
 // snatWords are the ranges of a VIP: rows of snat_owners, 0 for nobody.
-type snatWords [snatRanges]uint32
+type snatWords [bpf.SNATRanges]uint32
 
 func newSNAT(vips, owners uint32) *snat {
 	return &snat{
 		live: map[model.SNATKey]model.MuxSNAT{}, vips: map[netip.Addr]*snatVIP{},
-		slices: newIDs("snat_ranges", vips), owners: newOwners(owners),
+		slices: alloc.NewIDs("snat_ranges", vips), owners: newOwners(owners),
 	}
 }
 
@@ -51,7 +48,7 @@ func (d *Datapath) openSNAT() error {
 	if d.snat.words != nil {
 		return nil
 	}
-	rows, err := mapRows[[snatRowRanges]uint32](&d.snat.raw, d.tables.SNATRanges)
+	rows, err := bpf.MapRows[[bpf.SNATRowRanges]uint32](&d.snat.raw, d.tables.SNATRanges)
 	if err != nil {
 		return fmt.Errorf("map table snat_ranges: %w", err)
 	}
@@ -68,19 +65,19 @@ func (s *snat) close() {
 
 // of is a slice's words.
 func (s *snat) of(slice uint32) []uint32 {
-	first := int(slice-1) * snatRanges
-	return s.words[first : first+snatRanges]
+	first := int(slice-1) * bpf.SNATRanges
+	return s.words[first : first+bpf.SNATRanges]
 }
 
 // takeSlice is one that no packet reads.
 func (s *snat) takeSlice() (uint32, error) {
-	if len(s.slices.free) == 0 && len(s.retired) > 0 {
-		if err := quiesce(); err != nil {
+	if len(s.slices.Free) == 0 && len(s.retired) > 0 {
+		if err := bpf.Quiesce(); err != nil {
 			return 0, err
 		}
-		s.slices.free, s.retired = append(s.slices.free, s.retired...), nil
+		s.slices.Free, s.retired = append(s.slices.Free, s.retired...), nil
 	}
-	slice, err := s.slices.take()
+	slice, err := s.slices.Take()
 	if err != nil {
 		return 0, fmt.Errorf("%w: %d VIPs have source NAT already: raise --max-snat-ports", err, len(s.vips))
 	}
@@ -137,7 +134,7 @@ func (d *Datapath) keptSNAT(told []model.MuxSNAT) []model.MuxSNAT {
 		var ranges []model.Range
 		for _, r := range s.Ranges {
 			live := d.snat.vips[s.Key.VIP]
-			if taken := live != nil && int(r) < snatRanges && d.snat.of(live.slice)[r] != 0; taken || given[s.Key.VIP][r] {
+			if taken := live != nil && int(r) < bpf.SNATRanges && d.snat.of(live.slice)[r] != 0; taken || given[s.Key.VIP][r] {
 				continue
 			}
 			if given[s.Key.VIP] == nil {
@@ -223,8 +220,8 @@ func (d *Datapath) planRanges(p *snatPlan, s model.MuxSNAT) error {
 	}
 	words := p.of(d, s.Key.VIP)
 	for _, r := range s.Ranges {
-		if int(r) >= snatRanges {
-			return fmt.Errorf("range %d is not below %d", r, snatRanges)
+		if int(r) >= bpf.SNATRanges {
+			return fmt.Errorf("range %d is not below %d", r, bpf.SNATRanges)
 		}
 		if words[r] != 0 {
 			return fmt.Errorf("range %d, of the ports from %d on, is another's", r, r.First())
@@ -254,11 +251,11 @@ func (d *Datapath) undoSNAT(p *snatPlan) {
 		d.snat.owners.release(tunnel)
 	}
 	for _, vip := range p.begin {
-		d.snat.slices.put(vip.slice)
+		d.snat.slices.Put(vip.slice)
 	}
 	for _, id := range p.ids {
 		if id != 0 {
-			d.ids.put(id)
+			d.ids.Put(id)
 		}
 	}
 }
@@ -343,8 +340,8 @@ func (d *Datapath) writeSNATVIP(p *snatPlan, vip netip.Addr, live *snatVIP) erro
 	if id := p.ids[vip]; id != 0 {
 		row.Id = id
 	}
-	row.Slices = slicePair{firstBucketRow: (live.slice - 1) * uint32(snatRanges/snatRowRanges), bucketBits: noBuckets}.pack()
-	row.Flags |= muxEndpointFlagENDPOINT_VIP | muxEndpointFlagENDPOINT_SNAT
+	row.Slices = bpf.SlicePair{FirstBucketRow: (live.slice - 1) * uint32(bpf.SNATRanges/bpf.SNATRowRanges), BucketBits: bpf.NoBuckets}.Pack()
+	row.Flags |= bpf.MuxEndpointFlagENDPOINT_VIP | bpf.MuxEndpointFlagENDPOINT_SNAT
 	for _, s := range p.put {
 		if s.Key.VIP == vip {
 			row.Flags = withPing(row.Flags, s.Ping)
@@ -358,10 +355,10 @@ func (d *Datapath) writeSNATVIP(p *snatPlan, vip netip.Addr, live *snatVIP) erro
 func (d *Datapath) endSNAT(vip netip.Addr, live *snatVIP) error {
 	known := d.vips.live[vip]
 	row := known.row
-	d.shortcuts.remove(toKey(vipKey(vip)), row.Id)
-	d.ids.put(row.Id)
-	row.Id, row.Slices = 0, slicePair{bucketBits: noBuckets}.pack()
-	row.Flags &^= muxEndpointFlagENDPOINT_SNAT
+	d.shortcuts.remove(bpf.ToKey(vipKey(vip)), row.Id)
+	d.ids.Put(row.Id)
+	row.Id, row.Slices = 0, bpf.SlicePair{BucketBits: bpf.NoBuckets}.Pack()
+	row.Flags &^= bpf.MuxEndpointFlagENDPOINT_SNAT
 	delete(d.snat.vips, vip)
 	d.snat.retired = append(d.snat.retired, live.slice)
 	if known.endpoints == 0 {
@@ -378,9 +375,9 @@ func (d *Datapath) writeOwner(tunnel netip.Addr) error {
 	return nil
 }
 
-func (d *Datapath) ownerRow(tunnel netip.Addr) muxBackend {
-	return muxBackend{
-		Tunnel: toAddress(tunnel), NextHop: d.hops.id(tunnel), Flags: backendFlags(model.MuxBackend{Tunnel: tunnel}),
+func (d *Datapath) ownerRow(tunnel netip.Addr) bpf.MuxBackend {
+	return bpf.MuxBackend{
+		Tunnel: bpf.ToAddress(tunnel), NextHop: d.hops.id(tunnel), Flags: backendFlags(model.MuxBackend{Tunnel: tunnel}),
 	}
 }
 

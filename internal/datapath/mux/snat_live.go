@@ -8,13 +8,15 @@ import (
 	"unsafe"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/mux/alloc"
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 	snatdigest "github.com/weirlb/weir/internal/snat"
 )
 
 // unsafeWords are the words of rows that lie one behind the other.
-func unsafeWords(rows [][snatRowRanges]uint32) []uint32 {
-	return unsafe.Slice(&rows[0][0], len(rows)*snatRowRanges)
+func unsafeWords(rows [][bpf.SNATRowRanges]uint32) []uint32 {
+	return unsafe.Slice(&rows[0][0], len(rows)*bpf.SNATRowRanges)
 }
 
 // adoptSNAT restores what can be known of adopted tables: which slices and rows are in use.
@@ -24,11 +26,11 @@ func (d *Datapath) adoptSNAT() error {
 	}
 	slicesUsed, ownersUsed := map[uint32]bool{}, map[uint32]bool{}
 	for vip, live := range d.vips.live {
-		if live.row.Flags&muxEndpointFlagENDPOINT_SNAT == 0 {
+		if live.row.Flags&bpf.MuxEndpointFlagENDPOINT_SNAT == 0 {
 			continue
 		}
-		first := unpackSlices(live.row.Slices).firstBucketRow
-		slice := first/uint32(snatRanges/snatRowRanges) + 1
+		first := bpf.UnpackSlices(live.row.Slices).FirstBucketRow
+		slice := first/uint32(bpf.SNATRanges/bpf.SNATRowRanges) + 1
 		d.snat.vips[vip] = &snatVIP{slice: slice}
 		slicesUsed[slice] = true
 		for _, owner := range d.snat.of(slice) {
@@ -37,19 +39,19 @@ func (d *Datapath) adoptSNAT() error {
 			}
 		}
 	}
-	d.snat.slices.claim(slicesUsed)
+	d.snat.slices.Claim(slicesUsed)
 	for id := range ownersUsed {
-		var row muxBackend
+		var row bpf.MuxBackend
 		if err := d.tables.SNATOwners.Lookup(id, &row); err != nil {
 			return fmt.Errorf("read row %d of snat_owners: %w", id, err)
 		}
-		tunnel := fromAddress(row.Tunnel)
+		tunnel := bpf.FromAddress(row.Tunnel)
 		d.hops.adopt(tunnel, row.NextHop)
 		d.snat.owners.byTunnel[tunnel] = &owner{id: id, uses: 1}
 		d.snat.adopted = append(d.snat.adopted, tunnel)
 		d.tunnels.add(tunnel, 1)
 	}
-	d.snat.owners.ids.claim(ownersUsed)
+	d.snat.owners.ids.Claim(ownersUsed)
 	return nil
 }
 
@@ -98,12 +100,12 @@ func (d *Datapath) workloadOf(vip netip.Addr, port uint16) (model.SNATKey, bool)
 }
 
 // snatStatus reads who has the ports of each VIP.
-func (t *tables) snatStatus() (all []SNATStatus, err error) {
-	err = t.eachRow(func(key model.EndpointKey, row muxEndpoint) error {
-		if row.Flags&muxEndpointFlagENDPOINT_SNAT == 0 {
+func snatStatus(t *bpf.Tables) (all []SNATStatus, err error) {
+	err = eachRow(t, func(key model.EndpointKey, row bpf.MuxEndpoint) error {
+		if row.Flags&bpf.MuxEndpointFlagENDPOINT_SNAT == 0 {
 			return nil
 		}
-		s, err := t.snatVIPStatus(key.VIP, row)
+		s, err := snatVIPStatus(t, key.VIP, row)
 		all = append(all, s)
 		return err
 	})
@@ -111,14 +113,14 @@ func (t *tables) snatStatus() (all []SNATStatus, err error) {
 	return all, err
 }
 
-func (t *tables) snatVIPStatus(vip netip.Addr, row muxEndpoint) (s SNATStatus, err error) {
+func snatVIPStatus(t *bpf.Tables, vip netip.Addr, row bpf.MuxEndpoint) (s SNATStatus, err error) {
 	s.VIP = vip
 	if s.Counter, err = abi.Counter(t.EndpointCounts, row.Id); err != nil {
 		return s, fmt.Errorf("read counter of vip %s: %w", vip, err)
 	}
-	rows := make([]muxSnatRow, snatRanges/snatRowRanges)
-	where := span{first: unpackSlices(row.Slices).firstBucketRow, bits: bits.Len(uint(len(rows) - 1))}
-	if err := readRows(t.SNATRanges, "snat_ranges", where, rows); err != nil {
+	rows := make([]bpf.MuxSnatRow, bpf.SNATRanges/bpf.SNATRowRanges)
+	where := alloc.Span{First: bpf.UnpackSlices(row.Slices).FirstBucketRow, Bits: bits.Len(uint(len(rows) - 1))}
+	if err := bpf.ReadRows(t.SNATRanges, "snat_ranges", where, rows); err != nil {
 		return s, err
 	}
 	ranges := map[uint32]int{}
@@ -130,15 +132,15 @@ func (t *tables) snatVIPStatus(vip netip.Addr, row muxEndpoint) (s SNATStatus, e
 		}
 	}
 	for owner, n := range ranges {
-		var row muxBackend
-		var hop muxNextHop
+		var row bpf.MuxBackend
+		var hop bpf.MuxNextHop
 		if err := t.SNATOwners.Lookup(owner, &row); err != nil {
 			return s, fmt.Errorf("read row %d of snat_owners: %w", owner, err)
 		}
 		if err := t.NextHops.Lookup(row.NextHop, &hop); err != nil {
 			return s, fmt.Errorf("read row %d of next_hops: %w", row.NextHop, err)
 		}
-		s.Tunnels = append(s.Tunnels, SNATTunnel{Tunnel: fromAddress(row.Tunnel), Ranges: n, NextHop: fromNextHop(hop)})
+		s.Tunnels = append(s.Tunnels, SNATTunnel{Tunnel: bpf.FromAddress(row.Tunnel), Ranges: n, NextHop: bpf.FromNextHop(hop)})
 	}
 	slices.SortFunc(s.Tunnels, func(a, b SNATTunnel) int { return a.Tunnel.Compare(b.Tunnel) })
 	return s, nil

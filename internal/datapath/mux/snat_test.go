@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 	snatdigest "github.com/weirlb/weir/internal/snat"
@@ -90,11 +91,11 @@ func ownersOf(t *testing.T, d *Datapath) map[model.SNATKey]netip.Addr {
 			if owner == 0 {
 				continue
 			}
-			var row muxBackend
+			var row bpf.MuxBackend
 			if err := d.tables.SNATOwners.Lookup(owner, &row); err != nil {
 				t.Fatal(err)
 			}
-			all[rangeKey(vip, model.Range(r))] = fromAddress(row.Tunnel)
+			all[rangeKey(vip, model.Range(r))] = bpf.FromAddress(row.Tunnel)
 		}
 	}
 	return all
@@ -189,16 +190,16 @@ func checkDigest(t *testing.T, d *Datapath, live map[model.SNATKey]model.MuxSNAT
 func checkNoRangesLeft(t *testing.T, d *Datapath) {
 	t.Helper()
 	update(t, d, Update{Snapshot: true, Endpoints: world()})
-	if len(d.snat.vips) != 0 || len(d.snat.slices.free)+len(d.snat.retired) != int(testSizes.snatVIPs) {
-		t.Errorf("%d VIPs have source NAT, %d slices are free", len(d.snat.vips), len(d.snat.slices.free)+len(d.snat.retired))
+	if len(d.snat.vips) != 0 || len(d.snat.slices.Free)+len(d.snat.retired) != int(testSizes.SNATVIPs) {
+		t.Errorf("%d VIPs have source NAT, %d slices are free", len(d.snat.vips), len(d.snat.slices.Free)+len(d.snat.retired))
 	}
-	if free := len(d.snat.owners.ids.free) + len(d.snat.owners.retired); free != int(testSizes.snatOwnerRows()) {
-		t.Errorf("%d rows of owners are free, want all %d", free, testSizes.snatOwnerRows())
+	if free := len(d.snat.owners.ids.Free) + len(d.snat.owners.retired); free != int(testSizes.SNATOwnerRows()) {
+		t.Errorf("%d rows of owners are free, want all %d", free, testSizes.SNATOwnerRows())
 	}
 	if n, digest := d.SNATDigest(); n != 0 || digest != 0 {
 		t.Errorf("%d ranges are counted, digest %x", n, digest)
 	}
-	if pool, _ := d.tables.readPool(); pool.Flags&uint32(muxPoolFlagPOOL_SNAT) != 0 {
+	if pool, _ := readPool(&d.tables); pool.Flags&uint32(bpf.MuxPoolFlagPOOL_SNAT) != 0 {
 		t.Error("packets still look for ranges")
 	}
 }

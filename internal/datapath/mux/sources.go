@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/mux/alloc"
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -33,14 +35,14 @@ type sourceList struct {
 // sources knows the lists that endpoints name.
 type sources struct {
 	lists   map[listDigest]*sourceList
-	ids     *ids
+	ids     *alloc.IDs
 	rows    int // of the table that lists have, those that are retired too
 	most    int
 	retired []*sourceList // packets may still read these
 
 	named       map[string]*namedList
 	sets        map[listDigest]*sourceSet
-	rowsOfSets  *ids
+	rowsOfSets  *alloc.IDs
 	retiredSets []*sourceSet // packets may still read these
 	leaving     []*namedList // that go when nobody names them
 	guards      []uint64     // the table guards as the kernel has it, shared with packets; nil until it is needed
@@ -50,8 +52,8 @@ type sources struct {
 // newSources has numbers for two lists of each endpoint, and for two more while they change, and for all prefix lists.
 func newSources(endpoints uint32, most int) *sources {
 	return &sources{
-		lists: map[listDigest]*sourceList{}, ids: newIDs("lists of sources", 4*endpoints+2*model.MaxPrefixLists), most: most,
-		named: map[string]*namedList{}, sets: map[listDigest]*sourceSet{}, rowsOfSets: newIDs("source_sets", sourceSetRows*endpoints),
+		lists: map[listDigest]*sourceList{}, ids: alloc.NewIDs("lists of sources", 4*endpoints+2*model.MaxPrefixLists), most: most,
+		named: map[string]*namedList{}, sets: map[listDigest]*sourceSet{}, rowsOfSets: alloc.NewIDs("source_sets", bpf.SourceSetRows*endpoints),
 	}
 }
 
@@ -60,7 +62,7 @@ func (d *Datapath) openGuards() (err error) {
 	if d.sources.guards != nil {
 		return nil
 	}
-	if d.sources.guards, err = mapRows[uint64](&d.sources.raw, d.tables.ACLs); err != nil {
+	if d.sources.guards, err = bpf.MapRows[uint64](&d.sources.raw, d.tables.ACLs); err != nil {
 		return fmt.Errorf("map table guards: %w", err)
 	}
 	return nil
@@ -149,13 +151,13 @@ func (d *Datapath) holdList(digest listDigest, prefixes []netip.Prefix) error {
 	if err := d.sourceRoom(len(prefixes)); err != nil {
 		return err
 	}
-	id, err := d.sources.ids.take()
+	id, err := d.sources.ids.Take()
 	if err != nil {
 		return err
 	}
 	list := &sourceList{id: id, prefixes: prefixes, digest: digest, uses: 1}
 	d.sources.rows += len(prefixes)
-	if err := d.tables.writeList(list); err != nil {
+	if err := writeList(&d.tables, list); err != nil {
 		d.sources.retired = append(d.sources.retired, list)
 		return err
 	}
@@ -197,7 +199,7 @@ func (d *Datapath) purgeLists() error {
 	if len(d.sources.retired)+len(d.sources.retiredSets)+len(d.sources.leaving) == 0 {
 		return nil
 	}
-	if err := quiesce(); err != nil {
+	if err := bpf.Quiesce(); err != nil {
 		return err
 	}
 	d.purgeSets()
@@ -206,12 +208,12 @@ func (d *Datapath) purgeLists() error {
 	}
 	for len(d.sources.retired) > 0 {
 		list := d.sources.retired[0]
-		if err := d.tables.deleteList(list); err != nil {
+		if err := deleteList(&d.tables, list); err != nil {
 			return err
 		}
 		d.sources.retired = d.sources.retired[1:]
 		d.sources.rows -= len(list.prefixes)
-		d.sources.ids.put(list.id)
+		d.sources.ids.Put(list.id)
 	}
 	return nil
 }
@@ -242,8 +244,8 @@ func (s *sources) id(digest listDigest) uint32 {
 }
 
 // sourceKey is the row's key. A prefix of IPv4 has its address in the first word.
-func sourceKey(list uint32, p netip.Prefix) muxSourceKey {
-	key := muxSourceKey{List: list << muxSourceListShift, Length: uint32(32 + p.Bits())}
+func sourceKey(list uint32, p netip.Prefix) bpf.MuxSourceKey {
+	key := bpf.MuxSourceKey{List: list << muxSourceListShift, Length: uint32(32 + p.Bits())}
 	words := abi.Words(p.Addr())
 	if p.Addr().Is4() {
 		key.List |= muxSourceListV4
@@ -255,13 +257,13 @@ func sourceKey(list uint32, p netip.Prefix) muxSourceKey {
 
 // The layout of source_key.list.
 const (
-	muxSourceListShift = muxSourceListLayoutSOURCE_LIST_SHIFT
-	muxSourceListV4    = uint32(muxSourceListLayoutSOURCE_LIST_V4)
-	muxSourceSetFlag   = uint32(muxSourceSetLayoutSOURCE_SET) // of guard.lists
+	muxSourceListShift = bpf.MuxSourceListLayoutSOURCE_LIST_SHIFT
+	muxSourceListV4    = uint32(bpf.MuxSourceListLayoutSOURCE_LIST_V4)
+	muxSourceSetFlag   = uint32(bpf.MuxSourceSetLayoutSOURCE_SET) // of guard.lists
 )
 
 // fromSourceKey is what sourceKey wrote.
-func fromSourceKey(key muxSourceKey) (list uint32, p netip.Prefix) {
+func fromSourceKey(key bpf.MuxSourceKey) (list uint32, p netip.Prefix) {
 	list = key.List >> muxSourceListShift
 	bytes := *(*[16]byte)(unsafe.Pointer(&key.Address.Words))
 	if key.List&muxSourceListV4 != 0 {
@@ -273,13 +275,13 @@ func fromSourceKey(key muxSourceKey) (list uint32, p netip.Prefix) {
 // sourceBatch is how many rows of a list are written at once.
 const sourceBatch = 4096
 
-func (t *tables) writeList(list *sourceList) error { return t.writeSources(list.id, list.prefixes) }
+func writeList(t *bpf.Tables, list *sourceList) error { return writeSources(t, list.id, list.prefixes) }
 
 // writeSources adds rows to a list.
-func (t *tables) writeSources(list uint32, prefixes []netip.Prefix) error {
+func writeSources(t *bpf.Tables, list uint32, prefixes []netip.Prefix) error {
 	values := make([]uint8, min(sourceBatch, len(prefixes)))
 	for part := range slices.Chunk(prefixes, sourceBatch) {
-		keys := make([]muxSourceKey, len(part))
+		keys := make([]bpf.MuxSourceKey, len(part))
 		for i, p := range part {
 			keys[i] = sourceKey(list, p)
 		}
@@ -291,12 +293,14 @@ func (t *tables) writeSources(list uint32, prefixes []netip.Prefix) error {
 }
 
 // deleteList removes the rows of a list, of one that was written in part too.
-func (t *tables) deleteList(list *sourceList) error { return t.deleteSources(list.id, list.prefixes) }
+func deleteList(t *bpf.Tables, list *sourceList) error {
+	return deleteSources(t, list.id, list.prefixes)
+}
 
 // deleteSources removes rows of a list, as far as they are there.
-func (t *tables) deleteSources(list uint32, prefixes []netip.Prefix) error {
+func deleteSources(t *bpf.Tables, list uint32, prefixes []netip.Prefix) error {
 	for part := range slices.Chunk(prefixes, sourceBatch) {
-		keys := make([]muxSourceKey, len(part))
+		keys := make([]bpf.MuxSourceKey, len(part))
 		for i, p := range part {
 			keys[i] = sourceKey(list, p)
 		}
@@ -320,7 +324,7 @@ func (d *Datapath) adoptSources() error {
 	if err := d.openGuards(); err != nil {
 		return err
 	}
-	byID, err := d.tables.readLists()
+	byID, err := readLists(&d.tables)
 	if err != nil {
 		return err
 	}
@@ -335,7 +339,7 @@ func (d *Datapath) adoptSources() error {
 		used[id] = true
 	}
 	for _, live := range d.live {
-		if live.row.Flags&muxEndpointFlagENDPOINT_SOURCES == 0 {
+		if live.row.Flags&bpf.MuxEndpointFlagENDPOINT_SOURCES == 0 {
 			continue
 		}
 		word := &d.sources.guards[live.row.Id]
@@ -355,8 +359,8 @@ func (d *Datapath) adoptSources() error {
 			atomic.StoreUint64(word, now)
 		}
 	}
-	d.sources.ids.claim(used)
-	d.sources.rowsOfSets.claim(rowsOfSets)
+	d.sources.ids.Claim(used)
+	d.sources.rowsOfSets.Claim(rowsOfSets)
 	for _, list := range byID {
 		if list.uses == 0 {
 			d.sources.retired = append(d.sources.retired, list)
@@ -381,9 +385,9 @@ func (d *Datapath) adoptList(id uint32, found *sourceList) (uint32, listDigest) 
 }
 
 // readLists reads all lists, by number.
-func (t *tables) readLists() (map[uint32]*sourceList, error) {
+func readLists(t *bpf.Tables) (map[uint32]*sourceList, error) {
 	lists := map[uint32]*sourceList{}
-	var key muxSourceKey
+	var key bpf.MuxSourceKey
 	var value uint8
 	entries := t.Sources.Iterate()
 	for entries.Next(&key, &value) {

@@ -94,11 +94,11 @@ func sourceCases() []packetCase {
 // TestListsOfSources fills, shares, replaces and adopts lists, and counts what stays in the table.
 func TestListsOfSources(t *testing.T) {
 	sizes := testSizes
-	sizes.sources = 8
+	sizes.Sources = 8
 	d := newFilledOf(t, sizes, world()...)
 	rows := func(want int) {
 		t.Helper()
-		lists, err := d.tables.readLists()
+		lists, err := readLists(&d.tables)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +159,7 @@ func TestListsOutliveTheirProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	left := &sourceList{id: 99, prefixes: prefixes("198.51.100.0/24", "2001:db8::/64")}
-	if err := d.tables.writeList(left); err != nil {
+	if err := writeList(&d.tables, left); err != nil {
 		t.Fatal(err)
 	}
 	want := d.live[denied.Key].lists
@@ -168,7 +168,7 @@ func TestListsOutliveTheirProcess(t *testing.T) {
 	}
 	d = p.mustOpen(t)
 	defer d.Close()
-	lists, err := d.tables.readLists()
+	lists, err := readLists(&d.tables)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +210,7 @@ func TestTwoListsOfTheSameSources(t *testing.T) {
 		t.Fatal(err)
 	}
 	twin := &sourceList{id: 99, prefixes: tcp.Deny}
-	if err := d.tables.writeList(twin); err != nil {
+	if err := writeList(&d.tables, twin); err != nil {
 		t.Fatal(err)
 	}
 	d.sources.guards[d.live[udp.Key].row.Id] = guardWord(0, twin.id)
@@ -228,7 +228,7 @@ func TestTwoListsOfTheSameSources(t *testing.T) {
 	}
 	drops(pkt.TCP(client4, vip4, pkt.SYN), "TCP, adopted")
 	drops(pkt.UDP(client4, vip4), "UDP, adopted")
-	if lists, err := d.tables.readLists(); err != nil || len(lists) != 1 || d.sources.rows != 2 {
+	if lists, err := readLists(&d.tables); err != nil || len(lists) != 1 || d.sources.rows != 2 {
 		t.Errorf("lists are %v, of %d rows, %v", lists, d.sources.rows, err)
 	}
 	if err := d.Apply(nil, []model.EndpointKey{udp.Key}); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -28,11 +29,11 @@ type SYNCounter struct {
 	Tried, Completed uint64
 }
 
-const synFlags = muxEndpointFlagENDPOINT_SYN_COOKIES | muxEndpointFlagENDPOINT_SYN_COUNTED | muxEndpointFlagENDPOINT_SYN_SAMPLED
+const synFlags = bpf.MuxEndpointFlagENDPOINT_SYN_COOKIES | bpf.MuxEndpointFlagENDPOINT_SYN_COUNTED | bpf.MuxEndpointFlagENDPOINT_SYN_SAMPLED
 
 // synFlags are those of an endpoint that is to be as e says. What this mux, or the process before, decided of
 // it stays so. Without secrets no SYN is answered.
-func (d *Datapath) synFlags(e model.MuxEndpoint) muxEndpointFlag {
+func (d *Datapath) synFlags(e model.MuxEndpoint) bpf.MuxEndpointFlag {
 	var state SYNState
 	if live := d.live[e.Key]; live != nil && (live.mode == model.SYNCookiesAuto || live.mode == "") {
 		state = synStateOf(live.row.Flags)
@@ -44,25 +45,25 @@ func (d *Datapath) synFlags(e model.MuxEndpoint) muxEndpointFlag {
 }
 
 // synFlagsOf are the flags of an endpoint that is in the mode, while state is what the mux decided.
-func synFlagsOf(mode model.SYNCookies, state SYNState) (flags muxEndpointFlag) {
+func synFlagsOf(mode model.SYNCookies, state SYNState) (flags bpf.MuxEndpointFlag) {
 	switch {
 	case mode == model.SYNCookiesAlways, mode == model.SYNCookiesAuto && state.Answers:
-		flags = muxEndpointFlagENDPOINT_SYN_COOKIES
+		flags = bpf.MuxEndpointFlagENDPOINT_SYN_COOKIES
 	}
 	if mode == model.SYNCookiesAuto && state.Watches {
-		flags |= muxEndpointFlagENDPOINT_SYN_COUNTED
+		flags |= bpf.MuxEndpointFlagENDPOINT_SYN_COUNTED
 		if state.Tries {
-			flags |= muxEndpointFlagENDPOINT_SYN_SAMPLED
+			flags |= bpf.MuxEndpointFlagENDPOINT_SYN_SAMPLED
 		}
 	}
 	return flags
 }
 
-func synStateOf(flags muxEndpointFlag) SYNState {
+func synStateOf(flags bpf.MuxEndpointFlag) SYNState {
 	return SYNState{
-		Answers: flags&muxEndpointFlagENDPOINT_SYN_COOKIES != 0,
-		Watches: flags&muxEndpointFlagENDPOINT_SYN_COUNTED != 0,
-		Tries:   flags&muxEndpointFlagENDPOINT_SYN_SAMPLED != 0,
+		Answers: flags&bpf.MuxEndpointFlagENDPOINT_SYN_COOKIES != 0,
+		Watches: flags&bpf.MuxEndpointFlagENDPOINT_SYN_COUNTED != 0,
+		Tries:   flags&bpf.MuxEndpointFlagENDPOINT_SYN_SAMPLED != 0,
 	}
 }
 
@@ -81,13 +82,13 @@ func (d *Datapath) SetSYNState(key model.EndpointKey, state SYNState) error {
 	}
 	live.row.Flags = live.row.Flags&^synFlags | flags
 	live.settings.flags = live.settings.flags&^synFlags | flags
-	if err := d.tables.Endpoints.Put(toKey(key), live.row); err != nil {
+	if err := d.tables.Endpoints.Put(bpf.ToKey(key), live.row); err != nil {
 		return fmt.Errorf("write row of endpoints: %w", err)
 	}
 	if err := d.openShortcuts(); err != nil {
 		return err
 	}
-	d.shortcuts.put(toKey(key), live.row)
+	d.shortcuts.put(bpf.ToKey(key), live.row)
 	return nil
 }
 
@@ -114,7 +115,7 @@ func (d *Datapath) SYNCounters() (map[model.EndpointKey]SYNCounter, error) {
 			last = max(last, live.row.Id)
 		}
 	}
-	rows, err := d.tables.readSYNs(last)
+	rows, err := readSYNs(&d.tables, last)
 	if err != nil {
 		return nil, err
 	}
@@ -132,10 +133,10 @@ const synBatch = 1024
 
 // readSYNs sums the CPUs' counters of all endpoints to the last number, by number. In batches it costs a fraction of
 // reading them one by one.
-func (t *tables) readSYNs(last uint32) ([]SYNCounter, error) {
+func readSYNs(t *bpf.Tables, last uint32) ([]SYNCounter, error) {
 	cpus := ebpf.MustPossibleCPU()
 	sums := make([]SYNCounter, last+1)
-	ids, rows := make([]uint32, synBatch), make([]muxSynCounter, synBatch*cpus)
+	ids, rows := make([]uint32, synBatch), make([]bpf.MuxSynCounter, synBatch*cpus)
 	var cursor ebpf.MapBatchCursor
 	for {
 		n, err := t.SYNCounters.BatchLookup(&cursor, ids, rows, nil)
@@ -156,7 +157,7 @@ func (t *tables) readSYNs(last uint32) ([]SYNCounter, error) {
 	}
 }
 
-func (c *SYNCounter) add(more muxSynCounter) {
+func (c *SYNCounter) add(more bpf.MuxSynCounter) {
 	c.SYNs += more.Syns
 	c.Answered += more.Answered
 	c.Tried += more.Tried
@@ -168,11 +169,11 @@ func (c *SYNCounter) add(more muxSynCounter) {
 func (d *Datapath) SetSYNSecrets(secrets []model.SYNSecret) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var old muxSynSecrets
+	var old bpf.MuxSynSecrets
 	if err := d.tables.SYNSecrets.Lookup(uint32(0), &old); err != nil {
 		return fmt.Errorf("read syn secrets: %w", err)
 	}
-	next := muxSynSecrets{Clock: old.Clock}
+	next := bpf.MuxSynSecrets{Clock: old.Clock}
 	clock, err := timeOfDay()
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -114,7 +115,7 @@ func (d *Datapath) TenantUsage() ([]TenantUsage, error) {
 	defer d.mu.Unlock()
 	all := make([]TenantUsage, 0, len(d.tenants))
 	for _, name := range slices.Sorted(maps.Keys(d.tenants)) {
-		var row muxFlowUsage
+		var row bpf.MuxFlowUsage
 		if err := d.tables.TenantUsage.Lookup(d.tenants[name], &row); err != nil {
 			return nil, fmt.Errorf("read what tenant %s has of flows: %w", name, err)
 		}

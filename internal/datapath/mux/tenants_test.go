@@ -92,7 +92,7 @@ func TestTenantsShareFlows(t *testing.T) {
 			const kept = 1500
 			w.send(t, d, w.one, 0x66000000, kept, 3)
 			have := tenantsHave(t, d)
-			limit := uint64(testSizes.flowLimit)
+			limit := uint64(testSizes.FlowLimit)
 			if many := have["many"]; many.Limit != uint32(limit) || many.Flows.Trusted > limit || many.Flows.Untrusted > limit/2 {
 				t.Errorf("a tenant with four VIPs has %+v", many)
 			}
@@ -150,7 +150,7 @@ func TestTenantsOutliveARestart(t *testing.T) {
 		w.send(t, d, vip, 0x0b000000+uint32(i)<<20, 1500, 2)
 	}
 	parts := func() (owns uint32) {
-		m, err := d.tables.mapFlows()
+		m, err := mapFlows(&d.tables)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,7 +169,7 @@ func TestTenantsOutliveARestart(t *testing.T) {
 	if d.tenants["many"] != before || before == d.tenants["one"] || before == 0 {
 		t.Errorf("indexes are %v, that of many was %d", d.tenants, before)
 	}
-	if have := tenantsHave(t, d); have["many"].Flows.Trusted > uint64(testSizes.flowLimit) || have["many"].Flows.Trusted == 0 {
+	if have := tenantsHave(t, d); have["many"].Flows.Trusted > uint64(testSizes.FlowLimit) || have["many"].Flows.Trusted == 0 {
 		t.Errorf("the tenant has %+v", have["many"])
 	}
 	endpoints[0].Tenant = "one"

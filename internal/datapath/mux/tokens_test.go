@@ -18,7 +18,7 @@ func tokensEach(n uint64) []uint64 { return slices.Repeat([]uint64{n}, 5) }
 func TestEachVIPHasTokens(t *testing.T) {
 	const own = 3 // tokens of each VIP beside the others
 	sizes := testSizes
-	sizes.tokens, sizes.tokenTime = tokensEach(50*own), time.Hour
+	sizes.Tokens, sizes.TokenTime = tokensEach(50*own), time.Hour
 	const third = "203.0.113.11:80" // another VIP of IPv4
 	echo4, echo6 := pkt.ICMP("198.51.100.7", "203.0.113.10"), pkt.ICMP("2001:db8::7", "2001:db8:1::10")
 	long4, long6 := pkt.Payload(bytes.Repeat([]byte{7}, testMTU-20-20)), pkt.Payload(bytes.Repeat([]byte{7}, testMTU-40-20))
@@ -96,7 +96,7 @@ func othersFragment(t *testing.T, p pkt.Packet) pkt.Packet {
 func TestForgedFragmentsAreRelayedAtARate(t *testing.T) {
 	const burst, each, jiffy = 200, time.Millisecond, 10 * time.Millisecond
 	sizes := testSizes
-	sizes.tokens, sizes.tokenTime = tokensEach(burst), each
+	sizes.Tokens, sizes.TokenTime = tokensEach(burst), each
 	for _, p := range []pkt.Packet{pkt.UDP(client4, vip4, pkt.Fragment(9, true)), pkt.UDP(client6, vip6, pkt.Fragment(9, true))} {
 		frame := othersFragment(t, p).Frame()
 		d := newFilledOf(t, sizes, world()...)

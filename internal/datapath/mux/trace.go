@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weirlb/weir/internal/datapath/abi"
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -29,8 +30,8 @@ func (l *tracer) Close() error {
 
 // traceSpec says what mux_trace is loaded for.
 type traceSpec struct {
-	mode       muxTraceMode
-	filter     muxTraceFilter
+	mode       bpf.MuxTraceMode
+	filter     bpf.MuxTraceFilter
 	snapLength int
 	buffer     uint32 // bytes of the ring that holds copies; a power of two of pages
 }
@@ -39,26 +40,26 @@ const smallestBuffer = 4096
 
 // load loads mux_trace. A program that only explains gets counters, and rings to user space, of its own: what
 // it writes there nobody reads.
-func (at traceSpec) load(sizes dimensions, live *tables) (*tracer, error) {
-	spec, err := sizes.spec()
+func (at traceSpec) load(sizes bpf.Sizes, live *bpf.Tables) (*tracer, error) {
+	spec, err := sizes.Spec()
 	if err != nil {
 		return nil, err
 	}
 	for name, value := range map[string]any{
-		muxVarCfgTrace: at.mode, muxVarCfgSnapLength: uint32(at.snapLength), muxVarTraceFilter: at.filter,
+		bpf.MuxVarCfgTrace: at.mode, bpf.MuxVarCfgSnapLength: uint32(at.snapLength), bpf.MuxVarTraceFilter: at.filter,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("set %s: %w", name, err)
 		}
 	}
-	spec.Maps[muxMapCaptured].MaxEntries = at.buffer
+	spec.Maps[bpf.MuxMapCaptured].MaxEntries = at.buffer
 	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
-	for _, table := range live.pinned() {
-		kind := spec.Maps[table.object].Type
-		if at.mode == muxTraceModeTRACE_EXPLAIN && (kind == ebpf.PerCPUArray || kind == ebpf.RingBuf) {
+	for _, table := range live.Pinned() {
+		kind := spec.Maps[table.Object].Type
+		if at.mode == bpf.MuxTraceModeTRACE_EXPLAIN && (kind == ebpf.PerCPUArray || kind == ebpf.RingBuf) {
 			continue
 		}
-		options.MapReplacements[table.object] = *table.handle
+		options.MapReplacements[table.Object] = *table.Handle
 	}
 	l := &tracer{}
 	if err := spec.LoadAndAssign(l, &options); err != nil {
@@ -68,7 +69,7 @@ func (at traceSpec) load(sizes dimensions, live *tables) (*tracer, error) {
 }
 
 // decodeTrace reads the trace of a packet.
-func decodeTrace(raw []byte) (l muxTrace, rest []byte, err error) {
+func decodeTrace(raw []byte) (l bpf.MuxTrace, rest []byte, err error) {
 	n, err := binary.Decode(raw, binary.LittleEndian, &l)
 	if err != nil {
 		return l, nil, fmt.Errorf("read the trace: %w", err)
@@ -114,15 +115,15 @@ func actionName(action uint32, verdict string) string {
 }
 
 // explanation is what l says, with what the tables hold now.
-func (d *Datapath) explanation(l muxTrace) model.Explanation {
-	e := model.Explanation{Verdict: d.tables.names[uint32(l.Verdict)]}
+func (d *Datapath) explanation(l bpf.MuxTrace) model.Explanation {
+	e := model.Explanation{Verdict: d.tables.VerdictNames[uint32(l.Verdict)]}
 	e.Action = actionName(l.Action, e.Verdict)
-	if fromAddress(l.Destination).IsUnspecified() {
+	if bpf.FromAddress(l.Destination).IsUnspecified() {
 		return e
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	key := model.EndpointKey{VIP: fromAddress(l.Destination), Port: abi.Port(l.DestinationPort), Protocol: model.Protocol(l.Protocol)}
+	key := model.EndpointKey{VIP: bpf.FromAddress(l.Destination), Port: abi.Port(l.DestinationPort), Protocol: model.Protocol(l.Protocol)}
 	live := d.live[key]
 	if live == nil && d.snat.vips[key.VIP] != nil && d.live[allPorts(key)] == nil {
 		return d.explainSNAT(e, l, key)
@@ -135,12 +136,12 @@ func (d *Datapath) explanation(l muxTrace) model.Explanation {
 		return e
 	}
 	e.Endpoint, e.Buckets = &key, len(live.buckets)
-	if e.Tunnel = fromAddress(l.Tunnel); e.Tunnel.IsUnspecified() {
+	if e.Tunnel = bpf.FromAddress(l.Tunnel); e.Tunnel.IsUnspecified() {
 		e.Tunnel = netip.Addr{}
 		return e
 	}
-	e.Layer = layerOf(d.tables.names[uint32(l.Forward)])
-	e.Slot, e.Previous = live.slotOf(e.Tunnel), live.slotOf(fromAddress(l.Previous))
+	e.Layer = layerOf(d.tables.VerdictNames[uint32(l.Forward)])
+	e.Slot, e.Previous = live.slotOf(e.Tunnel), live.slotOf(bpf.FromAddress(l.Previous))
 	if e.Buckets > 0 && e.Layer != "cookie" {
 		e.Hashed, e.Hash, e.Bucket = true, l.Hash, int(l.Hash)&(e.Buckets-1)
 	}
@@ -153,9 +154,9 @@ func allPorts(key model.EndpointKey) model.EndpointKey {
 }
 
 // explainSNAT says whose the port is.
-func (d *Datapath) explainSNAT(e model.Explanation, l muxTrace, key model.EndpointKey) model.Explanation {
+func (d *Datapath) explainSNAT(e model.Explanation, l bpf.MuxTrace, key model.EndpointKey) model.Explanation {
 	e.Endpoint = &key
-	if tunnel := fromAddress(l.Tunnel); !tunnel.IsUnspecified() {
+	if tunnel := bpf.FromAddress(l.Tunnel); !tunnel.IsUnspecified() {
 		e.Tunnel, e.Layer = tunnel, model.LayerSNAT
 	}
 	if who, known := d.workloadOf(key.VIP, key.Port); known {

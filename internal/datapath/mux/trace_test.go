@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 	"github.com/weirlb/weir/internal/pkt"
 	"github.com/weirlb/weir/internal/testkit/progcache"
@@ -302,9 +303,9 @@ func TestProgramsAreToldApart(t *testing.T) {
 	add(d.programs.Program)
 	add(newUnattached(t, testSizes).programs.Program) // the same
 	larger := testSizes
-	larger.flowSets *= 2
+	larger.FlowSets *= 2
 	add(newUnattached(t, larger).programs.Program)
-	l, err := traceSpec{mode: muxTraceModeTRACE_CAPTURE, snapLength: 64, buffer: smallestBuffer}.load(d.sizes, &d.tables)
+	l, err := traceSpec{mode: bpf.MuxTraceModeTRACE_CAPTURE, snapLength: 64, buffer: smallestBuffer}.load(d.sizes, &d.tables)
 	if err != nil {
 		t.Fatal(err)
 	}

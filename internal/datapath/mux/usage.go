@@ -3,6 +3,9 @@ package mux
 import (
 	"fmt"
 	"net/netip"
+
+	"github.com/weirlb/weir/internal/datapath/mux/alloc"
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 )
 
 // Usage is how full the tables are.
@@ -38,7 +41,7 @@ type TenantUsage struct {
 func (d *Datapath) Usage() (Usage, error) {
 	u, ids := d.usage()
 	for i := range u.VIPs {
-		var row muxFlowUsage
+		var row bpf.MuxFlowUsage
 		if err := d.tables.VIPUsage.Lookup(ids[i], &row); err != nil {
 			return u, fmt.Errorf("read row %d of vip_usage: %w", ids[i], err)
 		}
@@ -54,19 +57,19 @@ func (d *Datapath) Usage() (Usage, error) {
 func (d *Datapath) usage() (u Usage, ids []uint32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	room := func(s *rowSlices, size uint32) Room {
-		return Room{Used: uint64(size) - uint64(s.room()), Size: uint64(size)}
+	room := func(s *alloc.Rows, size uint32) Room {
+		return Room{Used: uint64(size) - uint64(s.Room()), Size: uint64(size)}
 	}
 	u = Usage{
-		Endpoints: Room{Used: uint64(len(d.live)), Size: uint64(d.sizes.endpoints)},
-		Buckets:   room(d.bucketSlices, d.sizes.bucketRows),
-		Backends:  room(d.backendSlices, d.sizes.backends),
-		FlowCells: uint64(d.sizes.flowSets) * uint64(len(muxFlowSet{}.Cells)),
+		Endpoints: Room{Used: uint64(len(d.live)), Size: uint64(d.sizes.Endpoints)},
+		Buckets:   room(d.bucketSlices, d.sizes.BucketRows),
+		Backends:  room(d.backendSlices, d.sizes.Backends),
+		FlowCells: uint64(d.sizes.FlowSets) * uint64(len(bpf.MuxFlowSet{}.Cells)),
 	}
-	u.Buckets = Room{Used: u.Buckets.Used * uint64(rowBuckets), Size: u.Buckets.Size * uint64(rowBuckets)}
-	inUse := len(d.snat.vips) * snatRanges
-	u.SNATRanges = Room{Used: uint64(inUse), Size: uint64(d.sizes.snatVIPs) * uint64(snatRanges)}
-	u.SNATOwners = Room{Used: uint64(len(d.snat.owners.byTunnel)), Size: uint64(d.sizes.snatOwnerRows())}
+	u.Buckets = Room{Used: u.Buckets.Used * uint64(bpf.RowBuckets), Size: u.Buckets.Size * uint64(bpf.RowBuckets)}
+	inUse := len(d.snat.vips) * bpf.SNATRanges
+	u.SNATRanges = Room{Used: uint64(inUse), Size: uint64(d.sizes.SNATVIPs) * uint64(bpf.SNATRanges)}
+	u.SNATOwners = Room{Used: uint64(len(d.snat.owners.byTunnel)), Size: uint64(d.sizes.SNATOwnerRows())}
 	u.SNAT = make(map[netip.Addr]int, len(d.snat.vips))
 	for key, s := range d.snat.live {
 		u.SNAT[key.VIP] += len(s.Ranges)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirlb/weir/internal/datapath/mux/alloc"
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
 	"github.com/weirlb/weir/internal/model"
 )
 
@@ -15,17 +17,17 @@ import (
 // a sweep has freed them.
 type vips struct {
 	live    map[netip.Addr]*liveVIP
-	ids     *ids
+	ids     *alloc.IDs
 	retired map[uint32]bool
 }
 
 type liveVIP struct {
-	row       muxEndpoint
+	row       bpf.MuxEndpoint
 	endpoints int // that hold it
 }
 
 func newVIPs(n uint32) *vips {
-	return &vips{live: map[netip.Addr]*liveVIP{}, ids: newIDs("vip_usage", n), retired: map[uint32]bool{}}
+	return &vips{live: map[netip.Addr]*liveVIP{}, ids: alloc.NewIDs("vip_usage", n), retired: map[uint32]bool{}}
 }
 
 // adopt counts a live endpoint of the VIP.
@@ -38,8 +40,8 @@ func (v *vips) adopt(vip netip.Addr) {
 // adoptVIPs reads the rows of VIPs from adopted tables.
 func (d *Datapath) adoptVIPs() error {
 	used := map[uint32]bool{}
-	err := d.tables.eachRow(func(key model.EndpointKey, row muxEndpoint) error {
-		if row.Flags&muxEndpointFlagENDPOINT_VIP != 0 {
+	err := eachRow(&d.tables, func(key model.EndpointKey, row bpf.MuxEndpoint) error {
+		if row.Flags&bpf.MuxEndpointFlagENDPOINT_VIP != 0 {
 			used[row.Vip] = true
 			d.vips.live[key.VIP] = &liveVIP{row: row}
 		}
@@ -48,28 +50,28 @@ func (d *Datapath) adoptVIPs() error {
 	if err != nil {
 		return err
 	}
-	m, err := d.tables.mapFlows()
+	m, err := mapFlows(&d.tables)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	for _, id := range d.vips.ids.free {
+	for _, id := range d.vips.ids.Free {
 		if !used[id] && m.usage[id].Cells != [2]uint64{} {
 			used[id], d.vips.retired[id] = true, true
 		}
 	}
-	d.vips.ids.claim(used)
+	d.vips.ids.Claim(used)
 	return nil
 }
 
 // takeVIPID is an index that owns no cells.
 func (d *Datapath) takeVIPID() (uint32, error) {
-	if len(d.vips.ids.free) == 0 && len(d.vips.retired) > 0 {
+	if len(d.vips.ids.Free) == 0 && len(d.vips.retired) > 0 {
 		if _, err := d.sweep(); err != nil {
 			return 0, err
 		}
 	}
-	return d.vips.ids.take()
+	return d.vips.ids.Take()
 }
 
 // openVIP is what is known of a VIP; one that is new has no row in endpoints yet.
@@ -82,10 +84,10 @@ func (d *Datapath) openVIP(vip netip.Addr) (*liveVIP, error) {
 		return nil, err
 	}
 	if err := d.clearLimits(id); err != nil {
-		d.vips.ids.put(id)
+		d.vips.ids.Put(id)
 		return nil, err
 	}
-	live := &liveVIP{row: muxEndpoint{Slices: slicePair{bucketBits: noBuckets}.pack(), Vip: id}}
+	live := &liveVIP{row: bpf.MuxEndpoint{Slices: bpf.SlicePair{BucketBits: bpf.NoBuckets}.Pack(), Vip: id}}
 	d.vips.live[vip] = live
 	return live, nil
 }
@@ -101,28 +103,28 @@ func (d *Datapath) holdVIP(c *change) error {
 	}
 	c.next.row.Vip = live.row.Vip
 	row := live.row
-	row.Flags = withPing(row.Flags|muxEndpointFlagENDPOINT_VIP, c.next.settings.flags&muxEndpointFlagENDPOINT_PING != 0)
+	row.Flags = withPing(row.Flags|bpf.MuxEndpointFlagENDPOINT_VIP, c.next.settings.flags&bpf.MuxEndpointFlagENDPOINT_PING != 0)
 	return d.writeVIP(c.key.VIP, live, row)
 }
 
-func withPing(flags muxEndpointFlag, ping bool) muxEndpointFlag {
+func withPing(flags bpf.MuxEndpointFlag, ping bool) bpf.MuxEndpointFlag {
 	if ping {
-		return flags | muxEndpointFlagENDPOINT_PING
+		return flags | bpf.MuxEndpointFlagENDPOINT_PING
 	}
-	return flags &^ muxEndpointFlagENDPOINT_PING
+	return flags &^ bpf.MuxEndpointFlagENDPOINT_PING
 }
 
 // writeVIP replaces the VIP's row. One with source NAT has a shortcut, as endpoints have.
-func (d *Datapath) writeVIP(vip netip.Addr, live *liveVIP, row muxEndpoint) error {
+func (d *Datapath) writeVIP(vip netip.Addr, live *liveVIP, row bpf.MuxEndpoint) error {
 	if row == live.row {
 		return nil
 	}
-	if err := d.tables.Endpoints.Put(toKey(vipKey(vip)), row); err != nil {
+	if err := d.tables.Endpoints.Put(bpf.ToKey(vipKey(vip)), row); err != nil {
 		return fmt.Errorf("write row of vip %s: %w", vip, err)
 	}
 	live.row = row
-	if row.Flags&muxEndpointFlagENDPOINT_SNAT != 0 {
-		d.shortcuts.put(toKey(vipKey(vip)), row)
+	if row.Flags&bpf.MuxEndpointFlagENDPOINT_SNAT != 0 {
+		d.shortcuts.put(bpf.ToKey(vipKey(vip)), row)
 	}
 	return nil
 }
@@ -133,14 +135,14 @@ func (d *Datapath) releaseVIP(vip netip.Addr) error {
 	if live == nil {
 		return nil
 	}
-	if live.endpoints--; live.endpoints > 0 || live.row.Flags&muxEndpointFlagENDPOINT_SNAT != 0 {
+	if live.endpoints--; live.endpoints > 0 || live.row.Flags&bpf.MuxEndpointFlagENDPOINT_SNAT != 0 {
 		return nil
 	}
 	return d.removeVIP(vip, live)
 }
 
 func (d *Datapath) removeVIP(vip netip.Addr, live *liveVIP) error {
-	if err := d.tables.Endpoints.Delete(toKey(vipKey(vip))); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := d.tables.Endpoints.Delete(bpf.ToKey(vipKey(vip))); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("delete row of vip %s: %w", vip, err)
 	}
 	d.vips.retired[live.row.Vip] = true

@@ -1,4 +1,4 @@
-package mux
+package alloc
 
 import (
 	"testing"
@@ -11,15 +11,15 @@ const oracleRows = 64
 // sliceOracle is the allocator beside a plain array that says which rows are owned. What is
 // retired is owned until reclaim.
 type sliceOracle struct {
-	slices        *rowSlices
+	slices        *Rows
 	owned         [oracleRows]bool
-	held, retired []span
+	held, retired []Span
 }
 
 // TestSlicesNeverOverlap drives both with the same random steps.
 func TestSlicesNeverOverlap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		o := &sliceOracle{slices: newRowSlices("rows", oracleRows)}
+		o := &sliceOracle{slices: NewRows("rows", oracleRows)}
 		t.Repeat(map[string]func(*rapid.T){
 			"take": o.take, "put": o.put, "retire": o.retire, "reclaim": o.reclaim,
 			"adopt": o.adopt, "": o.check,
@@ -27,11 +27,11 @@ func TestSlicesNeverOverlap(t *testing.T) {
 	})
 }
 
-func (o *sliceOracle) mark(t *rapid.T, which span, owned bool) {
-	if which.first%(1<<which.bits) != 0 {
+func (o *sliceOracle) mark(t *rapid.T, which Span, owned bool) {
+	if which.First%(1<<which.Bits) != 0 {
 		t.Fatalf("%v does not begin at a multiple of its size", which)
 	}
-	for row := which.first; row < which.first+1<<which.bits; row++ {
+	for row := which.First; row < which.First+1<<which.Bits; row++ {
 		if o.owned[row] == owned {
 			t.Fatalf("row %d of %v: owned is %v already", row, which, owned)
 		}
@@ -40,7 +40,7 @@ func (o *sliceOracle) mark(t *rapid.T, which span, owned bool) {
 }
 
 func (o *sliceOracle) take(t *rapid.T) {
-	if got, ok := o.slices.take(rapid.IntRange(0, 7).Draw(t, "bits")); ok {
+	if got, ok := o.slices.Take(rapid.IntRange(0, 7).Draw(t, "bits")); ok {
 		o.mark(t, got, true)
 		o.held = append(o.held, got)
 	}
@@ -49,20 +49,20 @@ func (o *sliceOracle) take(t *rapid.T) {
 func (o *sliceOracle) put(t *rapid.T) {
 	if len(o.held) > 0 {
 		o.mark(t, o.held[0], false)
-		o.slices.put(o.held[0])
+		o.slices.Put(o.held[0])
 		o.held = o.held[1:]
 	}
 }
 
 func (o *sliceOracle) retire(*rapid.T) {
 	if len(o.held) > 0 {
-		o.slices.retire(o.held[0])
+		o.slices.Retire(o.held[0])
 		o.retired, o.held = append(o.retired, o.held[0]), o.held[1:]
 	}
 }
 
 func (o *sliceOracle) reclaim(t *rapid.T) {
-	o.slices.reclaim()
+	o.slices.Reclaim()
 	o.freeRetired(t)
 }
 
@@ -75,22 +75,22 @@ func (o *sliceOracle) freeRetired(t *rapid.T) {
 
 // adopt does what a restart does: only what is held is known then.
 func (o *sliceOracle) adopt(t *rapid.T) {
-	o.slices = newRowSlices("rows", oracleRows)
+	o.slices = NewRows("rows", oracleRows)
 	o.freeRetired(t)
 	for _, have := range o.held {
-		if err := o.slices.claim(have); err != nil {
+		if err := o.slices.Claim(have); err != nil {
 			t.Fatal(err)
 		}
-		if err := o.slices.claim(have); err == nil {
+		if err := o.slices.Claim(have); err == nil {
 			t.Fatalf("%v was claimed twice", have)
 		}
 	}
 }
 
 func (o *sliceOracle) check(t *rapid.T) {
-	rows := o.slices.room()
+	rows := o.slices.Room()
 	for _, old := range o.retired {
-		rows -= 1 << old.bits
+		rows -= 1 << old.Bits
 	}
 	for _, owned := range o.owned {
 		if owned {
