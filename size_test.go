@@ -19,7 +19,6 @@ const (
 // splits a package strikes it out.
 var large = map[string]int{
 	"internal/agentd":         3200,
-	"internal/ctl":            5400,
 	"internal/datapath/agent": 4600,
 	"internal/datapath/mux":   6700,
 	"internal/desired":        3000,
@@ -30,7 +29,6 @@ var large = map[string]int{
 	"internal/store":          6500,
 
 	"internal/agentd.ports":            30,
-	"internal/ctl.session":             70,
 	"internal/datapath/agent.Datapath": 105,
 	"internal/datapath/mux.Datapath":   160,
 	"internal/desired.State":           90,

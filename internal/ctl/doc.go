@@ -1,13 +1,22 @@
-// Package ctl is the command line of an operator: it applies manifests and shows what the manager
-// knows. Nouns look (get, describe, status, explain), verbs change (apply, delete).
+// Package ctl is weir, the command line of an operator. Each of its packages holds the commands of a purpose:
 //
-//	session ── what every command shares: the manager's address, the output's format
-//	apply ──▶ manifests (files, folders, standard input) ──▶ one ApplyVIPs ──▶ wait
-//	get, describe, status, explain ──▶ one or two calls ──▶ a table for people, or JSON or YAML
+//	get, describe    show resources, a file for each noun
+//	change           apply, edit, patch, delete, prefixlist: change resources, and wait for the muxes
+//	snat             show and reclaim the ports of source NAT
+//	diagnose         status, top, explain, capture, doctor
+//	cluster          users, tokens, certificates, audit, backup, versions
+//	plan             plan a network; no manager is asked
 //
-// Results go to standard output, everything else to standard error. An error is one line that names
-// the thing, the reason and what to do; what is wrong with manifests follows line by line.
+// and what they share:
 //
-// The program ends with 0 when all went well, 1 when something failed or was refused, 2 when it was
-// called wrongly, 3 when apply or delete changed the desired state but not every mux ran it in time.
+//	session          the connection to the managers, completion, lists page by page, errors of usage
+//	table            tables for people: the columns of each noun
+//	output           the formats: table, JSON, YAML
+//	manifestfile     manifests from files, folders and standard input
+//
+// Results go to standard output, everything else to standard error. An error is one line that names the thing, the
+// reason and what to do; what is wrong with manifests follows line by line.
+//
+// The program ends with 0 when all went well, 1 when something failed or was refused, 2 when it was called wrongly, 3
+// when apply or delete changed the desired state but not every mux ran it in time.
 package ctl

@@ -1,0 +1,163 @@
+package change
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/ctl/manifestfile"
+	"github.com/weirlb/weir/internal/ctl/output"
+	"github.com/weirlb/weir/internal/ctl/session"
+	"github.com/weirlb/weir/internal/manifest"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+// ApplyCommand returns the command apply.
+func ApplyCommand(s *session.Session) *cobra.Command {
+	var files []string
+	var dryRun bool
+	var wait waiting
+	cmd := &cobra.Command{
+		Use:   "apply -f FILE",
+		Short: "Create or update VIPs, address pools, prefix lists and tenants from manifests",
+		Long: `Create or update the VIPs, address pools and prefix lists that manifests describe: all
+of them, or none if there is anything wrong with one. Tenants are applied before them, by themselves:
+all of them or none.
+
+FILE is a YAML or JSON file, a folder of such, or - for standard input; -f may be
+given several times. A file may hold several documents. The form of Figure 6 of the
+paper on Ananta is read too.
+
+More than 8000 VIPs and endpoints at once are written in parts, in their order, after
+the manager was asked whether it would take all of them.
+
+With --dry-run nothing changes. For each endpoint whose table would, it says how many
+buckets would move to another backend, and how many wait for the end of earlier moves;
+how many connections hosts remember, how many of these carry no cookie, and about how
+many of those depend on hosts handing packets on, as their bucket moves; and the memory
+of the table in each mux.`,
+		Example: `  weir apply -f shop.yaml --dry-run
+  weir apply -f shop.yaml --wait
+  weir get vip shop -o yaml | sed 's/weight: 1$/weight: 0/' | weir apply -f -`,
+		Args:              session.Arguments(0, 0, ""),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(files) == 0 {
+				return session.NewUsageError(cmd, errors.New("-f FILE is missing"))
+			}
+			if dryRun && wait.wait {
+				return session.NewUsageError(cmd, errors.New("--wait has nothing to wait for with --dry-run"))
+			}
+			return apply(s, cmd, files, dryRun, wait)
+		},
+	}
+	manifestfile.AddFlag(cmd, &files, "`file` or folder of manifests, - for standard input; may be repeated")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would change, and change nothing")
+	wait.flags(cmd)
+	s.Output.AddFlag(cmd)
+	return cmd
+}
+
+func apply(s *session.Session, cmd *cobra.Command, files []string, dryRun bool, wait waiting) error {
+	resources, err := manifestfile.Read(cmd, files)
+	if err != nil {
+		return err
+	}
+	if dryRun {
+		for _, r := range resources {
+			if isTenant(r) {
+				fmt.Fprintf(progress(s, cmd), "tenant %s: a dry run does not look at tenants\n", r.Name())
+			}
+		}
+	} else if err := applyTenants(s, cmd, resources); err != nil {
+		return err
+	}
+	resources = slices.DeleteFunc(resources, isTenant)
+	if len(resources) == 0 {
+		return nil
+	}
+	request := &weirv1.ApplyVIPsRequest{DryRun: dryRun}
+	// VIPs come last, as an apply in parts has the others first.
+	slices.SortStableFunc(resources, func(a, b manifest.Resource) int { return cmp.Compare(isVIP(a), isVIP(b)) })
+	for _, r := range resources {
+		switch m := r.Message.(type) {
+		case *weirv1.AddressPool:
+			request.Pools = append(request.Pools, m)
+		case *weirv1.PrefixList:
+			request.PrefixLists = append(request.PrefixLists, m)
+		case *weirv1.VIP:
+			request.Vips = append(request.Vips, m)
+		}
+	}
+	response, err := applyVIPs(s, cmd, request, resources)
+	if err != nil {
+		return err
+	}
+	err = s.Output.Print(cmd.OutOrStdout(), output.Message{Message: response}, func(w io.Writer) error {
+		for _, pool := range response.GetPools() {
+			fmt.Fprintf(w, "pool %s %s\n", pool.GetName(), pool.GetChange())
+		}
+		for _, list := range response.GetPrefixLists() {
+			printApplied(w, list)
+		}
+		if dryRun {
+			return printDryRun(w, response.GetVips())
+		}
+		for _, vip := range response.GetVips() {
+			fmt.Fprintf(w, "vip %s %s\n", vip.GetName(), vip.GetChange())
+		}
+		return nil
+	})
+	if err != nil || dryRun {
+		return err
+	}
+	return wait.forMuxes(s, cmd, response.GetGeneration())
+}
+
+// isVIP is 1 for a VIP, 0 for a pool or a prefix list.
+func isVIP(r manifest.Resource) int {
+	if r.Kind() == manifest.Kind {
+		return 1
+	}
+	return 0
+}
+
+func isTenant(r manifest.Resource) bool { return r.Kind() == manifest.KindTenant }
+
+// applyTenants applies tenants, which have a transaction of their own before that of VIPs and pools: their quotas
+// and ranges hold for those.
+func applyTenants(s *session.Session, cmd *cobra.Command, resources []manifest.Resource) error {
+	request := &weirv1.ApplyTenantsRequest{}
+	for _, r := range resources {
+		if tenant, ok := r.Message.(*weirv1.Tenant); ok {
+			request.Tenants = append(request.Tenants, tenant)
+		}
+	}
+	if len(request.GetTenants()) == 0 {
+		return nil
+	}
+	return s.Call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+		response, err := client.ApplyTenants(ctx, request)
+		if err != nil {
+			return fmt.Errorf("apply: %w", manifestfile.Locate(err, resources))
+		}
+		for _, t := range response.GetTenants() {
+			fmt.Fprintf(progress(s, cmd), "tenant %s %s\n", t.GetName(), t.GetChange())
+		}
+		return nil
+	})
+}
+
+// progress is where lines for people go that do not belong to the result: nowhere else than the result's table.
+func progress(s *session.Session, cmd *cobra.Command) io.Writer {
+	if s.Output == output.FormatTable {
+		return cmd.OutOrStdout()
+	}
+	return cmd.ErrOrStderr()
+}

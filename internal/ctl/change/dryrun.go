@@ -1,0 +1,51 @@
+package change
+
+import (
+	"fmt"
+	"io"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/ctl/table"
+)
+
+// printDryRun says what applying would do to each VIP and to the tables of its endpoints.
+func printDryRun(w io.Writer, vips []*weirv1.AppliedVIP) error {
+	for _, vip := range vips {
+		what := "would be " + vip.GetChange()
+		if vip.GetChange() == "unchanged" {
+			what = "would stay as it is"
+		}
+		fmt.Fprintf(w, "vip %s %s\n", vip.GetName(), what)
+		if len(vip.GetEffects()) == 0 {
+			continue
+		}
+		t := table.New("  ", "",
+			"ENDPOINT", "TABLE", "BUCKETS MOVED", "WAITING", "CONNECTIONS", "NO COOKIE", "CHAINED", "MEMORY")
+		for _, e := range vip.GetEffects() {
+			t.Add(table.EndpointName(e.GetEndpoint()), e.GetChange(), bucketsMoved(e), e.GetBucketsWaiting(),
+				e.GetSessions(), e.GetSessionsWithoutCookie(), e.GetSessionsChained(),
+				byteCount(e.GetTableBytesBefore())+" -> "+byteCount(e.GetTableBytesAfter()))
+		}
+		if err := t.Write(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bucketsMoved is "128 of 512 (25.0%)".
+func bucketsMoved(e *weirv1.EndpointEffect) string {
+	if e.GetBucketsTotal() == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d of %d (%.1f%%)", e.GetBucketsMoved(), e.GetBucketsTotal(),
+		100*float64(e.GetBucketsMoved())/float64(e.GetBucketsTotal()))
+}
+
+// byteCount is "620 B" or "12.5 KiB".
+func byteCount(n uint64) string {
+	if n < 1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f KiB", float64(n)/1024)
+}

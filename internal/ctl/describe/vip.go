@@ -1,0 +1,188 @@
+package describe
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/ctl/session"
+	"github.com/weirlb/weir/internal/ctl/table"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+func vipCommand(s *session.Session) *cobra.Command {
+	return &cobra.Command{
+		Use:               "vip NAME",
+		Aliases:           []string{"vips"},
+		Short:             "Show a VIP: its endpoints, backends, their health and shares",
+		Args:              session.Arguments(1, 1, "NAME"),
+		ValidArgsFunction: s.Complete(1, session.VIPNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.Call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+				response, err := client.GetVIP(ctx, &weirv1.GetVIPRequest{Name: args[0]})
+				if err != nil {
+					return fmt.Errorf("describe vip %s: %w", args[0], err)
+				}
+				if err := describeVIP(cmd.OutOrStdout(), response.GetVip()); err != nil {
+					return err
+				}
+				events, err := session.ListEvents(ctx, client, &weirv1.ListEventsRequest{Kind: "VIP", Object: args[0]})
+				if err != nil || len(events) == 0 {
+					return nil //nolint:nilerr // the VIP is told, and an older manager has no events
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "\nEvents\n")
+				return table.Events("  ", events, s.Now()).Write(cmd.OutOrStdout())
+			})
+		},
+	}
+}
+
+func describeVIP(w io.Writer, vip *weirv1.VIP) error {
+	fmt.Fprintf(w, "Name:        %s\n", vip.GetName())
+	fmt.Fprintf(w, "Tenant:      %s\n", vip.GetTenant())
+	var labels []string
+	for _, name := range slices.Sorted(maps.Keys(vip.GetLabels())) {
+		labels = append(labels, name+"="+vip.GetLabels()[name])
+	}
+	if len(labels) > 0 {
+		fmt.Fprintf(w, "Labels:      %s\n", strings.Join(labels, ", "))
+	}
+	fmt.Fprintf(w, "Address:     %s\n", vip.GetAddress())
+	fmt.Fprintf(w, "Generation:  %d, run by %s muxes\n", vip.GetStatus().GetGeneration(), table.MuxShare(vip))
+	fmt.Fprintf(w, "Consistency: %s\n", consistencyText(vip.GetConsistency()))
+	fmt.Fprintf(w, "Ping:        %s\n", cmp.Or(vip.GetPing(), string(model.PingAnswer)))
+	if vip.GetFlowLimit() > 0 {
+		fmt.Fprintf(w, "Flow limit:  %d in each mux\n", vip.GetFlowLimit())
+	}
+	boundsText(w, vip)
+	if vip.GetPool() != "" {
+		fmt.Fprintf(w, "Pool:        %s\n", vip.GetPool())
+	}
+	for _, c := range vip.GetStatus().GetConditions() {
+		since := ""
+		if c.GetLastTransitionTime() != nil {
+			since = ", since " + c.GetLastTransitionTime().AsTime().Format(time.RFC3339)
+		}
+		fmt.Fprintf(w, "%-12s %s, %s%s: %s\n", strings.ToUpper(c.GetType()[:1])+c.GetType()[1:]+":",
+			c.GetStatus(), c.GetReason(), since, c.GetMessage())
+	}
+	for _, rejection := range vip.GetStatus().GetRejections() {
+		fmt.Fprintf(w, "Rejected:    %s\n", rejection)
+	}
+	snatText(w, vip)
+	for _, e := range vip.GetEndpoints() {
+		fmt.Fprintf(w, "\nEndpoint %s %s\n", e.GetProtocol(), table.PortName(e.GetPort()))
+		fmt.Fprintf(w, "  Check:          %s\n", checkText(e.GetHealthCheck()))
+		fmt.Fprintf(w, "  All unhealthy:  %s\n", unhealthyText(e.GetAllUnhealthy()))
+		if e.GetAffinity() == string(model.AffinityClient) {
+			fmt.Fprintf(w, "  Affinity:       client\n")
+		}
+		if e.GetSynCookies() != "" {
+			fmt.Fprintf(w, "  SYN cookies:    %s\n", e.GetSynCookies())
+		}
+		if e.GetIdleTimeout() != nil {
+			fmt.Fprintf(w, "  Idle timeout:   %s\n", e.GetIdleTimeout().AsDuration())
+		}
+		clientsText(w, e)
+		t := table.New("  ", "no backends: the muxes drop what arrives",
+			"SLOT", "BACKEND", "HOST", "TUNNEL", "WEIGHT", "SHARE", "BUCKETS", "CEDED", "SESSIONS", "NO COOKIE", "HEALTH")
+		for _, b := range e.GetBackends() {
+			s := b.GetStatus()
+			t.Add(s.GetSlot(), table.HostPort(b.GetAddress(), b.GetPort()), b.GetHost(), b.GetTunnel(), b.GetWeight(), share(s),
+				s.GetBuckets(), s.GetBucketsDraining(), s.GetSessions(), s.GetSessionsWithoutCookie(), table.BackendState(b))
+		}
+		if err := t.Write(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clientsText tells who may come.
+func clientsText(w io.Writer, e *weirv1.Endpoint) {
+	sourcesText(w, "Allow", e.GetAllow())
+	sourcesText(w, "Deny", e.GetDeny())
+	sourcesText(w, "Allow lists", e.GetAllowLists())
+	sourcesText(w, "Deny lists", e.GetDenyLists())
+}
+
+// boundsText tells what muxes take for a VIP each second, and what becomes of it if more comes.
+func boundsText(w io.Writer, vip *weirv1.VIP) {
+	if text := limitText(vip.GetLimits()); text != "" {
+		fmt.Fprintf(w, "Limits:      %s a second, over all muxes\n", text)
+	}
+	overloadText(w, vip.GetOverload())
+}
+
+func limitText(l *weirv1.Limits) string {
+	var parts []string
+	for _, limit := range []struct {
+		n    uint64
+		what string
+	}{{l.GetPackets(), "packets"}, {l.GetBytes(), "bytes"}, {l.GetConnections(), "new connections"}} {
+		if limit.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", limit.n, limit.what))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// sourcesText tells a list of sources: all of a short one, how many of a long one.
+func sourcesText(w io.Writer, name string, list []string) {
+	const short = 8
+	switch n := len(list); {
+	case n > short:
+		fmt.Fprintf(w, "  %-15s %s and %d more\n", name+":", strings.Join(list[:short], ", "), n-short)
+	case n > 0:
+		fmt.Fprintf(w, "  %-15s %s\n", name+":", strings.Join(list, ", "))
+	}
+}
+
+func consistencyText(c string) string {
+	if c == string(model.ConsistencyFlowTable) {
+		return c + ": timestamps are left alone"
+	}
+	return "auto: cookies in TCP timestamps"
+}
+
+// share is the part of new connections that the backend gets.
+func share(status *weirv1.BackendStatus) string {
+	if status.GetBucketsTotal() == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f%%", 100*float64(status.GetBuckets())/float64(status.GetBucketsTotal()))
+}
+
+func checkText(c *weirv1.HealthCheck) string {
+	if c == nil {
+		return "none: backends count as healthy"
+	}
+	text := string(model.CheckTCP)
+	if http := c.GetHttp(); http != nil {
+		text = string(model.CheckHTTP) + " " + http.GetPath()
+		if http.GetHost() != "" {
+			text += " of " + http.GetHost()
+		}
+	}
+	if c.GetPort() != 0 {
+		text += fmt.Sprintf(" on port %d", c.GetPort())
+	}
+	return fmt.Sprintf("%s every %s, timeout %s, rise %d, fall %d",
+		text, c.GetInterval().AsDuration(), c.GetTimeout().AsDuration(), c.GetRise(), c.GetFall())
+}
+
+func unhealthyText(policy string) string {
+	if policy == "refuse" {
+		return "refuse: drop"
+	}
+	return "keep: send to all"
+}

@@ -1,0 +1,111 @@
+package diagnose
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+
+	"github.com/spf13/cobra"
+
+	weirv1 "github.com/weirlb/weir/api/v1"
+	"github.com/weirlb/weir/internal/ctl/output"
+	"github.com/weirlb/weir/internal/ctl/session"
+	"github.com/weirlb/weir/internal/ctl/table"
+	"github.com/weirlb/weir/internal/model"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+// ExplainCommand returns the command explain.
+func ExplainCommand(s *session.Session) *cobra.Command {
+	protocol := "tcp"
+	var packet shown
+	cmd := &cobra.Command{
+		Use:   "explain SOURCE:PORT DESTINATION:PORT",
+		Short: "Say which backend a flow gets, and why",
+		Long: `Say which backend a new flow gets, and why, from the tables that the muxes run.
+SOURCE is the client, DESTINATION the VIP.
+
+With --mux, run a packet through the program that this mux runs, with its tables, and
+say what became of it: the verdict, what chose the backend, and the bytes that would
+leave. The packet is described, or taken from a file. Nothing is sent, counted or
+remembered.`,
+		Example: `  weir explain 198.51.100.7:40000 203.0.113.10:80
+  weir explain --protocol udp '[2001:db8::7]:5353' '[2001:db8:113::10]:53'
+  weir explain --mux mux1 198.51.100.7:40000 203.0.113.10:80 --flags ack --tsecr 16385
+  weir explain --mux mux1 --pcap broken.pcapng --packet 3`,
+		Args:              session.Arguments(0, 2, "SOURCE:PORT DESTINATION:PORT"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := packet.check(cmd, args); err != nil {
+				return session.NewUsageError(cmd, err)
+			}
+			if packet.mux != "" {
+				return explainPacket(s, cmd, &packet, protocol, args)
+			}
+			flow, err := parseFlow(protocol, args[0], args[1])
+			if err != nil {
+				return session.NewUsageError(cmd, err)
+			}
+			return s.Call(cmd.Context(), func(ctx context.Context, client *rpc.Client) error {
+				response, err := client.Explain(ctx, &weirv1.ExplainRequest{
+					Protocol:      flow.Protocol.String(),
+					SourceAddress: flow.Source.Addr().String(), SourcePort: uint32(flow.Source.Port()),
+					DestinationAddress: flow.Destination.Addr().String(), DestinationPort: uint32(flow.Destination.Port()),
+				})
+				if err != nil {
+					return fmt.Errorf("explain %s: %w", flow, err)
+				}
+				return s.Output.Print(cmd.OutOrStdout(), output.Message{Message: response}, func(w io.Writer) error {
+					return explain(w, flow, response)
+				})
+			})
+		},
+	}
+	cmd.Flags().StringVar(&protocol, "protocol", protocol, "`protocol` of the flow: tcp or udp")
+	session.CompleteFlag(cmd, "protocol", "tcp", "udp")
+	packet.addFlags(s, cmd)
+	s.Output.AddFlag(cmd)
+	return cmd
+}
+
+func parseFlow(protocol, source, destination string) (model.Flow, error) {
+	var flow model.Flow
+	var err error
+	if flow.Protocol, err = model.ParseProtocol(protocol); err != nil {
+		return flow, fmt.Errorf("read --protocol: %w", err)
+	}
+	if flow.Source, err = parseAddrPort("source", source); err != nil {
+		return flow, err
+	}
+	if flow.Destination, err = parseAddrPort("destination", destination); err != nil {
+		return flow, err
+	}
+	if flow.Source.Addr().Is4() != flow.Destination.Addr().Is4() {
+		return flow, fmt.Errorf("read the flow: %s and %s are of different families", source, destination)
+	}
+	return flow, nil
+}
+
+func parseAddrPort(what, s string) (netip.AddrPort, error) {
+	a, err := netip.ParseAddrPort(s)
+	if err != nil {
+		return a, fmt.Errorf("read the %s: must be ADDRESS:PORT or [ADDRESS]:PORT, is %q", what, s)
+	}
+	return a, nil
+}
+
+func explain(w io.Writer, flow model.Flow, r *weirv1.ExplainResponse) error {
+	fmt.Fprintf(w, "%s, by generation %d\n", flow, r.GetGeneration())
+	for i, step := range r.GetSteps() {
+		fmt.Fprintf(w, "  %d. %s\n", i+1, step)
+	}
+	b := r.GetBackend()
+	if b == nil {
+		fmt.Fprintln(w, "→ dropped: no backend")
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "→ backend %s on host %s (slot %d, weight %d)\n",
+		table.HostPort(b.GetAddress(), b.GetPort()), b.GetHost(), r.GetSlot(), b.GetWeight())
+	return err
+}

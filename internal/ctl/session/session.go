@@ -1,0 +1,76 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirlb/weir/internal/ctl/output"
+	"github.com/weirlb/weir/internal/rpc"
+)
+
+// CallTime bounds one call of the manager.
+const CallTime = 15 * time.Second
+
+// Session is one run of the program.
+type Session struct {
+	Output output.Format
+	Now    func() time.Time
+
+	managers string // URLs; empty: those of the configuration
+	config   string // file; empty: the one of the environment, or of the user
+}
+
+// New returns a session that writes tables and takes the time from now; nil: time.Now.
+func New(now func() time.Time) *Session {
+	if now == nil {
+		now = time.Now
+	}
+	return &Session{Output: output.FormatTable, Now: now}
+}
+
+// AddFlags adds the flags of all commands to the root command.
+func (s *Session) AddFlags(root *cobra.Command) {
+	root.PersistentFlags().StringVar(&s.managers, "manager", s.managers,
+		"URL of the manager, several separated by commas; the variable "+rpc.ManagerVariable+" does the same")
+	root.PersistentFlags().StringVar(&s.config, "config", "",
+		"`file` that says where the managers are and who you are; the variable "+rpc.ConfigVariable+" does the same")
+}
+
+// Connect returns a client of the manager; the caller closes it.
+func (s *Session) Connect() (*rpc.Client, error) {
+	access, err := s.Access()
+	if err != nil {
+		return nil, err
+	}
+	return access.Client()
+}
+
+// Access is where the managers are and who calls them: a flag beats the environment, which beats the file.
+func (s *Session) Access() (rpc.Access, error) {
+	access, err := rpc.ReadConfig(s.config)
+	access.Managers = cmp.Or(s.managers, os.Getenv(rpc.ManagerVariable), access.Managers, rpc.DefaultManager)
+	return access, err
+}
+
+// Call runs do with a client and a bound on its time.
+func (s *Session) Call(ctx context.Context, do func(context.Context, *rpc.Client) error) error {
+	return s.CallWithin(ctx, CallTime, do)
+}
+
+// CallWithin is Call with a bound of its own.
+func (s *Session) CallWithin(
+	ctx context.Context, limit time.Duration, do func(context.Context, *rpc.Client) error,
+) error {
+	client, err := s.Connect()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return do(ctx, client)
+}
