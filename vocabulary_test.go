@@ -40,6 +40,8 @@ var banned = map[string]struct {
 	"rested":     {"no longer in quarantine", 0},
 	"cling":      {"still held", 0},
 	"clings":     {"is still held", 0},
+	"shortcut":   {"endpoint index", 0},
+	"shortcuts":  {"endpoint index", 0},
 	"shelf":      {"program cache", 0},
 	"spilled":    {"overflow", 0},
 	"stranger":   {"unauthenticated client", 0},

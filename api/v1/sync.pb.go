@@ -2159,7 +2159,7 @@ type HostBackend struct {
 	Buckets  uint32   `protobuf:"varint,8,opt,name=buckets,proto3" json:"buckets,omitempty"`
 	Draining []uint32 `protobuf:"varint,9,rep,packed,name=draining,proto3" json:"draining,omitempty"`
 	// Tunnels of other backends of the endpoint that may hand connections to this one, or back.
-	Peers []string `protobuf:"bytes,10,rep,name=peers,proto3" json:"peers,omitempty"`
+	ChainPeers []string `protobuf:"bytes,10,rep,name=chain_peers,json=chainPeers,proto3" json:"chain_peers,omitempty"`
 	// Hash the client's address without its port.
 	Affinity bool `protobuf:"varint,11,opt,name=affinity,proto3" json:"affinity,omitempty"`
 	// How long a silent flow is remembered.
@@ -2271,9 +2271,9 @@ func (x *HostBackend) GetDraining() []uint32 {
 	return nil
 }
 
-func (x *HostBackend) GetPeers() []string {
+func (x *HostBackend) GetChainPeers() []string {
 	if x != nil {
-		return x.Peers
+		return x.ChainPeers
 	}
 	return nil
 }
@@ -3201,7 +3201,7 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x14ReleasePortsResponse\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
-	"generation\"\x91\x04\n" +
+	"generation\"\x9c\x04\n" +
 	"\vHostBackend\x120\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x14.weir.v1.EndpointKeyR\bendpoint\x12\x16\n" +
 	"\x06tunnel\x18\x02 \x01(\tR\x06tunnel\x12\x18\n" +
@@ -3211,9 +3211,10 @@ const file_v1_sync_proto_rawDesc = "" +
 	"\x04slot\x18\x06 \x01(\rR\x04slot\x12\x18\n" +
 	"\acookies\x18\a \x01(\bR\acookies\x12\x18\n" +
 	"\abuckets\x18\b \x01(\rR\abuckets\x12\x1a\n" +
-	"\bdraining\x18\t \x03(\rR\bdraining\x12\x14\n" +
-	"\x05peers\x18\n" +
-	" \x03(\tR\x05peers\x12\x1a\n" +
+	"\bdraining\x18\t \x03(\rR\bdraining\x12\x1f\n" +
+	"\vchain_peers\x18\n" +
+	" \x03(\tR\n" +
+	"chainPeers\x12\x1a\n" +
 	"\baffinity\x18\v \x01(\bR\baffinity\x12<\n" +
 	"\fidle_timeout\x18\f \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12\x1a\n" +
 	"\bfastpath\x18\r \x01(\bR\bfastpath\x12\x1f\n" +

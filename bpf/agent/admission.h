@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Who may send what to a tunnel of this host. admit() alone decides it, by the outer source, the
- * step and what is inside; nothing is answered, noted or delivered before.
+ * Admission: which outer source may send which packets to a tunnel of this host. admit() alone
+ * decides, by the outer source, the chain step and the inner packet. Before it nothing is replied,
+ * counted in a session, or delivered.
  *
- *               IP-in-IP              GUE, step NONE or ASK   GUE, step CHAINED or FINAL
- *   mux         everything            everything              nothing
- *   peer        nothing               nothing                 packets of the endpoint of both
- *   far end     its own connection    nothing                 nothing
- *   anybody     nothing               nothing                 nothing
+ *                   IP-in-IP             GUE, step NONE or QUERY   GUE, step FORWARDED or FINAL
+ *   mux             everything           everything                nothing
+ *   chain peer      nothing              nothing                   packets of their endpoint
+ *   Fastpath peer   its own connection   nothing                   nothing
+ *   others          nothing              nothing                   nothing
  *
- * Outside of it is what carries no packet: control messages of Fastpath, which are sealed.
+ * Fastpath control messages are not subject to it: they are authenticated by themselves.
  */
 #pragma once
 
@@ -17,8 +18,7 @@
 #include "agent/icmp.h"
 #include "agent/chain.h"
 
-/* To an endpoint, or an answer to a workload's own connection: decides by the rule, which it finds.
- */
+/* Finds the NAT rule, and by it what the inner packet is. */
 static __always_inline enum content content_find(struct rx_ctx *a)
 {
 	if (protocol_is_icmp(a->inner.protocol))
@@ -31,7 +31,7 @@ static __always_inline enum content content_find(struct rx_ctx *a)
 	return rule_find(&a->key, &a->rule) ? CONTENT_ENDPOINT : CONTENT_ANSWER;
 }
 
-/* The connection of the packet, as its workload sees it. False: there is none. */
+/* The connection of the inner packet, as its workload sees it. Returns false if there is none. */
 static __always_inline bool admit_connection(const struct rx_ctx *a, struct session_key *key)
 {
 	struct snat_port_key port_key = {
@@ -66,7 +66,7 @@ static __always_inline bool admit_connection(const struct rx_ctx *a, struct sess
 	return false;
 }
 
-/* Past the muxes comes only what belongs to a connection that has left them, from its far end. */
+/* Admits packets of a Fastpath connection that come from its peer. */
 static __always_inline enum verdict admit_past_muxes(struct rx_ctx *a)
 {
 	struct session_key key = {};
@@ -77,14 +77,15 @@ static __always_inline enum verdict admit_past_muxes(struct rx_ctx *a)
 	return fastpath_admit(a, &key);
 }
 
-/* Backends of one endpoint hand on its packets to each other, and nothing else. */
+/* Admits packets of an endpoint that another backend of it forwards. */
 static __always_inline enum verdict admit_from_peer(const struct rx_ctx *a)
 {
-	return a->content == CONTENT_ENDPOINT && chain_is_from_peer(a) ? VERDICT_NONE
-								       : VERDICT_DROP_NOT_A_PEER;
+	return a->content == CONTENT_ENDPOINT && chain_is_from_peer(a)
+		       ? VERDICT_NONE
+		       : VERDICT_DROP_NOT_CHAIN_PEER;
 }
 
-/* May the outer source say what the packet says? */
+/* May the outer source send this packet? VERDICT_NONE: yes. */
 static __noinline enum verdict admit(struct rx_ctx *a)
 {
 	a->past_muxes = false;

@@ -1,117 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Chaining (MPLB 3.3): a packet of a connection that its bucket's backend does not know is handed
- * to the backend that had the bucket before, and back if that does not know it either. The step
- * only grows, so no packet goes round.
+ * Daisy chaining (MPLB 3.3): a host that does not know a packet's connection forwards it to the
+ * backend that had the bucket before. If that does not know it either, it sends it back. The chain
+ * step (enum gue_chain) only grows, so there are no loops.
  *
- *   mux ── ASK ──▶ backend ── CHAINED ──▶ previous backend
- *                     ▲────── FINAL ─────────┘
+ *   mux ── QUERY ──▶ backend ── FORWARDED ──▶ previous backend
+ *                      ▲──────── FINAL ───────────┘
  */
 #pragma once
 
-#include "agent/maps.h"
-#include "net/skb/decap.h"
-#include "agent/session.h"
+#include "agent/rx_ctx.h"
+#include "agent/socket.h"
 
-/* What a client's segment says of its handshake with a mux, once its cookie is right. */
-struct handshake {
-	__u32 cookie; /* the mux's first number */
-	__u32 seq; /* of the client's first byte */
-	__u32 options; /* enum syn_option */
-	__u32 mss; /* that the client announced, or less; 0: there was none */
-	struct timestamps ts;
-	__u32 ifindex; /* of the workload's interface */
-	__u16 window;
-	bool native;
-	bool listens; /* the host's own stack does, for it */
-};
-
-/* What is inside a packet for us: what its sender may say depends on that. */
-enum content {
-	CONTENT_REFUSED = 0, /* nothing that any workload gets */
-	CONTENT_ENDPOINT, /* to an endpoint, by a rule of this host */
-	CONTENT_ANSWER, /* to no endpoint: an answer to a workload's own connection, or lost */
-	CONTENT_ECHO, /* likewise, to a ping */
-	CONTENT_ERROR, /* an ICMP error */
-};
-
-/* What is known of a packet for us: too much for the stack of every function that asks. */
-struct rx_ctx {
-	struct packet outer;
-	struct packet inner;
-	struct tunnel tunnel;
-	struct nat_rule_key key; /* that rule was found by */
-	struct nat_rule rule;
-	struct handshake handshake;
-	struct session fresh; /* scratch: what begins by a SYN cookie */
-	enum content content;
-	bool past_muxes; /* from the far end of a connection that has left them */
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct rx_ctx);
-} rx_ctxs SEC(".maps");
-
-/*
- * The rule of a packet to the VIP, behind the tunnel of key: that of its port, or that of all
- * ports, which keeps the port.
- */
-static __always_inline bool rule_find(struct nat_rule_key *key, struct nat_rule *rule)
-{
-	const struct nat_rule *found = bpf_map_lookup_elem(&nat_rules, key);
-	__be16 port = key->port;
-
-	if (!found) {
-		key->port = 0;
-		found = bpf_map_lookup_elem(&nat_rules, key);
-	}
-	if (!found)
-		return false;
-	*rule = *found;
-	if (!rule->port)
-		rule->port = port;
-	return true;
-}
-
-/* The socket of the host's own stack that would get the client's packet; to be released. */
-static __always_inline struct bpf_sock *socket_find(struct __sk_buff *skb,
-						    const struct session_key *key)
-{
-	bool v4 = address_is_v4(&key->client);
-	struct bpf_sock_tuple tuple = {};
-
-	if (v4) {
-		tuple.ipv4.saddr = key->client.words[3];
-		tuple.ipv4.daddr = key->dip.words[3];
-		tuple.ipv4.sport = key->client_port;
-		tuple.ipv4.dport = key->dip_port;
-	} else {
-		__builtin_memcpy(tuple.ipv6.saddr, &key->client, sizeof(key->client));
-		__builtin_memcpy(tuple.ipv6.daddr, &key->dip, sizeof(key->dip));
-		tuple.ipv6.sport = key->client_port;
-		tuple.ipv6.dport = key->dip_port;
-	}
-	return bpf_skc_lookup_tcp(skb, &tuple, v4 ? sizeof(tuple.ipv4) : sizeof(tuple.ipv6),
-				  BPF_F_CURRENT_NETNS, 0);
-}
-
-/* The state of that socket; 0: there is none. */
-static __noinline __u32 socket_state(struct __sk_buff *skb, const struct session_key *key)
-{
-	struct bpf_sock *socket = socket_find(skb, key);
-	__u32 state;
-
-	if (!socket)
-		return 0;
-	state = socket->state;
-	bpf_sk_release(socket);
-	return state;
-}
-
-/* Has the host's own stack a connection there, other than one that may yet begin? */
+/* Has the host's own stack a socket of this connection, other than a listening one? */
 static __always_inline bool chain_knows_socket(struct __sk_buff *skb, const struct session_key *key)
 {
 	__u32 state = socket_state(skb, key);
@@ -119,20 +20,24 @@ static __always_inline bool chain_knows_socket(struct __sk_buff *skb, const stru
 	return state && state != BPF_TCP_LISTEN;
 }
 
-/* For how many ns after its end a session still counts where others may know the connection. */
+/* ns after its end for which a session still counts as knowing the connection. */
 #define CHAIN_OVER (2ULL << 30)
 
-/* Over, and silent since: what comes now may be another connection of the same ports, elsewhere. */
+/*
+ * The connection ended, and has been silent since: a packet of the same ports may be of a newer
+ * connection, at another backend.
+ */
 static __always_inline bool chain_is_past(const struct session *session)
 {
 	return session_is_over(session) && long_since(session->last_seen, CHAIN_OVER);
 }
 
 /*
- * Does the workload behind rule know the connection of a client's packet? A TCP session that it
- * has never answered in was made for a stray packet; of UDP nothing better can be said. The
- * sockets of a native workload outlive a session that was evicted. Who is asked first leaves out
- * what is past: it gets the packet in the end if nobody knows better.
+ * Does the workload behind rule know the connection of a client's packet? It does if there is a
+ * session, for TCP one that the workload has answered in: others were made for stray packets. A
+ * native workload also knows it by its socket, which outlives an evicted session. The first host
+ * that is asked ignores connections that have ended: the packet comes back to it (FINAL) if the
+ * other host does not know it.
  */
 static __noinline bool chain_knows(struct __sk_buff *skb, const struct packet *p,
 				   const struct nat_rule *rule, bool first)
@@ -163,15 +68,15 @@ static __noinline bool chain_knows(struct __sk_buff *skb, const struct packet *p
 	       chain_knows_socket(skb, &key);
 }
 
-/* A SYN is the beginning of a connection, which the bucket's backend is to have. */
+/* Is it a SYN? It begins a connection, which the bucket's present backend gets. */
 static __always_inline bool chain_begins(const struct packet *p)
 {
 	return (p->tcp_flags & (TCP_FLAG_SYN | TCP_FLAG_ACK)) == TCP_FLAG_SYN;
 }
 
 /*
- * Makes the buffer's head longer or shorter, and of another family. The kernel changes the family
- * only of a buffer that shrinks: what it loses for that it gets back.
+ * Changes the length of the outer headers by difference, and their family. The kernel changes the
+ * family only when it shrinks a buffer: so it is shrunk first, then grown by as much.
  */
 static __always_inline int chain_make_room(struct __sk_buff *skb, __be16 from, __be16 to,
 					   __s32 difference)
@@ -237,7 +142,7 @@ struct gue_whole {
 	struct gue_rest rest;
 };
 
-/* UDP and GUE with our own tunnel as the other one. */
+/* Writes UDP and GUE, with our own tunnel as the one to send the packet back to. */
 static __noinline int chain_write_gue(struct __sk_buff *skb, const struct rx_ctx *a,
 				      enum gue_chain step, __u32 at)
 {
@@ -266,9 +171,9 @@ static __noinline int chain_write_gue(struct __sk_buff *skb, const struct rx_ctx
 				   BPF_F_RECOMPUTE_CSUM | BPF_F_INVALIDATE_HASH);
 }
 
-/* Hands the packet to the other backend: headers anew, what is inside as it is. */
-static __noinline enum verdict chain_hand(struct __sk_buff *skb, const struct rx_ctx *a,
-					  enum gue_chain step)
+/* Forwards the packet to the other backend: with new outer headers, the inner packet unchanged. */
+static __noinline enum verdict chain_forward(struct __sk_buff *skb, const struct rx_ctx *a,
+					     enum gue_chain step)
 {
 	bool own_v4 = address_is_v4(&a->outer.destination), v4 = address_is_v4(&a->tunnel.other);
 	__be16 family = v4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
@@ -293,20 +198,21 @@ static __noinline enum verdict chain_hand(struct __sk_buff *skb, const struct rx
 	return step == GUE_CHAIN_FORWARDED ? VERDICT_CHAIN_ON : VERDICT_CHAIN_BACK;
 }
 
-/* Both must be the endpoint's: who sends, and whom it would be handed back to. */
+/* Are the outer source and the tunnel to send back to both chain peers of the rule? */
 static __noinline bool chain_is_from_peer(const struct rx_ctx *a)
 {
-	struct peer peer = { .rule = a->key, .source = a->outer.source };
+	struct chain_peer peer = { .rule = a->key, .source = a->outer.source };
 
-	if (!bpf_map_lookup_elem(&peers, &peer))
+	if (!bpf_map_lookup_elem(&chain_peers, &peer))
 		return false;
 	peer.source = a->tunnel.other;
-	return bpf_map_lookup_elem(&peers, &peer);
+	return bpf_map_lookup_elem(&chain_peers, &peer);
 }
 
 /*
- * Where a packet with a step goes. NONE: to the workload of a->rule, which may have become that
- * of the other tunnel, if that is ours too: then nothing need be sent.
+ * Decides where a packet with a chain step goes. VERDICT_NONE: deliver it to the workload of
+ * a->rule. If the other tunnel is on this host too, a->rule may become its rule, and nothing is
+ * sent.
  */
 static __noinline enum verdict chain(struct __sk_buff *skb, struct rx_ctx *a)
 {
@@ -317,7 +223,7 @@ static __noinline enum verdict chain(struct __sk_buff *skb, struct rx_ctx *a)
 	    chain_knows(skb, &a->inner, &a->rule, a->tunnel.step == GUE_CHAIN_QUERY))
 		return VERDICT_NONE;
 	if (!bpf_map_lookup_elem(&tunnels, &a->tunnel.other))
-		return chain_hand(skb, a, a->tunnel.step + 1);
+		return chain_forward(skb, a, a->tunnel.step + 1);
 	key.tunnel = a->tunnel.other;
 	key.port = a->inner.destination_port;
 	if (rule_find(&key, &other) &&

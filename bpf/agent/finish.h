@@ -66,7 +66,7 @@ static __always_inline int finish(struct __sk_buff *skb, enum verdict verdict,
 		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 	case VERDICT_NONE:
 	case VERDICT_DROP_NOT_A_MUX:
-	case VERDICT_DROP_NOT_A_PEER:
+	case VERDICT_DROP_NOT_CHAIN_PEER:
 	case VERDICT_DROP_GUE_MALFORMED:
 	case VERDICT_DROP_GUE_UNKNOWN:
 	case VERDICT_DROP_GUE_MERGED:

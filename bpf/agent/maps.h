@@ -13,7 +13,7 @@
 #include "abi/shared/datagram.h"
 #include "abi/shared/flowhash.h"
 #include "abi/agent/nat_rule.h"
-#include "abi/agent/peer.h"
+#include "abi/agent/chain_peer.h"
 #include "abi/agent/session.h"
 
 /*
@@ -36,9 +36,9 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 262144);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct peer);
+	__type(key, struct chain_peer);
 	__type(value, __u8);
-} peers SEC(".maps");
+} chain_peers SEC(".maps");
 
 /* Outer destinations that nat_rules names: what is ours to decapsulate. */
 struct {

@@ -9,10 +9,10 @@
 /* The outer source: the mux's address, or one of its prefix by the flow's hash. */
 static __always_inline struct address outer_source(const struct mux_ctx *w, bool v4)
 {
-	const struct address *spread = v4 ? &pool.spread4 : &pool.spread6;
-	struct address source = v4 ? pool.source4 : pool.source6;
+	const struct address *spread = v4 ? &settings.spread4 : &settings.spread6;
+	struct address source = v4 ? settings.source4 : settings.source6;
 
-	if (!(pool.flags & (v4 ? POOL_SPREAD4 : POOL_SPREAD6)))
+	if (!(settings.flags & (v4 ? SETTINGS_SPREAD4 : SETTINGS_SPREAD6)))
 		return source;
 	/* The upper half first: the lower chose the bucket, so one backend would see few sources.
 	 */
@@ -27,7 +27,7 @@ static __always_inline __u32 outer_growth(const struct mux_ctx *w)
 	bool v4 = w->backend->flags & BACKEND_V4;
 	bool other_v4 = w->other && w->other->flags & BACKEND_V4;
 
-	if (w->weir.version || pool.flags & POOL_GUE)
+	if (w->weir.version || settings.flags & SETTINGS_GUE)
 		return gue_growth(&w->weir, v4, other_v4);
 	return v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
 }
@@ -61,7 +61,7 @@ static __always_inline enum verdict encapsulate(struct xdp_md *ctx, struct mux_c
 {
 	struct backend *backend = w->backend;
 	bool v4 = backend->flags & BACKEND_V4;
-	bool gue = w->weir.version || pool.flags & POOL_GUE;
+	bool gue = w->weir.version || settings.flags & SETTINGS_GUE;
 	struct next_hop *hop = bpf_map_lookup_elem(&next_hops, &backend->next_hop);
 	struct address source;
 	struct outer outer = {
@@ -74,14 +74,14 @@ static __always_inline enum verdict encapsulate(struct xdp_md *ctx, struct mux_c
 	if (!backend->next_hop || !hop)
 		return VERDICT_DROP_NO_NEXT_HOP;
 	outer.macs = hop->macs;
-	if (v4 ? !pool.source4.words[3] : !address_is_set(&pool.source6))
+	if (v4 ? !settings.source4.words[3] : !address_is_set(&settings.source6))
 		return VERDICT_DROP_NO_SOURCE;
-	if (w->packet.l3_length + outer_growth(w) > pool.mtu)
+	if (w->packet.l3_length + outer_growth(w) > settings.mtu)
 		return VERDICT_DROP_TOO_BIG;
 	if (w->packet.l3 > sizeof(struct ethhdr) && !vlan_tags_load(ctx, &vlan))
 		return VERDICT_PASS_MALFORMED;
-	if (!w->hash && (!v4 || gue || pool.flags & POOL_SPREAD4)) /* chosen by a cookie */
-		w->hash = flowhash(&w->packet, &pool.hash_key);
+	if (!w->hash && (!v4 || gue || settings.flags & SETTINGS_SPREAD4)) /* chosen by a cookie */
+		w->hash = flowhash(&w->packet, &settings.hash_key);
 	source = outer_source(w, v4);
 
 	/* From here on the packet is changed: what fails is dropped, not passed. */

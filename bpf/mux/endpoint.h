@@ -8,8 +8,8 @@
 #include "mux/maps.h"
 #include "net/packet.h"
 
-/* Number of shortcuts less one; the number is a power of two. Set at load to fit the map. */
-volatile const __u32 cfg_shortcut_mask = 65535;
+/* Number of words of endpoint_index, a power of two, less one. Set at load to fit the map. */
+volatile const __u32 cfg_endpoint_index_mask = 65535;
 
 /* A struct endpoint_key as packets have it. */
 struct endpoint_words {
@@ -38,15 +38,15 @@ static __always_inline struct endpoint *endpoint_search(struct endpoint_words wo
 	return bpf_map_lookup_elem(&endpoints, &key);
 }
 
-/* Which shortcut is that of the key. internal/datapath/mux/shortcuts.go is its twin. */
-static __always_inline __u32 shortcut_of(struct endpoint_words words)
+/* The word of endpoint_index for a key. internal/datapath/mux/endpoint_index.go is its twin. */
+static __always_inline __u32 endpoint_index_of(struct endpoint_words words)
 {
 	const __u32 *vip = words.vip->words;
 	__u64 upper = vip[0] | (__u64)vip[1] << 32, lower = vip[2] | (__u64)vip[3] << 32;
 	__u64 hash = (upper ^ words.port_and_protocol) * 0x9e3779b97f4a7c15ULL +
 		     lower * 0xff51afd7ed558ccdULL;
 
-	return hash >> 32 & cfg_shortcut_mask;
+	return hash >> 32 & cfg_endpoint_index_mask;
 }
 
 /* The row of exactly this key, or NULL. */
@@ -54,21 +54,21 @@ static __always_inline struct endpoint *endpoint_at(const struct address *vip, _
 						    __be16 port)
 {
 	struct endpoint_words words = endpoint_words(vip, protocol, port);
-	__u32 shortcut = shortcut_of(words), row = shortcut / SHORTCUTS_PER_ROW, id;
-	struct shortcut_row *ids = bpf_map_lookup_elem(&shortcuts, &row);
-	struct endpoint *shared;
+	__u32 index = endpoint_index_of(words), row = index / ENDPOINT_INDEX_PER_ROW, id;
+	struct endpoint_index_row *ids = bpf_map_lookup_elem(&endpoint_index, &row);
+	struct endpoint *collided;
 	struct endpoint_row *found;
 
 	if (!ids)
 		return NULL;
-	id = ids->ids[shortcut % SHORTCUTS_PER_ROW];
-	if (id == SHORTCUT_NONE)
+	id = ids->ids[index % ENDPOINT_INDEX_PER_ROW];
+	if (id == ENDPOINT_INDEX_NONE)
 		return NULL;
-	if (id == SHORTCUT_SHARED) {
-		shared = endpoint_search(words);
-		if (!shared)
+	if (id == ENDPOINT_INDEX_COLLISION) {
+		collided = endpoint_search(words);
+		if (!collided)
 			return NULL;
-		id = shared->id;
+		id = collided->id;
 	}
 	found = bpf_map_lookup_elem(&endpoint_rows, &id);
 	if (!found || !address_equal(&found->key.vip, vip) ||
@@ -86,16 +86,16 @@ static __always_inline struct endpoint *endpoint_of(const struct address *vip, _
 {
 	struct endpoint *endpoint = endpoint_at(vip, protocol, *port);
 
-	if (endpoint || !(pool.flags & (POOL_ALL_PORTS | POOL_SNAT)))
+	if (endpoint || !(settings.flags & (SETTINGS_ALL_PORTS | SETTINGS_SNAT)))
 		return endpoint;
-	if (pool.flags & POOL_ALL_PORTS) {
+	if (settings.flags & SETTINGS_ALL_PORTS) {
 		endpoint = endpoint_at(vip, protocol, 0);
 		if (endpoint) {
 			*port = 0;
 			return endpoint;
 		}
 	}
-	if (!(pool.flags & POOL_SNAT))
+	if (!(settings.flags & SETTINGS_SNAT))
 		return NULL;
 	return endpoint_at(vip, 0, 0);
 }

@@ -49,7 +49,7 @@ static __always_inline __u64 share_prefix(const struct address *a)
  */
 static __always_inline __u32 heavy_hitter_column(const struct share_key *key, __u32 row)
 {
-	const __u32 *secret = &pool.hash_key.words[4 * row];
+	const __u32 *secret = &settings.hash_key.words[4 * row];
 	__u64 h = key->prefix ^ (secret[0] | (__u64)secret[1] << 32);
 
 	h *= 0xff51afd7ed558ccdULL;

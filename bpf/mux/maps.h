@@ -14,8 +14,8 @@
 #include "abi/mux/endpoint.h"
 #include "abi/mux/flow.h"
 #include "abi/mux/next_hop.h"
-#include "abi/mux/pool.h"
-#include "abi/mux/shortcut.h"
+#include "abi/mux/settings.h"
+#include "abi/mux/endpoint_index.h"
 #include "abi/mux/snat.h"
 #include "abi/mux/verdict.h"
 #include "abi/shared/syncookie.h"
@@ -37,8 +37,8 @@ struct {
 	__uint(max_entries, 4096);
 	__uint(map_flags, BPF_F_MMAPABLE); /* to store a word at once */
 	__type(key, __u32);
-	__type(value, struct shortcut_row);
-} shortcuts SEC(".maps");
+	__type(value, struct endpoint_index_row);
+} endpoint_index SEC(".maps");
 
 /* The rows of `endpoints` once more, by id. Row 0 is not used. */
 struct {
@@ -144,7 +144,7 @@ struct {
 } endpoint_counts SEC(".maps");
 
 /* What all endpoints share; a map of one row that needs no lookup. */
-struct pool pool SEC(".data.pool");
+struct mux_settings settings SEC(".data.settings");
 
 /* What SYN cookies are made with; likewise. */
 struct syn_secrets syn_secrets SEC(".data.syn");

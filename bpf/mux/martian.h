@@ -15,7 +15,7 @@
  */
 static __always_inline bool frame_is_ours(const void *data)
 {
-	return *(const __u64 *)data << 16 == pool.mac;
+	return *(const __u64 *)data << 16 == settings.mac;
 }
 
 /*

@@ -74,7 +74,7 @@ static __always_inline __u64 redirect_hash(const struct connection *c)
 	p.protocol = c->protocol;
 	p.source_port = c->client_port;
 	p.destination_port = c->server_port;
-	return flowhash(&p, &pool.hash_key);
+	return flowhash(&p, &settings.hash_key);
 }
 
 /* A function of its own that gives back a number: the verifier walks it once. */

@@ -39,7 +39,7 @@ __noinline __u64 client_hash(const struct client *c)
 	p.protocol = c->protocol;
 	p.source_port = 0;
 	p.destination_port = c->port;
-	return flowhash(&p, &pool.hash_key);
+	return flowhash(&p, &settings.hash_key);
 }
 
 /* The hash that chooses the bucket. */
@@ -185,7 +185,7 @@ static __always_inline enum verdict choose(struct xdp_md *ctx, struct mux_ctx *w
 	}
 	if (flags & ENDPOINT_SNAT)
 		return choose_snat(w);
-	w->hash = flowhash(&w->packet, &pool.hash_key);
+	w->hash = flowhash(&w->packet, &settings.hash_key);
 	if (syn)
 		syn_count(w);
 	if (syn && syn_is_answered(w))
@@ -219,7 +219,7 @@ static __always_inline struct backend *choose_known(struct mux_ctx *w, __u32 coo
 		named = backend_alive(w->slices, cookie);
 	if (named && !(endpoint->flags & ENDPOINT_COOKIES_WARMING))
 		return named;
-	w->hash = flowhash(&w->packet, &pool.hash_key);
+	w->hash = flowhash(&w->packet, &settings.hash_key);
 	backend = backend_alive(w->slices,
 				flow_peek(w->hash, flow_tag(w->hash, endpoint->salt), flow_now()));
 	if (!backend)

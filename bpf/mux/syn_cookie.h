@@ -192,7 +192,7 @@ static __always_inline void syn_follow(struct xdp_md *ctx, struct mux_ctx *w)
 	if ((w->packet.tcp_flags & flags) != TCP_FLAG_ACK)
 		return;
 	if (!hash)
-		hash = flowhash(&w->packet, &pool.hash_key);
+		hash = flowhash(&w->packet, &settings.hash_key);
 	if (!syn_sampled(hash))
 		return;
 	proof = syn_proof();

@@ -270,8 +270,8 @@ func TestWhatHostsAreTold(t *testing.T) {
 	if n := len(of(a).Draining) + len(of(b).Draining); n != table.Shares()[3] || len(of(c).Draining) != 0 {
 		t.Errorf("a and b are draining %d buckets, want all that c has", n)
 	}
-	if !slices.Equal(of(a).Peers, []netip.Addr{c.Address}) || !slices.Equal(of(c).Peers, []netip.Addr{a.Address, b.Address}) {
-		t.Errorf("peers of a are %v and of c %v", of(a).Peers, of(c).Peers)
+	if !slices.Equal(of(a).ChainPeers, []netip.Addr{c.Address}) || !slices.Equal(of(c).ChainPeers, []netip.Addr{a.Address, b.Address}) {
+		t.Errorf("peers of a are %v and of c %v", of(a).ChainPeers, of(c).ChainPeers)
 	}
 	mux := MuxEndpoint(vip, vip.Endpoints[0], table)
 	for i, previous := range mux.Previous {

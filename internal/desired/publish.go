@@ -82,9 +82,9 @@ func Adds(was, b model.HostBackend) bool {
 func (s State) EachBackend(vip model.VIP, do func(host string, b model.HostBackend)) {
 	for _, e := range vip.Endpoints {
 		table := s.Tables.At(Key(vip, e))
-		slots, draining, peers := table.Slots(), table.Draining(), table.peers()
+		slots, draining, chainPeers := table.Slots(), table.Draining(), table.chainPeers()
 		var sources map[netip.Addr][]netip.Addr
-		if len(peers) > 0 {
+		if len(chainPeers) > 0 {
 			sources = s.sources(e)
 		}
 		leave, stay := s.snatClients(vip.Fastpath, e)
@@ -93,7 +93,7 @@ func (s State) EachBackend(vip model.VIP, do func(host string, b model.HostBacke
 			do(b.Host, model.HostBackend{
 				Endpoint: Key(vip, e), Tunnel: b.TunnelAddress(), Backend: b.AddrPort(), HealthCheck: e.HealthCheck,
 				Slot: slot, Cookies: table.Cookies == model.CookiesOn || table.Cookies == model.CookiesSettling,
-				Buckets: uint32(len(table.Buckets)), Draining: draining[slot], Peers: admit(b.TunnelAddress(), peers[slot], sources),
+				Buckets: uint32(len(table.Buckets)), Draining: draining[slot], ChainPeers: admit(b.TunnelAddress(), chainPeers[slot], sources),
 				Affinity: e.Affinity == model.AffinityClient, IdleTimeout: e.Idle(),
 				Fastpath: len(leave) > 0, Leave: leave, Stay: stay, SYNCookies: e.WhenSYNCookies(), Tenant: vip.Tenant,
 			})
@@ -154,11 +154,11 @@ func (s State) sources(e model.Endpoint) map[netip.Addr][]netip.Addr {
 	return sources
 }
 
-// admit adds to the tunnels of peers what their packets to tunnel come from: their hosts' addresses,
+// admit adds to the tunnels of chainPeers what their packets to tunnel come from: their hosts' addresses,
 // where a peer's tunnel is of another family.
-func admit(tunnel netip.Addr, peers []netip.Addr, sources map[netip.Addr][]netip.Addr) []netip.Addr {
-	all := slices.Clone(peers)
-	for _, peer := range peers {
+func admit(tunnel netip.Addr, chainPeers []netip.Addr, sources map[netip.Addr][]netip.Addr) []netip.Addr {
+	all := slices.Clone(chainPeers)
+	for _, peer := range chainPeers {
 		for _, a := range sources[peer] {
 			if peer.Is4() != tunnel.Is4() && a.Is4() == tunnel.Is4() {
 				all = append(all, a)
@@ -169,27 +169,27 @@ func admit(tunnel netip.Addr, peers []netip.Addr, sources map[netip.Addr][]netip
 	return slices.Compact(all)
 }
 
-// peers are, by slot, the tunnels of those that it may hand connections to, or get some from: the
+// chainPeers are, by slot, the tunnels of those that it may hand connections to, or get some from: the
 // slots that buckets name together with it.
-func (t Table) peers() map[model.Slot][]netip.Addr {
+func (t Table) chainPeers() map[model.Slot][]netip.Addr {
 	type pair struct{ from, to model.Slot }
 	seen := map[pair]bool{}
-	peers := map[model.Slot][]netip.Addr{}
+	chainPeers := map[model.Slot][]netip.Addr{}
 	add := func(slot, peer model.Slot) {
 		row, there := t.Row(peer)
 		if there && !seen[pair{slot, peer}] {
 			seen[pair{slot, peer}] = true
-			peers[slot] = append(peers[slot], row.Tunnel)
+			chainPeers[slot] = append(chainPeers[slot], row.Tunnel)
 		}
 	}
 	for _, m := range t.Moves {
 		add(m.From, t.Buckets[m.Bucket])
 		add(t.Buckets[m.Bucket], m.From)
 	}
-	for _, tunnels := range peers {
+	for _, tunnels := range chainPeers {
 		slices.SortFunc(tunnels, netip.Addr.Compare)
 	}
-	return peers
+	return chainPeers
 }
 
 // Muxes are the outer sources that hosts accept, in order.

@@ -87,7 +87,7 @@ func TestAMoveEndsWhenNoConnectionIsLeft(t *testing.T) {
 		apply(t, url, plainShop(2))
 		eventually(t, "the mux has the move", func() bool { return mux.moving() == 128 })
 		host1.mu.Lock()
-		if got := host1.backends[first]; len(got.Draining) != 128 || len(got.Peers) != 1 || got.Buckets != 256 || got.Slot != 1 || !got.Cookies {
+		if got := host1.backends[first]; len(got.Draining) != 128 || len(got.ChainPeers) != 1 || got.Buckets != 256 || got.Slot != 1 || !got.Cookies {
 			t.Errorf("host1 was told %+v", got)
 		}
 		if host1.key == [40]byte{} {
@@ -119,7 +119,7 @@ func TestAMoveEndsWhenNoConnectionIsLeft(t *testing.T) {
 	eventually(t, "its host knows", func() bool {
 		host1.mu.Lock()
 		defer host1.mu.Unlock()
-		return len(host1.backends[first].Draining) == 0 && len(host1.backends[first].Peers) == 0
+		return len(host1.backends[first].Draining) == 0 && len(host1.backends[first].ChainPeers) == 0
 	})
 }
 

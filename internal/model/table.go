@@ -87,9 +87,9 @@ type HostBackend struct {
 	// others' now, in order.
 	Buckets  uint32
 	Draining []uint32
-	// Peers are the tunnels of other backends of the endpoint that may hand connections to this one,
+	// ChainPeers are the tunnels of other backends of the endpoint that may hand connections to this one,
 	// or back to it.
-	Peers       []netip.Addr
+	ChainPeers  []netip.Addr
 	Affinity    bool
 	IdleTimeout time.Duration
 	Fastpath    bool           // connections may leave the muxes
@@ -100,10 +100,10 @@ type HostBackend struct {
 
 // Equal says whether both are the same to a host.
 func (b HostBackend) Equal(other HostBackend) bool {
-	if !slices.Equal(b.Draining, other.Draining) || !slices.Equal(b.Peers, other.Peers) {
+	if !slices.Equal(b.Draining, other.Draining) || !slices.Equal(b.ChainPeers, other.ChainPeers) {
 		return false
 	}
-	b.Draining, b.Peers, other.Draining, other.Peers = nil, nil, nil, nil
+	b.Draining, b.ChainPeers, other.Draining, other.ChainPeers = nil, nil, nil, nil
 	return reflect.DeepEqual(b, other)
 }
 

@@ -50,7 +50,7 @@ type fakeDatapath struct {
 	*journal
 	mu         sync.Mutex
 	endpoints  map[model.EndpointKey]model.MuxEndpoint
-	pool       mux.Pool
+	settings   mux.Settings
 	generation model.Generation
 	snat       map[model.SNATKey]model.MuxSNAT
 	full       error // of Update
@@ -63,16 +63,16 @@ type fakeDatapath struct {
 }
 
 func (d *fakeDatapath) Mode() string                          { return cmp.Or(d.mode, "native") }
-func (d *fakeDatapath) Pool() (mux.Pool, error)               { return d.pool, nil }
+func (d *fakeDatapath) Settings() (mux.Settings, error)       { return d.settings, nil }
 func (d *fakeDatapath) Generation() (model.Generation, error) { return d.generation, nil }
 
-func (d *fakeDatapath) SetPool(p mux.Pool) error {
-	d.note("pool key %x, sources %s %s, mtu %d", p.HashKey[0], p.Source4, p.Source6, p.MTU)
-	d.pool = p
+func (d *fakeDatapath) SetSettings(p mux.Settings) error {
+	d.note("settings key %x, sources %s %s, mtu %d", p.HashKey[0], p.Source4, p.Source6, p.MTU)
+	d.settings = p
 	return nil
 }
 
-func (d *fakeDatapath) SetMembers(string, []model.PoolMember) error { return nil }
+func (d *fakeDatapath) SetPoolMembers(string, []model.PoolMember) error { return nil }
 
 func (d *fakeDatapath) SetMuxes(n int) error {
 	d.mu.Lock()

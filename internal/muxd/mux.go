@@ -26,8 +26,8 @@ import (
 // Datapath is the data plane.
 type Datapath interface {
 	Mode() string
-	Pool() (mux.Pool, error)
-	SetPool(mux.Pool) error
+	Settings() (mux.Settings, error)
+	SetSettings(mux.Settings) error
 	Generation() (model.Generation, error)
 	SetGeneration(model.Generation) error
 	Update(mux.Update) error
@@ -38,7 +38,7 @@ type Datapath interface {
 	VIPs() ([]netip.Addr, error) // those without endpoints too
 	Tunnels() []netip.Addr
 	SetNextHops(map[netip.Addr]model.NextHop) error
-	SetMembers(self string, pool []model.PoolMember) error
+	SetPoolMembers(self string, pool []model.PoolMember) error
 	SetMuxes(n int) error // that limits of VIPs are divided among
 	RefusedCounters() (map[netip.Addr]model.Counter, error)
 	// Offered is what has come for VIPs so far, and the workloads of tenants.

@@ -16,14 +16,14 @@ import (
 
 func TestVIPsAreAnnouncedOnceTheyCanBeForwarded(t *testing.T) {
 	b := newBench(t, nil)
-	b.did("pool key 0, sources 10.7.0.9 invalid IP, mtu 1500")
+	b.did("settings key 0, sources 10.7.0.9 invalid IP, mtu 1500")
 
 	b.hops.changed(resolved())
 	b.did("next hops of []")
 	if err := b.apply(snapshot(5, endpoint(key(10), "10.2.0.1", "10.2.0.2"))); err != nil {
 		t.Fatal(err)
 	}
-	b.did("pool key ab, sources 10.7.0.9 invalid IP, mtu 1500", "replace by 1", "generation 5", "destinations [10.2.0.1 10.2.0.2]")
+	b.did("settings key ab, sources 10.7.0.9 invalid IP, mtu 1500", "replace by 1", "generation 5", "destinations [10.2.0.1 10.2.0.2]")
 
 	half := resolved("10.2.0.1")
 	b.hops.changed(half)
@@ -98,7 +98,7 @@ func TestVIPsAreWithdrawnBeforeTheirEndpointsGo(t *testing.T) {
 	if err := b.apply(snapshot(10)); err != nil {
 		t.Fatal(err)
 	}
-	b.did("announce []", "pool key ab, sources 10.7.0.9 invalid IP, mtu 1500", "replace by 0", "generation 10", "destinations []")
+	b.did("announce []", "settings key ab, sources 10.7.0.9 invalid IP, mtu 1500", "replace by 0", "generation 10", "destinations []")
 }
 
 func TestRefusedTablesChangeNothing(t *testing.T) {
@@ -131,7 +131,7 @@ func TestRefusedTablesChangeNothing(t *testing.T) {
 // The manager is away for all of this test.
 func TestRestartTakesOverWhatIsLive(t *testing.T) {
 	b := newBench(t, nil, endpoint(key(10), "10.2.0.1", "10.2.0.2"), endpoint(key(11), "10.2.0.3"))
-	b.did("pool key 0, sources 10.7.0.9 invalid IP, mtu 1500",
+	b.did("settings key 0, sources 10.7.0.9 invalid IP, mtu 1500",
 		"destinations [10.2.0.1 10.2.0.2 10.2.0.3]", "announce [203.0.113.10/32 203.0.113.11/32]")
 	if generation, _, _ := b.mux.tables.current(); generation != 7 {
 		t.Errorf("generation %d, want that of the tables", generation)
@@ -152,12 +152,12 @@ func TestMTUAndMACFollowTheInterface(t *testing.T) {
 	state := resolved()
 	state.MTU = 9000
 	b.hops.changed(state)
-	b.did("next hops of []", "pool key 0, sources 10.7.0.9 invalid IP, mtu 9000")
+	b.did("next hops of []", "settings key 0, sources 10.7.0.9 invalid IP, mtu 9000")
 	state.MAC[0] = 6
 	b.hops.changed(state)
-	b.did("next hops of []", "pool key 0, sources 10.7.0.9 invalid IP, mtu 9000")
-	if pool, _ := b.datapath.Pool(); pool.MAC != state.MAC {
-		t.Errorf("the pool's MAC is %x, want the interface's, %x", pool.MAC, state.MAC)
+	b.did("next hops of []", "settings key 0, sources 10.7.0.9 invalid IP, mtu 9000")
+	if settings, _ := b.datapath.Settings(); settings.MAC != state.MAC {
+		t.Errorf("the settings's MAC is %x, want the interface's, %x", settings.MAC, state.MAC)
 	}
 }
 
@@ -166,7 +166,7 @@ func TestAggregates(t *testing.T) {
 		c.Routes.Aggregates = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/28"), netip.MustParsePrefix("203.0.113.16/28")}
 	}
 	b := newBench(t, aggregates, endpoint(key(10), "10.2.0.1"), endpoint(key(11), "10.2.0.1"), endpoint(key(99), "10.2.0.1"))
-	b.did("pool key 0, sources 10.7.0.9 invalid IP, mtu 1500", "destinations [10.2.0.1]", "announce [203.0.113.0/28]")
+	b.did("settings key 0, sources 10.7.0.9 invalid IP, mtu 1500", "destinations [10.2.0.1]", "announce [203.0.113.0/28]")
 	if got := fmt.Sprint(b.mux.tables.allWarnings()); got != "[VIP 203.0.113.99 is not announced: no aggregate holds it]" {
 		t.Errorf("warnings %s", got)
 	}

@@ -87,15 +87,15 @@ func ReadStatus(pinPath string) (Status, error) {
 
 func newStatus(live *mux.Status) Status {
 	s := Status{
-		Generation: live.Generation, Interface: live.Interface, Mode: string(live.Mode), MTU: live.Pool.MTU,
-		Sends: live.Pool.Encapsulation, Verdicts: live.Verdicts,
+		Generation: live.Generation, Interface: live.Interface, Mode: string(live.Mode), MTU: live.Settings.MTU,
+		Sends: live.Settings.Encapsulation, Verdicts: live.Verdicts,
 	}
-	for _, source := range []netip.Addr{live.Pool.Source4, live.Pool.Source6} {
+	for _, source := range []netip.Addr{live.Settings.Source4, live.Settings.Source6} {
 		if source.IsValid() {
 			s.Sources = append(s.Sources, source.String())
 		}
 	}
-	for _, prefix := range []netip.Prefix{live.Pool.Prefix4, live.Pool.Prefix6} {
+	for _, prefix := range []netip.Prefix{live.Settings.Prefix4, live.Settings.Prefix6} {
 		if prefix.IsValid() {
 			s.Sources = append(s.Sources, prefix.String())
 		}

@@ -14,7 +14,7 @@ import (
 
 func TestStatusTellsWhatTheFlowTableHolds(t *testing.T) {
 	vip := netip.MustParseAddr("203.0.113.10")
-	settings := mux.Settings{Cookies: model.CookiesOn, IdleTimeout: time.Hour, FlowLimit: 100}
+	settings := mux.EndpointSettings{Cookies: model.CookiesOn, IdleTimeout: time.Hour, FlowLimit: 100}
 	backends := []mux.BackendStatus{
 		{Slot: 1, Tunnel: netip.MustParseAddr("10.3.1.11"), Buckets: 32},
 		{Slot: 2, Tunnel: netip.MustParseAddr("10.3.1.12"), Down: true},
@@ -23,7 +23,7 @@ func TestStatusTellsWhatTheFlowTableHolds(t *testing.T) {
 	udp := settings
 	udp.Cookies = model.CookiesOff
 	status := newStatus(&mux.Status{
-		Interface: "eth0", Mode: mux.Native, Generation: 7, Pool: mux.Pool{MTU: 1500, Encapsulation: mux.GUE},
+		Interface: "eth0", Mode: mux.Native, Generation: 7, Settings: mux.Settings{MTU: 1500, Encapsulation: mux.GUE},
 		Endpoints: []mux.EndpointStatus{
 			{Key: model.EndpointKey{VIP: vip, Port: 80, Protocol: model.TCP}, Buckets: 32, Moving: 3, Settings: settings, Flows: flows, Backends: backends},
 			{Key: model.EndpointKey{VIP: vip, Port: 53, Protocol: model.UDP}, Buckets: 32, Settings: udp, Flows: flows},

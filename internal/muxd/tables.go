@@ -39,7 +39,7 @@ type tables struct {
 	piece      int           // prefixes of a list in one write
 	fill       chan struct{} // holds at most one: lists are pending
 	rejected   *rejection    // the last, unless something was applied since
-	pool       mux.Pool
+	settings   mux.Settings
 	live       *live
 	leaving    map[netip.Addr]bool // VIPs that are withdrawn but still live
 	announced  map[netip.Addr]bool // VIPs
@@ -76,23 +76,23 @@ func newTables(config Config) (*tables, error) {
 		return nil, err
 	}
 	t.ahead = t.generation
-	if t.pool, err = config.Datapath.Pool(); err != nil {
+	if t.settings, err = config.Datapath.Settings(); err != nil {
 		return nil, err
 	}
-	pool := t.pool
-	pool.Source4, pool.Source6, pool.MTU, pool.MAC = config.Source4, config.Source6, config.MTU, config.MAC
-	pool.Prefix4, pool.Prefix6, pool.Encapsulation = config.Prefix4, config.Prefix6, config.Encapsulation
-	return t, t.setPool(pool)
+	settings := t.settings
+	settings.Source4, settings.Source6, settings.MTU, settings.MAC = config.Source4, config.Source6, config.MTU, config.MAC
+	settings.Prefix4, settings.Prefix6, settings.Encapsulation = config.Prefix4, config.Prefix6, config.Encapsulation
+	return t, t.setSettings(settings)
 }
 
-func (t *tables) setPool(pool mux.Pool) error {
-	if pool == t.pool {
+func (t *tables) setSettings(settings mux.Settings) error {
+	if settings == t.settings {
 		return nil
 	}
-	if err := t.config.Datapath.SetPool(pool); err != nil {
+	if err := t.config.Datapath.SetSettings(settings); err != nil {
 		return err
 	}
-	t.pool = pool
+	t.settings = settings
 	return nil
 }
 
@@ -100,7 +100,7 @@ func (t *tables) setPool(pool mux.Pool) error {
 func (t *tables) mac() [6]byte {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.pool.MAC
+	return t.settings.MAC
 }
 
 // announceLive announces the VIPs of adopted tables at once: they were announced before the restart, and are forwarded.
@@ -139,7 +139,7 @@ func (t *tables) apply(ctx context.Context, update rpc.MuxUpdate) error {
 		t.announce() // what was leaving stays
 		return err
 	}
-	if err := t.config.Datapath.SetMembers(t.config.Name, update.Pool); err != nil {
+	if err := t.config.Datapath.SetPoolMembers(t.config.Name, update.Pool); err != nil {
 		t.log.Error("set the muxes of the pool", "err", err)
 	}
 	if err := t.config.Datapath.SetMuxes(len(update.Pool)); err != nil {
@@ -219,9 +219,9 @@ func (t *tables) withdraw(update rpc.MuxUpdate) bool {
 // program writes the update to the data plane, and says whether the set of VIPs has changed.
 func (t *tables) program(update rpc.MuxUpdate) (bool, error) {
 	if update.Snapshot {
-		pool := t.pool
-		pool.HashKey = update.HashKey
-		if err := t.setPool(pool); err != nil {
+		settings := t.settings
+		settings.HashKey = update.HashKey
+		if err := t.setSettings(settings); err != nil {
 			return false, err
 		}
 	}
@@ -263,9 +263,9 @@ func (t *tables) hopsChanged(state HopState) {
 	if err := t.config.Datapath.SetNextHops(state.NextHops); err != nil {
 		t.log.Error("set next hops", "err", err)
 	}
-	if pool := t.pool; state.MTU > 0 {
-		pool.MTU, pool.MAC = state.MTU, state.MAC
-		if err := t.setPool(pool); err != nil {
+	if settings := t.settings; state.MTU > 0 {
+		settings.MTU, settings.MAC = state.MTU, state.MAC
+		if err := t.setSettings(settings); err != nil {
 			t.log.Error("set the interface's mtu and mac", "err", err)
 		}
 	}

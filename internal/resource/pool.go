@@ -38,7 +38,7 @@ func changedPools(s *store.State, pools []model.AddressPool) (changed []model.Ad
 
 // CreateAddressPool creates a pool.
 func (m *Pools) CreateAddressPool(ctx context.Context, r *weirv1.CreateAddressPoolRequest) (*weirv1.CreateAddressPoolResponse, error) {
-	written, err := m.writePool(ctx, r.GetPool(), func(s *store.State) error {
+	written, err := m.writeSettings(ctx, r.GetPool(), func(s *store.State) error {
 		if s.Pools.Has(r.GetPool().GetName()) {
 			return connect.NewError(connect.CodeAlreadyExists,
 				fmt.Errorf("there is a pool %s already: update it, or take another name", r.GetPool().GetName()))
@@ -59,7 +59,7 @@ func (m *Pools) UpdateAddressPool(ctx context.Context, r *weirv1.UpdateAddressPo
 	if r.GetPool() != nil {
 		r.Pool.Name = r.GetName()
 	}
-	written, err := m.writePool(ctx, r.GetPool(), func(s *store.State) error {
+	written, err := m.writeSettings(ctx, r.GetPool(), func(s *store.State) error {
 		return currentPool(ctx, s, r.GetName(), r.GetPool().GetResourceVersion())
 	})
 	if err != nil {
@@ -68,8 +68,8 @@ func (m *Pools) UpdateAddressPool(ctx context.Context, r *weirv1.UpdateAddressPo
 	return &weirv1.UpdateAddressPoolResponse{Pool: written}, nil
 }
 
-// writePool writes a pool if allowed does not say why not, and returns it as it is then.
-func (m *Pools) writePool(ctx context.Context, p *weirv1.AddressPool, allowed func(*store.State) error) (*weirv1.AddressPool, error) {
+// writeSettings writes a pool if allowed does not say why not, and returns it as it is then.
+func (m *Pools) writeSettings(ctx context.Context, p *weirv1.AddressPool, allowed func(*store.State) error) (*weirv1.AddressPool, error) {
 	if err := rpc.Known(p); err != nil {
 		return nil, apierr.ToConnect(err)
 	}

@@ -103,7 +103,7 @@ func TestUpdatesComeBack(t *testing.T) {
 		backend := model.HostBackend{
 			SYNCookies: drawSYNCookies(t), Endpoint: drawKey(t), Tunnel: drawAddr(t, true), HealthCheck: drawCheck(t),
 			Backend: netip.AddrPortFrom(drawAddr(t, true), drawPort(t)), Slot: 8191, Cookies: true,
-			Buckets: 256, Draining: []uint32{0, 17, 255}, Peers: []netip.Addr{drawAddr(t, true), drawAddr(t, false)},
+			Buckets: 256, Draining: []uint32{0, 17, 255}, ChainPeers: []netip.Addr{drawAddr(t, true), drawAddr(t, false)},
 			Affinity: true, IdleTimeout: time.Minute, Fastpath: true, Leave: drawSources(t), Stay: drawSources(t), Tenant: "acme",
 		}
 		ranges := drawRanges(t)
@@ -183,7 +183,7 @@ func TestWhatFromProtoRefuses(t *testing.T) {
 		{host(func(b *weirv1.HostBackend) { b.Draining = []uint32{8} }), []string{"draining[0]"}},
 		{host(func(b *weirv1.HostBackend) { b.Draining = []uint32{3, 3} }), []string{"draining[1]"}},
 		{host(func(b *weirv1.HostBackend) { b.Cookies, b.Slot = true, 0 }), []string{"slot"}},
-		{host(func(b *weirv1.HostBackend) { b.Peers = []string{"host2"} }), []string{"peers[0]"}},
+		{host(func(b *weirv1.HostBackend) { b.ChainPeers = []string{"host2"} }), []string{"chain_peers[0]"}},
 		{mux(func(e *weirv1.MuxEndpoint) { e.Buckets = []uint32{1, 1, 1} }), []string{"buckets"}},
 		{mux(func(e *weirv1.MuxEndpoint) { e.Buckets = []uint32{1, 2} }), []string{"buckets[1]"}},
 		{mux(func(e *weirv1.MuxEndpoint) { e.Buckets = []uint32{0} }), []string{"buckets[0]"}},

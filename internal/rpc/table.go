@@ -147,7 +147,7 @@ func HostBackendToProto(b model.HostBackend) *weirv1.HostBackend {
 		Address: compile.OptionalAddress(b.Backend.Addr()), Port: uint32(b.Backend.Port()),
 		HealthCheck: compile.HealthCheckMessage(b.HealthCheck),
 		Slot:        uint32(b.Slot), Cookies: b.Cookies, Buckets: b.Buckets, Draining: b.Draining,
-		Peers: compile.AddressTexts(b.Peers), Affinity: b.Affinity, IdleTimeout: compile.OptionalDuration(b.IdleTimeout),
+		ChainPeers: compile.AddressTexts(b.ChainPeers), Affinity: b.Affinity, IdleTimeout: compile.OptionalDuration(b.IdleTimeout),
 		Fastpath: b.Fastpath, Leave: compile.SourceTexts(b.Leave), Stay: compile.SourceTexts(b.Stay), SynCookies: string(b.SYNCookies), Tenant: b.Tenant,
 	}
 }
@@ -160,7 +160,7 @@ func HostBackendFromProto(p *weirv1.HostBackend) (model.HostBackend, error) {
 		Tunnel:      f.Address("tunnel", p.GetTunnel()),
 		HealthCheck: f.HealthCheck("healthCheck", p.GetHealthCheck()),
 		Cookies:     p.GetCookies(), Affinity: p.GetAffinity(), Fastpath: p.GetFastpath(),
-		Buckets: p.GetBuckets(), Draining: p.GetDraining(), Peers: f.Addresses("peers", p.GetPeers()), Tenant: p.GetTenant(),
+		Buckets: p.GetBuckets(), Draining: p.GetDraining(), ChainPeers: f.Addresses("chain_peers", p.GetChainPeers()), Tenant: p.GetTenant(),
 	}
 	b.Backend = f.addrPort("", b.Endpoint, p.GetAddress(), p.GetPort())
 	b.IdleTimeout = f.idle("idleTimeout", b.Endpoint.Protocol, p.GetIdleTimeout())

@@ -139,7 +139,7 @@ func parse(list string) ([]mutation, error) {
 var programs = []struct{ name, folder, skip string }{
 	{
 		"mux", "internal/datapath/mux",
-		"^Test(Capture|Tables|Another|Inspect|Pins|Restart|Open|Unload|Replaced|StepsAside|Shortcuts|Ranges|Explain|Verifier|" +
+		"^Test(Capture|Tables|Another|Inspect|Pins|Restart|Open|Unload|Replaced|StepsAside|EndpointIndex|Ranges|Explain|Verifier|" +
 			"Digest|Programs|Packets[A-Z]|ClearedIsNew|Buckets)",
 	},
 	{

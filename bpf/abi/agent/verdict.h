@@ -60,7 +60,8 @@ enum verdict {
 	/* Refused. */
 	VERDICT_DROP_NOT_A_MUX, /* encapsulated for us, not by a mux, nor by the connection's peer
 				 */
-	VERDICT_DROP_NOT_A_PEER, /* handed on by an address that is not the endpoint's to do so */
+	VERDICT_DROP_NOT_CHAIN_PEER, /* forwarded by an address that is no chain peer of the
+					endpoint */
 	VERDICT_DROP_GUE_MALFORMED, /* lengths in the GUE header that contradict the packet */
 	VERDICT_DROP_GUE_UNKNOWN, /* a version, flag, step or kind of GUE that is none of ours */
 	VERDICT_DROP_GUE_MERGED, /* several GUE packets in one buffer: see host requirements */

@@ -27,13 +27,13 @@ struct gue {
 	__be16 flags;
 };
 
-/* How far a packet of unknown connection has been handed on. It only grows: no loops. */
+/* Chain step: how far a packet of unknown connection was forwarded. It only grows: no loops. */
 enum gue_chain {
 	GUE_CHAIN_NONE = 0, /* deliver */
 	GUE_CHAIN_QUERY =
-		1, /* deliver if you know the connection, else hand it to the other backend */
-	GUE_CHAIN_FORWARDED = 2, /* handed on: deliver if you know it, else hand it back */
-	GUE_CHAIN_FINAL = 3, /* handed back: deliver */
+		1, /* deliver if the connection is known, else forward to the other backend */
+	GUE_CHAIN_FORWARDED = 2, /* deliver if the connection is known, else send it back */
+	GUE_CHAIN_FINAL = 3, /* sent back: deliver */
 };
 
 enum gue_kind {

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "abi/mux/member.h"
+#include "abi/mux/pool_member.h"
 #include "net/counter.h"
 #include "net/datagram.h"
 #include "mux/select.h"
@@ -29,7 +29,7 @@ struct {
 } fragments SEC(".maps");
 
 /* The muxes of the pool; a map of one row that needs no lookup. Written by user space. */
-struct members members SEC(".data.members");
+struct pool_members pool_members SEC(".data.pool_members");
 
 /* What a first fragment told, as a word of its datagram's cell. */
 struct fragment_told {
@@ -43,7 +43,7 @@ _Static_assert(sizeof(struct fragment_told) == sizeof(__u64), "fragment_told");
 
 static __always_inline __u64 fragment_hash(const struct packet *p)
 {
-	return datagram_hash(p, &pool.hash_key);
+	return datagram_hash(p, &settings.hash_key);
 }
 
 static __always_inline struct datagram_set *fragment_set(__u64 hash)
@@ -80,7 +80,7 @@ static __always_inline bool fragment_is_for_vip(const struct packet *p)
 }
 
 /* A member's claim to the datagram: the largest one wins (rendezvous hashing). */
-static __always_inline __u64 member_score(__u64 hash, __u64 seed)
+static __always_inline __u64 pool_member_score(__u64 hash, __u64 seed)
 {
 	__u64 h = hash ^ seed;
 
@@ -96,11 +96,11 @@ static __always_inline __u64 member_score(__u64 hash, __u64 seed)
  */
 __noinline int fragment_owner(__u32 hash)
 {
-	__u32 best = members.self, count = members.count;
+	__u32 best = pool_members.self, count = pool_members.count;
 	__u64 most = 0;
 
-	for (__u32 i = 0; i < MEMBERS_MAX && i < count; i++) {
-		__u64 score = member_score(hash, members.rows[i].seed);
+	for (__u32 i = 0; i < POOL_MEMBERS_MAX && i < count; i++) {
+		__u64 score = pool_member_score(hash, pool_members.rows[i].seed);
 
 		if (score < most)
 			continue;
@@ -129,7 +129,8 @@ __noinline int relay_refuses(const struct packet *p)
 
 /* Sends the packet to the member, in GUE. VERDICT_NONE when there is no way to it. */
 static __always_inline enum verdict relay(struct xdp_md *ctx, const struct packet *p,
-					  struct member *to, struct member *self, __u64 hash)
+					  struct pool_member *to, struct pool_member *self,
+					  __u64 hash)
 {
 	struct gue_push g = {
 		.hash = hash,
@@ -139,23 +140,24 @@ static __always_inline enum verdict relay(struct xdp_md *ctx, const struct packe
 		.protocol = inner_protocol(p),
 		.tos = p->tos,
 	};
-	enum member_way way = MEMBER_V4;
+	enum pool_member_family family = POOL_MEMBER_V4;
 	struct next_hop *hop;
 	__u32 id, why;
 
-	if (!to->next_hops[MEMBER_V4] || !address_is_set(&self->addresses[MEMBER_V4]))
-		way = MEMBER_V6;
-	id = to->next_hops[way];
+	if (!to->next_hops[POOL_MEMBER_V4] || !address_is_set(&self->addresses[POOL_MEMBER_V4]))
+		family = POOL_MEMBER_V6;
+	id = to->next_hops[family];
 	hop = bpf_map_lookup_elem(&next_hops, &id);
-	if (!id || !hop || !address_is_set(&self->addresses[way]) || !vlan_tags_load(ctx, &g.vlan))
+	if (!id || !hop || !address_is_set(&self->addresses[family]) ||
+	    !vlan_tags_load(ctx, &g.vlan))
 		return VERDICT_NONE;
 	why = relay_refuses(p);
 	if (why)
 		return why;
 	__builtin_memcpy(g.macs, hop->macs, sizeof(g.macs));
-	g.v4 = way == MEMBER_V4;
-	g.source = self->addresses[way];
-	g.destination = to->addresses[way];
+	g.v4 = family == POOL_MEMBER_V4;
+	g.source = self->addresses[family];
+	g.destination = to->addresses[family];
 	return push_gue(ctx, &g) ? VERDICT_RELAY_FRAGMENT : VERDICT_DROP_NO_HEADROOM;
 }
 
@@ -166,7 +168,7 @@ static __always_inline enum verdict relay(struct xdp_md *ctx, const struct packe
 __noinline int fragment_relay(struct xdp_md *ctx)
 {
 	struct packet p = {};
-	__u32 owner, self = members.self;
+	__u32 owner, self = pool_members.self;
 	struct datagram d = {};
 
 	if (parse_full(ctx, &p) != PARSED_FRAGMENT)
@@ -175,17 +177,17 @@ __noinline int fragment_relay(struct xdp_md *ctx)
 		return VERDICT_PASS_FRAGMENT;
 	if (source_is_martian(&p))
 		return VERDICT_DROP_MARTIAN;
-	if (p.l3_length + FRAGMENT_ROOM > pool.mtu)
+	if (p.l3_length + FRAGMENT_ROOM > settings.mtu)
 		return VERDICT_DROP_TOO_BIG;
-	if (members.count < 2)
+	if (pool_members.count < 2)
 		return VERDICT_NONE;
 	d.hash = fragment_hash(&p);
 	if (fragment_recall(&d))
 		return VERDICT_NONE;
 	owner = fragment_owner(d.hash);
-	if (owner == self || owner >= MEMBERS_MAX || self >= MEMBERS_MAX)
+	if (owner == self || owner >= POOL_MEMBERS_MAX || self >= POOL_MEMBERS_MAX)
 		return VERDICT_NONE;
-	return relay(ctx, &p, &members.rows[owner], &members.rows[self], d.hash);
+	return relay(ctx, &p, &pool_members.rows[owner], &pool_members.rows[self], d.hash);
 }
 
 static __always_inline enum verdict fragment_classify(struct mux_ctx *w, bool relayed)
@@ -300,14 +302,15 @@ __noinline int fragment_forward(struct xdp_md *ctx, __u32 relayed)
 }
 
 /* Is it a mux's? Members relay between addresses of one family. */
-__noinline int members_have(const struct address *source, enum member_way way)
+__noinline int pool_has_member(const struct address *source, enum pool_member_family family)
 {
-	__u32 count = members.count;
+	__u32 count = pool_members.count;
 
-	if (!source || way >= MEMBER_WAYS || !address_is_set(source)) /* all zero: has none */
+	if (!source || family >= POOL_MEMBER_FAMILIES ||
+	    !address_is_set(source)) /* all zero: has none */
 		return 0;
-	for (__u32 i = 0; i < MEMBERS_MAX && i < count; i++)
-		if (address_equal(&members.rows[i].addresses[way], source))
+	for (__u32 i = 0; i < POOL_MEMBERS_MAX && i < count; i++)
+		if (address_equal(&pool_members.rows[i].addresses[family], source))
 			return 1;
 	return 0;
 }
@@ -327,16 +330,17 @@ __noinline int relay_accept(struct xdp_md *ctx)
 	struct frame_head front;
 	struct gue_relay *head;
 	struct packet p = {};
-	enum member_way way;
-	__u32 l4, strip, self = members.self;
+	enum pool_member_family family;
+	__u32 l4, strip, self = pool_members.self;
 
-	if (parse_full(ctx, &p) != PARSED_OK || p.protocol != IPPROTO_UDP || self >= MEMBERS_MAX)
+	if (parse_full(ctx, &p) != PARSED_OK || p.protocol != IPPROTO_UDP ||
+	    self >= POOL_MEMBERS_MAX)
 		return VERDICT_PASS_NO_ENDPOINT;
-	way = p.ethertype == bpf_htons(ETH_P_IP) ? MEMBER_V4 : MEMBER_V6;
+	family = p.ethertype == bpf_htons(ETH_P_IP) ? POOL_MEMBER_V4 : POOL_MEMBER_V6;
 	l4 = p.l4;
 	barrier_var(l4);
 	if (!address_is_set(&p.destination) || l4 > QUOTE_L3_MAX ||
-	    !address_equal(&p.destination, &members.rows[self].addresses[way]))
+	    !address_equal(&p.destination, &pool_members.rows[self].addresses[family]))
 		return VERDICT_PASS_NO_ENDPOINT;
 	if (l4 + sizeof(struct udphdr) + sizeof(*head) > p.l3 + p.l3_length)
 		return VERDICT_PASS_NO_ENDPOINT;
@@ -345,7 +349,7 @@ __noinline int relay_accept(struct xdp_md *ctx)
 	    head->weir.version != GUE_WEIR_VERSION || head->weir.step != GUE_CHAIN_NONE ||
 	    head->weir.kind != GUE_KIND_RELAY)
 		return VERDICT_PASS_NO_ENDPOINT;
-	if (!members_have(&p.source, way))
+	if (!pool_has_member(&p.source, family))
 		return VERDICT_DROP_NOT_A_MUX;
 	if (head->gue.protocol != IPPROTO_IPIP && head->gue.protocol != IPPROTO_IPV6)
 		return VERDICT_DROP_RELAY_INVALID;

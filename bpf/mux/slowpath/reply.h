@@ -191,7 +191,7 @@ __noinline int too_big(struct xdp_md *ctx, __u32 room)
 {
 	enum parsed parsed;
 	struct packet p = {};
-	__u32 mtu = pool.mtu > room ? pool.mtu - room : 0;
+	__u32 mtu = settings.mtu > room ? settings.mtu - room : 0;
 	bool v4;
 
 	parsed = parse_full(ctx, &p);
@@ -203,7 +203,7 @@ __noinline int too_big(struct xdp_md *ctx, __u32 room)
 	 * XDP, TSO of a veth's other end). Its sender's packets are not too big: it is told
 	 * nothing.
 	 */
-	if (p.l3_length > pool.mtu)
+	if (p.l3_length > settings.mtu)
 		return VERDICT_DROP_MERGED;
 	if (v4 && !p.dont_fragment)
 		return punt(ctx, &p, PUNT_SPLIT) ? VERDICT_PUNT_SPLIT : VERDICT_DROP_PUNT;

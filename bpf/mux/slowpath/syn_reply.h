@@ -248,7 +248,7 @@ static __always_inline __u32 syn_own_mss(const bool v4)
 			      sizeof(struct tcphdr) + ROOM_V6;
 	const __u32 least = v4 ? MSS_DEFAULT_V4 : MSS_DEFAULT_V6;
 
-	return pool.mtu > headers + least ? pool.mtu - headers : least;
+	return settings.mtu > headers + least ? settings.mtu - headers : least;
 }
 
 /* What a SYN-ACK says. */

@@ -22,10 +22,10 @@ import (
 const strange4, strange6 = "10.66.6.6", "fd66::6"
 
 var senders = map[string][2]string{
-	"mux":     {mux4, mux6},
-	"peer":    {peer4, peer6},
-	"far end": {far4, far6},
-	"nobody":  {strange4, strange6},
+	"mux":           {mux4, mux6},
+	"peer":          {peer4, peer6},
+	"Fastpath peer": {far4, far6},
+	"nobody":        {strange4, strange6},
 }
 
 // carrier is how a packet travels.
@@ -80,15 +80,15 @@ type content struct {
 
 // The table: what each sender may send, by carrier. A step or kind that is not in it fails the test.
 var (
-	refusedBySender = map[string]string{"mux": "", "peer": "drop_not_a_mux", "far end": "drop_not_a_mux", "nobody": "drop_not_a_mux"}
+	refusedBySender = map[string]string{"mux": "", "peer": "drop_not_a_mux", "Fastpath peer": "drop_not_a_mux", "nobody": "drop_not_a_mux"}
 	refusedByStep   = map[string]map[string]string{
 		"IP-in-IP":            refusedBySender,
 		"plain GUE":           refusedBySender,
 		"GUE_CHAIN_NONE":      refusedBySender,
 		"GUE_CHAIN_QUERY":     refusedBySender,
-		"GUE_CHAIN_FORWARDED": {"mux": "drop_not_a_peer", "peer": "", "far end": "drop_not_a_peer", "nobody": "drop_not_a_peer"},
-		"GUE_CHAIN_FINAL":     {"mux": "drop_not_a_peer", "peer": "", "far end": "drop_not_a_peer", "nobody": "drop_not_a_peer"},
-		"GUE_CHAIN_BEYOND":    {"mux": "drop_gue_unknown", "peer": "drop_gue_unknown", "far end": "drop_gue_unknown", "nobody": "drop_gue_unknown"},
+		"GUE_CHAIN_FORWARDED": {"mux": "drop_not_chain_peer", "peer": "", "Fastpath peer": "drop_not_chain_peer", "nobody": "drop_not_chain_peer"},
+		"GUE_CHAIN_FINAL":     {"mux": "drop_not_chain_peer", "peer": "", "Fastpath peer": "drop_not_chain_peer", "nobody": "drop_not_chain_peer"},
+		"GUE_CHAIN_BEYOND":    {"mux": "drop_gue_unknown", "peer": "drop_gue_unknown", "Fastpath peer": "drop_gue_unknown", "nobody": "drop_gue_unknown"},
 	}
 	refusedByKind = map[string]string{
 		"":                  "",
@@ -122,12 +122,12 @@ func admitted(t *testing.T, sender string, by carrier, in content) string {
 		t.Fatalf("the table does not say what %s may send", sender)
 	case byKind != "":
 		return byKind
-	case stepName == "IP-in-IP" && sender == "far end" && in.past:
+	case stepName == "IP-in-IP" && sender == "Fastpath peer" && in.past:
 		return in.verdict
 	case refused != "":
 		return refused
 	case sender == "peer" && (!in.endpoint || in.fragment && kindName != "GUE_KIND_FRAGMENT"):
-		return "drop_not_a_peer"
+		return "drop_not_chain_peer"
 	case in.fragment && kindName != "GUE_KIND_FRAGMENT":
 		return "drop_inner_fragment"
 	}
@@ -276,7 +276,7 @@ func TestAdmission(t *testing.T) {
 			t.Run(family+" to "+tunnel, func(t *testing.T) {
 				r := snatRig(t, filtering(model.FilterNone))
 				contents := w.fill(r)
-				w.leave(r, tunnel, senders["far end"][i])
+				w.leave(r, tunnel, senders["Fastpath peer"][i])
 				before := r.rowCounts()
 				refused := r.admission(t, contents, i, tunnel, true)
 				if after := r.rowCounts(); !maps.Equal(before, after) {

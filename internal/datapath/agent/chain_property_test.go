@@ -31,7 +31,7 @@ func newSide(t *testing.T, tunnel, host4, host6, dip4, dip6, peer string, peerHo
 	for _, vip := range []string{vip4, vip6} {
 		for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
 			b := rule(protocol, vip, tunnel, dip4, dip6)
-			b.Peers = peers
+			b.ChainPeers = peers
 			all = append(all, b)
 		}
 	}

@@ -49,9 +49,9 @@ func chainCases() []packetCase {
 			{program: "from_uplink", in: asks, skb: gso(3, 1000), verdict: "drop_chain"},
 		}},
 		packetCase{"from who is no peer", []step{
-			carried(ack, fromTo(mux4, native4), step1(stepChained, peer4), "drop_not_a_peer", nil),
-			carried(ack, fromTo(peer4, native4), step1(stepChained, "10.1.0.51"), "drop_not_a_peer", nil),
-			carried(ack, fromTo("10.1.0.51", native4), step1(stepFinal, peer4), "drop_not_a_peer", nil),
+			carried(ack, fromTo(mux4, native4), step1(stepChained, peer4), "drop_not_chain_peer", nil),
+			carried(ack, fromTo(peer4, native4), step1(stepChained, "10.1.0.51"), "drop_not_chain_peer", nil),
+			carried(ack, fromTo("10.1.0.51", native4), step1(stepFinal, peer4), "drop_not_chain_peer", nil),
 		}})
 }
 

@@ -183,7 +183,7 @@ func (w *world) plugBefore() (*netns.NS, *agent.Datapath) {
 func peered(vip, tunnel, dip string, peers ...string) model.HostBackend {
 	b := backend(model.TCP, vip, tunnel, dip)
 	for _, p := range peers {
-		b.Peers = append(b.Peers, netip.MustParseAddr(p))
+		b.ChainPeers = append(b.ChainPeers, netip.MustParseAddr(p))
 	}
 	return b
 }

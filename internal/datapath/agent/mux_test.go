@@ -58,7 +58,7 @@ func (w *world) plugMux() {
 	w.must(err)
 	hop := model.NextHop{Source: [6]byte(source), Destination: [6]byte(destination)}
 	w.must(
-		datapath.SetPool(mux.Pool{
+		datapath.SetSettings(mux.Settings{
 			HashKey: flowhash.Key{1}, MTU: 1500, MAC: hop.Source,
 			Source4: netip.MustParseAddr("10.77.4.2"), Source6: netip.MustParseAddr("fd77:4::2"),
 		}),

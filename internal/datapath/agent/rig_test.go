@@ -160,7 +160,7 @@ func rule(protocol model.Protocol, vip, tunnel, dip4, dip6 string) model.HostBac
 		Tunnel:   netip.MustParseAddr(tunnel),
 		Backend:  netip.AddrPortFrom(netip.MustParseAddr(dip), backendPort),
 		Slot:     backendSlot, Cookies: protocol == model.TCP,
-		Peers: []netip.Addr{netip.MustParseAddr(peer4), netip.MustParseAddr(peer6)},
+		ChainPeers: []netip.Addr{netip.MustParseAddr(peer4), netip.MustParseAddr(peer6)},
 	}
 }
 

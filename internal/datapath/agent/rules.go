@@ -49,7 +49,7 @@ func (d *Datapath) setRules(rules map[model.HostBackendKey]model.HostBackend) er
 		}
 		rows[toRuleKey(key)] = toRule(b)
 	}
-	if err := errors.Join(d.countVIPs(rules), d.numberTenants(ownersOf(rules, d.snat)), d.setPeers(rules)); err != nil {
+	if err := errors.Join(d.countVIPs(rules), d.numberTenants(ownersOf(rules, d.snat)), d.setChainPeers(rules)); err != nil {
 		return err
 	}
 	if err := writeTable(d.objects.NatRules, rows); err != nil {

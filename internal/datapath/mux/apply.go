@@ -19,7 +19,7 @@ import (
 // that a read of the tables gives.
 type liveEndpoint struct {
 	row      bpf.MuxEndpoint
-	settings settings
+	settings endpointSettings
 	mode     model.SYNCookies // not in the tables: empty until the control plane says so
 	tenant   string           // likewise
 	buckets  []model.Slot
@@ -96,7 +96,7 @@ func (d *Datapath) apply(u Update) error {
 	if err != nil {
 		return err
 	}
-	if err := d.openShortcuts(); err != nil {
+	if err := d.openEndpointIndex(); err != nil {
 		return err
 	}
 	snat, err := d.planSNAT(u)
@@ -380,7 +380,7 @@ func (d *Datapath) carryOut(c *change) error {
 	if err := d.tables.Endpoints.Put(bpf.ToKey(c.key), c.next.row); err != nil {
 		return fmt.Errorf("write row of endpoints: %w", err)
 	}
-	d.shortcuts.put(bpf.ToKey(c.key), c.next.row)
+	d.index.put(bpf.ToKey(c.key), c.next.row)
 	d.live[c.key] = c.next
 	d.tunnels.replace(c.old, c.next)
 	if c.old == nil && c.key.Port == model.AllPorts {
@@ -438,7 +438,7 @@ func (d *Datapath) initialise(c *change) error {
 }
 
 func (d *Datapath) removeEndpoint(c *change) error {
-	d.shortcuts.remove(bpf.ToKey(c.key), c.old.row.Id)
+	d.index.remove(bpf.ToKey(c.key), c.old.row.Id)
 	if err := d.tables.Endpoints.Delete(bpf.ToKey(c.key)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("delete row of endpoints: %w", err)
 	}

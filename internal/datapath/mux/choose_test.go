@@ -46,7 +46,7 @@ func TestBucketsAreChosenAsInGo(t *testing.T) {
 		for range 2000 {
 			source := address(vip)
 			flow := model.Flow{Protocol: model.TCP, Source: source, Destination: netip.MustParseAddrPort(vip)}
-			slot := e.Buckets[testPool().HashKey.Sum(flow)&uint32(len(e.Buckets)-1)]
+			slot := e.Buckets[testSettings().HashKey.Sum(flow)&uint32(len(e.Buckets)-1)]
 			want := netip.MustParseAddr(tunnels[slot-1])
 			if got := chosen(t, d, pkt.TCP(source.String(), vip, pkt.SYN)); got != want {
 				t.Fatalf("%s was sent to %s, want %s", flow, got, want)

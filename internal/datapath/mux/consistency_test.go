@@ -103,9 +103,9 @@ func chainCases() []packetCase {
 	ack := pkt.TCP(client4, vip4, pkt.ACK)
 	mixed := endpoint(vip6, model.TCP, tunnel6, second)
 	guePool := func(t *testing.T, d *Datapath) {
-		p := testPool()
+		p := testSettings()
 		p.Encapsulation = GUE
-		if err := d.SetPool(p); err != nil {
+		if err := d.SetSettings(p); err != nil {
 			t.Fatal(err)
 		}
 	}

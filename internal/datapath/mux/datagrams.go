@@ -25,11 +25,11 @@ const (
 
 // FragmentKnown says whether the first fragment of the datagram came: as datagram_recall() does.
 func (d *Datapath) FragmentKnown(k FragmentKey) bool {
-	pool, err := d.Pool()
+	settings, err := d.Settings()
 	if err != nil {
 		return false
 	}
-	hash := pool.HashKey.Sum64(k.common())
+	hash := settings.HashKey.Sum64(k.common())
 	var set bpf.MuxDatagramSet
 	if d.tables.Fragments.Lookup(uint32(hash%uint64(d.tables.Fragments.MaxEntries())), &set) != nil {
 		return false

@@ -37,7 +37,7 @@ type Datapath struct {
 	backendSlices *alloc.Rows
 	ids           *alloc.IDs // of endpoint_counts
 	vips          *vips
-	shortcuts     *shortcuts // nil until the first endpoint
+	index         *endpointIndex // nil until the first endpoint
 	snat          *snat
 	sources       *sources
 	limits        limits
@@ -48,10 +48,10 @@ type Datapath struct {
 	tick          time.Duration     // of the flow table's clock
 	hops          *hops
 	tunnels       *tunnels
-	allPorts      int            // live endpoints on all ports
-	hasSecrets    bool           // of SYN cookies
-	members       bpf.MuxMembers // as written
-	predecessor   *predecessor   // forwards until TakeOver; nil: we do
+	allPorts      int                // live endpoints on all ports
+	hasSecrets    bool               // of SYN cookies
+	members       bpf.MuxPoolMembers // as written
+	predecessor   *predecessor       // forwards until TakeOver; nil: we do
 }
 
 func newDatapath(d bpf.Sizes, log *slog.Logger) *Datapath {

@@ -270,13 +270,13 @@ func TestAllPorts(t *testing.T) {
 func TestSourcePrefix(t *testing.T) {
 	for _, vip := range []string{vip4, vip6} {
 		d := newFilled(t, endpoint(vip4, model.TCP, first), endpoint(vip6, model.TCP, tunnel6))
-		p := testPool()
+		p := testSettings()
 		p.Source4, p.Source6 = netip.Addr{}, netip.Addr{}
 		p.Prefix4, p.Prefix6 = netip.MustParsePrefix("10.255.1.0/28"), netip.MustParsePrefix("fd00:ff:1::/64")
-		if err := d.SetPool(p); err != nil {
+		if err := d.SetSettings(p); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := d.Pool(); err != nil || got != p {
+		if got, err := d.Settings(); err != nil || got != p {
 			t.Errorf("pool is %+v, %v, want %+v", got, err, p)
 		}
 		seen := map[netip.Addr]bool{}

@@ -84,12 +84,12 @@ func (l *loaded) datapath(t testing.TB, sizes bpf.Sizes) *Datapath {
 	return d
 }
 
-func testPool() Pool {
+func testSettings() Settings {
 	key := flowhash.Key{}
 	for i := range key {
 		key[i] = byte(7*i + 3)
 	}
-	return Pool{HashKey: key, Source4: source4, Source6: source6, MTU: testMTU, MAC: testMAC, Encapsulation: IPIP}
+	return Settings{HashKey: key, Source4: source4, Source6: source6, MTU: testMTU, MAC: testMAC, Encapsulation: IPIP}
 }
 
 // newFilled has a pool, the endpoints given, and a resolved hop for every tunnel.
@@ -107,7 +107,7 @@ func newFilledOf(t testing.TB, sizes bpf.Sizes, endpoints ...model.MuxEndpoint) 
 
 func fillWith(t testing.TB, d *Datapath, endpoints ...model.MuxEndpoint) {
 	t.Helper()
-	if err := d.SetPool(testPool()); err != nil {
+	if err := d.SetSettings(testSettings()); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Replace(endpoints); err != nil {

@@ -25,7 +25,7 @@ var ErrNotLoaded = errors.New("no data plane is loaded")
 type Status struct {
 	Interface  string
 	Mode       Mode
-	Pool       Pool
+	Settings   Settings
 	Generation model.Generation
 	Endpoints  []EndpointStatus // in order
 	SNAT       []SNATStatus     // by VIP
@@ -38,7 +38,7 @@ type EndpointStatus struct {
 	Counter  model.Counter
 	Buckets  int
 	Moving   int // of the buckets, those that name a previous backend too
-	Settings Settings
+	Settings EndpointSettings
 	Flows    FlowUsage       // of the VIP, all its endpoints together
 	Backends []BackendStatus // by slot
 	// Digest is of all that the pool must agree on: buckets, the slots they left, backends, settings.
@@ -113,11 +113,11 @@ func pinnedAttachment(pinPath string) (iface string, mode Mode, err error) {
 }
 
 func status(t *bpf.Tables) (*Status, error) {
-	pool, err := readPool(t)
+	settings, err := readSettings(t)
 	if err != nil {
 		return nil, err
 	}
-	s := &Status{Pool: fromPool(pool), Generation: model.Generation(pool.Generation)}
+	s := &Status{Settings: fromSettings(settings), Generation: model.Generation(settings.Generation)}
 	if s.Verdicts, err = t.VerdictNames.Read(t.Verdicts); err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func endpointStatus(t *bpf.Tables, key model.EndpointKey, row bpf.MuxEndpoint) (
 		return e, fmt.Errorf("read row %d of vip_usage: %w", row.Vip, err)
 	}
 	e.Flows = FlowUsage{Untrusted: usage.Cells[0], Trusted: usage.Cells[1]}
-	e.Settings = readSettings(row).settings(tick)
+	e.Settings = readEndpointSettings(row).settings(tick)
 	shares := map[model.Slot]int{}
 	for _, slot := range buckets {
 		shares[slot]++

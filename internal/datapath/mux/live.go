@@ -48,7 +48,7 @@ func (d *Datapath) readLive() error {
 	if err := d.adoptShares(); err != nil {
 		return err
 	}
-	if err := d.adoptShortcuts(); err != nil {
+	if err := d.adoptEndpointIndex(); err != nil {
 		return err
 	}
 	if err := d.adoptMembers(); err != nil {
@@ -75,7 +75,7 @@ func (d *Datapath) readEndpoint(row bpf.MuxEndpoint) (*liveEndpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	live := &liveEndpoint{row: row, settings: readSettings(row), buckets: buckets, previous: previous}
+	live := &liveEndpoint{row: row, settings: readEndpointSettings(row), buckets: buckets, previous: previous}
 	for slot, backend := range rows {
 		live.backends = append(live.backends, fromBackend(slot, backend))
 		d.hops.adopt(bpf.FromAddress(backend.Tunnel), backend.NextHop)

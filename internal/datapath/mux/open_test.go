@@ -71,7 +71,7 @@ func programID(t *testing.T, d *Datapath) uint32 {
 func TestRestartDisturbsNothing(t *testing.T) {
 	p := newPlace(t)
 	d := p.mustOpen(t)
-	if err := d.SetPool(testPool()); err != nil {
+	if err := d.SetSettings(testSettings()); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.SetGeneration(42); err != nil {
@@ -96,8 +96,8 @@ func TestRestartDisturbsNothing(t *testing.T) {
 	if diff := cmp.Diff(before, resolveTables(t, d), cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, model.EndpointKey{})); diff != "" {
 		t.Errorf("tables (-before +after):\n%s", diff)
 	}
-	if pool, err := d.Pool(); err != nil || pool != testPool() {
-		t.Errorf("pool is %+v, error %v", pool, err)
+	if settings, err := d.Settings(); err != nil || settings != testSettings() {
+		t.Errorf("settings is %+v, error %v", settings, err)
 	}
 	if generation, err := d.Generation(); err != nil || generation != 42 {
 		t.Errorf("generation is %d, error %v, want 42", generation, err)
@@ -143,7 +143,7 @@ func TestInspectReadsBesideTheOwner(t *testing.T) {
 	}
 	want := []EndpointStatus{{
 		Key: model.EndpointKey{VIP: netip.MustParseAddr("203.0.113.10"), Protocol: model.TCP, Port: 80}, Buckets: 256,
-		Settings: Settings{Cookies: model.CookiesSettling, Ping: true, IdleTimeout: model.DefaultIdleTCP, FlowLimit: 77},
+		Settings: EndpointSettings{Cookies: model.CookiesSettling, Ping: true, IdleTimeout: model.DefaultIdleTCP, FlowLimit: 77},
 		Backends: []BackendStatus{
 			{Slot: 1, Tunnel: netip.MustParseAddr(tunnel4), Buckets: 128, NextHop: testHop},
 			{Slot: 2, Tunnel: netip.MustParseAddr(tunnel6), Buckets: 128, NextHop: testHop},

@@ -9,13 +9,13 @@ import (
 
 // oracleClass is one kind of packets.
 type oracleClass struct {
-	name    string
-	verdict string // one that it must produce
-	more    []string
-	pool    func(Pool) Pool
-	alone   bool // the mux is, in its pool
-	snat    bool // workloads have ranges
-	draw    func(*rand.Rand) draft
+	name     string
+	verdict  string // one that it must produce
+	more     []string
+	settings func(Settings) Settings
+	alone    bool // the mux is, in its pool
+	snat     bool // workloads have ranges
+	draw     func(*rand.Rand) draft
 }
 
 func oracleClasses() []oracleClass {
@@ -23,8 +23,8 @@ func oracleClasses() []oracleClass {
 	for i, family := range []string{"v4", "v6"} {
 		for _, c := range allClasses(scene{vip: oracleVIPs[i], allPorts: oracleAllPorts[i], other: oracleOthers[i], snat: oracleSNAT[i]}) {
 			c.name = family + "/" + c.name
-			if c.pool == nil {
-				c.pool = func(p Pool) Pool { return p }
+			if c.settings == nil {
+				c.settings = func(p Settings) Settings { return p }
 			}
 			classes = append(classes, c)
 		}
@@ -110,7 +110,7 @@ func familyClasses(s scene) []oracleClass {
 			f.protocol = byte(r.Uint32())
 			return f
 		}},
-		{name: "no-source", verdict: "drop_no_source", draw: s.any, pool: func(p Pool) Pool {
+		{name: "no-source", verdict: "drop_no_source", draw: s.any, settings: func(p Settings) Settings {
 			p.Source6 = netip.Addr{}
 			return p
 		}},
@@ -151,15 +151,15 @@ func poolClasses(s scene) []oracleClass {
 		return s.tcp(r, drawFlags(r), drawOptions(r), everyPort...)
 	}
 	return []oracleClass{
-		{name: "gue", verdict: "forward_syn", draw: any, pool: func(p Pool) Pool {
+		{name: "gue", verdict: "forward_syn", draw: any, settings: func(p Settings) Settings {
 			p.Encapsulation = GUE
 			return p
 		}},
-		{name: "spread", verdict: "forward_syn", draw: any, pool: func(p Pool) Pool {
+		{name: "spread", verdict: "forward_syn", draw: any, settings: func(p Settings) Settings {
 			p.Prefix4, p.Prefix6 = netip.MustParsePrefix("10.255.4.0/22"), netip.MustParsePrefix("fd00:ff:1::/64")
 			return p
 		}},
-		{name: "spread-gue", verdict: "forward_chained", draw: any, pool: func(p Pool) Pool {
+		{name: "spread-gue", verdict: "forward_chained", draw: any, settings: func(p Settings) Settings {
 			p.Encapsulation = GUE
 			p.Prefix4, p.Prefix6 = netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00:ff:1::/120")
 			return p

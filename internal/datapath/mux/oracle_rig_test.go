@@ -29,7 +29,7 @@ var oracleSizes = bpf.Sizes{
 type rig struct {
 	datapath      *Datapath
 	mux           *oracle.Mux
-	pool          Pool
+	settings      Settings
 	hops          map[netip.Addr]model.NextHop
 	before, after []model.MuxEndpoint
 	ranges        []model.MuxSNAT
@@ -58,7 +58,7 @@ func newRig(t testing.TB, seed uint64) *rig {
 	}
 	t.Cleanup(func() { _ = punts.Close() })
 	g.punts = punts
-	g.setPool(t, testPool())
+	g.setSettings(t, testSettings())
 	for _, endpoints := range [][]model.MuxEndpoint{g.before, g.after} {
 		if err := g.datapath.Replace(endpoints); err != nil {
 			t.Fatal(err)
@@ -81,10 +81,10 @@ func newRig(t testing.TB, seed uint64) *rig {
 	return g
 }
 
-func (g *rig) setPool(t testing.TB, p Pool) {
+func (g *rig) setSettings(t testing.TB, p Settings) {
 	t.Helper()
-	g.pool = p
-	if err := g.datapath.SetPool(p); err != nil {
+	g.settings = p
+	if err := g.datapath.SetSettings(p); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -93,7 +93,7 @@ func (g *rig) setPool(t testing.TB, p Pool) {
 func (g *rig) setAlone(t testing.TB, alone bool) {
 	t.Helper()
 	g.alone = alone
-	if err := g.datapath.SetMembers(oracleMembers[0].Name, g.members()); err != nil {
+	if err := g.datapath.SetPoolMembers(oracleMembers[0].Name, g.members()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -134,9 +134,9 @@ func (g *rig) reset(t testing.TB) {
 	}
 	g.mux = &oracle.Mux{
 		Self: oracleMembers[0].Name, Members: g.members(),
-		HashKey: g.pool.HashKey, Source4: g.pool.Source4, Source6: g.pool.Source6,
-		Prefix4: g.pool.Prefix4, Prefix6: g.pool.Prefix6, GUE: g.pool.Encapsulation == GUE,
-		MTU: g.pool.MTU, MAC: testMAC, Hops: g.hops,
+		HashKey: g.settings.HashKey, Source4: g.settings.Source4, Source6: g.settings.Source6,
+		Prefix4: g.settings.Prefix4, Prefix6: g.settings.Prefix6, GUE: g.settings.Encapsulation == GUE,
+		MTU: g.settings.MTU, MAC: testMAC, Hops: g.hops,
 	}
 	if g.snat {
 		g.mux.SNAT = g.ranges

@@ -51,17 +51,17 @@ func (s scene) adorn(r *rand.Rand, f draft) draft {
 }
 
 // pools are those of the other encapsulations.
-func inGUE(p Pool) Pool {
+func inGUE(p Settings) Settings {
 	p.Encapsulation = GUE
 	return p
 }
 
-func spreadOut(p Pool) Pool {
+func spreadOut(p Settings) Settings {
 	p.Prefix4, p.Prefix6 = netip.MustParsePrefix("10.255.4.0/22"), netip.MustParsePrefix("fd00:ff:1::/64")
 	return p
 }
 
-func narrow(p Pool) Pool {
+func narrow(p Settings) Settings {
 	p.MTU = 500
 	return p
 }
@@ -85,8 +85,8 @@ func tooBigClasses(s scene) []oracleClass {
 	more := byFamily(s, []string{"punt_split", "drop_too_big"}, nil)
 	return []oracleClass{
 		{name: "too-big", verdict: "reply_too_big", more: more, draw: draw(testMTU-120, testMTU+80)},
-		{name: "too-big-gue", verdict: "reply_too_big", more: more, draw: draw(testMTU-120, testMTU+80), pool: inGUE},
-		{name: "too-big-narrow", verdict: "reply_too_big", more: more, draw: draw(400, 480), pool: narrow},
+		{name: "too-big-gue", verdict: "reply_too_big", more: more, draw: draw(testMTU-120, testMTU+80), settings: inGUE},
+		{name: "too-big-narrow", verdict: "reply_too_big", more: more, draw: draw(400, 480), settings: narrow},
 	}
 }
 
@@ -112,9 +112,9 @@ func icmpClasses(s scene) []oracleClass {
 			return f
 		}},
 		{name: "icmp-error", verdict: "forward_icmp", more: append(more, "drop_no_next_hop"), draw: errors},
-		{name: "icmp-error-gue", verdict: "forward_icmp", more: more, draw: errors, pool: inGUE},
-		{name: "icmp-error-spread", verdict: "forward_icmp", more: more, draw: errors, pool: spreadOut},
-		{name: "icmp-error-narrow", verdict: "forward_icmp", more: append(more, "drop_too_big"), draw: errors, pool: func(p Pool) Pool {
+		{name: "icmp-error-gue", verdict: "forward_icmp", more: more, draw: errors, settings: inGUE},
+		{name: "icmp-error-spread", verdict: "forward_icmp", more: more, draw: errors, settings: spreadOut},
+		{name: "icmp-error-narrow", verdict: "forward_icmp", more: append(more, "drop_too_big"), draw: errors, settings: func(p Settings) Settings {
 			p.MTU = 150
 			return p
 		}},
@@ -189,14 +189,14 @@ func fragmentClasses(s scene) []oracleClass {
 	return []oracleClass{
 		{name: "fragments", verdict: "forward_fragment", more: append(early, "relay_fragment"), draw: any},
 		{name: "fragments-alone", verdict: "forward_fragment", more: early, draw: any, alone: true},
-		{name: "fragments-spread", verdict: "forward_fragment", more: append(early, "relay_fragment"), draw: any, pool: func(p Pool) Pool {
+		{name: "fragments-spread", verdict: "forward_fragment", more: append(early, "relay_fragment"), draw: any, settings: func(p Settings) Settings {
 			return spreadOut(inGUE(p))
 		}},
 		{name: "fragments-big", verdict: "reply_too_big", draw: func(r *rand.Rand) draft {
 			return s.adornFragment(r, s.drawFragment(r, testMTU-180+r.IntN(120)))
 		}, more: byFamily(s, []string{"punt_split", "drop_too_big"}, nil)},
 		{name: "relayed", verdict: "forward_fragment", more: []string{"punt_fragment", "drop_not_a_mux", "drop_relay_invalid"}, draw: s.drawRelayed},
-		{name: "relayed-narrow", verdict: "forward_fragment", more: []string{"drop_too_big"}, draw: s.drawRelayed, pool: func(p Pool) Pool {
+		{name: "relayed-narrow", verdict: "forward_fragment", more: []string{"drop_too_big"}, draw: s.drawRelayed, settings: func(p Settings) Settings {
 			p.MTU = 120
 			return p
 		}},

@@ -39,9 +39,9 @@ func allClasses(s scene) []oracleClass {
 		return s.adorn(r, f)
 	}
 	gue := echo
-	gue.name, gue.pool = "snat-echo-gue", inGUE
+	gue.name, gue.settings = "snat-echo-gue", inGUE
 	spread := echo
-	spread.name, spread.pool = "snat-echo-spread", spreadOut
+	spread.name, spread.settings = "snat-echo-spread", spreadOut
 	return slices.Concat(classes, []oracleClass{echo, gue, spread})
 }
 

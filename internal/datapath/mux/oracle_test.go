@@ -36,7 +36,7 @@ func TestOracle(t *testing.T) {
 }
 
 func (g *rig) runClass(t *testing.T, c oracleClass, seed uint64, packets int) {
-	g.setPool(t, c.pool(testPool()))
+	g.setSettings(t, c.settings(testSettings()))
 	g.setAlone(t, c.alone)
 	g.setSNAT(t, c.snat)
 	g.reset(t)

@@ -33,7 +33,7 @@ var (
 	oracleOthers   = []netip.Addr{netip.MustParseAddr("203.0.113.99"), netip.MustParseAddr("2001:db8:1::99")}
 )
 
-// oracleMembers are the pool: this mux, two with one family, one that is not resolved in one, and
+// oracleMembers are the settings: this mux, two with one family, one that is not resolved in one, and
 // one that is not at all.
 var oracleMembers = []model.PoolMember{
 	{Name: "self", Addresses: []netip.Addr{source4, source6}},

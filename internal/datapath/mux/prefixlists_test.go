@@ -170,7 +170,7 @@ func refusals(t *testing.T, d *Datapath) uint64 {
 func TestNamedListsOutliveTheirProcess(t *testing.T) {
 	p := newPlace(t)
 	d := p.mustOpen(t)
-	if err := d.SetPool(testPool()); err != nil {
+	if err := d.SetSettings(testSettings()); err != nil {
 		t.Fatal(err)
 	}
 	denied, six := endpoint(vip4, model.TCP, tunnel4), endpoint(vip6, model.TCP, tunnel6)

@@ -13,7 +13,7 @@ func TestSlowPathOutlivesTheProcess(t *testing.T) {
 	p := newPlace(t)
 	d := p.mustOpen(t)
 	defer func() { _ = d.Close() }()
-	if err := d.SetPool(testPool()); err != nil {
+	if err := d.SetSettings(testSettings()); err != nil {
 		t.Fatal(err)
 	}
 	e := endpoint(vip4, model.TCP, tunnel4)

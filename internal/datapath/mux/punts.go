@@ -76,11 +76,11 @@ const fragmentRoom = 40 + 8 + 4 + 8 + 16
 
 // SplitSize is the largest fragment that can be encapsulated, from its IP header on.
 func (d *Datapath) SplitSize() int {
-	pool, err := d.Pool()
+	settings, err := d.Settings()
 	if err != nil {
 		return 0
 	}
-	return pool.MTU - fragmentRoom
+	return settings.MTU - fragmentRoom
 }
 
 // Way is how a packet gets to a backend.
@@ -92,7 +92,7 @@ type Way struct {
 // Ways lists the ways to the hosts of all backends of the endpoint that takes packets of the key;
 // those without a next hop are left out.
 func (d *Datapath) Ways(key model.EndpointKey) []Way {
-	pool, err := d.Pool()
+	settings, err := d.Settings()
 	if err != nil {
 		return nil
 	}
@@ -108,7 +108,7 @@ func (d *Datapath) Ways(key model.EndpointKey) []Way {
 	}
 	var ways []Way
 	for _, b := range live.backends {
-		way := Way{Source: pool.source(b.Tunnel.Is4()), Tunnel: b.Tunnel, Hop: d.hops.of(b.Tunnel)}
+		way := Way{Source: settings.source(b.Tunnel.Is4()), Tunnel: b.Tunnel, Hop: d.hops.of(b.Tunnel)}
 		if way.Source.IsValid() && way.Hop.Resolved() && !b.Down {
 			ways = append(ways, way)
 		}
@@ -117,7 +117,7 @@ func (d *Datapath) Ways(key model.EndpointKey) []Way {
 }
 
 // source is one outer source of the family.
-func (p Pool) source(v4 bool) netip.Addr {
+func (p Settings) source(v4 bool) netip.Addr {
 	addr, prefix := p.Source6, p.Prefix6
 	if v4 {
 		addr, prefix = p.Source4, p.Prefix4

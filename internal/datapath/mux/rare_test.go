@@ -20,9 +20,9 @@ const jumboMTU = 9000
 
 // jumboPool makes room for frames that the test run, as a driver does, gives in several buffers.
 func jumboPool(t *testing.T, d *Datapath) {
-	p := testPool()
+	p := testSettings()
 	p.MTU = jumboMTU
-	if err := d.SetPool(p); err != nil {
+	if err := d.SetSettings(p); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -37,9 +37,9 @@ func newTwoMuxes(t *testing.T, endpoints ...model.MuxEndpoint) *twoMuxes {
 	}
 	for i := range m.datapaths {
 		d := newFilledOf(t, sizes, endpoints...)
-		p := testPool()
+		p := testSettings()
 		p.Source4 = m.addresses[i]
-		if err := d.SetPool(p); err != nil {
+		if err := d.SetSettings(p); err != nil {
 			t.Fatal(err)
 		}
 		hops := map[netip.Addr]model.NextHop{source4: muxHop, other4: muxHop}
@@ -49,7 +49,7 @@ func newTwoMuxes(t *testing.T, endpoints ...model.MuxEndpoint) *twoMuxes {
 		if err := d.SetNextHops(hops); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.SetMembers(pool[i].Name, pool); err != nil {
+		if err := d.SetPoolMembers(pool[i].Name, pool); err != nil {
 			t.Fatal(err)
 		}
 		punts, err := d.Punts()
@@ -140,7 +140,7 @@ func TestFragmentsInAnyOrderByTwoMuxes(t *testing.T) {
 	}
 	m.release()
 	for source, flow := range flows {
-		slot := e4.Buckets[testPool().HashKey.Sum(flow)&uint32(len(e4.Buckets)-1)]
+		slot := e4.Buckets[testSettings().HashKey.Sum(flow)&uint32(len(e4.Buckets)-1)]
 		want := map[netip.Addr]int{netip.MustParseAddr(tunnels[slot-1]): parts}
 		if !maps.Equal(m.came[source], want) {
 			t.Errorf("fragments of %s came to %v, want %v", flow, m.came[source], want)

@@ -13,7 +13,7 @@ import (
 
 // clientsOfOneSet are clients of vip4 whose flows the flow table keeps in one set.
 func clientsOfOneSet(n int) (clients []string) {
-	key := testPool().HashKey
+	key := testSettings().HashKey
 	var set uint64
 	for i := 0; len(clients) < n; i++ {
 		from := netip.AddrPortFrom(netip.MustParseAddr("198.51.100.7"), uint16(1024+i))

@@ -1,100 +1,170 @@
 package mux
 
 import (
-	"time"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
 
 	"github.com/weirlb/weir/internal/datapath/mux/bpf"
+	"github.com/weirlb/weir/internal/flowhash"
 	"github.com/weirlb/weir/internal/model"
 )
 
-// settings is what an endpoint's row says beside its slices, as the tables have it.
-type settings struct {
-	flags     bpf.MuxEndpointFlag // those that the control plane decides
-	idle      uint32              // ticks
-	flowLimit uint32
-	packets   uint32       // of UDP, until a flow may leave the muxes
-	limits    model.Limits // of the VIP; unknown of adopted tables
-}
-
-// Settings is what an endpoint's row says beside its buckets and backends.
+// Settings is what all endpoints share.
 type Settings struct {
-	Cookies     model.Cookies
-	Affinity    bool
-	Ping        bool
-	IdleTimeout time.Duration // rounded up to ticks of the flow table
-	FlowLimit   uint32        // cells of the flow table that trusted flows of the VIP may have
+	HashKey flowhash.Key
+	Source4 netip.Addr // outer source of IPv4 tunnels; invalid: those are dropped
+	Source6 netip.Addr
+	// Prefix4 and Prefix6 are what the outer source is taken from by flow hash, instead of one
+	// address; invalid: it is Source4 or Source6.
+	Prefix4, Prefix6 netip.Prefix
+	Encapsulation    Encapsulation
+	MTU              int // of the interface
+	// MAC is the interface's Ethernet address: frames to another pass to the kernel.
+	MAC [6]byte
 }
 
-const settingFlags = bpf.MuxEndpointFlagENDPOINT_COOKIES | bpf.MuxEndpointFlagENDPOINT_COOKIES_WARMING |
-	bpf.MuxEndpointFlagENDPOINT_AFFINITY | bpf.MuxEndpointFlagENDPOINT_PING | bpf.MuxEndpointFlagENDPOINT_FASTPATH |
-	bpf.MuxEndpointFlagENDPOINT_SOURCES | bpf.MuxEndpointFlagENDPOINT_LIMITED | synFlags
+// Encapsulation is what packets are sent in. Those that must carry more than IP can go in GUE always.
+type Encapsulation string
 
-func (d *Datapath) settingsOf(e model.MuxEndpoint) settings {
-	s := settings{idle: toTicks(e.IdleTimeout, d.tick), flowLimit: e.FlowLimit}
-	if e.IdleTimeout == 0 {
-		s.idle = toTicks(model.Endpoint{Protocol: e.Key.Protocol}.Idle(), d.tick)
+// The kinds. The empty string means IPIP.
+const (
+	IPIP Encapsulation = "ipip"
+	GUE  Encapsulation = "gue"
+)
+
+// SetSettings writes the pool's row. The program reads it field by field, so what differs between
+// muxes or changes the choice of backends is to be set before the first endpoint.
+func (d *Datapath) SetSettings(p Settings) error {
+	if p.Source4.IsValid() && !p.Source4.Is4() || p.Source6.IsValid() && !p.Source6.Is6() {
+		return fmt.Errorf("set settings: sources %s and %s are not of IPv4 and IPv6", p.Source4, p.Source6)
 	}
-	if s.flowLimit == 0 {
-		s.flowLimit = d.flowLimit
+	if p.Encapsulation == "" {
+		p.Encapsulation = IPIP
 	}
-	if e.Key.Protocol == model.TCP {
-		switch e.Cookies {
-		case model.CookiesSettling:
-			s.flags |= bpf.MuxEndpointFlagENDPOINT_COOKIES | bpf.MuxEndpointFlagENDPOINT_COOKIES_WARMING
-		case model.CookiesOn:
-			s.flags |= bpf.MuxEndpointFlagENDPOINT_COOKIES
+	if p.Prefix4.IsValid() && !p.Prefix4.Addr().Is4() || p.Prefix6.IsValid() && !p.Prefix6.Addr().Is6() {
+		return fmt.Errorf("set settings: source prefixes %s and %s are not of IPv4 and IPv6", p.Prefix4, p.Prefix6)
+	}
+	if p.Prefix6.IsValid() && p.Prefix6.Bits() < minPrefix6 {
+		return fmt.Errorf("set settings: source prefix %s is shorter than /%d", p.Prefix6, minPrefix6)
+	}
+	if p.MTU <= 0 {
+		return fmt.Errorf("set settings: mtu %d is not positive", p.MTU)
+	}
+	if p.MAC == [6]byte{} {
+		return errors.New("set settings: no mac")
+	}
+	return d.updateSettings(func(row *bpf.MuxMuxSettings) {
+		row.Mac = toMAC(p.MAC)
+		row.HashKey = bpf.ToHashKey(p.HashKey)
+		row.Mtu = uint32(p.MTU)
+		row.Flags &= uint32(notedFlags)
+		if p.Encapsulation == GUE {
+			row.Flags |= uint32(bpf.MuxSettingsFlagSETTINGS_GUE)
 		}
-	}
-	if e.Affinity {
-		s.flags |= bpf.MuxEndpointFlagENDPOINT_AFFINITY
-	}
-	if e.Ping {
-		s.flags |= bpf.MuxEndpointFlagENDPOINT_PING
-	}
-	if len(e.Allow)+len(e.Deny)+len(e.AllowLists)+len(e.DenyLists) > 0 {
-		s.flags |= bpf.MuxEndpointFlagENDPOINT_SOURCES
-	}
-	if e.Limits != nil {
-		s.flags |= bpf.MuxEndpointFlagENDPOINT_LIMITED
-		s.limits = *e.Limits
-	}
-	if e.Fastpath != nil {
-		s.flags |= bpf.MuxEndpointFlagENDPOINT_FASTPATH
-		s.packets = e.Fastpath.UDPPackets
-	}
-	s.flags |= d.synFlags(e)
-	return s
+		row.Source4, row.Source6 = bpf.ToAddress(p.Source4), bpf.ToAddress(p.Source6)
+		row.Spread4, row.Spread6 = bpf.MuxAddress{}, bpf.MuxAddress{}
+		if p.Prefix4.IsValid() {
+			row.Source4, row.Spread4 = bpf.ToSpread(p.Prefix4)
+			row.Flags |= uint32(bpf.MuxSettingsFlagSETTINGS_SPREAD4)
+		}
+		if p.Prefix6.IsValid() {
+			row.Source6, row.Spread6 = bpf.ToSpread(p.Prefix6)
+			row.Flags |= uint32(bpf.MuxSettingsFlagSETTINGS_SPREAD6)
+		}
+	})
 }
 
-// toTicks rounds up; what is longer than the clock's ticks can tell apart is as good as for ever.
-func toTicks(d, tick time.Duration) uint32 {
-	const most = 1 << 29
-	return uint32(min((d+tick-1)/tick, most))
+// toMAC is what a frame to the address begins with, as pool.mac has it.
+func toMAC(mac [6]byte) uint64 {
+	var head [8]byte
+	copy(head[2:], mac[:])
+	return binary.LittleEndian.Uint64(head[:])
 }
 
-// write puts the settings into the row, and leaves the rest of it.
-func (s settings) write(row *bpf.MuxEndpoint) {
-	row.Flags = row.Flags&^settingFlags | s.flags
-	row.Idle, row.FlowLimit, row.UdpPackets = s.idle, s.flowLimit, s.packets
+func fromMAC(word uint64) (mac [6]byte) {
+	var head [8]byte
+	binary.LittleEndian.PutUint64(head[:], word)
+	copy(mac[:], head[2:])
+	return mac
 }
 
-func readSettings(row bpf.MuxEndpoint) settings {
-	return settings{flags: row.Flags & settingFlags, idle: row.Idle, flowLimit: row.FlowLimit, packets: row.UdpPackets}
-}
+const minPrefix6 = 64 // the hash fills no more bits
 
-func (s settings) settings(tick time.Duration) Settings {
-	told := Settings{
-		Cookies:     model.CookiesOff,
-		Affinity:    s.flags&bpf.MuxEndpointFlagENDPOINT_AFFINITY != 0,
-		Ping:        s.flags&bpf.MuxEndpointFlagENDPOINT_PING != 0,
-		IdleTimeout: time.Duration(s.idle) * tick,
-		FlowLimit:   s.flowLimit,
+// notedFlags are those that the tables decide.
+const notedFlags = bpf.MuxSettingsFlagSETTINGS_ALL_PORTS | bpf.MuxSettingsFlagSETTINGS_SNAT
+
+// noteFlags sets the pool's flags by the tables: whether packets have to look for an endpoint of all ports, and for
+// the owner of a port range.
+func (d *Datapath) noteFlags() error {
+	var flags bpf.MuxSettingsFlag
+	if d.allPorts > 0 {
+		flags |= bpf.MuxSettingsFlagSETTINGS_ALL_PORTS
 	}
-	switch {
-	case s.flags&bpf.MuxEndpointFlagENDPOINT_COOKIES_WARMING != 0:
-		told.Cookies = model.CookiesSettling
-	case s.flags&bpf.MuxEndpointFlagENDPOINT_COOKIES != 0:
-		told.Cookies = model.CookiesOn
+	if len(d.snat.vips) > 0 {
+		flags |= bpf.MuxSettingsFlagSETTINGS_SNAT
 	}
-	return told
+	row, err := readSettings(&d.tables)
+	if err != nil || row.Flags&uint32(notedFlags) == uint32(flags) {
+		return err
+	}
+	return d.writeSettings(func(row *bpf.MuxMuxSettings) { row.Flags = row.Flags&^uint32(notedFlags) | uint32(flags) })
+}
+
+// Settings reads the live row; it is all zero before the first SetSettings.
+func (d *Datapath) Settings() (Settings, error) {
+	row, err := readSettings(&d.tables)
+	return fromSettings(row), err
+}
+
+// SetGeneration notes which version of the desired state the tables hold.
+func (d *Datapath) SetGeneration(g model.Generation) error {
+	return d.updateSettings(func(row *bpf.MuxMuxSettings) { row.Generation = uint64(g) })
+}
+
+// Generation is what SetGeneration noted last, by whichever process.
+func (d *Datapath) Generation() (model.Generation, error) {
+	row, err := readSettings(&d.tables)
+	return model.Generation(row.Generation), err
+}
+
+func fromSettings(row bpf.MuxMuxSettings) Settings {
+	p := Settings{HashKey: bpf.FromHashKey(row.HashKey), MTU: int(row.Mtu), MAC: fromMAC(row.Mac), Encapsulation: IPIP}
+	if row.Flags&uint32(bpf.MuxSettingsFlagSETTINGS_GUE) != 0 {
+		p.Encapsulation = GUE
+	}
+	p.Source4, p.Source6 = bpf.FromAddress(row.Source4), bpf.FromAddress(row.Source6)
+	if row.Flags&uint32(bpf.MuxSettingsFlagSETTINGS_SPREAD4) != 0 {
+		p.Prefix4, p.Source4 = bpf.FromSpread(row.Source4, row.Spread4), netip.Addr{}
+	}
+	if row.Flags&uint32(bpf.MuxSettingsFlagSETTINGS_SPREAD6) != 0 {
+		p.Prefix6, p.Source6 = bpf.FromSpread(row.Source6, row.Spread6), netip.Addr{}
+	}
+	return p
+}
+
+func readSettings(t *bpf.Tables) (row bpf.MuxMuxSettings, err error) {
+	if err := t.Settings.Lookup(uint32(0), &row); err != nil {
+		return row, fmt.Errorf("read settings: %w", err)
+	}
+	return row, nil
+}
+
+func (d *Datapath) updateSettings(change func(*bpf.MuxMuxSettings)) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.writeSettings(change)
+}
+
+func (d *Datapath) writeSettings(change func(*bpf.MuxMuxSettings)) error {
+	row, err := readSettings(&d.tables)
+	if err != nil {
+		return err
+	}
+	change(&row)
+	if err := d.tables.Settings.Put(uint32(0), row); err != nil {
+		return fmt.Errorf("write settings: %w", err)
+	}
+	return nil
 }

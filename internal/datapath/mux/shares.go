@@ -39,7 +39,7 @@ func (d *Datapath) SetShares(cuts map[netip.Addr]overload.Cut) error {
 	if len(cuts)+len(d.shares.vips) == 0 {
 		return nil
 	}
-	if err := errors.Join(d.openLimits(), d.openShortcuts(), d.writeSourceShares(cuts)); err != nil {
+	if err := errors.Join(d.openLimits(), d.openEndpointIndex(), d.writeSourceShares(cuts)); err != nil {
 		return err
 	}
 	var now unix.Timespec
@@ -76,7 +76,7 @@ func (d *Datapath) flagShares() error {
 		if err := d.tables.Endpoints.Put(bpf.ToKey(key), live.row); err != nil {
 			return fmt.Errorf("write row of endpoints: %w", err)
 		}
-		d.shortcuts.put(bpf.ToKey(key), live.row)
+		d.index.put(bpf.ToKey(key), live.row)
 	}
 	for vip := range d.snat.vips {
 		live := d.vips.live[vip]
@@ -159,7 +159,7 @@ func prefixOf(key bpf.MuxShareKey) netip.Prefix {
 // adoptShares discards the drop probabilities that the previous process set.
 func (d *Datapath) adoptShares() error {
 	for key, live := range d.live {
-		if err := d.unshare(key, &live.row); err != nil { // adoptShortcuts writes it where packets read
+		if err := d.unshare(key, &live.row); err != nil { // adoptEndpointIndex writes it where packets read
 			return err
 		}
 	}

@@ -222,7 +222,7 @@ func owned(self string) func(*testing.T, *Datapath) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.SetMembers(self, pool); err != nil {
+		if err := d.SetPoolMembers(self, pool); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -254,7 +254,7 @@ func relayFrame(t *testing.T, p pkt.Packet) []byte {
 
 // ownerScore is bpf/mux/slowpath/fragment.h once more: the member with the highest one owns the datagram.
 func ownerScore(p pkt.Packet, member string) uint64 {
-	key := testPool().HashKey
+	key := testSettings().HashKey
 	hash := uint64(key.Sum(model.Flow{
 		Protocol:    model.Protocol(p.Protocol),
 		Source:      netip.AddrPortFrom(p.IP.Source, p.IP.ID),

@@ -355,7 +355,7 @@ func (d *Datapath) writeSNATVIP(p *snatPlan, vip netip.Addr, live *snatVIP) erro
 func (d *Datapath) endSNAT(vip netip.Addr, live *snatVIP) error {
 	known := d.vips.live[vip]
 	row := known.row
-	d.shortcuts.remove(bpf.ToKey(vipKey(vip)), row.Id)
+	d.index.remove(bpf.ToKey(vipKey(vip)), row.Id)
 	d.ids.Put(row.Id)
 	row.Id, row.Slices = 0, bpf.SlicePair{BucketBits: bpf.NoBuckets}.Pack()
 	row.Flags &^= bpf.MuxEndpointFlagENDPOINT_SNAT

@@ -199,7 +199,7 @@ func checkNoRangesLeft(t *testing.T, d *Datapath) {
 	if n, digest := d.SNATDigest(); n != 0 || digest != 0 {
 		t.Errorf("%d ranges are counted, digest %x", n, digest)
 	}
-	if pool, _ := readPool(&d.tables); pool.Flags&uint32(bpf.MuxPoolFlagPOOL_SNAT) != 0 {
+	if settings, _ := readSettings(&d.tables); settings.Flags&uint32(bpf.MuxSettingsFlagSETTINGS_SNAT) != 0 {
 		t.Error("packets still look for ranges")
 	}
 }
@@ -290,7 +290,7 @@ func TestRangesLiveThroughARestart(t *testing.T) {
 	p := newPlace(t)
 	p.config.MaxSNATPorts = 4 << 16
 	d := p.mustOpen(t)
-	if err := d.SetPool(testPool()); err != nil {
+	if err := d.SetSettings(testSettings()); err != nil {
 		t.Fatal(err)
 	}
 	all := []model.MuxSNAT{

@@ -148,7 +148,7 @@ func TestListsOfSources(t *testing.T) {
 func TestListsOutliveTheirProcess(t *testing.T) {
 	p := newPlace(t)
 	d := p.mustOpen(t)
-	if err := d.SetPool(testPool()); err != nil {
+	if err := d.SetSettings(testSettings()); err != nil {
 		t.Fatal(err)
 	}
 	denied := endpoint(vip4, model.TCP, tunnel4)
@@ -200,7 +200,7 @@ func TestListsOutliveTheirProcess(t *testing.T) {
 func TestTwoListsOfTheSameSources(t *testing.T) {
 	p := newPlace(t)
 	d := p.mustOpen(t)
-	if err := d.SetPool(testPool()); err != nil {
+	if err := d.SetSettings(testSettings()); err != nil {
 		t.Fatal(err)
 	}
 	tcp, udp := endpoint(vip4, model.TCP, tunnel4), endpoint(vip4, model.UDP, tunnel4)

@@ -85,10 +85,10 @@ func (d *Datapath) SetSYNState(key model.EndpointKey, state SYNState) error {
 	if err := d.tables.Endpoints.Put(bpf.ToKey(key), live.row); err != nil {
 		return fmt.Errorf("write row of endpoints: %w", err)
 	}
-	if err := d.openShortcuts(); err != nil {
+	if err := d.openEndpointIndex(); err != nil {
 		return err
 	}
-	d.shortcuts.put(bpf.ToKey(key), live.row)
+	d.index.put(bpf.ToKey(key), live.row)
 	return nil
 }
 

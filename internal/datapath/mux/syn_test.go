@@ -156,7 +156,7 @@ func differsFromSYNACK(syn pkt.Packet, offer syncookie.Offer, secrets []model.SY
 	want = want.With(pkt.MSS(own))
 	slot := model.Slot(0)
 	if len(buckets) > 0 {
-		sum := testPool().HashKey.Sum(model.Flow{
+		sum := testSettings().HashKey.Sum(model.Flow{
 			Protocol: model.TCP, Source: netip.AddrPortFrom(syn.IP.Source, syn.SourcePort),
 			Destination: netip.AddrPortFrom(syn.IP.Destination, syn.DestinationPort),
 		})

@@ -69,7 +69,7 @@ func inPairOfMuxes(t *testing.T, d *Datapath) {
 		t.Fatal(err)
 	}
 	pool := []model.PoolMember{{Name: "self", Addresses: []netip.Addr{source4}}, {Name: "other", Addresses: []netip.Addr{other4}}}
-	if err := d.SetMembers("self", pool); err != nil {
+	if err := d.SetPoolMembers("self", pool); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -171,7 +171,7 @@ func (f *traffic) end(tunnels ...string) {
 // fill makes the data plane send the test's VIP through the tunnel.
 func fill(t *testing.T, d *Datapath, tunnel string) {
 	t.Helper()
-	if err := d.SetPool(testPool()); err != nil {
+	if err := d.SetSettings(testSettings()); err != nil {
 		t.Fatal(err)
 	}
 	all := []model.MuxEndpoint{endpoint(vip4, model.TCP, tunnel), endpoint(vip4, model.UDP, tunnel)}

@@ -114,7 +114,7 @@ func withPing(flags bpf.MuxEndpointFlag, ping bool) bpf.MuxEndpointFlag {
 	return flags &^ bpf.MuxEndpointFlagENDPOINT_PING
 }
 
-// writeVIP replaces the VIP's row. One with source NAT has a shortcut, as endpoints have.
+// writeVIP replaces the VIP's row. One with source NAT is in the index, as endpoints are.
 func (d *Datapath) writeVIP(vip netip.Addr, live *liveVIP, row bpf.MuxEndpoint) error {
 	if row == live.row {
 		return nil
@@ -124,7 +124,7 @@ func (d *Datapath) writeVIP(vip netip.Addr, live *liveVIP, row bpf.MuxEndpoint) 
 	}
 	live.row = row
 	if row.Flags&bpf.MuxEndpointFlagENDPOINT_SNAT != 0 {
-		d.shortcuts.put(bpf.ToKey(vipKey(vip)), row)
+		d.index.put(bpf.ToKey(vipKey(vip)), row)
 	}
 	return nil
 }

@@ -16,103 +16,103 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	benchMapAcls                  = "acls"
-	benchMapBackends              = "backends"
-	benchMapBuckets               = "buckets"
-	benchMapCaptured              = "captured"
-	benchMapEndpointCounts        = "endpoint_counts"
-	benchMapEndpointRows          = "endpoint_rows"
-	benchMapEndpoints             = "endpoints"
-	benchMapFlows                 = "flows"
-	benchMapFragments             = "fragments"
-	benchMapHeavyHitters          = "heavy_hitters"
-	benchMapLost                  = "lost"
-	benchMapLostDatagrams         = "lost_datagrams"
-	benchMapNextHops              = "next_hops"
-	benchMapPunts                 = "punts"
-	benchMapRedirectMemory        = "redirect_memory"
-	benchMapRedirects             = "redirects"
-	benchMapShortcuts             = "shortcuts"
-	benchMapSlowpathProgs         = "slowpath_progs"
-	benchMapSnatOwners            = "snat_owners"
-	benchMapSnatRanges            = "snat_ranges"
-	benchMapSourceNames           = "source_names"
-	benchMapSourceSets            = "source_sets"
-	benchMapSourceShares          = "source_shares"
-	benchMapSources               = "sources"
-	benchMapSynCounters           = "syn_counters"
-	benchMapSynCtxs               = "syn_ctxs"
-	benchMapSynProofs             = "syn_proofs"
-	benchMapSynSamples            = "syn_samples"
-	benchMapTenantUsage           = "tenant_usage"
-	benchMapTraceRecords          = "trace_records"
-	benchMapVerdicts              = "verdicts"
-	benchMapVipDrops              = "vip_drops"
-	benchMapVipPolicers           = "vip_policers"
-	benchMapVipTokens             = "vip_tokens"
-	benchMapVipUsage              = "vip_usage"
-	benchProgBenchEmpty           = "bench_empty"
-	benchProgBenchFloor           = "bench_floor"
-	benchProgBenchMux             = "bench_mux"
-	benchProgBenchPass            = "bench_pass"
-	benchProgBenchSyn             = "bench_syn"
-	benchProgBenchSynEmpty        = "bench_syn_empty"
-	benchProgBenchSynFloor        = "bench_syn_floor"
-	benchProgFlowClock            = "flow_clock"
-	benchProgLiveFloor            = "live_floor"
-	benchProgLiveGenerate         = "live_generate"
-	benchProgLiveReflect          = "live_reflect"
-	benchProgLiveSink             = "live_sink"
-	benchProgMux                  = "mux"
-	benchProgMuxFullParse         = "mux_full_parse"
-	benchProgMuxTrace             = "mux_trace"
-	benchProgSlowpathBigV4        = "slowpath_big_v4"
-	benchProgSlowpathBigV6        = "slowpath_big_v6"
-	benchProgSlowpathFrags        = "slowpath_frags"
-	benchProgSlowpathGue          = "slowpath_gue"
-	benchProgSlowpathIcmp         = "slowpath_icmp"
-	benchProgSlowpathSyn          = "slowpath_syn"
-	benchVarAbiBucketLayout       = "abi_bucket_layout"
-	benchVarAbiDatagramLayout     = "abi_datagram_layout"
-	benchVarAbiEndpointLayout     = "abi_endpoint_layout"
-	benchVarAbiFlowLayout         = "abi_flow_layout"
-	benchVarAbiGueControlFormat   = "abi_gue_control_format"
-	benchVarAbiGueFormat          = "abi_gue_format"
-	benchVarAbiMemberSize         = "abi_member_size"
-	benchVarAbiPuntSize           = "abi_punt_size"
-	benchVarAbiShareLayout        = "abi_share_layout"
-	benchVarAbiShortcutLayout     = "abi_shortcut_layout"
-	benchVarAbiSlotLayout         = "abi_slot_layout"
-	benchVarAbiSnatRangeLayout    = "abi_snat_range_layout"
-	benchVarAbiSourceListLayout   = "abi_source_list_layout"
-	benchVarAbiSourceSetLayout    = "abi_source_set_layout"
-	benchVarAbiSynCookieFormat    = "abi_syn_cookie_format"
-	benchVarAbiSynOption          = "abi_syn_option"
-	benchVarAbiSynSampleSize      = "abi_syn_sample_size"
-	benchVarAbiTraceSize          = "abi_trace_size"
-	benchVarAbiVipCostLayout      = "abi_vip_cost_layout"
-	benchVarAbiVipLimit           = "abi_vip_limit"
-	benchVarCfgDatagramLife       = "cfg_datagram_life"
-	benchVarCfgFlowSetMask        = "cfg_flow_set_mask"
-	benchVarCfgFlowUntrustedTicks = "cfg_flow_untrusted_ticks"
-	benchVarCfgFlows              = "cfg_flows"
-	benchVarCfgKeep               = "cfg_keep"
-	benchVarCfgRatelimitBurst     = "cfg_ratelimit_burst"
-	benchVarCfgRatelimitInterval  = "cfg_ratelimit_interval"
-	benchVarCfgShortcutMask       = "cfg_shortcut_mask"
-	benchVarCfgSnapLength         = "cfg_snap_length"
-	benchVarCfgTrace              = "cfg_trace"
-	benchVarCfgV6                 = "cfg_v6"
-	benchVarCookieAt              = "cookie_at"
-	benchVarFlow                  = "flow"
-	benchVarMembers               = "members"
-	benchVarPool                  = "pool"
-	benchVarRatelimitTat          = "ratelimit_tat"
-	benchVarSunk                  = "sunk"
-	benchVarSynSecrets            = "syn_secrets"
-	benchVarSynTemplate           = "syn_template"
-	benchVarTraceFilter           = "trace_filter"
-	benchVarUnknownZero           = "unknown_zero"
+	benchMapAcls                   = "acls"
+	benchMapBackends               = "backends"
+	benchMapBuckets                = "buckets"
+	benchMapCaptured               = "captured"
+	benchMapEndpointCounts         = "endpoint_counts"
+	benchMapEndpointIndex          = "endpoint_index"
+	benchMapEndpointRows           = "endpoint_rows"
+	benchMapEndpoints              = "endpoints"
+	benchMapFlows                  = "flows"
+	benchMapFragments              = "fragments"
+	benchMapHeavyHitters           = "heavy_hitters"
+	benchMapLost                   = "lost"
+	benchMapLostDatagrams          = "lost_datagrams"
+	benchMapNextHops               = "next_hops"
+	benchMapPunts                  = "punts"
+	benchMapRedirectMemory         = "redirect_memory"
+	benchMapRedirects              = "redirects"
+	benchMapSlowpathProgs          = "slowpath_progs"
+	benchMapSnatOwners             = "snat_owners"
+	benchMapSnatRanges             = "snat_ranges"
+	benchMapSourceNames            = "source_names"
+	benchMapSourceSets             = "source_sets"
+	benchMapSourceShares           = "source_shares"
+	benchMapSources                = "sources"
+	benchMapSynCounters            = "syn_counters"
+	benchMapSynCtxs                = "syn_ctxs"
+	benchMapSynProofs              = "syn_proofs"
+	benchMapSynSamples             = "syn_samples"
+	benchMapTenantUsage            = "tenant_usage"
+	benchMapTraceRecords           = "trace_records"
+	benchMapVerdicts               = "verdicts"
+	benchMapVipDrops               = "vip_drops"
+	benchMapVipPolicers            = "vip_policers"
+	benchMapVipTokens              = "vip_tokens"
+	benchMapVipUsage               = "vip_usage"
+	benchProgBenchEmpty            = "bench_empty"
+	benchProgBenchFloor            = "bench_floor"
+	benchProgBenchMux              = "bench_mux"
+	benchProgBenchPass             = "bench_pass"
+	benchProgBenchSyn              = "bench_syn"
+	benchProgBenchSynEmpty         = "bench_syn_empty"
+	benchProgBenchSynFloor         = "bench_syn_floor"
+	benchProgFlowClock             = "flow_clock"
+	benchProgLiveFloor             = "live_floor"
+	benchProgLiveGenerate          = "live_generate"
+	benchProgLiveReflect           = "live_reflect"
+	benchProgLiveSink              = "live_sink"
+	benchProgMux                   = "mux"
+	benchProgMuxFullParse          = "mux_full_parse"
+	benchProgMuxTrace              = "mux_trace"
+	benchProgSlowpathBigV4         = "slowpath_big_v4"
+	benchProgSlowpathBigV6         = "slowpath_big_v6"
+	benchProgSlowpathFrags         = "slowpath_frags"
+	benchProgSlowpathGue           = "slowpath_gue"
+	benchProgSlowpathIcmp          = "slowpath_icmp"
+	benchProgSlowpathSyn           = "slowpath_syn"
+	benchVarAbiBucketLayout        = "abi_bucket_layout"
+	benchVarAbiDatagramLayout      = "abi_datagram_layout"
+	benchVarAbiEndpointIndexLayout = "abi_endpoint_index_layout"
+	benchVarAbiEndpointLayout      = "abi_endpoint_layout"
+	benchVarAbiFlowLayout          = "abi_flow_layout"
+	benchVarAbiGueControlFormat    = "abi_gue_control_format"
+	benchVarAbiGueFormat           = "abi_gue_format"
+	benchVarAbiPoolMemberSize      = "abi_pool_member_size"
+	benchVarAbiPuntSize            = "abi_punt_size"
+	benchVarAbiShareLayout         = "abi_share_layout"
+	benchVarAbiSlotLayout          = "abi_slot_layout"
+	benchVarAbiSnatRangeLayout     = "abi_snat_range_layout"
+	benchVarAbiSourceListLayout    = "abi_source_list_layout"
+	benchVarAbiSourceSetLayout     = "abi_source_set_layout"
+	benchVarAbiSynCookieFormat     = "abi_syn_cookie_format"
+	benchVarAbiSynOption           = "abi_syn_option"
+	benchVarAbiSynSampleSize       = "abi_syn_sample_size"
+	benchVarAbiTraceSize           = "abi_trace_size"
+	benchVarAbiVipCostLayout       = "abi_vip_cost_layout"
+	benchVarAbiVipLimit            = "abi_vip_limit"
+	benchVarCfgDatagramLife        = "cfg_datagram_life"
+	benchVarCfgEndpointIndexMask   = "cfg_endpoint_index_mask"
+	benchVarCfgFlowSetMask         = "cfg_flow_set_mask"
+	benchVarCfgFlowUntrustedTicks  = "cfg_flow_untrusted_ticks"
+	benchVarCfgFlows               = "cfg_flows"
+	benchVarCfgKeep                = "cfg_keep"
+	benchVarCfgRatelimitBurst      = "cfg_ratelimit_burst"
+	benchVarCfgRatelimitInterval   = "cfg_ratelimit_interval"
+	benchVarCfgSnapLength          = "cfg_snap_length"
+	benchVarCfgTrace               = "cfg_trace"
+	benchVarCfgV6                  = "cfg_v6"
+	benchVarCookieAt               = "cookie_at"
+	benchVarFlow                   = "flow"
+	benchVarPoolMembers            = "pool_members"
+	benchVarRatelimitTat           = "ratelimit_tat"
+	benchVarSettings               = "settings"
+	benchVarSunk                   = "sunk"
+	benchVarSynSecrets             = "syn_secrets"
+	benchVarSynTemplate            = "syn_template"
+	benchVarTraceFilter            = "trace_filter"
+	benchVarUnknownZero            = "unknown_zero"
 )
 
 // loadBench returns the embedded CollectionSpec for bench.
@@ -189,6 +189,7 @@ type benchMapSpecs struct {
 	Buckets        *ebpf.MapSpec `ebpf:"buckets"`
 	Captured       *ebpf.MapSpec `ebpf:"captured"`
 	EndpointCounts *ebpf.MapSpec `ebpf:"endpoint_counts"`
+	EndpointIndex  *ebpf.MapSpec `ebpf:"endpoint_index"`
 	EndpointRows   *ebpf.MapSpec `ebpf:"endpoint_rows"`
 	Endpoints      *ebpf.MapSpec `ebpf:"endpoints"`
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
@@ -200,7 +201,6 @@ type benchMapSpecs struct {
 	Punts          *ebpf.MapSpec `ebpf:"punts"`
 	RedirectMemory *ebpf.MapSpec `ebpf:"redirect_memory"`
 	Redirects      *ebpf.MapSpec `ebpf:"redirects"`
-	Shortcuts      *ebpf.MapSpec `ebpf:"shortcuts"`
 	SlowpathProgs  *ebpf.MapSpec `ebpf:"slowpath_progs"`
 	SnatOwners     *ebpf.MapSpec `ebpf:"snat_owners"`
 	SnatRanges     *ebpf.MapSpec `ebpf:"snat_ranges"`
@@ -225,47 +225,47 @@ type benchMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type benchVariableSpecs struct {
-	AbiBucketLayout       *ebpf.VariableSpec `ebpf:"abi_bucket_layout"`
-	AbiDatagramLayout     *ebpf.VariableSpec `ebpf:"abi_datagram_layout"`
-	AbiEndpointLayout     *ebpf.VariableSpec `ebpf:"abi_endpoint_layout"`
-	AbiFlowLayout         *ebpf.VariableSpec `ebpf:"abi_flow_layout"`
-	AbiGueControlFormat   *ebpf.VariableSpec `ebpf:"abi_gue_control_format"`
-	AbiGueFormat          *ebpf.VariableSpec `ebpf:"abi_gue_format"`
-	AbiMemberSize         *ebpf.VariableSpec `ebpf:"abi_member_size"`
-	AbiPuntSize           *ebpf.VariableSpec `ebpf:"abi_punt_size"`
-	AbiShareLayout        *ebpf.VariableSpec `ebpf:"abi_share_layout"`
-	AbiShortcutLayout     *ebpf.VariableSpec `ebpf:"abi_shortcut_layout"`
-	AbiSlotLayout         *ebpf.VariableSpec `ebpf:"abi_slot_layout"`
-	AbiSnatRangeLayout    *ebpf.VariableSpec `ebpf:"abi_snat_range_layout"`
-	AbiSourceListLayout   *ebpf.VariableSpec `ebpf:"abi_source_list_layout"`
-	AbiSourceSetLayout    *ebpf.VariableSpec `ebpf:"abi_source_set_layout"`
-	AbiSynCookieFormat    *ebpf.VariableSpec `ebpf:"abi_syn_cookie_format"`
-	AbiSynOption          *ebpf.VariableSpec `ebpf:"abi_syn_option"`
-	AbiSynSampleSize      *ebpf.VariableSpec `ebpf:"abi_syn_sample_size"`
-	AbiTraceSize          *ebpf.VariableSpec `ebpf:"abi_trace_size"`
-	AbiVipCostLayout      *ebpf.VariableSpec `ebpf:"abi_vip_cost_layout"`
-	AbiVipLimit           *ebpf.VariableSpec `ebpf:"abi_vip_limit"`
-	CfgDatagramLife       *ebpf.VariableSpec `ebpf:"cfg_datagram_life"`
-	CfgFlowSetMask        *ebpf.VariableSpec `ebpf:"cfg_flow_set_mask"`
-	CfgFlowUntrustedTicks *ebpf.VariableSpec `ebpf:"cfg_flow_untrusted_ticks"`
-	CfgFlows              *ebpf.VariableSpec `ebpf:"cfg_flows"`
-	CfgKeep               *ebpf.VariableSpec `ebpf:"cfg_keep"`
-	CfgRatelimitBurst     *ebpf.VariableSpec `ebpf:"cfg_ratelimit_burst"`
-	CfgRatelimitInterval  *ebpf.VariableSpec `ebpf:"cfg_ratelimit_interval"`
-	CfgShortcutMask       *ebpf.VariableSpec `ebpf:"cfg_shortcut_mask"`
-	CfgSnapLength         *ebpf.VariableSpec `ebpf:"cfg_snap_length"`
-	CfgTrace              *ebpf.VariableSpec `ebpf:"cfg_trace"`
-	CfgV6                 *ebpf.VariableSpec `ebpf:"cfg_v6"`
-	CookieAt              *ebpf.VariableSpec `ebpf:"cookie_at"`
-	Flow                  *ebpf.VariableSpec `ebpf:"flow"`
-	Members               *ebpf.VariableSpec `ebpf:"members"`
-	Pool                  *ebpf.VariableSpec `ebpf:"pool"`
-	RatelimitTat          *ebpf.VariableSpec `ebpf:"ratelimit_tat"`
-	Sunk                  *ebpf.VariableSpec `ebpf:"sunk"`
-	SynSecrets            *ebpf.VariableSpec `ebpf:"syn_secrets"`
-	SynTemplate           *ebpf.VariableSpec `ebpf:"syn_template"`
-	TraceFilter           *ebpf.VariableSpec `ebpf:"trace_filter"`
-	UnknownZero           *ebpf.VariableSpec `ebpf:"unknown_zero"`
+	AbiBucketLayout        *ebpf.VariableSpec `ebpf:"abi_bucket_layout"`
+	AbiDatagramLayout      *ebpf.VariableSpec `ebpf:"abi_datagram_layout"`
+	AbiEndpointIndexLayout *ebpf.VariableSpec `ebpf:"abi_endpoint_index_layout"`
+	AbiEndpointLayout      *ebpf.VariableSpec `ebpf:"abi_endpoint_layout"`
+	AbiFlowLayout          *ebpf.VariableSpec `ebpf:"abi_flow_layout"`
+	AbiGueControlFormat    *ebpf.VariableSpec `ebpf:"abi_gue_control_format"`
+	AbiGueFormat           *ebpf.VariableSpec `ebpf:"abi_gue_format"`
+	AbiPoolMemberSize      *ebpf.VariableSpec `ebpf:"abi_pool_member_size"`
+	AbiPuntSize            *ebpf.VariableSpec `ebpf:"abi_punt_size"`
+	AbiShareLayout         *ebpf.VariableSpec `ebpf:"abi_share_layout"`
+	AbiSlotLayout          *ebpf.VariableSpec `ebpf:"abi_slot_layout"`
+	AbiSnatRangeLayout     *ebpf.VariableSpec `ebpf:"abi_snat_range_layout"`
+	AbiSourceListLayout    *ebpf.VariableSpec `ebpf:"abi_source_list_layout"`
+	AbiSourceSetLayout     *ebpf.VariableSpec `ebpf:"abi_source_set_layout"`
+	AbiSynCookieFormat     *ebpf.VariableSpec `ebpf:"abi_syn_cookie_format"`
+	AbiSynOption           *ebpf.VariableSpec `ebpf:"abi_syn_option"`
+	AbiSynSampleSize       *ebpf.VariableSpec `ebpf:"abi_syn_sample_size"`
+	AbiTraceSize           *ebpf.VariableSpec `ebpf:"abi_trace_size"`
+	AbiVipCostLayout       *ebpf.VariableSpec `ebpf:"abi_vip_cost_layout"`
+	AbiVipLimit            *ebpf.VariableSpec `ebpf:"abi_vip_limit"`
+	CfgDatagramLife        *ebpf.VariableSpec `ebpf:"cfg_datagram_life"`
+	CfgEndpointIndexMask   *ebpf.VariableSpec `ebpf:"cfg_endpoint_index_mask"`
+	CfgFlowSetMask         *ebpf.VariableSpec `ebpf:"cfg_flow_set_mask"`
+	CfgFlowUntrustedTicks  *ebpf.VariableSpec `ebpf:"cfg_flow_untrusted_ticks"`
+	CfgFlows               *ebpf.VariableSpec `ebpf:"cfg_flows"`
+	CfgKeep                *ebpf.VariableSpec `ebpf:"cfg_keep"`
+	CfgRatelimitBurst      *ebpf.VariableSpec `ebpf:"cfg_ratelimit_burst"`
+	CfgRatelimitInterval   *ebpf.VariableSpec `ebpf:"cfg_ratelimit_interval"`
+	CfgSnapLength          *ebpf.VariableSpec `ebpf:"cfg_snap_length"`
+	CfgTrace               *ebpf.VariableSpec `ebpf:"cfg_trace"`
+	CfgV6                  *ebpf.VariableSpec `ebpf:"cfg_v6"`
+	CookieAt               *ebpf.VariableSpec `ebpf:"cookie_at"`
+	Flow                   *ebpf.VariableSpec `ebpf:"flow"`
+	PoolMembers            *ebpf.VariableSpec `ebpf:"pool_members"`
+	RatelimitTat           *ebpf.VariableSpec `ebpf:"ratelimit_tat"`
+	Settings               *ebpf.VariableSpec `ebpf:"settings"`
+	Sunk                   *ebpf.VariableSpec `ebpf:"sunk"`
+	SynSecrets             *ebpf.VariableSpec `ebpf:"syn_secrets"`
+	SynTemplate            *ebpf.VariableSpec `ebpf:"syn_template"`
+	TraceFilter            *ebpf.VariableSpec `ebpf:"trace_filter"`
+	UnknownZero            *ebpf.VariableSpec `ebpf:"unknown_zero"`
 }
 
 // benchObjects contains all objects after they have been loaded into the kernel.
@@ -293,6 +293,7 @@ type benchMaps struct {
 	Buckets        *ebpf.Map `ebpf:"buckets"`
 	Captured       *ebpf.Map `ebpf:"captured"`
 	EndpointCounts *ebpf.Map `ebpf:"endpoint_counts"`
+	EndpointIndex  *ebpf.Map `ebpf:"endpoint_index"`
 	EndpointRows   *ebpf.Map `ebpf:"endpoint_rows"`
 	Endpoints      *ebpf.Map `ebpf:"endpoints"`
 	Flows          *ebpf.Map `ebpf:"flows"`
@@ -304,7 +305,6 @@ type benchMaps struct {
 	Punts          *ebpf.Map `ebpf:"punts"`
 	RedirectMemory *ebpf.Map `ebpf:"redirect_memory"`
 	Redirects      *ebpf.Map `ebpf:"redirects"`
-	Shortcuts      *ebpf.Map `ebpf:"shortcuts"`
 	SlowpathProgs  *ebpf.Map `ebpf:"slowpath_progs"`
 	SnatOwners     *ebpf.Map `ebpf:"snat_owners"`
 	SnatRanges     *ebpf.Map `ebpf:"snat_ranges"`
@@ -332,6 +332,7 @@ func (m *benchMaps) Close() error {
 		m.Buckets,
 		m.Captured,
 		m.EndpointCounts,
+		m.EndpointIndex,
 		m.EndpointRows,
 		m.Endpoints,
 		m.Flows,
@@ -343,7 +344,6 @@ func (m *benchMaps) Close() error {
 		m.Punts,
 		m.RedirectMemory,
 		m.Redirects,
-		m.Shortcuts,
 		m.SlowpathProgs,
 		m.SnatOwners,
 		m.SnatRanges,
@@ -369,47 +369,47 @@ func (m *benchMaps) Close() error {
 //
 // It can be passed to loadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type benchVariables struct {
-	AbiBucketLayout       *ebpf.Variable `ebpf:"abi_bucket_layout"`
-	AbiDatagramLayout     *ebpf.Variable `ebpf:"abi_datagram_layout"`
-	AbiEndpointLayout     *ebpf.Variable `ebpf:"abi_endpoint_layout"`
-	AbiFlowLayout         *ebpf.Variable `ebpf:"abi_flow_layout"`
-	AbiGueControlFormat   *ebpf.Variable `ebpf:"abi_gue_control_format"`
-	AbiGueFormat          *ebpf.Variable `ebpf:"abi_gue_format"`
-	AbiMemberSize         *ebpf.Variable `ebpf:"abi_member_size"`
-	AbiPuntSize           *ebpf.Variable `ebpf:"abi_punt_size"`
-	AbiShareLayout        *ebpf.Variable `ebpf:"abi_share_layout"`
-	AbiShortcutLayout     *ebpf.Variable `ebpf:"abi_shortcut_layout"`
-	AbiSlotLayout         *ebpf.Variable `ebpf:"abi_slot_layout"`
-	AbiSnatRangeLayout    *ebpf.Variable `ebpf:"abi_snat_range_layout"`
-	AbiSourceListLayout   *ebpf.Variable `ebpf:"abi_source_list_layout"`
-	AbiSourceSetLayout    *ebpf.Variable `ebpf:"abi_source_set_layout"`
-	AbiSynCookieFormat    *ebpf.Variable `ebpf:"abi_syn_cookie_format"`
-	AbiSynOption          *ebpf.Variable `ebpf:"abi_syn_option"`
-	AbiSynSampleSize      *ebpf.Variable `ebpf:"abi_syn_sample_size"`
-	AbiTraceSize          *ebpf.Variable `ebpf:"abi_trace_size"`
-	AbiVipCostLayout      *ebpf.Variable `ebpf:"abi_vip_cost_layout"`
-	AbiVipLimit           *ebpf.Variable `ebpf:"abi_vip_limit"`
-	CfgDatagramLife       *ebpf.Variable `ebpf:"cfg_datagram_life"`
-	CfgFlowSetMask        *ebpf.Variable `ebpf:"cfg_flow_set_mask"`
-	CfgFlowUntrustedTicks *ebpf.Variable `ebpf:"cfg_flow_untrusted_ticks"`
-	CfgFlows              *ebpf.Variable `ebpf:"cfg_flows"`
-	CfgKeep               *ebpf.Variable `ebpf:"cfg_keep"`
-	CfgRatelimitBurst     *ebpf.Variable `ebpf:"cfg_ratelimit_burst"`
-	CfgRatelimitInterval  *ebpf.Variable `ebpf:"cfg_ratelimit_interval"`
-	CfgShortcutMask       *ebpf.Variable `ebpf:"cfg_shortcut_mask"`
-	CfgSnapLength         *ebpf.Variable `ebpf:"cfg_snap_length"`
-	CfgTrace              *ebpf.Variable `ebpf:"cfg_trace"`
-	CfgV6                 *ebpf.Variable `ebpf:"cfg_v6"`
-	CookieAt              *ebpf.Variable `ebpf:"cookie_at"`
-	Flow                  *ebpf.Variable `ebpf:"flow"`
-	Members               *ebpf.Variable `ebpf:"members"`
-	Pool                  *ebpf.Variable `ebpf:"pool"`
-	RatelimitTat          *ebpf.Variable `ebpf:"ratelimit_tat"`
-	Sunk                  *ebpf.Variable `ebpf:"sunk"`
-	SynSecrets            *ebpf.Variable `ebpf:"syn_secrets"`
-	SynTemplate           *ebpf.Variable `ebpf:"syn_template"`
-	TraceFilter           *ebpf.Variable `ebpf:"trace_filter"`
-	UnknownZero           *ebpf.Variable `ebpf:"unknown_zero"`
+	AbiBucketLayout        *ebpf.Variable `ebpf:"abi_bucket_layout"`
+	AbiDatagramLayout      *ebpf.Variable `ebpf:"abi_datagram_layout"`
+	AbiEndpointIndexLayout *ebpf.Variable `ebpf:"abi_endpoint_index_layout"`
+	AbiEndpointLayout      *ebpf.Variable `ebpf:"abi_endpoint_layout"`
+	AbiFlowLayout          *ebpf.Variable `ebpf:"abi_flow_layout"`
+	AbiGueControlFormat    *ebpf.Variable `ebpf:"abi_gue_control_format"`
+	AbiGueFormat           *ebpf.Variable `ebpf:"abi_gue_format"`
+	AbiPoolMemberSize      *ebpf.Variable `ebpf:"abi_pool_member_size"`
+	AbiPuntSize            *ebpf.Variable `ebpf:"abi_punt_size"`
+	AbiShareLayout         *ebpf.Variable `ebpf:"abi_share_layout"`
+	AbiSlotLayout          *ebpf.Variable `ebpf:"abi_slot_layout"`
+	AbiSnatRangeLayout     *ebpf.Variable `ebpf:"abi_snat_range_layout"`
+	AbiSourceListLayout    *ebpf.Variable `ebpf:"abi_source_list_layout"`
+	AbiSourceSetLayout     *ebpf.Variable `ebpf:"abi_source_set_layout"`
+	AbiSynCookieFormat     *ebpf.Variable `ebpf:"abi_syn_cookie_format"`
+	AbiSynOption           *ebpf.Variable `ebpf:"abi_syn_option"`
+	AbiSynSampleSize       *ebpf.Variable `ebpf:"abi_syn_sample_size"`
+	AbiTraceSize           *ebpf.Variable `ebpf:"abi_trace_size"`
+	AbiVipCostLayout       *ebpf.Variable `ebpf:"abi_vip_cost_layout"`
+	AbiVipLimit            *ebpf.Variable `ebpf:"abi_vip_limit"`
+	CfgDatagramLife        *ebpf.Variable `ebpf:"cfg_datagram_life"`
+	CfgEndpointIndexMask   *ebpf.Variable `ebpf:"cfg_endpoint_index_mask"`
+	CfgFlowSetMask         *ebpf.Variable `ebpf:"cfg_flow_set_mask"`
+	CfgFlowUntrustedTicks  *ebpf.Variable `ebpf:"cfg_flow_untrusted_ticks"`
+	CfgFlows               *ebpf.Variable `ebpf:"cfg_flows"`
+	CfgKeep                *ebpf.Variable `ebpf:"cfg_keep"`
+	CfgRatelimitBurst      *ebpf.Variable `ebpf:"cfg_ratelimit_burst"`
+	CfgRatelimitInterval   *ebpf.Variable `ebpf:"cfg_ratelimit_interval"`
+	CfgSnapLength          *ebpf.Variable `ebpf:"cfg_snap_length"`
+	CfgTrace               *ebpf.Variable `ebpf:"cfg_trace"`
+	CfgV6                  *ebpf.Variable `ebpf:"cfg_v6"`
+	CookieAt               *ebpf.Variable `ebpf:"cookie_at"`
+	Flow                   *ebpf.Variable `ebpf:"flow"`
+	PoolMembers            *ebpf.Variable `ebpf:"pool_members"`
+	RatelimitTat           *ebpf.Variable `ebpf:"ratelimit_tat"`
+	Settings               *ebpf.Variable `ebpf:"settings"`
+	Sunk                   *ebpf.Variable `ebpf:"sunk"`
+	SynSecrets             *ebpf.Variable `ebpf:"syn_secrets"`
+	SynTemplate            *ebpf.Variable `ebpf:"syn_template"`
+	TraceFilter            *ebpf.Variable `ebpf:"trace_filter"`
+	UnknownZero            *ebpf.Variable `ebpf:"unknown_zero"`
 }
 
 // benchPrograms contains all programs after they have been loaded into the kernel.

@@ -293,7 +293,7 @@ func encapsulateInGUE(d *mux.Datapath, yes bool) error {
 	if yes {
 		pool.Encapsulation = mux.GUE
 	}
-	return d.SetPool(pool)
+	return d.SetSettings(pool)
 }
 
 func summarise(all []class, of family, flows int) []result {

@@ -87,7 +87,7 @@ func (w *world) Close() error {
 
 // fillWith brings in the endpoints, whose ports are whose, a pool, and a hop for every host. Endpoints in auto are flooded.
 func (w *world) fillWith(all []model.MuxEndpoint, snat []model.MuxSNAT) error {
-	if err := w.datapath.SetPool(poolOf()); err != nil {
+	if err := w.datapath.SetSettings(poolOf()); err != nil {
 		return err
 	}
 	if err := w.datapath.SetSYNSecrets(synSecrets()); err != nil {
@@ -138,8 +138,8 @@ func tables(listed int) []model.MuxEndpoint {
 
 var testHop = model.NextHop{Source: [6]byte{2, 1}, Destination: [6]byte{2, 2}}
 
-func poolOf() mux.Pool {
-	pool := mux.Pool{
+func poolOf() mux.Settings {
+	pool := mux.Settings{
 		Source4: netip.MustParseAddr("172.16.0.1"), Source6: netip.MustParseAddr("fd00::1"), MTU: 1500,
 		MAC: [6]byte{2, 0, 0, 0, 0, 2},
 	}
@@ -275,7 +275,7 @@ func (k *class) writes() bool {
 	return slices.Contains([]string{benchProgBenchSyn, benchProgBenchSynFloor, benchProgBenchSynEmpty}, k.program)
 }
 
-const shortcutsPerRow = 16
+const indexPerRow = 16
 
 // load makes the harness for one family and number of flows; keep leaves packets as they come.
 func (w *world) load(of family, flows int, keep bool) (*harness, error) {
@@ -304,11 +304,11 @@ func (w *world) load(of family, flows int, keep bool) (*harness, error) {
 		replacements[object] = pinned
 	}
 	for knob, value := range map[string]any{
-		benchVarCfgFlowSetMask:  spec.Maps[benchMapFlows].MaxEntries - 1,
-		benchVarCfgShortcutMask: spec.Maps[benchMapShortcuts].MaxEntries*shortcutsPerRow - 1,
-		benchVarCfgFlows:        uint32(flows),
-		benchVarCfgV6:           of == v6,
-		benchVarCfgKeep:         keep,
+		benchVarCfgFlowSetMask:       spec.Maps[benchMapFlows].MaxEntries - 1,
+		benchVarCfgEndpointIndexMask: spec.Maps[benchMapEndpointIndex].MaxEntries*indexPerRow - 1,
+		benchVarCfgFlows:             uint32(flows),
+		benchVarCfgV6:                of == v6,
+		benchVarCfgKeep:              keep,
 	} {
 		if err := spec.Variables[knob].Set(value); err != nil {
 			return nil, fmt.Errorf("set %s: %w", knob, err)

@@ -39,6 +39,12 @@ type AgentAgentSettings struct {
 	TakeOver     uint32
 }
 
+type AgentChainPeer struct {
+	_      structs.HostLayout
+	Rule   AgentNatRuleKey
+	Source AgentAddress
+}
+
 type AgentConnection struct {
 	_          structs.HostLayout
 	Client     AgentAddress
@@ -202,12 +208,6 @@ type AgentNatRuleKey struct {
 	Port     uint16
 	Protocol uint8
 	Pad      uint8
-}
-
-type AgentPeer struct {
-	_      structs.HostLayout
-	Rule   AgentNatRuleKey
-	Source AgentAddress
 }
 
 type AgentPrefix struct {
@@ -777,7 +777,7 @@ const (
 	AgentVerdictVERDICT_SYNCOOKIE_ANSWER         AgentVerdict = 29
 	AgentVerdictVERDICT_SYNCOOKIE_ANSWER_HOST    AgentVerdict = 30
 	AgentVerdictVERDICT_DROP_NOT_A_MUX           AgentVerdict = 31
-	AgentVerdictVERDICT_DROP_NOT_A_PEER          AgentVerdict = 32
+	AgentVerdictVERDICT_DROP_NOT_CHAIN_PEER      AgentVerdict = 32
 	AgentVerdictVERDICT_DROP_GUE_MALFORMED       AgentVerdict = 33
 	AgentVerdictVERDICT_DROP_GUE_UNKNOWN         AgentVerdict = 34
 	AgentVerdictVERDICT_DROP_GUE_MERGED          AgentVerdict = 35
@@ -819,6 +819,7 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	AgentMapChainPeers          = "chain_peers"
 	AgentMapControls            = "controls"
 	AgentMapFastpath            = "fastpath"
 	AgentMapLostDatagrams       = "lost_datagrams"
@@ -826,7 +827,6 @@ const (
 	AgentMapNatRules            = "nat_rules"
 	AgentMapNewSessions         = "new_sessions"
 	AgentMapOverflowKeys        = "overflow_keys"
-	AgentMapPeers               = "peers"
 	AgentMapProxyScratch        = "proxy_scratch"
 	AgentMapReplyFragments      = "reply_fragments"
 	AgentMapRxCtxs              = "rx_ctxs"
@@ -950,6 +950,7 @@ type AgentProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type AgentMapSpecs struct {
+	ChainPeers     *ebpf.MapSpec `ebpf:"chain_peers"`
 	Controls       *ebpf.MapSpec `ebpf:"controls"`
 	Fastpath       *ebpf.MapSpec `ebpf:"fastpath"`
 	LostDatagrams  *ebpf.MapSpec `ebpf:"lost_datagrams"`
@@ -957,7 +958,6 @@ type AgentMapSpecs struct {
 	NatRules       *ebpf.MapSpec `ebpf:"nat_rules"`
 	NewSessions    *ebpf.MapSpec `ebpf:"new_sessions"`
 	OverflowKeys   *ebpf.MapSpec `ebpf:"overflow_keys"`
-	Peers          *ebpf.MapSpec `ebpf:"peers"`
 	ProxyScratch   *ebpf.MapSpec `ebpf:"proxy_scratch"`
 	ReplyFragments *ebpf.MapSpec `ebpf:"reply_fragments"`
 	RxCtxs         *ebpf.MapSpec `ebpf:"rx_ctxs"`
@@ -1031,6 +1031,7 @@ func (o *AgentObjects) Close() error {
 //
 // It can be passed to LoadAgentObjects or ebpf.CollectionSpec.LoadAndAssign.
 type AgentMaps struct {
+	ChainPeers     *ebpf.Map `ebpf:"chain_peers"`
 	Controls       *ebpf.Map `ebpf:"controls"`
 	Fastpath       *ebpf.Map `ebpf:"fastpath"`
 	LostDatagrams  *ebpf.Map `ebpf:"lost_datagrams"`
@@ -1038,7 +1039,6 @@ type AgentMaps struct {
 	NatRules       *ebpf.Map `ebpf:"nat_rules"`
 	NewSessions    *ebpf.Map `ebpf:"new_sessions"`
 	OverflowKeys   *ebpf.Map `ebpf:"overflow_keys"`
-	Peers          *ebpf.Map `ebpf:"peers"`
 	ProxyScratch   *ebpf.Map `ebpf:"proxy_scratch"`
 	ReplyFragments *ebpf.Map `ebpf:"reply_fragments"`
 	RxCtxs         *ebpf.Map `ebpf:"rx_ctxs"`
@@ -1071,6 +1071,7 @@ type AgentMaps struct {
 
 func (m *AgentMaps) Close() error {
 	return _AgentClose(
+		m.ChainPeers,
 		m.Controls,
 		m.Fastpath,
 		m.LostDatagrams,
@@ -1078,7 +1079,6 @@ func (m *AgentMaps) Close() error {
 		m.NatRules,
 		m.NewSessions,
 		m.OverflowKeys,
-		m.Peers,
 		m.ProxyScratch,
 		m.ReplyFragments,
 		m.RxCtxs,

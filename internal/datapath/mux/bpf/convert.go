@@ -27,9 +27,9 @@ const (
 
 // What one row holds.
 const (
-	RowBuckets      = len(MuxBucketRow{}.Slots)
-	ShortcutsPerRow = len(MuxShortcutRow{}.Ids)
-	SNATRowRanges   = len(MuxSnatRow{}.Owners)
+	RowBuckets    = len(MuxBucketRow{}.Slots)
+	IndexPerRow   = len(MuxEndpointIndexRow{}.Ids)
+	SNATRowRanges = len(MuxSnatRow{}.Owners)
 )
 
 // SNATRanges are those of a VIP.

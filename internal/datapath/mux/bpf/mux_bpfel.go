@@ -117,6 +117,24 @@ const (
 	MuxEndpointFlagENDPOINT_SYN_SAMPLED     MuxEndpointFlag = 8192
 )
 
+type MuxEndpointIndexEntry uint32
+
+const (
+	MuxEndpointIndexEntryENDPOINT_INDEX_NONE      MuxEndpointIndexEntry = 0
+	MuxEndpointIndexEntryENDPOINT_INDEX_COLLISION MuxEndpointIndexEntry = 4294967295
+)
+
+type MuxEndpointIndexLayout uint32
+
+const (
+	MuxEndpointIndexLayoutENDPOINT_INDEX_PER_ROW MuxEndpointIndexLayout = 16
+)
+
+type MuxEndpointIndexRow struct {
+	_   structs.HostLayout
+	Ids [16]MuxEndpointIndexEntry
+}
+
 type MuxEndpointKey struct {
 	_        structs.HostLayout
 	Vip      MuxAddress
@@ -207,42 +225,7 @@ type MuxHeavyHitter struct {
 	Lead      uint64
 }
 
-type MuxMemberSize uint32
-
-const (
-	MuxMemberSizeMEMBERS_MAX MuxMemberSize = 64
-)
-
-type MuxMemberWay uint32
-
-const (
-	MuxMemberWayMEMBER_V4   MuxMemberWay = 0
-	MuxMemberWayMEMBER_V6   MuxMemberWay = 1
-	MuxMemberWayMEMBER_WAYS MuxMemberWay = 2
-)
-
-type MuxMembers struct {
-	_    structs.HostLayout
-	Rows [64]struct {
-		_         structs.HostLayout
-		Addresses [2]struct {
-			_     structs.HostLayout
-			Words [4]uint32
-		}
-		NextHops [2]uint32
-		Seed     uint64
-	}
-	Count uint32
-	Self  uint32
-}
-
-type MuxNextHop struct {
-	_    structs.HostLayout
-	Macs [3]uint32
-	Pad  uint32
-}
-
-type MuxPool struct {
+type MuxMuxSettings struct {
 	_       structs.HostLayout
 	Source4 struct {
 		_     structs.HostLayout
@@ -270,15 +253,40 @@ type MuxPool struct {
 	Mac        uint64
 }
 
-type MuxPoolFlag uint32
+type MuxNextHop struct {
+	_    structs.HostLayout
+	Macs [3]uint32
+	Pad  uint32
+}
+
+type MuxPoolMemberFamily uint32
 
 const (
-	MuxPoolFlagPOOL_GUE       MuxPoolFlag = 1
-	MuxPoolFlagPOOL_SPREAD4   MuxPoolFlag = 2
-	MuxPoolFlagPOOL_SPREAD6   MuxPoolFlag = 4
-	MuxPoolFlagPOOL_ALL_PORTS MuxPoolFlag = 8
-	MuxPoolFlagPOOL_SNAT      MuxPoolFlag = 16
+	MuxPoolMemberFamilyPOOL_MEMBER_V4       MuxPoolMemberFamily = 0
+	MuxPoolMemberFamilyPOOL_MEMBER_V6       MuxPoolMemberFamily = 1
+	MuxPoolMemberFamilyPOOL_MEMBER_FAMILIES MuxPoolMemberFamily = 2
 )
+
+type MuxPoolMemberSize uint32
+
+const (
+	MuxPoolMemberSizePOOL_MEMBERS_MAX MuxPoolMemberSize = 64
+)
+
+type MuxPoolMembers struct {
+	_    structs.HostLayout
+	Rows [64]struct {
+		_         structs.HostLayout
+		Addresses [2]struct {
+			_     structs.HostLayout
+			Words [4]uint32
+		}
+		NextHops [2]uint32
+		Seed     uint64
+	}
+	Count uint32
+	Self  uint32
+}
 
 type MuxPuntReason uint32
 
@@ -309,6 +317,16 @@ type MuxRedirectMemory struct {
 	Packets uint64
 }
 
+type MuxSettingsFlag uint32
+
+const (
+	MuxSettingsFlagSETTINGS_GUE       MuxSettingsFlag = 1
+	MuxSettingsFlagSETTINGS_SPREAD4   MuxSettingsFlag = 2
+	MuxSettingsFlagSETTINGS_SPREAD6   MuxSettingsFlag = 4
+	MuxSettingsFlagSETTINGS_ALL_PORTS MuxSettingsFlag = 8
+	MuxSettingsFlagSETTINGS_SNAT      MuxSettingsFlag = 16
+)
+
 type MuxShareKey struct {
 	_      structs.HostLayout
 	Prefix uint64
@@ -328,24 +346,6 @@ const (
 	MuxShareLayoutHEAVY_HITTER_CELLS   MuxShareLayout = 2048
 	MuxShareLayoutSHARE_SOURCES        MuxShareLayout = 256
 )
-
-type MuxShortcut uint32
-
-const (
-	MuxShortcutSHORTCUT_NONE   MuxShortcut = 0
-	MuxShortcutSHORTCUT_SHARED MuxShortcut = 4294967295
-)
-
-type MuxShortcutLayout uint32
-
-const (
-	MuxShortcutLayoutSHORTCUTS_PER_ROW MuxShortcutLayout = 16
-)
-
-type MuxShortcutRow struct {
-	_   structs.HostLayout
-	Ids [16]MuxShortcut
-}
 
 type MuxSlotLayout uint32
 
@@ -666,85 +666,85 @@ type MuxVipTokens struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	MuxMapAcls                  = "acls"
-	MuxMapBackends              = "backends"
-	MuxMapBuckets               = "buckets"
-	MuxMapCaptured              = "captured"
-	MuxMapEndpointCounts        = "endpoint_counts"
-	MuxMapEndpointRows          = "endpoint_rows"
-	MuxMapEndpoints             = "endpoints"
-	MuxMapFlows                 = "flows"
-	MuxMapFragments             = "fragments"
-	MuxMapHeavyHitters          = "heavy_hitters"
-	MuxMapLost                  = "lost"
-	MuxMapLostDatagrams         = "lost_datagrams"
-	MuxMapNextHops              = "next_hops"
-	MuxMapPunts                 = "punts"
-	MuxMapRedirectMemory        = "redirect_memory"
-	MuxMapRedirects             = "redirects"
-	MuxMapShortcuts             = "shortcuts"
-	MuxMapSlowpathProgs         = "slowpath_progs"
-	MuxMapSnatOwners            = "snat_owners"
-	MuxMapSnatRanges            = "snat_ranges"
-	MuxMapSourceNames           = "source_names"
-	MuxMapSourceSets            = "source_sets"
-	MuxMapSourceShares          = "source_shares"
-	MuxMapSources               = "sources"
-	MuxMapSynCounters           = "syn_counters"
-	MuxMapSynCtxs               = "syn_ctxs"
-	MuxMapSynProofs             = "syn_proofs"
-	MuxMapSynSamples            = "syn_samples"
-	MuxMapTenantUsage           = "tenant_usage"
-	MuxMapTraceRecords          = "trace_records"
-	MuxMapVerdicts              = "verdicts"
-	MuxMapVipDrops              = "vip_drops"
-	MuxMapVipPolicers           = "vip_policers"
-	MuxMapVipTokens             = "vip_tokens"
-	MuxMapVipUsage              = "vip_usage"
-	MuxProgFlowClock            = "flow_clock"
-	MuxProgMux                  = "mux"
-	MuxProgMuxFullParse         = "mux_full_parse"
-	MuxProgMuxTrace             = "mux_trace"
-	MuxProgSlowpathBigV4        = "slowpath_big_v4"
-	MuxProgSlowpathBigV6        = "slowpath_big_v6"
-	MuxProgSlowpathFrags        = "slowpath_frags"
-	MuxProgSlowpathGue          = "slowpath_gue"
-	MuxProgSlowpathIcmp         = "slowpath_icmp"
-	MuxProgSlowpathSyn          = "slowpath_syn"
-	MuxVarAbiBucketLayout       = "abi_bucket_layout"
-	MuxVarAbiDatagramLayout     = "abi_datagram_layout"
-	MuxVarAbiEndpointLayout     = "abi_endpoint_layout"
-	MuxVarAbiFlowLayout         = "abi_flow_layout"
-	MuxVarAbiGueControlFormat   = "abi_gue_control_format"
-	MuxVarAbiGueFormat          = "abi_gue_format"
-	MuxVarAbiMemberSize         = "abi_member_size"
-	MuxVarAbiPuntSize           = "abi_punt_size"
-	MuxVarAbiShareLayout        = "abi_share_layout"
-	MuxVarAbiShortcutLayout     = "abi_shortcut_layout"
-	MuxVarAbiSlotLayout         = "abi_slot_layout"
-	MuxVarAbiSnatRangeLayout    = "abi_snat_range_layout"
-	MuxVarAbiSourceListLayout   = "abi_source_list_layout"
-	MuxVarAbiSourceSetLayout    = "abi_source_set_layout"
-	MuxVarAbiSynCookieFormat    = "abi_syn_cookie_format"
-	MuxVarAbiSynOption          = "abi_syn_option"
-	MuxVarAbiSynSampleSize      = "abi_syn_sample_size"
-	MuxVarAbiTraceSize          = "abi_trace_size"
-	MuxVarAbiVipCostLayout      = "abi_vip_cost_layout"
-	MuxVarAbiVipLimit           = "abi_vip_limit"
-	MuxVarCfgDatagramLife       = "cfg_datagram_life"
-	MuxVarCfgFlowSetMask        = "cfg_flow_set_mask"
-	MuxVarCfgFlowUntrustedTicks = "cfg_flow_untrusted_ticks"
-	MuxVarCfgRatelimitBurst     = "cfg_ratelimit_burst"
-	MuxVarCfgRatelimitInterval  = "cfg_ratelimit_interval"
-	MuxVarCfgShortcutMask       = "cfg_shortcut_mask"
-	MuxVarCfgSnapLength         = "cfg_snap_length"
-	MuxVarCfgTrace              = "cfg_trace"
-	MuxVarMembers               = "members"
-	MuxVarPool                  = "pool"
-	MuxVarRatelimitTat          = "ratelimit_tat"
-	MuxVarSynSecrets            = "syn_secrets"
-	MuxVarTraceFilter           = "trace_filter"
-	MuxVarUnknownZero           = "unknown_zero"
+	MuxMapAcls                   = "acls"
+	MuxMapBackends               = "backends"
+	MuxMapBuckets                = "buckets"
+	MuxMapCaptured               = "captured"
+	MuxMapEndpointCounts         = "endpoint_counts"
+	MuxMapEndpointIndex          = "endpoint_index"
+	MuxMapEndpointRows           = "endpoint_rows"
+	MuxMapEndpoints              = "endpoints"
+	MuxMapFlows                  = "flows"
+	MuxMapFragments              = "fragments"
+	MuxMapHeavyHitters           = "heavy_hitters"
+	MuxMapLost                   = "lost"
+	MuxMapLostDatagrams          = "lost_datagrams"
+	MuxMapNextHops               = "next_hops"
+	MuxMapPunts                  = "punts"
+	MuxMapRedirectMemory         = "redirect_memory"
+	MuxMapRedirects              = "redirects"
+	MuxMapSlowpathProgs          = "slowpath_progs"
+	MuxMapSnatOwners             = "snat_owners"
+	MuxMapSnatRanges             = "snat_ranges"
+	MuxMapSourceNames            = "source_names"
+	MuxMapSourceSets             = "source_sets"
+	MuxMapSourceShares           = "source_shares"
+	MuxMapSources                = "sources"
+	MuxMapSynCounters            = "syn_counters"
+	MuxMapSynCtxs                = "syn_ctxs"
+	MuxMapSynProofs              = "syn_proofs"
+	MuxMapSynSamples             = "syn_samples"
+	MuxMapTenantUsage            = "tenant_usage"
+	MuxMapTraceRecords           = "trace_records"
+	MuxMapVerdicts               = "verdicts"
+	MuxMapVipDrops               = "vip_drops"
+	MuxMapVipPolicers            = "vip_policers"
+	MuxMapVipTokens              = "vip_tokens"
+	MuxMapVipUsage               = "vip_usage"
+	MuxProgFlowClock             = "flow_clock"
+	MuxProgMux                   = "mux"
+	MuxProgMuxFullParse          = "mux_full_parse"
+	MuxProgMuxTrace              = "mux_trace"
+	MuxProgSlowpathBigV4         = "slowpath_big_v4"
+	MuxProgSlowpathBigV6         = "slowpath_big_v6"
+	MuxProgSlowpathFrags         = "slowpath_frags"
+	MuxProgSlowpathGue           = "slowpath_gue"
+	MuxProgSlowpathIcmp          = "slowpath_icmp"
+	MuxProgSlowpathSyn           = "slowpath_syn"
+	MuxVarAbiBucketLayout        = "abi_bucket_layout"
+	MuxVarAbiDatagramLayout      = "abi_datagram_layout"
+	MuxVarAbiEndpointIndexLayout = "abi_endpoint_index_layout"
+	MuxVarAbiEndpointLayout      = "abi_endpoint_layout"
+	MuxVarAbiFlowLayout          = "abi_flow_layout"
+	MuxVarAbiGueControlFormat    = "abi_gue_control_format"
+	MuxVarAbiGueFormat           = "abi_gue_format"
+	MuxVarAbiPoolMemberSize      = "abi_pool_member_size"
+	MuxVarAbiPuntSize            = "abi_punt_size"
+	MuxVarAbiShareLayout         = "abi_share_layout"
+	MuxVarAbiSlotLayout          = "abi_slot_layout"
+	MuxVarAbiSnatRangeLayout     = "abi_snat_range_layout"
+	MuxVarAbiSourceListLayout    = "abi_source_list_layout"
+	MuxVarAbiSourceSetLayout     = "abi_source_set_layout"
+	MuxVarAbiSynCookieFormat     = "abi_syn_cookie_format"
+	MuxVarAbiSynOption           = "abi_syn_option"
+	MuxVarAbiSynSampleSize       = "abi_syn_sample_size"
+	MuxVarAbiTraceSize           = "abi_trace_size"
+	MuxVarAbiVipCostLayout       = "abi_vip_cost_layout"
+	MuxVarAbiVipLimit            = "abi_vip_limit"
+	MuxVarCfgDatagramLife        = "cfg_datagram_life"
+	MuxVarCfgEndpointIndexMask   = "cfg_endpoint_index_mask"
+	MuxVarCfgFlowSetMask         = "cfg_flow_set_mask"
+	MuxVarCfgFlowUntrustedTicks  = "cfg_flow_untrusted_ticks"
+	MuxVarCfgRatelimitBurst      = "cfg_ratelimit_burst"
+	MuxVarCfgRatelimitInterval   = "cfg_ratelimit_interval"
+	MuxVarCfgSnapLength          = "cfg_snap_length"
+	MuxVarCfgTrace               = "cfg_trace"
+	MuxVarPoolMembers            = "pool_members"
+	MuxVarRatelimitTat           = "ratelimit_tat"
+	MuxVarSettings               = "settings"
+	MuxVarSynSecrets             = "syn_secrets"
+	MuxVarTraceFilter            = "trace_filter"
+	MuxVarUnknownZero            = "unknown_zero"
 )
 
 // LoadMux returns the embedded CollectionSpec for Mux.
@@ -810,6 +810,7 @@ type MuxMapSpecs struct {
 	Buckets        *ebpf.MapSpec `ebpf:"buckets"`
 	Captured       *ebpf.MapSpec `ebpf:"captured"`
 	EndpointCounts *ebpf.MapSpec `ebpf:"endpoint_counts"`
+	EndpointIndex  *ebpf.MapSpec `ebpf:"endpoint_index"`
 	EndpointRows   *ebpf.MapSpec `ebpf:"endpoint_rows"`
 	Endpoints      *ebpf.MapSpec `ebpf:"endpoints"`
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
@@ -821,7 +822,6 @@ type MuxMapSpecs struct {
 	Punts          *ebpf.MapSpec `ebpf:"punts"`
 	RedirectMemory *ebpf.MapSpec `ebpf:"redirect_memory"`
 	Redirects      *ebpf.MapSpec `ebpf:"redirects"`
-	Shortcuts      *ebpf.MapSpec `ebpf:"shortcuts"`
 	SlowpathProgs  *ebpf.MapSpec `ebpf:"slowpath_progs"`
 	SnatOwners     *ebpf.MapSpec `ebpf:"snat_owners"`
 	SnatRanges     *ebpf.MapSpec `ebpf:"snat_ranges"`
@@ -846,40 +846,40 @@ type MuxMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type MuxVariableSpecs struct {
-	AbiBucketLayout       *ebpf.VariableSpec `ebpf:"abi_bucket_layout"`
-	AbiDatagramLayout     *ebpf.VariableSpec `ebpf:"abi_datagram_layout"`
-	AbiEndpointLayout     *ebpf.VariableSpec `ebpf:"abi_endpoint_layout"`
-	AbiFlowLayout         *ebpf.VariableSpec `ebpf:"abi_flow_layout"`
-	AbiGueControlFormat   *ebpf.VariableSpec `ebpf:"abi_gue_control_format"`
-	AbiGueFormat          *ebpf.VariableSpec `ebpf:"abi_gue_format"`
-	AbiMemberSize         *ebpf.VariableSpec `ebpf:"abi_member_size"`
-	AbiPuntSize           *ebpf.VariableSpec `ebpf:"abi_punt_size"`
-	AbiShareLayout        *ebpf.VariableSpec `ebpf:"abi_share_layout"`
-	AbiShortcutLayout     *ebpf.VariableSpec `ebpf:"abi_shortcut_layout"`
-	AbiSlotLayout         *ebpf.VariableSpec `ebpf:"abi_slot_layout"`
-	AbiSnatRangeLayout    *ebpf.VariableSpec `ebpf:"abi_snat_range_layout"`
-	AbiSourceListLayout   *ebpf.VariableSpec `ebpf:"abi_source_list_layout"`
-	AbiSourceSetLayout    *ebpf.VariableSpec `ebpf:"abi_source_set_layout"`
-	AbiSynCookieFormat    *ebpf.VariableSpec `ebpf:"abi_syn_cookie_format"`
-	AbiSynOption          *ebpf.VariableSpec `ebpf:"abi_syn_option"`
-	AbiSynSampleSize      *ebpf.VariableSpec `ebpf:"abi_syn_sample_size"`
-	AbiTraceSize          *ebpf.VariableSpec `ebpf:"abi_trace_size"`
-	AbiVipCostLayout      *ebpf.VariableSpec `ebpf:"abi_vip_cost_layout"`
-	AbiVipLimit           *ebpf.VariableSpec `ebpf:"abi_vip_limit"`
-	CfgDatagramLife       *ebpf.VariableSpec `ebpf:"cfg_datagram_life"`
-	CfgFlowSetMask        *ebpf.VariableSpec `ebpf:"cfg_flow_set_mask"`
-	CfgFlowUntrustedTicks *ebpf.VariableSpec `ebpf:"cfg_flow_untrusted_ticks"`
-	CfgRatelimitBurst     *ebpf.VariableSpec `ebpf:"cfg_ratelimit_burst"`
-	CfgRatelimitInterval  *ebpf.VariableSpec `ebpf:"cfg_ratelimit_interval"`
-	CfgShortcutMask       *ebpf.VariableSpec `ebpf:"cfg_shortcut_mask"`
-	CfgSnapLength         *ebpf.VariableSpec `ebpf:"cfg_snap_length"`
-	CfgTrace              *ebpf.VariableSpec `ebpf:"cfg_trace"`
-	Members               *ebpf.VariableSpec `ebpf:"members"`
-	Pool                  *ebpf.VariableSpec `ebpf:"pool"`
-	RatelimitTat          *ebpf.VariableSpec `ebpf:"ratelimit_tat"`
-	SynSecrets            *ebpf.VariableSpec `ebpf:"syn_secrets"`
-	TraceFilter           *ebpf.VariableSpec `ebpf:"trace_filter"`
-	UnknownZero           *ebpf.VariableSpec `ebpf:"unknown_zero"`
+	AbiBucketLayout        *ebpf.VariableSpec `ebpf:"abi_bucket_layout"`
+	AbiDatagramLayout      *ebpf.VariableSpec `ebpf:"abi_datagram_layout"`
+	AbiEndpointIndexLayout *ebpf.VariableSpec `ebpf:"abi_endpoint_index_layout"`
+	AbiEndpointLayout      *ebpf.VariableSpec `ebpf:"abi_endpoint_layout"`
+	AbiFlowLayout          *ebpf.VariableSpec `ebpf:"abi_flow_layout"`
+	AbiGueControlFormat    *ebpf.VariableSpec `ebpf:"abi_gue_control_format"`
+	AbiGueFormat           *ebpf.VariableSpec `ebpf:"abi_gue_format"`
+	AbiPoolMemberSize      *ebpf.VariableSpec `ebpf:"abi_pool_member_size"`
+	AbiPuntSize            *ebpf.VariableSpec `ebpf:"abi_punt_size"`
+	AbiShareLayout         *ebpf.VariableSpec `ebpf:"abi_share_layout"`
+	AbiSlotLayout          *ebpf.VariableSpec `ebpf:"abi_slot_layout"`
+	AbiSnatRangeLayout     *ebpf.VariableSpec `ebpf:"abi_snat_range_layout"`
+	AbiSourceListLayout    *ebpf.VariableSpec `ebpf:"abi_source_list_layout"`
+	AbiSourceSetLayout     *ebpf.VariableSpec `ebpf:"abi_source_set_layout"`
+	AbiSynCookieFormat     *ebpf.VariableSpec `ebpf:"abi_syn_cookie_format"`
+	AbiSynOption           *ebpf.VariableSpec `ebpf:"abi_syn_option"`
+	AbiSynSampleSize       *ebpf.VariableSpec `ebpf:"abi_syn_sample_size"`
+	AbiTraceSize           *ebpf.VariableSpec `ebpf:"abi_trace_size"`
+	AbiVipCostLayout       *ebpf.VariableSpec `ebpf:"abi_vip_cost_layout"`
+	AbiVipLimit            *ebpf.VariableSpec `ebpf:"abi_vip_limit"`
+	CfgDatagramLife        *ebpf.VariableSpec `ebpf:"cfg_datagram_life"`
+	CfgEndpointIndexMask   *ebpf.VariableSpec `ebpf:"cfg_endpoint_index_mask"`
+	CfgFlowSetMask         *ebpf.VariableSpec `ebpf:"cfg_flow_set_mask"`
+	CfgFlowUntrustedTicks  *ebpf.VariableSpec `ebpf:"cfg_flow_untrusted_ticks"`
+	CfgRatelimitBurst      *ebpf.VariableSpec `ebpf:"cfg_ratelimit_burst"`
+	CfgRatelimitInterval   *ebpf.VariableSpec `ebpf:"cfg_ratelimit_interval"`
+	CfgSnapLength          *ebpf.VariableSpec `ebpf:"cfg_snap_length"`
+	CfgTrace               *ebpf.VariableSpec `ebpf:"cfg_trace"`
+	PoolMembers            *ebpf.VariableSpec `ebpf:"pool_members"`
+	RatelimitTat           *ebpf.VariableSpec `ebpf:"ratelimit_tat"`
+	Settings               *ebpf.VariableSpec `ebpf:"settings"`
+	SynSecrets             *ebpf.VariableSpec `ebpf:"syn_secrets"`
+	TraceFilter            *ebpf.VariableSpec `ebpf:"trace_filter"`
+	UnknownZero            *ebpf.VariableSpec `ebpf:"unknown_zero"`
 }
 
 // MuxObjects contains all objects after they have been loaded into the kernel.
@@ -907,6 +907,7 @@ type MuxMaps struct {
 	Buckets        *ebpf.Map `ebpf:"buckets"`
 	Captured       *ebpf.Map `ebpf:"captured"`
 	EndpointCounts *ebpf.Map `ebpf:"endpoint_counts"`
+	EndpointIndex  *ebpf.Map `ebpf:"endpoint_index"`
 	EndpointRows   *ebpf.Map `ebpf:"endpoint_rows"`
 	Endpoints      *ebpf.Map `ebpf:"endpoints"`
 	Flows          *ebpf.Map `ebpf:"flows"`
@@ -918,7 +919,6 @@ type MuxMaps struct {
 	Punts          *ebpf.Map `ebpf:"punts"`
 	RedirectMemory *ebpf.Map `ebpf:"redirect_memory"`
 	Redirects      *ebpf.Map `ebpf:"redirects"`
-	Shortcuts      *ebpf.Map `ebpf:"shortcuts"`
 	SlowpathProgs  *ebpf.Map `ebpf:"slowpath_progs"`
 	SnatOwners     *ebpf.Map `ebpf:"snat_owners"`
 	SnatRanges     *ebpf.Map `ebpf:"snat_ranges"`
@@ -946,6 +946,7 @@ func (m *MuxMaps) Close() error {
 		m.Buckets,
 		m.Captured,
 		m.EndpointCounts,
+		m.EndpointIndex,
 		m.EndpointRows,
 		m.Endpoints,
 		m.Flows,
@@ -957,7 +958,6 @@ func (m *MuxMaps) Close() error {
 		m.Punts,
 		m.RedirectMemory,
 		m.Redirects,
-		m.Shortcuts,
 		m.SlowpathProgs,
 		m.SnatOwners,
 		m.SnatRanges,
@@ -983,40 +983,40 @@ func (m *MuxMaps) Close() error {
 //
 // It can be passed to LoadMuxObjects or ebpf.CollectionSpec.LoadAndAssign.
 type MuxVariables struct {
-	AbiBucketLayout       *ebpf.Variable `ebpf:"abi_bucket_layout"`
-	AbiDatagramLayout     *ebpf.Variable `ebpf:"abi_datagram_layout"`
-	AbiEndpointLayout     *ebpf.Variable `ebpf:"abi_endpoint_layout"`
-	AbiFlowLayout         *ebpf.Variable `ebpf:"abi_flow_layout"`
-	AbiGueControlFormat   *ebpf.Variable `ebpf:"abi_gue_control_format"`
-	AbiGueFormat          *ebpf.Variable `ebpf:"abi_gue_format"`
-	AbiMemberSize         *ebpf.Variable `ebpf:"abi_member_size"`
-	AbiPuntSize           *ebpf.Variable `ebpf:"abi_punt_size"`
-	AbiShareLayout        *ebpf.Variable `ebpf:"abi_share_layout"`
-	AbiShortcutLayout     *ebpf.Variable `ebpf:"abi_shortcut_layout"`
-	AbiSlotLayout         *ebpf.Variable `ebpf:"abi_slot_layout"`
-	AbiSnatRangeLayout    *ebpf.Variable `ebpf:"abi_snat_range_layout"`
-	AbiSourceListLayout   *ebpf.Variable `ebpf:"abi_source_list_layout"`
-	AbiSourceSetLayout    *ebpf.Variable `ebpf:"abi_source_set_layout"`
-	AbiSynCookieFormat    *ebpf.Variable `ebpf:"abi_syn_cookie_format"`
-	AbiSynOption          *ebpf.Variable `ebpf:"abi_syn_option"`
-	AbiSynSampleSize      *ebpf.Variable `ebpf:"abi_syn_sample_size"`
-	AbiTraceSize          *ebpf.Variable `ebpf:"abi_trace_size"`
-	AbiVipCostLayout      *ebpf.Variable `ebpf:"abi_vip_cost_layout"`
-	AbiVipLimit           *ebpf.Variable `ebpf:"abi_vip_limit"`
-	CfgDatagramLife       *ebpf.Variable `ebpf:"cfg_datagram_life"`
-	CfgFlowSetMask        *ebpf.Variable `ebpf:"cfg_flow_set_mask"`
-	CfgFlowUntrustedTicks *ebpf.Variable `ebpf:"cfg_flow_untrusted_ticks"`
-	CfgRatelimitBurst     *ebpf.Variable `ebpf:"cfg_ratelimit_burst"`
-	CfgRatelimitInterval  *ebpf.Variable `ebpf:"cfg_ratelimit_interval"`
-	CfgShortcutMask       *ebpf.Variable `ebpf:"cfg_shortcut_mask"`
-	CfgSnapLength         *ebpf.Variable `ebpf:"cfg_snap_length"`
-	CfgTrace              *ebpf.Variable `ebpf:"cfg_trace"`
-	Members               *ebpf.Variable `ebpf:"members"`
-	Pool                  *ebpf.Variable `ebpf:"pool"`
-	RatelimitTat          *ebpf.Variable `ebpf:"ratelimit_tat"`
-	SynSecrets            *ebpf.Variable `ebpf:"syn_secrets"`
-	TraceFilter           *ebpf.Variable `ebpf:"trace_filter"`
-	UnknownZero           *ebpf.Variable `ebpf:"unknown_zero"`
+	AbiBucketLayout        *ebpf.Variable `ebpf:"abi_bucket_layout"`
+	AbiDatagramLayout      *ebpf.Variable `ebpf:"abi_datagram_layout"`
+	AbiEndpointIndexLayout *ebpf.Variable `ebpf:"abi_endpoint_index_layout"`
+	AbiEndpointLayout      *ebpf.Variable `ebpf:"abi_endpoint_layout"`
+	AbiFlowLayout          *ebpf.Variable `ebpf:"abi_flow_layout"`
+	AbiGueControlFormat    *ebpf.Variable `ebpf:"abi_gue_control_format"`
+	AbiGueFormat           *ebpf.Variable `ebpf:"abi_gue_format"`
+	AbiPoolMemberSize      *ebpf.Variable `ebpf:"abi_pool_member_size"`
+	AbiPuntSize            *ebpf.Variable `ebpf:"abi_punt_size"`
+	AbiShareLayout         *ebpf.Variable `ebpf:"abi_share_layout"`
+	AbiSlotLayout          *ebpf.Variable `ebpf:"abi_slot_layout"`
+	AbiSnatRangeLayout     *ebpf.Variable `ebpf:"abi_snat_range_layout"`
+	AbiSourceListLayout    *ebpf.Variable `ebpf:"abi_source_list_layout"`
+	AbiSourceSetLayout     *ebpf.Variable `ebpf:"abi_source_set_layout"`
+	AbiSynCookieFormat     *ebpf.Variable `ebpf:"abi_syn_cookie_format"`
+	AbiSynOption           *ebpf.Variable `ebpf:"abi_syn_option"`
+	AbiSynSampleSize       *ebpf.Variable `ebpf:"abi_syn_sample_size"`
+	AbiTraceSize           *ebpf.Variable `ebpf:"abi_trace_size"`
+	AbiVipCostLayout       *ebpf.Variable `ebpf:"abi_vip_cost_layout"`
+	AbiVipLimit            *ebpf.Variable `ebpf:"abi_vip_limit"`
+	CfgDatagramLife        *ebpf.Variable `ebpf:"cfg_datagram_life"`
+	CfgEndpointIndexMask   *ebpf.Variable `ebpf:"cfg_endpoint_index_mask"`
+	CfgFlowSetMask         *ebpf.Variable `ebpf:"cfg_flow_set_mask"`
+	CfgFlowUntrustedTicks  *ebpf.Variable `ebpf:"cfg_flow_untrusted_ticks"`
+	CfgRatelimitBurst      *ebpf.Variable `ebpf:"cfg_ratelimit_burst"`
+	CfgRatelimitInterval   *ebpf.Variable `ebpf:"cfg_ratelimit_interval"`
+	CfgSnapLength          *ebpf.Variable `ebpf:"cfg_snap_length"`
+	CfgTrace               *ebpf.Variable `ebpf:"cfg_trace"`
+	PoolMembers            *ebpf.Variable `ebpf:"pool_members"`
+	RatelimitTat           *ebpf.Variable `ebpf:"ratelimit_tat"`
+	Settings               *ebpf.Variable `ebpf:"settings"`
+	SynSecrets             *ebpf.Variable `ebpf:"syn_secrets"`
+	TraceFilter            *ebpf.Variable `ebpf:"trace_filter"`
+	UnknownZero            *ebpf.Variable `ebpf:"unknown_zero"`
 }
 
 // MuxPrograms contains all programs after they have been loaded into the kernel.

@@ -41,9 +41,9 @@ func (d Sizes) Rows() uint32 { return d.Endpoints + d.SNATVIPs }
 // SourceRows are those that all lists of sources may have.
 func (d Sizes) SourceRows() uint32 { return cmp.Or(d.Sources, defaultSources) }
 
-// shortcutRows hold four shortcuts for each endpoint: so one in five shares its own with another.
-func (d Sizes) shortcutRows() uint32 {
-	return PowerOfTwo((int(d.Endpoints)*4 + ShortcutsPerRow - 1) / ShortcutsPerRow)
+// indexRows are the rows of endpoint_index: four words for each endpoint, so that one endpoint in five collides.
+func (d Sizes) indexRows() uint32 {
+	return PowerOfTwo((int(d.Endpoints)*4 + IndexPerRow - 1) / IndexPerRow)
 }
 
 // SNATOwnerRows are the tunnels that workloads with ranges can have: one in 16 ranges.
@@ -57,7 +57,7 @@ func (d Sizes) Spec() (*ebpf.CollectionSpec, error) {
 	}
 	for table, rows := range map[string]uint32{
 		MuxMapEndpoints:      2 * d.Rows(), // each may bring the row of a VIP
-		MuxMapShortcuts:      d.shortcutRows(),
+		MuxMapEndpointIndex:  d.indexRows(),
 		MuxMapEndpointRows:   d.Rows() + 1,
 		MuxMapVipUsage:       d.Rows() + 1,
 		MuxMapTenantUsage:    d.Rows() + 1,
@@ -78,8 +78,8 @@ func (d Sizes) Spec() (*ebpf.CollectionSpec, error) {
 		spec.Maps[table].MaxEntries = rows
 	}
 	// The library adds the flag while it makes the map; adoption compares it before.
-	spec.Maps[poolMap].Flags |= unix.BPF_F_MMAPABLE
-	spec.Maps[membersMap].Flags |= unix.BPF_F_MMAPABLE
+	spec.Maps[settingsMap].Flags |= unix.BPF_F_MMAPABLE
+	spec.Maps[poolMembersMap].Flags |= unix.BPF_F_MMAPABLE
 	spec.Maps[secretsMap].Flags |= unix.BPF_F_MMAPABLE
 	knobs, err := d.knobs()
 	if err != nil {
@@ -101,7 +101,7 @@ func (d Sizes) knobs() (map[string]any, error) {
 		return nil, err
 	}
 	knobs := map[string]any{
-		MuxVarCfgShortcutMask:       d.shortcutRows()*uint32(ShortcutsPerRow) - 1,
+		MuxVarCfgEndpointIndexMask:  d.indexRows()*uint32(IndexPerRow) - 1,
 		MuxVarCfgFlowSetMask:        d.FlowSets - 1,
 		MuxVarCfgFlowUntrustedTicks: uint32(UntrustedIdle / tick),
 	}

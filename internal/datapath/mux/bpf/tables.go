@@ -17,7 +17,7 @@ var ErrLayout = errors.New("has another layout or size")
 // Tables are the maps of the data plane.
 type Tables struct {
 	Endpoints      *ebpf.Map `ebpf:"endpoints"`
-	Shortcuts      *ebpf.Map `ebpf:"shortcuts"`
+	EndpointIndex  *ebpf.Map `ebpf:"endpoint_index"`
 	EndpointRows   *ebpf.Map `ebpf:"endpoint_rows"`
 	Buckets        *ebpf.Map `ebpf:"buckets"`
 	Backends       *ebpf.Map `ebpf:"backends"`
@@ -30,9 +30,9 @@ type Tables struct {
 	Verdicts       *ebpf.Map `ebpf:"verdicts"`
 	EndpointCounts *ebpf.Map `ebpf:"endpoint_counts"`
 	SYNCounters    *ebpf.Map `ebpf:"syn_counters"`
-	Pool           *ebpf.Map `ebpf:".data.pool"`
+	Settings       *ebpf.Map `ebpf:".data.settings"`
 	SYNSecrets     *ebpf.Map `ebpf:".data.syn"`
-	Members        *ebpf.Map `ebpf:".data.members"`
+	PoolMembers    *ebpf.Map `ebpf:".data.pool_members"`
 	Fragments      *ebpf.Map `ebpf:"fragments"`
 	LostDatagrams  *ebpf.Map `ebpf:"lost_datagrams"`
 	Punts          *ebpf.Map `ebpf:"punts"`
@@ -53,9 +53,9 @@ type Tables struct {
 
 // What the library calls the maps of the variables pool, members and syn_secrets.
 const (
-	poolMap    = ".data.pool"
-	membersMap = ".data.members"
-	secretsMap = ".data.syn"
+	settingsMap    = ".data.settings"
+	poolMembersMap = ".data.pool_members"
+	secretsMap     = ".data.syn"
 
 	constantsMap = ".rodata"
 )
@@ -70,7 +70,7 @@ type Objects struct {
 func (t *Tables) Pinned() []PinnedTable {
 	return []PinnedTable{
 		{"endpoints", MuxMapEndpoints, &t.Endpoints},
-		{"shortcuts", MuxMapShortcuts, &t.Shortcuts},
+		{"endpoint_index", MuxMapEndpointIndex, &t.EndpointIndex},
 		{"endpoint_rows", MuxMapEndpointRows, &t.EndpointRows},
 		{"buckets", MuxMapBuckets, &t.Buckets},
 		{"backends", MuxMapBackends, &t.Backends},
@@ -83,9 +83,9 @@ func (t *Tables) Pinned() []PinnedTable {
 		{"verdicts", MuxMapVerdicts, &t.Verdicts},
 		{"endpoint_counts", MuxMapEndpointCounts, &t.EndpointCounts},
 		{"syn_counters", MuxMapSynCounters, &t.SYNCounters},
-		{"pool", poolMap, &t.Pool},
+		{"settings", settingsMap, &t.Settings},
 		{"syn_secrets", secretsMap, &t.SYNSecrets},
-		{"members", membersMap, &t.Members},
+		{"pool_members", poolMembersMap, &t.PoolMembers},
 		{"fragments", MuxMapFragments, &t.Fragments},
 		{"lost_datagrams", MuxMapLostDatagrams, &t.LostDatagrams},
 		{"punts", MuxMapPunts, &t.Punts},

@@ -20,14 +20,14 @@ func goes(t *testing.T, d *Datapath, port int) bool {
 	return action == xdpTX
 }
 
-// stored is the shortcut of the key as packets find it.
-func (s *shortcuts) stored(key model.EndpointKey) *uint32 {
+// stored is the word of the key as packets find it.
+func (s *endpointIndex) stored(key model.EndpointKey) *uint32 {
 	at := s.of(bpf.ToKey(key))
-	return &s.ids[at/uint32(bpf.ShortcutsPerRow)][at%uint32(bpf.ShortcutsPerRow)]
+	return &s.ids[at/uint32(bpf.IndexPerRow)][at%uint32(bpf.IndexPerRow)]
 }
 
-// As many endpoints as there is room for, so that some share a shortcut; then every other one goes.
-func TestShortcutsThatAreShared(t *testing.T) {
+// As many endpoints as there is room for, so that some collide in the index; then every other one goes.
+func TestEndpointsThatCollideInTheIndex(t *testing.T) {
 	ports := rand.New(rand.NewPCG(1, 2)).Perm(1 << 16)
 	all := make([]model.MuxEndpoint, testSizes.Endpoints)
 	for i := range all {
@@ -37,12 +37,12 @@ func TestShortcutsThatAreShared(t *testing.T) {
 	d := newFilled(t, all...)
 	shared := 0
 	for _, e := range all {
-		if *d.shortcuts.stored(e.Key) == uint32(bpf.MuxShortcutSHORTCUT_SHARED) {
+		if *d.index.stored(e.Key) == uint32(bpf.MuxEndpointIndexEntryENDPOINT_INDEX_COLLISION) {
 			shared++
 		}
 	}
 	if shared < 2 {
-		t.Fatalf("%d of %d endpoints share a shortcut, want 2 or more", shared, len(all))
+		t.Fatalf("%d of %d endpoints collide in the index, want 2 or more", shared, len(all))
 	}
 	check := func(kept func(i int) bool) {
 		t.Helper()
@@ -51,7 +51,7 @@ func TestShortcutsThatAreShared(t *testing.T) {
 				t.Errorf("port %d is forwarded: %v, want %v", ports[i], !kept(i), kept(i))
 			}
 		}
-		for _, port := range ports[len(all) : len(all)+500] { // some of them have an endpoint's shortcut
+		for _, port := range ports[len(all) : len(all)+500] { // some of them collide with an endpoint
 			if goes(t, d, port) {
 				t.Errorf("port %d, of no endpoint, is forwarded", port)
 			}
@@ -72,20 +72,20 @@ func TestShortcutsThatAreShared(t *testing.T) {
 	}
 	resolve(t, d)
 	check(func(int) bool { return true })
-	for at, holders := range d.shortcuts.holders {
+	for at, holders := range d.index.holders {
 		if len(holders) == 0 {
-			t.Errorf("shortcut %d is kept for nobody", at)
+			t.Errorf("word %d is kept for nobody", at)
 		}
 	}
 }
 
 // A process that ends in the middle of a change leaves tables that differ from endpoints; its successor
 // sets them right.
-func TestShortcutsAreSetRightByASuccessor(t *testing.T) {
+func TestEndpointIndexIsSetRightByASuccessor(t *testing.T) {
 	p := newPlace(t)
 	d := p.mustOpen(t)
 	defer func() { _ = d.Close() }()
-	if err := d.SetPool(testPool()); err != nil {
+	if err := d.SetSettings(testSettings()); err != nil {
 		t.Fatal(err)
 	}
 	e := endpoint(vip4, model.TCP, tunnel4)
@@ -97,22 +97,22 @@ func TestShortcutsAreSetRightByASuccessor(t *testing.T) {
 	if !goes(t, d, port) {
 		t.Fatal("the endpoint is not found")
 	}
-	*d.shortcuts.stored(e.Key) = uint32(bpf.MuxShortcutSHORTCUT_NONE)
-	d.shortcuts.rows[d.live[e.Key].row.Id] = endpointWords{}
+	*d.index.stored(e.Key) = uint32(bpf.MuxEndpointIndexEntryENDPOINT_INDEX_NONE)
+	d.index.rows[d.live[e.Key].row.Id] = endpointWords{}
 	nobody := e.Key
 	nobody.Port++
-	*d.shortcuts.stored(nobody) = 7
+	*d.index.stored(nobody) = 7
 	if goes(t, d, port) {
-		t.Fatal("without its shortcut the endpoint is found")
+		t.Fatal("without its word the endpoint is found")
 	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
 	d = p.mustOpen(t)
 	if !goes(t, d, port) {
-		t.Error("a successor did not restore the endpoint's shortcut")
+		t.Error("a successor did not restore the endpoint's word")
 	}
-	if id := *d.shortcuts.stored(nobody); id != uint32(bpf.MuxShortcutSHORTCUT_NONE) {
-		t.Errorf("a successor left shortcut %d of nobody", id)
+	if id := *d.index.stored(nobody); id != uint32(bpf.MuxEndpointIndexEntryENDPOINT_INDEX_NONE) {
+		t.Errorf("a successor left word %d of nobody", id)
 	}
 }

@@ -4,7 +4,7 @@
 #include "abi/agent/nat_rule.h"
 
 /* An outer source that may hand packets of the rule's endpoint to its backend, or back to it. */
-struct peer {
+struct chain_peer {
 	struct nat_rule_key rule;
 	struct address source;
 };
@@ -15,5 +15,5 @@ struct prefix {
 	struct address address;
 };
 
-_Static_assert(sizeof(struct peer) == 52, "peer");
+_Static_assert(sizeof(struct chain_peer) == 52, "chain_peer");
 _Static_assert(sizeof(struct prefix) == 20, "prefix");

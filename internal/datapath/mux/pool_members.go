@@ -13,18 +13,18 @@ import (
 )
 
 // maxMembers is how many muxes of a pool share fragments; all muxes leave out the same ones.
-const maxMembers = len(bpf.MuxMembers{}.Rows)
+const maxMembers = len(bpf.MuxPoolMembers{}.Rows)
 
-// SetMembers says which muxes the pool has, and which of them is this one. Fragments are relayed between
+// SetPoolMembers says which muxes the pool has, and which of them is this one. Fragments are relayed between
 // them, so that all of a datagram meet at one. A pool without this one is as none: it would not take what
 // we relay.
-func (d *Datapath) SetMembers(self string, pool []model.PoolMember) error {
+func (d *Datapath) SetPoolMembers(self string, pool []model.PoolMember) error {
 	pool = slices.SortedFunc(slices.Values(pool), func(a, b model.PoolMember) int {
 		return strings.Compare(a.Name, b.Name)
 	})
 	pool = pool[:min(len(pool), maxMembers)]
 	index := slices.IndexFunc(pool, func(m model.PoolMember) bool { return m.Name == self })
-	row := bpf.MuxMembers{}
+	row := bpf.MuxPoolMembers{}
 	if index >= 0 {
 		row.Self, row.Count = uint32(index), uint32(len(pool))
 		for i, member := range pool {
@@ -40,7 +40,7 @@ func (d *Datapath) SetMembers(self string, pool []model.PoolMember) error {
 }
 
 // writeMembers writes the row with the next hops as they are now, if that changes anything.
-func (d *Datapath) writeMembers(row bpf.MuxMembers) error {
+func (d *Datapath) writeMembers(row bpf.MuxPoolMembers) error {
 	for i := range row.Rows[:row.Count] {
 		member := &row.Rows[i]
 		for way, addr := range member.Addresses {
@@ -50,7 +50,7 @@ func (d *Datapath) writeMembers(row bpf.MuxMembers) error {
 	if row == d.members {
 		return nil
 	}
-	if err := d.tables.Members.Put(uint32(0), row); err != nil {
+	if err := d.tables.PoolMembers.Put(uint32(0), row); err != nil {
 		return fmt.Errorf("write members of the pool: %w", err)
 	}
 	d.members = row
@@ -59,7 +59,7 @@ func (d *Datapath) writeMembers(row bpf.MuxMembers) error {
 
 // adoptMembers reads the row of adopted tables.
 func (d *Datapath) adoptMembers() error {
-	if err := d.tables.Members.Lookup(uint32(0), &d.members); err != nil {
+	if err := d.tables.PoolMembers.Lookup(uint32(0), &d.members); err != nil {
 		return fmt.Errorf("read members of the pool: %w", err)
 	}
 	for _, member := range d.members.Rows[:d.members.Count] {
@@ -73,9 +73,9 @@ func (d *Datapath) adoptMembers() error {
 // addressesOf are those that the other muxes relay to, by family: the first of each counts.
 func addressesOf(m model.PoolMember) (ways [2]netip.Addr) {
 	for _, addr := range m.Addresses {
-		way := bpf.MuxMemberWayMEMBER_V6
+		way := bpf.MuxPoolMemberFamilyPOOL_MEMBER_V6
 		if addr.Is4() {
-			way = bpf.MuxMemberWayMEMBER_V4
+			way = bpf.MuxPoolMemberFamilyPOOL_MEMBER_V4
 		}
 		if !ways[way].IsValid() {
 			ways[way] = addr

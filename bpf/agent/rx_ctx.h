@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Context of a received packet, and the NAT rule that it belongs to. */
+#pragma once
+
+#include "agent/maps.h"
+#include "agent/session.h"
+#include "net/skb/decap.h"
+
+/* A handshake that a mux answered with a SYN cookie, as the client's first segment tells it. */
+struct handshake {
+	__u32 cookie; /* the mux's initial sequence number: the cookie */
+	__u32 seq; /* of the client's first byte */
+	__u32 options; /* enum syn_option */
+	__u32 mss; /* that the client announced, or less; 0: no option */
+	struct timestamps ts;
+	__u32 ifindex; /* of the workload's interface */
+	__u16 window;
+	bool native;
+	bool listens; /* a socket of the host's own stack listens for it */
+};
+
+/* What a decapsulated packet is. Who may send it depends on that: see admission.h. */
+enum content {
+	CONTENT_REFUSED = 0, /* nothing that a workload may get */
+	CONTENT_ENDPOINT, /* to an endpoint, by a rule of this host */
+	CONTENT_ANSWER, /* to no endpoint: the reply to a connection of source NAT, or stray */
+	CONTENT_ECHO, /* the same, an ICMP echo reply */
+	CONTENT_ERROR, /* an ICMP error */
+};
+
+/* Context of a received, encapsulated packet. It is too large for the stack, so it lives in a map.
+ */
+struct rx_ctx {
+	struct packet outer;
+	struct packet inner;
+	struct tunnel tunnel;
+	struct nat_rule_key key; /* of rule */
+	struct nat_rule rule;
+	struct handshake handshake;
+	struct session fresh; /* scratch: a session that a SYN cookie begins */
+	enum content content;
+	bool past_muxes; /* from the Fastpath peer of the connection */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct rx_ctx);
+} rx_ctxs SEC(".maps");
+
+/*
+ * Finds the NAT rule for key: that of its port, else that of all ports, which keeps the port.
+ */
+static __always_inline bool rule_find(struct nat_rule_key *key, struct nat_rule *rule)
+{
+	const struct nat_rule *found = bpf_map_lookup_elem(&nat_rules, key);
+	__be16 port = key->port;
+
+	if (!found) {
+		key->port = 0;
+		found = bpf_map_lookup_elem(&nat_rules, key);
+	}
+	if (!found)
+		return false;
+	*rule = *found;
+	if (!rule->port)
+		rule->port = port;
+	return true;
+}

@@ -1,0 +1,100 @@
+package mux
+
+import (
+	"time"
+
+	"github.com/weirlb/weir/internal/datapath/mux/bpf"
+	"github.com/weirlb/weir/internal/model"
+)
+
+// endpointSettings is what an endpoint's row says beside its slices, as the tables have it.
+type endpointSettings struct {
+	flags     bpf.MuxEndpointFlag // those that the control plane decides
+	idle      uint32              // ticks
+	flowLimit uint32
+	packets   uint32       // of UDP, until a flow may leave the muxes
+	limits    model.Limits // of the VIP; unknown of adopted tables
+}
+
+// EndpointSettings is what an endpoint's row says beside its buckets and backends.
+type EndpointSettings struct {
+	Cookies     model.Cookies
+	Affinity    bool
+	Ping        bool
+	IdleTimeout time.Duration // rounded up to ticks of the flow table
+	FlowLimit   uint32        // cells of the flow table that trusted flows of the VIP may have
+}
+
+const settingFlags = bpf.MuxEndpointFlagENDPOINT_COOKIES | bpf.MuxEndpointFlagENDPOINT_COOKIES_WARMING |
+	bpf.MuxEndpointFlagENDPOINT_AFFINITY | bpf.MuxEndpointFlagENDPOINT_PING | bpf.MuxEndpointFlagENDPOINT_FASTPATH |
+	bpf.MuxEndpointFlagENDPOINT_SOURCES | bpf.MuxEndpointFlagENDPOINT_LIMITED | synFlags
+
+func (d *Datapath) settingsOf(e model.MuxEndpoint) endpointSettings {
+	s := endpointSettings{idle: toTicks(e.IdleTimeout, d.tick), flowLimit: e.FlowLimit}
+	if e.IdleTimeout == 0 {
+		s.idle = toTicks(model.Endpoint{Protocol: e.Key.Protocol}.Idle(), d.tick)
+	}
+	if s.flowLimit == 0 {
+		s.flowLimit = d.flowLimit
+	}
+	if e.Key.Protocol == model.TCP {
+		switch e.Cookies {
+		case model.CookiesSettling:
+			s.flags |= bpf.MuxEndpointFlagENDPOINT_COOKIES | bpf.MuxEndpointFlagENDPOINT_COOKIES_WARMING
+		case model.CookiesOn:
+			s.flags |= bpf.MuxEndpointFlagENDPOINT_COOKIES
+		}
+	}
+	if e.Affinity {
+		s.flags |= bpf.MuxEndpointFlagENDPOINT_AFFINITY
+	}
+	if e.Ping {
+		s.flags |= bpf.MuxEndpointFlagENDPOINT_PING
+	}
+	if len(e.Allow)+len(e.Deny)+len(e.AllowLists)+len(e.DenyLists) > 0 {
+		s.flags |= bpf.MuxEndpointFlagENDPOINT_SOURCES
+	}
+	if e.Limits != nil {
+		s.flags |= bpf.MuxEndpointFlagENDPOINT_LIMITED
+		s.limits = *e.Limits
+	}
+	if e.Fastpath != nil {
+		s.flags |= bpf.MuxEndpointFlagENDPOINT_FASTPATH
+		s.packets = e.Fastpath.UDPPackets
+	}
+	s.flags |= d.synFlags(e)
+	return s
+}
+
+// toTicks rounds up; what is longer than the clock's ticks can tell apart is as good as for ever.
+func toTicks(d, tick time.Duration) uint32 {
+	const most = 1 << 29
+	return uint32(min((d+tick-1)/tick, most))
+}
+
+// write puts the settings into the row, and leaves the rest of it.
+func (s endpointSettings) write(row *bpf.MuxEndpoint) {
+	row.Flags = row.Flags&^settingFlags | s.flags
+	row.Idle, row.FlowLimit, row.UdpPackets = s.idle, s.flowLimit, s.packets
+}
+
+func readEndpointSettings(row bpf.MuxEndpoint) endpointSettings {
+	return endpointSettings{flags: row.Flags & settingFlags, idle: row.Idle, flowLimit: row.FlowLimit, packets: row.UdpPackets}
+}
+
+func (s endpointSettings) settings(tick time.Duration) EndpointSettings {
+	told := EndpointSettings{
+		Cookies:     model.CookiesOff,
+		Affinity:    s.flags&bpf.MuxEndpointFlagENDPOINT_AFFINITY != 0,
+		Ping:        s.flags&bpf.MuxEndpointFlagENDPOINT_PING != 0,
+		IdleTimeout: time.Duration(s.idle) * tick,
+		FlowLimit:   s.flowLimit,
+	}
+	switch {
+	case s.flags&bpf.MuxEndpointFlagENDPOINT_COOKIES_WARMING != 0:
+		told.Cookies = model.CookiesSettling
+	case s.flags&bpf.MuxEndpointFlagENDPOINT_COOKIES != 0:
+		told.Cookies = model.CookiesOn
+	}
+	return told
+}
