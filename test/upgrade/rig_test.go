@@ -29,7 +29,7 @@ import (
 const (
 	root = "../.."
 	// previous is the release before this one. It is moved on with each release.
-	previous = "c4a9d2a900b3a72f38990fb9d5d30700607ab94f"
+	previous = "bbb5369452be21fab58787c0af69757c57e6658e"
 	labName  = "upg"
 	vip      = "203.0.113.10"
 	bound    = time.Minute // of everything that is waited for
