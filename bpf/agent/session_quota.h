@@ -50,7 +50,7 @@ static __always_inline bool quota_borrow(enum session_table table)
 	struct session_usage *usage = bpf_map_lookup_elem(&session_usages, &all);
 	const struct session_quota *quota = bpf_map_lookup_elem(&session_quotas, &all);
 
-	if (!usage || !quota || usage->made[table] >= quota->own[table])
+	if (!usage || !quota || usage->made[table] >= quota->guaranteed[table])
 		return false;
 	__sync_fetch_and_add(&usage->made[table], 1);
 	return true;
@@ -65,7 +65,8 @@ static __always_inline bool quota_count(const struct address *vip, enum session_
 	if (!usage || !quota) /* of no rule that is left */
 		return true;
 	made = usage->made[table];
-	if (made >= quota->own[table] && (made >= quota->most[table] || !quota_borrow(table))) {
+	if (made >= quota->guaranteed[table] &&
+	    (made >= quota->limit[table] || !quota_borrow(table))) {
 		__sync_fetch_and_add(&usage->refused[table], 1);
 		return false;
 	}
@@ -111,9 +112,9 @@ __noinline int quota_new(const struct session_key *key __arg_nonnull,
 		return 0;
 	usage = bpf_map_lookup_elem(&session_usages, &all);
 	quota = bpf_map_lookup_elem(&session_quotas, &all);
-	if (!usage || !quota || !quota->most[SESSIONS_NEW])
+	if (!usage || !quota || !quota->limit[SESSIONS_NEW])
 		return 0;
-	index = __sync_fetch_and_add(&usage->refused[SESSIONS_NEW], 1) % quota->most[SESSIONS_NEW];
+	index = __sync_fetch_and_add(&usage->refused[SESSIONS_NEW], 1) % quota->limit[SESSIONS_NEW];
 	oldest = bpf_map_lookup_elem(&overflow_keys, &index);
 	if (!oldest)
 		return 0;

@@ -146,10 +146,10 @@ __noinline int flow_assess(const struct flow_set *set, struct flow_claim *c, __u
 	tenant = tenant_usage_of(c->tenant);
 	c->set_has_room = cells < (kind ? FLOW_TRUSTED_CELLS : FLOW_UNTRUSTED_CELLS);
 	c->vip_has_room = usage->cells[kind] < flow_part(c->limit, kind);
-	c->vip_has_less = usage->cells[kind] < flow_part(usage->own, kind);
+	c->vip_has_less = usage->cells[kind] < flow_part(usage->guaranteed, kind);
 	c->tenant_has_room = !tenant || tenant->cells[kind] < flow_part(tenant->limit, kind);
-	c->tenant_has_less =
-		tenant ? tenant->cells[kind] < flow_part(tenant->own, kind) : c->vip_has_less;
+	c->tenant_has_less = tenant ? tenant->cells[kind] < flow_part(tenant->guaranteed, kind)
+				    : c->vip_has_less;
 	return true;
 }
 
@@ -169,12 +169,12 @@ static __always_inline bool flow_is_evictable(const struct flow_usage *theirs, _
 {
 	struct flow_usage *tenant;
 
-	if (!c->vip_has_room || theirs->cells[kind] <= flow_part(theirs->own, kind))
+	if (!c->vip_has_room || theirs->cells[kind] <= flow_part(theirs->guaranteed, kind))
 		return false;
 	tenant = tenant_usage_of(theirs->tenant);
 	if (tenant && theirs->tenant == c->tenant && kind == c->kind)
 		return c->vip_has_less;
-	if (tenant && tenant->cells[kind] <= flow_part(tenant->own, kind))
+	if (tenant && tenant->cells[kind] <= flow_part(tenant->guaranteed, kind))
 		return false;
 	return c->tenant_has_less;
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// holding is a VIP of tenant red with endpoints of these ports, each with the backends.
-func holding(name string, ports []uint16, backends ...model.Backend) model.VIP {
+// tenantVIP is a VIP of tenant red with endpoints of these ports, each with the backends.
+func tenantVIP(name string, ports []uint16, backends ...model.Backend) model.VIP {
 	vip := model.VIP{Name: name, Tenant: "red", Address: addr("203.0.113.9")}
 	for _, port := range ports {
 		vip.Endpoints = append(vip.Endpoints, model.Endpoint{Protocol: model.TCP, Port: port, Backends: backends})
@@ -19,27 +19,27 @@ func holding(name string, ports []uint16, backends ...model.Backend) model.VIP {
 func TestQuotasOfTenants(t *testing.T) {
 	limit := func(n uint32) *uint32 { return &n }
 	b := on("host1", "10.3.1.20")
-	s := state([]model.VIP{holding("old", []uint16{80, 443}, b)}) // 1 VIP, 2 endpoints, 2 backends, 2 ports
+	s := state([]model.VIP{tenantVIP("old", []uint16{80, 443}, b)}) // 1 VIP, 2 endpoints, 2 backends, 2 ports
 	for what, c := range map[string]struct {
 		limits model.Quotas
 		vip    model.VIP
 		want   string
 	}{
-		"VIPs":      {model.Quotas{VIPs: limit(1)}, holding("new", nil), "vips[0].tenant: tenant red may have 1 VIPs, and would have 2"},
-		"endpoints": {model.Quotas{Endpoints: limit(3)}, holding("new", []uint16{1, 2}), "vips[0].endpoints: tenant red may have 3 endpoints, and would have 4"},
-		"backends":  {model.Quotas{Backends: limit(3)}, holding("new", []uint16{1}, b, b), "vips[0].endpoints: tenant red may have 3 backends, and would have 4"},
-		"ports":     {model.Quotas{Ports: limit(2)}, holding("new", []uint16{1}), "vips[0].endpoints: tenant red may have 2 ports, and would have 3"},
+		"VIPs":      {model.Quotas{VIPs: limit(1)}, tenantVIP("new", nil), "vips[0].tenant: tenant red may have 1 VIPs, and would have 2"},
+		"endpoints": {model.Quotas{Endpoints: limit(3)}, tenantVIP("new", []uint16{1, 2}), "vips[0].endpoints: tenant red may have 3 endpoints, and would have 4"},
+		"backends":  {model.Quotas{Backends: limit(3)}, tenantVIP("new", []uint16{1}, b, b), "vips[0].endpoints: tenant red may have 3 backends, and would have 4"},
+		"ports":     {model.Quotas{Ports: limit(2)}, tenantVIP("new", []uint16{1}), "vips[0].endpoints: tenant red may have 2 ports, and would have 3"},
 		"all ports": {
 			model.Quotas{Ports: limit(1000)},
-			holding("new", []uint16{model.AllPorts}),
+			tenantVIP("new", []uint16{model.AllPorts}),
 			"vips[0].endpoints: tenant red may have 1000 ports, and would have 65537",
 		},
-		"up to the limit":     {model.Quotas{VIPs: limit(2), Endpoints: limit(4), Ports: limit(4)}, holding("new", []uint16{1, 2}), ""},
-		"none":                {model.Quotas{}, holding("new", []uint16{model.AllPorts}, b, b), ""},
-		"the same again":      {model.Quotas{Endpoints: limit(2)}, holding("old", []uint16{1, 2}), ""},
-		"more in one":         {model.Quotas{Endpoints: limit(2)}, holding("old", []uint16{1, 2, 3}), "may have 2 endpoints, and would have 3"},
-		"less, but too many":  {model.Quotas{Endpoints: limit(0)}, holding("old", []uint16{1}), ""},
-		"as much, over limit": {model.Quotas{VIPs: limit(0), Ports: limit(1)}, holding("old", []uint16{1, 2}), ""},
+		"up to the limit":     {model.Quotas{VIPs: limit(2), Endpoints: limit(4), Ports: limit(4)}, tenantVIP("new", []uint16{1, 2}), ""},
+		"none":                {model.Quotas{}, tenantVIP("new", []uint16{model.AllPorts}, b, b), ""},
+		"the same again":      {model.Quotas{Endpoints: limit(2)}, tenantVIP("old", []uint16{1, 2}), ""},
+		"more in one":         {model.Quotas{Endpoints: limit(2)}, tenantVIP("old", []uint16{1, 2, 3}), "may have 2 endpoints, and would have 3"},
+		"less, but too many":  {model.Quotas{Endpoints: limit(0)}, tenantVIP("old", []uint16{1}), ""},
+		"as much, over limit": {model.Quotas{VIPs: limit(0), Ports: limit(1)}, tenantVIP("old", []uint16{1, 2}), ""},
 	} {
 		err := s.AdmitTenants([]model.VIP{c.vip}, NewTenants(map[string]model.Tenant{"red": {Name: "red", Limits: c.limits}}), false)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {

@@ -242,7 +242,7 @@ func (d *fakeDatapath) Usage() (mux.Usage, error) {
 }
 
 func (d *fakeDatapath) TenantUsage() ([]mux.TenantUsage, error) {
-	return []mux.TenantUsage{{Tenant: "acme", Flows: mux.FlowUsage{Untrusted: 9, Trusted: 5}, Own: 6, Limit: 8}}, nil
+	return []mux.TenantUsage{{Tenant: "acme", Flows: mux.FlowUsage{Untrusted: 9, Trusted: 5}, Guaranteed: 6, Limit: 8}}, nil
 }
 
 func (d *fakeDatapath) Explain(frame []byte) (model.Explanation, error) {

@@ -176,13 +176,13 @@ func (m *Mux) sampleUsage(to *telemetry.Sample) {
 		telemetry.Put(to, "weir_mux_tenant_flows", of.Flows.Untrusted, of.Tenant, "seen_once")
 		telemetry.Put(to, "weir_mux_tenant_flows", of.Flows.Trusted, of.Tenant, "trusted")
 		telemetry.Put(to, "weir_mux_tenant_flow_limit", of.Limit, of.Tenant)
-		telemetry.Put(to, "weir_mux_tenant_flow_guaranteed", of.Own, of.Tenant)
+		telemetry.Put(to, "weir_mux_tenant_flow_guaranteed", of.Guaranteed, of.Tenant)
 	}
 	for _, v := range usage.VIPs {
 		telemetry.Put(to, "weir_mux_flows", v.Flows.Untrusted, v.VIP.String(), "seen_once")
 		telemetry.Put(to, "weir_mux_flows", v.Flows.Trusted, v.VIP.String(), "trusted")
 		telemetry.Put(to, "weir_mux_flow_limit", v.Limit, v.VIP.String())
-		telemetry.Put(to, "weir_mux_flow_guaranteed", v.Own, v.VIP.String())
+		telemetry.Put(to, "weir_mux_flow_guaranteed", v.Guaranteed, v.VIP.String())
 	}
 }
 

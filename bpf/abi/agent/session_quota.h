@@ -21,13 +21,13 @@ struct session_usage {
 	__u64 refused[SESSION_TABLES]; /* how often there was no room; of no address: to any */
 };
 
-/* Bounds on these, likewise. User space writes. */
+/* Bounds on these counts, by VIP. User space writes. */
 struct session_quota {
-	__u64 own[SESSION_TABLES]; /* made up to here is the VIP's own; of no address: may be
-				      borrowed */
-	/* from there up to here it borrows; of no address: how many new ones may be beyond quotas
+	/* Made up to here: guaranteed. Of no address: up to here all VIPs together may borrow. */
+	__u64 guaranteed[SESSION_TABLES];
+	/* From there up to here: borrowed. Of no address: new sessions that may be beyond quotas.
 	 */
-	__u64 most[SESSION_TABLES];
+	__u64 limit[SESSION_TABLES];
 };
 
 _Static_assert(sizeof(struct session_usage) == 32, "session_usage");

@@ -50,8 +50,8 @@ struct snat_list_call {
 struct snat_share_call {
 	__u32 tenant;
 	__u32 table;
-	__u32 own;
-	__u32 most;
+	__u32 guaranteed;
+	__u32 limit;
 	__s32 off; /* rows that its count lacks */
 };
 

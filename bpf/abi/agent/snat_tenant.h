@@ -18,8 +18,8 @@ enum snat_table {
  */
 struct snat_tenant {
 	__u32 rows[SNAT_TABLES];
-	__u32 own[SNAT_TABLES]; /* guaranteed; user space writes, as it does most */
-	__u32 most[SNAT_TABLES]; /* the limit while others leave room */
+	__u32 guaranteed[SNAT_TABLES]; /* user space writes this and limit */
+	__u32 limit[SNAT_TABLES]; /* with what it borrows, while others leave room */
 	__u32 refused[SNAT_TABLES]; /* how often there was no room */
 };
 

@@ -56,7 +56,7 @@ struct flow_set {
  */
 struct flow_usage {
 	__u64 cells[2]; /* untrusted, trusted */
-	__u32 own; /* trusted ones that others don't take; half as many untrusted ones */
+	__u32 guaranteed; /* trusted ones that others don't take; half as many untrusted ones */
 	__u32 limit; /* on trusted ones; a VIP's is in its endpoints' rows, not here */
 	__u32 tenant; /* of a VIP: index of tenant_usage; 0: none */
 	__u32 pad;

@@ -119,19 +119,19 @@ static __noinline int snat_set_share(const struct snat_share_call *call)
 	enum snat_table table = call->table;
 	struct snat_tenant *tenant = bpf_map_lookup_elem(&snat_tenants, &number);
 	struct snat_tenant *all = bpf_map_lookup_elem(&snat_tenants, &none);
-	__s32 rows, own, lent;
+	__s32 rows, guaranteed, lent;
 
 	if (!tenant || !all || table >= SNAT_TABLES)
 		return 0;
 	rows = tenant->rows[table];
-	own = tenant->own[table];
-	tenant->own[table] = call->own;
-	tenant->most[table] = call->most;
+	guaranteed = tenant->guaranteed[table];
+	tenant->guaranteed[table] = call->guaranteed;
+	tenant->limit[table] = call->limit;
 	if (!number) {
 		__sync_fetch_and_add(&all->rows[table], call->off);
 		return 1;
 	}
-	lent = snat_excess(rows, call->own) - snat_excess(rows, own);
+	lent = snat_excess(rows, call->guaranteed) - snat_excess(rows, guaranteed);
 	__sync_fetch_and_add(&all->rows[table], lent);
 	snat_count_tenant(number, table, call->off);
 	return 1;

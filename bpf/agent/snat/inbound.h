@@ -21,7 +21,7 @@ static __always_inline struct snat_port_key snat_answer_key(const struct packet 
 /* Has the tenant less than half of what is its own? */
 static __always_inline bool snat_halves(const struct snat_tenant *tenant, enum snat_table table)
 {
-	return (__s32)tenant->rows[table] < (__s32)(tenant->own[table] / 2);
+	return (__s32)tenant->rows[table] < (__s32)(tenant->guaranteed[table] / 2);
 }
 
 /*

@@ -9,7 +9,7 @@
 #include "abi/agent/snat_tenant.h"
 #include "agent/snat/maps.h"
 
-/* By tenant's number; row 0: what all borrow. User space's programs write own and most. */
+/* By tenant's number; row 0: what all borrow. User space's programs write guaranteed and limit. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 20481);
@@ -17,9 +17,9 @@ struct {
 	__type(value, struct snat_tenant);
 } snat_tenants SEC(".maps");
 
-static __always_inline __s32 snat_excess(__s32 rows, __s32 own)
+static __always_inline __s32 snat_excess(__s32 rows, __s32 guaranteed)
 {
-	return rows > own ? rows - own : 0;
+	return rows > guaranteed ? rows - guaranteed : 0;
 }
 
 /* Counts rows that a tenant gets, or loses. What it borrows follows, whoever counts beside. */
@@ -27,13 +27,13 @@ static __always_inline void snat_count_tenant(__u32 number, enum snat_table tabl
 {
 	struct snat_tenant *tenant = bpf_map_lookup_elem(&snat_tenants, &number), *all;
 	__u32 none = 0;
-	__s32 was, own, lent;
+	__s32 was, guaranteed, lent;
 
 	if (!number || !tenant || table >= SNAT_TABLES)
 		return;
-	own = tenant->own[table];
+	guaranteed = tenant->guaranteed[table];
 	was = __sync_fetch_and_add(&tenant->rows[table], by);
-	lent = snat_excess(was + by, own) - snat_excess(was, own);
+	lent = snat_excess(was + by, guaranteed) - snat_excess(was, guaranteed);
 	if (!lent)
 		return;
 	all = bpf_map_lookup_elem(&snat_tenants, &none);
@@ -71,10 +71,10 @@ __noinline int snat_has_room(__u32 workload, enum snat_table table)
 	if (!tenant || !all)
 		return 0;
 	rows = tenant->rows[table];
-	if (rows < (__s32)tenant->own[table])
+	if (rows < (__s32)tenant->guaranteed[table])
 		return 1;
-	return rows < (__s32)tenant->most[table] &&
-	       (__s32)all->rows[table] < (__s32)all->own[table];
+	return rows < (__s32)tenant->limit[table] &&
+	       (__s32)all->rows[table] < (__s32)all->guaranteed[table];
 }
 
 /* Notes that a workload did not get a row. */

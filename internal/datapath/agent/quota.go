@@ -43,8 +43,8 @@ type TenantSessions struct {
 	Confirmed, Limit int
 }
 
-// holding is what a sweep counts of a VIP.
-type holding struct {
+// vipSessions is what a sweep counts of a VIP.
+type vipSessions struct {
 	used     [quotaTables]int // rows of each table, within quotas
 	overflow int              // new ones beyond quotas
 	waiting  [quotaTables]int // confirmed, but still among the new ones; new and refused since the last sweep
@@ -61,23 +61,23 @@ func tableRoom(table *ebpf.Map) int {
 // rows are the quotas as the programs compare them: with counts that grow from what they were, made, when the sweep
 // began. Of the VIP that is no address they say what may be borrowed.
 func (d *Datapath) quotaRows(
-	tenants map[string]*tenancy, held map[netip.Addr]*holding, made map[netip.Addr]bpf.AgentSessionUsage,
+	tenants map[string]*tenantVIPs, held map[netip.Addr]*vipSessions, made map[netip.Addr]bpf.AgentSessionUsage,
 ) map[netip.Addr]bpf.AgentSessionQuota {
 	rows := make(map[netip.Addr]bpf.AgentSessionQuota, len(held)+1)
 	var all bpf.AgentSessionQuota
 	for table := range quotaTables {
-		each, shared := divide(d.room(table), d.config.MaxVIPSessions, table, tenants, held)
+		each, shared := shareAmongTenants(d.room(table), d.config.MaxVIPSessions, table, tenants, held)
 		lent := 0
 		for vip, q := range each {
 			row, used := rows[vip], held[vip].used[table]
-			row.Own[table] = made[vip].Made[table] + uint64(max(q.own-used, 0))
-			row.Most[table] = made[vip].Made[table] + uint64(max(q.most-used, 0))
+			row.Guaranteed[table] = made[vip].Made[table] + uint64(max(q.guaranteed-used, 0))
+			row.Limit[table] = made[vip].Made[table] + uint64(max(q.limit-used, 0))
 			rows[vip] = row
-			lent += max(min(used, q.most)-q.own, 0)
+			lent += max(min(used, q.limit)-q.guaranteed, 0)
 		}
-		all.Own[table] = made[borrowed].Made[table] + uint64(max(shared-lent, 0))
+		all.Guaranteed[table] = made[borrowed].Made[table] + uint64(max(shared-lent, 0))
 	}
-	all.Most[newTable] = uint64(d.overflowRoom())
+	all.Limit[newTable] = uint64(d.overflowRoom())
 	rows[borrowed] = all
 	return rows
 }
@@ -101,11 +101,11 @@ func (d *Datapath) countVIPs(rules map[model.HostBackendKey]model.HostBackend) e
 	if err != nil {
 		return err
 	}
-	held := make(map[netip.Addr]*holding)
+	held := make(map[netip.Addr]*vipSessions)
 	for key := range rules {
-		held[key.Endpoint.VIP] = &holding{}
+		held[key.Endpoint.VIP] = &vipSessions{}
 	}
-	rows := d.quotaRows(tenanciesOf(rules), held, made)
+	rows := d.quotaRows(tenantVIPsOf(rules), held, made)
 	for vip, row := range rows {
 		if _, known := made[vip]; !known {
 			err = errors.Join(err, d.objects.SessionUsages.Put(toAddress(vip), bpf.AgentSessionUsage{}), d.objects.SessionQuotas.Put(toAddress(vip), row))
@@ -145,15 +145,15 @@ func (d *Datapath) usages() (map[netip.Addr]bpf.AgentSessionUsage, error) {
 type ledger struct {
 	confirmed *ebpf.Map
 	made      map[netip.Addr]bpf.AgentSessionUsage // when it began
-	held      map[netip.Addr]*holding
+	held      map[netip.Addr]*vipSessions
 }
 
 func (d *Datapath) newLedger() (*ledger, error) {
 	made, err := d.usages()
-	l := &ledger{confirmed: d.objects.Sessions, made: made, held: make(map[netip.Addr]*holding, len(made))}
+	l := &ledger{confirmed: d.objects.Sessions, made: made, held: make(map[netip.Addr]*vipSessions, len(made))}
 	for vip := range made {
 		if vip != borrowed {
-			l.held[vip] = &holding{}
+			l.held[vip] = &vipSessions{}
 		}
 	}
 	return l, err
@@ -187,14 +187,14 @@ func (d *Datapath) settle(l *ledger) ([]VIPSessions, []TenantSessions, error) {
 	for vip, h := range l.held {
 		h.waiting[newTable] = int(l.made[vip].Refused[newTable] - d.refused[vip][newTable])
 	}
-	tenants := tenanciesOf(d.rules)
+	tenants := tenantVIPsOf(d.rules)
 	for vip, row := range d.quotaRows(tenants, l.held, l.made) {
 		err := d.objects.SessionQuotas.Update(toAddress(vip), row, ebpf.UpdateExist)
 		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) { // the VIP may have gone
 			return nil, nil, fmt.Errorf("set the quota of sessions of %s: %w", vip, err)
 		}
 	}
-	each, _ := divide(d.room(confirmedTable), d.config.MaxVIPSessions, confirmedTable, tenants, l.held)
+	each, _ := shareAmongTenants(d.room(confirmedTable), d.config.MaxVIPSessions, confirmedTable, tenants, l.held)
 	excess := make(map[netip.Addr]int)
 	all := make([]VIPSessions, 0, len(each))
 	owners := make(map[netip.Addr]string, len(each))
@@ -202,7 +202,7 @@ func (d *Datapath) settle(l *ledger) ([]VIPSessions, []TenantSessions, error) {
 		owners[key.Endpoint.VIP] = b.Tenant
 	}
 	for vip, q := range each {
-		h, limit := l.held[vip], q.most
+		h, limit := l.held[vip], q.limit
 		if h.used[confirmedTable] > limit {
 			excess[vip] = h.used[confirmedTable] - limit
 		}
@@ -220,7 +220,7 @@ func (d *Datapath) settle(l *ledger) ([]VIPSessions, []TenantSessions, error) {
 }
 
 // sumTenants adds up the confirmed sessions of tenants' VIPs.
-func sumTenants(tenants map[string]*tenancy, vips []VIPSessions) []TenantSessions {
+func sumTenants(tenants map[string]*tenantVIPs, vips []VIPSessions) []TenantSessions {
 	confirmed := make(map[string]int)
 	for _, v := range vips {
 		confirmed[v.Tenant] += v.Confirmed
@@ -228,7 +228,7 @@ func sumTenants(tenants map[string]*tenancy, vips []VIPSessions) []TenantSession
 	var all []TenantSessions
 	for _, name := range slices.Sorted(maps.Keys(tenants)) {
 		if t := tenants[name]; t.named {
-			all = append(all, TenantSessions{Tenant: name, Confirmed: confirmed[name], Limit: t.most})
+			all = append(all, TenantSessions{Tenant: name, Confirmed: confirmed[name], Limit: t.limit})
 		}
 	}
 	return all

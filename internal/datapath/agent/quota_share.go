@@ -11,20 +11,20 @@ import (
 
 // quota is how many rows of a table a VIP may have.
 type quota struct {
-	own  int // in any case
-	most int // as long as others leave room
+	guaranteed int // in any case
+	limit      int // as long as others leave room
 }
 
-// tenancy is a tenant's VIPs on the host. A VIP that names none, or whose is not known, is one by itself.
-type tenancy struct {
+// tenantVIPs is a tenant's VIPs on the host. A VIP that names none, or whose is not known, is one by itself.
+type tenantVIPs struct {
 	named     bool
 	workloads int
 	vips      map[netip.Addr]int // workloads of each
-	most      int                // rows that it may have, of the table that was divided last
+	limit     int                // rows that it may have, of the table that was divided last
 }
 
-// tenanciesOf counts the workloads of tenants and their VIPs, each once.
-func tenanciesOf(rules map[model.HostBackendKey]model.HostBackend) map[string]*tenancy {
+// tenantVIPsOf counts the workloads of tenants and their VIPs, each once.
+func tenantVIPsOf(rules map[model.HostBackendKey]model.HostBackend) map[string]*tenantVIPs {
 	type held struct {
 		tenant   string
 		vip      netip.Addr // or none
@@ -36,13 +36,13 @@ func tenanciesOf(rules map[model.HostBackendKey]model.HostBackend) map[string]*t
 		known[h] = true
 		return !was
 	}
-	all := make(map[string]*tenancy)
+	all := make(map[string]*tenantVIPs)
 	for key, b := range rules {
 		vip := key.Endpoint.VIP
 		name, named := tenantName(b.Tenant, vip)
 		t := all[name]
 		if t == nil {
-			t = &tenancy{named: named, vips: make(map[netip.Addr]int)}
+			t = &tenantVIPs{named: named, vips: make(map[netip.Addr]int)}
 			all[name] = t
 		}
 		if isNew(held{tenant: name, workload: b.Backend.Addr()}) {
@@ -66,24 +66,26 @@ func shareTable(rows int, lendIdle bool, parties []fairshare.Claim[int]) (each [
 	each, lent = make([]quota, len(parties)), rows
 	beyond := slices.Clone(parties)
 	for i, p := range parties {
-		own := rows / 2 * p.Weight / weights
+		guaranteed := rows / 2 * p.Weight / weights
 		if lendIdle {
-			own -= max(own-p.Want, 0) / 2
+			guaranteed -= max(guaranteed-p.Want, 0) / 2
 		}
-		each[i].own = own
-		beyond[i].Want = max(p.Want-own, 0)
-		lent -= own
+		each[i].guaranteed = guaranteed
+		beyond[i].Want = max(p.Want-guaranteed, 0)
+		lent -= guaranteed
 	}
 	borrows, left := fairshare.Divide(lent, beyond)
 	for i := range each {
-		each[i].most = each[i].own + borrows[i] + left
+		each[i].limit = each[i].guaranteed + borrows[i] + left
 	}
 	return each, lent
 }
 
-// divide shares a table's room among tenants by their workloads, and within a tenant among its VIPs likewise. most
+// shareAmongTenants shares a table's room among tenants by their workloads, and within a tenant among its VIPs. limit
 // bounds each VIP; 0: nothing does.
-func divide(room, most int, table sessionTable, tenants map[string]*tenancy, held map[netip.Addr]*holding) (each map[netip.Addr]quota, shared int) {
+func shareAmongTenants(
+	room, limit int, table sessionTable, tenants map[string]*tenantVIPs, held map[netip.Addr]*vipSessions,
+) (each map[netip.Addr]quota, shared int) {
 	each = make(map[netip.Addr]quota, len(held))
 	names := slices.Sorted(maps.Keys(tenants))
 	parties := make([]fairshare.Claim[int], len(names))
@@ -95,39 +97,41 @@ func divide(room, most int, table sessionTable, tenants map[string]*tenancy, hel
 	}
 	quotas, shared := shareTable(room, true, parties)
 	for i, name := range names {
-		tenants[name].most = quotas[i].most
-		tenants[name].divide(quotas[i].own, quotas[i].most-quotas[i].own, table, held, each)
+		tenants[name].limit = quotas[i].limit
+		tenants[name].shareAmongVIPs(quotas[i].guaranteed, quotas[i].limit-quotas[i].guaranteed, table, held, each)
 	}
-	if most > 0 {
+	if limit > 0 {
 		for vip, q := range each {
-			each[vip] = quota{own: min(q.own, most), most: min(q.most, most)}
+			each[vip] = quota{guaranteed: min(q.guaranteed, limit), limit: min(q.limit, limit)}
 		}
 	}
 	return each, shared
 }
 
-// divide shares what a tenant owns, and may borrow, among its VIPs.
-func (t *tenancy) divide(own, borrow int, table sessionTable, held map[netip.Addr]*holding, each map[netip.Addr]quota) {
+// shareAmongVIPs shares the rows a tenant is guaranteed, and may borrow, among its VIPs.
+func (t *tenantVIPs) shareAmongVIPs(
+	guaranteed, borrow int, table sessionTable, held map[netip.Addr]*vipSessions, each map[netip.Addr]quota,
+) {
 	vips, workloads := slices.SortedFunc(maps.Keys(t.vips), netip.Addr.Compare), 0
 	parties := make([]fairshare.Claim[int], len(vips))
 	for i, vip := range vips {
 		workloads += t.vips[vip]
 		parties[i] = fairshare.Claim[int]{Weight: t.vips[vip], Want: wantOf(held[vip], table)}
 	}
-	owns, idle := fairshare.Divide(own, parties)
+	guarantees, idle := fairshare.Divide(guaranteed, parties)
 	for i := range vips {
-		owns[i] += idle * parties[i].Weight / workloads
-		parties[i].Want = max(parties[i].Want-owns[i], 0)
+		guarantees[i] += idle * parties[i].Weight / workloads
+		parties[i].Want = max(parties[i].Want-guarantees[i], 0)
 	}
 	borrows, left := fairshare.Divide(borrow, parties)
 	for i, vip := range vips {
 		if held[vip] != nil {
-			each[vip] = quota{own: owns[i], most: owns[i] + borrows[i] + left}
+			each[vip] = quota{guaranteed: guarantees[i], limit: guarantees[i] + borrows[i] + left}
 		}
 	}
 }
 
-func wantOf(h *holding, table sessionTable) int {
+func wantOf(h *vipSessions, table sessionTable) int {
 	if h == nil { // it comes, or goes, this moment
 		return 0
 	}

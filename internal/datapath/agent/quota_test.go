@@ -272,21 +272,21 @@ func ipOf(addrPort string) string { return netip.MustParseAddrPort(addrPort).Add
 func TestDivide(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const room = 100_000
-		tenants, held := make(map[string]*tenancy), make(map[netip.Addr]*holding)
+		tenants, held := make(map[string]*tenantVIPs), make(map[netip.Addr]*vipSessions)
 		for i := range byte(rapid.IntRange(1, 5).Draw(t, "tenants")) {
-			tenant := &tenancy{workloads: 1, vips: make(map[netip.Addr]int)}
+			tenant := &tenantVIPs{workloads: 1, vips: make(map[netip.Addr]int)}
 			tenants[fmt.Sprint(i)] = tenant
 			for j := range byte(rapid.IntRange(1, 9).Draw(t, "vips")) {
 				vip := netip.AddrFrom4([4]byte{203, 0, i, j})
 				tenant.vips[vip] = rapid.IntRange(1, 3).Draw(t, "workloads")
-				held[vip] = &holding{used: [quotaTables]int{rapid.IntRange(0, room).Draw(t, "used")}}
+				held[vip] = &vipSessions{used: [quotaTables]int{rapid.IntRange(0, room).Draw(t, "used")}}
 			}
 		}
-		each, shared := divide(room, 0, confirmedTable, tenants, held)
+		each, shared := shareAmongTenants(room, 0, confirmedTable, tenants, held)
 		own := 0
 		for vip, q := range each {
-			own += q.own
-			if q.most < q.own || q.most > q.own+shared {
+			own += q.guaranteed
+			if q.limit < q.guaranteed || q.limit > q.guaranteed+shared {
 				t.Fatalf("%s has %+v, and may borrow of %d", vip, q, shared)
 			}
 		}
@@ -295,7 +295,7 @@ func TestDivide(t *testing.T) {
 		}
 		part := func(name string) (most, want int) {
 			for vip := range tenants[name].vips {
-				most += min(each[vip].most, wantOf(held[vip], confirmedTable))
+				most += min(each[vip].limit, wantOf(held[vip], confirmedTable))
 				want += wantOf(held[vip], confirmedTable)
 			}
 			return most, want

@@ -201,7 +201,7 @@ func TestTheRingSparesWhatBeganAnew(t *testing.T) {
 			send := func(port uint16) { r.quick("from_uplink", syn(port).Inside(outer(native4)).Frame()) }
 			quota := func(own uint64) {
 				vip := toAddress(netip.MustParseAddrPort(f.greedy).Addr())
-				row := bpf.AgentSessionQuota{Own: [2]uint64{own, own}, Most: [2]uint64{own, own}}
+				row := bpf.AgentSessionQuota{Guaranteed: [2]uint64{own, own}, Limit: [2]uint64{own, own}}
 				if err := r.objects.SessionQuotas.Put(vip, row); err != nil {
 					t.Fatal(err)
 				}

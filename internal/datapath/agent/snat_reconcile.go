@@ -38,7 +38,7 @@ func (a snatAccounts) off() map[snatCount]int32 {
 			if lacks := sums[number][table] - int32(rows); lacks != 0 {
 				off[snatCount{tenant: uint32(number), table: table}] = lacks
 			}
-			lent[table] += max(int32(rows)-int32(row.Own[table]), 0)
+			lent[table] += max(int32(rows)-int32(row.Guaranteed[table]), 0)
 		}
 	}
 	for table, rows := range a.tenants[0].Rows {
@@ -62,7 +62,7 @@ func (d *Datapath) reconcileSNAT(a snatAccounts, now bool) error {
 		} else {
 			row := a.tenants[count.tenant]
 			err = call(d.objects.SnatShare, &bpf.AgentSnatShareCall{
-				Tenant: count.tenant, Table: uint32(count.table), Own: row.Own[count.table], Most: row.Most[count.table], Off: lacks,
+				Tenant: count.tenant, Table: uint32(count.table), Guaranteed: row.Guaranteed[count.table], Limit: row.Limit[count.table], Off: lacks,
 			})
 		}
 		if err != nil {

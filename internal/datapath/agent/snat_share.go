@@ -89,16 +89,16 @@ func (d *Datapath) setShares(tenants map[uint32]snatTenant, a snatAccounts) erro
 			parties[i].Want = int(int32(row.Rows[table])) + int(row.Refused[table]-d.snatRefused[number][table])
 		}
 		each, lent := shareTable(int(of.MaxEntries()), false, parties)
-		for i, share := range append(each, quota{own: lent, most: lent}) {
+		for i, share := range append(each, quota{guaranteed: lent, limit: lent}) {
 			number := uint32(0) // of no tenant: what all may borrow
 			if i < len(numbers) {
 				number = numbers[i]
 			}
 			row := a.tenants[number]
-			if row.Own[table] == uint32(share.own) && row.Most[table] == uint32(share.most) {
+			if row.Guaranteed[table] == uint32(share.guaranteed) && row.Limit[table] == uint32(share.limit) {
 				continue
 			}
-			c := bpf.AgentSnatShareCall{Tenant: number, Table: uint32(table), Own: uint32(share.own), Most: uint32(share.most)}
+			c := bpf.AgentSnatShareCall{Tenant: number, Table: uint32(table), Guaranteed: uint32(share.guaranteed), Limit: uint32(share.limit)}
 			if err := call(d.objects.SnatShare, &c); err != nil {
 				return fmt.Errorf("share rows of source NAT: %w", err)
 			}
@@ -215,7 +215,7 @@ func (d *Datapath) snatRooms(tenants map[uint32]snatTenant, a snatAccounts) (roo
 // nearest is of the table of which the least is left to a tenant.
 func nearest(row bpf.AgentSnatTenant) (room SNATRoom) {
 	for table := range snatTables {
-		used, limit := max(int(int32(row.Rows[table])), 0), int(row.Most[table])
+		used, limit := max(int(int32(row.Rows[table])), 0), int(row.Limit[table])
 		if room.Limit == 0 || used*room.Limit > room.Used*limit {
 			room.Used, room.Limit = used, limit
 		}

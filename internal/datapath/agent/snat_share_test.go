@@ -389,7 +389,7 @@ func TestSNATCountsAreMended(t *testing.T) {
 		r.begins(s, model.TCP, 40)
 	}
 	check(t, call(r.objects.SnatReconcile, &bpf.AgentSnatReconcileCall{Workload: 2, Table: 0, Off: 5}))
-	check(t, call(r.objects.SnatShare, &bpf.AgentSnatShareCall{Tenant: 1, Table: 1, Own: 3, Most: 9, Off: -70}))
+	check(t, call(r.objects.SnatShare, &bpf.AgentSnatShareCall{Tenant: 1, Table: 1, Guaranteed: 3, Limit: 9, Off: -70}))
 	for range 4 {
 		_, err := r.SweepSNAT(Now(), DefaultTimeouts())
 		check(t, err)

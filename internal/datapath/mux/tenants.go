@@ -10,7 +10,7 @@ import (
 	"github.com/weirlb/weir/internal/model"
 )
 
-// What VIPs of a tenant have of the flow table is counted together, and bounded; parts.go tells what is their own.
+// What VIPs of a tenant have of the flow table is counted together, and bounded; flow_guarantees.go tells what is their own.
 // Packets count by the index that the VIP's row of vip_usage has. Names are not in the tables: after a restart the
 // indexes hold on, without a name until the control plane has said whose a VIP is.
 
@@ -46,7 +46,7 @@ func (d *Datapath) settleTenants(m *flowMemory) {
 			atomic.StoreUint32(&m.tenants[index].Limit, limit)
 		}
 	}
-	d.divide(m)
+	d.writeGuarantees(m)
 }
 
 // nameTenants gives tenants that are new an index, and takes it from those that have no VIP any more. What a VIP's row
@@ -119,7 +119,7 @@ func (d *Datapath) TenantUsage() ([]TenantUsage, error) {
 		if err := d.tables.TenantUsage.Lookup(d.tenants[name], &row); err != nil {
 			return nil, fmt.Errorf("read what tenant %s has of flows: %w", name, err)
 		}
-		all = append(all, TenantUsage{Tenant: name, Flows: FlowUsage{Untrusted: row.Cells[0], Trusted: row.Cells[1]}, Own: row.Own, Limit: row.Limit})
+		all = append(all, TenantUsage{Tenant: name, Flows: FlowUsage{Untrusted: row.Cells[0], Trusted: row.Cells[1]}, Guaranteed: row.Guaranteed, Limit: row.Limit})
 	}
 	return all, nil
 }

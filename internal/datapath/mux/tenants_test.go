@@ -155,7 +155,7 @@ func TestTenantsOutliveARestart(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		return m.tenants[before].Own
+		return m.tenants[before].Guaranteed
 	}
 	d.weights = nil
 	sweepFlows(t, d)

@@ -23,18 +23,18 @@ type Room struct{ Used, Size uint64 }
 
 // VIPUsage is a VIP's part of the flow table.
 type VIPUsage struct {
-	VIP   netip.Addr
-	Flows FlowUsage
-	Own   uint32 // trusted flows that others do not take
-	Limit uint32 // of trusted flows
+	VIP        netip.Addr
+	Flows      FlowUsage
+	Guaranteed uint32 // trusted flows that others do not take
+	Limit      uint32 // of trusted flows
 }
 
 // TenantUsage is a tenant's part of the flow table.
 type TenantUsage struct {
-	Tenant string
-	Flows  FlowUsage
-	Own    uint32 // trusted flows that others do not take
-	Limit  uint32 // of trusted flows of all its VIPs
+	Tenant     string
+	Flows      FlowUsage
+	Guaranteed uint32 // trusted flows that others do not take
+	Limit      uint32 // of trusted flows of all its VIPs
 }
 
 // Usage reads how full the tables are.
@@ -46,7 +46,7 @@ func (d *Datapath) Usage() (Usage, error) {
 			return u, fmt.Errorf("read row %d of vip_usage: %w", ids[i], err)
 		}
 		u.VIPs[i].Flows = FlowUsage{Untrusted: row.Cells[0], Trusted: row.Cells[1]}
-		u.VIPs[i].Own = row.Own
+		u.VIPs[i].Guaranteed = row.Guaranteed
 	}
 	var err error
 	u.Tenants, err = d.TenantUsage()

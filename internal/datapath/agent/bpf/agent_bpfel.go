@@ -395,9 +395,9 @@ const (
 )
 
 type AgentSessionQuota struct {
-	_    structs.HostLayout
-	Own  [2]uint64
-	Most [2]uint64
+	_          structs.HostLayout
+	Guaranteed [2]uint64
+	Limit      [2]uint64
 }
 
 type AgentSessionTable uint32
@@ -588,12 +588,12 @@ type AgentSnatSearch struct {
 }
 
 type AgentSnatShareCall struct {
-	_      structs.HostLayout
-	Tenant uint32
-	Table  uint32
-	Own    uint32
-	Most   uint32
-	Off    int32
+	_          structs.HostLayout
+	Tenant     uint32
+	Table      uint32
+	Guaranteed uint32
+	Limit      uint32
+	Off        int32
 }
 
 type AgentSnatStat struct {
@@ -663,11 +663,11 @@ type AgentSnatTargetKey struct {
 }
 
 type AgentSnatTenant struct {
-	_       structs.HostLayout
-	Rows    [4]uint32
-	Own     [4]uint32
-	Most    [4]uint32
-	Refused [4]uint32
+	_          structs.HostLayout
+	Rows       [4]uint32
+	Guaranteed [4]uint32
+	Limit      [4]uint32
+	Refused    [4]uint32
 }
 
 type AgentSnatUnholdCall struct {

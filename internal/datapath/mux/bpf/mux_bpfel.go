@@ -187,12 +187,12 @@ type MuxFlowSet struct {
 }
 
 type MuxFlowUsage struct {
-	_      structs.HostLayout
-	Cells  [2]uint64
-	Own    uint32
-	Limit  uint32
-	Tenant uint32
-	Pad    uint32
+	_          structs.HostLayout
+	Cells      [2]uint64
+	Guaranteed uint32
+	Limit      uint32
+	Tenant     uint32
+	Pad        uint32
 }
 
 type MuxFlowhashKey struct {

@@ -9,8 +9,8 @@ import (
 // The flow table is divided among tenants by their workloads: each has a guaranteed share, and borrows what others
 // leave idle. A VIP of no tenant counts as one. Within a tenant VIPs divide its share likewise.
 
-// holding is a VIP with endpoints that divides the flow table with others.
-type holding struct {
+// vipClaim is a VIP with endpoints that divides the flow table with others.
+type vipClaim struct {
 	tenant uint32 // index of tenant_usage; 0: it is by itself
 	weight int
 	limit  uint32 // on its flows
@@ -20,24 +20,24 @@ type holding struct {
 // of a VIP below its share hardly ever finds the set's six places for trusted flows taken by VIPs within theirs.
 func ownFlows(d bpf.Sizes) int { return int(d.FlowSets) * 3 }
 
-// holdings are the VIPs that divide the table, by index of vip_usage.
-func (d *Datapath) holdings(m *flowMemory) map[uint32]holding {
-	all := make(map[uint32]holding, len(d.vips.live))
+// vipClaims are the VIPs that divide the table, by index of vip_usage.
+func (d *Datapath) vipClaims(m *flowMemory) map[uint32]vipClaim {
+	all := make(map[uint32]vipClaim, len(d.vips.live))
 	weights := d.weigh().vips
 	for key, live := range d.live {
 		if vip := d.vips.live[key.VIP]; vip != nil {
 			id := vip.row.Vip
-			all[id] = holding{tenant: m.usage[id].Tenant, weight: max(weights[key.VIP].Workloads, 1), limit: live.settings.flowLimit}
+			all[id] = vipClaim{tenant: m.usage[id].Tenant, weight: max(weights[key.VIP].Workloads, 1), limit: live.settings.flowLimit}
 		}
 	}
 	return all
 }
 
-// divide writes the guaranteed shares of tenants and VIPs. None is above its owner's limit.
-func (d *Datapath) divide(m *flowMemory) {
-	holdings := d.holdings(m)
+// writeGuarantees writes the guaranteed shares of tenants and VIPs. None is above its owner's limit.
+func (d *Datapath) writeGuarantees(m *flowMemory) {
+	claims := d.vipClaims(m)
 	vips, tenants, all := map[uint32]int{}, map[uint32]int{}, 0 // weights: of a tenant's VIPs one by one, of tenants, of all
-	for _, h := range holdings {
+	for _, h := range claims {
 		vips[h.tenant] += h.weight
 	}
 	for name, index := range d.tenants {
@@ -55,17 +55,17 @@ func (d *Datapath) divide(m *flowMemory) {
 		if weight := tenants[uint32(index)]; weight != 0 {
 			own = min(ownFlows(d.sizes)*weight/all, int(usage.Limit))
 		}
-		atomic.StoreUint32(&usage.Own, uint32(own))
+		atomic.StoreUint32(&usage.Guaranteed, uint32(own))
 	}
 	for id := range m.usage {
 		own := 0
-		if h, there := holdings[uint32(id)]; there {
+		if h, there := claims[uint32(id)]; there {
 			room, among := ownFlows(d.sizes), all
 			if h.tenant != 0 {
-				room, among = int(m.tenants[h.tenant].Own), vips[h.tenant]
+				room, among = int(m.tenants[h.tenant].Guaranteed), vips[h.tenant]
 			}
 			own = min(room*h.weight/among, int(h.limit))
 		}
-		atomic.StoreUint32(&m.usage[id].Own, uint32(own))
+		atomic.StoreUint32(&m.usage[id].Guaranteed, uint32(own))
 	}
 }

@@ -76,12 +76,12 @@ func TestWhoComesLateGetsItsPart(t *testing.T) {
 					claimant{w.one, tenant, 2, wholeTable})
 				w.send(t, d, w.many[0], 0x0b000000, 8000, 2)
 				w.send(t, d, w.many[1], 0x0c000000, 8000, 2)
-				if first := vipsHave(t, d)[w.many[1]]; first.Own != uint32(own/4) || first.Flows.Trusted < uint64(own/4) {
+				if first := vipsHave(t, d)[w.many[1]]; first.Guaranteed != uint32(own/4) || first.Flows.Trusted < uint64(own/4) {
 					t.Errorf("who comes second has %+v", first)
 				}
 				w.send(t, d, w.one, 0x66000000, own/4, 3)
 				have := vipsHave(t, d)
-				if late := have[w.one]; late.Own != uint32(own/4) || late.Flows.Trusted < uint64(own/4)*98/100 {
+				if late := have[w.one]; late.Guaranteed != uint32(own/4) || late.Flows.Trusted < uint64(own/4)*98/100 {
 					t.Errorf("who comes late has %+v", late)
 				}
 				all := uint64(0)
@@ -133,12 +133,12 @@ func TestIdlePartsAreBorrowed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newDivided(t, testSizes, claimant{w.many[0], "a", 1, 0}, claimant{w.one, "idle", 9, 0})
 			w.send(t, d, w.many[0], 0x0b000000, 3000, 2)
-			if a := tenantsHave(t, d)["a"]; a.Own != uint32(ownFlows(testSizes)/10) || a.Flows.Trusted != uint64(a.Limit) {
+			if a := tenantsHave(t, d)["a"]; a.Guaranteed != uint32(ownFlows(testSizes)/10) || a.Flows.Trusted != uint64(a.Limit) {
 				t.Errorf("who is alone has %+v", a)
 			}
 			w.send(t, d, w.one, 0x66000000, 2000, 2)
 			idle := tenantsHave(t, d)["idle"]
-			if idle.Own != idle.Limit {
+			if idle.Guaranteed != idle.Limit {
 				t.Errorf("who has most workloads owns %+v", idle)
 			}
 			if idle.Flows.Trusted < 2000*99/100 {
@@ -157,7 +157,7 @@ func TestVIPsDivideATenantsPart(t *testing.T) {
 			w.send(t, d, w.many[0], 0x0b000000, 3000, 2)
 			w.send(t, d, w.many[1], 0x0c000000, 3000, 2)
 			have := vipsHave(t, d)
-			if second := have[w.many[1]]; second.Own != uint32(ownFlows(testSizes)/4) || second.Flows.Trusted < uint64(second.Own) {
+			if second := have[w.many[1]]; second.Guaranteed != uint32(ownFlows(testSizes)/4) || second.Flows.Trusted < uint64(second.Guaranteed) {
 				t.Errorf("the second VIP has %+v", second)
 			}
 			if a := tenantsHave(t, d)["a"]; a.Flows.Trusted != uint64(a.Limit) {
@@ -276,7 +276,7 @@ func (m *flowMemory) snapshot() flowAccounts {
 
 // less tells whether the row has fewer cells of the kind than are its own.
 func less(row bpf.MuxFlowUsage, kind int) bool {
-	return row.Cells[kind] < [2]uint64{max(uint64(row.Own/2), 1), uint64(row.Own)}[kind]
+	return row.Cells[kind] < [2]uint64{max(uint64(row.Guaranteed/2), 1), uint64(row.Guaranteed)}[kind]
 }
 
 // wantOwn compares what was before a packet for a VIP with what is after it, and tells how many trusted flows somebody
@@ -290,7 +290,7 @@ func wantOwn(t *testing.T, vip uint32, before, after flowAccounts) (lost uint64)
 				continue
 			}
 			lost += was.Cells[1] - is.Cells[1]
-			if was.Cells[1] <= uint64(was.Own) {
+			if was.Cells[1] <= uint64(was.Guaranteed) {
 				t.Fatalf("row %d of %s had %+v, has %+v", i, []string{"vip_usage", "tenant_usage"}[tables], was, is)
 			}
 		}
